@@ -1,0 +1,109 @@
+package status_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/tryst-rdma/tryst/status"
+)
+
+func TestCodeOf(t *testing.T) {
+	wrapped := fmt.Errorf("outer: %w", status.New(status.NotFound, "no such key"))
+	for _, c := range []struct {
+		err  error
+		want status.Code
+	}{
+		{nil, status.OK},
+		{io.EOF, status.Unknown},
+		{context.Canceled, status.Cancelled},
+		{fmt.Errorf("x: %w", context.DeadlineExceeded), status.DeadlineExceeded},
+		{status.New(status.Aborted, "a"), status.Aborted},
+		{wrapped, status.NotFound},
+		{status.New(status.OK, "never success"), status.Unknown},
+	} {
+		if got := status.CodeOf(c.err); got != c.want {
+			t.Errorf("CodeOf(%v) = %v, want %v", c.err, got, c.want)
+		}
+	}
+	if got := status.From(wrapped).Message(); !strings.HasPrefix(got, "outer: ") {
+		t.Errorf("From dropped the outer text: %q", got)
+	}
+	if status.From(nil) != nil {
+		t.Error("From(nil) is not nil")
+	}
+}
+
+func TestErrorfKeepsTheCause(t *testing.T) {
+	err := status.Errorf(status.Unavailable, "peer %s: %w", "/task:1", io.ErrUnexpectedEOF)
+	if !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Error("the wrapped error is lost")
+	}
+	if want := "Unavailable: peer /task:1: unexpected EOF"; err.Error() != want {
+		t.Errorf("got %q, want %q", err, want)
+	}
+}
+
+func TestContextErrorsMatch(t *testing.T) {
+	if !errors.Is(status.New(status.Cancelled, "c"), context.Canceled) {
+		t.Error("Cancelled is not context.Canceled")
+	}
+	late := status.New(status.DeadlineExceeded, "d")
+	if !errors.Is(late, context.DeadlineExceeded) || !late.Timeout() {
+		t.Error("DeadlineExceeded is not context.DeadlineExceeded with Timeout")
+	}
+	if errors.Is(late, context.Canceled) {
+		t.Error("a deadline is not a cancellation")
+	}
+}
+
+func TestDerivedAndPayloads(t *testing.T) {
+	root := status.New(status.Internal, "kernel failed")
+	d := root.Derived()
+	if status.IsDerived(root) {
+		t.Error("Derived changed its receiver")
+	}
+	if !status.IsDerived(d) || !status.IsDerived(fmt.Errorf("wrapped: %w", d)) {
+		t.Error("the mark is lost")
+	}
+	if d.Derived() != d {
+		t.Error("marking twice makes a second copy")
+	}
+	p := d.WithPayload("k", []byte("v"))
+	if v, ok := p.Payload("k"); !ok || string(v) != "v" {
+		t.Error("payload lost")
+	}
+	if _, ok := d.Payload("k"); ok {
+		t.Error("WithPayload changed its receiver")
+	}
+}
+
+func TestTruncate(t *testing.T) {
+	short := strings.Repeat("a", status.MaxMessage)
+	if status.Truncate(short) != short {
+		t.Error("a message that fits was cut")
+	}
+	for shift := range 4 { // the cut falls on each byte of a four-byte character
+		long := strings.Repeat("a", shift) + strings.Repeat("\U0001F600", status.MaxMessage)
+		got := status.Truncate(long)
+		if !utf8.ValidString(got) || !strings.HasSuffix(got, "[truncated]") {
+			t.Errorf("shift %d: not cut at a character: %q", shift, got[len(got)-24:])
+		}
+	}
+	if got := status.Truncate(strings.Repeat("\x80", 5000)); len(got) > status.MaxMessage+20 || len(got) < status.MaxMessage-4 {
+		t.Errorf("a message that is no text was cut to %d bytes", len(got))
+	}
+}
+
+func TestCodeString(t *testing.T) {
+	if s := status.Unauthenticated.String(); s != "Unauthenticated" {
+		t.Error(s)
+	}
+	if s := status.Code(99).String(); s != "Code(99)" {
+		t.Error(s)
+	}
+}
