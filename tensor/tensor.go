@@ -1,0 +1,182 @@
+// Package tensor is what the project moves: elements of one type, in a shape,
+// over memory that is counted.
+//
+//	Tensor ─ dtype, shape, name
+//	   └─ Buffer ─ memory and its references ← Allocator
+//
+// Elements are little-endian and row-major, in memory as on every wire and in
+// every file, which is why only little-endian machines are supported. A
+// String tensor keeps its elements as Go strings; its Buffer is empty and
+// only counts.
+//
+// A Tensor never changes once somebody else can see it: Send freezes it, and
+// its memory is written only by who holds the only reference.
+package tensor
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/tryst-rdma/tryst/status"
+)
+
+// Tensor is a typed, shaped view of a Buffer. The header is immutable and may
+// be shared; the references that Retain and Release count are the buffer's.
+type Tensor struct {
+	dtype DType
+	shape Shape
+	name  string
+	buf   *Buffer
+	elems []string // elements that are not plain memory
+}
+
+// New returns a tensor over buf and takes over the caller's reference to it;
+// when it fails the reference stays the caller's. The buffer must hold at
+// least the bytes that the shape takes.
+func New(dtype DType, shape Shape, buf *Buffer) (*Tensor, error) {
+	n, err := ByteSize(dtype, shape)
+	if err != nil {
+		return nil, err
+	}
+	if buf.Len() < n {
+		return nil, status.Errorf(status.InvalidArgument,
+			"a %v tensor of shape %v takes %d bytes; the buffer has %d", dtype, shape, n, buf.Len())
+	}
+	return &Tensor{dtype: dtype, shape: shape, buf: buf}, nil
+}
+
+// Allocate returns a tensor of plain elements over new memory, whose content
+// is undefined. The caller holds the only reference and may write to it.
+func Allocate(a Allocator, dtype DType, shape Shape) (*Tensor, error) {
+	n, err := ByteSize(dtype, shape)
+	if err != nil {
+		return nil, err
+	}
+	buf, err := a.Allocate(n)
+	if err != nil {
+		return nil, err
+	}
+	return &Tensor{dtype: dtype, shape: shape, buf: buf}, nil
+}
+
+// FromBytes returns a tensor over data, which is not copied: it belongs to the
+// tensor, and to nobody when the last reference is gone. Its length must be
+// what the shape takes.
+func FromBytes(dtype DType, shape Shape, data []byte) (*Tensor, error) {
+	n, err := ByteSize(dtype, shape)
+	if err != nil {
+		return nil, err
+	}
+	if len(data) != n {
+		return nil, status.Errorf(status.InvalidArgument,
+			"a %v tensor of shape %v takes %d bytes; %d were given", dtype, shape, n, len(data))
+	}
+	return &Tensor{dtype: dtype, shape: shape, buf: NewBuffer(data, nil)}, nil
+}
+
+// FromStrings returns a String tensor with the given elements, row-major.
+// The slice belongs to the tensor.
+func FromStrings(shape Shape, elems []string) (*Tensor, error) {
+	return FromElements(String, shape, elems)
+}
+
+// FromElements returns a tensor whose elements are not plain memory: strings,
+// or for Resource and Variant each element's serialised ResourceHandleProto
+// or VariantTensorDataProto. The slice belongs to the tensor.
+func FromElements(dtype DType, shape Shape, elems []string) (*Tensor, error) {
+	if !dtype.Valid() || dtype.Plain() {
+		return nil, status.Errorf(status.InvalidArgument,
+			"elements of type %v are plain memory or not valid", dtype)
+	}
+	if n := shape.Elements(); n != int64(len(elems)) {
+		return nil, status.Errorf(status.InvalidArgument,
+			"a %v tensor of shape %v has %d elements; %d were given", dtype, shape, n, len(elems))
+	}
+	return &Tensor{dtype: dtype, shape: shape, buf: NewBuffer(nil, nil), elems: elems}, nil
+}
+
+// DType returns the type of the elements.
+func (t *Tensor) DType() DType { return t.dtype }
+
+// Shape returns the extents.
+func (t *Tensor) Shape() Shape { return t.shape }
+
+// Name returns the name under which the tensor was stored or published; empty
+// when it has none.
+func (t *Tensor) Name() string { return t.name }
+
+// Named returns a header with the given name over the same memory. It shares
+// the caller's reference and adds none: use it in place of t.
+func (t *Tensor) Named(name string) *Tensor {
+	c := *t
+	c.name = name
+	return &c
+}
+
+// Bytes returns the elements' memory, little-endian and row-major, valid while
+// the caller holds a reference; nil when the elements are not plain memory.
+func (t *Tensor) Bytes() []byte {
+	data := t.buf.Bytes()
+	if t.elems != nil || !t.dtype.Plain() {
+		return nil
+	}
+	return data[:int64(t.dtype.Size())*t.shape.Elements()]
+}
+
+// Elements returns the elements of a tensor that is not plain memory,
+// row-major; nil for others. The slice must not be changed.
+func (t *Tensor) Elements() []string {
+	t.buf.check("Elements")
+	return t.elems
+}
+
+// Size returns the bytes of the content: what the elements take in memory, for
+// strings the sum of their lengths.
+func (t *Tensor) Size() int64 {
+	if t.dtype.Plain() {
+		return int64(t.dtype.Size()) * t.shape.Elements()
+	}
+	var n int64
+	for _, e := range t.elems {
+		n += int64(len(e))
+	}
+	return n
+}
+
+// Buffer returns the memory that the tensor is a view of. The reference stays
+// the tensor's.
+func (t *Tensor) Buffer() *Buffer { return t.buf }
+
+// Retain adds a reference to the memory and returns t.
+func (t *Tensor) Retain() *Tensor {
+	t.buf.Retain()
+	return t
+}
+
+// Release gives up one reference to the memory.
+func (t *Tensor) Release() { t.buf.Release() }
+
+// Clone returns a copy in memory of its own, from a.
+func (t *Tensor) Clone(a Allocator) (*Tensor, error) {
+	if !t.dtype.Plain() {
+		return &Tensor{dtype: t.dtype, shape: t.shape, name: t.name,
+			buf: NewBuffer(nil, nil), elems: slices.Clone(t.Elements())}, nil
+	}
+	c, err := Allocate(a, t.dtype, t.shape)
+	if err != nil {
+		return nil, err
+	}
+	copy(c.Bytes(), t.Bytes())
+	c.name = t.name
+	return c, nil
+}
+
+// String describes the tensor in a few characters: "float[2,3]".
+func (t *Tensor) String() string { return t.dtype.String() + t.shape.String() }
+
+// Equal reports whether both tensors have the same type, shape and content.
+// Floats are compared bit by bit, names are not compared.
+func Equal(a, b *Tensor) bool {
+	return a.dtype == b.dtype && a.shape.Equal(b.shape) &&
+		bytes.Equal(a.Bytes(), b.Bytes()) && slices.Equal(a.Elements(), b.Elements())
+}
