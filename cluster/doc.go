@@ -1,0 +1,57 @@
+// Package cluster names what takes part in a run and where it listens: tasks,
+// devices, incarnations, the cluster spec, and TensorFlow's TF_CONFIG.
+//
+//	/job:worker/replica:0/task:3                a task: one process
+//	/job:worker/replica:0/task:3/device:CPU:0   a device of that process
+//	/job:worker/replica:0/task:3/cpu:0          the same in its legacy form
+//	/job:worker/device:GPU:*                    a pattern: any GPU of the job
+//
+// A name is parsed once and then compared as a value with ==, never as text:
+// /task:1 is a prefix of /task:10 and another task, and /cpu:0 differs from
+// /device:CPU:0 and is the same device. The grammar is that of TensorFlow's
+// DeviceNameUtils::ParseFullName:
+//
+//	name   = "/" | { part }
+//	part   = "/job:" (job | "*") | "/replica:" number | "/task:" number
+//	       | "/device:" (type | "*") [ ":" number ] | legacy
+//	legacy = ("/cpu:" | "/CPU:" | "/gpu:" | "/GPU:") number
+//	job    = letter { letter | digit | "_" }        (type likewise, ASCII)
+//	number = digit { digit } | "*"
+//
+// Parts come in any order. Two things that TensorFlow lets pass are errors
+// here: a part given twice, and a number above 2^31-1, which it would wrap.
+//
+// Everything in this package is a value or immutable, and safe for concurrent
+// use. Errors are [*status.Error], InvalidArgument unless said otherwise.
+package cluster
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/tryst-rdma/tryst/status"
+)
+
+const (
+	// maxNumber is the highest replica, task or device number: TensorFlow
+	// keeps them in a C int, and ClusterDef has them as int32.
+	maxNumber = math.MaxInt32
+
+	// maxQuoted is how many characters of a rejected input an error shows.
+	// Names are shorter than that; a hostile peer's text may not be.
+	maxQuoted = 200
+)
+
+// invalid returns an InvalidArgument error about an input of the given kind.
+func invalid(kind, input, format string, args ...any) *status.Error {
+	return status.Errorf(status.InvalidArgument, "%s %s: %s", kind, quote(input), fmt.Sprintf(format, args...))
+}
+
+// quote returns s quoted, its end cut off when it is long.
+func quote(s string) string {
+	short := fmt.Sprintf("%.*q", maxQuoted, s)
+	if len(s) > maxQuoted && fmt.Sprintf("%.*s", maxQuoted, s) != s {
+		return short + "..."
+	}
+	return short
+}

@@ -1,0 +1,29 @@
+package cluster
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+)
+
+// NewIncarnation returns the random number that tells this life of a process
+// from all others. It is never 0: TensorFlow's master refuses a device
+// without an incarnation. Two incarnations have no order.
+func NewIncarnation() uint64 {
+	for {
+		if n := random(); n != 0 {
+			return n
+		}
+	}
+}
+
+// ClientTask returns a name for a process that only pulls and so is in no
+// cluster spec: /job:client/replica:0/task:<random 31 bits>.
+func ClientTask() Task {
+	return Task{Job: "client", Index: int(random() & maxNumber)}
+}
+
+func random() uint64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // crypto/rand.Read never returns an error
+	return binary.NativeEndian.Uint64(b[:])
+}
