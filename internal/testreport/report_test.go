@@ -1,0 +1,153 @@
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// Each case is a package as a user could write it: run for real, so that the test also shows that the events of this Go
+// version are understood.
+func TestRun(t *testing.T) {
+	const head = "package p\n\nimport (\n\"os\"\n\"testing\"\n\"time\"\n)\n\nvar _ = os.Exit\nvar _ time.Duration\n\n"
+	tests := []struct {
+		name   string
+		source string
+		allow  string
+		ok     bool
+		want   []string
+		not    []string
+	}{{
+		name:   "passes",
+		source: "func TestA(t *testing.T) { t.Log(\"quiet\") }\nfunc TestB(t *testing.T) { t.Run(\"x\", func(*testing.T) {}); t.Run(\"y\", func(*testing.T) {}) }",
+		ok:     true,
+		want:   []string{"ok  \tp\t", "3 passed, 0 failed, 0 skipped\n"},
+		not:    []string{"quiet"},
+	}, {
+		name:   "fails in a subtest",
+		source: "func TestA(t *testing.T) { t.Log(\"from the parent\"); t.Run(\"x\", func(t *testing.T) { t.Error(\"from the subtest\") }) }",
+		want:   []string{"from the parent", "from the subtest", "FAIL\tp\t", "0 passed, 1 failed, 0 skipped\n"},
+	}, {
+		name:   "fails after good subtests",
+		source: "func TestA(t *testing.T) { t.Run(\"x\", func(t *testing.T) {}); t.Error(\"late\") }",
+		want:   []string{"late", "1 passed, 1 failed, 0 skipped\n"},
+	}, {
+		name:   "exits under a test",
+		source: "func TestA(*testing.T) { os.Exit(3) }",
+		want:   []string{"TestA did not finish", "0 passed, 1 failed, 0 skipped\n"},
+	}, {
+		name:   "exits with 0 under a test",
+		source: "func TestA(*testing.T) { os.Exit(0) }",
+		want:   []string{"0 passed, 1 failed, 0 skipped\n"},
+	}, {
+		name:   "panics in a goroutine",
+		source: "func TestA(*testing.T) { go func() { panic(\"on purpose\") }(); select {} }",
+		want:   []string{"panic: on purpose", "0 passed, 1 failed, 0 skipped\n"},
+	}, {
+		name:   "runs out of time",
+		source: "func TestA(*testing.T) { time.Sleep(time.Hour) }",
+		want:   []string{"test timed out after", "0 passed, 1 failed, 0 skipped\n"},
+	}, {
+		name:   "fails in TestMain",
+		source: "func TestMain(m *testing.M) { m.Run(); println(\"leaked\"); os.Exit(1) }\nfunc TestA(*testing.T) {}",
+		want:   []string{"leaked", "failed outside their tests: 1\n", "1 passed, 0 failed, 0 skipped\n"},
+	}, {
+		name:   "does not build",
+		source: "func TestA(*testing.T) { nothing() }",
+		want:   []string{"undefined: nothing", "[build failed]", "no test ran", "0 passed, 0 failed, 0 skipped\n"},
+	}, {
+		name: "has no test",
+		want: []string{"no test ran", "0 passed, 0 failed, 0 skipped\n"},
+	}, {
+		name:   "skips",
+		source: "func TestA(t *testing.T) {}\nfunc TestB(t *testing.T) { t.Log(\"before\"); t.Skip(\"no device\\nof this kind\") }",
+		ok:     true,
+		want:   []string{"skip p TestB: no device of this kind\n", "1 passed, 0 failed, 1 skipped\n"},
+	}, {
+		name:   "skips without a reason",
+		source: "func TestA(t *testing.T) {}\nfunc TestB(t *testing.T) { t.SkipNow() }",
+		ok:     true,
+		want:   []string{"skip p TestB: no reason given\n"},
+	}, {
+		name:   "skips everything",
+		source: "func TestA(t *testing.T) { t.Skip(\"no device\") }",
+		want:   []string{"no test ran", "0 passed, 0 failed, 1 skipped\n"},
+	}, {
+		name:   "skips what is allowed",
+		source: "func TestA(t *testing.T) { t.Run(\"x\", func(t *testing.T) {}); t.Run(\"y\", func(t *testing.T) { t.Skip(\"no device mlx5_0\") }) }",
+		allow:  "# No RDMA hardware here.\np TestA/y: no device\n",
+		ok:     true,
+		want:   []string{"skip p TestA/y: no device mlx5_0\n", "1 passed, 0 failed, 1 skipped\n"},
+	}, {
+		name:   "skips what is not allowed",
+		source: "func TestA(t *testing.T) {}\nfunc TestB(t *testing.T) { t.Skip(\"too slow\") }",
+		allow:  "p TestA: too slow\np TestB: no device\nq TestB: too slow\n",
+		want:   []string{"SKIP NOT ALLOWED: p TestB: too slow\n", "skipped that must run here: 1\n", "1 passed, 0 failed, 1 skipped\n"},
+	}}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			write(t, filepath.Join(dir, "go.mod"), "module p\n\ngo 1.26\n")
+			write(t, filepath.Join(dir, "p.go"), "package p\n")
+			write(t, filepath.Join(dir, "p_test.go"), head+tt.source)
+			allow := ""
+			if tt.allow != "" {
+				allow = filepath.Join(dir, "allowed")
+				write(t, allow, tt.allow)
+			}
+			var out strings.Builder
+			ok, err := run(t.Context(), dir, allow, []string{"-vet=off", "-timeout=5s", "./..."}, &out, &out)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ok != tt.ok {
+				t.Errorf("ok = %v, want %v", ok, tt.ok)
+			}
+			for _, s := range tt.want {
+				if !strings.Contains(out.String(), s) {
+					t.Errorf("report lacks %q", s)
+				}
+			}
+			for _, s := range tt.not {
+				if strings.Contains(out.String(), s) {
+					t.Errorf("report holds %q", s)
+				}
+			}
+			if t.Failed() {
+				t.Logf("report:\n%s", &out)
+			}
+		})
+	}
+}
+
+func TestAllowFileErrors(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "allowed")
+	var out strings.Builder
+	if _, err := run(t.Context(), ".", file, nil, &out, &out); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no file: %v", err)
+	}
+	for _, line := range []string{"p TestA", "p: no test", "p TestA:  "} {
+		write(t, file, "# comment\n"+line+"\n")
+		if _, err := run(t.Context(), ".", file, nil, &out, &out); err == nil || !strings.Contains(err.Error(), "line 2") {
+			t.Errorf("%q: %v, want an error that names line 2", line, err)
+		}
+	}
+	if out.Len() > 0 {
+		t.Errorf("tests ran: %s", &out)
+	}
+}
+
+func write(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// allowedSkip names a test that may be skipped, and why. It prints as the report prints a skip, so that such a line can be
+// copied into the file.
+type allowedSkip struct {
+	pkg, test, reason string
+}
+
+func (s allowedSkip) String() string { return s.pkg + " " + s.test + ": " + s.reason }
+
+// allowedBy says whether the line a of the file permits the skip s: same package, same test, and a reason that begins as
+// the line says, so that a test which starts to skip for another reason is noticed.
+func (s allowedSkip) allowedBy(a allowedSkip) bool {
+	return s.pkg == a.pkg && s.test == a.test && strings.HasPrefix(s.reason, a.reason)
+}
+
+// parseAllowedSkips reads a list of permitted skips, one a line:
+//
+//	# why this is right on the machine that uses the list
+//	example.org/module/package TestName/subtest: reason that the test gives
+//
+// Empty lines and lines that begin with # are left out. A line without a reason is an error.
+func parseAllowedSkips(r io.Reader) ([]allowedSkip, error) {
+	var all []allowedSkip
+	lines := bufio.NewScanner(r)
+	for n := 1; lines.Scan(); n++ {
+		line := strings.TrimSpace(lines.Text())
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		name, reason, _ := strings.Cut(line, ": ")
+		pkg, test, _ := strings.Cut(name, " ")
+		s := allowedSkip{pkg: pkg, test: strings.TrimSpace(test), reason: strings.TrimSpace(reason)}
+		if s.test == "" || s.reason == "" {
+			return nil, fmt.Errorf("line %d: want \"PACKAGE TEST: REASON\", have %q", n, line)
+		}
+		all = append(all, s)
+	}
+	return all, lines.Err()
+}
