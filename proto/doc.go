@@ -1,0 +1,13 @@
+// Package proto holds Tryst's wire contracts as protobuf: TensorFlow's worker
+// (tensorflow, tensorflowgrpc) and Tryst's own services (tryst, trystgrpc).
+//
+// Messages and services are separate Go packages, so that a package that only
+// speaks about messages does not pull in gRPC. Every generated file registers
+// in package registry instead of protobuf's global registries.
+//
+// "go generate ./proto/..." writes the Go code anew; the same input gives the
+// same bytes. buf comes from tools/buf, the stock plugins from tools/protoc.
+package proto
+
+//go:generate go tool -modfile=../tools/buf/go.mod buf generate
+//go:generate go tool -modfile=../tools/buf/go.mod buf generate --template buf.gen.secondcopy.yaml
