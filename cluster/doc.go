@@ -28,6 +28,7 @@ package cluster
 import (
 	"fmt"
 	"math"
+	"strconv"
 
 	"github.com/tryst-rdma/tryst/status"
 )
@@ -37,7 +38,7 @@ const (
 	// keeps them in a C int, and ClusterDef has them as int32.
 	maxNumber = math.MaxInt32
 
-	// maxQuoted is how many characters of a rejected input an error shows.
+	// maxQuoted is how many bytes of a rejected input an error shows.
 	// Names are shorter than that; a hostile peer's text may not be.
 	maxQuoted = 200
 )
@@ -49,9 +50,8 @@ func invalid(kind, input, format string, args ...any) *status.Error {
 
 // quote returns s quoted, its end cut off when it is long.
 func quote(s string) string {
-	short := fmt.Sprintf("%.*q", maxQuoted, s)
-	if len(s) > maxQuoted && fmt.Sprintf("%.*s", maxQuoted, s) != s {
-		return short + "..."
+	if len(s) > maxQuoted {
+		return strconv.Quote(s[:maxQuoted]) + "..."
 	}
-	return short
+	return strconv.Quote(s)
 }

@@ -3,8 +3,6 @@ package cluster
 import (
 	"strconv"
 	"strings"
-
-	"github.com/tryst-rdma/tryst/status"
 )
 
 // Pattern is a device name whose parts may be left open, as in a graph's
@@ -59,15 +57,7 @@ func (p Pattern) Matches(d Device) bool {
 		(!p.HasIndex || p.Index == d.Index)
 }
 
-// Device returns the device that a pattern with every part fixed names. With
-// a part open it is an error (FailedPrecondition) that names the first one.
-func (p Pattern) Device() (Device, error) {
-	if missing := p.missing(); missing != "" {
-		return Device{}, status.Errorf(status.FailedPrecondition, "device pattern %s: no %s", quote(p.String()), missing)
-	}
-	return p.device(), nil
-}
-
+// device returns what the pattern fixes; the rest is zero.
 func (p *Pattern) device() Device {
 	return Device{Task: Task{Job: p.Job, Replica: p.Replica, Index: p.Task}, Type: p.Type, Index: p.Index}
 }

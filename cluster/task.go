@@ -24,11 +24,16 @@ func ParseTask(s string) (Task, error) {
 	if at, why := p.parse(s); why != "" {
 		return Task{}, invalid(kind, s, "at byte %d: %s", at, why)
 	}
+	const want = "; want /job:NAME/task:NUMBER"
 	switch {
-	case !p.HasJob || !p.HasTask:
-		return Task{}, invalid(kind, s, "no %s; want /job:NAME/task:NUMBER", p.missing())
 	case p.HasType || p.HasIndex:
-		return Task{}, invalid(kind, s, "it names a device; want /job:NAME/task:NUMBER")
+		return Task{}, invalid(kind, s, "it names a device"+want)
+	case strings.IndexByte(s, '*') >= 0: // stands in a name that parses only as a wildcard
+		return Task{}, invalid(kind, s, "it holds a wildcard"+want)
+	case !p.HasJob:
+		return Task{}, invalid(kind, s, "no job"+want)
+	case !p.HasTask:
+		return Task{}, invalid(kind, s, "no task"+want)
 	}
 	return Task{Job: p.Job, Replica: p.Replica, Index: p.Task}, nil
 }

@@ -1,0 +1,70 @@
+package cluster
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// bnsPrefix begins a name that a resolver of the site turns into an address.
+// TensorFlow takes such names without a port.
+const bnsPrefix = "/bns/"
+
+// ValidateHostPort checks the form of an address, without resolving it:
+// "HOST:PORT" with a name, an IPv4 address or an IPv6 address in brackets and
+// a port of 0 to 65535, or "/bns/NAME". An empty host is a listener on every
+// interface; port 0 is a listener's free choice.
+//
+// What it takes TensorFlow's channels take, too. It refuses in addition what
+// nobody could dial: a port above 65535, an IPv6 address without brackets, a
+// host with blanks, control characters, bytes beyond ASCII, or one of the
+// characters that part a cluster spec (, ; = @) or a URL.
+func ValidateHostPort(s string) error {
+	if why := hostPortFault(s); why != "" {
+		return invalid("address", s, "%s", why)
+	}
+	return nil
+}
+
+// hostPortFault says what is wrong with an address, or "".
+func hostPortFault(s string) string {
+	const want = "; want HOST:PORT, an IPv6 host in brackets"
+	if name, ok := strings.CutPrefix(s, bnsPrefix); ok {
+		if name == "" || !plain(name, `,;=@"`) {
+			return "want a name after " + bnsPrefix
+		}
+		return ""
+	}
+	host, port, err := net.SplitHostPort(s)
+	if err != nil {
+		why := err.Error()
+		if addr := (*net.AddrError)(nil); errors.As(err, &addr) {
+			why = addr.Err // without the address, which the caller shows
+		}
+		return why + want
+	}
+	if !plain(host, `/,;=@"`) {
+		return "the host holds a character that no host name has" + want
+	}
+	if s[0] == '[' {
+		if ip, err := netip.ParseAddr(host); err != nil || !ip.Is6() {
+			return "no IPv6 address in the brackets" + want
+		}
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return "the port is no number of 0 to 65535" + want
+	}
+	return ""
+}
+
+// plain reports whether s is of visible ASCII characters without those in not.
+func plain(s, not string) bool {
+	for i := range len(s) {
+		if s[i] <= ' ' || s[i] > '~' || strings.IndexByte(not, s[i]) >= 0 {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,152 @@
+package cluster
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/tryst-rdma/tryst/status"
+)
+
+// Spec says which tasks a cluster has and at which address each one listens.
+// Task numbers may have gaps: a task need not know all others. The replica is
+// always 0, as in every TensorFlow cluster. A Spec is immutable; the zero Spec
+// and a nil one are empty.
+type Spec struct {
+	addresses map[Task]string
+	tasks     []Task // the keys of addresses, sorted
+}
+
+// NewSpec makes a Spec from the jobs' task numbers and addresses, which it
+// copies. A job without tasks leaves no trace. The error names the job and the
+// task: a job name or a task number that TensorFlow could not have, or an
+// address that ValidateHostPort refuses.
+func NewSpec(jobs map[string]map[int]string) (*Spec, error) {
+	s := &Spec{addresses: make(map[Task]string)}
+	for _, job := range slices.Sorted(maps.Keys(jobs)) { // sorted: of two mistakes always the same is told
+		if !isWord(job) {
+			return nil, invalid("cluster job", job, "%s", whyJob)
+		}
+		for _, index := range slices.Sorted(maps.Keys(jobs[job])) {
+			if index < 0 || index > maxNumber {
+				return nil, invalid("cluster job", job, "task number %d is not within 0 to %d", index, maxNumber)
+			}
+			task, address := Task{Job: job, Index: index}, jobs[job][index]
+			if why := hostPortFault(address); why != "" {
+				return nil, invalid("cluster job", job, "task %d: address %s: %s", index, quote(address), why)
+			}
+			s.addresses[task] = address
+			s.tasks = append(s.tasks, task)
+		}
+	}
+	return s, nil
+}
+
+// SpecFromLists is NewSpec for jobs whose tasks are numbered 0, 1, 2 and so on.
+func SpecFromLists(jobs map[string][]string) (*Spec, error) {
+	sparse := make(map[string]map[int]string, len(jobs))
+	for job, addresses := range jobs {
+		sparse[job] = maps.Collect(slices.All(addresses))
+	}
+	return NewSpec(sparse)
+}
+
+// Address returns where a task listens; false for a task that the spec does
+// not have, and so for every replica but 0.
+func (s *Spec) Address(t Task) (string, bool) {
+	if s == nil {
+		return "", false
+	}
+	address, ok := s.addresses[t]
+	return address, ok
+}
+
+// Tasks returns all tasks, sorted by job and number. The slice is the caller's.
+func (s *Spec) Tasks() []Task {
+	if s == nil {
+		return nil
+	}
+	return slices.Clone(s.tasks)
+}
+
+// Jobs returns the names of all jobs, sorted. The slice is the caller's.
+func (s *Spec) Jobs() []string {
+	var jobs []string
+	for _, t := range s.Tasks() {
+		if len(jobs) == 0 || jobs[len(jobs)-1] != t.Job {
+			jobs = append(jobs, t.Job)
+		}
+	}
+	return jobs
+}
+
+// Len returns the number of tasks.
+func (s *Spec) Len() int {
+	if s == nil {
+		return 0
+	}
+	return len(s.tasks)
+}
+
+// Equal reports whether both have the same tasks at the same addresses.
+// Addresses are compared as text.
+func (s *Spec) Equal(other *Spec) bool {
+	if s.Len() != other.Len() {
+		return false
+	}
+	return s.Len() == 0 || maps.Equal(s.addresses, other.addresses)
+}
+
+// String returns the spec as ParseSpec takes it. A number stands only before
+// an address that does not follow on the one before it.
+func (s *Spec) String() string {
+	var b strings.Builder
+	job, next := "", 0
+	for i, t := range s.Tasks() {
+		switch {
+		case i == 0:
+			b.WriteString(t.Job + "=")
+		case t.Job != job:
+			b.WriteString(";" + t.Job + "=")
+		default:
+			b.WriteByte(',')
+		}
+		if t.Job != job {
+			job, next = t.Job, 0
+		}
+		if t.Index != next {
+			b.WriteString(strconv.Itoa(t.Index) + "@")
+		}
+		b.WriteString(s.addresses[t])
+		next = t.Index + 1
+	}
+	return b.String()
+}
+
+// ResolveTarget turns what a person writes for a server, an address or a task
+// name, into the address to dial. isTask tells that s was a task name, which is
+// then in task. A task that the spec does not have is NotFound; anything else
+// that does not parse is InvalidArgument.
+func ResolveTarget(spec *Spec, s string) (address string, task Task, isTask bool, err error) {
+	if !strings.HasPrefix(s, "/") || strings.HasPrefix(s, bnsPrefix) {
+		if err := ValidateHostPort(s); err != nil {
+			return "", Task{}, false, err
+		}
+		return s, Task{}, false, nil
+	}
+	task, err = ParseTask(s)
+	if err != nil {
+		return "", Task{}, true, err
+	}
+	address, ok := spec.Address(task)
+	switch {
+	case ok:
+		return address, task, true, nil
+	case spec.Len() == 0:
+		err = status.Errorf(status.NotFound, "task %s: no cluster spec is configured; give HOST:PORT or a cluster spec", quote(s))
+	default:
+		err = status.Errorf(status.NotFound, "task %s: not in the cluster spec %s", quote(s), quote(spec.String()))
+	}
+	return "", task, true, err
+}

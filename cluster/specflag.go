@@ -1,0 +1,100 @@
+package cluster
+
+import (
+	"iter"
+	"strings"
+)
+
+// ParseSpec parses a cluster spec as a flag has it:
+//
+//	worker=h1:2222,h2:2222;ps=0@h3:2222,7@h4:2222,[2001:db8::1]:2222
+//
+// Jobs are parted by semicolons, their tasks by commas. NUMBER@ before an
+// address is its task's number; without it a task has the number after the
+// one before it, the first is 0. So ps has the tasks 0, 7 and 8 here. Blanks
+// around any of these are dropped. A text without any job is the empty spec.
+// The error says at which byte the text is wrong.
+func ParseSpec(s string) (*Spec, error) {
+	jobs := make(map[string]map[int]string)
+	if strings.TrimSpace(s) == "" {
+		return NewSpec(jobs)
+	}
+	for at, text := range fields(s, ';') {
+		name, addresses, ok := strings.Cut(text, "=")
+		job, skipped := trim(name)
+		if !isWord(job) {
+			return nil, specError(s, at+skipped, whyJob)
+		}
+		if !ok {
+			return nil, specError(s, at+len(name), "want = and the addresses of the job's tasks")
+		}
+		if jobs[job] != nil {
+			return nil, specError(s, at+skipped, "this job was given before")
+		}
+		tasks, at, why := parseTasks(addresses, at+len(name)+1)
+		if why != "" {
+			return nil, specError(s, at, why)
+		}
+		jobs[job] = tasks
+	}
+	return NewSpec(jobs)
+}
+
+// parseTasks parses one job's addresses, which begin at byte base of the spec.
+func parseTasks(s string, base int) (tasks map[int]string, at int, why string) {
+	tasks = make(map[int]string)
+	next := 0
+	for offset, text := range fields(s, ',') {
+		entry, skipped := trim(text)
+		at = base + offset + skipped
+		index, address, addressAt := next, entry, at
+		if before, after, ok := strings.Cut(entry, "@"); ok {
+			number, _ := trim(before)
+			if index, ok = parseIndex(number); !ok {
+				return nil, at, "want a task number of 0 to 2147483647 before the @"
+			}
+			address, skipped = trim(after)
+			addressAt += len(before) + len("@") + skipped
+		}
+		if index > maxNumber {
+			return nil, at, whyRange
+		}
+		if _, again := tasks[index]; again {
+			return nil, at, "this task's number was given before"
+		}
+		if why = hostPortFault(address); why != "" {
+			return nil, addressAt, why
+		}
+		tasks[index] = address
+		next = index + 1
+	}
+	return tasks, 0, ""
+}
+
+func specError(s string, at int, why string) error {
+	return invalid("cluster spec", s, "at byte %d: %s", at, why)
+}
+
+// fields yields the parts of s between separators and where each begins.
+func fields(s string, separator byte) iter.Seq2[int, string] {
+	return func(yield func(int, string) bool) {
+		at := 0
+		for {
+			n := strings.IndexByte(s[at:], separator)
+			if n < 0 {
+				yield(at, s[at:])
+				return
+			}
+			if !yield(at, s[at:at+n]) {
+				return
+			}
+			at += n + 1
+		}
+	}
+}
+
+// trim drops the blanks around s and tells how many stood before it.
+func trim(s string) (text string, skipped int) {
+	text = strings.TrimLeft(s, " \t\r\n")
+	return strings.TrimRight(text, " \t\r\n"), len(s) - len(text)
+}
