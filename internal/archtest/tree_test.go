@@ -1,0 +1,165 @@
+package archtest
+
+import (
+	"bufio"
+	"bytes"
+	"go/ast"
+	"go/build/constraint"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// module is the path in go.mod.
+const module = "github.com/tryst-rdma/tryst"
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// source is one Go file of the module. Its path is relative to the module's root, with slashes.
+type source struct {
+	path string
+	file *ast.File
+}
+
+// dir is the package's path below the module, "." for its root.
+func (s source) dir() string { return path.Dir(s.path) }
+
+func (s source) isTest() bool { return strings.HasSuffix(s.path, "_test.go") }
+
+func (s source) isGenerated() bool { return ast.IsGenerated(s.file) }
+
+// imports lists the import paths of the file, unquoted.
+func (s source) imports() []string {
+	var paths []string
+	for _, spec := range s.file.Imports {
+		p, _ := strconv.Unquote(spec.Path.Value) // The parser has checked it.
+		paths = append(paths, p)
+	}
+	return paths
+}
+
+// root is the module's directory: two above this package.
+func root(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.HasPrefix(mod, []byte("module "+module+"\n")) {
+		t.Fatalf("%s/go.mod is not that of %s", dir, module)
+	}
+	return dir
+}
+
+// tree parses all Go files of the module: not those of nested modules, of testdata, of build/ and of other directories that
+// the go tool leaves out, nor those that no build takes (//go:build ignore).
+func tree(t *testing.T) []source {
+	t.Helper()
+	top := root(t)
+	var files []source
+	err := filepath.WalkDir(top, func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(top, name)
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if rel == "." {
+				return nil
+			}
+			if base := d.Name(); base[0] == '.' || base[0] == '_' || base == "testdata" || rel == "build" {
+				return fs.SkipDir
+			}
+			if _, err := os.Stat(filepath.Join(name, "go.mod")); err == nil {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if base := d.Name(); !strings.HasSuffix(base, ".go") || base[0] == '.' || base[0] == '_' {
+			return nil
+		}
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		if ignored(text) {
+			return nil
+		}
+		s, err := parse(filepath.ToSlash(rel), text)
+		if err != nil {
+			return err
+		}
+		files = append(files, s)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) == 0 {
+		t.Fatal("no Go file found")
+	}
+	return files
+}
+
+// parse parses one file, of the tree or made up by a test.
+func parse(name string, text []byte) (source, error) {
+	f, err := parser.ParseFile(token.NewFileSet(), name, text, parser.ParseComments|parser.SkipObjectResolution)
+	return source{name, f}, err
+}
+
+// ignored says whether the file's build constraint is "ignore".
+func ignored(text []byte) bool {
+	lines := bufio.NewScanner(bytes.NewReader(text))
+	for lines.Scan() {
+		line := lines.Text()
+		if constraint.IsGoBuild(line) {
+			x, err := constraint.Parse(line)
+			return err == nil && x.String() == "ignore"
+		}
+		if strings.HasPrefix(line, "package ") {
+			break
+		}
+	}
+	return false
+}
+
+// made parses made-up files, given as path and text in turn, for the tests of the checks themselves.
+func made(t *testing.T, pathsAndTexts ...string) []source {
+	t.Helper()
+	var files []source
+	for i := 0; i < len(pathsAndTexts); i += 2 {
+		s, err := parse(pathsAndTexts[i], []byte(pathsAndTexts[i+1]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, s)
+	}
+	return files
+}
+
+// same fails the test unless the complaints are exactly those wanted.
+func same(t *testing.T, got []string, want ...string) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Fatalf("complaints:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	for i, w := range want {
+		if got[i] != w {
+			t.Errorf("complaint %d:\n%s\nwant:\n%s", i, got[i], w)
+		}
+	}
+}
