@@ -1,11 +1,11 @@
-// Command testreport runs go test and prints what a reader needs of it: the go tool's line for each package, all output of
+// Command testreport runs go test -json and prints what a reader needs of it: the go tool's line for each package, all output of
 // what failed, each skip with its reason, and one closing line that a machine can find:
 //
 //	412 passed, 0 failed, 2 skipped
 //
 // Usage:
 //
-//	testreport [-allow-skips FILE] -- ARGUMENTS OF go test
+//	testreport [-allow-skips FILE] -- go test -json ARGUMENT...
 //
 // It exits with 1 when a test or a build failed, when no test ran at all (a pattern that matches nothing must not look like
 // success), and, with -allow-skips, when a test was skipped that FILE does not list. See [parseAllowedSkips] for the format.
@@ -31,8 +31,12 @@ const stopGrace = 15 * time.Second
 func main() {
 	allow := flag.String("allow-skips", "", "refuse every skipped test that this `file` does not list")
 	flag.Parse()
+	if flag.NArg() == 0 {
+		fmt.Fprintln(os.Stderr, "testreport: which command? usage: testreport [-allow-skips FILE] -- go test -json ARGUMENT...")
+		os.Exit(2)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	ok, err := run(ctx, ".", *allow, flag.Args(), os.Stdout, os.Stderr)
+	ok, err := run(ctx, *allow, flag.Args(), os.Stdout, os.Stderr)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "testreport:", err)
@@ -42,9 +46,9 @@ func main() {
 	}
 }
 
-// run runs go test with args in dir, writes the report to out, and says whether everything is as it should be. An error means that
+// run runs the command, which is a go test -json with its arguments, writes the report to out, and says whether everything is as it should be. An error means that
 // the report itself could not be made.
-func run(ctx context.Context, dir, allowFile string, args []string, out, errOut io.Writer) (bool, error) {
+func run(ctx context.Context, allowFile string, command []string, out, errOut io.Writer) (bool, error) {
 	r := newReport(out)
 	if allowFile != "" {
 		f, err := os.Open(allowFile)
@@ -58,8 +62,7 @@ func run(ctx context.Context, dir, allowFile string, args []string, out, errOut 
 		r.refuseSkips = true
 	}
 
-	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, args...)...)
-	cmd.Dir = dir
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Stderr = errOut
 	// An interrupt lets go test end its test binaries, which a kill would leave behind.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
@@ -76,13 +79,13 @@ func run(ctx context.Context, dir, allowFile string, args []string, out, errOut 
 
 	ok := r.close()
 	if readErr != nil {
-		return false, fmt.Errorf("reading the output of go test: %w", readErr)
+		return false, fmt.Errorf("reading the output of %s: %w", command[0], readErr)
 	}
 	var exit *exec.ExitError
 	switch {
 	case errors.As(waitErr, &exit):
 		if ok { // Nothing in the events says why.
-			fmt.Fprintf(out, "go test ended with %v\n", exit)
+			fmt.Fprintf(out, "%s ended with %v\n", command[0], exit)
 		}
 		return false, nil
 	case waitErr != nil:

@@ -104,7 +104,7 @@ func TestRun(t *testing.T) {
 				write(t, allow, tt.allow)
 			}
 			var out strings.Builder
-			ok, err := run(t.Context(), dir, allow, []string{"-vet=off", "-timeout=5s", "./..."}, &out, &out)
+			ok, err := run(t.Context(), allow, []string{"go", "test", "-C", dir, "-json", "-vet=off", "-timeout=5s", "./..."}, &out, &out)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -131,12 +131,12 @@ func TestRun(t *testing.T) {
 func TestAllowFileErrors(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "allowed")
 	var out strings.Builder
-	if _, err := run(t.Context(), ".", file, nil, &out, &out); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := run(t.Context(), file, []string{"go", "version"}, &out, &out); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no file: %v", err)
 	}
 	for _, line := range []string{"p TestA", "p: no test", "p TestA:  "} {
 		write(t, file, "# comment\n"+line+"\n")
-		if _, err := run(t.Context(), ".", file, nil, &out, &out); err == nil || !strings.Contains(err.Error(), "line 2") {
+		if _, err := run(t.Context(), file, []string{"go", "version"}, &out, &out); err == nil || !strings.Contains(err.Error(), "line 2") {
 			t.Errorf("%q: %v, want an error that names line 2", line, err)
 		}
 	}
