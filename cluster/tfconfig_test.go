@@ -59,11 +59,12 @@ func TestParseTFConfig(t *testing.T) {
 
 func TestParseTFConfigRefuses(t *testing.T) {
 	for text, why := range map[string]string{
-		`{`:    "TF_CONFIG: after 1 bytes: unexpected end",
-		`{} x`: "TF_CONFIG: after 4 bytes: invalid character 'x'",
-		`[]`:   "TF_CONFIG: want an object, got a list",
-		`null`: "TF_CONFIG: want an object, got null",
-		`7`:    "TF_CONFIG: want an object, got a number",
+		`{`:          "TF_CONFIG: after 1 bytes: unexpected end",
+		`worker=h:1`: "TF_CONFIG: after 1 bytes: invalid character 'w'",
+		`{} x`:       "TF_CONFIG: after 4 bytes: invalid character 'x'",
+		`[]`:         "TF_CONFIG: want an object, got a list",
+		`null`:       "TF_CONFIG: want an object, got null",
+		`7`:          "TF_CONFIG: want an object, got a number",
 
 		`{"cluster": null}`:                                  "TF_CONFIG: cluster: want an object, got null",
 		`{"cluster": ["a:1"]}`:                               "TF_CONFIG: cluster: want an object, got a list",
