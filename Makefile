@@ -1,0 +1,114 @@
+# Everything that is made goes under build/. `make help` prints the targets from their ## comments.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS += --no-builtin-rules
+.DEFAULT_GOAL := help
+
+export GO ?= go
+# The packages to test, fuzz and vet.
+PKG ?= ./...
+# How long one package's tests may take, all together. Generous: a slow machine under the race detector.
+TEST_TIMEOUT ?= 15m
+# Further arguments of go test, e.g. TESTARGS='-run TestAbort -count=5'.
+TESTARGS ?=
+# A file that lists the tests that may be skipped: with it, any other skip is a failure. See CONTRIBUTING.md.
+ALLOWED_SKIPS ?=
+# How long each fuzz target runs.
+FUZZTIME ?= 10s
+
+TRYST := build/tryst
+testreport := build/bin/testreport $(if $(ALLOWED_SKIPS),-allow-skips $(ALLOWED_SKIPS)) -- $(GO) test -json
+testflags := -shuffle=on -timeout=$(TEST_TIMEOUT) $(TESTARGS)
+golangci := $(GO) tool -modfile=tools/lint/go.mod golangci-lint
+
+##
+## The two that matter
+##
+
+.PHONY: run
+run: build ## Publish a generated checkpoint, pull it from a second process, check every tensor
+	@scripts/run.sh $(TRYST) build/run
+
+.PHONY: test
+test: build/bin/testreport ## All tests, with the race detector where a C compiler is
+	@race=$$(scripts/race-flag.sh) && $(testreport) $$race $(testflags) $(PKG)
+
+##
+## Building
+##
+
+.PHONY: build
+build: go-ready ## Build build/tryst
+	@$(GO) build -o $(TRYST) ./cmd/tryst
+
+.PHONY: generate
+generate: go-ready ## Regenerate the code that is generated from proto/
+	@$(GO) generate $(PKG)
+
+.PHONY: clean
+clean: ## Remove build/
+	@rm -rf build
+
+##
+## Testing
+##
+
+.PHONY: test-unit
+test-unit: build/bin/testreport ## The quick tests (-short), without the race detector
+	@$(testreport) -short $(testflags) $(PKG)
+
+.PHONY: race
+race: build/bin/testreport ## All tests with the race detector; fails where it cannot run
+	@$(testreport) -race $(testflags) $(PKG)
+
+.PHONY: fuzz
+fuzz: go-ready ## Every fuzz target for FUZZTIME (10s) each
+	@scripts/fuzz.sh $(FUZZTIME) $(PKG)
+
+.PHONY: bench
+bench: build ## Each benchmark beside its yardstick, into build/bench/; a missed target fails
+	@$(TRYST) bench --check --json-dir build/bench
+
+##
+## Checking
+##
+
+.PHONY: vet
+vet: go-ready ## go vet, for this machine and for darwin/arm64
+	@$(GO) vet $(PKG)
+	@CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 $(GO) vet $(PKG)
+
+.PHONY: lint
+lint: go-ready ## golangci-lint, at the version of tools/lint
+	@$(golangci) run $(PKG)
+
+.PHONY: fmt
+fmt: go-ready ## Format the code as lint wants it
+	@$(golangci) fmt
+
+.PHONY: check-generated
+check-generated: go-ready ## Regenerate, and fail when that changes a file
+	@scripts/check-generated.sh
+
+.PHONY: ci
+ci: ## What the CI machine runs
+	@.ci/run
+
+.PHONY: help
+help: ## This list
+	@awk -F ':.*## ' '/^## ./ { printf "\n%s\n", substr($$0, 4) } \
+		/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# One clear line when Go is missing or too old for go.mod. A Go that can fetch a newer one itself does so here.
+.PHONY: go-ready
+go-ready:
+	@need=$$(awk '$$1 == "go" { print $$2 }' go.mod); \
+	have=$$(GOTOOLCHAIN=local $(GO) env GOVERSION 2>/dev/null) || have="no Go"; \
+	$(GO) list -m >/dev/null 2>&1 || \
+		{ echo "Go $$need or newer is needed and this machine has $$have: see https://go.dev/doc/install" >&2; exit 1; }
+
+build/bin/testreport: go-ready FORCE
+	@$(GO) build -o $@ ./internal/testreport
+
+.PHONY: FORCE
+FORCE:
