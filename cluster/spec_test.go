@@ -47,7 +47,7 @@ func TestH2HostPorts(t *testing.T) {
 }
 
 func TestH4SparseTaskIndexes(t *testing.T) {
-	spec, err := cluster.NewSpec(map[string]map[int]string{"mnist": {4: "e:5", 0: "a:1", 10: "k:11", 3: "d:4"}, "ps": {7: "p:7"}, "none": {}})
+	spec, err := cluster.NewSpec(map[string]map[int]string{"mnist": {4: "e:5", 0: "a:1", 10: "k:11", 3: "d:4"}, "ps": {11: "p:7"}, "none": {}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,14 +56,14 @@ func TestH4SparseTaskIndexes(t *testing.T) {
 			t.Errorf("task %d, which is not there, is at %q", index, got)
 		}
 	}
-	want := []cluster.Task{{Job: "mnist"}, {Job: "mnist", Index: 3}, {Job: "mnist", Index: 4}, {Job: "mnist", Index: 10}, {Job: "ps", Index: 7}}
+	want := []cluster.Task{{Job: "mnist"}, {Job: "mnist", Index: 3}, {Job: "mnist", Index: 4}, {Job: "mnist", Index: 10}, {Job: "ps", Index: 11}}
 	if got := spec.Tasks(); !slices.Equal(got, want) {
 		t.Errorf("Tasks() = %v, want %v", got, want)
 	}
 	if got := spec.Jobs(); !slices.Equal(got, []string{"mnist", "ps"}) {
 		t.Errorf("Jobs() = %v", got)
 	}
-	if want := "mnist=a:1,3@d:4,e:5,10@k:11;ps=7@p:7"; spec.String() != want {
+	if want := "mnist=a:1,3@d:4,e:5,10@k:11;ps=11@p:7"; spec.String() != want {
 		t.Errorf("got %q, want %q", spec, want)
 	}
 }
