@@ -2595,11 +2595,11 @@ const file_tensorflow_worker_proto_rawDesc = "" +
 	"\x06device\x18\n" +
 	" \x01(\tR\x06device\x12\x1b\n" +
 	"\tis_source\x18\v \x01(\bR\bisSource\x12\x17\n" +
-	"\astep_id\x18\f \x01(\x03R\x06stepId\"^\n" +
+	"\astep_id\x18\f \x01(\x03R\x06stepId\"d\n" +
 	"\x18CompleteInstanceResponse\x12!\n" +
 	"\finstance_key\x18\x01 \x01(\x05R\vinstanceKey\x12\x1f\n" +
 	"\vsource_rank\x18\x02 \x01(\x05R\n" +
-	"sourceRank\"5\n" +
+	"sourceRankJ\x04\b\x03\x10\x04\"5\n" +
 	"\x16GetStepSequenceRequest\x12\x1b\n" +
 	"\tgraph_key\x18\x01 \x03(\x03R\bgraphKey\"M\n" +
 	"\fStepSequence\x12\x1b\n" +

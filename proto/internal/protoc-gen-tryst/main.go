@@ -51,16 +51,27 @@ func generate(gen *protogen.Plugin, file *protogen.File, registry protogen.GoImp
 	stock.Skip()
 
 	out := gen.NewGeneratedFile(file.GeneratedFilenamePrefix+".pb.go", file.GoImportPath)
+	src, err = bind(src, out.QualifiedGoIdent(registry.Ident("Types")), out.QualifiedGoIdent(registry.Ident("Files")))
+	if err != nil {
+		return err
+	}
+	_, err = out.Write(src)
+	return err
+}
+
+// bind puts the two registries, Go expressions, into the builders of a
+// generated file. A file with another number of builders than one of each is
+// an error: left as it is, it would register globally.
+func bind(src []byte, types, files string) ([]byte, error) {
 	for _, edit := range []struct{ builder, field, value string }{
-		{"protoimpl.TypeBuilder{\n", "TypeRegistry", out.QualifiedGoIdent(registry.Ident("Types"))},
-		{"protoimpl.DescBuilder{\n", "FileRegistry", out.QualifiedGoIdent(registry.Ident("Files"))},
+		{"protoimpl.TypeBuilder{\n", "TypeRegistry", types},
+		{"protoimpl.DescBuilder{\n", "FileRegistry", files},
 	} {
 		if n := bytes.Count(src, []byte(edit.builder)); n != 1 {
-			return fmt.Errorf("the stock generator's output has %q %d times, not once: its form has changed", edit.builder, n)
+			return nil, fmt.Errorf("the stock generator's output has %q %d times, not once: its form has changed", edit.builder, n)
 		}
 		line := fmt.Sprintf("%s%s: %s,\n", edit.builder, edit.field, edit.value)
 		src = bytes.Replace(src, []byte(edit.builder), []byte(line), 1)
 	}
-	_, err = out.Write(src)
-	return err
+	return src, nil
 }

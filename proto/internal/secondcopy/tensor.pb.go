@@ -6,7 +6,7 @@
 
 // Tensors, shapes and handles.
 
-package tensorflow
+package secondcopy
 
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"

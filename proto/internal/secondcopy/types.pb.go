@@ -8,7 +8,7 @@
 // numbers are those of TensorFlow, so that both sides read each other. Fields
 // that are not listed here survive as unknown fields.
 
-package tensorflow
+package secondcopy
 
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
