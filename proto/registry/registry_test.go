@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protodesc"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
@@ -24,9 +23,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestSharedNames(t *testing.T) {
 	_ = durationpb.File_google_protobuf_duration_proto // linked, so that it is there to be found
 	foreign, err := protodesc.NewFile(&descriptorpb.FileDescriptorProto{
-		Name:        proto.String("foreign/foreign.proto"),
-		Package:     proto.String("foreign"),
-		MessageType: []*descriptorpb.DescriptorProto{{Name: proto.String("Foreign")}},
+		Name:        new("foreign/foreign.proto"),
+		Package:     new("foreign"),
+		MessageType: []*descriptorpb.DescriptorProto{{Name: new("Foreign")}},
 	}, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -22,7 +22,7 @@ func run(t *testing.T) *pluginpb.CodeGeneratorResponse {
 	file := protodesc.ToFileDescriptorProto(durationpb.File_google_protobuf_duration_proto)
 	gen, err := protogen.Options{}.New(&pluginpb.CodeGeneratorRequest{
 		FileToGenerate: []string{file.GetName()},
-		Parameter:      proto.String("paths=source_relative,Mgoogle/protobuf/duration.proto=example.com/duration"),
+		Parameter:      new("paths=source_relative,Mgoogle/protobuf/duration.proto=example.com/duration"),
 		ProtoFile:      []*descriptorpb.FileDescriptorProto{file},
 	})
 	if err != nil {
