@@ -1221,7 +1221,7 @@ type MarkRecvFinishedRequest struct {
 	RequestId int64 `protobuf:"varint,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// Incarnation of the asker, with finished.
 	AskerIncarnation uint64 `protobuf:"fixed64,16,opt,name=asker_incarnation,json=askerIncarnation,proto3" json:"asker_incarnation,omitempty"`
-	// tryst.RecvOptions.id of several answers at once; request_id is then 0.
+	// tryst.RecvOptions.id of several answers at once; request_id may then be 0.
 	Finished      []uint64 `protobuf:"fixed64,17,rep,packed,name=finished,proto3" json:"finished,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
