@@ -25,7 +25,7 @@ import (
 	"time"
 )
 
-// stopGrace is how long go test may take to end after an interrupt before it is killed: it first ends its own test binaries.
+// stopGrace is how long go test and its test binaries may take to end after an interrupt before they are killed.
 const stopGrace = 15 * time.Second
 
 func main() {
@@ -64,9 +64,15 @@ func run(ctx context.Context, allowFile string, command []string, out, errOut io
 
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Stderr = errOut
-	// An interrupt lets go test end its test binaries, which a kill would leave behind.
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.WaitDelay = stopGrace
+	// go test expects that its test binaries get an interrupt too, and leaves them behind otherwise: so it leads a process
+	// group, and the group is interrupted. Interrupted, it removes its temporary files; killed, it could not.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	var kill *time.Timer
+	cmd.Cancel = func() error {
+		group := -cmd.Process.Pid
+		kill = time.AfterFunc(stopGrace, func() { _ = syscall.Kill(group, syscall.SIGKILL) })
+		return syscall.Kill(group, syscall.SIGINT)
+	}
 	events, err := cmd.StdoutPipe()
 	if err != nil {
 		return false, err
@@ -76,6 +82,9 @@ func run(ctx context.Context, allowFile string, command []string, out, errOut io
 	}
 	readErr := r.read(events)
 	waitErr := cmd.Wait()
+	if kill != nil {
+		kill.Stop()
+	}
 
 	ok := r.close()
 	if readErr != nil {

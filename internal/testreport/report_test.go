@@ -1,12 +1,16 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 )
@@ -125,6 +129,66 @@ func TestRun(t *testing.T) {
 				t.Logf("report:\n%s", &out)
 			}
 		})
+	}
+}
+
+// An interrupted run ends, is no success, and leaves no test binary behind.
+func TestInterrupt(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "go.mod"), "module p\n\ngo 1.26\n")
+	write(t, filepath.Join(dir, "p_test.go"), fmt.Sprintf(`package p
+
+import (
+	"net"
+	"testing"
+)
+
+func TestA(t *testing.T) {
+	c, err := net.Dial("tcp", %q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Read(make([]byte, 1)) // for ever
+}
+`, listener.Addr()))
+
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	var out strings.Builder
+	type result struct {
+		ok  bool
+		err error
+	}
+	ended := make(chan result, 1)
+	go func() {
+		ok, err := run(ctx, "", []string{"go", "test", "-C", dir, "-json", "-vet=off", "./..."}, &out, &out)
+		listener.Close() // It may have ended before it reached the test.
+		ended <- result{ok, err}
+	}()
+
+	inTest, err := listener.Accept()
+	if err != nil {
+		t.Fatalf("%v: the test did not start:\n%s", err, &out)
+	}
+	defer inTest.Close()
+	interrupt()
+	if r := <-ended; r.ok {
+		t.Errorf("an interrupted run is ok, %v", r.err)
+	}
+	// The connection ends with the test binary.
+	if err := inTest.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := inTest.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the test binary still runs: %v", err)
+	}
+	if want := "0 passed, 1 failed, 0 skipped\n"; !strings.HasSuffix(out.String(), want) {
+		t.Errorf("report does not end with %q:\n%s", want, &out)
 	}
 }
 
