@@ -1,0 +1,20 @@
+// Package config is the one place that reads flags, environment and file.
+//
+// A setting has one name, its key, from which its other names follow:
+//
+//	key           log.level             in the YAML file, nested or dotted
+//	flag          --log-level           dots become dashes
+//	environment   TRYST_LOG_LEVEL       upper case, dots and dashes become _
+//
+// Where several sources give a setting, the highest counts:
+//
+//	flags  >  TRYST_ variables  >  YAML file  >  TF_CONFIG  >  defaults
+//
+// TF_CONFIG gives the cluster and the own task, nothing else. A variable that
+// is there but empty gives the empty value, which turns some settings off. An
+// unknown key in the file and an unknown TRYST_ variable are errors; variables
+// that begin with TRYST_TEST_ belong to tests and are passed over.
+//
+// All settings stand in one table, [Settings]. The flags, the variables, the
+// file's keys, what [Describe] prints and the table in README.md come from it.
+package config

@@ -1,0 +1,16 @@
+package config
+
+const (
+	// envPrefix begins every variable that is a setting.
+	envPrefix = "TRYST_"
+	// testPrefix begins the variables of tests, which are no settings.
+	testPrefix = "TRYST_TEST_"
+	// tfConfigVariable is TensorFlow's.
+	tfConfigVariable = "TF_CONFIG"
+
+	// configKey is the setting that names the file.
+	configKey = "config"
+	// clusterKey and taskKey are the settings that TF_CONFIG gives, too.
+	clusterKey = "cluster"
+	taskKey    = "task"
+)

@@ -1,0 +1,57 @@
+package config
+
+import (
+	"errors"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// units are the powers of 1024, the largest first. The decimal ones (kB, MB)
+// are not taken: half of those who write them mean these.
+var units = []struct {
+	name  string
+	bytes int64
+}{
+	{"PiB", 1 << 50}, {"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1},
+}
+
+var (
+	errSize     = errors.New("want a whole number of bytes or one with a unit, B, KiB, MiB, GiB, TiB or PiB: 64MiB")
+	errSizeHigh = errors.New("it is above 8EiB, more than a number of bytes can be")
+)
+
+// ParseSize parses a number of bytes: "64MiB", "1GiB", or "4096" without a
+// unit. The number is whole and not negative, the unit one of B, KiB, MiB,
+// GiB, TiB and PiB, with or without a blank before it.
+func ParseSize(s string) (int64, error) {
+	number, factor := s, int64(1)
+	for _, u := range units {
+		if rest, ok := strings.CutSuffix(s, u.name); ok {
+			number, factor = strings.TrimSuffix(rest, " "), u.bytes
+			break
+		}
+	}
+	n, err := strconv.ParseUint(number, 10, 63)
+	switch {
+	case errors.Is(err, strconv.ErrRange), err == nil && n > uint64(math.MaxInt64/factor):
+		return 0, errSizeHigh
+	case err != nil:
+		return 0, errSize
+	}
+	return int64(n) * factor, nil
+}
+
+// FormatSize writes a number of bytes as [ParseSize] takes it, in the largest
+// unit that leaves it whole.
+func FormatSize(n int64) string {
+	if n == 0 {
+		return "0"
+	}
+	for _, u := range units {
+		if n%u.bytes == 0 {
+			return strconv.FormatInt(n/u.bytes, 10) + u.name
+		}
+	}
+	return strconv.FormatInt(n, 10) // unreachable: every number is whole in bytes
+}
