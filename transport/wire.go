@@ -1,0 +1,82 @@
+package transport
+
+import (
+	"context"
+
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/tensor"
+)
+
+// Wire carries requests to one peer. Its methods block until they have an
+// outcome or ctx ends, and may be called from many goroutines at once.
+type Wire interface {
+	// Hello asks the peer who it is. It waits for the peer to come up, at
+	// most as long as ctx lives, and then says why it did not.
+	Hello(ctx context.Context) (Peer, error)
+
+	// Recv makes one attempt of a receive. Its error is a *LostError when no
+	// answer came because the connection was lost, a *RestartedError when
+	// the peer is another process than the one asked, and the peer's own
+	// error otherwise. The caller releases the value's tensor.
+	Recv(ctx context.Context, a *Attempt) (rendezvous.Value, error)
+
+	// Finish tells the peer that it may let go the answers to ids.
+	Finish(ctx context.Context, ids []uint64) error
+
+	// Cancel tells the peer that ids are not wanted any more.
+	Cancel(ctx context.Context, ids []uint64) error
+}
+
+// Attempt is one attempt of one receive, as it leaves the receiver.
+type Attempt struct {
+	Ask
+	// Plain says that the peer is not Tryst: it is sent no id.
+	Plain bool
+	// Peer is the incarnation of the process that is asked.
+	Peer uint64
+	// Finished rides on the request: answers that the peer may let go.
+	Finished []uint64
+	// Args are the receiver's.
+	Args rendezvous.Args
+	// Partial is what earlier attempts have brought; a wire that can go on
+	// from there keeps its state in it. At most one attempt of a receive
+	// is under way at any time, and the state is its own.
+	Partial *Partial
+}
+
+// Partial is the part of a large tensor that has arrived. Its owner is the
+// receive: when it ends without the value, Failover releases the memory, after
+// the last attempt has returned.
+type Partial struct {
+	// Buffer is the destination; nil when nothing has arrived.
+	Buffer *tensor.Buffer
+	// Bytes is how much of it, from its beginning, is good.
+	Bytes int64
+	// State is the wire's own.
+	State any
+}
+
+// Drop releases what has arrived.
+func (p *Partial) Drop() {
+	if p.Buffer != nil {
+		p.Buffer.Release()
+	}
+	*p = Partial{}
+}
+
+// LostError says that an attempt has ended without an answer because its
+// connection was lost. The peer may have taken the request or not.
+type LostError struct{ Err error }
+
+func (e *LostError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the wire's error.
+func (e *LostError) Unwrap() error { return e.Err }
+
+// RestartedError says that the process that answered is not the one asked.
+type RestartedError struct{ Err error }
+
+func (e *RestartedError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the peer's error.
+func (e *RestartedError) Unwrap() error { return e.Err }
