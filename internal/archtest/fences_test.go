@@ -3,6 +3,7 @@ package archtest
 import (
 	"fmt"
 	"go/ast"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -189,4 +190,62 @@ func TestCheckSleep(t *testing.T) {
 		"a/c_test.go", "package x\n\nimport (\n\"testing/synctest\"\n\"time\"\n)\n\nfunc f() { time.Sleep(1); synctest.Wait() }\n",
 		"a/d.go", "package x\n\nimport \"time\"\n\nvar t time.Time\n\nfunc f(c clock) { c.Sleep(1) }\n",
 	)), "a/a.go"+why, "a/a_test.go"+why, "a/b_test.go"+why)
+}
+
+// checkLeaks returns one line for each package whose tests run without a leak check: a TestMain that ends in
+// goleak.VerifyTestMain, in one of its test files.
+func checkLeaks(files []source) (complaints []string) {
+	guarded := map[string]bool{}
+	for _, s := range files {
+		if s.isTest() {
+			guarded[s.dir()] = guarded[s.dir()] || verifiesLeaks(s.file)
+		}
+	}
+	for _, dir := range slices.Sorted(maps.Keys(guarded)) {
+		if !guarded[dir] {
+			complaints = append(complaints, dir+": no leak check: add func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }")
+		}
+	}
+	return complaints
+}
+
+// verifiesLeaks says whether the file has a TestMain that calls goleak.VerifyTestMain.
+func verifiesLeaks(f *ast.File) bool {
+	found := false
+	for _, d := range f.Decls {
+		fn, ok := d.(*ast.FuncDecl)
+		if !ok || fn.Recv != nil || fn.Name.Name != "TestMain" {
+			continue
+		}
+		ast.Inspect(fn, func(n ast.Node) bool {
+			if sel, ok := n.(*ast.SelectorExpr); ok && sel.Sel.Name == "VerifyTestMain" {
+				x, ok := sel.X.(*ast.Ident)
+				found = found || ok && x.Name == "goleak"
+			}
+			return !found
+		})
+	}
+	return found
+}
+
+func TestEveryPackageChecksForLeaks(t *testing.T) {
+	for _, c := range checkLeaks(tree(t)) {
+		t.Error(c)
+	}
+}
+
+func TestCheckLeaks(t *testing.T) {
+	const test = "package x\n\nfunc TestA(t *testing.T) {}\n"
+	const main = "package x\n\nimport \"go.uber.org/goleak\"\n\nfunc TestMain(m *testing.M) { goleak.VerifyTestMain(m) }\n"
+	same(t, checkLeaks(made(t,
+		"a/a.go", main, // not a test file
+		"a/a_test.go", test,
+		"b/a_test.go", test,
+		"b/main_test.go", main,
+		"c/a_test.go", "package x\n\nfunc TestMain(m *testing.M) { m.Run() }\n",
+		"d/d.go", "package x\n",
+	)),
+		"a: no leak check: add func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }",
+		"c: no leak check: add func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }",
+	)
 }
