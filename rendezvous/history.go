@@ -1,0 +1,47 @@
+package rendezvous
+
+import "github.com/tryst-rdma/tryst/status"
+
+// history remembers the last steps that are over. Its owner guards it.
+type history struct {
+	why  map[int64]*status.Error // nil for a step that was cleaned up
+	ring []int64                 // in the order of their ends; once full, next is the oldest
+	next int
+	max  int
+}
+
+func newHistory(max int) history {
+	return history{why: make(map[int64]*status.Error), max: max}
+}
+
+// add remembers a step and why it ended, nil for a cleanup. Of a step that is
+// remembered already the first reason and the place in the order stay.
+func (h *history) add(step int64, why *status.Error) {
+	if _, ok := h.why[step]; ok {
+		return
+	}
+	h.why[step] = why
+	if len(h.ring) < h.max {
+		h.ring = append(h.ring, step)
+		return
+	}
+	delete(h.why, h.ring[h.next])
+	h.ring[h.next] = step
+	h.next = (h.next + 1) % h.max
+}
+
+// find returns why a step ended, or nil when it is not remembered.
+func (h *history) find(step int64) error {
+	switch why, ok := h.why[step]; {
+	case !ok:
+		return nil
+	case why == nil:
+		return errCleanup(step)
+	default:
+		return why
+	}
+}
+
+func errCleanup(step int64) *status.Error {
+	return status.Errorf(status.Aborted, "Cleanup %d", step).Derived()
+}

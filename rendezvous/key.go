@@ -1,0 +1,151 @@
+package rendezvous
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/status"
+)
+
+// FrameIter says which run of a loop body a value belongs to: the loop's frame
+// and its iteration. Both are zero outside loops. The widths are those of
+// TensorFlow's FrameAndIter.
+type FrameIter struct {
+	Frame uint64
+	Iter  int64
+}
+
+// Key names one value of a step:
+//
+//	src_device;incarnation;dst_device;name;frame:iter
+//
+// where incarnation is that of the source device, as 16 lower-case hexadecimal
+// digits, and name is the edge's. A Key is parsed once and immutable; keys are
+// equal (==) when their texts are. The zero Key names nothing.
+type Key struct {
+	text        string
+	edge        string // part of text
+	src, dst    cluster.Device
+	incarnation uint64
+	frameIter   FrameIter
+}
+
+// CreateKey returns the text of a key. src and dst are full device names; they
+// and name must not contain a semicolon. ParseKey tells whether the text is
+// valid.
+func CreateKey(src string, incarnation uint64, dst, name string, fi FrameIter) string {
+	const digits = "0123456789abcdef"
+	b := make([]byte, 0, len(src)+len(dst)+len(name)+64)
+	b = append(append(b, src...), ';')
+	for shift := 60; shift >= 0; shift -= 4 {
+		b = append(b, digits[incarnation>>shift&15])
+	}
+	b = append(append(append(b, ';'), dst...), ';')
+	b = append(append(b, name...), ';')
+	b = strconv.AppendUint(b, fi.Frame, 10)
+	return string(strconv.AppendInt(append(b, ':'), fi.Iter, 10))
+}
+
+// NewKey creates and parses a key in one step.
+func NewKey(src cluster.Device, incarnation uint64, dst cluster.Device, name string, fi FrameIter) (Key, error) {
+	return ParseKey(CreateKey(src.String(), incarnation, dst.String(), name, fi))
+}
+
+// ParseKey parses the text of a key; the Key keeps s. Both devices must be
+// full device names, in their present or legacy form; an empty source is
+// allowed and means the host that is asked (SrcEmpty). What is not as CreateKey
+// writes it is refused with InvalidArgument, so that one key has one text.
+func ParseKey(s string) (Key, error) {
+	k := Key{text: s}
+	var parts [5]string
+	rest, found := s, true
+	for i := range parts {
+		if !found {
+			return Key{}, invalidKey(s, "it has "+strconv.Itoa(i)+" parts, want 5: src;incarnation;dst;name;frame:iter")
+		}
+		parts[i], rest, found = strings.Cut(rest, ";")
+	}
+	if found {
+		return Key{}, invalidKey(s, "it goes on after 5 parts")
+	}
+	var err error
+	if parts[0] != "" {
+		if k.src, err = cluster.ParseDevice(parts[0]); err != nil {
+			return Key{}, invalidKey(s, "source: "+status.From(err).Message())
+		}
+	}
+	if k.incarnation, err = parseIncarnation(parts[1]); err != nil {
+		return Key{}, invalidKey(s, "the incarnation is not 16 lower-case hexadecimal digits")
+	}
+	if k.dst, err = cluster.ParseDevice(parts[2]); err != nil {
+		return Key{}, invalidKey(s, "destination: "+status.From(err).Message())
+	}
+	if k.edge = parts[3]; k.edge == "" {
+		return Key{}, invalidKey(s, "the name is empty")
+	}
+	var ok bool
+	if k.frameIter, ok = parseFrameIter(parts[4]); !ok {
+		return Key{}, invalidKey(s, "the last part is not frame:iter, two decimal numbers")
+	}
+	return k, nil
+}
+
+func parseIncarnation(s string) (uint64, error) {
+	if len(s) != 16 || strings.ContainsAny(s, "ABCDEF") {
+		return 0, strconv.ErrSyntax
+	}
+	return strconv.ParseUint(s, 16, 64)
+}
+
+func parseFrameIter(s string) (FrameIter, bool) {
+	frame, iter, ok := strings.Cut(s, ":")
+	if !ok {
+		return FrameIter{}, false
+	}
+	f, err := strconv.ParseUint(frame, 10, 64)
+	if err != nil || !canonical(frame) {
+		return FrameIter{}, false
+	}
+	i, err := strconv.ParseInt(iter, 10, 64)
+	if err != nil || !canonical(strings.TrimPrefix(iter, "-")) || iter == "-0" {
+		return FrameIter{}, false
+	}
+	return FrameIter{Frame: f, Iter: i}, true
+}
+
+// canonical reports whether a number is written without leading zeros or sign.
+func canonical(s string) bool {
+	return s == "0" || s[0] >= '1' && s[0] <= '9'
+}
+
+// invalidKey has the text that TensorFlow gives, its two blanks included, and
+// then why.
+func invalidKey(s, why string) error {
+	if len(s) > maxQuoted {
+		s = s[:maxQuoted] + "..."
+	}
+	return status.Errorf(status.InvalidArgument, "Invalid  rendezvous key: %s: %s", s, why)
+}
+
+// String returns the full text, which is what a table is searched by.
+func (k Key) String() string { return k.text }
+
+// Src returns the device that sends; the zero Device when SrcEmpty.
+func (k Key) Src() cluster.Device { return k.src }
+
+// SrcEmpty reports whether the key leaves its source open, which means the
+// host that is asked.
+func (k Key) SrcEmpty() bool { return k.src == cluster.Device{} }
+
+// SrcIncarnation returns the incarnation of the sending device.
+func (k Key) SrcIncarnation() uint64 { return k.incarnation }
+
+// Dst returns the device that receives.
+func (k Key) Dst() cluster.Device { return k.dst }
+
+// Edge returns the name of the value.
+func (k Key) Edge() string { return k.edge }
+
+// FrameIter returns which run of a loop body the value belongs to.
+func (k Key) FrameIter() FrameIter { return k.frameIter }

@@ -1,0 +1,37 @@
+package rendezvous
+
+import "time"
+
+const (
+	// shards is how many parts a step's table has, a power of two. Each
+	// Send and Recv holds one part's lock for some 100 ns, so with many
+	// times more parts than cores two of them rarely meet. Parts are made
+	// when they are first used; until then one costs a pointer.
+	shards = 64
+
+	// maxFree is how many queue entries (64 bytes each) a part keeps for
+	// reuse: enough for the keys of a part that come and go, small beside
+	// the part itself.
+	maxFree = 16
+
+	// shrinkAbove is the number of keys from which a part gives its map up
+	// when it has become empty, because a map never shrinks. Below it the
+	// map is kept, since most tables empty and fill all the time.
+	shrinkAbove = 256
+
+	// rememberedSteps is how many steps that are over a Manager remembers,
+	// so that a receive that comes late ends at once. It equals the window
+	// in which TensorFlow's workers recognise repeated requests, and takes
+	// about 5 MB when full. A receive for an older step is held until its
+	// asker gives up.
+	rememberedSteps = 100_000
+
+	// abortDelay is how long AbortStepLater waits, as TensorFlow's worker
+	// does: the root cause may so reach the client before the errors that
+	// follow from it.
+	abortDelay = time.Second
+
+	// maxQuoted is how many bytes of a key that does not parse an error
+	// shows: keys are shorter, a hostile peer's text may not be.
+	maxQuoted = 512
+)

@@ -1,0 +1,413 @@
+package rendezvous
+
+import (
+	"container/list"
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
+)
+
+// Remoter is what a transport implements: a receive from another task.
+type Remoter interface {
+	// RecvFromRemoteAsync asks the task of key's source for the next value
+	// under key in the given step, and calls done exactly once. It does not
+	// block. When ctx ends, because the receiver gave up or the step was
+	// aborted, the transport sees that the value is not consumed and calls
+	// done soon.
+	//
+	// done runs on a goroutine of its own, which the transport owns: it may
+	// block, send, receive and abort, so it never runs inside the polling of
+	// completions. It takes over one reference to the tensor.
+	RecvFromRemoteAsync(ctx context.Context, step int64, key Key, args Args, done DoneFunc)
+}
+
+// Call is something under way that ends when the step is aborted, such as a
+// remote receive. Its dynamic type must be comparable.
+type Call interface {
+	// Abort ends the call with err. It must not block.
+	Abort(err error)
+}
+
+// BaseRemote is the rendezvous of one step in a process with peers. Values that
+// this task sends wait in a Local; a receive whose source is another task goes
+// to the Remoter.
+//
+// It is made in two phases, since a peer may ask for values before this process
+// has heard of the step: until Initialize has told it the session, Send and
+// Recv fail, and the receives of peers (RecvLocalAsync) are deferred.
+type BaseRemote struct {
+	step    int64
+	remoter Remoter
+	local   Local
+	session atomic.Pointer[Session] // set once, when nothing is deferred any more
+
+	// mu protects what follows. Sends and local receives do not take it.
+	mu       sync.Mutex
+	starting *Session          // given to Initialize
+	deferred list.List         // of *deferredRecv, in the order of the calls
+	calls    map[Call]struct{} // nil when there are none
+	run      gate              // remote receives and callbacks under way
+	closed   bool              // nothing may start a goroutine any more
+}
+
+// deferredRecv is a receive of a peer that came before Initialize.
+type deferredRecv struct {
+	ctx   context.Context
+	key   Key
+	done  DoneFunc
+	stop  func() bool // ends the watch of ctx
+	waits bool        // it is in the list
+}
+
+// NewBaseRemote returns the rendezvous of a step, not yet initialised. A nil
+// remoter is for a process without peers: its remote receives end with
+// FailedPrecondition.
+func NewBaseRemote(step int64, remoter Remoter) *BaseRemote {
+	b := &BaseRemote{step: step, remoter: remoter}
+	b.local.init()
+	return b
+}
+
+// Step returns the id of the step.
+func (b *BaseRemote) Step() int64 { return b.step }
+
+// Initialize tells the step its session and runs the receives that were
+// deferred, in their order, on this goroutine. A second call for the same task
+// does nothing; one for another task is Internal.
+func (b *BaseRemote) Initialize(s *Session) error {
+	b.mu.Lock()
+	if was := b.starting; was != nil {
+		b.mu.Unlock()
+		if was.Task != s.Task {
+			return status.Errorf(status.Internal, "Double init! Worker names would have changed from %v -> %v", was.Task, s.Task)
+		}
+		return nil
+	}
+	b.starting = s
+	for b.deferred.Len() > 0 {
+		d := b.undeferLocked()
+		b.mu.Unlock()
+		d.unwatch()
+		b.recvForPeer(d.ctx, s, d.key, d.done)
+		b.mu.Lock()
+	}
+	b.session.Store(s) // inside mu: nothing can be deferred after this
+	b.mu.Unlock()
+	return nil
+}
+
+// ready returns the session, or why there is none yet.
+func (b *BaseRemote) ready() (*Session, error) {
+	if s := b.session.Load(); s != nil {
+		return s, nil
+	}
+	if err := b.local.Err(); err != nil {
+		return nil, err
+	}
+	return nil, status.New(status.Internal, "ValidateDevices called before initialization.")
+}
+
+// Send implements Rendezvous. A source that is not of this task is
+// InvalidArgument.
+func (b *BaseRemote) Send(key Key, args Args, t *tensor.Tensor, dead bool) error {
+	s, err := b.ready()
+	if err != nil {
+		return err
+	}
+	if err := s.checkSrc(key); err != nil {
+		return err
+	}
+	return b.local.Send(key, args, t, dead)
+}
+
+// RecvAsync implements Rendezvous. A destination that is not of this task is
+// InvalidArgument.
+func (b *BaseRemote) RecvAsync(ctx context.Context, key Key, args Args, done DoneFunc) {
+	s, err := b.ready()
+	if err == nil {
+		err = s.checkDst(key)
+	}
+	switch {
+	case err != nil:
+		done(Value{}, args, err)
+	case s.isSource(key):
+		b.local.recvCopied(ctx, s.Copy, key, args, done)
+	default:
+		b.recvRemote(ctx, key, args, done)
+	}
+}
+
+// Recv implements Rendezvous.
+func (b *BaseRemote) Recv(ctx context.Context, key Key, args Args) (Value, error) {
+	s, err := b.ready()
+	if err != nil {
+		return Value{}, err
+	}
+	if err := s.checkDst(key); err != nil {
+		return Value{}, err
+	}
+	if s.isSource(key) {
+		return b.local.recvCopiedWait(ctx, s.Copy, key, args)
+	}
+	return await(func(done DoneFunc) { b.recvRemote(ctx, key, args, done) })
+}
+
+// RecvLocalAsync asks, for a peer, for a value that this task sends. There is
+// no device copy: the sender's args tell where the tensor is. A source that is
+// not of this task is InvalidArgument. Before Initialize the receive waits.
+func (b *BaseRemote) RecvLocalAsync(ctx context.Context, key Key, done DoneFunc) {
+	if s := b.session.Load(); s != nil {
+		b.recvForPeer(ctx, s, key, done)
+		return
+	}
+	if err := ended(ctx, "RecvAsync", key); err != nil {
+		done(Value{}, Args{}, err)
+		return
+	}
+	b.mu.Lock()
+	if s := b.session.Load(); s != nil {
+		b.mu.Unlock()
+		b.recvForPeer(ctx, s, key, done)
+		return
+	}
+	if err := b.local.Err(); err != nil {
+		b.mu.Unlock()
+		done(Value{}, Args{}, err)
+		return
+	}
+	d := &deferredRecv{ctx: ctx, key: key, done: done, waits: true}
+	at := b.deferred.PushBack(d)
+	b.mu.Unlock()
+	if ctx.Done() != nil {
+		b.watch(d, at)
+	}
+}
+
+// watch cancels a deferred receive when its context ends.
+func (b *BaseRemote) watch(d *deferredRecv, at *list.Element) {
+	stop := context.AfterFunc(d.ctx, func() {
+		b.mu.Lock()
+		if !d.waits {
+			b.mu.Unlock()
+			return
+		}
+		d.waits = false
+		b.deferred.Remove(at)
+		b.run.enterLocked(1)
+		b.mu.Unlock()
+		defer b.leave()
+		d.done(Value{}, Args{}, ended(d.ctx, "RecvAsync", d.key))
+	})
+	b.mu.Lock()
+	waits := d.waits
+	if waits {
+		d.stop = stop
+	}
+	b.mu.Unlock()
+	if !waits {
+		stop()
+	}
+}
+
+func (b *BaseRemote) recvForPeer(ctx context.Context, s *Session, key Key, done DoneFunc) {
+	if err := s.checkSrc(key); err != nil {
+		done(Value{}, Args{}, err)
+		return
+	}
+	b.local.RecvAsync(ctx, key, Args{}, done)
+}
+
+// undeferLocked takes the first deferred receive out of the list. Its fields
+// are then the caller's alone.
+func (b *BaseRemote) undeferLocked() *deferredRecv {
+	d := b.deferred.Remove(b.deferred.Front()).(*deferredRecv)
+	d.waits = false
+	return d
+}
+
+func (d *deferredRecv) unwatch() {
+	if d.stop != nil {
+		d.stop()
+	}
+}
+
+// recvRemote hands a receive to the transport.
+func (b *BaseRemote) recvRemote(ctx context.Context, key Key, args Args, done DoneFunc) {
+	err := ended(ctx, "RecvFromRemoteAsync", key)
+	if err == nil && b.remoter == nil {
+		err = status.Errorf(status.FailedPrecondition, "Recv of %s: this process has no transport to reach %v", key, key.src.Task)
+	}
+	if err != nil {
+		b.fail(args, err, done)
+		return
+	}
+	callCtx, cancel := context.WithCancelCause(ctx)
+	call := &remoteRecv{cancel: cancel}
+	if err := b.start(call); err != nil {
+		cancel(err)
+		b.fail(args, err, done)
+		return
+	}
+	b.remoter.RecvFromRemoteAsync(callCtx, b.step, key, args, func(v Value, _ Args, err error) {
+		defer b.leave()
+		b.DeregisterCall(call)
+		if err != nil {
+			err = b.remoteError(ctx, callCtx, key, err)
+		}
+		cancel(nil)
+		done(v, args, err)
+	})
+}
+
+// remoteRecv is a receive that the transport works on: it is aborted through
+// its context, whose cause is then the error.
+type remoteRecv struct{ cancel context.CancelCauseFunc }
+
+func (r *remoteRecv) Abort(err error) { r.cancel(err) }
+
+// start registers a remote receive and counts it, or says why it must not
+// start.
+func (b *BaseRemote) start(call *remoteRecv) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.registerLocked(call); err != nil {
+		return err
+	}
+	b.run.enterLocked(1)
+	return nil
+}
+
+// remoteError returns why a remote receive failed: a transport reports only
+// that its context ended, and here it is known why.
+func (b *BaseRemote) remoteError(ctx, callCtx context.Context, key Key, err error) error {
+	switch status.CodeOf(err) {
+	case status.Cancelled, status.DeadlineExceeded:
+		if aborted := b.local.Err(); aborted != nil && context.Cause(callCtx) == aborted {
+			return aborted
+		}
+		if mine := ended(ctx, "RecvFromRemoteAsync", key); mine != nil {
+			return mine
+		}
+	}
+	return err
+}
+
+// fail ends a remote receive that did not reach the transport, on a goroutine
+// of its own as its caller may rely on; after Close on the caller's.
+func (b *BaseRemote) fail(args Args, err error, done DoneFunc) {
+	b.mu.Lock()
+	closed := b.closed
+	if !closed {
+		b.run.enterLocked(1)
+	}
+	b.mu.Unlock()
+	if closed {
+		done(Value{}, args, err)
+		return
+	}
+	go func() {
+		defer b.leave()
+		done(Value{}, args, err)
+	}()
+}
+
+func (b *BaseRemote) leave() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.run.leaveLocked(1)
+}
+
+// RegisterCall makes Abort end the call too. After an abort the call is aborted
+// at once and not registered, and the step's error is returned.
+func (b *BaseRemote) RegisterCall(call Call) error {
+	b.mu.Lock()
+	err := b.registerLocked(call)
+	b.mu.Unlock()
+	if err != nil {
+		call.Abort(err)
+	}
+	return err
+}
+
+func (b *BaseRemote) registerLocked(call Call) error {
+	if err := b.local.Err(); err != nil {
+		return err
+	}
+	if b.calls == nil {
+		b.calls = make(map[Call]struct{})
+	}
+	b.calls[call] = struct{}{}
+	return nil
+}
+
+// DeregisterCall says that a call has ended. A call that is not registered is
+// no mistake.
+func (b *BaseRemote) DeregisterCall(call Call) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.calls, call)
+}
+
+// Abort implements Rendezvous: besides what waits in the table it ends deferred
+// receives and registered calls. Cancelled and Aborted say that something else
+// failed first, so they are marked as derived.
+func (b *BaseRemote) Abort(err error) {
+	e := abortStatus(err)
+	if c := e.Code(); c == status.Cancelled || c == status.Aborted {
+		e = e.Derived()
+	}
+	b.local.Abort(e)
+	err = b.local.Err() // the first one
+
+	b.mu.Lock()
+	calls := b.calls
+	b.calls = nil
+	var deferred []*deferredRecv
+	for b.deferred.Len() > 0 {
+		deferred = append(deferred, b.undeferLocked())
+	}
+	b.run.enterLocked(len(deferred))
+	b.mu.Unlock()
+
+	for call := range calls {
+		call.Abort(err)
+	}
+	for _, d := range deferred {
+		d.unwatch()
+		func() {
+			defer b.leave()
+			d.done(Value{}, Args{}, err)
+		}()
+	}
+}
+
+// Err returns the error that the step was aborted with; nil while it lives.
+func (b *BaseRemote) Err() error { return b.local.Err() }
+
+// Restore is Local.Restore.
+func (b *BaseRemote) Restore(key Key, v Value) bool { return b.local.Restore(key, v) }
+
+// Close aborts what is left with Cancelled, waits for remote receives that the
+// transport still works on, and returns when no callback runs any more. It must
+// not be called from one. Closing twice is harmless.
+func (b *BaseRemote) Close() {
+	b.local.Close()
+	b.Abort(b.local.Err()) // the deferred receives and the calls
+	b.mu.Lock()
+	b.closed = true
+	idle := b.run.idleLocked()
+	b.mu.Unlock()
+	<-idle
+	b.local.Close() // callbacks of remote receives that were here meanwhile
+}
+
+// busy reports whether remote receives or callbacks are under way.
+func (b *BaseRemote) busy() bool {
+	b.mu.Lock()
+	n := b.run.n
+	b.mu.Unlock()
+	return n > 0 || b.local.busy()
+}

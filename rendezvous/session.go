@@ -1,0 +1,64 @@
+package rendezvous
+
+import (
+	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/status"
+)
+
+// Session is what a step needs to know about the process that it runs in. It
+// must not be changed once a rendezvous has it.
+type Session struct {
+	// Task is the name of this process.
+	Task cluster.Task
+	// Devices holds the incarnation of each device of this process.
+	Devices map[cluster.Device]uint64
+	// Copy moves values between the memories of this process; nil when all
+	// devices are hosts.
+	Copy CopyFunc
+}
+
+// Incarnation returns the incarnation of a device of this process; false when
+// there is no such device.
+func (s *Session) Incarnation(d cluster.Device) (uint64, bool) {
+	n, ok := s.Devices[d]
+	return n, ok
+}
+
+// CheckSource tells whether a value that a peer asks for can come from this
+// process: its source device is here, InvalidArgument otherwise, and has the
+// incarnation that the peer knows. Another incarnation is Aborted, with the
+// text of TensorFlow's worker: this process was restarted since.
+func (s *Session) CheckSource(key Key) error {
+	if key.SrcEmpty() {
+		return nil
+	}
+	n, ok := s.Incarnation(key.src)
+	if !ok {
+		return status.Errorf(status.InvalidArgument, "RecvTensor of %s: %v has no device %v", key, s.Task, key.src)
+	}
+	if n != key.incarnation {
+		return status.Errorf(status.Aborted, "RecvTensor expects a different device incarnation: %d vs. %d. "+
+			"Your worker job (%q) was probably restarted. Check your worker job for the reason why it was restarted.",
+			key.incarnation, n, s.Task)
+	}
+	return nil
+}
+
+// Names are compared as parsed values: as texts, /task:1 is a prefix of
+// /task:10.
+
+func (s *Session) isSource(key Key) bool { return key.SrcEmpty() || key.src.Task == s.Task }
+
+func (s *Session) checkSrc(key Key) error {
+	if !s.isSource(key) {
+		return status.Errorf(status.InvalidArgument, "Invalid rendezvous key (src): %s @ %v", key, s.Task)
+	}
+	return nil
+}
+
+func (s *Session) checkDst(key Key) error {
+	if key.dst.Task != s.Task {
+		return status.Errorf(status.InvalidArgument, "Invalid rendezvous key (dst): %s @ %v", key, s.Task)
+	}
+	return nil
+}
