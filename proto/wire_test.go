@@ -57,8 +57,8 @@ func TestGoldenBytes(t *testing.T) {
 		},
 		{
 			"receive options",
-			&tryst.RecvOptions{Asker: "a", AskerIncarnation: 1, Id: 2, Attempt: 1, Chunks: true},
-			"0a0161" + "11" + "0100000000000000" + "21" + "0200000000000000" + "2801" + "4001",
+			&tryst.RecvOptions{Asker: "a", AskerIncarnation: 1, Id: 2, Attempt: 1},
+			"0a0161" + "11" + "0100000000000000" + "21" + "0200000000000000" + "2801",
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
