@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"math"
 	"sync/atomic"
 
 	"github.com/tryst-rdma/tryst/status"
@@ -15,10 +16,15 @@ import (
 // that would otherwise read or free memory of somebody else. A slice taken
 // from it earlier cannot be guarded; do not keep it beyond the reference.
 type Buffer struct {
-	data    []byte
+	data    []byte // nil once released
 	refs    atomic.Int64
-	release func(*Buffer) // called once, with the last reference gone; may be nil
+	release func([]byte) // takes data back, once, with the last reference gone; may be nil
 }
+
+// released is what refs becomes with the last reference: so far below zero
+// that no number of calls that come too late, even ones whose panic was
+// recovered, makes it positive again.
+const released = math.MinInt64 / 2
 
 // NewBuffer returns a buffer over data with one reference, the caller's.
 // release, if not nil, is called once when the last reference is gone, on the
@@ -26,7 +32,7 @@ type Buffer struct {
 func NewBuffer(data []byte, release func()) *Buffer {
 	b := &Buffer{data: data}
 	if release != nil {
-		b.release = func(*Buffer) { release() }
+		b.release = func([]byte) { release() }
 	}
 	b.refs.Store(1)
 	return b
@@ -47,7 +53,7 @@ func (b *Buffer) Len() int {
 // Retain adds a reference and returns b.
 func (b *Buffer) Retain() *Buffer {
 	if b.refs.Add(1) <= 1 {
-		panic("tensor: Retain of a released Buffer")
+		misuse("Retain of a released Buffer")
 	}
 	return b
 }
@@ -56,24 +62,38 @@ func (b *Buffer) Retain() *Buffer {
 func (b *Buffer) Release() {
 	switch n := b.refs.Add(-1); {
 	case n > 0:
+		return
 	case n < 0:
-		panic("tensor: Release of a released Buffer")
-	case b.release != nil:
-		b.release(b)
+		misuse("Release of a released Buffer")
+	}
+	b.refs.Store(released)
+	data := b.data
+	b.data = nil // whoever still holds b does not hold the memory
+	if b.release != nil {
+		b.release(data)
 	}
 }
 
 // Unique reports whether the caller's reference is the only one, so that
 // nobody else reads the memory and it may be written.
 func (b *Buffer) Unique() bool {
-	b.check("Unique")
-	return b.refs.Load() == 1
+	n := b.refs.Load()
+	if n <= 0 {
+		misuse("Unique of a released Buffer")
+	}
+	return n == 1
 }
 
 func (b *Buffer) check(method string) {
 	if b.refs.Load() <= 0 {
-		panic("tensor: " + method + " of a released Buffer")
+		misuse(method + " of a released Buffer")
 	}
+}
+
+// misuse ends a program that breaks the rules of this package. Nothing that
+// comes from a peer, a user or a file leads here.
+func misuse(what string) {
+	panic("tensor: " + what) //nolint:forbidigo // going on would read or free memory of somebody else
 }
 
 // Allocator gives out memory for tensors. Its methods may be called from any
@@ -83,7 +103,7 @@ type Allocator interface {
 	// caller's. Its content is undefined. The memory begins at a multiple
 	// of Alignment. A size that is negative is InvalidArgument, one that
 	// the allocator cannot or may not serve ResourceExhausted; the error
-	// says the size and the limit.
+	// says the size and the limit. A buffer of 0 bytes takes no memory.
 	Allocate(n int) (*Buffer, error)
 }
 
@@ -91,9 +111,18 @@ type Allocator interface {
 // also what the vector instructions of the kernels that read tensors want.
 const Alignment = 64
 
+// maxBlock is more memory than any process can have: 2⁴⁷ bytes is the largest
+// address space of the machines Go supports. Beyond it the runtime panics
+// instead of refusing. On 32-bit machines it leaves room to round up.
+const maxBlock = min(1<<47, math.MaxInt-pageMultiple)
+
 func checkSize(n int) error {
-	if n < 0 {
+	switch {
+	case n < 0:
 		return status.Errorf(status.InvalidArgument, "cannot allocate %d bytes", n)
+	case n > maxBlock:
+		return status.Errorf(status.ResourceExhausted,
+			"cannot allocate %d bytes: a process has at most %d", n, maxBlock)
 	}
 	return nil
 }

@@ -43,6 +43,7 @@ const (
 	Uint4          DType = 30
 	Int2           DType = 31
 	Uint2          DType = 32
+	Float4E2M1FN   DType = 33
 )
 
 // refOffset is what TensorFlow adds to a type's number for a reference to a
@@ -51,12 +52,12 @@ const refOffset = 100
 
 // dtypes describes each type: its TensorFlow name and the bytes that one
 // element takes in memory, 0 for types whose elements are not plain memory.
-// The four- and two-bit integers take a whole byte each, as in TensorFlow.
+// The types of four and two bits take a whole byte each, as in TensorFlow.
 var dtypes = [...]struct {
 	name string
 	size int
 }{
-	Invalid:        {"invalid", 0},
+	Invalid:        {"INVALID", 0},
 	Float32:        {"float", 4},
 	Float64:        {"double", 8},
 	Int32:          {"int32", 4},
@@ -89,6 +90,7 @@ var dtypes = [...]struct {
 	Uint4:          {"uint4", 1},
 	Int2:           {"int2", 1},
 	Uint2:          {"uint2", 1},
+	Float4E2M1FN:   {"float4_e2m1fn", 1},
 }
 
 // Valid reports whether d is a type that a tensor can have. Reference types
@@ -130,8 +132,17 @@ func (d DType) String() string {
 	return "dtype(" + strconv.Itoa(int(d)) + ")"
 }
 
-// ParseDType returns the type with the given TensorFlow name.
+// ParseDType returns the type with the given TensorFlow name. As there, the
+// floats also go by "float16", "float32" and "float64".
 func ParseDType(name string) (DType, bool) {
+	switch name {
+	case "float16":
+		return Float16, true
+	case "float32":
+		return Float32, true
+	case "float64":
+		return Float64, true
+	}
 	for d := Invalid + 1; int(d) < len(dtypes); d++ {
 		if dtypes[d].name == name {
 			return d, true

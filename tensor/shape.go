@@ -49,7 +49,7 @@ func NewShape(dims ...int64) (Shape, error) {
 // Vector returns the shape {n}; n must not be negative.
 func Vector(n int) Shape {
 	if n < 0 {
-		panic("tensor: Vector with a negative length")
+		misuse("Vector with a negative length")
 	}
 	return Shape{dims: []int64{int64(n)}, count: int64(n)}
 }
@@ -98,6 +98,10 @@ func formatDims(dims []int64) string {
 // memory, and a size beyond what an int holds.
 func ByteSize(dtype DType, shape Shape) (int, error) {
 	size := int64(dtype.Size())
+	if dtype.IsRef() {
+		return 0, status.Errorf(status.InvalidArgument,
+			"%v is a reference to a variable; a tensor's type is %v", dtype, dtype.Base())
+	}
 	if size == 0 {
 		return 0, status.Errorf(status.InvalidArgument,
 			"elements of type %v are not plain memory", dtype)

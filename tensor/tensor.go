@@ -2,7 +2,7 @@
 // over memory that is counted.
 //
 //	Tensor ─ dtype, shape, name
-//	   └─ Buffer ─ memory and its references ← Allocator
+//	   └─ Buffer ─ memory and its references ← Allocator (Heap, Pool)
 //
 // Elements are little-endian and row-major, in memory as on every wire and in
 // every file, which is why only little-endian machines are supported. A
@@ -117,10 +117,11 @@ func (t *Tensor) Named(name string) *Tensor {
 // the caller holds a reference; nil when the elements are not plain memory.
 func (t *Tensor) Bytes() []byte {
 	data := t.buf.Bytes()
-	if t.elems != nil || !t.dtype.Plain() {
+	if !t.dtype.Plain() {
 		return nil
 	}
-	return data[:int64(t.dtype.Size())*t.shape.Elements()]
+	n := t.Size()
+	return data[:n:n]
 }
 
 // Elements returns the elements of a tensor that is not plain memory,

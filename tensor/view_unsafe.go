@@ -5,6 +5,7 @@
 package tensor
 
 import (
+	"bytes"
 	"reflect"
 	"unsafe"
 
@@ -71,24 +72,13 @@ func FromSlice[T Element](shape Shape, values []T) (*Tensor, error) {
 
 // Values returns the elements of t as a slice over its memory, valid while the
 // caller holds a reference. It fails with InvalidArgument when t's elements
-// are not of the Go type T (a quantised type is held by the integer of its
-// size) and with FailedPrecondition when the memory is not aligned for T,
-// as can happen to a tensor over bytes of a file.
+// are not held by the Go type T (quantised and small integers are held by the
+// integer of the same sign whose size they take, small floats as their bits
+// by uint8) or when a Bool tensor has a byte that is neither 0 nor 1; and with
+// FailedPrecondition when the memory is not aligned for T, as can happen to a
+// tensor over bytes of a file.
 func Values[T Element](t *Tensor) ([]T, error) {
-	want, have := TypeOf[T](), t.dtype
-	switch have {
-	case QInt8:
-		have = Int8
-	case QUint8:
-		have = Uint8
-	case QInt16:
-		have = Int16
-	case QUint16:
-		have = Uint16
-	case QInt32:
-		have = Int32
-	}
-	if want != have {
+	if TypeOf[T]() != heldBy(t.dtype) {
 		return nil, status.Errorf(status.InvalidArgument,
 			"tensor holds %v; %v asked for", t.dtype, reflect.TypeFor[T]())
 	}
@@ -102,7 +92,33 @@ func Values[T Element](t *Tensor) ([]T, error) {
 		return nil, status.Errorf(status.FailedPrecondition,
 			"memory of the %v tensor is not aligned to %d bytes; Clone it first", t.dtype, unsafe.Alignof(zero))
 	}
+	if t.dtype == Bool {
+		// The compiler takes a bool to be 0 or 1; any other byte from a
+		// peer would have no defined meaning.
+		if i := bytes.IndexFunc(data, func(r rune) bool { return r > 1 }); i >= 0 {
+			return nil, status.Errorf(status.InvalidArgument,
+				"element %d of the bool tensor is %d, neither 0 nor 1", i, data[i])
+		}
+	}
 	return unsafe.Slice((*T)(p), t.shape.Elements()), nil
+}
+
+// heldBy returns the type with the same elements in memory that has a Go type.
+func heldBy(d DType) DType {
+	switch d {
+	case QInt8, Int4, Int2:
+		return Int8
+	case QUint8, Uint4, Uint2,
+		Float8E5M2, Float8E4M3FN, Float8E4M3FNUZ, Float8E4M3B11, Float8E5M2FNUZ, Float4E2M1FN:
+		return Uint8
+	case QInt16:
+		return Int16
+	case QUint16:
+		return Uint16
+	case QInt32:
+		return Int32
+	}
+	return d
 }
 
 // alignedBytes returns n zero bytes that begin at a multiple of Alignment.

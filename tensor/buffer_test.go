@@ -1,0 +1,139 @@
+package tensor
+
+import (
+	"math"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/tryst-rdma/tryst/status"
+)
+
+// mustPanic runs f and fails the test unless it panics with a text that
+// contains want.
+func mustPanic(t *testing.T, want string, f func()) {
+	t.Helper()
+	defer func() {
+		t.Helper()
+		got, _ := recover().(string)
+		if !strings.Contains(got, want) {
+			t.Errorf("panic %q, want one with %q", got, want)
+		}
+	}()
+	f()
+}
+
+func TestBufferCounts(t *testing.T) {
+	var freed int
+	b := NewBuffer([]byte{1, 2, 3}, func() { freed++ })
+	if !b.Unique() || b.Len() != 3 || string(b.Bytes()) != "\x01\x02\x03" {
+		t.Errorf("unique %v, %d bytes, %v", b.Unique(), b.Len(), b.Bytes())
+	}
+	if b.Retain() != b || b.Unique() {
+		t.Error("Retain added no reference")
+	}
+	b.Release()
+	if !b.Unique() || freed != 0 {
+		t.Errorf("unique %v, freed %d times", b.Unique(), freed)
+	}
+	b.Release()
+	if freed != 1 {
+		t.Errorf("freed %d times", freed)
+	}
+}
+
+func TestBufferWithoutRelease(t *testing.T) {
+	NewBuffer(nil, nil).Release()
+}
+
+// TestBufferMisuse: every method of a released buffer panics, also after a
+// panic that somebody recovered, and the memory is given back only once.
+func TestBufferMisuse(t *testing.T) {
+	var freed int
+	b := NewBuffer(make([]byte, 8), func() { freed++ })
+	b.Release()
+	for range 3 {
+		mustPanic(t, "Retain of a released Buffer", func() { b.Retain() })
+		mustPanic(t, "Release of a released Buffer", func() { b.Release() })
+		mustPanic(t, "Bytes of a released Buffer", func() { b.Bytes() })
+		mustPanic(t, "Len of a released Buffer", func() { b.Len() })
+		mustPanic(t, "Unique of a released Buffer", func() { b.Unique() })
+	}
+	if freed != 1 {
+		t.Errorf("freed %d times", freed)
+	}
+	// More references than releases before must not bring it back either.
+	mustPanic(t, "Retain", func() { b.Retain() })
+	mustPanic(t, "Retain", func() { b.Retain() })
+	mustPanic(t, "Bytes", func() { b.Bytes() })
+	if b.data != nil {
+		t.Error("a released buffer still holds the memory")
+	}
+}
+
+// TestBufferConcurrent: references taken and given up by many goroutines; the
+// memory is freed once, after the last of them, and readers never see it go.
+func TestBufferConcurrent(t *testing.T) {
+	const goroutines, rounds = 16, 500
+	for range 20 {
+		var freed atomic.Int64
+		data := []byte{42}
+		b := NewBuffer(data, func() { freed.Add(1); data[0] = 0 })
+		var wg sync.WaitGroup
+		for range goroutines {
+			b.Retain()
+			wg.Go(func() {
+				for range rounds {
+					b.Retain()
+					if b.Bytes()[0] != 42 {
+						t.Error("memory was freed while a reference exists")
+					}
+					b.Release()
+				}
+				b.Release()
+			})
+		}
+		b.Release()
+		wg.Wait()
+		if freed.Load() != 1 {
+			t.Fatalf("freed %d times", freed.Load())
+		}
+	}
+}
+
+// TestBufferHandover: writes by the former holders are seen by who finds
+// itself alone (the race detector checks that the count orders them).
+func TestBufferHandover(t *testing.T) {
+	b := NewBuffer(make([]byte, 1), nil)
+	b.Retain()
+	go func() {
+		_ = b.Bytes()[0]
+		b.Release()
+	}()
+	for !b.Unique() {
+		runtime.Gosched()
+	}
+	b.Bytes()[0] = 1
+	b.Release()
+}
+
+func TestAllocatorsRefuse(t *testing.T) {
+	for name, a := range map[string]Allocator{"Heap": Heap{}, "Pool": NewPool(PoolOptions{})} {
+		if _, err := a.Allocate(-1); status.CodeOf(err) != status.InvalidArgument {
+			t.Errorf("%s: -1 bytes: %v", name, err)
+		}
+		if _, err := a.Allocate(math.MaxInt); status.CodeOf(err) != status.ResourceExhausted {
+			t.Errorf("%s: %d bytes: %v", name, math.MaxInt, err)
+		}
+		if _, err := a.Allocate(maxBlock + 1); status.CodeOf(err) != status.ResourceExhausted {
+			t.Errorf("%s: %d bytes: %v", name, maxBlock+1, err)
+		}
+		b, err := a.Allocate(0)
+		if err != nil || b.Len() != 0 {
+			t.Fatalf("%s: 0 bytes: %v", name, err)
+		}
+		b.Release()
+	}
+}

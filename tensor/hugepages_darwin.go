@@ -1,0 +1,6 @@
+//go:build !race
+
+package tensor
+
+// adviseHugePages does nothing: the system has no such advice.
+func adviseHugePages([]byte) {}
