@@ -73,8 +73,8 @@ type Config struct {
 	// next puller, in bytes. 1 MiB to 1 PiB. Zero: the default, 1 GiB.
 	FileCache int64
 
-	// sources says where Load found what is not a default, by key.
-	sources map[string]Source
+	// sources is what Load set and from where, by key. Nil: nothing.
+	sources map[string]given
 }
 
 // Client is the settings of a process that dials peers, whether it also serves

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/status"
 )
 
 // value is a field of a Config as text: what a source says is Set, and String
@@ -96,7 +95,7 @@ func (v address) checkText(s string) error {
 	if strings.HasPrefix(s, "/") { // cluster specs take names of resolvers; nobody can listen on one
 		return errors.New("want HOST:PORT")
 	}
-	return reason(cluster.ValidateHostPort(s))
+	return reason(cluster.ValidateHostPort(s), s)
 }
 
 // setChecked sets *p to s unless check refuses it.
@@ -277,7 +276,7 @@ func (v task) String() string {
 func (v task) Set(s string) error {
 	t, err := cluster.ParseTask(s)
 	if err != nil {
-		return reason(err)
+		return reason(err, s)
 	}
 	*v.p = t
 	return nil
@@ -285,7 +284,7 @@ func (v task) Set(s string) error {
 
 func (v task) check() error {
 	_, err := cluster.ParseTask(v.String())
-	return reason(err)
+	return reason(err, v.String())
 }
 
 // spec is a cluster spec.
@@ -299,20 +298,11 @@ func (v spec) check() error   { return nil } // a Spec is valid by its construct
 func (v spec) Set(s string) error {
 	parsed, err := cluster.ParseSpec(s)
 	if err != nil {
-		return reason(err)
+		return reason(err, s)
 	}
 	if parsed.Len() == 0 {
 		parsed = nil
 	}
 	*v.p = parsed
 	return nil
-}
-
-// reason is an error of package cluster as one of a value: without its code,
-// which is InvalidArgument for all of them here.
-func reason(err error) error {
-	if err == nil {
-		return nil
-	}
-	return errors.New(status.From(err).Message())
 }

@@ -1,0 +1,35 @@
+package config
+
+// Entry is one setting as it is.
+type Entry struct {
+	// Key names the setting.
+	Key string
+	// Value is what a flag would say.
+	Value string
+	// Source is where it comes from.
+	Source Source
+}
+
+// Describe lists all settings in the order of the table. No setting is a
+// secret: keys and certificates are given by path.
+func Describe(c Config) []Entry {
+	entries := make([]Entry, len(settings))
+	for i, s := range settings {
+		entries[i] = Entry{s.Key, s.value(&c).String(), c.source(s.Key)}
+	}
+	return entries
+}
+
+// source returns where a setting comes from. What Load did not set, or what
+// was changed since, comes from the program or is the default.
+func (c *Config) source(key string) Source {
+	s, _ := byKey(key)
+	text := s.value(c).String()
+	if set, ok := c.sources[key]; ok && set.Text == text {
+		return set.Source
+	}
+	if text == s.Default {
+		return Source{Kind: FromDefault}
+	}
+	return Source{Kind: FromProgram}
+}

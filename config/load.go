@@ -1,0 +1,161 @@
+package config
+
+import (
+	"errors"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/knadh/koanf/providers/confmap"
+	"github.com/knadh/koanf/providers/env/v2"
+	"github.com/knadh/koanf/providers/posflag"
+	"github.com/knadh/koanf/v2"
+	"github.com/spf13/pflag"
+
+	"github.com/tryst-rdma/tryst/cluster"
+)
+
+// LoadOptions is where [Load] looks.
+type LoadOptions struct {
+	// Flags are parsed flags, among them those of [RegisterFlags]. Those that
+	// were given count. Nil: no flags.
+	Flags *pflag.FlagSet
+	// Environ is the environment as NAME=VALUE. Nil: that of the process.
+	Environ []string
+	// ReadFile reads the YAML file. Nil: from the file system.
+	ReadFile func(path string) ([]byte, error)
+	// Use says what the settings are for: which rules between settings hold.
+	Use Use
+}
+
+// given is the value of a setting as one source gives it. It is what koanf
+// merges; its fields are exported since koanf copies no others.
+type given struct {
+	Text   string
+	Source Source
+}
+
+// maxFile bounds the YAML file: a hundred times what all settings take.
+const maxFile = 1 << 18
+
+// Load reads all sources and returns the settings. The error joins all that is
+// wrong, each an InvalidArgument *status.Error of one line that says which
+// source gives which value, and what to write instead.
+func Load(o LoadOptions) (Config, error) {
+	if o.Environ == nil {
+		o.Environ = os.Environ()
+	}
+	if o.ReadFile == nil {
+		o.ReadFile = readFile
+	}
+	var l loader
+	above := koanf.New(".") // the sources above the file, which say which file
+	l.load(above, l.environment(o.Environ))
+	if o.Flags != nil {
+		l.load(above, posflag.ProviderWithFlag(o.Flags, ".", nil, flagValue))
+	}
+	merged := koanf.New(".")
+	l.load(merged, confmap.Provider(defaults(), "."))
+	l.load(merged, confmap.Provider(l.tfConfig(o.Environ), "."))
+	if path, ok := above.Get(configKey).(given); ok && path.Text != "" {
+		l.load(merged, confmap.Provider(l.file(path, o.ReadFile), "."))
+	}
+	l.add(merged.Merge(above))
+
+	c := Config{sources: make(map[string]given, len(settings))}
+	failed := make(map[string]bool)
+	for _, s := range settings {
+		g, ok := merged.Get(s.Key).(given)
+		if !ok { // cannot be: every setting has a default
+			continue
+		}
+		if err := s.value(&c).Set(g.Text); err != nil {
+			l.add(valueError(g.Source, s.Key, g.Text, err))
+			failed[s.Key] = true
+			mustSet(s.value(&c), s.Default) // for the rules between settings
+		}
+		c.sources[s.Key] = given{s.value(&c).String(), g.Source}
+	}
+	for _, err := range c.broken(o.Use, failed) {
+		l.add(err)
+	}
+	if len(l.errs) > 0 {
+		return Config{}, errors.Join(l.errs...)
+	}
+	return c, nil
+}
+
+// loader collects what is wrong, in the order of the sources.
+type loader struct{ errs []error }
+
+func (l *loader) add(err error) {
+	if err != nil {
+		l.errs = append(l.errs, err)
+	}
+}
+
+func (l *loader) load(k *koanf.Koanf, p koanf.Provider) { l.add(k.Load(p, nil)) }
+
+func defaults() map[string]any {
+	values := make(map[string]any, len(settings))
+	for _, s := range settings {
+		values[s.Key] = given{Text: s.Default}
+	}
+	return values
+}
+
+// environment is the TRYST_ variables.
+func (l *loader) environment(environ []string) koanf.Provider {
+	keys := make(map[string]string, len(settings))
+	for _, s := range settings {
+		keys[s.Env()] = s.Key
+	}
+	return env.Provider(".", env.Opt{
+		Prefix:      envPrefix,
+		EnvironFunc: func() []string { return environ },
+		TransformFunc: func(name, text string) (string, any) {
+			key, known := keys[name]
+			switch {
+			case known:
+				return key, given{text, Source{Kind: FromEnv, Name: name}}
+			case !strings.HasPrefix(name, testPrefix):
+				l.add(unknown("variable", quote(name), nearest(name, keys)))
+			}
+			return "", nil
+		},
+	})
+}
+
+// tfConfig is what TF_CONFIG says of the cluster.
+func (l *loader) tfConfig(environ []string) map[string]any {
+	values := make(map[string]any)
+	text := ""
+	for _, variable := range environ {
+		if name, value, _ := strings.Cut(variable, "="); name == tfConfigVariable {
+			text = value
+		}
+	}
+	tf, err := cluster.ParseTFConfig(text)
+	if err != nil {
+		l.add(err)
+		return values
+	}
+	source := Source{Kind: FromTFConfig, Name: tfConfigVariable}
+	if tf.Spec.Len() > 0 {
+		values[clusterKey] = given{tf.Spec.String(), source}
+	}
+	if tf.HasTask {
+		values[taskKey] = given{tf.Task.String(), source}
+	}
+	return values
+}
+
+// readFile reads a file as far as its size is looked at.
+func readFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxFile+1))
+}

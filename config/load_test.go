@@ -1,0 +1,276 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+
+	"github.com/tryst-rdma/tryst/status"
+)
+
+// world is what Load looks at, in a test.
+type world struct {
+	args    []string
+	environ []string
+	yaml    string // what every file holds; settings.yaml is read when it is not ""
+	use     Use    // 0: no rules between settings hold
+}
+
+func (w world) load(t testing.TB) (Config, error) {
+	t.Helper()
+	flags := pflag.NewFlagSet("tryst", pflag.ContinueOnError)
+	RegisterFlags(flags, both)
+	flags.Bool("other", false, "a flag that is no setting")
+	args := w.args
+	if w.yaml != "" {
+		args = append([]string{"--config=settings.yaml"}, args...)
+	}
+	if err := flags.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	environ := append([]string{}, w.environ...) // not nil, which means the process's own
+	return Load(LoadOptions{
+		Flags: flags, Environ: environ, Use: w.use,
+		ReadFile: func(string) ([]byte, error) { return []byte(w.yaml), nil },
+	})
+}
+
+// wantErrors checks that err is made of as many errors as there are texts, and
+// that each of them is one line that has a text's parts.
+func wantErrors(t *testing.T, err error, texts ...[]string) {
+	t.Helper()
+	if err == nil {
+		t.Fatalf("no error, want %q", texts)
+	}
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		t.Fatalf("not joined: %v", err)
+	}
+	errs := joined.Unwrap()
+	if len(errs) != len(texts) {
+		t.Errorf("got %d errors, want %d:\n%v", len(errs), len(texts), err)
+		return
+	}
+	for i, err := range errs {
+		if _, ok := err.(*status.Error); !ok || status.CodeOf(err) != status.InvalidArgument || strings.Contains(err.Error(), "\n") {
+			t.Errorf("not an InvalidArgument of one line: %q", err)
+		}
+		for _, text := range texts[i] {
+			if !strings.Contains(err.Error(), text) {
+				t.Errorf("error %q does not say %q", err, text)
+			}
+		}
+	}
+}
+
+// samples are values by kind or by key of a setting, four that differ from
+// their neighbours, one for each source but the default.
+var samples = map[string][]string{
+	"path":              {"a", "b", "c", "d"},
+	"name":              {"a.example", "b.example", "c.example", "d.example"},
+	"host:port":         {"127.0.0.1:1", "[::1]:2", "host:3", ":0"},
+	"bool":              {"true", "false", "true", "false"},
+	"number":            {"1", "2", "3", "4"},
+	"size":              {"1MiB", "2MiB", "3MiB", "4MiB"},
+	"duration":          {"11s", "12s", "13s", "14s"},
+	"level":             {"debug", "info", "warn", "error"},
+	"task":              {"/job:a/replica:0/task:1", "/job:b/replica:0/task:2", "/job:c/replica:0/task:3", "/job:d/replica:0/task:4"},
+	"cluster":           {"a=h:1", "b=h:2", "c=h:3", "d=h:4"},
+	"transport":         {"grpc", "grpc", "grpc", "grpc"}, // there is no other yet
+	"log.format":        {"json", "text", "json", "text"},
+	"digest":            {"sha256", "xxh64", "sha256", "xxh64"},
+	"otel.sample-ratio": {"0.1", "0.2", "0.3", "0.4"},
+}
+
+func sample(s Setting, source SourceKind) string {
+	values, ok := samples[s.Key]
+	if !ok {
+		values = samples[s.Type()]
+	}
+	return values[source-FromTFConfig]
+}
+
+// tfConfigs gives the samples of the settings that TF_CONFIG can.
+var tfConfigs = map[string]string{
+	clusterKey: `TF_CONFIG={"cluster":{"a":["h:1"]}}`,
+	taskKey:    `TF_CONFIG={"task":{"type":"a","index":1}}`,
+}
+
+// give adds a source that gives the setting, if it can.
+func (w *world) give(s Setting, source SourceKind) bool {
+	text := sample(s, source)
+	switch source {
+	case FromTFConfig:
+		variable, ok := tfConfigs[s.Key]
+		w.environ = append(w.environ, variable)
+		return ok
+	case FromFile:
+		if !s.InFile() {
+			return false
+		}
+		w.yaml = fmt.Sprintf("# a comment\n%s: %q\n", strings.Replace(s.Key, ".", ":\n  ", 1), text)
+	case FromEnv:
+		w.environ = append(w.environ, s.Env()+"="+text)
+	case FromFlag:
+		w.args = append(w.args, "--"+s.Flag()+"="+text)
+	}
+	return true
+}
+
+// TestPrecedence gives every setting by every subset of the sources, and wants
+// the value of the highest of them.
+func TestPrecedence(t *testing.T) {
+	sources := []SourceKind{FromTFConfig, FromFile, FromEnv, FromFlag}
+	for _, s := range settings {
+		t.Run(s.Key, func(t *testing.T) {
+			for subset := range 1 << len(sources) {
+				var w world
+				want, from := s.Default, FromDefault
+				for i, source := range sources {
+					if subset>>i&1 == 1 && w.give(s, source) {
+						want, from = sample(s, source), source
+					}
+				}
+				c, err := w.load(t)
+				if err != nil {
+					t.Fatalf("%+v: %v", w, err)
+				}
+				if got := s.value(&c).String(); got != want {
+					t.Errorf("%+v: got %q, want %q", w, got, want)
+				}
+				got := c.source(s.Key)
+				if got.Kind != from {
+					t.Errorf("%+v: got the value from %q, want it from %q", w, got, Source{Kind: from})
+				}
+				if last := strings.Count(w.yaml, "\n"); from == FromFile && got.Line != last {
+					t.Errorf("%q: got the value from %q, want it from line %d", w.yaml, got, last)
+				}
+			}
+		})
+	}
+}
+
+func TestSourceString(t *testing.T) {
+	for want, s := range map[string]Source{
+		"flag --listen":      {Kind: FromFlag, Name: "--listen"},
+		"env TRYST_LISTEN":   {Kind: FromEnv, Name: "TRYST_LISTEN"},
+		"file /etc/t.yaml:3": {Kind: FromFile, Name: "/etc/t.yaml", Line: 3},
+		"file /etc/t.yaml":   {Kind: FromFile, Name: "/etc/t.yaml"},
+		"TF_CONFIG":          {Kind: FromTFConfig, Name: "TF_CONFIG"},
+		"default":            {},
+		"program":            {Kind: FromProgram},
+	} {
+		if got := s.String(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+// TestEmptyVariable turns off what the file turns on.
+func TestEmptyVariable(t *testing.T) {
+	c, err := world{yaml: "metrics-address: :9090\n", environ: []string{"TRYST_METRICS_ADDRESS="}}.load(t)
+	if err != nil || c.MetricsAddress != "" {
+		t.Errorf("got %q, %v, want none", c.MetricsAddress, err)
+	}
+}
+
+// TestBareBool takes --flag for --flag=true.
+func TestBareBool(t *testing.T) {
+	c, err := world{args: []string{"--cache-rpc-response", "--other"}, yaml: "publish-mmap: true\n"}.load(t)
+	if err != nil || !c.CacheRPCResponse || !c.PublishMMap {
+		t.Errorf("got %v, %v, %v", c.CacheRPCResponse, c.PublishMMap, err)
+	}
+}
+
+// TestFlagsOfAUse gives a client none of the server's flags.
+func TestFlagsOfAUse(t *testing.T) {
+	flags := pflag.NewFlagSet("pull", pflag.ContinueOnError)
+	RegisterFlags(flags, ForClient)
+	for _, s := range settings {
+		if got, want := flags.Lookup(s.Flag()) != nil, s.Use&ForClient != 0; got != want {
+			t.Errorf("--%s: got %v, want %v", s.Flag(), got, want)
+		}
+	}
+	// The variables are those of all, so that one environment serves both.
+	if _, err := Load(LoadOptions{Flags: flags, Environ: []string{"TRYST_LISTEN=:1"}, Use: ForClient}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestNoSources is a process that was told nothing.
+func TestNoSources(t *testing.T) {
+	c, err := Load(LoadOptions{Environ: []string{"HOME=/", "TRYST"}, Use: both})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Listen != "127.0.0.1:2222" || c.Task.String() != "/job:worker/replica:0/task:0" || c.Cluster != nil || c.Transport != "grpc" {
+		t.Errorf("got %+v", c)
+	}
+	for _, e := range Describe(c) {
+		if e.Source.Kind != FromDefault {
+			t.Errorf("%s is from %v, want the default", e.Key, e.Source)
+		}
+	}
+}
+
+// TestDescribeChanged tells a field that was changed after Load apart.
+func TestDescribeChanged(t *testing.T) {
+	c, err := world{args: []string{"--listen=:1", "--max-waiting=7"}}.load(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Listen, c.Digest = ":2", "sha256"
+	want := map[string]SourceKind{"listen": FromProgram, "digest": FromProgram, "max-waiting": FromFlag}
+	for _, e := range Describe(c) {
+		if e.Source.Kind != want[e.Key] {
+			t.Errorf("%s: got %v, want %v", e.Key, e.Source, Source{Kind: want[e.Key]})
+		}
+	}
+}
+
+func TestAllErrorsAtOnce(t *testing.T) {
+	_, err := world{
+		args: []string{"--listen=nowhere", "--transport=carrier-pigeon"},
+		environ: []string{
+			"TRYST_KEEPALIVE_TIME=9", "TRYST_LISTN=:1", "TRYST_TEST_DEVICE=rxe0", "TRYSTING=1", `TF_CONFIG={"cluster":`,
+		},
+		yaml: "log:\n  level: loud\n  colour: red\nunary-limit: 3GiB\n",
+		use:  both,
+	}.load(t)
+	wantErrors(t, err,
+		[]string{`variable "TRYST_LISTN"`, "nearest is TRYST_LISTEN"},
+		[]string{"TF_CONFIG"},
+		[]string{`settings.yaml:3: key "log.colour"`, "nearest is log."},
+		[]string{`--transport "carrier-pigeon"`, "known ones are: grpc"},
+		[]string{`--listen "nowhere"`, "want HOST:PORT"},
+		[]string{`settings.yaml:2: log.level "loud"`, "debug, info, warn, error"},
+		[]string{`TRYST_KEEPALIVE_TIME "9"`, "30s"},
+		[]string{`settings.yaml:4: unary-limit "3GiB"`, "1KiB to 2047MiB"},
+	)
+}
+
+func TestUnreadableFile(t *testing.T) {
+	dir := t.TempDir()
+	missing := filepath.Join(dir, "none.yaml")
+	_, err := Load(LoadOptions{Environ: []string{"TRYST_CONFIG=" + missing}})
+	wantErrors(t, err, []string{"TRYST_CONFIG", missing, "no such file"})
+	if !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%v is not fs.ErrNotExist", err)
+	}
+	_, err = Load(LoadOptions{Environ: []string{"TRYST_CONFIG=" + dir}})
+	wantErrors(t, err, []string{"TRYST_CONFIG", dir, "is a directory"})
+
+	large := filepath.Join(dir, "large.yaml")
+	if err := os.WriteFile(large, bytes.Repeat([]byte("#\n"), maxFile), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Load(LoadOptions{Environ: []string{"TRYST_CONFIG=" + large}})
+	wantErrors(t, err, []string{large, "larger than 256KiB"})
+}
