@@ -1,0 +1,136 @@
+package worker
+
+import (
+	"context"
+	"sync/atomic"
+
+	"google.golang.org/protobuf/types/known/anypb"
+
+	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
+	trystpb "github.com/tryst-rdma/tryst/proto/tryst"
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
+)
+
+// RecvTensor waits for the value of a key. It may come before the step exists
+// here, and waits then as long as the call lives.
+//
+// The end of ctx before the answer means different things. From a Tryst peer it
+// is only the loss of a connection, and the peer asks again; a cancel it says
+// by Peers.Cancel. From any other peer it is a cancel, and as in TensorFlow
+// 2.21 it aborts the step after a second, since a consumer that is gone makes
+// the step fail.
+func (w *Worker) RecvTensor(ctx context.Context, req *tfpb.RecvTensorRequest) (*transport.TensorResponse, error) {
+	key, err := rendezvous.ParseKey(req.GetRendezvousKey())
+	if err != nil {
+		return nil, err
+	}
+	opts, err := recvOptions(req.GetTransportOptions())
+	if err != nil {
+		return nil, err
+	}
+	if opts != nil {
+		return w.recvTryst(ctx, req.GetStepId(), key, opts)
+	}
+	if err := w.session.CheckSource(key); err != nil {
+		return nil, err
+	}
+	if id := uint64(req.GetRequestId()); w.opts.CacheRPCResponse && id != 0 {
+		ask := transport.Ask{ID: id, Step: req.GetStepId(), Key: key}
+		v, err := w.ask(ctx, ask, func() { w.opts.Manager.AbortStepLater(ask.Step) })
+		if err != nil {
+			return nil, err
+		}
+		return response(v, true), nil
+	}
+	if err := w.recent.track(req.GetRequestId(), req); err != nil {
+		return nil, err
+	}
+	return w.recvOnce(ctx, req.GetStepId(), key)
+}
+
+// recvOptions returns what a Tryst asker says about itself; nil when the asker
+// is none. Options of a kind not known here are passed over, as TensorFlow does.
+func recvOptions(a *anypb.Any) (*trystpb.RecvOptions, error) {
+	var o trystpb.RecvOptions
+	if !a.MessageIs(&o) {
+		return nil, nil
+	}
+	if err := a.UnmarshalTo(&o); err != nil {
+		return nil, invalid("RecvTensor: transport_options do not parse as tryst.RecvOptions: %w", err)
+	}
+	if o.GetAskerIncarnation() == 0 || o.GetId() == 0 || o.GetAttempt() == 0 || o.GetAsker() == "" {
+		return nil, invalid("RecvTensor: tryst.RecvOptions has asker %q, incarnation %016x, id %016x, attempt %d; none may be empty or 0",
+			o.GetAsker(), o.GetAskerIncarnation(), o.GetId(), o.GetAttempt())
+	}
+	return &o, nil
+}
+
+func (w *Worker) recvTryst(ctx context.Context, step int64, key rendezvous.Key, o *trystpb.RecvOptions) (*transport.TensorResponse, error) {
+	if is := w.opts.Incarnation; o.GetSenderIncarnation() != 0 && o.GetSenderIncarnation() != is {
+		return nil, transport.OtherProcess(o.GetSenderIncarnation(), is)
+	}
+	w.opts.Kept.Finish(o.GetAskerIncarnation(), o.GetFinished())
+	if err := w.session.CheckSource(key); err != nil {
+		return nil, err
+	}
+	v, err := w.ask(ctx, transport.Ask{
+		Asker: transport.Asker{Name: o.GetAsker(), Incarnation: o.GetAskerIncarnation()},
+		ID:    o.GetId(), Attempt: o.GetAttempt(), Step: step, Key: key,
+	}, nil)
+	if err != nil {
+		return nil, err
+	}
+	return response(v, false), nil
+}
+
+func response(v rendezvous.Value, requireAck bool) *transport.TensorResponse {
+	return &transport.TensorResponse{Tensor: v.Tensor, Dead: v.Dead, RequireAck: requireAck}
+}
+
+// ask waits for the answer of the table. When ctx ends first it detaches and
+// calls gone, if that is not nil.
+func (w *Worker) ask(ctx context.Context, a transport.Ask, gone func()) (rendezvous.Value, error) {
+	var taken atomic.Bool // by the answer, or by the end of ctx: the first one
+	answers := make(chan transport.Answer, 1)
+	call := w.opts.Kept.Ask(a, func(ans transport.Answer) {
+		if taken.CompareAndSwap(false, true) {
+			answers <- ans
+		} else if ans.Err == nil {
+			ans.Value.Tensor.Release() // the table has another reference
+		}
+	})
+	select {
+	case ans := <-answers:
+		return ans.Value, ans.Err
+	case <-ctx.Done():
+		if !taken.CompareAndSwap(false, true) {
+			ans := <-answers
+			return ans.Value, ans.Err
+		}
+		call.Detach()
+		if gone != nil {
+			gone()
+		}
+		return rendezvous.Value{}, status.From(ctx.Err())
+	}
+}
+
+// recvOnce answers an asker that has no ids: the value is its own as soon as it
+// was matched, and lost with its call.
+func (w *Worker) recvOnce(ctx context.Context, step int64, key rendezvous.Key) (*transport.TensorResponse, error) {
+	release, err := w.waiting.take(transport.CallerOf(ctx).Address)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	v, err := w.opts.Manager.RecvLocal(ctx, step, key)
+	if err != nil {
+		if ctx.Err() != nil {
+			w.opts.Manager.AbortStepLater(step)
+		}
+		return nil, err
+	}
+	return response(v, false), nil
+}

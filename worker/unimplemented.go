@@ -1,0 +1,60 @@
+package worker
+
+import (
+	"context"
+
+	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
+	"github.com/tryst-rdma/tryst/status"
+)
+
+// unimplemented answers the methods that need graphs and collectives, which
+// this worker does not run. A TensorFlow master that hears it tells its client.
+type unimplemented struct{}
+
+func refuse(method string) error {
+	return status.Errorf(status.Unimplemented, "%s: this worker moves tensors and runs no graphs", method)
+}
+
+func (unimplemented) CreateWorkerSession(context.Context, *tfpb.CreateWorkerSessionRequest) (*tfpb.CreateWorkerSessionResponse, error) {
+	return nil, refuse("CreateWorkerSession")
+}
+
+func (unimplemented) DeleteWorkerSession(context.Context, *tfpb.DeleteWorkerSessionRequest) (*tfpb.DeleteWorkerSessionResponse, error) {
+	return nil, refuse("DeleteWorkerSession")
+}
+
+func (unimplemented) RegisterGraph(context.Context, *tfpb.RegisterGraphRequest) (*tfpb.RegisterGraphResponse, error) {
+	return nil, refuse("RegisterGraph")
+}
+
+func (unimplemented) DeregisterGraph(context.Context, *tfpb.DeregisterGraphRequest) (*tfpb.DeregisterGraphResponse, error) {
+	return nil, refuse("DeregisterGraph")
+}
+
+func (unimplemented) RunGraph(context.Context, *tfpb.RunGraphRequest) (*tfpb.RunGraphResponse, error) {
+	return nil, refuse("RunGraph")
+}
+
+func (unimplemented) RecvBuf(context.Context, *tfpb.RecvBufRequest) (*tfpb.RecvBufResponse, error) {
+	return nil, refuse("RecvBuf")
+}
+
+func (unimplemented) Logging(context.Context, *tfpb.LoggingRequest) (*tfpb.LoggingResponse, error) {
+	return nil, refuse("Logging")
+}
+
+func (unimplemented) Tracing(context.Context, *tfpb.TracingRequest) (*tfpb.TracingResponse, error) {
+	return nil, refuse("Tracing")
+}
+
+func (unimplemented) CompleteGroup(context.Context, *tfpb.CompleteGroupRequest) (*tfpb.CompleteGroupResponse, error) {
+	return nil, refuse("CompleteGroup")
+}
+
+func (unimplemented) CompleteInstance(context.Context, *tfpb.CompleteInstanceRequest) (*tfpb.CompleteInstanceResponse, error) {
+	return nil, refuse("CompleteInstance")
+}
+
+func (unimplemented) GetStepSequence(context.Context, *tfpb.GetStepSequenceRequest) (*tfpb.GetStepSequenceResponse, error) {
+	return nil, refuse("GetStepSequence")
+}
