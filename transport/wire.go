@@ -2,8 +2,10 @@ package transport
 
 import (
 	"context"
+	"errors"
 
 	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
@@ -80,3 +82,25 @@ func (e *RestartedError) Error() string { return e.Err.Error() }
 
 // Unwrap returns the peer's error.
 func (e *RestartedError) Unwrap() error { return e.Err }
+
+// payloadOtherProcess marks the error of OtherProcess on its way.
+const payloadOtherProcess = "type.googleapis.com/tryst.OtherProcess"
+
+// OtherProcess is the answer of a sender to a request that was meant for its
+// earlier process: what that one had is lost. A wire turns it into a
+// *RestartedError at the asker (IsOtherProcess).
+func OtherProcess(asked, is uint64) *status.Error {
+	return status.Errorf(status.Aborted,
+		"the request is for the process with incarnation %016x; this one has %016x, and nothing of what that one had", asked, is).
+		WithPayload(payloadOtherProcess, nil).WithPayload(status.PayloadPossiblyRestarted, nil)
+}
+
+// IsOtherProcess reports whether err is what OtherProcess returned at the peer.
+func IsOtherProcess(err error) bool {
+	var s *status.Error
+	if !errors.As(err, &s) {
+		return false
+	}
+	_, ok := s.Payload(payloadOtherProcess)
+	return ok
+}
