@@ -1,0 +1,128 @@
+package server
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"os"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/tryst-rdma/tryst/config"
+	"github.com/tryst-rdma/tryst/status"
+)
+
+// serverCredentials returns what the listener speaks: TLS when there is a
+// certificate, plain gRPC otherwise.
+func serverCredentials(c config.TLS) (credentials.TransportCredentials, error) {
+	if c.Cert == "" {
+		return insecure.NewCredentials(), nil
+	}
+	pair, err := loadPair(c)
+	if err != nil {
+		return nil, err
+	}
+	t := &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			return pair.current()
+		},
+	}
+	if t.ClientCAs, err = loadCA(c); err != nil {
+		return nil, err
+	}
+	switch {
+	case c.RequireClientCert:
+		t.ClientAuth = tls.RequireAndVerifyClientCert
+	case t.ClientCAs != nil:
+		t.ClientAuth = tls.VerifyClientCertIfGiven
+	}
+	return credentials.NewTLS(t), nil
+}
+
+// clientCredentials returns what is spoken to peers.
+func clientCredentials(c config.TLS) (credentials.TransportCredentials, error) {
+	if !c.Enabled() {
+		return insecure.NewCredentials(), nil
+	}
+	t := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.ServerName}
+	var err error
+	if t.RootCAs, err = loadCA(c); err != nil {
+		return nil, err
+	}
+	if c.Cert != "" {
+		pair, err := loadPair(c)
+		if err != nil {
+			return nil, err
+		}
+		t.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			return pair.current()
+		}
+	}
+	return credentials.NewTLS(t), nil
+}
+
+func loadCA(c config.TLS) (*x509.CertPool, error) {
+	if c.CA == "" {
+		return nil, nil
+	}
+	pem, err := os.ReadFile(c.CA)
+	if err != nil {
+		return nil, status.Errorf(status.InvalidArgument, "tls.ca: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, status.Errorf(status.InvalidArgument, "tls.ca: %s holds no certificate in PEM form", c.CA)
+	}
+	return pool, nil
+}
+
+// keyPair is a certificate with its key that follows the files: certificates
+// are renewed while servers run.
+type keyPair struct {
+	cert, key string
+
+	mu     sync.Mutex // guards what follows
+	loaded *tls.Certificate
+	at     [2]time.Time // when the files that were loaded had been changed
+}
+
+func loadPair(c config.TLS) (*keyPair, error) {
+	p := &keyPair{cert: c.Cert, key: c.Key}
+	if _, err := p.current(); err != nil {
+		return nil, status.Errorf(status.InvalidArgument, "tls.cert, tls.key: %w", err)
+	}
+	return p, nil
+}
+
+// current returns the certificate, read again when a file has changed. While
+// the new files cannot be read or do not fit together, as in the middle of a
+// renewal, the old certificate stays.
+func (p *keyPair) current() (*tls.Certificate, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at, err := p.changed()
+	if err == nil && (p.loaded == nil || at != p.at) {
+		var pair tls.Certificate
+		if pair, err = tls.LoadX509KeyPair(p.cert, p.key); err == nil {
+			p.loaded, p.at = &pair, at
+		}
+	}
+	if p.loaded != nil {
+		return p.loaded, nil
+	}
+	return nil, err
+}
+
+func (p *keyPair) changed() (at [2]time.Time, err error) {
+	for i, path := range []string{p.cert, p.key} {
+		info, err := os.Stat(path)
+		if err != nil {
+			return at, err
+		}
+		at[i] = info.ModTime()
+	}
+	return at, nil
+}
