@@ -32,17 +32,24 @@ func NewIntraProcess(copy CopyFunc) *IntraProcess {
 
 // Send implements Rendezvous.
 func (p *IntraProcess) Send(key Key, args Args, t *tensor.Tensor, dead bool) error {
-	return p.local.Send(key, args, t, dead)
+	return p.local.send(key.text, args, t, dead)
 }
 
 // RecvAsync implements Rendezvous.
 func (p *IntraProcess) RecvAsync(ctx context.Context, key Key, args Args, done DoneFunc) {
-	p.local.recvCopied(ctx, p.copy, key, args, done)
+	if !fromCPU(&key) || !betweenHosts(&key, Args{}, args) {
+		done = copied(ctx, p.copy, key, done)
+	}
+	p.local.recvAsync(ctx, key.text, args, done)
 }
 
 // Recv implements Rendezvous.
 func (p *IntraProcess) Recv(ctx context.Context, key Key, args Args) (Value, error) {
-	return p.local.recvCopiedWait(ctx, p.copy, key, args)
+	v, err := p.local.recv(ctx, key.text, args)
+	if err != nil || betweenHosts(&key, v.SendArgs, args) {
+		return v, err
+	}
+	return copyNow(ctx, p.copy, key, v, args)
 }
 
 // Abort implements Rendezvous.
@@ -54,52 +61,54 @@ func (p *IntraProcess) Restore(key Key, v Value) bool { return p.local.Restore(k
 // Close is Local.Close.
 func (p *IntraProcess) Close() { p.local.Close() }
 
-// betweenHosts reports whether both sides are in host memory. Without the
-// sender's args, which come with the value, it may say false for a key whose
-// sender turns out to be on a host.
-func betweenHosts(key Key, sendArgs, recvArgs Args) bool {
-	return (sendArgs.OnHost || key.src.Type == "CPU" || key.SrcEmpty()) &&
-		(recvArgs.OnHost || key.dst.Type == "CPU")
+// betweenHosts reports whether both sides are in host memory, so that the
+// tensor is handed over as it is. A CPU's memory is the host's.
+func betweenHosts(key *Key, sendArgs, recvArgs Args) bool {
+	return (sendArgs.Device == nil || key.src.Type == "CPU") &&
+		(recvArgs.Device == nil || key.dst.Type == "CPU")
 }
 
-// recvCopied is RecvAsync into the memory of the receiver's device.
-func (l *Local) recvCopied(ctx context.Context, copy CopyFunc, key Key, args Args, done DoneFunc) {
-	if !betweenHosts(key, Args{}, args) {
-		done = copied(ctx, copy, key, done)
-	}
-	l.RecvAsync(ctx, key, args, done)
-}
+// fromCPU reports whether the tensor is in host memory whatever args it will
+// come with.
+func fromCPU(key *Key) bool { return key.src.Type == "CPU" }
 
-// recvCopiedWait is Recv into the memory of the receiver's device.
-func (l *Local) recvCopiedWait(ctx context.Context, copy CopyFunc, key Key, args Args) (Value, error) {
-	v, err := l.Recv(ctx, key, args)
-	if err != nil || betweenHosts(key, v.SendArgs, args) {
-		return v, err
-	}
-	return await(func(done DoneFunc) { copied(ctx, copy, key, done)(v, args, nil) })
+// copyNow copies a value and waits.
+func copyNow(ctx context.Context, copy CopyFunc, key Key, v Value, recvArgs Args) (Value, error) {
+	return await(func(done DoneFunc) { copied(ctx, copy, key, done)(v, recvArgs, nil) })
 }
 
 // copied returns a DoneFunc that copies the value where needed and then calls
 // done.
 func copied(ctx context.Context, copy CopyFunc, key Key, done DoneFunc) DoneFunc {
-	return func(v Value, args Args, err error) {
-		switch {
-		case err != nil || betweenHosts(key, v.SendArgs, args):
-			done(v, args, err)
-		case copy == nil:
+	d := &deviceCopy{ctx: ctx, copy: copy, key: key, done: done}
+	return d.receive
+}
+
+// deviceCopy is what copied returns: a struct and not a closure, which would
+// move the Key of its caller to the heap even where nothing is copied.
+type deviceCopy struct {
+	ctx  context.Context
+	copy CopyFunc
+	key  Key
+	done DoneFunc
+}
+
+func (d *deviceCopy) receive(v Value, args Args, err error) {
+	switch {
+	case err != nil || betweenHosts(&d.key, v.SendArgs, args):
+		d.done(v, args, err)
+	case d.copy == nil:
+		v.release()
+		d.done(Value{}, args, status.Errorf(status.Unimplemented,
+			"Recv of %s: no way to copy from %v to %v in this process", d.key, d.key.src, d.key.dst))
+	default:
+		d.copy(d.ctx, d.key, v, args, func(t *tensor.Tensor, err error) {
 			v.release()
-			done(Value{}, args, status.Errorf(status.Unimplemented,
-				"Recv of %s: no way to copy from %v to %v in this process", key, key.src, key.dst))
-		default:
-			copy(ctx, key, v, args, func(t *tensor.Tensor, err error) {
-				v.release()
-				if err != nil {
-					done(Value{}, args, err)
-					return
-				}
-				v.Tensor = t
-				done(v, args, nil)
-			})
-		}
+			if err != nil {
+				d.done(Value{}, args, err)
+				return
+			}
+			d.done(Value{Tensor: t, SendArgs: v.SendArgs, Dead: v.Dead}, args, nil)
+		})
 	}
 }

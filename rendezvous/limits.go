@@ -7,16 +7,20 @@ const (
 	// Send and Recv holds one part's lock for some 100 ns, so with many
 	// times more parts than cores two of them rarely meet. Parts are made
 	// when they are first used; until then one costs a pointer.
-	shards = 64
+	shards = 256
 
-	// maxFree is how many queue entries (64 bytes each) a part keeps for
-	// reuse: enough for the keys of a part that come and go, small beside
-	// the part itself.
-	maxFree = 16
+	// maxFree is how many queue entries (96 bytes each) a part keeps for
+	// reuse: enough for the keys of a part that come and go.
+	maxFree = 4
 
-	// shrinkAbove is the number of keys from which a part gives its map up
-	// when it has become empty, because a map never shrinks. Below it the
-	// map is kept, since most tables empty and fill all the time.
+	// fewKeys is how many keys a part keeps in one chain before it makes
+	// buckets: comparing the hashes of a few costs no more than finding a
+	// bucket. With more keys there is a bucket for each.
+	fewKeys = 4
+
+	// shrinkAbove is the number of buckets (8 bytes each) from which a part
+	// gives them up when it has become empty. Below it they are kept, since
+	// tables empty and fill all the time.
 	shrinkAbove = 256
 
 	// rememberedSteps is how many steps that are over a Manager remembers,

@@ -34,30 +34,39 @@ func NewLocal() *Local {
 
 func (l *Local) init() { l.seed = maphash.MakeSeed() }
 
-// shard returns the part of the table that holds a key.
-func (l *Local) shard(key string) *shard {
+// shard returns the part of the table that holds a key, and the key's hash
+// within it.
+func (l *Local) shard(key string) (*shard, uint32) {
 	t := l.table.Load()
 	if t == nil {
 		l.table.CompareAndSwap(nil, new(parts))
 		t = l.table.Load()
 	}
-	p := &t[maphash.String(l.seed, key)%shards]
+	h := maphash.String(l.seed, key)
+	p := &t[h>>32%shards]
 	s := p.Load()
 	if s == nil {
 		p.CompareAndSwap(nil, new(shard))
 		s = p.Load()
 	}
-	return s
+	return s, uint32(h)
 }
+
+// Inside the package keys are texts: a Key is 176 bytes, and passing it on costs
+// as much as searching the table.
 
 // Send implements Rendezvous. A receive that waits is completed before Send
 // returns, on this goroutine.
 func (l *Local) Send(key Key, args Args, t *tensor.Tensor, dead bool) error {
+	return l.send(key.text, args, t, dead)
+}
+
+func (l *Local) send(key string, args Args, t *tensor.Tensor, dead bool) error {
 	v, err := newValue(key, args, t, dead)
 	if err != nil {
 		return err
 	}
-	if err := l.put(key.text, v, false); err != nil {
+	if err := l.put(key, v, false); err != nil {
 		v.release()
 		return err
 	}
@@ -75,22 +84,22 @@ func (l *Local) Restore(key Key, v Value) bool {
 
 // put hands v to the first receive that waits, or queues it.
 func (l *Local) put(key string, v Value, inFront bool) error {
-	s := l.shard(key)
+	s, hash := l.shard(key)
 	s.mu.Lock()
 	if err := l.aborted.Load(); err != nil {
 		s.mu.Unlock()
 		return err
 	}
-	head := s.queues[key]
+	head := s.headLocked(key, hash)
 	if head == nil || head.done == nil {
-		e := s.newEntryLocked()
-		e.tensor, e.device, e.onHost, e.dead = v.Tensor, v.SendArgs.Device, v.SendArgs.OnHost, v.Dead
-		s.insertLocked(key, head, e, inFront)
+		e := s.newEntryLocked(key, hash)
+		e.tensor, e.args, e.dead = v.Tensor, v.SendArgs, v.Dead
+		s.insertLocked(head, e, inFront)
 		s.mu.Unlock()
 		return nil
 	}
-	s.removeLocked(key, head)
-	done, stop, args := head.done, head.stop, head.args()
+	s.removeLocked(head)
+	done, stop, args := head.done, head.stop, head.args
 	s.recycleLocked(head)
 	s.run.enterLocked(1)
 	s.mu.Unlock()
@@ -104,60 +113,58 @@ func (l *Local) put(key string, v Value, inFront bool) error {
 
 // takeLocked returns the value at the head of a key's queue. Without one it
 // returns the head, a receive or nil.
-func (s *shard) takeLocked(key string) (v Value, head *entry, ok bool) {
-	head = s.queues[key]
+func (s *shard) takeLocked(key string, hash uint32) (v Value, head *entry, ok bool) {
+	head = s.headLocked(key, hash)
 	if head == nil || head.done != nil {
 		return Value{}, head, false
 	}
 	v = head.value()
-	s.removeLocked(key, head)
+	s.removeLocked(head)
 	s.recycleLocked(head)
 	return v, nil, true
 }
 
 // RecvAsync implements Rendezvous.
 func (l *Local) RecvAsync(ctx context.Context, key Key, args Args, done DoneFunc) {
+	l.recvAsync(ctx, key.text, args, done)
+}
+
+func (l *Local) recvAsync(ctx context.Context, key string, args Args, done DoneFunc) {
 	if err := ended(ctx, "RecvAsync", key); err != nil {
 		done(Value{}, args, err)
 		return
 	}
-	s := l.shard(key.text)
+	s, hash := l.shard(key)
 	s.mu.Lock()
 	if err := l.aborted.Load(); err != nil {
 		s.mu.Unlock()
 		done(Value{}, args, err)
 		return
 	}
-	v, head, ok := s.takeLocked(key.text)
+	v, head, ok := s.takeLocked(key, hash)
 	if ok {
 		s.run.enterLocked(1)
 		s.mu.Unlock()
 		s.call(done, v, args, nil)
 		return
 	}
-	e := s.newEntryLocked()
-	e.done, e.device, e.onHost, e.held = done, args.Device, args.OnHost, ctx.Done() != nil
-	s.insertLocked(key.text, head, e, false)
+	e := s.newEntryLocked(key, hash)
+	e.done, e.args, e.held = done, args, ctx.Done() != nil
+	s.insertLocked(head, e, false)
 	s.mu.Unlock()
 	if ctx.Done() != nil {
-		s.watch(ctx, key, e)
+		s.watch(ctx, e)
 	}
 }
 
 // watch cancels the receive e when ctx ends while it waits. The watch begins
 // after e was queued, outside the lock, since a foreign context may run code
 // of its own here.
-func (s *shard) watch(ctx context.Context, key Key, e *entry) {
+func (s *shard) watch(ctx context.Context, e *entry) {
 	stop := context.AfterFunc(ctx, func() {
-		s.mu.Lock()
-		if !e.queued {
-			s.mu.Unlock()
-			return
+		if s.withdraw(e, 1) {
+			s.call(e.done, Value{}, e.args, ended(ctx, "RecvAsync", e.key))
 		}
-		s.removeLocked(key.text, e)
-		s.run.enterLocked(1)
-		s.mu.Unlock()
-		s.call(e.done, Value{}, e.args(), ended(ctx, "RecvAsync", key))
 	})
 	s.mu.Lock()
 	queued := e.queued
@@ -170,58 +177,56 @@ func (s *shard) watch(ctx context.Context, key Key, e *entry) {
 	}
 }
 
+// withdraw takes a receive that waits out of its queue and counts callbacks to
+// be run for it. It returns false when the receive was matched or aborted.
+func (s *shard) withdraw(e *entry, callbacks int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !e.queued {
+		return false
+	}
+	s.removeLocked(e)
+	s.run.enterLocked(callbacks)
+	return true
+}
+
 // Recv implements Rendezvous. A value that is there already is taken without
 // an allocation.
 func (l *Local) Recv(ctx context.Context, key Key, args Args) (Value, error) {
+	return l.recv(ctx, key.text, args)
+}
+
+func (l *Local) recv(ctx context.Context, key string, args Args) (Value, error) {
 	if err := ended(ctx, "RecvAsync", key); err != nil {
 		return Value{}, err
 	}
-	s := l.shard(key.text)
+	s, hash := l.shard(key)
 	s.mu.Lock()
 	if err := l.aborted.Load(); err != nil {
 		s.mu.Unlock()
 		return Value{}, err
 	}
-	v, head, ok := s.takeLocked(key.text)
+	v, head, ok := s.takeLocked(key, hash)
 	if ok {
 		s.mu.Unlock()
 		return v, nil
 	}
-	e := s.newEntryLocked()
-	wait := s.blockLocked(e, args)
-	s.insertLocked(key.text, head, e, false)
+	e := s.newEntryLocked(key, hash)
+	c := make(outcomes, 1)
+	e.done, e.args, e.held = c.done, args, true
+	s.insertLocked(head, e, false)
 	s.mu.Unlock()
-	return wait(ctx, key)
-}
 
-// blockLocked makes e a receive that a goroutine waits for, and returns the
-// wait. The goroutine watches its context itself.
-func (s *shard) blockLocked(e *entry, args Args) func(context.Context, Key) (Value, error) {
-	type outcome struct {
-		v   Value
-		err error
-	}
-	c := make(chan outcome, 1)
-	e.done = func(v Value, _ Args, err error) { c <- outcome{v, err} }
-	e.device, e.onHost, e.held = args.Device, args.OnHost, true
-	return func(ctx context.Context, key Key) (Value, error) {
-		select {
-		case o := <-c:
-			return o.v, o.err
-		case <-ctx.Done():
-		}
-		s.mu.Lock()
-		queued := e.queued
-		if queued {
-			s.removeLocked(key.text, e)
-		}
-		s.mu.Unlock()
-		if queued {
-			return Value{}, ended(ctx, "RecvAsync", key)
-		}
-		o := <-c // matched or aborted before the context ended
+	select {
+	case o := <-c:
 		return o.v, o.err
+	case <-ctx.Done():
 	}
+	if s.withdraw(e, 0) {
+		return Value{}, ended(ctx, "RecvAsync", key)
+	}
+	o := <-c // matched or aborted before the context ended
+	return o.v, o.err
 }
 
 // Abort implements Rendezvous. The callbacks of what waits run on this

@@ -283,7 +283,7 @@ func TestR15AbortThenRecvOrSend(t *testing.T) {
 
 func TestR16TransferDeviceContext(t *testing.T) {
 	kinds(t, func(t *testing.T, r rendezvous.Rendezvous, c *tensors) {
-		sent := rendezvous.Args{Device: "sender's stream", OnHost: true}
+		sent := rendezvous.Args{Device: "sender's stream"}
 		mine := rendezvous.Args{Device: "receiver's stream"}
 		ran := 0
 		check := func(v rendezvous.Value, args rendezvous.Args, err error) {

@@ -117,24 +117,26 @@ func (b *BaseRemote) Send(key Key, args Args, t *tensor.Tensor, dead bool) error
 	if err != nil {
 		return err
 	}
-	if err := s.checkSrc(key); err != nil {
-		return err
+	if !s.isSource(&key) {
+		return s.notSource(key.text)
 	}
-	return b.local.Send(key, args, t, dead)
+	return b.local.send(key.text, args, t, dead)
 }
 
 // RecvAsync implements Rendezvous. A destination that is not of this task is
 // InvalidArgument.
 func (b *BaseRemote) RecvAsync(ctx context.Context, key Key, args Args, done DoneFunc) {
 	s, err := b.ready()
-	if err == nil {
-		err = s.checkDst(key)
-	}
 	switch {
 	case err != nil:
 		done(Value{}, args, err)
-	case s.isSource(key):
-		b.local.recvCopied(ctx, s.Copy, key, args, done)
+	case !s.isDestination(&key):
+		done(Value{}, args, s.notDestination(key.text))
+	case s.isSource(&key):
+		if !fromCPU(&key) || !betweenHosts(&key, Args{}, args) {
+			done = copied(ctx, s.Copy, key, done)
+		}
+		b.local.recvAsync(ctx, key.text, args, done)
 	default:
 		b.recvRemote(ctx, key, args, done)
 	}
@@ -143,16 +145,19 @@ func (b *BaseRemote) RecvAsync(ctx context.Context, key Key, args Args, done Don
 // Recv implements Rendezvous.
 func (b *BaseRemote) Recv(ctx context.Context, key Key, args Args) (Value, error) {
 	s, err := b.ready()
-	if err != nil {
+	switch {
+	case err != nil:
 		return Value{}, err
+	case !s.isDestination(&key):
+		return Value{}, s.notDestination(key.text)
+	case !s.isSource(&key):
+		return b.recvRemoteNow(ctx, key, args)
 	}
-	if err := s.checkDst(key); err != nil {
-		return Value{}, err
+	v, err := b.local.recv(ctx, key.text, args)
+	if err != nil || betweenHosts(&key, v.SendArgs, args) {
+		return v, err
 	}
-	if s.isSource(key) {
-		return b.local.recvCopiedWait(ctx, s.Copy, key, args)
-	}
-	return await(func(done DoneFunc) { b.recvRemote(ctx, key, args, done) })
+	return copyNow(ctx, s.Copy, key, v, args)
 }
 
 // RecvLocalAsync asks, for a peer, for a value that this task sends. There is
@@ -163,7 +168,7 @@ func (b *BaseRemote) RecvLocalAsync(ctx context.Context, key Key, done DoneFunc)
 		b.recvForPeer(ctx, s, key, done)
 		return
 	}
-	if err := ended(ctx, "RecvAsync", key); err != nil {
+	if err := ended(ctx, "RecvAsync", key.text); err != nil {
 		done(Value{}, Args{}, err)
 		return
 	}
@@ -199,7 +204,7 @@ func (b *BaseRemote) watch(d *deferredRecv, at *list.Element) {
 		b.run.enterLocked(1)
 		b.mu.Unlock()
 		defer b.leave()
-		d.done(Value{}, Args{}, ended(d.ctx, "RecvAsync", d.key))
+		d.done(Value{}, Args{}, ended(d.ctx, "RecvAsync", d.key.text))
 	})
 	b.mu.Lock()
 	waits := d.waits
@@ -213,11 +218,11 @@ func (b *BaseRemote) watch(d *deferredRecv, at *list.Element) {
 }
 
 func (b *BaseRemote) recvForPeer(ctx context.Context, s *Session, key Key, done DoneFunc) {
-	if err := s.checkSrc(key); err != nil {
-		done(Value{}, Args{}, err)
+	if !s.isSource(&key) {
+		done(Value{}, Args{}, s.notSource(key.text))
 		return
 	}
-	b.local.RecvAsync(ctx, key, Args{}, done)
+	b.local.recvAsync(ctx, key.text, Args{}, done)
 }
 
 // undeferLocked takes the first deferred receive out of the list. Its fields
@@ -236,7 +241,7 @@ func (d *deferredRecv) unwatch() {
 
 // recvRemote hands a receive to the transport.
 func (b *BaseRemote) recvRemote(ctx context.Context, key Key, args Args, done DoneFunc) {
-	err := ended(ctx, "RecvFromRemoteAsync", key)
+	err := ended(ctx, "RecvFromRemoteAsync", key.text)
 	if err == nil && b.remoter == nil {
 		err = status.Errorf(status.FailedPrecondition, "Recv of %s: this process has no transport to reach %v", key, key.src.Task)
 	}
@@ -260,6 +265,11 @@ func (b *BaseRemote) recvRemote(ctx context.Context, key Key, args Args, done Do
 		cancel(nil)
 		done(v, args, err)
 	})
+}
+
+// recvRemoteNow is recvRemote that waits.
+func (b *BaseRemote) recvRemoteNow(ctx context.Context, key Key, args Args) (Value, error) {
+	return await(func(done DoneFunc) { b.recvRemote(ctx, key, args, done) })
 }
 
 // remoteRecv is a receive that the transport works on: it is aborted through
@@ -288,7 +298,7 @@ func (b *BaseRemote) remoteError(ctx, callCtx context.Context, key Key, err erro
 		if aborted := b.local.Err(); aborted != nil && context.Cause(callCtx) == aborted {
 			return aborted
 		}
-		if mine := ended(ctx, "RecvFromRemoteAsync", key); mine != nil {
+		if mine := ended(ctx, "RecvFromRemoteAsync", key.text); mine != nil {
 			return mine
 		}
 	}

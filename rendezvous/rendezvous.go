@@ -34,15 +34,14 @@ type Rendezvous interface {
 // Args is what one side says about itself. The sender's args reach the
 // receiver beside the tensor.
 type Args struct {
-	// Device is the context of the side's device (a stream, a queue), opaque
-	// to this package. Nil on a host.
+	// Device is the context of the device in whose memory the tensor is, or
+	// shall be (a stream, a queue); opaque to this package. Nil says host
+	// memory, whatever device the key names.
 	Device any
-	// OnHost says that the tensor is in host memory although the device
-	// named in the key is not a CPU.
-	OnHost bool
 }
 
-// Value is what a receiver gets.
+// Value is what a receiver gets. It has four words, the most that the compiler
+// keeps in registers: one more costs a local Send and Recv half their time.
 type Value struct {
 	// Tensor is never nil in a value that was received. The receiver owns
 	// one reference and releases it.
@@ -65,7 +64,7 @@ func (v Value) release() {
 type DoneFunc func(v Value, recvArgs Args, err error)
 
 // newValue checks and holds what is sent: a reference of its own to the tensor.
-func newValue(key Key, args Args, t *tensor.Tensor, dead bool) (Value, error) {
+func newValue(key string, args Args, t *tensor.Tensor, dead bool) (Value, error) {
 	switch {
 	case t != nil:
 		t.Retain()
@@ -82,7 +81,7 @@ func newValue(key Key, args Args, t *tensor.Tensor, dead bool) (Value, error) {
 
 // ended returns the error of a receive whose context has ended, or nil while
 // it lives. method is the name that TensorFlow's text has.
-func ended(ctx context.Context, method string, key Key) error {
+func ended(ctx context.Context, method, key string) error {
 	switch ctx.Err() {
 	case nil:
 		return nil
@@ -93,14 +92,20 @@ func ended(ctx context.Context, method string, key Key) error {
 	}
 }
 
+// outcomes takes what one receive ends with, for a goroutine that waits.
+type outcomes chan outcome
+
+type outcome struct {
+	v   Value
+	err error
+}
+
+func (c outcomes) done(v Value, _ Args, err error) { c <- outcome{v, err} }
+
 // await turns a RecvAsync into a Recv. The context is start's affair.
 func await(start func(done DoneFunc)) (Value, error) {
-	type outcome struct {
-		v   Value
-		err error
-	}
-	c := make(chan outcome, 1)
-	start(func(v Value, _ Args, err error) { c <- outcome{v, err} })
+	c := make(outcomes, 1)
+	start(c.done)
 	o := <-c
 	return o.v, o.err
 }

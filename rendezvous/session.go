@@ -47,18 +47,14 @@ func (s *Session) CheckSource(key Key) error {
 // Names are compared as parsed values: as texts, /task:1 is a prefix of
 // /task:10.
 
-func (s *Session) isSource(key Key) bool { return key.SrcEmpty() || key.src.Task == s.Task }
+func (s *Session) isSource(key *Key) bool { return key.src.Task == s.Task || key.SrcEmpty() }
 
-func (s *Session) checkSrc(key Key) error {
-	if !s.isSource(key) {
-		return status.Errorf(status.InvalidArgument, "Invalid rendezvous key (src): %s @ %v", key, s.Task)
-	}
-	return nil
+func (s *Session) isDestination(key *Key) bool { return key.dst.Task == s.Task }
+
+func (s *Session) notSource(key string) error {
+	return status.Errorf(status.InvalidArgument, "Invalid rendezvous key (src): %s @ %v", key, s.Task)
 }
 
-func (s *Session) checkDst(key Key) error {
-	if key.dst.Task != s.Task {
-		return status.Errorf(status.InvalidArgument, "Invalid rendezvous key (dst): %s @ %v", key, s.Task)
-	}
-	return nil
+func (s *Session) notDestination(key string) error {
+	return status.Errorf(status.InvalidArgument, "Invalid rendezvous key (dst): %s @ %v", key, s.Task)
 }

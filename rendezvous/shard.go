@@ -6,95 +6,145 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// entry is a value or a receive that waits in a queue. It has 64 bytes, one
-// size class of the allocator and one cache line.
+// entry is a value or a receive that waits in a queue. It has 96 bytes, a size
+// class of the allocator.
 //
-// A queue is a ring: the map points to its head, head.prev is its tail.
+// A queue is a ring through next and prev. Its head, whose prev is the tail, is
+// the queue's place in the table and is linked with other heads by chain.
 type entry struct {
 	next, prev *entry
-	tensor     *tensor.Tensor // of a value
-	device     any            // args.Device
-	done       DoneFunc       // of a receive; nil in a value
-	stop       func() bool    // of a receive: ends the watch of its context
-	onHost     bool           // args.OnHost
+	chain      *entry // of a head: another key in the same bucket
+	key        string // full text
+	tensor     *tensor.Tensor
+	args       Args
+	done       DoneFunc    // of a receive; nil in a value
+	stop       func() bool // of a receive: ends the watch of its context
+	hash       uint32
 	dead       bool
 	queued     bool
 	held       bool // somebody beside the table points to it: never reused
 }
 
-func (e *entry) args() Args { return Args{Device: e.device, OnHost: e.onHost} }
+func (e *entry) value() Value { return Value{Tensor: e.tensor, SendArgs: e.args, Dead: e.dead} }
 
-func (e *entry) value() Value {
-	return Value{Tensor: e.tensor, SendArgs: e.args(), Dead: e.dead}
-}
-
-// shard is one part of a table.
+// shard is one part of a table: a hash table with chains, in the 64 bytes of
+// one cache line, so that a Send or Recv touches two lines that others write,
+// this one and its entry's. (A Go map is four lines more, and hashes the key
+// three times: measured, that is twice the time on one core, and on two no
+// gain over one.)
 type shard struct {
-	mu     sync.Mutex
-	queues map[string]*entry // head of each key's queue; full text of the key
-	free   *entry            // entries for reuse, linked by next
-	nfree  int
-	peak   int  // most keys since queues was made
-	run    gate // callbacks that run
-	_      [64]byte
+	mu      sync.Mutex
+	first   *entry   // the only bucket while there are few keys
+	buckets []*entry // a power of two of them; nil while there are few keys
+	free    *entry   // entries for reuse, linked by chain
+	keys    int32
+	nfree   int32
+	run     gate // callbacks that run
+	_       [56]byte
 }
 
-// newEntryLocked returns an empty entry, an old one if there is one.
-func (s *shard) newEntryLocked() *entry {
+// headLocked returns the head of a key's queue, or nil. The full text decides.
+func (s *shard) headLocked(key string, hash uint32) *entry {
+	e := *s.bucketLocked(hash)
+	for e != nil && (e.hash != hash || e.key != key) {
+		e = e.chain
+	}
+	return e
+}
+
+func (s *shard) bucketLocked(hash uint32) **entry {
+	if s.buckets == nil {
+		return &s.first
+	}
+	return &s.buckets[int(hash)&(len(s.buckets)-1)]
+}
+
+// growLocked puts the keys into n buckets, a power of two.
+func (s *shard) growLocked(n int) {
+	old := append(s.buckets, s.first)
+	s.first, s.buckets = nil, make([]*entry, n)
+	for _, e := range old {
+		for e != nil {
+			b, chain := s.bucketLocked(e.hash), e.chain
+			e.chain, *b = *b, e
+			e = chain
+		}
+	}
+}
+
+// newEntryLocked returns an entry for a key, an old one if there is one.
+func (s *shard) newEntryLocked(key string, hash uint32) *entry {
 	e := s.free
 	if e == nil {
-		return new(entry)
+		e = new(entry)
+	} else {
+		s.free, e.chain = e.chain, nil
+		s.nfree--
 	}
-	s.free, e.next = e.next, nil
-	s.nfree--
+	e.key, e.hash = key, hash
 	return e
 }
 
 // recycleLocked keeps an entry that nobody points to for reuse.
 func (s *shard) recycleLocked(e *entry) {
-	if e.held || s.nfree >= maxFree {
+	if e.held || s.nfree == maxFree {
 		return
 	}
-	*e = entry{next: s.free}
+	*e = entry{chain: s.free}
 	s.free = e
 	s.nfree++
 }
 
-// insertLocked adds e to the queue of key whose head the caller has just looked
-// up, nil when there is none: at the end, or in front.
-func (s *shard) insertLocked(key string, head, e *entry, inFront bool) {
+// insertLocked adds e to the queue of its key, whose head the caller has just
+// looked up, nil when there is none: at the end, or in front.
+func (s *shard) insertLocked(head, e *entry, inFront bool) {
 	e.queued = true
 	if head == nil {
 		e.next, e.prev = e, e
-		if s.queues == nil {
-			s.queues = make(map[string]*entry)
+		if s.keys++; int(s.keys) > max(fewKeys, len(s.buckets)) {
+			s.growLocked(max(2*fewKeys, 2*len(s.buckets)))
 		}
-		s.queues[key] = e
-		s.peak = max(s.peak, len(s.queues))
+		b := s.bucketLocked(e.hash)
+		e.chain, *b = *b, e
 		return
 	}
 	e.next, e.prev = head, head.prev
 	head.prev.next, head.prev = e, e
 	if inFront {
-		s.queues[key] = e
+		s.replaceLocked(head, e)
 	}
 }
 
-// removeLocked takes e, which is queued under key, out of its queue.
-func (s *shard) removeLocked(key string, e *entry) {
+// removeLocked takes e out of its queue.
+func (s *shard) removeLocked(e *entry) {
 	e.queued = false
 	if e.next == e {
-		delete(s.queues, key)
-		if len(s.queues) == 0 && s.peak > shrinkAbove {
-			s.queues, s.peak = nil, 0
+		s.replaceLocked(e, nil)
+		if s.keys--; s.keys == 0 && len(s.buckets) > shrinkAbove {
+			s.buckets = nil
 		}
 	} else {
 		e.next.prev, e.prev.next = e.prev, e.next
-		if s.queues[key] == e {
-			s.queues[key] = e.next
-		}
+		s.replaceLocked(e, e.next)
 	}
 	e.next, e.prev = nil, nil
+}
+
+// replaceLocked makes head, nil for none, the head of the queue whose head is
+// old. If old is not a head nothing happens.
+func (s *shard) replaceLocked(old, head *entry) {
+	for b := s.bucketLocked(old.hash); *b != nil; b = &(*b).chain {
+		if *b != old {
+			continue
+		}
+		if head == nil {
+			*b = old.chain
+		} else {
+			head.chain, *b = old.chain, head
+		}
+		old.chain = nil
+		return
+	}
 }
 
 // call runs a callback that the caller has counted in run.
@@ -112,31 +162,33 @@ func (s *shard) leave(n int) {
 // sweep ends everything that waits here with err: receives get it, values are
 // dropped. The table must refuse new entries already.
 func (s *shard) sweep(err error) {
+	var waiting []*entry
+	receives := 0
 	s.mu.Lock()
-	queues, receives := s.queues, 0
-	s.queues, s.free, s.nfree = nil, nil, 0
-	for _, head := range queues {
-		for e := head; e.queued; e = e.next {
-			e.queued = false
-			if e.done != nil {
-				receives++
+	for _, head := range append(s.buckets, s.first) {
+		for ; head != nil; head = head.chain {
+			for e := head; e.queued; e = e.next {
+				e.queued = false
+				waiting = append(waiting, e)
+				if e.done != nil {
+					receives++
+				}
 			}
 		}
 	}
+	s.first, s.buckets, s.free, s.keys = nil, nil, nil, 0
 	s.run.enterLocked(receives)
 	s.mu.Unlock()
 
-	for _, head := range queues {
-		for e, more := head, true; more; e, more = e.next, e.next != head {
-			if e.done == nil {
-				e.tensor.Release()
-				continue
-			}
-			if e.stop != nil {
-				e.stop()
-			}
-			s.call(e.done, Value{}, e.args(), err)
+	for _, e := range waiting {
+		if e.done == nil {
+			e.tensor.Release()
+			continue
 		}
+		if e.stop != nil {
+			e.stop()
+		}
+		s.call(e.done, Value{}, e.args, err)
 	}
 }
 
