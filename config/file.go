@@ -21,6 +21,10 @@ import (
 // is no file of ours.
 const maxUnknown = 20
 
+// maxTries bounds how often the parser is asked for the line of one key, each
+// time with up to a whole file.
+const maxTries = 8
+
 // file is the settings in the YAML file at the path that a source gives.
 func (l *loader) file(path given, read func(string) ([]byte, error)) map[string]any {
 	data, err := read(path.Text)
@@ -61,7 +65,7 @@ func (f *file) read() {
 		return
 	}
 	if endsEarly(f.data) {
-		f.fail(0, "the document ends before the file does; want one document with all settings")
+		f.fail(0, "want one document, a setting to a line; it is in braces, or ends at a marker (--- or ...) before the file does")
 		return
 	}
 	known := make(map[string]Setting, len(settings))
@@ -228,9 +232,10 @@ func (f *file) syntax(err error) {
 	}
 }
 
-// endsEarly reports whether the document, which parses, ends before the file
-// does, at a marker (--- or ...). The parser stops there and says nothing about
-// the rest, so it must stumble over a brace after the end of the file.
+// endsEarly reports whether the parser, which took the document, may have
+// stopped before the end of the file: at a marker (--- or ...), or at the brace
+// that closes the whole. It says nothing about what it leaves unread; so one
+// more brace after the end of the file must make it stumble.
 func endsEarly(data []byte) bool {
 	_, err := yaml.Parser().Unmarshal(slices.Concat(data, []byte("\n}\n")))
 	return err == nil
@@ -239,14 +244,15 @@ func endsEarly(data []byte) bool {
 // line returns at which line a key stands, or 0. The parser tells no lines, so
 // it is asked: the key stands on the first line that names it and up to which
 // the file has it. Where such a part of the file does not parse, as within
-// braces, the first line that names it has to do.
+// braces, the first line that names it has to do; so it does after
+// maxTries lines.
 func (f *file) line(key string) int {
 	last := regexp.QuoteMeta(key[strings.LastIndexByte(key, '.')+1:])
 	names, err := regexp.Compile(`(?:^|[\s{,.?-])["']?` + last + `["']?\s*:`)
 	if err != nil {
 		return 0
 	}
-	first, number, end := 0, 0, 0
+	first, number, end, tries := 0, 0, 0, 0
 	for line := range bytes.Lines(f.data) {
 		number++
 		end += len(line)
@@ -255,6 +261,9 @@ func (f *file) line(key string) int {
 		}
 		if first == 0 {
 			first = number
+		}
+		if tries++; tries > maxTries {
+			break
 		}
 		root, err := yaml.Parser().Unmarshal(f.data[:end])
 		if err == nil && slices.ContainsFunc(flatten(root), func(e entry) bool { return e.key == key }) {

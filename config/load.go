@@ -35,7 +35,7 @@ type given struct {
 	Source Source
 }
 
-// maxFile bounds the YAML file: a hundred times what all settings take.
+// maxFile bounds the YAML file: a cluster of some thousand tasks fits.
 const maxFile = 1 << 18
 
 // Load reads all sources and returns the settings. The error joins all that is

@@ -96,7 +96,7 @@ var settings = []Setting{
 	{"tls.server-name", "", "name expected in the certificate of a dialed peer instead of its host",
 		both, func(c *Config) value { return anyText{&c.TLS.ServerName, "name"} }},
 	{"tls.require-client-cert", "false", "refuse who shows no certificate that tls.ca vouches for (mutual TLS)",
-		ForServer, func(c *Config) value { return flag{&c.TLS.RequireClientCert} }},
+		ForServer, func(c *Config) value { return boolean{&c.TLS.RequireClientCert} }},
 	{"keepalive.time", "30s", "silence after which a connection is probed",
 		both, func(c *Config) value { return duration{&c.Keepalive.Time, minKeepalive, 24 * time.Hour} }},
 	{"keepalive.timeout", "10s", "wait for the answer to a probe before the connection is given up",
@@ -118,9 +118,9 @@ var settings = []Setting{
 	{"kept.total", "0", "answers kept for all peers together; 0 = a quarter of memory",
 		ForServer, func(c *Config) value { return size{&c.KeptTotal, 0, pib} }},
 	{"cache-rpc-response", "false", "keep answers for TensorFlow's workers, too, until MarkRecvFinished",
-		ForServer, func(c *Config) value { return flag{&c.CacheRPCResponse} }},
+		ForServer, func(c *Config) value { return boolean{&c.CacheRPCResponse} }},
 	{"publish-mmap", "false", "map published files; a mapped file that is truncated kills the process",
-		ForServer, func(c *Config) value { return flag{&c.PublishMMap} }},
+		ForServer, func(c *Config) value { return boolean{&c.PublishMMap} }},
 	{"digest", "xxh64", "digest of published tensors; sha256 is slower than the transfer",
 		ForServer, func(c *Config) value { return choice{&c.Digest, []string{"xxh64", "sha256"}} }},
 	{"file-cache", "1GiB", "contents of published files kept in memory for the next puller",
@@ -130,7 +130,7 @@ var settings = []Setting{
 	{"otel.sample-ratio", "1", "part of the traces that is kept",
 		both, func(c *Config) value { return ratio{&c.OTel.SampleRatio} }},
 	{"otel.insecure", "false", "talk to the collector without TLS",
-		both, func(c *Config) value { return flag{&c.OTel.Insecure} }},
+		both, func(c *Config) value { return boolean{&c.OTel.Insecure} }},
 }
 
 // Settings returns the table of all settings.

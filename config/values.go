@@ -107,15 +107,15 @@ func setChecked(p *string, s string, check func(string) error) error {
 	return err
 }
 
-// flag is true or false.
-type flag struct{ p *bool }
+// boolean is true or false.
+type boolean struct{ p *bool }
 
-func (v flag) String() string { return strconv.FormatBool(*v.p) }
-func (v flag) Type() string   { return "bool" }
-func (v flag) limits() string { return "" }
-func (v flag) check() error   { return nil }
+func (v boolean) String() string { return strconv.FormatBool(*v.p) }
+func (v boolean) Type() string   { return "bool" }
+func (v boolean) limits() string { return "" }
+func (v boolean) check() error   { return nil }
 
-func (v flag) Set(s string) error {
+func (v boolean) Set(s string) error {
 	b, err := strconv.ParseBool(s)
 	if err != nil {
 		return errors.New("want true or false")

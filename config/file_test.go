@@ -1,0 +1,198 @@
+package config
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/tryst-rdma/tryst/cluster"
+)
+
+func TestYAMLForms(t *testing.T) {
+	for name, test := range map[string]struct{ yaml, key, want string }{
+		"nested":              {"tls:\n  server-name: a\n", "tls.server-name", "a"},
+		"dotted":              {"tls.server-name: a\n", "tls.server-name", "a"},
+		"section in braces":   {"tls: {cert: b,\n  'server-name': a}\n", "tls.server-name", "a"},
+		"number":              {"max-waiting: 1_000\n", "max-waiting", "1000"},
+		"fraction":            {"otel.sample-ratio: 5e-1\n", "otel.sample-ratio", "0.5"},
+		"boolean":             {"publish-mmap: true\n", "publish-mmap", "true"},
+		"number for a name":   {"tls:\n  server-name: 7\n", "tls.server-name", "7"},
+		"empty text":          {"metrics-address: ''\n", "metrics-address", ""},
+		"empty section":       {"tls:\n  # cert: a\nlisten: ':1'\n", "listen", ":1"},
+		"only comments":       {"# listen: ':1'\n", "listen", "127.0.0.1:2222"},
+		"document marker":     {"%YAML 1.1\n---\nlisten: ':1'\n", "listen", ":1"},
+		"anchor":              {"metrics-address: &a host:1\nlisten: *a\n", "listen", "host:1"},
+		"no newline":          {"listen: ':1'", "listen", ":1"},
+		"block text":          {"tls.server-name: >-\n  a\n", "tls.server-name", "a"},
+		"cluster as a text":   {"cluster: a=h:1,7@h:2\n", "cluster", "a=h:1,7@h:2"},
+		"cluster as lists":    {"cluster:\n  a: [h:1, h:2]\n  b:\n  - h:3\n", "cluster", "a=h:1,h:2;b=h:3"},
+		"cluster by numbers":  {"cluster:\n  a: {0: h:1, 7: h:2}\n", "cluster", "a=h:1,7@h:2"},
+		"cluster, no clients": {"cluster: {}\n", "cluster", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := world{yaml: test.yaml}.load(t)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, _ := byKey(test.key)
+			if got := s.value(&c).String(); got != test.want {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+func TestYAMLErrors(t *testing.T) {
+	for name, test := range map[string]struct {
+		yaml string
+		want [][]string
+	}{
+		"unknown key":          {"listen: ':1'\nlisen: ':2'\n", [][]string{{`settings.yaml:2: key "lisen"`, "nearest is listen"}}},
+		"unknown section":      {"\n\nlogs:\n  level: info\n", [][]string{{`settings.yaml:3: key "logs"`}}},
+		"unknown member":       {"log:\n  # colour: no\n  colour: red\n", [][]string{{`settings.yaml:3: key "log.colour"`}}},
+		"unknown in braces":    {"log: {level: info,\n colour: red}\n", [][]string{{`settings.yaml:2: key "log.colour"`}}},
+		"all in braces":        {"{listen: ':1'}\nlisen: ':2'\n", [][]string{{"settings.yaml: want one document", "braces"}}},
+		"the file's own path":  {"config: other.yaml\n", [][]string{{`settings.yaml:1: key "config"`}}},
+		"given twice":          {"listen: ':1'\ntask: /job:a/task:0\nlisten: ':2'\n", [][]string{{"settings.yaml:3: ", `"listen" already defined at line 1`}}},
+		"two given twice":      {"listen: a\nlisten: b\ntask: a\ntask: b\n", [][]string{{"settings.yaml:2: "}, {"settings.yaml:4: "}}},
+		"twice, with a dot":    {"log.level: info\nlog:\n  level: warn\n", [][]string{{"log.level: it stands twice"}}},
+		"no value":             {"listen:\n", [][]string{{"settings.yaml:1: listen: it has no value"}}},
+		"list":                 {"listen: [a, b]\n", [][]string{{"settings.yaml:1: listen: want one value, got a list"}}},
+		"mapping":              {"listen:\n  host: a\n", [][]string{{"settings.yaml:1: listen: want one value, got a mapping"}}},
+		"date":                 {"digest: 2026-01-02\n", [][]string{{"settings.yaml:1: digest: ", "quotes"}}},
+		"section with a value": {"log: info\n", [][]string{{`settings.yaml:1: key "log"`}}},
+		"no mapping":           {"just words\n", [][]string{{"settings.yaml:1: want keys with values"}}},
+		"no YAML":              {"listen: ':1\n", [][]string{{"settings.yaml:", "unexpected end"}}},
+		"two documents":        {"listen: ':1'\n---\nlisen: ':2'\n", [][]string{{"settings.yaml: want one document"}}},
+		"a document's end":     {"listen: ':1'\n...\nlisen: ':2'\n", [][]string{{"settings.yaml: want one document"}}},
+		"cluster, one address": {"cluster:\n  a: h:1\n", [][]string{{`settings.yaml:1: cluster: job "a"`, "want"}}},
+		"cluster, no number":   {"cluster:\n  a: {x: h:1}\n", [][]string{{`settings.yaml:1: cluster: job "a": "x" is no task number`}}},
+		"cluster, no address":  {"cluster:\n  a: {0: 7}\n", [][]string{{`settings.yaml:1: cluster: job "a": task 0: want one address`}}},
+		"cluster, bad address": {"cluster:\n  a: [nowhere]\n", [][]string{{"settings.yaml:1: cluster: ", `"nowhere"`, "HOST:PORT"}}},
+		"cluster, bad text":    {"cluster: a=nowhere\n", [][]string{{`settings.yaml:1: cluster "a=nowhere": at byte 2`, "HOST:PORT"}}},
+		"anchor in itself":     {"a: &a\n  b: *a\n", [][]string{{"settings.yaml: ", "contains itself"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := world{yaml: test.yaml}.load(t)
+			wantErrors(t, err, test.want...)
+		})
+	}
+}
+
+// TestYAMLManyUnknown tells the first ones of a file that is none of ours.
+func TestYAMLManyUnknown(t *testing.T) {
+	var b strings.Builder
+	for range maxUnknown + 10 {
+		b.WriteString("x" + strings.Repeat("y", b.Len()%97) + "z" + strings.Repeat("q", b.Len()/97) + ": 1\n")
+	}
+	_, err := world{yaml: b.String()}.load(t)
+	want := make([][]string, maxUnknown)
+	for i := range want {
+		want[i] = []string{"there is no such setting"}
+	}
+	wantErrors(t, err, want...)
+}
+
+// FuzzYAML reads any file. Whatever it takes means the same when what Describe
+// shows is given by flags, and no part of it went unread.
+func FuzzYAML(f *testing.F) {
+	for _, seed := range []string{
+		"", "# nothing\n", "~", "listen: ':1'\n", "log:\n  level: debug\n", "log.level: debug\nlog:\n", "lisen: ':1'\n", "listen: a\nlisten: b\n",
+		"---\nlisten: ':1'\n---\nlisten: ':2'\n", "listen: ':1'\n...\n", "{listen: ':1',\n tls: {cert: a, key: b}}", "cluster:\n  a: [h:1]\n  b: {0: h:2, 010: h:3}\n",
+		"a: &a [*a]\n", "a: &a {b: 1}\n<<: *a\n", "listen: |\n  x\n", "? listen\n: ':1'\n", "? [a]\n: b\n", "!!binary aGk=: 1\n", "listen: !!binary aGk=\n",
+		"\ufefflisten: ':1'\n", "listen: ':1'\r---\rlisen: ':2'\r", "max-waiting: 0x10\n", "otel.sample-ratio: .inf\n", "1: 2\n", "%YAML 1.2\n---\nlisten: ':1'\n",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := world{yaml: string(data)}.load(t)
+		if err != nil {
+			for line := range strings.Lines(err.Error()) {
+				if !strings.HasPrefix(line, "InvalidArgument: ") || !strings.Contains(line, "settings.yaml") {
+					t.Errorf("%q does not say where", line)
+				}
+			}
+			return
+		}
+		if len(data) == 0 {
+			return
+		}
+		var args []string
+		for _, e := range Describe(c) {
+			if e.Source.Kind == FromFile {
+				s, _ := byKey(e.Key)
+				args = append(args, "--"+s.Flag()+"="+e.Value)
+			}
+		}
+		again, err := world{args: args}.load(t)
+		if err != nil {
+			t.Fatalf("%q: %v", args, err)
+		}
+		for _, s := range settings {
+			if got, want := s.value(&again).String(), s.value(&c).String(); got != want && s.InFile() {
+				t.Errorf("%s: got %q by flag, %q by file", s.Key, got, want)
+			}
+		}
+		if _, err := (world{yaml: string(data) + "\nno-such-setting: 1\n"}).load(t); err == nil {
+			t.Error("a key at the end of the file is not looked at")
+		}
+	})
+}
+
+// FuzzEnv gives any variable: an unknown one with the prefix is refused, and a
+// known one sets its setting or is refused by name.
+func FuzzEnv(f *testing.F) {
+	for _, s := range settings {
+		f.Add(s.Env(), s.Default)
+	}
+	for _, v := range [][2]string{{"TRYST_", ""}, {"TRYST_LISTN", "x"}, {"TRYST_TEST_", "x"}, {"TRYST_listen", ":1"}, {"TRYST_LOG", "info"}, {"PATH", "/"},
+		{"TF_CONFIG", `{"cluster":{"a":["h:1"]},"task":{"type":"a","index":0}}`}, {"TRYST_LISTEN", "a\x00b"}, {"TRYST_TLS.CERT", "a"}} {
+		f.Add(v[0], v[1])
+	}
+	known := make(map[string]Setting)
+	for _, s := range settings {
+		known[s.Env()] = s
+	}
+	f.Fuzz(func(t *testing.T, name, value string) {
+		if strings.ContainsAny(name, "=") {
+			return
+		}
+		c, err := world{environ: []string{name + "=" + value}}.load(t)
+		s, isKnown := known[name]
+		switch {
+		case !isKnown && strings.HasPrefix(name, "TRYST_") && !strings.HasPrefix(name, "TRYST_TEST_"):
+			wantErrors(t, err, []string{"variable", "nearest is TRYST_"})
+		case err != nil && isKnown:
+			wantErrors(t, err, []string{name})
+		case err != nil && name != "TF_CONFIG":
+			t.Error(err)
+		case err == nil && isKnown:
+			if got := c.source(s.Key); got.Kind != FromEnv {
+				t.Errorf("%s=%q: the value is from %v", name, value, got)
+			}
+			v, text := s.value(&c), s.value(&c).String()
+			if err := v.Set(text); err != nil || v.String() != text {
+				t.Errorf("%s=%q reads back as %q: %v", name, value, text, err)
+			}
+		}
+	})
+}
+
+// TestTFConfig gives the cluster and the own task, and nothing else.
+func TestTFConfig(t *testing.T) {
+	const tf = `TF_CONFIG={"cluster":{"chief":["h0:1"],"worker":{"5":"h5:2"}},"task":{"type":"worker","index":5}}`
+	c, err := world{environ: []string{tf}, use: ForServer}.load(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := c.Cluster.String(), "chief=h0:1;worker=5@h5:2"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if want := (cluster.Task{Job: "worker", Index: 5}); c.Task != want {
+		t.Errorf("got %v, want %v", c.Task, want)
+	}
+	if want := Default().Listen; c.Listen != want {
+		t.Errorf("got %q, want %q", c.Listen, want)
+	}
+	_, err = world{environ: []string{`TF_CONFIG={"cluster":{"a":["nowhere"]}}`}}.load(t)
+	wantErrors(t, err, []string{"TF_CONFIG: cluster.a[0]", "HOST:PORT"})
+}

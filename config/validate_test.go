@@ -1,0 +1,84 @@
+package config
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/tryst-rdma/tryst/cluster"
+)
+
+// TestRules tries what must hold between settings: each line breaks one rule
+// of a server, or none.
+func TestRules(t *testing.T) {
+	for name, test := range map[string]struct {
+		args   string
+		server []string // what a server says of it; nil: nothing
+		client bool     // whether a client says it, too
+	}{
+		"nothing":               {"", nil, false},
+		"TLS":                   {"--tls-cert=c --tls-key=k", nil, false},
+		"mutual TLS":            {"--tls-cert=c --tls-key=k --tls-ca=a --tls-require-client-cert", nil, false},
+		"certificate alone":     {"--tls-cert=c", []string{`--tls-cert "c"`, "give tls.key"}, true},
+		"key alone":             {"--tls-key=k", []string{`--tls-key "k"`, "give tls.cert"}, true},
+		"CA alone":              {"--tls-ca=a", []string{`--tls-ca "a"`, "give tls.cert and tls.key"}, false},
+		"required, nothing":     {"--tls-require-client-cert", []string{`--tls-require-client-cert "true"`, "give all three"}, false},
+		"required, no CA":       {"--tls-require-client-cert --tls-cert=c --tls-key=k", []string{`--tls-require-client-cert "true"`, "give all three"}, false},
+		"task of the cluster":   {"--cluster=a=h:1,h:2 --task=/job:a/task:1", nil, false},
+		"task of another":       {"--cluster=a=h:1 --task=/job:b/task:1", []string{`--task "/job:b/replica:0/task:1"`, `not in the cluster "a=h:1"`}, false},
+		"default not there":     {"--cluster=a=h:1", []string{`task "/job:worker/replica:0/task:0"`, `not in the cluster "a=h:1"`}, false},
+		"default of one":        {"--cluster=worker=h:1", nil, false},
+		"default of two":        {"--cluster=worker=h:1,h:2", []string{`task "/job:worker/replica:0/task:0"`, "give the task"}, false},
+		"evaluator":             {"--cluster=worker=h:1,h:2 --task=/job:evaluator/task:0", nil, false},
+		"evaluator in it":       {"--cluster=evaluator=h:1 --task=/job:evaluator/task:3", []string{"--task", "not in the cluster"}, false},
+		"metrics on listen":     {"--metrics-address=127.0.0.1:2222", []string{`--metrics-address "127.0.0.1:2222"`, "address of listen"}, false},
+		"pprof on listen":       {"--pprof-address=:7 --listen=:7", []string{`--pprof-address ":7"`, "address of listen"}, false},
+		"pprof on metrics":      {"--pprof-address=:7 --metrics-address=:7", []string{`--pprof-address ":7"`, "address of metrics-address"}, false},
+		"all on free ports":     {"--pprof-address=:0 --metrics-address=:0 --listen=:0", nil, false},
+		"task wrong, not twice": {"--cluster=a=h:1 --task=nobody", []string{`--task "nobody"`}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := world{args: strings.Fields(test.args), use: ForServer}.load(t)
+			if test.server == nil {
+				if err != nil {
+					t.Error(err)
+				}
+			} else {
+				wantErrors(t, err, test.server)
+			}
+			_, err = world{args: strings.Fields(test.args), use: ForClient}.load(t)
+			if test.client {
+				wantErrors(t, err, test.server)
+			} else if err != nil {
+				t.Errorf("as a client: %v", err)
+			}
+		})
+	}
+}
+
+// TestValidate checks what a program filled in.
+func TestValidate(t *testing.T) {
+	c := Default()
+	if err := c.Validate(both); err != nil {
+		t.Error(err)
+	}
+	spec, err := cluster.ParseSpec("worker=h:1,h:2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Cluster = spec // a program that says task 0 means it
+	if err := c.Validate(both); err != nil {
+		t.Error(err)
+	}
+	c.Listen, c.ConnectionsPerPeer, c.UnaryLimit, c.TLS.Cert, c.Task.Index = "nowhere", 65, -1, "c", -1
+	wantErrors(t, c.Validate(ForServer),
+		[]string{`listen "nowhere"`},
+		[]string{`task "/job:worker/replica:0/task:-1"`},
+		[]string{`connections-per-peer "65"`, "1 to 64"},
+		[]string{`unary-limit "-1B"`, "1KiB to 2047MiB"},
+		[]string{`tls.cert "c"`, "give tls.key"},
+	)
+	// The zero Config is not valid without FillDefaults.
+	if err := new(Config).Validate(both); err == nil {
+		t.Error("the zero Config is valid")
+	}
+}
