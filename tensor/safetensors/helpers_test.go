@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"os"
 	"path/filepath"
-	"sync/atomic"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -16,32 +15,6 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// tracked is an allocator that fails the test when one of its buffers is not
-// released, and counts what was asked for.
-type tracked struct {
-	live, bytes atomic.Int64
-	limit       int64 // of one buffer; 0 is none
-}
-
-func newTracked(t testing.TB) *tracked {
-	a := &tracked{}
-	t.Cleanup(func() {
-		if n := a.live.Load(); n != 0 {
-			t.Errorf("%d buffers are not released", n)
-		}
-	})
-	return a
-}
-
-func (a *tracked) Allocate(n int) (*tensor.Buffer, error) {
-	if a.limit > 0 && int64(n) > a.limit {
-		return nil, status.Errorf(status.ResourceExhausted, "%d bytes asked for, the limit is %d", n, a.limit)
-	}
-	a.live.Add(1)
-	a.bytes.Add(int64(n))
-	return tensor.NewBuffer(make([]byte, n), func() { a.live.Add(-1) }), nil
-}
 
 // file returns a file with the given header text, its length in front.
 func file(header, data string) []byte {

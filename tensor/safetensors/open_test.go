@@ -15,6 +15,7 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/safetensors"
+	"github.com/tryst-rdma/tryst/tensor/tensortest"
 )
 
 func wantError(t testing.TB, err error, code status.Code, text string) {
@@ -114,7 +115,7 @@ func TestGoodHeaders(t *testing.T) {
 				if got, ok := f.Lookup(info.Name); !ok || got.Offset != info.Offset || got.Name != info.Name {
 					t.Errorf("Lookup(%q) = %+v, %v", info.Name, got, ok)
 				}
-				x, err := f.Read(info.Name, newTracked(t))
+				x, err := f.Read(info.Name, tensortest.NewAllocator(t))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -175,7 +176,7 @@ func TestLongNamesInErrors(t *testing.T) {
 
 func TestConcurrentReads(t *testing.T) {
 	f := mustOpen(t, golden(t, "dtypes.safetensors"))
-	a := newTracked(t)
+	a := tensortest.NewAllocator(t)
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
@@ -217,14 +218,14 @@ func TestReadFails(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = f.Read("w", newTracked(t))
+			_, err = f.Read("w", tensortest.NewAllocator(t))
 			wantError(t, err, c.code, c.want)
 		})
 	}
-	a := newTracked(t)
-	a.limit = 3
+	a := tensortest.NewAllocator(t)
+	a.SetLimit(3)
 	_, err := mustOpen(t, whole).Read("w", a)
-	wantError(t, err, status.ResourceExhausted, `tensor "w": 4 bytes asked for`)
+	wantError(t, err, status.ResourceExhausted, `tensor "w": cannot allocate 4 bytes`)
 
 	_, err = safetensors.Open(failingReader{whole, 0, broken}, size)
 	wantError(t, err, status.Unknown, "safetensors: reading 8 bytes at offset 0: disk on fire")

@@ -7,6 +7,7 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/safetensors"
+	"github.com/tryst-rdma/tryst/tensor/tensortest"
 )
 
 // The files in testdata are the reference implementation's (testdata/make.py).
@@ -37,7 +38,7 @@ func TestReadReferenceTypes(t *testing.T) {
 	if len(f.Tensors()) != len(referenceTypes) {
 		t.Fatalf("%d tensors, want %d", len(f.Tensors()), len(referenceTypes))
 	}
-	a := newTracked(t)
+	a := tensortest.NewAllocator(t)
 	for _, info := range f.Tensors() {
 		got, err := f.Read(info.Name, a)
 		if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/safetensors"
+	"github.com/tryst-rdma/tryst/tensor/tensortest"
 )
 
 // memoryFile is an io.WriterAt that grows.
@@ -81,7 +82,7 @@ func TestRoundTrip(t *testing.T) {
 
 	f := mustOpen(t, streamed.Bytes())
 	for i, info := range f.Tensors() {
-		x, err := f.Read(info.Name, newTracked(t))
+		x, err := f.Read(info.Name, tensortest.NewAllocator(t))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -45,8 +45,7 @@ func Code(err error) status.Code {
 // Wrap returns err with what was being done in front of it, and with the class
 // that Code says unless it has one of its own.
 func Wrap(what string, err error) *status.Error {
-	var e *status.Error
-	if errors.As(err, &e) {
+	if _, ok := errors.AsType[*status.Error](err); ok {
 		return status.From(err).WithPrefix(what)
 	}
 	return status.Errorf(Code(err), "%s: %w", what, err)

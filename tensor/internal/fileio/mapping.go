@@ -33,8 +33,7 @@ type span struct{ off, n int64 }
 func Map(path string, header func(f *os.File, size int64) error) (*Mapping, error) {
 	m, err := mapFile(path, header)
 	if err != nil {
-		var pathError *fs.PathError
-		if errors.As(err, &pathError) && pathError.Path == path {
+		if pathError, ok := errors.AsType[*fs.PathError](err); ok && pathError.Path == path {
 			err = pathError.Err // Wrap says the path
 		}
 		return nil, Wrap("mapping "+path, err)
