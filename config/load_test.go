@@ -59,7 +59,7 @@ func wantErrors(t *testing.T, err error, texts ...[]string) {
 		return
 	}
 	for i, err := range errs {
-		if _, ok := err.(*status.Error); !ok || status.CodeOf(err) != status.InvalidArgument || strings.Contains(err.Error(), "\n") {
+		if one := (*status.Error)(nil); !errors.As(err, &one) || status.CodeOf(err) != status.InvalidArgument || strings.Contains(err.Error(), "\n") {
 			t.Errorf("not an InvalidArgument of one line: %q", err)
 		}
 		for _, text := range texts[i] {

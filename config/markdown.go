@@ -14,7 +14,7 @@ func WriteTable(w io.Writer) error {
 	for _, s := range settings {
 		values := s.Type()
 		if limits := s.Limits(); limits != "" {
-			values += ": " + limits
+			values += " (" + limits + ")"
 		}
 		key := "–"
 		if s.InFile() {
