@@ -3,8 +3,6 @@ package config
 import (
 	"strings"
 	"testing"
-
-	"github.com/tryst-rdma/tryst/cluster"
 )
 
 func TestYAMLForms(t *testing.T) {
@@ -136,63 +134,4 @@ func FuzzYAML(f *testing.F) {
 			t.Error("a key at the end of the file is not looked at")
 		}
 	})
-}
-
-// FuzzEnv gives any variable: an unknown one with the prefix is refused, and a
-// known one sets its setting or is refused by name.
-func FuzzEnv(f *testing.F) {
-	for _, s := range settings {
-		f.Add(s.Env(), s.Default)
-	}
-	for _, v := range [][2]string{{"TRYST_", ""}, {"TRYST_LISTN", "x"}, {"TRYST_TEST_", "x"}, {"TRYST_listen", ":1"}, {"TRYST_LOG", "info"}, {"PATH", "/"},
-		{"TF_CONFIG", `{"cluster":{"a":["h:1"]},"task":{"type":"a","index":0}}`}, {"TRYST_LISTEN", "a\x00b"}, {"TRYST_TLS.CERT", "a"}} {
-		f.Add(v[0], v[1])
-	}
-	known := make(map[string]Setting)
-	for _, s := range settings {
-		known[s.Env()] = s
-	}
-	f.Fuzz(func(t *testing.T, name, value string) {
-		if strings.ContainsAny(name, "=") {
-			return
-		}
-		c, err := world{environ: []string{name + "=" + value}}.load(t)
-		s, isKnown := known[name]
-		switch {
-		case !isKnown && strings.HasPrefix(name, "TRYST_") && !strings.HasPrefix(name, "TRYST_TEST_"):
-			wantErrors(t, err, []string{"variable", "nearest is TRYST_"})
-		case err != nil && isKnown:
-			wantErrors(t, err, []string{name})
-		case err != nil && name != "TF_CONFIG":
-			t.Error(err)
-		case err == nil && isKnown:
-			if got := c.source(s.Key); got.Kind != FromEnv {
-				t.Errorf("%s=%q: the value is from %v", name, value, got)
-			}
-			v, text := s.value(&c), s.value(&c).String()
-			if err := v.Set(text); err != nil || v.String() != text {
-				t.Errorf("%s=%q reads back as %q: %v", name, value, text, err)
-			}
-		}
-	})
-}
-
-// TestTFConfig gives the cluster and the own task, and nothing else.
-func TestTFConfig(t *testing.T) {
-	const tf = `TF_CONFIG={"cluster":{"chief":["h0:1"],"worker":{"5":"h5:2"}},"task":{"type":"worker","index":5}}`
-	c, err := world{environ: []string{tf}, use: ForServer}.load(t)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, want := c.Cluster.String(), "chief=h0:1;worker=5@h5:2"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-	if want := (cluster.Task{Job: "worker", Index: 5}); c.Task != want {
-		t.Errorf("got %v, want %v", c.Task, want)
-	}
-	if want := Default().Listen; c.Listen != want {
-		t.Errorf("got %q, want %q", c.Listen, want)
-	}
-	_, err = world{environ: []string{`TF_CONFIG={"cluster":{"a":["nowhere"]}}`}}.load(t)
-	wantErrors(t, err, []string{"TF_CONFIG: cluster.a[0]", "HOST:PORT"})
 }
