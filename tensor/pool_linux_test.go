@@ -31,7 +31,11 @@ func TestPoolPeakMemory(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	peak := cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss << 10
+	usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage)
+	if !ok {
+		t.Fatalf("usage is a %T", cmd.ProcessState.SysUsage())
+	}
+	peak := usage.Maxrss << 10 // KiB
 	t.Logf("peak %d MiB", peak>>20)
 	if peak > size+64<<20 {
 		t.Errorf("peak %d MiB for tensors of %d MiB", peak>>20, size>>20)

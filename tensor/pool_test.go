@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"unsafe"
 
 	"github.com/tryst-rdma/tryst/status"
 )
@@ -50,14 +49,14 @@ func TestPoolUsesMemoryAgain(t *testing.T) {
 		p := NewPool(PoolOptions{})
 		defer p.Trim()
 		b := allocate(t, p, n)
-		at := unsafe.SliceData(b.Bytes())
-		if len(b.Bytes()) != n || uintptr(unsafe.Pointer(at))%Alignment != 0 {
-			t.Errorf("%d bytes: got %d at %p", n, len(b.Bytes()), at)
+		first := &b.Bytes()[0]
+		if len(b.Bytes()) != n || !aligned(b.Bytes()) {
+			t.Errorf("%d bytes: got %d at %p", n, len(b.Bytes()), first)
 		}
 		b.Bytes()[n-1] = 7
 		b.Release()
 		again := allocate(t, p, n)
-		if unsafe.SliceData(again.Bytes()) != at || again.Bytes()[n-1] != 7 {
+		if &again.Bytes()[0] != first || again.Bytes()[n-1] != 7 {
 			t.Errorf("%d bytes: other memory, or memory that was cleared", n)
 		}
 		if again == b {

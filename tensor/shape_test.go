@@ -158,7 +158,10 @@ func FuzzNewShape(f *testing.F) {
 		count := big.NewInt(1)
 		for _, d := range dims {
 			count.Mul(count, big.NewInt(d))
-			valid = valid && d >= 0 && count.IsInt64()
+			if d < 0 || !count.IsInt64() {
+				valid = false
+				break
+			}
 		}
 		s, err := NewShape(dims...)
 		if (err == nil) != valid {

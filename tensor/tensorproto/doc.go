@@ -1,0 +1,39 @@
+// Package tensorproto turns tensors into TensorFlow's TensorProto and back.
+//
+// On the wire, as a TensorFlow worker writes it, a tensor of plain elements is
+//
+//	field 1  dtype            the DType's number
+//	field 2  tensor_shape     a message of one dim for each dimension; absent for a scalar
+//	field 4  tensor_content   the elements' memory, and nothing after it
+//
+// AppendHeader writes all before the memory, so that a transport can send the
+// memory itself behind it; ParseHeader reads that form and says where the
+// memory begins. Elements that are not plain memory make a content of their
+// lengths, as varints, and then all their bytes.
+//
+// FromProto reads this form and all others that TensorFlow knows: lists of
+// values by type, of which the last one repeats.
+package tensorproto
+
+import "math"
+
+const (
+	// maxMessage is the largest TensorProto that is written: protobuf's limit
+	// of 2 GiB − 1, less room for the fields of the message around it.
+	maxMessage = math.MaxInt32 - 1<<10
+
+	// DefaultMaxExpand is how many bytes more than its message holds a tensor
+	// may take by the rule that the last value of a list repeats: with 20
+	// bytes a peer could otherwise ask for all memory. Constants of a graph
+	// that are filled with one value are rarely larger; tensors on the wire
+	// carry their content.
+	DefaultMaxExpand = 64 << 20
+
+	// elementSize is what each element that is not plain memory takes apart
+	// from its bytes: the header of a Go string.
+	elementSize = 16
+
+	// MaxHeader is how many bytes of a message are enough for ParseHeader:
+	// 254 dimensions take 13 bytes each at most, and the other fields little.
+	MaxHeader = 4 << 10
+)
