@@ -123,3 +123,95 @@ func BenchmarkMatchedParallel(b *testing.B) {
 		})
 	})
 }
+
+// A local pair may allocate twice. Value first it does not allocate at all, and
+// neither does a receive that waits without a cancellable context.
+func TestMatchedAllocations(t *testing.T) {
+	keys, x := benchKeys(t, 0), benchTensor(t)
+	b := rendezvous.NewBaseRemote(1, nil)
+	defer b.Close()
+	if err := b.Initialize(session(t)); err != nil {
+		t.Fatal(err)
+	}
+	release := func(v rendezvous.Value, _ rendezvous.Args, _ error) { v.Tensor.Release() }
+	var err error
+	for name, pair := range map[string]func(k rendezvous.Key){
+		"Send, Recv": func(k rendezvous.Key) { err = sendRecv(b, k, x) },
+		"Send, RecvAsync": func(k rendezvous.Key) {
+			err = b.Send(k, rendezvous.Args{}, x, false)
+			b.RecvAsync(context.Background(), k, rendezvous.Args{}, release)
+		},
+		"RecvAsync, Send": func(k rendezvous.Key) {
+			b.RecvAsync(context.Background(), k, rendezvous.Args{}, release)
+			err = b.Send(k, rendezvous.Args{}, x, false)
+		},
+	} {
+		i := 0
+		if n := testing.AllocsPerRun(1000, func() { pair(keys[i%64]); i++ }); n != 0 || err != nil {
+			t.Errorf("%s: %v allocations, %v", name, n, err)
+		}
+	}
+}
+
+// BenchmarkWaiting reports the memory of a key that waits, beside its text:
+// one value, one receive, one receive with a cancellable context.
+func BenchmarkWaiting(b *testing.B) {
+	const n = 100_000
+	keys := make([]rendezvous.Key, n)
+	for i := range keys {
+		keys[i] = key(b, fmt.Sprintf("edge_%06d_of_a_name_", i)+"xxxxxxxxxxx")
+	}
+	x := benchTensor(b)
+	ctx, cancel := context.WithCancel(b.Context())
+	defer cancel()
+	nop := func(v rendezvous.Value, _ rendezvous.Args, err error) {
+		if err == nil {
+			v.Tensor.Release()
+		}
+	}
+	for _, c := range []struct {
+		name string
+		put  func(l *rendezvous.Local, k rendezvous.Key)
+	}{
+		{"value", func(l *rendezvous.Local, k rendezvous.Key) { _ = l.Send(k, rendezvous.Args{}, x, false) }},
+		{"receive", func(l *rendezvous.Local, k rendezvous.Key) {
+			l.RecvAsync(context.Background(), k, rendezvous.Args{}, nop)
+		}},
+		{"cancellable-receive", func(l *rendezvous.Local, k rendezvous.Key) { l.RecvAsync(ctx, k, rendezvous.Args{}, nop) }},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			var bytes uint64
+			for b.Loop() {
+				l := rendezvous.NewLocal()
+				before := heap()
+				for _, k := range keys {
+					c.put(l, k)
+				}
+				bytes = heap() - before
+				l.Close()
+			}
+			b.ReportMetric(float64(bytes)/n, "B/key")
+		})
+	}
+	b.Run("empty-step", func(b *testing.B) {
+		const steps = 1000
+		var bytes uint64
+		for b.Loop() {
+			kept := make([]*rendezvous.BaseRemote, steps)
+			before := heap()
+			for i := range kept {
+				kept[i] = rendezvous.NewBaseRemote(int64(i), nil)
+			}
+			bytes = heap() - before
+			runtime.KeepAlive(kept)
+		}
+		b.ReportMetric(float64(bytes)/steps, "B/step")
+	})
+}
+
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}

@@ -71,10 +71,12 @@ func (c *tensors) send(r rendezvous.Rendezvous, k rendezvous.Key, n int) error {
 	return r.Send(k, noArgs, t, false)
 }
 
+// The must functions report and go on, so that any goroutine may call them.
+
 func (c *tensors) mustSend(t testing.TB, r rendezvous.Rendezvous, k rendezvous.Key, n int) {
 	t.Helper()
 	if err := c.send(r, k, n); err != nil {
-		t.Fatalf("Send %d: %v", n, err)
+		t.Errorf("Send %d: %v", n, err)
 	}
 }
 
@@ -90,10 +92,11 @@ func mustRecv(t testing.TB, r rendezvous.Rendezvous, k rendezvous.Key, want int)
 	t.Helper()
 	v, err := r.Recv(t.Context(), k, noArgs)
 	if err != nil {
-		t.Fatalf("Recv: %v", err)
+		t.Errorf("Recv: %v", err)
+		return
 	}
 	if got := take(v); got != want {
-		t.Fatalf("Recv of %s gave %d, want %d", k.Edge(), got, want)
+		t.Errorf("Recv of %s gave %d, want %d", k.Edge(), got, want)
 	}
 }
 
@@ -138,7 +141,7 @@ func (p *pending) wait(t testing.TB) outcome {
 	t.Helper()
 	o := <-p.c
 	if n := p.calls.Load(); n != 1 {
-		t.Fatalf("done ran %d times", n)
+		t.Errorf("done ran %d times", n)
 	}
 	return o
 }
@@ -148,21 +151,21 @@ func (p *pending) waits() bool { return p.calls.Load() == 0 }
 func (p *pending) mustGet(t testing.TB, want int) {
 	t.Helper()
 	if o := p.wait(t); o.err != nil || o.n != want {
-		t.Fatalf("received %v, want %d", o, want)
+		t.Errorf("received %v, want %d", o, want)
 	}
 }
 
 func (p *pending) mustFail(t testing.TB, want error) {
 	t.Helper()
 	if o := p.wait(t); !errors.Is(o.err, want) {
-		t.Fatalf("received %v, want the error %v", o, want)
+		t.Errorf("received %v, want the error %v", o, want)
 	}
 }
 
 func mustBe(t testing.TB, err error, code status.Code, text string) {
 	t.Helper()
 	if status.CodeOf(err) != code || !strings.Contains(err.Error(), text) {
-		t.Fatalf("got %v, want %v with %q", err, code, text)
+		t.Errorf("got %v, want %v with %q", err, code, text)
 	}
 }
 
@@ -170,7 +173,7 @@ func mustBeDerived(t testing.TB, err error, code status.Code, text string) {
 	t.Helper()
 	mustBe(t, err, code, text)
 	if !status.IsDerived(err) {
-		t.Fatalf("%v is not marked as derived", err)
+		t.Errorf("%v is not marked as derived", err)
 	}
 }
 
