@@ -52,7 +52,7 @@ func (b *Buffer) Len() int {
 
 // Retain adds a reference and returns b.
 func (b *Buffer) Retain() *Buffer {
-	if b.refs.Add(1) <= 1 {
+	if b.refs.Add(1) <= 1 { // 1 when the last Release is under way
 		misuse("Retain of a released Buffer")
 	}
 	return b

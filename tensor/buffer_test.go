@@ -68,6 +68,8 @@ func TestBufferMisuse(t *testing.T) {
 	mustPanic(t, "Retain", func() { b.Retain() })
 	mustPanic(t, "Retain", func() { b.Retain() })
 	mustPanic(t, "Bytes", func() { b.Bytes() })
+	// Release has two steps; between them the count is 0.
+	mustPanic(t, "Retain", func() { new(Buffer).Retain() })
 	if b.data != nil {
 		t.Error("a released buffer still holds the memory")
 	}

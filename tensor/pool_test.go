@@ -185,9 +185,13 @@ func TestPoolNoMemory(t *testing.T) {
 		return
 	}
 	p := NewPool(PoolOptions{})
-	_, err := p.Allocate(1 << 46)
-	if status.CodeOf(err) != status.ResourceExhausted || errors.Unwrap(err) == nil {
-		t.Fatalf("64 TiB: %v", err)
+	b, err := p.Allocate(maxBlock)
+	switch {
+	case err == nil: // vm.overcommit_memory=1 and a larger address space than amd64's
+		t.Logf("this machine promises %d bytes", maxBlock)
+		b.Release()
+	case status.CodeOf(err) != status.ResourceExhausted || errors.Unwrap(err) == nil:
+		t.Errorf("%d bytes: %v", maxBlock, err)
 	}
 	if s := p.Stats(); s.InUse != 0 || s.Buffers != 0 {
 		t.Errorf("%+v", s)

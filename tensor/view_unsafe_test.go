@@ -184,7 +184,8 @@ func aligned(b []byte) bool {
 // TestAlignedBytes also holds the runtime to what pageAligned takes for
 // granted: that it aligns blocks from that size on by itself.
 func TestAlignedBytes(t *testing.T) {
-	sizes := []int{0, 1, 63, 64, 65, 1000, 4096, 32 << 10, pageAligned - 1, pageAligned, pageAligned + 1, 100_000, 1 << 20, 1<<20 + 1}
+	// 17 to 129 lie in blocks of the runtime that are not aligned by themselves.
+	sizes := []int{0, 1, 17, 33, 49, 81, 97, 113, 129, 63, 64, 65, 1000, 4096, 32 << 10, pageAligned - 1, pageAligned, pageAligned + 1, 100_000, 1 << 20, 1<<20 + 1}
 	var keep [][]byte // so that the blocks lie at different addresses
 	for range 50 {
 		for _, n := range sizes {
