@@ -1,0 +1,122 @@
+package grpctransport
+
+import (
+	"errors"
+	"sync"
+
+	"google.golang.org/grpc"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/transport"
+)
+
+// ConnsOptions configures the connections of one process.
+type ConnsOptions struct {
+	// Self is the task of this process, and Local its own worker, nil when it
+	// has none.
+	Self  cluster.Task
+	Local transport.Worker
+	// Spec has the tasks of the cluster, and Resolve, if not nil, the
+	// addresses of others.
+	Spec    *cluster.Spec
+	Resolve func(cluster.Task) (address string, ok bool)
+	// Allocator gives the memory of the tensors that arrive; tensor.Heap when
+	// nil.
+	Allocator tensor.Allocator
+	// Log gets a record of each RecvTensor; nil for none.
+	Log *transport.Log
+	// Dial configures each connection.
+	Dial DialOptions
+}
+
+// Conns holds the connections to other tasks: each is made when it is first
+// needed and shared by all that talk to that task. It implements
+// transport.WorkerCache and is safe for concurrent use.
+type Conns struct {
+	opts ConnsOptions
+
+	mu     sync.Mutex // guards what follows
+	peers  map[cluster.Task]*peerConn
+	closed bool
+}
+
+// peerConn is what there is of one task.
+type peerConn struct {
+	channel *channel
+	worker  *RemoteWorker
+}
+
+// NewConns returns a cache without connections.
+func NewConns(o ConnsOptions) *Conns {
+	if o.Allocator == nil {
+		o.Allocator = tensor.Heap{}
+	}
+	return &Conns{opts: o, peers: make(map[cluster.Task]*peerConn)}
+}
+
+// Worker implements transport.WorkerCache. It returns the same Worker for the
+// same task.
+func (c *Conns) Worker(task cluster.Task) (transport.Worker, error) {
+	if task == c.opts.Self && c.opts.Local != nil {
+		return c.opts.Local, nil
+	}
+	p, err := c.peer(task)
+	if err != nil {
+		return nil, err
+	}
+	return p.worker, nil
+}
+
+// Conn returns the connections to a task, for services other than the worker's.
+// Calls are spread over them, and encoded with this package's codec. They belong
+// to c.
+func (c *Conns) Conn(task cluster.Task) (grpc.ClientConnInterface, error) {
+	p, err := c.peer(task)
+	if err != nil {
+		return nil, err
+	}
+	return p.channel, nil
+}
+
+// Tasks implements transport.WorkerCache.
+func (c *Conns) Tasks() []cluster.Task { return c.opts.Spec.Tasks() }
+
+func (c *Conns) peer(task cluster.Task) (*peerConn, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, status.New(status.Cancelled, "the connections of this process are closed")
+	}
+	if p := c.peers[task]; p != nil {
+		return p, nil
+	}
+	address, ok := c.opts.Spec.Address(task)
+	if !ok && c.opts.Resolve != nil {
+		address, ok = c.opts.Resolve(task)
+	}
+	if !ok {
+		return nil, status.Errorf(status.NotFound, "the cluster has no task %v", task)
+	}
+	ch, err := dial(address, c.opts.Dial)
+	if err != nil {
+		return nil, err
+	}
+	p := &peerConn{channel: ch, worker: &RemoteWorker{conn: ch, alloc: c.opts.Allocator, log: c.opts.Log}}
+	c.peers[task] = p
+	return p, nil
+}
+
+// Close closes all connections; calls under way end with Cancelled.
+func (c *Conns) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	var errs []error
+	for _, p := range c.peers {
+		errs = append(errs, p.channel.close())
+	}
+	c.peers = nil
+	return errors.Join(errs...)
+}

@@ -1,0 +1,119 @@
+package grpctransport
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/tryst-rdma/tryst/status"
+)
+
+// DialOptions configures the connections to peers. The zero value is one
+// connection to each, without TLS.
+type DialOptions struct {
+	// Credentials are those of TLS; none when nil.
+	Credentials credentials.TransportCredentials
+	// Connections is how many connections the calls to one peer are spread
+	// over, in turn; 1 when 0.
+	Connections int
+	// KeepaliveTime is the silence after which the peer's host is probed, and
+	// KeepaliveTimeout how long it may not answer before the connection is
+	// closed; the operating system's values when 0. The probes are TCP's:
+	// TensorFlow's servers close connections on which HTTP/2 pings come more
+	// often than every five minutes.
+	KeepaliveTime, KeepaliveTimeout time.Duration
+	// Extra options come last, for instance a stats handler.
+	Extra []grpc.DialOption
+}
+
+// channel is the connections to one peer. Calls take them in turn.
+type channel struct {
+	address string
+	conns   []*grpc.ClientConn
+	next    atomic.Uint32
+}
+
+// dial returns the channel to an address. Nothing is connected before the first
+// call.
+func dial(address string, o DialOptions) (*channel, error) {
+	ch := &channel{address: address, conns: make([]*grpc.ClientConn, max(o.Connections, 1))}
+	creds := o.Credentials
+	if creds == nil {
+		creds = insecure.NewCredentials()
+	}
+	opts := append([]grpc.DialOption{
+		grpc.WithTransportCredentials(creds),
+		grpc.WithContextDialer(o.connect),
+		grpc.WithNoProxy(), // tensors go to the peer itself
+		grpc.WithDisableServiceConfig(),
+		grpc.WithDisableRetry(), // a receive must not be asked twice unseen
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: reconnectMin, Multiplier: 1.6, Jitter: 0.2, MaxDelay: reconnectMax},
+			MinConnectTimeout: reconnectMax,
+		}),
+		grpc.WithDefaultCallOptions(
+			grpc.ForceCodecV2(newCodec()),
+			grpc.MaxCallRecvMsgSize(maxMessage),
+			grpc.MaxCallSendMsgSize(maxMessage),
+			grpc.StaticMethod(),
+		),
+		grpc.WithWriteBufferSize(writeBuffer),
+		grpc.WithReadBufferSize(readBuffer),
+		grpc.WithInitialWindowSize(streamWindow),
+		grpc.WithInitialConnWindowSize(connWindow),
+	}, o.Extra...)
+	for i := range ch.conns {
+		conn, err := grpc.NewClient("passthrough:///"+address, opts...)
+		if err != nil {
+			_ = ch.close()
+			return nil, status.Errorf(status.InvalidArgument, "cannot dial %s: %w", address, err)
+		}
+		ch.conns[i] = conn
+	}
+	return ch, nil
+}
+
+// connect dials TCP with the keepalive of o.
+func (o DialOptions) connect(ctx context.Context, address string) (net.Conn, error) {
+	d := net.Dialer{
+		KeepAliveConfig: net.KeepAliveConfig{
+			Enable: true, Idle: o.KeepaliveTime, Interval: o.KeepaliveTimeout / keepaliveProbes, Count: keepaliveProbes,
+		},
+		Control: giveUpUnacknowledged(o.KeepaliveTimeout),
+	}
+	return d.DialContext(ctx, "tcp", address)
+}
+
+func (c *channel) pick() *grpc.ClientConn {
+	if len(c.conns) == 1 {
+		return c.conns[0]
+	}
+	return c.conns[int(c.next.Add(1)-1)%len(c.conns)]
+}
+
+// Invoke implements grpc.ClientConnInterface.
+func (c *channel) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	return c.pick().Invoke(ctx, method, args, reply, opts...)
+}
+
+// NewStream implements grpc.ClientConnInterface.
+func (c *channel) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	return c.pick().NewStream(ctx, desc, method, opts...)
+}
+
+func (c *channel) close() error {
+	var errs []error
+	for _, conn := range c.conns {
+		if conn != nil {
+			errs = append(errs, conn.Close())
+		}
+	}
+	return errors.Join(errs...)
+}

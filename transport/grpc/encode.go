@@ -1,0 +1,110 @@
+package grpctransport
+
+import (
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/tensor/tensorproto"
+	"github.com/tryst-rdma/tryst/transport"
+)
+
+// Field numbers of RecvTensorResponse (TensorFlow's worker.proto).
+const (
+	fieldTensor          = 1
+	fieldDead            = 2
+	fieldSendStartMicros = 3
+	fieldOptions         = 4
+	fieldRequireAck      = 5
+)
+
+// response is a RecvTensorResponse that is ready to be sent.
+type response struct{ buffers mem.BufferSlice }
+
+// takeBuffers implements payload.
+func (r *response) takeBuffers() mem.BufferSlice {
+	b := r.buffers
+	r.buffers = nil
+	return b
+}
+
+// drop frees a response that was not sent; it does nothing to one that was.
+func (r *response) drop() { r.takeBuffers().Free() }
+
+// encodeResponse returns r as bytes. It takes over the reference to the
+// response's tensor, whether it fails or not: large content is lent to gRPC,
+// small content is copied. A tensor that is too large for protobuf is Internal,
+// with the text that TensorFlow has.
+func encodeResponse(r *transport.TensorResponse) (*response, error) {
+	t := r.Tensor
+	b, err := appendFields(make([]byte, 0, headSize), r)
+	if err != nil {
+		t.Release()
+		return nil, err
+	}
+	if !t.DType().Plain() {
+		defer t.Release()
+		return encodeElements(b, t)
+	}
+	var scratch [headSize]byte
+	head, err := tensorproto.AppendHeader(scratch[:0], t)
+	if err != nil {
+		t.Release()
+		return nil, tooLarge(err)
+	}
+	content := t.Bytes()
+	b = protowire.AppendTag(b, fieldTensor, protowire.BytesType)
+	b = protowire.AppendVarint(b, uint64(len(head)+len(content)))
+	b = append(b, head...)
+	if len(content) > copyLimit {
+		return &response{mem.BufferSlice{mem.SliceBuffer(b), lend(t, content)}}, nil
+	}
+	b = append(b, content...)
+	t.Release()
+	return &response{mem.BufferSlice{mem.SliceBuffer(b)}}, nil
+}
+
+// headSize has room for the bytes before the content of usual shapes; longer
+// ones make append allocate.
+const headSize = 128
+
+// encodeElements is for tensors that are not plain memory: b, and behind it the
+// whole TensorProto.
+func encodeElements(b []byte, t *tensor.Tensor) (*response, error) {
+	p, err := tensorproto.Append(nil, t)
+	if err != nil {
+		return nil, tooLarge(err)
+	}
+	b = protowire.AppendTag(b, fieldTensor, protowire.BytesType)
+	b = protowire.AppendVarint(b, uint64(len(p)))
+	return &response{mem.BufferSlice{mem.SliceBuffer(b), mem.SliceBuffer(p)}}, nil
+}
+
+// appendFields appends the fields before the tensor.
+func appendFields(b []byte, r *transport.TensorResponse) ([]byte, error) {
+	if r.Dead {
+		b = protowire.AppendTag(b, fieldDead, protowire.VarintType)
+		b = protowire.AppendVarint(b, 1)
+	}
+	b = protowire.AppendTag(b, fieldSendStartMicros, protowire.VarintType)
+	b = protowire.AppendVarint(b, uint64(r.SendStartMicros))
+	if r.Options != nil {
+		b = protowire.AppendTag(b, fieldOptions, protowire.BytesType)
+		b = protowire.AppendVarint(b, uint64(proto.Size(r.Options)))
+		var err error
+		if b, err = (proto.MarshalOptions{UseCachedSize: true}).MarshalAppend(b, r.Options); err != nil {
+			return nil, status.Errorf(status.Internal, "transport_options of the answer: %w", err)
+		}
+	}
+	if r.RequireAck {
+		b = protowire.AppendTag(b, fieldRequireAck, protowire.VarintType)
+		b = protowire.AppendVarint(b, 1)
+	}
+	return b, nil
+}
+
+func tooLarge(err error) error {
+	return status.Errorf(status.CodeOf(err), "Failed to encode tensor to byte buffer: %s", status.From(err).Message())
+}

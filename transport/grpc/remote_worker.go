@@ -1,0 +1,146 @@
+package grpctransport
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
+	"github.com/tryst-rdma/tryst/proto/tensorflowgrpc"
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/transport"
+)
+
+// RemoteWorker implements transport.Worker over a connection: each method is
+// one call, which fails at once when the peer cannot be reached. Conns makes it.
+type RemoteWorker struct {
+	conn  grpc.ClientConnInterface
+	alloc tensor.Allocator
+	log   *transport.Log
+}
+
+// call makes one call.
+func call[Resp any](ctx context.Context, w *RemoteWorker, method string, req any) (*Resp, error) {
+	resp := new(Resp)
+	var trailer metadata.MD
+	if err := w.conn.Invoke(ctx, method, req, resp, grpc.Trailer(&trailer)); err != nil {
+		return nil, fromGRPC(err, trailer)
+	}
+	return resp, nil
+}
+
+// RecvTensor implements transport.Worker. The tensor is in memory from the
+// allocator of Conns.
+func (w *RemoteWorker) RecvTensor(ctx context.Context, req *tfpb.RecvTensorRequest) (*transport.TensorResponse, error) {
+	requested := time.Now()
+	resp := received{alloc: w.alloc}
+	if trailer, err := w.recv(ctx, req, &resp); err != nil {
+		return nil, fromGRPC(err, trailer)
+	}
+	if resp.err != nil {
+		return nil, resp.err
+	}
+	r := resp.take()
+	if w.log != nil {
+		if key, err := rendezvous.ParseKey(req.GetRendezvousKey()); err == nil {
+			logTransfer(w.log, req.GetStepId(), key, requested, r.SendStartMicros, r.Tensor.Size())
+		}
+	}
+	return &r, nil
+}
+
+// recv makes the call and leaves in resp what came. An error is gRPC's, and
+// then resp has nothing.
+func (w *RemoteWorker) recv(ctx context.Context, req *tfpb.RecvTensorRequest, resp *received) (trailer metadata.MD, err error) {
+	err = w.conn.Invoke(ctx, tensorflowgrpc.WorkerService_RecvTensor_FullMethodName, req, resp, grpc.Trailer(&trailer))
+	if err != nil {
+		resp.release() // the message came and the call failed after it
+	}
+	return trailer, err
+}
+
+// logTransfer records one RecvTensor that ends now.
+func logTransfer(log *transport.Log, step int64, key rendezvous.Key, requested time.Time, sendStartMicros, bytes int64) {
+	t := transport.NewTransfer(requested, time.Now(), sendStartMicros)
+	t.Step, t.Tensor, t.Transport, t.Bytes = step, key.Edge(), Name, bytes
+	t.Source, t.Destination = key.Src(), key.Dst()
+	log.Add(t)
+}
+
+// GetStatus implements transport.Worker.
+func (w *RemoteWorker) GetStatus(ctx context.Context, req *tfpb.GetStatusRequest) (*tfpb.GetStatusResponse, error) {
+	return call[tfpb.GetStatusResponse](ctx, w, tensorflowgrpc.WorkerService_GetStatus_FullMethodName, req)
+}
+
+// CreateWorkerSession implements transport.Worker.
+func (w *RemoteWorker) CreateWorkerSession(ctx context.Context, req *tfpb.CreateWorkerSessionRequest) (*tfpb.CreateWorkerSessionResponse, error) {
+	return call[tfpb.CreateWorkerSessionResponse](ctx, w, tensorflowgrpc.WorkerService_CreateWorkerSession_FullMethodName, req)
+}
+
+// DeleteWorkerSession implements transport.Worker.
+func (w *RemoteWorker) DeleteWorkerSession(ctx context.Context, req *tfpb.DeleteWorkerSessionRequest) (*tfpb.DeleteWorkerSessionResponse, error) {
+	return call[tfpb.DeleteWorkerSessionResponse](ctx, w, tensorflowgrpc.WorkerService_DeleteWorkerSession_FullMethodName, req)
+}
+
+// RegisterGraph implements transport.Worker.
+func (w *RemoteWorker) RegisterGraph(ctx context.Context, req *tfpb.RegisterGraphRequest) (*tfpb.RegisterGraphResponse, error) {
+	return call[tfpb.RegisterGraphResponse](ctx, w, tensorflowgrpc.WorkerService_RegisterGraph_FullMethodName, req)
+}
+
+// DeregisterGraph implements transport.Worker.
+func (w *RemoteWorker) DeregisterGraph(ctx context.Context, req *tfpb.DeregisterGraphRequest) (*tfpb.DeregisterGraphResponse, error) {
+	return call[tfpb.DeregisterGraphResponse](ctx, w, tensorflowgrpc.WorkerService_DeregisterGraph_FullMethodName, req)
+}
+
+// RunGraph implements transport.Worker.
+func (w *RemoteWorker) RunGraph(ctx context.Context, req *tfpb.RunGraphRequest) (*tfpb.RunGraphResponse, error) {
+	return call[tfpb.RunGraphResponse](ctx, w, tensorflowgrpc.WorkerService_RunGraph_FullMethodName, req)
+}
+
+// CleanupGraph implements transport.Worker.
+func (w *RemoteWorker) CleanupGraph(ctx context.Context, req *tfpb.CleanupGraphRequest) (*tfpb.CleanupGraphResponse, error) {
+	return call[tfpb.CleanupGraphResponse](ctx, w, tensorflowgrpc.WorkerService_CleanupGraph_FullMethodName, req)
+}
+
+// CleanupAll implements transport.Worker.
+func (w *RemoteWorker) CleanupAll(ctx context.Context, req *tfpb.CleanupAllRequest) (*tfpb.CleanupAllResponse, error) {
+	return call[tfpb.CleanupAllResponse](ctx, w, tensorflowgrpc.WorkerService_CleanupAll_FullMethodName, req)
+}
+
+// RecvBuf implements transport.Worker.
+func (w *RemoteWorker) RecvBuf(ctx context.Context, req *tfpb.RecvBufRequest) (*tfpb.RecvBufResponse, error) {
+	return call[tfpb.RecvBufResponse](ctx, w, tensorflowgrpc.WorkerService_RecvBuf_FullMethodName, req)
+}
+
+// Logging implements transport.Worker.
+func (w *RemoteWorker) Logging(ctx context.Context, req *tfpb.LoggingRequest) (*tfpb.LoggingResponse, error) {
+	return call[tfpb.LoggingResponse](ctx, w, tensorflowgrpc.WorkerService_Logging_FullMethodName, req)
+}
+
+// Tracing implements transport.Worker.
+func (w *RemoteWorker) Tracing(ctx context.Context, req *tfpb.TracingRequest) (*tfpb.TracingResponse, error) {
+	return call[tfpb.TracingResponse](ctx, w, tensorflowgrpc.WorkerService_Tracing_FullMethodName, req)
+}
+
+// CompleteGroup implements transport.Worker.
+func (w *RemoteWorker) CompleteGroup(ctx context.Context, req *tfpb.CompleteGroupRequest) (*tfpb.CompleteGroupResponse, error) {
+	return call[tfpb.CompleteGroupResponse](ctx, w, tensorflowgrpc.WorkerService_CompleteGroup_FullMethodName, req)
+}
+
+// CompleteInstance implements transport.Worker.
+func (w *RemoteWorker) CompleteInstance(ctx context.Context, req *tfpb.CompleteInstanceRequest) (*tfpb.CompleteInstanceResponse, error) {
+	return call[tfpb.CompleteInstanceResponse](ctx, w, tensorflowgrpc.WorkerService_CompleteInstance_FullMethodName, req)
+}
+
+// GetStepSequence implements transport.Worker.
+func (w *RemoteWorker) GetStepSequence(ctx context.Context, req *tfpb.GetStepSequenceRequest) (*tfpb.GetStepSequenceResponse, error) {
+	return call[tfpb.GetStepSequenceResponse](ctx, w, tensorflowgrpc.WorkerService_GetStepSequence_FullMethodName, req)
+}
+
+// MarkRecvFinished implements transport.Worker.
+func (w *RemoteWorker) MarkRecvFinished(ctx context.Context, req *tfpb.MarkRecvFinishedRequest) (*tfpb.MarkRecvFinishedResponse, error) {
+	return call[tfpb.MarkRecvFinishedResponse](ctx, w, tensorflowgrpc.WorkerService_MarkRecvFinished_FullMethodName, req)
+}

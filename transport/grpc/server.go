@@ -1,0 +1,127 @@
+package grpctransport
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+
+	"github.com/tryst-rdma/tryst/proto/trystgrpc"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
+)
+
+const (
+	// capsKey is the header in which a client says what it takes beyond
+	// TensorFlow's messages: words with commas between them.
+	capsKey = "tryst-caps"
+	// capChunks is the word for large tensors in chunks.
+	capChunks = "chunks"
+)
+
+// ServiceOptions configures the services of one process. All fields but
+// UnaryLimit are needed.
+type ServiceOptions struct {
+	// Self is this process, as Hello names it.
+	Self transport.Asker
+	// Worker answers TensorFlow's methods.
+	Worker transport.Worker
+	// Kept is the table of answers that the Worker uses, too.
+	Kept *transport.Kept
+	// UnaryLimit is the size in bytes above which a tensor goes in chunks to
+	// a client that takes them; DefaultUnaryLimit when 0.
+	UnaryLimit int64
+}
+
+// Register adds WorkerService, Peers and Chunks to a server that was made with
+// ServerOptions. Errors of the Worker reach the client with code, payloads and
+// up to 3 KiB of text, as between TensorFlow's workers.
+func Register(s grpc.ServiceRegistrar, o ServiceOptions) {
+	if o.UnaryLimit == 0 {
+		o.UnaryLimit = DefaultUnaryLimit
+	}
+	svc := &service{ServiceOptions: o}
+	s.RegisterService(workerService(svc), svc)
+	trystgrpc.RegisterPeersServer(s, svc)
+	trystgrpc.RegisterChunksServer(s, svc)
+}
+
+// service is what the three services are registered with.
+type service struct {
+	ServiceOptions
+	trystgrpc.UnimplementedPeersServer
+	trystgrpc.UnimplementedChunksServer
+}
+
+// ServerTuning configures the connections of a server. Zero fields take the
+// defaults of gRPC.
+type ServerTuning struct {
+	// KeepaliveTime is the silence after which a client is probed, and
+	// KeepaliveTimeout the wait for its answer before the connection is closed.
+	KeepaliveTime, KeepaliveTimeout time.Duration
+}
+
+// ServerOptions returns what a gRPC server needs for Register: the codec, sizes
+// and windows, and a stats handler that tells when an asker's last connection
+// has ended.
+func ServerOptions(t ServerTuning) []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.ForceServerCodecV2(newCodec()),
+		grpc.MaxRecvMsgSize(maxMessage),
+		grpc.MaxSendMsgSize(maxMessage),
+		grpc.WriteBufferSize(writeBuffer),
+		grpc.ReadBufferSize(readBuffer),
+		grpc.InitialWindowSize(streamWindow),
+		grpc.InitialConnWindowSize(connWindow),
+		grpc.StatsHandler(connections{}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: t.KeepaliveTime, Timeout: t.KeepaliveTimeout}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingMin, PermitWithoutStream: true}),
+	}
+}
+
+// callerOf returns who calls.
+func callerOf(ctx context.Context) (c transport.Caller) {
+	if p, ok := peer.FromContext(ctx); ok {
+		c.Address = p.Addr.String()
+	}
+	for _, v := range metadata.ValueFromIncomingContext(ctx, capsKey) {
+		for word := range strings.SplitSeq(v, ",") {
+			c.Chunks = c.Chunks || strings.TrimSpace(word) == capChunks
+		}
+	}
+	return c
+}
+
+// method returns the description of a unary method that f answers. f gets a
+// context that says who called, and its errors are the worker's own.
+func method[Req any](serviceName, name string, f func(context.Context, *Req) (any, error)) grpc.MethodDesc {
+	full := "/" + serviceName + "/" + name
+	handle := func(ctx context.Context, req any) (any, error) {
+		r, ok := req.(*Req)
+		if !ok {
+			return nil, toGRPC(ctx, status.Errorf(status.Internal, "%s: an interceptor made %T of the request", full, req))
+		}
+		resp, err := f(transport.WithCaller(ctx, callerOf(ctx)), r)
+		if err != nil {
+			return nil, toGRPC(ctx, err)
+		}
+		return resp, nil
+	}
+	return grpc.MethodDesc{
+		MethodName: name,
+		Handler: func(srv any, ctx context.Context, dec func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
+			req := new(Req)
+			if err := dec(req); err != nil {
+				return nil, err
+			}
+			if interceptor == nil {
+				return handle(ctx, req)
+			}
+			return interceptor(ctx, req, &grpc.UnaryServerInfo{Server: srv, FullMethod: full}, handle)
+		},
+	}
+}

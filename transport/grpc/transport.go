@@ -1,0 +1,75 @@
+package grpctransport
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/transport"
+)
+
+// Name is the name of this transport.
+const Name = "grpc"
+
+// Options configures the receiving side of a process. Self and Conns are needed.
+type Options struct {
+	// Self is this process, as it names itself to its peers.
+	Self transport.Asker
+	// Conns finds the peers; it says where tensors go and who is told of them.
+	// It is not closed with the transport.
+	Conns *Conns
+	// PeerTimeout is how long a peer may be out of reach before receives from
+	// it end with Unavailable; transport.DefaultPeerTimeout when 0.
+	PeerTimeout time.Duration
+	// Logger is told when a peer is lost and found; none when nil.
+	Logger *slog.Logger
+}
+
+// RpcRemoteRendezvous receives from other tasks over gRPC. Together with
+// rendezvous.BaseRemote, whose Remoter it is, it is what TensorFlow calls by
+// this name; one serves all steps of a process. It implements
+// transport.Transport.
+//
+// A Tryst peer is asked so that a broken connection loses nothing
+// (ARCHITECTURE.md section 6). Any other peer, TensorFlow among them, is asked
+// once, with nothing but step, key and a random request id.
+type RpcRemoteRendezvous struct { //nolint:revive // TensorFlow's name
+	opts     Options
+	failover *transport.Failover
+	acks     sync.WaitGroup // MarkRecvFinished to peers that are not Tryst
+}
+
+// New returns the transport of a process. Its Close ends what it has started.
+func New(o Options) *RpcRemoteRendezvous {
+	t := &RpcRemoteRendezvous{opts: o}
+	t.failover = transport.NewFailover(transport.FailoverOptions{
+		Self: o.Self, Wire: t.wire, PeerTimeout: o.PeerTimeout, Logger: o.Logger,
+	})
+	return t
+}
+
+// Name implements transport.Transport.
+func (*RpcRemoteRendezvous) Name() string { return Name }
+
+// RecvFromRemoteAsync implements rendezvous.Remoter.
+func (t *RpcRemoteRendezvous) RecvFromRemoteAsync(ctx context.Context, step int64, key rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) {
+	t.failover.RecvFromRemoteAsync(ctx, step, key, args, done)
+}
+
+// Close implements transport.Transport.
+func (t *RpcRemoteRendezvous) Close(ctx context.Context) error {
+	err := t.failover.Close(ctx)
+	t.acks.Wait()
+	return err
+}
+
+func (t *RpcRemoteRendezvous) wire(task cluster.Task) (transport.Wire, error) {
+	p, err := t.opts.Conns.peer(task)
+	if err != nil {
+		return nil, err
+	}
+	return &wire{transport: t, task: task, worker: p.worker, address: p.channel.address}, nil
+}
