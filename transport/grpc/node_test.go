@@ -1,0 +1,201 @@
+package grpctransport
+
+import (
+	"context"
+	"math/rand/v2"
+	"net"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/tensor/tensortest"
+	"github.com/tryst-rdma/tryst/transport"
+	"github.com/tryst-rdma/tryst/worker"
+)
+
+// patience bounds every wait of these tests: far beyond what a loaded machine
+// takes, so that it ends only what hangs.
+const patience = 30 * time.Second
+
+// node is one process of a cluster: a whole sending and receiving side over
+// real TCP.
+type node struct {
+	t           testing.TB
+	task        cluster.Task
+	incarnation uint64
+	address     string
+	manager     *rendezvous.Manager
+	kept        *transport.Kept
+	worker      *worker.Worker
+	server      *grpc.Server
+	served      chan struct{} // closed when Serve has returned
+	conns       *Conns
+	transport   *RpcRemoteRendezvous
+	alloc       *tensortest.Allocator // of what arrives
+	log         *transport.Log
+	close       func()
+}
+
+// nodeOptions changes a node from the usual.
+type nodeOptions struct {
+	unaryLimit  int64
+	listener    net.Listener   // to serve on
+	addresses   map[int]string // of the other tasks, in place of their own
+	wrap        func(transport.Worker) transport.Worker
+	serve       func(*grpc.Server, *node) // registers in place of Register
+	peerTimeout time.Duration
+	dial        DialOptions
+	alloc       tensor.Allocator
+}
+
+func task(i int) cluster.Task { return cluster.Task{Job: "worker", Index: i} }
+
+// testCluster hands out addresses before its nodes exist.
+type testCluster struct {
+	mu        sync.Mutex
+	addresses map[cluster.Task]string
+}
+
+func (c *testCluster) resolve(t cluster.Task) (string, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a, ok := c.addresses[t]
+	return a, ok
+}
+
+func (c *testCluster) set(t cluster.Task, address string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.addresses == nil {
+		c.addresses = make(map[cluster.Task]string)
+	}
+	c.addresses[t] = address
+}
+
+func listen(t testing.TB) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// start starts a node that ends with the test.
+func (c *testCluster) start(t testing.TB, index int, o nodeOptions) *node {
+	t.Helper()
+	n := &node{
+		t: t, task: task(index), incarnation: cluster.NewIncarnation(),
+		served: make(chan struct{}), log: transport.NewLog(100, nil),
+	}
+	if o.alloc == nil {
+		n.alloc = tensortest.NewAllocator(t)
+		o.alloc = n.alloc
+	}
+	l := o.listener
+	if l == nil {
+		l = listen(t)
+	}
+	n.address = l.Addr().String()
+	c.set(n.task, n.address)
+	self := transport.Asker{Name: n.task.String(), Incarnation: n.incarnation}
+	n.conns = NewConns(ConnsOptions{
+		Self: n.task, Allocator: o.alloc, Log: n.log, Dial: o.dial,
+		Resolve: func(t cluster.Task) (string, bool) {
+			if a, ok := o.addresses[t.Index]; ok {
+				return a, true
+			}
+			return c.resolve(t)
+		},
+	})
+	n.transport = New(Options{Self: self, Conns: n.conns, PeerTimeout: o.peerTimeout})
+	n.manager = rendezvous.NewManager(rendezvous.ManagerOptions{
+		Session: worker.Session(n.task, n.incarnation), Remoter: n.transport,
+	})
+	n.kept = transport.NewKept(n.manager, transport.KeptOptions{})
+	n.worker = worker.New(worker.Options{Task: n.task, Incarnation: n.incarnation, Manager: n.manager, Kept: n.kept})
+	n.conns.opts.Local = n.worker
+	n.server = grpc.NewServer(ServerOptions(ServerTuning{})...)
+	if o.serve != nil {
+		o.serve(n.server, n)
+	} else {
+		var w transport.Worker = n.worker
+		if o.wrap != nil {
+			w = o.wrap(w)
+		}
+		Register(n.server, ServiceOptions{Self: self, Worker: w, Kept: n.kept, UnaryLimit: o.unaryLimit})
+	}
+	go func() {
+		defer close(n.served)
+		_ = n.server.Serve(l) // ends with Stop
+	}()
+	n.close = sync.OnceFunc(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := n.transport.Close(ctx); err != nil {
+			t.Errorf("closing the transport of %v: %v", n.task, err)
+		}
+		n.kept.Close()
+		n.manager.Close()
+		n.server.Stop()
+		<-n.served
+		if err := n.conns.Close(); err != nil {
+			t.Errorf("closing the connections of %v: %v", n.task, err)
+		}
+	})
+	t.Cleanup(n.close)
+	return n
+}
+
+// key names a value that n sends to other.
+func (n *node) key(other *node, name string) rendezvous.Key {
+	n.t.Helper()
+	k, err := rendezvous.NewKey(worker.Device(n.task), n.incarnation, worker.Device(other.task), name, rendezvous.FrameIter{})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return k
+}
+
+// send puts t under key in a step of n. The caller keeps its reference.
+func (n *node) send(step int64, key rendezvous.Key, t *tensor.Tensor) {
+	n.t.Helper()
+	if err := n.manager.Find(step).Send(key, rendezvous.Args{}, t, false); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// recv receives at n and fails the test when there is no value; the caller
+// releases the tensor.
+func (n *node) recv(step int64, key rendezvous.Key) rendezvous.Value {
+	n.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	v, err := n.manager.Find(step).Recv(ctx, key, rendezvous.Args{})
+	if err != nil {
+		n.t.Fatalf("receiving %s: %v", key, err)
+	}
+	return v
+}
+
+// value returns a float tensor of n elements with random content from alloc.
+func value(t testing.TB, alloc tensor.Allocator, n int64) *tensor.Tensor {
+	return tensortest.Random(rand.New(rand.NewPCG(uint64(n), 1)), tensor.Float32, tensortest.Shape(t, n), alloc)
+}
+
+// collected waits until everything of a is released, and lets the garbage
+// collector find what gRPC has dropped.
+func collected(t testing.TB, a *tensortest.Allocator) {
+	t.Helper()
+	for end := time.Now().Add(patience); a.Outstanding() > 0 && time.Now().Before(end); {
+		runtime.GC()
+		runtime.Gosched()
+	}
+	a.WaitAllReleased(time.Millisecond)
+}
