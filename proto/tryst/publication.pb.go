@@ -440,7 +440,11 @@ type FileInfo struct {
 	// Metadata that the file carries.
 	Metadata map[string]string `protobuf:"bytes,3,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Length of the file.
-	Bytes         uint64 `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Bytes uint64 `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// What stands in a safetensors file before its first tensor, when it is not
+	// what Tryst writes for the same tensors and metadata: a puller needs it to
+	// write the same bytes. Else empty.
+	Header        []byte `protobuf:"bytes,5,opt,name=header,proto3" json:"header,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -501,6 +505,13 @@ func (x *FileInfo) GetBytes() uint64 {
 		return x.Bytes
 	}
 	return 0
+}
+
+func (x *FileInfo) GetHeader() []byte {
+	if x != nil {
+		return x.Header
+	}
+	return nil
 }
 
 // OpenRequest asks for tensors of a publication to be put into a step of their
@@ -744,12 +755,13 @@ const file_tryst_publication_proto_rawDesc = "" +
 	"\x06digest\x18\x05 \x01(\fR\x06digest\x12\x12\n" +
 	"\x04file\x18\x06 \x01(\rR\x04file\x12\x1f\n" +
 	"\vfile_offset\x18\a \x01(\x04R\n" +
-	"fileOffset\"\xc4\x01\n" +
+	"fileOffset\"\xdc\x01\n" +
 	"\bFileInfo\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06format\x18\x02 \x01(\tR\x06format\x129\n" +
 	"\bmetadata\x18\x03 \x03(\v2\x1d.tryst.FileInfo.MetadataEntryR\bmetadata\x12\x14\n" +
-	"\x05bytes\x18\x04 \x01(\x04R\x05bytes\x1a;\n" +
+	"\x05bytes\x18\x04 \x01(\x04R\x05bytes\x12\x16\n" +
+	"\x06header\x18\x05 \x01(\fR\x06header\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xaa\x01\n" +
