@@ -32,6 +32,7 @@ var modulesByWord = map[string]string{
 	"protobuf":      "google.golang.org/protobuf",
 	"rdmamap":       "github.com/Mellanox/rdmamap",
 	"x/net":         "golang.org/x/net",
+	"x/sync":        "golang.org/x/sync",
 	"x/sys":         "golang.org/x/sys",
 	"x/term":        "golang.org/x/term",
 	"xxhash":        "github.com/cespare/xxhash",

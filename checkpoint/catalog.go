@@ -1,0 +1,306 @@
+package checkpoint
+
+import (
+	"context"
+	"hash"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
+)
+
+// CatalogOptions configures a Catalog. Device and Incarnation are needed.
+type CatalogOptions struct {
+	// Device is the source in the keys, Incarnation the one that this
+	// process' rendezvous knows it by.
+	Device      cluster.Device
+	Incarnation uint64
+	// Allocator gives the memory that files are read into; a tensor.Pool of
+	// the catalog's own when nil.
+	Allocator tensor.Allocator
+	// Digest is XXH64, which it is when empty, or SHA256.
+	Digest string
+	// MMap maps files instead of reading them. A mapped file that is
+	// truncated kills the process.
+	MMap bool
+	// CacheBytes is how much of the files' content stays in memory for the
+	// next puller; 0 means DefaultCacheBytes, a negative number nothing.
+	CacheBytes int64
+	// EndStep is called once for each step that a puller was given, when
+	// its stream has ended: what is kept of the step is not needed any more.
+	// It must not block. Nil for nobody.
+	EndStep func(step int64)
+	// Progress is told how much of a publication's content has been read
+	// for its digests, some times a second. Nil for nobody.
+	Progress func(publication string, done, total int64)
+	// Logger gets a line for each publication and each pull; nil for none.
+	Logger *slog.Logger
+}
+
+// Catalog is the publications of one server. It answers receives of their
+// tensors (rendezvous.Source) and the service tryst.Publications (Register). It
+// is safe for concurrent use.
+type Catalog struct {
+	o       CatalogOptions
+	newHash func() hash.Hash
+	loader  *loader
+	streams streams
+
+	mu sync.RWMutex
+	// All below are guarded by mu.
+	publications map[string]*publication // nil for one that is being made
+	edges        map[string]*entry       // by the edge name of the key
+	closed       bool
+}
+
+// NewCatalog returns an empty catalog. An unknown digest is InvalidArgument.
+func NewCatalog(o CatalogOptions) (*Catalog, error) {
+	if o.Digest == "" {
+		o.Digest = XXH64
+	}
+	newHash, err := newHash(o.Digest)
+	if err != nil {
+		return nil, err
+	}
+	if o.Allocator == nil {
+		o.Allocator = tensor.NewPool(tensor.PoolOptions{})
+	}
+	if o.CacheBytes == 0 {
+		o.CacheBytes = DefaultCacheBytes
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	c := &Catalog{
+		o: o, newHash: newHash,
+		loader:       newLoader(o.Allocator, o.CacheBytes),
+		publications: make(map[string]*publication),
+		edges:        make(map[string]*entry),
+	}
+	c.streams.init()
+	if o.MMap {
+		o.Logger.Warn("published files are mapped into memory: a file that is truncated meanwhile kills this process")
+	}
+	return c, nil
+}
+
+// Publish offers the tensors of files under a name, and returns when their
+// digests are computed. A path is a .safetensors file, the index of a sharded
+// checkpoint (*.safetensors.index.json), a directory that holds one of the two,
+// or an .npy file, whose tensor has the base name without the extension. With
+// one path an empty name means the base name of the path without its extension.
+//
+// The error is AlreadyExists when the name is taken, InvalidArgument or
+// DataLoss for a file that is not valid, and names the file.
+func (c *Catalog) Publish(ctx context.Context, name string, paths ...string) (Publication, error) {
+	if name == "" && len(paths) == 1 {
+		name = defaultName(paths[0])
+	}
+	return c.publish(name, func() (*publication, error) {
+		p, err := fromFiles(name, paths, c.o.MMap)
+		if err != nil {
+			return nil, err
+		}
+		var report func(done, total int64)
+		if c.o.Progress != nil {
+			report = func(done, total int64) { c.o.Progress(name, done, total) }
+		}
+		if err := p.digest(ctx, c.newHash, c.o.Allocator, report); err != nil {
+			p.close()
+			return nil, err
+		}
+		return p, nil
+	})
+}
+
+// PublishTensors offers tensors in memory, which must have names. It takes a
+// reference of its own to each: from now on nobody writes to their memory until
+// every reference is gone.
+func (c *Catalog) PublishTensors(name string, tensors ...*tensor.Tensor) (Publication, error) {
+	return c.publish(name, func() (*publication, error) { return fromTensors(name, tensors, c.newHash) })
+}
+
+// publish keeps the name, makes the publication and enters it.
+func (c *Catalog) publish(name string, build func() (*publication, error)) (Publication, error) {
+	begin := time.Now()
+	what := "publishing " + quote(name)
+	if err := checkName("publication", name); err != nil {
+		return Publication{}, err
+	}
+	if err := c.reserve(name); err != nil {
+		return Publication{}, wrap(what, err)
+	}
+	p, err := build()
+	if err == nil {
+		p.manifest.Algorithm = c.o.Digest
+		p.manifest.Published = time.Now()
+		if err = p.manifest.setVersion(); err == nil {
+			err = c.enter(p)
+		}
+		if err != nil {
+			p.close()
+		}
+	}
+	if err != nil {
+		c.mu.Lock()
+		delete(c.publications, name)
+		c.mu.Unlock()
+		return Publication{}, wrap(what, err)
+	}
+	m := &p.manifest
+	c.o.Logger.Info("published", "publication", name, "version", m.Version, "tensors", m.Tensors,
+		"bytes", m.Bytes, "digest", m.Digest(), "seconds", time.Since(begin).Seconds())
+	return m.Publication, nil
+}
+
+func (c *Catalog) reserve(name string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return errClosed()
+	}
+	if _, ok := c.publications[name]; ok {
+		return status.New(status.AlreadyExists, "there is a publication of this name; withdraw it first, or take another name")
+	}
+	c.publications[name] = nil
+	return nil
+}
+
+func (c *Catalog) enter(p *publication) error {
+	m := &p.manifest
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return errClosed()
+	}
+	c.publications[m.Name] = p
+	for _, e := range p.entries {
+		c.edges[edge(m.Name, m.Version, e.info.Name)] = e
+	}
+	return nil
+}
+
+// Withdraw ends a publication. Pullers that are at it get NotFound for what
+// they have not received. An unknown name is NotFound.
+func (c *Catalog) Withdraw(name string) error {
+	c.mu.Lock()
+	p, err := c.findLocked(name, "")
+	if err != nil {
+		c.mu.Unlock()
+		return err
+	}
+	delete(c.publications, name)
+	for _, e := range p.entries {
+		delete(c.edges, edge(name, p.manifest.Version, e.info.Name))
+	}
+	c.mu.Unlock()
+	c.loader.forget(p.entries)
+	p.close()
+	c.o.Logger.Info("withdrawn", "publication", name, "version", p.manifest.Version)
+	return nil
+}
+
+// List returns the publications, by name.
+func (c *Catalog) List() []Publication {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	var all []Publication
+	for _, p := range c.publications {
+		if p != nil {
+			all = append(all, p.manifest.Publication)
+		}
+	}
+	slices.SortFunc(all, byName)
+	return all
+}
+
+// Describe returns the manifest of a publication. An empty version means the
+// current one; another one than that is NotFound, as is an unknown name.
+func (c *Catalog) Describe(name, version string) (*Manifest, error) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	p, err := c.findLocked(name, version)
+	if err != nil {
+		return nil, err
+	}
+	return &p.manifest, nil
+}
+
+func (c *Catalog) findLocked(name, version string) (*publication, error) {
+	p := c.publications[name]
+	if p == nil {
+		if _, ok := c.publications[name]; ok {
+			return nil, status.Errorf(status.Unavailable, "publication %s is being prepared; try again", quote(name))
+		}
+		return nil, status.Errorf(status.NotFound, "there is no publication %s; %s", quote(name), nearest(name, maps.Keys(c.publications)))
+	}
+	if version != "" && version != p.manifest.Version {
+		return nil, status.Errorf(status.NotFound, "publication %s has version %s; %s is not here", quote(name), p.manifest.Version, quote(version))
+	}
+	return p, nil
+}
+
+// RecvPublished implements rendezvous.Source. What lies in memory is answered
+// on this goroutine, what must be read on a goroutine of the catalog.
+func (c *Catalog) RecvPublished(ctx context.Context, key rendezvous.Key, done rendezvous.DoneFunc) bool {
+	name := key.Edge()
+	if !strings.HasPrefix(name, edgePrefix) || !key.SrcEmpty() && key.Src() != c.o.Device {
+		return false
+	}
+	c.mu.RLock()
+	e, closed := c.edges[name], c.closed
+	var held *tensor.Tensor
+	if e != nil && e.held != nil {
+		held = e.held.Retain() // under mu: Withdraw releases after it
+	}
+	c.mu.RUnlock()
+	switch {
+	case held != nil:
+		done(rendezvous.Value{Tensor: held}, rendezvous.Args{}, nil)
+	case e != nil:
+		c.loader.get(ctx, e, func(t *tensor.Tensor, err error) {
+			done(rendezvous.Value{Tensor: t}, rendezvous.Args{}, err)
+		})
+	default:
+		publication, version, tensor, ok := parseEdge(name)
+		if !ok {
+			return false
+		}
+		err := status.Errorf(status.NotFound, "tensor %s of publication %s, version %s, is not here any more: it was withdrawn, or never published",
+			quote(tensor), quote(publication), quote(version))
+		if closed {
+			err = errClosed()
+		}
+		done(rendezvous.Value{}, rendezvous.Args{}, err)
+	}
+	return true
+}
+
+// Close ends all pulls with Unavailable and all publications, waits for reads
+// that are under way, and releases all memory. Closing twice is harmless.
+func (c *Catalog) Close() {
+	c.mu.Lock()
+	c.closed = true
+	publications := c.publications
+	c.publications = make(map[string]*publication)
+	c.edges = make(map[string]*entry)
+	c.mu.Unlock()
+	c.streams.close()
+	c.loader.close(errClosed())
+	for _, p := range publications {
+		if p != nil {
+			p.close()
+		}
+	}
+}
+
+func errClosed() *status.Error {
+	return status.New(status.Unavailable, "the server is stopping")
+}

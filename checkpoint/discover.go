@@ -1,0 +1,162 @@
+package checkpoint
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor/safetensors"
+)
+
+const (
+	safetensorsExt = ".safetensors"
+	indexExt       = ".safetensors.index.json"
+	npyExt         = ".npy"
+)
+
+// SplitName takes a publication as a command line has it, [NAME=]PATH, apart.
+// What stands before the first = is a name only when it has no path separator,
+// so that ./a=b.npy is a path. Without a name the base name of the path is it,
+// less its extension.
+func SplitName(arg string) (name, path string) {
+	if before, after, ok := strings.Cut(arg, "="); ok && !strings.ContainsRune(before, filepath.Separator) && before != "" {
+		return before, after
+	}
+	return defaultName(arg), arg
+}
+
+// defaultName is the name of a publication that was given none.
+func defaultName(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs // "." has a name, too
+	}
+	base := filepath.Base(path)
+	for _, ext := range []string{indexExt, safetensorsExt, npyExt} {
+		if name, ok := strings.CutSuffix(base, ext); ok && name != "" {
+			return name
+		}
+	}
+	return base
+}
+
+// found is what lies behind the paths of a publication.
+type found struct {
+	files []string // paths, in the order of publication
+	// indexes are the sharded checkpoints among them, by the directory of
+	// the index, for a check against the files' headers.
+	indexes map[string]*safetensors.Index
+}
+
+// discover finds the files behind a path: the path itself, the files of an
+// index, or those of a directory.
+func (f *found) discover(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return wrap(path, bare(err))
+	}
+	switch {
+	case info.IsDir():
+		return f.directory(path)
+	case !info.Mode().IsRegular():
+		return status.Errorf(status.InvalidArgument, "%s is neither a file nor a directory", path)
+	case strings.HasSuffix(path, indexExt):
+		return f.index(path)
+	case strings.HasSuffix(path, safetensorsExt), strings.HasSuffix(path, npyExt):
+		f.files = append(f.files, path)
+		return nil
+	}
+	return status.Errorf(status.InvalidArgument, "%s: a file ends in %s, %s or %s; rename it if it is one of them",
+		path, safetensorsExt, indexExt, npyExt)
+}
+
+// directory takes the index in a directory, or else its one file.
+func (f *found) directory(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return wrap(dir, bare(err))
+	}
+	var indexes, files []string
+	for _, e := range entries {
+		switch name := e.Name(); {
+		case strings.HasSuffix(name, indexExt):
+			indexes = append(indexes, filepath.Join(dir, name))
+		case strings.HasSuffix(name, safetensorsExt):
+			files = append(files, filepath.Join(dir, name))
+		}
+	}
+	switch {
+	case len(indexes) == 1:
+		return f.index(indexes[0])
+	case len(indexes) > 1:
+		return status.Errorf(status.InvalidArgument, "%s has %d index files (%s, ...): name one of them", dir, len(indexes), indexes[0])
+	case len(files) == 1:
+		return f.discover(files[0])
+	case len(files) > 1:
+		return status.Errorf(status.InvalidArgument, "%s has %d %s files and no index (*%s): name the files", dir, len(files), safetensorsExt, indexExt)
+	}
+	return status.Errorf(status.NotFound, "%s has no %s file", dir, safetensorsExt)
+}
+
+// index takes the files that an index names, which lie beside it.
+func (f *found) index(path string) error {
+	r, err := os.Open(path)
+	if err != nil {
+		return wrap(path, bare(err))
+	}
+	defer r.Close()
+	x, err := safetensors.ReadIndex(r)
+	if err != nil {
+		return wrap(path, err)
+	}
+	dir := filepath.Dir(path)
+	for _, name := range x.Files() {
+		f.files = append(f.files, filepath.Join(dir, name))
+	}
+	if len(f.files) == 0 {
+		return status.Errorf(status.InvalidArgument, "%s names no file", path)
+	}
+	if f.indexes == nil {
+		f.indexes = make(map[string]*safetensors.Index)
+	}
+	f.indexes[dir] = x
+	return nil
+}
+
+// check compares the indexes with the headers of their files, by path.
+func (f *found) check(headers map[string]*safetensors.Header) error {
+	for dir, x := range f.indexes {
+		mine := make(map[string]*safetensors.Header)
+		for path, h := range headers {
+			if filepath.Dir(path) == dir {
+				mine[filepath.Base(path)] = h
+			}
+		}
+		if err := x.Check(mine); err != nil {
+			return wrap(dir, err)
+		}
+	}
+	return nil
+}
+
+// distinct refuses a file that would be published twice, and two files whose
+// base names, which a puller writes, are the same.
+func (f *found) distinct() error {
+	names := make(map[string]string)
+	for _, path := range f.files {
+		base := filepath.Base(path)
+		if err := checkFileName(base); err != nil {
+			return wrap(path, err)
+		}
+		if other, ok := names[base]; ok {
+			return status.Errorf(status.AlreadyExists, "%s and %s have the same name; publish them apart", other, path)
+		}
+		names[base] = path
+	}
+	if len(f.files) == 0 {
+		return status.New(status.InvalidArgument, "no file to publish")
+	}
+	f.files = slices.Clip(f.files)
+	return nil
+}

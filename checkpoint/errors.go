@@ -1,0 +1,68 @@
+package checkpoint
+
+import (
+	"errors"
+	"io/fs"
+	"strconv"
+	"syscall"
+
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+
+	"github.com/tryst-rdma/tryst/status"
+)
+
+// quote returns s in quotes for a message, cut when it is long.
+func quote(s string) string {
+	if len(s) <= maxQuoted {
+		return strconv.Quote(s)
+	}
+	return strconv.Quote(s[:maxQuoted]) + "... (" + strconv.Itoa(len(s)) + " bytes)"
+}
+
+// wrap returns err with what was being done in front of it. An error that has
+// no class yet gets the one that the operating system's error stands for.
+func wrap(what string, err error) *status.Error {
+	if _, ok := errors.AsType[*status.Error](err); ok {
+		return status.From(err).WithPrefix(what)
+	}
+	code := status.CodeOf(err)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		code = status.NotFound
+	case errors.Is(err, fs.ErrExist):
+		code = status.AlreadyExists
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+		code = status.PermissionDenied
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, syscall.EFBIG):
+		code = status.ResourceExhausted
+	}
+	return status.Errorf(code, "%s: %w", what, err)
+}
+
+// bare takes the operation and path off an error of package os, for messages
+// that name the file themselves.
+func bare(err error) error {
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
+		return pe.Err
+	}
+	return err
+}
+
+// toGRPC makes an error cross gRPC with its class; the codes are the same.
+func toGRPC(err error) error {
+	if err == nil {
+		return nil
+	}
+	e := status.From(err)
+	return grpcstatus.Error(codes.Code(e.Code()), status.Truncate(e.Message()))
+}
+
+// fromGRPC is the inverse of toGRPC, with what was asked in front.
+func fromGRPC(what string, err error) *status.Error {
+	s := grpcstatus.Convert(err)
+	if s.Code() == codes.Unimplemented {
+		return status.Errorf(status.Unimplemented, "%s: the server has no publications: it is not a Tryst server, or of another version", what)
+	}
+	return status.Errorf(status.Code(s.Code()), "%s: %s", what, s.Message())
+}

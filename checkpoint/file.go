@@ -1,0 +1,255 @@
+package checkpoint
+
+import (
+	"bytes"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/tensor/npy"
+	"github.com/tryst-rdma/tryst/tensor/safetensors"
+)
+
+// file is a published file. It is opened for each read, so that a publication
+// of a thousand shards holds no descriptors, and so that a file that was
+// replaced is seen.
+type file struct {
+	path string
+	info FileInfo
+	stat fs.FileInfo // when it was published
+	// header is that of a safetensors file; nil for the other format.
+	header *safetensors.Header
+	// mapped is set when the file lies in memory, and closes it.
+	mapped io.Closer
+}
+
+// openFile opens a regular file. Others are refused before they are opened:
+// opening a pipe waits for its other end.
+func openFile(path string) (*os.File, fs.FileInfo, error) {
+	stat, err := os.Stat(path)
+	if err != nil {
+		return nil, nil, bare(err)
+	}
+	if !stat.Mode().IsRegular() {
+		return nil, nil, status.New(status.InvalidArgument, "not a regular file")
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, nil, bare(err)
+	}
+	stat, err = f.Stat()
+	if err != nil {
+		_ = f.Close() // only read from
+		return nil, nil, bare(err)
+	}
+	return f, stat, nil
+}
+
+// changed tells how a file differs from what was published; nil when it does
+// not. Pullers see the message, so it has no directories.
+func (f *file) changed(now fs.FileInfo) error {
+	var how string
+	switch {
+	case now.Size() != f.stat.Size():
+		how = status.Errorf(status.OK, "size %d → %d", f.stat.Size(), now.Size()).Message()
+	case !now.ModTime().Equal(f.stat.ModTime()):
+		how = "modified " + now.ModTime().Format(time.RFC3339Nano)
+	case !os.SameFile(now, f.stat):
+		how = "replaced by another file"
+	default:
+		return nil
+	}
+	return status.Errorf(status.FailedPrecondition, "file %s changed since it was published (%s); publish it again", f.info.Name, how)
+}
+
+// check looks whether the file is still what was published.
+func (f *file) check() error {
+	now, err := os.Stat(f.path)
+	if err != nil {
+		return f.gone(err)
+	}
+	return f.changed(now)
+}
+
+// gone is the error of a published file that cannot be had any more.
+func (f *file) gone(err error) error {
+	e := wrap("file "+f.info.Name+" cannot be read any more", bare(err))
+	return status.Errorf(status.FailedPrecondition, "%s; publish it again", e.Message())
+}
+
+// read calls do with the open file and checks before and after that it is
+// still what was published.
+func (f *file) read(do func(*os.File) error) error {
+	r, now, err := openFile(f.path)
+	if err != nil {
+		return f.gone(err)
+	}
+	defer r.Close()
+	if err := f.changed(now); err != nil {
+		return err
+	}
+	err = do(r)
+	// A change explains an error better than the error itself.
+	now, statErr := r.Stat()
+	if statErr != nil {
+		return f.gone(statErr)
+	}
+	if changed := f.changed(now); changed != nil {
+		return changed
+	}
+	if err != nil {
+		return wrap("file "+f.info.Name, bare(err))
+	}
+	return nil
+}
+
+// readTensor reads one tensor into memory from a. The caller releases it.
+func (f *file) readTensor(e *TensorInfo, a tensor.Allocator) (t *tensor.Tensor, err error) {
+	err = f.read(func(r *os.File) (err error) {
+		if f.header != nil {
+			t, err = readPlain(r, e, a)
+			return err
+		}
+		n, err := npy.Open(r, f.stat.Size())
+		if err != nil {
+			return err
+		}
+		t, err = n.Read(a)
+		return err
+	})
+	if err != nil {
+		if t != nil {
+			t.Release()
+		}
+		return nil, wrap("tensor "+quote(e.Name), err)
+	}
+	return t.Named(e.Name), nil
+}
+
+func readPlain(r io.ReaderAt, e *TensorInfo, a tensor.Allocator) (*tensor.Tensor, error) {
+	t, err := tensor.Allocate(a, e.DType, e.Shape)
+	if err != nil {
+		return nil, err
+	}
+	if n, err := r.ReadAt(t.Bytes(), e.Offset); n < len(t.Bytes()) {
+		t.Release()
+		return nil, err
+	}
+	return t, nil
+}
+
+// inspect reads the header of a file and returns what a manifest says of it;
+// the entries have no digests and no file number yet.
+func inspect(path string, mmap bool) (*file, []TensorInfo, error) {
+	f := &file{path: path, info: FileInfo{Name: filepath.Base(path)}}
+	r, stat, err := openFile(path)
+	if err != nil {
+		return nil, nil, wrap(path, err)
+	}
+	defer r.Close()
+	f.stat, f.info.Bytes = stat, stat.Size()
+	entries, err := f.inspect(r)
+	if err == nil && mmap {
+		err = f.mmap()
+	}
+	if err != nil {
+		return nil, nil, wrap(path, err)
+	}
+	return f, entries, nil
+}
+
+func (f *file) inspect(r io.ReaderAt) ([]TensorInfo, error) {
+	if strings.HasSuffix(f.path, npyExt) {
+		n, err := npy.Open(r, f.info.Bytes)
+		if err != nil {
+			return nil, err
+		}
+		f.info.Format = FormatNPY
+		info := n.Info()
+		// Bytes is the file's as yet; reading tells what the tensor has.
+		return []TensorInfo{{
+			Name: defaultName(f.path), DType: info.DType, Shape: info.Shape, Bytes: info.Bytes, Offset: info.Offset,
+		}}, nil
+	}
+	h, err := safetensors.ReadHeader(r, f.info.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	f.info.Format, f.info.Metadata, f.header = FormatSafetensors, h.Metadata(), h
+	var entries []TensorInfo
+	for _, t := range h.Tensors() {
+		entries = append(entries, TensorInfo{Name: t.Name, DType: t.DType, Shape: t.Shape, Bytes: t.Bytes, Offset: t.Offset})
+	}
+	f.info.Header, err = foreignHeader(r, h)
+	return entries, err
+}
+
+// foreignHeader returns what stands before the first tensor unless it is what
+// package safetensors would write there.
+func foreignHeader(r io.ReaderAt, h *safetensors.Header) ([]byte, error) {
+	data := h.Size() // where the tensors begin
+	if infos := h.Tensors(); len(infos) > 0 {
+		data = infos[0].Offset
+	}
+	text := make([]byte, data)
+	if n, err := r.ReadAt(text, 0); n < len(text) {
+		return nil, err
+	}
+	var ours bytes.Buffer
+	specs := make([]safetensors.Spec, len(h.Tensors()))
+	for i, t := range h.Tensors() {
+		specs[i] = t.Spec
+	}
+	// A name that may stand in a file but not be written is a foreign header.
+	if _, err := safetensors.NewWriter(&ours, specs, h.Metadata()); err == nil && bytes.Equal(ours.Bytes(), text) {
+		return nil, nil
+	}
+	return text, nil
+}
+
+// mmap maps the file, if its bytes are those of the tensors as they stand.
+func (f *file) mmap() error {
+	if f.header != nil {
+		m, err := safetensors.OpenMapped(f.path)
+		if err == nil {
+			f.mapped = m
+		}
+		return err
+	}
+	m, err := npy.OpenMapped(f.path)
+	switch status.CodeOf(err) {
+	case status.OK:
+		f.mapped = m
+	case status.Unimplemented: // converted elements: it is read instead
+		err = nil
+	}
+	return err
+}
+
+// mappedTensor returns a tensor over the mapped file, with a reference.
+func (f *file) mappedTensor(name string) (*tensor.Tensor, error) {
+	var t *tensor.Tensor
+	var err error
+	switch m := f.mapped.(type) {
+	case *safetensors.Mapped:
+		t, err = m.Tensor(name)
+	case *npy.Mapped:
+		t, err = m.Tensor()
+	}
+	if err != nil {
+		return nil, wrap(f.path, err)
+	}
+	return t.Named(name), nil
+}
+
+// close unmaps the file once nobody has a tensor over it.
+func (f *file) close() {
+	if f.mapped != nil {
+		_ = f.mapped.Close() // unmapping fails only for what was never mapped
+	}
+}

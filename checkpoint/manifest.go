@@ -1,0 +1,288 @@
+package checkpoint
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/proto"
+
+	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
+	trystpb "github.com/tryst-rdma/tryst/proto/tryst"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
+)
+
+// Publication names a set of tensors that does not change.
+type Publication struct {
+	// Name is unique on its server.
+	Name string
+	// Version is derived from the content: tensors, metadata and names of
+	// the files. The same content has the same version everywhere.
+	Version string
+	// Tensors is their number, Bytes the sum of their content.
+	Tensors int
+	Bytes   int64
+	// Published is when the server published it.
+	Published time.Time
+}
+
+// Manifest describes a publication: enough to receive every tensor, to check
+// it, and to write the files again. It must not be changed.
+type Manifest struct {
+	Publication
+	// Entries are the tensors, in the order in which they lie in the files.
+	Entries []TensorInfo
+	// Files are the files that the tensors come from; empty when they come
+	// from memory.
+	Files []FileInfo
+	// Algorithm is what the digests are: XXH64 or SHA256.
+	Algorithm string
+}
+
+// TensorInfo describes one tensor of a publication.
+type TensorInfo struct {
+	Name   string // unique in the publication
+	DType  tensor.DType
+	Shape  tensor.Shape
+	Bytes  int64  // of the content
+	Digest []byte // of the content; see Manifest.Algorithm
+	File   int    // index in Manifest.Files
+	Offset int64  // where the content starts in that file, in bytes
+}
+
+// FileInfo describes a file that tensors come from.
+type FileInfo struct {
+	Name     string // base name
+	Format   string // FormatSafetensors or FormatNPY
+	Metadata map[string]string
+	Bytes    int64 // length of the file
+	// Header is what stands before the first tensor when it is not what
+	// package safetensors writes for the same tensors and metadata; else
+	// nil.
+	Header []byte
+}
+
+// The formats of files.
+const (
+	FormatSafetensors = "safetensors"
+	FormatNPY         = "npy"
+)
+
+// setVersion computes what follows from the rest of the manifest.
+func (m *Manifest) setVersion() error {
+	m.Tensors, m.Bytes = len(m.Entries), 0
+	for _, e := range m.Entries {
+		m.Bytes += e.Bytes
+	}
+	p := m.proto()
+	if n := proto.Size(p); n > maxManifest {
+		return status.Errorf(status.ResourceExhausted,
+			"the description of the %d tensors takes %d bytes; at most %d can be published as one", m.Tensors, n, maxManifest)
+	}
+	p.Publication = nil // name and time are not content
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(p)
+	if err != nil {
+		return status.Errorf(status.InvalidArgument, "the description of the tensors: %w", err)
+	}
+	sum := sha256.Sum256(b)
+	m.Version = hex.EncodeToString(sum[:8])
+	return nil
+}
+
+// proto returns the manifest as a message that shares its memory.
+func (m *Manifest) proto() *trystpb.DescribeResponse {
+	p := &trystpb.DescribeResponse{
+		Publication:     m.Publication.proto(),
+		DigestAlgorithm: m.Algorithm,
+	}
+	for i := range m.Entries {
+		e := &m.Entries[i]
+		p.Tensors = append(p.Tensors, &trystpb.TensorInfo{
+			Name: e.Name, Dtype: tfpb.DataType(e.DType), Shape: e.Shape.Dims(), Bytes: uint64(e.Bytes),
+			Digest: e.Digest, File: uint32(e.File), FileOffset: uint64(e.Offset),
+		})
+	}
+	for _, f := range m.Files {
+		p.Files = append(p.Files, &trystpb.FileInfo{
+			Name: f.Name, Format: f.Format, Metadata: f.Metadata, Bytes: uint64(f.Bytes), Header: f.Header,
+		})
+	}
+	return p
+}
+
+func (p Publication) proto() *trystpb.Publication {
+	return &trystpb.Publication{
+		Name: p.Name, Version: p.Version, Bytes: uint64(p.Bytes), Tensors: uint32(p.Tensors),
+		PublishedUnixNanos: p.Published.UnixNano(),
+	}
+}
+
+func publicationOf(p *trystpb.Publication) Publication {
+	return Publication{
+		Name: p.GetName(), Version: p.GetVersion(), Tensors: int(p.GetTensors()), Bytes: int64(p.GetBytes()),
+		Published: time.Unix(0, p.GetPublishedUnixNanos()),
+	}
+}
+
+// manifestOf checks a manifest from a server, which is not trusted: a puller
+// makes files of the names in it, and memory of its sizes.
+func manifestOf(p *trystpb.DescribeResponse) (*Manifest, error) {
+	m := &Manifest{Publication: publicationOf(p.GetPublication()), Algorithm: p.GetDigestAlgorithm()}
+	if _, err := newHash(m.Algorithm); err != nil {
+		return nil, err
+	}
+	files := make(map[string]bool)
+	for i, f := range p.GetFiles() {
+		if err := checkFileName(f.GetName()); err != nil {
+			return nil, err
+		}
+		if files[f.GetName()] {
+			return nil, status.Errorf(status.InvalidArgument, "file %s stands twice", quote(f.GetName()))
+		}
+		files[f.GetName()] = true
+		if format := f.GetFormat(); format != FormatSafetensors && format != FormatNPY {
+			return nil, status.Errorf(status.Unimplemented, "file %d has the unknown format %s", i, quote(format))
+		}
+		m.Files = append(m.Files, FileInfo{
+			Name: f.GetName(), Format: f.GetFormat(), Metadata: f.GetMetadata(), Bytes: int64(f.GetBytes()), Header: f.GetHeader(),
+		})
+	}
+	names := make(map[string]bool)
+	for _, t := range p.GetTensors() {
+		if names[t.GetName()] {
+			return nil, status.Errorf(status.InvalidArgument, "tensor %s stands twice", quote(t.GetName()))
+		}
+		names[t.GetName()] = true
+		e, err := tensorInfoOf(t)
+		if err == nil && e.File >= max(len(m.Files), 1) {
+			err = status.Errorf(status.InvalidArgument, "it is in file %d of %d", e.File, len(m.Files))
+		}
+		if err != nil {
+			return nil, wrap("tensor "+quote(t.GetName()), err)
+		}
+		m.Entries = append(m.Entries, e)
+	}
+	m.Tensors, m.Bytes = len(m.Entries), 0
+	for _, e := range m.Entries {
+		if m.Bytes += e.Bytes; m.Bytes < 0 {
+			return nil, status.New(status.InvalidArgument, "the tensors take more than 2^63-1 bytes")
+		}
+	}
+	return m, nil
+}
+
+func tensorInfoOf(t *trystpb.TensorInfo) (TensorInfo, error) {
+	shape, err := tensor.NewShape(t.GetShape()...)
+	if err != nil {
+		return TensorInfo{}, err
+	}
+	e := TensorInfo{
+		Name: t.GetName(), DType: tensor.DType(t.GetDtype()), Shape: shape, Bytes: int64(t.GetBytes()),
+		Digest: t.GetDigest(), File: int(t.GetFile()), Offset: int64(t.GetFileOffset()),
+	}
+	if !e.DType.Valid() {
+		return TensorInfo{}, status.Errorf(status.Unimplemented, "its type %v is not known here", e.DType)
+	}
+	if e.Bytes < 0 || e.Offset < 0 {
+		return TensorInfo{}, status.Errorf(status.InvalidArgument, "%d bytes at offset %d are more than a file can have", t.GetBytes(), t.GetFileOffset())
+	}
+	if e.DType.Plain() {
+		n, err := tensor.ByteSize(e.DType, e.Shape)
+		if err != nil {
+			return TensorInfo{}, err
+		}
+		if int64(n) != e.Bytes {
+			return TensorInfo{}, status.Errorf(status.InvalidArgument, "%v%v takes %d bytes, not %d", e.DType, e.Shape, n, e.Bytes)
+		}
+	}
+	return e, checkName("tensor", e.Name)
+}
+
+// checkName refuses a name that no key and no message can hold.
+func checkName(kind, name string) error {
+	switch {
+	case name == "":
+		return status.Errorf(status.InvalidArgument, "the name of a %s is empty", kind)
+	case len(name) > maxName:
+		return status.Errorf(status.InvalidArgument, "the name %s of a %s is longer than %d bytes", quote(name), kind, maxName)
+	case !utf8.ValidString(name):
+		return status.Errorf(status.InvalidArgument, "the name %s of a %s is not UTF-8 text", quote(name), kind)
+	}
+	return nil
+}
+
+// checkFileName refuses whatever is not the plain name of a file: a name from a
+// server must not reach outside the directory that the puller writes to.
+func checkFileName(name string) error {
+	if name == "" || name == "." || name == ".." || len(name) > 255 || strings.ContainsAny(name, `/\:`) ||
+		strings.ContainsFunc(name, unicode.IsControl) || !utf8.ValidString(name) {
+		return status.Errorf(status.InvalidArgument, "%s is not a plain file name", quote(name))
+	}
+	return nil
+}
+
+// combinedDigest is the digest over the digests of the given tensors, in order.
+func (m *Manifest) combinedDigest(selected []int) string {
+	newHash, err := newHash(m.Algorithm)
+	if err != nil {
+		return ""
+	}
+	h := newHash()
+	for _, i := range selected {
+		_, _ = h.Write(m.Entries[i].Digest) // a hash's Write never fails
+	}
+	return formatDigest(m.Algorithm, h.Sum(nil))
+}
+
+// Digest returns one digest for the whole publication: over the digests of all
+// tensors in order, as "xxh64:53f0…".
+func (m *Manifest) Digest() string {
+	all := make([]int, len(m.Entries))
+	for i := range all {
+		all[i] = i
+	}
+	return m.combinedDigest(all)
+}
+
+// whole reports whether the sorted selection has all tensors of a file.
+func (m *Manifest) whole(file int, selected []int) bool {
+	for i := range m.Entries {
+		if m.Entries[i].File != file {
+			continue
+		}
+		if _, ok := slices.BinarySearch(selected, i); !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// check tells whether what was received is the tensor that the manifest says,
+// by its digest too when verify is set.
+func (e *TensorInfo) check(t *tensor.Tensor, algorithm string, verify bool) error {
+	if t.DType() != e.DType || !t.Shape().Equal(e.Shape) {
+		return status.Errorf(status.DataLoss, "%v was received; the manifest says %v%v", t, e.DType, e.Shape)
+	}
+	if !verify {
+		return nil
+	}
+	newHash, err := newHash(algorithm)
+	if err != nil {
+		return err
+	}
+	if got := digestOf(newHash(), t); !bytes.Equal(got, e.Digest) {
+		return status.Errorf(status.DataLoss, "the content is damaged: its digest is %s, the manifest's %s",
+			formatDigest(algorithm, got), formatDigest(algorithm, e.Digest))
+	}
+	return nil
+}
+
+// byName orders publications.
+func byName(a, b Publication) int { return cmp.Compare(a.Name, b.Name) }

@@ -1,0 +1,47 @@
+package checkpoint
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+	"strings"
+)
+
+// nearest describes, for an error about a name that is not known, the known
+// names that are most like it: those that begin and end alike.
+func nearest(name string, known iter.Seq[string]) string {
+	type candidate struct {
+		name  string
+		alike int
+	}
+	var best []candidate
+	for k := range known {
+		best = append(best, candidate{k, alike(name, k)})
+		slices.SortStableFunc(best, func(a, b candidate) int {
+			return cmp.Or(cmp.Compare(b.alike, a.alike), cmp.Compare(len(a.name), len(b.name)), strings.Compare(a.name, b.name))
+		})
+		best = best[:min(len(best), suggestions)]
+	}
+	if len(best) == 0 {
+		return "there are none"
+	}
+	names := make([]string, len(best))
+	for i, c := range best {
+		names[i] = quote(c.name)
+	}
+	return "the nearest are " + strings.Join(names, ", ")
+}
+
+// alike counts the bytes that two names share at their beginnings and ends.
+func alike(a, b string) int {
+	n := min(len(a), len(b))
+	front := 0
+	for front < n && a[front] == b[front] {
+		front++
+	}
+	back := 0
+	for back < n-front && a[len(a)-1-back] == b[len(b)-1-back] {
+		back++
+	}
+	return front + back
+}

@@ -1,0 +1,269 @@
+package checkpoint
+
+import (
+	"context"
+	"hash"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/tensor/safetensors"
+)
+
+// publication is a published manifest with what its tensors come from.
+type publication struct {
+	manifest Manifest
+	entries  []*entry // as Manifest.Entries
+	byName   map[string]*entry
+	files    []*file // as Manifest.Files
+}
+
+// entry is where one published tensor comes from: memory, or else a file.
+type entry struct {
+	info *TensorInfo
+	held *tensor.Tensor // with a reference of the publication; nil when it is read
+	file *file          // nil when it was published from memory
+
+	withdrawn bool // guarded by the loader's lock
+}
+
+// read reads the tensor from its file. The caller releases it.
+func (e *entry) read(a tensor.Allocator) (*tensor.Tensor, error) { return e.file.readTensor(e.info, a) }
+
+// fromTensors returns the publication of tensors in memory, each with a
+// reference of its own.
+func fromTensors(name string, tensors []*tensor.Tensor, newHash func() hash.Hash) (*publication, error) {
+	p := &publication{manifest: Manifest{Publication: Publication{Name: name}}}
+	for i, t := range tensors {
+		if t == nil {
+			return nil, status.Errorf(status.InvalidArgument, "tensor %d is nil", i)
+		}
+		p.manifest.Entries = append(p.manifest.Entries, TensorInfo{
+			Name: t.Name(), DType: t.DType(), Shape: t.Shape(), Bytes: t.Size(), Digest: digestOf(newHash(), t),
+		})
+	}
+	if err := p.index(); err != nil {
+		return nil, err
+	}
+	for i, t := range tensors {
+		p.entries[i].held = t.Retain()
+	}
+	return p, nil
+}
+
+// fromFiles returns the publication of the files behind paths, without digests.
+func fromFiles(name string, paths []string, mmap bool) (*publication, error) {
+	var f found
+	for _, path := range paths {
+		if err := f.discover(path); err != nil {
+			return nil, err
+		}
+	}
+	if err := f.distinct(); err != nil {
+		return nil, err
+	}
+	p := &publication{manifest: Manifest{Publication: Publication{Name: name}}}
+	headers := make(map[string]*safetensors.Header)
+	for i, path := range f.files {
+		file, entries, err := inspect(path, mmap)
+		if err != nil {
+			p.close()
+			return nil, err
+		}
+		p.files = append(p.files, file)
+		p.manifest.Files = append(p.manifest.Files, file.info)
+		for _, e := range entries {
+			e.File = i
+			p.manifest.Entries = append(p.manifest.Entries, e)
+		}
+		if file.header != nil {
+			headers[path] = file.header
+		}
+	}
+	err := f.check(headers)
+	if err == nil {
+		err = p.index()
+	}
+	if err == nil {
+		err = p.mapTensors()
+	}
+	if err != nil {
+		p.close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// index makes the entries of the manifest and refuses names that cannot be.
+func (p *publication) index() error {
+	m := &p.manifest
+	p.byName = make(map[string]*entry, len(m.Entries))
+	for i := range m.Entries {
+		e := &entry{info: &m.Entries[i]}
+		if len(p.files) > 0 {
+			e.file = p.files[e.info.File]
+		}
+		if err := checkName("tensor", e.info.Name); err != nil {
+			return err
+		}
+		if other := p.byName[e.info.Name]; other != nil {
+			where := ""
+			if e.file != nil {
+				where = ": in " + filepath.Base(other.file.path) + " and in " + filepath.Base(e.file.path)
+			}
+			return status.Errorf(status.AlreadyExists, "there are two tensors %s%s", quote(e.info.Name), where)
+		}
+		p.byName[e.info.Name] = e
+		p.entries = append(p.entries, e)
+	}
+	return nil
+}
+
+// mapTensors takes the tensors of files that are mapped.
+func (p *publication) mapTensors() (err error) {
+	for _, e := range p.entries {
+		if e.file.mapped == nil {
+			continue
+		}
+		if e.held, err = e.file.mappedTensor(e.info.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// close releases what the publication holds.
+func (p *publication) close() {
+	for _, e := range p.entries {
+		if e.held != nil {
+			e.held.Release()
+		}
+	}
+	for _, f := range p.files {
+		f.close()
+	}
+}
+
+// digest reads all tensors and puts their digests into the manifest. It works
+// on as many tensors at once as there are processors.
+func (p *publication) digest(ctx context.Context, newHash func() hash.Hash, a tensor.Allocator, report func(done, total int64)) error {
+	count := &counter{report: report}
+	for _, e := range p.entries {
+		count.total += e.info.Bytes
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for _, e := range p.entries {
+		if ctx.Err() != nil {
+			break
+		}
+		g.Go(func() error {
+			sum, err := e.digest(ctx, newHash(), a, count)
+			if err != nil {
+				return err
+			}
+			e.info.Digest = sum
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	if err := context.Cause(ctx); len(p.entries) > 0 && p.entries[len(p.entries)-1].info.Digest == nil {
+		return status.From(err) // ended between two tensors
+	}
+	return nil
+}
+
+func (e *entry) digest(ctx context.Context, h hash.Hash, a tensor.Allocator, count *counter) ([]byte, error) {
+	if ctx.Err() != nil {
+		return nil, status.From(context.Cause(ctx))
+	}
+	switch {
+	case e.held != nil:
+		defer count.add(e.info.Bytes)
+		return digestOf(h, e.held), nil
+	case e.file.header == nil: // an array, whose elements may have to be put in order
+		defer count.add(e.info.Bytes)
+		t, err := e.read(a)
+		if err != nil {
+			return nil, err
+		}
+		defer t.Release()
+		e.info.DType, e.info.Shape, e.info.Bytes = t.DType(), t.Shape(), t.Size()
+		return digestOf(h, t), nil
+	}
+	err := e.file.read(func(f *os.File) error {
+		buf, err := a.Allocate(digestChunk)
+		if err != nil {
+			return err
+		}
+		defer buf.Release()
+		for left, off := e.info.Bytes, e.info.Offset; left > 0; {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			chunk := buf.Bytes()[:min(left, digestChunk)]
+			if n, err := f.ReadAt(chunk, off); n < len(chunk) {
+				if err == io.EOF {
+					err = io.ErrUnexpectedEOF
+				}
+				return err
+			}
+			_, _ = h.Write(chunk) // a hash's Write never fails
+			left -= int64(len(chunk))
+			off += int64(len(chunk))
+			count.add(int64(len(chunk)))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, wrap("tensor "+quote(e.info.Name), err)
+	}
+	return h.Sum(nil), nil
+}
+
+// unchanged checks that the files of the given entries are what was published.
+func unchanged(entries []*entry) error {
+	var last *file
+	for _, e := range entries {
+		if e.file == nil || e.file == last {
+			continue // the entries of a file follow each other
+		}
+		last = e.file
+		if err := e.file.check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// counter reports progress now and then, one report at a time.
+type counter struct {
+	total  int64
+	report func(done, total int64) // nil for nobody
+
+	mu   sync.Mutex
+	done int64 // guarded by mu, as is last
+	last time.Time
+}
+
+func (c *counter) add(n int64) {
+	if c.report == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.done += n
+	if now := time.Now(); c.done == c.total || now.Sub(c.last) >= progressEvery {
+		c.last = now
+		c.report(c.done, c.total)
+	}
+}

@@ -1,0 +1,226 @@
+package checkpoint
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	trystpb "github.com/tryst-rdma/tryst/proto/tryst"
+	"github.com/tryst-rdma/tryst/proto/trystgrpc"
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/status"
+)
+
+// Register adds the service tryst.Publications to a gRPC server. Streams of
+// Open live until their puller ends them: call Drain before a graceful stop.
+func (c *Catalog) Register(r grpc.ServiceRegistrar) {
+	trystgrpc.RegisterPublicationsServer(r, &service{catalog: c})
+}
+
+// service speaks tryst.Publications for a Catalog.
+type service struct {
+	trystgrpc.UnimplementedPublicationsServer
+	catalog *Catalog
+}
+
+func (s *service) List(context.Context, *trystpb.ListRequest) (*trystpb.ListResponse, error) {
+	resp := &trystpb.ListResponse{}
+	for _, p := range s.catalog.List() {
+		resp.Publications = append(resp.Publications, p.proto())
+	}
+	return resp, nil
+}
+
+func (s *service) Describe(_ context.Context, req *trystpb.DescribeRequest) (*trystpb.DescribeResponse, error) {
+	m, err := s.catalog.Describe(req.GetPublication(), req.GetVersion())
+	if err != nil {
+		return nil, toGRPC(err)
+	}
+	return m.proto(), nil
+}
+
+func (s *service) Open(req *trystpb.OpenRequest, stream grpc.ServerStreamingServer[trystpb.OpenResponse]) error {
+	return toGRPC(s.catalog.open(req, stream))
+}
+
+// open gives a puller its step and keys, and holds the step until the stream
+// ends.
+func (c *Catalog) open(req *trystpb.OpenRequest, stream grpc.ServerStreamingServer[trystpb.OpenResponse]) error {
+	puller, err := cluster.ParseTask(req.GetPuller())
+	if err != nil {
+		return wrap("puller", err)
+	}
+	c.mu.RLock()
+	p, err := c.findLocked(req.GetPublication(), req.GetVersion())
+	c.mu.RUnlock()
+	if err != nil {
+		return err
+	}
+	entries, err := p.choose(req.GetTensors())
+	if err != nil {
+		return err
+	}
+	if err := unchanged(entries); err != nil {
+		c.o.Logger.Warn("a pull was refused", "publication", p.manifest.Name, "puller", puller, "error", err)
+		return wrap("publication "+quote(p.manifest.Name), err)
+	}
+	step, err := c.streams.begin()
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	log := c.o.Logger.With("publication", p.manifest.Name, "version", p.manifest.Version, "puller", puller, "step", step)
+	log.Info("a pull begins", "tensors", len(entries))
+	defer func() {
+		if c.o.EndStep != nil {
+			c.o.EndStep(step)
+		}
+		c.streams.end(step)
+		log.Info("a pull has ended", "seconds", time.Since(begin).Seconds())
+	}()
+	if err := c.sendKeys(p, entries, step, puller, stream); err != nil {
+		return err
+	}
+	select {
+	case <-stream.Context().Done():
+		return nil // who left is told nothing
+	case <-c.streams.closing:
+		return errClosed()
+	}
+}
+
+// sendKeys sends the keys of the entries, as many in a message as fit.
+func (c *Catalog) sendKeys(p *publication, entries []*entry, step int64, puller cluster.Task, stream grpc.ServerStreamingServer[trystpb.OpenResponse]) error {
+	src := c.o.Device.String()
+	dst := cluster.Device{Task: puller, Type: "CPU"}.String()
+	resp := &trystpb.OpenResponse{StepId: step}
+	size := 0
+	for _, e := range entries {
+		key := rendezvous.CreateKey(src, c.o.Incarnation, dst, edge(p.manifest.Name, p.manifest.Version, e.info.Name), rendezvous.FrameIter{})
+		if n := len(key) + len(e.info.Name); size > 0 && size+n > keysPerMessage {
+			if err := stream.Send(resp); err != nil {
+				return err
+			}
+			resp, size = &trystpb.OpenResponse{StepId: step}, 0
+		}
+		resp.Keys = append(resp.Keys, &trystpb.TensorKey{Name: e.info.Name, Key: key})
+		size += len(key) + len(e.info.Name)
+	}
+	resp.Last = true
+	return stream.Send(resp)
+}
+
+// choose returns the entries with the given names, each once, in the order of
+// the manifest; all of them when there are no names.
+func (p *publication) choose(names []string) ([]*entry, error) {
+	if len(names) == 0 {
+		return p.entries, nil
+	}
+	wanted := make(map[*entry]bool, len(names))
+	for _, name := range names {
+		e := p.byName[name]
+		if e == nil {
+			return nil, status.Errorf(status.NotFound, "publication %s has no tensor %s; %s",
+				quote(p.manifest.Name), quote(name), nearest(name, maps.Keys(p.byName)))
+		}
+		wanted[e] = true
+	}
+	return slices.DeleteFunc(slices.Clone(p.entries), func(e *entry) bool { return !wanted[e] }), nil
+}
+
+// streams counts the pulls that are open and chooses their steps.
+type streams struct {
+	closing chan struct{} // closed by close
+	once    sync.Once
+
+	mu sync.Mutex
+	// All below are guarded by mu.
+	steps    map[int64]struct{}
+	draining bool
+	idle     chan struct{} // closed while no step is open; nil before anybody waits
+}
+
+func (s *streams) init() {
+	s.closing = make(chan struct{})
+	s.steps = make(map[int64]struct{})
+}
+
+// begin opens a step. Its id has bit 62 set and the others random: those of
+// TensorFlow's masters have bit 56 and none above, those that programs count
+// are small.
+func (s *streams) begin() (int64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining {
+		return 0, errClosed()
+	}
+	if len(s.steps) >= maxStreams {
+		return 0, status.Errorf(status.ResourceExhausted, "%d pulls are under way, as many as this server takes; try again later", len(s.steps))
+	}
+	for {
+		var b [8]byte
+		_, _ = rand.Read(b[:]) // crypto/rand.Read never returns an error
+		step := int64(binary.LittleEndian.Uint64(b[:])>>2 | 1<<62)
+		if _, taken := s.steps[step]; !taken {
+			s.steps[step] = struct{}{}
+			return step, nil
+		}
+	}
+}
+
+func (s *streams) end(step int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.steps, step)
+	if len(s.steps) == 0 && s.idle != nil {
+		close(s.idle)
+		s.idle = nil
+	}
+}
+
+// drain refuses new steps and returns a channel that is closed when no step is
+// open.
+func (s *streams) drain() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.draining = true
+	if len(s.steps) == 0 {
+		done := make(chan struct{})
+		close(done)
+		return done
+	}
+	if s.idle == nil {
+		s.idle = make(chan struct{})
+	}
+	return s.idle
+}
+
+func (s *streams) close() {
+	s.once.Do(func() { close(s.closing) })
+	<-s.drain()
+}
+
+// Pulls returns how many pulls are under way.
+func (c *Catalog) Pulls() int {
+	c.streams.mu.Lock()
+	defer c.streams.mu.Unlock()
+	return len(c.streams.steps)
+}
+
+// Drain refuses new pulls and waits for those under way. When ctx ends first it
+// returns DeadlineExceeded or Cancelled, and how many are left.
+func (c *Catalog) Drain(ctx context.Context) error {
+	select {
+	case <-c.streams.drain():
+		return nil
+	case <-ctx.Done():
+		return wrap("waiting for pulls", status.Errorf(status.CodeOf(ctx.Err()), "%d have not ended", c.Pulls()))
+	}
+}
