@@ -1,0 +1,88 @@
+package server
+
+import (
+	"context"
+	"sync"
+
+	"google.golang.org/grpc"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/config"
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
+)
+
+// Client is a process that only receives. It is in no cluster spec, dials, and
+// needs no port: its task is /job:client with a random number. It talks to one
+// server and is safe for concurrent use.
+type Client struct {
+	*node
+	target string
+	conn   grpc.ClientConnInterface
+	closed sync.Once
+	result error // of Close
+}
+
+// serverTask stands for the server behind an address whose name is not known
+// yet: connections are found by task.
+var serverTask = cluster.Task{Job: "server"}
+
+// Dial makes a client of the server at target: HOST:PORT, or a task of the
+// cluster. It does not wait for the server; the first call does.
+func Dial(ctx context.Context, c config.Client, target string, o Options) (*Client, error) {
+	address, _, _, err := cluster.ResolveTarget(c.Cluster, target)
+	if err != nil {
+		return nil, err
+	}
+	// Whatever the server calls itself, it is behind this address.
+	c.Cluster = nil
+	n, err := newNode(ctx, cluster.ClientTask(), c, o, func(cluster.Task) (string, bool) { return address, true })
+	if err != nil {
+		return nil, err
+	}
+	cl := &Client{node: n, target: address}
+	if cl.conn, err = n.conns.Conn(serverTask); err == nil {
+		err = n.metrics.register(n.registry)
+	}
+	if err != nil {
+		return nil, status.From(err)
+	}
+	return cl, nil
+}
+
+// Target returns the address of the server.
+func (c *Client) Target() string { return c.target }
+
+// Task returns the name of this process, and Incarnation the random number that
+// it chose.
+func (c *Client) Task() cluster.Task { return c.task }
+
+// Incarnation returns the random number that this process chose at its start.
+func (c *Client) Incarnation() uint64 { return c.incarnation }
+
+// Conn returns the connection to the server, for its services. It belongs to
+// the client.
+func (c *Client) Conn() grpc.ClientConnInterface { return c.conn }
+
+// RecvAsync receives from the server in one of its steps; see
+// rendezvous.Rendezvous.
+func (c *Client) RecvAsync(ctx context.Context, step int64, key rendezvous.Key, done rendezvous.DoneFunc) {
+	c.manager.Find(step).RecvAsync(ctx, key, rendezvous.Args{}, done)
+}
+
+// EndStep forgets a step.
+func (c *Client) EndStep(step int64) { c.manager.Cleanup(step) }
+
+// Transfers returns the last receives, the oldest first.
+func (c *Client) Transfers() []transport.Transfer { return c.transfers.Transfers() }
+
+// Close ends what is under way with Cancelled and returns when nothing of the
+// client is left. What is to be said to the server is said as long as ctx lives.
+func (c *Client) Close(ctx context.Context) error {
+	c.closed.Do(func() {
+		c.result = c.node.close(ctx)
+		c.metrics.unregister(c.registry)
+	})
+	return c.result
+}

@@ -1,0 +1,118 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"google.golang.org/grpc"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/config"
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/transport"
+	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
+	"github.com/tryst-rdma/tryst/worker"
+)
+
+// Options are what a program gives beside the settings. The zero value is
+// ready.
+type Options struct {
+	// Logger is told what happens; nothing when nil.
+	Logger *slog.Logger
+	// Registry takes the metrics and is what the metrics address serves. Nil
+	// makes one, with the metrics of the Go runtime and of the process.
+	Registry *prometheus.Registry
+	// Allocator gives the memory that tensors arrive in and that files are
+	// read into. Nil makes a tensor.Pool.
+	Allocator tensor.Allocator
+}
+
+// transferLog is how many transfers a process remembers.
+const transferLog = 1024
+
+// node is what a process has whether it listens or only dials.
+type node struct {
+	task        cluster.Task
+	incarnation uint64
+	log         *slog.Logger
+	registry    *prometheus.Registry
+	metrics     *metrics
+	allocator   tensor.Allocator
+	transfers   *transport.Log
+	trace       telemetry
+	self        *ownWorker
+	conns       *grpctransport.Conns
+	transport   *grpctransport.RpcRemoteRendezvous
+	manager     *rendezvous.Manager
+}
+
+// newNode makes a process named task. Peers outside the cluster spec listen
+// where resolve says; it may be nil. Its own worker comes later (node.self).
+func newNode(ctx context.Context, task cluster.Task, c config.Client, o Options, resolve func(cluster.Task) (string, bool)) (*node, error) {
+	n := &node{
+		task: task, incarnation: cluster.NewIncarnation(),
+		log: o.Logger, registry: o.Registry, allocator: o.Allocator, metrics: newMetrics(),
+	}
+	if n.log == nil {
+		n.log = slog.New(slog.DiscardHandler)
+	}
+	if n.registry == nil {
+		n.registry = prometheus.NewRegistry()
+		n.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	}
+	if n.allocator == nil {
+		pool := tensor.NewPool(tensor.PoolOptions{})
+		n.allocator = pool
+		n.metrics.gauge("tryst_pool_used_bytes", "Memory of tensors in use, in bytes.",
+			func() float64 { return float64(pool.Stats().InUse) })
+		n.metrics.gauge("tryst_pool_kept_bytes", "Memory kept for the next tensors, in bytes.",
+			func() float64 { return float64(pool.Stats().Kept) })
+	}
+	creds, err := clientCredentials(c.TLS)
+	if err != nil {
+		return nil, err
+	}
+	if n.trace, err = newTelemetry(ctx, c.OTel, task.String()); err != nil {
+		return nil, err
+	}
+	dial := grpctransport.DialOptions{
+		Credentials: creds, Connections: c.ConnectionsPerPeer,
+		KeepaliveTime: c.Keepalive.Time, KeepaliveTimeout: c.Keepalive.Timeout,
+	}
+	if h := n.trace.clientHandler(); h != nil {
+		dial.Extra = append(dial.Extra, grpc.WithStatsHandler(h))
+	}
+	n.transfers = transport.NewLog(transferLog, n.metrics.observe)
+	n.self = new(ownWorker)
+	n.conns = grpctransport.NewConns(grpctransport.ConnsOptions{
+		Self: task, Local: n.self, Spec: c.Cluster, Resolve: resolve,
+		Allocator: n.allocator, Log: n.transfers, Dial: dial,
+	})
+	n.transport = grpctransport.New(grpctransport.Options{
+		Self: n.asker(), Conns: n.conns, PeerTimeout: c.PeerTimeout, Logger: n.log,
+	})
+	n.manager = rendezvous.NewManager(rendezvous.ManagerOptions{
+		Session: worker.Session(task, n.incarnation), Remoter: n.transport,
+	})
+	n.metrics.gauge("tryst_steps", "Steps that live.", func() float64 { return float64(n.manager.Steps()) })
+	return n, nil
+}
+
+// ownWorker is the worker of this process, for the cache of workers, which is
+// needed to make it.
+type ownWorker struct{ transport.Worker }
+
+func (n *node) asker() transport.Asker {
+	return transport.Asker{Name: n.task.String(), Incarnation: n.incarnation}
+}
+
+// close ends what newNode began: receives from peers with Cancelled, and then
+// the connections. What is to be said to peers is said as long as ctx lives.
+func (n *node) close(ctx context.Context) error {
+	n.manager.Close()
+	return errors.Join(n.transport.Close(ctx), n.conns.Close(), n.trace.close(ctx))
+}

@@ -1,0 +1,148 @@
+package server
+
+import (
+	"context"
+	"strings"
+	"sync"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/worker"
+)
+
+// Rendezvous returns the table of a step, made on first use. That of a step
+// which has ended is aborted.
+func (s *Server) Rendezvous(step int64) rendezvous.Rendezvous { return s.manager.Find(step) }
+
+// AbortStep ends a step with err: what waits in it, here and at peers, and all
+// later calls fail with it.
+func (s *Server) AbortStep(step int64, err error) { s.manager.AbortStep(step, err) }
+
+// EndStep cleans a step up. Its id is not to be used again.
+func (s *Server) EndStep(step int64) { s.worker.EndStep(step) }
+
+// Send puts a tensor under a name for a task or device; see rendezvous.Send. The
+// name is the key's edge name, outside of loops.
+func (s *Server) Send(step int64, to, name string, t *tensor.Tensor, dead bool) error {
+	dst, err := device(to)
+	if err != nil {
+		return err
+	}
+	key, err := rendezvous.NewKey(s.Device(), s.incarnation, dst, name, rendezvous.FrameIter{})
+	if err != nil {
+		return err
+	}
+	return s.manager.Find(step).Send(key, rendezvous.Args{}, t, dead)
+}
+
+// RecvAsync asks a task or device for the next value that it sends here under a
+// name. The key of the value has the incarnation of the sender, which is asked
+// for first and then remembered: a peer that is not up yet is waited for, at
+// most the peer timeout.
+func (s *Server) RecvAsync(ctx context.Context, step int64, from, name string, done func(rendezvous.Value, error)) {
+	src, err := device(from)
+	if err != nil {
+		done(rendezvous.Value{}, err)
+		return
+	}
+	recv := func(incarnation uint64) {
+		key, err := rendezvous.NewKey(src, incarnation, s.Device(), name, rendezvous.FrameIter{})
+		if err != nil {
+			done(rendezvous.Value{}, err)
+			return
+		}
+		s.manager.Find(step).RecvAsync(ctx, key, rendezvous.Args{}, func(v rendezvous.Value, _ rendezvous.Args, err error) {
+			if status.CodeOf(err) == status.Aborted {
+				s.devices.forget(src, incarnation) // the peer may have restarted
+			}
+			done(v, err)
+		})
+	}
+	if src.Task == s.task {
+		recv(s.incarnation)
+		return
+	}
+	if n, ok := s.devices.known(src); ok {
+		recv(n)
+		return
+	}
+	s.work.Go(func() {
+		n, err := s.deviceIncarnation(ctx, src)
+		if err != nil {
+			done(rendezvous.Value{}, err)
+			return
+		}
+		recv(n)
+	})
+}
+
+// device parses a device name, or a task name, which means its CPU:0.
+func device(name string) (cluster.Device, error) {
+	if strings.Contains(name, "/device:") || strings.Contains(strings.ToLower(name), "/cpu:") {
+		return cluster.ParseDevice(name)
+	}
+	task, err := cluster.ParseTask(name)
+	return worker.Device(task), err
+}
+
+// deviceIncarnation asks a peer for its devices. GetStatus is TensorFlow's, so
+// that any worker can answer.
+func (s *Server) deviceIncarnation(ctx context.Context, d cluster.Device) (uint64, error) {
+	peer, err := s.conns.Worker(d.Task)
+	if err != nil {
+		return 0, err
+	}
+	wait, cancel := context.WithTimeout(ctx, s.cfg.PeerTimeout)
+	defer cancel()
+	resp, err := peer.GetStatus(wait, &tfpb.GetStatusRequest{})
+	if err != nil {
+		if ctx.Err() == nil && wait.Err() != nil {
+			err = status.Errorf(status.Unavailable, "%s was not reached for %v: %s", d.Task, s.cfg.PeerTimeout, status.From(err).Message())
+		}
+		return 0, err
+	}
+	for _, a := range resp.GetDeviceAttributes() {
+		if other, err := cluster.ParseDevice(a.GetName()); err == nil {
+			s.devices.learn(other, a.GetIncarnation())
+		}
+	}
+	n, ok := s.devices.known(d)
+	if !ok {
+		return 0, status.Errorf(status.NotFound, "%s has no device %s", d.Task, d)
+	}
+	return n, nil
+}
+
+// incarnations remembers those of peers' devices.
+type incarnations struct {
+	mu sync.Mutex // guards m
+	m  map[cluster.Device]uint64
+}
+
+func (i *incarnations) known(d cluster.Device) (uint64, bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	n, ok := i.m[d]
+	return n, ok
+}
+
+func (i *incarnations) learn(d cluster.Device, n uint64) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.m == nil {
+		i.m = make(map[cluster.Device]uint64)
+	}
+	i.m[d] = n
+}
+
+// forget drops an incarnation that was found wrong.
+func (i *incarnations) forget(d cluster.Device, n uint64) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.m[d] == n {
+		delete(i.m, d)
+	}
+}
