@@ -172,7 +172,7 @@ func TestContract3FirstAbortStays(t *testing.T) {
 		wg.Wait()
 		_, first := r.Recv(t.Context(), key(t, "a"), noArgs)
 		for range n {
-			if err := c.send(r, key(t, "a"), 1); err != first {
+			if err := c.send(r, key(t, "a"), 1); !errors.Is(err, first) {
 				t.Fatalf("got %v after %v", err, first)
 			}
 		}
@@ -267,6 +267,46 @@ func TestContract3CancelRacesSend(t *testing.T) {
 			mustRecv(t, l, key(t, "a"), n)
 		case o.n != n:
 			t.Fatalf("got %d, want %d", o.n, n)
+		}
+	}
+}
+
+// bothAtOnce is a context that ends at the moment when a value is sent: when
+// Recv has queued itself and begins to wait.
+type bothAtOnce struct {
+	context.Context
+	send  func()
+	ended bool
+}
+
+func (c *bothAtOnce) Done() <-chan struct{} {
+	c.send()
+	c.ended = true
+	done := make(chan struct{})
+	close(done)
+	return done
+}
+
+func (c *bothAtOnce) Err() error {
+	if c.ended {
+		return context.Canceled
+	}
+	return nil
+}
+
+// A value that was matched is received although the context has ended since.
+func TestContract3MatchedIsReceived(t *testing.T) {
+	c := counted(t)
+	l := rendezvous.NewLocal()
+	defer l.Close()
+	for n := range 100 { // select takes one of the two by chance
+		ctx := &bothAtOnce{Context: t.Context(), send: func() { c.mustSend(t, l, key(t, "a"), n) }}
+		v, err := l.Recv(ctx, key(t, "a"), noArgs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := take(v); got != n {
+			t.Fatalf("got %d, want %d", got, n)
 		}
 	}
 }
@@ -375,7 +415,7 @@ func TestCloseAbortsLeftovers(t *testing.T) {
 
 func TestCloseWaitsForCallbacks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := new(tensors)
+		c := &tensors{t: t}
 		l := rendezvous.NewLocal()
 		hold, ended := make(chan struct{}), false
 		l.RecvAsync(t.Context(), key(t, "a"), noArgs, func(v rendezvous.Value, _ rendezvous.Args, _ error) {

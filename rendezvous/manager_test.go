@@ -323,7 +323,7 @@ func TestB14TheWindowIsBounded(t *testing.T) {
 
 func TestContract6HeldUntilTheStepComes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := new(tensors)
+		c := &tensors{t: t}
 		m := rendezvous.NewManager(rendezvous.ManagerOptions{}) // no session yet
 		p := ask(context.Background(), m, step, key(t, "a"))
 		time.Sleep(time.Hour)

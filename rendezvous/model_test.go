@@ -83,7 +83,7 @@ func (m *model) abort(why string) {
 //	context   8-9 receive that blocks   10-13 cancel a receive
 //	14 abort, if the high half is 15   15 receive, cancelled before
 func run(t *testing.T, ops []byte) {
-	c := new(tensors)
+	c := &tensors{t: t}
 	l := rendezvous.NewLocal()
 	m := model{ended: make(map[int]string)}
 	keys := [modelKeys]rendezvous.Key{key(t, "a"), key(t, "b")}

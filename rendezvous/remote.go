@@ -3,6 +3,7 @@ package rendezvous
 import (
 	"container/list"
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -88,7 +89,7 @@ func (b *BaseRemote) Initialize(s *Session) error {
 	}
 	b.starting = s
 	for b.deferred.Len() > 0 {
-		d := b.undeferLocked()
+		d := b.undeferLocked(b.deferred.Front())
 		b.mu.Unlock()
 		d.unwatch()
 		b.recvForPeer(d.ctx, s, d.key, d.done)
@@ -199,8 +200,7 @@ func (b *BaseRemote) watch(d *deferredRecv, at *list.Element) {
 			b.mu.Unlock()
 			return
 		}
-		d.waits = false
-		b.deferred.Remove(at)
+		b.undeferLocked(at)
 		b.run.enterLocked(1)
 		b.mu.Unlock()
 		defer b.leave()
@@ -225,10 +225,10 @@ func (b *BaseRemote) recvForPeer(ctx context.Context, s *Session, key Key, done 
 	b.local.recvAsync(ctx, key.text, Args{}, done)
 }
 
-// undeferLocked takes the first deferred receive out of the list. Its fields
-// are then the caller's alone.
-func (b *BaseRemote) undeferLocked() *deferredRecv {
-	d := b.deferred.Remove(b.deferred.Front()).(*deferredRecv)
+// undeferLocked takes a deferred receive out of the list. Its fields are then
+// the caller's alone.
+func (b *BaseRemote) undeferLocked(at *list.Element) *deferredRecv {
+	d, _ := b.deferred.Remove(at).(*deferredRecv)
 	d.waits = false
 	return d
 }
@@ -295,7 +295,7 @@ func (b *BaseRemote) start(call *remoteRecv) error {
 func (b *BaseRemote) remoteError(ctx, callCtx context.Context, key Key, err error) error {
 	switch status.CodeOf(err) {
 	case status.Cancelled, status.DeadlineExceeded:
-		if aborted := b.local.Err(); aborted != nil && context.Cause(callCtx) == aborted {
+		if aborted := b.local.Err(); aborted != nil && errors.Is(context.Cause(callCtx), aborted) {
 			return aborted
 		}
 		if mine := ended(ctx, "RecvFromRemoteAsync", key.text); mine != nil {
@@ -377,7 +377,7 @@ func (b *BaseRemote) Abort(err error) {
 	b.calls = nil
 	var deferred []*deferredRecv
 	for b.deferred.Len() > 0 {
-		deferred = append(deferred, b.undeferLocked())
+		deferred = append(deferred, b.undeferLocked(b.deferred.Front()))
 	}
 	b.run.enterLocked(len(deferred))
 	b.mu.Unlock()

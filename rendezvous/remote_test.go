@@ -125,6 +125,17 @@ func TestB1OrderWhileInitializing(t *testing.T) {
 }
 
 func TestB1AbortEndsDeferred(t *testing.T) {
+	b := rendezvous.NewBaseRemote(1, nil)
+	before, after := newPending(), newPending()
+	b.RecvLocalAsync(t.Context(), key(t, "a"), before.done)
+	b.Abort(errBoom)
+	before.mustFail(t, errBoom)
+	b.RecvLocalAsync(t.Context(), key(t, "a"), after.done)
+	if after.waits() {
+		t.Fatal("a receive was deferred after the abort")
+	}
+	after.mustFail(t, errBoom)
+	b.Close()
 	for range 100 {
 		b := rendezvous.NewBaseRemote(1, nil)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -444,7 +455,7 @@ func TestNoTransport(t *testing.T) {
 // one that never reached the transport.
 func TestContract2RemoteDoneMayBlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := new(tensors)
+		c := &tensors{t: t}
 		b := initialized(t, nil)
 		got := -1
 		b.RecvAsync(t.Context(), remoteKey(t, "a"), noArgs, func(rendezvous.Value, rendezvous.Args, error) {

@@ -1,8 +1,14 @@
 package rendezvous
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"runtime"
 	"testing"
+
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
 )
 
 // Keys whose hashes are all the same are still told apart by their text, at
@@ -58,6 +64,89 @@ func TestTableShrinks(t *testing.T) {
 	}
 	if len(s.buckets) > shrinkAbove || s.nfree > maxFree {
 		t.Errorf("an empty part keeps %d buckets and %d entries", len(s.buckets), s.nfree)
+	}
+}
+
+// A Send or Recv that waits for the lock of its part while Abort sweeps it must
+// not queue anything afterwards. Abort overtakes it here, since whoever gives a
+// mutex up and wants it again gets it before a goroutine that has to wake.
+func TestContract3AbortOvertakesSendAndRecv(t *testing.T) {
+	boom := status.New(status.Internal, "boom")
+	for range 300 {
+		l := NewLocal()
+		s, _ := l.shard("a")
+		x, err := tensor.FromBytes(tensor.Uint8, tensor.Vector(1), []byte{1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		recv, recvAsync, sent := make(chan error, 1), make(chan error, 1), make(chan error, 1)
+		s.mu.Lock()
+		go func() {
+			_, err := l.recv(context.Background(), "a", Args{})
+			recv <- err
+		}()
+		go l.recvAsync(context.Background(), "a", Args{}, func(_ Value, _ Args, err error) { recvAsync <- err })
+		for range 20 {
+			runtime.Gosched()
+		}
+		s.mu.Unlock()
+		l.Abort(boom)
+		for _, c := range []chan error{recv, recvAsync} {
+			if err := <-c; !errors.Is(err, boom) {
+				t.Fatal(err)
+			}
+		}
+
+		l = NewLocal()
+		s, _ = l.shard("a")
+		s.mu.Lock()
+		go func() { sent <- l.send("a", Args{}, x, false) }()
+		for range 20 {
+			runtime.Gosched()
+		}
+		s.mu.Unlock()
+		l.Abort(boom)
+		if err := <-sent; err != nil && !errors.Is(err, boom) {
+			t.Fatal(err)
+		}
+		if !x.Buffer().Unique() {
+			t.Fatal("a value was left behind in an aborted step")
+		}
+	}
+}
+
+// A cancellation that comes too late for its receive must not hit another one
+// that has its place, or its memory.
+func TestContract3LateCancelHitsNobodyElse(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	l := NewLocal()
+	defer l.Close()
+	x, err := tensor.FromBytes(tensor.Uint8, tensor.Vector(1), []byte{1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan string, 4)
+	recv := func(name string, ctx context.Context) *entry {
+		l.recvAsync(ctx, "a", Args{}, func(Value, Args, error) { ended <- name })
+		s, hash := l.shard("a")
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.headLocked("a", hash)
+	}
+	first := recv("first", ctx)
+	if err := l.send("a", Args{}, x, false); err != nil {
+		t.Fatal(err)
+	}
+	recv("second", context.Background())
+	if s, _ := l.shard("a"); s.withdraw(first, 0) {
+		t.Error("the cancellation of one receive took another out of the queue")
+	}
+	if err := l.send("a", Args{}, x, false); err != nil {
+		t.Fatal(err)
+	}
+	if a, b := <-ended, <-ended; a != "first" || b != "second" {
+		t.Errorf("ended: %s, %s", a, b)
 	}
 }
 
