@@ -415,7 +415,7 @@ func TestCloseAbortsLeftovers(t *testing.T) {
 
 func TestCloseWaitsForCallbacks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &tensors{t: t}
+		c := counted(t)
 		l := rendezvous.NewLocal()
 		hold, ended := make(chan struct{}), false
 		l.RecvAsync(t.Context(), key(t, "a"), noArgs, func(v rendezvous.Value, _ rendezvous.Args, _ error) {
@@ -438,8 +438,8 @@ func TestCloseWaitsForCallbacks(t *testing.T) {
 		}
 		close(hold)
 		wg.Wait()
-		if !ended || c.alive.Load() != 0 {
-			t.Error("the callback did not end, or its tensor was not released")
+		if !ended {
+			t.Error("the callback did not end")
 		}
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/tensor/tensortest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -39,31 +40,23 @@ func between(t testing.TB, src, dst, name string) rendezvous.Key {
 	return k
 }
 
-// tensors makes numbered tensors and counts those that are alive.
+// tensors makes numbered tensors, all of which must be released when the test
+// ends.
 type tensors struct {
 	t     testing.TB
-	alive atomic.Int64
+	alloc *tensortest.Allocator
 }
 
-// counted returns a maker of tensors whose last references must be gone when
-// the test ends.
 func counted(t testing.TB) *tensors {
-	c := &tensors{t: t}
-	t.Cleanup(func() {
-		if n := c.alive.Load(); n != 0 {
-			t.Errorf("%d tensors were never released", n)
-		}
-	})
-	return c
+	return &tensors{t: t, alloc: tensortest.NewAllocator(t)}
 }
 
 func (c *tensors) make(n int) *tensor.Tensor {
-	c.alive.Add(1)
-	buf := tensor.NewBuffer(binary.LittleEndian.AppendUint64(nil, uint64(n)), func() { c.alive.Add(-1) })
-	t, err := tensor.New(tensor.Int64, tensor.Shape{}, buf)
+	t, err := tensor.Allocate(c.alloc, tensor.Int64, tensor.Shape{})
 	if err != nil {
 		c.t.Error(err)
 	}
+	binary.LittleEndian.PutUint64(t.Bytes(), uint64(n))
 	return t
 }
 

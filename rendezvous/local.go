@@ -10,7 +10,9 @@ import (
 )
 
 // Local is the table of one step: a FIFO queue per key, in parts with a lock
-// each. A Send or Recv takes the lock of its part only.
+// each. A Send or Recv takes the lock of its part only. A key that waits takes
+// some 110 bytes beside its text, 310 as a receive whose context can be
+// cancelled (BenchmarkWaiting).
 //
 // Abort needs no lock of the whole table either. It first sets aborted, then
 // sweeps the parts one after another; whoever queues an entry looks at aborted

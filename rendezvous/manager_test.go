@@ -323,7 +323,7 @@ func TestB14TheWindowIsBounded(t *testing.T) {
 
 func TestContract6HeldUntilTheStepComes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &tensors{t: t}
+		c := counted(t)
 		m := rendezvous.NewManager(rendezvous.ManagerOptions{}) // no session yet
 		p := ask(context.Background(), m, step, key(t, "a"))
 		time.Sleep(time.Hour)
@@ -337,9 +337,6 @@ func TestContract6HeldUntilTheStepComes(t *testing.T) {
 		c.mustSend(t, r, key(t, "a"), 1)
 		p.mustGet(t, 1)
 		m.Close()
-		if c.alive.Load() != 0 {
-			t.Error("a tensor was not released")
-		}
 	})
 }
 

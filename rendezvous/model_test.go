@@ -82,8 +82,7 @@ func (m *model) abort(why string) {
 //	0-2 send   3 restore   4-6 receive   7 receive without a cancellable
 //	context   8-9 receive that blocks   10-13 cancel a receive
 //	14 abort, if the high half is 15   15 receive, cancelled before
-func run(t *testing.T, ops []byte) {
-	c := &tensors{t: t}
+func run(t *testing.T, c *tensors, ops []byte) {
 	l := rendezvous.NewLocal()
 	m := model{ended: make(map[int]string)}
 	keys := [modelKeys]rendezvous.Key{key(t, "a"), key(t, "b")}
@@ -169,7 +168,7 @@ func run(t *testing.T, ops []byte) {
 	if len(ended) != len(cancels) {
 		t.Fatalf("ops %v: %d of %d receives ended", ops, len(ended), len(cancels))
 	}
-	if n := c.alive.Load(); n != 0 {
+	if n := c.alloc.Outstanding(); n != 0 {
 		t.Fatalf("ops %v: %d tensors were not released", ops, n)
 	}
 }
@@ -183,7 +182,7 @@ func FuzzLocal(f *testing.F) {
 		if len(ops) > 64 {
 			return
 		}
-		synctest.Test(t, func(t *testing.T) { run(t, ops) })
+		synctest.Test(t, func(t *testing.T) { run(t, counted(t), ops) })
 	})
 }
 
@@ -193,11 +192,12 @@ func TestAllShortSequences(t *testing.T) {
 	alphabet := []byte{0, 3, 4, 7, 8, 0x0a, 0x1a, 0xfe}
 	synctest.Test(t, func(t *testing.T) {
 		const length = 4
+		c := counted(t)
 		var ops [length]byte
 		var all func(i int)
 		all = func(i int) {
 			if i == length {
-				run(t, ops[:])
+				run(t, c, ops[:])
 				return
 			}
 			for _, op := range alphabet {

@@ -45,7 +45,8 @@ type BaseRemote struct {
 	local   Local
 	session atomic.Pointer[Session] // set once, when nothing is deferred any more
 
-	// mu protects what follows. Sends and local receives do not take it.
+	// mu protects what follows. Sends and local receives do not take it; a
+	// remote receive takes it twice, for an entry in a map.
 	mu       sync.Mutex
 	starting *Session          // given to Initialize
 	deferred list.List         // of *deferredRecv, in the order of the calls

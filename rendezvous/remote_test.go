@@ -455,7 +455,7 @@ func TestNoTransport(t *testing.T) {
 // one that never reached the transport.
 func TestContract2RemoteDoneMayBlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &tensors{t: t}
+		c := counted(t)
 		b := initialized(t, nil)
 		got := -1
 		b.RecvAsync(t.Context(), remoteKey(t, "a"), noArgs, func(rendezvous.Value, rendezvous.Args, error) {
