@@ -3,10 +3,12 @@ package rendezvous
 import "time"
 
 const (
-	// shards is how many parts a step's table has, a power of two. Each
-	// Send and Recv holds one part's lock for some 100 ns, so with many
-	// times more parts than cores two of them rarely meet. Parts are made
-	// when they are first used; until then one costs a pointer.
+	// shards is how many parts a step's table has, a power of two. With many
+	// more parts than keys in use, two cores rarely write to one part: for
+	// two goroutines with 64 keys each, 64 parts gave no gain over one
+	// goroutine, 256 a gain of 1.8. Parts (128 bytes) are made when they are
+	// first used; until then one costs a pointer, in a table of 2 KiB that
+	// the first Send or Recv of a step makes.
 	shards = 256
 
 	// maxFree is how many queue entries (96 bytes each) a part keeps for
