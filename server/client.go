@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/tryst-rdma/tryst/checkpoint"
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/config"
 	"github.com/tryst-rdma/tryst/rendezvous"
@@ -73,6 +74,13 @@ func (c *Client) RecvAsync(ctx context.Context, step int64, key rendezvous.Key, 
 
 // EndStep forgets a step.
 func (c *Client) EndStep(step int64) { c.manager.Cleanup(step) }
+
+// Puller pulls the server's publications. It lives as long as the client.
+func (c *Client) Puller() *checkpoint.Puller {
+	return checkpoint.NewPuller(checkpoint.PullerOptions{
+		Conn: c.conn, Task: c.task, Incarnation: c.incarnation, Receiver: c,
+	})
+}
 
 // Transfers returns the last receives, the oldest first.
 func (c *Client) Transfers() []transport.Transfer { return c.transfers.Transfers() }
