@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
@@ -57,18 +59,24 @@ type service struct {
 	trystgrpc.UnimplementedChunksServer
 }
 
-// ServerTuning configures the connections of a server. Zero fields take the
+// ServerTuning configures the connections of a server. Zero durations take the
 // defaults of gRPC.
 type ServerTuning struct {
+	// Credentials are those of TLS; none when nil.
+	Credentials credentials.TransportCredentials
 	// KeepaliveTime is the silence after which a client is probed, and
 	// KeepaliveTimeout the wait for its answer before the connection is closed.
 	KeepaliveTime, KeepaliveTimeout time.Duration
 }
 
 // ServerOptions returns what a gRPC server needs for Register: the codec, sizes
-// and windows, and a stats handler that tells when an asker's last connection
-// has ended.
+// and windows, and credentials that tell when an asker's last connection has
+// ended (so grpc.Creds must not be given beside them).
 func ServerOptions(t ServerTuning) []grpc.ServerOption {
+	creds := t.Credentials
+	if creds == nil {
+		creds = insecure.NewCredentials()
+	}
 	return []grpc.ServerOption{
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.MaxRecvMsgSize(maxMessage),
@@ -77,7 +85,7 @@ func ServerOptions(t ServerTuning) []grpc.ServerOption {
 		grpc.ReadBufferSize(readBuffer),
 		grpc.InitialWindowSize(streamWindow),
 		grpc.InitialConnWindowSize(connWindow),
-		grpc.StatsHandler(connections{}),
+		grpc.Creds(tracked{creds}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: t.KeepaliveTime, Timeout: t.KeepaliveTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingMin, PermitWithoutStream: true}),
 	}

@@ -47,7 +47,7 @@ func (s *service) recvTensor(ctx context.Context, req *tfpb.RecvTensorRequest) (
 	var asker trystpb.RecvOptions
 	isTryst := req.GetTransportOptions().MessageIs(&asker) && req.GetTransportOptions().UnmarshalTo(&asker) == nil
 	if isTryst {
-		connectionOf(ctx).carries(s.Kept, transport.Asker{Name: asker.GetAsker(), Incarnation: asker.GetAskerIncarnation()})
+		carries(ctx, s.Kept, transport.Asker{Name: asker.GetAsker(), Incarnation: asker.GetAskerIncarnation()})
 	}
 	r, err := s.Worker.RecvTensor(ctx, req)
 	if err != nil {

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/metadata"
+
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/transport"
@@ -39,12 +41,13 @@ type Options struct {
 type RpcRemoteRendezvous struct { //nolint:revive // TensorFlow's name
 	opts     Options
 	failover *transport.Failover
+	caps     metadata.MD    // header of each request to a Tryst peer
 	acks     sync.WaitGroup // MarkRecvFinished to peers that are not Tryst
 }
 
 // New returns the transport of a process. Its Close ends what it has started.
 func New(o Options) *RpcRemoteRendezvous {
-	t := &RpcRemoteRendezvous{opts: o}
+	t := &RpcRemoteRendezvous{opts: o, caps: metadata.Pairs(capsKey, capChunks)}
 	t.failover = transport.NewFailover(transport.FailoverOptions{
 		Self: o.Self, Wire: t.wire, PeerTimeout: o.PeerTimeout, Logger: o.Logger,
 	})

@@ -64,7 +64,7 @@ func (w *wire) Recv(ctx context.Context, a *transport.Attempt) (rendezvous.Value
 		if req.TransportOptions, err = anypb.New(recvOptions(a)); err != nil {
 			return rendezvous.Value{}, status.From(err)
 		}
-		ctx = metadata.AppendToOutgoingContext(ctx, capsKey, capChunks)
+		ctx = metadata.NewOutgoingContext(ctx, w.transport.caps)
 	}
 	resp := received{alloc: w.worker.alloc}
 	if trailer, err := w.worker.recv(ctx, req, &resp); err != nil {
