@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -44,6 +43,8 @@ type Manifest struct {
 	Files []FileInfo
 	// Algorithm is what the digests are: XXH64 or SHA256.
 	Algorithm string
+
+	perFile []int // number of tensors in each file; of a manifest from a server
 }
 
 // TensorInfo describes one tensor of a publication.
@@ -169,8 +170,10 @@ func manifestOf(p *trystpb.DescribeResponse) (*Manifest, error) {
 		}
 		m.Entries = append(m.Entries, e)
 	}
+	m.perFile = make([]int, max(len(m.Files), 1))
 	m.Tensors, m.Bytes = len(m.Entries), 0
 	for _, e := range m.Entries {
+		m.perFile[e.File]++
 		if m.Bytes += e.Bytes; m.Bytes < 0 {
 			return nil, status.New(status.InvalidArgument, "the tensors take more than 2^63-1 bytes")
 		}
@@ -249,19 +252,6 @@ func (m *Manifest) Digest() string {
 		all[i] = i
 	}
 	return m.combinedDigest(all)
-}
-
-// whole reports whether the sorted selection has all tensors of a file.
-func (m *Manifest) whole(file int, selected []int) bool {
-	for i := range m.Entries {
-		if m.Entries[i].File != file {
-			continue
-		}
-		if _, ok := slices.BinarySearch(selected, i); !ok {
-			return false
-		}
-	}
-	return true
 }
 
 // check tells whether what was received is the tensor that the manifest says,

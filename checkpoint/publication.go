@@ -7,8 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"sync"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -161,9 +159,6 @@ func (p *publication) digest(ctx context.Context, newHash func() hash.Hash, a te
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(runtime.GOMAXPROCS(0))
 	for _, e := range p.entries {
-		if ctx.Err() != nil {
-			break
-		}
 		g.Go(func() error {
 			sum, err := e.digest(ctx, newHash(), a, count)
 			if err != nil {
@@ -173,13 +168,7 @@ func (p *publication) digest(ctx context.Context, newHash func() hash.Hash, a te
 			return nil
 		})
 	}
-	if err := g.Wait(); err != nil {
-		return err
-	}
-	if err := context.Cause(ctx); len(p.entries) > 0 && p.entries[len(p.entries)-1].info.Digest == nil {
-		return status.From(err) // ended between two tensors
-	}
-	return nil
+	return g.Wait()
 }
 
 func (e *entry) digest(ctx context.Context, h hash.Hash, a tensor.Allocator, count *counter) ([]byte, error) {
@@ -243,27 +232,4 @@ func unchanged(entries []*entry) error {
 		}
 	}
 	return nil
-}
-
-// counter reports progress now and then, one report at a time.
-type counter struct {
-	total  int64
-	report func(done, total int64) // nil for nobody
-
-	mu   sync.Mutex
-	done int64 // guarded by mu, as is last
-	last time.Time
-}
-
-func (c *counter) add(n int64) {
-	if c.report == nil {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.done += n
-	if now := time.Now(); c.done == c.total || now.Sub(c.last) >= progressEvery {
-		c.last = now
-		c.report(c.done, c.total)
-	}
 }

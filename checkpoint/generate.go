@@ -1,0 +1,179 @@
+package checkpoint
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor/safetensors"
+)
+
+// GenerateOptions says what Generate makes.
+type GenerateOptions struct {
+	// Model is one of Models; DefaultModel when empty.
+	Model string
+	// Seed decides on the content: the same model and seed give the same
+	// bytes everywhere.
+	Seed uint64
+	// Shards is the number of files; 0 means as the original has.
+	Shards int
+	// Force replaces files that exist.
+	Force bool
+	// Progress is told how many bytes of the tensors are written, some times
+	// a second. Nil for nobody.
+	Progress func(done, total int64)
+}
+
+// Generated is what Generate made.
+type Generated struct {
+	Model   string
+	Tensors int
+	Bytes   int64    // of the tensors' content
+	Files   []string // paths; the index last
+}
+
+// Generate writes a checkpoint that has the layout of a known model, with
+// content from a seed. In several shards, or when path is a directory or ends
+// in a slash, the files have their usual names in the directory path, which is
+// made when it is not there; else path is the file. Files appear when they are
+// whole, as with Puller.Save.
+func Generate(ctx context.Context, path string, o GenerateOptions) (*Generated, error) {
+	m, err := model(o.Model)
+	if err != nil {
+		return nil, err
+	}
+	if o.Shards == 0 {
+		o.Shards = m.Shards
+	}
+	if o.Shards < 1 || o.Shards > len(m.Specs) {
+		return nil, status.Errorf(status.InvalidArgument, "%s cannot be split into %d shards: it has %d tensors", m.Name, o.Shards, len(m.Specs))
+	}
+	outputs, err := m.outputs(path, o.Shards)
+	if err != nil {
+		return nil, err
+	}
+	var targets []*target
+	defer func() {
+		for _, t := range targets {
+			t.discard()
+		}
+	}()
+	made := &Generated{Model: m.Name, Tensors: len(m.Specs), Bytes: m.Bytes}
+	for _, out := range outputs {
+		t, err := createTarget(out.path, out.size, o.Force)
+		if err != nil {
+			return nil, err
+		}
+		targets = append(targets, t)
+		if err := t.writeAt(out.head, 0); err != nil {
+			return nil, err
+		}
+		made.Files = append(made.Files, out.path)
+	}
+	if err := m.write(ctx, outputs, targets, o); err != nil {
+		return nil, err
+	}
+	return made, commitAll(targets)
+}
+
+// outputs plans the files of a model. The entries of an output are indexes in
+// Specs.
+func (m *Model) outputs(path string, shards int) ([]*output, error) {
+	dir, err := isDir(path)
+	if err != nil {
+		return nil, err
+	}
+	if dir || shards > 1 {
+		if err := makeDir(path); err != nil {
+			return nil, err
+		}
+	} else if !strings.HasSuffix(path, safetensorsExt) {
+		return nil, status.Errorf(status.InvalidArgument, "%s: the name of a checkpoint ends in %s", path, safetensorsExt)
+	}
+	if shards == 1 {
+		if dir {
+			path = filepath.Join(path, "model"+safetensorsExt)
+		}
+		out, err := m.output(path, 0, len(m.Specs))
+		return []*output{out}, err
+	}
+	index := &safetensors.Index{TotalSize: m.Bytes, WeightMap: make(map[string]string)}
+	var outputs []*output
+	begin, written := 0, int64(0)
+	for n := range shards {
+		// As many tensors as make this shard's part of the bytes, and at
+		// least one for it and for each that follows.
+		end := begin
+		for end < len(m.Specs)-(shards-n-1) && (end == begin || n == shards-1 || written < m.Bytes*int64(n+1)/int64(shards)) {
+			written += specBytes(m.Specs[end])
+			end++
+		}
+		name := fmt.Sprintf("model-%05d-of-%05d%s", n+1, shards, safetensorsExt)
+		for _, s := range m.Specs[begin:end] {
+			index.WeightMap[s.Name] = name
+		}
+		out, err := m.output(filepath.Join(path, name), begin, end)
+		if err != nil {
+			return nil, err
+		}
+		outputs = append(outputs, out)
+		begin = end
+	}
+	var b bytes.Buffer
+	if _, err := index.WriteTo(&b); err != nil {
+		return nil, err
+	}
+	return append(outputs, &output{path: filepath.Join(path, safetensors.IndexName), head: b.Bytes(), size: int64(b.Len())}), nil
+}
+
+func specBytes(s safetensors.Spec) int64 { return s.Shape.Elements() * int64(s.DType.Size()) }
+
+// output plans a file with the tensors from begin to end.
+func (m *Model) output(path string, begin, end int) (*output, error) {
+	var head bytes.Buffer
+	w, err := safetensors.NewWriter(&head, m.Specs[begin:end], map[string]string{"format": "pt"})
+	if err != nil {
+		return nil, wrap(path, err)
+	}
+	out := &output{path: path, head: head.Bytes(), offsets: make(map[int]int64), size: w.Size()}
+	for n, info := range w.Tensors() {
+		out.entries = append(out.entries, begin+n)
+		out.offsets[begin+n] = info.Offset
+	}
+	return out, nil
+}
+
+// write makes the content of all files, in pieces, on all processors.
+func (m *Model) write(ctx context.Context, outputs []*output, targets []*target, o GenerateOptions) error {
+	count := &counter{total: m.Bytes, report: o.Progress}
+	buffers := sync.Pool{New: func() any { return new([digestChunk]byte) }}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for n, out := range outputs {
+		for _, i := range out.entries {
+			spec := m.Specs[i]
+			f := newFiller(o.Seed, spec.Name, spec.DType)
+			for at := int64(0); at < specBytes(spec); at += digestChunk {
+				size := min(specBytes(spec)-at, digestChunk)
+				g.Go(func() error {
+					if ctx.Err() != nil {
+						return status.Errorf(status.CodeOf(ctx.Err()), "generating %s was stopped before its end", m.Name)
+					}
+					buf := buffers.Get().(*[digestChunk]byte)
+					defer buffers.Put(buf)
+					f.fill(buf[:size], at)
+					count.add(size)
+					return targets[n].writeAt(buf[:size], out.offsets[i]+at)
+				})
+			}
+		}
+	}
+	return g.Wait()
+}

@@ -1,0 +1,341 @@
+package checkpoint
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/tensor/npy"
+	"github.com/tryst-rdma/tryst/tensor/safetensors"
+)
+
+// SaveOptions says where a pull is written.
+type SaveOptions struct {
+	// Out is a file or a directory.
+	//
+	//   - A directory that exists, or a path that ends in a slash, gets the
+	//     files of the publication under their names, and for several
+	//     safetensors files an index, safetensors.IndexName. Tensors that
+	//     were published from memory go into NAME.safetensors.
+	//   - A path that ends in .npy gets one tensor.
+	//   - Any other path gets one safetensors file. Tensors of several files
+	//     are put into it in the order of safetensors.Sort, with the
+	//     metadata of all; of metadata that contradicts the first stands.
+	//
+	// When all tensors of a safetensors file are pulled and its tensors are
+	// not mixed with others, the written file has the same bytes.
+	Out string
+	// Force replaces files that exist.
+	Force bool
+}
+
+// output is a file to write.
+type output struct {
+	path    string
+	entries []int  // indexes in Manifest.Entries
+	head    []byte // what stands before the first tensor; nil for .npy
+	offsets map[int]int64
+	size    int64 // of the file
+}
+
+// Save pulls tensors into files. Each is written as PATH.part while tensors
+// arrive, in whatever order, and renamed when it is whole and on the disk; when
+// the pull fails nothing is left of it. What stands in the way is an error
+// before anything is transferred: an existing file (AlreadyExists) without
+// Force, another process that writes the same file (FailedPrecondition), a full
+// disk (ResourceExhausted).
+func (p *Puller) Save(ctx context.Context, req PullRequest, o SaveOptions) (*Summary, error) {
+	dir, err := isDir(o.Out)
+	if err == nil && !dir {
+		err = checkTarget(o.Out, o.Force) // before the server is asked
+	}
+	if err != nil {
+		return nil, err
+	}
+	pl, err := p.start(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	var outputs []*output
+	if dir {
+		outputs, err = pl.directory(o.Out)
+	} else {
+		outputs, err = pl.single(o.Out)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return pl.save(ctx, outputs, o.Force)
+}
+
+func isDir(path string) (bool, error) {
+	if path == "" {
+		return false, status.New(status.InvalidArgument, "no path to write to")
+	}
+	if strings.HasSuffix(path, string(filepath.Separator)) {
+		return true, nil
+	}
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir(), nil
+}
+
+func makeDir(path string) error {
+	if err := os.MkdirAll(path, 0o777); err != nil {
+		return wrap("creating "+path, bare(err))
+	}
+	return nil
+}
+
+// save writes the outputs. Those without tensors have all their content in
+// head.
+func (pl *pull) save(ctx context.Context, outputs []*output, force bool) (*Summary, error) {
+	var targets []*target
+	defer func() {
+		for _, t := range targets {
+			t.discard()
+		}
+	}()
+	type spot struct {
+		*output
+		*target
+	}
+	spots := make(map[int]spot, len(pl.chosen))
+	for _, out := range outputs {
+		t, err := createTarget(out.path, out.size, force)
+		if err != nil {
+			return nil, err
+		}
+		targets = append(targets, t)
+		if err := t.writeAt(out.head, 0); err != nil {
+			return nil, err
+		}
+		for _, i := range out.entries {
+			spots[i] = spot{out, t}
+		}
+	}
+	err := pl.fetch(ctx, func(i int) (func(*tensor.Tensor) error, error) {
+		return func(t *tensor.Tensor) error {
+			defer pl.handedOn(i)
+			defer t.Release()
+			at := spots[i]
+			if at.head == nil {
+				return at.target.wrap("writing", npy.Write(io.NewOffsetWriter(at.file, 0), t))
+			}
+			return at.writeAt(t.Bytes(), at.offsets[i])
+		}, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := commitAll(targets); err != nil {
+		return nil, err
+	}
+	sum := pl.summary()
+	for _, out := range outputs {
+		sum.Files = append(sum.Files, out.path)
+	}
+	if pl.req.Summary != nil {
+		*pl.req.Summary = sum
+	}
+	return &sum, nil
+}
+
+// single plans one file for all chosen tensors.
+func (pl *pull) single(path string) ([]*output, error) {
+	m := pl.manifest
+	if strings.HasSuffix(path, npyExt) {
+		if len(pl.chosen) != 1 {
+			return nil, status.Errorf(status.InvalidArgument, "%s: an .npy file holds one tensor; %d are chosen", path, len(pl.chosen))
+		}
+		out, err := m.npyOutput(path, pl.chosen[0])
+		return []*output{out}, err
+	}
+	var out *output
+	var err error
+	if first, one := m.oneFile(pl.chosen); one {
+		out, err = m.fileOutput(path, first, pl.chosen)
+	} else {
+		out, err = m.mixedOutput(path, pl.chosen)
+	}
+	return []*output{out}, err
+}
+
+// directory plans the files of the publication, as far as chosen, and their
+// index.
+func (pl *pull) directory(dir string) (outputs []*output, err error) {
+	m := pl.manifest
+	if err := makeDir(dir); err != nil {
+		return nil, err
+	}
+	if len(m.Files) == 0 {
+		name := m.Name + safetensorsExt
+		if checkFileName(name) != nil {
+			name = "model" + safetensorsExt
+		}
+		out, err := m.mixedOutput(filepath.Join(dir, name), pl.chosen)
+		return []*output{out}, err
+	}
+	byFile := make(map[int][]int)
+	for _, i := range pl.chosen {
+		byFile[m.Entries[i].File] = append(byFile[m.Entries[i].File], i)
+	}
+	index := &safetensors.Index{WeightMap: make(map[string]string)}
+	shards := 0
+	for n, f := range m.Files {
+		entries, ok := byFile[n]
+		if !ok && m.perFile[n] > 0 { // a file without tensors is written, too
+			continue
+		}
+		path := filepath.Join(dir, f.Name)
+		var out *output
+		if f.Format == FormatNPY {
+			if len(entries) != 1 {
+				return nil, status.Errorf(status.Internal, "the server says that %s holds %d tensors; an .npy file holds one", quote(f.Name), len(entries))
+			}
+			out, err = m.npyOutput(path, entries[0])
+		} else {
+			out, err = m.fileOutput(path, n, entries)
+			shards++
+			for _, i := range entries {
+				index.WeightMap[m.Entries[i].Name] = f.Name
+				index.TotalSize += m.Entries[i].Bytes
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+		outputs = append(outputs, out)
+	}
+	if shards > 1 {
+		var b bytes.Buffer
+		if _, err := index.WriteTo(&b); err != nil {
+			return nil, err
+		}
+		outputs = append(outputs, &output{
+			path: filepath.Join(dir, safetensors.IndexName), head: b.Bytes(), size: int64(b.Len()),
+		})
+	}
+	return outputs, distinctOutputs(outputs)
+}
+
+// distinctOutputs refuses names from a server that would meet on the disk.
+func distinctOutputs(outputs []*output) error {
+	taken := make(map[string]bool)
+	for _, out := range outputs {
+		for _, path := range []string{out.path, out.path + partExt} {
+			if taken[path] {
+				return status.Errorf(status.InvalidArgument, "two files of the publication would be written to %s", path)
+			}
+			taken[path] = true
+		}
+	}
+	return nil
+}
+
+// oneFile returns the safetensors file that all chosen tensors are from.
+func (m *Manifest) oneFile(chosen []int) (file int, ok bool) {
+	if len(m.Files) == 0 {
+		return 0, false
+	}
+	if len(chosen) == 0 {
+		return 0, len(m.Files) == 1 && m.Files[0].Format == FormatSafetensors
+	}
+	file = m.Entries[chosen[0]].File
+	for _, i := range chosen {
+		if m.Entries[i].File != file {
+			return 0, false
+		}
+	}
+	return file, m.Files[file].Format == FormatSafetensors
+}
+
+// fileOutput plans a file with tensors of one file of the publication: the same
+// bytes when they are all of them.
+func (m *Manifest) fileOutput(path string, file int, entries []int) (*output, error) {
+	f := &m.Files[file]
+	if f.Header != nil && m.perFile[file] == len(entries) {
+		return m.foreignOutput(path, f, entries)
+	}
+	return m.newOutput(path, entries, f.Metadata)
+}
+
+// foreignOutput plans a file with the header that the original has.
+func (m *Manifest) foreignOutput(path string, f *FileInfo, entries []int) (*output, error) {
+	h, err := safetensors.ReadHeader(bytes.NewReader(f.Header), f.Bytes)
+	if err != nil {
+		return nil, wrap("the server's header of "+quote(f.Name), err)
+	}
+	out := &output{path: path, entries: entries, head: f.Header, offsets: make(map[int]int64), size: f.Bytes}
+	begin := f.Bytes
+	for n, info := range h.Tensors() {
+		if n >= len(entries) || m.Entries[entries[n]].Name != info.Name ||
+			m.Entries[entries[n]].DType != info.DType || !m.Entries[entries[n]].Shape.Equal(info.Shape) {
+			return nil, status.Errorf(status.Internal, "the server's header of %s does not fit its tensor %s", quote(f.Name), quote(info.Name))
+		}
+		out.offsets[entries[n]] = info.Offset
+		begin = min(begin, info.Offset)
+	}
+	if len(h.Tensors()) != len(entries) || begin != int64(len(f.Header)) {
+		return nil, status.Errorf(status.Internal, "the server's header of %s does not fit its %d tensors", quote(f.Name), len(entries))
+	}
+	return out, nil
+}
+
+// mixedOutput plans a file with tensors from several files, or from memory.
+func (m *Manifest) mixedOutput(path string, chosen []int) (*output, error) {
+	metadata := make(map[string]string)
+	for _, f := range slices.Backward(m.Files) { // the first is put in last, and stays
+		maps.Copy(metadata, f.Metadata)
+	}
+	specs := m.specs(chosen)
+	byName := make(map[string]int, len(chosen))
+	for n, i := range chosen {
+		byName[specs[n].Name] = i
+	}
+	safetensors.Sort(specs)
+	sorted := make([]int, len(specs))
+	for n, s := range specs {
+		sorted[n] = byName[s.Name]
+	}
+	return m.newOutput(path, sorted, metadata)
+}
+
+// newOutput plans a file with a new header.
+func (m *Manifest) newOutput(path string, entries []int, metadata map[string]string) (*output, error) {
+	var head bytes.Buffer
+	w, err := safetensors.NewWriter(&head, m.specs(entries), metadata)
+	if err != nil {
+		return nil, wrap(path, err)
+	}
+	out := &output{path: path, entries: entries, head: head.Bytes(), offsets: make(map[int]int64), size: w.Size()}
+	for n, info := range w.Tensors() {
+		out.offsets[entries[n]] = info.Offset
+	}
+	return out, nil
+}
+
+func (m *Manifest) specs(entries []int) []safetensors.Spec {
+	specs := make([]safetensors.Spec, len(entries))
+	for n, i := range entries {
+		e := &m.Entries[i]
+		specs[n] = safetensors.Spec{Name: e.Name, DType: e.DType, Shape: e.Shape}
+	}
+	return specs
+}
+
+// npyOutput plans a file with one array. Its header is small, and the size of
+// strings on the disk is not known before they come.
+func (m *Manifest) npyOutput(path string, i int) (*output, error) {
+	e := &m.Entries[i]
+	if e.DType != tensor.String && !npy.Supported(e.DType) {
+		return nil, status.Errorf(status.InvalidArgument, "%s: NumPy has no elements of type %v; write safetensors", path, e.DType)
+	}
+	return &output{path: path, entries: []int{i}}, nil
+}

@@ -1,0 +1,173 @@
+package checkpoint
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/tryst-rdma/tryst/status"
+)
+
+// partExt is what follows a file's name while it is written.
+const partExt = ".part"
+
+// target is a file that is written under another name, PATH.part, and appears
+// under its own only when it is whole and on the disk. The lock on the .part
+// tells a second writer; what a killed one left behind is overwritten.
+type target struct {
+	path  string
+	force bool // replaces what is there
+	file  *os.File
+}
+
+// checkTarget tells whether a file may be written at path.
+func checkTarget(path string, force bool) error {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return wrap(path, bare(err))
+	case info.IsDir():
+		return status.Errorf(status.AlreadyExists, "%s is a directory", path)
+	case !force:
+		return status.Errorf(status.AlreadyExists, "%s exists; it is replaced only by force", path)
+	case !info.Mode().IsRegular() && info.Mode().Type() != fs.ModeSymlink:
+		return status.Errorf(status.InvalidArgument, "%s is not a regular file, and is not replaced", path)
+	}
+	return nil
+}
+
+// createTarget opens PATH.part, empty, with size bytes of disk. An existing
+// PATH is AlreadyExists unless force is set, a .part that another process
+// writes FailedPrecondition, a full disk ResourceExhausted.
+func createTarget(path string, size int64, force bool) (*target, error) {
+	if err := checkTarget(path, force); err != nil {
+		return nil, err
+	}
+	f, err := openPart(path + partExt)
+	if err != nil {
+		return nil, wrap("creating "+path+partExt, bare(err))
+	}
+	t := &target{path: path, force: force, file: f}
+	if err = f.Truncate(0); err == nil {
+		err = allocate(f, size)
+	}
+	if err != nil {
+		t.discard()
+		return nil, status.Errorf(wrap("", bare(err)).Code(), "creating %s%s with %d bytes: %w", path, partExt, size, bare(err))
+	}
+	return t, nil
+}
+
+// openPart opens a .part and locks it.
+func openPart(path string) (*os.File, error) {
+	for {
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|noFollow, 0o666)
+		if err != nil {
+			return nil, err
+		}
+		current, err := lockPart(f, path)
+		if current && err == nil {
+			return f, nil
+		}
+		_ = f.Close() // nothing was written
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// lockPart locks an open .part. It returns false when the file has lost its
+// name meanwhile, because its last writer finished or gave up.
+func lockPart(f *os.File, path string) (current bool, err error) {
+	opened, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
+	if !opened.Mode().IsRegular() {
+		return false, status.New(status.InvalidArgument, "it is there, and not a regular file")
+	}
+	if err := lock(f); err != nil {
+		return false, err
+	}
+	now, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && os.SameFile(opened, now), err
+}
+
+// writeAt writes b at an offset.
+func (t *target) writeAt(b []byte, off int64) error {
+	_, err := t.file.WriteAt(b, off)
+	return t.wrap("writing", err)
+}
+
+func (t *target) wrap(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return wrap(what+" "+t.path+partExt, bare(err))
+}
+
+// commit makes the file appear under its name, on the disk.
+func (t *target) commit() error {
+	if err := t.file.Sync(); err != nil {
+		return t.wrap("syncing", err)
+	}
+	if err := checkTarget(t.path, t.force); err != nil { // it may have come meanwhile
+		return err
+	}
+	if err := os.Rename(t.path+partExt, t.path); err != nil {
+		return wrap("renaming "+t.path+partExt, err)
+	}
+	f := t.file
+	t.file = nil
+	if err := f.Close(); err != nil {
+		return wrap("closing "+t.path, bare(err))
+	}
+	return nil
+}
+
+// discard removes the .part of a target that was not committed. The lock is
+// held until it is gone.
+func (t *target) discard() {
+	if t.file == nil {
+		return
+	}
+	_ = os.Remove(t.path + partExt) // what cannot be removed is overwritten next time
+	_ = t.file.Close()              // its content is not wanted
+	t.file = nil
+}
+
+// commitAll commits targets in order, and their directory entries.
+func commitAll(targets []*target) error {
+	dirs := make(map[string]bool)
+	for _, t := range targets {
+		if err := t.commit(); err != nil {
+			return err
+		}
+		dirs[filepath.Dir(t.path)] = true
+	}
+	for dir := range dirs {
+		if err := syncDir(dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// syncDir makes renames in a directory last.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return wrap("syncing "+dir, bare(err))
+	}
+	defer d.Close()
+	if err := d.Sync(); err != nil {
+		return wrap("syncing "+dir, bare(err))
+	}
+	return nil
+}
