@@ -101,8 +101,10 @@ func (s *Server) start(ctx context.Context) error {
 		s.log.Warn("listening beyond loopback without TLS: whoever reaches the port can read and write tensors", "address", s.address.String())
 	}
 	go func() {
-		s.failure = s.grpc.Serve(lis)
-		close(s.serving)
+		defer close(s.serving)
+		if err := s.grpc.Serve(lis); !errors.Is(err, grpc.ErrServerStopped) { // stopped before it began
+			s.failure = err
+		}
 	}()
 	if err := s.startHTTP(ctx); err != nil {
 		return err

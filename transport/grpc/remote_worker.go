@@ -15,7 +15,9 @@ import (
 )
 
 // RemoteWorker implements transport.Worker over a connection: each method is
-// one call, which fails at once when the peer cannot be reached. Conns makes it.
+// one call, which fails at once when the peer cannot be reached; only GetStatus,
+// by which a cluster finds itself, waits for the peer to come up, as
+// TensorFlow's does. Conns makes it.
 type RemoteWorker struct {
 	conn  grpc.ClientConnInterface
 	alloc tensor.Allocator
@@ -23,10 +25,10 @@ type RemoteWorker struct {
 }
 
 // call makes one call.
-func call[Resp any](ctx context.Context, w *RemoteWorker, method string, req any) (*Resp, error) {
+func call[Resp any](ctx context.Context, w *RemoteWorker, method string, req any, opts ...grpc.CallOption) (*Resp, error) {
 	resp := new(Resp)
 	var trailer metadata.MD
-	if err := w.conn.Invoke(ctx, method, req, resp, grpc.Trailer(&trailer)); err != nil {
+	if err := w.conn.Invoke(ctx, method, req, resp, append(opts, grpc.Trailer(&trailer))...); err != nil {
 		return nil, fromGRPC(err, trailer)
 	}
 	return resp, nil
@@ -70,9 +72,10 @@ func logTransfer(log *transport.Log, step int64, key rendezvous.Key, requested t
 	log.Add(t)
 }
 
-// GetStatus implements transport.Worker.
+// GetStatus implements transport.Worker. It waits for the peer as long as ctx
+// lives.
 func (w *RemoteWorker) GetStatus(ctx context.Context, req *tfpb.GetStatusRequest) (*tfpb.GetStatusResponse, error) {
-	return call[tfpb.GetStatusResponse](ctx, w, tensorflowgrpc.WorkerService_GetStatus_FullMethodName, req)
+	return call[tfpb.GetStatusResponse](ctx, w, tensorflowgrpc.WorkerService_GetStatus_FullMethodName, req, grpc.WaitForReady(true))
 }
 
 // CreateWorkerSession implements transport.Worker.

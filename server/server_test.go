@@ -1,0 +1,494 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
+
+	"github.com/tryst-rdma/tryst/checkpoint"
+	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/config"
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/tensor/tensortest"
+	"github.com/tryst-rdma/tryst/transport"
+)
+
+// soon bounds what the tests wait for that is expected to happen; a test that
+// needs it fails.
+const soon = 30 * time.Second
+
+// settings returns those of a test server, on a free port of the loopback
+// interface.
+func settings(change ...func(*config.Config)) config.Config {
+	c := config.Default()
+	c.Listen = "127.0.0.1:0"
+	for _, f := range change {
+		f(&c)
+	}
+	return c
+}
+
+// start starts a server that the test closes, with memory that is checked for
+// leaks.
+func start(t *testing.T, c config.Config, o Options) *Server {
+	t.Helper()
+	if o.Allocator == nil {
+		o.Allocator = tensortest.NewAllocator(t)
+	}
+	s, err := Start(t.Context(), c, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(context.Background()); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	return s
+}
+
+func dial(t *testing.T, c config.Client, target string) *Client {
+	t.Helper()
+	if c.Transport == "" {
+		c = config.Default().Client
+	}
+	cl, err := Dial(t.Context(), c, target, Options{Allocator: tensortest.NewAllocator(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cl.Close(context.Background()); err != nil {
+			t.Errorf("client: Close: %v", err)
+		}
+	})
+	return cl
+}
+
+func wantError(t *testing.T, err error, code status.Code, texts ...string) {
+	t.Helper()
+	if status.CodeOf(err) != code {
+		t.Errorf("got %v, want code %v", err, code)
+		return
+	}
+	for _, text := range texts {
+		if !strings.Contains(err.Error(), text) {
+			t.Errorf("%q does not say %q", err, text)
+		}
+	}
+}
+
+// float makes a scalar tensor in heap memory.
+func float(t *testing.T, v float32) *tensor.Tensor {
+	t.Helper()
+	x, err := tensor.FromSlice(tensor.Shape{}, []float32{v})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+// outcome waits for what a receive brought.
+type outcome struct {
+	v   rendezvous.Value
+	err error
+}
+
+func (s *Server) recv(step int64, from, name string) <-chan outcome {
+	c := make(chan outcome, 1)
+	s.RecvAsync(context.Background(), step, from, name, func(v rendezvous.Value, err error) { c <- outcome{v, err} })
+	return c
+}
+
+func wait[T any](t *testing.T, c <-chan T, what string) T {
+	t.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(soon):
+		t.Fatalf("%s: nothing for %v", what, soon)
+		panic("unreachable")
+	}
+}
+
+func wantFloat(t *testing.T, o outcome, want float32) {
+	t.Helper()
+	if o.err != nil {
+		t.Errorf("receive: %v", o.err)
+		return
+	}
+	defer o.v.Tensor.Release()
+	v, err := tensor.Values[float32](o.v.Tensor)
+	if err != nil || v[0] != want {
+		t.Errorf("got %v, %v, want %v", v, err, want)
+	}
+}
+
+// twoTasks starts two servers of one cluster that know each other.
+func twoTasks(t *testing.T, change ...func(*config.Config)) (a, b *Server) {
+	t.Helper()
+	addresses := freeAddresses(t, 2)
+	spec, err := cluster.SpecFromLists(map[string][]string{"worker": addresses})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(i int) config.Config {
+		c := settings(change...)
+		c.Cluster, c.Listen, c.Task = spec, addresses[i], cluster.Task{Job: "worker", Index: i}
+		return c
+	}
+	return start(t, at(0), Options{}), start(t, at(1), Options{})
+}
+
+// freeAddresses returns addresses of ports that were free a moment ago.
+func freeAddresses(t *testing.T, n int) []string {
+	t.Helper()
+	var all []string
+	for range n {
+		lis, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer lis.Close()
+		all = append(all, lis.Addr().String())
+	}
+	return all
+}
+
+func TestTwoServersExchangeTensorsByName(t *testing.T) {
+	a, b := twoTasks(t)
+	early := b.recv(1, a.Task().String(), "x") // before the value, and before the step exists there
+	x := float(t, 1)
+	if err := a.Send(1, b.Task().String(), "x", x, false); err != nil {
+		t.Fatal(err)
+	}
+	x.Release()
+	wantFloat(t, wait(t, early, "the early receive"), 1)
+
+	y := float(t, 2)
+	if err := a.Send(1, b.Device().String(), "y", y, false); err != nil {
+		t.Fatal(err)
+	}
+	y.Release()
+	wantFloat(t, wait(t, b.recv(1, a.Device().String(), "y"), "the late receive"), 2)
+
+	if err := b.Send(1, b.Task().String(), "own", y.Named("own"), true); err == nil {
+		o := wait(t, b.recv(1, b.Task().String(), "own"), "a receive from itself")
+		if o.err != nil || !o.v.Dead {
+			t.Errorf("a dead value of its own: %+v", o)
+		} else {
+			o.v.Tensor.Release()
+		}
+	}
+	if n := len(b.Transfers()); n != 2 {
+		t.Errorf("%d transfers in the log, want 2", n)
+	}
+}
+
+func TestSendDead(t *testing.T) {
+	a, b := twoTasks(t)
+	if err := a.Send(1, b.Task().String(), "x", nil, true); err != nil {
+		t.Fatal(err)
+	}
+	o := wait(t, b.recv(1, a.Task().String(), "x"), "a dead value")
+	if o.err != nil || !o.v.Dead || o.v.Tensor == nil {
+		t.Fatalf("got %+v", o)
+	}
+	o.v.Tensor.Release()
+}
+
+func TestNamesThatAreWrong(t *testing.T) {
+	a, _ := twoTasks(t)
+	x := float(t, 1)
+	defer x.Release()
+	wantError(t, a.Send(1, "worker 1", "x", x, false), status.InvalidArgument, "worker 1")
+	o := wait(t, a.recv(1, "/job:worker/task:9", "x"), "a receive from an unknown task")
+	wantError(t, o.err, status.NotFound, "/job:worker/replica:0/task:9")
+	o = wait(t, a.recv(1, "/job:worker/replica:0/task:1/device:GPU:0", "x"), "a receive from an unknown device")
+	wantError(t, o.err, status.NotFound, "GPU:0")
+}
+
+func TestReceiveFromAPeerThatComesLater(t *testing.T) {
+	addresses := freeAddresses(t, 2)
+	spec, err := cluster.SpecFromLists(map[string][]string{"worker": addresses})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(i int) config.Config {
+		c := settings()
+		c.Cluster, c.Listen, c.Task = spec, addresses[i], cluster.Task{Job: "worker", Index: i}
+		return c
+	}
+	b := start(t, at(1), Options{})
+	early := b.recv(1, "/job:worker/task:0", "x")
+	a := start(t, at(0), Options{})
+	x := float(t, 5)
+	defer x.Release()
+	if err := a.Send(1, b.Task().String(), "x", x, false); err != nil {
+		t.Fatal(err)
+	}
+	wantFloat(t, wait(t, early, "the receive"), 5)
+}
+
+func TestReceiveFromAPeerThatNeverComes(t *testing.T) {
+	addresses := freeAddresses(t, 2)
+	spec, err := cluster.SpecFromLists(map[string][]string{"worker": addresses})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := start(t, settings(func(c *config.Config) {
+		c.Cluster, c.Listen, c.Task = spec, addresses[1], cluster.Task{Job: "worker", Index: 1}
+		c.PeerTimeout = 200 * time.Millisecond
+	}), Options{})
+	o := wait(t, b.recv(1, "/job:worker/task:0", "x"), "the receive")
+	wantError(t, o.err, status.Unavailable, "/job:worker/replica:0/task:0", "200ms", addresses[0])
+}
+
+func TestPeerRestartsBetweenSteps(t *testing.T) {
+	addresses := freeAddresses(t, 2)
+	spec, err := cluster.SpecFromLists(map[string][]string{"worker": addresses})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(i int) config.Config {
+		c := settings()
+		c.Cluster, c.Listen, c.Task = spec, addresses[i], cluster.Task{Job: "worker", Index: i}
+		return c
+	}
+	b := start(t, at(1), Options{})
+	x := float(t, 5)
+	defer x.Release()
+	var first uint64
+	for step := int64(1); step <= 2; step++ {
+		a, err := Start(t.Context(), at(0), Options{Allocator: tensortest.NewAllocator(t)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if step == 2 {
+			if a.Incarnation() == first {
+				t.Fatal("two processes have one incarnation")
+			}
+			// The first ask has the old incarnation; its error says so, and
+			// makes the next one ask anew.
+			o := wait(t, b.recv(step, a.Task().String(), "x"), "the first receive after the restart")
+			wantError(t, o.err, status.Aborted, "incarnation")
+		}
+		first = a.Incarnation()
+		if err := a.Send(step, b.Task().String(), "x", x, false); err != nil {
+			t.Fatal(err)
+		}
+		wantFloat(t, wait(t, b.recv(step, a.Task().String(), "x"), fmt.Sprint("step ", step)), 5)
+		if err := a.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestPublishAndPull(t *testing.T) {
+	s := start(t, settings(), Options{})
+	x := float(t, 7)
+	if _, err := s.Catalog().PublishTensors("m", x.Named("w")); err != nil {
+		t.Fatal(err)
+	}
+	x.Release()
+	var pullers sync.WaitGroup
+	for range 4 {
+		c := dial(t, config.Client{}, s.Addr().String())
+		pullers.Go(func() {
+			n := 0
+			for got, err := range c.Puller().Pull(t.Context(), checkpoint.PullRequest{Publication: "m"}) {
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				n++
+				if got.Name() != "w" || !tensor.Equal(got, x.Named("w")) {
+					t.Errorf("got %v", got)
+				}
+				got.Release()
+			}
+			if n != 1 {
+				t.Errorf("%d tensors", n)
+			}
+		})
+	}
+	pullers.Wait()
+}
+
+func TestGracefulCloseAnswersWhatWaits(t *testing.T) {
+	a, b := twoTasks(t)
+	o := b.recv(3, a.Task().String(), "never sent")
+	for a.kept.Stats().Waiting == 0 { // the request is there
+		select {
+		case <-t.Context().Done():
+			t.Fatal("the request did not come")
+		default:
+		}
+	}
+	if err := a.Close(t.Context()); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	got := wait(t, o, "the receive")
+	if c := status.CodeOf(got.err); c != status.Aborted {
+		t.Errorf("got %v, want Aborted", got.err)
+	}
+	select {
+	case <-a.Done():
+	default:
+		t.Error("Done is not closed")
+	}
+	if err := a.Close(t.Context()); err != nil {
+		t.Errorf("second Close: %v", err)
+	}
+}
+
+func TestPortInUse(t *testing.T) {
+	s := start(t, settings(), Options{})
+	_, err := Start(t.Context(), settings(func(c *config.Config) { c.Listen = s.Addr().String() }), Options{})
+	wantError(t, err, status.Unavailable, "listen", s.Addr().String(), "in use")
+	_, err = Start(t.Context(), settings(func(c *config.Config) { c.MetricsAddress = s.Addr().String() }), Options{})
+	wantError(t, err, status.Unavailable, "metrics-address", s.Addr().String(), "in use")
+}
+
+func TestAddressFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "address")
+	s, err := Start(t.Context(), settings(func(c *config.Config) { c.AddressFile = path }), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(path)
+	if err != nil || string(got) != s.Addr().String()+"\n" {
+		t.Errorf("the file holds %q, %v", got, err)
+	}
+	if err := s.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the file outlives the server: %v", err)
+	}
+	_, err = Start(t.Context(), settings(func(c *config.Config) { c.AddressFile = filepath.Join(path, "x") }), Options{})
+	wantError(t, err, status.InvalidArgument, "address-file", path)
+}
+
+func TestHealthAndReflection(t *testing.T) {
+	s := start(t, settings(), Options{})
+	conn, err := grpc.NewClient(s.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	h, err := healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{})
+	if err != nil || h.GetStatus() != healthpb.HealthCheckResponse_SERVING {
+		t.Errorf("health: %v, %v", h, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	stream, err := reflectionpb.NewServerReflectionClient(conn).ServerReflectionInfo(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = stream.Send(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_FileContainingSymbol{
+		FileContainingSymbol: "tensorflow.WorkerService",
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := stream.Recv()
+	if err != nil || len(r.GetFileDescriptorResponse().GetFileDescriptorProto()) == 0 {
+		t.Errorf("reflection: %v, %v", r, err)
+	}
+}
+
+func TestMetricsAndProfiles(t *testing.T) {
+	s := start(t, settings(func(c *config.Config) { c.MetricsAddress, c.PprofAddress = "127.0.0.1:0", "127.0.0.1:0" }), Options{})
+	x := float(t, 7)
+	if _, err := s.Catalog().PublishTensors("m", x.Named("w")); err != nil {
+		t.Fatal(err)
+	}
+	x.Release()
+	c := dial(t, config.Client{}, s.Addr().String())
+	for got, err := range c.Puller().Pull(t.Context(), checkpoint.PullRequest{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got.Release()
+	}
+	get := func(h *httpServer, path string) string {
+		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+		r, err := client.Get("http://" + h.addr.String() + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Body.Close()
+		body, err := io.ReadAll(r.Body)
+		if err != nil || r.StatusCode != http.StatusOK {
+			t.Errorf("%s: %s %v", path, r.Status, err)
+		}
+		return string(body)
+	}
+	text := get(s.http[0], "/metrics")
+	for _, want := range []string{
+		"tryst_sent_tensors_total 1\n", "tryst_sent_bytes_total 4\n", "tryst_publications 1\n",
+		`tryst_rpcs_total{code="OK",method="/tensorflow.WorkerService/RecvTensor"} 1`, "go_goroutines", "process_open_fds",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the metrics lack %q", want)
+		}
+	}
+	if !strings.Contains(get(s.http[1], "/debug/pprof/"), "goroutine") {
+		t.Error("no profiles")
+	}
+}
+
+func TestWarnsBeyondLoopbackWithoutTLS(t *testing.T) {
+	for listen, warns := range map[string]bool{"127.0.0.1:0": false, "[::1]:0": false, "0.0.0.0:0": true} {
+		var out syncBuffer
+		start(t, settings(func(c *config.Config) { c.Listen = listen }), Options{Logger: slog.New(slog.NewTextHandler(&out, nil))})
+		if got := strings.Count(out.String(), "level=WARN"); got != map[bool]int{true: 1}[warns] {
+			t.Errorf("%s: %d warnings:\n%s", listen, got, out.String())
+		}
+	}
+}
+
+// syncBuffer is a buffer that a logger and a test may use at once.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// The settings repeat defaults of the transport, which they may not import.
+func TestDefaultsAgree(t *testing.T) {
+	c := config.Default()
+	if c.MaxWaiting != transport.DefaultMaxWaiting || c.MaxWaitingBytes != transport.DefaultMaxWaitingBytes ||
+		c.KeptPerPeer != transport.DefaultKeptPerAsker || c.PeerTimeout != transport.DefaultPeerTimeout {
+		t.Errorf("the defaults of config and transport differ: %+v", c)
+	}
+}
