@@ -12,8 +12,12 @@
 //
 // TF_CONFIG gives the cluster and the own task, nothing else. A variable that
 // is there but empty gives the empty value, which turns some settings off. An
-// unknown key in the file and an unknown TRYST_ variable are errors; variables
-// that begin with TRYST_TEST_ belong to tests and are passed over.
+// unknown TRYST_ variable is an error; variables that begin with TRYST_TEST_
+// belong to tests and are passed over.
+//
+// The file is one YAML document; JSON is YAML, too. A key that is unknown or
+// stands twice, a value of another kind and a second document are errors, each
+// told with its line.
 //
 // All settings stand in one table, [Settings]. The flags, the variables, the
 // file's keys, what [Describe] prints and the table in README.md come from it.

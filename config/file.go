@@ -4,26 +4,24 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
-	"maps"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/knadh/koanf/parsers/yaml"
+	"go.yaml.in/yaml/v3"
 
-	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// maxUnknown is how many unknown keys of one file are told; a file with more
-// is no file of ours.
-const maxUnknown = 20
+// maxFaults is how many faults of one file are told; a file with more is no
+// file of ours.
+const maxFaults = 20
 
-// maxTries bounds how often the parser is asked for the line of one key, each
-// time with up to a whole file.
-const maxTries = 8
+// oneDocument is what a file with a second document is told.
+const oneDocument = "a second document begins; want one, with all settings"
 
 // file is the settings in the YAML file at the path that a source gives.
 func (l *loader) file(path given, read func(string) ([]byte, error)) map[string]any {
@@ -38,8 +36,13 @@ func (l *loader) file(path given, read func(string) ([]byte, error)) map[string]
 		l.add(valueError(path.Source, configKey, path.Text, err))
 		return nil
 	}
-	f := file{name: path.Text, data: data, values: make(map[string]any)}
-	f.read()
+	f := file{name: path.Text, values: make(map[string]any), known: make(map[string]Setting, len(settings))}
+	for _, s := range settings {
+		if s.InFile() {
+			f.known[s.Key] = s
+		}
+	}
+	f.read(data)
 	l.errs = append(l.errs, f.errs...)
 	return f.values
 }
@@ -47,107 +50,132 @@ func (l *loader) file(path given, read func(string) ([]byte, error)) map[string]
 // file is one YAML file on its way to settings.
 type file struct {
 	name   string
-	data   []byte
-	values map[string]any // given, by key
-	errs   []error
+	known  map[string]Setting // that a file may give, by key
+	values map[string]any     // given, by key
+	errs   []error            // the first maxFaults
+	faults int
 }
 
+// fail tells a fault at a line; 0 when the line is not known.
 func (f *file) fail(line int, format string, args ...any) {
-	source := Source{Kind: FromFile, Name: f.name, Line: line}
-	err := status.Errorf(status.InvalidArgument, format, args...)
-	f.errs = append(f.errs, err.WithPrefix(source.place()))
+	f.tell(line, status.Errorf(status.InvalidArgument, format, args...))
 }
 
-func (f *file) read() {
-	root, err := yaml.Parser().Unmarshal(f.data)
-	if err != nil {
-		f.syntax(err)
-		return
-	}
-	if endsEarly(f.data) {
-		f.fail(0, "want one document, a setting to a line; it is in braces, or ends at a marker (--- or ...) before the file does")
-		return
-	}
-	known := make(map[string]Setting, len(settings))
-	for _, s := range settings {
-		if s.InFile() {
-			known[s.Key] = s
-		}
-	}
-	unknowns := 0
-	for _, e := range flatten(root) {
-		s, ok := known[e.key]
-		switch {
-		case !ok && unknowns < maxUnknown:
-			f.errs = append(f.errs, unknown("key", quote(e.key), nearest(e.key, known)).
-				WithPrefix(Source{Kind: FromFile, Name: f.name, Line: f.line(e.key)}.place()))
-			unknowns++
-		case ok:
-			f.take(s, e.value)
-		}
+func (f *file) tell(line int, fault *status.Error) {
+	if f.faults++; f.faults <= maxFaults {
+		f.errs = append(f.errs, fault.WithPrefix(f.source(line).place()))
 	}
 }
 
-// take keeps the value of one setting.
-func (f *file) take(s Setting, value any) {
-	line := f.line(s.Key)
-	if _, twice := f.values[s.Key]; twice { // tls.cert, and cert in tls
-		f.fail(line, "%s: it stands twice, nested and with a dot; leave one out", s.Key)
+func (f *file) source(line int) Source { return Source{Kind: FromFile, Name: f.name, Line: line} }
+
+func (f *file) read(data []byte) {
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	var document, second yaml.Node
+	switch err := decoder.Decode(&document); {
+	case errors.Is(err, io.EOF):
+		return // nothing but comments
+	case err != nil:
+		f.refused(0, err)
+		return
+	}
+	f.root(resolve(document.Content[0]))
+	switch err := decoder.Decode(&second); {
+	case err == nil:
+		f.fail(second.Line, oneDocument)
+	case !errors.Is(err, io.EOF):
+		f.refused(0, err)
+	}
+}
+
+// root takes the settings of the document.
+func (f *file) root(root *yaml.Node) {
+	if root.Kind != yaml.MappingNode && !isNull(root) {
+		f.fail(root.Line, "want keys with values: listen: 127.0.0.1:2222")
+		return
+	}
+	for _, m := range f.members(root) {
+		if !isSection(m.name) || m.value.Kind != yaml.MappingNode && !isNull(m.value) {
+			f.setting(m)
+			continue
+		}
+		for _, inner := range f.members(m.value) { // none where all is commented out
+			inner.name = m.name + "." + inner.name
+			f.setting(inner)
+		}
+	}
+}
+
+// setting takes the value of one setting.
+func (f *file) setting(m member) {
+	s, ok := f.known[m.name]
+	if !ok {
+		f.tell(m.line, unknown("key", quote(m.name), nearest(m.name, f.known)))
+		return
+	}
+	if first, twice := f.values[s.Key].(given); twice { // tls.cert, and cert in tls
+		f.fail(m.line, "key %s stands at line %d already; leave one out", quote(s.Key), first.Source.Line)
+		return
+	}
+	var value any // the decoder also refuses anchors that contain themselves or multiply
+	if err := m.value.Decode(&value); err != nil {
+		f.refused(m.line, err)
+		return
+	}
+	if s.Key == clusterKey && m.value.Kind == yaml.MappingNode {
+		if text, ok := f.cluster(m.value); ok {
+			f.values[s.Key] = given{text, f.source(m.line)}
+		}
 		return
 	}
 	text, err := scalar(value)
-	if s.Key == clusterKey && err != nil {
-		text, err = clusterText(value)
-	}
 	if err != nil {
-		f.fail(line, "%s: %w", s.Key, err)
+		f.fail(m.line, "%s: %w", s.Key, err)
 		return
 	}
-	f.values[s.Key] = given{text, Source{Kind: FromFile, Name: f.name, Line: line}}
+	f.values[s.Key] = given{text, f.source(m.line)}
 }
 
-// entry is a key of the file, with dots, and its value.
-type entry struct {
-	key   string
-	value any
+// member is a key of a mapping, the line where it stands, and its value.
+type member struct {
+	name  string
+	line  int
+	value *yaml.Node // no alias
 }
 
-// flatten lists the settings and the unknown keys of a document, sorted by
-// key: the members of a section such as log, and all else as it is.
-func flatten(root map[string]any) []entry {
-	var entries []entry
-	for _, name := range slices.Sorted(maps.Keys(root)) {
-		members, isMap := stringKeys(root[name])
-		switch {
-		case !isSection(name) || !isMap && root[name] != nil:
-			entries = append(entries, entry{name, root[name]})
-		default: // a section without members (all commented out) says nothing
-			for _, member := range slices.Sorted(maps.Keys(members)) {
-				entries = append(entries, entry{name + "." + member, members[member]})
-			}
+// members lists the members of a mapping in their order. Keys that are no text
+// or stand twice are told and left out.
+func (f *file) members(mapping *yaml.Node) []member {
+	members := make([]member, 0, len(mapping.Content)/2)
+	lines := make(map[string]int, len(mapping.Content)/2)
+	for pair := range slices.Chunk(mapping.Content, 2) {
+		key, line := resolve(pair[0]), pair[0].Line
+		switch first, twice := lines[key.Value]; {
+		case key.Kind != yaml.ScalarNode:
+			f.fail(line, "want a name as key, got a list or a mapping")
+		case twice:
+			f.fail(line, "key %s stands at line %d already; leave one out", quote(key.Value), first)
+		default:
+			lines[key.Value] = line
+			members = append(members, member{key.Value, line, resolve(pair[1])})
 		}
 	}
-	return entries
+	return members
 }
+
+// resolve returns what an alias stands for, and any other node as it is.
+func resolve(node *yaml.Node) *yaml.Node {
+	if node.Kind == yaml.AliasNode {
+		return node.Alias
+	}
+	return node
+}
+
+func isNull(node *yaml.Node) bool { return node.ShortTag() == "!!null" }
 
 // isSection reports whether keys begin with the name and a dot.
 func isSection(name string) bool {
 	return slices.ContainsFunc(settings, func(s Setting) bool { return strings.HasPrefix(s.Key, name+".") })
-}
-
-// stringKeys returns a mapping with its keys as text: YAML's may be numbers.
-func stringKeys(value any) (map[string]any, bool) {
-	switch m := value.(type) {
-	case map[string]any:
-		return m, true
-	case map[any]any:
-		text := make(map[string]any, len(m))
-		for key, v := range m {
-			text[fmt.Sprint(key)] = v
-		}
-		return text, true
-	}
-	return nil, false
 }
 
 // scalar returns a value as a flag would say it.
@@ -170,105 +198,33 @@ func scalar(value any) (string, error) {
 	}
 }
 
-// clusterText turns a mapping from job to its tasks, a list of addresses or a
-// mapping from task number to address, into the text of a cluster spec.
-func clusterText(value any) (string, error) {
-	const want = "want a text, or a mapping from job to a list of addresses, or from job to task numbers with addresses"
-	jobs, ok := stringKeys(value)
-	if !ok {
-		return "", errors.New(want)
-	}
-	tasks := make(map[string]map[int]string, len(jobs))
-	for _, job := range slices.Sorted(maps.Keys(jobs)) {
-		tasks[job] = make(map[int]string)
-		numbered, isMap := stringKeys(jobs[job])
-		if list, isList := jobs[job].([]any); isList {
-			numbered = make(map[string]any, len(list))
-			for i, address := range list {
-				numbered[strconv.Itoa(i)] = address
-			}
-		} else if !isMap {
-			return "", fmt.Errorf("job %s: %s", quote(job), want)
-		}
-		for _, number := range slices.Sorted(maps.Keys(numbered)) {
-			index, err := strconv.Atoi(number)
-			if err != nil {
-				return "", fmt.Errorf("job %s: %s is no task number", quote(job), quote(number))
-			}
-			address, isText := numbered[number].(string)
-			if _, again := tasks[job][index]; again || !isText {
-				return "", fmt.Errorf("job %s: task %d: want one address, HOST:PORT", quote(job), index)
-			}
-			tasks[job][index] = address
-		}
-	}
-	spec, err := cluster.NewSpec(tasks)
-	if err != nil {
-		return "", reason(err, "")
-	}
-	return spec.String(), nil
-}
+var (
+	// yamlFault is one fault in the decoder's text, which may hold several
+	// lines of them.
+	yamlFault = regexp.MustCompile(`^(?:yaml: )?(?:line (\d+): )?(.*)$`)
+	// grammarFault is a fault that the parser finds, not its scanner. It counts
+	// the lines of those from 0, and does not tell line 0.
+	grammarFault = regexp.MustCompile(`^did not find expected (?:<|node content|key|'[,-])`)
+)
 
-// yamlFault is one fault in the parser's text, which may hold several lines of
-// them: keys given twice, for one.
-var yamlFault = regexp.MustCompile(`^(?:yaml: )?line (\d+): (.*)$`)
-
-// syntax tells the parser's faults, each at its line.
-func (f *file) syntax(err error) {
+// refused tells the decoder's faults, each at its line, or at the one given
+// where the decoder tells none.
+func (f *file) refused(line int, err error) {
 	for text := range strings.Lines(err.Error()) {
-		text = strings.TrimSpace(text)
-		if strings.HasSuffix(text, "unmarshal errors:") {
-			continue // the heading of the lines that follow
-		}
-		line := 0
-		if m := yamlFault.FindStringSubmatch(text); m != nil {
-			line, _ = strconv.Atoi(m[1])
-			text = m[2]
-		}
-		if strings.Contains(text, "into map[string]interface {}") {
-			text = "want keys with values, one setting to a line: listen: 127.0.0.1:2222"
-		}
-		f.fail(line, "%s", strings.TrimPrefix(text, "yaml: "))
-	}
-}
-
-// endsEarly reports whether the parser, which took the document, may have
-// stopped before the end of the file: at a marker (--- or ...), or at the brace
-// that closes the whole. It says nothing about what it leaves unread; so one
-// more brace after the end of the file must make it stumble.
-func endsEarly(data []byte) bool {
-	_, err := yaml.Parser().Unmarshal(slices.Concat(data, []byte("\n}\n")))
-	return err == nil
-}
-
-// line returns at which line a key stands, or 0. The parser tells no lines, so
-// it is asked: the key stands on the first line that names it and up to which
-// the file has it. Where such a part of the file does not parse, as within
-// braces, the first line that names it has to do; so it does after
-// maxTries lines.
-func (f *file) line(key string) int {
-	last := regexp.QuoteMeta(key[strings.LastIndexByte(key, '.')+1:])
-	names, err := regexp.Compile(`(?:^|[\s{,.?-])["']?` + last + `["']?\s*:`)
-	if err != nil {
-		return 0
-	}
-	first, number, end, tries := 0, 0, 0, 0
-	for line := range bytes.Lines(f.data) {
-		number++
-		end += len(line)
-		if !names.Match(line) {
+		m := yamlFault.FindStringSubmatch(strings.TrimSpace(text))
+		if m == nil || m[2] == "unmarshal errors:" { // the heading of the lines that follow
 			continue
 		}
-		if first == 0 {
-			first = number
+		at, why := line, m[2]
+		if n, err := strconv.Atoi(m[1]); err == nil {
+			at = n
 		}
-		if tries++; tries > maxTries {
-			break
+		if grammarFault.MatchString(why) {
+			at++
 		}
-		root, err := yaml.Parser().Unmarshal(f.data[:end])
-		if err == nil && slices.ContainsFunc(flatten(root), func(e entry) bool { return e.key == key }) {
-			return number
+		if strings.HasSuffix(why, "<document start>") {
+			why = oneDocument
 		}
+		f.fail(at, "%s", why)
 	}
-	return first
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -18,6 +19,10 @@ func TestYAMLForms(t *testing.T) {
 		"empty section":       {"tls:\n  # cert: a\nlisten: ':1'\n", "listen", ":1"},
 		"only comments":       {"# listen: ':1'\n", "listen", "127.0.0.1:2222"},
 		"document marker":     {"%YAML 1.1\n---\nlisten: ':1'\n", "listen", ":1"},
+		"all in braces":       {"{listen: ':1',\n tls: {\n cert: a}}\n", "tls.cert", "a"},
+		"JSON":                {"{\n\t\"log\": {\n\t\t\"level\": \"warn\"\n\t},\n\t\"max-waiting\": 7\n}\n", "log.level", "warn"},
+		"document's end":      {"listen: ':1'\n...\n# no more\n", "listen", ":1"},
+		"anchor of a key":     {"tls.server-name: &a task\n*a : /job:b/task:1\n", "task", "/job:b/replica:0/task:1"},
 		"anchor":              {"metrics-address: &a host:1\nlisten: *a\n", "listen", "host:1"},
 		"no newline":          {"listen: ':1'", "listen", ":1"},
 		"block text":          {"tls.server-name: >-\n  a\n", "tls.server-name", "a"},
@@ -48,26 +53,41 @@ func TestYAMLErrors(t *testing.T) {
 		"unknown section":      {"\n\nlogs:\n  level: info\n", [][]string{{`settings.yaml:3: key "logs"`}}},
 		"unknown member":       {"log:\n  # colour: no\n  colour: red\n", [][]string{{`settings.yaml:3: key "log.colour"`}}},
 		"unknown in braces":    {"log: {level: info,\n colour: red}\n", [][]string{{`settings.yaml:2: key "log.colour"`}}},
-		"all in braces":        {"{listen: ':1'}\nlisen: ':2'\n", [][]string{{"settings.yaml: want one document", "braces"}}},
 		"the file's own path":  {"config: other.yaml\n", [][]string{{`settings.yaml:1: key "config"`}}},
-		"given twice":          {"listen: ':1'\ntask: /job:a/task:0\nlisten: ':2'\n", [][]string{{"settings.yaml:3: ", `"listen" already defined at line 1`}}},
-		"two given twice":      {"listen: a\nlisten: b\ntask: a\ntask: b\n", [][]string{{"settings.yaml:2: "}, {"settings.yaml:4: "}}},
-		"twice, with a dot":    {"log.level: info\nlog:\n  level: warn\n", [][]string{{"log.level: it stands twice"}}},
+		"given twice":          {"listen: ':1'\ntask: /job:a/task:0\nlisten: ':2'\n", [][]string{{`settings.yaml:3: key "listen" stands at line 1 already`}}},
+		"two given twice":      {"listen: ':1'\nlisten: b\ntask: /job:a/task:0\ntask: b\n", [][]string{{"settings.yaml:2: "}, {"settings.yaml:4: "}}},
+		"section twice":        {"log:\n  level: info\nlog:\n  format: json\n", [][]string{{`settings.yaml:3: key "log" stands at line 1 already`}}},
+		"twice in a section":   {"log: {level: info,\n  format: json,\n  level: warn}\n", [][]string{{`settings.yaml:3: key "level" stands at line 1 already`}}},
+		"twice, with a dot":    {"log.level: info\nlog:\n  level: warn\n", [][]string{{`settings.yaml:3: key "log.level" stands at line 1 already`}}},
+		"twice by an anchor":   {"tls.server-name: &a listen\nlisten: ':1'\n*a : ':2'\n", [][]string{{`settings.yaml:3: key "listen" stands at line 2 already`}}},
+		"list as a key":        {"listen: ':1'\n? [a]\n: b\n", [][]string{{"settings.yaml:2: want a name as key"}}},
 		"no value":             {"listen:\n", [][]string{{"settings.yaml:1: listen: it has no value"}}},
 		"list":                 {"listen: [a, b]\n", [][]string{{"settings.yaml:1: listen: want one value, got a list"}}},
 		"mapping":              {"listen:\n  host: a\n", [][]string{{"settings.yaml:1: listen: want one value, got a mapping"}}},
 		"date":                 {"digest: 2026-01-02\n", [][]string{{"settings.yaml:1: digest: ", "quotes"}}},
 		"section with a value": {"log: info\n", [][]string{{`settings.yaml:1: key "log"`}}},
 		"no mapping":           {"just words\n", [][]string{{"settings.yaml:1: want keys with values"}}},
-		"no YAML":              {"listen: ':1\n", [][]string{{"settings.yaml:", "unexpected end"}}},
-		"two documents":        {"listen: ':1'\n---\nlisen: ':2'\n", [][]string{{"settings.yaml: want one document"}}},
-		"a document's end":     {"listen: ':1'\n...\nlisen: ':2'\n", [][]string{{"settings.yaml: want one document"}}},
-		"cluster, one address": {"cluster:\n  a: h:1\n", [][]string{{`settings.yaml:1: cluster: job "a"`, "want"}}},
-		"cluster, no number":   {"cluster:\n  a: {x: h:1}\n", [][]string{{`settings.yaml:1: cluster: job "a": "x" is no task number`}}},
-		"cluster, no address":  {"cluster:\n  a: {0: 7}\n", [][]string{{`settings.yaml:1: cluster: job "a": task 0: want one address`}}},
-		"cluster, bad address": {"cluster:\n  a: [nowhere]\n", [][]string{{"settings.yaml:1: cluster: ", `"nowhere"`, "HOST:PORT"}}},
+		"no YAML":              {"task: /job:a/task:0\nlisten: [':1\n\n", [][]string{{"settings.yaml:2: ", "unexpected end"}}},
+		"no comma in braces":   {"{\n \"listen\": \":1\"\n \"task\": \"/job:a/task:0\"\n}\n", [][]string{{"settings.yaml:3: did not find expected ',' or '}'"}}},
+		"a brace too many":     {"task: /job:a/task:0\n}\n", [][]string{{"settings.yaml:2: did not find expected key"}}},
+		"no anchor":            {"listen: *a\n", [][]string{{"settings.yaml: unknown anchor"}}},
+		"two documents":        {"listen: ':1'\n---\nlisen: ':2'\n", [][]string{{"settings.yaml:2: a second document"}}},
+		"documents in braces":  {"{listen: ':1',\n task: /job:a/task:0}\nlisen: ':2'\n", [][]string{{"settings.yaml:3: a second document"}}},
+		"after document's end": {"listen: ':1'\n...\nlisen: ':2'\n", [][]string{{"settings.yaml:3: a second document"}}},
+		"a fault in each":      {"lisen: ':1'\n---\nlisten: ':1'\n", [][]string{{`settings.yaml:1: key "lisen"`}, {"settings.yaml:2: a second document"}}},
+		"JSON": {"{\n\t\"listen\": [\":1\"],\n\t\"log\": {\n\t\t\"colour\": \"red\",\n\t\t\"level\": \"loud\"\n\t}\n}\n", [][]string{
+			{"settings.yaml:2: listen: want one value, got a list"}, {`settings.yaml:4: key "log.colour"`}, {`settings.yaml:5: log.level "loud"`}}},
+		"cluster, one address": {"cluster:\n  a: h:1\n", [][]string{{`settings.yaml:2: cluster: job "a"`, "want a list"}}},
+		"cluster, no mapping":  {"cluster: [h:1]\n", [][]string{{"settings.yaml:1: cluster: want one value, got a list"}}},
+		"cluster, no job":      {"cluster:\n  b: [h:1]\n  a b: [h:1]\n", [][]string{{`settings.yaml:3: cluster: `, `"a b"`}}},
+		"cluster, job twice":   {"cluster:\n  a: [h:1]\n  a: [h:1]\n", [][]string{{"settings.yaml:3: ", `"a" already defined at line 2`}}},
+		"cluster, task twice":  {"cluster:\n  a:\n    1: h:1\n    01: h:2\n", [][]string{{`settings.yaml:4: cluster: job "a": task 1: want one address`}}},
+		"cluster, no number":   {"cluster:\n  a: {x: h:1}\n", [][]string{{`settings.yaml:2: cluster: job "a": "x" is no task number`}}},
+		"cluster, no address":  {"cluster:\n  a: {0: 7}\n", [][]string{{`settings.yaml:2: cluster: job "a": task 0: want one address`}}},
+		"cluster, bad number":  {"cluster:\n  a: {0: h:1,\n    -1: h:2}\n", [][]string{{"settings.yaml:3: cluster: ", "-1"}}},
+		"cluster, addresses":   {"cluster:\n  a: [h:1,\n    nowhere,\n    h:99999]\n", [][]string{{"settings.yaml:3: cluster: ", `"nowhere"`, "HOST:PORT"}, {"settings.yaml:4: ", "task 2"}}},
 		"cluster, bad text":    {"cluster: a=nowhere\n", [][]string{{`settings.yaml:1: cluster "a=nowhere": at byte 2`, "HOST:PORT"}}},
-		"anchor in itself":     {"a: &a\n  b: *a\n", [][]string{{"settings.yaml: ", "contains itself"}}},
+		"anchor in itself":     {"\ncluster: &a\n  b: *a\n", [][]string{{"settings.yaml:2: ", "contains itself"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := world{yaml: test.yaml}.load(t)
@@ -79,15 +99,50 @@ func TestYAMLErrors(t *testing.T) {
 // TestYAMLManyUnknown tells the first ones of a file that is none of ours.
 func TestYAMLManyUnknown(t *testing.T) {
 	var b strings.Builder
-	for range maxUnknown + 10 {
+	for range maxFaults + 10 {
 		b.WriteString("x" + strings.Repeat("y", b.Len()%97) + "z" + strings.Repeat("q", b.Len()/97) + ": 1\n")
 	}
 	_, err := world{yaml: b.String()}.load(t)
-	want := make([][]string, maxUnknown)
+	want := make([][]string, maxFaults)
 	for i := range want {
 		want[i] = []string{"there is no such setting"}
 	}
 	wantErrors(t, err, want...)
+}
+
+// TestYAMLLines finds every setting at its line, however the file is written.
+func TestYAMLLines(t *testing.T) {
+	for _, yaml := range []string{
+		"listen: ':1'\ntls:\n  cert: a\n  server-name: cert\ncluster:\n  tls: [h:1]\n",
+		"{listen: ':1',\ntls: {\ncert: a,\nserver-name: cert},\ncluster: {\ntls: [h:1]}}\n",
+		"{\"listen\": \":1\",\n\"tls\":\n{\"cert\": \"a\",\n\"server-name\": \"cert\"},\n\"cluster\":\n{\"tls\": [\"h:1\"]}}\n",
+		"'listen': ':1'\n# cert: b\ntls.cert: a\ntls.server-name: |-\n  cert\ncluster: {tls: [h:1]}\n",
+	} {
+		c, err := world{yaml: yaml}.load(t)
+		if err != nil {
+			t.Errorf("%q: %v", yaml, err)
+			continue
+		}
+		for key, line := range map[string]int{"listen": 1, "tls.cert": 3, "tls.server-name": 4, "cluster": 5} {
+			if strings.HasPrefix(yaml, "'") && key == "cluster" {
+				line++ // the block text takes one more
+			}
+			if got := c.source(key); got.Kind != FromFile || got.Line != line {
+				t.Errorf("%q: %s is from %q, want line %d", yaml, key, got, line)
+			}
+		}
+	}
+}
+
+// TestYAMLAliasBomb refuses a small file that stands for a large cluster.
+func TestYAMLAliasBomb(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("cluster:\n  j: &a [" + strings.Repeat("h:1,", 20_000) + "]\n")
+	for i := range 5_000 {
+		fmt.Fprintf(&b, "  j%d: *a\n", i)
+	}
+	_, err := world{yaml: b.String()}.load(t)
+	wantErrors(t, err, []string{"settings.yaml:1: ", "excessive aliasing"})
 }
 
 // FuzzYAML reads any file. Whatever it takes means the same when what Describe

@@ -8,7 +8,7 @@ type Source struct {
 	Kind SourceKind
 	// Name is the flag with its dashes, the variable, or the file's path.
 	Name string
-	// Line is the line in the file, from 1; 0 when it is not known.
+	// Line is where the key stands in the file, from 1; 0 for other kinds.
 	Line int
 }
 
@@ -45,7 +45,8 @@ func (s Source) String() string {
 	}
 }
 
-// place returns what an error about the source begins with.
+// place returns what an error about the source begins with: PATH:LINE of a
+// file, without a line that is not known.
 func (s Source) place() string {
 	if s.Line > 0 {
 		return s.Name + ":" + strconv.Itoa(s.Line)

@@ -36,6 +36,7 @@ var modulesByWord = map[string]string{
 	"x/sys":         "golang.org/x/sys",
 	"x/term":        "golang.org/x/term",
 	"xxhash":        "github.com/cespare/xxhash",
+	"yaml":          "go.yaml.in/yaml/v3",
 }
 
 // roomsByPhrase says which rooms the table means where it does not give their paths.

@@ -1,0 +1,72 @@
+package config
+
+import (
+	"strconv"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/tryst-rdma/tryst/cluster"
+)
+
+// cluster turns a mapping from job to its tasks, a list of addresses or a
+// mapping from task number to address, into the text of a cluster spec. What
+// is wrong with it is told at the line of the task; then ok is false.
+func (f *file) cluster(jobs *yaml.Node) (text string, ok bool) {
+	faults := f.faults
+	spec := make(map[string]map[int]string)
+	for _, job := range f.members(jobs) {
+		if f.specFault(job.line, map[string]map[int]string{job.name: nil}) {
+			continue
+		}
+		tasks := make(map[int]string)
+		for _, task := range f.tasks(job) {
+			index, err := strconv.Atoi(task.name)
+			if err != nil {
+				f.fail(task.line, "cluster: job %s: %s is no task number", quote(job.name), quote(task.name))
+				continue
+			}
+			if _, again := tasks[index]; again || task.value.ShortTag() != "!!str" {
+				f.fail(task.line, "cluster: job %s: task %d: want one address, HOST:PORT", quote(job.name), index)
+				continue
+			}
+			tasks[index] = task.value.Value
+			f.specFault(task.line, map[string]map[int]string{job.name: {index: tasks[index]}})
+		}
+		spec[job.name] = tasks
+	}
+	if f.faults > faults {
+		return "", false
+	}
+	whole, err := cluster.NewSpec(spec)
+	if err != nil { // cannot be: its parts are
+		f.fail(jobs.Line, "cluster: %w", reason(err, ""))
+		return "", false
+	}
+	return whole.String(), true
+}
+
+// tasks lists the tasks of a job, with their numbers as names.
+func (f *file) tasks(job member) []member {
+	switch job.value.Kind {
+	case yaml.MappingNode:
+		return f.members(job.value)
+	case yaml.SequenceNode:
+		tasks := make([]member, len(job.value.Content))
+		for i, address := range job.value.Content {
+			tasks[i] = member{strconv.Itoa(i), address.Line, resolve(address)}
+		}
+		return tasks
+	default:
+		f.fail(job.line, "cluster: job %s: want a list of addresses, or task numbers with addresses", quote(job.name))
+		return nil
+	}
+}
+
+// specFault tells what is wrong with a part of a cluster, if anything is.
+func (f *file) specFault(line int, part map[string]map[int]string) bool {
+	_, err := cluster.NewSpec(part)
+	if err != nil {
+		f.fail(line, "cluster: %w", reason(err, ""))
+	}
+	return err != nil
+}
