@@ -37,9 +37,10 @@ type ConnsOptions struct {
 type Conns struct {
 	opts ConnsOptions
 
-	mu     sync.Mutex // guards what follows
-	peers  map[cluster.Task]*peerConn
-	closed bool
+	mu       sync.Mutex // guards what follows
+	peers    map[cluster.Task]*peerConn
+	channels map[string]*channel // by address: two names of one server share it
+	closed   bool
 }
 
 // peerConn is what there is of one task.
@@ -53,7 +54,7 @@ func NewConns(o ConnsOptions) *Conns {
 	if o.Allocator == nil {
 		o.Allocator = tensor.Heap{}
 	}
-	return &Conns{opts: o, peers: make(map[cluster.Task]*peerConn)}
+	return &Conns{opts: o, peers: make(map[cluster.Task]*peerConn), channels: make(map[string]*channel)}
 }
 
 // Worker implements transport.WorkerCache. It returns the same Worker for the
@@ -99,9 +100,13 @@ func (c *Conns) peer(task cluster.Task) (*peerConn, error) {
 	if !ok {
 		return nil, status.Errorf(status.NotFound, "the cluster has no task %v", task)
 	}
-	ch, err := dial(address, c.opts.Dial)
-	if err != nil {
-		return nil, err
+	ch := c.channels[address]
+	if ch == nil {
+		var err error
+		if ch, err = dial(address, c.opts.Dial); err != nil {
+			return nil, err
+		}
+		c.channels[address] = ch
 	}
 	p := &peerConn{channel: ch, worker: &RemoteWorker{conn: ch, alloc: c.opts.Allocator, log: c.opts.Log}}
 	c.peers[task] = p
@@ -114,9 +119,9 @@ func (c *Conns) Close() error {
 	defer c.mu.Unlock()
 	c.closed = true
 	var errs []error
-	for _, p := range c.peers {
-		errs = append(errs, p.channel.close())
+	for _, ch := range c.channels {
+		errs = append(errs, ch.close())
 	}
-	c.peers = nil
+	c.peers, c.channels = nil, nil
 	return errors.Join(errs...)
 }
