@@ -1,0 +1,176 @@
+package grpctransport
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	grpcstatus "google.golang.org/grpc/status"
+
+	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
+	"github.com/tryst-rdma/tryst/proto/tensorflowgrpc"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
+)
+
+// failing is a worker whose GetStatus fails.
+type failing struct {
+	transport.Worker
+	err func() error
+}
+
+func (f failing) GetStatus(context.Context, *tfpb.GetStatusRequest) (*tfpb.GetStatusResponse, error) {
+	return nil, f.err()
+}
+
+// overWire returns what a client sees of the error that a worker returns.
+func overWire(t *testing.T) func(err error) *status.Error {
+	var c testCluster
+	var next error
+	server := c.start(t, 0, nodeOptions{wrap: func(w transport.Worker) transport.Worker {
+		return failing{w, func() error { return next }}
+	}})
+	client := c.start(t, 1, nodeOptions{})
+	w, err := client.conns.Worker(server.task)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(err error) *status.Error {
+		next = err
+		_, got := w.GetStatus(t.Context(), &tfpb.GetStatusRequest{})
+		var s *status.Error
+		if !errors.As(got, &s) {
+			t.Fatalf("%T: %v", got, got)
+		}
+		return s
+	}
+}
+
+// TestH9Payloads: code, message and payloads survive gRPC.
+func TestH9Payloads(t *testing.T) {
+	send := overWire(t)
+	for code := status.Cancelled; code <= status.Unauthenticated; code++ {
+		for _, sent := range []*status.Error{
+			status.New(code, "plain"),
+			status.New(code, "with \"quotes\",\nlines, % and \u00e9, grpc-message=\"x\"").Derived(),
+			status.New(code, "a payload of any bytes").WithPayload("a", []byte("\xff\x02\x03")).WithPayload("b", nil),
+			status.New(code, ""),
+		} {
+			got := send(sent)
+			if got.Code() != sent.Code() || got.Message() != sent.Message() {
+				t.Errorf("sent %v, got %v", sent, got)
+			}
+			for key, value := range sent.Payloads() {
+				if v, ok := got.Payload(key); !ok || string(v) != string(value) {
+					t.Errorf("%v: payload %q is %q, %v", sent, key, v, ok)
+				}
+			}
+			if n, want := len(got.Payloads()), len(sent.Payloads()); n != want {
+				t.Errorf("%v: %d payloads, want %d", sent, n, want)
+			}
+		}
+	}
+	if e := send(errors.New("of another kind")); e.Code() != status.Unknown || e.Message() != "of another kind" {
+		t.Error(e)
+	}
+}
+
+// TestLongMessageIsCut: TensorFlow's limit of 3072 bytes, with its mark.
+func TestLongMessageIsCut(t *testing.T) {
+	send := overWire(t)
+	for _, payload := range []bool{false, true} {
+		sent := status.New(status.Internal, strings.Repeat("x", 10_000))
+		if payload {
+			sent = sent.Derived()
+		}
+		got := send(sent)
+		if want := strings.Repeat("x", 3072) + " ... [truncated]"; got.Message() != want || got.Code() != status.Internal {
+			t.Errorf("got %d bytes, ending in %q", len(got.Message()), got.Message()[len(got.Message())-20:])
+		}
+	}
+}
+
+// rawWorker is a WorkerService that writes its own trailer, as one in another
+// language would.
+type rawWorker struct {
+	tensorflowgrpc.UnimplementedWorkerServiceServer
+	getStatus func(context.Context) error
+}
+
+func (w rawWorker) GetStatus(ctx context.Context, _ *tfpb.GetStatusRequest) (*tfpb.GetStatusResponse, error) {
+	return nil, w.getStatus(ctx)
+}
+
+// TestH9FromTensorFlow: error details as TensorFlow's gRPC writes them are
+// understood, although grpc-go takes them for something else; details that do
+// not parse are noted as lost.
+func TestH9FromTensorFlow(t *testing.T) {
+	const derived = "0a2f" + "0a2b" + "747970652e676f6f676c65617069732e636f6d2f74656e736f72666c6f772e44657269766564537461747573" + "1200"
+	var details string
+	var c testCluster
+	server := c.start(t, 0, nodeOptions{serve: func(s *grpc.Server, _ *node) {
+		tensorflowgrpc.RegisterWorkerServiceServer(s, rawWorker{getStatus: func(ctx context.Context) error {
+			if err := grpc.SetTrailer(ctx, metadata.Pairs(detailsKey, details)); err != nil {
+				return err
+			}
+			return grpcstatus.Error(codes.Aborted, "the step \"1\" ended")
+		}})
+	}})
+	client := c.start(t, 1, nodeOptions{})
+	w, err := client.conns.Worker(server.task)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := hex.DecodeString(strings.Replace(derived, "0a2f0a2b", "0a300a2c", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name, details, payload string
+	}{
+		{"derived", string(raw), status.PayloadDerived},
+		{"garbage", "string that is no GrpcPayloadContainer", status.PayloadLost},
+	} {
+		details = c.details
+		_, err := w.GetStatus(t.Context(), &tfpb.GetStatusRequest{})
+		e := status.From(err)
+		if e.Code() != status.Aborted || e.Message() != "the step \"1\" ended" {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if _, ok := e.Payload(c.payload); !ok || len(e.Payloads()) != 1 {
+			t.Errorf("%s: payloads %q", c.name, e.Payloads())
+		}
+	}
+}
+
+// TestStreamRemoved: what TensorFlow's gRPC says when a connection breaks means
+// that the peer cannot be reached.
+func TestStreamRemoved(t *testing.T) {
+	err := fromGRPC(grpcstatus.Error(codes.Unknown, "Stream removed"), nil)
+	if status.CodeOf(err) != status.Unavailable {
+		t.Error(err)
+	}
+	err = fromGRPC(grpcstatus.Error(codes.Unknown, "Stream removed by hand"), nil)
+	if status.CodeOf(err) != status.Unknown {
+		t.Error(err)
+	}
+}
+
+// TestUnmismatchedTakesOnlyItsOwnText: an Internal error of the peer stays what
+// it is.
+func TestUnmismatchedTakesOnlyItsOwnText(t *testing.T) {
+	for _, text := range []string{
+		"", "grpc-status-details-bin mismatch", "grpc-status-details-bin mismatch: grpc-status=Aborted",
+		"grpc-status-details-bin mismatch: grpc-status=Aborted, grpc-message=x",
+	} {
+		err := fromGRPC(grpcstatus.Error(codes.Internal, text), nil)
+		if e := status.From(err); e.Code() != status.Internal || e.Message() != text {
+			t.Errorf("%q became %v", text, err)
+		}
+	}
+}
