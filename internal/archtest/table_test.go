@@ -20,6 +20,7 @@ type room struct {
 
 // modulesByWord says which modules the table means by its short names.
 var modulesByWord = map[string]string{
+	"automemlimit":  "github.com/KimMachineGun/automemlimit",
 	"client_golang": "github.com/prometheus/client_golang",
 	"cobra":         "github.com/spf13/cobra",
 	"gonum":         "gonum.org/v1/gonum",
