@@ -1,0 +1,98 @@
+package transporttest
+
+import (
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/status"
+)
+
+// callbackCases: the callback of a remote receive may do what it likes (rule 2
+// of ARCHITECTURE.md section 3).
+func callbackCases() []testCase {
+	return []testCase{
+		{name: "Blocks", run: callbackBlocks},
+		{name: "Sends", run: callbackSends},
+		{name: "Receives", run: callbackReceives},
+		{name: "Aborts", run: callbackAborts},
+	}
+}
+
+// after receives and calls f in the callback, with its error. The channel is
+// closed when f has returned.
+func (n *node) after(step int64, k rendezvous.Key, f func(err error)) <-chan struct{} {
+	done := make(chan struct{})
+	n.in(step).RecvAsync(n.w.ctx, k, noArgs, func(v rendezvous.Value, _ rendezvous.Args, err error) {
+		defer close(done)
+		outcome{v, err}.release()
+		f(err)
+	})
+	return done
+}
+
+// callbackBlocks: one that waits for another receive holds up neither it nor
+// anybody else.
+func callbackBlocks(w *world) {
+	from, to := w.pair()
+	first, second := w.key(from, to, "first"), w.key(from, to, "second")
+	gate := make(chan struct{})
+	inside := make(chan struct{})
+	from.sendNumber(1, first, 1)
+	done := to.after(1, first, func(err error) {
+		close(inside)
+		<-gate
+	})
+	defer func() { w.happens("the callback returns", done) }()
+	defer close(gate)
+	w.happens("the callback runs", inside)
+	for i := range 20 {
+		from.sendNumber(1, second, i)
+		to.recv(1, second).isNumber(i)
+	}
+}
+
+func callbackSends(w *world) {
+	a, b := w.pair()
+	ping, pong := w.key(a, b, "ping"), w.key(b, a, "pong")
+	r := a.recv(1, pong)
+	done := b.after(1, ping, func(err error) {
+		if err == nil {
+			b.sendNumber(1, pong, 2)
+		}
+	})
+	a.sendNumber(1, ping, 1)
+	r.isNumber(2)
+	w.happens("the callback returns", done)
+}
+
+// callbackReceives: asynchronously, and waiting for it inside the callback.
+func callbackReceives(w *world) {
+	from, to := w.pair()
+	first, second := w.key(from, to, "first"), w.key(from, to, "second")
+	var got int
+	var failed error
+	done := to.after(1, first, func(err error) {
+		v, err := to.in(1).Recv(w.ctx, second, noArgs)
+		if err != nil {
+			failed = err
+			return
+		}
+		defer v.Tensor.Release()
+		got, _ = numberOf(v.Tensor)
+	})
+	from.sendNumber(1, first, 1)
+	from.sendNumber(1, second, 2)
+	w.happens("the callback returns", done)
+	if failed != nil || got != 2 {
+		w.Fatalf("the receive within the callback brought %d, %v", got, failed)
+	}
+}
+
+func callbackAborts(w *world) {
+	from, to := w.pair()
+	first, second := w.key(from, to, "first"), w.key(from, to, "second")
+	other := to.recv(1, second)
+	from.waiting(1)
+	done := to.after(1, first, func(error) { to.in(1).Abort(kernelFailed()) })
+	from.sendNumber(1, first, 1)
+	other.fails(status.Internal, "node mul")
+	w.happens("the callback returns", done)
+}

@@ -1,0 +1,186 @@
+package transporttest
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/tryst-rdma/tryst/status"
+)
+
+func cancelCases() []testCase {
+	return []testCase{
+		{name: "Before", run: cancelBefore},
+		{name: "WhileWaiting", run: cancelWaiting},
+		{name: "WhileWaitingForTheStep", run: cancelWaitingForStep},
+		{name: "WhileTheWireIsStuck", run: cancelStuck},
+		{name: "InMidTransfer", run: cancelTransferring},
+		{name: "AfterTheReceive", run: cancelAfter},
+		{name: "Deadline", run: deadline},
+		{name: "TwoOfFour", run: cancelTwoOfFour},
+		{name: "RacingTheValue", run: cancelRacing},
+	}
+}
+
+func cancelBefore(w *world) {
+	from, to := w.pair()
+	k := w.key(from, to, "v")
+	from.sendNumber(1, k, 7)
+	ctx, cancel := context.WithCancel(w.ctx)
+	cancel()
+	to.recvCtx(ctx, 1, k).fails(status.Cancelled)
+	to.recv(1, k).isNumber(7)
+}
+
+func cancelWaiting(w *world) {
+	from, to := w.pair()
+	k := w.key(from, to, "v")
+	from.in(1)
+	ctx, cancel := context.WithCancel(w.ctx)
+	r := to.recvCtx(ctx, 1, k)
+	from.waiting(1)
+	cancel()
+	r.fails(status.Cancelled)
+	from.waiting(0)
+	from.sendNumber(1, k, 7)
+	to.recv(1, k).isNumber(7)
+}
+
+// cancelWaitingForStep: a step that only a peer's receive has called into being
+// goes with it.
+func cancelWaitingForStep(w *world) {
+	from, to := w.pair()
+	ctx, cancel := context.WithCancel(w.ctx)
+	r := to.recvCtx(ctx, 1, w.key(from, to, "v"))
+	from.waiting(1)
+	cancel()
+	r.fails(status.Cancelled)
+	w.until("the sender has forgotten the step", func() bool { return from.Manager().Steps() == 0 })
+}
+
+// cancelStuck: the request may not have left yet, and the cancel cannot; the
+// receive ends all the same, and its late request consumes nothing.
+func cancelStuck(w *world) {
+	from, to := w.pair()
+	link := w.link(from)
+	k := w.key(from, to, "v")
+	w.warm(from, to)
+	from.sendNumber(1, k, 7)
+	w.happens("the wire is stuck", link.HoldAfter(0))
+	ctx, cancel := context.WithCancel(w.ctx)
+	r := to.recvCtx(ctx, 1, k)
+	w.settle()
+	cancel()
+	r.fails(status.Cancelled)
+	link.Release()
+	to.recv(1, k).isNumber(7)
+}
+
+// cancelTransferring: the value was matched and half of it had come. It goes
+// back to the head of its key.
+func cancelTransferring(w *world) {
+	from, to := w.pair()
+	link := w.link(from)
+	k := w.key(from, to, "v")
+	w.warm(from, to)
+	from.send(1, k, w.blob(1, mib))
+	from.send(1, k, w.blob(2, mib))
+	stuck := link.HoldAfter(300 * kib)
+	ctx, cancel := context.WithCancel(w.ctx)
+	r := to.recvCtx(ctx, 1, k)
+	w.happens("the transfer is under way", stuck)
+	cancel()
+	r.fails(status.Cancelled)
+	link.Release()
+	from.keeps(0)
+	to.recv(1, k).isBlob(1, mib)
+	to.recv(1, k).isBlob(2, mib)
+}
+
+func cancelAfter(w *world) {
+	from, to := w.pair()
+	k := w.key(from, to, "v")
+	ctx, cancel := context.WithCancel(w.ctx)
+	r := to.recvCtx(ctx, 1, k)
+	from.sendNumber(1, k, 7)
+	r.isNumber(7)
+	cancel()
+	from.sendNumber(1, k, 8)
+	to.recv(1, k).isNumber(8)
+}
+
+func deadline(w *world) {
+	from, to := w.pair()
+	k := w.key(from, to, "v")
+	from.in(1)
+	ctx, cancel := context.WithTimeout(w.ctx, 50*time.Millisecond)
+	defer cancel()
+	to.recvCtx(ctx, 1, k).fails(status.DeadlineExceeded)
+	from.waiting(0)
+	from.sendNumber(1, k, 7)
+	to.recv(1, k).isNumber(7)
+}
+
+// cancelTwoOfFour: of four receives that wait in turn the first two are
+// cancelled; the others get the next two values.
+func cancelTwoOfFour(w *world) {
+	from, to := w.pair()
+	k := w.key(from, to, "v")
+	from.in(1)
+	ctx, cancel := context.WithCancel(w.ctx)
+	var receives []*receive
+	for i, c := range []context.Context{ctx, ctx, w.ctx, w.ctx} {
+		receives = append(receives, to.recvCtx(c, 1, k))
+		from.waiting(i + 1)
+	}
+	cancel()
+	receives[0].fails(status.Cancelled)
+	receives[1].fails(status.Cancelled)
+	from.waiting(2)
+	from.sendNumber(1, k, 1)
+	receives[2].isNumber(1)
+	from.sendNumber(1, k, 2)
+	receives[3].isNumber(2)
+}
+
+// cancelRacing: the cancel and the value meet at every possible moment. Either
+// the receive has the value or the next one gets it.
+func cancelRacing(w *world) {
+	from, to := w.pair()
+	k := w.key(from, to, "v")
+	won := 0
+	const rounds = 300
+	for i := range rounds {
+		ctx, cancel := context.WithCancel(w.ctx)
+		r := to.recvCtx(ctx, 1, k)
+		var both sync.WaitGroup
+		both.Go(func() { from.sendNumber(1, k, i) })
+		both.Go(func() {
+			if i%3 > 0 { // else at once: the request has not left
+				spin(from, i)
+			}
+			cancel()
+		})
+		both.Wait()
+		o := r.wait()
+		if o.err != nil {
+			w.mustBe(o.err, status.Cancelled)
+			to.recv(1, k).isNumber(i)
+			continue
+		}
+		won++
+		n, why := numberOf(o.value.Tensor)
+		o.release()
+		if n != i || why != "" {
+			w.Fatalf("round %d brought %d %s", i, n, why)
+		}
+	}
+	w.Logf("the value was first in %d of %d rounds", won, rounds)
+}
+
+// spin takes a while that differs from round to round.
+func spin(n *node, round int) {
+	for range round * 7 % 40 {
+		n.Kept().Stats()
+	}
+}

@@ -1,0 +1,332 @@
+package transporttest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
+)
+
+// cutCases: a broken connection loses nothing and repeats nothing
+// (ARCHITECTURE.md section 6).
+func cutCases() []testCase {
+	return []testCase{
+		{name: "Idle", run: cutIdle},
+		{name: "WhileWaiting", run: cutWaiting},
+		{name: "ManyWaiting", run: cutManyWaiting},
+		{name: "BeforeTheRequestIsTaken", run: cutBeforeRequest},
+		{name: "WhenTheValueIsMatched", run: cutMatched},
+		{name: "InMidTransfer", run: func(w *world) { cutTransferring(w, mib) }},
+		{name: "InMidTransferOfManyChunks", run: func(w *world) { cutTransferring(w, 40*mib) }, size: 40 * mib},
+		{name: "BeforeFinished", run: cutBeforeFinished},
+		{name: "OfAnError", run: cutError},
+		{name: "RandomlyUnderLoad", run: cutUnderLoad},
+		{name: "RandomlyWithCancels", run: cutWithCancels},
+	}
+}
+
+func cutIdle(w *world) {
+	from, to := w.pair()
+	link := w.link(from)
+	k := w.key(from, to, "v")
+	for i := range 5 {
+		from.sendNumber(1, k, i)
+		to.recv(1, k).isNumber(i)
+		from.keeps(0)
+		w.happens("cut", link.CutAfter(0))
+	}
+}
+
+func cutWaiting(w *world) {
+	from, to := w.pair()
+	link := w.link(from)
+	k := w.key(from, to, "v")
+	r := to.recv(1, k)
+	for range 3 {
+		from.waiting(1)
+		w.happens("cut", link.CutAfter(0))
+	}
+	from.sendNumber(1, k, 7)
+	from.sendNumber(1, k, 8)
+	r.isNumber(7)
+	to.recv(1, k).isNumber(8)
+}
+
+// cutManyWaiting: more receives than are asked again at once.
+func cutManyWaiting(w *world) {
+	from, to := w.pair()
+	link := w.link(from)
+	const n = 500
+	var receives []*receive
+	for i := range n {
+		receives = append(receives, to.recv(1, w.key(from, to, fmt.Sprint("v", i))))
+	}
+	from.waiting(n)
+	w.happens("cut", link.CutAfter(0))
+	for i := range n {
+		from.sendNumber(1, w.key(from, to, fmt.Sprint("v", i)), i)
+	}
+	for i, r := range receives {
+		r.isNumber(i)
+	}
+}
+
+func cutBeforeRequest(w *world) {
+	from, to := w.pair()
+	link := w.link(from)
+	k := w.key(from, to, "v")
+	w.warm(from, to)
+	from.sendNumber(1, k, 7)
+	w.happens("the wire is stuck", link.HoldAfter(0))
+	r := to.recv(1, k)
+	w.settle()
+	w.happens("cut", link.CutAfter(0))
+	link.Release()
+	r.isNumber(7)
+}
+
+// cutMatched: the sender has given the value to the receive, and no byte of
+// the answer arrives.
+func cutMatched(w *world) {
+	from, to := w.pair()
+	link := w.link(from)
+	k := w.key(from, to, "v")
+	w.warm(from, to)
+	r := to.recv(1, k)
+	from.waiting(1)
+	w.happens("the wire is stuck", link.HoldAfter(0))
+	from.sendNumber(1, k, 7)
+	from.sendNumber(1, k, 8)
+	from.keeps(1)
+	w.happens("cut", link.CutAfter(0))
+	link.Release()
+	r.isNumber(7)
+	to.recv(1, k).isNumber(8)
+}
+
+func cutTransferring(w *world, size int) {
+	from, to := w.pair()
+	link := w.link(from)
+	k := w.key(from, to, "v")
+	w.warm(from, to)
+	from.send(1, k, w.blob(1, size))
+	from.send(1, k, w.blob(2, size))
+	cut := link.CutAfter(int64(size) / 3)
+	r := to.recv(1, k)
+	w.happens("the first cut", cut)
+	again := link.CutAfter(int64(size) / 4)
+	r.isBlob(1, size)
+	to.recv(1, k).isBlob(2, size)
+	w.happens("the second cut", again)
+}
+
+// cutBeforeFinished: the receiver has the value, the sender does not know it
+// yet. It must neither give it again nor keep it for ever.
+func cutBeforeFinished(w *world) {
+	from, to := w.pair()
+	link := w.link(from)
+	k := w.key(from, to, "v")
+	for i := range 10 {
+		from.sendNumber(1, k, i)
+		got := make(chan struct{})
+		var err error
+		to.in(1).RecvAsync(w.ctx, k, noArgs, func(v rendezvous.Value, _ rendezvous.Args, e error) {
+			defer close(got)
+			link.CutAfter(0)
+			if err = e; err == nil {
+				if n, _ := numberOf(v.Tensor); n != i {
+					err = fmt.Errorf("got number %d, want %d", n, i)
+				}
+				v.Tensor.Release()
+			}
+		})
+		w.happens("the value has come", got)
+		if err != nil {
+			w.Fatal(err)
+		}
+	}
+	from.keeps(0)
+}
+
+// cutError: an error is an answer too.
+func cutError(w *world) {
+	from, to := w.pair()
+	link := w.link(from)
+	w.warm(from, to)
+	r := to.recv(2, w.key(from, to, "v"))
+	from.waiting(1)
+	w.happens("the wire is stuck", link.HoldAfter(0))
+	from.in(2).Abort(kernelFailed())
+	w.happens("cut", link.CutAfter(0))
+	link.Release()
+	r.fails(status.Internal, "node mul")
+}
+
+// load is a number of keys with numbered values of many sizes each.
+const (
+	loadKeys   = 16
+	loadValues = 24
+	loadCuts   = 30
+)
+
+// loadBlob returns the seed and the size of a value: most are small, some take
+// many packets.
+func loadBlob(key, value int) (seed uint64, size int) {
+	seed = uint64(key)<<32 | uint64(value)
+	rng := rand.New(rand.NewPCG(7, seed))
+	return seed, rng.IntN(1 << (8 + 2*rng.IntN(6)))
+}
+
+// cutRandomly cuts until the function that it returns is called.
+func (w *world) cutRandomly(link Link, seed uint64) (stop func()) {
+	ctx, cancel := context.WithCancel(w.ctx)
+	var cuts sync.WaitGroup
+	cuts.Go(func() {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		for range loadCuts {
+			select {
+			case <-link.CutAfter(1 + rng.Int64N(100*kib)):
+			case <-ctx.Done():
+				return
+			}
+			pause := time.NewTimer(time.Duration(rng.IntN(20)) * time.Millisecond)
+			select {
+			case <-pause.C:
+			case <-ctx.Done():
+				pause.Stop()
+				return
+			}
+		}
+	})
+	return func() {
+		cancel()
+		cuts.Wait()
+		link.Release()
+	}
+}
+
+// cutUnderLoad: many keys, each received in turn, while connections break at
+// random: each key brings its values whole, in order, once.
+func cutUnderLoad(w *world) {
+	from, to := w.pair()
+	stop := w.cutRandomly(w.link(from), 11)
+	defer stop()
+	var work sync.WaitGroup
+	for key := range loadKeys {
+		k := w.key(from, to, fmt.Sprint("v", key))
+		work.Go(func() {
+			for value := range loadValues {
+				seed, size := loadBlob(key, value)
+				from.send(1, k, w.blob(seed, size))
+			}
+		})
+		work.Go(func() {
+			for value := range loadValues {
+				v, err := to.in(1).Recv(w.ctx, k, noArgs)
+				if err != nil {
+					w.Errorf("key %d, value %d: %v", key, value, err)
+					return
+				}
+				seed, size := loadBlob(key, value)
+				if why := checkBlob(v.Tensor, seed, size); why != "" {
+					w.Errorf("key %d, value %d: %s", key, value, why)
+				}
+				v.Tensor.Release()
+			}
+		})
+	}
+	w.finishes(&work)
+}
+
+// finishes waits for goroutines of the case.
+func (w *world) finishes(work *sync.WaitGroup) {
+	w.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		work.Wait()
+	}()
+	w.happens("every value has come", done)
+}
+
+// cutWithCancels: connections break and receives are cancelled at random. The
+// values of a key may come in another order, since a value goes back to its key
+// while the next receive is already under way; each comes once.
+func cutWithCancels(w *world) {
+	from, to := w.pair()
+	link := w.link(from)
+	link.Throttle(8 * mib) // so that there is time to cancel
+	stop := w.cutRandomly(link, 12)
+	defer stop()
+	var work sync.WaitGroup
+	var cancelled atomic.Int64
+	for key := range loadKeys {
+		k := w.key(from, to, fmt.Sprint("v", key))
+		work.Go(func() {
+			for value := range loadValues {
+				from.send(1, k, w.blob(uint64(value), cancelSize))
+			}
+		})
+		work.Go(func() {
+			rng := rand.New(rand.NewPCG(13, uint64(key)))
+			var seen [loadValues]bool
+			for range loadValues {
+				x := to.insist(k, rng, &cancelled)
+				if x == nil {
+					return
+				}
+				value := whichBlob(x, loadValues, cancelSize)
+				x.Release()
+				if value < 0 || seen[value] {
+					w.Errorf("key %d: value %d came twice, or is damaged (-1)", key, value)
+					return
+				}
+				seen[value] = true
+			}
+		})
+	}
+	w.finishes(&work)
+	w.Logf("%d receives were cancelled", cancelled.Load())
+}
+
+// cancelSize is the size of the values: some packets.
+const cancelSize = 10 * kib
+
+// insist receives until it has a value; half of its receives it cancels at some
+// moment. Nil says that it failed.
+func (n *node) insist(k rendezvous.Key, rng *rand.Rand, cancelled *atomic.Int64) *tensor.Tensor {
+	for {
+		ctx, cancel := n.w.ctx, context.CancelFunc(func() {})
+		if rng.IntN(2) == 0 {
+			ctx, cancel = context.WithTimeout(ctx, time.Duration(rng.IntN(20_000))*time.Microsecond)
+		}
+		v, err := n.in(1).Recv(ctx, k, noArgs)
+		cancel()
+		switch {
+		case err == nil:
+			return v.Tensor
+		case status.CodeOf(err) == status.DeadlineExceeded && n.w.ctx.Err() == nil:
+			cancelled.Add(1)
+		default:
+			n.w.Errorf("receive of %s: %v", k.Edge(), err)
+			return nil
+		}
+	}
+}
+
+// whichBlob returns which of the blobs with the seeds below n a tensor is; -1
+// for none.
+func whichBlob(x *tensor.Tensor, n, size int) int {
+	for seed := range n {
+		if checkBlob(x, uint64(seed), size) == "" {
+			return seed
+		}
+	}
+	return -1
+}

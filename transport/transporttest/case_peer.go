@@ -1,0 +1,195 @@
+package transporttest
+
+import (
+	"time"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/status"
+)
+
+// peerCases: what a receive ends with when its peer is gone, and who else feels
+// it: nobody.
+func peerCases() []testCase {
+	return []testCase{
+		{name: "GoneWhileWaiting", run: goneWaiting},
+		{name: "GoneInMidTransfer", run: goneTransferring},
+		{name: "NeverThere", run: neverThere},
+		{name: "BackAfterUnavailable", run: backAfterUnavailable},
+		{name: "StartsAfterItsAsker", run: startsLater},
+		{name: "RestartedWhileWaiting", run: restartedWaiting},
+		{name: "RestartedInBetween", run: restartedBetween},
+		{name: "AskerRestarted", run: askerRestarted},
+		{name: "OthersGoOn", run: othersGoOn},
+		{name: "OtherIncarnation", run: otherIncarnation},
+		{name: "UnknownDevice", run: unknownDevice},
+		{name: "UnknownTask", run: unknownTask},
+		{name: "WrongKeys", run: wrongKeys},
+	}
+}
+
+// gone ends the case unless the receive ends with Unavailable that names the
+// peer, and not before the peer timeout.
+func (r *receive) gone(peer *node, since time.Time) {
+	r.w.Helper()
+	r.fails(status.Unavailable, peer.task.String())
+	if d := time.Since(since); d < shortTimeout {
+		r.w.Errorf("the receive was given up after %v; the peer timeout is %v", d, shortTimeout)
+	}
+}
+
+func goneWaiting(w *world) {
+	from, to := w.start(0), w.startImpatient(1)
+	r := to.recv(1, w.key(from, to, "v"))
+	from.waiting(1)
+	since := time.Now()
+	from.kill()
+	r.gone(from, since)
+}
+
+func goneTransferring(w *world) {
+	from, to := w.start(0), w.startImpatient(1)
+	link := w.link(from)
+	w.warm(from, to)
+	k := w.key(from, to, "v")
+	from.send(1, k, w.blob(1, mib))
+	stuck := link.HoldAfter(300 * kib)
+	r := to.recv(1, k)
+	w.happens("the transfer is under way", stuck)
+	since := time.Now()
+	from.kill()
+	link.Release()
+	r.gone(from, since)
+	w.released(to.memory)
+}
+
+func neverThere(w *world) {
+	from, to := w.absent(0), w.startImpatient(1)
+	since := time.Now()
+	to.recv(1, w.key(from, to, "v")).gone(from, since)
+}
+
+func backAfterUnavailable(w *world) {
+	from, to := w.absent(0), w.startImpatient(1)
+	to.recv(1, w.key(from, to, "v")).fails(status.Unavailable)
+	from = w.start(0)
+	k := w.key(from, to, "v")
+	from.sendNumber(1, k, 7)
+	to.recv(1, k).isNumber(7)
+}
+
+// startsLater: tasks may start in any order. The asker knows the incarnation of
+// the one that does not run yet, since a key has it.
+func startsLater(w *world) {
+	from, to := w.absent(0), w.start(1)
+	k := w.key(from, to, "v")
+	r := to.recv(1, k)
+	from.start(peerTimeout)
+	from.sendNumber(1, k, 7)
+	r.isNumber(7)
+}
+
+// restartedWaiting: what the old process was asked for is lost; the new one is
+// asked for new keys.
+func restartedWaiting(w *world) {
+	from, to := w.pair()
+	old := w.key(from, to, "v")
+	r := to.recv(1, old)
+	from.waiting(1)
+	from.kill()
+	from = w.start(0)
+	r.fails(status.Aborted, from.task.String())
+	k := w.key(from, to, "v")
+	from.sendNumber(1, k, 7)
+	to.recv(1, k).isNumber(7)
+	to.recv(1, old).fails(status.Aborted, "restarted")
+}
+
+// restartedBetween: nothing was under way, so nothing is lost.
+func restartedBetween(w *world) {
+	from, to := w.pair()
+	for i := range 3 {
+		k := w.key(from, to, "v")
+		from.sendNumber(1, k, i)
+		to.recv(1, k).isNumber(i)
+		if i < 2 {
+			from.kill()
+			from = w.start(0)
+		}
+	}
+}
+
+// askerRestarted: what was kept for the old process goes when the new one asks.
+func askerRestarted(w *world) {
+	from, to := w.pair()
+	link := w.link(from)
+	w.warm(from, to)
+	k := w.key(from, to, "v")
+	from.send(1, k, w.blob(1, mib))
+	waits := w.key(from, to, "waits")
+	to.recv(1, waits)
+	from.waiting(1)
+	stuck := link.HoldAfter(300 * kib)
+	to.recv(1, k)
+	w.happens("the transfer is under way", stuck)
+	from.keeps(1)
+	to.kill()
+	link.Release()
+	to = w.start(1)
+	other := w.key(from, to, "other")
+	from.sendNumber(1, other, 7)
+	to.recv(1, other).isNumber(7)
+	from.keeps(0)
+	from.waiting(0)
+	from.sendNumber(1, waits, 8)
+	to.recv(1, waits).isNumber(8)
+}
+
+// othersGoOn: a fault of one peer never touches another one.
+func othersGoOn(w *world) {
+	dies, lives, to := w.start(0), w.start(1), w.startImpatient(2)
+	lost := to.recv(1, w.key(dies, to, "v"))
+	k := w.key(lives, to, "v")
+	r := to.recv(1, k)
+	dies.waiting(1)
+	lives.waiting(1)
+	dies.kill()
+	lost.fails(status.Unavailable, dies.task.String())
+	if !r.underWay() {
+		w.Fatal("the death of one peer has ended a receive from another one")
+	}
+	lives.sendNumber(1, k, 7)
+	r.isNumber(7)
+}
+
+// otherIncarnation: the key is of an earlier life of the peer's device.
+func otherIncarnation(w *world) {
+	from, to := w.pair()
+	k := w.keyOf(from.device, from.incarnation+1, to.device, "v")
+	to.recv(1, k).fails(status.Aborted, "incarnation", "restarted")
+}
+
+func unknownDevice(w *world) {
+	from, to := w.pair()
+	d := from.device
+	d.Type, d.Index = "GPU", 7
+	to.recv(1, w.keyOf(d, from.incarnation, to.device, "v")).fails(status.InvalidArgument, d.String())
+}
+
+func unknownTask(w *world) {
+	to := w.start(1)
+	d := cluster.Device{Task: cluster.Task{Job: "nobody", Index: 3}, Type: "CPU"}
+	to.recv(1, w.keyOf(d, 1, to.device, "v")).fails(status.NotFound, d.Task.String())
+}
+
+// wrongKeys: values of others are neither sent nor received. The name of task 1
+// is the beginning of that of task 10.
+func wrongKeys(w *world) {
+	one, ten := w.start(1), w.start(2)
+	other := w.absent(0)
+	x := w.number(1)
+	defer x.Release()
+	w.mustBe(one.in(1).Send(w.key(ten, one, "v"), noArgs, x, false), status.InvalidArgument, "(src)")
+	w.mustBe(ten.in(1).Send(w.key(one, ten, "v"), noArgs, x, false), status.InvalidArgument, "(src)")
+	one.recv(1, w.key(other, ten, "v")).fails(status.InvalidArgument, "(dst)")
+	ten.recv(1, w.key(other, one, "v")).fails(status.InvalidArgument, "(dst)")
+}

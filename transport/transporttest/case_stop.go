@@ -1,0 +1,99 @@
+package transporttest
+
+import (
+	"slices"
+
+	"github.com/tryst-rdma/tryst/status"
+)
+
+// stopCases: a process that stops in order leaves nothing waiting, here or at
+// its peers.
+func stopCases() []testCase {
+	return []testCase{
+		{name: "ReceiverWhileWaiting", run: stopReceiver},
+		{name: "ReceiverInMidTransfer", run: stopReceiverTransferring},
+		{name: "SenderWhileOthersWait", run: stopSender},
+		{name: "ReceiveAfterwards", run: receiveAfterStop},
+		{name: "FinishedIsSaid", run: stopSaysFinished},
+	}
+}
+
+// ended ends the case unless the receive ends with an error of a process that
+// stops.
+func (r *receive) ended(codes ...status.Code) {
+	r.w.Helper()
+	o := r.wait()
+	if o.err == nil {
+		o.release()
+		r.w.Fatalf("receive of %s brought a value", r.key.Edge())
+	}
+	if !slices.Contains(codes, status.CodeOf(o.err)) {
+		r.w.Errorf("receive of %s: %v, want one of %v", r.key.Edge(), o.err, codes)
+	}
+}
+
+func stopReceiver(w *world) {
+	from, to := w.pair()
+	k := w.key(from, to, "v")
+	var receives []*receive
+	for range 20 {
+		receives = append(receives, to.recv(1, k))
+	}
+	from.waiting(20)
+	to.stop()
+	for _, r := range receives {
+		r.ended(status.Cancelled, status.Aborted)
+	}
+	from.waiting(0)
+}
+
+func stopReceiverTransferring(w *world) {
+	from, to := w.pair()
+	link := w.link(from)
+	w.warm(from, to)
+	k := w.key(from, to, "v")
+	from.send(1, k, w.blob(1, mib))
+	stuck := link.HoldAfter(300 * kib)
+	r := to.recv(1, k)
+	w.happens("the transfer is under way", stuck)
+	link.Throttle(8 * mib)
+	link.Release()
+	to.stop()
+	r.ended(status.Cancelled, status.Aborted)
+	from.keeps(0)
+}
+
+// stopSender: those who wait are told; they need not find out.
+func stopSender(w *world) {
+	from, to := w.start(0), w.startImpatient(1)
+	r := to.recv(1, w.key(from, to, "v"))
+	from.waiting(1)
+	from.stop()
+	r.ended(status.Aborted, status.Unavailable)
+}
+
+func receiveAfterStop(w *world) {
+	from, to := w.pair()
+	k := w.key(from, to, "v")
+	step := to.in(1)
+	to.stop()
+	v, err := step.Recv(w.ctx, k, noArgs)
+	if err == nil {
+		outcome{v, err}.release()
+	}
+	if code := status.CodeOf(err); code != status.Cancelled && code != status.Aborted {
+		w.Errorf("a receive after Stop ended with %v", err)
+	}
+}
+
+// stopSaysFinished: a receiver that stops right after its receive lets the
+// sender forget.
+func stopSaysFinished(w *world) {
+	from, to := w.pair()
+	k := w.key(from, to, "v")
+	from.send(1, k, w.blob(1, 100*kib))
+	to.recv(1, k).isBlob(1, 100*kib)
+	to.stop()
+	from.keeps(0)
+	w.released(w.source)
+}

@@ -1,0 +1,86 @@
+package transporttest
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/tryst-rdma/tryst/tensor"
+)
+
+// number makes a tensor that holds the number i. The reference is the caller's.
+func (w *world) number(i int) *tensor.Tensor {
+	w.Helper()
+	x, err := tensor.Allocate(w.source, tensor.Int64, tensor.Shape{})
+	if err != nil {
+		w.Fatal(err)
+	}
+	binary.LittleEndian.PutUint64(x.Bytes(), uint64(i))
+	return x
+}
+
+// numberOf returns the number that a tensor holds, or why it holds none.
+func numberOf(x *tensor.Tensor) (n int, why string) {
+	if x.DType() != tensor.Int64 || x.Shape().Rank() != 0 {
+		return 0, fmt.Sprintf("it brought %v, no number", x)
+	}
+	return int(binary.LittleEndian.Uint64(x.Bytes())), ""
+}
+
+// Blobs are bytes that need not be kept to be checked: a page of noise, the
+// same in all, that begins with the blob's seed plus the page's number. So a
+// page that is missing, repeated, in a wrong place or of another blob shows, and
+// a gigabyte is made and checked in a moment, also under the race detector.
+const pageSize = 4096
+
+var noise = func() (page [pageSize]byte) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for i := 0; i < pageSize; i += 8 {
+		binary.LittleEndian.PutUint64(page[i:], rng.Uint64())
+	}
+	return page
+}()
+
+// page returns the page of a blob with the given number.
+func page(seed uint64, i int) (p [pageSize]byte) {
+	p = noise
+	binary.LittleEndian.PutUint64(p[:], mix(seed)+uint64(i))
+	return p
+}
+
+// mix spreads seeds, so that those of neighbours share no page.
+func mix(seed uint64) uint64 { return (seed + 1) * 0x9e3779b97f4a7c15 }
+
+// blob makes a vector of so many bytes. The reference is the caller's.
+func (w *world) blob(seed uint64, size int) *tensor.Tensor {
+	w.Helper()
+	x, err := tensor.Allocate(w.source, tensor.Uint8, tensor.Vector(size))
+	if err != nil {
+		w.Fatal(err)
+	}
+	data := x.Bytes()
+	for i := 0; len(data) > 0; i++ {
+		p := page(seed, i)
+		data = data[copy(data, p[:]):]
+	}
+	return x
+}
+
+// checkBlob says how a tensor differs from the blob; "" when it does not.
+func checkBlob(x *tensor.Tensor, seed uint64, size int) string {
+	if x.DType() != tensor.Uint8 || x.Shape().Rank() != 1 || x.Size() != int64(size) {
+		return fmt.Sprintf("it brought %v, want %d bytes", x, size)
+	}
+	data := x.Bytes()
+	for i := 0; len(data) > 0; i++ {
+		p := page(seed, i)
+		n := min(len(data), pageSize)
+		if !bytes.Equal(data[:n], p[:n]) {
+			return fmt.Sprintf("the page at byte %d of %d is wrong: it begins with %x, want %x",
+				i*pageSize, size, data[:min(n, 8)], p[:min(n, 8)])
+		}
+		data = data[n:]
+	}
+	return ""
+}

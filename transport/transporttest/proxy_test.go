@@ -1,0 +1,226 @@
+package transporttest
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// talker listens and answers every byte that it gets with as many bytes of
+// noise as asked for.
+func talker(t *testing.T, answer []byte) (address string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var work sync.WaitGroup
+	work.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			work.Go(func() {
+				defer c.Close()
+				for one := make([]byte, 1); ; {
+					if _, err := c.Read(one); err != nil {
+						return
+					}
+					if _, err := c.Write(answer); err != nil {
+						return
+					}
+				}
+			})
+		}
+	})
+	t.Cleanup(func() { l.Close(); work.Wait() })
+	return l.Addr().String()
+}
+
+// through returns a proxy to a talker and a connection through it.
+func through(t *testing.T, answer []byte) (*Proxy, net.Conn) {
+	t.Helper()
+	target := talker(t, answer)
+	p := NewProxy(t)
+	p.SetTarget(target)
+	return p, dial(t, p)
+}
+
+func dial(t *testing.T, p *Proxy) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", p.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(patience))
+	return c
+}
+
+func ask(t *testing.T, c net.Conn) {
+	t.Helper()
+	if _, err := c.Write([]byte{1}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func mustRead(t *testing.T, c net.Conn, want []byte) {
+	t.Helper()
+	got := make([]byte, len(want))
+	if _, err := io.ReadFull(c, got); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Fatal("other bytes than were sent")
+	}
+}
+
+func wait(t *testing.T, c <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-c:
+	case <-time.After(patience):
+		t.Fatal("it has not happened")
+	}
+}
+
+func answerOf(n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(i * 7)
+	}
+	return b
+}
+
+func TestProxyCarriesAndCounts(t *testing.T) {
+	answer := answerOf(1 << 20)
+	p, c := through(t, answer)
+	for range 3 {
+		ask(t, c)
+		mustRead(t, c, answer)
+	}
+	if n := p.Carried(); n != 3<<20 {
+		t.Errorf("it has carried %d bytes", n)
+	}
+}
+
+func TestProxyPassesTheEndOn(t *testing.T) {
+	p, c := through(t, answerOf(1))
+	if err := c.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("after the end: %v, want EOF", err)
+	}
+	p.Close()
+}
+
+func TestProxyCutAfter(t *testing.T) {
+	answer := answerOf(1 << 20)
+	p, c := through(t, answer)
+	const n = 300_001
+	cut := p.CutAfter(n)
+	ask(t, c)
+	got, err := io.ReadAll(c)
+	wait(t, cut)
+	// The reset overtakes what is on its way.
+	if len(got) > n || !bytes.HasPrefix(answer, got) {
+		t.Errorf("%d bytes arrived, want at most %d, as sent", len(got), n)
+	}
+	if !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the connection ended with %v, want a reset", err)
+	}
+	again := dial(t, p)
+	ask(t, again)
+	mustRead(t, again, answer)
+}
+
+func TestProxyCutAtOnce(t *testing.T) {
+	p, c := through(t, answerOf(10))
+	ask(t, c)
+	mustRead(t, c, answerOf(10))
+	wait(t, p.CutAfter(0))
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the connection ended with %v, want a reset", err)
+	}
+}
+
+func TestProxyHoldAfter(t *testing.T) {
+	answer := answerOf(1 << 20)
+	p, c := through(t, answer)
+	const n = 200_000
+	held := p.HoldAfter(n)
+	ask(t, c)
+	wait(t, held)
+	mustRead(t, c, answer[:n])
+	if got := p.Carried(); got != n {
+		t.Errorf("it has carried %d bytes while it holds, want %d", got, n)
+	}
+	other := dial(t, p) // new connections are held too
+	ask(t, other)
+	p.Release()
+	mustRead(t, c, answer[n:])
+	mustRead(t, other, answer)
+}
+
+func TestProxyCutsWhileItHolds(t *testing.T) {
+	p, c := through(t, answerOf(10))
+	ask(t, c)
+	mustRead(t, c, answerOf(10)) // so that the proxy has taken the connection
+	wait(t, p.HoldAfter(0))
+	ask(t, c)
+	wait(t, p.CutAfter(0))
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the connection ended with %v, want a reset", err)
+	}
+}
+
+func TestProxyThrottle(t *testing.T) {
+	answer := answerOf(1 << 20)
+	p, c := through(t, answer)
+	p.Throttle(4 << 20)
+	since := time.Now()
+	ask(t, c)
+	mustRead(t, c, answer)
+	// The first piece passes at once, the last one a quarter of a second
+	// after it. More it may take as the machine likes.
+	if d := time.Since(since); d < 200*time.Millisecond {
+		t.Errorf("1 MiB at 4 MiB/s took %v", d)
+	}
+}
+
+func TestProxyWithoutTarget(t *testing.T) {
+	p, c := through(t, answerOf(10))
+	ask(t, c)
+	mustRead(t, c, answerOf(10))
+	p.SetTarget("")
+	if other, err := net.Dial("tcp", p.Addr()); err == nil { // the reset may come first
+		defer other.Close()
+		if _, err := other.Read(make([]byte, 1)); err == nil {
+			t.Error("somebody answers")
+		}
+	}
+	ask(t, c) // the old connection goes on
+	mustRead(t, c, answerOf(10))
+}
+
+// TestProxyCloseWaits: Close ends stuck connections too, and nothing of the
+// proxy runs after it (goleak).
+func TestProxyCloseWaits(t *testing.T) {
+	p, c := through(t, answerOf(10))
+	ask(t, c)
+	mustRead(t, c, answerOf(10))
+	wait(t, p.HoldAfter(0))
+	ask(t, c)
+	p.Close()
+	if _, err := c.Read(make([]byte, 1)); err == nil {
+		t.Error("the connection lives")
+	}
+	p.Close()
+}

@@ -1,0 +1,147 @@
+package transporttest
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/tensor/tensortest"
+)
+
+// receive is a receive under way. A second end of it fails the case.
+type receive struct {
+	w       *world
+	key     rendezvous.Key
+	outcome chan outcome  // takes one
+	taken   chan struct{} // closed when the case has taken it
+	ends    atomic.Int32
+}
+
+// outcome is what a receive ended with.
+type outcome struct {
+	value rendezvous.Value
+	err   error
+}
+
+func (o outcome) release() {
+	if o.err == nil {
+		o.value.Tensor.Release()
+	}
+}
+
+// recv begins a receive that lasts as long as the case.
+func (n *node) recv(step int64, k rendezvous.Key) *receive { return n.recvCtx(n.w.ctx, step, k) }
+
+func (n *node) recvCtx(ctx context.Context, step int64, k rendezvous.Key) *receive {
+	r := &receive{w: n.w, key: k, outcome: make(chan outcome, 1), taken: make(chan struct{})}
+	n.w.mu.Lock()
+	n.w.receives = append(n.w.receives, r)
+	n.w.mu.Unlock()
+	n.in(step).RecvAsync(ctx, k, rendezvous.Args{}, func(v rendezvous.Value, _ rendezvous.Args, err error) {
+		if r.ends.Add(1) != 1 {
+			n.w.Errorf("the receive of %s has ended twice, now with %v", k.Edge(), err)
+			outcome{v, err}.release()
+			return
+		}
+		r.outcome <- outcome{v, err}
+	})
+	return r
+}
+
+// wait returns the outcome; its value belongs to the case.
+func (r *receive) wait() outcome {
+	r.w.Helper()
+	select {
+	case o := <-r.outcome:
+		close(r.taken)
+		return o
+	case <-time.After(r.w.patience):
+		r.w.Fatalf("the receive of %s has not ended after %v", r.key.Edge(), r.w.patience)
+		panic("not reached") //nolint:forbidigo // Fatalf does not return
+	}
+}
+
+// underWay reports whether the receive has not ended.
+func (r *receive) underWay() bool { return r.ends.Load() == 0 }
+
+// value ends the case unless the receive brings a value that lives.
+func (r *receive) value() *tensor.Tensor {
+	r.w.Helper()
+	o := r.wait()
+	if o.err != nil {
+		r.w.Fatalf("receive of %s: %v", r.key.Edge(), o.err)
+	}
+	if o.value.Dead {
+		o.release()
+		r.w.Fatalf("receive of %s: a dead value", r.key.Edge())
+	}
+	return o.value.Tensor
+}
+
+// is ends the case unless the receive brings a tensor that equals want.
+func (r *receive) is(want *tensor.Tensor) {
+	r.w.Helper()
+	x := r.value()
+	defer x.Release()
+	tensortest.RequireEqual(r.w, want, x)
+}
+
+// isNumber ends the case unless the receive brings number want.
+func (r *receive) isNumber(want int) {
+	r.w.Helper()
+	if got := r.number(); got != want {
+		r.w.Fatalf("receive of %s brought number %d, want %d", r.key.Edge(), got, want)
+	}
+}
+
+// number returns the number that the receive brings.
+func (r *receive) number() int {
+	r.w.Helper()
+	x := r.value()
+	defer x.Release()
+	n, why := numberOf(x)
+	if why != "" {
+		r.w.Fatalf("receive of %s: %s", r.key.Edge(), why)
+	}
+	return n
+}
+
+// isBlob ends the case unless the receive brings the content of that seed and
+// size.
+func (r *receive) isBlob(seed uint64, size int) {
+	r.w.Helper()
+	x := r.value()
+	defer x.Release()
+	if why := checkBlob(x, seed, size); why != "" {
+		r.w.Fatalf("receive of %s: %s", r.key.Edge(), why)
+	}
+}
+
+// fails ends the case unless the receive ends with an error of that code that
+// says all of words. It returns the error.
+func (r *receive) fails(code status.Code, words ...string) error {
+	r.w.Helper()
+	o := r.wait()
+	if o.err == nil {
+		o.release()
+		r.w.Fatalf("receive of %s brought %v, want the error %v", r.key.Edge(), o.value.Tensor, code)
+	}
+	r.w.mustBe(o.err, code, words...)
+	return o.err
+}
+
+func (w *world) mustBe(err error, code status.Code, words ...string) {
+	w.Helper()
+	if status.CodeOf(err) != code {
+		w.Fatalf("got the error %v, want %v", err, code)
+	}
+	for _, word := range words {
+		if !strings.Contains(err.Error(), word) {
+			w.Fatalf("the error %q does not say %q", err, word)
+		}
+	}
+}
