@@ -29,6 +29,10 @@ type Options struct {
 	// Allocator gives the memory that tensors arrive in and that files are
 	// read into. Nil makes a tensor.Pool.
 	Allocator tensor.Allocator
+	// Prepare is called by Start when the server answers, and before it says
+	// that it is ready: by its health, and by the address file. It is the
+	// time to publish. An error ends the start. Nil for nothing to prepare.
+	Prepare func(context.Context, *Server) error
 }
 
 // transferLog is how many transfers a process remembers.

@@ -62,14 +62,14 @@ func Start(ctx context.Context, cfg config.Config, o Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{node: n, cfg: cfg, serving: make(chan struct{})}
-	if err := s.start(ctx); err != nil {
+	if err := s.start(ctx, o.Prepare); err != nil {
 		s.stop(ctx)
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *Server) start(ctx context.Context) error {
+func (s *Server) start(ctx context.Context, prepare func(context.Context, *Server) error) error {
 	s.kept = transport.NewKept(s.manager, transport.KeptOptions{
 		MaxWaiting: s.cfg.MaxWaiting, MaxWaitingBytes: s.cfg.MaxWaitingBytes,
 		KeptPerAsker: s.cfg.KeptPerPeer, KeptTotal: keptTotal(s.cfg.KeptTotal),
@@ -109,6 +109,12 @@ func (s *Server) start(ctx context.Context) error {
 	if err := s.startHTTP(ctx); err != nil {
 		return err
 	}
+	if prepare != nil {
+		if err := prepare(ctx, s); err != nil {
+			return err
+		}
+	}
+	s.health.SetServingStatus("", healthpb.HealthCheckResponse_SERVING)
 	if err := writeAddress(s.cfg.AddressFile, s.address.String()); err != nil {
 		return err
 	}
@@ -150,6 +156,7 @@ func (s *Server) makeGRPC() error {
 	})
 	s.catalog.Register(s.grpc)
 	s.health = health.NewServer()
+	s.health.SetServingStatus("", healthpb.HealthCheckResponse_NOT_SERVING) // until it is ready
 	healthpb.RegisterHealthServer(s.grpc, s.health)
 	registerReflection(s.grpc)
 
