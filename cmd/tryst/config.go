@@ -1,0 +1,52 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/tryst-rdma/tryst/config"
+)
+
+func (s streams) configCommand() *cobra.Command {
+	var json bool
+	cmd := &cobra.Command{
+		Use:   "config [flags]",
+		Short: "Show each setting and where it comes from",
+		Long: `Config shows the settings as the other commands would have them: from flags,
+TRYST_ variables, the YAML file, TF_CONFIG and the defaults, the first that
+gives a value.`,
+		Example: `  tryst config
+  TRYST_LISTEN=:2222 tryst config --config tryst.yaml --json`,
+		DisableFlagsInUseLine: true,
+		Args:                  noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			// What a server needs beyond a client serve itself asks for:
+			// settings for pulls alone must not fail here.
+			cfg, err := s.load(cmd, config.ForClient)
+			if err != nil {
+				return err
+			}
+			rows := [][]string{{"SETTING", "VALUE", "SOURCE"}}
+			for _, e := range config.Describe(cfg) {
+				if json {
+					err := writeJSON(s.out, struct {
+						Key    string `json:"key"`
+						Value  string `json:"value"`
+						Source string `json:"source"`
+					}{e.Key, e.Value, e.Source.String()})
+					if err != nil {
+						return err
+					}
+					continue
+				}
+				rows = append(rows, []string{e.Key, e.Value, e.Source.String()})
+			}
+			if json {
+				return nil
+			}
+			return writeTable(s.out, rows...)
+		},
+	}
+	cmd.Flags().BoolVar(&json, "json", false, "write a line of JSON for each")
+	config.RegisterFlags(cmd.Flags(), config.ForServer|config.ForClient)
+	return cmd
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tryst-rdma/tryst/checkpoint"
+)
+
+func (s streams) genCommand() *cobra.Command {
+	var (
+		o    checkpoint.GenerateOptions
+		out  string
+		json bool
+	)
+	var models []string
+	for _, m := range checkpoint.Models() {
+		models = append(models, fmt.Sprintf("%s (%s)", m.Name, byteText(float64(m.Bytes))))
+	}
+	cmd := &cobra.Command{
+		Use:   "gen --out PATH [--model MODEL]",
+		Short: "Make a checkpoint to try things with",
+		Long: `Gen writes a checkpoint with the layout of a known model, its names, types and
+shapes, and content from a seed: the same seed gives the same bytes everywhere.
+
+A PATH that is a directory or ends in a slash gets the files under their usual
+names; with several shards PATH is always a directory. Else PATH is the file.
+
+Models: ` + strings.Join(models, ", ") + ".",
+		Example: `  tryst gen --out gpt2.safetensors
+  tryst gen --model gpt2-xl --shards 4 --seed 7 --out gpt2-xl/`,
+		DisableFlagsInUseLine: true,
+		Args:                  noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if out == "" {
+				return usagef("--out is missing: the file or directory to write")
+			}
+			if !known(o.Model) {
+				return usagef("--model %q: there is no such model; there are %s", o.Model, strings.Join(models, ", "))
+			}
+			bar := newProgress(s.err, "gen")
+			defer bar.end()
+			o.Progress = bar.update
+			begin := time.Now()
+			made, err := checkpoint.Generate(cmd.Context(), out, o)
+			if err != nil {
+				return err
+			}
+			took := time.Since(begin)
+			if json {
+				return writeJSON(s.out, struct {
+					Model   string   `json:"model"`
+					Seed    uint64   `json:"seed"`
+					Tensors int      `json:"tensors"`
+					Bytes   int64    `json:"bytes"`
+					Seconds float64  `json:"seconds"`
+					Files   []string `json:"files"`
+				}{made.Model, o.Seed, made.Tensors, made.Bytes, took.Seconds(), made.Files})
+			}
+			err = writeTable(s.out,
+				[]string{"MODEL", "SEED", "TENSORS", "BYTES", "TIME"},
+				[]string{
+					made.Model, strconv.FormatUint(o.Seed, 10), strconv.Itoa(made.Tensors),
+					strconv.FormatInt(made.Bytes, 10), secondsText(took),
+				})
+			if err != nil {
+				return err
+			}
+			return s.writeFiles(made.Files)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&out, "out", "", "the file or directory to write, `PATH`")
+	flags.StringVar(&o.Model, "model", checkpoint.DefaultModel, "the `MODEL` whose layout it gets")
+	flags.Uint64Var(&o.Seed, "seed", 0, "what the content is made from")
+	flags.IntVar(&o.Shards, "shards", 0, "how many files; 0 = as the original has")
+	flags.BoolVar(&o.Force, "force", false, "replace files that exist")
+	flags.BoolVar(&json, "json", false, "write the result as one line of JSON")
+	return cmd
+}
+
+func known(model string) bool {
+	for _, m := range checkpoint.Models() {
+		if m.Name == model {
+			return true
+		}
+	}
+	return false
+}
+
+// writeFiles tells which files were written.
+func (s streams) writeFiles(files []string) error {
+	for _, f := range files {
+		if _, err := fmt.Fprintln(s.out, "wrote "+printable(f)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

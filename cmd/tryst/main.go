@@ -1,0 +1,27 @@
+// Command tryst publishes tensors and pulls them: model checkpoints on their
+// way to a fleet, over the rendezvous that its packages implement.
+//
+//	tryst serve --publish gpt2=gpt2.safetensors        offer
+//	tryst keys --from host:2222                         look
+//	tryst pull --from host:2222 --out gpt2.safetensors  take
+//
+// Results go to stdout, progress and logs to stderr. It exits with 0 when it
+// has done what it was asked, 1 when that failed, 2 for wrong usage, 130 when it
+// was interrupted. A server that stops gracefully on a signal has done what it
+// was asked.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	os.Exit(interruptible(signals, func(ctx context.Context) int {
+		return run(ctx, streams{out: os.Stdout, err: os.Stderr}, os.Args[1:])
+	}))
+}

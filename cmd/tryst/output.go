@@ -1,0 +1,74 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+)
+
+// writeTable writes rows in columns, the first as their headings.
+func writeTable(w io.Writer, rows ...[]string) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		for i, cell := range row {
+			row[i] = printable(cell)
+		}
+		if _, err := fmt.Fprintln(tw, strings.Join(row, "\t")); err != nil {
+			return err
+		}
+	}
+	return tw.Flush()
+}
+
+// writeJSON writes v as one line.
+func writeJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+// printable returns s as one line that does nothing to a terminal: names and
+// messages may come from a peer.
+func printable(s string) string {
+	if !strings.ContainsFunc(s, unprintable) {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		if unprintable(r) {
+			quoted := strconv.QuoteRune(r)
+			b.WriteString(quoted[1 : len(quoted)-1])
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+func unprintable(r rune) bool { return !unicode.IsPrint(r) }
+
+// byteText writes a number of bytes for people, in powers of 1000 as rates of
+// links are told.
+func byteText(n float64) string {
+	units := []string{"B", "kB", "MB", "GB", "TB", "PB"}
+	u := 0
+	for n >= 999.5 && u < len(units)-1 { // 999.5 would be written 1000
+		n /= 1000
+		u++
+	}
+	decimals := 0
+	if u > 0 && n < 99.95 { // three digits
+		decimals = 1
+	}
+	return strconv.FormatFloat(n, 'f', decimals, 64) + " " + units[u]
+}
+
+// secondsText writes a duration as seconds with milliseconds.
+func secondsText(d time.Duration) string {
+	return strconv.FormatFloat(d.Seconds(), 'f', 3, 64) + " s"
+}

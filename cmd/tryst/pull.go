@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tryst-rdma/tryst/checkpoint"
+)
+
+func (s streams) pullCommand() *cobra.Command {
+	var (
+		from source
+		out  checkpoint.SaveOptions
+		req  checkpoint.PullRequest
+		json bool
+	)
+	cmd := &cobra.Command{
+		Use:   "pull --from HOST:PORT|TASK --out PATH [NAME]",
+		Short: "Write tensors of a publication to files",
+		Long: `Pull receives the tensors of a publication, checks each by its digest and writes
+them to files, which appear only when they are whole. NAME may be left out when
+the server has one publication.
+
+A PATH that is a directory or ends in a slash gets the files that were
+published. A PATH that ends in .npy gets one tensor, any other path one
+safetensors file.`,
+		Example: `  tryst pull --from 10.0.0.1:2222 --out gpt2.safetensors
+  tryst pull --from 10.0.0.1:2222 --out llama/ llama
+  tryst pull --from 10.0.0.1:2222 --out h0.safetensors --tensor 'h.0.*' --tensor wte.weight gpt2`,
+		DisableFlagsInUseLine: true,
+		Args:                  oneName,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			req.Publication = firstOf(args)
+			switch {
+			case out.Out == "":
+				return usagef("--out is missing: the file or directory to write")
+			case req.Inflight < 1:
+				return usagef("--inflight %d: at least 1 tensor must be under way", req.Inflight)
+			}
+			bar := newProgress(s.err, "pull")
+			defer bar.end()
+			req.Progress = func(p checkpoint.Progress) { bar.update(p.Bytes, p.TotalBytes) }
+			var sum *checkpoint.Summary
+			err := from.with(cmd, s, bar, func(ctx context.Context, p *checkpoint.Puller) (err error) {
+				sum, err = p.Save(ctx, req, out)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			if json {
+				return writeJSON(s.out, pullRecordOf(sum))
+			}
+			return s.writeSummary(sum)
+		},
+	}
+	from.register(cmd, 0)
+	flags := cmd.Flags()
+	flags.StringVar(&out.Out, "out", "", "the file or directory to write, `PATH`")
+	flags.BoolVar(&out.Force, "force", false, "replace files that exist")
+	flags.StringArrayVar(&req.Tensors, "tensor", nil, "pull only tensors whose name matches `GLOB`, in which * and ? match every character; may be given again")
+	flags.IntVar(&req.Inflight, "inflight", checkpoint.DefaultInflight, "how many tensors are received at once")
+	flags.BoolVar(&json, "json", false, "write the result as one line of JSON")
+	return cmd
+}
+
+// pullRecord is the result of a pull in JSON. Names are the benchmarks' where
+// they have the same.
+type pullRecord struct {
+	Publication     string   `json:"publication"`
+	Version         string   `json:"version"`
+	Tensors         int      `json:"tensors"`
+	Bytes           int64    `json:"bytes"`
+	Seconds         float64  `json:"seconds"`
+	TransferSeconds float64  `json:"transfer_seconds"`
+	Rate            float64  `json:"gbytes_per_second"` // of the transfer alone
+	Digest          string   `json:"digest"`
+	Verified        bool     `json:"verified"`
+	Files           []string `json:"files"`
+}
+
+func pullRecordOf(sum *checkpoint.Summary) pullRecord {
+	return pullRecord{
+		Publication: sum.Publication.Name, Version: sum.Publication.Version,
+		Tensors: sum.Tensors, Bytes: sum.Bytes,
+		Seconds: sum.Total.Seconds(), TransferSeconds: sum.Transfer.Seconds(), Rate: sum.BytesPerSecond() / 1e9,
+		Digest: sum.Digest, Verified: sum.Verified, Files: sum.Files,
+	}
+}
+
+func (s streams) writeSummary(sum *checkpoint.Summary) error {
+	err := writeTable(s.out,
+		[]string{"PUBLICATION", "TENSORS", "BYTES", "TIME", "TRANSFER", "GB/S", "DIGEST, CHECKED"},
+		[]string{
+			sum.Publication.Name, strconv.Itoa(sum.Tensors), strconv.FormatInt(sum.Bytes, 10),
+			secondsText(sum.Total), secondsText(sum.Transfer), strconv.FormatFloat(sum.BytesPerSecond()/1e9, 'f', 2, 64), sum.Digest,
+		})
+	if err != nil {
+		return err
+	}
+	return s.writeFiles(sum.Files)
+}

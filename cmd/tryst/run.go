@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tryst-rdma/tryst/config"
+	"github.com/tryst-rdma/tryst/status"
+)
+
+// The exit statuses. That of an interrupt is the shell's for SIGINT.
+const (
+	exitDone        = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitInterrupted = 130
+)
+
+// errInterrupted is the cause of a context that a signal ended.
+var errInterrupted = errors.New("interrupted")
+
+// streams are what a command writes to and the environment that it reads.
+type streams struct {
+	out io.Writer // results
+	err io.Writer // progress, logs, errors
+	env []string  // NAME=VALUE; nil for that of the process
+}
+
+// interruptible runs work until it ends or a second signal comes. The first
+// ends its context, and work stops gracefully; it is not waited for after the
+// second.
+func interruptible(signals <-chan os.Signal, work func(context.Context) int) int {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	done := make(chan int, 1)
+	go func() { done <- work(ctx) }()
+	for range 2 {
+		select {
+		case code := <-done:
+			return code
+		case <-signals:
+			cancel(errInterrupted)
+		}
+	}
+	return exitInterrupted
+}
+
+// run executes one command line and returns its exit status.
+func run(ctx context.Context, s streams, args []string) int {
+	root := newRoot(s)
+	root.SetArgs(append([]string{}, args...)) // nil would mean those of the process
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return exitDone
+	}
+	usage, wrong := errors.AsType[usageError](err)
+	interrupted := errors.Is(context.Cause(ctx), errInterrupted)
+	if wrong {
+		err = usage.error
+	}
+	for _, line := range lines(err) {
+		if interrupted {
+			line = "interrupted: " + line
+		}
+		fmt.Fprintf(s.err, "%s: %s\n", cmd.CommandPath(), line)
+	}
+	switch {
+	case wrong:
+		fmt.Fprintf(s.err, "see '%s --help'\n", cmd.CommandPath())
+		return exitUsage
+	case interrupted:
+		return exitInterrupted
+	}
+	return exitFailed
+}
+
+// usageError is an error of the command line or of the settings.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+func usagef(format string, args ...any) error {
+	return usageError{fmt.Errorf(format, args...)}
+}
+
+// lines returns what an error says, a line for each of the errors joined in it,
+// without the names of their classes.
+func lines(err error) []string {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		var all []string
+		for _, e := range joined.Unwrap() {
+			all = append(all, lines(e)...)
+		}
+		return all
+	}
+	return []string{printable(status.From(err).Message())}
+}
+
+// load returns the settings for a command.
+func (s streams) load(cmd *cobra.Command, use config.Use) (config.Config, error) {
+	c, err := config.Load(config.LoadOptions{Flags: cmd.Flags(), Environ: s.env, Use: use})
+	if err != nil {
+		return config.Config{}, usageError{err}
+	}
+	return c, nil
+}

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/tryst-rdma/tryst/config"
+)
+
+// helpWidth is where the lines of flags are wrapped: most terminals show that
+// much.
+const helpWidth = 100
+
+// writeUsage writes what help shows below the description: the flags of the
+// command itself apart from the settings, which every source may give.
+func writeUsage(cmd *cobra.Command) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Usage:\n  %s\n", cmd.UseLine())
+	if cmd.HasExample() {
+		fmt.Fprintf(&b, "\nExamples:\n%s\n", cmd.Example)
+	}
+	if cmd.HasAvailableSubCommands() {
+		b.WriteString("\nCommands:\n")
+		for _, c := range cmd.Commands() {
+			if c.IsAvailableCommand() || c.Name() == "help" {
+				fmt.Fprintf(&b, "  %-*s  %s\n", c.NamePadding(), c.Name(), c.Short)
+			}
+		}
+	}
+	own, settings := groups(cmd)
+	if own.HasAvailableFlags() {
+		fmt.Fprintf(&b, "\nFlags:\n%s", own.FlagUsagesWrapped(helpWidth))
+	}
+	if settings.HasAvailableFlags() {
+		fmt.Fprintf(&b, "\nSettings, also given by TRYST_ variables and by the file of --config (see 'tryst config'):\n%s",
+			settings.FlagUsagesWrapped(helpWidth))
+	}
+	if cmd.HasAvailableSubCommands() {
+		fmt.Fprintf(&b, "\n'%s COMMAND --help' tells more about a command.\n", cmd.CommandPath())
+	}
+	_, err := fmt.Fprint(cmd.OutOrStderr(), b.String())
+	return err
+}
+
+// groups parts the flags of a command.
+func groups(cmd *cobra.Command) (own, settings *pflag.FlagSet) {
+	names := make(map[string]bool)
+	for _, s := range config.Settings() {
+		names[s.Flag()] = true
+	}
+	own, settings = new(pflag.FlagSet), new(pflag.FlagSet)
+	settings.SortFlags = false // in the order of the table
+	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		if names[f.Name] {
+			settings.AddFlag(f)
+		} else {
+			own.AddFlag(f)
+		}
+	})
+	return own, settings
+}
