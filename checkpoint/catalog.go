@@ -182,7 +182,7 @@ func (c *Catalog) enter(p *publication) error {
 	}
 	c.publications[m.Name] = p
 	for _, e := range p.entries {
-		c.edges[edge(m.Name, m.Version, e.info.Name)] = e
+		c.edges[EdgeName(m.Name, m.Version, e.info.Name)] = e
 	}
 	return nil
 }
@@ -198,7 +198,7 @@ func (c *Catalog) Withdraw(name string) error {
 	}
 	delete(c.publications, name)
 	for _, e := range p.entries {
-		delete(c.edges, edge(name, p.manifest.Version, e.info.Name))
+		delete(c.edges, EdgeName(name, p.manifest.Version, e.info.Name))
 	}
 	c.mu.Unlock()
 	c.loader.forget(p.entries)

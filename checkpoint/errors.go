@@ -20,24 +20,28 @@ func quote(s string) string {
 	return strconv.Quote(s[:maxQuoted]) + "... (" + strconv.Itoa(len(s)) + " bytes)"
 }
 
-// wrap returns err with what was being done in front of it. An error that has
-// no class yet gets the one that the operating system's error stands for.
+// wrap returns err with what was being done in front of it, and with the class
+// that codeOf says.
 func wrap(what string, err error) *status.Error {
 	if _, ok := errors.AsType[*status.Error](err); ok {
 		return status.From(err).WithPrefix(what)
 	}
-	code := status.CodeOf(err)
+	return status.Errorf(codeOf(err), "%s: %w", what, err)
+}
+
+// codeOf is status.CodeOf that knows the errors of the operating system.
+func codeOf(err error) status.Code {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		code = status.NotFound
+		return status.NotFound
 	case errors.Is(err, fs.ErrExist):
-		code = status.AlreadyExists
+		return status.AlreadyExists
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
-		code = status.PermissionDenied
+		return status.PermissionDenied
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, syscall.EFBIG):
-		code = status.ResourceExhausted
+		return status.ResourceExhausted
 	}
-	return status.Errorf(code, "%s: %w", what, err)
+	return status.CodeOf(err)
 }
 
 // bare takes the operation and path off an error of package os, for messages

@@ -3,6 +3,7 @@ package checkpoint_test
 import (
 	"bytes"
 	"context"
+	"encoding/hex"
 	"net"
 	"os"
 	"path/filepath"
@@ -256,3 +257,5 @@ func mustBe(t testing.TB, err error, code status.Code, words ...string) {
 		t.Errorf("error %q has more than one line", err)
 	}
 }
+
+func hexOf(b []byte) string { return hex.EncodeToString(b) }

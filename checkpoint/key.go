@@ -16,8 +16,10 @@ const edgePrefix = "publication:"
 
 const upperHex = "0123456789ABCDEF"
 
-// edge returns the edge name of a tensor. The version has no special bytes.
-func edge(publication, version, tensor string) string {
+// EdgeName returns the edge name of a published tensor's key, for who receives
+// it without a Puller. Its source is the device of the catalog, its frame and
+// iteration are 0, and every step answers it.
+func EdgeName(publication, version, tensor string) string {
 	b := make([]byte, 0, len(edgePrefix)+len(publication)+len(version)+len(tensor)+2)
 	b = append(b, edgePrefix...)
 	b = appendEscaped(b, publication, "@/")
@@ -39,7 +41,7 @@ func appendEscaped(b []byte, s, special string) []byte {
 	return b
 }
 
-// parseEdge takes an edge name apart; false when edge does not write it so.
+// parseEdge takes an edge name apart; false when EdgeName does not write it so.
 func parseEdge(s string) (publication, version, tensor string, ok bool) {
 	rest, ok := strings.CutPrefix(s, edgePrefix)
 	if !ok {
@@ -49,7 +51,7 @@ func parseEdge(s string) (publication, version, tensor string, ok bool) {
 	version, rest, _ = strings.Cut(rest, "/")
 	publication, tensor = unescape(name), unescape(rest)
 	// One tensor has one edge name: what is escaped without need is foreign.
-	if edge(publication, version, tensor) != s || publication == "" || version == "" || tensor == "" {
+	if EdgeName(publication, version, tensor) != s || publication == "" || version == "" || tensor == "" {
 		return "", "", "", false
 	}
 	return publication, version, tensor, true

@@ -63,6 +63,10 @@ const (
 	// not known.
 	suggestions = 3
 
+	// causeDelay is how long an error that follows from another one waits
+	// for that one to arrive on another way: some round trips.
+	causeDelay = time.Second
+
 	// progressEvery is how often progress is reported: often enough for the
 	// eye, rarely enough to cost nothing.
 	progressEvery = 100 * time.Millisecond

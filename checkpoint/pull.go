@@ -139,12 +139,12 @@ func (pl *pull) handedOn(i int) { pl.window.Release(pl.weight(i)) }
 // next, and hands the tensor with a reference to the function that next
 // returned, on a goroutine of its own; whoever has done with it calls handedOn.
 // It returns when all goroutines have ended, with the first error.
-func (pl *pull) fetch(ctx context.Context, next func(i int) (func(*tensor.Tensor) error, error)) error {
-	ctx, lost := context.WithCancelCause(ctx)
+func (pl *pull) fetch(caller context.Context, next func(i int) (func(*tensor.Tensor) error, error)) error {
+	ctx, lost := context.WithCancelCause(caller)
 	defer lost(nil)
 	s, err := pl.p.open(ctx, pl.manifest, pl.chosen, lost)
 	if err != nil {
-		return err
+		return pl.explain(caller, err)
 	}
 	defer s.close()
 	receives := semaphore.NewWeighted(int64(pl.req.Inflight))
@@ -172,7 +172,7 @@ func (pl *pull) fetch(ctx context.Context, next func(i int) (func(*tensor.Tensor
 	if cause := context.Cause(ctx); err == nil && cause != nil && pl.done() < len(pl.chosen) {
 		err = cause
 	}
-	return pl.explain(err)
+	return pl.explain(caller, err)
 }
 
 // receive receives one tensor through the rendezvous.
@@ -190,10 +190,8 @@ func (pl *pull) receive(ctx context.Context, s *session, i int) (*tensor.Tensor,
 	o := <-c
 	pl.transferring(-1)
 	switch {
-	case o.err != nil && ctx.Err() != nil:
-		return nil, context.Cause(ctx) // why the receive was cancelled
 	case o.err != nil:
-		return nil, wrap("receiving tensor "+quote(e.Name), o.err)
+		return nil, s.cause(ctx, wrap("receiving tensor "+quote(e.Name), o.err))
 	case o.v.Dead:
 		o.v.Tensor.Release()
 		return nil, status.Errorf(status.Internal, "receiving tensor %s: the server sent a dead value", quote(e.Name))
@@ -241,19 +239,16 @@ func (pl *pull) done() int {
 	return pl.progress.Tensors
 }
 
-// explain says of an end from outside how far the pull had come.
-func (pl *pull) explain(err error) error {
-	switch code := status.CodeOf(err); {
-	case err == nil:
-		return nil
-	case code == status.Cancelled || code == status.DeadlineExceeded:
-		why := "was cancelled"
-		if code == status.DeadlineExceeded {
-			why = "took longer than its deadline"
-		}
-		return status.Errorf(code, "the pull of %s %s: %d of %d tensors had come", quote(pl.manifest.Name), why, pl.done(), len(pl.chosen))
+// explain says of a pull that the caller ended how far it had come.
+func (pl *pull) explain(caller context.Context, err error) error {
+	if err == nil || caller.Err() == nil {
+		return err
 	}
-	return status.From(err)
+	why, code := "was cancelled", status.Cancelled
+	if caller.Err() == context.DeadlineExceeded {
+		why, code = "took longer than its deadline", status.DeadlineExceeded
+	}
+	return status.Errorf(code, "the pull of %s %s: %d of %d tensors had come", quote(pl.manifest.Name), why, pl.done(), len(pl.chosen))
 }
 
 // summary is what the pull did, once it has ended well.

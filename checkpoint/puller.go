@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -188,6 +189,24 @@ func (s *session) take(resp *trystpb.OpenResponse, atMost int) error {
 		}
 	}
 	return nil
+}
+
+// cause returns why a receive failed with err: what ended ctx, if that came
+// first. An error that only follows from another one (the step was cleaned up,
+// say, because the server stops) waits a little for the stream to tell which.
+func (s *session) cause(ctx context.Context, err *status.Error) error {
+	if status.IsDerived(err) || err.Code() == status.Aborted {
+		timer := time.NewTimer(causeDelay)
+		defer timer.Stop()
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		}
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
 }
 
 // close ends the stream, and with it the step on both sides.

@@ -103,7 +103,7 @@ func (c *Catalog) sendKeys(p *publication, entries []*entry, step int64, puller 
 	resp := &trystpb.OpenResponse{StepId: step}
 	size := 0
 	for _, e := range entries {
-		key := rendezvous.CreateKey(src, c.o.Incarnation, dst, edge(p.manifest.Name, p.manifest.Version, e.info.Name), rendezvous.FrameIter{})
+		key := rendezvous.CreateKey(src, c.o.Incarnation, dst, EdgeName(p.manifest.Name, p.manifest.Version, e.info.Name), rendezvous.FrameIter{})
 		if n := len(key) + len(e.info.Name); size > 0 && size+n > keysPerMessage {
 			if err := stream.Send(resp); err != nil {
 				return err

@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -56,7 +57,7 @@ func createTarget(path string, size int64, force bool) (*target, error) {
 	}
 	if err != nil {
 		t.discard()
-		return nil, status.Errorf(wrap("", bare(err)).Code(), "creating %s%s with %d bytes: %w", path, partExt, size, bare(err))
+		return nil, wrap(fmt.Sprintf("creating %s%s with %d bytes", path, partExt, size), bare(err))
 	}
 	return t, nil
 }

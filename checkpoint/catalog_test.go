@@ -1,0 +1,408 @@
+package checkpoint_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/tryst-rdma/tryst/checkpoint"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/tensor/safetensors"
+	"github.com/tryst-rdma/tryst/tensor/tensortest"
+)
+
+// writeSharded writes tensors in two files with an index, and returns the
+// directory.
+func writeSharded(t testing.TB, dir string, tensors ...*tensor.Tensor) string {
+	t.Helper()
+	names := []string{"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"}
+	half := len(tensors) / 2
+	index := &safetensors.Index{WeightMap: make(map[string]string)}
+	for n, part := range [][]*tensor.Tensor{tensors[:half], tensors[half:]} {
+		writeSafetensors(t, filepath.Join(dir, names[n]), map[string]string{"format": "pt", "part": names[n]}, part...)
+		for _, x := range part {
+			index.WeightMap[x.Name()] = names[n]
+			index.TotalSize += x.Size()
+		}
+	}
+	var b bytes.Buffer
+	if _, err := index.WriteTo(&b); err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, filepath.Join(dir, safetensors.IndexName), b.Bytes())
+	return dir
+}
+
+func TestPublishWhatAPathMeans(t *testing.T) {
+	dir := t.TempDir()
+	tensors := model(t)
+	one := writeSafetensors(t, filepath.Join(dir, "one", "weights.v2.safetensors"), nil, tensors...)
+	sharded := writeSharded(t, filepath.Join(dir, "sharded"), tensors...)
+	array := tensortest.Tensor(t, tensor.Int16, 3, 5)
+	npy := writeNPY(t, filepath.Join(dir, "ids.npy"), array)
+	for _, c := range []struct {
+		what, path, name string
+		want             []*tensor.Tensor
+	}{
+		{"file", one, "weights.v2", tensors},
+		{"directory with a file", filepath.Dir(one), "one", tensors},
+		{"directory with an index", sharded, "sharded", tensors},
+		{"index", filepath.Join(sharded, safetensors.IndexName), "model", tensors},
+		{"array", npy, "ids", []*tensor.Tensor{array.Named("ids")}},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			h := serve(t)
+			pub := h.publish("", c.path)
+			if pub.Name != c.name {
+				t.Errorf("the name is %q, want %q", pub.Name, c.name)
+			}
+			requireSame(t, c.want, h.dial().pull(t, checkpoint.PullRequest{Publication: c.name}))
+		})
+	}
+}
+
+func TestPublishArraysThatAreConverted(t *testing.T) {
+	dir := t.TempDir()
+	header := func(descr, order string) []byte {
+		text := "{'descr': '" + descr + "', 'fortran_order': " + order + ", 'shape': (2, 3), }"
+		text += strings.Repeat(" ", 117-len(text)) + "\n"
+		return append([]byte("\x93NUMPY\x01\x00"), append(binary.LittleEndian.AppendUint16(nil, uint16(len(text))), text...)...)
+	}
+	// 1 2 3 / 4 5 6, column-major and big-endian.
+	content := header(">i2", "True")
+	for _, v := range []uint16{1, 4, 2, 5, 3, 6} {
+		content = binary.BigEndian.AppendUint16(content, v)
+	}
+	writeFile(t, filepath.Join(dir, "be.npy"), content)
+	writeFile(t, filepath.Join(dir, "words.npy"), append(header("|S3", "False"), "a\x00\x00bcdef\x00ghi\x00\x00\x00j\x00\x00"...))
+	be, err := tensor.FromSlice(tensortest.Shape(t, 2, 3), []int16{1, 2, 3, 4, 5, 6})
+	if err != nil {
+		t.Fatal(err)
+	}
+	words, err := tensor.FromStrings(tensortest.Shape(t, 2, 3), []string{"a", "bcd", "ef", "ghi", "", "j"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []*tensor.Tensor{be.Named("be"), words.Named("words")}
+	for _, mmap := range []bool{false, true} {
+		h := serve(t, func(o *checkpoint.CatalogOptions) { o.MMap = mmap })
+		h.publish("arrays", filepath.Join(dir, "be.npy"), filepath.Join(dir, "words.npy"))
+		requireSame(t, want, h.dial().pull(t, checkpoint.PullRequest{}))
+	}
+}
+
+func TestPublishErrors(t *testing.T) {
+	dir := t.TempDir()
+	at := func(elem ...string) string { return filepath.Join(append([]string{dir}, elem...)...) }
+	x := named(t, "x", tensor.Float32, 4)
+	writeSafetensors(t, at("a.safetensors"), nil, x)
+	writeSafetensors(t, at("b.safetensors"), nil, x)
+	writeSafetensors(t, at("other", "a.safetensors"), nil, named(t, "y", tensor.Float32, 4))
+	writeSafetensors(t, at("two", "a.safetensors"), nil, x)
+	writeSafetensors(t, at("two", "b.safetensors"), nil, x)
+	writeFile(t, at("lost", "model.safetensors.index.json"), []byte(`{"weight_map":{"x":"gone.safetensors"}}`))
+	writeFile(t, at("evil", "model.safetensors.index.json"), []byte(`{"weight_map":{"x":"../a.safetensors"}}`))
+	writeSafetensors(t, at("less", "a.safetensors"), nil, x)
+	writeFile(t, at("less", "model.safetensors.index.json"), []byte(`{"weight_map":{"x":"a.safetensors","z":"a.safetensors"}}`))
+	writeFile(t, at("empty", "readme"), nil)
+	writeFile(t, at("model.bin"), nil)
+	writeFile(t, at("broken.safetensors"), []byte("\x10\x00\x00\x00\x00\x00\x00\x00{"))
+	writeFile(t, at("broken.npy"), []byte("PK\x03\x04 and more"))
+	if err := syscall.Mkfifo(at("pipe.safetensors"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	h := serve(t)
+	for _, c := range []struct {
+		name  string
+		paths []string
+		code  status.Code
+		words []string
+	}{
+		{"m", []string{at("missing.safetensors")}, status.NotFound, []string{"missing.safetensors", "no such file"}},
+		{"m", []string{at("model.bin")}, status.InvalidArgument, []string{"model.bin", ".npy"}},
+		{"m", []string{at("pipe.safetensors")}, status.InvalidArgument, []string{"pipe.safetensors"}},
+		{"m", []string{at("broken.safetensors")}, status.DataLoss, []string{"broken.safetensors"}},
+		{"m", []string{at("broken.npy")}, status.Unimplemented, []string{"broken.npy", "zip"}},
+		{"m", []string{at("empty")}, status.NotFound, []string{"empty", ".safetensors"}},
+		{"m", []string{at("two")}, status.InvalidArgument, []string{"two", "2 .safetensors files", "index"}},
+		{"m", []string{at("lost")}, status.NotFound, []string{"gone.safetensors"}},
+		{"m", []string{at("evil")}, status.InvalidArgument, []string{"../a.safetensors"}},
+		{"m", []string{at("less")}, status.NotFound, []string{`"z"`, "a.safetensors"}},
+		{"m", []string{at("a.safetensors"), at("b.safetensors")}, status.AlreadyExists, []string{`"x"`, "a.safetensors", "b.safetensors"}},
+		{"m", []string{at("a.safetensors"), at("other", "a.safetensors")}, status.AlreadyExists, []string{"same name"}},
+		{"m", nil, status.InvalidArgument, []string{"no file"}},
+		{"", nil, status.InvalidArgument, []string{"empty"}},
+		{"\xff", []string{at("a.safetensors")}, status.InvalidArgument, []string{"UTF-8"}},
+	} {
+		_, err := h.catalog.Publish(t.Context(), c.name, c.paths...)
+		mustBe(t, err, c.code, c.words...)
+	}
+	if all := h.catalog.List(); len(all) != 0 {
+		t.Errorf("what failed is published: %v", all)
+	}
+	h.publish("m", at("a.safetensors")) // no failure kept the name
+	_, err := h.catalog.Publish(t.Context(), "m", at("b.safetensors"))
+	mustBe(t, err, status.AlreadyExists, `"m"`)
+	for _, x := range []*tensor.Tensor{nil, tensortest.Tensor(t, tensor.Float32, 1)} {
+		_, err := h.catalog.PublishTensors("t", x)
+		mustBe(t, err, status.InvalidArgument)
+	}
+	_, err = h.catalog.PublishTensors("t", x, x)
+	mustBe(t, err, status.AlreadyExists, `"x"`)
+	_, err = checkpoint.NewCatalog(checkpoint.CatalogOptions{Digest: "md5"})
+	mustBe(t, err, status.InvalidArgument, "md5", checkpoint.XXH64, checkpoint.SHA256)
+}
+
+func TestPublishStopsWithItsContext(t *testing.T) {
+	h := serve(t)
+	path := writeSafetensors(t, filepath.Join(t.TempDir(), "m.safetensors"), nil, model(t)...)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := h.catalog.Publish(ctx, "m", path)
+	mustBe(t, err, status.Cancelled, `"m"`)
+	h.publish("m", path)
+}
+
+// The same content has the same version, other content another one.
+func TestVersionFollowsTheContent(t *testing.T) {
+	dir := t.TempDir()
+	tensors := model(t)
+	first := serve(t).publish("a", writeSafetensors(t, filepath.Join(dir, "1", "m.safetensors"), nil, tensors...))
+	again := serve(t).publish("b", writeSafetensors(t, filepath.Join(dir, "2", "m.safetensors"), nil, tensors...))
+	if first.Version != again.Version {
+		t.Errorf("the same content has versions %s and %s", first.Version, again.Version)
+	}
+	for what, path := range map[string]string{
+		"content":  writeSafetensors(t, filepath.Join(dir, "3", "m.safetensors"), nil, append(tensors[1:], named(t, tensors[0].Name(), tensor.Float32, 100, 65))...),
+		"metadata": writeSafetensors(t, filepath.Join(dir, "4", "m.safetensors"), map[string]string{"a": "b"}, tensors...),
+		"order":    writeSafetensors(t, filepath.Join(dir, "5", "m.safetensors"), nil, append(tensors[1:], tensors[0])...),
+	} {
+		if other := serve(t).publish("a", path); other.Version == first.Version {
+			t.Errorf("another %s has the same version", what)
+		}
+	}
+}
+
+func TestProgressOfPublishing(t *testing.T) {
+	var last, total int64
+	h := serve(t, func(o *checkpoint.CatalogOptions) {
+		o.Progress = func(name string, done, all int64) {
+			if name != "m" || done < last {
+				t.Errorf("progress of %q: %d after %d", name, done, last)
+			}
+			last, total = done, all
+		}
+	})
+	pub := h.publish("m", writeSafetensors(t, filepath.Join(t.TempDir(), "x.safetensors"), nil, model(t)...))
+	if last != pub.Bytes || total != pub.Bytes {
+		t.Errorf("the last report says %d of %d bytes, want %d", last, total, pub.Bytes)
+	}
+}
+
+func TestDigestsAreWhatTheirNamesSay(t *testing.T) {
+	x, err := tensor.FromBytes(tensor.Uint8, tensor.Vector(3), []byte("abc"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for algorithm, want := range map[string]string{ // of "abc", from the algorithms' own test vectors
+		checkpoint.XXH64:  "44bc2cf5ad770999",
+		checkpoint.SHA256: "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+	} {
+		h := serve(t, func(o *checkpoint.CatalogOptions) { o.Digest = algorithm })
+		h.publish("m", writeSafetensors(t, filepath.Join(t.TempDir(), "m.safetensors"), nil, x.Named("x")))
+		m, err := h.dial().Describe(t.Context(), "m", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := hexOf(m.Entries[0].Digest); m.Algorithm != algorithm || got != want {
+			t.Errorf("%s is %s, want %s", m.Algorithm, got, want)
+		}
+	}
+}
+
+func TestMappedFiles(t *testing.T) {
+	dir := t.TempDir()
+	tensors := model(t)
+	h := serve(t, func(o *checkpoint.CatalogOptions) { o.MMap = true })
+	h.publish("m", writeSafetensors(t, filepath.Join(dir, "m.safetensors"), nil, tensors...))
+	array := tensortest.Tensor(t, tensor.Float64, 7)
+	h.publish("a", writeNPY(t, filepath.Join(dir, "a.npy"), array))
+	c := h.dial()
+	got := c.pull(t, checkpoint.PullRequest{Publication: "m"})
+	if err := h.catalog.Withdraw("m"); err != nil {
+		t.Fatal(err)
+	}
+	requireSame(t, tensors, got) // what was taken outlives the publication
+	requireSame(t, []*tensor.Tensor{array.Named("a")}, c.pull(t, checkpoint.PullRequest{Publication: "a"}))
+	if n := h.alloc.InUse(); n != 0 {
+		t.Errorf("%d bytes of mapped files were read", n)
+	}
+}
+
+func TestWithdraw(t *testing.T) {
+	h := serve(t)
+	path := writeSafetensors(t, filepath.Join(t.TempDir(), "m.safetensors"), nil, model(t)...)
+	h.publish("m", path)
+	c := h.dial()
+	m, err := c.Describe(t.Context(), "m", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for x, err := range c.Pull(t.Context(), checkpoint.PullRequest{Publication: "m", Inflight: 1, InflightBytes: 1}) {
+		if n++; n == 1 {
+			x.Release()
+			if err := h.catalog.Withdraw("m"); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if err == nil { // the one that was under way
+			x.Release()
+			continue
+		}
+		mustBe(t, err, status.NotFound, "withdrawn", `"m"`)
+	}
+	if n < 2 {
+		t.Error("the pull ended without an error")
+	}
+	_, err = c.Describe(t.Context(), "m", "")
+	mustBe(t, err, status.NotFound, `"m"`, "there are none")
+	mustBe(t, h.catalog.Withdraw("m"), status.NotFound)
+	if again := h.publish("m", path); again.Version != m.Version {
+		t.Errorf("published again it has version %s, not %s", again.Version, m.Version)
+	}
+	_, err = c.Describe(t.Context(), "m", "0123")
+	mustBe(t, err, status.NotFound, `"0123"`, m.Version)
+}
+
+func TestUnknownNamesComeWithTheNearest(t *testing.T) {
+	h := serve(t)
+	for _, name := range []string{"gpt2", "gpt2-medium", "llama-8b", "llama-70b", "bert"} {
+		if _, err := h.catalog.PublishTensors(name, model(t)...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := h.dial()
+	_, err := c.Describe(t.Context(), "gpt3", "")
+	mustBe(t, err, status.NotFound, `"gpt3"`, `"gpt2", "gpt2-medium"`)
+	_, err = c.tryPull(t, checkpoint.PullRequest{})
+	mustBe(t, err, status.InvalidArgument, "5 publications", `"bert", "gpt2", "gpt2-medium", ...`)
+	_, err = c.tryPull(t, checkpoint.PullRequest{Publication: "bert", Tensors: []string{"h.0/*", "h.7/*"}})
+	mustBe(t, err, status.NotFound, `"h.7/*"`, `"h.0/attn.bias"`)
+	_, err = c.tryPull(t, checkpoint.PullRequest{Publication: "bert", Tensors: []string{"[z-a]"}})
+	mustBe(t, err, status.InvalidArgument, "[z-a]", "backwards")
+	all, err := c.List(t.Context())
+	if err != nil || len(all) != 5 || all[0].Name != "bert" || all[4].Name != "llama-8b" {
+		t.Errorf("List gave %v, %v", all, err)
+	}
+}
+
+// change is what may happen to a published file.
+var changes = []struct {
+	name string
+	do   func(t *testing.T, path string)
+	want []string
+}{
+	{"truncated", func(t *testing.T, path string) { must(t, os.Truncate(path, 100)) }, []string{"changed since it was published (size ", "→ 100)", "publish it again"}},
+	{"written", func(t *testing.T, path string) {
+		info, err := os.Stat(path)
+		must(t, err)
+		b := readFile(t, path)
+		b[len(b)-1] ^= 1
+		writeFile(t, path, b)
+		must(t, os.Chtimes(path, info.ModTime(), info.ModTime().Add(1e6)))
+	}, []string{"changed since it was published (modified ", "publish it again"}},
+	{"replaced", func(t *testing.T, path string) {
+		info, err := os.Stat(path)
+		must(t, err)
+		writeFile(t, path+"2", readFile(t, path))
+		must(t, os.Chtimes(path+"2", info.ModTime(), info.ModTime()))
+		must(t, os.Rename(path+"2", path))
+	}, []string{"changed since it was published (replaced by another file)", "publish it again"}},
+	{"removed", func(t *testing.T, path string) { must(t, os.Remove(path)) }, []string{"cannot be read any more", "no such file", "publish it again"}},
+	{"pipe", func(t *testing.T, path string) {
+		must(t, os.Remove(path))
+		must(t, syscall.Mkfifo(path, 0o666))
+	}, []string{"m.safetensors", "publish it again"}},
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A file that changes under the server is an error to pullers: at once to who
+// comes later, and to who is at it.
+func TestFileChangedUnderTheServer(t *testing.T) {
+	for _, c := range changes {
+		t.Run(c.name, func(t *testing.T) {
+			path := writeSafetensors(t, filepath.Join(t.TempDir(), "m.safetensors"), nil, model(t)...)
+			h := serve(t, func(o *checkpoint.CatalogOptions) { o.CacheBytes = -1 })
+			h.publish("m", path)
+			puller := h.dial()
+			var failure error
+			for x, err := range puller.Pull(t.Context(), checkpoint.PullRequest{Inflight: 1, InflightBytes: 1}) {
+				if failure = err; err != nil {
+					break
+				}
+				x.Release()
+				if x.Name() == "wte.weight" {
+					c.do(t, path)
+				}
+			}
+			mustBe(t, failure, status.FailedPrecondition, append(c.want, "m.safetensors")...)
+			if strings.Contains(failure.Error(), filepath.Dir(path)) {
+				t.Errorf("a puller is told where the file is: %v", failure)
+			}
+			_, err := puller.tryPull(t, checkpoint.PullRequest{})
+			mustBe(t, err, status.FailedPrecondition, append(c.want, "m.safetensors")...)
+		})
+	}
+}
+
+// A file that is damaged in a way that size and time do not show is found by
+// the digest.
+func TestFileDamagedUnseen(t *testing.T) {
+	path := writeSafetensors(t, filepath.Join(t.TempDir(), "m.safetensors"), nil, named(t, "x", tensor.Float32, 100))
+	h := serve(t, func(o *checkpoint.CatalogOptions) { o.CacheBytes = -1 })
+	h.publish("m", path)
+	info, err := os.Stat(path)
+	must(t, err)
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	must(t, err)
+	_, err = f.Seek(-4, io.SeekEnd)
+	must(t, err)
+	_, err = f.Write([]byte("abcd"))
+	must(t, err)
+	must(t, f.Close())
+	must(t, os.Chtimes(path, info.ModTime(), info.ModTime()))
+	_, err = h.dial().tryPull(t, checkpoint.PullRequest{})
+	mustBe(t, err, status.DataLoss, `"x"`, "damaged")
+}
+
+func TestSplitName(t *testing.T) {
+	for _, c := range []struct{ arg, name, path string }{
+		{"a/b.safetensors", "b", "a/b.safetensors"},
+		{"m=a/b.safetensors", "m", "a/b.safetensors"},
+		{"a/m=1.npy", "m=1", "a/m=1.npy"},
+		{"x=y=z.npy", "x", "y=z.npy"},
+		{"=z.npy", "=z", "=z.npy"},
+		{"dir/", "dir", "dir/"},
+		{"d/model.safetensors.index.json", "model", "d/model.safetensors.index.json"},
+		{".npy", ".npy", ".npy"},
+	} {
+		if name, path := checkpoint.SplitName(c.arg); name != c.name || path != c.path {
+			t.Errorf("SplitName(%q) = %q, %q; want %q, %q", c.arg, name, path, c.name, c.path)
+		}
+	}
+}

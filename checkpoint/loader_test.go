@@ -1,0 +1,241 @@
+package checkpoint
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/tensor/tensortest"
+)
+
+// gate is an Allocator that a test holds shut: reads wait in it.
+type gate struct {
+	*tensortest.Allocator
+	reads chan struct{} // one token for each read that has begun
+	open  chan struct{} // closed when reads may go on
+}
+
+func (g *gate) Allocate(n int) (*tensor.Buffer, error) {
+	g.reads <- struct{}{}
+	<-g.open
+	return g.Allocator.Allocate(n)
+}
+
+// filed returns n entries of 100 bytes each in one file.
+func filed(t *testing.T, n int) []*entry {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "m.safetensors")
+	if err := os.WriteFile(path, make([]byte, 100*n), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	stat, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tensors := make([]*tensor.Tensor, n)
+	for i := range tensors {
+		tensors[i] = tensortest.Tensor(t, tensor.Uint8, 100).Named(fmt.Sprint(i))
+	}
+	f := &file{path: path, info: FileInfo{Name: "m.safetensors"}, stat: stat}
+	entries := make([]*entry, n)
+	for i := range entries {
+		entries[i] = &entry{file: f, info: &TensorInfo{
+			Name: fmt.Sprint(i), DType: tensor.Uint8, Shape: tensor.Vector(100), Bytes: 100, Offset: int64(100 * i),
+		}}
+	}
+	h, _, err := inspect(writeTiny(t), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.header = h.header // any will do: it says that the tensors lie as they are
+	return entries
+}
+
+func writeTiny(t *testing.T) string {
+	t.Helper()
+	made, err := Generate(t.Context(), filepath.Join(t.TempDir(), "tiny.safetensors"), GenerateOptions{Model: "tiny"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made.Files[0]
+}
+
+type result struct {
+	t   *tensor.Tensor
+	err error
+}
+
+func get(ctx context.Context, l *loader, e *entry) chan result {
+	c := make(chan result, 2)
+	l.get(ctx, e, func(t *tensor.Tensor, err error) { c <- result{t, err} })
+	return c
+}
+
+func TestConcurrentRequestsShareOneReadAndOneBuffer(t *testing.T) {
+	g := &gate{tensortest.NewAllocator(t), make(chan struct{}, 100), make(chan struct{})}
+	l := newLoader(g, 0)
+	e := filed(t, 1)[0]
+	first := get(t.Context(), l, e)
+	<-g.reads
+	second := get(t.Context(), l, e)
+	close(g.open)
+	a, b := <-first, <-second
+	if a.err != nil || b.err != nil {
+		t.Fatal(a.err, b.err)
+	}
+	if a.t.Buffer() != b.t.Buffer() {
+		t.Error("two buffers for one tensor")
+	}
+	if len(g.reads) != 0 {
+		t.Error("it was read twice")
+	}
+	a.t.Release()
+	if n := g.Outstanding(); n != 1 {
+		t.Errorf("%d buffers while one request still has it", n)
+	}
+	b.t.Release()
+	if n := g.Outstanding(); n != 0 {
+		t.Errorf("%d buffers are kept without a cache", n)
+	}
+	l.close(errClosed())
+}
+
+func TestCacheKeepsWhatWasUsedLastWithinItsBound(t *testing.T) {
+	g := &gate{tensortest.NewAllocator(t), make(chan struct{}, 100), make(chan struct{})}
+	close(g.open)
+	l := newLoader(g, 250) // two of 100
+	entries := filed(t, 3)
+	reads := func(order ...int) {
+		t.Helper()
+		for _, i := range order {
+			r := <-get(t.Context(), l, entries[i])
+			if r.err != nil {
+				t.Fatal(r.err)
+			}
+			r.t.Release()
+			if n := g.InUse(); n > 250 {
+				t.Errorf("%d bytes are kept", n)
+			}
+		}
+	}
+	reads(0, 1, 0, 2, 0) // 1 goes for 2: 0 was used after it
+	if len(g.reads) != 3 {
+		t.Errorf("%d reads, want 3", len(g.reads))
+	}
+	reads(1)
+	if len(g.reads) != 4 {
+		t.Errorf("%d reads, want 4", len(g.reads))
+	}
+	l.forget(entries)
+	if n := g.InUse(); n != 0 {
+		t.Errorf("%d bytes of what was withdrawn are kept", n)
+	}
+	reads(0)
+	if n := g.InUse(); n != 0 {
+		t.Errorf("%d bytes of what was withdrawn are kept", n)
+	}
+	l.close(errClosed())
+}
+
+func TestCancelledRequestsEndAtOnce(t *testing.T) {
+	g := &gate{tensortest.NewAllocator(t), make(chan struct{}, 100), make(chan struct{})}
+	l := newLoader(g, 0)
+	entries := filed(t, maxReaders+2)
+	var busy []chan result
+	for _, e := range entries[:maxReaders] { // all readers read
+		busy = append(busy, get(t.Context(), l, e))
+		<-g.reads
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	queued := get(ctx, l, entries[maxReaders])
+	reading := get(ctx, l, entries[0])
+	stays := get(t.Context(), l, entries[maxReaders+1])
+	cancel()
+	for _, c := range []chan result{queued, reading} {
+		if r := <-c; status.CodeOf(r.err) != status.Cancelled {
+			t.Errorf("got %v, %v", r.t, r.err)
+		}
+	}
+	close(g.open)
+	for _, c := range append(busy, stays) {
+		r := <-c
+		if r.err != nil {
+			t.Fatal(r.err)
+		}
+		r.t.Release()
+	}
+	l.close(errClosed())
+	if n := len(g.reads); n != 1 {
+		t.Errorf("%d more reads, want only the one that somebody waited for", n)
+	}
+	for _, c := range append(busy, queued, reading, stays) {
+		if len(c) != 0 {
+			t.Error("a request was answered twice")
+		}
+	}
+}
+
+func TestCloseEndsWhatIsQueuedAndWaitsForReads(t *testing.T) {
+	g := &gate{tensortest.NewAllocator(t), make(chan struct{}, 100), make(chan struct{})}
+	l := newLoader(g, 1<<20)
+	entries := filed(t, maxReaders+1)
+	var reading []chan result
+	for _, e := range entries[:maxReaders] {
+		reading = append(reading, get(t.Context(), l, e))
+		<-g.reads
+	}
+	queued := get(t.Context(), l, entries[maxReaders])
+	var wg sync.WaitGroup
+	wg.Go(func() { l.close(errClosed()) })
+	if r := <-queued; status.CodeOf(r.err) != status.Unavailable {
+		t.Errorf("queued: %v, %v", r.t, r.err)
+	}
+	close(g.open)
+	wg.Wait()
+	for _, c := range reading {
+		if r := <-c; r.err == nil {
+			r.t.Release()
+		}
+	}
+	if n := g.Outstanding(); n != 0 {
+		t.Errorf("%d buffers are kept after the end", n)
+	}
+	if r := <-get(t.Context(), l, entries[0]); status.CodeOf(r.err) != status.Unavailable {
+		t.Errorf("after the end: %v, %v", r.t, r.err)
+	}
+}
+
+func TestReadersReportWhatTheAllocatorRefuses(t *testing.T) {
+	a := tensortest.NewAllocator(t)
+	a.SetLimit(50)
+	l := newLoader(a, 0)
+	if r := <-get(t.Context(), l, filed(t, 1)[0]); status.CodeOf(r.err) != status.ResourceExhausted {
+		t.Errorf("got %v, %v", r.t, r.err)
+	}
+	l.close(errClosed())
+}
+
+func TestStreamsAreBounded(t *testing.T) {
+	var s streams
+	s.init()
+	var steps []int64
+	for range maxStreams {
+		step, err := s.begin()
+		if err != nil {
+			t.Fatal(err)
+		}
+		steps = append(steps, step)
+	}
+	if _, err := s.begin(); status.CodeOf(err) != status.ResourceExhausted {
+		t.Errorf("one more: %v", err)
+	}
+	s.end(steps[0])
+	if _, err := s.begin(); err != nil {
+		t.Error(err)
+	}
+}
