@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"slices"
 	"time"
 
 	"github.com/tryst-rdma/tryst/status"
@@ -24,6 +23,8 @@ import (
 // what was sent to it is gone with the old process. A peer that is not Tryst
 // is asked once: it has no ids, so nobody could tell a second request from a
 // second receive.
+//
+// What the peer has to know beside requests is in asking_say.go.
 type asking struct {
 	peer        string // its task name, for errors
 	peerTimeout time.Duration
@@ -32,20 +33,21 @@ type asking struct {
 	generation  uint64 // of the link: counts how often it came up
 	incarnation uint64 // of the peer; 0 when never reached
 	plain       bool   // the peer is not Tryst
+	reaching    bool   // a hello is under way
 	unreached   time.Time
-	pause       time.Duration
-	reaching    bool // a hello is under way
+	up          time.Time     // when the link came up
+	served      bool          // and whether it has carried an answer since
+	pause       time.Duration // before the next hello
 
 	receives map[uint64]*receive
-	queue    []*receive // wait for the link or for their turn, in order
+	fresh    []*receive // wait for the link, never asked
+	again    []*receive // asked before; wait for the link or for their turn, in order
 	reasked  int        // receives asked again that are on the wire
+	window   int        // how many of them may be
+	widen    time.Time  // when more may be; zero while none wait
+	moved    bool       // one was answered since widen was set
 
-	finished      []uint64 // answers that we have, not yet said
-	finishedBytes int64
-	finishedSince time.Time
-	cancelled     []uint64 // receives that we gave up, not yet said
-	saying        bool     // a Finish or Cancel is under way
-	closing       bool     // nothing will come to ride on
+	unsaid
 }
 
 type linkState uint8
@@ -62,18 +64,22 @@ type receive struct {
 	attempt    uint32 // the last one made; 0 when never asked
 	asked      bool   // on the wire now
 	generation uint64 // of the link when it was asked
+	peer       uint64 // incarnation of the peer that was asked
+	plain      bool   // and whether that one is not Tryst
 	riders     []uint64
 }
 
 // askAction is one thing for the shell to do.
 type askAction struct {
-	kind     askActionKind
-	id       uint64
-	attempt  uint32
-	peer     uint64   // incarnation of the peer that is asked
-	finished []uint64 // ids that ride on the request, or that are said
-	after    time.Duration
-	err      error
+	kind       askActionKind
+	id         uint64
+	attempt    uint32
+	peer       uint64   // incarnation of the peer that is asked
+	plain      bool     // and whether it is not Tryst
+	generation uint64   // of the link that something is said on
+	finished   []uint64 // ids that ride on the request, or that are said
+	after      time.Duration
+	err        error
 }
 
 type askActionKind uint8
@@ -85,7 +91,7 @@ const (
 	askEnd                         // end the receive with err
 	askFinish                      // say finished; report by said
 	askCancel                      // say cancelled; report by said
-	askWake                        // call tick, after a delay
+	askWake                        // call tick, after a delay; takes the place of an earlier one
 )
 
 func newAsking(peer string, peerTimeout time.Duration) *asking {
@@ -99,7 +105,7 @@ func (m *asking) recv(now time.Time, id uint64) []askAction {
 	if m.link == linkUp {
 		return m.ask(nil, r)
 	}
-	m.queue = append(m.queue, r)
+	m.fresh = append(m.fresh, r)
 	if m.link == linkNone {
 		return m.reach(now)
 	}
@@ -109,32 +115,37 @@ func (m *asking) recv(now time.Time, id uint64) []askAction {
 // ask makes the next attempt of r.
 func (m *asking) ask(acts []askAction, r *receive) []askAction {
 	r.attempt++
-	r.asked, r.generation = true, m.generation
+	r.asked, r.generation, r.peer, r.plain = true, m.generation, m.incarnation, m.plain
+	r.riders = m.ride()
 	if r.attempt > 1 {
 		m.reasked++
 	}
-	if n := min(len(m.finished), maxRiders); n > 0 {
-		r.riders = slices.Clone(m.finished[:n])
-		m.finished = append(m.finished[:0], m.finished[n:]...)
-		if len(m.finished) == 0 {
-			m.finishedBytes = 0
-		}
-	}
-	return append(acts, askAction{kind: askSend, id: r.id, attempt: r.attempt, peer: m.incarnation, finished: r.riders})
+	return append(acts, askAction{
+		kind: askSend, id: r.id, attempt: r.attempt, peer: m.incarnation, plain: m.plain, finished: r.riders,
+	})
 }
 
-// reach begins to look for the peer.
+// reach begins to look for the peer: at once, unless the link has just come up
+// and was lost without having carried anything. Then it is the requests that it
+// does not bear, and they come again no faster than hellos.
 func (m *asking) reach(now time.Time) []askAction {
-	m.link, m.unreached, m.pause = linkReaching, now, helloPause
-	return m.hail(nil, 0)
+	after := time.Duration(0)
+	if m.link == linkUp && !m.served && now.Sub(m.up) < helloPauseMax {
+		after = m.pause
+		m.pause = min(2*m.pause, helloPauseMax)
+	} else {
+		m.pause = helloPause
+	}
+	m.link, m.unreached = linkReaching, now
+	return m.hail(after)
 }
 
-func (m *asking) hail(acts []askAction, after time.Duration) []askAction {
+func (m *asking) hail(after time.Duration) []askAction {
 	if m.reaching {
-		return acts
+		return nil
 	}
 	m.reaching = true
-	return append(acts, askAction{kind: askHello, after: after})
+	return []askAction{{kind: askHello, after: after}}
 }
 
 // Peer is what a hello found out.
@@ -159,117 +170,132 @@ func (m *asking) hello(now time.Time, p Peer, err error) []askAction {
 		default:
 			return m.fail(status.From(err).WithPrefix(m.peer))
 		}
-		if waited := now.Sub(m.unreached); waited >= m.peerTimeout {
+		waited := now.Sub(m.unreached)
+		if waited >= m.peerTimeout {
 			return m.fail(status.Errorf(status.Unavailable,
 				"%s was not reached for %v: %s", m.peer, m.peerTimeout, status.From(err).Message()))
 		}
-		after := min(m.pause, m.peerTimeout-now.Sub(m.unreached))
+		after := min(m.pause, m.peerTimeout-waited)
 		m.pause = min(2*m.pause, helloPauseMax)
-		return m.hail(nil, after)
+		return m.hail(after)
 	}
-	var acts []askAction
-	if m.incarnation != 0 && p.Incarnation != m.incarnation {
-		acts = m.forgetOld(p.Incarnation)
+	if p.Incarnation != m.incarnation {
+		m.unsaid = unsaid{saying: m.saying, wakeAt: m.wakeAt, closing: m.closing}
 	}
 	m.link, m.incarnation, m.plain = linkUp, p.Incarnation, !p.Tryst
 	m.generation++
-	return m.say(now, m.drain(acts))
-}
-
-// forgetOld ends what only the peer's earlier process could have answered.
-func (m *asking) forgetOld(incarnation uint64) []askAction {
-	var acts []askAction
-	m.queue = slices.DeleteFunc(m.queue, func(r *receive) bool {
-		if r.attempt == 0 {
-			return false
-		}
-		if m.receives[r.id] == r {
-			delete(m.receives, r.id)
-			acts = append(acts, askAction{kind: askEnd, id: r.id, err: status.Errorf(status.Aborted,
-				"%s restarted (incarnation %016x, before %016x); what it had sent is lost",
-				m.peer, incarnation, m.incarnation).WithPayload(status.PayloadPossiblyRestarted, nil)})
-		}
-		return true
-	})
-	m.finished, m.finishedBytes, m.cancelled = nil, 0, nil
-	return acts
-}
-
-// drain asks what is queued, those asked before at most maxReasked at once.
-func (m *asking) drain(acts []askAction) []askAction {
-	rest := m.queue[:0]
-	for _, r := range m.queue {
-		switch {
-		case m.receives[r.id] != r: // ended meanwhile
-		case r.attempt > 0 && m.reasked >= maxReasked:
-			rest = append(rest, r)
-		default:
+	m.up, m.served, m.window, m.widen = now, false, maxReasked, time.Time{}
+	acts := m.endOld()
+	for _, r := range m.fresh {
+		if m.receives[r.id] == r { // else it has ended meanwhile
 			acts = m.ask(acts, r)
 		}
 	}
-	clear(m.queue[len(rest):])
-	m.queue = rest
+	m.fresh = nil
+	return m.say(now, m.drain(now, acts))
+}
+
+// endOld ends what only the peer's earlier process could have answered.
+func (m *asking) endOld() []askAction {
+	var acts []askAction
+	same := m.again[:0]
+	for _, r := range m.again {
+		switch {
+		case m.receives[r.id] != r: // ended meanwhile
+		case r.peer != m.incarnation:
+			acts = append(acts, m.endRestarted(r))
+		default:
+			same = append(same, r)
+		}
+	}
+	clear(m.again[len(same):])
+	m.again = same
+	return acts
+}
+
+// endRestarted ends r because the process that it asked is gone.
+func (m *asking) endRestarted(r *receive) askAction {
+	delete(m.receives, r.id)
+	return askAction{kind: askEnd, id: r.id, err: status.Errorf(status.Aborted,
+		"%s restarted (incarnation %016x, before %016x); what it had sent is lost",
+		m.peer, m.incarnation, r.peer).WithPayload(status.PayloadPossiblyRestarted, nil)}
+}
+
+// drain asks those that were asked before, as many at once as the window has.
+// The window is maxReasked, and doubles when that many wait in vain: what they
+// wait for may be sent only when those behind them have been answered.
+func (m *asking) drain(now time.Time, acts []askAction) []askAction {
+	if m.link != linkUp {
+		return acts
+	}
+	for len(m.again) > 0 && m.reasked < m.window {
+		r := m.again[0]
+		m.again[0] = nil
+		m.again = m.again[1:]
+		if m.receives[r.id] == r { // else it has ended meanwhile
+			acts = m.ask(acts, r)
+		}
+	}
+	if len(m.again) == 0 {
+		m.again, m.widen = nil, time.Time{}
+		return acts
+	}
+	if m.widen.IsZero() {
+		m.widen, m.moved = now.Add(reaskPause), false
+		acts = m.wake(now, acts, m.widen)
+	}
 	return acts
 }
 
 // fail ends every receive: the peer cannot be reached. What has not been said
 // stays to be said, should it come back.
 func (m *asking) fail(err error) []askAction {
-	m.link, m.queue = linkNone, nil
+	m.link, m.fresh, m.again = linkNone, nil, nil
 	acts := make([]askAction, 0, len(m.receives))
 	for id, r := range m.receives {
 		if r.asked { // on a wire that was not lost yet, and is of no use
 			acts = append(acts, askAction{kind: askDrop, id: id, attempt: r.attempt})
-			m.off(r)
+			m.off(m.unreached, r)
 		}
-		if r.attempt > 0 && !m.plain {
-			m.cancelled = append(m.cancelled, id) // it may have been matched over there
-		}
+		m.unwanted(r) // it may have been matched over there
 		acts = append(acts, askAction{kind: askEnd, id: id, err: err})
 	}
 	clear(m.receives)
 	return acts
 }
 
-// off takes r from the wire without an answer; the ids that rode on it are
-// said again.
-func (m *asking) off(r *receive) {
+// off takes r from the wire. The ids that rode on its request are said again.
+func (m *asking) off(now time.Time, r *receive) {
 	r.asked = false
 	if r.attempt > 1 {
 		m.reasked--
 	}
-	m.finished = append(m.finished, r.riders...)
+	if r.peer == m.incarnation {
+		m.has(now, 0, r.riders...)
+	}
 	r.riders = nil
 }
 
 // answered is the event that an attempt was answered with a value of size
-// bytes, or with the peer's error. It reports whether the receive ends with it;
-// if not, it has ended already and the answer is to be released.
-func (m *asking) answered(now time.Time, id uint64, size int64) (deliver bool, acts []askAction) {
+// bytes, or with the peer's error. The receive has ended with it, unless it had
+// before: then the shell releases the answer.
+func (m *asking) answered(now time.Time, id uint64, size int64, err error) []askAction {
 	r := m.receives[id]
 	if r == nil {
-		return false, nil
+		return nil
 	}
 	delete(m.receives, id)
+	m.served, m.moved = true, true
 	if r.asked {
-		r.riders = nil // they came with a request that was answered
-		m.off(r)
-	}
-	if !m.plain {
-		m.finished = append(m.finished, id)
-		m.finishedBytes += size
-		if len(m.finished) == 1 {
-			m.finishedSince = now
-			acts = append(acts, askAction{kind: askWake, after: finishDelay})
+		if err == nil {
+			r.riders = nil // a request that was refused may have been refused unread
 		}
-		if m.finishedBytes >= finishAtOnce {
-			acts = m.say(now, acts)
-		}
+		m.off(now, r)
 	}
-	if m.link == linkUp && len(m.queue) > 0 {
-		acts = m.drain(acts)
+	if !r.plain && r.peer == m.incarnation {
+		m.has(now, size, id)
 	}
-	return true, acts
+	return m.say(now, m.drain(now, nil))
 }
 
 // lost is the event that an attempt has ended without an answer because its
@@ -279,25 +305,18 @@ func (m *asking) lost(now time.Time, id uint64, attempt uint32, err error) []ask
 	if r == nil || r.attempt != attempt || !r.asked {
 		return nil
 	}
-	current := r.generation == m.generation && m.link == linkUp
-	m.off(r)
-	if m.plain {
-		delete(m.receives, id)
-		return []askAction{{kind: askEnd, id: id, err: err}}
-	}
-	return m.again(now, r, current)
-}
-
-// again queues r. broken says that the link it was on is the present one.
-func (m *asking) again(now time.Time, r *receive, broken bool) []askAction {
-	m.queue = append(m.queue, r)
+	m.off(now, r)
+	var acts []askAction
 	switch {
-	case m.link == linkNone, broken:
-		return m.reach(now)
-	case m.link == linkUp: // lost with an earlier link; this one is good
-		return m.drain(nil)
+	case r.plain:
+		delete(m.receives, id)
+		acts = append(acts, askAction{kind: askEnd, id: id, err: status.From(err).WithPrefix(m.peer)})
+	case m.link == linkUp && r.peer != m.incarnation:
+		acts = append(acts, m.endRestarted(r))
+	default:
+		m.again = append(m.again, r)
 	}
-	return nil
+	return append(acts, m.left(now, r)...)
 }
 
 // restarted is the event that the peer answered an attempt with the word that
@@ -307,15 +326,35 @@ func (m *asking) restarted(now time.Time, id uint64, attempt uint32, err error) 
 	if r == nil || r.attempt != attempt || !r.asked {
 		return nil
 	}
-	current := r.generation == m.generation && m.link == linkUp
-	m.off(r)
+	m.off(now, r)
+	var acts []askAction
 	if r.attempt > 1 {
 		delete(m.receives, id)
-		return []askAction{{kind: askEnd, id: id, err: err}}
+		acts = append(acts, askAction{kind: askEnd, id: id, err: status.From(err).WithPrefix(m.peer)})
+	} else {
+		// Nobody took it: nothing is lost if the new process is asked.
+		r.attempt = 0
+		if m.link == linkUp && r.generation != m.generation {
+			return m.ask(nil, r) // it is known already
+		}
+		m.fresh = append(m.fresh, r)
 	}
-	// Nobody took it yet: nothing is lost if the new process is asked.
-	r.attempt = 0
-	return m.again(now, r, current)
+	return append(acts, m.left(now, r)...)
+}
+
+// left looks for the peer when r has left the present link, which is lost then.
+// When it has left an earlier one, its turn may have come on this one.
+func (m *asking) left(now time.Time, r *receive) []askAction {
+	switch {
+	case m.link != linkUp:
+		return nil // the peer is being looked for
+	case r.generation != m.generation:
+		return m.say(now, m.drain(now, nil))
+	case len(m.receives) == 0 && m.said():
+		m.link = linkNone // until somebody asks
+		return nil
+	}
+	return m.reach(now)
 }
 
 // cancel is the event that the receiver no longer wants the value.
@@ -325,73 +364,30 @@ func (m *asking) cancel(now time.Time, id uint64, why error) []askAction {
 		return nil
 	}
 	delete(m.receives, id)
+	m.unwanted(r)
 	var acts []askAction
-	if r.attempt > 0 && !m.plain {
-		m.cancelled = append(m.cancelled, id)
-	}
 	if r.asked {
-		m.off(r)
+		m.off(now, r)
 		acts = append(acts, askAction{kind: askDrop, id: id, attempt: r.attempt})
 	}
 	acts = append(acts, askAction{kind: askEnd, id: id, err: why})
-	if m.link == linkUp && len(m.queue) > 0 {
-		acts = m.drain(acts)
-	}
-	return m.say(now, acts)
-}
-
-// say tells the peer what it has to know and nothing carried. Cancels go at
-// once, and one message at a time: more ids gather meanwhile.
-func (m *asking) say(now time.Time, acts []askAction) []askAction {
-	if m.saying || m.link != linkUp || m.plain {
-		return acts
-	}
-	switch {
-	case len(m.cancelled) > 0:
-		m.saying = true
-		acts = append(acts, askAction{kind: askCancel, finished: m.cancelled})
-		m.cancelled = nil
-	case len(m.finished) > 0 && (m.closing || m.finishedBytes >= finishAtOnce || now.Sub(m.finishedSince) >= finishDelay):
-		m.saying = true
-		acts = append(acts, askAction{kind: askFinish, finished: m.finished})
-		m.finished, m.finishedBytes = nil, 0
-	case len(m.finished) > 0:
-		acts = append(acts, askAction{kind: askWake, after: finishDelay - now.Sub(m.finishedSince)})
-	}
-	return acts
-}
-
-// said is the event that what an askFinish or askCancel said was taken, or not.
-func (m *asking) said(now time.Time, a askAction, err error) []askAction {
-	m.saying = false
-	switch status.CodeOf(err) {
-	case status.Unavailable, status.DeadlineExceeded, status.Cancelled:
-	default: // taken, or refused for good
-		return m.say(now, nil)
-	}
-	if a.kind == askCancel {
-		m.cancelled = append(m.cancelled, a.finished...)
-	} else {
-		m.finished = append(m.finished, a.finished...)
-		m.finishedSince = now
-	}
-	if m.link == linkUp {
-		return m.reach(now)
-	}
-	return nil
+	return m.say(now, m.drain(now, acts))
 }
 
 // tick is the event that an askWake's delay has passed.
-func (m *asking) tick(now time.Time) []askAction { return m.say(now, nil) }
-
-// close is the event that no receive will begin any more.
-func (m *asking) close(now time.Time) []askAction {
-	m.closing = true
-	return m.say(now, nil)
-}
-
-// quiet reports whether nothing is under way and nothing is left to say.
-func (m *asking) quiet() bool {
-	return len(m.receives) == 0 && !m.saying &&
-		(m.link != linkUp || len(m.finished) == 0 && len(m.cancelled) == 0)
+func (m *asking) tick(now time.Time) []askAction {
+	m.wakeAt = time.Time{}
+	var acts []askAction
+	switch {
+	case m.widen.IsZero():
+	case now.Before(m.widen):
+		acts = m.wake(now, acts, m.widen)
+	default:
+		m.widen = time.Time{}
+		if !m.moved {
+			m.window *= 2
+		}
+		acts = m.drain(now, acts)
+	}
+	return m.say(now, acts)
 }

@@ -65,6 +65,7 @@ type peer struct {
 	machine  *asking
 	receives map[uint64]*remoteReceive
 	wake     *time.Timer
+	logged   linkState // the state of the link that the log was told
 	closed   bool
 }
 
@@ -88,14 +89,14 @@ func (f *Failover) RecvFromRemoteAsync(ctx context.Context, step int64, key rend
 		err = cancelled(ctx)
 	}
 	if err != nil {
-		f.goDone(done, rendezvous.Value{}, args, err)
+		f.refuse(done, args, err)
 		return
 	}
 	r := &remoteReceive{args: args, done: done, ask: Ask{Asker: f.opts.Self, Step: step, Key: key}}
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
-		f.goDone(done, rendezvous.Value{}, args, errReceiverClosed())
+		f.refuse(done, args, errReceiverClosed())
 		return
 	}
 	for r.ask.ID == 0 || p.receives[r.ask.ID] != nil {
@@ -147,9 +148,16 @@ func (f *Failover) peer(task cluster.Task) (*peer, error) {
 	return p, nil
 }
 
-// goDone runs a callback on a goroutine of its own.
-func (f *Failover) goDone(done rendezvous.DoneFunc, v rendezvous.Value, args rendezvous.Args, err error) {
-	f.work.Go(func() { done(v, args, err) })
+// refuse ends a receive that did not begin. Once closed nothing may be added to
+// what Close waits for, and the callback is its caller's affair.
+func (f *Failover) refuse(done rendezvous.DoneFunc, args rendezvous.Args, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if end := func() { done(rendezvous.Value{}, args, err) }; f.closed {
+		go end()
+	} else {
+		f.work.Go(end)
+	}
 }
 
 func (p *peer) cancel(id uint64, why error) {
@@ -159,7 +167,10 @@ func (p *peer) cancel(id uint64, why error) {
 
 // do carries out actions. It is called with the lock held and gives it up.
 // Everything that takes time is on a goroutine of its own.
-func (p *peer) do(acts []askAction) {
+func (p *peer) do(acts []askAction) { p.doBecause(acts, nil) }
+
+// doBecause is do with the error that the event was, for the log.
+func (p *peer) doBecause(acts []askAction, why error) {
 	for _, a := range acts {
 		switch a.kind {
 		case askHello:
@@ -168,8 +179,7 @@ func (p *peer) do(acts []askAction) {
 			r := p.receives[a.id]
 			ctx, cancel := context.WithCancel(p.f.base)
 			r.cancel = cancel
-			plain := p.machine.plain
-			p.f.work.Go(func() { p.attempt(ctx, cancel, r, a, plain) })
+			p.f.work.Go(func() { p.attempt(ctx, cancel, r, a) })
 		case askDrop:
 			if r := p.receives[a.id]; r.cancel != nil {
 				r.cancel()
@@ -181,14 +191,19 @@ func (p *peer) do(acts []askAction) {
 			if r.cancel == nil {
 				r.partial.Drop() // else the attempt does when it has returned
 			}
-			p.f.goDone(r.done, rendezvous.Value{}, r.args, a.err)
+			p.f.work.Go(func() { r.done(rendezvous.Value{}, r.args, a.err) })
 		case askFinish, askCancel:
 			p.f.work.Go(func() { p.tell(a) })
 		case askWake:
 			p.wakeAfter(a.after)
 		}
 	}
+	is, was, generation := p.machine.link, p.logged, p.machine.generation
+	p.logged = is
 	p.mu.Unlock()
+	if is != was {
+		p.log(is, was, generation, why)
+	}
 }
 
 func (p *peer) unwatch(r *remoteReceive) {
@@ -229,22 +244,21 @@ func (p *peer) hello(after time.Duration) {
 		return // closed
 	}
 	p.mu.Lock()
-	before := p.machine.link
-	acts := p.machine.hello(time.Now(), who, err)
-	if now := p.machine.link; now != before {
-		p.log(now, who, err)
-	}
-	p.do(acts)
+	p.doBecause(p.machine.hello(time.Now(), who, err), err)
 }
 
-func (p *peer) log(link linkState, who Peer, err error) {
+// log tells of a change of the link.
+func (p *peer) log(is, was linkState, generation uint64, why error) {
+	l := p.f.opts.Logger.With("peer", p.task.String())
 	switch {
-	case link == linkUp && p.machine.generation > 1:
-		p.f.opts.Logger.Info("peer reached again", "peer", p.task.String(), "tryst", who.Tryst)
-	case link == linkUp:
-		p.f.opts.Logger.Debug("peer reached", "peer", p.task.String(), "tryst", who.Tryst)
-	default:
-		p.f.opts.Logger.Warn("peer given up", "peer", p.task.String(), "error", err)
+	case is == linkUp && generation > 1:
+		l.Info("peer reached again")
+	case is == linkUp:
+		l.Debug("peer reached")
+	case was == linkUp:
+		l.Info("connection to peer lost", "error", why)
+	case is == linkNone:
+		l.Warn("peer given up", "error", why)
 	}
 }
 
@@ -264,11 +278,11 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 // attempt asks once and reports what came of it. When the receive ends with
 // the answer, its callback runs here, on a goroutine that is the receive's own.
-func (p *peer) attempt(ctx context.Context, cancel context.CancelFunc, r *remoteReceive, a askAction, plain bool) {
+func (p *peer) attempt(ctx context.Context, cancel context.CancelFunc, r *remoteReceive, a askAction) {
 	ask := r.ask
 	ask.Attempt = a.attempt
 	v, err := p.wire.Recv(ctx, &Attempt{
-		Ask: ask, Plain: plain, Peer: a.peer, Finished: a.finished, Args: r.args, Partial: &r.partial,
+		Ask: ask, Plain: a.plain, Peer: a.peer, Finished: a.finished, Args: r.args, Partial: &r.partial,
 	})
 	cancel()
 	now := time.Now()
@@ -286,18 +300,18 @@ func (p *peer) attempt(ctx context.Context, cancel context.CancelFunc, r *remote
 	var restarted *RestartedError
 	switch {
 	case errors.As(err, &lost):
-		p.do(p.machine.lost(now, a.id, a.attempt, lost.Err))
+		p.doBecause(p.machine.lost(now, a.id, a.attempt, lost.Err), lost.Err)
 		return
 	case errors.As(err, &restarted):
 		r.partial.Drop()
-		p.do(p.machine.restarted(now, a.id, a.attempt, restarted.Err))
+		p.doBecause(p.machine.restarted(now, a.id, a.attempt, restarted.Err), restarted.Err)
 		return
 	}
 	var size int64
 	if err == nil {
 		size = v.Tensor.Size()
 	}
-	_, acts := p.machine.answered(now, a.id, size)
+	acts := p.machine.answered(now, a.id, size, err)
 	delete(p.receives, a.id)
 	p.unwatch(r)
 	p.do(acts)
@@ -316,7 +330,7 @@ func (p *peer) tell(a askAction) {
 		err = p.wire.Cancel(ctx, a.finished)
 	}
 	p.mu.Lock()
-	p.do(p.machine.said(time.Now(), a, err))
+	p.doBecause(p.machine.told(time.Now(), a, err), err)
 }
 
 // Close ends every receive with Cancelled, says to the peers what they have to

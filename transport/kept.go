@@ -33,6 +33,8 @@ type Kept struct {
 	lastID  callID
 	timer   *time.Timer // nil when not armed
 	closed  bool
+
+	work sync.WaitGroup // receives of the source under way
 }
 
 type fetch struct {
@@ -101,7 +103,7 @@ func (c Call) Detach() {
 	}
 	c.kept.mu.Lock()
 	delete(c.kept.replies, c.id)
-	c.kept.do(c.kept.table.detach(c.id))
+	c.kept.do(c.kept.table.detach(time.Now(), c.id))
 }
 
 // Finish lets the answers to ids go: the asker has them.
@@ -124,14 +126,14 @@ func (k *Kept) Cancel(incarnation uint64, ids []uint64) {
 // step was cleaned up, which ends the receives that wait in it.
 func (k *Kept) EndStep(step int64) {
 	k.mu.Lock()
-	k.do(k.table.endStep(step))
+	k.do(k.table.endStep(time.Now(), step))
 }
 
 // WireUp says that a connection to the asker lives, until the returned
 // function is called, once. While one lives its answers are not given up.
 func (k *Kept) WireUp(a Asker) (down func()) {
 	k.mu.Lock()
-	k.do(k.table.wireUp(a))
+	k.do(k.table.wireUp(time.Now(), a))
 	return func() {
 		k.mu.Lock()
 		k.table.wireDown(time.Now(), a.Incarnation)
@@ -160,24 +162,27 @@ type KeptStats struct {
 	Askers  int   // processes that ask or asked lately
 	Waiting int   // receives without an answer
 	Kept    int   // answers kept
-	Bytes   int64 // their size
+	Bytes   int64 // size of their tensors
 }
 
 // Stats counts what the table holds.
 func (k *Kept) Stats() KeptStats {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	s := KeptStats{Askers: len(k.table.askers), Bytes: k.table.bytes}
+	s := KeptStats{Askers: len(k.table.askers), Waiting: k.table.waiting}
 	for _, a := range k.table.askers {
-		s.Waiting += a.waiting
 		s.Kept += len(a.entries) - a.waiting
 	}
+	s.Bytes = k.table.bytes - int64(s.Kept)*keptOverhead
 	return s
 }
 
-// Close ends every waiting call with Aborted and lets everything go. Values
-// that were matched to a call are lost with the process.
+// Close ends every waiting call with Aborted, lets everything go, and returns
+// when the source has ended every receive. Values that were matched to a call
+// are lost with the process. It must not be called from a reply. Closing twice
+// is harmless.
 func (k *Kept) Close() {
+	defer k.work.Wait()
 	k.mu.Lock()
 	if k.closed {
 		k.mu.Unlock()
@@ -191,8 +196,8 @@ func (k *Kept) Close() {
 	for _, a := range k.table.askers {
 		acts = append(acts, k.table.drop(a, errClosed())...)
 	}
-	k.do(acts)
 	k.stop()
+	k.do(acts)
 }
 
 // do carries out actions. It is called with the lock held and gives it up:
@@ -213,6 +218,7 @@ func (k *Kept) do(acts []keptAction) {
 			f := new(fetch)
 			f.ctx, f.cancel = context.WithCancel(k.base)
 			k.fetches[a.fetch] = f
+			k.work.Add(1)
 			o.ctx = f.ctx
 		case keptStopFetch:
 			if f := k.fetches[a.fetch]; f != nil {
@@ -251,6 +257,7 @@ func (k *Kept) do(acts []keptAction) {
 }
 
 func (k *Kept) fetched(a Ask, id uint64, ans Answer) {
+	defer k.work.Done()
 	k.mu.Lock()
 	if f := k.fetches[id]; f != nil {
 		f.cancel()
@@ -260,20 +267,21 @@ func (k *Kept) fetched(a Ask, id uint64, ans Answer) {
 }
 
 // arm starts the timer when something may have to be given up or forgotten.
-// Nothing is due earlier than giveUpAfter from the event that made it due.
+// Nothing is due earlier than giveUpAfter from the event that made it due, so a
+// timer that runs at most that long is never late.
 func (k *Kept) arm() {
-	if k.timer != nil || k.closed || len(k.table.askers) == 0 {
-		return
+	if k.timer == nil && !k.closed && k.table.due() {
+		k.timer = time.AfterFunc(giveUpAfter, k.tick)
 	}
-	k.timer = time.AfterFunc(giveUpAfter, k.tick)
 }
 
 func (k *Kept) tick() {
 	k.mu.Lock()
 	k.timer = nil
-	acts, next := k.table.tick(time.Now())
+	now := time.Now()
+	acts, next := k.table.tick(now)
 	if !next.IsZero() && !k.closed {
-		k.timer = time.AfterFunc(time.Until(next), k.tick)
+		k.timer = time.AfterFunc(min(max(next.Sub(now), minTick), giveUpAfter), k.tick)
 	}
 	k.do(acts)
 }

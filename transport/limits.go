@@ -24,15 +24,40 @@ const (
 	// nothing is pinned for ever for one that is not.
 	giveUpAfter = 60 * time.Second
 
+	// waitingInAll is how many times the limits of one asker all of them
+	// together may reach, so that a peer that invents askers is bounded too.
+	waitingInAll = 4
+
+	// maxCalls is how many calls may wait for one receive. A Tryst asker has
+	// one; others may repeat a call a few times.
+	maxCalls = 64
+
+	// keptOverhead is charged for each answer that is kept beside its
+	// tensor: for its record and key, so that answers without content
+	// (errors, dead values) are bounded too.
+	keptOverhead = 512
+
+	// maxAskers is how many processes may have a connection or receives here:
+	// 50 MB, and more than a cluster has tasks.
+	maxAskers = 100_000
+
+	// maxIdle is how many askers without connection and without receives are
+	// remembered by name: 5 MB, and more than a cluster has tasks.
+	maxIdle = 10_000
+
 	// rememberFor is how long an id that may have copies under way is
 	// remembered after its end. A copy can wait as long as a host can be
 	// paused while its connection lives; TCP keepalive ends that in
 	// minutes.
 	rememberFor = 10 * time.Minute
 
-	// maxRemembered bounds what one asker makes the sender remember: at 16
-	// bytes an id this is 16 MB. Beyond it the oldest are forgotten.
+	// maxRemembered is how many ids are remembered for all askers: at about
+	// 100 bytes each this is 100 MB. Beyond it the oldest are forgotten.
 	maxRemembered = 1_000_000
+
+	// minTick is the least time between two looks at what has to be given up
+	// or forgotten, so that many due one after the other cost one look.
+	minTick = time.Second
 
 	// DefaultPeerTimeout is how long no wire may reach a peer before its
 	// receives end with Unavailable: longer than a switch takes to reroute,
@@ -43,6 +68,12 @@ const (
 	// After a break thousands may wait; answered all at once they would
 	// need the memory of all at once.
 	maxReasked = 64
+
+	// reaskPause is how long none of those may be answered before twice as
+	// many are asked: they wait for values then that are not there yet, and
+	// may come only after those that are not asked. Longer than the round
+	// trip to a peer that is far away.
+	reaskPause = 100 * time.Millisecond
 
 	// finishDelay is how long a finished id waits for a request to ride on
 	// before it is said alone.
@@ -55,6 +86,15 @@ const (
 	// maxRiders bounds the finished ids on one request: 8 bytes each, so
 	// that the header of a small request stays within one packet.
 	maxRiders = 128
+
+	// maxSaid is how many ids are said at once: 8 bytes each, well within the
+	// 4 MiB that a gRPC message has at most.
+	maxSaid = 100_000
+
+	// maxUnsaid is how often in a row saying fails although the peer is
+	// reached, before the ids are dropped: the fault is none of the
+	// connection. The peer gives up what it keeps for them in time.
+	maxUnsaid = 10
 
 	// helloPause is the pause between two attempts to reach a peer. It
 	// doubles up to helloPauseMax: soon back after a restart, no storm at a

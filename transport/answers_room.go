@@ -1,0 +1,137 @@
+package transport
+
+import (
+	"container/list"
+	"time"
+
+	"github.com/tryst-rdma/tryst/status"
+)
+
+// keptLimits is what the askers of a table may make it hold.
+type keptLimits struct {
+	maxWaiting      int // of one asker; of all waitingInAll times as many
+	maxWaitingBytes int64
+	keptPerAsker    int64
+	keptTotal       int64
+}
+
+// countWaiting refuses one receive more than may wait.
+func (t *answers) countWaiting(k *asker, a Ask) *status.Error {
+	size := int64(len(a.Key.String()))
+	switch {
+	case k.waiting >= t.limits.maxWaiting:
+		return status.Errorf(status.ResourceExhausted,
+			"%d receives of %s wait here already, the limit of max-waiting", k.waiting, k.describe())
+	case k.waitBytes+size > t.limits.maxWaitingBytes:
+		return status.Errorf(status.ResourceExhausted,
+			"the keys of the receives of %s that wait here have %d bytes, the limit of max-waiting-bytes", k.describe(), k.waitBytes)
+	case t.waiting/waitingInAll >= t.limits.maxWaiting || t.waitBytes/waitingInAll >= t.limits.maxWaitingBytes:
+		return status.Errorf(status.ResourceExhausted,
+			"%d receives of all peers wait here already, with keys of %d bytes: %d times the limits for one peer",
+			t.waiting, t.waitBytes, waitingInAll)
+	}
+	return nil
+}
+
+// Room. What is kept is charged to its asker. When a limit is reached receives
+// wait for room without having taken a value: those of one asker in order, and
+// the askers in turn. One that waits for the limit for all holds up everybody,
+// or smaller values would keep a large one waiting for ever; one that waits for
+// its own asker's limit holds up nobody else. A value larger than a limit passes
+// when nothing else is charged.
+
+// fits reports whether k may be charged that many bytes more.
+func (t *answers) fits(k *asker, charge int64) bool {
+	return t.fitsAsker(k, charge) && t.fitsAll(charge)
+}
+
+func (t *answers) fitsAsker(k *asker, charge int64) bool {
+	return k.bytes == 0 || k.bytes+charge <= t.limits.keptPerAsker
+}
+
+func (t *answers) fitsAll(charge int64) bool {
+	return t.bytes == 0 || t.bytes+charge <= t.limits.keptTotal
+}
+
+// admits reports whether a new receive of k may begin at once.
+func (t *answers) admits(k *asker) bool {
+	return !t.blocked && k.turn == nil && t.fits(k, keptOverhead)
+}
+
+// charge sets what e is charged.
+func (t *answers) charge(e *entry, bytes int64) {
+	e.asker.bytes += bytes - e.bytes
+	t.bytes += bytes - e.bytes
+	e.bytes = bytes
+}
+
+// limit lets e wait for room.
+func (t *answers) limit(e *entry) {
+	k := e.asker
+	e.state, e.place = entryLimited, k.limited.PushBack(e)
+	if k.turn == nil {
+		k.turn = t.turns.PushBack(k)
+	}
+}
+
+// unlimit takes e from those who wait for room.
+func (t *answers) unlimit(e *entry) {
+	k := e.asker
+	k.limited.Remove(e.place)
+	e.place = nil
+	if k.limited.Len() == 0 {
+		t.turns.Remove(k.turn)
+		k.turn = nil
+	}
+}
+
+// admit starts the entries that waited for room, as far as there is room now,
+// and makes room in the limit for all with what unreachable askers hold.
+func (t *answers) admit(now time.Time) []keptAction {
+	acts := t.admitFitting()
+	for t.blocked && t.lost.Len() > 0 {
+		k := t.longestLost()
+		if k == nil {
+			break
+		}
+		acts = append(acts, t.giveUp(now, k)...)
+		acts = append(acts, t.admitFitting()...)
+	}
+	return acts
+}
+
+func (t *answers) admitFitting() []keptAction {
+	var acts []keptAction
+	var started []*entry
+	t.blocked = false
+	for turn := t.turns.Front(); turn != nil && !t.blocked; {
+		k := item[*asker](turn)
+		e := item[*entry](k.limited.Front())
+		next := turn.Next()
+		switch need := max(e.size, keptOverhead); {
+		case !t.fitsAsker(k, need):
+		case !t.fitsAll(need):
+			t.blocked = true
+		default:
+			t.unlimit(e)
+			t.charge(e, need) // as long as others are looked at
+			started = append(started, e)
+			if k.turn == nil {
+				break
+			}
+			t.turns.MoveToBack(k.turn)
+			if next == nil {
+				next = k.turn
+			}
+		}
+		turn = next
+	}
+	for _, e := range started {
+		t.charge(e, 0)
+		acts = append(acts, t.start(e))
+	}
+	return acts
+}
+
+// item returns what a list holds at a place.
+func item[T any](at *list.Element) T { return at.Value.(T) } //nolint:errcheck // each list holds one type

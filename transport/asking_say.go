@@ -1,0 +1,147 @@
+package transport
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/tryst-rdma/tryst/status"
+)
+
+// unsaid is what the peer has to know: which answers we have, and which receives
+// we gave up. Cancels are said at once. Finished ids wait a little for a request
+// to ride on. One message is under way at a time; more ids gather meanwhile.
+// What was not taken is said again.
+type unsaid struct {
+	finished      []uint64  // answers that we have
+	finishedBytes int64     // their size
+	finishedSince time.Time // when the first of them came
+	cancelled     []uint64  // receives that we gave up
+	saying        bool      // an askFinish or askCancel is under way
+	failed        int       // how many of them in a row were not taken
+	wakeAt        time.Time // when a tick is due; zero when none is
+	closing       bool      // nothing will come to ride on
+}
+
+// said reports whether there is nothing to say.
+func (u *unsaid) said() bool { return len(u.finished) == 0 && len(u.cancelled) == 0 }
+
+// has notes answers of size bytes that we have.
+func (u *unsaid) has(now time.Time, size int64, ids ...uint64) {
+	if len(u.finished) == 0 {
+		u.finishedSince = now
+	}
+	u.finished = append(u.finished, ids...)
+	u.finishedBytes += size
+}
+
+// ride takes the finished ids that go with a request.
+func (u *unsaid) ride() (ids []uint64) {
+	ids, u.finished = cut(u.finished, maxRiders)
+	if len(u.finished) == 0 {
+		u.finishedBytes = 0
+	}
+	return ids
+}
+
+// cut takes up to n ids off a list. What it returns is nobody else's.
+func cut(ids []uint64, n int) (head, rest []uint64) {
+	if len(ids) <= n {
+		return ids, nil
+	}
+	return slices.Clone(ids[:n]), ids[n:]
+}
+
+// unwanted notes that the answer to r is not wanted any more. More ids than a
+// peer remembers are not worth keeping.
+func (m *asking) unwanted(r *receive) {
+	if r.attempt == 0 || r.plain || r.peer != m.incarnation {
+		return
+	}
+	m.cancelled = append(m.cancelled, r.id)
+	if over := len(m.cancelled) - maxRemembered; over > 0 {
+		m.cancelled = m.cancelled[over:]
+	}
+}
+
+// say tells the peer what nothing carried.
+func (m *asking) say(now time.Time, acts []askAction) []askAction {
+	if m.saying || m.link != linkUp {
+		return acts
+	}
+	a := askAction{generation: m.generation}
+	due := m.finishedSince.Add(finishDelay)
+	switch {
+	case len(m.cancelled) > 0:
+		a.kind = askCancel
+		a.finished, m.cancelled = cut(m.cancelled, maxSaid)
+	case len(m.finished) == 0:
+		return acts
+	case m.closing || m.finishedBytes >= finishAtOnce || !now.Before(due):
+		a.kind = askFinish
+		if a.finished, m.finished = cut(m.finished, maxSaid); len(m.finished) == 0 {
+			m.finishedBytes = 0
+		}
+	default:
+		return m.wake(now, acts, due)
+	}
+	m.saying = true
+	return append(acts, a)
+}
+
+// wake asks for a tick at a time, unless one comes before.
+func (m *asking) wake(now time.Time, acts []askAction, at time.Time) []askAction {
+	if !m.wakeAt.IsZero() && !m.wakeAt.After(at) {
+		return acts
+	}
+	m.wakeAt = at
+	return append(acts, askAction{kind: askWake, after: at.Sub(now)})
+}
+
+// told is the event that what an askFinish or askCancel said was taken, or not.
+func (m *asking) told(now time.Time, a askAction, err error) []askAction {
+	m.saying = false
+	if !untold(err) { // taken, or refused for good
+		m.failed = 0
+		m.served = m.served || a.generation == m.generation
+		return m.say(now, nil)
+	}
+	m.failed++
+	if m.failed >= maxUnsaid {
+		m.failed = 0
+		return m.say(now, nil)
+	}
+	if a.kind == askCancel {
+		m.cancelled = append(m.cancelled, a.finished...)
+	} else {
+		m.has(now, 0, a.finished...)
+	}
+	if m.link == linkUp && a.generation == m.generation {
+		return m.reach(now)
+	}
+	return m.say(now, nil)
+}
+
+// untold reports whether err leaves open whether the peer took what was said.
+func untold(err error) bool {
+	var lost *LostError
+	if errors.As(err, &lost) {
+		return true
+	}
+	switch status.CodeOf(err) {
+	case status.Unavailable, status.DeadlineExceeded, status.Cancelled, status.Unknown:
+		return true
+	}
+	return false
+}
+
+// close is the event that no receive will begin any more.
+func (m *asking) close(now time.Time) []askAction {
+	m.closing = true
+	return m.say(now, nil)
+}
+
+// quiet reports whether nothing is under way and nothing is left to say.
+func (m *asking) quiet() bool {
+	return len(m.receives) == 0 && !m.saying && (m.link != linkUp || m.said())
+}
