@@ -259,3 +259,10 @@ func mustBe(t testing.TB, err error, code status.Code, words ...string) {
 }
 
 func hexOf(b []byte) string { return hex.EncodeToString(b) }
+
+// damageAll changes a byte of every tensor that has one.
+func damageAll(v rendezvous.Value) {
+	if b := v.Tensor.Bytes(); len(b) > 0 {
+		b[0] ^= 1
+	}
+}

@@ -2,34 +2,303 @@ package checkpoint_test
 
 import (
 	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/tryst-rdma/tryst/checkpoint"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/tensor/npy"
+	"github.com/tryst-rdma/tryst/tensor/safetensors"
+	"github.com/tryst-rdma/tryst/tensor/tensortest"
 )
 
-func TestSaveWritesTheSameBytes(t *testing.T) {
-	dir := t.TempDir()
-	original := writeSafetensors(t, filepath.Join(dir, "m.safetensors"), map[string]string{"format": "pt"}, model(t)...)
-	h := serve(t)
-	h.publish("m", original)
-	out := filepath.Join(dir, "copy.safetensors")
-	if _, err := h.dial().Save(t.Context(), checkpoint.PullRequest{}, checkpoint.SaveOptions{Out: out}); err != nil {
-		t.Fatal(err)
+// foreign is a file whose header nobody here would write: other white space,
+// an escaped name, fields in another order and one that the format lacks.
+func foreign(t testing.TB, path string) string {
+	t.Helper()
+	header := `{ "\u0078":{"shape":[2],"more":1,"data_offsets":[ 0 ,8],"dtype":"F32"},"y":{"dtype":"U8","shape":[],"data_offsets":[8,9]} }   `
+	b := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
+	writeFile(t, path, append(append(b, header...), "12345678!"...))
+	return path
+}
+
+// requireOnly checks which files a directory has: no .part above all.
+func requireOnly(t testing.TB, dir string, names ...string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	must(t, err)
+	var got []string
+	for _, e := range entries {
+		got = append(got, e.Name())
 	}
-	if !bytes.Equal(readFile(t, original), readFile(t, out)) {
-		t.Error("the copy differs")
+	if strings.Join(got, " ") != strings.Join(names, " ") {
+		t.Errorf("the directory has %q, want %q", got, names)
 	}
 }
 
-func TestGenerateIsDeterministic(t *testing.T) {
+func TestSaveWritesTheSameBytes(t *testing.T) {
 	dir := t.TempDir()
-	for _, name := range []string{"a.safetensors", "b.safetensors"} {
-		if _, err := checkpoint.Generate(t.Context(), filepath.Join(dir, name), checkpoint.GenerateOptions{Model: "tiny", Seed: 7}); err != nil {
-			t.Fatal(err)
+	made, err := checkpoint.Generate(t.Context(), filepath.Join(dir, "tiny.safetensors"), checkpoint.GenerateOptions{Model: "tiny"})
+	must(t, err)
+	for what, path := range map[string]string{
+		"ours":      writeSafetensors(t, filepath.Join(dir, "m.safetensors"), map[string]string{"format": "pt"}, model(t)...),
+		"foreign":   foreign(t, filepath.Join(dir, "foreign.safetensors")),
+		"generated": made.Files[0],
+		"empty":     writeSafetensors(t, filepath.Join(dir, "e.safetensors"), nil),
+		"array":     writeNPY(t, filepath.Join(dir, "a.npy"), tensortest.Tensor(t, tensor.Float32, 3, 4)),
+		"strings":   writeNPY(t, filepath.Join(dir, "s.npy"), tensortest.Strings(t, "a", "", "ccc")),
+	} {
+		t.Run(what, func(t *testing.T) {
+			h := serve(t)
+			pub := h.publish("m", path)
+			to := t.TempDir()
+			out := filepath.Join(to, "copy"+filepath.Ext(path))
+			sum, err := h.dial().Save(t.Context(), checkpoint.PullRequest{}, checkpoint.SaveOptions{Out: out})
+			must(t, err)
+			if sum.Tensors != pub.Tensors || sum.Bytes != pub.Bytes || len(sum.Files) != 1 || sum.Files[0] != out {
+				t.Errorf("summary %+v", sum)
+			}
+			if !bytes.Equal(readFile(t, path), readFile(t, out)) {
+				t.Error("the copy differs")
+			}
+			requireOnly(t, to, filepath.Base(out))
+		})
+	}
+}
+
+func TestSaveADirectory(t *testing.T) {
+	from := writeSharded(t, t.TempDir(), model(t)...)
+	array := writeNPY(t, filepath.Join(from, "vocab.npy"), tensortest.Tensor(t, tensor.Int32, 9))
+	h := serve(t)
+	h.publish("m", from, array)
+	to := filepath.Join(t.TempDir(), "new") + "/"
+	sum, err := h.dial().Save(t.Context(), checkpoint.PullRequest{}, checkpoint.SaveOptions{Out: to})
+	must(t, err)
+	if len(sum.Files) != 4 {
+		t.Errorf("files %q", sum.Files)
+	}
+	names := []string{"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", safetensors.IndexName, "vocab.npy"}
+	requireOnly(t, to, names...)
+	for _, name := range names {
+		if !bytes.Equal(readFile(t, filepath.Join(from, name)), readFile(t, filepath.Join(to, name))) {
+			t.Errorf("%s differs", name)
 		}
 	}
-	if !bytes.Equal(readFile(t, filepath.Join(dir, "a.safetensors")), readFile(t, filepath.Join(dir, "b.safetensors"))) {
-		t.Error("the same seed gave other bytes")
+	// What was pulled can be published, and is the same.
+	again := serve(t).publish("m", to, filepath.Join(to, "vocab.npy"))
+	if again.Version != sum.Publication.Version {
+		t.Errorf("pulled and published again it has version %s, not %s", again.Version, sum.Publication.Version)
+	}
+}
+
+// Tensors of several files, or of none, go into one.
+func TestSaveOneFileFromMany(t *testing.T) {
+	tensors := model(t)
+	sharded := serve(t)
+	sharded.publish("m", writeSharded(t, t.TempDir(), tensors...))
+	memory := serve(t)
+	_, err := memory.catalog.PublishTensors("m", tensors...)
+	must(t, err)
+	for what, h := range map[string]*host{"shards": sharded, "memory": memory} {
+		dir := t.TempDir()
+		for _, out := range []string{filepath.Join(dir, "one.safetensors"), dir} {
+			if out == dir && what == "shards" {
+				continue
+			}
+			_, err := h.dial().Save(t.Context(), checkpoint.PullRequest{}, checkpoint.SaveOptions{Out: out})
+			must(t, err)
+		}
+		again := serve(t)
+		pub := again.publish("m", filepath.Join(dir, "one.safetensors"))
+		m, err := again.catalog.Describe("m", "")
+		must(t, err)
+		want := map[string]string(nil)
+		if what == "shards" {
+			want = map[string]string{"format": "pt", "part": "model-00001-of-00002.safetensors"}
+		} else if !bytes.Equal(readFile(t, filepath.Join(dir, "m.safetensors")), readFile(t, filepath.Join(dir, "one.safetensors"))) {
+			t.Error("the file in a directory differs")
+		}
+		if pub.Tensors != len(tensors) || fmt.Sprint(m.Files[0].Metadata) != fmt.Sprint(want) {
+			t.Errorf("%s: %+v with metadata %v", what, pub, m.Files[0].Metadata)
+		}
+		for _, x := range tensors {
+			got := again.dial().pull(t, checkpoint.PullRequest{Tensors: []string{x.Name()}})
+			requireSame(t, []*tensor.Tensor{x}, got)
+		}
+	}
+}
+
+func TestSaveSomeTensors(t *testing.T) {
+	tensors := model(t)
+	h := serve(t)
+	h.publish("m", writeSafetensors(t, filepath.Join(t.TempDir(), "m.safetensors"), map[string]string{"a": "b"}, tensors...))
+	c, dir := h.dial(), t.TempDir()
+	out := filepath.Join(dir, "some.safetensors")
+	_, err := c.Save(t.Context(), checkpoint.PullRequest{Tensors: []string{"h.0/*"}}, checkpoint.SaveOptions{Out: out})
+	must(t, err)
+	want := writeSafetensors(t, filepath.Join(t.TempDir(), "w"), map[string]string{"a": "b"}, tensors[1], tensors[2])
+	if !bytes.Equal(readFile(t, out), readFile(t, want)) {
+		t.Error("the file is not what two tensors make")
+	}
+	out = filepath.Join(dir, "one.npy")
+	_, err = c.Save(t.Context(), checkpoint.PullRequest{Tensors: []string{"scalar"}}, checkpoint.SaveOptions{Out: out})
+	must(t, err)
+	b := readFile(t, out)
+	f, err := npy.Open(bytes.NewReader(b), int64(len(b)))
+	must(t, err)
+	x, err := f.Read(tensor.Heap{})
+	must(t, err)
+	tensortest.RequireEqual(t, tensors[5], x)
+	for _, tt := range []struct {
+		pattern, out string
+		code         status.Code
+		want         string
+	}{
+		{"h.0/*", "two.npy", status.InvalidArgument, "2 are chosen"},
+		{"h.0/attn.weight", "bf16.npy", status.InvalidArgument, "bfloat16"},
+		{"no", "x", status.NotFound, `"no"`},
+		{"*", "missing/x", status.NotFound, "missing/x.part"},
+		{"*", "", status.InvalidArgument, "no path"},
+	} {
+		at := tt.out
+		if at != "" {
+			at = filepath.Join(dir, tt.out)
+		}
+		_, err = c.Save(t.Context(), checkpoint.PullRequest{Tensors: []string{tt.pattern}}, checkpoint.SaveOptions{Out: at})
+		mustBe(t, err, tt.code, tt.want)
+	}
+	requireOnly(t, dir, "one.npy", "some.safetensors")
+}
+
+func TestSaveReplacesOnlyByForce(t *testing.T) {
+	h := serve(t)
+	from := writeSafetensors(t, filepath.Join(t.TempDir(), "m.safetensors"), nil, model(t)...)
+	h.publish("m", from)
+	c, dir := h.dial(), t.TempDir()
+	out := filepath.Join(dir, "m.safetensors")
+	writeFile(t, out, []byte("precious"))
+	save := func(out string, force bool) error {
+		_, err := c.Save(t.Context(), checkpoint.PullRequest{}, checkpoint.SaveOptions{Out: out, Force: force})
+		return err
+	}
+	mustBe(t, save(out, false), status.AlreadyExists, out, "force")
+	mustBe(t, save(dir, false), status.AlreadyExists, out, "force")
+	if h.catalog.Pulls() != 0 || h.ended.Load() != 0 {
+		t.Error("a pull began although the target exists")
+	}
+	if string(readFile(t, out)) != "precious" {
+		t.Error("the file was touched")
+	}
+	must(t, save(out, true))
+	if !bytes.Equal(readFile(t, from), readFile(t, out)) {
+		t.Error("the file was not replaced")
+	}
+	// Force replaces no device, pipe or directory.
+	pipe := filepath.Join(dir, "pipe")
+	must(t, syscall.Mkfifo(pipe, 0o666))
+	mustBe(t, save(pipe, true), status.InvalidArgument, "not a regular file")
+	must(t, os.Mkdir(filepath.Join(dir, "d"), 0o777))
+	must(t, os.Mkdir(filepath.Join(dir, "d", "m.safetensors"), 0o777))
+	mustBe(t, save(filepath.Join(dir, "d"), true), status.AlreadyExists, "is a directory")
+}
+
+func TestSaveTakesOverAStalePart(t *testing.T) {
+	h := serve(t)
+	from := writeSafetensors(t, filepath.Join(t.TempDir(), "m.safetensors"), nil, model(t)...)
+	h.publish("m", from)
+	c, dir := h.dial(), t.TempDir()
+	out := filepath.Join(dir, "m.safetensors")
+	save := func() error {
+		_, err := c.Save(t.Context(), checkpoint.PullRequest{}, checkpoint.SaveOptions{Out: out})
+		return err
+	}
+	writeFile(t, out+".part", bytes.Repeat([]byte("stale"), 1_000_000))
+	must(t, save())
+	if !bytes.Equal(readFile(t, from), readFile(t, out)) {
+		t.Error("the copy differs")
+	}
+	requireOnly(t, dir, "m.safetensors")
+
+	must(t, os.Remove(out))
+	victim := filepath.Join(t.TempDir(), "victim")
+	writeFile(t, victim, []byte("precious"))
+	must(t, os.Symlink(victim, out+".part"))
+	if err := save(); err == nil || string(readFile(t, victim)) != "precious" {
+		t.Errorf("a symbolic link as .part: %v, it leads to %q", err, readFile(t, victim))
+	}
+}
+
+// A pull to a file that another one is writing is refused, and the other one
+// goes on.
+func TestTwoPullsToOneTarget(t *testing.T) {
+	h := serve(t)
+	from := writeSafetensors(t, filepath.Join(t.TempDir(), "m.safetensors"), nil, model(t)...)
+	h.publish("m", from)
+	c, dir := h.dial(), t.TempDir()
+	out := checkpoint.SaveOptions{Out: filepath.Join(dir, "m.safetensors")}
+	var second error
+	_, err := c.Save(t.Context(), checkpoint.PullRequest{Inflight: 1, InflightBytes: 1, Progress: func(p checkpoint.Progress) {
+		if p.Tensors == 2 {
+			_, second = c.Save(t.Context(), checkpoint.PullRequest{}, out)
+		}
+	}}, out)
+	must(t, err)
+	mustBe(t, second, status.FailedPrecondition, "another", "m.safetensors.part")
+	if !bytes.Equal(readFile(t, from), readFile(t, out.Out)) {
+		t.Error("the copy differs")
+	}
+	requireOnly(t, dir, "m.safetensors")
+}
+
+func TestInterruptedPullLeavesNoFile(t *testing.T) {
+	h := serve(t)
+	h.publish("m", writeSharded(t, t.TempDir(), model(t)...))
+	c, dir := h.dial(), t.TempDir()
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := c.Save(ctx, checkpoint.PullRequest{Inflight: 1, InflightBytes: 1, Progress: func(p checkpoint.Progress) {
+		if p.Tensors == 2 {
+			cancel()
+		}
+	}}, checkpoint.SaveOptions{Out: dir})
+	mustBe(t, err, status.Cancelled, "was cancelled")
+	requireOnly(t, dir)
+	h.idle(t, 1)
+
+	h.damage = damageAll
+	_, err = c.Save(t.Context(), checkpoint.PullRequest{}, checkpoint.SaveOptions{Out: filepath.Join(dir, "x")})
+	mustBe(t, err, status.DataLoss)
+	requireOnly(t, dir)
+	h.damage = nil
+}
+
+// A full disk, as far as a test can make one: this test runs itself again with
+// a limit on the size of files.
+func TestFullDisk(t *testing.T) {
+	const variable = "TRYST_TEST_FULL_DISK"
+	if dir := os.Getenv(variable); dir != "" {
+		limit := syscall.Rlimit{Cur: 1000, Max: 1000}
+		must(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit))
+		h := serve(t)
+		_, err := h.catalog.PublishTensors("m", model(t)...)
+		must(t, err)
+		_, err = h.dial().Save(t.Context(), checkpoint.PullRequest{}, checkpoint.SaveOptions{Out: filepath.Join(dir, "m.safetensors")})
+		mustBe(t, err, status.ResourceExhausted, "m.safetensors.part", "bytes")
+		_, err = checkpoint.Generate(t.Context(), filepath.Join(dir, "tiny.safetensors"), checkpoint.GenerateOptions{Model: "tiny"})
+		mustBe(t, err, status.ResourceExhausted, "tiny.safetensors.part", "bytes")
+		requireOnly(t, dir)
+		return
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^TestFullDisk$", "-test.v")
+	cmd.Env = append(os.Environ(), variable+"="+t.TempDir())
+	if out, err := cmd.CombinedOutput(); err != nil || !bytes.Contains(out, []byte("PASS: TestFullDisk")) {
+		t.Errorf("%v: %s", err, out)
 	}
 }
