@@ -88,7 +88,7 @@ func compileGlob(pattern string) (*regexp.Regexp, error) {
 			b.WriteString(regexp.QuoteMeta(string(c)))
 		}
 		if err != nil {
-			return nil, status.Errorf(status.InvalidArgument, "malformed pattern %s: %w", quote(pattern), err)
+			return nil, wrap("malformed pattern "+quote(pattern), err)
 		}
 	}
 	b.WriteString(`\z`)
