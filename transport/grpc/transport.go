@@ -38,7 +38,7 @@ type Options struct {
 // A Tryst peer is asked so that a broken connection loses nothing
 // (ARCHITECTURE.md section 6). Any other peer, TensorFlow among them, is asked
 // once, with nothing but step, key and a random request id.
-type RpcRemoteRendezvous struct { //nolint:revive // TensorFlow's name
+type RpcRemoteRendezvous struct {
 	opts     Options
 	failover *transport.Failover
 	caps     metadata.MD    // header of each request to a Tryst peer

@@ -1,0 +1,77 @@
+package grpctransport
+
+import (
+	"context"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/peer"
+
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/transport"
+	"github.com/tryst-rdma/tryst/worker"
+)
+
+// TestAnswersOutliveConnections: what is kept for an asker stays while one of
+// its connections lives, and is given up a minute after the last has ended.
+func TestAnswersOutliveConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		manager := rendezvous.NewManager(rendezvous.ManagerOptions{Session: worker.Session(task(0), 1)})
+		defer manager.Close()
+		kept := transport.NewKept(manager, transport.KeptOptions{})
+		defer kept.Close()
+		key, err := rendezvous.NewKey(worker.Device(task(0)), 1, worker.Device(task(1)), "x", rendezvous.FrameIter{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		x, err := tensor.FromSlice(tensor.Vector(2), []float32{1, 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := manager.Find(1).Send(key, rendezvous.Args{}, x, false); err != nil {
+			t.Fatal(err)
+		}
+		x.Release()
+
+		asker := transport.Asker{Name: task(1).String(), Incarnation: 5}
+		var conns []net.Conn
+		for range 2 {
+			client, server := net.Pipe()
+			defer client.Close()
+			conn, _, err := tracked{insecure.NewCredentials()}.Clone().ServerHandshake(server)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx := peer.NewContext(context.Background(), &peer.Peer{Addr: conn.RemoteAddr()})
+			carries(ctx, kept, asker)
+			carries(ctx, kept, asker) // a second request
+			conns = append(conns, conn)
+		}
+		kept.Ask(transport.Ask{Asker: asker, ID: 7, Attempt: 1, Step: 1, Key: key}, func(a transport.Answer) {
+			if a.Err != nil {
+				t.Error(a.Err)
+				return
+			}
+			a.Value.Tensor.Release()
+		})
+		after := func(what string, want int) {
+			<-time.After(2 * time.Minute) // of the test's own time
+			synctest.Wait()
+			if got := kept.Stats().Kept; got != want {
+				t.Errorf("%s: %d answers are kept, want %d", what, got, want)
+			}
+		}
+		after("both live", 1)
+		conns[0].Close()
+		after("one lives", 1)
+		conns[1].Close()
+		after("none lives", 0)
+		ctx := peer.NewContext(context.Background(), &peer.Peer{Addr: conns[1].RemoteAddr()})
+		carries(ctx, kept, asker) // a request that was under way: too late to count
+		carries(context.Background(), kept, asker)
+	})
+}

@@ -1,0 +1,141 @@
+package grpctransport
+
+import (
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// proxy stands between a client and a server and cuts connections when told to.
+// Connections that come while it has no backend are closed at once.
+type proxy struct {
+	listener net.Listener
+	down     atomic.Int64 // bytes that went from the server to the client
+
+	mu       sync.Mutex // guards what follows
+	backend  string
+	conns    map[net.Conn]struct{}
+	cutAfter int64 // bytes down after which all connections are cut, once; 0 for never
+	cuts     int
+	work     sync.WaitGroup
+}
+
+func newProxy(t testing.TB, backend string) *proxy {
+	p := &proxy{listener: listen(t), backend: backend, conns: make(map[net.Conn]struct{})}
+	p.work.Go(p.accept)
+	t.Cleanup(func() {
+		p.listener.Close()
+		p.to("")
+		p.work.Wait()
+	})
+	return p
+}
+
+func (p *proxy) address() string { return p.listener.Addr().String() }
+
+func (p *proxy) accept() {
+	for {
+		c, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		p.work.Go(func() { p.serve(c) })
+	}
+}
+
+func (p *proxy) serve(client net.Conn) {
+	defer client.Close()
+	p.mu.Lock()
+	backend := p.backend
+	p.mu.Unlock()
+	if backend == "" {
+		return
+	}
+	server, err := net.Dial("tcp", backend)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	p.mu.Lock()
+	if p.backend != backend {
+		p.mu.Unlock()
+		return
+	}
+	p.conns[client], p.conns[server] = struct{}{}, struct{}{}
+	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		delete(p.conns, client)
+		delete(p.conns, server)
+		p.mu.Unlock()
+	}()
+	var both sync.WaitGroup
+	both.Go(func() {
+		defer server.Close()
+		_, _ = io.Copy(server, client)
+	})
+	defer both.Wait()
+	defer client.Close()
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := server.Read(buf)
+		if n > 0 {
+			if p.passed(int64(n)) {
+				return
+			}
+			if _, err := client.Write(buf[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// passed counts n bytes and cuts everything when it is time.
+func (p *proxy) passed(n int64) (cut bool) {
+	total := p.down.Add(n)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cutAfter == 0 || total < p.cutAfter {
+		return false
+	}
+	p.cutAfter = 0
+	p.cutLocked()
+	return true
+}
+
+func (p *proxy) cutLocked() {
+	p.cuts++
+	for c := range p.conns {
+		if tcp, ok := c.(*net.TCPConn); ok {
+			_ = tcp.SetLinger(0) // a reset, as of a host that has died
+		}
+		c.Close()
+	}
+}
+
+// cut ends all connections now.
+func (p *proxy) cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cutLocked()
+}
+
+// cutAt ends all connections after n more bytes to the client.
+func (p *proxy) cutAt(n int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cutAfter = p.down.Load() + n
+}
+
+// to sends later connections elsewhere, or nowhere, and ends those that are.
+func (p *proxy) to(backend string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.backend = backend
+	p.cutLocked()
+}
