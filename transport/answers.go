@@ -105,29 +105,10 @@ type entry struct {
 	cancelled bool // stopping: nobody wants the value any more
 	ended     bool // its step was cleaned up: what it ends with is not kept
 	answer    Answer
-	bytes     int64         // charged to its asker for the answer
+	bytes     int64         // charged to its asker: for the answer, or to hold room free for it
 	size      int64         // what the value that found no room will be charged; 0 when not known
 	place     *list.Element // limited: in asker.limited
 }
-
-// keptAction is one thing for the shell to do.
-type keptAction struct {
-	kind   keptActionKind
-	call   callID
-	fetch  uint64
-	ask    Ask
-	answer Answer
-}
-
-type keptActionKind uint8
-
-const (
-	keptFetch     keptActionKind = iota // receive ask.Key in ask.Step; report by fetched
-	keptStopFetch                       // take the receive of that fetch back; it still reports
-	keptReply                           // give answer to call, with a reference of its own
-	keptRestore                         // put answer.Value back to the head of its key
-	keptRelease                         // release answer.Value
-)
 
 func newAnswers(limits keptLimits) *answers {
 	return &answers{
@@ -247,24 +228,6 @@ func (t *answers) unwait(e *entry) []callID {
 	return calls
 }
 
-// reply gives a call its answer, with a reference of its own: the table's may be
-// gone by the time that the action is carried out.
-func reply(call callID, ans Answer) keptAction {
-	if ans.Err == nil {
-		ans.Value.Tensor.Retain()
-	}
-	return keptAction{kind: keptReply, call: call, answer: ans}
-}
-
-func refuse(call callID, err *status.Error) keptAction {
-	return keptAction{kind: keptReply, call: call, answer: Answer{Err: err}}
-}
-
-func superseded(a Ask, by uint32) *status.Error {
-	return status.Errorf(status.Aborted,
-		"attempt %d of receive %016x is answered no more: attempt %d has come", a.Attempt, a.ID, by)
-}
-
 // start gives e a receive of the rendezvous.
 func (t *answers) start(e *entry) keptAction {
 	t.next++
@@ -272,15 +235,33 @@ func (t *answers) start(e *entry) keptAction {
 	return keptAction{kind: keptFetch, fetch: e.fetch, ask: e.ask}
 }
 
+// stop takes the receive of e back.
+func (t *answers) stop(e *entry) keptAction {
+	t.charge(e, 0)
+	e.state = entryStopping
+	return keptAction{kind: keptStopFetch, fetch: e.fetch}
+}
+
+// fetching returns the entry whose receive a fetch is; nil when it is gone with
+// its asker.
+func (t *answers) fetching(a Ask, fetch uint64) *entry {
+	k := t.askers[a.Asker.Incarnation]
+	if k == nil {
+		return nil
+	}
+	e := k.entries[a.ID]
+	if e == nil || e.fetch != fetch || e.state != entryFetching && e.state != entryStopping {
+		return nil
+	}
+	return e
+}
+
 // fetched is the event that the receive of the given fetch has ended. The
 // answer's reference goes to the table.
 func (t *answers) fetched(now time.Time, a Ask, fetch uint64, ans Answer) []keptAction {
-	var e *entry
-	if k := t.askers[a.Asker.Incarnation]; k != nil {
-		e = k.entries[a.ID]
-	}
-	if e == nil || e.fetch != fetch || e.state != entryFetching && e.state != entryStopping {
-		return giveBack(a, ans) // the asker is gone
+	e := t.fetching(a, fetch)
+	if e == nil {
+		return giveBack(a, ans)
 	}
 	defer t.place(now, e.asker)
 	// Somebody asks, or asked with a value already there: without a call a
@@ -299,9 +280,10 @@ func (t *answers) fetched(now time.Time, a Ask, fetch uint64, ans Answer) []kept
 	if ans.Err == nil {
 		charge += ans.Value.Tensor.Size()
 	}
-	if !e.ended && !t.fits(e.asker, charge) {
+	if !e.ended && !t.fits(e, charge) {
 		// Many receives were let through while little was kept. Who has no
 		// call would keep the room that it waits for from those who have.
+		t.charge(e, 0)
 		if e.size = charge; wanted {
 			t.limit(e)
 		} else {
@@ -320,14 +302,6 @@ func (t *answers) fetched(now time.Time, a Ask, fetch uint64, ans Answer) []kept
 		acts = append(acts, t.let(e)...)
 	}
 	return append(acts, t.admit(now)...)
-}
-
-// giveBack undoes a receive whose answer nobody takes.
-func giveBack(a Ask, ans Answer) []keptAction {
-	if ans.Err != nil {
-		return nil
-	}
-	return []keptAction{{kind: keptRestore, ask: a, answer: ans}}
 }
 
 // let lets a kept answer go.
@@ -361,8 +335,7 @@ func (t *answers) detach(now time.Time, call callID) []keptAction {
 		t.forget(e)
 		return t.admit(now)
 	case entryFetching:
-		e.state = entryStopping
-		return []keptAction{{kind: keptStopFetch, fetch: e.fetch}}
+		return append([]keptAction{t.stop(e)}, t.admit(now)...)
 	}
 	return nil
 }
@@ -414,8 +387,8 @@ func (t *answers) cancel(now time.Time, incarnation uint64, ids []uint64) []kept
 		case entryLimited:
 			t.forget(e)
 		case entryFetching:
-			e.state, e.cancelled = entryStopping, true
-			acts = append(acts, keptAction{kind: keptStopFetch, fetch: e.fetch})
+			e.cancelled = true
+			acts = append(acts, t.stop(e))
 		case entryStopping:
 			e.cancelled = true
 		case entryKept:
@@ -464,7 +437,7 @@ func (t *answers) drop(k *asker, why *status.Error) []keptAction {
 		}
 		switch e.state {
 		case entryFetching:
-			acts = append(acts, keptAction{kind: keptStopFetch, fetch: e.fetch})
+			acts = append(acts, t.stop(e))
 			t.forget(e)
 		case entryKept:
 			acts = append(acts, t.let(e)...)

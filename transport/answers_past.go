@@ -191,17 +191,6 @@ func (t *answers) wireDown(now time.Time, incarnation uint64) {
 	t.place(now, k)
 }
 
-// longestLost returns the asker that was lost first of those that answers are
-// kept for.
-func (t *answers) longestLost() *asker {
-	for at := t.lost.Front(); at != nil; at = at.Next() {
-		if k := item[*asker](at); k.bytes > 0 {
-			return k
-		}
-	}
-	return nil
-}
-
 // giveUp lets go the answers of an asker that cannot be reached. Its receives
 // that are being taken back have no answer and stay.
 func (t *answers) giveUp(now time.Time, k *asker) []keptAction {

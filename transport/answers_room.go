@@ -39,23 +39,30 @@ func (t *answers) countWaiting(k *asker, a Ask) *status.Error {
 // or smaller values would keep a large one waiting for ever; one that waits for
 // its own asker's limit holds up nobody else. A value larger than a limit passes
 // when nothing else is charged.
+//
+// How large a value is shows only when it has been taken. One that finds no room
+// goes back, and its receive is let through again when there is room for it. The
+// room is held free, lest the same room lets through many, until the value has
+// come or the receive turns out to wait for another one.
 
-// fits reports whether k may be charged that many bytes more.
-func (t *answers) fits(k *asker, charge int64) bool {
-	return t.fitsAsker(k, charge) && t.fitsAll(charge)
+// fits reports whether e may be charged that many bytes.
+func (t *answers) fits(e *entry, charge int64) bool {
+	return t.fitsAsker(e, charge) && t.fitsAll(e, charge)
 }
 
-func (t *answers) fitsAsker(k *asker, charge int64) bool {
-	return k.bytes == 0 || k.bytes+charge <= t.limits.keptPerAsker
+func (t *answers) fitsAsker(e *entry, charge int64) bool {
+	others := e.asker.bytes - e.bytes
+	return others == 0 || others+charge <= t.limits.keptPerAsker
 }
 
-func (t *answers) fitsAll(charge int64) bool {
-	return t.bytes == 0 || t.bytes+charge <= t.limits.keptTotal
+func (t *answers) fitsAll(e *entry, charge int64) bool {
+	others := t.bytes - e.bytes
+	return others == 0 || others+charge <= t.limits.keptTotal
 }
 
 // admits reports whether a new receive of k may begin at once.
 func (t *answers) admits(k *asker) bool {
-	return !t.blocked && k.turn == nil && t.fits(k, keptOverhead)
+	return !t.blocked && k.turn == nil && t.fits(&entry{asker: k}, keptOverhead)
 }
 
 // charge sets what e is charged.
@@ -89,33 +96,34 @@ func (t *answers) unlimit(e *entry) {
 // and makes room in the limit for all with what unreachable askers hold.
 func (t *answers) admit(now time.Time) []keptAction {
 	acts := t.admitFitting()
-	for t.blocked && t.lost.Len() > 0 {
-		k := t.longestLost()
-		if k == nil {
-			break
+	for at := t.lost.Front(); at != nil && t.blocked; {
+		k := item[*asker](at)
+		at = at.Next()
+		if k.bytes > 0 {
+			acts = append(acts, t.giveUp(now, k)...)
+			acts = append(acts, t.admitFitting()...)
 		}
-		acts = append(acts, t.giveUp(now, k)...)
-		acts = append(acts, t.admitFitting()...)
 	}
 	return acts
 }
 
 func (t *answers) admitFitting() []keptAction {
 	var acts []keptAction
-	var started []*entry
 	t.blocked = false
 	for turn := t.turns.Front(); turn != nil && !t.blocked; {
 		k := item[*asker](turn)
 		e := item[*entry](k.limited.Front())
 		next := turn.Next()
 		switch need := max(e.size, keptOverhead); {
-		case !t.fitsAsker(k, need):
-		case !t.fitsAll(need):
+		case !t.fitsAsker(e, need):
+		case !t.fitsAll(e, need):
 			t.blocked = true
 		default:
 			t.unlimit(e)
-			t.charge(e, need) // as long as others are looked at
-			started = append(started, e)
+			t.charge(e, e.size)
+			act := t.start(e)
+			act.held = e.size > 0
+			acts = append(acts, act)
 			if k.turn == nil {
 				break
 			}
@@ -126,11 +134,19 @@ func (t *answers) admitFitting() []keptAction {
 		}
 		turn = next
 	}
-	for _, e := range started {
-		t.charge(e, 0)
-		acts = append(acts, t.start(e))
-	}
 	return acts
+}
+
+// waits is the event that the receive of a fetch which room is held free for has
+// begun and waits for a value: the one that was seen went elsewhere.
+func (t *answers) waits(now time.Time, a Ask, fetch uint64) []keptAction {
+	e := t.fetching(a, fetch)
+	if e == nil || e.bytes == 0 {
+		return nil
+	}
+	e.size = 0
+	t.charge(e, 0)
+	return t.admit(now)
 }
 
 // item returns what a list holds at a place.

@@ -294,6 +294,18 @@ func TestAnswersChart(t *testing.T) {
 			b.want("large", b.value(3, 'b', 1000), "call 2: value b")
 			b.want("then small", b.finish(2), "release b, fetch 4")
 		}},
+		{"room held free for a value that went elsewhere", small, func(b *bench) {
+			b.ask(1, 1, 1)
+			b.ask(2, 1, 2)
+			b.value(1, 'a', 200)
+			b.value(2, 'b', 1000)
+			b.ask(3, 1, 3)
+			b.want("room for one", b.finish(1), "release a, fetch 3")
+			ask := b.fetch[3]
+			b.want("it waits", b.do(b.m.waits(b.now, ask, 3)), "fetch 4")
+			b.want("it still does", b.do(b.m.waits(b.now, ask, 3)), "")
+			b.want("fetched", b.value(4, 'c', 100), "call 3: value c")
+		}},
 		{"ended while it fetches", keptLimits{}, func(b *bench) {
 			b.ask(1, 1, 1)
 			b.want("end", b.endStep(1), "")

@@ -61,7 +61,8 @@ const (
 // receive is one receive from the peer.
 type receive struct {
 	id         uint64
-	attempt    uint32 // the last one made; 0 when never asked
+	meant      uint64 // incarnation of the process that the key names
+	attempt    uint32 // the last one made; 0 when nobody can have taken it
 	asked      bool   // on the wire now
 	generation uint64 // of the link when it was asked
 	peer       uint64 // incarnation of the peer that was asked
@@ -98,9 +99,9 @@ func newAsking(peer string, peerTimeout time.Duration) *asking {
 	return &asking{peer: peer, peerTimeout: peerTimeout, receives: make(map[uint64]*receive)}
 }
 
-// recv is the event that a receive begins.
-func (m *asking) recv(now time.Time, id uint64) []askAction {
-	r := &receive{id: id}
+// recv is the event that a receive begins. meant is the incarnation in its key.
+func (m *asking) recv(now time.Time, id, meant uint64) []askAction {
+	r := &receive{id: id, meant: meant}
 	m.receives[id] = r
 	if m.link == linkUp {
 		return m.ask(nil, r)
@@ -185,7 +186,7 @@ func (m *asking) hello(now time.Time, p Peer, err error) []askAction {
 	m.link, m.incarnation, m.plain = linkUp, p.Incarnation, !p.Tryst
 	m.generation++
 	m.up, m.served, m.window, m.widen = now, false, maxReasked, time.Time{}
-	acts := m.endOld()
+	acts := m.endAllOld()
 	for _, r := range m.fresh {
 		if m.receives[r.id] == r { // else it has ended meanwhile
 			acts = m.ask(acts, r)
@@ -195,15 +196,15 @@ func (m *asking) hello(now time.Time, p Peer, err error) []askAction {
 	return m.say(now, m.drain(now, acts))
 }
 
-// endOld ends what only the peer's earlier process could have answered.
-func (m *asking) endOld() []askAction {
+// endAllOld ends what only the peer's earlier process could have answered.
+func (m *asking) endAllOld() []askAction {
 	var acts []askAction
 	same := m.again[:0]
 	for _, r := range m.again {
 		switch {
 		case m.receives[r.id] != r: // ended meanwhile
 		case r.peer != m.incarnation:
-			acts = append(acts, m.endRestarted(r))
+			acts = m.endOld(acts, r)
 		default:
 			same = append(same, r)
 		}
@@ -213,12 +214,18 @@ func (m *asking) endOld() []askAction {
 	return acts
 }
 
-// endRestarted ends r because the process that it asked is gone.
-func (m *asking) endRestarted(r *receive) askAction {
+// endOld ends r, since the process that it asked is gone; or asks the present
+// one, when it is that one which the key names: the earlier process has nothing
+// under such a key, and r was asked of it only before its end was known.
+func (m *asking) endOld(acts []askAction, r *receive) []askAction {
+	if r.meant == m.incarnation && !m.plain {
+		r.attempt = 0
+		return m.ask(acts, r)
+	}
 	delete(m.receives, r.id)
-	return askAction{kind: askEnd, id: r.id, err: status.Errorf(status.Aborted,
+	return append(acts, askAction{kind: askEnd, id: r.id, err: status.Errorf(status.Aborted,
 		"%s restarted (incarnation %016x, before %016x); what it had sent is lost",
-		m.peer, m.incarnation, r.peer).WithPayload(status.PayloadPossiblyRestarted, nil)}
+		m.peer, m.incarnation, r.peer).WithPayload(status.PayloadPossiblyRestarted, nil)})
 }
 
 // drain asks those that were asked before, as many at once as the window has.
@@ -305,6 +312,7 @@ func (m *asking) lost(now time.Time, id uint64, attempt uint32, err error) []ask
 	if r == nil || r.attempt != attempt || !r.asked {
 		return nil
 	}
+	generation := r.generation
 	m.off(now, r)
 	var acts []askAction
 	switch {
@@ -312,11 +320,11 @@ func (m *asking) lost(now time.Time, id uint64, attempt uint32, err error) []ask
 		delete(m.receives, id)
 		acts = append(acts, askAction{kind: askEnd, id: id, err: status.From(err).WithPrefix(m.peer)})
 	case m.link == linkUp && r.peer != m.incarnation:
-		acts = append(acts, m.endRestarted(r))
+		acts = m.endOld(acts, r)
 	default:
 		m.again = append(m.again, r)
 	}
-	return append(acts, m.left(now, r)...)
+	return append(acts, m.left(now, generation)...)
 }
 
 // restarted is the event that the peer answered an attempt with the word that
@@ -339,16 +347,16 @@ func (m *asking) restarted(now time.Time, id uint64, attempt uint32, err error) 
 		}
 		m.fresh = append(m.fresh, r)
 	}
-	return append(acts, m.left(now, r)...)
+	return append(acts, m.left(now, r.generation)...)
 }
 
-// left looks for the peer when r has left the present link, which is lost then.
-// When it has left an earlier one, its turn may have come on this one.
-func (m *asking) left(now time.Time, r *receive) []askAction {
+// left looks for the peer when a receive has left the present link, which is lost
+// then. When it has left an earlier one, the turn of others may have come.
+func (m *asking) left(now time.Time, generation uint64) []askAction {
 	switch {
 	case m.link != linkUp:
 		return nil // the peer is being looked for
-	case r.generation != m.generation:
+	case generation != m.generation:
 		return m.say(now, m.drain(now, nil))
 	case len(m.receives) == 0 && m.said():
 		m.link = linkNone // until somebody asks

@@ -106,7 +106,7 @@ func (f *Failover) RecvFromRemoteAsync(ctx context.Context, step int64, key rend
 	if ctx.Done() != nil {
 		r.unwatch = context.AfterFunc(ctx, func() { p.cancel(r.ask.ID, cancelled(ctx)) })
 	}
-	p.do(p.machine.recv(time.Now(), r.ask.ID))
+	p.do(p.machine.recv(time.Now(), r.ask.ID, key.SrcIncarnation()))
 }
 
 func errReceiverClosed() error {

@@ -240,6 +240,10 @@ func (k *Kept) do(acts []keptAction) {
 				func(v rendezvous.Value, _ rendezvous.Args, err error) {
 					k.fetched(o.ask, o.fetch, Answer{Value: v, Err: err})
 				})
+			if o.held {
+				k.mu.Lock()
+				k.do(k.table.waits(time.Now(), o.ask, o.fetch)) // does nothing when it has ended
+			}
 		case keptReply:
 			if o.reply != nil {
 				o.reply(o.answer)

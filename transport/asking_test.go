@@ -1,0 +1,516 @@
+package transport
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tryst-rdma/tryst/status"
+)
+
+// askBench drives the machine asking with words, as bench does answers.
+type askBench struct {
+	t   *testing.T
+	m   *asking
+	now time.Time
+	say askAction // the last askFinish or askCancel
+}
+
+func newAskBench(t *testing.T) *askBench {
+	return &askBench{t: t, m: newAsking(producer, DefaultPeerTimeout), now: t0}
+}
+
+// ups is newAskBench with the peer reached.
+func ups(t *testing.T) *askBench {
+	b := newAskBench(t)
+	b.m.link = linkReaching
+	b.hello(5)
+	return b
+}
+
+func (b *askBench) do(acts []askAction) string {
+	var out []string
+	for _, a := range acts {
+		s := ""
+		switch a.kind {
+		case askHello:
+			s = fmt.Sprint("hello in ", a.after)
+		case askSend:
+			s = fmt.Sprintf("ask %d.%d", a.id, a.attempt)
+			if a.plain {
+				s += " plain"
+			}
+			if len(a.finished) > 0 {
+				s += fmt.Sprint(" with ", a.finished)
+			}
+		case askDrop:
+			s = fmt.Sprintf("drop %d.%d", a.id, a.attempt)
+		case askEnd:
+			s = fmt.Sprintf("end %d: %v", a.id, status.CodeOf(a.err))
+		case askFinish:
+			s, b.say = fmt.Sprint("finish ", a.finished), a
+		case askCancel:
+			s, b.say = fmt.Sprint("cancel ", a.finished), a
+		case askWake:
+			s = fmt.Sprint("wake in ", a.after)
+		}
+		out = append(out, s)
+	}
+	return strings.Join(out, ", ")
+}
+
+var (
+	errLost    = status.New(status.Unavailable, "connection reset")
+	errRestart = status.New(status.Aborted, "another process")
+)
+
+func (b *askBench) recv(id uint64) string { return b.do(b.m.recv(b.now, id, 5)) }
+func (b *askBench) hello(inc uint64) string {
+	return b.do(b.m.hello(b.now, Peer{Tryst: inc != 0, Incarnation: inc}, nil))
+}
+func (b *askBench) unreached(code status.Code) string {
+	return b.do(b.m.hello(b.now, Peer{}, status.New(code, "dial")))
+}
+func (b *askBench) answered(id uint64, size int64) string {
+	return b.do(b.m.answered(b.now, id, size, nil))
+}
+func (b *askBench) lost(id uint64, attempt uint32) string {
+	return b.do(b.m.lost(b.now, id, attempt, errLost))
+}
+func (b *askBench) restarted(id uint64, attempt uint32) string {
+	return b.do(b.m.restarted(b.now, id, attempt, errRestart))
+}
+func (b *askBench) cancel(id uint64) string {
+	return b.do(b.m.cancel(b.now, id, status.New(status.Cancelled, "")))
+}
+func (b *askBench) told(err error) string { return b.do(b.m.told(b.now, b.say, err)) }
+func (b *askBench) pass(d time.Duration) string {
+	b.now = b.now.Add(d)
+	return b.do(b.m.tick(b.now))
+}
+
+func (b *askBench) want(what, got, want string) {
+	b.t.Helper()
+	if got != want {
+		b.t.Errorf("%s: %q, want %q", what, got, want)
+	}
+}
+
+// Each transition of the chart in asking.go.
+func TestAskingChart(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		run  func(b *askBench)
+	}{
+		{"none, reaching, up", func(b *askBench) {
+			b.want("first", b.recv(1), "hello in 0s")
+			b.want("second", b.recv(2), "")
+			b.want("reached", b.hello(5), "ask 1.1, ask 2.1")
+			b.want("third", b.recv(3), "ask 3.1")
+		}},
+		{"reaching, not reached", func(b *askBench) {
+			b.recv(1)
+			b.want("1", b.unreached(status.Unavailable), "hello in 20ms")
+			b.want("2", b.unreached(status.DeadlineExceeded), "hello in 40ms")
+			b.now = b.now.Add(DefaultPeerTimeout - 10*time.Millisecond)
+			b.want("no later than the timeout", b.unreached(status.Unavailable), "hello in 10ms")
+			b.now = b.now.Add(10 * time.Millisecond)
+			b.want("timeout", b.unreached(status.Unavailable), "end 1: Unavailable")
+			b.want("next", b.recv(2), "hello in 0s")
+		}},
+		{"reaching, the peer's own word", func(b *askBench) {
+			b.recv(1)
+			b.want("word", b.unreached(status.PermissionDenied), "end 1: PermissionDenied")
+		}},
+		{"lost, reached again", func(b *askBench) {
+			b.recv(1)
+			b.hello(5)
+			b.recv(2)
+			b.now = b.now.Add(time.Minute)
+			b.want("lost", b.lost(1, 1), "hello in 0s")
+			b.want("with it", b.lost(2, 1), "")
+			b.want("reported twice", b.lost(2, 1), "")
+			b.want("reached", b.hello(5), "ask 1.2, ask 2.2")
+		}},
+		{"lost with an earlier link", func(b *askBench) {
+			b.recv(1)
+			b.hello(5)
+			b.recv(2)
+			b.lost(1, 1)
+			b.hello(5)
+			b.want("late", b.lost(2, 1), "ask 2.2")
+		}},
+		{"lost, another process is there", func(b *askBench) {
+			b.recv(1)
+			b.hello(5)
+			b.recv(2)
+			b.lost(1, 1)
+			b.want("a new receive meanwhile", b.recv(3), "")
+			b.want("reached", b.hello(6), "end 1: Aborted, ask 3.1")
+			b.want("lost late", b.lost(2, 1), "end 2: Aborted")
+		}},
+		{"lost, but the key names the other process", func(b *askBench) {
+			b.recv(1)
+			b.hello(5)
+			b.do(b.m.recv(b.now, 2, 6))
+			b.do(b.m.recv(b.now, 3, 6))
+			b.lost(1, 1)
+			b.lost(2, 1)
+			b.want("reached", b.hello(6), "end 1: Aborted, ask 2.1")
+			b.want("lost late", b.lost(3, 1), "ask 3.1")
+		}},
+		{"lost, then a peer that is not Tryst", func(b *askBench) {
+			b.recv(1)
+			b.hello(5)
+			b.lost(1, 1)
+			b.want("reached", b.hello(0), "end 1: Aborted")
+			b.want("asks plainly", b.recv(2), "ask 2.1 plain")
+		}},
+		{"the peer says that it is another process", func(b *askBench) {
+			b.recv(1)
+			b.hello(5)
+			b.now = b.now.Add(time.Minute)
+			b.want("nobody took it", b.restarted(1, 1), "hello in 0s")
+			b.want("reached", b.hello(6), "ask 1.1")
+		}},
+		{"it says so of an attempt that may not be the first", func(b *askBench) {
+			b.recv(1)
+			b.hello(5)
+			b.lost(1, 1)
+			b.hello(5)
+			b.now = b.now.Add(time.Minute)
+			b.recv(2)
+			b.want("lost", b.restarted(1, 2), "end 1: Aborted, hello in 0s")
+		}},
+		{"it says so after it was reached anew", func(b *askBench) {
+			b.recv(1)
+			b.hello(5)
+			b.recv(2)
+			b.lost(1, 1)
+			b.hello(6)
+			b.want("asked at once", b.restarted(2, 1), "ask 2.1")
+		}},
+		{"cancelled before it was asked", func(b *askBench) {
+			b.recv(1)
+			b.want("cancel", b.cancel(1), "end 1: Cancelled")
+			b.want("cancel twice", b.cancel(1), "")
+			b.want("nothing to say", b.hello(5), "")
+		}},
+		{"cancelled on the wire", func(b *askBench) {
+			b.recv(1)
+			b.hello(5)
+			b.want("cancel", b.cancel(1), "drop 1.1, end 1: Cancelled, cancel [1]")
+			b.want("late answer", b.answered(1, 1), "")
+			b.want("late loss", b.lost(1, 1), "")
+			b.want("taken", b.told(nil), "")
+		}},
+		{"cancelled while it waits to be asked again", func(b *askBench) {
+			b.recv(1)
+			b.recv(2)
+			b.hello(5)
+			b.lost(1, 1)
+			b.want("cancel", b.cancel(1), "end 1: Cancelled")
+			b.want("said when reached", b.hello(5), "cancel [1]")
+		}},
+		{"given up while something is on an old wire", func(b *askBench) {
+			b.recv(1)
+			b.hello(5)
+			b.recv(2)
+			b.lost(1, 1)
+			b.now = b.now.Add(DefaultPeerTimeout)
+			got := strings.Split(b.unreached(status.Unavailable), ", ")
+			slices.Sort(got)
+			b.want("timeout", strings.Join(got, ", "), "drop 2.1, end 1: Unavailable, end 2: Unavailable")
+			b.recv(3)
+			got = strings.Split(b.hello(5), ", ")
+			if got[0] != "ask 3.1" || len(b.say.finished) != 2 || b.say.kind != askCancel {
+				b.t.Errorf("what may be matched over there is not cancelled when it is reached: %q", got)
+			}
+		}},
+		{"closing says at once", func(b *askBench) {
+			b.recv(1)
+			b.hello(5)
+			b.answered(1, 10)
+			b.want("close", b.do(b.m.close(b.now)), "finish [1]")
+			if b.m.quiet() {
+				b.t.Error("quiet before it was taken")
+			}
+			b.told(nil)
+			if !b.m.quiet() {
+				b.t.Error("not quiet")
+			}
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.run(newAskBench(t)) })
+	}
+}
+
+func TestAskingPlainPeerIsAskedOnce(t *testing.T) {
+	b := newAskBench(t)
+	b.recv(1)
+	b.want("hello", b.hello(0), "ask 1.1 plain")
+	b.recv(2)
+	b.recv(3)
+	b.want("answered: nothing to say", b.answered(3, 1<<30), "")
+	b.want("cancelled: nothing to say", b.cancel(2), "drop 2.1, end 2: Cancelled")
+	b.want("lost", b.lost(1, 1), "end 1: Unavailable")
+	b.want("next: who is it now?", b.recv(4), "hello in 0s")
+	b.want("it is Tryst now", b.hello(5), "ask 4.1")
+}
+
+func TestAskingFinishedRides(t *testing.T) {
+	b := ups(t)
+	b.recv(1)
+	b.recv(2)
+	b.want("answered", b.answered(1, 10), "wake in 5ms")
+	b.want("rides", b.recv(3), "ask 3.1 with [1]")
+	b.want("nothing is left", b.pass(finishDelay), "")
+	b.want("refused, perhaps unread", b.do(b.m.answered(b.now, 3, 0, status.New(status.Internal, ""))), "wake in 5ms")
+	b.want("said again", b.pass(finishDelay), "finish [1 3]")
+	b.told(nil)
+	b.answered(2, 10)
+	b.want("rides", b.recv(4), "ask 4.1 with [2]")
+	b.now = b.now.Add(time.Minute)
+	b.want("lost", b.lost(4, 1), "hello in 0s")
+	b.want("rides on the next attempt", b.hello(5), "ask 4.2 with [2]")
+}
+
+func TestAskingRidersAreBounded(t *testing.T) {
+	b := ups(t)
+	for id := uint64(1); id <= maxRiders+2; id++ {
+		b.recv(id)
+	}
+	for id := uint64(1); id <= maxRiders+2; id++ {
+		b.answered(id, 1)
+	}
+	b.recv(1000)
+	if n := len(b.m.receives[1000].riders); n != maxRiders {
+		t.Errorf("%d ids ride, want %d", n, maxRiders)
+	}
+	b.want("the rest", b.pass(finishDelay), fmt.Sprint("finish [", maxRiders+1, " ", maxRiders+2, "]"))
+}
+
+func TestAskingFinishedSaidAlone(t *testing.T) {
+	b := ups(t)
+	b.recv(1)
+	b.recv(2)
+	b.recv(3)
+	b.want("answered", b.answered(1, 10), "wake in 5ms")
+	b.want("one wake is enough", b.answered(2, 10), "")
+	b.want("too early", b.pass(finishDelay-1), "wake in 1ns")
+	b.want("5 ms", b.pass(1), "finish [1 2]")
+	b.want("large, but one at a time", b.answered(3, finishAtOnce), "")
+	b.want("then the large one at once", b.told(nil), "finish [3]")
+	b.want("taken", b.told(nil), "")
+}
+
+// Ids that came back from a lost request wake the machine too.
+func TestAskingFinishedThatCameBackIsSaid(t *testing.T) {
+	b := ups(t)
+	for id := uint64(1); id <= 3; id++ {
+		b.recv(id)
+	}
+	b.answered(1, 1)
+	b.want("rides", b.recv(4), "ask 4.1 with [1]")
+	b.want("cancel", b.cancel(4), "drop 4.1, end 4: Cancelled, cancel [4]")
+	b.want("taken, and a tick is due already", b.told(nil), "")
+	b.want("said", b.pass(finishDelay), "finish [1]")
+
+	b = ups(t)
+	b.recv(1)
+	b.recv(2)
+	b.answered(1, 1)
+	b.recv(3) // 1 rides
+	b.pass(finishDelay)
+	b.want("no tick is due", b.do(b.m.answered(b.now, 3, 0, status.New(status.Internal, ""))), "wake in 5ms")
+}
+
+func TestAskingSaidAgain(t *testing.T) {
+	for _, err := range []error{errLost, &LostError{Err: errors.New("reset")}, status.New(status.DeadlineExceeded, "")} {
+		b := ups(t)
+		b.recv(1)
+		b.recv(2)
+		b.cancel(1)
+		b.now = b.now.Add(time.Minute)
+		b.want("not taken", b.told(err), "hello in 0s")
+		b.want("cancel is said again", b.hello(5), "cancel [1]")
+		b.told(nil)
+		b.answered(2, 1)
+		b.want("finish", b.pass(finishDelay), "finish [2]")
+		b.now = b.now.Add(time.Minute)
+		b.told(err)
+		b.want("no hurry", b.hello(5), "wake in 5ms")
+		b.want("finish is said again", b.pass(finishDelay), "finish [2]")
+		b.want("refused for good", b.told(status.New(status.Unimplemented, "")), "")
+		b.want("nothing is left", b.pass(time.Second), "")
+	}
+}
+
+func TestAskingUnsaidIsForTheProcessThatItMeans(t *testing.T) {
+	b := ups(t)
+	b.recv(1)
+	b.recv(2)
+	b.answered(1, 1)
+	b.lost(2, 1)
+	b.want("restarted", b.hello(6), "end 2: Aborted")
+	b.want("nothing to say", b.pass(time.Second), "")
+}
+
+// A message has a bounded number of ids.
+func TestAskingSaysInParts(t *testing.T) {
+	b := ups(t)
+	b.m.saying = true
+	const n = maxSaid + 1
+	for id := uint64(1); id <= n; id++ {
+		b.recv(id)
+		b.cancel(id)
+	}
+	b.told(nil)
+	if len(b.say.finished) != maxSaid {
+		t.Errorf("%d ids in the first, want %d", len(b.say.finished), maxSaid)
+	}
+	b.told(nil)
+	if !slices.Equal(b.say.finished, []uint64{n}) {
+		t.Errorf("%d ids in the second, want 1", len(b.say.finished))
+	}
+}
+
+// After a break 64 at once are asked again, in order.
+func TestAskingReaskedInOrder(t *testing.T) {
+	b := ups(t)
+	const n = 200
+	for id := uint64(1); id <= n; id++ {
+		b.recv(id)
+	}
+	for id := uint64(1); id <= n; id++ {
+		b.lost(id, 1)
+	}
+	var asked []string
+	collect := func(s string) int {
+		n := 0
+		for _, w := range strings.Split(s, ", ") {
+			if strings.HasPrefix(w, "ask ") {
+				asked = append(asked, strings.Fields(w)[1])
+				n++
+			}
+		}
+		return n
+	}
+	if got := collect(b.hello(5)); got != maxReasked {
+		t.Fatalf("%d asked again at once, want %d", got, maxReasked)
+	}
+	for id := uint64(1); id <= n; id++ {
+		want := 0
+		if id+maxReasked <= n {
+			want = 1
+		}
+		if got := collect(b.answered(id, 1)); got != want {
+			t.Fatalf("after answer %d %d are asked, want %d", id, got, want)
+		}
+	}
+	for i, a := range asked {
+		if want := fmt.Sprintf("%d.2", i+1); a != want {
+			t.Fatalf("place %d was asked %s, want %s", i, a, want)
+		}
+	}
+	if b.m.reasked != 0 {
+		t.Errorf("%d count as asked again", b.m.reasked)
+	}
+}
+
+// Those 64 may wait for what comes only when others were answered.
+func TestAskingReaskedDoNotHoldUpTheRest(t *testing.T) {
+	b := ups(t)
+	const n = 1000
+	for id := uint64(1); id <= n; id++ {
+		b.recv(id)
+	}
+	for id := uint64(1); id <= n; id++ {
+		b.lost(id, 1)
+	}
+	b.hello(5)
+	for want := 2 * maxReasked; want < n; want *= 2 {
+		if b.pass(reaskPause); b.m.reasked != want {
+			t.Fatalf("%d are asked, want %d", b.m.reasked, want)
+		}
+	}
+	b.pass(reaskPause)
+	if b.m.reasked != n || len(b.m.again) != 0 || !b.m.widen.IsZero() {
+		t.Fatalf("%d are asked, %d wait", b.m.reasked, len(b.m.again))
+	}
+
+	// While answers come there is no need to ask more at once.
+	b = ups(t)
+	for id := uint64(1); id <= n; id++ {
+		b.recv(id)
+	}
+	for id := uint64(1); id <= n; id++ {
+		b.lost(id, 1)
+	}
+	b.hello(5)
+	for id := uint64(1); id <= 20; id++ {
+		b.answered(id, 1)
+		if b.pass(reaskPause); b.m.reasked != maxReasked {
+			t.Fatalf("%d are asked, want %d", b.m.reasked, maxReasked)
+		}
+	}
+}
+
+// A peer that takes hellos but loses every request is not asked in a hot loop.
+func TestAskingNoHotLoop(t *testing.T) {
+	b := newAskBench(t)
+	b.recv(1)
+	b.hello(5)
+	pause := helloPause
+	for attempt := uint32(1); attempt < 20; attempt++ {
+		b.want(fmt.Sprint("attempt ", attempt), b.lost(1, attempt), fmt.Sprint("hello in ", pause))
+		pause = min(2*pause, helloPauseMax)
+		b.hello(5)
+	}
+	b.want("answered", b.answered(1, 1), "wake in 5ms")
+	b.recv(2)
+	b.want("it serves again", b.lost(2, 1), "hello in 0s")
+
+	// The same for one that says each time that it is somebody else.
+	b = newAskBench(t)
+	b.recv(1)
+	b.hello(5)
+	b.want("restarted", b.restarted(1, 1), "hello in 20ms")
+	b.hello(5)
+	b.want("restarted", b.restarted(1, 1), "hello in 40ms")
+
+	// And for one that takes hellos but no finishes: it ends some time.
+	b = ups(t)
+	b.recv(1)
+	b.answered(1, 1)
+	b.pass(finishDelay)
+	hellos := 0
+	for hellos < 1000 && b.m.link == linkUp && b.m.saying {
+		if s := b.told(errLost); strings.HasPrefix(s, "hello") {
+			hellos++
+			b.hello(5)
+			b.pass(finishDelay)
+		}
+	}
+	if hellos != maxUnsaid-1 || !b.m.quiet() {
+		t.Errorf("%d hellos, quiet %v", hellos, b.m.quiet())
+	}
+}
+
+// One connection's end is one break however many receives it takes along, and a
+// failure to say something on an earlier link is none.
+func TestAskingOldLinksBreakNothing(t *testing.T) {
+	b := ups(t)
+	b.recv(1)
+	b.recv(2)
+	b.cancel(2)
+	say := b.say
+	b.lost(1, 1)
+	b.hello(5)
+	if got := b.do(b.m.told(b.now, say, errLost)); got != "cancel [2]" || b.m.link != linkUp {
+		t.Errorf("%q", got)
+	}
+}

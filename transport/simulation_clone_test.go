@@ -1,0 +1,189 @@
+package transport
+
+import (
+	"container/list"
+	"encoding/binary"
+	"maps"
+	"slices"
+)
+
+// Copies of the machines, and what of them makes a difference, for a search.
+
+func cloneAnswers(t *answers) *answers {
+	n := newAnswers(t.limits)
+	n.next, n.waiting, n.waitBytes, n.bytes, n.blocked = t.next, t.waiting, t.waitBytes, t.bytes, t.blocked
+	n.past = past{ends: maps.Clone(t.past.ends), order: slices.Clone(t.past.order)}
+	entries := make(map[*entry]*entry)
+	for inc, k := range t.askers {
+		c := &asker{
+			name: k.name, incarnation: inc, entries: make(map[uint64]*entry, len(k.entries)), wires: k.wires, calls: k.calls,
+			since: k.since, waiting: k.waiting, waitBytes: k.waitBytes, bytes: k.bytes,
+		}
+		for id, e := range k.entries {
+			x := *e
+			x.asker, x.calls = c, slices.Clone(e.calls)
+			c.entries[id] = &x
+			entries[e] = &x
+		}
+		for at := k.limited.Front(); at != nil; at = at.Next() {
+			x := entries[item[*entry](at)]
+			x.place = c.limited.PushBack(x)
+		}
+		n.askers[inc] = c
+	}
+	each := func(from, to *list.List, set func(k *asker, at *list.Element)) {
+		for at := from.Front(); at != nil; at = at.Next() {
+			k := n.askers[item[*asker](at).incarnation]
+			set(k, to.PushBack(k))
+		}
+	}
+	each(&t.turns, &n.turns, func(k *asker, at *list.Element) { k.turn = at })
+	each(&t.lost, &n.lost, func(k *asker, at *list.Element) { k.in, k.at = &n.lost, at })
+	each(&t.idle, &n.idle, func(k *asker, at *list.Element) { k.in, k.at = &n.idle, at })
+	for name, k := range t.names {
+		n.names[name] = n.askers[k.incarnation]
+	}
+	for step, es := range t.steps {
+		n.steps[step] = make(map[*entry]struct{}, len(es))
+		for e := range es {
+			n.steps[step][entries[e]] = struct{}{}
+		}
+	}
+	for call, e := range t.calls {
+		n.calls[call] = entries[e]
+	}
+	return n
+}
+
+func cloneAsking(m *asking) *asking {
+	n := *m
+	n.receives = make(map[uint64]*receive, len(m.receives))
+	old := make(map[*receive]*receive)
+	one := func(r *receive) *receive {
+		if old[r] == nil {
+			x := *r
+			old[r] = &x
+		}
+		return old[r]
+	}
+	for id, r := range m.receives {
+		n.receives[id] = one(r)
+	}
+	n.fresh, n.again = slices.Clone(m.fresh), slices.Clone(m.again)
+	for i, r := range n.fresh {
+		n.fresh[i] = one(r)
+	}
+	for i, r := range n.again {
+		n.again[i] = one(r)
+	}
+	n.finished, n.cancelled = slices.Clone(m.finished), slices.Clone(m.cancelled)
+	return &n
+}
+
+// state writes what makes a difference for what can happen later: two worlds
+// with the same text are the same to a search. Numbers of connections and links
+// are given by their distance from the present one; times are left out.
+func (w *world) state() string {
+	b := make([]byte, 0, 512)
+	num := func(xs ...uint64) {
+		for _, x := range xs {
+			b = binary.AppendUvarint(b, x)
+		}
+	}
+	flag := func(xs ...bool) {
+		for _, x := range xs {
+			if x {
+				num(1)
+			} else {
+				num(0)
+			}
+		}
+	}
+	list := func(ids []uint64) { num(uint64(len(ids))); num(ids...) }
+	l := w.left
+	num(uint64(l.sends), uint64(l.recvs), uint64(l.breaks), uint64(l.cancels), uint64(l.restarts), uint64(l.blackouts))
+	num(w.process, uint64(w.hellos), uint64(len(w.downs)))
+	flag(w.upAt[w.conn])
+	for _, k := range w.keys {
+		num(uint64(len(k.values)))
+		b = append(b, k.values...)
+		num(uint64(len(k.waiting)))
+		for _, f := range k.waiting {
+			num(f.ask.ID)
+		}
+	}
+	num(uint64(len(w.reports)))
+	for _, r := range w.reports {
+		num(r.ask.ID, uint64(r.value))
+		e := w.s.askers[simAsker].entryOf(r.ask.ID)
+		flag(e != nil && e.fetch == r.fetch)
+	}
+	for i := range w.calls {
+		c := &w.calls[i]
+		num(c.attempt.ID, uint64(c.attempt.Attempt), min(w.conn-c.conn, 2), uint64(c.state), uint64(c.value), c.attempt.Peer)
+		flag(c.lost, c.dropped, c.detached, c.answer.Err != nil)
+		list(c.attempt.Finished)
+		_, here := w.callsHere[c.call]
+		flag(here)
+	}
+	num(uint64(len(w.says)))
+	for _, m := range w.says {
+		num(uint64(m.act.kind), min(w.conn-m.conn, 2), min(w.r.generation-m.act.generation, 2))
+		flag(m.taken, m.done, m.lost)
+		list(m.act.finished)
+	}
+	for _, r := range w.recvs {
+		num(uint64(r.key), uint64(r.value), r.first)
+		flag(r.ended != 0, r.cancelled)
+		for _, o := range w.recvs { // what is compared for the order
+			flag(o.ended != 0 && o.ended < r.begun)
+		}
+	}
+	for v := 1; v <= w.sends; v++ {
+		num(uint64(w.refs[v]), uint64(w.got[v]+1), w.home[v])
+	}
+	num(uint64(len(w.s.askers)))
+	if k := w.s.askers[simAsker]; k != nil {
+		num(uint64(k.wires), uint64(k.calls), uint64(k.limited.Len()), uint64(len(k.entries)))
+		for _, id := range slices.Sorted(maps.Keys(k.entries)) {
+			e := k.entries[id]
+			num(id, uint64(e.state), uint64(e.ask.Attempt), uint64(len(e.calls)), uint64(e.size))
+			flag(e.cancelled, e.ended)
+			if e.state == entryKept && e.answer.Err == nil {
+				num(uint64(w.nameOf(e.answer.Value)))
+			}
+		}
+		for at := k.limited.Front(); at != nil; at = at.Next() {
+			num(item[*entry](at).ask.ID)
+		}
+	}
+	for _, id := range slices.SortedFunc(maps.Keys(w.s.past.ends), func(a, b pastKey) int { return int(a.id) - int(b.id) }) { //nolint:gosec // small
+		num(id.id, uint64(w.s.past.ends[id]))
+	}
+	r := w.r
+	num(uint64(r.link), r.incarnation, uint64(r.reasked))
+	flag(r.reaching, r.saying, !r.wakeAt.IsZero())
+	for _, id := range slices.Sorted(maps.Keys(r.receives)) {
+		x := r.receives[id]
+		num(id, uint64(x.attempt), min(r.generation-x.generation, 2), x.peer)
+		flag(x.asked)
+		list(x.riders)
+	}
+	for _, q := range [][]*receive{r.fresh, r.again} {
+		num(uint64(len(q)))
+		for _, x := range q {
+			num(x.id)
+			flag(r.receives[x.id] == x)
+		}
+	}
+	list(r.finished)
+	list(r.cancelled)
+	return string(b)
+}
+
+func (k *asker) entryOf(id uint64) *entry {
+	if k == nil {
+		return nil
+	}
+	return k.entries[id]
+}
