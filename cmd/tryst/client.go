@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"io"
+	"log/slog"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -11,6 +12,7 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/config"
 	"github.com/tryst-rdma/tryst/server"
+	"github.com/tryst-rdma/tryst/status"
 )
 
 // partingTime is how long a client that has what it came for may take to say
@@ -26,9 +28,28 @@ type source struct {
 
 // register adds the flags.
 func (f *source) register(cmd *cobra.Command, timeout time.Duration) {
-	cmd.Flags().StringVar(&f.from, "from", "", "the server: `HOST:PORT`, or a task of --cluster")
-	cmd.Flags().DurationVar(&f.timeout, "timeout", timeout, "give up after this time; 0 = never")
+	cmd.Flags().StringVar(&f.from, "from", "", "the server: `HOST:PORT|TASK`, a TASK being one of --cluster")
+	help := "give up after this time; 0 = never"
+	if timeout == 0 { // a default that pflag does not show
+		help += " (default 0)"
+	}
+	cmd.Flags().DurationVar(&f.timeout, "timeout", timeout, help)
 	config.RegisterFlags(cmd.Flags(), config.ForClient)
+	cmd.Flags().Lookup(logLevelFlag).DefValue = "warn" // what help shows; see quiet
+}
+
+const logLevelFlag = "log-level" // the flag of the setting log.level
+
+// quiet keeps the log of a command that somebody waits for to warnings, unless
+// a level was asked for: how often a connection was mended is for a daemon's
+// log.
+func quiet(c config.Config) config.Log {
+	for _, e := range config.Describe(c) {
+		if e.Key == "log.level" && e.Source.Kind == config.FromDefault {
+			c.Log.Level = slog.LevelWarn
+		}
+	}
+	return c.Log
 }
 
 // with calls do with a puller, and a context that ends with the time that the
@@ -42,7 +63,7 @@ func (f *source) with(cmd *cobra.Command, s streams, log io.Writer, do func(cont
 		return usagef("--from is missing: HOST:PORT of the server, or a task of --cluster")
 	}
 	if _, _, _, err := cluster.ResolveTarget(cfg.Cluster, f.from); err != nil {
-		return usagef("--from: %w", err)
+		return usageError{status.From(err).WithPrefix("--from")}
 	}
 	if f.timeout < 0 {
 		return usagef("--timeout %v: a time is not negative", f.timeout)
@@ -53,7 +74,7 @@ func (f *source) with(cmd *cobra.Command, s streams, log io.Writer, do func(cont
 		ctx, cancel = context.WithTimeout(ctx, f.timeout)
 		defer cancel()
 	}
-	c, err := server.Dial(ctx, cfg.Client, f.from, server.Options{Logger: server.NewLogger(cfg.Log, log)})
+	c, err := server.Dial(ctx, cfg.Client, f.from, server.Options{Logger: server.NewLogger(quiet(cfg), log)})
 	if err != nil {
 		return err
 	}

@@ -74,7 +74,7 @@ Models: ` + strings.Join(models, ", ") + ".",
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&out, "out", "", "the file or directory to write, `PATH`")
+	flags.StringVar(&out, "out", "", "`PATH` of the file or directory to write")
 	flags.StringVar(&o.Model, "model", checkpoint.DefaultModel, "the `MODEL` whose layout it gets")
 	flags.Uint64Var(&o.Seed, "seed", 0, "what the content is made from")
 	flags.IntVar(&o.Shards, "shards", 0, "how many files; 0 = as the original has")

@@ -33,6 +33,7 @@ type progress struct {
 	// All below are guarded by mu.
 	bar  *progressbar.ProgressBar // nil before the first update
 	last time.Time                // when a line was written; begin before
+	done bool                     // all has been told
 }
 
 // newProgress returns the progress of what, told on w. Whoever makes it calls
@@ -50,11 +51,13 @@ func newProgress(w io.Writer, what string) *progress {
 func (p *progress) update(done, total int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch {
-	case total <= 0: // nothing to wait for
-	case p.terminal:
+	if p.done || total <= 0 { // what has no bytes is not waited for
+		return
+	}
+	p.done = done >= total
+	if p.terminal {
 		p.draw(done, total)
-	default:
+	} else {
 		p.line(done, total)
 	}
 }
@@ -99,17 +102,17 @@ func (p *progress) line(done, total int64) {
 func (p *progress) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.bar != nil && !p.bar.IsFinished() {
+	if p.bar != nil && !p.done {
 		fmt.Fprintln(p.out)
 	}
-	p.bar = nil
+	p.done = true
 }
 
 // Write writes lines of a log above the bar, which the next update draws again.
 func (p *progress) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.bar != nil && !p.bar.IsFinished() {
+	if p.bar != nil && !p.done {
 		_ = p.bar.Clear() // as in draw
 	}
 	return p.out.Write(b)

@@ -58,7 +58,7 @@ safetensors file.`,
 	}
 	from.register(cmd, 0)
 	flags := cmd.Flags()
-	flags.StringVar(&out.Out, "out", "", "the file or directory to write, `PATH`")
+	flags.StringVar(&out.Out, "out", "", "`PATH` of the file or directory to write")
 	flags.BoolVar(&out.Force, "force", false, "replace files that exist")
 	flags.StringArrayVar(&req.Tensors, "tensor", nil, "pull only tensors whose name matches `GLOB`, in which * and ? match every character; may be given again")
 	flags.IntVar(&req.Inflight, "inflight", checkpoint.DefaultInflight, "how many tensors are received at once")

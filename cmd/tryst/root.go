@@ -1,23 +1,37 @@
 package main
 
 import (
+	"errors"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
+
+// kinds says what the flags of the commands take, by the type of their value.
+// Settings take any text, which package config judges.
+var kinds = map[string]string{
+	"bool":     "true or false",
+	"duration": "a time with a unit, as 90s or 5m",
+	"int":      "a whole number",
+	"uint64":   "a whole number that is not negative",
+}
 
 // newRoot makes the tree of commands. Each call makes a new one; none of its
 // state is shared.
 func newRoot(s streams) *cobra.Command {
 	root := &cobra.Command{
-		Use:   "tryst",
+		Use:   "tryst COMMAND",
 		Short: "Move tensors between hosts",
 		Long: `Tryst moves tensors between hosts. A server publishes checkpoints; any number
 of processes pull them, each tensor checked by its digest.`,
 		Example: `  tryst gen --out gpt2.safetensors
   tryst serve --publish gpt2.safetensors
   tryst pull --from 127.0.0.1:2222 --out copy.safetensors`,
-		Version:       buildVersion().String(),
+		Version: buildVersion().String(),
+
+		DisableFlagsInUseLine: true,
+
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          knownCommand,
@@ -27,12 +41,32 @@ of processes pull them, each tensor checked by its digest.`,
 	root.SetErr(s.err)
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetUsageFunc(writeUsage)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
-		s.serveCommand(), s.pullCommand(), s.keysCommand(), s.genCommand(), s.configCommand(), s.versionCommand(),
+		s.serveCommand(), s.pullCommand(), s.keysCommand(), s.genCommand(), s.benchCommand(), s.configCommand(), s.versionCommand(),
+		s.benchPeerCommand(),
 	)
 	root.SetHelpCommand(helpCommand(root))
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		if c.Name() == "completion" {
+			c.Args = noArguments // cobra shows its help for what is no shell
+			c.RunE = func(*cobra.Command, []string) error { return usagef("name a shell: bash, fish, powershell or zsh") }
+			for _, shell := range c.Commands() {
+				shell.Args = noArguments
+			}
+		}
+	}
 	return root
+}
+
+// flagError says what is wrong with a flag, in words.
+func flagError(_ *cobra.Command, err error) error {
+	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		f := invalid.GetFlag()
+		return usagef("--%s %q: want %s", f.Name, invalid.GetValue(), kinds[f.Value.Type()])
+	}
+	return usageError{err}
 }
 
 // knownCommand is the check of what follows tryst: nothing, as cobra has taken
@@ -67,7 +101,8 @@ func helpCommand(root *cobra.Command) *cobra.Command {
 					return err
 				}
 			}
-			cmd.InitDefaultHelpFlag()
+			cmd.InitDefaultHelpFlag() // as if it had been executed
+			cmd.InitDefaultVersionFlag()
 			return cmd.Help()
 		},
 	}

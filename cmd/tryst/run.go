@@ -22,7 +22,7 @@ const (
 )
 
 // errInterrupted is the cause of a context that a signal ended.
-var errInterrupted = errors.New("interrupted")
+var errInterrupted error = status.New(status.Cancelled, "interrupted by a signal")
 
 // streams are what a command writes to and the environment that it reads.
 type streams struct {
@@ -58,23 +58,24 @@ func run(ctx context.Context, s streams, args []string) int {
 	if err == nil {
 		return exitDone
 	}
-	usage, wrong := errors.AsType[usageError](err)
-	interrupted := errors.Is(context.Cause(ctx), errInterrupted)
-	if wrong {
-		err = usage.error
-	}
-	for _, line := range lines(err) {
-		if interrupted {
+	_, wrong := errors.AsType[usageError](err)
+	// What fails while a command stops is another matter than the stop.
+	interrupted := errors.Is(context.Cause(ctx), errInterrupted) && errors.Is(err, context.Canceled)
+	all := lines(err)
+	for i, line := range all {
+		switch {
+		case interrupted:
 			line = "interrupted: " + line
+		case wrong && i == len(all)-1:
+			line += "; see '" + cmd.CommandPath() + " --help'"
 		}
 		fmt.Fprintf(s.err, "%s: %s\n", cmd.CommandPath(), line)
 	}
 	switch {
-	case wrong:
-		fmt.Fprintf(s.err, "see '%s --help'\n", cmd.CommandPath())
-		return exitUsage
 	case interrupted:
 		return exitInterrupted
+	case wrong:
+		return exitUsage
 	}
 	return exitFailed
 }
@@ -91,6 +92,9 @@ func usagef(format string, args ...any) error {
 // lines returns what an error says, a line for each of the errors joined in it,
 // without the names of their classes.
 func lines(err error) []string {
+	if usage, ok := err.(usageError); ok {
+		err = usage.error
+	}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		var all []string
 		for _, e := range joined.Unwrap() {

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+)
+
+func TestPull(t *testing.T) {
+	model := generate(t)
+	address := serve(t, "--publish", "tiny="+model)
+	out := filepath.Join(t.TempDir(), "copy.safetensors")
+	r := tryst(t, "pull", "--from", address, "--out", out)
+	text := did(t, r)
+	if !regexp.MustCompile(`(?s)^PUBLICATION +TENSORS +BYTES +TIME +TRANSFER +GB/S +DIGEST, CHECKED\n` +
+		`tiny +\d+ +\d+ +\d+\.\d{3} s +\d+\.\d{3} s +\d+\.\d\d +xxh64:[0-9a-f]{16}\nwrote ` + regexp.QuoteMeta(out) + `\n$`).MatchString(text) {
+		t.Error(text)
+	}
+	if !regexp.MustCompile(`^pull: [\d.]+ kB of [\d.]+ kB \(100%\), [\d.]+ .?B/s\n$`).MatchString(r.err) {
+		t.Errorf("progress: %q", r.err)
+	}
+	same(t, model, out)
+	if _, err := os.Stat(out + ".part"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s.part: %v", out, err)
+	}
+}
+
+func TestPullJSON(t *testing.T) {
+	model := generate(t)
+	address := serve(t, "tiny="+model)
+	dir := t.TempDir()
+	r := tryst(t, "pull", "--from", address, "--out", dir+"/", "--json", "--inflight", "2", "--timeout", "1m", "tiny")
+	var rec pullRecord
+	if err := json.Unmarshal([]byte(did(t, r)), &rec); err != nil {
+		t.Fatal(err)
+	}
+	if rec.Publication != "tiny" || rec.Version == "" || rec.Tensors == 0 || rec.Bytes == 0 || rec.Seconds <= 0 || rec.TransferSeconds <= 0 ||
+		rec.Rate <= 0 || rec.Digest == "" || !rec.Verified || len(rec.Files) != 1 || rec.Files[0] != filepath.Join(dir, "tiny.safetensors") {
+		t.Errorf("%+v", rec)
+	}
+	same(t, model, rec.Files[0])
+}
+
+// The digest of the table is that of the tensors, whatever server they come
+// from.
+func TestPullSHA256(t *testing.T) {
+	model := generate(t)
+	pull := func(digest string) string {
+		out := filepath.Join(t.TempDir(), "copy.safetensors")
+		address := serve(t, "--digest", digest, model)
+		return regexp.MustCompile(digest + `:[0-9a-f]+`).FindString(did(t, tryst(t, "pull", "--from", address, "--out", out)))
+	}
+	if a, b := pull("sha256"), pull("sha256"); a == "" || a != b {
+		t.Errorf("%q and %q", a, b)
+	}
+}
+
+func TestPullGlobs(t *testing.T) {
+	address := serve(t, "tiny="+generate(t))
+	all := strings.Split(strings.TrimSpace(did(t, tryst(t, "keys", "--from", address, "--json", "tiny"))), "\n")
+	out := filepath.Join(t.TempDir(), "some.safetensors")
+	did(t, tryst(t, "pull", "--from", address, "--out", out, "--tensor", "float8_*", "--tensor", "int32.m?trix"))
+
+	again := serve(t, "some="+out)
+	some := strings.Split(strings.TrimSpace(did(t, tryst(t, "keys", "--from", again, "--json", "some"))), "\n")
+	if len(some) < 3 || len(some) >= len(all) {
+		t.Errorf("%d of %d tensors", len(some), len(all))
+	}
+	for _, line := range some {
+		if !strings.Contains(line, `"name":"float8_`) && !strings.Contains(line, `"name":"int32.matrix"`) {
+			t.Errorf("%s matches no pattern", line)
+		}
+	}
+}
+
+func TestPullOneTensorAsNumPy(t *testing.T) {
+	address := serve(t, "tiny="+generate(t))
+	out := filepath.Join(t.TempDir(), "matrix.npy")
+	did(t, tryst(t, "pull", "--from", address, "--out", out, "--tensor", "int32.matrix"))
+	if b, err := os.ReadFile(out); err != nil || !bytes.HasPrefix(b, []byte("\x93NUMPY")) {
+		t.Errorf("%.20q, %v", b, err)
+	}
+	dir := t.TempDir()
+	failed(t, tryst(t, "pull", "--from", address, "--out", filepath.Join(dir, "all.npy")), exitFailed, "one tensor")
+	nothingLeft(t, dir)
+}
+
+func TestPullSharded(t *testing.T) {
+	model := filepath.Join(t.TempDir(), "model")
+	did(t, tryst(t, "gen", "--model", "tiny", "--shards", "2", "--out", model))
+	address := serve(t, "--publish", "tiny="+model)
+	out := filepath.Join(t.TempDir(), "copy") + "/"
+	did(t, tryst(t, "pull", "--from", address, "--out", out))
+	files, err := filepath.Glob(model + "/*.safetensors")
+	if err != nil || len(files) != 2 {
+		t.Fatal(files, err)
+	}
+	for _, f := range files {
+		same(t, f, filepath.Join(out, filepath.Base(f)))
+	}
+	if _, err := os.Stat(filepath.Join(out, "model.safetensors.index.json")); err != nil {
+		t.Error(err)
+	}
+}
+
+// A peer may be named by its task.
+func TestPullFromTask(t *testing.T) {
+	address := serve(t, generate(t))
+	env := []string{"TRYST_CLUSTER=ps=3@" + address}
+	out := filepath.Join(t.TempDir(), "copy.safetensors")
+	did(t, trystEnv(t, env, "pull", "--from", "/job:ps/task:3", "--out", out))
+	failed(t, trystEnv(t, env, "pull", "--from", "/job:ps/task:4", "--out", out), exitUsage, "--from", "/job:ps/task:4")
+}
+
+func TestPullersAtOnce(t *testing.T) {
+	model := generate(t)
+	address := serve(t, model)
+	var pullers sync.WaitGroup
+	dir := t.TempDir()
+	for i := range 16 {
+		pullers.Go(func() {
+			out := filepath.Join(dir, fmt.Sprint(i, ".safetensors"))
+			var o, e bytes.Buffer
+			if code := run(context.Background(), streams{out: &o, err: &e, env: []string{}}, []string{"pull", "--from", address, "--out", out}); code != exitDone {
+				t.Errorf("%d: %s", code, e.String())
+				return
+			}
+			same(t, model, out)
+		})
+	}
+	pullers.Wait()
+}
+
+func TestKeys(t *testing.T) {
+	model := generate(t)
+	address := serve(t, "--publish", "a="+model, "--publish", "b="+model)
+	text := did(t, tryst(t, "keys", "--from", address))
+	if !regexp.MustCompile(`(?s)^NAME +VERSION +TENSORS +BYTES +PUBLISHED\na +[0-9a-f]+ +\d+ +\d+ +\S+Z\nb +[0-9a-f]+ .*\n$`).MatchString(text) {
+		t.Error(text)
+	}
+	text = did(t, tryst(t, "keys", "--from", address, "b"))
+	if !regexp.MustCompile(`(?m)^NAME +DTYPE +SHAPE +BYTES +DIGEST\n`).MatchString(text) ||
+		!regexp.MustCompile(`(?m)^int32\.matrix +\S+ +\[[\d,]+\] +\d+ +xxh64:[0-9a-f]{16}$`).MatchString(text) {
+		t.Error(text)
+	}
+	for _, line := range strings.Split(strings.TrimSpace(did(t, tryst(t, "keys", "--from", address, "--json"))), "\n") {
+		var p struct {
+			Name, Version, Published string
+			Tensors, Bytes           int64
+		}
+		if err := json.Unmarshal([]byte(line), &p); err != nil || p.Name == "" || p.Version == "" || p.Tensors == 0 || p.Bytes == 0 || p.Published == "" {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
+	for _, line := range strings.Split(strings.TrimSpace(did(t, tryst(t, "keys", "--from", address, "--json", "a"))), "\n") {
+		var e struct {
+			Name, DType, Digest string
+			Shape               []int64
+			Bytes               int64
+		}
+		if err := json.Unmarshal([]byte(line), &e); err != nil || e.Name == "" || e.DType == "" || e.Shape == nil || e.Digest == "" {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
+	failed(t, tryst(t, "keys", "--from", address, "--tensors"), exitFailed, `"a", "b"`)
+	failed(t, tryst(t, "keys", "--from", address, "c"), exitFailed, `"c"`)
+	one := serve(t, model)
+	if a, b := did(t, tryst(t, "keys", "--from", one, "--tensors")), did(t, tryst(t, "keys", "--from", one, "tiny")); a != b {
+		t.Errorf("the only publication:\n%s%s", a, b)
+	}
+}
+
+func TestPublications(t *testing.T) {
+	got := publications([]string{"m=a.npy", "x/b.npy", "m=c.npy", "b=d.npy", "./e=f.npy"})
+	if want := "[{m [a.npy c.npy]} {b [x/b.npy]} {b [d.npy]} {f [./e=f.npy]}]"; fmt.Sprint(got) != want && fmt.Sprint(got) != strings.Replace(want, "{f [", "{e=f [", 1) {
+		t.Errorf("%v, want %s", got, want)
+	}
+}

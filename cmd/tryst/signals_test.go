@@ -1,0 +1,125 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func TestInterruptible(t *testing.T) {
+	signals := make(chan os.Signal, 2)
+	if code := interruptible(signals, func(context.Context) int { return 7 }); code != 7 {
+		t.Errorf("without a signal: %d", code)
+	}
+	signals <- os.Interrupt
+	if code := interruptible(signals, func(ctx context.Context) int { <-ctx.Done(); return 8 }); code != 8 {
+		t.Errorf("after one signal: %d", code)
+	}
+	signals <- os.Interrupt
+	signals <- syscall.SIGTERM
+	forever := make(chan struct{})
+	defer close(forever)
+	if code := interruptible(signals, func(context.Context) int { <-forever; return 9 }); code != exitInterrupted {
+		t.Errorf("after two signals: %d", code)
+	}
+}
+
+// A signal that comes before the work is done stops each command that may take
+// long.
+func TestInterruptedAtOnce(t *testing.T) {
+	address := serve(t, generate(t))
+	for _, args := range [][]string{
+		{"gen"},
+		{"pull", "--from", address},
+		{"serve", "--listen", "127.0.0.1:0", generate(t)},
+	} {
+		dir := t.TempDir()
+		if args[0] != "serve" {
+			args = append(args, "--out", filepath.Join(dir, "x.safetensors"))
+		}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(errInterrupted)
+		var out, err bytes.Buffer
+		code := run(ctx, streams{out: &out, err: &err, env: []string{}}, args)
+		failed(t, result{code, out.String(), err.String()}, exitInterrupted, "tryst "+args[0]+": interrupted: ")
+		nothingLeft(t, dir)
+	}
+}
+
+// A daemon that stops when it is told to has done its duty.
+func TestServeStopsOnSignal(t *testing.T) {
+	for _, signal := range []os.Signal{syscall.SIGTERM, os.Interrupt} {
+		address := filepath.Join(t.TempDir(), "address")
+		p := start(t, nil, "serve", "--listen", "127.0.0.1:0", "--address-file", address, generate(t))
+		where := p.err.until(t, serving)
+		if b, err := os.ReadFile(address); err != nil || strings.TrimSpace(string(b)) != where {
+			t.Errorf("address file %q, %v", b, err)
+		}
+		if err := p.Process.Signal(signal); err != nil {
+			t.Fatal(err)
+		}
+		if r := p.end(t); r.code != exitDone || !strings.Contains(r.err, "msg=stopped") {
+			t.Errorf("%v: exit status %d\n%s", signal, r.code, r.err)
+		}
+		if _, err := os.Stat(address); err == nil {
+			t.Error("the address of nobody is left")
+		}
+	}
+}
+
+func TestPullInterrupted(t *testing.T) {
+	address := serve(t, large(t), "--shutdown-timeout", "100ms")
+	reached := make(chan struct{})
+	middle := proxy(t, address, 8<<20, func() { close(reached) })
+	dir := t.TempDir()
+	p := start(t, nil, "pull", "--from", middle, "--out", filepath.Join(dir, "x.safetensors"))
+	<-reached
+	if _, err := os.Stat(filepath.Join(dir, "x.safetensors.part")); err != nil {
+		t.Error(err)
+	}
+	if err := p.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	failed(t, p.end(t), exitInterrupted, "tryst pull: interrupted: ", "large", "of 32 tensors")
+	nothingLeft(t, dir)
+}
+
+// The first signal lets a pull that hangs come to its end, the second does not.
+func TestServeSecondSignal(t *testing.T) {
+	srv := start(t, nil, "serve", "--listen", "127.0.0.1:0", "--shutdown-timeout", "1h", large(t))
+	reached := make(chan struct{})
+	middle := proxy(t, srv.err.until(t, serving), 8<<20, func() { close(reached) })
+	pull := start(t, nil, "pull", "--from", middle, "--out", filepath.Join(t.TempDir(), "x.safetensors"), "--peer-timeout", "300ms")
+	<-reached
+	if err := srv.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	srv.err.until(t, stopping)
+	if err := srv.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if r := srv.end(t); r.code != exitInterrupted || strings.Contains(r.err, "msg=stopped") {
+		t.Errorf("exit status %d\n%s", r.code, r.err)
+	}
+	failed(t, pull.end(t), exitFailed, "large")
+}
+
+// What a server cuts off when its time is up it tells, and its status too.
+func TestServeCutsOff(t *testing.T) {
+	srv := start(t, nil, "serve", "--listen", "127.0.0.1:0", "--shutdown-timeout", "100ms", large(t))
+	reached := make(chan struct{})
+	middle := proxy(t, srv.err.until(t, serving), 8<<20, func() { close(reached) })
+	pull := start(t, nil, "pull", "--from", middle, "--out", filepath.Join(t.TempDir(), "x.safetensors"), "--peer-timeout", "300ms")
+	<-reached
+	if err := srv.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if r := srv.end(t); r.code != exitFailed || !strings.Contains(r.err, "\ntryst serve: waiting for pulls: 1 have not ended\n") {
+		t.Errorf("exit status %d\n%s", r.code, r.err)
+	}
+	failed(t, pull.end(t), exitFailed, "large")
+}
