@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/tryst-rdma/tryst"
+	"github.com/tryst-rdma/tryst/checkpoint"
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/tensor"
 )
@@ -44,6 +47,46 @@ func Example() {
 		t.Release()
 	}
 	// Output: weights float[3] [1 2 3] <nil>
+}
+
+// A checkpoint is published from its files, and pulled in part.
+func ExampleServer_Publish() {
+	ctx := context.Background()
+	dir, err := os.MkdirTemp("", "tryst")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "tiny.safetensors")
+	if _, err := checkpoint.Generate(ctx, path, checkpoint.GenerateOptions{Model: "tiny"}); err != nil {
+		log.Fatal(err)
+	}
+
+	s, err := tryst.Serve(ctx, tryst.Config{Listen: "127.0.0.1:0"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close(ctx)
+	p, err := s.Publish(ctx, "", path)
+	fmt.Println(p.Name, p.Tensors, err)
+
+	c, err := tryst.Dial(ctx, s.Addr().String())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close(ctx)
+	for t, err := range c.Pull(ctx, "tiny", tryst.Tensors("half.*")) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(t.Name(), t)
+		t.Release()
+	}
+	// Output:
+	// tiny 54 <nil>
+	// half.empty half[5,0]
+	// half.matrix half[37,113]
+	// half.scalar half[]
 }
 
 // Two tasks of a cluster meet in a step: the consumer asks before the producer
