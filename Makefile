@@ -65,6 +65,17 @@ race: build/bin/testreport ## All tests with the race detector; fails where it c
 fuzz: go-ready ## Every fuzz target for FUZZTIME (10s) each
 	@scripts/fuzz.sh $(FUZZTIME) $(PKG)
 
+.PHONY: interop
+interop: build/venv/installed go-ready ## Tests against a real TensorFlow, which pip installs into build/venv (300 MB); no part of make test
+	@TENSORFLOW_PYTHON=$(CURDIR)/build/venv/bin/python \
+		$(GO) test -tags interop -count=1 $(testflags) ./integration/tensorflow
+
+# The file says which requirements are installed; pip is asked again when they have changed.
+build/venv/installed: integration/tensorflow/requirements.txt
+	@python3 -m venv build/venv || { echo "make interop needs Python 3 with venv: on Debian and Ubuntu, apt-get install python3-venv" >&2; exit 1; }
+	@build/venv/bin/pip install --quiet --disable-pip-version-check -r $<
+	@cp $< $@
+
 .PHONY: bench
 bench: build ## Each benchmark beside its yardstick, into build/bench/; a missed target fails
 	@$(TRYST) bench --check --json-dir build/bench

@@ -1,0 +1,84 @@
+//go:build interop
+
+package tensorflow_test
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/tensor/tensortest"
+)
+
+// value is a tensor that crosses the wire.
+type value struct {
+	name string
+	make func(t testing.TB, a tensor.Allocator) *tensor.Tensor
+}
+
+func random(name string, dtype tensor.DType, dims ...int64) value {
+	return value{name, func(t testing.TB, a tensor.Allocator) *tensor.Tensor {
+		return tensortest.Random(rand.New(rand.NewPCG(uint64(dtype), 1)), dtype, tensortest.Shape(t, dims...), a)
+	}}
+}
+
+func text(name string, dims []int64, elems ...string) value {
+	return value{name, func(t testing.TB, _ tensor.Allocator) *tensor.Tensor {
+		x, err := tensor.FromStrings(tensortest.Shape(t, dims...), elems)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}}
+}
+
+// slice returns a vector, or a scalar for one value; over heap memory, which
+// needs no release.
+func slice[T tensor.Element](t testing.TB, values ...T) *tensor.Tensor {
+	t.Helper()
+	shape := tensor.Vector(len(values))
+	if len(values) == 1 {
+		shape = tensor.Shape{}
+	}
+	x, err := tensor.FromSlice(shape, values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+// smallValues are every type, and the shapes that are encoded in different
+// ways: TensorFlow and Tryst copy content of up to 1024 bytes behind the header
+// and lend what is longer.
+func smallValues() []value {
+	var vs []value
+	for _, d := range tensortest.PlainDTypes() {
+		vs = append(vs, random(d.String(), d, 3, 5))
+	}
+	return append(vs,
+		random("scalar", tensor.Float32),
+		random("scalar bool", tensor.Bool),
+		random("empty", tensor.Float32, 0),
+		random("empty in the middle", tensor.Int64, 4, 0, 7),
+		random("5-D", tensor.Float64, 2, 3, 4, 5, 6),
+		random("20-D", tensor.Uint8, 1, 2, 1, 1, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2),
+		random("1023 bytes", tensor.Uint8, 1023),
+		random("1024 bytes", tensor.Uint8, 1024),
+		random("1025 bytes", tensor.Uint8, 1025),
+		random("1 MiB", tensor.Float32, 1<<18),
+		text("string scalar", nil, "rendezvous"),
+		text("strings", []int64{2, 3}, "a", "", "\x00\xff", "déjà vu", strings.Repeat("long ", 100), "z"),
+		text("no strings", []int64{0}),
+		text("empty string", nil, ""),
+		text("large string", []int64{2}, strings.Repeat("0123456789abcdef", 1<<18), "after 4 MiB"),
+	)
+}
+
+// largeValues are below and above every limit but protobuf's.
+func largeValues() []value {
+	return []value{
+		random("33 MiB", tensor.Float16, 33, 1<<19),
+		random("64 MiB", tensor.Float32, 16, 1<<20),
+	}
+}
