@@ -43,8 +43,7 @@ of processes pull them, each tensor checked by its digest.`,
 	root.SetUsageFunc(writeUsage)
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
-		s.serveCommand(), s.pullCommand(), s.keysCommand(), s.genCommand(), s.benchCommand(), s.configCommand(), s.versionCommand(),
-		s.benchPeerCommand(),
+		s.serveCommand(), s.pullCommand(), s.keysCommand(), s.genCommand(), s.configCommand(), s.versionCommand(),
 	)
 	root.SetHelpCommand(helpCommand(root))
 	root.InitDefaultCompletionCmd()
