@@ -125,7 +125,8 @@ func codesArrive(w *world) {
 		r := to.recv(step, w.key(from, to, "v"))
 		from.waiting(1)
 		from.in(step).Abort(status.Errorf(code, "error number %d", code))
-		err := r.fails(code, fmt.Sprintf("error number %d", code))
+		err := r.failure()
+		w.mustBe(err, code, fmt.Sprintf("error number %d", code))
 		if want := code == status.Cancelled || code == status.Aborted; status.IsDerived(err) != want {
 			w.Errorf("%v: derived is %v, want %v", err, !want, want)
 		}
@@ -137,7 +138,8 @@ func codesArrive(w *world) {
 func longText(w *world) {
 	from, to := w.pair()
 	from.in(1).Abort(status.New(status.OutOfRange, "begins here "+strings.Repeat("日本", 200_000)))
-	err := to.recv(1, w.key(from, to, "v")).fails(status.OutOfRange, "begins here")
+	err := to.recv(1, w.key(from, to, "v")).failure()
+	w.mustBe(err, status.OutOfRange, "begins here")
 	if !utf8.ValidString(err.Error()) {
 		w.Errorf("the text was cut within a character: %q", err.Error()[len(err.Error())-20:])
 	}

@@ -16,14 +16,18 @@ func callbackCases() []testCase {
 	}
 }
 
-// after receives and calls f in the callback, with its error. The channel is
-// closed when f has returned.
-func (n *node) after(step int64, k rendezvous.Key, f func(err error)) <-chan struct{} {
+// after receives and calls f in the callback. The channel is closed when f has
+// returned.
+func (n *node) after(step int64, k rendezvous.Key, f func()) <-chan struct{} {
 	done := make(chan struct{})
 	n.in(step).RecvAsync(n.w.ctx, k, noArgs, func(v rendezvous.Value, _ rendezvous.Args, err error) {
 		defer close(done)
 		outcome{v, err}.release()
-		f(err)
+		if err != nil {
+			n.w.Errorf("receive of %s: %v", k.Edge(), err)
+			return
+		}
+		f()
 	})
 	return done
 }
@@ -36,7 +40,7 @@ func callbackBlocks(w *world) {
 	gate := make(chan struct{})
 	inside := make(chan struct{})
 	from.sendNumber(1, first, 1)
-	done := to.after(1, first, func(err error) {
+	done := to.after(1, first, func() {
 		close(inside)
 		<-gate
 	})
@@ -53,11 +57,7 @@ func callbackSends(w *world) {
 	a, b := w.pair()
 	ping, pong := w.key(a, b, "ping"), w.key(b, a, "pong")
 	r := a.recv(1, pong)
-	done := b.after(1, ping, func(err error) {
-		if err == nil {
-			b.sendNumber(1, pong, 2)
-		}
-	})
+	done := b.after(1, ping, func() { b.sendNumber(1, pong, 2) })
 	a.sendNumber(1, ping, 1)
 	r.isNumber(2)
 	w.happens("the callback returns", done)
@@ -69,7 +69,7 @@ func callbackReceives(w *world) {
 	first, second := w.key(from, to, "first"), w.key(from, to, "second")
 	var got int
 	var failed error
-	done := to.after(1, first, func(err error) {
+	done := to.after(1, first, func() {
 		v, err := to.in(1).Recv(w.ctx, second, noArgs)
 		if err != nil {
 			failed = err
@@ -91,7 +91,7 @@ func callbackAborts(w *world) {
 	first, second := w.key(from, to, "first"), w.key(from, to, "second")
 	other := to.recv(1, second)
 	from.waiting(1)
-	done := to.after(1, first, func(error) { to.in(1).Abort(kernelFailed()) })
+	done := to.after(1, first, func() { to.in(1).Abort(kernelFailed()) })
 	from.sendNumber(1, first, 1)
 	other.fails(status.Internal, "node mul")
 	w.happens("the callback returns", done)

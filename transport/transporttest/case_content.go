@@ -3,6 +3,7 @@ package transporttest
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 
 	"github.com/tryst-rdma/tryst/rendezvous"
@@ -168,7 +169,7 @@ func frameIters(w *world) {
 		keys = append(keys, k)
 		from.sendNumber(1, k, i)
 	}
-	for i := len(keys) - 1; i >= 0; i-- {
-		to.recv(1, keys[i]).isNumber(i)
+	for i, k := range slices.Backward(keys) {
+		to.recv(1, k).isNumber(i)
 	}
 }

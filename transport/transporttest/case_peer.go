@@ -83,7 +83,7 @@ func startsLater(w *world) {
 	from, to := w.absent(0), w.start(1)
 	k := w.key(from, to, "v")
 	r := to.recv(1, k)
-	from.start(peerTimeout)
+	from.start(NodeOptions{})
 	from.sendNumber(1, k, 7)
 	r.isNumber(7)
 }

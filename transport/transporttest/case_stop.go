@@ -22,13 +22,8 @@ func stopCases() []testCase {
 // stops.
 func (r *receive) ended(codes ...status.Code) {
 	r.w.Helper()
-	o := r.wait()
-	if o.err == nil {
-		o.release()
-		r.w.Fatalf("receive of %s brought a value", r.key.Edge())
-	}
-	if !slices.Contains(codes, status.CodeOf(o.err)) {
-		r.w.Errorf("receive of %s: %v, want one of %v", r.key.Edge(), o.err, codes)
+	if err := r.failure(); !slices.Contains(codes, status.CodeOf(err)) {
+		r.w.Errorf("receive of %s: %v, want one of %v", r.key.Edge(), err, codes)
 	}
 }
 

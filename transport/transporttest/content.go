@@ -42,11 +42,10 @@ var noise = func() (page [pageSize]byte) {
 	return page
 }()
 
-// page returns the page of a blob with the given number.
-func page(seed uint64, i int) (p [pageSize]byte) {
-	p = noise
-	binary.LittleEndian.PutUint64(p[:], mix(seed)+uint64(i))
-	return p
+// stamp is what the page with the given number begins with.
+func stamp(seed uint64, page int) (s [8]byte) {
+	binary.LittleEndian.PutUint64(s[:], mix(seed)+uint64(page))
+	return s
 }
 
 // mix spreads seeds, so that those of neighbours share no page.
@@ -61,8 +60,10 @@ func (w *world) blob(seed uint64, size int) *tensor.Tensor {
 	}
 	data := x.Bytes()
 	for i := 0; len(data) > 0; i++ {
-		p := page(seed, i)
-		data = data[copy(data, p[:]):]
+		n := copy(data, noise[:])
+		s := stamp(seed, i)
+		copy(data[:n], s[:])
+		data = data[n:]
 	}
 	return x
 }
@@ -74,11 +75,12 @@ func checkBlob(x *tensor.Tensor, seed uint64, size int) string {
 	}
 	data := x.Bytes()
 	for i := 0; len(data) > 0; i++ {
-		p := page(seed, i)
 		n := min(len(data), pageSize)
-		if !bytes.Equal(data[:n], p[:n]) {
+		s := stamp(seed, i)
+		k := min(n, len(s))
+		if !bytes.Equal(data[:k], s[:k]) || !bytes.Equal(data[k:n], noise[k:n]) {
 			return fmt.Sprintf("the page at byte %d of %d is wrong: it begins with %x, want %x",
-				i*pageSize, size, data[:min(n, 8)], p[:min(n, 8)])
+				i*pageSize, size, data[:k], s[:k])
 		}
 		data = data[n:]
 	}

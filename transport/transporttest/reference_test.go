@@ -69,7 +69,7 @@ func (c *reference) Start(task cluster.Task, o NodeOptions) Node {
 		Self: n.self, Wire: n.wire, PeerTimeout: c.fault.peerTimeout(o.PeerTimeout),
 	})
 	n.manager = rendezvous.NewManager(rendezvous.ManagerOptions{Session: n.session, Remoter: c.fault.remoter(n.failover)})
-	n.kept = transport.NewKept(n.manager, transport.KeptOptions{})
+	n.kept = transport.NewKept(n.manager, o.Kept)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.nodes[task] = n
@@ -183,7 +183,7 @@ func (w *refWire) close() {
 	w.mu.Unlock()
 	if c != nil {
 		close(c.broken) // its own end: requests under way are lost with it
-		c.lane.close()
+		c.close()
 		w.lost(c)
 	}
 }

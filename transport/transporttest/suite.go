@@ -2,6 +2,7 @@ package transporttest
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,6 +23,9 @@ type Suite struct {
 	// MaxSize is the size in bytes of the largest tensor to move; 1 MiB when
 	// 0. Cases with larger ones are left out.
 	MaxSize int64
+	// Only names the groups of cases to run ("Cut", "Size"); all when empty.
+	// It is for a second run of a transport with other settings.
+	Only []string
 	// Slow multiplies every wait: 1 on a real machine, which 0 means too; 40
 	// in an emulated one.
 	Slow int
@@ -51,6 +55,8 @@ type NodeOptions struct {
 	// PeerTimeout is how long no wire may reach a peer before its receives
 	// end with Unavailable.
 	PeerTimeout time.Duration
+	// Kept bounds its table of answers.
+	Kept transport.KeptOptions
 }
 
 // Node is a process that runs.
@@ -110,6 +116,8 @@ func (s Suite) groups() []group {
 		{"Cut", cutCases()},
 		{"Peer", peerCases()},
 		{"Step", stepCases()},
+		{"Publication", publicationCases()},
+		{"Limit", limitCases()},
 		{"Slow", slowCases()},
 		{"Many", manyCases()},
 		{"Callback", callbackCases()},
@@ -117,14 +125,17 @@ func (s Suite) groups() []group {
 	}
 }
 
-// Run runs the suite, each case as a subtest with a cluster of its own. Only
-// what is larger than MaxSize is left out.
+// Run runs the suite, each case as a subtest with a cluster of its own. What is
+// larger than MaxSize is left out.
 func Run(t *testing.T, s Suite) {
 	if s.MaxSize == 0 {
 		s.MaxSize = defaultMaxSize
 	}
 	s.Slow = max(s.Slow, 1)
 	for _, g := range s.groups() {
+		if len(s.Only) > 0 && !slices.Contains(s.Only, g.name) {
+			continue
+		}
 		t.Run(g.name, func(t *testing.T) {
 			for _, c := range g.cases {
 				if c.size <= s.MaxSize {
@@ -142,7 +153,7 @@ func (s Suite) run(t *testing.T, c testCase) {
 			t.Error(err)
 		}
 	})
-	body := func(t *testing.T) { c.run(newWorld(t, s)) }
+	body := func(t *testing.T) { c.run(newWorld(t, s, c.size)) }
 	if s.Virtual {
 		synctest.Test(t, body)
 		return

@@ -17,8 +17,12 @@ import (
 
 const (
 	// patience is how long a case waits for what must happen soon. Only a
-	// case that fails waits so long.
-	patience = 30 * time.Second
+	// case that fails waits so long. It is below the minute after which a
+	// table of answers gives up by itself what nobody has finished.
+	patience = 40 * time.Second
+	// slowest is how many bytes a second even a loaded machine moves, under
+	// the race detector.
+	slowest = 8 << 20
 	// peerTimeout is that of most nodes: no case may reach it but by a
 	// fault.
 	peerTimeout = 20 * time.Second
@@ -56,9 +60,9 @@ type world struct {
 	leaves   bool           // answers stay on purpose: their asker was killed
 }
 
-func newWorld(t *testing.T, s Suite) *world {
+func newWorld(t *testing.T, s Suite, size int64) *world {
 	w := &world{
-		T: t, suite: s, patience: patience * time.Duration(s.Slow),
+		T: t, suite: s, patience: (patience + time.Duration(size/slowest)*time.Second) * time.Duration(s.Slow),
 		source: tensortest.NewAllocator(t), steps: make(map[int64]bool),
 	}
 	for range tasks {
@@ -218,7 +222,7 @@ func (w *world) startImpatient(i int) *node {
 
 func (w *world) startWith(i int, timeout time.Duration) *node {
 	n := w.absent(i)
-	n.start(timeout)
+	n.start(NodeOptions{PeerTimeout: timeout})
 	return n
 }
 
@@ -231,10 +235,12 @@ func (w *world) absent(i int) *node {
 }
 
 // start starts a task that was absent.
-func (n *node) start(timeout time.Duration) {
-	n.Node = n.w.cluster.Start(n.task, NodeOptions{
-		Incarnation: n.incarnation, Allocator: n.memory, PeerTimeout: timeout,
-	})
+func (n *node) start(o NodeOptions) {
+	o.Incarnation, o.Allocator = n.incarnation, n.memory
+	if o.PeerTimeout == 0 {
+		o.PeerTimeout = peerTimeout
+	}
+	n.Node = n.w.cluster.Start(n.task, o)
 	n.w.nodes = append(n.w.nodes, n)
 }
 

@@ -1,0 +1,80 @@
+package transporttest
+
+import (
+	"fmt"
+
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
+)
+
+// limitCases: what one asker can make a sender hold is bounded (rule 6 of
+// ARCHITECTURE.md section 3, rule e of section 6).
+func limitCases() []testCase {
+	return []testCase{
+		{name: "OfReceivesThatWait", run: limitWaiting},
+		{name: "OfAnswersThatAreKept", run: limitKept},
+		{name: "OfAnswersThatAreKeptWhileTheWireIsStuck", run: limitKeptStuck},
+	}
+}
+
+func limitWaiting(w *world) {
+	const most = 10
+	from, to := w.absent(0), w.start(1)
+	from.start(NodeOptions{Kept: transport.KeptOptions{MaxWaiting: most}})
+	var receives []*receive
+	for i := range most {
+		receives = append(receives, to.recv(1, w.key(from, to, fmt.Sprint("v", i))))
+	}
+	from.waiting(most)
+	to.recv(1, w.key(from, to, "beyond")).fails(status.ResourceExhausted, to.task.String())
+	for i, r := range receives {
+		from.sendNumber(1, w.key(from, to, fmt.Sprint("v", i)), i)
+		r.isNumber(i)
+	}
+	k := w.key(from, to, "later")
+	from.sendNumber(1, k, 99)
+	to.recv(1, k).isNumber(99)
+}
+
+// limitKept: more is under way than may be kept. It comes all the same, as room
+// is made.
+func limitKept(w *world) {
+	from, to := w.absent(0), w.start(1)
+	from.start(NodeOptions{Kept: transport.KeptOptions{KeptPerAsker: 200 * kib}})
+	const n = 30
+	var receives []*receive
+	for i := range n {
+		k := w.key(from, to, fmt.Sprint("v", i))
+		receives = append(receives, to.recv(1, k))
+		from.send(1, k, w.blob(uint64(i), (i+1)*10*kib)) // the last ones alone are beyond it
+	}
+	for i, r := range receives {
+		r.isBlob(uint64(i), (i+1)*10*kib)
+	}
+}
+
+// limitKeptStuck: while nothing is carried, no more is kept than may be.
+func limitKeptStuck(w *world) {
+	from, to := w.absent(0), w.start(1)
+	const limit = 200 * kib
+	from.start(NodeOptions{Kept: transport.KeptOptions{KeptPerAsker: limit}})
+	link := w.link(from)
+	w.warm(from, to)
+	const n, size = 20, 30 * kib
+	var receives []*receive
+	for i := range n {
+		receives = append(receives, to.recv(1, w.key(from, to, fmt.Sprint("v", i))))
+	}
+	from.waiting(n)
+	w.happens("the wire is stuck", link.HoldAfter(0))
+	for i := range n {
+		from.send(1, w.key(from, to, fmt.Sprint("v", i)), w.blob(uint64(i), size))
+	}
+	if s := from.Kept().Stats(); s.Bytes == 0 || s.Bytes > limit {
+		w.Errorf("%d bytes are kept, the limit is %d", s.Bytes, limit)
+	}
+	link.Release()
+	for i, r := range receives {
+		r.isBlob(uint64(i), size)
+	}
+}

@@ -1,0 +1,111 @@
+package transporttest
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
+)
+
+// publicationCases: the keys of a publication are answered in every step, by
+// reference, as often as asked (rule 1 of ARCHITECTURE.md section 3).
+func publicationCases() []testCase {
+	return []testCase{
+		{name: "AsOftenAsAsked", run: publishedOften},
+		{name: "CancelInMidTransfer", run: publishedCancel},
+		{name: "CutInMidTransfer", run: publishedCut},
+		{name: "EndsForLaterReceives", run: publishedEnd},
+	}
+}
+
+// publication is a rendezvous.Source of one tensor.
+type publication struct {
+	name string
+	x    *tensor.Tensor
+}
+
+func (p *publication) RecvPublished(_ context.Context, k rendezvous.Key, done rendezvous.DoneFunc) bool {
+	if k.Edge() != p.name {
+		return false
+	}
+	done(rendezvous.Value{Tensor: p.x.Retain()}, rendezvous.Args{}, nil)
+	return true
+}
+
+const published = 300 * kib
+
+// publish makes a node answer the name with a blob, until the function that it
+// returns is called.
+func (n *node) publish(name string) (end func()) {
+	p := &publication{name, n.w.blob(1, published)}
+	n.Manager().AddSource(p)
+	return func() {
+		n.Manager().RemoveSource(p)
+		p.x.Release()
+	}
+}
+
+func publishedOften(w *world) {
+	from, a, b := w.start(0), w.start(1), w.start(2)
+	defer from.publish("weights")()
+	for i := range 5 {
+		first := a.recv(int64(i), w.key(from, a, "weights"))
+		second := b.recv(1, w.key(from, b, "weights"))
+		third := b.recv(1, w.key(from, b, "weights"))
+		for _, r := range []*receive{first, second, third} {
+			r.isBlob(1, published)
+		}
+	}
+	if n := from.Manager().Steps(); n != 0 {
+		w.Errorf("receives of a publication have made %d steps", n)
+	}
+}
+
+// publishedCancel: nothing is put back, since nothing was taken.
+func publishedCancel(w *world) {
+	from, to := w.pair()
+	link := w.link(from)
+	w.warm(from, to)
+	defer from.publish("weights")()
+	k := w.key(from, to, "weights")
+	stuck := link.HoldAfter(published / 2)
+	ctx, cancel := context.WithCancel(w.ctx)
+	r := to.recvCtx(ctx, 2, k)
+	w.happens("the transfer is under way", stuck)
+	cancel()
+	r.fails(status.Cancelled)
+	link.Release()
+	from.keeps(0)
+	to.recv(2, k).isBlob(1, published)
+	if n := from.Manager().Steps(); n > 1 { // that of warm
+		w.Errorf("the sender has %d steps, want 1", n)
+	}
+}
+
+func publishedCut(w *world) {
+	from, to := w.pair()
+	link := w.link(from)
+	w.warm(from, to)
+	defer from.publish("weights")()
+	cut := link.CutAfter(published / 2)
+	r := to.recv(2, w.key(from, to, "weights"))
+	w.happens("cut", cut)
+	r.isBlob(1, published)
+}
+
+// publishedEnd: who comes after the end waits for a Send, as for any key.
+func publishedEnd(w *world) {
+	from, to := w.pair()
+	end := from.publish("weights")
+	k := w.key(from, to, "weights")
+	to.recv(1, k).isBlob(1, published)
+	end()
+	ctx, cancel := context.WithCancel(w.ctx)
+	r := to.recvCtx(ctx, 1, k)
+	from.waiting(1)
+	cancel()
+	r.fails(status.Cancelled)
+	w.until(fmt.Sprintf("%v has no step", from.task), func() bool { return from.Manager().Steps() == 0 })
+}
