@@ -230,6 +230,10 @@ func (s *Server) Device() cluster.Device { return worker.Device(s.task) }
 // Catalog returns the publications of this server.
 func (s *Server) Catalog() *checkpoint.Catalog { return s.catalog }
 
+// Kept counts the receives of peers that wait here, and the answers that are
+// kept for them.
+func (s *Server) Kept() transport.KeptStats { return s.kept.Stats() }
+
 // Transfers returns the last receives of this process, the oldest first.
 func (s *Server) Transfers() []transport.Transfer { return s.transfers.Transfers() }
 

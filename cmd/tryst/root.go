@@ -14,6 +14,7 @@ var kinds = map[string]string{
 	"bool":     "true or false",
 	"duration": "a time with a unit, as 90s or 5m",
 	"int":      "a whole number",
+	"intSlice": "whole numbers with commas between them",
 	"uint64":   "a whole number that is not negative",
 }
 
@@ -43,7 +44,8 @@ of processes pull them, each tensor checked by its digest.`,
 	root.SetUsageFunc(writeUsage)
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
-		s.serveCommand(), s.pullCommand(), s.keysCommand(), s.genCommand(), s.configCommand(), s.versionCommand(),
+		s.serveCommand(), s.pullCommand(), s.keysCommand(), s.genCommand(), s.benchCommand(), s.configCommand(), s.versionCommand(),
+		s.benchPeerCommand(),
 	)
 	root.SetHelpCommand(helpCommand(root))
 	root.InitDefaultCompletionCmd()

@@ -1,0 +1,235 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tryst-rdma/tryst/config"
+	"github.com/tryst-rdma/tryst/server"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
+)
+
+// smoke are options under which everything runs and nothing means anything.
+func smoke(t *testing.T, only ...string) Options {
+	return Options{
+		Command: peerCommand("serve"), Only: only,
+		Sizes: []int64{8, 100_000}, Inflight: []int{1, 2}, Pairs: 1, PairTime: time.Millisecond,
+		Progress: func(s string) { t.Log(s) },
+		many:     100, waiting: 200,
+	}
+}
+
+// TestEachBenchmark runs everything but what takes gigabytes.
+func TestEachBenchmark(t *testing.T) {
+	rows := map[string]int{"recv": 2 * 2 * 3 * 2, "waiting-remote": 2, "local-match": 2, "local-gain": 2}
+	for _, name := range Names() {
+		if name == "recv-whole" {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			want := max(rows[name], 1)
+			got, err := Run(t.Context(), smoke(t, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(got) != want {
+				t.Errorf("%d rows, want %d", len(got), want)
+			}
+			for _, r := range got {
+				if !strings.HasPrefix(r.Name, name) || r.Count < 1 || r.Seconds <= 0 || r.itself != (r.Transport == "") {
+					t.Errorf("row %+v", r)
+				}
+				if (r.Yardstick == None) != (r.Ratio == 0) {
+					t.Errorf("row %+v: a ratio and no yardstick, or the other way round", r)
+				}
+			}
+		})
+	}
+}
+
+// A peer may be any server that publishes something.
+func TestFromAnotherServer(t *testing.T) {
+	c := config.Default()
+	c.Listen = "127.0.0.1:0"
+	s, err := server.Start(t.Context(), c, server.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := s.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}()
+	o := smoke(t)
+	o.Command, o.From = nil, s.Addr().String()
+	if _, err := Run(t.Context(), o); status.CodeOf(err) != status.NotFound {
+		t.Errorf("a server that publishes nothing: %v", err)
+	}
+	var named []*tensor.Tensor
+	for _, n := range []int64{100, 30_000} {
+		x, err := randomTensor(tensor.Heap{}, n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer x.Release()
+		named = append(named, x.Named(config.FormatSize(n)))
+	}
+	if _, err := s.Catalog().PublishTensors("any", named...); err != nil {
+		t.Fatal(err)
+	}
+	o.Sizes = []int64{8, 16, 1 << 20}
+	rows, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sizes []int64
+	for _, r := range rows {
+		sizes = append(sizes, r.Size)
+		if r.Yardstick != None || r.Transport != "grpc" || r.GBytesPerSecond == 0 {
+			t.Errorf("row %+v", r)
+		}
+	}
+	if want := []int64{100, 100, 30_000, 30_000}; !slices.Equal(sizes, want) {
+		t.Errorf("tensors of %d bytes were received, want those nearest to the sizes: %d", sizes, want)
+	}
+}
+
+func TestOptionsThatCannotBe(t *testing.T) {
+	for _, c := range []struct {
+		change func(*Options)
+		text   string
+	}{
+		{func(o *Options) { o.Transports = []string{"verbs"} }, `no transport "verbs"; there is grpc`},
+		{func(o *Options) { o.Only = []string{"recieve"} }, `no benchmark "recieve"; there are `},
+		{func(o *Options) { o.Sizes = []int64{-1} }, "a size of -1 bytes"},
+		{func(o *Options) { o.Inflight = []int{0} }, "0 receives under way"},
+		{func(o *Options) { o.Pairs = -1 }, "-1 pairs"},
+		{func(o *Options) { o.Command = nil }, "neither how to start"},
+	} {
+		o := smoke(t)
+		c.change(&o)
+		if _, err := Run(t.Context(), o); status.CodeOf(err) != status.InvalidArgument || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("%v, want InvalidArgument with %q", err, c.text)
+		}
+	}
+}
+
+func TestSecondProcessThatIsNone(t *testing.T) {
+	for way, text := range map[string]string{
+		"fail":   "the second process ended: no port is free",
+		"babble": "the second process ended: signal: killed",
+	} {
+		o := smoke(t, "recv")
+		o.Command = peerCommand(way)
+		if _, err := Run(t.Context(), o); status.CodeOf(err) != status.Unavailable || !strings.Contains(err.Error(), text) {
+			t.Errorf("%s: %v, want Unavailable with %q", way, err, text)
+		}
+	}
+	o := smoke(t, "recv")
+	o.Command = func(ctx context.Context) *exec.Cmd {
+		return exec.CommandContext(ctx, filepath.Join(t.TempDir(), "none"))
+	}
+	if _, err := Run(t.Context(), o); status.CodeOf(err) != status.Unavailable || !strings.Contains(err.Error(), "cannot start the second process") {
+		t.Errorf("no such program: %v", err)
+	}
+}
+
+// TestSecondProcessDies kills it while each way of receiving is under way.
+func TestSecondProcessDies(t *testing.T) {
+	for _, beside := range []string{PassThrough, Generated, RawTCP} {
+		t.Run(beside, func(t *testing.T) {
+			o := smoke(t, "recv")
+			o.PairTime = time.Hour // only the death ends it
+			var peer *exec.Cmd
+			o.Command = func(ctx context.Context) *exec.Cmd {
+				peer = peerCommand("serve")(ctx)
+				return peer
+			}
+			p, ctx, err := (&suite{Options: o}).pair(t.Context(), o.Sizes)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = p.close() }() // nobody is there to take leave of
+			targets, err := p.ours.targets([]int64{100_000})
+			if err != nil {
+				t.Fatal(err)
+			}
+			calls := map[string]func() error{
+				PassThrough: func() error { return p.yardsticks.passThrough(ctx, 100_000, "") },
+				Generated:   func() error { return p.yardsticks.generated(ctx, 100_000, "") },
+				RawTCP:      func() error { return p.tcp.receive(100_000) },
+			}
+			begun := make(chan struct{}, 2)
+			theirs := load(1, 1, func(context.Context, int, int) error {
+				select {
+				case begun <- struct{}{}:
+				default:
+				}
+				return calls[beside]()
+			})
+			ours := load(1, 1, p.ours.receive(targets[0], 1))
+			errs := make(chan error, 2)
+			for _, s := range []side{ours, theirs} {
+				go func() {
+					_, err := s(ctx, time.Hour)
+					errs <- ended(ctx, err)
+				}()
+			}
+			<-begun
+			if err := peer.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			<-p.child.dead
+			for range 2 {
+				if err := <-errs; err == nil || !strings.Contains(err.Error(), "the second process ended: signal: killed") {
+					t.Errorf("%v, want it to say that the second process was killed", err)
+				}
+			}
+		})
+	}
+}
+
+func TestSecondProcessEndsWithItsInput(t *testing.T) {
+	var out bytes.Buffer
+	if err := Serve(t.Context(), strings.NewReader(`{"sizes":[8,8,0]}`), &out); err != nil {
+		t.Fatal(err)
+	}
+	var h hello
+	if err := json.Unmarshal(out.Bytes(), &h); err != nil || h.Server == "" || h.Yardsticks == "" || h.TCP == "" {
+		t.Errorf("it said %s: %v", &out, err)
+	}
+	if err := Serve(t.Context(), strings.NewReader("exit"), &out); status.CodeOf(err) != status.InvalidArgument {
+		t.Errorf("without a setup: %v", err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := w.WriteString("{}\n"); err != nil {
+		t.Fatal(err)
+	}
+	_ = Serve(ctx, r, &out) // returns although its input is open
+}
+
+func TestCancelledRunEnds(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	o := smoke(t, "recv")
+	o.Row = func(Row) { cancel() }
+	rows, err := Run(ctx, o)
+	if status.CodeOf(err) != status.Cancelled || len(rows) == 0 {
+		t.Errorf("%v with %d rows, want Cancelled and the rows so far", err, len(rows))
+	}
+}

@@ -1,0 +1,145 @@
+package bench
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"time"
+)
+
+// side is one of two things that are compared. It runs for about d.
+type side func(ctx context.Context, d time.Duration) (run, error)
+
+// run is what one run of a side, or all of them together, came to.
+type run struct {
+	// score is what is compared; more is better.
+	score     float64
+	count     int64
+	time      time.Duration
+	latencies histogram
+}
+
+func (r *run) add(other *run) {
+	r.count += other.count
+	r.time += other.time
+	r.latencies.merge(&other.latencies)
+}
+
+// load returns a side that keeps inflight workers busy with op, and scores the
+// operations in a second. op does n operations, of which batch are timed at
+// once; worker is from 0 to inflight-1.
+func load(inflight, batch int, op func(ctx context.Context, worker, n int) error) side {
+	latencies := make([]histogram, inflight) // one for each worker: no lock, no allocation
+	return func(ctx context.Context, d time.Duration) (run, error) {
+		clear(latencies)
+		errs := make([]error, inflight)
+		var wg sync.WaitGroup
+		begin := time.Now()
+		for worker := range inflight {
+			wg.Go(func() {
+				h := &latencies[worker]
+				for start := begin; errs[worker] == nil; { // at least once
+					errs[worker] = op(ctx, worker, batch)
+					now := time.Now()
+					h.add(now.Sub(start)/time.Duration(batch), int64(batch))
+					if now.Sub(begin) >= d {
+						return
+					}
+					start = now
+				}
+			})
+		}
+		wg.Wait()
+		r := run{time: time.Since(begin)}
+		for worker := range inflight {
+			if errs[worker] != nil {
+				return run{}, errs[worker]
+			}
+			r.latencies.merge(&latencies[worker])
+		}
+		r.count = r.latencies.count
+		r.score = float64(r.count) / r.time.Seconds()
+		return r, nil
+	}
+}
+
+// contest says how sides are compared.
+type contest struct {
+	pairs int
+	time  time.Duration // of one run
+	lower bool          // the ratio is of times, not of scores
+}
+
+// outcome is what a side did in a contest.
+type outcome struct {
+	run
+	ratio  spread  // to the yardstick; of the yardstick to itself
+	allocs float64 // of an operation
+}
+
+func (c contest) ratio(a, b run) float64 {
+	if c.lower {
+		a, b = b, a
+	}
+	return a.score / b.score
+}
+
+// compare runs ours and the yardstick in turn.
+func (c contest) compare(ctx context.Context, ours, yardstick side) (o, y outcome, err error) {
+	for _, s := range []side{yardstick, ours} {
+		if _, err := s(ctx, c.time); err != nil {
+			return o, y, err
+		}
+	}
+	order := [3]side{yardstick, yardstick, ours}
+	var pairs, again []float64
+	for i := range c.pairs {
+		var runs [3]run
+		for j := range order {
+			if i%2 == 1 {
+				j = len(order) - 1 - j
+			}
+			if runs[j], err = order[j](ctx, c.time); err != nil {
+				return o, y, err
+			}
+		}
+		pairs = append(pairs, c.ratio(runs[2], runs[1])) // they stand side by side
+		again = append(again, c.ratio(runs[0], runs[1]))
+		y.add(&runs[0])
+		y.add(&runs[1])
+		o.add(&runs[2])
+	}
+	o.ratio, y.ratio = spreadOf(pairs), spreadOf(again)
+	if o.allocs, err = c.allocs(ctx, ours); err == nil {
+		y.allocs, err = c.allocs(ctx, yardstick)
+	}
+	return o, y, err
+}
+
+// measure runs a side that has no yardstick.
+func (c contest) measure(ctx context.Context, s side) (o outcome, err error) {
+	for i := -1; i < c.pairs; i++ { // from -1: the warm-up
+		r, err := s(ctx, c.time)
+		if err != nil {
+			return o, err
+		}
+		if i >= 0 {
+			o.add(&r)
+		}
+	}
+	o.allocs, err = c.allocs(ctx, s)
+	return o, err
+}
+
+// allocs counts the heap allocations of this process in a run of its own, since
+// looking costs time, and returns those of one operation.
+func (c contest) allocs(ctx context.Context, s side) (float64, error) {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	r, err := s(ctx, c.time)
+	runtime.ReadMemStats(&after)
+	if err != nil || r.count == 0 {
+		return 0, err
+	}
+	return float64(after.Mallocs-before.Mallocs) / float64(r.count), nil
+}

@@ -1,0 +1,42 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// peerVariable makes the test binary the second process, in a way.
+const peerVariable = "TRYST_BENCH_TEST_PEER"
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(peerVariable) {
+	case "":
+		goleak.VerifyTestMain(m)
+	case "serve":
+		if err := Serve(context.Background(), os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	case "fail":
+		fmt.Fprintln(os.Stderr, "no port is free")
+		os.Exit(1)
+	case "babble":
+		fmt.Println("hello, world")
+		select {}
+	}
+}
+
+// peerCommand starts the test binary as the second process.
+func peerCommand(way string) func(context.Context) *exec.Cmd {
+	return func(ctx context.Context) *exec.Cmd {
+		c := exec.CommandContext(ctx, os.Args[0])
+		c.Env = append(os.Environ(), peerVariable+"="+way)
+		return c
+	}
+}

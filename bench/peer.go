@@ -1,0 +1,279 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"runtime"
+	"strconv"
+
+	"google.golang.org/grpc"
+
+	"github.com/tryst-rdma/tryst/config"
+	"github.com/tryst-rdma/tryst/server"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
+	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
+)
+
+// The second process speaks JSON on its standard input and output, a value a
+// line: it reads a setup, answers with a hello, and then answers each command
+// until its input ends, which also is how the death of the first process shows.
+
+// setup says what the second process shall serve.
+type setup struct {
+	Sizes []int64 `json:"sizes"` // of the tensors that it publishes
+}
+
+// hello says where it serves, and who it is there.
+type hello struct {
+	Server      string `json:"server"`
+	Task        string `json:"task"`
+	Device      string `json:"device"`
+	Incarnation uint64 `json:"incarnation"`
+	Yardsticks  string `json:"yardsticks"` // the gRPC calls
+	TCP         string `json:"tcp"`
+}
+
+// command asks for one thing.
+type command struct {
+	Send *sendCommand `json:"send,omitempty"`
+}
+
+// sendCommand sends Count tensors of 8 bytes, of the names that edge gives.
+type sendCommand struct {
+	Step  int64  `json:"step"`
+	To    string `json:"to"` // a device
+	Count int    `json:"count"`
+}
+
+// state is the answer to every command.
+type state struct {
+	Error   string `json:"error,omitempty"`
+	Waiting int    `json:"waiting"` // receives
+	Memory  int64  `json:"memory"`  // that is in use after a garbage collection, in bytes
+}
+
+const (
+	// publication is the name of what the second process publishes.
+	publication = "bench"
+	// benchStep is the step of what it sends.
+	benchStep = 1
+)
+
+// edge names the i-th value of many.
+func edge(i int) string { return "edge_" + strconv.Itoa(i) }
+
+// Serve is the second process: it serves what Run measures until in ends or ctx
+// does, and tells on out where.
+func Serve(ctx context.Context, in io.Reader, out io.Writer) (err error) {
+	reader, writer := json.NewDecoder(in), json.NewEncoder(out)
+	var s setup
+	if err := reader.Decode(&s); err != nil {
+		return status.Errorf(status.InvalidArgument, "this command is for tryst bench to start; its input is no setup: %w", err)
+	}
+	p, err := startPeer(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.close()) }()
+	if err := writer.Encode(p.where); err != nil {
+		return status.Errorf(status.Unavailable, "telling where to measure: %w", err)
+	}
+	commands := make(chan command)
+	ended := make(chan struct{})
+	defer close(ended)
+	go func() { // ends with in
+		defer close(commands)
+		for {
+			var c command
+			if reader.Decode(&c) != nil {
+				return
+			}
+			select {
+			case commands <- c:
+			case <-ended:
+				return
+			}
+		}
+	}()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case c, more := <-commands:
+			if !more {
+				return nil
+			}
+			if err := writer.Encode(p.obey(c)); err != nil {
+				return nil // nobody asks any more
+			}
+		}
+	}
+}
+
+// peer is what the second process has.
+type peer struct {
+	where      hello
+	pool       *tensor.Pool
+	tensors    map[int64]*tensor.Tensor // by size
+	server     *server.Server
+	yardsticks *grpc.Server
+	served     chan struct{} // closed when yardsticks has ended
+	tcp        *tcpServer
+}
+
+func startPeer(ctx context.Context, s setup) (_ *peer, err error) {
+	p := &peer{
+		pool:    tensor.NewPool(tensor.PoolOptions{}),
+		tensors: make(map[int64]*tensor.Tensor),
+		served:  make(chan struct{}),
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.close())
+		}
+	}()
+	for _, size := range s.Sizes {
+		if p.tensors[size] != nil {
+			continue
+		}
+		if p.tensors[size], err = randomTensor(p.pool, size); err != nil {
+			return nil, err
+		}
+	}
+	if err := p.startServer(ctx); err != nil {
+		return nil, err
+	}
+	if err := p.startYardsticks(ctx); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// randomTensor returns a vector of bytes with content that is the same each
+// time.
+func randomTensor(a tensor.Allocator, size int64) (*tensor.Tensor, error) {
+	shape, err := tensor.NewShape(size)
+	if err != nil {
+		return nil, err
+	}
+	t, err := tensor.Allocate(a, tensor.Uint8, shape)
+	if err != nil {
+		return nil, err
+	}
+	seed := [32]byte{byte(size), byte(size >> 8), byte(size >> 16), byte(size >> 24), byte(size >> 32)}
+	_, _ = rand.NewChaCha8(seed).Read(t.Bytes()) // never fails
+	return t, nil
+}
+
+func (p *peer) startServer(ctx context.Context) (err error) {
+	c := config.Config{Listen: loopback}
+	c.FillDefaults()
+	if p.server, err = server.Start(ctx, c, server.Options{Allocator: p.pool}); err != nil {
+		return err
+	}
+	var named []*tensor.Tensor
+	for size, t := range p.tensors {
+		named = append(named, t.Named(strconv.FormatInt(size, 10)))
+	}
+	if len(named) > 0 {
+		if _, err := p.server.Catalog().PublishTensors(publication, named...); err != nil {
+			return err
+		}
+	}
+	p.where.Server = p.server.Addr().String()
+	p.where.Task = p.server.Task().String()
+	p.where.Device = p.server.Device().String()
+	p.where.Incarnation = p.server.Incarnation()
+	return nil
+}
+
+// loopback is where everything here listens: on a free port.
+const loopback = "127.0.0.1:0"
+
+func (p *peer) startYardsticks(ctx context.Context) error {
+	var lc net.ListenConfig
+	calls, err := lc.Listen(ctx, "tcp", loopback)
+	if err != nil {
+		return status.Errorf(status.Unavailable, "the listener of the yardsticks: %w", err)
+	}
+	opts := append(grpctransport.ServerOptions(grpctransport.ServerTuning{}), grpc.ForceServerCodecV2(newCodec()))
+	p.yardsticks = grpc.NewServer(opts...)
+	p.yardsticks.RegisterService(yardstickService(p.tensors), nil)
+	go func() {
+		defer close(p.served)
+		_ = p.yardsticks.Serve(calls) // ends with Stop
+	}()
+	p.where.Yardsticks = calls.Addr().String()
+
+	plain, err := lc.Listen(ctx, "tcp", loopback)
+	if err != nil {
+		return status.Errorf(status.Unavailable, "the listener of %s: %w", RawTCP, err)
+	}
+	p.tcp = serveTCP(plain, p.tensors)
+	p.where.TCP = plain.Addr().String()
+	return nil
+}
+
+// obey carries out a command.
+func (p *peer) obey(c command) state {
+	var s state
+	if c.Send != nil {
+		if err := p.send(c.Send); err != nil {
+			s.Error = status.From(err).Message()
+		}
+	}
+	s.Waiting = p.server.Kept().Waiting
+	s.Memory = memory()
+	return s
+}
+
+func (p *peer) send(c *sendCommand) error {
+	t, err := randomTensor(p.pool, 8)
+	if err != nil {
+		return err
+	}
+	defer t.Release()
+	for i := range c.Count {
+		if err := p.server.Send(c.Step, c.To, edge(i), t, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// memory returns what this process uses of Go's memory: what lives on the heap,
+// and the stacks.
+func memory() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC() // what the first one found to be finalized or unpooled
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc + m.StackInuse)
+}
+
+// close ends everything; it may be called on a peer that has not quite started.
+func (p *peer) close() (err error) {
+	if p.tcp != nil {
+		p.tcp.close()
+	}
+	if p.yardsticks != nil {
+		p.yardsticks.Stop()
+		<-p.served
+	}
+	if p.server != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), stopWait)
+		defer cancel()
+		err = p.server.Close(ctx)
+	}
+	for _, t := range p.tensors {
+		if t != nil {
+			t.Release()
+		}
+	}
+	return err
+}

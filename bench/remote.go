@@ -1,0 +1,175 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/tryst-rdma/tryst/config"
+	"github.com/tryst-rdma/tryst/tensor"
+	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
+)
+
+// pairing is the second process and everything that is measured between it and
+// this one.
+type pairing struct {
+	child      *child
+	pool       *tensor.Pool
+	ours       *receiver
+	yardsticks *yardsticks
+	tcp        *tcpClient
+}
+
+// pair starts a second process that publishes tensors of the sizes, and connects
+// to it. The context that it returns ends when that process does.
+func (s *suite) pair(ctx context.Context, sizes []int64) (_ *pairing, _ context.Context, err error) {
+	p := &pairing{pool: tensor.NewPool(tensor.PoolOptions{})}
+	if p.child, ctx, err = startChild(ctx, s.Command, setup{Sizes: sizes}); err != nil {
+		return nil, nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.close())
+		}
+	}()
+	client := s.client()
+	if p.ours, err = dialReceiver(ctx, client, p.child.Server, p.pool); err != nil {
+		return nil, nil, err
+	}
+	if p.yardsticks, err = dialYardsticks(p.child.Yardsticks, p.pool, grpctransport.DialOptions{
+		KeepaliveTime: client.Keepalive.Time, KeepaliveTimeout: client.Keepalive.Timeout,
+	}); err != nil {
+		return nil, nil, err
+	}
+	if p.tcp, err = dialTCP(ctx, p.child.TCP, p.pool); err != nil {
+		return nil, nil, err
+	}
+	return p, ctx, nil
+}
+
+func (p *pairing) close() (err error) {
+	if p.tcp != nil {
+		p.tcp.close()
+	}
+	if p.yardsticks != nil {
+		err = p.yardsticks.close()
+	}
+	if p.ours != nil {
+		err = errors.Join(err, p.ours.close())
+	}
+	p.child.close()
+	return err
+}
+
+// pairTargets are what the ratio of a receive should reach: by yardstick and
+// size.
+var pairTargets = map[string]map[int64]float64{
+	PassThrough: {1 << 20: 0.90, 16 << 20: 0.90},
+	Generated:   {1 << 20: 1.5, 16 << 20: 1.3},
+}
+
+// recv sets a receive against each yardstick.
+func (s *suite) recv(ctx context.Context) (err error) {
+	p, ctx, err := s.pair(ctx, s.Sizes)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.close()) }()
+	targets, err := p.ours.targets(s.Sizes)
+	if err != nil {
+		return err
+	}
+	for _, t := range targets {
+		for _, inflight := range s.Inflight {
+			if err := s.recvOne(ctx, p, t, inflight); err != nil {
+				return ended(ctx, err)
+			}
+		}
+	}
+	return nil
+}
+
+// ended returns why something between the processes failed. When the second one
+// has died, everything fails, and often before its death is known.
+func ended(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(deathWait):
+		return err
+	}
+}
+
+// recvOne is recv of one tensor with so many in flight.
+func (s *suite) recvOne(ctx context.Context, p *pairing, t target, inflight int) error {
+	text := t.key.String()
+	ours := load(inflight, 1, p.ours.receive(t, inflight))
+	for _, y := range []struct {
+		name string
+		call func(context.Context) error
+	}{
+		{PassThrough, func(ctx context.Context) error { return p.yardsticks.passThrough(ctx, t.size, text) }},
+		{Generated, func(ctx context.Context) error { return p.yardsticks.generated(ctx, t.size, text) }},
+		{RawTCP, func(context.Context) error { return p.tcp.receive(t.size) }},
+	} {
+		s.say("%s, %d in flight, beside %s", config.FormatSize(t.size), inflight, y.name)
+		theirs := load(inflight, 1, func(ctx context.Context, _, _ int) error { return y.call(ctx) })
+		o, own, err := s.contest().compare(ctx, ours, theirs)
+		if err != nil {
+			return err
+		}
+		s.addPair(&o, &own, y.name, Higher, pairTargets[y.name][t.size], func(r *Row) {
+			r.Inflight = inflight
+			r.moved(t.size)
+		})
+	}
+	return nil
+}
+
+// addPair adds the yardstick's own row and ours, each completed by more.
+func (s *suite) addPair(ours, own *outcome, yardstick string, better Better, target float64, more func(*Row)) {
+	for _, o := range []*outcome{own, ours} {
+		r := rowOf(s.now.name, o)
+		r.Yardstick = yardstick
+		if o == ours {
+			r.Transport = s.now.transport
+			r.judge(better, target, own.ratio.deviation())
+		} else {
+			r.itself = true
+			r.judge(better, 0, 0)
+		}
+		more(&r)
+		s.add(r)
+	}
+}
+
+// recvFrom measures receives from a server elsewhere.
+func (s *suite) recvFrom(ctx context.Context) (err error) {
+	pool := tensor.NewPool(tensor.PoolOptions{})
+	r, err := dialReceiver(ctx, s.client(), s.From, pool)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.close()) }()
+	targets, err := r.targets(s.Sizes)
+	if err != nil {
+		return err
+	}
+	for _, t := range targets {
+		for _, inflight := range s.Inflight {
+			s.say("%s, %d in flight, from %s", config.FormatSize(t.size), inflight, s.From)
+			o, err := s.contest().measure(ctx, load(inflight, 1, r.receive(t, inflight)))
+			if err != nil {
+				return err
+			}
+			row := rowOf(s.now.name, &o)
+			row.Transport, row.Inflight = s.now.transport, inflight
+			row.moved(t.size)
+			s.add(row)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,153 @@
+package bench
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/tryst-rdma/tryst/status"
+)
+
+// Row is one line of the results: what ours did beside one yardstick, or what
+// the yardstick itself did.
+type Row struct {
+	// Name is the benchmark's.
+	Name string `json:"name"`
+	// Transport is the wire, or "local" where nothing leaves the process; empty
+	// in the yardstick's own row.
+	Transport string `json:"transport"`
+	// Provider is who moves the bytes for that transport; empty for gRPC,
+	// which has only one.
+	Provider string `json:"provider"`
+	// Size is the content of one tensor in bytes. In the rows on waiting keys
+	// it is the memory of one of them.
+	Size int64 `json:"size"`
+	// Inflight is how many operations are under way at once.
+	Inflight int `json:"inflight"`
+	// Count is how many operations were measured, in Seconds altogether.
+	Count   int64   `json:"count"`
+	Seconds float64 `json:"seconds"`
+	// GBytesPerSecond is Size * Count / Seconds, in 10^9 bytes; 0 where
+	// nothing is moved.
+	GBytesPerSecond float64 `json:"gbytes_per_second"`
+	// P50 and P99 are the median and the 99th percentile of one operation, in
+	// microseconds.
+	P50 float64 `json:"p50_us"`
+	P99 float64 `json:"p99_us"`
+	// AllocsPerOp is how often one operation allocates on the heap of this
+	// process.
+	AllocsPerOp float64 `json:"allocs_per_op"`
+	// Yardstick is what Ratio is to, or whose own row this is.
+	Yardstick string `json:"yardstick"`
+	// Ratio is the median of the pairs, and RatioQ1 and RatioQ3 are their
+	// quartiles. In a yardstick's own row they are those to itself; 0 without a
+	// yardstick.
+	Ratio   float64 `json:"ratio"`
+	RatioQ1 float64 `json:"ratio_q1"`
+	RatioQ3 float64 `json:"ratio_q3"`
+	// Better says which ratios are better.
+	Better Better `json:"better"`
+	// Target is what Ratio should reach; 0 for none.
+	Target float64 `json:"target"`
+	// OK is false when the target is missed by more than noise.
+	OK bool `json:"ok"`
+
+	file   string // where it is saved, without .jsonl
+	noise  bool   // the target is missed by no more than noise
+	itself bool   // the row is the yardstick's own
+}
+
+// Better is the direction in which a ratio improves.
+type Better string
+
+// The two directions.
+const (
+	Higher Better = "higher"
+	Lower  Better = "lower"
+)
+
+// The yardsticks.
+const (
+	PassThrough = "grpc-passthrough" // a bare gRPC call with the content as its message
+	Generated   = "grpc-generated"   // the same call with the generated RecvTensorResponse
+	LockedMap   = "locked-map"       // a map under a lock
+	RawTCP      = "raw-tcp"          // a TCP connection and nothing above it
+	None        = "none"
+)
+
+// rowOf returns the row of an outcome.
+func rowOf(name string, o *outcome) Row {
+	return Row{
+		Name: name, Count: o.count, Seconds: o.time.Seconds(),
+		P50: microseconds(o.latencies.percentile(0.50)), P99: microseconds(o.latencies.percentile(0.99)),
+		AllocsPerOp: o.allocs,
+		Ratio:       o.ratio.median, RatioQ1: o.ratio.q1, RatioQ3: o.ratio.q3,
+		Better: Higher, Yardstick: None, OK: true,
+	}
+}
+
+func microseconds(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+
+// moved says that each operation moved size bytes.
+func (r *Row) moved(size int64) {
+	r.Size = size
+	if r.Seconds > 0 {
+		r.GBytesPerSecond = float64(size) * float64(r.Count) / r.Seconds / 1e9
+	}
+}
+
+// judge holds the ratio against the target. deviation is how far the yardstick
+// is from itself.
+func (r *Row) judge(better Better, target, deviation float64) {
+	r.Better, r.Target = better, target
+	if target == 0 {
+		return
+	}
+	missed, far := r.Ratio < target, r.Ratio < target*(1-deviation)
+	if better == Lower {
+		missed, far = r.Ratio > target, r.Ratio > target*(1+deviation)
+	}
+	if math.IsNaN(r.Ratio) {
+		missed, far = true, true
+	}
+	r.noise, r.OK = missed && !far, !far
+}
+
+// Missed returns an error that names the rows whose targets are missed by more
+// than noise, or nil.
+func Missed(rows []Row) error {
+	var missed []error
+	for i := range rows {
+		if !rows[i].OK {
+			missed = append(missed, status.New(status.FailedPrecondition, rows[i].verdict()))
+		}
+	}
+	return errors.Join(missed...)
+}
+
+// Save writes the rows into NAME.jsonl in dir, one object a line, one file for
+// each group of benchmarks. A file of an earlier run is replaced.
+func Save(dir string, rows []Row) error {
+	files := make(map[string]*bytes.Buffer)
+	for _, r := range rows {
+		if files[r.file] == nil {
+			files[r.file] = new(bytes.Buffer)
+		}
+		if err := json.NewEncoder(files[r.file]).Encode(r); err != nil {
+			return status.Errorf(status.Internal, "row %s: %w", r.Name, err)
+		}
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return status.Errorf(status.Unavailable, "cannot make the directory of the results: %w", err)
+	}
+	for name, b := range files {
+		if err := os.WriteFile(filepath.Join(dir, name+".jsonl"), b.Bytes(), 0o644); err != nil {
+			return status.Errorf(status.Unavailable, "cannot save the results: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,113 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"text/tabwriter"
+
+	"github.com/tryst-rdma/tryst/config"
+)
+
+// WriteTable writes the rows for people.
+func WriteTable(w io.Writer, rows []Row) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "name\twire\tsize\tin flight\tper second\tGB/s\tp50\tp99\tallocs\tbeside\tratio\tquartiles\ttarget\t\t")
+	for i := range rows {
+		r := &rows[i]
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%.1f\t%s\t%s\t%s\t%s\t%s\t\n",
+			r.Name, r.who(), config.FormatSize(r.Size), r.Inflight, r.perSecond(), blankZero("%.3f", r.GBytesPerSecond),
+			timeText(r.P50), timeText(r.P99), r.AllocsPerOp, r.beside(),
+			blankZero("%.2f", r.Ratio), r.quartiles(), r.target(), r.word())
+	}
+	return t.Flush()
+}
+
+// who is what was measured: the wire, this process, or the yardstick itself.
+func (r *Row) who() string {
+	if r.itself {
+		return r.Yardstick
+	}
+	return r.Transport
+}
+
+func (r *Row) beside() string {
+	switch {
+	case r.itself:
+		return "itself"
+	case r.Yardstick == None:
+		return ""
+	}
+	return r.Yardstick
+}
+
+func (r *Row) perSecond() string {
+	if r.Seconds == 0 {
+		return ""
+	}
+	return strconv.FormatFloat(float64(r.Count)/r.Seconds, 'f', 0, 64)
+}
+
+func (r *Row) quartiles() string {
+	if r.Ratio == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.2f to %.2f", r.RatioQ1, r.RatioQ3)
+}
+
+func (r *Row) target() string {
+	switch {
+	case r.Target == 0:
+		return ""
+	case r.Better == Lower:
+		return fmt.Sprintf("<= %.2f", r.Target)
+	}
+	return fmt.Sprintf(">= %.2f", r.Target)
+}
+
+// word is the outcome.
+func (r *Row) word() string {
+	switch {
+	case !r.OK:
+		return "MISSED"
+	case r.noise:
+		return "noise"
+	case r.Target != 0:
+		return "ok"
+	}
+	return ""
+}
+
+// verdict says in a line what was missed.
+func (r *Row) verdict() string {
+	what := fmt.Sprintf("%s, %s, %d in flight", r.Name, config.FormatSize(r.Size), r.Inflight)
+	switch {
+	case r.Target == 0:
+		return what + ": the outcome is wrong"
+	case r.Better == Lower && r.Ratio <= r.Target, r.Better == Higher && r.Ratio >= r.Target:
+		return fmt.Sprintf("%s: %.1f allocations an operation", what, r.AllocsPerOp)
+	}
+	return fmt.Sprintf("%s: %.2f of %s, the target is %s", what, r.Ratio, r.Yardstick, r.target())
+}
+
+func blankZero(format string, v float64) string {
+	if v == 0 {
+		return ""
+	}
+	return fmt.Sprintf(format, v)
+}
+
+// timeText writes microseconds with a fitting unit.
+func timeText(us float64) string {
+	switch {
+	case us == 0:
+		return ""
+	case us < 1:
+		return fmt.Sprintf("%.0f ns", us*1e3)
+	case us < 1e3:
+		return fmt.Sprintf("%.0f µs", us)
+	case us < 1e6:
+		return fmt.Sprintf("%.1f ms", us/1e3)
+	}
+	return fmt.Sprintf("%.2f s", us/1e6)
+}
