@@ -1,0 +1,59 @@
+package main
+
+import (
+	"bytes"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestLinesOfProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b bytes.Buffer
+		p := newProgress(&b, "pull")
+		total := int64(548_090_880)
+		p.update(0, total)
+		p.update(1000, total) // no rate to tell a time from yet
+		time.Sleep(2 * time.Second)
+		p.update(100_000_000, total)
+		p.update(101_000_000, total) // not again within the second
+		if _, err := p.Write([]byte("a line of the log\n")); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(3 * time.Second)
+		p.update(250_000_000, total)
+		time.Sleep(100 * time.Millisecond)
+		p.update(total, total) // the last one, always
+		p.update(total, total) // and once
+		p.end()
+		want := "pull: 100 MB of 548 MB (18%), 50.0 MB/s, 9s left\n" +
+			"a line of the log\n" +
+			"pull: 250 MB of 548 MB (45%), 50.0 MB/s, 6s left\n" +
+			"pull: 548 MB of 548 MB (100%), 107 MB/s\n"
+		if b.String() != want {
+			t.Errorf("got:\n%swant:\n%s", b.String(), want)
+		}
+	})
+}
+
+func TestNothingToTell(t *testing.T) {
+	var b bytes.Buffer
+	p := newProgress(&b, "pull")
+	p.update(0, 0)
+	p.end()
+	p.end()
+	if b.Len() > 0 {
+		t.Errorf("%q", b.String())
+	}
+}
+
+func TestByteText(t *testing.T) {
+	for n, want := range map[float64]string{
+		0: "0 B", 1: "1 B", 999: "999 B", 999.7: "1.0 kB", 1000: "1.0 kB", 99_900: "99.9 kB", 99_960: "100 kB",
+		999_600: "1.0 MB", 548_090_880: "548 MB", 16.1e9: "16.1 GB", 5e18: "5000 PB",
+	} {
+		if got := byteText(n); got != want {
+			t.Errorf("byteText(%v) = %q, want %q", n, got, want)
+		}
+	}
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// terminal returns a terminal 80 columns wide, and what stood on it when it is
+// closed.
+func terminal(t *testing.T) (tty *os.File, shown func() string) {
+	t.Helper()
+	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { screen.Close() })
+	n, err := unix.IoctlGetInt(int(screen.Fd()), unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(int(screen.Fd()), unix.TIOCSPTLCK, 0)
+	}
+	if err == nil {
+		err = unix.IoctlSetWinsize(int(screen.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 80})
+	}
+	if err == nil {
+		tty, err = os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|unix.O_NOCTTY, 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := make(chan string, 1)
+	go func() {
+		var b bytes.Buffer
+		_, _ = io.Copy(&b, screen) // ends with EIO when nobody has the terminal open
+		text <- b.String()
+	}()
+	return tty, func() string {
+		tty.Close()
+		return <-text
+	}
+}
+
+// frames are what was drawn on one line, one over the other.
+func frames(shown string) []string { return strings.Split(shown, "\r") }
+
+func TestBarOnATerminal(t *testing.T) {
+	model := large(t)
+	address := serve(t, model)
+	tty, shown := terminal(t)
+	out := filepath.Join(t.TempDir(), "x.safetensors")
+	var results bytes.Buffer
+	code := run(t.Context(), streams{out: &results, err: tty, env: []string{}}, []string{"pull", "--from", address, "--out", out})
+	text := shown()
+	if code != exitDone {
+		t.Fatalf("exit status %d\n%s", code, text)
+	}
+	if !regexp.MustCompile(`\rpull +\d+% \[[=>.]+\] \(\S+/34 MB, \S+ .?B/s\) \[\d+s:\d+s\]`).MatchString(text) {
+		t.Errorf("no bytes, rate and time left in %q", text)
+	}
+	if !regexp.MustCompile(`\rpull 100% \[=+\] \(34/34 MB, \S+ .?B/s\) \[\d+s\]\r\n$`).MatchString(text) {
+		t.Errorf("no whole bar at the end of %q", text)
+	}
+	for _, frame := range frames(text) {
+		if len(frame) > 80 {
+			t.Errorf("wider than the terminal: %q", frame)
+		}
+	}
+	if !strings.Contains(results.String(), "large") {
+		t.Errorf("results: %q", results.String())
+	}
+}
+
+// A log goes above the bar, an error below it.
+func TestBarAmongOtherLines(t *testing.T) {
+	tty, shown := terminal(t)
+	p := newProgress(tty, "pull")
+	p.update(40, 100)
+	if _, err := p.Write([]byte("WARN\n")); err != nil {
+		t.Error(err)
+	}
+	p.end()
+	if _, err := tty.WriteString("tryst pull: failed\n"); err != nil {
+		t.Error(err)
+	}
+	text := shown()
+	if !regexp.MustCompile(`\rpull  40% [^\r]+\r +\rWARN\r\n\r?\n?tryst pull: failed\r\n$`).MatchString(text) {
+		t.Errorf("%q", text)
+	}
+}
