@@ -124,8 +124,7 @@ func (m *asking) told(now time.Time, a askAction, err error) []askAction {
 
 // untold reports whether err leaves open whether the peer took what was said.
 func untold(err error) bool {
-	var lost *LostError
-	if errors.As(err, &lost) {
+	if _, lost := errors.AsType[*LostError](err); lost {
 		return true
 	}
 	switch status.CodeOf(err) {

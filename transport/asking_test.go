@@ -391,7 +391,7 @@ func TestAskingReaskedInOrder(t *testing.T) {
 	var asked []string
 	collect := func(s string) int {
 		n := 0
-		for _, w := range strings.Split(s, ", ") {
+		for w := range strings.SplitSeq(s, ", ") {
 			if strings.HasPrefix(w, "ask ") {
 				asked = append(asked, strings.Fields(w)[1])
 				n++

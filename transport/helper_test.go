@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
@@ -18,8 +17,6 @@ const (
 	producer = "/job:p/replica:0/task:0"
 	consumer = "/job:c/replica:0/task:0"
 )
-
-var producerTask = cluster.Task{Job: "p"}
 
 // t0 is when virtual clocks of the pure machines begin.
 var t0 = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -26,17 +26,19 @@ type Transfer struct {
 // sendStartMicros is the sender's word on when it began, in microseconds since
 // 1970 by its clock; 0 when it said nothing.
 func NewTransfer(requested, ended time.Time, sendStartMicros int64) (t Transfer) {
-	t.Start, t.End = requested, ended
-	if t.End.Before(t.Start) { // the wall clock was set back meanwhile
-		t.End = t.Start
+	// How long it took is by the monotonic clock; what is recorded is by the
+	// wall clock, which may have been set meanwhile.
+	took := max(0, ended.Sub(requested))
+	t.Start = requested.Round(0)
+	t.End = t.Start.Add(took)
+	if sendStartMicros == 0 {
+		return t
 	}
-	if sendStartMicros != 0 {
-		if s := time.UnixMicro(sendStartMicros); s.After(t.Start) {
-			t.Start = s
-		}
-		if t.Start.After(t.End) {
-			t.Start = t.End
-		}
+	if s := time.UnixMicro(sendStartMicros); s.After(t.Start) {
+		t.Start = s
+	}
+	if t.Start.After(t.End) {
+		t.Start = t.End
 	}
 	return t
 }
@@ -52,10 +54,11 @@ type Log struct {
 	full bool
 }
 
-// NewLog returns a log of the last size transfers. observe, if not nil, is
-// called with each one, on the goroutine that received it; it must not block.
+// NewLog returns a log of the last size transfers; of none when size is not
+// positive. observe, if not nil, is called with each one, on the goroutine that
+// received it; it must not block.
 func NewLog(size int, observe func(Transfer)) *Log {
-	return &Log{ring: make([]Transfer, size), observe: observe}
+	return &Log{ring: make([]Transfer, max(0, size)), observe: observe}
 }
 
 // Add records a transfer.

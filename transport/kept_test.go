@@ -1,0 +1,230 @@
+package transport
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/status"
+)
+
+var asker7 = Asker{Name: consumer, Incarnation: 7}
+
+// answer asks and waits.
+func answer(k *Kept, a Ask) Answer {
+	c := make(chan Answer, 1)
+	k.Ask(a, func(ans Answer) { c <- ans })
+	return <-c
+}
+
+func TestKeptRemembersTenMinutes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, source := newLeaks(t), newTable(t)
+		k := NewKept(source, KeptOptions{})
+		ask := Ask{Asker: asker7, ID: 1, Attempt: 2, Step: 1, Key: key(t, "k")}
+		source.send(t, 1, ask.Key, l.value(t, 'a', 1))
+		answer(k, ask).Value.Tensor.Release()
+		k.Finish(7, []uint64{1})
+		ask.Attempt = 1
+		time.Sleep(rememberFor - 2*time.Second)
+		if ans := answer(k, ask); status.CodeOf(ans.Err) != status.Aborted {
+			t.Errorf("a late copy after 9 m 58 s: %v", ans.Err)
+		}
+		time.Sleep(3 * time.Second)
+		source.send(t, 1, ask.Key, l.value(t, 'b', 1))
+		if ans := answer(k, ask); ans.Err != nil {
+			t.Errorf("after ten minutes: %v", ans.Err)
+		} else {
+			ans.Value.Tensor.Release()
+		}
+		k.Close()
+	})
+}
+
+// The timer for old ids must not hold up what is due sooner.
+func TestKeptGivesUpInTimeThoughIDsAreRemembered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, source := newLeaks(t), newTable(t)
+		k := NewKept(source, KeptOptions{})
+		down := k.WireUp(asker7)
+		k.Cancel(7, []uint64{9})
+		time.Sleep(2 * time.Minute) // the timer has been set anew
+		source.send(t, 1, key(t, "k"), l.value(t, 'a', 1))
+		answer(k, Ask{Asker: asker7, ID: 1, Attempt: 1, Step: 1, Key: key(t, "k")}).Value.Tensor.Release()
+		time.Sleep(10 * time.Second)
+		down()
+		time.Sleep(giveUpAfter - time.Second)
+		if k.Stats().Kept != 1 {
+			t.Error("given up before 60 s")
+		}
+		time.Sleep(2 * time.Second)
+		if k.Stats().Kept != 0 {
+			t.Error("not given up after 60 s")
+		}
+		if _, err := k.Value(7, 1); status.CodeOf(err) != status.DataLoss {
+			t.Errorf("Value: %v", err)
+		}
+		k.Close()
+	})
+}
+
+func TestKeptValue(t *testing.T) {
+	l, source := newLeaks(t), newTable(t)
+	k := NewKept(source, KeptOptions{})
+	if _, err := k.Value(7, 1); status.CodeOf(err) != status.NotFound {
+		t.Error(err)
+	}
+	source.send(t, 1, key(t, "k"), l.value(t, 'a', 1))
+	answer(k, Ask{Asker: asker7, ID: 1, Attempt: 1, Step: 1, Key: key(t, "k")}).Value.Tensor.Release()
+	v, err := k.Value(7, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.Finish(7, []uint64{1})
+	if v.Tensor.Bytes()[0] != 'a' {
+		t.Error("the value went with the entry")
+	}
+	v.Tensor.Release()
+	k.Close()
+}
+
+func TestKeptEndStep(t *testing.T) {
+	l, source := newLeaks(t), newTable(t)
+	k := NewKept(source, KeptOptions{})
+	source.send(t, 1, key(t, "k"), l.value(t, 'a', 1))
+	answer(k, Ask{Asker: asker7, ID: 1, Attempt: 1, Step: 1, Key: key(t, "k")}).Value.Tensor.Release()
+	waits := make(chan Answer, 1)
+	k.Ask(Ask{Asker: asker7, ID: 2, Attempt: 1, Step: 1, Key: key(t, "other")}, func(ans Answer) { waits <- ans })
+	source.cleanup(1)
+	k.EndStep(1)
+	if ans := <-waits; status.CodeOf(ans.Err) != status.Aborted {
+		t.Error(ans.Err)
+	}
+	if ans := answer(k, Ask{Asker: asker7, ID: 1, Attempt: 2, Step: 1, Key: key(t, "k")}); status.CodeOf(ans.Err) != status.Aborted {
+		t.Errorf("asked again after the end: %v", ans.Err)
+	}
+	k.Close()
+}
+
+// A value that is matched to a receive which nobody wants any more goes back, or
+// is released when its step has ended.
+func TestKeptRestoresOrReleases(t *testing.T) {
+	l, source := newLeaks(t), newTable(t)
+	k := NewKept(source, KeptOptions{})
+	for i, step := range []int64{1, 2} {
+		a := Ask{Asker: asker7, ID: uint64(i + 1), Attempt: 1, Step: step, Key: key(t, "k")} //nolint:gosec // small
+		source.send(t, step, a.Key, l.value(t, 'a', 1))
+		answer(k, a).Value.Tensor.Release()
+	}
+	source.cleanup(2)
+	k.Cancel(7, []uint64{1, 2})
+	if n := l.alive.Load(); n != 1 {
+		t.Errorf("%d values are alive, want that of step 1", n)
+	}
+	if ans := answer(k, Ask{Asker: asker7, ID: 3, Attempt: 1, Step: 1, Key: key(t, "k")}); ans.Err != nil {
+		t.Error(ans.Err)
+	} else {
+		ans.Value.Tensor.Release()
+	}
+	k.Close()
+	k.Close()
+	if ans := answer(k, Ask{Asker: asker7, ID: 4, Attempt: 1, Step: 1, Key: key(t, "k")}); status.CodeOf(ans.Err) != status.Aborted {
+		t.Errorf("after Close: %v", ans.Err)
+	}
+}
+
+// slowSource ends a receive some time after its context has.
+type slowSource struct{ ended atomic.Int32 }
+
+func (s *slowSource) RecvLocalAsync(ctx context.Context, _ int64, _ rendezvous.Key, done rendezvous.DoneFunc) {
+	go func() {
+		<-ctx.Done()
+		time.Sleep(time.Minute)
+		s.ended.Add(1)
+		done(rendezvous.Value{}, rendezvous.Args{}, ctx.Err())
+	}()
+}
+
+func (s *slowSource) Restore(int64, rendezvous.Key, rendezvous.Value) bool { return false }
+
+func TestKeptCloseWaitsForItsSource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := new(slowSource)
+		k := NewKept(source, KeptOptions{})
+		got := make(chan Answer, 1)
+		k.Ask(Ask{Asker: asker7, ID: 1, Attempt: 1, Key: key(t, "k")}, func(ans Answer) { got <- ans })
+		k.Close()
+		if ans := <-got; status.CodeOf(ans.Err) != status.Aborted || source.ended.Load() != 1 {
+			t.Errorf("%v, %d receives had ended", ans.Err, source.ended.Load())
+		}
+	})
+}
+
+// Replies, detaches, cancels and finishes of the same receives at once: each
+// reply runs at most once, and no reference is left.
+func TestKeptRaces(t *testing.T) {
+	rounds := 300
+	if testing.Short() {
+		rounds = 50
+	}
+	l, source := newLeaks(t), newTable(t)
+	k := NewKept(source, KeptOptions{KeptPerAsker: 3 * keptOverhead})
+	keys := [...]rendezvous.Key{key(t, "a"), key(t, "b"), key(t, "c")}
+	var wg sync.WaitGroup
+	for g := range 4 {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(rand.Uint64(), 0)) //nolint:gosec // a test
+			for i := range rounds {
+				id := uint64(i + 1)                                                              //nolint:gosec // positive
+				a := Ask{Asker: asker7, ID: id, Attempt: uint32(g + 1), Step: 1, Key: keys[i%3]} //nolint:gosec // small
+				var replies atomic.Int32
+				call := k.Ask(a, func(ans Answer) {
+					if replies.Add(1) > 1 {
+						t.Error("two replies to one call")
+					}
+					if ans.Err == nil {
+						ans.Value.Tensor.Release()
+					}
+				})
+				switch rng.IntN(5) {
+				case 0:
+					call.Detach()
+				case 1:
+					k.Cancel(7, []uint64{id})
+				case 2:
+					k.Finish(7, []uint64{id})
+				case 3:
+					source.send(t, 1, a.Key, l.value(t, 'x', 1))
+				case 4:
+					k.WireUp(asker7)()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	k.Close()
+}
+
+// A peer cannot make the table keep more than its limits say, whatever it asks.
+func TestKeptHostilePeer(t *testing.T) {
+	source := newTable(t)
+	k := NewKept(source, KeptOptions{MaxWaiting: 100, KeptPerAsker: 100 * keptOverhead})
+	source.cleanup(2) // what is asked there is answered at once, with an error
+	for i := range uint64(20_000) {
+		a := Ask{Asker: Asker{Name: fmt.Sprint("n", i%50), Incarnation: 1 + rand.Uint64N(1<<20)}, ID: i + 1, Attempt: 1, Step: 1 + int64(i%2), Key: key(t, "k")} //nolint:gosec // small
+		k.Ask(a, func(Answer) {})
+		k.Cancel(rand.Uint64(), []uint64{rand.Uint64()})
+		k.Finish(rand.Uint64(), []uint64{rand.Uint64()})
+	}
+	s := k.Stats()
+	if s.Waiting > 100*waitingInAll || s.Kept > 50*100 || s.Askers > maxIdle+500 {
+		t.Errorf("%+v", s)
+	}
+	k.Close()
+}
