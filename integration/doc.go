@@ -1,0 +1,2 @@
+// Package integration tests Tryst across processes.
+package integration
