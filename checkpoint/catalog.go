@@ -103,48 +103,29 @@ func (c *Catalog) Publish(ctx context.Context, name string, paths ...string) (Pu
 	if name == "" && len(paths) == 1 {
 		name = defaultName(paths[0])
 	}
-	return c.publish(name, func() (*publication, error) {
-		p, err := fromFiles(name, paths, c.o.MMap)
-		if err != nil {
-			return nil, err
-		}
-		var report func(done, total int64)
-		if c.o.Progress != nil {
-			report = func(done, total int64) { c.o.Progress(name, done, total) }
-		}
-		if err := p.digest(ctx, c.newHash, c.o.Allocator, report); err != nil {
-			p.close()
-			return nil, err
-		}
-		return p, nil
-	})
+	return c.publish(ctx, name, func() (*publication, error) { return fromFiles(name, paths, c.o.MMap) })
 }
 
 // PublishTensors offers tensors in memory, which must have names. It takes a
 // reference of its own to each: from now on nobody writes to their memory until
 // every reference is gone.
 func (c *Catalog) PublishTensors(name string, tensors ...*tensor.Tensor) (Publication, error) {
-	return c.publish(name, func() (*publication, error) { return fromTensors(name, tensors, c.newHash) })
+	return c.publish(context.Background(), name, func() (*publication, error) { return fromTensors(name, tensors) })
 }
 
 // publish keeps the name, makes the publication and enters it.
-func (c *Catalog) publish(name string, build func() (*publication, error)) (Publication, error) {
+func (c *Catalog) publish(ctx context.Context, name string, build func() (*publication, error)) (Publication, error) {
 	begin := time.Now()
-	what := "publishing " + quote(name)
 	if err := checkName("publication", name); err != nil {
 		return Publication{}, err
 	}
+	what := "publishing " + quote(name)
 	if err := c.reserve(name); err != nil {
 		return Publication{}, wrap(what, err)
 	}
 	p, err := build()
 	if err == nil {
-		p.manifest.Algorithm = c.o.Digest
-		p.manifest.Published = time.Now()
-		if err = p.manifest.setVersion(); err == nil {
-			err = c.enter(p)
-		}
-		if err != nil {
+		if err = c.finish(ctx, p); err != nil {
 			p.close()
 		}
 	}
@@ -158,6 +139,23 @@ func (c *Catalog) publish(name string, build func() (*publication, error)) (Publ
 	c.o.Logger.Info("published", "publication", name, "version", m.Version, "tensors", m.Tensors,
 		"bytes", m.Bytes, "digest", m.Digest(), "seconds", time.Since(begin).Seconds())
 	return m.Publication, nil
+}
+
+// finish computes what a new publication lacks, and enters it.
+func (c *Catalog) finish(ctx context.Context, p *publication) error {
+	m := &p.manifest
+	var report func(done, total int64)
+	if c.o.Progress != nil {
+		report = func(done, total int64) { c.o.Progress(m.Name, done, total) }
+	}
+	if err := p.digest(ctx, c.newHash, c.o.Allocator, report); err != nil {
+		return err
+	}
+	m.Algorithm, m.Published = c.o.Digest, time.Now()
+	if err := m.setVersion(); err != nil {
+		return err
+	}
+	return c.enter(p)
 }
 
 func (c *Catalog) reserve(name string) error {

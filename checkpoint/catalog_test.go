@@ -370,6 +370,18 @@ func TestFileChangedUnderTheServer(t *testing.T) {
 	}
 }
 
+// Even when all of it is in the cache: a pull gets the whole of one version.
+func TestFileChangedAfterItWasCached(t *testing.T) {
+	path := writeSafetensors(t, filepath.Join(t.TempDir(), "m.safetensors"), nil, model(t)...)
+	h := serve(t)
+	h.publish("m", path)
+	c := h.dial()
+	c.pull(t, checkpoint.PullRequest{})
+	must(t, os.Truncate(path, 100))
+	_, err := c.tryPull(t, checkpoint.PullRequest{})
+	mustBe(t, err, status.FailedPrecondition, "m.safetensors", "→ 100", "publish it again")
+}
+
 // A file that is damaged in a way that size and time do not show is found by
 // the digest.
 func TestFileDamagedUnseen(t *testing.T) {

@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -56,7 +57,7 @@ func (f *file) changed(now fs.FileInfo) error {
 	var how string
 	switch {
 	case now.Size() != f.stat.Size():
-		how = status.Errorf(status.OK, "size %d → %d", f.stat.Size(), now.Size()).Message()
+		how = fmt.Sprintf("size %d → %d", f.stat.Size(), now.Size())
 	case !now.ModTime().Equal(f.stat.ModTime()):
 		how = "modified " + now.ModTime().Format(time.RFC3339Nano)
 	case !os.SameFile(now, f.stat):

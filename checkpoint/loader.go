@@ -149,18 +149,19 @@ func (l *loader) finish(ld *load, t *tensor.Tensor, err error) {
 	}
 	l.mu.Unlock()
 	release(displaced)
+	if err == nil {
+		// All references are there before the first one is used: the
+		// reader's own does not outlive theirs.
+		for range waiters {
+			t.Retain()
+		}
+		t.Release()
+	}
 	for w := range waiters {
 		if w.stop != nil {
 			w.stop()
 		}
-		if err != nil {
-			w.done(nil, err)
-			continue
-		}
-		w.done(t.Retain(), nil)
-	}
-	if err == nil {
-		t.Release()
+		w.done(t, err)
 	}
 }
 

@@ -125,16 +125,23 @@ type session struct {
 	keys map[string]rendezvous.Key // by tensor
 
 	receiver Receiver
-	cancel   context.CancelFunc // ends the stream
-	ended    chan struct{}      // closed when the stream has ended
+	cancel   func()        // ends the stream
+	ended    chan struct{} // closed when the stream has ended
 }
 
 // open asks the server for a step with the keys of the chosen tensors. When
 // the stream ends before close, lost is called with the reason.
 func (p *Puller) open(ctx context.Context, m *Manifest, chosen []int, lost context.CancelCauseFunc) (*session, error) {
 	what := "opening publication " + quote(m.Name)
-	ctx, cancel := context.WithCancel(ctx)
-	stream, err := p.client.Open(ctx, &trystpb.OpenRequest{
+	// The stream ends with ctx, but does not carry its deadline: the server
+	// would end it a moment earlier, and say less.
+	streamCtx, end := context.WithCancel(context.WithoutCancel(ctx))
+	unwatch := context.AfterFunc(ctx, end)
+	cancel := func() {
+		unwatch()
+		end()
+	}
+	stream, err := p.client.Open(streamCtx, &trystpb.OpenRequest{
 		Publication: m.Name, Version: m.Version, Tensors: m.namesOf(chosen),
 		Puller: p.o.Task.String(), PullerIncarnation: p.o.Incarnation,
 	})

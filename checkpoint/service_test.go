@@ -139,7 +139,7 @@ func TestOpenSendsManyKeysInSeveralMessages(t *testing.T) {
 	x := named(t, "", tensor.Uint8)
 	var tensors []*tensor.Tensor
 	for i := range 1000 {
-		tensors = append(tensors, x.Named(strings.Repeat("layer.", 400)+fmt.Sprint(i)))
+		tensors = append(tensors, x.Named(strings.Repeat("layer.", 900)+fmt.Sprint(i)))
 	}
 	_, err := h.catalog.PublishTensors("m", tensors...)
 	must(t, err)

@@ -94,10 +94,15 @@ func lockPart(f *os.File, path string) (current bool, err error) {
 		return false, err
 	}
 	now, err := os.Lstat(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return false, nil
+	case err != nil:
+		return false, err
+	case now.Mode().Type() == fs.ModeSymlink: // where noFollow does nothing
+		return false, status.New(status.InvalidArgument, "it is there, and a symbolic link")
 	}
-	return err == nil && os.SameFile(opened, now), err
+	return os.SameFile(opened, now), nil
 }
 
 // writeAt writes b at an offset.
