@@ -58,7 +58,9 @@ const (
 	// that gRPC estimates by itself (it does when they are not set) start at
 	// 64 KiB and gave 0.6 to 0.8 of the throughput of any fixed one from 1 MiB
 	// on.
-	streamWindow = 8 << 20
-	// connWindow is the same for all calls of a connection together.
-	connWindow = 32 << 20
+	streamWindow = 4 << 20
+	// connWindow bounds what is on its way on a connection, for all calls
+	// together. gRPC opens it again as soon as bytes are read, so it has to
+	// cover a round trip and holds no memory for long.
+	connWindow = 16 << 20
 )

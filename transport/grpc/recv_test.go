@@ -358,3 +358,45 @@ func TestSendStartIsBounded(t *testing.T) {
 		}
 	}
 }
+
+// TestInterceptorKeepsAnswer: an answer that an interceptor does not let through
+// is given back, and the tensor with it.
+func TestInterceptorKeepsAnswer(t *testing.T) {
+	alloc := tensortest.NewAllocator(t)
+	m := method("s", "m", func(context.Context, *tfpb.RecvTensorRequest) (any, error) {
+		return encodeResponse(&transport.TensorResponse{Tensor: value(t, alloc, 1000)})
+	})
+	dec := func(any) error { return nil }
+	for name, interceptor := range map[string]grpc.UnaryServerInterceptor{
+		"an error": func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, h grpc.UnaryHandler) (any, error) {
+			resp, err := h(ctx, req)
+			if err != nil {
+				t.Error(err)
+			}
+			return resp, status.New(status.PermissionDenied, "no")
+		},
+		"another answer": func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, h grpc.UnaryHandler) (any, error) {
+			_, err := h(ctx, req)
+			return &tfpb.RecvTensorResponse{}, err
+		},
+		"another request": func(ctx context.Context, _ any, _ *grpc.UnaryServerInfo, h grpc.UnaryHandler) (any, error) {
+			return h(ctx, "no request")
+		},
+	} {
+		if _, err := m.Handler(nil, t.Context(), dec, interceptor); name == "another request" && err == nil {
+			t.Errorf("%s: taken", name)
+		}
+		if n := alloc.Outstanding(); n != 0 {
+			t.Errorf("%s: %d tensors not released", name, n)
+		}
+	}
+	resp, err := m.Handler(nil, t.Context(), dec, func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, h grpc.UnaryHandler) (any, error) {
+		return h(ctx, req)
+	})
+	if err != nil || alloc.Outstanding() != 1 {
+		t.Errorf("let through: %v, %d tensors", err, alloc.Outstanding())
+	}
+	if r, ok := resp.(*response); ok {
+		r.drop()
+	}
+}

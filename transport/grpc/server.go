@@ -11,7 +11,9 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/protobuf/types/known/anypb"
 
+	trystpb "github.com/tryst-rdma/tryst/proto/tryst"
 	"github.com/tryst-rdma/tryst/proto/trystgrpc"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport"
@@ -47,6 +49,7 @@ func Register(s grpc.ServiceRegistrar, o ServiceOptions) {
 		o.UnaryLimit = DefaultUnaryLimit
 	}
 	svc := &service{ServiceOptions: o}
+	svc.extra, _ = anypb.New(&trystpb.RecvExtra{SenderIncarnation: o.Self.Incarnation}) // a number always encodes
 	s.RegisterService(workerService(svc), svc)
 	trystgrpc.RegisterPeersServer(s, svc)
 	trystgrpc.RegisterChunksServer(s, svc)
@@ -57,6 +60,7 @@ type service struct {
 	ServiceOptions
 	trystgrpc.UnimplementedPeersServer
 	trystgrpc.UnimplementedChunksServer
+	extra *anypb.Any // the RecvExtra of every answer without a ticket
 }
 
 // ServerTuning configures the connections of a server. Zero durations take the
@@ -108,12 +112,8 @@ func callerOf(ctx context.Context) (c transport.Caller) {
 // context that says who called, and its errors are the worker's own.
 func method[Req any](serviceName, name string, f func(context.Context, *Req) (any, error)) grpc.MethodDesc {
 	full := "/" + serviceName + "/" + name
-	handle := func(ctx context.Context, req any) (any, error) {
-		r, ok := req.(*Req)
-		if !ok {
-			return nil, toGRPC(ctx, status.Errorf(status.Internal, "%s: an interceptor made %T of the request", full, req))
-		}
-		resp, err := f(transport.WithCaller(ctx, callerOf(ctx)), r)
+	answer := func(ctx context.Context, req *Req) (any, error) {
+		resp, err := f(transport.WithCaller(ctx, callerOf(ctx)), req)
 		if err != nil {
 			return nil, toGRPC(ctx, err)
 		}
@@ -127,9 +127,22 @@ func method[Req any](serviceName, name string, f func(context.Context, *Req) (an
 				return nil, err
 			}
 			if interceptor == nil {
-				return handle(ctx, req)
+				return answer(ctx, req)
 			}
-			return interceptor(ctx, req, &grpc.UnaryServerInfo{Server: srv, FullMethod: full}, handle)
+			var made any
+			resp, err := interceptor(ctx, req, &grpc.UnaryServerInfo{Server: srv, FullMethod: full},
+				func(ctx context.Context, req any) (resp any, err error) {
+					r, ok := req.(*Req)
+					if !ok {
+						return nil, toGRPC(ctx, status.Errorf(status.Internal, "%s: an interceptor made %T of the request", full, req))
+					}
+					made, err = answer(ctx, r)
+					return made, err
+				})
+			if d, ok := made.(interface{ drop() }); ok && (err != nil || resp != made) {
+				d.drop() // the interceptor keeps it from being sent
+			}
+			return resp, err
 		},
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/tryst-rdma/tryst/proto/tensorflowgrpc"
-	"github.com/tryst-rdma/tryst/transport"
 )
 
 // workerService describes TensorFlow's WorkerService over s. Its methods are
@@ -24,7 +23,7 @@ func workerService(s *service) *grpc.ServiceDesc {
 		workerMethod("RunGraph", w.RunGraph),
 		workerMethod("CleanupGraph", w.CleanupGraph),
 		workerMethod("CleanupAll", w.CleanupAll),
-		s.recvTensorMethod(),
+		method(desc.ServiceName, "RecvTensor", s.recvTensor),
 		workerMethod("RecvBuf", w.RecvBuf),
 		workerMethod("Logging", w.Logging),
 		workerMethod("Tracing", w.Tracing),
@@ -41,5 +40,3 @@ func workerMethod[Req, Resp any](name string, f func(context.Context, *Req) (*Re
 	return method(tensorflowgrpc.WorkerService_ServiceDesc.ServiceName, name,
 		func(ctx context.Context, req *Req) (any, error) { return f(ctx, req) })
 }
-
-var _ transport.Worker = (*RemoteWorker)(nil)

@@ -22,8 +22,8 @@ const (
 	detailsKey = "grpc-status-details-bin"
 
 	// answeredKey is the trailer of an error that this package's server took
-	// from its worker. An Unavailable without it comes from gRPC itself: the
-	// connection was lost, and nobody has answered.
+	// from its worker. An Unavailable without it (and without details) comes
+	// from gRPC itself: the connection was lost, and nobody has answered.
 	answeredKey = "tryst-answered"
 
 	// streamRemoved is what TensorFlow's gRPC says, with the code Unknown,
@@ -79,7 +79,11 @@ func fromGRPC(err error, trailer metadata.MD) error {
 }
 
 // answered reports whether an error with this trailer is the peer's own word.
-func answered(trailer metadata.MD) bool { return len(trailer.Get(answeredKey)) > 0 }
+// TensorFlow's worker has no trailer that says so, but marks the Cancelled of a
+// step that ended as derived, and what gRPC says by itself has no payloads.
+func answered(trailer metadata.MD) bool {
+	return len(trailer.Get(answeredKey)) > 0 || len(trailer.Get(detailsKey)) > 0
+}
 
 // unmismatched undoes what grpc-go makes of a GrpcPayloadContainer. It takes
 // the details for a google.rpc.Status, finds no code in it, and replaces the

@@ -105,8 +105,7 @@ func (w *wire) failed(ctx context.Context, a *transport.Attempt, err error, trai
 	}
 	switch e.Code() {
 	case status.Unavailable, status.Cancelled: // of gRPC: by the connection's end
-		lost := e.WithPrefix(w.task.String() + " at " + w.address)
-		return &transport.LostError{Err: lost}
+		return &transport.LostError{Err: e.WithPrefix(w.address)} // the task is named by who asks
 	}
 	return e
 }

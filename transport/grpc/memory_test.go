@@ -1,0 +1,202 @@
+package grpctransport
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/transport"
+	"github.com/tryst-rdma/tryst/worker"
+)
+
+// TestMemoryOfOneGibibyte: a tensor of 1 GiB goes from one process to another,
+// and neither ever takes more than the tensor and 64 MiB. Under the race detector
+// the tensor is small, and its own memory allowed for.
+func TestMemoryOfOneGibibyte(t *testing.T) {
+	const size, margin = memoryTestSize, 64 << 20
+	sender := exec.CommandContext(t.Context(), os.Args[0], "-child=send", strconv.Itoa(size))
+	in, err := sender.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := sender.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sender.Stderr = os.Stderr
+	if err := sender.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	if !lines.Scan() {
+		t.Fatal("the sender has not started")
+	}
+	receiver := exec.CommandContext(t.Context(), os.Args[0], "-child=receive", strconv.Itoa(size), lines.Text())
+	receiver.Stderr = os.Stderr
+	received, err := receiver.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	in.Close()
+	if !lines.Scan() {
+		t.Fatal("the sender has not ended well")
+	}
+	if err := sender.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	for side, text := range map[string]string{"sender": lines.Text(), "receiver": string(received)} {
+		peak, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+		if err != nil {
+			t.Fatalf("%s: %q", side, text)
+		}
+		t.Logf("%s: %d MiB beside the tensor", side, (peak-size)>>20)
+		if peak > size+margin+raceMemory {
+			t.Errorf("the %s took %d MiB for a tensor of %d MiB", side, peak>>20, size>>20)
+		}
+	}
+}
+
+func runChild(side string, args []string) int {
+	run := sendChild
+	if side == "receive" {
+		run = receiveChild
+	}
+	if err := run(args); err != nil {
+		fmt.Fprintln(os.Stderr, side, err)
+		return 1
+	}
+	return 0
+}
+
+// sendChild serves one tensor until its input ends.
+func sendChild(args []string) error {
+	size, err := strconv.Atoi(args[0])
+	if err != nil {
+		return err
+	}
+	self := transport.Asker{Name: task(0).String(), Incarnation: cluster.NewIncarnation()}
+	manager := rendezvous.NewManager(rendezvous.ManagerOptions{Session: worker.Session(task(0), self.Incarnation)})
+	defer manager.Close()
+	kept := transport.NewKept(manager, transport.KeptOptions{})
+	defer kept.Close()
+	x, err := tensor.Allocate(tensor.NewPool(tensor.PoolOptions{}), tensor.Uint8, tensor.Vector(size))
+	if err != nil {
+		return err
+	}
+	i := 0
+	for page := range slices.Chunk(x.Bytes(), pageSize) {
+		copy(page, testPage(i))
+		i++
+	}
+	key, err := childKey(self.Incarnation)
+	if err != nil {
+		return err
+	}
+	if err := manager.Find(1).Send(key, rendezvous.Args{}, x, false); err != nil {
+		return err
+	}
+	x.Release()
+	server := grpc.NewServer(ServerOptions(ServerTuning{})...)
+	defer server.Stop()
+	Register(server, ServiceOptions{Self: self, Kept: kept, Worker: worker.New(worker.Options{
+		Task: task(0), Incarnation: self.Incarnation, Manager: manager, Kept: kept,
+	})})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	go func() { _ = server.Serve(l) }() // ends with Stop
+	fmt.Println(key, l.Addr())
+	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
+		return err
+	}
+	return printPeak()
+}
+
+const pageSize = 4 << 10
+
+// testPage is page i of the tensor.
+func testPage(i int) []byte {
+	page := bytes.Repeat([]byte{byte(i)}, pageSize)
+	binary.LittleEndian.PutUint64(page, uint64(i))
+	return page
+}
+
+func childKey(incarnation uint64) (rendezvous.Key, error) {
+	return rendezvous.NewKey(worker.Device(task(0)), incarnation, worker.Device(task(1)), "x", rendezvous.FrameIter{})
+}
+
+// receiveChild receives that tensor.
+func receiveChild(args []string) error {
+	text, address, _ := strings.Cut(args[1], " ")
+	key, err := rendezvous.ParseKey(text)
+	if err != nil {
+		return err
+	}
+	conns := NewConns(ConnsOptions{
+		Self: task(1), Allocator: tensor.NewPool(tensor.PoolOptions{}),
+		Resolve: func(cluster.Task) (string, bool) { return address, true },
+	})
+	tr := New(Options{Self: transport.Asker{Name: task(1).String(), Incarnation: 1}, Conns: conns})
+	done := make(chan outcome, 1)
+	tr.RecvFromRemoteAsync(context.Background(), 1, key, rendezvous.Args{},
+		func(v rendezvous.Value, _ rendezvous.Args, err error) { done <- outcome{v, err} })
+	o := <-done
+	if o.err != nil {
+		return o.err
+	}
+	i := 0
+	for page := range slices.Chunk(o.v.Tensor.Bytes(), pageSize) {
+		if !bytes.Equal(page, testPage(i)) {
+			return fmt.Errorf("page %d is wrong", i)
+		}
+		i++
+	}
+	if n := strconv.Itoa(i * pageSize); n != args[0] {
+		return fmt.Errorf("%s bytes came", n)
+	}
+	o.v.Tensor.Release()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := tr.Close(ctx); err != nil {
+		return err
+	}
+	if err := conns.Close(); err != nil {
+		return err
+	}
+	return printPeak()
+}
+
+// printPeak writes the most memory that this process ever had, in bytes: VmHWM,
+// and 0 where there is none.
+func printPeak() error {
+	if runtime.GOOS != "linux" {
+		fmt.Println(0)
+		return nil
+	}
+	b, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return err
+	}
+	_, rest, _ := bytes.Cut(b, []byte("VmHWM:"))
+	kib, _, _ := bytes.Cut(rest, []byte(" kB"))
+	n, err := strconv.ParseInt(string(bytes.TrimSpace(kib)), 10, 64)
+	fmt.Println(n << 10)
+	return err
+}

@@ -1,0 +1,8 @@
+//go:build !race
+
+package grpctransport
+
+const (
+	memoryTestSize = 1 << 30
+	raceMemory     = 0
+)
