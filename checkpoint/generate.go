@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
 
 	"golang.org/x/sync/errgroup"
 
@@ -153,9 +152,13 @@ func (m *Model) output(path string, begin, end int) (*output, error) {
 // write makes the content of all files, in pieces, on all processors.
 func (m *Model) write(ctx context.Context, outputs []*output, targets []*target, o GenerateOptions) error {
 	count := &counter{total: m.Bytes, report: o.Progress}
-	buffers := sync.Pool{New: func() any { return new([digestChunk]byte) }}
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(runtime.GOMAXPROCS(0))
+	workers := runtime.GOMAXPROCS(0)
+	g.SetLimit(workers)
+	buffers := make(chan []byte, workers)
+	for range workers {
+		buffers <- make([]byte, digestChunk)
+	}
 	for n, out := range outputs {
 		for _, i := range out.entries {
 			spec := m.Specs[i]
@@ -166,8 +169,8 @@ func (m *Model) write(ctx context.Context, outputs []*output, targets []*target,
 					if ctx.Err() != nil {
 						return status.Errorf(status.CodeOf(ctx.Err()), "generating %s was stopped before its end", m.Name)
 					}
-					buf := buffers.Get().(*[digestChunk]byte)
-					defer buffers.Put(buf)
+					buf := <-buffers // as many as goroutines
+					defer func() { buffers <- buf }()
 					f.fill(buf[:size], at)
 					count.add(size)
 					return targets[n].writeAt(buf[:size], out.offsets[i]+at)

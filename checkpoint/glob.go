@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/tryst-rdma/tryst/status"
@@ -137,7 +138,7 @@ func appendClass(b *strings.Builder, rest string) (string, error) {
 }
 
 func appendClassChar(b *strings.Builder, c rune) {
-	if c < utf8.RuneSelf && !('0' <= c && c <= '9' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z') && c > ' ' {
+	if ' ' < c && c < utf8.RuneSelf && !unicode.IsLetter(c) && !unicode.IsDigit(c) {
 		b.WriteByte('\\') // regexp lets any ASCII punctuation be escaped
 	}
 	b.WriteRune(c)

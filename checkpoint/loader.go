@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"container/list"
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/tryst-rdma/tryst/status"
@@ -25,8 +26,8 @@ type loader struct {
 	mu sync.Mutex
 	// All below are guarded by mu.
 	loads   map[*entry]*load
-	queue   list.List // of *load that no reader has begun
-	readers int       // goroutines that read
+	queue   []*load // that no reader has begun
+	readers int     // goroutines that read
 	cached  map[*entry]*list.Element
 	recent  list.List // of cachedTensor, the most recently used first
 	bytes   int64     // in recent
@@ -38,7 +39,7 @@ type loader struct {
 type load struct {
 	entry   *entry
 	waiters map[*waiter]struct{}
-	queued  *list.Element // nil when a reader has begun
+	queued  bool // no reader has begun
 }
 
 type waiter struct {
@@ -49,6 +50,11 @@ type waiter struct {
 type cachedTensor struct {
 	entry  *entry
 	tensor *tensor.Tensor // with a reference of the cache
+}
+
+// cachedAt returns what an element of recent holds.
+func cachedAt(at *list.Element) cachedTensor {
+	return at.Value.(cachedTensor) //nolint:errcheck // the list has nothing else
 }
 
 func newLoader(a tensor.Allocator, limit int64) *loader {
@@ -67,7 +73,7 @@ func (l *loader) get(ctx context.Context, e *entry, done func(*tensor.Tensor, er
 	}
 	if at, ok := l.cached[e]; ok {
 		l.recent.MoveToFront(at)
-		t := at.Value.(cachedTensor).tensor.Retain()
+		t := cachedAt(at).tensor.Retain()
 		l.mu.Unlock()
 		done(t, nil)
 		return
@@ -77,7 +83,8 @@ func (l *loader) get(ctx context.Context, e *entry, done func(*tensor.Tensor, er
 	if ld == nil {
 		ld = &load{entry: e, waiters: make(map[*waiter]struct{})}
 		l.loads[e] = ld
-		ld.queued = l.queue.PushBack(ld)
+		ld.queued = true
+		l.queue = append(l.queue, ld)
 		if l.readers < maxReaders {
 			l.readers++
 			l.idle.Go(l.work)
@@ -97,9 +104,9 @@ func (l *loader) watch(ctx context.Context, ld *load, w *waiter) {
 		l.mu.Lock()
 		_, waits := ld.waiters[w]
 		delete(ld.waiters, w)
-		if len(ld.waiters) == 0 && ld.queued != nil {
-			l.queue.Remove(ld.queued)
-			ld.queued = nil
+		if len(ld.waiters) == 0 && ld.queued {
+			ld.queued = false
+			l.queue = slices.DeleteFunc(l.queue, func(other *load) bool { return other == ld })
 			delete(l.loads, ld.entry)
 		}
 		l.mu.Unlock()
@@ -122,14 +129,14 @@ func (l *loader) watch(ctx context.Context, ld *load, w *waiter) {
 func (l *loader) work() {
 	for {
 		l.mu.Lock()
-		front := l.queue.Front()
-		if front == nil {
+		if len(l.queue) == 0 {
 			l.readers--
 			l.mu.Unlock()
 			return
 		}
-		ld := l.queue.Remove(front).(*load)
-		ld.queued = nil
+		ld := l.queue[0]
+		l.queue = slices.Delete(l.queue, 0, 1)
+		ld.queued = false
 		l.mu.Unlock()
 
 		t, err := ld.entry.read(l.alloc)
@@ -181,7 +188,8 @@ func (l *loader) addLocked(e *entry, t *tensor.Tensor) (displaced []*tensor.Tens
 // dropLocked takes a tensor out of the cache and returns it with the cache's
 // reference.
 func (l *loader) dropLocked(at *list.Element) *tensor.Tensor {
-	c := l.recent.Remove(at).(cachedTensor)
+	c := cachedAt(at)
+	l.recent.Remove(at)
 	delete(l.cached, c.entry)
 	l.bytes -= c.tensor.Size()
 	return c.tensor
@@ -210,14 +218,13 @@ func (l *loader) forget(entries []*entry) {
 // close ends what is queued with err, waits for what is being read, and empties
 // the cache.
 func (l *loader) close(err error) {
-	var queued []*load
 	var dropped []*tensor.Tensor
 	l.mu.Lock()
 	l.closed = err
-	for l.queue.Len() > 0 {
-		ld := l.queue.Remove(l.queue.Front()).(*load)
-		ld.queued = nil
-		queued = append(queued, ld)
+	queued := l.queue
+	l.queue = nil
+	for _, ld := range queued {
+		ld.queued = false
 	}
 	for l.recent.Len() > 0 {
 		dropped = append(dropped, l.dropLocked(l.recent.Back()))

@@ -187,7 +187,7 @@ func TestBreakingOutOfThePullReleasesTheRest(t *testing.T) {
 		for x, err := range c.Pull(t.Context(), checkpoint.PullRequest{}) {
 			must(t, err)
 			x.Release()
-			panic("a bug in the loop")
+			panic("a bug in the loop") //nolint:forbidigo // what is tested
 		}
 	}()
 	h.idle(t, 2)

@@ -126,7 +126,7 @@ func (pl *pull) save(ctx context.Context, outputs []*output, force bool) (*Summa
 			defer t.Release()
 			at := spots[i]
 			if at.head == nil {
-				return at.target.wrap("writing", npy.Write(io.NewOffsetWriter(at.file, 0), t))
+				return at.wrap("writing", npy.Write(io.NewOffsetWriter(at.file, 0), t))
 			}
 			return at.writeAt(t.Bytes(), at.offsets[i])
 		}, nil

@@ -118,14 +118,34 @@ func (t *target) wrap(what string, err error) error {
 	return wrap(what+" "+t.path+partExt, bare(err))
 }
 
-// commit makes the file appear under its name, on the disk.
-func (t *target) commit() error {
-	if err := t.file.Sync(); err != nil {
-		return t.wrap("syncing", err)
+// commitAll makes the files appear under their names, in order. Before the
+// first one does, all are whole and on the disk.
+func commitAll(targets []*target) error {
+	for _, t := range targets {
+		if err := t.file.Sync(); err != nil {
+			return t.wrap("syncing", err)
+		}
+		if err := checkTarget(t.path, t.force); err != nil { // it may have come meanwhile
+			return err
+		}
 	}
-	if err := checkTarget(t.path, t.force); err != nil { // it may have come meanwhile
-		return err
+	dirs := make(map[string]bool)
+	for _, t := range targets {
+		if err := t.rename(); err != nil {
+			return err
+		}
+		dirs[filepath.Dir(t.path)] = true
 	}
+	for dir := range dirs {
+		if err := syncDir(dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rename gives the file its name. There is nothing to discard any more.
+func (t *target) rename() error {
 	if err := os.Rename(t.path+partExt, t.path); err != nil {
 		return wrap("renaming "+t.path+partExt, err)
 	}
@@ -146,23 +166,6 @@ func (t *target) discard() {
 	_ = os.Remove(t.path + partExt) // what cannot be removed is overwritten next time
 	_ = t.file.Close()              // its content is not wanted
 	t.file = nil
-}
-
-// commitAll commits targets in order, and their directory entries.
-func commitAll(targets []*target) error {
-	dirs := make(map[string]bool)
-	for _, t := range targets {
-		if err := t.commit(); err != nil {
-			return err
-		}
-		dirs[filepath.Dir(t.path)] = true
-	}
-	for dir := range dirs {
-		if err := syncDir(dir); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // syncDir makes renames in a directory last.
