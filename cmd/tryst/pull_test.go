@@ -151,7 +151,7 @@ func TestKeys(t *testing.T) {
 		!regexp.MustCompile(`(?m)^int32\.matrix +\S+ +\[[\d,]+\] +\d+ +xxh64:[0-9a-f]{16}$`).MatchString(text) {
 		t.Error(text)
 	}
-	for _, line := range strings.Split(strings.TrimSpace(did(t, tryst(t, "keys", "--from", address, "--json"))), "\n") {
+	for line := range strings.SplitSeq(strings.TrimSpace(did(t, tryst(t, "keys", "--from", address, "--json"))), "\n") {
 		var p struct {
 			Name, Version, Published string
 			Tensors, Bytes           int64
@@ -160,7 +160,7 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%s: %v", line, err)
 		}
 	}
-	for _, line := range strings.Split(strings.TrimSpace(did(t, tryst(t, "keys", "--from", address, "--json", "a"))), "\n") {
+	for line := range strings.SplitSeq(strings.TrimSpace(did(t, tryst(t, "keys", "--from", address, "--json", "a"))), "\n") {
 		var e struct {
 			Name, DType, Digest string
 			Shape               []int64

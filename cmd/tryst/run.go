@@ -92,7 +92,7 @@ func usagef(format string, args ...any) error {
 // lines returns what an error says, a line for each of the errors joined in it,
 // without the names of their classes.
 func lines(err error) []string {
-	if usage, ok := err.(usageError); ok {
+	if usage, ok := errors.AsType[usageError](err); ok {
 		err = usage.error
 	}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {

@@ -72,7 +72,7 @@ func TestServeStopsOnSignal(t *testing.T) {
 }
 
 func TestPullInterrupted(t *testing.T) {
-	address := serve(t, large(t), "--shutdown-timeout", "100ms")
+	address := serve(t, large(t))
 	reached := make(chan struct{})
 	middle := proxy(t, address, 8<<20, func() { close(reached) })
 	dir := t.TempDir()
