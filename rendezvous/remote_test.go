@@ -488,7 +488,11 @@ func TestCheckSource(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mustBe(t, s.CheckSource(old), status.Aborted, "RecvTensor expects a different device incarnation: 1 vs. 7890. "+
+	refused := s.CheckSource(old)
+	mustBe(t, refused, status.Aborted, "RecvTensor expects a different device incarnation: 1 vs. 7890. "+
 		`Your worker job ("/job:ps/replica:0/task:0") was probably restarted. `+
 		"Check your worker job for the reason why it was restarted.")
+	if _, ok := status.From(refused).Payload(status.PayloadPossiblyRestarted); !ok {
+		t.Error("no payload says that the process may have restarted")
+	}
 }

@@ -27,7 +27,7 @@ func (s *Session) Incarnation(d cluster.Device) (uint64, bool) {
 // CheckSource tells whether a value that a peer asks for can come from this
 // process: its source device is here, InvalidArgument otherwise, and has the
 // incarnation that the peer knows. Another incarnation is Aborted, with the
-// text of TensorFlow's worker: this process was restarted since.
+// text and the payload of TensorFlow's worker: this process was restarted since.
 func (s *Session) CheckSource(key Key) error {
 	if key.SrcEmpty() {
 		return nil
@@ -39,7 +39,7 @@ func (s *Session) CheckSource(key Key) error {
 	if n != key.incarnation {
 		return status.Errorf(status.Aborted, "RecvTensor expects a different device incarnation: %d vs. %d. "+
 			"Your worker job (%q) was probably restarted. Check your worker job for the reason why it was restarted.",
-			key.incarnation, n, s.Task)
+			key.incarnation, n, s.Task).WithPayload(status.PayloadPossiblyRestarted, nil)
 	}
 	return nil
 }
