@@ -48,6 +48,17 @@ func (w *world) begin(ctx context.Context, handle string) *step {
 	return s
 }
 
+// runUntilAsked runs a graph and returns when TensorFlow's first request of the
+// step waits here.
+func (w *world) runUntilAsked(ctx context.Context, g *graph) *step {
+	w.t.Helper()
+	steps := w.gauge("tryst_steps")
+	s := w.begin(ctx, w.register(g))
+	w.until("TensorFlow's request", func() bool { return w.gauge("tryst_steps") > steps })
+	s.Rendezvous = w.server.Rendezvous(s.id)
+	return s
+}
+
 // newStep returns a step that TensorFlow has not heard of.
 func (w *world) newStep() *step {
 	s := &step{w: w, id: stepID(), done: make(chan error, 1)}
