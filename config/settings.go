@@ -123,7 +123,7 @@ var settings = []Setting{
 		ForServer, func(c *Config) value { return boolean{&c.PublishMMap} }},
 	{"digest", "xxh64", "digest of published tensors; sha256 is slower than the transfer",
 		ForServer, func(c *Config) value { return choice{&c.Digest, []string{"xxh64", "sha256"}} }},
-	{"file-cache", "1GiB", "contents of published files kept in memory for the next puller",
+	{"file-cache", "256MiB", "contents of published files kept in memory for the next puller",
 		ForServer, func(c *Config) value { return size{&c.FileCache, mib, pib} }},
 	{"otel.endpoint", "", "OTLP/gRPC collector that traces go to",
 		both, func(c *Config) value { return address{&c.OTel.Endpoint, true} }},
