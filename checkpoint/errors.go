@@ -10,6 +10,7 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
 )
 
 // quote returns s in quotes for a message, cut when it is long.
@@ -68,5 +69,5 @@ func fromGRPC(what string, err error) *status.Error {
 	if s.Code() == codes.Unimplemented {
 		return status.Errorf(status.Unimplemented, "%s: the server has no publications: it is not a Tryst server, or of another version", what)
 	}
-	return status.Errorf(status.Code(s.Code()), "%s: %s", what, s.Message())
+	return status.Errorf(status.Code(s.Code()), "%s: %s", what, transport.PlainText(s.Message()))
 }

@@ -13,6 +13,7 @@ import (
 
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
 )
 
 const (
@@ -56,7 +57,7 @@ func fromGRPC(err error, trailer metadata.MD) error {
 		return nil
 	}
 	s := grpcstatus.Convert(err)
-	code, message := status.Code(s.Code()), s.Message()
+	code, message := status.Code(s.Code()), transport.PlainText(s.Message())
 	if s.Code() == codes.Internal {
 		if c, m, ok := unmismatched(message); ok {
 			code, message = c, m

@@ -1,0 +1,17 @@
+package transport
+
+import "testing"
+
+func TestPlainText(t *testing.T) {
+	for text, want := range map[string]string{
+		`connection error: desc = "transport: Error while dialing: dial tcp 10.0.0.1:1: connect: connection refused"`: "dial tcp 10.0.0.1:1: connect: connection refused",
+		`connection error: desc = "transport: authentication handshake failed: tls: \"x\""`:                           `authentication handshake failed: tls: "x"`,
+		`waited: connection error: desc = "transport: a" and on`:                                                      "waited: a and on",
+		`connection error: desc = not quoted`:                                                                         `connection error: desc = not quoted`,
+		"the step was aborted":                                                                                        "the step was aborted",
+	} {
+		if got := PlainText(text); got != want {
+			t.Errorf("%s\n got %s\nwant %s", text, got, want)
+		}
+	}
+}
