@@ -327,6 +327,10 @@ func TestAnswersChart(t *testing.T) {
 			b.inc = 8
 			b.want("the new one is served", b.value(3, 'c', 1), "call 3: value c")
 		}},
+		{"a cancel of nothing", keptLimits{}, func(b *bench) {
+			b.want("cancel", b.cancel(0), "")
+			b.want("its process is not past", b.ask(1, 1, 1), "fetch 1")
+		}},
 		{"another name of a process", keptLimits{}, func(b *bench) {
 			b.ask(1, 1, 1)
 			b.name = "/job:c/replica:0/task:1"

@@ -314,7 +314,7 @@ func TestFailoverCloseWaitsForCallbacks(t *testing.T) {
 				p.send(k, 'a')
 			}
 			p.RecvFromRemoteAsync(t.Context(), 1, k, rendezvous.Args{}, func(v rendezvous.Value, _ rendezvous.Args, err error) {
-				time.Sleep(time.Minute)
+				time.Sleep(time.Duration(1+i) * time.Minute)
 				if err == nil {
 					v.Tensor.Release()
 				} else if status.CodeOf(err) != status.Cancelled {
@@ -454,7 +454,7 @@ func TestFailoverTenThousandAtOnce(t *testing.T) {
 
 // An earlier attempt's partial tensor is released however the receive ends.
 func TestFailoverPartialIsReleased(t *testing.T) {
-	for _, end := range []string{"value", "cancel", "close", "unreached"} {
+	for _, end := range []string{"value", "cancel", "cancel queued", "close", "unreached"} {
 		bubble(t, memOptions{}, func(t *testing.T, p *pair) {
 			k := key(t, "k")
 			first := true
@@ -473,11 +473,14 @@ func TestFailoverPartialIsReleased(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			c := p.begin(ctx, k)
 			synctest.Wait()
+			if end != "cancel queued" {
+				time.Sleep(100 * time.Millisecond) // it is asked again
+			}
 			switch end {
 			case "value":
 				p.send(k, 'a')
 				p.wantValue(c, 'a')
-			case "cancel":
+			case "cancel", "cancel queued":
 				cancel()
 				p.wantError(c, status.Cancelled)
 			case "close":

@@ -245,11 +245,7 @@ func (k *Kept) do(acts []keptAction) {
 				k.do(k.table.waits(time.Now(), o.ask, o.fetch)) // does nothing when it has ended
 			}
 		case keptReply:
-			if o.reply != nil {
-				o.reply(o.answer)
-			} else if o.answer.Err == nil {
-				o.answer.Value.Tensor.Release() // detached in this moment
-			}
+			o.reply(o.answer) // a detached call has no action any more
 		case keptRestore:
 			if !k.source.Restore(o.ask.Step, o.ask.Key, o.answer.Value) {
 				o.answer.Value.Tensor.Release()
