@@ -107,7 +107,7 @@ func TestEncodeGoldenBytes(t *testing.T) {
 		{
 			"strings: lengths, then bytes",
 			transport.TensorResponse{Tensor: tensortest.Strings(t, "ab", "", "c").Retain(), SendStartMicros: 1},
-			"18 01" + "0a 10" + "08 07" + "12 04 12 02 08 03" + "22 06 02 00 01 616263",
+			"0a 10" + "08 07" + "12 04 12 02 08 03" + "22 06 02 00 01 616263" + "18 01",
 		},
 	} {
 		want, err := hex.DecodeString(strings.ReplaceAll(c.want, " ", ""))

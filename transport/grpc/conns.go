@@ -35,7 +35,8 @@ type ConnsOptions struct {
 // needed and shared by all that talk to that task. It implements
 // transport.WorkerCache and is safe for concurrent use.
 type Conns struct {
-	opts ConnsOptions
+	opts   ConnsOptions
+	frames *framePool
 
 	mu       sync.Mutex // guards what follows
 	peers    map[cluster.Task]*peerConn
@@ -54,7 +55,7 @@ func NewConns(o ConnsOptions) *Conns {
 	if o.Allocator == nil {
 		o.Allocator = tensor.Heap{}
 	}
-	return &Conns{opts: o, peers: make(map[cluster.Task]*peerConn), channels: make(map[string]*channel)}
+	return &Conns{opts: o, frames: newFramePool(), peers: make(map[cluster.Task]*peerConn), channels: make(map[string]*channel)}
 }
 
 // Worker implements transport.WorkerCache. It returns the same Worker for the
@@ -103,7 +104,7 @@ func (c *Conns) peer(task cluster.Task) (*peerConn, error) {
 	ch := c.channels[address]
 	if ch == nil {
 		var err error
-		if ch, err = dial(address, c.opts.Dial); err != nil {
+		if ch, err = dial(address, c.opts.Dial, c.frames); err != nil {
 			return nil, err
 		}
 		c.channels[address] = ch

@@ -11,6 +11,8 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/experimental"
+	"google.golang.org/grpc/mem"
 
 	"github.com/tryst-rdma/tryst/status"
 )
@@ -40,9 +42,9 @@ type channel struct {
 	next    atomic.Uint32
 }
 
-// dial returns the channel to an address. Nothing is connected before the first
-// call.
-func dial(address string, o DialOptions) (*channel, error) {
+// dial returns the channel to an address, whose frames arrive in buffers from
+// frames. Nothing is connected before the first call.
+func dial(address string, o DialOptions, frames mem.BufferPool) (*channel, error) {
 	ch := &channel{address: address, conns: make([]*grpc.ClientConn, max(o.Connections, 1))}
 	creds := o.Credentials
 	if creds == nil {
@@ -64,6 +66,7 @@ func dial(address string, o DialOptions) (*channel, error) {
 			grpc.MaxCallSendMsgSize(maxMessage),
 			grpc.StaticMethod(),
 		),
+		experimental.WithBufferPool(frames),
 		grpc.WithWriteBufferSize(writeBuffer),
 		grpc.WithReadBufferSize(readBuffer),
 		grpc.WithInitialWindowSize(streamWindow),

@@ -25,8 +25,9 @@
 //	   12 <len> ...   tensor_shape (2), absent for a scalar
 //	   22 <len> ...   tensor_content (4): the memory
 //
-// which is the order of TensorFlow's writer. Any order is understood; an unusual
-// one is parsed by the generated code.
+// which is the order of TensorFlow's writer, byte for byte. For strings, resources
+// and variants there the whole tensor comes first. Any order is understood; an
+// unusual one is parsed by the generated code.
 //
 // A tensor above the server's unary limit goes to clients that say they take it
 // (header tryst-caps: chunks) as dtype, shape and a ticket, and its content by

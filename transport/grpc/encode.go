@@ -70,19 +70,20 @@ func encodeResponse(r *transport.TensorResponse) (*response, error) {
 // ones make append allocate.
 const headSize = 128
 
-// encodeElements is for tensors that are not plain memory: b, and behind it the
-// whole TensorProto.
-func encodeElements(b []byte, t *tensor.Tensor) (*response, error) {
+// encodeElements is for tensors that are not plain memory: the whole
+// TensorProto, and the other fields behind it. TensorFlow leaves these answers
+// to protobuf, which writes fields in the order of their numbers.
+func encodeElements(fields []byte, t *tensor.Tensor) (*response, error) {
 	p, err := tensorproto.Append(nil, t)
 	if err != nil {
 		return nil, tooLarge(err)
 	}
-	b = protowire.AppendTag(b, fieldTensor, protowire.BytesType)
+	b := protowire.AppendTag(nil, fieldTensor, protowire.BytesType)
 	b = protowire.AppendVarint(b, uint64(len(p)))
-	return &response{mem.BufferSlice{mem.SliceBuffer(b), mem.SliceBuffer(p)}}, nil
+	return &response{mem.BufferSlice{mem.SliceBuffer(b), mem.SliceBuffer(p), mem.SliceBuffer(fields)}}, nil
 }
 
-// appendFields appends the fields before the tensor.
+// appendFields appends the fields beside the tensor.
 func appendFields(b []byte, r *transport.TensorResponse) ([]byte, error) {
 	if r.Dead {
 		b = protowire.AppendTag(b, fieldDead, protowire.VarintType)

@@ -53,6 +53,12 @@ const (
 	writeBuffer = 256 << 10
 	readBuffer  = 256 << 10
 
+	// frameSize is the content of grpc-go's largest frames.
+	frameSize = 16 << 10
+	// maxIdleFrames bounds the buffers for frames that are kept for the next
+	// transfer: as many as arrive ahead of one receiver.
+	maxIdleFrames = streamWindow / frameSize
+
 	// streamWindow is what a sender may be ahead of the receiver on one call,
 	// and so what a transfer costs the receiver beside its tensor. Windows
 	// that gRPC estimates by itself (it does when they are not set) start at

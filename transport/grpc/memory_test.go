@@ -101,7 +101,7 @@ func sendChild(args []string) error {
 	}
 	i := 0
 	for page := range slices.Chunk(x.Bytes(), pageSize) {
-		copy(page, testPage(i))
+		testPage(page, i)
 		i++
 	}
 	key, err := childKey(self.Incarnation)
@@ -131,11 +131,12 @@ func sendChild(args []string) error {
 
 const pageSize = 4 << 10
 
-// testPage is page i of the tensor.
-func testPage(i int) []byte {
-	page := bytes.Repeat([]byte{byte(i)}, pageSize)
+// testPage writes page i of the tensor.
+func testPage(page []byte, i int) {
+	for j := range page {
+		page[j] = byte(i)
+	}
 	binary.LittleEndian.PutUint64(page, uint64(i))
-	return page
 }
 
 func childKey(incarnation uint64) (rendezvous.Key, error) {
@@ -161,9 +162,9 @@ func receiveChild(args []string) error {
 	if o.err != nil {
 		return o.err
 	}
-	i := 0
+	i, want := 0, make([]byte, pageSize)
 	for page := range slices.Chunk(o.v.Tensor.Bytes(), pageSize) {
-		if !bytes.Equal(page, testPage(i)) {
+		if testPage(want, i); !bytes.Equal(page, want) {
 			return fmt.Errorf("page %d is wrong", i)
 		}
 		i++
