@@ -66,9 +66,9 @@ fuzz: go-ready ## Every fuzz target for FUZZTIME (10s) each
 	@scripts/fuzz.sh $(FUZZTIME) $(PKG)
 
 .PHONY: interop
-interop: build/venv/installed go-ready ## Tests against a real TensorFlow, which pip installs into build/venv (300 MB); no part of make test
+interop: build/venv/installed go-ready ## Tests against a real TensorFlow, put into build/venv by pip (300 MB); no part of make test
 	@TENSORFLOW_PYTHON=$(CURDIR)/build/venv/bin/python \
-		$(GO) test -tags interop -count=1 $(testflags) ./integration/tensorflow
+		$(GO) test -tags interop -count=1 ./integration/tensorflow $(testflags)
 
 # The file says which requirements are installed; pip is asked again when they have changed.
 build/venv/installed: integration/tensorflow/requirements.txt

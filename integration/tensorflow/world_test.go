@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/config"
@@ -146,8 +147,30 @@ func (w *world) soonAfterTest() context.Context {
 	return ctx
 }
 
-// gauge returns the value of one of the server's metrics.
+// gauge returns the value of one of the server's gauges.
 func (w *world) gauge(name string) float64 {
+	w.t.Helper()
+	metrics := w.metrics(name)
+	if len(metrics) == 0 {
+		w.t.Fatalf("no metric %s", name)
+	}
+	return metrics[0].GetGauge().GetValue()
+}
+
+// count returns the sum of the counters that have a label of that value.
+func (w *world) count(name, label string) (n float64) {
+	w.t.Helper()
+	for _, m := range w.metrics(name) {
+		for _, l := range m.GetLabel() {
+			if l.GetValue() == label {
+				n += m.GetCounter().GetValue()
+			}
+		}
+	}
+	return n
+}
+
+func (w *world) metrics(name string) []*dto.Metric {
 	w.t.Helper()
 	families, err := w.registry.Gather()
 	if err != nil {
@@ -155,11 +178,10 @@ func (w *world) gauge(name string) float64 {
 	}
 	for _, f := range families {
 		if f.GetName() == name {
-			return f.GetMetric()[0].GetGauge().GetValue()
+			return f.GetMetric()
 		}
 	}
-	w.t.Fatalf("no metric %s", name)
-	return 0
+	return nil
 }
 
 // until waits for a condition that only looking can tell.

@@ -63,34 +63,50 @@ func AppendHeader(b []byte, t *tensor.Tensor) ([]byte, error) {
 	return appendHeader(b, t), nil
 }
 
-// appendHeader ends with the tag and length of tensor_content, also when that
-// is empty. A dimension of size 0 is written out, as TensorFlow's worker does.
+// appendHeader ends with the tag and length of tensor_content, if there is one.
+// TensorFlow's worker writes plain elements by hand: a scalar has no shape, and
+// what is 0 or empty is written out. Others it leaves to protobuf: there always
+// is a shape, and what is 0 or empty is left out.
 func appendHeader(b []byte, t *tensor.Tensor) []byte {
+	plain, content := t.DType().Plain(), contentSize(t)
 	b = protowire.AppendTag(b, fieldDType, protowire.VarintType)
 	b = protowire.AppendVarint(b, uint64(t.DType()))
-	if s := t.Shape(); s.Rank() > 0 {
+	if s := t.Shape(); s.Rank() > 0 || !plain {
 		b = protowire.AppendTag(b, fieldShape, protowire.BytesType)
-		b = protowire.AppendVarint(b, uint64(shapeSize(s)))
+		b = protowire.AppendVarint(b, uint64(shapeSize(s, plain)))
 		for i := range s.Rank() {
 			d := uint64(s.Dim(i))
 			b = protowire.AppendTag(b, fieldDim, protowire.BytesType)
-			b = protowire.AppendVarint(b, uint64(1+protowire.SizeVarint(d)))
-			b = protowire.AppendTag(b, fieldSize, protowire.VarintType)
-			b = protowire.AppendVarint(b, d)
+			b = protowire.AppendVarint(b, uint64(dimSize(d, plain)))
+			if d > 0 || plain {
+				b = protowire.AppendTag(b, fieldSize, protowire.VarintType)
+				b = protowire.AppendVarint(b, d)
+			}
 		}
 	}
+	if content == 0 && !plain {
+		return b
+	}
 	b = protowire.AppendTag(b, fieldContent, protowire.BytesType)
-	return protowire.AppendVarint(b, uint64(contentSize(t)))
+	return protowire.AppendVarint(b, uint64(content))
 }
 
 // shapeSize returns the bytes of a serialised TensorShapeProto. All tags in it
 // and the length of a dim take one byte each.
-func shapeSize(s tensor.Shape) int {
+func shapeSize(s tensor.Shape, plain bool) int {
 	n := 0
 	for i := range s.Rank() {
-		n += 3 + protowire.SizeVarint(uint64(s.Dim(i)))
+		n += 2 + dimSize(uint64(s.Dim(i)), plain)
 	}
 	return n
+}
+
+// dimSize returns the bytes of a serialised TensorShapeProto.Dim.
+func dimSize(d uint64, plain bool) int {
+	if d == 0 && !plain {
+		return 0
+	}
+	return 1 + protowire.SizeVarint(d)
 }
 
 // contentSize returns the bytes of t's tensor_content.

@@ -193,6 +193,8 @@ func TestGoldenBytes(t *testing.T) {
 		{vector(1, 2), "08 05  12 08 12 02 08 01 12 02 08 02  22 04 01 00 fe ff"},
 		{empty, "08 01  12 09 12 02 08 00 12 03 08 ac 02  22 00"},
 		{tensortest.Strings(t, "a", "", "bc"), "08 07  12 04 12 02 08 03  22 06 01 00 02 61 62 63"},
+		{tensortest.Strings(t), "08 07  12 02 12 00"},
+		{tensortest.Sequence(t, tensor.String), "08 07  12 00  22 01 00"},
 	} {
 		got, err := tensorproto.Append(nil, c.x)
 		if err != nil {

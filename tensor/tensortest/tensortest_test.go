@@ -1,6 +1,7 @@
 package tensortest_test
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -230,4 +231,16 @@ func TestDiff(t *testing.T) {
 	tb := &fakeTB{}
 	tensortest.RequireEqual(tb, a, vector(3, 2, 1))
 	wantError(t, tb.errors, "element 0")
+}
+
+func TestSequence(t *testing.T) {
+	if got := tensortest.Sequence(t, tensor.Uint8, 2, 2).Bytes(); !bytes.Equal(got, []byte{11, 48, 85, 122}) {
+		t.Errorf("uint8: % d", got)
+	}
+	if got := tensortest.Sequence(t, tensor.Bool, 3).Bytes(); !bytes.Equal(got, []byte{1, 0, 1}) {
+		t.Errorf("bool: % d", got)
+	}
+	if got := tensortest.Sequence(t, tensor.String, 3).Elements(); !slices.Equal(got, []string{"", "\v", "\v0Uz"}) {
+		t.Errorf("string: %q", got)
+	}
 }
