@@ -87,7 +87,7 @@ func TestRequestBeforeStep(t *testing.T) {
 	t.Run("TensorFlow asks first", func(t *testing.T) {
 		w := w.in(t)
 		s := w.begin(w.soon(), w.register(w.echo(tensor.Float32)))
-		w.until("TensorFlow's request", func() bool { return w.gauge("tryst_steps") == 1 })
+		w.until("TensorFlow's request", func() bool { return w.steps() == 1 })
 		s.Rendezvous = w.server.Rendezvous(s.id)
 		w.send(s, "there", x)
 		w.wantValue(s, "back", x)

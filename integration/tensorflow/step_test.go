@@ -52,9 +52,9 @@ func (w *world) begin(ctx context.Context, handle string) *step {
 // step waits here.
 func (w *world) runUntilAsked(ctx context.Context, g *graph) *step {
 	w.t.Helper()
-	steps := w.gauge("tryst_steps")
+	steps := w.steps()
 	s := w.begin(ctx, w.register(g))
-	w.until("TensorFlow's request", func() bool { return w.gauge("tryst_steps") > steps })
+	w.until("TensorFlow's request", func() bool { return w.steps() > steps })
 	s.Rendezvous = w.server.Rendezvous(s.id)
 	return s
 }

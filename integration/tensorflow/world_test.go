@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/config"
@@ -147,41 +146,35 @@ func (w *world) soonAfterTest() context.Context {
 	return ctx
 }
 
-// gauge returns the value of one of the server's gauges.
-func (w *world) gauge(name string) float64 {
-	w.t.Helper()
-	metrics := w.metrics(name)
-	if len(metrics) == 0 {
-		w.t.Fatalf("no metric %s", name)
-	}
-	return metrics[0].GetGauge().GetValue()
-}
-
-// count returns the sum of the counters that have a label of that value.
-func (w *world) count(name, label string) (n float64) {
-	w.t.Helper()
-	for _, m := range w.metrics(name) {
-		for _, l := range m.GetLabel() {
-			if l.GetValue() == label {
-				n += m.GetCounter().GetValue()
-			}
-		}
-	}
-	return n
-}
-
-func (w *world) metrics(name string) []*dto.Metric {
+// metric returns the sum of one of the server's gauges or counters: of all its
+// values, or of those that have a label of the given value.
+func (w *world) metric(name, label string) (sum float64) {
 	w.t.Helper()
 	families, err := w.registry.Gather()
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	for _, f := range families {
-		if f.GetName() == name {
-			return f.GetMetric()
+		if f.GetName() != name {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			has := label == ""
+			for _, l := range m.GetLabel() {
+				has = has || l.GetValue() == label
+			}
+			if has {
+				sum += m.GetGauge().GetValue() + m.GetCounter().GetValue()
+			}
 		}
 	}
-	return nil
+	return sum
+}
+
+// steps returns how many steps the server has.
+func (w *world) steps() float64 {
+	w.t.Helper()
+	return w.metric("tryst_steps", "")
 }
 
 // until waits for a condition that only looking can tell.
