@@ -25,7 +25,9 @@ func (c tracked) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, 
 	if err != nil {
 		return conn, auth, err
 	}
-	return &connection{Conn: conn, downs: make(map[uint64]func())}, auth, nil
+	tied := &connection{Conn: conn, downs: make(map[uint64]func())}
+	tied.remote = address{conn.RemoteAddr(), conn.RemoteAddr().String(), tied}
+	return tied, auth, nil
 }
 
 // Clone implements credentials.TransportCredentials.
@@ -36,6 +38,7 @@ func (c tracked) Clone() credentials.TransportCredentials {
 // connection knows the askers whose requests came over it.
 type connection struct {
 	net.Conn
+	remote address
 
 	mu    sync.Mutex        // guards what follows
 	downs map[uint64]func() // by incarnation: to say that the connection has ended; nil then
@@ -44,11 +47,15 @@ type connection struct {
 // address is a remote address that leads to its connection.
 type address struct {
 	net.Addr
-	of *connection
+	text string
+	of   *connection
 }
 
+// String implements net.Addr; it is asked for in every call.
+func (a *address) String() string { return a.text }
+
 // RemoteAddr implements net.Conn.
-func (c *connection) RemoteAddr() net.Addr { return address{c.Conn.RemoteAddr(), c} }
+func (c *connection) RemoteAddr() net.Addr { return &c.remote }
 
 // Close implements net.Conn.
 func (c *connection) Close() error {
@@ -70,7 +77,7 @@ func carries(ctx context.Context, k *transport.Kept, a transport.Asker) {
 	if !ok {
 		return
 	}
-	at, ok := p.Addr.(address)
+	at, ok := p.Addr.(*address)
 	if !ok {
 		return // the server was made without ServerOptions
 	}

@@ -139,3 +139,15 @@ func (p *proxy) to(backend string) {
 	p.backend = backend
 	p.cutLocked()
 }
+
+// connected reports whether a connection to the present backend lives.
+func (p *proxy) connected() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		if c.RemoteAddr().String() == p.backend {
+			return true
+		}
+	}
+	return false
+}
