@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"flag"
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -189,17 +190,25 @@ func (w *world) withoutTime(b []byte) (out []byte) {
 	return out
 }
 
-// rawCodec gives an answer as it came.
+// rawCodec gives an answer as it came, and writes requests as protobuf does.
 type rawCodec struct{}
 
 func (rawCodec) Name() string { return "proto" }
 
 func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
-	b, err := proto.Marshal(v.(proto.Message))
+	m, ok := v.(proto.Message)
+	if !ok {
+		return nil, fmt.Errorf("%T is no message", v)
+	}
+	b, err := proto.Marshal(m)
 	return mem.BufferSlice{mem.SliceBuffer(b)}, err
 }
 
 func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
-	*v.(*[]byte) = data.Materialize()
+	b, ok := v.(*[]byte)
+	if !ok {
+		return fmt.Errorf("%T is no slice of bytes", v)
+	}
+	*b = data.Materialize()
 	return nil
 }

@@ -3,6 +3,7 @@
 package tensorflow_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/tryst-rdma/tryst/rendezvous"
@@ -35,6 +36,10 @@ func TestTensorFlowToTryst(t *testing.T) {
 func TestThereAndBack(t *testing.T) {
 	w := start(t, options{})
 	values := append(smallValues(), largeValues()...)
+	values = append(values,
+		random("resource", tensor.Resource, 3),
+		// A VariantTensorDataProto: TensorFlow takes only types that it knows, as int.
+		elements("variant", tensor.Variant, []int64{2}, "\n\x03int\x12\x04\x2a\x00\x00\x00", "\n\x03int\x12\x04\xff\xff\xff\xff"))
 	if !testing.Short() {
 		values = append(values, random("1 GiB", tensor.Float32, 1<<8, 1<<20))
 	}
@@ -122,8 +127,8 @@ func TestManySteps(t *testing.T) {
 		steps[i].Rendezvous = w.server.Rendezvous(steps[i].id)
 		got[i] = w.receive(steps[i], "back")
 	}
-	for i := len(steps) - 1; i >= 0; i-- {
-		w.send(steps[i], "there", slice(t, int64(i)))
+	for i, s := range slices.Backward(steps) {
+		w.send(s, "there", slice(t, int64(i)))
 	}
 	for i, s := range steps {
 		o := await(t, got[i], "the value")

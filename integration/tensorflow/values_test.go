@@ -24,8 +24,12 @@ func random(name string, dtype tensor.DType, dims ...int64) value {
 }
 
 func text(name string, dims []int64, elems ...string) value {
+	return elements(name, tensor.String, dims, elems...)
+}
+
+func elements(name string, dtype tensor.DType, dims []int64, elems ...string) value {
 	return value{name, func(t testing.TB, _ tensor.Allocator) *tensor.Tensor {
-		x, err := tensor.FromStrings(tensortest.Shape(t, dims...), elems)
+		x, err := tensor.FromElements(dtype, tensortest.Shape(t, dims...), elems)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -193,13 +193,12 @@ func (w *world) until(what string, is func() bool) {
 }
 
 // await waits for what comes out of c.
-func await[T any](t testing.TB, c <-chan T, what string) T {
+func await[T any](t testing.TB, c <-chan T, what string) (v T) {
 	t.Helper()
 	select {
-	case v := <-c:
-		return v
+	case v = <-c:
 	case <-time.After(soon):
 		t.Fatalf("%s: nothing within %v", what, soon)
-		panic("unreachable")
 	}
+	return v
 }
