@@ -89,7 +89,7 @@ func (c *Client) Transfers() []transport.Transfer { return c.transfers.Transfers
 // client is left. What is to be said to the server is said as long as ctx lives.
 func (c *Client) Close(ctx context.Context) error {
 	c.closed.Do(func() {
-		c.result = c.node.close(ctx)
+		c.result = c.close(ctx)
 		c.metrics.unregister(c.registry)
 	})
 	return c.result

@@ -63,7 +63,7 @@ func Start(ctx context.Context, cfg config.Config, o Options) (*Server, error) {
 	}
 	s := &Server{node: n, cfg: cfg, serving: make(chan struct{})}
 	if err := s.start(ctx, o.Prepare); err != nil {
-		s.stop(ctx)
+		_ = s.stop(ctx) // that it did not start is what counts
 		return nil, err
 	}
 	return s, nil

@@ -116,15 +116,14 @@ func (s *Server) recv(step int64, from, name string) <-chan outcome {
 	return c
 }
 
-func wait[T any](t *testing.T, c <-chan T, what string) T {
+func wait[T any](t *testing.T, c <-chan T, what string) (v T) {
 	t.Helper()
 	select {
-	case v := <-c:
-		return v
+	case v = <-c:
 	case <-time.After(soon):
 		t.Fatalf("%s: nothing for %v", what, soon)
-		panic("unreachable")
 	}
+	return v
 }
 
 func wantFloat(t *testing.T, o outcome, want float32) {

@@ -143,11 +143,10 @@ func From(err error) *Error {
 	if err == nil {
 		return nil
 	}
-	if e, ok := err.(*Error); ok {
+	if e, ok := err.(*Error); ok { //nolint:errorlint // a wrapped one has another text, below
 		return e
 	}
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		c := *e
 		c.message, c.cause = err.Error(), err
 		return &c
@@ -164,11 +163,10 @@ func From(err error) *Error {
 
 // IsDerived reports whether err is marked as the consequence of another one.
 func IsDerived(err error) bool {
-	var e *Error
-	if !errors.As(err, &e) {
-		return false
+	e, ok := errors.AsType[*Error](err)
+	if ok {
+		_, ok = e.payloads[PayloadDerived]
 	}
-	_, ok := e.payloads[PayloadDerived]
 	return ok
 }
 
