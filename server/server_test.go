@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -155,19 +156,24 @@ func twoTasks(t *testing.T, change ...func(*config.Config)) (a, b *Server) {
 	return start(t, at(0), Options{}), start(t, at(1), Options{})
 }
 
-// freeAddresses returns addresses of ports that were free a moment ago.
+// freeAddresses returns addresses of ports that were free a moment ago. They
+// are not of those that the system gives to outgoing connections, so that none
+// is taken while its server restarts.
 func freeAddresses(t *testing.T, n int) []string {
 	t.Helper()
 	var all []string
-	for range n {
-		lis, err := net.Listen("tcp", "127.0.0.1:0")
+	for range 1000 {
+		lis, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(12000)))
 		if err != nil {
-			t.Fatal(err)
+			continue // in use
 		}
 		defer lis.Close()
-		all = append(all, lis.Addr().String())
+		if all = append(all, lis.Addr().String()); len(all) == n {
+			return all
+		}
 	}
-	return all
+	t.Fatal("no free port")
+	return nil
 }
 
 func TestTwoServersExchangeTensorsByName(t *testing.T) {
