@@ -205,29 +205,29 @@ func (k *Kept) Close() {
 // happen after.
 func (k *Kept) do(acts []keptAction) {
 	type outside struct {
-		keptAction
+		*keptAction
 		ctx   context.Context
 		reply func(Answer)
 	}
 	var calls [4]outside // most events have one action
 	out := calls[:0]
-	for _, a := range acts {
-		o := outside{keptAction: a}
-		switch a.kind {
+	for i := range acts {
+		o := outside{keptAction: &acts[i]}
+		switch o.kind {
 		case keptFetch:
 			f := new(fetch)
 			f.ctx, f.cancel = context.WithCancel(k.base)
-			k.fetches[a.fetch] = f
+			k.fetches[o.fetch] = f
 			k.work.Add(1)
 			o.ctx = f.ctx
 		case keptStopFetch:
-			if f := k.fetches[a.fetch]; f != nil {
+			if f := k.fetches[o.fetch]; f != nil {
 				f.cancel()
 			}
 			continue
 		case keptReply:
-			o.reply = k.replies[a.call]
-			delete(k.replies, a.call)
+			o.reply = k.replies[o.call]
+			delete(k.replies, o.call)
 		}
 		out = append(out, o)
 	}
@@ -236,9 +236,10 @@ func (k *Kept) do(acts []keptAction) {
 	for _, o := range out {
 		switch o.kind {
 		case keptFetch:
-			k.source.RecvLocalAsync(o.ctx, o.ask.Step, o.ask.Key,
+			a, id := o.ask, o.fetch // all that the callback keeps
+			k.source.RecvLocalAsync(o.ctx, a.Step, a.Key,
 				func(v rendezvous.Value, _ rendezvous.Args, err error) {
-					k.fetched(o.ask, o.fetch, Answer{Value: v, Err: err})
+					k.fetched(a, id, Answer{Value: v, Err: err})
 				})
 			if o.held {
 				k.mu.Lock()

@@ -89,6 +89,7 @@ func ServerOptions(t ServerTuning) []grpc.ServerOption {
 		grpc.ReadBufferSize(readBuffer),
 		grpc.InitialWindowSize(streamWindow),
 		grpc.InitialConnWindowSize(connWindow),
+		grpc.NumStreamWorkers(streamWorkers),
 		grpc.Creds(tracked{creds}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: t.KeepaliveTime, Timeout: t.KeepaliveTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingMin, PermitWithoutStream: true}),
