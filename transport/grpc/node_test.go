@@ -21,7 +21,7 @@ import (
 
 // patience bounds every wait of these tests: far beyond what a loaded machine
 // takes, so that it ends only what hangs.
-const patience = 30 * time.Second
+const patience = 3 * time.Minute
 
 // node is one process of a cluster: a whole sending and receiving side over
 // real TCP.
