@@ -33,7 +33,7 @@ import (
 
 // soon bounds what the tests wait for that is expected to happen; a test that
 // needs it fails.
-const soon = 30 * time.Second
+const soon = 2 * time.Minute
 
 // settings returns those of a test server, on a free port of the loopback
 // interface.
