@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"errors"
+	"runtime"
 	"time"
 
 	"github.com/tryst-rdma/tryst/rendezvous"
@@ -60,6 +61,7 @@ func (s *suite) localWaiting(put func(*rendezvous.BaseRemote, rendezvous.Key) er
 	}
 	took := time.Since(begin)
 	s.addWaiting(s.now.name, len(keys), took, memory()-before)
+	runtime.KeepAlive(keys) // they count before and after
 	return nil
 }
 
@@ -82,6 +84,7 @@ func (s *suite) waitingKept(context.Context) error {
 	}
 	took := time.Since(begin)
 	s.addWaiting(s.now.name, len(keys), took, memory()-before)
+	runtime.KeepAlive(keys) // they count before and after
 	return nil
 }
 
