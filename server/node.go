@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 
+	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"google.golang.org/grpc"
@@ -69,7 +71,9 @@ func newNode(ctx context.Context, task cluster.Task, c config.Client, o Options,
 		n.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	}
 	if n.allocator == nil {
-		pool := tensor.NewPool(tensor.PoolOptions{})
+		// A peer that announces more than there is gets an error, and does
+		// not make this process ask the system for it.
+		pool := tensor.NewPool(tensor.PoolOptions{Limit: memory()})
 		n.allocator = pool
 		n.metrics.gauge("tryst_pool_used_bytes", "Memory of tensors in use, in bytes.",
 			func() float64 { return float64(pool.Stats().InUse) })
@@ -104,6 +108,16 @@ func newNode(ctx context.Context, task cluster.Task, c config.Client, o Options,
 	})
 	n.metrics.gauge("tryst_steps", "Steps that live.", func() float64 { return float64(n.manager.Steps()) })
 	return n, nil
+}
+
+// memory returns how many bytes this process may use: what its control group
+// allows, or what the machine has; 0 when neither is known.
+func memory() int64 {
+	m, err := memlimit.ApplyFallback(memlimit.FromCgroup, memlimit.FromSystem)()
+	if err != nil {
+		return 0
+	}
+	return int64(min(m, math.MaxInt64))
 }
 
 // ownWorker is the worker of this process, for the cache of workers, which is

@@ -16,7 +16,6 @@ import (
 	"path/filepath"
 	"sync"
 
-	"github.com/KimMachineGun/automemlimit/memlimit"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
@@ -128,11 +127,10 @@ func keptTotal(set int64) int64 {
 	if set != 0 {
 		return set
 	}
-	memory, err := memlimit.ApplyFallback(memlimit.FromCgroup, memlimit.FromSystem)()
-	if err != nil {
-		return transport.DefaultKeptPerAsker // memory is not known here: what one peer may have
+	if m := memory(); m != 0 {
+		return m / 4
 	}
-	return int64(memory / 4)
+	return transport.DefaultKeptPerAsker // memory is not known here: what one peer may have
 }
 
 func (s *Server) makeGRPC() error {
@@ -141,9 +139,8 @@ func (s *Server) makeGRPC() error {
 		return err
 	}
 	opts := append(grpctransport.ServerOptions(grpctransport.ServerTuning{
-		KeepaliveTime: s.cfg.Keepalive.Time, KeepaliveTimeout: s.cfg.Keepalive.Timeout,
+		Credentials: creds, KeepaliveTime: s.cfg.Keepalive.Time, KeepaliveTimeout: s.cfg.Keepalive.Timeout,
 	}),
-		grpc.Creds(creds),
 		grpc.ChainUnaryInterceptor(s.metrics.unary),
 		grpc.ChainStreamInterceptor(s.metrics.stream),
 	)
@@ -161,6 +158,7 @@ func (s *Server) makeGRPC() error {
 	registerReflection(s.grpc)
 
 	s.metrics.gauge("tryst_askers", "Processes that ask here, or asked lately.", func() float64 { return float64(s.kept.Stats().Askers) })
+	s.metrics.gauge("tryst_connected_askers", "Processes that ask here and have a connection.", func() float64 { return float64(s.kept.Stats().Connected) })
 	s.metrics.gauge("tryst_waiting_receives", "Receives of Tryst peers that wait for their value.", func() float64 { return float64(s.kept.Stats().Waiting) })
 	s.metrics.gauge("tryst_kept_answers", "Answers kept until their receiver has said that it has them.", func() float64 { return float64(s.kept.Stats().Kept) })
 	s.metrics.gauge("tryst_kept_bytes", "Content of the answers kept, in bytes.", func() float64 { return float64(s.kept.Stats().Bytes) })

@@ -206,6 +206,38 @@ func TestTwoServersExchangeTensorsByName(t *testing.T) {
 	}
 }
 
+// The answers of an asker with a connection are not given up: the table has to
+// know of the connection, with TLS and without.
+func TestServerKnowsTheConnectionsOfItsAskers(t *testing.T) {
+	a := newAuthority(t)
+	a.make("server", loopbackIPs)
+	for name, change := range map[string]func(*config.Config){
+		"plain": func(*config.Config) {},
+		"TLS":   func(c *config.Config) { c.TLS = a.pair("server") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			from, to := twoTasks(t, change)
+			x := float(t, 1)
+			defer x.Release()
+			if err := from.Send(1, to.Task().String(), "x", x, false); err != nil {
+				t.Fatal(err)
+			}
+			wantFloat(t, wait(t, to.recv(1, from.Task().String(), "x"), "the receive"), 1)
+			if s := from.kept.Stats(); s.Connected != 1 {
+				t.Errorf("%d askers with a connection, want 1: %+v", s.Connected, s)
+			}
+			if err := to.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+			for end := time.Now().Add(soon); from.kept.Stats().Connected != 0; {
+				if time.Now().After(end) {
+					t.Fatal("the end of the connection was not noticed")
+				}
+			}
+		})
+	}
+}
+
 func TestSendDead(t *testing.T) {
 	a, b := twoTasks(t)
 	if err := a.Send(1, b.Task().String(), "x", nil, true); err != nil {

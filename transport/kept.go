@@ -159,10 +159,11 @@ func (k *Kept) Value(incarnation, id uint64) (rendezvous.Value, error) {
 
 // KeptStats is a snapshot of a table.
 type KeptStats struct {
-	Askers  int   // processes that ask or asked lately
-	Waiting int   // receives without an answer
-	Kept    int   // answers kept
-	Bytes   int64 // size of their tensors
+	Askers    int   // processes that ask or asked lately
+	Connected int   // those of them with a connection
+	Waiting   int   // receives without an answer
+	Kept      int   // answers kept
+	Bytes     int64 // size of their tensors
 }
 
 // Stats counts what the table holds.
@@ -172,6 +173,9 @@ func (k *Kept) Stats() KeptStats {
 	s := KeptStats{Askers: len(k.table.askers), Waiting: k.table.waiting}
 	for _, a := range k.table.askers {
 		s.Kept += len(a.entries) - a.waiting
+		if a.wires > 0 {
+			s.Connected++
+		}
 	}
 	s.Bytes = k.table.bytes - int64(s.Kept)*keptOverhead
 	return s
