@@ -71,16 +71,6 @@ func destinationFree(w *world) {
 	again.isBlob(1, mib)
 }
 
-// warm makes the two know each other, so that the next bytes are those of the
-// case.
-func (w *world) warm(from, to *node) {
-	w.Helper()
-	k := w.key(from, to, "warm")
-	from.sendNumber(1, k, 0)
-	to.recv(1, k).isNumber(0)
-	from.keeps(0)
-}
-
 // allocatorRefuses: a receiver without memory is told so, and lives.
 func allocatorRefuses(w *world) {
 	from, to := w.pair()

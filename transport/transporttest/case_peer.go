@@ -39,6 +39,7 @@ func (r *receive) gone(peer *node, since time.Time) {
 
 func goneWaiting(w *world) {
 	from, to := w.start(0), w.startImpatient(1)
+	w.warm(from, to)
 	r := to.recv(1, w.key(from, to, "v"))
 	from.waiting(1)
 	since := time.Now()
@@ -72,9 +73,7 @@ func backAfterUnavailable(w *world) {
 	from, to := w.absent(0), w.startImpatient(1)
 	to.recv(1, w.key(from, to, "v")).fails(status.Unavailable)
 	from = w.start(0)
-	k := w.key(from, to, "v")
-	from.sendNumber(1, k, 7)
-	to.recv(1, k).isNumber(7)
+	w.warm(from, to)
 }
 
 // startsLater: tasks may start in any order. The asker knows the incarnation of
@@ -147,6 +146,8 @@ func askerRestarted(w *world) {
 // othersGoOn: a fault of one peer never touches another one.
 func othersGoOn(w *world) {
 	dies, lives, to := w.start(0), w.start(1), w.startImpatient(2)
+	w.warm(dies, to)
+	w.warm(lives, to)
 	lost := to.recv(1, w.key(dies, to, "v"))
 	k := w.key(lives, to, "v")
 	r := to.recv(1, k)

@@ -1,8 +1,6 @@
 package transporttest
 
-import (
-	"time"
-)
+import "time"
 
 // slowCases: slow is not gone.
 func slowCases() []testCase {
@@ -15,6 +13,7 @@ func slowCases() []testCase {
 
 func lateValue(w *world) {
 	from, to := w.start(0), w.startImpatient(1)
+	w.warm(from, to)
 	k := w.key(from, to, "v")
 	r := to.recv(1, k)
 	from.waiting(1)

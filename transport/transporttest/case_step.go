@@ -81,7 +81,8 @@ func cleanupAll(w *world) {
 	for step := range int64(5) {
 		receives = append(receives, to.recv(step, w.key(from, to, "v")))
 	}
-	from.waiting(5)
+	// A receive that comes to its step after the clean-up begins a new one.
+	w.until("the receives wait in their steps", func() bool { return from.Manager().Steps() == 5 })
 	from.Manager().CleanupAll()
 	for _, r := range receives {
 		r.fails(status.Aborted)

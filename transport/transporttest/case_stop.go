@@ -61,6 +61,7 @@ func stopReceiverTransferring(w *world) {
 // stopSender: those who wait are told; they need not find out.
 func stopSender(w *world) {
 	from, to := w.start(0), w.startImpatient(1)
+	w.warm(from, to)
 	r := to.recv(1, w.key(from, to, "v"))
 	from.waiting(1)
 	from.stop()

@@ -50,6 +50,13 @@ func (p *Proxy) SetTarget(address string) {
 	p.target = address
 }
 
+// Target returns where new connections go to; "" for nowhere.
+func (p *Proxy) Target() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.target
+}
+
 // Carried returns how many bytes went from the target to its clients.
 func (p *Proxy) Carried() int64 {
 	p.valve.mu.Lock()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
 	"github.com/tryst-rdma/tryst/transport"
@@ -302,6 +303,25 @@ func (n *node) keeps(want int) {
 	if !n.w.holds(func() bool { s = n.Kept().Stats(); return s.Kept == want }) {
 		n.w.Fatalf("after %v %v keeps %d answers, want %d", n.w.patience, n.task, s.Kept, want)
 	}
+}
+
+// warm makes the two know each other, so that the next bytes are those of the
+// case. An asker with a short peer timeout may give up on a loaded machine
+// before it has reached the other one, and then tries again.
+func (w *world) warm(from, to *node) {
+	w.Helper()
+	k := w.key(from, to, "warm")
+	from.sendNumber(1, k, 0)
+	var err error
+	if !w.holds(func() bool {
+		o := to.recv(1, k).wait()
+		o.release()
+		err = o.err
+		return status.CodeOf(err) != status.Unavailable
+	}) || err != nil {
+		w.Fatalf("%v does not reach %v: %v", to.task, from.task, err)
+	}
+	from.keeps(0)
 }
 
 // key names a value that the sender sends to the receiver.
