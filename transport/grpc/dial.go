@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/experimental"
@@ -35,7 +36,7 @@ type DialOptions struct {
 	Extra []grpc.DialOption
 }
 
-// channel is the connections to one peer. Calls take them in turn.
+// channel is the connections to one peer. Calls take those that are up in turn.
 type channel struct {
 	address string
 	conns   []*grpc.ClientConn
@@ -98,7 +99,15 @@ func (c *channel) pick() *grpc.ClientConn {
 	if len(c.conns) == 1 {
 		return c.conns[0]
 	}
-	return c.conns[int(c.next.Add(1)-1)%len(c.conns)]
+	n := int(c.next.Add(1) - 1)
+	for i := range c.conns {
+		conn := c.conns[(n+i)%len(c.conns)]
+		if conn.GetState() == connectivity.Ready {
+			return conn
+		}
+		conn.Connect()
+	}
+	return c.conns[n%len(c.conns)]
 }
 
 // Invoke implements grpc.ClientConnInterface.
