@@ -6,9 +6,10 @@ import "time"
 // change are defaults of KeptOptions and FailoverOptions.
 const (
 	// DefaultMaxWaiting is how many receives of one asker may wait for
-	// their value: about 300 MB of records at the sender when the keys are
-	// of usual length. An asker beyond it has a fault that more memory does
-	// not mend.
+	// their value. A record takes about 1.6 kB at the sender when its key is
+	// of usual length, and over gRPC the call that waits beside it 20 kB
+	// (waiting-kept and waiting-remote of tryst bench). An asker beyond it has
+	// a fault that more memory does not mend.
 	DefaultMaxWaiting = 1_000_000
 
 	// DefaultMaxWaitingBytes bounds the keys of those receives, which the
