@@ -99,16 +99,21 @@ func TestH3SeveralConnections(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 12 {
+	all := func() bool {
 		if _, err := w.GetStatus(t.Context(), &tfpb.GetStatusRequest{}); err != nil {
 			t.Fatal(err)
 		}
+		mu.Lock()
+		defer mu.Unlock()
+		return len(seen) == 4
 	}
-	if len(seen) != 4 {
-		t.Errorf("%d connections: %v", len(seen), seen)
+	until(t, all, "calls over four connections")
+	order = nil
+	for range 12 {
+		all()
 	}
-	if !slices.Equal(order[:4], order[4:8]) {
-		t.Errorf("not in turn: %v", order)
+	if !slices.Equal(order[:4], order[4:8]) || !slices.Equal(order[:4], order[8:]) || len(seen) != 4 {
+		t.Errorf("not in turn over four: %v", order)
 	}
 }
 

@@ -95,6 +95,9 @@ func (o DialOptions) connect(ctx context.Context, address string) (net.Conn, err
 	return d.DialContext(ctx, "tcp", address)
 }
 
+// pick returns the connection for the next call: in turn among those that are up,
+// if any is. After a break they come back one by one, and a call over one that
+// waits before it tries again would fail although the peer can be reached.
 func (c *channel) pick() *grpc.ClientConn {
 	if len(c.conns) == 1 {
 		return c.conns[0]
