@@ -18,7 +18,6 @@ type unsaid struct {
 	finishedSince time.Time // when the first of them came
 	cancelled     []uint64  // receives that we gave up
 	saying        bool      // an askFinish or askCancel is under way
-	failed        int       // how many of them in a row were not taken
 	wakeAt        time.Time // when a tick is due; zero when none is
 	closing       bool      // nothing will come to ride on
 }
@@ -99,16 +98,13 @@ func (m *asking) wake(now time.Time, acts []askAction, at time.Time) []askAction
 }
 
 // told is the event that what an askFinish or askCancel said was taken, or not.
+// What was not is said again, however often, as long as the peer is the same
+// process: a cancel that is dropped is a value that stays kept for ever. A peer
+// that takes hellos and loses all else is asked again at the pace of reach.
 func (m *asking) told(now time.Time, a askAction, err error) []askAction {
 	m.saying = false
 	if !untold(err) { // taken, or refused for good
-		m.failed = 0
 		m.served = m.served || a.generation == m.generation
-		return m.say(now, nil)
-	}
-	m.failed++
-	if m.failed >= maxUnsaid {
-		m.failed = 0
 		return m.say(now, nil)
 	}
 	if a.kind == askCancel {

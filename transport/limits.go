@@ -92,11 +92,6 @@ const (
 	// 4 MiB that a gRPC message has at most.
 	maxSaid = 100_000
 
-	// maxUnsaid is how often in a row saying fails although the peer is
-	// reached, before the ids are dropped: the fault is none of the
-	// connection. The peer gives up what it keeps for them in time.
-	maxUnsaid = 10
-
 	// helloPause is the pause between two attempts to reach a peer. It
 	// doubles up to helloPauseMax: soon back after a restart, no storm at a
 	// peer that is gone.
