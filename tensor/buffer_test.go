@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"fmt"
 	"math"
 	"runtime"
 	"strings"
@@ -137,5 +138,16 @@ func TestAllocatorsRefuse(t *testing.T) {
 			t.Fatalf("%s: 0 bytes: %v", name, err)
 		}
 		b.Release()
+	}
+}
+
+func TestHeapRefusesAboveMaxHeap(t *testing.T) {
+	if MaxHeap >= maxBlock {
+		t.Skip("an int says no more")
+	}
+	_, err := Heap{}.Allocate(MaxHeap + 1)
+	if status.CodeOf(err) != status.ResourceExhausted ||
+		!strings.Contains(err.Error(), fmt.Sprintf("cannot allocate %d bytes: the limit of the Go heap is %d", MaxHeap+1, MaxHeap)) {
+		t.Error(err)
 	}
 }

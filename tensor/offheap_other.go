@@ -5,6 +5,6 @@ package tensor
 // offHeap is false where the garbage collector frees large blocks too.
 const offHeap = false
 
-func mapMemory(size int) ([]byte, error) { return alignedBytes(size), nil }
+func mapMemory(size int) ([]byte, error) { return heapBytes(size) }
 
 func unmapMemory([]byte) {}

@@ -130,7 +130,7 @@ func (p *Pool) take(n int) ([]byte, error) {
 	if err != nil {
 		p.held.Add(-int64(size))
 		return nil, status.Errorf(status.ResourceExhausted,
-			"cannot allocate %d bytes: the operating system gives no more memory (%d bytes are in use): %w",
+			"cannot allocate %d bytes: there is no more memory (%d bytes are in use): %w",
 			n, p.Stats().InUse, err)
 	}
 	return block, nil

@@ -98,7 +98,7 @@ func newBlock(size int) ([]byte, error) {
 	if offHeap && size >= offHeapSize {
 		return mapMemory(size)
 	}
-	return alignedBytes(size), nil
+	return heapBytes(size)
 }
 
 func freeBlock(block []byte) {
