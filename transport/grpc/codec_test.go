@@ -406,13 +406,23 @@ func FuzzChunk(f *testing.F) {
 	f.Add(c.takeBuffers().Materialize(), uint64(300), 2)
 	f.Add([]byte{0x12, 0xff, 0xff, 0xff, 0xff, 0x0f}, uint64(0), 1)
 	f.Fuzz(func(t *testing.T, b []byte, offset uint64, cut int) {
-		dst := make([]byte, 64)
-		a := arriving{dst: dst, offset: offset}
+		const missing = 64
+		offset %= 512
+		buf := make([]byte, offset+missing)
+		p := transport.Partial{Buffer: tensor.NewBuffer(buf, nil), Bytes: int64(offset)}
+		a := arriving{fetching: &fetching{content: content{size: len(buf)}, partial: &p, alloc: tensor.Heap{}}}
 		a.parse(split(b, cut&0xffff))
 		var m trystpb.Chunk
 		err := proto.Unmarshal(b, &m)
-		ok := err == nil && m.GetOffset() == offset && len(m.GetData()) > 0 && len(m.GetData()) <= len(dst)
-		if ok && (a.err != nil || a.n != len(m.GetData()) || !bytes.Equal(dst[:a.n], m.GetData())) {
+		ok := err == nil && m.GetOffset() == offset && len(m.GetData()) > 0 && len(m.GetData()) <= missing
+		want := make([]byte, len(buf))
+		if ok {
+			copy(want[offset:], m.GetData())
+		}
+		if !bytes.Equal(buf, want) {
+			t.Errorf("%v was written as %x", &m, buf)
+		}
+		if ok && (a.err != nil || a.n != len(m.GetData())) {
 			t.Errorf("%v was read as %d bytes, error %v", &m, a.n, a.err)
 		}
 		if !ok && a.err == nil {

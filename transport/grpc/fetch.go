@@ -3,6 +3,7 @@ package grpctransport
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 
 	"google.golang.org/grpc/mem"
@@ -16,27 +17,34 @@ import (
 	"github.com/tryst-rdma/tryst/transport"
 )
 
+// content is what a ticket stands for.
+type content struct {
+	size  int
+	proto bool // a serialised TensorProto, and not the elements themselves
+}
+
 // fetch gets the content that the ticket in resp stands for, and makes the
-// tensor of it. What arrives is kept in the attempt's Partial, and the next
-// attempt goes on from there.
+// tensor of it. What arrives is kept in the attempt's Partial, with the content
+// as its State, and the next attempt goes on from there.
 func (w *wire) fetch(ctx context.Context, a *transport.Attempt, resp *received) error {
-	size, err := contentSize(resp)
+	c, err := contentOf(resp)
 	if err != nil {
-		return err
+		return status.From(err).WithPrefix(w.task.String())
 	}
 	p := a.Partial
-	if p.Buffer != nil && p.Buffer.Len() != size {
+	if p.State != c {
 		p.Drop()
+		p.State = c
 	}
-	if p.Buffer == nil {
-		if p.Buffer, err = w.worker.alloc.Allocate(size); err != nil {
-			return err
-		}
+	f := fetching{content: c, partial: p, alloc: w.worker.alloc}
+	if err := f.reserve(0); err != nil {
+		return status.From(err).WithPrefix(fmt.Sprintf("%v has a ticket for a %v tensor of shape %v with %d bytes",
+			w.task, resp.dtype, resp.shape, c.size))
 	}
-	if err := w.fetchInto(ctx, a, resp.extra.GetSenderIncarnation()); err != nil {
+	if err := w.fetchInto(ctx, a, &f, resp.extra.GetSenderIncarnation()); err != nil {
 		return err
 	}
-	if resp.ticket().GetProto() {
+	if c.proto {
 		resp.Tensor, err = tensorproto.Unmarshal(p.Buffer.Bytes(), w.worker.alloc)
 		p.Drop()
 		return err
@@ -47,32 +55,31 @@ func (w *wire) fetch(ctx context.Context, a *transport.Attempt, resp *received) 
 	return err
 }
 
-// contentSize checks a ticket against the tensor that it is for. The peer has
-// kept the content, so there is that much of it; more than the allocator gives
-// is refused there.
-func contentSize(resp *received) (int, error) {
-	ticket := resp.ticket()
-	n := int(ticket.GetBytes())
-	if n < 0 || uint64(n) != ticket.GetBytes() {
-		return 0, status.Errorf(status.InvalidArgument, "the ticket of a tensor is for %d bytes", ticket.GetBytes())
-	}
-	if ticket.GetProto() {
-		return n, nil
+// contentOf checks a ticket against the tensor that it is for.
+func contentOf(resp *received) (content, error) {
+	size := resp.ticket().GetBytes()
+	if resp.ticket().GetProto() {
+		if size > maxMessage {
+			return content{}, status.Errorf(status.InvalidArgument,
+				"the ticket of a %v tensor of shape %v is for a message of %d bytes; protobuf's limit is %d",
+				resp.dtype, resp.shape, size, maxMessage)
+		}
+		return content{int(size), true}, nil
 	}
 	want, err := tensor.ByteSize(resp.dtype, resp.shape)
 	if err != nil {
-		return 0, err
+		return content{}, err
 	}
-	if n != want {
-		return 0, status.Errorf(status.InvalidArgument,
-			"the ticket of a %v tensor of shape %v is for %d bytes; it has %d", resp.dtype, resp.shape, n, want)
+	if size != uint64(want) {
+		return content{}, status.Errorf(status.InvalidArgument,
+			"the ticket of a %v tensor of shape %v is for %d bytes; it has %d", resp.dtype, resp.shape, size, want)
 	}
-	return n, nil
+	return content{want, false}, nil
 }
 
-// fetchInto fills the attempt's partial buffer.
-func (w *wire) fetchInto(ctx context.Context, a *transport.Attempt, sender uint64) error {
-	p := a.Partial
+// fetchInto gets what is still missing.
+func (w *wire) fetchInto(ctx context.Context, a *transport.Attempt, f *fetching, sender uint64) error {
+	p := f.partial
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the stream on every way out
 	stream, err := w.worker.conn.NewStream(ctx, &trystgrpc.Chunks_ServiceDesc.Streams[0], trystgrpc.Chunks_Fetch_FullMethodName)
@@ -89,44 +96,81 @@ func (w *wire) fetchInto(ctx context.Context, a *transport.Attempt, sender uint6
 	if err := stream.CloseSend(); err != nil {
 		return w.failed(ctx, a, err, nil)
 	}
-	dst := p.Buffer.Bytes()
 	for {
-		part := arriving{dst: dst[p.Bytes:], offset: uint64(p.Bytes)}
+		part := arriving{fetching: f}
 		switch err := stream.RecvMsg(&part); {
 		case errors.Is(err, io.EOF):
-			if p.Bytes != int64(len(dst)) {
+			if f.missing() != 0 {
 				return status.Errorf(status.DataLoss, "%v ended the content of receive %016x at byte %d of %d",
-					w.task, a.ID, p.Bytes, len(dst))
+					w.task, a.ID, p.Bytes, f.size)
 			}
 			return nil
 		case err != nil:
 			return w.failed(ctx, a, err, stream.Trailer())
 		case part.err != nil:
-			return part.err
+			return status.From(part.err).WithPrefix(w.task.String())
 		}
 		p.Bytes += int64(part.n)
 	}
 }
 
-// arriving is a tryst.Chunk that arrives: its data is copied once, to dst.
+// fetching is content that is on its way.
+type fetching struct {
+	content
+	partial *transport.Partial
+	alloc   tensor.Allocator
+}
+
+// missing returns how many bytes have not come.
+func (f *fetching) missing() int { return f.size - int(f.partial.Bytes) }
+
+// reserve makes room in the buffer for n more bytes that are here; n is at most
+// missing.
+//
+// The elements of a tensor are received in place, so their buffer is whole from
+// the beginning: its allocator decides whether there may be so much. A message
+// is only read and dropped: its buffer grows with what arrives, and is never
+// larger than twice that and growth.
+func (f *fetching) reserve(n int) error {
+	p, size := f.partial, f.size
+	have := int(p.Bytes) + n
+	switch {
+	case p.Buffer != nil && p.Buffer.Len() >= have:
+		return nil
+	case f.proto:
+		size = have + min(size-have, have+growth)
+	}
+	b, err := f.alloc.Allocate(size)
+	if err != nil {
+		return err
+	}
+	if p.Buffer != nil {
+		copy(b.Bytes(), p.Buffer.Bytes()[:p.Bytes])
+		p.Buffer.Release()
+	}
+	p.Buffer = b
+	return nil
+}
+
+// arriving is a tryst.Chunk that arrives: its data is copied to where the
+// content is missing.
 type arriving struct {
-	dst    []byte // what is still missing
-	offset uint64 // of dst in the content
-	n      int    // bytes that have come
-	err    error
+	*fetching
+	n   int // bytes that have come
+	err error
 }
 
 // parse implements parser.
 func (a *arriving) parse(data mem.BufferSlice) {
 	var offset uint64
-	var content cursor
+	var body cursor
 	for c := newCursor(data); c.left > 0; {
 		num, typ, ok := c.tag()
 		switch {
 		case ok && num == fieldChunkOffset && typ == protowire.VarintType:
 			offset, ok = c.varint()
 		case ok && num == fieldChunkData && typ == protowire.BytesType:
-			content, ok = c.message()
+			body, ok = c.message()
 		case ok:
 			ok = c.skip(typ)
 		}
@@ -135,12 +179,16 @@ func (a *arriving) parse(data mem.BufferSlice) {
 			return
 		}
 	}
-	if offset != a.offset || content.left == 0 || content.left > len(a.dst) {
+	at := a.partial.Bytes
+	if offset != uint64(at) || body.left == 0 || body.left > a.missing() {
 		a.err = status.Errorf(status.InvalidArgument,
 			"a chunk of a tensor's content has %d bytes from byte %d; expected at most %d from byte %d",
-			content.left, offset, len(a.dst), a.offset)
+			body.left, offset, a.missing(), at)
 		return
 	}
-	a.n = content.left
-	content.copyTo(a.dst[:a.n])
+	if a.err = a.reserve(body.left); a.err != nil {
+		return
+	}
+	a.n = body.left
+	body.copyTo(a.partial.Buffer.Bytes()[at:][:a.n])
 }

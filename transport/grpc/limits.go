@@ -27,6 +27,10 @@ const (
 	// what a message costs.
 	chunkSize = 1 << 20
 
+	// growth is how far ahead of what has come the buffer of a serialised tensor
+	// may be, beside doubling: a chunk, so that the first one has room.
+	growth = chunkSize
+
 	// reconnectMin and reconnectMax bound the pause before a connection is
 	// tried again: soon back after a restart, no storm at a peer that is gone.
 	reconnectMin = 50 * time.Millisecond
