@@ -10,6 +10,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/config"
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
 )
 
@@ -39,7 +40,8 @@ type Options struct {
 	Row      func(Row)
 	Progress func(string)
 
-	many, waiting int // receives and keys at once; fewer in tests
+	many, waiting int          // receives and keys at once; fewer in tests
+	pool          *tensor.Pool // of what is received; one for each benchmark when nil, as tests look at theirs
 }
 
 // benchmark is one thing that can be measured.

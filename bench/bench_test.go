@@ -18,13 +18,21 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// smoke are options under which everything runs and nothing means anything.
+// smoke are options under which everything runs and nothing means anything. At
+// the end of the test every tensor that was received has to be released.
 func smoke(t *testing.T, only ...string) Options {
+	pool := tensor.NewPool(tensor.PoolOptions{})
+	t.Cleanup(func() {
+		if s := pool.Stats(); s.InUse != 0 || s.Buffers != 0 {
+			t.Errorf("%d tensors with %d bytes are not released", s.Buffers, s.InUse)
+		}
+		pool.Trim()
+	})
 	return Options{
 		Command: peerCommand("serve"), Only: only,
 		Sizes: []int64{8, 100_000}, Inflight: []int{1, 2}, Pairs: 1, PairTime: time.Millisecond,
 		Progress: func(s string) { t.Log(s) },
-		many:     100, waiting: 200,
+		many:     100, waiting: 200, pool: pool,
 	}
 }
 

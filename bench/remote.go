@@ -23,7 +23,7 @@ type pairing struct {
 // pair starts a second process that publishes tensors of the sizes, and connects
 // to it. The context that it returns ends when that process does.
 func (s *suite) pair(ctx context.Context, sizes []int64) (_ *pairing, _ context.Context, err error) {
-	p := &pairing{pool: tensor.NewPool(tensor.PoolOptions{})}
+	p := &pairing{pool: s.newPool()}
 	if p.child, ctx, err = startChild(ctx, s.Command, setup{Sizes: sizes}); err != nil {
 		return nil, nil, err
 	}
@@ -45,6 +45,13 @@ func (s *suite) pair(ctx context.Context, sizes []int64) (_ *pairing, _ context.
 		return nil, nil, err
 	}
 	return p, ctx, nil
+}
+
+func (s *suite) newPool() *tensor.Pool {
+	if s.pool != nil {
+		return s.pool
+	}
+	return tensor.NewPool(tensor.PoolOptions{})
 }
 
 func (p *pairing) close() (err error) {
@@ -148,8 +155,7 @@ func (s *suite) addPair(ours, own *outcome, yardstick string, better Better, tar
 
 // recvFrom measures receives from a server elsewhere.
 func (s *suite) recvFrom(ctx context.Context) (err error) {
-	pool := tensor.NewPool(tensor.PoolOptions{})
-	r, err := dialReceiver(ctx, s.client(), s.From, pool)
+	r, err := dialReceiver(ctx, s.client(), s.From, s.newPool())
 	if err != nil {
 		return err
 	}
