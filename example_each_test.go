@@ -1,0 +1,135 @@
+package tryst_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"log/slog"
+
+	"github.com/tryst-rdma/tryst"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
+)
+
+// A server listens from Serve to Close.
+func ExampleServe() {
+	ctx := context.Background()
+	s, err := tryst.Serve(ctx, tryst.Config{Listen: "127.0.0.1:0"}, tryst.WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(s.Task(), s.Addr().Network())
+	fmt.Println(s.Close(ctx))
+	// Output:
+	// /job:worker/replica:0/task:0 tcp
+	// <nil>
+}
+
+// Dial needs nothing but an address, and the server need not be up yet.
+func ExampleDial() {
+	ctx := context.Background()
+	c, err := tryst.Dial(ctx, "127.0.0.1:1")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close(ctx)
+	_, err = c.List(ctx)
+	fmt.Println(status.CodeOf(err))
+	// Output: Unavailable
+}
+
+// Pull gives the tensors one after the other; leaving the loop ends the pull.
+func ExampleClient_Pull() {
+	ctx := context.Background()
+	s, err := tryst.Serve(ctx, tryst.Config{Listen: "127.0.0.1:0"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close(ctx)
+	for _, name := range []string{"bias", "weights"} {
+		t, err := tensor.FromSlice(tensor.Vector(1), []float32{1})
+		if err != nil {
+			log.Fatal(err)
+		}
+		if _, err := s.PublishTensors(name, t.Named(name)); err != nil {
+			log.Fatal(err)
+		}
+		t.Release()
+	}
+	c, err := tryst.Dial(ctx, s.Addr().String())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close(ctx)
+	for t, err := range c.Pull(ctx, "weights", tryst.Tensors("w*"), tryst.Inflight(2)) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(t.Name(), t)
+		t.Release()
+	}
+	// Output: weights float[1]
+}
+
+// Values under one name arrive in the order in which they were sent, and Send
+// never waits for the receiver.
+func ExampleStep_Send() {
+	ctx := context.Background()
+	tasks := startPair(ctx)
+	defer tasks.close(ctx)
+	for i := range 3 {
+		t, err := tensor.FromSlice(tensor.Shape{}, []int32{int32(i)})
+		if err != nil {
+			log.Fatal(err)
+		}
+		if err := tasks.a.Step(2).Send("/job:worker/task:1", "loss", t); err != nil {
+			log.Fatal(err)
+		}
+		t.Release()
+	}
+	for range 3 {
+		v, err := tasks.b.Step(2).Recv(ctx, "/job:worker/task:0", "loss")
+		if err != nil {
+			log.Fatal(err)
+		}
+		n, err := tensor.Values[int32](v.Tensor)
+		fmt.Println(n, err)
+		v.Tensor.Release()
+	}
+	// Output:
+	// [0] <nil>
+	// [1] <nil>
+	// [2] <nil>
+}
+
+// RecvAsync does not wait; its callback gets the value, or why there is none.
+func ExampleStep_RecvAsync() {
+	ctx := context.Background()
+	tasks := startPair(ctx)
+	defer tasks.close(ctx)
+	done := make(chan bool)
+	tasks.b.Step(3).RecvAsync(ctx, "/job:worker/task:0", "branch", func(v tryst.Value, err error) {
+		if err == nil {
+			v.Tensor.Release()
+		}
+		done <- v.Dead
+	})
+	if err := tasks.a.Step(3).SendDead("/job:worker/task:1", "branch"); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("dead:", <-done)
+	// Output: dead: true
+}
+
+// Close ends a step: what was sent and not taken is released, and its id is not
+// used again.
+func ExampleStep_Close() {
+	ctx := context.Background()
+	tasks := startPair(ctx)
+	defer tasks.close(ctx)
+	step := tasks.a.Step(4)
+	step.Close()
+	_, err := tasks.b.Step(4).Recv(ctx, "/job:worker/task:0", "x")
+	fmt.Println(err)
+	// Output: Aborted: Cleanup 4
+}
