@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/tryst-rdma/tryst/cluster"
@@ -247,8 +248,15 @@ func (w *refWire) Recv(ctx context.Context, a *transport.Attempt) (rendezvous.Va
 	if err := c.to.session.CheckSource(a.Key); err != nil {
 		return rendezvous.Value{}, err
 	}
+	var taken atomic.Bool // by the answer, or by the end of the call: the first one
 	answers := make(chan transport.Answer, 1)
-	call := c.to.kept.Ask(a.Ask, func(ans transport.Answer) { answers <- ans })
+	call := c.to.kept.Ask(a.Ask, func(ans transport.Answer) {
+		if taken.CompareAndSwap(false, true) {
+			answers <- ans
+		} else {
+			outcome{ans.Value, ans.Err}.release() // the table has another reference
+		}
+	})
 	select {
 	case ans := <-answers:
 		return w.carry(ctx, c, a, ans)
@@ -257,12 +265,12 @@ func (w *refWire) Recv(ctx context.Context, a *transport.Attempt) (rendezvous.Va
 	case <-ctx.Done():
 		err = status.From(ctx.Err())
 	}
-	call.Detach()
-	select {
-	case ans := <-answers: // in this moment; the table has another reference
+	if !taken.CompareAndSwap(false, true) {
+		ans := <-answers // in this moment; the table has another reference
 		outcome{ans.Value, ans.Err}.release()
-	default:
+		return rendezvous.Value{}, err
 	}
+	call.Detach()
 	return rendezvous.Value{}, err
 }
 
