@@ -27,15 +27,16 @@ func SendTensors(r Rendezvous, keys []Key, tensors []*tensor.Tensor) error {
 // A value may be dead.
 //
 // The first error cancels the other receives; what was received is released and
-// the values are nil. An error that is not derived is preferred.
+// the values are nil. The error sums up those of all receives, as status.Group
+// does: what was cancelled here hides nothing.
 func RecvOutputs(ctx context.Context, r Rendezvous, keys []Key) ([]Value, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	values := make([]Value, len(keys))
 	var (
-		mu    sync.Mutex // protects first
-		first error
-		wg    sync.WaitGroup
+		mu     sync.Mutex // protects failed
+		failed status.Group
+		wg     sync.WaitGroup
 	)
 	wg.Add(len(keys))
 	for i, key := range keys {
@@ -46,19 +47,17 @@ func RecvOutputs(ctx context.Context, r Rendezvous, keys []Key) ([]Value, error)
 				return
 			}
 			mu.Lock()
-			if first == nil || status.IsDerived(first) && !status.IsDerived(err) {
-				first = err
-			}
+			failed.Add(err)
 			mu.Unlock()
 			cancel()
 		})
 	}
 	wg.Wait()
-	if first != nil {
+	if err := failed.Err(); err != nil {
 		for _, v := range values {
 			v.release()
 		}
-		return nil, first
+		return nil, err
 	}
 	return values, nil
 }
