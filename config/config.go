@@ -169,6 +169,10 @@ type OTel struct {
 
 // Transports returns the names that the setting transport may have. It is the
 // one list of them.
+//
+// Another name is InvalidArgument, and not NotFound as an unknown protocol is to
+// TensorFlow's server factory: here it is a setting, judged with all others and
+// reported beside them, before there is anything to be found.
 func Transports() []string { return []string{"grpc"} }
 
 // Default returns the settings of a process that was told nothing: one task,

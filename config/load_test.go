@@ -334,3 +334,24 @@ func TestTFConfig(t *testing.T) {
 	_, err = world{environ: []string{`TF_CONFIG={"cluster":{"a":["nowhere"]}}`}}.load(t)
 	wantErrors(t, err, []string{"TF_CONFIG: cluster.a[0]", "HOST:PORT"})
 }
+
+// TestX9UnknownTransport: wherever it is said, an unknown transport is refused
+// with the names of the known ones.
+func TestX9UnknownTransport(t *testing.T) {
+	refused := func(t *testing.T, err error, name string) {
+		wantErrors(t, err, []string{name + ` "carrier-pigeon": `, "known ones are: " + strings.Join(Transports(), ", ")})
+	}
+	for name, w := range map[string]world{
+		"--transport":     {args: []string{"--transport=carrier-pigeon"}},
+		"TRYST_TRANSPORT": {environ: []string{"TRYST_TRANSPORT=carrier-pigeon"}},
+		"transport":       {yaml: "transport: carrier-pigeon\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := w.load(t)
+			refused(t, err, name)
+		})
+	}
+	c := Default()
+	c.Transport = "carrier-pigeon"
+	refused(t, c.Validate(both), "transport")
+}
