@@ -67,6 +67,7 @@ type receive struct {
 	generation uint64 // of the link when it was asked
 	peer       uint64 // incarnation of the peer that was asked
 	plain      bool   // and whether that one is not Tryst
+	elsewhere  bool   // its wire has given it back: it is asked another way
 	riders     []uint64
 }
 
@@ -77,6 +78,7 @@ type askAction struct {
 	attempt    uint32
 	peer       uint64   // incarnation of the peer that is asked
 	plain      bool     // and whether it is not Tryst
+	elsewhere  bool     // not in the way that gave it back
 	generation uint64   // of the link that something is said on
 	finished   []uint64 // ids that ride on the request, or that are said
 	after      time.Duration
@@ -87,7 +89,7 @@ type askActionKind uint8
 
 const (
 	askHello  askActionKind = iota // reach the peer, after a pause; report by hello
-	askSend                        // make an attempt; report by answered, lost or restarted
+	askSend                        // make an attempt; report by answered, lost, elsewhere or restarted
 	askDrop                        // end the attempt that is under way; its report is passed over
 	askEnd                         // end the receive with err
 	askFinish                      // say finished; report by said
@@ -122,7 +124,8 @@ func (m *asking) ask(acts []askAction, r *receive) []askAction {
 		m.reasked++
 	}
 	return append(acts, askAction{
-		kind: askSend, id: r.id, attempt: r.attempt, peer: m.incarnation, plain: m.plain, finished: r.riders,
+		kind: askSend, id: r.id, attempt: r.attempt, peer: m.incarnation, plain: m.plain,
+		elsewhere: r.elsewhere, finished: r.riders,
 	})
 }
 
@@ -325,6 +328,24 @@ func (m *asking) lost(now time.Time, id uint64, attempt uint32, err error) []ask
 		m.again = append(m.again, r)
 	}
 	return append(acts, m.left(now, generation)...)
+}
+
+// elsewhere is the event that an attempt has ended without an answer because its
+// wire has no room for the value or the request, and has another way to the
+// peer. The peer may have taken the request, so the receive is asked again that
+// way as one that was lost; the link has lost nothing.
+func (m *asking) elsewhere(now time.Time, id uint64, attempt uint32) []askAction {
+	r := m.receives[id]
+	if r == nil || r.attempt != attempt || !r.asked {
+		return nil
+	}
+	m.off(now, r)
+	r.elsewhere = true
+	if m.link == linkUp && r.peer != m.incarnation {
+		return m.endOld(nil, r)
+	}
+	m.again = append(m.again, r)
+	return m.say(now, m.drain(now, nil))
 }
 
 // restarted is the event that the peer answered an attempt with the word that

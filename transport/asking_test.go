@@ -43,6 +43,9 @@ func (b *askBench) do(acts []askAction) string {
 			if a.plain {
 				s += " plain"
 			}
+			if a.elsewhere {
+				s += " elsewhere"
+			}
 			if len(a.finished) > 0 {
 				s += fmt.Sprint(" with ", a.finished)
 			}
@@ -79,6 +82,9 @@ func (b *askBench) answered(id uint64, size int64) string {
 }
 func (b *askBench) lost(id uint64, attempt uint32) string {
 	return b.do(b.m.lost(b.now, id, attempt, errLost))
+}
+func (b *askBench) elsewhere(id uint64, attempt uint32) string {
+	return b.do(b.m.elsewhere(b.now, id, attempt))
 }
 func (b *askBench) restarted(id uint64, attempt uint32) string {
 	return b.do(b.m.restarted(b.now, id, attempt, errRestart))
@@ -245,6 +251,38 @@ func TestAskingChart(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.run(newAskBench(t)) })
+	}
+}
+
+// A wire that has another way gives receives back to be asked again that way,
+// and nothing is wrong with the link.
+func TestAskingElsewhere(t *testing.T) {
+	b := ups(t)
+	b.recv(1)
+	b.recv(2)
+	b.want("given back", b.elsewhere(1, 1), "ask 1.2 elsewhere")
+	b.want("late word", b.elsewhere(1, 1), "")
+	b.want("cancelled meanwhile", b.do(b.m.elsewhere(b.now, 3, 1)), "")
+	if b.m.link != linkUp {
+		t.Errorf("the link is %v", b.m.link)
+	}
+	b.want("lost there", b.lost(1, 2), "hello in 0s")
+	b.want("given back while looking", b.elsewhere(2, 1), "")
+	b.want("both again", b.hello(5), "ask 1.3 elsewhere, ask 2.2 elsewhere")
+	b.recv(4)
+	b.lost(2, 2)
+	b.want("another process", b.hello(6), "end 2: Aborted")
+	b.want("asked the old one", b.elsewhere(4, 1), "end 4: Aborted")
+
+	b = ups(t)
+	for id := uint64(1); id <= maxReasked+2; id++ {
+		b.recv(id)
+	}
+	for id := uint64(1); id <= maxReasked+2; id++ {
+		b.elsewhere(id, 1)
+	}
+	if b.m.reasked != maxReasked || len(b.m.again) != 2 {
+		t.Errorf("%d are asked again, %d wait", b.m.reasked, len(b.m.again))
 	}
 }
 

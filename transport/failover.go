@@ -282,7 +282,8 @@ func (p *peer) attempt(ctx context.Context, cancel context.CancelFunc, r *remote
 	ask := r.ask
 	ask.Attempt = a.attempt
 	v, err := p.wire.Recv(ctx, &Attempt{
-		Ask: ask, Plain: a.plain, Peer: a.peer, Finished: a.finished, Args: r.args, Partial: &r.partial,
+		Ask: ask, Plain: a.plain, Elsewhere: a.elsewhere, Peer: a.peer, Finished: a.finished,
+		Args: r.args, Partial: &r.partial,
 	})
 	cancel()
 	now := time.Now()
@@ -298,7 +299,11 @@ func (p *peer) attempt(ctx context.Context, cancel context.CancelFunc, r *remote
 	}
 	var lost *LostError
 	var restarted *RestartedError
+	var elsewhere *ElsewhereError
 	switch {
+	case errors.As(err, &elsewhere):
+		p.do(p.machine.elsewhere(now, a.id, a.attempt))
+		return
 	case errors.As(err, &lost):
 		p.doBecause(p.machine.lost(now, a.id, a.attempt, lost.Err), lost.Err)
 		return

@@ -166,7 +166,7 @@ func (w *world) state() string {
 	for _, id := range slices.Sorted(maps.Keys(r.receives)) {
 		x := r.receives[id]
 		num(id, uint64(x.attempt), min(r.generation-x.generation, 2), x.peer)
-		flag(x.asked)
+		flag(x.asked, x.elsewhere)
 		list(x.riders)
 	}
 	for _, q := range [][]*receive{r.fresh, r.again} {

@@ -18,8 +18,9 @@ type Wire interface {
 
 	// Recv makes one attempt of a receive. Its error is a *LostError when no
 	// answer came because the connection was lost, a *RestartedError when
-	// the peer is another process than the one asked, and the peer's own
-	// error otherwise. The caller releases the value's tensor.
+	// the peer is another process than the one asked, an *ElsewhereError when
+	// the wire wants to be asked again another way, and the peer's own error
+	// otherwise. The caller releases the value's tensor.
 	Recv(ctx context.Context, a *Attempt) (rendezvous.Value, error)
 
 	// Finish tells the peer that it may let go the answers to ids.
@@ -34,6 +35,9 @@ type Attempt struct {
 	Ask
 	// Plain says that the peer is not Tryst: it is sent no id.
 	Plain bool
+	// Elsewhere says that the wire has given the receive back with an
+	// *ElsewhereError before: it takes its other way.
+	Elsewhere bool
 	// Peer is the incarnation of the process that is asked.
 	Peer uint64
 	// Finished rides on the request: answers that the peer may let go.
@@ -74,6 +78,16 @@ func (e *LostError) Error() string { return e.Err.Error() }
 
 // Unwrap returns the wire's error.
 func (e *LostError) Unwrap() error { return e.Err }
+
+// ElsewhereError says that an attempt has ended without an answer because this
+// way to the peer has no room for it (no registered memory is left, the key is
+// longer than a message), and that the wire has another way.
+type ElsewhereError struct{ Err error }
+
+func (e *ElsewhereError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the reason.
+func (e *ElsewhereError) Unwrap() error { return e.Err }
 
 // RestartedError says that the process that answered is not the one asked.
 type RestartedError struct{ Err error }
