@@ -49,7 +49,7 @@ type RpcRemoteRendezvous struct {
 func New(o Options) *RpcRemoteRendezvous {
 	t := &RpcRemoteRendezvous{opts: o, caps: metadata.Pairs(capsKey, capChunks)}
 	t.failover = transport.NewFailover(transport.FailoverOptions{
-		Self: o.Self, Wire: t.wire, PeerTimeout: o.PeerTimeout, Logger: o.Logger,
+		Self: o.Self, Wire: t.Wire, PeerTimeout: o.PeerTimeout, Logger: o.Logger,
 	})
 	return t
 }
@@ -69,7 +69,9 @@ func (t *RpcRemoteRendezvous) Close(ctx context.Context) error {
 	return err
 }
 
-func (t *RpcRemoteRendezvous) wire(task cluster.Task) (transport.Wire, error) {
+// Wire returns the way to a task by gRPC alone, for a transport that has another
+// way beside it. It may be used until Close.
+func (t *RpcRemoteRendezvous) Wire(task cluster.Task) (transport.Wire, error) {
 	p, err := t.opts.Conns.peer(task)
 	if err != nil {
 		return nil, err
