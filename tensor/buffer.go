@@ -16,9 +16,18 @@ import (
 // that would otherwise read or free memory of somebody else. A slice taken
 // from it earlier cannot be guarded; do not keep it beyond the reference.
 type Buffer struct {
-	data    []byte // nil once released
-	refs    atomic.Int64
-	release func([]byte) // takes data back, once, with the last reference gone; may be nil
+	data  []byte // nil once released
+	refs  atomic.Int64
+	owner Owner // may be nil
+}
+
+// Owner is where a Buffer's memory comes from. By it a transport knows its own
+// memory again, which a device can read where it lies.
+type Owner interface {
+	// Reclaim takes data back, all of it as NewOwnedBuffer got it. It is
+	// called once, when the last reference is gone, on the goroutine that
+	// released it.
+	Reclaim(data []byte)
 }
 
 // released is what refs becomes with the last reference: so far below zero
@@ -30,12 +39,30 @@ const released = math.MinInt64 / 2
 // release, if not nil, is called once when the last reference is gone, on the
 // goroutine that released it; until then data belongs to the buffer.
 func NewBuffer(data []byte, release func()) *Buffer {
-	b := &Buffer{data: data}
-	if release != nil {
-		b.release = func([]byte) { release() }
+	if release == nil {
+		return NewOwnedBuffer(data, nil)
 	}
+	return NewOwnedBuffer(data, reclaimFunc(func([]byte) { release() }))
+}
+
+// NewOwnedBuffer is NewBuffer for memory that goes back to owner, which may be
+// nil.
+func NewOwnedBuffer(data []byte, owner Owner) *Buffer {
+	b := &Buffer{data: data, owner: owner}
 	b.refs.Store(1)
 	return b
+}
+
+// reclaimFunc is an Owner that is nothing but its function.
+type reclaimFunc func([]byte)
+
+func (f reclaimFunc) Reclaim(data []byte) { f(data) }
+
+// Owner returns where the memory comes from; nil where nobody takes it back.
+// What it knows of the memory is true while the caller holds a reference.
+func (b *Buffer) Owner() Owner {
+	b.check("Owner")
+	return b.owner
 }
 
 // Bytes returns the memory, valid while the caller holds a reference.
@@ -67,10 +94,10 @@ func (b *Buffer) Release() {
 		misuse("Release of a released Buffer")
 	}
 	b.refs.Store(released)
-	data := b.data
-	b.data = nil // whoever still holds b does not hold the memory
-	if b.release != nil {
-		b.release(data)
+	data, owner := b.data, b.owner
+	b.data, b.owner = nil, nil // whoever still holds b does not hold the memory
+	if owner != nil {
+		owner.Reclaim(data)
 	}
 }
 

@@ -45,6 +45,31 @@ func TestBufferCounts(t *testing.T) {
 	}
 }
 
+// owned counts what comes back to it.
+type owned struct{ back [][]byte }
+
+func (o *owned) Reclaim(data []byte) { o.back = append(o.back, data) }
+
+func TestBufferKnowsItsOwner(t *testing.T) {
+	o, data := new(owned), make([]byte, 3, 8)
+	b := NewOwnedBuffer(data, o)
+	if b.Owner() != Owner(o) {
+		t.Errorf("the owner is %v", b.Owner())
+	}
+	b.Retain().Release()
+	if len(o.back) != 0 {
+		t.Error("the memory went back while a reference was left")
+	}
+	b.Release()
+	if len(o.back) != 1 || &o.back[0][0] != &data[0] || len(o.back[0]) != 3 || cap(o.back[0]) != 8 {
+		t.Errorf("what went back is %v", o.back)
+	}
+	mustPanic(t, "Owner of a released Buffer", func() { b.Owner() })
+	if got := NewBuffer(nil, nil).Owner(); got != nil {
+		t.Errorf("memory of nobody has the owner %v", got)
+	}
+}
+
 func TestBufferWithoutRelease(t *testing.T) {
 	NewBuffer(nil, nil).Release()
 }

@@ -56,8 +56,8 @@ type PoolOptions struct {
 type Pool struct {
 	limit   int64
 	keep    int64
-	release func([]byte) // p.put as a value, made once and not for each Buffer
-	classes []class      // the sizes that are kept, ascending
+	owner   Owner   // p.put as a value, made once and not for each Buffer
+	classes []class // the sizes that are kept, ascending
 
 	held  atomic.Int64  // bytes of all blocks, handed out and kept; at most limit
 	kept  atomic.Int64  // bytes of the blocks in classes; at most keep
@@ -85,7 +85,7 @@ func NewPool(o PoolOptions) *Pool {
 		}
 		p.classes = make([]class, n)
 	}
-	p.release = p.put
+	p.owner = reclaimFunc(p.put)
 	return p
 }
 
@@ -104,9 +104,7 @@ func (p *Pool) Allocate(n int) (*Buffer, error) {
 	p.out.Add(1)
 	// The header is new each time (48 bytes, some 60 ns): a used one could not
 	// tell a late call of its last owner from a call of its new owner.
-	b := &Buffer{data: block[:n], release: p.release}
-	b.refs.Store(1)
-	return b, nil
+	return NewOwnedBuffer(block[:n], p.owner), nil
 }
 
 // take returns a kept block for n bytes, or a new one.
