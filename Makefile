@@ -34,6 +34,26 @@ test: build/bin/testreport ## All tests, with the race detector where a C compil
 	@race=$$(scripts/race-flag.sh) && $(testreport) $$race $(testflags) $(PKG)
 
 ##
+## Soft-RoCE: the kernel's RDMA devices without RDMA hardware
+##
+
+# The VM's processors: kvm, tcg (emulation), or auto, which finds out what works and remembers it under build/rxe-vm.
+TRYST_VM_ACCEL ?= auto
+# The guest is killed when a command takes longer.
+TRYST_VM_TIMEOUT ?= 20m
+softroce := build/bin/soft-roce
+# As it was typed: make leaves its $ alone, too.
+export RXE_VM_CMD = $(value CMD)
+
+.PHONY: rxe-vm
+rxe-vm: $(softroce) ## Run CMD='...' by bash in a VM whose kernel has rxe0 and rxe1; without CMD a shell
+	@$(softroce) vm -accel $(TRYST_VM_ACCEL) -timeout $(TRYST_VM_TIMEOUT) -- bash $${RXE_VM_CMD:+-c "$$RXE_VM_CMD"}
+
+# Static: the same program is the guest's init.
+$(softroce): go-ready FORCE
+	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w' -o $@ ./soft-roce/cmd/soft-roce
+
+##
 ## Building
 ##
 

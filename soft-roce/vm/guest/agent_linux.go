@@ -1,0 +1,121 @@
+package guest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tryst-rdma/tryst/soft-roce/vm/internal/frame"
+)
+
+// agentPort is the descriptor that init gives the agent.
+const agentPort = 3
+
+// Agent runs the host's commands until the port ends. Its standard error is the console.
+func Agent() error {
+	unix.CloseOnExec(agentPort)
+	port := os.NewFile(agentPort, "port")
+	defer port.Close()
+	a := &agent{port: &lockedWriter{w: port}}
+	if err := frame.Write(a.port, frame.Ready, nil); err != nil {
+		return err
+	}
+	return a.serve(port)
+}
+
+// agent runs one command at a time.
+type agent struct {
+	port    *lockedWriter
+	running *running // nil between commands
+}
+
+// serve takes frames until the host closes the port: a read then gives no bytes, for ever.
+func (a *agent) serve(port io.Reader) error {
+	type received struct {
+		kind    frame.Kind
+		payload []byte
+		err     error
+	}
+	frames := make(chan received)
+	go func() { // Ends with the process: a read from the port cannot be interrupted.
+		for {
+			kind, payload, err := frame.Read(port)
+			frames <- received{kind, payload, err}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	for {
+		var ended <-chan frame.Result
+		if a.running != nil {
+			ended = a.running.ended
+		}
+		select {
+		case f := <-frames:
+			if errors.Is(f.err, io.EOF) {
+				return nil
+			}
+			if f.err != nil {
+				return f.err
+			}
+			if err := a.take(f.kind, f.payload); err != nil {
+				return err
+			}
+		case result := <-ended:
+			a.running = nil
+			// What a command leaves running ends with it. All but init and this process.
+			if err := unix.Kill(-1, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+				return fmt.Errorf("end what the command left: %w", err)
+			}
+			unix.Sync() // The host ends the machine without asking: what the command wrote to the share is written.
+			if err := frame.WriteJSON(a.port, frame.Exit, result); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// take acts on one frame.
+func (a *agent) take(kind frame.Kind, payload []byte) error {
+	if kind == frame.Run {
+		if a.running != nil {
+			return errors.New("a second command while one runs")
+		}
+		var c frame.Command
+		if err := frame.Decode(kind, payload, &c); err != nil {
+			return err
+		}
+		r, err := begin(c, a.port)
+		if err != nil {
+			return frame.WriteJSON(a.port, frame.Exit, frame.Result{Status: notStarted, Reason: err.Error()})
+		}
+		a.running = r
+		return nil
+	}
+	if a.running == nil {
+		return nil // Meant for a command that has just ended.
+	}
+	switch kind {
+	case frame.Input:
+		a.running.input.put(payload)
+		return nil
+	case frame.Size:
+		var size frame.WindowSize
+		if err := frame.Decode(kind, payload, &size); err != nil {
+			return err
+		}
+		return a.running.resize(size)
+	case frame.Signal:
+		if len(payload) != 1 {
+			return fmt.Errorf("frame %q of %d bytes, not 1", kind, len(payload))
+		}
+		return a.running.signal(syscall.Signal(payload[0]))
+	default:
+		return fmt.Errorf("the host may not say %q", kind)
+	}
+}

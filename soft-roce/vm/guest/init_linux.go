@@ -1,0 +1,236 @@
+package guest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	softroce "github.com/tryst-rdma/tryst/soft-roce"
+	"github.com/tryst-rdma/tryst/soft-roce/vm/internal/frame"
+	"github.com/tryst-rdma/tryst/soft-roce/vm/internal/layout"
+)
+
+const (
+	// portDeadline is how long the serial port may take to appear after its driver was loaded: it is made from a work queue.
+	portDeadline = 30 * time.Second
+	portPeriod   = 5 * time.Millisecond
+
+	// pairDeadline is how long the RDMA devices may take to become active.
+	pairDeadline = 60 * time.Second
+)
+
+// Init is the first process of the guest. It returns never: the machine is switched off when the agent has ended, or when
+// something failed; the host has then been told, over the port if it was open, else on the console.
+func Init() {
+	port, err := start()
+	if err == nil {
+		err = supervise(port)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, layout.GuestName+":", err)
+		if port != nil {
+			_ = frame.Write(port, frame.Failed, []byte(err.Error()))
+		}
+	}
+	unix.Sync()
+	if err := unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF); err != nil {
+		fmt.Fprintln(os.Stderr, layout.GuestName+": power off:", err)
+	}
+	select {} // Process 1 must not end: the kernel would panic before it is off.
+}
+
+// start brings the guest up and returns the port to the host, also when it fails after the port was opened.
+func start() (*os.File, error) {
+	for _, m := range []mount{
+		{"proc", "/proc", "proc", 0, ""},
+		{"sysfs", "/sys", "sysfs", 0, ""},
+		{"devtmpfs", "/dev", "devtmpfs", 0, ""},
+	} {
+		if err := m.mount(); err != nil {
+			return nil, err
+		}
+	}
+	config, err := layout.ReadConfig(layout.ConfigFile)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range config.Modules {
+		if err := load(filepath.Join(layout.ModulesDir, m)); err != nil {
+			return nil, err
+		}
+	}
+	port, err := openPort()
+	if err != nil {
+		return nil, err
+	}
+	if err := frame.Write(port, frame.Alive, nil); err != nil {
+		return nil, fmt.Errorf("serial port: %w", err)
+	}
+	if err := enterRoot(config.Share); err != nil {
+		return port, err
+	}
+	if err := unix.Sethostname([]byte(layout.GuestName)); err != nil {
+		return port, fmt.Errorf("set the host name: %w", err)
+	}
+	if err := loopback(); err != nil {
+		return port, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), pairDeadline)
+	defer cancel()
+	return port, softroce.SetupPair(ctx, softroce.DefaultPair())
+}
+
+// load loads one module file (finit_module(2)). One that is there already, or that finds no device of its kind, is no error.
+func load(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("module: %w", err)
+	}
+	defer f.Close()
+	if err := unix.FinitModule(int(f.Fd()), "", 0); err != nil && !errors.Is(err, unix.EEXIST) && !errors.Is(err, unix.ENODEV) {
+		return fmt.Errorf("load module %s: %w", filepath.Base(path), err)
+	}
+	return nil
+}
+
+// openPort finds the serial port by the name that the host gave it and opens it. It is not closed on exec only for the agent's sake.
+func openPort() (*os.File, error) {
+	deadline := time.NewTimer(portDeadline)
+	defer deadline.Stop()
+	tick := time.NewTicker(portPeriod)
+	defer tick.Stop()
+	for {
+		names, err := filepath.Glob("/sys/class/virtio-ports/*/name")
+		if err != nil {
+			return nil, err
+		}
+		for _, n := range names {
+			name, err := os.ReadFile(n)
+			if err != nil || strings.TrimSpace(string(name)) != layout.PortName {
+				continue
+			}
+			// Blocking reads and writes, with no poller: the agent inherits the descriptor so.
+			fd, err := unix.Open(filepath.Join("/dev", filepath.Base(filepath.Dir(n))), unix.O_RDWR|unix.O_CLOEXEC, 0)
+			if err == nil {
+				return os.NewFile(uintptr(fd), layout.PortName), nil
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			return nil, fmt.Errorf("the serial port %s has not appeared in %s", layout.PortName, portDeadline)
+		}
+	}
+}
+
+// mount is one call of mount(2).
+type mount struct {
+	source, target, fstype string
+	flags                  uintptr
+	data                   string
+}
+
+// mount makes the target directory when it is missing.
+func (m mount) mount() error {
+	if err := os.MkdirAll(m.target, 0o755); err != nil {
+		return fmt.Errorf("mount %s: %w", m.target, err)
+	}
+	if err := unix.Mount(m.source, m.target, m.fstype, m.flags, m.data); err != nil {
+		return fmt.Errorf("mount %s (%s) on %s: %w", m.source, m.fstype, m.target, err)
+	}
+	return nil
+}
+
+// The directories of the initial file system under which the new root is put together.
+const (
+	hostDir    = "/host"    // the host's root, read-only
+	scratchDir = "/scratch" // what the guest writes, in memory
+	newRoot    = "/root"    // both in one
+)
+
+// enterRoot makes the host's root, as the guest may see it, the root of this process: read-only under a layer in memory, share
+// writable, and the guest's own kernel file systems.
+func enterRoot(share string) error {
+	// The cache may be loose: what the host changes under a running guest may be seen late, and nothing waits for it.
+	const ninep = "trans=virtio,version=9p2000.L,msize=1048576,cache="
+	mounts := []mount{
+		{layout.RootTag, hostDir, "9p", unix.MS_RDONLY, ninep + "loose"},
+		{"tmpfs", scratchDir, "tmpfs", 0, "mode=755"},
+	}
+	for _, m := range mounts {
+		if err := m.mount(); err != nil {
+			return err
+		}
+	}
+	upper, work := filepath.Join(scratchDir, "upper"), filepath.Join(scratchDir, "work")
+	for _, dir := range []string{upper, work} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	mounts = []mount{
+		{"overlay", newRoot, "overlay", 0, "lowerdir=" + hostDir + ",upperdir=" + upper + ",workdir=" + work},
+		{layout.ShareTag, newRoot + share, "9p", 0, ninep + "mmap"},
+		{"proc", newRoot + "/proc", "proc", 0, ""},
+		{"sysfs", newRoot + "/sys", "sysfs", 0, ""},
+		{"devtmpfs", newRoot + "/dev", "devtmpfs", 0, ""},
+		{"devpts", newRoot + "/dev/pts", "devpts", 0, "mode=620,ptmxmode=666"},
+		{"tmpfs", newRoot + "/dev/shm", "tmpfs", 0, "mode=1777"},
+		{"tmpfs", newRoot + "/run", "tmpfs", 0, "mode=755"},
+		{"tmpfs", newRoot + "/tmp", "tmpfs", 0, "mode=1777"},
+	}
+	if strings.HasPrefix(share, "/tmp/") || strings.HasPrefix(share, "/run/") {
+		// Over the empty ones, else they would hide it.
+		mounts = append(append(mounts[:1:1], mounts[2:]...), mounts[1])
+	}
+	for _, m := range mounts {
+		if err := m.mount(); err != nil {
+			return err
+		}
+	}
+	if err := unix.Chroot(newRoot); err != nil {
+		return fmt.Errorf("chroot %s: %w", newRoot, err)
+	}
+	if err := os.Chdir("/"); err != nil {
+		return err
+	}
+	for link, target := range map[string]string{
+		"/dev/fd": "/proc/self/fd", "/dev/stdin": "/proc/self/fd/0", "/dev/stdout": "/proc/self/fd/1", "/dev/stderr": "/proc/self/fd/2",
+	} {
+		if err := os.Symlink(target, link); err != nil && !errors.Is(err, os.ErrExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// supervise runs the agent on the port and waits for every process of the guest that nobody else waits for, until the agent ends.
+func supervise(port *os.File) error {
+	agent := exec.Command("/proc/self/exe", layout.AgentArg)
+	agent.Env = []string{}
+	agent.Stderr = os.Stderr
+	agent.ExtraFiles = []*os.File{port}
+	if err := agent.Start(); err != nil {
+		return fmt.Errorf("start the agent: %w", err)
+	}
+	for {
+		var ws unix.WaitStatus
+		pid, err := unix.Wait4(-1, &ws, 0, nil)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return fmt.Errorf("wait for the agent: %w", err)
+		case pid == agent.Process.Pid && ws.ExitStatus() != 0:
+			return fmt.Errorf("the agent ended with %v", ws)
+		case pid == agent.Process.Pid:
+			return nil
+		}
+	}
+}

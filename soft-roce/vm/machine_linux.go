@@ -1,0 +1,292 @@
+package vm
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tryst-rdma/tryst/soft-roce/vm/internal/frame"
+	"github.com/tryst-rdma/tryst/soft-roce/vm/internal/layout"
+)
+
+// qemuProgram is the emulator; the host's programs run in the guest, so it is the host's kind of processor.
+const qemuProgram = "qemu-system-x86_64"
+
+// Config is what Boot needs. All paths are absolute.
+type Config struct {
+	// Cache is the directory for what is downloaded and found out; it is made when missing, and costs 90 MB.
+	Cache string
+	// Share is the directory that the guest may write to, at the same path.
+	Share string
+	// Program is a statically linked program that calls guest.Init when its first argument is layout.InitArg, and guest.Agent when it
+	// is layout.AgentArg.
+	Program string
+	// Accelerator is how the processors run; "" is Auto.
+	Accelerator Accelerator
+	// Log gets a line for each thing that takes time.
+	Log io.Writer
+	// Console, when not nil, gets everything that the kernel and QEMU say.
+	Console io.Writer
+
+	qemu string // the emulator, for tests; "" is the system's
+}
+
+// Machine is a guest that runs. Its methods are for one goroutine.
+type Machine struct {
+	// Accelerator is what it runs on: KVM or TCG.
+	Accelerator Accelerator
+
+	console *console
+	port    net.Conn
+	frames  chan received
+	kill    func()        // ends QEMU, at any time, any number of times
+	ended   chan struct{} // closed when QEMU has ended
+}
+
+type received struct {
+	kind    frame.Kind
+	payload []byte
+	err     error
+}
+
+// Boot boots a guest. It ends with Close, with the context, or with this process. What is missing on the host is installed, as root; else the
+// error, in one line, says what is to be done.
+func Boot(ctx context.Context, c Config) (*Machine, error) {
+	if err := Possible(); err != nil {
+		return nil, err
+	}
+	if c.qemu == "" {
+		if err := (apt{c.Log}).install(ctx, needs()); err != nil {
+			return nil, err
+		}
+		qemu, err := lookProgram(qemuProgram)
+		if err != nil {
+			return nil, err
+		}
+		c.qemu = qemu
+	}
+	if err := os.MkdirAll(c.Share, 0o755); err != nil {
+		return nil, err
+	}
+	k, err := fetchKernel(ctx, c.Cache, c.Log)
+	if err != nil {
+		return nil, err
+	}
+	initramfs, err := k.initramfs(c.Program, c.Share)
+	if err != nil {
+		return nil, fmt.Errorf("initial file system: %w", err)
+	}
+	defer initramfs.Close()
+	return c.boot(ctx, k, initramfs)
+}
+
+// boot tries the accelerators.
+func (c Config) boot(ctx context.Context, k kernel, initramfs *os.File) (*Machine, error) {
+	switch c.Accelerator {
+	case KVM:
+		return c.start(ctx, KVM, kvmDeadline, k, initramfs)
+	case TCG:
+		return c.start(ctx, TCG, bootDeadline, k, initramfs)
+	}
+	memory := c.memory()
+	kvm, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
+	if err != nil {
+		return c.start(ctx, TCG, bootDeadline, k, initramfs)
+	}
+	_ = kvm.Close()
+	if known, err := os.ReadFile(memory); err == nil && strings.HasPrefix(string(known), string(TCG)) {
+		return c.start(ctx, TCG, bootDeadline, k, initramfs)
+	}
+	m, why := c.start(ctx, KVM, kvmDeadline, k, initramfs)
+	if ctx.Err() != nil {
+		return m, why
+	}
+	if why == nil {
+		return m, os.WriteFile(memory, []byte(KVM), 0o644)
+	}
+	first, _, _ := strings.Cut(why.Error(), "\n")
+	fmt.Fprintln(c.Log, "KVM does not work here, emulating from now on:", first)
+	if err := os.WriteFile(memory, []byte(string(TCG)+"\n"+why.Error()+"\n"), 0o644); err != nil {
+		return nil, err
+	}
+	return c.start(ctx, TCG, bootDeadline, k, initramfs)
+}
+
+// memory is the file that says which accelerator works on this machine with this QEMU.
+func (c Config) memory() string {
+	var uts unix.Utsname
+	_ = unix.Uname(&uts)
+	version, _ := exec.Command(c.qemu, "--version").Output()
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s", uts.Release, uts.Version, version))
+	return filepath.Join(c.Cache, "accelerator-"+hex.EncodeToString(sum[:4]))
+}
+
+// start starts QEMU and waits until the guest is ready. The guest's init must speak within the deadline.
+func (c Config) start(ctx context.Context, accel Accelerator, deadline time.Duration, k kernel, initramfs *os.File) (*Machine, error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("socketpair: %w", err)
+	}
+	ours, theirs := os.NewFile(uintptr(pair[0]), "port"), os.NewFile(uintptr(pair[1]), "port")
+	defer theirs.Close()
+	port, err := net.FileConn(ours)
+	_ = ours.Close() // FileConn has its own.
+	if err != nil {
+		return nil, fmt.Errorf("port: %w", err)
+	}
+
+	m := &Machine{
+		Accelerator: accel,
+		console:     &console{also: c.Console},
+		port:        port,
+		frames:      make(chan received),
+		ended:       make(chan struct{}),
+	}
+	cmd := exec.Command(c.qemu, c.args(accel, k)...)
+	cmd.Stdout, cmd.Stderr = m.console, m.console
+	cmd.ExtraFiles = []*os.File{theirs, initramfs} // Descriptors 3 and 4, see args.
+	// A group of its own: the terminal's Ctrl-C is for us, and we end it. When we die, the kernel does.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+
+	started := make(chan error)
+	go func() {
+		// Pdeathsig comes when the thread that started the child ends: this one lives as long as the child, and ends with it.
+		runtime.LockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			err = cmd.Wait()
+			fmt.Fprintf(m.console, "\n%s ended: %v\n", filepath.Base(c.qemu), cmd.ProcessState)
+		}
+		close(m.ended)
+	}()
+	if err := <-started; err != nil {
+		_ = port.Close()
+		return nil, fmt.Errorf("start QEMU: %w", err)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })
+	m.kill = func() {
+		stop()
+		_ = cmd.Process.Kill() // An error when it has ended.
+	}
+	go m.read()
+
+	for _, step := range []struct {
+		kind frame.Kind
+		what string
+		in   time.Duration
+	}{
+		{frame.Alive, "the kernel has not started", deadline},
+		{frame.Ready, "the guest is not ready", readyDeadline},
+	} {
+		if err := m.expect(ctx, step.kind, step.what, step.in); err != nil {
+			m.Close()
+			return nil, fmt.Errorf("boot the VM (%s): %w\n%s", accel, err, m.console.tail())
+		}
+	}
+	return m, nil
+}
+
+// args is QEMU's command line.
+func (c Config) args(accel Accelerator, k kernel) []string {
+	how := string(accel)
+	if accel == TCG {
+		how += ",thread=multi"
+	}
+	// A fault in the kernel is the guest's end, not a hang. What protects the processor's users from one another is only slow here.
+	kernelArgs := "console=ttyS0 quiet panic=-1 oops=panic mitigations=off audit=0 rdinit=" + layout.InitFile + " -- " + layout.InitArg
+	args := []string{
+		"-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
+		"-accel", how, "-cpu", "max", "-m", fmt.Sprint(memoryMiB), "-smp", fmt.Sprint(processors),
+		"-kernel", k.image(), "-initrd", "/dev/fd/4", "-append", kernelArgs,
+		"-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console",
+		"-chardev", "socket,id=port,fd=3", "-device", "virtio-serial-pci",
+		"-device", "virtserialport,chardev=port,name=" + layout.PortName,
+	}
+	for _, fs := range []struct{ tag, path, options string }{
+		{layout.RootTag, "/", ",readonly=on"},
+		{layout.ShareTag, c.Share, ""},
+	} {
+		args = append(args,
+			"-fsdev", "local,id="+fs.tag+",path="+escape(fs.path)+",security_model=none,multidevs=remap"+fs.options,
+			"-device", "virtio-9p-pci,fsdev="+fs.tag+",mount_tag="+fs.tag)
+	}
+	return args
+}
+
+// escape doubles the commas of a path in a QEMU option.
+func escape(path string) string { return strings.ReplaceAll(path, ",", ",,") }
+
+// read passes the guest's frames on until the port ends; the machine's end ends it.
+func (m *Machine) read() {
+	for {
+		kind, payload, err := frame.Read(m.port)
+		select {
+		case m.frames <- received{kind, payload, err}:
+		case <-m.ended:
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// expect waits for a frame of one kind.
+func (m *Machine) expect(ctx context.Context, kind frame.Kind, what string, in time.Duration) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, in, fmt.Errorf("%s after %s", what, in))
+	defer cancel()
+	f, err := m.next(ctx)
+	if err == nil && f.kind != kind {
+		err = fmt.Errorf("the guest says %q, not %q", f.kind, kind)
+	}
+	return err
+}
+
+// next is the next frame that is no error of the guest's.
+func (m *Machine) next(ctx context.Context) (received, error) {
+	select {
+	case f := <-m.frames:
+		switch {
+		case f.err != nil: // The guest is gone; wait for QEMU's last words.
+			m.kill()
+			<-m.ended
+			return f, m.gone(ctx)
+		case f.kind == frame.Failed:
+			return f, fmt.Errorf("the guest gave up: %s", f.payload)
+		}
+		return f, nil
+	case <-m.ended:
+		return received{}, m.gone(ctx)
+	case <-ctx.Done():
+		return received{}, context.Cause(ctx)
+	}
+}
+
+// gone says why QEMU is no more.
+func (m *Machine) gone(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return errors.New("the guest has stopped")
+}
+
+// Close ends the guest, at once: what commands wrote to the share before they ended is there.
+func (m *Machine) Close() {
+	m.kill()
+	<-m.ended
+	_ = m.port.Close()
+}
