@@ -1,0 +1,246 @@
+package verbstest
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+// pd implements verbs.PD. Its fields are guarded by the fabric's lock.
+type pd struct {
+	dev    *device
+	closed bool
+	mrs    int
+	qps    int
+}
+
+// mr implements verbs.MR.
+type mr struct {
+	pd     *pd
+	mem    []byte // lent until Close
+	access verbs.Access
+	addr   uint64
+	lkey   verbs.LKey
+	rkey   verbs.RKey
+
+	// What follows is guarded by the fabric's lock.
+	closed  bool
+	windows int
+}
+
+// grant is what a remote key gives: a region, or a window's part of it.
+type grant struct {
+	mr     *mr
+	addr   uint64
+	length uint64
+	access verbs.Access
+	qp     *qp // through which alone it holds; nil for a region's own key
+}
+
+// usableLocked is nil while calls make sense.
+func (p *pd) usableLocked(op string) error {
+	if p.closed {
+		return verbs.Errorf(op, p.dev.nic.name, verbs.ErrClosed, "the protection domain is closed")
+	}
+	return p.dev.usableLocked(op)
+}
+
+// RegisterMemory implements verbs.PD.
+func (p *pd) RegisterMemory(mem []byte, access verbs.Access) (verbs.MR, error) {
+	n := p.dev.nic
+	n.f.mu.Lock()
+	defer n.f.mu.Unlock()
+	const op = "register memory"
+	if err := p.usableLocked(op); err != nil {
+		return nil, err
+	}
+	switch limits := n.options.Limits; {
+	case len(mem) == 0:
+		return nil, verbs.Errorf(op, n.name, verbs.ErrInvalid, "no memory was given")
+	case uint64(len(mem)) > limits.MRSize:
+		return nil, verbs.Errorf(op, n.name, verbs.ErrInvalid, "%d bytes: the device's limit is %d", len(mem), limits.MRSize)
+	case p.dev.mrs >= limits.MRs:
+		return nil, verbs.Errorf(op, n.name, verbs.ErrInvalid, "there are %d, which is the device's limit", p.dev.mrs)
+	case access&(verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic) != 0 && access&verbs.AccessLocalWrite == 0:
+		return nil, verbs.Errorf(op, n.name, verbs.ErrInvalid, "peers may write only where the device may: AccessLocalWrite is missing (ibv_reg_mr(3))")
+	}
+	m := &mr{pd: p, mem: mem, access: access, addr: n.address, lkey: n.freshLKey(), rkey: n.freshRKey()}
+	n.address += (uint64(len(mem)) + pageSize - 1) &^ (pageSize - 1)
+	n.address += regionGap
+	n.local[m.lkey] = m
+	n.remote[m.rkey] = &grant{mr: m, addr: m.addr, length: uint64(len(mem)), access: access}
+	p.mrs++
+	p.dev.mrs++
+	n.host.sent.Registrations++
+	return m, nil
+}
+
+// Keys are random, and those of both kinds differ, so that no stale or mixed-up
+// key works by luck.
+func (n *NIC) freshLKey() verbs.LKey {
+	for {
+		k := verbs.LKey(n.f.random.Uint32())
+		if _, taken := n.local[k]; !taken && k != 0 {
+			return k
+		}
+	}
+}
+
+func (n *NIC) freshRKey() verbs.RKey {
+	for {
+		k := verbs.RKey(n.f.random.Uint32())
+		_, taken := n.remote[k]
+		_, mixed := n.local[verbs.LKey(k)]
+		if !taken && !mixed && k != 0 {
+			return k
+		}
+	}
+}
+
+// Close implements verbs.PD.
+func (p *pd) Close() error {
+	f := p.dev.nic.f
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if p.closed || p.dev.killed.Load() {
+		return nil
+	}
+	if p.mrs+p.qps > 0 {
+		return verbs.Errorf("close", "protection domain", verbs.ErrBusy, "open are %d memory regions and %d queue pairs", p.mrs, p.qps)
+	}
+	p.closed = true
+	delete(p.dev.pds, p)
+	return nil
+}
+
+// Addr implements verbs.MR.
+func (m *mr) Addr() uint64 { return m.addr }
+
+// Len implements verbs.MR.
+func (m *mr) Len() uint64 { return uint64(len(m.mem)) }
+
+// LKey implements verbs.MR.
+func (m *mr) LKey() verbs.LKey { return m.lkey }
+
+// RKey implements verbs.MR.
+func (m *mr) RKey() verbs.RKey { return m.rkey }
+
+// Close implements verbs.MR.
+func (m *mr) Close() error {
+	n := m.pd.dev.nic
+	n.f.mu.Lock()
+	defer n.f.mu.Unlock()
+	if m.closed || m.pd.dev.killed.Load() {
+		return nil
+	}
+	if m.windows > 0 {
+		return verbs.Errorf("close", "memory region", verbs.ErrBusy, "%d windows are bound to it", m.windows)
+	}
+	// What is on the way was read by the device before.
+	for _, q := range n.qps {
+		q.captureLocked()
+	}
+	m.closed = true
+	m.mem = nil
+	delete(n.local, m.lkey)
+	delete(n.remote, m.rkey)
+	m.pd.mrs--
+	m.pd.dev.mrs--
+	return nil
+}
+
+// sliceLocked is the memory that an SGE names, nil and false when it names none
+// that the queue pair may use so.
+func (n *NIC) sliceLocked(p *pd, s verbs.SGE, write bool) ([]byte, bool) {
+	m := n.local[s.LKey]
+	if m == nil || m.pd != p || write && m.access&verbs.AccessLocalWrite == 0 {
+		return nil, false
+	}
+	off := s.Addr - m.addr
+	if s.Addr < m.addr || off > uint64(len(m.mem)) || uint64(s.Length) > uint64(len(m.mem))-off {
+		return nil, false
+	}
+	return m.mem[off : off+uint64(s.Length) : off+uint64(s.Length)], true
+}
+
+// grantedLocked is the memory that a peer names through a queue pair.
+func (q *qp) grantedLocked(addr, length uint64, key verbs.RKey, need verbs.Access) ([]byte, bool) {
+	g := q.nic.remote[key]
+	if g == nil || g.mr.pd != q.pd || g.access&need != need || g.qp != nil && g.qp != q {
+		return nil, false
+	}
+	off := addr - g.addr
+	if addr < g.addr || off > g.length || length > g.length-off {
+		return nil, false
+	}
+	at := addr - g.mr.addr
+	return g.mr.mem[at : at+length : at+length], true
+}
+
+// window implements verbs.Window: a type 2B window, whose key holds through one
+// queue pair only (specification, volume 1, 10.6.7.2).
+type window struct {
+	grant  *grant
+	rkey   verbs.RKey
+	dev    *device
+	closed bool // guarded by the fabric's lock
+}
+
+// BindWindow implements verbs.QP.
+func (q *qp) BindWindow(region verbs.MR, offset, length uint64, access verbs.Access) (verbs.Window, error) {
+	const op = "bind window"
+	f := q.nic.f
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if q.nic.options.NoWindows {
+		return nil, verbs.Errorf(op, q.nic.name, errors.ErrUnsupported, "the device has no memory windows")
+	}
+	if err := q.usableLocked(op); err != nil {
+		return nil, err
+	}
+	m, ours := region.(*mr)
+	const rights = verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
+	switch {
+	case !ours || m.pd != q.pd:
+		return nil, verbs.Errorf(op, q.object(), verbs.ErrInvalid, "the memory region is not of the queue pair's protection domain")
+	case m.closed:
+		return nil, verbs.Errorf(op, q.object(), verbs.ErrClosed, "the memory region is closed")
+	case q.state != verbs.StateRTS:
+		return nil, verbs.Errorf(op, q.object(), verbs.ErrInvalid, "windows are bound by a work request, and the queue pair is in %v", q.state)
+	case m.access&verbs.AccessBindWindow == 0:
+		return nil, verbs.Errorf(op, q.object(), verbs.ErrInvalid, "the memory region has no AccessBindWindow")
+	case access&^rights != 0:
+		return nil, verbs.Errorf(op, q.object(), verbs.ErrInvalid, "a window gives remote rights only")
+	case access&(verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic) != 0 && m.access&verbs.AccessLocalWrite == 0:
+		return nil, verbs.Errorf(op, q.object(), verbs.ErrInvalid, "the memory region has no AccessLocalWrite")
+	case length == 0 || offset > m.Len() || length > m.Len()-offset:
+		return nil, verbs.Errorf(op, q.object(), verbs.ErrInvalid, "%d bytes at %d do not lie within the %d of the memory region", length, offset, m.Len())
+	}
+	w := &window{rkey: q.nic.freshRKey(), dev: q.pd.dev, grant: &grant{mr: m, addr: m.addr + offset, length: length, access: access, qp: q}}
+	q.nic.remote[w.rkey] = w.grant
+	m.windows++
+	q.pd.dev.windows++
+	return w, nil
+}
+
+// RKey implements verbs.Window.
+func (w *window) RKey() verbs.RKey { return w.rkey }
+
+// Close implements verbs.Window.
+func (w *window) Close() error {
+	n := w.dev.nic
+	n.f.mu.Lock()
+	defer n.f.mu.Unlock()
+	if w.closed || w.dev.killed.Load() {
+		return nil
+	}
+	w.closed = true
+	delete(n.remote, w.rkey)
+	w.grant.mr.windows--
+	w.dev.windows--
+	return nil
+}
+
+// object names the queue pair in errors.
+func (q *qp) object() string { return fmt.Sprintf("%s QP %v", q.nic.name, q.number) }

@@ -1,0 +1,284 @@
+package verbstest
+
+import (
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+// transmit sends what may be sent.
+func (q *qp) transmit() {
+	for q.state == verbs.StateRTS && q.rnrUntil == 0 && q.sending < q.posted && !q.closed {
+		w := q.work(q.sending)
+		if q.segSent-q.segAcked >= windowSegments || w.wr.Fence && q.reads > 0 {
+			break
+		}
+		if status := q.checkLocal(w); status != verbs.StatusOK {
+			// It fails in its turn, after those before it.
+			if q.finished == q.sending {
+				q.failLocked(status)
+			}
+			break
+		}
+		if w.asks() {
+			if q.reads >= q.rts.MaxReadAtomic {
+				break
+			}
+			q.reads++
+		}
+		q.sendSegment(w)
+	}
+	q.watch()
+}
+
+// checkLocal looks at a work request's own memory.
+func (q *qp) checkLocal(w *sendWork) verbs.Status {
+	if w.length > uint64(q.nic.options.MaxMessage) {
+		return verbs.StatusLocalLength
+	}
+	if w.asks() && q.rts.MaxReadAtomic == 0 {
+		return verbs.StatusLocalQPOperation
+	}
+	if !q.resolve(w) {
+		return verbs.StatusLocalProtection
+	}
+	return verbs.StatusOK
+}
+
+// resolve finds the memory that a work request names.
+func (q *qp) resolve(w *sendWork) bool {
+	if len(w.sgl) == 0 {
+		return true // inline or empty
+	}
+	w.mem = w.mem[:0]
+	for _, s := range w.sgl {
+		m, ok := q.nic.sliceLocked(q.pd, s, w.asks())
+		if !ok && s.Length > 0 {
+			return q.nic.f.planted == anyLocalKey
+		}
+		w.mem = append(w.mem, m)
+	}
+	return true
+}
+
+func (q *qp) sendSegment(w *sendWork) {
+	p := q.nic.f.newPacketLocked()
+	p.kind, p.psn, p.seg, p.op, p.work, p.number = request, q.rts.PSN, q.segSent, w.wr.Op, w, q.sending
+	p.off = (q.segSent - w.seg) * segmentSize
+	p.total, p.n = w.length, min(segmentSize, w.length-p.off)
+	p.addr, p.rkey, p.imm, p.solic = w.wr.RemoteAddr, w.wr.RKey, w.wr.Imm, w.wr.Solicited
+	switch w.wr.Op {
+	case verbs.OpRead: // one packet asks for all
+		p.n = w.length - p.off
+		q.segSent = w.seg + w.segs
+	case verbs.OpCompareSwap:
+		p.a, p.b, p.n = w.wr.Compare, w.wr.Swap, 0
+		q.segSent++
+	case verbs.OpFetchAdd:
+		p.a, p.n = w.wr.Add, 0
+		q.segSent++
+	default:
+		q.segSent++
+	}
+	if q.segSent == w.seg+w.segs {
+		q.sending++
+	}
+	q.send(p)
+}
+
+// watch sees to it that the retry timer runs while something is not
+// acknowledged.
+func (q *qp) watch() {
+	if q.segSent == q.segAcked || q.rts.Timeout == 0 || q.rnrUntil != 0 || q.state != verbs.StateRTS {
+		q.deadline = 0
+		return
+	}
+	if q.deadline == 0 {
+		q.deadline = max(q.nic.f.now, q.expect) + verbs.TimeoutOf(q.rts.Timeout)
+	}
+	if q.timerAt == 0 {
+		q.timerAt = q.deadline
+		q.nic.f.agenda.add(entry{at: q.timerAt, qp: q})
+	}
+}
+
+// retryTimer is the agenda's: send again what was not acknowledged in time.
+func (q *qp) retryTimer() {
+	f := q.nic.f
+	q.timerAt = 0
+	if q.closed || q.deadline == 0 {
+		return
+	}
+	if f.now < q.deadline {
+		q.watch()
+		return
+	}
+	if q.expect > f.now { // on a slow wire, the answer is still to come
+		q.deadline = 0
+		q.watch()
+		return
+	}
+	if q.rts.Retry != retryForEver && q.retries >= q.rts.Retry {
+		if f.planted != neverGivesUp {
+			q.failLocked(verbs.StatusRetryExceeded)
+			return
+		}
+	}
+	q.retries++
+	q.goBack(q.segAcked)
+}
+
+// goBack sends again from a segment on.
+func (q *qp) goBack(seg uint64) {
+	q.segSent = seg
+	q.reads = 0
+	for q.sending = q.finished; q.sending < q.posted; q.sending++ {
+		w := q.work(q.sending)
+		if seg < w.seg+w.segs {
+			break
+		}
+		if w.asks() {
+			q.reads++
+		}
+	}
+	q.deadline = 0
+	q.transmit()
+}
+
+// receivesMayBeThere is the agenda's: the time after an RNR NAK is over.
+func (q *qp) receivesMayBeThere() {
+	if q.closed || q.rnrUntil == 0 || q.nic.f.now < q.rnrUntil {
+		return
+	}
+	q.rnrUntil = 0
+	q.transmit()
+}
+
+// answered takes a packet of the responder.
+func (q *qp) answered(p *packet) {
+	before := q.segAcked
+	if p.seg > q.segPosted {
+		return
+	}
+	missing := q.acknowledge(p.seg)
+	if q.segAcked != before {
+		q.progress()
+	}
+	switch {
+	case missing || q.state != verbs.StateRTS:
+		return
+	case p.kind == refusal:
+		if q.finished < q.posted && q.segAcked == p.seg {
+			q.failLocked(p.status)
+		}
+		return
+	case p.kind == gap:
+		if q.segAcked == p.seg && q.segSent > p.seg {
+			q.goBack(p.seg)
+		}
+		return
+	case p.kind == notReady:
+		q.waitForReceives(p)
+		return
+	case p.kind == response && q.segAcked == p.seg:
+		q.takeResponse(p)
+	}
+	q.transmit()
+}
+
+// progress is what an acknowledgement of something new means to the patience.
+func (q *qp) progress() {
+	q.retries, q.rnrRetries, q.deadline = 0, 0, 0
+}
+
+// acknowledge takes everything before a segment as done. What was asked for is
+// only done when it was answered: an answer that is missing is asked for again,
+// and true returned.
+func (q *qp) acknowledge(seg uint64) bool {
+	for q.segAcked < seg && q.finished < q.posted {
+		w := q.work(q.finished)
+		if w.asks() {
+			if again := q.segAcked + 1; q.wentBack != again {
+				q.wentBack = again
+				q.goBack(q.segAcked)
+			}
+			return true
+		}
+		end := w.seg + w.segs
+		q.segAcked = min(seg, end)
+		if q.segAcked == end {
+			q.finishLocked(verbs.StatusOK)
+		}
+	}
+	q.segSent = max(q.segSent, q.segAcked)
+	q.sending = max(q.sending, q.finished)
+	return false
+}
+
+// waitForReceives is the answer to an RNR NAK.
+func (q *qp) waitForReceives(p *packet) {
+	if q.segAcked != p.seg || q.finished == q.posted || q.rnrUntil != 0 {
+		return
+	}
+	if q.rts.RNRRetry != rnrForEver && q.rnrRetries >= q.rts.RNRRetry {
+		q.failLocked(verbs.StatusRNRRetryExceeded)
+		return
+	}
+	q.rnrRetries++
+	f := q.nic.f
+	q.rnrUntil = f.now + rnrTime[p.wait%32]*rnrUnit
+	f.agenda.add(entry{at: q.rnrUntil, qp: q, rnr: true})
+	q.goBack(p.seg)
+}
+
+// takeResponse stores what a read or an atomic brought.
+func (q *qp) takeResponse(p *packet) {
+	if q.finished >= q.posted {
+		return
+	}
+	w := q.work(q.finished)
+	if !w.asks() {
+		return
+	}
+	if !q.resolve(w) {
+		q.failLocked(verbs.StatusLocalProtection)
+		return
+	}
+	if len(p.data) > 0 {
+		q.one[0] = p.data
+		copyPieces(w.mem, (p.seg-w.seg)*segmentSize, q.one[:], 0, uint64(len(p.data)))
+	}
+	q.segAcked++
+	q.progress()
+	if q.segAcked == w.seg+w.segs {
+		q.reads--
+		q.finishLocked(verbs.StatusOK)
+	}
+}
+
+// finishLocked ends the oldest work request.
+func (q *qp) finishLocked(status verbs.Status) {
+	w := q.work(q.finished)
+	q.finished++
+	if !w.wr.Signaled && status == verbs.StatusOK {
+		return
+	}
+	q.pushLocked(q.sendCQ, cqe{wc: verbs.WC{ID: w.wr.ID, Status: status, Op: completionOf(w.wr.Op)}, freed: &q.sendFreed, upTo: q.finished}, false)
+}
+
+// failLocked ends the oldest work request and breaks the queue pair.
+func (q *qp) failLocked(status verbs.Status) {
+	q.captureLocked()
+	q.finishLocked(status)
+	q.breakLocked()
+}
+
+func completionOf(op verbs.Opcode) verbs.WCOp {
+	switch op {
+	case verbs.OpSend, verbs.OpSendImm:
+		return verbs.WCSend
+	case verbs.OpWrite, verbs.OpWriteImm:
+		return verbs.WCWrite
+	case verbs.OpRead:
+		return verbs.WCRead
+	}
+	return verbs.WCAtomic
+}

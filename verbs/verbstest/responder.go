@@ -1,0 +1,269 @@
+package verbstest
+
+import (
+	"encoding/binary"
+
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+// respond carries out a request of the peer, in order (specification, volume 1,
+// 9.7.5).
+func (q *qp) respond(p *packet) {
+	if q.state == verbs.StateRTR && !q.established {
+		q.established = true
+		q.tellLocked(verbs.EventCommEstablished)
+	}
+	switch {
+	case p.seg > q.segExpected:
+		if !q.gapTold {
+			q.gapTold = true
+			q.reply(p, gap, q.segExpected)
+		}
+		return
+	case p.seg < q.segExpected:
+		q.repeat(p)
+		return
+	}
+	q.gapTold = false
+	switch p.op {
+	case verbs.OpSend, verbs.OpSendImm:
+		q.takeSend(p)
+	case verbs.OpWrite, verbs.OpWriteImm:
+		q.takeWrite(p)
+	case verbs.OpRead:
+		if !q.allowed(p, verbs.AccessRemoteRead) || !q.answerRead(p) {
+			return
+		}
+		q.segExpected += max(1, (p.n+segmentSize-1)/segmentSize)
+	default:
+		q.takeAtomic(p)
+	}
+}
+
+// repeat answers a request that was carried out before: its answer was lost.
+func (q *qp) repeat(p *packet) {
+	switch p.op {
+	case verbs.OpRead:
+		q.answerRead(p)
+	case verbs.OpCompareSwap, verbs.OpFetchAdd:
+		if a := &q.atomics[p.seg%maxResponderAtomics]; a.valid && a.seg == p.seg {
+			q.answerAtomic(p, a.value)
+		}
+	default:
+		q.reply(p, ack, q.segExpected)
+	}
+}
+
+// reply sends an answer to a request.
+func (q *qp) reply(to *packet, kind packetKind, seg uint64) {
+	p := q.nic.f.newPacketLocked()
+	p.kind, p.psn, p.seg = kind, to.psn, seg
+	p.wait = q.rtr.MinRNRTimer
+	q.send(p)
+}
+
+// refuse answers that a request fails, and breaks the queue pair (specification,
+// volume 1, 9.9.3.1, classes A and C).
+func (q *qp) refuse(to *packet, status verbs.Status) {
+	if q.nic.f.planted != toleratesAccess {
+		p := q.nic.f.newPacketLocked()
+		p.kind, p.psn, p.seg, p.status = refusal, to.psn, to.seg, status
+		q.send(p)
+	}
+	q.breakLocked()
+	if status == verbs.StatusRemoteAccess {
+		q.tellLocked(verbs.EventQPAccess)
+	} else {
+		q.tellLocked(verbs.EventQPRequest)
+	}
+}
+
+// failReceive ends the receive at hand with an error of this side.
+func (q *qp) failReceive(p *packet, own, theirs verbs.Status) {
+	q.receiving = false
+	q.received(verbs.WC{Status: own}, false)
+	q.refuse(p, theirs)
+}
+
+// allowed refuses what the queue pair does not allow.
+func (q *qp) allowed(p *packet, need verbs.Access) bool {
+	if q.access&need == need {
+		return true
+	}
+	q.refuse(p, verbs.StatusRemoteInvalidRequest)
+	return false
+}
+
+// taken goes on to the next segment, and acknowledges.
+func (q *qp) taken(p *packet) {
+	q.segExpected++
+	if p.off+p.n == p.total || q.segExpected%ackEvery == 0 {
+		q.reply(p, ack, q.segExpected)
+	}
+}
+
+// mtuFits refuses a message whose packets are not of this side's size.
+func (q *qp) mtuFits(p *packet) bool {
+	if p.mtu == q.mtu || p.total <= uint64(min(p.mtu, q.mtu)) {
+		return true
+	}
+	q.refuse(p, verbs.StatusRemoteInvalidRequest)
+	return false
+}
+
+// takeReceive takes the oldest posted receive; false when there is none, which
+// the requester is told.
+func (q *qp) takeReceive(p *packet) bool {
+	if q.recvTaken == q.recvPosted {
+		q.reply(p, notReady, p.seg)
+		return false
+	}
+	q.recvTaken++
+	return true
+}
+
+// received completes the receive that was taken last.
+func (q *qp) received(wc verbs.WC, solicited bool) {
+	wc.ID = q.recv(q.recvTaken - 1).id
+	q.pushLocked(q.recvCQ, cqe{wc: wc, freed: &q.recvFreed, upTo: q.recvTaken}, solicited)
+}
+
+func (q *qp) takeSend(p *packet) {
+	if !q.mtuFits(p) {
+		return
+	}
+	if !q.receiving {
+		if !q.takeReceive(p) {
+			return
+		}
+		q.receiving = true
+	}
+	r := q.recv(q.recvTaken - 1)
+	if p.off+p.n > r.length {
+		q.failReceive(p, verbs.StatusLocalLength, verbs.StatusRemoteInvalidRequest)
+		return
+	}
+	if p.n > 0 {
+		r.mem = r.mem[:0]
+		for _, s := range r.sgl {
+			m, ok := q.nic.sliceLocked(q.pd, s, true)
+			if !ok && s.Length > 0 {
+				q.failReceive(p, verbs.StatusLocalProtection, verbs.StatusRemoteOperation)
+				return
+			}
+			r.mem = append(r.mem, m)
+		}
+		q.store(r.mem, p.off, p)
+	}
+	if p.off+p.n == p.total {
+		q.receiving = false
+		wc := verbs.WC{Op: verbs.WCRecv, Len: uint32(p.total)}
+		if p.op == verbs.OpSendImm {
+			wc.HasImm, wc.Imm = true, p.imm
+		}
+		q.received(wc, p.solic)
+	}
+	q.taken(p)
+}
+
+func (q *qp) takeWrite(p *packet) {
+	if !q.allowed(p, verbs.AccessRemoteWrite) || !q.mtuFits(p) {
+		return
+	}
+	last := p.off+p.n == p.total
+	if last && p.op == verbs.OpWriteImm && !q.takeReceive(p) {
+		return
+	}
+	if p.total > 0 { // an empty write needs no key: specification, volume 1, 9.7.5.2.4
+		mem, ok := q.grantedLocked(p.addr, p.total, p.rkey, verbs.AccessRemoteWrite)
+		if !ok {
+			if last && p.op == verbs.OpWriteImm {
+				q.recvTaken-- // it is flushed
+			}
+			q.refuse(p, verbs.StatusRemoteAccess)
+			return
+		}
+		q.one[0] = mem
+		q.store(q.one[:], p.off, p)
+		q.one[0] = nil
+	}
+	if last && p.op == verbs.OpWriteImm {
+		q.received(verbs.WC{Op: verbs.WCRecvWrite, HasImm: true, Imm: p.imm, Len: uint32(p.total)}, p.solic)
+	}
+	q.taken(p)
+}
+
+// store copies a segment's content to where it goes.
+func (q *qp) store(dst [][]byte, off uint64, p *packet) {
+	if p.data != nil {
+		copyPieces(dst, off, [][]byte{p.data}, 0, p.n)
+		return
+	}
+	copyPieces(dst, off, p.work.mem, p.off, p.n)
+}
+
+// answerRead sends what a read asks for, as it is now.
+func (q *qp) answerRead(p *packet) bool {
+	if q.rtr.MaxDestReadAtomic == 0 {
+		q.refuse(p, verbs.StatusRemoteInvalidRequest)
+		return false
+	}
+	var mem []byte
+	if p.total > 0 {
+		var ok bool
+		if mem, ok = q.grantedLocked(p.addr, p.total, p.rkey, verbs.AccessRemoteRead); !ok {
+			q.refuse(p, verbs.StatusRemoteAccess)
+			return false
+		}
+	}
+	for seg, off := p.seg, p.off; ; seg++ {
+		r := q.nic.f.newPacketLocked()
+		r.kind, r.psn, r.seg = response, p.psn, seg
+		r.n = min(segmentSize, p.total-off)
+		if uint64(cap(r.buf)) < r.n {
+			r.buf = make([]byte, r.n, segmentSize)
+		}
+		r.data = r.buf[:r.n]
+		copy(r.data, mem[off:])
+		off += r.n
+		q.send(r)
+		if off >= p.total {
+			return true
+		}
+	}
+}
+
+func (q *qp) takeAtomic(p *packet) {
+	if !q.allowed(p, verbs.AccessRemoteAtomic) {
+		return
+	}
+	if q.rtr.MaxDestReadAtomic == 0 {
+		q.refuse(p, verbs.StatusRemoteInvalidRequest)
+		return
+	}
+	mem, ok := q.grantedLocked(p.addr, 8, p.rkey, verbs.AccessRemoteAtomic)
+	if !ok {
+		q.refuse(p, verbs.StatusRemoteAccess)
+		return
+	}
+	old := binary.NativeEndian.Uint64(mem)
+	if p.op == verbs.OpFetchAdd {
+		binary.NativeEndian.PutUint64(mem, old+p.a)
+	} else if old == p.a {
+		binary.NativeEndian.PutUint64(mem, p.b)
+	}
+	q.atomics[p.seg%maxResponderAtomics] = atomicAnswer{seg: p.seg, value: old, valid: true}
+	q.segExpected++
+	q.answerAtomic(p, old)
+}
+
+func (q *qp) answerAtomic(p *packet, old uint64) {
+	r := q.nic.f.newPacketLocked()
+	r.kind, r.psn, r.seg, r.n = response, p.psn, p.seg, 8
+	if cap(r.buf) < 8 {
+		r.buf = make([]byte, 8)
+	}
+	r.data = r.buf[:8]
+	binary.NativeEndian.PutUint64(r.data, old)
+	q.send(r)
+}
