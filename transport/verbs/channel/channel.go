@@ -1,0 +1,222 @@
+package channel
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tryst-rdma/tryst/transport/verbs/wire"
+)
+
+// State is where a channel is in its life.
+type State uint8
+
+// The states, in order; see the package comment.
+const (
+	Opening State = iota
+	Up
+	Leaving
+	Gone
+)
+
+func (s State) String() string { return [...]string{"opening", "up", "leaving", "gone"}[s] }
+
+// Channel is one generation of a channel to one peer. It is not safe for
+// concurrent use.
+type Channel struct {
+	cfg   Config
+	off   guards
+	state State
+	err   error // why it was left
+	began time.Time
+
+	greeted bool // our HELLO is posted
+	heard   bool // the peer's has come
+	bye     bye
+
+	rails [wire.MaxRails]rail // cfg.Rails of them
+
+	// The asker's side.
+	receives    slab[receive, *receive]
+	byID        map[uint64]ref
+	slots       slots
+	metas       metas
+	quarantined int64 // bytes of destinations in listQuarantine
+
+	// The sender's side.
+	asks      slab[ask, *ask]
+	asksByID  map[uint64]ref
+	cancelled queue[uint64] // CANCELLED is to be said of them, over rail 0 alone
+	waiting   queue[uint64] // WAITING
+	unknown   queue[uint64] // UNKNOWN
+
+	say say
+
+	lastHeard time.Time // when something last came from the peer, or arrived there
+	watched   bool
+	tellBy    time.Time // when counts are to be said at the latest; zero when nobody asked
+
+	acts   []Action
+	given  bool   // acts were given out: the next event begins anew
+	out    []byte // messages in acts
+	riders []byte // ids of the message that is being written
+}
+
+// guards are rules that a test switches off, to see that it would notice.
+type guards struct {
+	reserve    bool // the last credits are CREDIT's own
+	order      bool // nothing is posted after CANCELLED
+	generation bool // an imm fits the generation of its slot
+	answer     bool // CREDIT is not answered by CREDIT
+}
+
+type bye struct {
+	wanted bool
+	posted bool
+	reason []byte
+	by     time.Time
+}
+
+// New is a channel whose queue pairs are connected, or will be before an event
+// comes, with all receives posted. The error is a fault of cfg.
+func New(now time.Time, cfg Config) (*Channel, error) {
+	if err := cfg.complete(); err != nil {
+		return nil, err
+	}
+	return &Channel{
+		cfg: cfg, began: now, lastHeard: now,
+		receives: newSlab[receive](), byID: make(map[uint64]ref),
+		slots: slots{most: wire.Slots}, metas: newMetas(cfg.MaxMetas),
+		asks: newSlab[ask](), asksByID: make(map[uint64]ref),
+	}, nil
+}
+
+// State is where the channel is in its life.
+func (c *Channel) State() State { return c.state }
+
+// Err is why the channel was left; nil before.
+func (c *Channel) Err() error { return c.err }
+
+// Ready is the event that our own bootstrap was answered: the peer's queue pairs
+// take messages.
+func (c *Channel) Ready(time.Time) {
+	c.event()
+	if c.state == Opening {
+		c.state = Up
+	}
+}
+
+// Watch is the event that the shell begins, or ends, to care whether the peer is
+// there although the channel knows of nothing outstanding: an answer is kept for it.
+func (c *Channel) Watch(_ time.Time, on bool) {
+	c.event()
+	c.watched = on
+}
+
+// Bye is the event that the channel is to be closed in order: the peer is told
+// the reason, and ActClose follows, in a second at the latest.
+func (c *Channel) Bye(now time.Time, reason string) {
+	c.event()
+	switch {
+	case c.state == Opening:
+		c.close(errors.New(reason))
+	case c.state == Up && !c.bye.wanted:
+		if len(reason) > wire.MaxText {
+			reason = reason[:wire.MaxText]
+		}
+		c.bye = bye{wanted: true, reason: []byte(reason), by: now.Add(byeTime)}
+	}
+}
+
+// Leave is the event that the channel is left: a work request failed, the peer
+// left this generation, the device is gone. Nothing is posted from now on. Unlike
+// the machine's own ActClose it is the shell's decision, so no action asks for it.
+func (c *Channel) Leave(_ time.Time, why error) {
+	c.event()
+	c.leave(why)
+}
+
+// leave posts nothing more. Requests of the peer that have no value are
+// forgotten: its next attempt stands in for them (ARCHITECTURE.md section 6c).
+func (c *Channel) leave(why error) {
+	if c.state >= Leaving {
+		return
+	}
+	c.state, c.err = Leaving, why
+	c.asks.each(func(r ref, a *ask) {
+		switch {
+		case a.state == askAsking:
+			c.act(Action{Kind: ActDetach, ID: a.id, Attempt: a.attempt})
+			c.forget(r)
+		case a.flying == 0:
+			c.letGo(r)
+		}
+	})
+}
+
+// close leaves the channel and has the shell destroy it.
+func (c *Channel) close(why error) {
+	if c.state >= Leaving {
+		return
+	}
+	c.leave(why)
+	c.act(Action{Kind: ActClose, Err: why})
+}
+
+// fault is the end of the channel because of what the peer did.
+func (c *Channel) fault(format string, args ...any) {
+	c.close(fmt.Errorf("%s, channel generation %d: %w", c.cfg.Peer, c.cfg.Generation, fmt.Errorf(format, args...)))
+}
+
+// Destroyed is the event that the queue pairs have been destroyed: nothing of
+// them touches memory any more. What has not ended is given back.
+func (c *Channel) Destroyed(time.Time) {
+	c.event()
+	if c.state == Gone {
+		return
+	}
+	c.leave(errors.New("the channel was destroyed"))
+	c.state = Gone
+	c.asks.each(func(r ref, _ *ask) { c.letGo(r) })
+	c.receives.each(func(r ref, x *receive) {
+		if !x.over {
+			c.act(Action{Kind: ActEnd, ID: x.id, Attempt: x.attempt, Outcome: OutcomeLost, Err: c.err})
+		}
+		c.end(r)
+	})
+}
+
+// Actions gives what is to be done about the events since it was called last, and
+// about the time. They are good until the next event.
+func (c *Channel) Actions(now time.Time) []Action {
+	c.event()
+	c.tick(now)
+	c.repost()
+	if c.state == Up {
+		c.pump(now)
+	}
+	c.given = true
+	return c.acts
+}
+
+// event begins an event.
+func (c *Channel) event() {
+	if c.given {
+		c.given = false
+		clear(c.acts) // what they refer to
+		c.acts, c.out = c.acts[:0], c.out[:0]
+	}
+}
+
+func (c *Channel) act(a Action) { c.acts = append(c.acts, a) }
+
+// repost has the receives posted again that were taken since the last time. In a
+// channel that is left they would come back at once.
+func (c *Channel) repost() {
+	for i := range c.rails[:c.cfg.Rails] {
+		if r := &c.rails[i]; r.repost > 0 && c.state < Leaving {
+			c.act(Action{Kind: ActRepost, Rail: i, Count: r.repost})
+			r.repost = 0
+		}
+	}
+}

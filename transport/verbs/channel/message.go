@@ -1,0 +1,243 @@
+package channel
+
+import (
+	"fmt"
+	"math/bits"
+	"time"
+
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport/verbs/wire"
+)
+
+// Message is the event that a message of the peer has completed a receive of a
+// rail. b is what it holds; the channel refers to it until the actions of the next
+// Actions have been carried out, and not later.
+func (c *Channel) Message(now time.Time, rail int, b []byte) {
+	c.event()
+	if c.state == Gone || rail < 0 || rail >= c.cfg.Rails || !c.took(now, rail) {
+		return
+	}
+	kind, err := wire.KindOf(b)
+	if err != nil {
+		c.fault("%w", err)
+		return
+	}
+	if c.heard == (kind == wire.KindHello) {
+		if c.heard {
+			c.fault("HELLO twice")
+		} else {
+			c.fault("%v before HELLO", kind)
+		}
+		return
+	}
+	if rail != 0 && kind != wire.KindError && kind != wire.KindCancelled {
+		c.fault("%v on rail %d", kind, rail)
+		return
+	}
+	if err := c.dispatch(now, rail, kind, b); err != nil {
+		c.fault("%w", err)
+	}
+}
+
+// dispatch parses a message and takes it in. Each kind's body stands here so that
+// none escapes to the heap.
+func (c *Channel) dispatch(now time.Time, rail int, kind wire.Kind, b []byte) error {
+	switch kind {
+	case wire.KindHello:
+		var m wire.Hello
+		if err := m.Parse(b); err != nil {
+			return err
+		}
+		if c.head(rail, &m.Header) {
+			c.hello(&m)
+		}
+	case wire.KindCredit:
+		var m wire.Credit
+		if err := m.Parse(b); err != nil {
+			return err
+		}
+		if c.head(rail, &m.Header) && c.off.answer {
+			c.tellBy = now
+		}
+	case wire.KindBye:
+		var m wire.Bye
+		if err := m.Parse(b); err != nil {
+			return err
+		}
+		if c.head(rail, &m.Header) {
+			c.close(fmt.Errorf("%s, channel generation %d: it closed the channel: %s", c.cfg.Peer, c.cfg.Generation, m.Reason))
+		}
+	case wire.KindRequest:
+		var m wire.Request
+		if err := m.Parse(b); err != nil {
+			return err
+		}
+		c.tell(now, &m.Header)
+		if c.head(rail, &m.Header) && c.state < Leaving {
+			c.request(&m)
+		}
+	case wire.KindMeta:
+		var m wire.Meta
+		if err := m.Parse(b); err != nil {
+			return err
+		}
+		c.tell(now, &m.Header)
+		if c.head(rail, &m.Header) {
+			c.meta(now, &m)
+		}
+	case wire.KindReRequest:
+		var m wire.ReRequest
+		if err := m.Parse(b); err != nil {
+			return err
+		}
+		c.tell(now, &m.Header)
+		if c.head(rail, &m.Header) && c.state < Leaving {
+			c.rerequest(&m)
+		}
+	case wire.KindEager:
+		var m wire.Eager
+		if err := m.Parse(b); err != nil {
+			return err
+		}
+		c.tell(now, &m.Header)
+		if c.head(rail, &m.Header) {
+			c.eager(&m)
+		}
+	case wire.KindError:
+		var m wire.Error
+		if err := m.Parse(b); err != nil {
+			return err
+		}
+		c.tell(now, &m.Header)
+		if c.head(rail, &m.Header) {
+			c.errored(now, rail, &m)
+		}
+	case wire.KindCancelled:
+		var m wire.Cancelled
+		if err := m.Parse(b); err != nil {
+			return err
+		}
+		c.tell(now, &m.Header)
+		if c.head(rail, &m.Header) {
+			c.cancelledBy(now, rail, &m)
+		}
+	default:
+		return c.dispatchList(now, rail, kind, b)
+	}
+	return nil
+}
+
+// dispatchList does it for the kinds that are lists of ids.
+func (c *Channel) dispatchList(now time.Time, rail int, kind wire.Kind, b []byte) error {
+	var ids wire.IDs
+	var h wire.Header
+	switch kind {
+	case wire.KindCancel:
+		var m wire.Cancel
+		if err := m.Parse(b); err != nil {
+			return err
+		}
+		ids, h = m.IDs, m.Header
+	case wire.KindFinished:
+		var m wire.Finished
+		if err := m.Parse(b); err != nil {
+			return err
+		}
+		ids, h = m.IDs, m.Header
+	case wire.KindQuery:
+		var m wire.Query
+		if err := m.Parse(b); err != nil {
+			return err
+		}
+		ids, h = m.IDs, m.Header
+	case wire.KindWaiting:
+		var m wire.Waiting
+		if err := m.Parse(b); err != nil {
+			return err
+		}
+		ids, h = m.IDs, m.Header
+	case wire.KindUnknown:
+		var m wire.Unknown
+		if err := m.Parse(b); err != nil {
+			return err
+		}
+		ids, h = m.IDs, m.Header
+	}
+	c.tell(now, &h)
+	if !c.head(rail, &h) {
+		return nil
+	}
+	switch kind {
+	case wire.KindCancel:
+		c.act(Action{Kind: ActCancelled, IDs: ids})
+		for i := range ids.Count() {
+			c.cancelAsk(ids.At(i))
+		}
+	case wire.KindFinished:
+		c.act(Action{Kind: ActFinished, IDs: ids})
+	case wire.KindQuery:
+		c.query(ids)
+	case wire.KindWaiting, wire.KindUnknown:
+		c.queryAnswer(now, kind, ids)
+	}
+	return nil
+}
+
+// head takes in what every message carries. false after a fault.
+func (c *Channel) head(rail int, h *wire.Header) bool {
+	if rail != 0 {
+		if h.Taken.N == 0 && len(h.Finished) == 0 {
+			return true
+		}
+		c.fault("a message on rail %d carries counts or finished ids", rail)
+		return false
+	}
+	before := c.state
+	c.counts(h.Taken)
+	if c.state != before {
+		return false
+	}
+	if len(h.Finished) > 0 {
+		c.act(Action{Kind: ActFinished, IDs: h.Finished})
+	}
+	return true
+}
+
+// tell notes that the peer wants to know soon that this was taken.
+func (c *Channel) tell(now time.Time, h *wire.Header) {
+	if h.Tell && c.tellBy.IsZero() {
+		c.tellBy = now.Add(tellDelay)
+	}
+}
+
+func (c *Channel) hello(m *wire.Hello) {
+	if m.Generation != c.cfg.Generation || m.From != c.cfg.PeerIncarnation || m.To != c.cfg.OwnIncarnation {
+		c.fault("HELLO for generation %d from %016x to %016x, want generation %d from %016x to %016x",
+			m.Generation, m.From, m.To, c.cfg.Generation, c.cfg.PeerIncarnation, c.cfg.OwnIncarnation)
+		return
+	}
+	c.heard = true
+	if c.state == Opening {
+		c.state = Up
+	}
+	c.act(Action{Kind: ActUp})
+}
+
+// errorOf is the error that a message carries.
+func errorOf(m *wire.Error) *status.Error {
+	e := status.New(m.Code, string(m.Text))
+	for rest := m.Payloads; len(rest) > 0; {
+		key, value, next, ok := rest.Next()
+		if !ok {
+			break // Parse has seen to it
+		}
+		e = e.WithPayload(string(key), append([]byte(nil), value...))
+		rest = next
+	}
+	return e
+}
+
+// railsOf names the first rail of a set of bits.
+func railsOf(done uint8) string { return fmt.Sprint(bits.TrailingZeros8(done)) }
+
+func errSaidBye(reason []byte) error { return fmt.Errorf("closed here: %s", reason) }

@@ -1,0 +1,55 @@
+package channel
+
+import "github.com/tryst-rdma/tryst/transport/verbs/wire"
+
+// metas remembers the meta-data of the large value that came last under a key, so
+// that the next request can bring its destination along. It forgets the one used
+// longest ago. The key has no step in it.
+type metas struct {
+	of    slab[known, *known]
+	byKey map[string]ref
+	most  int
+}
+
+type known struct {
+	node
+	key   string
+	value wire.Value
+}
+
+const byUse listID = 1 // the one used longest ago first
+
+func newMetas(most int) metas {
+	return metas{of: newSlab[known](), byKey: make(map[string]ref), most: most}
+}
+
+func (m *metas) find(key string) *wire.Value {
+	r, ok := m.byKey[key]
+	if !ok {
+		return nil
+	}
+	m.of.move(r, byUse)
+	return &m.of.at(r).value
+}
+
+func (m *metas) put(key string, v *wire.Value) {
+	r, ok := m.byKey[key]
+	if !ok {
+		if m.of.n == m.most {
+			m.drop(m.of.at(m.of.first(byUse)).key)
+		}
+		r = m.of.add()
+		m.of.at(r).key = key
+		m.byKey[key] = r
+	}
+	v.CopyTo(&m.of.at(r).value)
+	m.of.move(r, byUse)
+}
+
+func (m *metas) drop(key string) {
+	if r, ok := m.byKey[key]; ok {
+		delete(m.byKey, key)
+		m.of.at(r).key = ""
+		m.of.remove(r)
+	}
+}

@@ -1,0 +1,213 @@
+package channel
+
+import (
+	"time"
+
+	"github.com/tryst-rdma/tryst/transport/verbs/wire"
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+// rail is one queue pair. Credits are counted from the beginning of the channel,
+// modulo 2³²: a difference of two counts is never more than a window.
+type rail struct {
+	sent uint32 // messages and WRITE_WITH_IMMs posted
+	told uint32 // how many of them the peer said that it has taken
+
+	taken  uint32 // those of the peer, taken here
+	said   uint32 // and how many of them it was told of
+	repost int    // taken since the last ActRepost
+
+	posts    queue[posted]
+	slot     uint32 // of the next post
+	unsigned int    // posts since the last signalled one
+	flying   int64  // bytes of writes under way
+	probing  bool   // a probe is under way
+
+	content queue[ref] // asks with something to write here, in turn
+	enders  queue[ref] // asks whose CANCELLED or ERROR is to go over each rail
+
+	blocked time.Time // since when something waits for a credit or a place; zero when nothing does
+}
+
+// posted is a work request under way.
+type posted struct {
+	kind  postKind
+	ask   ref   // postContent
+	bytes int64 // postContent
+}
+
+type postKind uint8
+
+const (
+	postMessage postKind = iota
+	postContent          // names a source, or fences it
+	postProbe
+	postBye
+)
+
+// urgency says what of the reserves a post may use.
+type urgency uint8
+
+const (
+	urgentCredit urgency = iota // CREDIT that tells of half a window of rail 0: all
+	urgentTell                  // other CREDITs: all but the last credit
+	urgentSay                   // CANCEL, FINISHED, HELLO, BYE: every place
+	urgentNot                   // answers and requests
+	urgentWrite                 // content: leaves places to messages, too
+)
+
+// may reports whether a message or WRITE_WITH_IMM can be posted on a rail.
+func (c *Channel) may(rail int, u urgency) bool {
+	return c.credits(rail) > c.reserved(rail, u) && c.places(rail, u)
+}
+
+// credits is how many receives of the peer on a rail are certain to be free.
+func (c *Channel) credits(rail int) int {
+	r := &c.rails[rail]
+	return c.cfg.PeerWindow - int(r.sent-r.told)
+}
+
+// reserved is how many credits have to be left over. The last one can tell of
+// receives of rail 0 only: if those of other rails could use it up, both sides might
+// be without when it comes to rail 0.
+func (c *Channel) reserved(rail int, u urgency) int {
+	switch {
+	case rail != 0 || u == urgentCredit || c.off.reserve:
+		return 0
+	case u == urgentTell:
+		return 1
+	}
+	return creditReserve
+}
+
+// places reports whether the send queue has room.
+func (c *Channel) places(rail int, u urgency) bool {
+	free := c.cfg.SendQueue - c.rails[rail].posts.n
+	switch u {
+	case urgentNot:
+		return free > sendReserve
+	case urgentWrite:
+		return free > 2*sendReserve
+	}
+	return free > 0
+}
+
+// post puts a work request on a rail.
+func (c *Channel) post(rail int, p posted, w Post) {
+	r := &c.rails[rail]
+	w.Rail, w.Slot = rail, r.slot
+	// A run without a signal is short enough that one always comes before the
+	// queue is full.
+	w.Signaled = p.kind != postMessage || r.unsigned+1 >= c.cfg.SendQueue/4
+	if r.unsigned++; w.Signaled {
+		r.unsigned = 0
+	}
+	if r.slot++; r.slot == uint32(c.cfg.SendQueue) { //nolint:gosec // at most MaxSendQueue
+		r.slot = 0
+	}
+	r.flying += p.bytes
+	r.posts.push(p)
+	if w.Op != verbs.OpWrite {
+		r.sent++
+	}
+	c.act(Action{Kind: ActPost, Post: w})
+}
+
+// Sent is the event that a signalled work request has ended well: that in the
+// given slot of a rail, and with it all that were posted there before it.
+func (c *Channel) Sent(now time.Time, rail int, slot uint32) {
+	c.event()
+	if c.state == Gone || rail < 0 || rail >= c.cfg.Rails {
+		return
+	}
+	c.lastHeard = now
+	r := &c.rails[rail]
+	depth := uint32(c.cfg.SendQueue)                       //nolint:gosec // at most MaxSendQueue
+	oldest := (r.slot + depth - uint32(r.posts.n)) % depth //nolint:gosec // at most depth
+	n := int((slot%depth+depth-oldest)%depth) + 1          // posts that have ended
+	if slot >= depth || n > r.posts.n {
+		c.fault("the device completed send slot %d of rail %d, where nothing is posted", slot, rail)
+		return
+	}
+	for range n {
+		switch p := r.posts.pop(); p.kind {
+		case postContent:
+			r.flying -= p.bytes
+			c.ended(p.ask)
+		case postProbe:
+			r.probing = false
+		case postBye:
+			c.close(errSaidBye(c.bye.reason))
+		}
+	}
+}
+
+// counts takes in how much the peer has taken.
+func (c *Channel) counts(told wire.Counts) {
+	if int(told.N) != c.cfg.Rails {
+		c.fault("a message counts %d rails, and the channel has %d", told.N, c.cfg.Rails)
+		return
+	}
+	for i := range c.rails[:c.cfg.Rails] {
+		r := &c.rails[i]
+		switch more := told.Of[i] - r.told; {
+		case more == 0:
+		case more > r.sent-r.told:
+			c.fault("the credit count of rail %d goes from %d to %d, and %d messages were posted", i, r.told, told.Of[i], r.sent)
+			return
+		default:
+			r.told, r.blocked = told.Of[i], time.Time{}
+		}
+	}
+	c.taken()
+}
+
+// took counts a message or WRITE_WITH_IMM of the peer. ok is false when that was
+// more than it was allowed.
+func (c *Channel) took(now time.Time, rail int) (ok bool) {
+	r := &c.rails[rail]
+	c.lastHeard = now
+	r.taken++
+	r.repost++
+	if int(r.taken-r.said) > c.cfg.Window && c.state < Leaving {
+		c.fault("it sent more than its window of %d on rail %d", c.cfg.Window, rail)
+		return false
+	}
+	return true
+}
+
+// owed reports whether half a window of a rail is to be told.
+func (c *Channel) owed(rail int) bool {
+	r := &c.rails[rail]
+	return int(r.taken-r.said) >= c.cfg.Window/2
+}
+
+// header is what a message on a rail begins with, whose length without ids is
+// bare. Finished ids ride on it as room is.
+func (c *Channel) header(rail, bare int, kind wire.Kind) (h wire.Header) {
+	if rail != 0 {
+		return h
+	}
+	h.Taken.N = uint8(c.cfg.Rails) //nolint:gosec // at most wire.MaxRails
+	for i := range c.rails[:c.cfg.Rails] {
+		r := &c.rails[i]
+		h.Taken.Of[i], r.said = r.taken, r.taken
+	}
+	c.tellBy = time.Time{}
+	if kind != wire.KindCredit && kind != wire.KindHello && kind != wire.KindBye {
+		h.Finished, h.Tell = c.ride((c.cfg.PeerMessage-bare-4*c.cfg.Rails)/8, wire.MaxRiders)
+	}
+	return h
+}
+
+// send posts the message that was appended to c.out from at on.
+func (c *Channel) send(rail, at int, p posted) {
+	c.sendWith(rail, at, p, Source{}, 0)
+}
+
+func (c *Channel) sendWith(rail, at int, p posted, beside Source, length uint32) {
+	c.post(rail, p, Post{Op: verbs.OpSend, Message: c.out[at:len(c.out):len(c.out)], Source: beside, Length: length})
+	if rail == 0 {
+		c.say.posted(c.rails[0].sent)
+	}
+}

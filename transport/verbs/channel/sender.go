@@ -1,0 +1,251 @@
+package channel
+
+import (
+	"time"
+
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport/verbs/wire"
+)
+
+// ask is one request of the peer, from its REQUEST until nothing of it is posted
+// and no work request under way names its source.
+type ask struct {
+	node
+	id      uint64
+	attempt uint32
+	state   askState
+	hasDest bool
+	dest    wire.Dest
+	value   wire.Value // what the peer expects, then what it is
+	source  Source
+	err     *status.Error
+	elsewhere,
+	cancelled bool // what it ends with over each rail is CANCELLED
+	parts  []part // what each rail carries; nil until it is written
+	flying int    // work requests under way that name the source, or fence it
+}
+
+type askState uint8
+
+const (
+	askAsking  askState = iota // waits for Answer
+	askReady                   // in listToAnswer
+	askPlacing                 // META is posted; waits for REREQUEST
+	askWriting                 // content is being posted
+	askEnded                   // nothing more is posted
+)
+
+const listToAnswer listID = 1
+
+// part is what one rail carries of a content.
+type part struct {
+	next, end uint64
+	last      bool // its last write, CANCELLED or ERROR is posted
+}
+
+func (c *Channel) request(m *wire.Request) {
+	_, known := c.asksByID[m.ID]
+	switch {
+	case m.Asker != c.cfg.PeerIncarnation:
+		c.fault("REQUEST of incarnation %016x on a channel of %016x", m.Asker, c.cfg.PeerIncarnation)
+	case known:
+		c.fault("REQUEST twice for receive %016x", m.ID)
+	case m.HasDest && int(m.Dest.N) != c.cfg.Rails:
+		c.fault("REQUEST with keys for %d rails, and the channel has %d", m.Dest.N, c.cfg.Rails)
+	case c.asks.n >= 2*c.cfg.MaxWaiting:
+		c.fault("it has %d requests and takes no answers", c.asks.n)
+	}
+	if c.state >= Leaving {
+		return
+	}
+	r := c.asks.add()
+	a := c.asks.at(r)
+	*a = ask{
+		node: a.node, id: m.ID, attempt: m.Attempt, hasDest: m.HasDest, dest: m.Dest,
+		value: wire.Value{Dims: a.value.Dims[:0]}, parts: a.parts[:0],
+	}
+	c.asksByID[m.ID] = r
+	if c.asks.n > c.cfg.MaxWaiting {
+		c.answer(r, Answer{Err: status.Errorf(status.ResourceExhausted, "%d receives wait already, which is the limit", c.cfg.MaxWaiting)})
+		return
+	}
+	if m.HasDest {
+		m.Value.CopyTo(&a.value)
+	}
+	c.act(Action{Kind: ActAsk, Ask: Ask{
+		ID: m.ID, Attempt: m.Attempt, Sender: m.Sender, Left: m.Left, Step: m.Step, Key: m.Key,
+	}})
+}
+
+// Answer is the event that there is an answer to a request, as ActAsk wanted.
+func (c *Channel) Answer(_ time.Time, id uint64, attempt uint32, ans Answer) {
+	c.event()
+	r, ok := c.asksByID[id]
+	if !ok || c.asks.at(r).attempt != attempt || c.asks.at(r).state != askAsking || c.state >= Leaving {
+		c.act(Action{Kind: ActDrop, Source: ans.Source})
+		return
+	}
+	c.answer(r, ans)
+}
+
+func (c *Channel) answer(r ref, ans Answer) {
+	a := c.asks.at(r)
+	a.source, a.err, a.elsewhere = ans.Source, ans.Err, ans.Elsewhere
+	a.state = askReady
+	if ans.Err == nil {
+		fits := a.hasDest && a.value.Same(&ans.Value)
+		ans.Value.CopyTo(&a.value)
+		if !c.isEager(&a.value) && fits {
+			c.write(r)
+			return
+		}
+	}
+	c.asks.move(r, listToAnswer)
+}
+
+// isEager reports whether a value goes within a message.
+func (c *Channel) isEager(v *wire.Value) bool {
+	m := wire.Eager{Value: *v}
+	m.Taken.N = uint8(c.cfg.Rails)                                                                                              //nolint:gosec // at most wire.MaxRails
+	return v.Dead || v.Size == 0 || v.Size <= uint64(c.cfg.Eager) && uint64(m.HeadLength())+v.Size <= uint64(c.cfg.PeerMessage) //nolint:gosec // not negative
+}
+
+// write begins to write a content into the destination that is known.
+func (c *Channel) write(r ref) {
+	a := c.asks.at(r)
+	a.state = askWriting
+	n := stripes(a.value.Size, c.cfg.Rails)
+	for i := range n {
+		from, to := stripe(a.value.Size, n, i)
+		a.parts = append(a.parts, part{next: from, end: to})
+		c.rails[i].content.push(r)
+	}
+}
+
+func (c *Channel) rerequest(m *wire.ReRequest) {
+	r, ok := c.asksByID[m.ID]
+	if !ok {
+		return // it has ended meanwhile
+	}
+	a := c.asks.at(r)
+	switch {
+	case a.state != askPlacing:
+		c.fault("REREQUEST for receive %016x without a META", m.ID)
+	case !m.HasDest:
+		c.letGo(r)
+	case int(m.Dest.N) != c.cfg.Rails:
+		c.fault("REREQUEST with keys for %d rails, and the channel has %d", m.Dest.N, c.cfg.Rails)
+	default:
+		a.dest = m.Dest
+		c.write(r)
+	}
+}
+
+// cancelAsk answers the peer's CANCEL: nothing is posted for the request any more
+// but CANCELLED, over rail 0 alone when nothing was written, else behind the writes
+// on each rail. Where the last write has been posted, that is the end.
+func (c *Channel) cancelAsk(id uint64) {
+	r, ok := c.asksByID[id]
+	if !ok || c.state >= Leaving {
+		return // its last message is under way
+	}
+	a := c.asks.at(r)
+	if a.state == askWriting && c.off.order {
+		c.cancelled.push(id)
+		return
+	}
+	switch a.state {
+	case askEnded:
+		return
+	case askWriting:
+		if written := c.stop(r); written {
+			a.cancelled = true
+			c.endEach(r)
+			return
+		}
+	}
+	c.letGo(r)
+	c.cancelled.push(id)
+}
+
+// stop takes a content off the rails and reports whether any of it was written.
+func (c *Channel) stop(r ref) (written bool) {
+	a := c.asks.at(r)
+	for i := range a.parts {
+		from, _ := stripe(a.value.Size, len(a.parts), i)
+		written = written || a.parts[i].next != from
+		if !a.parts[i].last {
+			drop(&c.rails[i].content, r)
+		}
+	}
+	return written
+}
+
+// endEach has CANCELLED or ERROR posted on every rail that has not had its last
+// write.
+func (c *Channel) endEach(r ref) {
+	a := c.asks.at(r)
+	a.state = askEnded
+	for i := range a.parts {
+		if !a.parts[i].last {
+			c.rails[i].enders.push(r)
+		}
+	}
+}
+
+// ended is the event that a work request which names or fences the source of r has
+// ended.
+func (c *Channel) ended(r ref) {
+	a := c.asks.at(r)
+	a.flying--
+	c.settle(r)
+}
+
+// settle lets a content go of which nothing is left to post or under way.
+func (c *Channel) settle(r ref) {
+	a := c.asks.at(r)
+	if a.flying > 0 {
+		return
+	}
+	for i := range a.parts {
+		if !a.parts[i].last {
+			if c.state >= Leaving {
+				break
+			}
+			return
+		}
+	}
+	c.letGo(r)
+}
+
+// letGo forgets a request and lets its source go.
+func (c *Channel) letGo(r ref) {
+	if s := c.asks.at(r).source; s.Handle != 0 {
+		c.act(Action{Kind: ActDrop, Source: s})
+	}
+	c.forget(r)
+}
+
+func (c *Channel) forget(r ref) {
+	a := c.asks.at(r)
+	delete(c.asksByID, a.id)
+	a.source, a.err = Source{}, nil
+	c.asks.remove(r)
+}
+
+// query answers the peer's question whether its receives are known.
+func (c *Channel) query(ids wire.IDs) {
+	if c.state >= Leaving {
+		return
+	}
+	for i := range ids.Count() {
+		if _, known := c.asksByID[ids.At(i)]; known {
+			c.waiting.push(ids.At(i))
+		} else {
+			c.unknown.push(ids.At(i))
+		}
+	}
+	if n := c.waiting.n + c.unknown.n; n > 2*c.cfg.MaxWaiting {
+		c.fault("it has asked %d questions and takes no answers", n)
+	}
+}

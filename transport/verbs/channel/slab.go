@@ -1,0 +1,125 @@
+package channel
+
+// ref names a record of a slab. Records are named by numbers and not by pointers,
+// so that a channel can be copied, and so that they are reused without allocation.
+type ref int32
+
+const none ref = -1
+
+// node is what a record has to be in one list of its slab.
+type node struct {
+	prev, next ref
+	list       listID
+}
+
+func (n *node) links() *node { return n }
+
+// listID names a list of a slab. What the lists are say the slab's records.
+type listID uint8
+
+const (
+	noList   listID = 0 // taken, and in no list
+	freeList listID = 255
+	maxLists        = 8
+)
+
+type list struct {
+	first, last ref
+	n           int
+}
+
+// slab is a set of records, each in at most one of a few ordered lists.
+type slab[T any, P interface {
+	*T
+	links() *node
+}] struct {
+	items []T
+	free  ref // first of those that are not taken
+	n     int // taken
+	lists [maxLists]list
+}
+
+func newSlab[T any, P interface {
+	*T
+	links() *node
+}]() slab[T, P] {
+	s := slab[T, P]{free: none}
+	for i := range s.lists {
+		s.lists[i] = list{first: none, last: none}
+	}
+	return s
+}
+
+// at is the record; good until the next add.
+func (s *slab[T, P]) at(r ref) P { return P(&s.items[r]) }
+
+// add takes a record, in no list. It is as its last user left it.
+func (s *slab[T, P]) add() ref {
+	r := s.free
+	if r == none {
+		r = ref(len(s.items)) //nolint:gosec // bounded by MaxWaiting
+		s.items = append(s.items, *new(T))
+	} else {
+		s.free = s.at(r).links().next
+	}
+	s.n++
+	*s.at(r).links() = node{prev: none, next: none}
+	return r
+}
+
+// remove gives a record back.
+func (s *slab[T, P]) remove(r ref) {
+	s.unlink(r)
+	*s.at(r).links() = node{prev: none, next: s.free, list: freeList}
+	s.free = r
+	s.n--
+}
+
+// move takes a record to the end of a list, or out of any.
+func (s *slab[T, P]) move(r ref, to listID) {
+	s.unlink(r)
+	if to == noList {
+		return
+	}
+	n, l := s.at(r).links(), &s.lists[to]
+	n.list, n.prev, n.next = to, l.last, none
+	if l.last == none {
+		l.first = r
+	} else {
+		s.at(l.last).links().next = r
+	}
+	l.last = r
+	l.n++
+}
+
+func (s *slab[T, P]) unlink(r ref) {
+	n := s.at(r).links()
+	if n.list == noList {
+		return
+	}
+	l := &s.lists[n.list]
+	if n.prev == none {
+		l.first = n.next
+	} else {
+		s.at(n.prev).links().next = n.next
+	}
+	if n.next == none {
+		l.last = n.prev
+	} else {
+		s.at(n.next).links().prev = n.prev
+	}
+	l.n--
+	*n = node{prev: none, next: none}
+}
+
+// first is the oldest record of a list; none when it is empty.
+func (s *slab[T, P]) first(l listID) ref { return s.lists[l].first }
+
+// each calls f with every record that is taken. f may remove it.
+func (s *slab[T, P]) each(f func(ref, P)) {
+	for i := range s.items {
+		if p := P(&s.items[i]); p.links().list != freeList {
+			f(ref(i), p) //nolint:gosec // bounded by MaxWaiting
+		}
+	}
+}

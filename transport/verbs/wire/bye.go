@@ -1,0 +1,31 @@
+package wire
+
+import "encoding/binary"
+
+// Bye is the last message of a side: it leaves the channel.
+type Bye struct {
+	Header
+	Reason []byte // UTF-8, at most MaxText bytes; for a log
+}
+
+// Length is its length in bytes.
+func (m *Bye) Length() int { return m.length() + 4 + len(m.Reason) }
+
+// Append writes it to b.
+func (m *Bye) Append(b []byte) []byte {
+	b = m.append(b, KindBye, 0, m.Length())
+	b = binary.LittleEndian.AppendUint16(b, uint16(len(m.Reason))) //nolint:gosec // bounded by MaxText
+	return append(append(b, 0, 0), m.Reason...)
+}
+
+// Parse reads it. It refers to b.
+func (m *Bye) Parse(b []byte) error {
+	_, r := m.parse(b, KindBye)
+	n := int(r.uint16())
+	r.zero(2)
+	if n > MaxText {
+		r.fail("has a reason of %d bytes, the most is %d", n, MaxText)
+	}
+	m.Reason = r.bytes(n)
+	return r.end()
+}

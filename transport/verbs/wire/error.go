@@ -1,0 +1,93 @@
+package wire
+
+import (
+	"encoding/binary"
+
+	"github.com/tryst-rdma/tryst/status"
+)
+
+// Error (the sender's): the receive has no value.
+type Error struct {
+	Header
+	ID   uint64
+	Code status.Code // not OK
+	// Each is as in Cancelled.
+	Each bool
+	// Elsewhere says that the receive has not ended: it is to be asked over
+	// another wire, for the reason given.
+	Elsewhere bool
+	Text      []byte   // UTF-8, at most what status.Truncate leaves
+	Payloads  Payloads // sorted by key
+}
+
+// maxErrorText is what status.Truncate leaves at most: 3 KiB and its mark.
+const maxErrorText = status.MaxMessage + 32
+
+const errorFixed = idSize + 8
+
+// Length is its length in bytes.
+func (m *Error) Length() int { return m.Header.length() + errorFixed + len(m.Text) + len(m.Payloads) }
+
+// Append writes it to b.
+func (m *Error) Append(b []byte) []byte {
+	var f flags
+	if m.Each {
+		f |= flagEach
+	}
+	if m.Elsewhere {
+		f |= flagElsewhere
+	}
+	b = m.Header.append(b, KindError, f, m.Length())
+	b = binary.LittleEndian.AppendUint64(b, m.ID)
+	b = binary.LittleEndian.AppendUint32(b, uint32(m.Code))
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(m.Text))) //nolint:gosec // at most 3 KiB
+	return append(append(b, m.Text...), m.Payloads...)
+}
+
+// Parse reads it. It refers to b.
+func (m *Error) Parse(b []byte) error {
+	f, r := m.Header.parse(b, KindError)
+	m.Each, m.Elsewhere = f&flagEach != 0, f&flagElsewhere != 0
+	m.ID = r.uint64()
+	m.Code = status.Code(r.uint32())
+	n := r.uint32()
+	switch {
+	case r.err != nil:
+	case m.Code == status.OK:
+		r.fail("has the code OK")
+	case n > maxErrorText:
+		r.fail("has a text of %d bytes, the most is %d", n, maxErrorText)
+	}
+	m.Text = r.bytes(int(n))
+	m.Payloads = Payloads(r.bytes(len(r.rest)))
+	for rest := m.Payloads; r.err == nil && len(rest) > 0; {
+		var ok bool
+		if _, _, rest, ok = rest.Next(); !ok {
+			r.fail("has payloads that are cut off")
+		}
+	}
+	return r.end()
+}
+
+// Payloads are the payloads of an error as they stand in a message.
+type Payloads []byte
+
+// Append adds one: the lengths of key and value, 4 bytes each, then both.
+func (p Payloads) Append(key string, value []byte) Payloads {
+	p = binary.LittleEndian.AppendUint32(p, uint32(len(key)))   //nolint:gosec // a message has no room for more
+	p = binary.LittleEndian.AppendUint32(p, uint32(len(value))) //nolint:gosec // likewise
+	return append(append(p, key...), value...)
+}
+
+// Next takes the first one off. ok is false when the bytes end within it.
+func (p Payloads) Next() (key, value []byte, rest Payloads, ok bool) {
+	if len(p) < 8 {
+		return nil, nil, nil, false
+	}
+	k, v := uint64(binary.LittleEndian.Uint32(p)), uint64(binary.LittleEndian.Uint32(p[4:]))
+	p = p[8:]
+	if k+v > uint64(len(p)) {
+		return nil, nil, nil, false
+	}
+	return p[:k], p[k : k+v], p[k+v:], true
+}

@@ -1,0 +1,169 @@
+package wire
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// Header is what every message begins with.
+type Header struct {
+	// Tell asks the taker to say its counts soon: within 5 ms, by a CREDIT
+	// when nothing else goes.
+	Tell bool
+	// Taken is how many messages and WRITE_WITH_IMMs the giver has taken from
+	// each rail since the channel began, modulo 2³². It grants credits. Empty on
+	// rails other than the first.
+	Taken Counts
+	// Finished are answers that the taker may let go.
+	Finished IDs
+}
+
+// Counts is one number per rail.
+type Counts struct {
+	N  uint8 // rails; at most MaxRails
+	Of [MaxRails]uint32
+}
+
+func (h *Header) length() int {
+	return headerFixed + 4*int(h.Taken.N) + len(h.Finished)
+}
+
+// append writes the header of a message whose length in all is given.
+func (h *Header) append(b []byte, kind Kind, f flags, length int) []byte {
+	if h.Tell {
+		f |= flagTell
+	}
+	b = append(b, Version, byte(kind), byte(f), h.Taken.N)
+	b = binary.LittleEndian.AppendUint32(b, uint32(length))             //nolint:gosec // a message is far below 4 GiB
+	b = binary.LittleEndian.AppendUint16(b, uint16(h.Finished.Count())) //nolint:gosec // a message has no room for more
+	b = append(b, 0, 0)
+	for _, n := range h.Taken.Of[:h.Taken.N] {
+		b = binary.LittleEndian.AppendUint32(b, n)
+	}
+	return append(b, h.Finished...)
+}
+
+// KindOf is the kind of the message that b begins with. The error says why there
+// is none. Which bytes follow is for the kind's Parse to judge.
+func KindOf(b []byte) (Kind, error) {
+	if len(b) < headerFixed {
+		return 0, fmt.Errorf("a message of %d bytes is shorter than its header of %d", len(b), headerFixed)
+	}
+	if b[0] != Version {
+		return 0, fmt.Errorf("a message of protocol version %d, want %d", b[0], Version)
+	}
+	k := Kind(b[1])
+	if !k.Valid() {
+		return 0, fmt.Errorf("a message of unknown kind %d", b[1])
+	}
+	return k, nil
+}
+
+// parse reads the header of a message of the given kind. The body is left to r.
+func (h *Header) parse(b []byte, kind Kind) (f flags, r reader) {
+	r = reader{kind: kind}
+	switch k, err := KindOf(b); {
+	case err != nil:
+		r.err = err
+		return 0, r
+	case k != kind:
+		r.fail("is a message of kind %v", k)
+		return 0, r
+	}
+	f = flags(b[2])
+	counts, length := int(b[3]), binary.LittleEndian.Uint32(b[4:])
+	finished, zero := int(binary.LittleEndian.Uint16(b[8:])), binary.LittleEndian.Uint16(b[10:])
+	switch {
+	case f&^kinds[kind].flags != 0:
+		r.fail("has flags %#02x", byte(f&^kinds[kind].flags))
+	case uint64(length) != uint64(len(b)):
+		r.fail("says that it has %d bytes and has %d", length, len(b))
+	case zero != 0:
+		r.fail("has %#04x where zero belongs", zero)
+	case counts > MaxRails:
+		r.fail("counts %d rails, the most is %d", counts, MaxRails)
+	}
+	r.rest = b[headerFixed:]
+	h.Tell = f&flagTell != 0
+	h.Taken = Counts{N: uint8(counts)} //nolint:gosec // one byte
+	for i := range min(counts, MaxRails) {
+		h.Taken.Of[i] = r.uint32()
+	}
+	h.Finished = IDs(r.bytes(finished * idSize))
+	return f, r
+}
+
+// reader takes numbers off the front of a message. After its first error it
+// gives zeros.
+type reader struct {
+	kind Kind
+	rest []byte
+	err  error
+}
+
+func (r *reader) fail(format string, args ...any) {
+	if r.err == nil {
+		r.err = fmt.Errorf("%v "+format, append([]any{r.kind}, args...)...)
+	}
+	r.rest = nil
+}
+
+// bytes takes n bytes, which the message's bytes keep.
+func (r *reader) bytes(n int) []byte {
+	if r.err != nil {
+		return nil
+	}
+	if n < 0 || n > len(r.rest) {
+		r.fail("ends where %d more bytes belong: %d are left", n, len(r.rest))
+		return nil
+	}
+	b := r.rest[:n:n]
+	r.rest = r.rest[n:]
+	return b
+}
+
+func (r *reader) uint8() uint8 {
+	if b := r.bytes(1); b != nil {
+		return b[0]
+	}
+	return 0
+}
+
+func (r *reader) uint16() uint16 {
+	if b := r.bytes(2); b != nil {
+		return binary.LittleEndian.Uint16(b)
+	}
+	return 0
+}
+
+func (r *reader) uint32() uint32 {
+	if b := r.bytes(4); b != nil {
+		return binary.LittleEndian.Uint32(b)
+	}
+	return 0
+}
+
+func (r *reader) uint64() uint64 {
+	if b := r.bytes(8); b != nil {
+		return binary.LittleEndian.Uint64(b)
+	}
+	return 0
+}
+
+// zero takes n bytes that have no meaning yet.
+func (r *reader) zero(n int) {
+	for _, b := range r.bytes(n) {
+		if b != 0 {
+			r.fail("has %#02x where zero belongs", b)
+			return
+		}
+	}
+}
+
+// end is the end of the message.
+func (r *reader) end() error {
+	if r.err == nil && len(r.rest) > 0 {
+		r.fail("goes on for %d bytes after its end", len(r.rest))
+	}
+	return r.err
+}

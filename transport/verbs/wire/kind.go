@@ -1,0 +1,64 @@
+package wire
+
+import "fmt"
+
+// Kind is the kind of a message. The numbers are those on the wire.
+type Kind uint8
+
+// The kinds, in PROTOCOL.md's order.
+const (
+	KindHello     Kind = 1
+	KindCredit    Kind = 2
+	KindBye       Kind = 3
+	KindRequest   Kind = 4
+	KindMeta      Kind = 5
+	KindReRequest Kind = 6
+	KindEager     Kind = 7
+	KindError     Kind = 8
+	KindCancel    Kind = 9
+	KindCancelled Kind = 10
+	KindFinished  Kind = 11
+	KindQuery     Kind = 12
+	KindWaiting   Kind = 13
+	KindUnknown   Kind = 14
+)
+
+var kinds = [...]struct {
+	name  string
+	flags flags // that it may have
+}{
+	KindHello:     {"HELLO", 0},
+	KindCredit:    {"CREDIT", 0},
+	KindBye:       {"BYE", 0},
+	KindRequest:   {"REQUEST", flagTell | flagDest},
+	KindMeta:      {"META", flagTell},
+	KindReRequest: {"REREQUEST", flagTell | flagDest},
+	KindEager:     {"EAGER", flagTell},
+	KindError:     {"ERROR", flagTell | flagEach | flagElsewhere},
+	KindCancel:    {"CANCEL", flagTell},
+	KindCancelled: {"CANCELLED", flagTell | flagEach},
+	KindFinished:  {"FINISHED", flagTell},
+	KindQuery:     {"QUERY", flagTell},
+	KindWaiting:   {"WAITING", flagTell},
+	KindUnknown:   {"UNKNOWN", flagTell},
+}
+
+// Valid reports whether there is such a kind.
+func (k Kind) Valid() bool { return k > 0 && int(k) < len(kinds) }
+
+func (k Kind) String() string {
+	if k.Valid() {
+		return kinds[k].name
+	}
+	return fmt.Sprintf("kind %d", uint8(k))
+}
+
+// flags is the third byte of a message.
+type flags uint8
+
+const (
+	flagTell      flags = 1 << 0 // the giver wants to know soon that this was taken
+	flagEach      flags = 1 << 1 // one comes over each rail that carries the content
+	flagDest      flags = 1 << 2 // a destination is given
+	flagElsewhere flags = 1 << 3 // the receive is to be asked over another wire
+)

@@ -1,0 +1,29 @@
+package wire
+
+// The numbers of the format. PROTOCOL.md section 8 has them too.
+const (
+	// Version is what the first byte of every message says. Sides that
+	// differ have found out at bootstrap and do not open a channel.
+	Version = 1
+
+	// MaxRails is how many queue pairs one channel has at most: two ports of
+	// four devices. Each costs four bytes in every message.
+	MaxRails = 8
+
+	// MinMessage is the least that a posted receive holds, in bytes. META
+	// with 254 dimensions takes 2160 at most, ERROR with the longest text
+	// 3200; so only keys and payloads can be too long for a message.
+	MinMessage = 4096
+
+	// MaxRiders is how many finished ids ride on a message of another kind:
+	// 1 KiB, so that they do not crowd out what they ride on.
+	MaxRiders = 128
+
+	// MaxText is the longest text of a BYE in bytes. It is for a log line.
+	MaxText = 1024
+)
+
+const (
+	headerFixed = 12
+	idSize      = 8
+)

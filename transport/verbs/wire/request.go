@@ -1,0 +1,84 @@
+package wire
+
+import "encoding/binary"
+
+// Request (the asker's) is one attempt of one receive.
+type Request struct {
+	Header
+	ID            uint64 // of the receive: random, the same in each attempt
+	Asker, Sender uint64 // incarnations
+	// Left is the generation of the channel that the asker left before it
+	// asked again; 0 for none.
+	Left    uint64
+	Step    int64
+	Attempt uint32 // from 1
+	Key     []byte // rendezvous key, at least one byte
+	// HasDest says that the asker knows the value by its last time: it gives
+	// a destination for such a one.
+	HasDest bool
+	Dest    Dest  // with HasDest
+	Value   Value // likewise
+}
+
+const requestFixed = 48
+
+// Length is its length in bytes.
+func (m *Request) Length() int {
+	n := m.Header.length() + requestFixed + len(m.Key)
+	if m.HasDest {
+		n += m.Dest.length() + m.Value.length()
+	}
+	return n
+}
+
+// Append writes it to b.
+func (m *Request) Append(b []byte) []byte {
+	without := *m
+	without.Key = nil
+	return append(without.AppendHead(b, len(m.Key)), m.Key...)
+}
+
+// AppendHead writes it to b up to the key. keyLength bytes of key follow; m has
+// none.
+func (m *Request) AppendHead(b []byte, keyLength int) []byte {
+	var f flags
+	if m.HasDest {
+		f = flagDest
+	}
+	b = m.Header.append(b, KindRequest, f, m.Length()+keyLength)
+	b = binary.LittleEndian.AppendUint64(b, m.ID)
+	b = binary.LittleEndian.AppendUint64(b, m.Asker)
+	b = binary.LittleEndian.AppendUint64(b, m.Sender)
+	b = binary.LittleEndian.AppendUint64(b, m.Left)
+	b = binary.LittleEndian.AppendUint64(b, uint64(m.Step)) //nolint:gosec // the same bits
+	b = binary.LittleEndian.AppendUint32(b, m.Attempt)
+	b = binary.LittleEndian.AppendUint32(b, uint32(keyLength)) //nolint:gosec // a message has no room for more
+	if m.HasDest {
+		b = m.Value.append(m.Dest.append(b))
+	}
+	return b
+}
+
+// Parse reads it. It refers to b.
+func (m *Request) Parse(b []byte) error {
+	f, r := m.Header.parse(b, KindRequest)
+	m.ID, m.Asker, m.Sender, m.Left = r.uint64(), r.uint64(), r.uint64(), r.uint64()
+	m.Step = int64(r.uint64()) //nolint:gosec // the same bits
+	m.Attempt = r.uint32()
+	n := r.uint32()
+	if m.HasDest = f&flagDest != 0; m.HasDest {
+		m.Dest.parse(&r)
+		m.Value.parse(&r)
+	}
+	switch {
+	case r.err != nil:
+	case m.ID == 0 || m.Attempt == 0:
+		r.fail("is attempt %d of receive %016x: neither is ever 0", m.Attempt, m.ID)
+	case n == 0 || uint64(n) != uint64(len(r.rest)):
+		r.fail("says that its key has %d bytes, and %d follow", n, len(r.rest))
+	case m.HasDest && (m.Value.Dead || m.Value.Size == 0):
+		r.fail("gives a destination for a value without content")
+	}
+	m.Key = r.bytes(len(r.rest))
+	return r.end()
+}

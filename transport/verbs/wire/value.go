@@ -1,0 +1,133 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math"
+	"slices"
+
+	"github.com/tryst-rdma/tryst/tensor"
+)
+
+// Value is the meta-data of a value: all of it but the content.
+type Value struct {
+	DType tensor.DType
+	// Dead marks the value of a branch that was not taken.
+	Dead bool
+	// Proto says that the content is a serialised tensorflow.TensorProto:
+	// the elements are no plain memory (strings, resources, variants).
+	Proto bool
+	// Size is the length of the content in bytes.
+	Size uint64
+	// Dims is the shape.
+	Dims Dims
+}
+
+const (
+	valueDead  = 1 << 0
+	valueProto = 1 << 1
+)
+
+// Dims are the dimensions of a shape as they stand in a message, outermost first,
+// 8 bytes each. Scalars have none.
+type Dims []byte
+
+// Count is how many they are.
+func (d Dims) Count() int { return len(d) / 8 }
+
+// At is one of them, from 0.
+func (d Dims) At(i int) int64 { return int64(binary.LittleEndian.Uint64(d[i*8:])) } //nolint:gosec // the same bits
+
+// AppendTo adds all of them to a list that is the caller's.
+func (d Dims) AppendTo(dims []int64) []int64 {
+	for i := range d.Count() {
+		dims = append(dims, d.At(i))
+	}
+	return dims
+}
+
+// AppendDims writes dimensions in the form of Dims.
+func AppendDims(b []byte, dims ...int64) Dims {
+	for _, d := range dims {
+		b = binary.LittleEndian.AppendUint64(b, uint64(d)) //nolint:gosec // the same bits
+	}
+	return b
+}
+
+// Same reports whether two values differ in nothing but their content.
+func (v *Value) Same(o *Value) bool {
+	return v.DType == o.DType && v.Dead == o.Dead && v.Proto == o.Proto && v.Size == o.Size && bytes.Equal(v.Dims, o.Dims)
+}
+
+// CopyTo makes o the same as v, with dimensions in o's own memory.
+func (v *Value) CopyTo(o *Value) {
+	dims := append(o.Dims[:0], v.Dims...)
+	*o = *v
+	o.Dims = dims
+}
+
+// Clone is a copy that shares nothing with v.
+func (v *Value) Clone() Value {
+	o := *v
+	o.Dims = slices.Clone(v.Dims)
+	return o
+}
+
+func (v *Value) length() int { return 16 + len(v.Dims) }
+
+func (v *Value) append(b []byte) []byte {
+	var f byte
+	if v.Dead {
+		f |= valueDead
+	}
+	if v.Proto {
+		f |= valueProto
+	}
+	b = binary.LittleEndian.AppendUint32(b, uint32(v.DType)) //nolint:gosec // the same bits
+	b = append(b, f, byte(v.Dims.Count()), 0, 0)             //nolint:gosec // at most 254
+	b = binary.LittleEndian.AppendUint64(b, v.Size)
+	return append(b, v.Dims...)
+}
+
+// parse reads a value and checks that its size is that of its shape.
+func (v *Value) parse(r *reader) {
+	v.DType = tensor.DType(r.uint32()) //nolint:gosec // the same bits
+	f, n := r.uint8(), int(r.uint8())
+	r.zero(2)
+	v.Size = r.uint64()
+	v.Dead, v.Proto = f&valueDead != 0, f&valueProto != 0
+	switch {
+	case r.err != nil:
+	case f&^(valueDead|valueProto) != 0:
+		r.fail("has a value with flags %#02x", f)
+	case n > tensor.MaxDims:
+		r.fail("has a shape of %d dimensions, the most is %d", n, tensor.MaxDims)
+	case !v.DType.Valid():
+		r.fail("has elements of unknown type %d", int32(v.DType))
+	case v.Proto == v.DType.Plain():
+		r.fail("has elements of type %v in the wrong form", v.DType)
+	}
+	v.Dims = Dims(r.bytes(8 * n))
+	if r.err != nil {
+		return
+	}
+	count := int64(1)
+	for i := range n {
+		d := v.Dims.At(i)
+		if d < 0 || d > 0 && count > math.MaxInt64/d {
+			r.fail("has a shape that no tensor has: dimension %d is %d", i, d)
+			return
+		}
+		count *= d
+	}
+	switch {
+	case v.Size > math.MaxInt64:
+		r.fail("has a content of %d bytes", v.Size)
+	case v.Dead || v.Proto:
+	case count > math.MaxInt64/int64(v.DType.Size()) || v.Size != uint64(count)*uint64(v.DType.Size()): //nolint:gosec // neither is negative
+		r.fail("says that %d elements of %v take %d bytes", count, v.DType, v.Size)
+	}
+	if v.Dead && v.Size != 0 {
+		r.fail("has a dead value with a content of %d bytes", v.Size)
+	}
+}
