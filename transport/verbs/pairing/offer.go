@@ -37,6 +37,11 @@ type Rail struct {
 	MTU verbs.MTU // path MTU that the giver's port has; of two the lower counts
 }
 
+// Bare reports whether the offer has no queue pairs. As an answer it is an
+// introduction: it says which process is there, and that this process does not
+// believe the caller's name yet and will call it.
+func (o Offer) Bare() bool { return len(o.Rails) == 0 }
+
 // Equal reports whether both are the same offer.
 func (o Offer) Equal(p Offer) bool {
 	return o.Task == p.Task && o.Incarnation == p.Incarnation && o.Version == p.Version && o.Generation == p.Generation &&
@@ -50,6 +55,9 @@ func (r Rail) equal(s Rail) bool {
 }
 
 func (o Offer) String() string {
+	if o.Bare() {
+		return fmt.Sprintf("introduction of %v (incarnation %016x)", o.Task, o.Incarnation)
+	}
 	rails := make([]string, len(o.Rails))
 	for i, r := range o.Rails {
 		rails[i] = r.String()

@@ -1,0 +1,56 @@
+package pairing
+
+import "time"
+
+// Version is the version of the protocol that PROTOCOL.md sections 8 and 9
+// describe. A higher one of the peer is talked down to; 0 is no Tryst.
+const Version uint32 = 1
+
+// What a peer may say of itself. Beyond that its offer is refused: it would cost
+// memory here, or not work.
+const (
+	// MaxRails bounds the queue pairs of one channel; a host has fewer ports.
+	MaxRails = 16
+	// MaxGeneration leaves 2^40 breaks of one channel. A number near the end of
+	// 64 bits would leave none.
+	MaxGeneration = 1 << 40
+	// MinWindow lets a message go while the last two credits are kept for CREDIT.
+	MinWindow = 4
+	// MaxWindow is as many receives as a queue pair of today's devices has (32 Ki
+	// on most), with room.
+	MaxWindow = 1 << 18
+	// MinReceiveSize holds an error with a full text (status.MaxMessage) and any
+	// ordinary key.
+	MinReceiveSize = 4096
+	// MaxReceiveSize: what is larger goes by RDMA write.
+	MaxReceiveSize = 16 << 20
+	// MaxUDPSources bounds the list of ports that a device in user space sends from.
+	MaxUDPSources = 64
+)
+
+// How long things take.
+const (
+	// OfferLife is for an offer that is not paired: its queue pairs and posted
+	// receives are memory.
+	OfferLife = 30 * time.Second
+	// HelloWait is for the first message on a channel, from the pairing on: a
+	// round trip, with what a lost packet costs.
+	HelloWait = 10 * time.Second
+	// CallTimeout is for one call: a connection is made in it.
+	CallTimeout = 10 * time.Second
+	// MinBackoff is the wait after the first failure; it doubles.
+	MinBackoff = 500 * time.Millisecond
+	// MaxBackoff is where it ends: the price of a peer that never has verbs is two
+	// small calls a minute. Who comes up later calls by itself, at once.
+	MaxBackoff = 30 * time.Second
+	// Steady is how long a channel must have been up for its next break to count as
+	// the first.
+	Steady = 30 * time.Second
+	// CheckEvery is between two calls that find out whether a peer is the process
+	// that another request says; whoever can reach the port can cause them.
+	CheckEvery = time.Second
+)
+
+// maxPending bounds the requests of one peer that wait for an offer to be made or
+// connected. A peer has one call under way.
+const maxPending = 8

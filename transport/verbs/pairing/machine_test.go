@@ -1,0 +1,256 @@
+package pairing
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+var began = time.Unix(1000, 0)
+
+func machine() *Machine {
+	return New(Config{Self: testOffer(0, 1), Peer: names[1], Callable: true})
+}
+
+func at(generation uint64, o Offer) Offer {
+	o.Generation = generation
+	return o
+}
+
+func kinds(as []Action) (ks []Kind) {
+	for _, a := range as {
+		ks = append(ks, a.Kind)
+	}
+	return ks
+}
+
+func want(t *testing.T, as []Action, ks ...Kind) {
+	t.Helper()
+	if !slices.Equal(kinds(as), ks) {
+		t.Fatalf("actions %v", as)
+	}
+}
+
+func refused(t *testing.T, as []Action, code status.Code, words string) {
+	t.Helper()
+	want(t, as, Refuse)
+	if status.CodeOf(as[0].Err) != code || !strings.Contains(as[0].Err.Error(), words) {
+		t.Fatalf("want %v %q, got %v", code, words, as[0].Err)
+	}
+}
+
+func TestAChannelComesUp(t *testing.T) {
+	m := machine()
+	want(t, m.Want(began), Make)
+	if s, _ := m.State(); s != Pairing {
+		t.Fatalf("state %v", s)
+	}
+	as := m.Made(began, at(1, testOffer(0, 1)))
+	want(t, as, Call)
+	want(t, m.Answered(began, as[0].Call, at(1, testOffer(1, 2)), nil), Connect)
+	want(t, m.Connected(began, 1), Open)
+	if w := m.Wake(); w != began.Add(HelloWait) {
+		t.Fatalf("wake at %v", w)
+	}
+	want(t, m.Hello(began, 1))
+	if s, err := m.State(); s != Up || err != nil || !m.Wake().IsZero() {
+		t.Fatalf("state %v, %v, wake at %v", s, err, m.Wake())
+	}
+	// The peer calls too, late: the same answer, and nothing changes.
+	as = m.Request(began, 7, at(1, testOffer(1, 2)))
+	want(t, as, Answer)
+	if as[0].Offer.Generation != 1 || as[0].Request != 7 {
+		t.Fatalf("answered %v", as[0])
+	}
+}
+
+func TestABreakIsToldByTheNextGeneration(t *testing.T) {
+	m := machine()
+	m.Request(began, 1, at(3, testOffer(1, 2)))
+	want(t, m.Made(began, at(3, testOffer(0, 1))), Connect)
+	want(t, m.Connected(began, 3), Answer)
+	want(t, m.Hello(began, 3), Open)
+	as := m.Broken(began, 3, errors.New("the wire was cut"))
+	want(t, as, Destroy, Make)
+	if as[1].Generation != 4 {
+		t.Fatalf("generation %d comes after 3", as[1].Generation)
+	}
+	want(t, m.Made(began, at(4, testOffer(0, 1))), Call)
+	if _, err := m.State(); err == nil || !strings.Contains(err.Error(), "cut") {
+		t.Fatalf("the reason is %v", err)
+	}
+}
+
+func TestOurOwnName(t *testing.T) {
+	m := machine()
+	refused(t, m.Request(began, 1, at(1, testOffer(0, 5))), status.InvalidArgument, "cannot be its own peer")
+	other := testOffer(1, 1)
+	refused(t, m.Request(began, 1, at(1, other)), status.FailedPrecondition, "incarnation of this process")
+}
+
+func TestAnotherNameThanMeant(t *testing.T) {
+	m := machine()
+	m.Want(began)
+	as := m.Made(began, at(1, testOffer(0, 1)))
+	o := at(1, testOffer(1, 2))
+	o.Task = cluster.Task{Job: "c"}
+	want(t, m.Answered(began, as[0].Call, o, nil))
+	if _, err := m.State(); status.CodeOf(err) != status.FailedPrecondition || !strings.Contains(err.Error(), "/job:c/") || !strings.Contains(err.Error(), "/job:b/") {
+		t.Fatalf("%v", err)
+	}
+}
+
+func TestSidesThatCannotTalkAreToldAtOnce(t *testing.T) {
+	m := machine()
+	o := at(1, testOffer(1, 2))
+	o.GIDType = verbs.GIDTypeRoCEv1
+	refused(t, m.Request(began, 1, o), status.FailedPrecondition, "RoCE v1")
+	if s, err := m.State(); s != Down || err == nil {
+		t.Fatalf("%v, %v", s, err)
+	}
+}
+
+func TestStoppedRefuses(t *testing.T) {
+	m := machine()
+	m.Want(began)
+	m.Made(began, at(1, testOffer(0, 1)))
+	want(t, m.Stop(began), Destroy)
+	refused(t, m.Request(began, 1, at(1, testOffer(1, 2))), status.Unavailable, "stopping")
+	if !m.Wake().IsZero() || len(m.Tick(began.Add(time.Hour)))+len(m.Want(began)) != 0 {
+		t.Fatal("it goes on")
+	}
+	late := machine()
+	late.Want(began)
+	want(t, late.Stop(began))
+	want(t, late.Made(began, at(1, testOffer(0, 1))), Destroy)
+}
+
+func TestWaitingRequestsAreBounded(t *testing.T) {
+	m := machine()
+	want(t, m.Request(began, 1, at(1, testOffer(1, 2))), Make)
+	for i := range uint64(maxPending - 1) {
+		want(t, m.Request(began, i+2, at(1, testOffer(1, 2))))
+	}
+	refused(t, m.Request(began, 99, at(1, testOffer(1, 2))), status.ResourceExhausted, "wait")
+	as := m.MakeFailed(began, 1, verbs.ErrMemlock)
+	if len(as) != maxPending || as[0].Kind != Refuse || !errors.Is(as[0].Err, verbs.ErrMemlock) {
+		t.Fatalf("%v", as)
+	}
+}
+
+func TestNoRouteIsToldToThePeer(t *testing.T) {
+	m := machine()
+	m.Request(began, 1, at(1, testOffer(1, 2)))
+	m.Made(began, at(1, testOffer(0, 1)))
+	as := m.ConnectFailed(began, 1, errors.New("no route to host"))
+	want(t, as, Destroy, Refuse)
+	if status.CodeOf(as[1].Err) != status.FailedPrecondition || !strings.Contains(as[1].Err.Error(), "no route") {
+		t.Fatalf("%v", as[1].Err)
+	}
+}
+
+func TestTwoOffersOfOneGeneration(t *testing.T) {
+	m := machine()
+	m.Request(began, 1, at(1, testOffer(1, 2)))
+	m.Made(began, at(1, testOffer(0, 1)))
+	m.Connected(began, 1)
+	other := at(1, testOffer(1, 2))
+	other.Window++
+	refused(t, m.Request(began, 2, other), status.Aborted, "another offer of generation 1")
+}
+
+// Whatever a peer does or does not do, in an hour it costs few calls and offers.
+func TestNeverAStorm(t *testing.T) {
+	const perHour = 3*120 + 40 // in each 30 s at most a call and two offers, and the beginning
+	for name, peer := range map[string]struct {
+		err   error // the answer to calls
+		raise bool  // answers a higher generation each time
+		then  string
+	}{
+		"is not there":                     {err: status.New(status.Unavailable, "connection refused")},
+		"has no verbs":                     {err: status.New(status.Unimplemented, "unknown service")},
+		"has another generation each time": {raise: true},
+		"never says HELLO":                 {then: "silent"},
+		"breaks each channel":              {then: "break"},
+	} {
+		for _, off := range []bool{false, true} {
+			if n := storm(t, peer.err, peer.raise, peer.then, off); (n > perHour) != off {
+				t.Errorf("a peer that %s: %d calls and offers in an hour, back-off off: %v", name, n, off)
+			}
+		}
+	}
+}
+
+func storm(t *testing.T, refusal error, raise bool, then string, off bool) (n int) {
+	t.Helper()
+	m := machine()
+	now := began
+	queue := m.Want(now)
+	for now.Before(began.Add(time.Hour)) && n < 1000 {
+		if off {
+			m.failures, m.raised = 0, false
+			if m.nextCall.After(now) {
+				m.nextCall = now
+			}
+			if m.deadline.After(now.Add(time.Second)) {
+				m.deadline = now.Add(time.Second)
+			}
+		}
+		if len(queue) == 0 {
+			wake := m.Wake()
+			if wake.IsZero() {
+				t.Fatal("it has given up")
+			}
+			if wake.After(now) {
+				now = wake
+			}
+			queue = m.Tick(now)
+			now = now.Add(time.Millisecond)
+			continue
+		}
+		a := queue[0]
+		queue = queue[1:]
+		switch a.Kind {
+		case Make:
+			n++
+			queue = append(queue, m.Made(now, at(a.Generation, testOffer(0, 1)))...)
+		case Call:
+			n++
+			o := at(a.Offer.Generation, testOffer(1, 2))
+			if raise {
+				o.Generation++
+			}
+			queue = append(queue, m.Answered(now, a.Call, o, refusal)...)
+		case Connect:
+			queue = append(queue, m.Connected(now, a.Generation)...)
+		case Open:
+			if then == "break" {
+				m.Hello(now, a.Generation)
+				queue = append(queue, m.Broken(now, a.Generation, errors.New("cut"))...)
+			}
+		case Destroy, Answer, Refuse:
+		}
+	}
+	return n
+}
+
+// A channel that was up for long is made again at once when it breaks.
+func TestBackOffForgetsWhatIsLongAgo(t *testing.T) {
+	m := machine()
+	now := began
+	for range 10 {
+		m.fail(now, status.New(status.Unavailable, "not yet"))
+	}
+	m.Request(now, 1, at(1, testOffer(1, 2)))
+	m.Made(now, at(1, testOffer(0, 1)))
+	m.Connected(now, 1)
+	m.Hello(now, 1)
+	now = now.Add(Steady)
+	want(t, m.Broken(now, 1, errors.New("cut")), Destroy, Make)
+}
