@@ -1,0 +1,20 @@
+//go:build !linux
+
+package discovery
+
+import (
+	"errors"
+	"runtime"
+
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+// Host says that there is nothing to find: RDMA devices are found on Linux only.
+// The error is verbs.ErrUnavailable and errors.ErrUnsupported.
+func Host() (System, error) {
+	return System{}, &verbs.Error{
+		Op:   "discover RDMA devices",
+		Err:  errors.Join(verbs.ErrUnavailable, errors.ErrUnsupported),
+		Hint: "they are found on Linux only, and this is " + runtime.GOOS,
+	}
+}
