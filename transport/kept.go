@@ -157,6 +157,15 @@ func (k *Kept) Value(incarnation, id uint64) (rendezvous.Value, error) {
 	return v, nil
 }
 
+// Holds reports whether anything is kept for an asker, or waited for by it: a
+// reason to find out whether it is still there.
+func (k *Kept) Holds(incarnation uint64) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	a := k.table.askers[incarnation]
+	return a != nil && len(a.entries) > 0
+}
+
 // KeptStats is a snapshot of a table.
 type KeptStats struct {
 	Askers    int   // processes that ask or asked lately

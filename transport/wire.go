@@ -40,6 +40,10 @@ type Attempt struct {
 	Elsewhere bool
 	// Peer is the incarnation of the process that is asked.
 	Peer uint64
+	// Left is the highest generation of a channel to the peer that this side
+	// has left; 0 for none. Its requests count no more (ARCHITECTURE.md
+	// section 6, rule c). Set by a wire that has channels.
+	Left uint64
 	// Finished rides on the request: answers that the peer may let go.
 	Finished []uint64
 	// Args are the receiver's.
