@@ -16,8 +16,20 @@ ALLOWED_SKIPS ?=
 # How long each fuzz target runs.
 FUZZTIME ?= 10s
 
+# Where the tests that need the kernel's Soft-RoCE run: auto (the VM if one is possible), vm, native (this kernel, as root), off.
+export TRYST_TEST_RXE ?= auto
+# The VM's processors: kvm, tcg (emulation), or auto, which finds out what works here and remembers it in build/rxe-vm.
+TRYST_VM_ACCEL ?= auto
+# The VM is killed when a command, or all tests together, take longer.
+TRYST_VM_TIMEOUT ?= 30m
+# The command for make rxe-vm, by the environment so that its quotes and dollars stay as they were typed.
+export RXE_VM_CMD = $(value CMD)
+
 TRYST := build/tryst
-testreport := build/bin/testreport $(if $(ALLOWED_SKIPS),-allow-skips $(ALLOWED_SKIPS)) -- $(GO) test -json
+softroce := build/bin/soft-roce
+rxeflags := -accel $(TRYST_VM_ACCEL) -timeout $(TRYST_VM_TIMEOUT)
+report := build/bin/testreport $(if $(ALLOWED_SKIPS),-allow-skips $(ALLOWED_SKIPS)) --
+testreport := $(report) $(GO) test -json
 testflags := -shuffle=on -timeout=$(TEST_TIMEOUT) $(TESTARGS)
 golangci := $(GO) tool -modfile=tools/lint/go.mod golangci-lint
 
@@ -30,28 +42,9 @@ run: build ## Publish a generated checkpoint, pull it from a second process, che
 	@scripts/run.sh $(TRYST) build/run
 
 .PHONY: test
-test: build/bin/testreport ## All tests, with the race detector where a C compiler is
-	@race=$$(scripts/race-flag.sh) && $(testreport) $$race $(testflags) $(PKG)
-
-##
-## Soft-RoCE: the kernel's RDMA devices without RDMA hardware
-##
-
-# The VM's processors: kvm, tcg (emulation), or auto, which finds out what works and remembers it under build/rxe-vm.
-TRYST_VM_ACCEL ?= auto
-# The guest is killed when a command takes longer.
-TRYST_VM_TIMEOUT ?= 20m
-softroce := build/bin/soft-roce
-# As it was typed: make leaves its $ alone, too.
-export RXE_VM_CMD = $(value CMD)
-
-.PHONY: rxe-vm
-rxe-vm: $(softroce) ## Run CMD='...' by bash in a VM whose kernel has rxe0 and rxe1; without CMD a shell
-	@$(softroce) vm -accel $(TRYST_VM_ACCEL) -timeout $(TRYST_VM_TIMEOUT) -- bash $${RXE_VM_CMD:+-c "$$RXE_VM_CMD"}
-
-# Static: the same program is the guest's init.
-$(softroce): go-ready FORCE
-	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w' -o $@ ./soft-roce/cmd/soft-roce
+test: ## All tests: test-unit, then test-rxe
+	@$(MAKE) --no-print-directory test-unit
+	@$(MAKE) --no-print-directory test-rxe
 
 ##
 ## Building
@@ -74,7 +67,15 @@ clean: ## Remove build/
 ##
 
 .PHONY: test-unit
-test-unit: build/bin/testreport ## The quick tests (-short), without the race detector
+test-unit: build/bin/testreport ## What needs no RDMA, with the race detector where a C compiler is
+	@race=$$(scripts/race-flag.sh) && $(testreport) $$race $(testflags) $(PKG)
+
+.PHONY: test-rxe
+test-rxe: build/bin/testreport $(softroce) ## What needs the kernel's Soft-RoCE, in a VM (TRYST_TEST_RXE=auto|vm|native|off)
+	@REPORT='$(report)' REQUIRED='$(ALLOWED_SKIPS)' scripts/test-rxe.sh $(softroce) '$(PKG)' $(rxeflags) -- -shuffle=on $(TESTARGS)
+
+.PHONY: test-short
+test-short: build/bin/testreport ## The quick tests (-short), without the race detector
 	@$(testreport) -short $(testflags) $(PKG)
 
 .PHONY: race
@@ -101,12 +102,32 @@ bench: build ## Each benchmark beside its yardstick, into build/bench/; a missed
 	@$(TRYST) bench --check --json-dir build/bench
 
 ##
+## Soft-RoCE: the kernel's RDMA devices without RDMA hardware
+##
+
+.PHONY: rxe-vm
+rxe-vm: $(softroce) ## Run CMD='...' in a VM that has them, by bash; without CMD a shell
+	@$(softroce) vm $(rxeflags) $${RXE_VM_CMD:+-- bash -c "$$RXE_VM_CMD"}
+
+.PHONY: soft-roce
+soft-roce: $(softroce) ## Make them on this machine (root): LINKS='rxe0=eth0 ...', default a pair rxe0, rxe1
+	@$(softroce) up $(LINKS)
+
+.PHONY: soft-roce-down
+soft-roce-down: $(softroce) ## Remove them: LINKS='rxe0 ...', default the pair
+	@$(softroce) down $(LINKS)
+
+# Static: the same program is the init of the VM.
+$(softroce): go-ready FORCE
+	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w' -o $@ ./soft-roce/cmd/soft-roce
+
+##
 ## Checking
 ##
 
 .PHONY: vet
 vet: go-ready ## go vet, for this machine and for darwin/arm64
-	@$(GO) vet $(PKG)
+	@$(GO) vet -tags rxe $(PKG)
 	@CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 $(GO) vet $(PKG)
 
 .PHONY: lint

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -58,7 +59,7 @@ func (c *console) tail() string {
 	defer c.mu.Unlock()
 	lines := c.lines
 	if text := clean(c.last); text != "" {
-		lines = append(lines[:len(lines):len(lines)], text)
+		lines = append(slices.Clip(lines), text)
 	}
 	if len(lines) == 0 {
 		return "the console is empty"

@@ -41,7 +41,14 @@ type Config struct {
 	// Console, when not nil, gets everything that the kernel and QEMU say.
 	Console io.Writer
 
-	qemu string // the emulator, for tests; "" is the system's
+	host host // zero: this one; tests have their own
+}
+
+// host is what Boot uses of the machine that it runs on.
+type host struct {
+	qemu        string        // the emulator's path
+	kvm         string        // the device
+	kvmDeadline time.Duration // see the constant
 }
 
 // Machine is a guest that runs. Its methods are for one goroutine.
@@ -62,29 +69,37 @@ type received struct {
 	err     error
 }
 
-// Boot boots a guest. It ends with Close, with the context, or with this process. What is missing on the host is installed, as root; else the
-// error, in one line, says what is to be done.
-func Boot(ctx context.Context, c Config) (*Machine, error) {
+// Prepare does all of Boot that needs the network or the right to install packages, and nothing else: when it fails, no VM is possible
+// here, and the error says why and what to do, in one line.
+func Prepare(ctx context.Context, c Config) error {
+	_, err := c.prepare(ctx)
+	return err
+}
+
+func (c Config) prepare(ctx context.Context) (kernel, error) {
 	if err := Possible(); err != nil {
-		return nil, err
+		return kernel{}, err
 	}
-	if c.qemu == "" {
-		if err := (apt{c.Log}).install(ctx, needs()); err != nil {
-			return nil, err
-		}
-		qemu, err := lookProgram(qemuProgram)
-		if err != nil {
-			return nil, err
-		}
-		c.qemu = qemu
+	if err := (apt{c.Log}).install(ctx, needs()); err != nil {
+		return kernel{}, err
+	}
+	return fetchKernel(ctx, c.Cache, c.Log)
+}
+
+// Boot prepares and boots a guest. It ends with Close, with the context, or with this process.
+func Boot(ctx context.Context, c Config) (*Machine, error) {
+	k, err := c.prepare(ctx)
+	if err != nil {
+		return nil, err
 	}
 	if err := os.MkdirAll(c.Share, 0o755); err != nil {
 		return nil, err
 	}
-	k, err := fetchKernel(ctx, c.Cache, c.Log)
+	qemu, err := lookProgram(qemuProgram)
 	if err != nil {
 		return nil, err
 	}
+	c.host = host{qemu: qemu, kvm: "/dev/kvm", kvmDeadline: kvmDeadline}
 	initramfs, err := k.initramfs(c.Program, c.Share)
 	if err != nil {
 		return nil, fmt.Errorf("initial file system: %w", err)
@@ -97,12 +112,12 @@ func Boot(ctx context.Context, c Config) (*Machine, error) {
 func (c Config) boot(ctx context.Context, k kernel, initramfs *os.File) (*Machine, error) {
 	switch c.Accelerator {
 	case KVM:
-		return c.start(ctx, KVM, kvmDeadline, k, initramfs)
+		return c.start(ctx, KVM, c.host.kvmDeadline, k, initramfs)
 	case TCG:
 		return c.start(ctx, TCG, bootDeadline, k, initramfs)
 	}
 	memory := c.memory()
-	kvm, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
+	kvm, err := os.OpenFile(c.host.kvm, os.O_RDWR, 0)
 	if err != nil {
 		return c.start(ctx, TCG, bootDeadline, k, initramfs)
 	}
@@ -110,7 +125,7 @@ func (c Config) boot(ctx context.Context, k kernel, initramfs *os.File) (*Machin
 	if known, err := os.ReadFile(memory); err == nil && strings.HasPrefix(string(known), string(TCG)) {
 		return c.start(ctx, TCG, bootDeadline, k, initramfs)
 	}
-	m, why := c.start(ctx, KVM, kvmDeadline, k, initramfs)
+	m, why := c.start(ctx, KVM, c.host.kvmDeadline, k, initramfs)
 	if ctx.Err() != nil {
 		return m, why
 	}
@@ -129,7 +144,7 @@ func (c Config) boot(ctx context.Context, k kernel, initramfs *os.File) (*Machin
 func (c Config) memory() string {
 	var uts unix.Utsname
 	_ = unix.Uname(&uts)
-	version, _ := exec.Command(c.qemu, "--version").Output()
+	version, _ := exec.Command(c.host.qemu, "--version").Output()
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s", uts.Release, uts.Version, version))
 	return filepath.Join(c.Cache, "accelerator-"+hex.EncodeToString(sum[:4]))
 }
@@ -155,7 +170,7 @@ func (c Config) start(ctx context.Context, accel Accelerator, deadline time.Dura
 		frames:      make(chan received),
 		ended:       make(chan struct{}),
 	}
-	cmd := exec.Command(c.qemu, c.args(accel, k)...)
+	cmd := exec.Command(c.host.qemu, c.args(accel, k)...)
 	cmd.Stdout, cmd.Stderr = m.console, m.console
 	cmd.ExtraFiles = []*os.File{theirs, initramfs} // Descriptors 3 and 4, see args.
 	// A group of its own: the terminal's Ctrl-C is for us, and we end it. When we die, the kernel does.
@@ -168,8 +183,8 @@ func (c Config) start(ctx context.Context, accel Accelerator, deadline time.Dura
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			err = cmd.Wait()
-			fmt.Fprintf(m.console, "\n%s ended: %v\n", filepath.Base(c.qemu), cmd.ProcessState)
+			_ = cmd.Wait() // How it ended is in its state.
+			fmt.Fprintf(m.console, "\n%s ended: %v\n", filepath.Base(c.host.qemu), cmd.ProcessState)
 		}
 		close(m.ended)
 	}()
@@ -207,7 +222,10 @@ func (c Config) args(accel Accelerator, k kernel) []string {
 		how += ",thread=multi"
 	}
 	// A fault in the kernel is the guest's end, not a hang. What protects the processor's users from one another is only slow here.
-	kernelArgs := "console=ttyS0 quiet panic=-1 oops=panic mitigations=off audit=0 rdinit=" + layout.InitFile + " -- " + layout.InitArg
+	kernelArgs := "console=ttyS0 panic=-1 oops=panic mitigations=off audit=0 rdinit=" + layout.InitFile + " -- " + layout.InitArg
+	if c.Console == nil {
+		kernelArgs = "quiet " + kernelArgs
+	}
 	args := []string{
 		"-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
 		"-accel", how, "-cpu", "max", "-m", fmt.Sprint(memoryMiB), "-smp", fmt.Sprint(processors),

@@ -15,8 +15,8 @@ const (
 	bootDeadline = 3 * time.Minute
 	// readyDeadline is from there until commands can run: file systems and devices.
 	readyDeadline = 3 * time.Minute
-	// endDeadline is how long a command may take to end after it was told to.
-	endDeadline = 15 * time.Second
+	// terminalBuffer is what is read of a terminal at once, in bytes: more than anybody types or pastes in one go is read in more.
+	terminalBuffer = 4 << 10
 
 	// consoleLines and consoleLine are how much of the console is kept for an error: that many lines of that many bytes.
 	consoleLines = 40

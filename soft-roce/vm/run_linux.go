@@ -36,7 +36,7 @@ func Environment() []string {
 func (m *Machine) Run(ctx context.Context, c Command) (int, error) {
 	status, err := m.run(ctx, c)
 	if err != nil {
-		return 0, fmt.Errorf("%s in the VM: %w\n%s", c.Args[0], err, m.console.tail())
+		return 0, m.explain(c, err)
 	}
 	return status, nil
 }
@@ -48,6 +48,16 @@ func (m *Machine) run(ctx context.Context, c Command) (int, error) {
 	if err := frame.Write(m.port, frame.Input, nil); err != nil {
 		return 0, err
 	}
+	return m.listen(ctx, c)
+}
+
+// explain adds to an error what ran and what the guest said last.
+func (m *Machine) explain(c Command, err error) error {
+	return fmt.Errorf("%s in the VM: %w\n%s", c.Args[0], err, m.console.tail())
+}
+
+// listen passes on what the command says until it has ended.
+func (m *Machine) listen(ctx context.Context, c Command) (int, error) {
 	for {
 		f, err := m.next(ctx)
 		if err != nil {

@@ -20,7 +20,7 @@ func Agent() error {
 	unix.CloseOnExec(agentPort)
 	port := os.NewFile(agentPort, "port")
 	defer port.Close()
-	a := &agent{port: &lockedWriter{w: port}}
+	a := &agent{port: &lockedWriter{w: port}, settle: settle}
 	if err := frame.Write(a.port, frame.Ready, nil); err != nil {
 		return err
 	}
@@ -30,7 +30,18 @@ func Agent() error {
 // agent runs one command at a time.
 type agent struct {
 	port    *lockedWriter
-	running *running // nil between commands
+	settle  func() error // after each command
+	running *running     // nil between commands
+}
+
+// settle ends what a command left running, which is everything but init and this process, and writes what it wrote: the host ends
+// the machine without asking.
+func settle() error {
+	if err := unix.Kill(-1, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("end what the command left: %w", err)
+	}
+	unix.Sync()
+	return nil
 }
 
 // serve takes frames until the host closes the port: a read then gives no bytes, for ever.
@@ -68,11 +79,9 @@ func (a *agent) serve(port io.Reader) error {
 			}
 		case result := <-ended:
 			a.running = nil
-			// What a command leaves running ends with it. All but init and this process.
-			if err := unix.Kill(-1, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
-				return fmt.Errorf("end what the command left: %w", err)
+			if err := a.settle(); err != nil {
+				return err
 			}
-			unix.Sync() // The host ends the machine without asking: what the command wrote to the share is written.
 			if err := frame.WriteJSON(a.port, frame.Exit, result); err != nil {
 				return err
 			}

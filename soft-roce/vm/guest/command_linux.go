@@ -112,7 +112,7 @@ func (r *running) onTerminal(size frame.WindowSize, port io.Writer) error {
 
 // openTerminal makes a pseudo-terminal.
 func openTerminal() (master, slave *os.File, err error) {
-	master, err = os.OpenFile("/dev/pts/ptmx", os.O_RDWR, 0)
+	master, err = os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {
 		return nil, nil, err
 	}

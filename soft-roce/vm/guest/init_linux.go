@@ -76,6 +76,10 @@ func start() (*os.File, error) {
 	if err := enterRoot(config.Share); err != nil {
 		return port, err
 	}
+	// The kernel's own limit for process 1 is 4096; a login would have this one.
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 1024, Max: 524288}); err != nil {
+		return port, fmt.Errorf("set the limit of open files: %w", err)
+	}
 	if err := unix.Sethostname([]byte(layout.GuestName)); err != nil {
 		return port, fmt.Errorf("set the host name: %w", err)
 	}
@@ -100,7 +104,7 @@ func load(path string) error {
 	return nil
 }
 
-// openPort finds the serial port by the name that the host gave it and opens it. It is not closed on exec only for the agent's sake.
+// openPort finds the serial port by the name that the host gave it and opens it.
 func openPort() (*os.File, error) {
 	deadline := time.NewTimer(portDeadline)
 	defer deadline.Stop()
@@ -159,7 +163,7 @@ const (
 // writable, and the guest's own kernel file systems.
 func enterRoot(share string) error {
 	// The cache may be loose: what the host changes under a running guest may be seen late, and nothing waits for it.
-	const ninep = "trans=virtio,version=9p2000.L,msize=1048576,cache="
+	const ninep = "trans=virtio,version=9p2000.L,msize=512000,cache="
 	mounts := []mount{
 		{layout.RootTag, hostDir, "9p", unix.MS_RDONLY, ninep + "loose"},
 		{"tmpfs", scratchDir, "tmpfs", 0, "mode=755"},
@@ -177,19 +181,16 @@ func enterRoot(share string) error {
 	}
 	mounts = []mount{
 		{"overlay", newRoot, "overlay", 0, "lowerdir=" + hostDir + ",upperdir=" + upper + ",workdir=" + work},
-		{layout.ShareTag, newRoot + share, "9p", 0, ninep + "mmap"},
 		{"proc", newRoot + "/proc", "proc", 0, ""},
 		{"sysfs", newRoot + "/sys", "sysfs", 0, ""},
 		{"devtmpfs", newRoot + "/dev", "devtmpfs", 0, ""},
 		{"devpts", newRoot + "/dev/pts", "devpts", 0, "mode=620,ptmxmode=666"},
 		{"tmpfs", newRoot + "/dev/shm", "tmpfs", 0, "mode=1777"},
-		{"tmpfs", newRoot + "/run", "tmpfs", 0, "mode=755"},
-		{"tmpfs", newRoot + "/tmp", "tmpfs", 0, "mode=1777"},
 	}
-	if strings.HasPrefix(share, "/tmp/") || strings.HasPrefix(share, "/run/") {
-		// Over the empty ones, else they would hide it.
-		mounts = append(append(mounts[:1:1], mounts[2:]...), mounts[1])
+	for _, dir := range emptied(share) {
+		mounts = append(mounts, mount{"tmpfs", newRoot + dir, "tmpfs", 0, "mode=1777"})
 	}
+	mounts = append(mounts, mount{layout.ShareTag, newRoot + share, "9p", 0, ninep + "mmap"})
 	for _, m := range mounts {
 		if err := m.mount(); err != nil {
 			return err
@@ -209,6 +210,17 @@ func enterRoot(share string) error {
 		}
 	}
 	return nil
+}
+
+// emptied are the directories that the guest has its own of: what lies in the host's is of no use here, unless the repository does.
+func emptied(share string) []string {
+	var dirs []string
+	for _, dir := range []string{"/run", "/tmp"} {
+		if !strings.HasPrefix(share, dir+"/") {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
 }
 
 // supervise runs the agent on the port and waits for every process of the guest that nobody else waits for, until the agent ends.

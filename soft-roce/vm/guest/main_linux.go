@@ -16,7 +16,7 @@ func Main(args []string) bool {
 	case len(args) == 2 && args[1] == layout.AgentArg:
 		if err := Agent(); err != nil {
 			fmt.Fprintln(os.Stderr, layout.GuestName+" agent:", err)
-			os.Exit(1)
+			os.Exit(1) //nolint:forbidigo // It is main's body: the agent's failure is init's to tell.
 		}
 	default:
 		return false

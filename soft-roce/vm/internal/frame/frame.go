@@ -113,7 +113,7 @@ func Read(r io.Reader) (Kind, []byte, error) {
 	}
 	payload := make([]byte, size)
 	if _, err := io.ReadFull(r, payload); err != nil {
-		if err == io.EOF { //nolint:errorlint // ReadFull returns it bare, and it would read as an end between frames.
+		if err == io.EOF { // It would read as an end between frames.
 			err = io.ErrUnexpectedEOF
 		}
 		return 0, nil, err

@@ -10,14 +10,24 @@ import (
 const (
 	// GuestName is the guest's host name, by which programs can tell that they run in it.
 	GuestName = "tryst-rxe"
-	// PortName is the serial port's name (virtio-ports), RootTag and ShareTag those of the file systems (9p mount_tag).
+	// PortName is the serial port's name (virtio-ports).
 	PortName = "tryst.agent"
+)
+
+// The names of the file systems (9p mount_tag).
+const (
 	RootTag  = "tryst.root"
 	ShareTag = "tryst.share"
-	// InitArg and AgentArg are the arguments with which the binary that is the guest's /init becomes process 1 and the agent.
+)
+
+// The arguments with which the binary that is the guest's init becomes process 1 and the agent.
+const (
 	InitArg  = "guest-init"
 	AgentArg = "guest-agent"
-	// InitFile, ModulesDir and ConfigFile are where the initial file system has the binary, the modules and a Config.
+)
+
+// Where the initial file system has that binary, the modules and a Config.
+const (
 	InitFile   = "/init"
 	ModulesDir = "/modules"
 	ConfigFile = "/config.json"

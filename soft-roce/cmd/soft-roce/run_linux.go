@@ -1,0 +1,261 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/term"
+
+	softroce "github.com/tryst-rdma/tryst/soft-roce"
+	"github.com/tryst-rdma/tryst/soft-roce/tier"
+	"github.com/tryst-rdma/tryst/soft-roce/vm"
+	"github.com/tryst-rdma/tryst/soft-roce/vm/guest"
+)
+
+// takenOver is true when the process was the guest's init or agent, and is done.
+func takenOver(args []string) bool { return guest.Main(args) }
+
+// upDeadline is how long devices may take to become active.
+const upDeadline = 10 * time.Second
+
+// options are the flags; each command has those that it needs.
+type options struct {
+	cache, share, accel string
+	timeout             time.Duration
+	verbose             bool
+
+	mode, list, packages, goCommand string
+	packageTimeout                  time.Duration
+}
+
+func run(ctx context.Context, args []string) (int, error) {
+	if len(args) == 0 {
+		return failed, errors.New("which command? vm, where, test, up, down or list; see the package's comment")
+	}
+	var o options
+	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
+	machine := func() {
+		flags.StringVar(&o.cache, "cache", "build/rxe-vm", "`directory` for the kernel and what was found out about this machine")
+		flags.StringVar(&o.share, "share", "build", "`directory` that the guest may write to")
+		flags.StringVar(&o.accel, "accel", "auto", "the guest's processors: kvm, tcg or auto")
+		flags.DurationVar(&o.timeout, "timeout", 30*time.Minute, "kill the guest after this")
+		flags.BoolVar(&o.verbose, "v", false, "show the guest's console")
+	}
+	tests := func() {
+		machine()
+		flags.StringVar(&o.mode, "mode", "auto", "where: vm, native, off or auto")
+		flags.StringVar(&o.list, "list", "soft-roce/rxe-tests", "`file` with the packages and tests")
+		flags.StringVar(&o.packages, "pkg", "./...", "only these of the list's packages, as the go command says them")
+		flags.StringVar(&o.goCommand, "go", "go", "the go command")
+		flags.DurationVar(&o.packageTimeout, "package-timeout", 15*time.Minute, "for one package's tests")
+	}
+	commands := map[string]struct {
+		flags func()
+		run   func(context.Context, options, []string) (int, error)
+	}{
+		"vm":    {machine, inVM},
+		"where": {tests, where},
+		"test":  {tests, test},
+		"up":    {func() {}, up},
+		"down":  {func() {}, down},
+		"list":  {func() {}, list},
+	}
+	c, ok := commands[args[0]]
+	if !ok {
+		return failed, fmt.Errorf("%q is none of the commands vm, where, test, up, down and list", args[0])
+	}
+	c.flags()
+	if err := flags.Parse(args[1:]); err != nil {
+		return failed, err
+	}
+	if o.timeout > 0 {
+		var cancel func()
+		ctx, cancel = context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("killed after %s (TRYST_VM_TIMEOUT, -timeout)", o.timeout))
+		defer cancel()
+	}
+	return c.run(ctx, o, flags.Args())
+}
+
+// config is the VM's.
+func (o options) config() (vm.Config, error) {
+	c := vm.Config{Log: os.Stderr}
+	if o.verbose {
+		c.Console = os.Stderr
+	}
+	var err error
+	if c.Accelerator, err = vm.ParseAccelerator(o.accel); err != nil {
+		return c, err
+	}
+	if c.Program, err = os.Executable(); err != nil {
+		return c, err
+	}
+	if c.Cache, err = filepath.Abs(o.cache); err != nil {
+		return c, err
+	}
+	c.Share, err = filepath.Abs(o.share)
+	return c, err
+}
+
+func inVM(ctx context.Context, o options, args []string) (int, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return failed, err
+	}
+	c, err := o.config()
+	if err != nil {
+		return failed, err
+	}
+	shell := len(args) == 0
+	if shell && !term.IsTerminal(int(os.Stdin.Fd())) {
+		return failed, errors.New("which command? soft-roce vm -- COMMAND..., or make rxe-vm CMD='...'; without one it is a shell, which needs a terminal")
+	}
+	m, err := vm.Boot(ctx, c)
+	if err != nil {
+		return failed, err
+	}
+	defer m.Close()
+	command := vm.Command{Args: args, Dir: dir, Env: vm.Environment(), Stdout: os.Stdout, Stderr: os.Stderr}
+	if shell {
+		command.Args = []string{"bash"}
+		command.Env = append(command.Env, "TERM=xterm")
+		return m.RunOnTerminal(ctx, command, os.Stdin)
+	}
+	return m.Run(ctx, command)
+}
+
+// where prepares the VM when that is where the tests will run and prints the place; with skip the reason follows. It prints none when -pkg
+// leaves nothing of the list.
+func where(ctx context.Context, o options, _ []string) (int, error) {
+	entries, err := o.entries(ctx)
+	if err != nil {
+		return failed, err
+	}
+	if len(entries) == 0 {
+		fmt.Println("none")
+		return 0, nil
+	}
+	mode, err := tier.ParseMode(o.mode)
+	if err != nil {
+		return failed, err
+	}
+	c, err := o.config()
+	if err != nil {
+		return failed, err
+	}
+	d, err := tier.Decide(mode, func() error { return vm.Prepare(ctx, c) })
+	if err != nil {
+		return failed, err
+	}
+	fmt.Println(strings.TrimSpace(string(d.Where) + " " + d.Why))
+	return 0, nil
+}
+
+// test runs the tests where where said.
+func test(ctx context.Context, o options, args []string) (_ int, err error) {
+	entries, err := o.entries(ctx)
+	if err != nil {
+		return failed, err
+	}
+	c, err := o.config()
+	if err != nil {
+		return failed, err
+	}
+	root, err := os.Getwd()
+	if err != nil {
+		return failed, err
+	}
+	var place tier.Place
+	switch tier.Where(o.mode) {
+	case tier.InVM:
+		place = tier.InMachine(c)
+	case tier.Here:
+		if place, err = tier.OnThisMachine(ctx); err != nil {
+			return failed, err
+		}
+	default:
+		return failed, fmt.Errorf("-mode %s: vm or native is needed; soft-roce where says which", o.mode)
+	}
+	defer func() { err = errors.Join(err, place.Close()) }()
+	return 0, tier.Run(ctx, tier.Config{
+		Go: o.goCommand, Root: root, Binaries: filepath.Join(c.Cache, "tests"), Timeout: o.packageTimeout, Args: args,
+		Events: os.Stdout, Log: os.Stderr,
+	}, entries, place)
+}
+
+// entries is the list, or the part of it that -pkg leaves.
+func (o options) entries(ctx context.Context) ([]tier.Entry, error) {
+	f, err := os.Open(o.list)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	all, err := tier.ParseList(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s, %w", o.list, err)
+	}
+	if o.packages == "./..." {
+		return all, nil
+	}
+	out, err := exec.CommandContext(ctx, o.goCommand, append([]string{"list", "-f", "{{.Dir}}"}, strings.Fields(o.packages)...)...).Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list %s: %w", o.packages, err)
+	}
+	wanted := map[string]bool{}
+	for dir := range strings.Lines(string(out)) {
+		wanted[strings.TrimSpace(dir)] = true
+	}
+	var some []tier.Entry
+	for _, e := range all {
+		if dir, err := filepath.Abs(e.Package); err == nil && wanted[dir] {
+			some = append(some, e)
+		}
+	}
+	return some, nil
+}
+
+func up(ctx context.Context, _ options, args []string) (int, error) {
+	if len(args) == 0 {
+		ctx, cancel := context.WithTimeout(ctx, upDeadline)
+		defer cancel()
+		if err := softroce.SetupPair(ctx, softroce.DefaultPair()); err != nil {
+			return failed, err
+		}
+	}
+	for _, a := range args {
+		name, netdev, ok := strings.Cut(a, "=")
+		if !ok {
+			return failed, fmt.Errorf("%q: NAME=NETDEV is needed, as in rxe0=eth0", a)
+		}
+		if err := softroce.AddLink(name, netdev); err != nil {
+			return failed, err
+		}
+	}
+	return list(ctx, options{}, nil)
+}
+
+func down(_ context.Context, _ options, args []string) (int, error) {
+	if len(args) == 0 {
+		return 0, softroce.RemovePair(softroce.DefaultPair())
+	}
+	for _, name := range args {
+		if err := softroce.RemoveLink(name); err != nil {
+			return failed, err
+		}
+	}
+	return 0, nil
+}
+
+func list(context.Context, options, []string) (int, error) {
+	links, err := softroce.Links()
+	for _, l := range links {
+		fmt.Printf("%s=%s\n", l.Name, l.Netdev)
+	}
+	return 0, err
+}

@@ -1,0 +1,49 @@
+package tier
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Entry is one package of the list.
+type Entry struct {
+	Package string   // as go test takes it: ./verbs/cgo
+	Pattern string   // of test names, as go test -run takes it
+	Args    []string // further arguments of the test binary
+}
+
+// ParseList reads the list, an entry a line:
+//
+//	# why this package
+//	./package Pattern [-test.flag=value ...]
+//
+// Empty lines and those that begin with # are left out.
+func ParseList(r io.Reader) ([]Entry, error) {
+	var entries []Entry
+	lines := bufio.NewScanner(r)
+	for n := 1; lines.Scan(); n++ {
+		fields := strings.Fields(lines.Text())
+		if len(fields) == 0 || strings.HasPrefix(fields[0], "#") {
+			continue
+		}
+		if len(fields) < 2 || !strings.HasPrefix(fields[0], "./") || strings.HasPrefix(fields[1], "-") {
+			return nil, fmt.Errorf("line %d: %q: a package that begins with ./ and a pattern of test names are needed", n, lines.Text())
+		}
+		entries = append(entries, Entry{Package: fields[0], Pattern: fields[1], Args: fields[2:]})
+	}
+	return entries, lines.Err()
+}
+
+// testArgs turns arguments of go test (-run X -count=5) into those of a test binary.
+func testArgs(args []string) []string {
+	var out []string
+	for _, a := range args {
+		if name, ok := strings.CutPrefix(a, "-"); ok && !strings.HasPrefix(name, "test.") {
+			a = "-test." + strings.TrimPrefix(name, "-")
+		}
+		out = append(out, a)
+	}
+	return out
+}

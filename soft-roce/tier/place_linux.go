@@ -1,0 +1,88 @@
+package tier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"syscall"
+	"time"
+
+	softroce "github.com/tryst-rdma/tryst/soft-roce"
+	"github.com/tryst-rdma/tryst/soft-roce/vm"
+)
+
+// virtual is the VM. It is booted for the first command, and again after one that brought it down.
+type virtual struct {
+	config  vm.Config
+	machine *vm.Machine // nil when none runs
+}
+
+// InMachine is the VM as a place.
+func InMachine(c vm.Config) Place { return &virtual{config: c} }
+
+func (v *virtual) Run(ctx context.Context, c vm.Command) (int, error) {
+	if v.machine == nil {
+		start := time.Now()
+		m, err := vm.Boot(ctx, v.config)
+		if err != nil {
+			return 0, err
+		}
+		fmt.Fprintf(v.config.Log, "the VM is up (%s, %.1f s)\n", m.Accelerator, time.Since(start).Seconds())
+		v.machine = m
+	}
+	status, err := v.machine.Run(ctx, c)
+	if err != nil {
+		_ = v.Close()
+	}
+	return status, err
+}
+
+func (v *virtual) Close() error {
+	if v.machine != nil {
+		v.machine.Close()
+		v.machine = nil
+	}
+	return nil
+}
+
+// native is this machine.
+type native struct {
+	ours bool // the pair was made here
+}
+
+// OnThisMachine makes the pair of devices on this machine's kernel, unless it is there already, and takes it away again at Close.
+func OnThisMachine(ctx context.Context) (Place, error) {
+	pair := softroce.DefaultPair()
+	links, err := softroce.Links()
+	if err != nil {
+		return nil, err
+	}
+	if slices.Contains(links, pair[0].Link) && slices.Contains(links, pair[1].Link) {
+		return native{}, nil
+	}
+	if err := softroce.SetupPair(ctx, pair); err != nil {
+		return nil, err
+	}
+	return native{ours: true}, nil
+}
+
+func (native) Run(ctx context.Context, c vm.Command) (int, error) {
+	cmd := exec.CommandContext(ctx, c.Args[0], c.Args[1:]...)
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = c.Dir, c.Env, c.Stdout, c.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	err := cmd.Run()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return exit.ExitCode(), ctx.Err()
+	}
+	return 0, err
+}
+
+func (n native) Close() error {
+	if !n.ours {
+		return nil
+	}
+	return softroce.RemovePair(softroce.DefaultPair())
+}

@@ -1,0 +1,163 @@
+package tier
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/tryst-rdma/tryst/soft-roce/vm"
+)
+
+// tag is the build tag of the tests that need the devices: without it they are not even compiled, so they are no skips elsewhere.
+const tag = "rxe"
+
+// Config is what Run needs. Paths are absolute.
+type Config struct {
+	Go       string        // the go command
+	Root     string        // the module's directory
+	Binaries string        // where the test binaries go; the VM must see it
+	Timeout  time.Duration // of one package's tests
+	Args     []string      // further arguments for every package, as go test has them
+	Events   io.Writer     // gets the events, one JSON object a line, as go test -json writes them
+	Log      io.Writer     // gets a line for what takes time
+}
+
+// Place is a machine with the devices: a VM, or this one.
+type Place interface {
+	// Run runs a command there, as [vm.Machine.Run] does. After an error the place is as new at the next call.
+	Run(context.Context, vm.Command) (int, error)
+	Close() error
+}
+
+// Run builds and runs the entries in turn. A package that does not build or whose tests fail is in the events, not in the error; an error
+// means that the events do not tell the whole story.
+func Run(ctx context.Context, c Config, entries []Entry, place Place) error {
+	if err := os.MkdirAll(c.Binaries, 0o755); err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if err := c.run(ctx, e, place); err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// testPackage is what go list says of a package.
+type testPackage struct{ path, dir string }
+
+func (c Config) run(ctx context.Context, e Entry, place Place) error {
+	pkg, err := c.find(ctx, e)
+	if err != nil {
+		return c.report(e.Package, func(w io.Writer) error { return err })
+	}
+	binary := filepath.Join(c.Binaries, strings.ReplaceAll(strings.TrimPrefix(e.Package, "./"), "/", "_")+".test")
+	return c.report(pkg.path, func(w io.Writer) error {
+		if err := c.build(ctx, e, binary); err != nil {
+			return err
+		}
+		args := []string{binary, "-test.v=test2json", "-test.paniconexit0", "-test.timeout=" + c.Timeout.String(), "-test.run=" + e.Pattern}
+		args = append(append(args, e.Args...), testArgs(c.Args)...)
+		var said watcher
+		out := io.MultiWriter(w, &said)
+		status, err := place.Run(ctx, vm.Command{Args: args, Dir: pkg.dir, Env: vm.Environment(), Stdout: out, Stderr: out})
+		switch {
+		case err != nil:
+			return err
+		case status != 0:
+			return fmt.Errorf("exit status %d", status)
+		case said.nothing:
+			return fmt.Errorf("no test's name matches %q: nothing was tested", e.Pattern)
+		}
+		return nil
+	})
+}
+
+// find asks where the package is.
+func (c Config) find(ctx context.Context, e Entry) (testPackage, error) {
+	out, err := c.output(ctx, "list", "-tags", tag, "-f", "{{.ImportPath}}\n{{.Dir}}", e.Package)
+	if err != nil {
+		return testPackage{}, err
+	}
+	path, dir, _ := strings.Cut(strings.TrimSpace(out), "\n")
+	return testPackage{path, dir}, nil
+}
+
+// build builds the test binary, with cgo, without the race detector: an emulated processor is slow enough.
+func (c Config) build(ctx context.Context, e Entry, binary string) error {
+	// A package without tests leaves no binary, which must not be that of last time.
+	if err := os.Remove(binary); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if _, err := c.output(ctx, "test", "-c", "-tags", tag, "-o", binary, e.Package); err != nil {
+		return err
+	}
+	if _, err := os.Stat(binary); err != nil {
+		return fmt.Errorf("%s has no tests", e.Package)
+	}
+	return nil
+}
+
+// output runs the go command with cgo; an error has its words.
+func (c Config) output(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, c.Go, args...)
+	cmd.Dir = c.Root
+	cmd.Env = append(cmd.Environ(), "CGO_ENABLED=1")
+	var out, words bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &words
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("go %s: %w\n%s%s", strings.Join(args, " "), err, &words, &out)
+	}
+	return out.String(), nil
+}
+
+// report turns what run writes, the output of a test binary, into events, and ends them as go test does: with a line that says how the
+// package ended.
+func (c Config) report(pkg string, run func(io.Writer) error) error {
+	// Without the context: it ends with its input, and what was said before an interrupt is still told.
+	convert := exec.Command(c.Go, "tool", "test2json", "-t", "-p", pkg)
+	convert.Dir = c.Root
+	convert.Stdout, convert.Stderr = c.Events, c.Log
+	in, err := convert.StdinPipe()
+	if err != nil {
+		return err
+	}
+	if err := convert.Start(); err != nil {
+		return err
+	}
+	start := time.Now()
+	err = run(in)
+	seconds := time.Since(start).Seconds()
+	if err == nil {
+		_, err = fmt.Fprintf(in, "ok  \t%s\t%.3fs\n", pkg, seconds)
+	} else {
+		_, err = fmt.Fprintf(in, "%s\nFAIL\t%s\t%.3fs\n", strings.TrimSpace(err.Error()), pkg, seconds)
+	}
+	return errors.Join(err, in.Close(), convert.Wait())
+}
+
+// watcher looks for package testing's words for "no test was run".
+type watcher struct {
+	nothing bool
+	last    []byte
+}
+
+func (w *watcher) Write(p []byte) (int, error) {
+	const words = "testing: warning: no tests to run"
+	w.last = append(w.last, p...)
+	w.nothing = w.nothing || bytes.Contains(w.last, []byte(words))
+	if keep := len(words); len(w.last) > keep {
+		w.last = append(w.last[:0], w.last[len(w.last)-keep:]...)
+	}
+	return len(p), nil
+}
