@@ -165,6 +165,116 @@ func (x *MemoryRegion) GetRkey() uint32 {
 	return 0
 }
 
+// TrystRail is a queue pair of a channel, and how it is reached. Tryst's own.
+type TrystRail struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Queue pair number, 24 bits.
+	Qpn uint32 `protobuf:"varint,1,opt,name=qpn,proto3" json:"qpn,omitempty"`
+	// First packet sequence number that it sends, 24 bits.
+	Psn uint32 `protobuf:"varint,2,opt,name=psn,proto3" json:"psn,omitempty"`
+	// GID of its port, 16 bytes in network order.
+	Gid []byte `protobuf:"bytes,3,opt,name=gid,proto3" json:"gid,omitempty"`
+	// Local identifier of its port; 0 on Ethernet.
+	Lid uint32 `protobuf:"varint,4,opt,name=lid,proto3" json:"lid,omitempty"`
+	// Largest payload of a packet, in bytes: 256, 512, 1024, 2048 or 4096.
+	Mtu uint32 `protobuf:"varint,5,opt,name=mtu,proto3" json:"mtu,omitempty"`
+	// UDP port that a device in user space takes packets on; 0 for a device
+	// behind the kernel, which takes them on 4791 and sends them there only.
+	UdpPort uint32 `protobuf:"varint,6,opt,name=udp_port,json=udpPort,proto3" json:"udp_port,omitempty"`
+	// UDP ports that it sends from; none for any.
+	UdpSources []uint32 `protobuf:"varint,7,rep,packed,name=udp_sources,json=udpSources,proto3" json:"udp_sources,omitempty"`
+	// Bytes that its receive buffer holds; 0 for not known.
+	UdpBuffer     uint64 `protobuf:"varint,8,opt,name=udp_buffer,json=udpBuffer,proto3" json:"udp_buffer,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TrystRail) Reset() {
+	*x = TrystRail{}
+	mi := &file_tensorflow_verbs_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TrystRail) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TrystRail) ProtoMessage() {}
+
+func (x *TrystRail) ProtoReflect() protoreflect.Message {
+	mi := &file_tensorflow_verbs_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TrystRail.ProtoReflect.Descriptor instead.
+func (*TrystRail) Descriptor() ([]byte, []int) {
+	return file_tensorflow_verbs_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *TrystRail) GetQpn() uint32 {
+	if x != nil {
+		return x.Qpn
+	}
+	return 0
+}
+
+func (x *TrystRail) GetPsn() uint32 {
+	if x != nil {
+		return x.Psn
+	}
+	return 0
+}
+
+func (x *TrystRail) GetGid() []byte {
+	if x != nil {
+		return x.Gid
+	}
+	return nil
+}
+
+func (x *TrystRail) GetLid() uint32 {
+	if x != nil {
+		return x.Lid
+	}
+	return 0
+}
+
+func (x *TrystRail) GetMtu() uint32 {
+	if x != nil {
+		return x.Mtu
+	}
+	return 0
+}
+
+func (x *TrystRail) GetUdpPort() uint32 {
+	if x != nil {
+		return x.UdpPort
+	}
+	return 0
+}
+
+func (x *TrystRail) GetUdpSources() []uint32 {
+	if x != nil {
+		return x.UdpSources
+	}
+	return nil
+}
+
+func (x *TrystRail) GetUdpBuffer() uint64 {
+	if x != nil {
+		return x.UdpBuffer
+	}
+	return 0
+}
+
 // GetRemoteAddressRequest tells a peer our end of a channel.
 type GetRemoteAddressRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -173,14 +283,37 @@ type GetRemoteAddressRequest struct {
 	Channel  *Channel `protobuf:"bytes,2,opt,name=channel,proto3" json:"channel,omitempty"`
 	// In TensorFlow's extension the caller's message buffers: for sending, then
 	// for receiving.
-	Mr            []*MemoryRegion `protobuf:"bytes,3,rep,name=mr,proto3" json:"mr,omitempty"`
+	Mr []*MemoryRegion `protobuf:"bytes,3,rep,name=mr,proto3" json:"mr,omitempty"`
+	// Highest version of the channel's protocol that the giver speaks, from 1.
+	Version uint32 `protobuf:"varint,16,opt,name=version,proto3" json:"version,omitempty"`
+	// Random number that the giver's process chose at its start; not 0.
+	Incarnation uint64 `protobuf:"fixed64,17,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// Generation of the channel that is offered, from 1.
+	Generation uint64 `protobuf:"varint,18,opt,name=generation,proto3" json:"generation,omitempty"`
+	// The queue pairs; the first is the channel of field 2.
+	Rails []*TrystRail `protobuf:"bytes,19,rep,name=rails,proto3" json:"rails,omitempty"`
+	// What the giver's ports are wired to: 1 InfiniBand, 2 Ethernet.
+	LinkLayer uint32 `protobuf:"varint,20,opt,name=link_layer,json=linkLayer,proto3" json:"link_layer,omitempty"`
+	// Of the giver's GIDs: 1 InfiniBand, 2 RoCE v1, 3 RoCE v2.
+	GidType uint32 `protobuf:"varint,21,opt,name=gid_type,json=gidType,proto3" json:"gid_type,omitempty"`
+	// Receives that are posted on each queue pair.
+	Window uint32 `protobuf:"varint,22,opt,name=window,proto3" json:"window,omitempty"`
+	// Bytes that each of them holds.
+	ReceiveSize uint32 `protobuf:"varint,23,opt,name=receive_size,json=receiveSize,proto3" json:"receive_size,omitempty"`
+	// Bytes of content that the giver takes within a message.
+	EagerLimit uint32 `protobuf:"varint,24,opt,name=eager_limit,json=eagerLimit,proto3" json:"eager_limit,omitempty"`
+	// Bytes of the longest message or write that the giver's ports take.
+	MaxMessage uint32 `protobuf:"varint,25,opt,name=max_message,json=maxMessage,proto3" json:"max_message,omitempty"`
+	// Task name of whom the caller means. Another process answers
+	// FailedPrecondition and does nothing.
+	PeerName      string `protobuf:"bytes,26,opt,name=peer_name,json=peerName,proto3" json:"peer_name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetRemoteAddressRequest) Reset() {
 	*x = GetRemoteAddressRequest{}
-	mi := &file_tensorflow_verbs_proto_msgTypes[2]
+	mi := &file_tensorflow_verbs_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -192,7 +325,7 @@ func (x *GetRemoteAddressRequest) String() string {
 func (*GetRemoteAddressRequest) ProtoMessage() {}
 
 func (x *GetRemoteAddressRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tensorflow_verbs_proto_msgTypes[2]
+	mi := &file_tensorflow_verbs_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -205,7 +338,7 @@ func (x *GetRemoteAddressRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRemoteAddressRequest.ProtoReflect.Descriptor instead.
 func (*GetRemoteAddressRequest) Descriptor() ([]byte, []int) {
-	return file_tensorflow_verbs_proto_rawDescGZIP(), []int{2}
+	return file_tensorflow_verbs_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *GetRemoteAddressRequest) GetHostName() string {
@@ -229,6 +362,83 @@ func (x *GetRemoteAddressRequest) GetMr() []*MemoryRegion {
 	return nil
 }
 
+func (x *GetRemoteAddressRequest) GetVersion() uint32 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *GetRemoteAddressRequest) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *GetRemoteAddressRequest) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *GetRemoteAddressRequest) GetRails() []*TrystRail {
+	if x != nil {
+		return x.Rails
+	}
+	return nil
+}
+
+func (x *GetRemoteAddressRequest) GetLinkLayer() uint32 {
+	if x != nil {
+		return x.LinkLayer
+	}
+	return 0
+}
+
+func (x *GetRemoteAddressRequest) GetGidType() uint32 {
+	if x != nil {
+		return x.GidType
+	}
+	return 0
+}
+
+func (x *GetRemoteAddressRequest) GetWindow() uint32 {
+	if x != nil {
+		return x.Window
+	}
+	return 0
+}
+
+func (x *GetRemoteAddressRequest) GetReceiveSize() uint32 {
+	if x != nil {
+		return x.ReceiveSize
+	}
+	return 0
+}
+
+func (x *GetRemoteAddressRequest) GetEagerLimit() uint32 {
+	if x != nil {
+		return x.EagerLimit
+	}
+	return 0
+}
+
+func (x *GetRemoteAddressRequest) GetMaxMessage() uint32 {
+	if x != nil {
+		return x.MaxMessage
+	}
+	return 0
+}
+
+func (x *GetRemoteAddressRequest) GetPeerName() string {
+	if x != nil {
+		return x.PeerName
+	}
+	return ""
+}
+
 // GetRemoteAddressResponse tells the caller the peer's end of the channel.
 type GetRemoteAddressResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -236,14 +446,35 @@ type GetRemoteAddressResponse struct {
 	HostName string   `protobuf:"bytes,1,opt,name=host_name,json=hostName,proto3" json:"host_name,omitempty"`
 	Channel  *Channel `protobuf:"bytes,2,opt,name=channel,proto3" json:"channel,omitempty"`
 	// As in the request, the server's.
-	Mr            []*MemoryRegion `protobuf:"bytes,3,rep,name=mr,proto3" json:"mr,omitempty"`
+	Mr []*MemoryRegion `protobuf:"bytes,3,rep,name=mr,proto3" json:"mr,omitempty"`
+	// Highest version of the channel's protocol that the giver speaks, from 1.
+	Version uint32 `protobuf:"varint,16,opt,name=version,proto3" json:"version,omitempty"`
+	// Random number that the giver's process chose at its start; not 0.
+	Incarnation uint64 `protobuf:"fixed64,17,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// Generation of the channel that is offered, from 1.
+	Generation uint64 `protobuf:"varint,18,opt,name=generation,proto3" json:"generation,omitempty"`
+	// The queue pairs; the first is the channel of field 2. None in an
+	// introduction: the giver does not believe the caller's incarnation yet.
+	Rails []*TrystRail `protobuf:"bytes,19,rep,name=rails,proto3" json:"rails,omitempty"`
+	// What the giver's ports are wired to: 1 InfiniBand, 2 Ethernet.
+	LinkLayer uint32 `protobuf:"varint,20,opt,name=link_layer,json=linkLayer,proto3" json:"link_layer,omitempty"`
+	// Of the giver's GIDs: 1 InfiniBand, 2 RoCE v1, 3 RoCE v2.
+	GidType uint32 `protobuf:"varint,21,opt,name=gid_type,json=gidType,proto3" json:"gid_type,omitempty"`
+	// Receives that are posted on each queue pair.
+	Window uint32 `protobuf:"varint,22,opt,name=window,proto3" json:"window,omitempty"`
+	// Bytes that each of them holds.
+	ReceiveSize uint32 `protobuf:"varint,23,opt,name=receive_size,json=receiveSize,proto3" json:"receive_size,omitempty"`
+	// Bytes of content that the giver takes within a message.
+	EagerLimit uint32 `protobuf:"varint,24,opt,name=eager_limit,json=eagerLimit,proto3" json:"eager_limit,omitempty"`
+	// Bytes of the longest message or write that the giver's ports take.
+	MaxMessage    uint32 `protobuf:"varint,25,opt,name=max_message,json=maxMessage,proto3" json:"max_message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetRemoteAddressResponse) Reset() {
 	*x = GetRemoteAddressResponse{}
-	mi := &file_tensorflow_verbs_proto_msgTypes[3]
+	mi := &file_tensorflow_verbs_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -255,7 +486,7 @@ func (x *GetRemoteAddressResponse) String() string {
 func (*GetRemoteAddressResponse) ProtoMessage() {}
 
 func (x *GetRemoteAddressResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tensorflow_verbs_proto_msgTypes[3]
+	mi := &file_tensorflow_verbs_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -268,7 +499,7 @@ func (x *GetRemoteAddressResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRemoteAddressResponse.ProtoReflect.Descriptor instead.
 func (*GetRemoteAddressResponse) Descriptor() ([]byte, []int) {
-	return file_tensorflow_verbs_proto_rawDescGZIP(), []int{3}
+	return file_tensorflow_verbs_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *GetRemoteAddressResponse) GetHostName() string {
@@ -292,6 +523,76 @@ func (x *GetRemoteAddressResponse) GetMr() []*MemoryRegion {
 	return nil
 }
 
+func (x *GetRemoteAddressResponse) GetVersion() uint32 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *GetRemoteAddressResponse) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *GetRemoteAddressResponse) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *GetRemoteAddressResponse) GetRails() []*TrystRail {
+	if x != nil {
+		return x.Rails
+	}
+	return nil
+}
+
+func (x *GetRemoteAddressResponse) GetLinkLayer() uint32 {
+	if x != nil {
+		return x.LinkLayer
+	}
+	return 0
+}
+
+func (x *GetRemoteAddressResponse) GetGidType() uint32 {
+	if x != nil {
+		return x.GidType
+	}
+	return 0
+}
+
+func (x *GetRemoteAddressResponse) GetWindow() uint32 {
+	if x != nil {
+		return x.Window
+	}
+	return 0
+}
+
+func (x *GetRemoteAddressResponse) GetReceiveSize() uint32 {
+	if x != nil {
+		return x.ReceiveSize
+	}
+	return 0
+}
+
+func (x *GetRemoteAddressResponse) GetEagerLimit() uint32 {
+	if x != nil {
+		return x.EagerLimit
+	}
+	return 0
+}
+
+func (x *GetRemoteAddressResponse) GetMaxMessage() uint32 {
+	if x != nil {
+		return x.MaxMessage
+	}
+	return 0
+}
+
 // ErrorStatusProto is an error, as TensorFlow's verbs extension sends it.
 type ErrorStatusProto struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -305,7 +606,7 @@ type ErrorStatusProto struct {
 
 func (x *ErrorStatusProto) Reset() {
 	*x = ErrorStatusProto{}
-	mi := &file_tensorflow_verbs_proto_msgTypes[4]
+	mi := &file_tensorflow_verbs_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -317,7 +618,7 @@ func (x *ErrorStatusProto) String() string {
 func (*ErrorStatusProto) ProtoMessage() {}
 
 func (x *ErrorStatusProto) ProtoReflect() protoreflect.Message {
-	mi := &file_tensorflow_verbs_proto_msgTypes[4]
+	mi := &file_tensorflow_verbs_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -330,7 +631,7 @@ func (x *ErrorStatusProto) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorStatusProto.ProtoReflect.Descriptor instead.
 func (*ErrorStatusProto) Descriptor() ([]byte, []int) {
-	return file_tensorflow_verbs_proto_rawDescGZIP(), []int{4}
+	return file_tensorflow_verbs_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ErrorStatusProto) GetErrorCode() int32 {
@@ -369,15 +670,57 @@ const file_tensorflow_verbs_proto_rawDesc = "" +
 	"\fMemoryRegion\x12\x1f\n" +
 	"\vremote_addr\x18\x01 \x01(\x04R\n" +
 	"remoteAddr\x12\x12\n" +
-	"\x04rkey\x18\x02 \x01(\rR\x04rkey\"\x8f\x01\n" +
+	"\x04rkey\x18\x02 \x01(\rR\x04rkey\"\xc4\x01\n" +
+	"\tTrystRail\x12\x10\n" +
+	"\x03qpn\x18\x01 \x01(\rR\x03qpn\x12\x10\n" +
+	"\x03psn\x18\x02 \x01(\rR\x03psn\x12\x10\n" +
+	"\x03gid\x18\x03 \x01(\fR\x03gid\x12\x10\n" +
+	"\x03lid\x18\x04 \x01(\rR\x03lid\x12\x10\n" +
+	"\x03mtu\x18\x05 \x01(\rR\x03mtu\x12\x19\n" +
+	"\budp_port\x18\x06 \x01(\rR\audpPort\x12#\n" +
+	"\vudp_sources\x18\a \x03(\rB\x02\x10\x01R\n" +
+	"udpSources\x12\x1d\n" +
+	"\n" +
+	"udp_buffer\x18\b \x01(\x04R\tudpBuffer\"\xec\x03\n" +
 	"\x17GetRemoteAddressRequest\x12\x1b\n" +
 	"\thost_name\x18\x01 \x01(\tR\bhostName\x12-\n" +
 	"\achannel\x18\x02 \x01(\v2\x13.tensorflow.ChannelR\achannel\x12(\n" +
-	"\x02mr\x18\x03 \x03(\v2\x18.tensorflow.MemoryRegionR\x02mr\"\x90\x01\n" +
+	"\x02mr\x18\x03 \x03(\v2\x18.tensorflow.MemoryRegionR\x02mr\x12\x18\n" +
+	"\aversion\x18\x10 \x01(\rR\aversion\x12 \n" +
+	"\vincarnation\x18\x11 \x01(\x06R\vincarnation\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x12 \x01(\x04R\n" +
+	"generation\x12+\n" +
+	"\x05rails\x18\x13 \x03(\v2\x15.tensorflow.TrystRailR\x05rails\x12\x1d\n" +
+	"\n" +
+	"link_layer\x18\x14 \x01(\rR\tlinkLayer\x12\x19\n" +
+	"\bgid_type\x18\x15 \x01(\rR\agidType\x12\x16\n" +
+	"\x06window\x18\x16 \x01(\rR\x06window\x12!\n" +
+	"\freceive_size\x18\x17 \x01(\rR\vreceiveSize\x12\x1f\n" +
+	"\veager_limit\x18\x18 \x01(\rR\n" +
+	"eagerLimit\x12\x1f\n" +
+	"\vmax_message\x18\x19 \x01(\rR\n" +
+	"maxMessage\x12\x1b\n" +
+	"\tpeer_name\x18\x1a \x01(\tR\bpeerName\"\xd0\x03\n" +
 	"\x18GetRemoteAddressResponse\x12\x1b\n" +
 	"\thost_name\x18\x01 \x01(\tR\bhostName\x12-\n" +
 	"\achannel\x18\x02 \x01(\v2\x13.tensorflow.ChannelR\achannel\x12(\n" +
-	"\x02mr\x18\x03 \x03(\v2\x18.tensorflow.MemoryRegionR\x02mr\"{\n" +
+	"\x02mr\x18\x03 \x03(\v2\x18.tensorflow.MemoryRegionR\x02mr\x12\x18\n" +
+	"\aversion\x18\x10 \x01(\rR\aversion\x12 \n" +
+	"\vincarnation\x18\x11 \x01(\x06R\vincarnation\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x12 \x01(\x04R\n" +
+	"generation\x12+\n" +
+	"\x05rails\x18\x13 \x03(\v2\x15.tensorflow.TrystRailR\x05rails\x12\x1d\n" +
+	"\n" +
+	"link_layer\x18\x14 \x01(\rR\tlinkLayer\x12\x19\n" +
+	"\bgid_type\x18\x15 \x01(\rR\agidType\x12\x16\n" +
+	"\x06window\x18\x16 \x01(\rR\x06window\x12!\n" +
+	"\freceive_size\x18\x17 \x01(\rR\vreceiveSize\x12\x1f\n" +
+	"\veager_limit\x18\x18 \x01(\rR\n" +
+	"eagerLimit\x12\x1f\n" +
+	"\vmax_message\x18\x19 \x01(\rR\n" +
+	"maxMessage\"{\n" +
 	"\x10ErrorStatusProto\x12\x1d\n" +
 	"\n" +
 	"error_code\x18\x01 \x01(\x05R\terrorCode\x12#\n" +
@@ -396,24 +739,27 @@ func file_tensorflow_verbs_proto_rawDescGZIP() []byte {
 	return file_tensorflow_verbs_proto_rawDescData
 }
 
-var file_tensorflow_verbs_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_tensorflow_verbs_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_tensorflow_verbs_proto_goTypes = []any{
 	(*Channel)(nil),                  // 0: tensorflow.Channel
 	(*MemoryRegion)(nil),             // 1: tensorflow.MemoryRegion
-	(*GetRemoteAddressRequest)(nil),  // 2: tensorflow.GetRemoteAddressRequest
-	(*GetRemoteAddressResponse)(nil), // 3: tensorflow.GetRemoteAddressResponse
-	(*ErrorStatusProto)(nil),         // 4: tensorflow.ErrorStatusProto
+	(*TrystRail)(nil),                // 2: tensorflow.TrystRail
+	(*GetRemoteAddressRequest)(nil),  // 3: tensorflow.GetRemoteAddressRequest
+	(*GetRemoteAddressResponse)(nil), // 4: tensorflow.GetRemoteAddressResponse
+	(*ErrorStatusProto)(nil),         // 5: tensorflow.ErrorStatusProto
 }
 var file_tensorflow_verbs_proto_depIdxs = []int32{
 	0, // 0: tensorflow.GetRemoteAddressRequest.channel:type_name -> tensorflow.Channel
 	1, // 1: tensorflow.GetRemoteAddressRequest.mr:type_name -> tensorflow.MemoryRegion
-	0, // 2: tensorflow.GetRemoteAddressResponse.channel:type_name -> tensorflow.Channel
-	1, // 3: tensorflow.GetRemoteAddressResponse.mr:type_name -> tensorflow.MemoryRegion
-	4, // [4:4] is the sub-list for method output_type
-	4, // [4:4] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	2, // 2: tensorflow.GetRemoteAddressRequest.rails:type_name -> tensorflow.TrystRail
+	0, // 3: tensorflow.GetRemoteAddressResponse.channel:type_name -> tensorflow.Channel
+	1, // 4: tensorflow.GetRemoteAddressResponse.mr:type_name -> tensorflow.MemoryRegion
+	2, // 5: tensorflow.GetRemoteAddressResponse.rails:type_name -> tensorflow.TrystRail
+	6, // [6:6] is the sub-list for method output_type
+	6, // [6:6] is the sub-list for method input_type
+	6, // [6:6] is the sub-list for extension type_name
+	6, // [6:6] is the sub-list for extension extendee
+	0, // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_tensorflow_verbs_proto_init() }
@@ -429,7 +775,7 @@ func file_tensorflow_verbs_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tensorflow_verbs_proto_rawDesc), len(file_tensorflow_verbs_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   5,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

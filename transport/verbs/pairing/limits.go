@@ -11,9 +11,8 @@ const Version uint32 = 1
 const (
 	// MaxRails bounds the queue pairs of one channel; a host has fewer ports.
 	MaxRails = 16
-	// MaxGeneration leaves 2^40 breaks of one channel. A number near the end of
-	// 64 bits would leave none.
-	MaxGeneration = 1 << 40
+	// MaxGeneration leaves 2^31 breaks of one channel, and fits RecvOptions.left_generation.
+	MaxGeneration = 1 << 31
 	// MinWindow lets a message go while the last two credits are kept for CREDIT.
 	MinWindow = 4
 	// MaxWindow is as many receives as a queue pair of today's devices has (32 Ki
