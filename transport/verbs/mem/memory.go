@@ -1,0 +1,204 @@
+package mem
+
+import (
+	"errors"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+// Options configure a Memory.
+type Options struct {
+	// Device is what the memory is registered with.
+	Device verbs.DeviceInfo
+	// Arena is the size of an arena in bytes; 0 means DefaultArena. At least
+	// MinArena, at most half of the smaller pool; rounded up to a size class.
+	Arena int64
+	// SendLimit and RecvLimit are the most bytes that the pools register; 0
+	// means DefaultLimit. At least MinArena; rounded down to whole pages.
+	SendLimit, RecvLimit int64
+	// Start is how many bytes each pool registers in New and keeps registered,
+	// rounded up to whole arenas; 0 means one arena, negative none.
+	Start int64
+	// Idle is how long an arena beyond Start is kept without use; 0 means
+	// DefaultIdle.
+	Idle time.Duration
+	// LateWrite, when not nil, watches memory that nobody has: it is filled
+	// with a pattern, and looked at when it is handed out again. It is called
+	// with a pool's lock held. For tests: it touches every byte.
+	LateWrite func(LateWrite)
+}
+
+// Memory is the registered memory of one protection domain.
+type Memory struct {
+	sending   pool
+	receiving pool
+	device    verbs.DeviceInfo
+	pd        verbs.PD
+	idle      time.Duration
+
+	copies      atomic.Int64
+	copiedBytes atomic.Int64
+	slotBytes   atomic.Int64
+
+	// Guarded by the receiving pool's lock, with all that is in an Account.
+	accounts        map[*Account]struct{}
+	early           int64 // bytes
+	quarantined     int64
+	quarantineCount int64
+}
+
+// New returns the memory of pd, with what Options.Start says registered. The
+// caller closes it before pd. Errors: InvalidArgument for options,
+// ResourceExhausted when the start cannot be registered (with verbs.ErrMemlock and
+// the number to raise when that is why).
+func New(pd verbs.PD, o Options) (*Memory, error) {
+	if err := o.fill(); err != nil {
+		return nil, err
+	}
+	m := &Memory{device: o.Device, pd: pd, idle: o.Idle, accounts: make(map[*Account]struct{})}
+	m.sending.setUp(m, "sending", 0, o.SendLimit, o)
+	m.receiving.setUp(m, "receiving", verbs.AccessLocalWrite|verbs.AccessRemoteWrite|verbs.AccessRelaxedOrdering, o.RecvLimit, o)
+	for _, p := range []*pool{&m.sending, &m.receiving} {
+		if err := p.prepare(o.Start); err != nil {
+			return nil, errors.Join(err, m.Close())
+		}
+	}
+	return m, nil
+}
+
+// fill replaces zeros by defaults and checks.
+func (o *Options) fill() error {
+	if o.Arena == 0 {
+		o.Arena = DefaultArena
+	}
+	for _, limit := range []*int64{&o.SendLimit, &o.RecvLimit} {
+		if *limit == 0 {
+			*limit = DefaultLimit
+		}
+		if *limit < MinArena || *limit > math.MaxInt-DefaultArena {
+			return status.Errorf(status.InvalidArgument, "a pool of registered memory cannot have %d bytes: %d at least", *limit, MinArena)
+		}
+		*limit = *limit / pageMultiple * pageMultiple
+	}
+	if o.Arena < MinArena || o.Arena > min(o.SendLimit, o.RecvLimit) {
+		return status.Errorf(status.InvalidArgument,
+			"an arena of %d bytes: at least %d, at most the smaller pool of registered memory (%d)", o.Arena, MinArena, min(o.SendLimit, o.RecvLimit))
+	}
+	if o.Device.Limits.MRSize == 0 {
+		o.Device.Limits.MRSize = math.MaxInt
+	}
+	if o.Start == 0 {
+		o.Start = o.Arena
+	}
+	if o.Idle == 0 {
+		o.Idle = DefaultIdle
+	}
+	return nil
+}
+
+func (p *pool) setUp(m *Memory, name string, access verbs.Access, limit int64, o Options) {
+	size := min(uint64(o.Arena), o.Device.Limits.MRSize)
+	c := ceilClass(int(size))
+	p.arenaSize = int(size)
+	if whole := classSize(c); whole%pageMultiple == 0 && uint64(whole) <= o.Device.Limits.MRSize {
+		p.arenaSize = whole
+	}
+	p.name, p.pd, p.access, p.device = name, m.pd, access, o.Device.Name
+	p.mapping = mappingFor(o.Device.GoMemory)
+	p.maxRegion, p.limit = o.Device.Limits.MRSize, limit
+	p.free = newClasses(p.arenaSize)
+	if o.LateWrite != nil {
+		p.pattern = &pattern{report: o.LateWrite}
+	}
+}
+
+// Allocator makes tensors that go out without a copy. They may outlive the
+// Memory.
+func (m *Memory) Allocator() tensor.Allocator { return &m.sending }
+
+// Prepare registers memory until each pool has bytes, within its limit: what is
+// registered now nobody waits for later. It stays registered.
+func (m *Memory) Prepare(bytes int64) error {
+	return errors.Join(m.sending.prepare(bytes), m.receiving.prepare(bytes))
+}
+
+// Sweep gives back to the system what has been idle, and lets the pools try again
+// what the device has refused. To be called every few seconds, from a goroutine
+// that does not poll: giving back takes time. The error tells what the device
+// did not let go of; that memory stays.
+func (m *Memory) Sweep(now time.Time) error {
+	return errors.Join(m.sending.sweep(now, m.idle), m.receiving.sweep(now, m.idle))
+}
+
+// Close ends all registrations, when every queue pair of the domain is destroyed.
+// Tensors that are still in use stay valid; their memory goes back to the system
+// with their last reference. Slots are closed by their owners. Idempotent.
+func (m *Memory) Close() error {
+	return errors.Join(m.sending.close(), m.receiving.close())
+}
+
+// Stats is what a Memory has and did.
+type Stats struct {
+	Sending, Receiving PoolStats
+	// Early and Quarantined are bytes of the receiving pool: given out in
+	// advance; and held for peers that may still write, though the receive has
+	// ended. Quarantine is the number of blocks there and Oldest the age of the
+	// oldest.
+	Early       int64
+	Quarantined int64
+	Quarantine  int64
+	Oldest      time.Duration
+	// Copies of tensors that did not lie in registered memory.
+	Copies      int64
+	CopiedBytes int64
+	// Slots are bytes registered for control messages.
+	Slots int64
+}
+
+// PoolStats is what a pool has and did.
+type PoolStats struct {
+	Limit      int64 // bytes that may be registered
+	Registered int64 // bytes that are
+	InUse      int64 // bytes of the blocks handed out
+	Buffers    int64 // number of them
+	Arenas     int64
+	HugePages  int64 // bytes registered in the system's huge pages
+	Grown      int64 // how often memory was registered
+	Exhausted  int64 // how often there was none
+	Stuck      int64 // bytes that the device did not let go of
+}
+
+// Stats returns what the memory has at the moment.
+func (m *Memory) Stats(now time.Time) Stats {
+	s := Stats{Sending: m.sending.stats(), Copies: m.copies.Load(), CopiedBytes: m.copiedBytes.Load(), Slots: m.slotBytes.Load()}
+	s.Receiving = m.receiving.stats()
+	m.receiving.mu.Lock()
+	defer m.receiving.mu.Unlock()
+	s.Early, s.Quarantined, s.Quarantine = m.early, m.quarantined, m.quarantineCount
+	for a := range m.accounts {
+		if a.quarantine != nil {
+			s.Oldest = max(s.Oldest, now.Sub(a.quarantine.since))
+		}
+	}
+	return s
+}
+
+func (p *pool) stats() PoolStats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := PoolStats{
+		Limit: p.limit, Registered: p.registered, InUse: p.inUse, Buffers: p.buffers, Arenas: int64(len(p.arenas)),
+		Grown: p.grown, Exhausted: p.exhausted, Stuck: p.stuck,
+	}
+	for _, a := range p.arenas {
+		if a.kind == hugePages {
+			s.HugePages += int64(len(a.mem))
+		}
+	}
+	return s
+}

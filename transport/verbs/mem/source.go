@@ -1,0 +1,67 @@
+package mem
+
+import (
+	"github.com/tryst-rdma/tryst/tensor"
+)
+
+// Source is memory that a device reads a tensor's content from, with a reference
+// that the transport keeps until every work request that names it has completed
+// or its queue pair is destroyed. The zero value is none.
+type Source struct {
+	Piece
+	buf *tensor.Buffer
+}
+
+// Release gives the reference up, once.
+func (s Source) Release() { s.buf.Release() }
+
+// IsZero reports whether s is no source.
+func (s Source) IsZero() bool { return s.buf == nil }
+
+// Find returns where data lies in registered memory, when all of it does: data is
+// memory of buf, to which the caller holds a reference as long as it uses the
+// piece. Memory of both pools is found, so that a tensor that came in can go out
+// again.
+func (m *Memory) Find(buf *tensor.Buffer, data []byte) (Piece, bool) {
+	b, ok := buf.Owner().(*block)
+	if !ok || len(data) == 0 {
+		return Piece{}, false
+	}
+	if p := b.arena.pool; p != &m.sending && p != &m.receiving || p.closed.Load() {
+		return Piece{}, false
+	}
+	// Where data begins in the block shows in how far it could grow: a slice of
+	// memory ends where the memory does. That is a guess until the addresses
+	// agree. Then the end is checked, too.
+	all := b.bytes()
+	at := len(all) - cap(data)
+	if at < 0 || at >= len(all) || &all[at] != &data[0] || len(data) > len(all)-at {
+		return Piece{}, false
+	}
+	return b.piece(at, len(data)), true
+}
+
+// Source returns where the device reads data from: where it lies when that is
+// registered memory, else a copy in the sending pool. data is memory of buf. The
+// source has a reference of its own; the caller's stays the caller's. Errors: as
+// of Copy.
+func (m *Memory) Source(buf *tensor.Buffer, data []byte, grow Grow) (Source, error) {
+	if p, ok := m.Find(buf, data); ok {
+		return Source{Piece: p, buf: buf.Retain()}, nil
+	}
+	return m.Copy(data, grow)
+}
+
+// Copy returns a copy of data (at least 1 byte) in the sending pool. Errors:
+// ErrMustGrow with Stay, ResourceExhausted when the pool is at its limit.
+func (m *Memory) Copy(data []byte, grow Grow) (Source, error) {
+	b, err := m.sending.take(len(data), grow)
+	if err != nil {
+		return Source{}, err
+	}
+	buf := b.buffer(len(data))
+	copy(buf.Bytes(), data)
+	m.copies.Add(1)
+	m.copiedBytes.Add(int64(len(data)))
+	return Source{Piece: b.piece(0, len(data)), buf: buf}, nil
+}

@@ -1,0 +1,114 @@
+package poll
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fakeCQ is a completion queue in memory, with the rules of ibv_req_notify_cq(3):
+// an armed queue makes one event, at the next completion.
+type fakeCQ struct {
+	events chan struct{} // holds one: what Wait takes are all that have come
+
+	mu      sync.Mutex
+	queue   []verbs.WC
+	armed   bool
+	pollErr error
+	armErr  error
+	waitErr error
+	waiting bool
+	broken  chan struct{} // closed: Wait fails with waitErr
+}
+
+func newFakeCQ() *fakeCQ {
+	return &fakeCQ{events: make(chan struct{}, 1), broken: make(chan struct{})}
+}
+
+// complete puts a completion in.
+func (c *fakeCQ) complete(id verbs.WRID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.queue = append(c.queue, verbs.WC{ID: id})
+	if c.armed {
+		c.armed = false
+		select {
+		case c.events <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (c *fakeCQ) Poll(wcs []verbs.WC) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := copy(wcs, c.queue)
+	c.queue = c.queue[:copy(c.queue, c.queue[n:])]
+	return n, c.pollErr
+}
+
+func (c *fakeCQ) Arm(bool) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.armed = true
+	return c.armErr
+}
+
+func (c *fakeCQ) Wait(ctx context.Context) error {
+	select {
+	case <-c.events:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-c.broken:
+		return c.waitErr
+	}
+}
+
+func (c *fakeCQ) Size() int    { return 1 << 20 }
+func (c *fakeCQ) Close() error { return nil }
+
+func start(t testing.TB, c Config) *Queue {
+	t.Helper()
+	q, err := Start(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return q
+}
+
+var allModes = []Mode{ModeAdaptive, ModeBusy, ModeEvent}
+
+func TestAWaiterGetsItsCompletionInEveryMode(t *testing.T) {
+	for _, mode := range allModes {
+		t.Run(mode.String(), func(t *testing.T) {
+			cq := newFakeCQ()
+			var w *Waiter
+			q := start(t, Config{CQ: cq, Mode: mode, Handle: func(wcs []verbs.WC) {
+				for range wcs {
+					w.Done()
+				}
+			}})
+			w = q.NewWaiter()
+			for i := range 1000 {
+				go cq.complete(verbs.WRID(i))
+				if err := w.Wait(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				w.Reset()
+			}
+			if err := q.Stop(); err != nil {
+				t.Error(err)
+			}
+			if s := q.Stats(); s.Completions != 1000 {
+				t.Errorf("%+v", s)
+			}
+		})
+	}
+}

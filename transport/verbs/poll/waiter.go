@@ -1,0 +1,233 @@
+package poll
+
+import (
+	"context"
+	"runtime"
+	"sync/atomic"
+	"time"
+)
+
+// Waiter is one goroutine's wait for a completion that Handle knows to be its
+// own. Make it with NewWaiter, post what will complete, then Wait.
+type Waiter struct {
+	q     *Queue
+	flags atomic.Uint32
+	wake  chan struct{} // holds one; sent to once, by Done, when the waiter is parked
+}
+
+const (
+	flagDone   = 1 << iota // Done was called
+	flagHanded             // the baton was given to it
+	flagParked             // it sleeps, or is about to
+)
+
+// NewWaiter returns a waiter of this queue.
+func (q *Queue) NewWaiter() *Waiter { return &Waiter{q: q, wake: make(chan struct{}, 1)} }
+
+// Done says that what w waits for has happened, whether Wait has been called or
+// not. It does not block and may be called from anywhere, by Handle above all;
+// calls after the first do nothing.
+func (w *Waiter) Done() {
+	old := w.flags.Or(flagDone)
+	if old&flagDone == 0 && old&flagParked != 0 {
+		w.q.parked.Store(true)
+		w.wake <- struct{}{} // never blocks: it is sent once
+	}
+}
+
+// Reset makes w new after a Wait that returned nil, when nobody calls Done for
+// that one any more.
+func (w *Waiter) Reset() {
+	select {
+	case <-w.wake:
+	default:
+	}
+	w.flags.Store(0)
+}
+
+func (w *Waiter) done() bool { return w.flags.Load()&flagDone != 0 }
+
+// Wait returns nil when w is done, and ctx's error when ctx ends before. While it
+// waits it polls the queue for everybody, or sleeps. On a queue that has ended it
+// sleeps: who ends the queue calls Done for those that are left.
+func (w *Waiter) Wait(ctx context.Context) error {
+	if w.done() {
+		return nil
+	}
+	if q := w.q; q.mode != ModeEvent && !q.stopped.Load() {
+		began := time.Now()
+		w.spin(ctx)
+		if !w.done() && ctx.Err() == nil {
+			w.park(ctx)
+		}
+		if w.done() {
+			q.waits.observe(time.Since(began))
+		}
+		q.waits.waited()
+	} else {
+		w.park(ctx)
+	}
+	if w.done() {
+		return nil
+	}
+	return ctx.Err()
+}
+
+// spin competes for the baton and polls when it has it, within the budget.
+func (w *Waiter) spin(ctx context.Context) {
+	q := w.q
+	budget := q.budgetOf(w)
+	if budget == 0 || !q.spinners.enter() {
+		return
+	}
+	defer q.spinners.leave()
+	q.mu.Lock()
+	holds := q.baton.enter(w)
+	q.crowd.Store(int32(len(q.baton.spinning)))
+	q.mu.Unlock()
+	if !holds && !w.awaitBaton(ctx, budget) {
+		return
+	}
+	q.poll(w, ctx)
+}
+
+// awaitBaton spins until w has the baton (true), is done, its context ends or the
+// budget is over.
+func (w *Waiter) awaitBaton(ctx context.Context, budget time.Duration) bool {
+	q := w.q
+	began := time.Now()
+	for n := 1; ; n++ {
+		switch f := w.flags.Load(); {
+		case f&flagHanded != 0:
+			w.flags.And(^uint32(flagHanded))
+			return true
+		case f&flagDone != 0, n >= maxEmptyPolls, q.stopped.Load():
+			return w.quit()
+		}
+		if n%checkEvery == 0 {
+			q.waits.yielded(yield())
+			if ctx.Err() != nil || time.Since(began) > budget {
+				return w.quit()
+			}
+		}
+	}
+}
+
+// quit gives up competing; true when w has the baton by now.
+func (w *Waiter) quit() bool {
+	q := w.q
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	holds := q.baton.quit(w)
+	q.crowd.Store(int32(len(q.baton.spinning)))
+	w.flags.And(^uint32(flagHanded))
+	return holds
+}
+
+// park sleeps until w is done or ctx ends.
+func (w *Waiter) park(ctx context.Context) {
+	if w.flags.Or(flagParked)&flagDone != 0 {
+		return
+	}
+	w.q.stats.parks.Add(1)
+	select {
+	case <-w.wake:
+	case <-ctx.Done():
+	}
+}
+
+// budgetOf is how long a waiter, or with nil the resident, may spin without a
+// completion.
+func (q *Queue) budgetOf(w *Waiter) time.Duration {
+	switch {
+	case q.mode == ModeEvent:
+		return 0
+	case q.mode == ModeBusy:
+		return 1<<63 - 1
+	case w == nil:
+		return q.gaps.spin()
+	}
+	return q.waits.spin()
+}
+
+// spin decides how long one turn with the baton polls.
+type spin struct {
+	q      *Queue
+	w      *Waiter // nil: the resident
+	ctx    context.Context
+	budget time.Duration
+	empty  int // polls without a completion
+	since  time.Time
+	counts bool // among the spinners
+	polls  uint64
+}
+
+func (q *Queue) newSpin(w *Waiter, ctx context.Context) spin {
+	s := spin{q: q, w: w, ctx: ctx}
+	s.restart()
+	return s
+}
+
+// restart begins a new budget.
+func (s *spin) restart() {
+	s.empty = 0
+	s.since = time.Now()
+	s.budget = s.q.budgetOf(s.w)
+	if s.w == nil && !s.counts && s.q.mode == ModeAdaptive && s.budget > 0 {
+		if s.counts = s.q.spinners.enter(); !s.counts {
+			s.budget = 0
+		}
+	}
+}
+
+func (s *spin) end() {
+	if s.counts {
+		s.q.spinners.leave()
+		s.counts = false
+	}
+	s.q.stats.polls.Add(s.polls)
+}
+
+// over reports whether the holder wants to give the baton up, after a poll that
+// brought n completions.
+func (s *spin) over(n int) bool {
+	q := s.q
+	s.polls++
+	switch {
+	case s.w != nil && s.w.done(), q.stopped.Load(), s.w == nil && q.crowd.Load() > 0:
+		return true
+	case n > 0:
+		s.empty = 0
+		s.since = q.lastBatch
+		if q.parked.Load() {
+			q.parked.Store(false)
+			if s.budget > 0 {
+				// Who was woken waits behind us on this processor. Without a
+				// budget it runs as soon as we sleep, which is now.
+				runtime.Gosched()
+			}
+		}
+		return false
+	}
+	if s.empty++; s.budget == 0 {
+		return true
+	}
+	if s.empty%checkEvery != 0 {
+		return false
+	}
+	q.stats.polls.Add(s.polls)
+	s.polls = 0
+	took := yield()
+	if q.mode == ModeBusy {
+		return s.w != nil && s.ctx.Err() != nil
+	}
+	if s.w == nil {
+		q.gaps.yielded(took)
+	} else {
+		q.waits.yielded(took)
+		if s.ctx.Err() != nil {
+			return true
+		}
+	}
+	return s.empty >= maxEmptyPolls || time.Since(s.since) > s.budget
+}
