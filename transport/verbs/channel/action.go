@@ -77,8 +77,8 @@ var actionNames = [...]string{
 
 func (k ActionKind) String() string { return actionNames[k] }
 
-// Action is one thing for the shell to do. Slices in it are good until the next
-// event, and those that refer to a message as long as the message's bytes are.
+// Action is one thing for the shell to do. Slices in it are good until Actions is
+// called again, and those that refer to a message as long as its bytes are.
 type Action struct {
 	Kind ActionKind
 

@@ -66,7 +66,6 @@ func (c *Channel) Known(key string) (wire.Value, bool) {
 
 // Receive is the event that a receive begins.
 func (c *Channel) Receive(now time.Time, a Receive) {
-	c.event()
 	refuse := func(o Outcome, err error) {
 		if a.Early != nil {
 			c.act(Action{Kind: ActFree, Dest: *a.Early})
@@ -144,7 +143,6 @@ func (c *Channel) attempt(id uint64, attempt uint32) (ref, *receive) {
 
 // Place is the event that there is a destination for a receive, as ActPlace wanted.
 func (c *Channel) Place(now time.Time, id uint64, attempt uint32, to Dest) {
-	c.event()
 	r, x := c.attempt(id, attempt)
 	if x == nil || x.list != listPlacing || c.state >= Leaving {
 		c.act(Action{Kind: ActFree, Dest: to})
@@ -157,7 +155,6 @@ func (c *Channel) Place(now time.Time, id uint64, attempt uint32, to Dest) {
 // NoPlace is the event that there is no memory for a receive. It ends here; the
 // peer is told to forget it, which is no cancel.
 func (c *Channel) NoPlace(now time.Time, id uint64, attempt uint32) {
-	c.event()
 	r, x := c.attempt(id, attempt)
 	if x == nil || x.list != listPlacing || c.state >= Leaving {
 		return
@@ -172,7 +169,6 @@ func (c *Channel) NoPlace(now time.Time, id uint64, attempt uint32) {
 // that ended it: then there is no ActEnd, and its destination comes back by
 // ActFree when the peer cannot write into it any more. The peer is told.
 func (c *Channel) Cancel(now time.Time, id uint64, attempt uint32) bool {
-	c.event()
 	r, x := c.attempt(id, attempt)
 	if x == nil || x.over {
 		return false
@@ -344,7 +340,7 @@ func (c *Channel) last(rail int, kind wire.Kind, id uint64, each bool) (ref, *re
 		return none, nil
 	}
 	x := c.receives.at(r)
-	if !x.told || rail >= stripes(x.value.Size, c.cfg.Rails) || x.done&(1<<rail) != 0 {
+	if !x.told || rail >= c.stripes(x.value.Size) || x.done&(1<<rail) != 0 {
 		c.fault("%v over each rail for receive %016x, which expects nothing more on rail %d", kind, id, rail)
 		return none, nil
 	}
@@ -354,7 +350,6 @@ func (c *Channel) last(rail int, kind wire.Kind, id uint64, each bool) (ref, *re
 // Imm is the event that a WRITE_WITH_IMM of the peer has completed a receive: the
 // last write of a content on a rail, all of which on this rail has arrived.
 func (c *Channel) Imm(now time.Time, rail int, imm uint32) {
-	c.event()
 	if c.state == Gone || rail < 0 || rail >= c.cfg.Rails || !c.took(now, rail) {
 		return
 	}
@@ -365,7 +360,7 @@ func (c *Channel) Imm(now time.Time, rail int, imm uint32) {
 		return
 	}
 	x := c.receives.at(r)
-	if rail >= stripes(x.value.Size, c.cfg.Rails) || x.done&(1<<rail) != 0 {
+	if rail >= c.stripes(x.value.Size) || x.done&(1<<rail) != 0 {
 		c.fault("a last write of receive %016x on rail %d, which had its last or carries none of it", x.id, rail)
 		return
 	}
@@ -376,7 +371,7 @@ func (c *Channel) Imm(now time.Time, rail int, imm uint32) {
 func (c *Channel) arrived(now time.Time, r ref, rail int, each bool) {
 	x := c.receives.at(r)
 	x.done |= 1 << rail
-	if each && x.done != 1<<stripes(x.value.Size, c.cfg.Rails)-1 {
+	if each && x.done != 1<<c.stripes(x.value.Size)-1 {
 		if x.list == listAsked {
 			c.queue(now, r, listAsked) // it moves
 		}

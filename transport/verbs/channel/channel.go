@@ -56,10 +56,11 @@ type Channel struct {
 	watched   bool
 	tellBy    time.Time // when counts are to be said at the latest; zero when nobody asked
 
-	acts   []Action
-	given  bool   // acts were given out: the next event begins anew
-	out    []byte // messages in acts
-	riders []byte // ids of the message that is being written
+	acts   []Action // since Actions was called
+	spare  []Action // what it gave then
+	out    []byte   // messages in acts
+	riders []byte   // ids of the message that is being written
+	stripe uint64   // stripeUnit; less in tests
 }
 
 // guards are rules that a test switches off, to see that it would notice.
@@ -84,7 +85,7 @@ func New(now time.Time, cfg Config) (*Channel, error) {
 		return nil, err
 	}
 	return &Channel{
-		cfg: cfg, began: now, lastHeard: now,
+		cfg: cfg, began: now, lastHeard: now, stripe: stripeUnit,
 		receives: newSlab[receive](), byID: make(map[uint64]ref),
 		slots: slots{most: wire.Slots}, metas: newMetas(cfg.MaxMetas),
 		asks: newSlab[ask](), asksByID: make(map[uint64]ref),
@@ -100,7 +101,6 @@ func (c *Channel) Err() error { return c.err }
 // Ready is the event that our own bootstrap was answered: the peer's queue pairs
 // take messages.
 func (c *Channel) Ready(time.Time) {
-	c.event()
 	if c.state == Opening {
 		c.state = Up
 	}
@@ -109,14 +109,12 @@ func (c *Channel) Ready(time.Time) {
 // Watch is the event that the shell begins, or ends, to care whether the peer is
 // there although the channel knows of nothing outstanding: an answer is kept for it.
 func (c *Channel) Watch(_ time.Time, on bool) {
-	c.event()
 	c.watched = on
 }
 
 // Bye is the event that the channel is to be closed in order: the peer is told
 // the reason, and ActClose follows, in a second at the latest.
 func (c *Channel) Bye(now time.Time, reason string) {
-	c.event()
 	switch {
 	case c.state == Opening:
 		c.close(errors.New(reason))
@@ -132,7 +130,6 @@ func (c *Channel) Bye(now time.Time, reason string) {
 // left this generation, the device is gone. Nothing is posted from now on. Unlike
 // the machine's own ActClose it is the shell's decision, so no action asks for it.
 func (c *Channel) Leave(_ time.Time, why error) {
-	c.event()
 	c.leave(why)
 }
 
@@ -171,7 +168,6 @@ func (c *Channel) fault(format string, args ...any) {
 // Destroyed is the event that the queue pairs have been destroyed: nothing of
 // them touches memory any more. What has not ended is given back.
 func (c *Channel) Destroyed(time.Time) {
-	c.event()
 	if c.state == Gone {
 		return
 	}
@@ -187,25 +183,20 @@ func (c *Channel) Destroyed(time.Time) {
 }
 
 // Actions gives what is to be done about the events since it was called last, and
-// about the time. They are good until the next event.
+// about the time. They are good until it is called again; only the value of
+// OutcomeWritten is good no longer than until the next Receive. Events may come
+// while they are carried out: what follows from them is in the next list.
 func (c *Channel) Actions(now time.Time) []Action {
-	c.event()
+	c.out = c.out[:0]
 	c.tick(now)
 	c.repost()
 	if c.state == Up {
 		c.pump(now)
 	}
-	c.given = true
-	return c.acts
-}
-
-// event begins an event.
-func (c *Channel) event() {
-	if c.given {
-		c.given = false
-		clear(c.acts) // what they refer to
-		c.acts, c.out = c.acts[:0], c.out[:0]
-	}
+	given := c.acts
+	clear(c.spare) // what they refer to
+	c.acts, c.spare = c.spare[:0], given
+	return given
 }
 
 func (c *Channel) act(a Action) { c.acts = append(c.acts, a) }

@@ -13,7 +13,6 @@ import (
 // rail. b is what it holds; the channel refers to it until the actions of the next
 // Actions have been carried out, and not later.
 func (c *Channel) Message(now time.Time, rail int, b []byte) {
-	c.event()
 	if c.state == Gone || rail < 0 || rail >= c.cfg.Rails || !c.took(now, rail) {
 		return
 	}

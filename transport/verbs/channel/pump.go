@@ -157,7 +157,7 @@ func (c *Channel) sendAnswer(r ref) {
 		c.appendError(0, a)
 		c.send(0, at, posted{})
 		c.letGo(r)
-	case c.isEager(&a.value):
+	case c.Eager(&a.value):
 		m := wire.Eager{ID: a.id, Value: a.value}
 		m.Header = c.header(0, m.HeadLength()+int(a.value.Size), wire.KindEager) //nolint:gosec // at most the eager limit
 		c.out = m.AppendHead(c.out)

@@ -116,7 +116,6 @@ func (c *Channel) post(rail int, p posted, w Post) {
 // Sent is the event that a signalled work request has ended well: that in the
 // given slot of a rail, and with it all that were posted there before it.
 func (c *Channel) Sent(now time.Time, rail int, slot uint32) {
-	c.event()
 	if c.state == Gone || rail < 0 || rail >= c.cfg.Rails {
 		return
 	}

@@ -40,7 +40,6 @@ type saying struct {
 // the peer took them; if the channel goes before, they are to be said again on
 // another wire.
 func (c *Channel) Finish(now time.Time, ids []uint64, bytes int64) Mark {
-	c.event()
 	c.finish(now, ids, bytes)
 	f := &c.say.finished
 	f.wanted = f.given()
@@ -64,7 +63,6 @@ func (c *Channel) finish(now time.Time, ids []uint64, bytes int64) {
 // were asked on. They are said at once. The mark is as in Finish. A receive among
 // them that has not ended on this channel ends, with OutcomeError.
 func (c *Channel) SayCancelled(now time.Time, ids []uint64) Mark {
-	c.event()
 	s := &c.say.cancelled
 	for _, id := range ids {
 		if r, ok := c.byID[id]; ok && !c.receives.at(r).over {

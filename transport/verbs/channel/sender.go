@@ -79,7 +79,6 @@ func (c *Channel) request(m *wire.Request) {
 
 // Answer is the event that there is an answer to a request, as ActAsk wanted.
 func (c *Channel) Answer(_ time.Time, id uint64, attempt uint32, ans Answer) {
-	c.event()
 	r, ok := c.asksByID[id]
 	if !ok || c.asks.at(r).attempt != attempt || c.asks.at(r).state != askAsking || c.state >= Leaving {
 		c.act(Action{Kind: ActDrop, Source: ans.Source})
@@ -95,7 +94,7 @@ func (c *Channel) answer(r ref, ans Answer) {
 	if ans.Err == nil {
 		fits := a.hasDest && a.value.Same(&ans.Value)
 		ans.Value.CopyTo(&a.value)
-		if !c.isEager(&a.value) && fits {
+		if !c.Eager(&a.value) && fits {
 			c.write(r)
 			return
 		}
@@ -103,8 +102,9 @@ func (c *Channel) answer(r ref, ans Answer) {
 	c.asks.move(r, listToAnswer)
 }
 
-// isEager reports whether a value goes within a message.
-func (c *Channel) isEager(v *wire.Value) bool {
+// Eager reports whether a value goes within a message. It depends on the Config alone
+// and may be called without the lock.
+func (c *Channel) Eager(v *wire.Value) bool {
 	m := wire.Eager{Value: *v}
 	m.Taken.N = uint8(c.cfg.Rails)                                                                                              //nolint:gosec // at most wire.MaxRails
 	return v.Dead || v.Size == 0 || v.Size <= uint64(c.cfg.Eager) && uint64(m.HeadLength())+v.Size <= uint64(c.cfg.PeerMessage) //nolint:gosec // not negative
@@ -114,7 +114,7 @@ func (c *Channel) isEager(v *wire.Value) bool {
 func (c *Channel) write(r ref) {
 	a := c.asks.at(r)
 	a.state = askWriting
-	n := stripes(a.value.Size, c.cfg.Rails)
+	n := c.stripes(a.value.Size)
 	for i := range n {
 		from, to := stripe(a.value.Size, n, i)
 		a.parts = append(a.parts, part{next: from, end: to})

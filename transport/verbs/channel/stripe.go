@@ -2,8 +2,8 @@ package channel
 
 // stripes is over how many of the rails a content of size bytes is written. Both
 // sides compute it (PROTOCOL.md section 8): the asker waits for so many.
-func stripes(size uint64, rails int) int {
-	return int(min(max(size/stripeUnit, 1), uint64(rails))) //nolint:gosec // at most wire.MaxRails
+func (c *Channel) stripes(size uint64) int {
+	return int(min(max(size/c.stripe, 1), uint64(c.cfg.Rails))) //nolint:gosec // at most wire.MaxRails
 }
 
 // stripe is the part of a content that one of n rails carries.

@@ -1,0 +1,249 @@
+package channel
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// The rules of a channel are explored here over the machines themselves: every
+// order of events in small worlds, and long random walks in larger ones.
+// TRYST_SIMULATION=n makes both n times as large.
+
+func effort(t *testing.T) int {
+	s := os.Getenv("TRYST_SIMULATION")
+	if s == "" {
+		return 1
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 1 {
+		t.Fatalf("TRYST_SIMULATION=%q: want a number of at least 1", s)
+	}
+	return n
+}
+
+// search looks at every world that cfg allows, those with few moves first, until
+// it has seen limit of them. It returns the first violation with the moves that
+// lead to it.
+func search(cfg simConfig, limit int) (seen int, whole bool, violation string) {
+	type node struct {
+		w    *world
+		from *node
+		by   move
+	}
+	story := func(n *node) string {
+		var lines []string
+		for ; n.from != nil; n = n.from {
+			lines = append(lines, "  "+n.by.String())
+		}
+		for i, j := 0, len(lines)-1; i < j; i, j = i+1, j-1 {
+			lines[i], lines[j] = lines[j], lines[i]
+		}
+		return strings.Join(lines, "\n")
+	}
+	first := &node{w: newWorld(&cfg)}
+	known := map[[2]uint64]struct{}{first.w.state(): {}}
+	for queue := []*node{first}; len(queue) > 0; queue = queue[1:] {
+		n := queue[0]
+		queue[0] = nil
+		seen++
+		moves, inner := n.w.moves()
+		if inner == 0 {
+			if n.w.checkQuiet(); n.w.broken != "" {
+				return seen, false, n.w.broken + "\n" + story(n)
+			}
+		}
+		for i, m := range moves {
+			w := n.w
+			if i < len(moves)-1 {
+				w = n.w.copy()
+			} else {
+				n.w = nil // its last use
+			}
+			w.play(m)
+			next := &node{w: w, from: n, by: m}
+			if w.broken != "" {
+				return seen, false, w.broken + "\n" + story(next)
+			}
+			if s := w.state(); len(known) < limit {
+				if _, ok := known[s]; !ok {
+					known[s] = struct{}{}
+					queue = append(queue, next)
+				}
+			}
+		}
+	}
+	return seen, len(known) < limit, ""
+}
+
+var searches = []struct {
+	name string
+	cfg  simConfig
+}{
+	{"small", simConfig{rails: 1, window: 4, values: []int64{100, -1}, budget: budget{receives: 2}}},
+	{"errors", simConfig{rails: 1, window: 4, values: []int64{-2, -3}, budget: budget{receives: 2}}},
+	{"large", simConfig{rails: 1, window: 4, values: []int64{2 * simPage}, budget: budget{receives: 2}}},
+	{"large, two rails", simConfig{rails: 2, window: 4, values: []int64{3 * simPage}, budget: budget{receives: 2}}},
+	{"changing", simConfig{rails: 1, window: 4, values: []int64{simPage, 2 * simPage, 100}, budget: budget{receives: 3}}},
+	{"both ways", simConfig{rails: 1, window: 4, values: []int64{100}, both: true, budget: budget{receives: 4}}},
+	{"both ways, large", simConfig{rails: 1, window: 4, values: []int64{simPage}, both: true, budget: budget{receives: 3}}},
+	{"many in a narrow window", simConfig{rails: 1, window: 4, values: []int64{100}, budget: budget{receives: 5}}},
+	{"a cancel", simConfig{rails: 1, window: 4, values: []int64{2 * simPage}, budget: budget{receives: 2, cancels: 1}}},
+	{"a cancel, two rails", simConfig{rails: 2, window: 4, values: []int64{3 * simPage}, budget: budget{receives: 1, cancels: 1}}},
+	{"cancels, small and large", simConfig{rails: 1, window: 6, values: []int64{100, simPage}, budget: budget{receives: 2, cancels: 2}}},
+	{"no memory", simConfig{rails: 1, window: 4, values: []int64{simPage}, noMemory: true, budget: budget{receives: 2, cancels: 1}}},
+	{"a break", simConfig{rails: 1, window: 4, values: []int64{2 * simPage, 100}, budget: budget{receives: 2, breaks: 1}}},
+	{"a break and a cancel", simConfig{rails: 2, window: 4, values: []int64{2 * simPage}, budget: budget{receives: 1, cancels: 1, breaks: 1}}},
+	{"an imm that comes again", simConfig{rails: 1, window: 4, values: []int64{simPage}, budget: budget{receives: 2, replays: 1}}},
+	{"a bye", simConfig{rails: 1, window: 4, values: []int64{100}, budget: budget{receives: 2, byes: 1}}},
+}
+
+func TestSimulationSearch(t *testing.T) {
+	for _, s := range searches {
+		t.Run(s.name, func(t *testing.T) {
+			began := time.Now()
+			seen, whole, violation := search(s.cfg, 12_000*effort(t))
+			if violation != "" {
+				t.Error(violation)
+			}
+			t.Logf("%d worlds, all of them: %v, %v", seen, whole, time.Since(began).Round(time.Millisecond))
+		})
+	}
+}
+
+// walk plays moves at random until nothing is left to do.
+func walk(cfg simConfig, seed uint64) string {
+	rng := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test that can be repeated
+	w := newWorld(&cfg)
+	calm := rng.IntN(30) // how rarely something new happens
+	for steps := 0; ; steps++ {
+		moves, inner := w.moves()
+		if inner == 0 {
+			if w.checkQuiet(); w.broken != "" || len(moves) == 0 {
+				return w.broken
+			}
+		}
+		if steps > 1_000_000 {
+			return fmt.Sprintf("it never ends: %v", moves)
+		}
+		choice := moves
+		if inner > 0 && rng.IntN(calm+1) > 0 {
+			choice = moves[:inner]
+		}
+		m := choice[rng.IntN(len(choice))]
+		if (m.kind == moveBreak || m.kind == moveBye) && rng.IntN(40) > 0 {
+			continue // late, as a rule
+		}
+		if m.kind == moveTick && rng.IntN(3) > 0 && inner > 1 {
+			continue
+		}
+		w.now = w.now.Add(time.Duration(rng.IntN(int(100 * time.Microsecond))))
+		if w.play(m); w.broken != "" {
+			return fmt.Sprintf("%s, after %v", w.broken, m)
+		}
+	}
+}
+
+var walks = map[string]simConfig{
+	"small":       {rails: 1, window: 4, values: []int64{100, 1, -1, 0, -2}, keys: 3, both: true, budget: budget{receives: 120, cancels: 30}},
+	"large":       {rails: 1, window: 5, values: []int64{simPage, 5*simPage + 1, 100, 3 * simPage}, keys: 2, both: true, budget: budget{receives: 80, cancels: 20}},
+	"three rails": {rails: 3, window: 4, values: []int64{7 * simPage, simPage, 2 * simPage, 20 * simPage}, keys: 2, both: true, maxOutstanding: 3 * simPage, budget: budget{receives: 80, cancels: 30}},
+	"no memory":   {rails: 2, window: 6, values: []int64{3 * simPage, 100, -3}, keys: 3, both: true, noMemory: true, budget: budget{receives: 80, cancels: 20}},
+	"one way":     {rails: 1, window: 16, values: []int64{2 * simPage, 2 * simPage, 2 * simPage, 100}, keys: 1, budget: budget{receives: 120, cancels: 10}},
+	"breaks":      {rails: 2, window: 8, values: []int64{6 * simPage, 100, -1}, keys: 4, both: true, budget: budget{receives: 60, cancels: 20, breaks: 1}},
+	"byes":        {rails: 1, window: 8, values: []int64{3 * simPage, 100}, keys: 4, both: true, budget: budget{receives: 60, cancels: 10, byes: 1}},
+}
+
+func TestSimulationWalk(t *testing.T) {
+	for name, cfg := range walks {
+		t.Run(name, func(t *testing.T) {
+			for range 25 * effort(t) {
+				seed := rand.Uint64()
+				if violation := walk(cfg, seed); violation != "" {
+					t.Fatalf("seed %#x: %s", seed, violation)
+				}
+			}
+		})
+	}
+}
+
+// Each rule matters: without it the search finds what goes wrong.
+func TestSimulationEachRuleMatters(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		cfg  simConfig
+		want string // in the violation
+	}{
+		{"nothing is posted after CANCELLED",
+			simConfig{rails: 1, window: 4, values: []int64{3 * simPage}, budget: budget{receives: 1, cancels: 1}, off: guards{order: true}}, "after the last of it"},
+		{"an imm fits the generation of its slot",
+			simConfig{rails: 1, window: 4, values: []int64{simPage}, budget: budget{receives: 2, replays: 1}, off: guards{generation: true}}, "with pages"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			seen, _, violation := search(c.cfg, 20_000)
+			if violation == "" || !strings.Contains(violation, c.want) {
+				t.Fatalf("in %d worlds found: %q", seen, violation)
+			}
+			t.Logf("after %d worlds: %s", seen, violation)
+		})
+	}
+	for _, c := range []struct {
+		name string
+		off  guards
+		want string
+	}{
+		{"the last credits are CREDIT's own", guards{reserve: true}, "for ever"},
+		{"CREDIT is not answered by CREDIT", guards{answer: true}, "never ends"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cfg := simConfig{rails: 1, window: 4, values: []int64{100}, both: true, budget: budget{receives: 30}, off: c.off}
+			for seed := range uint64(10_000) {
+				if violation := walk(cfg, seed); strings.Contains(violation, c.want) {
+					t.Log(violation)
+					return
+				} else if violation != "" {
+					t.Fatal(violation)
+				}
+			}
+			t.Error("nothing was found")
+		})
+	}
+}
+
+// FuzzSchedule plays moves as the bytes say.
+func FuzzSchedule(f *testing.F) {
+	f.Add(uint8(0), []byte{0, 0, 0, 1, 2, 3, 4, 5, 6})
+	f.Add(uint8(2), []byte("every byte picks one of the moves that are possible"))
+	f.Add(uint8(5), []byte{9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 255, 254, 253, 252, 251})
+	names := slices.Sorted(maps.Keys(walks))
+	f.Fuzz(func(t *testing.T, which uint8, schedule []byte) {
+		cfg := walks[names[int(which)%len(names)]]
+		w := newWorld(&cfg)
+		for i := 0; w.broken == ""; i++ {
+			moves, inner := w.moves()
+			if inner == 0 {
+				w.checkQuiet()
+			}
+			if i >= len(schedule) { // then all runs out
+				if moves = moves[:inner]; inner == 0 {
+					break
+				}
+				w.play(moves[0])
+				continue
+			}
+			if len(moves) == 0 {
+				break
+			}
+			w.play(moves[int(schedule[i])%len(moves)])
+		}
+		if w.broken != "" {
+			t.Error(w.broken)
+		}
+	})
+}
