@@ -1,0 +1,126 @@
+package verbstest
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+func deviceCases() []testCase {
+	return []testCase{
+		{name: "IsListedAndDescribesItself", run: describes},
+		{name: "OpenUnknown", run: openUnknown},
+		{name: "PortUnknown", run: portUnknown},
+		{name: "CountsWhatIsOpen", run: countsWhatIsOpen},
+		{name: "TellsWhatItLacks", run: tellsWhatItLacks},
+	}
+}
+
+func describes(w *world) {
+	n := w.nodes[0]
+	infos, err := n.end.Provider.Devices()
+	if err != nil {
+		w.Fatal(err)
+	}
+	i := slices.IndexFunc(infos, func(d verbs.DeviceInfo) bool { return d.Name == n.end.Device })
+	if i < 0 {
+		w.Fatalf("%s is not among the devices %+v", n.end.Device, infos)
+	}
+	if infos[i] != n.dev.Info() {
+		w.Errorf("listed as %+v, open it is %+v", infos[i], n.dev.Info())
+	}
+	if n.end.Provider.Name() == "" {
+		w.Error("the provider has no name")
+	}
+	info := infos[i]
+	if info.Ports < n.end.Port || info.Limits.QPs < 1 || info.Limits.CQEntries < 1 || info.Limits.SendWR < 1 || info.Limits.MRSize < memorySize {
+		w.Errorf("%+v", info)
+	}
+	port, err := n.dev.Port(n.end.Port)
+	if err != nil {
+		w.Fatal(err)
+	}
+	if port.State != verbs.PortActive || !port.ActiveMTU.Valid() || port.ActiveMTU > port.MaxMTU || port.MaxMessage < memorySize ||
+		port.Link == verbs.LinkUnspecified || port.GIDs <= int(n.end.GIDIndex) {
+		w.Errorf("%+v", port)
+	}
+}
+
+// openUnknown: Provider.Open.
+func openUnknown(w *world) {
+	_, err := w.nodes[0].end.Provider.Open("no-such-device")
+	w.is(err, verbs.ErrNotFound)
+	w.words(err, "no-such-device", w.nodes[0].end.Device)
+}
+
+func portUnknown(w *world) {
+	dev := w.nodes[0].dev
+	for _, port := range []uint8{0, dev.Info().Ports + 1} {
+		if _, err := dev.Port(port); err == nil {
+			w.Errorf("there is a port %d", port)
+		}
+		if _, err := dev.GIDs(port); err == nil {
+			w.Errorf("there are GIDs of port %d", port)
+		}
+	}
+}
+
+func countsWhatIsOpen(w *world) {
+	dev := w.nodes[0].dev
+	want := verbs.Counts{}
+	same := func() {
+		w.Helper()
+		if c := dev.Counts(); c != want {
+			w.Errorf("%+v are open, want %+v", c, want)
+		}
+	}
+	same()
+	e := w.end(w.nodes[0], w.wants())
+	want = verbs.Counts{PDs: 1, MRs: 1, CQs: 1, QPs: 1}
+	same()
+	w.noError(e.qp.Close())
+	want.QPs--
+	same()
+	w.noError(e.mr.Close())
+	want.MRs--
+	same()
+	w.noError(e.cq.Close())
+	want.CQs--
+	same()
+	w.noError(e.pd.Close())
+	want.PDs--
+	same()
+}
+
+// tellsWhatItLacks: Env.Lacks and what the device says of itself agree.
+func tellsWhatItLacks(w *world) {
+	info := w.nodes[0].dev.Info()
+	if info.Windows == w.lacks(Windows) {
+		w.Errorf("the device says Windows: %v, and Env.Lacks that they lack: %v", info.Windows, w.lacks(Windows))
+	}
+	if info.Limits.Atomics == w.lacks(Atomics) {
+		w.Errorf("the device says Atomics: %v, and Env.Lacks that they lack: %v", info.Limits.Atomics, w.lacks(Atomics))
+	}
+	for f, reason := range w.env.Lacks {
+		if reason == "" {
+			w.Errorf("Env.Lacks gives no reason for %s", f)
+		}
+	}
+}
+
+// nextEvent waits for an asynchronous event of that kind, and passes others over.
+func (n *node) nextEvent(d time.Duration, want func(verbs.AsyncEvent) bool) (verbs.AsyncEvent, bool) {
+	ctx, cancel := context.WithTimeout(n.w.ctx, n.w.within(d))
+	defer cancel()
+	for {
+		e, err := n.dev.NextEvent(ctx)
+		if err != nil {
+			return e, false
+		}
+		if want(e) {
+			return e, true
+		}
+	}
+}

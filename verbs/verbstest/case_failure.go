@@ -1,0 +1,413 @@
+package verbstest
+
+import (
+	"bytes"
+	"time"
+
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+func failureCases() []testCase {
+	return []testCase{
+		{name: "NoReceive", run: noReceive},
+		{name: "NoReceiveForAWriteWithImm", run: noReceiveForImm},
+		{name: "ReceiveComesLate", run: receiveComesLate},
+		{name: "WrongRKey", run: wrongRKey},
+		{name: "RKeyOfAnotherDomain", run: rkeyOfAnotherDomain},
+		{name: "PastTheEnd", run: pastTheEnd},
+		{name: "ReadOnlyRegion", run: readOnlyRegion},
+		{name: "UnreadableRegion", needs: []Feature{Reads}, run: unreadableRegion},
+		{name: "QueuePairForbidsWrites", run: qpForbidsWrites},
+		{name: "RegionClosed", run: regionClosed},
+		{name: "LongerThanTheReceive", run: longerThanTheReceive},
+		{name: "WrongLKey", run: wrongLKey},
+		{name: "LocalPastTheEnd", run: localPastTheEnd},
+		{name: "WrongLKeyOfAReceive", run: wrongLKeyOfAReceive},
+		{name: "EarlierRequestsEndWell", run: earlierEndWell},
+		{name: "EverythingPostedIsFlushed", run: everythingIsFlushed},
+		{name: "PostedToABrokenOneIsFlushed", run: postedToBroken},
+		{name: "SentIntoInitIsLost", run: sentIntoInit},
+		{name: "DestroyedPeer", run: destroyedPeer},
+		{name: "BrokenPeer", run: brokenPeer},
+		{name: "PeerGoesWithoutAWord", run: peerGoesWithoutAWord},
+		{name: "WrongPSN", run: wrongPSN},
+	}
+}
+
+// noReceive: after the retries RNR_RETRY_EXC_ERR (specification, volume 1,
+// 9.7.5.2.8 and 10.10.3).
+func noReceive(w *world) {
+	a, b := w.pair(func(s *wants) { s.rnrRetry = 2 })
+	a.post(a.send(1, 0, 8), a.send(2, 0, 8))
+	a.expect(1, verbs.StatusRNRRetryExceeded)
+	a.expect(2, verbs.StatusFlushed)
+	a.becomes(verbs.StateErr)
+	// The peer has not noticed anything.
+	b.in(verbs.StateRTS)
+	b.nothing()
+}
+
+func noReceiveForImm(w *world) {
+	a, b := w.pair(func(s *wants) { s.rnrRetry = 2 })
+	a.post(a.to(b, 1, verbs.OpWriteImm, 0, 64, 0))
+	a.expect(1, verbs.StatusRNRRetryExceeded)
+}
+
+func receiveComesLate(w *world) {
+	a, b := w.pair(func(s *wants) { s.rnrRetry = 7 })
+	pattern(a.mem[:100], 5)
+	a.post(a.send(1, 0, 100))
+	a.nothing()
+	b.recv(2, 0, 100)
+	a.expect(1, verbs.StatusOK)
+	b.expect(2, verbs.StatusOK)
+	w.only(b.mem, 0, a.mem[:100], 0)
+}
+
+// refused lets a request be refused by the peer: the requester's queue pair
+// breaks with the status, and so does the responder's, with an event
+// (specification, volume 1, 9.9.3 and 9.9.6, class C; rxe_resp.c).
+func (e *end) refused(peer *end, wr verbs.SendWR, status ...verbs.Status) {
+	e.w.Helper()
+	peer.recv(800, 0, 8)
+	wr.ID = 900
+	e.post(wr, e.send(901, 0, 8))
+	wc := e.next()
+	if wc.ID != 900 || !oneOf(wc.Status, status) {
+		e.w.Fatalf("%v ends with %+v (%v), want %v", wr.Op, wc, wc.Status, status)
+	}
+	e.expect(901, verbs.StatusFlushed)
+	e.becomes(verbs.StateErr)
+	peer.becomes(verbs.StateErr)
+	peer.expect(800, verbs.StatusFlushed)
+	if !e.w.lacks(QPEvents) {
+		if _, ok := peer.n.nextEvent(soon, func(a verbs.AsyncEvent) bool {
+			return a.QPN == peer.qp.QPN() && (a.Kind == verbs.EventQPAccess || a.Kind == verbs.EventQPRequest || a.Kind == verbs.EventQPFatal)
+		}); !ok {
+			e.w.Error("no event tells of the refused request")
+		}
+	}
+}
+
+func oneOf(s verbs.Status, list []verbs.Status) bool {
+	for _, l := range list {
+		if s == l {
+			return true
+		}
+	}
+	return false
+}
+
+// wrongRKey: REM_ACCESS_ERR.
+func wrongRKey(w *world) {
+	a, b := w.pair()
+	wr := a.to(b, 0, verbs.OpWrite, 0, 64, 0)
+	wr.RKey ^= 0x5555
+	pattern(a.mem[:64], 1)
+	a.refused(b, wr, verbs.StatusRemoteAccess)
+	w.only(b.mem, 0, nil, 0)
+}
+
+// rkeyOfAnotherDomain: a key holds in its protection domain only (specification,
+// volume 1, 10.6.3).
+func rkeyOfAnotherDomain(w *world) {
+	a, b := w.pair()
+	other := w.end(w.nodes[1], w.wants())
+	pattern(a.mem[:64], 1)
+	a.refused(b, a.to(other, 0, verbs.OpWrite, 0, 64, 0), verbs.StatusRemoteAccess)
+	w.only(other.mem, 0, nil, 0)
+}
+
+// pastTheEnd: the whole range must lie within the region.
+func pastTheEnd(w *world) {
+	for _, at := range []int{memorySize - 63, memorySize, memorySize + 1<<20, -1} {
+		a, b := w.pair()
+		pattern(a.mem[:64], 1)
+		a.refused(b, a.to(b, 0, verbs.OpWrite, 0, 64, at), verbs.StatusRemoteAccess)
+		// Whole packets may have been written before the end was met, but
+		// this is one packet.
+		w.only(b.mem, 0, nil, 0)
+	}
+	a, b := w.pair()
+	wr := a.to(b, 0, verbs.OpWrite, 0, 64, 0)
+	wr.RemoteAddr = ^uint64(0) - 10 // wraps
+	a.refused(b, wr, verbs.StatusRemoteAccess)
+}
+
+func readOnlyRegion(w *world) {
+	a, b := w.pair(func(s *wants) { s.access = verbs.AccessLocalWrite | verbs.AccessRemoteRead })
+	pattern(a.mem[:64], 1)
+	a.refused(b, a.to(b, 0, verbs.OpWrite, 0, 64, 0), verbs.StatusRemoteAccess)
+	w.only(b.mem, 0, nil, 0)
+}
+
+func unreadableRegion(w *world) {
+	a, b := w.pair(func(s *wants) { s.access = verbs.AccessLocalWrite | verbs.AccessRemoteWrite })
+	a.refused(b, a.to(b, 0, verbs.OpRead, 0, 64, 0), verbs.StatusRemoteAccess)
+}
+
+// qpForbidsWrites: the rights of the queue pair count, too. The specification
+// has an invalid request (volume 1, 9.7.4.1.3), as rxe says; some NICs say
+// access.
+func qpForbidsWrites(w *world) {
+	a, b := w.pair(func(s *wants) { s.allows = 0 })
+	pattern(a.mem[:64], 1)
+	a.refused(b, a.to(b, 0, verbs.OpWrite, 0, 64, 0), verbs.StatusRemoteInvalidRequest, verbs.StatusRemoteAccess)
+	w.only(b.mem, 0, nil, 0)
+}
+
+// regionClosed: the keys of a region die with it.
+func regionClosed(w *world) {
+	a, b := w.pair()
+	extra, err := b.pd.RegisterMemory(w.memory(b.n, 4096), allMemory)
+	if err != nil {
+		w.Fatal(err)
+	}
+	wr := a.to(b, 0, verbs.OpWrite, 0, 64, 0)
+	wr.RemoteAddr, wr.RKey = extra.Addr(), extra.RKey()
+	a.post(wr)
+	a.expect(0, verbs.StatusOK)
+	w.noError(extra.Close())
+	a.refused(b, wr, verbs.StatusRemoteAccess)
+
+	a, b = w.pair()
+	if extra, err = a.pd.RegisterMemory(w.memory(a.n, 4096), allMemory); err != nil {
+		w.Fatal(err)
+	}
+	sge := verbs.SGE{Addr: extra.Addr(), Length: 64, LKey: extra.LKey()}
+	w.noError(extra.Close())
+	wr = a.to(b, 1, verbs.OpWrite, 0, 0, 0)
+	wr.SGL = []verbs.SGE{sge}
+	a.failsLocally(b, wr)
+}
+
+// longerThanTheReceive: the responder has a length error, the requester an
+// invalid request (specification, volume 1, 9.7.4.1.7). rxe gives both sides the
+// same status.
+func longerThanTheReceive(w *world) {
+	for _, n := range []int{65, 100 << 10} {
+		a, b := w.pair()
+		pattern(a.mem[:n], 1)
+		b.recv(1, 4096, 64)
+		b.recv(2, 0, 64)
+		a.post(a.send(3, 0, n), a.send(4, 0, 8))
+		a.expect(3, verbs.StatusRemoteInvalidRequest)
+		a.expect(4, verbs.StatusFlushed)
+		wc := b.next()
+		if wc.ID != 1 || !oneOf(wc.Status, []verbs.Status{verbs.StatusLocalLength, verbs.StatusRemoteInvalidRequest}) {
+			w.Errorf("the receive that was too short ends with %+v (%v)", wc, wc.Status)
+		}
+		b.expect(2, verbs.StatusFlushed)
+		if !bytes.Equal(b.mem[4096+64:8192], make([]byte, 4096-64)) {
+			w.Error("memory behind the receive was written")
+		}
+	}
+}
+
+// failsLocally posts what is wrong on this side: a protection error, nothing
+// reaches the peer, and the queue pair breaks (specification, volume 1, 9.9.2).
+func (e *end) failsLocally(peer *end, wr verbs.SendWR) {
+	e.w.Helper()
+	n, err := e.qp.PostSend([]verbs.SendWR{wr})
+	if err != nil { // a provider may see it at once
+		e.w.is(err, verbs.ErrInvalid)
+		return
+	}
+	if n != 1 {
+		e.w.Fatalf("%d of 1 posted", n)
+	}
+	wc := e.next()
+	if wc.ID != wr.ID || !oneOf(wc.Status, []verbs.Status{verbs.StatusLocalProtection, verbs.StatusLocalQPOperation}) {
+		e.w.Errorf("the work request ends with %+v (%v)", wc, wc.Status)
+	}
+	e.becomes(verbs.StateErr)
+	e.w.only(peer.mem, 0, nil, 0)
+	peer.in(verbs.StateRTS)
+}
+
+func wrongLKey(w *world) {
+	a, b := w.pair()
+	wr := a.to(b, 1, verbs.OpWrite, 0, 64, 0)
+	wr.SGL[0].LKey ^= 0x5555
+	a.failsLocally(b, wr)
+}
+
+func localPastTheEnd(w *world) {
+	for _, at := range []int{memorySize - 63, memorySize, -1} {
+		a, b := w.pair()
+		a.failsLocally(b, a.to(b, 1, verbs.OpWrite, at, 64, 0))
+	}
+}
+
+// wrongLKeyOfAReceive: the receiver has a protection error, the sender a remote
+// operation error (specification, volume 1, 9.9.3.1.6).
+func wrongLKeyOfAReceive(w *world) {
+	a, b := w.pair()
+	sge := b.sge(0, 64)
+	sge.LKey ^= 0x5555
+	if n, err := b.qp.PostRecv([]verbs.RecvWR{{ID: 1, SGL: []verbs.SGE{sge}}}); err != nil || n != 1 {
+		w.is(err, verbs.ErrInvalid)
+		return
+	}
+	a.post(a.send(2, 0, 64))
+	a.expect(2, verbs.StatusRemoteOperation)
+	wc := b.next()
+	if wc.ID != 1 || !oneOf(wc.Status, []verbs.Status{verbs.StatusLocalProtection, verbs.StatusLocalQPOperation}) {
+		w.Errorf("the receive ends with %+v (%v)", wc, wc.Status)
+	}
+}
+
+// earlierEndWell: a request that fails takes those behind it along, not those
+// before it.
+func earlierEndWell(w *world) {
+	a, b := w.pair()
+	pattern(a.mem[:512], 1)
+	var wrs []verbs.SendWR
+	for i := range 8 {
+		wrs = append(wrs, a.to(b, verbs.WRID(i), verbs.OpWrite, 64*i, 64, 64*i))
+	}
+	wrs[5].RKey ^= 0x5555
+	wrs[3].Signaled, wrs[7].Signaled = false, false
+	a.post(wrs...)
+	for _, i := range []int{0, 1, 2, 4} {
+		a.expect(verbs.WRID(i), verbs.StatusOK)
+	}
+	a.expect(5, verbs.StatusRemoteAccess)
+	a.expect(6, verbs.StatusFlushed)
+	a.expect(7, verbs.StatusFlushed)
+	w.only(b.mem, 0, a.mem[:320], 0)
+}
+
+// everythingIsFlushed: 40 unsignalled sends and 16 receives give 56 completions,
+// as rxe and NICs do (specification, volume 1, 10.3.1.6).
+func everythingIsFlushed(w *world) {
+	a, _ := w.stuck()
+	for i := range 40 {
+		wr := a.send(verbs.WRID(i), 0, 8)
+		wr.Signaled = false
+		a.post(wr)
+	}
+	for i := range 16 {
+		a.recv(verbs.WRID(100+i), 0, 8)
+	}
+	w.noError(a.qp.ToErr())
+	sends, recvs := 0, 0
+	for range 56 {
+		wc := a.next()
+		want := &sends
+		id := sends
+		if wc.ID >= 100 {
+			want, id = &recvs, 100+recvs
+		}
+		if wc.ID != verbs.WRID(id) || wc.Status != verbs.StatusFlushed {
+			w.Fatalf("after %d sends and %d receives comes %+v (%v)", sends, recvs, wc, wc.Status)
+		}
+		*want++
+	}
+	if sends != 40 || recvs != 16 {
+		w.Errorf("%d sends and %d receives were flushed, want 40 and 16", sends, recvs)
+	}
+	a.nothing()
+}
+
+// postedToBroken: in ERR work requests are taken, and flushed (specification,
+// volume 1, 10.3.1.6).
+func postedToBroken(w *world) {
+	a, b := w.pair()
+	w.noError(a.qp.ToErr())
+	a.post(a.send(1, 0, 8))
+	a.expect(1, verbs.StatusFlushed)
+	wr := a.to(b, 2, verbs.OpWrite, 0, 8, 0)
+	wr.Signaled = false
+	a.post(wr)
+	a.expect(2, verbs.StatusFlushed)
+	a.recv(3, 0, 8)
+	a.expect(3, verbs.StatusFlushed)
+}
+
+// patience is how long a requester tries: (retries + 1) times the timeout, each
+// of which may last up to four times as long (specification, volume 1,
+// 9.7.6.1.3).
+func (e *end) patience() (least, most time.Duration) {
+	t := verbs.TimeoutOf(e.w.env.Path.Timeout)
+	n := time.Duration(e.wants.retry)
+	return n * t, 4 * (n + 1) * t
+}
+
+// givesUp waits until a request has failed for want of an answer, in the time
+// that the path says.
+func (e *end) givesUp(id verbs.WRID, since time.Time) {
+	e.w.Helper()
+	e.expect(id, verbs.StatusRetryExceeded)
+	least, most := e.patience()
+	if d := time.Since(since); d < least || d > e.w.within(most+time.Second) {
+		e.w.Errorf("given up after %v, want %v to %v", d, least, e.w.within(most))
+	}
+	e.becomes(verbs.StateErr)
+}
+
+// sentIntoInit: a queue pair in INIT drops what comes without a word, so the
+// message is lost with its retries (specification, volume 1, 10.3.1.2).
+func sentIntoInit(w *world) {
+	s := w.wants(func(s *wants) { s.retry = 2 })
+	a, b := w.end(w.nodes[0], s), w.end(w.nodes[1], s)
+	a.init()
+	b.init()
+	b.recv(1, 0, 64)
+	a.connect(b)
+	start := time.Now()
+	a.post(a.send(2, 0, 64))
+	a.givesUp(2, start)
+	b.nothing()
+	b.in(verbs.StateInit)
+}
+
+func destroyedPeer(w *world) {
+	a, b := w.pair(func(s *wants) { s.retry = 3 })
+	a.talksTo(b)
+	w.noError(b.qp.Close())
+	start := time.Now()
+	a.post(a.to(b, 1, verbs.OpWrite, 0, 64, 0), a.send(2, 0, 8))
+	a.givesUp(1, start)
+	a.expect(2, verbs.StatusFlushed)
+}
+
+// brokenPeer: a queue pair in ERR answers nothing.
+func brokenPeer(w *world) {
+	a, b := w.pair(func(s *wants) { s.retry = 1 })
+	b.recv(1, 0, 8)
+	w.noError(b.qp.ToErr())
+	b.expect(1, verbs.StatusFlushed)
+	start := time.Now()
+	a.post(a.send(2, 0, 8))
+	a.givesUp(2, start)
+}
+
+// peerGoesWithoutAWord: who only waits is told nothing; an empty write finds out
+// (seen on rxe).
+func peerGoesWithoutAWord(w *world) {
+	a, b := w.pair(func(s *wants) { s.retry = 1 })
+	a.recv(1, 0, 8)
+	w.noError(b.qp.Close())
+	a.nothing()
+	a.in(verbs.StateRTS)
+	start := time.Now()
+	a.post(verbs.SendWR{ID: 2, Op: verbs.OpWrite})
+	a.givesUp(2, start)
+	a.expect(1, verbs.StatusFlushed)
+}
+
+// wrongPSN: packets that are not expected change nothing.
+func wrongPSN(w *world) {
+	s := w.wants(func(s *wants) { s.retry = 1 })
+	a, b := w.end(w.nodes[0], s), w.end(w.nodes[1], s)
+	a.init()
+	b.init()
+	b.recv(1, 0, 8)
+	a.connect(b)
+	a.psn ^= 0x800000 // half the way round: neither just before nor just behind
+	b.connect(a)
+	a.post(a.send(2, 0, 8))
+	a.expect(2, verbs.StatusRetryExceeded)
+	b.nothing()
+}

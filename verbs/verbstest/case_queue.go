@@ -1,0 +1,375 @@
+package verbstest
+
+import (
+	"slices"
+	"sync/atomic"
+
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+func queueCases() []testCase {
+	return []testCase{
+		{name: "SelectiveSignalling", run: selectiveSignalling},
+		{name: "UnsignalledSlotsComeBack", run: unsignalledSlots},
+		{name: "SendQueueFull", run: sendQueueFull},
+		{name: "SendQueueFullInABatch", run: sendQueueFullBatch},
+		{name: "ReceiveQueueFull", run: recvQueueFull},
+		{name: "BatchUpToTheWrongOne", run: batchUpToTheWrongOne},
+		{name: "PollInBatches", run: pollInBatches},
+		{name: "TwoQueuePairsOnOne", run: twoOnOne},
+		{name: "SeparateQueues", run: separateQueues},
+		{name: "PostSendAndPoll", run: postSendAndPoll},
+		{name: "ConcurrentPosters", run: concurrentPosters},
+		{name: "SizeIsWhatWasAskedAtLeast", run: cqSize},
+	}
+}
+
+// selectiveSignalling: only what asks for it completes (ibv_post_send(3),
+// IBV_SEND_SIGNALED).
+func selectiveSignalling(w *world) {
+	a, b := w.pair()
+	var wrs []verbs.SendWR
+	for i := range 40 {
+		wr := a.to(b, verbs.WRID(i), verbs.OpWrite, i*64, 64, i*64)
+		wr.Signaled = i%8 == 7
+		wrs = append(wrs, wr)
+	}
+	pattern(a.mem[:40*64], 1)
+	a.post(wrs...)
+	for i := 7; i < 40; i += 8 {
+		a.expect(verbs.WRID(i), verbs.StatusOK)
+	}
+	a.nothing()
+	w.only(b.mem, 0, a.mem[:40*64], 0)
+}
+
+// unsignalledSlots: polling a completion frees the slots of all before it
+// (specification, volume 1, 10.8.5.1).
+func unsignalledSlots(w *world) {
+	a, b := w.pair(func(s *wants) { s.sends = 16 })
+	for round := range 50 {
+		for i := range 8 {
+			wr := a.to(b, verbs.WRID(round), verbs.OpWrite, 0, 8, 0)
+			wr.Signaled = i == 7
+			a.post(wr)
+		}
+		a.expect(verbs.WRID(round), verbs.StatusOK)
+	}
+	a.nothing()
+}
+
+// stuck is a pair whose sends wait for the peer's receives, for ever.
+func (w *world) stuck(change ...func(*wants)) (a, b *end) {
+	w.Helper()
+	return w.pair(append(change, func(s *wants) {
+		s.rnrRetry = 7       // for ever: specification, volume 1, 9.7.5.2.8
+		s.room = 4 * 64 * 64 // a device may make queues longer than asked
+		s.recvs = 128
+	})...)
+}
+
+// sendQueueFull: ErrQueueFull, and room again when what was posted has ended.
+func sendQueueFull(w *world) {
+	a, b := w.stuck(func(s *wants) { s.sends = 16 })
+	posted := 0
+	for ; posted < 16*64; posted++ {
+		n, err := a.qp.PostSend([]verbs.SendWR{a.send(verbs.WRID(posted), 0, 8)})
+		if err != nil {
+			w.is(err, verbs.ErrQueueFull)
+			if n != 0 {
+				w.Errorf("%d of 1 posted, and %v", n, err)
+			}
+			break
+		}
+	}
+	if posted < 16 || posted == 16*64 {
+		w.Fatalf("a send queue of 16 takes %d", posted)
+	}
+	a.drains(b, posted)
+	a.post(a.send(9999, 0, 8))
+	b.recv(1, 0, 8)
+	a.expect(9999, verbs.StatusOK)
+}
+
+// drains posts the receives that the stuck sends wait for.
+func (e *end) drains(peer *end, posted int) {
+	e.w.Helper()
+	for i := range posted {
+		peer.recv(1, 0, 8)
+		peer.expect(1, verbs.StatusOK)
+		e.expect(verbs.WRID(i), verbs.StatusOK)
+	}
+	e.nothing()
+}
+
+func sendQueueFullBatch(w *world) {
+	a, b := w.stuck(func(s *wants) { s.sends = 16 })
+	var wrs []verbs.SendWR
+	for i := range 16 * 64 {
+		wrs = append(wrs, a.send(verbs.WRID(i), 0, 8))
+	}
+	posted, err := a.qp.PostSend(wrs[:5])
+	if posted != 5 || err != nil {
+		w.Fatalf("%d of 5 posted: %v", posted, err)
+	}
+	n, err := a.qp.PostSend(wrs[5:])
+	w.is(err, verbs.ErrQueueFull)
+	if posted += n; posted < 16 || posted == len(wrs) {
+		w.Fatalf("a send queue of 16 takes %d", posted)
+	}
+	a.drains(b, posted)
+}
+
+func recvQueueFull(w *world) {
+	a, b := w.pair(func(s *wants) { s.recvs, s.room = 16, 64*64 })
+	var wrs []verbs.RecvWR
+	for i := range 16 * 64 {
+		wrs = append(wrs, verbs.RecvWR{ID: verbs.WRID(i), SGL: []verbs.SGE{b.sge(0, 8)}})
+	}
+	posted, err := b.qp.PostRecv(wrs)
+	w.is(err, verbs.ErrQueueFull)
+	if posted < 16 || posted == len(wrs) {
+		w.Fatalf("a receive queue of 16 takes %d", posted)
+	}
+	for i := range posted {
+		a.post(a.send(1, 0, 8))
+		a.expect(1, verbs.StatusOK)
+		b.expect(verbs.WRID(i), verbs.StatusOK)
+	}
+	b.recv(4711, 0, 8)
+	a.post(a.send(1, 0, 8))
+	b.expect(4711, verbs.StatusOK)
+}
+
+// batchUpToTheWrongOne: what stands before a wrong work request is posted, what
+// stands behind is not (ibv_post_send(3), bad_wr).
+func batchUpToTheWrongOne(w *world) {
+	a, b := w.pair()
+	wrong := a.send(2, 0, 8)
+	wrong.SGL = slices.Repeat(wrong.SGL, a.n.dev.Info().Limits.SGEs+1)
+	for range 3 {
+		b.recv(7, 0, 8)
+	}
+	n, err := a.qp.PostSend([]verbs.SendWR{a.send(0, 0, 8), a.send(1, 0, 8), wrong, a.send(3, 0, 8)})
+	w.is(err, verbs.ErrInvalid)
+	if n != 2 {
+		w.Errorf("%d were taken, want 2", n)
+	}
+	a.expect(0, verbs.StatusOK)
+	a.expect(1, verbs.StatusOK)
+	a.nothing()
+	long := verbs.RecvWR{SGL: slices.Repeat([]verbs.SGE{b.sge(0, 1)}, a.n.dev.Info().Limits.SGEs+1)}
+	n, err = b.qp.PostRecv([]verbs.RecvWR{{ID: 8, SGL: []verbs.SGE{b.sge(0, 8)}}, long, {ID: 9}})
+	w.is(err, verbs.ErrInvalid)
+	if n != 1 {
+		w.Errorf("%d receives were taken, want 1", n)
+	}
+	b.expect(7, verbs.StatusOK)
+	b.expect(7, verbs.StatusOK)
+	b.nothing()
+}
+
+// pollInBatches: at most as many as there is room for, oldest first
+// (ibv_poll_cq(3)).
+func pollInBatches(w *world) {
+	a, b := w.pair()
+	var wrs []verbs.SendWR
+	for i := range 50 {
+		wrs = append(wrs, a.to(b, verbs.WRID(i), verbs.OpWrite, 0, 8, 0))
+	}
+	a.post(wrs...)
+	if n, err := a.cq.Poll(nil); n != 0 || err != nil {
+		w.Errorf("polling into nothing: %d, %v", n, err)
+	}
+	wcs, got := make([]verbs.WC, 7), 0
+	if !w.until(soon, func() bool {
+		n, err := a.cq.Poll(wcs)
+		if err != nil {
+			w.Fatal(err)
+		}
+		if n > len(wcs) {
+			w.Fatalf("%d completions in a batch of %d", n, len(wcs))
+		}
+		for _, wc := range wcs[:n] {
+			if wc.ID != verbs.WRID(got) || wc.Status != verbs.StatusOK {
+				w.Fatalf("completion %d is %+v", got, wc)
+			}
+			got++
+		}
+		return got == len(wrs)
+	}) {
+		w.Fatalf("%d of %d completions came", got, len(wrs))
+	}
+	a.nothing()
+}
+
+// twoOnOne: the completions of several queue pairs come from one queue, each in
+// its own order.
+func twoOnOne(w *world) {
+	s := w.wants(func(s *wants) { s.room = 256 })
+	a1, b1 := w.end(w.nodes[0], s), w.end(w.nodes[1], s)
+	s.cq, s.of = a1.cq, a1
+	a2 := w.end(w.nodes[0], s)
+	s.cq, s.of = b1.cq, b1
+	b2 := w.end(w.nodes[1], s)
+	w.join(a1, b1)
+	w.join(a2, b2)
+	const n = 20
+	for i := range n {
+		a1.post(a1.to(b1, verbs.WRID(i), verbs.OpWrite, 0, 8, 0))
+		a2.post(a2.to(b2, verbs.WRID(1000+i), verbs.OpWrite, 8, 8, 8))
+	}
+	one, two := 0, 1000
+	for range 2 * n {
+		wc := a1.next()
+		want, qpn := &one, a1.qp.QPN()
+		if wc.ID >= 1000 {
+			want, qpn = &two, a2.qp.QPN()
+		}
+		if wc.ID != verbs.WRID(*want) || wc.Status != verbs.StatusOK || wc.QPN != qpn {
+			w.Fatalf("the completion is %+v, want id %d of QP %v", wc, *want, qpn)
+		}
+		*want++
+	}
+	// One breaks, the other one goes on.
+	w.noError(a1.qp.ToErr())
+	a2.post(a2.to(b2, 5, verbs.OpWrite, 8, 8, 8))
+	a1.expect(5, verbs.StatusOK)
+}
+
+func separateQueues(w *world) {
+	s := w.wants()
+	a, b := w.end(w.nodes[0], s), w.end(w.nodes[1], s)
+	recvCQ, err := b.n.dev.CreateCQ(verbs.CQConfig{Size: 16})
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.closes(recvCQ)
+	w.noError(b.qp.Close())
+	b.qp, err = b.pd.CreateQP(verbs.QPConfig{SendCQ: b.cq, RecvCQ: recvCQ, MaxSend: 8, MaxRecv: 8, MaxSendSGE: 1, MaxRecvSGE: 1})
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.closes(b.qp)
+	w.join(a, b)
+	b.recv(1, 0, 8)
+	a.post(a.send(2, 0, 8))
+	a.expect(2, verbs.StatusOK)
+	b.nothing()
+	b.cq = recvCQ
+	b.expect(1, verbs.StatusOK)
+}
+
+// postSendAndPoll: both counts are right, also when posting fails.
+func postSendAndPoll(w *world) {
+	a, b := w.pair()
+	wcs := make([]verbs.WC, 8)
+	got := 0
+	const n = 100
+	for i := range n {
+		posted, polled, err := a.qp.PostSendAndPoll([]verbs.SendWR{a.to(b, verbs.WRID(i), verbs.OpWrite, 0, 64, 0)}, a.cq, wcs)
+		if posted != 1 || err != nil {
+			w.Fatalf("%d of 1 posted: %v", posted, err)
+		}
+		got += a.inTurn(wcs[:polled], got)
+		for i-got > 32 { // no more than there are slots
+			wc := a.next()
+			got += a.inTurn([]verbs.WC{wc}, got)
+		}
+	}
+	for got < n {
+		got += a.inTurn([]verbs.WC{a.next()}, got)
+	}
+	posted, polled, err := a.qp.PostSendAndPoll(nil, a.cq, wcs)
+	if posted != 0 || polled != 0 || err != nil {
+		w.Errorf("nothing posted, nothing there: %d, %d, %v", posted, polled, err)
+	}
+
+	// The wrong one is refused, and what is there is polled all the same.
+	a.post(a.to(b, 7, verbs.OpWrite, 0, 64, 0))
+	wrong := a.send(2, 0, 8)
+	wrong.SGL = slices.Repeat(wrong.SGL, a.n.dev.Info().Limits.SGEs+1)
+	total := 0
+	if !w.until(soon, func() bool {
+		posted, polled, err := a.qp.PostSendAndPoll([]verbs.SendWR{wrong}, a.cq, wcs)
+		w.is(err, verbs.ErrInvalid)
+		if posted != 0 {
+			w.Errorf("%d posted of a wrong one", posted)
+		}
+		total += polled
+		return total > 0
+	}) {
+		w.Error("a completion is not polled beside a post that fails")
+	}
+	if wcs[0].ID != 7 {
+		w.Errorf("polled %+v", wcs[0])
+	}
+}
+
+// inTurn checks that completions are numbered from a number on.
+func (e *end) inTurn(wcs []verbs.WC, from int) int {
+	e.w.Helper()
+	for i, wc := range wcs {
+		if wc.ID != verbs.WRID(from+i) || wc.Status != verbs.StatusOK {
+			e.w.Fatalf("completion %d is %+v", from+i, wc)
+		}
+	}
+	return len(wcs)
+}
+
+// concurrentPosters: methods may be called from many goroutines.
+func concurrentPosters(w *world) {
+	a, b := w.pair(func(s *wants) { s.sends, s.recvs = 128, 128 })
+	const posters, each = 4, 25
+	for i := range posters * each {
+		b.recv(verbs.WRID(i), 4096+64*i, 64)
+	}
+	var failed atomic.Bool
+	for p := range posters {
+		w.background(func() {
+			for i := range each {
+				n, err := a.qp.PostSend([]verbs.SendWR{a.send(verbs.WRID(p*each+i), 64*(p*each+i), 64)})
+				if n != 1 || err != nil {
+					w.Errorf("poster %d: %d posted, %v", p, n, err)
+					failed.Store(true)
+					return
+				}
+			}
+		})
+	}
+	next := [posters]int{}
+	for range posters * each {
+		if failed.Load() {
+			return
+		}
+		wc := a.next()
+		p := int(wc.ID) / each
+		if wc.Status != verbs.StatusOK || p >= posters || int(wc.ID) != p*each+next[p] {
+			w.Fatalf("the completion is %+v; of each poster have come %v", wc, next)
+		}
+		next[p]++
+	}
+	for i := range posters * each {
+		b.expect(verbs.WRID(i), verbs.StatusOK)
+	}
+	a.nothing()
+}
+
+func cqSize(w *world) {
+	for _, size := range []int{1, 3, 100, 1000} {
+		c, err := w.nodes[0].dev.CreateCQ(verbs.CQConfig{Size: size})
+		if err != nil {
+			w.Fatal(err)
+		}
+		if c.Size() < size {
+			w.Errorf("asked for room for %d, got %d", size, c.Size())
+		}
+		w.noError(c.Close())
+	}
+	for _, size := range []int{0, -1, w.nodes[0].dev.Info().Limits.CQEntries + 1} {
+		if c, err := w.nodes[0].dev.CreateCQ(verbs.CQConfig{Size: size}); err == nil {
+			w.Errorf("a completion queue for %d is made", size)
+			w.noError(c.Close())
+		}
+	}
+}

@@ -1,0 +1,278 @@
+package verbstest
+
+import (
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+func stateCases() []testCase {
+	return []testCase{
+		{name: "BringUpToAnother", run: bringUpToAnother},
+		{name: "BringUpToItself", needs: []Feature{ToItself}, run: bringUpToItself},
+		{name: "WrongStepsInWords", run: wrongSteps},
+		{name: "WrongAttributesInWords", run: wrongAttributes},
+		{name: "ResetStartsAnew", run: resetStartsAnew},
+		{name: "PostsFitTheState", run: postsFitTheState},
+		{name: "ReceiverMayBeBehind", run: receiverMayBeBehind},
+	}
+}
+
+func (e *end) in(want verbs.QPState) {
+	e.w.Helper()
+	if s, err := e.qp.State(); err != nil || s != want {
+		e.w.Errorf("the queue pair is in %v (%v), want %v", s, err, want)
+	}
+}
+
+// bringUpToAnother: InfiniBand specification, volume 1, 10.3.1; ibv_modify_qp(3).
+func bringUpToAnother(w *world) {
+	s := w.wants()
+	a, b := w.end(w.nodes[0], s), w.end(w.nodes[1], s)
+	if a.qp.QPN() < 2 || a.qp.QPN() > 0xffffff || a.n == b.n && a.qp.QPN() == b.qp.QPN() {
+		w.Errorf("the queue pairs have numbers %v and %v", a.qp.QPN(), b.qp.QPN())
+	}
+	if a.qp.Endpoint().QPN != a.qp.QPN() {
+		w.Errorf("QPN %v, and the endpoint says %v", a.qp.QPN(), a.qp.Endpoint().QPN)
+	}
+	a.in(verbs.StateReset)
+	a.init()
+	b.init()
+	a.in(verbs.StateInit)
+	p, q := a.path(b), b.path(a)
+	for _, e := range []struct {
+		from, to *end
+		path     verbs.Path
+	}{{a, b, p}, {b, a, q}} {
+		err := e.from.qp.ToRTR(verbs.RTRAttr{
+			Peer: e.to.endpoint(), MTU: e.path.MTU, SGIDIndex: e.path.SGIDIndex, TrafficClass: e.path.TrafficClass,
+			ServiceLevel: e.path.ServiceLevel, MaxDestReadAtomic: e.path.ReadAtomic, MinRNRTimer: e.path.MinRNRTimer,
+		})
+		if err != nil {
+			w.Fatal(err)
+		}
+		e.from.in(verbs.StateRTR)
+		err = e.from.qp.ToRTS(verbs.RTSAttr{
+			PSN: e.from.psn, Timeout: e.path.Timeout, Retry: e.path.Retry, RNRRetry: e.path.RNRRetry, MaxReadAtomic: e.path.ReadAtomic,
+		})
+		if err != nil {
+			w.Fatal(err)
+		}
+		e.from.in(verbs.StateRTS)
+	}
+	a.talksTo(b)
+	b.talksTo(a)
+	w.noError(a.qp.ToErr())
+	a.in(verbs.StateErr)
+}
+
+// talksTo sends one message.
+func (e *end) talksTo(to *end) {
+	e.w.Helper()
+	pattern(e.mem[:100], byte(e.psn))
+	clear(to.mem[200:400])
+	to.recv(71, 200, 128)
+	e.post(e.send(72, 0, 100))
+	if e == to {
+		got := map[verbs.WRID]verbs.WC{}
+		for range 2 {
+			wc := e.next()
+			got[wc.ID] = wc
+		}
+		if got[71].Status != verbs.StatusOK || got[72].Status != verbs.StatusOK || len(got) != 2 || got[71].Len != 100 {
+			e.w.Fatalf("the completions are %+v", got)
+		}
+	} else {
+		e.expect(72, verbs.StatusOK)
+		if wc := to.expect(71, verbs.StatusOK); wc.Len != 100 || wc.Op != verbs.WCRecv || wc.HasImm || wc.QPN != to.qp.QPN() {
+			e.w.Errorf("received %+v on QP %v", wc, to.qp.QPN())
+		}
+	}
+	e.w.only(to.mem[200:400], 0, e.mem[:100], 0)
+}
+
+func bringUpToItself(w *world) {
+	e := w.end(w.nodes[0], w.wants())
+	e.init()
+	e.connect(e)
+	e.talksTo(e)
+}
+
+// wrongSteps: each step that verbs.CheckStep refuses is refused by the provider,
+// in words and not as EINVAL, and changes nothing.
+func wrongSteps(w *world) {
+	s := w.wants()
+	for _, from := range []verbs.QPState{verbs.StateReset, verbs.StateInit, verbs.StateRTR, verbs.StateRTS, verbs.StateErr} {
+		e, peer := w.end(w.nodes[0], s), w.end(w.nodes[1], s)
+		e.bring(peer, from)
+		path := e.path(peer)
+		for _, try := range []struct {
+			to   verbs.QPState
+			call func() error
+		}{
+			{verbs.StateInit, func() error { return path.Init(e.qp) }},
+			{verbs.StateRTR, func() error { return e.toRTR(peer) }},
+			{verbs.StateRTS, func() error { return e.toRTS(peer) }},
+		} {
+			if verbs.CheckStep(from, try.to) == nil {
+				continue
+			}
+			err := try.call()
+			w.is(err, verbs.ErrInvalid)
+			w.words(err, try.to.String())
+			if from != try.to {
+				w.words(err, from.String())
+			}
+			e.in(from)
+		}
+	}
+}
+
+func (e *end) toRTR(peer *end) error {
+	p := e.path(peer)
+	return e.qp.ToRTR(verbs.RTRAttr{
+		Peer: peer.endpoint(), MTU: p.MTU, SGIDIndex: p.SGIDIndex, TrafficClass: p.TrafficClass, ServiceLevel: p.ServiceLevel,
+		MaxDestReadAtomic: p.ReadAtomic, MinRNRTimer: p.MinRNRTimer,
+	})
+}
+
+func (e *end) toRTS(peer *end) error {
+	p := e.path(peer)
+	return e.qp.ToRTS(verbs.RTSAttr{PSN: e.psn, Timeout: p.Timeout, Retry: p.Retry, RNRRetry: p.RNRRetry, MaxReadAtomic: p.ReadAtomic})
+}
+
+// bring takes a queue pair in RESET to a state.
+func (e *end) bring(peer *end, to verbs.QPState) {
+	e.w.Helper()
+	steps := []struct {
+		to   verbs.QPState
+		call func() error
+	}{
+		{verbs.StateInit, func() error { return e.path(peer).Init(e.qp) }},
+		{verbs.StateRTR, func() error { return e.toRTR(peer) }},
+		{verbs.StateRTS, func() error { return e.toRTS(peer) }},
+		{verbs.StateErr, func() error { return e.qp.ToErr() }},
+	}
+	for _, s := range steps {
+		if to == verbs.StateReset {
+			return
+		}
+		if err := s.call(); err != nil {
+			e.w.Fatal(err)
+		}
+		if s.to == to {
+			return
+		}
+	}
+}
+
+// wrongAttributes: what RTRAttr.Check and RTSAttr.Check refuse, and what only
+// the device can know.
+func wrongAttributes(w *world) {
+	s := w.wants()
+	e, peer := w.end(w.nodes[0], s), w.end(w.nodes[1], s)
+	p := e.path(peer)
+	for _, port := range []uint8{0, e.n.dev.Info().Ports + 1} {
+		w.is(e.qp.ToInit(verbs.InitAttr{Port: port, Access: allQP}), verbs.ErrInvalid)
+	}
+	e.in(verbs.StateReset)
+	e.init()
+	good := verbs.RTRAttr{
+		Peer: peer.endpoint(), MTU: p.MTU, SGIDIndex: p.SGIDIndex, MaxDestReadAtomic: p.ReadAtomic, MinRNRTimer: p.MinRNRTimer,
+	}
+	for name, change := range map[string]func(*verbs.RTRAttr){
+		"MTU 1500":          func(a *verbs.RTRAttr) { a.MTU = 1500 },
+		"peer's QPN 1":      func(a *verbs.RTRAttr) { a.Peer.QPN = 1 },
+		"PSN of 25 bits":    func(a *verbs.RTRAttr) { a.Peer.PSN = 1 << 24 },
+		"peer without GID":  func(a *verbs.RTRAttr) { a.Peer.GID, a.Peer.LID = verbs.GID{}, 0 },
+		"RNR timer 32":      func(a *verbs.RTRAttr) { a.MinRNRTimer = 32 },
+		"service level 16":  func(a *verbs.RTRAttr) { a.ServiceLevel = 16 },
+		"GID index too far": func(a *verbs.RTRAttr) { a.SGIDIndex = 255 },
+	} {
+		a := good
+		change(&a)
+		if err := e.qp.ToRTR(a); err == nil {
+			w.Fatalf("%s is taken", name)
+		}
+		e.in(verbs.StateInit)
+	}
+	if err := e.qp.ToRTR(good); err != nil {
+		w.Fatal(err)
+	}
+	for _, a := range []verbs.RTSAttr{
+		{PSN: 1 << 24, Timeout: 14, Retry: 6, RNRRetry: 6},
+		{Timeout: 32, Retry: 6, RNRRetry: 6},
+		{Timeout: 14, Retry: 8, RNRRetry: 6},
+		{Timeout: 14, Retry: 6, RNRRetry: 8},
+	} {
+		w.is(e.qp.ToRTS(a), verbs.ErrInvalid)
+		e.in(verbs.StateRTR)
+	}
+}
+
+// resetStartsAnew: in RESET everything posted is forgotten, without completions
+// (specification, volume 1, 10.3.1.1), and the queue pair can be used again.
+func resetStartsAnew(w *world) {
+	a, b := w.pair()
+	a.talksTo(b)
+	b.recv(1, 0, 10)
+	for _, e := range []*end{a, b} {
+		w.noError(e.qp.ToErr())
+	}
+	b.expect(1, verbs.StatusFlushed)
+	for _, e := range []*end{a, b} {
+		w.noError(e.qp.ToReset())
+		e.in(verbs.StateReset)
+		e.psn ^= 0x1234
+	}
+	w.join(a, b)
+	a.talksTo(b)
+	b.talksTo(a)
+	a.nothing()
+	b.nothing()
+}
+
+// postsFitTheState: receives are taken from INIT on, sends in RTS only
+// (ibv_post_recv(3), ibv_post_send(3); specification, volume 1, 10.3.1).
+func postsFitTheState(w *world) {
+	s := w.wants()
+	for _, from := range []verbs.QPState{verbs.StateReset, verbs.StateInit, verbs.StateRTR} {
+		e, peer := w.end(w.nodes[0], s), w.end(w.nodes[1], s)
+		e.bring(peer, from)
+		n, err := e.qp.PostSend([]verbs.SendWR{e.send(1, 0, 8)})
+		if n != 0 {
+			w.Errorf("%d sends are taken in %v", n, from)
+		}
+		w.is(err, verbs.ErrInvalid)
+		w.words(err, from.String())
+		n, err = e.qp.PostRecv([]verbs.RecvWR{{ID: 2, SGL: []verbs.SGE{e.sge(0, 8)}}})
+		if from == verbs.StateReset {
+			if n != 0 {
+				w.Errorf("%d receives are taken in %v", n, from)
+			}
+			w.is(err, verbs.ErrInvalid)
+			continue
+		}
+		if n != 1 || err != nil {
+			w.Errorf("in %v %d of 1 receives are taken: %v", from, n, err)
+		}
+		w.noError(e.qp.ToErr())
+		e.expect(2, verbs.StatusFlushed)
+	}
+}
+
+// receiverMayBeBehind: a queue pair in RTR takes messages (specification, volume
+// 1, 10.3.1.3).
+func receiverMayBeBehind(w *world) {
+	s := w.wants()
+	a, b := w.end(w.nodes[0], s), w.end(w.nodes[1], s)
+	a.init()
+	b.init()
+	if err := b.toRTR(a); err != nil {
+		w.Fatal(err)
+	}
+	a.connect(b)
+	a.talksTo(b)
+	if err := b.toRTS(a); err != nil {
+		w.Fatal(err)
+	}
+	b.talksTo(a)
+}

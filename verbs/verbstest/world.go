@@ -1,0 +1,426 @@
+package verbstest
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+// world is what a case works with.
+type world struct {
+	testing.TB
+	env     Env
+	ctx     context.Context
+	nodes   [2]*node // the same one where there is one device
+	running sync.WaitGroup
+}
+
+// node is an open device.
+type node struct {
+	w   *world
+	end End
+	dev verbs.Device
+	gid verbs.GID
+	lid verbs.LID
+	mtu verbs.MTU
+}
+
+// open opens a device, and closes it at the end of the case, when nothing may be
+// open on it.
+func (w *world) open(e End) *node {
+	w.Helper()
+	var before verbs.Counts
+	if w.env.Witness != nil {
+		before = w.env.Witness(w, e)
+	}
+	n := &node{w: w, end: e}
+	var err error
+	if n.dev, err = e.Provider.Open(e.Device); err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() {
+		if c := n.dev.Counts(); c != (verbs.Counts{}) {
+			w.Errorf("open on %s at the end: %+v", e.Device, c)
+		}
+		w.noError(n.dev.Close())
+		if w.env.Witness != nil {
+			if after := w.env.Witness(w, e); after != before {
+				w.Errorf("the witness counts %+v on %s after the case, and %+v before", after, e.Device, before)
+			}
+		}
+	})
+	port, err := n.dev.Port(e.Port)
+	if err != nil {
+		w.Fatal(err)
+	}
+	n.lid, n.mtu = port.LID, port.ActiveMTU
+	gids, err := n.dev.GIDs(e.Port)
+	if err != nil {
+		w.Fatal(err)
+	}
+	for _, g := range gids {
+		if g.Index == int(e.GIDIndex) {
+			n.gid = g.GID
+		}
+	}
+	if n.gid.IsZero() {
+		w.Fatalf("port %d of %s has no GID at index %d, but %v", e.Port, e.Device, e.GIDIndex, gids)
+	}
+	return n
+}
+
+func (w *world) noError(err error) {
+	w.Helper()
+	if err != nil {
+		w.Error(err)
+	}
+}
+
+// is fails the case unless an error is a sentinel.
+func (w *world) is(err, sentinel error) {
+	w.Helper()
+	if !errors.Is(err, sentinel) {
+		w.Errorf("the error is %v, not %q", err, sentinel)
+	}
+}
+
+// within is a wait on this machine.
+func (w *world) within(d time.Duration) time.Duration { return d * time.Duration(w.env.Slow) }
+
+// until polls until something is so; false when it is not so in time. The
+// pauses let virtual time go on.
+func (w *world) until(d time.Duration, so func() bool) bool {
+	start := time.Now()
+	for wait := time.Microsecond; !so(); wait = min(2*wait, time.Millisecond) {
+		if time.Since(start) > w.within(d) || w.ctx.Err() != nil {
+			return so()
+		}
+		pause(wait)
+	}
+	return true
+}
+
+// wants is what a case asks of the two ends of a connection.
+type wants struct {
+	sends, recvs, sges, inline int
+	room                       int           // of the completion queue; 0 for all that can be posted
+	access                     verbs.Access  // of the memory
+	allows                     verbs.Access  // of the queue pair
+	retry, rnrRetry            uint8         // of both ends
+	reads                      uint8         // at once
+	rnr                        uint8         // code of the time that a peer without receives asks for
+	cq                         verbs.CQ      // in place of one of its own
+	of                         *end          // whose protection domain is taken
+	memory                     func() []byte // in place of memorySize bytes
+}
+
+const (
+	allMemory = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead
+	allQP     = verbs.AccessRemoteWrite | verbs.AccessRemoteRead
+)
+
+func (w *world) wants(change ...func(*wants)) wants {
+	s := wants{
+		sends: 64, recvs: 64, sges: 4, access: allMemory, allows: allQP,
+		retry: 6, rnrRetry: 6, rnr: verbs.DefaultMinRNRTimer,
+	}
+	if !w.lacks(Reads) {
+		s.reads = 4
+	}
+	if !w.lacks(Inline) {
+		s.inline = 32
+	}
+	if !w.lacks(Atomics) {
+		s.access |= verbs.AccessRemoteAtomic
+		s.allows |= verbs.AccessRemoteAtomic
+	}
+	if !w.lacks(Windows) {
+		s.access |= verbs.AccessBindWindow
+	}
+	for _, c := range change {
+		c(&s)
+	}
+	return s
+}
+
+// end is one end of a connection with its own protection domain, completion
+// queue and memory, all closed at the end of the case.
+type end struct {
+	w     *world
+	n     *node
+	wants wants
+	pd    verbs.PD
+	cq    verbs.CQ
+	qp    verbs.QP
+	mem   []byte
+	mr    verbs.MR
+	psn   verbs.PSN
+	early []verbs.WC // polled before they were asked for
+}
+
+// end makes an end whose queue pair is in RESET.
+func (w *world) end(n *node, s wants) *end {
+	w.Helper()
+	e := &end{w: w, n: n, wants: s, cq: s.cq}
+	var err error
+	if s.of != nil {
+		e.pd, e.mem, e.mr = s.of.pd, s.of.mem, s.of.mr
+	} else {
+		if e.pd, err = n.dev.AllocPD(); err != nil {
+			w.Fatal(err)
+		}
+		w.closes(e.pd)
+		if s.memory != nil {
+			e.mem = s.memory()
+		} else {
+			e.mem = w.memory(n, memorySize)
+		}
+		if e.mr, err = e.pd.RegisterMemory(e.mem, s.access); err != nil {
+			w.Fatal(err)
+		}
+		w.closes(e.mr)
+	}
+	if e.cq == nil {
+		room := s.room
+		if room == 0 {
+			room = s.sends + s.recvs
+		}
+		if e.cq, err = n.dev.CreateCQ(verbs.CQConfig{Size: room}); err != nil {
+			w.Fatal(err)
+		}
+		w.closes(e.cq)
+	}
+	e.qp, err = e.pd.CreateQP(verbs.QPConfig{
+		SendCQ: e.cq, RecvCQ: e.cq, MaxSend: s.sends, MaxRecv: s.recvs, MaxSendSGE: s.sges, MaxRecvSGE: s.sges, MaxInline: s.inline,
+	})
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.closes(e.qp)
+	e.psn = verbs.PSN(e.qp.QPN()*2654435761) & 0xffffff // another one for each
+	return e
+}
+
+// closes closes an object at the end of the case, those that came later first.
+func (w *world) closes(c interface{ Close() error }) {
+	w.Cleanup(func() { w.noError(c.Close()) })
+}
+
+// memory returns memory for a device.
+func (w *world) memory(n *node, size int) []byte {
+	w.Helper()
+	if w.env.Memory != nil {
+		return w.env.Memory(w, size)
+	}
+	if !n.dev.Info().GoMemory {
+		w.Fatal("Env.Memory is needed: the device takes no Go memory")
+	}
+	return make([]byte, size)
+}
+
+// path is how an end sends.
+func (e *end) path(to *end) verbs.Path {
+	p := e.w.env.Path
+	p.Port, p.SGIDIndex = e.n.end.Port, e.n.end.GIDIndex
+	p.Access, p.Retry, p.RNRRetry, p.ReadAtomic, p.MinRNRTimer = e.wants.allows, e.wants.retry, e.wants.rnrRetry, e.wants.reads, e.wants.rnr
+	if p.MTU == 0 {
+		p.MTU = min(e.n.mtu, to.n.mtu)
+	}
+	return p
+}
+
+// endpoint is what the peer is told.
+func (e *end) endpoint() verbs.Endpoint {
+	p := e.qp.Endpoint()
+	p.PSN, p.GID, p.LID = e.psn, e.n.gid, e.n.lid
+	return p
+}
+
+func (e *end) init() {
+	e.w.Helper()
+	if err := e.path(e).Init(e.qp); err != nil {
+		e.w.Fatal(err)
+	}
+}
+
+func (e *end) connect(to *end) {
+	e.w.Helper()
+	if err := e.path(to).Connect(e.qp, e.psn, to.endpoint()); err != nil {
+		e.w.Fatal(err)
+	}
+}
+
+// pair is a connection between the two devices.
+func (w *world) pair(change ...func(*wants)) (a, b *end) {
+	w.Helper()
+	s := w.wants(change...)
+	a, b = w.end(w.nodes[0], s), w.end(w.nodes[1], s)
+	w.join(a, b)
+	return a, b
+}
+
+func (w *world) join(a, b *end) {
+	w.Helper()
+	a.init()
+	b.init()
+	a.connect(b)
+	b.connect(a)
+}
+
+// sge is a piece of the end's memory.
+func (e *end) sge(off, n int) verbs.SGE {
+	return verbs.SGE{Addr: e.mr.Addr() + uint64(off), Length: uint32(n), LKey: e.mr.LKey()}
+}
+
+// send is a signalled send of one piece.
+func (e *end) send(id verbs.WRID, off, n int) verbs.SendWR {
+	return verbs.SendWR{ID: id, Op: verbs.OpSend, Signaled: true, SGL: []verbs.SGE{e.sge(off, n)}}
+}
+
+// to is a signalled operation on one piece of each end's memory.
+func (e *end) to(peer *end, id verbs.WRID, op verbs.Opcode, off, n, at int) verbs.SendWR {
+	return verbs.SendWR{
+		ID: id, Op: op, Signaled: true, SGL: []verbs.SGE{e.sge(off, n)},
+		RemoteAddr: peer.mr.Addr() + uint64(at), RKey: peer.mr.RKey(),
+	}
+}
+
+func (e *end) post(wrs ...verbs.SendWR) {
+	e.w.Helper()
+	if n, err := e.qp.PostSend(wrs); err != nil || n != len(wrs) {
+		e.w.Fatalf("posted %d of %d: %v", n, len(wrs), err)
+	}
+}
+
+// recv posts a receive of one piece; of none when n is 0.
+func (e *end) recv(id verbs.WRID, off, n int) {
+	e.w.Helper()
+	wr := verbs.RecvWR{ID: id}
+	if n > 0 {
+		wr.SGL = []verbs.SGE{e.sge(off, n)}
+	}
+	if k, err := e.qp.PostRecv([]verbs.RecvWR{wr}); err != nil || k != 1 {
+		e.w.Fatalf("posted %d of 1 receive: %v", k, err)
+	}
+}
+
+// poll takes what is there.
+func (e *end) poll() {
+	e.w.Helper()
+	var wcs [16]verbs.WC
+	n, err := e.cq.Poll(wcs[:])
+	if err != nil {
+		e.w.Fatal(err)
+	}
+	e.early = append(e.early, wcs[:n]...)
+}
+
+// next is the next completion.
+func (e *end) next() verbs.WC {
+	e.w.Helper()
+	if !e.w.until(soon, func() bool { e.poll(); return len(e.early) > 0 }) {
+		e.w.Fatal("a completion does not come")
+	}
+	wc := e.early[0]
+	e.early = e.early[1:]
+	return wc
+}
+
+// expect is the next completion, which must be that.
+func (e *end) expect(id verbs.WRID, status verbs.Status) verbs.WC {
+	e.w.Helper()
+	wc := e.next()
+	if wc.ID != id || wc.Status != status {
+		e.w.Fatalf("the completion is of work request %d with %v, want %d with %v", wc.ID, wc.Status, id, status)
+	}
+	return wc
+}
+
+// nothing sees that no completion comes for a while.
+func (e *end) nothing() {
+	e.w.Helper()
+	if e.w.until(quiet, func() bool { e.poll(); return len(e.early) > 0 }) {
+		e.w.Fatalf("a completion comes that must not: %+v", e.early[0])
+	}
+}
+
+// becomes waits for a state of the queue pair.
+func (e *end) becomes(want verbs.QPState) {
+	e.w.Helper()
+	var state verbs.QPState
+	if !e.w.until(soon, func() bool {
+		var err error
+		if state, err = e.qp.State(); err != nil {
+			e.w.Fatal(err)
+		}
+		return state == want
+	}) {
+		e.w.Errorf("the queue pair is in %v, not in %v", state, want)
+	}
+}
+
+// wait is the next completion, waited for by an event.
+func (e *end) wait() (verbs.WC, error) {
+	for {
+		if len(e.early) > 0 {
+			wc := e.early[0]
+			e.early = e.early[1:]
+			return wc, nil
+		}
+		for range 2 { // once before arming, once after
+			var wcs [16]verbs.WC
+			n, err := e.cq.Poll(wcs[:])
+			if err != nil {
+				return verbs.WC{}, err
+			}
+			if e.early = append(e.early, wcs[:n]...); n > 0 {
+				break
+			}
+			if err := e.cq.Arm(false); err != nil {
+				return verbs.WC{}, err
+			}
+		}
+		if len(e.early) > 0 {
+			continue
+		}
+		if err := e.cq.Wait(e.w.ctx); err != nil {
+			return verbs.WC{}, err
+		}
+	}
+}
+
+// background runs something beside the case, which ends after it.
+func (w *world) background(do func()) (ended <-chan struct{}) {
+	done := make(chan struct{})
+	w.running.Go(func() {
+		defer close(done)
+		do()
+	})
+	return done
+}
+
+// pattern fills memory so that no two places look alike.
+func pattern(b []byte, seed byte) {
+	for i := range b {
+		b[i] = byte(i)*31 + byte(i>>8)*17 + byte(i>>16)*7 + seed
+	}
+}
+
+// only checks that of some memory one piece is as it should be, and that the
+// rest is still all of one byte.
+func (w *world) only(mem []byte, at int, want []byte, rest byte) {
+	w.Helper()
+	for i, b := range mem {
+		should := rest
+		if i >= at && i < at+len(want) {
+			should = want[i-at]
+		}
+		if b != should {
+			w.Fatalf("byte %d is %#x, want %#x (the piece is %d to %d)", i, b, should, at, at+len(want))
+		}
+	}
+}
