@@ -1,0 +1,45 @@
+//go:build linux && cgo
+
+package libibverbs_test
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	libibverbs "github.com/tryst-rdma/tryst/verbs/cgo"
+)
+
+// The package is built again, and its test of unavailability says what is the matter.
+func TestBuildsWithoutCgoAndWithoutHeaders(t *testing.T) {
+	if _, err := exec.LookPath("go"); err != nil {
+		t.Skip("no go command to build with: ", err)
+	}
+	for _, c := range []struct{ name, env, words string }{
+		{"no cgo", "CGO_ENABLED=0", "this program was built without cgo (build it with"},
+		{"no headers", "CGO_CPPFLAGS=-DSHIM_NO_HEADERS", "this program was built without the header infiniband/verbs.h (install libibverbs-dev"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cmd := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-v", "-run=^TestUnavailableIsAnAnswer$", ".")
+			cmd.Env = append(os.Environ(), c.env)
+			out, err := cmd.CombinedOutput()
+			if err != nil || !strings.Contains(string(out), c.words) || !strings.Contains(string(out), "--- PASS: TestUnavailableIsAnAnswer") {
+				t.Errorf("%v, and the output has not %q:\n%s", err, c.words, out)
+			}
+		})
+	}
+}
+
+func TestUnavailableNamesWhatToInstall(t *testing.T) {
+	for _, c := range []struct{ library, words string }{
+		{"/nonexistent/libibverbs.so.1", "cannot be opened: /nonexistent/libibverbs.so.1"},
+		{"/nonexistent/libibverbs.so.1", "install libibverbs1 and ibverbs-providers"},
+		{"libc.so.6", "has no function ibv_get_device_list@IBVERBS_1.1 (install a current rdma-core)"},
+	} {
+		_, err := libibverbs.New(libibverbs.Options{Library: c.library}).Devices()
+		if err == nil || !strings.Contains(err.Error(), c.words) {
+			t.Errorf("with %s: %v, which lacks %q", c.library, err, c.words)
+		}
+	}
+}
