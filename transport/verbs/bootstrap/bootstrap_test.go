@@ -1,0 +1,360 @@
+package bootstrap
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"math/big"
+	"net"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	grpcstatus "google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
+	"github.com/tryst-rdma/tryst/proto/tensorflowgrpc"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport/verbs/pairing"
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+func TestBothSidesAtOnce(t *testing.T) {
+	w := newTown(t)
+	a, b := w.start(zero), w.start(one)
+	var both sync.WaitGroup
+	both.Go(func() { a.want(one) })
+	both.Go(func() { b.want(zero) })
+	both.Wait()
+	a.up(b)
+	b.up(a)
+}
+
+func TestStartInAnyOrder(t *testing.T) {
+	w := newTown(t)
+	a := w.start(zero)
+	a.want(one)
+	a.wait("the failure", one, func(m *pairing.Machine) bool { _, err := m.State(); return err != nil })
+	b := w.start(one)
+	b.want(zero)
+	a.up(b)
+	b.up(a)
+}
+
+func TestTwiceTheSame(t *testing.T) {
+	w := newTown(t)
+	a, b := w.start(zero), w.start(one)
+	a.want(one)
+	a.up(b)
+	b.up(a)
+	a.mu.Lock()
+	own := a.self
+	own.Generation = a.side(one).m.Generation()
+	a.mu.Unlock()
+	var answers []pairing.Offer
+	for range 2 {
+		o, err := a.ex.Exchange(t.Context(), one, own)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answers = append(answers, o)
+	}
+	if !answers[0].Equal(answers[1]) || answers[0].Generation != own.Generation {
+		t.Errorf("one offer was answered with %v and %v", answers[0], answers[1])
+	}
+	if a.closed+b.closed != 0 {
+		t.Error("a channel was closed by it")
+	}
+	a.up(b)
+}
+
+func TestRestartedPeer(t *testing.T) {
+	w := newTown(t)
+	a, b := w.start(zero), w.start(one)
+	a.want(one)
+	a.up(b)
+	b.up(a)
+	b.close()
+	again := w.start(one)
+	again.want(zero)
+	a.up(again)
+	again.up(a)
+}
+
+// Who shows another incarnation is told who is here, and changes nothing: the
+// address of the peer is called, and there the peer lives.
+func TestForeignIncarnation(t *testing.T) {
+	w := newTown(t)
+	a, b := w.start(zero), w.start(one)
+	a.want(one)
+	a.up(b)
+	b.up(a)
+	stranger := offer(zero, 4711)
+	stranger.Generation = 99
+	o, err := a.ex.Exchange(t.Context(), one, stranger)
+	if err != nil || !o.Bare() || o.Incarnation != b.self.Incarnation {
+		t.Fatalf("answered %v, %v", o, err)
+	}
+	b.up(a)
+	if a.closed+b.closed != 0 {
+		t.Error("a channel was closed by it")
+	}
+}
+
+// ask sends a message as it is.
+func (n *node) ask(m *tfpb.GetRemoteAddressRequest, to cluster.Task) (*tfpb.GetRemoteAddressResponse, error) {
+	conn, err := n.ex.conn(to)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	return tensorflowgrpc.NewVerbsServiceClient(conn).GetRemoteAddress(ctx, m)
+}
+
+func TestNothingInAMessageStopsAProcess(t *testing.T) {
+	w := newTown(t)
+	a, b := w.start(zero), w.start(one)
+	good := func() *tfpb.GetRemoteAddressRequest {
+		o := a.self
+		o.Generation = 1
+		return toRequest(one, o)
+	}
+	for name, c := range map[string]struct {
+		spoil func(*tfpb.GetRemoteAddressRequest)
+		code  codes.Code
+		words string
+	}{
+		"our own name":               {func(m *tfpb.GetRemoteAddressRequest) { m.HostName = one.String() }, codes.InvalidArgument, "is this process"},
+		"our own name, TensorFlow's": {func(m *tfpb.GetRemoteAddressRequest) { proto.Reset(m); m.HostName = one.String() }, codes.InvalidArgument, "is this process"},
+		"nothing":                    {func(m *tfpb.GetRemoteAddressRequest) { proto.Reset(m) }, codes.FailedPrecondition, "no protocol version"},
+		"TensorFlow's fields":        {func(m *tfpb.GetRemoteAddressRequest) { m.Version = 0 }, codes.FailedPrecondition, "no protocol version"},
+		"no name":                    {func(m *tfpb.GetRemoteAddressRequest) { m.HostName = "" }, codes.FailedPrecondition, "no task name"},
+		"garbage for a name":         {func(m *tfpb.GetRemoteAddressRequest) { m.HostName = strings.Repeat("\x00", 100_000) }, codes.FailedPrecondition, "no task name"},
+		"a name nobody has":          {func(m *tfpb.GetRemoteAddressRequest) { m.HostName = "/job:ps/task:0" }, codes.FailedPrecondition, "the cluster has no task /job:ps"},
+		"for another":                {func(m *tfpb.GetRemoteAddressRequest) { m.PeerName = "/job:worker/task:2" }, codes.FailedPrecondition, "this is /job:worker/replica:0/task:1"},
+		"for nobody":                 {func(m *tfpb.GetRemoteAddressRequest) { m.PeerName = "" }, codes.FailedPrecondition, "this is"},
+		"our incarnation":            {func(m *tfpb.GetRemoteAddressRequest) { m.Incarnation = b.self.Incarnation }, codes.FailedPrecondition, "incarnation of this process"},
+		"no queue pairs":             {func(m *tfpb.GetRemoteAddressRequest) { m.Rails, m.Generation = nil, 0 }, codes.FailedPrecondition, "no queue pairs"},
+		"too many queue pairs":       {func(m *tfpb.GetRemoteAddressRequest) { m.Rails = make([]*tfpb.TrystRail, 100_000) }, codes.FailedPrecondition, "100000 rails"},
+		"an empty rail":              {func(m *tfpb.GetRemoteAddressRequest) { m.Rails[0] = &tfpb.TrystRail{} }, codes.FailedPrecondition, "GID has 0 bytes"},
+		"a long GID":                 {func(m *tfpb.GetRemoteAddressRequest) { m.Rails[0].Gid = make([]byte, 17) }, codes.FailedPrecondition, "GID has 17 bytes"},
+		"a large queue pair number":  {func(m *tfpb.GetRemoteAddressRequest) { m.Rails[0].Qpn = 1 << 24 }, codes.FailedPrecondition, "0x1000000"},
+		"a large LID":                {func(m *tfpb.GetRemoteAddressRequest) { m.Rails[0].Lid = 1 << 16 }, codes.FailedPrecondition, "LID 65536"},
+		"a large UDP port":           {func(m *tfpb.GetRemoteAddressRequest) { m.Rails[0].UdpPort = 1 << 16 }, codes.FailedPrecondition, "UDP port 65536"},
+		"no UDP source":              {func(m *tfpb.GetRemoteAddressRequest) { m.Rails[0].UdpSources = []uint32{0} }, codes.FailedPrecondition, "no UDP port 0"},
+		"many UDP sources":           {func(m *tfpb.GetRemoteAddressRequest) { m.Rails[0].UdpSources = make([]uint32, 1e6) }, codes.FailedPrecondition, "1000000 UDP"},
+		"an MTU of a link":           {func(m *tfpb.GetRemoteAddressRequest) { m.Rails[0].Mtu = 1500 }, codes.FailedPrecondition, "no MTU of 1500"},
+		"a link of 2 to the 8 and 2": {func(m *tfpb.GetRemoteAddressRequest) { m.LinkLayer = 258 }, codes.FailedPrecondition, "link layer"},
+		"InfiniBand":                 {func(m *tfpb.GetRemoteAddressRequest) { m.LinkLayer, m.GidType, m.Rails[0].Lid = 1, 1, 3 }, codes.FailedPrecondition, "InfiniBand"},
+		"RoCE v1":                    {func(m *tfpb.GetRemoteAddressRequest) { m.GidType = 2 }, codes.FailedPrecondition, "RoCE v1"},
+		"a last generation":          {func(m *tfpb.GetRemoteAddressRequest) { m.Generation = 1<<64 - 1 }, codes.FailedPrecondition, "generation is 1844"},
+	} {
+		m := good()
+		c.spoil(m)
+		_, err := a.ask(m, one)
+		if s := grpcstatus.Convert(err); s.Code() != c.code || !strings.Contains(s.Message(), c.words) {
+			t.Errorf("%s: want %v %q, got %v", name, c.code, c.words, err)
+		}
+	}
+	// It still serves.
+	a.want(one)
+	a.up(b)
+	b.up(a)
+}
+
+func TestAnotherTaskIsAtTheAddress(t *testing.T) {
+	w := newTown(t)
+	a, b := w.start(zero), w.start(one)
+	two := cluster.Task{Job: "worker", Index: 2}
+	w.mu.Lock()
+	w.addrs[two] = w.addrs[one]
+	w.mu.Unlock()
+	own := a.self
+	own.Generation = 1
+	_, err := a.ex.Exchange(t.Context(), two, own)
+	if status.CodeOf(err) != status.FailedPrecondition || !strings.Contains(err.Error(), "task:2") {
+		t.Errorf("%v", err)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.side(zero).m.Generation() != 0 {
+		t.Error("it has made an offer for it")
+	}
+}
+
+func TestPeerWithoutVerbs(t *testing.T) {
+	w := newTown(t)
+	a, b := w.start(zero), w.start(one)
+	b.server.Stop()
+	plain := grpc.NewServer()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = plain.Serve(l) }()
+	defer plain.Stop()
+	w.mu.Lock()
+	w.addrs[one] = l.Addr().String()
+	w.mu.Unlock()
+	own := a.self
+	own.Generation = 1
+	_, err = a.ex.Exchange(t.Context(), one, own)
+	if status.CodeOf(err) != status.Unimplemented || !strings.Contains(err.Error(), "--transport verbs") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestACallEndsWithItsDeadline(t *testing.T) {
+	w := newTown(t)
+	a := w.start(zero)
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0") // takes connections and says nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	w.mu.Lock()
+	w.addrs[one] = l.Addr().String()
+	w.mu.Unlock()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	own := a.self
+	own.Generation = 1
+	if _, err = a.ex.Exchange(ctx, one, own); status.CodeOf(err) != status.DeadlineExceeded {
+		t.Errorf("%v", err)
+	}
+}
+
+// certificates makes an authority, and certificates that it has signed.
+func certificates(t *testing.T) (roots *x509.CertPool, sign func(*x509.Certificate) tls.Certificate) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, ca, ca, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots = x509.NewCertPool()
+	roots.AddCert(parsed)
+	return roots, func(c *x509.Certificate) tls.Certificate {
+		c.SerialNumber, c.NotBefore, c.NotAfter = big.NewInt(2), ca.NotBefore, ca.NotAfter
+		c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
+		own, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		der, err := x509.CreateCertificate(rand.Reader, c, parsed, &own.PublicKey, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: own}
+	}
+}
+
+func TestWithMutualTLSTheNameIsTheCertificates(t *testing.T) {
+	roots, sign := certificates(t)
+	uri := func(s string) []*url.URL {
+		u, err := url.Parse(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return []*url.URL{u}
+	}
+	for name, c := range map[string]struct {
+		cert *x509.Certificate
+		code status.Code
+	}{
+		"task in a URI":       {&x509.Certificate{URIs: uri("tryst:" + zero.String())}, status.OK},
+		"task in a SPIFFE id": {&x509.Certificate{URIs: uri("spiffe://example.org" + zero.String())}, status.OK},
+		"task as common name": {&x509.Certificate{Subject: pkix.Name{CommonName: zero.String()}}, status.OK},
+		"its host":            {&x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}, status.OK},
+		"another task":        {&x509.Certificate{URIs: uri("tryst:/job:worker/replica:0/task:10")}, status.PermissionDenied},
+		"another host":        {&x509.Certificate{DNSNames: []string{"h9"}}, status.PermissionDenied},
+		"another task, its host": {&x509.Certificate{Subject: pkix.Name{CommonName: one.String()}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}},
+			status.PermissionDenied},
+		"nothing": {&x509.Certificate{}, status.PermissionDenied},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newTown(t)
+			pair := sign(c.cert)
+			w.tls = func(task cluster.Task) (server, client credentials.TransportCredentials) {
+				own := sign(&x509.Certificate{DNSNames: []string{"tryst.test"}})
+				if task == zero {
+					own = pair
+				}
+				return credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{own}, ClientCAs: roots, ClientAuth: tls.RequireAndVerifyClientCert}),
+					credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{own}, RootCAs: roots, ServerName: "tryst.test"})
+			}
+			a, b := w.start(zero), w.start(one)
+			own := a.self
+			own.Generation = 1
+			o, err := a.ex.Exchange(t.Context(), one, own)
+			if status.CodeOf(err) != c.code || err == nil && o.Incarnation != b.self.Incarnation {
+				t.Errorf("want %v, got %v, %v", c.code, o, err)
+			}
+		})
+	}
+}
+
+// What TensorFlow's tools read of an offer is rail 0.
+func TestTensorFlowsFieldsAreFilled(t *testing.T) {
+	o := offer(zero, 9)
+	o.Generation = 1
+	o.Rails[0].LID = 7
+	m := toRequest(one, o)
+	prefix, id := o.Rails[0].GID.Words()
+	if c := m.GetChannel(); c.GetLid() != 7 || c.GetQpn() != 17 || c.GetPsn() != 9 || c.GetSnp() != prefix || c.GetIid() != id || m.GetHostName() != zero.String() {
+		t.Errorf("%v", m)
+	}
+}
+
+func FuzzRequest(f *testing.F) {
+	full := offer(zero, 9)
+	full.Generation = 3
+	full.Rails[0].UDP = verbs.UDPEndpoint{Port: 4000, Sources: []uint16{1, 2}, Buffer: 1 << 20}
+	for _, m := range []*tfpb.GetRemoteAddressRequest{{}, toRequest(one, offer(zero, 9)), toRequest(one, full), {HostName: zero.String(), Version: 1, Incarnation: 4}} {
+		b, err := proto.Marshal(m)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var m tfpb.GetRemoteAddressRequest
+		if proto.Unmarshal(b, &m) != nil {
+			return
+		}
+		o, err := fromMessage(&m)
+		if err != nil {
+			if status.CodeOf(err) != status.FailedPrecondition {
+				t.Errorf("%v", err)
+			}
+			return
+		}
+		again, err := fromMessage(toResponse(o))
+		if err != nil || !again.Equal(o) {
+			t.Errorf("%v became %v, %v", o, again, err)
+		}
+	})
+}

@@ -1,0 +1,125 @@
+package bootstrap
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport/verbs/pairing"
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+// toRequest is the message that shows own to peer.
+func toRequest(peer cluster.Task, own pairing.Offer) *tfpb.GetRemoteAddressRequest {
+	r := toResponse(own)
+	return &tfpb.GetRemoteAddressRequest{
+		HostName: r.HostName, Channel: r.Channel, Version: r.Version, Incarnation: r.Incarnation, Generation: r.Generation, Rails: r.Rails,
+		LinkLayer: r.LinkLayer, GidType: r.GidType, Window: r.Window, ReceiveSize: r.ReceiveSize, EagerLimit: r.EagerLimit, MaxMessage: r.MaxMessage,
+		PeerName: peer.String(),
+	}
+}
+
+// toResponse is the message that shows own to who asked.
+func toResponse(own pairing.Offer) *tfpb.GetRemoteAddressResponse {
+	m := &tfpb.GetRemoteAddressResponse{
+		HostName: own.Task.String(), Version: own.Version, Incarnation: own.Incarnation, Generation: own.Generation,
+		LinkLayer: uint32(own.Link), GidType: uint32(own.GIDType), Window: own.Window, ReceiveSize: own.ReceiveSize,
+		EagerLimit: own.EagerLimit, MaxMessage: own.MaxMessage,
+	}
+	for i, r := range own.Rails {
+		rail := &tfpb.TrystRail{
+			Qpn: uint32(r.QPN), Psn: uint32(r.PSN), Gid: r.GID[:], Lid: uint32(r.LID), Mtu: uint32(max(r.MTU, 0)), //nolint:gosec // an MTU has 13 bits
+			UdpPort: uint32(r.UDP.Port), UdpBuffer: r.UDP.Buffer,
+		}
+		for _, p := range r.UDP.Sources {
+			rail.UdpSources = append(rail.UdpSources, uint32(p))
+		}
+		m.Rails = append(m.Rails, rail)
+		if i == 0 {
+			prefix, id := r.GID.Words()
+			m.Channel = &tfpb.Channel{Lid: int32(r.LID), Qpn: int32(r.QPN), Psn: int32(r.PSN), Snp: prefix, Iid: id} //nolint:gosec // 24 bits
+		}
+	}
+	return m
+}
+
+// message is what request and response have in common.
+type message interface {
+	GetHostName() string
+	GetVersion() uint32
+	GetIncarnation() uint64
+	GetGeneration() uint64
+	GetRails() []*tfpb.TrystRail
+	GetLinkLayer() uint32
+	GetGidType() uint32
+	GetWindow() uint32
+	GetReceiveSize() uint32
+	GetEagerLimit() uint32
+	GetMaxMessage() uint32
+}
+
+// fromMessage reads the offer that a message shows, and vets it. All its errors are
+// FailedPrecondition, which means that gRPC is used.
+func fromMessage(m message) (pairing.Offer, error) {
+	bad := func(format string, args ...any) (pairing.Offer, error) {
+		return pairing.Offer{}, status.Errorf(status.FailedPrecondition,
+			"the offer of %.200q for a verbs channel cannot be used: %s", m.GetHostName(), fmt.Sprintf(format, args...))
+	}
+	if m.GetVersion() == 0 {
+		return bad("it names no protocol version; the peer is no Tryst server with verbs")
+	}
+	task, err := cluster.ParseTask(m.GetHostName())
+	if err != nil {
+		return bad("host_name is no task name: %.300s", status.From(err).Message())
+	}
+	if n := len(m.GetRails()); n > pairing.MaxRails {
+		return bad("it has %d rails; at most %d are taken", n, pairing.MaxRails)
+	}
+	o := pairing.Offer{
+		Task: task, Version: m.GetVersion(), Incarnation: m.GetIncarnation(), Generation: m.GetGeneration(),
+		Link: verbs.LinkLayer(small(m.GetLinkLayer())), GIDType: verbs.GIDType(small(m.GetGidType())),
+		Window: m.GetWindow(), ReceiveSize: m.GetReceiveSize(), EagerLimit: m.GetEagerLimit(), MaxMessage: m.GetMaxMessage(),
+	}
+	for i, r := range m.GetRails() {
+		rail, why := fromRail(r)
+		if why != "" {
+			return bad("rail %d: %s", i, why)
+		}
+		o.Rails = append(o.Rails, rail)
+	}
+	if err := pairing.Vet(o); err != nil {
+		return pairing.Offer{}, err
+	}
+	return o, nil
+}
+
+// small is a number of an enumeration; one that has no room becomes one that
+// nothing has.
+func small(n uint32) uint8 { return uint8(min(n, math.MaxUint8)) }
+
+func fromRail(r *tfpb.TrystRail) (pairing.Rail, string) {
+	rail := pairing.Rail{MTU: verbs.MTU(min(r.GetMtu(), math.MaxUint16))}
+	rail.QPN, rail.PSN = verbs.QPN(r.GetQpn()), verbs.PSN(r.GetPsn())
+	rail.UDP.Buffer = r.GetUdpBuffer()
+	switch n := len(r.GetUdpSources()); {
+	case len(r.GetGid()) != len(rail.GID):
+		return rail, fmt.Sprintf("its GID has %d bytes, and must have %d", len(r.GetGid()), len(rail.GID))
+	case r.GetLid() > math.MaxUint16:
+		return rail, fmt.Sprintf("its LID %d has more than 16 bits", r.GetLid())
+	case r.GetUdpPort() > math.MaxUint16:
+		return rail, fmt.Sprintf("its UDP port %d has more than 16 bits", r.GetUdpPort())
+	case n > pairing.MaxUDPSources:
+		return rail, fmt.Sprintf("it has %d UDP source ports; at most %d are taken", n, pairing.MaxUDPSources)
+	}
+	copy(rail.GID[:], r.GetGid())
+	rail.LID, rail.UDP.Port = verbs.LID(r.GetLid()), uint16(r.GetUdpPort()) //nolint:gosec // looked at above
+	for _, p := range r.GetUdpSources() {
+		if p == 0 || p > math.MaxUint16 {
+			return rail, fmt.Sprintf("there is no UDP port %d", p)
+		}
+		rail.UDP.Sources = append(rail.UDP.Sources, uint16(p))
+	}
+	return rail, ""
+}

@@ -1,0 +1,287 @@
+package bootstrap
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/transport/verbs/pairing"
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+// town is a cluster of processes without devices: each has a machine for each
+// peer, and real gRPC between them over loopback.
+type town struct {
+	t     *testing.T
+	tls   func(cluster.Task) (server, client credentials.TransportCredentials)
+	mu    sync.Mutex
+	nodes map[cluster.Task]*node
+	addrs map[cluster.Task]string
+}
+
+func newTown(t *testing.T) *town {
+	return &town{t: t, nodes: map[cluster.Task]*node{}, addrs: map[cluster.Task]string{}}
+}
+
+// node is one process.
+type node struct {
+	town   *town
+	task   cluster.Task
+	self   pairing.Offer
+	ex     *Exchanger
+	conns  map[cluster.Task]*grpc.ClientConn
+	server *grpc.Server
+	ctx    context.Context
+	stop   context.CancelFunc
+	work   sync.WaitGroup
+
+	mu      sync.Mutex // guards what follows
+	peers   map[cluster.Task]*side
+	changed chan struct{}
+	opened  int // channels so far
+	closed  int
+}
+
+// side is the bootstrap with one peer.
+type side struct {
+	m        *pairing.Machine
+	requests map[uint64]func(pairing.Offer, error)
+	last     uint64
+	timer    *time.Timer
+}
+
+var (
+	zero = cluster.Task{Job: "worker"}
+	one  = cluster.Task{Job: "worker", Index: 1}
+)
+
+func offer(task cluster.Task, incarnation uint64) pairing.Offer {
+	return pairing.Offer{
+		Task: task, Incarnation: incarnation, Version: pairing.Version, Link: verbs.LinkEthernet, GIDType: verbs.GIDTypeRoCEv2,
+		Rails: []pairing.Rail{{MTU: verbs.MTU1024, Endpoint: verbs.Endpoint{
+			QPN: verbs.QPN(17 + task.Index), PSN: verbs.PSN(incarnation % (1 << 24)), GID: verbs.GID{10: 0xff, 11: 0xff, 12: 10, 15: byte(task.Index + 1)},
+		}}},
+		Window: 64, ReceiveSize: 8192, EagerLimit: 4096, MaxMessage: 1 << 20,
+	}
+}
+
+// start begins a process; its address is the task's from now on.
+func (w *town) start(task cluster.Task) *node {
+	w.t.Helper()
+	l, err := new(net.ListenConfig).Listen(w.t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	n := &node{town: w, task: task, self: offer(task, cluster.NewIncarnation()), peers: map[cluster.Task]*side{}, conns: map[cluster.Task]*grpc.ClientConn{}, changed: make(chan struct{})}
+	n.ctx, n.stop = context.WithCancel(context.Background())
+	server, client := credentials.TransportCredentials(insecure.NewCredentials()), credentials.TransportCredentials(insecure.NewCredentials())
+	if w.tls != nil {
+		server, client = w.tls(task)
+	}
+	n.ex = NewExchanger(func(peer cluster.Task) (grpc.ClientConnInterface, error) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if n.conns[peer] == nil {
+			c, err := grpc.NewClient("passthrough:///"+peer.String(), grpc.WithTransportCredentials(client),
+				grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+					w.mu.Lock()
+					addr := w.addrs[peer]
+					w.mu.Unlock()
+					if addr == "" {
+						return nil, errors.New("nobody is there")
+					}
+					return new(net.Dialer).DialContext(ctx, "tcp", addr)
+				}))
+			if err != nil {
+				return nil, err
+			}
+			n.conns[peer] = c
+		}
+		return n.conns[peer], nil
+	})
+	n.server = grpc.NewServer(grpc.Creds(server))
+	Register(n.server, ServiceOptions{Self: task, Host: w.host, Answer: n.answer})
+	go func() { _ = n.server.Serve(l) }()
+	w.mu.Lock()
+	w.nodes[task], w.addrs[task] = n, l.Addr().String()
+	w.mu.Unlock()
+	w.t.Cleanup(n.close)
+	return n
+}
+
+func (w *town) host(task cluster.Task) (string, bool) {
+	return "127.0.0.1", task.Job == "worker"
+}
+
+func (n *node) close() {
+	n.stop()
+	n.mu.Lock()
+	for _, s := range n.peers {
+		n.do(s, s.m.Stop(time.Now()))
+		if s.timer != nil {
+			s.timer.Stop()
+		}
+	}
+	n.mu.Unlock()
+	n.server.Stop()
+	for _, c := range n.conns {
+		_ = c.Close()
+	}
+	n.work.Wait()
+}
+
+// side is called with the lock held.
+func (n *node) side(peer cluster.Task) *side {
+	s := n.peers[peer]
+	if s == nil {
+		s = &side{
+			m:        pairing.New(pairing.Config{Self: n.self, Peer: peer, Callable: peer.Job == "worker"}),
+			requests: map[uint64]func(pairing.Offer, error){},
+		}
+		n.peers[peer] = s
+	}
+	return s
+}
+
+func (n *node) want(peer cluster.Task) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s := n.side(peer)
+	n.do(s, s.m.Want(time.Now()))
+}
+
+func (n *node) answer(ctx context.Context, from pairing.Offer) (pairing.Offer, error) {
+	type result struct {
+		offer pairing.Offer
+		err   error
+	}
+	got := make(chan result, 1)
+	n.mu.Lock()
+	s := n.side(from.Task)
+	s.last++
+	s.requests[s.last] = func(o pairing.Offer, err error) { got <- result{o, err} }
+	n.do(s, s.m.Request(time.Now(), s.last, from))
+	n.mu.Unlock()
+	select {
+	case r := <-got:
+		return r.offer, r.err
+	case <-ctx.Done():
+		return pairing.Offer{}, ctx.Err()
+	}
+}
+
+// do carries actions out, with the lock held; devices take no time here.
+func (n *node) do(s *side, acts []pairing.Action) {
+	for len(acts) > 0 {
+		a := acts[0]
+		acts = acts[1:]
+		switch a.Kind {
+		case pairing.Make:
+			o := n.self
+			o.Generation = a.Generation
+			acts = append(acts, s.m.Made(time.Now(), o)...)
+		case pairing.Connect:
+			acts = append(acts, s.m.Connected(time.Now(), a.Generation)...)
+		case pairing.Destroy:
+			n.closed++
+		case pairing.Open:
+			n.opened++
+			n.work.Go(func() { n.hello(a.Generation, s.m) })
+		case pairing.Call:
+			n.work.Go(func() {
+				ctx, cancel := context.WithTimeout(n.ctx, pairing.CallTimeout)
+				defer cancel()
+				o, err := n.ex.Exchange(ctx, n.peerOf(s), a.Offer)
+				n.mu.Lock()
+				defer n.mu.Unlock()
+				n.do(s, s.m.Answered(time.Now(), a.Call, o, err))
+			})
+		case pairing.Answer, pairing.Refuse:
+			s.requests[a.Request](a.Offer, a.Err)
+			delete(s.requests, a.Request)
+		}
+	}
+	if wake := s.m.Wake(); !wake.IsZero() {
+		if s.timer == nil {
+			s.timer = time.AfterFunc(time.Until(wake), func() {
+				n.mu.Lock()
+				defer n.mu.Unlock()
+				n.do(s, s.m.Tick(time.Now()))
+			})
+		}
+		s.timer.Reset(time.Until(wake))
+	}
+	close(n.changed)
+	n.changed = make(chan struct{})
+}
+
+func (n *node) peerOf(s *side) cluster.Task {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for task, x := range n.peers {
+		if x == s {
+			return task
+		}
+	}
+	return cluster.Task{}
+}
+
+// hello is the first message on a channel, without the wire.
+func (n *node) hello(generation uint64, m *pairing.Machine) {
+	n.mu.Lock()
+	to := m.Peer().Task
+	n.mu.Unlock()
+	n.town.mu.Lock()
+	other := n.town.nodes[to]
+	n.town.mu.Unlock()
+	if other == nil {
+		return
+	}
+	other.mu.Lock()
+	defer other.mu.Unlock()
+	s := other.side(n.task)
+	if p := s.m.Peer(); p.Incarnation != n.self.Incarnation || p.Generation != generation {
+		if s.m.Generation() == generation {
+			n.town.t.Errorf("a HELLO of %v came to an end that is connected to %v", n.task, p)
+		}
+		return
+	}
+	other.do(s, s.m.Hello(time.Now(), generation))
+}
+
+// wait waits until what holds of a peer's machine.
+func (n *node) wait(what string, peer cluster.Task, holds func(*pairing.Machine) bool) {
+	n.town.t.Helper()
+	deadline := time.After(30 * time.Second)
+	for {
+		n.mu.Lock()
+		m := n.side(peer).m
+		ok, changed := holds(m), n.changed
+		state, err := m.State()
+		n.mu.Unlock()
+		if ok {
+			return
+		}
+		select {
+		case <-changed:
+		case <-deadline:
+			n.town.t.Fatalf("%v waits in vain for %s: %v, %v", n.task, what, state, err)
+		}
+	}
+}
+
+func (n *node) up(peer *node) {
+	n.town.t.Helper()
+	n.wait("a channel", peer.task, func(m *pairing.Machine) bool {
+		state, err := m.State()
+		return state == pairing.Up && err == nil && m.Peer().Incarnation == peer.self.Incarnation
+	})
+}

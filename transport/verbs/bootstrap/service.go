@@ -1,0 +1,116 @@
+package bootstrap
+
+import (
+	"context"
+	"net/url"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+	grpcstatus "google.golang.org/grpc/status"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
+	"github.com/tryst-rdma/tryst/proto/tensorflowgrpc"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport/verbs/pairing"
+)
+
+// ServiceOptions configures the service. All fields are needed.
+type ServiceOptions struct {
+	// Self is the task of this process.
+	Self cluster.Task
+	// Host tells where the cluster has a task: the host of its address. ok is
+	// false for a task that the cluster does not have.
+	Host func(cluster.Task) (host string, ok bool)
+	// Answer takes the offer of a peer, vetted, whose name it may have, and
+	// returns ours, as (*verbstransport.Transport).Answer does. It ends with
+	// ctx, which has a deadline.
+	Answer func(ctx context.Context, from pairing.Offer) (pairing.Offer, error)
+}
+
+// clientJob is the job of processes that only pull: no cluster has their tasks
+// (PROTOCOL.md section 2).
+const clientJob = "client"
+
+// Register adds the VerbsService to a server.
+func Register(s grpc.ServiceRegistrar, o ServiceOptions) {
+	tensorflowgrpc.RegisterVerbsServiceServer(s, &service{ServiceOptions: o})
+}
+
+type service struct {
+	tensorflowgrpc.UnimplementedVerbsServiceServer
+	ServiceOptions
+}
+
+// GetRemoteAddress implements tensorflowgrpc.VerbsServiceServer.
+func (s *service) GetRemoteAddress(ctx context.Context, m *tfpb.GetRemoteAddressRequest) (*tfpb.GetRemoteAddressResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, pairing.CallTimeout)
+	defer cancel()
+	own, err := s.answer(ctx, m)
+	if err != nil {
+		e := status.From(err)
+		return nil, grpcstatus.Error(codes.Code(e.Code()), status.Truncate(e.Message()))
+	}
+	return toResponse(own), nil
+}
+
+func (s *service) answer(ctx context.Context, m *tfpb.GetRemoteAddressRequest) (pairing.Offer, error) {
+	if t, err := cluster.ParseTask(m.GetHostName()); err == nil && t == s.Self {
+		return pairing.Offer{}, status.Errorf(status.InvalidArgument,
+			"the caller says that it is %v, which is this process: two processes have one name, or one calls itself", t)
+	}
+	from, err := fromMessage(m)
+	if err != nil {
+		return pairing.Offer{}, err
+	}
+	if meant, err := cluster.ParseTask(m.GetPeerName()); err != nil || meant != s.Self {
+		return pairing.Offer{}, status.Errorf(status.FailedPrecondition, "%v means %.200q, and this is %v: look at the addresses of the cluster",
+			from.Task, m.GetPeerName(), s.Self)
+	}
+	host, ok := s.Host(from.Task)
+	if !ok && from.Task.Job != clientJob {
+		return pairing.Offer{}, status.Errorf(status.FailedPrecondition, "the cluster has no task %v", from.Task)
+	}
+	if err := identity(ctx).Check(from.Task, host); err != nil {
+		return pairing.Offer{}, err
+	}
+	return s.Answer(ctx, from)
+}
+
+// identity is what the connection of a call has proved of its caller.
+func identity(ctx context.Context) pairing.Identity {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return pairing.Identity{}
+	}
+	info, ok := p.AuthInfo.(credentials.TLSInfo)
+	if !ok || len(info.State.VerifiedChains) == 0 || len(info.State.VerifiedChains[0]) == 0 {
+		return pairing.Identity{}
+	}
+	cert := info.State.VerifiedChains[0][0]
+	id := pairing.Identity{Proven: true, Hosts: cert.DNSNames}
+	for _, ip := range cert.IPAddresses {
+		id.Hosts = append(id.Hosts, ip.String())
+	}
+	names := []string{cert.Subject.CommonName}
+	for _, u := range cert.URIs {
+		names = append(names, taskPath(u))
+	}
+	for _, name := range names {
+		if t, err := cluster.ParseTask(name); err == nil {
+			id.Tasks = append(id.Tasks, t)
+		}
+	}
+	return id
+}
+
+// taskPath is the path of a URI that may name a task: tryst:/job:ps/replica:0/task:7,
+// or spiffe://example.org/job:ps/task:7.
+func taskPath(u *url.URL) string {
+	if u.Scheme != "tryst" && u.Scheme != "spiffe" {
+		return ""
+	}
+	return u.Path
+}
