@@ -85,14 +85,14 @@ func closeWithWork(w *world) {
 func closeIsAFence(w *world) {
 	a, b := w.pair(func(s *wants) { s.retry = 1 })
 	pattern(a.mem, 1)
-	for i := range 16 {
+	for i := range 60 {
 		a.post(a.to(b, verbs.WRID(i), verbs.OpWrite, 0, memorySize/2, 0))
 	}
 	a.expect(0, verbs.StatusOK)
 	w.noError(b.qp.Close())
 	pattern(b.mem, 99)
 	want := bytes.Clone(b.mem)
-	for i := 1; i < 16; i++ {
+	for i := 1; i < 60; i++ {
 		if a.next().Status != verbs.StatusOK {
 			break
 		}

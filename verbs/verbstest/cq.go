@@ -76,7 +76,7 @@ func (c *cq) push(e cqe, solicited bool) bool {
 	c.ring[at] = e
 	c.n++
 	c.filled.Store(int32(c.n))
-	if c.armed == armedAny || c.armed == armedSolicited && (solicited || e.wc.Status != verbs.StatusOK) {
+	if c.armed == armedAny || c.armed == armedSolicited && (solicited || e.wc.Status != verbs.StatusOK || c.dev.nic.f.has(ignoresSolicited)) {
 		c.fireLocked()
 	}
 	return true
@@ -85,6 +85,9 @@ func (c *cq) push(e cqe, solicited bool) bool {
 // fireLocked makes the event that somebody armed for.
 func (c *cq) fireLocked() {
 	c.armed = armedNot
+	if c.dev.nic.f.has(losesWakeUps) && !c.waiting {
+		return
+	}
 	c.event = true
 	select {
 	case c.wake <- struct{}{}:
@@ -248,7 +251,9 @@ func (c *cq) Close() error {
 	}
 	c.mu.Unlock()
 	f.mu.Unlock()
-	close(c.done)
+	if !f.has(waitOutlivesClose) {
+		close(c.done)
+	}
 	if returned != nil {
 		<-returned
 	}

@@ -125,6 +125,9 @@ func (n *NIC) setPort(number uint8, down bool, kind verbs.EventKind) {
 	defer n.f.leave()
 	if p := n.portLocked(number); p != nil && p.down != down {
 		p.down = down
+		if n.f.has(silentPorts) {
+			return
+		}
 		n.tellLocked(verbs.AsyncEvent{Kind: kind, Port: number})
 	}
 }

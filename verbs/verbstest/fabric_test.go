@@ -282,3 +282,24 @@ func TestOpenNamesTheDevices(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestLackingFeaturesAreAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := NewFabric(Options{Devices: []DeviceOptions{{NoWindows: true, NoAtomics: true, NoGoMemory: true, MaxInline: 64}}})
+		a, b := pair(t, f)
+		if i := a.dev.Info(); i.Windows || i.Limits.Atomics || i.GoMemory {
+			t.Errorf("%+v", i)
+		}
+		if _, err := a.qp.BindWindow(a.mr, 0, 8, verbs.AccessRemoteWrite); !errors.Is(err, errors.ErrUnsupported) {
+			t.Error(err)
+		}
+		wr := a.write(1, b, 0, 8)
+		wr.Op = verbs.OpFetchAdd
+		if n, err := a.qp.PostSend([]verbs.SendWR{wr}); n != 0 || !errors.Is(err, verbs.ErrInvalid) {
+			t.Error(n, err)
+		}
+		if _, err := a.pd.CreateQP(verbs.QPConfig{SendCQ: a.cq, RecvCQ: a.cq, MaxInline: 65}); !errors.Is(err, verbs.ErrInvalid) {
+			t.Error(err)
+		}
+	})
+}

@@ -106,7 +106,7 @@ func (p *pd) Close() error {
 	if p.closed || p.dev.killed.Load() {
 		return nil
 	}
-	if p.mrs+p.qps > 0 {
+	if p.mrs+p.qps > 0 && !p.dev.nic.f.has(anyCloseOrder) {
 		return verbs.Errorf("close", "protection domain", verbs.ErrBusy, "open are %d memory regions and %d queue pairs", p.mrs, p.qps)
 	}
 	p.closed = true
@@ -154,7 +154,7 @@ func (m *mr) Close() error {
 // that the queue pair may use so.
 func (n *NIC) sliceLocked(p *pd, s verbs.SGE, write bool) ([]byte, bool) {
 	m := n.local[s.LKey]
-	if m == nil || m.pd != p || write && m.access&verbs.AccessLocalWrite == 0 {
+	if m == nil || m.pd != p && !n.f.has(anyDomain) || write && m.access&verbs.AccessLocalWrite == 0 {
 		return nil, false
 	}
 	off := s.Addr - m.addr
@@ -167,7 +167,8 @@ func (n *NIC) sliceLocked(p *pd, s verbs.SGE, write bool) ([]byte, bool) {
 // grantedLocked is the memory that a peer names through a queue pair.
 func (q *qp) grantedLocked(addr, length uint64, key verbs.RKey, need verbs.Access) ([]byte, bool) {
 	g := q.nic.remote[key]
-	if g == nil || g.mr.pd != q.pd || g.access&need != need || g.qp != nil && g.qp != q {
+	f := q.nic.f
+	if g == nil || g.mr.pd != q.pd && !f.has(anyDomain) || g.access&need != need && !f.has(ignoresRights) || g.qp != nil && g.qp != q {
 		return nil, false
 	}
 	off := addr - g.addr
@@ -236,7 +237,9 @@ func (w *window) Close() error {
 		return nil
 	}
 	w.closed = true
-	delete(n.remote, w.rkey)
+	if !n.f.has(windowSurvives) {
+		delete(n.remote, w.rkey)
+	}
 	w.grant.mr.windows--
 	w.dev.windows--
 	return nil

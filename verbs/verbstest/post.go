@@ -33,7 +33,7 @@ func (q *qp) postSendLocked(wrs []verbs.SendWR) (int, error) {
 			return i, err
 		}
 		if q.posted-q.sendFreed.Load() >= uint64(len(q.sends)) {
-			if q.nic.f.planted == countsTooMany {
+			if q.nic.f.has(countsTooMany) {
 				i++
 			}
 			return i, verbs.Errorf(op, q.object(), verbs.ErrQueueFull, "all %d slots of the send queue are taken", len(q.sends))
@@ -78,6 +78,9 @@ func (q *qp) enqueueSend(wr *verbs.SendWR) {
 	if wr.Inline != nil {
 		w.sgl = w.sgl[:0]
 		w.mem = append(w.mem, w.inline)
+		if q.nic.f.has(inlineLater) {
+			w.mem[0] = wr.Inline
+		}
 	}
 	w.seg = q.segPosted
 	w.segs = max(1, (w.length+segmentSize-1)/segmentSize)

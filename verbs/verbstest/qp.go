@@ -177,7 +177,7 @@ func (q *qp) step(to verbs.QPState) error {
 	if err := q.usableLocked(op); err != nil {
 		return err
 	}
-	if err := verbs.CheckStep(q.state, to); err != nil && q.nic.f.planted != anyStep {
+	if err := verbs.CheckStep(q.state, to); err != nil && !(q.nic.f.has(anyStep) && q.port != nil) {
 		return &verbs.Error{Op: op, Object: q.object(), Err: err}
 	}
 	return nil
@@ -299,7 +299,7 @@ func (q *qp) breakLocked() {
 
 func (q *qp) flushSends() {
 	for q.finished < q.posted {
-		if q.nic.f.planted == flushesSignalled && !q.work(q.finished).wr.Signaled {
+		if q.nic.f.has(flushesSignalled) && !q.work(q.finished).wr.Signaled {
 			q.finished++
 			continue
 		}
@@ -309,7 +309,7 @@ func (q *qp) flushSends() {
 }
 
 func (q *qp) flushRecvs() {
-	if q.nic.f.planted == keepsReceives {
+	if q.nic.f.has(keepsReceives) {
 		return
 	}
 	for q.recvTaken < q.recvPosted {
@@ -343,7 +343,7 @@ func (q *qp) Close() error {
 	}
 	q.captureLocked()
 	q.closed = true
-	if q.nic.f.planted != closedLives {
+	if !q.nic.f.has(closedLives) {
 		delete(q.nic.qps, q.number)
 	}
 	for key, g := range q.nic.remote {

@@ -8,7 +8,7 @@ import (
 func (q *qp) transmit() {
 	for q.state == verbs.StateRTS && q.rnrUntil == 0 && q.sending < q.posted && !q.closed {
 		w := q.work(q.sending)
-		if q.segSent-q.segAcked >= windowSegments || w.wr.Fence && q.reads > 0 {
+		if q.segSent-q.segAcked >= windowSegments || w.wr.Fence && q.reads > 0 && !q.nic.f.has(ignoresFence) {
 			break
 		}
 		if status := q.checkLocal(w); status != verbs.StatusOK {
@@ -52,7 +52,10 @@ func (q *qp) resolve(w *sendWork) bool {
 	for _, s := range w.sgl {
 		m, ok := q.nic.sliceLocked(q.pd, s, w.asks())
 		if !ok && s.Length > 0 {
-			return q.nic.f.planted == anyLocalKey
+			if !q.nic.f.has(anyLocalKey) {
+				return false
+			}
+			m = make([]byte, s.Length)
 		}
 		w.mem = append(w.mem, m)
 	}
@@ -117,7 +120,7 @@ func (q *qp) retryTimer() {
 		return
 	}
 	if q.rts.Retry != retryForEver && q.retries >= q.rts.Retry {
-		if f.planted != neverGivesUp {
+		if !f.has(neverGivesUp) {
 			q.failLocked(verbs.StatusRetryExceeded)
 			return
 		}
@@ -218,7 +221,7 @@ func (q *qp) waitForReceives(p *packet) {
 	if q.segAcked != p.seg || q.finished == q.posted || q.rnrUntil != 0 {
 		return
 	}
-	if q.rts.RNRRetry != rnrForEver && q.rnrRetries >= q.rts.RNRRetry {
+	if q.rts.RNRRetry != rnrForEver && q.rnrRetries >= q.rts.RNRRetry && !q.nic.f.has(waitsForReceives) {
 		q.failLocked(verbs.StatusRNRRetryExceeded)
 		return
 	}
@@ -258,7 +261,7 @@ func (q *qp) takeResponse(p *packet) {
 func (q *qp) finishLocked(status verbs.Status) {
 	w := q.work(q.finished)
 	q.finished++
-	if !w.wr.Signaled && status == verbs.StatusOK {
+	if !w.wr.Signaled && status == verbs.StatusOK && !q.nic.f.has(completesAll) {
 		return
 	}
 	q.pushLocked(q.sendCQ, cqe{wc: verbs.WC{ID: w.wr.ID, Status: status, Op: completionOf(w.wr.Op)}, freed: &q.sendFreed, upTo: q.finished}, false)

@@ -2,6 +2,8 @@ package verbstest
 
 import (
 	"encoding/binary"
+	"math/bits"
+	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
 )
@@ -65,7 +67,7 @@ func (q *qp) reply(to *packet, kind packetKind, seg uint64) {
 // refuse answers that a request fails, and breaks the queue pair (specification,
 // volume 1, 9.9.3.1, classes A and C).
 func (q *qp) refuse(to *packet, status verbs.Status) {
-	if q.nic.f.planted != toleratesAccess {
+	if !q.nic.f.has(toleratesAccess) {
 		p := q.nic.f.newPacketLocked()
 		p.kind, p.psn, p.seg, p.status = refusal, to.psn, to.seg, status
 		q.send(p)
@@ -87,7 +89,7 @@ func (q *qp) failReceive(p *packet, own, theirs verbs.Status) {
 
 // allowed refuses what the queue pair does not allow.
 func (q *qp) allowed(p *packet, need verbs.Access) bool {
-	if q.access&need == need {
+	if q.access&need == need || q.nic.f.has(ignoresQPRights) {
 		return true
 	}
 	q.refuse(p, verbs.StatusRemoteInvalidRequest)
@@ -139,6 +141,10 @@ func (q *qp) takeSend(p *packet) {
 		q.receiving = true
 	}
 	r := q.recv(q.recvTaken - 1)
+	if p.off+p.n > r.length && q.nic.f.has(cutsLong) {
+		p.n = r.length - p.off
+		p.total = p.off + p.n
+	}
 	if p.off+p.n > r.length {
 		q.failReceive(p, verbs.StatusLocalLength, verbs.StatusRemoteInvalidRequest)
 		return
@@ -159,7 +165,7 @@ func (q *qp) takeSend(p *packet) {
 		q.receiving = false
 		wc := verbs.WC{Op: verbs.WCRecv, Len: uint32(p.total)}
 		if p.op == verbs.OpSendImm {
-			wc.HasImm, wc.Imm = true, p.imm
+			wc.HasImm, wc.Imm = true, q.immOf(p)
 		}
 		q.received(wc, p.solic)
 	}
@@ -171,6 +177,9 @@ func (q *qp) takeWrite(p *packet) {
 		return
 	}
 	last := p.off+p.n == p.total
+	if q.nic.f.has(emptyTakesReceive) && p.total == 0 && p.op == verbs.OpWrite {
+		q.takeReceive(p)
+	}
 	if last && p.op == verbs.OpWriteImm && !q.takeReceive(p) {
 		return
 	}
@@ -184,13 +193,27 @@ func (q *qp) takeWrite(p *packet) {
 			return
 		}
 		q.one[0] = mem
-		q.store(q.one[:], p.off, p)
+		if last && q.nic.f.has(lateContent) {
+			p.data = make([]byte, p.n)
+			copyPieces([][]byte{p.data}, 0, p.work.mem, p.off, p.n)
+			content := p.data
+			time.AfterFunc(time.Millisecond, func() { copy(mem[p.total-uint64(len(content)):], content) })
+		} else {
+			q.store(q.one[:], p.off, p)
+		}
 		q.one[0] = nil
 	}
 	if last && p.op == verbs.OpWriteImm {
-		q.received(verbs.WC{Op: verbs.WCRecvWrite, HasImm: true, Imm: p.imm, Len: uint32(p.total)}, p.solic)
+		q.received(verbs.WC{Op: verbs.WCRecvWrite, HasImm: true, Imm: q.immOf(p), Len: uint32(p.total)}, p.solic)
 	}
 	q.taken(p)
+}
+
+func (q *qp) immOf(p *packet) uint32 {
+	if q.nic.f.has(swapsImm) {
+		return bits.ReverseBytes32(p.imm)
+	}
+	return p.imm
 }
 
 // store copies a segment's content to where it goes.

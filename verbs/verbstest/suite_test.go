@@ -2,6 +2,7 @@ package verbstest
 
 import (
 	"testing"
+	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
 )
@@ -17,7 +18,7 @@ func memoryEnv(o Options, virtual bool, plant mistake) Env {
 	for i := range o.Devices {
 		o.Devices[i].Limits = limits
 	}
-	nics := make(map[End]*NIC)
+	nics := make(map[verbs.Provider]*NIC)
 	return Env{
 		Virtual: virtual,
 		Ends: func(t testing.TB) (End, End) {
@@ -33,25 +34,65 @@ func memoryEnv(o Options, virtual bool, plant mistake) Env {
 			b := a
 			b.Provider = f.Provider("b")
 			clear(nics)
-			nics[a], nics[b] = f.Host("a").NIC("mem0"), f.Host("b").NIC("mem0")
+			nics[a.Provider], nics[b.Provider] = f.Host("a").NIC("mem0"), f.Host("b").NIC("mem0")
 			return a, b
 		},
 		SetPort: func(_ testing.TB, e End, up bool) {
 			if up {
-				nics[e].PortUp(e.Port)
+				nics[e.Provider].PortUp(e.Port)
 			} else {
-				nics[e].PortDown(e.Port)
+				nics[e.Provider].PortDown(e.Port)
 			}
 		},
 		Witness: func(_ testing.TB, e End) (c verbs.Counts) {
-			nics[e].f.mu.Lock()
-			defer nics[e].f.mu.Unlock()
-			c.QPs, c.MRs = len(nics[e].qps), len(nics[e].local)
+			nics[e.Provider].f.mu.Lock()
+			defer nics[e.Provider].f.mu.Unlock()
+			c.QPs, c.MRs = len(nics[e.Provider].qps), len(nics[e.Provider].local)
 			return c
 		},
 	}
 }
 
-func TestSuiteOnVirtualTime(t *testing.T) { Run(t, memoryEnv(Options{Seed: 1}, true, "")) }
-
-func TestSuiteOnRealTime(t *testing.T) { Run(t, memoryEnv(Options{Seed: 1}, false, "")) }
+// TestSuite: fabrics of all kinds pass.
+func TestSuite(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		options Options
+		real    bool
+		change  func(*Env)
+	}{
+		{name: "AtOnce"},
+		{name: "RealTime", real: true},
+		{name: "RealTimeAndLatency", options: Options{Latency: 20 * time.Microsecond}, real: true},
+		{name: "Latency", options: Options{Latency: 50 * time.Microsecond}},
+		{name: "Bandwidth", options: Options{Latency: time.Microsecond, Bandwidth: 100 << 20}},
+		{name: "Loss", options: Options{Latency: time.Microsecond, Loss: 0.005}},
+		{name: "PollTime", options: Options{PollTime: time.Microsecond}},
+		{name: "StaleCompletions", options: Options{Latency: time.Microsecond, StaleCompletions: true}},
+		{name: "InfiniBand", options: Options{Devices: []DeviceOptions{{Link: verbs.LinkInfiniBand}}}, change: func(e *Env) {
+			ends := e.Ends
+			e.Ends = func(t testing.TB) (End, End) {
+				a, b := ends(t)
+				a.GIDIndex, b.GIDIndex = 0, 0
+				return a, b
+			}
+		}},
+		{name: "OneDevice", change: func(e *Env) {
+			ends := e.Ends
+			e.Ends = func(t testing.TB) (End, End) {
+				a, _ := ends(t)
+				return a, a
+			}
+		}},
+		{name: "SmallPackets", options: Options{Devices: []DeviceOptions{{MTU: verbs.MTU1024}}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.options.Seed = 1
+			env := memoryEnv(c.options, !c.real, "")
+			if c.change != nil {
+				c.change(&env)
+			}
+			Run(t, env)
+		})
+	}
+}

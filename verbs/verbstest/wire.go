@@ -433,7 +433,7 @@ func (q *qp) knows(p *packet) bool {
 		return false
 	}
 	if p.kind == request {
-		return (q.state == verbs.StateRTR || q.state == verbs.StateRTS) && q.peer.PSN == p.psn
+		return (q.state == verbs.StateRTR || q.state == verbs.StateRTS) && (q.peer.PSN == p.psn || q.nic.f.has(anyPSN))
 	}
 	return q.state == verbs.StateRTS && q.rts.PSN == p.psn
 }
