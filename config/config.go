@@ -11,7 +11,8 @@ import (
 // unit, its limits, and what its zero value means. Most zero values stand for
 // the default, which [Config.FillDefaults] puts in.
 //
-// A Config is a value: copies share only the cluster spec, which is immutable.
+// A Config is a value: copies share only the cluster spec, which is immutable,
+// and what pointers lead to, which nobody changes.
 type Config struct {
 	// Client is what every process that dials peers needs; a server does.
 	Client
@@ -106,6 +107,66 @@ type Client struct {
 	Log Log
 	// OTel says where traces go.
 	OTel OTel
+
+	// What follows matters to Transport verbs alone.
+
+	// Fallback is what carries the tensors of a peer that verbs does not
+	// reach: "grpc", or "none", with which receives wait for verbs and then
+	// fail. Zero: the default, grpc.
+	Fallback string
+	// RDMA chooses the device and says how its queue pairs send.
+	RDMA RDMA
+	// EagerLimit is the size in bytes up to which a tensor travels within a
+	// message, which costs a copy and saves a round trip. 1 B to 1 MiB; each
+	// posted receive has room for it. Zero: the default, 8 KiB.
+	EagerLimit int64
+	// Arena is how much memory is registered at once, in bytes. 1 MiB to
+	// 1 TiB. Zero: the default, 64 MiB.
+	Arena int64
+	// ArenaLimit is the most that is registered for sending, and as much
+	// again for receiving, in bytes. 2 MiB to 1 PiB, at least twice Arena.
+	// Registered memory is locked in RAM. Zero: the default, 1 GiB.
+	ArenaLimit int64
+	// Poll is how completions are waited for: "adaptive" spins as long as it
+	// has paid lately, "busy" spins always and takes a core, "event" sleeps.
+	// Zero: the default, adaptive.
+	Poll string
+}
+
+// RDMA is the device that verbs uses, and how it sends.
+type RDMA struct {
+	// Device is the name of an RDMA device (mlx5_0) or a network device
+	// (eth0), or an address of this host. Default and zero: the best one.
+	Device string
+	// Port is the number of its port. 1 to 254. Default and zero: the best
+	// one.
+	Port int
+	// GIDIndex is the entry of the port's GID table that packets come from.
+	// 0 to 255. Default and nil: the best one.
+	GIDIndex *int
+	// MTU is the largest payload of a packet in bytes, one of 256, 512, 1024,
+	// 2048 and 4096, and at most the port's. Default and zero: the port's.
+	MTU int
+	// TrafficClass is that byte of the packets' IP or global header; its upper
+	// six bits are the DSCP. 0 to 255. Default and zero: 0.
+	TrafficClass int
+	// ServiceLevel is the InfiniBand service level, or the priority on
+	// Ethernet (there 0 to 7). 0 to 15. Default and zero: 0.
+	ServiceLevel int
+	// PKeyIndex is the entry of the port's partition table. 0 to 65535.
+	// Default and zero: 0.
+	PKeyIndex int
+	// Timeout is the wait for an acknowledgement before a packet is sent
+	// again. Devices round it up to 4.096 µs times a power of two. 8.192µs to
+	// 1m. Zero: the default, 67ms.
+	Timeout time.Duration
+	// Retry is how often it is sent again before the channel counts as
+	// broken. 0 to 6: Soft-RoCE takes 7 for "for ever". Nil: the default, 6.
+	Retry *int
+	// QueueDepth is how many work requests the send queue of a queue pair
+	// holds; half as many receives are posted. 16 to 32768. Zero: the
+	// default, 256.
+	QueueDepth int
 }
 
 // TLS names PEM files. A listener has TLS when it has Cert and Key; dialing

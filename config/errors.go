@@ -24,7 +24,7 @@ func subject(source Source, key string) string {
 	switch source.Kind {
 	case FromFlag, FromEnv:
 		return source.Name
-	case FromFile, FromTFConfig:
+	case FromFile, FromTFConfig, FromTensorFlow:
 		return source.place() + ": " + key
 	default:
 		return key

@@ -57,6 +57,7 @@ func Load(o LoadOptions) (Config, error) {
 	merged := koanf.New(".")
 	l.load(merged, confmap.Provider(defaults(), "."))
 	l.load(merged, confmap.Provider(l.tfConfig(o.Environ), "."))
+	l.load(merged, confmap.Provider(l.inherited(o.Environ), "."))
 	if path, ok := above.Get(configKey).(given); ok && path.Text != "" {
 		l.load(merged, confmap.Provider(l.file(path, o.ReadFile), "."))
 	}

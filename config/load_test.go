@@ -88,6 +88,12 @@ var samples = map[string][]string{
 	"log.format":        {"json", "text", "json", "text"},
 	"digest":            {"sha256", "xxh64", "sha256", "xxh64"},
 	"otel.sample-ratio": {"0.1", "0.2", "0.3", "0.4"},
+	"fallback":          {"none", "grpc", "none", "grpc"},
+	"rdma.mtu":          {"256", "512", "1024", "2048"},
+	"rdma.queue-depth":  {"16", "17", "18", "19"},
+	"eager-limit":       {"1KiB", "2KiB", "3KiB", "4KiB"},
+	"arena-limit":       {"2MiB", "3MiB", "4MiB", "5MiB"},
+	"poll":              {"event", "busy", "event", "busy"},
 }
 
 func sample(s Setting, source SourceKind) string {
@@ -95,7 +101,13 @@ func sample(s Setting, source SourceKind) string {
 	if !ok {
 		values = samples[s.Type()]
 	}
-	return values[source-FromTFConfig]
+	if source == FromTensorFlow {
+		if s.Key == "rdma.timeout" {
+			return "67.108864ms"
+		}
+		return values[0]
+	}
+	return values[max(source, FromTensorFlow)-FromTensorFlow]
 }
 
 // tfConfigs gives the samples of the settings that TF_CONFIG can.
@@ -112,6 +124,17 @@ func (w *world) give(s Setting, source SourceKind) bool {
 		variable, ok := tfConfigs[s.Key]
 		w.environ = append(w.environ, variable)
 		return ok
+	case FromTensorFlow:
+		for _, n := range inheritedNames {
+			if n.key == s.Key {
+				if n.convert != nil {
+					text = "14"
+				}
+				w.environ = append(w.environ, n.readme+"="+text)
+				return true
+			}
+		}
+		return false
 	case FromFile:
 		if !s.InFile() {
 			return false
@@ -128,7 +151,7 @@ func (w *world) give(s Setting, source SourceKind) bool {
 // TestPrecedence gives every setting by every subset of the sources, and wants
 // the value of the highest of them.
 func TestPrecedence(t *testing.T) {
-	sources := []SourceKind{FromTFConfig, FromFile, FromEnv, FromFlag}
+	sources := []SourceKind{FromTFConfig, FromTensorFlow, FromFile, FromEnv, FromFlag}
 	for _, s := range settings {
 		t.Run(s.Key, func(t *testing.T) {
 			for subset := range 1 << len(sources) {
@@ -165,6 +188,7 @@ func TestSourceString(t *testing.T) {
 		"file /etc/t.yaml:3": {Kind: FromFile, Name: "/etc/t.yaml", Line: 3},
 		"file /etc/t.yaml":   {Kind: FromFile, Name: "/etc/t.yaml"},
 		"TF_CONFIG":          {Kind: FromTFConfig, Name: "TF_CONFIG"},
+		"env RDMA_PKEY":      {Kind: FromTensorFlow, Name: "RDMA_PKEY"},
 		"default":            {},
 		"program":            {Kind: FromProgram},
 	} {

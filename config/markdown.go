@@ -21,7 +21,7 @@ func WriteTable(w io.Writer) error {
 			key = code(s.Key)
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n",
-			key, code("--"+s.Flag()), code(s.Env()), code(s.Default), values, s.Use, s.Help)
+			key, code("--"+s.Flag()), code(strings.Join(append([]string{s.Env()}, s.Inherited()...), "`, `")), code(s.Default), values, s.Use, s.Help)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -61,6 +61,12 @@ const (
 	// shorter one in silence.
 	minKeepalive = 10 * time.Second
 
+	// minTimeout is code 1 of the specification (InfiniBand, volume 1, 11.6.2);
+	// code 0 means for ever. maxTimeout times the retries is how long a dead
+	// peer may look alive.
+	minTimeout = 8192 * time.Nanosecond
+	maxTimeout = time.Minute
+
 	// maxCount keeps a count within an int on every machine.
 	maxCount = 1_000_000_000
 )
@@ -105,6 +111,36 @@ var settings = []Setting{
 		ForServer, func(c *Config) value { return duration{&c.ShutdownTimeout, time.Millisecond, time.Hour} }},
 	{"peer-timeout", "10s", "time that a peer may be out of reach before receives from it fail",
 		both, func(c *Config) value { return duration{&c.PeerTimeout, time.Millisecond, time.Hour} }},
+	{"fallback", "grpc", "what carries tensors where verbs does not reach; with none they wait for verbs and then fail",
+		both, func(c *Config) value { return choice{&c.Fallback, []string{"grpc", "none"}} }},
+	{"rdma.device", "", "RDMA device, network device or own address that verbs uses; empty = the best",
+		both, func(c *Config) value { return anyText{&c.RDMA.Device, "name"} }},
+	{"rdma.port", "0", "port of the device; 0 = the best",
+		both, func(c *Config) value { return count{&c.RDMA.Port, 0, 254} }},
+	{"rdma.gid-index", "", "entry of the port's GID table that packets come from",
+		both, func(c *Config) value { return maybeCount{&c.RDMA.GIDIndex, 0, 255, "empty = the best", nil} }},
+	{"rdma.mtu", "0", "payload of a packet in bytes, at most the port's; 0 = the port's",
+		both, func(c *Config) value { return oneOf{&c.RDMA.MTU, []int{0, 256, 512, 1024, 2048, 4096}} }},
+	{"rdma.traffic-class", "0", "traffic class of packets; its upper six bits are the DSCP",
+		both, func(c *Config) value { return count{&c.RDMA.TrafficClass, 0, 255} }},
+	{"rdma.service-level", "0", "service level on InfiniBand, priority on Ethernet (0 to 7)",
+		both, func(c *Config) value { return count{&c.RDMA.ServiceLevel, 0, 15} }},
+	{"rdma.pkey-index", "0", "entry of the port's partition table",
+		both, func(c *Config) value { return count{&c.RDMA.PKeyIndex, 0, 65535} }},
+	{"rdma.timeout", "67ms", "wait for an acknowledgement; devices round up to 4.096µs times a power of two",
+		both, func(c *Config) value { return duration{&c.RDMA.Timeout, minTimeout, maxTimeout} }},
+	{"rdma.retry", "6", "how often a packet is sent again before the channel counts as broken",
+		both, func(c *Config) value { return maybeCount{&c.RDMA.Retry, 0, 6, "", noRetryForEver} }},
+	{"rdma.queue-depth", "256", "work requests that a send queue holds; half as many receives are posted",
+		both, func(c *Config) value { return count{&c.RDMA.QueueDepth, 16, 32768} }},
+	{"eager-limit", "8KiB", "size up to which a tensor travels within a message of verbs",
+		both, func(c *Config) value { return size{&c.EagerLimit, 1, mib} }},
+	{"arena", "64MiB", "memory that is registered at once",
+		both, func(c *Config) value { return size{&c.Arena, mib, tib} }},
+	{"arena-limit", "1GiB", "memory that is registered at most for sending, and again for receiving",
+		both, func(c *Config) value { return size{&c.ArenaLimit, 2 * mib, pib} }},
+	{"poll", "adaptive", "how completions are waited for: spinning while it pays, always, or never",
+		both, func(c *Config) value { return choice{&c.Poll, []string{"adaptive", "busy", "event"}} }},
 	{"connections-per-peer", "1", "connections that the traffic to one peer is spread over",
 		both, func(c *Config) value { return count{&c.ConnectionsPerPeer, 1, 64} }},
 	{"unary-limit", "32MiB", "size above which a tensor goes in chunks to a peer that takes them",

@@ -20,6 +20,7 @@ type SourceKind uint8
 const (
 	FromDefault SourceKind = iota
 	FromTFConfig
+	FromTensorFlow // a variable that TensorFlow's verbs extension had
 	FromFile
 	FromEnv
 	FromFlag
@@ -32,7 +33,7 @@ func (s Source) String() string {
 	switch s.Kind {
 	case FromFlag:
 		return "flag " + s.Name
-	case FromEnv:
+	case FromEnv, FromTensorFlow:
 		return "env " + s.Name
 	case FromFile:
 		return "file " + s.place()

@@ -69,6 +69,12 @@ var rules = []rule{
 		}
 		return ""
 	}},
+	{[]string{"arena", "arena-limit"}, both, func(c *Config) string {
+		if c.Arena > c.ArenaLimit/2 {
+			return "two of them do not fit the arena-limit of " + FormatSize(c.ArenaLimit) + "; lower it, or raise arena-limit"
+		}
+		return ""
+	}},
 	apart("metrics-address", "listen", func(c *Config) (string, string) { return c.MetricsAddress, c.Listen }),
 	apart("pprof-address", "listen", func(c *Config) (string, string) { return c.PprofAddress, c.Listen }),
 	apart("pprof-address", "metrics-address", func(c *Config) (string, string) { return c.PprofAddress, c.MetricsAddress }),

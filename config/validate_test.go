@@ -34,6 +34,7 @@ func TestRules(t *testing.T) {
 		"pprof on listen":       {"--pprof-address=:7 --listen=:7", []string{`--pprof-address ":7"`, "address of listen"}, false},
 		"pprof on metrics":      {"--pprof-address=:7 --metrics-address=:7", []string{`--pprof-address ":7"`, "address of metrics-address"}, false},
 		"all on free ports":     {"--pprof-address=:0 --metrics-address=:0 --listen=:0", nil, false},
+		"arena too large":       {"--arena=1GiB", []string{`--arena "1GiB"`, "arena-limit of 1GiB"}, true},
 		"task wrong, not twice": {"--cluster=a=h:1 --task=nobody", []string{`--task "nobody"`}, true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,0 +1,90 @@
+package config
+
+import (
+	"testing"
+)
+
+// TestBothSpellings: TensorFlow's README and its code name most variables
+// differently. Each sets its setting, and the source says which one did.
+func TestBothSpellings(t *testing.T) {
+	for _, n := range inheritedNames {
+		s, ok := byKey(n.key)
+		if !ok {
+			t.Fatalf("there is no setting %s", n.key)
+		}
+		want, text := sample(s, FromTensorFlow), sample(s, FromTensorFlow)
+		if n.convert != nil {
+			text = "14"
+		}
+		for _, name := range []string{n.readme, n.code} {
+			if name == "" {
+				continue
+			}
+			c, err := world{environ: []string{name + "=" + text}}.load(t)
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+				continue
+			}
+			if got := s.value(&c).String(); got != want {
+				t.Errorf("%s=%s gives %s, want %s", name, text, got, want)
+			}
+			if got := c.source(n.key).String(); got != "env "+name {
+				t.Errorf("%s: the source is %q", name, got)
+			}
+		}
+		if n.code == "" {
+			continue
+		}
+		if _, err := (world{environ: []string{n.readme + "=" + text, n.code + "=" + text}}).load(t); err != nil {
+			t.Errorf("the same twice: %v", err)
+		}
+		_, err := world{environ: []string{n.readme + "=1", n.code + "=2"}}.load(t)
+		wantErrors(t, err, []string{n.readme + ` "1"`, n.code + ` says "2"`, "two names of " + n.key})
+	}
+}
+
+func TestInheritedValuesAreJudged(t *testing.T) {
+	for variable, words := range map[string]string{
+		"RDMA_RETRY_CNT=7":     `RDMA_RETRY_CNT: rdma.retry "7": Soft-RoCE takes 7 for "for ever"`,
+		"RDMA_QP_TIMEOUT=0":    "a dead peer would not be noticed",
+		"RDMA_QP_TIMEOUT=24":   "a dead peer would not be noticed",
+		"RDMA_QP_TIMEOUT=67ms": "want a code of 1 to 23",
+		"RDMA_MTU=1500":        `RDMA_MTU: rdma.mtu "1500": want one of 0, 256`,
+		"RDMA_GID_INDEX=-1":    "0 to 255",
+	} {
+		_, err := world{environ: []string{variable}}.load(t)
+		wantErrors(t, err, []string{words})
+	}
+	if c, err := (world{environ: []string{"RDMA_DEVICE="}}).load(t); err != nil || c.source("rdma.device").Kind != FromDefault {
+		t.Errorf("an empty variable counts: %v", err)
+	}
+}
+
+// TestRetryForEver: 7 is refused with the reason, by whatever name it is given.
+func TestRetryForEver(t *testing.T) {
+	_, err := world{args: []string{"--rdma-retry=7"}}.load(t)
+	wantErrors(t, err, []string{`--rdma-retry "7": Soft-RoCE takes 7 for "for ever", so a dead peer would never be noticed; want 0 to 6`})
+	_, err = world{args: []string{"--rdma-retry=8"}}.load(t)
+	wantErrors(t, err, []string{"want 0 to 6"})
+	c, err := world{args: []string{"--rdma-retry=0"}}.load(t)
+	if err != nil || *c.RDMA.Retry != 0 {
+		t.Errorf("%v, %v", c.RDMA.Retry, err)
+	}
+	c = Config{}
+	none := 0
+	c.RDMA.Retry = &none
+	if c.FillDefaults(); *c.RDMA.Retry != 0 {
+		t.Error("a program cannot ask for no retries")
+	}
+}
+
+// TestGIDIndexZero: entry 0 is not the same as none.
+func TestGIDIndexZero(t *testing.T) {
+	c, err := world{args: []string{"--rdma-gid-index=0"}}.load(t)
+	if err != nil || c.RDMA.GIDIndex == nil || *c.RDMA.GIDIndex != 0 {
+		t.Errorf("%v, %v", c.RDMA.GIDIndex, err)
+	}
+	if c = Default(); c.RDMA.GIDIndex != nil {
+		t.Errorf("the default is entry %d", *c.RDMA.GIDIndex)
+	}
+}
