@@ -30,7 +30,7 @@ func (d *Dest) append(b []byte) []byte {
 func (d *Dest) parse(r *reader) {
 	*d = Dest{Addr: r.uint64(), Imm: Imm(r.uint32()), N: r.uint8()}
 	r.zero(3)
-	if r.err == nil && (d.N == 0 || d.N > MaxRails) {
+	if d.N == 0 || d.N > MaxRails {
 		r.fail("gives keys for %d rails: there are 1 to %d", d.N, MaxRails)
 		d.N = 0
 	}
