@@ -40,6 +40,9 @@ func (s *Spinners) enter() bool {
 	return false
 }
 
+// replace lets one more spin in place of another that is about to leave.
+func (s *Spinners) replace() { s.n.Add(1) }
+
 func (s *Spinners) leave() { s.n.Add(-1) }
 
 // Spinning is how many spin now.

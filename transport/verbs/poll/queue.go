@@ -86,6 +86,7 @@ type Queue struct {
 	called  chan struct{} // ModeBusy: wakes the resident; holds one call
 	stopped atomic.Bool   // nobody polls any more, but for the stopper
 	parked  atomic.Bool   // a parked waiter was woken by the batch that is being handled
+	lingers atomic.Bool   // the resident polls and counts as spinning
 	crowd   atomic.Int32  // how many are in baton.spinning: a hint without the lock
 
 	mu sync.Mutex

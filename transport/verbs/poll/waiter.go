@@ -77,8 +77,15 @@ func (w *Waiter) Wait(ctx context.Context) error {
 func (w *Waiter) spin(ctx context.Context) {
 	q := w.q
 	budget := q.budgetOf(w)
-	if budget == 0 || !q.spinners.enter() {
+	if budget == 0 {
 		return
+	}
+	if !q.spinners.enter() {
+		// The resident, when it spins, gives way to us at once.
+		if !q.lingers.Load() {
+			return
+		}
+		q.spinners.replace()
 	}
 	defer q.spinners.leave()
 	q.mu.Lock()
@@ -177,11 +184,13 @@ func (s *spin) restart() {
 		if s.counts = s.q.spinners.enter(); !s.counts {
 			s.budget = 0
 		}
+		s.q.lingers.Store(s.counts)
 	}
 }
 
 func (s *spin) end() {
 	if s.counts {
+		s.q.lingers.Store(false)
 		s.q.spinners.leave()
 		s.counts = false
 	}

@@ -1,0 +1,364 @@
+package poll
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+func TestAWaiterGetsItsCompletionInEveryMode(t *testing.T) {
+	for _, mode := range allModes {
+		t.Run(mode.String(), func(t *testing.T) {
+			cq := newFakeCQ()
+			var w *Waiter
+			q := start(t, Config{CQ: cq, Mode: mode, Handle: func(wcs []verbs.WC) {
+				for range wcs {
+					w.Done()
+				}
+			}})
+			w = q.NewWaiter()
+			for i := range 1000 {
+				go cq.complete(verbs.WRID(i))
+				if err := w.Wait(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				w.Reset()
+			}
+			if err := q.Stop(); err != nil {
+				t.Error(err)
+			}
+			if s := q.Stats(); s.Completions != 1000 {
+				t.Errorf("%+v", s)
+			}
+		})
+	}
+}
+
+// crowd are waiters that wait for completions with their own numbers.
+type crowd struct {
+	t       *testing.T
+	inside  atomic.Int32
+	handled atomic.Int64
+	last    verbs.WRID // of the completion handled last; written with the baton held
+
+	mu      sync.Mutex
+	waiters map[verbs.WRID]*Waiter
+}
+
+func (c *crowd) handle(wcs []verbs.WC) {
+	if c.inside.Add(1) != 1 {
+		c.t.Error("two handle at a time")
+	}
+	for _, wc := range wcs {
+		if wc.VendorErr != uint32(c.last) {
+			c.t.Errorf("completion %d came after %d", wc.VendorErr, c.last)
+		}
+		c.last++
+		c.handled.Add(1)
+		c.mu.Lock()
+		w := c.waiters[wc.ID]
+		delete(c.waiters, wc.ID)
+		c.mu.Unlock()
+		if w != nil {
+			w.Done()
+		}
+	}
+	c.inside.Add(-1)
+}
+
+// Many waiters, completions from elsewhere, contexts that end: everything is
+// handled once, in order, by one at a time, and nobody is left behind.
+func TestEverythingIsHandledOnceInOrderByOneAtATime(t *testing.T) {
+	for _, mode := range allModes {
+		t.Run(mode.String(), func(t *testing.T) {
+			cq := newFakeCQ()
+			cq.number = true
+			c := &crowd{t: t, waiters: make(map[verbs.WRID]*Waiter)}
+			q := start(t, Config{CQ: cq, Mode: mode, Handle: c.handle, Batch: 7, Spinners: NewSpinners(3)})
+			const people, each = 8, 300
+			var wg sync.WaitGroup
+			var ended atomic.Int64
+			for i := range people {
+				wg.Go(func() {
+					r := rand.New(rand.NewPCG(uint64(i), 1))
+					for k := range each {
+						id := verbs.WRID(i*each + k)
+						w := q.NewWaiter()
+						c.mu.Lock()
+						c.waiters[id] = w
+						c.mu.Unlock()
+						ctx, cancel := context.WithCancel(t.Context())
+						switch r.IntN(8) {
+						case 0: // its context ends, before or after
+							go cancel()
+							go cq.complete(id)
+						case 1:
+							cq.complete(id)
+						default:
+							go cq.complete(id)
+						}
+						if err := w.Wait(ctx); errors.Is(err, context.Canceled) {
+							ended.Add(1)
+						} else if err != nil || !w.done() {
+							t.Errorf("%v, done %v", err, w.done())
+						}
+						cancel()
+					}
+				})
+			}
+			wg.Go(func() { // and those of nobody
+				for k := range people * each {
+					cq.complete(verbs.WRID(1<<40 + k))
+				}
+			})
+			wg.Wait()
+			if err := q.Stop(); err != nil {
+				t.Error(err)
+			}
+			// Those whose context ended may have completed after the end.
+			if n := c.handled.Load(); n < 2*people*each-ended.Load() || n > 2*people*each {
+				t.Errorf("%d of %d were handled, %d contexts ended", n, 2*people*each, ended.Load())
+			}
+			if n := q.spinners.Spinning(); n != 0 {
+				t.Errorf("%d still count as spinning", n)
+			}
+		})
+	}
+}
+
+// On virtual time nobody who sleeps is seen by chance: if nobody can go on, the
+// bubble ends with a deadlock.
+func TestWaitersSleepWithoutPolling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cq := newFakeCQ()
+		c := &crowd{t: t, waiters: make(map[verbs.WRID]*Waiter)}
+		cq.number = true
+		q := start(t, Config{CQ: cq, Mode: ModeEvent, Handle: c.handle})
+		w := q.NewWaiter()
+		c.waiters[1] = w
+		time.AfterFunc(time.Hour, func() { cq.complete(1) })
+		began := time.Now()
+		if err := w.Wait(t.Context()); err != nil || time.Since(began) != time.Hour {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := q.NewWaiter().Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a context that ends gives %v", err)
+		}
+		synctest.Wait()
+		if s := q.Stats(); s.Polls > 10 || s.Completions != 1 || s.Parks != 2 {
+			t.Errorf("%+v", s)
+		}
+		if err := q.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Spinning ends by the number of polls where time stands still.
+func TestAdaptiveGoesToSleepOnVirtualTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cq := newFakeCQ()
+		var w *Waiter
+		q := start(t, Config{CQ: cq, Mode: ModeAdaptive, Spinners: NewSpinners(1), Handle: func([]verbs.WC) { w.Done() }})
+		w = q.NewWaiter()
+		time.AfterFunc(time.Minute, func() { cq.complete(1) })
+		if err := w.Wait(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := q.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestDoneBeforeWaitAndTwice(t *testing.T) {
+	q := start(t, Config{CQ: newFakeCQ(), Handle: func([]verbs.WC) {}})
+	defer q.Stop()
+	w := q.NewWaiter()
+	w.Done()
+	w.Done()
+	if err := w.Wait(t.Context()); err != nil {
+		t.Error(err)
+	}
+	w.Reset()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := w.Wait(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("a waiter used again gave %v", err)
+	}
+}
+
+func TestAFailedQueueIsToldOnce(t *testing.T) {
+	cause := errors.New("the device is gone")
+	for _, mode := range allModes {
+		for name, breakIt := range map[string]func(*fakeCQ){
+			"poll": func(c *fakeCQ) { c.pollErr = cause },
+			"arm":  func(c *fakeCQ) { c.armErr = cause },
+			"wait": func(c *fakeCQ) { c.waitErr = cause; close(c.broken) },
+		} {
+			if mode == ModeBusy && name != "poll" {
+				continue // it does neither
+			}
+			t.Run(mode.String()+" "+name, func(t *testing.T) {
+				cq := newFakeCQ()
+				var told atomic.Int32
+				failed := make(chan error, 1)
+				var w *Waiter
+				q := start(t, Config{CQ: cq, Mode: mode, MaxSpin: time.Millisecond, Handle: func([]verbs.WC) {}, Failed: func(err error) {
+					if told.Add(1) == 1 {
+						failed <- err
+					}
+				}})
+				w = q.NewWaiter()
+				left := make(chan error)
+				go func() { left <- w.Wait(t.Context()) }()
+				cq.mu.Lock()
+				breakIt(cq)
+				cq.mu.Unlock()
+				cq.complete(1) // so that the resident looks
+				if err := <-failed; !errors.Is(err, cause) || !strings.Contains(err.Error(), "completion") {
+					t.Errorf("told was %v", err)
+				}
+				select {
+				case err := <-left:
+					t.Errorf("Wait on a queue that ended returned %v", err)
+				default:
+				}
+				w.Done() // as who ends the queue does
+				if err := <-left; err != nil {
+					t.Error(err)
+				}
+				if err := q.Stop(); !errors.Is(err, cause) {
+					t.Errorf("Stop: %v", err)
+				}
+				if n := told.Load(); n != 1 {
+					t.Errorf("it was told %d times", n)
+				}
+			})
+		}
+	}
+}
+
+func TestStartTellsWhatCannotBeArmed(t *testing.T) {
+	cq := newFakeCQ()
+	cq.armErr = errors.New("no")
+	if _, err := Start(Config{CQ: cq}); !errors.Is(err, cq.armErr) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestStopHandlesWhatIsLeftAndWaitersStay(t *testing.T) {
+	for _, mode := range allModes {
+		t.Run(mode.String(), func(t *testing.T) {
+			for range 50 {
+				cq := newFakeCQ()
+				var handled atomic.Int64
+				q := start(t, Config{CQ: cq, Mode: mode, Batch: 3, Handle: func(wcs []verbs.WC) { handled.Add(int64(len(wcs))) }})
+				w := q.NewWaiter()
+				left := make(chan error)
+				go func() { left <- w.Wait(t.Context()) }()
+				for i := range 20 {
+					cq.complete(verbs.WRID(i))
+				}
+				if err := q.Stop(); err != nil {
+					t.Fatal(err)
+				}
+				if n := handled.Load(); n != 20 {
+					t.Fatalf("%d of 20 were handled", n)
+				}
+				cq.complete(21)
+				w.Done()
+				if err := <-left; err != nil {
+					t.Fatal(err)
+				}
+				if handled.Load() != 20 {
+					t.Fatal("something was handled after Stop")
+				}
+			}
+		})
+	}
+}
+
+func TestModesAreWrittenAsTheyAreRead(t *testing.T) {
+	for _, m := range allModes {
+		if got, err := ParseMode(m.String()); err != nil || got != m {
+			t.Errorf("%v: %v, %v", m, got, err)
+		}
+	}
+	if _, err := ParseMode("fast"); err == nil || !strings.Contains(err.Error(), `"fast"`) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestTheBudgetFollowsWhatPays(t *testing.T) {
+	b := budget{longest: 50 * time.Microsecond}
+	if got := b.spin(); got != b.longest {
+		t.Errorf("at first %v", got)
+	}
+	for range 50 {
+		b.observe(10 * time.Second)
+	}
+	if got := b.spin(); got != 0 {
+		t.Errorf("%v for what takes seconds", got)
+	}
+	var waits int
+	for ; b.spin() == 0; waits++ {
+		b.observe(10 * time.Microsecond)
+	}
+	if waits > 20 {
+		t.Errorf("%d short waits until it pays again", waits)
+	}
+	for range maxPressure {
+		b.yielded(time.Millisecond)
+	}
+	if got := b.spin(); got != 0 {
+		t.Errorf("%v on a busy machine", got)
+	}
+	for range maxPressure * calmWaits {
+		b.waited()
+	}
+	if got := b.spin(); got != b.longest {
+		t.Errorf("%v when it is calm again", got)
+	}
+}
+
+func TestSpinnersAreBounded(t *testing.T) {
+	s := NewSpinners(2)
+	got := []bool{s.enter(), s.enter(), s.enter()}
+	s.leave()
+	if got = append(got, s.enter()); !slices.Equal(got, []bool{true, true, false, true}) {
+		t.Errorf("%v", got)
+	}
+}
+
+// A steady wait allocates nothing.
+func TestWaitingAllocatesNothing(t *testing.T) {
+	for _, mode := range allModes {
+		cq := newFakeCQ()
+		cq.queue = make([]verbs.WC, 0, 8)
+		var w *Waiter
+		q := start(t, Config{CQ: cq, Mode: mode, Handle: func([]verbs.WC) { w.Done() }})
+		w = q.NewWaiter()
+		if n := testing.AllocsPerRun(1000, func() {
+			cq.complete(1)
+			if err := w.Wait(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			w.Reset()
+		}); n >= 1 {
+			t.Errorf("%v: %v allocations", mode, n)
+		}
+		q.Stop()
+	}
+}
