@@ -1,0 +1,670 @@
+package channel
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/transport/verbs/wire"
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+func TestSmallTakesOneRoundTrip(t *testing.T) {
+	l := newLink(t)
+	l.sends(100)
+	l.receive(1, "k")
+	l.run()
+	l.expect(">REQUEST", "<EAGER")
+	if a := l.last(); a.Outcome != OutcomeEager || len(a.Content) != 100 || a.Value.Size != 100 {
+		t.Errorf("ended with %v, %d bytes", a.Outcome, len(a.Content))
+	}
+	l.clean()
+}
+
+func TestV2MetaOnlyAtFirstAndOnChange(t *testing.T) {
+	l := newLink(t)
+	l.sends(64<<10, 64<<10, 64<<10, 32<<10, 32<<10)
+	for i, want := range [][]string{
+		{">REQUEST", "<META", ">REREQUEST", "<IMM 65536"},
+		{">REQUEST", "<IMM 65536"},
+		{">REQUEST", "<IMM 65536"},
+		{">REQUEST", "<META", ">REREQUEST", "<IMM 32768"},
+		{">REQUEST", "<IMM 32768"},
+	} {
+		l.receive(uint64(i)+1, "k")
+		l.run()
+		l.expect(want...)
+		if a := l.last(); a.Outcome != OutcomeWritten {
+			t.Errorf("ended with %v", a.Outcome)
+		}
+	}
+	l.clean()
+}
+
+// TestV3SteadyStateIsOneRequestAndItsWrites counts the messages of many receives of
+// a large tensor, each of which tells that the one before has finished.
+func TestV3SteadyStateIsOneRequestAndItsWrites(t *testing.T) {
+	l := newLink(t)
+	l.sends(200 << 10)
+	l.receive(1, "k")
+	l.run()
+	l.trace = nil
+	for id := uint64(2); id < 100; id++ {
+		r := Receive{ID: id, Attempt: 1, Sender: 2, Key: "k", Finished: []uint64{id - 1}}
+		v, _ := l.ends[0].ch.Known("k")
+		d := l.ends[0].dest()
+		r.Early, r.Value = &d, v
+		l.ends[0].ch.Receive(l.now, r)
+		l.run()
+		want := []string{">REQUEST", "<WRITE 65536", "<WRITE 65536", "<WRITE 65536", "<IMM 8192"}
+		if len(l.trace) > 0 && l.trace[len(l.trace)-1] != "<IMM 8192" { // counts of the sender, once in half a window
+			l.trace = l.trace[:len(l.trace)-1]
+		}
+		if len(l.trace) == 6 && l.trace[1] == "<CREDIT" {
+			want = append([]string{">REQUEST", "<CREDIT"}, want[1:]...)
+		}
+		l.expect(want...)
+	}
+	credits := l.ends[1].ch.rails[0].sent
+	if want := uint32(99 + 99/8 + 8); credits > want {
+		t.Errorf("the sender took %d credits, want at most %d", credits, want)
+	}
+	l.clean()
+}
+
+func TestV4DeadValue(t *testing.T) {
+	l := newLink(t)
+	l.sends(64<<10, -1, 64<<10)
+	for i := range 3 {
+		l.receive(uint64(i)+1, "k")
+		l.run()
+	}
+	l.expect(">REQUEST", "<META", ">REREQUEST", "<IMM 65536", ">REQUEST", "<EAGER", ">REQUEST", "<IMM 65536")
+	if a := l.ends[0].ended[1]; !a.Value.Dead || a.Outcome != OutcomeEager {
+		t.Errorf("ended with %v of %+v", a.Outcome, a.Value)
+	}
+	l.clean()
+}
+
+func TestV5EmptyTensorNeedsNoMemory(t *testing.T) {
+	l := newLink(t, func(c *Config) { c.Eager = 0 })
+	l.ends[1].answer = func(Ask) Answer {
+		return Answer{Value: wire.Value{DType: tensor.Float32, Dims: wire.AppendDims(nil, 3, 0, 7)}}
+	}
+	l.receive(1, "k")
+	l.run()
+	l.expect(">REQUEST", "<EAGER")
+	if a := l.last(); a.Value.Dims.Count() != 3 || len(l.ends[0].places) > 0 {
+		t.Errorf("ended with %+v", a.Value)
+	}
+	l.clean()
+}
+
+func TestV6StringsGoAsProto(t *testing.T) {
+	l := newLink(t)
+	for i, size := range []uint64{0, 5, 70_000, 70_000} {
+		v := wire.Value{DType: tensor.String, Proto: true, Size: size, Dims: wire.AppendDims(nil, 2)}
+		l.ends[1].answer = func(Ask) Answer { return Answer{Value: v, Source: Source{Handle: 1}} }
+		l.receive(uint64(i)+1, "k")
+		l.run()
+		if a := l.last(); !a.Value.Same(&v) {
+			t.Errorf("ended with %+v", a.Value)
+		}
+	}
+	// Their size is another one each time: nothing is remembered.
+	l.expect(">REQUEST", "<EAGER", ">REQUEST", "<EAGER",
+		">REQUEST", "<META", ">REREQUEST", "<WRITE 65536", "<IMM 4464", ">REQUEST", "<META", ">REREQUEST", "<WRITE 65536", "<IMM 4464")
+	l.clean()
+}
+
+func TestV7ValueShrinksAndGrows(t *testing.T) {
+	l := newLink(t)
+	sizes := []int64{64 << 10, 100, 16 << 10, 1 << 20, 8 << 10, 8<<10 + 1}
+	l.sends(sizes...)
+	for i, size := range sizes {
+		l.receive(uint64(i)+1, "k")
+		l.run()
+		if a := l.last(); a.Value.Size != uint64(size) {
+			t.Errorf("%d bytes came as %d", size, a.Value.Size)
+		}
+	}
+	l.clean()
+}
+
+func TestV9LongKeyGoesElsewhere(t *testing.T) {
+	l := newLink(t, func(c *Config) { c.Message, c.PeerMessage = wire.MinMessage, wire.MinMessage })
+	l.sends(100)
+	l.receive(1, strings.Repeat("k", 3000))
+	l.run()
+	l.expect(">REQUEST", "<EAGER")
+	l.receive(2, strings.Repeat("k", wire.MinMessage))
+	l.run()
+	l.expect()
+	if a := l.last(); a.Outcome != OutcomeElsewhere || !strings.Contains(a.Err.Error(), "does not fit") {
+		t.Errorf("ended with %v: %v", a.Outcome, a.Err)
+	}
+	l.clean()
+}
+
+// TestLongKeyAndLargeShape: both fit, but not both at once.
+func TestLongKeyAndLargeShape(t *testing.T) {
+	l := newLink(t, func(c *Config) { c.Message, c.PeerMessage, c.Eager = wire.MinMessage, wire.MinMessage, 0 })
+	dims := make([]int64, 254)
+	for i := range dims {
+		dims[i] = 1
+	}
+	dims[0] = 64 << 10
+	v := wire.Value{DType: tensor.Uint8, Size: 64 << 10, Dims: wire.AppendDims(nil, dims...)}
+	l.ends[1].answer = func(Ask) Answer { return Answer{Value: v, Source: Source{Handle: 1}} }
+	for id := range uint64(2) {
+		l.receive(id+1, strings.Repeat("k", 3000))
+		l.run()
+		l.expect(">REQUEST", "<META", ">REREQUEST", "<IMM 65536")
+	}
+	l.clean()
+}
+
+// TestV10IncarnationIsTold: the shell can refuse a request for another process.
+func TestV10IncarnationIsTold(t *testing.T) {
+	l := newLink(t)
+	l.ends[1].answer = func(a Ask) Answer {
+		if a.Sender != 99 || a.Left != 2 || a.Step != -1 || string(a.Key) != "k" || a.Attempt != 4 {
+			t.Errorf("asked %+v", a)
+		}
+		return Answer{Err: status.New(status.Aborted, "another process").WithPayload("p", []byte("v"))}
+	}
+	l.ends[0].ch.Receive(l.now, Receive{ID: 1, Attempt: 4, Sender: 99, Left: 2, Step: -1, Key: "k"})
+	l.run()
+	var err *status.Error
+	if a := l.last(); a.Outcome != OutcomeError || !errors.As(a.Err, &err) || err.Code() != status.Aborted || a.Attempt != 4 {
+		t.Fatalf("ended with %v: %v", a.Outcome, a.Err)
+	}
+	if v, _ := err.Payload("p"); string(v) != "v" {
+		t.Errorf("payload %q", v)
+	}
+	l.clean()
+}
+
+// TestV11StepAbortedAtTheSender: an error, and the channel lives.
+func TestV11StepAbortedAtTheSender(t *testing.T) {
+	l := newLink(t)
+	l.ends[1].answer = func(Ask) Answer { return Answer{Err: status.New(status.Aborted, "Cleanup 1")} }
+	l.receive(1, "k")
+	l.run()
+	l.expect(">REQUEST", "<ERROR")
+	if a := l.last(); status.CodeOf(a.Err) != status.Aborted {
+		t.Errorf("ended with %v", a.Err)
+	}
+	l.sends(10)
+	l.receive(2, "k")
+	l.run()
+	l.expect(">REQUEST", "<EAGER")
+	l.clean()
+}
+
+// TestV12DestinationIsHeldUntilTheSenderSaysSo: cancelled while writes are landing.
+func TestV12DestinationIsHeldUntilTheSenderSaysSo(t *testing.T) {
+	for _, rails := range []int{1, 2} {
+		t.Run(fmt.Sprint(rails, " rails"), func(t *testing.T) {
+			l := newLink(t, func(c *Config) { c.Rails = rails })
+			l.sends(4 << 20)
+			l.ends[1].hold = true // the first writes are under way
+			l.receive(1, "k")
+			l.run()
+			l.trace = nil
+			if !l.ends[0].ch.Cancel(l.now, 1, 1) || l.ends[0].ch.Cancel(l.now, 1, 1) {
+				t.Error("it can be cancelled once")
+			}
+			l.cut = true
+			for _, a := range l.ends[0].ch.Actions(l.now) {
+				l.do(0, a)
+			}
+			l.expect(">CANCEL")
+			if len(l.ends[0].freed) > 0 {
+				t.Fatal("the destination was given back before the sender knew")
+			}
+			l.cut = false
+			l.ends[1].ch.Message(l.now, 0, listMessage(wire.KindCancel, 1, 2, rails))
+			l.run()
+			if want := []string{"<CANCELLED", "<1CANCELLED"}[:rails]; true {
+				l.expect(want...)
+			}
+			if len(l.ends[0].freed) != 1 || len(l.ends[0].ended) != 0 {
+				t.Errorf("freed %v, ended %v", l.ends[0].freed, l.ends[0].ended)
+			}
+			if len(l.ends[1].dropped) > 0 {
+				t.Error("the source was dropped with writes under way")
+			}
+			for rail := range rails {
+				r := &l.ends[1].ch.rails[rail]
+				l.ends[1].ch.Sent(l.now, rail, (r.slot+63)%64)
+			}
+			l.run()
+			if len(l.ends[1].dropped) != 1 {
+				t.Error("the source was not dropped")
+			}
+			l.clean()
+		})
+	}
+}
+
+// listMessage is a message of one id, the counts being those of n messages taken.
+func listMessage(kind wire.Kind, id uint64, n uint32, rails int) []byte {
+	var h wire.Header
+	h.Taken.N = uint8(rails) //nolint:gosec // a handful
+	h.Taken.Of[0] = n
+	return appendList(kind, h, wire.IDs(nil).Append(id))
+}
+
+func appendList(kind wire.Kind, h wire.Header, ids wire.IDs) []byte {
+	switch kind {
+	case wire.KindCancel:
+		var m wire.Cancel
+		m.Header, m.IDs = h, ids
+		return m.Append(nil)
+	case wire.KindCancelled:
+		var m wire.Cancelled
+		m.Header, m.IDs = h, ids
+		return m.Append(nil)
+	case wire.KindFinished:
+		var m wire.Finished
+		m.Header, m.IDs = h, ids
+		return m.Append(nil)
+	case wire.KindQuery:
+		var m wire.Query
+		m.Header, m.IDs = h, ids
+		return m.Append(nil)
+	case wire.KindWaiting:
+		var m wire.Waiting
+		m.Header, m.IDs = h, ids
+		return m.Append(nil)
+	default:
+		var m wire.Unknown
+		m.Header, m.IDs = h, ids
+		return m.Append(nil)
+	}
+}
+
+// TestV13SlotsAndGenerationsWrap uses a slot more often than its generation counts,
+// while other receives are under way all the time.
+func TestV13SlotsAndGenerationsWrap(t *testing.T) {
+	l := newLink(t)
+	l.sends(64 << 10)
+	l.receive(1, "k")
+	l.run()
+	// Two that have their address told and whose contents do not come.
+	l.manual = true
+	l.receive(2, "k")
+	l.receive(3, "k")
+	l.run()
+	l.manual = false
+	for id := range uint64(2*wire.SlotGenerations + 10) {
+		l.receive(id+10, "k")
+		l.run()
+		if a := l.last(); a.ID != id+10 || a.Outcome != OutcomeWritten {
+			t.Fatalf("receive %d: %x ended with %v", id+10, a.ID, a.Outcome)
+		}
+		l.trace = nil
+	}
+	if n := len(l.ends[0].ch.slots.of); n > 4 {
+		t.Errorf("%d slots were used for 3 receives at once", n)
+	}
+	for _, a := range l.ends[1].asked[1:3] {
+		l.ends[1].ch.Answer(l.now, a.ID, a.Attempt, l.ends[1].answer(a))
+		l.run()
+		if e := l.last(); e.ID != a.ID || e.Outcome != OutcomeWritten {
+			t.Errorf("receive %x ended with %v, want receive %x", e.ID, e.Outcome, a.ID)
+		}
+	}
+	l.clean()
+}
+
+// TestV13StaleImmClosesTheChannel: a write for an earlier use of a slot.
+func TestV13StaleImmClosesTheChannel(t *testing.T) {
+	l := newLink(t)
+	l.sends(64 << 10)
+	l.receive(1, "k")
+	l.run()
+	l.manual = true
+	l.receive(2, "k")
+	l.run()
+	l.ends[0].ch.Imm(l.now, 0, uint32(wire.NewImm(0, 1)))
+	l.run()
+	if why := l.ends[0].closed(); !strings.Contains(why, "slot 0 generation 1") {
+		t.Errorf("closed: %q", why)
+	}
+}
+
+// TestV14MoreRequestsThanTheWindow: a thousand, of which none is answered before
+// the last was asked.
+func TestV14MoreRequestsThanTheWindow(t *testing.T) {
+	l := newLink(t)
+	l.manual = true
+	const n = 1000
+	for id := range uint64(n) {
+		l.receive(id+1, fmt.Sprint("k", id))
+	}
+	l.run()
+	asked := l.ends[1].asked
+	if len(asked) != n {
+		t.Fatalf("%d of %d were asked", len(asked), n)
+	}
+	for i := range asked { // in the other order: values that depend on later requests
+		a := asked[n-1-i]
+		l.ends[1].ch.Answer(l.now, a.ID, a.Attempt, Answer{Value: valueOf(int64(i)), Source: Source{Handle: uint64(i) + 1}})
+	}
+	l.run()
+	if len(l.ends[0].ended) != n {
+		t.Errorf("%d of %d ended", len(l.ends[0].ended), n)
+	}
+	l.clean()
+}
+
+func TestMoreReceivesThanMayWait(t *testing.T) {
+	l := newLink(t, func(c *Config) {
+		if c.MaxWaiting = 3; c.OwnIncarnation == 2 {
+			c.MaxWaiting = 2
+		}
+	})
+	l.manual = true
+	for id := range uint64(4) {
+		l.receive(id+1, "k")
+	}
+	l.run()
+	if len(l.ends[0].ended) != 2 || len(l.ends[1].asked) != 2 {
+		t.Fatalf("%d ended, %d asked", len(l.ends[0].ended), len(l.ends[1].asked))
+	}
+	for i, id := range []uint64{4, 3} { // here, then at the peer
+		if a := l.ends[0].ended[i]; a.ID != id || status.CodeOf(a.Err) != status.ResourceExhausted {
+			t.Errorf("%x ended with %v", a.ID, a.Err)
+		}
+	}
+}
+
+// TestV15BreakGivesBackWhatHasNotEnded, and what came before counts.
+func TestV15BreakGivesBackWhatHasNotEnded(t *testing.T) {
+	l := newLink(t)
+	l.sends(1 << 20)
+	l.ends[1].hold = true
+	l.receive(1, "k")
+	l.run() // writes are under way
+	l.manual = true
+	l.receive(2, "other")
+	l.run()
+	mark := l.ends[0].ch.Finish(l.now, []uint64{77}, 0)
+	l.trace = nil
+	why := errors.New("transport retry counter exceeded")
+	for i := range l.ends {
+		l.ends[i].ch.Leave(l.now, why)
+		l.ends[i].ch.Receive(l.now, Receive{ID: 50, Attempt: 1, Key: "k"})
+	}
+	l.run()
+	l.wait(time.Minute)
+	l.expect()
+	if a := l.last(); a.ID != 50 || a.Outcome != OutcomeLost {
+		t.Errorf("%x ended with %v", a.ID, a.Outcome)
+	}
+	if n := len(l.ends[0].ended); n != 1 || len(l.ends[0].freed) > 0 || len(l.ends[1].dropped) > 0 {
+		t.Errorf("%d ended, freed %v, dropped %v before the queue pairs were destroyed", n, l.ends[0].freed, l.ends[1].dropped)
+	}
+	if len(l.ends[1].others) == 0 || l.ends[1].others[0].Kind != ActDetach || l.ends[1].others[0].ID != 2 {
+		t.Errorf("the sender did not forget the request without a value: %v", l.ends[1].others)
+	}
+	for i := range l.ends {
+		l.ends[i].ch.Destroyed(l.now)
+	}
+	l.run()
+	for _, a := range l.ends[0].ended {
+		if a.Outcome != OutcomeLost || !errors.Is(a.Err, why) {
+			t.Errorf("%x ended with %v: %v", a.ID, a.Outcome, a.Err)
+		}
+	}
+	if len(l.ends[0].ended) != 3 || len(l.ends[1].dropped) != 1 {
+		t.Errorf("%d ended, dropped %v", len(l.ends[0].ended), l.ends[1].dropped)
+	}
+	if l.ends[0].taken.Finish >= mark {
+		t.Error("FINISHED is said to be taken")
+	}
+	l.clean()
+}
+
+// TestWhatCameBeforeTheEndCounts: a last write and FINISHED that are polled after
+// the channel was left.
+func TestWhatCameBeforeTheEndCounts(t *testing.T) {
+	l := newLink(t)
+	l.sends(64 << 10)
+	l.cut = true
+	l.receive(1, "k")
+	l.cut = false
+	l.run()
+	l.manual = true
+	l.receive(2, "k")
+	l.run()
+	imm := uint32(l.ends[0].ch.receives.at(l.ends[0].ch.byID[2]).imm)
+	l.ends[0].ch.Leave(l.now, errors.New("broken"))
+	l.ends[0].ch.Imm(l.now, 0, imm)
+	l.run()
+	if a := l.last(); a.ID != 2 || a.Outcome != OutcomeWritten {
+		t.Errorf("%x ended with %v", a.ID, a.Outcome)
+	}
+	l.ends[1].ch.Leave(l.now, errors.New("broken"))
+	var h wire.Header
+	h.Taken.N, h.Taken.Of[0] = 1, l.ends[0].ch.rails[0].taken-1
+	l.ends[1].ch.Message(l.now, 0, appendList(wire.KindFinished, h, wire.IDs(nil).Append(2)))
+	l.ends[1].ch.Message(l.now, 0, appendList(wire.KindCancel, h, wire.IDs(nil).Append(3)))
+	m := wire.Request{Header: h, ID: 9, Attempt: 1, Asker: 1, Sender: 2, Key: []byte("k")}
+	l.ends[1].ch.Message(l.now, 0, m.Append(nil))
+	l.run()
+	var kinds []string
+	for _, a := range l.ends[1].others {
+		kinds = append(kinds, a.Kind.String())
+	}
+	if got := strings.Join(kinds, " "); got != "detach finished cancelled" || len(l.ends[1].asked) != 2 {
+		t.Errorf("the sender took %s, asked %d", got, len(l.ends[1].asked))
+	}
+}
+
+// TestV20MessageBeforeOwnReadyIsNotLost: the peer may be sooner.
+func TestV20MessageBeforeOwnReadyIsNotLost(t *testing.T) {
+	l := newLink(t) // only side 0 was told that its bootstrap was answered
+	if l.ends[1].ch.State() != Up {
+		t.Errorf("side 1 is %v", l.ends[1].ch.State())
+	}
+	l.sends(1)
+	l.receive(1, "k")
+	l.run()
+	l.expect(">REQUEST", "<EAGER")
+}
+
+// TestV21ContentOver4GiB: addresses and lengths stay right.
+func TestV21ContentOver4GiB(t *testing.T) {
+	const size = 10<<30 + 7
+	l := newLink(t, func(c *Config) { c.Chunk, c.Outstanding, c.Rails = 1<<30, 2<<30, 3 })
+	l.sends(size)
+	var bytes uint64
+	next := make(map[int]uint64)
+	for i := range 3 {
+		next[i], _ = stripe(size, 3, i)
+	}
+	l.receive(1, "k")
+	for range 100 {
+		for i := range l.ends {
+			for _, a := range l.ends[i].ch.Actions(l.now) {
+				if p := a.Post; a.Kind == ActPost && p.Op != verbs.OpSend {
+					if p.Offset != next[p.Rail] || p.RemoteAddr != 1<<40+p.Offset {
+						t.Fatalf("a write at %d to %#x, want at %d", p.Offset, p.RemoteAddr, next[p.Rail])
+					}
+					next[p.Rail] += uint64(p.Length)
+					bytes += uint64(p.Length)
+				}
+				l.do(i, a)
+			}
+		}
+	}
+	if a := l.last(); a.Outcome != OutcomeWritten || a.Value.Size != size || bytes != size {
+		t.Errorf("ended with %v, %d bytes written", a.Outcome, bytes)
+	}
+	l.clean()
+}
+
+func TestV22LongErrorTextIsCut(t *testing.T) {
+	l := newLink(t, func(c *Config) { c.Message, c.PeerMessage = wire.MinMessage, wire.MinMessage })
+	text := strings.Repeat("ä", 1<<19)
+	l.ends[1].answer = func(Ask) Answer {
+		return Answer{Err: status.New(status.Internal, text).WithPayload("a", make([]byte, 4000)).WithPayload("b", []byte("fits"))}
+	}
+	l.receive(1, "k")
+	l.run()
+	a := l.last()
+	var err *status.Error
+	if !errors.As(a.Err, &err) || err.Message() != status.Truncate(text) {
+		t.Fatalf("ended with %.80v", a.Err)
+	}
+	if _, ok := err.Payload("a"); ok {
+		t.Error("a payload that does not fit came")
+	}
+	if v, _ := err.Payload("b"); string(v) != "fits" {
+		t.Error("a payload that fits did not come")
+	}
+}
+
+// TestV26TwoShapesForOneKeyAtOnce: two steps, in turn and together.
+func TestV26TwoShapesForOneKeyAtOnce(t *testing.T) {
+	l := newLink(t)
+	l.ends[1].answer = func(a Ask) Answer {
+		return Answer{Value: valueOf(64<<10 + a.Step), Source: Source{Handle: a.ID}}
+	}
+	id := uint64(0)
+	for range 20 {
+		for range 2 {
+			for step := range int64(2) {
+				id++
+				r := Receive{ID: id, Attempt: 1, Sender: 2, Step: step, Key: "k"}
+				if v, ok := l.ends[0].ch.Known("k"); ok {
+					d := l.ends[0].dest()
+					r.Early, r.Value = &d, v
+				}
+				l.ends[0].ch.Receive(l.now, r)
+			}
+		}
+		l.run()
+	}
+	for _, a := range l.ends[0].ended {
+		if want := uint64(64<<10) + (a.ID+1)%2; a.Value.Size != want || a.Outcome != OutcomeWritten {
+			t.Errorf("receive %d: %v of %d bytes, want %d", a.ID, a.Outcome, a.Value.Size, want)
+		}
+	}
+	l.clean()
+}
+
+func TestShapeThatChangesEveryStep(t *testing.T) {
+	l := newLink(t)
+	l.ends[1].answer = func(a Ask) Answer {
+		return Answer{Value: valueOf(int64(64<<10 + a.ID)), Source: Source{Handle: a.ID}}
+	}
+	for id := range uint64(5) {
+		l.receive(id+1, "k")
+		l.run()
+		l.expect(">REQUEST", "<META", ">REREQUEST", "<WRITE 65536", fmt.Sprint("<IMM ", id+1))
+	}
+	l.clean()
+}
+
+func TestMetasAreBounded(t *testing.T) {
+	l := newLink(t, func(c *Config) { c.MaxMetas = 10 })
+	l.sends(64 << 10)
+	for i := range 30 {
+		l.receive(uint64(i)+1, fmt.Sprint("k", i))
+		l.run()
+		l.ends[0].ch.Known("k3") // used
+	}
+	for i, want := range map[int]bool{3: true, 29: true, 21: true, 20: false, 0: false} {
+		if _, ok := l.ends[0].ch.Known(fmt.Sprint("k", i)); ok != want {
+			t.Errorf("k%d is known: %v", i, ok)
+		}
+	}
+	if n := l.ends[0].ch.metas.of.n; n != 10 || len(l.ends[0].ch.metas.of.items) != 10 {
+		t.Errorf("%d are remembered", n)
+	}
+}
+
+func TestNoMemoryForDestination(t *testing.T) {
+	l := newLink(t)
+	l.sends(64 << 10)
+	l.manual = true
+	l.receive(1, "k")
+	l.run()
+	l.ends[1].ch.Answer(l.now, 1, 1, l.ends[1].answer(Ask{}))
+	l.run()
+	l.ends[0].ch.NoPlace(l.now, 1, 1)
+	l.run()
+	l.expect(">REQUEST", "<META", ">REREQUEST")
+	if a := l.last(); a.Outcome != OutcomeElsewhere {
+		t.Errorf("ended with %v", a.Outcome)
+	}
+	if len(l.ends[1].dropped) != 1 || len(l.ends[1].others) != 0 {
+		t.Errorf("dropped %v, %v", l.ends[1].dropped, l.ends[1].others)
+	}
+	l.clean()
+}
+
+func TestPlaceThatComesTooLate(t *testing.T) {
+	l := newLink(t)
+	l.sends(64 << 10)
+	l.manual = true
+	l.receive(1, "k")
+	l.run()
+	l.ends[1].ch.Answer(l.now, 1, 1, l.ends[1].answer(Ask{}))
+	l.run()
+	l.ends[0].ch.Cancel(l.now, 1, 1)
+	l.run()
+	l.ends[0].ch.Place(l.now, 1, 1, l.ends[0].dest())
+	l.run()
+	l.expect(">REQUEST", "<META", ">CANCEL", "<CANCELLED")
+	l.clean()
+}
+
+// TestSmallIsNotHeldUpByLarge: chunks of several contents take turns.
+func TestSmallIsNotHeldUpByLarge(t *testing.T) {
+	l := newLink(t, func(c *Config) { c.Outstanding = 128 << 10 })
+	l.sends(10<<20, 64<<10, 10)
+	l.ends[1].hold = true
+	l.receive(1, "a")
+	l.run()
+	l.trace = nil
+	l.receive(2, "b")
+	l.receive(3, "c")
+	l.run()
+	l.expect(">REQUEST", ">REQUEST", "<META", "<EAGER", ">REREQUEST")
+	for range 3 { // completions of the large one
+		l.ends[1].ch.Sent(l.now, 0, l.ends[1].held[0])
+		l.ends[1].held = l.ends[1].held[1:]
+		l.run()
+	}
+	l.expect("<WRITE 65536", "<IMM 65536", "<WRITE 65536")
+}
+
+// TestStripes: every byte once, and both sides agree.
+func TestStripes(t *testing.T) {
+	for rails := 1; rails <= wire.MaxRails; rails++ {
+		c := &Channel{cfg: Config{Rails: rails}, stripe: stripeUnit}
+		for _, size := range []uint64{1, 4096, 1<<20 - 1, 1 << 20, 2<<20 - 1, 2 << 20, 3<<20 + 1, 8 << 20, 8<<20 + 4095, 1<<40 + 1} {
+			n := c.stripes(size)
+			var at uint64
+			for r := range n {
+				from, to := stripe(size, n, r)
+				if from != at || to <= from {
+					t.Errorf("%d bytes, rail %d of %d: %d to %d", size, r, n, from, to)
+				}
+				at = to
+			}
+			if at != size {
+				t.Errorf("%d bytes over %d rails end at %d", size, n, at)
+			}
+		}
+	}
+}

@@ -1,0 +1,261 @@
+package channel
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tryst-rdma/tryst/transport/verbs/wire"
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+// link is two channels with a wire between them that delivers at once and in
+// order. What they want is done as the test says.
+type link struct {
+	t      testing.TB
+	now    time.Time
+	ends   [2]end
+	trace  []string
+	cut    bool // nothing is delivered any more
+	manual bool // asks and places wait for the test
+}
+
+type end struct {
+	ch      *Channel
+	answer  func(Ask) Answer
+	asked   []Ask
+	ended   []Action
+	freed   []uint64 // destinations
+	dropped []uint64 // sources
+	places  []Action
+	others  []Action // ActTaken, ActFinished, ActCancelled, ActDetach, ActClose, ActUp
+	taken   Marks
+	handle  uint64
+	hold    bool // completions of sends are kept back
+	held    []uint32
+}
+
+func newLink(t testing.TB, change ...func(*Config)) *link {
+	l := &link{t: t, now: time.Unix(1000, 0)}
+	for i := range l.ends {
+		cfg := Config{
+			Peer: "/job:peer/replica:0/task:0", Generation: 3, OwnIncarnation: uint64(i) + 1, PeerIncarnation: uint64(2 - i),
+			Rails: 1, Window: 16, PeerWindow: 16, Message: 12 << 10, PeerMessage: 12 << 10, Eager: 8 << 10, SendQueue: 64,
+			Chunk: 64 << 10, Outstanding: 256 << 10,
+		}
+		for _, f := range change {
+			f(&cfg)
+		}
+		ch, err := New(l.now, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.ends[i].ch = ch
+		l.ends[i].answer = func(a Ask) Answer { t.Errorf("asked for %s", a.Key); return Answer{} }
+	}
+	l.ends[0].ch.Ready(l.now)
+	l.run()
+	l.trace = nil
+	for i := range l.ends {
+		l.ends[i].others = nil
+	}
+	return l
+}
+
+// run carries out actions until there are none.
+func (l *link) run() {
+	for busy := true; busy; {
+		busy = false
+		for i := range l.ends {
+			for _, a := range l.ends[i].ch.Actions(l.now) {
+				busy = true
+				l.do(i, a)
+			}
+		}
+	}
+}
+
+// wait lets time pass until the next deadline of either side, or until it has been
+// as long.
+func (l *link) wait(d time.Duration) {
+	for until := l.now.Add(d); ; {
+		next := until
+		for i := range l.ends {
+			if at := l.ends[i].ch.Deadline(); !at.IsZero() && at.Before(next) {
+				next = at
+			}
+		}
+		if next.After(l.now) {
+			l.now = next
+		}
+		l.run()
+		if !l.now.Before(until) {
+			return
+		}
+		stuck := true
+		for i := range l.ends {
+			if at := l.ends[i].ch.Deadline(); at.IsZero() || at.After(l.now) {
+				continue
+			}
+			stuck = false
+			l.t.Fatalf("side %d has a deadline that passes without effect", i)
+		}
+		_ = stuck
+	}
+}
+
+func (l *link) do(i int, a Action) {
+	e := &l.ends[i]
+	switch a.Kind {
+	case ActEnd:
+		a.Value = a.Value.Clone()
+		a.Content = slices.Clone(a.Content)
+		e.ended = append(e.ended, a)
+		if a.Outcome == OutcomeWritten {
+			e.freed = append(e.freed, a.Dest.Handle)
+		}
+	case ActFree:
+		e.freed = append(e.freed, a.Dest.Handle)
+	case ActDrop:
+		if a.Source.Handle != 0 {
+			e.dropped = append(e.dropped, a.Source.Handle)
+		}
+	case ActPlace:
+		a.Value = a.Value.Clone()
+		e.places = append(e.places, a)
+		if !l.manual {
+			e.ch.Place(l.now, a.ID, a.Attempt, e.dest())
+		}
+	case ActAsk:
+		a.Ask.Key = slices.Clone(a.Ask.Key)
+		e.asked = append(e.asked, a.Ask)
+		if !l.manual {
+			e.ch.Answer(l.now, a.Ask.ID, a.Ask.Attempt, e.answer(a.Ask))
+		}
+	case ActPost:
+		l.post(i, a.Post)
+	case ActTaken:
+		e.taken = a.Taken
+		e.others = append(e.others, a)
+	case ActRepost:
+	default:
+		a.IDs = slices.Clone(a.IDs)
+		e.others = append(e.others, a)
+	}
+}
+
+func (e *end) dest() Dest {
+	e.handle++
+	return Dest{Addr: e.handle << 40, Handle: e.handle}
+}
+
+func (l *link) post(i int, p Post) {
+	l.trace = append(l.trace, describe(i, &p))
+	if l.cut {
+		return
+	}
+	to := l.ends[1-i].ch
+	switch p.Op {
+	case verbs.OpSend:
+		to.Message(l.now, p.Rail, append(slices.Clone(p.Message), make([]byte, p.Length)...))
+	case verbs.OpWriteImm:
+		to.Imm(l.now, p.Rail, p.Imm)
+	}
+	if e := &l.ends[i]; p.Signaled && e.hold {
+		e.held = append(e.held, p.Slot)
+	} else if p.Signaled {
+		e.ch.Sent(l.now, p.Rail, p.Slot)
+	}
+}
+
+func describe(i int, p *Post) string {
+	s := []string{">", "<"}[i]
+	if p.Rail > 0 {
+		s += fmt.Sprint(p.Rail)
+	}
+	switch {
+	case p.Op == verbs.OpSend:
+		kind, _ := wire.KindOf(p.Message)
+		s += kind.String()
+	case p.Length == 0:
+		s += "PROBE"
+	case p.Op == verbs.OpWrite:
+		s += fmt.Sprintf("WRITE %d", p.Length)
+	default:
+		s += fmt.Sprintf("IMM %d", p.Length)
+	}
+	return s
+}
+
+// expect compares what was posted since the last time: ">" is from side 0.
+func (l *link) expect(want ...string) {
+	l.t.Helper()
+	if got := strings.Join(l.trace, ", "); got != strings.Join(want, ", ") {
+		l.t.Errorf("posted: %s\nwant:   %s", got, strings.Join(want, ", "))
+	}
+	l.trace = nil
+}
+
+// receive begins a receive at side 0.
+func (l *link) receive(id uint64, key string) {
+	e := &l.ends[0]
+	r := Receive{ID: id, Attempt: 1, Sender: 2, Step: 1, Key: key}
+	if v, ok := e.ch.Known(key); ok {
+		d := e.dest()
+		r.Early, r.Value = &d, v
+	}
+	e.ch.Receive(l.now, r)
+}
+
+// last is how the last receive of side 0 ended.
+func (l *link) last() Action {
+	l.t.Helper()
+	if len(l.ends[0].ended) == 0 {
+		l.t.Fatal("no receive has ended")
+	}
+	return l.ends[0].ended[len(l.ends[0].ended)-1]
+}
+
+// sends lets side 1 answer with values of these sizes in turn.
+func (l *link) sends(sizes ...int64) {
+	n := uint64(0)
+	l.ends[1].answer = func(Ask) Answer {
+		n++
+		return Answer{Value: valueOf(sizes[int(n-1)%len(sizes)]), Source: Source{Handle: n}}
+	}
+}
+
+// clean checks that nothing is left of any receive.
+func (l *link) clean() {
+	l.t.Helper()
+	for i := range l.ends {
+		e := &l.ends[i]
+		if n := e.ch.receives.n; n > 0 {
+			l.t.Errorf("side %d has %d receives left", i, n)
+		}
+		if n := e.ch.asks.n; n > 0 {
+			l.t.Errorf("side %d has %d asks left", i, n)
+		}
+		if got := len(slices.Compact(slices.Sorted(slices.Values(e.freed)))); got != len(e.freed) || uint64(got) != e.handle {
+			l.t.Errorf("side %d gave back destinations %v of %d", i, e.freed, e.handle)
+		}
+		if e.ch.slots.free.n != len(e.ch.slots.of) {
+			l.t.Errorf("side %d has slots that are not free", i)
+		}
+		if e.ch.quarantined != 0 {
+			l.t.Errorf("side %d has %d bytes in quarantine", i, e.ch.quarantined)
+		}
+	}
+}
+
+// closed is why a side wants the channel closed; empty when it does not.
+func (e *end) closed() string {
+	for _, a := range e.others {
+		if a.Kind == ActClose {
+			return a.Err.Error()
+		}
+	}
+	return ""
+}
