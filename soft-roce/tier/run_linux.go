@@ -3,12 +3,14 @@ package tier
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -85,11 +87,11 @@ func (c Config) run(ctx context.Context, e Entry, place Place) error {
 
 // find asks where the package is.
 func (c Config) find(ctx context.Context, e Entry) (testPackage, error) {
-	out, err := c.output(ctx, "list", "-tags", tag, "-f", "{{.ImportPath}}\n{{.Dir}}", e.Package)
+	out, err := c.output(ctx, "list", "-tags", tag, "-f", "{{.ImportPath}} {{.Dir}}", e.Package)
 	if err != nil {
 		return testPackage{}, err
 	}
-	path, dir, _ := strings.Cut(strings.TrimSpace(out), "\n")
+	path, dir, _ := strings.Cut(strings.TrimSpace(out), " ")
 	return testPackage{path, dir}, nil
 }
 
@@ -122,12 +124,14 @@ func (c Config) output(ctx context.Context, args ...string) (string, error) {
 }
 
 // report turns what run writes, the output of a test binary, into events, and ends them as go test does: with a line that says how the
-// package ended.
+// package ended, and an event that says it, too.
 func (c Config) report(pkg string, run func(io.Writer) error) error {
 	// Without the context: it ends with its input, and what was said before an interrupt is still told.
 	convert := exec.Command(c.Go, "tool", "test2json", "-t", "-p", pkg)
 	convert.Dir = c.Root
-	convert.Stdout, convert.Stderr = c.Events, c.Log
+	convert.Stderr = c.Log
+	events := &verdictless{to: c.Events}
+	convert.Stdout = events
 	in, err := convert.StdinPipe()
 	if err != nil {
 		return err
@@ -136,14 +140,53 @@ func (c Config) report(pkg string, run func(io.Writer) error) error {
 		return err
 	}
 	start := time.Now()
-	err = run(in)
+	failure := run(in)
 	seconds := time.Since(start).Seconds()
-	if err == nil {
+	end := event{Time: time.Now(), Action: "pass", Package: pkg, Elapsed: seconds}
+	if failure == nil {
 		_, err = fmt.Fprintf(in, "ok  \t%s\t%.3fs\n", pkg, seconds)
 	} else {
-		_, err = fmt.Fprintf(in, "%s\nFAIL\t%s\t%.3fs\n", strings.TrimSpace(err.Error()), pkg, seconds)
+		end.Action = "fail"
+		_, err = fmt.Fprintf(in, "%s\nFAIL\t%s\t%.3fs\n", strings.TrimSpace(failure.Error()), pkg, seconds)
 	}
-	return errors.Join(err, in.Close(), convert.Wait())
+	if err := errors.Join(err, in.Close(), convert.Wait(), events.err); err != nil {
+		return fmt.Errorf("test2json: %w", err)
+	}
+	return json.NewEncoder(c.Events).Encode(end)
+}
+
+// event is one line of go test -json, as far as it is looked at or made here; "go doc test2json".
+type event struct {
+	Time    time.Time
+	Action  string
+	Package string
+	Test    string `json:",omitempty"`
+	Elapsed float64
+}
+
+// verdictless passes on a stream of events without those that say how the package ended: test2json believes the word PASS, and does not see
+// the exit status, which comes after it.
+type verdictless struct {
+	to   io.Writer
+	line []byte // what has come of a line
+	err  error  // the first
+}
+
+func (v *verdictless) Write(p []byte) (int, error) {
+	v.line = append(v.line, p...)
+	for {
+		line, rest, whole := bytes.Cut(v.line, []byte("\n"))
+		if !whole {
+			return len(p), v.err
+		}
+		var e event
+		if err := json.Unmarshal(line, &e); err != nil || e.Test != "" || (e.Action != "pass" && e.Action != "fail" && e.Action != "skip") {
+			if _, err := v.to.Write(append(slices.Clip(line), '\n')); v.err == nil {
+				v.err = err
+			}
+		}
+		v.line = rest
+	}
 }
 
 // watcher looks for package testing's words for "no test was run".

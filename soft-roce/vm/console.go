@@ -12,6 +12,7 @@ import (
 // console keeps the last lines of what the kernel and QEMU say, and passes everything on to a second writer when there is one.
 type console struct {
 	mu    sync.Mutex // protects the fields below
+	fault string     // the first line that tells of a fault of the kernel: what follows may be longer than lines
 	lines []string   // at most consoleLines
 	last  []byte     // the line that has not ended
 	also  io.Writer  // may be nil
@@ -19,6 +20,9 @@ type console struct {
 
 // controls are what a BIOS clears and paints the screen with.
 var controls = regexp.MustCompile("\x1b(\\[[0-9;?]*[A-Za-z]|c)|[\x00-\x08\x0b-\x1f\x7f]")
+
+// faults are the words with which the kernel begins to tell of one.
+var faults = regexp.MustCompile(`Kernel panic|BUG: |Oops: |general protection fault`)
 
 // Write never fails.
 func (c *console) Write(p []byte) (int, error) {
@@ -47,6 +51,9 @@ func (c *console) keep(line []byte) {
 	if text == "" {
 		return
 	}
+	if c.fault == "" && faults.MatchString(text) {
+		c.fault = text
+	}
 	if len(c.lines) == consoleLines {
 		c.lines = append(c.lines[:0], c.lines[1:]...)
 	}
@@ -64,7 +71,12 @@ func (c *console) tail() string {
 	if len(lines) == 0 {
 		return "the console is empty"
 	}
-	return "the console's last lines:\n    " + strings.Join(lines, "\n    ")
+	const indent = "\n    "
+	text := "the console's last lines:" + indent + strings.Join(lines, indent)
+	if c.fault != "" && !slices.Contains(lines, c.fault) {
+		text = "the kernel's first complaint:" + indent + c.fault + "\n" + text
+	}
+	return text
 }
 
 // clean takes out what a terminal would not show, and what is too long for a line.

@@ -19,6 +19,6 @@ const (
 	terminalBuffer = 4 << 10
 
 	// consoleLines and consoleLine are how much of the console is kept for an error: that many lines of that many bytes.
-	consoleLines = 40
+	consoleLines = 25
 	consoleLine  = 400
 )

@@ -51,11 +51,16 @@ func (a *agent) serve(port io.Reader) error {
 		payload []byte
 		err     error
 	}
-	frames := make(chan received)
-	go func() { // Ends with the process: a read from the port cannot be interrupted.
+	frames, left := make(chan received), make(chan struct{})
+	defer close(left)
+	go func() { // Ends with the port, or at the next frame after serve has returned.
 		for {
 			kind, payload, err := frame.Read(port)
-			frames <- received{kind, payload, err}
+			select {
+			case frames <- received{kind, payload, err}:
+			case <-left:
+				return
+			}
 			if err != nil {
 				return
 			}

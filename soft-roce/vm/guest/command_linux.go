@@ -40,6 +40,10 @@ func begin(c frame.Command, port io.Writer) (*running, error) {
 	if len(c.Args) == 0 {
 		return nil, errors.New("no command was given")
 	}
+	// The kernel would blame the program.
+	if _, err := os.Stat(c.Dir); c.Dir != "" && err != nil {
+		return nil, err
+	}
 	path, err := lookPath(c.Args[0], c.Env)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,39 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestMistakesAreToldAndChangeNothing(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("tests", []byte("nothing\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		args string
+		want string
+	}{
+		{"", "which command?"},
+		{"start", `"start" is none of the commands vm, where, test, up, down and list`},
+		{"vm -accel hvf -- true", `accelerator "hvf": auto, kvm or tcg is needed`},
+		{"where -list none", "open none: no such file"},
+		{"where -list tests", "tests, line 1: "},
+		{"up rxe0", `"rxe0": NAME=NETDEV is needed`},
+		{"up rxe0=a/b", `network interface "a/b"`},
+	} {
+		status, err := run(t.Context(), strings.Fields(tt.args))
+		if status != failed || err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("soft-roce %s: status %d, error %v, want %q", tt.args, status, err, tt.want)
+		}
+	}
+	if left, err := filepath.Glob("*"); err != nil || len(left) != 1 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}

@@ -1,0 +1,65 @@
+package tier
+
+import (
+	"errors"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestDecide(t *testing.T) {
+	impossible := errors.New("no QEMU")
+	for _, tt := range []struct {
+		value string
+		vm    error
+		want  Decision
+		err   string
+		asked bool // for the VM
+	}{
+		{"", nil, Decision{Where: InVM}, "", true},
+		{"auto", nil, Decision{Where: InVM}, "", true},
+		{"auto", impossible, Decision{Nowhere, "no QEMU"}, "", true},
+		{"vm", nil, Decision{Where: InVM}, "", true},
+		{"vm", impossible, Decision{}, "TRYST_TEST_RXE=vm: no QEMU", true},
+		{"native", impossible, Decision{Where: Here}, "", false},
+		{"off", nil, Decision{Nowhere, "TRYST_TEST_RXE=off"}, "", false},
+	} {
+		mode, err := ParseMode(tt.value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked := false
+		got, err := Decide(mode, func() error { asked = true; return tt.vm })
+		if got != tt.want || asked != tt.asked || (err == nil) != (tt.err == "") || err != nil && err.Error() != tt.err {
+			t.Errorf("%q with %v: %v, error %v, asked %v; want %v, %q, %v", tt.value, tt.vm, got, err, asked, tt.want, tt.err, tt.asked)
+		}
+	}
+	if _, err := ParseMode("docker"); err == nil || err.Error() != "TRYST_TEST_RXE=docker: auto, vm, native or off is needed" {
+		t.Errorf("docker: error %v", err)
+	}
+}
+
+func TestParseList(t *testing.T) {
+	got, err := ParseList(strings.NewReader("# why\n\n./verbs/cgo ^TestRxe\n  ./transport/verbs\tTestRxe|TestBoth -test.timeout=5m -x\n"))
+	want := []Entry{{"./verbs/cgo", "^TestRxe", []string{}}, {"./transport/verbs", "TestRxe|TestBoth", []string{"-test.timeout=5m", "-x"}}}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%v, error %v, want %v", got, err, want)
+	}
+	for _, wrong := range []string{"./verbs/cgo", "verbs/cgo TestRxe", "./verbs/cgo -test.v"} {
+		if _, err := ParseList(strings.NewReader("# first\n" + wrong + "\n")); err == nil || !strings.HasPrefix(err.Error(), "line 2: ") {
+			t.Errorf("%q: error %v", wrong, err)
+		}
+	}
+}
+
+func TestTestArgs(t *testing.T) {
+	got := testArgs([]string{"-run", "TestRxeX", "--count=3", "-test.v", "-shuffle=on"})
+	if want := []string{"-test.run", "TestRxeX", "-test.count=3", "-test.v", "-test.shuffle=on"}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
