@@ -11,9 +11,9 @@ import (
 func memoryCases() []testCase {
 	return []testCase{
 		{name: "SourceIsReleasedAfterTheReceive", run: sourceReleased},
-		{name: "DestinationIsTheReceivers", run: destinationIsReceivers},
+		{name: "DestinationIsTheReceivers", run: destinationIsReceivers, heap: true},
 		{name: "DestinationIsFreeAfterACancel", run: destinationFree},
-		{name: "AllocatorRefuses", run: allocatorRefuses},
+		{name: "AllocatorRefuses", run: allocatorRefuses, heap: true},
 	}
 }
 

@@ -29,6 +29,10 @@ type Suite struct {
 	// Slow multiplies every wait: 1 on a real machine, which 0 means too; 40
 	// in an emulated one.
 	Slow int
+	// Registered says that tensors arrive in memory that the transport has of
+	// its own; NodeOptions.Allocator gives that of the others. The cases that
+	// make it give all memory, or none, are left out.
+	Registered bool
 	// Virtual runs each case on virtual time (testing/synctest), for a
 	// transport without sockets.
 	Virtual bool
@@ -100,6 +104,7 @@ type testCase struct {
 	name string
 	run  func(w *world)
 	size int64 // of the largest tensor that it moves, when above 1 MiB
+	heap bool  // for a transport whose memory is all the allocator's
 }
 
 // defaultMaxSize is MaxSize when it is not given.
@@ -138,7 +143,7 @@ func Run(t *testing.T, s Suite) {
 		}
 		t.Run(g.name, func(t *testing.T) {
 			for _, c := range g.cases {
-				if c.size <= s.MaxSize {
+				if c.size <= s.MaxSize && !(c.heap && s.Registered) {
 					t.Run(c.name, func(t *testing.T) { s.run(t, c) })
 				}
 			}

@@ -1,0 +1,431 @@
+package verbstransport
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
+	"github.com/tryst-rdma/tryst/transport/verbs/channel"
+	"github.com/tryst-rdma/tryst/transport/verbs/mem"
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+// The way of an event:
+//
+//	1. An event takes the lock: completions (completed), a receive of ours
+//	   (receive.go), an answer of the table (answer.go), the clock (tick).
+//	2. The machine hears it.
+//	3. run carries out what the machine wants: receives are posted again, sends
+//	   collected and posted in one list per rail, receives ended. What calls out
+//	   of the package goes into outbox.
+//	4. run gives the lock up, and the outbox is emptied.
+
+// completed is called by the queue with completions in order, by one goroutine
+// at a time.
+func (l *link) completed(wcs []verbs.WC) {
+	now := time.Now()
+	l.mu.Lock()
+	for i := range wcs {
+		l.completion(now, &wcs[i])
+	}
+	l.run()
+}
+
+// completion tells one completion to the machine. Called with the lock held.
+func (l *link) completion(now time.Time, wc *verbs.WC) {
+	if l.machine == nil || wc.ID.Channel() != l.index {
+		return // a queue pair that was shown and never paired
+	}
+	slot, o := int(wc.ID.Slot()), &l.peer.transport.opts
+	switch wc.ID.Kind() {
+	case kindMarker:
+		l.rails[slot].marked = false
+	case kindSend:
+		if wc.Status == verbs.StatusOK {
+			l.machine.Sent(now, slot/o.SendQueue, uint32(slot%o.SendQueue)) //nolint:gosec // a queue
+		}
+	case kindRecv:
+		at := slot / o.Window
+		l.rails[at].completed++
+		switch {
+		case wc.Status != verbs.StatusOK:
+		case wc.Op == verbs.WCRecvWrite:
+			l.machine.Imm(now, at, wc.Imm)
+		default:
+			l.machine.Message(now, at, l.inbox.Slot(slot)[:wc.Len])
+		}
+	}
+	if wc.Status != verbs.StatusOK && l.state == linkOpen {
+		err := l.failed(wc)
+		l.machine.Leave(now, err)
+		l.leaving(err)
+	}
+	if l.state == linkLeaving && l.isDrained() {
+		l.drained.Broadcast()
+	}
+}
+
+// failed is a failed completion in words.
+func (l *link) failed(wc *verbs.WC) error {
+	e := status.Errorf(status.Unavailable, "%v: QP %v: %v (vendor error %#x): %s",
+		l, wc.QPN, wc.Status, wc.VendorErr, wc.Status.Cause())
+	return e
+}
+
+// run carries out what the machine wants until it wants nothing more. It is
+// called with the lock held and gives it up.
+func (l *link) run() {
+	if l.machine != nil {
+		now := time.Now()
+		for l.act(l.machine.Actions(now)) {
+			now = time.Now()
+		}
+		l.arm(now)
+	}
+	l.empty()
+}
+
+// act carries out actions, and says whether that has led to new events.
+func (l *link) act(acts []channel.Action) (again bool) {
+	l.sends, l.sges = l.sends[:0], l.sges[:0]
+	posting := 0 // rail of sends
+	for i := range acts {
+		a := &acts[i]
+		switch a.Kind {
+		case channel.ActEnd:
+			l.end(a)
+		case channel.ActFree:
+			l.free(a.Dest)
+		case channel.ActRepost:
+			again = l.post(posting) || again
+			if err := l.postReceives(a.Rail, a.Count); err != nil {
+				again = l.broken(err) || again
+			}
+		case channel.ActPost:
+			if a.Post.Rail != posting {
+				again = l.post(posting) || again
+				posting = a.Post.Rail
+			}
+			l.collect(&a.Post)
+		case channel.ActPlace:
+			l.places = append(l.places, placing{attemptID{a.ID, a.Attempt}, a.Value.Size})
+		case channel.ActAsk:
+			l.ask(&a.Ask)
+		case channel.ActDetach:
+			l.outbox = append(l.outbox, outgoing{kind: outDetach, asked: l.forget(attemptID{a.ID, a.Attempt})})
+		case channel.ActDrop:
+			if s, ok := l.sources.take(a.Source.Handle); ok {
+				l.outbox = append(l.outbox, outgoing{kind: outRelease, buf: s.buf})
+			}
+		case channel.ActFinished:
+			l.outbox = append(l.outbox, outgoing{kind: outFinished, ids: a.IDs.AppendTo(nil)})
+		case channel.ActCancelled:
+			l.outbox = append(l.outbox, outgoing{kind: outCancelled, ids: a.IDs.AppendTo(nil)})
+		case channel.ActTaken:
+			l.took(a.Taken)
+		case channel.ActUp:
+			l.outbox = append(l.outbox, outgoing{kind: outUp})
+		case channel.ActClose:
+			l.leaving(a.Err)
+		}
+	}
+	again = l.post(posting) || again
+	for _, p := range l.places {
+		l.place(p, mem.Stay)
+		again = true
+	}
+	l.places = l.places[:0]
+	return again
+}
+
+// collect adds a work request to those that post posts.
+func (l *link) collect(p *channel.Post) {
+	r := l.rails[p.Rail]
+	queue := l.peer.transport.opts.SendQueue
+	wr := verbs.SendWR{
+		ID: l.wrID(uint32(p.Rail*queue)+p.Slot, kindSend), Op: p.Op, Signaled: p.Signaled, //nolint:gosec // some queues
+		RemoteAddr: p.RemoteAddr, RKey: p.RKey, Imm: p.Imm,
+	}
+	switch {
+	case p.Op == verbs.OpSend:
+		slot := l.out.Slot(int(p.Slot))
+		n := copy(slot, p.Message)
+		if s, ok := l.sources.get(p.Source.Handle); ok {
+			n += copy(slot[n:], s.bytes[:p.Length])
+		}
+		if n <= r.inline {
+			wr.Inline = slot[:n]
+		} else {
+			wr.SGL = l.sgl(l.out.SGE(int(p.Slot), n))
+		}
+	case p.Length > 0:
+		s, _ := l.sources.get(p.Source.Handle)
+		wr.SGL = l.sgl(verbs.SGE{Addr: s.piece.Addr + p.Offset, Length: p.Length, LKey: s.piece.LKey})
+	}
+	l.sends = append(l.sends, wr)
+}
+
+// sgl is a list of one. The lists of a batch lie one after the other; when their
+// memory has to grow, those before keep what they had.
+func (l *link) sgl(e verbs.SGE) []verbs.SGE {
+	l.sges = append(l.sges, e)
+	return l.sges[len(l.sges)-1 : len(l.sges) : len(l.sges)]
+}
+
+// post posts what was collected for a rail.
+func (l *link) post(at int) (again bool) {
+	if len(l.sends) == 0 {
+		return false
+	}
+	_, err := l.rails[at].qp.PostSend(l.sends)
+	clear(l.sends)
+	l.sends, l.sges = l.sends[:0], l.sges[:0]
+	return err != nil && l.broken(err)
+}
+
+// broken is the end of the channel because a post failed.
+func (l *link) broken(err error) bool {
+	if l.state != linkOpen {
+		return false
+	}
+	l.machine.Leave(time.Now(), err)
+	l.leaving(err)
+	return true
+}
+
+// arm sees to it that the machine is asked again in time.
+func (l *link) arm(now time.Time) {
+	at := l.machine.Deadline()
+	if at.IsZero() || l.state == linkGone || !l.timerAt.IsZero() && !l.timerAt.After(at) {
+		return
+	}
+	l.timerAt = at
+	if l.timer == nil {
+		l.timer = time.AfterFunc(at.Sub(now), l.tick)
+		return
+	}
+	l.timer.Reset(at.Sub(now))
+}
+
+func (l *link) tick() {
+	l.mu.Lock()
+	if l.state == linkGone {
+		l.mu.Unlock()
+		return
+	}
+	l.timerAt = time.Time{}
+	l.machine.Watch(time.Now(), l.peer.transport.opts.Kept.Holds(l.asker.Incarnation))
+	l.run()
+}
+
+// outgoing is something to be done outside the lock.
+type outgoing struct {
+	kind  outKind
+	ask   transport.Ask
+	asked *asked
+	buf   releaser
+	ids   []uint64
+}
+
+type releaser interface{ Release() }
+
+type outKind uint8
+
+const (
+	outAsk       outKind = iota // ask the table
+	outDetach                   // nobody waits for asked any more
+	outRelease                  // buf
+	outFinished                 // ids
+	outCancelled                // ids
+	outUp                       // the channel carries both ways
+)
+
+// empty carries out the outbox, in order. It is called with the lock held and
+// gives it up. One goroutine at a time does it; what others add meanwhile, it
+// does too.
+func (l *link) empty() {
+	if l.emptying {
+		l.mu.Unlock()
+		return
+	}
+	l.emptying = true
+	var batch []outgoing
+	for len(l.outbox) > 0 {
+		batch, l.outbox = l.outbox, batch[:0]
+		l.mu.Unlock()
+		for i := range batch {
+			l.carry(&batch[i])
+		}
+		clear(batch)
+		l.mu.Lock()
+	}
+	if l.outbox == nil || cap(batch) > cap(l.outbox) {
+		l.outbox = batch[:0]
+	}
+	l.emptying = false
+	l.mu.Unlock()
+}
+
+func (l *link) carry(o *outgoing) {
+	kept := l.peer.transport.opts.Kept
+	switch o.kind {
+	case outAsk:
+		l.askTable(o.ask, o.asked)
+	case outDetach:
+		if o.asked != nil {
+			o.asked.call.Detach()
+		}
+	case outRelease:
+		o.buf.Release()
+	case outFinished:
+		kept.Finish(l.asker.Incarnation, o.ids)
+	case outCancelled:
+		// What goes back to its key may find a receiver there, whose callback
+		// must not run while completions are polled.
+		ids := o.ids
+		l.peer.transport.work.Go(func() { kept.Cancel(l.asker.Incarnation, ids) })
+	case outUp:
+		l.peer.linkUp(l)
+	}
+}
+
+// placing is a receive that wants a destination.
+type placing struct {
+	attemptID
+	size uint64
+}
+
+// place finds the destination of a receive. Called with the lock held.
+func (l *link) place(p placing, grow mem.Grow) {
+	d, err := l.destination(p.size, mem.OnDemand, grow)
+	switch {
+	case errors.Is(err, mem.ErrMustGrow):
+		l.peer.transport.work.Go(func() { l.placeGrown(p) })
+	case err != nil:
+		l.machine.NoPlace(time.Now(), p.id, p.attempt)
+	default:
+		l.placed(p, d)
+	}
+}
+
+// placed gives a receive its destination, which the machine gives back when the
+// receive has ended meanwhile.
+func (l *link) placed(p placing, d channel.Dest) {
+	if r := l.receives[p.attemptID]; r != nil {
+		r.dest = d.Handle
+	}
+	l.machine.Place(time.Now(), p.id, p.attempt, d)
+}
+
+// placeGrown is place where it may take time.
+func (l *link) placeGrown(p placing) {
+	dest, err := l.account.Destination(int(p.size), mem.OnDemand, mem.MayGrow) //nolint:gosec // checked when it was parsed
+	l.mu.Lock()
+	if l.state == linkGone {
+		l.mu.Unlock()
+		if err == nil {
+			dest.Release()
+		}
+		return
+	}
+	if err != nil {
+		l.machine.NoPlace(time.Now(), p.id, p.attempt)
+	} else {
+		l.placed(p, l.told(dest))
+	}
+	l.run()
+}
+
+// destination takes memory of the receiving pool.
+func (l *link) destination(size uint64, early mem.Early, grow mem.Grow) (channel.Dest, error) {
+	dest, err := l.account.Destination(int(size), early, grow) //nolint:gosec // checked when it was parsed
+	if err != nil {
+		return channel.Dest{}, err
+	}
+	return l.told(dest), nil
+}
+
+// told is a destination as the machine and the peer are told of it.
+func (l *link) told(dest mem.Destination) channel.Dest {
+	p := dest.Piece()
+	d := channel.Dest{Addr: p.Addr, Handle: l.dests.put(dest)}
+	for i := range l.rails {
+		d.RKeys[i] = p.RKey
+	}
+	return d
+}
+
+// free gives back a destination that nothing is written into any more.
+func (l *link) free(d channel.Dest) {
+	if dest, ok := l.dests.take(d.Handle); ok {
+		dest.Release()
+	}
+}
+
+// end ends a receive of this side.
+func (l *link) end(a *channel.Action) {
+	id := attemptID{a.ID, a.Attempt}
+	r := l.receives[id]
+	delete(l.receives, id)
+	dest, written := l.dests.take(a.Dest.Handle)
+	if r == nil {
+		if written {
+			dest.Release()
+		}
+		return
+	}
+	switch a.Outcome {
+	case channel.OutcomeEager:
+		r.value, r.err = fromMessage(&a.Value, a.Content, l.peer.transport.opts.Allocator)
+	case channel.OutcomeWritten:
+		r.meta = a.Value.Clone()
+		r.buf = dest.Buffer().Retain()
+	case channel.OutcomeElsewhere:
+		r.err = &transport.ElsewhereError{Err: a.Err}
+	case channel.OutcomeLost:
+		r.err = &transport.LostError{Err: a.Err}
+	default:
+		r.err = a.Err
+		if transport.IsOtherProcess(a.Err) {
+			r.err = &transport.RestartedError{Err: a.Err}
+		}
+	}
+	if written {
+		dest.Release()
+	}
+	r.waiter.Done()
+}
+
+// say waits until the peer has taken what was said.
+type say struct {
+	cancel bool // CANCEL, else FINISHED
+	mark   channel.Mark
+	done   chan struct{}
+	err    error
+}
+
+func (s *say) end(err error) {
+	s.err = err
+	close(s.done)
+}
+
+func (s *say) reached(m channel.Marks) bool {
+	if s.cancel {
+		return m.Cancel >= s.mark
+	}
+	return m.Finish >= s.mark
+}
+
+// took ends the says that the peer has taken. Called with the lock held.
+func (l *link) took(m channel.Marks) {
+	l.taken = m
+	l.says = slices.DeleteFunc(l.says, func(s *say) bool {
+		if !s.reached(m) {
+			return false
+		}
+		s.end(nil)
+		return true
+	})
+}

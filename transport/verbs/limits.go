@@ -1,0 +1,57 @@
+package verbstransport
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
+)
+
+// The numbers of this package, with their reasons. Those that an operator may
+// change are defaults of Options.
+const (
+	// DefaultWindow is how many receives are posted for a peer: as many
+	// messages as arrive while a batch of completions is taken, at 12 KiB each.
+	DefaultWindow = 128
+	// DefaultSendQueue is how many work requests a send queue holds: a window of
+	// messages, and the writes beside it.
+	DefaultSendQueue = 256
+	// DefaultEagerLimit is the largest content that travels in a message: up to
+	// there a copy costs less than a second round trip and a signalled write.
+	DefaultEagerLimit = 8 << 10
+	// maxInline is how much is asked of a device to be sent inline, in bytes:
+	// most messages without content.
+	maxInline = 256
+	// messageRoom is what a message has beside its content, in bytes: header,
+	// ids that ride, and 254 dimensions.
+	messageRoom = 4 << 10
+	// drainTime is how long a channel that is left waits for what was posted to
+	// come back (ARCHITECTURE.md section 6, rule b).
+	drainTime = time.Second
+	// sweepEvery is how often idle memory and quarantine are looked at.
+	sweepEvery = time.Second
+	// maxPeers bounds the records of those who ask for a channel.
+	maxPeers = 10_000
+)
+
+func (o *Options) complete() error {
+	if o.Allocator == nil {
+		o.Allocator = tensor.Heap{}
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	for _, f := range []struct {
+		field *int
+		value int
+	}{{&o.Window, DefaultWindow}, {&o.SendQueue, DefaultSendQueue}, {&o.EagerLimit, DefaultEagerLimit}, {&o.Rails, 1}} {
+		if *f.field == 0 {
+			*f.field = f.value
+		}
+	}
+	if o.EagerLimit < 0 {
+		return status.Errorf(status.InvalidArgument, "an eager limit of %d bytes", o.EagerLimit)
+	}
+	return nil
+}

@@ -1,0 +1,392 @@
+package verbstransport
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
+	"github.com/tryst-rdma/tryst/transport/verbs/channel"
+	"github.com/tryst-rdma/tryst/transport/verbs/mem"
+	"github.com/tryst-rdma/tryst/transport/verbs/pairing"
+	"github.com/tryst-rdma/tryst/transport/verbs/poll"
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+// link is one generation of a channel to a peer: its queue pairs, the completion
+// queue that they share, the memory of its messages, and the machine that decides
+// (package channel).
+//
+//	newLink ──► open ──────► leave, or the machine's word ──► torn down
+//	offer made   connected    queue pairs to ERR, drained,     peer.linkGone
+//	             machine runs destroyed; what is left ends
+//
+// What is posted and what completes goes through one lock, mu, held from the event
+// to the last post. What calls out of the package waits in outbox and is carried
+// out in order, by one goroutine at a time, when the lock has been given up.
+type link struct {
+	peer  *peer
+	own   pairing.Offer
+	index uint32 // in wr_ids: tells links of one device apart
+	cq    verbs.CQ
+	rails []*rail
+	inbox *mem.Slots // messages of the peer: those of all rails, one rail after the other
+	out   *mem.Slots // messages to it, of rail 0
+	queue *poll.Queue
+	asker transport.Asker // who the peer is, from connect on
+
+	mu       sync.Mutex
+	machine  *channel.Channel // nil until open
+	account  *mem.Account
+	receives map[attemptID]*receive
+	asked    map[attemptID]*asked
+	sources  table[*source]
+	dests    table[mem.Destination]
+	says     []*say
+	taken    channel.Marks
+	sends    []verbs.SendWR // scratch of flush
+	sges     []verbs.SGE
+	recvs    []verbs.RecvWR
+	places   []placing
+	outbox   []outgoing
+	emptying bool // somebody carries out the outbox
+	timer    *time.Timer
+	timerAt  time.Time
+	state    linkState
+	err      error // why it was left; set once
+	drained  *sync.Cond
+}
+
+type linkState uint8
+
+const (
+	linkOffered linkState = iota // shown to the peer
+	linkOpen                     // carries messages, or will when HELLO has come
+	linkLeaving                  // posts nothing more; what comes in counts
+	linkGone                     // its queue pairs are destroyed
+)
+
+// attemptID names one attempt of a receive.
+type attemptID struct {
+	id      uint64
+	attempt uint32
+}
+
+// rail is a queue pair with the places of its messages. Receives complete in the
+// order in which they were posted, so both queues are rings.
+type rail struct {
+	qp        verbs.QP
+	psn       verbs.PSN
+	recvBase  int    // index of the first slot of its receives
+	window    int    // how many there are
+	completed uint64 // receives that have completed
+	posted    uint64 // receives that have been posted
+	marked    bool   // a marker is posted behind the last send and has not come back
+	inline    int    // bytes that the queue pair sends inline
+}
+
+// The kinds of work requests, as wr_ids say them.
+const (
+	kindRecv uint8 = iota + 1
+	kindSend
+	kindMarker // the last of a broken queue
+)
+
+// newLink makes queue pairs in INIT with all receives posted, and the offer that
+// shows them. What it has made is gone again when it fails.
+func newLink(p *peer, generation uint64) (l *link, err error) {
+	t := p.transport
+	o := &t.opts
+	l = &link{
+		peer: p, index: t.nextIndex(),
+		receives: make(map[attemptID]*receive), asked: make(map[attemptID]*asked),
+	}
+	l.drained = sync.NewCond(&l.mu)
+	defer func() {
+		if err != nil {
+			l.destroy()
+		}
+	}()
+	rails := o.Rails
+	message := o.messageSize()
+	// Room for each receive and each send of all rails, signalled or not: a
+	// break completes them all.
+	l.cq, err = t.port.device.CreateCQ(verbs.CQConfig{Size: rails * (o.Window + o.SendQueue + 1)})
+	if err != nil {
+		return l, err
+	}
+	if l.inbox, err = t.port.memory.NewSlots(rails*o.Window, message, mem.RecvSlots); err != nil {
+		return l, err
+	}
+	if l.out, err = t.port.memory.NewSlots(o.SendQueue, message, mem.SendSlots); err != nil {
+		return l, err
+	}
+	l.own = t.port.self
+	l.own.Generation = generation
+	l.own.Rails = make([]pairing.Rail, rails)
+	for i := range rails {
+		r := &rail{window: o.Window, recvBase: i * o.Window, psn: verbs.PSN(rand.Uint32N(1 << 24))}
+		r.qp, err = t.port.pd.CreateQP(verbs.QPConfig{
+			SendCQ: l.cq, RecvCQ: l.cq, MaxSend: o.SendQueue + 1, MaxRecv: o.Window, MaxInline: maxInline,
+		})
+		if err != nil {
+			return l, err
+		}
+		l.rails = append(l.rails, r)
+		r.inline = r.qp.MaxInline()
+		if err = t.port.path.Init(r.qp); err != nil {
+			return l, err
+		}
+		if err = l.postReceives(i, r.window); err != nil {
+			return l, err
+		}
+		l.own.Rails[i] = pairing.Rail{Endpoint: r.qp.Endpoint(), MTU: t.port.path.MTU}
+		e := &l.own.Rails[i].Endpoint
+		e.PSN, e.GID, e.LID = r.psn, t.port.gid, t.port.lid
+	}
+	return l, nil
+}
+
+// connect takes the queue pairs to RTS, with the peer's at their other ends, and
+// starts to take what comes. The machine posts nothing before open.
+func (l *link) connect(peer pairing.Offer) error {
+	t := l.peer.transport
+	o := &t.opts
+	rails := min(len(l.rails), len(peer.Rails))
+	for i := range rails {
+		path := t.port.path
+		path.MTU = min(path.MTU, peer.Rails[i].MTU)
+		if err := path.Connect(l.rails[i].qp, l.rails[i].psn, peer.Rails[i].Endpoint); err != nil {
+			return err
+		}
+	}
+	for _, r := range l.rails[rails:] {
+		if err := r.qp.ToErr(); err != nil {
+			return err
+		}
+	}
+	l.asker = transport.Asker{Name: peer.Task.String(), Incarnation: peer.Incarnation}
+	account := t.port.memory.OpenAccount(l.String())
+	machine, err := channel.New(time.Now(), channel.Config{
+		Peer: l.peer.task.String(), Generation: l.own.Generation,
+		OwnIncarnation: t.opts.Self.Incarnation, PeerIncarnation: peer.Incarnation,
+		Rails: rails, Window: o.Window, PeerWindow: int(peer.Window),
+		Message: int(l.own.ReceiveSize), PeerMessage: int(min(peer.ReceiveSize, l.own.ReceiveSize)),
+		Eager: int(min(l.own.EagerLimit, peer.EagerLimit)), SendQueue: o.SendQueue,
+		MaxWaiting: o.MaxWaiting, Chunk: o.Chunk, Outstanding: o.Outstanding,
+		QuarantineBytes: t.port.memory.Stats(time.Now()).Receiving.Limit / 4,
+	})
+	if err != nil {
+		return err
+	}
+	l.mu.Lock() // Handle waits for it
+	queue, err := poll.Start(poll.Config{CQ: l.cq, Handle: l.completed, Failed: l.leave, Mode: o.Poll, Spinners: t.spinners})
+	if err != nil {
+		l.mu.Unlock()
+		return errors.Join(err, account.Close())
+	}
+	l.queue, l.machine, l.account, l.state = queue, machine, account, linkOpen
+	l.run()
+	return nil
+}
+
+// open lets the machine send: the peer has answered, so its queue pairs take what
+// comes.
+func (l *link) open() {
+	l.mu.Lock()
+	l.machine.Ready(time.Now())
+	l.run()
+}
+
+// postReceives posts the next n receives of a rail.
+func (l *link) postReceives(at, n int) error {
+	r := l.rails[at]
+	l.recvs, l.sges = l.recvs[:0], l.sges[:0]
+	for range n {
+		slot := r.recvBase + int(r.posted%uint64(r.window)) //nolint:gosec // a window is no larger than an int
+		l.sges = append(l.sges, l.inbox.SGE(slot, l.inbox.Size()))
+		l.recvs = append(l.recvs, verbs.RecvWR{ID: l.wrID(uint32(slot), kindRecv)}) //nolint:gosec // a window
+		r.posted++
+	}
+	for i := range l.recvs {
+		l.recvs[i].SGL = l.sges[i : i+1]
+	}
+	_, err := r.qp.PostRecv(l.recvs)
+	return err
+}
+
+// wrID is the name of a work request. For sends slot has the rail in its upper
+// bits, for receives it is the index of the slot.
+func (l *link) wrID(slot uint32, kind uint8) verbs.WRID {
+	return verbs.NewWRID(l.index, uint32(l.own.Generation), slot, kind) //nolint:gosec // the lower bits
+}
+
+func (l *link) String() string {
+	return fmt.Sprintf("channel to %v, generation %d", l.peer.task, l.own.Generation)
+}
+
+// leave leaves the channel because of err: a failed completion, a generation that
+// the peer has left, a device that is gone. It may be called in any state and
+// from any goroutine, and does not block.
+func (l *link) leave(err error) {
+	l.mu.Lock()
+	if l.state != linkOpen {
+		l.mu.Unlock()
+		return
+	}
+	l.machine.Leave(time.Now(), err)
+	l.leaving(err)
+	l.run()
+}
+
+// leaving begins the end. Called with the lock held.
+func (l *link) leaving(err error) {
+	if l.state != linkOpen {
+		return
+	}
+	l.state, l.err = linkLeaving, err
+	l.peer.transport.work.Go(l.tearDown)
+}
+
+// tearDown is rule b of ARCHITECTURE.md section 6: nothing more is posted; all
+// queue pairs go to ERR; what was posted comes back, what came complete counts;
+// they are destroyed; then what has not ended is given back. The order is that:
+// the peer's writes can land until a queue pair is destroyed, so a destination is
+// nobody else's before, and a receive is not asked again before either, since its
+// answer may be under way to be counted.
+func (l *link) tearDown() {
+	p, t := l.peer, l.peer.transport
+	p.leaving(l)
+	broken := true
+	l.mu.Lock()
+	for i, r := range l.rails {
+		if err := l.breakRail(i, r); err != nil {
+			broken = false // then there is nothing to wait for
+		}
+	}
+	if broken {
+		timeout := time.AfterFunc(drainTime, func() {
+			l.mu.Lock()
+			broken = false
+			l.mu.Unlock()
+			l.drained.Broadcast()
+		})
+		for broken && !l.isDrained() {
+			l.drained.Wait()
+		}
+		timeout.Stop()
+	}
+	l.mu.Unlock()
+	l.destroy()
+	l.mu.Lock()
+	l.state = linkGone
+	if l.timer != nil {
+		l.timer.Stop()
+	}
+	l.machine.Destroyed(time.Now())
+	says := l.untaken()
+	l.run()
+	for _, s := range says {
+		s.end(l.lostErr())
+	}
+	t.closedObject("account", l.account.Close())
+	p.linkGone(l, l.err)
+}
+
+// breakRail breaks a queue pair and posts a marker behind what was sent: sends that
+// are not signalled say nothing when they end well, so the last one's end has to be
+// seen (as the kernel's ib_drain_sq does). Called with the lock held.
+func (l *link) breakRail(at int, r *rail) error {
+	if err := r.qp.ToErr(); err != nil {
+		return err
+	}
+	r.marked = true
+	_, err := r.qp.PostSend([]verbs.SendWR{{
+		ID: l.wrID(uint32(at), kindMarker), Op: verbs.OpWrite, Signaled: true, //nolint:gosec // a rail
+	}})
+	if err != nil {
+		r.marked = false
+	}
+	return err
+}
+
+// isDrained says whether everything that was posted has come back. Called with
+// the lock held.
+func (l *link) isDrained() bool {
+	for _, r := range l.rails {
+		if r.completed != r.posted || r.marked {
+			return false
+		}
+	}
+	return true
+}
+
+// discard ends a link whatever its state: one that was shown and never connected
+// has nothing to drain; one in use tells the peer.
+func (l *link) discard(err error) {
+	l.mu.Lock()
+	if l.state != linkOffered {
+		l.mu.Unlock()
+		l.bye(err.Error())
+		return
+	}
+	l.state, l.err = linkGone, err
+	l.mu.Unlock()
+	l.destroy()
+	l.peer.linkGone(l, err)
+}
+
+// bye leaves the channel, and tells the peer why.
+func (l *link) bye(reason string) {
+	l.mu.Lock()
+	if l.state != linkOpen {
+		l.mu.Unlock()
+		return
+	}
+	l.machine.Bye(time.Now(), reason)
+	l.run()
+}
+
+// holds reports whether an account is the link's.
+func (l *link) holds(a *mem.Account) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.account == a
+}
+
+// untaken takes what was said and not taken by the peer. Called with the lock
+// held.
+func (l *link) untaken() []*say {
+	s := l.says
+	l.says = nil
+	return s
+}
+
+// destroy gives back what the device has of the link.
+func (l *link) destroy() {
+	t := l.peer.transport
+	for _, r := range l.rails {
+		if r.qp != nil {
+			t.closedObject("queue pair", r.qp.Close())
+		}
+	}
+	if l.queue != nil {
+		_ = l.queue.Stop() // why it failed was told
+	}
+	if l.cq != nil {
+		t.closedObject("completion queue", l.cq.Close())
+	}
+	for _, s := range []*mem.Slots{l.inbox, l.out} {
+		if s != nil {
+			t.closedObject("memory of messages", s.Close())
+		}
+	}
+}
+
+// lostErr is why receives of the channel have no answer.
+func (l *link) lostErr() *status.Error {
+	return status.Errorf(status.Unavailable, "%v was left: %w", l, l.err)
+}

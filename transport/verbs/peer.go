@@ -1,0 +1,310 @@
+package verbstransport
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
+	"github.com/tryst-rdma/tryst/transport/verbs/pairing"
+)
+
+// peer is one task at the other end: the bootstrap with it, and the link that it
+// leads to. The machine's actions are carried out one after another, by one
+// goroutine at a time, since each may take time and the machine counts on their
+// order.
+type peer struct {
+	transport *Transport
+	task      cluster.Task
+
+	mu       sync.Mutex
+	machine  *pairing.Machine
+	acts     []pairing.Action
+	acting   bool
+	links    map[uint64]*link // by generation: those that exist, not yet torn down
+	up       *link            // carries receives; nil when none does
+	wireDown func()           // of up: tells the table of answers
+	left     uint64           // the highest generation that this side has left
+	changed  chan struct{}    // closed when up changes
+	requests map[uint64]func(pairing.Offer, error)
+	lastReq  uint64
+	timer    *time.Timer
+	told     string // what the log was told last
+}
+
+func newPeer(t *Transport, task cluster.Task) *peer {
+	return &peer{
+		transport: t, task: task, links: make(map[uint64]*link), changed: make(chan struct{}),
+		requests: make(map[uint64]func(pairing.Offer, error)),
+		machine: pairing.New(pairing.Config{
+			Self: t.port.self, Peer: task, Callable: t.opts.Callable(task), Jitter: t.opts.jitter(),
+		}),
+	}
+}
+
+// want asks for a channel, from now on.
+func (p *peer) want() {
+	p.mu.Lock()
+	p.do(p.machine.Want(time.Now()))
+}
+
+// do takes the machine's actions over. It is called with the lock held and gives
+// it up.
+func (p *peer) do(acts []pairing.Action) {
+	p.acts = append(p.acts, acts...)
+	p.arm()
+	if p.acting || len(p.acts) == 0 {
+		p.mu.Unlock()
+		return
+	}
+	p.acting = true
+	p.mu.Unlock()
+	p.transport.work.Go(p.act)
+}
+
+func (p *peer) act() {
+	for {
+		p.mu.Lock()
+		if len(p.acts) == 0 {
+			p.acting = false
+			p.mu.Unlock()
+			return
+		}
+		a := p.acts[0]
+		p.acts = p.acts[1:]
+		p.mu.Unlock()
+		p.carryOut(a)
+	}
+}
+
+// arm sees to it that the machine is told of the time when it wants to. Called
+// with the lock held.
+func (p *peer) arm() {
+	at := p.machine.Wake()
+	if at.IsZero() || p.transport.base.Err() != nil {
+		return
+	}
+	if p.timer == nil {
+		p.timer = time.AfterFunc(time.Until(at), p.tick)
+		return
+	}
+	p.timer.Reset(time.Until(at))
+}
+
+func (p *peer) tick() {
+	p.mu.Lock()
+	p.do(p.machine.Tick(time.Now()))
+}
+
+func (p *peer) carryOut(a pairing.Action) {
+	t := p.transport
+	switch a.Kind {
+	case pairing.Make:
+		l, err := newLink(p, a.Generation)
+		p.mu.Lock()
+		if err != nil {
+			p.do(p.machine.MakeFailed(time.Now(), a.Generation, err))
+			return
+		}
+		p.links[a.Generation] = l
+		t.work.add() // until linkGone
+		p.do(p.machine.Made(time.Now(), l.own))
+	case pairing.Destroy:
+		p.mu.Lock()
+		l := p.links[a.Generation]
+		p.mu.Unlock()
+		if l != nil {
+			l.discard(a.Err)
+		}
+	case pairing.Connect:
+		p.mu.Lock()
+		l := p.links[a.Generation]
+		p.mu.Unlock()
+		var err error
+		if l == nil {
+			err = status.Errorf(status.Internal, "there is no generation %d to connect", a.Generation)
+		} else {
+			err = l.connect(a.Offer)
+		}
+		p.mu.Lock()
+		if err != nil {
+			p.do(p.machine.ConnectFailed(time.Now(), a.Generation, err))
+			return
+		}
+		p.do(p.machine.Connected(time.Now(), a.Generation))
+	case pairing.Open:
+		p.mu.Lock()
+		l := p.links[a.Generation]
+		p.mu.Unlock()
+		if l != nil {
+			l.open()
+		}
+	case pairing.Call:
+		t.work.Go(func() { p.call(a.Call, a.Offer) })
+	case pairing.Answer, pairing.Refuse:
+		p.mu.Lock()
+		answer := p.requests[a.Request]
+		delete(p.requests, a.Request)
+		p.mu.Unlock()
+		if answer != nil {
+			answer(a.Offer, a.Err)
+		}
+	}
+	p.logState()
+}
+
+func (p *peer) call(id uint64, own pairing.Offer) {
+	ctx, cancel := context.WithTimeout(p.transport.base, pairing.CallTimeout)
+	offer, err := p.transport.opts.Exchanger.Exchange(ctx, p.task, own)
+	cancel()
+	p.mu.Lock()
+	p.do(p.machine.Answered(time.Now(), id, offer, err))
+	p.logState()
+}
+
+// request answers a bootstrap of the peer.
+func (p *peer) request(ctx context.Context, from pairing.Offer) (pairing.Offer, error) {
+	type result struct {
+		offer pairing.Offer
+		err   error
+	}
+	done := make(chan result, 1)
+	p.mu.Lock()
+	p.lastReq++
+	id := p.lastReq
+	p.requests[id] = func(o pairing.Offer, err error) { done <- result{o, err} }
+	p.do(p.machine.Request(time.Now(), id, from))
+	select {
+	case r := <-done:
+		return r.offer, r.err
+	case <-ctx.Done():
+		p.mu.Lock()
+		delete(p.requests, id)
+		p.mu.Unlock()
+		return pairing.Offer{}, status.From(context.Cause(ctx))
+	}
+}
+
+// linkUp is the word of a link that the peer's HELLO has come.
+func (p *peer) linkUp(l *link) {
+	p.mu.Lock()
+	if p.links[l.own.Generation] == l && (p.up == nil || p.up.own.Generation < l.own.Generation) {
+		p.setUp(l)
+		p.wireDown = p.transport.opts.Kept.WireUp(l.asker)
+	}
+	p.do(p.machine.Hello(time.Now(), l.own.Generation))
+	p.logState()
+}
+
+// setUp changes which link carries receives. Called with the lock held.
+func (p *peer) setUp(l *link) {
+	if p.wireDown != nil {
+		p.transport.work.Go(p.wireDown)
+		p.wireDown = nil
+	}
+	p.up = l
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+// leaving is the word of a link that nothing is posted on it any more.
+func (p *peer) leaving(l *link) {
+	p.mu.Lock()
+	if p.up == l {
+		p.setUp(nil)
+	}
+	p.left = max(p.left, l.own.Generation)
+	p.mu.Unlock()
+}
+
+// linkGone is the word of a link that its queue pairs are destroyed.
+func (p *peer) linkGone(l *link, err error) {
+	p.mu.Lock()
+	delete(p.links, l.own.Generation)
+	p.do(p.machine.Broken(time.Now(), l.own.Generation, err))
+	p.logState()
+	p.transport.work.done()
+}
+
+// current returns the link that carries receives, nil when none does, the highest
+// generation that was left, and a channel that is closed when that changes.
+func (p *peer) current() (l *link, left uint64, changed <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.up, p.left, p.changed
+}
+
+// leftBy is the word of the peer that it has left a generation.
+func (p *peer) leftBy(generation uint64) {
+	p.mu.Lock()
+	var old []*link
+	for g, l := range p.links {
+		if g <= generation {
+			old = append(old, l)
+		}
+	}
+	p.mu.Unlock()
+	for _, l := range old {
+		l.leave(status.Errorf(status.Unavailable, "%v left generation %d", p.task, generation))
+	}
+}
+
+// close ends the bootstrap, and with it every link.
+func (p *peer) close() {
+	p.mu.Lock()
+	if p.timer != nil {
+		p.timer.Stop()
+	}
+	p.do(p.machine.Stop(time.Now()))
+}
+
+// Link is which wire carries a peer's tensors, and why.
+type Link struct {
+	Task cluster.Task
+	// Verbs says that a channel is up, of that Generation.
+	Verbs      bool
+	Generation uint64
+	// Reason is why there is no channel; nil when nothing went wrong.
+	Reason error
+}
+
+func (p *peer) link() Link {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	k := Link{Task: p.task}
+	if p.up != nil {
+		k.Verbs, k.Generation = true, p.up.own.Generation
+	} else {
+		_, k.Reason = p.machine.State()
+	}
+	return k
+}
+
+// logState tells the log of a change of the wire.
+func (p *peer) logState() {
+	k := p.link()
+	said := "grpc"
+	switch {
+	case k.Verbs:
+		said = "verbs"
+	case k.Reason != nil:
+		said += ": " + k.Reason.Error()
+	}
+	p.mu.Lock()
+	same := said == p.told
+	p.told = said
+	p.mu.Unlock()
+	if same {
+		return
+	}
+	switch {
+	case k.Verbs:
+		p.transport.opts.Logger.Info("tensors from and to the peer go over verbs", "peer", p.task.String(), "generation", k.Generation)
+	case k.Reason != nil:
+		p.transport.opts.Logger.Info("no verbs with the peer", "peer", p.task.String(), "reason", k.Reason, "instead", p.transport.instead())
+	}
+}
+
+var _ transport.Wire = (*way)(nil)

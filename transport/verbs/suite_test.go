@@ -1,0 +1,299 @@
+package verbstransport_test
+
+import (
+	"context"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
+	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
+	"github.com/tryst-rdma/tryst/transport/transporttest"
+	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
+	"github.com/tryst-rdma/tryst/transport/verbs/mem"
+	"github.com/tryst-rdma/tryst/transport/verbs/pairing"
+	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/verbstest"
+	"github.com/tryst-rdma/tryst/worker"
+)
+
+// giveUp is longer than a queue pair of the suite tries.
+const giveUp = 50 * time.Millisecond
+
+// TestSuite: verbs is a transport, over devices in memory.
+func TestSuite(t *testing.T) {
+	transporttest.Run(t, transporttest.Suite{New: newCluster(clusterOptions{}), MaxSize: 64 << 20, Registered: true})
+}
+
+type clusterOptions struct {
+	fabric  verbstest.Options
+	require bool
+	arena   int64
+}
+
+// suiteCluster is a transporttest.Cluster: each task is a host of a fabric, and is
+// called by gRPC through a proxy, which stays at its address when the process
+// restarts.
+type suiteCluster struct {
+	clusterOptions
+	t       testing.TB
+	tasks   []cluster.Task
+	proxies map[cluster.Task]*transporttest.Proxy
+	fabric  *verbstest.Fabric
+
+	mu    sync.Mutex
+	nodes map[cluster.Task]*suiteNode
+	work  sync.WaitGroup
+	over  chan struct{} // closed when the test is
+}
+
+func newCluster(o clusterOptions) func(testing.TB, []cluster.Task) transporttest.Cluster {
+	return func(t testing.TB, tasks []cluster.Task) transporttest.Cluster {
+		c := &suiteCluster{
+			clusterOptions: o, t: t, tasks: tasks, proxies: make(map[cluster.Task]*transporttest.Proxy),
+			fabric: verbstest.NewFabric(o.fabric), nodes: make(map[cluster.Task]*suiteNode),
+			over: make(chan struct{}),
+		}
+		for _, task := range tasks {
+			c.proxies[task] = transporttest.NewProxy(t)
+		}
+		t.Cleanup(func() {
+			if n := c.fabric.Counts(); n != (verbs.Counts{}) {
+				t.Errorf("open on the fabric: %+v", n)
+			}
+			close(c.over)
+			c.work.Wait()
+			c.fabric.Close()
+		})
+		return c
+	}
+}
+
+func (c *suiteCluster) resolve(task cluster.Task) (address string, ok bool) {
+	p, ok := c.proxies[task]
+	if !ok {
+		return "", false
+	}
+	return p.Addr(), true
+}
+
+func (c *suiteCluster) node(task cluster.Task) *suiteNode {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.nodes[task]
+}
+
+// exchange is the bootstrap of the suite: a call from node to node, as long as the
+// address leads to a process.
+type exchange struct{ c *suiteCluster }
+
+func (e exchange) Exchange(ctx context.Context, peer cluster.Task, own pairing.Offer) (pairing.Offer, error) {
+	n := e.c.node(peer)
+	if n == nil || e.c.proxies[peer].Target() == "" {
+		return pairing.Offer{}, status.Errorf(status.Unavailable, "%v is not up", peer)
+	}
+	return n.transport.Answer(ctx, own)
+}
+
+// suiteNode is a transporttest.Node: the parts of a server, put together by hand.
+type suiteNode struct {
+	c         *suiteCluster
+	task      cluster.Task
+	proxy     *transporttest.Proxy
+	device    verbs.Device
+	conns     *grpctransport.Conns
+	grpc      *grpctransport.RpcRemoteRendezvous
+	transport *verbstransport.Transport
+	manager   *rendezvous.Manager
+	kept      *transport.Kept
+	server    *grpc.Server
+	serving   sync.WaitGroup
+}
+
+func (c *suiteCluster) Start(task cluster.Task, o transporttest.NodeOptions) transporttest.Node {
+	self := transport.Asker{Name: task.String(), Incarnation: o.Incarnation}
+	n := &suiteNode{c: c, task: task, proxy: c.proxies[task]}
+	var err error
+	if n.device, err = c.fabric.Provider(task.String()).Open("mem0"); err != nil {
+		c.t.Fatal(err)
+	}
+	gids, err := n.device.GIDs(1)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	n.conns = grpctransport.NewConns(grpctransport.ConnsOptions{Self: task, Resolve: c.resolve, Allocator: o.Allocator})
+	n.grpc = grpctransport.New(grpctransport.Options{Self: self, Conns: n.conns, PeerTimeout: o.PeerTimeout})
+	late := &lateManager{}
+	n.kept = transport.NewKept(late, o.Kept)
+	n.transport, err = verbstransport.New(verbstransport.Options{
+		Self: self, Task: task, Device: n.device, Address: gids[len(gids)-1],
+		Path:      verbs.Path{Port: 1, Timeout: verbs.TimeoutCode(2 * time.Millisecond), Retry: 3, RNRRetry: 6},
+		Exchanger: exchange{c}, Callable: func(cluster.Task) bool { return true }, GRPC: n.grpc.Wire, Kept: n.kept,
+		Check:   worker.Session(task, o.Incarnation).CheckSource,
+		Require: c.require, Allocator: o.Allocator, PeerTimeout: o.PeerTimeout,
+		Memory: mem.Options{Arena: 4 << 20, LateWrite: func(w mem.LateWrite) { c.t.Errorf("%v", w) }},
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	n.manager = rendezvous.NewManager(rendezvous.ManagerOptions{
+		Session: worker.Session(task, o.Incarnation), Remoter: n.transport,
+	})
+	late.Manager = n.manager
+	w := worker.New(worker.Options{Task: task, Incarnation: o.Incarnation, Manager: n.manager, Kept: n.kept})
+	n.server = grpc.NewServer(grpctransport.ServerOptions(grpctransport.ServerTuning{})...)
+	grpctransport.Register(n.server, grpctransport.ServiceOptions{Self: self, Worker: w, Kept: n.kept})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	n.serving.Go(func() { _ = n.server.Serve(l) }) // ends with Stop
+	c.mu.Lock()
+	c.nodes[task] = n
+	c.mu.Unlock()
+	n.proxy.SetTarget(l.Addr().String())
+	for _, other := range c.tasks {
+		if other != task {
+			n.transport.Connect(other)
+		}
+	}
+	return n
+}
+
+// lateManager is a Source whose manager is made after it.
+type lateManager struct{ *rendezvous.Manager }
+
+func (n *suiteNode) Manager() *rendezvous.Manager { return n.manager }
+func (n *suiteNode) Kept() *transport.Kept        { return n.kept }
+
+// Stop: first nothing is received any more and the peers are told so, then those
+// who wait here get their error, then the connections are closed.
+func (n *suiteNode) Stop(ctx context.Context) error {
+	err := n.transport.Close(ctx)
+	n.kept.Close()
+	n.manager.Close()
+	unhurried := context.AfterFunc(ctx, n.server.Stop)
+	n.server.GracefulStop()
+	unhurried()
+	n.serving.Wait()
+	n.proxy.SetTarget("")
+	for _, e := range []error{n.grpc.Close(ctx), n.conns.Close(), n.device.Close()} {
+		if err == nil {
+			err = e
+		}
+	}
+	return err
+}
+
+// Kill: first no byte leaves the process any more, over neither wire.
+func (n *suiteNode) Kill() {
+	link := &suiteLink{c: n.c, task: n.task}
+	link.wires(func(w *verbstest.Link) { w.Cut() }) // what is on the way is lost
+	n.c.fabric.Host(n.task.String()).Kill()
+	link.wires(func(w *verbstest.Link) { w.Restore() })
+	n.proxy.SetTarget("")
+	n.proxy.CutAfter(0)
+	_ = n.conns.Close()
+	n.server.Stop()
+	n.serving.Wait()
+	ended, end := context.WithCancel(context.Background())
+	end()
+	_ = n.transport.Close(ended)
+	_ = n.grpc.Close(ended)
+	n.kept.Close()
+	n.manager.Close()
+	_ = n.device.Close()
+}
+
+// suiteLink disturbs both wires of a task.
+type suiteLink struct {
+	c     *suiteCluster
+	task  cluster.Task
+	proxy *transporttest.Proxy
+	stop  chan struct{} // ends what has not happened yet
+}
+
+func (c *suiteCluster) Link(task cluster.Task) transporttest.Link {
+	return &suiteLink{c: c, task: task, proxy: c.proxies[task]}
+}
+
+// wires are those of the fabric between the task and its askers.
+func (l *suiteLink) wires(do func(*verbstest.Link)) {
+	for _, other := range l.c.tasks {
+		if other != l.task {
+			do(l.c.fabric.Link(l.task.String(), other.String()))
+		}
+	}
+}
+
+// CutAfter breaks the queue pairs by a wire that carries nothing for a while, as
+// nobody closes them.
+func (l *suiteLink) CutAfter(n int64) <-chan struct{} {
+	return l.after(n, (*verbstest.Link).CutAfter, l.proxy.CutAfter, func() {
+		l.wires(func(w *verbstest.Link) { w.Cut() })
+		time.Sleep(giveUp)
+		l.wires(func(w *verbstest.Link) { w.Restore() })
+	})
+}
+
+func (l *suiteLink) HoldAfter(n int64) <-chan struct{} {
+	return l.after(n, (*verbstest.Link).HoldAfter, l.proxy.HoldAfter, func() {
+		l.wires(func(w *verbstest.Link) { w.Hold() })
+	})
+}
+
+// after does something to both wires when one of them has carried n bytes.
+func (l *suiteLink) after(n int64, fabric func(*verbstest.Link, uint64) <-chan struct{}, proxy func(int64) <-chan struct{}, do func()) <-chan struct{} {
+	l.stop = make(chan struct{})
+	stop, done := l.stop, make(chan struct{})
+	happened := make(chan struct{}, len(l.c.tasks)+1)
+	watch := func(c <-chan struct{}) {
+		l.c.work.Go(func() {
+			select {
+			case <-c:
+				happened <- struct{}{}
+			case <-stop:
+			case <-l.c.over:
+			}
+		})
+	}
+	for _, other := range l.c.tasks {
+		if other != l.task {
+			watch(fabric(l.c.fabric.OneWay(l.task.String(), other.String()), uint64(n)))
+		}
+	}
+	watch(proxy(n))
+	l.c.work.Go(func() {
+		select {
+		case <-happened:
+		case <-stop:
+			return
+		case <-l.c.over:
+			return
+		}
+		<-proxy(0)
+		do()
+		close(done)
+	})
+	return done
+}
+
+func (l *suiteLink) Release() {
+	if l.stop != nil {
+		close(l.stop)
+		l.stop = nil
+	}
+	l.proxy.Release()
+	l.wires(func(w *verbstest.Link) { w.Release().Restore() })
+}
+
+func (l *suiteLink) Throttle(bytesPerSecond int64) {
+	l.proxy.Throttle(bytesPerSecond)
+	l.wires(func(w *verbstest.Link) { w.SetBandwidth(bytesPerSecond) })
+}

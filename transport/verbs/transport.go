@@ -1,0 +1,272 @@
+package verbstransport
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/transport"
+	"github.com/tryst-rdma/tryst/transport/verbs/mem"
+	"github.com/tryst-rdma/tryst/transport/verbs/pairing"
+	"github.com/tryst-rdma/tryst/transport/verbs/poll"
+	"github.com/tryst-rdma/tryst/transport/verbs/wire"
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+// Name is the name of this transport.
+const Name = "verbs"
+
+// Options configures the transport of a process. The fields of the first part are
+// needed; zero fields of the second take the defaults of limits.go.
+type Options struct {
+	// Self is this process, as it names itself to its peers, and Task its task.
+	Self transport.Asker
+	Task cluster.Task
+	// Device is the device, open. It is not closed with the transport.
+	Device verbs.Device
+	// Address is the entry of the port's GID table that packets come from, and
+	// LID the port's on InfiniBand.
+	Address verbs.GIDEntry
+	// Path is how this side sends: port, MTU, timeouts, classes.
+	Path verbs.Path
+	// Exchanger does the bootstrap; Callable says whether a peer has an address
+	// to call.
+	Exchanger Exchanger
+	Callable  func(cluster.Task) bool
+	// GRPC returns the way to a task by gRPC alone.
+	GRPC func(cluster.Task) (transport.Wire, error)
+	// Kept is the table of answers of this process, and Check says why a key
+	// cannot be one of its own (rendezvous.Session.CheckSource).
+	Kept  *transport.Kept
+	Check func(rendezvous.Key) error
+
+	// Require says that receives never go over gRPC (--fallback none).
+	Require bool
+	// Allocator gives the memory of what does not arrive in registered memory:
+	// small tensors, strings. tensor.Heap when nil.
+	Allocator tensor.Allocator
+	// Memory configures the pools. Its Device is filled in.
+	Memory mem.Options
+	// Window is how many receives are posted for each rail, SendQueue how many
+	// work requests a send queue holds, EagerLimit the largest content in bytes
+	// that travels in a message.
+	Window, SendQueue, EagerLimit int
+	// Rails is the number of queue pairs of a channel.
+	Rails int
+	// MaxWaiting bounds the receives without answer, each way, for each peer.
+	MaxWaiting int
+	// Chunk is the size of one write, and Outstanding how many bytes of writes
+	// are under way on a rail.
+	Chunk       int
+	Outstanding int64
+	// Poll says how completions are waited for.
+	Poll poll.Mode
+	// PeerTimeout is transport.FailoverOptions.PeerTimeout.
+	PeerTimeout time.Duration
+	// Transfers is told of every receive; none when nil.
+	Transfers *transport.Log
+	// Logger is told when a wire changes; none when nil.
+	Logger *slog.Logger
+}
+
+// RdmaRemoteRendezvous receives from other tasks by RDMA writes into registered
+// memory, and answers those that ask. One serves all steps of a process, and is
+// its rendezvous.Remoter. It implements transport.Transport.
+type RdmaRemoteRendezvous struct{ *Transport }
+
+// Transport is the verbs transport of a process.
+type Transport struct {
+	opts     Options
+	port     *port
+	failover *transport.Failover
+	base     context.Context
+	stop     context.CancelFunc
+	work     group
+	index    atomic.Uint32
+	spinners *poll.Spinners
+
+	mu     sync.Mutex
+	peers  map[cluster.Task]*peer
+	closed bool
+}
+
+// New returns the transport of a process, with its memory registered. Its Close
+// ends what it has started.
+func New(o Options) (*Transport, error) {
+	if err := o.complete(); err != nil {
+		return nil, err
+	}
+	t := &Transport{opts: o, peers: make(map[cluster.Task]*peer), spinners: poll.NewSpinners(0)}
+	var err error
+	if t.port, err = openPort(&t.opts); err != nil {
+		return nil, err
+	}
+	t.base, t.stop = context.WithCancel(context.Background())
+	t.index.Store(rand.Uint32())
+	t.failover = transport.NewFailover(transport.FailoverOptions{
+		Self: o.Self, Wire: t.Wire, PeerTimeout: o.PeerTimeout, Logger: o.Logger,
+	})
+	t.work.Go(t.watchEvents)
+	t.work.Go(t.sweep)
+	return t, nil
+}
+
+// Name implements transport.Transport.
+func (*Transport) Name() string { return Name }
+
+// Allocator makes tensors that are sent without a copy.
+func (t *Transport) Allocator() tensor.Allocator { return t.port.memory.Allocator() }
+
+// RecvFromRemoteAsync implements rendezvous.Remoter.
+func (t *Transport) RecvFromRemoteAsync(ctx context.Context, step int64, key rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) {
+	t.failover.RecvFromRemoteAsync(ctx, step, key, args, done)
+}
+
+// Connect asks for channels to tasks, now and again after each break: what is up
+// is reached at once, the others when they come.
+func (t *Transport) Connect(tasks ...cluster.Task) {
+	for _, task := range tasks {
+		if p, err := t.peer(task); err == nil {
+			p.want()
+		}
+	}
+}
+
+// Wire returns the way to a task.
+func (t *Transport) Wire(task cluster.Task) (transport.Wire, error) {
+	g, err := t.opts.GRPC(task)
+	if err != nil {
+		return nil, err
+	}
+	p, err := t.peer(task)
+	if err != nil {
+		return nil, err
+	}
+	return &way{peer: p, grpc: g}, nil
+}
+
+// Answer answers a bootstrap of a peer, who shows from. The caller has checked
+// that the peer may have this name.
+func (t *Transport) Answer(ctx context.Context, from pairing.Offer) (pairing.Offer, error) {
+	if from.Task == t.opts.Task {
+		return pairing.Offer{}, status.Errorf(status.InvalidArgument,
+			"%v is the name of this process: it cannot be its own peer", from.Task)
+	}
+	p, err := t.peer(from.Task)
+	if err != nil {
+		return pairing.Offer{}, err
+	}
+	return p.request(ctx, from)
+}
+
+// LeftGeneration is the word of an asker, over another wire, that it has left a
+// generation of its channel and all before it: their requests count no more
+// (ARCHITECTURE.md section 6, rule c).
+func (t *Transport) LeftGeneration(asker transport.Asker, generation uint64) {
+	if generation == 0 {
+		return
+	}
+	for _, p := range t.all() {
+		p.mu.Lock()
+		mine := p.task.String() == asker.Name && p.machine.Peer().Incarnation == asker.Incarnation
+		p.mu.Unlock()
+		if mine {
+			p.leftBy(generation)
+		}
+	}
+}
+
+// Links tells for each peer which wire carries its tensors.
+func (t *Transport) Links() []Link {
+	var links []Link
+	for _, p := range t.all() {
+		links = append(links, p.link())
+	}
+	return links
+}
+
+// Memory tells what is registered.
+func (t *Transport) Memory() mem.Stats { return t.port.memory.Stats(time.Now()) }
+
+func (t *Transport) all() []*peer {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := make([]*peer, 0, len(t.peers))
+	for _, p := range t.peers {
+		all = append(all, p)
+	}
+	return all
+}
+
+// peer finds or makes the record of a task.
+func (t *Transport) peer(task cluster.Task) (*peer, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return nil, status.New(status.Cancelled, "the transport is closed").Derived()
+	}
+	p := t.peers[task]
+	if p == nil {
+		if len(t.peers) >= maxPeers {
+			return nil, status.Errorf(status.ResourceExhausted, "%d peers are known already", len(t.peers))
+		}
+		p = newPeer(t, task)
+		t.peers[task] = p
+	}
+	return p, nil
+}
+
+// nextIndex numbers links in wr_ids.
+func (t *Transport) nextIndex() uint32 { return t.index.Add(1) % verbs.MaxWRChannel }
+
+// instead says what happens to receives without a channel.
+func (t *Transport) instead() string {
+	if t.opts.Require {
+		return "nothing: they wait for it (--fallback none)"
+	}
+	return "grpc"
+}
+
+// count tells the transfer log of a receive over verbs.
+func (t *Transport) count(p *peer, l *link, a *transport.Attempt, v rendezvous.Value, err error) {
+	// Filled in with the metrics.
+}
+
+// closedObject logs what the device did not let go of.
+func (t *Transport) closedObject(what string, err error) {
+	if err != nil {
+		t.opts.Logger.Error("the device does not let go of a "+what, "error", err)
+	}
+}
+
+// Close ends all receives with Cancelled, says to the peers what they have to
+// know, leaves every channel, and gives back what it has of the device. It waits
+// for callbacks until they have returned, and for peers until ctx ends.
+func (t *Transport) Close(ctx context.Context) error {
+	err := t.failover.Close(ctx)
+	t.mu.Lock()
+	t.closed = true
+	t.mu.Unlock()
+	for _, p := range t.all() {
+		p.close()
+	}
+	t.stop()
+	t.work.Wait()
+	if e := t.port.close(); err == nil {
+		err = e
+	}
+	return err
+}
+
+// messageSize is how many bytes a posted receive holds: a small content with its
+// message, and at least what every message of the protocol fits into.
+func (o *Options) messageSize() int { return max(o.EagerLimit+messageRoom, wire.MinMessage) }
+
+func (o *Options) jitter() func() float64 { return rand.Float64 }

@@ -1,0 +1,74 @@
+package verbstransport
+
+import (
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/tensor/tensorproto"
+	"github.com/tryst-rdma/tryst/transport/verbs/wire"
+)
+
+// describe is the meta-data of a value whose elements are plain memory.
+func describe(t *tensor.Tensor) wire.Value {
+	return wire.Value{
+		DType: t.DType(), Size: uint64(t.Size()), //nolint:gosec // never negative
+		Dims: wire.AppendDims(nil, t.Shape().Dims()...),
+	}
+}
+
+// deadValue is the meta-data of every dead value, whatever its tensor is: it has
+// no content, and nobody looks at its type (PROTOCOL.md section 3: float[0]).
+func deadValue() wire.Value {
+	return wire.Value{DType: tensor.Float32, Dead: true, Dims: wire.AppendDims(nil, 0)}
+}
+
+// describeProto is the meta-data of a value that travels as a serialised
+// TensorProto of size bytes.
+func describeProto(t *tensor.Tensor, size int) wire.Value {
+	v := describe(t)
+	v.Proto, v.Size = true, uint64(size) //nolint:gosec // never negative
+	return v
+}
+
+// shapeOf is the shape that a value has.
+func shapeOf(v *wire.Value) (tensor.Shape, error) {
+	return tensor.NewShape(v.Dims.AppendTo(make([]int64, 0, v.Dims.Count()))...)
+}
+
+// fromMessage makes the value whose content came in a message; content is copied.
+func fromMessage(v *wire.Value, content []byte, a tensor.Allocator) (rendezvous.Value, error) {
+	shape, err := shapeOf(v)
+	if err != nil {
+		return rendezvous.Value{}, err
+	}
+	if v.Proto {
+		t, err := tensorproto.Unmarshal(content, a)
+		return rendezvous.Value{Tensor: t}, err
+	}
+	t, err := tensor.Allocate(a, v.DType, shape)
+	if err != nil {
+		return rendezvous.Value{}, err
+	}
+	copy(t.Bytes(), content)
+	return rendezvous.Value{Tensor: t, Dead: v.Dead}, nil
+}
+
+// fromMemory makes the value whose content was written into buf, whose reference
+// it takes over.
+func fromMemory(v *wire.Value, buf *tensor.Buffer, a tensor.Allocator) (rendezvous.Value, error) {
+	if v.Proto {
+		defer buf.Release()
+		t, err := tensorproto.Unmarshal(buf.Bytes()[:v.Size], a)
+		return rendezvous.Value{Tensor: t}, err
+	}
+	shape, err := shapeOf(v)
+	var t *tensor.Tensor
+	if err == nil {
+		t, err = tensor.New(v.DType, shape, buf)
+	}
+	if err != nil {
+		buf.Release()
+		return rendezvous.Value{}, status.From(err)
+	}
+	return rendezvous.Value{Tensor: t}, nil
+}

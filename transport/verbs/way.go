@@ -1,0 +1,80 @@
+package verbstransport
+
+import (
+	"context"
+	"errors"
+
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
+)
+
+// way is the transport.Wire to a peer: the channel while one is up, and gRPC
+// otherwise. With Options.Require a receive is never asked over gRPC; who the peer
+// is, and what it has to know, still is.
+type way struct {
+	peer *peer
+	grpc transport.Wire
+}
+
+// Hello implements transport.Wire. A peer whose channel is up needs no gRPC to be
+// known.
+func (w *way) Hello(ctx context.Context) (transport.Peer, error) {
+	if l, _, _ := w.peer.current(); l != nil {
+		return transport.Peer{Tryst: true, Incarnation: l.asker.Incarnation}, nil
+	}
+	w.peer.want()
+	who, err := w.grpc.Hello(ctx)
+	if err != nil || !w.peer.transport.opts.Require {
+		return who, err
+	}
+	for {
+		l, _, changed := w.peer.current()
+		if l != nil {
+			return transport.Peer{Tryst: true, Incarnation: l.asker.Incarnation}, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			k := w.peer.link()
+			return transport.Peer{}, status.Errorf(status.Unavailable,
+				"there is no verbs channel to %v (%v), and --fallback none wants nothing else", w.peer.task, k.Reason)
+		}
+	}
+}
+
+// Recv implements transport.Wire.
+func (w *way) Recv(ctx context.Context, a *transport.Attempt) (rendezvous.Value, error) {
+	l, left, _ := w.peer.current()
+	if l != nil && !a.Elsewhere && !a.Plain && l.asker.Incarnation == a.Peer {
+		a.Left = left
+		v, err := l.recv(ctx, a)
+		var elsewhere *transport.ElsewhereError
+		if errors.As(err, &elsewhere) && w.peer.transport.opts.Require {
+			return v, status.Errorf(status.ResourceExhausted, "%v (--fallback none allows no other wire)", elsewhere.Err)
+		}
+		w.peer.transport.count(w.peer, l, a, v, err)
+		return v, err
+	}
+	if w.peer.transport.opts.Require {
+		return rendezvous.Value{}, &transport.LostError{Err: status.Errorf(status.Unavailable, "the verbs channel to %v is down", w.peer.task)}
+	}
+	a.Left = left
+	return w.grpc.Recv(ctx, a)
+}
+
+// Finish implements transport.Wire.
+func (w *way) Finish(ctx context.Context, ids []uint64) error {
+	if l, _, _ := w.peer.current(); l != nil {
+		return l.tell(ctx, ids, false)
+	}
+	return w.grpc.Finish(ctx, ids)
+}
+
+// Cancel implements transport.Wire.
+func (w *way) Cancel(ctx context.Context, ids []uint64) error {
+	if l, _, _ := w.peer.current(); l != nil {
+		return l.tell(ctx, ids, true)
+	}
+	return w.grpc.Cancel(ctx, ids)
+}
