@@ -28,7 +28,7 @@ const (
 )
 
 // ServiceOptions configures the services of one process. All fields but
-// UnaryLimit are needed.
+// UnaryLimit and LeftGeneration are needed.
 type ServiceOptions struct {
 	// Self is this process, as Hello names it.
 	Self transport.Asker
@@ -39,6 +39,11 @@ type ServiceOptions struct {
 	// UnaryLimit is the size in bytes above which a tensor goes in chunks to
 	// a client that takes them; DefaultUnaryLimit when 0.
 	UnaryLimit int64
+	// LeftGeneration is told that an asker has left a generation of its other
+	// wire, and all before it, before the Worker sees the request that says
+	// so: requests that came there count no more (ARCHITECTURE.md section 6,
+	// rule c). Nil where there is no other wire.
+	LeftGeneration func(asker transport.Asker, generation uint64)
 }
 
 // Register adds WorkerService, Peers and Chunks to a server that was made with

@@ -21,7 +21,11 @@ func (s *service) recvTensor(ctx context.Context, req *tfpb.RecvTensorRequest) (
 	var asker trystpb.RecvOptions
 	isTryst := req.GetTransportOptions().MessageIs(&asker) && req.GetTransportOptions().UnmarshalTo(&asker) == nil
 	if isTryst {
-		carries(ctx, s.Kept, transport.Asker{Name: asker.GetAsker(), Incarnation: asker.GetAskerIncarnation()})
+		who := transport.Asker{Name: asker.GetAsker(), Incarnation: asker.GetAskerIncarnation()}
+		carries(ctx, s.Kept, who)
+		if left := asker.GetLeftGeneration(); left != 0 && s.LeftGeneration != nil {
+			s.LeftGeneration(who, uint64(left))
+		}
 	}
 	r, err := s.Worker.RecvTensor(ctx, req)
 	if err != nil {

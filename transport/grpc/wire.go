@@ -2,6 +2,7 @@ package grpctransport
 
 import (
 	"context"
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -90,6 +91,7 @@ func recvOptions(a *transport.Attempt) *trystpb.RecvOptions {
 	return &trystpb.RecvOptions{
 		Asker: a.Asker.Name, AskerIncarnation: a.Asker.Incarnation, SenderIncarnation: a.Peer,
 		Id: a.ID, Attempt: a.Attempt, Finished: a.Finished,
+		LeftGeneration: uint32(min(a.Left, math.MaxUint32)), //nolint:gosec // generations end before (package pairing)
 	}
 }
 
