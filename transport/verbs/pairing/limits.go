@@ -9,8 +9,8 @@ const Version uint32 = 1
 // What a peer may say of itself. Beyond that its offer is refused: it would cost
 // memory here, or not work.
 const (
-	// MaxRails bounds the queue pairs of one channel; a host has fewer ports.
-	MaxRails = 16
+	// MaxRails bounds the queue pairs of one channel (PROTOCOL.md section 8).
+	MaxRails = 8
 	// MaxGeneration leaves 2^31 breaks of one channel, and fits RecvOptions.left_generation.
 	MaxGeneration = 1 << 31
 	// MinWindow lets a message go while the last two credits are kept for CREDIT.

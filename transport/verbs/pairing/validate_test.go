@@ -21,7 +21,7 @@ func TestNumbersOfAPeerAreChecked(t *testing.T) {
 		"generation is 0":      func(o *Offer) { o.Generation = 0 },
 		"generation is 1844":   func(o *Offer) { o.Generation = 1<<64 - 1 },
 		"0 rails":              func(o *Offer) { o.Rails = nil },
-		"17 rails":             func(o *Offer) { o.Rails = make([]Rail, 17) },
+		"9 rails":              func(o *Offer) { o.Rails = make([]Rail, 9) },
 		"link layer is":        func(o *Offer) { o.Link = 9 },
 		"GID type on Ethernet": func(o *Offer) { o.GIDType = verbs.GIDTypeIB },
 		"GID type on Infini":   func(o *Offer) { o.Link = verbs.LinkInfiniBand },
