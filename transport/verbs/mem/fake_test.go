@@ -118,27 +118,3 @@ const (
 	receiveRights = verbs.AccessLocalWrite | verbs.AccessRemoteWrite
 	mib           = 1 << 20
 )
-
-func TestATensorOfOurOwnMemoryIsFoundAndAnyOtherCopiedOnce(t *testing.T) {
-	m, pd := newMemory(t, Options{Arena: mib, SendLimit: 4 * mib, RecvLimit: 4 * mib})
-	buf, err := m.Allocator().Allocate(1000)
-	if err != nil {
-		t.Fatal(err)
-	}
-	copy(buf.Bytes(), "content")
-	src, err := m.Source(buf, buf.Bytes(), Stay)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := pd.at(src.Piece, 0); got == nil || &got[0] != &buf.Bytes()[0] || len(got) != 1000 {
-		t.Errorf("the source is not the tensor's memory")
-	}
-	if s := m.Stats(zero); s.Copies != 0 || s.Sending.InUse != 1024 {
-		t.Errorf("%+v", s)
-	}
-	buf.Release()
-	src.Release()
-	if s := m.Stats(zero); s.Sending.InUse != 0 || s.Sending.Buffers != 0 {
-		t.Errorf("%+v", s)
-	}
-}

@@ -1,0 +1,608 @@
+package mem
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+func allocate(t testing.TB, m *Memory, n int) *tensor.Buffer {
+	t.Helper()
+	b, err := m.Allocator().Allocate(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func exhausted(err error) bool {
+	return err != nil && status.CodeOf(err) == status.ResourceExhausted
+}
+
+var small = Options{Arena: mib, SendLimit: 4 * mib, RecvLimit: 4 * mib}
+
+func TestATensorOfOurOwnMemoryIsFoundAndAnyOtherCopiedOnce(t *testing.T) {
+	m, pd := newMemory(t, small)
+	buf := allocate(t, m, 1000)
+	copy(buf.Bytes(), "content")
+	src, err := m.Source(buf, buf.Bytes(), Stay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := pd.at(src.Piece, 0); got == nil || &got[0] != &buf.Bytes()[0] || len(got) != 1000 {
+		t.Error("the source is not the tensor's memory")
+	}
+	if s := m.Stats(zero); s.Copies != 0 || s.Sending.InUse != 1024 || s.Sending.Buffers != 1 {
+		t.Errorf("%+v", s)
+	}
+	buf.Release()
+	if s := m.Stats(zero); s.Sending.Buffers != 1 {
+		t.Error("the source has no reference of its own")
+	}
+	src.Release()
+
+	foreign := tensor.NewBuffer([]byte("of the heap"), nil)
+	src, err = m.Source(foreign, foreign.Bytes(), Stay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := pd.at(src.Piece, 0); string(got) != "of the heap" {
+		t.Errorf("the copy is %q", got)
+	}
+	if pd.at(src.Piece, verbs.AccessRemoteWrite) != nil || pd.at(src.Piece, verbs.AccessLocalWrite) != nil {
+		t.Error("the sending pool gives rights")
+	}
+	foreign.Release()
+	src.Release()
+	if s := m.Stats(zero); s.Copies != 1 || s.CopiedBytes != 11 || s.Sending.InUse != 0 || s.Sending.Buffers != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestWhatCameInGoesOutAgainWithoutACopy(t *testing.T) {
+	m, pd := newMemory(t, small)
+	a := m.OpenAccount("peer")
+	d, err := a.Destination(5000, OnDemand, Stay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := pd.at(d.Piece(), receiveRights); got == nil || &got[0] != &d.Buffer().Bytes()[0] || len(got) != 5000 {
+		t.Error("what the peer is told is not the buffer")
+	}
+	user := d.Buffer().Retain()
+	d.Release()
+	src, err := m.Source(user, user.Bytes(), Stay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if src.Piece != d.b.piece(0, 5000) || m.Stats(zero).Copies != 0 {
+		t.Error("a tensor of the receiving pool was copied")
+	}
+	user.Release()
+	src.Release()
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Fault 17 of TensorFlow's verbs extension: it looked where a tensor begins and
+// not where it ends.
+func TestFindLooksAtTheEnd(t *testing.T) {
+	m, pd := newMemory(t, small)
+	buf, other := allocate(t, m, 4096), allocate(t, m, 4096)
+	defer buf.Release()
+	defer other.Release()
+	for _, c := range []struct {
+		from, to int
+		want     bool
+	}{{0, 4096, true}, {0, 1, true}, {4095, 4096, true}, {100, 200, true}, {0, 0, false}} {
+		data := buf.Bytes()[c.from:c.to]
+		p, ok := m.Find(buf, data)
+		if ok != c.want {
+			t.Errorf("bytes %d to %d: %v", c.from, c.to, ok)
+		}
+		if ok {
+			if got := pd.at(p, 0); got == nil || &got[0] != &data[0] || len(got) != len(data) {
+				t.Errorf("bytes %d to %d are another place", c.from, c.to)
+			}
+		}
+	}
+	// A slice that reaches beyond the block, as from who sliced the arena.
+	block := buf.Owner().(*block)
+	long := block.arena.mem[block.off : block.off+block.size+1]
+	if _, ok := m.Find(buf, long); ok {
+		t.Error("memory that ends behind the block was found")
+	}
+	if _, ok := m.Find(buf, long[:10]); ok {
+		t.Error("memory that can grow out of the block was found")
+	}
+	if _, ok := m.Find(buf, other.Bytes()); ok {
+		t.Error("another block's memory was found as this one's")
+	}
+	if _, ok := m.Find(buf, make([]byte, 4096)); ok {
+		t.Error("memory of the heap was found")
+	}
+	elsewhere, _ := newMemory(t, small)
+	if _, ok := elsewhere.Find(buf, buf.Bytes()); ok {
+		t.Error("another device's memory was found")
+	}
+}
+
+func TestALargeTensorHasAnArenaOfItsOwnThatIsReusedAndGivenBack(t *testing.T) {
+	m, pd := newMemory(t, Options{Arena: mib, SendLimit: 8 * mib, RecvLimit: mib, Idle: time.Minute})
+	made := pd.made
+	for range 5 { // a steady flow registers once
+		b := allocate(t, m, 3*mib)
+		if got := len(b.Bytes()); got != 3*mib || cap(b.Bytes()) != got {
+			t.Errorf("%d bytes, room for %d", got, cap(b.Bytes()))
+		}
+		b.Release()
+	}
+	if pd.made != made+1 {
+		t.Errorf("%d registrations", pd.made-made)
+	}
+	now := time.Unix(1000, 0)
+	for _, c := range []struct {
+		after time.Duration
+		want  int64
+	}{{0, 4 * mib}, {59 * time.Second, 4 * mib}, {time.Minute, mib}, {time.Hour, mib}} {
+		if err := m.Sweep(now.Add(c.after)); err != nil {
+			t.Fatal(err)
+		}
+		if got := m.Stats(zero).Sending.Registered; got != c.want {
+			t.Errorf("after %v %d bytes are registered, want %d", c.after, got, c.want)
+		}
+	}
+}
+
+func TestAnIdleArenaThatIsUsedBeginsAnew(t *testing.T) {
+	m, _ := newMemory(t, Options{Arena: mib, SendLimit: 8 * mib, RecvLimit: mib, Idle: time.Minute})
+	now := time.Unix(1000, 0)
+	allocate(t, m, 3*mib).Release()
+	m.Sweep(now)
+	allocate(t, m, 3*mib).Release()
+	m.Sweep(now.Add(time.Hour))
+	if got := m.Stats(zero).Sending.Registered; got != 4*mib {
+		t.Errorf("%d bytes are registered", got)
+	}
+}
+
+func TestAPoolStaysWithinItsLimitAndAnswersAtOnce(t *testing.T) {
+	m, pd := newMemory(t, Options{Arena: mib, SendLimit: 4 * mib, RecvLimit: mib})
+	var held []*tensor.Buffer
+	for {
+		b, err := m.Allocator().Allocate(mib / 4)
+		if err != nil {
+			if !exhausted(err) || !strings.Contains(err.Error(), "sending pool of fake0") {
+				t.Errorf("%v", err)
+			}
+			break
+		}
+		held = append(held, b)
+	}
+	if len(held) != 16 || pd.total != 5*mib {
+		t.Errorf("%d blocks, %d bytes are registered", len(held), pd.total)
+	}
+	for _, b := range held {
+		b.Release()
+	}
+	// What is idle makes room for a large one, and the other way round.
+	large := allocate(t, m, 4*mib)
+	if _, err := m.Allocator().Allocate(1); !exhausted(err) {
+		t.Errorf("%v", err)
+	}
+	large.Release()
+	allocate(t, m, 1).Release()
+	if _, err := m.Allocator().Allocate(4*mib + 1); !exhausted(err) {
+		t.Errorf("%v", err)
+	}
+	if _, err := m.Allocator().Allocate(-1); status.CodeOf(err) != status.InvalidArgument {
+		t.Errorf("%v", err)
+	}
+	if s := m.Stats(zero).Sending; s.Exhausted != 3 || s.InUse != 0 || s.Registered > s.Limit {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestWhoPollsNeverRegisters(t *testing.T) {
+	m, pd := newMemory(t, Options{Arena: mib, SendLimit: 4 * mib, RecvLimit: 4 * mib, Start: -1})
+	a := m.OpenAccount("peer")
+	if pd.made != 0 {
+		t.Errorf("%d registrations at the start", pd.made)
+	}
+	if _, err := a.Destination(100, OnDemand, Stay); !errors.Is(err, ErrMustGrow) || pd.made != 0 {
+		t.Errorf("%v after %d registrations", err, pd.made)
+	}
+	d, err := a.Destination(100, OnDemand, MayGrow)
+	if err != nil || pd.made != 1 {
+		t.Fatalf("%v after %d registrations", err, pd.made)
+	}
+	e, err := a.Destination(100, OnDemand, Stay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Destination(4*mib, OnDemand, Stay); !exhausted(err) { // growing would not do
+		t.Errorf("%v", err)
+	}
+	if _, err := m.Copy([]byte{1}, Stay); !errors.Is(err, ErrMustGrow) {
+		t.Errorf("%v", err)
+	}
+	d.Release()
+	e.Release()
+}
+
+func TestEarlyDestinationsTakeAQuarter(t *testing.T) {
+	m, _ := newMemory(t, Options{Arena: mib, SendLimit: mib, RecvLimit: 4 * mib})
+	a, b := m.OpenAccount("one"), m.OpenAccount("other")
+	d, err := a.Destination(mib/2, InAdvance, MayGrow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := b.Destination(mib/2, InAdvance, MayGrow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Destination(1, InAdvance, MayGrow); !errors.Is(err, ErrEarlyLimit) {
+		t.Errorf("beyond a quarter: %v", err)
+	}
+	f, err := a.Destination(mib/2, OnDemand, MayGrow)
+	if err != nil {
+		t.Errorf("on demand: %v", err)
+	}
+	if s := m.Stats(zero); s.Early != mib {
+		t.Errorf("%+v", s)
+	}
+	d.Release()
+	if d, err = b.Destination(1, InAdvance, Stay); err != nil {
+		t.Errorf("after one came back: %v", err)
+	}
+	for _, d := range []Destination{d, e, f} {
+		d.Release()
+	}
+	if s := m.Stats(zero); s.Early != 0 || s.Receiving.InUse != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestQuarantineNamesTheChannelsToClose(t *testing.T) {
+	m, _ := newMemory(t, Options{Arena: mib, SendLimit: mib, RecvLimit: 4 * mib})
+	now := time.Unix(1000, 0)
+	names := func(now time.Time) (s []string) {
+		for _, o := range m.Overdue(now) {
+			s = append(s, o.Account.Name())
+			if o.Reason == "" {
+				t.Error("no reason")
+			}
+		}
+		return s
+	}
+	old, most, some := m.OpenAccount("old"), m.OpenAccount("most"), m.OpenAccount("some")
+	take := func(a *Account, n int) Destination {
+		t.Helper()
+		d, err := a.Destination(n, OnDemand, MayGrow)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	d := take(old, 1000)
+	d.Quarantine(now)
+	d.Quarantine(now.Add(time.Hour)) // only the first counts
+	if got := names(now.Add(QuarantineTime - 1)); got != nil {
+		t.Errorf("%v", got)
+	}
+	if got := names(now.Add(QuarantineTime)); fmt.Sprint(got) != "[old]" {
+		t.Errorf("%v", got)
+	}
+	if s := m.Stats(now.Add(time.Second)); s.Quarantine != 1 || s.Quarantined != 1024 || s.Oldest != time.Second {
+		t.Errorf("%+v", s)
+	}
+	later := now.Add(QuarantineTime - 1)
+	e, f, g := take(most, mib/2), take(most, mib/2), take(some, mib/4)
+	for _, d := range []Destination{e, f, g} {
+		d.Quarantine(later)
+	}
+	if got := names(later); fmt.Sprint(got) != "[most]" { // without it less than a quarter is left
+		t.Errorf("%v", got)
+	}
+	if got := names(now.Add(QuarantineTime)); fmt.Sprint(got) != "[old most]" {
+		t.Errorf("%v", got)
+	}
+	// From the middle, the end and the beginning of the list.
+	h := take(most, 100)
+	h.Quarantine(later.Add(1))
+	f.Release()
+	h.Release()
+	e.Release()
+	d.Release()
+	g.Release()
+	if got := names(now.Add(time.Hour)); got != nil {
+		t.Errorf("%v", got)
+	}
+	if s := m.Stats(zero); s.Quarantine != 0 || s.Quarantined != 0 || s.Receiving.InUse != 0 {
+		t.Errorf("%+v", s)
+	}
+	for _, a := range []*Account{old, most, some} {
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestAReleasedDestinationIsNotReleasedTwice(t *testing.T) {
+	m, _ := newMemory(t, small)
+	a := m.OpenAccount("peer")
+	d, err := a.Destination(100, OnDemand, Stay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	user := d.Buffer().Retain()
+	d.Release()
+	panics := func(f func()) (did bool) {
+		defer func() { did = recover() != nil }()
+		f()
+		return
+	}
+	if !panics(d.Release) {
+		t.Error("the user's reference was taken away")
+	}
+	user.Release()
+	if !panics(d.Release) || !panics(func() { d.Quarantine(zero) }) {
+		t.Error("memory of somebody else was released")
+	}
+	if e, err := a.Destination(100, OnDemand, Stay); err != nil || a.Close() == nil {
+		t.Errorf("%v, and an account with a destination closes without a word", err)
+	} else {
+		e.Release()
+	}
+}
+
+func TestALateWriteNamesTheBlock(t *testing.T) {
+	var seen []LateWrite
+	o := small
+	o.LateWrite = func(w LateWrite) { seen = append(seen, w) }
+	m, _ := newMemory(t, o)
+	for range 3 {
+		a, b := allocate(t, m, 1000), allocate(t, m, 5000)
+		clear(a.Bytes())
+		clear(b.Bytes())
+		b.Release()
+		a.Release()
+	}
+	if seen != nil {
+		t.Fatalf("%v", seen)
+	}
+	buf := allocate(t, m, 1000)
+	late := buf.Bytes()
+	buf.Release()
+	late[17] = 5
+	allocate(t, m, mib).Release() // another size: merged with its neighbours
+	if len(seen) != 1 || seen[0].Number != 7 || seen[0].Offset != 17 || seen[0].Value != 5 || seen[0].Size != 1024 || seen[0].Pool != "sending" {
+		t.Errorf("%+v", seen)
+	}
+	if s := seen[0].String(); !strings.Contains(s, "byte 17 of block 7 of the sending pool (1024 bytes") {
+		t.Errorf("%s", s)
+	}
+}
+
+func TestCloseKeepsTheMemoryOfTensorsInUse(t *testing.T) {
+	m, pd := newMemory(t, small)
+	a, b, own := allocate(t, m, 1000), allocate(t, m, 2000), allocate(t, m, 2*mib)
+	copy(a.Bytes(), "still here")
+	for range 2 {
+		if err := m.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(pd.open) != 0 {
+		t.Errorf("%d are registered", len(pd.open))
+	}
+	if _, err := m.Allocator().Allocate(1); !errors.Is(err, verbs.ErrClosed) {
+		t.Errorf("%v", err)
+	}
+	if _, ok := m.Find(a, a.Bytes()); ok {
+		t.Error("memory that is not registered any more was found")
+	}
+	b.Release()
+	own.Release()
+	if !bytes.HasPrefix(a.Bytes(), []byte("still here")) {
+		t.Error("the memory is gone")
+	}
+	a.Release()
+	if s := m.Stats(zero).Sending; s.InUse != 0 || s.Buffers != 0 || s.Registered != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestMemoryThatTheDeviceKeepsStaysMapped(t *testing.T) {
+	m, pd := newMemory(t, Options{Arena: mib, SendLimit: mib, RecvLimit: mib})
+	pd.keep = verbs.Errorf("deregister", "", verbs.ErrBusy, "windows are bound")
+	if err := m.Close(); !errors.Is(err, verbs.ErrBusy) {
+		t.Errorf("%v", err)
+	}
+	pd.keep = nil
+	for mr := range pd.open {
+		mr.mem[0]++ // would be a fault if it were unmapped
+		mr.Close()
+	}
+	if s := m.Stats(zero); s.Sending.Stuck != mib || s.Receiving.Stuck != mib {
+		t.Errorf("%+v", s)
+	}
+	m, pd = newMemory(t, Options{Arena: mib, SendLimit: mib, RecvLimit: mib})
+	pd.keep = verbs.Errorf("deregister", "", verbs.ErrDeviceGone, "gone")
+	if err := m.Close(); err != nil {
+		t.Errorf("of a device that is gone: %v", err)
+	}
+	clear(pd.open)
+}
+
+func TestARefusedRegistrationIsNotTriedWithEachTensor(t *testing.T) {
+	m, pd := newMemory(t, small)
+	pd.limit = pd.total
+	held := allocate(t, m, mib)
+	defer held.Release()
+	_, first := m.Allocator().Allocate(mib)
+	if !exhausted(first) || !errors.Is(first, verbs.ErrMemlock) || !strings.Contains(first.Error(), "ulimit -l ") {
+		t.Errorf("%v", first)
+	}
+	pd.limit = 0
+	if _, err := m.Allocator().Allocate(mib); !errors.Is(err, first) {
+		t.Errorf("tried again at once: %v", err)
+	}
+	m.Sweep(time.Unix(1, 0))
+	allocate(t, m, mib).Release()
+}
+
+func TestNewTellsWhatCannotBeRegisteredAndLeavesNothing(t *testing.T) {
+	pd := newFakePD()
+	pd.limit = mib
+	_, err := New(pd, Options{Device: verbs.DeviceInfo{Name: "fake0"}, Arena: mib, SendLimit: mib, RecvLimit: mib})
+	if !errors.Is(err, verbs.ErrMemlock) || !strings.Contains(err.Error(), "receiving pool") {
+		t.Errorf("%v", err)
+	}
+	if len(pd.open) != 0 {
+		t.Errorf("%d are registered", len(pd.open))
+	}
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	for _, o := range []Options{
+		{Arena: 1}, {Arena: 2 * DefaultLimit}, {SendLimit: 1}, {RecvLimit: -1}, {Arena: 2 * mib, SendLimit: mib},
+	} {
+		if _, err := New(newFakePD(), o); status.CodeOf(err) != status.InvalidArgument {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+	m, pd := newMemory(t, Options{Device: verbs.DeviceInfo{Name: "d", GoMemory: true, Limits: verbs.Limits{MRSize: mib}}, RecvLimit: 128 * mib, SendLimit: 128 * mib})
+	for mr := range pd.open {
+		if mr.Len() != mib {
+			t.Errorf("an arena of %d bytes on a device whose regions have %d", mr.Len(), mib)
+		}
+	}
+	if _, err := m.Allocator().Allocate(mib + 1); !exhausted(err) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestPrepareRegistersOnceAndForAll(t *testing.T) {
+	m, pd := newMemory(t, Options{Arena: mib, SendLimit: 4 * mib, RecvLimit: 4 * mib, Start: -1, Idle: time.Second})
+	if err := m.Prepare(3*mib - 1); err != nil {
+		t.Fatal(err)
+	}
+	if pd.made != 6 {
+		t.Errorf("%d registrations", pd.made)
+	}
+	m.Sweep(time.Unix(1, 0))
+	m.Sweep(time.Unix(100, 0))
+	if got := m.Stats(zero).Sending.Registered; got != 3*mib {
+		t.Errorf("%d are registered after a while", got)
+	}
+}
+
+func TestSlots(t *testing.T) {
+	m, pd := newMemory(t, small)
+	for _, c := range []struct {
+		use    SlotUse
+		rights verbs.Access
+	}{{SendSlots, 0}, {RecvSlots, verbs.AccessLocalWrite}} {
+		s, err := m.NewSlots(100, 1000, c.use)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Len() != 100 || s.Size() != 1000 {
+			t.Errorf("%d of %d", s.Len(), s.Size())
+		}
+		for i := range s.Len() {
+			slot, e := s.Slot(i), s.SGE(i, 1000)
+			mem := pd.at(Piece{Addr: e.Addr, Len: uint64(e.Length), LKey: e.LKey, RKey: s.mr.RKey()}, c.rights)
+			if len(slot) != 1000 || cap(slot) != 1000 || mem == nil || &mem[0] != &slot[0] || e.Addr%granule != 0 {
+				t.Fatalf("slot %d is not what its SGE says", i)
+			}
+		}
+		if pd.at(Piece{Addr: s.mr.Addr(), Len: 1, LKey: s.mr.LKey(), RKey: s.mr.RKey()}, verbs.AccessRemoteWrite) != nil {
+			t.Error("peers may write messages where they like")
+		}
+		if got := m.Stats(zero).Slots; got != 128<<10 {
+			t.Errorf("%d bytes of slots", got)
+		}
+		for range 2 {
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if got := m.Stats(zero).Slots; got != 0 {
+		t.Errorf("%d bytes of slots are left", got)
+	}
+	for _, c := range [][2]int{{0, 1}, {1, 0}, {-1, 1}, {1 << 25, 1}, {1, 1<<30 + 1}} {
+		if _, err := m.NewSlots(c[0], c[1], SendSlots); status.CodeOf(err) != status.InvalidArgument {
+			t.Errorf("%v: %v", c, err)
+		}
+	}
+}
+
+// Allocating, releasing, quarantine, sweeps and statistics from many goroutines:
+// every block is only its owner's, and at the end all are back.
+func TestPoolsFromManyGoroutines(t *testing.T) {
+	o := Options{Arena: mib, SendLimit: 4 * mib, RecvLimit: 4 * mib}
+	o.LateWrite = func(w LateWrite) { t.Error(w) }
+	m, _ := newMemory(t, o)
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			a := m.OpenAccount(fmt.Sprint(g))
+			for i := range 200 {
+				n := 1 + (g*7919+i*104729)%(mib*3/2)>>(i%10)
+				if i%2 == 0 {
+					b, err := m.Allocator().Allocate(n)
+					if err != nil {
+						continue
+					}
+					for i := range b.Bytes() {
+						b.Bytes()[i] = byte(g)
+						if i == 100 {
+							break
+						}
+					}
+					if b.Bytes()[0] != byte(g) {
+						t.Error("somebody else writes here")
+					}
+					b.Release()
+					continue
+				}
+				d, err := a.Destination(n, Early(i%4 == 1), MayGrow)
+				if err != nil {
+					continue
+				}
+				d.Buffer().Bytes()[n-1] = 1
+				if i%3 == 0 {
+					d.Quarantine(time.Unix(int64(i), 0))
+				}
+				m.Overdue(time.Unix(int64(i), 0))
+				d.Release()
+			}
+			if err := a.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Go(func() {
+		for i := range 50 {
+			m.Sweep(time.Unix(int64(i)*3600, 0))
+			m.Stats(zero)
+		}
+	})
+	wg.Wait()
+	s := m.Stats(zero)
+	if s.Sending.InUse != 0 || s.Receiving.InUse != 0 || s.Sending.Buffers != 0 || s.Early != 0 || s.Quarantined != 0 {
+		t.Errorf("%+v", s)
+	}
+}
