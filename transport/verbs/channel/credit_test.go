@@ -1,0 +1,229 @@
+package channel
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/tryst-rdma/tryst/transport/verbs/wire"
+)
+
+// TestCreditGoesAloneWhenHalfTheWindowIsOwed, and only then.
+func TestCreditGoesAloneWhenHalfTheWindowIsOwed(t *testing.T) {
+	l := newLink(t)
+	l.manual = true
+	for id := range uint64(6) { // with HELLO that is one less than half of 16
+		l.receive(id+1, "k")
+		l.run()
+	}
+	if slices.Contains(l.trace, "<CREDIT") {
+		t.Error("CREDIT came early")
+	}
+	l.receive(7, "k")
+	l.receive(8, "k")
+	l.run()
+	if l.trace[len(l.trace)-1] != "<CREDIT" {
+		t.Errorf("no CREDIT after %v", l.trace)
+	}
+	n := 0
+	for _, m := range l.trace {
+		if m == "<CREDIT" || m == ">CREDIT" {
+			n++
+		}
+	}
+	if n != 1 {
+		t.Errorf("%d CREDITs", n)
+	}
+}
+
+// TestLastCreditsAreCreditsOwn: requests stop two short of the window.
+func TestLastCreditsAreCreditsOwn(t *testing.T) {
+	l := newLink(t)
+	l.cut = true
+	for id := range uint64(30) {
+		l.receive(id+1, "k")
+	}
+	l.run()
+	if n := l.ends[0].ch.credits(0); n != creditReserve {
+		t.Errorf("%d credits are left", n)
+	}
+	l.ends[0].ch.SayCancelled(l.now, []uint64{99})
+	l.run()
+	if n := l.ends[0].ch.credits(0); n != creditReserve {
+		t.Errorf("%d credits are left after CANCEL", n)
+	}
+}
+
+// TestWriteWithImmTakesACredit, and waits for one.
+func TestWriteWithImmTakesACredit(t *testing.T) {
+	l := newLink(t, func(c *Config) { c.Window, c.PeerWindow = 4, 4 })
+	l.sends(64 << 10)
+	for id := range uint64(50) {
+		l.receive(id+1, "k")
+		if id == 0 {
+			l.run()
+		}
+	}
+	l.run()
+	if n := len(l.ends[0].ended); n != 50 {
+		t.Errorf("%d ended", n)
+	}
+	r := &l.ends[1].ch.rails[0]
+	imms := 0
+	for _, m := range l.trace {
+		if m == "<IMM 65536" {
+			imms++
+		}
+	}
+	if imms != 50 || r.sent < 50 {
+		t.Errorf("%d imms took %d credits", imms, r.sent)
+	}
+	l.clean()
+}
+
+// TestSendPlacesAreKeptForUpkeep: when the send queue is full of content and
+// answers, CANCEL and CREDIT still go.
+func TestSendPlacesAreKeptForUpkeep(t *testing.T) {
+	l := newLink(t, func(c *Config) { c.Window, c.PeerWindow, c.SendQueue, c.Outstanding = 1000, 1000, 16, 1<<30 })
+	l.sends(4 << 20)
+	l.ends[1].hold = true
+	l.receive(1, "k")
+	l.run()
+	c := l.ends[1].ch
+	if free := 16 - c.rails[0].posts.n; free != 2*sendReserve {
+		t.Errorf("content leaves %d places", free)
+	}
+	l.ends[1].answer = func(a Ask) Answer { return Answer{Value: valueOf(5), Source: Source{Handle: a.ID}} }
+	for id := range uint64(20) {
+		l.receive(id+2, "small")
+	}
+	l.run()
+	if free := 16 - c.rails[0].posts.n; free != sendReserve {
+		t.Errorf("answers leave %d places", free)
+	}
+	c.SayCancelled(l.now, []uint64{5})
+	l.run()
+	if l.trace[len(l.trace)-1] != "<CANCEL" {
+		t.Errorf("no CANCEL: %v", l.trace)
+	}
+}
+
+// TestUnsignalledPostsAreFollowedByASignalledOne: so that places come back.
+func TestUnsignalledPostsAreFollowedByASignalledOne(t *testing.T) {
+	l := newLink(t, func(c *Config) { c.SendQueue = MinSendQueue })
+	l.sends(10)
+	for id := range uint64(1000) {
+		l.receive(id+1, "k")
+		l.run()
+	}
+	if n := len(l.ends[0].ended); n != 1000 {
+		t.Errorf("%d ended", n)
+	}
+}
+
+func TestFinishedRidesOnTheNextMessage(t *testing.T) {
+	l := newLink(t)
+	l.sends(10)
+	mark := l.ends[0].ch.Finish(l.now, []uint64{7, 8}, 100)
+	l.receive(1, "k")
+	l.run()
+	l.expect(">REQUEST", "<EAGER") // which carries the counts
+	if l.ends[0].taken.Finish != mark {
+		t.Errorf("taken %v, want %d", l.ends[0].taken, mark)
+	}
+	if a := l.ends[1].others[0]; a.Kind != ActFinished || fmt.Sprint(a.IDs.AppendTo(nil)) != "[7 8]" {
+		t.Errorf("the sender took %v", &a)
+	}
+}
+
+func TestFinishedGoesAloneAfterAWhile(t *testing.T) {
+	l := newLink(t)
+	mark := l.ends[0].ch.Finish(l.now, []uint64{7}, 100)
+	l.run()
+	l.expect()
+	l.wait(finishDelay)
+	l.expect(">FINISHED")
+	l.wait(tellDelay) // nothing else carries the counts
+	l.expect("<CREDIT")
+	if l.ends[0].taken.Finish != mark {
+		t.Errorf("taken %v, want %d", l.ends[0].taken, mark)
+	}
+	l.ends[0].ch.Finish(l.now, []uint64{8}, finishAtOnce)
+	l.run()
+	l.expect(">FINISHED")
+}
+
+// TestThousandsFinished go in few messages, and each once.
+func TestThousandsFinished(t *testing.T) {
+	l := newLink(t, func(c *Config) { c.Message, c.PeerMessage = wire.MinMessage, wire.MinMessage })
+	var ids []uint64
+	for id := range uint64(5000) {
+		ids = append(ids, id+1)
+	}
+	mark := l.ends[0].ch.Finish(l.now, ids, 0)
+	l.wait(time.Second)
+	var got []uint64
+	for _, a := range l.ends[1].others {
+		got = a.IDs.AppendTo(got)
+	}
+	if !slices.Equal(got, ids) || l.ends[0].taken.Finish != mark {
+		t.Errorf("%d ids came, taken %v", len(got), l.ends[0].taken)
+	}
+	if n := len(l.ends[1].others); n > 11 {
+		t.Errorf("%d messages", n)
+	}
+}
+
+// TestRidersGoBeforeTheirRequest, when they do not fit into it: an answer to it
+// says that they were taken.
+func TestRidersGoBeforeTheirRequest(t *testing.T) {
+	l := newLink(t, func(c *Config) { c.Message, c.PeerMessage = wire.MinMessage, wire.MinMessage })
+	l.sends(10)
+	var ids []uint64
+	for id := range uint64(1000) {
+		ids = append(ids, id+100)
+	}
+	l.ends[0].ch.Receive(l.now, Receive{ID: 1, Attempt: 1, Sender: 2, Key: "k", Finished: ids})
+	l.run()
+	var got []uint64
+	for _, a := range l.ends[1].others {
+		got = a.IDs.AppendTo(got)
+	}
+	if !slices.Equal(got, ids) {
+		t.Errorf("%d ids came", len(got))
+	}
+	l.expect(">FINISHED", ">FINISHED", ">REQUEST", "<EAGER")
+}
+
+func TestCancelledIsSaidAndTaken(t *testing.T) {
+	l := newLink(t)
+	l.manual = true
+	l.receive(1, "k")
+	l.run()
+	mark := l.ends[0].ch.SayCancelled(l.now, []uint64{1, 50})
+	l.run()
+	l.expect(">REQUEST", ">CANCEL", "<CANCELLED")
+	if l.ends[0].taken.Cancel != mark {
+		t.Errorf("taken %v, want %d", l.ends[0].taken, mark)
+	}
+	if a := l.last(); a.ID != 1 || a.Outcome != OutcomeError || l.ends[0].ch.Cancel(l.now, 1, 1) {
+		t.Errorf("%x ended with %v", a.ID, a.Outcome)
+	}
+	if a := l.ends[1].others[0]; a.Kind != ActCancelled || fmt.Sprint(a.IDs.AppendTo(nil)) != "[1 50]" {
+		t.Errorf("the sender took %v", &a)
+	}
+	l.clean()
+}
+
+// TestCancelBeforeTheRequestIsPosted takes it back.
+func TestCancelBeforeTheRequestIsPosted(t *testing.T) {
+	l := newLink(t)
+	l.receive(1, "k")
+	if !l.ends[0].ch.Cancel(l.now, 1, 1) {
+		t.Error("not cancelled")
+	}
+	l.run()
+	l.expect()
+	l.clean()
+}

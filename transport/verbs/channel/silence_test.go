@@ -1,0 +1,246 @@
+package channel
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tryst-rdma/tryst/transport/verbs/wire"
+)
+
+// open begins a receive that the sender knows and does not answer.
+func (l *link) open(id uint64) {
+	l.manual = true
+	l.receive(id, "k")
+	l.run()
+	l.manual = false
+	l.trace = nil
+}
+
+func TestIdleChannelPostsNothing(t *testing.T) {
+	l := newLink(t)
+	l.sends(10)
+	l.receive(1, "k")
+	l.run()
+	l.trace = nil
+	l.wait(time.Hour)
+	l.expect()
+	for i := range l.ends {
+		if at := l.ends[i].ch.Deadline(); !at.IsZero() {
+			t.Errorf("side %d wants to be called in %v", i, at.Sub(l.now))
+		}
+	}
+}
+
+// TestProbeWhileSomethingIsOutstanding: both sides, once a second of silence.
+func TestProbeWhileSomethingIsOutstanding(t *testing.T) {
+	l := newLink(t)
+	l.open(1)
+	l.wait(3500 * time.Millisecond)
+	l.expect(">PROBE", "<PROBE", ">PROBE", "<PROBE", ">PROBE", "<PROBE")
+
+	l = newLink(t)
+	l.ends[1].ch.Watch(l.now, true)
+	l.wait(1500 * time.Millisecond)
+	l.expect("<PROBE")
+	l.ends[1].ch.Watch(l.now, false)
+	l.wait(10 * time.Second)
+	l.expect()
+}
+
+func TestProbeIsOneAtATime(t *testing.T) {
+	l := newLink(t, func(c *Config) { c.Rails = 2 })
+	l.open(1)
+	l.ends[0].hold, l.ends[1].hold = true, true
+	l.wait(10 * time.Second)
+	l.expect(">PROBE", ">1PROBE", "<PROBE", "<1PROBE")
+}
+
+func TestQueryAfterLongSilence(t *testing.T) {
+	l := newLink(t)
+	l.open(1)
+	l.wait(100 * time.Second)
+	var messages []string
+	for _, m := range l.trace {
+		if !strings.HasSuffix(m, "PROBE") {
+			messages = append(messages, m)
+		}
+	}
+	l.trace = messages
+	l.expect(">QUERY", "<WAITING", ">QUERY", "<WAITING", ">QUERY", "<WAITING")
+	l.ends[1].ch.Answer(l.now, 1, 1, Answer{Value: valueOf(5), Source: Source{Handle: 1}})
+	l.run()
+	if a := l.last(); a.Outcome != OutcomeEager {
+		t.Errorf("ended with %v", a.Outcome)
+	}
+	l.clean()
+}
+
+// TestQueryOfLostRequestClosesTheChannel: the sender knows nothing of it.
+func TestQueryOfLostRequestClosesTheChannel(t *testing.T) {
+	l := newLink(t)
+	l.open(1)
+	l.ends[1].ch.forget(l.ends[1].ch.asksByID[1]) // lost
+	l.wait(31 * time.Second)
+	if why := l.ends[0].closed(); !strings.Contains(why, "knows nothing of receive 0000000000000001") {
+		t.Errorf("closed: %q", why)
+	}
+}
+
+// TestQueryWithoutReplyClosesTheChannel: the peer's device lives, the peer does not.
+func TestQueryWithoutReplyClosesTheChannel(t *testing.T) {
+	l := newLink(t)
+	l.open(1)
+	l.cut = true // writes still complete, in this link's way
+	for range 45 {
+		l.now = l.now.Add(time.Second)
+		for _, a := range l.ends[0].ch.Actions(l.now) {
+			l.do(0, a)
+			if a.Kind == ActPost && a.Post.Signaled {
+				l.ends[0].ch.Sent(l.now, 0, a.Post.Slot)
+			}
+		}
+	}
+	if why := l.ends[0].closed(); !strings.Contains(why, "has not said within 10s whether it knows") {
+		t.Errorf("closed: %q", why)
+	}
+}
+
+// TestQueryWhileContentIsWritten: the sender does nothing more than say so.
+func TestQueryWhileContentIsWritten(t *testing.T) {
+	l := newLink(t)
+	l.sends(64 << 10)
+	l.ends[1].hold = true // the last write is not confirmed
+	l.receive(1, "k")
+	l.run()
+	l.trace = nil
+	l.ends[1].ch.Message(l.now, 0, listMessage(wire.KindQuery, 1, l.ends[0].ch.rails[0].taken, 1))
+	l.run()
+	l.expect("<WAITING")
+}
+
+func TestNoHelloInTime(t *testing.T) {
+	now := time.Unix(1000, 0)
+	c, err := New(now, newLink(t).ends[0].ch.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Ready(now)
+	if acts := c.Actions(now); len(acts) != 1 || acts[0].Kind != ActPost {
+		t.Errorf("%d actions, want HELLO", len(acts))
+	}
+	if at := c.Deadline(); at != now.Add(helloTime) {
+		t.Errorf("deadline in %v", at.Sub(now))
+	}
+	acts := c.Actions(now.Add(helloTime))
+	if len(acts) != 1 || acts[0].Kind != ActClose || c.State() != Leaving {
+		t.Errorf("%v", acts)
+	}
+}
+
+// TestQuarantineIsBounded, in time and in bytes.
+func TestQuarantineIsBounded(t *testing.T) {
+	cancelled := func(l *link, id uint64) {
+		l.ends[0].ch.Cancel(l.now, id, 1)
+		for _, a := range l.ends[0].ch.Actions(l.now) {
+			l.do(0, a)
+		}
+	}
+	begin := func(limit int64) *link {
+		l := newLink(t, func(c *Config) { c.QuarantineBytes = limit })
+		l.sends(64 << 10)
+		l.receive(1, "k")
+		l.run()
+		l.open(2)
+		l.open(3)
+		l.cut = true
+		return l
+	}
+	l := begin(1 << 20)
+	cancelled(l, 2)
+	cancelled(l, 3)
+	l.now = l.now.Add(quarantineTime - time.Millisecond)
+	l.run()
+	if why := l.ends[0].closed(); why != "" {
+		t.Fatalf("closed: %s", why)
+	}
+	l.now = l.now.Add(time.Millisecond)
+	l.run()
+	if why := l.ends[0].closed(); !strings.Contains(why, "receive 0000000000000002, which was cancelled") {
+		t.Errorf("closed: %q", why)
+	}
+	if n := len(l.ends[0].freed); n != 1 {
+		t.Errorf("%d destinations were given back before the queue pairs were destroyed", n)
+	}
+	l.ends[0].ch.Destroyed(l.now)
+	l.run()
+	if n := len(l.ends[0].freed); n != 3 {
+		t.Errorf("%d destinations were given back", n)
+	}
+
+	l = begin(100 << 10)
+	cancelled(l, 2)
+	if why := l.ends[0].closed(); why != "" {
+		t.Fatalf("closed: %s", why)
+	}
+	cancelled(l, 3)
+	if why := l.ends[0].closed(); !strings.Contains(why, "131072 bytes, the limit is 102400") {
+		t.Errorf("closed: %q", why)
+	}
+}
+
+// TestPeerThatTakesNothing: messages wait for credits, and nothing else tells.
+func TestPeerThatTakesNothing(t *testing.T) {
+	l := newLink(t, func(c *Config) { c.Window, c.PeerWindow = 4, 4 })
+	l.cut = true
+	for id := range uint64(10) {
+		l.receive(id+1, "k")
+	}
+	l.run()
+	began := l.now
+	for l.ends[0].closed() == "" && l.now.Sub(began) < time.Hour {
+		if at := l.ends[0].ch.Deadline(); at.After(l.now) {
+			l.now = at
+		} else {
+			l.now = l.now.Add(time.Millisecond)
+		}
+		for _, a := range l.ends[0].ch.Actions(l.now) {
+			l.do(0, a)
+			if a.Kind == ActPost && a.Post.Op != 0 {
+				l.ends[0].ch.Sent(l.now, 0, a.Post.Slot)
+			}
+		}
+	}
+	if why := l.ends[0].closed(); why == "" || l.now.Sub(began) > stallTime {
+		t.Errorf("closed after %v: %q", l.now.Sub(began), why)
+	}
+}
+
+func TestBye(t *testing.T) {
+	l := newLink(t)
+	l.open(1)
+	l.ends[0].ch.Finish(l.now, []uint64{7}, 0)
+	l.ends[0].ch.Bye(l.now, "shutdown")
+	l.run()
+	l.expect(">FINISHED", ">BYE")
+	if why := l.ends[0].closed(); why != "closed here: shutdown" {
+		t.Errorf("closed: %q", why)
+	}
+	if why := l.ends[1].closed(); !strings.Contains(why, "it closed the channel: shutdown") {
+		t.Errorf("the peer closed: %q", why)
+	}
+}
+
+// TestByeThatDoesNotGo: the channel closes all the same.
+func TestByeThatDoesNotGo(t *testing.T) {
+	l := newLink(t)
+	l.open(1)
+	l.ends[0].hold, l.cut = true, true
+	l.ends[0].ch.Bye(l.now, "shutdown")
+	l.run()
+	l.expect(">BYE")
+	l.wait(byeTime)
+	if why := l.ends[0].closed(); why == "" {
+		t.Error("not closed")
+	}
+}
