@@ -26,6 +26,7 @@ func TestRun(t *testing.T) {
 	for _, tt := range []struct {
 		name, source string
 		entry        Entry
+		args         []string
 		place        Place
 		action       string // of the package
 		words        string // in its output
@@ -55,6 +56,11 @@ func TestRun(t *testing.T) {
 		source: "func TestA(t *testing.T) {}\nvar _ = os.Exit",
 		action: "fail", words: "no test's name matches \"^TestRxe\": nothing was tested",
 	}, {
+		name:   "has no test that was asked for",
+		source: "func TestRxeA(t *testing.T) { t.Error(\"not asked for\") }\nvar _ = os.Exit",
+		args:   []string{"-run", "TestRxeB"},
+		action: "pass", words: "no tests to run",
+	}, {
 		name:   "does not build",
 		source: "func TestRxeA(t *testing.T) { nothing() }\nvar _ = os.Exit",
 		action: "fail", words: "undefined: nothing",
@@ -83,7 +89,7 @@ func TestRun(t *testing.T) {
 				tt.place = native{}
 			}
 			var events, log bytes.Buffer
-			c := Config{Go: "go", Root: root, Binaries: filepath.Join(root, "bin"), Timeout: time.Minute, Events: &events, Log: &log}
+			c := Config{Go: "go", Root: root, Binaries: filepath.Join(root, "bin"), Timeout: time.Minute, Args: tt.args, Events: &events, Log: &log}
 			if err := Run(t.Context(), c, []Entry{tt.entry}, tt.place); err != nil {
 				t.Fatal(err)
 			}

@@ -23,7 +23,7 @@ type need struct {
 	files []string
 }
 
-// needs are what is wanted of the host.
+// needs are what is wanted of the host: the emulator, what programs in the guest use, and what builds those that use it.
 func needs() []need {
 	return []need{
 		{"qemu-system-x86", []string{qemuProgram}},
@@ -33,6 +33,8 @@ func needs() []need {
 		{"ibverbs-utils", []string{"ibv_devinfo"}},
 		{"perftest", []string{"ib_write_bw"}},
 		{"iproute2", []string{"rdma"}},
+		{"gcc", []string{"gcc", "cc"}},
+		{"libc6-dev", []string{"/usr/include/stdlib.h"}},
 	}
 }
 

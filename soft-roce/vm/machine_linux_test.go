@@ -153,6 +153,25 @@ func TestInterruptedBootLeavesNoEmulator(t *testing.T) {
 	ended()
 }
 
+// A machine that nobody closes ends with the context that it was booted with.
+func TestMachineEndsWithItsContext(t *testing.T) {
+	c, k, initramfs, w := setup(t, "tcg=good")
+	c.Accelerator = TCG
+	ctx, cancel := context.WithCancel(t.Context())
+	m, err := c.boot(ctx, k, initramfs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, ended := w.started()
+	cancel()
+	ended()
+	_, err = m.Run(t.Context(), Command{Args: []string{"say"}, Stdout: &bytes.Buffer{}, Stderr: &bytes.Buffer{}})
+	if err == nil {
+		t.Error("a command ran after the end")
+	}
+	m.Close()
+}
+
 // KVM is tried once where it may work; what was found is remembered.
 func TestAutoFindsTheAccelerator(t *testing.T) {
 	tests := []struct {
