@@ -50,6 +50,12 @@ func (p *peer) want() {
 	p.do(p.machine.Want(time.Now()))
 }
 
+// hurry asks for a channel for somebody who has no other wire.
+func (p *peer) hurry() {
+	p.mu.Lock()
+	p.do(p.machine.Hurry(time.Now()))
+}
+
 // do takes the machine's actions over. It is called with the lock held and gives
 // it up.
 func (p *peer) do(acts []pairing.Action) {

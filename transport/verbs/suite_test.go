@@ -27,6 +27,12 @@ import (
 const giveUp = 50 * time.Millisecond
 
 // TestSuite: verbs is a transport, over devices in memory.
+func TestSuiteRequired(t *testing.T) {
+	transporttest.Run(t, transporttest.Suite{New: newCluster(clusterOptions{require: true}), MaxSize: 64 << 20, Registered: true,
+		Only: []string{"Order", "Content", "Size", "Memory", "Abort", "Cancel", "Step", "Cut", "Stop"}})
+}
+
+// TestSuite: verbs is a transport, over devices in memory.
 func TestSuite(t *testing.T) {
 	transporttest.Run(t, transporttest.Suite{New: newCluster(clusterOptions{}), MaxSize: 64 << 20, Registered: true})
 }
@@ -237,7 +243,7 @@ func (l *suiteLink) wires(do func(*verbstest.Link)) {
 func (l *suiteLink) CutAfter(n int64) <-chan struct{} {
 	return l.after(n, (*verbstest.Link).CutAfter, l.proxy.CutAfter, func() {
 		l.wires(func(w *verbstest.Link) { w.Cut() })
-		time.Sleep(giveUp)
+		<-time.After(giveUp)
 		l.wires(func(w *verbstest.Link) { w.Restore() })
 	})
 }

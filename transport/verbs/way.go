@@ -28,6 +28,7 @@ func (w *way) Hello(ctx context.Context) (transport.Peer, error) {
 	if err != nil || !w.peer.transport.opts.Require {
 		return who, err
 	}
+	w.peer.hurry()
 	for {
 		l, _, changed := w.peer.current()
 		if l != nil {

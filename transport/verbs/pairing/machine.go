@@ -154,6 +154,15 @@ func (m *Machine) Want(now time.Time) []Action {
 	return m.done(now)
 }
 
+// Hurry says that somebody waits and has no other wire: the next call is no later
+// than after the shortest back-off.
+func (m *Machine) Hurry(now time.Time) []Action {
+	if soon := now.Add(MinBackoff); m.want && m.nextCall.After(soon) {
+		m.nextCall = soon
+	}
+	return m.done(now)
+}
+
 // Request says that a call of the peer has come, which shows offer. The caller
 // has checked that the peer may have this name (Identity.Check) and meant this
 // task. Answer or Refuse with the same id follows, in this or a later event.
