@@ -154,6 +154,7 @@ var walks = map[string]simConfig{
 	"small":       {rails: 1, window: 4, values: []int64{100, 1, -1, 0, -2}, keys: 3, both: true, budget: budget{receives: 120, cancels: 30}},
 	"large":       {rails: 1, window: 5, values: []int64{simPage, 5*simPage + 1, 100, 3 * simPage}, keys: 2, both: true, budget: budget{receives: 80, cancels: 20}},
 	"three rails": {rails: 3, window: 4, values: []int64{7 * simPage, simPage, 2 * simPage, 20 * simPage}, keys: 2, both: true, maxOutstanding: 3 * simPage, budget: budget{receives: 80, cancels: 30}},
+	"uneven":      {rails: 2, window: 4, window1: 11, values: []int64{3 * simPage, 100, 100, -2}, keys: 3, both: true, budget: budget{receives: 100, cancels: 20}},
 	"no memory":   {rails: 2, window: 6, values: []int64{3 * simPage, 100, -3}, keys: 3, both: true, noMemory: true, budget: budget{receives: 80, cancels: 20}},
 	"one way":     {rails: 1, window: 16, values: []int64{2 * simPage, 2 * simPage, 2 * simPage, 100}, keys: 1, budget: budget{receives: 120, cancels: 10}},
 	"breaks":      {rails: 2, window: 8, values: []int64{6 * simPage, 100, -1}, keys: 4, both: true, budget: budget{receives: 60, cancels: 20, breaks: 1}},

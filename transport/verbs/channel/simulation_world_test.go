@@ -46,6 +46,7 @@ type simConfig struct {
 	budget
 	rails          int
 	window         int
+	window1        int     // of side 1; 0 is the same
 	values         []int64 // contents in turn, in bytes; -1: dead, -2: an error, -3: elsewhere
 	keys           int     // how many keys the receives use in turn; 0 is 1
 	both           bool    // both sides receive
@@ -53,6 +54,13 @@ type simConfig struct {
 	noMemory       bool    // there may be none: placing is a choice
 	off            guards
 	maxOutstanding int64
+}
+
+func (c *simConfig) windowOf(side int) int {
+	if side == 1 && c.window1 > 0 {
+		return c.window1
+	}
+	return c.window
 }
 
 // budget is how much of what may happen from outside is left.
@@ -132,7 +140,7 @@ func newWorld(cfg *simConfig) *world {
 	for i := range w.sides {
 		ch, err := New(w.now, Config{
 			Peer: "the peer", Generation: 1, OwnIncarnation: uint64(i) + 1, PeerIncarnation: uint64(2 - i),
-			Rails: cfg.rails, Window: cfg.window, PeerWindow: cfg.window,
+			Rails: cfg.rails, Window: cfg.windowOf(i), PeerWindow: cfg.windowOf(1 - i),
 			Message: wire.MinMessage, PeerMessage: wire.MinMessage, Eager: 256, SendQueue: MinSendQueue,
 			Chunk: simPage, Outstanding: cfg.maxOutstanding, MaxMetas: 4,
 		})
@@ -144,7 +152,7 @@ func newWorld(cfg *simConfig) *world {
 		s := &w.sides[i]
 		s.ch = ch
 		for range cfg.rails {
-			s.posted = append(s.posted, cfg.window)
+			s.posted = append(s.posted, cfg.windowOf(i))
 		}
 		w.wires[i] = make([]simQueue, cfg.rails)
 	}
@@ -205,7 +213,7 @@ func (w *world) state() [2]uint64 {
 		for _, c := range s.cq {
 			flag(c.sent, c.message != nil)
 			num(uint64(c.rail), uint64(c.imm))
-			b = appendMessage(b, c.message)
+			b = w.appendMessage(b, c.message, i)
 			if c.sent {
 				num((uint64(s.ch.rails[c.rail].slot) + MinSendQueue - uint64(c.slot)) % MinSendQueue)
 			}
@@ -236,7 +244,7 @@ func (w *world) state() [2]uint64 {
 				num(uint64(p.post.Op), uint64(p.post.Imm), p.post.RemoteAddr, uint64(p.content),
 					(uint64(s.ch.rails[rail].slot)+MinSendQueue-uint64(p.post.Slot))%MinSendQueue)
 				flag(p.post.Signaled)
-				b = appendMessage(b, p.message)
+				b = w.appendMessage(b, p.message, 1-i)
 			}
 		}
 	}
@@ -245,8 +253,19 @@ func (w *world) state() [2]uint64 {
 
 var simSeed, simSeed2 = maphash.MakeSeed(), maphash.MakeSeed()
 
-func appendMessage(b, m []byte) []byte {
+// appendMessage writes a message on its way to a side, with counts given by their
+// distance from what that side has sent.
+func (w *world) appendMessage(b, m []byte, to int) []byte {
 	b = binary.AppendUvarint(b, uint64(len(m)))
+	if len(m) < 12 {
+		return b
+	}
+	b = append(b, m[:12]...)
+	m, counts := m[12:], int(m[3])
+	for i := range counts {
+		b = binary.AppendUvarint(b, uint64(w.sides[to].ch.rails[i].sent-binary.LittleEndian.Uint32(m)))
+		m = m[4:]
+	}
 	return append(b, m...)
 }
 
@@ -541,7 +560,7 @@ func (w *world) do(i int) {
 			w.free(i, a.Dest)
 		case ActRepost:
 			s.posted[a.Rail] += a.Count
-			if s.posted[a.Rail] > w.cfg.window {
+			if s.posted[a.Rail] > w.cfg.windowOf(i) {
 				w.fail("side %d has %d receives posted", i, s.posted[a.Rail])
 			}
 		case ActPost:
@@ -756,10 +775,10 @@ func (w *world) checkQuiet() {
 			w.fail("not all that side %d has was said to be finished", i)
 		}
 		for rail, n := range s.posted {
-			if n != w.cfg.window {
+			if n != w.cfg.windowOf(i) {
 				w.fail("side %d has %d receives posted on rail %d", i, n, rail)
 			}
-			if s.ch.credits(rail) < w.cfg.window-w.cfg.window/2 {
+			if peer := w.cfg.windowOf(1 - i); s.ch.credits(rail) < peer-peer/2 {
 				w.fail("side %d is left with %d credits on rail %d", i, s.ch.credits(rail), rail)
 			}
 		}
