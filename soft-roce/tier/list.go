@@ -7,6 +7,9 @@ import (
 	"strings"
 )
 
+// Tag is the build tag of the tests that need the devices: without it they are not even compiled, so they are no skips elsewhere.
+const Tag = "rxe"
+
 // Entry is one package of the list.
 type Entry struct {
 	Package string   // as go test takes it: ./verbs/cgo

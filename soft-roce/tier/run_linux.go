@@ -17,9 +17,6 @@ import (
 	"github.com/tryst-rdma/tryst/soft-roce/vm"
 )
 
-// tag is the build tag of the tests that need the devices: without it they are not even compiled, so they are no skips elsewhere.
-const tag = "rxe"
-
 // Config is what Run needs. Paths are absolute.
 type Config struct {
 	Go       string        // the go command
@@ -68,8 +65,8 @@ func (c Config) run(ctx context.Context, e Entry, place Place) error {
 		if err := c.build(ctx, e, binary); err != nil {
 			return err
 		}
-		args := []string{binary, "-test.v=test2json", "-test.paniconexit0", "-test.timeout=" + c.Timeout.String(), "-test.run=" + e.Pattern}
-		args = append(append(args, e.Args...), testArgs(c.Args)...)
+		args := []string{binary, "-test.paniconexit0", "-test.timeout=" + c.Timeout.String(), "-test.run=" + e.Pattern}
+		args = slices.Concat(args, e.Args, testArgs(c.Args), []string{"-test.v=test2json"})
 		var said watcher
 		out := io.MultiWriter(w, &said)
 		status, err := place.Run(ctx, vm.Command{Args: args, Dir: pkg.dir, Env: vm.Environment(), Stdout: out, Stderr: out})
@@ -87,7 +84,7 @@ func (c Config) run(ctx context.Context, e Entry, place Place) error {
 
 // find asks where the package is.
 func (c Config) find(ctx context.Context, e Entry) (testPackage, error) {
-	out, err := c.output(ctx, "list", "-tags", tag, "-f", "{{.ImportPath}} {{.Dir}}", e.Package)
+	out, err := c.output(ctx, "list", "-tags", Tag, "-f", "{{.ImportPath}} {{.Dir}}", e.Package)
 	if err != nil {
 		return testPackage{}, err
 	}
@@ -101,7 +98,7 @@ func (c Config) build(ctx context.Context, e Entry, binary string) error {
 	if err := os.Remove(binary); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	if _, err := c.output(ctx, "test", "-c", "-tags", tag, "-o", binary, e.Package); err != nil {
+	if _, err := c.output(ctx, "test", "-c", "-tags", Tag, "-o", binary, e.Package); err != nil {
 		return err
 	}
 	if _, err := os.Stat(binary); err != nil {

@@ -171,6 +171,16 @@ func test(ctx context.Context, o options, args []string) (_ int, err error) {
 	if err != nil {
 		return failed, err
 	}
+	// A directory of its own: another run may be under way.
+	tests := filepath.Join(c.Cache, "tests")
+	if err := os.MkdirAll(tests, 0o755); err != nil {
+		return failed, err
+	}
+	binaries, err := os.MkdirTemp(tests, "")
+	if err != nil {
+		return failed, err
+	}
+	defer os.RemoveAll(binaries)
 	var place tier.Place
 	switch tier.Where(o.mode) {
 	case tier.InVM:
@@ -184,7 +194,7 @@ func test(ctx context.Context, o options, args []string) (_ int, err error) {
 	}
 	defer func() { err = errors.Join(err, place.Close()) }()
 	return 0, tier.Run(ctx, tier.Config{
-		Go: o.goCommand, Root: root, Binaries: filepath.Join(c.Cache, "tests"), Timeout: o.packageTimeout, Args: args,
+		Go: o.goCommand, Root: root, Binaries: binaries, Timeout: o.packageTimeout, Args: args,
 		Events: os.Stdout, Log: os.Stderr,
 	}, entries, place)
 }
@@ -203,7 +213,7 @@ func (o options) entries(ctx context.Context) ([]tier.Entry, error) {
 	if o.packages == "./..." {
 		return all, nil
 	}
-	out, err := exec.CommandContext(ctx, o.goCommand, append([]string{"list", "-f", "{{.Dir}}"}, strings.Fields(o.packages)...)...).Output()
+	out, err := exec.CommandContext(ctx, o.goCommand, append([]string{"list", "-tags", tier.Tag, "-f", "{{.Dir}}"}, strings.Fields(o.packages)...)...).Output()
 	if err != nil {
 		return nil, fmt.Errorf("go list %s: %w", o.packages, err)
 	}
