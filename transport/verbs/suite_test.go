@@ -2,6 +2,7 @@ package verbstransport_test
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"sync"
 	"testing"
@@ -38,9 +39,11 @@ func TestSuite(t *testing.T) {
 }
 
 type clusterOptions struct {
-	fabric  verbstest.Options
 	require bool
-	arena   int64
+	// open opens the device of a task on a real system, whose wires nobody
+	// disturbs; a fabric when nil.
+	open func(cluster.Task) (verbs.Device, error)
+	path verbs.Path // fast and easily broken when zero
 }
 
 // suiteCluster is a transporttest.Cluster: each task is a host of a fabric, and is
@@ -63,20 +66,27 @@ func newCluster(o clusterOptions) func(testing.TB, []cluster.Task) transporttest
 	return func(t testing.TB, tasks []cluster.Task) transporttest.Cluster {
 		c := &suiteCluster{
 			clusterOptions: o, t: t, tasks: tasks, proxies: make(map[cluster.Task]*transporttest.Proxy),
-			fabric: verbstest.NewFabric(o.fabric), nodes: make(map[cluster.Task]*suiteNode),
-			over: make(chan struct{}),
+			nodes: make(map[cluster.Task]*suiteNode),
+			over:  make(chan struct{}),
 		}
 		for _, task := range tasks {
 			c.proxies[task] = transporttest.NewProxy(t)
 		}
-		t.Cleanup(func() {
-			if n := c.fabric.Counts(); n != (verbs.Counts{}) {
-				t.Errorf("open on the fabric: %+v", n)
-			}
-			close(c.over)
-			c.work.Wait()
-			c.fabric.Close()
-		})
+		if c.path == (verbs.Path{}) {
+			c.path = verbs.Path{Port: 1, Timeout: verbs.TimeoutCode(2 * time.Millisecond), Retry: 3, RNRRetry: 6}
+		}
+		if c.open == nil {
+			c.fabric = verbstest.NewFabric(verbstest.Options{})
+			c.open = func(task cluster.Task) (verbs.Device, error) { return c.fabric.Provider(task.String()).Open("mem0") }
+			t.Cleanup(func() {
+				if n := c.fabric.Counts(); n != (verbs.Counts{}) {
+					t.Errorf("open on the fabric: %+v", n)
+				}
+				close(c.over)
+				c.work.Wait()
+				c.fabric.Close()
+			})
+		}
 		return c
 	}
 }
@@ -126,10 +136,10 @@ func (c *suiteCluster) Start(task cluster.Task, o transporttest.NodeOptions) tra
 	self := transport.Asker{Name: task.String(), Incarnation: o.Incarnation}
 	n := &suiteNode{c: c, task: task, proxy: c.proxies[task]}
 	var err error
-	if n.device, err = c.fabric.Provider(task.String()).Open("mem0"); err != nil {
+	if n.device, err = c.open(task); err != nil {
 		c.t.Fatal(err)
 	}
-	gids, err := n.device.GIDs(1)
+	address, err := address(n.device)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -138,8 +148,8 @@ func (c *suiteCluster) Start(task cluster.Task, o transporttest.NodeOptions) tra
 	late := &lateManager{}
 	n.kept = transport.NewKept(late, o.Kept)
 	n.transport, err = verbstransport.New(verbstransport.Options{
-		Self: self, Task: task, Device: n.device, Address: gids[len(gids)-1],
-		Path:      verbs.Path{Port: 1, Timeout: verbs.TimeoutCode(2 * time.Millisecond), Retry: 3, RNRRetry: 6},
+		Self: self, Task: task, Device: n.device, Address: address,
+		Path:      c.path,
 		Exchanger: exchange{c}, Callable: func(cluster.Task) bool { return true }, GRPC: n.grpc.Wire, Kept: n.kept,
 		Check:   worker.Session(task, o.Incarnation).CheckSource,
 		Require: c.require, Allocator: o.Allocator, PeerTimeout: o.PeerTimeout,
@@ -172,6 +182,21 @@ func (c *suiteCluster) Start(task cluster.Task, o transporttest.NodeOptions) tra
 	return n
 }
 
+// address is the entry of a device's port 1 that the suite uses: IPv4 over RoCE v2
+// where there is one.
+func address(d verbs.Device) (verbs.GIDEntry, error) {
+	gids, err := d.GIDs(1)
+	if err != nil || len(gids) == 0 {
+		return verbs.GIDEntry{}, fmt.Errorf("no address: %w", err)
+	}
+	for _, g := range gids {
+		if g.Type == verbs.GIDTypeRoCEv2 && g.GID.Addr().Is4() {
+			return g, nil
+		}
+	}
+	return gids[0], nil
+}
+
 // lateManager is a Source whose manager is made after it.
 type lateManager struct{ *rendezvous.Manager }
 
@@ -199,10 +224,12 @@ func (n *suiteNode) Stop(ctx context.Context) error {
 
 // Kill: first no byte leaves the process any more, over neither wire.
 func (n *suiteNode) Kill() {
-	link := &suiteLink{c: n.c, task: n.task}
-	link.wires(func(w *verbstest.Link) { w.Cut() }) // what is on the way is lost
-	n.c.fabric.Host(n.task.String()).Kill()
-	link.wires(func(w *verbstest.Link) { w.Restore() })
+	if n.c.fabric != nil {
+		link := &suiteLink{c: n.c, task: n.task}
+		link.wires(func(w *verbstest.Link) { w.Cut() }) // what is on the way is lost
+		n.c.fabric.Host(n.task.String()).Kill()
+		link.wires(func(w *verbstest.Link) { w.Restore() })
+	}
 	n.proxy.SetTarget("")
 	n.proxy.CutAfter(0)
 	_ = n.conns.Close()
@@ -226,6 +253,9 @@ type suiteLink struct {
 }
 
 func (c *suiteCluster) Link(task cluster.Task) transporttest.Link {
+	if c.fabric == nil {
+		return nil
+	}
 	return &suiteLink{c: c, task: task, proxy: c.proxies[task]}
 }
 

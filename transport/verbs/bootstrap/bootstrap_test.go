@@ -26,9 +26,12 @@ import (
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/proto/tensorflowgrpc"
 	"github.com/tryst-rdma/tryst/status"
+	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/transport/verbs/pairing"
 	"github.com/tryst-rdma/tryst/verbs"
 )
+
+var _ verbstransport.Exchanger = (*Exchanger)(nil)
 
 func TestBothSidesAtOnce(t *testing.T) {
 	w := newTown(t)

@@ -82,7 +82,7 @@ func (w *town) start(task cluster.Task) *node {
 	}
 	n := &node{town: w, task: task, self: offer(task, cluster.NewIncarnation()), peers: map[cluster.Task]*side{}, conns: map[cluster.Task]*grpc.ClientConn{}, changed: make(chan struct{})}
 	n.ctx, n.stop = context.WithCancel(context.Background())
-	server, client := credentials.TransportCredentials(insecure.NewCredentials()), credentials.TransportCredentials(insecure.NewCredentials())
+	server, client := insecure.NewCredentials(), insecure.NewCredentials()
 	if w.tls != nil {
 		server, client = w.tls(task)
 	}

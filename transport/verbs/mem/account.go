@@ -75,42 +75,36 @@ type Destination struct {
 // ErrMustGrow with Stay, ErrEarlyLimit with InAdvance, ResourceExhausted when the
 // pool is at its limit.
 func (a *Account) Destination(n int, early Early, grow Grow) (Destination, error) {
-	p := &a.m.receiving
+	m, p := a.m, &a.m.receiving
+	var reserved int64
 	if early {
-		// Looked at again below: this one spares the pool a block that could
-		// not be kept.
+		size, _ := p.sizeOf(n)
+		reserved = int64(size)
 		p.mu.Lock()
-		full := !a.m.earlyRoomLocked(int64(n))
+		full := m.early+reserved > p.limit/shareParts
+		if !full {
+			m.early += reserved
+		}
 		p.mu.Unlock()
 		if full {
 			return Destination{}, ErrEarlyLimit
 		}
 	}
 	b, err := p.take(n, grow)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	m.early -= reserved
 	if err != nil {
 		return Destination{}, err
 	}
-	d := Destination{buf: b.buffer(n), b: b}
-	p.mu.Lock()
-	if bool(early) && !a.m.earlyRoomLocked(int64(b.size)) {
-		p.mu.Unlock()
-		d.buf.Release()
-		return Destination{}, ErrEarlyLimit
-	}
-	b.account = a
+	b.account, b.early = a, bool(early)
 	a.held++
 	a.heldBytes += int64(b.size)
 	if early {
-		b.early = true
 		a.early += int64(b.size)
-		a.m.early += int64(b.size)
+		m.early += int64(b.size)
 	}
-	p.mu.Unlock()
-	return d, nil
-}
-
-func (m *Memory) earlyRoomLocked(n int64) bool {
-	return m.early+n <= m.receiving.limit/shareParts
+	return Destination{buf: b.buffer(n), b: b}, nil
 }
 
 // IsZero reports whether d is no destination.
@@ -185,7 +179,6 @@ func (a *Account) dropLocked(b *block) {
 		} else {
 			a.last = b.prev
 		}
-		b.prev, b.next = nil, nil
 		a.quarantined -= n
 		a.m.quarantined -= n
 		a.m.quarantineCount--

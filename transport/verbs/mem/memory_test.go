@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"testing"
@@ -21,6 +22,13 @@ func allocate(t testing.TB, m *Memory, n int) *tensor.Buffer {
 		t.Fatal(err)
 	}
 	return b
+}
+
+func sweep(t testing.TB, m *Memory, now time.Time) {
+	t.Helper()
+	if err := m.Sweep(now); err != nil {
+		t.Error(err)
+	}
 }
 
 func exhausted(err error) bool {
@@ -167,9 +175,9 @@ func TestAnIdleArenaThatIsUsedBeginsAnew(t *testing.T) {
 	m, _ := newMemory(t, Options{Arena: mib, SendLimit: 8 * mib, RecvLimit: mib, Idle: time.Minute})
 	now := time.Unix(1000, 0)
 	allocate(t, m, 3*mib).Release()
-	m.Sweep(now)
+	sweep(t, m, now)
 	allocate(t, m, 3*mib).Release()
-	m.Sweep(now.Add(time.Hour))
+	sweep(t, m, now.Add(time.Hour))
 	if got := m.Stats(zero).Sending.Registered; got != 4*mib {
 		t.Errorf("%d bytes are registered", got)
 	}
@@ -444,6 +452,39 @@ func TestMemoryThatTheDeviceKeepsStaysMapped(t *testing.T) {
 	clear(pd.open)
 }
 
+// faults reports whether memory is not there any more.
+func faults(b []byte) (did bool) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() { did = recover() != nil }()
+	sink = b[0]
+	return false
+}
+
+var sink byte
+
+func TestMemoryGoesBackToTheSystem(t *testing.T) {
+	m, _ := newMemory(t, Options{Device: verbs.DeviceInfo{Name: "pinning0"}, Arena: mib, SendLimit: 4 * mib, RecvLimit: mib, Idle: time.Second})
+	own, kept := allocate(t, m, 2*mib), allocate(t, m, 1)
+	large, tiny := own.Bytes(), kept.Bytes()
+	own.Release()
+	sweep(t, m, time.Unix(1, 0))
+	if faults(large) {
+		t.Error("an arena is gone before its time")
+	}
+	sweep(t, m, time.Unix(2, 0))
+	if !faults(large) {
+		t.Error("an idle arena stays mapped")
+	}
+	m.Close()
+	if faults(tiny) {
+		t.Error("the memory of a tensor in use is gone")
+	}
+	kept.Release()
+	if !faults(tiny) {
+		t.Error("memory that nobody has stays mapped")
+	}
+}
+
 func TestARefusedRegistrationIsNotTriedWithEachTensor(t *testing.T) {
 	m, pd := newMemory(t, small)
 	pd.limit = pd.total
@@ -457,7 +498,7 @@ func TestARefusedRegistrationIsNotTriedWithEachTensor(t *testing.T) {
 	if _, err := m.Allocator().Allocate(mib); !errors.Is(err, first) {
 		t.Errorf("tried again at once: %v", err)
 	}
-	m.Sweep(time.Unix(1, 0))
+	sweep(t, m, time.Unix(1, 0))
 	allocate(t, m, mib).Release()
 }
 
@@ -500,7 +541,7 @@ func TestPrepareRegistersOnceAndForAll(t *testing.T) {
 	if pd.made != 6 {
 		t.Errorf("%d registrations", pd.made)
 	}
-	m.Sweep(time.Unix(1, 0))
+	sweep(t, m, time.Unix(1, 0))
 	m.Sweep(time.Unix(100, 0))
 	if got := m.Stats(zero).Sending.Registered; got != 3*mib {
 		t.Errorf("%d are registered after a while", got)
@@ -596,7 +637,7 @@ func TestPoolsFromManyGoroutines(t *testing.T) {
 	}
 	wg.Go(func() {
 		for i := range 50 {
-			m.Sweep(time.Unix(int64(i)*3600, 0))
+			sweep(t, m, time.Unix(int64(i)*3600, 0))
 			m.Stats(zero)
 		}
 	})

@@ -65,8 +65,10 @@ func (m *Memory) NewSlots(count, size int, use SlotUse) (*Slots, error) {
 	return &Slots{m: m, mem: mem, kind: kind, mr: mr, count: count, size: size, stride: stride}, nil
 }
 
-// Len is the number of slots, and Size the bytes of each.
-func (s *Slots) Len() int  { return s.count }
+// Len is the number of slots.
+func (s *Slots) Len() int { return s.count }
+
+// Size is how many bytes each of them has.
 func (s *Slots) Size() int { return s.size }
 
 // Slot is the memory of slot i, 0 ≤ i < Len.

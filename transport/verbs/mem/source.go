@@ -30,12 +30,12 @@ func (m *Memory) Find(buf *tensor.Buffer, data []byte) (Piece, bool) {
 	if p := b.arena.pool; p != &m.sending && p != &m.receiving || p.closed.Load() {
 		return Piece{}, false
 	}
-	// Where data begins in the block shows in how far it could grow: a slice of
-	// memory ends where the memory does. That is a guess until the addresses
-	// agree. Then the end is checked, too.
+	// What can grow to the end of the block begins so far from it; that is a
+	// guess until the addresses agree. Then all of data is in the block, since
+	// its capacity is. A slice with less room than that is copied.
 	all := b.bytes()
 	at := len(all) - cap(data)
-	if at < 0 || at >= len(all) || &all[at] != &data[0] || len(data) > len(all)-at {
+	if at < 0 || at >= len(all) || &all[at] != &data[0] {
 		return Piece{}, false
 	}
 	return b.piece(at, len(data)), true

@@ -70,7 +70,6 @@ func (b *baton[W]) event() (holds bool) {
 // whether now.
 func (b *baton[W]) end() (holds bool) {
 	b.stop = true
-	b.spinning = nil
 	if b.holder == nobody || b.holder == resident && b.called {
 		b.holder, b.called = stopper, false
 		return true

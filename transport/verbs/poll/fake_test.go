@@ -89,4 +89,11 @@ func start(t testing.TB, c Config) *Queue {
 	return q
 }
 
+func stop(t testing.TB, q *Queue) {
+	t.Helper()
+	if err := q.Stop(); err != nil {
+		t.Error(err)
+	}
+}
+
 var allModes = []Mode{ModeAdaptive, ModeBusy, ModeEvent}

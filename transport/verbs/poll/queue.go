@@ -281,7 +281,6 @@ func (q *Queue) endLocked(holds bool) {
 	if q.baton.end() {
 		close(q.handed)
 	}
-	q.crowd.Store(0)
 	q.stopped.Store(true)
 	q.wake()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -184,7 +185,7 @@ func TestAdaptiveGoesToSleepOnVirtualTime(t *testing.T) {
 
 func TestDoneBeforeWaitAndTwice(t *testing.T) {
 	q := start(t, Config{CQ: newFakeCQ(), Handle: func([]verbs.WC) {}})
-	defer q.Stop()
+	defer stop(t, q)
 	w := q.NewWaiter()
 	w.Done()
 	w.Done()
@@ -290,6 +291,96 @@ func TestStopHandlesWhatIsLeftAndWaitersStay(t *testing.T) {
 	}
 }
 
+// Done may come when Wait has looked and not yet parked.
+func TestDoneBetweenLookingAndSleeping(t *testing.T) {
+	q := start(t, Config{CQ: newFakeCQ(), Mode: ModeEvent, Handle: func([]verbs.WC) {}})
+	defer stop(t, q)
+	w := q.NewWaiter()
+	w.Done()
+	w.park(t.Context()) // must not sleep: nobody wakes it
+}
+
+func TestAFailureIsToldOnceAndNotAfterStop(t *testing.T) {
+	one, other := errors.New("one"), errors.New("other")
+	for _, stopped := range []bool{false, true} {
+		var told []error
+		q := start(t, Config{CQ: newFakeCQ(), Mode: ModeEvent, Handle: func([]verbs.WC) {}, Failed: func(err error) { told = append(told, err) }})
+		if stopped {
+			stop(t, q)
+		}
+		q.fail(one, false)
+		q.fail(other, false)
+		if err := q.Stop(); !errors.Is(err, one) {
+			t.Errorf("Stop: %v", err)
+		}
+		if stopped != (len(told) == 0) || len(told) > 1 {
+			t.Errorf("stopped before: %v; told: %v", stopped, told)
+		}
+	}
+}
+
+// The resident that a waiter called away from its sleep sleeps again.
+func TestTheResidentSleepsAfterACall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := start(t, Config{CQ: newFakeCQ(), Mode: ModeEvent, Handle: func([]verbs.WC) {}})
+		synctest.Wait()
+		for range 3 {
+			q.mu.Lock()
+			q.baton.call()
+			q.callLocked()
+			q.mu.Unlock()
+			synctest.Wait() // for ever, if it does not sleep
+		}
+		q.mu.Lock()
+		holder := q.baton.holder
+		q.mu.Unlock()
+		if s := q.Stats(); s.Wakeups != 3 || s.IdleWakeups != 0 || holder != nobody {
+			t.Errorf("%+v, holder %d", s, holder)
+		}
+		stop(t, q)
+	})
+}
+
+// A waiter that does not get the baton parks, though the holder polls for ever.
+func TestWhoDoesNotGetTheBatonParks(t *testing.T) {
+	q := start(t, Config{CQ: newFakeCQ(), Mode: ModeBusy, Spinners: NewSpinners(2), Handle: func([]verbs.WC) {}})
+	var wg sync.WaitGroup
+	ws := []*Waiter{q.NewWaiter(), q.NewWaiter()}
+	for _, w := range ws {
+		wg.Go(func() {
+			if err := w.Wait(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for q.Stats().Parks == 0 && t.Context().Err() == nil {
+		runtime.Gosched()
+	}
+	for _, w := range ws {
+		w.Done()
+	}
+	wg.Wait()
+	if err := q.Stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A waiter that is done does not work for others for ever.
+func TestWhoLeavesHandlesABoundedNumberOfBatches(t *testing.T) {
+	b := baton[int]{holder: waiter, waiter: 1}
+	var u turn
+	for n := 0; ; n++ {
+		if s := b.give(&u, true); s == stepCalled {
+			break
+		} else if s != stepArm || n > leaveRounds {
+			t.Fatalf("step %d after %d batches", s, n)
+		}
+	}
+	if b.holder != resident || !b.called {
+		t.Errorf("%+v", b)
+	}
+}
+
 func TestModesAreWrittenAsTheyAreRead(t *testing.T) {
 	for _, m := range allModes {
 		if got, err := ParseMode(m.String()); err != nil || got != m {
@@ -359,6 +450,6 @@ func TestWaitingAllocatesNothing(t *testing.T) {
 		}); n >= 1 {
 			t.Errorf("%v: %v allocations", mode, n)
 		}
-		q.Stop()
+		stop(t, q)
 	}
 }
