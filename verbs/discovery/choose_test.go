@@ -254,7 +254,9 @@ func TestLinkLocalOnlyWhenThereIsNothingElse(t *testing.T) {
 	h := discoverytest.Load(t, "rxe")
 	h.Remove("class/infiniband/rxe1")
 	h.Remove("class/infiniband/rxe_lo")
-	h.Set("class/infiniband/rxe0/ports/1/gids/1", "0000:0000:0000:0000:0000:0000:0000:0000")
+	for _, index := range []string{"1", "2"} {
+		h.Set("class/infiniband/rxe0/ports/1/gids/"+index, "0000:0000:0000:0000:0000:0000:0000:0000")
+	}
 	inv, err := h.System().Read()
 	if err != nil {
 		t.Fatal(err)

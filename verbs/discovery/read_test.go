@@ -97,13 +97,13 @@ func TestReadEmptyGIDs(t *testing.T) {
 		left     int
 		problems int
 	}{
-		{"as it is", func(*discoverytest.Host) {}, 2, 0},
-		{"the GID gives EINVAL", func(h *discoverytest.Host) { h.Fail(gids+"0", syscall.EINVAL) }, 1, 0},
-		{"the entry went before its type was read", func(h *discoverytest.Host) { h.Fail(types+"0", syscall.EINVAL) }, 1, 0},
-		{"the GID gives EIO", func(h *discoverytest.Host) { h.Fail(gids+"0", syscall.EIO) }, 1, 1},
-		{"the type gives EIO", func(h *discoverytest.Host) { h.Fail(types+"0", syscall.EIO) }, 2, 1},
-		{"a type of the future", func(h *discoverytest.Host) { h.Set(types+"0", "RoCE v3") }, 2, 1},
-		{"no GID at all", func(h *discoverytest.Host) { h.Set(gids+"0", "192.0.2.1") }, 1, 1},
+		{"as it is", func(*discoverytest.Host) {}, 3, 0},
+		{"the GID gives EINVAL", func(h *discoverytest.Host) { h.Fail(gids+"0", syscall.EINVAL) }, 2, 0},
+		{"the entry went before its type was read", func(h *discoverytest.Host) { h.Fail(types+"0", syscall.EINVAL) }, 2, 0},
+		{"the GID gives EIO", func(h *discoverytest.Host) { h.Fail(gids+"0", syscall.EIO) }, 2, 1},
+		{"the type gives EIO", func(h *discoverytest.Host) { h.Fail(types+"0", syscall.EIO) }, 3, 1},
+		{"a type of the future", func(h *discoverytest.Host) { h.Set(types+"0", "RoCE v3") }, 3, 1},
+		{"no GID at all", func(h *discoverytest.Host) { h.Set(gids+"0", "192.0.2.1") }, 2, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			h := discoverytest.Load(t, "rxe")
@@ -113,8 +113,8 @@ func TestReadEmptyGIDs(t *testing.T) {
 				t.Fatal(err)
 			}
 			d := inv.Device("rxe0")
-			if len(d.Ports[0].GIDs) != tt.left || len(d.Problems) != tt.problems || d.Ports[0].TableSize != 64 {
-				t.Errorf("%d GIDs of %d, problems %v; want %d of 64 and %d problems", len(d.Ports[0].GIDs), d.Ports[0].TableSize, d.Problems, tt.left, tt.problems)
+			if len(d.Ports[0].GIDs) != tt.left || len(d.Problems) != tt.problems || d.Ports[0].TableSize != 1024 {
+				t.Errorf("%d GIDs of %d, problems %v; want %d of 1024 and %d problems", len(d.Ports[0].GIDs), d.Ports[0].TableSize, d.Problems, tt.left, tt.problems)
 			}
 		})
 	}

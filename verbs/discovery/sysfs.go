@@ -24,7 +24,7 @@ func (s sysfs) text(elem ...string) (string, error) {
 	defer f.Close()
 	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err != nil {
-		return "", fmt.Errorf("read %s: %w", name, err)
+		return "", err
 	}
 	if len(b) > maxFile {
 		return "", fmt.Errorf("read %s: it has more than %d bytes, and is no attribute of sysfs", name, maxFile)
