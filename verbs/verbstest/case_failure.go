@@ -2,6 +2,7 @@ package verbstest
 
 import (
 	"bytes"
+	"slices"
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
@@ -73,7 +74,7 @@ func (e *end) refused(peer *end, wr verbs.SendWR, status ...verbs.Status) {
 	wr.ID = 900
 	e.post(wr, e.send(901, 0, 8))
 	wc := e.next()
-	if wc.ID != 900 || !oneOf(wc.Status, status) {
+	if wc.ID != 900 || !slices.Contains(status, wc.Status) {
 		e.w.Fatalf("%v ends with %+v (%v), want %v", wr.Op, wc, wc.Status, status)
 	}
 	e.expect(901, verbs.StatusFlushed)
@@ -87,15 +88,6 @@ func (e *end) refused(peer *end, wr verbs.SendWR, status ...verbs.Status) {
 			e.w.Error("no event tells of the refused request")
 		}
 	}
-}
-
-func oneOf(s verbs.Status, list []verbs.Status) bool {
-	for _, l := range list {
-		if s == l {
-			return true
-		}
-	}
-	return false
 }
 
 // wrongRKey: REM_ACCESS_ERR.
@@ -194,7 +186,7 @@ func longerThanTheReceive(w *world) {
 		a.expect(3, verbs.StatusRemoteInvalidRequest)
 		a.expect(4, verbs.StatusFlushed)
 		wc := b.next()
-		if wc.ID != 1 || !oneOf(wc.Status, []verbs.Status{verbs.StatusLocalLength, verbs.StatusRemoteInvalidRequest}) {
+		if wc.ID != 1 || !slices.Contains([]verbs.Status{verbs.StatusLocalLength, verbs.StatusRemoteInvalidRequest}, wc.Status) {
 			w.Errorf("the receive that was too short ends with %+v (%v)", wc, wc.Status)
 		}
 		b.expect(2, verbs.StatusFlushed)
@@ -217,7 +209,7 @@ func (e *end) failsLocally(peer *end, wr verbs.SendWR) {
 		e.w.Fatalf("%d of 1 posted", n)
 	}
 	wc := e.next()
-	if wc.ID != wr.ID || !oneOf(wc.Status, []verbs.Status{verbs.StatusLocalProtection, verbs.StatusLocalQPOperation}) {
+	if wc.ID != wr.ID || !slices.Contains([]verbs.Status{verbs.StatusLocalProtection, verbs.StatusLocalQPOperation}, wc.Status) {
 		e.w.Errorf("the work request ends with %+v (%v)", wc, wc.Status)
 	}
 	e.becomes(verbs.StateErr)
@@ -252,7 +244,7 @@ func wrongLKeyOfAReceive(w *world) {
 	a.post(a.send(2, 0, 64))
 	a.expect(2, verbs.StatusRemoteOperation)
 	wc := b.next()
-	if wc.ID != 1 || !oneOf(wc.Status, []verbs.Status{verbs.StatusLocalProtection, verbs.StatusLocalQPOperation}) {
+	if wc.ID != 1 || !slices.Contains([]verbs.Status{verbs.StatusLocalProtection, verbs.StatusLocalQPOperation}, wc.Status) {
 		w.Errorf("the receive ends with %+v (%v)", wc, wc.Status)
 	}
 }

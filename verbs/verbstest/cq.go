@@ -236,7 +236,7 @@ func (c *cq) Close() error {
 		f.mu.Unlock()
 		return nil
 	}
-	if c.users > 0 {
+	if c.users > 0 && !c.dev.killed.Load() {
 		c.mu.Unlock()
 		f.mu.Unlock()
 		return verbs.Errorf("close", "completion queue", verbs.ErrBusy, "%d queue pairs use it", c.users)

@@ -43,7 +43,7 @@ type qp struct {
 	sendFreed atomic.Uint64 // written by polls
 	// The segments of these.
 	segPosted, segAcked, segSent uint64
-	reads                        uint8 // reads and atomics under way
+	reads                        uint8 // of the work requests from finished to sending, the reads and atomics
 
 	// The requester's patience.
 	retries, rnrRetries uint8
@@ -177,7 +177,7 @@ func (q *qp) step(to verbs.QPState) error {
 	if err := q.usableLocked(op); err != nil {
 		return err
 	}
-	if err := verbs.CheckStep(q.state, to); err != nil && !(q.nic.f.has(anyStep) && q.port != nil) {
+	if err := verbs.CheckStep(q.state, to); err != nil && (!q.nic.f.has(anyStep) || q.port == nil) {
 		return &verbs.Error{Op: op, Object: q.object(), Err: err}
 	}
 	return nil

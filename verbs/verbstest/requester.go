@@ -211,9 +211,14 @@ func (q *qp) acknowledge(seg uint64) bool {
 			q.finishLocked(verbs.StatusOK)
 		}
 	}
+	q.catchUp()
+	return false
+}
+
+// catchUp leaves out what was to be sent again and has ended meanwhile.
+func (q *qp) catchUp() {
 	q.segSent = max(q.segSent, q.segAcked)
 	q.sending = max(q.sending, q.finished)
-	return false
 }
 
 // waitForReceives is the answer to an RNR NAK.
@@ -252,9 +257,12 @@ func (q *qp) takeResponse(p *packet) {
 	q.segAcked++
 	q.progress()
 	if q.segAcked == w.seg+w.segs {
-		q.reads--
+		if q.finished < q.sending { // else it was about to be asked for again
+			q.reads--
+		}
 		q.finishLocked(verbs.StatusOK)
 	}
+	q.catchUp()
 }
 
 // finishLocked ends the oldest work request.
