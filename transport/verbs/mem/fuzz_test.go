@@ -41,7 +41,7 @@ func FuzzPool(f *testing.F) {
 					}
 					continue
 				}
-				all = append(all, held{buf, buf.Owner().(*block)})
+				all = append(all, held{buf, blockOf(buf)})
 				if buf.Len() != n || cap(buf.Bytes()) < n {
 					t.Fatalf("step %d: %d bytes in place of %d", i, buf.Len(), n)
 				}

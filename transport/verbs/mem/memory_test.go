@@ -31,6 +31,12 @@ func sweep(t testing.TB, m *Memory, now time.Time) {
 	}
 }
 
+// blockOf is the block that a buffer is; nil when it is none.
+func blockOf(buf *tensor.Buffer) *block {
+	b, _ := buf.Owner().(*block)
+	return b
+}
+
 func exhausted(err error) bool {
 	return err != nil && status.CodeOf(err) == status.ResourceExhausted
 }
@@ -124,7 +130,7 @@ func TestFindLooksAtTheEnd(t *testing.T) {
 		}
 	}
 	// A slice that reaches beyond the block, as from who sliced the arena.
-	block := buf.Owner().(*block)
+	block := blockOf(buf)
 	long := block.arena.mem[block.off : block.off+block.size+1]
 	if _, ok := m.Find(buf, long); ok {
 		t.Error("memory that ends behind the block was found")
@@ -542,7 +548,7 @@ func TestPrepareRegistersOnceAndForAll(t *testing.T) {
 		t.Errorf("%d registrations", pd.made)
 	}
 	sweep(t, m, time.Unix(1, 0))
-	m.Sweep(time.Unix(100, 0))
+	sweep(t, m, time.Unix(100, 0))
 	if got := m.Stats(zero).Sending.Registered; got != 3*mib {
 		t.Errorf("%d are registered after a while", got)
 	}
