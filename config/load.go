@@ -57,10 +57,14 @@ func Load(o LoadOptions) (Config, error) {
 	merged := koanf.New(".")
 	l.load(merged, confmap.Provider(defaults(), "."))
 	l.load(merged, confmap.Provider(l.tfConfig(o.Environ), "."))
-	l.load(merged, confmap.Provider(l.inherited(o.Environ), "."))
+	var file map[string]any
 	if path, ok := above.Get(configKey).(given); ok && path.Text != "" {
-		l.load(merged, confmap.Provider(l.file(path, o.ReadFile), "."))
+		file = l.file(path, o.ReadFile)
 	}
+	if usesVerbs(above, file) {
+		l.load(merged, confmap.Provider(l.inherited(o.Environ), "."))
+	}
+	l.load(merged, confmap.Provider(file, "."))
 	l.add(merged.Merge(above))
 
 	c := Config{sources: make(map[string]given, len(settings))}
@@ -84,6 +88,17 @@ func Load(o LoadOptions) (Config, error) {
 		return Config{}, errors.Join(l.errs...)
 	}
 	return c, nil
+}
+
+// usesVerbs reports whether the transport is the one that TensorFlow's RDMA_
+// variables are for. Elsewhere they are somebody else's: their names are short,
+// and their values are no reason for a process not to start.
+func usesVerbs(above *koanf.Koanf, file map[string]any) bool {
+	g, ok := above.Get(transportKey).(given)
+	if !ok {
+		g, _ = file[transportKey].(given)
+	}
+	return g.Text == verbsTransport
 }
 
 // loader collects what is wrong, in the order of the sources.

@@ -84,7 +84,7 @@ var samples = map[string][]string{
 	"level":             {"debug", "info", "warn", "error"},
 	"task":              {"/job:a/replica:0/task:1", "/job:b/replica:0/task:2", "/job:c/replica:0/task:3", "/job:d/replica:0/task:4"},
 	"cluster":           {"a=h:1", "b=h:2", "c=h:3", "d=h:4"},
-	"transport":         {"grpc", "grpc", "grpc", "grpc"}, // there is no other yet
+	"transport":         {"grpc", "verbs", "grpc", "verbs"},
 	"log.format":        {"json", "text", "json", "text"},
 	"digest":            {"sha256", "xxh64", "sha256", "xxh64"},
 	"otel.sample-ratio": {"0.1", "0.2", "0.3", "0.4"},
@@ -130,7 +130,7 @@ func (w *world) give(s Setting, source SourceKind) bool {
 				if n.convert != nil {
 					text = "14"
 				}
-				w.environ = append(w.environ, n.readme+"="+text)
+				w.environ = append(w.environ, n.readme+"="+text, "TRYST_TRANSPORT=verbs")
 				return true
 			}
 		}

@@ -8,6 +8,11 @@ const (
 	// tfConfigVariable is TensorFlow's.
 	tfConfigVariable = "TF_CONFIG"
 
+	// verbsTransport is the transport that RDMA's settings are for.
+	verbsTransport = "verbs"
+
+	// transportKey is the setting that chooses the wire.
+	transportKey = "transport"
 	// configKey is the setting that names the file.
 	configKey = "config"
 	// clusterKey and taskKey are the settings that TF_CONFIG gives, too.

@@ -1,8 +1,9 @@
 package config
 
-import (
-	"testing"
-)
+import "testing"
+
+// verbs is the variable without which those of TensorFlow's verbs do not count.
+const verbs = "TRYST_TRANSPORT=verbs"
 
 // TestBothSpellings: TensorFlow's README and its code name most variables
 // differently. Each sets its setting, and the source says which one did.
@@ -20,7 +21,7 @@ func TestBothSpellings(t *testing.T) {
 			if name == "" {
 				continue
 			}
-			c, err := world{environ: []string{name + "=" + text}}.load(t)
+			c, err := world{environ: []string{verbs, name + "=" + text}}.load(t)
 			if err != nil {
 				t.Errorf("%s: %v", name, err)
 				continue
@@ -35,10 +36,10 @@ func TestBothSpellings(t *testing.T) {
 		if n.code == "" {
 			continue
 		}
-		if _, err := (world{environ: []string{n.readme + "=" + text, n.code + "=" + text}}).load(t); err != nil {
+		if _, err := (world{environ: []string{verbs, n.readme + "=" + text, n.code + "=" + text}}).load(t); err != nil {
 			t.Errorf("the same twice: %v", err)
 		}
-		_, err := world{environ: []string{n.readme + "=1", n.code + "=2"}}.load(t)
+		_, err := world{environ: []string{verbs, n.readme + "=1", n.code + "=2"}}.load(t)
 		wantErrors(t, err, []string{n.readme + ` "1"`, n.code + ` says "2"`, "two names of " + n.key})
 	}
 }
@@ -52,10 +53,10 @@ func TestInheritedValuesAreJudged(t *testing.T) {
 		"RDMA_MTU=1500":        `RDMA_MTU: rdma.mtu "1500": want one of 0, 256`,
 		"RDMA_GID_INDEX=-1":    "0 to 255",
 	} {
-		_, err := world{environ: []string{variable}}.load(t)
+		_, err := world{environ: []string{verbs, variable}}.load(t)
 		wantErrors(t, err, []string{words})
 	}
-	if c, err := (world{environ: []string{"RDMA_DEVICE="}}).load(t); err != nil || c.source("rdma.device").Kind != FromDefault {
+	if c, err := (world{environ: []string{verbs, "RDMA_DEVICE="}}).load(t); err != nil || c.source("rdma.device").Kind != FromDefault {
 		t.Errorf("an empty variable counts: %v", err)
 	}
 }
@@ -86,5 +87,21 @@ func TestGIDIndexZero(t *testing.T) {
 	}
 	if c = Default(); c.RDMA.GIDIndex != nil {
 		t.Errorf("the default is entry %d", *c.RDMA.GIDIndex)
+	}
+}
+
+// TestInheritedNamesAreForVerbsAlone: other programs have variables of such names.
+func TestInheritedNamesAreForVerbsAlone(t *testing.T) {
+	c, err := world{environ: []string{"RDMA_TIMEOUT=often", "RDMA_RETRY_CNT=7", "RDMA_MTU=512"}}.load(t)
+	if err != nil || c.RDMA.MTU != 0 {
+		t.Errorf("%d, %v", c.RDMA.MTU, err)
+	}
+	c, err = world{yaml: "transport: verbs\n", environ: []string{"RDMA_MTU=512"}}.load(t)
+	if err != nil || c.RDMA.MTU != 512 {
+		t.Errorf("with the transport in the file: %d, %v", c.RDMA.MTU, err)
+	}
+	c, err = world{yaml: "transport: verbs\n", environ: []string{"RDMA_MTU=512"}, args: []string{"--transport=grpc"}}.load(t)
+	if err != nil || c.RDMA.MTU != 0 {
+		t.Errorf("with another transport by a flag: %d, %v", c.RDMA.MTU, err)
 	}
 }

@@ -38,7 +38,9 @@ func Dial(ctx context.Context, c config.Client, target string, o Options) (*Clie
 	}
 	// Whatever the server calls itself, it is behind this address.
 	c.Cluster = nil
-	n, err := newNode(ctx, cluster.ClientTask(), c, o, func(cluster.Task) (string, bool) { return address, true })
+	n, err := newNode(ctx, place{
+		task: cluster.ClientTask(), resolve: func(cluster.Task) (string, bool) { return address, true },
+	}, c, o)
 	if err != nil {
 		return nil, err
 	}

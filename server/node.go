@@ -17,6 +17,8 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/transport"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
+	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
+	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/worker"
 )
 
@@ -31,6 +33,9 @@ type Options struct {
 	// Allocator gives the memory that tensors arrive in and that files are
 	// read into. Nil makes a tensor.Pool.
 	Allocator tensor.Allocator
+	// Provider is where verbs takes its devices from. Nil takes those of the
+	// kernel, by libibverbs.
+	Provider verbs.Provider
 	// Prepare is called by Start when the server answers, and before it says
 	// that it is ready: by its health, and by the address file. It is the
 	// time to publish. An error ends the start. Nil for nothing to prepare.
@@ -53,12 +58,27 @@ type node struct {
 	self        *ownWorker
 	conns       *grpctransport.Conns
 	transport   *grpctransport.RpcRemoteRendezvous
+	rdma        *rdma // nil when all goes over gRPC
+	kept        *transport.Kept
 	manager     *rendezvous.Manager
 }
 
-// newNode makes a process named task. Peers outside the cluster spec listen
-// where resolve says; it may be nil. Its own worker comes later (node.self).
-func newNode(ctx context.Context, task cluster.Task, c config.Client, o Options, resolve func(cluster.Task) (string, bool)) (*node, error) {
+// place is where a process stands.
+type place struct {
+	task cluster.Task
+	// resolve tells where peers listen that are not in the cluster spec; nil
+	// when there are none.
+	resolve func(cluster.Task) (string, bool)
+	// kept are the limits of its table of answers.
+	kept transport.KeptOptions
+}
+
+// source is the manager as the table of answers asks it, which is made before.
+type source struct{ *rendezvous.Manager }
+
+// newNode makes a process. Its own worker comes later (node.self).
+func newNode(ctx context.Context, at place, c config.Client, o Options) (_ *node, err error) {
+	task := at.task
 	n := &node{
 		task: task, incarnation: cluster.NewIncarnation(),
 		log: o.Logger, registry: o.Registry, allocator: o.Allocator, metrics: newMetrics(),
@@ -97,15 +117,23 @@ func newNode(ctx context.Context, task cluster.Task, c config.Client, o Options,
 	n.transfers = transport.NewLog(transferLog, n.metrics.observe)
 	n.self = new(ownWorker)
 	n.conns = grpctransport.NewConns(grpctransport.ConnsOptions{
-		Self: task, Local: n.self, Spec: c.Cluster, Resolve: resolve,
+		Self: task, Local: n.self, Spec: c.Cluster, Resolve: at.resolve,
 		Allocator: n.allocator, Log: n.transfers, Dial: dial,
 	})
 	n.transport = grpctransport.New(grpctransport.Options{
 		Self: n.asker(), Conns: n.conns, PeerTimeout: c.PeerTimeout, Logger: n.log,
 	})
-	n.manager = rendezvous.NewManager(rendezvous.ManagerOptions{
-		Session: worker.Session(task, n.incarnation), Remoter: n.transport,
-	})
+	session := worker.Session(task, n.incarnation)
+	late := new(source)
+	n.kept = transport.NewKept(late, at.kept)
+	if c.Transport == verbstransport.Name {
+		if n.rdma, err = n.openRDMA(c, o.Provider, session.CheckSource); err != nil {
+			n.kept.Close()
+			return nil, errors.Join(err, n.closeGRPC(ctx))
+		}
+	}
+	n.manager = rendezvous.NewManager(rendezvous.ManagerOptions{Session: session, Remoter: n.remoter()})
+	late.Manager = n.manager
 	n.metrics.gauge("tryst_steps", "Steps that live.", func() float64 { return float64(n.manager.Steps()) })
 	return n, nil
 }
@@ -128,9 +156,30 @@ func (n *node) asker() transport.Asker {
 	return transport.Asker{Name: n.task.String(), Incarnation: n.incarnation}
 }
 
+// remoter is what receives from peers.
+func (n *node) remoter() transport.Transport {
+	if n.rdma != nil {
+		return n.rdma.transport
+	}
+	return n.transport
+}
+
 // close ends what newNode began: receives from peers with Cancelled, and then
 // the connections. What is to be said to peers is said as long as ctx lives.
 func (n *node) close(ctx context.Context) error {
+	var err error
+	if n.rdma != nil {
+		err = n.rdma.stop(ctx)
+	}
+	n.kept.Close()
 	n.manager.Close()
+	err = errors.Join(err, n.closeGRPC(ctx))
+	if n.rdma != nil {
+		err = errors.Join(err, n.rdma.close())
+	}
+	return err
+}
+
+func (n *node) closeGRPC(ctx context.Context) error {
 	return errors.Join(n.transport.Close(ctx), n.conns.Close(), n.trace.close(ctx))
 }

@@ -34,7 +34,6 @@ import (
 type Server struct {
 	*node
 	cfg     config.Config
-	kept    *transport.Kept
 	worker  *worker.Worker
 	catalog *checkpoint.Catalog
 	health  *health.Server
@@ -56,7 +55,10 @@ type Server struct {
 // listens, and returns while it serves. ctx bounds the start, not the server:
 // that ends with Close.
 func Start(ctx context.Context, cfg config.Config, o Options) (*Server, error) {
-	n, err := newNode(ctx, cfg.Task, cfg.Client, o, nil)
+	n, err := newNode(ctx, place{task: cfg.Task, kept: transport.KeptOptions{
+		MaxWaiting: cfg.MaxWaiting, MaxWaitingBytes: cfg.MaxWaitingBytes,
+		KeptPerAsker: cfg.KeptPerPeer, KeptTotal: keptTotal(cfg.KeptTotal),
+	}}, cfg.Client, o)
 	if err != nil {
 		return nil, err
 	}
@@ -69,10 +71,6 @@ func Start(ctx context.Context, cfg config.Config, o Options) (*Server, error) {
 }
 
 func (s *Server) start(ctx context.Context, prepare func(context.Context, *Server) error) error {
-	s.kept = transport.NewKept(s.manager, transport.KeptOptions{
-		MaxWaiting: s.cfg.MaxWaiting, MaxWaitingBytes: s.cfg.MaxWaitingBytes,
-		KeptPerAsker: s.cfg.KeptPerPeer, KeptTotal: keptTotal(s.cfg.KeptTotal),
-	})
 	s.worker = worker.New(worker.Options{
 		Task: s.task, Incarnation: s.incarnation, Manager: s.manager, Kept: s.kept,
 		CacheRPCResponse: s.cfg.CacheRPCResponse, MaxWaiting: s.cfg.MaxWaiting,
@@ -80,7 +78,7 @@ func (s *Server) start(ctx context.Context, prepare func(context.Context, *Serve
 	s.self.Worker = s.worker
 	var err error
 	s.catalog, err = checkpoint.NewCatalog(checkpoint.CatalogOptions{
-		Device: s.Device(), Incarnation: s.incarnation, Allocator: s.allocator,
+		Device: s.Device(), Incarnation: s.incarnation, Allocator: s.sending(),
 		Digest: s.cfg.Digest, MMap: s.cfg.PublishMMap, CacheBytes: s.cfg.FileCache,
 		EndStep: s.worker.EndStep, Logger: s.log,
 	})
@@ -105,6 +103,9 @@ func (s *Server) start(ctx context.Context, prepare func(context.Context, *Serve
 			s.failure = err
 		}
 	}()
+	if s.rdma != nil {
+		s.rdma.connect() // peers that are up answer now, the others call when they come
+	}
 	if err := s.startHTTP(ctx); err != nil {
 		return err
 	}
@@ -117,7 +118,7 @@ func (s *Server) start(ctx context.Context, prepare func(context.Context, *Serve
 	if err := writeAddress(s.cfg.AddressFile, s.address.String()); err != nil {
 		return err
 	}
-	s.log.Info("serving", "address", s.address.String(), "task", s.task.String(), "transport", s.transport.Name())
+	s.log.Info("serving", "address", s.address.String(), "task", s.task.String(), "transport", s.remoter().Name())
 	return nil
 }
 
@@ -150,7 +151,11 @@ func (s *Server) makeGRPC() error {
 	s.grpc = grpc.NewServer(opts...)
 	grpctransport.Register(s.grpc, grpctransport.ServiceOptions{
 		Self: s.asker(), Worker: counted{s.worker, s.metrics}, Kept: s.kept, UnaryLimit: s.cfg.UnaryLimit,
+		LeftGeneration: s.leftGeneration(),
 	})
+	if s.rdma != nil {
+		s.rdma.register(s.grpc)
+	}
 	s.catalog.Register(s.grpc)
 	s.health = health.NewServer()
 	s.health.SetServingStatus("", healthpb.HealthCheckResponse_NOT_SERVING) // until it is ready
@@ -273,12 +278,14 @@ func (s *Server) stop(ctx context.Context) error {
 	s.mu.Lock()
 	s.ending = true
 	s.mu.Unlock()
-	s.manager.Close()
-	if s.kept != nil {
-		s.kept.Close()
+	var err error
+	if s.rdma != nil {
+		err = s.rdma.stop(ctx)
 	}
+	s.manager.Close()
+	s.kept.Close()
 	s.stopGRPC(ctx)
-	err := s.node.close(ctx)
+	err = errors.Join(err, s.node.close(ctx))
 	s.work.Wait()
 	if s.catalog != nil {
 		s.manager.RemoveSource(s.catalog)

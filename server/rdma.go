@@ -1,0 +1,274 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+
+	"google.golang.org/grpc"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/config"
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/transport"
+	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
+	"github.com/tryst-rdma/tryst/transport/verbs/bootstrap"
+	"github.com/tryst-rdma/tryst/transport/verbs/mem"
+	"github.com/tryst-rdma/tryst/transport/verbs/poll"
+	"github.com/tryst-rdma/tryst/verbs"
+	libibverbs "github.com/tryst-rdma/tryst/verbs/cgo"
+	"github.com/tryst-rdma/tryst/verbs/discovery"
+)
+
+// rdma is what a process has for verbs, beside gRPC: a device and the transport
+// over it.
+//
+//	openRDMA ─► register (answers peers) ─► connect (calls those that are there)
+//	close    ◄─ gRPC ends                ◄─ stop (leaves every channel)
+type rdma struct {
+	task      cluster.Task
+	spec      *cluster.Spec
+	choice    discovery.Choice
+	device    verbs.Device
+	transport *verbstransport.RdmaRemoteRendezvous
+
+	stopped sync.Once
+	result  error // of stop
+}
+
+// retryOfRNR is how often a peer that has posted no receive is asked again.
+// The credits of a channel keep that from happening, so it is a fault; 7 would be
+// for ever.
+const retryOfRNR = 6
+
+// openRDMA chooses a device and makes the transport over it. When there is
+// nothing to choose from, and nothing was asked for, the process goes on over gRPC
+// and says why (nil, nil), unless it is to have no other wire.
+func (n *node) openRDMA(c config.Client, p verbs.Provider, check func(rendezvous.Key) error) (*rdma, error) {
+	r := &rdma{task: n.task, spec: c.Cluster}
+	var err error
+	if r.device, r.choice, err = openDevice(c.RDMA, p); err != nil {
+		if errors.Is(err, verbs.ErrUnavailable) && !asksForDevice(c.RDMA) && c.Fallback != fallbackNone {
+			n.log.Warn("no verbs here: all tensors go over grpc", "reason", err)
+			return nil, nil //nolint:nilnil // gRPC alone is a way to run
+		}
+		return nil, status.Errorf(status.FailedPrecondition, "transport verbs: %w", err)
+	}
+	r.transport, err = n.overDevice(r, c, check)
+	if err != nil {
+		return nil, errors.Join(err, r.device.Close())
+	}
+	n.log.Info("verbs", "device", r.choice.String(), "reason", r.choice.Reason)
+	for _, w := range r.choice.Warnings {
+		n.log.Warn("verbs: " + w)
+	}
+	n.watch(r)
+	return r, nil
+}
+
+// fallbackNone is the setting fallback that allows no other wire.
+const fallbackNone = "none"
+
+// asksForDevice reports whether the settings name what they want: then another
+// wire is not what was meant.
+func asksForDevice(c config.RDMA) bool { return c.Device != "" || c.Port != 0 || c.GIDIndex != nil }
+
+// overDevice makes the transport.
+func (n *node) overDevice(r *rdma, c config.Client, check func(rendezvous.Key) error) (*verbstransport.RdmaRemoteRendezvous, error) {
+	mode, err := poll.ParseMode(c.Poll)
+	if err != nil {
+		return nil, err
+	}
+	memory := mem.Options{Arena: c.Arena, SendLimit: c.ArenaLimit, RecvLimit: c.ArenaLimit, Device: r.device.Info()}
+	if limit, err := mem.ReadMemlock(); err == nil {
+		if err := memory.CheckMemlock(limit, 0); err != nil && !memory.Device.GoMemory {
+			n.log.Warn("verbs may run out of locked memory", "reason", err)
+		}
+	}
+	t, err := verbstransport.New(verbstransport.Options{
+		Self: n.asker(), Task: n.task, Device: r.device,
+		Address:   verbs.GIDEntry{Index: r.choice.GIDIndex, GID: r.choice.GID, Type: r.choice.Type},
+		Path:      path(r.choice, c.RDMA),
+		Exchanger: bootstrap.NewExchanger(n.conns.Conn), Callable: r.callable,
+		GRPC: n.transport.Wire, Kept: n.kept, Check: check,
+		Require: c.Fallback == fallbackNone, Allocator: n.allocator, Memory: memory,
+		Window: c.RDMA.QueueDepth / 2, SendQueue: c.RDMA.QueueDepth, EagerLimit: int(c.EagerLimit),
+		Poll: mode, PeerTimeout: c.PeerTimeout, Transfers: n.transfers, Logger: n.log,
+	})
+	if err != nil {
+		return nil, status.Errorf(status.CodeOf(err), "transport verbs over %v: %w", r.choice, err)
+	}
+	return &verbstransport.RdmaRemoteRendezvous{Transport: t}, nil
+}
+
+// path is how queue pairs send.
+func path(c discovery.Choice, s config.RDMA) verbs.Path {
+	p := verbs.Path{
+		Port: c.Port, MTU: c.MTU, PKeyIndex: uint16(s.PKeyIndex), TrafficClass: uint8(s.TrafficClass), ServiceLevel: uint8(s.ServiceLevel), //nolint:gosec // limits of the settings
+		Timeout: verbs.TimeoutCode(s.Timeout), RNRRetry: retryOfRNR,
+	}
+	if s.Retry != nil {
+		p.Retry = uint8(*s.Retry) //nolint:gosec // likewise
+	}
+	return p
+}
+
+// openDevice chooses among what there is, and opens it. p is nil for the devices
+// of the kernel.
+func openDevice(c config.RDMA, p verbs.Provider) (verbs.Device, discovery.Choice, error) {
+	var inv discovery.Inventory
+	var err error
+	if p == nil {
+		p = libibverbs.New(libibverbs.Options{})
+		inv, err = hostInventory()
+	} else {
+		inv, err = providerInventory(p)
+	}
+	if err != nil {
+		return nil, discovery.Choice{}, err
+	}
+	choice, err := discovery.Choose(inv, discovery.Want{
+		Device: c.Device, Port: uint8(c.Port), GIDIndex: c.GIDIndex, MTU: verbs.MTU(c.MTU), //nolint:gosec // limits of the settings
+	})
+	if err != nil {
+		return nil, discovery.Choice{}, err
+	}
+	device, err := p.Open(choice.Device)
+	if err != nil {
+		return nil, discovery.Choice{}, err
+	}
+	info, err := device.Port(choice.Port)
+	if err == nil {
+		choice.MTU, err = discovery.PathMTU(verbs.MTU(c.MTU), info.ActiveMTU)
+	}
+	if err != nil {
+		return nil, discovery.Choice{}, errors.Join(err, device.Close())
+	}
+	return device, choice, nil
+}
+
+func hostInventory() (discovery.Inventory, error) {
+	host, err := discovery.Host()
+	if err != nil {
+		return discovery.Inventory{}, err
+	}
+	return host.Read()
+}
+
+// providerInventory is what a provider's devices say of themselves: of one that
+// is not the kernel's the host knows nothing.
+func providerInventory(p verbs.Provider) (discovery.Inventory, error) {
+	var inv discovery.Inventory
+	infos, err := p.Devices()
+	for _, info := range infos {
+		d := discovery.Device{Name: info.Name, NodeGUID: info.NodeGUID, NodeType: discovery.NodeCA, Firmware: info.Firmware, NUMA: -1}
+		if d.Ports, err = ports(p, info); err != nil {
+			d.Problems = append(d.Problems, err)
+			err = nil
+		}
+		inv.Devices = append(inv.Devices, d)
+	}
+	return inv, err
+}
+
+func ports(p verbs.Provider, info verbs.DeviceInfo) (ports []discovery.Port, err error) {
+	device, err := p.Open(info.Name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, device.Close()) }()
+	for number := uint8(1); number <= info.Ports; number++ {
+		state, err := device.Port(number)
+		if err != nil {
+			return ports, err
+		}
+		table, err := device.GIDs(number)
+		if err != nil {
+			return ports, err
+		}
+		port := discovery.Port{
+			Number: number, State: state.State, Link: state.Link, LID: state.LID, ActiveMTU: state.ActiveMTU, TableSize: state.GIDs,
+		}
+		for _, g := range table {
+			port.GIDs = append(port.GIDs, discovery.GID{GIDEntry: g})
+		}
+		ports = append(ports, port)
+	}
+	return ports, nil
+}
+
+// callable reports whether a peer has an address to call: the tasks of the
+// cluster, and for a client, which has no cluster, the server that it dials.
+func (r *rdma) callable(task cluster.Task) bool {
+	if r.spec == nil && r.task.Job == cluster.ClientTask().Job {
+		return true
+	}
+	_, ok := r.spec.Address(task)
+	return ok && task != r.task
+}
+
+// register serves the bootstrap.
+func (r *rdma) register(s grpc.ServiceRegistrar) {
+	bootstrap.Register(s, bootstrap.ServiceOptions{Self: r.task, Host: r.host, Answer: r.transport.Answer})
+}
+
+// host is the host of a task's address in the cluster.
+func (r *rdma) host(task cluster.Task) (string, bool) {
+	address, ok := r.spec.Address(task)
+	if !ok {
+		return "", false
+	}
+	host, _, err := net.SplitHostPort(address)
+	return host, err == nil
+}
+
+// connect wants channels with all tasks of the cluster, from now on.
+func (r *rdma) connect() {
+	for _, task := range r.spec.Tasks() {
+		if task != r.task {
+			r.transport.Connect(task)
+		}
+	}
+}
+
+// stop leaves every channel: peers are told as long as ctx lives.
+func (r *rdma) stop(ctx context.Context) error {
+	r.stopped.Do(func() { r.result = r.transport.Close(ctx) })
+	return r.result
+}
+
+// close lets the device go, after stop.
+func (r *rdma) close() error { return r.device.Close() }
+
+// leftGeneration is what the gRPC service tells of channels that askers have
+// left; nil when there are none.
+func (n *node) leftGeneration() func(transport.Asker, uint64) {
+	if n.rdma == nil {
+		return nil
+	}
+	return n.rdma.transport.LeftGeneration
+}
+
+// sending gives the memory of what is published: registered, as long as there is
+// some, so that it goes out without a copy.
+func (n *node) sending() tensor.Allocator {
+	if n.rdma == nil {
+		return n.allocator
+	}
+	return preferred{n.rdma.transport.Allocator(), n.allocator}
+}
+
+// preferred allocates where there is room, first in first.
+type preferred struct{ first, second tensor.Allocator }
+
+// Allocate implements tensor.Allocator.
+func (p preferred) Allocate(n int) (*tensor.Buffer, error) {
+	b, err := p.first.Allocate(n)
+	if status.CodeOf(err) == status.ResourceExhausted {
+		return p.second.Allocate(n)
+	}
+	return b, err
+}

@@ -1,0 +1,248 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/config"
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor/tensortest"
+	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/verbstest"
+)
+
+// verbsTown is a cluster whose hosts have devices in memory.
+type verbsTown struct {
+	t      *testing.T
+	fabric *verbstest.Fabric
+	spec   *cluster.Spec
+}
+
+// newVerbsTown reserves addresses for n workers.
+func newVerbsTown(t *testing.T, n int) *verbsTown {
+	t.Helper()
+	w := &verbsTown{t: t, fabric: verbstest.NewFabric(verbstest.Options{})}
+	t.Cleanup(func() {
+		if open := w.fabric.Counts(); open != (verbs.Counts{}) {
+			t.Errorf("open on the fabric: %+v", open)
+		}
+		w.fabric.Close()
+	})
+	var addresses []string
+	for range n {
+		l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		addresses = append(addresses, l.Addr().String())
+		defer l.Close()
+	}
+	var err error
+	if w.spec, err = cluster.ParseSpec("worker=" + strings.Join(addresses, ",")); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func (w *verbsTown) settings(i int, change ...func(*config.Config)) config.Config {
+	task := cluster.Task{Job: "worker", Index: i}
+	return settings(append([]func(*config.Config){func(c *config.Config) {
+		c.Transport, c.Cluster, c.Task = "verbs", w.spec, task
+		c.Listen, _ = w.spec.Address(task)
+		c.Arena, c.ArenaLimit = 4<<20, 64<<20
+		c.RDMA.Timeout = 5 * time.Millisecond
+		c.Fallback = "grpc"
+	}}, change...)...)
+}
+
+func (w *verbsTown) provider(i int) verbs.Provider {
+	return w.fabric.Provider(fmt.Sprintf("host%d", i))
+}
+
+func (w *verbsTown) start(i int, change ...func(*config.Config)) *VerbsServer {
+	w.t.Helper()
+	v, err := StartVerbs(w.t.Context(), w.settings(i, change...), Options{Provider: w.provider(i), Allocator: tensortest.NewAllocator(w.t)})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() {
+		if err := v.Close(context.Background()); err != nil {
+			w.t.Errorf("Close: %v", err)
+		}
+	})
+	return v
+}
+
+// up waits until a server reaches a peer by verbs.
+func (w *verbsTown) up(v *VerbsServer, peer cluster.Task) {
+	w.t.Helper()
+	ticks := time.NewTicker(10 * time.Millisecond)
+	defer ticks.Stop()
+	for end := time.Now().Add(soon); time.Now().Before(end); <-ticks.C {
+		for _, l := range v.Links() {
+			if l.Task == peer && l.Verbs {
+				return
+			}
+		}
+	}
+	w.t.Fatalf("%v does not reach %v by verbs: %+v", v.Task(), peer, v.Links())
+}
+
+// exchange sends a value from one server to another.
+func (w *verbsTown) exchange(step int64, from, to *VerbsServer, x float32) {
+	w.t.Helper()
+	got := to.recv(step, from.Task().String(), "x")
+	value := float(w.t, x)
+	if err := from.Send(step, to.Task().String(), "x", value, false); err != nil {
+		w.t.Fatal(err)
+	}
+	value.Release()
+	wantFloat(w.t, wait(w.t, got, "the value"), x)
+}
+
+func TestVerbsServersMeetInAnyOrder(t *testing.T) {
+	for _, order := range [][]int{{0, 1, 2}, {2, 0, 1}} {
+		w := newVerbsTown(t, 3)
+		servers := make([]*VerbsServer, 3)
+		for _, i := range order {
+			servers[i] = w.start(i)
+		}
+		for _, a := range servers {
+			for _, b := range servers {
+				if a != b {
+					w.up(a, b.Task())
+				}
+			}
+		}
+		step := int64(0)
+		for _, a := range servers {
+			for _, b := range servers {
+				if a != b {
+					step++
+					w.exchange(step, a, b, float32(step))
+				}
+			}
+		}
+	}
+}
+
+func TestVerbsServerMeetsARestartedPeer(t *testing.T) {
+	w := newVerbsTown(t, 2)
+	a, b := w.start(0), w.start(1)
+	w.up(a, b.Task())
+	w.up(b, a.Task())
+	if err := b.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	again := w.start(1)
+	w.up(again, a.Task())
+	w.exchange(1, again, a, 4)
+	w.exchange(2, a, again, 5)
+}
+
+// A peer that speaks gRPC alone is served so, and the reason is to be seen.
+func TestVerbsServerAndAPeerWithoutVerbs(t *testing.T) {
+	w := newVerbsTown(t, 2)
+	registry := prometheus.NewRegistry()
+	v, err := StartVerbs(t.Context(), w.settings(0), Options{Provider: w.provider(0), Registry: registry, Allocator: tensortest.NewAllocator(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Close(context.Background())
+	plain := start(t, w.settings(1, func(c *config.Config) { c.Transport = "grpc" }), Options{})
+	w.exchange(1, &VerbsServer{plain}, v, 3)
+	w.exchange(2, v, &VerbsServer{plain}, 4)
+	ticks := time.NewTicker(10 * time.Millisecond)
+	defer ticks.Stop()
+	const want = "does not serve verbs"
+	for end := time.Now().Add(soon); ; <-ticks.C {
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := ""
+		for _, f := range families {
+			if f.GetName() == "tryst_wire" {
+				text = f.String()
+			}
+		}
+		if strings.Contains(text, want) && strings.Contains(text, plain.Task().String()) && strings.Contains(text, "grpc") {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the metrics do not say %q: %s", want, text)
+		}
+	}
+}
+
+func TestVerbsClientReceives(t *testing.T) {
+	w := newVerbsTown(t, 1)
+	v := w.start(0)
+	c := w.settings(0).Client
+	c.Cluster = nil
+	cl, err := Dial(t.Context(), c, v.Addr().String(), Options{Provider: w.provider(1), Allocator: tensortest.NewAllocator(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	value := float(t, 2)
+	defer value.Release()
+	for step := int64(1); ; step++ {
+		key, err := rendezvous.NewKey(v.Device(), v.Incarnation(), cluster.Device{Task: cl.Task(), Type: "CPU"}, "x", rendezvous.FrameIter{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := v.manager.Find(step).Send(key, rendezvous.Args{}, value, false); err != nil {
+			t.Fatal(err)
+		}
+		got := make(chan outcome, 1)
+		cl.RecvAsync(t.Context(), step, key, func(x rendezvous.Value, _ rendezvous.Args, err error) { got <- outcome{x, err} })
+		wantFloat(t, wait(t, got, "the value"), 2)
+		if links := cl.rdma.transport.Links(); len(links) == 1 && links[0].Verbs {
+			break // the first ones came over gRPC
+		}
+	}
+	if err := cl.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// noDevices is a provider on a host without RDMA.
+type noDevices struct{ verbs.Provider }
+
+func (noDevices) Devices() ([]verbs.DeviceInfo, error) {
+	return nil, verbs.Errorf("look for devices", "", verbs.ErrUnavailable, "the kernel has no RDMA")
+}
+
+func TestVerbsWithoutADevice(t *testing.T) {
+	w := newVerbsTown(t, 1)
+	none := Options{Provider: noDevices{}}
+	s, err := Start(t.Context(), w.settings(0), none)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := s.Verbs(); ok {
+		t.Error("it has verbs")
+	}
+	if err := s.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	_, err = StartVerbs(t.Context(), w.settings(0), none)
+	wantError(t, err, status.FailedPrecondition, "no RDMA device")
+	_, err = StartVerbs(t.Context(), w.settings(0, func(c *config.Config) { c.Transport = "grpc" }), none)
+	wantError(t, err, status.InvalidArgument, "transport")
+	_, err = Start(t.Context(), w.settings(0, func(c *config.Config) { c.Fallback = "none" }), none)
+	wantError(t, err, status.FailedPrecondition, "the kernel has no RDMA")
+	_, err = Start(t.Context(), w.settings(0, func(c *config.Config) { c.RDMA.Device = "mlx5_7" }), Options{Provider: w.provider(0)})
+	wantError(t, err, status.FailedPrecondition, "mlx5_7")
+	nine := 9
+	_, err = Start(t.Context(), w.settings(0, func(c *config.Config) { c.RDMA.GIDIndex = &nine }), Options{Provider: w.provider(0)})
+	wantError(t, err, status.FailedPrecondition, "9")
+}
