@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/tryst-rdma/tryst/soft-roce/vm"
@@ -123,8 +124,9 @@ func (c Config) output(ctx context.Context, args ...string) (string, error) {
 // report turns what run writes, the output of a test binary, into events, and ends them as go test does: with a line that says how the
 // package ended, and an event that says it, too.
 func (c Config) report(pkg string, run func(io.Writer) error) error {
-	// Without the context: it ends with its input, and what was said before an interrupt is still told.
+	// Without the context, and in a group of its own: it ends with its input, and what was said before an interrupt is still told.
 	convert := exec.Command(c.Go, "tool", "test2json", "-t", "-p", pkg)
+	convert.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	convert.Dir = c.Root
 	convert.Stderr = c.Log
 	events := &verdictless{to: c.Events}
