@@ -31,6 +31,7 @@ type peer struct {
 	requests map[uint64]func(pairing.Offer, error)
 	lastReq  uint64
 	timer    *time.Timer
+	lost     error  // why there is no device any more
 	told     string // what the log was told last
 }
 
@@ -108,14 +109,15 @@ func (p *peer) carryOut(a pairing.Action) {
 	t := p.transport
 	switch a.Kind {
 	case pairing.Make:
+		t.links.add()
 		l, err := newLink(p, a.Generation)
 		p.mu.Lock()
 		if err != nil {
+			t.links.done()
 			p.do(p.machine.MakeFailed(time.Now(), a.Generation, err))
 			return
 		}
 		p.links[a.Generation] = l
-		t.work.add() // until linkGone
 		p.do(p.machine.Made(time.Now(), l.own))
 	case pairing.Destroy:
 		p.mu.Lock()
@@ -231,7 +233,7 @@ func (p *peer) linkGone(l *link, err error) {
 	delete(p.links, l.own.Generation)
 	p.do(p.machine.Broken(time.Now(), l.own.Generation, err))
 	p.logState()
-	p.transport.work.done()
+	p.transport.links.done()
 }
 
 // current returns the link that carries receives, nil when none does, the highest
@@ -254,6 +256,20 @@ func (p *peer) leftBy(generation uint64) {
 	p.mu.Unlock()
 	for _, l := range old {
 		l.leave(status.Errorf(status.Unavailable, "%v left generation %d", p.task, generation))
+	}
+}
+
+// lose ends every link, since the device is lost.
+func (p *peer) lose(err error) {
+	p.mu.Lock()
+	p.lost = err
+	var all []*link
+	for _, l := range p.links {
+		all = append(all, l)
+	}
+	p.do(p.machine.Stop(time.Now()))
+	for _, l := range all {
+		l.leave(err)
 	}
 }
 
@@ -283,7 +299,9 @@ func (p *peer) link() Link {
 	if p.up != nil {
 		k.Verbs, k.Generation = true, p.up.own.Generation
 	} else {
-		_, k.Reason = p.machine.State()
+		if _, k.Reason = p.machine.State(); p.lost != nil {
+			k.Reason = p.lost
+		}
 	}
 	return k
 }

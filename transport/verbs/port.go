@@ -96,31 +96,46 @@ func (t *Transport) closeAccount(o mem.Overdue) {
 // to ask it (ARCHITECTURE.md section 6); the kernel waits until all of it has been
 // let go.
 func (t *Transport) watchEvents() {
+	name := t.port.device.Info().Name
 	for {
 		e, err := t.port.device.NextEvent(t.base)
 		if err != nil {
 			if t.base.Err() == nil && !errors.Is(err, verbs.ErrClosed) {
-				t.opts.Logger.Error("the device tells no events any more", "error", err)
-				t.gone(err)
+				t.lose(err)
 			}
 			return
 		}
-		t.opts.Logger.Debug("event of the device", "event", e.Kind.String(), "port", e.Port)
+		t.opts.Logger.Info("event of the RDMA device", "device", name, "event", e.Kind.String(), "port", e.Port)
 		if e.Kind == verbs.EventDeviceFatal {
-			t.gone(verbs.Errorf("use", t.port.device.Info().Name, verbs.ErrDeviceGone, "%v", e.Kind))
-			continue
+			t.lose(verbs.Errorf("use", name, verbs.ErrDeviceGone, "%v", e.Kind))
+			return
 		}
-		if _, err := t.port.device.Port(t.port.path.Port); err != nil {
-			t.gone(err)
+		info, err := t.port.device.Port(t.port.path.Port)
+		if err != nil {
+			t.lose(err)
+			return
+		}
+		if info.State != verbs.PortActive {
+			continue // what is under way finds out by itself, or goes on when the port is back in time
+		}
+		for _, p := range t.all() {
+			p.hurry()
 		}
 	}
 }
 
-// gone leaves every channel, since their device is lost.
-func (t *Transport) gone(err error) {
-	t.opts.Logger.Error("the device is lost; tensors go over "+t.instead(), "device", t.port.device.Info().Name, "error", err)
+// lose gives up the device: every channel ends, and everything of it is closed,
+// since whoever removes it waits for that. Receives go over the other wire.
+func (t *Transport) lose(err error) {
+	t.mu.Lock()
+	t.lost = err
+	t.mu.Unlock()
+	t.opts.Logger.Error("the RDMA device is lost; tensors go over "+t.instead(), "device", t.port.device.Info().Name, "error", err)
 	for _, p := range t.all() {
-		p.leftBy(^uint64(0))
-		p.close()
+		p.lose(err)
 	}
+	t.work.Go(func() {
+		t.links.Wait()
+		t.closedObject("device", errors.Join(t.port.close(), t.port.device.Close()))
+	})
 }

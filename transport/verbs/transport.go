@@ -29,7 +29,8 @@ type Options struct {
 	// Self is this process, as it names itself to its peers, and Task its task.
 	Self transport.Asker
 	Task cluster.Task
-	// Device is the device, open. It is not closed with the transport.
+	// Device is the device, open. It is closed when it is lost, else by its
+	// owner after Close.
 	Device verbs.Device
 	// Address is the entry of the port's GID table that packets come from, and
 	// LID the port's on InfiniBand.
@@ -92,9 +93,12 @@ type Transport struct {
 	index    atomic.Uint32
 	spinners *poll.Spinners
 
+	links group // those that exist
+
 	mu     sync.Mutex
 	peers  map[cluster.Task]*peer
 	closed bool
+	lost   error // why there is no device any more
 }
 
 // New returns the transport of a process, with its memory registered. Its Close
@@ -219,6 +223,9 @@ func (t *Transport) peer(task cluster.Task) (*peer, error) {
 		}
 		p = newPeer(t, task)
 		t.peers[task] = p
+		if t.lost != nil {
+			p.lose(t.lost)
+		}
 	}
 	return p, nil
 }
@@ -257,6 +264,7 @@ func (t *Transport) Close(ctx context.Context) error {
 	for _, p := range t.all() {
 		p.close()
 	}
+	t.links.Wait()
 	t.stop()
 	t.work.Wait()
 	if e := t.port.close(); err == nil {
