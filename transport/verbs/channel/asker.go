@@ -90,6 +90,10 @@ func (c *Channel) Receive(now time.Time, a Receive) {
 		return
 	}
 	early := a.Early
+	if early != nil && (a.Value.Dead || a.Value.Size == 0) {
+		c.act(Action{Kind: ActFree, Dest: *early}) // nothing would be written
+		early = nil
+	}
 	if early != nil {
 		m.HasDest, m.Value, m.Dest.N = true, a.Value, uint8(c.cfg.Rails) //nolint:gosec // at most wire.MaxRails
 		if m.Length()+len(a.Key) > c.cfg.PeerMessage {

@@ -78,7 +78,7 @@ func (c *Channel) AppendState(b []byte) []byte {
 	for i := range c.rails[:c.cfg.Rails] {
 		r := &c.rails[i]
 		num(uint64(r.sent-r.told), uint64(r.taken-r.said), uint64(r.repost), uint64(r.unsigned), uint64(r.posts.n)) //nolint:gosec // not negative
-		flag(r.probing)
+		flag(r.probing, r.starved)
 		set(r.blocked)
 		for k := range r.posts.n {
 			p := r.posts.at(k)

@@ -55,6 +55,21 @@ func TestLastCreditsAreCreditsOwn(t *testing.T) {
 	}
 }
 
+// TestVeryLastCreditTellsOfRail0: what other rails owe may not use it up, or both
+// sides could be without one when their messages wait.
+func TestVeryLastCreditTellsOfRail0(t *testing.T) {
+	l := newLink(t, func(c *Config) { c.Rails = 2 })
+	l.cut = true
+	c := l.ends[0].ch
+	c.rails[0].sent = c.rails[0].told + 15
+	c.rails[1].taken = c.rails[1].said + 8
+	l.run()
+	l.expect()
+	c.rails[0].taken = c.rails[0].said + 8
+	l.run()
+	l.expect(">CREDIT")
+}
+
 // TestWriteWithImmTakesACredit, and waits for one.
 func TestWriteWithImmTakesACredit(t *testing.T) {
 	l := newLink(t, func(c *Config) { c.Window, c.PeerWindow = 4, 4 })
@@ -80,6 +95,37 @@ func TestWriteWithImmTakesACredit(t *testing.T) {
 		t.Errorf("%d imms took %d credits", imms, r.sent)
 	}
 	l.clean()
+}
+
+// TestLastWriteIsNotStarvedByMessages: when it has waited for a credit, the next one
+// is its own, however many answers wait.
+func TestLastWriteIsNotStarvedByMessages(t *testing.T) {
+	l := newLink(t)
+	l.sends(64 << 10)
+	l.receive(1, "k")
+	l.run()
+	l.manual = true
+	l.receive(2, "k")
+	for id := range uint64(5) {
+		l.receive(id+3, "small")
+	}
+	l.run()
+	l.trace, l.cut = nil, true
+	c := l.ends[1].ch
+	c.rails[0].sent = c.rails[0].told + 14 // no credits but CREDIT's own
+	c.Answer(l.now, 2, 1, Answer{Value: valueOf(64 << 10), Source: Source{Handle: 2}})
+	l.run()
+	for id := range uint64(5) {
+		c.Answer(l.now, id+3, 1, Answer{Value: valueOf(5), Source: Source{Handle: id + 3}})
+	}
+	l.run()
+	l.expect()
+	c.rails[0].sent--
+	l.run()
+	l.expect("<IMM 65536")
+	c.rails[0].sent--
+	l.run()
+	l.expect("<EAGER")
 }
 
 // TestSendPlacesAreKeptForUpkeep: when the send queue is full of content and

@@ -23,13 +23,13 @@ func (c *Channel) pump(now time.Time) {
 	if c.bye.posted {
 		return
 	}
-	stuck := !(c.sendCancels() && c.sendAnswers() &&
-		(c.bye.wanted || c.sendRequests(now) && c.sendQueries(now)) && c.sendFinished(now))
+	all := c.sendCancels() && c.sendAnswers() &&
+		(c.bye.wanted || c.sendRequests(now) && c.sendQueries(now)) && c.sendFinished(now)
 	c.sendCredit(now)
-	if c.bye.wanted && !stuck {
-		stuck = !c.sendBye()
+	if c.bye.wanted && all {
+		all = c.sendBye()
 	}
-	c.block(now, 0, stuck)
+	c.block(now, 0, !all)
 	for i := range c.rails[:c.cfg.Rails] {
 		stuck := !c.sendEnders(i)
 		stuck = !c.sendContent(i) || stuck
@@ -344,6 +344,7 @@ func (c *Channel) sendEnders(rail int) bool {
 // as bytes and places allow.
 func (c *Channel) sendContent(rail int) bool {
 	q := &c.rails[rail]
+	q.starved = false
 	for passed := 0; passed < q.content.n; {
 		if !c.places(rail, urgentWrite) || q.flying > 0 && q.flying+int64(c.cfg.Chunk) > c.cfg.Outstanding {
 			return true // a completion will come
@@ -358,6 +359,7 @@ func (c *Channel) sendContent(rail int) bool {
 		}
 		if p.next+n == p.end {
 			if !c.may(rail, urgentWrite) {
+				q.starved = true
 				q.content.push(r) // others may have more to write
 				passed++
 				continue

@@ -25,6 +25,7 @@ type rail struct {
 
 	content queue[ref] // asks with something to write here, in turn
 	enders  queue[ref] // asks whose CANCELLED or ERROR is to go over each rail
+	starved bool       // a last write waits for a credit: the next one is for it
 
 	blocked time.Time // since when something waits for a credit or a place; zero when nothing does
 }
@@ -76,6 +77,8 @@ func (c *Channel) reserved(rail int, u urgency) int {
 		return 0
 	case u == urgentTell:
 		return 1
+	case u == urgentNot && c.rails[0].starved:
+		return creditReserve + 1 // else a stream of messages would hold a content up for ever
 	}
 	return creditReserve
 }

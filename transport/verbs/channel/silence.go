@@ -62,7 +62,8 @@ var timed = [...]struct {
 }
 
 // Deadline is when Actions is to be called again although no event has come; the
-// zero time for never.
+// zero time for never. What has completed is to be polled and passed on first: a
+// process that was stopped for a while would else blame its peer.
 func (c *Channel) Deadline() (at time.Time) {
 	if c.state >= Leaving {
 		return at

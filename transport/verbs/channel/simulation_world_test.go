@@ -97,7 +97,6 @@ type simReceive struct {
 	ended     int
 	cancelled bool // Cancel returned true
 	outcome   Outcome
-	value     byte
 	placing   bool
 	wants     uint64 // bytes, while it is placing
 	late      bool   // the channel had been left when it began
@@ -552,6 +551,7 @@ func (w *world) poll(i int) {
 // do carries out what the machine of a side wants.
 func (w *world) do(i int) {
 	s := &w.sides[i]
+	told := false
 	for _, a := range s.ch.Actions(w.now) {
 		switch a.Kind {
 		case ActEnd:
@@ -559,11 +559,15 @@ func (w *world) do(i int) {
 		case ActFree:
 			w.free(i, a.Dest)
 		case ActRepost:
+			if told {
+				w.fail("side %d told of receives before they were posted again", i)
+			}
 			s.posted[a.Rail] += a.Count
 			if s.posted[a.Rail] > w.cfg.windowOf(i) {
 				w.fail("side %d has %d receives posted", i, s.posted[a.Rail])
 			}
 		case ActPost:
+			told = told || a.Post.Op == verbs.OpSend
 			w.post(i, a.Post)
 		case ActPlace:
 			r := w.find(i, a.ID)

@@ -11,11 +11,11 @@ type Eager struct {
 }
 
 // HeadLength is the length in bytes of all but the content.
-func (m *Eager) HeadLength() int { return m.Header.length() + idSize + m.Value.length() }
+func (m *Eager) HeadLength() int { return m.length() + idSize + m.Value.length() }
 
 // AppendHead writes all but the content to b. Value.Size bytes of content follow.
 func (m *Eager) AppendHead(b []byte) []byte {
-	b = m.Header.append(b, KindEager, 0, m.HeadLength()+int(m.Value.Size)) //nolint:gosec // at most the eager limit
+	b = m.append(b, KindEager, 0, m.HeadLength()+int(m.Value.Size)) //nolint:gosec // at most the eager limit
 	return m.Value.append(binary.LittleEndian.AppendUint64(b, m.ID))
 }
 
@@ -27,7 +27,7 @@ func (m *Eager) Append(b []byte) []byte { return append(m.AppendHead(b), m.Conte
 
 // Parse reads it. It refers to b.
 func (m *Eager) Parse(b []byte) error {
-	_, r := m.Header.parse(b, KindEager)
+	_, r := m.parse(b, KindEager)
 	m.ID = r.uint64()
 	m.Value.parse(&r)
 	if r.err == nil && m.Value.Size != uint64(len(r.rest)) {

@@ -26,7 +26,7 @@ const maxErrorText = status.MaxMessage + 32
 const errorFixed = idSize + 8
 
 // Length is its length in bytes.
-func (m *Error) Length() int { return m.Header.length() + errorFixed + len(m.Text) + len(m.Payloads) }
+func (m *Error) Length() int { return m.length() + errorFixed + len(m.Text) + len(m.Payloads) }
 
 // Append writes it to b.
 func (m *Error) Append(b []byte) []byte {
@@ -37,7 +37,7 @@ func (m *Error) Append(b []byte) []byte {
 	if m.Elsewhere {
 		f |= flagElsewhere
 	}
-	b = m.Header.append(b, KindError, f, m.Length())
+	b = m.append(b, KindError, f, m.Length())
 	b = binary.LittleEndian.AppendUint64(b, m.ID)
 	b = binary.LittleEndian.AppendUint32(b, uint32(m.Code))
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(m.Text))) //nolint:gosec // at most 3 KiB
@@ -46,7 +46,7 @@ func (m *Error) Append(b []byte) []byte {
 
 // Parse reads it. It refers to b.
 func (m *Error) Parse(b []byte) error {
-	f, r := m.Header.parse(b, KindError)
+	f, r := m.parse(b, KindError)
 	m.Each, m.Elsewhere = f&flagEach != 0, f&flagElsewhere != 0
 	m.ID = r.uint64()
 	m.Code = status.Code(r.uint32())

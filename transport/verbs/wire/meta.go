@@ -11,17 +11,17 @@ type Meta struct {
 }
 
 // Length is its length in bytes.
-func (m *Meta) Length() int { return m.Header.length() + idSize + m.Value.length() }
+func (m *Meta) Length() int { return m.length() + idSize + m.Value.length() }
 
 // Append writes it to b.
 func (m *Meta) Append(b []byte) []byte {
-	b = m.Header.append(b, KindMeta, 0, m.Length())
+	b = m.append(b, KindMeta, 0, m.Length())
 	return m.Value.append(binary.LittleEndian.AppendUint64(b, m.ID))
 }
 
 // Parse reads it. It refers to b.
 func (m *Meta) Parse(b []byte) error {
-	_, r := m.Header.parse(b, KindMeta)
+	_, r := m.parse(b, KindMeta)
 	m.ID = r.uint64()
 	m.Value.parse(&r)
 	return r.end()

@@ -24,7 +24,7 @@ const requestFixed = 48
 
 // Length is its length in bytes.
 func (m *Request) Length() int {
-	n := m.Header.length() + requestFixed + len(m.Key)
+	n := m.length() + requestFixed + len(m.Key)
 	if m.HasDest {
 		n += m.Dest.length() + m.Value.length()
 	}
@@ -45,7 +45,7 @@ func (m *Request) AppendHead(b []byte, keyLength int) []byte {
 	if m.HasDest {
 		f = flagDest
 	}
-	b = m.Header.append(b, KindRequest, f, m.Length()+keyLength)
+	b = m.append(b, KindRequest, f, m.Length()+keyLength)
 	b = binary.LittleEndian.AppendUint64(b, m.ID)
 	b = binary.LittleEndian.AppendUint64(b, m.Asker)
 	b = binary.LittleEndian.AppendUint64(b, m.Sender)
@@ -61,7 +61,7 @@ func (m *Request) AppendHead(b []byte, keyLength int) []byte {
 
 // Parse reads it. It refers to b.
 func (m *Request) Parse(b []byte) error {
-	f, r := m.Header.parse(b, KindRequest)
+	f, r := m.parse(b, KindRequest)
 	m.ID, m.Asker, m.Sender, m.Left = r.uint64(), r.uint64(), r.uint64(), r.uint64()
 	m.Step = int64(r.uint64()) //nolint:gosec // the same bits
 	m.Attempt = r.uint32()
