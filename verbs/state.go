@@ -1,6 +1,9 @@
 package verbs
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // QPState is the state of a queue pair: ibv_qp_state, number for number.
 type QPState uint8
@@ -37,12 +40,8 @@ var before = [...]QPState{StateInit: StateReset, StateRTR: StateInit, StateRTS: 
 // CheckStep says, in words, why a queue pair cannot go from one state to
 // another; nil when it can. Drivers say EINVAL.
 func CheckStep(from, to QPState) error {
-	if int(from) < len(stepsFrom) {
-		for _, s := range stepsFrom[from] {
-			if s == to {
-				return nil
-			}
-		}
+	if int(from) < len(stepsFrom) && slices.Contains(stepsFrom[from], to) {
+		return nil
 	}
 	switch {
 	case from == StateErr:

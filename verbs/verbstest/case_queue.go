@@ -17,6 +17,7 @@ func queueCases() []testCase {
 		{name: "BatchUpToTheWrongOne", run: batchUpToTheWrongOne},
 		{name: "PollInBatches", run: pollInBatches},
 		{name: "TwoQueuePairsOnOne", run: twoOnOne},
+		{name: "RoomForAll", run: roomForAll},
 		{name: "SeparateQueues", run: separateQueues},
 		{name: "PostSendAndPoll", run: postSendAndPoll},
 		{name: "ConcurrentPosters", run: concurrentPosters},
@@ -235,6 +236,37 @@ func twoOnOne(w *world) {
 	w.noError(a1.qp.ToErr())
 	a2.post(a2.to(b2, 5, verbs.OpWrite, 8, 8, 8))
 	a1.expect(5, verbs.StatusOK)
+}
+
+// roomForAll: a queue that has room for everything that can be posted does not
+// overrun when all of it is flushed.
+func roomForAll(w *world) {
+	const each = 32
+	s := w.wants(func(s *wants) { s.sends, s.recvs, s.room, s.rnrRetry = each, each, 4*each, 7 })
+	a1, b1 := w.end(w.nodes[0], s), w.end(w.nodes[1], s)
+	s.cq, s.of = a1.cq, a1
+	a2 := w.end(w.nodes[0], s)
+	s.cq, s.of = b1.cq, b1
+	b2 := w.end(w.nodes[1], s)
+	w.join(a1, b1)
+	w.join(a2, b2)
+	for i := range each {
+		for _, e := range []*end{a1, a2} {
+			e.recv(verbs.WRID(i), 0, 8)
+			wr := e.send(verbs.WRID(i), 0, 8)
+			wr.Signaled = i%2 == 0
+			e.post(wr)
+		}
+	}
+	w.noError(a1.qp.ToErr())
+	w.noError(a2.qp.ToErr())
+	pause(w.within(quiet)) // nobody polls meanwhile
+	for range 4 * each {
+		if wc := a1.next(); wc.Status != verbs.StatusFlushed {
+			w.Fatalf("the completion is %+v (%v)", wc, wc.Status)
+		}
+	}
+	a1.nothing()
 }
 
 func separateQueues(w *world) {
