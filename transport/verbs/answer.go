@@ -134,6 +134,10 @@ func (l *link) answer(id attemptID, a channel.Answer, src *source) {
 	if src != nil {
 		a.Source.Handle = l.sources.put(src)
 	}
+	if a.Err == nil {
+		l.peer.counters.sent.Add(1)
+		l.peer.counters.sentBytes.Add(a.Value.Size)
+	}
 	now := time.Now()
 	l.machine.Watch(now, true) // until the table keeps nothing for the peer
 	l.machine.Answer(now, id.id, id.attempt, a)

@@ -18,6 +18,7 @@ import (
 type peer struct {
 	transport *Transport
 	task      cluster.Task
+	counters  counters
 
 	mu       sync.Mutex
 	machine  *pairing.Machine
@@ -224,6 +225,7 @@ func (p *peer) leaving(l *link) {
 		p.setUp(nil)
 	}
 	p.left = max(p.left, l.own.Generation)
+	p.counters.breaks.Add(1)
 	p.mu.Unlock()
 }
 
@@ -282,22 +284,12 @@ func (p *peer) close() {
 	p.do(p.machine.Stop(time.Now()))
 }
 
-// Link is which wire carries a peer's tensors, and why.
-type Link struct {
-	Task cluster.Task
-	// Verbs says that a channel is up, of that Generation.
-	Verbs      bool
-	Generation uint64
-	// Reason is why there is no channel; nil when nothing went wrong.
-	Reason error
-}
-
 func (p *peer) link() Link {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	k := Link{Task: p.task}
+	k := Link{Task: p.task, Stats: p.counters.read()}
 	if p.up != nil {
-		k.Verbs, k.Generation = true, p.up.own.Generation
+		k.Verbs, k.Generation, k.Poll = true, p.up.own.Generation, p.up.queue.Stats()
 	} else {
 		if _, k.Reason = p.machine.State(); p.lost != nil {
 			k.Reason = p.lost

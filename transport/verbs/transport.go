@@ -241,11 +241,6 @@ func (t *Transport) instead() string {
 	return "grpc"
 }
 
-// count tells the transfer log of a receive over verbs.
-func (t *Transport) count(p *peer, l *link, a *transport.Attempt, v rendezvous.Value, err error) {
-	// Filled in with the metrics.
-}
-
 // closedObject logs what the device did not let go of.
 func (t *Transport) closedObject(what string, err error) {
 	if err != nil {

@@ -3,6 +3,7 @@ package verbstransport
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
@@ -49,19 +50,38 @@ func (w *way) Recv(ctx context.Context, a *transport.Attempt) (rendezvous.Value,
 	l, left, _ := w.peer.current()
 	if l != nil && !a.Elsewhere && !a.Plain && l.asker.Incarnation == a.Peer {
 		a.Left = left
+		requested := time.Now()
 		v, err := l.recv(ctx, a)
-		var elsewhere *transport.ElsewhereError
-		if errors.As(err, &elsewhere) && w.peer.transport.opts.Require {
-			return v, status.Errorf(status.ResourceExhausted, "%v (--fallback none allows no other wire)", elsewhere.Err)
+		if err == nil {
+			w.peer.arrived(a, requested, v.Tensor.Size())
+			return v, nil
 		}
-		w.peer.transport.count(w.peer, l, a, v, err)
-		return v, err
+		return v, w.failed(err)
 	}
 	if w.peer.transport.opts.Require {
 		return rendezvous.Value{}, &transport.LostError{Err: status.Errorf(status.Unavailable, "the verbs channel to %v is down", w.peer.task)}
 	}
+	if !a.Elsewhere {
+		w.peer.counters.without.Add(1)
+	}
 	a.Left = left
 	return w.grpc.Recv(ctx, a)
+}
+
+// failed counts what goes another way, where there is one.
+func (w *way) failed(err error) error {
+	var lost *transport.LostError
+	var elsewhere *transport.ElsewhereError
+	switch {
+	case errors.As(err, &lost):
+		w.peer.counters.lost.Add(1)
+	case errors.As(err, &elsewhere):
+		w.peer.counters.elsewhere.Add(1)
+		if w.peer.transport.opts.Require {
+			return status.Errorf(status.ResourceExhausted, "%w (--fallback none allows no other wire)", elsewhere.Err)
+		}
+	}
+	return err
 }
 
 // Finish implements transport.Wire.
