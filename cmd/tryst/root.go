@@ -44,7 +44,7 @@ of processes pull them, each tensor checked by its digest.`,
 	root.SetUsageFunc(writeUsage)
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
-		s.serveCommand(), s.pullCommand(), s.keysCommand(), s.genCommand(), s.benchCommand(), s.configCommand(), s.versionCommand(),
+		s.serveCommand(), s.pullCommand(), s.keysCommand(), s.genCommand(), s.benchCommand(), s.doctorCommand(), s.configCommand(), s.versionCommand(),
 		s.benchPeerCommand(),
 	)
 	root.SetHelpCommand(helpCommand(root))

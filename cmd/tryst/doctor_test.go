@@ -1,0 +1,64 @@
+package main
+
+import (
+	"encoding/json"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/tryst-rdma/tryst/doctor"
+)
+
+// free is an address where nobody listens.
+func free(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// Whatever this host has, gRPC works, and what RDMA lacks is a warning.
+func TestDoctor(t *testing.T) {
+	r := tryst(t, "doctor")
+	if out := did(t, r); !strings.Contains(out, "kernel") || strings.Contains(out, "FAIL") || r.err != "" {
+		t.Errorf("%s%s", out, r.err)
+	}
+}
+
+func TestDoctorFailsForAPeerThatIsNotThere(t *testing.T) {
+	address := free(t)
+	r := tryst(t, "doctor", "--cluster", "worker="+address)
+	if r.code != exitFailed || !strings.Contains(r.out, "FAIL  peer /job:worker/replica:0/task:0") ||
+		!strings.Contains(r.out, address) || !strings.Contains(r.err, "checks failed") {
+		t.Errorf("exit status %d\n%s%s", r.code, r.out, r.err)
+	}
+	// The own task is not asked when it is said to be the own.
+	did(t, tryst(t, "doctor", "--cluster", "worker="+address, "--task", "/job:worker/replica:0/task:0"))
+}
+
+// A device that was asked for and is not there fails with verbs.
+func TestDoctorFailsForADeviceThatIsNotThere(t *testing.T) {
+	r := tryst(t, "doctor", "--transport", "verbs", "--rdma-device", "no-such-device")
+	if r.code != exitFailed || !strings.Contains(r.out, "FAIL") {
+		t.Errorf("exit status %d\n%s%s", r.code, r.out, r.err)
+	}
+}
+
+func TestDoctorJSON(t *testing.T) {
+	r := tryst(t, "doctor", "--json", "--cluster", "worker="+free(t))
+	levels := make(map[doctor.Level]int)
+	d := json.NewDecoder(strings.NewReader(r.out))
+	for d.More() {
+		var l doctor.Line
+		if err := d.Decode(&l); err != nil || l.Check == "" || l.Text == "" {
+			t.Fatalf("%+v, %v in\n%s", l, err, r.out)
+		}
+		levels[l.Level]++
+	}
+	if r.code != exitFailed || levels[doctor.Fail] != 1 {
+		t.Errorf("exit status %d, lines %v, want 1 and one FAIL:\n%s", r.code, levels, r.out)
+	}
+}

@@ -1,0 +1,375 @@
+package doctor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/config"
+	"github.com/tryst-rdma/tryst/server"
+	"github.com/tryst-rdma/tryst/transport/verbs/mem"
+	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/discovery/discoverytest"
+)
+
+var update = flag.Bool("update", false, "write testdata anew")
+
+// limit is a Memlock of that many bytes.
+func limit(n uint64) func() (mem.Memlock, error) {
+	return func() (mem.Memlock, error) { return mem.Memlock{Limit: n, Hard: n}, nil }
+}
+
+func exempt(n uint64) func() (mem.Memlock, error) {
+	return func() (mem.Memlock, error) { return mem.Memlock{Limit: n, Hard: n, Exempt: true}, nil }
+}
+
+// settings are the defaults of a transport, with a device that is asked for.
+func settings(transport string, r config.RDMA) config.Client {
+	c := config.Default().Client
+	c.Transport, c.RDMA = transport, r
+	return c
+}
+
+func verbsOn(device string) config.Client { return settings("verbs", config.RDMA{Device: device}) }
+
+// library is a verbs.Provider that knows some devices.
+type library struct {
+	devices []string
+	err     error
+	port    verbs.PortInfo
+	openErr error
+	closed  int
+}
+
+func (l *library) Name() string { return "library" }
+
+func (l *library) Devices() ([]verbs.DeviceInfo, error) {
+	var infos []verbs.DeviceInfo
+	for _, d := range l.devices {
+		infos = append(infos, verbs.DeviceInfo{Name: d})
+	}
+	return infos, l.err
+}
+
+func (l *library) Open(string) (verbs.Device, error) {
+	if l.openErr != nil {
+		return nil, l.openErr
+	}
+	return &openDevice{library: l}, nil
+}
+
+type openDevice struct {
+	verbs.Device
+	library *library
+}
+
+func (d *openDevice) Port(uint8) (verbs.PortInfo, error) { return d.library.port, nil }
+func (d *openDevice) Close() error                       { d.library.closed++; return nil }
+
+const unlimited = mem.NoMemlock
+
+// hosts are cases of a whole report; what each says is in testdata/reports.txt.
+var hosts = []struct {
+	name, tree string
+	change     func(*discoverytest.Host)
+	options    Options
+	worst      Level
+}{
+	{name: "nothing of RDMA, and gRPC will do", tree: "no-rdma", options: Options{Client: settings("grpc", config.RDMA{}), Memlock: limit(8 << 20)}, worst: Warn},
+	{name: "nothing of RDMA, and it was asked for", tree: "no-rdma", options: Options{Client: verbsOn(""), Memlock: limit(8 << 20)}, worst: Fail},
+	{name: "no device", tree: "no-devices", options: Options{Client: verbsOn(""), Memlock: limit(unlimited)}, worst: Fail},
+	{
+		name: "a NIC that works", tree: "mlx5-two-ports",
+		change: func(h *discoverytest.Host) {
+			for _, c := range []string{"out_of_sequence", "packet_seq_err"} {
+				h.Set("class/infiniband/mlx5_0/ports/1/hw_counters/"+c, "0")
+			}
+			h.Set("class/infiniband/mlx5_0/ports/1/hw_counters/np_cnp_sent", "12")
+			h.Remove("class/infiniband/mlx5_1")
+			h.Netlink.LinkList = h.Netlink.LinkList[:1]
+			for i := range 8 {
+				h.Set(fmt.Sprintf("class/net/eth0/ecn/roce_np/enable/%d", i), map[bool]string{true: "1", false: "0"}[i == 3])
+			}
+			h.Set("kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "1024")
+			h.Set("kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "1000")
+			h.Set("kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages", "0")
+			h.Set("kernel/mm/hugepages/hugepages-1048576kB/free_hugepages", "0")
+			h.Set("kernel/mm/transparent_hugepage/enabled", "always [madvise] never")
+		},
+		options: Options{
+			Client: verbsOn(""), Memlock: limit(unlimited),
+			Provider: &library{devices: []string{"mlx5_0"}, port: verbs.PortInfo{ActiveMTU: 4096}},
+		},
+		worst: OK,
+	},
+	{
+		name: "a NIC that loses packets, with one port down", tree: "mlx5-two-ports",
+		change: func(h *discoverytest.Host) {
+			for i := range 8 {
+				h.Set(fmt.Sprintf("class/net/eth0/ecn/roce_np/enable/%d", i), "0")
+			}
+			h.Set("kernel/mm/transparent_hugepage/enabled", "always madvise [never]")
+		},
+		options: Options{
+			Client: verbsOn(""), Memlock: limit(256 << 20),
+			Provider: &library{devices: []string{"mlx5_0", "mlx5_1"}, port: verbs.PortInfo{ActiveMTU: 1024}},
+		},
+		worst: Warn,
+	},
+	{
+		name: "memlock too low", tree: "mlx5-two-ports",
+		options: Options{Client: verbsOn(""), Memlock: limit(64 << 10)},
+		worst:   Fail,
+	},
+	{
+		name: "memlock too low, but exempt", tree: "infiniband",
+		options: Options{Client: verbsOn(""), Memlock: exempt(64 << 10)},
+		worst:   Warn,
+	},
+	{
+		name: "nodes that may not be opened, and a library without drivers", tree: "rxe",
+		change: func(h *discoverytest.Host) {
+			h.Nodes["/dev/infiniband/uverbs0"] = &fs.PathError{Op: "open", Path: "/dev/infiniband/uverbs0", Err: syscall.EACCES}
+			h.Nodes["/dev/infiniband/uverbs1"] = &fs.PathError{Op: "open", Path: "/dev/infiniband/uverbs1", Err: syscall.ENOENT}
+			h.Remove("class/infiniband_verbs/uverbs2")
+			h.Netlink.OneNetns = true
+		},
+		options: Options{Client: verbsOn(""), Memlock: limit(unlimited), Provider: &library{devices: []string{"rxe0"}, openErr: syscall.EACCES}},
+		worst:   Fail,
+	},
+	{
+		name: "a small MTU on Soft-RoCE", tree: "rxe",
+		options: Options{Client: settings("grpc", config.RDMA{Device: "rxe1"}), Memlock: limit(unlimited), Provider: &library{devices: []string{"rxe0", "rxe1", "rxe_lo"}, port: verbs.PortInfo{ActiveMTU: 1024}}},
+		worst:   Warn,
+	},
+	{
+		name: "an MTU that the open port does not have", tree: "infiniband",
+		options: Options{Client: settings("verbs", config.RDMA{MTU: 4096}), Memlock: limit(unlimited), Provider: &library{devices: []string{"mlx5_0", "mlx5_1"}, port: verbs.PortInfo{ActiveMTU: 2048}}},
+		worst:   Fail,
+	},
+	{
+		name: "RoCE v1 only", tree: "mlx4-two-ports",
+		options: Options{Client: verbsOn(""), Memlock: limit(unlimited)},
+		worst:   Warn,
+	},
+	{
+		name: "the device that was asked for cannot be used", tree: "irdma",
+		options: Options{Client: verbsOn("irdma0"), Memlock: limit(unlimited)},
+		worst:   Fail,
+	},
+	{
+		name: "no libibverbs", tree: "sriov",
+		options: Options{Client: verbsOn(""), Memlock: limit(unlimited),
+			Provider: &library{err: verbs.Errorf("open", "libibverbs.so.1", verbs.ErrUnavailable, "it is not installed")}},
+		worst: Fail,
+	},
+	{
+		name: "what cannot be read", tree: "rxe",
+		change: func(h *discoverytest.Host) {
+			h.Fail("class/infiniband/rxe0/ports/1/rate", syscall.EIO)
+			h.Fail("class/net/v0/operstate", syscall.EIO)
+			h.Set("class/infiniband/rxe0/ports/1/hw_counters/sent_pkts", "many")
+			h.Fail("kernel/mm/transparent_hugepage/enabled", syscall.EACCES)
+		},
+		options: Options{Client: settings("grpc", config.RDMA{})},
+		worst:   Warn,
+	},
+	{name: "another system", tree: "no-rdma", options: Options{Client: verbsOn(""), NoSystem: errors.New("discover RDMA devices: this is no Linux")}, worst: Fail},
+}
+
+func TestReports(t *testing.T) {
+	var s strings.Builder
+	for _, tt := range hosts {
+		o := tt.options
+		if o.NoSystem == nil {
+			h := discoverytest.Load(t, tt.tree)
+			if tt.change != nil {
+				tt.change(h)
+			}
+			o.System = h.System()
+		}
+		r := Examine(Gather(t.Context(), o))
+		if r.Worst() != tt.worst {
+			t.Errorf("%s: %s, want %s", tt.name, r.Worst(), tt.worst)
+		}
+		fmt.Fprintf(&s, "## %s (%s)\n", tt.name, tt.tree)
+		if err := r.WriteText(&s); err != nil {
+			t.Fatal(err)
+		}
+		s.WriteString("\n")
+		for _, l := range r {
+			if l.Level == Fail && l.Do == "" && tt.name != "another system" {
+				t.Errorf("%s: %q fails, and nothing is said to do", tt.name, l.Text)
+			}
+			if l.Level == OK && l.Do != "" {
+				t.Errorf("%s: %q is OK, and there is something to do: %s", tt.name, l.Text, l.Do)
+			}
+		}
+	}
+	name := filepath.Join("testdata", "reports.txt")
+	if *update {
+		if err := os.WriteFile(name, []byte(s.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(s.String(), "\n")); d != "" {
+		t.Errorf("%s (-want +got):\n%s", name, d)
+	}
+}
+
+// What lacks for RDMA fails only when RDMA was asked for.
+func TestWithoutRDMAOnlyWarnsUnlessItWasAskedFor(t *testing.T) {
+	for _, tt := range hosts {
+		o := tt.options
+		o.Client.Transport = "grpc"
+		if o.NoSystem == nil {
+			h := discoverytest.Load(t, tt.tree)
+			if tt.change != nil {
+				tt.change(h)
+			}
+			o.System = h.System()
+		}
+		if r := Examine(Gather(t.Context(), o)); r.Worst() == Fail {
+			t.Errorf("%s: it fails, and tensors would go over gRPC", tt.name)
+		}
+	}
+}
+
+func TestTheOpenedDeviceIsClosed(t *testing.T) {
+	l := &library{devices: []string{"rxe0", "rxe1", "rxe_lo"}, port: verbs.PortInfo{ActiveMTU: 4096}}
+	f := Gather(t.Context(), Options{System: discoverytest.Load(t, "rxe").System(), Provider: l})
+	if l.closed != 1 || f.Library.OpenErr != nil {
+		t.Errorf("closed %d times, %v; want once", l.closed, f.Library.OpenErr)
+	}
+}
+
+// startServer starts a server that lives as long as the test.
+func startServer(t *testing.T) string {
+	t.Helper()
+	cfg := config.Default()
+	cfg.Listen = "127.0.0.1:0"
+	s, err := server.Start(t.Context(), cfg, server.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+	return s.Addr().String()
+}
+
+// Peers are asked over gRPC, and those that do not answer fail with the reason.
+func TestPeers(t *testing.T) {
+	self := cluster.Task{Job: "worker"}
+	up := startServer(t)
+	// A gRPC server without any service, as TensorFlow's has no health.
+	foreign, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := grpc.NewServer()
+	done := make(chan error, 1)
+	go func() { done <- g.Serve(foreign) }()
+	defer func() {
+		g.Stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}()
+	down, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nobody := down.Addr().String()
+	if err := down.Close(); err != nil {
+		t.Fatal(err)
+	}
+	spec, err := cluster.ParseSpec(fmt.Sprintf("worker=127.0.0.1:1;ps=%s,%s,%s", up, foreign.Addr(), nobody))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := config.Default()
+	cfg.Cluster = spec
+	f := Gather(t.Context(), Options{
+		Client: cfg.Client, Self: &self, NoSystem: errors.New("not looked for"),
+		ReachVerbs: func(_ context.Context, task cluster.Task, _ string) (string, error) {
+			if task.Index == 0 {
+				return "over rxe0", nil
+			}
+			return "", errors.New("the other side has InfiniBand")
+		},
+	})
+	if len(f.Peers) != 3 {
+		t.Fatalf("%d peers, want 3: this task is none", len(f.Peers))
+	}
+	r := Examine(f)
+	var text strings.Builder
+	if err := r.WriteText(&text); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []struct {
+		reached bool
+		words   string
+	}{{true, "it serves"}, {true, "no health service"}, {false, "cannot be reached over gRPC"}} {
+		p := f.Peers[i]
+		if (p.GRPC.Err == nil) != want.reached || !strings.Contains(text.String(), want.words) || p.Verbs == nil || (p.Verbs.Err == nil) != (i == 0) {
+			t.Errorf("peer %s: %+v, want reached %v (%s) in\n%s", p.Address, p.GRPC, want.reached, want.words, text.String())
+		}
+	}
+	if r.Worst() != Fail || r.Count(Fail) != 1 {
+		t.Errorf("want one FAIL, for the peer that is not there:\n%s", text.String())
+	}
+}
+
+func TestJSON(t *testing.T) {
+	in := Report{{OK, "kernel", "fine", ""}, {Fail, "peer /job:a", "a <b> & \u202e\nc", "mend it"}}
+	var s strings.Builder
+	if err := in.WriteJSON(&s); err != nil {
+		t.Fatal(err)
+	}
+	var out Report
+	d := json.NewDecoder(strings.NewReader(s.String()))
+	for d.More() {
+		var l Line
+		if err := d.Decode(&l); err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, l)
+	}
+	if diff := cmp.Diff(in, out); diff != "" {
+		t.Error(diff)
+	}
+	if !strings.Contains(s.String(), `{"level":"FAIL","check":"peer /job:a"`) {
+		t.Errorf("levels are not words:\n%s", s.String())
+	}
+}
+
+// What a peer or a device says does nothing to a terminal, and is one line.
+func TestTextIsPrintable(t *testing.T) {
+	var s strings.Builder
+	if err := (Report{{Warn, "a\x1b[2J", "one\ntwo\x07", "do\r\nit"}}).WriteText(&s); err != nil {
+		t.Fatal(err)
+	}
+	if strings.ContainsAny(s.String(), "\x1b\x07\r") || strings.Count(s.String(), "\n") != 2 {
+		t.Errorf("%q", s.String())
+	}
+}

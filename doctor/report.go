@@ -1,0 +1,112 @@
+package doctor
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"unicode"
+)
+
+// Level is how a check came out.
+type Level uint8
+
+// The levels, from good to bad.
+const (
+	OK Level = iota
+	Warn
+	Fail
+)
+
+func (l Level) String() string { return [...]string{"OK", "WARN", "FAIL"}[min(l, Fail)] }
+
+// MarshalText writes a level as a word.
+func (l Level) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
+
+// UnmarshalText reads it.
+func (l *Level) UnmarshalText(b []byte) error {
+	for _, v := range []Level{OK, Warn, Fail} {
+		if v.String() == string(b) {
+			*l = v
+			return nil
+		}
+	}
+	return fmt.Errorf("%q: want OK, WARN or FAIL", b)
+}
+
+// Line is what one check found.
+type Line struct {
+	Level Level `json:"level"`
+	// Check is what was looked at: "kernel", "mlx5_0 port 1", "peer /job:…".
+	Check string `json:"check"`
+	// Text is what was found.
+	Text string `json:"text"`
+	// Do is what would mend it; empty with OK, and where there is nothing to do.
+	Do string `json:"do,omitempty"`
+}
+
+// Report is what all checks found, in the order in which things have to work.
+type Report []Line
+
+// Worst is the worst level in it.
+func (r Report) Worst() Level {
+	worst := OK
+	for _, l := range r {
+		worst = max(worst, l.Level)
+	}
+	return worst
+}
+
+// Count counts the lines of a level.
+func (r Report) Count(level Level) int {
+	n := 0
+	for _, l := range r {
+		if l.Level == level {
+			n++
+		}
+	}
+	return n
+}
+
+// WriteText writes it for people: a line for each check, what to do below it.
+func (r Report) WriteText(w io.Writer) error {
+	width := 0
+	for _, l := range r {
+		width = max(width, len([]rune(l.Check)))
+	}
+	for _, l := range r {
+		if _, err := fmt.Fprintf(w, "%-4s  %-*s  %s\n", l.Level, width, printable(l.Check), printable(l.Text)); err != nil {
+			return err
+		}
+		if l.Do == "" {
+			continue
+		}
+		if _, err := fmt.Fprintf(w, "%*s  do: %s\n", 6+width, "", printable(l.Do)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// WriteJSON writes a line of JSON for each check.
+func (r Report) WriteJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	for _, l := range r {
+		if err := e.Encode(l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// printable is s as one line that does nothing to a terminal: names and errors
+// may come from a peer.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '\ufffd'
+	}, strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\r' }), "; "))
+}
