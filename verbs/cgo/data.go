@@ -226,80 +226,73 @@ func (s *sendQueue) fill(wrs []verbs.SendWR) (n int, wrong error) {
 	return n, nil
 }
 
-// post posts wrs from the ring, with the lock held.
-func (s *sendQueue) post(wrs []verbs.SendWR) (taken int, err error) {
-	if err := s.usable(); err != nil {
-		return 0, err
+// postRing posts the first n work requests of the ring. When all are taken it
+// returns what is wrong with the next one, if anything.
+func (s *sendQueue) postRing(n int, wrong error) (int, error) {
+	if n == 0 {
+		return 0, wrong
 	}
-	for taken < len(wrs) {
-		n, wrong := s.fill(wrs[taken:])
-		if n > 0 {
-			r, errno := C.shim_post_send(s.handle, &s.wrs[0], &s.sges[0], C.uint32_t(n))
-			taken += int(r.taken)
-			if r.rc != 0 {
-				return taken, s.failed(r.rc, errno)
-			}
-		}
-		if wrong != nil {
-			return taken, wrong
-		}
+	r, errno := C.shim_post_send(s.handle, &s.wrs[0], &s.sges[0], C.uint32_t(n))
+	if r.rc != 0 {
+		return int(r.taken), s.failed(r.rc, errno)
 	}
-	return taken, nil
+	return n, wrong
 }
 
 // PostSend posts send work requests.
-func (q *queuePair) PostSend(wrs []verbs.SendWR) (int, error) {
+func (q *queuePair) PostSend(wrs []verbs.SendWR) (posted int, err error) {
 	s := &q.send
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.post(wrs)
+	err = s.usable()
+	for err == nil && posted < len(wrs) {
+		n, wrong := s.fill(wrs[posted:])
+		var taken int
+		taken, err = s.postRing(n, wrong)
+		posted += taken
+	}
+	return posted, err
 }
 
-// PostSendAndPoll posts, and polls in the crossing of the last batch.
+// PostSendAndPoll posts, and polls in the crossing of the last batch; also when
+// something could not be posted.
 func (q *queuePair) PostSendAndPoll(wrs []verbs.SendWR, cq verbs.CQ, wcs []verbs.WC) (posted, polled int, err error) {
+	s := &q.send
 	c, ok := cq.(*completionQueue)
 	if !ok || c.device != q.pd.device {
-		return 0, 0, q.send.invalid("the completion queue to poll is of another device")
+		return 0, 0, s.invalid("the completion queue to poll is of another device")
 	}
-	s := &q.send
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := s.usable(); err != nil {
-		return 0, 0, err
-	}
 	if c.handle == nil {
 		return 0, 0, c.err("poll", verbs.ErrClosed)
 	}
-	for posted < len(wrs) {
+	err = s.usable()
+	for err == nil && posted < len(wrs) {
 		n, wrong := s.fill(wrs[posted:])
-		if n == 0 {
-			return posted, 0, wrong
-		}
 		if wrong != nil || posted+n < len(wrs) || len(wcs) == 0 {
-			r, errno := C.shim_post_send(s.handle, &s.wrs[0], &s.sges[0], C.uint32_t(n))
-			posted += int(r.taken)
-			if r.rc != 0 {
-				return posted, 0, s.failed(r.rc, errno)
-			}
-			if wrong != nil {
-				return posted, 0, wrong
-			}
+			var taken int
+			taken, err = s.postRing(n, wrong)
+			posted += taken
 			continue
 		}
 		room := min(len(wcs), pollBatch)
 		r, errno := C.shim_post_send_and_poll(s.handle, &s.wrs[0], &s.sges[0], C.uint32_t(n), c.handle, &c.ring.wcs[0], C.uint32_t(room))
 		posted += int(r.posted.taken)
-		if r.posted.rc != 0 {
-			return posted, 0, s.failed(r.posted.rc, errno)
-		}
 		polled, err = c.collect(r.polled, wcs)
+		if r.posted.rc != 0 {
+			err = s.failed(r.posted.rc, errno)
+		}
 		if err != nil || polled < room {
 			return posted, polled, err
 		}
 	}
-	more, err := c.pollLocked(wcs[polled:])
+	more, pollErr := c.pollLocked(wcs[polled:])
+	if err == nil {
+		err = pollErr
+	}
 	return posted, polled + more, err
 }
 
@@ -345,27 +338,23 @@ func (r *recvQueue) fill(wrs []verbs.RecvWR) (n int, wrong error) {
 }
 
 // PostRecv posts receives.
-func (q *queuePair) PostRecv(wrs []verbs.RecvWR) (taken int, err error) {
+func (q *queuePair) PostRecv(wrs []verbs.RecvWR) (posted int, err error) {
 	r := &q.recv
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := r.usable(r.state != verbs.StateReset); err != nil {
-		return 0, err
-	}
-	for taken < len(wrs) {
-		n, wrong := r.fill(wrs[taken:])
+	err = r.usable(r.state != verbs.StateReset)
+	for err == nil && posted < len(wrs) {
+		n, wrong := r.fill(wrs[posted:])
 		if n > 0 {
 			p, errno := C.shim_post_recv(r.handle, &r.wrs[0], &r.sges[0], C.uint32_t(n))
-			taken += int(p.taken)
+			posted += int(p.taken)
 			if p.rc != 0 {
-				return taken, r.failed(p.rc, errno)
+				return posted, r.failed(p.rc, errno)
 			}
 		}
-		if wrong != nil {
-			return taken, wrong
-		}
+		err = wrong
 	}
-	return taken, nil
+	return posted, err
 }
 
 // completionRing is where C writes completions.

@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"unsafe"
 
@@ -22,8 +23,10 @@ import (
 type device struct {
 	lib    *C.shim_library
 	sys    fs.FS
+	entry  string // in sys, which goes when the device is removed; empty when it was never there
 	info   verbs.DeviceInfo
 	events *descriptor // asynchronous events
+	told   atomic.Bool // that the device was removed
 
 	tree
 	node
@@ -35,8 +38,8 @@ type device struct {
 	ctx *C.struct_ibv_context // nil when closed
 }
 
-// newDevice owns ctx, also when it fails.
-func newDevice(p *Provider, lib *C.shim_library, ctx *C.struct_ibv_context, info verbs.DeviceInfo) (*device, error) {
+// newDevice owns ctx, also when it fails. file is the name of the device's file.
+func newDevice(lib *C.shim_library, ctx *C.struct_ibv_context, info verbs.DeviceInfo, sys fs.FS, file string) (*device, error) {
 	info, err := queryDevice(lib, ctx, info)
 	if err != nil {
 		_ = closeContext(lib, ctx)
@@ -47,7 +50,23 @@ func newDevice(p *Provider, lib *C.shim_library, ctx *C.struct_ibv_context, info
 		_ = closeContext(lib, ctx)
 		return nil, &verbs.Error{Op: "open", Object: info.Name, Err: err}
 	}
-	return &device{lib: lib, sys: p.sys, info: info, events: events, ctx: ctx}, nil
+	d := &device{lib: lib, sys: sys, entry: "class/infiniband_verbs/" + file, info: info, events: events, ctx: ctx}
+	if d.removed() {
+		d.entry = ""
+	}
+	return d, nil
+}
+
+// removed reports whether somebody removes the device. A kernel driver that
+// cannot take a device away from its users (rxe up to 6.1 and later) tells them
+// nothing: the removal waits until they close it, and only the entry in sysfs
+// has gone. It keeps its name when the device is renamed.
+func (d *device) removed() bool {
+	if d.entry == "" {
+		return false
+	}
+	_, err := fs.Stat(d.sys, d.entry)
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 // queryDevice fills info in.
@@ -89,6 +108,9 @@ func (d *device) Port(port uint8) (verbs.PortInfo, error) {
 	if err := zeroOrErrno(int(rc), errno); err != nil {
 		return verbs.PortInfo{}, explain("query", object, err)
 	}
+	if d.removed() {
+		return verbs.PortInfo{}, explain("query", object, syscall.ENODEV)
+	}
 	return verbs.PortInfo{
 		State: verbs.PortState(a.state), Link: verbs.LinkLayer(a.link_layer),
 		ActiveMTU: mtuOf(uint32(a.active_mtu)), MaxMTU: mtuOf(uint32(a.max_mtu)),
@@ -96,11 +118,29 @@ func (d *device) Port(port uint8) (verbs.PortInfo, error) {
 	}, nil
 }
 
-// NextEvent waits for the next asynchronous event, and acknowledges it.
+// NextEvent waits for the next asynchronous event, and acknowledges it. Every
+// presenceCheck it looks whether the device is still there: when it is not,
+// that is EventDeviceFatal, once, and then ErrDeviceGone.
 func (d *device) NextEvent(ctx context.Context) (verbs.AsyncEvent, error) {
-	var event verbs.AsyncEvent
+	for {
+		check, cancel := context.WithTimeout(ctx, presenceCheck)
+		event, err := d.nextEvent(check)
+		cancel()
+		switch {
+		case ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded):
+			return event, err
+		case !d.removed():
+		case d.told.CompareAndSwap(false, true):
+			return verbs.AsyncEvent{Kind: verbs.EventDeviceFatal}, nil
+		default:
+			return verbs.AsyncEvent{}, explain("read events of", d.info.Name, syscall.ENODEV)
+		}
+	}
+}
+
+func (d *device) nextEvent(ctx context.Context) (event verbs.AsyncEvent, err error) {
 	var problem error
-	err := d.events.wait(ctx, func(uintptr) bool {
+	err = d.events.wait(ctx, func(uintptr) bool {
 		d.use.RLock()
 		defer d.use.RUnlock()
 		if d.ctx == nil {
@@ -142,7 +182,7 @@ func (d *device) Close() error {
 		return nil
 	}
 	err := d.shut(&d.node, func(_ int, c verbs.Counts) string {
-		return fmt.Sprintf("%d protection domains, %d memory regions, %d completion queues and %d queue pairs are open", c.PDs, c.MRs, c.CQs, c.QPs)
+		return fmt.Sprintf("open are %d PD, %d MR, %d CQ, %d QP", c.PDs, c.MRs, c.CQs, c.QPs)
 	})
 	if err != nil {
 		return &verbs.Error{Op: "close", Object: d.info.Name, Err: err}

@@ -44,7 +44,7 @@ func fakeProvider(t *testing.T) *Provider {
 		t.Fatalf("build the fake library: %v\n%s", err, out)
 	}
 	p := New(Options{Library: library})
-	p.sys = fstest.MapFS{}
+	p.sys, p.dev = fstest.MapFS{}, t.TempDir()
 	return p
 }
 
@@ -144,11 +144,19 @@ func TestDevicesSayWhatIsMissing(t *testing.T) {
 	fail(t, "get_device_list", syscall.EPERM)
 	_, err = p.Devices()
 	mustBe(t, "no permission to list", err, verbs.ErrUnavailable, "operation not permitted", "/dev/infiniband")
-	fail(t, "open_device", syscall.EACCES)
-	_, err = p.Devices()
-	mustBe(t, "no permission", err, verbs.ErrUnavailable, "fake0", "permission denied", "/dev/infiniband")
+	// The library says ENOENT, whatever it was. Its file is a directory here, which nobody may write.
+	fail(t, "open_device", syscall.ENOENT)
 	_, err = p.Open("fake0")
-	mustBe(t, "no permission", err, verbs.ErrUnavailable, "fake0", "permission denied", "/dev/infiniband")
+	mustBe(t, "no file", err, verbs.ErrUnavailable, "fake0", "uverbs7: no such file", "in this container")
+	if err := os.Mkdir(filepath.Join(p.dev, "uverbs7"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	_, err = p.Open("fake0")
+	mustBe(t, "the file's own reason", err, syscall.EISDIR, "fake0", "uverbs7")
+	fail(t, "open_device", syscall.EACCES)
+	p.dev = "/dev"
+	_, err = p.Devices()
+	mustBe(t, "none can be opened", err, verbs.ErrUnavailable, "fake0")
 	fail(t, "query_device", syscall.EIO)
 	_, err = p.Open("fake0")
 	mustBe(t, "a device that goes meanwhile", err, verbs.ErrDeviceGone)
@@ -355,7 +363,7 @@ func TestClosingOrder(t *testing.T) {
 	if got, want := d.Counts(), (verbs.Counts{PDs: 1, CQs: 1, QPs: 1}); got != want {
 		t.Errorf("open are %+v, want %+v", got, want)
 	}
-	mustBe(t, "the device", d.Close(), verbs.ErrBusy, "1 protection domains", "1 queue pairs")
+	mustBe(t, "the device", d.Close(), verbs.ErrBusy, "1 PD", "0 MR", "1 CQ", "1 QP")
 	mustBe(t, "the domain", pd.Close(), verbs.ErrBusy)
 	mustBe(t, "the completion queue", cq.Close(), verbs.ErrBusy, "1 queue pairs use it")
 
@@ -511,8 +519,11 @@ func TestWorkRequestsThatDoNotFitAreRefusedHere(t *testing.T) {
 			t.Errorf("%+v: %d were taken", c.wr, n)
 		}
 		mustBe(t, "PostSend", err, verbs.ErrInvalid, c.words, "0x123456")
-		n, polled, err := qp.PostSendAndPoll([]verbs.SendWR{good, c.wr, good}, cq, make([]verbs.WC, 1))
-		if n != 1 || polled != 0 {
+		// What is there is polled all the same.
+		last := good
+		last.Signaled = true
+		n, polled, err := qp.PostSendAndPoll([]verbs.SendWR{last, c.wr, good}, cq, make([]verbs.WC, 2))
+		if n != 1 || polled != 1 {
 			t.Errorf("%+v: %d were taken, %d polled", c.wr, n, polled)
 		}
 		mustBe(t, "PostSendAndPoll", err, verbs.ErrInvalid, c.words)
@@ -596,7 +607,7 @@ func TestStepsTellWhatIsWrong(t *testing.T) {
 	mustBe(t, "an MTU", qp.ToRTR(verbs.RTRAttr{Peer: peer, MTU: 1500}), verbs.ErrInvalid, "1500")
 	mustBe(t, "a flow label", qp.ToRTR(verbs.RTRAttr{Peer: peer, MTU: verbs.MTU256, FlowLabel: 1 << 20}), verbs.ErrInvalid, "20 bits")
 	mustBe(t, "a retry count", qp.ToRTS(verbs.RTSAttr{Retry: 8}), verbs.ErrInvalid, "retry")
-	mustBe(t, "a port", qp.ToInit(verbs.InitAttr{Port: 3}), verbs.ErrNotFound, "port 3")
+	mustBe(t, "a port", qp.ToInit(verbs.InitAttr{Port: 3}), verbs.ErrInvalid, "port 3")
 	if err := qp.ToReset(); err != nil {
 		t.Fatal(err)
 	}
@@ -715,6 +726,27 @@ func TestPostAndPollDoNotAllocate(t *testing.T) {
 			t.Errorf("%s: %v allocations", name, n)
 		}
 	}
+}
+
+func TestARemovedDeviceIsNoticed(t *testing.T) {
+	p := fakeProvider(t)
+	const entry = "class/infiniband_verbs/uverbs7"
+	sys := fstest.MapFS{entry: {}}
+	p.sys = sys
+	d := fakeDevice(t, p)
+	if _, err := d.Port(1); err != nil {
+		t.Error(err)
+	}
+	delete(sys, entry)
+	_, err := d.Port(1)
+	mustBe(t, "Port", err, verbs.ErrDeviceGone, "fake0 port 1")
+	_, err = d.GIDs(1)
+	mustBe(t, "GIDs", err, verbs.ErrDeviceGone)
+	if e, err := d.NextEvent(t.Context()); e.Kind != verbs.EventDeviceFatal || err != nil {
+		t.Errorf("the event is %v, %v", e.Kind, err)
+	}
+	_, err = d.NextEvent(t.Context())
+	mustBe(t, "NextEvent", err, verbs.ErrDeviceGone)
 }
 
 func TestMemlockIsToldWithItsNumbers(t *testing.T) {

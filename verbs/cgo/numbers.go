@@ -2,7 +2,11 @@
 
 package libibverbs
 
-import "github.com/tryst-rdma/tryst/verbs"
+import (
+	"time"
+
+	"github.com/tryst-rdma/tryst/verbs"
+)
 
 // The library's numbers, from <infiniband/verbs.h>. layout_test.go compares each
 // with the header, where it is there. Statuses, states of queue pairs and ports
@@ -133,6 +137,10 @@ const (
 	pollBatch = 64
 	// defaultHopLimit is RTRAttr.HopLimit where that is 0: what routers pass.
 	defaultHopLimit = 64
+	// presenceCheck is how often a goroutine that waits for events looks whether
+	// the device was removed. Who removes it waits that long, and until all is
+	// closed; a look is one stat.
+	presenceCheck = 2 * time.Second
 	// maxFlowLabel is the largest that the 20 bits of a GRH hold.
 	maxFlowLabel = 1<<20 - 1
 )

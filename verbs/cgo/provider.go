@@ -13,9 +13,12 @@ import (
 	"io/fs"
 	"math/bits"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/tryst-rdma/tryst/verbs"
 )
@@ -25,7 +28,8 @@ import (
 // like to be unloaded.
 type Provider struct {
 	library string
-	sys     fs.FS // sysfs, /sys
+	sys     fs.FS  // sysfs, /sys
+	dev     string // where the devices' files are
 
 	mu  sync.Mutex // protects what follows
 	lib *C.shim_library
@@ -39,7 +43,7 @@ func New(opts Options) *Provider {
 	if opts.Library == "" {
 		opts.Library = DefaultLibrary
 	}
-	return &Provider{library: opts.Library, sys: os.DirFS("/sys")}
+	return &Provider{library: opts.Library, sys: os.DirFS("/sys"), dev: "/dev/infiniband"}
 }
 
 // Name is Name.
@@ -128,7 +132,7 @@ func (p *Provider) Devices() ([]verbs.DeviceInfo, error) {
 	opened := false
 	err := p.devices(func(lib *C.shim_library, d *C.struct_ibv_device, name string) error {
 		info := verbs.DeviceInfo{Name: name, NodeGUID: guid(C.shim_get_device_guid(lib, d))}
-		ctx, err := openContext(lib, d, name)
+		ctx, err := p.openContext(lib, d, name)
 		if err == nil {
 			opened = true
 			info, err = queryDevice(lib, ctx, info)
@@ -158,12 +162,12 @@ func (p *Provider) Open(name string) (verbs.Device, error) {
 		if have != name {
 			return nil
 		}
-		ctx, err := openContext(lib, d, name)
+		ctx, err := p.openContext(lib, d, name)
 		if err != nil {
 			return err
 		}
 		info := verbs.DeviceInfo{Name: name, NodeGUID: guid(C.shim_get_device_guid(lib, d))}
-		found, err = newDevice(p, lib, ctx, info)
+		found, err = newDevice(lib, ctx, info, p.sys, C.GoString(C.shim_device_dev_name(d)))
 		return err
 	})
 	switch {
@@ -177,15 +181,27 @@ func (p *Provider) Open(name string) (verbs.Device, error) {
 	return nil, verbs.Errorf("open", name, verbs.ErrNotFound, "there is no such device; there are %s", strings.Join(names, ", "))
 }
 
-func openContext(lib *C.shim_library, d *C.struct_ibv_device, name string) (*C.struct_ibv_context, error) {
+// openContext opens a device. The library looks for its file in several ways
+// and keeps the reason of the last one, so the file itself is asked why.
+func (p *Provider) openContext(lib *C.shim_library, d *C.struct_ibv_device, name string) (*C.struct_ibv_context, error) {
 	ctx, errno := C.shim_open_device(lib, d)
-	if err := pointerOrErrno(ctx == nil, errno); err != nil {
-		if errors.Is(err, errNoReason) {
-			err = fmt.Errorf("%w: %w", verbs.ErrUnavailable, err)
-		}
-		return nil, explain("open", name, err)
+	err := pointerOrErrno(ctx == nil, errno)
+	if err == nil {
+		return ctx, nil
 	}
-	return ctx, nil
+	file := filepath.Join(p.dev, C.GoString(C.shim_device_dev_name(d)))
+	if fd, why := unix.Open(file, unix.O_RDWR|unix.O_CLOEXEC, 0); why == nil {
+		_ = unix.Close(fd)
+	} else {
+		err = &fs.PathError{Op: "open", Path: file, Err: why}
+	}
+	if errors.Is(err, errNoReason) || errors.Is(err, fs.ErrNotExist) {
+		return nil, &verbs.Error{
+			Op: "open", Object: name, Err: fmt.Errorf("%w: %w", verbs.ErrUnavailable, err),
+			Hint: "is " + p.dev + " in this container, and did udev make the file?",
+		}
+	}
+	return nil, explain("open", name, err)
 }
 
 func closeContext(lib *C.shim_library, ctx *C.struct_ibv_context) error {

@@ -127,7 +127,7 @@ func (q *queuePair) stateLocked() (verbs.QPState, error) {
 // ToInit brings the queue pair to INIT.
 func (q *queuePair) ToInit(a verbs.InitAttr) error {
 	if ports := q.pd.device.info.Ports; a.Port < 1 || a.Port > ports {
-		return verbs.Errorf("initialise", q.object(), verbs.ErrNotFound, "there is no port %d; the device has %d, numbered from 1", a.Port, ports)
+		return verbs.Errorf("initialise", q.object(), verbs.ErrInvalid, "there is no port %d; the device has %d, numbered from 1", a.Port, ports)
 	}
 	attr := C.shim_qp_attr{
 		port_num: C.uint8_t(a.Port), pkey_index: C.uint16_t(a.PKeyIndex),

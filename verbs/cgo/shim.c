@@ -138,6 +138,11 @@ const char *shim_get_device_name(shim_library *lib, struct ibv_device *device)
 	return lib->get_device_name(device);
 }
 
+const char *shim_device_dev_name(struct ibv_device *device)
+{
+	return device->dev_name;
+}
+
 // Implements: __be64 ibv_get_device_guid(struct ibv_device *device)
 uint64_t shim_get_device_guid(shim_library *lib, struct ibv_device *device)
 {
@@ -509,14 +514,15 @@ int32_t shim_poll_cq(struct ibv_cq *cq, shim_wc *wcs, uint32_t n)
 	return got;
 }
 
-// Implements: ibv_post_send, then ibv_poll_cq unless that failed
+// Implements: ibv_post_send, then ibv_poll_cq, also when that failed
 shim_posted_and_polled shim_post_send_and_poll(struct ibv_qp *qp, const shim_send_wr *wrs, const shim_sge *sges, uint32_t n,
 					       struct ibv_cq *cq, shim_wc *wcs, uint32_t n_wcs)
 {
-	shim_posted_and_polled r = {shim_post_send(qp, wrs, sges, n), 0};
-	if (r.posted.rc == 0)
-		r.polled = shim_poll_cq(cq, wcs, n_wcs);
-	return r;
+	shim_posted posted = shim_post_send(qp, wrs, sges, n);
+	int posted_errno = errno; // which is what the caller looks at
+	int32_t polled = shim_poll_cq(cq, wcs, n_wcs);
+	errno = posted_errno;
+	return (shim_posted_and_polled){posted, polled};
 }
 
 #define FACT(name) {#name, name}

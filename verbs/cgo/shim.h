@@ -149,7 +149,7 @@ typedef struct {
 
 typedef struct {
 	shim_posted posted;
-	int32_t polled; // as ibv_poll_cq(3); 0 when posting failed
+	int32_t polled; // as ibv_poll_cq(3)
 } shim_posted_and_polled;
 
 // A name and a number that Go knows too, from the header: see layout_test.go.
@@ -172,6 +172,7 @@ struct ibv_device **shim_get_device_list(shim_library *lib, int *num_devices);
 void shim_free_device_list(shim_library *lib, struct ibv_device **list);
 struct ibv_device *shim_device_at(struct ibv_device **list, int i);
 const char *shim_get_device_name(shim_library *lib, struct ibv_device *device);
+const char *shim_device_dev_name(struct ibv_device *device); // "uverbs0"
 uint64_t shim_get_device_guid(shim_library *lib, struct ibv_device *device);
 struct ibv_context *shim_open_device(shim_library *lib, struct ibv_device *device);
 int shim_close_device(shim_library *lib, struct ibv_context *context);

@@ -50,7 +50,7 @@ struct fake_qp {
 	int modified;
 };
 
-static struct ibv_device device = {.name = "fake0"};
+static struct ibv_device device = {.name = "fake0", .dev_name = "uverbs7"};
 static struct ibv_device *devices[] = {&device, NULL};
 
 // The error number with which the function is to fail, 0 for none.
