@@ -3,6 +3,7 @@
 //
 //	Server ── gRPC ── WorkerService, Peers, Chunks ── worker ── Manager ── steps
 //	      │       └── Publications ── Catalog ──────────────────┘ (Source)
+//	      │       ├── VerbsService ── rdma ── device (transport verbs alone)
 //	      │       └── health, reflection
 //	      └── HTTP: metrics, profiles (each on an address of its own, if any)
 //	Client ── what dials, without the rest

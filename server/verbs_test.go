@@ -3,17 +3,21 @@ package server
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/tryst-rdma/tryst/checkpoint"
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/config"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/verbstest"
@@ -134,6 +138,22 @@ func TestVerbsServersMeetInAnyOrder(t *testing.T) {
 	}
 }
 
+// With fallback none nothing but verbs carries tensors, and they arrive.
+func TestVerbsWithoutFallback(t *testing.T) {
+	w := newVerbsTown(t, 2)
+	alone := func(c *config.Config) { c.Fallback = "none" }
+	a := w.start(0, alone)
+	got := a.recv(1, "/job:worker/task:1", "x") // before the peer is up
+	b := w.start(1, alone)
+	value := float(t, 7)
+	if err := b.Send(1, a.Task().String(), "x", value, false); err != nil {
+		t.Fatal(err)
+	}
+	value.Release()
+	wantFloat(t, wait(t, got, "the value"), 7)
+	w.exchange(2, a, b, 8)
+}
+
 func TestVerbsServerMeetsARestartedPeer(t *testing.T) {
 	w := newVerbsTown(t, 2)
 	a, b := w.start(0), w.start(1)
@@ -245,4 +265,53 @@ func TestVerbsWithoutADevice(t *testing.T) {
 	nine := 9
 	_, err = Start(t.Context(), w.settings(0, func(c *config.Config) { c.RDMA.GIDIndex = &nine }), Options{Provider: w.provider(0)})
 	wantError(t, err, status.FailedPrecondition, "9")
+}
+
+// Publications are pulled over verbs like any other tensors, by as many as come,
+// out of registered memory and out of other.
+func TestVerbsPull(t *testing.T) {
+	w := newVerbsTown(t, 1)
+	v := w.start(0, func(c *config.Config) { c.Fallback = "none" })
+	tensors := make(map[string]*tensor.Tensor)
+	for name, at := range map[string]struct {
+		n     int64
+		alloc tensor.Allocator
+	}{"small": {3, v.Allocator()}, "large": {3 << 20, v.Allocator()}, "elsewhere": {1 << 20, tensor.Heap{}}} {
+		x := tensortest.Random(rand.New(rand.NewPCG(1, 2)), tensor.Float32, tensortest.Shape(t, at.n), at.alloc) //nolint:gosec // a test that can be repeated
+		tensors[name] = x.Named(name)
+		defer tensors[name].Release()
+	}
+	if _, err := v.Catalog().PublishTensors("m", tensors["small"], tensors["large"], tensors["elsewhere"]); err != nil {
+		t.Fatal(err)
+	}
+	c := w.settings(0, func(c *config.Config) { c.Fallback = "none" }).Client
+	c.Cluster = nil
+	var pullers sync.WaitGroup
+	for i := range 3 {
+		cl, err := Dial(t.Context(), c, v.Addr().String(), Options{Provider: w.provider(i + 1), Allocator: tensortest.NewAllocator(t)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pullers.Go(func() {
+			n := 0
+			for got, err := range cl.Puller().Pull(t.Context(), checkpoint.PullRequest{Publication: "m"}) {
+				if err != nil {
+					t.Error(err)
+					break
+				}
+				n++
+				if !tensor.Equal(got, tensors[got.Name()]) {
+					t.Errorf("got another %s", got.Name())
+				}
+				got.Release()
+			}
+			if n != len(tensors) {
+				t.Errorf("%d tensors", n)
+			}
+			if err := cl.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	pullers.Wait()
 }
