@@ -93,7 +93,8 @@ const (
 // waiter's, in a queue that has events.
 type turn struct {
 	resident bool // the holder is the resident
-	busy     bool // the resident spins: the queue is never armed
+	busy     bool // the resident spins and gives the baton to waiters only
+	eager    bool // with busy: waiters give it back to the resident, and the queue is never armed
 	leaving  bool // armed, and polling until the queue is empty
 	rounds   int  // how often that brought something
 }
@@ -117,7 +118,7 @@ func (b *baton[W]) give(t *turn, found bool) step {
 		return stepHanded
 	case t.busy && t.resident:
 		return stepPoll
-	case t.busy:
+	case t.eager:
 		return b.call()
 	case !t.leaving:
 		t.leaving = true

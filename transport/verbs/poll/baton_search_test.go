@@ -87,15 +87,18 @@ type game struct {
 	cancel  bool // contexts may end
 	stop    bool // the queue is stopped at some time
 	busy    bool // ModeBusy
+	lazy    bool // with few processors
 	event   bool // ModeEvent
 	patient bool // who waits spins until it has the baton or is done
 	batch   int8
 	rules   rules
 }
 
+func (g *game) eager() bool { return g.busy && !g.lazy }
+
 func (g *game) first() world {
 	w := world{holder: resident, foreign: g.foreign}
-	w.home = player{at: polling, t: turn{resident: true, busy: g.busy}}
+	w.home = player{at: polling, t: turn{resident: true, busy: g.busy, eager: g.eager()}}
 	for i := range g.waiters {
 		w.waiters[i].rounds = g.rounds
 	}
@@ -170,14 +173,14 @@ func (g *game) moves(w world) (all []next) {
 				q.at = awaiting
 				n.with(func(b *baton[int8]) {
 					if b.enter(me) {
-						q.at, q.t = polling, turn{busy: g.busy}
+						q.at, q.t = polling, turn{busy: g.busy, eager: g.eager()}
 					}
 				})
 			})
 		case awaiting:
 			if w.holder == waiter && w.waiter == me {
 				add(name+" sees that it has the baton", func(n *world) {
-					n.waiters[i].at, n.waiters[i].t = polling, turn{busy: g.busy}
+					n.waiters[i].at, n.waiters[i].t = polling, turn{busy: g.busy, eager: g.eager()}
 				})
 			}
 			if g.patient && !p.done && !w.stop {
@@ -188,7 +191,7 @@ func (g *game) moves(w world) (all []next) {
 				q.at = parking
 				n.with(func(b *baton[int8]) {
 					if b.quit(me) && !g.rules.parkWithBaton {
-						q.at, q.t = polling, turn{busy: g.busy}
+						q.at, q.t = polling, turn{busy: g.busy, eager: g.eager()}
 					}
 				})
 			})
@@ -213,9 +216,9 @@ func (g *game) moves(w world) (all []next) {
 	}
 	switch p := w.home; p.at {
 	case asleep:
-		if w.event && !g.busy || w.wake {
+		if w.event && !g.eager() || w.wake {
 			add("the resident wakes up", func(n *world) {
-				if n.home.at = woken; !g.busy {
+				if n.home.at = woken; !g.eager() {
 					n.event = false
 				}
 			})
@@ -226,7 +229,7 @@ func (g *game) moves(w world) (all []next) {
 			missed := n.missed
 			n.with(func(b *baton[int8]) {
 				if b.event() {
-					n.home = player{at: polling, t: turn{resident: true, busy: g.busy}}
+					n.home = player{at: polling, t: turn{resident: true, busy: g.busy, eager: g.eager()}}
 				}
 			})
 			if g.rules.forgetMissed {
@@ -467,7 +470,7 @@ func (g *game) search() searched {
 	return searched{states: len(states)}
 }
 
-// quiet: in ModeBusy the resident polls for ever; nothing else is left to do.
+// quiet: in ModeBusy the resident may poll for ever; nothing else is left to do.
 func (g *game) quiet(w *world) bool {
 	if w.holder != resident || w.called || w.stop || w.queued > 0 || w.foreign > 0 || w.stopper.rounds > 0 {
 		return false
@@ -494,6 +497,8 @@ var games = []named{
 	{"more than a waiter should handle", game{waiters: 1, rounds: 1, foreign: 6, batch: 1}},
 	{"events only", game{waiters: 2, rounds: 1, foreign: 2, batch: 1, event: true}},
 	{"busy", game{waiters: 2, rounds: 2, foreign: 1, batch: 1, busy: true}},
+	{"busy on few processors", game{waiters: 2, rounds: 1, foreign: 1, batch: 1, busy: true, lazy: true}},
+	{"busy on few processors, stopped", game{waiters: 1, rounds: 1, foreign: 1, batch: 1, busy: true, lazy: true, stop: true, cancel: true}},
 	{"busy, stopped, contexts end", game{waiters: 2, rounds: 1, batch: 2, busy: true, stop: true, cancel: true}},
 }
 

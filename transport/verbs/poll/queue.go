@@ -18,7 +18,10 @@ const (
 	// ModeAdaptive spins for as long as it has paid lately, then sleeps.
 	ModeAdaptive Mode = iota
 	// ModeBusy spins always: the resident, or in its place a waiter. It takes a
-	// processor for each queue.
+	// processor for each queue. Where fewer than two goroutines may spin (less
+	// than four processors) a waiter that leaves does not start the resident,
+	// which would take a processor from whoever the waiter works for; it arms
+	// the queue, and the resident spins from the next completion on.
 	ModeBusy
 	// ModeEvent never spins: the resident handles everything.
 	ModeEvent
@@ -73,6 +76,7 @@ type Queue struct {
 	handle   func([]verbs.WC)
 	failed   func(error)
 	mode     Mode
+	eager    bool // ModeBusy: the resident takes over when a waiter leaves
 	spinners *Spinners
 	waits    budget // how long a Wait takes
 	gaps     budget // how long the resident finds nothing
@@ -83,7 +87,7 @@ type Queue struct {
 
 	ended   chan struct{} // closed when the resident has ended
 	handed  chan struct{} // closed when the stopper has the baton, or it is gone
-	called  chan struct{} // ModeBusy: wakes the resident; holds one call
+	called  chan struct{} // eager: wakes the resident; holds one call
 	stopped atomic.Bool   // nobody polls any more, but for the stopper
 	parked  atomic.Bool   // a parked waiter was woken by the batch that is being handled
 	lingers atomic.Bool   // the resident polls and counts as spinning
@@ -123,6 +127,7 @@ func Start(c Config) (*Queue, error) {
 		}
 		c.MaxSpin = min(max(arming*spinArms, minSpin), maxSpin)
 	}
+	q.eager = c.Mode == ModeBusy && c.Spinners.limit.Load() >= 2
 	q.waits.longest, q.gaps.longest = c.MaxSpin, c.MaxSpin
 	q.lastBatch = time.Now()
 	q.sleep, q.wake = context.WithCancel(context.Background())
@@ -144,7 +149,7 @@ func (q *Queue) reside() {
 		if end {
 			return
 		}
-		if q.mode == ModeBusy {
+		if q.eager {
 			select {
 			case <-q.called:
 			case <-ctx.Done():
@@ -181,7 +186,7 @@ func measure(cq verbs.CQ) (time.Duration, error) {
 // poll is one turn with the baton: w's, which waits in ctx, or with nil the
 // resident's.
 func (q *Queue) poll(w *Waiter, ctx context.Context) {
-	t := turn{resident: w == nil, busy: q.mode == ModeBusy}
+	t := turn{resident: w == nil, busy: q.mode == ModeBusy, eager: q.eager}
 	s := q.newSpin(w, ctx)
 	defer s.end()
 	for {
@@ -247,7 +252,7 @@ func (q *Queue) give(t *turn, found bool) step {
 
 // callLocked wakes the resident.
 func (q *Queue) callLocked() {
-	if q.mode != ModeBusy {
+	if !q.eager {
 		q.wake()
 		return
 	}
