@@ -16,13 +16,15 @@ type Options struct {
 	// Device is what the memory is registered with.
 	Device verbs.DeviceInfo
 	// Arena is the size of an arena in bytes; 0 means DefaultArena. At least
-	// MinArena, at most half of the smaller pool; rounded up to a size class.
+	// MinArena, at most the smaller pool; rounded up to a size class, and down
+	// to what the device can register as one.
 	Arena int64
 	// SendLimit and RecvLimit are the most bytes that the pools register; 0
 	// means DefaultLimit. At least MinArena; rounded down to whole pages.
 	SendLimit, RecvLimit int64
-	// Start is how many bytes each pool registers in New and keeps registered,
-	// rounded up to whole arenas; 0 means one arena, negative none.
+	// Start is how many bytes each pool registers in New and keeps registered
+	// when they are idle, unless its limit needs them for a tensor larger than
+	// an arena; rounded up to whole arenas. 0 means one arena, negative none.
 	Start int64
 	// Idle is how long an arena beyond Start is kept without use; 0 means
 	// DefaultIdle.

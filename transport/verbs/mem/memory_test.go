@@ -539,6 +539,29 @@ func TestOptionsAreChecked(t *testing.T) {
 	}
 }
 
+// Lengths and offsets beyond 32 bits. Nothing of it is touched, save where the
+// arena is Go's own (with the race detector).
+func TestATensorOfMoreThan4GiB(t *testing.T) {
+	const size = 5 << 30
+	if raceBuild {
+		return // 5 GiB of Go's heap; the arithmetic is the same without
+	}
+	m, pd := newMemory(t, Options{SendLimit: 8 << 30, RecvLimit: 8 << 30, Start: -1})
+	d, err := m.OpenAccount("peer").Destination(size, OnDemand, MayGrow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := d.Piece(); p.Len != size || uint64(len(pd.at(p, receiveRights))) != size {
+		t.Errorf("%+v", p)
+	}
+	all := d.Buffer().Bytes()
+	p, ok := m.Find(d.Buffer(), all[size-10:])
+	if !ok || p.Addr-d.Piece().Addr != size-10 || p.Len != 10 {
+		t.Errorf("its end is at %+v, found %v", p, ok)
+	}
+	d.Release()
+}
+
 func TestPrepareRegistersOnceAndForAll(t *testing.T) {
 	m, pd := newMemory(t, Options{Arena: mib, SendLimit: 4 * mib, RecvLimit: 4 * mib, Start: -1, Idle: time.Second})
 	if err := m.Prepare(3*mib - 1); err != nil {
