@@ -252,6 +252,49 @@ func TestV12DestinationIsHeldUntilTheSenderSaysSo(t *testing.T) {
 	}
 }
 
+// TestErrorBehindWrites: a value that is given up while it is written. ERROR goes
+// over each rail, and the destination is free when the last has come.
+func TestErrorBehindWrites(t *testing.T) {
+	l := newLink(t, func(c *Config) { c.Rails = 3 })
+	l.sends(4 << 20)
+	l.ends[1].hold = true
+	l.receive(1, "k")
+	l.run()
+	l.trace = nil
+	gone := status.New(status.DataLoss, "given up").WithPayload("p", []byte("v"))
+	l.ends[1].ch.Fail(l.now, 1, 1, gone)
+	l.ends[1].ch.Fail(l.now, 1, 1, gone)
+	l.run()
+	l.expect("<ERROR", "<1ERROR", "<2ERROR")
+	var err *status.Error
+	if a := l.last(); a.Outcome != OutcomeError || !errors.As(a.Err, &err) || err.Message() != "given up" {
+		t.Errorf("ended with %v: %v", a.Outcome, a.Err)
+	}
+	for rail := range 3 {
+		r := &l.ends[1].ch.rails[rail]
+		l.ends[1].ch.Sent(l.now, rail, (r.slot+63)%64)
+	}
+	l.run()
+	if len(l.ends[1].dropped) != 1 {
+		t.Error("the source was not dropped")
+	}
+	l.clean()
+}
+
+// TestSenderWithoutMemory sends the asker to another wire.
+func TestSenderWithoutMemory(t *testing.T) {
+	l := newLink(t)
+	l.ends[1].answer = func(Ask) Answer {
+		return Answer{Err: status.New(status.ResourceExhausted, "no registered memory"), Elsewhere: true}
+	}
+	l.receive(1, "k")
+	l.run()
+	if a := l.last(); a.Outcome != OutcomeElsewhere || status.CodeOf(a.Err) != status.ResourceExhausted {
+		t.Errorf("ended with %v: %v", a.Outcome, a.Err)
+	}
+	l.clean()
+}
+
 // listMessage is a message of one id, the counts being those of n messages taken.
 func listMessage(kind wire.Kind, id uint64, n uint32, rails int) []byte {
 	var h wire.Header

@@ -114,7 +114,7 @@ func (c *Channel) AppendState(b []byte) []byte {
 	for _, id := range slices.Sorted(maps.Keys(c.asksByID)) {
 		a := c.asks.at(c.asksByID[id])
 		num(id, uint64(a.attempt), uint64(a.state), uint64(a.dest.Imm), a.dest.Addr, a.value.Size, a.source.Handle, uint64(a.flying)) //nolint:gosec // not negative
-		flag(a.hasDest, a.err != nil, a.elsewhere, a.cancelled)
+		flag(a.hasDest, a.err != nil, a.elsewhere, a.cancelled, a.placed)
 		for _, p := range a.parts {
 			num(p.next)
 			flag(p.last)

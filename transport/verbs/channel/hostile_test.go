@@ -173,6 +173,81 @@ func TestHostileMessages(t *testing.T) {
 	}
 }
 
+// TestHostileRails: what must not come over several rails. Receive 1 is being
+// written over all three of them, into slot 0.
+func TestHostileRails(t *testing.T) {
+	imm := uint32(wire.NewImm(0, 1))
+	cancelled := func(each bool) []byte {
+		var m wire.Cancelled
+		m.Each, m.IDs = each, wire.IDs(nil).Append(1)
+		return m.Append(nil)
+	}
+	failed := wire.Error{ID: 1, Code: status.Aborted, Each: true}
+	for _, c := range []struct {
+		name string
+		send func(l *link, c *Channel)
+		want string
+	}{
+		{"a last write twice on a rail", func(l *link, c *Channel) { c.Imm(l.now, 1, imm); c.Imm(l.now, 1, imm) }, "on rail 1, which had its last"},
+		{"ERROR after the last write", func(l *link, c *Channel) {
+			c.Imm(l.now, 1, imm)
+			c.Message(l.now, 1, failed.Append(nil))
+		}, "expects nothing more on rail 1"},
+		{"a last write after ERROR", func(l *link, c *Channel) {
+			c.Message(l.now, 2, failed.Append(nil))
+			c.Imm(l.now, 2, imm)
+		}, "on rail 2, which had its last"},
+		{"CANCELLED of what was not cancelled", func(l *link, c *Channel) { c.Message(l.now, 1, cancelled(true)) }, "which was not cancelled"},
+		{"META over another rail", func(l *link, c *Channel) {
+			m := wire.Meta{ID: 1, Value: valueOf(1 << 20)}
+			c.Message(l.now, 1, m.Append(nil))
+		}, "META on rail 1"},
+		{"counts over another rail", func(l *link, c *Channel) {
+			m := failed
+			m.Taken.N = 3
+			c.Message(l.now, 1, m.Append(nil))
+		}, "carries counts"},
+		{"ERROR for all rails after a last write", func(l *link, c *Channel) {
+			c.Imm(l.now, 1, imm)
+			m := wire.Error{ID: 1, Code: status.Aborted}
+			m.Taken.N, m.Taken.Of[0] = 3, c.rails[0].told
+			c.Message(l.now, 0, m.Append(nil))
+		}, "of which rail 1 has brought its last"},
+		{"an answer to what was not asked yet", func(l *link, c *Channel) {
+			c.Receive(l.now, Receive{ID: 2, Attempt: 1, Sender: 2, Key: "k"})
+			m := wire.Error{ID: 2, Code: status.Aborted}
+			m.Taken.N, m.Taken.Of[0] = 3, c.rails[0].told
+			c.Message(l.now, 0, m.Append(nil))
+		}, "which was not asked yet"},
+		{"WAITING for what was not asked yet", func(l *link, c *Channel) {
+			c.Receive(l.now, Receive{ID: 2, Attempt: 1, Sender: 2, Key: "k"})
+			c.Message(l.now, 0, listMessage(wire.KindWaiting, 2, c.rails[0].told, 3))
+		}, "which was not asked yet"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := newLink(t, func(c *Config) { c.Rails = 3 })
+			l.manual = true
+			l.receive(1, "k")
+			l.run()
+			l.ends[1].ch.Answer(l.now, 1, 1, Answer{Value: valueOf(4 << 20), Source: Source{Handle: 1}})
+			l.run()
+			l.cut = true
+			l.ends[0].ch.Place(l.now, 1, 1, l.ends[0].dest())
+			l.run()
+			c.send(l, l.ends[0].ch)
+			l.run()
+			if why := l.ends[0].closed(); !strings.Contains(why, c.want) {
+				t.Errorf("closed: %q, want %q", why, c.want)
+			}
+			for i := range l.ends {
+				l.ends[i].ch.Destroyed(l.now)
+			}
+			l.run()
+			l.clean()
+		})
+	}
+}
+
 func TestHelloOfAnotherChannel(t *testing.T) {
 	for name, m := range map[string]wire.Hello{
 		"generation": {Generation: 4, From: 2, To: 1}, "from": {Generation: 3, From: 9, To: 1}, "to": {Generation: 3, From: 2, To: 9},

@@ -169,7 +169,7 @@ func (c *Channel) sendAnswer(r ref) {
 		c.out = m.Append(c.out)
 		c.send(0, at, posted{})
 		c.asks.move(r, noList)
-		a.state = askPlacing
+		a.state, a.placed = askPlacing, true
 	}
 }
 

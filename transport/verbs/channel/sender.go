@@ -11,18 +11,19 @@ import (
 // and no work request under way names its source.
 type ask struct {
 	node
-	id      uint64
-	attempt uint32
-	state   askState
-	hasDest bool
-	dest    wire.Dest
-	value   wire.Value // what the peer expects, then what it is
-	source  Source
-	err     *status.Error
-	elsewhere,
-	cancelled bool // what it ends with over each rail is CANCELLED
-	parts  []part // what each rail carries; nil until it is written
-	flying int    // work requests under way that name the source, or fence it
+	id        uint64
+	attempt   uint32
+	state     askState
+	hasDest   bool
+	dest      wire.Dest
+	value     wire.Value // what the peer expects, then what it is
+	source    Source
+	err       *status.Error
+	elsewhere bool
+	cancelled bool   // what it ends with over each rail is CANCELLED
+	placed    bool   // META is posted
+	parts     []part // what each rail carries; nil until it is written
+	flying    int    // work requests under way that name the source, or fence it
 }
 
 type askState uint8
@@ -102,6 +103,34 @@ func (c *Channel) answer(r ref, ans Answer) {
 	c.asks.move(r, listToAnswer)
 }
 
+// Fail is the event that a request ends with an error although it has its answer:
+// the value cannot be kept. Nothing more of it is written. What has been posted to
+// its end ends well.
+func (c *Channel) Fail(_ time.Time, id uint64, attempt uint32, err *status.Error) {
+	r, ok := c.asksByID[id]
+	if !ok || c.asks.at(r).attempt != attempt || c.state >= Leaving {
+		return
+	}
+	a := c.asks.at(r)
+	written := false
+	switch a.state {
+	case askEnded:
+		return
+	case askWriting:
+		written = c.stop(r)
+	}
+	a.err, a.elsewhere = err, false
+	if written {
+		c.endEach(r)
+		return
+	}
+	if a.source.Handle != 0 {
+		c.act(Action{Kind: ActDrop, Source: a.source})
+	}
+	a.source, a.parts, a.state = Source{}, a.parts[:0], askReady
+	c.asks.move(r, listToAnswer)
+}
+
 // Eager reports whether a value goes within a message. It depends on the Config alone
 // and may be called without the lock.
 func (c *Channel) Eager(v *wire.Value) bool {
@@ -129,6 +158,7 @@ func (c *Channel) rerequest(m *wire.ReRequest) {
 	}
 	a := c.asks.at(r)
 	switch {
+	case a.placed && a.err != nil: // its ERROR is under way
 	case a.state != askPlacing:
 		c.fault("REREQUEST for receive %016x without a META", m.ID)
 	case !m.HasDest:

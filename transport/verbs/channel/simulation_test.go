@@ -96,6 +96,8 @@ var searches = []struct {
 	{"many in a narrow window", simConfig{rails: 1, window: 4, values: []int64{100}, budget: budget{receives: 5}}},
 	{"a cancel", simConfig{rails: 1, window: 4, values: []int64{2 * simPage}, budget: budget{receives: 2, cancels: 1}}},
 	{"a cancel, two rails", simConfig{rails: 2, window: 4, values: []int64{3 * simPage}, budget: budget{receives: 1, cancels: 1}}},
+	{"a value that is given up", simConfig{rails: 1, window: 4, values: []int64{2 * simPage, 100}, budget: budget{receives: 2, fails: 1}}},
+	{"given up and cancelled, two rails", simConfig{rails: 2, window: 4, values: []int64{4 * simPage}, budget: budget{receives: 1, fails: 1, cancels: 1}}},
 	{"cancels, small and large", simConfig{rails: 1, window: 6, values: []int64{100, simPage}, budget: budget{receives: 2, cancels: 2}}},
 	{"no memory", simConfig{rails: 1, window: 4, values: []int64{simPage}, noMemory: true, budget: budget{receives: 2, cancels: 1}}},
 	{"a break", simConfig{rails: 1, window: 4, values: []int64{2 * simPage, 100}, budget: budget{receives: 2, breaks: 1}}},
@@ -153,11 +155,11 @@ func walk(cfg simConfig, seed uint64) string {
 var walks = map[string]simConfig{
 	"small":       {rails: 1, window: 4, values: []int64{100, 1, -1, 0, -2}, keys: 3, both: true, budget: budget{receives: 120, cancels: 30}},
 	"large":       {rails: 1, window: 5, values: []int64{simPage, 5*simPage + 1, 100, 3 * simPage}, keys: 2, both: true, budget: budget{receives: 80, cancels: 20}},
-	"three rails": {rails: 3, window: 4, values: []int64{7 * simPage, simPage, 2 * simPage, 20 * simPage}, keys: 2, both: true, maxOutstanding: 3 * simPage, budget: budget{receives: 80, cancels: 30}},
+	"three rails": {rails: 3, window: 4, values: []int64{7 * simPage, simPage, 2 * simPage, 20 * simPage}, keys: 2, both: true, maxOutstanding: 3 * simPage, budget: budget{receives: 80, cancels: 30, fails: 20}},
 	"uneven":      {rails: 2, window: 4, window1: 11, values: []int64{3 * simPage, 100, 100, -2}, keys: 3, both: true, budget: budget{receives: 100, cancels: 20}},
 	"no memory":   {rails: 2, window: 6, values: []int64{3 * simPage, 100, -3}, keys: 3, both: true, noMemory: true, budget: budget{receives: 80, cancels: 20}},
 	"one way":     {rails: 1, window: 16, values: []int64{2 * simPage, 2 * simPage, 2 * simPage, 100}, keys: 1, budget: budget{receives: 120, cancels: 10}},
-	"breaks":      {rails: 2, window: 8, values: []int64{6 * simPage, 100, -1}, keys: 4, both: true, budget: budget{receives: 60, cancels: 20, breaks: 1}},
+	"breaks":      {rails: 2, window: 8, values: []int64{6 * simPage, 100, -1}, keys: 4, both: true, budget: budget{receives: 60, cancels: 20, fails: 5, breaks: 1}},
 	"byes":        {rails: 1, window: 8, values: []int64{3 * simPage, 100}, keys: 4, both: true, budget: budget{receives: 60, cancels: 10, byes: 1}},
 }
 

@@ -64,7 +64,7 @@ func (c *simConfig) windowOf(side int) int {
 }
 
 // budget is how much of what may happen from outside is left.
-type budget struct{ receives, cancels, breaks, byes, replays int }
+type budget struct{ receives, cancels, fails, breaks, byes, replays int }
 
 type side struct {
 	ch     *Channel
@@ -107,6 +107,7 @@ type simAsk struct {
 	attempt  uint32
 	answered bool
 	canceled bool
+	failed   bool
 }
 
 type simValue struct {
@@ -202,7 +203,7 @@ func (w *world) state() [2]uint64 {
 			}
 		}
 	}
-	num(uint64(w.left.receives), uint64(w.left.cancels), uint64(w.left.breaks), uint64(w.left.byes), uint64(w.left.replays), uint64(len(w.old)))
+	num(uint64(w.left.receives), uint64(w.left.cancels), uint64(w.left.fails), uint64(w.left.breaks), uint64(w.left.byes), uint64(w.left.replays), uint64(len(w.old)))
 	flag(w.down)
 	for i := range w.sides {
 		s := &w.sides[i]
@@ -226,7 +227,7 @@ func (w *world) state() [2]uint64 {
 		}
 		for _, a := range s.asks {
 			num(a.id)
-			flag(a.answered, a.canceled)
+			flag(a.answered, a.canceled, a.failed)
 		}
 		for _, v := range s.values {
 			num(uint64(v.size + 4))
@@ -293,11 +294,12 @@ const (
 	moveDestroy
 	moveBye
 	moveReplay
+	moveFail
 )
 
 var moveNames = [...]string{
 	"receives", "cancels receive", "has its bootstrap answered", "answers ask", "places receive", "has no memory for receive",
-	"sends what is next on rail", "polls", "has its time come", "breaks", "leaves", "destroys", "says bye", "gets once more imm",
+	"sends what is next on rail", "polls", "has its time come", "breaks", "leaves", "destroys", "says bye", "gets once more imm", "fails ask",
 }
 
 func (m move) String() string {
@@ -358,6 +360,13 @@ func (w *world) moves() (all []move, inner int) {
 				if r := &s.recvs[k]; r.ended == 0 && !r.cancelled {
 					add(moveCancel, i, k)
 				}
+			}
+		}
+	}
+	for i := range w.sides {
+		for k := range w.sides[i].asks {
+			if w.left.fails > 0 && !w.sides[i].asks[k].failed {
+				add(moveFail, i, k)
 			}
 		}
 	}
@@ -431,6 +440,11 @@ func (w *world) play(m move) {
 		}
 		w.down = true
 		s.ch.Destroyed(w.now)
+	case moveFail:
+		w.left.fails--
+		a := &s.asks[m.n]
+		a.failed = true
+		s.ch.Fail(w.now, a.id, a.attempt, status.New(status.DataLoss, "given up"))
 	case moveReplay: // a peer, or a network, that repeats itself
 		w.left.replays--
 		s.posted[0]--
@@ -713,7 +727,11 @@ func (w *world) end(i int, a *Action) {
 			w.fail("receive %d ended with %v, want a value of %d bytes", a.ID, a.Value, want)
 		}
 	case OutcomeError:
-		if want != -2 {
+		failed := false
+		for _, k := range w.sides[1-i].asks {
+			failed = failed || k.id == a.ID && k.failed
+		}
+		if want != -2 && !(failed && status.CodeOf(a.Err) == status.DataLoss) {
 			w.fail("receive %d ended with %v", a.ID, a.Err)
 		}
 	case OutcomeElsewhere:
