@@ -87,6 +87,18 @@ func TestBandwidthIsKept(t *testing.T) {
 		if n := f.OneWay("a", "b").Carried() - carried; n != 2<<20 {
 			t.Errorf("%d bytes travelled for 2 MiB", n)
 		}
+		// Likewise the answer of a read, of which nothing is known when it is
+		// asked for.
+		f.Link("a", "b").SetBandwidth(512 << 10)
+		carried, start = f.OneWay("b", "a").Carried(), time.Now()
+		read := a.write(5, b, 0, 1<<20)
+		read.Op = verbs.OpRead
+		a.post(read)
+		a.expect(5, verbs.StatusOK)
+		took(t, start, 2*time.Second+2*time.Millisecond, time.Microsecond)
+		if n := f.OneWay("b", "a").Carried() - carried; n != 1<<20 {
+			t.Errorf("%d bytes travelled for 1 MiB that was read", n)
+		}
 	})
 }
 
@@ -370,23 +382,55 @@ func TestHeldPacketsArriveLate(t *testing.T) {
 	})
 }
 
-// TestLateWriteOfAClosedSender: what is on the way when a queue pair is closed
-// still lands, with the bytes of then.
-func TestLateWriteOfAClosedSender(t *testing.T) {
-	virtual(t, Options{}, func(t *testing.T, f *Fabric, a, b *side) {
-		l := f.OneWay("a", "b").Hold()
-		a.mem[0] = 1
-		a.post(a.write(1, b, 0, 200<<10))
-		a.expect(1, verbs.StatusRetryExceeded)
-		if err := a.qp.Close(); err != nil {
+// TestLateWriteOfASenderThatLetGo: what is on the way when a queue pair breaks or
+// is closed still lands, with the bytes of then.
+func TestLateWriteOfASenderThatLetGo(t *testing.T) {
+	for name, letGo := range map[string]func(a *side) error{
+		"retries used up": func(a *side) error { a.expect(1, verbs.StatusRetryExceeded); return nil },
+		"ToErr":           func(a *side) error { return a.qp.ToErr() },
+		"ToReset":         func(a *side) error { return a.qp.ToReset() },
+		"Close":           func(a *side) error { return a.qp.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, Options{}, func(t *testing.T, f *Fabric, a, b *side) {
+				l := f.OneWay("a", "b").Hold()
+				a.mem[0] = 1
+				a.post(a.write(1, b, 0, 200<<10))
+				if err := letGo(a); err != nil {
+					t.Fatal(err)
+				}
+				a.mem[0] = 2
+				b.mem[0] = 3 // the receiver believes that it is its own
+				l.Release()
+				if b.mem[0] != 1 {
+					t.Errorf("the late write gives %d, want 1", b.mem[0])
+				}
+			})
+		})
+	}
+}
+
+// TestSecondCopyOutlivesItsSlot: a segment was sent again, the first copy was
+// acknowledged, and its slot belongs to another work request when the queue pair
+// breaks.
+func TestSecondCopyOutlivesItsSlot(t *testing.T) {
+	virtual(t, Options{Latency: 100 * time.Millisecond}, func(t *testing.T, f *Fabric, a, b *side) {
+		back := f.OneWay("b", "a").Hold()
+		a.post(a.write(0, b, 0, segmentSize))
+		time.Sleep(300 * time.Millisecond) // answered after 200, sent again after 267
+		a.idle()
+		back.Release()
+		a.expect(0, verbs.StatusOK)
+		for i := range 64 {
+			a.post(a.write(verbs.WRID(1+i), b, 0, 8))
+		}
+		if err := a.qp.ToErr(); err != nil {
 			t.Fatal(err)
 		}
-		a.mem[0] = 2
-		b.mem[0] = 3 // the receiver believes that it is its own
-		l.Release()
-		if b.mem[0] != 1 {
-			t.Errorf("the late write gives %d, want 1", b.mem[0])
+		for i := range 64 {
+			a.expect(verbs.WRID(1+i), verbs.StatusFlushed)
 		}
+		time.Sleep(time.Second)
 	})
 }
 

@@ -97,7 +97,7 @@ func (q *qp) watch() {
 	if q.deadline == 0 {
 		q.deadline = max(q.nic.f.now, q.expect) + verbs.TimeoutOf(q.rts.Timeout)
 	}
-	if q.timerAt == 0 {
+	if q.timerAt == 0 || q.deadline < q.timerAt {
 		q.timerAt = q.deadline
 		q.nic.f.agenda.add(entry{at: q.timerAt, qp: q})
 	}
@@ -106,6 +106,9 @@ func (q *qp) watch() {
 // retryTimer is the agenda's: send again what was not acknowledged in time.
 func (q *qp) retryTimer() {
 	f := q.nic.f
+	if f.now < q.timerAt {
+		return // set for what was to be later, and is earlier now
+	}
 	q.timerAt = 0
 	if q.closed || q.deadline == 0 {
 		return
