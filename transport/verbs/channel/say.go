@@ -121,5 +121,8 @@ func (c *Channel) taken() {
 	}
 }
 
-// unsaid reports whether something is to be said, or was and is not known as taken.
-func (s *say) unsaid() bool { return s.finished.ids.n+s.cancelled.ids.n+s.under.n > 0 }
+// unsaid reports whether something is to be said, or somebody waits to know that it
+// was taken.
+func (s *say) unsaid() bool {
+	return s.finished.ids.n+s.cancelled.ids.n > 0 || s.finished.taken < s.finished.wanted || s.cancelled.taken < s.cancelled.wanted
+}

@@ -19,9 +19,11 @@ func (l *link) open(id uint64) {
 
 func TestIdleChannelPostsNothing(t *testing.T) {
 	l := newLink(t)
-	l.sends(10)
-	l.receive(1, "k")
-	l.run()
+	l.sends(10, 64<<10, 64<<10)
+	for id := range uint64(3) {
+		l.ends[0].ch.Receive(l.now, Receive{ID: id + 1, Attempt: 1, Sender: 2, Key: "k", Finished: []uint64{id + 100}})
+		l.run()
+	}
 	l.trace = nil
 	l.wait(time.Hour)
 	l.expect()

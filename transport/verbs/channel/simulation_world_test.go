@@ -731,7 +731,7 @@ func (w *world) end(i int, a *Action) {
 		for _, k := range w.sides[1-i].asks {
 			failed = failed || k.id == a.ID && k.failed
 		}
-		if want != -2 && !(failed && status.CodeOf(a.Err) == status.DataLoss) {
+		if failed = failed && status.CodeOf(a.Err) == status.DataLoss; want != -2 && !failed {
 			w.fail("receive %d ended with %v", a.ID, a.Err)
 		}
 	case OutcomeElsewhere:
