@@ -21,10 +21,15 @@ func TestIdleChannelPostsNothing(t *testing.T) {
 	l := newLink(t)
 	l.sends(10, 64<<10, 64<<10)
 	for id := range uint64(3) {
-		l.ends[0].ch.Receive(l.now, Receive{ID: id + 1, Attempt: 1, Sender: 2, Key: "k", Finished: []uint64{id + 100}})
+		r := Receive{ID: id + 1, Attempt: 1, Sender: 2, Key: "k", Finished: []uint64{id + 100}}
+		if v, ok := l.ends[0].ch.Known("k"); ok {
+			d := l.ends[0].dest()
+			r.Early, r.Value = &d, v
+		}
+		l.ends[0].ch.Receive(l.now, r)
 		l.run()
 	}
-	l.trace = nil
+	l.expect(">REQUEST", "<EAGER", ">REQUEST", "<META", ">REREQUEST", "<IMM 65536", ">REQUEST", "<IMM 65536")
 	l.wait(time.Hour)
 	l.expect()
 	for i := range l.ends {
