@@ -96,6 +96,7 @@ func TestBandwidthIsKept(t *testing.T) {
 		a.post(read)
 		a.expect(5, verbs.StatusOK)
 		took(t, start, 2*time.Second+2*time.Millisecond, time.Microsecond)
+		time.Sleep(10 * time.Second) // for what was asked for twice
 		if n := f.OneWay("b", "a").Carried() - carried; n != 1<<20 {
 			t.Errorf("%d bytes travelled for 1 MiB that was read", n)
 		}
@@ -486,13 +487,29 @@ func TestHoldAndCutAfterBytes(t *testing.T) {
 		l.Release()
 		a.expect(1, verbs.StatusOK)
 		clear(b.mem)
-		cut := l.CutAfter(5 * segmentSize)
+		held = l.HoldAfter(20 * segmentSize) // stays, and does not happen
+		cut := f.Link("a", "b").CutAfter(5 * segmentSize)
 		a.post(a.write(2, b, 0, sideMemory))
 		<-cut
 		a.expect(2, verbs.StatusRetryExceeded)
 		if !bytes.Equal(a.mem[:5*segmentSize], b.mem[:5*segmentSize]) || b.mem[5*segmentSize+1] != 0 {
 			t.Error("not cut at the byte")
 		}
+		select {
+		case <-held:
+			t.Error("held, too")
+		default:
+		}
+		l.Restore()
+		a.qp.Close()
+		b.qp.Close()
+		a.newQP()
+		b.newQP()
+		connect(t, a, b)
+		a.post(a.write(3, b, 0, sideMemory))
+		<-held
+		l.Release()
+		a.expect(3, verbs.StatusOK)
 	})
 }
 

@@ -2,6 +2,7 @@ package verbstest
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
@@ -160,7 +161,8 @@ func (l *Link) Release() *Link {
 
 // HoldAfter lets n more bytes of content arrive, over all wires of the link
 // together, and then holds them all. The channel is closed when that has
-// happened.
+// happened. One link counts at a time on a wire: another one that has the wire,
+// too, takes the place of this one.
 func (l *Link) HoldAfter(n uint64) <-chan struct{} {
 	c := make(chan struct{})
 	l.measure(func(m *meter) { m.holdAt, m.held = m.carried+n, c })
@@ -177,9 +179,15 @@ func (l *Link) CutAfter(n uint64) <-chan struct{} {
 func (l *Link) measure(do func(*meter)) {
 	l.f.enter()
 	defer l.f.leave()
-	m := &meter{wires: l.wires}
-	for _, w := range l.wires {
-		w.meter = m
+	if len(l.wires) == 0 {
+		return
+	}
+	m := l.wires[0].meter
+	if m == nil || !slices.Equal(m.wires, l.wires) {
+		m = &meter{wires: l.wires}
+		for _, w := range l.wires {
+			w.meter = m
+		}
 	}
 	do(m)
 	m.check(0)
