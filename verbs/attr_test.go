@@ -208,7 +208,7 @@ func TestEndpointInWords(t *testing.T) {
 }
 
 func TestMTUs(t *testing.T) {
-	for m := verbs.MTU(0); m < 5000; m++ {
+	for m := range verbs.MTU(5000) {
 		want := m == 256 || m == 512 || m == 1024 || m == 2048 || m == 4096
 		if m.Valid() != want {
 			t.Errorf("MTU %d valid: %v", m, m.Valid())
