@@ -354,6 +354,9 @@ func (q *queuePair) PostRecv(wrs []verbs.RecvWR) (posted int, err error) {
 		}
 		err = wrong
 	}
+	if posted > 0 && r.state == verbs.StateErr {
+		q.stir()
+	}
 	return posted, err
 }
 

@@ -188,6 +188,14 @@ func (q *queuePair) ToReset() error {
 	return q.step("reset", verbs.StateReset, &C.shim_qp_attr{}, ibvQPState, "")
 }
 
+// stir lets the driver look at a broken queue pair again. rxe takes receives
+// without a call into the kernel, so that nobody there would flush those that
+// come after the break. When it fails they stay until Close, as without it.
+func (q *queuePair) stir() {
+	attr := C.shim_qp_attr{qp_state: C.uint32_t(verbs.StateErr)}
+	C.shim_modify_qp(q.pd.device.lib, q.recv.handle, &attr, ibvQPState)
+}
+
 // step brings the queue pair to a state. Nothing is posted meanwhile, so that
 // the queues know in which state they are. hint asks what may be wrong when the
 // device refuses.
