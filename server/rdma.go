@@ -31,6 +31,7 @@ import (
 type rdma struct {
 	task      cluster.Task
 	spec      *cluster.Spec
+	kernel    bool // the device is the kernel's
 	choice    discovery.Choice
 	device    verbs.Device
 	transport *verbstransport.RdmaRemoteRendezvous
@@ -48,7 +49,7 @@ const retryOfRNR = 6
 // nothing to choose from, and nothing was asked for, the process goes on over gRPC
 // and says why (nil, nil), unless it is to have no other wire.
 func (n *node) openRDMA(c config.Client, p verbs.Provider, check func(rendezvous.Key) error) (*rdma, error) {
-	r := &rdma{task: n.task, spec: c.Cluster}
+	r := &rdma{task: n.task, spec: c.Cluster, kernel: p == nil}
 	var err error
 	if r.device, r.choice, err = openDevice(c.RDMA, p); err != nil {
 		if errors.Is(err, verbs.ErrUnavailable) && !asksForDevice(c.RDMA) && c.Fallback != fallbackNone {

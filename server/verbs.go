@@ -3,10 +3,6 @@ package server
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strings"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tryst-rdma/tryst/config"
 	"github.com/tryst-rdma/tryst/status"
@@ -59,46 +55,3 @@ func (v *VerbsServer) Memory() mem.Stats { return v.rdma.transport.Memory() }
 
 // Allocator makes tensors that are sent without a copy.
 func (v *VerbsServer) Allocator() tensor.Allocator { return v.rdma.transport.Allocator() }
-
-// watch adds the metrics of verbs.
-func (n *node) watch(r *rdma) {
-	stats := func(name, help string, read func(mem.Stats) int64) {
-		n.metrics.gauge(name, help, func() float64 { return float64(read(r.transport.Memory())) })
-	}
-	stats("tryst_verbs_registered_sending_bytes", "Memory registered for sending, in bytes.", func(s mem.Stats) int64 { return s.Sending.Registered })
-	stats("tryst_verbs_registered_receiving_bytes", "Memory registered for receiving, in bytes.", func(s mem.Stats) int64 { return s.Receiving.Registered })
-	stats("tryst_verbs_sending_bytes", "Registered memory of tensors that go out, in bytes.", func(s mem.Stats) int64 { return s.Sending.InUse })
-	stats("tryst_verbs_receiving_bytes", "Registered memory of tensors that come in or are in use, in bytes.", func(s mem.Stats) int64 { return s.Receiving.InUse })
-	stats("tryst_verbs_quarantined_bytes", "Registered memory of receives that have ended, which their peers may still write to, in bytes.", func(s mem.Stats) int64 { return s.Quarantined })
-	stats("tryst_verbs_message_bytes", "Memory registered for control messages, in bytes.", func(s mem.Stats) int64 { return s.Slots })
-	stats("tryst_verbs_pool_exhausted", "How often there was no registered memory left.", func(s mem.Stats) int64 { return s.Sending.Exhausted + s.Receiving.Exhausted })
-	stats("tryst_verbs_copied_bytes", "Content that was copied into registered memory to be sent, in bytes.", func(s mem.Stats) int64 { return s.CopiedBytes })
-	n.metrics.all = append(n.metrics.all, wires{r})
-}
-
-// wires is the metric of which wire carries which peer. Its peers are the tasks
-// of the cluster, whose number is bounded: not those who only ask here.
-type wires struct{ r *rdma }
-
-var wireDesc = prometheus.NewDesc("tryst_wire", "1 for the wire that carries a peer's tensors, with the reason when it is not verbs.",
-	[]string{"peer", "transport", "reason"}, nil)
-
-// Describe implements prometheus.Collector.
-func (wires) Describe(c chan<- *prometheus.Desc) { c <- wireDesc }
-
-// Collect implements prometheus.Collector.
-func (w wires) Collect(c chan<- prometheus.Metric) {
-	for _, l := range w.r.transport.Links() {
-		if !w.r.callable(l.Task) {
-			continue
-		}
-		wire, reason := verbstransport.Name, ""
-		if !l.Verbs {
-			wire, reason = "grpc", fmt.Sprint(l.Reason)
-			if l.Reason == nil {
-				reason = "not asked yet"
-			}
-		}
-		c <- prometheus.MustNewConstMetric(wireDesc, prometheus.GaugeValue, 1, l.Task.String(), wire, strings.ToValidUTF8(reason, "�"))
-	}
-}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -152,6 +153,33 @@ func TestVerbsWithoutFallback(t *testing.T) {
 	value.Release()
 	wantFloat(t, wait(t, got, "the value"), 7)
 	w.exchange(2, a, b, 8)
+	for _, v := range []*VerbsServer{a, b} {
+		if got := v.Transfers(); len(got) != 1 || got[0].Transport != "verbs" || got[0].Bytes != 4 {
+			t.Errorf("%v received %+v", v.Task(), got)
+		}
+	}
+	wantMetrics(t, a, `tryst_verbs_sent_tensors_total{peer="/job:worker/replica:0/task:1"} 1`,
+		`tryst_received_tensors_total{peer="/job:worker/replica:0/task:1",transport="verbs"} 1`,
+		`tryst_wire{peer="/job:worker/replica:0/task:1",reason="",transport="verbs"} 1`,
+		`tryst_verbs_fallbacks_total{peer="other",reason="no room"} 0`)
+}
+
+// wantMetrics looks for lines of the metrics.
+func wantMetrics(t *testing.T, v *VerbsServer, lines ...string) {
+	t.Helper()
+	r := httptest.NewRecorder()
+	metricsHandler(v.registry).ServeHTTP(r, httptest.NewRequest("GET", "/metrics", nil))
+	text := r.Body.String()
+	for _, line := range lines {
+		if !strings.Contains(text, line+"\n") {
+			t.Errorf("the metrics lack %s", line)
+			for l := range strings.Lines(text) {
+				if strings.HasPrefix(l, line[:strings.IndexByte(line, '{')]) {
+					t.Log(l)
+				}
+			}
+		}
+	}
 }
 
 func TestVerbsServerMeetsARestartedPeer(t *testing.T) {

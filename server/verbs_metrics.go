@@ -1,0 +1,142 @@
+package server
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
+	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
+	"github.com/tryst-rdma/tryst/transport/verbs/mem"
+	"github.com/tryst-rdma/tryst/verbs/discovery"
+)
+
+// watch adds the metrics of verbs.
+func (n *node) watch(r *rdma) {
+	stats := func(name, help string, read func(mem.Stats) int64) {
+		n.metrics.gauge(name, help, func() float64 { return float64(read(r.transport.Memory())) })
+	}
+	stats("tryst_verbs_registered_sending_bytes", "Memory registered for sending, in bytes.", func(s mem.Stats) int64 { return s.Sending.Registered })
+	stats("tryst_verbs_registered_receiving_bytes", "Memory registered for receiving, in bytes.", func(s mem.Stats) int64 { return s.Receiving.Registered })
+	stats("tryst_verbs_sending_bytes", "Registered memory of tensors that go out, in bytes.", func(s mem.Stats) int64 { return s.Sending.InUse })
+	stats("tryst_verbs_receiving_bytes", "Registered memory of tensors that come in or are in use, in bytes.", func(s mem.Stats) int64 { return s.Receiving.InUse })
+	stats("tryst_verbs_quarantined_bytes", "Registered memory of receives that have ended, which their peers may still write to, in bytes.", func(s mem.Stats) int64 { return s.Quarantined })
+	stats("tryst_verbs_message_bytes", "Memory registered for control messages, in bytes.", func(s mem.Stats) int64 { return s.Slots })
+	stats("tryst_verbs_pool_exhausted", "How often there was no registered memory left.", func(s mem.Stats) int64 { return s.Sending.Exhausted + s.Receiving.Exhausted })
+	stats("tryst_verbs_copied_bytes", "Content that was copied into registered memory to be sent, in bytes.", func(s mem.Stats) int64 { return s.CopiedBytes })
+	n.metrics.all = append(n.metrics.all, newWires(r))
+	if r.kernel {
+		n.metrics.all = append(n.metrics.all, newPortCounters(r.choice))
+	}
+}
+
+// wires are the metrics of each peer. Peers are the tasks of the cluster, whose
+// number is bounded; those who only ask here are one together.
+type wires struct {
+	r      *rdma
+	wire   *prometheus.Desc
+	values []peerValue
+}
+
+// otherPeers is the label of peers that the cluster does not have.
+const otherPeers = "other"
+
+// peerValue is a number of each peer.
+type peerValue struct {
+	desc   *prometheus.Desc
+	kind   prometheus.ValueType
+	read   func(verbstransport.Link) uint64
+	labels []string // beside the peer
+}
+
+func newWires(r *rdma) *wires {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, append([]string{"peer"}, labels...), nil)
+	}
+	const total, now = prometheus.CounterValue, prometheus.GaugeValue
+	type link = verbstransport.Link
+	fallbacks := desc("tryst_verbs_fallbacks_total", "Receives that took another wire or were asked again, by the reason.", "reason")
+	return &wires{
+		r:    r,
+		wire: desc("tryst_wire", "1 for the wire that carries a peer's tensors, with the reason when it is not verbs.", "transport", "reason"),
+		values: []peerValue{
+			{desc("tryst_verbs_sent_tensors_total", "Tensors sent over verbs."), total, func(l link) uint64 { return l.Stats.Sent }, nil},
+			{desc("tryst_verbs_sent_bytes_total", "Content of the tensors sent over verbs, in bytes."), total, func(l link) uint64 { return l.Stats.SentBytes }, nil},
+			{desc("tryst_verbs_breaks_total", "Channels that were left."), total, func(l link) uint64 { return l.Stats.Breaks }, nil},
+			{fallbacks, total, func(l link) uint64 { return l.Stats.Without }, []string{"no channel"}},
+			{fallbacks, total, func(l link) uint64 { return l.Stats.Lost }, []string{"channel broke"}},
+			{fallbacks, total, func(l link) uint64 { return l.Stats.Elsewhere }, []string{"no room"}},
+			{desc("tryst_verbs_polls", "Polls of the present channel's completion queue."), now, func(l link) uint64 { return l.Poll.Polls }, nil},
+			{desc("tryst_verbs_completions", "Completions of the present channel."), now, func(l link) uint64 { return l.Poll.Completions }, nil},
+			{desc("tryst_verbs_wakeups", "How often the goroutine of the present channel was woken."), now, func(l link) uint64 { return l.Poll.Wakeups }, nil},
+		},
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (w *wires) Describe(c chan<- *prometheus.Desc) {
+	c <- w.wire
+	for _, v := range w.values {
+		c <- v.desc
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (w *wires) Collect(c chan<- prometheus.Metric) {
+	others := make([]uint64, len(w.values))
+	for _, l := range w.r.transport.Links() {
+		if !w.r.callable(l.Task) {
+			for i, v := range w.values {
+				others[i] += v.read(l)
+			}
+			continue
+		}
+		peer := l.Task.String()
+		wire, reason := whichWire(l)
+		c <- prometheus.MustNewConstMetric(w.wire, prometheus.GaugeValue, 1, peer, wire, reason)
+		for _, v := range w.values {
+			c <- prometheus.MustNewConstMetric(v.desc, v.kind, float64(v.read(l)), append([]string{peer}, v.labels...)...)
+		}
+	}
+	for i, v := range w.values {
+		c <- prometheus.MustNewConstMetric(v.desc, v.kind, float64(others[i]), append([]string{otherPeers}, v.labels...)...)
+	}
+}
+
+// whichWire is what carries a peer's tensors, and why when it is not verbs.
+func whichWire(l verbstransport.Link) (wire, reason string) {
+	switch {
+	case l.Verbs:
+		return verbstransport.Name, ""
+	case l.Reason == nil:
+		return grpctransport.Name, "no answer yet"
+	}
+	return grpctransport.Name, strings.ToValidUTF8(l.Reason.Error(), "\uFFFD") // labels must be UTF-8
+}
+
+// portCounters are the counters of the port in use, as the kernel tells them.
+type portCounters struct {
+	choice  discovery.Choice
+	counter *prometheus.Desc
+}
+
+func newPortCounters(c discovery.Choice) *portCounters {
+	return &portCounters{c, prometheus.NewDesc("tryst_rdma_port_counter", "Counters of the RDMA port in use, by the kernel's names and in its units.",
+		[]string{"counter"}, prometheus.Labels{"device": c.Device, "port": strconv.Itoa(int(c.Port))})}
+}
+
+// Describe implements prometheus.Collector.
+func (p *portCounters) Describe(c chan<- *prometheus.Desc) { c <- p.counter }
+
+// Collect implements prometheus.Collector. What cannot be read is not there.
+func (p *portCounters) Collect(c chan<- prometheus.Metric) {
+	host, err := discovery.Host()
+	if err != nil {
+		return
+	}
+	values, _ := host.Counters(p.choice.Device, p.choice.Port)
+	for name, v := range values {
+		c <- prometheus.MustNewConstMetric(p.counter, prometheus.UntypedValue, float64(v), name)
+	}
+}
