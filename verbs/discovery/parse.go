@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
@@ -127,8 +128,10 @@ func parseIndex(s string, bits int) (int, bool) {
 	return int(n), err == nil && strconv.FormatUint(n, 10) == s
 }
 
-// natural compares names with the numbers in them by value.
+// natural compares names with the numbers in them by value: 0 only for the same
+// name.
 func natural(a, b string) int {
+	same := strings.Compare(a, b)
 	for a != "" && b != "" {
 		an, bn := digits(a), digits(b)
 		if an > 0 && bn > 0 {
@@ -147,7 +150,7 @@ func natural(a, b string) int {
 		}
 		a, b = a[1:], b[1:]
 	}
-	return len(a) - len(b)
+	return cmp.Or(len(a)-len(b), same)
 }
 
 func digits(s string) int {

@@ -55,7 +55,7 @@ func TestParse(t *testing.T) {
 }
 
 func TestNaturalOrder(t *testing.T) {
-	names := []string{"", "a", "mlx5", "mlx5_0", "mlx5_2", "mlx5_10", "mlx5_10a", "mlx6_0", "mlx10_0", "rxe0"}
+	names := []string{"", "a", "mlx5", "mlx5_0", "mlx5_02", "mlx5_2", "mlx5_10", "mlx5_10a", "mlx6_0", "mlx10_0", "rxe0"}
 	for i, a := range names {
 		for j, b := range names {
 			if got := natural(a, b); got < 0 != (i < j) || got == 0 != (i == j) {
