@@ -1,0 +1,253 @@
+//go:build rxe && linux
+
+package verbs_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/tryst-rdma/tryst/checkpoint"
+	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/config"
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/server"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/transport"
+	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
+)
+
+// job is the job of all tasks.
+const job = "worker"
+
+func task(index int) cluster.Task { return cluster.Task{Job: job, Index: index} }
+
+// beNode is a process of a test: a server, or a client that pulls, which does what
+// stdin says and tells stdout. It ends after opClose, or with its input.
+func beNode(text string) {
+	n := &node{out: json.NewEncoder(os.Stdout), cancels: make(map[int]context.CancelFunc)}
+	if err := n.start(text); err != nil {
+		n.say(errorReply(0, err))
+		return
+	}
+	in := json.NewDecoder(os.Stdin)
+	for {
+		c := command{Op: opClose}
+		if err := in.Decode(&c); err != nil || c.Op == opClose {
+			n.say(errorReply(c.ID, n.close()))
+			return
+		}
+		n.do(c)
+	}
+}
+
+// node is what beNode has.
+type node struct {
+	settings settings
+	server   *server.Server
+	client   *server.Client
+	pool     *tensor.Pool
+	work     sync.WaitGroup // receives and pulls
+
+	mu      sync.Mutex // guards what follows
+	out     *json.Encoder
+	cancels map[int]context.CancelFunc // of receives under way, by their commands
+}
+
+func (n *node) say(r reply) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	_ = n.out.Encode(r) // who does not read is gone
+}
+
+func errorReply(id int, err error) reply {
+	r := reply{ID: id}
+	if err != nil {
+		r.Code, r.Text = status.CodeOf(err).String(), err.Error()
+	}
+	return r
+}
+
+func (n *node) start(text string) error {
+	s := &n.settings
+	if err := json.Unmarshal([]byte(text), s); err != nil {
+		return err
+	}
+	c := config.Default()
+	c.Listen, c.ShutdownTimeout = "127.0.0.1:0", 30*time.Second
+	c.Transport, c.RDMA.Device = verbstransport.Name, s.Device
+	c.RDMA.Timeout = 200 * time.Millisecond // of an emulated processor, who may be busy
+	c.Arena = 16 << 20
+	c.PeerTimeout = 10 * time.Minute
+	if s.Fallback != "" {
+		c.Fallback = s.Fallback
+	}
+	if s.PeerTimeout != 0 {
+		c.PeerTimeout = s.PeerTimeout
+	}
+	if s.ArenaLimit != 0 {
+		c.ArenaLimit, c.Arena = s.ArenaLimit, s.ArenaLimit/2
+	}
+	n.pool = tensor.NewPool(tensor.PoolOptions{})
+	o := server.Options{Allocator: n.pool, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))}
+	ctx := context.Background()
+	var err error
+	if s.Dial != "" {
+		if n.client, err = server.Dial(ctx, c.Client, s.Dial, o); err != nil {
+			return err
+		}
+		n.say(reply{})
+		return nil
+	}
+	c.Task = task(s.Task)
+	if c.Cluster, err = cluster.NewSpec(map[string]map[int]string{job: s.Cluster}); err != nil {
+		return err
+	}
+	if n.server, err = server.Start(ctx, c, o); err != nil {
+		return err
+	}
+	n.say(reply{Address: n.server.Addr().String()})
+	return nil
+}
+
+// close ends everything and says what is left.
+func (n *node) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	var err error
+	if n.client != nil {
+		err = n.client.Close(ctx)
+	} else {
+		err = n.server.Close(ctx)
+	}
+	n.work.Wait()
+	if p := n.pool.Stats(); p.InUse != 0 {
+		err = errors.Join(err, fmt.Errorf("%d bytes of tensors were never released", p.InUse))
+	}
+	return errors.Join(err, goleak.Find())
+}
+
+func (n *node) do(c command) {
+	switch c.Op {
+	case opSend:
+		n.say(errorReply(c.ID, n.send(c)))
+	case opRecv:
+		n.recv(c)
+	case opCancel:
+		n.mu.Lock()
+		cancel := n.cancels[c.Of]
+		n.mu.Unlock()
+		if cancel != nil {
+			cancel()
+		}
+		n.say(reply{ID: c.ID})
+	case opAbort:
+		n.server.AbortStep(c.Step, status.Errorf(status.DataLoss, "%s", c.Name))
+		n.say(reply{ID: c.ID})
+	case opState:
+		n.say(reply{ID: c.ID, State: n.state()})
+	case opPublish:
+		_, err := n.server.Catalog().Publish(context.Background(), c.Name, c.Path)
+		n.say(errorReply(c.ID, err))
+	case opPull:
+		n.work.Go(func() { n.say(errorReply(c.ID, n.pull(c))) })
+	default:
+		n.say(errorReply(c.ID, status.Errorf(status.Unimplemented, "%s", c.Op)))
+	}
+}
+
+// send makes a tensor, in registered memory where there is some, and sends it.
+func (n *node) send(c command) error {
+	var a tensor.Allocator = n.pool
+	if v, ok := n.server.Verbs(); ok {
+		a = v.Allocator()
+	}
+	shape, err := tensor.NewShape(c.Size)
+	if err != nil {
+		return err
+	}
+	t, err := tensor.Allocate(a, tensor.Uint8, shape)
+	if err != nil {
+		if t, err = tensor.Allocate(n.pool, tensor.Uint8, shape); err != nil {
+			return err
+		}
+	}
+	defer t.Release()
+	fill(t.Bytes(), c.Seed)
+	return n.server.Send(c.Step, task(c.Peer).String(), c.Name, t, false)
+}
+
+// recv receives, looks at every byte, and says so each time that it has ended,
+// which the test counts.
+func (n *node) recv(c command) {
+	ctx, cancel := context.WithCancel(context.Background())
+	n.mu.Lock()
+	n.cancels[c.ID] = cancel
+	n.mu.Unlock()
+	n.work.Add(1)
+	var ended atomic.Int32
+	n.server.RecvAsync(ctx, c.Step, task(c.Peer).String(), c.Name, func(v rendezvous.Value, err error) {
+		if ended.Add(1) == 1 {
+			defer n.work.Done()
+		}
+		defer cancel()
+		if err == nil {
+			defer v.Tensor.Release()
+			switch {
+			case v.Tensor.Size() != c.Size:
+				err = status.Errorf(status.Internal, "%d bytes have come, want %d", v.Tensor.Size(), c.Size)
+			default:
+				if wrong := check(v.Tensor.Bytes(), c.Seed); wrong != nil {
+					err = status.Errorf(status.Internal, "%s: %w", c.Name, wrong)
+				}
+			}
+		}
+		n.say(errorReply(c.ID, err))
+	})
+}
+
+func (n *node) pull(c command) error {
+	var req checkpoint.PullRequest
+	req.Publication = c.Name
+	sum, err := n.client.Puller().Save(context.Background(), req, checkpoint.SaveOptions{Out: c.Path})
+	if err == nil && !sum.Verified {
+		err = status.New(status.Internal, "it was not verified")
+	}
+	return err
+}
+
+func (n *node) state() *state {
+	s := &state{Links: make(map[int]link), Tensors: make(map[string]int), Bytes: make(map[string]int64)}
+	var transfers []transport.Transfer
+	if n.client != nil {
+		transfers = n.client.Transfers()
+	} else {
+		transfers = n.server.Transfers()
+		s.Kept = n.server.Kept().Kept
+		if v, ok := n.server.Verbs(); ok {
+			for _, l := range v.Links() {
+				k := link{Verbs: l.Verbs, Generation: l.Generation, Breaks: l.Stats.Breaks, Without: l.Stats.Without}
+				if l.Reason != nil {
+					k.Reason = l.Reason.Error()
+				}
+				s.Links[l.Task.Index] = k
+			}
+			m := v.Memory()
+			s.Sending, s.Receiving, s.Quarantined = m.Sending.InUse, m.Receiving.InUse, m.Quarantined
+		}
+	}
+	for _, t := range transfers {
+		s.Tensors[t.Transport]++
+		s.Bytes[t.Transport] += t.Bytes
+	}
+	return s
+}

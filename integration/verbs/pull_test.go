@@ -1,0 +1,106 @@
+//go:build rxe && linux
+
+package verbs_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/tensor/safetensors"
+)
+
+// A checkpoint goes from one process to another over verbs alone, and what arrives
+// is the same.
+func TestRxeCheckpointPullOverVerbs(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		sizes []int64
+	}{
+		{"sizes up to 64 MiB", []int64{0, 1, 1000, 8 << 10, 8<<10 + 1, 100_000, 1 << 20, 1<<20 + 13, 16 << 20, 64 << 20}},
+		{"one tensor of 256 MiB", []int64{256 << 20}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			path := filepath.Join(dir, "m.safetensors")
+			total := writeCheckpoint(t, path, tt.sizes)
+			w := newWorld(t, 1)
+			server := w.start(0, settings{Fallback: "none"})
+			server.do(command{Op: opPublish, Name: "m", Path: path})
+			since := w.sentPackets("rxe0")
+			client := w.launchClient()
+			client.do(command{Op: opPull, Name: "m", Path: filepath.Join(dir, "copy.safetensors")})
+			// Not one byte went another way, and the frames were on the cable.
+			s := client.state()
+			if s.Bytes["verbs"] != total || s.Tensors["verbs"] != len(tt.sizes) || len(s.Tensors) != 1 {
+				t.Errorf("tensors %v and bytes %v came by these wires, want %d and %d by verbs", s.Tensors, s.Bytes, len(tt.sizes), total)
+			}
+			if n, least := w.sentPackets("rxe0")-since, uint64(total/page); n < least {
+				t.Errorf("rxe0 has sent %d packets, want at least %d", n, least)
+			}
+			client.close()
+			server.untilIdle()
+			server.close()
+			sameFiles(t, path, filepath.Join(dir, "copy.safetensors"))
+		})
+	}
+}
+
+// launchClient starts a process that is in no cluster, on the device that task 0
+// has not.
+func (w *world) launchClient() *process {
+	w.t.Helper()
+	p := w.launch(1, settings{Dial: w.proxies[0].Addr(), Fallback: "none"})
+	if r := p.wait(0); r.Code != "" {
+		w.t.Fatalf("the client does not start: %s", r.Text)
+	}
+	return p
+}
+
+// writeCheckpoint writes a file with tensors of some sizes, and returns their sum.
+func writeCheckpoint(t *testing.T, path string, sizes []int64) (total int64) {
+	t.Helper()
+	var specs []safetensors.Spec
+	for i, n := range sizes {
+		shape, err := tensor.NewShape(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		specs = append(specs, safetensors.Spec{Name: fmt.Sprintf("x%02d", i), DType: tensor.Uint8, Shape: shape})
+		total += n
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	sw, err := safetensors.NewWriter(f, specs, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, info := range sw.Tensors() {
+		b := make([]byte, sizes[i])
+		fill(b, uint64(i+1))
+		if _, err := f.WriteAt(b, info.Offset); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return total
+}
+
+func sameFiles(t *testing.T, a, b string) {
+	t.Helper()
+	x, err := os.ReadFile(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	y, err := os.ReadFile(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(x) != string(y) {
+		t.Errorf("%s and %s differ", a, b)
+	}
+}
