@@ -143,7 +143,7 @@ func Run(t *testing.T, s Suite) {
 		}
 		t.Run(g.name, func(t *testing.T) {
 			for _, c := range g.cases {
-				if c.size <= s.MaxSize && !(c.heap && s.Registered) {
+				if c.size <= s.MaxSize && (!c.heap || !s.Registered) {
 					t.Run(c.name, func(t *testing.T) { s.run(t, c) })
 				}
 			}

@@ -44,6 +44,11 @@ type clusterOptions struct {
 	// disturbs; a fabric when nil.
 	open func(cluster.Task) (verbs.Device, error)
 	path verbs.Path // fast and easily broken when zero
+	// fabric is what the fabric is like, wrap what a task sees of its device
+	// there, and tune changes what a node's transport is made with.
+	fabric verbstest.Options
+	wrap   func(cluster.Task, verbs.Device) verbs.Device
+	tune   func(cluster.Task, *verbstransport.Options)
 }
 
 // suiteCluster is a transporttest.Cluster: each task is a host of a fabric, and is
@@ -76,8 +81,8 @@ func newCluster(o clusterOptions) func(testing.TB, []cluster.Task) transporttest
 			c.path = verbs.Path{Port: 1, Timeout: verbs.TimeoutCode(2 * time.Millisecond), Retry: 3, RNRRetry: 6}
 		}
 		if c.open == nil {
-			c.fabric = verbstest.NewFabric(verbstest.Options{})
-			c.open = func(task cluster.Task) (verbs.Device, error) { return c.fabric.Provider(task.String()).Open("mem0") }
+			c.fabric = verbstest.NewFabric(c.clusterOptions.fabric)
+			c.open = c.openInMemory
 			t.Cleanup(func() {
 				if n := c.fabric.Counts(); n != (verbs.Counts{}) {
 					t.Errorf("open on the fabric: %+v", n)
@@ -89,6 +94,14 @@ func newCluster(o clusterOptions) func(testing.TB, []cluster.Task) transporttest
 		}
 		return c
 	}
+}
+
+func (c *suiteCluster) openInMemory(task cluster.Task) (verbs.Device, error) {
+	d, err := c.fabric.Provider(task.String()).Open("mem0")
+	if err == nil && c.wrap != nil {
+		d = c.wrap(task, d)
+	}
+	return d, err
 }
 
 func (c *suiteCluster) resolve(task cluster.Task) (address string, ok bool) {
@@ -147,15 +160,20 @@ func (c *suiteCluster) Start(task cluster.Task, o transporttest.NodeOptions) tra
 	n.grpc = grpctransport.New(grpctransport.Options{Self: self, Conns: n.conns, PeerTimeout: o.PeerTimeout})
 	late := &lateManager{}
 	n.kept = transport.NewKept(late, o.Kept)
-	n.transport, err = verbstransport.New(verbstransport.Options{
+	options := verbstransport.Options{
 		Self: self, Task: task, Device: n.device, Address: address,
 		Path:      c.path,
 		Exchanger: exchange{c}, Callable: func(cluster.Task) bool { return true }, GRPC: n.grpc.Wire, Kept: n.kept,
 		Check:   worker.Session(task, o.Incarnation).CheckSource,
 		Require: c.require, Allocator: o.Allocator, PeerTimeout: o.PeerTimeout,
+		// What is under way when a link is held is not all of a tensor.
+		Chunk: 64 << 10, Outstanding: 256 << 10,
 		Memory: mem.Options{Arena: 4 << 20, LateWrite: func(w mem.LateWrite) { c.t.Errorf("%v", w) }},
-	})
-	if err != nil {
+	}
+	if c.tune != nil {
+		c.tune(task, &options)
+	}
+	if n.transport, err = verbstransport.New(options); err != nil {
 		c.t.Fatal(err)
 	}
 	n.manager = rendezvous.NewManager(rendezvous.ManagerOptions{
@@ -164,7 +182,9 @@ func (c *suiteCluster) Start(task cluster.Task, o transporttest.NodeOptions) tra
 	late.Manager = n.manager
 	w := worker.New(worker.Options{Task: task, Incarnation: o.Incarnation, Manager: n.manager, Kept: n.kept})
 	n.server = grpc.NewServer(grpctransport.ServerOptions(grpctransport.ServerTuning{})...)
-	grpctransport.Register(n.server, grpctransport.ServiceOptions{Self: self, Worker: w, Kept: n.kept})
+	grpctransport.Register(n.server, grpctransport.ServiceOptions{
+		Self: self, Worker: w, Kept: n.kept, LeftGeneration: n.transport.LeftGeneration,
+	})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		c.t.Fatal(err)
