@@ -111,7 +111,11 @@ func (p *peer) carryOut(a pairing.Action) {
 	switch a.Kind {
 	case pairing.Make:
 		t.links.add()
-		l, err := newLink(p, a.Generation)
+		var l *link
+		err := t.port.steady(func() (err error) {
+			l, err = newLink(p, a.Generation)
+			return err
+		})
 		p.mu.Lock()
 		if err != nil {
 			t.links.done()
@@ -135,7 +139,7 @@ func (p *peer) carryOut(a pairing.Action) {
 		if l == nil {
 			err = status.Errorf(status.Internal, "there is no generation %d to connect", a.Generation)
 		} else {
-			err = l.connect(a.Offer)
+			err = t.port.steady(func() error { return l.connect(a.Offer) })
 		}
 		p.mu.Lock()
 		if err != nil {
@@ -265,11 +269,18 @@ func (p *peer) leftBy(generation uint64) {
 func (p *peer) lose(err error) {
 	p.mu.Lock()
 	p.lost = err
+	p.do(p.machine.Stop(time.Now()))
+	p.leaveAll(err)
+}
+
+// leaveAll ends every link that is in use because of err.
+func (p *peer) leaveAll(err error) {
+	p.mu.Lock()
 	var all []*link
 	for _, l := range p.links {
 		all = append(all, l)
 	}
-	p.do(p.machine.Stop(time.Now()))
+	p.mu.Unlock()
 	for _, l := range all {
 		l.leave(err)
 	}

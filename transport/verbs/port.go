@@ -2,7 +2,11 @@ package verbstransport
 
 import (
 	"errors"
+	"fmt"
+	"math"
 	"math/rand/v2"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/tryst-rdma/tryst/transport/verbs/mem"
@@ -11,28 +15,43 @@ import (
 )
 
 // port is what the transport has of its device, for all peers: a protection
-// domain and its memory.
+// domain, its memory, and the address that packets come from.
 type port struct {
 	device verbs.Device
 	pd     verbs.PD
 	memory *mem.Memory
-	path   verbs.Path
-	gid    verbs.GID
-	lid    verbs.LID
+	gid    verbs.GID     // the address; its place in the table is path.SGIDIndex
+	mtu    verbs.MTU     // the largest path MTU that may be used
 	self   pairing.Offer // what all offers have in common
+
+	// mu guards what follows the port of the device (follow). It is held,
+	// shared, while a link is made or connected (steady).
+	mu   sync.RWMutex
+	path verbs.Path
+	lid  verbs.LID
+	gone bool // the address, as far as is known
+
+	asking sync.Mutex // one follow at a time, so that the last answer counts
 }
+
+// Why a port is of no use for now, while its device is well.
+var (
+	errInactive  = errors.New("the port is not active")
+	errNoAddress = errors.New("the port has lost its address")
+)
 
 func openPort(o *Options) (*port, error) {
 	info, err := o.Device.Port(o.Path.Port)
 	if err != nil {
 		return nil, err
 	}
-	p := &port{device: o.Device, path: o.Path, gid: o.Address.GID, lid: info.LID}
+	p := &port{device: o.Device, path: o.Path, gid: o.Address.GID, mtu: o.Path.MTU, lid: info.LID}
 	p.path.SGIDIndex = uint8(o.Address.Index) //nolint:gosec // ibv_ah_attr has 8 bits; discovery refuses more
 	p.path.Access = verbs.AccessLocalWrite | verbs.AccessRemoteWrite
-	if p.path.MTU == 0 {
-		p.path.MTU = info.ActiveMTU
+	if p.mtu == 0 {
+		p.mtu = info.ActiveMTU
 	}
+	p.path.MTU = p.mtu
 	if p.path.MinRNRTimer == 0 {
 		p.path.MinRNRTimer = verbs.DefaultMinRNRTimer
 	}
@@ -55,6 +74,76 @@ func openPort(o *Options) (*port, error) {
 }
 
 func (p *port) close() error { return errors.Join(p.memory.Close(), p.pd.Close()) }
+
+func (p *port) String() string { return fmt.Sprintf("%s port %d", p.device.Info().Name, p.path.Port) }
+
+// follow takes over what may change while the device is open: the place of the
+// address in the table, the path MTU, the LID. An address that was taken away and
+// set again comes to another place when a queue pair still holds the old one, and
+// the old place may be somebody else's then. The error is errInactive,
+// errNoAddress, or of the device. changed tells whether the answer is another than
+// the last time.
+func (p *port) follow() (changed bool, err error) {
+	p.asking.Lock()
+	defer p.asking.Unlock()
+	number := p.path.Port // never changes
+	info, err := p.device.Port(number)
+	if err != nil {
+		return true, err
+	}
+	if info.State != verbs.PortActive && info.State != verbs.PortActiveDefer {
+		return false, verbs.Errorf("use", p.String(), errInactive, "the port is %v", info.State)
+	}
+	table, err := p.device.GIDs(number)
+	if err != nil {
+		return true, err
+	}
+	path := p.path // it changes here alone
+	path.MTU = min(p.mtu, info.ActiveMTU)
+	index, has := p.place(table, int(path.SGIDIndex))
+	gone := index < 0
+	if gone {
+		err = verbs.Errorf("use", p.String(), errNoAddress,
+			"its address %v (%v) is gone; %s. Verbs comes back with the address", p.gid, p.self.GIDType, has)
+	} else {
+		path.SGIDIndex = uint8(index) //nolint:gosec // place takes none beyond
+	}
+	if path == p.path && info.LID == p.lid && gone == p.gone {
+		return false, err
+	}
+	p.mu.Lock()
+	p.path, p.lid, p.gone = path, info.LID, gone
+	p.mu.Unlock()
+	return true, err
+}
+
+// place is where the table has the address, at the old index where it can be; -1
+// when it has not, and what it has in words.
+func (p *port) place(table []verbs.GIDEntry, old int) (index int, has string) {
+	index = -1
+	var others []string
+	for _, e := range table {
+		if e.GID == p.gid && e.Type == p.self.GIDType && e.Index <= math.MaxUint8 && (index < 0 || e.Index == old) {
+			index = e.Index
+		}
+		others = append(others, fmt.Sprintf("%d (%v, %v)", e.Index, e.GID, e.Type))
+	}
+	if len(others) == 0 {
+		return index, "the table of addresses is empty"
+	}
+	return index, "there are " + strings.Join(others, ", ")
+}
+
+// steady runs f, which makes or connects a link, with the port as it is now; it
+// does not change meanwhile.
+func (p *port) steady(f func() error) error {
+	if _, err := p.follow(); err != nil {
+		return err
+	}
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return f()
+}
 
 // sweep gives back what has been idle, and ends channels that keep memory which
 // is of use to nobody.
@@ -110,18 +199,42 @@ func (t *Transport) watchEvents() {
 			t.lose(verbs.Errorf("use", name, verbs.ErrDeviceGone, "%v", e.Kind))
 			return
 		}
-		info, err := t.port.device.Port(t.port.path.Port)
-		if err != nil {
-			t.lose(err)
+		if !t.look() {
 			return
 		}
-		if info.State != verbs.PortActive {
-			continue // what is under way finds out by itself, or goes on when the port is back in time
+	}
+}
+
+// look asks the device how its port is, and does what follows from it; false when
+// the device is lost.
+func (t *Transport) look() bool {
+	changed, err := t.port.follow()
+	switch {
+	case errors.Is(err, errInactive):
+		return true // what is under way finds out by itself, or goes on when the port is back in time
+	case errors.Is(err, errNoAddress):
+		// Packets from an address that is not ours find no way back.
+		if changed {
+			t.opts.Logger.Warn("the address of verbs is gone; tensors go over "+t.instead(), "reason", err)
 		}
 		for _, p := range t.all() {
-			p.hurry()
+			p.leaveAll(err)
 		}
+		return true
+	case err != nil:
+		t.lose(err)
+		return false
 	}
+	if changed {
+		t.port.mu.RLock()
+		path := t.port.path
+		t.port.mu.RUnlock()
+		t.opts.Logger.Info("the port has changed; new channels use", "port", t.port.String(), "GID", t.port.gid.String(), "index", path.SGIDIndex, "MTU", int(path.MTU))
+	}
+	for _, p := range t.all() {
+		p.hurry()
+	}
+	return true
 }
 
 // lose gives up the device: every channel ends, and everything of it is closed,

@@ -1,0 +1,278 @@
+package verbstransport_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/tensor/tensortest"
+	"github.com/tryst-rdma/tryst/transport/transporttest"
+	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
+	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/verbstest"
+)
+
+// pair is two processes of which the first receives from the second.
+type pair struct {
+	t        *testing.T
+	to, from *suiteNode
+	step     int64
+	slow     time.Duration // longer than anything takes
+}
+
+func newPair(t *testing.T, o clusterOptions) *pair {
+	t.Helper()
+	tasks := []cluster.Task{{Job: "worker"}, {Job: "worker", Index: 1}}
+	c := newCluster(o)(t, tasks)
+	p := &pair{t: t, slow: 20 * time.Second}
+	for i, at := range []**suiteNode{&p.to, &p.from} {
+		n, ok := c.Start(tasks[i], transporttest.NodeOptions{
+			Incarnation: uint64(i + 1), Allocator: tensortest.NewAllocator(t), PeerTimeout: 10 * time.Second,
+		}).(*suiteNode)
+		if !ok {
+			t.Fatal("it is no node of the suite")
+		}
+		*at = n
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), p.slow)
+		defer cancel()
+		for _, n := range []*suiteNode{p.to, p.from} {
+			if err := n.Stop(ctx); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	return p
+}
+
+// link is what the receiving side tells of the other.
+func (p *pair) link() verbstransport.Link {
+	for _, l := range p.to.transport.Links() {
+		if l.Task == p.from.task {
+			return l
+		}
+	}
+	return verbstransport.Link{}
+}
+
+// until waits until the receiving side says what it is to say.
+func (p *pair) until(what string, ok func(verbstransport.Link) bool) verbstransport.Link {
+	p.t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(p.slow); ; <-tick.C {
+		if l := p.link(); ok(l) {
+			return l
+		}
+		if time.Now().After(end) {
+			p.t.Fatalf("%s: it never came to that: %+v", what, p.link())
+		}
+	}
+}
+
+func isUp(l verbstransport.Link) bool { return l.Verbs }
+
+// exchange moves a tensor that is too large for a message.
+func (p *pair) exchange() {
+	p.t.Helper()
+	p.step++
+	key, err := rendezvous.NewKey(cluster.Device{Task: p.from.task, Type: "CPU"}, 2, cluster.Device{Task: p.to.task, Type: "CPU"}, "x", rendezvous.FrameIter{})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	x := tensortest.Random(rand.New(rand.NewPCG(uint64(p.step), 0)), tensor.Float32, tensortest.Shape(p.t, 64<<10), tensor.Heap{}) //nolint:gosec // a test that can be repeated
+	defer x.Release()
+	if err := p.from.manager.Find(p.step).Send(key, rendezvous.Args{}, x, false); err != nil {
+		p.t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	p.to.manager.Find(p.step).RecvAsync(p.t.Context(), key, rendezvous.Args{}, func(v rendezvous.Value, _ rendezvous.Args, err error) {
+		if err == nil {
+			if !tensor.Equal(v.Tensor, x) {
+				p.t.Error("another tensor came")
+			}
+			v.Tensor.Release()
+		}
+		done <- err
+	})
+	select {
+	case err := <-done:
+		if err != nil {
+			p.t.Fatal(err)
+		}
+	case <-time.After(p.slow):
+		p.t.Fatal("nothing came")
+	}
+	for _, n := range []*suiteNode{p.to, p.from} {
+		n.manager.Cleanup(p.step)
+	}
+}
+
+// nic is the device of a node, from outside.
+func (p *pair) nic(n *suiteNode) *verbstest.NIC {
+	return n.c.fabric.Host(n.task.String()).NIC(n.device.Info().Name)
+}
+
+// address is the entry of the table that a node uses from its start.
+func (p *pair) address(n *suiteNode) verbs.GIDEntry {
+	p.t.Helper()
+	a, err := address(n.device)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return a
+}
+
+// An address that is taken away takes verbs away, with the reason, and tensors go
+// over gRPC; when it is back, at another place of the table, so is verbs.
+func TestAddressGoesAndComesBackElsewhere(t *testing.T) {
+	p := newPair(t, clusterOptions{})
+	nic, a := p.nic(p.to), p.address(p.to)
+	first := p.until("verbs at first", isUp)
+	p.exchange()
+	if n := p.link().Stats.Received; n != 1 {
+		t.Errorf("%d tensors came over verbs, want 1", n)
+	}
+
+	nic.SetGID(1, a.Index, verbs.GID{})
+	gone := p.until("no verbs", func(l verbstransport.Link) bool { return !l.Verbs && l.Reason != nil })
+	if !strings.Contains(gone.Reason.Error(), a.GID.String()) || !strings.Contains(gone.Reason.Error(), "gone") {
+		t.Errorf("the reason is %q; want that %v is gone", gone.Reason, a.GID)
+	}
+	p.exchange()
+	if l := p.link(); l.Verbs || l.Stats.Received != 1 || l.Stats.Without == 0 {
+		t.Errorf("without the address: %+v; want no tensor over verbs", l)
+	}
+
+	// Its old place is another's now: whoever used it would be nobody's peer.
+	other := a.GID
+	other[15]++
+	nic.SetGID(1, a.Index, other)
+	nic.SetGID(1, a.Index+4, a.GID)
+	again := p.until("verbs again", isUp)
+	if again.Generation <= first.Generation {
+		t.Errorf("generation %d came back as %d", first.Generation, again.Generation)
+	}
+	p.exchange()
+	if l := p.link(); l.Stats.Received != 2 {
+		t.Errorf("%+v; want a second tensor over verbs", l)
+	}
+}
+
+// A table that changes elsewhere, or an address that is at two places, disturbs
+// nobody.
+func TestAddressThatStays(t *testing.T) {
+	p := newPair(t, clusterOptions{})
+	first := p.until("verbs at first", isUp)
+	nic, a := p.nic(p.to), p.address(p.to)
+	other := a.GID
+	other[15]++
+	nic.SetGID(1, a.Index+1, other)
+	nic.SetGID(1, a.Index+2, a.GID)
+	nic.SetGID(1, a.Index+2, verbs.GID{})
+	nic.SetGID(1, a.Index, a.GID) // it is looked up by the last of one GID, and there is one again
+	p.exchange()
+	if l := p.link(); !l.Verbs || l.Generation != first.Generation || l.Stats.Received != 1 {
+		t.Errorf("%+v; want generation %d still", l, first.Generation)
+	}
+}
+
+// While the port is down nothing is made, and the reason says so; a smaller path
+// MTU of the port is that of new channels.
+func TestPortThatFlaps(t *testing.T) {
+	p := newPair(t, clusterOptions{})
+	p.until("verbs at first", isUp)
+	p.exchange()
+	nic := p.nic(p.to)
+	nic.PortDown(1)
+	// The channel is idle, and would not notice for a while: break it.
+	p.exchange()
+	l := p.until("no verbs", func(l verbstransport.Link) bool {
+		return !l.Verbs && l.Reason != nil && strings.Contains(l.Reason.Error(), "DOWN")
+	})
+	t.Log(l.Reason)
+	p.exchange()
+	nic.PortUp(1)
+	p.until("verbs again", isUp)
+	p.exchange()
+	if l := p.link(); l.Stats.Received != 2 || l.Stats.Breaks != 1 {
+		t.Errorf("%+v; want two tensors over verbs and one break", l)
+	}
+}
+
+// narrow is a device whose port has another active MTU than the fabric says, and
+// which remembers the last path.
+type narrow struct {
+	verbs.Device
+	mtu  atomic.Int64
+	last atomic.Int64 // path MTU of the last queue pair in RTR
+}
+
+func (d *narrow) Port(n uint8) (verbs.PortInfo, error) {
+	info, err := d.Device.Port(n)
+	info.ActiveMTU = verbs.MTU(d.mtu.Load())
+	return info, err
+}
+
+func (d *narrow) AllocPD() (verbs.PD, error) {
+	pd, err := d.Device.AllocPD()
+	return narrowPD{pd, d}, err
+}
+
+type narrowPD struct {
+	verbs.PD
+	d *narrow
+}
+
+func (p narrowPD) CreateQP(c verbs.QPConfig) (verbs.QP, error) {
+	qp, err := p.PD.CreateQP(c)
+	return narrowQP{qp, p.d}, err
+}
+
+type narrowQP struct {
+	verbs.QP
+	d *narrow
+}
+
+func (q narrowQP) ToRTR(a verbs.RTRAttr) error {
+	q.d.last.Store(int64(a.MTU))
+	return q.QP.ToRTR(a)
+}
+
+// The path MTU of new channels is what the port has then: that of its network
+// device may have been lowered.
+func TestMTUFollowsThePort(t *testing.T) {
+	var d *narrow
+	p := newPair(t, clusterOptions{wrap: func(task cluster.Task, dev verbs.Device) verbs.Device {
+		if task.Index != 0 {
+			return dev
+		}
+		d = &narrow{Device: dev}
+		d.mtu.Store(2048)
+		return d
+	}})
+	p.until("verbs at first", isUp)
+	if d.last.Load() != 2048 {
+		t.Errorf("the path MTU is %d, want 2048", d.last.Load())
+	}
+	for _, mtu := range []int64{1024, 4096} { // it is not raised beyond what it was
+		was := p.link().Generation
+		d.mtu.Store(mtu)
+		nic, a := p.nic(p.to), p.address(p.to)
+		nic.SetGID(1, a.Index, verbs.GID{})
+		p.until("no verbs", func(l verbstransport.Link) bool { return !l.Verbs })
+		nic.SetGID(1, a.Index, a.GID)
+		p.until("verbs again", func(l verbstransport.Link) bool { return l.Verbs && l.Generation > was })
+		p.exchange()
+		if want := min(mtu, 2048); d.last.Load() != want {
+			t.Errorf("with an active MTU of %d the path MTU is %d, want %d", mtu, d.last.Load(), want)
+		}
+	}
+}
