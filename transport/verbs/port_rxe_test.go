@@ -1,0 +1,65 @@
+//go:build rxe
+
+package verbstransport_test
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
+	"github.com/tryst-rdma/tryst/verbs"
+	libibverbs "github.com/tryst-rdma/tryst/verbs/cgo"
+)
+
+// An address is taken away from the network device and set again: verbs goes and
+// comes back with it, wherever the kernel puts it in the table. (An entry that a
+// queue pair holds stays there without its address, so the address may come to
+// another one.)
+func TestRxeAddressGoesAndComesBack(t *testing.T) {
+	names := rxeDevices(t)
+	ip := func(args string) {
+		t.Helper()
+		if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
+			t.Fatalf("ip %s: %v: %s", args, err, out)
+		}
+	}
+	p := newPair(t, clusterOptions{
+		open: func(task cluster.Task) (verbs.Device, error) {
+			return libibverbs.New(libibverbs.Options{}).Open(names[task.Index])
+		},
+		path: verbs.Path{Port: 1, Timeout: verbs.TimeoutCode(100 * time.Millisecond), Retry: 6, RNRRetry: 6},
+	})
+	p.slow *= slow
+	const address = "192.0.2.1/24 dev v0"
+	t.Cleanup(func() { _ = exec.Command("ip", strings.Fields("addr replace "+address)...).Run() })
+	up := p.until("verbs at first", isUp)
+	p.exchange()
+	was := p.address(p.to)
+
+	ip("addr del " + address)
+	gone := p.until("no verbs", func(l verbstransport.Link) bool {
+		return !l.Verbs && l.Reason != nil && strings.Contains(l.Reason.Error(), "192.0.2.1 (RoCE v2) is gone")
+	})
+	t.Log(gone.Reason)
+	p.exchange()
+	ip("addr add " + address)
+	p.until("verbs again", func(l verbstransport.Link) bool { return l.Verbs && l.Generation > up.Generation })
+	p.exchange()
+
+	// So quickly that a queue pair still holds the entry.
+	ip("addr del " + address)
+	ip("addr add " + address)
+	p.until("verbs in the end", func(l verbstransport.Link) bool {
+		if l.Verbs {
+			p.exchange()
+		}
+		return p.link().Verbs
+	})
+	t.Logf("it was at index %d, and is at %d; %+v", was.Index, p.address(p.to).Index, p.link().Stats)
+	if l := p.link(); l.Stats.Received < 2 {
+		t.Errorf("%+v; want two tensors over verbs at least", l.Stats)
+	}
+}
