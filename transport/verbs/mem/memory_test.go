@@ -81,6 +81,23 @@ func TestATensorOfOurOwnMemoryIsFoundAndAnyOtherCopiedOnce(t *testing.T) {
 	}
 }
 
+// TestATensorIsFoundWhateverItsSize: its bytes have no room behind their end, and
+// their block has, unless the size is a class's.
+func TestATensorIsFoundWhateverItsSize(t *testing.T) {
+	m, _ := newMemory(t, small)
+	for _, n := range []int{1, 63, 64, 65, 1000, 1024, 5000, mib - 1} {
+		x, err := tensor.Allocate(m.Allocator(), tensor.Uint8, tensor.Vector(n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, ok := m.Find(x.Buffer(), x.Bytes())
+		if whole, _ := m.Find(x.Buffer(), x.Buffer().Bytes()); !ok || p != whole || p.Len != uint64(n) {
+			t.Errorf("a tensor of %d bytes: %+v, found %v; its buffer is at %+v", n, p, ok, whole)
+		}
+		x.Release()
+	}
+}
+
 func TestWhatCameInGoesOutAgainWithoutACopy(t *testing.T) {
 	m, pd := newMemory(t, small)
 	a := m.OpenAccount("peer")

@@ -30,10 +30,13 @@ func (m *Memory) Find(buf *tensor.Buffer, data []byte) (Piece, bool) {
 	if p := b.arena.pool; p != &m.sending && p != &m.receiving || p.closed.Load() {
 		return Piece{}, false
 	}
+	all := b.bytes()
+	if &all[0] == &data[0] && cap(data) <= len(all) { // a tensor's: it has no room behind its end
+		return b.piece(0, len(data)), true
+	}
 	// What can grow to the end of the block begins so far from it; that is a
 	// guess until the addresses agree. Then all of data is in the block, since
-	// its capacity is. A slice with less room than that is copied.
-	all := b.bytes()
+	// its capacity is. Another slice from the middle is copied.
 	at := len(all) - cap(data)
 	if at < 0 || at >= len(all) || &all[at] != &data[0] {
 		return Piece{}, false
