@@ -299,9 +299,18 @@ func (t *answers) fetched(now time.Time, a Ask, fetch uint64, ans Answer) []kept
 		acts = append(acts, reply(c, ans))
 	}
 	if e.ended {
+		t.remember(now, e, pastCleaned)
 		acts = append(acts, t.let(e)...)
 	}
 	return append(acts, t.admit(now)...)
+}
+
+// remember notes how e, which goes, has ended, when requests of earlier attempts
+// may still be under way.
+func (t *answers) remember(now time.Time, e *entry, end ending) {
+	if e.ask.Attempt > 1 {
+		t.past.add(now, e.asker.incarnation, e.ask.ID, end)
+	}
 }
 
 // let lets a kept answer go.
@@ -353,10 +362,8 @@ func (t *answers) finish(now time.Time, incarnation uint64, ids []uint64) []kept
 		if e == nil || e.state != entryKept {
 			continue // said twice, or of an id that never was
 		}
+		t.remember(now, e, pastOver)
 		acts = append(acts, t.let(e)...)
-		if e.ask.Attempt > 1 { // the earlier requests may still be under way
-			t.past.add(now, incarnation, id, pastOver)
-		}
 	}
 	return append(acts, t.admit(now)...)
 }
@@ -414,10 +421,12 @@ func (t *answers) endStep(now time.Time, step int64) []keptAction {
 	for e := range t.steps[step] {
 		switch e.state {
 		case entryKept:
+			t.remember(now, e, pastCleaned)
 			acts = append(acts, t.let(e)...)
 		case entryFetching, entryStopping:
 			e.ended = true
 		case entryLimited:
+			t.remember(now, e, pastCleaned)
 			for _, c := range t.unwait(e) {
 				acts = append(acts, refuse(c, status.Errorf(status.Aborted, "Cleanup %d", step)))
 			}

@@ -13,6 +13,7 @@ type ending uint8
 const (
 	pastOver     ending = iota // finished or cancelled
 	pastGivenUp                // its answer was given up
+	pastCleaned                // its step was cleaned up
 	pastReplaced               // id 0: the asker's process, by another one under its name
 )
 
@@ -23,6 +24,8 @@ func (end ending) refusal(a Ask) *status.Error {
 		return status.Errorf(status.DataLoss,
 			"the answer to receive %016x of %s, for %s, was given up: there was no connection for %v, or the limit of kept bytes was reached",
 			a.ID, a.Asker.Name, a.Key, giveUpAfter)
+	case pastCleaned:
+		return status.Errorf(status.Aborted, "Cleanup %d", a.Step)
 	case pastReplaced:
 		return replaced(a.Asker.Name)
 	}

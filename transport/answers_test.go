@@ -502,6 +502,44 @@ func TestAnswersValue(t *testing.T) {
 	}
 }
 
+// A request that was overtaken by its next attempt may come when the step has been
+// cleaned up and the asker has what it wanted. Nobody would ever finish with an
+// answer that is kept for it.
+func TestAnswersLateCopyAfterCleanup(t *testing.T) {
+	for name, end := range map[string]func(b *bench){
+		"kept": func(b *bench) {
+			b.value(1, 'a', 10)
+			b.endStep(1)
+		},
+		"fetching": func(b *bench) {
+			b.endStep(1)
+			b.fail(1, status.Aborted)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, keptLimits{})
+			b.up()
+			b.want("the second attempt", b.ask(1, 2, 1), "fetch 1")
+			end(b)
+			b.finish(1)
+			b.want("the first", b.ask(1, 1, 2), "call 2: Aborted")
+			b.want("a third", b.ask(1, 3, 3), "call 3: Aborted")
+			if n := len(b.m.askers[b.inc].entries); n != 0 {
+				t.Errorf("%d entries stay", n)
+			}
+		})
+	}
+	t.Run("waiting for room", func(t *testing.T) {
+		b := newBench(t, keptLimits{keptPerAsker: keptOverhead})
+		b.up()
+		b.want("another", b.ask(9, 1, 1), "fetch 1")
+		b.value(1, 'z', 10)
+		b.want("the second attempt", b.ask(1, 2, 2), "")
+		b.endStep(1)
+		b.want("the first", b.ask(1, 1, 3), "call 3: Aborted")
+	})
+}
+
 // What a peer can make the table hold is bounded, and each event stays cheap.
 func TestAnswersHostilePeers(t *testing.T) {
 	b := newBench(t, keptLimits{maxWaiting: 1 << 30, maxWaitingBytes: 1 << 50})
