@@ -13,6 +13,8 @@ TEST_TIMEOUT ?= 15m
 TESTARGS ?=
 # A file that lists the tests that may be skipped: with it, any other skip is a failure. See CONTRIBUTING.md.
 ALLOWED_SKIPS ?=
+# Further arguments of tryst bench in make bench-rxe, e.g. BENCHARGS='--only verbs-recv --size 1MiB'.
+BENCHARGS ?= --only verbs-recv,verbs-latency --size 64KiB,1MiB,16MiB --inflight 4
 # How long each fuzz target runs.
 FUZZTIME ?= 10s
 
@@ -100,6 +102,12 @@ build/venv/installed: integration/tensorflow/requirements.txt
 .PHONY: bench
 bench: build ## Each benchmark beside its yardstick, into build/bench/; a missed target fails
 	@$(TRYST) bench --check --json-dir build/bench
+
+.PHONY: bench-rxe
+bench-rxe: $(softroce) go-ready ## Verbs beside perftest in the VM with Soft-RoCE, into build/bench-rxe/; a missed target fails
+	@CGO_ENABLED=1 $(GO) build -o build/tryst-rxe ./cmd/tryst
+	@$(softroce) vm $(rxeflags) -- build/tryst-rxe bench --transport verbs --rdma-device rxe0 --peer-rdma-device rxe1 \
+		--pairs 7 --pair-time 1s --check --json-dir build/bench-rxe $(BENCHARGS)
 
 ##
 ## Soft-RoCE: the kernel's RDMA devices without RDMA hardware

@@ -12,6 +12,7 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
+	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 )
 
 // Options say what is measured, and how. Zero fields take their defaults.
@@ -25,8 +26,12 @@ type Options struct {
 	From string
 	// Client is how that server is dialed.
 	Client config.Client
-	// Transports are the wires to measure; grpc when empty.
+	// Transports are the wires to measure; grpc when empty. With verbs, the
+	// devices are those of Client.
 	Transports []string
+	// PeerDevice is the RDMA device of the second process, as
+	// config.RDMA.Device; that of Client when empty.
+	PeerDevice string
 	// Only are the names of the benchmarks to run; all when empty.
 	Only []string
 	// Sizes of the receives, in bytes, and how many are under way at once.
@@ -41,6 +46,7 @@ type Options struct {
 	Progress func(string)
 
 	many, waiting int          // receives and keys at once; fewer in tests
+	polls         []string     // ways of waiting whose latency is measured; fewer in tests
 	pool          *tensor.Pool // of what is received; one for each benchmark when nil, as tests look at theirs
 }
 
@@ -72,6 +78,8 @@ func benchmarks() []benchmark {
 		{"recv-many", grpctransport.Name, (*suite).recvMany},
 		{"recv-whole", grpctransport.Name, (*suite).recvWhole},
 		{"waiting-remote", grpctransport.Name, (*suite).waitingRemote},
+		{"verbs-recv", verbstransport.Name, (*suite).recvVerbs},
+		{"verbs-latency", verbstransport.Name, (*suite).latencyVerbs},
 	}
 }
 
@@ -120,7 +128,7 @@ func (o Options) Validate() error { return o.complete() }
 
 // complete puts the defaults in and refuses what cannot be.
 func (o *Options) complete() error {
-	known := []string{"grpc"} // the server that is measured speaks nothing else yet
+	known := config.Transports()
 	for _, name := range o.Transports {
 		if !slices.Contains(known, name) {
 			return status.Errorf(status.InvalidArgument, "no transport %q; there is %s", name, strings.Join(known, ", "))
@@ -132,7 +140,7 @@ func (o *Options) complete() error {
 		}
 	}
 	if len(o.Transports) == 0 {
-		o.Transports = known
+		o.Transports = []string{grpctransport.Name}
 	}
 	if len(o.Sizes) == 0 {
 		o.Sizes = DefaultSizes
@@ -164,10 +172,15 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// client returns how servers are dialed.
+// client returns how servers are dialed for the wire that is measured. No other
+// wire takes its place.
 func (s *suite) client() config.Client {
 	c := config.Config{Client: s.Client}
 	c.FillDefaults()
+	c.Transport = grpctransport.Name
+	if s.now.transport == verbstransport.Name {
+		c.Transport, c.Fallback = verbstransport.Name, "none"
+	}
 	return c.Client
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
+	"github.com/tryst-rdma/tryst/verbs"
 )
 
 // The second process speaks JSON on its standard input and output, a value a
@@ -26,6 +27,7 @@ import (
 // setup says what the second process shall serve.
 type setup struct {
 	Sizes []int64 `json:"sizes"` // of the tensors that it publishes
+	verbsSetup
 }
 
 // hello says where it serves, and who it is there.
@@ -41,6 +43,7 @@ type hello struct {
 // command asks for one thing.
 type command struct {
 	Send *sendCommand `json:"send,omitempty"`
+	Echo *echoCommand `json:"echo,omitempty"`
 }
 
 // sendCommand sends Count tensors of 8 bytes, of the names that edge gives.
@@ -55,6 +58,8 @@ type state struct {
 	Error   string `json:"error,omitempty"`
 	Waiting int    `json:"waiting"` // receives
 	Memory  int64  `json:"memory"`  // that is in use after a garbage collection, in bytes
+	// Echo is where messages are sent back from.
+	Echo *verbs.Endpoint `json:"echo,omitempty"`
 }
 
 const (
@@ -124,6 +129,8 @@ type peer struct {
 	yardsticks *grpc.Server
 	served     chan struct{} // closed when yardsticks has ended
 	tcp        *tcpServer
+	rdma       config.RDMA
+	echo       *echo // nil for none
 }
 
 func startPeer(ctx context.Context, s setup) (_ *peer, err error) {
@@ -131,21 +138,17 @@ func startPeer(ctx context.Context, s setup) (_ *peer, err error) {
 		pool:    tensor.NewPool(tensor.PoolOptions{}),
 		tensors: make(map[int64]*tensor.Tensor),
 		served:  make(chan struct{}),
+		rdma:    s.RDMA,
 	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.close())
 		}
 	}()
-	for _, size := range s.Sizes {
-		if p.tensors[size] != nil {
-			continue
-		}
-		if p.tensors[size], err = randomTensor(p.pool, size); err != nil {
-			return nil, err
-		}
+	if err := p.startServer(ctx, s.verbsSetup); err != nil {
+		return nil, err
 	}
-	if err := p.startServer(ctx); err != nil {
+	if err := p.publish(s.Sizes); err != nil {
 		return nil, err
 	}
 	if err := p.startYardsticks(ctx); err != nil {
@@ -170,26 +173,43 @@ func randomTensor(a tensor.Allocator, size int64) (*tensor.Tensor, error) {
 	return t, nil
 }
 
-func (p *peer) startServer(ctx context.Context) (err error) {
+func (p *peer) startServer(ctx context.Context, v verbsSetup) (err error) {
 	c := config.Config{Listen: loopback}
+	v.apply(&c.Client)
 	c.FillDefaults()
 	if p.server, err = server.Start(ctx, c, server.Options{Allocator: p.pool}); err != nil {
 		return err
-	}
-	var named []*tensor.Tensor
-	for size, t := range p.tensors {
-		named = append(named, t.Named(strconv.FormatInt(size, 10)))
-	}
-	if len(named) > 0 {
-		if _, err := p.server.Catalog().PublishTensors(publication, named...); err != nil {
-			return err
-		}
 	}
 	p.where.Server = p.server.Addr().String()
 	p.where.Task = p.server.Task().String()
 	p.where.Device = p.server.Device().String()
 	p.where.Incarnation = p.server.Incarnation()
 	return nil
+}
+
+// publish makes tensors where they can be sent from without a copy, and publishes
+// them.
+func (p *peer) publish(sizes []int64) (err error) {
+	var memory tensor.Allocator = p.pool
+	if v, ok := p.server.Verbs(); ok {
+		memory = v.Allocator()
+	}
+	var named []*tensor.Tensor
+	for _, size := range sizes {
+		if p.tensors[size] != nil {
+			continue
+		}
+		t, err := randomTensor(memory, size)
+		if err != nil {
+			return err
+		}
+		p.tensors[size] = t
+		named = append(named, t.Named(strconv.FormatInt(size, 10)))
+	}
+	if len(named) > 0 {
+		_, err = p.server.Catalog().PublishTensors(publication, named...)
+	}
+	return err
 }
 
 // loopback is where everything here listens: on a free port.
@@ -227,9 +247,29 @@ func (p *peer) obey(c command) state {
 			s.Error = status.From(err).Message()
 		}
 	}
+	if c.Echo != nil {
+		if err := p.startOrStop(c.Echo, &s); err != nil {
+			s.Error = err.Error()
+		}
+	}
 	s.Waiting = p.server.Kept().Waiting
 	s.Memory = memory()
 	return s
+}
+
+// startOrStop changes what is sent back.
+func (p *peer) startOrStop(c *echoCommand, s *state) (err error) {
+	if p.echo != nil {
+		err = p.echo.close()
+		p.echo = nil
+	}
+	if err != nil || c.Stop {
+		return err
+	}
+	if p.echo, err = startEcho(p.rdma, c); err == nil {
+		s.Echo = &p.echo.loop.own
+	}
+	return err
 }
 
 func (p *peer) send(c *sendCommand) error {
@@ -265,15 +305,16 @@ func (p *peer) close() (err error) {
 		p.yardsticks.Stop()
 		<-p.served
 	}
+	if p.echo != nil {
+		err = p.echo.close()
+	}
+	for _, t := range p.tensors { // the publication has references of its own
+		t.Release()
+	}
 	if p.server != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), stopWait)
 		defer cancel()
-		err = p.server.Close(ctx)
-	}
-	for _, t := range p.tensors {
-		if t != nil {
-			t.Release()
-		}
+		err = errors.Join(err, p.server.Close(ctx))
 	}
 	return err
 }

@@ -23,8 +23,13 @@ type pairing struct {
 // pair starts a second process that publishes tensors of the sizes, and connects
 // to it. The context that it returns ends when that process does.
 func (s *suite) pair(ctx context.Context, sizes []int64) (_ *pairing, _ context.Context, err error) {
+	return s.pairAs(ctx, s.client(), sizes)
+}
+
+// pairAs is pair with settings of its own.
+func (s *suite) pairAs(ctx context.Context, client config.Client, sizes []int64) (_ *pairing, _ context.Context, err error) {
 	p := &pairing{pool: s.newPool()}
-	if p.child, ctx, err = startChild(ctx, s.Command, setup{Sizes: sizes}); err != nil {
+	if p.child, ctx, err = startChild(ctx, s.Command, setup{Sizes: sizes, verbsSetup: s.verbsOf(client)}); err != nil {
 		return nil, nil, err
 	}
 	defer func() {
@@ -32,7 +37,6 @@ func (s *suite) pair(ctx context.Context, sizes []int64) (_ *pairing, _ context.
 			err = errors.Join(err, p.close())
 		}
 	}()
-	client := s.client()
 	if p.ours, err = dialReceiver(ctx, client, p.child.Server, p.pool); err != nil {
 		return nil, nil, err
 	}

@@ -25,5 +25,13 @@ func quantile(sorted []float64, p float64) float64 {
 	return sorted[i] + (at-float64(i))*(sorted[i+1]-sorted[i])
 }
 
+// inverse is the spread of the inverses: of times, when s is of scores.
+func (s spread) inverse() spread {
+	if s.q1 == 0 || s.median == 0 || s.q3 == 0 {
+		return spread{}
+	}
+	return spread{1 / s.q3, 1 / s.median, 1 / s.q1}
+}
+
 // deviation is how far the middle half of an A/A ratio is from 1.
 func (s spread) deviation() float64 { return max(1-s.q1, s.q3-1, 0) }

@@ -234,7 +234,7 @@ type OTel struct {
 // Another name is InvalidArgument, and not NotFound as an unknown protocol is to
 // TensorFlow's server factory: here it is a setting, judged with all others and
 // reported beside them, before there is anything to be found.
-func Transports() []string { return []string{"grpc", verbsTransport} }
+func Transports() []string { return []string{"grpc", Verbs} }
 
 // Default returns the settings of a process that was told nothing: one task,
 // without a cluster, that listens on the loopback interface.

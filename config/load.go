@@ -98,7 +98,7 @@ func usesVerbs(above *koanf.Koanf, file map[string]any) bool {
 	if !ok {
 		g, _ = file[transportKey].(given)
 	}
-	return g.Text == verbsTransport
+	return g.Text == Verbs
 }
 
 // loader collects what is wrong, in the order of the sources.

@@ -8,8 +8,8 @@ const (
 	// tfConfigVariable is TensorFlow's.
 	tfConfigVariable = "TF_CONFIG"
 
-	// verbsTransport is the transport that RDMA's settings are for.
-	verbsTransport = "verbs"
+	// Verbs is the transport that RDMA's settings are for.
+	Verbs = "verbs"
 
 	// transportKey is the setting that chooses the wire.
 	transportKey = "transport"

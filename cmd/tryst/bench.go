@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/tryst-rdma/tryst/bench"
 	"github.com/tryst-rdma/tryst/cluster"
@@ -31,7 +33,8 @@ func (s streams) benchCommand() *cobra.Command {
 		Short: "Measure beside yardsticks",
 		Long: `Bench starts a second process and measures what moves between the two, and what
 a local rendezvous costs, each beside a yardstick: a bare gRPC call of the same
-size, the generated protobuf code, a TCP connection, a map under a lock. Each
+size, the generated protobuf code, a TCP connection, a map under a lock, the
+programs of perftest for RDMA. Each
 contest is the median of pairs that take turns; the yardstick beside itself
 tells how much of a difference is noise here.
 
@@ -41,15 +44,20 @@ published there the tensors that are nearest to the sizes.
 Benchmarks: ` + strings.Join(bench.Names(), ", ") + ".",
 		Example: `  tryst bench
   tryst bench --only recv --size 1MiB --inflight 4
+  tryst bench --transport grpc,verbs --rdma-device mlx5_0
   tryst bench --from 10.0.0.1:2222 --json`,
 		DisableFlagsInUseLine: true,
 		Args:                  noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.Transports = severalWires(cmd.Flags())
 			cfg, err := s.load(cmd, config.ForClient)
 			if err != nil {
 				return err
 			}
-			o.Client, o.Transports, o.Command = cfg.Client, []string{cfg.Transport}, secondProcess
+			o.Client, o.Command = cfg.Client, secondProcess
+			if len(o.Transports) == 0 {
+				o.Transports = []string{cfg.Transport}
+			}
 			for _, text := range sizes {
 				n, err := config.ParseSize(text)
 				if err != nil {
@@ -105,8 +113,29 @@ Benchmarks: ` + strings.Join(bench.Names(), ", ") + ".",
 	flags.StringVar(&dir, "json-dir", "", "also write the rows into NAME.jsonl in `DIR`, a file for each wire")
 	flags.BoolVar(&json, "json", false, "write each row as one line of JSON")
 	flags.BoolVar(&check, "check", false, "fail when a target is missed by more than noise")
+	flags.StringVar(&o.PeerDevice, "peer-rdma-device", "", "RDMA device of the second process, as --rdma-device; the same one when empty")
 	config.RegisterFlags(flags, config.ForClient)
+	flags.Lookup(transportFlag).Usage = "wires to measure, `WIRE,...` of " + strings.Join(config.Transports(), ", ")
 	return cmd
+}
+
+const transportFlag = "transport"
+
+// severalWires returns the wires of a --transport that lists some, and leaves in the
+// flag the one of them that has the most settings, since a process has only one
+// wire; nil for a flag with one or none.
+func severalWires(flags *pflag.FlagSet) []string {
+	f := flags.Lookup(transportFlag)
+	wires := strings.Split(f.Value.String(), ",")
+	if len(wires) == 1 || !f.Changed {
+		return nil
+	}
+	one := wires[0]
+	if slices.Contains(wires, config.Verbs) {
+		one = config.Verbs
+	}
+	_ = f.Value.Set(one) // takes any text, which Validate judges
+	return wires
 }
 
 // benchPeerCommand is the second process: not for people, and not in the help.

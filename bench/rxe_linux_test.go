@@ -1,0 +1,40 @@
+//go:build rxe
+
+package bench
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tryst-rdma/tryst/config"
+)
+
+// Every benchmark of verbs runs between two devices, beside perftest.
+func TestRxeBenchmarks(t *testing.T) {
+	devices := strings.Split(os.Getenv("TRYST_TEST_DEVICES"), ",")
+	if len(devices) != 2 {
+		t.Fatalf("TRYST_TEST_DEVICES is %q, and must name two devices", os.Getenv("TRYST_TEST_DEVICES"))
+	}
+	for name, want := range map[string]int{"verbs-recv": 2 * 2, "verbs-latency": 2 * 2} {
+		t.Run(name, func(t *testing.T) {
+			o := smoke(t, name)
+			o.Client = config.Client{RDMA: config.RDMA{Device: devices[0], Timeout: 200 * time.Millisecond}}
+			o.PeerDevice, o.Transports, o.polls = devices[1], []string{"verbs"}, []string{"event"}
+			o.Inflight = []int{2}
+			rows, err := Run(t.Context(), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(rows) != want {
+				t.Errorf("%d rows, want %d", len(rows), want)
+			}
+			for _, r := range rows {
+				if !strings.HasPrefix(r.Name, name) || r.Count < 1 || r.Ratio <= 0 || r.itself != (r.Transport == "") || r.itself != (r.Provider == "") {
+					t.Errorf("row %+v", r)
+				}
+			}
+		})
+	}
+}

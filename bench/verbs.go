@@ -1,0 +1,246 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/tryst-rdma/tryst/config"
+	"github.com/tryst-rdma/tryst/status"
+	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
+	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/discovery"
+)
+
+// The targets beside perftest: of bandwidth, by size, with several receives in
+// flight; of one small receive, by how completions are waited for, in round trips
+// of perftest, which takes one where a receive takes a request, two threads that
+// are told, and an answer.
+var (
+	writeTargets = map[int64]float64{1 << 20: 0.90, 16 << 20: 0.95}
+	sendTargets  = []struct {
+		poll   string
+		event  bool // perftest's way of waiting
+		target float64
+	}{
+		{"busy", false, 4},
+		{"adaptive", false, 3},
+		{"event", true, 8},
+	}
+)
+
+// smallSize is the tensor whose latency is measured.
+const smallSize = 8
+
+// devices are the ends of what is measured over verbs: this process's, and the
+// second one's.
+type devices struct{ here, there discovery.Choice }
+
+// devices chooses as the two processes will.
+func (s *suite) devices() (d devices, err error) {
+	host, err := discovery.Host()
+	if err != nil {
+		return d, err
+	}
+	inventory, err := host.Read()
+	if err != nil {
+		return d, err
+	}
+	here := s.client().RDMA
+	if d.here, err = chosen(inventory, here); err == nil {
+		d.there, err = chosen(inventory, s.peerRDMA(here))
+	}
+	return d, err
+}
+
+func chosen(i discovery.Inventory, c config.RDMA) (discovery.Choice, error) {
+	return discovery.Choose(i, discovery.Want{
+		Device: c.Device, Port: uint8(c.Port), GIDIndex: c.GIDIndex, MTU: verbs.MTU(c.MTU), //nolint:gosec // limits of the settings
+	})
+}
+
+// peerRDMA is how the second process sends: as this one, from its own device.
+func (s *suite) peerRDMA(c config.RDMA) config.RDMA {
+	if s.PeerDevice != "" {
+		c.Device = s.PeerDevice
+	}
+	return c
+}
+
+// recvVerbs sets receives against ib_write_bw, which writes as much, as often, and
+// tells nobody.
+func (s *suite) recvVerbs(ctx context.Context) (err error) {
+	ends, err := s.devices()
+	if err != nil {
+		return err
+	}
+	p, ctx, err := s.pair(ctx, s.Sizes)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.close()) }()
+	targets, err := p.ours.targets(s.Sizes)
+	if err != nil {
+		return err
+	}
+	for _, t := range targets {
+		for _, inflight := range s.Inflight {
+			ours := load(inflight, 1, p.ours.receive(t, inflight))
+			var target float64
+			if inflight > 1 {
+				target = writeTargets[t.size]
+			}
+			err := s.besidePerftest(ctx, &perftest{program: WriteBandwidth, ends: ends, size: t.size}, ours, target, func(r *Row) {
+				r.Inflight = inflight
+				r.moved(t.size)
+			})
+			if err != nil {
+				return ended(ctx, err)
+			}
+		}
+	}
+	return nil
+}
+
+// besidePerftest measures ours beside a program of perftest, or alone where that is
+// not installed.
+func (s *suite) besidePerftest(ctx context.Context, theirs *perftest, ours side, target float64, more func(*Row)) error {
+	own := func(r *Row) {
+		if !r.itself {
+			r.Provider = libibverbsName
+		}
+		more(r)
+	}
+	c := s.contest()
+	if missing := theirs.missing(); missing != nil {
+		s.say("%s, alone: %v", config.FormatSize(theirs.size), missing)
+		o, err := c.measure(ctx, ours)
+		if err != nil {
+			return err
+		}
+		r := rowOf(s.now.name, &o)
+		r.Transport = s.now.transport
+		own(&r)
+		s.add(r)
+		return nil
+	}
+	s.say("%s, beside %s", config.FormatSize(theirs.size), theirs)
+	o, y, err := c.compare(ctx, ours, theirs.run)
+	if err != nil {
+		return err
+	}
+	better := Higher
+	if theirs.program == SendLatency {
+		better = Lower
+		o.ratio, y.ratio = o.ratio.inverse(), y.ratio.inverse()
+	}
+	s.addPair(&o, &y, theirs.program, better, target, own)
+	return nil
+}
+
+// libibverbsName is the Provider of the rows.
+const libibverbsName = "libibverbs"
+
+// latencyVerbs sets one small receive, from the request to the callback, against
+// ib_send_lat and against a loop in Go that does what ib_send_lat does through the
+// same provider: the difference to the one is what Go costs, to the other what
+// Tryst does.
+func (s *suite) latencyVerbs(ctx context.Context) error {
+	ends, err := s.devices()
+	if err != nil {
+		return err
+	}
+	for _, t := range sendTargets {
+		if len(s.polls) > 0 && !slices.Contains(s.polls, t.poll) {
+			continue
+		}
+		name := func(r *Row) {
+			r.Name = s.now.name + "-" + t.poll
+			r.Inflight = 1
+			r.moved(smallSize)
+		}
+		ours := s.smallReceives(t.poll)
+		theirs := &perftest{program: SendLatency, ends: ends, size: smallSize, event: t.event}
+		if err := s.besidePerftest(ctx, theirs, ours, t.target, name); err != nil {
+			return err
+		}
+		s.say("%s, %s, beside %s", config.FormatSize(smallSize), t.poll, GoLoop)
+		o, y, err := s.contest().compare(ctx, ours, s.goLoop(t.event))
+		if err != nil {
+			return err
+		}
+		o.ratio, y.ratio = o.ratio.inverse(), y.ratio.inverse()
+		s.addPair(&o, &y, GoLoop, Lower, 0, func(r *Row) {
+			if !r.itself {
+				r.Provider = libibverbsName
+			}
+			name(r)
+		})
+	}
+	return nil
+}
+
+// smallReceives is a side that scores the receives in a second, by their median.
+// Each run has processes of its own, which are gone when the other side runs: who
+// polls busily takes a processor also when nothing comes.
+func (s *suite) smallReceives(poll string) side {
+	return func(ctx context.Context, d time.Duration) (r run, err error) {
+		client := s.client()
+		client.Poll = poll
+		p, ctx, err := s.pairAs(ctx, client, []int64{smallSize})
+		if err != nil {
+			return r, err
+		}
+		defer func() { err = errors.Join(err, p.close()) }()
+		targets, err := p.ours.targets([]int64{smallSize})
+		if err != nil {
+			return r, ended(ctx, err)
+		}
+		receive := load(1, 1, p.ours.receive(targets[0], 1))
+		if _, err := receive(ctx, d/10); err != nil { // with the bootstrap
+			return r, ended(ctx, err)
+		}
+		if r, err = receive(ctx, d); err != nil {
+			return r, ended(ctx, err)
+		}
+		return r, r.byMedian()
+	}
+}
+
+// byMedian makes the score of a run of one after the other that of the median: a
+// few that took long, since the machine did something else, do not count.
+func (r *run) byMedian() error {
+	median := r.latencies.percentile(0.5)
+	if median <= 0 {
+		return status.New(status.Internal, "nothing was measured")
+	}
+	r.score = 1 / median.Seconds()
+	return nil
+}
+
+// verbsOf are the settings of the second process.
+func (s *suite) verbsOf(c config.Client) verbsSetup {
+	return verbsSetup{
+		Transport: c.Transport, RDMA: s.peerRDMA(c.RDMA), Poll: c.Poll,
+		EagerLimit: c.EagerLimit, Arena: c.Arena, ArenaLimit: c.ArenaLimit,
+	}
+}
+
+// verbsSetup is what the second process has to know for verbs.
+type verbsSetup struct {
+	Transport  string      `json:"transport"`
+	RDMA       config.RDMA `json:"rdma"`
+	Poll       string      `json:"poll"`
+	EagerLimit int64       `json:"eager_limit"`
+	Arena      int64       `json:"arena"`
+	ArenaLimit int64       `json:"arena_limit"`
+}
+
+func (v verbsSetup) apply(c *config.Client) {
+	if v.Transport != verbstransport.Name {
+		return
+	}
+	c.Transport, c.Fallback = v.Transport, "none" // another wire would be measured in its place
+	c.RDMA, c.Poll, c.EagerLimit, c.Arena, c.ArenaLimit = v.RDMA, v.Poll, v.EagerLimit, v.Arena, v.ArenaLimit
+}
