@@ -32,8 +32,8 @@ func TestRxeDefaultPair(t *testing.T) {
 		if !slices.Contains(links, end.Link) {
 			t.Errorf("no device %v; there are %v", end.Link, links)
 		}
-		if name := strings.Split(os.Getenv("TRYST_RXE"), ",")[i]; name != end.Name {
-			t.Errorf("TRYST_RXE names %s, want %s", name, end.Name)
+		if name := strings.Split(os.Getenv("TRYST_TEST_DEVICES"), ",")[i]; name != end.Name {
+			t.Errorf("TRYST_TEST_DEVICES names %s, want %s", name, end.Name)
 		}
 		if err := WaitActive(within(t), end.Name); err != nil {
 			t.Error(err)

@@ -32,7 +32,7 @@ func TestRun(t *testing.T) {
 		words        string // in its output
 	}{{
 		name:   "passes",
-		source: "func TestRxeA(t *testing.T) { if os.Getenv(\"TRYST_RXE\") != \"rxe0,rxe1\" { t.Fatal(\"no devices\") } }\nfunc TestB(t *testing.T) { t.Error(\"not of the tier\") }",
+		source: "func TestRxeA(t *testing.T) { if os.Getenv(\"TRYST_TEST_DEVICES\") != \"rxe0,rxe1\" { t.Fatal(\"no devices\") } }\nfunc TestB(t *testing.T) { t.Error(\"not of the tier\") }",
 		action: "pass", words: "ok  \tm/p\t",
 	}, {
 		name:   "fails",

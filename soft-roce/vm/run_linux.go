@@ -22,12 +22,12 @@ type Command struct {
 	Stdout, Stderr io.Writer
 }
 
-// Environment is an environment for commands that does not depend on who starts the VM. TRYST_RXE names the two devices.
+// Environment is an environment for commands that does not depend on who starts the VM. TRYST_TEST_DEVICES names the two devices.
 func Environment() []string {
 	return []string{
 		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 		"HOME=/root", "USER=root", "LANG=C.UTF-8",
-		"TRYST_RXE=rxe0,rxe1",
+		"TRYST_TEST_DEVICES=rxe0,rxe1",
 	}
 }
 

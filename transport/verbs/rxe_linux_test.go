@@ -20,9 +20,9 @@ const slow = 40
 // rxeDevices are the two ends of a veth pair.
 func rxeDevices(t *testing.T) []string {
 	t.Helper()
-	names := strings.Split(os.Getenv("TRYST_RXE"), ",")
+	names := strings.Split(os.Getenv("TRYST_TEST_DEVICES"), ",")
 	if len(names) < 2 {
-		t.Fatalf("TRYST_RXE is %q, and must name two devices", os.Getenv("TRYST_RXE"))
+		t.Fatalf("TRYST_TEST_DEVICES is %q, and must name two devices", os.Getenv("TRYST_TEST_DEVICES"))
 	}
 	return names
 }

@@ -23,8 +23,8 @@ import (
 
 func rxeSystem(t *testing.T) discovery.System {
 	t.Helper()
-	if os.Getenv("TRYST_RXE") == "" {
-		t.Skip("TRYST_RXE is not set: there are no Soft-RoCE devices made for tests")
+	if os.Getenv("TRYST_TEST_DEVICES") == "" {
+		t.Skip("TRYST_TEST_DEVICES is not set: there are no Soft-RoCE devices made for tests")
 	}
 	s, err := discovery.Host()
 	if err != nil {
