@@ -29,6 +29,7 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
 	"github.com/tryst-rdma/tryst/transport"
+	"github.com/tryst-rdma/tryst/transport/transporttest"
 )
 
 // soon bounds what the tests wait for that is expected to happen; a test that
@@ -295,6 +296,31 @@ func TestReceiveFromAPeerThatNeverComes(t *testing.T) {
 	}), Options{})
 	o := wait(t, b.recv(1, "/job:worker/task:0", "x"), "the receive")
 	wantError(t, o.err, status.Unavailable, "/job:worker/replica:0/task:0", "200ms", addresses[0])
+}
+
+// The connection is lost while the peer is asked for its devices: it is asked
+// again when it is there again.
+func TestReceiveFromAPeerThatIsLostWhileItIsAsked(t *testing.T) {
+	proxy := transporttest.NewProxy(t)
+	spec, err := cluster.SpecFromLists(map[string][]string{"worker": {proxy.Addr(), freeAddresses(t, 1)[0]}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(i int) config.Config {
+		return settings(func(c *config.Config) { c.Cluster, c.Task = spec, cluster.Task{Job: "worker", Index: i} })
+	}
+	a, b := start(t, at(0), Options{}), start(t, at(1), Options{})
+	proxy.SetTarget(a.Addr().String())
+	// There is no such device, so a is asked for its devices each time; the
+	// first time makes the connection.
+	const nowhere = "/job:worker/replica:0/task:0/device:GPU:7"
+	wantError(t, wait(t, b.recv(1, nowhere, "x"), "the first receive").err, status.NotFound, nowhere)
+	answering := proxy.HoldAfter(1)
+	o := b.recv(1, nowhere, "x")
+	wait(t, answering, "the answer")
+	wait(t, proxy.CutAfter(0), "the cut")
+	proxy.Release()
+	wantError(t, wait(t, o, "the second receive").err, status.NotFound, nowhere)
 }
 
 func TestPeerRestartsBetweenSteps(t *testing.T) {

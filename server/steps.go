@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
@@ -88,6 +89,11 @@ func device(name string) (cluster.Device, error) {
 	return worker.Device(task), err
 }
 
+// askAgainAfter is the pause before a peer is asked again whose connection was lost
+// while it was asked: soon back after a restart, and no storm at one that takes
+// connections and drops them.
+const askAgainAfter = 100 * time.Millisecond
+
 // deviceIncarnation asks a peer for its devices. GetStatus is TensorFlow's, so
 // that any worker can answer.
 func (s *Server) deviceIncarnation(ctx context.Context, d cluster.Device) (uint64, error) {
@@ -98,6 +104,15 @@ func (s *Server) deviceIncarnation(ctx context.Context, d cluster.Device) (uint6
 	wait, cancel := context.WithTimeout(ctx, s.cfg.PeerTimeout)
 	defer cancel()
 	resp, err := peer.GetStatus(wait, &tfpb.GetStatusRequest{})
+	// It waits for a peer that is not there, and ends with a connection that is
+	// lost under it.
+	for status.CodeOf(err) == status.Unavailable && wait.Err() == nil {
+		select {
+		case <-time.After(askAgainAfter):
+		case <-wait.Done():
+		}
+		resp, err = peer.GetStatus(wait, &tfpb.GetStatusRequest{})
+	}
 	if err != nil {
 		if ctx.Err() == nil && wait.Err() != nil {
 			err = status.Errorf(status.Unavailable, "%s was not reached for %v: %s", d.Task, s.cfg.PeerTimeout, status.From(err).Message())
