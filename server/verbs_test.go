@@ -182,6 +182,29 @@ func wantMetrics(t *testing.T, v *VerbsServer, lines ...string) {
 	}
 }
 
+// A tensor that no pool has room for is an error when nothing else may carry it, in
+// the pool's own words.
+func TestVerbsWithoutFallbackAndWithoutRoom(t *testing.T) {
+	w := newVerbsTown(t, 2)
+	alone := func(c *config.Config) { c.Fallback, c.ArenaLimit = "none", 8<<20 }
+	a, b := w.start(0, alone), w.start(1, func(c *config.Config) { c.Fallback = "none" })
+	shape, err := tensor.NewShape(9 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	value, err := tensor.Allocate(b.Allocator(), tensor.Uint8, shape)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Send(1, a.Task().String(), "x", value, false); err != nil {
+		t.Fatal(err)
+	}
+	value.Release()
+	o := wait(t, a.recv(1, b.Task().String(), "x"), "the receive")
+	wantError(t, o.err, status.ResourceExhausted, "9437184 bytes", "receiving pool", "8388608 bytes", "--fallback none")
+	w.exchange(2, b, a, 8)
+}
+
 func TestVerbsServerMeetsARestartedPeer(t *testing.T) {
 	w := newVerbsTown(t, 2)
 	a, b := w.start(0), w.start(1)

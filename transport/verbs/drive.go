@@ -1,6 +1,7 @@
 package verbstransport
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"time"
@@ -304,10 +305,19 @@ func (l *link) place(p placing, grow mem.Grow) {
 	case errors.Is(err, mem.ErrMustGrow):
 		l.peer.transport.work.Go(func() { l.placeGrown(p) })
 	case err != nil:
-		l.machine.NoPlace(time.Now(), p.id, p.attempt)
+		l.noPlace(p, err)
 	default:
 		l.placed(p, d)
 	}
+}
+
+// noPlace ends a receive that has no destination, and keeps why: the machine knows
+// nothing of pools and limits.
+func (l *link) noPlace(p placing, err error) {
+	if r := l.receives[p.attemptID]; r != nil {
+		r.noPlace = err
+	}
+	l.machine.NoPlace(time.Now(), p.id, p.attempt)
 }
 
 // placed gives a receive its destination, which the machine gives back when the
@@ -331,7 +341,7 @@ func (l *link) placeGrown(p placing) {
 		return
 	}
 	if err != nil {
-		l.machine.NoPlace(time.Now(), p.id, p.attempt)
+		l.noPlace(p, err)
 	} else {
 		l.placed(p, l.told(dest))
 	}
@@ -383,7 +393,7 @@ func (l *link) end(a *channel.Action) {
 		r.meta = a.Value.Clone()
 		r.buf = dest.Buffer().Retain()
 	case channel.OutcomeElsewhere:
-		r.err = &transport.ElsewhereError{Err: a.Err}
+		r.err = &transport.ElsewhereError{Err: cmp.Or(r.noPlace, a.Err)}
 	case channel.OutcomeLost:
 		r.err = &transport.LostError{Err: a.Err}
 	default:

@@ -22,6 +22,8 @@ type receive struct {
 	buf    *tensor.Buffer // written: the value's content
 	meta   wire.Value     // of it
 	err    error
+	// noPlace is why there is no destination, in the words of the pool.
+	noPlace error
 }
 
 // recv makes one attempt of a receive over this channel.
