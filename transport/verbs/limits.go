@@ -31,6 +31,14 @@ const (
 	drainTime = time.Second
 	// sweepEvery is how often idle memory and quarantine are looked at.
 	sweepEvery = time.Second
+	// awaitEvery is how often a probe looks why there is no channel yet.
+	awaitEvery = 20 * time.Millisecond
+	// probeBreaks is after how many channels that broke a probe gives up: one may
+	// have been the other side's restart.
+	probeBreaks = 2
+	// probeBytes is what a probe sends: several packets of the largest path MTU,
+	// 4096 bytes.
+	probeBytes = 24 << 10
 	// maxPeers bounds the records of those who ask for a channel.
 	maxPeers = 10_000
 )
