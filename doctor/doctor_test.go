@@ -23,6 +23,7 @@ import (
 	"github.com/tryst-rdma/tryst/transport/verbs/mem"
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/discovery/discoverytest"
+	"github.com/tryst-rdma/tryst/verbs/verbstest"
 )
 
 var update = flag.Bool("update", false, "write testdata anew")
@@ -265,7 +266,12 @@ func startServer(t *testing.T) string {
 	t.Helper()
 	cfg := config.Default()
 	cfg.Listen = "127.0.0.1:0"
-	s, err := server.Start(t.Context(), cfg, server.Options{})
+	return start(t, cfg, server.Options{})
+}
+
+func start(t *testing.T, cfg config.Config, o server.Options) string {
+	t.Helper()
+	s, err := server.Start(t.Context(), cfg, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -275,6 +281,19 @@ func startServer(t *testing.T) string {
 		}
 	})
 	return s.Addr().String()
+}
+
+// nobody is an address where nobody listens.
+func nobody(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return l.Addr().String()
 }
 
 // Peers are asked over gRPC, and those that do not answer fail with the reason.
@@ -295,15 +314,7 @@ func TestPeers(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	down, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	nobody := down.Addr().String()
-	if err := down.Close(); err != nil {
-		t.Fatal(err)
-	}
-	spec, err := cluster.ParseSpec(fmt.Sprintf("worker=127.0.0.1:1;ps=%s,%s,%s", up, foreign.Addr(), nobody))
+	spec, err := cluster.ParseSpec(fmt.Sprintf("worker=127.0.0.1:1;ps=%s,%s,%s", up, foreign.Addr(), nobody(t)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -331,12 +342,82 @@ func TestPeers(t *testing.T) {
 		words   string
 	}{{true, "it serves"}, {true, "no health service"}, {false, "cannot be reached over gRPC"}} {
 		p := f.Peers[i]
-		if (p.GRPC.Err == nil) != want.reached || !strings.Contains(text.String(), want.words) || p.Verbs == nil || (p.Verbs.Err == nil) != (i == 0) {
+		if (p.GRPC.Err == nil) != want.reached || !strings.Contains(text.String(), want.words) || (p.Verbs != nil) != want.reached || want.reached && (p.Verbs.Err == nil) != (i == 0) {
 			t.Errorf("peer %s: %+v, want reached %v (%s) in\n%s", p.Address, p.GRPC, want.reached, want.words, text.String())
 		}
 	}
 	if r.Worst() != Fail || r.Count(Fail) != 1 {
 		t.Errorf("want one FAIL, for the peer that is not there:\n%s", text.String())
+	}
+}
+
+// Peers are asked by RDMA with a channel of their own: one that has verbs answers,
+// one that has not is told apart, and what runs there is not disturbed.
+func TestPeersByRDMA(t *testing.T) {
+	fabric := verbstest.NewFabric(verbstest.Options{})
+	t.Cleanup(func() {
+		if open := fabric.Counts(); open != (verbs.Counts{}) {
+			t.Errorf("open on the fabric: %+v", open)
+		}
+		fabric.Close()
+	})
+	var addresses []string
+	for range 2 {
+		addresses = append(addresses, nobody(t))
+	}
+	spec, err := cluster.ParseSpec("worker=" + strings.Join(addresses, ","))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, transport := range []string{"verbs", "grpc"} {
+		cfg := config.Default()
+		cfg.Task = cluster.Task{Job: "worker", Index: i}
+		cfg.Transport, cfg.Cluster = transport, spec
+		cfg.Listen, _ = spec.Address(cfg.Task)
+		cfg.Arena, cfg.ArenaLimit = 4<<20, 64<<20
+		start(t, cfg, server.Options{Provider: fabric.Provider(fmt.Sprint("host", i))})
+	}
+	client := verbsOn("")
+	client.Cluster = spec
+	r := Examine(Gather(t.Context(), Options{
+		Client: client, NoSystem: errors.New("not looked for"),
+		ReachVerbs: ReachVerbs(client, server.Options{Provider: fabric.Provider("doctor")}),
+	}))
+	for _, want := range []Line{
+		{OK, "peer /job:worker/replica:0/task:0", "in full packets came through", ""},
+		{Fail, "peer /job:worker/replica:0/task:1", "does not serve verbs", "start it with --transport verbs"},
+	} {
+		found := false
+		for _, l := range r {
+			found = found || l.Level == want.Level && l.Check == want.Check && strings.Contains(l.Text, want.Text) && l.Do == want.Do
+		}
+		if !found {
+			t.Errorf("no line like %+v in\n%+v", want, r)
+		}
+	}
+}
+
+// Peers are not asked by RDMA with a device that cannot be used: that is told once.
+func TestPeersAreNotAskedWithoutADevice(t *testing.T) {
+	client := verbsOn("")
+	var err error
+	if client.Cluster, err = cluster.ParseSpec("worker=" + startServer(t)); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []Options{
+		{NoSystem: errors.New("this is no Linux"), Provider: &library{}},
+		{System: discoverytest.Load(t, "no-devices").System(), Provider: &library{}},
+		{System: discoverytest.Load(t, "rxe").System(), Provider: &library{openErr: syscall.EACCES}},
+		{System: discoverytest.Load(t, "rxe").System(), Provider: &library{err: verbs.ErrUnavailable}},
+	} {
+		tt.Client = client
+		tt.ReachVerbs = func(context.Context, cluster.Task, string) (string, error) {
+			t.Error("a peer is asked by RDMA")
+			return "", nil
+		}
+		if f := Gather(t.Context(), tt); len(f.Peers) != 1 || f.Peers[0].GRPC.Err != nil || f.Peers[0].Verbs != nil {
+			t.Errorf("peers: %+v", f.Peers)
+		}
 	}
 }
 

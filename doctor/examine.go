@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport/verbs/mem"
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/discovery"
@@ -429,11 +430,26 @@ func (e *examiner) peers() {
 		switch {
 		case p.Verbs == nil:
 		case p.Verbs.Err != nil:
-			e.lacks(check, "", "it cannot be reached by RDMA: %v", p.Verbs.Err)
+			text, do := hinted(p.Verbs.Err, verbsDo(p.Verbs.Err))
+			e.lacks(check, do, "it cannot be reached by RDMA: %s", text)
 		default:
 			e.ok(check, "it answers by RDMA%s", tookText(*p.Verbs))
 		}
 	}
+}
+
+// verbsDo is what to do about a peer that RDMA does not reach. The errors of
+// bootstraps and channels say the flag that mends them; this is where to look.
+func verbsDo(err error) string {
+	switch status.CodeOf(err) {
+	case status.Unimplemented:
+		return "start it with --transport verbs"
+	case status.FailedPrecondition, status.InvalidArgument:
+		return "compare the lines \"chosen\" of tryst doctor --transport verbs on both sides"
+	case status.PermissionDenied, status.Unauthenticated:
+		return "give this side a certificate with its name (--tls-cert, --tls-key)"
+	}
+	return "run tryst doctor --transport verbs there, with this task in --cluster; look for a firewall on UDP port 4791, and whether each side can ping the other's address"
 }
 
 func tookText(r Reached) string {

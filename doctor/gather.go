@@ -18,6 +18,7 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/config"
 	"github.com/tryst-rdma/tryst/server"
+	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/transport/verbs/mem"
 	"github.com/tryst-rdma/tryst/verbs"
 	libibverbs "github.com/tryst-rdma/tryst/verbs/cgo"
@@ -44,12 +45,41 @@ type Options struct {
 	ReachVerbs func(ctx context.Context, task cluster.Task, address string) (string, error)
 }
 
-// OnThisHost fills in where to look on this host.
+// OnThisHost fills in where to look on this host. Peers are asked by RDMA when
+// tensors are to go so.
 func (o Options) OnThisHost() Options {
 	o.System, o.NoSystem = discovery.Host()
 	o.Memlock = mem.ReadMemlock
 	o.Provider = libibverbs.New(libibverbs.Options{})
+	if o.Client.Transport == verbstransport.Name {
+		o.ReachVerbs = ReachVerbs(o.Client, server.Options{})
+	}
 	return o
+}
+
+// ReachVerbs returns a function for Options.ReachVerbs that makes a channel of its
+// own to the peer, as any client does, and lets full packets go over it. What runs at
+// the peer is not disturbed.
+func ReachVerbs(c config.Client, o server.Options) func(context.Context, cluster.Task, string) (string, error) {
+	c.Transport = verbstransport.Name
+	c.Fallback = "none"                                 // without a device the reason is wanted
+	c.Arena, c.ArenaLimit = probeArena, probeArenaLimit // no tensor moves
+	return func(ctx context.Context, task cluster.Task, address string) (_ string, err error) {
+		cl, err := server.Dial(ctx, c, address, o)
+		if err != nil {
+			return "", err
+		}
+		defer func() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+			defer cancel()
+			err = errors.Join(err, cl.Close(ctx))
+		}()
+		p, err := cl.Probe(ctx, task)
+		if err != nil {
+			return "", err
+		}
+		return fmt.Sprintf("a channel to %v, path MTU %d, and %s in full packets came through", p.GID, int(p.MTU), bytesText(uint64(p.Bytes))), nil //nolint:gosec // some packets
+	}
 }
 
 // wanted is what the settings ask for of a device.
@@ -84,6 +114,9 @@ func Gather(ctx context.Context, o Options) Facts {
 	}
 	if o.Provider != nil {
 		f.Library = askLibrary(o.Provider, f)
+	}
+	if l := f.Library; l.Asked && (f.NoDiscovery != nil || f.NoChoice != nil || l.Err != nil || l.OpenErr != nil) {
+		o.ReachVerbs = nil // whom would a device reach that cannot be used; why is told
 	}
 	f.Peers = askPeers(ctx, o)
 	return f
@@ -198,9 +231,9 @@ func askPeers(ctx context.Context, o Options) []Peer {
 		wg.Go(func() { // owned by askPeers, which waits for it
 			defer func() { <-slots }()
 			p := &peers[i]
-			p.GRPC = timed(ctx, func(ctx context.Context) (string, error) { return reachGRPC(ctx, o.Client, p.Address) })
-			if o.ReachVerbs != nil {
-				r := timed(ctx, func(ctx context.Context) (string, error) { return o.ReachVerbs(ctx, tasks[i], p.Address) })
+			p.GRPC = timed(ctx, dialTimeout, func(ctx context.Context) (string, error) { return reachGRPC(ctx, o.Client, p.Address) })
+			if o.ReachVerbs != nil && p.GRPC.Err == nil { // the bootstrap needs gRPC
+				r := timed(ctx, probeTimeout, func(ctx context.Context) (string, error) { return o.ReachVerbs(ctx, tasks[i], p.Address) })
 				p.Verbs = &r
 			}
 		})
@@ -209,8 +242,8 @@ func askPeers(ctx context.Context, o Options) []Peer {
 	return peers
 }
 
-func timed(ctx context.Context, ask func(context.Context) (string, error)) Reached {
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+func timed(ctx context.Context, limit time.Duration, ask func(context.Context) (string, error)) Reached {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	start := time.Now()
 	said, err := ask(ctx)

@@ -8,14 +8,16 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/config"
+	"github.com/tryst-rdma/tryst/server"
 )
 
 // examineHost is the report about this host with the transport verbs.
 func examineHost(t *testing.T, r config.RDMA) (Report, string) {
 	t.Helper()
-	if os.Getenv("TRYST_RXE") == "" {
-		t.Skip("TRYST_RXE is not set: there are no Soft-RoCE devices made for tests")
+	if os.Getenv("TRYST_TEST_DEVICES") == "" {
+		t.Skip("TRYST_TEST_DEVICES is not set: there are no Soft-RoCE devices made for tests")
 	}
 	report := Examine(Gather(t.Context(), Options{Client: settings("verbs", r)}.OnThisHost()))
 	var s strings.Builder
@@ -44,8 +46,8 @@ func TestRxeDoctor(t *testing.T) {
 }
 
 func TestRxeDoctorSeesASmallMTUAndAPortThatIsDown(t *testing.T) {
-	if os.Getenv("TRYST_RXE") == "" {
-		t.Skip("TRYST_RXE is not set: there are no Soft-RoCE devices made for tests")
+	if os.Getenv("TRYST_TEST_DEVICES") == "" {
+		t.Skip("TRYST_TEST_DEVICES is not set: there are no Soft-RoCE devices made for tests")
 	}
 	ip := func(args ...string) {
 		if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
@@ -70,5 +72,56 @@ func TestRxeDoctorSeesASmallMTUAndAPortThatIsDown(t *testing.T) {
 	r, text = examineHost(t, config.RDMA{Device: "rxe1"})
 	if r.Worst() != Fail || !strings.Contains(text, "rxe1 port 1: the port is DOWN") {
 		t.Errorf("%s; want a FAIL for the port that is down", r.Worst())
+	}
+}
+
+// A peer on the other end of the cable is reached by RDMA; when the cable is cut
+// there, it is not, and the line says so with what to do.
+func TestRxeDoctorReachesAPeer(t *testing.T) {
+	if os.Getenv("TRYST_TEST_DEVICES") == "" {
+		t.Skip("TRYST_TEST_DEVICES is not set: there are no Soft-RoCE devices made for tests")
+	}
+	cfg := config.Default()
+	cfg.Listen, cfg.Transport, cfg.RDMA.Device = nobody(t), "verbs", "rxe1"
+	cfg.Arena, cfg.ArenaLimit = 4<<20, 64<<20
+	var err error
+	if cfg.Cluster, err = cluster.ParseSpec("worker=" + cfg.Listen); err != nil {
+		t.Fatal(err)
+	}
+	start(t, cfg, server.Options{})
+	client := verbsOn("rxe0")
+	client.Cluster = cfg.Cluster
+	examine := func() (Report, string) {
+		report := Examine(Gather(t.Context(), Options{Client: client}.OnThisHost()))
+		var s strings.Builder
+		if err := report.WriteText(&s); err != nil {
+			t.Fatal(err)
+		}
+		t.Log("\n" + s.String())
+		return report, s.String()
+	}
+	if r, text := examine(); r.Worst() == Fail || !strings.Contains(text, "it answers by RDMA") || !strings.Contains(text, "a channel to 192.0.2.2, path MTU 4096, and 24 KiB in full packets came through") {
+		t.Error("the peer is not reached")
+	}
+	run := func(command string) {
+		words := strings.Fields(command)
+		if out, err := exec.Command(words[0], words[1:]...).CombinedOutput(); err != nil {
+			t.Errorf("%s: %v: %s", command, err, out)
+		}
+	}
+	// Packets alone are to be lost, not the addresses of the neighbours.
+	for address, devs := range map[string][2]string{"192.0.2.1": {"v0", "v1"}, "192.0.2.2": {"v1", "v0"}} {
+		mac, err := os.ReadFile("/sys/class/net/" + devs[0] + "/address")
+		if err != nil {
+			t.Fatal(err)
+		}
+		run("ip neigh replace " + address + " lladdr " + strings.TrimSpace(string(mac)) + " nud permanent dev " + devs[1])
+		defer run("ip neigh del " + address + " dev " + devs[1])
+	}
+	run("tc qdisc add dev v1 root netem loss 100%")
+	defer run("tc qdisc del dev v1 root")
+	if r, text := examine(); r.Count(Fail) != 1 || !strings.Contains(text, "it cannot be reached by RDMA") ||
+		!strings.Contains(text, "transport retry counter exceeded") || !strings.Contains(text, "UDP port 4791") {
+		t.Error("want one FAIL, for the peer, with what to do")
 	}
 }

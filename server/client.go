@@ -12,6 +12,7 @@ import (
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport"
+	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 )
 
 // Client is a process that only receives. It is in no cluster spec, dials, and
@@ -72,6 +73,15 @@ func (c *Client) Conn() grpc.ClientConnInterface { return c.conn }
 // rendezvous.Rendezvous.
 func (c *Client) RecvAsync(ctx context.Context, step int64, key rendezvous.Key, done rendezvous.DoneFunc) {
 	c.manager.Find(step).RecvAsync(ctx, key, rendezvous.Args{}, done)
+}
+
+// Probe finds out whether the server, whose task is given, is reached by RDMA; see
+// verbstransport.Transport.Probe. FailedPrecondition: this process has no verbs.
+func (c *Client) Probe(ctx context.Context, task cluster.Task) (verbstransport.Probed, error) {
+	if c.rdma == nil {
+		return verbstransport.Probed{}, status.New(status.FailedPrecondition, "this process has no verbs: its transport is another, or there is no device; the log says why")
+	}
+	return c.rdma.transport.Probe(ctx, task)
 }
 
 // EndStep forgets a step.
