@@ -167,22 +167,32 @@ func (p *perftest) execute(ctx context.Context, d time.Duration, n int) ([]byte,
 	if err := server.Start(); err != nil {
 		return nil, status.Errorf(status.Unavailable, "%s: %w", p, err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- server.Wait() }()
+	ended := &ending{c: make(chan struct{})}
+	go func() {
+		defer close(ended.c)
+		ended.err = server.Wait()
+	}()
 	out, err := p.client(ctx, args(there.Device, there.Port, there.GIDIndex, "127.0.0.1"), ended)
 	if err != nil {
 		_ = server.Process.Kill() // it may have ended
-		_ = <-ended               // by our signal
+		<-ended.c
 		return nil, status.Errorf(status.Unavailable, "%s from %s to %s, %s: %w\n%s", p, there.Device, here.Device, config.FormatSize(p.size), err, said.Bytes())
 	}
-	if err := <-ended; err != nil {
-		return nil, status.Errorf(status.Unavailable, "the server of %s: %w\n%s", p, err, said.Bytes())
+	<-ended.c
+	if ended.err != nil {
+		return nil, status.Errorf(status.Unavailable, "the server of %s: %w\n%s", p, ended.err, said.Bytes())
 	}
 	return out, nil
 }
 
+// ending is how a process ended, once c is closed.
+type ending struct {
+	c   chan struct{}
+	err error
+}
+
 // client runs the client, again and again until the server listens.
-func (p *perftest) client(ctx context.Context, args []string, ended chan error) ([]byte, error) {
+func (p *perftest) client(ctx context.Context, args []string, server *ending) ([]byte, error) {
 	late := time.NewTimer(connectWait)
 	defer late.Stop()
 	for {
@@ -195,9 +205,8 @@ func (p *perftest) client(ctx context.Context, args []string, ended chan error) 
 			return nil, err
 		}
 		select {
-		case e := <-ended:
-			ended <- e
-			return nil, errors.Join(err, e)
+		case <-server.c:
+			return nil, errors.Join(err, server.err)
 		case <-late.C:
 			return nil, err
 		case <-ctx.Done():
