@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"maps"
 	"slices"
+
+	"github.com/tryst-rdma/tryst/rendezvous"
 )
 
 // Copies of the machines, and what of them makes a difference, for a search.
@@ -85,21 +87,9 @@ func cloneAsking(m *asking) *asking {
 // are given by their distance from the present one; times are left out.
 func (w *world) state() string {
 	b := make([]byte, 0, 512)
-	num := func(xs ...uint64) {
-		for _, x := range xs {
-			b = binary.AppendUvarint(b, x)
-		}
-	}
-	flag := func(xs ...bool) {
-		for _, x := range xs {
-			if x {
-				num(1)
-			} else {
-				num(0)
-			}
-		}
-	}
-	list := func(ids []uint64) { num(uint64(len(ids))); num(ids...) }
+	num := func(xs ...uint64) { b = appendNums(b, xs...) }
+	flag := func(xs ...bool) { b = appendFlags(b, xs...) }
+	list := func(ids []uint64) { b = appendList(b, ids) }
 	l := w.left
 	num(uint64(l.sends), uint64(l.recvs), uint64(l.breaks), uint64(l.cancels), uint64(l.restarts), uint64(l.blackouts))
 	num(w.process, uint64(w.hellos), uint64(len(w.downs)))
@@ -142,25 +132,70 @@ func (w *world) state() string {
 	for v := 1; v <= w.sends; v++ {
 		num(uint64(w.refs[v]), uint64(w.got[v]+1), w.home[v])
 	}
-	num(uint64(len(w.s.askers)))
-	if k := w.s.askers[simAsker]; k != nil {
+	b = appendAnswers(b, w.s, simAsker, w.nameOf)
+	b = appendAsking(b, w.r)
+	return string(b)
+}
+
+func (k *asker) entryOf(id uint64) *entry {
+	if k == nil {
+		return nil
+	}
+	return k.entries[id]
+}
+
+// appendNums and the like write parts of a state.
+func appendNums(b []byte, xs ...uint64) []byte {
+	for _, x := range xs {
+		b = binary.AppendUvarint(b, x)
+	}
+	return b
+}
+
+func appendFlags(b []byte, xs ...bool) []byte {
+	for _, x := range xs {
+		if x {
+			b = append(b, 1)
+		} else {
+			b = append(b, 0)
+		}
+	}
+	return b
+}
+
+func appendList(b []byte, ids []uint64) []byte {
+	return appendNums(appendNums(b, uint64(len(ids))), ids...)
+}
+
+// appendAnswers writes what a table holds for an asker. name numbers its values.
+func appendAnswers(b []byte, t *answers, who uint64, name func(rendezvous.Value) byte) []byte {
+	num := func(xs ...uint64) { b = appendNums(b, xs...) }
+	flag := func(xs ...bool) { b = appendFlags(b, xs...) }
+	num(uint64(len(t.askers)))
+	if k := t.askers[who]; k != nil {
 		num(uint64(k.wires), uint64(k.calls), uint64(k.limited.Len()), uint64(len(k.entries)))
 		for _, id := range slices.Sorted(maps.Keys(k.entries)) {
 			e := k.entries[id]
 			num(id, uint64(e.state), uint64(e.ask.Attempt), uint64(len(e.calls)), uint64(e.size))
 			flag(e.cancelled, e.ended)
 			if e.state == entryKept && e.answer.Err == nil {
-				num(uint64(w.nameOf(e.answer.Value)))
+				num(uint64(name(e.answer.Value)))
 			}
 		}
 		for at := k.limited.Front(); at != nil; at = at.Next() {
 			num(item[*entry](at).ask.ID)
 		}
 	}
-	for _, id := range slices.SortedFunc(maps.Keys(w.s.past.ends), func(a, b pastKey) int { return int(a.id) - int(b.id) }) { //nolint:gosec // small
-		num(id.id, uint64(w.s.past.ends[id]))
+	for _, id := range slices.SortedFunc(maps.Keys(t.past.ends), func(a, b pastKey) int { return int(a.id) - int(b.id) }) { //nolint:gosec // small
+		num(id.id, uint64(t.past.ends[id]))
 	}
-	r := w.r
+	return b
+}
+
+func appendAsking(b []byte, r *asking) []byte {
+	num := func(xs ...uint64) { b = appendNums(b, xs...) }
+	flag := func(xs ...bool) { b = appendFlags(b, xs...) }
+	list := func(ids []uint64) { b = appendList(b, ids) }
 	num(uint64(r.link), r.incarnation, uint64(r.reasked))
 	flag(r.reaching, r.saying, !r.wakeAt.IsZero())
 	for _, id := range slices.Sorted(maps.Keys(r.receives)) {
@@ -178,12 +213,5 @@ func (w *world) state() string {
 	}
 	list(r.finished)
 	list(r.cancelled)
-	return string(b)
-}
-
-func (k *asker) entryOf(id uint64) *entry {
-	if k == nil {
-		return nil
-	}
-	return k.entries[id]
+	return b
 }

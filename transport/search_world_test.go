@@ -1,0 +1,837 @@
+package transport
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/transport/verbs/channel"
+)
+
+// duo is two processes, A and B, with both wires between them: the real machines
+// (asking, answers, channel.Channel) of each, a channel of one queue pair and gRPC,
+// the memory that A's peer writes into, and what may go wrong. Everything that can
+// happen next is a move. What the shells do under one lock is one move; what they
+// do on another goroutine, or when another lock was taken meanwhile, is a move of
+// its own:
+//
+//   - an attempt, a FINISHED, a CANCEL begins to look for a wire (Failover.attempt,
+//     Failover.tell), is dropped, returns;
+//   - a receive of the rendezvous reports to the table (Kept.fetched), a CANCEL off
+//     the channel reaches it (link.carry);
+//   - a packet lands; a completion is polled; queue pairs are destroyed
+//     (link.tearDown); a side finds out that the other one has gone.
+//
+// A packet that never lands stands for one that is lost: all behind it are, too. What
+// has landed stays in the completion queue of a side that does not know of a break.
+//
+// Left out, since other searches have them: the bootstrap (package pairing; here a
+// new channel is there at once), timeouts of seconds, limits (simulation_test.go),
+// several rails, narrow windows (package channel).
+type duo struct {
+	cfg    *duoConfig
+	now    time.Time
+	left   duoBudget
+	sides  [2]duoSide
+	calls  []duoCall
+	says   []duoSay
+	values []duoValue // those sent, by name-1
+	clock  int        // orders begins and ends
+	gens   int        // channels that there have been
+	broken string     // the first violation
+}
+
+// duoBudget is how much of what comes from outside is left.
+type duoBudget struct {
+	sends, recvs int
+	cancels      int // by the receiver
+	breaks       int // of a queue pair, on either side
+	cuts         int // of the gRPC connection
+	channels     int // that are made after the first
+	aborts       int // of the step, at the sender
+	restarts     int // of B
+	full         int // times that there is no registered memory
+}
+
+type duoConfig struct {
+	duoBudget
+	sizes  []int64 // of values, in turn, in bytes
+	keys   int     // 0 is 1
+	both   bool    // B receives from A, too
+	hasty  bool    // a queue pair may be destroyed before all is polled, as after a second
+	riding bool    // finished ids wait for a request to ride on; else they are said at once
+	rules  duoRules
+	tensor []*tensor.Tensor
+	parsed [2][]rendezvous.Key // by the side that sends
+}
+
+// duoRules are the rules of ARCHITECTURE.md section 6 that a test switches off.
+type duoRules struct {
+	newID      bool // a. each attempt is another receive
+	ownTable   bool // a. gRPC has a table of its own
+	anyProcess bool // a. any process answers
+	anyAttempt bool // a. an earlier attempt is answered, too: the last to come counts
+	giveBack   bool // b. at once, memory is given back and receives are asked again
+	stayOpen   bool // c. the generation that is named stays open
+	callsOnly  bool // c. unless a gRPC call names it
+	dropValue  bool // c. a request of a closed channel loses its value
+	finishOnce bool // d. FINISHED is said once
+	cancelOnce bool // d. CANCEL is
+	forgetIDs  bool // d. what has ended is not remembered
+	keepNone   bool // e. an answer is let go when it is given to a wire
+}
+
+type duoSide struct {
+	process uint64 // its incarnation
+
+	// What it has as a sender.
+	table     *answers
+	keys      []simKey
+	reports   []report
+	callers   []duoCaller
+	lastCall  callID
+	over      bool       // the step is cleaned up
+	ending    bool       // and the table not told yet
+	cancelled [][]uint64 // CANCELs on their way from a channel to the table
+
+	// What it has as a receiver.
+	asking   *asking
+	hellos   int
+	recvs    []duoRecv
+	attempts []duoAttempt
+	tells    []askAction // that look for a wire
+
+	// Its ends of the channels, by generation-1.
+	ends []duoEnd
+	up   int // the generation that carries receives; 0 for none
+	gone int // the highest that it has left
+	mem  []duoDest
+}
+
+type duoValue struct {
+	key  int
+	size int64
+	refs int
+	got  int    // how often it was delivered
+	lost bool   // its step or process has ended: it need not be
+	home uint64 // the process that it was sent in
+}
+
+// duoCaller waits for an answer of the table.
+type duoCaller struct {
+	call       callID
+	generation int // of the channel it came over; 0 for gRPC
+	id         uint64
+	attempt    uint32
+}
+
+type duoRecv struct {
+	key          int
+	begun, ended int
+	cancelled    bool
+	value        byte
+	first        uint64 // the process that first took the request
+}
+
+// duoAttempt is a goroutine of Failover that makes an attempt.
+type duoAttempt struct {
+	act        askAction
+	state      attemptState
+	dropped    bool // its context has ended
+	generation int  // onChannel
+	dest       int  // 1 + its place in mem; 0 for none
+	value      byte
+	err        error
+}
+
+type attemptState uint8
+
+const (
+	attemptBegins attemptState = iota
+	attemptOnChannel
+	attemptOnGRPC
+	attemptReturns
+)
+
+// duoCall is an attempt over gRPC.
+type duoCall struct {
+	from      int
+	ask       Ask
+	peer      uint64
+	left      int
+	finished  []uint64
+	state     callState
+	call      callID
+	value     byte
+	err       error
+	listening bool // the receiver waits for it
+	cut       bool // its connection is
+}
+
+func (c *duoCall) over() bool { return c.state == callGone && (!c.cut || !c.listening) }
+
+// duoSay is a FINISHED or CANCEL over gRPC.
+type duoSay struct {
+	from  int
+	act   askAction
+	peer  uint64 // the process it goes to
+	taken bool
+	gone  bool // lost on its way
+	told  bool
+	cut   bool
+}
+
+func (s *duoSay) over() bool { return s.told && (s.taken || s.gone) }
+
+// duoDest is memory that a peer may write into.
+type duoDest struct {
+	pages []byte // names of the values whose content is there
+	free  bool   // given back: it is somebody else's
+}
+
+const duoPage = channel.MinChunk
+
+// duoNames are the sides, as stories call them.
+var duoNames = [...]string{"A", "B"}
+
+func newDuo(t testing.TB, cfg *duoConfig) *duo {
+	cfg.keys = cmp.Or(cfg.keys, 1)
+	if cfg.tensor == nil {
+		for i := range 2*cfg.sends + 1 {
+			size := cfg.sizes[(i+len(cfg.sizes)-1)%len(cfg.sizes)]
+			v, err := tensor.FromBytes(tensor.Uint8, tensor.Vector(int(size)), make([]byte, size))
+			if err != nil {
+				t.Fatal(err)
+			}
+			cfg.tensor = append(cfg.tensor, v)
+		}
+		for i, tasks := range [2][2]string{{consumer, producer}, {producer, consumer}} {
+			for k := range cfg.keys {
+				key, err := rendezvous.ParseKey(rendezvous.CreateKey(tasks[0]+"/device:CPU:0", uint64(i)+1, tasks[1]+"/device:CPU:0", fmt.Sprint("k", k), rendezvous.FrameIter{}))
+				if err != nil {
+					t.Fatal(err)
+				}
+				cfg.parsed[i] = append(cfg.parsed[i], key)
+			}
+		}
+	}
+	w := &duo{cfg: cfg, now: t0, left: cfg.duoBudget}
+	for i := range w.sides {
+		s := &w.sides[i]
+		s.process = uint64(i) + 1
+		s.asking = newAsking([...]string{producer, consumer}[i], DefaultPeerTimeout)
+		s.asking.closing = !cfg.riding
+		w.begin(i)
+	}
+	w.connect(0)
+	for w.greet() {
+	}
+	return w
+}
+
+// begin gives a side the tables of a new process.
+func (w *duo) begin(i int) {
+	s := &w.sides[i]
+	s.table = newAnswers(keptLimits{
+		maxWaiting: math.MaxInt32, maxWaitingBytes: math.MaxInt64, keptPerAsker: math.MaxInt64, keptTotal: math.MaxInt64,
+	})
+	s.keys = make([]simKey, w.cfg.keys)
+}
+
+// greet lets the first messages of the first channel land: the search begins
+// behind them.
+func (w *duo) greet() (more bool) {
+	for i := range w.sides {
+		e := &w.sides[i].ends[0]
+		switch {
+		case len(e.wire) > 0:
+			w.land(i, 1)
+		case len(e.cq) > 0:
+			w.poll(i, 1)
+		default:
+			continue
+		}
+		return true
+	}
+	return false
+}
+
+func (w *duo) fail(format string, args ...any) {
+	if w.broken == "" {
+		w.broken = fmt.Sprintf(format, args...)
+	}
+}
+
+// nameOf is the name of a value that came back from a machine.
+func (w *duo) nameOf(v rendezvous.Value) byte {
+	return byte(slices.Index(w.cfg.tensor, v.Tensor)) //nolint:gosec // there are few
+}
+
+func (w *duo) value(name byte) *duoValue { return &w.values[name-1] }
+
+// asker is a side as it names itself.
+func (w *duo) asker(i int) Asker {
+	return Asker{Name: [...]string{consumer, producer}[i], Incarnation: w.sides[i].process}
+}
+
+// The receiver's shell: Failover and way.
+
+func (w *duo) ask(i int, acts []askAction) {
+	s := &w.sides[i]
+	for _, a := range acts {
+		switch a.kind {
+		case askHello:
+			s.hellos++
+		case askSend:
+			s.attempts = append(s.attempts, duoAttempt{act: a})
+			if w.left.cancels == 0 { // nothing is faster than it then
+				w.attempt(i, len(s.attempts)-1)
+			}
+		case askDrop:
+			if n := w.attemptOf(i, a.id, a.attempt); n >= 0 {
+				s.attempts[n].dropped = true
+			}
+		case askEnd:
+			w.end(i, a.id, 0, a.err)
+		case askFinish, askCancel:
+			s.tells = append(s.tells, a)
+		}
+	}
+}
+
+func (w *duo) attemptOf(i int, id uint64, attempt uint32) int {
+	return slices.IndexFunc(w.sides[i].attempts, func(a duoAttempt) bool { return a.act.id == id && a.act.attempt == attempt })
+}
+
+// attempt is way.Recv.
+func (w *duo) attempt(i, n int) {
+	s := &w.sides[i]
+	t := &s.attempts[n]
+	a := t.act
+	if s.up != 0 && !a.elsewhere && s.ends[s.up-1].peer == a.peer {
+		t.state, t.generation = attemptOnChannel, s.up
+		w.receive(i, n)
+		return
+	}
+	t.state = attemptOnGRPC
+	if t.dropped {
+		t.state, t.err = attemptReturns, status.New(status.Cancelled, "")
+		return
+	}
+	r := &s.recvs[a.id-1]
+	w.calls = append(w.calls, duoCall{
+		from: i, peer: a.peer, left: s.gone, finished: a.finished, listening: true,
+		ask: Ask{Asker: w.asker(i), ID: a.id, Attempt: a.attempt, Step: 1, Key: w.cfg.parsed[1-i][r.key]},
+	})
+}
+
+// drop is the end of an attempt's context.
+func (w *duo) drop(i, n int) {
+	s := &w.sides[i]
+	switch t := &s.attempts[n]; t.state {
+	case attemptOnChannel:
+		e := &s.ends[t.generation-1]
+		if e.state != endGone {
+			e.ch.Cancel(w.now, t.act.id, t.act.attempt)
+		}
+		generation := t.generation
+		s.attempts = slices.Delete(s.attempts, n, n+1)
+		w.run(i, generation)
+	case attemptOnGRPC:
+		for k := range w.calls {
+			c := &w.calls[k]
+			if c.from == i && c.ask.ID == t.act.id && c.ask.Attempt == t.act.attempt && c.listening {
+				c.listening = false
+				if c.state == callBack {
+					w.goneCall(c)
+				}
+			}
+		}
+		s.attempts = slices.Delete(s.attempts, n, n+1)
+	}
+}
+
+// returns is what Failover.attempt does with what its wire gave it.
+func (w *duo) returns(i, n int) {
+	s := &w.sides[i]
+	t := s.attempts[n]
+	s.attempts = slices.Delete(s.attempts, n, n+1)
+	id := t.act.id
+	if x := s.asking.receives[id]; x == nil || x.attempt != t.act.attempt { // cancelled meanwhile
+		w.release(t.value)
+		return
+	}
+	var lost *LostError
+	var restarted *RestartedError
+	var elsewhere *ElsewhereError
+	switch {
+	case errors.As(t.err, &elsewhere):
+		w.ask(i, s.asking.elsewhere(w.now, id, t.act.attempt))
+	case errors.As(t.err, &lost):
+		w.ask(i, s.asking.lost(w.now, id, t.act.attempt, lost.Err))
+	case errors.As(t.err, &restarted):
+		w.ask(i, s.asking.restarted(w.now, id, t.act.attempt, restarted.Err))
+	default:
+		acts := s.asking.answered(w.now, id, 1, t.err)
+		w.end(i, id, t.value, t.err)
+		w.release(t.value)
+		w.ask(i, acts)
+	}
+}
+
+// release gives up a reference to a value; 0 is none.
+func (w *duo) release(name byte) {
+	if name != 0 {
+		w.value(name).refs--
+	}
+}
+
+// returned has an attempt return. Who watches can tell when it does only while it
+// can be cancelled.
+func (w *duo) returned(i, n int, value byte, err error) {
+	t := &w.sides[i].attempts[n]
+	t.state, t.value, t.err = attemptReturns, value, err
+	if w.left.cancels == 0 && !t.dropped {
+		w.returns(i, n)
+	}
+}
+
+// end is the callback of a receive.
+func (w *duo) end(i int, id uint64, name byte, err error) {
+	s := &w.sides[i]
+	r := &s.recvs[id-1]
+	if r.ended != 0 {
+		w.fail("receive %d of %s ends twice", id, duoNames[i])
+		return
+	}
+	w.clock++
+	r.ended, r.value = w.clock, name
+	if err != nil {
+		code, text := status.CodeOf(err), err.Error()
+		switch {
+		case code == status.Cancelled && r.cancelled:
+		case code == status.Aborted && w.left.aborts < w.cfg.aborts && strings.Contains(text, "Cleanup"):
+		case code == status.Aborted && w.left.restarts < w.cfg.restarts && (strings.Contains(text, "process") || strings.Contains(text, "restarted")):
+		default:
+			w.fail("receive %d of %s ends with %v", id, duoNames[i], err)
+		}
+		return
+	}
+	v := w.value(name)
+	if v.got++; v.got > 1 {
+		w.fail("value %d is delivered twice", name)
+	}
+	if v.key != r.key || v.home != r.first {
+		w.fail("receive %d of key %d, which process %d took, ends with value %d of key %d of process %d", id, r.key, r.first, name, v.key, v.home)
+	}
+	for k, other := range s.recvs {
+		if w.cfg.cancels == 0 && w.cfg.restarts == 0 && other.key == r.key && other.value > name && other.ended < r.begun {
+			w.fail("receive %d gets value %d after receive %d got %d", id, name, k+1, other.value)
+		}
+	}
+}
+
+// tell is way.Finish and way.Cancel.
+func (w *duo) tell(i int) {
+	s := &w.sides[i]
+	a := s.tells[0]
+	s.tells = s.tells[1:]
+	if s.up == 0 {
+		w.says = append(w.says, duoSay{from: i, act: a, peer: w.sides[1-i].process})
+		return
+	}
+	e := &s.ends[s.up-1]
+	y := duoTelling{act: a}
+	if a.kind == askCancel {
+		y.mark = e.ch.SayCancelled(w.now, a.finished)
+	} else {
+		y.mark = e.ch.Finish(w.now, a.finished, 0)
+	}
+	if y.reached(e.taken) {
+		w.told(i, a, nil)
+	} else {
+		e.says = append(e.says, y)
+	}
+	w.run(i, s.up)
+}
+
+func (w *duo) told(i int, a askAction, err error) {
+	if a.kind == askFinish && w.cfg.rules.finishOnce || a.kind == askCancel && w.cfg.rules.cancelOnce {
+		err = nil
+	}
+	w.ask(i, w.sides[i].asking.told(w.now, a, err))
+}
+
+// hello is way.Hello.
+func (w *duo) hello(i int) {
+	s := &w.sides[i]
+	s.hellos--
+	is := w.sides[1-i].process
+	if s.up != 0 {
+		is = s.ends[s.up-1].peer
+	}
+	if w.cfg.rules.anyProcess {
+		is = uint64(2 - i)
+	}
+	w.ask(i, s.asking.hello(w.now, Peer{Tryst: true, Incarnation: is}, nil))
+}
+
+// The sender's shell: Kept and the rendezvous.
+
+func (w *duo) keep(i int, acts []keptAction) {
+	s := &w.sides[i]
+	for _, a := range acts {
+		switch a.kind {
+		case keptFetch:
+			w.fetch(i, waiting{a.fetch, a.ask})
+		case keptStopFetch:
+			for k := range s.keys {
+				q := &s.keys[k].waiting
+				if n := slices.IndexFunc(*q, func(x waiting) bool { return x.fetch == a.fetch }); n >= 0 {
+					s.reports = append(s.reports, report{waiting: (*q)[n]})
+					*q = slices.Delete(slices.Clone(*q), n, n+1)
+				}
+			}
+		case keptReply:
+			w.reply(i, a)
+		case keptRestore:
+			if name := w.nameOf(a.answer.Value); s.over || w.value(name).home != s.process {
+				w.release(name)
+			} else {
+				w.put(i, name, true)
+			}
+		case keptRelease:
+			w.release(w.nameOf(a.answer.Value))
+		}
+	}
+	if w.cfg.rules.forgetIDs {
+		s.table.past = newPast()
+	}
+}
+
+func (w *duo) fetch(i int, f waiting) {
+	s := &w.sides[i]
+	q := &s.keys[slices.Index(w.cfg.parsed[i], f.ask.Key)]
+	switch {
+	case s.over:
+		s.reports = append(s.reports, report{waiting: f})
+	case len(q.values) > 0:
+		s.reports = append(s.reports, report{f, q.values[0]})
+		q.values = q.values[1:]
+	default:
+		q.waiting = append(slices.Clone(q.waiting), f)
+	}
+}
+
+// put gives a value to the first receive of its key, or queues it.
+func (w *duo) put(i int, name byte, front bool) {
+	s := &w.sides[i]
+	q := &s.keys[w.value(name).key]
+	switch {
+	case len(q.waiting) > 0:
+		s.reports = append(s.reports, report{q.waiting[0], name})
+		q.waiting = q.waiting[1:]
+	case front:
+		q.values = append([]byte{name}, q.values...)
+	default:
+		q.values = append(slices.Clone(q.values), name)
+	}
+}
+
+// report tells the table what a receive of the rendezvous has ended with.
+func (w *duo) report(i, n int) {
+	s := &w.sides[i]
+	rep := s.reports[n]
+	s.reports = slices.Delete(s.reports, n, n+1)
+	ans := Answer{Err: status.New(status.Cancelled, "")}
+	switch {
+	case rep.value == 0 && s.over:
+		ans.Err = status.New(status.Aborted, "Cleanup 1")
+	case rep.value != 0:
+		ans = Answer{Value: rendezvous.Value{Tensor: w.cfg.tensor[rep.value]}}
+		k := s.table.askers[w.sides[1-i].process]
+		if e := k.entryOf(rep.ask.ID); w.cfg.rules.dropValue && e != nil && e.state == entryStopping {
+			w.release(rep.value)
+			ans = Answer{Err: status.New(status.Cancelled, "")}
+		}
+	}
+	w.keep(i, s.table.fetched(w.now, rep.ask, rep.fetch, ans))
+}
+
+// asks is Kept.Ask.
+func (w *duo) asks(i int, a Ask, generation int) callID {
+	s := &w.sides[i]
+	if r := &w.sides[1-i].recvs[a.ID-1]; r.first == 0 {
+		r.first = s.process
+	}
+	s.lastCall++
+	s.callers = append(s.callers, duoCaller{s.lastCall, generation, a.ID, a.Attempt})
+	a.ID = w.idAt(a, generation)
+	if e := s.table.askers[a.Asker.Incarnation].entryOf(a.ID); w.cfg.rules.anyAttempt && e != nil {
+		e.ask.Attempt = a.Attempt - 1
+	}
+	w.keep(i, s.table.ask(w.now, a, s.lastCall))
+	return s.lastCall
+}
+
+// idAt is the id that the table finds a receive by.
+func (w *duo) idAt(a Ask, generation int) uint64 {
+	switch {
+	case w.cfg.rules.newID:
+		return a.ID + uint64(a.Attempt-1)<<32
+	case w.cfg.rules.ownTable && generation == 0:
+		return a.ID + 1<<32
+	}
+	return a.ID
+}
+
+func (w *duo) finish(i int, ids []uint64, grpc bool) {
+	if w.cfg.rules.ownTable && grpc {
+		ids = slices.Clone(ids)
+		for k := range ids {
+			ids = append(ids, ids[k]+1<<32)
+		}
+	}
+	w.keep(i, w.sides[i].table.finish(w.now, w.sides[1-i].process, ids))
+}
+
+// reply gives a caller its answer.
+func (w *duo) reply(i int, a keptAction) {
+	s := &w.sides[i]
+	n := slices.IndexFunc(s.callers, func(c duoCaller) bool { return c.call == a.call })
+	if n < 0 {
+		w.fail("%s answers call %d twice", duoNames[i], a.call)
+		return
+	}
+	c := s.callers[n]
+	s.callers = slices.Delete(slices.Clone(s.callers), n, n+1)
+	var name byte
+	if a.answer.Err == nil {
+		name = w.nameOf(a.answer.Value)
+		w.value(name).refs++
+	}
+	if c.generation != 0 {
+		w.answered(i, c, name, a.answer.Err)
+	} else {
+		w.answerCall(i, a.call, name, a.answer.Err)
+	}
+	if w.cfg.rules.keepNone {
+		w.finish(i, []uint64{c.id}, false)
+	}
+}
+
+// detach is Call.Detach.
+func (w *duo) detach(i int, call callID) {
+	s := &w.sides[i]
+	n := slices.IndexFunc(s.callers, func(c duoCaller) bool { return c.call == call })
+	if n < 0 {
+		return // answered
+	}
+	s.callers = slices.Delete(slices.Clone(s.callers), n, n+1)
+	w.keep(i, s.table.detach(w.now, call))
+}
+
+// gRPC.
+
+// take is the service of RecvTensor.
+func (w *duo) take(n int) {
+	c := &w.calls[n]
+	i := 1 - c.from
+	c.state = callHeld
+	if !w.cfg.rules.stayOpen {
+		w.leftBy(i, w.sides[c.from].process, c.left)
+	}
+	if is := w.sides[i].process; c.peer != is && !w.cfg.rules.anyProcess {
+		c.state, c.err = callBack, OtherProcess(c.peer, is)
+		if c.cut || !c.listening {
+			c.state = callGone
+		}
+		return
+	}
+	w.finish(i, c.finished, true)
+	c = &w.calls[n]
+	c.call = w.sides[i].lastCall + 1
+	w.asks(i, c.ask, 0)
+}
+
+func (w *duo) answerCall(i int, call callID, name byte, err error) {
+	for k := range w.calls {
+		if c := &w.calls[k]; c.from == 1-i && c.call == call && c.state == callHeld {
+			c.state, c.value, c.err = callBack, name, err
+			if c.cut || !c.listening {
+				w.goneCall(c)
+			}
+			return
+		}
+	}
+	w.release(name)
+}
+
+// goneCall is the end of a call whose answer nobody gets.
+func (w *duo) goneCall(c *duoCall) {
+	w.release(c.value)
+	c.value, c.state = 0, callGone
+}
+
+// answer brings the answer of a call.
+func (w *duo) answer(n int) {
+	c := &w.calls[n]
+	c.state, c.listening = callGone, false
+	k := w.attemptOf(c.from, c.ask.ID, c.ask.Attempt)
+	err := c.err
+	if IsOtherProcess(err) {
+		err = &RestartedError{Err: err}
+	}
+	w.returned(c.from, k, c.value, err)
+}
+
+// lose tells the receiver that a call was lost.
+func (w *duo) lose(n int) {
+	c := &w.calls[n]
+	c.listening = false
+	w.returned(c.from, w.attemptOf(c.from, c.ask.ID, c.ask.Attempt), 0, &LostError{Err: errLost})
+}
+
+// cut breaks the connection under all calls and messages.
+func (w *duo) cut() {
+	for n := range w.calls {
+		c := &w.calls[n]
+		c.cut = true
+		if c.state == callBack {
+			w.goneCall(c)
+		}
+	}
+	for n := range w.says {
+		w.says[n].cut = true
+	}
+}
+
+// saying is the service of MarkRecvFinished and Cancel.
+func (w *duo) saying(n int) {
+	m := &w.says[n]
+	m.taken = true
+	i := 1 - m.from
+	if m.peer != w.sides[i].process {
+		return // it went to the earlier process
+	}
+	if m.act.kind == askFinish {
+		w.finish(i, m.act.finished, true)
+	} else {
+		w.keep(i, w.sides[i].table.cancel(w.now, w.sides[m.from].process, m.act.finished))
+	}
+}
+
+// restart puts another process into B's place. What the old one had is lost.
+func (w *duo) restart() {
+	s := &w.sides[1]
+	w.cut()
+	for n := range w.calls {
+		if c := &w.calls[n]; c.from == 0 && c.state == callHeld {
+			c.state = callGone
+		}
+	}
+	for k := range w.values {
+		if v := &w.values[k]; v.refs > 0 {
+			v.refs, v.lost = 0, true
+		}
+	}
+	for g := range s.ends {
+		s.ends[g] = duoEnd{state: endGone}
+	}
+	s.process += 10
+	w.begin(1)
+	s.reports, s.callers, s.cancelled, s.up, s.gone = nil, nil, nil, 0, 0
+}
+
+// abort cleans up the step at a side.
+func (w *duo) abort(i int) {
+	s := &w.sides[i]
+	s.over, s.ending = true, true
+	for k := range s.keys {
+		q := &s.keys[k]
+		for _, f := range q.waiting {
+			s.reports = append(s.reports, report{waiting: f})
+		}
+		for _, name := range q.values {
+			w.release(name)
+		}
+		*q = simKey{}
+	}
+	for k := range w.values {
+		if v := &w.values[k]; v.home == s.process {
+			v.lost = true
+		}
+	}
+}
+
+// sweep forgets what is over.
+func (w *duo) sweep() {
+	w.calls = slices.DeleteFunc(w.calls, func(c duoCall) bool { return c.over() })
+	w.says = slices.DeleteFunc(w.says, func(m duoSay) bool { return m.over() })
+}
+
+// checkQuiet looks at a world in which nothing happens any more.
+func (w *duo) checkQuiet() {
+	for i := range w.sides {
+		s, peer := &w.sides[i], &w.sides[1-i]
+		for k, r := range s.recvs {
+			if r.ended == 0 && (len(peer.keys[r.key].values) > 0 || peer.over) {
+				w.fail("receive %d of %s waits although there is an answer", k+1, duoNames[i])
+			}
+		}
+		for k := range s.mem {
+			used := slices.ContainsFunc(s.attempts, func(a duoAttempt) bool { return a.dest == k+1 })
+			if !s.mem[k].free && !used {
+				w.fail("destination %d of %s is never given back", k+1, duoNames[i])
+			}
+		}
+		if a := s.asking; a.saying || !a.said() {
+			w.fail("%s has something to say for ever", duoNames[i])
+		}
+	}
+	for k := range w.values {
+		v, name, inTable := &w.values[k], byte(k+1), w.inTable(k)
+		if v.got+inTable != 1 && !v.lost {
+			w.fail("value %d: %d times delivered, %d times in the table", name, v.got, inTable)
+		}
+	}
+	for i := range w.sides {
+		for _, k := range w.sides[i].table.askers {
+			for id, e := range k.entries {
+				switch ended := w.sides[1-i].recvs[uint32(id)-1].ended != 0; { //nolint:gosec // the low half is the index
+				case e.state == entryKept:
+					w.fail("%s keeps an answer to receive %x for ever", duoNames[i], id)
+				case e.state != entryFetching || ended:
+					w.fail("%s has a receive for receive %x for ever, which ended: %v", duoNames[i], id, ended)
+				}
+			}
+		}
+	}
+	for k := range w.values {
+		if v, want := &w.values[k], w.inTable(k); v.refs != want {
+			w.fail("value %d has %d references for ever, want %d", k+1, v.refs, want)
+		}
+	}
+}
+
+// inTable counts how often the k-th value is in a rendezvous.
+func (w *duo) inTable(k int) (n int) {
+	for i := range w.sides {
+		for _, q := range w.sides[i].keys {
+			for _, x := range q.values {
+				if int(x) == k+1 {
+					n++
+				}
+			}
+		}
+	}
+	return n
+}
