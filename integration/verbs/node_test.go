@@ -86,13 +86,16 @@ func (n *node) start(text string) error {
 	c.Listen, c.ShutdownTimeout = "127.0.0.1:0", 30*time.Second
 	c.Transport, c.RDMA.Device = verbstransport.Name, s.Device
 	c.RDMA.Timeout = 200 * time.Millisecond // of an emulated processor, who may be busy
-	c.Arena = 16 << 20
+	c.Arena = 4 << 20                       // to register is what takes most of a start there
 	c.PeerTimeout = 10 * time.Minute
 	if s.Fallback != "" {
 		c.Fallback = s.Fallback
 	}
 	if s.PeerTimeout != 0 {
 		c.PeerTimeout = s.PeerTimeout
+	}
+	if s.QueueDepth != 0 {
+		c.RDMA.QueueDepth = s.QueueDepth
 	}
 	if s.ArenaLimit != 0 {
 		c.ArenaLimit, c.Arena = s.ArenaLimit, s.ArenaLimit/2
@@ -235,7 +238,7 @@ func (n *node) state() *state {
 		s.Kept = n.server.Kept().Kept
 		if v, ok := n.server.Verbs(); ok {
 			for _, l := range v.Links() {
-				k := link{Verbs: l.Verbs, Generation: l.Generation, Breaks: l.Stats.Breaks, Without: l.Stats.Without}
+				k := link{Verbs: l.Verbs, Generation: l.Generation, Breaks: l.Stats.Breaks, Lost: l.Stats.Lost, Elsewhere: l.Stats.Elsewhere, Without: l.Stats.Without}
 				if l.Reason != nil {
 					k.Reason = l.Reason.Error()
 				}

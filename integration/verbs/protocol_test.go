@@ -16,6 +16,7 @@ type settings struct {
 	Fallback    string        // grpc when ""
 	PeerTimeout time.Duration // longer than anything in a test when 0
 	ArenaLimit  int64         // as the default when 0
+	QueueDepth  int           // as the default when 0
 }
 
 // command is what a test asks of a node.
@@ -67,8 +68,10 @@ type state struct {
 
 // link is which wire carries a peer's tensors.
 type link struct {
-	Verbs           bool
-	Generation      uint64
-	Reason          string
-	Breaks, Without uint64
+	Verbs      bool
+	Generation uint64
+	Reason     string
+	// Breaks counts channels that were left; the others are receives that were
+	// asked again since theirs was, that had no room, or that found none.
+	Breaks, Lost, Elsewhere, Without uint64
 }

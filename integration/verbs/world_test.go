@@ -5,6 +5,7 @@ package verbs_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"maps"
 	"os"
@@ -17,12 +18,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport/transporttest"
 	"github.com/tryst-rdma/tryst/verbs/discovery"
 )
 
-// patience bounds what must not hang, on an emulated processor.
-const patience = 2 * time.Minute
+// patience bounds what must not hang, on an emulated processor that others share.
+const patience = 5 * time.Minute
 
 // lookEvery is how often a node or the kernel is asked whether something is so.
 const lookEvery = 50 * time.Millisecond
@@ -34,15 +36,18 @@ type world struct {
 	devices []string
 	proxies []*transporttest.Proxy
 	nodes   []*process
+	lossy   bool  // see lose
+	step    int64 // the present one
+	parcels int   // that there were
 }
 
 // newWorld has the addresses of some tasks. When the test has ended and its
 // processes are gone, the kernel counts as many objects as now.
 func newWorld(t *testing.T, tasks int) *world {
 	t.Helper()
-	w := &world{t: t, devices: strings.Split(os.Getenv("TRYST_RXE"), ",")}
+	w := &world{t: t, devices: strings.Split(os.Getenv("TRYST_TEST_DEVICES"), ",")}
 	if len(w.devices) != 2 {
-		t.Fatalf("TRYST_RXE is %q, and must name two devices", os.Getenv("TRYST_RXE"))
+		t.Fatalf("TRYST_TEST_DEVICES is %q, and must name two devices", os.Getenv("TRYST_TEST_DEVICES"))
 	}
 	before := w.objects()
 	t.Cleanup(func() {
@@ -51,9 +56,18 @@ func newWorld(t *testing.T, tasks int) *world {
 			return describe(before) + " before, now " + describe(now), maps.Equal(now, before)
 		})
 	})
+	t.Cleanup(w.mend)
 	for range tasks {
 		w.proxies = append(w.proxies, transporttest.NewProxy(t))
 	}
+	return w
+}
+
+// within lets a subtest use the world: it is the one that fails.
+func (w *world) within(t *testing.T) *world {
+	outer := w.t
+	w.t = t
+	t.Cleanup(func() { w.t = outer })
 	return w
 }
 
@@ -99,9 +113,12 @@ func (w *world) eventually(what string, so func() (now string, ok bool)) {
 }
 
 // sentPackets is how many packets a device has sent, by its own count.
-func (w *world) sentPackets(device string) uint64 {
+func (w *world) sentPackets(device string) uint64 { return w.counter(device, "sent_pkts") }
+
+// counter is one of rxe's own (rxe_hw_counters.c in the kernel).
+func (w *world) counter(device, name string) uint64 {
 	w.t.Helper()
-	b, err := os.ReadFile(filepath.Join("/sys/class/infiniband", device, "ports/1/hw_counters/sent_pkts"))
+	b, err := os.ReadFile(filepath.Join("/sys/class/infiniband", device, "ports/1/hw_counters", name))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -135,7 +152,6 @@ type process struct {
 	lastID  int
 	replies map[int]chan reply // of commands; 0 is the start
 	log     bytes.Buffer
-	closed  bool
 }
 
 // start starts the process of a task, waits until it is up, and leads the task's
@@ -143,14 +159,45 @@ type process struct {
 func (w *world) start(task int, s settings, under ...string) *process {
 	w.t.Helper()
 	p := w.launch(task, s, under...)
+	p.up()
+	return p
+}
+
+// up waits until a process has started, and leads its task's address to it.
+func (p *process) up() {
+	p.w.t.Helper()
 	r := p.wait(0)
 	if r.Code != "" {
-		w.t.Fatalf("task %d does not start: %s", task, r.Text)
+		p.w.t.Fatalf("task %d does not start: %s", p.task, r.Text)
 	}
 	if r.Address != "" {
-		w.proxies[task].SetTarget(r.Address)
+		p.w.proxies[p.task].SetTarget(r.Address)
 	}
-	return p
+}
+
+// startAll starts the processes of all tasks, with channels between the first and
+// each other one.
+func (w *world) startAll(s settings) []*process {
+	w.t.Helper()
+	var all []*process
+	for i := range w.proxies {
+		all = append(all, w.launch(i, s))
+	}
+	for _, p := range all {
+		p.up()
+	}
+	for i, p := range all[1:] {
+		p.untilVerbs(0, 0)
+		all[0].untilVerbs(i+1, 0)
+	}
+	return all
+}
+
+// startPair starts two tasks, with a channel between them.
+func (w *world) startPair(s settings) (a, b *process) {
+	w.t.Helper()
+	all := w.startAll(s)
+	return all[0], all[1]
 }
 
 // launch starts a process, under another program if one is given.
@@ -167,7 +214,7 @@ func (w *world) launch(task int, s settings, under ...string) *process {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	args := append(append([]string{}, under...), "/proc/"+strconv.Itoa(os.Getpid())+"/exe")
+	args := append(append([]string{}, under...), program)
 	p := &process{
 		w: w, cmd: exec.Command(args[0], args[1:]...), task: task, device: s.Device,
 		gone: make(chan struct{}), replies: map[int]chan reply{0: make(chan reply, 2)},
@@ -285,16 +332,45 @@ func (p *process) good(ids ...int) {
 	}
 }
 
+// bad waits for the end of receives, which are all to fail with a code and text.
+func (p *process) bad(code status.Code, text string, ids ...int) {
+	p.w.t.Helper()
+	for _, id := range ids {
+		if r := p.wait(id); r.Code != code.String() || !strings.Contains(r.Text, text) {
+			p.w.t.Errorf("task %d, receive %d: %q %q, want %v with %q", p.task, id, r.Code, r.Text, code, text)
+		}
+	}
+}
+
 // recv begins the receive of a tensor that another task sends.
 func (p *process) recv(x parcel) int {
 	p.w.t.Helper()
 	return p.command(command{Op: opRecv, Step: x.step, Peer: x.from, Name: x.name, Size: x.size, Seed: x.seed})
 }
 
-// send sends a tensor to another task.
-func (p *process) send(x parcel) {
+// send sends tensors to other tasks.
+func (p *process) send(xs ...parcel) {
 	p.w.t.Helper()
-	p.do(command{Op: opSend, Step: x.step, Peer: x.to, Name: x.name, Size: x.size, Seed: x.seed})
+	var ids []int
+	for _, x := range xs {
+		ids = append(ids, p.command(command{Op: opSend, Step: x.step, Peer: x.to, Name: x.name, Size: x.size, Seed: x.seed}))
+	}
+	p.good(ids...)
+}
+
+// exchange sends tensors of some sizes from one task to another, in a step of their
+// own, and waits until they are there.
+func (w *world) exchange(from, to *process, sizes ...int64) {
+	w.t.Helper()
+	w.step++
+	var xs []parcel
+	var ids []int
+	for _, n := range sizes {
+		x := w.parcel(from, to, n)
+		xs, ids = append(xs, x), append(ids, to.recv(x))
+	}
+	from.send(xs...)
+	to.good(ids...)
 }
 
 // parcel is a tensor on its way.
@@ -304,6 +380,26 @@ type parcel struct {
 	name     string
 	size     int64
 	seed     uint64
+}
+
+// meet lets a process find out that another one, whose tensors it has received, has
+// another process now: what it asked of the old one is Aborted until then, and it
+// learns of it by asking.
+func (w *world) meet(from, to *process) {
+	w.t.Helper()
+	w.step++
+	x := w.parcel(from, to, 10)
+	from.send(x)
+	w.eventually("the new process is known", func() (string, bool) {
+		r := to.wait(to.recv(x))
+		return r.Text, r.Code != status.Aborted.String()
+	})
+}
+
+// parcel is a tensor of its own from one task to another, in the world's step.
+func (w *world) parcel(from, to *process, size int64) parcel {
+	w.parcels++
+	return parcel{w.step, from.task, to.task, fmt.Sprintf("x%d", w.parcels), size, uint64(w.parcels)} //nolint:gosec // a count
 }
 
 // state asks the process for its own.
@@ -334,6 +430,28 @@ func (p *process) untilIdle() {
 		b, _ := json.Marshal(s)
 		return string(b), s.Receiving == 0 && s.Quarantined == 0 && s.Kept == 0
 	})
+}
+
+// untilFree is untilIdle for a process without publications: it does not hold the
+// memory of a tensor, either.
+func (p *process) untilFree() {
+	p.w.t.Helper()
+	p.untilIdle()
+	p.w.eventually("the memory of what was sent is free", func() (string, bool) {
+		s := p.state()
+		return strconv.FormatInt(s.Sending, 10) + " bytes are in use", s.Sending == 0
+	})
+}
+
+// end ends processes in peace that have nothing to do any more.
+func (w *world) end(all ...*process) {
+	w.t.Helper()
+	for _, p := range all {
+		p.untilFree()
+	}
+	for _, p := range all {
+		p.close()
+	}
 }
 
 // close lets the process end in peace, with nothing left, and each receive ended

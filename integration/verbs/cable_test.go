@@ -1,0 +1,173 @@
+//go:build rxe && linux
+
+package verbs_test
+
+import (
+	"context"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	softroce "github.com/tryst-rdma/tryst/soft-roce"
+)
+
+// What is done to the cable between the devices, over which nothing goes but RDMA.
+
+// netdev is the network interface that a device is on.
+func (w *world) netdev(device string) netlink.Link {
+	w.t.Helper()
+	links, err := softroce.Links()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, l := range links {
+		if l.Name == device {
+			n, err := netlink.LinkByName(l.Netdev)
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			return n
+		}
+	}
+	w.t.Fatalf("there is no %s, only %v", device, links)
+	return nil
+}
+
+// lose loses a part of the packets, in percent, in both directions, until mend.
+func (w *world) lose(percent float32) {
+	w.t.Helper()
+	for _, d := range w.devices {
+		if err := netlink.QdiscAdd(w.loss(d, percent)); err != nil {
+			w.t.Fatalf("lose packets of %s: %v", d, err)
+		}
+	}
+	w.lossy = true
+}
+
+// mend ends lose.
+func (w *world) mend() {
+	w.t.Helper()
+	if !w.lossy {
+		return
+	}
+	w.lossy = false
+	for _, d := range w.devices {
+		if err := netlink.QdiscDel(w.loss(d, 0)); err != nil {
+			w.t.Errorf("lose no packets of %s any more: %v", d, err)
+		}
+	}
+}
+
+func (w *world) loss(device string, percent float32) netlink.Qdisc {
+	return netlink.NewNetem(netlink.QdiscAttrs{
+		LinkIndex: w.netdev(device).Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT,
+	}, netlink.NetemQdiscAttrs{Loss: percent})
+}
+
+// down is `ip link set down` of a device's interface. What it returns is `up`, with
+// the addresses that the kernel has taken away meanwhile; it runs at the end of the
+// test unless it has run before.
+func (w *world) down(device string) (up func()) {
+	w.t.Helper()
+	n := w.netdev(device)
+	addresses, err := netlink.AddrList(n, netlink.FAMILY_ALL)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if err := netlink.LinkSetDown(n); err != nil {
+		w.t.Fatal(err)
+	}
+	isDown := true
+	up = func() {
+		if !isDown {
+			return
+		}
+		isDown = false
+		if err := netlink.LinkSetUp(n); err != nil {
+			w.t.Error(err)
+		}
+		for _, a := range addresses {
+			if a.Scope == unix.RT_SCOPE_UNIVERSE { // the others come by themselves
+				a.Flags = 0
+				if err := netlink.AddrReplace(n, &a); err != nil {
+					w.t.Error(err)
+				}
+			}
+		}
+		w.active(device)
+	}
+	w.t.Cleanup(up)
+	return up
+}
+
+// active waits until a device has its addresses.
+func (w *world) active(device string) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := softroce.WaitActive(ctx, device); err != nil {
+		w.t.Error(err)
+	}
+}
+
+// removeTime is how long who removes a device waits for us at most.
+const removeTime = 10 * time.Second
+
+// remove removes a device, as a process that has it not open, and returns what
+// makes it again; that runs at the end of the test unless it has run before.
+func (w *world) remove(device string) (add func()) {
+	w.t.Helper()
+	netdev := w.netdev(device).Attrs().Name
+	removed := make(chan error, 1)
+	since := time.Now()
+	go func() { removed <- softroce.RemoveLink(device) }()
+	var err error
+	select {
+	case err = <-removed:
+		w.t.Logf("%s was removed in %v", device, time.Since(since).Round(time.Millisecond))
+	case <-time.After(removeTime):
+		w.t.Errorf("%s is not removed within %v: somebody does not let go", device, removeTime)
+		for _, p := range w.nodes {
+			_ = p.cmd.Process.Kill() // an error when it has ended
+		}
+		err = <-removed
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	gone := true
+	add = func() {
+		if !gone {
+			return
+		}
+		gone = false
+		if err := softroce.AddLink(device, netdev); err != nil {
+			w.t.Error(err)
+		}
+		w.active(device)
+	}
+	w.t.Cleanup(add)
+	return add
+}
+
+// cut lets no packet through until mend.
+func (w *world) cut() {
+	w.t.Helper()
+	w.lose(100)
+}
+
+// cutGRPC lets nobody be reached by gRPC until mendGRPC, and breaks what there is.
+func (w *world) cutGRPC() (mendGRPC func()) {
+	var targets []string
+	for _, p := range w.proxies {
+		targets = append(targets, p.Target())
+		p.SetTarget("")
+		<-p.CutAfter(0)
+	}
+	return func() {
+		for i, p := range w.proxies {
+			p.SetTarget(targets[i])
+		}
+	}
+}

@@ -1,0 +1,175 @@
+//go:build rxe && linux
+
+package verbs_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/tryst-rdma/tryst/status"
+)
+
+// A large receive is cancelled while it is written, and another one uses the memory
+// at once. Where the pool is small, the channel is left for it, and nothing is in
+// the memory's way but queue pairs that have to be destroyed; where it is not, it
+// is the peer's CANCELLED. What was cancelled was not consumed, and is received
+// again.
+func TestRxeCancelMidWriteAndTheMemoryIsUsedAtOnce(t *testing.T) {
+	w := newWorld(t, 2)
+	b := w.start(1, settings{})
+	for _, tt := range []struct {
+		name  string
+		limit int64
+		leave bool
+	}{
+		{"a small pool", large + large/2, true},
+		{"a large pool", 5 * large, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w.within(t)
+			a := w.start(0, settings{ArenaLimit: tt.limit})
+			a.untilVerbs(1, 0)
+			b.untilVerbs(0, 0)
+			for _, sameMemory := range []bool{true, false} {
+				before := a.untilVerbs(1, 0)
+				tensors := a.state().Tensors["verbs"]
+				w.step++
+				x, y := w.parcel(b, a, large), w.parcel(b, a, large)
+				b.send(x, y)
+				since := w.sentPackets(b.device)
+				cancelled := a.recv(x)
+				w.untilSent(b.device, since, packetsBefore)
+				cancel := a.command(command{Op: opCancel, Of: cancelled})
+				if sameMemory { // there is no other of that size that is registered
+					w.eventually("the memory is back", func() (string, bool) {
+						n := a.state().Receiving
+						return fmt.Sprintf("%d bytes are in use", n), n == 0
+					})
+				}
+				id := a.recv(y)
+				a.good(cancel, id)
+				a.bad(status.Cancelled, "cancelled", cancelled)
+				a.good(a.recv(x))
+				now := a.state()
+				if left := now.Links[1].Breaks > before.Breaks; left != tt.leave {
+					t.Errorf("the channel is %+v, before %+v", now.Links[1], before)
+				}
+				if !tt.leave && now.Tensors["verbs"] != tensors+2 {
+					t.Errorf("%v have come by these wires, %d by verbs before", now.Tensors, tensors)
+				}
+			}
+			a.untilFree()
+			a.close()
+		})
+	}
+	b.untilFree()
+	b.close()
+}
+
+// The sender aborts a step: who waits is told why, also who waits for what is being
+// written, and other steps go on.
+func TestRxeStepAbortedAtTheSender(t *testing.T) {
+	w := newWorld(t, 2)
+	a, b := w.startPair(settings{})
+	w.step++
+	x, other := w.parcel(b, a, large), w.parcel(b, a, large)
+	b.send(x)
+	other.step = 1_000_000
+	b.send(other)
+	var waits []int
+	for range 200 {
+		waits = append(waits, a.recv(w.parcel(b, a, 100)))
+	}
+	since := w.sentPackets(b.device)
+	written, ofOther := a.recv(x), a.recv(other)
+	w.untilSent(b.device, since, packetsBefore)
+	const why = "the reader found a bad record"
+	b.do(command{Op: opAbort, Step: x.step, Name: why})
+	a.bad(status.DataLoss, why, waits...)
+	if r := a.wait(written); r.Code != "" && r.Code != status.DataLoss.String() {
+		t.Errorf("the one that was written ended with %+v", r)
+	} else {
+		t.Logf("the one that was written ended with %q", r.Code)
+	}
+	a.good(ofOther)
+	a.bad(status.DataLoss, why, a.recv(w.parcel(b, a, 100))) // too late
+	w.exchangeOverVerbs(a, b)
+	w.end(a, b)
+}
+
+// A send queue of 16 and a window of 8 bound what is on the way, never what is
+// asked for: a thousand receives more than that, and values that are sent only
+// when later ones have arrived.
+func TestRxeThousandRequestsBeyondTheWindow(t *testing.T) {
+	w := newWorld(t, 2)
+	const depth, requests = 16, 1000 + 16
+	a, b := w.startPair(settings{QueueDepth: depth, Fallback: "none"})
+	ask := func(n int) (xs []parcel, ids []int) {
+		w.step++
+		for i := range n {
+			size := int64(100)
+			if i%50 == 0 {
+				size = 100_000 // is written
+			}
+			x := w.parcel(b, a, size)
+			xs, ids = append(xs, x), append(ids, a.recv(x))
+		}
+		return xs, ids
+	}
+	t.Run("all at once", func(t *testing.T) {
+		w.within(t)
+		xs, ids := ask(requests)
+		slices.Reverse(xs)
+		b.send(xs...)
+		a.good(ids...)
+	})
+	t.Run("each value depends on the later requests", func(t *testing.T) {
+		w.within(t)
+		xs, ids := ask(10 * depth)
+		for i, x := range slices.Backward(xs) {
+			b.send(x)
+			a.good(ids[i])
+		}
+	})
+	w.end(a, b)
+}
+
+// What is under one key has another shape in another step.
+func TestRxeShapesOfOneKey(t *testing.T) {
+	w := newWorld(t, 2)
+	a, b := w.startPair(settings{})
+	one := func(size int64) parcel {
+		w.step++
+		x := w.parcel(b, a, size)
+		x.name = "w"
+		return x
+	}
+	t.Run("two steps at once", func(t *testing.T) {
+		w.within(t)
+		for range 10 {
+			x, y := one(200_000), one(300_001)
+			ids := []int{a.recv(x), a.recv(y)}
+			b.send(y, x)
+			a.good(ids...)
+		}
+	})
+	t.Run("another one in every step", func(t *testing.T) {
+		w.within(t)
+		for i := range int64(30) {
+			x := one((i * 7919 * 4096 % (1 << 20)) + i%3)
+			if i%2 == 0 {
+				b.send(x)
+			}
+			id := a.recv(x)
+			if i%2 != 0 {
+				b.send(x)
+			}
+			a.good(id)
+		}
+	})
+	if s := a.state(); len(s.Tensors) != 1 || s.Tensors["verbs"] != 50 || s.Links[1].Breaks != 0 {
+		t.Errorf("%+v", s)
+	}
+	w.end(a, b)
+}
