@@ -1,6 +1,7 @@
 package verbstransport_test
 
 import (
+	"context"
 	"strconv"
 	"testing"
 	"time"
@@ -26,11 +27,20 @@ func benchmarkReceive(b *testing.B, size int) {
 	from, to := cluster.Task{Job: "w", Index: 0}, cluster.Task{Job: "w", Index: 1}
 	c := newCluster(clusterOptions{require: true})(b, []cluster.Task{from, to})
 	start := func(task cluster.Task, incarnation uint64) *suiteNode {
-		n := c.Start(task, transporttest.NodeOptions{
+		n, ok := c.Start(task, transporttest.NodeOptions{
 			Incarnation: incarnation, Allocator: tensor.NewPool(tensor.PoolOptions{}), PeerTimeout: 10 * time.Second,
 			Kept: transport.KeptOptions{KeptTotal: 1 << 30},
 		}).(*suiteNode)
-		b.Cleanup(func() { n.Stop(b.Context()) })
+		if !ok {
+			b.Fatal("another kind of node")
+		}
+		b.Cleanup(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			if err := n.Stop(ctx); err != nil {
+				b.Error(err)
+			}
+		})
 		return n
 	}
 	sender, receiver := start(from, 5), start(to, 6)
