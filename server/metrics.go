@@ -8,20 +8,23 @@ import (
 	"google.golang.org/grpc"
 	grpcstatus "google.golang.org/grpc/status"
 
+	"github.com/tryst-rdma/tryst/cluster"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
+	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport"
 )
 
 // metrics counts what a process moves. Peers are labels only where their number
-// is bounded: the tasks that this process asks, not those that ask it.
+// is bounded: the tasks that this process asks, and of those that ask it the ones
+// that the cluster has; the others are one together (otherPeers).
 type metrics struct {
-	received, receivedBytes *prometheus.CounterVec
-	seconds                 *prometheus.HistogramVec
-	sent, sentBytes         prometheus.Counter
-	sendErrors              *prometheus.CounterVec
-	rpcs                    *prometheus.CounterVec
-	rpcSeconds              *prometheus.HistogramVec
+	received, receivedBytes, retries *prometheus.CounterVec
+	seconds                          *prometheus.HistogramVec
+	sent, sentBytes                  *prometheus.CounterVec
+	sendErrors                       *prometheus.CounterVec
+	rpcs                             *prometheus.CounterVec
+	rpcSeconds                       *prometheus.HistogramVec
 
 	all []prometheus.Collector
 }
@@ -43,15 +46,18 @@ func newMetrics() *metrics {
 		receivedBytes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tryst_received_bytes_total", Help: "Content of the tensors received, in bytes.",
 		}, []string{"transport", "peer"}),
+		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "tryst_receive_retries_total", Help: "Attempts beyond the first that received tensors took, by the transport of the last one and by the task that sent them.",
+		}, []string{"transport", "peer"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "tryst_receive_seconds", Help: "Time from the start of a transfer to its end.", Buckets: times,
-		}, []string{"transport"}),
-		sent: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "tryst_sent_tensors_total", Help: "Receives of peers that were answered with a tensor.",
-		}),
-		sentBytes: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "tryst_sent_bytes_total", Help: "Content of the tensors that peers were answered with, in bytes.",
-		}),
+			Name: "tryst_receive_seconds", Help: "Time from the start of a transfer to its end, by transport and by the task that sent it.", Buckets: times,
+		}, []string{"transport", "peer"}),
+		sent: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "tryst_sent_tensors_total", Help: "Receives of peers that were answered over gRPC with a tensor, by the task that asked.",
+		}, []string{"peer"}),
+		sentBytes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "tryst_sent_bytes_total", Help: "Content of the tensors that peers were answered with over gRPC, in bytes, by the task that asked.",
+		}, []string{"peer"}),
 		sendErrors: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tryst_send_errors_total", Help: "Receives of peers that were answered with an error, by its code.",
 		}, []string{"code"}),
@@ -62,7 +68,7 @@ func newMetrics() *metrics {
 			Name: "tryst_rpc_seconds", Help: "Time that gRPC calls took here; for RecvTensor this includes the wait for the value.", Buckets: times,
 		}, []string{"method"}),
 	}
-	m.all = []prometheus.Collector{m.received, m.receivedBytes, m.seconds, m.sent, m.sentBytes, m.sendErrors, m.rpcs, m.rpcSeconds}
+	m.all = []prometheus.Collector{m.received, m.receivedBytes, m.retries, m.seconds, m.sent, m.sentBytes, m.sendErrors, m.rpcs, m.rpcSeconds}
 	return m
 }
 
@@ -95,13 +101,15 @@ func (m *metrics) observe(t transport.Transfer) {
 	peer := t.Source.Task.String()
 	m.received.WithLabelValues(t.Transport, peer).Inc()
 	m.receivedBytes.WithLabelValues(t.Transport, peer).Add(float64(t.Bytes))
-	m.seconds.WithLabelValues(t.Transport).Observe(t.End.Sub(t.Start).Seconds())
+	m.seconds.WithLabelValues(t.Transport, peer).Observe(t.End.Sub(t.Start).Seconds())
+	m.retries.WithLabelValues(t.Transport, peer).Add(float64(max(t.Attempt, 1) - 1))
 }
 
 // counted is a Worker whose answers to RecvTensor are counted.
 type counted struct {
 	transport.Worker
-	m *metrics
+	m    *metrics
+	spec *cluster.Spec
 }
 
 func (w counted) RecvTensor(ctx context.Context, req *tfpb.RecvTensorRequest) (*transport.TensorResponse, error) {
@@ -110,9 +118,22 @@ func (w counted) RecvTensor(ctx context.Context, req *tfpb.RecvTensorRequest) (*
 		w.m.sendErrors.WithLabelValues(status.CodeOf(err).String()).Inc()
 		return nil, err
 	}
-	w.m.sent.Inc()
-	w.m.sentBytes.Add(float64(r.Tensor.Size()))
+	peer := w.peer(req.GetRendezvousKey())
+	w.m.sent.WithLabelValues(peer).Inc()
+	w.m.sentBytes.WithLabelValues(peer).Add(float64(r.Tensor.Size()))
 	return r, nil
+}
+
+// peer is the label of who asks for a key: its receiver, when the cluster has it.
+func (w counted) peer(key string) string {
+	k, err := rendezvous.ParseKey(key)
+	if err != nil {
+		return otherPeers
+	}
+	if _, ok := w.spec.Address(k.Dst().Task); !ok {
+		return otherPeers
+	}
+	return k.Dst().Task.String()
 }
 
 func (m *metrics) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {

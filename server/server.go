@@ -151,7 +151,7 @@ func (s *Server) makeGRPC() error {
 	}
 	s.grpc = grpc.NewServer(opts...)
 	grpctransport.Register(s.grpc, grpctransport.ServiceOptions{
-		Self: s.asker(), Worker: counted{s.worker, s.metrics}, Kept: s.kept, UnaryLimit: s.cfg.UnaryLimit,
+		Self: s.asker(), Worker: counted{s.worker, s.metrics, s.cfg.Cluster}, Kept: s.kept, UnaryLimit: s.cfg.UnaryLimit,
 		LeftGeneration: s.leftGeneration(),
 	})
 	if s.rdma != nil {

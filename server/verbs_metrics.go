@@ -27,16 +27,22 @@ func (n *node) watch(r *rdma) {
 	stats("tryst_verbs_copied_bytes", "Content that was copied into registered memory to be sent, in bytes.", func(s mem.Stats) int64 { return s.CopiedBytes })
 	n.metrics.all = append(n.metrics.all, newWires(r))
 	if r.kernel {
-		n.metrics.all = append(n.metrics.all, newPortCounters(r.choice))
+		n.metrics.all = append(n.metrics.all, newPortCounters(r.choice, func() (map[string]uint64, error) {
+			host, err := discovery.Host()
+			if err != nil {
+				return nil, err
+			}
+			return host.Counters(r.choice.Device, r.choice.Port)
+		}))
 	}
 }
 
 // wires are the metrics of each peer. Peers are the tasks of the cluster, whose
 // number is bounded; those who only ask here are one together.
 type wires struct {
-	r      *rdma
-	wire   *prometheus.Desc
-	values []peerValue
+	r           *rdma
+	wire, state *prometheus.Desc
+	values      []peerValue
 }
 
 // otherPeers is the label of peers that the cluster does not have.
@@ -58,8 +64,9 @@ func newWires(r *rdma) *wires {
 	type link = verbstransport.Link
 	fallbacks := desc("tryst_verbs_fallbacks_total", "Receives that took another wire or were asked again, by the reason.", "reason")
 	return &wires{
-		r:    r,
-		wire: desc("tryst_wire", "1 for the wire that carries a peer's tensors, with the reason when it is not verbs.", "transport", "reason"),
+		r:     r,
+		state: desc("tryst_verbs_channel_state", "1 for the state of a peer's channel: down, pairing or up.", "state"),
+		wire:  desc("tryst_wire", "1 for the wire that carries a peer's tensors, with the reason when it is not verbs.", "transport", "reason"),
 		values: []peerValue{
 			{desc("tryst_verbs_sent_tensors_total", "Tensors sent over verbs."), total, func(l link) uint64 { return l.Stats.Sent }, nil},
 			{desc("tryst_verbs_sent_bytes_total", "Content of the tensors sent over verbs, in bytes."), total, func(l link) uint64 { return l.Stats.SentBytes }, nil},
@@ -67,9 +74,13 @@ func newWires(r *rdma) *wires {
 			{fallbacks, total, func(l link) uint64 { return l.Stats.Without }, []string{"no channel"}},
 			{fallbacks, total, func(l link) uint64 { return l.Stats.Lost }, []string{"channel broke"}},
 			{fallbacks, total, func(l link) uint64 { return l.Stats.Elsewhere }, []string{"no room"}},
-			{desc("tryst_verbs_polls", "Polls of the present channel's completion queue."), now, func(l link) uint64 { return l.Poll.Polls }, nil},
-			{desc("tryst_verbs_completions", "Completions of the present channel."), now, func(l link) uint64 { return l.Poll.Completions }, nil},
-			{desc("tryst_verbs_wakeups", "How often the goroutine of the present channel was woken."), now, func(l link) uint64 { return l.Poll.Wakeups }, nil},
+			{desc("tryst_verbs_sent_messages_total", "Messages sent over verbs: requests, answers, and the last writes of contents."), total, func(l link) uint64 { return l.Stats.MessagesSent }, nil},
+			{desc("tryst_verbs_received_messages_total", "Messages received over verbs: requests, answers, and the last writes of contents."), total, func(l link) uint64 { return l.Stats.MessagesReceived }, nil},
+			{desc("tryst_verbs_channel_generation", "Generation of the channel that is up, 0 without one; each break makes a higher one."), now, func(l link) uint64 { return l.Generation }, nil},
+			{desc("tryst_verbs_bootstraps_total", "Calls that offered the peer a channel; more than one for each channel are retries."), total, func(l link) uint64 { return l.Stats.Bootstraps }, nil},
+			{desc("tryst_verbs_polls_total", "Polls of the completion queues; by tryst_verbs_completions_total, the polls per completion."), total, func(l link) uint64 { return l.Poll.Polls }, nil},
+			{desc("tryst_verbs_completions_total", "Completions that the polls brought."), total, func(l link) uint64 { return l.Poll.Completions }, nil},
+			{desc("tryst_verbs_wakeups_total", "How often the goroutine of a completion queue was woken."), total, func(l link) uint64 { return l.Poll.Wakeups }, nil},
 		},
 	}
 }
@@ -77,6 +88,7 @@ func newWires(r *rdma) *wires {
 // Describe implements prometheus.Collector.
 func (w *wires) Describe(c chan<- *prometheus.Desc) {
 	c <- w.wire
+	c <- w.state
 	for _, v := range w.values {
 		c <- v.desc
 	}
@@ -95,6 +107,7 @@ func (w *wires) Collect(c chan<- prometheus.Metric) {
 		peer := l.Task.String()
 		wire, reason := whichWire(l)
 		c <- prometheus.MustNewConstMetric(w.wire, prometheus.GaugeValue, 1, peer, wire, reason)
+		c <- prometheus.MustNewConstMetric(w.state, prometheus.GaugeValue, 1, peer, l.State.String())
 		for _, v := range w.values {
 			c <- prometheus.MustNewConstMetric(v.desc, v.kind, float64(v.read(l)), append([]string{peer}, v.labels...)...)
 		}
@@ -117,12 +130,12 @@ func whichWire(l verbstransport.Link) (wire, reason string) {
 
 // portCounters are the counters of the port in use, as the kernel tells them.
 type portCounters struct {
-	choice  discovery.Choice
+	read    func() (map[string]uint64, error)
 	counter *prometheus.Desc
 }
 
-func newPortCounters(c discovery.Choice) *portCounters {
-	return &portCounters{c, prometheus.NewDesc("tryst_rdma_port_counter", "Counters of the RDMA port in use, by the kernel's names and in its units.",
+func newPortCounters(c discovery.Choice, read func() (map[string]uint64, error)) *portCounters {
+	return &portCounters{read, prometheus.NewDesc("tryst_rdma_port_counter", "Counters of the RDMA port in use, by the kernel's names and in its units.",
 		[]string{"counter"}, prometheus.Labels{"device": c.Device, "port": strconv.Itoa(int(c.Port))})}
 }
 
@@ -131,11 +144,7 @@ func (p *portCounters) Describe(c chan<- *prometheus.Desc) { c <- p.counter }
 
 // Collect implements prometheus.Collector. What cannot be read is not there.
 func (p *portCounters) Collect(c chan<- prometheus.Metric) {
-	host, err := discovery.Host()
-	if err != nil {
-		return
-	}
-	values, _ := host.Counters(p.choice.Device, p.choice.Port)
+	values, _ := p.read()
 	for name, v := range values {
 		c <- prometheus.MustNewConstMetric(p.counter, prometheus.UntypedValue, float64(v), name)
 	}

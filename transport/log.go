@@ -15,6 +15,8 @@ type Transfer struct {
 	Destination cluster.Device
 	Transport   string
 	Bytes       int64
+	// Attempt is which one brought it: 1, or more when it was asked again.
+	Attempt uint32
 	// Start and End are by this process's clock. Start is when the sender
 	// began, as far as that is known and plausible: the sender's clock may
 	// be wrong, so a transfer never begins before its request or after its

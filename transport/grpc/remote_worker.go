@@ -48,7 +48,7 @@ func (w *RemoteWorker) RecvTensor(ctx context.Context, req *tfpb.RecvTensorReque
 	r := resp.take()
 	if w.log != nil {
 		if key, err := rendezvous.ParseKey(req.GetRendezvousKey()); err == nil {
-			logTransfer(w.log, req.GetStepId(), key, requested, r.SendStartMicros, r.Tensor.Size())
+			logTransfer(w.log, req.GetStepId(), key, 1, requested, r.SendStartMicros, r.Tensor.Size())
 		}
 	}
 	return &r, nil
@@ -65,10 +65,10 @@ func (w *RemoteWorker) recv(ctx context.Context, req *tfpb.RecvTensorRequest, re
 }
 
 // logTransfer records one RecvTensor that ends now.
-func logTransfer(log *transport.Log, step int64, key rendezvous.Key, requested time.Time, sendStartMicros, bytes int64) {
+func logTransfer(log *transport.Log, step int64, key rendezvous.Key, attempt uint32, requested time.Time, sendStartMicros, bytes int64) {
 	t := transport.NewTransfer(requested, time.Now(), sendStartMicros)
 	t.Step, t.Tensor, t.Transport, t.Bytes = step, key.Edge(), Name, bytes
-	t.Source, t.Destination = key.Src(), key.Dst()
+	t.Source, t.Destination, t.Attempt = key.Src(), key.Dst(), attempt
 	log.Add(t)
 }
 

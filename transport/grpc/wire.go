@@ -83,7 +83,7 @@ func (w *wire) Recv(ctx context.Context, a *transport.Attempt) (rendezvous.Value
 		}
 	}
 	r := resp.take()
-	logTransfer(w.worker.log, a.Step, a.Key, requested, r.SendStartMicros, r.Tensor.Size())
+	logTransfer(w.worker.log, a.Step, a.Key, a.Attempt, requested, r.SendStartMicros, r.Tensor.Size())
 	return rendezvous.Value{Tensor: r.Tensor, Dead: r.Dead}, nil
 }
 

@@ -21,6 +21,7 @@ type peer struct {
 	counters  counters
 
 	mu       sync.Mutex
+	past     past // of links that are gone
 	machine  *pairing.Machine
 	acts     []pairing.Action
 	acting   bool
@@ -169,6 +170,7 @@ func (p *peer) carryOut(a pairing.Action) {
 }
 
 func (p *peer) call(id uint64, own pairing.Offer) {
+	p.counters.bootstraps.Add(1)
 	ctx, cancel := context.WithTimeout(p.transport.base, pairing.CallTimeout)
 	offer, err := p.transport.opts.Exchanger.Exchange(ctx, p.task, own)
 	cancel()
@@ -235,8 +237,10 @@ func (p *peer) leaving(l *link) {
 
 // linkGone is the word of a link that its queue pairs are destroyed.
 func (p *peer) linkGone(l *link, err error) {
+	did := l.did()
 	p.mu.Lock()
 	delete(p.links, l.own.Generation)
+	p.past.add(did) // with the deletion: no count is ever lost or told twice
 	p.do(p.machine.Broken(time.Now(), l.own.Generation, err))
 	p.logState()
 	p.transport.links.done()
@@ -250,8 +254,9 @@ func (p *peer) current() (l *link, left uint64, changed <-chan struct{}) {
 	return p.up, p.left, p.changed
 }
 
-// leftBy is the word of the peer that it has left a generation.
-func (p *peer) leftBy(generation uint64) {
+// leftBy is the word of a process of the peer that it has left a generation and
+// all before it.
+func (p *peer) leftBy(incarnation, generation uint64) {
 	p.mu.Lock()
 	var old []*link
 	for g, l := range p.links {
@@ -261,7 +266,9 @@ func (p *peer) leftBy(generation uint64) {
 	}
 	p.mu.Unlock()
 	for _, l := range old {
-		l.leave(status.Errorf(status.Unavailable, "%v left generation %d", p.task, generation))
+		if l.leads(incarnation) {
+			l.leave(status.Errorf(status.Unavailable, "%v left generation %d", p.task, generation))
+		}
 	}
 }
 
@@ -295,17 +302,36 @@ func (p *peer) close() {
 	p.do(p.machine.Stop(time.Now()))
 }
 
+// link is how the peer is reached, without what has gone over verbs.
 func (p *peer) link() Link {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	k := Link{Task: p.task, Stats: p.counters.read()}
-	if p.up != nil {
-		k.Verbs, k.Generation, k.Poll = true, p.up.own.Generation, p.up.queue.Stats()
-	} else {
-		if _, k.Reason = p.machine.State(); p.lost != nil {
-			k.Reason = p.lost
-		}
+	k := Link{Task: p.task}
+	k.State, k.Reason = p.machine.State()
+	switch {
+	case p.up != nil:
+		k.Verbs, k.Generation, k.Reason = true, p.up.own.Generation, nil
+	case p.lost != nil:
+		k.Reason = p.lost
 	}
+	return k
+}
+
+// full is link with all counts.
+func (p *peer) full() Link {
+	k := p.link()
+	k.Stats = p.counters.read()
+	p.mu.Lock()
+	sum := p.past
+	all := make([]*link, 0, len(p.links))
+	for _, l := range p.links {
+		all = append(all, l)
+	}
+	p.mu.Unlock()
+	for _, l := range all {
+		sum.add(l.did())
+	}
+	k.Stats.MessagesSent, k.Stats.MessagesReceived, k.Poll = sum.messages.Sent, sum.messages.Received, sum.poll
 	return k
 }
 

@@ -6,6 +6,8 @@ import (
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/transport"
+	"github.com/tryst-rdma/tryst/transport/verbs/channel"
+	"github.com/tryst-rdma/tryst/transport/verbs/pairing"
 	"github.com/tryst-rdma/tryst/transport/verbs/poll"
 )
 
@@ -15,10 +17,12 @@ type Link struct {
 	// Verbs says that a channel is up, of that Generation.
 	Verbs      bool
 	Generation uint64
+	// State is how far the bootstrap has come.
+	State pairing.State
 	// Reason is why there is no channel; nil when nothing went wrong.
 	Reason error
 	Stats  Stats
-	// Poll is what the queue of the present channel did.
+	// Poll is what the queues of all channels so far did.
 	Poll poll.Stats
 }
 
@@ -31,12 +35,40 @@ type Stats struct {
 	// was up.
 	Lost, Elsewhere, Without uint64
 	Breaks                   uint64 // channels that were left
+	// Messages took a receive of the other side: control messages, and the last
+	// writes of contents.
+	MessagesSent, MessagesReceived uint64
+	// Bootstraps are the calls that showed an offer to the peer.
+	Bootstraps uint64
 }
 
 // counters are Stats while they change.
 type counters struct {
 	received, receivedBytes, sent, sentBytes atomic.Uint64
 	lost, elsewhere, without, breaks         atomic.Uint64
+	bootstraps                               atomic.Uint64
+}
+
+// past is what channels that are no more did.
+type past struct {
+	messages channel.Messages
+	poll     poll.Stats
+}
+
+func (p *past) add(o past) {
+	p.messages.Sent += o.messages.Sent
+	p.messages.Received += o.messages.Received
+	p.poll.Add(o.poll)
+}
+
+// did is what a link has done so far. What it counts ends before peer.linkGone.
+func (l *link) did() past {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.machine == nil {
+		return past{}
+	}
+	return past{l.machine.Messages(), l.queue.Stats()}
 }
 
 func (c *counters) read() Stats {
@@ -44,6 +76,7 @@ func (c *counters) read() Stats {
 		Received: c.received.Load(), ReceivedBytes: c.receivedBytes.Load(),
 		Sent: c.sent.Load(), SentBytes: c.sentBytes.Load(),
 		Lost: c.lost.Load(), Elsewhere: c.elsewhere.Load(), Without: c.without.Load(), Breaks: c.breaks.Load(),
+		Bootstraps: c.bootstraps.Load(),
 	}
 }
 
@@ -52,7 +85,7 @@ func (p *peer) arrived(a *transport.Attempt, requested time.Time, bytes int64) {
 	p.counters.received.Add(1)
 	p.counters.receivedBytes.Add(uint64(bytes)) //nolint:gosec // never negative
 	t := transport.NewTransfer(requested, time.Now(), 0)
-	t.Step, t.Tensor, t.Transport, t.Bytes = a.Step, a.Key.Edge(), Name, bytes
+	t.Step, t.Tensor, t.Transport, t.Bytes, t.Attempt = a.Step, a.Key.Edge(), Name, bytes, a.Attempt
 	t.Source, t.Destination = a.Key.Src(), a.Key.Dst()
 	p.transport.opts.Transfers.Add(t)
 }

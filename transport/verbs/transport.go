@@ -178,11 +178,8 @@ func (t *Transport) LeftGeneration(asker transport.Asker, generation uint64) {
 		return
 	}
 	for _, p := range t.all() {
-		p.mu.Lock()
-		mine := p.task.String() == asker.Name && p.machine.Peer().Incarnation == asker.Incarnation
-		p.mu.Unlock()
-		if mine {
-			p.leftBy(generation)
+		if p.task.String() == asker.Name {
+			p.leftBy(asker.Incarnation, generation)
 		}
 	}
 }
@@ -191,7 +188,7 @@ func (t *Transport) LeftGeneration(asker transport.Asker, generation uint64) {
 func (t *Transport) Links() []Link {
 	var links []Link
 	for _, p := range t.all() {
-		links = append(links, p.link())
+		links = append(links, p.full())
 	}
 	return links
 }

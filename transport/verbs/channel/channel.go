@@ -61,7 +61,15 @@ type Channel struct {
 	out    []byte   // messages in acts
 	riders []byte   // ids of the message that is being written
 	stripe uint64   // stripeUnit; less in tests
+
+	messages Messages
 }
+
+// Messages counts what takes a receive: messages and WRITE_WITH_IMMs.
+type Messages struct{ Sent, Received uint64 }
+
+// Messages returns the counts since the channel began.
+func (c *Channel) Messages() Messages { return c.messages }
 
 // guards are rules that a test switches off, to see that it would notice.
 type guards struct {

@@ -112,6 +112,7 @@ func (c *Channel) post(rail int, p posted, w Post) {
 	r.posts.push(p)
 	if w.Op != verbs.OpWrite {
 		r.sent++
+		c.messages.Sent++
 	}
 	c.act(Action{Kind: ActPost, Post: w})
 }
@@ -171,6 +172,7 @@ func (c *Channel) took(now time.Time, rail int) (ok bool) {
 	c.lastHeard = now
 	r.taken++
 	r.repost++
+	c.messages.Received++
 	if int(r.taken-r.said) > c.cfg.Window && c.state < Leaving {
 		c.fault("it sent more than its window of %d on rail %d", c.cfg.Window, rail)
 		return false

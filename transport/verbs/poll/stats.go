@@ -15,6 +15,19 @@ type Stats struct {
 	Parks       uint64 // of waiters
 }
 
+// Add adds the counts of another queue, or of an earlier one.
+func (s *Stats) Add(o Stats) {
+	s.Polls += o.Polls
+	s.Batches += o.Batches
+	s.Completions += o.Completions
+	s.Arms += o.Arms
+	s.Wakeups += o.Wakeups
+	s.IdleWakeups += o.IdleWakeups
+	s.Handovers += o.Handovers
+	s.Calls += o.Calls
+	s.Parks += o.Parks
+}
+
 type stats struct {
 	polls, batches, completions, arms, wakeups, idleWakeups, handovers, calls, parks atomic.Uint64
 }

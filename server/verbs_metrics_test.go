@@ -1,0 +1,237 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tryst-rdma/tryst/verbs/discovery"
+)
+
+var update = flag.Bool("update", false, "write the metrics of README.md anew")
+
+// metricsText is what a registry says.
+func metricsText(r *prometheus.Registry) string {
+	w := httptest.NewRecorder()
+	metricsHandler(r).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	return w.Body.String()
+}
+
+// metric is the value of a line, -1 when there is none.
+func metric(t *testing.T, text, name string) float64 {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		if value, ok := strings.CutPrefix(line, name+" "); ok {
+			v, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+			if err != nil {
+				t.Error(err)
+			}
+			return v
+		}
+	}
+	return -1
+}
+
+// Of each peer and wire: bytes, tensors, messages, times, retries; of verbs memory,
+// channels and polls.
+func TestVerbsMetrics(t *testing.T) {
+	w := newVerbsTown(t, 2)
+	a, b := w.start(0), w.start(1)
+	w.up(a, b.Task())
+	w.up(b, a.Task())
+	w.exchange(1, b, a, 1)
+	peer := `peer="` + b.Task().String() + `"`
+	text := metricsText(a.registry)
+	for name, want := range map[string]float64{
+		`tryst_received_tensors_total{` + peer + `,transport="verbs"}`:        1,
+		`tryst_received_bytes_total{` + peer + `,transport="verbs"}`:          4,
+		`tryst_receive_seconds_count{` + peer + `,transport="verbs"}`:         1,
+		`tryst_receive_retries_total{` + peer + `,transport="verbs"}`:         0,
+		`tryst_verbs_channel_state{` + peer + `,state="up"}`:                  1,
+		`tryst_verbs_fallbacks_total{` + peer + `,reason="channel broke"}`:    0,
+		`tryst_verbs_fallbacks_total{` + peer + `,reason="no channel"}`:       0,
+		`tryst_verbs_fallbacks_total{` + peer + `,reason="no room"}`:          0,
+		`tryst_verbs_breaks_total{` + peer + `}`:                              0,
+		`tryst_verbs_quarantined_bytes`:                                       0,
+		`tryst_verbs_pool_exhausted`:                                          0,
+		`tryst_wire{` + peer + `,reason="",transport="verbs"}`:                1,
+		`tryst_verbs_sent_tensors_total{` + peer + `}`:                        0,
+		`tryst_verbs_sent_bytes_total{peer="other"}`:                          0,
+		`tryst_received_tensors_total{` + peer + `,transport="grpc"}`:         -1,
+		`tryst_verbs_channel_state{` + peer + `,state="down"}`:                -1,
+		`tryst_verbs_sent_messages_total{peer="no such peer in the cluster"}`: -1,
+	} {
+		if got := metric(t, text, name); got != want {
+			t.Errorf("%s %v, want %v", name, got, want)
+		}
+	}
+	// HELLO each way and the request, at least.
+	for _, name := range []string{
+		"tryst_verbs_sent_messages_total{" + peer + "}", "tryst_verbs_received_messages_total{" + peer + "}",
+		"tryst_verbs_completions_total{" + peer + "}",
+	} {
+		if got := metric(t, text, name); got < 2 {
+			t.Errorf("%s %v, want 2 at least", name, got)
+		}
+	}
+	for _, name := range []string{
+		"tryst_verbs_polls_total{" + peer + "}", "tryst_verbs_channel_generation{" + peer + "}", "tryst_verbs_wakeups_total{" + peer + "}",
+		"tryst_verbs_message_bytes",
+	} {
+		if got := metric(t, text, name); got < 1 {
+			t.Errorf("%s %v, want 1 at least", name, got)
+		}
+	}
+	offered := func(v *VerbsServer, p string) float64 {
+		return metric(t, metricsText(v.registry), `tryst_verbs_bootstraps_total{peer="`+p+`"}`)
+	}
+	if n := offered(a, b.Task().String()) + offered(b, a.Task().String()); n < 1 {
+		t.Errorf("%v calls led to the channel", n)
+	}
+	if got := metric(t, metricsText(b.registry), `tryst_verbs_sent_bytes_total{peer="`+a.Task().String()+`"}`); got != 4 {
+		t.Errorf("the sender sent %v bytes", got)
+	}
+}
+
+// A break shows as one; what is asked again counts as a retry and a fallback, with
+// the wire that it took, and no counter goes back.
+func TestVerbsMetricsOfABreak(t *testing.T) {
+	w := newVerbsTown(t, 2)
+	a, b := w.start(0), w.start(1)
+	w.up(a, b.Task())
+	w.up(b, a.Task())
+	w.exchange(1, b, a, 1)
+	peer := `peer="` + b.Task().String() + `"`
+	grows := func(text string) (values []float64) {
+		for _, name := range []string{
+			"tryst_verbs_sent_messages_total{", "tryst_verbs_received_messages_total{", "tryst_verbs_completions_total{", "tryst_verbs_polls_total{",
+			"tryst_verbs_bootstraps_total{", "tryst_verbs_breaks_total{",
+		} {
+			values = append(values, metric(t, text, name+peer+"}"))
+		}
+		return values
+	}
+	before := grows(metricsText(a.registry))
+	w.fabric.Link("host0", "host1").Cut()
+	w.exchange(2, b, a, 2) // asked over the channel, and again over gRPC
+	ticks := time.NewTicker(5 * time.Millisecond)
+	defer ticks.Stop()
+	text := ""
+	for end := time.Now().Add(soon); ; <-ticks.C {
+		text = metricsText(a.registry)
+		now := grows(text)
+		for i := range now {
+			if now[i] < before[i] {
+				t.Fatalf("a counter went back: %v and then %v", before, now)
+			}
+		}
+		before = now
+		if metric(t, text, `tryst_wire{`+peer+`,reason="",transport="verbs"}`) != 1 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("verbs is still up:\n%s", text)
+		}
+	}
+	for name, want := range map[string]float64{
+		`tryst_received_tensors_total{` + peer + `,transport="grpc"}`:      1,
+		`tryst_receive_retries_total{` + peer + `,transport="grpc"}`:       1,
+		`tryst_receive_seconds_count{` + peer + `,transport="grpc"}`:       1,
+		`tryst_verbs_fallbacks_total{` + peer + `,reason="channel broke"}`: 1,
+		`tryst_verbs_channel_generation{` + peer + `}`:                     0,
+	} {
+		if got := metric(t, text, name); got != want {
+			t.Errorf("%s %v, want %v", name, got, want)
+		}
+	}
+	sent := metricsText(b.registry)
+	if got := metric(t, sent, `tryst_sent_bytes_total{peer="`+a.Task().String()+`"}`); got != 4 {
+		t.Errorf("the sender says that %v bytes went over gRPC", got)
+	}
+	w.fabric.Link("host0", "host1").Restore()
+}
+
+// The counters of the port are told by their names; what cannot be read is not
+// there, and stops nothing.
+func TestPortCounters(t *testing.T) {
+	r := prometheus.NewRegistry()
+	if err := r.Register(newPortCounters(discovery.Choice{Device: "mlx5_0", Port: 2}, func() (map[string]uint64, error) {
+		return map[string]uint64{"out_of_sequence": 17, "port_rcv_data": 1 << 40}, errors.New("one of them cannot be read")
+	})); err != nil {
+		t.Fatal(err)
+	}
+	text := metricsText(r)
+	for name, want := range map[string]float64{
+		`tryst_rdma_port_counter{counter="out_of_sequence",device="mlx5_0",port="2"}`: 17,
+		`tryst_rdma_port_counter{counter="port_rcv_data",device="mlx5_0",port="2"}`:   1 << 40,
+	} {
+		if got := metric(t, text, name); got != want {
+			t.Errorf("%s %v, want %v", name, got, want)
+		}
+	}
+}
+
+// The README has every metric (go test -update writes its table anew).
+func TestReadmeHasTheMetrics(t *testing.T) {
+	w := newVerbsTown(t, 1)
+	v, err := StartVerbs(t.Context(), w.settings(0), Options{Provider: w.provider(0)}) // with an allocator of its own
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Close(context.Background())
+	v.metrics.all = append(v.metrics.all, newPortCounters(discovery.Choice{Device: "d"}, nil))
+	parts := regexp.MustCompile(`fqName: "([^"]+)", help: "((?:[^"\\]|\\.)*)",.* constLabels: {([^}]*)}, variableLabels: {([^}]*)}`)
+	var rows []string
+	for _, c := range v.metrics.all {
+		descs := make(chan *prometheus.Desc, 64)
+		c.Describe(descs)
+		close(descs)
+		for d := range descs {
+			m := parts.FindStringSubmatch(d.String())
+			if m == nil {
+				t.Fatalf("%v is of another form", d)
+			}
+			labels := strings.Split(m[4], ",")
+			if m[3] != "" { // of a port
+				labels = append(labels, "device", "port")
+			}
+			row := fmt.Sprintf("| `%s` | %s | %s |", m[1], strings.Join(labels, ", "), strings.ReplaceAll(m[2], `\"`, `"`))
+			if !slices.Contains(rows, row) { // one of several that differ in a label
+				rows = append(rows, row)
+			}
+		}
+	}
+	slices.Sort(rows)
+	table := "| metric | labels | what |\n| --- | --- | --- |\n" + strings.Join(rows, "\n") + "\n"
+	const name, begin, end = "../README.md", "<!-- metrics:begin -->\n", "<!-- metrics:end -->"
+	b, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, ok := strings.Cut(string(b), begin)
+	is, after, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		t.Fatalf("%s has no %s and %s", name, begin, end)
+	}
+	if is == table {
+		return
+	}
+	if *update {
+		if err := os.WriteFile(name, []byte(before+begin+table+end+after), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	t.Errorf("the table of %s is not\n%s", name, table)
+}
