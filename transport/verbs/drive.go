@@ -300,7 +300,7 @@ type placing struct {
 
 // place finds the destination of a receive. Called with the lock held.
 func (l *link) place(p placing, grow mem.Grow) {
-	d, err := l.destination(p.size, mem.OnDemand, grow)
+	d, err := l.destination(l.receives[p.attemptID], p.size, mem.OnDemand, grow)
 	switch {
 	case errors.Is(err, mem.ErrMustGrow):
 		l.peer.transport.work.Go(func() { l.placeGrown(p) })
@@ -323,9 +323,6 @@ func (l *link) noPlace(p placing, err error) {
 // placed gives a receive its destination, which the machine gives back when the
 // receive has ended meanwhile.
 func (l *link) placed(p placing, d channel.Dest) {
-	if r := l.receives[p.attemptID]; r != nil {
-		r.dest = d.Handle
-	}
 	l.machine.Place(time.Now(), p.id, p.attempt, d)
 }
 
@@ -343,24 +340,28 @@ func (l *link) placeGrown(p placing) {
 	if err != nil {
 		l.noPlace(p, err)
 	} else {
-		l.placed(p, l.told(dest))
+		l.placed(p, l.told(l.receives[p.attemptID], dest))
 	}
 	l.run()
 }
 
-// destination takes memory of the receiving pool.
-func (l *link) destination(size uint64, early mem.Early, grow mem.Grow) (channel.Dest, error) {
+// destination takes memory of the receiving pool for a receive; nil when that has
+// ended meanwhile.
+func (l *link) destination(r *receive, size uint64, early mem.Early, grow mem.Grow) (channel.Dest, error) {
 	dest, err := l.account.Destination(int(size), early, grow) //nolint:gosec // checked when it was parsed
 	if err != nil {
 		return channel.Dest{}, err
 	}
-	return l.told(dest), nil
+	return l.told(r, dest), nil
 }
 
 // told is a destination as the machine and the peer are told of it.
-func (l *link) told(dest mem.Destination) channel.Dest {
+func (l *link) told(r *receive, dest mem.Destination) channel.Dest {
 	p := dest.Piece()
-	d := channel.Dest{Addr: p.Addr, Handle: l.dests.put(dest)}
+	d := channel.Dest{Addr: p.Addr, Handle: l.dests.put(destination{dest, r})}
+	if r != nil {
+		r.dest = d.Handle
+	}
 	for i := range l.rails {
 		d.RKeys[i] = p.RKey
 	}
@@ -369,9 +370,18 @@ func (l *link) told(dest mem.Destination) channel.Dest {
 
 // free gives back a destination that nothing is written into any more.
 func (l *link) free(d channel.Dest) {
-	if dest, ok := l.dests.take(d.Handle); ok {
+	if dest, ok := l.takeDest(d.Handle); ok {
 		dest.Release()
 	}
+}
+
+// takeDest takes a destination out of the table.
+func (l *link) takeDest(handle uint64) (destination, bool) {
+	d, ok := l.dests.take(handle)
+	if ok && d.of != nil {
+		d.of.dest = 0
+	}
+	return d, ok
 }
 
 // end ends a receive of this side.
@@ -379,7 +389,7 @@ func (l *link) end(a *channel.Action) {
 	id := attemptID{a.ID, a.Attempt}
 	r := l.receives[id]
 	delete(l.receives, id)
-	dest, written := l.dests.take(a.Dest.Handle)
+	dest, written := l.takeDest(a.Dest.Handle)
 	if r == nil {
 		if written {
 			dest.Release()
@@ -397,6 +407,7 @@ func (l *link) end(a *channel.Action) {
 	case channel.OutcomeLost:
 		r.err = &transport.LostError{Err: a.Err}
 	default:
+		l.quarantine(time.Now(), r) // when CANCEL was said for it before its own cancel came here
 		r.err = a.Err
 		if transport.IsOtherProcess(a.Err) {
 			r.err = &transport.RestartedError{Err: a.Err}

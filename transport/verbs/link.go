@@ -44,7 +44,7 @@ type link struct {
 	receives map[attemptID]*receive
 	asked    map[attemptID]*asked
 	sources  table[*source]
-	dests    table[mem.Destination]
+	dests    table[destination]
 	says     []*say
 	taken    channel.Marks
 	sends    []verbs.SendWR // scratch of flush

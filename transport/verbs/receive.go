@@ -39,8 +39,8 @@ func (l *link) recv(ctx context.Context, a *transport.Attempt) (rendezvous.Value
 		ID: a.ID, Attempt: a.Attempt, Sender: a.Peer, Left: a.Left, Step: a.Step, Key: a.Key.String(), Finished: a.Finished,
 	}
 	if v, ok := l.machine.Known(req.Key); ok {
-		if d, err := l.destination(v.Size, mem.InAdvance, mem.Stay); err == nil {
-			req.Early, req.Value, r.dest = &d, v, d.Handle
+		if d, err := l.destination(r, v.Size, mem.InAdvance, mem.Stay); err == nil {
+			req.Early, req.Value = &d, v
 		}
 	}
 	r.waiter = l.queue.NewWaiter()
@@ -56,6 +56,21 @@ func (l *link) recv(ctx context.Context, a *transport.Attempt) (rendezvous.Value
 	return r.value, r.err
 }
 
+// destination is memory that a receive has been given, and which one: nil when that
+// had ended before.
+type destination struct {
+	mem.Destination
+	of *receive
+}
+
+// quarantine says of a receive's destination, if it has one, that nobody wants it any
+// more, while the peer may still write. Called with the lock held.
+func (l *link) quarantine(now time.Time, r *receive) {
+	if d, ok := l.dests.get(r.dest); ok {
+		d.Quarantine(now)
+	}
+}
+
 // cancel ends a receive that is not wanted any more; false when it has ended
 // already. The memory that was given out for it stays the channel's until the
 // peer's word has come.
@@ -67,9 +82,7 @@ func (l *link) cancel(id attemptID) bool {
 		return false
 	}
 	now := time.Now()
-	if d, ok := l.dests.get(r.dest); ok {
-		d.Quarantine(now)
-	}
+	l.quarantine(now, r)
 	if l.state != linkGone {
 		l.machine.Cancel(now, id.id, id.attempt)
 	}
