@@ -6,6 +6,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/transport/verbs/pairing"
 )
 
 // The numbers of this package, with their reasons. Those that an operator may
@@ -57,6 +58,9 @@ func (o *Options) complete() error {
 		if *f.field == 0 {
 			*f.field = f.value
 		}
+	}
+	if o.Backoff == 0 {
+		o.Backoff = pairing.MinBackoff
 	}
 	if o.EagerLimit < 0 {
 		return status.Errorf(status.InvalidArgument, "an eager limit of %d bytes", o.EagerLimit)

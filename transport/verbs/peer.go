@@ -42,7 +42,7 @@ func newPeer(t *Transport, task cluster.Task) *peer {
 		transport: t, task: task, links: make(map[uint64]*link), changed: make(chan struct{}),
 		requests: make(map[uint64]func(pairing.Offer, error)),
 		machine: pairing.New(pairing.Config{
-			Self: t.port.self, Peer: task, Callable: t.opts.Callable(task), Jitter: t.opts.jitter(),
+			Self: t.port.self, Peer: task, Callable: t.opts.Callable(task), Jitter: t.opts.jitter(), Backoff: t.opts.Backoff,
 		}),
 	}
 }

@@ -71,6 +71,9 @@ type Options struct {
 	Poll poll.Mode
 	// PeerTimeout is transport.FailoverOptions.PeerTimeout.
 	PeerTimeout time.Duration
+	// Backoff is pairing.Config.Backoff: the wait before a channel that broke
+	// is made again. Tests that break many have less time than peers.
+	Backoff time.Duration
 	// Transfers is told of every receive; none when nil.
 	Transfers *transport.Log
 	// Logger is told when a wire changes; none when nil.

@@ -30,6 +30,8 @@ func (w *way) Hello(ctx context.Context) (transport.Peer, error) {
 		return who, err
 	}
 	w.peer.hurry()
+	again := time.NewTicker(w.peer.transport.opts.Backoff)
+	defer again.Stop()
 	for {
 		l, _, changed := w.peer.current()
 		if l != nil {
@@ -37,6 +39,8 @@ func (w *way) Hello(ctx context.Context) (transport.Peer, error) {
 		}
 		select {
 		case <-changed:
+		case <-again.C:
+			w.peer.hurry() // what was tried meanwhile may have failed, and the next try is far off
 		case <-ctx.Done():
 			k := w.peer.link()
 			return transport.Peer{}, status.Errorf(status.Unavailable,

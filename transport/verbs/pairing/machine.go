@@ -18,6 +18,9 @@ type Config struct {
 	// Callable says that the peer has an address. Without one it is only
 	// answered, and it is believed who it says it is when no channel is up.
 	Callable bool
+	// Backoff is the wait after the first failure; it doubles, up to MaxBackoff
+	// and to 2^(maxDoublings-1) times as much. MinBackoff when 0.
+	Backoff time.Duration
 	// Jitter gives numbers from 0 up to 1, which spread the calls of many peers;
 	// nil for none.
 	Jitter func() float64
@@ -95,6 +98,9 @@ func New(c Config) *Machine {
 	if c.Jitter == nil {
 		c.Jitter = func() float64 { return 0 }
 	}
+	if c.Backoff == 0 {
+		c.Backoff = MinBackoff
+	}
 	return &Machine{cfg: c}
 }
 
@@ -157,7 +163,7 @@ func (m *Machine) Want(now time.Time) []Action {
 // Hurry says that somebody waits and has no other wire: the next call is no later
 // than after the shortest back-off.
 func (m *Machine) Hurry(now time.Time) []Action {
-	if soon := now.Add(MinBackoff); m.want && m.nextCall.After(soon) {
+	if soon := now.Add(m.cfg.Backoff); m.want && m.nextCall.After(soon) {
 		m.nextCall = soon
 	}
 	return m.done(now)
@@ -485,7 +491,7 @@ func (m *Machine) fail(now time.Time, err error) {
 func (m *Machine) backOff(now time.Time) {
 	var wait time.Duration
 	if m.failures > 0 {
-		wait = min(MinBackoff<<(m.failures-1), MaxBackoff)
+		wait = min(m.cfg.Backoff<<(m.failures-1), MaxBackoff)
 		wait += time.Duration(m.cfg.Jitter() * float64(wait) / 4)
 	}
 	m.failures = min(m.failures+1, maxDoublings)
