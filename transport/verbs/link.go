@@ -242,6 +242,14 @@ func (l *link) leave(err error) {
 	l.run()
 }
 
+// leads reports whether the channel is, or was, to the process with that
+// incarnation.
+func (l *link) leads(incarnation uint64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.state != linkOffered && l.asker.Incarnation == incarnation
+}
+
 // leaving begins the end. Called with the lock held.
 func (l *link) leaving(err error) {
 	if l.state != linkOpen {
