@@ -40,7 +40,8 @@ const (
 	// probeBytes is what a probe sends: several packets of the largest path MTU,
 	// 4096 bytes.
 	probeBytes = 24 << 10
-	// maxPeers bounds the records of those who ask for a channel.
+	// maxPeers bounds the records of those who ask for a channel: beyond it those
+	// who have gone are forgotten.
 	maxPeers = 10_000
 )
 

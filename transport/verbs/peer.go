@@ -34,6 +34,7 @@ type peer struct {
 	lastReq  uint64
 	timer    *time.Timer
 	lost     error  // why there is no device any more
+	gone     bool   // it has been forgotten: there may be another record of the task
 	told     string // what the log was told last
 }
 
@@ -187,6 +188,10 @@ func (p *peer) request(ctx context.Context, from pairing.Offer) (pairing.Offer, 
 	}
 	done := make(chan result, 1)
 	p.mu.Lock()
+	if p.gone {
+		p.mu.Unlock()
+		return pairing.Offer{}, errForgotten
+	}
 	p.lastReq++
 	id := p.lastReq
 	p.requests[id] = func(o pairing.Offer, err error) { done <- result{o, err} }

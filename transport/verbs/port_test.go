@@ -23,6 +23,7 @@ type pair struct {
 	t        *testing.T
 	to, from *suiteNode
 	step     int64
+	sender   uint64        // the incarnation of from
 	slow     time.Duration // longer than anything takes
 }
 
@@ -30,7 +31,7 @@ func newPair(t *testing.T, o clusterOptions) *pair {
 	t.Helper()
 	tasks := []cluster.Task{{Job: "worker"}, {Job: "worker", Index: 1}}
 	c := newCluster(o)(t, tasks)
-	p := &pair{t: t, slow: 20 * time.Second}
+	p := &pair{t: t, sender: 2, slow: 20 * time.Second}
 	for i, at := range []**suiteNode{&p.to, &p.from} {
 		n, ok := c.Start(tasks[i], transporttest.NodeOptions{
 			Incarnation: uint64(i + 1), Allocator: tensortest.NewAllocator(t), PeerTimeout: 10 * time.Second,
@@ -83,7 +84,7 @@ func isUp(l verbstransport.Link) bool { return l.Verbs }
 func (p *pair) exchange() {
 	p.t.Helper()
 	p.step++
-	key, err := rendezvous.NewKey(cluster.Device{Task: p.from.task, Type: "CPU"}, 2, cluster.Device{Task: p.to.task, Type: "CPU"}, "x", rendezvous.FrameIter{})
+	key, err := rendezvous.NewKey(cluster.Device{Task: p.from.task, Type: "CPU"}, p.sender, cluster.Device{Task: p.to.task, Type: "CPU"}, "x", rendezvous.FrameIter{})
 	if err != nil {
 		p.t.Fatal(err)
 	}

@@ -42,6 +42,20 @@ type Stats struct {
 	Bootstraps uint64
 }
 
+func (s *Stats) add(o Stats) {
+	s.Received += o.Received
+	s.ReceivedBytes += o.ReceivedBytes
+	s.Sent += o.Sent
+	s.SentBytes += o.SentBytes
+	s.Lost += o.Lost
+	s.Elsewhere += o.Elsewhere
+	s.Without += o.Without
+	s.Breaks += o.Breaks
+	s.MessagesSent += o.MessagesSent
+	s.MessagesReceived += o.MessagesReceived
+	s.Bootstraps += o.Bootstraps
+}
+
 // counters are Stats while they change.
 type counters struct {
 	received, receivedBytes, sent, sentBytes atomic.Uint64

@@ -102,6 +102,10 @@ type Transport struct {
 	peers  map[cluster.Task]*peer
 	closed bool
 	lost   error // why there is no device any more
+	// forgotten is the sum of the peers without a record any more; nil for none.
+	forgotten *Link
+
+	maxPeers int // the constant; less in tests
 }
 
 // New returns the transport of a process, with its memory registered. Its Close
@@ -110,7 +114,7 @@ func New(o Options) (*Transport, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	t := &Transport{opts: o, peers: make(map[cluster.Task]*peer), spinners: poll.NewSpinners(0)}
+	t := &Transport{opts: o, peers: make(map[cluster.Task]*peer), maxPeers: maxPeers, spinners: poll.NewSpinners(0)}
 	var err error
 	if t.port, err = openPort(&t.opts); err != nil {
 		return nil, err
@@ -166,11 +170,16 @@ func (t *Transport) Answer(ctx context.Context, from pairing.Offer) (pairing.Off
 		return pairing.Offer{}, status.Errorf(status.InvalidArgument,
 			"%v is the name of this process: it cannot be its own peer", from.Task)
 	}
-	p, err := t.peer(from.Task)
-	if err != nil {
-		return pairing.Offer{}, err
+	for {
+		p, err := t.peer(from.Task)
+		if err != nil {
+			return pairing.Offer{}, err
+		}
+		offer, err := p.request(ctx, from)
+		if err != errForgotten { //nolint:errorlint // it is said as it is
+			return offer, err
+		}
 	}
-	return p.request(ctx, from)
 }
 
 // LeftGeneration is the word of an asker, over another wire, that it has left a
@@ -187,11 +196,17 @@ func (t *Transport) LeftGeneration(asker transport.Asker, generation uint64) {
 	}
 }
 
-// Links tells for each peer which wire carries its tensors.
+// Links tells for each peer which wire carries its tensors. Those that have come and
+// gone may be one together, a client.
 func (t *Transport) Links() []Link {
 	var links []Link
 	for _, p := range t.all() {
 		links = append(links, p.full())
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.forgotten != nil {
+		links = append(links, *t.forgotten)
 	}
 	return links
 }
@@ -218,7 +233,10 @@ func (t *Transport) peer(task cluster.Task) (*peer, error) {
 	}
 	p := t.peers[task]
 	if p == nil {
-		if len(t.peers) >= maxPeers {
+		if len(t.peers) >= t.maxPeers {
+			t.forget()
+		}
+		if len(t.peers) >= t.maxPeers {
 			return nil, status.Errorf(status.ResourceExhausted, "%d peers are known already", len(t.peers))
 		}
 		p = newPeer(t, task)

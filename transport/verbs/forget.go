@@ -1,0 +1,45 @@
+package verbstransport
+
+import (
+	"errors"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/transport/verbs/pairing"
+)
+
+// errForgotten says that a record of a peer is not the one of its task any more.
+var errForgotten = errors.New("the peer has been forgotten")
+
+// forget drops the records of peers that nobody can call and that have no channel,
+// nor one in the making: processes that only pull have names of their own, and come
+// and go for as long as a server lives. What went to and from them stays counted.
+// Called with the lock held.
+func (t *Transport) forget() {
+	for task, p := range t.peers {
+		if t.opts.Callable(task) || !p.retire() {
+			continue
+		}
+		delete(t.peers, task)
+		if t.forgotten == nil {
+			t.forgotten = &Link{Task: cluster.Task{Job: cluster.ClientTask().Job}}
+		}
+		k := p.full() // nothing changes it any more
+		t.forgotten.Stats.add(k.Stats)
+		t.forgotten.Poll.Add(k.Poll)
+	}
+}
+
+// retire ends a record that is of no use; false for one that is.
+func (p *peer) retire() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	state, _ := p.machine.State()
+	if state != pairing.Down || p.acting || len(p.acts)+len(p.links)+len(p.requests) > 0 {
+		return false
+	}
+	if p.timer != nil {
+		p.timer.Stop()
+	}
+	p.gone = true
+	return true
+}
