@@ -34,35 +34,43 @@ func (w *world) netdev(device string) netlink.Link {
 	return nil
 }
 
-// lose loses a part of the packets, in percent, in both directions, until mend.
-func (w *world) lose(percent float32) {
+// disturb has netem treat what goes out of some devices. What it returns is the
+// end of that, and runs at the end of the test unless it has run before.
+func (w *world) disturb(how netlink.NetemQdiscAttrs, devices ...string) (mend func()) {
 	w.t.Helper()
-	for _, d := range w.devices {
-		if err := netlink.QdiscAdd(w.loss(d, percent)); err != nil {
-			w.t.Fatalf("lose packets of %s: %v", d, err)
+	var all []netlink.Qdisc
+	for _, d := range devices {
+		q := netlink.NewNetem(netlink.QdiscAttrs{
+			LinkIndex: w.netdev(d).Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT,
+		}, how)
+		if err := netlink.QdiscAdd(q); err != nil {
+			w.t.Fatalf("disturb %s: %v", d, err)
 		}
+		all = append(all, q)
 	}
-	w.lossy = true
+	mend = func() {
+		for _, q := range all {
+			if err := netlink.QdiscDel(q); err != nil {
+				w.t.Errorf("disturb it no more: %v", err)
+			}
+		}
+		all = nil
+	}
+	w.t.Cleanup(mend)
+	return mend
 }
 
-// mend ends lose.
-func (w *world) mend() {
+// lose loses a part of the packets, in percent, in both directions. All of them is
+// a cable that is cut.
+func (w *world) lose(percent float32) (mend func()) {
 	w.t.Helper()
-	if !w.lossy {
-		return
-	}
-	w.lossy = false
-	for _, d := range w.devices {
-		if err := netlink.QdiscDel(w.loss(d, 0)); err != nil {
-			w.t.Errorf("lose no packets of %s any more: %v", d, err)
-		}
-	}
+	return w.disturb(netlink.NetemQdiscAttrs{Loss: percent}, w.devices...)
 }
 
-func (w *world) loss(device string, percent float32) netlink.Qdisc {
-	return netlink.NewNetem(netlink.QdiscAttrs{
-		LinkIndex: w.netdev(device).Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT,
-	}, netlink.NetemQdiscAttrs{Loss: percent})
+// slow lets so many bytes a second out of a device.
+func (w *world) slow(device string, rate uint64) (mend func()) {
+	w.t.Helper()
+	return w.disturb(netlink.NetemQdiscAttrs{Rate64: rate}, device)
 }
 
 // down is `ip link set down` of a device's interface. What it returns is `up`, with
@@ -151,10 +159,10 @@ func (w *world) remove(device string) (add func()) {
 	return add
 }
 
-// cut lets no packet through until mend.
-func (w *world) cut() {
+// cut lets no packet through.
+func (w *world) cut() (mend func()) {
 	w.t.Helper()
-	w.lose(100)
+	return w.lose(100)
 }
 
 // cutGRPC lets nobody be reached by gRPC until mendGRPC, and breaks what there is.

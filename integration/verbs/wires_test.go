@@ -61,14 +61,14 @@ func TestRxeOnePercentLoss(t *testing.T) {
 	w := newWorld(t, 2)
 	a, b := w.startPair(settings{Fallback: "none"})
 	again := w.counter(b.device, "out_of_seq_request")
-	w.lose(1)
+	mend := w.lose(1)
 	sizes := []int64{0, 10, 8 << 10, 8<<10 + 1, 1 << 20, 4<<20 + 13}
 	for range 20 {
 		sizes = append(sizes, 1000)
 	}
 	w.exchange(a, b, sizes...)
 	w.exchange(b, a, sizes...)
-	w.mend()
+	mend()
 	if n := w.counter(b.device, "out_of_seq_request") - again; n == 0 {
 		t.Error("no packet was lost")
 	} else {
@@ -100,7 +100,7 @@ func TestRxeOneWireIsCut(t *testing.T) {
 		w.step++
 		waits := w.parcel(b, a, 1000)
 		id := a.recv(waits)
-		w.cut()
+		mend := w.cut()
 		a.untilBroken(1, before.Links[1].Breaks)
 		b.send(waits)
 		a.good(id)
@@ -109,7 +109,7 @@ func TestRxeOneWireIsCut(t *testing.T) {
 		if now := a.state(); now.Tensors["grpc"] == before.Tensors["grpc"] || now.Links[1].Verbs {
 			t.Errorf("%+v has come by these wires, before %+v", now.Tensors, before.Tensors)
 		}
-		w.mend()
+		mend()
 		a.untilVerbs(1, before.Links[1].Generation)
 		b.untilVerbs(0, before.Links[1].Generation)
 		w.exchangeOverVerbs(a, b)
@@ -126,10 +126,10 @@ func TestRxeOneWireIsCut(t *testing.T) {
 		since := w.sentPackets(b.device)
 		id := a.recv(x)
 		w.untilSent(b.device, since, packetsBefore)
-		w.cut()
+		mend := w.cut()
 		w.proxies[b.task].Throttle(large / 8) // it takes eight seconds
 		a.untilBroken(1, before.Links[1].Breaks)
-		w.mend()
+		mend()
 		a.untilVerbs(1, before.Links[1].Generation)
 		b.untilVerbs(0, before.Links[1].Generation)
 		w.exchangeOverVerbs(a, b)

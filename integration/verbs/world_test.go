@@ -36,7 +36,6 @@ type world struct {
 	devices []string
 	proxies []*transporttest.Proxy
 	nodes   []*process
-	lossy   bool  // see lose
 	step    int64 // the present one
 	parcels int   // that there were
 }
@@ -56,7 +55,6 @@ func newWorld(t *testing.T, tasks int) *world {
 			return describe(before) + " before, now " + describe(now), maps.Equal(now, before)
 		})
 	})
-	t.Cleanup(w.mend)
 	for range tasks {
 		w.proxies = append(w.proxies, transporttest.NewProxy(t))
 	}
