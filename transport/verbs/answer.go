@@ -22,6 +22,10 @@ type asked struct{ call transport.Call }
 // ask hands a request over to the outbox. Called with the lock held; the key is in
 // a message that will be gone.
 func (l *link) ask(a *channel.Ask) {
+	if a.Left > l.named { // each request says it, once is enough
+		l.named = a.Left
+		l.outbox = append(l.outbox, outgoing{kind: outLeft, left: a.Left})
+	}
 	id := attemptID{a.ID, a.Attempt}
 	if own := l.peer.transport.opts.Self.Incarnation; a.Sender != own {
 		l.machine.Answer(time.Now(), a.ID, a.Attempt, channel.Answer{Err: transport.OtherProcess(a.Sender, own)})

@@ -228,6 +228,7 @@ type outgoing struct {
 	asked *asked
 	buf   releaser
 	ids   []uint64
+	left  uint64
 }
 
 type releaser interface{ Release() }
@@ -235,7 +236,8 @@ type releaser interface{ Release() }
 type outKind uint8
 
 const (
-	outAsk       outKind = iota // ask the table
+	outLeft      outKind = iota // the peer has left a generation: before its request is looked at
+	outAsk                      // ask the table
 	outDetach                   // nobody waits for asked any more
 	outRelease                  // buf
 	outFinished                 // ids
@@ -272,6 +274,8 @@ func (l *link) empty() {
 func (l *link) carry(o *outgoing) {
 	kept := l.peer.transport.opts.Kept
 	switch o.kind {
+	case outLeft:
+		l.peer.leftBy(l.asker.Incarnation, o.left)
 	case outAsk:
 		l.askTable(o.ask, o.asked)
 	case outDetach:

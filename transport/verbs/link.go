@@ -43,6 +43,7 @@ type link struct {
 	account  *mem.Account
 	receives map[attemptID]*receive
 	asked    map[attemptID]*asked
+	named    uint64 // the highest generation that the peer's requests said it had left
 	sources  table[*source]
 	dests    table[destination]
 	says     []*say
