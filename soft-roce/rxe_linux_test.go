@@ -48,6 +48,17 @@ func TestRxeDefaultPair(t *testing.T) {
 	}
 }
 
+// The clock is the processor's counter: a device, emulated, takes 10 µs to read.
+func TestRxeClockIsNoDevice(t *testing.T) {
+	clock, err := os.ReadFile("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if name := strings.TrimSpace(string(clock)); name == "hpet" || name == "acpi_pm" {
+		t.Errorf("the clock is %s", name)
+	}
+}
+
 func TestRxeAddAndRemoveALink(t *testing.T) {
 	dummy(t, "d0", "198.51.100.1/24")
 	if err := AddLink("rxe7", "d0"); err != nil {
