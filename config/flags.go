@@ -17,6 +17,9 @@ func RegisterFlags(fs *pflag.FlagSet, use Use) {
 		if limits := s.Limits(); limits != "" {
 			help += " [" + limits + "]"
 		}
+		if s.Default == "0" { // pflag tells no default that looks like none
+			help += " (default 0)"
+		}
 		f := fs.VarPF(&rawFlag{text: s.Default, kind: s.Type()}, s.Flag(), "", help)
 		if s.Type() == "bool" {
 			f.NoOptDefVal = "true"

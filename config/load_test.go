@@ -229,6 +229,23 @@ func TestFlagsOfAUse(t *testing.T) {
 	}
 }
 
+// TestHelpTellsDefaultsAndLimits: whoever reads --help need not try.
+func TestHelpTellsDefaultsAndLimits(t *testing.T) {
+	flags := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	RegisterFlags(flags, both)
+	for _, s := range settings {
+		one := pflag.NewFlagSet("one", pflag.ContinueOnError)
+		one.AddFlag(flags.Lookup(s.Flag()))
+		help := one.FlagUsages()
+		if limits := s.Limits(); !strings.Contains(help, limits) {
+			t.Errorf("%q lacks the limits %q", help, limits)
+		}
+		if s.Default != "" && s.Type() != "bool" && strings.Count(help, "(default "+s.Default+")") != 1 {
+			t.Errorf("%q lacks the default %q", help, s.Default)
+		}
+	}
+}
+
 // TestNoSources is a process that was told nothing.
 func TestNoSources(t *testing.T) {
 	c, err := Load(LoadOptions{Environ: []string{"HOME=/", "TRYST"}, Use: both})

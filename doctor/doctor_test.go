@@ -188,6 +188,13 @@ var hosts = []struct {
 		options: Options{Client: settings("grpc", config.RDMA{})},
 		worst:   Warn,
 	},
+	{
+		name: "settings by TensorFlow's names", tree: "no-rdma",
+		options: Options{Client: settings("grpc", config.RDMA{}), Memlock: limit(8 << 20), Settings: []config.Entry{
+			{Key: "rdma.mtu", Value: "1024", Source: config.Source{Kind: config.FromTensorFlow, Name: "RDMA_QP_MTU"}},
+		}},
+		worst: Warn,
+	},
 	{name: "another system", tree: "no-rdma", options: Options{Client: verbsOn(""), NoSystem: errors.New("discover RDMA devices: this is no Linux")}, worst: Fail},
 }
 

@@ -18,6 +18,7 @@ import (
 // Examine judges facts. The same facts give the same report.
 func Examine(f Facts) Report {
 	e := examiner{facts: &f}
+	e.settings()
 	e.kernel()
 	e.library()
 	e.devices()
@@ -61,6 +62,12 @@ func (e *examiner) lacksFor(device, check, do, format string, args ...any) {
 		return
 	}
 	e.lacks(check, do, format, args...)
+}
+
+func (e *examiner) settings() {
+	for _, s := range e.facts.Settings {
+		e.ok("setting", "%s is %q (%s)", s.Key, s.Value, s.Source)
+	}
 }
 
 const (

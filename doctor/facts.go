@@ -3,6 +3,7 @@ package doctor
 import (
 	"time"
 
+	"github.com/tryst-rdma/tryst/config"
 	"github.com/tryst-rdma/tryst/transport/verbs/mem"
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/discovery"
@@ -13,6 +14,8 @@ type Facts struct {
 	// Required says that tensors are to go by RDMA: then what RDMA lacks is a
 	// FAIL, else at most a WARN.
 	Required bool
+	// Settings are those of RDMA that are not the defaults.
+	Settings []config.Entry
 	// Want is what was asked for of the choice of a device.
 	Want discovery.Want
 

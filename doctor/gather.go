@@ -31,6 +31,9 @@ type Options struct {
 	// how its tasks are dialed. With the transport verbs what RDMA lacks is a
 	// FAIL.
 	Client config.Client
+	// Settings are those of RDMA that are not the defaults, to be told with
+	// where they come from.
+	Settings []config.Entry
 	// Self is this task, which is not asked; nil: all are.
 	Self *cluster.Task
 
@@ -95,7 +98,7 @@ func Gather(ctx context.Context, o Options) Facts {
 		// One pool to send and one to receive.
 		RegisterLeast: 2 * uint64(o.Client.Arena), RegisterMost: 2 * uint64(o.Client.ArenaLimit),
 	}
-	f.NoDiscovery = o.NoSystem
+	f.NoDiscovery, f.Settings = o.NoSystem, o.Settings
 	if f.NoDiscovery == nil {
 		f.Inventory, f.NoDiscovery = o.System.Read()
 	}

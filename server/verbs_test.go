@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/http/httptest"
@@ -316,6 +317,28 @@ func TestVerbsWithoutADevice(t *testing.T) {
 	nine := 9
 	_, err = Start(t.Context(), w.settings(0, func(c *config.Config) { c.RDMA.GIDIndex = &nine }), Options{Provider: w.provider(0)})
 	wantError(t, err, status.FailedPrecondition, "9")
+}
+
+// A setting that has one of the names of TensorFlow's verbs is used, and the log says
+// which.
+func TestVerbsServerTellsTheVariableThatWasUsed(t *testing.T) {
+	w := newVerbsTown(t, 1)
+	c, err := config.Load(config.LoadOptions{Environ: []string{"TRYST_TRANSPORT=verbs", "RDMA_QP_MTU=1024"}, Use: config.ForServer})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Listen = "127.0.0.1:0"
+	var out syncBuffer
+	v, err := StartVerbs(t.Context(), c, Options{Provider: w.provider(0), Logger: slog.New(slog.NewTextHandler(&out, nil)), Allocator: tensortest.NewAllocator(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v.Choice().MTU != verbs.MTU1024 || !strings.Contains(out.String(), "setting=rdma.mtu value=1024 variable=RDMA_QP_MTU") {
+		t.Errorf("MTU %d, and the log is\n%s", v.Choice().MTU, out.String())
+	}
+	if err := v.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
 }
 
 // Publications are pulled over verbs like any other tensors, by as many as come,

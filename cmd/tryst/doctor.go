@@ -1,6 +1,8 @@
 package main
 
 import (
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"github.com/tryst-rdma/tryst/config"
@@ -34,8 +36,12 @@ status is 1 when something fails.`,
 			}
 			o := doctor.Options{Client: cfg.Client}.OnThisHost()
 			for _, e := range config.Describe(cfg) {
-				if e.Key == "task" && e.Source.Kind != config.FromDefault {
+				switch {
+				case e.Source.Kind == config.FromDefault:
+				case e.Key == "task":
 					o.Self = &cfg.Task
+				case strings.HasPrefix(e.Key, "rdma."):
+					o.Settings = append(o.Settings, e)
 				}
 			}
 			report := doctor.Examine(doctor.Gather(cmd.Context(), o))

@@ -47,6 +47,16 @@ func TestDoctorFailsForADeviceThatIsNotThere(t *testing.T) {
 	}
 }
 
+// Where the settings of verbs come from is told.
+func TestDoctorTellsWhereSettingsComeFrom(t *testing.T) {
+	r := tryst(t, "doctor", "--transport", "verbs", "--rdma-retry", "3")
+	for _, want := range []string{`rdma.retry is "3" (flag --rdma-retry)`} {
+		if !strings.Contains(r.out, want) {
+			t.Errorf("no %s in\n%s%s", want, r.out, r.err)
+		}
+	}
+}
+
 func TestDoctorJSON(t *testing.T) {
 	r := tryst(t, "doctor", "--json", "--cluster", "worker="+free(t))
 	levels := make(map[doctor.Level]int)
