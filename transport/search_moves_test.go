@@ -50,6 +50,7 @@ const (
 	duoDestroy                    // n: generation
 	duoTick                       // n: generation
 	duoWake                       //
+	duoCopied                     // n: answer
 )
 
 // moves lists what can happen next. inner moves are those that happen without
@@ -116,6 +117,9 @@ func (w *duo) innerMoves(i int, add func(duoMoveKind, int, int)) {
 	}
 	for n := range s.reports {
 		add(duoReport, i, n)
+	}
+	for n := range s.copied {
+		add(duoCopied, i, n)
 	}
 	for n := range s.cancelled {
 		add(duoCancels, i, n)
@@ -280,6 +284,10 @@ func (w *duo) play(m duoMove) {
 			w.now = at
 		}
 		w.run(m.side, m.n)
+	case duoCopied:
+		a := s.copied[m.n]
+		s.copied = slices.Delete(s.copied, m.n, m.n+1)
+		w.answered(m.side, a.to, a.value, nil)
 	case duoWake:
 		w.now = later(w.now, s.asking.wakeAt)
 		w.ask(m.side, s.asking.tick(w.now))
@@ -371,6 +379,9 @@ func (w *duo) story(m duoMove) string {
 		return fmt.Sprintf("%s has polled what had come, and destroys its queue pair of channel %d", me, m.n)
 	case duoTick:
 		return fmt.Sprintf("some milliseconds pass for channel %d of %s", m.n, me)
+	case duoCopied:
+		a := &s.copied[m.n]
+		return fmt.Sprintf("%s has copied value %d for attempt %d of receive %d", me, a.value, a.to.attempt, a.to.id)
 	case duoWake:
 		return "some milliseconds pass for the receives of " + me
 	}
@@ -424,6 +435,7 @@ func (w *duo) after(m duoMove) *duo {
 	for i := range n.sides {
 		s := &n.sides[i]
 		s.keys, s.reports, s.cancelled, s.callers = slices.Clone(s.keys), slices.Clone(s.reports), slices.Clone(s.cancelled), slices.Clone(s.callers)
+		s.copied = slices.Clone(s.copied)
 		s.recvs, s.attempts, s.tells = slices.Clone(s.recvs), slices.Clone(s.attempts), slices.Clone(s.tells)
 		s.ends, s.mem = slices.Clone(s.ends), slices.Clone(s.mem)
 		if m.kind == duoLand || m.side != i && m.kind != duoChannel {
@@ -480,6 +492,11 @@ func (w *duo) state() [2]uint64 {
 		for _, c := range s.callers {
 			count(c.generation)
 			num(c.id, uint64(c.attempt))
+		}
+		count(len(s.copied))
+		for _, a := range s.copied {
+			count(a.to.generation)
+			num(a.to.id, uint64(a.to.attempt), uint64(a.value))
 		}
 		flag(s.over, s.ending)
 		count(len(s.cancelled))

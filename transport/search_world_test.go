@@ -26,7 +26,7 @@ import (
 //   - an attempt, a FINISHED, a CANCEL begins to look for a wire (Failover.attempt,
 //     Failover.tell), is dropped, returns;
 //   - a receive of the rendezvous reports to the table (Kept.fetched), a CANCEL off
-//     the channel reaches it (link.carry);
+//     the channel reaches it (link.carry), an answer is copied (link.answerCopy);
 //   - a packet lands; a completion is polled; queue pairs are destroyed
 //     (link.tearDown); a side finds out that the other one has gone.
 //
@@ -67,6 +67,7 @@ type duoConfig struct {
 	keys   int     // 0 is 1
 	both   bool    // B receives from A, too
 	hasty  bool    // a queue pair may be destroyed before all is polled, as after a second
+	copies bool    // content is copied on its way from the table to a channel, which takes time
 	riding bool    // finished ids wait for a request to ride on; else they are said at once
 	rules  duoRules
 	tensor []*tensor.Tensor
@@ -98,9 +99,10 @@ type duoSide struct {
 	reports   []report
 	callers   []duoCaller
 	lastCall  callID
-	over      bool       // the step is cleaned up
-	ending    bool       // and the table not told yet
-	cancelled [][]uint64 // CANCELs on their way from a channel to the table
+	copied    []duoAnswered // answers that are copied
+	over      bool          // the step is cleaned up
+	ending    bool          // and the table not told yet
+	cancelled [][]uint64    // CANCELs on their way from a channel to the table
 
 	// What it has as a receiver.
 	asking   *asking
@@ -123,6 +125,12 @@ type duoValue struct {
 	got  int    // how often it was delivered
 	lost bool   // its step or process has ended: it need not be
 	home uint64 // the process that it was sent in
+}
+
+// duoAnswered is an answer on its way to a channel.
+type duoAnswered struct {
+	to    duoCaller
+	value byte
 }
 
 // duoCaller waits for an answer of the table.
@@ -618,7 +626,9 @@ func (w *duo) reply(i int, a keptAction) {
 		name = w.nameOf(a.answer.Value)
 		w.value(name).refs++
 	}
-	if c.generation != 0 {
+	if c.generation != 0 && name != 0 && w.cfg.copies {
+		s.copied = append(s.copied, duoAnswered{c, name})
+	} else if c.generation != 0 {
 		w.answered(i, c, name, a.answer.Err)
 	} else {
 		w.answerCall(i, a.call, name, a.answer.Err)
@@ -748,7 +758,7 @@ func (w *duo) restart() {
 	}
 	s.process += 10
 	w.begin(1)
-	s.reports, s.callers, s.cancelled, s.up, s.gone = nil, nil, nil, 0, 0
+	s.reports, s.callers, s.copied, s.cancelled, s.up, s.gone = nil, nil, nil, nil, 0, 0
 }
 
 // abort cleans up the step at a side.
