@@ -22,6 +22,7 @@ import (
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/transport/verbs/mem"
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/discovery"
 	"github.com/tryst-rdma/tryst/verbs/discovery/discoverytest"
 	"github.com/tryst-rdma/tryst/verbs/verbstest"
 )
@@ -104,6 +105,7 @@ var hosts = []struct {
 			for i := range 8 {
 				h.Set(fmt.Sprintf("class/net/eth0/ecn/roce_np/enable/%d", i), map[bool]string{true: "1", false: "0"}[i == 3])
 			}
+			h.Netlink.PFCs = map[string]discovery.PFC{"eth0": {On: 1 << 3, Sent: [8]uint64{3: 5}}}
 			h.Set("kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "1024")
 			h.Set("kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "1000")
 			h.Set("kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages", "0")
@@ -111,7 +113,7 @@ var hosts = []struct {
 			h.Set("kernel/mm/transparent_hugepage/enabled", "always [madvise] never")
 		},
 		options: Options{
-			Client: verbsOn(""), Memlock: limit(unlimited),
+			Client: settings("verbs", config.RDMA{TrafficClass: 106}), Memlock: limit(unlimited),
 			Provider: &library{devices: []string{"mlx5_0"}, port: verbs.PortInfo{ActiveMTU: 4096}},
 		},
 		worst: OK,
@@ -123,6 +125,7 @@ var hosts = []struct {
 				h.Set(fmt.Sprintf("class/net/eth0/ecn/roce_np/enable/%d", i), "0")
 			}
 			h.Set("kernel/mm/transparent_hugepage/enabled", "always madvise [never]")
+			h.Netlink.PFCs = map[string]discovery.PFC{"eth0": {}}
 		},
 		options: Options{
 			Client: verbsOn(""), Memlock: limit(256 << 20),
@@ -131,7 +134,10 @@ var hosts = []struct {
 		worst: Warn,
 	},
 	{
-		name: "memlock too low", tree: "mlx5-two-ports",
+		name: "memlock too low, and packets of a priority that nobody pauses", tree: "mlx5-two-ports",
+		change: func(h *discoverytest.Host) {
+			h.Netlink.PFCs = map[string]discovery.PFC{"eth0": {On: 1<<3 | 1<<5}}
+		},
 		options: Options{Client: verbsOn(""), Memlock: limit(64 << 10)},
 		worst:   Fail,
 	},

@@ -406,6 +406,7 @@ func (e *examiner) congestion() {
 	if d.Software() {
 		return
 	}
+	e.pfc()
 	if len(f.ECN) > 0 {
 		var on []string
 		for _, prio := range slices.Sorted(maps.Keys(f.ECN)) {
@@ -422,6 +423,36 @@ func (e *examiner) congestion() {
 	}
 	if sent, handled := f.Counters["np_cnp_sent"], f.Counters["rp_cnp_handled"]; sent+handled > 0 {
 		e.ok("ECN", "it works: %d notifications of congestion were sent and %d were obeyed", sent, handled)
+	}
+}
+
+// pfc judges the pauses of the chosen netdev. Where NICs and switches go by the
+// DSCP, its upper three bits are the priority unless somebody has set another
+// table.
+func (e *examiner) pfc() {
+	f := e.facts
+	if f.PFC == nil {
+		return
+	}
+	const check = "PFC"
+	on := f.PFC.Priorities()
+	ours := int(f.TrafficClass >> 5)
+	var words []string
+	for _, p := range on {
+		words = append(words, fmt.Sprintf("%d (%d pauses sent, %d received)", p, f.PFC.Sent[p], f.PFC.Received[p]))
+	}
+	notified := slices.Contains(slices.Collect(maps.Values(f.ECN)), true)
+	switch {
+	case len(on) == 0 && notified:
+		e.ok(check, "%s pauses no priority, and ECN is on", f.Choice.Netdev)
+	case len(on) == 0:
+		e.warn(check, "pause the priority of RoCE on NICs and every switch between (dcb pfc set dev "+f.Choice.Netdev+" prio-pfc 3:on), or use ECN",
+			"%s pauses no priority: packets are lost where a queue is full", f.Choice.Netdev)
+	case !slices.Contains(on, ours):
+		e.warn(check, fmt.Sprintf("--rdma-traffic-class %d, or whatever this network maps to priority %d", on[0]<<5, on[0]),
+			"%s pauses priority %s; packets with --rdma-traffic-class %d are of priority %d where the DSCP decides", f.Choice.Netdev, strings.Join(words, ", "), f.TrafficClass, ours)
+	default:
+		e.ok(check, "%s pauses priority %s, and packets are of %d", f.Choice.Netdev, strings.Join(words, ", "), ours)
 	}
 }
 

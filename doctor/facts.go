@@ -41,6 +41,10 @@ type Facts struct {
 	// all there.
 	Counters   map[string]uint64
 	NoCounters error
+	// PFC is how the chosen netdev pauses priorities; nil when it does not tell.
+	// TrafficClass is that of our packets.
+	PFC          *discovery.PFC
+	TrafficClass uint8
 	// ECN is, for priorities 0 to 7, whether the chosen netdev's NIC answers
 	// marked packets; nil when it does not tell.
 	ECN map[int]bool

@@ -99,6 +99,7 @@ func Gather(ctx context.Context, o Options) Facts {
 		RegisterLeast: 2 * uint64(o.Client.Arena), RegisterMost: 2 * uint64(o.Client.ArenaLimit),
 	}
 	f.NoDiscovery, f.Settings = o.NoSystem, o.Settings
+	f.TrafficClass = uint8(o.Client.RDMA.TrafficClass) //nolint:gosec // a limit of the setting
 	if f.NoDiscovery == nil {
 		f.Inventory, f.NoDiscovery = o.System.Read()
 	}
@@ -108,6 +109,9 @@ func Gather(ctx context.Context, o Options) Facts {
 		f.HugePages = hugePages(o.System.Sys)
 		if f.NoChoice == nil {
 			f.Counters, f.NoCounters = o.System.Counters(f.Choice.Device, f.Choice.Port)
+			if pfc, err := o.System.PFC(f.Choice.Netdev); err == nil && f.Choice.Netdev != "" {
+				f.PFC = &pfc // most drivers do not tell
+			}
 			f.ECN = ecn(o.System.Sys, f.Choice.Netdev)
 		}
 	}

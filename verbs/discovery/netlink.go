@@ -24,6 +24,9 @@ type Netlink interface {
 	// Exclusive reports whether a device belongs to one network namespace
 	// (`rdma system show netns`).
 	Exclusive() (bool, error)
+	// PFC tells how a netdev pauses priorities; errors.ErrUnsupported when it
+	// does not tell.
+	PFC(netdev string) (PFC, error)
 }
 
 // Link is a device as netlink has it.

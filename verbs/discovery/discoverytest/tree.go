@@ -153,6 +153,8 @@ type Netlink struct {
 	Drivers  map[uint32]discovery.LinkDriver
 	Counts   map[uint32]map[string]uint64
 	OneNetns bool
+	// PFCs are by netdev; those that are not here do not tell.
+	PFCs map[string]discovery.PFC
 	// Err is what every request ends with, if not nil.
 	Err error
 }
@@ -171,6 +173,15 @@ func (n *Netlink) Driver(index uint32) (discovery.LinkDriver, error) { return n.
 
 // Exclusive implements discovery.Netlink.
 func (n *Netlink) Exclusive() (bool, error) { return n.OneNetns, n.Err }
+
+// PFC implements discovery.Netlink.
+func (n *Netlink) PFC(netdev string) (discovery.PFC, error) {
+	p, ok := n.PFCs[netdev]
+	if !ok {
+		return p, verbs.Errorf("ask for PFC of", netdev, errors.ErrUnsupported, "its driver does not tell")
+	}
+	return p, nil
+}
 
 // Parse makes a host from the text of a tree.
 func Parse(text string) (*Host, error) {
