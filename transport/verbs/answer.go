@@ -19,9 +19,10 @@ import (
 // when the table has it; who forgets it before then must not Detach it.
 type asked struct{ call transport.Call }
 
-// ask hands a request over to the outbox. Called with the lock held; the key is in
-// a message that will be gone.
-func (l *link) ask(a *channel.Ask) {
+// ask hands a request over to the outbox, or has the machine answer it at once: then
+// there is more to do. Called with the lock held; the key is in a message that will
+// be gone.
+func (l *link) ask(a *channel.Ask) (answered bool) {
 	if a.Left > l.named { // each request says it, once is enough
 		l.named = a.Left
 		l.outbox = append(l.outbox, outgoing{kind: outLeft, left: a.Left})
@@ -29,7 +30,7 @@ func (l *link) ask(a *channel.Ask) {
 	id := attemptID{a.ID, a.Attempt}
 	if own := l.peer.transport.opts.Self.Incarnation; a.Sender != own {
 		l.machine.Answer(time.Now(), a.ID, a.Attempt, channel.Answer{Err: transport.OtherProcess(a.Sender, own)})
-		return
+		return true
 	}
 	key, err := rendezvous.ParseKey(string(a.Key))
 	if err == nil {
@@ -37,13 +38,14 @@ func (l *link) ask(a *channel.Ask) {
 	}
 	if err != nil {
 		l.machine.Answer(time.Now(), a.ID, a.Attempt, channel.Answer{Err: status.From(err)})
-		return
+		return true
 	}
 	w := new(asked)
 	l.asked[id] = w
 	l.outbox = append(l.outbox, outgoing{kind: outAsk, asked: w, ask: transport.Ask{
 		Asker: l.asker, ID: a.ID, Attempt: a.Attempt, Step: a.Step, Key: key,
 	}})
+	return false
 }
 
 // askTable asks the table of answers. The answer may be there before it returns.

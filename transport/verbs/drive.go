@@ -113,7 +113,7 @@ func (l *link) act(acts []channel.Action) (again bool) {
 		case channel.ActPlace:
 			l.places = append(l.places, placing{attemptID{a.ID, a.Attempt}, a.Value.Size})
 		case channel.ActAsk:
-			l.ask(&a.Ask)
+			again = l.ask(&a.Ask) || again
 		case channel.ActDetach:
 			l.outbox = append(l.outbox, outgoing{kind: outDetach, asked: l.forget(attemptID{a.ID, a.Attempt})})
 		case channel.ActDrop:
