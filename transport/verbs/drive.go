@@ -70,8 +70,8 @@ func (l *link) completion(now time.Time, wc *verbs.WC) {
 
 // failed is a failed completion in words.
 func (l *link) failed(wc *verbs.WC) error {
-	e := status.Errorf(status.Unavailable, "%v: QP %v: %v (vendor error %#x): %s",
-		l, wc.QPN, wc.Status, wc.VendorErr, wc.Status.Cause())
+	e := status.Errorf(status.Unavailable, "%v: QP %v: %v (%s): %s",
+		l, wc.QPN, wc.Status, verbs.VendorError(l.peer.transport.port.device.Info().Vendor, wc.VendorErr), wc.Status.Cause())
 	return e
 }
 
