@@ -131,11 +131,12 @@ func (w *world) remove(device string) (add func()) {
 	since := time.Now()
 	go func() { removed <- softroce.RemoveLink(device) }()
 	var err error
+	late := false
 	select {
 	case err = <-removed:
 		w.t.Logf("%s was removed in %v", device, time.Since(since).Round(time.Millisecond))
 	case <-time.After(removeTime):
-		w.t.Errorf("%s is not removed within %v: somebody does not let go", device, removeTime)
+		late = true
 		for _, p := range w.nodes {
 			_ = p.cmd.Process.Kill() // an error when it has ended
 		}
@@ -156,6 +157,9 @@ func (w *world) remove(device string) (add func()) {
 		w.active(device)
 	}
 	w.t.Cleanup(add)
+	if late {
+		w.t.Fatalf("%s is not removed within %v: somebody does not let go", device, removeTime)
+	}
 	return add
 }
 
