@@ -27,9 +27,11 @@ import (
 // giveUp is longer than a queue pair of the suite tries.
 const giveUp = 50 * time.Millisecond
 
-// TestSuite: verbs is a transport, over devices in memory.
+// TestSuiteRequired: and needs gRPC for nothing but the bootstrap. Nothing hides there
+// how long it takes to get over a break, so the back-off is short.
 func TestSuiteRequired(t *testing.T) {
-	transporttest.Run(t, transporttest.Suite{New: newCluster(clusterOptions{require: true}), MaxSize: 64 << 20, Registered: true,
+	o := tuned(clusterOptions{require: true}, func(o *verbstransport.Options) { o.Backoff = 20 * time.Millisecond })
+	transporttest.Run(t, transporttest.Suite{New: newCluster(o), MaxSize: 64 << 20, Registered: true,
 		Only: []string{"Order", "Content", "Size", "Memory", "Abort", "Cancel", "Step", "Cut", "Stop"}})
 }
 

@@ -1,0 +1,232 @@
+package verbstransport_test
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/status"
+	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
+	"github.com/tryst-rdma/tryst/transport/verbs/wire"
+)
+
+// cramped are channels with next to no room: a window of 8 messages, a send queue of
+// 16, writes of a page.
+func cramped(o clusterOptions) clusterOptions {
+	return tuned(o, func(o *verbstransport.Options) {
+		o.Window, o.SendQueue = 8, 16
+		o.Chunk, o.Outstanding = 4*kib, 64*kib
+	})
+}
+
+// TestV13SlotsAndGenerationsWrap: a slot is used more often than its 12 bits count,
+// while a receive is outstanding that took its slot before.
+func TestV13SlotsAndGenerationsWrap(t *testing.T) {
+	const size, rounds = 12 * kib, wire.SlotGenerations + 100
+	o, spies := watched(clusterOptions{require: true})
+	s := newStage(t, o)
+	from, to := s.pair()
+	waits, k := from.key(to, "waits"), from.key(to, "v")
+	from.sendsBlob(1, waits, 1, size)
+	to.recv(1, waits).isBlob(1, size) // known: the next request brings an address, and waits with it
+	early := to.recv(2, waits)
+	from.waiting(1)
+	x := s.blob(from.transport.Allocator(), 2, size)
+	defer x.Release()
+	for i := range rounds {
+		from.send(2, k, x.Retain())
+		y := to.recv(2, k).value()
+		if i%500 == 0 && !isNoise(y.Bytes(), 2) {
+			t.Fatalf("round %d brought something else", i)
+		}
+		y.Release()
+	}
+	from.sendsBlob(2, waits, 3, size)
+	early.isBlob(3, size)
+	used := make(map[uint32]int) // slots
+	again := 0
+	spy := spies.of(from)
+	spy.mu.Lock()
+	defer spy.mu.Unlock()
+	for imm, n := range spy.imms {
+		used[imm.Slot()] += n
+		if n > 1 {
+			again++
+		}
+	}
+	if again == 0 {
+		t.Errorf("no generation of any slot came again in %d receives: %v", rounds, used)
+	}
+}
+
+// TestV14ManyMoreRequestsThanTheWindow: over a thousand wait for values, through a
+// window of eight; they are answered from the last to the first.
+func TestV14ManyMoreRequestsThanTheWindow(t *testing.T) {
+	const n = 1200
+	s := newStage(t, cramped(clusterOptions{require: true}))
+	from, to := s.pair()
+	receives := make([]*receiving, n)
+	keys := make([]rendezvous.Key, n)
+	for i := range n {
+		keys[i] = from.key(to, fmt.Sprint("v", i))
+		receives[i] = to.recv(1, keys[i])
+	}
+	from.waiting(n)
+	size := func(i int) int { return 1 + i*131%(20*kib) } // in messages and by writes
+	for i := n - 1; i >= 0; i-- {
+		from.sendsBlob(1, keys[i], uint64(i), size(i))
+	}
+	for i, r := range receives {
+		r.isBlob(uint64(i), size(i))
+	}
+	if k := to.link(from); k.Stats.Received != n || k.Stats.Breaks != 0 {
+		t.Errorf("%+v, want %d values and no break", k.Stats, n)
+	}
+}
+
+// TestValuesThatDependOnLaterRequests: a thousand requests beyond the window, of which
+// each has its value only when the next one has been answered. Whoever lets earlier
+// requests hold a credit until they are answered waits for ever.
+func TestValuesThatDependOnLaterRequests(t *testing.T) {
+	const n = 1000
+	s := newStage(t, cramped(clusterOptions{require: true}))
+	from, to := s.pair()
+	part := from.in(1)
+	keys := make([]rendezvous.Key, n)
+	for i := range n {
+		keys[i] = from.key(to, fmt.Sprint("v", i))
+	}
+	send := func(i int) {
+		x := s.blob(s.source, uint64(i), 1000)
+		defer x.Release()
+		if err := part.Send(keys[i], rendezvous.Args{}, x, false); err != nil {
+			t.Error(err)
+		}
+	}
+	done := make(chan struct{})
+	for i := range n {
+		to.in(1).RecvAsync(t.Context(), keys[i], rendezvous.Args{}, func(v rendezvous.Value, _ rendezvous.Args, err error) {
+			switch {
+			case err != nil:
+				t.Errorf("value %d: %v", i, err)
+				return
+			case !isNoise(v.Tensor.Bytes(), uint64(i)):
+				t.Errorf("value %d is another one", i)
+			}
+			v.Tensor.Release()
+			if i == 0 {
+				close(done)
+				return
+			}
+			send(i - 1)
+		})
+	}
+	from.waiting(n)
+	send(n - 1)
+	s.happens("all have come", done)
+}
+
+// TestSendQueueFull: more contents and messages at once, both ways, than sixteen
+// places hold. None is lost, and no channel breaks.
+func TestSendQueueFull(t *testing.T) {
+	const each, size = 40, 300*kib + 1
+	o, spies := watched(cramped(clusterOptions{require: true}))
+	s := newStage(t, o)
+	a, b := s.pair()
+	var receives []*receiving
+	for i := range each {
+		receives = append(receives, b.recv(1, a.key(b, fmt.Sprint("v", i))), a.recv(1, b.key(a, fmt.Sprint("v", i))))
+	}
+	a.waiting(each)
+	b.waiting(each)
+	var sends sync.WaitGroup
+	for _, from := range []*actor{a, b} {
+		to, part := b, from.in(1)
+		if from == b {
+			to = a
+		}
+		sends.Go(func() {
+			for i := range each {
+				x := s.blob(from.transport.Allocator(), uint64(i), size)
+				if err := part.Send(from.key(to, fmt.Sprint("v", i)), rendezvous.Args{}, x, false); err != nil {
+					t.Error(err)
+				}
+				x.Release()
+			}
+		})
+	}
+	sends.Wait()
+	for i, r := range receives {
+		r.isBlob(uint64(i/2), size)
+	}
+	if a.link(b).Stats.Breaks+b.link(a).Stats.Breaks != 0 {
+		t.Errorf("a channel broke: %+v, %+v", a.link(b), b.link(a))
+	}
+	if sent := spies.of(a).tally(); sent.Writes < each*size/(4*kib)-each {
+		t.Errorf("%+v: the content went by fewer writes than the send queue has places for", sent)
+	}
+}
+
+// TestQueuesHaveRoomForABreak (fault 6 of TensorFlow's extension): whatever a queue
+// pair can have outstanding, its completion queue has room for.
+func TestQueuesHaveRoomForABreak(t *testing.T) {
+	for _, rails := range []int{1, 3} {
+		o, spies := watched(tuned(clusterOptions{}, func(o *verbstransport.Options) { o.Rails, o.Window, o.SendQueue = rails, 24, 40 }))
+		s := newStage(t, o)
+		from, to := s.pair()
+		third := s.start(2)
+		third.meets(to)
+		third.meets(from)
+		k := from.key(to, "v")
+		from.sendsBlob(1, k, 1, 4*mib)
+		to.recv(1, k).isBlob(1, 4*mib)
+		spy := spies.of(to)
+		spy.mu.Lock()
+		for _, q := range spy.cqs {
+			if q.load > q.room || q.load < rails*(24+40) {
+				t.Errorf("%d rails: a completion queue has room for %d, and its queue pairs may have %d outstanding", rails, q.room, q.load)
+			}
+		}
+		if len(spy.cqs) < 2 {
+			t.Errorf("two peers share %d completion queues", len(spy.cqs))
+		}
+		spy.mu.Unlock()
+	}
+}
+
+// TestAThousandCancelsBeyondTheWindow: receives that wait are cancelled all at once,
+// and others among them go on.
+func TestAThousandCancelsBeyondTheWindow(t *testing.T) {
+	const n = 1000
+	s := newStage(t, cramped(clusterOptions{require: true}))
+	from, to := s.pair()
+	var ended, failed atomic.Int32
+	var stays []*receiving
+	step := int64(2)
+	for i := range n {
+		to.in(step).RecvAsync(t.Context(), from.key(to, fmt.Sprint("v", i)), rendezvous.Args{}, func(v rendezvous.Value, _ rendezvous.Args, err error) {
+			ended.Add(1)
+			if err != nil {
+				failed.Add(1)
+				return
+			}
+			v.Tensor.Release()
+		})
+		if i%100 == 0 {
+			stays = append(stays, to.recv(1, from.key(to, fmt.Sprint("s", i))))
+		}
+	}
+	from.waiting(n + len(stays))
+	to.in(step).Abort(status.New(status.Internal, "the kernel of node mul failed"))
+	s.until("all have ended", func() bool { return ended.Load() == n })
+	if failed.Load() != n {
+		t.Errorf("%d of %d aborted receives brought a value", n-failed.Load(), n)
+	}
+	from.waiting(len(stays))
+	for i, r := range stays {
+		from.sendsBlob(1, r.key, uint64(i), 30*kib)
+		r.isBlob(uint64(i), 30*kib)
+	}
+}

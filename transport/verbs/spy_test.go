@@ -1,0 +1,181 @@
+package verbstransport_test
+
+import (
+	"sync"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/transport/verbs/wire"
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+// spy sees what a process makes of its device and posts there.
+type spy struct {
+	mu       sync.Mutex
+	memory   []spiedMR
+	cqs      map[verbs.CQ]*spiedCQ
+	counts   tally
+	imms     map[wire.Imm]int // of the writes that the process has posted
+	refuse   error            // what RegisterMemory answers; nil to pass it on
+	refused  int
+	register int
+}
+
+// tally counts posts: messages by kind, writes without and with imm, and the bytes
+// of content in both.
+type tally struct {
+	Kinds        [wire.KindUnknown + 1]int
+	Writes, Imms int
+	Bytes        uint64
+	Probes       int
+}
+
+type spiedMR struct {
+	verbs.MR
+	mem []byte
+}
+
+// spiedCQ is how much room a completion queue has, and how much work requests its
+// queue pairs can have outstanding.
+type spiedCQ struct{ room, load int }
+
+// spies are one spy for each task of a cluster.
+type spies map[cluster.Task]*spy
+
+// watched returns options of a cluster whose devices spies look at.
+func watched(o clusterOptions) (clusterOptions, spies) {
+	all := make(spies)
+	for i := range 3 {
+		all[cluster.Task{Job: "worker", Index: i}] = &spy{cqs: make(map[verbs.CQ]*spiedCQ), imms: make(map[wire.Imm]int)}
+	}
+	o.wrap = func(t cluster.Task, d verbs.Device) verbs.Device { return &spiedDevice{d, all[t]} }
+	return o, all
+}
+
+// of is the spy at a process.
+func (s spies) of(a *actor) *spy { return s[a.task] }
+
+// tally returns what has been posted since it was called last.
+func (s *spy) tally() tally {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.counts
+	s.counts = tally{}
+	return t
+}
+
+// refuses lets registrations fail from now on; nil ends that.
+func (s *spy) refuses(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refuse = err
+}
+
+type spiedDevice struct {
+	verbs.Device
+	spy *spy
+}
+
+func (d *spiedDevice) AllocPD() (verbs.PD, error) {
+	pd, err := d.Device.AllocPD()
+	if err != nil {
+		return nil, err
+	}
+	return &spiedPD{pd, d.spy}, nil
+}
+
+func (d *spiedDevice) CreateCQ(c verbs.CQConfig) (verbs.CQ, error) {
+	cq, err := d.Device.CreateCQ(c)
+	if err == nil {
+		d.spy.mu.Lock()
+		d.spy.cqs[cq] = &spiedCQ{room: cq.Size()}
+		d.spy.mu.Unlock()
+	}
+	return cq, err
+}
+
+type spiedPD struct {
+	verbs.PD
+	spy *spy
+}
+
+func (p *spiedPD) RegisterMemory(mem []byte, access verbs.Access) (verbs.MR, error) {
+	p.spy.mu.Lock()
+	err := p.spy.refuse
+	if err != nil {
+		p.spy.refused++
+	}
+	p.spy.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	mr, err := p.PD.RegisterMemory(mem, access)
+	if err == nil {
+		p.spy.mu.Lock()
+		p.spy.register++
+		p.spy.memory = append(p.spy.memory, spiedMR{mr, mem})
+		p.spy.mu.Unlock()
+	}
+	return mr, err
+}
+
+func (p *spiedPD) CreateQP(c verbs.QPConfig) (verbs.QP, error) {
+	qp, err := p.PD.CreateQP(c)
+	if err != nil {
+		return nil, err
+	}
+	p.spy.mu.Lock()
+	p.spy.cqs[c.SendCQ].load += c.MaxSend
+	p.spy.cqs[c.RecvCQ].load += c.MaxRecv
+	p.spy.mu.Unlock()
+	return &spiedQP{qp, p.spy}, nil
+}
+
+type spiedQP struct {
+	verbs.QP
+	spy *spy
+}
+
+func (q *spiedQP) PostSend(wrs []verbs.SendWR) (int, error) {
+	q.spy.saw(wrs) // before it has arrived
+	return q.QP.PostSend(wrs)
+}
+
+func (q *spiedQP) PostSendAndPoll(wrs []verbs.SendWR, cq verbs.CQ, wcs []verbs.WC) (posted, polled int, err error) {
+	q.spy.saw(wrs)
+	return q.QP.PostSendAndPoll(wrs, cq, wcs)
+}
+
+func (s *spy) saw(wrs []verbs.SendWR) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range wrs {
+		switch w := &wrs[i]; {
+		case w.Op == verbs.OpWriteImm:
+			s.counts.Imms++
+			s.counts.Bytes += w.Len()
+			s.imms[wire.Imm(w.Imm)]++
+		case w.Op == verbs.OpWrite && w.Len() == 0:
+			s.counts.Probes++
+		case w.Op == verbs.OpWrite:
+			s.counts.Writes++
+			s.counts.Bytes += w.Len()
+		default:
+			if k, err := wire.KindOf(s.bytesLocked(w)); err == nil {
+				s.counts.Kinds[k]++
+			}
+		}
+	}
+}
+
+// bytesLocked is the beginning of a message that was posted.
+func (s *spy) bytesLocked(w *verbs.SendWR) []byte {
+	if w.Inline != nil || len(w.SGL) == 0 {
+		return w.Inline
+	}
+	for _, m := range s.memory {
+		if e := w.SGL[0]; m.LKey() == e.LKey {
+			return m.mem[e.Addr-m.Addr():][:e.Length]
+		}
+	}
+	return nil
+}
