@@ -38,7 +38,9 @@ type Failover struct {
 	mu     sync.Mutex
 	peers  map[cluster.Task]*peer
 	closed bool
-	work   sync.WaitGroup // goroutines and callbacks
+	work   sync.WaitGroup // goroutines and callbacks, but for those of attempts
+
+	crew *crew
 }
 
 // NewFailover returns a Failover without peers; they are reached when first
@@ -50,7 +52,7 @@ func NewFailover(o FailoverOptions) *Failover {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	f := &Failover{opts: o, peers: make(map[cluster.Task]*peer)}
+	f := &Failover{opts: o, peers: make(map[cluster.Task]*peer), crew: newCrew()}
 	f.base, f.stop = context.WithCancel(context.Background())
 	return f
 }
@@ -179,7 +181,7 @@ func (p *peer) doBecause(acts []askAction, why error) {
 			r := p.receives[a.id]
 			ctx, cancel := context.WithCancel(p.f.base)
 			r.cancel = cancel
-			p.f.work.Go(func() { p.attempt(ctx, cancel, r, a) })
+			p.f.crew.Go(func() { p.attempt(ctx, cancel, r, a) })
 		case askDrop:
 			if r := p.receives[a.id]; r.cancel != nil {
 				r.cancel()
@@ -363,6 +365,7 @@ func (f *Failover) Close(ctx context.Context) error {
 		}
 		p.mu.Unlock()
 	}
+	f.crew.end()
 	f.work.Wait()
 	return ctx.Err()
 }
