@@ -19,7 +19,9 @@ func (s streams) doctorCommand() *cobra.Command {
 that the other commands would have. Each line is OK, WARN or FAIL, with what
 would mend it: the kernel and its RDMA devices, libibverbs, ports, the port and
 GID that would be chosen and why not the others, MTU, the limit of locked
-memory, huge pages, lost packets and congestion, peers.
+memory, huge pages, lost packets, PFC and ECN, peers. With --transport verbs
+each peer is also asked by RDMA, over a channel of its own that carries packets
+of the full size; what runs there is not disturbed.
 
 What RDMA lacks fails with --transport verbs, and is a warning without. The exit
 status is 1 when something fails.`,
