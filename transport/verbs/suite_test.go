@@ -45,6 +45,7 @@ type clusterOptions struct {
 	// open opens the device of a task on a real system, whose wires nobody
 	// disturbs; a fabric when nil.
 	open func(cluster.Task) (verbs.Device, error)
+	gate bool       // disturb what is posted, and not the wires
 	path verbs.Path // fast and easily broken when zero
 	// fabric is what the fabric is like, wrap what a task sees of its device
 	// there, and tune changes what a node's transport is made with.
@@ -62,6 +63,7 @@ type suiteCluster struct {
 	tasks   []cluster.Task
 	proxies map[cluster.Task]*transporttest.Proxy
 	fabric  *verbstest.Fabric
+	gates   *gates // nil without clusterOptions.gate
 
 	mu    sync.Mutex
 	nodes map[cluster.Task]*suiteNode
@@ -93,6 +95,9 @@ func newCluster(o clusterOptions) func(testing.TB, []cluster.Task) transporttest
 				c.work.Wait()
 				c.fabric.Close()
 			})
+		}
+		if c.gate {
+			c.gates = newGates(t)
 		}
 		return c
 	}
@@ -153,6 +158,11 @@ func (c *suiteCluster) Start(task cluster.Task, o transporttest.NodeOptions) tra
 	var err error
 	if n.device, err = c.open(task); err != nil {
 		c.t.Fatal(err)
+	}
+	if c.gates != nil {
+		if n.device, err = c.gates.gate(task).device(n.device); err != nil {
+			c.t.Fatal(err)
+		}
 	}
 	address, err := address(n.device)
 	if err != nil {
@@ -246,7 +256,9 @@ func (n *suiteNode) Stop(ctx context.Context) error {
 
 // Kill: first no byte leaves the process any more, over neither wire.
 func (n *suiteNode) Kill() {
-	if n.c.fabric != nil {
+	if d, ok := n.device.(*gatedDevice); ok {
+		d.kill()
+	} else if n.c.fabric != nil {
 		link := &suiteLink{c: n.c, task: n.task}
 		link.wires(func(w *verbstest.Link) { w.Cut() }) // what is on the way is lost
 		n.c.fabric.Host(n.task.String()).Kill()
@@ -275,7 +287,10 @@ type suiteLink struct {
 }
 
 func (c *suiteCluster) Link(task cluster.Task) transporttest.Link {
-	if c.fabric == nil {
+	switch {
+	case c.gates != nil:
+		return gatedLink{c.gates.gate(task), c.proxies[task]}
+	case c.fabric == nil:
 		return nil
 	}
 	return &suiteLink{c: c, task: task, proxy: c.proxies[task]}
