@@ -334,12 +334,16 @@ func (l *link) isDrained() bool {
 }
 
 // discard ends a link whatever its state: one that was shown and never connected
-// has nothing to drain; one in use tells the peer.
-func (l *link) discard(err error) {
+// has nothing to drain; one in use tells the peer, unless the peer has left it.
+func (l *link) discard(err error, left bool) {
 	l.mu.Lock()
 	if l.state != linkOffered {
 		l.mu.Unlock()
-		l.bye(err.Error())
+		if left {
+			l.leave(err)
+		} else {
+			l.bye(err.Error())
+		}
 		return
 	}
 	l.state, l.err = linkGone, err

@@ -131,7 +131,7 @@ func (p *peer) carryOut(a pairing.Action) {
 		l := p.links[a.Generation]
 		p.mu.Unlock()
 		if l != nil {
-			l.discard(a.Err)
+			l.discard(a.Err, a.Left)
 		}
 	case pairing.Connect:
 		p.mu.Lock()

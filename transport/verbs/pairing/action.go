@@ -13,7 +13,8 @@ const (
 	Make Kind = iota + 1
 	// Destroy ends what belongs to Generation, with Err as the reason: an offer, or
 	// a channel, which is left in the order of ARCHITECTURE.md section 6, rule b.
-	// There is exactly one for each Made, also after Broken.
+	// There is exactly one for each Made, also after Broken. With Left the peer has
+	// left the channel: nobody would hear a BYE.
 	Destroy
 	// Connect takes the queue pairs of Generation to RTS, with those of Offer at
 	// their other ends. Connected or ConnectFailed follows.
@@ -38,6 +39,7 @@ type Action struct {
 	Call       uint64
 	Request    uint64
 	Err        error
+	Left       bool
 }
 
 func (a Action) String() string {

@@ -207,7 +207,7 @@ func (m *Machine) believes(incarnation uint64) bool {
 	}
 	// Nobody can be called, and nothing that works would be lost.
 	if m.phase >= connecting {
-		m.drop(status.Errorf(status.Aborted, "%v is another process now", m.cfg.Peer))
+		m.dropLeft(status.Errorf(status.Aborted, "%v is another process now", m.cfg.Peer))
 	}
 	m.believed = incarnation
 	return true
@@ -259,7 +259,7 @@ func (m *Machine) respond(now time.Time, offer Offer) error {
 		// It answered at its own address: that is who the peer is.
 		m.believed = offer.Incarnation
 		if m.phase >= connecting {
-			m.drop(status.Errorf(status.Aborted, "%v has restarted: its incarnation is %016x now", m.cfg.Peer, offer.Incarnation))
+			m.dropLeft(status.Errorf(status.Aborted, "%v has restarted: its incarnation is %016x now", m.cfg.Peer, offer.Incarnation))
 			m.nextCall = now
 			return nil
 		}
@@ -272,7 +272,7 @@ func (m *Machine) respond(now time.Time, offer Offer) error {
 	case offer.Generation < m.gen:
 		return status.Errorf(status.FailedPrecondition, "%v answers generation %d with the lower generation %d", m.cfg.Peer, m.gen, offer.Generation)
 	case offer.Generation > m.gen:
-		m.drop(status.Errorf(status.Aborted, "%v is at generation %d already", m.cfg.Peer, offer.Generation))
+		m.dropLeft(status.Errorf(status.Aborted, "%v is at generation %d already", m.cfg.Peer, offer.Generation))
 		m.make(offer.Generation)
 		m.nextCall = now
 		if m.raised {
@@ -433,7 +433,7 @@ func (m *Machine) serve() {
 			}
 			continue
 		case shown > m.gen:
-			m.drop(status.Errorf(status.Aborted, "%v has left it for generation %d", m.cfg.Peer, shown))
+			m.dropLeft(status.Errorf(status.Aborted, "%v has left it for generation %d", m.cfg.Peer, shown))
 			continue
 		case shown < m.gen:
 			m.answer(r.id, m.own)
@@ -543,8 +543,15 @@ func (m *Machine) open() {
 }
 
 // drop ends the present offer or channel. The call that shows it counts no more.
-func (m *Machine) drop(err error) {
-	m.do(Action{Kind: Destroy, Generation: m.gen, Err: err})
+func (m *Machine) drop(err error) { m.dropAs(Action{Kind: Destroy, Generation: m.gen, Err: err}) }
+
+// dropLeft is drop of what the peer has left.
+func (m *Machine) dropLeft(err error) {
+	m.dropAs(Action{Kind: Destroy, Generation: m.gen, Err: err, Left: true})
+}
+
+func (m *Machine) dropAs(a Action) {
+	m.do(a)
 	m.phase, m.own, m.peer = idle, Offer{}, Offer{}
 	m.answered, m.helloed, m.call = false, false, 0
 	m.deadline, m.upSince = time.Time{}, time.Time{}

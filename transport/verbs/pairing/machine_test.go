@@ -87,6 +87,32 @@ func TestABreakIsToldByTheNextGeneration(t *testing.T) {
 	}
 }
 
+// A channel that the peer has left is left at once: a BYE would wait for queue pairs
+// that are gone.
+func TestWhoHasLeftHearsNoBye(t *testing.T) {
+	up := func() *Machine {
+		m := machine()
+		m.Request(began, 1, at(3, testOffer(1, 2)))
+		m.Made(began, at(3, testOffer(0, 1)))
+		m.Connected(began, 3)
+		want(t, m.Hello(began, 3), Open)
+		return m
+	}
+	for name, c := range map[string]struct {
+		left bool
+		acts []Action
+	}{
+		"the peer is at the next generation": {true, up().Request(began, 2, at(4, testOffer(1, 2)))},
+		"our side is broken":                 {false, up().Broken(began, 3, errors.New("cut"))},
+		"this process stops":                 {false, up().Stop(began)},
+	} {
+		i := slices.IndexFunc(c.acts, func(a Action) bool { return a.Kind == Destroy })
+		if i < 0 || c.acts[i].Left != c.left {
+			t.Errorf("%s: %v, want a Destroy with Left %v", name, c.acts, c.left)
+		}
+	}
+}
+
 func TestOurOwnName(t *testing.T) {
 	m := machine()
 	refused(t, m.Request(began, 1, at(1, testOffer(0, 5))), status.InvalidArgument, "cannot be its own peer")
