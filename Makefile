@@ -14,7 +14,7 @@ TESTARGS ?=
 # A file that lists the tests that may be skipped: with it, any other skip is a failure. See CONTRIBUTING.md.
 ALLOWED_SKIPS ?=
 # Further arguments of tryst bench in make bench-rxe, e.g. BENCHARGS='--only verbs-recv --size 1MiB'.
-BENCHARGS ?= --only verbs-recv,verbs-latency --size 64KiB,1MiB,16MiB --inflight 4
+BENCHARGS ?= --only verbs-recv,verbs-latency,verbs-idle --size 64KiB,1MiB,16MiB --inflight 4
 # How long each fuzz target runs.
 FUZZTIME ?= 10s
 

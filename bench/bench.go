@@ -45,9 +45,10 @@ type Options struct {
 	Row      func(Row)
 	Progress func(string)
 
-	many, waiting int          // receives and keys at once; fewer in tests
-	polls         []string     // ways of waiting whose latency is measured; fewer in tests
-	pool          *tensor.Pool // of what is received; one for each benchmark when nil, as tests look at theirs
+	many, waiting int           // receives and keys at once; fewer in tests
+	idle          time.Duration // that a channel is watched while it is idle; less in tests
+	polls         []string      // ways of waiting whose latency is measured; fewer in tests
+	pool          *tensor.Pool  // of what is received; one for each benchmark when nil, as tests look at theirs
 }
 
 // benchmark is one thing that can be measured.
@@ -80,6 +81,7 @@ func benchmarks() []benchmark {
 		{"waiting-remote", grpctransport.Name, (*suite).waitingRemote},
 		{"verbs-recv", verbstransport.Name, (*suite).recvVerbs},
 		{"verbs-latency", verbstransport.Name, (*suite).latencyVerbs},
+		{"verbs-idle", verbstransport.Name, (*suite).idleVerbs},
 	}
 }
 
@@ -155,7 +157,7 @@ func (o *Options) complete() error {
 		o.PairTime = DefaultPairTime
 	}
 	if o.many == 0 {
-		o.many, o.waiting = manyReceives, waitingKeys
+		o.many, o.waiting, o.idle = manyReceives, waitingKeys, idleTime
 	}
 	switch {
 	case slices.Min(o.Sizes) < 0:

@@ -24,6 +24,9 @@ const (
 	// waitingKeys wait at once in the rows on memory.
 	waitingKeys = 100_000
 
+	// idleTime is long enough for the probes of an idle channel to come.
+	idleTime = 30 * time.Second
+
 	// whole is the size of the tensor that has to arrive whole: above what one
 	// protobuf message, and what a 32-bit length, can hold.
 	whole = 5 << 30

@@ -9,6 +9,7 @@ import (
 	"net"
 	"runtime"
 	"strconv"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -44,6 +45,7 @@ type hello struct {
 type command struct {
 	Send *sendCommand `json:"send,omitempty"`
 	Echo *echoCommand `json:"echo,omitempty"`
+	Used bool         `json:"used,omitempty"` // tell nothing but that
 }
 
 // sendCommand sends Count tensors of 8 bytes, of the names that edge gives.
@@ -58,6 +60,8 @@ type state struct {
 	Error   string `json:"error,omitempty"`
 	Waiting int    `json:"waiting"` // receives
 	Memory  int64  `json:"memory"`  // that is in use after a garbage collection, in bytes
+	// Used is the time of processors that the process has taken.
+	Used time.Duration `json:"used,omitempty"`
 	// Echo is where messages are sent back from.
 	Echo *verbs.Endpoint `json:"echo,omitempty"`
 }
@@ -242,6 +246,13 @@ func (p *peer) startYardsticks(ctx context.Context) error {
 // obey carries out a command.
 func (p *peer) obey(c command) state {
 	var s state
+	if c.Used {
+		var err error
+		if s.Used, err = used(); err != nil {
+			s.Error = err.Error()
+		}
+		return s // the rest takes some itself
+	}
 	if c.Send != nil {
 		if err := p.send(c.Send); err != nil {
 			s.Error = status.From(err).Message()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/tryst-rdma/tryst/config"
@@ -179,6 +180,68 @@ func (s *suite) latencyVerbs(ctx context.Context) error {
 		})
 	}
 	return nil
+}
+
+// idleVerbs measures what a channel that carries nothing takes of a processor, in
+// the process that takes more.
+func (s *suite) idleVerbs(ctx context.Context) (err error) {
+	p, ctx, err := s.pair(ctx, []int64{smallSize})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.close()) }()
+	targets, err := p.ours.targets([]int64{smallSize})
+	if err != nil {
+		return ended(ctx, err)
+	}
+	if err := p.ours.receive(targets[0], 1)(ctx, 0, 1); err != nil { // the channel is up
+		return ended(ctx, err)
+	}
+	s.say("for %v", s.idle)
+	here, there, err := p.used(ctx)
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	select {
+	case <-time.After(s.idle):
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	hereAfter, thereAfter, err := p.used(ctx)
+	if err != nil {
+		return err
+	}
+	took := time.Since(begin)
+	r := rowOf(s.now.name, &outcome{run: run{count: 1, time: took}})
+	r.Transport, r.Provider, r.Inflight, r.Yardstick = s.now.transport, libibverbsName, 1, OneCore
+	r.Ratio = max(hereAfter-here, thereAfter-there).Seconds() / took.Seconds()
+	r.RatioQ1, r.RatioQ3 = r.Ratio, r.Ratio
+	r.judge(Lower, idleTarget, 0)
+	s.add(r)
+	return nil
+}
+
+// idleTarget is the share of one processor.
+const idleTarget = 0.02
+
+// used is the time of processors that both processes have taken.
+func (p *pairing) used(ctx context.Context) (here, there time.Duration, err error) {
+	st, err := p.child.obey(ctx, command{Used: true})
+	if err != nil {
+		return 0, 0, ended(ctx, err)
+	}
+	here, err = used()
+	return here, st.Used, err
+}
+
+// used is the time of processors that this process has taken.
+func used() (time.Duration, error) {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0, status.Errorf(status.Internal, "the time that this process has taken: %w", err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), nil
 }
 
 // smallReceives is a side that scores the receives in a second, by their median.
