@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
 	libibverbs "github.com/tryst-rdma/tryst/verbs/cgo"
@@ -29,6 +30,9 @@ func TestRxePassesTheSuite(t *testing.T) {
 			return mapped(t, size)
 		},
 		Slow: slow,
+		// The tries for an acknowledgement last longer than the suite waits to see
+		// that nothing happens: to rxe a receiver that is not ready is silent, too.
+		Path: verbs.Path{Timeout: verbs.TimeoutCode(250 * time.Millisecond)},
 		Lacks: map[verbstest.Feature]string{
 			verbstest.Windows:   "the provider registers memory with rights of its own instead",
 			verbstest.QPEvents:  "rxe 6.1 breaks a queue pair that refused a request without an event",
