@@ -109,8 +109,13 @@ func Run(ctx context.Context, o Options) ([]Row, error) {
 	}
 	s := &suite{Options: o}
 	if o.From != "" {
-		s.now = benchmark{name: recvName, transport: o.Transports[0]}
-		return s.rows, s.recvFrom(ctx)
+		for _, wire := range o.Transports {
+			s.now = benchmark{name: recvName, transport: wire}
+			if err := s.recvFrom(ctx); err != nil {
+				return s.rows, err
+			}
+		}
+		return s.rows, nil
 	}
 	for _, b := range benchmarks() {
 		if len(o.Only) > 0 && !slices.Contains(o.Only, b.name) ||

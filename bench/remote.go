@@ -80,7 +80,11 @@ var pairTargets = map[string]map[int64]float64{
 }
 
 // recv sets a receive against each yardstick.
-func (s *suite) recv(ctx context.Context) (err error) {
+func (s *suite) recv(ctx context.Context) error { return s.eachReceive(ctx, s.recvOne) }
+
+// eachReceive starts a second process and measures one thing for each size and
+// number in flight.
+func (s *suite) eachReceive(ctx context.Context, one func(context.Context, *pairing, target, int) error) (err error) {
 	p, ctx, err := s.pair(ctx, s.Sizes)
 	if err != nil {
 		return err
@@ -92,7 +96,7 @@ func (s *suite) recv(ctx context.Context) (err error) {
 	}
 	for _, t := range targets {
 		for _, inflight := range s.Inflight {
-			if err := s.recvOne(ctx, p, t, inflight); err != nil {
+			if err := one(ctx, p, t, inflight); err != nil {
 				return ended(ctx, err)
 			}
 		}
@@ -176,7 +180,7 @@ func (s *suite) recvFrom(ctx context.Context) (err error) {
 				return err
 			}
 			row := rowOf(s.now.name, &o)
-			row.Transport, row.Inflight = s.now.transport, inflight
+			row.Transport, row.Provider, row.Inflight = s.now.transport, s.now.provider(), inflight
 			row.moved(t.size)
 			s.add(row)
 		}

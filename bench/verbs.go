@@ -71,37 +71,22 @@ func (s *suite) peerRDMA(c config.RDMA) config.RDMA {
 
 // recvVerbs sets receives against ib_write_bw, which writes as much, as often, and
 // tells nobody.
-func (s *suite) recvVerbs(ctx context.Context) (err error) {
+func (s *suite) recvVerbs(ctx context.Context) error {
 	ends, err := s.devices()
 	if err != nil {
 		return err
 	}
-	p, ctx, err := s.pair(ctx, s.Sizes)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, p.close()) }()
-	targets, err := p.ours.targets(s.Sizes)
-	if err != nil {
-		return err
-	}
-	for _, t := range targets {
-		for _, inflight := range s.Inflight {
-			ours := load(inflight, 1, p.ours.receive(t, inflight))
-			var target float64
-			if inflight > 1 {
-				target = writeTargets[t.size]
-			}
-			err := s.besidePerftest(ctx, &perftest{program: WriteBandwidth, ends: ends, size: t.size}, ours, target, func(r *Row) {
-				r.Inflight = inflight
-				r.moved(t.size)
-			})
-			if err != nil {
-				return ended(ctx, err)
-			}
+	return s.eachReceive(ctx, func(ctx context.Context, p *pairing, t target, inflight int) error {
+		var aim float64
+		if inflight > 1 {
+			aim = writeTargets[t.size]
 		}
-	}
-	return nil
+		ours := load(inflight, 1, p.ours.receive(t, inflight))
+		return s.besidePerftest(ctx, &perftest{program: WriteBandwidth, ends: ends, size: t.size}, ours, aim, func(r *Row) {
+			r.Inflight = inflight
+			r.moved(t.size)
+		})
+	})
 }
 
 // besidePerftest measures ours beside a program of perftest, or alone where that is
@@ -109,7 +94,7 @@ func (s *suite) recvVerbs(ctx context.Context) (err error) {
 func (s *suite) besidePerftest(ctx context.Context, theirs *perftest, ours side, target float64, more func(*Row)) error {
 	own := func(r *Row) {
 		if !r.itself {
-			r.Provider = libibverbsName
+			r.Provider = s.now.provider()
 		}
 		more(r)
 	}
@@ -140,8 +125,13 @@ func (s *suite) besidePerftest(ctx context.Context, theirs *perftest, ours side,
 	return nil
 }
 
-// libibverbsName is the Provider of the rows.
-const libibverbsName = "libibverbs"
+// provider is who moves the bytes of the wire, as the rows say it.
+func (b benchmark) provider() string {
+	if b.transport == verbstransport.Name {
+		return "libibverbs"
+	}
+	return ""
+}
 
 // latencyVerbs sets one small receive, from the request to the callback, against
 // ib_send_lat and against a loop in Go that does what ib_send_lat does through the
@@ -174,7 +164,7 @@ func (s *suite) latencyVerbs(ctx context.Context) error {
 		o.ratio, y.ratio = o.ratio.inverse(), y.ratio.inverse()
 		s.addPair(&o, &y, GoLoop, Lower, 0, func(r *Row) {
 			if !r.itself {
-				r.Provider = libibverbsName
+				r.Provider = s.now.provider()
 			}
 			name(r)
 		})
@@ -214,7 +204,7 @@ func (s *suite) idleVerbs(ctx context.Context) (err error) {
 	}
 	took := time.Since(begin)
 	r := rowOf(s.now.name, &outcome{run: run{count: 1, time: took}})
-	r.Transport, r.Provider, r.Inflight, r.Yardstick = s.now.transport, libibverbsName, 1, OneCore
+	r.Transport, r.Provider, r.Inflight, r.Yardstick = s.now.transport, s.now.provider(), 1, OneCore
 	r.Ratio = max(hereAfter-here, thereAfter-there).Seconds() / took.Seconds()
 	r.RatioQ1, r.RatioQ3 = r.Ratio, r.Ratio
 	r.judge(Lower, idleTarget, 0)
