@@ -1,0 +1,45 @@
+//go:build !race
+
+package udp
+
+import (
+	"net/netip"
+	"testing"
+)
+
+// Nothing is allocated for a packet, nor for a call. (Under the race detector
+// sync.Pool, which x/net keeps its headers in, forgets things on purpose.)
+func TestNoAllocation(t *testing.T) {
+	eachWay(t, func(t *testing.T, addr netip.Addr, opts []Option) {
+		r, s := ends(t, addr, opts...)
+		bound(t, r)
+		to := NewDestination(r.Addr())
+		header, payload := pattern(16), pattern(4096)
+		var pieces [][]byte
+		for range 4 {
+			pieces = append(pieces, header, payload)
+		}
+		msgs := []Message{
+			{To: to, Segment: 4112, TOS: 2, Pieces: pieces},
+			{To: to, TOS: 1, Pieces: pieces[:1]},
+			{To: to, Pieces: pieces[:2]},
+		}
+		b := NewBatch()
+		const want = 4*4112 + 16 + 4112
+		if n := testing.AllocsPerRun(100, func() {
+			if n, err := s.Send(msgs); n != len(msgs) || err != nil {
+				t.Error(n, err)
+			}
+			for got := 0; got < want; {
+				if err := r.Receive(b); err != nil {
+					t.Fatal(err)
+				}
+				for i := range b.Len() {
+					got += len(b.Datagram(i).Data)
+				}
+			}
+		}); n > 0 {
+			t.Errorf("%v allocations", n)
+		}
+	})
+}

@@ -1,0 +1,275 @@
+package udp
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/ipv4"
+	"golang.org/x/net/ipv6"
+)
+
+// Destination is where messages go: made once for a peer, used by any number of
+// senders of one local address.
+type Destination struct {
+	addr  netip.AddrPort
+	udp   *net.UDPAddr
+	plain atomic.Bool // the way there takes no super-packets
+}
+
+// NewDestination makes one. An IPv6 address of a link needs its zone.
+func NewDestination(to netip.AddrPort) *Destination {
+	to = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
+	return &Destination{addr: to, udp: net.UDPAddrFromAddrPort(to)}
+}
+
+// Addr is its address.
+func (d *Destination) Addr() netip.AddrPort { return d.addr }
+
+// Message is a datagram, or a super-packet of several that the kernel cuts.
+type Message struct {
+	To *Destination
+	// TOS is the whole byte of traffic class: DSCP in the upper six bits, ECN in
+	// the lower two.
+	TOS uint8
+	// Segment is the length of each datagram in bytes; the last one may be
+	// shorter. 0 for one datagram of all the pieces.
+	Segment int
+	// Pieces are the bytes, one after the other, cut without regard to where a
+	// piece ends. They are lent until Send returns.
+	Pieces [][]byte
+}
+
+// Sender is one sending socket, with a port of its own. Any number of goroutines
+// may send; they go in one after the other.
+type Sender struct {
+	conn    *net.UDPConn
+	batch   batchWriter
+	addr    netip.AddrPort
+	segment bool // the kernel has UDP_SEGMENT
+
+	mu      sync.Mutex // guards what follows
+	room    packing
+	missing []string
+
+	lost, plain atomic.Uint64
+}
+
+// batchWriter is ipv4.PacketConn or ipv6.PacketConn.
+type batchWriter interface {
+	WriteBatch(ms []ipv4.Message, flags int) (int, error)
+}
+
+// SenderStats count since the socket was made.
+type SenderStats struct {
+	// Lost are the messages that found the send buffer full for sendWait or the
+	// kernel without memory. Nobody was told.
+	Lost uint64
+	// Plain are the messages that went as one datagram a segment since the kernel
+	// refused them as they were.
+	Plain uint64
+}
+
+// NewSender makes a sending socket at a local address. Errors are *Error.
+func NewSender(addr netip.Addr, opts ...Option) (*Sender, error) {
+	at := netip.AddrPortFrom(addr.Unmap(), 0)
+	conn, err := open(at)
+	if err != nil {
+		return nil, &Error{Op: opOpen, Addr: at, Err: err}
+	}
+	s := &Sender{conn: conn, addr: localOf(conn, at)}
+	if at.Addr().Is4() {
+		s.batch = ipv4.NewPacketConn(conn)
+	} else {
+		s.batch = ipv6.NewPacketConn(conn)
+	}
+	if err := s.configure(chosen(opts)); err != nil {
+		_ = conn.Close() // the error is the other one
+		return nil, &Error{Op: opOpen, Addr: s.addr, Err: err}
+	}
+	return s, nil
+}
+
+// Addr is where its datagrams come from.
+func (s *Sender) Addr() netip.AddrPort { return s.addr }
+
+// Missing says in words what the kernel refused, so far.
+func (s *Sender) Missing() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clip(s.missing)
+}
+
+// Stats returns what was counted.
+func (s *Sender) Stats() SenderStats {
+	return SenderStats{Lost: s.lost.Load(), Plain: s.plain.Load()}
+}
+
+// MaxSegments is how many segments of a length in bytes one message may have: 1
+// where the kernel, or the way to d, takes no super-packets. It may become 1 while
+// messages are sent, and is never more than it was.
+func (s *Sender) MaxSegments(d *Destination, segment int) int {
+	if !s.segment || segment <= 0 || d.plain.Load() {
+		return 1
+	}
+	return max(min(maxSegments, maxPayload/segment), 1)
+}
+
+// Send hands messages to the kernel, in order, and returns how many. An error is
+// about the first that is not among them, and says why it cannot be sent: nothing
+// is wrong with the socket, and those behind it may be tried. It is *Error, and
+//
+//   - ErrTooBig when a segment is longer than the path MTU,
+//   - of the system's EPERM, ENETUNREACH, EHOSTUNREACH and others, for that
+//     destination,
+//   - net.ErrClosed after Close.
+//
+// A send buffer that stays full is no error: the messages count as lost on the way
+// (SenderStats.Lost). A message that the kernel does not take as a super-packet
+// goes as one datagram a segment; from then on MaxSegments of its destination is 1.
+func (s *Sender) Send(msgs []Message) (sent int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for sent < len(msgs) {
+		n, err := s.some(msgs[sent:])
+		sent += n
+		if err != nil {
+			return sent, err
+		}
+	}
+	return sent, nil
+}
+
+// some sends at least the first message, or says why not. All of one call of the
+// kernel go the same way: as they are, or, the first alone, segment by segment.
+func (s *Sender) some(msgs []Message) (int, error) {
+	if err := s.check(&msgs[0]); err != nil {
+		return 0, err
+	}
+	p := &s.room
+	p.reset()
+	if s.cuts(&msgs[0]) {
+		p.cut(&msgs[0])
+		return s.cutOne(&msgs[0])
+	}
+	n := 0
+	for n < len(msgs) && n < len(p.msgs) && (n == 0 || !s.cuts(&msgs[n]) && s.check(&msgs[n]) == nil) {
+		p.whole(&msgs[n], n)
+		n++
+	}
+	n, err := s.write(p.msgs[:n])
+	if n > 0 || err == nil {
+		return n, nil
+	}
+	m := &msgs[0]
+	if m.Segment > 0 && length(m.Pieces) > m.Segment && refusesSegments(err) {
+		p.reset()
+		p.cut(m)
+		n, again := s.cutOne(m)
+		if again == nil && m.To.plain.CompareAndSwap(false, true) {
+			s.missing = append(s.missing, fmt.Sprintf("the way to %v takes no super-packets (UDP_SEGMENT: %v), so each datagram is sent alone: see ethtool -k for tx-checksumming and tx-udp-segmentation of its interface", m.To.addr, err))
+		}
+		return n, again
+	}
+	return 0, s.explain(m, err)
+}
+
+// cutOne sends what is packed of one message.
+func (s *Sender) cutOne(m *Message) (int, error) {
+	for rest := s.room.msgs[:s.room.n]; len(rest) > 0; {
+		n, err := s.write(rest)
+		if err != nil {
+			return 0, s.explain(m, err)
+		}
+		rest = rest[n:]
+	}
+	s.plain.Add(1)
+	return 1, nil
+}
+
+// cuts says whether a message has to be cut here.
+func (s *Sender) cuts(m *Message) bool {
+	return m.Segment > 0 && (!s.segment || m.To.plain.Load()) && length(m.Pieces) > m.Segment
+}
+
+// check refuses what no kernel would take.
+func (s *Sender) check(m *Message) error {
+	n := length(m.Pieces)
+	switch {
+	case m.To.addr.Addr().Is4() != s.addr.Addr().Is4():
+		return &Error{Op: opSend, Addr: m.To.addr, Err: fmt.Errorf("it is not of the family of %v", s.addr.Addr())}
+	case n == 0 || m.Segment < 0:
+		return &Error{Op: opSend, Addr: m.To.addr, Err: errors.New("there is nothing in the message")}
+	case n > maxPayload:
+		return &Error{Op: opSend, Addr: m.To.addr, Err: fmt.Errorf("a message of %d bytes; %d are the most", n, maxPayload)}
+	case m.Segment > 0 && n > m.Segment*maxSegments:
+		return &Error{Op: opSend, Addr: m.To.addr, Err: fmt.Errorf("a message of %d bytes has more than %d segments of %d", n, maxSegments, m.Segment)}
+	}
+	return nil
+}
+
+// write hands messages to the kernel and says how many it took. What finds no room
+// within sendWait is lost, and counts as taken.
+func (s *Sender) write(ms []ipv4.Message) (int, error) {
+	n, err := s.batch.WriteBatch(ms, dontWait)
+	if err == nil || n > 0 {
+		return n, nil
+	}
+	if isFull(err) {
+		_ = s.conn.SetWriteDeadline(time.Now().Add(sendWait)) // of a closed socket the write tells
+		n, err = s.batch.WriteBatch(ms, 0)
+		_ = s.conn.SetWriteDeadline(time.Time{})
+		if err == nil || n > 0 {
+			return n, nil
+		}
+	}
+	if isFull(err) || errors.Is(err, os.ErrDeadlineExceeded) {
+		s.lost.Add(1)
+		return 1, nil
+	}
+	return 0, err
+}
+
+// explain makes words of why the kernel did not take a message.
+func (s *Sender) explain(m *Message, err error) error {
+	e := &Error{Op: opSend, Addr: m.To.addr, Err: err}
+	if isTooBig(err) {
+		segment := m.Segment
+		if n := length(m.Pieces); segment == 0 || n < segment {
+			segment = n
+		}
+		mtu, _ := PathMTU(s.addr.Addr(), m.To.addr) // 0: nobody knows
+		e.Err = &tooBig{segment: segment, mtu: mtu, err: err}
+		e.Hint = "take a smaller MTU for the queue pairs, or a larger one on the way there"
+	}
+	return e
+}
+
+// Close ends Send, now and later.
+func (s *Sender) Close() error { return s.conn.Close() }
+
+// PathMTU is what the kernel knows of the path from a local address to another, in
+// bytes of IP packets: the MTU of the interface, or less where a router has said
+// so. Nothing is sent. errors.ErrUnsupported where the system does not tell.
+func PathMTU(from netip.Addr, to netip.AddrPort) (int, error) { return pathMTU(from, to) }
+
+// MaxDatagram is the longest datagram for a path MTU in bytes and an address.
+func MaxDatagram(mtu int, to netip.Addr) int {
+	if to.Unmap().Is4() {
+		return mtu - ip4Header - udpHeader
+	}
+	return mtu - ip6Header - udpHeader
+}
+
+func length(pieces [][]byte) (n int) {
+	for _, p := range pieces {
+		n += len(p)
+	}
+	return n
+}

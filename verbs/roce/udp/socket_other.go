@@ -1,0 +1,51 @@
+//go:build !linux
+
+package udp
+
+import (
+	"errors"
+	"net/netip"
+	"runtime"
+	"syscall"
+)
+
+// There are no control messages here.
+const controlRoom = 1
+
+// dontWait: a write waits in Go's poller, up to the deadline of the socket.
+const dontWait = 0
+
+func (r *Receiver) configure(options) error {
+	r.missing = append(r.missing, "on "+runtime.GOOS+" each datagram is received alone, and marks of congestion are not seen")
+	if err := r.conn.SetReadBuffer(receiveBuffer); err == nil {
+		r.buffer = receiveBuffer
+		return nil
+	}
+	r.missing = append(r.missing, "the receive buffer is the system's own")
+	r.buffer = defaultBuffer
+	return nil
+}
+
+// defaultBuffer is what the systems give a UDP socket at least, in bytes.
+const defaultBuffer = 64 << 10
+
+func (s *Sender) configure(options) error {
+	s.missing = append(s.missing, "on "+runtime.GOOS+" each datagram is sent alone, without traffic class, and may be cut on its way")
+	return nil
+}
+
+func appendControl(b []byte, _ bool, _ int, _ uint8) []byte { return b }
+
+func parseControl([]byte) received { return received{} }
+
+func isTruncated(int) bool { return false }
+
+func isTaken(err error) bool { return errors.Is(err, syscall.EADDRINUSE) }
+
+func isFull(err error) bool { return errors.Is(err, syscall.ENOBUFS) }
+
+func isTooBig(err error) bool { return errors.Is(err, syscall.EMSGSIZE) }
+
+func refusesSegments(error) bool { return false }
+
+func pathMTU(netip.Addr, netip.AddrPort) (int, error) { return 0, errors.ErrUnsupported }

@@ -1,0 +1,202 @@
+package udp
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+)
+
+// loopbacks are the addresses that the tests run on.
+var loopbacks = map[string]netip.Addr{
+	"IPv4": netip.MustParseAddr("127.0.0.1"),
+	"IPv6": netip.IPv6Loopback(),
+}
+
+// ways are with the offloads of this kernel, and without.
+var ways = map[string][]Option{"offload": nil, "plain": {Plain()}}
+
+// eachWay runs a test on each address, with and without offloads.
+func eachWay(t *testing.T, f func(t *testing.T, addr netip.Addr, opts []Option)) {
+	for family, addr := range loopbacks {
+		for way, opts := range ways {
+			t.Run(family+"/"+way, func(t *testing.T) { f(t, addr, opts) })
+		}
+	}
+}
+
+// ends are a receiver and a sender on one address.
+func ends(t testing.TB, addr netip.Addr, opts ...Option) (*Receiver, *Sender) {
+	t.Helper()
+	r, err := Listen(addr, 0, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	s, err := NewSender(addr, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return r, s
+}
+
+// bound ends a receiver that would wait for ever.
+func bound(t testing.TB, r *Receiver) {
+	t.Helper()
+	if err := r.conn.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// segments receives until n segments have come, and returns copies with their
+// ECN.
+func segments(t testing.TB, r *Receiver, n int) (all [][]byte, ecn []uint8) {
+	t.Helper()
+	bound(t, r)
+	b := NewBatch()
+	for len(all) < n {
+		if err := r.Receive(b); err != nil {
+			t.Fatalf("after %d segments of %d: %v", len(all), n, err)
+		}
+		if b.Len() < 1 {
+			t.Fatal("Receive returned nothing and no error")
+		}
+		for i := range b.Len() {
+			d := b.Datagram(i)
+			if d.Segment < 1 || d.Segment > len(d.Data) {
+				t.Fatalf("%d bytes in segments of %d", len(d.Data), d.Segment)
+			}
+			for data := d.Data; len(data) > 0; {
+				k := min(d.Segment, len(data))
+				all, ecn = append(all, bytes.Clone(data[:k])), append(ecn, d.ECN)
+				data = data[k:]
+			}
+		}
+	}
+	return all, ecn
+}
+
+// pattern is n bytes that differ from segment to segment.
+func pattern(n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(i*7 + i>>8)
+	}
+	return b
+}
+
+func send(t testing.TB, s *Sender, msgs ...Message) {
+	t.Helper()
+	if n, err := s.Send(msgs); err != nil || n != len(msgs) {
+		t.Fatalf("%d of %d messages sent: %v", n, len(msgs), err)
+	}
+}
+
+// A super-packet arrives as the segments that were sent, whatever its pieces.
+func TestSuperPacketArrivesAsItsSegments(t *testing.T) {
+	eachWay(t, func(t *testing.T, addr netip.Addr, opts []Option) {
+		r, s := ends(t, addr, opts...)
+		to := NewDestination(r.Addr())
+		for _, c := range []struct{ total, segment, piece int }{
+			{4112 * 15, 4112, 4112 * 15},
+			{4112 * 15, 4112, 4096},
+			{4112*14 + 1, 4112, 1000},
+			{4112, 4112, 4112},
+			{100, 4112, 7},
+			{1040 * 62, 1040, 1024},
+			{1, 1, 1},
+			{64, 1, 3},
+			{maxPayload, 0, 10_000},
+			{maxPayload, maxPayload, 10_000},
+			{5, 0, 5},
+		} {
+			t.Run(fmt.Sprintf("%d by %d from %d", c.total, c.segment, c.piece), func(t *testing.T) {
+				data := pattern(c.total)
+				var pieces, want [][]byte
+				for b := data; len(b) > 0; b = b[min(c.piece, len(b)):] {
+					pieces = append(pieces, b[:min(c.piece, len(b))])
+				}
+				segment := c.segment
+				if segment == 0 {
+					segment = c.total
+				}
+				for b := data; len(b) > 0; b = b[min(segment, len(b)):] {
+					want = append(want, b[:min(segment, len(b))])
+				}
+				send(t, s, Message{To: to, Segment: c.segment, Pieces: pieces})
+				got, _ := segments(t, r, len(want))
+				for i := range want {
+					if !bytes.Equal(got[i], want[i]) {
+						t.Fatalf("segment %d: %d bytes, want %d, or others", i, len(got[i]), len(want[i]))
+					}
+				}
+			})
+		}
+	})
+}
+
+func TestECNArrives(t *testing.T) {
+	eachWay(t, func(t *testing.T, addr netip.Addr, opts []Option) {
+		r, s := ends(t, addr, opts...)
+		to := NewDestination(r.Addr())
+		var msgs []Message
+		for tos := range 256 {
+			msgs = append(msgs, Message{To: to, TOS: uint8(tos), Pieces: [][]byte{{uint8(tos)}}}) //nolint:gosec // of 256
+		}
+		send(t, s, msgs...)
+		got, ecn := segments(t, r, len(msgs))
+		for i := range got {
+			if ecn[i] != got[i][0]&3 {
+				t.Errorf("TOS %#x arrived with ECN %d", got[i][0], ecn[i])
+			}
+		}
+	})
+}
+
+func TestTakenPortIsTold(t *testing.T) {
+	for family, addr := range loopbacks {
+		t.Run(family, func(t *testing.T) {
+			first, err := Listen(addr, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer first.Close()
+			want := first.Addr().Port()
+			second, err := Listen(addr, want)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer second.Close()
+			if second.Addr().Port() == want || second.Addr().Port() == 0 || second.Addr().Addr() != addr {
+				t.Errorf("port %d is taken, and the second has %v", want, second.Addr())
+			}
+			if told := strings.Join(second.Missing(), "\n"); !strings.Contains(told, fmt.Sprintf("port %d of %v is taken", want, addr)) {
+				t.Errorf("it says %q", told)
+			}
+		})
+	}
+}
+
+func TestCloseEndsReceive(t *testing.T) {
+	eachWay(t, func(t *testing.T, addr netip.Addr, opts []Option) {
+		r, s := ends(t, addr, opts...)
+		done := make(chan error)
+		go func() { done <- r.Receive(NewBatch()) }()
+		r.Close()
+		if err := <-done; !errors.Is(err, net.ErrClosed) {
+			t.Errorf("Receive: %v", err)
+		}
+		if err := r.Receive(NewBatch()); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("a later one: %v", err)
+		}
+		s.Close()
+		if _, err := s.Send([]Message{{To: NewDestination(r.Addr()), Pieces: [][]byte{{1}}}}); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("Send: %v", err)
+		}
+	})
+}
