@@ -29,6 +29,20 @@ const (
 	EventClientReregister
 )
 
+// Cause is what usually is behind the event of a queue pair, for a person; empty
+// for other events.
+func (k EventKind) Cause() string {
+	switch k {
+	case EventQPFatal:
+		return "it broke by itself: look at the kernel's log (dmesg) and the device's firmware"
+	case EventQPRequest:
+		return "it refused a request of the peer: a message longer than the posted receive, or an operation that was not allowed; both sides must run the same protocol version"
+	case EventQPAccess:
+		return "it refused an access of the peer: a key or an address that was not given to it, or not any more"
+	}
+	return ""
+}
+
 func (k EventKind) String() string {
 	return nameOf(k, "other event", "CQ error", "QP fatal error", "QP request error", "QP access error",
 		"communication established", "last WQE reached", "device fatal error", "port active", "port down", "GID table change",

@@ -37,7 +37,7 @@ var statusWords = [...]struct{ name, cause string }{
 	StatusLocalQPOperation: {"local QP operation error", "the work request does not fit the queue pair: a fault of this program or of the driver"},
 	StatusLocalEEC:         {"local EE context operation error", "not used by reliable connections: a fault of the driver"},
 	StatusLocalProtection:  {"local protection error", "a work request names memory that is not registered, or not for that: a fault of this program, please report it"},
-	StatusFlushed:          {"work request flushed", "the queue pair broke before: the first error of the connection tells why"},
+	StatusFlushed:          {"work request flushed", "the queue pair broke before: the first error of the connection tells why; without one it refused what the peer asked of it (a key, an address, a length), and the peer was told"},
 	StatusWindowBind:       {"memory window bind error", "the device refused to bind a memory window"},
 	StatusBadResponse:      {"bad response", "the peer's device answered with a packet that does not fit: look for mixed firmware, or another program on the same queue pair"},
 	StatusLocalAccess:      {"local access error", "the peer wrote past the memory that was given to it, or without the right: both sides must run the same protocol version"},

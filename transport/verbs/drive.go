@@ -58,10 +58,14 @@ func (l *link) completion(now time.Time, wc *verbs.WC) {
 			l.machine.Message(now, at, l.inbox.Slot(slot)[:wc.Len])
 		}
 	}
-	if wc.Status != verbs.StatusOK && l.state == linkOpen {
-		err := l.failed(wc)
-		l.machine.Leave(now, err)
-		l.leaving(err)
+	if wc.Status != verbs.StatusOK {
+		w := witnessCause
+		if wc.Status == verbs.StatusFlushed {
+			w = witnessFlushed
+		}
+		if l.state == linkOpen || w < l.witness {
+			l.fails(now, w, l.failed(wc))
+		}
 	}
 	if l.state == linkLeaving && l.isDrained() {
 		l.drained.Broadcast()
@@ -409,7 +413,7 @@ func (l *link) end(a *channel.Action) {
 	case channel.OutcomeElsewhere:
 		r.err = &transport.ElsewhereError{Err: cmp.Or(r.noPlace, a.Err)}
 	case channel.OutcomeLost:
-		r.err = &transport.LostError{Err: a.Err}
+		r.err = &transport.LostError{Err: cmp.Or(l.err, a.Err)} // with the cause, which the machine may not know
 	default:
 		l.quarantine(time.Now(), r) // when CANCEL was said for it before its own cancel came here
 		r.err = a.Err

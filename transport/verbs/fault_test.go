@@ -371,6 +371,10 @@ func TestFatalDeviceEvent(t *testing.T) {
 			if l := lost.link(stays); l.Verbs || l.Reason == nil || !errors.Is(l.Reason, verbs.ErrDeviceGone) {
 				t.Errorf("%+v: want that the device is gone", l)
 			}
+			s.until("the peer knows what the other one has lost", func() bool {
+				l := stays.link(lost)
+				return !l.Verbs && l.Reason != nil && strings.Contains(l.Reason.Error(), "does without verbs")
+			})
 			good := third.key(stays, "v")
 			third.sendsBlob(1, good, 3, 100*kib)
 			stays.recv(1, good).isBlob(3, 100*kib)

@@ -413,13 +413,13 @@ func TestHostilePeer(t *testing.T) {
 			p.writes(noise(100), d.Addr, d.RKeys[0]+1, nil)
 			m := wire.Credit{Header: p.header()}
 			p.says(m.Append(nil)) // it has noticed nothing before it polls
-		}, want: "work request flushed"},
+		}, want: "QP access error"},
 		{name: "a write past the memory", do: func(p *stranger) {
 			_, _, d := p.asked(64 * kib)
 			p.writes(noise(64*kib), d.Addr+64*mib, d.RKeys[0], nil)
 			m := wire.Credit{Header: p.header()}
 			p.says(m.Append(nil)) // it has noticed nothing before it polls
-		}, want: "work request flushed"},
+		}, want: "QP access error"},
 		{name: "META twice", do: func(p *stranger) {
 			_, id, _ := p.asked(64 * kib)
 			m := wire.Meta{Header: p.header(), ID: id, Value: bytesValue(64 * kib)}

@@ -167,7 +167,7 @@ func TestLeftGenerationWhileTheNextIsBootstrapped(t *testing.T) {
 	p.fabric.Link(p.tasks[0].String(), p.tasks[1].String()).Hold() // no BYE arrives
 	defer p.fabric.Link(p.tasks[0].String(), p.tasks[1].String()).Release()
 	first.peer.mu.Lock()
-	first.peer.do(first.peer.machine.Stop(time.Now())) // as for a higher generation: the pair of offers is dropped
+	first.peer.do(first.peer.machine.Stop(time.Now(), nil)) // as for a higher generation: the pair of offers is dropped
 	p.ends[1].LeftGeneration(transport.Asker{Name: asker.Name, Incarnation: 9}, 1)
 	p.ends[1].LeftGeneration(transport.Asker{Name: p.tasks[1].String(), Incarnation: 1}, 1)
 	p.ends[1].LeftGeneration(asker, 0)

@@ -30,6 +30,9 @@ const (
 	// drainTime is how long a channel that is left waits for what was posted to
 	// come back (ARCHITECTURE.md section 6, rule b).
 	drainTime = time.Second
+	// causeTime is how long a channel whose requests came back flushed waits for
+	// the device to say why: that goes another way, and takes a wake-up.
+	causeTime = 20 * time.Millisecond
 	// sweepEvery is how often idle memory and quarantine are looked at.
 	sweepEvery = time.Second
 	// awaitEvery is how often a probe looks why there is no channel yet.

@@ -57,7 +57,8 @@ type link struct {
 	timer    *time.Timer
 	timerAt  time.Time
 	state    linkState
-	err      error // why it was left; set once
+	err      error // why it was left; set once, but that a better witness replaces it
+	witness  witness
 	drained  *sync.Cond
 }
 
@@ -68,6 +69,15 @@ const (
 	linkOpen                     // carries messages, or will when HELLO has come
 	linkLeaving                  // posts nothing more; what comes in counts
 	linkGone                     // its queue pairs are destroyed
+)
+
+// witness is who has told why a channel was left: the lower, the better it knows.
+type witness uint8
+
+const (
+	witnessCause   witness = iota // a completion with an error of its own, the machine, the peer
+	witnessEvent                  // the device, of a queue pair
+	witnessFlushed                // a completion that only says that the queue pair broke before
 )
 
 // attemptID names one attempt of a receive.
@@ -243,6 +253,39 @@ func (l *link) leave(err error) {
 	l.run()
 }
 
+// broke is the word of the device that a queue pair of the channel broke by itself,
+// or refused what the peer wanted. What was posted is flushed, before or after this
+// word.
+func (l *link) broke(e verbs.AsyncEvent) {
+	l.mu.Lock()
+	l.fails(time.Now(), witnessEvent, status.Errorf(status.Unavailable, "%v: QP %v: %v: %s", l, e.QPN, e.Kind, e.Kind.Cause()))
+	l.run()
+}
+
+// fails leaves the channel because of err, or takes it for the reason when it is a
+// better one than what was known. Called with the lock held.
+func (l *link) fails(now time.Time, w witness, err error) {
+	switch {
+	case l.state == linkOpen:
+		l.witness = w
+		l.machine.Leave(now, err)
+		l.leaving(err)
+	case l.state == linkLeaving && w < l.witness:
+		l.err, l.witness = err, w
+		l.drained.Broadcast()
+	}
+}
+
+// has reports whether a queue pair is the link's.
+func (l *link) has(qpn verbs.QPN) bool {
+	for _, r := range l.own.Rails {
+		if r.QPN == qpn {
+			return true
+		}
+	}
+	return false
+}
+
 // leads reports whether the channel is, or was, to the process with that
 // incarnation.
 func (l *link) leads(incarnation uint64) bool {
@@ -288,6 +331,7 @@ func (l *link) tearDown() {
 		}
 		timeout.Stop()
 	}
+	l.awaitCause()
 	l.mu.Unlock()
 	l.destroy()
 	l.mu.Lock()
@@ -303,6 +347,23 @@ func (l *link) tearDown() {
 	}
 	t.closedObject("account", l.account.Close())
 	p.linkGone(l, l.err)
+}
+
+// awaitCause waits a moment for the cause of a break that is known by what was flushed
+// alone. Some devices never tell. Called with the lock held.
+func (l *link) awaitCause() {
+	late := false
+	timeout := time.AfterFunc(causeTime, func() {
+		l.mu.Lock()
+		late = true
+		l.mu.Unlock()
+		l.drained.Broadcast()
+	})
+	for l.witness == witnessFlushed && !late {
+		l.drained.Wait()
+	}
+	timeout.Stop()
+	l.witness = witnessCause // what comes now comes too late
 }
 
 // breakRail breaks a queue pair and posts a marker behind what was sent: sends that
@@ -399,7 +460,8 @@ func (l *link) destroy() {
 	}
 }
 
-// lostErr is why receives of the channel have no answer.
+// lostErr is why receives of the channel have no answer. Called with the lock held, or
+// when the channel is gone.
 func (l *link) lostErr() *status.Error {
 	return status.Errorf(status.Unavailable, "%v was left: %w", l, l.err)
 }

@@ -281,21 +281,26 @@ func (p *peer) leftBy(incarnation, generation uint64) {
 func (p *peer) lose(err error) {
 	p.mu.Lock()
 	p.lost = err
-	p.do(p.machine.Stop(time.Now()))
+	p.do(p.machine.Stop(time.Now(), err))
 	p.leaveAll(err)
 }
 
 // leaveAll ends every link that is in use because of err.
 func (p *peer) leaveAll(err error) {
+	for _, l := range p.existing() {
+		l.leave(err)
+	}
+}
+
+// existing are the links that are not torn down yet.
+func (p *peer) existing() []*link {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	var all []*link
 	for _, l := range p.links {
 		all = append(all, l)
 	}
-	p.mu.Unlock()
-	for _, l := range all {
-		l.leave(err)
-	}
+	return all
 }
 
 // close ends the bootstrap, and with it every link.
@@ -304,7 +309,7 @@ func (p *peer) close() {
 	if p.timer != nil {
 		p.timer.Stop()
 	}
-	p.do(p.machine.Stop(time.Now()))
+	p.do(p.machine.Stop(time.Now(), nil))
 }
 
 // link is how the peer is reached, without what has gone over verbs.

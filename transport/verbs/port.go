@@ -195,12 +195,27 @@ func (t *Transport) watchEvents() {
 			return
 		}
 		t.opts.Logger.Info("event of the RDMA device", "device", name, "event", e.Kind.String(), "port", e.Port)
-		if e.Kind == verbs.EventDeviceFatal {
+		switch e.Kind {
+		case verbs.EventQPFatal, verbs.EventQPRequest, verbs.EventQPAccess:
+			t.broke(e)
+		case verbs.EventDeviceFatal:
 			t.lose(verbs.Errorf("use", name, verbs.ErrDeviceGone, "%v", e.Kind))
 			return
 		}
 		if !t.look() {
 			return
+		}
+	}
+}
+
+// broke tells the channel of a queue pair that it broke.
+func (t *Transport) broke(e verbs.AsyncEvent) {
+	for _, p := range t.all() {
+		for _, l := range p.existing() {
+			if l.has(e.QPN) {
+				l.broke(e)
+				return
+			}
 		}
 	}
 }

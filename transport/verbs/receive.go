@@ -32,8 +32,9 @@ func (l *link) recv(ctx context.Context, a *transport.Attempt) (rendezvous.Value
 	id := attemptID{a.ID, a.Attempt}
 	l.mu.Lock()
 	if l.state != linkOpen {
+		err := l.lostErr()
 		l.mu.Unlock()
-		return rendezvous.Value{}, &transport.LostError{Err: l.lostErr()}
+		return rendezvous.Value{}, &transport.LostError{Err: err}
 	}
 	req := channel.Receive{
 		ID: a.ID, Attempt: a.Attempt, Sender: a.Peer, Left: a.Left, Step: a.Step, Key: a.Key.String(), Finished: a.Finished,
@@ -96,8 +97,9 @@ func (l *link) tell(ctx context.Context, ids []uint64, cancel bool) error {
 	s := &say{cancel: cancel, done: make(chan struct{})}
 	l.mu.Lock()
 	if l.state != linkOpen {
+		err := l.lostErr()
 		l.mu.Unlock()
-		return l.lostErr()
+		return err
 	}
 	now := time.Now()
 	if cancel {

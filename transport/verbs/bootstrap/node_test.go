@@ -125,7 +125,7 @@ func (n *node) close() {
 	n.stop()
 	n.mu.Lock()
 	for _, s := range n.peers {
-		n.do(s, s.m.Stop(time.Now()))
+		n.do(s, s.m.Stop(time.Now(), nil))
 		if s.timer != nil {
 			s.timer.Stop()
 		}

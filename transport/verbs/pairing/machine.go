@@ -175,7 +175,7 @@ func (m *Machine) Hurry(now time.Time) []Action {
 func (m *Machine) Request(now time.Time, id uint64, offer Offer) []Action {
 	switch err := m.admit(offer); {
 	case m.phase == stopped:
-		m.refuse(id, status.Errorf(status.Unavailable, "%v is stopping", m.cfg.Self.Task))
+		m.refuse(id, m.reason)
 	case err != nil:
 		if m.phase == idle || m.phase == offered {
 			m.reason = err
@@ -395,10 +395,14 @@ func (m *Machine) Tick(now time.Time) []Action {
 	return m.done(now)
 }
 
-// Stop ends it: what is there is destroyed, and nothing is made or called.
-func (m *Machine) Stop(now time.Time) []Action {
+// Stop ends it: what is there is destroyed, and nothing is made or called. The
+// peer is told why; nil is that this process ends.
+func (m *Machine) Stop(now time.Time, why error) []Action {
 	if m.phase != stopped {
 		err := status.Errorf(status.Unavailable, "%v is stopping", m.cfg.Self.Task)
+		if why != nil {
+			err = status.Errorf(status.Unavailable, "%v does without verbs from now on: %w", m.cfg.Self.Task, why)
+		}
 		if m.phase >= offered {
 			m.drop(err)
 		}

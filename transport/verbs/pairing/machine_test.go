@@ -104,7 +104,7 @@ func TestWhoHasLeftHearsNoBye(t *testing.T) {
 	}{
 		"the peer is at the next generation": {true, up().Request(began, 2, at(4, testOffer(1, 2)))},
 		"our side is broken":                 {false, up().Broken(began, 3, errors.New("cut"))},
-		"this process stops":                 {false, up().Stop(began)},
+		"this process stops":                 {false, up().Stop(began, nil)},
 	} {
 		i := slices.IndexFunc(c.acts, func(a Action) bool { return a.Kind == Destroy })
 		if i < 0 || c.acts[i].Left != c.left {
@@ -146,15 +146,28 @@ func TestStoppedRefuses(t *testing.T) {
 	m := machine()
 	m.Want(began)
 	m.Made(began, at(1, testOffer(0, 1)))
-	want(t, m.Stop(began), Destroy)
+	want(t, m.Stop(began, nil), Destroy)
 	refused(t, m.Request(began, 1, at(1, testOffer(1, 2))), status.Unavailable, "stopping")
 	if !m.Wake().IsZero() || len(m.Tick(began.Add(time.Hour)))+len(m.Want(began)) != 0 {
 		t.Fatal("it goes on")
 	}
 	late := machine()
 	late.Want(began)
-	want(t, late.Stop(began))
+	want(t, late.Stop(began, nil))
 	want(t, late.Made(began, at(1, testOffer(0, 1))), Destroy)
+}
+
+// Who goes on without its device does not say that it ends.
+func TestStoppedSaysWhy(t *testing.T) {
+	m := machine()
+	m.Want(began)
+	m.Made(began, at(1, testOffer(0, 1)))
+	acts := m.Stop(began, verbs.ErrDeviceGone)
+	want(t, acts, Destroy)
+	if err := acts[0].Err; !errors.Is(err, verbs.ErrDeviceGone) || !strings.Contains(err.Error(), "does without verbs") {
+		t.Errorf("the channel ends because of %v", err)
+	}
+	refused(t, m.Request(began, 1, at(1, testOffer(1, 2))), status.Unavailable, "does without verbs")
 }
 
 func TestWaitingRequestsAreBounded(t *testing.T) {
