@@ -61,7 +61,9 @@ func (s Syndrome) Delay() time.Duration { return RNRDelay(s.Timer()) }
 
 // RNRDelay is the time that an RNR timer code stands for (9.7.5.2.8, table 45),
 // from 10 µs for 1 to 491.52 ms for 31 and 655.36 ms for 0.
-func RNRDelay(timer uint8) time.Duration { return time.Duration(rnrDelays[timer&syndromeCode]) * rnrUnit }
+func RNRDelay(timer uint8) time.Duration {
+	return time.Duration(rnrDelays[timer&syndromeCode]) * rnrUnit
+}
 
 // rnrUnit is the unit of rnrDelays.
 const rnrUnit = 10 * time.Microsecond

@@ -1,0 +1,154 @@
+//go:build rxe && linux && cgo
+
+package roce_test
+
+import (
+	"context"
+	"net/netip"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tryst-rdma/tryst/verbs"
+	libibverbs "github.com/tryst-rdma/tryst/verbs/cgo"
+)
+
+// kernel is a queue pair of the kernel's, with a memory region.
+type kernel struct {
+	t   *testing.T
+	dev verbs.Device
+	pd  verbs.PD
+	cq  verbs.CQ
+	qp  verbs.QP
+	mem []byte
+	mr  verbs.MR
+	gid verbs.GIDEntry
+	psn verbs.PSN
+}
+
+// remoteAll is everything that a peer may be allowed.
+const remoteAll = verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
+
+// newKernel opens a device and makes a queue pair, in INIT, that talks from the
+// given address.
+func newKernel(t *testing.T, device string, addr netip.Addr, size int) *kernel {
+	t.Helper()
+	k := &kernel{t: t, psn: 0xfffffe} // it wraps soon
+	var err error
+	if k.dev, err = libibverbs.New(libibverbs.Options{}).Open(device); err != nil {
+		t.Fatal(err)
+	}
+	closing(t, device, k.dev)
+	gids, err := k.dev.GIDs(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range gids {
+		if g.GID.Addr() == addr && g.Type == verbs.GIDTypeRoCEv2 {
+			k.gid = g
+		}
+	}
+	if k.gid.GID.IsZero() {
+		t.Fatalf("%s has no GID %v: %v", device, addr, gids)
+	}
+	if k.mem, err = unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Munmap(k.mem); err != nil {
+			t.Error(err)
+		}
+	})
+	if k.pd, err = k.dev.AllocPD(); err != nil {
+		t.Fatal(err)
+	}
+	closing(t, "PD", k.pd)
+	if k.mr, err = k.pd.RegisterMemory(k.mem, verbs.AccessLocalWrite|remoteAll); err != nil {
+		t.Fatal(err)
+	}
+	closing(t, "MR", k.mr)
+	if k.cq, err = k.dev.CreateCQ(verbs.CQConfig{Size: 256}); err != nil {
+		t.Fatal(err)
+	}
+	closing(t, "CQ", k.cq)
+	if k.qp, err = k.pd.CreateQP(verbs.QPConfig{SendCQ: k.cq, RecvCQ: k.cq, MaxSend: 64, MaxRecv: 64, MaxInline: 64}); err != nil {
+		t.Fatal(err)
+	}
+	closing(t, "QP", k.qp)
+	if err := k.path(0).Init(k.qp); err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func closing(t *testing.T, what string, c interface{ Close() error }) {
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Errorf("close %s: %v", what, err)
+		}
+	})
+}
+
+func (k *kernel) path(mtu verbs.MTU) verbs.Path {
+	return verbs.Path{
+		Port: 1, Access: remoteAll, SGIDIndex: uint8(k.gid.Index), MTU: mtu,
+		Timeout: 18, Retry: 6, RNRRetry: 6, MinRNRTimer: verbs.DefaultMinRNRTimer, ReadAtomic: 1,
+	}
+}
+
+// connect brings the queue pair to RTS.
+func (k *kernel) connect(mtu verbs.MTU, peer verbs.Endpoint) {
+	k.t.Helper()
+	if err := k.path(mtu).Connect(k.qp, k.psn, peer); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+// endpoint is what a peer must know.
+func (k *kernel) endpoint() verbs.Endpoint {
+	e := k.qp.Endpoint()
+	e.GID, e.PSN = k.gid.GID, k.psn
+	return e
+}
+
+// sge is a piece of the memory.
+func (k *kernel) sge(offset, n int) []verbs.SGE {
+	return []verbs.SGE{{Addr: k.mr.Addr() + uint64(offset), Length: uint32(n), LKey: k.mr.LKey()}} //nolint:gosec // sizes of a test
+}
+
+func (k *kernel) recv(wrs ...verbs.RecvWR) {
+	k.t.Helper()
+	if n, err := k.qp.PostRecv(wrs); n != len(wrs) || err != nil {
+		k.t.Fatalf("PostRecv: %d of %d, %v", n, len(wrs), err)
+	}
+}
+
+func (k *kernel) send(wrs ...verbs.SendWR) {
+	k.t.Helper()
+	if n, err := k.qp.PostSend(wrs); n != len(wrs) || err != nil {
+		k.t.Fatalf("PostSend: %d of %d, %v", n, len(wrs), err)
+	}
+}
+
+// completion waits for the next one.
+func (k *kernel) completion() verbs.WC {
+	k.t.Helper()
+	ctx, cancel := context.WithTimeout(k.t.Context(), patience)
+	defer cancel()
+	var wcs [1]verbs.WC
+	for {
+		for range 2 { // before the queue is armed and after it
+			if n, err := k.cq.Poll(wcs[:]); err != nil {
+				k.t.Fatal(err)
+			} else if n == 1 {
+				return wcs[0]
+			}
+			if err := k.cq.Arm(false); err != nil {
+				k.t.Fatal(err)
+			}
+		}
+		if err := k.cq.Wait(ctx); err != nil {
+			k.t.Fatalf("no completion came: %v", err)
+		}
+	}
+}

@@ -1,0 +1,189 @@
+//go:build rxe && linux && cgo
+
+package roce_test
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/roce/wire"
+)
+
+// socket is an ordinary UDP socket at an address of ours, at RoCE's port.
+type socket struct {
+	t    *testing.T
+	conn *net.UDPConn
+	addr netip.AddrPort
+}
+
+// newSocket makes one whose packets have the DF bit and identification 0.
+func (n *namespace) newSocket(t *testing.T, addr netip.Addr) *socket {
+	t.Helper()
+	s := &socket{t: t, addr: netip.AddrPortFrom(addr, wire.Port)}
+	var err error
+	n.do(func() { s.conn, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(s.addr)) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.conn.Close() })
+	if addr.Is4() {
+		s.option(unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO)
+	} else {
+		s.option(unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DO)
+	}
+	return s
+}
+
+// withoutChecksum lets the socket take packets over IPv6 whose UDP checksum is 0,
+// as those of rxe and of NICs are. Without it the kernel drops them.
+func (s *socket) withoutChecksum() {
+	s.t.Helper()
+	if s.addr.Addr().Is6() {
+		s.option(unix.IPPROTO_UDP, unix.UDP_NO_CHECK6_RX, 1)
+	}
+}
+
+// option sets an option of the socket.
+func (s *socket) option(level, name, value int) {
+	s.t.Helper()
+	raw, err := s.conn.SyscallConn()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var set error
+	if err := raw.Control(func(fd uintptr) { set = unix.SetsockoptInt(int(fd), level, name, value) }); err != nil || set != nil {
+		s.t.Fatal(err, set)
+	}
+}
+
+// packet makes a packet to a peer's port 4791.
+func (s *socket) packet(to netip.Addr, h wire.Header, payload []byte) []byte {
+	h.Pad = wire.PadOf(len(payload))
+	b := h.Append(nil)
+	b = append(b, payload...)
+	b = append(b, make([]byte, h.Pad)...)
+	path := wire.NewPath(s.addr, netip.AddrPortFrom(to, wire.Port))
+	return wire.AppendICRC(b, wire.UpdateHeader(path.Begin(len(b)+wire.ICRCLen), b))
+}
+
+func (s *socket) send(to netip.Addr, packet []byte) {
+	s.t.Helper()
+	if _, err := s.conn.WriteToUDPAddrPort(packet, netip.AddrPortFrom(to, wire.Port)); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// next is the next packet that comes, or ok false after a time.
+func (s *socket) next(within time.Duration) (packet []byte, from netip.AddrPort, ok bool) {
+	s.t.Helper()
+	if err := s.conn.SetReadDeadline(time.Now().Add(within)); err != nil {
+		s.t.Fatal(err)
+	}
+	b := make([]byte, 1<<16)
+	n, from, err := s.conn.ReadFromUDPAddrPort(b)
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, from, false
+	case err != nil:
+		s.t.Fatal(err)
+	}
+	return b[:n], netip.AddrPortFrom(from.Addr().Unmap(), from.Port()), true
+}
+
+// quiet is how long a test looks whether nothing comes.
+const quiet = time.Second
+
+// TestRxeAcknowledgesAPacketOfOurs is what all of verbs/roce hangs on: a packet
+// from an ordinary UDP socket is taken by the kernel's device, and its answer is
+// understood.
+func TestRxeAcknowledgesAPacketOfOurs(t *testing.T) {
+	n := newCable(t)
+	for i, family := range []string{"IPv4", "IPv6"} {
+		t.Run(family, func(t *testing.T) {
+			theirs, ours := kernelAddrs[i].Addr(), ourAddrs[i].Addr()
+			k := newKernel(t, kernelDevice, theirs, 1<<16)
+			s := n.newSocket(t, ours)
+			s.withoutChecksum()
+			const qpn, psn = verbs.QPN(0x123456), verbs.PSN(0xffffff)
+			k.connect(verbs.MTU1024, verbs.Endpoint{QPN: qpn, PSN: psn, GID: verbs.GIDOf(ours)})
+			k.recv(verbs.RecvWR{ID: 1, SGL: k.sge(0, 1024)})
+
+			bth := wire.Header{PKey: wire.DefaultPKey, MigReq: true, AckReq: true, DestQP: k.qp.QPN(), PSN: psn}
+			write := bth
+			write.Op = wire.WriteOnly
+			write.Addr, write.RKey, write.Length = k.mr.Addr()+2048, k.mr.RKey(), 1001
+			send := bth
+			send.Op, send.PSN = wire.SendOnly, 0
+			content := bytes.Repeat([]byte("ours "), 201)[:1001]
+
+			// With the ICRC of other bytes it is nobody's packet.
+			damaged := s.packet(theirs, write, bytes.Repeat([]byte("bad  "), 201)[:1001])
+			damaged[100] ^= 1
+			s.send(theirs, damaged)
+			if b, from, ok := s.next(quiet); ok {
+				t.Fatalf("a damaged packet is answered from %v: %x", from, b)
+			}
+
+			for i, h := range []wire.Header{write, send} {
+				s.send(theirs, s.packet(theirs, h, content))
+				b, from, ok := s.next(patience)
+				if !ok {
+					t.Fatalf("%v: no answer", h.Op)
+				}
+				path := wire.NewPath(from, s.addr)
+				id, good := path.Identify(b)
+				var ack wire.Header
+				payload, err := ack.Decode(b)
+				t.Logf("%v: answer from %v, ICRC good %v with identification %d: %+v", h.Op, from, good, id, ack)
+				if !good || err != nil || len(payload) != 0 {
+					t.Errorf("%v: answer %x: ICRC good %v, %v", h.Op, b, good, err)
+				}
+				want := wire.Header{
+					Op: wire.Ack, PKey: wire.DefaultPKey, DestQP: qpn, PSN: h.PSN, Syndrome: wire.AckUnlimited, MSN: uint32(i + 1),
+					MigReq: ack.MigReq,
+				}
+				if ack != want {
+					t.Errorf("%v: answer %+v, want %+v", h.Op, ack, want)
+				}
+			}
+			if !bytes.Equal(k.mem[2048:2048+1001], content) || k.mem[2048+1001] != 0 {
+				t.Errorf("memory has %q", k.mem[2048:2048+1010])
+			}
+			if wc := k.completion(); wc.Status != verbs.StatusOK || wc.Op != verbs.WCRecv || wc.Len != 1001 || !bytes.Equal(k.mem[:1001], content) {
+				t.Errorf("receive: %+v, %q", wc, k.mem[:20])
+			}
+		})
+	}
+}
+
+func TestRxeSendsNoUDPChecksum(t *testing.T) {
+	n := newCable(t)
+	theirs, ours := kernelAddrs[1].Addr(), ourAddrs[1].Addr()
+	k := newKernel(t, kernelDevice, theirs, 4096)
+	s := n.newSocket(t, ours)
+	k.connect(verbs.MTU1024, verbs.Endpoint{QPN: 5, PSN: 1, GID: verbs.GIDOf(ours)})
+	h := wire.Header{
+		Op: wire.WriteOnly, PKey: wire.DefaultPKey, MigReq: true, AckReq: true, DestQP: k.qp.QPN(), PSN: 1,
+		Addr: k.mr.Addr(), RKey: k.mr.RKey(), Length: 4,
+	}
+	s.send(theirs, s.packet(theirs, h, []byte("here")))
+	if b, _, ok := s.next(quiet); ok {
+		t.Errorf("the answer %x has a checksum: UDP_NO_CHECK6_RX is not needed", b)
+	}
+	if string(k.mem[:4]) != "here" {
+		t.Error("the write was not carried out")
+	}
+	s.withoutChecksum()
+	s.send(theirs, s.packet(theirs, h, []byte("here"))) // a duplicate, which is acknowledged again
+	if _, _, ok := s.next(patience); !ok {
+		t.Error("no answer even so")
+	}
+}
