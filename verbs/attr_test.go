@@ -99,7 +99,7 @@ func TestPathBringsUp(t *testing.T) {
 	if err := p.Connect(r, 10, peer); err != nil {
 		t.Fatal(err)
 	}
-	wantInit := verbs.InitAttr{Port: 2, PKeyIndex: 3, Access: verbs.AccessRemoteWrite}
+	wantInit := verbs.InitAttr{Port: 2, PKeyIndex: 3, Access: verbs.AccessRemoteWrite, SGIDIndex: 4}
 	wantRTR := verbs.RTRAttr{Peer: peer, MTU: verbs.MTU2048, SGIDIndex: 4, TrafficClass: 5, ServiceLevel: 6, MaxDestReadAtomic: 7, MinRNRTimer: 12}
 	wantRTS := verbs.RTSAttr{PSN: 10, Timeout: 14, Retry: 5, RNRRetry: 4, MaxReadAtomic: 7}
 	if !reflect.DeepEqual([]any{r.init, r.rtr, r.rts}, []any{wantInit, wantRTR, wantRTS}) || fmt.Sprint(r.seen) != "[INIT RTR RTS]" {

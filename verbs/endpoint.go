@@ -53,7 +53,7 @@ const DefaultMinRNRTimer = 12
 
 // Init brings a queue pair to INIT along the path: receives can be posted then.
 func (p Path) Init(qp QP) error {
-	return qp.ToInit(InitAttr{Port: p.Port, PKeyIndex: p.PKeyIndex, Access: p.Access})
+	return qp.ToInit(InitAttr{Port: p.Port, PKeyIndex: p.PKeyIndex, Access: p.Access, SGIDIndex: p.SGIDIndex})
 }
 
 // Connect brings a queue pair in INIT to RTS, with the peer at its other end.

@@ -57,6 +57,9 @@ type InitAttr struct {
 	Port      uint8  // from 1
 	PKeyIndex uint16 // in the port's partition table
 	Access    Access // what the peer may do: AccessRemoteWrite, AccessRemoteRead, AccessRemoteAtomic
+	// SGIDIndex is that of RTRAttr. A device in user space opens its sockets by it,
+	// so that Endpoint has them from INIT on; others do not look at it.
+	SGIDIndex uint8
 }
 
 // RTRAttr is what ToRTR needs: who the peer is and how to get there.

@@ -1,0 +1,252 @@
+package roce
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+// cq implements verbs.CQ. Its lock is taken last of all.
+type cq struct {
+	dev  *device
+	size int
+
+	users atomic.Int32 // queue pairs on it
+
+	filled atomic.Int32 // entries; read without the lock by polls that find nothing
+	dead   atomic.Bool  // closed, overrun, or its device is gone
+
+	mu      sync.Mutex // guards what follows
+	ring    ring[cqe]
+	head    uint64 // the oldest entry
+	tail    uint64
+	armed   armed
+	event   bool // came and was not waited for
+	overrun bool
+	closed  bool
+	waiting waiting
+
+	wake chan struct{} // one token: look at event
+	done chan struct{} // closed by Close
+}
+
+// armed is for what a queue makes an event.
+type armed uint8
+
+const (
+	armedNot armed = iota
+	armedSolicited
+	armedAny
+)
+
+// cqe is a completion, and whose slots are free when it has been polled.
+type cqe struct {
+	wc    verbs.WC
+	freed *atomic.Uint64
+	upTo  uint64
+	qp    *qp
+}
+
+// waiting is the one call that may wait. Its owner's lock guards it.
+type waiting struct {
+	on       bool
+	returned chan struct{} // made by who closes, closed when the call returns
+}
+
+// begin is false when another one waits.
+func (w *waiting) begin() bool {
+	if w.on {
+		return false
+	}
+	w.on = true
+	return true
+}
+
+func (w *waiting) end() {
+	w.on = false
+	if w.returned != nil {
+		close(w.returned)
+		w.returned = nil
+	}
+}
+
+// returns is closed when the call that waits has returned; nil when none does.
+func (w *waiting) returns() <-chan struct{} {
+	if w.on && w.returned == nil {
+		w.returned = make(chan struct{})
+	}
+	return w.returned
+}
+
+func newCQ(d *device, size int) *cq {
+	return &cq{dev: d, size: size, wake: make(chan struct{}, 1), done: make(chan struct{})}
+}
+
+// push adds a completion and reports whether there was room.
+func (c *cq) push(e cqe, solicited bool) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed || c.overrun {
+		return true
+	}
+	if c.tail-c.head == uint64(c.size) {
+		c.overrun = true
+		c.dead.Store(true)
+		c.fireLocked()
+		return false
+	}
+	c.ring.grow(c.head, c.tail, c.size)
+	*c.ring.at(c.tail) = e
+	c.tail++
+	c.filled.Store(int32(c.tail - c.head)) //nolint:gosec // at most maxCQE
+	if c.armed == armedAny || c.armed == armedSolicited && (solicited || e.wc.Status != verbs.StatusOK) {
+		c.fireLocked()
+	}
+	return true
+}
+
+// fireLocked makes the event that somebody armed for.
+func (c *cq) fireLocked() {
+	c.armed, c.event = armedNot, true
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// purge drops the completions of a queue pair, as a NIC's library does when the
+// queue pair is destroyed.
+func (c *cq) purge(q *qp) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	kept := c.head
+	for i := c.head; i < c.tail; i++ {
+		if e := *c.ring.at(i); e.qp != q {
+			*c.ring.at(kept) = e
+			kept++
+		}
+	}
+	c.tail = kept
+	c.filled.Store(int32(c.tail - c.head)) //nolint:gosec // at most maxCQE
+}
+
+// Poll implements verbs.CQ.
+func (c *cq) Poll(wcs []verbs.WC) (int, error) {
+	if c.filled.Load() == 0 && !c.dead.Load() {
+		return 0, nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return 0, verbs.Errorf("poll", "completion queue", verbs.ErrClosed, "it is closed")
+	}
+	n := min(len(wcs), int(c.tail-c.head)) //nolint:gosec // at most maxCQE
+	for i := range n {
+		e := c.ring.at(c.head)
+		wcs[i] = e.wc
+		e.freed.Store(e.upTo)
+		*e = cqe{}
+		c.head++
+	}
+	c.filled.Store(int32(c.tail - c.head)) //nolint:gosec // at most maxCQE
+	switch {
+	case n > 0 || len(wcs) == 0:
+	case c.overrun:
+		return 0, verbs.Errorf("poll", "completion queue", verbs.ErrInvalid,
+			"it overran: more than its %d completions were outstanding", c.size)
+	case c.dev.gone.Load():
+		return 0, c.dev.goneError("poll")
+	}
+	return n, nil
+}
+
+// Arm implements verbs.CQ.
+func (c *cq) Arm(solicitedOnly bool) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.closed:
+		return verbs.Errorf("arm", "completion queue", verbs.ErrClosed, "it is closed")
+	case c.dev.gone.Load():
+		return c.dev.goneError("arm")
+	case !solicitedOnly:
+		c.armed = armedAny
+	case c.armed == armedNot: // "any" is not taken back: specification, volume 1, 11.4.2.2
+		c.armed = armedSolicited
+	}
+	return nil
+}
+
+// Wait implements verbs.CQ.
+func (c *cq) Wait(ctx context.Context) error {
+	c.mu.Lock()
+	closed, began := c.closed, !c.closed && c.waiting.begin()
+	c.mu.Unlock()
+	switch {
+	case closed:
+		return verbs.Errorf("wait", "completion queue", verbs.ErrClosed, "it is closed")
+	case !began:
+		return verbs.Errorf("wait", "completion queue", verbs.ErrBusy, "another goroutine waits")
+	}
+	err := c.wait(ctx)
+	c.mu.Lock()
+	c.waiting.end()
+	c.mu.Unlock()
+	return err
+}
+
+func (c *cq) wait(ctx context.Context) error {
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		c.mu.Lock()
+		event := c.event
+		c.event = false
+		c.mu.Unlock()
+		if event {
+			return nil
+		}
+		select {
+		case <-c.wake:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-c.done:
+			return verbs.Errorf("wait", "completion queue", verbs.ErrClosed, "it was closed")
+		case <-c.dev.goneSignal:
+			return c.dev.goneError("wait")
+		}
+	}
+}
+
+// Size implements verbs.CQ.
+func (c *cq) Size() int { return c.size }
+
+// Close implements verbs.CQ.
+func (c *cq) Close() error {
+	c.dev.mu.Lock()
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		c.dev.mu.Unlock()
+		return nil
+	}
+	if n := c.users.Load(); n > 0 {
+		c.mu.Unlock()
+		c.dev.mu.Unlock()
+		return verbs.Errorf("close", "completion queue", verbs.ErrBusy, "%d queue pairs use it", n)
+	}
+	c.closed = true
+	c.dead.Store(true)
+	delete(c.dev.cqs, c)
+	returned := c.waiting.returns()
+	c.mu.Unlock()
+	c.dev.mu.Unlock()
+	close(c.done)
+	if returned != nil {
+		<-returned
+	}
+	return nil
+}

@@ -1,0 +1,251 @@
+package roce
+
+import (
+	"errors"
+	"net"
+	"slices"
+	"sync"
+
+	"github.com/tryst-rdma/tryst/verbs/roce/udp"
+	"github.com/tryst-rdma/tryst/verbs/roce/wire"
+)
+
+// flow is all that goes from one sending socket to one peer. Its queue pairs share
+// a congestion window, and take turns (deficit round robin: Shreedhar and
+// Varghese, 1996): each may send a quantum in its turn, and keeps what it did not
+// use while it has more.
+type flow struct {
+	station *station
+	key     flowKey
+	remote  remote
+	sender  sender
+	to      *udp.Destination
+	users   int // queue pairs; guarded by the station's lock
+
+	mu      sync.Mutex // guards what follows
+	path    wire.Path
+	window  window
+	flight  uint64
+	ready   []*qp // those with something to send, whose turn is next first
+	quantum int
+	trust   trust
+	out     burst
+	packet  packet
+	told    bool // that packets cannot be sent
+}
+
+func newFlow(s *station, key flowKey, r remote, mtu uint64) *flow {
+	f := &flow{
+		station: s, key: key, remote: r, sender: s.senders[key.sender], to: udp.NewDestination(r.at),
+		window: newWindow(r.buffer, mtu), quantum: quantum,
+	}
+	f.path = wire.NewPath(f.sender.Addr(), r.at)
+	if r.roce {
+		f.trust.state = trusted
+	}
+	return f
+}
+
+// kick sends what a queue pair has to send.
+func (q *qp) kick() { q.toFlow(false) }
+
+// settle does that after a packet or a timer: the flow learns first what came of
+// what was sent.
+func (q *qp) settle() { q.toFlow(true) }
+
+func (q *qp) toFlow(news bool) {
+	f := q.flow.Load()
+	if f == nil {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if q.flow.Load() != f { // it has left meanwhile
+		return
+	}
+	q.mu.Lock()
+	now := q.pd.dev.now()
+	if news {
+		n := q.machine.seen()
+		limited := f.flight+charge(1, q.machine.mtu) >= f.window.size
+		f.window.take(now, n, limited)
+		f.trust.learn(q, n)
+	}
+	f.countLocked(q)
+	some := q.machine.owes() || q.machine.req.wants()
+	q.mu.Unlock()
+	if some && !q.queued {
+		q.queued = true
+		f.ready = append(f.ready, q)
+	}
+	f.transmit()
+}
+
+// countLocked takes a queue pair's flight into the flow's.
+func (f *flow) countLocked(q *qp) {
+	f.flight += q.machine.req.flight - q.counted
+	q.counted = q.machine.req.flight
+}
+
+// leave takes a queue pair out for good.
+func (f *flow) leave(q *qp) {
+	f.mu.Lock()
+	f.flight -= q.counted
+	q.counted = 0
+	if q.queued {
+		q.queued = false
+		f.ready = slices.DeleteFunc(f.ready, func(o *qp) bool { return o == q })
+	}
+	f.trust.forget(q)
+	f.transmit() // there is room for others
+	f.mu.Unlock()
+	f.station.release(f)
+}
+
+// transmit gives turns until nothing can be sent.
+func (f *flow) transmit() {
+	for idle := 0; idle < len(f.ready); {
+		q := f.ready[0]
+		sent, more := f.turn(q)
+		if !more {
+			q.queued = false
+			f.ready = append(f.ready[:0], f.ready[1:]...)
+			continue
+		}
+		if len(f.ready) > 1 {
+			copy(f.ready, f.ready[1:])
+			f.ready[len(f.ready)-1] = q
+		}
+		if sent {
+			idle = 0
+		} else {
+			idle++
+		}
+	}
+}
+
+// turn sends at most a quantum of a queue pair. more says that there is more, or
+// would be, were there room.
+func (f *flow) turn(q *qp) (sent, more bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return false, false
+	}
+	keys := q.machine.keys
+	keys.mu.RLock() // until the kernel has copied
+	defer keys.mu.RUnlock()
+	now := q.pd.dev.now()
+	f.out.begin()
+	for budget := f.quantum; budget > 0 && f.out.room(); {
+		room := int64(f.window.size) - int64(f.flight) //nolint:gosec // both far below 2^63
+		if !q.machine.next(now, room, &f.packet) {
+			break
+		}
+		f.countLocked(q)
+		limit := f.trust.segments(f.sender.MaxSegments(f.to, int(q.machine.mtu)+middleOverhead))
+		if f.out.add(&f.path, &f.packet, limit) {
+			f.trust.sent(q)
+		}
+		budget -= int(charge(1, f.packet.Len)) //nolint:gosec // a packet
+		sent = true
+	}
+	f.countLocked(q)
+	if sent {
+		f.send(q)
+	}
+	q.armLocked()
+	return sent, q.machine.owes() || q.machine.req.wants()
+}
+
+// middleOverhead is what a packet in the middle of a message has beside its
+// payload.
+const middleOverhead = wire.BTHLen + wire.ICRCLen
+
+// send hands the packets to the kernel. What it does not take is as good as lost
+// on the way: it is sent again.
+func (f *flow) send(q *qp) {
+	f.station.provider.order.sends()
+	for msgs := f.out.end(f.to, q.tos); len(msgs) > 0; {
+		n, err := f.sender.Send(msgs)
+		if err == nil {
+			f.told = false
+			return
+		}
+		if !f.told && !errors.Is(err, net.ErrClosed) {
+			f.told = true
+			f.station.provider.log.Warn("roce: packets cannot be sent", "device", q.pd.dev.name, "to", f.remote.at, "reason", err)
+		}
+		msgs = msgs[min(n+1, len(msgs)):]
+	}
+}
+
+// trust says whether super-packets reach the peer. Those of a roce device are; a
+// kernel or a NIC may drop what comes with an identification that the ICRC does
+// not have, so one of two segments is sent first, and seen whether it is
+// acknowledged.
+type trust struct {
+	state  trustState
+	tests  int
+	probe  *qp
+	number uint64 // the probe is acknowledged when all packets below it are
+}
+
+type trustState uint8
+
+const (
+	untested trustState = iota
+	probing
+	trusted
+	distrusted
+)
+
+// trustTests is how many probes may be lost, as packets are, before super-packets
+// are given up.
+const trustTests = 3
+
+// segments is how many a message may have, of those that the socket can.
+func (t *trust) segments(limit int) int {
+	switch t.state {
+	case trusted:
+		return limit
+	case untested:
+		return min(limit, 2)
+	}
+	return 1
+}
+
+// sent notes that the last packet of a queue pair went as the second of a
+// super-packet.
+func (t *trust) sent(q *qp) {
+	if t.state == untested {
+		t.state, t.probe, t.number = probing, q, q.machine.req.next
+	}
+}
+
+// learn looks whether the probe was acknowledged.
+func (t *trust) learn(q *qp, n note) {
+	if t.state != probing || t.probe != q {
+		return
+	}
+	switch {
+	case q.machine.req.acked >= t.number:
+		t.state, t.probe = trusted, nil
+	case n.lost || n.timeouts > 0:
+		t.fail()
+	}
+}
+
+// forget ends a probe whose queue pair goes.
+func (t *trust) forget(q *qp) {
+	if t.state == probing && t.probe == q {
+		t.state, t.probe = untested, nil
+	}
+}
+
+func (t *trust) fail() {
+	t.state, t.probe = untested, nil
+	if t.tests++; t.tests == trustTests {
+		t.state = distrusted
+	}
+}

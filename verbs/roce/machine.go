@@ -1,0 +1,170 @@
+package roce
+
+import (
+	"time"
+
+	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/roce/wire"
+)
+
+// machine is a reliable-connected queue pair as the specification has it, without
+// sockets, goroutines and clocks: packets and the time go in, packets, completions
+// and a deadline come out.
+//
+//	post ──► next ──► packets ══════════► take ──► completions (outcome)
+//	          ▲                            │
+//	          └─ ACK, NAK, responses ◄═════┘ next of the peer's machine
+//
+// requester.go has the half that asks, responder.go the one that answers. The
+// machine is not for concurrent use, and its caller holds the lock of keys shared
+// in next and take. Time is a duration since some beginning.
+type machine struct {
+	out    outcome
+	keys   *keys
+	domain *domain
+
+	state       verbs.QPState
+	access      verbs.Access // that the peer has through this queue pair
+	peer        verbs.QPN
+	mtu         uint64
+	established bool // EventCommEstablished was told
+
+	req  requester
+	resp responder
+	note note
+}
+
+// outcome takes what comes of work requests. It is called from within the
+// machine's methods.
+type outcome interface {
+	// sent ends a work request of the send queue, and frees the slots below upTo
+	// when it has been polled.
+	sent(wc verbs.WC, upTo uint64)
+	// received does the same for the receive queue.
+	received(wc verbs.WC, upTo uint64, solicited bool)
+	// tell is an asynchronous event of the queue pair.
+	tell(verbs.EventKind)
+}
+
+// note is what the network was seen to do since it was last looked at, for the
+// congestion window.
+type note struct {
+	acked     uint64 // what was acknowledged, as charge counts it
+	lost      bool   // packets were missing
+	timeouts  uint8  // the backoff of a retransmission timer that fired; 0 for none
+	congested bool   // the peer, or who stands for it, saw congestion (CNP)
+	rtt       time.Duration
+}
+
+// packet is one to be sent.
+type packet struct {
+	wire.Header
+	Payload [][]byte // memory of work requests: valid while the lock of keys is held
+	Len     uint64   // of the payload
+	Again   bool     // sent before
+}
+
+// charge is what n packets with that payload together count in the window.
+func charge(packets, payload uint64) uint64 { return packets*overhead + payload }
+
+// anyMTU stands for the path's while there is none: what is posted to a queue pair
+// that broke before it was connected is counted by it, and flushed.
+const anyMTU = 1024
+
+// init makes it a queue pair in RESET.
+func (m *machine) init(out outcome, d *domain, sends, recvs int) {
+	m.out, m.keys, m.domain, m.mtu = out, d.keys, d, anyMTU
+	m.req.limit, m.resp.limit = sends, recvs
+}
+
+// toRTR and toRTS take attributes that were looked at; the steps were, too.
+func (m *machine) toRTR(a verbs.RTRAttr) {
+	m.peer, m.mtu = a.Peer.QPN, uint64(a.MTU)
+	m.resp.connect(a)
+	m.state = verbs.StateRTR
+}
+
+func (m *machine) toRTS(a verbs.RTSAttr) {
+	if m.state != verbs.StateRTS {
+		m.req.first = a.PSN // it is set once
+	}
+	m.req.rnrRetry, m.req.maxAsks = a.RNRRetry, a.MaxReadAtomic
+	m.req.patience.configure(a)
+	m.state = verbs.StateRTS
+}
+
+// reset forgets everything.
+func (m *machine) reset() {
+	m.req.reset()
+	m.resp.reset()
+	m.state, m.mtu, m.established, m.note = verbs.StateReset, anyMTU, false, note{}
+}
+
+// breaks brings the queue pair to ERR and flushes everything posted, also what
+// asked for no completion (rxe and NICs do; specification, volume 1, 10.3.1).
+// What the responder owes for requests before goes out all the same.
+func (m *machine) breaks() {
+	if m.state == verbs.StateErr {
+		return
+	}
+	m.state = verbs.StateErr
+	m.flushSends()
+	m.flushReceives()
+}
+
+// take is a packet of the peer: looked at by who received it, as to whether it is
+// from the peer, whole, and for this queue pair.
+func (m *machine) take(now time.Duration, h *wire.Header, payload []byte) {
+	if m.state != verbs.StateRTR && m.state != verbs.StateRTS {
+		return
+	}
+	if m.state == verbs.StateRTR && !m.established {
+		m.established = true
+		m.out.tell(verbs.EventCommEstablished)
+	}
+	switch {
+	case h.Op == wire.CNP:
+		m.note.congested = true
+	case h.Op.Request():
+		m.respond(h, payload)
+	case m.state == verbs.StateRTS:
+		m.answered(now, h, payload)
+	}
+}
+
+// next makes the next packet, and reports whether there is one. room is what the
+// congestion window leaves; what the responder owes needs none.
+func (m *machine) next(now time.Duration, room int64, p *packet) bool {
+	p.Header = wire.Header{PKey: wire.DefaultPKey, DestQP: m.peer}
+	p.Payload, p.Len, p.Again = p.Payload[:0], 0, false
+	return m.nextResponse(now, p) || room > 0 && m.nextRequest(now, uint64(room), p)
+}
+
+// owes says whether there is something that needs no room in the window.
+func (m *machine) owes() bool { return m.resp.owes() }
+
+// expire does what is due at that time.
+func (m *machine) expire(now time.Duration) {
+	if m.state == verbs.StateRTS {
+		m.requesterExpires(now)
+	}
+}
+
+// deadline is when expire is to be called; false for not at all.
+func (m *machine) deadline() (time.Duration, bool) {
+	switch {
+	case m.state != verbs.StateRTS:
+		return 0, false
+	case m.req.resting:
+		return m.req.restsUntil, true
+	}
+	return m.req.patience.deadline()
+}
+
+// seen returns the note and begins a new one.
+func (m *machine) seen() note {
+	n := m.note
+	n.rtt = m.req.patience.srtt
+	m.note = note{}
+	return n
+}

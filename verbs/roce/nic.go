@@ -1,0 +1,128 @@
+package roce
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"slices"
+
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+// nic is a device: a network interface. The provider's lock guards it.
+type nic struct {
+	name string
+	netif
+	// gids are the addresses by their place in the GID table, which they keep as
+	// long as they are there: queue pairs name them by it.
+	gids []netip.Addr
+	open map[*device]struct{}
+	gone bool
+}
+
+// deviceName is the device of an interface.
+func deviceName(netif string) string { return Name + "-" + netif }
+
+func newNIC(i netif) *nic {
+	n := &nic{name: deviceName(i.name), open: make(map[*device]struct{})}
+	n.set(i)
+	return n
+}
+
+// set takes what an interface is now, and reports whether its addresses changed.
+func (n *nic) set(i netif) (changed bool) {
+	n.netif = i
+	for at, a := range n.gids {
+		if a.IsValid() && !slices.Contains(i.addrs, a) {
+			n.gids[at], changed = netip.Addr{}, true
+		}
+	}
+	for _, a := range i.addrs {
+		if slices.Contains(n.gids, a) {
+			continue
+		}
+		changed = true
+		if at := slices.Index(n.gids, netip.Addr{}); at >= 0 {
+			n.gids[at] = a
+		} else if len(n.gids) < gidTableSize {
+			n.gids = append(n.gids, a)
+		}
+	}
+	return changed
+}
+
+// update does the same, and tells.
+func (n *nic) update(i netif) {
+	was := n.up
+	changed := n.set(i)
+	switch {
+	case was && !n.up:
+		n.tell(verbs.AsyncEvent{Kind: verbs.EventPortDown, Port: onlyPort})
+	case !was && n.up:
+		n.tell(verbs.AsyncEvent{Kind: verbs.EventPortActive, Port: onlyPort})
+	}
+	if changed {
+		n.tell(verbs.AsyncEvent{Kind: verbs.EventGIDChange, Port: onlyPort})
+	}
+}
+
+// vanish is the end of an interface.
+func (n *nic) vanish() {
+	n.gone = true
+	n.tell(verbs.AsyncEvent{Kind: verbs.EventDeviceFatal})
+	for d := range n.open {
+		go d.lose()
+	}
+}
+
+func (n *nic) tell(e verbs.AsyncEvent) {
+	for d := range n.open {
+		d.async.push(e)
+	}
+}
+
+func (n *nic) info() verbs.DeviceInfo {
+	return verbs.DeviceInfo{
+		Name: n.name, NodeGUID: n.guid(), Firmware: "user space", Ports: onlyPort, GoMemory: true, Windows: true, Limits: limits(),
+	}
+}
+
+// guid is the EUI-64 of the interface's address (RFC 4291, appendix A), or made of
+// its index where it has none.
+func (n *nic) guid() uint64 {
+	if len(n.mac) != 6 || slices.Max(n.mac) == 0 {
+		return 0x0200_0000_0000_0000 | uint64(n.index) //nolint:gosec // small
+	}
+	m := n.mac
+	return binary.BigEndian.Uint64([]byte{m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]})
+}
+
+func (n *nic) port() verbs.PortInfo {
+	p := verbs.PortInfo{
+		State: verbs.PortDown, Link: verbs.LinkEthernet, ActiveMTU: mtuOf(n.mtu), MaxMTU: verbs.MTU4096,
+		MaxMessage: maxMessage, GIDs: gidTableSize, PKeys: 1,
+	}
+	if n.up {
+		p.State = verbs.PortActive
+	}
+	return p
+}
+
+func (n *nic) table() (list []verbs.GIDEntry) {
+	for i, a := range n.gids {
+		if a.IsValid() {
+			list = append(list, verbs.GIDEntry{Index: i, GID: verbs.GIDOf(a), Type: verbs.GIDTypeRoCEv2})
+		}
+	}
+	return list
+}
+
+// mtuOf is the largest path MTU whose packets fit into frames of an interface's
+// MTU. The kernel's rxe takes the same 80 bytes for the headers (rxe_param.h).
+func mtuOf(mtu int) verbs.MTU {
+	for _, m := range []verbs.MTU{verbs.MTU4096, verbs.MTU2048, verbs.MTU1024, verbs.MTU512} {
+		if int(m) <= mtu-frameOverhead {
+			return m
+		}
+	}
+	return verbs.MTU256
+}

@@ -1,0 +1,85 @@
+package roce
+
+import (
+	"time"
+
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+// Limits of the device. What costs memory grows with use, so that they are those
+// of a NIC.
+const (
+	maxQPs     = 1 << 16
+	maxCQs     = 1 << 16
+	maxMRs     = 1 << 24
+	maxPDs     = 1 << 16
+	maxWR      = 1 << 15
+	maxSGEs    = 30 // as rxe
+	maxCQE     = 1 << 20
+	maxMRSize  = 1 << 48
+	maxInline  = 1024
+	maxMessage = 1 << 31 // specification, volume 1, 9.7.6: RC messages
+	// maxReadAtomic is how many reads and atomics may be under way on a queue
+	// pair, each way: each needs a place to remember it by.
+	maxReadAtomic = 16
+)
+
+func limits() verbs.Limits {
+	return verbs.Limits{
+		QPs: maxQPs, CQs: maxCQs, MRs: maxMRs, PDs: maxPDs, SendWR: maxWR, RecvWR: maxWR, SGEs: maxSGEs, CQEntries: maxCQE,
+		MRSize: maxMRSize, ReadAtomic: maxReadAtomic, Atomics: true,
+	}
+}
+
+const (
+	// ringStart is how many slots the ring of a queue has at first.
+	ringStart = 16
+	// maxFlight is how many packets of a queue pair may be unacknowledged: far
+	// below the 2^23 that PSNs can tell apart.
+	maxFlight = 1 << 16
+	// ackEvery is after how many packets of a long message an acknowledgement is
+	// asked for; a super-packet has about as many.
+	ackEvery = 16
+	// readPackets is how many packets one READ request asks for: larger reads are
+	// asked for piece by piece, so that what comes finds room in the receive
+	// buffer.
+	readPackets = 16
+	// overhead is what a packet counts beside its payload in the congestion
+	// window: headers, and what the kernel adds to each packet in a receive
+	// buffer (about 770 bytes for a small one, Linux sk_buff on x86-64).
+	overhead = 512
+	// cnpEvery is the least time between two congestion notifications for a queue
+	// pair: 50 us, as NICs have it (NVIDIA's min_time_between_cnps is 4 us, Intel's
+	// 50 us).
+	cnpEvery = 50 * time.Microsecond
+)
+
+// rnrForEver is the RNR retry count that never ends (specification, volume 1,
+// 9.7.5.2.8). A retry count of 7 is seven, here.
+const rnrForEver = 7
+
+// The retransmission timer (RFC 6298), below the timeout of the queue pair.
+const (
+	// firstRTO is used until a round trip was measured.
+	firstRTO = 50 * time.Millisecond
+	// leastRTO is above what a busy machine's scheduler takes to let the peer
+	// answer: the kernel wakes it in microseconds, but a goroutine that computes
+	// is only preempted after 10 ms.
+	leastRTO = 10 * time.Millisecond
+)
+
+const (
+	// onlyPort is the number of a device's port.
+	onlyPort = 1
+	// gidTableSize is how many addresses of an interface can be used.
+	gidTableSize = 128
+	// frameOverhead is what the headers of a packet take of an interface's MTU.
+	frameOverhead = 80
+	// maxEvents is how many asynchronous events wait to be asked for.
+	maxEvents = 256
+	// defaultSenders is Options.Senders.
+	defaultSenders = 4
+)
+
+// never is a time that no timer reaches: one is made with it and set later.
+const never = time.Duration(1<<63 - 1)

@@ -1,0 +1,233 @@
+package roce
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/roce/udp"
+	"github.com/tryst-rdma/tryst/verbs/roce/wire"
+)
+
+// station is a local address with its sockets: one that receives, and some that
+// send. All queue pairs of the address share them.
+//
+//	kernel ──► receive ──► take ──► machine of the queue pair ──► flow ──► kernel
+//	                                     posts, timers ────────────▲
+type station struct {
+	provider *Provider
+	addr     netip.Addr
+	receiver receiver
+	senders  []sender
+	users    int // devices; guarded by the provider's lock
+
+	next  atomic.Uint32 // sender
+	done  chan struct{} // closed by close
+	drops drops
+	ended sync.WaitGroup
+
+	mu    sync.Mutex // guards what follows; taken after a queue pair's
+	flows map[flowKey]*flow
+}
+
+// flowKey names the two sockets of a flow.
+type flowKey struct {
+	sender int
+	to     netip.AddrPort
+}
+
+// remote is a peer's receiving socket.
+type remote struct {
+	at netip.AddrPort
+	// roce says that the peer is a device like this one, whose sockets were named
+	// at bootstrap; else it is a kernel or a NIC.
+	roce   bool
+	buffer uint64 // bytes; 0 for not known
+}
+
+func remoteOf(addr netip.Addr, e verbs.UDPEndpoint) remote {
+	if e.Port == 0 {
+		return remote{at: netip.AddrPortFrom(addr, wire.Port)}
+	}
+	return remote{at: netip.AddrPortFrom(addr, e.Port), roce: true, buffer: e.Buffer}
+}
+
+// drops counts the packets that were not taken, by the reason.
+type drops struct {
+	malformed, unknown, source, damaged, closed atomic.Uint64
+}
+
+func openStation(p *Provider, addr netip.Addr) (*station, error) {
+	s := &station{provider: p, addr: addr, done: make(chan struct{}), flows: make(map[flowKey]*flow)}
+	var err error
+	if s.receiver, err = p.sys.listen(addr); err != nil {
+		return nil, err
+	}
+	for range p.options.Senders {
+		out, err := p.sys.sender(addr)
+		if err != nil {
+			s.close()
+			return nil, err
+		}
+		s.senders = append(s.senders, out)
+	}
+	for _, m := range s.receiver.Missing() {
+		p.log.Warn("roce: " + m)
+	}
+	s.ended.Go(s.receive)
+	return s, nil
+}
+
+// close ends the sockets, and returns when nothing is received any more.
+func (s *station) close() {
+	close(s.done)
+	s.receiver.Close() //nolint:errcheck // nothing is lost by it
+	for _, out := range s.senders {
+		out.Close() //nolint:errcheck // likewise
+	}
+	s.ended.Wait()
+}
+
+// nextSender deals the sending sockets out in turn.
+func (s *station) nextSender() int { return int(s.next.Add(1)-1) % len(s.senders) }
+
+// flow is the one between a sending socket and a peer; it is made for its first
+// queue pair and goes with its last.
+func (s *station) flow(sender int, r remote, mtu uint64) *flow {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := flowKey{sender, r.at}
+	f := s.flows[key]
+	if f == nil {
+		f = newFlow(s, key, r, mtu)
+		s.flows[key] = f
+	}
+	f.users++
+	return f
+}
+
+func (s *station) release(f *flow) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f.users--; f.users == 0 {
+		delete(s.flows, f.key)
+	}
+}
+
+// sourceOf is where the packets of a peer come from.
+func (s *station) sourceOf(r remote, ports []uint16) source {
+	src := source{remote: r, ports: ports, any: len(ports) == 0, ids: idsOfAny}
+	if r.roce {
+		src.ids = idsOfRoce
+	}
+	return src
+}
+
+// The identifications that an IPv4 packet may have: those of the segments of a
+// super-packet from a roce device, which is what UDP_SEGMENT gives; any from
+// others.
+const (
+	idsOfRoce = 64
+	idsOfAny  = 1 << 16
+)
+
+// receive runs until the socket is closed.
+func (s *station) receive() {
+	for failed := 0; ; {
+		datagrams, err := s.receiver.Receive()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil: // the kernel is out of memory, or the like
+			s.provider.log.Warn("roce: nothing can be received", "address", s.addr, "reason", err)
+			select {
+			case <-time.After(time.Millisecond << min(failed, 10)):
+			case <-s.done:
+				return
+			}
+			failed++
+			continue
+		}
+		failed = 0
+		s.provider.order.receives()
+		for i := range datagrams {
+			s.take(&datagrams[i])
+		}
+	}
+}
+
+// take looks at the packets of a datagram. Those of one queue pair in a row, which
+// all of them are as a rule, are taken under one lock and answered together.
+func (s *station) take(d *udp.Datagram) {
+	var h wire.Header
+	var q *qp
+	for rest := d.Data; len(rest) > 0; {
+		b := rest[:min(d.Segment, len(rest))]
+		rest = rest[len(b):]
+		payload, err := h.Decode(b)
+		if err != nil || h.PKey&partition != wire.DefaultPKey&partition {
+			s.drops.malformed.Add(1)
+			continue
+		}
+		if q == nil || q.number != h.DestQP {
+			if q != nil {
+				q.taken()
+			}
+			if q = s.provider.find(h.DestQP); q == nil {
+				s.drops.unknown.Add(1)
+				continue
+			}
+			q.mu.Lock()
+			q.machine.keys.mu.RLock()
+		}
+		q.takeLocked(s, d, &h, b, payload)
+	}
+	if q != nil {
+		q.taken()
+	}
+}
+
+// partition is the part of a key that says which; the rest says how (10.9.1.1).
+const partition = 0x7fff
+
+// takeLocked is a packet for a queue pair: from its peer, whole, and in the range
+// of its states, or it changes nothing but a counter.
+func (q *qp) takeLocked(s *station, d *udp.Datagram, h *wire.Header, b, payload []byte) {
+	switch {
+	case q.closed || q.station != s || q.machine.state != verbs.StateRTR && q.machine.state != verbs.StateRTS:
+		s.drops.closed.Add(1)
+		return
+	case !q.from.allows(d.From):
+		s.drops.source.Add(1)
+		return
+	}
+	if q.from.fromPort != d.From.Port() {
+		q.from.path = wire.NewPath(d.From, s.receiver.Addr())
+		q.from.fromPort = d.From.Port()
+	}
+	if q.from.path.Check(b, q.from.ids) != wire.Good {
+		s.drops.damaged.Add(1)
+		return
+	}
+	now := q.pd.dev.now()
+	if d.ECN == congestionExperienced {
+		q.machine.sawCongestion(now)
+	}
+	q.machine.take(now, h, payload)
+}
+
+// congestionExperienced is the ECN that a switch with a long queue sets (RFC 3168,
+// section 5).
+const congestionExperienced = 3
+
+// taken ends what take began, and sends what is to be sent.
+func (q *qp) taken() {
+	q.machine.keys.mu.RUnlock()
+	q.armLocked()
+	q.mu.Unlock()
+	q.settle()
+}

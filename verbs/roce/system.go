@@ -1,0 +1,111 @@
+package roce
+
+import (
+	"net"
+	"net/netip"
+
+	"github.com/tryst-rdma/tryst/verbs/roce/udp"
+	"github.com/tryst-rdma/tryst/verbs/roce/wire"
+)
+
+// system is what the devices stand on: the host's interfaces and sockets. Tests
+// have one in memory.
+type system interface {
+	// interfaces lists those that have an address.
+	interfaces() ([]netif, error)
+	// watch calls changed whenever interfaces or addresses may have changed, from
+	// a goroutine of its own, until stop is called.
+	watch(changed func()) (stop func(), err error)
+	listen(netip.Addr) (receiver, error)
+	sender(netip.Addr) (sender, error)
+}
+
+// netif is a network interface.
+type netif struct {
+	index int
+	name  string
+	mtu   int
+	up    bool // and has a carrier
+	mac   net.HardwareAddr
+	addrs []netip.Addr // with their zones
+}
+
+// receiver and sender are the sockets of package udp.
+type receiver interface {
+	Addr() netip.AddrPort
+	Buffer() int
+	Missing() []string
+	// Receive blocks until something is there. What it returns is lent until the
+	// next call.
+	Receive() ([]udp.Datagram, error)
+	Close() error
+}
+
+type sender interface {
+	Addr() netip.AddrPort
+	MaxSegments(*udp.Destination, int) int
+	Missing() []string
+	Send([]udp.Message) (int, error)
+	Close() error
+}
+
+// host is the system that this process runs on.
+type host struct{ options []udp.Option }
+
+func (h host) listen(addr netip.Addr) (receiver, error) {
+	r, err := udp.Listen(addr, wire.Port, h.options...)
+	if err != nil {
+		return nil, err
+	}
+	return &socket{Receiver: r, batch: udp.NewBatch()}, nil
+}
+
+func (h host) sender(addr netip.Addr) (sender, error) { return udp.NewSender(addr, h.options...) }
+
+// socket is a receiving socket with its batch.
+type socket struct {
+	*udp.Receiver
+	batch     *udp.Batch
+	datagrams []udp.Datagram
+}
+
+func (s *socket) Receive() ([]udp.Datagram, error) {
+	if err := s.Receiver.Receive(s.batch); err != nil {
+		return nil, err
+	}
+	s.datagrams = s.datagrams[:0]
+	for i := range s.batch.Len() {
+		s.datagrams = append(s.datagrams, s.batch.Datagram(i))
+	}
+	return s.datagrams, nil
+}
+
+func (host) interfaces() ([]netif, error) {
+	all, err := net.Interfaces()
+	if err != nil {
+		return nil, err
+	}
+	var list []netif
+	for _, i := range all {
+		n := netif{index: i.Index, name: i.Name, mtu: i.MTU, mac: i.HardwareAddr, up: i.Flags&net.FlagUp != 0 && i.Flags&net.FlagRunning != 0}
+		addrs, err := i.Addrs()
+		if err != nil {
+			continue // it has gone meanwhile
+		}
+		for _, a := range addrs {
+			prefix, err := netip.ParsePrefix(a.String())
+			if err != nil {
+				continue
+			}
+			addr := prefix.Addr().Unmap()
+			if addr.Is6() && addr.IsLinkLocalUnicast() {
+				addr = addr.WithZone(i.Name)
+			}
+			n.addrs = append(n.addrs, addr)
+		}
+		if len(n.addrs) > 0 {
+			list = append(list, n)
+		}
+	}
+	return list, nil
+}

@@ -1,0 +1,81 @@
+package roce
+
+import "time"
+
+// window is how much may be under way between two sockets: the congestion control
+// of QUIC, which is NewReno (RFC 9002, section 7 and appendix B), over what charge
+// counts. All queue pairs between the two share it.
+type window struct {
+	size  uint64
+	slow  uint64 // ssthresh: below it the size grows by what is acknowledged
+	limit uint64 // what the peer's receive buffer holds
+	least uint64
+	cutAt time.Duration
+	cut   bool // cutAt is set
+}
+
+const (
+	// startWindow is what is sent before anything was acknowledged.
+	startWindow = 128 << 10
+	// maxWindow bounds it toward a peer that says nothing of a buffer: the
+	// kernel's rxe and NICs have none to fill.
+	maxWindow = 4 << 20
+	// leastPackets is the minimum window (RFC 9002, 7.2).
+	leastPackets = 2
+)
+
+// newWindow is the window toward a peer whose receive buffer holds so much; 0 for
+// not known.
+func newWindow(buffer, mtu uint64) window {
+	least := leastPackets * charge(1, mtu)
+	limit := uint64(maxWindow)
+	if buffer != 0 {
+		limit = max(min(buffer, maxWindow), least)
+	}
+	return window{size: min(startWindow, limit), slow: limit, limit: limit, least: least}
+}
+
+// onAck takes what was acknowledged. limited says that more would have been sent,
+// had the window been larger: else nothing is known of a larger one (RFC 9002,
+// 7.8).
+func (w *window) onAck(acked uint64, limited bool) {
+	switch {
+	case !limited || acked == 0:
+		return
+	case w.size < w.slow:
+		w.size += acked
+	default:
+		w.size += w.least / leastPackets * acked / w.size
+	}
+	w.size = min(w.size, w.limit)
+}
+
+// onCongestion halves the window, once a round trip: packets were lost, or a
+// switch said that its queue is long (RFC 9002, 7.3.2 and 7.1).
+func (w *window) onCongestion(now, rtt time.Duration) {
+	if w.cut && now < w.cutAt+rtt {
+		return
+	}
+	w.cut, w.cutAt = true, now
+	w.slow = max(w.size/2, w.least)
+	w.size = w.slow
+}
+
+// onSilence is for a retransmission timer that fired again: nothing gets through
+// (persistent congestion: RFC 9002, 7.6.2).
+func (w *window) onSilence(now time.Duration) {
+	w.cut, w.cutAt = true, now
+	w.slow = max(w.size/2, w.least)
+	w.size = w.least
+}
+
+// take is what a queue pair has seen.
+func (w *window) take(now time.Duration, n note, limited bool) {
+	w.onAck(n.acked, limited)
+	switch {
+	case n.timeouts > 1:
+		w.onSilence(now)
+	case n.timeouts == 1, n.lost, n.congested:
+		w.onCongestion(now, n.rtt)
+	}
+}
