@@ -24,16 +24,18 @@ type kernel struct {
 	mr  verbs.MR
 	gid verbs.GIDEntry
 	psn verbs.PSN
+	// access is what the peer may do through the queue pair.
+	access verbs.Access
 }
 
 // remoteAll is everything that a peer may be allowed.
 const remoteAll = verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
 
-// newKernel opens a device and makes a queue pair, in INIT, that talks from the
+// newKernel opens a device and makes a queue pair that talks from the
 // given address.
 func newKernel(t *testing.T, device string, addr netip.Addr, size int) *kernel {
 	t.Helper()
-	k := &kernel{t: t, psn: 0xfffffe} // it wraps soon
+	k := &kernel{t: t, psn: 0xfffffe, access: remoteAll} // the PSN wraps soon
 	var err error
 	if k.dev, err = libibverbs.New(libibverbs.Options{}).Open(device); err != nil {
 		t.Fatal(err)
@@ -75,9 +77,6 @@ func newKernel(t *testing.T, device string, addr netip.Addr, size int) *kernel {
 		t.Fatal(err)
 	}
 	closing(t, "QP", k.qp)
-	if err := k.path(0).Init(k.qp); err != nil {
-		t.Fatal(err)
-	}
 	return k
 }
 
@@ -89,16 +88,26 @@ func closing(t *testing.T, what string, c interface{ Close() error }) {
 	})
 }
 
+// The kernel asks for 10.24 ms before a send without receive is tried again, and
+// tries for ever.
+const (
+	rnrTimer   = 20
+	rnrForEver = 7
+)
+
 func (k *kernel) path(mtu verbs.MTU) verbs.Path {
 	return verbs.Path{
-		Port: 1, Access: remoteAll, SGIDIndex: uint8(k.gid.Index), MTU: mtu,
-		Timeout: 18, Retry: 6, RNRRetry: 6, MinRNRTimer: verbs.DefaultMinRNRTimer, ReadAtomic: 1,
+		Port: 1, Access: k.access, SGIDIndex: uint8(k.gid.Index), MTU: mtu,
+		Timeout: 18, Retry: 6, RNRRetry: rnrForEver, MinRNRTimer: rnrTimer, ReadAtomic: 1,
 	}
 }
 
-// connect brings the queue pair to RTS.
+// connect brings the queue pair from RESET to RTS.
 func (k *kernel) connect(mtu verbs.MTU, peer verbs.Endpoint) {
 	k.t.Helper()
+	if err := k.path(mtu).Init(k.qp); err != nil {
+		k.t.Fatal(err)
+	}
 	if err := k.path(mtu).Connect(k.qp, k.psn, peer); err != nil {
 		k.t.Fatal(err)
 	}
@@ -150,5 +159,13 @@ func (k *kernel) completion() verbs.WC {
 		if err := k.cq.Wait(ctx); err != nil {
 			k.t.Fatalf("no completion came: %v", err)
 		}
+	}
+}
+
+// done waits for the next completion, which is to have a status.
+func (k *kernel) done(t *testing.T, want verbs.Status) {
+	t.Helper()
+	if wc := k.completion(); wc.Status != want {
+		t.Fatalf("completion %+v: %v, want %v", wc, wc.Status, want)
 	}
 }

@@ -1,0 +1,338 @@
+//go:build rxe && linux && cgo
+
+package roce_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	softroce "github.com/tryst-rdma/tryst/soft-roce"
+	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/roce/wire"
+	"github.com/tryst-rdma/tryst/verbs/roce/wire/wiretest"
+)
+
+// capture takes the packets that go over an interface, both ways.
+type capture struct {
+	t       *testing.T
+	fd      int
+	begun   time.Time // of the first packet
+	records []wiretest.Record
+}
+
+func newCapture(t *testing.T, netdev string) *capture {
+	t.Helper()
+	link, err := netlink.LinkByName(netdev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := uint16(unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8)
+	c := &capture{t: t}
+	if c.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, int(all)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(c.fd) })
+	for option, value := range map[int]int{unix.SO_RCVBUFFORCE: 16 << 20, unix.SO_TIMESTAMPNS: 1} {
+		if err := unix.SetsockoptInt(c.fd, unix.SOL_SOCKET, option, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unix.Bind(c.fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: link.Attrs().Index}); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// more takes the next frame; within 0 only one that is there.
+func (c *capture) more(within time.Duration) (r wiretest.Record, ok bool) {
+	c.t.Helper()
+	for {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(c.fd), Events: unix.POLLIN}}, int(within.Milliseconds())) //nolint:gosec // a file
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			c.t.Fatal(err)
+		case n == 0:
+			return r, false
+		}
+		b, control := make([]byte, 1<<16), make([]byte, 64)
+		k, l, _, _, err := unix.Recvmsg(c.fd, b, control, 0)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		if _, ok := wiretest.ParseFrame(b[:k]); ok {
+			at := stamp(c.t, control[:l])
+			if c.begun.IsZero() {
+				c.begun = at
+			}
+			r = wiretest.Record{Time: at.Sub(c.begun), Frame: b[:k:k]}
+			c.records = append(c.records, r)
+			return r, true
+		}
+	}
+}
+
+// stamp is when the kernel saw a frame.
+func stamp(t *testing.T, control []byte) time.Time {
+	t.Helper()
+	all, err := unix.ParseSocketControlMessage(control)
+	if err != nil || len(all) != 1 || len(all[0].Data) != 16 || all[0].Header.Type != unix.SCM_TIMESTAMPNS {
+		t.Fatalf("no time in %x: %v", control, err)
+	}
+	e := binary.LittleEndian
+	return time.Unix(int64(e.Uint64(all[0].Data)), int64(e.Uint64(all[0].Data[8:]))) //nolint:gosec // a struct timespec
+}
+
+// until waits for an answer with a syndrome.
+func (c *capture) until(is func(wire.Syndrome) bool, within time.Duration) bool {
+	c.t.Helper()
+	for {
+		r, ok := c.more(within)
+		if !ok {
+			return false
+		}
+		p, _ := wiretest.ParseFrame(r.Frame)
+		var h wire.Header
+		if _, err := h.Decode(p.Data); err == nil && h.Op.HasAeth() && is(h.Syndrome) {
+			return true
+		}
+	}
+}
+
+// newPair is a queue pair on each of the devices that the VM has, connected.
+func newPair(t *testing.T, family int, access verbs.Access) (a, b *kernel) {
+	t.Helper()
+	ends := softroce.DefaultPair()
+	addrs := func(e softroce.End) *kernel {
+		addr := e.IPv4.Addr()
+		if family == 1 {
+			addr = e.IPv6.Addr()
+		}
+		return newKernel(t, e.Name, addr, 1<<15)
+	}
+	a, b = addrs(ends[0]), addrs(ends[1])
+	for i := range a.mem {
+		a.mem[i] = byte(i*7 + i>>8)
+	}
+	b.access = access
+	a.connect(verbs.MTU1024, b.endpoint())
+	b.connect(verbs.MTU1024, a.endpoint())
+	return a, b
+}
+
+// TestRxeCapture captures what rxe says to rxe, checks that each packet is what
+// package wire would have made, and leaves the capture in build/rxe.pcap, of which
+// verbs/roce/wire/testdata has a copy.
+func TestRxeCapture(t *testing.T) {
+	overTheCable(t)
+	c := newCapture(t, softroce.DefaultPair()[0].Netdev)
+	for family, name := range []string{"IPv4", "IPv6"} {
+		t.Run(name+" operations", func(t *testing.T) { operations(t, family) })
+		for _, f := range refusals() {
+			t.Run(name+" "+f.name, func(t *testing.T) {
+				a, b := newPair(t, family, f.access)
+				if f.receive > 0 {
+					b.recv(verbs.RecvWR{ID: 1, SGL: b.sge(0, f.receive)})
+				}
+				wr := f.wr(a, b)
+				wr.Signaled = true
+				a.send(wr)
+				a.done(t, f.want)
+			})
+		}
+		t.Run(name+" no receive", func(t *testing.T) {
+			a, b := newPair(t, family, remoteAll)
+			a.send(verbs.SendWR{ID: 1, Op: verbs.OpSend, SGL: a.sge(0, 8), Signaled: true})
+			if !c.until(wire.Syndrome.IsRNR, patience) {
+				t.Error("no RNR NAK")
+			}
+			b.recv(verbs.RecvWR{ID: 2, SGL: b.sge(0, 8)})
+			a.done(t, verbs.StatusOK)
+		})
+		t.Run(name+" loss", func(t *testing.T) {
+			a, b := newPair(t, family, remoteAll)
+			defer lossy(t, 20)()
+			for range 100 {
+				a.send(verbs.SendWR{ID: 1, Op: verbs.OpWrite, SGL: a.sge(0, 3000), RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey(), Signaled: true})
+				a.done(t, verbs.StatusOK)
+				if c.until(func(s wire.Syndrome) bool { return s == wire.NAKSequence }, 0) {
+					return
+				}
+			}
+			t.Error("no NAK for what was lost")
+		})
+	}
+	for _, ok := c.more(quiet); ok; _, ok = c.more(0) {
+	}
+	for _, r := range c.records {
+		p, _ := wiretest.ParseFrame(r.Frame)
+		if _, _, err := p.Check(); err != nil {
+			t.Errorf("%v to %v: %v", p.From, p.To, err)
+		}
+	}
+	for _, what := range wiretest.MissingOfRxe(c.records) {
+		t.Errorf("it never says %s", what)
+	}
+
+	var file strings.Builder
+	if err := wiretest.WritePcap(&file, c.records); err != nil {
+		t.Fatal(err)
+	}
+	const build = "../../build"
+	if err := os.MkdirAll(build, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(build, "rxe.pcap"), []byte(file.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d packets, %d bytes", len(c.records), file.Len())
+}
+
+// operations does each operation with messages of each form: empty, padded, one
+// full packet, first and last, first, middle and last.
+func operations(t *testing.T, family int) {
+	a, b := newPair(t, family, remoteAll)
+	for _, n := range []int{0, 3, 1024, 1026, 3001} {
+		for _, op := range []verbs.Opcode{verbs.OpSend, verbs.OpSendImm, verbs.OpWrite, verbs.OpWriteImm, verbs.OpRead} {
+			wr := verbs.SendWR{ID: 1, Op: op, Signaled: true, Solicited: n == 3 && op != verbs.OpRead, Imm: 0x01020304}
+			if n > 0 {
+				wr.SGL = a.sge(0, n)
+			}
+			switch op {
+			case verbs.OpSend, verbs.OpSendImm:
+				b.recv(verbs.RecvWR{ID: 2, SGL: b.sge(0, 4096)})
+			case verbs.OpWriteImm:
+				b.recv(verbs.RecvWR{ID: 2})
+			}
+			if op != verbs.OpSend && op != verbs.OpSendImm {
+				wr.RemoteAddr, wr.RKey = b.mr.Addr()+4096, b.mr.RKey()
+			}
+			a.send(wr)
+			a.done(t, verbs.StatusOK)
+			if op != verbs.OpWrite && op != verbs.OpRead {
+				b.done(t, verbs.StatusOK)
+			}
+		}
+	}
+	for _, op := range []verbs.Opcode{verbs.OpCompareSwap, verbs.OpFetchAdd} {
+		a.send(verbs.SendWR{
+			ID: 1, Op: op, Signaled: true, SGL: a.sge(0, 8), RemoteAddr: b.mr.Addr() + 1<<14, RKey: b.mr.RKey(),
+			Compare: 0x0102030405060708, Swap: 0x1112131415161718, Add: 0x2122232425262728,
+		})
+		a.done(t, verbs.StatusOK)
+	}
+}
+
+// refusal is a request that the other side refuses.
+type refusal struct {
+	name    string
+	access  verbs.Access // of the responder's queue pair
+	receive int          // bytes of the receive that is posted; 0 for none
+	wr      func(a, b *kernel) verbs.SendWR
+	want    verbs.Status // of the requester's completion, which follows from the NAK
+}
+
+func refusals() []refusal {
+	to := func(op verbs.Opcode, n int, offset uint64, key verbs.RKey) func(a, b *kernel) verbs.SendWR {
+		return func(a, b *kernel) verbs.SendWR {
+			return verbs.SendWR{ID: 1, Op: op, SGL: a.sge(0, n), RemoteAddr: b.mr.Addr() + offset, RKey: b.mr.RKey() + key}
+		}
+	}
+	return []refusal{
+		{"write with another key", remoteAll, 0, to(verbs.OpWrite, 8, 0, 0x100), verbs.StatusRemoteAccess},
+		{"long write with another key", remoteAll, 0, to(verbs.OpWrite, 3000, 0, 0x100), verbs.StatusRemoteAccess},
+		{"read with another key", remoteAll, 0, to(verbs.OpRead, 8, 0, 0x100), verbs.StatusRemoteAccess},
+		{"atomic with another key", remoteAll, 0, to(verbs.OpFetchAdd, 8, 0, 0x100), verbs.StatusRemoteAccess},
+		{"write beyond the end", remoteAll, 0, to(verbs.OpWrite, 8, 1<<15-4, 0), verbs.StatusRemoteAccess},
+		{"read beyond the end", remoteAll, 0, to(verbs.OpRead, 8, 1<<15-4, 0), verbs.StatusRemoteAccess},
+		{"write without the right", verbs.AccessRemoteRead, 0, to(verbs.OpWrite, 8, 0, 0), verbs.StatusRemoteInvalidRequest},
+		{"read without the right", verbs.AccessRemoteWrite, 0, to(verbs.OpRead, 8, 0, 0), verbs.StatusRemoteInvalidRequest},
+		{"atomic without the right", verbs.AccessRemoteWrite, 0, to(verbs.OpFetchAdd, 8, 0, 0), verbs.StatusRemoteInvalidRequest},
+		{"send longer than its receive", remoteAll, 100, to(verbs.OpSend, 101, 0, 0), verbs.StatusRemoteOperation},
+		{"long send longer than its receive", remoteAll, 1100, to(verbs.OpSend, 3000, 0, 0), verbs.StatusRemoteOperation},
+	}
+}
+
+// lossy loses a part of what the first device sends, in percent, until mend.
+func lossy(t *testing.T, percent float32) (mend func()) {
+	t.Helper()
+	link, err := netlink.LinkByName(softroce.DefaultPair()[0].Netdev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := netlink.NewNetem(netlink.QdiscAttrs{LinkIndex: link.Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT},
+		netlink.NetemQdiscAttrs{Loss: percent})
+	if err := netlink.QdiscAdd(q); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := netlink.QdiscDel(q); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// overTheCable lets the IPv6 packets between the two devices travel over the cable.
+// Both addresses are of this machine, for which accept_local and rp_filter are
+// enough with IPv4, but IPv6 looks for local addresses first: so packets that are
+// to leave by one of the interfaces get a table of their own before that of local
+// addresses.
+func overTheCable(t *testing.T) {
+	t.Helper()
+	rule := func(priority, table int, oif string) *netlink.Rule {
+		r := netlink.NewRule()
+		r.Family, r.Priority, r.Table, r.OifName = netlink.FAMILY_V6, priority, table, oif
+		return r
+	}
+	change := func(do, undo func(*netlink.Rule) error, r *netlink.Rule) {
+		t.Helper()
+		if err := do(r); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := undo(r); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	change(netlink.RuleAdd, netlink.RuleDel, rule(1, unix.RT_TABLE_LOCAL, ""))
+	change(netlink.RuleDel, netlink.RuleAdd, rule(0, unix.RT_TABLE_LOCAL, ""))
+	ends := softroce.DefaultPair()
+	for i, e := range ends {
+		table := 100 + i
+		change(netlink.RuleAdd, netlink.RuleDel, rule(0, table, e.Netdev))
+		link, err := netlink.LinkByName(e.Netdev)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, network, err := net.ParseCIDR(e.IPv6.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		route := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: network, Table: table, Family: netlink.FAMILY_V6}
+		if err := netlink.RouteAdd(route); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := netlink.RouteDel(route); err != nil {
+				t.Error(err)
+			}
+		})
+		neighbours(t, e.Netdev, running(t, ends[1-i].Netdev), ends[1-i].IPv6)
+		t.Cleanup(func() {
+			if err := netlink.NeighDel(&netlink.Neigh{LinkIndex: link.Attrs().Index, IP: ends[1-i].IPv6.Addr().AsSlice()}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
