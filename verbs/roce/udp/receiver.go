@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"sync/atomic"
 )
 
@@ -97,6 +98,11 @@ func localOf(conn *net.UDPConn, at netip.AddrPort) netip.AddrPort {
 // Addr is where it receives.
 func (r *Receiver) Addr() netip.AddrPort { return r.addr }
 
+// Buffer is how many bytes of datagrams under way the receive buffer holds without
+// loss, as peers are told: a datagram counts with its length, and with LeastCost
+// when it is shorter. All peers share it.
+func (r *Receiver) Buffer() int { return r.buffer }
+
 // Missing says in words what the kernel refused, and what to do about it.
 func (r *Receiver) Missing() []string { return r.missing }
 
@@ -131,7 +137,7 @@ type Batch struct {
 
 // NewBatch makes one.
 func NewBatch() *Batch {
-	return &Batch{data: make([]byte, maxPayload+1), control: make([]byte, controlRoom)} // 1 more shows what is truncated
+	return &Batch{data: make([]byte, maxReceive), control: make([]byte, controlRoom)}
 }
 
 // Len is how many datagrams the last Receive brought.
@@ -144,12 +150,13 @@ func (b *Batch) Datagram(i int) Datagram { return b.datagrams[i] }
 // after Close.
 func (r *Receiver) Receive(b *Batch) error {
 	b.n = 0
-	for tries := 0; ; {
+	for tries := 1; ; {
 		n, control, flags, from, err := r.conn.ReadMsgUDPAddrPort(b.data, b.control)
 		if err != nil {
-			if tries++; errors.Is(err, net.ErrClosed) || tries == readTries {
+			if errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) || tries == readTries {
 				return err
 			}
+			tries++
 			continue
 		}
 		if r.take(&b.datagrams[0], b.data[:n], b.control[:control], flags, from) {
@@ -194,7 +201,3 @@ type received struct {
 
 // Close ends Receive, now and later.
 func (r *Receiver) Close() error { return r.conn.Close() }
-
-// Buffer is how many bytes of datagrams under way the receive buffer holds without
-// loss, as peers are told.
-func (r *Receiver) Buffer() int { return r.buffer / 2 }

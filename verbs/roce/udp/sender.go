@@ -57,6 +57,7 @@ type Sender struct {
 	mu      sync.Mutex // guards what follows
 	room    packing
 	missing []string
+	told    bool // that a way takes no super-packets
 
 	lost, plain atomic.Uint64
 }
@@ -71,8 +72,8 @@ type SenderStats struct {
 	// Lost are the messages that found the send buffer full for sendWait or the
 	// kernel without memory. Nobody was told.
 	Lost uint64
-	// Plain are the messages that went as one datagram a segment since the kernel
-	// refused them as they were.
+	// Plain are the messages of several segments that went as one datagram a
+	// segment.
 	Plain uint64
 }
 
@@ -132,7 +133,8 @@ func (s *Sender) MaxSegments(d *Destination, segment int) int {
 //
 // A send buffer that stays full is no error: the messages count as lost on the way
 // (SenderStats.Lost). A message that the kernel does not take as a super-packet
-// goes as one datagram a segment; from then on MaxSegments of its destination is 1.
+// goes as one datagram a segment, all of identification 0; from then on
+// MaxSegments of its destination is 1.
 func (s *Sender) Send(msgs []Message) (sent int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,42 +148,54 @@ func (s *Sender) Send(msgs []Message) (sent int, err error) {
 	return sent, nil
 }
 
-// some sends at least the first message, or says why not. All of one call of the
-// kernel go the same way: as they are, or, the first alone, segment by segment.
+// some sends the first message and what can go with it in one call of the kernel,
+// or says why not.
 func (s *Sender) some(msgs []Message) (int, error) {
-	if err := s.check(&msgs[0]); err != nil {
-		return 0, err
-	}
 	p := &s.room
 	p.reset()
-	if s.cuts(&msgs[0]) {
-		p.cut(&msgs[0])
-		return s.cutOne(&msgs[0])
+	for i := range msgs[:min(len(msgs), maxSegments)] {
+		m := &msgs[i]
+		n := length(m.Pieces)
+		segment := m.Segment
+		if n <= segment {
+			segment = 0 // it is one datagram
+		}
+		cut := segment > 0 && (!s.segment || m.To.plain.Load())
+		if i > 0 && cut {
+			break // later
+		}
+		if err := s.check(m, n); err != nil {
+			if i > 0 {
+				break // those before it come first
+			}
+			return 0, err
+		}
+		if cut {
+			return s.cut(m)
+		}
+		p.add(m, segment, m.Pieces)
 	}
-	n := 0
-	for n < len(msgs) && n < len(p.msgs) && (n == 0 || !s.cuts(&msgs[n]) && s.check(&msgs[n]) == nil) {
-		p.whole(&msgs[n], n)
-		n++
-	}
-	n, err := s.write(p.msgs[:n])
-	if n > 0 || err == nil {
+	n, err := s.write(p.msgs[:p.n])
+	if err == nil {
 		return n, nil
 	}
 	m := &msgs[0]
-	if m.Segment > 0 && length(m.Pieces) > m.Segment && refusesSegments(err) {
-		p.reset()
-		p.cut(m)
-		n, again := s.cutOne(m)
-		if again == nil && m.To.plain.CompareAndSwap(false, true) {
-			s.missing = append(s.missing, fmt.Sprintf("the way to %v takes no super-packets (UDP_SEGMENT: %v), so each datagram is sent alone: see ethtool -k for tx-checksumming and tx-udp-segmentation of its interface", m.To.addr, err))
-		}
-		return n, again
+	if m.Segment == 0 || length(m.Pieces) <= m.Segment || !refusesSegments(err) {
+		return 0, s.explain(m, err)
 	}
-	return 0, s.explain(m, err)
+	refused := err
+	if n, err = s.cut(m); err == nil && m.To.plain.CompareAndSwap(false, true) && !s.told {
+		s.told = true
+		s.missing = append(s.missing, fmt.Sprintf("the way to %v, and perhaps others, takes no super-packets (%v), so each datagram is sent alone: see tx-checksumming and tx-udp-segmentation of its interface (ethtool -k)",
+			m.To.addr, refused))
+	}
+	return n, err
 }
 
-// cutOne sends what is packed of one message.
-func (s *Sender) cutOne(m *Message) (int, error) {
+// cut sends a message segment by segment.
+func (s *Sender) cut(m *Message) (int, error) {
+	s.room.reset()
+	s.room.cut(m)
 	for rest := s.room.msgs[:s.room.n]; len(rest) > 0; {
 		n, err := s.write(rest)
 		if err != nil {
@@ -193,23 +207,16 @@ func (s *Sender) cutOne(m *Message) (int, error) {
 	return 1, nil
 }
 
-// cuts says whether a message has to be cut here.
-func (s *Sender) cuts(m *Message) bool {
-	return m.Segment > 0 && (!s.segment || m.To.plain.Load()) && length(m.Pieces) > m.Segment
-}
-
-// check refuses what no kernel would take.
-func (s *Sender) check(m *Message) error {
-	n := length(m.Pieces)
+// check refuses what no kernel would take. n is the length.
+func (s *Sender) check(m *Message, n int) error {
 	switch {
 	case m.To.addr.Addr().Is4() != s.addr.Addr().Is4():
-		return &Error{Op: opSend, Addr: m.To.addr, Err: fmt.Errorf("it is not of the family of %v", s.addr.Addr())}
-	case n == 0 || m.Segment < 0:
+		return &Error{Op: opSend, Addr: m.To.addr, Err: fmt.Errorf("it is not of the family of %v, where the socket is", s.addr.Addr())}
+	case n == 0:
 		return &Error{Op: opSend, Addr: m.To.addr, Err: errors.New("there is nothing in the message")}
-	case n > maxPayload:
-		return &Error{Op: opSend, Addr: m.To.addr, Err: fmt.Errorf("a message of %d bytes; %d are the most", n, maxPayload)}
-	case m.Segment > 0 && n > m.Segment*maxSegments:
-		return &Error{Op: opSend, Addr: m.To.addr, Err: fmt.Errorf("a message of %d bytes has more than %d segments of %d", n, maxSegments, m.Segment)}
+	case m.Segment < 0 || n > maxPayload || m.Segment > 0 && (n+m.Segment-1)/m.Segment > maxSegments:
+		return &Error{Op: opSend, Addr: m.To.addr, Err: fmt.Errorf("a message of %d bytes in segments of %d; the most are %d bytes and %d segments",
+			n, m.Segment, maxPayload, maxSegments)}
 	}
 	return nil
 }

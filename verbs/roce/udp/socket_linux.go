@@ -78,11 +78,19 @@ func (r *Receiver) askForBuffer(fd int) error {
 	if err != nil {
 		return os.NewSyscallError("getsockopt SO_RCVBUF", err)
 	}
-	r.buffer = doubled
-	if got := doubled / 2; got < receiveBuffer {
-		r.missing = append(r.missing, fmt.Sprintf("the receive buffer is capped at %d bytes by net.core.rmem_max: sysctl -w net.core.rmem_max=%d", got, receiveBuffer))
+	r.buffer = doubled / bufferShare
+	if why := capped(doubled / 2); why != "" {
+		r.missing = append(r.missing, why)
 	}
 	return nil
+}
+
+// capped says that a receive buffer is smaller than asked for, and what to do.
+func capped(got int) string {
+	if got >= receiveBuffer {
+		return ""
+	}
+	return fmt.Sprintf("the receive buffer is capped at %d bytes by net.core.rmem_max, so peers may send less at once: sysctl -w net.core.rmem_max=%d", got, receiveBuffer)
 }
 
 func (s *Sender) configure(o options) error {

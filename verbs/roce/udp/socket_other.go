@@ -4,6 +4,7 @@ package udp
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"runtime"
 	"syscall"
@@ -18,16 +19,17 @@ const dontWait = 0
 func (r *Receiver) configure(options) error {
 	r.missing = append(r.missing, "on "+runtime.GOOS+" each datagram is received alone, and marks of congestion are not seen")
 	if err := r.conn.SetReadBuffer(receiveBuffer); err == nil {
-		r.buffer = receiveBuffer
+		r.buffer = receiveBuffer / bufferShare // what the system makes of it is its own affair
 		return nil
 	}
-	r.missing = append(r.missing, "the receive buffer is the system's own")
-	r.buffer = defaultBuffer
+	r.missing = append(r.missing, fmt.Sprintf("the receive buffer is the system's own, since it refused %d bytes", receiveBuffer))
+	r.buffer = defaultBuffer / bufferShare
 	return nil
 }
 
-// defaultBuffer is what the systems give a UDP socket at least, in bytes.
-const defaultBuffer = 64 << 10
+// defaultBuffer is what the systems give a UDP socket at least, in bytes
+// (net.inet.udp.recvspace has 42,080 on FreeBSD, 786,896 on macOS).
+const defaultBuffer = 42_080
 
 func (s *Sender) configure(options) error {
 	s.missing = append(s.missing, "on "+runtime.GOOS+" each datagram is sent alone, without traffic class, and may be cut on its way")

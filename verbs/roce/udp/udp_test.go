@@ -102,6 +102,7 @@ func TestSuperPacketArrivesAsItsSegments(t *testing.T) {
 	eachWay(t, func(t *testing.T, addr netip.Addr, opts []Option) {
 		r, s := ends(t, addr, opts...)
 		to := NewDestination(r.Addr())
+		offload := len(opts) == 0 && !strings.Contains(strings.Join(append(r.Missing(), s.Missing()...), "\n"), "alone")
 		for _, c := range []struct{ total, segment, piece int }{
 			{4112 * 15, 4112, 4112 * 15},
 			{4112 * 15, 4112, 4096},
@@ -128,8 +129,12 @@ func TestSuperPacketArrivesAsItsSegments(t *testing.T) {
 				for b := data; len(b) > 0; b = b[min(segment, len(b)):] {
 					want = append(want, b[:min(segment, len(b))])
 				}
+				before := r.Stats().Datagrams
 				send(t, s, Message{To: to, Segment: c.segment, Pieces: pieces})
 				got, _ := segments(t, r, len(want))
+				if n := r.Stats().Datagrams - before; (n == 1) != (len(want) == 1 || offload) {
+					t.Errorf("%d segments came in %d pieces", len(want), n)
+				}
 				for i := range want {
 					if !bytes.Equal(got[i], want[i]) {
 						t.Fatalf("segment %d: %d bytes, want %d, or others", i, len(got[i]), len(want[i]))
@@ -140,22 +145,24 @@ func TestSuperPacketArrivesAsItsSegments(t *testing.T) {
 	})
 }
 
-func TestECNArrives(t *testing.T) {
-	eachWay(t, func(t *testing.T, addr netip.Addr, opts []Option) {
-		r, s := ends(t, addr, opts...)
-		to := NewDestination(r.Addr())
-		var msgs []Message
-		for tos := range 256 {
-			msgs = append(msgs, Message{To: to, TOS: uint8(tos), Pieces: [][]byte{{uint8(tos)}}}) //nolint:gosec // of 256
-		}
-		send(t, s, msgs...)
-		got, ecn := segments(t, r, len(msgs))
-		for i := range got {
-			if ecn[i] != got[i][0]&3 {
-				t.Errorf("TOS %#x arrived with ECN %d", got[i][0], ecn[i])
+// A receiver without UDP_GRO is given the segments of a super-packet one by one.
+func TestSuperPacketToAPlainReceiver(t *testing.T) {
+	for family, addr := range loopbacks {
+		t.Run(family, func(t *testing.T) {
+			r, err := Listen(addr, 0, Plain())
+			if err != nil {
+				t.Fatal(err)
 			}
-		}
-	})
+			defer r.Close()
+			_, s := ends(t, addr)
+			data := pattern(4112*14 + 5)
+			send(t, s, Message{To: NewDestination(r.Addr()), Segment: 4112, Pieces: [][]byte{data}})
+			got, _ := segments(t, r, 15)
+			if !bytes.Equal(bytes.Join(got, nil), data) || r.Stats().Datagrams != 15 {
+				t.Errorf("%d datagrams, want 15, or other bytes", r.Stats().Datagrams)
+			}
+		})
+	}
 }
 
 func TestTakenPortIsTold(t *testing.T) {

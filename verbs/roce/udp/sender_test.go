@@ -1,0 +1,239 @@
+package udp
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"reflect"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/net/ipv4"
+)
+
+// disturbed is a batchWriter that the kernel stands behind, and that answers to a
+// message first what is planted.
+type disturbed struct {
+	batchWriter
+	answer func(m *ipv4.Message) error // nil: the kernel's
+	calls  int
+}
+
+// WriteBatch sends what stands before the first message with an answer, as the
+// kernel does, which tells why it stopped in the next call (sendmmsg(2)).
+func (d *disturbed) WriteBatch(ms []ipv4.Message, flags int) (int, error) {
+	d.calls++
+	for i := range ms {
+		switch err := d.answer(&ms[i]); {
+		case err == nil:
+			continue
+		case i > 0:
+			ms = ms[:i]
+		default:
+			return 0, &net.OpError{Op: "write", Net: "udp", Err: os.NewSyscallError("sendmmsg", err)}
+		}
+		break
+	}
+	return d.batchWriter.WriteBatch(ms, flags)
+}
+
+// disturb puts answers before those of the kernel.
+func disturb(s *Sender, answer func(m *ipv4.Message) error) *disturbed {
+	d := &disturbed{batchWriter: s.batch, answer: answer}
+	s.batch = d
+	return d
+}
+
+// An error that segments have nothing to do with leaves them as they are.
+func TestErrorOfTheWay(t *testing.T) {
+	for _, errno := range []syscall.Errno{syscall.EPERM, syscall.ENETUNREACH, syscall.EHOSTUNREACH, syscall.ECONNREFUSED, syscall.EINVAL} {
+		t.Run(errno.Error(), func(t *testing.T) {
+			r, s := ends(t, loopbacks["IPv4"])
+			bad := true
+			d := disturb(s, func(*ipv4.Message) error {
+				if bad {
+					return errno
+				}
+				return nil
+			})
+			to := NewDestination(r.Addr())
+			msgs := []Message{{To: to, Segment: 4112, Pieces: [][]byte{pattern(9000)}}}
+			n, err := s.Send(msgs)
+			var e *Error
+			if n != 0 || !errors.Is(err, errno) || !errors.As(err, &e) || e.Addr != to.Addr() || errors.Is(err, ErrTooBig) {
+				t.Errorf("%d sent: %v", n, err)
+			}
+			if s.segment && s.MaxSegments(to, 4112) == 1 {
+				t.Error("segments are given up for it")
+			}
+			if again := d.calls > 1; s.segment && again != refusesSegments(errno) {
+				t.Errorf("%d calls", d.calls)
+			}
+			bad = false
+			send(t, s, msgs...)
+			segments(t, r, 3)
+		})
+	}
+}
+
+// What was sent before an error is counted, and what stands behind it can be sent.
+func TestErrorIsOfTheFirstThatIsNotSent(t *testing.T) {
+	eachWay(t, func(t *testing.T, addr netip.Addr, opts []Option) {
+		r, s := ends(t, addr, opts...)
+		to := NewDestination(r.Addr())
+		good := Message{To: to, Segment: 100, Pieces: [][]byte{pattern(250)}}
+		other := loopbacks["IPv4"]
+		if addr.Is4() {
+			other = loopbacks["IPv6"]
+		}
+		for name, bad := range map[string]Message{
+			"port 0":         {To: NewDestination(netip.AddrPortFrom(addr, 0)), Pieces: [][]byte{{1}}},
+			"family":         {To: NewDestination(netip.AddrPortFrom(other, 9)), Pieces: [][]byte{{1}}},
+			"empty":          {To: to},
+			"empty pieces":   {To: to, Pieces: [][]byte{nil, {}}},
+			"too long":       {To: to, Segment: 4112, Pieces: [][]byte{pattern(maxPayload + 1)}},
+			"many segments":  {To: to, Segment: 100, Pieces: [][]byte{pattern(100*maxSegments + 1)}},
+			"negative":       {To: to, Segment: -1, Pieces: [][]byte{{1}}},
+			"segment and 0":  {To: NewDestination(netip.AddrPortFrom(addr, 0)), Segment: 2, Pieces: [][]byte{{1, 2, 3}}},
+			"far too long":   {To: to, Pieces: [][]byte{pattern(1 << 20)}},
+			"large segments": {To: to, Segment: 1 << 20, Pieces: [][]byte{pattern(1 << 20)}},
+		} {
+			t.Run(name, func(t *testing.T) {
+				msgs := []Message{good, good, bad, good}
+				n, err := s.Send(msgs)
+				var e *Error
+				if n != 2 || !errors.As(err, &e) || e.Addr != bad.To.Addr() {
+					t.Errorf("%d sent: %v, want 2 and why the third is not", n, err)
+				}
+				send(t, s, msgs[3:]...)
+				segments(t, r, 9)
+			})
+		}
+	})
+}
+
+// A full send buffer is waited for once, and then what is there is lost.
+func TestFullSendBuffer(t *testing.T) {
+	for name, full := range map[string]struct {
+		first, then error
+		waits       bool
+		lost        uint64
+	}{
+		"for a moment": {syscall.EAGAIN, nil, true, 0},
+		"for long":     {syscall.EAGAIN, os.ErrDeadlineExceeded, true, 1},
+		"a queue":      {syscall.ENOBUFS, syscall.ENOBUFS, true, 1},
+		"no memory":    {syscall.ENOMEM, nil, true, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, s := ends(t, loopbacks["IPv4"])
+			calls := 0
+			disturb(s, func(*ipv4.Message) error {
+				switch calls++; calls {
+				case 1:
+					return full.first
+				case 2:
+					return full.then
+				}
+				return nil
+			})
+			to := NewDestination(r.Addr())
+			send(t, s, Message{To: to, Pieces: [][]byte{{1}}})
+			send(t, s, Message{To: to, Pieces: [][]byte{{2}}})
+			got, _ := segments(t, r, 2-int(full.lost)) //nolint:gosec // 0 or 1
+			if last := got[len(got)-1]; last[0] != 2 {
+				t.Errorf("the last is %d", last)
+			}
+			if st := s.Stats(); st.Lost != full.lost {
+				t.Errorf("%d lost, want %d", st.Lost, full.lost)
+			}
+			<-time.After(2 * sendWait) // the deadline of the wait must not outlive it
+			send(t, s, Message{To: to, Pieces: [][]byte{{3}}})
+			segments(t, r, 1)
+		})
+	}
+}
+
+// Nobody at the other end is no error of the socket, however often.
+func TestNobodyThere(t *testing.T) {
+	eachWay(t, func(t *testing.T, addr netip.Addr, opts []Option) {
+		gone, err := Listen(addr, 0, opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		gone.Close()
+		r, s := ends(t, addr, opts...)
+		dead, live := NewDestination(gone.Addr()), NewDestination(r.Addr())
+		for i := range 20 {
+			send(t, s, Message{To: dead, Pieces: [][]byte{{1}}}, Message{To: live, Pieces: [][]byte{{byte(i)}}})
+		}
+		got, _ := segments(t, r, 20)
+		for i := range got {
+			if got[i][0] != byte(i) {
+				t.Fatalf("message %d is %d", i, got[i][0])
+			}
+		}
+	})
+}
+
+// Many goroutines send on one socket while it is closed: each Send ends.
+func TestSendersShareASocketUntilItCloses(t *testing.T) {
+	eachWay(t, func(t *testing.T, addr netip.Addr, opts []Option) {
+		r, s := ends(t, addr, opts...)
+		to := NewDestination(r.Addr())
+		var work sync.WaitGroup
+		sent := make(chan struct{}, 1)
+		for range 4 {
+			work.Go(func() {
+				msgs := []Message{{To: to, Segment: 500, Pieces: [][]byte{pattern(1200)}}, {To: to, TOS: 2, Pieces: [][]byte{{1}}}}
+				for {
+					if _, err := s.Send(msgs); err != nil {
+						if !errors.Is(err, net.ErrClosed) {
+							t.Error(err)
+						}
+						return
+					}
+					select {
+					case sent <- struct{}{}:
+					default:
+					}
+				}
+			})
+		}
+		for range 3 {
+			<-sent
+		}
+		s.Close()
+		work.Wait()
+	})
+}
+
+// A socket is no larger than the package says.
+func TestMemory(t *testing.T) {
+	if n := reflect.TypeFor[Sender]().Size(); n > senderMemory {
+		t.Errorf("a Sender takes %d bytes, and it is said to be %d at most", n, senderMemory)
+	}
+	b := NewBatch()
+	if n := reflect.TypeOf(b).Elem().Size() + uintptr(cap(b.data)+cap(b.control)); n > batchMemory {
+		t.Errorf("a Batch takes %d bytes, and it is said to be %d at most", n, batchMemory)
+	}
+}
+
+func TestMaxSegments(t *testing.T) {
+	_, s := ends(t, loopbacks["IPv4"])
+	_, plain := ends(t, loopbacks["IPv4"], Plain())
+	if !s.segment {
+		t.Skip("this system has no UDP_SEGMENT")
+	}
+	to := NewDestination(netip.MustParseAddrPort("127.0.0.1:9"))
+	for segment, want := range map[int]int{4112: 15, 1040: 62, 272: 64, 1: 64, maxPayload: 1, maxPayload + 1: 1, 0: 1, -1: 1} {
+		if got := s.MaxSegments(to, segment); got != want {
+			t.Errorf("%d segments of %d bytes, want %d", got, segment, want)
+		}
+		if got := plain.MaxSegments(to, segment); got != 1 {
+			t.Errorf("without offload: %d segments of %d bytes", got, segment)
+		}
+	}
+}
