@@ -347,8 +347,8 @@ func (l *link) placeGrown(p placing) {
 	}
 	if err != nil {
 		l.noPlace(p, err)
-	} else {
-		l.placed(p, l.told(l.receives[p.attemptID], dest))
+	} else if d, err := l.told(l.receives[p.attemptID], dest); err == nil {
+		l.placed(p, d)
 	}
 	l.run()
 }
@@ -360,26 +360,49 @@ func (l *link) destination(r *receive, size uint64, early mem.Early, grow mem.Gr
 	if err != nil {
 		return channel.Dest{}, err
 	}
-	return l.told(r, dest), nil
+	return l.told(r, dest)
 }
 
-// told is a destination as the machine and the peer are told of it.
-func (l *link) told(r *receive, dest mem.Destination) channel.Dest {
+// told is a destination as the machine and the peer are told of it. The error, which
+// ends the channel, is that of a queue pair that is broken: it takes no window.
+func (l *link) told(r *receive, dest mem.Destination) (channel.Dest, error) {
 	p := dest.Piece()
-	d := channel.Dest{Addr: p.Addr, Handle: l.dests.put(destination{dest, r})}
+	d := channel.Dest{Addr: p.Addr}
+	to := destination{Destination: dest, of: r}
+	for i := range l.paired {
+		d.RKeys[i] = p.RKey
+		if !l.peer.transport.port.memory.Leases() {
+			continue
+		}
+		w, err := dest.Lease(l.rails[i].qp)
+		if err != nil {
+			l.release(&to)
+			l.fails(time.Now(), witnessFlushed, err) // the completions know why
+			return channel.Dest{}, err
+		}
+		to.leases[i], d.RKeys[i] = w, w.RKey()
+	}
+	d.Handle = l.dests.put(to)
 	if r != nil {
 		r.dest = d.Handle
 	}
-	for i := range l.rails {
-		d.RKeys[i] = p.RKey
+	return d, nil
+}
+
+// release ends the keys of a destination, and then the channel's hold on its memory.
+func (l *link) release(d *destination) {
+	for _, w := range d.leases {
+		if w != nil {
+			l.peer.transport.closedObject("memory window", w.Close())
+		}
 	}
-	return d
+	d.Release()
 }
 
 // free gives back a destination that nothing is written into any more.
 func (l *link) free(d channel.Dest) {
 	if dest, ok := l.takeDest(d.Handle); ok {
-		dest.Release()
+		l.release(&dest)
 	}
 }
 
@@ -400,7 +423,7 @@ func (l *link) end(a *channel.Action) {
 	dest, written := l.takeDest(a.Dest.Handle)
 	if r == nil {
 		if written {
-			dest.Release()
+			l.release(&dest)
 		}
 		return
 	}
@@ -422,7 +445,7 @@ func (l *link) end(a *channel.Action) {
 		}
 	}
 	if written {
-		dest.Release()
+		l.release(&dest)
 	}
 	r.waiter.Done()
 }

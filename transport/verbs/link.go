@@ -28,15 +28,16 @@ import (
 // to the last post. What calls out of the package waits in outbox and is carried
 // out in order, by one goroutine at a time, when the lock has been given up.
 type link struct {
-	peer  *peer
-	own   pairing.Offer
-	index uint32 // in wr_ids: tells links of one device apart
-	cq    verbs.CQ
-	rails []*rail
-	inbox *mem.Slots // messages of the peer: those of all rails, one rail after the other
-	out   *mem.Slots // messages to it, of rail 0
-	queue *poll.Queue
-	asker transport.Asker // who the peer is, from connect on
+	peer   *peer
+	own    pairing.Offer
+	index  uint32 // in wr_ids: tells links of one device apart
+	cq     verbs.CQ
+	rails  []*rail
+	paired int        // of the rails, how many the peer has, too
+	inbox  *mem.Slots // messages of the peer: those of all rails, one rail after the other
+	out    *mem.Slots // messages to it, of rail 0
+	queue  *poll.Queue
+	asker  transport.Asker // who the peer is, from connect on
 
 	mu       sync.Mutex
 	machine  *channel.Channel // nil until open
@@ -167,6 +168,7 @@ func (l *link) connect(peer pairing.Offer) error {
 	t := l.peer.transport
 	o := &t.opts
 	rails := min(len(l.rails), len(peer.Rails))
+	l.paired = rails
 	for i := range rails {
 		path := t.port.path
 		path.MTU = min(path.MTU, peer.Rails[i].MTU)

@@ -12,6 +12,7 @@ import (
 	"github.com/tryst-rdma/tryst/transport/verbs/mem"
 	"github.com/tryst-rdma/tryst/transport/verbs/poll"
 	"github.com/tryst-rdma/tryst/transport/verbs/wire"
+	"github.com/tryst-rdma/tryst/verbs"
 )
 
 // receive is an attempt of this side on its way.
@@ -61,7 +62,8 @@ func (l *link) recv(ctx context.Context, a *transport.Attempt) (rendezvous.Value
 // had ended before.
 type destination struct {
 	mem.Destination
-	of *receive
+	of     *receive
+	leases [wire.MaxRails]verbs.Window // by rail; nil where the arena's key was told
 }
 
 // quarantine says of a receive's destination, if it has one, that nobody wants it any

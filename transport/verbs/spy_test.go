@@ -18,6 +18,9 @@ type spy struct {
 	refuse   error            // what RegisterMemory answers; nil to pass it on
 	refused  int
 	register int
+	windows  int                      // that were bound
+	write    verbs.SendWR             // the last one with imm
+	late     func(verbs.SendWR) error // posts on the queue pair of that
 }
 
 // tally counts posts: messages by kind, writes without and with imm, and the bytes
@@ -135,17 +138,24 @@ type spiedQP struct {
 	spy *spy
 }
 
+func (q *spiedQP) BindWindow(mr verbs.MR, offset, length uint64, access verbs.Access) (verbs.Window, error) {
+	q.spy.mu.Lock()
+	q.spy.windows++
+	q.spy.mu.Unlock()
+	return q.QP.BindWindow(mr, offset, length, access)
+}
+
 func (q *spiedQP) PostSend(wrs []verbs.SendWR) (int, error) {
-	q.spy.saw(wrs) // before it has arrived
+	q.spy.saw(q.QP, wrs) // before it has arrived
 	return q.QP.PostSend(wrs)
 }
 
 func (q *spiedQP) PostSendAndPoll(wrs []verbs.SendWR, cq verbs.CQ, wcs []verbs.WC) (posted, polled int, err error) {
-	q.spy.saw(wrs)
+	q.spy.saw(q.QP, wrs)
 	return q.QP.PostSendAndPoll(wrs, cq, wcs)
 }
 
-func (s *spy) saw(wrs []verbs.SendWR) {
+func (s *spy) saw(qp verbs.QP, wrs []verbs.SendWR) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range wrs {
@@ -154,6 +164,7 @@ func (s *spy) saw(wrs []verbs.SendWR) {
 			s.counts.Imms++
 			s.counts.Bytes += w.Len()
 			s.imms[wire.Imm(w.Imm)]++
+			s.write, s.late = *w, func(w verbs.SendWR) error { _, err := qp.PostSend([]verbs.SendWR{w}); return err }
 		case w.Op == verbs.OpWrite && w.Len() == 0:
 			s.counts.Probes++
 		case w.Op == verbs.OpWrite:

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/verbs"
 )
 
 // Account is what one channel holds of the receiving pool. A generation of a
@@ -116,6 +117,13 @@ func (d Destination) Buffer() *tensor.Buffer { return d.buf }
 
 // Piece is the memory as the peer is told of it.
 func (d Destination) Piece() Piece { return d.b.piece(0, d.buf.Len()) }
+
+// Lease gives the peer of a queue pair in RTS the right to write to the memory, and
+// to no other, by a key at random that dies with the window. The window is the
+// caller's, to be closed before Release. For a Memory that Leases.
+func (d Destination) Lease(qp verbs.QP) (verbs.Window, error) {
+	return qp.BindWindow(d.b.arena.mr, uint64(d.b.off), uint64(d.buf.Len()), verbs.AccessRemoteWrite) //nolint:gosec // never negative
+}
 
 // Quarantine says that at now the receive has ended without the tensor, while
 // the peer may still write. Only the first call counts.

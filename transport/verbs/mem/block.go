@@ -42,7 +42,7 @@ type Piece struct {
 	Addr uint64 // in the device's numbering
 	Len  uint64 // bytes
 	LKey verbs.LKey
-	RKey verbs.RKey // gives no rights to memory of the sending pool
+	RKey verbs.RKey // gives no rights to memory of the sending pool, nor to that of a Memory that Leases
 }
 
 // piece is n bytes of the block, from its offset at on.

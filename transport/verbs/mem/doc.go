@@ -31,5 +31,7 @@
 // # Trust
 //
 // All peers of a device share one protection domain: whoever has a key to a
-// receiving arena can write anywhere in it.
+// receiving arena can write anywhere in it. Where windows cost nothing no peer has
+// such a key: each transfer gets one of its own ([Destination.Lease]), which gives
+// its destination to one queue pair until the transfer has ended.
 package mem

@@ -42,6 +42,7 @@ type Memory struct {
 	device    verbs.DeviceInfo
 	pd        verbs.PD
 	idle      time.Duration
+	leases    bool
 
 	copies      atomic.Int64
 	copiedBytes atomic.Int64
@@ -62,9 +63,13 @@ func New(pd verbs.PD, o Options) (*Memory, error) {
 	if err := o.fill(); err != nil {
 		return nil, err
 	}
-	m := &Memory{device: o.Device, pd: pd, idle: o.Idle, accounts: make(map[*Account]struct{})}
+	m := &Memory{device: o.Device, pd: pd, idle: o.Idle, leases: o.Device.Windows && o.Device.GoMemory, accounts: make(map[*Account]struct{})}
+	rights := verbs.AccessRemoteWrite
+	if m.leases {
+		rights = verbs.AccessBindWindow
+	}
 	m.sending.setUp(m, "sending", 0, o.SendLimit, o)
-	m.receiving.setUp(m, "receiving", verbs.AccessLocalWrite|verbs.AccessRemoteWrite|verbs.AccessRelaxedOrdering, o.RecvLimit, o)
+	m.receiving.setUp(m, "receiving", verbs.AccessLocalWrite|rights|verbs.AccessRelaxedOrdering, o.RecvLimit, o)
 	for _, p := range []*pool{&m.sending, &m.receiving} {
 		if err := p.prepare(o.Start); err != nil {
 			return nil, errors.Join(err, m.Close())
@@ -118,6 +123,11 @@ func (p *pool) setUp(m *Memory, name string, access verbs.Access, limit int64, o
 		p.pattern = &pattern{report: o.LateWrite}
 	}
 }
+
+// Leases reports whether peers get a key for each destination (Destination.Lease)
+// and none of an arena: where windows are made without a word to a device, as those
+// of a device in software.
+func (m *Memory) Leases() bool { return m.leases }
 
 // Allocator makes tensors that go out without a copy. They may outlive the
 // Memory.
