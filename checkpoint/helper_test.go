@@ -123,8 +123,10 @@ func (h *host) dial() *client {
 }
 
 // RecvFromRemoteAsync implements rendezvous.Remoter.
-func (c *client) RecvFromRemoteAsync(ctx context.Context, step int64, key rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) {
+func (c *client) RecvFromRemoteAsync(step int64, key rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) rendezvous.RemoteRecv {
+	ctx, cancel := context.WithCancelCause(context.Background())
 	go func() {
+		defer cancel(nil)
 		if err := c.host.session.CheckSource(key); err != nil {
 			done(rendezvous.Value{}, args, err)
 			return
@@ -135,6 +137,7 @@ func (c *client) RecvFromRemoteAsync(ctx context.Context, step int64, key rendez
 		}
 		done(v, args, err)
 	}()
+	return rendezvous.RemoteRecv{By: rendezvous.CancelFunc(cancel)}
 }
 
 // pull pulls everything that req says. The tensors are released with the test.

@@ -40,6 +40,7 @@ type Source interface {
 type Manager struct {
 	session *Session
 	remoter Remoter
+	records *remoteRecvs // of the remote receives of all steps
 	sources atomic.Pointer[[]Source]
 
 	// mu protects what follows. It is held for a look-up or a change of the
@@ -65,6 +66,7 @@ func NewManager(o ManagerOptions) *Manager {
 	m := &Manager{
 		session: o.Session,
 		remoter: o.Remoter,
+		records: new(remoteRecvs),
 		steps:   make(map[int64]*stepEntry),
 		over:    newHistory(rememberedSteps),
 		delayed: make(map[int64]struct{}),
@@ -126,7 +128,7 @@ func (m *Manager) findLocked(step int64) (*stepEntry, error) {
 }
 
 func (m *Manager) newStep(step int64) *BaseRemote {
-	r := NewBaseRemote(step, m.remoter)
+	r := newBaseRemote(step, m.remoter, m.records)
 	if m.session != nil {
 		_ = r.Initialize(m.session) // fails only when repeated
 	}

@@ -3,7 +3,6 @@ package rendezvous
 import (
 	"container/list"
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -14,19 +13,48 @@ import (
 // Remoter is what a transport implements: a receive from another task.
 type Remoter interface {
 	// RecvFromRemoteAsync asks the task of key's source for the next value
-	// under key in the given step, and calls done exactly once. It does not
-	// block. When ctx ends, because the receiver gave up or the step was
-	// aborted, the transport sees that the value is not consumed and calls
-	// done soon.
+	// under key in the given step, and calls done exactly once, perhaps before
+	// it returns. It does not block. What it returns ends the receive early,
+	// when the receiver gave up or the step was aborted; a context for each
+	// receive would cost more than a small tensor's way.
 	//
 	// done runs on a goroutine of its own, which the transport owns: it may
 	// block, send, receive and abort, so it never runs inside the polling of
 	// completions. It takes over one reference to the tensor.
-	RecvFromRemoteAsync(ctx context.Context, step int64, key Key, args Args, done DoneFunc)
+	RecvFromRemoteAsync(step int64, key Key, args Args, done DoneFunc) RemoteRecv
 }
 
-// Call is something under way that ends when the step is aborted, such as a
-// remote receive. Its dynamic type must be comparable.
+// RemoteRecv names a receive that a transport has under way. The zero value names
+// one that has ended already.
+type RemoteRecv struct {
+	By Canceler
+	ID uint64 // of those of By; not used again
+}
+
+// Canceler ends receives before their value has come.
+type Canceler interface {
+	// CancelRecv ends a receive: the transport sees that the value is not
+	// consumed, and calls done soon, with err unless something else ended the
+	// receive before. It may be called at any time, also for a receive that
+	// has ended, from any goroutine, and does not block.
+	CancelRecv(id uint64, err error)
+}
+
+// Cancel ends the receive with err; see Canceler.
+func (r RemoteRecv) Cancel(err error) {
+	if r.By != nil {
+		r.By.CancelRecv(r.ID, err)
+	}
+}
+
+// CancelFunc is the Canceler of one receive.
+type CancelFunc func(err error)
+
+// CancelRecv implements Canceler.
+func (f CancelFunc) CancelRecv(_ uint64, err error) { f(err) }
+
+// Call is something under way that ends when the step is aborted, beside remote
+// receives. Its dynamic type must be comparable.
 type Call interface {
 	// Abort ends the call with err. It must not block.
 	Abort(err error)
@@ -45,12 +73,15 @@ type BaseRemote struct {
 	local   Local
 	session atomic.Pointer[Session] // set once, when nothing is deferred any more
 
+	records *remoteRecvs // those of remote receives, for use again
+
 	// mu protects what follows. Sends and local receives do not take it; a
-	// remote receive takes it twice, for an entry in a map.
+	// remote receive takes it a few times, for a place in a list.
 	mu       sync.Mutex
 	starting *Session          // given to Initialize
 	deferred list.List         // of *deferredRecv, in the order of the calls
 	calls    map[Call]struct{} // nil when there are none
+	remote   *remoteRecv       // the first of the list of those under way
 	run      gate              // remote receives and callbacks under way
 	closed   bool              // nothing may start a goroutine any more
 }
@@ -68,7 +99,11 @@ type deferredRecv struct {
 // remoter is for a process without peers: its remote receives end with
 // FailedPrecondition.
 func NewBaseRemote(step int64, remoter Remoter) *BaseRemote {
-	b := &BaseRemote{step: step, remoter: remoter}
+	return newBaseRemote(step, remoter, new(remoteRecvs))
+}
+
+func newBaseRemote(step int64, remoter Remoter, records *remoteRecvs) *BaseRemote {
+	b := &BaseRemote{step: step, remoter: remoter, records: records}
 	b.local.init()
 	return b
 }
@@ -242,68 +277,40 @@ func (d *deferredRecv) unwatch() {
 
 // recvRemote hands a receive to the transport.
 func (b *BaseRemote) recvRemote(ctx context.Context, key Key, args Args, done DoneFunc) {
-	err := ended(ctx, "RecvFromRemoteAsync", key.text)
-	if err == nil && b.remoter == nil {
-		err = status.Errorf(status.FailedPrecondition, "Recv of %s: this process has no transport to reach %v", key, key.src.Task)
-	}
-	if err != nil {
-		b.fail(args, err, done)
-		return
-	}
-	callCtx, cancel := context.WithCancelCause(ctx)
-	call := &remoteRecv{cancel: cancel}
-	if err := b.start(call); err != nil {
-		cancel(err)
-		b.fail(args, err, done)
-		return
-	}
-	b.remoter.RecvFromRemoteAsync(callCtx, b.step, key, args, func(v Value, _ Args, err error) {
-		defer b.leave()
-		b.DeregisterCall(call)
-		if err != nil {
-			err = b.remoteError(ctx, callCtx, key, err)
+	err := b.reaches(ctx, &key)
+	if err == nil {
+		var r *remoteRecv
+		if r, err = b.begin(ctx, key.text, args, done); err == nil {
+			r.began(b.remoter.RecvFromRemoteAsync(b.step, key, args, r.ended))
+			return
 		}
-		cancel(nil)
-		done(v, args, err)
-	})
+	}
+	b.fail(args, err, done)
 }
 
 // recvRemoteNow is recvRemote that waits.
 func (b *BaseRemote) recvRemoteNow(ctx context.Context, key Key, args Args) (Value, error) {
-	return await(func(done DoneFunc) { b.recvRemote(ctx, key, args, done) })
+	if err := b.reaches(ctx, &key); err != nil {
+		return Value{}, err
+	}
+	// Nobody else watches ctx.
+	r, err := b.begin(context.Background(), key.text, args, nil)
+	if err != nil {
+		return Value{}, err
+	}
+	r.began(b.remoter.RecvFromRemoteAsync(b.step, key, args, r.ended))
+	return r.wait(ctx)
 }
 
-// remoteRecv is a receive that the transport works on: it is aborted through
-// its context, whose cause is then the error.
-type remoteRecv struct{ cancel context.CancelCauseFunc }
-
-func (r *remoteRecv) Abort(err error) { r.cancel(err) }
-
-// start registers a remote receive and counts it, or says why it must not
-// start.
-func (b *BaseRemote) start(call *remoteRecv) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if err := b.registerLocked(call); err != nil {
+// reaches returns why a receive cannot be handed to the transport.
+func (b *BaseRemote) reaches(ctx context.Context, key *Key) error {
+	if err := ended(ctx, methodRemote, key.text); err != nil {
 		return err
 	}
-	b.run.enterLocked(1)
-	return nil
-}
-
-// remoteError returns why a remote receive failed: a transport reports only
-// that its context ended, and here it is known why.
-func (b *BaseRemote) remoteError(ctx, callCtx context.Context, key Key, err error) error {
-	switch status.CodeOf(err) {
-	case status.Cancelled, status.DeadlineExceeded:
-		if aborted := b.local.Err(); aborted != nil && errors.Is(context.Cause(callCtx), aborted) {
-			return aborted
-		}
-		if mine := ended(ctx, "RecvFromRemoteAsync", key.text); mine != nil {
-			return mine
-		}
+	if b.remoter == nil {
+		return status.Errorf(status.FailedPrecondition, "Recv of %s: this process has no transport to reach %v", key.text, key.src.Task)
 	}
-	return err
+	return nil
 }
 
 // fail ends a remote receive that did not reach the transport, on a goroutine
@@ -344,7 +351,7 @@ func (b *BaseRemote) RegisterCall(call Call) error {
 }
 
 func (b *BaseRemote) registerLocked(call Call) error {
-	if err := b.local.Err(); err != nil {
+	if err := b.local.Err(); err != nil { // Abort sets it before it takes mu
 		return err
 	}
 	if b.calls == nil {
@@ -381,10 +388,14 @@ func (b *BaseRemote) Abort(err error) {
 		deferred = append(deferred, b.undeferLocked(b.deferred.Front()))
 	}
 	b.run.enterLocked(len(deferred))
+	remote := b.abandonLocked(err)
 	b.mu.Unlock()
 
 	for call := range calls {
 		call.Abort(err)
+	}
+	for _, r := range remote {
+		r.Cancel(err)
 	}
 	for _, d := range deferred {
 		d.unwatch()

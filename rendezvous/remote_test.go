@@ -23,12 +23,14 @@ type link struct {
 	wg    sync.WaitGroup
 }
 
-func (l *link) RecvFromRemoteAsync(ctx context.Context, step int64, k rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) {
+func (l *link) RecvFromRemoteAsync(step int64, k rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) rendezvous.RemoteRecv {
+	ctx, cancel := context.WithCancelCause(context.Background())
 	l.calls.Add(1)
 	l.mu.Lock()
 	peer := l.peers[k.Src().Task]
 	l.mu.Unlock()
 	l.wg.Go(func() {
+		defer cancel(nil)
 		if peer == nil {
 			done(rendezvous.Value{}, args, status.Errorf(status.Unavailable, "no peer %v", k.Src().Task))
 			return
@@ -36,6 +38,7 @@ func (l *link) RecvFromRemoteAsync(ctx context.Context, step int64, k rendezvous
 		v, err := peer.RecvLocal(ctx, step, k)
 		done(v, args, err)
 	})
+	return rendezvous.RemoteRecv{By: rendezvous.CancelFunc(cancel)}
 }
 
 // initialized returns a step of ps.
@@ -54,14 +57,15 @@ func remoteKey(t testing.TB, name string) rendezvous.Key { return between(t, ps1
 // hanging is a transport whose peer never answers.
 type hanging struct{ ended chan error }
 
-func (h *hanging) RecvFromRemoteAsync(ctx context.Context, _ int64, _ rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) {
-	go func() {
-		<-ctx.Done()
-		if h.ended != nil {
-			h.ended <- context.Cause(ctx)
-		}
-		done(rendezvous.Value{}, args, status.From(ctx.Err()))
-	}()
+func (h *hanging) RecvFromRemoteAsync(_ int64, _ rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) rendezvous.RemoteRecv {
+	return rendezvous.RemoteRecv{By: rendezvous.CancelFunc(func(err error) {
+		go func() {
+			if h.ended != nil {
+				h.ended <- err
+			}
+			done(rendezvous.Value{}, args, status.New(status.Cancelled, "the transport's own word"))
+		}()
+	})}
 }
 
 func TestB1DeferredUntilInitialize(t *testing.T) {
@@ -399,14 +403,13 @@ func TestB8RemoteCancel(t *testing.T) {
 	mustBe(t, err, status.DeadlineExceeded, "RecvFromRemoteAsync of "+remoteKey(t, "a").String())
 }
 
-// failing is a transport whose own error comes after its context ended.
+// failing is a transport whose own error comes when a receive is cancelled.
 type failing struct{}
 
-func (failing) RecvFromRemoteAsync(ctx context.Context, _ int64, _ rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) {
-	go func() {
-		<-ctx.Done()
-		done(rendezvous.Value{}, args, status.New(status.DataLoss, "the link corrupts"))
-	}()
+func (failing) RecvFromRemoteAsync(_ int64, _ rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) rendezvous.RemoteRecv {
+	return rendezvous.RemoteRecv{By: rendezvous.CancelFunc(func(error) {
+		go done(rendezvous.Value{}, args, status.New(status.DataLoss, "the link corrupts"))
+	})}
 }
 
 func TestB8RootCauseIsKept(t *testing.T) {

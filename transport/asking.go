@@ -8,7 +8,7 @@ import (
 
 // asking is the receiver's half of ARCHITECTURE.md section 6 for one peer, as a
 // pure state machine. Its methods are the events; each returns the actions to
-// carry out, in order, outside every lock.
+// carry out, in order, outside every lock. They are good until the next event.
 //
 //	           recv                hello: reached
 //	linkNone ───────► linkReaching ───────────────► linkUp
@@ -48,6 +48,11 @@ type asking struct {
 	moved    bool       // one was answered since widen was set
 
 	unsaid
+
+	// For use again: actions that were carried out, and receives that are in no
+	// list any more.
+	acts []askAction
+	free []*receive
 }
 
 type linkState uint8
@@ -71,6 +76,33 @@ type receive struct {
 	riders     []uint64
 }
 
+// newReceive takes one that is free, or makes one.
+func (m *asking) newReceive(id, meant uint64) *receive {
+	var r *receive
+	if n := len(m.free); n > 0 {
+		r, m.free = m.free[n-1], m.free[:n-1]
+	} else {
+		r = new(receive)
+	}
+	*r = receive{id: id, meant: meant, riders: r.riders[:0]}
+	return r
+}
+
+// recycle keeps a receive to which nothing points any more.
+func (m *asking) recycle(r *receive) {
+	if len(m.free) < maxFree {
+		m.free = append(m.free, r)
+	}
+}
+
+// keep keeps the memory of actions for the next event.
+func (m *asking) keep(acts []askAction) []askAction {
+	if cap(acts) <= maxFree {
+		m.acts = acts[:0]
+	}
+	return acts
+}
+
 // askAction is one thing for the shell to do.
 type askAction struct {
 	kind       askActionKind
@@ -80,7 +112,7 @@ type askAction struct {
 	plain      bool     // and whether it is not Tryst
 	elsewhere  bool     // not in the way that gave it back
 	generation uint64   // of the link that something is said on
-	finished   []uint64 // ids that ride on the request, or that are said
+	finished   []uint64 // ids that ride on the request, until it is answered; or that are said
 	after      time.Duration
 	err        error
 }
@@ -103,10 +135,10 @@ func newAsking(peer string, peerTimeout time.Duration) *asking {
 
 // recv is the event that a receive begins. meant is the incarnation in its key.
 func (m *asking) recv(now time.Time, id, meant uint64) []askAction {
-	r := &receive{id: id, meant: meant}
+	r := m.newReceive(id, meant)
 	m.receives[id] = r
 	if m.link == linkUp {
-		return m.ask(nil, r)
+		return m.keep(m.ask(m.acts, r))
 	}
 	m.fresh = append(m.fresh, r)
 	if m.link == linkNone {
@@ -119,7 +151,7 @@ func (m *asking) recv(now time.Time, id, meant uint64) []askAction {
 func (m *asking) ask(acts []askAction, r *receive) []askAction {
 	r.attempt++
 	r.asked, r.generation, r.peer, r.plain = true, m.generation, m.incarnation, m.plain
-	r.riders = m.ride()
+	r.riders = m.ride(r.riders)
 	if r.attempt > 1 {
 		m.reasked++
 	}
@@ -283,7 +315,7 @@ func (m *asking) off(now time.Time, r *receive) {
 	if r.peer == m.incarnation {
 		m.has(now, 0, r.riders...)
 	}
-	r.riders = nil
+	r.riders = r.riders[:0]
 }
 
 // answered is the event that an attempt was answered with a value of size
@@ -296,16 +328,20 @@ func (m *asking) answered(now time.Time, id uint64, size int64, err error) []ask
 	}
 	delete(m.receives, id)
 	m.served, m.moved = true, true
-	if r.asked {
+	asked := r.asked
+	if asked {
 		if err == nil {
-			r.riders = nil // a request that was refused may have been refused unread
+			r.riders = r.riders[:0] // a request that was refused may have been refused unread
 		}
 		m.off(now, r)
 	}
 	if !r.plain && r.peer == m.incarnation {
 		m.has(now, size, id)
 	}
-	return m.say(now, m.drain(now, nil))
+	if asked {
+		m.recycle(r) // who is asked waits in no list
+	}
+	return m.keep(m.say(now, m.drain(now, m.acts)))
 }
 
 // lost is the event that an attempt has ended without an answer because its

@@ -34,9 +34,11 @@ func (u *unsaid) has(now time.Time, size int64, ids ...uint64) {
 	u.finishedBytes += size
 }
 
-// ride takes the finished ids that go with a request.
-func (u *unsaid) ride() (ids []uint64) {
-	ids, u.finished = cut(u.finished, maxRiders)
+// ride takes the finished ids that go with a request, into memory of its receive.
+func (u *unsaid) ride(ids []uint64) []uint64 {
+	n := min(len(u.finished), maxRiders)
+	ids = append(ids[:0], u.finished[:n]...)
+	u.finished = slices.Delete(u.finished, 0, n)
 	if len(u.finished) == 0 {
 		u.finishedBytes = 0
 	}

@@ -5,14 +5,15 @@ import (
 	"sync/atomic"
 )
 
-// crew runs functions, each on a goroutine that does nothing else meanwhile. It
-// keeps some goroutines for the next: an attempt of a receive goes deep, and a new
-// goroutine's stack would be grown for each, which took an eighth of the time of a
-// small receive.
-type crew struct {
-	work sync.WaitGroup
-	jobs chan func()   // without room: only who waits takes one
-	over chan struct{} // closed by end
+// crew does jobs, each on a goroutine that does nothing else meanwhile. It keeps some
+// goroutines for the next: an attempt of a receive goes deep, and a new goroutine's
+// stack would be grown for each, which took an eighth of the time of a small receive.
+type crew[J any] struct {
+	do   func(J)
+	jobs chan J         // without room: only who waits takes one
+	open sync.WaitGroup // jobs that are expected or done
+	work sync.WaitGroup // goroutines
+	over chan struct{}  // closed by end
 	once sync.Once
 	idle atomic.Int32
 }
@@ -21,39 +22,47 @@ type crew struct {
 // each.
 const maxResting = 32
 
-func newCrew() *crew { return &crew{jobs: make(chan func()), over: make(chan struct{})} }
+func newCrew[J any](do func(J)) *crew[J] {
+	return &crew[J]{do: do, jobs: make(chan J), over: make(chan struct{})}
+}
 
-// Go runs f on a goroutine of its own.
-func (c *crew) Go(f func()) {
+// expect says that one Go will come: end waits for it.
+func (c *crew[J]) expect() { c.open.Add(1) }
+
+// Go does a job that was expected on a goroutine of its own.
+func (c *crew[J]) Go(j J) {
 	select {
-	case c.jobs <- f:
+	case c.jobs <- j:
 	default:
-		c.work.Go(func() { c.stay(f) })
+		c.work.Go(func() { c.stay(j) })
 	}
 }
 
-func (c *crew) stay(f func()) {
-	for f != nil {
-		f()
-		f = c.next()
+func (c *crew[J]) stay(j J) {
+	for more := true; more; {
+		c.do(j)
+		c.open.Done()
+		j, more = c.next()
 	}
 }
 
-// next waits for something to do; nil for nothing any more.
-func (c *crew) next() (f func()) {
+// next waits for something to do; false for nothing any more.
+func (c *crew[J]) next() (j J, ok bool) {
 	defer c.idle.Add(-1)
 	if c.idle.Add(1) > maxResting {
-		return nil
+		return j, false
 	}
 	select {
-	case f = <-c.jobs:
+	case j = <-c.jobs:
+		return j, true
 	case <-c.over:
+		return j, false
 	}
-	return f
 }
 
-// end lets the goroutines go, and waits until all functions have returned.
-func (c *crew) end() {
+// end waits until all jobs have been done, and lets the goroutines go.
+func (c *crew[J]) end() {
+	c.open.Wait()
 	c.once.Do(func() { close(c.over) })
 	c.work.Wait()
 }

@@ -10,13 +10,14 @@ import (
 // after its end.
 func TestCrew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCrew()
+		c := newCrew(func(f func()) { f() })
 		for range 3 {
 			var running, all sync.WaitGroup
 			release := make(chan struct{})
 			for range 2 * maxResting {
 				running.Add(1)
 				all.Add(1)
+				c.expect()
 				c.Go(func() {
 					defer all.Done()
 					running.Done()

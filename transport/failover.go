@@ -40,7 +40,7 @@ type Failover struct {
 	closed bool
 	work   sync.WaitGroup // goroutines and callbacks, but for those of attempts
 
-	crew *crew
+	crew *crew[*remoteReceive] // attempts
 }
 
 // NewFailover returns a Failover without peers; they are reached when first
@@ -52,79 +52,98 @@ func NewFailover(o FailoverOptions) *Failover {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	f := &Failover{opts: o, peers: make(map[cluster.Task]*peer), crew: newCrew()}
+	f := &Failover{opts: o, peers: make(map[cluster.Task]*peer), crew: newCrew((*remoteReceive).attempted)}
 	f.base, f.stop = context.WithCancel(context.Background())
 	return f
 }
 
 // peer is one task that is asked.
 type peer struct {
-	f    *Failover
-	task cluster.Task
-	wire Wire
+	f       *Failover
+	task    cluster.Task
+	wire    Wire
+	starter Starter // wire, when it is one; else nil
 
 	mu       sync.Mutex // guards what follows; never held while the wire or a callback is called
 	machine  *asking
 	receives map[uint64]*remoteReceive
+	free     []*remoteReceive // for use again
 	wake     *time.Timer
 	logged   linkState // the state of the link that the log was told
 	closed   bool
 }
 
-// remoteReceive is what the shell knows of a receive.
+// remoteReceive is what the shell knows of a receive. It is used again when the
+// receive has ended and no attempt of it is under way.
 type remoteReceive struct {
-	ask     Ask
-	args    rendezvous.Args
+	peer    *peer
+	attempt Attempt // the one that is under way, or the last one
 	done    rendezvous.DoneFunc
-	unwatch func() bool        // stops watching the receiver's context
-	cancel  context.CancelFunc // ends the attempt that is under way; nil when none is
 	partial Partial
+
+	// Of the attempt that is under way, guarded by peer.mu.
+	underWay bool
+	dropped  bool
+	pending  Pending            // the wire has begun it
+	ctx      context.Context    // else: of the wire's Recv
+	cancel   context.CancelFunc // of ctx
 }
 
 // RecvFromRemoteAsync asks the task that the key's source is on; done runs once,
-// on a goroutine of its own, and may block. The end of ctx cancels the receive:
-// it ends at once with ctx's cause where that is a *status.Error, else with
-// Cancelled or DeadlineExceeded, and consumes nothing.
-func (f *Failover) RecvFromRemoteAsync(ctx context.Context, step int64, key rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) {
+// on a goroutine of its own, and may block. What it returns cancels the receive:
+// it ends at once with the error that is given there, and consumes nothing.
+func (f *Failover) RecvFromRemoteAsync(step int64, key rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) rendezvous.RemoteRecv {
 	p, err := f.peer(key.Src().Task)
-	if err == nil && ctx.Err() != nil {
-		err = cancelled(ctx)
-	}
 	if err != nil {
 		f.refuse(done, args, err)
-		return
+		return rendezvous.RemoteRecv{}
 	}
-	r := &remoteReceive{args: args, done: done, ask: Ask{Asker: f.opts.Self, Step: step, Key: key}}
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
 		f.refuse(done, args, errReceiverClosed())
-		return
+		return rendezvous.RemoteRecv{}
 	}
-	for r.ask.ID == 0 || p.receives[r.ask.ID] != nil {
-		r.ask.ID = rand.Uint64()
+	id := rand.Uint64()
+	for id == 0 || p.receives[id] != nil {
+		id = rand.Uint64()
 	}
-	p.receives[r.ask.ID] = r
-	if ctx.Done() != nil {
-		r.unwatch = context.AfterFunc(ctx, func() { p.cancel(r.ask.ID, cancelled(ctx)) })
+	r := p.newReceive()
+	r.done, r.attempt.Args = done, args
+	r.attempt.Ask = Ask{Asker: f.opts.Self, ID: id, Step: step, Key: key}
+	p.receives[id] = r
+	p.do(p.machine.recv(time.Now(), id, key.SrcIncarnation()))
+	return rendezvous.RemoteRecv{By: p, ID: id}
+}
+
+// newReceive takes a record that is free, or makes one. Called with the lock held.
+func (p *peer) newReceive() *remoteReceive {
+	if n := len(p.free); n > 0 {
+		r := p.free[n-1]
+		p.free = p.free[:n-1]
+		return r
 	}
-	p.do(p.machine.recv(time.Now(), r.ask.ID, key.SrcIncarnation()))
+	r := &remoteReceive{peer: p}
+	r.attempt.Partial = &r.partial
+	return r
+}
+
+// recycle keeps a record that nobody has. Called with the lock held.
+func (p *peer) recycle(r *remoteReceive) {
+	if len(p.free) < maxFree {
+		*r = remoteReceive{peer: p, attempt: Attempt{Partial: &r.partial}}
+		p.free = append(p.free, r)
+	}
+}
+
+// CancelRecv implements rendezvous.Canceler.
+func (p *peer) CancelRecv(id uint64, why error) {
+	p.mu.Lock()
+	p.do(p.machine.cancel(time.Now(), id, why))
 }
 
 func errReceiverClosed() error {
 	return status.New(status.Cancelled, "the transport is closed").Derived()
-}
-
-// cancelled is the error of a receive whose context has ended.
-func cancelled(ctx context.Context) error {
-	var s *status.Error
-	if cause := context.Cause(ctx); errors.As(cause, &s) {
-		return s
-	}
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return status.New(status.DeadlineExceeded, "RecvFromRemoteAsync: the deadline passed before the value came").Derived()
-	}
-	return status.New(status.Cancelled, "RecvFromRemoteAsync is cancelled.").Derived()
 }
 
 // peer finds or makes the record of a task.
@@ -146,6 +165,7 @@ func (f *Failover) peer(task cluster.Task) (*peer, error) {
 		machine:  newAsking(task.String(), f.opts.PeerTimeout),
 		receives: make(map[uint64]*remoteReceive),
 	}
+	p.starter, _ = wire.(Starter)
 	f.peers[task] = p
 	return p, nil
 }
@@ -162,40 +182,56 @@ func (f *Failover) refuse(done rendezvous.DoneFunc, args rendezvous.Args, err er
 	}
 }
 
-func (p *peer) cancel(id uint64, why error) {
-	p.mu.Lock()
-	p.do(p.machine.cancel(time.Now(), id, why))
-}
-
 // do carries out actions. It is called with the lock held and gives it up.
 // Everything that takes time is on a goroutine of its own.
 func (p *peer) do(acts []askAction) { p.doBecause(acts, nil) }
 
+// wireCall is what the wire is to be told when the lock has been given up: to begin
+// an attempt, or that one is dropped.
+type wireCall struct {
+	r       *remoteReceive // begin; nil: drop
+	pending Pending
+	id      uint64
+}
+
 // doBecause is do with the error that the event was, for the log.
 func (p *peer) doBecause(acts []askAction, why error) {
-	for _, a := range acts {
+	var few [4]wireCall // most events have one
+	calls := few[:0]
+	for i := range acts {
+		a := &acts[i]
 		switch a.kind {
 		case askHello:
-			p.f.work.Go(func() { p.hello(a.after) })
+			after := a.after
+			p.f.work.Go(func() { p.hello(after) })
 		case askSend:
 			r := p.receives[a.id]
-			ctx, cancel := context.WithCancel(p.f.base)
-			r.cancel = cancel
-			p.f.crew.Go(func() { p.attempt(ctx, cancel, r, a) })
+			r.underWay = true
+			r.attempt.Attempt, r.attempt.Plain, r.attempt.Elsewhere = a.attempt, a.plain, a.elsewhere
+			r.attempt.Peer, r.attempt.Finished = a.peer, a.finished
+			p.f.crew.expect()
+			calls = append(calls, wireCall{r: r})
 		case askDrop:
-			if r := p.receives[a.id]; r.cancel != nil {
+			r := p.receives[a.id]
+			r.dropped = true
+			switch {
+			case r.pending != nil:
+				calls = append(calls, wireCall{pending: r.pending, id: a.id})
+			case r.cancel != nil:
 				r.cancel()
 			}
 		case askEnd:
 			r := p.receives[a.id]
 			delete(p.receives, a.id)
-			p.unwatch(r)
-			if r.cancel == nil {
-				r.partial.Drop() // else the attempt does when it has returned
+			done, args, err := r.done, r.attempt.Args, a.err
+			p.f.work.Go(func() { done(rendezvous.Value{}, args, err) })
+			if !r.underWay { // else the attempt does it when it has returned
+				r.partial.Drop()
+				p.recycle(r)
 			}
-			p.f.work.Go(func() { r.done(rendezvous.Value{}, r.args, a.err) })
 		case askFinish, askCancel:
-			p.f.work.Go(func() { p.tell(a) })
+			say := *a
+			p.f.work.Go(func() { p.tell(say) })
 		case askWake:
 			p.wakeAfter(a.after)
 		}
@@ -206,12 +242,36 @@ func (p *peer) doBecause(acts []askAction, why error) {
 	if is != was {
 		p.log(is, was, generation, why)
 	}
+	for i := range calls {
+		if c := &calls[i]; c.r != nil {
+			p.start(c.r)
+		} else {
+			c.pending.Drop(c.id)
+		}
+	}
 }
 
-func (p *peer) unwatch(r *remoteReceive) {
-	if r.unwatch != nil {
-		r.unwatch()
+// start begins an attempt, and has somebody wait for it.
+func (p *peer) start(r *remoteReceive) {
+	var pending Pending
+	if p.starter != nil {
+		pending = p.starter.Start(&r.attempt)
 	}
+	p.mu.Lock()
+	r.pending = pending
+	if pending == nil {
+		r.ctx, r.cancel = context.WithCancel(p.f.base)
+	}
+	dropped, cancel, id := r.dropped, r.cancel, r.attempt.ID
+	p.mu.Unlock()
+	switch { // while it was begun
+	case !dropped:
+	case pending == nil:
+		cancel()
+	default:
+		pending.Drop(id)
+	}
+	p.f.crew.Go(r)
 }
 
 // wakeAfter asks for a tick. Called with the lock held.
@@ -278,52 +338,66 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// attempt asks once and reports what came of it. When the receive ends with
-// the answer, its callback runs here, on a goroutine that is the receive's own.
-func (p *peer) attempt(ctx context.Context, cancel context.CancelFunc, r *remoteReceive, a askAction) {
-	ask := r.ask
-	ask.Attempt = a.attempt
-	v, err := p.wire.Recv(ctx, &Attempt{
-		Ask: ask, Plain: a.plain, Elsewhere: a.elsewhere, Peer: a.peer, Finished: a.finished,
-		Args: r.args, Partial: &r.partial,
-	})
-	cancel()
+// attempted waits for an attempt and reports what came of it. When the receive ends
+// with the answer, its callback runs here, on a goroutine that is the receive's own.
+func (r *remoteReceive) attempted() {
+	p := r.peer
+	var v rendezvous.Value
+	var err error
+	if r.pending != nil {
+		v, err = r.pending.Wait()
+	} else {
+		v, err = p.wire.Recv(r.ctx, &r.attempt)
+		r.cancel()
+	}
 	now := time.Now()
+	id := r.attempt.ID
 	p.mu.Lock()
-	r.cancel = nil
-	if p.receives[a.id] != r {
-		p.mu.Unlock() // cancelled meanwhile
-		r.partial.Drop()
+	r.pending, r.ctx, r.cancel, r.underWay = nil, nil, nil, false
+	if p.receives[id] != r { // cancelled meanwhile
+		partial := r.partial
+		p.recycle(r)
+		p.mu.Unlock()
+		partial.Drop()
 		if err == nil {
 			v.Tensor.Release()
 		}
 		return
 	}
-	var lost *LostError
-	var restarted *RestartedError
-	var elsewhere *ElsewhereError
-	switch {
-	case errors.As(err, &elsewhere):
-		p.do(p.machine.elsewhere(now, a.id, a.attempt))
-		return
-	case errors.As(err, &lost):
-		p.doBecause(p.machine.lost(now, a.id, a.attempt, lost.Err), lost.Err)
-		return
-	case errors.As(err, &restarted):
-		r.partial.Drop()
-		p.doBecause(p.machine.restarted(now, a.id, a.attempt, restarted.Err), restarted.Err)
-		return
-	}
 	var size int64
 	if err == nil {
 		size = v.Tensor.Size()
+	} else if p.askedAgain(now, r, err) {
+		return
 	}
-	acts := p.machine.answered(now, a.id, size, err)
-	delete(p.receives, a.id)
-	p.unwatch(r)
+	acts := p.machine.answered(now, id, size, err)
+	delete(p.receives, id)
+	done, args, partial := r.done, r.attempt.Args, r.partial
+	p.recycle(r)
 	p.do(acts)
-	r.partial.Drop()
-	r.done(v, r.args, err)
+	partial.Drop()
+	done(v, args, err)
+}
+
+// askedAgain reports an attempt that has ended without an answer: the receive has
+// not. Called with the lock held; then it has been given up.
+func (p *peer) askedAgain(now time.Time, r *remoteReceive, err error) bool {
+	var lost *LostError
+	var restarted *RestartedError
+	var elsewhere *ElsewhereError
+	id, attempt := r.attempt.ID, r.attempt.Attempt
+	switch {
+	case errors.As(err, &elsewhere):
+		p.do(p.machine.elsewhere(now, id, attempt))
+	case errors.As(err, &lost):
+		p.doBecause(p.machine.lost(now, id, attempt, lost.Err), lost.Err)
+	case errors.As(err, &restarted):
+		r.partial.Drop()
+		p.doBecause(p.machine.restarted(now, id, attempt, restarted.Err), restarted.Err)
+	default:
+		return false
+	}
+	return true
 }
 
 // tell says finished or cancelled.
@@ -379,7 +453,7 @@ func (p *peer) close() {
 	}
 	p.mu.Unlock()
 	for _, id := range ids {
-		p.cancel(id, errReceiverClosed())
+		p.CancelRecv(id, errReceiverClosed())
 	}
 	p.mu.Lock()
 	p.do(p.machine.close(time.Now()))

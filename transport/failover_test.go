@@ -265,7 +265,7 @@ func TestFailoverNoWire(t *testing.T) {
 		return nil, status.Errorf(status.NotFound, "no %v", task)
 	}})
 	c := make(chan error)
-	f.RecvFromRemoteAsync(t.Context(), 1, key(t, "k"), rendezvous.Args{}, func(_ rendezvous.Value, _ rendezvous.Args, err error) { c <- err })
+	f.RecvFromRemoteAsync(1, key(t, "k"), rendezvous.Args{}, func(_ rendezvous.Value, _ rendezvous.Args, err error) { c <- err })
 	if err := <-c; status.CodeOf(err) != status.NotFound {
 		t.Error(err)
 	}
@@ -280,7 +280,7 @@ func TestFailoverCallbacksMayDoAnything(t *testing.T) {
 		done := make(chan outcome)
 		block := make(chan struct{})
 		p.send(a, 'a')
-		p.RecvFromRemoteAsync(t.Context(), 1, a, rendezvous.Args{}, func(v rendezvous.Value, _ rendezvous.Args, err error) {
+		p.RecvFromRemoteAsync(1, a, rendezvous.Args{}, func(v rendezvous.Value, _ rendezvous.Args, err error) {
 			if err != nil {
 				t.Error(err)
 			}
@@ -313,7 +313,7 @@ func TestFailoverCloseWaitsForCallbacks(t *testing.T) {
 			if i == 0 {
 				p.send(k, 'a')
 			}
-			p.RecvFromRemoteAsync(t.Context(), 1, k, rendezvous.Args{}, func(v rendezvous.Value, _ rendezvous.Args, err error) {
+			p.RecvFromRemoteAsync(1, k, rendezvous.Args{}, func(v rendezvous.Value, _ rendezvous.Args, err error) {
 				time.Sleep(time.Duration(1+i) * time.Minute)
 				if err == nil {
 					v.Tensor.Release()
@@ -361,7 +361,7 @@ func TestFailoverCloseRace(t *testing.T) {
 			callers.Go(func() {
 				for j := range 20 {
 					callbacks.Add(1)
-					p.RecvFromRemoteAsync(context.Background(), 1, key(t, fmt.Sprint(i, j)), rendezvous.Args{},
+					p.RecvFromRemoteAsync(1, key(t, fmt.Sprint(i, j)), rendezvous.Args{},
 						func(rendezvous.Value, rendezvous.Args, error) { callbacks.Done() })
 				}
 			})

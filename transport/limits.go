@@ -88,6 +88,10 @@ const (
 	// that the header of a small request stays within one packet.
 	maxRiders = 128
 
+	// maxFree is how many records of receives and of actions are kept for use
+	// again, of one peer (100 bytes each): as many as come and go at once.
+	maxFree = 256
+
 	// maxSaid is how many ids are said at once: 8 bytes each, well within the
 	// 4 MiB that a gRPC message has at most.
 	maxSaid = 100_000

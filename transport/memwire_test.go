@@ -82,12 +82,13 @@ type outcome struct {
 	err error
 }
 
-// begin begins a receive.
+// begin begins a receive, which the end of ctx cancels.
 func (p *pair) begin(ctx context.Context, k rendezvous.Key) <-chan outcome {
 	c := make(chan outcome, 2) // room for one too many, which a test would see
-	p.RecvFromRemoteAsync(ctx, 1, k, rendezvous.Args{}, func(v rendezvous.Value, _ rendezvous.Args, err error) {
+	r := p.RecvFromRemoteAsync(1, k, rendezvous.Args{}, func(v rendezvous.Value, _ rendezvous.Args, err error) {
 		c <- outcome{v, err}
 	})
+	context.AfterFunc(ctx, func() { r.Cancel(status.From(context.Cause(ctx))) })
 	return c
 }
 

@@ -110,7 +110,7 @@ func (w *duo) connect(maker int) {
 	w.run(1-maker, w.gens)
 }
 
-// receive is link.recv.
+// receive is link.start.
 func (w *duo) receive(i, n int) {
 	s := &w.sides[i]
 	t := &s.attempts[n]

@@ -23,8 +23,8 @@ import (
 // do on another goroutine, or when another lock was taken meanwhile, is a move of
 // its own:
 //
-//   - an attempt, a FINISHED, a CANCEL begins to look for a wire (Failover.attempt,
-//     Failover.tell), is dropped, returns;
+//   - an attempt, a FINISHED, a CANCEL begins to look for a wire (peer.start,
+//     peer.tell of Failover), is dropped, returns;
 //   - a receive of the rendezvous reports to the table (Kept.fetched), a CANCEL off
 //     the channel reaches it (link.carry), an answer is copied (link.answerCopy);
 //   - a packet lands; a completion is polled; queue pairs are destroyed
@@ -294,7 +294,7 @@ func (w *duo) asker(i int) Asker {
 
 func (w *duo) ask(i int, acts []askAction) {
 	s := &w.sides[i]
-	for _, a := range acts {
+	for _, a := range lasting(acts) {
 		switch a.kind {
 		case askHello:
 			s.hellos++
@@ -319,7 +319,7 @@ func (w *duo) attemptOf(i int, id uint64, attempt uint32) int {
 	return slices.IndexFunc(w.sides[i].attempts, func(a duoAttempt) bool { return a.act.id == id && a.act.attempt == attempt })
 }
 
-// attempt is way.Recv.
+// attempt is way.Start, or way.Recv.
 func (w *duo) attempt(i, n int) {
 	s := &w.sides[i]
 	t := &s.attempts[n]
@@ -341,7 +341,7 @@ func (w *duo) attempt(i, n int) {
 	})
 }
 
-// drop is the end of an attempt's context.
+// drop is receive.Drop of a channel, and the end of a call's context.
 func (w *duo) drop(i, n int) {
 	s := &w.sides[i]
 	switch t := &s.attempts[n]; t.state {
@@ -367,7 +367,7 @@ func (w *duo) drop(i, n int) {
 	}
 }
 
-// returns is what Failover.attempt does with what its wire gave it.
+// returns is what remoteReceive.attempted does with what its wire gave it.
 func (w *duo) returns(i, n int) {
 	s := &w.sides[i]
 	t := s.attempts[n]

@@ -64,6 +64,7 @@ func cloneAsking(m *asking) *asking {
 	one := func(r *receive) *receive {
 		if old[r] == nil {
 			x := *r
+			x.riders = slices.Clone(x.riders)
 			old[r] = &x
 		}
 		return old[r]
@@ -79,7 +80,17 @@ func cloneAsking(m *asking) *asking {
 		n.again[i] = one(r)
 	}
 	n.finished, n.cancelled = slices.Clone(m.finished), slices.Clone(m.cancelled)
+	n.acts, n.free = nil, nil
 	return &n
+}
+
+// lasting copies actions that are good until the next event only.
+func lasting(acts []askAction) []askAction {
+	acts = slices.Clone(acts)
+	for i := range acts {
+		acts[i].finished = slices.Clone(acts[i].finished)
+	}
+	return acts
 }
 
 // state writes what makes a difference for what can happen later: two worlds

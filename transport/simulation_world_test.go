@@ -387,7 +387,7 @@ func (w *world) saysProcess() uint64 {
 // The receiver's shell.
 
 func (w *world) ask(acts []askAction) {
-	for _, a := range acts {
+	for _, a := range lasting(acts) {
 		switch a.kind {
 		case askHello:
 			w.hellos++

@@ -30,6 +30,29 @@ type Wire interface {
 	Cancel(ctx context.Context, ids []uint64) error
 }
 
+// Starter is a Wire that can begin an attempt without a goroutine of its own: its
+// request is on its way before anybody has been woken to wait for the answer.
+type Starter interface {
+	Wire
+
+	// Start begins an attempt and does not block. Nil says that it was not
+	// begun, and that Recv has to make it. The attempt is the wire's until Wait
+	// has returned.
+	Start(a *Attempt) Pending
+}
+
+// Pending is an attempt that a Starter has under way.
+type Pending interface {
+	// Wait blocks until the attempt has its outcome, which is as that of
+	// Wire.Recv. It is called once; then the Pending is the Starter's again.
+	Wait() (rendezvous.Value, error)
+
+	// Drop says that the receive id is not wanted any more: Wait returns soon.
+	// It does not block, may be called from any goroutine, and does nothing
+	// when the attempt has ended, also if the Pending is another attempt's now.
+	Drop(id uint64)
+}
+
 // Attempt is one attempt of one receive, as it leaves the receiver.
 type Attempt struct {
 	Ask

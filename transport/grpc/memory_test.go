@@ -156,7 +156,7 @@ func receiveChild(args []string) error {
 	})
 	tr := New(Options{Self: transport.Asker{Name: task(1).String(), Incarnation: 1}, Conns: conns})
 	done := make(chan outcome, 1)
-	tr.RecvFromRemoteAsync(context.Background(), 1, key, rendezvous.Args{},
+	tr.RecvFromRemoteAsync(1, key, rendezvous.Args{},
 		func(v rendezvous.Value, _ rendezvous.Args, err error) { done <- outcome{v, err} })
 	o := <-done
 	if o.err != nil {

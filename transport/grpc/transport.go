@@ -58,8 +58,8 @@ func New(o Options) *RpcRemoteRendezvous {
 func (*RpcRemoteRendezvous) Name() string { return Name }
 
 // RecvFromRemoteAsync implements rendezvous.Remoter.
-func (t *RpcRemoteRendezvous) RecvFromRemoteAsync(ctx context.Context, step int64, key rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) {
-	t.failover.RecvFromRemoteAsync(ctx, step, key, args, done)
+func (t *RpcRemoteRendezvous) RecvFromRemoteAsync(step int64, key rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) rendezvous.RemoteRecv {
+	return t.failover.RecvFromRemoteAsync(step, key, args, done)
 }
 
 // Close implements transport.Transport.

@@ -85,8 +85,8 @@ type callInTurn struct {
 	turn chan struct{}
 }
 
-func (r callInTurn) RecvFromRemoteAsync(ctx context.Context, step int64, k rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) {
-	r.Remoter.RecvFromRemoteAsync(ctx, step, k, args, func(v rendezvous.Value, args rendezvous.Args, err error) {
+func (r callInTurn) RecvFromRemoteAsync(step int64, k rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) rendezvous.RemoteRecv {
+	return r.Remoter.RecvFromRemoteAsync(step, k, args, func(v rendezvous.Value, args rendezvous.Args, err error) {
 		r.turn <- struct{}{}
 		defer func() { <-r.turn }()
 		done(v, args, err)

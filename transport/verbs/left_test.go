@@ -149,10 +149,13 @@ func TestRequestClosesTheChannelThatItNames(t *testing.T) {
 			}
 			return status.New(status.NotFound, "looked at")
 		}
-		_, err = second[0].recv(ctx, &transport.Attempt{
+		asked := second[0].start(&transport.Attempt{
 			Ask:  transport.Ask{Asker: p.ends[0].opts.Self, ID: uint64(id) + 1, Attempt: 1, Step: 1, Key: key}, //nolint:gosec // small
 			Left: left, Peer: 2,
 		})
+		give := context.AfterFunc(ctx, func() { asked.Drop(uint64(id) + 1) }) //nolint:gosec // small
+		_, err = asked.Wait()
+		give()
 		if status.CodeOf(err) != status.NotFound {
 			t.Fatalf("request %d ends with %v", id+1, err)
 		}

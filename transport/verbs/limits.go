@@ -43,6 +43,9 @@ const (
 	// probeBytes is what a probe sends: several packets of the largest path MTU,
 	// 4096 bytes.
 	probeBytes = 24 << 10
+	// maxFree is how many records of receives that nobody has a channel keeps for
+	// use again, some 200 bytes each: as many as are usually under way at once.
+	maxFree = 256
 	// maxPeers bounds the records of those who ask for a channel: beyond it those
 	// who have gone are forgotten.
 	maxPeers = 10_000

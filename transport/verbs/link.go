@@ -43,24 +43,26 @@ type link struct {
 	machine  *channel.Channel // nil until open
 	account  *mem.Account
 	receives map[attemptID]*receive
-	asked    map[attemptID]*asked
-	named    uint64 // the highest generation that the peer's requests said it had left
-	sources  table[*source]
-	dests    table[destination]
-	says     []*say
-	taken    channel.Marks
-	sends    []verbs.SendWR // scratch of flush
-	sges     []verbs.SGE
-	recvs    []verbs.RecvWR
-	places   []placing
-	outbox   []outgoing
-	emptying bool // somebody carries out the outbox
-	timer    *time.Timer
-	timerAt  time.Time
-	state    linkState
-	err      error // why it was left; set once, but that a better witness replaces it
-	witness  witness
-	drained  *sync.Cond
+	// freeReceives are records for use again.
+	freeReceives []*receive
+	asked        map[attemptID]*asked
+	named        uint64 // the highest generation that the peer's requests said it had left
+	sources      table[*source]
+	dests        table[destination]
+	says         []*say
+	taken        channel.Marks
+	sends        []verbs.SendWR // scratch of flush
+	sges         []verbs.SGE
+	recvs        []verbs.RecvWR
+	places       []placing
+	outbox       []outgoing
+	emptying     bool // somebody carries out the outbox
+	timer        *time.Timer
+	timerAt      time.Time
+	state        linkState
+	err          error // why it was left; set once, but that a better witness replaces it
+	witness      witness
+	drained      *sync.Cond
 }
 
 type linkState uint8

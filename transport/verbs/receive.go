@@ -15,27 +15,41 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// receive is an attempt of this side on its way.
+// receive is an attempt of this side on its way: a transport.Pending. It is used
+// again, for others of its link.
 type receive struct {
+	link   *link
 	waiter *poll.Waiter
-	dest   uint64 // handle of its destination; 0 while it has none
-	value  rendezvous.Value
-	buf    *tensor.Buffer // written: the value's content
-	meta   wire.Value     // of it
-	err    error
+	use    // guarded by link.mu until waiter is done
+}
+
+// use is what a receive has of one attempt.
+type use struct {
+	attempt *transport.Attempt // the caller's
+	began   time.Time
+
+	id    attemptID
+	dest  uint64 // handle of its destination; 0 while it has none
+	value rendezvous.Value
+	buf   *tensor.Buffer // written: the value's content
+	meta  wire.Value     // of it
+	err   error
 	// noPlace is why there is no destination, in the words of the pool.
 	noPlace error
 }
 
-// recv makes one attempt of a receive over this channel.
-func (l *link) recv(ctx context.Context, a *transport.Attempt) (rendezvous.Value, error) {
-	r := &receive{}
-	id := attemptID{a.ID, a.Attempt}
+// start makes one attempt of a receive over this channel: what is to be posted has
+// been when it returns.
+func (l *link) start(a *transport.Attempt) *receive {
+	now := time.Now()
 	l.mu.Lock()
+	r := l.newReceive()
+	r.attempt, r.began, r.id = a, now, attemptID{a.ID, a.Attempt}
 	if l.state != linkOpen {
-		err := l.lostErr()
+		r.err = &transport.LostError{Err: l.lostErr()}
+		r.waiter.Done()
 		l.mu.Unlock()
-		return rendezvous.Value{}, &transport.LostError{Err: err}
+		return r
 	}
 	req := channel.Receive{
 		ID: a.ID, Attempt: a.Attempt, Sender: a.Peer, Left: a.Left, Step: a.Step, Key: a.Key.String(), Finished: a.Finished,
@@ -45,17 +59,67 @@ func (l *link) recv(ctx context.Context, a *transport.Attempt) (rendezvous.Value
 			req.Early, req.Value = &d, v
 		}
 	}
-	r.waiter = l.queue.NewWaiter()
-	l.receives[id] = r
-	l.machine.Receive(time.Now(), req)
+	l.receives[r.id] = r
+	l.machine.Receive(now, req)
 	l.run()
-	if err := r.waiter.Wait(ctx); err != nil && l.cancel(id) {
-		return rendezvous.Value{}, err
+	return r
+}
+
+// newReceive takes a record that is free, or makes one. Called with the lock held.
+func (l *link) newReceive() *receive {
+	if n := len(l.freeReceives); n > 0 {
+		r := l.freeReceives[n-1]
+		l.freeReceives = l.freeReceives[:n-1]
+		return r
 	}
+	return &receive{link: l, waiter: l.queue.NewWaiter()}
+}
+
+// Wait implements transport.Pending.
+func (r *receive) Wait() (rendezvous.Value, error) {
+	_ = r.waiter.Wait(context.Background()) // Drop ends it, too
+	l := r.link
+	v, err := r.value, r.err
 	if r.buf != nil {
-		return fromMemory(&r.meta, r.buf, l.peer.transport.opts.Allocator)
+		v, err = fromMemory(&r.meta, r.buf, l.peer.transport.opts.Allocator)
 	}
-	return r.value, r.err
+	if err == nil {
+		l.peer.arrived(r.attempt, r.began, v.Tensor.Size())
+	} else {
+		err = l.peer.failed(err)
+	}
+	r.waiter.Reset()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.freeReceives) < maxFree {
+		r.use = use{}
+		l.freeReceives = append(l.freeReceives, r)
+	}
+	return v, err
+}
+
+// Drop implements transport.Pending. The memory that was given out for the receive
+// stays the channel's until the peer's word has come.
+func (r *receive) Drop(id uint64) {
+	l := r.link
+	l.mu.Lock()
+	if r.id.id != id || l.receives[r.id] != r {
+		l.mu.Unlock()
+		return // it has ended already
+	}
+	now := time.Now()
+	l.quarantine(now, r)
+	if l.state != linkGone {
+		l.machine.Cancel(now, r.id.id, r.id.attempt)
+	}
+	delete(l.receives, r.id)
+	r.err = errDropped()
+	r.waiter.Done()
+	l.run()
+}
+
+func errDropped() error {
+	return status.New(status.Cancelled, "the receive is not wanted any more").Derived()
 }
 
 // destination is memory that a receive has been given, and which one: nil when that
@@ -72,26 +136,6 @@ func (l *link) quarantine(now time.Time, r *receive) {
 	if d, ok := l.dests.get(r.dest); ok {
 		d.Quarantine(now)
 	}
-}
-
-// cancel ends a receive that is not wanted any more; false when it has ended
-// already. The memory that was given out for it stays the channel's until the
-// peer's word has come.
-func (l *link) cancel(id attemptID) bool {
-	l.mu.Lock()
-	r := l.receives[id]
-	if r == nil {
-		l.mu.Unlock()
-		return false
-	}
-	now := time.Now()
-	l.quarantine(now, r)
-	if l.state != linkGone {
-		l.machine.Cancel(now, id.id, id.attempt)
-	}
-	delete(l.receives, id)
-	l.run()
-	return true
 }
 
 // tell says finished or cancelled, and waits until the peer has taken it.

@@ -136,8 +136,8 @@ func (*Transport) Name() string { return Name }
 func (t *Transport) Allocator() tensor.Allocator { return t.port.memory.Allocator() }
 
 // RecvFromRemoteAsync implements rendezvous.Remoter.
-func (t *Transport) RecvFromRemoteAsync(ctx context.Context, step int64, key rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) {
-	t.failover.RecvFromRemoteAsync(ctx, step, key, args, done)
+func (t *Transport) RecvFromRemoteAsync(step int64, key rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) rendezvous.RemoteRecv {
+	return t.failover.RecvFromRemoteAsync(step, key, args, done)
 }
 
 // Connect asks for channels to tasks, now and again after each break: what is up

@@ -10,7 +10,7 @@ import (
 	"github.com/tryst-rdma/tryst/transport"
 )
 
-// way is the transport.Wire to a peer: the channel while one is up, and gRPC
+// way is the transport.Starter to a peer: the channel while one is up, and gRPC
 // otherwise. With Options.Require a receive is never asked over gRPC; who the peer
 // is, and what it has to know, still is.
 type way struct {
@@ -49,18 +49,23 @@ func (w *way) Hello(ctx context.Context) (transport.Peer, error) {
 	}
 }
 
-// Recv implements transport.Wire.
-func (w *way) Recv(ctx context.Context, a *transport.Attempt) (rendezvous.Value, error) {
+// Start implements transport.Starter: what a channel carries begins at once.
+func (w *way) Start(a *transport.Attempt) transport.Pending {
 	l, left, _ := w.peer.current()
-	if l != nil && !a.Elsewhere && !a.Plain && l.asker.Incarnation == a.Peer {
-		a.Left = left
-		requested := time.Now()
-		v, err := l.recv(ctx, a)
-		if err == nil {
-			w.peer.arrived(a, requested, v.Tensor.Size())
-			return v, nil
-		}
-		return v, w.failed(err)
+	if l == nil || a.Elsewhere || a.Plain || l.asker.Incarnation != a.Peer {
+		return nil
+	}
+	a.Left = left
+	return l.start(a)
+}
+
+// Recv implements transport.Wire, for what Start has not begun.
+func (w *way) Recv(ctx context.Context, a *transport.Attempt) (rendezvous.Value, error) {
+	if p := w.Start(a); p != nil { // a channel has come up
+		id := a.ID
+		stop := context.AfterFunc(ctx, func() { p.Drop(id) })
+		defer stop()
+		return p.Wait()
 	}
 	if w.peer.transport.opts.Require {
 		return rendezvous.Value{}, &transport.LostError{Err: status.Errorf(status.Unavailable, "the verbs channel to %v is down", w.peer.task)}
@@ -68,20 +73,20 @@ func (w *way) Recv(ctx context.Context, a *transport.Attempt) (rendezvous.Value,
 	if !a.Elsewhere {
 		w.peer.counters.without.Add(1)
 	}
-	a.Left = left
+	_, a.Left, _ = w.peer.current()
 	return w.grpc.Recv(ctx, a)
 }
 
 // failed counts what goes another way, where there is one.
-func (w *way) failed(err error) error {
+func (p *peer) failed(err error) error {
 	var lost *transport.LostError
 	var elsewhere *transport.ElsewhereError
 	switch {
 	case errors.As(err, &lost):
-		w.peer.counters.lost.Add(1)
+		p.counters.lost.Add(1)
 	case errors.As(err, &elsewhere):
-		w.peer.counters.elsewhere.Add(1)
-		if w.peer.transport.opts.Require {
+		p.counters.elsewhere.Add(1)
+		if p.transport.opts.Require {
 			return status.Errorf(status.ResourceExhausted, "%w (--fallback none allows no other wire)", elsewhere.Err)
 		}
 	}

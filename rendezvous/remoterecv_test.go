@@ -1,0 +1,143 @@
+package rendezvous_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
+)
+
+// scripted is a transport that does what its test says before it gives a receive
+// its name.
+type scripted struct {
+	begin func(end func(error))
+
+	mu        sync.Mutex
+	ends      []func(error)
+	cancelled map[uint64][]error
+}
+
+func (s *scripted) RecvFromRemoteAsync(_ int64, _ rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) rendezvous.RemoteRecv {
+	end := func(err error) { done(rendezvous.Value{}, args, err) }
+	s.mu.Lock()
+	s.ends = append(s.ends, end)
+	n := len(s.ends)
+	s.mu.Unlock()
+	if s.begin != nil {
+		s.begin(end)
+	}
+	return rendezvous.RemoteRecv{By: s, ID: uint64(n)}
+}
+
+func (s *scripted) CancelRecv(id uint64, err error) {
+	s.mu.Lock()
+	if s.cancelled == nil {
+		s.cancelled = make(map[uint64][]error)
+	}
+	s.cancelled[id] = append(s.cancelled[id], err)
+	end, first := s.ends[id-1], len(s.cancelled[id]) == 1
+	s.mu.Unlock()
+	if first {
+		go end(status.New(status.Cancelled, "the transport's own word"))
+	}
+}
+
+// What ends a receive while the transport begins it reaches the transport as soon
+// as it has a name there, once.
+func TestCancelBeforeTheTransportHasNamedIt(t *testing.T) {
+	for _, how := range []string{"abort", "context", "both"} {
+		s := new(scripted)
+		b := initialized(t, s)
+		ctx, cancel := context.WithCancel(context.Background())
+		s.begin = func(func(error)) {
+			if how != "context" {
+				b.Abort(errBoom)
+			}
+			if how != "abort" {
+				cancel()
+			}
+		}
+		p := recvAsync(ctx, b, remoteKey(t, "a"))
+		if err := p.wait(t).err; how == "context" {
+			mustBeDerived(t, err, status.Cancelled, "RecvFromRemoteAsync is cancelled.")
+		} else if !errors.Is(err, errBoom) {
+			t.Errorf("%s: %v", how, err)
+		}
+		b.Close()
+		cancel()
+		if n := len(s.cancelled[1]); n != 1 {
+			t.Errorf("%s: the transport was told %d times", how, n)
+		}
+	}
+}
+
+// A record that is used again hears nothing of the context of its last use.
+func TestRecordsAreUsedAgain(t *testing.T) {
+	s := new(scripted)
+	b := initialized(t, s)
+	next := func() func(error) { return s.ends[len(s.ends)-1] }
+	for range 100 {
+		early, cancel := context.WithCancel(context.Background())
+		s.begin = func(end func(error)) { end(errBoom) } // before it has a name
+		recvAsync(early, b, remoteKey(t, "a")).mustFail(t, errBoom)
+		s.begin = nil
+		late, cancelLate := context.WithCancel(context.Background())
+		p := recvAsync(late, b, remoteKey(t, "a"))
+		next()(errBoom)
+		p.mustFail(t, errBoom)
+		first, second := recvAsync(context.Background(), b, remoteKey(t, "a")), recvAsync(context.Background(), b, remoteKey(t, "a"))
+		cancel()
+		cancelLate()
+		if !first.waits() || !second.waits() {
+			t.Fatal("one ended with the context of an earlier one")
+		}
+		next()(errBoom)
+		s.ends[len(s.ends)-2](errBoom)
+		first.mustFail(t, errBoom)
+		second.mustFail(t, errBoom)
+	}
+	b.Close()
+	if len(s.cancelled) > 0 {
+		t.Errorf("cancelled: %v", s.cancelled)
+	}
+}
+
+// A remote receive allocates nothing here but the watch of a context that can end.
+func TestRemoteRecvAllocations(t *testing.T) {
+	x, err := tensor.FromBytes(tensor.Uint8, tensor.Vector(1), []byte{1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := initialized(t, instant{x})
+	defer b.Close()
+	k := remoteKey(t, "a")
+	var failed error
+	done := func(_ rendezvous.Value, _ rendezvous.Args, err error) { failed = err }
+	for what, receive := range map[string]func(ctx context.Context){
+		"Recv":      func(ctx context.Context) { _, failed = b.Recv(ctx, k, noArgs) },
+		"RecvAsync": func(ctx context.Context) { b.RecvAsync(ctx, k, noArgs, done) },
+	} {
+		n := testing.AllocsPerRun(1000, func() { receive(context.Background()) })
+		if n != 0 || failed != nil {
+			t.Errorf("%s: %v allocations, %v", what, n, failed)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		want := map[string]float64{"Recv": 0, "RecvAsync": 2}[what] // those of context.AfterFunc
+		if n := testing.AllocsPerRun(1000, func() { receive(ctx) }); n > want {
+			t.Errorf("%s with a context: %v allocations, want %v", what, n, want)
+		}
+		cancel()
+	}
+}
+
+// instant is a transport that has every value.
+type instant struct{ x *tensor.Tensor }
+
+func (i instant) RecvFromRemoteAsync(_ int64, _ rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) rendezvous.RemoteRecv {
+	done(rendezvous.Value{Tensor: i.x}, args, nil)
+	return rendezvous.RemoteRecv{}
+}
