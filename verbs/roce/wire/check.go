@@ -42,8 +42,10 @@ func (p *Path) Identify(packet []byte) (id uint16, ok bool) {
 	if len(packet) < MinPacketLen {
 		return 0, false
 	}
-	n := len(packet) - ICRCLen
-	crc := UpdateHeader(p.Begin(len(packet)), packet[:n])
+	crc := UpdateHeader(p.Begin(len(packet)), packet[:BTHLen])
+	if end := len(packet) - ICRCLen; end > BTHLen {
+		crc = Update(crc, packet[BTHLen:end])
+	}
 	difference := crc ^ ICRC(packet)
 	if difference == 0 {
 		return 0, true

@@ -29,16 +29,15 @@ import (
 // Update continues a CRC over b: extended headers, payload, pad.
 func Update(crc uint32, b []byte) uint32 { return crc32.Update(crc, crc32.IEEETable, b) }
 
-// UpdateHeader continues a CRC over hdr, which begins with a BTH, of which it
-// takes byte 4 as all ones without writing to it. What follows the BTH in hdr
-// counts, too.
+// UpdateHeader continues a CRC over hdr, which begins with a BTH of which it takes
+// byte 4 as all ones, without writing to it. What follows the BTH in hdr counts,
+// too; it is made for headers, and for a payload Update is faster.
 func UpdateHeader(crc uint32, hdr []byte) uint32 {
-	crc = Update(crc, hdr[:congestionByte])
-	crc = Update(crc, ones[:1])
-	return Update(crc, hdr[congestionByte+1:])
+	e := binary.LittleEndian
+	r := fourBytes(^crc ^ e.Uint32(hdr))
+	r = fourBytes(r ^ (e.Uint32(hdr[congestionByte:]) | 0xff))
+	return ^fewBytes(r, hdr[congestionByte+4:])
 }
-
-var ones = [8]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
 // PutICRC stores the CRC of a whole packet in the 4 bytes at the beginning of b.
 func PutICRC(b []byte, crc uint32) { binary.LittleEndian.PutUint32(b, crc) }
@@ -56,82 +55,71 @@ const (
 	ipv6Len = 40
 	udpLen  = 8
 
-	// maxPseudo is the longest of what is before the BTH.
-	maxPseudo = lrhLen + ipv6Len + udpLen
-
 	protocolUDP  = 17
 	dontFragment = 0x4000
 )
 
 // Path is what the ICRC covers of one direction between two sockets: addresses
-// and ports, of one family. Check keeps a little from call to call, so a Path is
-// for one goroutine at a time.
+// and ports. Begin and BeginID may be called from many goroutines; Check and
+// Identify keep a little from call to call, so one goroutine at a time calls them.
 type Path struct {
-	ipv6   bool
-	pseudo [maxPseudo]byte // LRH, IP and UDP headers, masked; lengths and identification 0
-	length int             // of pseudo
-	undo   undoCache
+	ipv6 bool
+	// empty is the CRC of the headers with lengths and identification 0.
+	empty uint32
+	undo  undoCache
 }
 
 // NewPath is the path of packets from one socket to another. IPv4-mapped IPv6
-// addresses are IPv4, zones are passed over. Both must be of one family: the
-// ICRC of any other path fits no packet.
+// addresses are IPv4, zones are passed over. Both are to be of one family; no
+// packet goes along another path, so what it says of one does not matter.
 func NewPath(from, to netip.AddrPort) Path {
 	src, dst := from.Addr().Unmap(), to.Addr().Unmap()
-	p := Path{ipv6: dst.Is6()}
 	e := binary.BigEndian
-	copy(p.pseudo[:], ones[:lrhLen])
-	ip := p.pseudo[lrhLen:]
-	var udp []byte
-	if p.ipv6 {
-		e.PutUint32(ip, 6<<28|0x0fffffff)
-		ip[6], ip[7] = protocolUDP, 0xff
-		a, b := src.As16(), dst.As16()
-		copy(ip[8:], a[:])
-		copy(ip[24:], b[:])
-		udp = ip[ipv6Len:]
-		p.length = lrhLen + ipv6Len + udpLen
+	b := append(make([]byte, 0, lrhLen+ipv6Len+udpLen), 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff)
+	if dst.Is6() {
+		s, d := src.As16(), dst.As16()
+		b = e.AppendUint32(b, 6<<28|0x0fffffff) // version; traffic class and flow label
+		b = append(b, 0, 0, protocolUDP, 0xff)  // payload length; hop limit
+		b = append(append(b, s[:]...), d[:]...)
 	} else {
-		ip[0], ip[1] = 4<<4|ipv4Len/4, 0xff
-		e.PutUint16(ip[6:], dontFragment)
-		ip[8], ip[9] = 0xff, protocolUDP
-		ip[10], ip[11] = 0xff, 0xff
-		var a, b [4]byte
-		if src.Is4() {
-			a = src.As4()
-		}
-		if dst.Is4() {
-			b = dst.As4()
-		}
-		copy(ip[12:], a[:])
-		copy(ip[16:], b[:])
-		udp = ip[ipv4Len:]
-		p.length = lrhLen + ipv4Len + udpLen
+		s, d := in4(src), in4(dst)
+		b = append(b, 4<<4|ipv4Len/4, 0xff, 0, 0) // TOS, total length
+		b = append(b, 0, 0)                       // identification
+		b = e.AppendUint16(b, dontFragment)
+		b = append(b, 0xff, protocolUDP, 0xff, 0xff) // TTL, checksum
+		b = append(append(b, s[:]...), d[:]...)
 	}
-	e.PutUint16(udp, from.Port())
-	e.PutUint16(udp[2:], to.Port())
-	udp[6], udp[7] = 0xff, 0xff
-	return p
+	b = e.AppendUint16(e.AppendUint16(b, from.Port()), to.Port())
+	b = append(b, 0, 0, 0xff, 0xff) // length, checksum
+	return Path{ipv6: dst.Is6(), empty: ^fewBytes(^uint32(0), b)}
+}
+
+// in4 is an IPv4 address; 0.0.0.0 for any other.
+func in4(a netip.Addr) (b [4]byte) {
+	if a.Is4() {
+		b = a.As4()
+	}
+	return b
 }
 
 // Begin is the CRC of everything before the BTH, for a packet of so many bytes
 // from BTH to ICRC. For IPv4 the identification is 0 and the DF bit set, as
 // Linux sends from an unconnected socket with IP_PMTUDISC_DO.
-func (p *Path) Begin(udpPayload int) uint32 { return p.BeginID(udpPayload, 0) }
+func (p *Path) Begin(udpPayload int) uint32 {
+	length := uint16(udpLen + udpPayload) //nolint:gosec // of one datagram
+	crc := p.empty ^ udpLength.of(length)
+	if p.ipv6 {
+		return crc ^ ipv6PayloadLength.of(length)
+	}
+	return crc ^ ipv4TotalLength.of(ipv4Len+length)
+}
 
 // BeginID is Begin for a packet with that identification: segment id of a
 // super-packet (UDP_SEGMENT), which the kernel counts from 0. IPv6 has none.
 func (p *Path) BeginID(udpPayload int, id uint16) uint32 {
-	b := p.pseudo
-	e := binary.BigEndian
-	ip := b[lrhLen:p.length]
+	crc := p.Begin(udpPayload)
 	if p.ipv6 {
-		e.PutUint16(ip[4:], uint16(udpLen+udpPayload))         //nolint:gosec // of one datagram
-		e.PutUint16(ip[ipv6Len+4:], uint16(udpLen+udpPayload)) //nolint:gosec // of one datagram
-	} else {
-		e.PutUint16(ip[2:], uint16(ipv4Len+udpLen+udpPayload)) //nolint:gosec // of one datagram
-		e.PutUint16(ip[4:], id)
-		e.PutUint16(ip[ipv4Len+4:], uint16(udpLen+udpPayload)) //nolint:gosec // of one datagram
+		return crc
 	}
-	return Update(0, b[:p.length])
+	return crc ^ ipv4Identification.of(id)
 }

@@ -1,0 +1,93 @@
+package wire_test
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/tryst-rdma/tryst/verbs/roce/wire"
+)
+
+var (
+	benchFrom = netip.MustParseAddrPort("192.0.2.1:49152")
+	benchTo   = netip.MustParseAddrPort("192.0.2.2:4791")
+	sink      uint32
+)
+
+// benchPacket is a WRITE MIDDLE with a payload and the given identification.
+func benchPacket(p *wire.Path, payload int, id uint16) []byte {
+	h := wire.Header{Op: wire.WriteMiddle, MigReq: true, PKey: wire.DefaultPKey, DestQP: 0x123456, PSN: 0x654321}
+	b := append(h.Append(nil), make([]byte, payload)...)
+	return wire.AppendICRC(b, wire.UpdateHeader(p.BeginID(len(b)+wire.ICRCLen, id), b))
+}
+
+func BenchmarkBegin(b *testing.B) {
+	p := wire.NewPath(benchFrom, benchTo)
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		sink += p.BeginID(4112, uint16(i&63))
+	}
+}
+
+func BenchmarkUpdateHeader(b *testing.B) {
+	for _, op := range []wire.Opcode{wire.WriteMiddle, wire.WriteOnly, wire.WriteOnlyImm} {
+		b.Run(fmt.Sprint(op), func(b *testing.B) {
+			h := wire.Header{Op: op, PKey: wire.DefaultPKey, DestQP: 0x123456, PSN: 0x654321}
+			hdr := h.Append(nil)
+			b.ReportAllocs()
+			for b.Loop() {
+				sink = wire.UpdateHeader(sink, hdr)
+			}
+		})
+	}
+}
+
+func BenchmarkUpdate(b *testing.B) {
+	payload := make([]byte, 4096)
+	b.SetBytes(int64(len(payload)))
+	b.ReportAllocs()
+	for b.Loop() {
+		sink = wire.Update(sink, payload)
+	}
+}
+
+func BenchmarkAppend(b *testing.B) {
+	h := wire.Header{Op: wire.WriteOnly, PKey: wire.DefaultPKey, DestQP: 0x123456, PSN: 0x654321}
+	buf := make([]byte, 0, wire.MaxHeaderLen)
+	b.ReportAllocs()
+	for b.Loop() {
+		buf = h.Append(buf[:0])
+	}
+}
+
+func BenchmarkDecode(b *testing.B) {
+	p := wire.NewPath(benchFrom, benchTo)
+	packet := benchPacket(&p, 4096, 0)
+	var h wire.Header
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := h.Decode(packet); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkCheck is what a receiver does with a packet; beside it what of that is
+// the CRC of the payload alone.
+func BenchmarkCheck(b *testing.B) {
+	for _, payload := range []int{0, 4096} {
+		for _, id := range []uint16{0, 1, 63} {
+			b.Run(fmt.Sprintf("payload=%d/id=%d", payload, id), func(b *testing.B) {
+				p := wire.NewPath(benchFrom, benchTo)
+				packet := benchPacket(&p, payload, id)
+				b.SetBytes(int64(payload))
+				b.ReportAllocs()
+				for b.Loop() {
+					if p.Check(packet, wire.IdentificationsRoCE) != wire.Good {
+						b.Fatal("bad")
+					}
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,94 @@
+package wire_test
+
+import (
+	"bytes"
+	"net/netip"
+	"testing"
+
+	"github.com/tryst-rdma/tryst/verbs/roce/wire"
+)
+
+// FuzzDecode: no packet panics, and what is taken is the same when it is encoded
+// again, reserved bits apart.
+func FuzzDecode(f *testing.F) {
+	for _, p := range captured(f) {
+		if len(p.Data) < 100 {
+			f.Add(p.Data)
+		}
+	}
+	for _, o := range opcodes {
+		f.Add(packetOf(full(o.op), ""))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		before := bytes.Clone(b)
+		var h wire.Header
+		payload, err := h.Decode(b)
+		if !bytes.Equal(b, before) {
+			t.Fatal("the packet was written to")
+		}
+		if err != nil {
+			if payload != nil {
+				t.Fatalf("payload in spite of %v", err)
+			}
+			return
+		}
+		hdr := h.Append(nil)
+		want := bytes.Clone(b[:len(hdr)])
+		want[4] &= 0xc0
+		want[8] &= 0x80
+		if h.Op == wire.CNP {
+			clear(want[wire.BTHLen:])
+		}
+		if !bytes.Equal(hdr, want) {
+			t.Fatalf("%+v is %x, and was %x", h, hdr, want)
+		}
+		if n := len(hdr) + len(payload) + int(h.Pad) + wire.ICRCLen; n != len(b) || !bytes.Equal(payload, b[len(hdr):len(hdr)+len(payload)]) {
+			t.Fatalf("%d bytes of %d are told", n, len(b))
+		}
+		var again wire.Header
+		if _, err := again.Decode(packetOf(h, string(payload))); err != nil || again != h {
+			t.Fatalf("%+v becomes %+v, %v", h, again, err)
+		}
+	})
+}
+
+// FuzzICRC: the ICRC is that of the reference for any packet, identification and
+// sockets, is found good, and with any change is bad.
+func FuzzICRC(f *testing.F) {
+	f.Add([]byte("twelve bytes"), uint16(0), []byte("\xc0\x00\x02\x01\xc0\x00\x02\x02"), uint16(49152), uint16(4791), uint16(3), byte(1))
+	f.Add(make([]byte, 4108), uint16(63), make([]byte, 32), uint16(0), uint16(0xffff), uint16(100), byte(0x80))
+	f.Fuzz(func(t *testing.T, b []byte, id uint16, addrs []byte, fromPort, toPort, place uint16, change byte) {
+		if len(b) < wire.BTHLen || len(b) > 65000 {
+			return
+		}
+		n := 4
+		if len(addrs) >= 32 {
+			n, id = 16, 0
+		} else if len(addrs) < 8 {
+			return
+		}
+		src, _ := netip.AddrFromSlice(addrs[:n])
+		dst, _ := netip.AddrFromSlice(addrs[n : 2*n])
+		from, to := netip.AddrPortFrom(src.Unmap(), fromPort), netip.AddrPortFrom(dst.Unmap(), toPort)
+		if from.Addr().Is4() != to.Addr().Is4() {
+			return
+		}
+		p := wire.NewPath(from, to)
+		crc := wire.Update(wire.UpdateHeader(p.BeginID(len(b)+wire.ICRCLen, id), b[:wire.BTHLen]), b[wire.BTHLen:])
+		if want := bitwise(pseudo(from, to, id, b)); crc != want {
+			t.Fatalf("%#08x, want %#08x", crc, want)
+		}
+		packet := wire.AppendICRC(bytes.Clone(b), crc)
+		if got, ok := p.Identify(packet); !ok || got != id {
+			t.Fatalf("identification %d is found as %d, %v", id, got, ok)
+		}
+		i := int(place) % len(packet)
+		if packet[i] ^= change; change == 0 || i == 4 {
+			return
+		}
+		// An identification may make up for the change, but not that of the packet.
+		if got, ok := p.Identify(packet); ok && got == id {
+			t.Fatalf("byte %d is changed by %#02x, and the packet good", i, change)
+		}
+	})
+}
