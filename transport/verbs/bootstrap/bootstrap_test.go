@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	grpcstatus "google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -27,6 +26,7 @@ import (
 	"github.com/tryst-rdma/tryst/proto/tensorflowgrpc"
 	"github.com/tryst-rdma/tryst/status"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
+	"github.com/tryst-rdma/tryst/transport/verbs/bootstrap/bootstraptest"
 	"github.com/tryst-rdma/tryst/transport/verbs/pairing"
 	"github.com/tryst-rdma/tryst/verbs"
 )
@@ -134,41 +134,12 @@ func TestNothingInAMessageStopsAProcess(t *testing.T) {
 		o.Generation = 1
 		return toRequest(one, o)
 	}
-	for name, c := range map[string]struct {
-		spoil func(*tfpb.GetRemoteAddressRequest)
-		code  codes.Code
-		words string
-	}{
-		"our own name":               {func(m *tfpb.GetRemoteAddressRequest) { m.HostName = one.String() }, codes.InvalidArgument, "is this process"},
-		"our own name, TensorFlow's": {func(m *tfpb.GetRemoteAddressRequest) { proto.Reset(m); m.HostName = one.String() }, codes.InvalidArgument, "is this process"},
-		"nothing":                    {func(m *tfpb.GetRemoteAddressRequest) { proto.Reset(m) }, codes.FailedPrecondition, "no protocol version"},
-		"TensorFlow's fields":        {func(m *tfpb.GetRemoteAddressRequest) { m.Version = 0 }, codes.FailedPrecondition, "no protocol version"},
-		"no name":                    {func(m *tfpb.GetRemoteAddressRequest) { m.HostName = "" }, codes.FailedPrecondition, "no task name"},
-		"garbage for a name":         {func(m *tfpb.GetRemoteAddressRequest) { m.HostName = strings.Repeat("\x00", 100_000) }, codes.FailedPrecondition, "no task name"},
-		"a name nobody has":          {func(m *tfpb.GetRemoteAddressRequest) { m.HostName = "/job:ps/task:0" }, codes.FailedPrecondition, "the cluster has no task /job:ps"},
-		"for another":                {func(m *tfpb.GetRemoteAddressRequest) { m.PeerName = "/job:worker/task:2" }, codes.FailedPrecondition, "this is /job:worker/replica:0/task:1"},
-		"for nobody":                 {func(m *tfpb.GetRemoteAddressRequest) { m.PeerName = "" }, codes.FailedPrecondition, "this is"},
-		"our incarnation":            {func(m *tfpb.GetRemoteAddressRequest) { m.Incarnation = b.self.Incarnation }, codes.FailedPrecondition, "incarnation of this process"},
-		"no queue pairs":             {func(m *tfpb.GetRemoteAddressRequest) { m.Rails, m.Generation = nil, 0 }, codes.FailedPrecondition, "no queue pairs"},
-		"too many queue pairs":       {func(m *tfpb.GetRemoteAddressRequest) { m.Rails = make([]*tfpb.TrystRail, 100_000) }, codes.FailedPrecondition, "100000 rails"},
-		"an empty rail":              {func(m *tfpb.GetRemoteAddressRequest) { m.Rails[0] = &tfpb.TrystRail{} }, codes.FailedPrecondition, "GID has 0 bytes"},
-		"a long GID":                 {func(m *tfpb.GetRemoteAddressRequest) { m.Rails[0].Gid = make([]byte, 17) }, codes.FailedPrecondition, "GID has 17 bytes"},
-		"a large queue pair number":  {func(m *tfpb.GetRemoteAddressRequest) { m.Rails[0].Qpn = 1 << 24 }, codes.FailedPrecondition, "0x1000000"},
-		"a large LID":                {func(m *tfpb.GetRemoteAddressRequest) { m.Rails[0].Lid = 1 << 16 }, codes.FailedPrecondition, "LID 65536"},
-		"a large UDP port":           {func(m *tfpb.GetRemoteAddressRequest) { m.Rails[0].UdpPort = 1 << 16 }, codes.FailedPrecondition, "UDP port 65536"},
-		"no UDP source":              {func(m *tfpb.GetRemoteAddressRequest) { m.Rails[0].UdpSources = []uint32{0} }, codes.FailedPrecondition, "no UDP port 0"},
-		"many UDP sources":           {func(m *tfpb.GetRemoteAddressRequest) { m.Rails[0].UdpSources = make([]uint32, 1e6) }, codes.FailedPrecondition, "1000000 UDP"},
-		"an MTU of a link":           {func(m *tfpb.GetRemoteAddressRequest) { m.Rails[0].Mtu = 1500 }, codes.FailedPrecondition, "no MTU of 1500"},
-		"a link of 2 to the 8 and 2": {func(m *tfpb.GetRemoteAddressRequest) { m.LinkLayer = 258 }, codes.FailedPrecondition, "link layer"},
-		"InfiniBand":                 {func(m *tfpb.GetRemoteAddressRequest) { m.LinkLayer, m.GidType, m.Rails[0].Lid = 1, 1, 3 }, codes.FailedPrecondition, "InfiniBand"},
-		"RoCE v1":                    {func(m *tfpb.GetRemoteAddressRequest) { m.GidType = 2 }, codes.FailedPrecondition, "RoCE v1"},
-		"a last generation":          {func(m *tfpb.GetRemoteAddressRequest) { m.Generation = 1<<64 - 1 }, codes.FailedPrecondition, "generation is 1844"},
-	} {
+	for _, c := range bootstraptest.All(b.self.Incarnation) {
 		m := good()
-		c.spoil(m)
+		c.Spoil(m)
 		_, err := a.ask(m, one)
-		if s := grpcstatus.Convert(err); s.Code() != c.code || !strings.Contains(s.Message(), c.words) {
-			t.Errorf("%s: want %v %q, got %v", name, c.code, c.words, err)
+		if s := grpcstatus.Convert(err); s.Code() != c.Code || !strings.Contains(s.Message(), c.Words) {
+			t.Errorf("%s: want %v %q, got %v", c.Name, c.Code, c.Words, err)
 		}
 	}
 	// It still serves.

@@ -1,0 +1,54 @@
+// Package bootstraptest has what a request for the address of queue pairs must not be,
+// for tests of the service: in one process, and of real servers.
+package bootstraptest
+
+import (
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+
+	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
+)
+
+// Spoiled makes a good request one that is refused, with a code and some words.
+type Spoiled struct {
+	Name  string
+	Spoil func(*tfpb.GetRemoteAddressRequest)
+	Code  codes.Code
+	Words string
+}
+
+// one is the task that is asked.
+const one = "/job:worker/replica:0/task:1"
+
+// All spoil a request from /job:worker/task:0 to /job:worker/task:1, whose process has
+// that incarnation.
+func All(incarnation uint64) []Spoiled {
+	return []Spoiled{
+		{"our own name", func(m *tfpb.GetRemoteAddressRequest) { m.HostName = one }, codes.InvalidArgument, "is this process"},
+		{"our own name, TensorFlow's", func(m *tfpb.GetRemoteAddressRequest) { proto.Reset(m); m.HostName = one }, codes.InvalidArgument, "is this process"},
+		{"nothing", func(m *tfpb.GetRemoteAddressRequest) { proto.Reset(m) }, codes.FailedPrecondition, "no protocol version"},
+		{"TensorFlow's fields", func(m *tfpb.GetRemoteAddressRequest) { m.Version = 0 }, codes.FailedPrecondition, "no protocol version"},
+		{"no name", func(m *tfpb.GetRemoteAddressRequest) { m.HostName = "" }, codes.FailedPrecondition, "no task name"},
+		{"garbage for a name", func(m *tfpb.GetRemoteAddressRequest) { m.HostName = strings.Repeat("\x00", 100_000) }, codes.FailedPrecondition, "no task name"},
+		{"a name nobody has", func(m *tfpb.GetRemoteAddressRequest) { m.HostName = "/job:ps/task:0" }, codes.FailedPrecondition, "the cluster has no task /job:ps"},
+		{"for another", func(m *tfpb.GetRemoteAddressRequest) { m.PeerName = "/job:worker/task:2" }, codes.FailedPrecondition, "this is /job:worker/replica:0/task:1"},
+		{"for nobody", func(m *tfpb.GetRemoteAddressRequest) { m.PeerName = "" }, codes.FailedPrecondition, "this is"},
+		{"our incarnation", func(m *tfpb.GetRemoteAddressRequest) { m.Incarnation = incarnation }, codes.FailedPrecondition, "incarnation of this process"},
+		{"no queue pairs", func(m *tfpb.GetRemoteAddressRequest) { m.Rails, m.Generation = nil, 0 }, codes.FailedPrecondition, "no queue pairs"},
+		{"too many queue pairs", func(m *tfpb.GetRemoteAddressRequest) { m.Rails = make([]*tfpb.TrystRail, 100_000) }, codes.FailedPrecondition, "100000 rails"},
+		{"an empty rail", func(m *tfpb.GetRemoteAddressRequest) { m.Rails[0] = &tfpb.TrystRail{} }, codes.FailedPrecondition, "GID has 0 bytes"},
+		{"a long GID", func(m *tfpb.GetRemoteAddressRequest) { m.Rails[0].Gid = make([]byte, 17) }, codes.FailedPrecondition, "GID has 17 bytes"},
+		{"a large queue pair number", func(m *tfpb.GetRemoteAddressRequest) { m.Rails[0].Qpn = 1 << 24 }, codes.FailedPrecondition, "0x1000000"},
+		{"a large LID", func(m *tfpb.GetRemoteAddressRequest) { m.Rails[0].Lid = 1 << 16 }, codes.FailedPrecondition, "LID 65536"},
+		{"a large UDP port", func(m *tfpb.GetRemoteAddressRequest) { m.Rails[0].UdpPort = 1 << 16 }, codes.FailedPrecondition, "UDP port 65536"},
+		{"no UDP source", func(m *tfpb.GetRemoteAddressRequest) { m.Rails[0].UdpSources = []uint32{0} }, codes.FailedPrecondition, "no UDP port 0"},
+		{"many UDP sources", func(m *tfpb.GetRemoteAddressRequest) { m.Rails[0].UdpSources = make([]uint32, 1e6) }, codes.FailedPrecondition, "1000000 UDP"},
+		{"an MTU of a link", func(m *tfpb.GetRemoteAddressRequest) { m.Rails[0].Mtu = 1500 }, codes.FailedPrecondition, "no MTU of 1500"},
+		{"a link of 2 to the 8 and 2", func(m *tfpb.GetRemoteAddressRequest) { m.LinkLayer = 258 }, codes.FailedPrecondition, "link layer"},
+		{"InfiniBand", func(m *tfpb.GetRemoteAddressRequest) { m.LinkLayer, m.GidType, m.Rails[0].Lid = 1, 1, 3 }, codes.FailedPrecondition, "InfiniBand"},
+		{"RoCE v1", func(m *tfpb.GetRemoteAddressRequest) { m.GidType = 2 }, codes.FailedPrecondition, "RoCE v1"},
+		{"a last generation", func(m *tfpb.GetRemoteAddressRequest) { m.Generation = 1<<64 - 1 }, codes.FailedPrecondition, "generation is 1844"},
+	}
+}
