@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -77,6 +78,15 @@ const fallbackNone = "none"
 // wire is not what was meant.
 func asksForDevice(c config.RDMA) bool { return c.Device != "" || c.Port != 0 || c.GIDIndex != nil }
 
+// again finds another address of the device when the chosen one is gone for good: a
+// DHCP server gave another one. An address that was asked for is the only one.
+func again(c config.RDMA) func([]verbs.GIDEntry, verbs.GIDEntry) (verbs.GIDEntry, bool, error) {
+	if _, err := netip.ParseAddr(c.Device); err == nil || c.GIDIndex != nil {
+		return nil
+	}
+	return discovery.Again
+}
+
 // overDevice makes the transport.
 func (n *node) overDevice(r *rdma, c config.Client, check func(rendezvous.Key) error) (*verbstransport.RdmaRemoteRendezvous, error) {
 	mode, err := poll.ParseMode(c.Poll)
@@ -92,6 +102,7 @@ func (n *node) overDevice(r *rdma, c config.Client, check func(rendezvous.Key) e
 	t, err := verbstransport.New(verbstransport.Options{
 		Self: n.asker(), Task: n.task, Device: r.device,
 		Address:   verbs.GIDEntry{Index: r.choice.GIDIndex, GID: r.choice.GID, Type: r.choice.Type},
+		Again:     again(c.RDMA),
 		Path:      path(r.choice, c.RDMA),
 		Exchanger: bootstrap.NewExchanger(n.conns.Conn), Callable: r.callable,
 		GRPC: n.transport.Wire, Kept: n.kept, Check: check,

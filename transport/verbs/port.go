@@ -20,17 +20,19 @@ type port struct {
 	device verbs.Device
 	pd     verbs.PD
 	memory *mem.Memory
-	gid    verbs.GID     // the address; its place in the table is path.SGIDIndex
-	mtu    verbs.MTU     // the largest path MTU that may be used
-	self   pairing.Offer // what all offers have in common
+	was    verbs.GIDEntry // the address of the start
+	mtu    verbs.MTU      // the largest path MTU that may be used
+	self   pairing.Offer  // what all offers have in common
 
 	// mu guards what follows the port of the device (follow). It is held,
 	// shared, while a link is made or connected (steady).
 	mu   sync.RWMutex
 	path verbs.Path
+	gid  verbs.GID // the address; its place in the table is path.SGIDIndex
 	lid  verbs.LID
 	gone bool // the address, as far as is known
 
+	again  func([]verbs.GIDEntry, verbs.GIDEntry) (verbs.GIDEntry, bool, error)
 	asking sync.Mutex // one follow at a time, so that the last answer counts
 }
 
@@ -45,7 +47,7 @@ func openPort(o *Options) (*port, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &port{device: o.Device, path: o.Path, gid: o.Address.GID, mtu: o.Path.MTU, lid: info.LID}
+	p := &port{device: o.Device, path: o.Path, was: o.Address, again: o.Again, gid: o.Address.GID, mtu: o.Path.MTU, lid: info.LID}
 	p.path.SGIDIndex = uint8(o.Address.Index) //nolint:gosec // ibv_ah_attr has 8 bits; discovery refuses more
 	p.path.Access = verbs.AccessLocalWrite | verbs.AccessRemoteWrite
 	if p.mtu == 0 {
@@ -100,30 +102,54 @@ func (p *port) follow() (changed bool, err error) {
 	}
 	path := p.path // it changes here alone
 	path.MTU = min(p.mtu, info.ActiveMTU)
-	index, has := p.place(table, int(path.SGIDIndex))
+	gid, index, has := p.address(table)
 	gone := index < 0
 	if gone {
 		err = verbs.Errorf("use", p.String(), errNoAddress,
-			"its address %v (%v) is gone; %s. Verbs comes back with the address", p.gid, p.self.GIDType, has)
+			"its address %v (%v) is gone; %s. Verbs comes back with the address", p.gid, p.was.Type, has)
 	} else {
 		path.SGIDIndex = uint8(index) //nolint:gosec // place takes none beyond
 	}
-	if path == p.path && info.LID == p.lid && gone == p.gone {
+	if path == p.path && gid == p.gid && info.LID == p.lid && gone == p.gone {
 		return false, err
 	}
 	p.mu.Lock()
-	p.path, p.lid, p.gone = path, info.LID, gone
+	p.path, p.gid, p.lid, p.gone = path, gid, info.LID, gone
 	p.mu.Unlock()
 	return true, err
 }
 
-// place is where the table has the address, at the old index where it can be; -1
+// address is the address to use and its place, or -1 and what the table has. It is
+// that of the start wherever it can be had; else the present one; else one that may
+// stand for it.
+func (p *port) address(table []verbs.GIDEntry) (gid verbs.GID, index int, has string) {
+	for _, gid := range []verbs.GID{p.was.GID, p.gid} {
+		if index, has = p.place(table, gid, int(p.path.SGIDIndex)); index >= 0 {
+			return gid, index, has
+		}
+	}
+	if p.again != nil {
+		if e, _, err := p.again(table, p.was); err == nil && e.Index <= math.MaxUint8 {
+			return e.GID, e.Index, has
+		}
+	}
+	return p.gid, -1, has
+}
+
+// now is the address that new channels have, and its place.
+func (p *port) now() (verbs.GID, verbs.Path) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.gid, p.path
+}
+
+// place is where the table has an address, at the old index where it can be; -1
 // when it has not, and what it has in words.
-func (p *port) place(table []verbs.GIDEntry, old int) (index int, has string) {
+func (p *port) place(table []verbs.GIDEntry, gid verbs.GID, old int) (index int, has string) {
 	index = -1
 	var others []string
 	for _, e := range table {
-		if e.GID == p.gid && e.Type == p.self.GIDType && e.Index <= math.MaxUint8 && (index < 0 || e.Index == old) {
+		if e.GID == gid && e.Type == p.was.Type && e.Index <= math.MaxUint8 && (index < 0 || e.Index == old) {
 			index = e.Index
 		}
 		others = append(others, fmt.Sprintf("%d (%v, %v)", e.Index, e.GID, e.Type))
@@ -240,13 +266,16 @@ func (t *Transport) look() bool {
 		t.lose(err)
 		return false
 	}
+	gid, path := t.port.now()
 	if changed {
-		t.port.mu.RLock()
-		path := t.port.path
-		t.port.mu.RUnlock()
-		t.opts.Logger.Info("the port has changed; new channels use", "port", t.port.String(), "GID", t.port.gid.String(), "index", path.SGIDIndex, "MTU", int(path.MTU))
+		t.opts.Logger.Info("the port has changed; new channels use", "port", t.port.String(), "GID", gid.String(), "index", path.SGIDIndex, "MTU", int(path.MTU))
 	}
 	for _, p := range t.all() {
+		for _, l := range p.existing() {
+			if from := l.own.Rails[0].GID; from != gid {
+				l.leave(verbs.Errorf("use", t.port.String(), errNoAddress, "its address %v is gone, and %v is used instead", from, gid))
+			}
+		}
 		p.hurry()
 	}
 	return true

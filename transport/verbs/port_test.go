@@ -15,6 +15,7 @@ import (
 	"github.com/tryst-rdma/tryst/transport/transporttest"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/discovery"
 	"github.com/tryst-rdma/tryst/verbs/verbstest"
 )
 
@@ -164,6 +165,35 @@ func TestAddressGoesAndComesBackElsewhere(t *testing.T) {
 	p.exchange()
 	if l := p.link(); l.Stats.Received != 2 {
 		t.Errorf("%+v; want a second tensor over verbs", l)
+	}
+}
+
+// Where another address of the kind may stand for the one that is gone, verbs comes
+// back with it, and with the first one when that is back.
+func TestAnotherAddressStandsForIt(t *testing.T) {
+	p := newPair(t, clusterOptions{tune: func(_ cluster.Task, o *verbstransport.Options) { o.Again = discovery.Again }})
+	nic, a := p.nic(p.to), p.address(p.to)
+	first := p.until("verbs at first", isUp)
+	p.exchange()
+
+	other, link := a.GID, a.GID
+	other[15]++
+	link[12], link[13] = 169, 254 // of another reach
+	nic.SetGID(1, a.Index+1, link)
+	nic.SetGID(1, a.Index, verbs.GID{})
+	p.until("no verbs", func(l verbstransport.Link) bool { return !l.Verbs && l.Reason != nil })
+	nic.SetGID(1, a.Index+4, other)
+	second := p.until("verbs from the other address", isUp)
+	if second.Generation <= first.Generation {
+		t.Errorf("generation %d came back as %d", first.Generation, second.Generation)
+	}
+	p.exchange()
+	nic.SetGID(1, a.Index+2, a.GID)
+	nic.SetGID(1, a.Index+4, verbs.GID{})
+	p.until("verbs from the first address", func(l verbstransport.Link) bool { return l.Verbs && l.Generation > second.Generation })
+	p.exchange()
+	if l := p.link(); l.Stats.Received != 3 {
+		t.Errorf("%+v; want three tensors over verbs", l)
 	}
 }
 

@@ -35,6 +35,10 @@ type Options struct {
 	// Address is the entry of the port's GID table that packets come from, and
 	// LID the port's on InfiniBand.
 	Address verbs.GIDEntry
+	// Again finds the address in a table that has changed, or one of its type and
+	// reach that stands for it while it is gone (discovery.Again); then same is
+	// false. Nil when no other may be taken, as for one that was asked for.
+	Again func(table []verbs.GIDEntry, was verbs.GIDEntry) (now verbs.GIDEntry, same bool, err error)
 	// Path is how this side sends: port, MTU, timeouts, classes.
 	Path verbs.Path
 	// Exchanger does the bootstrap; Callable says whether a peer has an address
