@@ -49,6 +49,11 @@ func (r *Receiver) configure(o options) error {
 		class := func() error { return set(fd, unix.IPPROTO_IP, unix.IP_RECVTOS, 1, "IP_RECVTOS") }
 		if r.addr.Addr().Is6() {
 			class = func() error { return set(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVTCLASS, 1, "IPV6_RECVTCLASS") }
+			// The kernel's rxe and NICs send UDP checksum 0 (annex A17.4.4), which
+			// Linux drops over IPv6 unless a socket asks for it (RFC 6935, udp(7)).
+			if err := set(fd, unix.IPPROTO_UDP, unix.UDP_NO_CHECK6_RX, 1, "UDP_NO_CHECK6_RX"); err != nil {
+				r.missing = append(r.missing, "datagrams of kernels and NICs over IPv6 do not arrive: "+err.Error())
+			}
 		}
 		if err := class(); err != nil {
 			r.missing = append(r.missing, "marks of congestion are not seen: "+err.Error())
