@@ -75,6 +75,13 @@ type Device interface {
 	Close() error
 }
 
+// Counted is a device that counts for itself. What the kernel counts for others is in
+// sysfs (verbs/discovery).
+type Counted interface {
+	// Counters are those of a port, by name.
+	Counters(port uint8) (map[string]uint64, error)
+}
+
 // CQConfig configures a completion queue.
 type CQConfig struct {
 	// Size is the room in completions, at least. All queue pairs on it

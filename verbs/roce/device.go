@@ -22,6 +22,7 @@ type device struct {
 	start    time.Time // the beginning of the machines' time
 	keys     *keys
 	async    asyncQueue
+	counts   counters
 
 	gone       atomic.Bool
 	goneSignal chan struct{} // closed with gone

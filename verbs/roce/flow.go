@@ -166,6 +166,7 @@ const middleOverhead = wire.BTHLen + wire.ICRCLen
 // on the way: it is sent again.
 func (f *flow) send(q *qp) {
 	f.station.provider.order.sends()
+	q.pd.dev.counts.sent.Add(uint64(f.out.packets)) //nolint:gosec // not negative
 	for msgs := f.out.end(f.to, q.tos); len(msgs) > 0; {
 		n, err := f.sender.Send(msgs)
 		if err == nil {

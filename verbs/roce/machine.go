@@ -22,6 +22,7 @@ type machine struct {
 	out    outcome
 	keys   *keys
 	domain *domain
+	counts *counters
 
 	state       verbs.QPState
 	access      verbs.Access // that the peer has through this queue pair
@@ -72,8 +73,8 @@ func charge(packets, payload uint64) uint64 { return packets*overhead + payload 
 const anyMTU = 1024
 
 // init makes it a queue pair in RESET.
-func (m *machine) init(out outcome, d *domain, sends, recvs int) {
-	m.out, m.keys, m.domain, m.mtu = out, d.keys, d, anyMTU
+func (m *machine) init(out outcome, d *domain, c *counters, sends, recvs int) {
+	m.out, m.keys, m.domain, m.counts, m.mtu = out, d.keys, d, c, anyMTU
 	m.req.limit, m.resp.limit = sends, recvs
 }
 
@@ -125,6 +126,7 @@ func (m *machine) take(now time.Duration, h *wire.Header, payload []byte) {
 	switch {
 	case h.Op == wire.CNP:
 		m.note.congested = true
+		m.counts.cnpTaken.Add(1)
 	case h.Op.Request():
 		m.respond(h, payload)
 	case m.state == verbs.StateRTS:

@@ -84,7 +84,7 @@ func (p *pd) CreateQP(c verbs.QPConfig) (verbs.QP, error) {
 		return nil, verbs.Errorf(op, d.name, verbs.ErrInvalid, "there are %d, which is the device's limit", len(d.qps))
 	}
 	q := &qp{pd: p, config: c, sendCQ: sendCQ, recvCQ: recvCQ}
-	q.machine.init(q, &p.domain, c.MaxSend, c.MaxRecv)
+	q.machine.init(q, &p.domain, &d.counts, c.MaxSend, c.MaxRecv)
 	d.provider.register(q)
 	d.qps[q] = struct{}{}
 	sendCQ.users.Add(1)

@@ -127,7 +127,9 @@ func (m *machine) nextRequest(now time.Duration, room uint64, p *packet) bool {
 		}
 		return false
 	}
-	p.Again = r.next < r.highest
+	if p.Again = r.next < r.highest; p.Again {
+		m.counts.sentAgain.Add(1)
+	}
 	if w.asks() {
 		r.asks[r.asking] = r.next + count
 		r.asking++
@@ -312,8 +314,10 @@ func (m *machine) refused(now time.Duration, number uint64, s wire.Syndrome) {
 	}
 	switch {
 	case s.IsRNR():
+		m.counts.rnrTold.Add(1)
 		m.rest(now, s.Delay())
 	case s == wire.NAKSequence:
+		m.counts.gapsTold.Add(1)
 		if r.next > r.acked {
 			m.note.lost = true
 			m.goBack()
@@ -394,8 +398,10 @@ func (m *machine) requesterExpires(now time.Duration) {
 	resend, giveUp := r.patience.look(now)
 	switch {
 	case giveUp && r.finished < r.posted:
+		m.counts.givenUp.Add(1)
 		m.fail(verbs.StatusRetryExceeded)
 	case resend:
+		m.counts.timeouts.Add(1)
 		m.note.timeouts = r.patience.backoff
 		m.goBack()
 		r.patience.onResend(now)

@@ -115,6 +115,7 @@ func (m *machine) respond(h *wire.Header, payload []byte) {
 	case number > r.expected:
 		if !r.gap {
 			r.gap = true
+			m.counts.gaps.Add(1)
 			m.owe(wire.NAKSequence, r.expected)
 		}
 		return
@@ -151,6 +152,7 @@ func (r *responder) owes() bool { return r.replying || r.answering > 0 || r.cnp 
 // repeated is a request that was carried out before: its answer was lost.
 func (m *machine) repeated(number uint64, h *wire.Header) {
 	r := &m.resp
+	m.counts.repeated.Add(1)
 	if !h.Op.IsAtomic() && h.Op != wire.ReadRequest {
 		if !r.replying {
 			m.owe(wire.AckUnlimited, r.expected-1)
@@ -190,6 +192,7 @@ func (m *machine) packetsOf(length uint64) uint64 { return max(1, (length+m.mtu-
 // refuse answers that the request at hand fails, and breaks the queue pair
 // (specification, volume 1, 9.9.3.1, class C).
 func (m *machine) refuse(s wire.Syndrome) {
+	m.counts.refused.Add(1)
 	m.owe(s, m.resp.expected)
 	if m.resp.message.kind == aSend {
 		m.resp.taken-- // it is flushed
@@ -245,6 +248,7 @@ func (m *machine) takeReceive() bool {
 	r := &m.resp
 	if r.taken == r.posted {
 		r.gap = true // what follows is dropped
+		m.counts.rnr.Add(1)
 		m.owe(wire.RNR(r.minRNR), r.expected)
 		return false
 	}
@@ -416,6 +420,7 @@ func (m *machine) nextResponse(_ time.Duration, p *packet) bool {
 	switch {
 	case r.cnp:
 		r.cnp = false
+		m.counts.cnpSent.Add(1)
 		p.Op, p.BECN = wire.CNP, true
 		return true
 	case r.answering > 0:

@@ -75,8 +75,14 @@ func openStation(p *Provider, addr netip.Addr) (*station, error) {
 		}
 		s.senders = append(s.senders, out)
 	}
+	// No warnings: all of it works, and the next process on a host is always without
+	// the port.
 	for _, m := range s.receiver.Missing() {
-		p.log.Warn("roce: " + m)
+		p.log.Info("roce: " + m)
+	}
+	if port := s.receiver.Addr().Port(); port != wire.Port {
+		p.log.Info("roce: RDMA devices of kernels and NICs cannot send here, so peers that have one are served otherwise",
+			"address", addr, "port", port)
 	}
 	s.ended.Go(s.receive)
 	return s, nil
@@ -217,6 +223,7 @@ func (q *qp) takeLocked(s *station, d *udp.Datagram, h *wire.Header, b, payload 
 	if d.ECN == congestionExperienced {
 		q.machine.sawCongestion(now)
 	}
+	q.machine.counts.received.Add(1)
 	q.machine.take(now, h, payload)
 }
 
