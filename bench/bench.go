@@ -76,6 +76,7 @@ func benchmarks() []benchmark {
 		{"waiting-receive", local, (*suite).waitingReceive},
 		{"waiting-kept", local, (*suite).waitingKept},
 		{recvName, grpctransport.Name, (*suite).recv},
+		{"recv-udp-loop", grpctransport.Name, (*suite).besideUDP},
 		{"recv-many", grpctransport.Name, (*suite).recvMany},
 		{"recv-whole", grpctransport.Name, (*suite).recvWhole},
 		{"waiting-remote", grpctransport.Name, (*suite).waitingRemote},

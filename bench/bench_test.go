@@ -38,7 +38,7 @@ func smoke(t *testing.T, only ...string) Options {
 
 // TestEachBenchmark runs everything but what takes gigabytes.
 func TestEachBenchmark(t *testing.T) {
-	rows := map[string]int{"recv": 2 * 2 * 3 * 2, "waiting-remote": 2, "local-match": 2, "local-gain": 2}
+	rows := map[string]int{"recv": 2 * 2 * 3 * 2, "recv-udp-loop": 2 * 2 * 2, "waiting-remote": 2, "local-match": 2, "local-gain": 2}
 	for _, name := range Names() {
 		if name == "recv-whole" || strings.HasPrefix(name, "verbs-") { // gigabytes; TestRxeBenchmarks
 			continue
@@ -159,7 +159,7 @@ func TestSecondProcessThatIsNone(t *testing.T) {
 
 // TestSecondProcessDies kills it while each way of receiving is under way.
 func TestSecondProcessDies(t *testing.T) {
-	for _, beside := range []string{PassThrough, Generated, RawTCP} {
+	for _, beside := range []string{PassThrough, Generated, RawTCP, UDPLoop} {
 		t.Run(beside, func(t *testing.T) {
 			o := smoke(t, "recv")
 			o.PairTime = time.Hour // only the death ends it
@@ -177,10 +177,14 @@ func TestSecondProcessDies(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if beside == UDPLoop && p.udp == nil {
+				t.Skip("this system has no super-packets")
+			}
 			calls := map[string]func() error{
 				PassThrough: func() error { return p.yardsticks.passThrough(ctx, 100_000, "") },
 				Generated:   func() error { return p.yardsticks.generated(ctx, 100_000, "") },
 				RawTCP:      func() error { return p.tcp.receive(100_000) },
+				UDPLoop:     func() error { return p.udp.receive(100_000) },
 			}
 			begun := make(chan struct{}, 2)
 			theirs := load(1, 1, func(context.Context, int, int) error {

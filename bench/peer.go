@@ -39,6 +39,7 @@ type hello struct {
 	Incarnation uint64 `json:"incarnation"`
 	Yardsticks  string `json:"yardsticks"` // the gRPC calls
 	TCP         string `json:"tcp"`
+	UDP         string `json:"udp"` // empty where the system has no super-packets
 }
 
 // command asks for one thing.
@@ -133,6 +134,7 @@ type peer struct {
 	yardsticks *grpc.Server
 	served     chan struct{} // closed when yardsticks has ended
 	tcp        *tcpServer
+	udp        *loopServer // nil for none
 	rdma       config.RDMA
 	echo       *echo // nil for none
 }
@@ -240,6 +242,13 @@ func (p *peer) startYardsticks(ctx context.Context) error {
 	}
 	p.tcp = serveTCP(plain, p.tensors)
 	p.where.TCP = plain.Addr().String()
+
+	if p.udp, err = serveLoop(p.tensors); errors.Is(err, errors.ErrUnsupported) {
+		return nil
+	} else if err != nil {
+		return status.Errorf(status.Unavailable, "the sockets of %s: %w", UDPLoop, err)
+	}
+	p.where.UDP = p.udp.address().String()
 	return nil
 }
 
@@ -311,6 +320,9 @@ func memory() int64 {
 func (p *peer) close() (err error) {
 	if p.tcp != nil {
 		p.tcp.close()
+	}
+	if p.udp != nil {
+		p.udp.close()
 	}
 	if p.yardsticks != nil {
 		p.yardsticks.Stop()

@@ -18,6 +18,7 @@ type pairing struct {
 	ours       *receiver
 	yardsticks *yardsticks
 	tcp        *tcpClient
+	udp        *loopClient // nil for none
 }
 
 // pair starts a second process that publishes tensors of the sizes, and connects
@@ -48,6 +49,11 @@ func (s *suite) pairAs(ctx context.Context, client config.Client, sizes []int64)
 	if p.tcp, err = dialTCP(ctx, p.child.TCP, p.pool); err != nil {
 		return nil, nil, err
 	}
+	if p.child.UDP != "" {
+		if p.udp, err = dialLoop(ctx, p.child.UDP, p.pool); err != nil {
+			return nil, nil, err
+		}
+	}
 	return p, ctx, nil
 }
 
@@ -61,6 +67,9 @@ func (s *suite) newPool() *tensor.Pool {
 func (p *pairing) close() (err error) {
 	if p.tcp != nil {
 		p.tcp.close()
+	}
+	if p.udp != nil {
+		p.udp.close()
 	}
 	if p.yardsticks != nil {
 		err = p.yardsticks.close()
@@ -142,6 +151,27 @@ func (s *suite) recvOne(ctx context.Context, p *pairing, t target, inflight int)
 		})
 	}
 	return nil
+}
+
+// besideUDP sets a receive against the bare UDP loop.
+func (s *suite) besideUDP(ctx context.Context) error {
+	return s.eachReceive(ctx, func(ctx context.Context, p *pairing, t target, inflight int) error {
+		if p.udp == nil {
+			s.say("left out: this system has no super-packets")
+			return nil
+		}
+		s.say("%s, %d in flight, beside %s", config.FormatSize(t.size), inflight, UDPLoop)
+		theirs := load(inflight, 1, func(context.Context, int, int) error { return p.udp.receive(t.size) })
+		o, own, err := s.contest().compare(ctx, load(inflight, 1, p.ours.receive(t, inflight)), theirs)
+		if err != nil {
+			return err
+		}
+		s.addPair(&o, &own, UDPLoop, Higher, 0, func(r *Row) {
+			r.Inflight = inflight
+			r.moved(t.size)
+		})
+		return nil
+	})
 }
 
 // addPair adds the yardstick's own row and ours, each completed by more.

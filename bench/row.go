@@ -76,6 +76,7 @@ const (
 	Generated   = "grpc-generated"   // the same call with the generated RecvTensorResponse
 	LockedMap   = "locked-map"       // a map under a lock
 	RawTCP      = "raw-tcp"          // a TCP connection and nothing above it
+	UDPLoop     = "udp-loop"         // UDP sockets, one CRC for each packet and nothing above it
 	OneCore     = "one-core"         // a processor that does nothing else
 	None        = "none"
 )
