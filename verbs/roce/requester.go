@@ -30,9 +30,13 @@ type requester struct {
 	highest uint64    // all below have been sent, perhaps more than once
 	flight  uint64    // charge of the packets from acked to next
 
+	// asks are the ends of the requests for reads and atomics that were sent and not
+	// answered, oldest first. What is asked for again is asked for in the same
+	// pieces, as the peer knows only those that reached it.
 	maxAsks uint8
-	asks    [maxReadAtomic]uint64 // ends of the reads and atomics under way, oldest first
+	asks    [maxReadAtomic]uint64
 	asking  int
+	again   int    // of them, those that goBack left to be sent again
 	missing uint64 // 1 + the packet that was asked for again, as its answer was left out
 
 	patience
@@ -102,10 +106,10 @@ func (m *machine) nextRequest(now time.Duration, room uint64, p *packet) bool {
 		return false
 	}
 	w := r.sends.at(r.sending)
-	if w.wr.Fence && r.asking > 0 && r.next == w.first {
+	if w.wr.Fence && r.asking > r.again && r.next == w.first {
 		return false
 	}
-	if w.asks() && r.asking >= int(r.maxAsks) && r.maxAsks > 0 {
+	if w.asks() && r.again == 0 && r.asking >= int(r.maxAsks) && r.maxAsks > 0 {
 		return false
 	}
 	p.PSN = psnOf(r.first, r.next)
@@ -130,7 +134,11 @@ func (m *machine) nextRequest(now time.Duration, room uint64, p *packet) bool {
 	if p.Again = r.next < r.highest; p.Again {
 		m.counts.sentAgain.Add(1)
 	}
-	if w.asks() {
+	switch {
+	case !w.asks():
+	case r.again > 0:
+		r.again--
+	default:
 		r.asks[r.asking] = r.next + count
 		r.asking++
 	}
@@ -212,8 +220,12 @@ func dataOpcode(op verbs.Opcode, first, last bool) wire.Opcode {
 
 // readRequest asks for a part of a read, and returns how many packets it is.
 func (m *machine) readRequest(w *sendWork, room uint64, p *packet) uint64 {
-	off := (m.req.next - w.first) * m.mtu
-	count := min(w.end()-m.req.next, readPackets, max(1, room/charge(1, m.mtu)))
+	r := &m.req
+	off := (r.next - w.first) * m.mtu
+	count := min(w.end()-r.next, readPackets, max(1, room/charge(1, m.mtu)))
+	if r.again > 0 {
+		count = r.asks[r.asking-r.again] - r.next
+	}
 	p.Op, p.AckReq = wire.ReadRequest, true
 	p.Addr, p.RKey = w.wr.RemoteAddr+off, w.wr.RKey
 	p.Length = uint32(min(count*m.mtu, w.length-off)) //nolint:gosec // at most maxMessage
@@ -298,6 +310,7 @@ func (m *machine) advance(w *sendWork, number uint64) {
 		r.asking--
 		copy(r.asks[:], r.asks[1:r.asking+1])
 	}
+	r.again = min(r.again, r.asking)
 	// What was to be sent again may have arrived meanwhile.
 	r.next = max(r.next, r.acked)
 	if number == w.end() {
@@ -351,7 +364,7 @@ func (m *machine) rest(now, delay time.Duration) {
 // goBack lets everything that is not acknowledged be sent again.
 func (m *machine) goBack() {
 	r := &m.req
-	r.next, r.sending, r.flight, r.asking = r.acked, r.finished, 0, 0
+	r.next, r.sending, r.flight, r.again = r.acked, r.finished, 0, r.asking
 	r.patience.sampling = false
 }
 
@@ -436,7 +449,7 @@ func (m *machine) flushSends() {
 		m.finish(verbs.StatusFlushed)
 	}
 	r.sending, r.acked, r.next, r.highest, r.flight, r.asking = r.posted, r.planned, r.planned, r.planned, 0, 0
-	r.resting = false
+	r.again, r.resting = 0, false
 	r.patience.onAlive()
 }
 
@@ -444,7 +457,7 @@ func (m *machine) flushSends() {
 func (r *requester) reset() {
 	r.posted, r.finished, r.sending, r.planned, r.acked, r.next, r.highest, r.flight = 0, 0, 0, 0, 0, 0, 0, 0
 	r.freed.Store(0)
-	r.asking, r.missing, r.rnrRetries, r.resting = 0, 0, 0, false
+	r.asking, r.again, r.missing, r.rnrRetries, r.resting = 0, 0, 0, 0, false
 	r.patience = patience{}
 }
 

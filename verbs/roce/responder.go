@@ -79,6 +79,7 @@ type answer struct {
 	sent   uint64
 	value  uint64 // an atomic's
 	msn    uint32
+	again  bool // it was sent before
 }
 
 type remembered struct {
@@ -168,16 +169,32 @@ func (m *machine) repeated(number uint64, h *wire.Header) {
 		return
 	}
 	if h.Op == wire.ReadRequest {
-		if m.mayRead(h) == 0 {
-			m.answer(answer{number: number, read: true, addr: h.Addr, rkey: h.RKey, length: uint64(h.Length)})
+		// One that goes beyond what was asked for before is none.
+		if number+m.packetsOf(uint64(h.Length)) <= r.expected && m.mayRead(h) == 0 {
+			m.answer(answer{number: number, read: true, addr: h.Addr, rkey: h.RKey, length: uint64(h.Length), again: true})
 		}
 		return
 	}
 	for _, a := range r.atomics {
 		if a.valid && a.number == number {
-			m.answer(answer{number: number, value: a.value})
+			m.answer(answer{number: number, value: a.value, again: true})
 		}
 	}
+}
+
+// answersMore says whether one more new request can be answered. Who asks has the
+// answers to all but the last ones, so that those that were to be sent again make
+// room.
+func (r *responder) answersMore() bool {
+	for i := 0; i < r.answering && r.answering >= int(r.maxAsks); {
+		if !r.answers[i].again {
+			i++
+			continue
+		}
+		r.answering--
+		copy(r.answers[i:], r.answers[i+1:r.answering+1])
+	}
+	return r.answering < int(r.maxAsks)
 }
 
 func (m *machine) answer(a answer) {
@@ -350,7 +367,7 @@ func (m *machine) takeRead(h *wire.Header) {
 		m.refuse(s)
 		return
 	}
-	if r.answering >= int(r.maxAsks) {
+	if !r.answersMore() {
 		m.refuse(wire.NAKInvalidRequest)
 		return
 	}
@@ -369,7 +386,7 @@ func (m *machine) answersReply() {
 
 func (m *machine) takeAtomic(h *wire.Header) {
 	r := &m.resp
-	if m.access&verbs.AccessRemoteAtomic == 0 || h.Addr%8 != 0 || r.answering >= int(r.maxAsks) {
+	if m.access&verbs.AccessRemoteAtomic == 0 || h.Addr%8 != 0 || !r.answersMore() {
 		m.refuse(wire.NAKInvalidRequest)
 		return
 	}
