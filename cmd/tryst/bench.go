@@ -33,9 +33,10 @@ func (s streams) benchCommand() *cobra.Command {
 		Short: "Measure beside yardsticks",
 		Long: `Bench starts a second process and measures what moves between the two, and what
 a local rendezvous costs, each beside a yardstick: a bare gRPC call of the same
-size, the generated protobuf code, a TCP connection, UDP sockets, a map under a lock, the
-programs of perftest for RDMA. Each contest is the median of pairs that take
-turns; the yardstick beside itself tells how much of a difference is noise here.
+size, the generated protobuf code, a TCP connection, UDP sockets, a map under a
+lock, the programs of perftest for RDMA. Each contest is the median of pairs that
+take turns; the yardstick beside itself tells how much of a difference is noise
+here.
 
 With --from it receives from a server elsewhere, without yardsticks: of what is
 published there the tensors that are nearest to the sizes.
