@@ -66,12 +66,25 @@ func (s *socket) option(level, name, value int) {
 
 // packet makes a packet to a peer's port 4791.
 func (s *socket) packet(to netip.Addr, h wire.Header, payload []byte) []byte {
+	return s.changed(to, h, payload, nil)
+}
+
+// changed makes one of which something, from BTH to pad, is changed before its
+// ICRC is computed.
+func (s *socket) changed(to netip.Addr, h wire.Header, payload []byte, change func([]byte) []byte) []byte {
 	h.Pad = wire.PadOf(len(payload))
-	b := h.Append(nil)
-	b = append(b, payload...)
+	b := append(h.Append(nil), payload...)
 	b = append(b, make([]byte, h.Pad)...)
-	path := wire.NewPath(s.addr, netip.AddrPortFrom(to, wire.Port))
+	if change != nil {
+		b = change(b)
+	}
+	path := s.path(to)
 	return wire.AppendICRC(b, wire.UpdateHeader(path.Begin(len(b)+wire.ICRCLen), b))
+}
+
+// path is that to a peer's port 4791.
+func (s *socket) path(to netip.Addr) wire.Path {
+	return wire.NewPath(s.addr, netip.AddrPortFrom(to, wire.Port))
 }
 
 func (s *socket) send(to netip.Addr, packet []byte) {

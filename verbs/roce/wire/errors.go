@@ -8,9 +8,10 @@ import (
 // What Header.Decode finds wrong. The values are made once: refusing a packet
 // allocates nothing.
 //
-// A packet that is ErrShort, ErrUnaligned or ErrVersion is dropped without a
-// word (specification, 9.6). For the others the fields of the BTH are decoded,
-// so that a requester can be answered with NAKInvalidRequest.
+// A packet that is ErrShort or ErrVersion is dropped without a word (specification,
+// volume 1, 9.6). For the others the fields of the BTH are decoded, so that a
+// requester can be answered with NAKInvalidRequest. The kernel's rxe drops those
+// with ErrOpcode and ErrHeader, too.
 var (
 	ErrShort     = fmt.Errorf("packet shorter than BTH and ICRC, %d bytes", MinPacketLen)
 	ErrUnaligned = errors.New("packet length is no multiple of 4")

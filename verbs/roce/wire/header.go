@@ -108,9 +108,6 @@ func (h *Header) Decode(b []byte) (payload []byte, err error) {
 	if len(b) < MinPacketLen {
 		return nil, ErrShort
 	}
-	if len(b)&maxPad != 0 {
-		return nil, ErrUnaligned
-	}
 	if b[1]&maskVersion != 0 {
 		return nil, ErrVersion
 	}
@@ -129,6 +126,9 @@ func (h *Header) Decode(b []byte) (payload []byte, err error) {
 	t := traits[h.Op]
 	if t&known == 0 {
 		return nil, ErrOpcode
+	}
+	if len(b)&maxPad != 0 {
+		return nil, ErrUnaligned
 	}
 	n := h.Op.HeaderLen()
 	if len(b) < n+ICRCLen {

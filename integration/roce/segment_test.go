@@ -1,0 +1,79 @@
+//go:build rxe && linux && cgo
+
+package roce_test
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/roce/wire"
+)
+
+// TestRxeTakesSuperPackets: packets that our kernel cuts from one datagram
+// (UDP_SEGMENT) are taken when the ICRC of segment i is that of identification i.
+func TestRxeTakesSuperPackets(t *testing.T) {
+	n := newCable(t)
+	for i, family := range []string{"IPv4", "IPv6"} {
+		for _, id := range []uint16{1, 0} { // what the identification grows by
+			t.Run(fmt.Sprintf("%s, identifications grow by %d", family, id), func(t *testing.T) {
+				theirs, ours := kernelAddrs[i].Addr(), ourAddrs[i].Addr()
+				k := newKernel(t, kernelDevice, theirs, 1<<16)
+				s := n.newSocket(t, ours)
+				s.withoutChecksum()
+				const mtu, segments = 1024, 40
+				k.connect(mtu, verbs.Endpoint{QPN: 5, PSN: 100, GID: verbs.GIDOf(ours)})
+				content := make([]byte, mtu*(1+segments))
+				for i := range content {
+					content[i] = byte(i * 11 >> 3)
+				}
+				h := wire.Header{
+					Op: wire.WriteFirst, PKey: wire.DefaultPKey, MigReq: true, DestQP: k.qp.QPN(), PSN: 100,
+					Addr: k.mr.Addr(), RKey: k.mr.RKey(), Length: uint32(len(content)),
+				}
+				s.send(theirs, s.packet(theirs, h, content[:mtu]))
+
+				path := s.path(theirs)
+				var super []byte
+				for i := range segments {
+					h.Op, h.PSN, h.AckReq = wire.WriteMiddle, h.PSN+1, false
+					if i == segments-1 {
+						h.Op, h.AckReq = wire.WriteLast, true
+					}
+					at := len(super)
+					super = append(h.Append(super), content[mtu*(1+i):mtu*(2+i)]...)
+					crc := wire.UpdateHeader(path.BeginID(len(super)-at+wire.ICRCLen, uint16(i)*id), super[at:at+h.Len()])
+					super = wire.AppendICRC(super, wire.Update(crc, super[at+h.Len():]))
+				}
+				s.option(unix.IPPROTO_UDP, unix.UDP_SEGMENT, mtu+wire.BTHLen+wire.ICRCLen)
+				s.send(theirs, super)
+				lost := id == 0 && ours.Is4()
+				if lost { // All but the first segment are nobody's packets: ask what is expected.
+					h.PSN++
+					s.send(theirs, s.packet(theirs, h, content[:mtu]))
+				}
+
+				b, _, ok := s.next(patience)
+				var answer wire.Header
+				if _, err := answer.Decode(b); !ok || err != nil {
+					t.Fatalf("no answer: %v", err)
+				}
+				if lost {
+					if answer.Syndrome != wire.NAKSequence || answer.PSN != 102 {
+						t.Errorf("answer %+v, want a NAK of PSN 102", answer)
+					}
+					return
+				}
+				if answer.Syndrome != wire.AckUnlimited || answer.PSN != 100+segments || answer.MSN != 1 {
+					t.Errorf("answer %+v, want an ACK of PSN %d", answer, 100+segments)
+				}
+				if !bytes.Equal(k.mem[:len(content)], content) {
+					t.Error("memory has something else")
+				}
+			})
+		}
+	}
+}
