@@ -117,8 +117,9 @@ func (c *candidate) name() string { return portName(c.dev, c.port) }
 //     unless one of them was asked for by name.
 //  3. Hardware before Soft-RoCE; then the port with the better GID, in the order
 //     of rule 4; then the faster port; then the lowest name and port.
-//  4. On InfiniBand the GID is entry 0. On RoCE: an address that reaches further
-//     before loopback, and that before link-local; RoCE v2 before v1; IPv4
+//  4. On InfiniBand the GID is entry 0. On RoCE: the address by which peers reach
+//     this process, where it is known; an address that reaches further before
+//     loopback, and that before link-local; RoCE v2 before v1; IPv4
 //     before IPv6; the port's own netdev before VLANs on it; the lowest index.
 //
 // The error is *NoChoice, or verbs.ErrNotFound when the device's name means
@@ -162,10 +163,10 @@ func Choose(inv Inventory, want Want) (Choice, error) {
 	if len(good) == 0 {
 		return Choice{}, &NoChoice{Want: want, Understood: target.words, Against: append(against, others...)}
 	}
-	slices.SortStableFunc(good, func(a, b *candidate) int { n, _ := prefer(a, b); return n })
+	slices.SortStableFunc(good, func(a, b *candidate) int { n, _ := want.prefer(a, b); return n })
 	best := good[0]
 	for _, c := range good[1:] {
-		_, why := prefer(best, c)
+		_, why := want.prefer(best, c)
 		against = append(against, Rejected{c.name(), why})
 	}
 	return best.choice(&inv, want, target, good, slices.Concat(against, others, best.others)), nil
@@ -321,14 +322,14 @@ func (c *candidate) roce(want Want, t target) string {
 		return "none of its GIDs fits: " + told(c.others, c.name()+" ")
 	}
 	own := c.port.Netdev
-	slices.SortStableFunc(fit, func(a, b GID) int { n, _ := preferGID(a, b, own); return n })
+	slices.SortStableFunc(fit, func(a, b GID) int { n, _ := want.preferGID(a, b, own); return n })
 	c.gid = fit[0]
-	c.gidWhy = gidReason(c.gid, fit[1:], own)
+	c.gidWhy = want.gidReason(c.gid, fit[1:], own)
 	if want.GIDIndex != nil {
 		c.gidWhy = "asked for"
 	}
 	for _, g := range fit[1:] {
-		_, why := preferGID(c.gid, g, own)
+		_, why := want.preferGID(c.gid, g, own)
 		c.others = append(c.others, Rejected{c.name() + " " + g.String(), why})
 	}
 	return ""
@@ -361,7 +362,7 @@ func (c *candidate) choice(inv *Inventory, want Want, t target, good []*candidat
 	case want.Device != "" && len(good) == 1:
 		why = "asked for"
 	case len(good) > 1:
-		_, why = prefer(c, good[1])
+		_, why = want.prefer(c, good[1])
 		why = fmt.Sprintf("the best of %d that can be used (the next is %s: %s)", len(good), good[1].name(), why)
 	}
 	ch.Reason = fmt.Sprintf("%s is %s; %s: %s", c.name(), why, c.gid, c.gidWhy)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -74,6 +75,14 @@ var choices = []struct {
 	{"the faster of several, then the lower number", "many", discovery.Want{}},
 	{"software by name", "many", discovery.Want{Device: "rxe0"}},
 	{"a device without reliable connections", "many", discovery.Want{Device: "efa_0"}},
+	{"the address by which peers come", "mlx5-two-ports", near("2001:db8::1")},
+	{"loopback by which peers come", "rxe", near("127.0.0.1")},
+	{"another loopback address", "rxe", near("127.0.1.1")},
+	{"an address by which peers come and RDMA does not", "rxe", near("203.0.113.77")},
+}
+
+func near(a string) discovery.Want {
+	return discovery.Want{Near: netip.MustParseAddr(a), NearWhy: "the server listens there"}
 }
 
 // told is a choice or its error in full.
@@ -155,6 +164,10 @@ func TestChoose(t *testing.T) {
 		{"index 11 of a table of five entries", "mlx5_0", 1, 11, 4096, "ens2f0np0", 0},
 		{"the faster of several, then the lower number", "mlx5_2", 1, 3, 4096, "rail1", 1},
 		{"software by name", "rxe0", 1, 1, 1024, "mgmt", -1},
+		{"the address by which peers come", "mlx5_0", 1, 5, 4096, "eth0", 0},
+		{"loopback by which peers come", "rxe_lo", 1, 1, 4096, "lo", -1},
+		{"another loopback address", "rxe_lo", 1, 1, 4096, "lo", -1},
+		{"an address by which peers come and RDMA does not", "rxe0", 1, 1, 4096, "v0", -1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			i := slices.IndexFunc(choices, func(c struct {

@@ -22,7 +22,7 @@ type Device struct {
 	Name     string // as in /sys/class/infiniband
 	NodeGUID uint64 // 0 on many virtual functions
 	NodeType NodeType
-	Driver   string // the PCI driver ("mlx5_core"), "rxe" or "siw"; "" unknown
+	Driver   string // the PCI driver ("mlx5_core"), "rxe", "siw" or "roce"; "" unknown
 	PCI      string // "0000:3b:00.0"; "" when it is on no PCI bus
 	Model    string // hca_type: "MT4119"
 	Firmware string
@@ -34,9 +34,11 @@ type Device struct {
 	Problems []error
 }
 
-// Software reports whether the device is made of software on a netdev:
-// Soft-RoCE or Soft-iWARP.
-func (d *Device) Software() bool { return d.Driver == driverRxe || d.Driver == driverSiw }
+// Software reports whether the device is made of software on a netdev: Soft-RoCE or
+// Soft-iWARP of the kernel, or RoCE in this process.
+func (d *Device) Software() bool {
+	return d.Driver == driverRxe || d.Driver == driverSiw || d.Driver == driverRoCE
+}
 
 // Port returns the port of that number, or nil.
 func (d *Device) Port(number uint8) *Port {
@@ -54,6 +56,9 @@ const (
 	driverRxe = "rxe"
 	driverSiw = "siw"
 )
+
+// driverRoCE stands for a provider of this process, which the kernel knows nothing of.
+const driverRoCE = "roce"
 
 // NodeType is what kind of device it is: enum rdma_node_type of the kernel.
 type NodeType uint8

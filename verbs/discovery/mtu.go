@@ -8,7 +8,7 @@ import (
 
 // Headers is what a packet of the device takes of its netdev's MTU, in bytes.
 func (d *Device) Headers() int {
-	if d.Driver == driverRxe {
+	if d.Driver == driverRxe || d.Driver == driverRoCE {
 		return rxeHeaders
 	}
 	return nicHeaders

@@ -22,6 +22,30 @@ func reach(g GID) int {
 
 var reachWords = [...]string{"reaches beyond its segment", "is loopback, which reaches this host only", "is link-local"}
 
+// nearness orders the addresses of RoCE ports by how well they fit that by which
+// peers reach this process. For a loopback address another one of its family does.
+func (w Want) nearness(g GID) int {
+	a := g.GID.Addr()
+	switch {
+	case !w.Near.IsValid() || a == w.Near.WithZone(""):
+		return 0
+	case a.IsLoopback() && w.Near.IsLoopback() && a.Is4() == w.Near.Is4():
+		return 1
+	}
+	return 2
+}
+
+// isNear reports whether peers reach this process by an entry.
+func (w Want) isNear(g GID) bool { return w.Near.IsValid() && w.nearness(g) < 2 }
+
+// preferGID is the function of that name, for a wish.
+func (w Want) preferGID(a, b GID, own string) (int, string) {
+	if n := cmp.Compare(w.nearness(a), w.nearness(b)); n != 0 {
+		return n, fmt.Sprintf("peers reach this process by %s", w.Near)
+	}
+	return preferGID(a, b, own)
+}
+
 // preferGID compares two entries of RoCE ports: negative when a is better, with
 // why b is not taken. own is the netdev of the port (of both; "" when they are of
 // two).
@@ -57,7 +81,10 @@ func sign(first bool) int {
 }
 
 // gidReason says what is good about an entry.
-func gidReason(g GID, others []GID, own string) string {
+func (w Want) gidReason(g GID, others []GID, own string) string {
+	if w.isNear(g) {
+		return fmt.Sprintf("peers reach this process by %s (%s)", w.Near, w.NearWhy)
+	}
 	if len(others) == 0 {
 		return "the only one that fits"
 	}
@@ -76,12 +103,12 @@ func gidReason(g GID, others []GID, own string) string {
 
 // prefer compares two ports that can both be used: negative when a is better,
 // with why b (the worse) is not taken.
-func prefer(a, b *candidate) (int, string) {
+func (w Want) prefer(a, b *candidate) (int, string) {
 	if x, y := !a.dev.Software(), !b.dev.Software(); x != y {
 		return sign(x), fmt.Sprintf("it is made of software, and %s is hardware", pick(x, a, b).dev.Name)
 	}
 	if a.port.Link == verbs.LinkEthernet && b.port.Link == verbs.LinkEthernet {
-		if n, why := preferGID(a.gid, b.gid, ""); n != 0 {
+		if n, why := w.preferGID(a.gid, b.gid, ""); n != 0 {
 			return n, fmt.Sprintf("its %s: %s", pick(n > 0, a, b).gid, why)
 		}
 	} else if x, y := usable(a), usable(b); x != y {

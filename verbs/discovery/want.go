@@ -24,6 +24,10 @@ type Want struct {
 	Family Family
 	// MTU is the path MTU; 0: the port's active MTU.
 	MTU verbs.MTU
+	// Near is the address by which peers reach this process, on RoCE the best that
+	// there is; zero: not known. NearWhy says in words who says so.
+	Near    netip.Addr
+	NearWhy string
 }
 
 // Family is a family of addresses.
@@ -156,6 +160,9 @@ func (w Want) String() string {
 	}
 	if w.MTU != 0 {
 		s = append(s, fmt.Sprintf("MTU %d", int(w.MTU)))
+	}
+	if w.Near.IsValid() {
+		s = append(s, fmt.Sprintf("near %s", w.Near))
 	}
 	if len(s) == 0 {
 		return "any"
