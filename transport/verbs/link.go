@@ -424,7 +424,7 @@ func (l *link) bye(reason string) {
 		l.mu.Unlock()
 		return
 	}
-	l.machine.Bye(time.Now(), reason)
+	l.machine.Bye(time.Now(), verbs.WithoutQPNs(reason))
 	l.run()
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/tryst-rdma/tryst/proto/tensorflowgrpc"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport/verbs/pairing"
+	"github.com/tryst-rdma/tryst/verbs"
 )
 
 // ServiceOptions configures the service. All fields are needed.
@@ -76,7 +77,20 @@ func (s *service) answer(ctx context.Context, m *tfpb.GetRemoteAddressRequest) (
 	if err := identity(ctx).Check(from.Task, host); err != nil {
 		return pairing.Offer{}, err
 	}
-	return s.Answer(ctx, from)
+	own, err := s.Answer(ctx, from)
+	return own, withoutNumbers(err)
+}
+
+// withoutNumbers is an error as it may be told to anybody who calls.
+func withoutNumbers(err error) error {
+	if err == nil {
+		return nil
+	}
+	e := status.From(err)
+	if text := verbs.WithoutQPNs(e.Message()); text != e.Message() {
+		return status.New(e.Code(), text)
+	}
+	return err
 }
 
 // identity is what the connection of a call has proved of its caller.

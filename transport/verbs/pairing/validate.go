@@ -116,7 +116,7 @@ func gap(own, peer Offer) string {
 		a, b := own.Rails[i], peer.Rails[i]
 		if own.GIDType == verbs.GIDTypeRoCEv2 {
 			if ka, kb := scope(a.GID), scope(b.GID); ka != kb {
-				return fmt.Sprintf("no route leads from GID %v here (%s) to %v there (%s); choose another (--rdma-gid-index)", a.GID, ka, b.GID, kb)
+				return fmt.Sprintf("no route leads from GID %v here (%s) to %v there (%s); choose another (--rdma-device, --rdma-gid-index)", a.GID, ka, b.GID, kb)
 			}
 		}
 		if inKernel(a) && offPort(b) || inKernel(b) && offPort(a) {
@@ -141,8 +141,10 @@ func offPort(r Rail) bool { return r.UDP.Port != 0 && r.UDP.Port != rocePort }
 func scope(g verbs.GID) string {
 	a := g.Addr()
 	switch {
+	case a.IsLoopback() && a.Is4():
+		return "IPv4 loopback"
 	case a.IsLoopback():
-		return "loopback"
+		return "IPv6 loopback"
 	case a.Is4():
 		return "IPv4"
 	case a.IsLinkLocalUnicast():

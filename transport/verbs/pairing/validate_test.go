@@ -59,8 +59,11 @@ func TestTalk(t *testing.T) {
 		"InfiniBand": func(_, b *Offer) { b.Link, b.GIDType = verbs.LinkInfiniBand, verbs.GIDTypeIB },
 		"RoCE v1":    func(_, b *Offer) { b.GIDType = verbs.GIDTypeRoCEv1 },
 		"no route leads from GID 10.0.0.1 here (IPv4) to 2001": func(_, b *Offer) { b.Rails[0].GID = gid("2001:db8::1") },
-		"(IPv6 of one link)":          func(a, b *Offer) { a.Rails[0].GID, b.Rails[0].GID = gid("2001:db8::2"), gid("fe80::1") },
-		"(loopback)":                  func(a, _ *Offer) { a.Rails[0].GID = gid("127.0.0.1") },
+		"(IPv6 of one link)": func(a, b *Offer) { a.Rails[0].GID, b.Rails[0].GID = gid("2001:db8::2"), gid("fe80::1") },
+		"(IPv4 loopback)":    func(a, _ *Offer) { a.Rails[0].GID = gid("127.0.0.1") },
+		"from GID 127.0.0.1 here (IPv4 loopback) to 0000:0000:0000:0000:0000:0000:0000:0001 there (IPv6 loopback)": func(a, b *Offer) {
+			a.Rails[0].GID, b.Rails[0].GID = gid("127.0.0.1"), gid("::1")
+		},
 		"takes 5000 here and 0 there": func(a, _ *Offer) { a.Rails[0].UDP.Port = 5000 },
 		"takes 0 here and 5000 there": func(_, b *Offer) { b.Rails[0].UDP.Port = 5000 },
 	} {
