@@ -64,15 +64,41 @@ func openPort(o *Options) (*port, error) {
 	if p.memory, err = mem.New(p.pd, o.Memory); err != nil {
 		return nil, errors.Join(err, p.pd.Close())
 	}
+	udp, err := p.sockets()
+	if err != nil {
+		return nil, errors.Join(err, p.close())
+	}
 	message := o.messageSize()
 	p.self = pairing.Offer{
 		Task: o.Task, Incarnation: o.Self.Incarnation, Version: pairing.Version,
 		Link: info.Link, GIDType: o.Address.Type,
 		Window: uint32(o.Window), ReceiveSize: uint32(message), EagerLimit: uint32(o.EagerLimit), //nolint:gosec // limits
 		MaxMessage: info.MaxMessage,
-		Rails:      []pairing.Rail{{Endpoint: verbs.Endpoint{GID: p.gid, LID: p.lid, PSN: verbs.PSN(rand.Uint32N(1 << 24))}, MTU: p.path.MTU}},
+		Rails:      []pairing.Rail{{Endpoint: verbs.Endpoint{GID: p.gid, LID: p.lid, PSN: verbs.PSN(rand.Uint32N(1 << 24)), UDP: udp}, MTU: p.path.MTU}},
 	}
 	return p, nil
+}
+
+// sockets is where a device in software takes packets, which decides whom it can
+// talk to (pairing.Talk); nothing of one of the kernel. A queue pair in INIT tells.
+func (p *port) sockets() (udp verbs.UDPEndpoint, err error) {
+	if !p.device.Info().GoMemory {
+		return udp, nil
+	}
+	cq, err := p.device.CreateCQ(verbs.CQConfig{Size: 1})
+	if err != nil {
+		return udp, err
+	}
+	defer func() { err = errors.Join(err, cq.Close()) }()
+	qp, err := p.pd.CreateQP(verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSend: 1})
+	if err != nil {
+		return udp, err
+	}
+	defer func() { err = errors.Join(err, qp.Close()) }()
+	if err := p.path.Init(qp); err != nil {
+		return udp, err
+	}
+	return qp.Endpoint().UDP, nil
 }
 
 func (p *port) close() error { return errors.Join(p.memory.Close(), p.pd.Close()) }

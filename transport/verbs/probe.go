@@ -31,14 +31,8 @@ type Probed struct {
 // The error says what went wrong last; it comes before ctx ends when trying again
 // would bring the same.
 func (t *Transport) Probe(ctx context.Context, task cluster.Task) (Probed, error) {
-	p, err := t.peer(task)
-	if err != nil {
-		return Probed{}, err
-	}
 	start := time.Now()
-	p.want()
-	p.hurry()
-	l, err := p.await(ctx)
+	p, l, err := t.channel(ctx, task)
 	if err != nil {
 		return Probed{}, err
 	}
@@ -62,6 +56,26 @@ func (t *Transport) Probe(ctx context.Context, task cluster.Task) (Probed, error
 			probeBytes, int(r.MTU), int(max(r.MTU/2, verbs.MTU256)), err)
 	}
 	return r, nil
+}
+
+// Await waits until there is a channel to a task, over which its tensors then come.
+// The error says what went wrong last; it comes before ctx ends when trying again
+// would bring the same.
+func (t *Transport) Await(ctx context.Context, task cluster.Task) error {
+	_, _, err := t.channel(ctx, task)
+	return err
+}
+
+// channel is the one to a task, when it is up.
+func (t *Transport) channel(ctx context.Context, task cluster.Task) (*peer, *link, error) {
+	p, err := t.peer(task)
+	if err != nil {
+		return nil, nil, err
+	}
+	p.want()
+	p.hurry()
+	l, err := p.await(ctx)
+	return p, l, err
 }
 
 // await waits for the peer's channel.
