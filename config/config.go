@@ -114,6 +114,9 @@ type Client struct {
 	// reach: "grpc", or "none", with which receives wait for verbs and then
 	// fail. Zero: the default, grpc.
 	Fallback string
+	// Provider is where the device comes from, one of [Providers]. Zero: the
+	// default, auto.
+	Provider string
 	// RDMA chooses the device and says how its queue pairs send.
 	RDMA RDMA
 	// EagerLimit is the size in bytes up to which a tensor travels within a
@@ -158,7 +161,7 @@ type RDMA struct {
 	PKeyIndex int
 	// Timeout is the wait for an acknowledgement before a packet is sent
 	// again. Devices round it up to 4.096 µs times a power of two. 8.192µs to
-	// 1m. Zero: the default, 67ms.
+	// 1m. Default and zero: 67ms, and 268ms for [ProviderRoCE].
 	Timeout time.Duration
 	// Retry is how often it is sent again before the channel counts as
 	// broken. 0 to 6: Soft-RoCE takes 7 for "for ever". Nil: the default, 6.
@@ -235,6 +238,9 @@ type OTel struct {
 // TensorFlow's server factory: here it is a setting, judged with all others and
 // reported beside them, before there is anything to be found.
 func Transports() []string { return []string{"grpc", Verbs} }
+
+// Providers returns the names that the setting provider takes.
+func Providers() []string { return []string{ProviderAuto, ProviderLibibverbs, ProviderRoCE} }
 
 // Default returns the settings of a process that was told nothing: one task,
 // without a cluster, that listens on the loopback interface.

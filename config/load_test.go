@@ -89,6 +89,7 @@ var samples = map[string][]string{
 	"digest":            {"sha256", "xxh64", "sha256", "xxh64"},
 	"otel.sample-ratio": {"0.1", "0.2", "0.3", "0.4"},
 	"fallback":          {"none", "grpc", "none", "grpc"},
+	"provider":          {"roce", "libibverbs", "roce", "libibverbs"},
 	"rdma.mtu":          {"256", "512", "1024", "2048"},
 	"rdma.queue-depth":  {"16", "17", "18", "19"},
 	"eager-limit":       {"1KiB", "2KiB", "3KiB", "4KiB"},

@@ -199,6 +199,26 @@ func (v duration) Set(s string) error {
 
 func (v duration) within(d time.Duration) error { return within(v, d < v.min || d > v.max) }
 
+// maybeDuration is a duration, or 0 for what its user finds best.
+type maybeDuration struct{ duration }
+
+func (v maybeDuration) limits() string { return "0, " + v.duration.limits() }
+
+func (v maybeDuration) check() error {
+	if *v.p == 0 {
+		return nil
+	}
+	return v.duration.check()
+}
+
+func (v maybeDuration) Set(s string) error {
+	if d, err := time.ParseDuration(s); err == nil && d == 0 {
+		*v.p = 0
+		return nil
+	}
+	return v.duration.Set(s)
+}
+
 // formatDuration is Duration.String without trailing zero parts: 1h, not
 // 1h0m0s.
 func formatDuration(d time.Duration) string {

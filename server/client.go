@@ -22,6 +22,8 @@ type Client struct {
 	*node
 	target string
 	conn   grpc.ClientConnInterface
+	meets  *meeting           // nil when all goes over gRPC
+	part   context.CancelFunc // ends it
 	closed sync.Once
 	result error // of Close
 }
@@ -39,13 +41,19 @@ func Dial(ctx context.Context, c config.Client, target string, o Options) (*Clie
 	}
 	// Whatever the server calls itself, it is behind this address.
 	c.Cluster = nil
-	n, err := newNode(ctx, place{
-		task: cluster.ClientTask(), resolve: func(cluster.Task) (string, bool) { return address, true },
-	}, c, o)
+	at := place{task: cluster.ClientTask(), resolve: func(cluster.Task) (string, bool) { return address, true }}
+	if c.Transport == verbstransport.Name {
+		at.near = nearTo(ctx, serverTask, address)
+	}
+	n, err := newNode(ctx, at, c, o)
 	if err != nil {
 		return nil, err
 	}
-	cl := &Client{node: n, target: address}
+	cl := &Client{node: n, target: address, part: func() {}}
+	if n.rdma != nil {
+		cl.meets = &meeting{transport: n.rdma.transport}
+		cl.meets.ctx, cl.part = context.WithCancel(context.Background())
+	}
 	if cl.conn, err = n.conns.Conn(serverTask); err == nil {
 		err = n.metrics.register(n.registry)
 	}
@@ -70,9 +78,27 @@ func (c *Client) Incarnation() uint64 { return c.incarnation }
 func (c *Client) Conn() grpc.ClientConnInterface { return c.conn }
 
 // RecvAsync receives from the server in one of its steps; see
-// rendezvous.Rendezvous.
+// rendezvous.Rendezvous. With the transport verbs the first receives wait for the
+// channel, a second at most.
 func (c *Client) RecvAsync(ctx context.Context, step int64, key rendezvous.Key, done rendezvous.DoneFunc) {
-	c.manager.Find(step).RecvAsync(ctx, key, rendezvous.Args{}, done)
+	receive := func() { c.manager.Find(step).RecvAsync(ctx, key, rendezvous.Args{}, done) }
+	if c.meets == nil {
+		receive()
+		return
+	}
+	c.meets.after(key.Src().Task, receive)
+}
+
+// Received counts the tensors that came, by the transport that brought them.
+func (c *Client) Received() map[string]int { return c.received.counts() }
+
+// Verbs returns the device that verbs has here; false when all goes over gRPC, by the
+// settings or for want of a device.
+func (c *Client) Verbs() (Selection, bool) {
+	if c.rdma == nil {
+		return Selection{}, false
+	}
+	return c.rdma.Selection, true
 }
 
 // Probe finds out whether the server, whose task is given, is reached by RDMA; see
@@ -101,6 +127,10 @@ func (c *Client) Transfers() []transport.Transfer { return c.transfers.Transfers
 // client is left. What is to be said to the server is said as long as ctx lives.
 func (c *Client) Close(ctx context.Context) error {
 	c.closed.Do(func() {
+		if c.meets != nil {
+			c.part()
+			c.meets.work.Wait()
+		}
 		c.result = c.close(ctx)
 		c.metrics.unregister(c.registry)
 	})

@@ -33,8 +33,8 @@ type Options struct {
 	// Allocator gives the memory that tensors arrive in and that files are
 	// read into. Nil makes a tensor.Pool.
 	Allocator tensor.Allocator
-	// Provider is where verbs takes its devices from. Nil takes those of the
-	// kernel, by libibverbs.
+	// Provider is where verbs takes its devices from. Nil takes the one of the
+	// settings.
 	Provider verbs.Provider
 	// Prepare is called by Start when the server answers, and before it says
 	// that it is ready: by its health, and by the address file. It is the
@@ -54,6 +54,7 @@ type node struct {
 	metrics     *metrics
 	allocator   tensor.Allocator
 	transfers   *transport.Log
+	received    received
 	trace       telemetry
 	self        *ownWorker
 	conns       *grpctransport.Conns
@@ -69,6 +70,8 @@ type place struct {
 	// resolve tells where peers listen that are not in the cluster spec; nil
 	// when there are none.
 	resolve func(cluster.Task) (string, bool)
+	// near is by which address peers reach it.
+	near near
 	// kept are the limits of its table of answers.
 	kept transport.KeptOptions
 }
@@ -114,7 +117,10 @@ func newNode(ctx context.Context, at place, c config.Client, o Options) (_ *node
 	if h := n.trace.clientHandler(); h != nil {
 		dial.Extra = append(dial.Extra, grpc.WithStatsHandler(h))
 	}
-	n.transfers = transport.NewLog(transferLog, n.metrics.observe)
+	n.transfers = transport.NewLog(transferLog, func(t transport.Transfer) {
+		n.metrics.observe(t)
+		n.received.add(t.Transport)
+	})
 	n.self = new(ownWorker)
 	n.conns = grpctransport.NewConns(grpctransport.ConnsOptions{
 		Self: task, Local: n.self, Spec: c.Cluster, Resolve: at.resolve,
@@ -127,7 +133,7 @@ func newNode(ctx context.Context, at place, c config.Client, o Options) (_ *node
 	late := new(source)
 	n.kept = transport.NewKept(late, at.kept)
 	if c.Transport == verbstransport.Name {
-		if n.rdma, err = n.openRDMA(c, o.Provider, session.CheckSource); err != nil {
+		if n.rdma, err = n.openRDMA(c, o.Provider, at.near, session.CheckSource); err != nil {
 			n.kept.Close()
 			return nil, errors.Join(err, n.closeGRPC(ctx))
 		}

@@ -20,7 +20,6 @@ import (
 	"github.com/tryst-rdma/tryst/transport/verbs/mem"
 	"github.com/tryst-rdma/tryst/transport/verbs/poll"
 	"github.com/tryst-rdma/tryst/verbs"
-	libibverbs "github.com/tryst-rdma/tryst/verbs/cgo"
 	"github.com/tryst-rdma/tryst/verbs/discovery"
 )
 
@@ -30,11 +29,9 @@ import (
 //	openRDMA ─► register (answers peers) ─► connect (calls those that are there)
 //	close    ◄─ gRPC ends                ◄─ stop (leaves every channel)
 type rdma struct {
+	Selection
 	task      cluster.Task
 	spec      *cluster.Spec
-	kernel    bool // the device is the kernel's
-	choice    discovery.Choice
-	device    verbs.Device
 	transport *verbstransport.RdmaRemoteRendezvous
 
 	stopped sync.Once
@@ -49,10 +46,23 @@ const retryOfRNR = 6
 // openRDMA chooses a device and makes the transport over it. When there is
 // nothing to choose from, and nothing was asked for, the process goes on over gRPC
 // and says why (nil, nil), unless it is to have no other wire.
-func (n *node) openRDMA(c config.Client, p verbs.Provider, check func(rendezvous.Key) error) (*rdma, error) {
-	r := &rdma{task: n.task, spec: c.Cluster, kernel: p == nil}
+//
+// p is the provider when the program gives one; by is the address by which peers
+// reach the process.
+func (n *node) openRDMA(c config.Client, p verbs.Provider, by near, check func(rendezvous.Key) error) (*rdma, error) {
+	r := &rdma{task: n.task, spec: c.Cluster}
+	want := discovery.Want{
+		Device: c.RDMA.Device, Port: uint8(c.RDMA.Port), GIDIndex: c.RDMA.GIDIndex, MTU: verbs.MTU(c.RDMA.MTU), //nolint:gosec // limits of the settings
+		Near: by.addr, NearWhy: by.why,
+	}
 	var err error
-	if r.device, r.choice, err = openDevice(c.RDMA, p); err != nil {
+	if p != nil {
+		r.Selection, _, err = sourceOf(p).open(want)
+		r.Why = "the program gave it"
+	} else {
+		r.Selection, err = Select(c.Provider, want, KernelSource(), RoCESource(n.log))
+	}
+	if err != nil {
 		if errors.Is(err, verbs.ErrUnavailable) && !asksForDevice(c.RDMA) && c.Fallback != fallbackNone {
 			n.log.Warn("no verbs here: all tensors go over grpc", "reason", err)
 			return nil, nil //nolint:nilnil // gRPC alone is a way to run
@@ -61,10 +71,13 @@ func (n *node) openRDMA(c config.Client, p verbs.Provider, check func(rendezvous
 	}
 	r.transport, err = n.overDevice(r, c, check)
 	if err != nil {
-		return nil, errors.Join(err, r.device.Close())
+		return nil, errors.Join(err, r.Device.Close())
 	}
-	n.log.Info("verbs", "device", r.choice.String(), "reason", r.choice.Reason)
-	for _, w := range r.choice.Warnings {
+	n.log.Info("verbs", "provider", r.Name(), "why", r.Why, "device", r.Choice.String(), "reason", r.Choice.Reason)
+	if r.Unused != nil {
+		n.log.Warn("verbs: the RDMA devices of this host are not used, and "+r.Choice.Device+" is software", "reason", r.Unused)
+	}
+	for _, w := range r.Choice.Warnings {
 		n.log.Warn("verbs: " + w)
 	}
 	n.watch(r)
@@ -93,17 +106,17 @@ func (n *node) overDevice(r *rdma, c config.Client, check func(rendezvous.Key) e
 	if err != nil {
 		return nil, err
 	}
-	memory := mem.Options{Arena: c.Arena, SendLimit: c.ArenaLimit, RecvLimit: c.ArenaLimit, Device: r.device.Info()}
+	memory := mem.Options{Arena: c.Arena, SendLimit: c.ArenaLimit, RecvLimit: c.ArenaLimit, Device: r.Device.Info()}
 	if limit, err := mem.ReadMemlock(); err == nil {
 		if err := memory.CheckMemlock(limit, 0); err != nil && !memory.Device.GoMemory {
 			n.log.Warn("verbs may run out of locked memory", "reason", err)
 		}
 	}
 	t, err := verbstransport.New(verbstransport.Options{
-		Self: n.asker(), Task: n.task, Device: r.device,
-		Address:   verbs.GIDEntry{Index: r.choice.GIDIndex, GID: r.choice.GID, Type: r.choice.Type},
+		Self: n.asker(), Task: n.task, Device: r.Device,
+		Address:   verbs.GIDEntry{Index: r.Choice.GIDIndex, GID: r.Choice.GID, Type: r.Choice.Type},
 		Again:     again(c.RDMA),
-		Path:      path(r.choice, c.RDMA),
+		Path:      path(r.Selection, c.RDMA),
 		Exchanger: bootstrap.NewExchanger(n.conns.Conn), Callable: r.callable,
 		GRPC: n.transport.Wire, Kept: n.kept, Check: check,
 		Require: c.Fallback == fallbackNone, Allocator: n.allocator, Memory: memory,
@@ -111,105 +124,21 @@ func (n *node) overDevice(r *rdma, c config.Client, check func(rendezvous.Key) e
 		Poll: mode, PeerTimeout: c.PeerTimeout, Transfers: n.transfers, Logger: n.log,
 	})
 	if err != nil {
-		return nil, status.Errorf(status.CodeOf(err), "transport verbs over %v: %w", r.choice, err)
+		return nil, status.Errorf(status.CodeOf(err), "transport verbs over %v: %w", r.Choice, err)
 	}
 	return &verbstransport.RdmaRemoteRendezvous{Transport: t}, nil
 }
 
 // path is how queue pairs send.
-func path(c discovery.Choice, s config.RDMA) verbs.Path {
+func path(on Selection, s config.RDMA) verbs.Path {
 	p := verbs.Path{
-		Port: c.Port, MTU: c.MTU, PKeyIndex: uint16(s.PKeyIndex), TrafficClass: uint8(s.TrafficClass), ServiceLevel: uint8(s.ServiceLevel), //nolint:gosec // limits of the settings
-		Timeout: verbs.TimeoutCode(s.Timeout), RNRRetry: retryOfRNR,
+		Port: on.Choice.Port, MTU: on.Choice.MTU, PKeyIndex: uint16(s.PKeyIndex), TrafficClass: uint8(s.TrafficClass), ServiceLevel: uint8(s.ServiceLevel), //nolint:gosec // limits of the settings
+		Timeout: verbs.TimeoutCode(timeoutOf(s.Timeout, on)), RNRRetry: retryOfRNR,
 	}
 	if s.Retry != nil {
 		p.Retry = uint8(*s.Retry) //nolint:gosec // likewise
 	}
 	return p
-}
-
-// openDevice chooses among what there is, and opens it. p is nil for the devices
-// of the kernel.
-func openDevice(c config.RDMA, p verbs.Provider) (verbs.Device, discovery.Choice, error) {
-	var inv discovery.Inventory
-	var err error
-	if p == nil {
-		p = libibverbs.New(libibverbs.Options{})
-		inv, err = hostInventory()
-	} else {
-		inv, err = providerInventory(p)
-	}
-	if err != nil {
-		return nil, discovery.Choice{}, err
-	}
-	choice, err := discovery.Choose(inv, discovery.Want{
-		Device: c.Device, Port: uint8(c.Port), GIDIndex: c.GIDIndex, MTU: verbs.MTU(c.MTU), //nolint:gosec // limits of the settings
-	})
-	if err != nil {
-		return nil, discovery.Choice{}, err
-	}
-	device, err := p.Open(choice.Device)
-	if err != nil {
-		return nil, discovery.Choice{}, err
-	}
-	info, err := device.Port(choice.Port)
-	if err == nil {
-		choice.MTU, err = discovery.PathMTU(verbs.MTU(c.MTU), info.ActiveMTU)
-	}
-	if err != nil {
-		return nil, discovery.Choice{}, errors.Join(err, device.Close())
-	}
-	return device, choice, nil
-}
-
-func hostInventory() (discovery.Inventory, error) {
-	host, err := discovery.Host()
-	if err != nil {
-		return discovery.Inventory{}, err
-	}
-	return host.Read()
-}
-
-// providerInventory is what a provider's devices say of themselves: of one that
-// is not the kernel's the host knows nothing.
-func providerInventory(p verbs.Provider) (discovery.Inventory, error) {
-	var inv discovery.Inventory
-	infos, err := p.Devices()
-	for _, info := range infos {
-		d := discovery.Device{Name: info.Name, NodeGUID: info.NodeGUID, NodeType: discovery.NodeCA, Firmware: info.Firmware, NUMA: -1}
-		if d.Ports, err = ports(p, info); err != nil {
-			d.Problems = append(d.Problems, err)
-			err = nil
-		}
-		inv.Devices = append(inv.Devices, d)
-	}
-	return inv, err
-}
-
-func ports(p verbs.Provider, info verbs.DeviceInfo) (ports []discovery.Port, err error) {
-	device, err := p.Open(info.Name)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, device.Close()) }()
-	for number := uint8(1); number <= info.Ports; number++ {
-		state, err := device.Port(number)
-		if err != nil {
-			return ports, err
-		}
-		table, err := device.GIDs(number)
-		if err != nil {
-			return ports, err
-		}
-		port := discovery.Port{
-			Number: number, State: state.State, Link: state.Link, LID: state.LID, ActiveMTU: state.ActiveMTU, TableSize: state.GIDs,
-		}
-		for _, g := range table {
-			port.GIDs = append(port.GIDs, discovery.GID{GIDEntry: g})
-		}
-		ports = append(ports, port)
-	}
-	return ports, nil
 }
 
 // callable reports whether a peer has an address to call: the tasks of the
@@ -253,7 +182,7 @@ func (r *rdma) stop(ctx context.Context) error {
 }
 
 // close lets the device go, after stop.
-func (r *rdma) close() error { return r.device.Close() }
+func (r *rdma) close() error { return r.Device.Close() }
 
 // leftGeneration is what the gRPC service tells of channels that askers have
 // left; nil when there are none.

@@ -27,6 +27,7 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
+	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/worker"
 )
 
@@ -56,10 +57,14 @@ type Server struct {
 // listens, and returns while it serves. ctx bounds the start, not the server:
 // that ends with Close.
 func Start(ctx context.Context, cfg config.Config, o Options) (*Server, error) {
-	n, err := newNode(ctx, place{task: cfg.Task, kept: transport.KeptOptions{
+	at := place{task: cfg.Task, kept: transport.KeptOptions{
 		MaxWaiting: cfg.MaxWaiting, MaxWaitingBytes: cfg.MaxWaitingBytes,
 		KeptPerAsker: cfg.KeptPerPeer, KeptTotal: keptTotal(cfg.KeptTotal),
-	}}, cfg.Client, o)
+	}}
+	if cfg.Transport == verbstransport.Name {
+		at.near = nearServer(ctx, cfg)
+	}
+	n, err := newNode(ctx, at, cfg.Client, o)
 	if err != nil {
 		return nil, err
 	}

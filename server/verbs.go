@@ -45,7 +45,10 @@ func (s *Server) Verbs() (v *VerbsServer, ok bool) {
 }
 
 // Choice returns the device, port and address that are used, with the reason.
-func (v *VerbsServer) Choice() discovery.Choice { return v.rdma.choice }
+func (v *VerbsServer) Choice() discovery.Choice { return v.rdma.Choice }
+
+// Selection returns the device with its provider, and why that one.
+func (v *VerbsServer) Selection() Selection { return v.rdma.Selection }
 
 // Links tells for each peer which wire carries its tensors, and why.
 func (v *VerbsServer) Links() []verbstransport.Link { return v.rdma.transport.Links() }

@@ -9,6 +9,7 @@ import (
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/transport/verbs/mem"
+	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/discovery"
 )
 
@@ -25,17 +26,42 @@ func (n *node) watch(r *rdma) {
 	stats("tryst_verbs_message_bytes", "Memory registered for control messages, in bytes.", func(s mem.Stats) int64 { return s.Slots })
 	stats("tryst_verbs_pool_exhausted", "How often there was no registered memory left.", func(s mem.Stats) int64 { return s.Sending.Exhausted + s.Receiving.Exhausted })
 	stats("tryst_verbs_copied_bytes", "Content that was copied into registered memory to be sent, in bytes.", func(s mem.Stats) int64 { return s.CopiedBytes })
-	n.metrics.all = append(n.metrics.all, newWires(r))
-	if r.kernel {
-		n.metrics.all = append(n.metrics.all, newPortCounters(r.choice, func() (map[string]uint64, error) {
-			host, err := discovery.Host()
-			if err != nil {
-				return nil, err
-			}
-			return host.Counters(r.choice.Device, r.choice.Port)
-		}))
+	n.metrics.all = append(n.metrics.all, newDeviceInfo(r.Selection), newWires(r))
+	if counters := r.counters(); counters != nil {
+		n.metrics.all = append(n.metrics.all, newPortCounters(r.Choice, counters))
 	}
 }
+
+// counters reads those of the port: the kernel's, or what the device itself counts; nil
+// when there are none.
+func (r *rdma) counters() func() (map[string]uint64, error) {
+	if d, ok := r.Device.(verbs.Counted); ok {
+		return func() (map[string]uint64, error) { return d.Counters(r.Choice.Port) }
+	}
+	if !r.Kernel {
+		return nil
+	}
+	return func() (map[string]uint64, error) {
+		host, err := discovery.Host()
+		if err != nil {
+			return nil, err
+		}
+		return host.Counters(r.Choice.Device, r.Choice.Port)
+	}
+}
+
+// newDeviceInfo tells which device verbs uses; its value is always 1.
+func newDeviceInfo(s Selection) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "tryst_verbs_device_info", Help: "1, with the device that verbs uses, where it comes from, and why both were chosen.",
+		ConstLabels: prometheus.Labels{
+			"provider": s.Name(), "why": labelText(s.Why), "device": s.Choice.Device, "reason": labelText(s.Choice.Reason),
+		},
+	}, func() float64 { return 1 })
+}
+
+// labelText is s as a label, which must be UTF-8, and is for everybody.
+func labelText(s string) string { return strings.ToValidUTF8(verbs.WithoutQPNs(s), "\uFFFD") }
 
 // wires are the metrics of each peer. Peers are the tasks of the cluster, whose
 // number is bounded; those who only ask here are one together.
@@ -125,7 +151,7 @@ func whichWire(l verbstransport.Link) (wire, reason string) {
 	case l.Reason == nil:
 		return grpctransport.Name, "no answer yet"
 	}
-	return grpctransport.Name, strings.ToValidUTF8(l.Reason.Error(), "\uFFFD") // labels must be UTF-8
+	return grpctransport.Name, labelText(l.Reason.Error())
 }
 
 // portCounters are the counters of the port in use, as the kernel tells them.
@@ -135,7 +161,7 @@ type portCounters struct {
 }
 
 func newPortCounters(c discovery.Choice, read func() (map[string]uint64, error)) *portCounters {
-	return &portCounters{read, prometheus.NewDesc("tryst_rdma_port_counter", "Counters of the RDMA port in use, by the kernel's names and in its units.",
+	return &portCounters{read, prometheus.NewDesc("tryst_rdma_port_counter", "Counters of the RDMA port in use, by the kernel's names and in its units, or those of the device in software.",
 		[]string{"counter"}, prometheus.Labels{"device": c.Device, "port": strconv.Itoa(int(c.Port))})}
 }
 

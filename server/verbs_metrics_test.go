@@ -155,6 +155,9 @@ func TestVerbsMetricsOfABreak(t *testing.T) {
 			t.Errorf("%s %v, want %v", name, got, want)
 		}
 	}
+	if strings.Contains(text, "QP 0x") {
+		t.Errorf("the number of a queue pair is told:\n%s", text)
+	}
 	sent := metricsText(b.registry)
 	if got := metric(t, sent, `tryst_sent_bytes_total{peer="`+a.Task().String()+`"}`); got != 4 {
 		t.Errorf("the sender says that %v bytes went over gRPC", got)
@@ -191,7 +194,7 @@ func TestReadmeHasTheMetrics(t *testing.T) {
 	}
 	defer v.Close(context.Background())
 	v.metrics.all = append(v.metrics.all, newPortCounters(discovery.Choice{Device: "d"}, nil))
-	parts := regexp.MustCompile(`fqName: "([^"]+)", help: "((?:[^"\\]|\\.)*)",.* constLabels: {([^}]*)}, variableLabels: {([^}]*)}`)
+	parts := regexp.MustCompile(`fqName: "([^"]+)", help: "((?:[^"\\]|\\.)*)",.* constLabels: {((?:[^}"]|"(?:[^"\\]|\\.)*")*)}, variableLabels: {([^}]*)}`)
 	var rows []string
 	for _, c := range v.metrics.all {
 		descs := make(chan *prometheus.Desc, 64)
@@ -203,9 +206,10 @@ func TestReadmeHasTheMetrics(t *testing.T) {
 				t.Fatalf("%v is of another form", d)
 			}
 			labels := strings.Split(m[4], ",")
-			if m[3] != "" { // of a port
-				labels = append(labels, "device", "port")
+			for _, l := range regexp.MustCompile(`(\w+)="`).FindAllStringSubmatch(m[3], -1) {
+				labels = append(labels, l[1])
 			}
+			labels = slices.DeleteFunc(labels, func(l string) bool { return l == "" })
 			row := fmt.Sprintf("| `%s` | %s | %s |", m[1], strings.Join(labels, ", "), strings.ReplaceAll(m[2], `\"`, `"`))
 			if !slices.Contains(rows, row) { // one of several that differ in a label
 				rows = append(rows, row)

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/tryst-rdma/tryst/verbs"
 )
@@ -21,6 +22,12 @@ type nic struct {
 
 // deviceName is the device of an interface.
 func deviceName(netif string) string { return Name + "-" + netif }
+
+// Interface is the network interface of a device by its name; false when it is none
+// of this provider's.
+func Interface(device string) (netif string, ok bool) {
+	return strings.CutPrefix(device, deviceName(""))
+}
 
 func newNIC(i netif) *nic {
 	n := &nic{name: deviceName(i.name), open: make(map[*device]struct{})}

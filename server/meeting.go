@@ -1,0 +1,63 @@
+package server
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
+)
+
+// meetTime bounds how long a client's first receives wait for a channel. It takes two
+// calls and a message each way where verbs works, and an answer where it does not.
+const meetTime = time.Second
+
+// meeting holds a client's first receives back until it has its channel, or knows that
+// it has none for now: they would go over gRPC, and they may be all that it came for.
+type meeting struct {
+	transport *verbstransport.RdmaRemoteRendezvous
+	ctx       context.Context // ends with the client
+	work      sync.WaitGroup
+
+	mu    sync.Mutex // guards what follows
+	begun bool
+	over  bool
+	held  []func()
+}
+
+// after calls receive when the meeting is over; at once when it is. receive must not
+// block.
+func (m *meeting) after(task cluster.Task, receive func()) {
+	m.mu.Lock()
+	if m.over {
+		m.mu.Unlock()
+		receive()
+		return
+	}
+	defer m.mu.Unlock()
+	m.held = append(m.held, receive)
+	if !m.begun {
+		m.begun = true
+		m.work.Go(func() { m.meet(task) }) // close waits for it
+	}
+}
+
+func (m *meeting) meet(task cluster.Task) {
+	ctx, cancel := context.WithTimeout(m.ctx, meetTime)
+	defer cancel()
+	_ = m.transport.Await(ctx, task) // why not is logged, and told by Link
+	for {
+		m.mu.Lock()
+		held := m.held
+		m.held = nil
+		m.over = len(held) == 0 // none overtakes those that came before it
+		m.mu.Unlock()
+		if len(held) == 0 {
+			return
+		}
+		for _, receive := range held {
+			receive()
+		}
+	}
+}
