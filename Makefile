@@ -40,7 +40,7 @@ golangci := $(GO) tool -modfile=tools/lint/go.mod golangci-lint
 ##
 
 .PHONY: run
-run: build ## Publish a generated checkpoint, pull it from a second process, check every tensor
+run: build ## Publish a generated checkpoint, pull it from other processes over gRPC and over verbs, check every tensor
 	@scripts/run.sh $(TRYST) build/run
 
 .PHONY: test

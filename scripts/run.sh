@@ -1,13 +1,16 @@
 #!/usr/bin/env bash
-# The main job, end to end: run.sh TRYST DIR
-# One process publishes a checkpoint with the layout of GPT-2 small, a second one pulls it, checks each tensor's digest and
-# prints what was moved and how fast. Works in DIR, on a port of the loopback that the system chooses.
+# The main job, end to end: run.sh TRYST DIR [MODEL]
+# One process publishes a checkpoint with the layout of MODEL (gpt2), a second one pulls it over gRPC and a third one over verbs.
+# Each checks every tensor's digest; what was moved, how fast and over which wire is printed, a row for each. Verbs takes an RDMA
+# port if there is an active one, else a device in software. Works in DIR, on a port of the loopback that the system chooses.
 set -euo pipefail
 tryst=$1
 dir=$2
+name=${3:-gpt2}
 
-model=$dir/gpt2.safetensors
+model=$dir/$name.safetensors
 pulled=$dir/pulled.safetensors
+rows=$dir/rows
 address=$dir/address
 log=$dir/server.log
 start_seconds=30 # to read and digest the checkpoint from a slow disk
@@ -17,7 +20,7 @@ finish() {
   status=$?
   trap - EXIT
   [[ -z $server ]] || { kill "$server" && wait "$server"; } 2>/dev/null || true
-  rm -f "$model" "$pulled" "$pulled.part" "$address"
+  rm -f "$model" "$pulled" "$pulled.part" "$address" "$rows"
   if ((status)) && [[ -s $log ]]; then
     echo "the server's log ($log):" >&2
     tail -n 40 "$log" >&2
@@ -31,10 +34,10 @@ trap 'exit 143' TERM
 mkdir -p "$dir"
 rm -f "$address"
 echo "generate $model"
-"$tryst" gen --model gpt2 --out "$model"
+"$tryst" gen --model "$name" --out "$model"
 
 echo "publish it"
-"$tryst" serve --publish gpt2="$model" --listen 127.0.0.1:0 --address-file "$address" >"$log" 2>&1 &
+"$tryst" serve --publish "$name=$model" --transport verbs --listen 127.0.0.1:0 --address-file "$address" >"$log" 2>&1 &
 server=$!
 for ((tenths = 0; ; tenths++)); do
   [[ ! -s $address ]] || break
@@ -43,8 +46,22 @@ for ((tenths = 0; ; tenths++)); do
   sleep 0.1
 done
 
+# One table of both pulls: a heading, and the row of each.
+pull() {
+  "$tryst" pull --from "$(<"$address")" --out "$pulled" --force "$@" | head -n 2 >>"$rows"
+}
 echo "pull it from $(<"$address")"
-"$tryst" pull --from "$(<"$address")" --out "$pulled" --force
+rm -f "$rows"
+pull --transport grpc
+pull --transport verbs
+awk -F '  +' '
+  NR == 3 { next }
+  { rows++; for (i = 1; i <= NF; i++) { cell[rows, i] = $i; if (length($i) > width[i]) width[i] = length($i) } }
+  END { for (r = 1; r <= rows; r++) { for (i = 1; i < NF; i++) printf "%-" width[i] "s  ", cell[r, i]; print cell[r, NF] } }
+' "$rows"
+if tail -n 1 "$rows" | grep -q 'over grpc'; then
+  echo "not all of the last row came over verbs: $tryst doctor --transport verbs says what keeps it from that" >&2
+fi
 
 # The server must also stop when it is asked to, and say that all went well.
 kill -TERM "$server"

@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tryst-rdma/tryst/checkpoint"
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/config"
 	"github.com/tryst-rdma/tryst/server"
@@ -52,9 +51,9 @@ func quiet(c config.Config) config.Log {
 	return c.Log
 }
 
-// with calls do with a puller, and a context that ends with the time that the
+// with calls do with a client, and a context that ends with the time that the
 // command may take. Logs go to log.
-func (f *source) with(cmd *cobra.Command, s streams, log io.Writer, do func(context.Context, *checkpoint.Puller) error) error {
+func (f *source) with(cmd *cobra.Command, s streams, log io.Writer, do func(context.Context, *server.Client) error) error {
 	cfg, err := s.load(cmd, config.ForClient)
 	if err != nil {
 		return err
@@ -84,5 +83,5 @@ func (f *source) with(cmd *cobra.Command, s streams, log io.Writer, do func(cont
 		defer cancel()
 		_ = c.Close(ctx) // the server finds out by itself that nobody is there
 	}()
-	return do(ctx, c.Puller())
+	return do(ctx, c)
 }

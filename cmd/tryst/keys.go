@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tryst-rdma/tryst/checkpoint"
+	"github.com/tryst-rdma/tryst/server"
 )
 
 // keysTimeout is the time that keys takes by default at most. A description of
@@ -30,7 +31,8 @@ tensors of one. NAME may be left out when the server has one publication.`,
 		DisableFlagsInUseLine: true,
 		Args:                  oneName,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return from.with(cmd, s, s.err, func(ctx context.Context, p *checkpoint.Puller) error {
+			return from.with(cmd, s, s.err, func(ctx context.Context, c *server.Client) error {
+				p := c.Puller()
 				if tensors || len(args) > 0 {
 					m, err := p.Describe(ctx, firstOf(args), "")
 					if err != nil {

@@ -1,12 +1,19 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"maps"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tryst-rdma/tryst/checkpoint"
+	"github.com/tryst-rdma/tryst/config"
+	"github.com/tryst-rdma/tryst/server"
 )
 
 func (s streams) pullCommand() *cobra.Command {
@@ -43,17 +50,19 @@ safetensors file.`,
 			defer bar.end()
 			req.Progress = func(p checkpoint.Progress) { bar.update(p.Bytes, p.TotalBytes) }
 			var sum *checkpoint.Summary
-			err := from.with(cmd, s, bar, func(ctx context.Context, p *checkpoint.Puller) (err error) {
-				sum, err = p.Save(ctx, req, out)
+			var by wires
+			err := from.with(cmd, s, bar, func(ctx context.Context, c *server.Client) (err error) {
+				sum, err = c.Puller().Save(ctx, req, out)
+				by = wiresOf(c)
 				return err
 			})
 			if err != nil {
 				return err
 			}
 			if json {
-				return writeJSON(s.out, pullRecordOf(sum))
+				return writeJSON(s.out, pullRecordOf(sum, by))
 			}
-			return s.writeSummary(sum)
+			return s.writeSummary(sum, by)
 		},
 	}
 	from.register(cmd, 0)
@@ -79,23 +88,56 @@ type pullRecord struct {
 	Digest          string   `json:"digest"`
 	Verified        bool     `json:"verified"`
 	Files           []string `json:"files"`
+	wires
 }
 
-func pullRecordOf(sum *checkpoint.Summary) pullRecord {
+// wires is what brought the tensors: how many came over each transport, and the
+// device of verbs, if there is one.
+type wires struct {
+	By       map[string]int `json:"tensors_by_transport"`
+	Provider string         `json:"provider,omitempty"`
+	Device   string         `json:"device,omitempty"`
+}
+
+func wiresOf(c *server.Client) wires {
+	w := wires{By: c.Received()}
+	if s, ok := c.Verbs(); ok {
+		w.Provider, w.Device = s.Name(), s.Choice.Device
+	}
+	return w
+}
+
+// String tells them with the most first: "158 over verbs (roce-lo), 2 over grpc".
+func (w wires) String() string {
+	var words []string
+	names := slices.SortedFunc(maps.Keys(w.By), func(a, b string) int {
+		return cmp.Or(cmp.Compare(w.By[b], w.By[a]), strings.Compare(a, b))
+	})
+	for _, name := range names {
+		s := fmt.Sprintf("%d over %s", w.By[name], name)
+		if name == config.Verbs {
+			s += " (" + w.Device + ")"
+		}
+		words = append(words, s)
+	}
+	return strings.Join(words, ", ")
+}
+
+func pullRecordOf(sum *checkpoint.Summary, by wires) pullRecord {
 	return pullRecord{
 		Publication: sum.Publication.Name, Version: sum.Publication.Version,
 		Tensors: sum.Tensors, Bytes: sum.Bytes,
 		Seconds: sum.Total.Seconds(), TransferSeconds: sum.Transfer.Seconds(), Rate: sum.BytesPerSecond() / 1e9,
-		Digest: sum.Digest, Verified: sum.Verified, Files: sum.Files,
+		Digest: sum.Digest, Verified: sum.Verified, Files: sum.Files, wires: by,
 	}
 }
 
-func (s streams) writeSummary(sum *checkpoint.Summary) error {
+func (s streams) writeSummary(sum *checkpoint.Summary, by wires) error {
 	err := writeTable(s.out,
-		[]string{"PUBLICATION", "TENSORS", "BYTES", "TIME", "TRANSFER", "GB/S", "DIGEST, CHECKED"},
+		[]string{"PUBLICATION", "TENSORS", "BYTES", "TIME", "TRANSFER", "GB/S", "DIGEST, CHECKED", "WIRE"},
 		[]string{
 			sum.Publication.Name, strconv.Itoa(sum.Tensors), strconv.FormatInt(sum.Bytes, 10),
-			secondsText(sum.Total), secondsText(sum.Transfer), strconv.FormatFloat(sum.BytesPerSecond()/1e9, 'f', 2, 64), sum.Digest,
+			secondsText(sum.Total), secondsText(sum.Transfer), strconv.FormatFloat(sum.BytesPerSecond()/1e9, 'f', 2, 64), sum.Digest, by.String(),
 		})
 	if err != nil {
 		return err

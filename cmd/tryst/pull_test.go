@@ -20,8 +20,8 @@ func TestPull(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "copy.safetensors")
 	r := tryst(t, "pull", "--from", address, "--out", out)
 	text := did(t, r)
-	if !regexp.MustCompile(`(?s)^PUBLICATION +TENSORS +BYTES +TIME +TRANSFER +GB/S +DIGEST, CHECKED\n` +
-		`tiny +\d+ +\d+ +\d+\.\d{3} s +\d+\.\d{3} s +\d+\.\d\d +xxh64:[0-9a-f]{16}\nwrote ` + regexp.QuoteMeta(out) + `\n$`).MatchString(text) {
+	if !regexp.MustCompile(`(?s)^PUBLICATION +TENSORS +BYTES +TIME +TRANSFER +GB/S +DIGEST, CHECKED +WIRE\n` +
+		`tiny +(\d+) +\d+ +\d+\.\d{3} s +\d+\.\d{3} s +\d+\.\d\d +xxh64:[0-9a-f]{16} +\d+ over grpc\nwrote ` + regexp.QuoteMeta(out) + `\n$`).MatchString(text) {
 		t.Error(text)
 	}
 	if !regexp.MustCompile(`^pull: [\d.]+ kB of [\d.]+ kB \(100%\), [\d.]+ .?B/s\n$`).MatchString(r.err) {
@@ -43,7 +43,7 @@ func TestPullJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	if rec.Publication != "tiny" || rec.Version == "" || rec.Tensors == 0 || rec.Bytes == 0 || rec.Seconds <= 0 || rec.TransferSeconds <= 0 ||
-		rec.Rate <= 0 || rec.Digest == "" || !rec.Verified || len(rec.Files) != 1 || rec.Files[0] != filepath.Join(dir, "tiny.safetensors") {
+		rec.Rate <= 0 || rec.Digest == "" || !rec.Verified || rec.By["grpc"] != rec.Tensors || rec.Device != "" || len(rec.Files) != 1 || rec.Files[0] != filepath.Join(dir, "tiny.safetensors") {
 		t.Errorf("%+v", rec)
 	}
 	same(t, model, rec.Files[0])
@@ -182,5 +182,41 @@ func TestPublications(t *testing.T) {
 	got := fmt.Sprint(publications([]string{"m=a.npy", "x/b.npy", "m=c.npy", "b=d.npy", "./e=f.npy"}))
 	if want := "[{m [a.npy c.npy]} {b [x/b.npy]} {b [d.npy]} {e=f [./e=f.npy]}]"; got != want {
 		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// TestPullOverVerbs: with the device in software every tensor comes over verbs, and
+// the table and the JSON say so.
+func TestPullOverVerbs(t *testing.T) {
+	model := generate(t)
+	address := serve(t, "--transport", "verbs", "--provider", "roce", "--publish", "tiny="+model)
+	out := filepath.Join(t.TempDir(), "copy.safetensors")
+	pull := []string{"pull", "--from", address, "--out", out, "--force", "--transport", "verbs", "--provider", "roce"}
+	var rec pullRecord
+	if err := json.Unmarshal([]byte(did(t, tryst(t, append(pull, "--json")...))), &rec); err != nil {
+		t.Fatal(err)
+	}
+	if !rec.Verified || len(rec.By) != 1 || rec.By["verbs"] != rec.Tensors || rec.Provider != "roce" || !strings.HasPrefix(rec.Device, "roce-") {
+		t.Errorf("%+v", rec)
+	}
+	same(t, model, out)
+	text := did(t, tryst(t, pull...))
+	if want := fmt.Sprintf("  %d over verbs (%s)\n", rec.Tensors, rec.Device); !strings.Contains(text, want) {
+		t.Errorf("%q is not in\n%s", want, text)
+	}
+	if r := tryst(t, append(pull, "--rdma-device", "mlx5_99")...); r.code != exitFailed || !strings.Contains(r.err, "mlx5_99") {
+		t.Errorf("a device that is not there: %d, %q", r.code, r.err)
+	}
+}
+
+func TestWires(t *testing.T) {
+	for want, w := range map[string]wires{
+		"158 over verbs (roce-lo), 2 over grpc": {By: map[string]int{"grpc": 2, "verbs": 158}, Device: "roce-lo"},
+		"3 over grpc":                           {By: map[string]int{"grpc": 3}, Device: "roce-lo"},
+		"":                                      {},
+	} {
+		if got := w.String(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
 }
