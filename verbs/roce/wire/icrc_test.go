@@ -199,7 +199,8 @@ func TestIPv6HasNoIdentification(t *testing.T) {
 	}
 	// A difference that an identification of IPv4 could make.
 	four := wire.NewPath(ends[0].from, ends[0].to)
-	wire.PutICRC(b[100:], wire.ICRC(b)^four.Begin(104)^four.BeginID(104, 1))
+	difference := wire.UpdateHeader(four.Begin(104), b[:100]) ^ wire.UpdateHeader(four.BeginID(104, 1), b[:100])
+	wire.PutICRC(b[100:], wire.ICRC(b)^difference)
 	if _, ok := p.Identify(b); ok || p.Check(b, wire.IdentificationsAny) != wire.Bad {
 		t.Error("a damaged packet is good")
 	}
@@ -219,7 +220,7 @@ func TestDamagedPacketsAreBad(t *testing.T) {
 			b[i/8] ^= 1 << (i % 8)
 		}
 		for n := range len(b) {
-			if p.Check(b[:n], wire.IdentificationsRoCE) != wire.Bad {
+			if p.Check(bytes.Clone(b[:n]), wire.IdentificationsRoCE) != wire.Bad {
 				t.Errorf("cut to %d bytes it is good", n)
 			}
 		}
@@ -247,7 +248,7 @@ func TestWhatTheCheckIsWorth(t *testing.T) {
 		}
 	}
 	// 16 are to be expected; the numbers are the same in each run.
-	if passed < 4 || passed > 40 {
+	if passed < 8 || passed > 24 {
 		t.Errorf("%d of %d random ICRCs pass", passed, tries)
 	}
 }
