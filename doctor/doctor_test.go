@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -43,6 +44,33 @@ func settings(transport string, r config.RDMA) config.Client {
 	c := config.Default().Client
 	c.Transport, c.RDMA = transport, r
 	return c
+}
+
+// roceOn are settings with the device in software of an interface.
+func roceOn(device string) config.Client {
+	c := verbsOn(device)
+	c.Provider = "roce"
+	return c
+}
+
+// softly adds devices in software on lo and eth0, and what the kernel gives them.
+func softly(o Options, k Sockets) Options {
+	port := func(netdev string, mtu verbs.MTU, addr string) []discovery.Port {
+		return []discovery.Port{{
+			Number: 1, State: verbs.PortActive, Link: verbs.LinkEthernet, ActiveMTU: mtu, TableSize: 128, Netdev: netdev,
+			GIDs: []discovery.GID{{GIDEntry: verbs.GIDEntry{GID: verbs.GIDOf(netip.MustParseAddr(addr)), Type: verbs.GIDTypeRoCEv2}, Netdev: netdev}},
+		}}
+	}
+	inv := discovery.Inventory{
+		Netdevs: []discovery.Netdev{{Name: "eth0", MTU: 1500, Up: true, State: "up"}, {Name: "lo", MTU: 65536, Up: true, State: "up"}},
+		Devices: []discovery.Device{
+			{Name: "roce-eth0", NodeType: discovery.NodeCA, Driver: "roce", NUMA: -1, Ports: port("eth0", verbs.MTU1024, "192.0.2.7")},
+			{Name: "roce-lo", NodeType: discovery.NodeCA, Driver: "roce", NUMA: -1, Ports: port("lo", verbs.MTU4096, "127.0.0.1")},
+		},
+	}
+	o.Software = &server.Source{Inventory: func() (discovery.Inventory, error) { return inv, nil }}
+	o.Sockets = func(netip.Addr) Sockets { return k }
+	return o
 }
 
 func verbsOn(device string) config.Client { return settings("verbs", config.RDMA{Device: device}) }
@@ -200,6 +228,52 @@ var hosts = []struct {
 			{Key: "rdma.mtu", Value: "1024", Source: config.Source{Kind: config.FromTensorFlow, Name: "RDMA_QP_MTU"}},
 		}},
 		worst: Warn,
+	},
+	{
+		name: "no RDMA, and the device in software takes its place", tree: "no-rdma",
+		options: softly(Options{Client: verbsOn(""), Memlock: limit(8 << 20), Near: netip.MustParseAddr("127.0.0.1"), NearWhy: "the server listens there"}, Sockets{Buffer: 2796202, ReceiveMax: 4 << 20}),
+		worst:   Warn,
+	},
+	{
+		name: "software asked for, and a kernel that gives it little", tree: "no-rdma",
+		options: softly(Options{Client: roceOn("eth0"), Memlock: limit(8 << 20)}, Sockets{
+			Taken: errors.New("another socket has it"), Buffer: 141994, ReceiveMax: 212992,
+			Missing: []string{
+				"the receive buffer is capped at 212992 bytes by net.core.rmem_max, so peers may send less at once: sysctl -w net.core.rmem_max=4194304",
+				"each datagram is received alone, which takes more time: setsockopt UDP_GRO: protocol not available; Linux has it since 5.0",
+			},
+		}),
+		worst: Warn,
+	},
+	{
+		name: "software asked for", tree: "rxe",
+		options: softly(Options{Client: roceOn("lo"), Memlock: limit(8 << 20)}, Sockets{Buffer: 2796202, ReceiveMax: 4 << 20}),
+		worst:   OK,
+	},
+	{
+		name: "software asked for on an interface that is not there", tree: "no-rdma",
+		options: softly(Options{Client: roceOn("eth7")}, Sockets{}),
+		worst:   Fail,
+	},
+	{
+		name: "software without sockets", tree: "no-rdma",
+		options: softly(Options{Client: roceOn("")}, Sockets{Err: errors.New("listen udp 192.0.2.7: operation not permitted")}),
+		worst:   Fail,
+	},
+	{
+		name: "RDMA that may not be used, and the device in software", tree: "rxe",
+		options: softly(Options{Client: verbsOn(""), Memlock: limit(unlimited), Provider: &library{devices: []string{"rxe0", "rxe1", "rxe_lo"}, openErr: syscall.EACCES}}, Sockets{Buffer: 2796202}),
+		worst:   Warn,
+	},
+	{
+		name: "RDMA that works, beside the device in software", tree: "infiniband",
+		options: softly(Options{Client: verbsOn(""), Memlock: limit(unlimited)}, Sockets{}),
+		worst:   Warn,
+	},
+	{
+		name: "libibverbs asked for, and there is none", tree: "no-rdma",
+		options: softly(Options{Client: func() config.Client { c := verbsOn(""); c.Provider = "libibverbs"; return c }()}, Sockets{}),
+		worst:   Fail,
 	},
 	{name: "another system", tree: "no-rdma", options: Options{Client: verbsOn(""), NoSystem: errors.New("discover RDMA devices: this is no Linux")}, worst: Fail},
 }
@@ -406,6 +480,35 @@ func TestPeersByRDMA(t *testing.T) {
 		}
 		if !found {
 			t.Errorf("no line like %+v in\n%+v", want, r)
+		}
+	}
+}
+
+// TestPeersBySoftware: full packets reach a peer with a device in software, on any
+// machine.
+func TestPeersBySoftware(t *testing.T) {
+	cfg := config.Default()
+	cfg.Transport, cfg.Provider, cfg.Listen = "verbs", "roce", nobody(t)
+	cfg.Arena, cfg.ArenaLimit = 4<<20, 64<<20
+	spec, err := cluster.ParseSpec("worker=" + cfg.Listen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Cluster = spec
+	start(t, cfg, server.Options{})
+	o := Options{Client: cfg.Client}.OnThisHost()
+	o.Near, o.NearWhy = server.Near(t.Context(), cfg)
+	r := Examine(Gather(t.Context(), o))
+	var s strings.Builder
+	if err := r.WriteText(&s); err != nil {
+		t.Fatal(err)
+	}
+	if r.Worst() == Fail || strings.Contains(s.String(), "libibverbs") {
+		t.Errorf("it fails, or looks at what is not asked for:\n%s", &s)
+	}
+	for _, want := range []string{"provider", "it was asked for", "(the server listens there)", "UDP port 4791", "it answers by RDMA", "in full packets came through"} {
+		if !strings.Contains(s.String(), want) {
+			t.Errorf("no %q in\n%s", want, &s)
 		}
 	}
 }

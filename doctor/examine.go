@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tryst-rdma/tryst/config"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport/verbs/mem"
 	"github.com/tryst-rdma/tryst/verbs"
@@ -19,14 +20,18 @@ import (
 func Examine(f Facts) Report {
 	e := examiner{facts: &f}
 	e.settings()
-	e.kernel()
-	e.library()
-	e.devices()
-	e.choice()
-	e.mtu()
-	e.memlock()
-	e.hugePages()
-	e.congestion()
+	if f.Provider != config.ProviderRoCE {
+		e.kernel()
+		e.library()
+		e.devices()
+		e.choice()
+		e.mtu()
+		e.memlock()
+		e.hugePages()
+		e.congestion()
+	}
+	e.provider()
+	e.software()
 	e.peers()
 	return e.report
 }
@@ -45,10 +50,11 @@ func (e *examiner) warn(check, do, format string, args ...any) {
 	e.report = append(e.report, Line{Warn, check, fmt.Sprintf(format, args...), do})
 }
 
-// lacks is what keeps RDMA from working: a FAIL when RDMA was asked for.
+// lacks is what keeps RDMA from working: a FAIL when RDMA was asked for, unless the
+// device in software takes its place.
 func (e *examiner) lacks(check, do, format string, args ...any) {
 	level := Warn
-	if e.facts.Required {
+	if provider, _ := e.facts.uses(); e.facts.Required && provider != config.ProviderRoCE {
 		level = Fail
 	}
 	e.report = append(e.report, Line{level, check, fmt.Sprintf(format, args...), do})
@@ -218,7 +224,11 @@ func (e *examiner) choice() {
 		}
 		return
 	}
-	c := f.Choice
+	e.chosenIs(check, f.Choice)
+}
+
+// chosenIs tells a choice and what speaks for and against it.
+func (e *examiner) chosenIs(check string, c discovery.Choice) {
 	e.ok(check, "%s: %s", c, c.Reason)
 	if c.Understood != "" {
 		e.ok(check, "%s", c.Understood)
@@ -281,12 +291,9 @@ func (e *examiner) mtu() {
 			if n := f.Inventory.Netdev(netdev); n != nil {
 				mtu = n.MTU
 			}
-			if mtu > 0 {
-				if hint := discovery.MTUHint(netdev, mtu, d.Headers()); hint != "" {
-					text, do, _ := strings.Cut(strings.TrimSuffix(hint, ")"), " (")
-					e.warn(check, do, "%s", text)
-					return
-				}
+			if mtu > 0 && discovery.MTUHint(netdev, mtu, d.Headers()) != "" {
+				e.mtuOfNetdev(netdev, mtu, d.Headers())
+				return
 			}
 		}
 	}
@@ -295,9 +302,22 @@ func (e *examiner) mtu() {
 	}
 }
 
+// mtuOfNetdev says what the MTU of a network device costs.
+func (e *examiner) mtuOfNetdev(netdev string, mtu, headers int) {
+	const check = "MTU"
+	hint := discovery.MTUHint(netdev, mtu, headers)
+	if hint == "" {
+		e.ok(check, "the port's path MTU is %d", int(discovery.RoCEMTU(mtu, headers)))
+		return
+	}
+	text, do, _ := strings.Cut(strings.TrimSuffix(hint, ")"), " (")
+	e.warn(check, do, "%s", text)
+}
+
 // registers reports whether memory will be registered with a device at all.
 func (e *examiner) registers() bool {
-	return e.facts.NoDiscovery == nil && len(e.facts.Inventory.Devices) > 0
+	provider, _ := e.facts.uses()
+	return e.facts.NoDiscovery == nil && len(e.facts.Inventory.Devices) > 0 && provider != config.ProviderRoCE
 }
 
 func (e *examiner) memlock() {

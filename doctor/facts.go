@@ -16,6 +16,8 @@ type Facts struct {
 	Required bool
 	// Settings are those of RDMA that are not the defaults.
 	Settings []config.Entry
+	// Provider is the setting: where the device is to come from.
+	Provider string
 	// Want is what was asked for of the choice of a device.
 	Want discovery.Want
 
@@ -26,6 +28,8 @@ type Facts struct {
 	Choice      discovery.Choice
 	NoChoice    error
 
+	// Software is the device in software.
+	Software Software
 	// Library is what libibverbs says.
 	Library Library
 	// Memlock is how much memory the process may lock, and NoMemlock why that

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/netip"
 	"strconv"
 	"strings"
 	"sync"
@@ -44,6 +45,14 @@ type Options struct {
 	Memlock func() (mem.Memlock, error)
 	// Provider is asked for its devices, and opens the chosen one; nil: not.
 	Provider verbs.Provider
+	// Software has the devices in software; nil: they are not looked for. Sockets
+	// finds out what the kernel gives for the address of one; nil: it is not known.
+	Software *server.Source
+	Sockets  func(netip.Addr) Sockets
+	// Near is the address by which peers reach a process with these settings, and
+	// NearWhy who says so (server.Near); zero: not known.
+	Near    netip.Addr
+	NearWhy string
 	// ReachVerbs asks a peer by RDMA, and says what it is; nil: not.
 	ReachVerbs func(ctx context.Context, task cluster.Task, address string) (string, error)
 }
@@ -54,6 +63,8 @@ func (o Options) OnThisHost() Options {
 	o.System, o.NoSystem = discovery.Host()
 	o.Memlock = mem.ReadMemlock
 	o.Provider = libibverbs.New(libibverbs.Options{})
+	software := server.RoCESource(nil)
+	o.Software, o.Sockets = &software, hostSockets
 	if o.Client.Transport == verbstransport.Name {
 		o.ReachVerbs = ReachVerbs(o.Client, server.Options{})
 	}
@@ -94,7 +105,7 @@ func wanted(c config.RDMA) discovery.Want {
 // that does not answer is waited for 5 s.
 func Gather(ctx context.Context, o Options) Facts {
 	f := Facts{
-		Required: o.Client.Transport == "verbs", Want: wanted(o.Client.RDMA),
+		Required: o.Client.Transport == "verbs", Provider: o.Client.Provider, Want: wanted(o.Client.RDMA),
 		// One pool to send and one to receive.
 		RegisterLeast: 2 * uint64(o.Client.Arena), RegisterMost: 2 * uint64(o.Client.ArenaLimit),
 	}
@@ -122,7 +133,10 @@ func Gather(ctx context.Context, o Options) Facts {
 	if o.Provider != nil {
 		f.Library = askLibrary(o.Provider, f)
 	}
-	if l := f.Library; l.Asked && (f.NoDiscovery != nil || f.NoChoice != nil || l.Err != nil || l.OpenErr != nil) {
+	if o.Software != nil {
+		f.Software = lookForSoftware(o, f.Want)
+	}
+	if provider, _ := f.uses(); provider == "" && f.Library.Asked {
 		o.ReachVerbs = nil // whom would a device reach that cannot be used; why is told
 	}
 	f.Peers = askPeers(ctx, o)

@@ -23,6 +23,13 @@ type near struct {
 // waits for it longer.
 const lookTime = 2 * time.Second
 
+// Near is the address by which peers reach a server with these settings, and who says
+// so; the zero Addr when it is not known.
+func Near(ctx context.Context, c config.Config) (addr netip.Addr, why string) {
+	n := nearServer(ctx, c)
+	return n.addr, n.why
+}
+
 // nearServer asks, in this order: where the server listens, when that is one address;
 // the cluster, which tells the peers where it is; and the way to the first of them
 // that has one.

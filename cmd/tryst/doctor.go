@@ -7,6 +7,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/config"
 	"github.com/tryst-rdma/tryst/doctor"
+	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/status"
 )
 
@@ -19,12 +20,14 @@ func (s streams) doctorCommand() *cobra.Command {
 that the other commands would have. Each line is OK, WARN or FAIL, with what
 would mend it: the kernel and its RDMA devices, libibverbs, ports, the port and
 GID that would be chosen and why not the others, MTU, the limit of locked
-memory, huge pages, lost packets, PFC and ECN, peers. With --transport verbs
+memory, huge pages, lost packets, PFC and ECN, the provider that --provider
+leads to, the sockets of the device in software, peers. With --transport verbs
 each peer is also asked by RDMA, over a channel of its own that carries packets
 of the full size; what runs there is not disturbed.
 
-What RDMA lacks fails with --transport verbs, and is a warning without. The exit
-status is 1 when something fails.`,
+What RDMA lacks fails with --transport verbs; without it, and where the device in
+software takes its place, it is a warning. The exit status is 1 when something
+fails.`,
 		Example: `  tryst doctor --transport verbs
   tryst doctor --transport verbs --rdma-device eth0 --cluster 'worker=a:2222,b:2222' --json`,
 		DisableFlagsInUseLine: true,
@@ -37,12 +40,13 @@ status is 1 when something fails.`,
 				return err
 			}
 			o := doctor.Options{Client: cfg.Client}.OnThisHost()
+			o.Near, o.NearWhy = server.Near(cmd.Context(), cfg)
 			for _, e := range config.Describe(cfg) {
 				switch {
 				case e.Source.Kind == config.FromDefault:
 				case e.Key == "task":
 					o.Self = &cfg.Task
-				case strings.HasPrefix(e.Key, "rdma."):
+				case strings.HasPrefix(e.Key, "rdma."), e.Key == "provider":
 					o.Settings = append(o.Settings, e)
 				}
 			}

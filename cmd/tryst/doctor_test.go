@@ -72,3 +72,19 @@ func TestDoctorJSON(t *testing.T) {
 		t.Errorf("exit status %d, lines %v, want 1 and one FAIL:\n%s", r.code, levels, r.out)
 	}
 }
+
+// Without RDMA nothing fails with verbs: the device in software takes its place.
+func TestDoctorOfTheDeviceInSoftware(t *testing.T) {
+	out := did(t, tryst(t, "doctor", "--transport", "verbs", "--provider", "roce", "--json"))
+	found := false
+	for line := range strings.Lines(out) {
+		var l doctor.Line
+		if err := json.Unmarshal([]byte(line), &l); err != nil {
+			t.Fatal(err)
+		}
+		found = found || l.Check == "provider" && strings.Contains(l.Text, "roce, a device in software: it was asked for")
+	}
+	if !found || !strings.Contains(out, "UDP port 4791") {
+		t.Error(out)
+	}
+}
