@@ -29,7 +29,8 @@ func chosen(opts []Option) (o options) {
 type Receiver struct {
 	conn    *net.UDPConn
 	addr    netip.AddrPort
-	buffer  int
+	buffer  int // as getsockopt returned it
+	joins   bool
 	missing []string
 
 	datagrams, truncated, empty, overflowed atomic.Uint64
@@ -101,7 +102,18 @@ func (r *Receiver) Addr() netip.AddrPort { return r.addr }
 // Buffer is how many bytes of datagrams under way the receive buffer holds without
 // loss, as peers are told: a datagram counts with its length, and with LeastCost
 // when it is shorter. All peers share it.
-func (r *Receiver) Buffer() int { return r.buffer }
+func (r *Receiver) Buffer() int { return r.buffer / bufferShare }
+
+// JoinedBuffer is the same for datagrams that come as super-packets of 8 KiB and
+// more: from senders that send such, over the loopback, a veth pair, or a network
+// card that joins them again. It is more, and Buffer where the kernel has no
+// UDP_GRO.
+func (r *Receiver) JoinedBuffer() int {
+	if !r.joins {
+		return r.Buffer()
+	}
+	return r.buffer / joinedShare * 10
+}
 
 // Missing says in words what the kernel refused, and what to do about it.
 func (r *Receiver) Missing() []string { return r.missing }

@@ -66,7 +66,9 @@ func (r *Receiver) configure(o options) error {
 		}
 		if err := set(fd, unix.SOL_UDP, unix.UDP_GRO, 1, "UDP_GRO"); err != nil {
 			r.missing = append(r.missing, "each datagram is received alone, which takes more time: "+err.Error()+"; Linux has it since 5.0")
+			return nil
 		}
+		r.joins = true
 		return nil
 	})
 }
@@ -83,7 +85,7 @@ func (r *Receiver) askForBuffer(fd int) error {
 	if err != nil {
 		return os.NewSyscallError("getsockopt SO_RCVBUF", err)
 	}
-	r.buffer = doubled / bufferShare
+	r.buffer = doubled
 	if why := capped(doubled / 2); why != "" {
 		r.missing = append(r.missing, why)
 	}

@@ -19,11 +19,11 @@ const dontWait = 0
 func (r *Receiver) configure(options) error {
 	r.missing = append(r.missing, "on "+runtime.GOOS+" each datagram is received alone, and marks of congestion are not seen")
 	if err := r.conn.SetReadBuffer(receiveBuffer); err == nil {
-		r.buffer = receiveBuffer / bufferShare // what the system makes of it is its own affair
+		r.buffer = receiveBuffer // what the system makes of it is its own affair
 		return nil
 	}
 	r.missing = append(r.missing, fmt.Sprintf("the receive buffer is the system's own, since it refused %d bytes", receiveBuffer))
-	r.buffer = defaultBuffer / bufferShare
+	r.buffer = defaultBuffer
 	return nil
 }
 

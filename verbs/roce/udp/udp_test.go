@@ -24,14 +24,38 @@ var ways = map[string][]Option{"offload": nil, "plain": {Plain()}}
 func eachWay(t *testing.T, f func(t *testing.T, addr netip.Addr, opts []Option)) {
 	for family, addr := range loopbacks {
 		for way, opts := range ways {
-			t.Run(family+"/"+way, func(t *testing.T) { f(t, addr, opts) })
+			t.Run(family+"/"+way, func(t *testing.T) {
+				has(t, addr)
+				f(t, addr, opts)
+			})
 		}
 	}
+}
+
+// eachFamily runs a test on each address.
+func eachFamily(t *testing.T, f func(t *testing.T, addr netip.Addr)) {
+	for family, addr := range loopbacks {
+		t.Run(family, func(t *testing.T) {
+			has(t, addr)
+			f(t, addr)
+		})
+	}
+}
+
+// has skips a test on a host without the family of an address.
+func has(t testing.TB, addr netip.Addr) {
+	t.Helper()
+	conn, err := open(netip.AddrPortFrom(addr, 0))
+	if err != nil {
+		t.Skipf("this host has no %v: %v", addr, err)
+	}
+	conn.Close()
 }
 
 // ends are a receiver and a sender on one address.
 func ends(t testing.TB, addr netip.Addr, opts ...Option) (*Receiver, *Sender) {
 	t.Helper()
+	has(t, addr)
 	r, err := Listen(addr, 0, opts...)
 	if err != nil {
 		t.Fatal(err)
@@ -147,46 +171,42 @@ func TestSuperPacketArrivesAsItsSegments(t *testing.T) {
 
 // A receiver without UDP_GRO is given the segments of a super-packet one by one.
 func TestSuperPacketToAPlainReceiver(t *testing.T) {
-	for family, addr := range loopbacks {
-		t.Run(family, func(t *testing.T) {
-			r, err := Listen(addr, 0, Plain())
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer r.Close()
-			_, s := ends(t, addr)
-			data := pattern(4112*14 + 5)
-			send(t, s, Message{To: NewDestination(r.Addr()), Segment: 4112, Pieces: [][]byte{data}})
-			got, _ := segments(t, r, 15)
-			if !bytes.Equal(bytes.Join(got, nil), data) || r.Stats().Datagrams != 15 {
-				t.Errorf("%d datagrams, want 15, or other bytes", r.Stats().Datagrams)
-			}
-		})
-	}
+	eachFamily(t, func(t *testing.T, addr netip.Addr) {
+		r, err := Listen(addr, 0, Plain())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		_, s := ends(t, addr)
+		data := pattern(4112*14 + 5)
+		send(t, s, Message{To: NewDestination(r.Addr()), Segment: 4112, Pieces: [][]byte{data}})
+		got, _ := segments(t, r, 15)
+		if !bytes.Equal(bytes.Join(got, nil), data) || r.Stats().Datagrams != 15 {
+			t.Errorf("%d datagrams, want 15, or other bytes", r.Stats().Datagrams)
+		}
+	})
 }
 
 func TestTakenPortIsTold(t *testing.T) {
-	for family, addr := range loopbacks {
-		t.Run(family, func(t *testing.T) {
-			first, err := Listen(addr, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer first.Close()
-			want := first.Addr().Port()
-			second, err := Listen(addr, want)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer second.Close()
-			if second.Addr().Port() == want || second.Addr().Port() == 0 || second.Addr().Addr() != addr {
-				t.Errorf("port %d is taken, and the second has %v", want, second.Addr())
-			}
-			if told := strings.Join(second.Missing(), "\n"); !strings.Contains(told, fmt.Sprintf("port %d of %v is taken", want, addr)) {
-				t.Errorf("it says %q", told)
-			}
-		})
-	}
+	eachFamily(t, func(t *testing.T, addr netip.Addr) {
+		first, err := Listen(addr, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer first.Close()
+		want := first.Addr().Port()
+		second, err := Listen(addr, want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer second.Close()
+		if second.Addr().Port() == want || second.Addr().Port() == 0 || second.Addr().Addr() != addr {
+			t.Errorf("port %d is taken, and the second has %v", want, second.Addr())
+		}
+		if told := strings.Join(second.Missing(), "\n"); !strings.Contains(told, fmt.Sprintf("port %d of %v is taken", want, addr)) {
+			t.Errorf("it says %q", told)
+		}
+	})
 }
 
 func TestCloseEndsReceive(t *testing.T) {
