@@ -84,7 +84,7 @@ func (n *node) start(text string) error {
 	}
 	c := config.Default()
 	c.Listen, c.ShutdownTimeout = "127.0.0.1:0", 30*time.Second
-	c.Transport, c.RDMA.Device = verbstransport.Name, s.Device
+	c.Transport, c.Provider, c.RDMA.Device = verbstransport.Name, config.ProviderLibibverbs, s.Device
 	c.RDMA.Timeout = 200 * time.Millisecond // of an emulated processor, who may be busy
 	c.Arena = 4 << 20                       // to register is what takes most of a start there
 	c.PeerTimeout = 10 * time.Minute
