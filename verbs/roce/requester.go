@@ -245,26 +245,27 @@ func (m *machine) atomicRequest(w *sendWork, p *packet) {
 func (m *machine) answered(now time.Duration, h *wire.Header, payload []byte) {
 	r := &m.req
 	number, ok := numberOf(r.first, h.PSN, r.acked)
-	if !ok || number > r.highest {
+	if !ok || number >= r.highest { // of what was not sent (9.7.5.1.1: ghost acknowledgements)
 		return
 	}
 	before := r.acked
-	defer func() {
+	progress := func() {
 		if r.acked != before {
+			before = r.acked
 			r.rnrRetries = 0
 			r.patience.onProgress(now, r.acked, r.acked < r.highest)
 		}
-	}()
+	}
+	defer progress()
 	switch {
 	case h.Op == wire.Ack && h.Syndrome.IsAck():
-		if number < r.highest {
-			m.acknowledge(number + 1)
-		}
+		m.acknowledge(number + 1)
+		return
+	case m.acknowledge(number) || r.acked != number || r.finished == r.posted:
 		return
 	case h.Op == wire.Ack:
-		m.refused(now, number, h.Syndrome)
-		return
-	case number >= r.highest || m.acknowledge(number) || r.acked != number || r.finished == r.posted:
+		progress() // what a refusal says of those before it comes before it
+		m.refused(now, h.Syndrome)
 		return
 	}
 	w := r.sends.at(r.finished)
@@ -319,12 +320,9 @@ func (m *machine) advance(w *sendWork, number uint64) {
 	}
 }
 
-// refused is an RNR NAK, or a NAK.
-func (m *machine) refused(now time.Duration, number uint64, s wire.Syndrome) {
+// refused is an RNR NAK, or a NAK, of the oldest packet.
+func (m *machine) refused(now time.Duration, s wire.Syndrome) {
 	r := &m.req
-	if m.acknowledge(number) || r.acked != number || r.finished == r.posted {
-		return
-	}
 	switch {
 	case s.IsRNR():
 		m.counts.rnrTold.Add(1)

@@ -1,0 +1,105 @@
+package roce
+
+import (
+	"testing"
+	"time"
+
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+const ms = time.Millisecond
+
+// TestRTO: RFC 6298, sections 2 and 5, below the queue pair's timeout.
+func TestRTO(t *testing.T) {
+	p := patience{timeout: time.Second}
+	at := time.Duration(0)
+	is := func(when string, want time.Duration) {
+		t.Helper()
+		if got := p.rto(); got != want {
+			t.Errorf("%s the timeout is %v, want %v", when, got, want)
+		}
+	}
+	trip := func(rtt time.Duration) {
+		p.onSend(at, 1, false)
+		at += rtt
+		p.onProgress(at, 1, false)
+	}
+	is("at first", firstRTO)
+	trip(40 * ms) // SRTT = R, RTTVAR = R/2
+	is("after the first round trip", 40*ms+4*20*ms)
+	trip(80 * ms) // RTTVAR = 3/4 RTTVAR + 1/4 |SRTT-R|, then SRTT = 7/8 SRTT + 1/8 R
+	is("after the second", 45*ms+4*25*ms)
+	for range 100 {
+		trip(100 * time.Microsecond)
+	}
+	is("on a fast network", leastRTO)
+	p.onSend(at, 2, false)
+	for i, want := range []time.Duration{20 * ms, 40 * ms, 80 * ms, 160 * ms, 320 * ms, 640 * ms} {
+		at += p.rto()
+		if resend, giveUp := p.look(at - 1); resend || giveUp {
+			t.Errorf("timer %d fires early", i)
+		}
+		if resend, _ := p.look(at); !resend {
+			t.Errorf("timer %d does not fire", i)
+		}
+		p.onResend(at)
+		is("backed off", want)
+	}
+	p.backoff++
+	is("backed off", p.timeout)
+	p.backoff = 200
+	is("backed off for long", p.timeout)
+	p.onProgress(at, 2, false)
+	is("after progress", leastRTO)
+}
+
+// TestKarn: what was sent twice is no measure of the round trip.
+func TestKarn(t *testing.T) {
+	p := patience{timeout: time.Second}
+	p.onSend(0, 1, false)
+	p.onResend(50 * ms)
+	p.onSend(50*ms, 1, true)
+	p.onProgress(51*ms, 1, false)
+	if p.srtt != 0 {
+		t.Errorf("a round trip of %v was measured", p.srtt)
+	}
+	// Nor is the acknowledgement of something older.
+	p.onSend(60*ms, 5, false)
+	p.onSend(60*ms, 6, false)
+	p.onProgress(61*ms, 4, true)
+	if p.srtt != 0 {
+		t.Errorf("a round trip of %v was measured", p.srtt)
+	}
+	p.onProgress(62*ms, 5, true)
+	if p.srtt != 2*ms {
+		t.Errorf("a round trip of %v was measured, not of 2 ms", p.srtt)
+	}
+}
+
+// TestNoTimerWhenNothingWaits: idle queue pairs look at no clock; one without a
+// timeout never does.
+func TestNoTimerWhenNothingWaits(t *testing.T) {
+	p := patience{timeout: time.Second, retry: 3}
+	none := func(when string) {
+		t.Helper()
+		if at, ok := p.deadline(); ok {
+			t.Errorf("%s the timer is set to %v", when, at)
+		}
+	}
+	none("at first")
+	p.onSend(0, 1, false)
+	if _, ok := p.deadline(); !ok {
+		t.Error("nothing is waited for")
+	}
+	p.onProgress(ms, 1, false)
+	none("when all is acknowledged")
+	p.onSend(ms, 2, false)
+	p.onAlive()
+	none("while the peer has no receive")
+	p.configure(verbs.RTSAttr{Timeout: 0, Retry: 3})
+	p.onSend(ms, 3, false)
+	none("without a timeout")
+	if resend, giveUp := p.look(time.Hour); resend || giveUp {
+		t.Error("without a timeout it does something")
+	}
+}

@@ -1,0 +1,472 @@
+package roce
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/roce/wire"
+)
+
+// TestGivesUpAfterRetryPlusOneTimeouts: neither before nor later, whatever was sent
+// again meanwhile. A retry count of 7 is seven.
+func TestGivesUpAfterRetryPlusOneTimeouts(t *testing.T) {
+	for _, retry := range []uint8{0, 1, 6, 7} {
+		p := usual()
+		p.retry = retry
+		n, a, b := connect(t, p)
+		sent := 0
+		n.lose = func(int, *wire.Header) bool { sent++; return true }
+		a.post(a.to(b, 1, verbs.OpWrite, 0, 8, 0), a.to(b, 2, verbs.OpWrite, 0, 8, 0))
+		timeout := verbs.TimeoutOf(p.timeout)
+		giveUp := time.Duration(retry+1) * timeout
+		n.run(giveUp - 1)
+		if len(a.sent) > 0 {
+			t.Errorf("retry %d: it ends before %v: %q", retry, giveUp, short(a.sent))
+		}
+		n.run(1)
+		expectWCs(t, "sent", a.sent, ended(1, verbs.StatusRetryExceeded), ended(2, verbs.StatusFlushed))
+		if a.machine.state != verbs.StateErr {
+			t.Errorf("retry %d: the state is %v", retry, a.machine.state)
+		}
+		// Each timeout has at least one try, and the first ones more.
+		if tries := sent / 2; tries < int(retry)+1 || tries > int(retry)+4 {
+			t.Errorf("retry %d: %d tries", retry, tries)
+		}
+		if n.run(time.Hour); len(n.todo) > 0 {
+			t.Error("a timer runs in ERR")
+		}
+	}
+}
+
+// TestPatienceBeginsAnewWithEachSignOfLife: the timeouts count from the last
+// acknowledgement.
+func TestPatienceBeginsAnewWithEachSignOfLife(t *testing.T) {
+	p := usual()
+	n, a, b := connect(t, p)
+	giveUp := time.Duration(p.retry+1) * verbs.TimeoutOf(p.timeout)
+	dead := false
+	n.lose = func(int, *wire.Header) bool { return dead }
+	for i := range 5 {
+		a.post(a.to(b, verbs.WRID(i), verbs.OpWrite, 0, 8, 0))
+		n.run(giveUp / 2)
+	}
+	expectWCs(t, "sent", a.sent, ok(0), ok(1), ok(2), ok(3), ok(4))
+	dead = true
+	a.post(a.to(b, 5, verbs.OpWrite, 0, 8, 0))
+	n.run(giveUp - 1)
+	if a.machine.state != verbs.StateRTS {
+		t.Error("it gave up early")
+	}
+	n.run(1)
+	if a.machine.state != verbs.StateErr {
+		t.Error("it does not give up")
+	}
+}
+
+// TestResendsFarBelowTheTimeout: the retransmission timer adapts.
+func TestResendsFarBelowTheTimeout(t *testing.T) {
+	p := usual()
+	p.timeout = 18 // 1 s
+	n, a, b := connect(t, p)
+	a.post(a.to(b, 1, verbs.OpWrite, 0, 8, 0))
+	n.run(time.Second)
+	lost := 0
+	n.lose = func(from int, _ *wire.Header) bool { lost++; return lost == 1 }
+	start := n.now
+	a.post(a.to(b, 2, verbs.OpWrite, 0, 8, 0))
+	for len(a.sent) < 2 && n.now < start+time.Second {
+		n.run(ms)
+	}
+	if took := n.now - start; took < leastRTO || took > leastRTO+2*ms {
+		t.Errorf("what was lost was sent again after %v", took)
+	}
+}
+
+// TestNoTimeout: timeout 0 waits for ever and sends nothing again.
+func TestNoTimeout(t *testing.T) {
+	p := usual()
+	p.timeout = 0
+	n, a, b := connect(t, p)
+	sent := 0
+	n.lose = func(int, *wire.Header) bool { sent++; return true }
+	a.post(a.to(b, 1, verbs.OpWrite, 0, 8, 0))
+	if n.run(time.Hour); sent != 1 || len(a.sent) > 0 {
+		t.Errorf("%d packets, ended %q", sent, short(a.sent))
+	}
+}
+
+// TestRNRRetries: so many times and no more, with the peer's time in between; 7 is
+// for ever (specification, volume 1, 9.7.5.2.8).
+func TestRNRRetries(t *testing.T) {
+	for _, rnr := range []uint8{0, 1, 6} {
+		p := usual()
+		p.rnr, p.rnrTimer = rnr, 14
+		n, a, b := connect(t, p)
+		var at []time.Duration
+		n.seen = func(from int, h *wire.Header) {
+			if from == 0 && h.Op == wire.SendOnly {
+				at = append(at, n.now)
+			}
+		}
+		a.post(a.to(b, 1, verbs.OpSend, 0, 8, 0), a.to(b, 2, verbs.OpWrite, 0, 8, 0))
+		n.run(time.Hour)
+		expectWCs(t, "sent", a.sent, ended(1, verbs.StatusRNRRetryExceeded), ended(2, verbs.StatusFlushed))
+		if len(at) != int(rnr)+1 {
+			t.Errorf("RNR retry %d: %d tries", rnr, len(at))
+		}
+		for i := 1; i < len(at); i++ {
+			if gap := at[i] - at[i-1]; gap != wire.RNRDelay(14)+2*n.delay {
+				t.Errorf("RNR retry %d: try %d came after %v", rnr, i, gap)
+			}
+		}
+	}
+	p := usual()
+	p.rnrTimer = 1
+	n, a, b := connect(t, p)
+	a.post(a.to(b, 1, verbs.OpSend, 0, 8, 0))
+	n.run(10 * time.Second)
+	if a.machine.state != verbs.StateRTS || a.counts.rnrTold.Load() < 1000 {
+		t.Errorf("in %v after %d tries", a.machine.state, a.counts.rnrTold.Load())
+	}
+	b.recv(9, 0, 8)
+	n.run(time.Second)
+	expectWCs(t, "sent", a.sent, ok(1))
+	expectWCs(t, "received", b.received, ok(9))
+}
+
+// TestRNROfALaterMessage: an RNR NAK says that all before it has arrived. The tries
+// are those of the message that it is for, and while the requester rests no other
+// timer runs, however long the rest is: at 655 ms it is longer than all timeouts
+// together.
+func TestRNROfALaterMessage(t *testing.T) {
+	p := usual()
+	p.rnr, p.rnrTimer, p.timeout, p.retry = 1, 0, 10, 1
+	n, a, b := connect(t, p)
+	a.machine.req.rnrRetries = 1 // of a message before
+	n.batch = func() time.Duration { return n.delay }
+	a.post(a.to(b, 1, verbs.OpWrite, 0, 8, 0), a.to(b, 2, verbs.OpSend, 0, 8, 0))
+	n.run(100 * ms)
+	if !a.machine.req.resting || a.machine.req.rnrRetries != 1 {
+		t.Fatalf("in %v, resting: %v, %d tries", a.machine.state, a.machine.req.resting, a.machine.req.rnrRetries)
+	}
+	b.recv(9, 0, 8)
+	n.run(time.Second)
+	expectWCs(t, "sent", a.sent, ok(1), ok(2))
+	if again := a.counts.timeouts.Load(); again > 0 {
+		t.Errorf("%d timers fired", again)
+	}
+}
+
+// TestAnswersToWhatWasNotSent: "ghost" acknowledgements, NAKs and answers change
+// nothing (specification, volume 1, 9.7.5.1.1).
+func TestAnswersToWhatWasNotSent(t *testing.T) {
+	for _, h := range []wire.Header{
+		{Op: wire.Ack, Syndrome: wire.AckUnlimited},
+		{Op: wire.Ack, Syndrome: wire.NAKSequence},
+		{Op: wire.Ack, Syndrome: wire.NAKInvalidRequest},
+		{Op: wire.Ack, Syndrome: wire.NAKRemoteAccess},
+		{Op: wire.Ack, Syndrome: wire.NAKRemoteOperation},
+		{Op: wire.Ack, Syndrome: wire.RNR(31)},
+		{Op: wire.ReadResponseOnly, Syndrome: wire.AckUnlimited},
+		{Op: wire.AtomicAck, Syndrome: wire.AckUnlimited},
+	} {
+		for _, ahead := range []uint64{0, 1, 100, 1 << 23, psnMask - 1} {
+			a, b := join(usual())
+			a.window = 1
+			a.post(a.to(b, 1, verbs.OpWrite, 0, 8, 0), a.to(b, 2, verbs.OpRead, 0, 8, 0))
+			if len(a.packets(0)) != 1 {
+				t.Fatal("the window does not hold")
+			}
+			h.PSN = psnOf(usual().psn[0], 1+ahead)
+			a.machine.take(1, &h, nil)
+			if a.machine.state != verbs.StateRTS || len(a.sent) > 0 || a.machine.req.resting || a.machine.req.acked != 0 {
+				t.Errorf("%v, %v, %d ahead: in %v, ended %q", h.Op, h.Syndrome, ahead, a.machine.state, short(a.sent))
+			}
+		}
+	}
+}
+
+// TestAcknowledgementsAreAskedFor: with the last packet of each message, each
+// sixteenth of a long one, and where the window ends.
+func TestAcknowledgementsAreAskedFor(t *testing.T) {
+	a, b := join(usual())
+	a.post(a.to(b, 1, verbs.OpWrite, 0, 40<<10, 0), a.to(b, 2, verbs.OpWrite, 0, 8, 0))
+	var asked []int
+	list := a.packets(0)
+	for i, h := range list {
+		if h.AckReq {
+			asked = append(asked, i)
+		}
+	}
+	if len(list) != 41 || !slices.Equal(asked, []int{15, 31, 39, 40}) {
+		t.Errorf("%d packets, asked with %d", len(list), asked)
+	}
+	a, b = join(usual())
+	a.window = 5 * charge(1, 1024)
+	a.post(a.to(b, 1, verbs.OpWrite, 0, 40<<10, 0))
+	if list = a.packets(0); len(list) != 5 || !list[4].AckReq || list[3].AckReq {
+		t.Errorf("%d packets, the last asks: %v", len(list), list[len(list)-1].AckReq)
+	}
+}
+
+// TestReadsAreAskedForInPieces: each of at most readPackets, and of what the window
+// has room for; at most as many at once as the peer takes; all of it is one
+// completion.
+func TestReadsAreAskedForInPieces(t *testing.T) {
+	p := usual()
+	p.asks = 2
+	n, a, b := connect(t, p)
+	for i := range b.mem {
+		b.mem[i] = byte(i * 7 >> 3)
+	}
+	var lengths []uint32
+	under, most := 0, 0
+	n.seen = func(from int, h *wire.Header) {
+		if h.Op == wire.ReadRequest {
+			lengths = append(lengths, h.Length)
+			under++
+			most = max(most, under)
+		}
+		if h.Op.IsReadResponse() && h.Op.EndsMessage() {
+			under--
+		}
+	}
+	const size = 40<<10 + 5
+	a.post(a.to(b, 1, verbs.OpRead, 0, size, 100))
+	n.run(time.Second)
+	expectWCs(t, "sent", a.sent, ok(1))
+	if !slices.Equal(lengths, []uint32{16 << 10, 16 << 10, 8<<10 + 5}) || most != 2 {
+		t.Errorf("asked for %d bytes, %d at once", lengths, most)
+	}
+	if !bytes.Equal(a.mem[:size], b.mem[100:100+size]) || a.mem[size] != 0 {
+		t.Error("the bytes are others")
+	}
+}
+
+// TestLostAnswersAreAskedForAgain: from the first that is missing, in the pieces in
+// which they were asked for first, and at once.
+func TestLostAnswersAreAskedForAgain(t *testing.T) {
+	n, a, b := connect(t, usual())
+	var asked [][2]uint64
+	responses := 0
+	n.seen = func(_ int, h *wire.Header) {
+		if h.Op == wire.ReadRequest {
+			asked = append(asked, [2]uint64{h.Addr - b.mr.addr, uint64(h.Length)})
+		}
+	}
+	n.lose = func(_ int, h *wire.Header) bool {
+		if h.Op.IsReadResponse() {
+			responses++
+			return responses == 4
+		}
+		return false
+	}
+	a.post(a.to(b, 1, verbs.OpRead, 0, 20<<10, 0), a.to(b, 2, verbs.OpWrite, 0, 8, 0))
+	n.run(firstRTO - 1)
+	expectWCs(t, "sent", a.sent, ok(1), ok(2))
+	if !slices.Equal(asked, [][2]uint64{{0, 16 << 10}, {16 << 10, 4 << 10}, {3 << 10, 13 << 10}, {16 << 10, 4 << 10}}) {
+		t.Errorf("asked for %d", asked)
+	}
+}
+
+// TestFence: a fenced request waits for the reads and atomics before it, and others
+// do not.
+func TestFence(t *testing.T) {
+	for _, op := range []verbs.Opcode{verbs.OpRead, verbs.OpFetchAdd} {
+		for _, fence := range []bool{false, true} {
+			a, b := join(usual())
+			wr := a.to(b, 2, verbs.OpWrite, 0, 8, 0)
+			wr.Fence = fence
+			a.post(a.to(b, 1, op, 0, 8, 0), wr)
+			if list := a.packets(0); (len(list) == 1) != fence {
+				t.Errorf("%v, fence %v: %v go out", op, fence, list)
+			}
+			if !fence {
+				continue
+			}
+			h := wire.Header{Op: wire.ReadResponseOnly, PSN: usual().psn[0], Syndrome: wire.AckUnlimited}
+			payload := make([]byte, 8)
+			if op == verbs.OpFetchAdd {
+				h.Op, payload = wire.AtomicAck, nil
+			}
+			a.machine.take(1, &h, payload)
+			if list := a.packets(1); len(list) != 1 || list[0].Op != wire.WriteOnly {
+				t.Errorf("%v: %v go out behind the answer", op, list)
+			}
+		}
+	}
+}
+
+// TestAnswersThatDoNotFit: a response of another length, of another kind, or out of
+// its turn is asked for again, and memory is not touched.
+func TestAnswersThatDoNotFit(t *testing.T) {
+	for name, c := range map[string]struct {
+		op      verbs.Opcode
+		h       wire.Header
+		payload int
+	}{
+		"a read's, too short":     {verbs.OpRead, wire.Header{Op: wire.ReadResponseOnly}, 99},
+		"a read's, too long":      {verbs.OpRead, wire.Header{Op: wire.ReadResponseOnly}, 101},
+		"a read's, empty":         {verbs.OpRead, wire.Header{Op: wire.ReadResponseMiddle}, 0},
+		"an atomic's to a read":   {verbs.OpRead, wire.Header{Op: wire.AtomicAck}, 0},
+		"a read's to an atomic":   {verbs.OpFetchAdd, wire.Header{Op: wire.ReadResponseOnly}, 8},
+		"a read's to a write":     {verbs.OpWrite, wire.Header{Op: wire.ReadResponseOnly}, 100},
+		"an atomic's to a write":  {verbs.OpWrite, wire.Header{Op: wire.AtomicAck}, 0},
+		"an ACK of a read":        {verbs.OpRead, wire.Header{Op: wire.Ack, Syndrome: wire.AckUnlimited}, 0},
+		"an ACK of an atomic":     {verbs.OpFetchAdd, wire.Header{Op: wire.Ack, Syndrome: wire.AckUnlimited}, 0},
+		"an unknown NAK":          {verbs.OpWrite, wire.Header{Op: wire.Ack, Syndrome: 0x7f}, 0},
+		"a reserved syndrome":     {verbs.OpWrite, wire.Header{Op: wire.Ack, Syndrome: 0xdf}, 0},
+		"an unknown kind of AETH": {verbs.OpWrite, wire.Header{Op: wire.Ack, Syndrome: 0x5f}, 0},
+	} {
+		a, b := join(usual())
+		size := 100
+		if c.op == verbs.OpFetchAdd {
+			size = 8
+		}
+		a.post(a.to(b, 1, c.op, 0, size, 0))
+		a.packets(0)
+		c.h.PSN = usual().psn[0]
+		a.machine.take(1, &c.h, bytes.Repeat([]byte{1}, c.payload))
+		if len(a.sent) > 0 || a.machine.state != verbs.StateRTS || slices.Contains(a.mem, 1) {
+			t.Errorf("%s: in %v, ended %q, memory %v", name, a.machine.state, short(a.sent), a.mem[:4])
+		}
+	}
+}
+
+// TestNAKsEndTheOldest: each refusal has its status; what is behind is flushed, the
+// unsignalled too, and what was before is done.
+func TestNAKsEndTheOldest(t *testing.T) {
+	for s, status := range map[wire.Syndrome]verbs.Status{
+		wire.NAKInvalidRequest:  verbs.StatusRemoteInvalidRequest,
+		wire.NAKRemoteAccess:    verbs.StatusRemoteAccess,
+		wire.NAKRemoteOperation: verbs.StatusRemoteOperation,
+	} {
+		a, b := join(usual())
+		quiet := a.to(b, 3, verbs.OpWrite, 0, 8, 0)
+		quiet.Signaled = false
+		a.recv(8, 0, 8)
+		a.recv(9, 0, 8)
+		a.post(a.to(b, 1, verbs.OpWrite, 0, 8, 0), a.to(b, 2, verbs.OpWrite, 0, 8, 0), quiet, a.to(b, 4, verbs.OpRead, 0, 8, 0))
+		a.packets(0)
+		a.machine.take(1, &wire.Header{Op: wire.Ack, PSN: usual().psn[0] + 1, Syndrome: s}, nil)
+		expectWCs(t, s.String(), a.sent, ok(1), ended(2, status), ended(3, verbs.StatusFlushed), ended(4, verbs.StatusFlushed))
+		expectWCs(t, s.String(), a.received, ended(8, verbs.StatusFlushed), ended(9, verbs.StatusFlushed))
+		if _, waits := a.machine.deadline(); waits || a.machine.state != verbs.StateErr || len(a.packets(1)) > 0 || a.machine.req.flight != 0 {
+			t.Errorf("%v: in %v, waits %v, %d under way", s, a.machine.state, waits, a.machine.req.flight)
+		}
+		// What is posted now is flushed at once, in order.
+		a.post(a.to(b, 5, verbs.OpWrite, 0, 8, 0))
+		a.recv(10, 0, 8)
+		expectWCs(t, "late", a.sent[4:], ended(5, verbs.StatusFlushed))
+		expectWCs(t, "late", a.received[2:], ended(10, verbs.StatusFlushed))
+	}
+}
+
+// TestOwnFaults: a request that names memory that is not there, or too much, fails in its turn.
+func TestOwnFaults(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(a *half, wr *verbs.SendWR)
+		want   verbs.Status
+	}{
+		"an unknown key":        {func(_ *half, wr *verbs.SendWR) { wr.SGL[0].LKey++ }, verbs.StatusLocalProtection},
+		"a remote key":          {func(a *half, wr *verbs.SendWR) { wr.SGL[0].LKey = verbs.LKey(a.mr.rkey) }, verbs.StatusLocalProtection},
+		"before the region":     {func(_ *half, wr *verbs.SendWR) { wr.SGL[0].Addr-- }, verbs.StatusLocalProtection},
+		"behind the region":     {func(a *half, wr *verbs.SendWR) { wr.SGL[0].Addr += uint64(len(a.mem)) - 7 }, verbs.StatusLocalProtection},
+		"an address that wraps": {func(_ *half, wr *verbs.SendWR) { wr.SGL[0].Addr = ^uint64(0) - 3 }, verbs.StatusLocalProtection},
+		"the second piece": {func(a *half, wr *verbs.SendWR) {
+			wr.SGL = append(wr.SGL, verbs.SGE{Addr: 1, Length: 1, LKey: a.mr.lkey})
+		}, verbs.StatusLocalProtection},
+		"a read into what it may not write": {func(a *half, wr *verbs.SendWR) {
+			m := a.domain.keys.add(&a.domain, make([]byte, 8), 0)
+			wr.Op, wr.SGL = verbs.OpRead, []verbs.SGE{{Addr: m.addr, Length: 8, LKey: m.lkey}}
+		}, verbs.StatusLocalProtection},
+		"another domain's": {func(a *half, wr *verbs.SendWR) {
+			m := a.domain.keys.add(&domain{keys: a.domain.keys}, make([]byte, 8), allRights)
+			wr.SGL = []verbs.SGE{{Addr: m.addr, Length: 8, LKey: m.lkey}}
+		}, verbs.StatusLocalProtection},
+		"more than a message": {func(_ *half, wr *verbs.SendWR) {
+			wr.SGL = []verbs.SGE{{Length: maxMessage}, {Length: 1}}
+		}, verbs.StatusLocalLength},
+	} {
+		n, a, b := connect(t, usual())
+		wr := a.to(b, 2, verbs.OpWrite, 0, 8, 0)
+		c.change(a, &wr)
+		a.post(a.to(b, 1, verbs.OpWrite, 0, 8, 0), wr, a.to(b, 3, verbs.OpWrite, 0, 8, 0))
+		n.run(time.Second)
+		expectWCs(t, name, a.sent, ok(1), ended(2, c.want), ended(3, verbs.StatusFlushed))
+	}
+	// Without a place to remember one there are no reads.
+	p := usual()
+	p.asks = 0
+	for _, op := range []verbs.Opcode{verbs.OpRead, verbs.OpFetchAdd} {
+		n, a, b := connect(t, p)
+		a.post(a.to(b, 1, op, 0, 8, 0))
+		n.run(time.Second)
+		expectWCs(t, op.String(), a.sent, ended(1, verbs.StatusLocalQPOperation))
+	}
+}
+
+// TestRegionClosedWhileItIsSent: the message ends with an error, and the peer has a
+// beginning of it.
+func TestRegionClosedWhileItIsSent(t *testing.T) {
+	a, b := join(usual())
+	a.post(a.to(b, 1, verbs.OpWrite, 0, 4096, 0))
+	if a.next(0) == nil {
+		t.Fatal("nothing is sent")
+	}
+	a.domain.keys.remove(a.mr)
+	if a.next(0) != nil {
+		t.Error("more is sent")
+	}
+	expectWCs(t, "sent", a.sent, ended(1, verbs.StatusLocalProtection))
+}
+
+// TestFlightIsBounded: at most maxFlight packets, far below half of the PSNs.
+func TestFlightIsBounded(t *testing.T) {
+	p := usual()
+	p.mtu, p.memory = verbs.MTU256, 1<<20
+	a, b := join(p)
+	a.window = 1 << 40
+	for i := range 20 {
+		a.post(a.to(b, verbs.WRID(i), verbs.OpWrite, 0, 1<<20, 0))
+	}
+	sent, asked := 0, false
+	for a.machine.next(0, 1<<40, &a.packet) {
+		sent++
+		asked = a.packet.AckReq
+	}
+	if sent != maxFlight || !asked {
+		t.Errorf("%d packets go unacknowledged; an acknowledgement is asked for: %v", sent, asked)
+	}
+	if a.machine.req.wants() {
+		t.Error("it wants to send more")
+	}
+}
+
+// TestPSNsWrap: a stream of 2^24 packets and more is one of few.
+func TestPSNsWrap(t *testing.T) {
+	p := usual()
+	p.psn = [2]verbs.PSN{psnMask - 5, psnMask}
+	n, a, b := connect(t, p)
+	for i := range b.mem[:64<<10] {
+		a.mem[i] = byte(i >> 4)
+	}
+	var psns []verbs.PSN
+	n.seen = func(from int, h *wire.Header) {
+		if from == 0 {
+			psns = append(psns, h.PSN)
+		}
+	}
+	a.post(a.to(b, 1, verbs.OpWrite, 0, 10<<10, 0), a.to(b, 2, verbs.OpRead, 64<<10, 10<<10, 0), a.to(b, 3, verbs.OpFetchAdd, 80<<10, 8, 32<<10))
+	n.run(time.Second)
+	expectWCs(t, "sent", a.sent, ok(1), ok(2), ok(3))
+	if psns[5] != psnMask || psns[6] != 0 || psns[10] != 4 || psns[11] != 14 {
+		t.Errorf("the PSNs are %#x", psns)
+	}
+	if !bytes.Equal(a.mem[64<<10:74<<10], a.mem[:10<<10]) {
+		t.Error("the bytes are others")
+	}
+}
