@@ -48,7 +48,7 @@ done
 
 # One table of both pulls: a heading, and the row of each.
 pull() {
-  "$tryst" pull --from "$(<"$address")" --out "$pulled" --force "$@" | head -n 2 >>"$rows"
+  "$tryst" pull --from "$(<"$address")" --out "$pulled" --force "$@" | sed -n 1,2p >>"$rows" # sed reads to the end; head would not, and break the pipe
 }
 echo "pull it from $(<"$address")"
 rm -f "$rows"
