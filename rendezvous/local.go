@@ -151,10 +151,11 @@ func (l *Local) recvAsync(ctx context.Context, key string, args Args, done DoneF
 		return
 	}
 	e := s.newEntryLocked(key, hash)
-	e.done, e.args, e.held = done, args, ctx.Done() != nil
+	watch := mayEnd(ctx)
+	e.done, e.args, e.held = done, args, watch
 	s.insertLocked(head, e, false)
 	s.mu.Unlock()
-	if ctx.Done() != nil {
+	if watch {
 		s.watch(ctx, e)
 	}
 }
@@ -163,7 +164,7 @@ func (l *Local) recvAsync(ctx context.Context, key string, args Args, done DoneF
 // after e was queued, outside the lock, since a foreign context may run code
 // of its own here.
 func (s *shard) watch(ctx context.Context, e *entry) {
-	stop := context.AfterFunc(ctx, func() {
+	stop := afterFunc(ctx, func() {
 		if s.withdraw(e, 1) {
 			s.call(e.done, Value{}, e.args, ended(ctx, "RecvAsync", e.key))
 		}

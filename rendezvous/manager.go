@@ -58,7 +58,7 @@ type Manager struct {
 type stepEntry struct {
 	r      *BaseRemote
 	used   bool // somebody here has it, beside the receives of peers
-	asking int  // receives of peers under way
+	asking int  // receives of peers under way that began before anybody here had it
 }
 
 // NewManager returns a Manager without steps.
@@ -151,18 +151,27 @@ func (m *Manager) RecvLocalAsync(ctx context.Context, step int64, key Key, done 
 	}
 	m.mu.Lock()
 	e, err := m.findLocked(step)
-	if err == nil {
+	used := err == nil && e.used
+	if err == nil && !used {
 		e.asking++
 	}
 	m.mu.Unlock()
-	if err != nil {
+	switch {
+	case err != nil:
 		done(Value{}, Args{}, err)
-		return
+	case used: // it stays, whoever asks
+		e.r.RecvLocalAsync(ctx, key, done)
+	default:
+		e.r.RecvLocalAsync(ctx, key, m.counted(step, e, done))
 	}
-	e.r.RecvLocalAsync(ctx, key, func(v Value, args Args, err error) {
+}
+
+// counted ends the count of a peer's receive before it calls done.
+func (m *Manager) counted(step int64, e *stepEntry, done DoneFunc) DoneFunc {
+	return func(v Value, args Args, err error) {
 		m.asked(step, e)
 		done(v, args, err)
-	})
+	}
 }
 
 // RecvLocal is RecvLocalAsync that waits.

@@ -13,7 +13,8 @@ import (
 // answers is the sender's half of ARCHITECTURE.md section 6 as a pure state
 // machine: the table of answers, one for all wires, found by the asker's
 // incarnation and the receive's id. Its methods are the events; each returns
-// the actions to carry out, in order, outside every lock.
+// the actions to carry out, in order, outside every lock. They are good until the
+// next event.
 //
 //	                room             fetched
 //	ask ─► limited ─────► fetching ───────────► kept ── finish ──► gone
@@ -40,7 +41,7 @@ type answers struct {
 	limits keptLimits
 	askers map[uint64]*asker // by incarnation; 0: askers that are not Tryst
 	names  map[string]*asker // the process that asked last under a name
-	steps  map[int64]map[*entry]struct{}
+	steps  map[int64]stepEntries
 	calls  map[callID]*entry // calls that wait for their answer
 	past   past
 	next   uint64 // the last fetch id given out
@@ -53,7 +54,14 @@ type answers struct {
 	bytes     int64     // charged to all askers
 	turns     list.List // of *asker with entries that wait for room; whose turn is next is in front
 	blocked   bool      // the one whose turn is next waits for the limit for all
+
+	// For use again: actions that were carried out, and entries that are gone.
+	acts []keptAction
+	free []*entry
 }
+
+// stepEntries are the entries of a step, in order, linked by their places in it.
+type stepEntries struct{ first, last *entry }
 
 // callID is the shell's handle for one call that waits for an answer.
 type callID uint64
@@ -108,13 +116,15 @@ type entry struct {
 	bytes     int64         // charged to its asker: for the answer, or to hold room free for it
 	size      int64         // what the value that found no room will be charged; 0 when not known
 	place     *list.Element // limited: in asker.limited
+
+	before, after *entry // of its step
 }
 
 func newAnswers(limits keptLimits) *answers {
 	return &answers{
 		limits: limits,
 		askers: make(map[uint64]*asker), names: make(map[string]*asker),
-		steps: make(map[int64]map[*entry]struct{}), calls: make(map[callID]*entry),
+		steps: make(map[int64]stepEntries), calls: make(map[callID]*entry),
 		past: newPast(),
 	}
 }
@@ -134,11 +144,11 @@ func (t *answers) ask(now time.Time, a Ask, call callID) []keptAction {
 		if err := t.countWaiting(k, a); err != nil {
 			return append(acts, refuse(call, err))
 		}
-		e = &entry{asker: k, ask: a}
+		e = t.newEntry(k, a)
 		t.insert(e)
 		t.wait(e, call)
 		if t.admits(k) {
-			return append(acts, t.start(e))
+			return append(append(t.acts, acts...), t.start(e))
 		}
 		t.limit(e)
 		return append(acts, t.admit(now)...)
@@ -176,11 +186,41 @@ func (t *answers) insert(e *entry) {
 	k.waitBytes += keyBytes
 	t.waitBytes += keyBytes
 	step := t.steps[e.ask.Step]
-	if step == nil {
-		step = make(map[*entry]struct{})
-		t.steps[e.ask.Step] = step
+	if e.before = step.last; e.before != nil {
+		e.before.after = e
+	} else {
+		step.first = e
 	}
-	step[e] = struct{}{}
+	step.last = e
+	t.steps[e.ask.Step] = step
+}
+
+// newEntry takes an entry that is free, or makes one.
+func (t *answers) newEntry(k *asker, a Ask) *entry {
+	var e *entry
+	if n := len(t.free); n > 0 {
+		e, t.free = t.free[n-1], t.free[:n-1]
+	} else {
+		e = new(entry)
+	}
+	*e = entry{asker: k, ask: a, calls: e.calls[:0]}
+	return e
+}
+
+// recycle keeps an entry to which nothing points any more.
+func (t *answers) recycle(e *entry) {
+	if len(t.free) < maxFree {
+		*e = entry{calls: e.calls[:0]} // and no tensor with it
+		t.free = append(t.free, e)
+	}
+}
+
+// keep keeps the memory of actions that have been carried out for the next event.
+func (t *answers) keep(acts []keptAction) {
+	clear(acts) // nobody keeps their tensors
+	if n := cap(acts); n >= cap(t.acts) && n <= maxFree {
+		t.acts = acts[:0]
+	}
 }
 
 // waited counts e, which has its answer or goes, as one that waits no more.
@@ -197,16 +237,33 @@ func (t *answers) waited(e *entry) {
 func (t *answers) forget(e *entry) {
 	t.unwait(e)
 	delete(e.asker.entries, e.ask.ID)
-	step := t.steps[e.ask.Step]
-	if delete(step, e); len(step) == 0 {
-		delete(t.steps, e.ask.Step)
-	}
+	t.leaveStep(e)
 	t.charge(e, 0)
 	if e.state == entryLimited {
 		t.unlimit(e)
 	}
 	if e.state != entryKept {
 		t.waited(e)
+	}
+}
+
+func (t *answers) leaveStep(e *entry) {
+	step := t.steps[e.ask.Step]
+	if e.before != nil {
+		e.before.after = e.after
+	} else {
+		step.first = e.after
+	}
+	if e.after != nil {
+		e.after.before = e.before
+	} else {
+		step.last = e.before
+	}
+	e.before, e.after = nil, nil
+	if step.first == nil {
+		delete(t.steps, e.ask.Step)
+	} else {
+		t.steps[e.ask.Step] = step
 	}
 }
 
@@ -217,15 +274,26 @@ func (t *answers) wait(e *entry, call callID) {
 	t.calls[call] = e
 }
 
-// unwait returns the calls that wait for e, which do so no more.
+// unwait returns the calls that wait for e, which do so no more. The list is good
+// until another call waits for e.
 func (t *answers) unwait(e *entry) []callID {
 	calls := e.calls
 	for _, c := range calls {
 		delete(t.calls, c)
 	}
 	e.asker.calls -= len(calls)
-	e.calls = nil
+	e.calls = calls[:0]
 	return calls
+}
+
+// callsOf returns the calls that wait for a receive.
+func (t *answers) callsOf(incarnation, id uint64) []callID {
+	if k := t.askers[incarnation]; k != nil {
+		if e := k.entries[id]; e != nil {
+			return e.calls
+		}
+	}
+	return nil
 }
 
 // start gives e a receive of the rendezvous.
@@ -294,13 +362,13 @@ func (t *answers) fetched(now time.Time, a Ask, fetch uint64, ans Answer) []kept
 	t.waited(e)
 	t.charge(e, charge)
 	e.state, e.answer = entryKept, ans
-	var acts []keptAction
+	acts := t.acts
 	for _, c := range t.unwait(e) {
 		acts = append(acts, reply(c, ans))
 	}
 	if e.ended {
 		t.remember(now, e, pastCleaned)
-		acts = append(acts, t.let(e)...)
+		acts = t.let(acts, e)
 	}
 	return append(acts, t.admit(now)...)
 }
@@ -314,12 +382,12 @@ func (t *answers) remember(now time.Time, e *entry, end ending) {
 }
 
 // let lets a kept answer go.
-func (t *answers) let(e *entry) []keptAction {
+func (t *answers) let(acts []keptAction, e *entry) []keptAction {
 	t.forget(e)
-	if e.answer.Err != nil {
-		return nil
+	if e.answer.Err == nil {
+		acts = append(acts, keptAction{kind: keptRelease, answer: e.answer})
 	}
-	return []keptAction{{kind: keptRelease, answer: e.answer}}
+	return acts
 }
 
 // detach is the event that a call has ended before its answer: its connection
@@ -356,14 +424,15 @@ func (t *answers) finish(now time.Time, incarnation uint64, ids []uint64) []kept
 		return nil
 	}
 	defer t.heard(now, k)
-	var acts []keptAction
+	acts := t.acts
 	for _, id := range ids {
 		e := k.entries[id]
 		if e == nil || e.state != entryKept {
 			continue // said twice, or of an id that never was
 		}
 		t.remember(now, e, pastOver)
-		acts = append(acts, t.let(e)...)
+		acts = t.let(acts, e)
+		t.recycle(e)
 	}
 	return append(acts, t.admit(now)...)
 }
@@ -418,11 +487,12 @@ func (t *answers) cancel(now time.Time, incarnation uint64, ids []uint64) []kept
 // go. Receives that still wait are ended by the rendezvous itself.
 func (t *answers) endStep(now time.Time, step int64) []keptAction {
 	var acts []keptAction
-	for e := range t.steps[step] {
+	for e, after := t.steps[step].first, (*entry)(nil); e != nil; e = after {
+		after = e.after
 		switch e.state {
 		case entryKept:
 			t.remember(now, e, pastCleaned)
-			acts = append(acts, t.let(e)...)
+			acts = t.let(acts, e)
 		case entryFetching, entryStopping:
 			e.ended = true
 		case entryLimited:
@@ -449,7 +519,7 @@ func (t *answers) drop(k *asker, why *status.Error) []keptAction {
 			acts = append(acts, t.stop(e))
 			t.forget(e)
 		case entryKept:
-			acts = append(acts, t.let(e)...)
+			acts = t.let(acts, e)
 		default:
 			t.forget(e)
 		}

@@ -200,7 +200,7 @@ func (t *answers) giveUp(now time.Time, k *asker) []keptAction {
 	var acts []keptAction
 	for id, e := range k.entries {
 		if e.state == entryKept {
-			acts = append(acts, t.let(e)...)
+			acts = t.let(acts, e)
 			t.past.add(now, k.incarnation, id, pastGivenUp)
 		}
 	}

@@ -47,22 +47,24 @@ func (t *answers) countWaiting(k *asker, a Ask) *status.Error {
 
 // fits reports whether e may be charged that many bytes.
 func (t *answers) fits(e *entry, charge int64) bool {
-	return t.fitsAsker(e, charge) && t.fitsAll(e, charge)
+	return t.fitsAsker(e.asker, e.bytes, charge) && t.fitsAll(e.bytes, charge)
 }
 
-func (t *answers) fitsAsker(e *entry, charge int64) bool {
-	others := e.asker.bytes - e.bytes
+// fitsAsker and fitsAll report it for one limit, and an entry that is charged so
+// much already.
+func (t *answers) fitsAsker(k *asker, already, charge int64) bool {
+	others := k.bytes - already
 	return others == 0 || others+charge <= t.limits.keptPerAsker
 }
 
-func (t *answers) fitsAll(e *entry, charge int64) bool {
-	others := t.bytes - e.bytes
+func (t *answers) fitsAll(already, charge int64) bool {
+	others := t.bytes - already
 	return others == 0 || others+charge <= t.limits.keptTotal
 }
 
 // admits reports whether a new receive of k may begin at once.
 func (t *answers) admits(k *asker) bool {
-	return !t.blocked && k.turn == nil && t.fits(&entry{asker: k}, keptOverhead)
+	return !t.blocked && k.turn == nil && t.fitsAsker(k, 0, keptOverhead) && t.fitsAll(0, keptOverhead)
 }
 
 // charge sets what e is charged.
@@ -115,8 +117,8 @@ func (t *answers) admitFitting() []keptAction {
 		e := item[*entry](k.limited.Front())
 		next := turn.Next()
 		switch need := max(e.size, keptOverhead); {
-		case !t.fitsAsker(e, need):
-		case !t.fitsAll(e, need):
+		case !t.fitsAsker(k, e.bytes, need):
+		case !t.fitsAll(e.bytes, need):
 			t.blocked = true
 		default:
 			t.unlimit(e)

@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"context"
 	"sync"
 	"time"
 
@@ -23,13 +22,12 @@ type KeptOptions struct {
 // while something is to be given up or forgotten.
 type Kept struct {
 	source Source
-	base   context.Context // of all receives; its end is Close
-	stop   context.CancelFunc
 
 	mu      sync.Mutex // guards what follows; never held while source or a reply is called
 	table   *answers
-	replies map[callID]func(Answer)
+	calls   map[callID]waitingCall
 	fetches map[uint64]*fetch
+	free    []*fetch // for use again
 	lastID  callID
 	timer   *time.Timer // nil when not armed
 	closed  bool
@@ -37,9 +35,25 @@ type Kept struct {
 	work sync.WaitGroup // receives of the source under way
 }
 
-type fetch struct {
-	ctx    context.Context
-	cancel context.CancelFunc
+// Replier brings answers to those who asked.
+type Replier interface {
+	// Reply has the answer to an attempt of a receive, with a reference of its
+	// own to the value's tensor. It is called outside every lock, perhaps before
+	// AskFor has returned, and must not block.
+	Reply(id uint64, attempt uint32, ans Answer)
+}
+
+// replyFunc is the Replier of one call.
+type replyFunc func(Answer)
+
+// Reply implements Replier.
+func (f replyFunc) Reply(_ uint64, _ uint32, ans Answer) { f(ans) }
+
+// waitingCall is a call without its answer.
+type waitingCall struct {
+	to      Replier
+	id      uint64
+	attempt uint32
 }
 
 // NewKept returns a table whose values come from source.
@@ -60,12 +74,10 @@ func NewKept(source Source, o KeptOptions) *Kept {
 	if limits.keptTotal == 0 {
 		limits.keptTotal = 1<<63 - 1
 	}
-	k := &Kept{
+	return &Kept{
 		source: source, table: newAnswers(limits),
-		replies: make(map[callID]func(Answer)), fetches: make(map[uint64]*fetch),
+		calls: make(map[callID]waitingCall), fetches: make(map[uint64]*fetch),
 	}
-	k.base, k.stop = context.WithCancel(context.Background())
-	return k
 }
 
 // Call is one call that waits for its answer.
@@ -77,18 +89,34 @@ type Call struct {
 // Ask asks for a value. reply runs once, with the answer, unless the call is
 // detached before; on this goroutine or another one, outside every lock, and
 // must not block. It gets a reference to the value's tensor.
-func (k *Kept) Ask(a Ask, reply func(Answer)) Call {
+func (k *Kept) Ask(a Ask, reply func(Answer)) Call { return k.AskFor(replyFunc(reply), a) }
+
+// AskFor is Ask for one who asks often. Its type must be comparable, for DetachFor.
+func (k *Kept) AskFor(to Replier, a Ask) Call {
 	k.mu.Lock()
 	if k.closed {
 		k.mu.Unlock()
-		reply(Answer{Err: errClosed()})
+		to.Reply(a.ID, a.Attempt, Answer{Err: errClosed()})
 		return Call{}
 	}
 	k.lastID++
 	id := k.lastID
-	k.replies[id] = reply
+	k.calls[id] = waitingCall{to, a.ID, a.Attempt}
 	k.do(k.table.ask(time.Now(), a, id))
 	return Call{kept: k, id: id}
+}
+
+// DetachFor is Detach for a call of AskFor, when it has not been replied to.
+func (k *Kept) DetachFor(to Replier, incarnation, id uint64, attempt uint32) {
+	k.mu.Lock()
+	for _, call := range k.table.callsOf(incarnation, id) {
+		if w := k.calls[call]; w.to == to && w.attempt == attempt {
+			delete(k.calls, call)
+			k.do(k.table.detach(time.Now(), call))
+			return
+		}
+	}
+	k.mu.Unlock()
 }
 
 func errClosed() *status.Error { return status.New(status.Aborted, "Call was aborted") }
@@ -102,7 +130,7 @@ func (c Call) Detach() {
 		return
 	}
 	c.kept.mu.Lock()
-	delete(c.kept.replies, c.id)
+	delete(c.kept.calls, c.id)
 	c.kept.do(c.kept.table.detach(time.Now(), c.id))
 }
 
@@ -209,75 +237,107 @@ func (k *Kept) Close() {
 	for _, a := range k.table.askers {
 		acts = append(acts, k.table.drop(a, errClosed())...)
 	}
-	k.stop()
 	k.do(acts)
+}
+
+// keptCall is what is to be called when the lock has been given up.
+type keptCall struct {
+	kind   keptActionKind
+	fetch  *fetch      // keptFetch
+	held   *heldFetch  // likewise; nil for none
+	call   waitingCall // keptReply
+	answer Answer
+	ask    *Ask // keptRestore
+}
+
+// heldFetch is a fetch that room is held free for.
+type heldFetch struct {
+	ask   Ask
+	fetch uint64
 }
 
 // do carries out actions. It is called with the lock held and gives it up:
 // what belongs to the shell's own state happens before, calls to the outside
 // happen after.
 func (k *Kept) do(acts []keptAction) {
-	type outside struct {
-		*keptAction
-		ctx   context.Context
-		reply func(Answer)
-	}
-	var calls [4]outside // most events have one action
-	out := calls[:0]
+	var few [4]keptCall // most events have one
+	calls := few[:0]
 	for i := range acts {
-		o := outside{keptAction: &acts[i]}
-		switch o.kind {
+		a := &acts[i]
+		c := keptCall{kind: a.kind, answer: a.answer}
+		switch a.kind {
 		case keptFetch:
-			f := new(fetch)
-			f.ctx, f.cancel = context.WithCancel(k.base)
-			k.fetches[o.fetch] = f
-			k.work.Add(1)
-			o.ctx = f.ctx
+			c.fetch = k.newFetch(a)
+			if a.held {
+				c.held = &heldFetch{a.ask, a.fetch}
+			}
 		case keptStopFetch:
-			if f := k.fetches[o.fetch]; f != nil {
+			if f := k.fetches[a.fetch]; f != nil {
 				f.cancel()
 			}
 			continue
 		case keptReply:
-			o.reply = k.replies[o.call]
-			delete(k.replies, o.call)
+			c.call = k.calls[a.call]
+			delete(k.calls, a.call)
+		case keptRestore:
+			ask := a.ask
+			c.ask = &ask
 		}
-		out = append(out, o)
+		calls = append(calls, c)
 	}
+	k.table.keep(acts)
 	k.arm()
 	k.mu.Unlock()
-	for _, o := range out {
-		switch o.kind {
+	for i := range calls {
+		c := &calls[i]
+		switch c.kind {
 		case keptFetch:
-			a, id := o.ask, o.fetch // all that the callback keeps
-			k.source.RecvLocalAsync(o.ctx, a.Step, a.Key,
-				func(v rendezvous.Value, _ rendezvous.Args, err error) {
-					k.fetched(a, id, Answer{Value: v, Err: err})
-				})
-			if o.held {
+			c.fetch.begin()
+			if c.held != nil {
 				k.mu.Lock()
-				k.do(k.table.waits(time.Now(), o.ask, o.fetch)) // does nothing when it has ended
+				k.do(k.table.waits(time.Now(), c.held.ask, c.held.fetch)) // does nothing when it has ended
 			}
 		case keptReply:
-			o.reply(o.answer) // a detached call has no action any more
+			c.call.to.Reply(c.call.id, c.call.attempt, c.answer) // a detached call has no action any more
 		case keptRestore:
-			if !k.source.Restore(o.ask.Step, o.ask.Key, o.answer.Value) {
-				o.answer.Value.Tensor.Release()
+			if !k.source.Restore(c.ask.Step, c.ask.Key, c.answer.Value) {
+				c.answer.Value.Tensor.Release()
 			}
 		case keptRelease:
-			o.answer.Value.Tensor.Release()
+			c.answer.Value.Tensor.Release()
 		}
 	}
 }
 
-func (k *Kept) fetched(a Ask, id uint64, ans Answer) {
-	defer k.work.Done()
-	k.mu.Lock()
-	if f := k.fetches[id]; f != nil {
-		f.cancel()
-		delete(k.fetches, id)
+// newFetch makes the record of a receive of the source. Called with the lock held.
+func (k *Kept) newFetch(a *keptAction) *fetch {
+	var f *fetch
+	if n := len(k.free); n > 0 {
+		f, k.free = k.free[n-1], k.free[:n-1]
+	} else {
+		f = &fetch{kept: k}
+		f.done = f.end
 	}
-	k.do(k.table.fetched(time.Now(), a, id, ans))
+	f.id, f.ask = a.fetch, a.ask
+	k.fetches[f.id] = f
+	k.work.Add(1)
+	return f
+}
+
+// recycle keeps the record of a receive that has ended, and that nobody has.
+func (k *Kept) recycle(f *fetch) {
+	f.ask, f.begun, f.reported, f.over = Ask{}, false, false, false
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.free) < maxFree {
+		k.free = append(k.free, f)
+	}
+}
+
+func (k *Kept) fetched(f *fetch, ans Answer) {
+	k.mu.Lock()
+	delete(k.fetches, f.id)
+	k.do(k.table.fetched(time.Now(), f.ask, f.id, ans))
 }
 
 // arm starts the timer when something may have to be given up or forgotten.

@@ -26,7 +26,6 @@ type duoEnd struct {
 	posted   int         // receives
 	cq       []duoCompletion
 	sources  []duoSource // by handle-1
-	asked    []duoCaller
 	says     []duoTelling
 	taken    channel.Marks
 	outbox   []func()
@@ -177,18 +176,15 @@ func (w *duo) act(i, generation int) (again bool) {
 		case channel.ActAsk:
 			w.request(i, generation, &a.Ask, out)
 		case channel.ActDetach:
-			if n := e.askedOf(a.ID, a.Attempt); n >= 0 {
-				e.asked = slices.Delete(slices.Clone(e.asked), n, n+1)
-				c := duoCaller{generation: generation, id: a.ID, attempt: a.Attempt}
-				out(func() {
-					for _, x := range s.callers {
-						if c.call = x.call; x == c {
-							w.detach(i, x.call)
-							return
-						}
+			c := duoCaller{generation: generation, id: a.ID, attempt: a.Attempt}
+			out(func() { // Kept.DetachFor
+				for _, x := range s.callers {
+					if c.call = x.call; x == c {
+						w.detach(i, x.call)
+						return
 					}
-				})
-			}
+				}
+			})
 		case channel.ActDrop:
 			if a.Source.Handle == 0 {
 				continue
@@ -248,11 +244,7 @@ func (w *duo) act(i, generation int) (again bool) {
 	return again
 }
 
-func (e *duoEnd) askedOf(id uint64, attempt uint32) int {
-	return slices.IndexFunc(e.asked, func(c duoCaller) bool { return c.id == id && c.attempt == attempt })
-}
-
-// request is link.ask and link.askTable.
+// request is link.ask and Kept.AskFor.
 func (w *duo) request(i, generation int, a *channel.Ask, out func(func())) {
 	s := &w.sides[i]
 	e := &s.ends[generation-1]
@@ -267,7 +259,6 @@ func (w *duo) request(i, generation int, a *channel.Ask, out func(func())) {
 			ask.Key = k
 		}
 	}
-	e.asked = append(slices.Clone(e.asked), duoCaller{id: a.ID, attempt: a.Attempt})
 	left := int(a.Left) //nolint:gosec // small
 	out(func() {
 		if !w.cfg.rules.stayOpen && !w.cfg.rules.callsOnly {
@@ -277,15 +268,12 @@ func (w *duo) request(i, generation int, a *channel.Ask, out func(func())) {
 	})
 }
 
-// answered is link.answered and link.answer. The reference to the value is its.
+// answered is link.Reply and link.answer. The reference to the value is its.
 func (w *duo) answered(i int, c duoCaller, name byte, err error) {
 	e := &w.sides[i].ends[c.generation-1]
 	if e.state == endGone {
 		w.release(name)
 		return
-	}
-	if n := e.askedOf(c.id, c.attempt); n >= 0 {
-		e.asked = slices.Delete(slices.Clone(e.asked), n, n+1)
 	}
 	a := channel.Answer{}
 	if err != nil {

@@ -588,7 +588,7 @@ func (w *duo) appendEnd(b []byte, i, g int) []byte {
 				b = w.appendMessage(b, c.message, i, g)
 			}
 		}
-		num(uint64(len(e.asked)), uint64(len(e.says)))
+		num(uint64(len(e.says)))
 		for _, y := range e.says {
 			b = w.appendSaying(b, i, y.act)
 			num(uint64(y.mark-e.taken.Finish), uint64(y.mark-e.taken.Cancel))

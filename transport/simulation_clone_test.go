@@ -46,9 +46,9 @@ func cloneAnswers(t *answers) *answers {
 		n.names[name] = n.askers[k.incarnation]
 	}
 	for step, es := range t.steps {
-		n.steps[step] = make(map[*entry]struct{}, len(es))
-		for e := range es {
-			n.steps[step][entries[e]] = struct{}{}
+		n.steps[step] = stepEntries{entries[es.first], entries[es.last]}
+		for e := es.first; e != nil; e = e.after {
+			entries[e].before, entries[e].after = entries[e.before], entries[e.after]
 		}
 	}
 	for call, e := range t.calls {

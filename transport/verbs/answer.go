@@ -10,14 +10,11 @@ import (
 	"github.com/tryst-rdma/tryst/transport"
 	"github.com/tryst-rdma/tryst/transport/verbs/channel"
 	"github.com/tryst-rdma/tryst/transport/verbs/mem"
+	"github.com/tryst-rdma/tryst/transport/verbs/wire"
 )
 
 // The sender's side: a request of the peer goes to the table of answers, and the
 // answer's memory to the machine.
-
-// asked is a request of the peer that the table of answers has. Its call is set
-// when the table has it; who forgets it before then must not Detach it.
-type asked struct{ call transport.Call }
 
 // ask hands a request over to the outbox, or has the machine answer it at once: then
 // there is more to do. Called with the lock held; the key is in a message that will
@@ -27,7 +24,6 @@ func (l *link) ask(a *channel.Ask) (answered bool) {
 		l.named = a.Left
 		l.outbox = append(l.outbox, outgoing{kind: outLeft, left: a.Left})
 	}
-	id := attemptID{a.ID, a.Attempt}
 	if own := l.peer.transport.opts.Self.Incarnation; a.Sender != own {
 		l.machine.Answer(time.Now(), a.ID, a.Attempt, channel.Answer{Err: transport.OtherProcess(a.Sender, own)})
 		return true
@@ -40,63 +36,64 @@ func (l *link) ask(a *channel.Ask) (answered bool) {
 		l.machine.Answer(time.Now(), a.ID, a.Attempt, channel.Answer{Err: status.From(err)})
 		return true
 	}
-	w := new(asked)
-	l.asked[id] = w
-	l.outbox = append(l.outbox, outgoing{kind: outAsk, asked: w, ask: transport.Ask{
+	l.outbox = append(l.outbox, outgoing{kind: outAsk, ask: transport.Ask{
 		Asker: l.asker, ID: a.ID, Attempt: a.Attempt, Step: a.Step, Key: key,
 	}})
 	return false
 }
 
-// askTable asks the table of answers. The answer may be there before it returns.
-func (l *link) askTable(a transport.Ask, w *asked) {
-	w.call = l.peer.transport.opts.Kept.Ask(a, func(ans transport.Answer) { l.answered(attemptID{a.ID, a.Attempt}, ans) })
-}
-
-// forget takes a request from those that wait; nil when it has been answered.
-func (l *link) forget(id attemptID) *asked {
-	w := l.asked[id]
-	delete(l.asked, id)
-	return w
-}
-
-// answered is what the table has for a request, with a reference to the value. It
+// Reply implements transport.Replier: ans is what the table has for a request. It
 // runs on the goroutine of the Send, and must not hold it up: what takes time is
 // done on a goroutine of its own.
-func (l *link) answered(id attemptID, ans transport.Answer) {
+func (l *link) Reply(id uint64, attempt uint32, ans transport.Answer) {
+	at := attemptID{id, attempt}
 	if ans.Err != nil {
-		l.answer(id, channel.Answer{Err: status.From(ans.Err)}, nil)
+		l.answer(at, channel.Answer{Err: status.From(ans.Err)}, source{})
 		return
 	}
-	v := ans.Value
-	t := v.Tensor
+	t := ans.Value.Tensor
 	switch {
-	case v.Dead:
+	case ans.Value.Dead:
+		l.answer(at, channel.Answer{Value: deadValue()}, source{})
 		t.Release()
-		l.answer(id, channel.Answer{Value: deadValue()}, nil)
-		return
 	case !t.DType().Plain():
-		l.peer.transport.work.Go(func() { l.answerProto(id, t) })
-		return
+		l.peer.transport.work.Go(func() { l.answerProto(at, t) })
+	default:
+		l.answerPlain(at, t)
 	}
-	a := channel.Answer{Value: describe(t)}
+}
+
+// answerPlain answers with plain memory, whose reference it takes over: out of a
+// message, from where it lies, or from a copy.
+func (l *link) answerPlain(id attemptID, t *tensor.Tensor) {
+	l.mu.Lock()
+	a := channel.Answer{Value: l.describe(t)}
 	if t.Size() == 0 {
+		l.answerLocked(id, a, source{})
 		t.Release()
-		l.answer(id, a, nil)
 		return
 	}
 	if l.machine.Eager(&a.Value) {
-		l.answer(id, a, &source{buf: t, bytes: t.Bytes()})
+		l.answerLocked(id, a, source{buf: t, bytes: t.Bytes()})
 		return
 	}
 	if piece, ok := l.peer.transport.port.memory.Find(t.Buffer(), t.Bytes()); ok {
-		l.answer(id, a, &source{buf: t, piece: piece})
+		l.answerLocked(id, a, source{buf: t, piece: piece})
 		return
 	}
+	l.mu.Unlock()
 	l.peer.transport.work.Go(func() {
 		defer t.Release()
-		l.answerCopy(id, a, t.Bytes())
+		l.answerCopy(id, channel.Answer{Value: describe(t)}, t.Bytes())
 	})
+}
+
+// describe is the function of that name for a value that is answered at once: its
+// dimensions are good until the next call. Called with the lock held.
+func (l *link) describe(t *tensor.Tensor) wire.Value {
+	l.shape = t.Shape().AppendDims(l.shape[:0])
+	l.dims = wire.AppendDims(l.dims[:0], l.shape...)
+	return wire.Value{DType: t.DType(), Size: uint64(t.Size()), Dims: l.dims} //nolint:gosec // never negative
 }
 
 // answerProto answers with elements that are not plain memory.
@@ -104,12 +101,12 @@ func (l *link) answerProto(id attemptID, t *tensor.Tensor) {
 	defer t.Release()
 	content, err := tensorproto.Append(nil, t)
 	if err != nil {
-		l.answer(id, channel.Answer{Err: status.From(err)}, nil)
+		l.answer(id, channel.Answer{Err: status.From(err)}, source{})
 		return
 	}
 	a := channel.Answer{Value: describeProto(t, len(content))}
 	if l.machine.Eager(&a.Value) {
-		l.answer(id, a, &source{buf: nobody{}, bytes: content})
+		l.answer(id, a, source{buf: nobody{}, bytes: content})
 		return
 	}
 	l.answerCopy(id, a, content)
@@ -120,24 +117,28 @@ func (l *link) answerCopy(id attemptID, a channel.Answer, content []byte) {
 	m := l.peer.transport.port.memory
 	src, err := m.Copy(content, mem.MayGrow)
 	if err != nil {
-		l.answer(id, channel.Answer{Elsewhere: true, Err: status.From(err)}, nil)
+		l.answer(id, channel.Answer{Elsewhere: true, Err: status.From(err)}, source{})
 		return
 	}
-	l.answer(id, a, &source{buf: src, piece: src.Piece})
+	l.answer(id, a, source{buf: src, piece: src.Piece})
 }
 
 // answer tells the machine. It takes over the source's reference.
-func (l *link) answer(id attemptID, a channel.Answer, src *source) {
+func (l *link) answer(id attemptID, a channel.Answer, src source) {
 	l.mu.Lock()
+	l.answerLocked(id, a, src)
+}
+
+// answerLocked is answer with the lock held, which it gives up.
+func (l *link) answerLocked(id attemptID, a channel.Answer, src source) {
 	if l.state == linkGone {
 		l.mu.Unlock()
-		if src != nil {
+		if src.buf != nil {
 			src.buf.Release()
 		}
 		return
 	}
-	delete(l.asked, id)
-	if src != nil {
+	if src.buf != nil {
 		a.Source.Handle = l.sources.put(src)
 	}
 	if a.Err == nil {
@@ -150,7 +151,8 @@ func (l *link) answer(id attemptID, a channel.Answer, src *source) {
 	l.run()
 }
 
-// source is memory that content is sent from, with the reference that keeps it.
+// source is memory that content is sent from, with the reference that keeps it; the
+// zero source is none.
 type source struct {
 	buf   releaser
 	bytes []byte    // of what goes within a message

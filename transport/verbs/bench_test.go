@@ -24,21 +24,41 @@ func BenchmarkReceive(b *testing.B) {
 }
 
 func benchmarkReceive(b *testing.B, size int) {
+	r := newBenchRig(b, size)
+	b.ReportAllocs()
+	b.SetBytes(int64(size))
+	for b.Loop() {
+		if err := r.once(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// benchRig is two processes with a channel between them, and a tensor that one sends.
+type benchRig struct {
+	t       testing.TB
+	out, in *rendezvous.BaseRemote
+	key     rendezvous.Key
+	x       *tensor.Tensor
+}
+
+func newBenchRig(t testing.TB, size int) *benchRig {
+	t.Helper()
 	from, to := cluster.Task{Job: "w", Index: 0}, cluster.Task{Job: "w", Index: 1}
-	c := newCluster(clusterOptions{require: true})(b, []cluster.Task{from, to})
+	c := newCluster(clusterOptions{require: true})(t, []cluster.Task{from, to})
 	start := func(task cluster.Task, incarnation uint64) *suiteNode {
 		n, ok := c.Start(task, transporttest.NodeOptions{
 			Incarnation: incarnation, Allocator: tensor.NewPool(tensor.PoolOptions{}), PeerTimeout: 10 * time.Second,
 			Kept: transport.KeptOptions{KeptTotal: 1 << 30},
 		}).(*suiteNode)
 		if !ok {
-			b.Fatal("another kind of node")
+			t.Fatal("another kind of node")
 		}
-		b.Cleanup(func() {
+		t.Cleanup(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
 			if err := n.Stop(ctx); err != nil {
-				b.Error(err)
+				t.Error(err)
 			}
 		})
 		return n
@@ -46,28 +66,28 @@ func benchmarkReceive(b *testing.B, size int) {
 	sender, receiver := start(from, 5), start(to, 6)
 	key, err := rendezvous.NewKey(worker.Device(from), 5, worker.Device(to), "x", rendezvous.FrameIter{})
 	if err != nil {
-		b.Fatal(err)
+		t.Fatal(err)
 	}
 	shape, err := tensor.NewShape(int64(size))
 	if err != nil {
-		b.Fatal(err)
+		t.Fatal(err)
 	}
 	x, err := tensor.Allocate(sender.transport.Allocator(), tensor.Uint8, shape)
 	if err != nil {
-		b.Fatal(err)
+		t.Fatal(err)
 	}
-	defer x.Release()
-	out, in := sender.Manager().Find(1), receiver.Manager().Find(1)
-	b.ReportAllocs()
-	b.SetBytes(int64(size))
-	for b.Loop() {
-		if err := out.Send(key, rendezvous.Args{}, x, false); err != nil {
-			b.Fatal(err)
-		}
-		v, err := in.Recv(b.Context(), key, rendezvous.Args{})
-		if err != nil {
-			b.Fatal(err)
-		}
+	t.Cleanup(x.Release)
+	return &benchRig{t: t, out: sender.Manager().Find(1), in: receiver.Manager().Find(1), key: key, x: x}
+}
+
+// once is a Send and a Recv.
+func (r *benchRig) once() error {
+	if err := r.out.Send(r.key, rendezvous.Args{}, r.x, false); err != nil {
+		return err
+	}
+	v, err := r.in.Recv(r.t.Context(), r.key, rendezvous.Args{})
+	if err == nil {
 		v.Tensor.Release()
 	}
+	return err
 }

@@ -119,13 +119,13 @@ func (l *link) act(acts []channel.Action) (again bool) {
 		case channel.ActAsk:
 			again = l.ask(&a.Ask) || again
 		case channel.ActDetach:
-			l.outbox = append(l.outbox, outgoing{kind: outDetach, asked: l.forget(attemptID{a.ID, a.Attempt})})
+			l.outbox = append(l.outbox, outgoing{kind: outDetach, id: attemptID{a.ID, a.Attempt}})
 		case channel.ActDrop:
 			if s, ok := l.sources.take(a.Source.Handle); ok {
 				l.outbox = append(l.outbox, outgoing{kind: outRelease, buf: s.buf})
 			}
 		case channel.ActFinished:
-			l.outbox = append(l.outbox, outgoing{kind: outFinished, ids: a.IDs.AppendTo(nil)})
+			l.outbox = append(l.outbox, outgoing{kind: outFinished, ids: a.IDs.AppendTo(l.newIDs())})
 		case channel.ActCancelled:
 			l.outbox = append(l.outbox, outgoing{kind: outCancelled, ids: a.IDs.AppendTo(nil)})
 		case channel.ActTaken:
@@ -227,12 +227,12 @@ func (l *link) tick() {
 
 // outgoing is something to be done outside the lock.
 type outgoing struct {
-	kind  outKind
-	ask   transport.Ask
-	asked *asked
-	buf   releaser
-	ids   []uint64
-	left  uint64
+	kind outKind
+	ask  transport.Ask
+	id   attemptID
+	buf  releaser
+	ids  []uint64
+	left uint64
 }
 
 type releaser interface{ Release() }
@@ -242,7 +242,7 @@ type outKind uint8
 const (
 	outLeft      outKind = iota // the peer has left a generation: before its request is looked at
 	outAsk                      // ask the table
-	outDetach                   // nobody waits for asked any more
+	outDetach                   // nobody waits for the answer to id any more
 	outRelease                  // buf
 	outFinished                 // ids
 	outCancelled                // ids
@@ -258,21 +258,33 @@ func (l *link) empty() {
 		return
 	}
 	l.emptying = true
-	var batch []outgoing
 	for len(l.outbox) > 0 {
-		batch, l.outbox = l.outbox, batch[:0]
+		batch := l.outbox
+		l.outbox = l.spare.outbox[:0]
 		l.mu.Unlock()
 		for i := range batch {
 			l.carry(&batch[i])
 		}
-		clear(batch)
 		l.mu.Lock()
-	}
-	if l.outbox == nil || cap(batch) > cap(l.outbox) {
-		l.outbox = batch[:0]
+		for i := range batch {
+			if o := &batch[i]; o.kind == outFinished {
+				l.spare.ids = append(l.spare.ids, o.ids[:0])
+			}
+		}
+		clear(batch)
+		l.spare.outbox = batch
 	}
 	l.emptying = false
 	l.mu.Unlock()
+}
+
+// newIDs is memory for a list of ids that goes into the outbox. Called with the lock
+// held.
+func (l *link) newIDs() (ids []uint64) {
+	if n := len(l.spare.ids); n > 0 {
+		ids, l.spare.ids = l.spare.ids[n-1], l.spare.ids[:n-1]
+	}
+	return ids
 }
 
 func (l *link) carry(o *outgoing) {
@@ -281,11 +293,9 @@ func (l *link) carry(o *outgoing) {
 	case outLeft:
 		l.peer.leftBy(l.asker.Incarnation, o.left)
 	case outAsk:
-		l.askTable(o.ask, o.asked)
+		kept.AskFor(l, o.ask) // the answer may be there before it returns
 	case outDetach:
-		if o.asked != nil {
-			o.asked.call.Detach()
-		}
+		kept.DetachFor(l, l.asker.Incarnation, o.id.id, o.id.attempt)
 	case outRelease:
 		o.buf.Release()
 	case outFinished:

@@ -13,6 +13,7 @@ import (
 	"github.com/tryst-rdma/tryst/transport/verbs/mem"
 	"github.com/tryst-rdma/tryst/transport/verbs/pairing"
 	"github.com/tryst-rdma/tryst/transport/verbs/poll"
+	"github.com/tryst-rdma/tryst/transport/verbs/wire"
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
@@ -43,26 +44,33 @@ type link struct {
 	machine  *channel.Channel // nil until open
 	account  *mem.Account
 	receives map[attemptID]*receive
-	// freeReceives are records for use again.
-	freeReceives []*receive
-	asked        map[attemptID]*asked
-	named        uint64 // the highest generation that the peer's requests said it had left
-	sources      table[*source]
-	dests        table[destination]
-	says         []*say
-	taken        channel.Marks
-	sends        []verbs.SendWR // scratch of flush
-	sges         []verbs.SGE
-	recvs        []verbs.RecvWR
-	places       []placing
-	outbox       []outgoing
-	emptying     bool // somebody carries out the outbox
-	timer        *time.Timer
-	timerAt      time.Time
-	state        linkState
-	err          error // why it was left; set once, but that a better witness replaces it
-	witness      witness
-	drained      *sync.Cond
+	named    uint64 // the highest generation that the peer's requests said it had left
+	sources  table[source]
+	dests    table[destination]
+	says     []*say
+	taken    channel.Marks
+	sends    []verbs.SendWR // scratch of flush
+	sges     []verbs.SGE
+	recvs    []verbs.RecvWR
+	places   []placing
+	shape    []int64 // scratch of describe
+	dims     wire.Dims
+	outbox   []outgoing
+	emptying bool // somebody carries out the outbox
+	spare    spare
+	timer    *time.Timer
+	timerAt  time.Time
+	state    linkState
+	err      error // why it was left; set once, but that a better witness replaces it
+	witness  witness
+	drained  *sync.Cond
+}
+
+// spare is what a link keeps for use again.
+type spare struct {
+	receives []*receive
+	outbox   []outgoing // the memory of one that was carried out
+	ids      [][]uint64 // that were in it
 }
 
 type linkState uint8
@@ -116,7 +124,7 @@ func newLink(p *peer, generation uint64) (l *link, err error) {
 	o := &t.opts
 	l = &link{
 		peer: p, index: t.nextIndex(),
-		receives: make(map[attemptID]*receive), asked: make(map[attemptID]*asked),
+		receives: make(map[attemptID]*receive),
 	}
 	l.drained = sync.NewCond(&l.mu)
 	defer func() {

@@ -67,9 +67,9 @@ func (l *link) start(a *transport.Attempt) *receive {
 
 // newReceive takes a record that is free, or makes one. Called with the lock held.
 func (l *link) newReceive() *receive {
-	if n := len(l.freeReceives); n > 0 {
-		r := l.freeReceives[n-1]
-		l.freeReceives = l.freeReceives[:n-1]
+	if n := len(l.spare.receives); n > 0 {
+		r := l.spare.receives[n-1]
+		l.spare.receives = l.spare.receives[:n-1]
 		return r
 	}
 	return &receive{link: l, waiter: l.queue.NewWaiter()}
@@ -91,9 +91,9 @@ func (r *receive) Wait() (rendezvous.Value, error) {
 	r.waiter.Reset()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.freeReceives) < maxFree {
+	if len(l.spare.receives) < maxFree {
 		r.use = use{}
-		l.freeReceives = append(l.freeReceives, r)
+		l.spare.receives = append(l.spare.receives, r)
 	}
 	return v, err
 }

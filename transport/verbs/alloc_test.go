@@ -1,0 +1,55 @@
+package verbstransport_test
+
+import (
+	"testing"
+
+	"github.com/tryst-rdma/tryst/rendezvous"
+)
+
+// TestAllocationsOfASmallReceive: both sides together, from Send to the value, leave
+// nothing for the garbage collector but the tensor (its header, its buffer, its
+// dimensions) and the text of the key that came with the request. How a request finds
+// its Send makes no difference there, nor does who waits for the value.
+func TestAllocationsOfASmallReceive(t *testing.T) {
+	const most = 4
+	r := newBenchRig(t, 8)
+	ends := make(chan error, 1)
+	done := func(v rendezvous.Value, _ rendezvous.Args, err error) {
+		if err == nil {
+			v.Tensor.Release()
+		}
+		ends <- err
+	}
+	async := func() error {
+		if err := r.out.Send(r.key, rendezvous.Args{}, r.x, false); err != nil {
+			return err
+		}
+		r.in.RecvAsync(t.Context(), r.key, rendezvous.Args{}, done)
+		return <-ends
+	}
+	for _, c := range []struct {
+		what string
+		most float64
+		once func() error
+	}{
+		{"Recv", most, r.once},
+		{"RecvAsync", most + 2, async}, // the watch of a context that can end (context.AfterFunc)
+	} {
+		var failed error
+		run := func() {
+			if err := c.once(); err != nil {
+				failed = err
+			}
+		}
+		for range 200 {
+			run()
+		}
+		// Timers and probes of the channel allocate now and then.
+		if n := testing.AllocsPerRun(2000, run); n > c.most {
+			t.Errorf("%s: %v allocations, want at most %v", c.what, n, c.most)
+		}
+		if failed != nil {
+			t.Error(failed)
+		}
+	}
+}
