@@ -2,6 +2,7 @@ package transport
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tryst-rdma/tryst/rendezvous"
@@ -33,6 +34,8 @@ type Kept struct {
 	closed  bool
 
 	work sync.WaitGroup // receives of the source under way
+
+	returning atomic.Int64 // values on their way back to the source
 }
 
 // Replier brings answers to those who asked.
@@ -199,8 +202,8 @@ type KeptStats struct {
 	Askers    int   // processes that ask or asked lately
 	Connected int   // those of them with a connection
 	Waiting   int   // receives without an answer
-	Kept      int   // answers kept
-	Bytes     int64 // size of their tensors
+	Kept      int   // answers kept, and values that are just being given back
+	Bytes     int64 // size of the tensors of what is kept
 }
 
 // Stats counts what the table holds.
@@ -215,6 +218,7 @@ func (k *Kept) Stats() KeptStats {
 		}
 	}
 	s.Bytes = k.table.bytes - int64(s.Kept)*keptOverhead
+	s.Kept += int(k.returning.Load())
 	return s
 }
 
@@ -282,6 +286,7 @@ func (k *Kept) do(acts []keptAction) {
 		case keptRestore:
 			ask := a.ask
 			c.ask = &ask
+			k.returning.Add(1)
 		}
 		calls = append(calls, c)
 	}
@@ -303,6 +308,7 @@ func (k *Kept) do(acts []keptAction) {
 			if !k.source.Restore(c.ask.Step, c.ask.Key, c.answer.Value) {
 				c.answer.Value.Tensor.Release()
 			}
+			k.returning.Add(-1)
 		case keptRelease:
 			c.answer.Value.Tensor.Release()
 		}
