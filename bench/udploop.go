@@ -29,9 +29,9 @@ import (
 // where the asker receives; its number is 0. The content comes in the order of the
 // questions, each packet with the number that packets to this peer have. An ack
 // has the number of packets that have come, and the id 0: one for each super-packet
-// that brought content, and one for each question. What is sent and not acked never
-// exceeds loopWindow, so nothing is lost; what is lost all the same ends the
-// connection.
+// that brought content, and one for the questions that came together, behind the
+// first that is answered. What is sent and not acked never exceeds loopWindow, so
+// nothing is lost; what is lost all the same ends the connection.
 const (
 	loopQuestion = 1 + iota
 	loopContent
@@ -233,10 +233,6 @@ func (s *loopServer) take(p loopPart) error {
 
 // answer sends what the window has room for.
 func (s *loopServer) answer() error {
-	if s.owed {
-		s.owed = false
-		s.ack(s.client, 0)
-	}
 	answered := 0
 	for answered < len(s.questions) && (s.sent-s.acked+loopSegments)*loopPacket <= loopWindow {
 		q := &s.questions[answered]
@@ -248,6 +244,10 @@ func (s *loopServer) answer() error {
 			q.rest, q.none = q.rest[k:], false
 		}
 		s.add(s.client, 0, n, loopSuper)
+		if s.owed { // behind what is waited for
+			s.owed = false
+			s.ack(s.client, 0)
+		}
 		if err := s.flush(); err != nil {
 			return err
 		}
@@ -256,7 +256,7 @@ func (s *loopServer) answer() error {
 		}
 	}
 	s.questions = append(s.questions[:0], s.questions[answered:]...)
-	return s.flush()
+	return nil
 }
 
 func (s *loopServer) close() {
