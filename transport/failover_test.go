@@ -26,6 +26,29 @@ func bubble(t *testing.T, o memOptions, f func(t *testing.T, p *pair)) {
 	})
 }
 
+// Who waits for a peer that comes up minutes late has the value then, and nobody has
+// asked in the meantime as often as to be a nuisance.
+func TestFailoverFirstPeerMinutesLate(t *testing.T) {
+	bubble(t, memOptions{peerTimeout: time.Hour}, func(t *testing.T, p *pair) {
+		p.set(func() { p.down = true })
+		c := p.begin(t.Context(), key(t, "k"))
+		time.Sleep(30 * time.Minute)
+		synctest.Wait()
+		select {
+		case o := <-c:
+			t.Fatalf("it has ended with %+v", o)
+		default:
+		}
+		p.set(func() { p.down = false })
+		p.send(key(t, "k"), 'a')
+		up := time.Now()
+		p.wantValue(c, 'a')
+		if took := time.Since(up); took > helloWait+time.Second {
+			t.Errorf("it took %v to find out that the peer is up", took)
+		}
+	})
+}
+
 func TestFailoverReceives(t *testing.T) {
 	bubble(t, memOptions{}, func(t *testing.T, p *pair) {
 		k := key(t, "k")

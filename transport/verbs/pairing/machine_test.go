@@ -279,6 +279,60 @@ func storm(t *testing.T, refusal error, raise bool, then string, off bool) (n in
 	return n
 }
 
+// A peer that comes up minutes late has a channel within the longest back-off when it
+// waits to be called, and at once when it calls; who waited has not called often.
+func TestAPeerThatComesMinutesLate(t *testing.T) {
+	const late = 20 * time.Minute
+	for _, calls := range []bool{false, true} {
+		m := machine()
+		up := began.Add(late)
+		now, n, opened := began, 0, time.Time{}
+		called := !calls
+		for queue := m.Want(now); opened.IsZero(); {
+			if len(queue) == 0 {
+				now = m.Wake()
+				if !called && now.After(up) {
+					now, called = up, true
+					queue = m.Request(now, 1, at(m.Generation()+1, testOffer(1, 2)))
+					continue
+				}
+				if now.IsZero() || now.After(up.Add(late)) {
+					t.Fatalf("it has given up: %v", now)
+				}
+				queue = m.Tick(now)
+				continue
+			}
+			a := queue[0]
+			queue = queue[1:]
+			switch a.Kind {
+			case Make:
+				queue = append(queue, m.Made(now, at(a.Generation, testOffer(0, 1)))...)
+			case Call:
+				n++
+				var err error
+				if now.Before(up) {
+					err = status.New(status.Unavailable, "connection refused")
+				}
+				queue = append(queue, m.Answered(now, a.Call, at(a.Offer.Generation, testOffer(1, 2)), err)...)
+			case Connect:
+				queue = append(queue, m.Connected(now, a.Generation)...)
+			case Open:
+				opened = now
+			case Answer: // the peer has it, and says HELLO
+				queue = append(queue, m.Hello(now, a.Offer.Generation)...)
+			case Destroy, Refuse:
+			}
+		}
+		took := opened.Sub(up)
+		if most := MaxBackoff; took < 0 || took > most || calls && took != 0 {
+			t.Errorf("the peer came after %v, and the channel %v later; it calls: %v", late, took, calls)
+		}
+		if most := int(late/MaxBackoff) + maxDoublings + 1; n > most {
+			t.Errorf("it was called %d times in %v, at most %d are needed", n, late, most)
+		}
+	}
+}
+
 // A channel that was up for long is made again at once when it breaks.
 func TestBackOffForgetsWhatIsLongAgo(t *testing.T) {
 	m := machine()
