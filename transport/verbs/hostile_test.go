@@ -3,6 +3,7 @@ package verbstransport_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport"
 	"github.com/tryst-rdma/tryst/transport/transporttest"
+	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/transport/verbs/hostiletest"
 	"github.com/tryst-rdma/tryst/transport/verbs/pairing"
 	"github.com/tryst-rdma/tryst/transport/verbs/wire"
@@ -20,7 +22,7 @@ import (
 )
 
 // newStranger takes the name of the i-th task, and has no channel yet.
-func newStranger(s *stage, i int, victim *actor) *hostiletest.Stranger {
+func newStranger(s *stage, i int, victim *actor, said *diary) *hostiletest.Stranger {
 	s.Helper()
 	device, err := s.c.fabric.Provider(s.tasks[i].String()).Open("mem0")
 	if err != nil {
@@ -31,7 +33,7 @@ func newStranger(s *stage, i int, victim *actor) *hostiletest.Stranger {
 		s.Fatal(err)
 	}
 	p := hostiletest.New(s.T, hostiletest.Options{
-		Task: s.tasks[i], Victim: victimOf{victim, s.tasks[i]}, Device: device, Address: gid,
+		Task: s.tasks[i], Victim: victimOf{victim, s.tasks[i], said}, Device: device, Address: gid,
 		Timeout: 20 * time.Millisecond, Patience: patience,
 	})
 	s.Cleanup(func() {
@@ -47,6 +49,36 @@ func newStranger(s *stage, i int, victim *actor) *hostiletest.Stranger {
 type victimOf struct {
 	*actor
 	stranger cluster.Task
+	said     *diary
+}
+
+// diary is what a process has logged.
+type diary struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (d *diary) Write(b []byte) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.text.Write(b)
+}
+
+func (d *diary) String() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.text.String()
+}
+
+// newVictim starts the first task of a new stage, and keeps its log.
+func newVictim(t *testing.T, o transporttest.NodeOptions) (*stage, *actor, *diary) {
+	said := &diary{}
+	s := newStage(t, clusterOptions{tune: func(task cluster.Task, o *verbstransport.Options) {
+		if task.Index == 0 {
+			o.Logger = slog.New(slog.NewTextHandler(said, nil))
+		}
+	}})
+	return s, s.startWith(0, o), said
 }
 
 func (v victimOf) Task() cluster.Task { return v.task }
@@ -57,11 +89,7 @@ func (v victimOf) Answer(ctx context.Context, own pairing.Offer) (pairing.Offer,
 
 func (v victimOf) Link() hostiletest.Link {
 	k := v.linkTo(v.stranger)
-	l := hostiletest.Link{Verbs: k.Verbs, Breaks: k.Stats.Breaks}
-	if k.Reason != nil {
-		l.Reason = k.Reason.Error()
-	}
-	return l
+	return hostiletest.Link{Verbs: k.Verbs, Breaks: k.Stats.Breaks, Reason: v.said.String()}
 }
 
 func (v victimOf) Send(step int64, key rendezvous.Key, size int) {
@@ -97,11 +125,10 @@ func (r receiveOf) Wait() error {
 func TestHostilePeer(t *testing.T) {
 	for _, c := range hostiletest.Cases() {
 		t.Run(c.Name, func(t *testing.T) {
-			s := newStage(t, clusterOptions{})
-			victim := s.startWith(0, transporttest.NodeOptions{PeerTimeout: 50 * time.Millisecond})
+			s, victim, said := newVictim(t, transporttest.NodeOptions{PeerTimeout: 50 * time.Millisecond})
 			other := s.start(2)
 			other.meets(victim)
-			newStranger(s, 1, victim).Run(c, func() {
+			newStranger(s, 1, victim, said).Run(c, func() {
 				k := other.key(victim, "v")
 				other.sendsBlob(1000, k, 1, 100*kib)
 				victim.recv(1000, k).isBlob(1, 100*kib)
@@ -121,11 +148,10 @@ func TestHostilePeer(t *testing.T) {
 // else's do, and the end of the step gives everything back.
 func TestReceiverThatNeverSaysFinished(t *testing.T) {
 	const limit, size = 100 * kib, 4 * kib
-	s := newStage(t, clusterOptions{})
-	victim := s.startWith(0, transporttest.NodeOptions{Kept: transport.KeptOptions{KeptPerAsker: limit}})
+	s, victim, said := newVictim(t, transporttest.NodeOptions{Kept: transport.KeptOptions{KeptPerAsker: limit}})
 	other := s.start(2)
 	other.meets(victim)
-	p := newStranger(s, 1, victim)
+	p := newStranger(s, 1, victim, said)
 	p.Meets()
 	const asks = 2 * limit / size
 	for i := range asks {
@@ -160,6 +186,18 @@ func TestReceiverThatNeverSaysFinished(t *testing.T) {
 		k := victim.kept.Stats()
 		return k.Kept+k.Waiting == 0 && k.Bytes == 0 && victim.transport.Memory().Sending.InUse == 0
 	})
+}
+
+// TestChannelIsAHello: who waits for a peer that gRPC does not reach has it with the
+// first channel.
+func TestChannelIsAHello(t *testing.T) {
+	s, victim, said := newVictim(t, transporttest.NodeOptions{PeerTimeout: 2 * time.Second})
+	p := newStranger(s, 1, victim, said)
+	r := p.Await("v")
+	p.Meets()
+	p.Hears(wire.KindRequest)
+	victim.manager.Cleanup(p.Step)
+	_ = r.Wait()
 }
 
 // TestOffersThatDisturbNobody: what the bootstrap of a live channel must bear, over and

@@ -358,6 +358,8 @@ func (l *link) tearDown() {
 		s.end(l.lostErr())
 	}
 	t.closedObject("account", l.account.Close())
+	// The peer's state has the reason for a moment only: then the next try has its own.
+	t.opts.Logger.Info("a channel was left", "peer", p.task.String(), "generation", l.own.Generation, "reason", l.err)
 	p.linkGone(l, l.err)
 }
 

@@ -259,6 +259,15 @@ func (p *peer) current() (l *link, left uint64, changed <-chan struct{}) {
 	return p.up, p.left, p.changed
 }
 
+// known is the process at the other end of the link that carries receives, if one does.
+func (p *peer) known() (who transport.Peer, ok bool) {
+	l, _, _ := p.current()
+	if l == nil {
+		return transport.Peer{}, false
+	}
+	return transport.Peer{Tryst: true, Incarnation: l.asker.Incarnation}, true
+}
+
 // leftBy is the word of a process of the peer that it has left a generation and
 // all before it.
 func (p *peer) leftBy(incarnation, generation uint64) {

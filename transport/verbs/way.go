@@ -21,11 +21,11 @@ type way struct {
 // Hello implements transport.Wire. A peer whose channel is up needs no gRPC to be
 // known.
 func (w *way) Hello(ctx context.Context) (transport.Peer, error) {
-	if l, _, _ := w.peer.current(); l != nil {
-		return transport.Peer{Tryst: true, Incarnation: l.asker.Incarnation}, nil
+	if who, ok := w.peer.known(); ok {
+		return who, nil
 	}
 	w.peer.want()
-	who, err := w.grpc.Hello(ctx)
+	who, err := w.grpcHello(ctx)
 	if err != nil || !w.peer.transport.opts.Require {
 		return who, err
 	}
@@ -33,9 +33,9 @@ func (w *way) Hello(ctx context.Context) (transport.Peer, error) {
 	again := time.NewTicker(w.peer.transport.opts.Backoff)
 	defer again.Stop()
 	for {
-		l, _, changed := w.peer.current()
-		if l != nil {
-			return transport.Peer{Tryst: true, Incarnation: l.asker.Incarnation}, nil
+		_, _, changed := w.peer.current()
+		if who, ok := w.peer.known(); ok {
+			return who, nil
 		}
 		select {
 		case <-changed:
@@ -47,6 +47,33 @@ func (w *way) Hello(ctx context.Context) (transport.Peer, error) {
 				"there is no verbs channel to %v (%v), and --fallback none wants nothing else", w.peer.task, k.Reason)
 		}
 	}
+}
+
+// grpcHello asks over gRPC, as long as no channel comes up, which answers as well.
+func (w *way) grpcHello(ctx context.Context) (transport.Peer, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	w.peer.transport.work.Go(func() {
+		for {
+			l, _, changed := w.peer.current()
+			if l != nil {
+				cancel()
+				return
+			}
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	who, err := w.grpc.Hello(ctx)
+	if err != nil {
+		if who, ok := w.peer.known(); ok {
+			return who, nil
+		}
+	}
+	return who, err
 }
 
 // Start implements transport.Starter: what a channel carries begins at once.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -33,7 +34,7 @@ type Victim interface {
 type Link struct {
 	Verbs  bool
 	Breaks uint64 // channels that were left
-	Reason string // why there is none
+	Reason string // why there is none, and was none before: all that the victim has said
 }
 
 // Receive is a receive of the victim.
@@ -58,9 +59,8 @@ type Options struct {
 	// Timeout is how long a queue pair waits for an acknowledgement, and Patience
 	// how long a test waits for what must happen soon.
 	Timeout, Patience time.Duration
-	// Silent says that the victim's device does not tell what it refuses: that is
-	// known by what was flushed.
-	Silent bool
+	// Told is what the victim's device says instead of some Case.Want.
+	Told map[string]string
 }
 
 // Stranger is the peer.
@@ -302,8 +302,8 @@ func (r *receive) Wait() error {
 	return r.err
 }
 
-// recv lets the victim receive.
-func (p *Stranger) recv(name string) *receive {
+// Await lets the victim receive.
+func (p *Stranger) Await(name string) *receive {
 	p.Helper()
 	r := &receive{Receive: p.Victim.Recv(p.Step, p.ownKey(name))}
 	p.receives = append(p.receives, r)
@@ -324,8 +324,12 @@ func (p *Stranger) repost(slot uint32) {
 // then.
 func (p *Stranger) Says(b []byte) {
 	p.Helper()
+	p.post(p.saying(b))
+}
+
+func (p *Stranger) saying(b []byte) verbs.SendWR {
 	n := copy(p.memory[says:], b)
-	p.post(verbs.SendWR{Op: verbs.OpSend, SGL: []verbs.SGE{{Addr: p.room.Addr() + says, Length: uint32(n), LKey: p.room.LKey()}}})
+	return verbs.SendWR{Op: verbs.OpSend, SGL: []verbs.SGE{{Addr: p.room.Addr() + says, Length: uint32(n), LKey: p.room.LKey()}}}
 }
 
 // writes writes bytes to where it likes; with an imm when that is not nil.
@@ -342,22 +346,26 @@ func (p *Stranger) writes(b []byte, addr uint64, key verbs.RKey, imm *wire.Imm) 
 	p.post(wr)
 }
 
-// post posts a request and waits until it has ended, well or badly.
-func (p *Stranger) post(wr verbs.SendWR) {
+// post posts requests and waits until they have ended, well or badly.
+func (p *Stranger) post(wrs ...verbs.SendWR) {
 	p.Helper()
-	wr.ID, wr.Signaled = verbs.NewWRID(0, 0, 0, kindSend), true
-	if _, err := p.qp.PostSend([]verbs.SendWR{wr}); err != nil {
+	for i := range wrs {
+		wrs[i].ID, wrs[i].Signaled = verbs.NewWRID(0, 0, 0, kindSend), true
+	}
+	if _, err := p.qp.PostSend(wrs); err != nil {
 		p.Fatal(err)
 	}
-	p.until("the post has ended", func() bool {
+	left := len(wrs)
+	p.until("the posts have ended", func() bool {
 		p.poll()
-		for i, wc := range p.pending {
-			if wc.ID.Kind() == kindSend {
-				p.pending = append(p.pending[:i], p.pending[i+1:]...)
-				return true
+		p.pending = slices.DeleteFunc(p.pending, func(wc verbs.WC) bool {
+			sent := wc.ID.Kind() == kindSend
+			if sent {
+				left--
 			}
-		}
-		return false
+			return sent
+		})
+		return left == 0
 	})
 }
 
@@ -407,7 +415,7 @@ func (p *Stranger) parse(m interface{ Parse([]byte) error }, b []byte) {
 // asked lets the victim receive from the stranger, up to where it has told an address.
 func (p *Stranger) asked(size int) (r *receive, id uint64, d wire.Dest) {
 	p.Helper()
-	r = p.recv(fmt.Sprint("v", p.requests, p.generation))
+	r = p.Await(fmt.Sprint("v", p.requests, p.generation))
 	var q wire.Request
 	p.parse(&q, p.Hears(wire.KindRequest))
 	m := wire.Meta{Header: p.Header(), ID: q.ID, Value: bytesValue(size)}
@@ -452,10 +460,10 @@ func (p *Stranger) until(what string, cond func() bool) {
 func (p *Stranger) flood(b []byte) {
 	p.Helper()
 	before := p.Victim.Link().Breaks
-	for range 10_000 {
+	for range 10_000 / window {
 		if p.Victim.Link().Breaks > before {
 			return
 		}
-		p.Says(b)
+		p.post(slices.Repeat([]verbs.SendWR{p.saying(b)}, window)...)
 	}
 }
