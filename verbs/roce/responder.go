@@ -322,7 +322,7 @@ func (m *machine) takeWrite(h *wire.Header, payload []byte) {
 		w = message{kind: aWrite, addr: h.Addr, rkey: h.RKey, length: uint64(h.Length)}
 	}
 	n := uint64(len(payload))
-	if w.done+n > w.length || h.Op.EndsMessage() != (w.done+n == w.length) {
+	if w.length > maxMessage || w.done+n > w.length || h.Op.EndsMessage() != (w.done+n == w.length) {
 		m.refuse(wire.NAKInvalidRequest)
 		return
 	}
