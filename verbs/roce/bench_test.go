@@ -124,6 +124,17 @@ func BenchmarkWrite1MiB(b *testing.B) {
 		under++
 	}
 	x.poll(b, verbs.WCWrite, under)
+	x.report(b)
+}
+
+// report tells what the network did beside.
+func (e *benchEnd) report(b *testing.B) {
+	c, err := e.dev.(verbs.Counted).Counters(1)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(float64(c["resent_pkts"])/float64(b.N), "resent/op")
+	b.ReportMetric(float64(c["completer_retry_err"]), "timeouts")
 }
 
 // BenchmarkPingPong is a message of 8 bytes there and back.
@@ -156,4 +167,5 @@ func BenchmarkPingPong(b *testing.B) {
 		x.poll(b, verbs.WCRecv, 1)
 	}
 	<-done
+	x.report(b)
 }
