@@ -8,6 +8,7 @@ import (
 	"github.com/tryst-rdma/tryst/config"
 	"github.com/tryst-rdma/tryst/tensor"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
+	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 )
 
 // pairing is the second process and everything that is measured between it and
@@ -166,9 +167,14 @@ func (s *suite) besideUDP(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		s.addPair(&o, &own, UDPLoop, Higher, 0, func(r *Row) {
+		var aim float64
+		if s.now.transport == verbstransport.Name {
+			aim = softwareTarget(UDPLoop, t.size, inflight)
+		}
+		s.addPair(&o, &own, UDPLoop, Higher, aim, func(r *Row) {
 			r.Inflight = inflight
 			r.moved(t.size)
+			r.providedBy(p.ours)
 		})
 		return nil
 	})
@@ -210,7 +216,7 @@ func (s *suite) recvFrom(ctx context.Context) (err error) {
 				return err
 			}
 			row := rowOf(s.now.name, &o)
-			row.Transport, row.Provider, row.Inflight = s.now.transport, s.now.provider(), inflight
+			row.Transport, row.Provider, row.Inflight = s.now.transport, r.provider(), inflight
 			row.moved(t.size)
 			s.add(row)
 		}

@@ -75,6 +75,7 @@ const (
 	PassThrough = "grpc-passthrough" // a bare gRPC call with the content as its message
 	Generated   = "grpc-generated"   // the same call with the generated RecvTensorResponse
 	LockedMap   = "locked-map"       // a map under a lock
+	OwnGRPC     = "grpc-transport"   // the same receive over the project's gRPC transport
 	RawTCP      = "raw-tcp"          // a TCP connection and nothing above it
 	UDPLoop     = "udp-loop"         // UDP sockets, one CRC for each packet and nothing above it
 	OneCore     = "one-core"         // a processor that does nothing else

@@ -39,7 +39,12 @@ const smallSize = 8
 type devices struct{ here, there discovery.Choice }
 
 // devices chooses as the two processes will.
+//
+// What is measured beside programs of RDMA's own needs devices of the kernel.
 func (s *suite) devices() (d devices, err error) {
+	if s.client().Provider == config.ProviderRoCE {
+		return d, status.New(status.FailedPrecondition, "it is measured beside programs that need RDMA of the kernel, and --provider roce was asked for")
+	}
 	host, err := discovery.Host()
 	if err != nil {
 		return d, err
@@ -275,7 +280,7 @@ func (r *run) byMedian() error {
 // verbsOf are the settings of the second process.
 func (s *suite) verbsOf(c config.Client) verbsSetup {
 	return verbsSetup{
-		Transport: c.Transport, RDMA: s.peerRDMA(c.RDMA), Poll: c.Poll,
+		Transport: c.Transport, Provider: c.Provider, RDMA: s.peerRDMA(c.RDMA), Poll: c.Poll,
 		EagerLimit: c.EagerLimit, Arena: c.Arena, ArenaLimit: c.ArenaLimit,
 	}
 }
@@ -283,6 +288,7 @@ func (s *suite) verbsOf(c config.Client) verbsSetup {
 // verbsSetup is what the second process has to know for verbs.
 type verbsSetup struct {
 	Transport  string      `json:"transport"`
+	Provider   string      `json:"provider"`
 	RDMA       config.RDMA `json:"rdma"`
 	Poll       string      `json:"poll"`
 	EagerLimit int64       `json:"eager_limit"`
@@ -295,5 +301,5 @@ func (v verbsSetup) apply(c *config.Client) {
 		return
 	}
 	c.Transport, c.Fallback = v.Transport, "none" // another wire would be measured in its place
-	c.RDMA, c.Poll, c.EagerLimit, c.Arena, c.ArenaLimit = v.RDMA, v.Poll, v.EagerLimit, v.Arena, v.ArenaLimit
+	c.Provider, c.RDMA, c.Poll, c.EagerLimit, c.Arena, c.ArenaLimit = v.Provider, v.RDMA, v.Poll, v.EagerLimit, v.Arena, v.ArenaLimit
 }
