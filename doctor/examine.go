@@ -507,7 +507,7 @@ func verbsDo(err error) string {
 	case status.PermissionDenied, status.Unauthenticated:
 		return "give this side a certificate with its name (--tls-cert, --tls-key)"
 	}
-	return "run tryst doctor --transport verbs there, with this task in --cluster; look for a firewall on UDP port 4791, and whether each side can ping the other's address"
+	return "run tryst doctor --transport verbs there, with this task in --cluster; look for a firewall on UDP port 4791 (devices in software have others, too) and for address translation, and whether each side can ping the other's address"
 }
 
 func tookText(r Reached) string {
