@@ -1,0 +1,442 @@
+package roce
+
+import (
+	"bytes"
+	"log/slog"
+	"math/rand/v2"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/roce/udp"
+	"github.com/tryst-rdma/tryst/verbs/roce/wire"
+)
+
+// seal makes the ICRC of a packet right for that way.
+func seal(from, to netip.AddrPort, b []byte) []byte {
+	path := wire.NewPath(from, to)
+	crc := wire.UpdateHeader(path.Begin(len(b)), b[:wire.BTHLen])
+	end := len(b) - wire.ICRCLen
+	wire.PutICRC(b[end:], wire.Update(crc, b[wire.BTHLen:end]))
+	return b
+}
+
+// packetOf is a whole packet for a way.
+func packetOf(from, to netip.AddrPort, h wire.Header, payload ...byte) []byte {
+	if h.PKey == 0 {
+		h.PKey = wire.DefaultPKey
+	}
+	h.Pad = wire.PadOf(len(payload))
+	b := append(h.Append(nil), payload...)
+	b = append(b, zeros[:h.Pad]...)
+	return seal(from, to, append(b, zeros[:wire.ICRCLen]...))
+}
+
+// inner are the queue pair and the station of an end.
+func (x *tip) inner() (*qp, *station) {
+	q := x.qp.(*qp) //nolint:errcheck // it is one
+	return q, q.station
+}
+
+// sockets are where an end's packets come from and where it takes them.
+func (x *tip) sockets() (from, at netip.AddrPort) {
+	q, s := x.inner()
+	return s.senders[q.sender].Addr(), s.receiver.Addr()
+}
+
+// TestDrops: each reason for which a packet is dropped has its counter, and nothing
+// else happens: neither an answer nor a change of the queue pair.
+func TestDrops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFabric()
+		x, y := f.tips(t, 4096)
+		joinTips(x, y, nil)
+		from, _ := x.sockets()
+		q, s := y.inner()
+		_, at := y.sockets()
+		idle := must(y.pd.CreateQP(verbs.QPConfig{SendCQ: y.cq, RecvCQ: y.cq}))(t)
+		if err := y.path().Init(idle); err != nil {
+			t.Fatal(err)
+		}
+		good := wire.Header{Op: wire.WriteOnly, DestQP: q.number, PSN: x.psn, Addr: y.mr.Addr(), RKey: y.mr.RKey(), Length: 1, AckReq: true}
+		with := func(change func(*wire.Header)) wire.Header { h := good; change(&h); return h }
+		cut := func(b []byte, n int) []byte { return b[:n] }
+		spoil := func(b []byte, i int) []byte { b[i] ^= 1; return b }
+		otherPort := netip.AddrPortFrom(from.Addr(), from.Port()+1)
+		otherAddr := netip.AddrPortFrom(netip.MustParseAddr("10.0.0.9"), from.Port())
+		sent := 0
+		arrived := func() { time.Sleep(time.Millisecond); synctest.Wait() }
+		f.see = func(from, _ netip.AddrPort, _ int, _ []byte) {
+			if from.Addr() == y.addr {
+				sent++
+			}
+		}
+		for name, c := range map[string]struct {
+			from    netip.AddrPort
+			packet  []byte
+			counter *atomic.Uint64
+		}{
+			"empty":               {from, nil, nil},
+			"shorter than a BTH":  {from, make([]byte, 11), &s.drops.malformed},
+			"no ICRC":             {from, cut(packetOf(from, at, good, 1), 12), &s.drops.malformed},
+			"a cut header":        {from, cut(packetOf(from, at, good, 1), 20), &s.drops.malformed},
+			"not a multiple of 4": {from, cut(packetOf(from, at, good, 1), 33), &s.drops.malformed},
+			"another version":     {from, seal(from, at, spoil(packetOf(from, at, good, 1), 1)), &s.drops.malformed},
+			"an unknown opcode":   {from, packetOf(from, at, with(func(h *wire.Header) { h.Op = 0x15 })), &s.drops.malformed},
+			"an opcode of UD":     {from, packetOf(from, at, with(func(h *wire.Header) { h.Op = 0x64 })), &s.drops.malformed},
+			"another partition":   {from, packetOf(from, at, with(func(h *wire.Header) { h.PKey = 0x8001 }), 1), &s.drops.malformed},
+			"no queue pair":       {from, packetOf(from, at, with(func(h *wire.Header) { h.DestQP ^= 1 << 20 }), 1), &s.drops.unknown},
+			"queue pair 0":        {from, packetOf(from, at, with(func(h *wire.Header) { h.DestQP = 0 }), 1), &s.drops.unknown},
+			"another port":        {otherPort, packetOf(otherPort, at, good, 1), &s.drops.source},
+			"another address":     {otherAddr, packetOf(otherAddr, at, good, 1), &s.drops.source},
+			"a damaged payload":   {from, spoil(packetOf(from, at, good, 1), 28), &s.drops.damaged},
+			"a damaged header":    {from, spoil(packetOf(from, at, good, 1), 20), &s.drops.damaged},
+			"a damaged ICRC":      {from, spoil(packetOf(from, at, good, 1), 33), &s.drops.damaged},
+			"another way's ICRC":  {from, packetOf(otherPort, at, good, 1), &s.drops.damaged},
+			"not yet connected":   {from, packetOf(from, at, with(func(h *wire.Header) { h.DestQP = idle.QPN() }), 1), &s.drops.closed},
+		} {
+			all := func() (n uint64) {
+				for _, c := range []*atomic.Uint64{&s.drops.malformed, &s.drops.unknown, &s.drops.source, &s.drops.damaged, &s.drops.closed} {
+					n += c.Load()
+				}
+				return n
+			}
+			before, own := all(), uint64(0)
+			if c.counter != nil {
+				own = c.counter.Load()
+			}
+			f.inject(c.from, at, c.packet)
+			arrived()
+			if c.counter != nil && (c.counter.Load() != own+1 || all() != before+1) {
+				t.Errorf("%s: its counter goes from %d to %d, all from %d to %d", name, own, c.counter.Load(), before, all())
+			}
+			if state := must(y.qp.State())(t); sent > 0 || y.mem[0] != 0 || state != verbs.StateRTS {
+				t.Fatalf("%s: %d packets are sent, in %v, memory %d", name, sent, state, y.mem[0])
+			}
+		}
+		// The right one is carried out, as are the two of a datagram that has a bad one between them.
+		f.inject(from, at, packetOf(from, at, good, 1))
+		arrived()
+		if sent != 1 || y.mem[0] != 1 {
+			t.Fatalf("the right packet: %d answers, memory %d", sent, y.mem[0])
+		}
+		one := packetOf(from, at, with(func(h *wire.Header) { h.PSN++ }), 2)
+		two := packetOf(from, at, with(func(h *wire.Header) { h.PSN += 2; h.Addr++ }), 3)
+		bad := packetOf(from, at, with(func(h *wire.Header) { h.DestQP = 1 }), 3)
+		f.mu.Lock()
+		f.receivers[at].deliverLocked(udp.Datagram{Data: bytes.Join([][]byte{one, bad, two}, nil), Segment: len(one), From: from})
+		f.mu.Unlock()
+		arrived()
+		if y.mem[0] != 2 || y.mem[1] != 3 {
+			t.Errorf("memory is %v", y.mem[:2])
+		}
+		if err := y.qp.ToErr(); err != nil {
+			t.Fatal(err)
+		}
+		closed := s.drops.closed.Load()
+		f.inject(from, at, packetOf(from, at, with(func(h *wire.Header) { h.PSN += 3 }), 9))
+		arrived()
+		if s.drops.closed.Load() != closed+1 || y.mem[0] != 2 {
+			t.Errorf("in ERR it is taken: memory %d", y.mem[0])
+		}
+		if err := idle.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestAnyPortOfAKernel: a peer that named no ports, as kernels and NICs do not, may
+// send from any, but from its address only.
+func TestAnyPortOfAKernel(t *testing.T) {
+	src := source{remote: remoteOf(netip.MustParseAddr("10.0.0.1"), verbs.UDPEndpoint{}), any: true}
+	if !src.allows(netip.MustParseAddrPort("10.0.0.1:49153")) || src.allows(netip.MustParseAddrPort("10.0.0.2:49153")) {
+		t.Error("the address does not count, or the port does")
+	}
+	if src.roce || src.at.Port() != wire.Port {
+		t.Errorf("it is taken for %+v", src.remote)
+	}
+}
+
+// TestDroppedPacketsCostNothing: no allocation, whatever the packet is.
+func TestDroppedPacketsCostNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFabric()
+		x, y := f.tips(t, 4096)
+		joinTips(x, y, nil)
+		from, _ := x.sockets()
+		q, s := y.inner()
+		_, at := y.sockets()
+		good := wire.Header{Op: wire.WriteOnly, DestQP: q.number, PSN: x.psn, Length: 1}
+		ahead, other, bad := good, good, packetOf(from, at, good, 1)
+		ahead.PSN = psnOf(ahead.PSN, 1<<20)
+		other.DestQP++
+		bad[30] ^= 1
+		for name, d := range map[string]udp.Datagram{
+			"short":              {From: from, Data: bad[:10]},
+			"unknown queue pair": {From: from, Data: packetOf(from, at, other, 1)},
+			"wrong source":       {From: netip.AddrPortFrom(from.Addr(), 9), Data: packetOf(from, at, good, 1)},
+			"damaged":            {From: from, Data: bad},
+			"far ahead":          {From: from, Data: packetOf(from, at, ahead, 1)},
+		} {
+			d.Segment = len(d.Data)
+			s.take(&d) // the first one of a gap is answered
+			if n := testing.AllocsPerRun(100, func() { s.take(&d) }); n > 0 && !raceEnabled {
+				t.Errorf("%s: %v allocations", name, n)
+			}
+		}
+	})
+}
+
+// forger makes hostile packets for a live pair.
+type forger struct {
+	t      *testing.T
+	f      *fabric
+	ends   [2]*tip
+	random *rand.Rand
+
+	mu   sync.Mutex
+	seen [2][][]byte // packets that an end has sent
+}
+
+const seenPackets = 64
+
+func (g *forger) see(from, _ netip.AddrPort, _ int, b []byte) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for i, e := range g.ends {
+		if from.Addr() == e.addr {
+			if len(g.seen[i]) == seenPackets {
+				g.seen[i] = append(g.seen[i][:0], g.seen[i][1:]...)
+			}
+			g.seen[i] = append(g.seen[i], bytes.Clone(b))
+		}
+	}
+}
+
+// sample is a packet that an end has sent; nil before the first.
+func (g *forger) sample(end int) []byte {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.seen[end]) == 0 {
+		return nil
+	}
+	return bytes.Clone(g.seen[end][g.random.IntN(len(g.seen[end]))])
+}
+
+// mutate changes some bytes.
+func (g *forger) mutate(b []byte) []byte {
+	for range 1 + g.random.IntN(4) {
+		i := g.random.IntN(len(b))
+		if g.random.IntN(2) == 0 {
+			i = g.random.IntN(min(len(b), 32)) // of the headers
+		}
+		b[i] = byte(g.random.Uint32())
+	}
+	switch g.random.IntN(8) {
+	case 0:
+		b = b[:g.random.IntN(len(b)/4+1)*4]
+	case 1:
+		b = append(b, make([]byte, 4*g.random.IntN(8))...)
+	}
+	return b
+}
+
+// The kinds of forgery. Of all but the last the transfer of the two notices nothing.
+const (
+	forgeNoise     = iota // bytes, from anywhere
+	forgeAgain            // a packet that was sent, again
+	forgeElsewhere        // a changed one, all of it right but its source
+	forgeBehind           // a request with another PSN than the next
+	forgeStranger         // a changed one for another queue pair
+	forgeInside           // a changed one, from the very source: the queue pair may break
+	forgeKinds
+)
+
+// forge sends one packet, as if from an end to the other.
+func (g *forger) forge(kind, end int) {
+	from, _ := g.ends[end].sockets()
+	q, _ := g.ends[1-end].inner()
+	_, at := g.ends[1-end].sockets()
+	b := g.sample(end)
+	if b == nil {
+		return
+	}
+	switch kind {
+	case forgeNoise:
+		b = make([]byte, g.random.IntN(100))
+		for i := range b {
+			b[i] = byte(g.random.Uint32())
+		}
+	case forgeAgain:
+	case forgeElsewhere, forgeStranger, forgeInside:
+		b = g.mutate(b)
+		if kind == forgeElsewhere {
+			if g.random.IntN(2) == 0 {
+				from = netip.AddrPortFrom(from.Addr(), from.Port()+1+uint16(g.random.IntN(1000)))
+			} else {
+				from = netip.AddrPortFrom(netip.MustParseAddr("10.0.0.7"), from.Port())
+			}
+		}
+		if len(b) < wire.MinPacketLen {
+			break
+		}
+		if kind == forgeStranger {
+			b[5] = byte(q.number>>16) ^ byte(1+g.random.IntN(255))
+		}
+		seal(from, at, b)
+	case forgeBehind:
+		var h wire.Header
+		payload, err := h.Decode(b)
+		if err != nil || !h.Op.Request() {
+			return
+		}
+		for i := range payload {
+			payload[i] ^= 0x55
+		}
+		q.mu.Lock()
+		h.PSN = psnOf(q.machine.resp.first, q.machine.resp.expected)
+		q.mu.Unlock()
+		if g.random.IntN(2) == 0 {
+			h.PSN = psnOf(h.PSN, 1<<22+uint64(g.random.IntN(1<<21)))
+		} else {
+			h.PSN = psnOf(h.PSN, psnMask-uint64(g.random.IntN(1000)))
+		}
+		b = packetOf(from, at, h, bytes.Clone(payload)...)
+	}
+	g.f.inject(from, at, b)
+}
+
+// lines counts what is written.
+type lines struct{ atomic.Int64 }
+
+func (l *lines) Write(b []byte) (int, error) { l.Add(1); return len(b), nil }
+
+// FuzzEndpoint: a pair of devices transfers in both directions while somebody sends
+// what the program says, two bytes a packet: the kind and the pause before it; where
+// the seed is odd, also from the very source, with the right ICRC. Who
+// has not everything right changes nothing of the transfer. Who has may break the
+// connection, but nothing is written where nothing may be.
+func FuzzEndpoint(f *testing.F) {
+	for kind := range byte(forgeKinds) {
+		program := []byte{kind}
+		for i := range byte(60) {
+			program = append(program, kind, i%7)
+		}
+		f.Add(uint64(kind), program)
+	}
+	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a test's
+	for seed := range uint64(20) {
+		program := make([]byte, 120)
+		for i := range program {
+			program[i] = byte(random.Uint32())
+		}
+		f.Add(seed, program)
+	}
+	f.Fuzz(func(t *testing.T, seed uint64, program []byte) {
+		synctest.Test(t, func(t *testing.T) { attack(t, seed, program[:min(len(program), 400)]) })
+	})
+}
+
+const (
+	attackedSize   = 1 << 18
+	attackedChunks = 24
+	guardSize      = 4096
+)
+
+func attack(t *testing.T, seed uint64, program []byte) {
+	f := newFabric()
+	var logged lines
+	logger := slog.New(slog.NewTextHandler(&logged, nil))
+	var ends [2]*tip
+	for i, addr := range []string{hostA, hostB} {
+		p := newProvider(Options{Logger: logger}, f.host(addr))
+		ends[i] = newTip(t, p, "roce-eth0", netip.MustParseAddr(addr), attackedSize)
+	}
+	x, y := ends[0], ends[1]
+	joinTips(x, y, nil)
+	start := logged.Load()
+	g := &forger{t: t, f: f, ends: ends, random: rand.New(rand.NewPCG(seed, 3))} //nolint:gosec // a test's
+	f.see = g.see
+	inside := seed%2 == 1
+
+	// What nobody may write: a region without the right, beside the one with it.
+	guard := make([]byte, guardSize)
+	guarded := must(y.pd.RegisterMemory(guard, verbs.AccessLocalWrite|verbs.AccessRemoteRead))(t)
+	defer func() {
+		if err := guarded.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+
+	// The first half of each memory is the source, the second the target.
+	const half = attackedSize / 2
+	for i := range half {
+		x.mem[i], y.mem[i] = byte(i*13>>4), byte(i*7>>3)
+	}
+	sources := [2][]byte{bytes.Clone(x.mem[:half]), bytes.Clone(y.mem[:half])}
+	chunk := func(k int) (off, n int) { return k * (half / attackedChunks), half/attackedChunks - 3*k }
+
+	var attackers sync.WaitGroup
+	attackers.Go(func() {
+		for i := 0; i+1 < len(program); i += 2 {
+			time.Sleep(time.Duration(program[i+1]) * time.Microsecond)
+			kind := int(program[i]) % forgeKinds
+			if kind == forgeInside && !inside {
+				continue
+			}
+			g.forge(kind, int(program[i]/forgeKinds)%2)
+		}
+	})
+	// x writes to y and reads from it, in turns, each chunk; y sends to x.
+	for k := range attackedChunks {
+		off, _ := chunk(k)
+		x.recv(verbs.WRID(1000+k), off+half, 64) // in the chunk's first bytes, over which it is read
+	}
+	done := 0
+	ok := true
+	for k := 0; k < attackedChunks && ok; k++ {
+		off, n := chunk(k)
+		x.post(x.to(y, verbs.WRID(2*k), verbs.OpWrite, off, n, off+half))
+		y.post(verbs.SendWR{ID: verbs.WRID(k), Op: verbs.OpSend, Signaled: true, Inline: sources[1][off : off+64]})
+		for range 2 {
+			wc := x.wait()
+			if ok = ok && wc.Status == verbs.StatusOK; !ok {
+				break
+			}
+			if wc.Op == verbs.WCWrite && !bytes.Equal(y.mem[off+half:off+half+n], sources[0][off:off+n]) && !inside {
+				t.Fatalf("chunk %d was written and has other bytes", k)
+			}
+			if wc.Op == verbs.WCRecv && !bytes.Equal(x.mem[off+half:off+half+64], sources[1][off:off+64]) && !inside {
+				t.Fatalf("message %d has other bytes", k)
+			}
+		}
+		if !ok {
+			break
+		}
+		done++
+		x.post(x.to(y, verbs.WRID(2*k+1), verbs.OpRead, off+half, n, off))
+		wc := x.wait()
+		if ok = wc.Status == verbs.StatusOK; ok && !bytes.Equal(x.mem[off+half:off+half+n], sources[1][off:off+n]) && !inside {
+			t.Fatalf("chunk %d was read and has other bytes", k)
+		}
+	}
+	attackers.Wait()
+	if !inside && (!ok || done != attackedChunks) {
+		t.Errorf("the transfer ended after %d chunks", done)
+	}
+	if !bytes.Equal(x.mem[:half], sources[0]) || !bytes.Equal(y.mem[:half], sources[1]) {
+		if !inside {
+			t.Error("a source changed")
+		}
+	}
+	if !bytes.Equal(guard, make([]byte, guardSize)) {
+		t.Error("a region without the right was written")
+	}
+	if n := logged.Load() - start; n > 10 {
+		t.Errorf("%d lines are logged", n)
+	}
+}

@@ -1,0 +1,180 @@
+package roce
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+// nextEvent is the next one of the device.
+func (x *tip) nextEvent() (verbs.AsyncEvent, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	return x.dev.NextEvent(ctx)
+}
+
+func (x *tip) expectEvent(want verbs.EventKind) {
+	x.t.Helper()
+	if e, err := x.nextEvent(); err != nil || e.Kind != want {
+		x.t.Errorf("the event is %v, %v, want %v", e.Kind, err, want)
+	}
+}
+
+// TestInterfaceVanishes: or gets another name, which is the end of the device, too.
+// It is told, what was posted is flushed, and calls say that the device is gone; all
+// can be closed.
+func TestInterfaceVanishes(t *testing.T) {
+	for name, change := range map[string]func([]netif) []netif{
+		"removed": func([]netif) []netif { return nil },
+		"renamed": func(ifs []netif) []netif { ifs[0].name = "eth1"; return ifs },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFabric()
+				x, y := f.tips(t, 1<<16)
+				joinTips(x, y, nil)
+				x.recv(1, 0, 8)
+				x.recv(2, 0, 8)
+				x.post(x.to(y, 3, verbs.OpWrite, 0, 8, 0))
+				x.ends(3, verbs.StatusOK)
+				f.loss = 1
+				x.post(x.to(y, 4, verbs.OpWrite, 0, 8, 0), x.to(y, 5, verbs.OpRead, 0, 8, 0))
+				waits := make(chan error)
+				go func() {
+					if err := x.cq.Arm(true); err != nil {
+						waits <- err
+						return
+					}
+					waits <- x.cq.Wait(t.Context())
+				}()
+				synctest.Wait()
+
+				f.hosts[0].change(change)
+				x.expectEvent(verbs.EventDeviceFatal)
+				if err := <-waits; err != nil && !errors.Is(err, verbs.ErrDeviceGone) {
+					t.Errorf("who waits is told %v", err)
+				}
+				synctest.Wait()
+				var wcs [8]verbs.WC
+				n := must(x.cq.Poll(wcs[:]))(t)
+				sends := slices.DeleteFunc(slices.Clone(wcs[:n]), func(wc verbs.WC) bool { return wc.ID < 3 })
+				recvs := slices.DeleteFunc(slices.Clone(wcs[:n]), func(wc verbs.WC) bool { return wc.ID > 3 })
+				expectWCs(t, "sends", sends, ended(4, verbs.StatusFlushed), ended(5, verbs.StatusFlushed))
+				expectWCs(t, "receives", recvs, ended(1, verbs.StatusFlushed), ended(2, verbs.StatusFlushed))
+
+				gone := func(call string, err error) {
+					t.Helper()
+					if !errors.Is(err, verbs.ErrDeviceGone) {
+						t.Errorf("%s: %v", call, err)
+					}
+				}
+				_, err := x.dev.AllocPD()
+				gone("AllocPD", err)
+				_, err = x.dev.Port(onlyPort)
+				gone("Port", err)
+				_, err = x.dev.GIDs(onlyPort)
+				gone("GIDs", err)
+				_, err = x.dev.CreateCQ(verbs.CQConfig{Size: 1})
+				gone("CreateCQ", err)
+				_, err = x.pd.RegisterMemory(make([]byte, 1), 0)
+				gone("RegisterMemory", err)
+				_, err = x.pd.CreateQP(verbs.QPConfig{SendCQ: x.cq, RecvCQ: x.cq})
+				gone("CreateQP", err)
+				_, err = x.qp.PostSend([]verbs.SendWR{x.to(y, 6, verbs.OpWrite, 0, 8, 0)})
+				gone("PostSend", err)
+				_, err = x.qp.PostRecv([]verbs.RecvWR{{}})
+				gone("PostRecv", err)
+				_, err = x.qp.State()
+				gone("State", err)
+				_, err = x.cq.Poll(wcs[:])
+				gone("Poll", err)
+				gone("Wait", x.cq.Wait(t.Context()))
+				gone("Arm", x.cq.Arm(false))
+				_, err = x.nextEvent()
+				gone("NextEvent", err)
+
+				// The device of that name can be opened when it is back, and is another one.
+				f.hosts[0].change(func([]netif) []netif {
+					return []netif{{index: 7, name: "eth0", mtu: 1500, up: true, addrs: []netip.Addr{x.addr}}}
+				})
+				d := must(x.provider.Open("roce-eth0"))(t)
+				if p := must(d.Port(onlyPort))(t); p.ActiveMTU != verbs.MTU1024 {
+					t.Errorf("the MTU is %d", p.ActiveMTU)
+				}
+				_, err = x.dev.AllocPD()
+				gone("AllocPD of the old one", err)
+				if err := d.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// TestAddressChanges: it is told, and the others keep their places in the table.
+func TestAddressChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFabric()
+		h := f.host("10.0.0.1", "10.0.0.2", "fd00::1")
+		x := newTip(t, newProvider(Options{}, h), "roce-eth0", netip.MustParseAddr("fd00::1"), 64)
+		set := func(addrs ...string) {
+			h.change(func(ifs []netif) []netif {
+				ifs[0].addrs = nil
+				for _, a := range addrs {
+					ifs[0].addrs = append(ifs[0].addrs, netip.MustParseAddr(a))
+				}
+				return ifs
+			})
+		}
+		is := func(want map[int]string) {
+			t.Helper()
+			got := must(x.dev.GIDs(onlyPort))(t)
+			if len(got) != len(want) {
+				t.Errorf("the table is %v, want %v", got, want)
+			}
+			for _, e := range got {
+				if e.GID.Addr().String() != want[e.Index] || e.Type != verbs.GIDTypeRoCEv2 {
+					t.Errorf("entry %d is %v", e.Index, e)
+				}
+			}
+		}
+		is(map[int]string{0: "10.0.0.1", 1: "10.0.0.2", 2: "fd00::1"})
+		set("10.0.0.2", "fd00::1")
+		x.expectEvent(verbs.EventGIDChange)
+		is(map[int]string{1: "10.0.0.2", 2: "fd00::1"})
+		set("10.0.0.3", "10.0.0.2", "fd00::1", "10.0.0.4")
+		x.expectEvent(verbs.EventGIDChange)
+		is(map[int]string{0: "10.0.0.3", 1: "10.0.0.2", 2: "fd00::1", 3: "10.0.0.4"})
+		set("fd00::1", "10.0.0.4", "10.0.0.3", "10.0.0.2") // another order is no change
+		if e, err := x.nextEvent(); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("nothing changed, and there is %v, %v", e.Kind, err)
+		}
+		// The empty entry cannot be used.
+		set("fd00::1")
+		x.expectEvent(verbs.EventGIDChange)
+		q := must(x.pd.CreateQP(verbs.QPConfig{SendCQ: x.cq, RecvCQ: x.cq}))(t)
+		if err := q.ToInit(verbs.InitAttr{Port: onlyPort, SGIDIndex: 0}); !errors.Is(err, verbs.ErrInvalid) {
+			t.Errorf("an empty entry: %v", err)
+		}
+		if err := q.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestMTUOf: the largest whose packets fit, as rxe has it.
+func TestMTUOf(t *testing.T) {
+	for mtu, want := range map[int]verbs.MTU{
+		576: 256, 1279: 1024, 1500: 1024, 2127: 1024, 2128: 2048, 4175: 2048, 4176: 4096, 9000: 4096, 65536: 4096, 591: 256, 592: 512,
+	} {
+		if got := mtuOf(mtu); got != want {
+			t.Errorf("MTU %d: %d, want %d", mtu, got, want)
+		}
+	}
+}

@@ -1,0 +1,171 @@
+package roce
+
+import (
+	"context"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+// tip is one end of a connection between devices, closed when the test ends.
+type tip struct {
+	t        testing.TB
+	provider *Provider
+	dev      verbs.Device
+	pd       verbs.PD
+	cq       verbs.CQ
+	qp       verbs.QP
+	mr       verbs.MR
+	mem      []byte
+	addr     netip.Addr
+	psn      verbs.PSN
+	wcs      []verbs.WC // polled and not asked for
+}
+
+const (
+	tipDepth = 256
+	// tipTimeout is 1 s: what is lost is sent again far below it.
+	tipTimeout = 18
+)
+
+// newTip opens a device and makes a queue pair in INIT with that much memory.
+func newTip(t testing.TB, p *Provider, device string, addr netip.Addr, size int) *tip {
+	t.Helper()
+	x := &tip{t: t, provider: p, addr: addr, mem: make([]byte, size), psn: verbs.PSN(random32() & psnMask)}
+	x.dev = must(p.Open(device))(t)
+	x.pd = must(x.dev.AllocPD())(t)
+	x.cq = must(x.dev.CreateCQ(verbs.CQConfig{Size: 4 * tipDepth}))(t)
+	x.mr = must(x.pd.RegisterMemory(x.mem, allRights))(t)
+	x.qp = must(x.pd.CreateQP(verbs.QPConfig{
+		SendCQ: x.cq, RecvCQ: x.cq, MaxSend: tipDepth, MaxRecv: tipDepth, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInline: 256,
+	}))(t)
+	if err := x.path().Init(x.qp); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, c := range []interface{ Close() error }{x.qp, x.cq, x.mr, x.pd, x.dev} {
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	return x
+}
+
+// must ends the test on an error.
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func (x *tip) path() verbs.Path {
+	table := must(x.dev.GIDs(onlyPort))(x.t)
+	p := verbs.Path{
+		Port: onlyPort, MTU: verbs.MTU4096, Access: allRights, Timeout: tipTimeout, Retry: 6, RNRRetry: rnrForEver,
+		MinRNRTimer: verbs.DefaultMinRNRTimer, ReadAtomic: 4,
+	}
+	for _, e := range table {
+		if e.GID == verbs.GIDOf(x.addr) {
+			p.SGIDIndex = uint8(e.Index)
+		}
+	}
+	return p
+}
+
+func (x *tip) endpoint() verbs.Endpoint {
+	e := x.qp.Endpoint()
+	e.PSN, e.GID = x.psn, verbs.GIDOf(x.addr)
+	return e
+}
+
+// joinTips connects two ends; change, when not nil, changes what each is told of
+// the other.
+func joinTips(x, y *tip, change func(*verbs.Path, *verbs.Endpoint)) {
+	for _, e := range [][2]*tip{{x, y}, {y, x}} {
+		path, peer := e[0].path(), e[1].endpoint()
+		if change != nil {
+			change(&path, &peer)
+		}
+		if err := path.Connect(e[0].qp, e[0].psn, peer); err != nil {
+			x.t.Fatal(err)
+		}
+	}
+}
+
+// tips are two connected ends on a fabric.
+func (f *fabric) tips(t testing.TB, size int) (x, y *tip) {
+	t.Helper()
+	a, b := f.host(hostA), f.host(hostB)
+	x = newTip(t, newProvider(Options{}, a), "roce-eth0", netip.MustParseAddr(hostA), size)
+	y = newTip(t, newProvider(Options{}, b), "roce-eth0", netip.MustParseAddr(hostB), size)
+	return x, y
+}
+
+// to is a signalled operation on a piece of each end's memory.
+func (x *tip) to(y *tip, id verbs.WRID, op verbs.Opcode, off, n, at int) verbs.SendWR {
+	return verbs.SendWR{
+		ID: id, Op: op, Signaled: true, RemoteAddr: y.mr.Addr() + uint64(at), RKey: y.mr.RKey(),
+		SGL: []verbs.SGE{{Addr: x.mr.Addr() + uint64(off), Length: uint32(n), LKey: x.mr.LKey()}},
+	}
+}
+
+func (x *tip) post(wrs ...verbs.SendWR) {
+	x.t.Helper()
+	if n, err := x.qp.PostSend(wrs); n != len(wrs) || err != nil {
+		x.t.Fatalf("posted %d of %d: %v", n, len(wrs), err)
+	}
+}
+
+func (x *tip) recv(id verbs.WRID, off, n int) {
+	x.t.Helper()
+	wr := verbs.RecvWR{ID: id, SGL: []verbs.SGE{{Addr: x.mr.Addr() + uint64(off), Length: uint32(n), LKey: x.mr.LKey()}}}
+	if _, err := x.qp.PostRecv([]verbs.RecvWR{wr}); err != nil {
+		x.t.Fatal(err)
+	}
+}
+
+// wait is the next completion, within a minute.
+func (x *tip) wait() verbs.WC {
+	x.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for armed := false; len(x.wcs) == 0; {
+		var wcs [64]verbs.WC
+		n, err := x.cq.Poll(wcs[:])
+		if err != nil {
+			x.t.Fatal(err)
+		}
+		x.wcs = append(x.wcs, wcs[:n]...)
+		switch {
+		case n > 0:
+		case !armed:
+			if err := x.cq.Arm(false); err != nil {
+				x.t.Fatal(err)
+			}
+			armed = true
+		default:
+			if err := x.cq.Wait(ctx); err != nil {
+				x.t.Fatal(err)
+			}
+			armed = false
+		}
+	}
+	wc := x.wcs[0]
+	x.wcs = x.wcs[1:]
+	return wc
+}
+
+// ends waits for the completion of a work request, with that status.
+func (x *tip) ends(id verbs.WRID, want verbs.Status) {
+	x.t.Helper()
+	if wc := x.wait(); wc.ID != id || wc.Status != want {
+		x.t.Errorf("work request %d ends with %v, want %d with %v", uint64(wc.ID), wc.Status, uint64(id), want)
+	}
+}
