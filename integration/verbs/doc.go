@@ -8,6 +8,9 @@
 //	 │ proxy: gRPC over lo, cut at will                                   │ down, lossy
 //	 └──────────────────────────────► node ─────────────────── rxe1 ── v1
 //
+// The hostile peer of TestRxeHostilePeer and TestRxeGetRemoteAddress is the test itself,
+// with a queue pair of its own (package hostiletest).
+//
 // gRPC takes another way than RDMA, so each can be disturbed alone. After each test
 // every receive has ended once, with the right bytes or an error that says what
 // happened, and the kernel counts as many objects of both devices as before.

@@ -24,6 +24,7 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/transport"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
+	"github.com/tryst-rdma/tryst/transport/verbs/pairing"
 )
 
 // job is the job of all tasks.
@@ -156,6 +157,9 @@ func (n *node) do(c command) {
 	case opAbort:
 		n.server.AbortStep(c.Step, status.Errorf(status.DataLoss, "%s", c.Name))
 		n.say(reply{ID: c.ID})
+	case opEndStep:
+		n.server.EndStep(c.Step)
+		n.say(reply{ID: c.ID})
 	case opState:
 		n.say(reply{ID: c.ID, State: n.state()})
 	case opPublish:
@@ -186,6 +190,13 @@ func (n *node) send(c command) error {
 	}
 	defer t.Release()
 	fill(t.Bytes(), c.Seed)
+	if c.Key != "" {
+		key, err := rendezvous.ParseKey(c.Key)
+		if err != nil {
+			return err
+		}
+		return n.server.Rendezvous(c.Step).Send(key, rendezvous.Args{}, t, false)
+	}
 	return n.server.Send(c.Step, task(c.Peer).String(), c.Name, t, false)
 }
 
@@ -198,7 +209,7 @@ func (n *node) recv(c command) {
 	n.mu.Unlock()
 	n.work.Add(1)
 	var ended atomic.Int32
-	n.server.RecvAsync(ctx, c.Step, task(c.Peer).String(), c.Name, func(v rendezvous.Value, err error) {
+	done := func(v rendezvous.Value, err error) {
 		if ended.Add(1) == 1 {
 			defer n.work.Done()
 		}
@@ -206,6 +217,7 @@ func (n *node) recv(c command) {
 		if err == nil {
 			defer v.Tensor.Release()
 			switch {
+			case c.Key != "":
 			case v.Tensor.Size() != c.Size:
 				err = status.Errorf(status.Internal, "%d bytes have come, want %d", v.Tensor.Size(), c.Size)
 			default:
@@ -215,7 +227,17 @@ func (n *node) recv(c command) {
 			}
 		}
 		n.say(errorReply(c.ID, err))
-	})
+	}
+	if c.Key == "" {
+		n.server.RecvAsync(ctx, c.Step, task(c.Peer).String(), c.Name, done)
+		return
+	}
+	key, err := rendezvous.ParseKey(c.Key)
+	if err != nil {
+		done(rendezvous.Value{}, err)
+		return
+	}
+	n.server.Rendezvous(c.Step).RecvAsync(ctx, key, rendezvous.Args{}, func(v rendezvous.Value, _ rendezvous.Args, err error) { done(v, err) })
 }
 
 func (n *node) pull(c command) error {
@@ -238,7 +260,7 @@ func (n *node) state() *state {
 		s.Kept = n.server.Kept().Kept
 		if v, ok := n.server.Verbs(); ok {
 			for _, l := range v.Links() {
-				k := link{Verbs: l.Verbs, Generation: l.Generation, Breaks: l.Stats.Breaks, Lost: l.Stats.Lost, Elsewhere: l.Stats.Elsewhere, Without: l.Stats.Without}
+				k := link{Verbs: l.Verbs, Pairing: l.State == pairing.Pairing, Generation: l.Generation, Breaks: l.Stats.Breaks, Lost: l.Stats.Lost, Elsewhere: l.Stats.Elsewhere, Without: l.Stats.Without}
 				if l.Reason != nil {
 					k.Reason = l.Reason.Error()
 				}

@@ -27,6 +27,7 @@ type command struct {
 	Step int64
 	Peer int // whom a tensor is for, or from
 	Name string
+	Key  string // instead of Peer and Name, of a peer that is none of ours: any content will do
 	Size int64
 	Seed uint64 // of the content
 	Path string // that is published, or that a pull writes
@@ -40,6 +41,7 @@ const (
 	opRecv    op = "recv" // answered when the receive has ended
 	opCancel  op = "cancel"
 	opAbort   op = "abort"
+	opEndStep op = "end step"
 	opState   op = "state"
 	opPublish op = "publish"
 	opPull    op = "pull"
@@ -69,6 +71,7 @@ type state struct {
 // link is which wire carries a peer's tensors.
 type link struct {
 	Verbs      bool
+	Pairing    bool // queue pairs are offered, and there is no channel yet
 	Generation uint64
 	Reason     string
 	// Breaks counts channels that were left; the others are receives that were

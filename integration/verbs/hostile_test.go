@@ -1,0 +1,434 @@
+//go:build rxe && linux
+
+package verbs_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	grpcstatus "google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
+	"github.com/tryst-rdma/tryst/proto/tensorflowgrpc"
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport/verbs/bootstrap"
+	"github.com/tryst-rdma/tryst/transport/verbs/bootstrap/bootstraptest"
+	"github.com/tryst-rdma/tryst/transport/verbs/hostiletest"
+	"github.com/tryst-rdma/tryst/transport/verbs/pairing"
+	"github.com/tryst-rdma/tryst/verbs"
+	libibverbs "github.com/tryst-rdma/tryst/verbs/cgo"
+	"github.com/tryst-rdma/tryst/verbs/discovery"
+)
+
+// The hostile peer is the process of the test itself, which has a queue pair of its
+// own on the device that the victim has not, and calls the victim as any peer does.
+
+// victim is a process as the stranger sees it that has the name of a task.
+type victim struct {
+	*process
+	stranger int
+	exchange *bootstrap.Exchanger
+	conn     *grpc.ClientConn
+	logged   *int // how much the process had logged when the case began
+}
+
+// newVictim calls the process at its task's address.
+func newVictim(p *process, stranger int) victim {
+	p.w.t.Helper()
+	conn, err := grpc.NewClient(p.w.proxies[p.task].Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		p.w.t.Fatal(err)
+	}
+	p.w.t.Cleanup(func() { _ = conn.Close() })
+	return victim{p, stranger, bootstrap.NewExchanger(func(cluster.Task) (grpc.ClientConnInterface, error) { return conn, nil }), conn, new(int)}
+}
+
+func (v victim) Task() cluster.Task { return task(v.task) }
+
+func (v victim) Answer(ctx context.Context, own pairing.Offer) (pairing.Offer, error) {
+	return v.exchange.Exchange(ctx, v.Task(), own)
+}
+
+func (v victim) Link() hostiletest.Link {
+	v.w.t.Helper()
+	l := v.state().Links[v.stranger]
+	// The present reason is soon that of the next attempt: the log has them all.
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return hostiletest.Link{Verbs: l.Verbs, Breaks: l.Breaks, Reason: string(v.log.Bytes()[*v.logged:])}
+}
+
+// begins forgets the reasons of what was before.
+func (v victim) begins() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	*v.logged = v.log.Len()
+}
+
+func (v victim) Send(step int64, key rendezvous.Key, size int) {
+	v.w.t.Helper()
+	v.do(command{Op: opSend, Step: step, Key: key.String(), Size: int64(size)})
+}
+
+func (v victim) Recv(step int64, key rendezvous.Key) hostiletest.Receive {
+	v.w.t.Helper()
+	return receiving{v.process, v.command(command{Op: opRecv, Step: step, Key: key.String()})}
+}
+
+func (v victim) EndStep(step int64) {
+	v.w.t.Helper()
+	v.do(command{Op: opEndStep, Step: step})
+}
+
+// receiving is a receive of a process, by its command.
+type receiving struct {
+	*process
+	id int
+}
+
+func (r receiving) UnderWay() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.replies[r.id]) == 0
+}
+
+func (r receiving) Wait() error {
+	r.w.t.Helper()
+	if e := r.wait(r.id); e.Code != "" {
+		return errors.New(e.Text)
+	}
+	return nil
+}
+
+// newStranger takes the name of a task without a process.
+func (w *world) newStranger(v victim) stranger {
+	w.t.Helper()
+	name := w.devices[v.stranger%2]
+	device, err := libibverbs.New(libibverbs.Options{}).Open(name)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	t := w.t
+	t.Cleanup(func() {
+		if err := device.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	table, err := device.GIDs(1)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var address verbs.GIDEntry
+	for _, e := range table {
+		if e.Type == verbs.GIDTypeRoCEv2 && e.GID.Addr().Is4() {
+			address = e
+		}
+	}
+	p := hostiletest.New(t, hostiletest.Options{
+		Task: task(v.stranger), Victim: v, Device: device, Address: address,
+		Memory:  w.mapped,
+		Timeout: 100 * time.Millisecond, Patience: patience,
+		// rxe tells nothing of an access that it refuses, and calls a message that is
+		// too long a fault of the receive.
+		Told: map[string]string{"QP access error": "work request flushed", "local length error": "local QP operation error"},
+	})
+	t.Cleanup(p.Close)
+	p.Step = 1_000_000 // none of the exchanges'
+	return stranger{p}
+}
+
+// stranger is the peer.
+type stranger struct{ *hostiletest.Stranger }
+
+// within lets a subtest use it: it is the one that fails.
+func (s stranger) within(t *testing.T) {
+	outer := s.TB
+	s.TB = t
+	t.Cleanup(func() { s.TB = outer })
+}
+
+// mapped is memory outside of Go's heap.
+func (w *world) mapped(n int) []byte {
+	w.t.Helper()
+	b, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = unix.Munmap(b) })
+	return b
+}
+
+// inUse counts the kernel's objects without those that processes offer to peers that
+// are not there: an offer is made, and destroyed after a while, again and again.
+func (w *world) inUse(all ...*process) map[string]discovery.ResourceCounts {
+	w.t.Helper()
+	offers := make(map[string]uint64)
+	for _, p := range all {
+		for _, l := range p.state().Links {
+			if l.Pairing {
+				offers[p.device]++
+			}
+		}
+	}
+	m := w.objects()
+	for d, n := range offers {
+		c := m[d]
+		c.QPs -= n
+		c.CQs -= n
+		c.MRs -= 2 * n // messages to and from it
+		m[d] = c
+	}
+	return m
+}
+
+// untilInUse waits until the kernel has that many objects in use.
+func (w *world) untilInUse(want map[string]discovery.ResourceCounts, all ...*process) {
+	w.t.Helper()
+	w.eventually("the kernel has as many objects in use as before", func() (string, bool) {
+		now := w.inUse(all...)
+		return describe(want) + " before, now " + describe(now), maps.Equal(want, now)
+	})
+}
+
+// A peer says and writes what none may: malformed, truncated, oversized, stale,
+// unknown. Its channel is left for a reason that is told; nothing is left of it, in
+// the kernel or in the process, and a channel to another process does not feel it.
+func TestRxeHostilePeer(t *testing.T) {
+	w := newWorld(t, 3)
+	other, p := w.launch(0, settings{}), w.launch(1, settings{PeerTimeout: time.Second})
+	for _, p := range []*process{other, p} {
+		p.up()
+	}
+	p.untilVerbs(0, 0)
+	was := other.untilVerbs(1, 0)
+	w.exchangeOverVerbs(other, p)
+	v := newVictim(p, 2)
+	stranger := w.newStranger(v)
+	before := w.inUse(other, p)
+	for _, c := range hostiletest.Cases() {
+		t.Run(c.Name, func(t *testing.T) {
+			w.within(t)
+			stranger.within(t)
+			v.begins()
+			stranger.Run(c, func() { w.exchangeOverVerbs(other, p) })
+			p.untilFree()
+			w.untilInUse(before, other, p)
+		})
+	}
+	if l := other.state().Links[1]; l.Generation != was.Generation || l.Breaks != 0 {
+		t.Errorf("the other's channel was %+v, and is %+v", was, l)
+	}
+	w.end(other, p)
+}
+
+// The bootstrap of a real server is asked in every wrong way: with a wrong name, its
+// own name, twice, from both sides at once, with a foreign incarnation, with garbage.
+// Nothing is left in the kernel, and a channel that is up stays up.
+func TestRxeGetRemoteAddress(t *testing.T) {
+	w := newWorld(t, 3)
+	a, b := w.launch(0, settings{}), w.launch(1, settings{})
+	for _, p := range []*process{a, b} {
+		p.up()
+	}
+	a.untilVerbs(1, 0)
+	was := b.untilVerbs(0, 0)
+	w.exchangeOverVerbs(a, b)
+	v := newVictim(b, 2)
+	stranger := w.newStranger(v)
+	before := w.inUse(a, b)
+	stays := func(t *testing.T) {
+		t.Helper()
+		w.exchangeOverVerbs(a, b)
+		for _, l := range []link{a.state().Links[1], b.state().Links[0]} {
+			if l.Generation != was.Generation || l.Breaks != 0 {
+				t.Errorf("the channel was %+v, and is %+v", was, l)
+			}
+		}
+		w.untilInUse(before, a, b)
+	}
+	run := func(name string, f func(t *testing.T)) {
+		t.Run(name, func(t *testing.T) {
+			w.within(t)
+			stranger.within(t)
+			f(t)
+			stays(t)
+		})
+	}
+	ask := func(m *tfpb.GetRemoteAddressRequest) (*tfpb.GetRemoteAddressResponse, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		return tensorflowgrpc.NewVerbsServiceClient(v.conn).GetRemoteAddress(ctx, m)
+	}
+	// good is what a foreign process shows that says it is task 0.
+	own := stranger.Prepare(1)
+	own.Task = task(0)
+	good := requestOf(t, task(1), own)
+	stranger.Leave()
+	answer, err := ask(good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	incarnation := answer.GetIncarnation()
+
+	run("from both sides at once", func(t *testing.T) {
+		calls := make(chan pairing.Offer)
+		answers := make(chan pairing.Offer)
+		w.serveBootstrap(2, func(ctx context.Context, from pairing.Offer) (pairing.Offer, error) {
+			if from.Task != task(1) {
+				return pairing.Offer{}, status.New(status.Unavailable, "it does not talk to others")
+			}
+			select {
+			case calls <- from:
+				return <-answers, nil
+			case <-ctx.Done():
+				return pairing.Offer{}, ctx.Err()
+			}
+		})
+		for range 2 {
+			from := <-calls // b's is under way; ours begins
+			own := stranger.Prepare(from.Generation)
+			if answer := stranger.Show(own); !answer.Equal(from) {
+				t.Errorf("b called with %v and answers %v", from, answer)
+			}
+			stranger.Join(own, from)
+			answers <- own
+			stranger.Greets()
+			stranger.IsThere()
+			v.EndStep(stranger.Step)
+			stranger.Step++
+			stranger.Bye()
+		}
+		b.untilFree()
+	})
+	// Wrong names, our own name, our own incarnation, and garbage in every field.
+	for _, c := range bootstraptest.All(incarnation) {
+		run(c.Name, func(t *testing.T) {
+			var calls sync.WaitGroup
+			for range 3 {
+				calls.Go(func() {
+					m := proto.CloneOf(good)
+					c.Spoil(m)
+					_, err := ask(m)
+					if s := grpcstatus.Convert(err); s.Code() != c.Code || !strings.Contains(s.Message(), c.Words) {
+						t.Errorf("want %v %q, got %v", c.Code, c.Words, err)
+					}
+				})
+			}
+			calls.Wait()
+		})
+	}
+	run("garbage that is no message", func(t *testing.T) {
+		err := v.conn.Invoke(t.Context(), tensorflowgrpc.VerbsService_GetRemoteAddress_FullMethodName, []byte("\xff\xff\xff\xff garbage"), new([]byte), grpc.ForceCodec(bytesCodec{}))
+		if s := grpcstatus.Code(err); s != codes.Internal {
+			t.Errorf("%v", err)
+		}
+	})
+	run("a foreign incarnation", func(t *testing.T) {
+		for generation := range uint64(5) {
+			m := proto.CloneOf(good)
+			m.Generation = was.Generation + generation
+			answer, err := ask(m)
+			if err != nil || len(answer.GetRails()) != 0 || answer.GetIncarnation() != incarnation {
+				t.Errorf("answered %v, %v; want an introduction", answer, err)
+			}
+		}
+		<-time.After(2 * pairing.CheckEvery) // the one who is meant is called, and is who it was
+	})
+	run("twice", func(t *testing.T) {
+		stranger.Meets()
+		own, first := stranger.Present()
+		var calls sync.WaitGroup
+		for range 5 {
+			calls.Go(func() {
+				if again, err := v.Answer(t.Context(), own); err != nil || !again.Equal(first) {
+					t.Errorf("one offer was answered with %v and %v, %v", first, again, err)
+				}
+			})
+		}
+		calls.Wait()
+		stranger.IsThere()
+		// Another offer of the same generation is somebody else's, or a mistake.
+		own.Rails[0].QPN++
+		if _, err := v.Answer(t.Context(), own); status.CodeOf(err) != status.Aborted {
+			t.Errorf("another offer was answered with %v", err)
+		}
+		stranger.IsThere()
+		v.EndStep(stranger.Step)
+		stranger.Step++
+		stranger.Bye()
+		b.untilFree()
+	})
+	stranger.Bye()
+	w.end(a, b)
+}
+
+// requestOf is the message that shows an offer to a peer.
+func requestOf(t *testing.T, peer cluster.Task, own pairing.Offer) *tfpb.GetRemoteAddressRequest {
+	t.Helper()
+	var r recorder
+	_, _ = bootstrap.NewExchanger(func(cluster.Task) (grpc.ClientConnInterface, error) { return &r, nil }).Exchange(t.Context(), peer, own)
+	return r.asked
+}
+
+// recorder is a connection that keeps what is asked, and answers nothing.
+type recorder struct {
+	grpc.ClientConnInterface
+	asked *tfpb.GetRemoteAddressRequest
+}
+
+func (r *recorder) Invoke(_ context.Context, _ string, args, _ any, _ ...grpc.CallOption) error {
+	r.asked, _ = args.(*tfpb.GetRemoteAddressRequest)
+	return grpcstatus.Error(codes.Unavailable, "nobody is there")
+}
+
+// bytesCodec sends bytes as they are.
+type bytesCodec struct{}
+
+func (bytesCodec) Name() string { return "proto" }
+
+func (bytesCodec) Marshal(v any) ([]byte, error) {
+	b, _ := v.([]byte)
+	return b, nil
+}
+
+func (bytesCodec) Unmarshal(b []byte, v any) error {
+	if to, ok := v.(*[]byte); ok {
+		*to = b
+	}
+	return nil
+}
+
+// serveBootstrap serves nothing but the bootstrap at the address of a task, until the
+// test ends.
+func (w *world) serveBootstrap(index int, answer func(context.Context, pairing.Offer) (pairing.Offer, error)) {
+	w.t.Helper()
+	s := grpc.NewServer()
+	bootstrap.Register(s, bootstrap.ServiceOptions{
+		Self: task(index), Host: func(cluster.Task) (string, bool) { return "127.0.0.1", true }, Answer: answer,
+	})
+	l, err := new(net.ListenConfig).Listen(w.t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = s.Serve(l) }) // ends with Stop
+	w.proxies[index].SetTarget(l.Addr().String())
+	w.t.Cleanup(func() {
+		w.proxies[index].SetTarget("")
+		s.Stop()
+		serving.Wait()
+	})
+}
