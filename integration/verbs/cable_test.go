@@ -4,6 +4,7 @@ package verbs_test
 
 import (
 	"context"
+	"net"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -107,6 +108,28 @@ func (w *world) down(device string) (up func()) {
 	}
 	w.t.Cleanup(up)
 	return up
+}
+
+// replaceAddress takes an address from a device's interface and gives it another one.
+// At the end of the test it has the first.
+func (w *world) replaceAddress(device, old, now string) {
+	w.t.Helper()
+	n := w.netdev(device)
+	address := func(ip string) *netlink.Addr {
+		return &netlink.Addr{IPNet: &net.IPNet{IP: net.ParseIP(ip).To4(), Mask: net.CIDRMask(24, 32)}}
+	}
+	if err := netlink.AddrDel(n, address(old)); err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() {
+		_ = netlink.AddrDel(n, address(now)) // it may have gone
+		if err := netlink.AddrReplace(n, address(old)); err != nil {
+			w.t.Error(err)
+		}
+	})
+	if err := netlink.AddrAdd(n, address(now)); err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 // active waits until a device has its addresses.

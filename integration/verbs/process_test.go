@@ -90,18 +90,25 @@ func TestRxeReceiverKilledMidWriteAndRestarted(t *testing.T) {
 	w.end(a, b)
 }
 
+// late is how long after it was asked for something a process comes up.
+const late = 70 * time.Second
+
 // A minute without a word: one process is stopped, and has given and taken
 // nothing; another one is killed, nobody takes its place, and it never says
 // FINISHED. The first finds everything when it goes on, of the second nothing is
-// left, and a third, who does not wait as long, is told.
+// left, and a third, who does not wait as long, is told. One more is asked at the
+// beginning and comes up when all that is over.
 func TestRxeStoppedForAMinute(t *testing.T) {
-	w := newWorld(t, 4)
+	w := newWorld(t, 5)
 	const impatient = 5 * time.Second
 	a, b, c := w.launch(0, settings{}), w.launch(1, settings{}), w.launch(2, settings{})
 	d := w.launch(3, settings{PeerTimeout: impatient})
 	for _, p := range []*process{a, b, c, d} {
 		p.up()
 	}
+	fromLate := []parcel{{1_000_000, 4, 0, "small", 100, 1}, {1_000_000, 4, 0, "large", 1 << 20, 2}}
+	ofLate := []int{a.recv(fromLate[0]), a.recv(fromLate[1])}
+	asked := time.Now()
 	first := a.untilVerbs(1, 0)
 	a.untilVerbs(2, 0)
 	b.untilVerbs(0, 0)
@@ -153,7 +160,16 @@ func TestRxeStoppedForAMinute(t *testing.T) {
 	a.untilVerbs(1, first.Generation)
 	w.exchange(a, b, 100, 1<<20)
 	w.exchange(b, a, 100, 1<<20)
-	w.end(a, b, d)
+
+	<-time.After(time.Until(asked.Add(late)))
+	e := w.start(4, settings{})
+	e.send(fromLate...)
+	a.good(ofLate...)
+	t.Logf("what was asked of one who was not there came after %v", time.Since(asked).Round(time.Second))
+	a.untilVerbs(4, 0)
+	e.untilVerbs(0, 0)
+	w.exchangeOverVerbs(a, e)
+	w.end(a, b, d, e)
 }
 
 // Processes start in any order, also long after somebody has asked them for
@@ -165,7 +181,7 @@ func TestRxeStartInAnyOrder(t *testing.T) {
 	early := parcel{1, 1, 0, "early", large, 1}
 	latest := parcel{1, 2, 0, "latest", 100, 2}
 	ids := []int{a.recv(early), a.recv(latest)}
-	<-time.After(5 * time.Second) // stands for minutes: longer than any attempt waits for the next at first
+	<-time.After(5 * time.Second) // longer than any attempt waits for the next at first; TestRxeStoppedForAMinute has one who comes later
 	b := w.start(1, only)
 	fromB := parcel{1, 1, 2, "to one that is not there", 1 << 20, 3}
 	b.send(early, fromB)
