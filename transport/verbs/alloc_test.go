@@ -12,7 +12,7 @@ import (
 // its Send makes no difference there, nor does who waits for the value.
 func TestAllocationsOfASmallReceive(t *testing.T) {
 	const most = 4
-	r := newBenchRig(t, 8)
+	r := newBenchRig(t, 8, clusterOptions{require: true})
 	ends := make(chan error, 1)
 	done := func(v rendezvous.Value, _ rendezvous.Args, err error) {
 		if err == nil {

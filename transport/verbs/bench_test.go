@@ -11,6 +11,8 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/transport"
 	"github.com/tryst-rdma/tryst/transport/transporttest"
+	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/roce"
 	"github.com/tryst-rdma/tryst/worker"
 )
 
@@ -19,12 +21,25 @@ import (
 // allocates on both sides.
 func BenchmarkReceive(b *testing.B) {
 	for _, size := range []int{8, 1 << 20} {
-		b.Run(strconv.Itoa(size), func(b *testing.B) { benchmarkReceive(b, size) })
+		b.Run(strconv.Itoa(size), func(b *testing.B) { benchmarkReceive(b, size, clusterOptions{require: true}) })
 	}
 }
 
-func benchmarkReceive(b *testing.B, size int) {
-	r := newBenchRig(b, size)
+// BenchmarkRoce is BenchmarkReceive over the device in user space.
+func BenchmarkRoce(b *testing.B) {
+	for _, size := range []int{8, 1 << 20, 16 << 20} {
+		b.Run(strconv.Itoa(size), func(b *testing.B) {
+			benchmarkReceive(b, size, clusterOptions{
+				require: true,
+				open:    func(cluster.Task) (verbs.Device, error) { return roce.New(roce.Options{}).Open("roce-lo") },
+				path:    verbs.Path{Port: 1, Timeout: 16, Retry: 6, RNRRetry: 6},
+			})
+		})
+	}
+}
+
+func benchmarkReceive(b *testing.B, size int, o clusterOptions) {
+	r := newBenchRig(b, size, o)
 	b.ReportAllocs()
 	b.SetBytes(int64(size))
 	for b.Loop() {
@@ -42,10 +57,10 @@ type benchRig struct {
 	x       *tensor.Tensor
 }
 
-func newBenchRig(t testing.TB, size int) *benchRig {
+func newBenchRig(t testing.TB, size int, o clusterOptions) *benchRig {
 	t.Helper()
 	from, to := cluster.Task{Job: "w", Index: 0}, cluster.Task{Job: "w", Index: 1}
-	c := newCluster(clusterOptions{require: true})(t, []cluster.Task{from, to})
+	c := newCluster(o)(t, []cluster.Task{from, to})
 	start := func(task cluster.Task, incarnation uint64) *suiteNode {
 		n, ok := c.Start(task, transporttest.NodeOptions{
 			Incarnation: incarnation, Allocator: tensor.NewPool(tensor.PoolOptions{}), PeerTimeout: 10 * time.Second,
