@@ -2,9 +2,12 @@ package verbstransport_test
 
 import (
 	"testing"
+	"time"
 
+	"github.com/tryst-rdma/tryst/cluster"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/roce"
 	"github.com/tryst-rdma/tryst/verbs/verbstest"
 )
 
@@ -12,8 +15,25 @@ import (
 // receive has ended. A write that comes later is refused by the device and touches
 // nothing; it costs the channel, and the next receive comes all the same.
 func TestEachTransferHasAKeyOfItsOwn(t *testing.T) {
-	const size, steps = 200 * kib, 20
 	o, spies := watched(tuned(clusterOptions{}, func(o *verbstransport.Options) { o.Memory.LateWrite = nil }))
+	eachTransfer(t, o, spies)
+}
+
+// TestRoceEachTransferHasAKeyOfItsOwn is the same on the device in user space.
+func TestRoceEachTransferHasAKeyOfItsOwn(t *testing.T) {
+	o, spies := watched(clusterOptions{path: verbs.Path{Port: 1, Timeout: verbs.TimeoutCode(100 * time.Millisecond), Retry: 6, RNRRetry: 6}})
+	o.open = func(task cluster.Task) (verbs.Device, error) {
+		d, err := roce.New(roce.Options{}).Open("roce-lo")
+		if err != nil {
+			return nil, err
+		}
+		return o.wrap(task, d), nil
+	}
+	eachTransfer(t, o, spies)
+}
+
+func eachTransfer(t *testing.T, o clusterOptions, spies spies) {
+	const size, steps = 200 * kib, 20
 	s := newStage(t, o)
 	from, to := s.pair()
 	k := from.key(to, "v")
@@ -41,7 +61,7 @@ func TestEachTransferHasAKeyOfItsOwn(t *testing.T) {
 	if bound != steps {
 		t.Errorf("%d transfers took %d windows", steps, bound)
 	}
-	if n := to.s.c.fabric.Counts().Windows; n != 0 {
+	if n := to.device.Counts().Windows; n != 0 {
 		t.Errorf("%d windows are left", n)
 	}
 
