@@ -148,6 +148,25 @@ func TestNothingInAMessageStopsAProcess(t *testing.T) {
 	b.up(a)
 }
 
+// TestErrorsHaveNoQueuePairs: who calls learns why, and no number of a queue pair.
+func TestErrorsHaveNoQueuePairs(t *testing.T) {
+	w := newTown(t)
+	a := w.start(zero)
+	o := a.self
+	o.Generation = 1
+	s := &service{ServiceOptions: ServiceOptions{
+		Self: one,
+		Host: func(cluster.Task) (string, bool) { return "h", true },
+		Answer: func(context.Context, pairing.Offer) (pairing.Offer, error) {
+			return pairing.Offer{}, status.Errorf(status.FailedPrecondition, "bring to RTR mem0 QP %v: no way", verbs.QPN(0x8c3dd6))
+		},
+	}}
+	_, err := s.GetRemoteAddress(t.Context(), toRequest(one, o))
+	if got := grpcstatus.Convert(err).Message(); got != "bring to RTR mem0 QP: no way" {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestAnotherTaskIsAtTheAddress(t *testing.T) {
 	w := newTown(t)
 	a, b := w.start(zero), w.start(one)

@@ -52,7 +52,7 @@ func (s *service) GetRemoteAddress(ctx context.Context, m *tfpb.GetRemoteAddress
 	own, err := s.answer(ctx, m)
 	if err != nil {
 		e := status.From(err)
-		return nil, grpcstatus.Error(codes.Code(e.Code()), status.Truncate(e.Message()))
+		return nil, grpcstatus.Error(codes.Code(e.Code()), status.Truncate(verbs.WithoutQPNs(e.Message())))
 	}
 	return toResponse(own), nil
 }
@@ -77,20 +77,7 @@ func (s *service) answer(ctx context.Context, m *tfpb.GetRemoteAddressRequest) (
 	if err := identity(ctx).Check(from.Task, host); err != nil {
 		return pairing.Offer{}, err
 	}
-	own, err := s.Answer(ctx, from)
-	return own, withoutNumbers(err)
-}
-
-// withoutNumbers is an error as it may be told to anybody who calls.
-func withoutNumbers(err error) error {
-	if err == nil {
-		return nil
-	}
-	e := status.From(err)
-	if text := verbs.WithoutQPNs(e.Message()); text != e.Message() {
-		return status.New(e.Code(), text)
-	}
-	return err
+	return s.Answer(ctx, from)
 }
 
 // identity is what the connection of a call has proved of its caller.
