@@ -50,11 +50,24 @@ func (s *Spinners) Spinning() int { return int(s.n.Load()) }
 
 // budget says how long to spin for something that took so and so long before. It
 // may be used from any goroutine; a sample that gets lost does no harm.
+//
+// How long something takes depends on whether one spins: who sleeps has to be woken,
+// and so has the peer, if it learns to sleep from that. What takes too long asleep
+// would so never be spun for again, although it might come in time to who spins. So a
+// few spins in a row are tried now and then, which meet those that the peer tries;
+// one that pays is the only sample that counts. As long as none does, they are tried
+// half as often each time. All of it is counted in waits: who waits for nothing tries
+// nothing.
 type budget struct {
 	longest  time.Duration
 	ewma     atomic.Int64 // ns; of samples cut at twice longest
 	pressure atomic.Int32 // 0 to maxPressure
 	calm     atomic.Int32 // waits without a slow yield since pressure last changed
+
+	slept  atomic.Int32 // waits that did not spin, since a try
+	rest   atomic.Int32 // how many there are between tries; 0 for minRest
+	tries  atomic.Int32 // of those in a row, how many are left
+	trying atomic.Bool  // the last spin was a try, and has not paid yet
 }
 
 // spin is how long to spin now; 0 when that is not worth it.
@@ -65,15 +78,40 @@ func (b *budget) spin() time.Duration {
 		return 0
 	}
 	expected := time.Duration(b.ewma.Load())
-	if expected > b.longest {
-		return 0 // it would not come while we spin
+	try := expected > b.longest // it would not come while we spin, as far as we know
+	b.trying.Store(try)
+	if try && !b.try() {
+		b.trying.Store(false)
+		return 0
 	}
 	return b.longest >> p
+}
+
+// try reports whether to spin although it seems not worth it.
+func (b *budget) try() bool {
+	if b.tries.Load() > 0 {
+		b.tries.Add(-1)
+		return true
+	}
+	rest := max(b.rest.Load(), minRest)
+	if b.slept.Add(1) < rest {
+		return false
+	}
+	b.slept.Store(0)
+	b.tries.Store(triesInRow - 1)
+	b.rest.Store(min(2*rest, maxRest)) // unless it pays
+	return true
 }
 
 // observe tells how long it took this time, spinning or not.
 func (b *budget) observe(d time.Duration) {
 	d = min(max(d, 0), 2*b.longest) // so that one long transfer is soon forgotten
+	if d <= b.longest && b.trying.CompareAndSwap(true, false) {
+		b.ewma.Store(int64(d))
+		b.rest.Store(0)
+		b.tries.Store(0)
+		return
+	}
 	old := b.ewma.Load()
 	b.ewma.Store(old + (int64(d)-old)/ewmaParts)
 }

@@ -32,6 +32,16 @@ const (
 	// ewmaParts: a new sample counts one eighth.
 	ewmaParts = 8
 
+	// Where spinning has not paid, triesInRow waits spin after minRest that
+	// slept, then after twice as many each time, up to maxRest. A spin takes no
+	// longer than what it is tried for would have to come in, so the tries cost
+	// at most a quarter of a processor at first and 1 in 256 of it at last. Four
+	// in a row are enough to meet those of a peer whose waits follow ours one by
+	// one.
+	triesInRow = 4
+	minRest    = 16
+	maxRest    = 1024
+
 	// A yield that took longer than slowYield let others compute: the
 	// machine is busy.
 	slowYield = 20 * time.Microsecond
