@@ -481,7 +481,7 @@ func (n *network) weather(w tossed) {
 // changed.
 func TestWorlds(t *testing.T) {
 	worlds := 600
-	if testing.Short() {
+	if testing.Short() || raceEnabled {
 		worlds = 100
 	}
 	for seed := range worlds {

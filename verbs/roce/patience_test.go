@@ -34,7 +34,7 @@ func TestRTO(t *testing.T) {
 	}
 	is("on a fast network", leastRTO)
 	p.onSend(at, 2, false)
-	for i, want := range []time.Duration{20 * ms, 40 * ms, 80 * ms, 160 * ms, 320 * ms, 640 * ms} {
+	for i := 1; leastRTO<<i < p.timeout; i++ {
 		at += p.rto()
 		if resend, giveUp := p.look(at - 1); resend || giveUp {
 			t.Errorf("timer %d fires early", i)
@@ -43,7 +43,7 @@ func TestRTO(t *testing.T) {
 			t.Errorf("timer %d does not fire", i)
 		}
 		p.onResend(at)
-		is("backed off", want)
+		is("backed off", leastRTO<<i)
 	}
 	p.backoff++
 	is("backed off", p.timeout)

@@ -1,0 +1,147 @@
+package roce
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tryst-rdma/tryst/verbs/roce/udp"
+)
+
+// The targets of window_test.go on the host's own sockets. What else the machine does
+// counts there, so that each is measured until it is reached, some times. Under the
+// race detector the rate is the detector's: the transfers run, and are not judged.
+const (
+	nativeTries = 6
+	nativeTime  = 300 * time.Millisecond
+)
+
+func local() netip.Addr { return netip.MustParseAddr("127.0.0.1") }
+
+// nativeStreams are pairs between two providers of the host.
+func nativeStreams(t testing.TB, pairs, size int, from, to *Provider) []*stream {
+	t.Helper()
+	return pairsBetween(t, pairs, size, from, to, loopback(t, from, local()).Device, local(), local())
+}
+
+// reaches runs a measurement until it is reached.
+func reaches(t *testing.T, what string, target float64, measure func(t *testing.T) float64) {
+	t.Helper()
+	var got []float64
+	for range nativeTries {
+		t.Run("Try", func(t *testing.T) { got = append(got, measure(t)) })
+		if t.Failed() || slices.Max(got) >= target || raceEnabled {
+			t.Logf("%s: %.2f, at least %.2f is wanted", what, got, target)
+			return
+		}
+	}
+	t.Errorf("%s: %.2f, none of them %.2f", what, got, target)
+}
+
+// TestNativeTwoSenders: two providers write to a third.
+func TestNativeTwoSenders(t *testing.T) {
+	reaches(t, "the lesser one's part of the sum", 0.35, func(t *testing.T) float64 {
+		into := New(Options{})
+		list := append(nativeStreams(t, 1, 1<<20, New(Options{}), into), nativeStreams(t, 1, 1<<20, New(Options{}), into)...)
+		moved := runStreams(t, nativeTime/3, nativeTime, list...)
+		t.Logf("%d MB and %d MB", moved[0]>>20, moved[1]>>20)
+		return float64(slices.Min(moved)) / float64(max(sum(moved), 1))
+	})
+}
+
+// TestNativeQueuePairsShareADevice: 64 beside one.
+func TestNativeQueuePairsShareADevice(t *testing.T) {
+	const size = 256 << 10
+	rate := func(t *testing.T, pairs int) (moved []int) {
+		t.Run("Pairs", func(t *testing.T) {
+			moved = runStreams(t, nativeTime/3, nativeTime, nativeStreams(t, pairs, size, New(Options{}), New(Options{}))...)
+		})
+		return moved
+	}
+	reaches(t, "of one pair's rate", 0.8, func(t *testing.T) float64 {
+		one, all := sum(rate(t, 1)), rate(t, 64)
+		t.Logf("one moves %d MB, 64 move %d MB", one>>20, sum(all)>>20)
+		return float64(sum(all)) / float64(max(one, 1))
+	})
+	reaches(t, "the least one's part of its share", 0.5, func(t *testing.T) float64 {
+		all := rate(t, 64)
+		return float64(slices.Min(all)) * float64(len(all)) / float64(max(sum(all), 1))
+	})
+}
+
+// lossyHost is the host, where packets are lost on the way out.
+type lossyHost struct {
+	host
+	loss float64
+}
+
+func (h lossyHost) sender(addr netip.Addr) (sender, error) {
+	s, err := h.host.sender(addr)
+	if err != nil {
+		return nil, err
+	}
+	return &lossySender{sender: s, loss: h.loss, random: rand.New(rand.NewPCG(1, 1))}, nil //nolint:gosec // a test's
+}
+
+// lossySender takes segments out of super-packets. Those behind one get other
+// identifications than they were made for, which the receiver of a socket does not
+// see.
+type lossySender struct {
+	sender
+	loss float64
+
+	mu     sync.Mutex
+	random *rand.Rand
+}
+
+func (s *lossySender) Send(msgs []udp.Message) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	kept := make([]udp.Message, 0, len(msgs))
+	for _, m := range msgs {
+		n := 0
+		for _, p := range m.Pieces {
+			n += len(p)
+		}
+		var lost []int
+		for at := 0; at < n; at += m.Segment {
+			if s.random.Float64() < s.loss {
+				lost = append(lost, at)
+			}
+		}
+		if len(lost) > 0 {
+			all := slices.Concat(m.Pieces...)
+			for _, at := range slices.Backward(lost) {
+				all = slices.Delete(all, at, min(at+m.Segment, len(all)))
+			}
+			if len(all) == 0 {
+				continue
+			}
+			m.Pieces = [][]byte{all}
+		}
+		kept = append(kept, m)
+	}
+	if n, err := s.sender.Send(kept); err != nil {
+		return n, err
+	}
+	return len(msgs), nil
+}
+
+// TestNativeOnePercentLoss: keeps 0.25 of the rate without it.
+func TestNativeOnePercentLoss(t *testing.T) {
+	rate := func(t *testing.T, loss float64) (moved int) {
+		t.Run("Run", func(t *testing.T) {
+			p, q := newProvider(Options{}, lossyHost{loss: loss}), newProvider(Options{}, lossyHost{loss: loss})
+			moved = sum(runStreams(t, nativeTime/3, nativeTime, nativeStreams(t, 1, 1<<20, p, q)...))
+		})
+		return moved
+	}
+	reaches(t, "of the rate without loss", 0.25, func(t *testing.T) float64 {
+		clean, lossy := rate(t, 0), rate(t, 0.01)
+		t.Logf("%d MB without, %d MB with", clean>>20, lossy>>20)
+		return float64(lossy) / float64(max(clean, 1))
+	})
+}

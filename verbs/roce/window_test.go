@@ -1,0 +1,258 @@
+package roce
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+// TestWindowStarts: at 128 KiB, or at what the peer's buffer holds when that is
+// less; never above the buffer, and toward an unknown one at most maxWindow.
+func TestWindowStarts(t *testing.T) {
+	const mtu = 4096
+	least := leastPackets * charge(1, mtu)
+	for _, c := range []struct{ buffer, size, limit uint64 }{
+		{0, 128 << 10, maxWindow}, {64 << 10, 64 << 10, 64 << 10}, {208 << 10, 128 << 10, 208 << 10},
+		{1 << 40, 128 << 10, maxWindow}, {1, least, least},
+	} {
+		w := newWindow(c.buffer, mtu)
+		if w.size != c.size || w.limit != c.limit {
+			t.Errorf("buffer %d: starts at %d, limit %d; want %d and %d", c.buffer, w.size, w.limit, c.size, c.limit)
+		}
+		for range 10000 {
+			w.onAck(w.size, true)
+		}
+		if w.size != c.limit {
+			t.Errorf("buffer %d: it grows to %d, not to %d", c.buffer, w.size, c.limit)
+		}
+	}
+}
+
+// TestNewReno: RFC 9002, section 7.
+func TestNewReno(t *testing.T) {
+	const mtu, rtt = 1024, time.Millisecond
+	w := newWindow(0, mtu)
+	packet := charge(1, mtu)
+	is := func(when string, want uint64) {
+		t.Helper()
+		if w.size != want {
+			t.Errorf("%s the window is %d, want %d", when, w.size, want)
+		}
+	}
+	size := uint64(startWindow)
+	w.onAck(10*packet, false)
+	is("where more would not have been sent (7.8)", size)
+	w.onAck(10*packet, true)
+	size += 10 * packet
+	is("in slow start, by what is acknowledged (7.3.1)", size)
+	w.onCongestion(0, rtt)
+	size /= 2
+	is("after a loss, half (7.3.2)", size)
+	w.onCongestion(rtt-1, rtt)
+	is("after another loss within the round trip", size)
+	// Congestion avoidance: one packet a window (7.3.3).
+	before := w.size
+	for acked := uint64(0); acked < before; acked += packet {
+		w.onAck(packet, true)
+	}
+	if grown := w.size - before; grown < packet*8/10 || grown > packet*12/10 {
+		t.Errorf("in congestion avoidance it grows by %d for a window, a packet counts %d", grown, packet)
+	}
+	size = w.size
+	w.onCongestion(rtt, rtt)
+	is("after a loss in the next round trip", size/2)
+	for i := range 50 {
+		w.onCongestion(time.Duration(i+2)*rtt, rtt)
+	}
+	is("after many, the minimum (7.2)", 2*packet)
+
+	w = newWindow(0, mtu)
+	w.onSilence(0)
+	is("in persistent congestion, the minimum (7.6.2)", 2*packet)
+	w.onAck(startWindow, true)
+	is("after it, slow start to half of what it was", 2*packet+startWindow)
+}
+
+// TestWhatHalvesTheWindow: a gap, a first timeout and a congestion notification
+// halve it; a second timeout empties it.
+func TestWhatHalvesTheWindow(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		n    note
+		want uint64
+	}{
+		{"nothing", note{}, startWindow},
+		{"a loss", note{lost: true}, startWindow / 2},
+		{"a CNP", note{congested: true}, startWindow / 2},
+		{"a timeout", note{timeouts: 1}, startWindow / 2},
+		{"all of them", note{timeouts: 1, lost: true, congested: true}, startWindow / 2},
+		{"a second timeout", note{timeouts: 2}, 2 * charge(1, 1024)},
+	} {
+		w := newWindow(0, 1024)
+		if w.take(0, c.n, true); w.size != c.want {
+			t.Errorf("after %s it is %d, want %d", c.name, w.size, c.want)
+		}
+	}
+}
+
+// stream keeps writes of a size under way from x to y.
+type stream struct {
+	x, y *tip
+	size int
+}
+
+func (s *stream) write() { s.x.post(s.x.to(s.y, 0, verbs.OpWrite, 0, s.size, 0)) }
+
+const streamDepth = 4
+
+// virtualTime is how long is measured on virtual time.
+const virtualTime = 500 * time.Millisecond
+
+// runStreams runs streams side by side for a time, behind one for warming up, and
+// returns the bytes that each has moved.
+func runStreams(t testing.TB, warm, d time.Duration, streams ...*stream) (moved []int) {
+	t.Helper()
+	stop := make(chan struct{})
+	results := make([]chan int, len(streams))
+	measure := make(chan struct{})
+	for i, s := range streams {
+		results[i] = make(chan int, 1)
+		for range streamDepth {
+			s.write()
+		}
+		go func() {
+			base, count, on := 0, 0, measure
+			for {
+				if wc := s.x.wait(); wc.Status != verbs.StatusOK {
+					t.Errorf("stream %d: %v", i, wc.Status)
+					results[i] <- 0
+					return
+				}
+				count++
+				select {
+				case <-on:
+					base, on = count, nil
+				default:
+				}
+				select {
+				case <-stop:
+					moved := (count - base) * s.size
+					for range streamDepth - 1 {
+						s.x.wait()
+					}
+					results[i] <- moved
+					return
+				default:
+				}
+				s.write()
+			}
+		}()
+	}
+	time.Sleep(warm)
+	close(measure)
+	time.Sleep(d)
+	close(stop)
+	for _, r := range results {
+		moved = append(moved, <-r)
+	}
+	return moved
+}
+
+func sum(list []int) (n int) {
+	for _, v := range list {
+		n += v
+	}
+	return n
+}
+
+// pairsBetween are n connected pairs between two providers.
+func pairsBetween(t testing.TB, n, size int, p, q *Provider, device string, a, b netip.Addr) (list []*stream) {
+	t.Helper()
+	for range n {
+		x, y := newTip(t, p, device, a, size), newTip(t, q, device, b, size)
+		joinTips(x, y, nil)
+		list = append(list, &stream{x: x, y: y, size: size})
+	}
+	return list
+}
+
+// TestQueuePairsShareADevice: 64 of them move at least 0.8 of what one does, and none
+// less than half of its share.
+func TestQueuePairsShareADevice(t *testing.T) {
+	const size = 64 << 10
+	run := func(pairs int) (moved []int) {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFabric()
+			f.bandwidth = 1 << 30
+			a, b := f.host(hostA), f.host(hostB)
+			list := pairsBetween(t, pairs, size, newProvider(Options{}, a), newProvider(Options{}, b), "roce-eth0",
+				netip.MustParseAddr(hostA), netip.MustParseAddr(hostB))
+			moved = runStreams(t, 20*time.Millisecond, virtualTime, list...)
+		})
+		return moved
+	}
+	one, all := sum(run(1)), run(64)
+	share := sum(all) / len(all)
+	t.Logf("one moves %d MB, 64 together %d MB, the least %.2f and the most %.2f of its share",
+		one>>20, sum(all)>>20, float64(slices.Min(all))/float64(share), float64(slices.Max(all))/float64(share))
+	if sum(all) < one*8/10 {
+		t.Error("together they move less than 0.8 of what one does")
+	}
+	if slices.Min(all) < share/2 {
+		t.Error("one moves less than half of its share")
+	}
+}
+
+// TestTwoSendersIntoOneReceiver: each gets at least 0.35 of the sum, though their
+// windows together are larger than the receiver's buffer.
+func TestTwoSendersIntoOneReceiver(t *testing.T) {
+	const size = 256 << 10
+	for _, gap := range []time.Duration{0, 50 * time.Millisecond} { // the second one begins later
+		synctest.Test(t, func(t *testing.T) {
+			f := newFabric()
+			f.bandwidth = 256 << 20
+			into := newProvider(Options{}, f.host(hostB))
+			var list []*stream
+			for _, addr := range []string{hostA, "10.0.0.3"} {
+				p := newProvider(Options{}, f.host(addr))
+				list = append(list, pairsBetween(t, 1, size, p, into, "roce-eth0", netip.MustParseAddr(addr), netip.MustParseAddr(hostB))...)
+			}
+			if gap > 0 {
+				runStreams(t, 0, gap, list[0])
+			}
+			bytesIn := int(2 * virtualTime.Seconds() * float64(f.bandwidth))
+			moved := runStreams(t, virtualTime/4, 2*virtualTime, list...)
+			t.Logf("%d and %d MB of %d", moved[0]>>20, moved[1]>>20, bytesIn>>20)
+			if slices.Min(moved) < sum(moved)*35/100 {
+				t.Errorf("one gets %.2f of the sum", float64(slices.Min(moved))/float64(sum(moved)))
+			}
+			if sum(moved) < bytesIn/2 {
+				t.Errorf("the link is used by %.2f only", float64(sum(moved))/float64(bytesIn))
+			}
+		})
+	}
+}
+
+// TestOnePercentLoss: keeps at least 0.25 of the rate without it.
+func TestOnePercentLoss(t *testing.T) {
+	const size = 1 << 20
+	run := func(loss float64) (moved int) {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFabric()
+			f.bandwidth, f.loss = 1<<30, loss
+			x, y := f.tips(t, size)
+			joinTips(x, y, nil)
+			moved = sum(runStreams(t, 20*time.Millisecond, virtualTime, &stream{x: x, y: y, size: size}))
+		})
+		return moved
+	}
+	clean, lossy := run(0), run(0.01)
+	t.Logf("%d MB without, %d MB with loss: %.2f", clean>>20, lossy>>20, float64(lossy)/float64(clean))
+	if lossy < clean/4 {
+		t.Error("less than 0.25 is kept")
+	}
+}
