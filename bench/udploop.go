@@ -52,7 +52,8 @@ const (
 	// super-packets. The receive buffer that Linux gives by default without
 	// privilege (net.core.rmem_max of 208 KiB) lost nothing up to 256 KiB.
 	loopWindow = 208 << 10
-	// loopPatience is how long an answer may take. Nothing is sent twice.
+	// loopPatience is how long nothing may come after a question. Nothing is sent
+	// twice.
 	loopPatience = 10 * time.Second
 )
 
@@ -264,21 +265,22 @@ func (s *loopServer) close() {
 	<-s.done
 }
 
-// loopClient asks. Any number of questions may be under way. It owns a goroutine;
-// close waits for it.
+// loopClient asks. Any number of questions may be under way. Whoever waits for an
+// answer receives for all, one at a time, so that nobody is told by another what
+// came for himself.
 type loopClient struct {
 	*loopEnd
 	server  *net.UDPAddr
 	unwatch func() bool // stops watching the context
 	pool    tensor.Allocator
-	done    chan struct{} // closed when the goroutine has ended
 
 	mu      sync.Mutex // guards what follows, and what the one who sends has
 	last    uint32     // id that was given out
 	waiting map[uint32]*loopWait
 	err     error // why it has ended
 
-	// Of the goroutine that receives:
+	baton chan struct{} // who has taken it receives, and has what follows
+
 	expected uint32 // number of the next packet
 	id       uint32 // of current
 	current  *loopWait
@@ -287,7 +289,7 @@ type loopClient struct {
 
 // loopWait is who waits for an answer.
 type loopWait struct {
-	rest []byte // of the destination; of the goroutine that receives
+	rest []byte // of the destination; of the one who receives
 	done chan error
 }
 
@@ -301,33 +303,83 @@ func dialLoop(ctx context.Context, address string, pool tensor.Allocator) (*loop
 	if err != nil {
 		return nil, status.Errorf(status.Unavailable, "%s: %w", UDPLoop, err)
 	}
-	c := &loopClient{loopEnd: end, server: server, pool: pool, done: make(chan struct{}), waiting: make(map[uint32]*loopWait)}
+	c := &loopClient{loopEnd: end, server: server, pool: pool, waiting: make(map[uint32]*loopWait), baton: make(chan struct{}, 1)}
 	c.unwatch = context.AfterFunc(ctx, end.close)
-	go c.listen()
 	return c, nil
 }
 
-// listen receives until the sockets are closed or something is wrong.
-func (c *loopClient) listen() {
-	defer close(c.done)
-	var err error
-	for err == nil {
-		if err = c.loopEnd.receive(c.take); err == nil && c.content {
-			c.content = false
-			c.mu.Lock()
-			c.ack(c.server, c.expected)
-			err = c.flush()
-			c.mu.Unlock()
-		}
+// receive gets one answer into memory from the pool.
+func (c *loopClient) receive(size int64) error {
+	b, err := c.pool.Allocate(int(size))
+	if err != nil {
+		return err
 	}
-	c.loopEnd.close()
+	defer b.Release()
+	return c.fetch(size, b.Bytes())
+}
+
+// fetch gets an answer of a size into memory, to which nobody writes any more when
+// it returns.
+func (c *loopClient) fetch(size int64, into []byte) error {
+	w := &loopWait{rest: into, done: make(chan error, 1)}
+	if err := c.ask(size, w); err != nil {
+		return err
+	}
+	select {
+	case err := <-w.done:
+		return err
+	case c.baton <- struct{}{}: // kept until the own answer has come: each hand-over is a wake-up
+		for len(w.done) == 0 {
+			c.some()
+		}
+		<-c.baton
+		return <-w.done
+	}
+}
+
+// ask sends a question.
+func (c *loopClient) ask(size int64, w *loopWait) error {
+	var question [loopAsk]byte
+	binary.LittleEndian.PutUint64(question[:], uint64(size)) //nolint:gosec // sizes are not negative
+	binary.LittleEndian.PutUint16(question[8:], c.port)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.err != nil {
+		return c.err
+	}
+	c.last++
+	c.waiting[c.last] = w
+	c.fill(0, loopQuestion, c.last, 0, question[:])
+	c.add(c.server, 0, 1, nil)
+	err := c.flush()
+	if err == nil {
+		err = c.in.SetReadDeadline(time.Now().Add(loopPatience))
+	}
+	if err != nil {
+		delete(c.waiting, c.last)
+		return status.Errorf(status.Unavailable, "%s: %w", UDPLoop, err)
+	}
+	return nil
+}
+
+// some receives once, and acks.
+func (c *loopClient) some() {
+	err := c.loopEnd.receive(c.take)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil && c.content {
+		c.content = false
+		c.ack(c.server, c.expected)
+		err = c.flush()
+	}
+	if err == nil || c.err != nil {
+		return
+	}
 	c.err = status.Errorf(status.Unavailable, "%s: %w", UDPLoop, err)
 	for _, w := range c.waiting {
 		w.done <- c.err
 	}
-	c.waiting = nil
+	clear(c.waiting)
 }
 
 // take copies a packet to where it belongs.
@@ -359,58 +411,7 @@ func (c *loopClient) take(p loopPart) error {
 	return nil
 }
 
-// receive gets one answer into memory from the pool.
-func (c *loopClient) receive(size int64) error {
-	b, err := c.pool.Allocate(int(size))
-	if err != nil {
-		return err
-	}
-	defer b.Release()
-	return c.fetch(size, b.Bytes())
-}
-
-// fetch gets an answer of a size into memory, to which nobody writes any more when
-// it returns.
-func (c *loopClient) fetch(size int64, into []byte) error {
-	w := &loopWait{rest: into, done: make(chan error, 1)}
-	err := c.ask(size, w)
-	if err != nil {
-		return err
-	}
-	patience := time.NewTimer(loopPatience)
-	defer patience.Stop()
-	select {
-	case err = <-w.done:
-	case <-patience.C: // the last packets of an answer, or a question, were lost
-		c.loopEnd.close()
-		err = <-w.done
-	}
-	return err
-}
-
-// ask sends a question.
-func (c *loopClient) ask(size int64, w *loopWait) error {
-	var question [loopAsk]byte
-	binary.LittleEndian.PutUint64(question[:], uint64(size)) //nolint:gosec // sizes are not negative
-	binary.LittleEndian.PutUint16(question[8:], c.port)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.err != nil {
-		return c.err
-	}
-	c.last++
-	c.waiting[c.last] = w
-	c.fill(0, loopQuestion, c.last, 0, question[:])
-	c.add(c.server, 0, 1, nil)
-	if err := c.flush(); err != nil {
-		delete(c.waiting, c.last)
-		return status.Errorf(status.Unavailable, "%s: %w", UDPLoop, err)
-	}
-	return nil
-}
-
 func (c *loopClient) close() {
 	c.unwatch()
 	c.loopEnd.close()
-	<-c.done
 }
