@@ -22,7 +22,8 @@ type fabric struct {
 	bandwidth int // bytes a second that a host receives; 0 for no limit
 	buffer    int // of a receiving socket, in bytes
 	loss      float64
-	segments  int // a message may have; 0 for all that packages udp can
+	segments  int  // a message may have; 0 for all that package udp can
+	firstOnly bool // the peers drop all segments of a super-packet but the first
 	// see is told of each packet that is sent, before it is lost or carried.
 	see func(from, to netip.AddrPort, segment int, b []byte)
 
@@ -254,7 +255,7 @@ func (s *memorySender) Send(msgs []udp.Message) (int, error) {
 			if f.see != nil {
 				f.see(s.at, to, i, data[at:end])
 			}
-			if f.random.Float64() < f.loss {
+			if f.random.Float64() < f.loss || f.firstOnly && i > 0 {
 				deliver(data[begin:at])
 				begin = end
 			}
