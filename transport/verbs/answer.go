@@ -3,7 +3,6 @@ package verbstransport
 import (
 	"time"
 
-	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/tensorproto"
@@ -28,7 +27,7 @@ func (l *link) ask(a *channel.Ask) (answered bool) {
 		l.machine.Answer(time.Now(), a.ID, a.Attempt, channel.Answer{Err: transport.OtherProcess(a.Sender, own)})
 		return true
 	}
-	key, err := rendezvous.ParseKey(string(a.Key))
+	key, err := l.keys.parse(a.Key)
 	if err == nil {
 		err = l.peer.transport.opts.Check(key)
 	}
@@ -148,7 +147,7 @@ func (l *link) answerLocked(id attemptID, a channel.Answer, src source) {
 	now := time.Now()
 	l.machine.Watch(now, true) // until the table keeps nothing for the peer
 	l.machine.Answer(now, id.id, id.attempt, a)
-	l.run()
+	l.run(now)
 }
 
 // source is memory that content is sent from, with the reference that keeps it; the

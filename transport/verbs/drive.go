@@ -26,12 +26,12 @@ import (
 // completed is called by the queue with completions in order, by one goroutine
 // at a time.
 func (l *link) completed(wcs []verbs.WC) {
-	now := time.Now()
 	l.mu.Lock()
+	now := time.Now()
 	for i := range wcs {
 		l.completion(now, &wcs[i])
 	}
-	l.run()
+	l.run(now)
 }
 
 // completion tells one completion to the machine. Called with the lock held.
@@ -79,11 +79,11 @@ func (l *link) failed(wc *verbs.WC) error {
 	return e
 }
 
-// run carries out what the machine wants until it wants nothing more. It is
-// called with the lock held and gives it up.
-func (l *link) run() {
+// run carries out what the machine wants until it wants nothing more. now is when
+// the event was: to look at the clock once more would take as long as all the machine
+// does. It is called with the lock held and gives it up.
+func (l *link) run(now time.Time) {
 	if l.machine != nil {
-		now := time.Now()
 		for l.act(l.machine.Actions(now)) {
 			now = time.Now()
 		}
@@ -222,7 +222,7 @@ func (l *link) tick() {
 	}
 	l.timerAt = time.Time{}
 	l.machine.Watch(time.Now(), l.peer.transport.opts.Kept.Holds(l.asker.Incarnation))
-	l.run()
+	l.run(time.Now())
 }
 
 // outgoing is something to be done outside the lock.
@@ -360,7 +360,7 @@ func (l *link) placeGrown(p placing) {
 	} else if d, err := l.told(l.receives[p.attemptID], dest); err == nil {
 		l.placed(p, d)
 	}
-	l.run()
+	l.run(time.Now())
 }
 
 // destination takes memory of the receiving pool for a receive; nil when that has

@@ -46,6 +46,9 @@ const (
 	// maxFree is how many records of receives that nobody has a channel keeps for
 	// use again, some 200 bytes each: as many as are usually under way at once.
 	maxFree = 256
+	// keySlots is how many keys of requests a channel remembers, at 300 bytes each
+	// when they are of usual length: those of the steps of a usual program.
+	keySlots = 64
 	// maxPeers bounds the records of those who ask for a channel: beyond it those
 	// who have gone are forgotten.
 	maxPeers = 10_000

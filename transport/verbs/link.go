@@ -44,6 +44,7 @@ type link struct {
 	machine  *channel.Channel // nil until open
 	account  *mem.Account
 	receives map[attemptID]*receive
+	keys     *keys  // of the peer's requests
 	named    uint64 // the highest generation that the peer's requests said it had left
 	sources  table[source]
 	dests    table[destination]
@@ -124,7 +125,7 @@ func newLink(p *peer, generation uint64) (l *link, err error) {
 	o := &t.opts
 	l = &link{
 		peer: p, index: t.nextIndex(),
-		receives: make(map[attemptID]*receive),
+		receives: make(map[attemptID]*receive), keys: newKeys(),
 	}
 	l.drained = sync.NewCond(&l.mu)
 	defer func() {
@@ -212,7 +213,7 @@ func (l *link) connect(peer pairing.Offer) error {
 		return errors.Join(err, account.Close())
 	}
 	l.queue, l.machine, l.account, l.state = queue, machine, account, linkOpen
-	l.run()
+	l.run(time.Now())
 	return nil
 }
 
@@ -221,7 +222,7 @@ func (l *link) connect(peer pairing.Offer) error {
 func (l *link) open() {
 	l.mu.Lock()
 	l.machine.Ready(time.Now())
-	l.run()
+	l.run(time.Now())
 }
 
 // postReceives posts the next n receives of a rail.
@@ -262,7 +263,7 @@ func (l *link) leave(err error) {
 	}
 	l.machine.Leave(time.Now(), err)
 	l.leaving(err)
-	l.run()
+	l.run(time.Now())
 }
 
 // broke is the word of the device that a queue pair of the channel broke by itself,
@@ -271,7 +272,7 @@ func (l *link) leave(err error) {
 func (l *link) broke(e verbs.AsyncEvent) {
 	l.mu.Lock()
 	l.fails(time.Now(), witnessEvent, status.Errorf(status.Unavailable, "%v: QP %v: %v: %s", l, e.QPN, e.Kind, e.Kind.Cause()))
-	l.run()
+	l.run(time.Now())
 }
 
 // fails leaves the channel because of err, or takes it for the reason when it is a
@@ -353,7 +354,7 @@ func (l *link) tearDown() {
 	}
 	l.machine.Destroyed(time.Now())
 	says := l.untaken()
-	l.run()
+	l.run(time.Now())
 	for _, s := range says {
 		s.end(l.lostErr())
 	}
@@ -435,7 +436,7 @@ func (l *link) bye(reason string) {
 		return
 	}
 	l.machine.Bye(time.Now(), verbs.WithoutQPNs(reason))
-	l.run()
+	l.run(time.Now())
 }
 
 // holds reports whether an account is the link's.

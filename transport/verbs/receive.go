@@ -41,8 +41,8 @@ type use struct {
 // start makes one attempt of a receive over this channel: what is to be posted has
 // been when it returns.
 func (l *link) start(a *transport.Attempt) *receive {
-	now := time.Now()
 	l.mu.Lock()
+	now := time.Now()
 	r := l.newReceive()
 	r.attempt, r.began, r.id = a, now, attemptID{a.ID, a.Attempt}
 	if l.state != linkOpen {
@@ -61,7 +61,7 @@ func (l *link) start(a *transport.Attempt) *receive {
 	}
 	l.receives[r.id] = r
 	l.machine.Receive(now, req)
-	l.run()
+	l.run(now)
 	return r
 }
 
@@ -115,7 +115,7 @@ func (r *receive) Drop(id uint64) {
 	delete(l.receives, r.id)
 	r.err = errDropped()
 	r.waiter.Done()
-	l.run()
+	l.run(now)
 }
 
 func errDropped() error {
@@ -158,7 +158,7 @@ func (l *link) tell(ctx context.Context, ids []uint64, cancel bool) error {
 	} else {
 		l.says = append(l.says, s)
 	}
-	l.run()
+	l.run(now)
 	select {
 	case <-s.done:
 		return s.err

@@ -1,0 +1,36 @@
+package verbstransport
+
+import (
+	"strconv"
+	"testing"
+
+	"github.com/tryst-rdma/tryst/rendezvous"
+)
+
+// A key is what its text says, whatever had its place before; the second time it costs
+// nothing; and what does not parse never becomes one that does.
+func TestKeysOfRequests(t *testing.T) {
+	k := newKeys()
+	text := func(i int) []byte {
+		return []byte(rendezvous.CreateKey("/job:a/replica:0/task:0/device:CPU:0", 1, "/job:b/replica:0/task:0/device:CPU:0", strconv.Itoa(i), rendezvous.FrameIter{}))
+	}
+	for round := range 3 {
+		for i := range 4 * keySlots {
+			b := text(i)
+			got, err := k.parse(b)
+			if err != nil || got.Edge() != strconv.Itoa(i) {
+				t.Fatalf("round %d: key %d is %q, %v", round, i, got, err)
+			}
+			clear(b) // the message is gone
+		}
+		for _, bad := range []string{"", "a;b", string(text(1)) + ";"} {
+			if got, err := k.parse([]byte(bad)); err == nil {
+				t.Errorf("%q is %q", bad, got)
+			}
+		}
+	}
+	b := text(7)
+	if n := testing.AllocsPerRun(100, func() { _, _ = k.parse(b) }); n != 0 {
+		t.Errorf("%v allocations for a key that is known", n)
+	}
+}
