@@ -217,13 +217,30 @@ func kernelPair(t *testing.T, f *fabric, size int) (x, y *tip) {
 
 // longest counts the packets of the super-packets of an end.
 func (f *fabric) longest(from *tip) func() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	most := 0
 	f.see = func(sender, _ netip.AddrPort, segment int, _ []byte) {
 		if sender.Addr() == from.addr {
 			most = max(most, segment+1)
 		}
 	}
-	return func() int { n := most; most = 0; return n }
+	return func() int {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		n := most
+		most = 0
+		return n
+	}
+}
+
+// trust is what an end's flow thinks of its peer.
+func (x *tip) trust() trust {
+	q, _ := x.inner()
+	f := q.flow.Load()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.trust
 }
 
 // moves writes the first half of x's memory over the second one of y's.
@@ -239,19 +256,17 @@ func moves(x, y *tip) {
 func TestTrustOfAKernel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
+		f.latency = 10 * time.Millisecond // so that the window is sent before an answer comes
 		x, y := kernelPair(t, f, 1<<20)
 		longest := f.longest(x)
-		f.latency = 10 * time.Millisecond // so that the window is sent before an answer comes
 		x.post(x.to(y, 1, verbs.OpWrite, 0, 64<<10, 0))
 		synctest.Wait()
-		q, _ := x.inner()
-		flow := q.flow.Load()
-		if n := longest(); n != 2 || flow.trust.state != probing {
-			t.Errorf("before anything is acknowledged %d segments are sent, state %d", n, flow.trust.state)
+		if n := longest(); n != 2 || x.trust().state != probing {
+			t.Errorf("before anything is acknowledged %d segments are sent, state %d", n, x.trust().state)
 		}
 		x.ends(1, verbs.StatusOK)
-		if flow.trust.state != trusted {
-			t.Errorf("the probe is acknowledged, and the state is %d", flow.trust.state)
+		if s := x.trust().state; s != trusted {
+			t.Errorf("the probe is acknowledged, and the state is %d", s)
 		}
 		moves(x, y)
 		if n := longest(); n < 10 {
@@ -275,8 +290,7 @@ func TestTrustOfAKernelThatDropsSegments(t *testing.T) {
 		if n := longest(); n != 2 {
 			t.Errorf("a probe has %d segments", n)
 		}
-		q, _ := x.inner()
-		if tr := &q.flow.Load().trust; tr.state != distrusted || tr.tests != trustTests {
+		if tr := x.trust(); tr.state != distrusted || tr.tests != trustTests {
 			t.Errorf("the state is %d after %d tests", tr.state, tr.tests)
 		}
 		moves(x, y)
@@ -305,8 +319,7 @@ func TestTrustSurvivesALostProbe(t *testing.T) {
 		f.mu.Unlock()
 		x.ends(1, verbs.StatusOK)
 		moves(x, y)
-		q, _ := x.inner()
-		if tr := &q.flow.Load().trust; tr.state != trusted || tr.tests == 0 || longest() < 10 {
+		if tr := x.trust(); tr.state != trusted || tr.tests == 0 || longest() < 10 {
 			t.Errorf("the state is %d after %d tests", tr.state, tr.tests)
 		}
 	})
@@ -316,10 +329,10 @@ func TestTrustSurvivesALostProbe(t *testing.T) {
 func TestTrustOfOneOfItsKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
+		f.latency = 10 * time.Millisecond
 		x, y := f.tips(t, 1<<18)
 		joinTips(x, y, nil)
 		longest := f.longest(x)
-		f.latency = 10 * time.Millisecond
 		x.post(x.to(y, 1, verbs.OpWrite, 0, 64<<10, 0))
 		synctest.Wait()
 		if n := longest(); n < 10 {

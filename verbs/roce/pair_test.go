@@ -22,6 +22,8 @@ type tip struct {
 	addr     netip.Addr
 	psn      verbs.PSN
 	wcs      []verbs.WC // polled and not asked for
+	room     [16]verbs.WC
+	ctx      context.Context // of take
 }
 
 const (
@@ -33,7 +35,7 @@ const (
 // newTip opens a device and makes a queue pair in INIT with that much memory.
 func newTip(t testing.TB, p *Provider, device string, addr netip.Addr, size int) *tip {
 	t.Helper()
-	x := &tip{t: t, provider: p, addr: addr, mem: make([]byte, size), psn: verbs.PSN(random32() & psnMask)}
+	x := &tip{t: t, ctx: context.Background(), provider: p, addr: addr, mem: make([]byte, size), psn: verbs.PSN(random32() & psnMask)}
 	x.dev = must(p.Open(device))(t)
 	x.pd = must(x.dev.AllocPD())(t)
 	x.cq = must(x.dev.CreateCQ(verbs.CQConfig{Size: 4 * tipDepth}))(t)

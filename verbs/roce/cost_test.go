@@ -1,0 +1,209 @@
+package roce
+
+import (
+	"net/netip"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+// TestMemoryOfIdleQueuePairs: a connected pair of the depths that transport/verbs
+// uses (its limits.go), with its completion queue, takes less than 64 KiB, on each
+// side, before something is posted, and when it has been used.
+func TestMemoryOfIdleQueuePairs(t *testing.T) {
+	const (
+		pairs = 256
+		limit = 64 << 10
+	)
+	synctest.Test(t, func(t *testing.T) {
+		f := newFabric()
+		a, b := f.host(hostA), f.host(hostB)
+		x := newTip(t, newProvider(Options{}, a), "roce-eth0", netip.MustParseAddr(hostA), 64)
+		y := newTip(t, newProvider(Options{}, b), "roce-eth0", netip.MustParseAddr(hostB), 64)
+		joinTips(x, y, nil)
+		used := func() uint64 {
+			runtime.GC()
+			runtime.GC()
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			return m.HeapAlloc
+		}
+		before := used()
+		goroutines := runtime.NumGoroutine()
+		var all []*tip
+		for range pairs {
+			var two [2]*tip
+			for i, from := range []*tip{x, y} {
+				e := *from
+				e.cq = must(e.dev.CreateCQ(verbs.CQConfig{Size: 512}))(t)
+				e.qp = must(e.pd.CreateQP(verbs.QPConfig{SendCQ: e.cq, RecvCQ: e.cq, MaxSend: 257, MaxRecv: 128, MaxInline: 256}))(t)
+				if err := e.path().Init(e.qp); err != nil {
+					t.Fatal(err)
+				}
+				two[i] = &e
+			}
+			joinTips(two[0], two[1], nil)
+			all = append(all, two[0], two[1])
+		}
+		fresh := (used() - before) / uint64(len(all))
+		for i := 0; i < len(all); i += 2 {
+			moves(all[i], all[i+1])
+		}
+		after := (used() - before) / uint64(len(all))
+		t.Logf("a queue pair and its completion queue take %d bytes, and %d when they have been used", fresh, after)
+		if fresh > limit || after > limit {
+			t.Errorf("that is more than %d", limit)
+		}
+		if n := runtime.NumGoroutine(); n > goroutines {
+			t.Errorf("%d goroutines more than with one pair", n-goroutines)
+		}
+		for _, e := range all {
+			if err := e.qp.Close(); err != nil {
+				t.Error(err)
+			}
+			if err := e.cq.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// TestIdleDevicesDoNothing: soon after the last acknowledgement no timer is set, no
+// packet is sent, and on virtual time nothing makes time pass.
+func TestIdleDevicesDoNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFabric()
+		x, y := f.tips(t, 1<<20)
+		joinTips(x, y, nil)
+		moves(x, y)
+		moves(y, x)
+		x.post(x.to(y, 2, verbs.OpRead, 0, 1<<16, 0))
+		x.ends(2, verbs.StatusOK)
+		time.Sleep(2 * verbs.TimeoutOf(tipTimeout)) // a timer that was set when something was under way
+		synctest.Wait()
+		packets := 0
+		f.see = func(netip.AddrPort, netip.AddrPort, int, []byte) { packets++ }
+		for _, e := range []*tip{x, y} {
+			q, _ := e.inner()
+			q.mu.Lock()
+			if q.armed {
+				t.Errorf("a timer is set for %v", q.timerAt)
+			}
+			q.mu.Unlock()
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if packets > 0 {
+			t.Errorf("%d packets were sent in an idle hour", packets)
+		}
+	})
+}
+
+// natives are two connected ends on the host's loopback interface.
+func natives(t testing.TB, size int) (x, y *tip) {
+	t.Helper()
+	s := nativeStreams(t, 1, size, New(Options{}), New(Options{}))[0]
+	return s.x, s.y
+}
+
+// allocations is how many a round takes, all goroutines together: the least of some
+// measurements, as the runtime has some of its own.
+func allocations(round func()) float64 {
+	least := 1e9
+	for range 5 {
+		least = min(least, testing.AllocsPerRun(20, round))
+	}
+	return least
+}
+
+// take waits for n completions. It allocates nothing.
+func (x *tip) take(n int) {
+	x.t.Helper()
+	for armed := false; n > 0; {
+		k, err := x.cq.Poll(x.room[:min(n, len(x.room))])
+		for _, wc := range x.room[:k] {
+			if wc.Status != verbs.StatusOK {
+				x.t.Fatalf("%v", wc.Status)
+			}
+		}
+		switch n -= k; {
+		case err != nil:
+		case k > 0:
+			armed = false
+		case !armed:
+			err, armed = x.cq.Arm(false), true
+		default:
+			err, armed = x.cq.Wait(x.ctx), false
+		}
+		if err != nil {
+			x.t.Fatal(err)
+		}
+	}
+}
+
+// TestWritesAllocateNothing: none a packet, and none a work request, on either side.
+func TestWritesAllocateNothing(t *testing.T) {
+	const size = 1 << 20 // 256 packets
+	x, y := natives(t, size)
+	wrs := []verbs.SendWR{x.to(y, 1, verbs.OpWrite, 0, size, 0)}
+	wrs[0].Op = verbs.OpWriteImm
+	recv := []verbs.RecvWR{{ID: 1}}
+	round := func() {
+		if _, err := y.qp.PostRecv(recv); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := x.qp.PostSend(wrs); err != nil {
+			t.Fatal(err)
+		}
+		x.take(1)
+		y.take(1)
+	}
+	for range 50 {
+		round()
+	}
+	if n := allocations(round); n > 0 && !raceEnabled {
+		t.Errorf("%v allocations for a write of 1 MiB", n)
+	} else {
+		t.Logf("%v allocations for a write of 1 MiB", n)
+	}
+}
+
+// TestPingPongAllocatesNothing: a small message there and back.
+func TestPingPongAllocatesNothing(t *testing.T) {
+	x, y := natives(t, 4096)
+	sends, recvs := make(map[*tip][]verbs.SendWR), make(map[*tip][]verbs.RecvWR)
+	for _, e := range []*tip{x, y} {
+		sends[e] = []verbs.SendWR{{Op: verbs.OpSend, Signaled: true, Inline: e.mem[:8]}}
+		recvs[e] = []verbs.RecvWR{{SGL: []verbs.SGE{{Addr: e.mr.Addr(), Length: 8, LKey: e.mr.LKey()}}}}
+	}
+	send := func(e *tip) {
+		if _, err := e.qp.PostSend(sends[e]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	recv := func(e *tip) {
+		if _, err := e.qp.PostRecv(recvs[e]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	round := func() {
+		recv(x)
+		recv(y)
+		send(x)
+		y.take(1)
+		send(y)
+		x.take(2)
+		y.take(1)
+	}
+	for range 100 { // the rings grow
+		round()
+	}
+	if n := allocations(round); n > 0 && !raceEnabled {
+		t.Errorf("%v allocations for two messages, with their four work requests", n)
+	} else {
+		t.Logf("%v allocations for two messages, with their four work requests", n)
+	}
+}
