@@ -68,6 +68,23 @@ func (w *world) lose(percent float32) (mend func()) {
 	return w.disturb(netlink.NetemQdiscAttrs{Loss: percent}, w.devices...)
 }
 
+// dropped is how many packets netem has lost of what goes out of a device. (rxe's own
+// counters rise on a slow machine without a loss.)
+func (w *world) dropped(device string) uint32 {
+	w.t.Helper()
+	all, err := netlink.QdiscList(w.netdev(device))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, q := range all {
+		if _, ok := q.(*netlink.Netem); ok {
+			return q.Attrs().Statistics.Queue.Drops
+		}
+	}
+	w.t.Fatalf("%s is not disturbed", device)
+	return 0
+}
+
 // slow lets so many bytes a second out of a device.
 func (w *world) slow(device string, rate uint64) (mend func()) {
 	w.t.Helper()

@@ -86,6 +86,7 @@ func TestRxePoolEmpty(t *testing.T) {
 			for _, x := range many {
 				ids = append(ids, a.recv(x))
 			}
+			mend := w.slow(b.device, 4<<20) // so that they are under way together
 			b.send(many...)
 			there, exhausted := 0, 0
 			for i, id := range ids {
@@ -98,10 +99,11 @@ func TestRxePoolEmpty(t *testing.T) {
 					t.Errorf("receive %d of %d bytes: %s", i, many[i].size, r.Text)
 				}
 			}
+			mend()
 			s := a.state()
 			t.Logf("%d arrived, %v; %d had no room; %+v", there, s.Tensors, exhausted, s.Links[1])
-			if exhausted == 0 && s.Tensors["grpc"] == 0 {
-				t.Error("everything had room")
+			if exhausted+s.Tensors["grpc"] < 2 { // one is larger than the pool
+				t.Error("everything had room that fits into the pool at all")
 			}
 			w.exchangeOverVerbs(a, b) // there is some again
 			b.do(command{Op: opAbort, Step: x.step, Name: "over"})
