@@ -12,7 +12,7 @@ import (
 // fetch is one receive that the table of answers has in the source, and the context
 // of that receive: it ends when the receive is taken back. A context of package
 // context would cost six allocations for each small tensor; this one is used again
-// when nobody has watched it, who might hold it longer.
+// unless somebody has asked for its channel, or still watches it, and so may hold it.
 type fetch struct {
 	kept *Kept
 	done rendezvous.DoneFunc // its method end, made once
@@ -23,10 +23,14 @@ type fetch struct {
 	mu       sync.Mutex // guards what follows
 	begun    bool       // RecvLocalAsync has returned
 	reported bool       // done has
-	watched  bool       // as a context
 	over     bool       // the context has ended
 	ended    chan struct{}
 	watchers []*watcher
+}
+
+// free reports whether nobody has f any more. Called with the lock held.
+func (f *fetch) free() bool {
+	return f.begun && f.reported && !f.over && f.ended == nil && len(f.watchers) == 0
 }
 
 type watcher struct {
@@ -41,7 +45,7 @@ func (f *fetch) end(v rendezvous.Value, _ rendezvous.Args, err error) {
 	k.fetched(f, Answer{Value: v, Err: err})
 	f.mu.Lock()
 	f.reported = true
-	free := f.begun && !f.watched
+	free := f.free()
 	f.mu.Unlock()
 	if free {
 		k.recycle(f)
@@ -54,7 +58,7 @@ func (f *fetch) begin() {
 	k.source.RecvLocalAsync(f, f.ask.Step, f.ask.Key, f.done)
 	f.mu.Lock()
 	f.begun = true
-	free := f.reported && !f.watched
+	free := f.free()
 	f.mu.Unlock()
 	if free {
 		k.recycle(f)
@@ -90,7 +94,6 @@ func (*fetch) Value(any) any { return nil }
 func (f *fetch) Done() <-chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.watched = true
 	if f.ended == nil {
 		f.ended = make(chan struct{})
 		if f.over {
@@ -116,7 +119,6 @@ func (f *fetch) AfterFunc(do func()) (stop func() bool) {
 	w := &watcher{f, do}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.watched = true
 	if f.over {
 		go do()
 	} else {

@@ -332,7 +332,7 @@ func (k *Kept) newFetch(a *keptAction) *fetch {
 
 // recycle keeps the record of a receive that has ended, and that nobody has.
 func (k *Kept) recycle(f *fetch) {
-	f.ask, f.begun, f.reported, f.over = Ask{}, false, false, false
+	f.ask, f.begun, f.reported = Ask{}, false, false
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if len(k.free) < maxFree {

@@ -1,6 +1,7 @@
 package verbstransport_test
 
 import (
+	"runtime"
 	"testing"
 
 	"github.com/tryst-rdma/tryst/rendezvous"
@@ -8,7 +9,7 @@ import (
 
 // TestAllocationsOfASmallReceive: both sides together, from Send to the value, leave
 // nothing for the garbage collector but the tensor: its header, its buffer, its
-// dimensions.
+// dimensions; and of what has to wait, the watches for its end.
 func TestAllocationsOfASmallReceive(t *testing.T) {
 	const most = 3
 	r := newBenchRig(t, 8, clusterOptions{require: true})
@@ -26,13 +27,24 @@ func TestAllocationsOfASmallReceive(t *testing.T) {
 		r.in.RecvAsync(t.Context(), r.key, rendezvous.Args{}, done)
 		return <-ends
 	}
+	early := func() error { // asked before it is sent
+		r.in.RecvAsync(t.Context(), r.key, rendezvous.Args{}, done)
+		for r.kept.Stats().Waiting == 0 {
+			runtime.Gosched()
+		}
+		if err := r.out.Send(r.key, rendezvous.Args{}, r.x, false); err != nil {
+			return err
+		}
+		return <-ends
+	}
 	for _, c := range []struct {
 		what string
 		most float64
 		once func() error
 	}{
 		{"Recv", most, r.once},
-		{"RecvAsync", most + 2, async}, // the watch of a context that can end (context.AfterFunc)
+		{"RecvAsync", most + 2, async},          // the watch of a context that can end (context.AfterFunc)
+		{"RecvAsync and Send", most + 6, early}, // and of the request, by the table of the step
 	} {
 		var failed error
 		run := func() {

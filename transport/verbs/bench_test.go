@@ -55,6 +55,7 @@ type benchRig struct {
 	out, in *rendezvous.BaseRemote
 	key     rendezvous.Key
 	x       *tensor.Tensor
+	kept *transport.Kept
 }
 
 func newBenchRig(t testing.TB, size int, o clusterOptions) *benchRig {
@@ -92,7 +93,7 @@ func newBenchRig(t testing.TB, size int, o clusterOptions) *benchRig {
 		t.Fatal(err)
 	}
 	t.Cleanup(x.Release)
-	return &benchRig{t: t, out: sender.Manager().Find(1), in: receiver.Manager().Find(1), key: key, x: x}
+	return &benchRig{t: t, out: sender.Manager().Find(1), in: receiver.Manager().Find(1), key: key, x: x, kept: sender.Kept()}
 }
 
 // once is a Send and a Recv.
