@@ -55,7 +55,7 @@ type benchRig struct {
 	out, in *rendezvous.BaseRemote
 	key     rendezvous.Key
 	x       *tensor.Tensor
-	kept *transport.Kept
+	kept    *transport.Kept
 }
 
 func newBenchRig(t testing.TB, size int, o clusterOptions) *benchRig {
