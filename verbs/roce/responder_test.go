@@ -157,7 +157,7 @@ func TestAtomicsAreRemembered(t *testing.T) {
 		s.asks(add(i))
 	}
 	for i, h := range s.packets(0) {
-		if want := uint64(i) * uint64(i+1) / 2; h.Op != wire.AtomicAck || h.Orig != want {
+		if want := uint64(i) * uint64(i+1) / 2; h.Op != wire.AtomicAck || h.Orig != want || h.PSN != psnOf(first, uint64(i)) {
 			t.Errorf("atomic %d is told %d the second time, not %d", i, h.Orig, want)
 		}
 	}
@@ -623,6 +623,17 @@ func TestWhatIsOwedGoesOutAfterTheBreak(t *testing.T) {
 	if s.mem[0] == 9 || s.machine.owes() {
 		t.Error("it goes on in ERR")
 	}
+}
+
+// TestBreakWithinAMessage: its receive is flushed with the others, in order.
+func TestBreakWithinAMessage(t *testing.T) {
+	s := serve(t)
+	s.recv(1, 0, 4096)
+	s.recv(2, 0, 4096)
+	s.asks(wire.Header{Op: wire.SendFirst}, make([]byte, 1024)...)
+	s.machine.breaks()
+	s.machine.breaks()
+	expectWCs(t, "received", s.received, ended(1, verbs.StatusFlushed), ended(2, verbs.StatusFlushed))
 }
 
 // TestEstablished: the first packet in RTR is told, once; and requests are carried
