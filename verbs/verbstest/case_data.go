@@ -31,16 +31,22 @@ func dataCases() []testCase {
 	}
 }
 
-// sizesOf are lengths around the boundaries of packets.
-func sizesOf(mtu verbs.MTU) []int {
-	m := int(mtu)
-	return []int{1, 3, 8, m - 1, m, m + 1, 4*m + 5, 64<<10 + 1, 300 << 10}
+// sized is a pair, and the lengths of its messages: around the boundaries of
+// packets, and those that are asked for.
+func (w *world) sized() (a, b *end, sizes []int) {
+	a, b = w.pair(func(s *wants) {
+		for _, n := range w.env.Sizes {
+			s.size = max(s.size, n+4096)
+		}
+	})
+	m := int(a.path(b).MTU)
+	return a, b, append([]int{0, 1, 3, 4, 8, m - 1, m, m + 1, 4*m + 5, 64<<10 + 1, 300 << 10}, w.env.Sizes...)
 }
 
 // sendSizes: ibv_post_send(3), IBV_WR_SEND and IBV_WR_SEND_WITH_IMM.
 func sendSizes(w *world, op verbs.Opcode) {
-	a, b := w.pair()
-	for i, n := range sizesOf(a.path(b).MTU) {
+	a, b, sizes := w.sized()
+	for i, n := range sizes {
 		pattern(a.mem[:n], byte(i))
 		clear(b.mem)
 		b.recv(verbs.WRID(i), 13, n)
@@ -61,8 +67,8 @@ func sendSizes(w *world, op verbs.Opcode) {
 
 // writeSizes: ibv_post_send(3), IBV_WR_RDMA_WRITE and IBV_WR_RDMA_WRITE_WITH_IMM.
 func writeSizes(w *world, op verbs.Opcode) {
-	a, b := w.pair()
-	for i, n := range sizesOf(a.path(b).MTU) {
+	a, b, sizes := w.sized()
+	for i, n := range sizes {
 		pattern(a.mem[7:7+n], byte(i))
 		clear(b.mem)
 		if op == verbs.OpWriteImm {
@@ -89,8 +95,8 @@ func writeSizes(w *world, op verbs.Opcode) {
 
 // readSizes: ibv_post_send(3), IBV_WR_RDMA_READ.
 func readSizes(w *world) {
-	a, b := w.pair()
-	for i, n := range sizesOf(a.path(b).MTU) {
+	a, b, sizes := w.sized()
+	for i, n := range sizes {
 		clear(a.mem)
 		pattern(b.mem[13:13+n], byte(i))
 		a.post(a.to(b, verbs.WRID(i), verbs.OpRead, 7, n, 13))

@@ -94,14 +94,14 @@ func countsWhatIsOpen(w *world) {
 	same()
 }
 
-// tellsWhatItLacks: Env.Lacks and what the device says of itself agree.
+// tellsWhatItLacks: Env.Lacks and what the devices say of themselves agree.
 func tellsWhatItLacks(w *world) {
-	info := w.nodes[0].dev.Info()
-	if info.Windows == w.lacks(Windows) {
-		w.Errorf("the device says Windows: %v, and Env.Lacks that they lack: %v", info.Windows, w.lacks(Windows))
+	a, b := w.nodes[0].dev.Info(), w.nodes[1].dev.Info()
+	if b.Windows == w.lacks(Windows) {
+		w.Errorf("the second device says Windows: %v, and Env.Lacks that they lack: %v", b.Windows, w.lacks(Windows))
 	}
-	if info.Limits.Atomics == w.lacks(Atomics) {
-		w.Errorf("the device says Atomics: %v, and Env.Lacks that they lack: %v", info.Limits.Atomics, w.lacks(Atomics))
+	if has := a.Limits.Atomics && b.Limits.Atomics; has == w.lacks(Atomics) {
+		w.Errorf("the devices say Atomics: %v, and Env.Lacks that they lack: %v", has, w.lacks(Atomics))
 	}
 	for f, reason := range w.env.Lacks {
 		if reason == "" {

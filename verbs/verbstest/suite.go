@@ -2,6 +2,7 @@ package verbstest
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -26,9 +27,14 @@ type Env struct {
 	// Slow multiplies every wait: 1 on a real machine, which 0 means too; 40
 	// in an emulated one.
 	Slow int
+	// Groups are those that run; nil for all.
+	Groups []string
+	// Sizes are lengths of messages in Data, beside those of the suite.
+	Sizes []int
 	// Virtual runs each case on virtual time (testing/synctest).
 	Virtual bool
-	// Lacks says what the provider cannot do, with the reason. The cases that
+	// Lacks says what the provider cannot do, with the reason; where the ends
+	// have two providers, what one of them cannot, and Windows if b's cannot. The cases that
 	// need it are skipped with it. That what it claims to have is not among
 	// them, and the reverse, is tested.
 	Lacks map[Feature]string
@@ -56,7 +62,7 @@ const (
 	Atomics    Feature = "atomics"           // OpCompareSwap and OpFetchAdd
 	Reads      Feature = "reads"             // OpRead
 	Inline     Feature = "inline"            // SendWR.Inline
-	Windows    Feature = "windows"           // BindWindow
+	Windows    Feature = "windows"           // BindWindow, of the second end
 	ToItself   Feature = "to itself"         // a queue pair connected to itself
 	PortEvents Feature = "port events"       // EventPortDown and EventPortActive, and a way to cause them
 	QPEvents   Feature = "queue pair events" // EventQPAccess or EventQPRequest when a peer's request is refused
@@ -97,6 +103,9 @@ func Run(t *testing.T, env Env) {
 		env.Path.Timeout = defaultTimeout
 	}
 	for _, g := range groups() {
+		if env.Groups != nil && !slices.Contains(env.Groups, g.name) {
+			continue
+		}
 		t.Run(g.name, func(t *testing.T) {
 			for _, c := range g.cases {
 				t.Run(c.name, func(t *testing.T) {
