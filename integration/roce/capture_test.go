@@ -3,101 +3,24 @@
 package roce_test
 
 import (
-	"encoding/binary"
-	"errors"
 	"net"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/tryst-rdma/tryst/integration/roce/internal/cabletest"
 	softroce "github.com/tryst-rdma/tryst/soft-roce"
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/roce/wire"
 	"github.com/tryst-rdma/tryst/verbs/roce/wire/wiretest"
 )
 
-// capture takes the packets that go over an interface, both ways.
-type capture struct {
-	t       *testing.T
-	fd      int
-	begun   time.Time // of the first packet
-	records []wiretest.Record
-}
-
-func newCapture(t *testing.T, netdev string) *capture {
-	t.Helper()
-	link, err := netlink.LinkByName(netdev)
-	if err != nil {
-		t.Fatal(err)
-	}
-	all := uint16(unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8)
-	c := &capture{t: t}
-	if c.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, int(all)); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = unix.Close(c.fd) })
-	for option, value := range map[int]int{unix.SO_RCVBUFFORCE: 16 << 20, unix.SO_TIMESTAMPNS: 1} {
-		if err := unix.SetsockoptInt(c.fd, unix.SOL_SOCKET, option, value); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := unix.Bind(c.fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: link.Attrs().Index}); err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
-// more takes the next frame; within 0 only one that is there.
-func (c *capture) more(within time.Duration) (r wiretest.Record, ok bool) {
-	c.t.Helper()
-	for {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(c.fd), Events: unix.POLLIN}}, int(within.Milliseconds())) //nolint:gosec // a file
-		switch {
-		case errors.Is(err, unix.EINTR):
-			continue
-		case err != nil:
-			c.t.Fatal(err)
-		case n == 0:
-			return r, false
-		}
-		b, control := make([]byte, 1<<16), make([]byte, 64)
-		k, l, _, _, err := unix.Recvmsg(c.fd, b, control, 0)
-		if err != nil {
-			c.t.Fatal(err)
-		}
-		if _, ok := wiretest.ParseFrame(b[:k]); ok {
-			at := stamp(c.t, control[:l])
-			if c.begun.IsZero() {
-				c.begun = at
-			}
-			r = wiretest.Record{Time: at.Sub(c.begun), Frame: b[:k:k]}
-			c.records = append(c.records, r)
-			return r, true
-		}
-	}
-}
-
-// stamp is when the kernel saw a frame.
-func stamp(t *testing.T, control []byte) time.Time {
-	t.Helper()
-	all, err := unix.ParseSocketControlMessage(control)
-	if err != nil || len(all) != 1 || len(all[0].Data) != 16 || all[0].Header.Type != unix.SCM_TIMESTAMPNS {
-		t.Fatalf("no time in %x: %v", control, err)
-	}
-	e := binary.LittleEndian
-	return time.Unix(int64(e.Uint64(all[0].Data)), int64(e.Uint64(all[0].Data[8:]))) //nolint:gosec // a struct timespec
-}
-
 // until waits for an answer with a syndrome.
-func (c *capture) until(is func(wire.Syndrome) bool, within time.Duration) bool {
-	c.t.Helper()
+func until(c *cabletest.Capture, is func(wire.Syndrome) bool, within time.Duration) bool {
 	for {
-		r, ok := c.more(within)
+		r, ok := c.More(within)
 		if !ok {
 			return false
 		}
@@ -135,7 +58,7 @@ func newPair(t *testing.T, family int, access verbs.Access) (a, b *kernel) {
 // verbs/roce/wire/testdata has a copy.
 func TestRxeCapture(t *testing.T) {
 	overTheCable(t)
-	c := newCapture(t, softroce.DefaultPair()[0].Netdev)
+	c := cabletest.NewCapture(t, softroce.DefaultPair()[0].Netdev)
 	for family, name := range []string{"IPv4", "IPv6"} {
 		t.Run(name+" operations", func(t *testing.T) { operations(t, family) })
 		for _, f := range refusals() {
@@ -153,7 +76,7 @@ func TestRxeCapture(t *testing.T) {
 		t.Run(name+" no receive", func(t *testing.T) {
 			a, b := newPair(t, family, remoteAll)
 			a.send(verbs.SendWR{ID: 1, Op: verbs.OpSend, SGL: a.sge(0, 8), Signaled: true})
-			if !c.until(wire.Syndrome.IsRNR, patience) {
+			if !until(c, wire.Syndrome.IsRNR, patience) {
 				t.Error("no RNR NAK")
 			}
 			b.recv(verbs.RecvWR{ID: 2, SGL: b.sge(0, 8)})
@@ -161,41 +84,29 @@ func TestRxeCapture(t *testing.T) {
 		})
 		t.Run(name+" loss", func(t *testing.T) {
 			a, b := newPair(t, family, remoteAll)
-			defer lossy(t, 20)()
+			defer cabletest.Lose(t, cabletest.Here{}, softroce.DefaultPair()[0].Netdev, 20)()
 			for range 100 {
 				a.send(verbs.SendWR{ID: 1, Op: verbs.OpWrite, SGL: a.sge(0, 3000), RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey(), Signaled: true})
 				a.done(t, verbs.StatusOK)
-				if c.until(func(s wire.Syndrome) bool { return s == wire.NAKSequence }, 0) {
+				if until(c, func(s wire.Syndrome) bool { return s == wire.NAKSequence }, 0) {
 					return
 				}
 			}
 			t.Error("no NAK for what was lost")
 		})
 	}
-	for _, ok := c.more(quiet); ok; _, ok = c.more(0) {
+	for _, ok := c.More(quiet); ok; _, ok = c.More(0) {
 	}
-	for _, r := range c.records {
+	for _, r := range c.Records {
 		p, _ := wiretest.ParseFrame(r.Frame)
 		if _, _, err := p.Check(); err != nil {
 			t.Errorf("%v to %v: %v", p.From, p.To, err)
 		}
 	}
-	for _, what := range wiretest.MissingOfRxe(c.records) {
+	for _, what := range wiretest.MissingOfRxe(c.Records) {
 		t.Errorf("it never says %s", what)
 	}
-
-	var file strings.Builder
-	if err := wiretest.WritePcap(&file, c.records); err != nil {
-		t.Fatal(err)
-	}
-	const build = "../../build"
-	if err := os.MkdirAll(build, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(build, "rxe.pcap"), []byte(file.String()), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("%d packets, %d bytes", len(c.records), file.Len())
+	c.Write("../../build", "rxe.pcap")
 }
 
 // operations does each operation with messages of each form: empty, padded, one
@@ -263,25 +174,6 @@ func refusals() []refusal {
 	}
 }
 
-// lossy loses a part of what the first device sends, in percent, until mend.
-func lossy(t *testing.T, percent float32) (mend func()) {
-	t.Helper()
-	link, err := netlink.LinkByName(softroce.DefaultPair()[0].Netdev)
-	if err != nil {
-		t.Fatal(err)
-	}
-	q := netlink.NewNetem(netlink.QdiscAttrs{LinkIndex: link.Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT},
-		netlink.NetemQdiscAttrs{Loss: percent})
-	if err := netlink.QdiscAdd(q); err != nil {
-		t.Fatal(err)
-	}
-	return func() {
-		if err := netlink.QdiscDel(q); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
 // overTheCable lets the IPv6 packets between the two devices travel over the cable.
 // Both addresses are of this machine, for which accept_local and rp_filter are
 // enough with IPv4, but IPv6 looks for local addresses first: so packets that are
@@ -328,7 +220,7 @@ func overTheCable(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		neighbours(t, e.Netdev, running(t, ends[1-i].Netdev), ends[1-i].IPv6)
+		cabletest.Neighbours(t, e.Netdev, cabletest.Running(t, ends[1-i].Netdev), ends[1-i].IPv6)
 		t.Cleanup(func() {
 			if err := netlink.NeighDel(&netlink.Neigh{LinkIndex: link.Attrs().Index, IP: ends[1-i].IPv6.Addr().AsSlice()}); err != nil {
 				t.Error(err)

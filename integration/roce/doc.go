@@ -3,6 +3,8 @@
 //
 //	make test-rxe PKG=./integration/roce
 //
+// Here are single packets; package together has the whole device.
+//
 //	the kernel's side, first namespace      ours, a namespace of its own
 //	rxe2 on r0 198.51.100.1 ─────veth────── r1 198.51.100.2, UDP sockets
 //	        2001:db8:1::1                      2001:db8:1::2

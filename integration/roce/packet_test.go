@@ -29,7 +29,7 @@ func (n *namespace) newSocket(t *testing.T, addr netip.Addr) *socket {
 	t.Helper()
 	s := &socket{t: t, addr: netip.AddrPortFrom(addr, wire.Port)}
 	var err error
-	n.do(func() { s.conn, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(s.addr)) })
+	n.Do(func() { s.conn, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(s.addr)) })
 	if err != nil {
 		t.Fatal(err)
 	}

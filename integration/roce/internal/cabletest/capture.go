@@ -1,0 +1,139 @@
+//go:build rxe && linux
+
+package cabletest
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/tryst-rdma/tryst/verbs/roce/wire/wiretest"
+)
+
+// Capture takes the packets that go over an interface, both ways.
+type Capture struct {
+	t       testing.TB
+	fd      int
+	begun   time.Time // of the first packet
+	frame   [1 << 17]byte
+	Records []wiretest.Record
+}
+
+// NewCapture begins to take those of an interface of the present namespace.
+func NewCapture(t testing.TB, netdev string) *Capture {
+	t.Helper()
+	link, err := netlink.LinkByName(netdev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := uint16(unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8)
+	c := &Capture{t: t}
+	if c.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, int(all)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(c.fd) })
+	for option, value := range map[int]int{unix.SO_RCVBUFFORCE: 64 << 20, unix.SO_TIMESTAMPNS: 1} {
+		if err := unix.SetsockoptInt(c.fd, unix.SOL_SOCKET, option, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unix.Bind(c.fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: link.Attrs().Index}); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// More takes the next frame; within 0 only one that is there.
+func (c *Capture) More(within time.Duration) (r wiretest.Record, ok bool) {
+	c.t.Helper()
+	for {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(c.fd), Events: unix.POLLIN}}, int(within.Milliseconds())) //nolint:gosec // a file
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			c.t.Fatal(err)
+		case n == 0:
+			return r, false
+		}
+		var control [64]byte
+		k, l, _, _, err := unix.Recvmsg(c.fd, c.frame[:], control[:], 0)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		if _, ok := wiretest.ParseFrame(c.frame[:k]); ok {
+			at := stamp(c.t, control[:l])
+			if c.begun.IsZero() {
+				c.begun = at
+			}
+			r = wiretest.Record{Time: at.Sub(c.begun), Frame: bytes.Clone(c.frame[:k])}
+			c.Records = append(c.Records, r)
+			return r, true
+		}
+	}
+}
+
+// stamp is when the kernel saw a frame.
+func stamp(t testing.TB, control []byte) time.Time {
+	t.Helper()
+	all, err := unix.ParseSocketControlMessage(control)
+	if err != nil || len(all) != 1 || len(all[0].Data) != 16 || all[0].Header.Type != unix.SCM_TIMESTAMPNS {
+		t.Fatalf("no time in %x: %v", control, err)
+	}
+	e := binary.LittleEndian
+	return time.Unix(int64(e.Uint64(all[0].Data)), int64(e.Uint64(all[0].Data[8:]))) //nolint:gosec // a struct timespec
+}
+
+// Begin takes packets until end, which fails the test when the kernel had no room
+// for some.
+func (c *Capture) Begin() (end func()) {
+	stop, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			if _, ok := c.More(100 * time.Millisecond); ok {
+				continue
+			}
+			select {
+			case <-stop:
+				return
+			default:
+			}
+		}
+	}()
+	return func() {
+		close(stop)
+		<-ended
+		stats, err := unix.GetsockoptTpacketStats(c.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS)
+		if err != nil {
+			c.t.Error(err)
+		} else if stats.Drops > 0 {
+			c.t.Errorf("%d of %d frames are missing in the capture", stats.Drops, stats.Packets)
+		}
+	}
+}
+
+// Write leaves what was captured in the project's build directory, seen from the
+// directory of the test.
+func (c *Capture) Write(build, name string) {
+	c.t.Helper()
+	var file strings.Builder
+	if err := wiretest.WritePcap(&file, c.Records); err != nil {
+		c.t.Fatal(err)
+	}
+	if err := os.MkdirAll(build, 0o755); err != nil {
+		c.t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(build, name), []byte(file.String()), 0o644); err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Logf("%s: %d packets, %d bytes", name, len(c.Records), file.Len())
+}

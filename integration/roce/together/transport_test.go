@@ -1,0 +1,238 @@
+//go:build rxe && linux && cgo
+
+package together_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/config"
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/server"
+	"github.com/tryst-rdma/tryst/tensor"
+	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
+	"github.com/tryst-rdma/tryst/verbs/roce"
+	"github.com/tryst-rdma/tryst/verbs/verbstest"
+)
+
+// patience bounds what must not hang, on an emulated processor.
+const patience = 5 * time.Minute
+
+// TestRxeTransport: a process with the kernel's device and one with ours, which is
+// the test, pass tensors to each other over nothing but verbs. What the first one
+// is sent it sends back.
+func TestRxeTransport(t *testing.T) {
+	w := newWorld(t, roce.Options{})
+	sizes := []int64{0, 1, 1000, 4096, 100_003, 1 << 20, 8 << 20}
+	var sum uint64
+	for _, n := range sizes {
+		sum += uint64(n) //nolint:gosec // not negative
+	}
+	for _, loss := range []float32{0, 1} {
+		for f := range family(2) {
+			t.Run(fmt.Sprintf("%v loss %v%%", f, loss), func(t *testing.T) {
+				env := w.env(t, f, kernelToUs)
+				kernel, ours := env.Ends(t)
+				listen := map[int]string{theirTask: freeAddress(t), ourTask: freeAddress(t)}
+				begin(t, placeOf(theirTask, kernel, listen))
+				s, err := placeOf(ourTask, ours, listen).start(t.Output())
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() {
+					ctx, cancel := context.WithTimeout(context.Background(), patience)
+					defer cancel()
+					if err := s.Close(ctx); err != nil {
+						t.Error(err)
+					}
+				})
+				w.loses(t, loss)
+				for step, n := range sizes {
+					thereAndBack(t, s, int64(1+step), n)
+				}
+				v, _ := s.Verbs()
+				for _, l := range v.Links() {
+					n := uint64(len(sizes))
+					if l.Stats.Received != n || l.Stats.ReceivedBytes != sum || l.Stats.Sent != n || l.Stats.SentBytes != sum {
+						t.Errorf("over verbs went %+v, want %d tensors of %d bytes each way", l.Stats, n, sum)
+					}
+				}
+			})
+		}
+	}
+}
+
+// The tasks of the job.
+const (
+	job       = "worker"
+	theirTask = 0 // on the kernel's device
+	ourTask   = 1
+)
+
+func task(i int) cluster.Task { return cluster.Task{Job: job, Index: i} }
+
+// place is where a server is.
+type place struct {
+	Task             int
+	Listen           map[int]string // of all tasks
+	Provider, Device string
+	GIDIndex         int
+}
+
+func placeOf(task int, e verbstest.End, listen map[int]string) place {
+	return place{Task: task, Listen: listen, Provider: e.Provider.Name(), Device: e.Device, GIDIndex: int(e.GIDIndex)}
+}
+
+// freeAddress is an address for a server: gRPC goes over the loopback interface, and
+// is for the bootstrap alone.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// start starts the server. The caller closes it.
+func (p place) start(log io.Writer) (*server.Server, error) {
+	spec, err := cluster.NewSpec(map[string]map[int]string{job: p.Listen})
+	if err != nil {
+		return nil, err
+	}
+	c := config.Default()
+	c.Listen, c.Task, c.Cluster = p.Listen[p.Task], task(p.Task), spec
+	c.Transport, c.Fallback, c.Provider = verbstransport.Name, "none", p.Provider
+	c.RDMA.Device, c.RDMA.GIDIndex, c.RDMA.Timeout = p.Device, &p.GIDIndex, 200*time.Millisecond
+	c.Arena, c.PeerTimeout, c.ShutdownTimeout = 4<<20, patience, patience
+	return server.Start(context.Background(), c, server.Options{Logger: slog.New(slog.NewTextHandler(log, nil))})
+}
+
+// asServer is set in the process that is a server at that place.
+const asServer = "TRYST_TEST_SERVER"
+
+// begin starts that process, which ends well at the end of the test.
+func begin(t *testing.T, p place) {
+	t.Helper()
+	text, err := json.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), asServer+"="+string(text))
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = in.Close() // it ends
+		kill := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+		defer kill.Stop()
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("the process with the kernel's device: %v", err)
+		}
+		if t.Failed() {
+			t.Logf("it said:\n%s", said.String())
+		}
+	})
+}
+
+// beServer is that process, until its input ends: what comes in a step is sent back
+// in it.
+func beServer(text string) error {
+	var p place
+	if err := json.Unmarshal([]byte(text), &p); err != nil {
+		return err
+	}
+	s, err := p.start(os.Stderr)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() { // ends with the input
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		cancel()
+	}()
+	peer := task(ourTask).String()
+	for step := int64(1); ; step++ {
+		v, err := receive(ctx, s, step, peer, "there")
+		if ctx.Err() != nil {
+			break
+		}
+		if err == nil {
+			err = s.Send(step, peer, "back", v.Tensor, false)
+			v.Tensor.Release()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	closing, stop := context.WithTimeout(context.Background(), patience)
+	defer stop()
+	return s.Close(closing)
+}
+
+// receive waits for a tensor, which the caller releases.
+func receive(ctx context.Context, s *server.Server, step int64, from, name string) (rendezvous.Value, error) {
+	type result struct {
+		value rendezvous.Value
+		err   error
+	}
+	done := make(chan result, 1)
+	s.RecvAsync(ctx, step, from, name, func(v rendezvous.Value, err error) { done <- result{v, err} })
+	r := <-done
+	return r.value, r.err
+}
+
+// thereAndBack sends a tensor of some bytes in a step of its own and compares what
+// comes back.
+func thereAndBack(t *testing.T, s *server.Server, step, size int64) {
+	t.Helper()
+	shape, err := tensor.NewShape(size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, ok := s.Verbs()
+	if !ok {
+		t.Fatal("the server has no verbs")
+	}
+	sent, err := tensor.Allocate(v.Allocator(), tensor.Uint8, shape)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sent.Release()
+	for i, b := 0, sent.Bytes(); i < len(b); i++ {
+		b[i] = byte(i*7 + i>>9 + int(step))
+	}
+	peer := task(theirTask).String()
+	if err := s.Send(step, peer, "there", sent, false); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	back, err := receive(ctx, s, step, peer, "back")
+	if err != nil {
+		t.Fatalf("%d bytes: %v", size, err)
+	}
+	defer back.Tensor.Release()
+	if !bytes.Equal(back.Tensor.Bytes(), sent.Bytes()) {
+		t.Errorf("%d bytes come back with another content", size)
+	}
+	s.EndStep(step)
+}

@@ -1,0 +1,149 @@
+//go:build rxe && linux && cgo
+
+package together_test
+
+import (
+	"log/slog"
+	"net/netip"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tryst-rdma/tryst/integration/roce/internal/cabletest"
+	"github.com/tryst-rdma/tryst/verbs"
+	libibverbs "github.com/tryst-rdma/tryst/verbs/cgo"
+	"github.com/tryst-rdma/tryst/verbs/roce"
+	"github.com/tryst-rdma/tryst/verbs/verbstest"
+)
+
+// slow is how much longer than outside of the VM waits may take.
+const slow = 10
+
+// world is the cable with a device on each end.
+type world struct {
+	first        *cabletest.Namespace
+	kernel, ours verbs.Provider
+}
+
+func newWorld(t *testing.T, o roce.Options) *world {
+	t.Helper()
+	w := &world{first: cabletest.Enter(t, firstFile)}
+	cabletest.Switch(t, cabletest.Here{}, "lo", true)
+	cabletest.New(t, w.first, cabletest.Here{})
+	o.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
+	w.kernel, w.ours = libibverbs.New(libibverbs.Options{}), roce.New(o)
+	return w
+}
+
+// family is IPv4 or IPv6, the index of its addresses.
+type family int
+
+func (f family) String() string { return [...]string{"IPv4", "IPv6"}[f] }
+
+// direction says who is the first end of the suite: the one that asks, mostly.
+type direction bool
+
+const (
+	kernelToUs direction = false
+	usToKernel direction = true
+)
+
+func (d direction) String() string {
+	if d == usToKernel {
+		return "to the kernel"
+	}
+	return "from the kernel"
+}
+
+// env is the suite's environment.
+func (w *world) env(t *testing.T, f family, d direction) verbstest.Env {
+	t.Helper()
+	kernel := end(t, w.kernel, cabletest.KernelDevice, cabletest.KernelAddrs()[f].Addr())
+	ours := end(t, w.ours, roce.Name+"-"+cabletest.OurNetdev, cabletest.OurAddrs()[f].Addr())
+	env := verbstest.Env{
+		Ends: func(testing.TB) (a, b verbstest.End) {
+			if d == usToKernel {
+				return ours, kernel
+			}
+			return kernel, ours
+		},
+		Memory: mapped,
+		Slow:   slow,
+		// As in the suite of the kernel's device with itself.
+		Path: verbs.Path{Timeout: verbs.TimeoutCode(250 * time.Millisecond)},
+		Lacks: map[verbstest.Feature]string{
+			verbstest.MaxRegion: "neither has a limit below the address space",
+		},
+		SetPort: w.setPort,
+	}
+	if d == usToKernel {
+		env.Lacks[verbstest.Windows] = "the kernel's device has none that an application could use"
+		env.Lacks[verbstest.QPEvents] = "rxe 6.1 breaks a queue pair that refused a request without an event"
+	}
+	return env
+}
+
+// setPort takes an end of the cable down or up.
+func (w *world) setPort(t testing.TB, e verbstest.End, up bool) {
+	t.Helper()
+	w.change(t, e, up)
+	if up { // the kernel has forgotten where the other end is
+		cabletest.Introduce(t, w.first, cabletest.Here{})
+	}
+}
+
+func (w *world) change(t testing.TB, e verbstest.End, up bool) {
+	t.Helper()
+	if e.Device == cabletest.KernelDevice {
+		cabletest.Switch(t, w.first, cabletest.KernelNetdev, up)
+	} else {
+		cabletest.Switch(t, cabletest.Here{}, cabletest.OurNetdev, up)
+	}
+}
+
+// end is a device at the end with an address.
+func end(t *testing.T, p verbs.Provider, device string, addr netip.Addr) verbstest.End {
+	t.Helper()
+	d, err := p.Open(device)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	gids, err := d.GIDs(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range gids {
+		if g.GID == verbs.GIDOf(addr) && g.Type == verbs.GIDTypeRoCEv2 {
+			return verbstest.End{Provider: p, Device: device, Port: 1, GIDIndex: uint8(g.Index)} //nolint:gosec // of a small table
+		}
+	}
+	t.Fatalf("%s has no GID %v: %v", device, addr, gids)
+	return verbstest.End{}
+}
+
+// mapped is memory that the kernel can register.
+func mapped(t testing.TB, size int) []byte {
+	t.Helper()
+	mem, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Munmap(mem); err != nil {
+			t.Error(err)
+		}
+	})
+	return mem
+}
+
+// loses loses a part of what each end sends, in percent, until the test ends.
+func (w *world) loses(t *testing.T, percent float32) {
+	t.Helper()
+	if percent == 0 {
+		return
+	}
+	t.Cleanup(cabletest.Lose(t, w.first, cabletest.KernelNetdev, percent))
+	t.Cleanup(cabletest.Lose(t, cabletest.Here{}, cabletest.OurNetdev, percent))
+}
