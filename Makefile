@@ -76,6 +76,15 @@ test-unit: build/bin/testreport ## What needs no RDMA, with the race detector wh
 test-rxe: build/bin/testreport $(softroce) ## What needs the kernel's Soft-RoCE, in a VM (TRYST_TEST_RXE=auto|vm|native|off)
 	@REPORT='$(report)' REQUIRED='$(ALLOWED_SKIPS)' scripts/test-rxe.sh $(softroce) '$(PKG)' $(rxeflags) -- -shuffle=on $(TESTARGS)
 
+.PHONY: check-capture
+check-capture: build/scapy/installed ## Have tshark and scapy check the packets between the kernel and us that make test-rxe captured
+	@build/scapy/bin/python integration/roce/together/check_capture.py build/together.pcap
+
+build/scapy/installed: integration/roce/together/requirements.txt
+	@python3 -m venv build/scapy || { echo "make check-capture needs Python 3 with venv: on Debian and Ubuntu, apt-get install python3-venv" >&2; exit 1; }
+	@build/scapy/bin/pip install --quiet --disable-pip-version-check -r $<
+	@cp $< $@
+
 .PHONY: test-short
 test-short: build/bin/testreport ## The quick tests (-short), without the race detector
 	@$(testreport) -short $(testflags) $(PKG)

@@ -33,6 +33,7 @@ func needs() []need {
 		{"ibverbs-utils", []string{"ibv_devinfo"}},
 		{"perftest", []string{"ib_write_bw"}},
 		{"iproute2", []string{"rdma"}},
+		{"tshark", []string{"tshark"}}, // make check-capture
 		{"gcc", []string{"gcc", "cc"}},
 		{"libc6-dev", []string{"/usr/include/stdlib.h"}},
 	}

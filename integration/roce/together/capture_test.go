@@ -1,0 +1,148 @@
+//go:build rxe && linux && cgo
+
+package together_test
+
+import (
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/tryst-rdma/tryst/integration/roce/internal/cabletest"
+	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/roce"
+	"github.com/tryst-rdma/tryst/verbs/roce/wire"
+	"github.com/tryst-rdma/tryst/verbs/roce/wire/wiretest"
+	"github.com/tryst-rdma/tryst/verbs/verbstest"
+)
+
+// build is the project's build directory.
+const build = "../../../build"
+
+// TestRxeCapture leaves in build/together.pcap what the two devices say to each other
+// with 1% loss: data, refused requests, and the end of a queue pair. It checks each
+// packet, which make check-capture has others check.
+func TestRxeCapture(t *testing.T) {
+	const name = "together.pcap"
+	if err := os.Remove(filepath.Join(build, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	w := newWorld(t, roce.Options{})
+	cabletest.Segment(t, cabletest.OurNetdev)
+	c := cabletest.NewCapture(t, cabletest.OurNetdev)
+	end := c.Begin()
+	for _, r := range routes() {
+		if r.loss == 0 {
+			continue
+		}
+		t.Run(r.String(), func(t *testing.T) {
+			w.loses(t, r.loss)
+			env := w.env(t, r.family, r.direction)
+			env.Groups = []string{"Data", "Failure"}
+			env.Path.MTU = r.mtu
+			verbstest.Run(t, env)
+		})
+	}
+	end()
+
+	type word struct {
+		op   wire.Opcode
+		ours bool
+	}
+	seen := make(map[word]int)
+	segments, wrong := 0, 0
+	for _, r := range c.Records {
+		p, _ := wiretest.ParseFrame(r.Frame)
+		h, _, err := p.Check()
+		ours := isOurs(p)
+		if err != nil {
+			if wrong++; wrong < 10 {
+				t.Errorf("%v to %v: %v", p.From, p.To, err)
+			}
+			continue
+		}
+		seen[word{h.Op, ours}]++
+		if ours && p.Identification > 0 {
+			segments++
+		}
+	}
+	for op := wire.SendFirst; op <= wire.FetchAdd; op++ {
+		for _, ours := range []bool{false, true} {
+			if n := seen[word{op, ours}]; n == 0 && op.Known() {
+				t.Errorf("no %v, sent by us: %v", op, ours)
+			}
+		}
+	}
+	t.Logf("%d packets, %d of them of ours with an identification other than 0, %d wrong: %v",
+		len(c.Records), segments, wrong, slices.Sorted(maps.Values(seen)))
+	if segments == 0 {
+		t.Error("no super-packet was sent")
+	}
+	c.Write(build, name)
+}
+
+func isOurs(p wiretest.Packet) bool {
+	for _, a := range cabletest.OurAddrs() {
+		if p.From.Addr() == a.Addr() {
+			return true
+		}
+	}
+	return false
+}
+
+// TestRxeSuperPackets: toward the kernel's device the first super-packet is one of two
+// packets, and longer ones are sent when it was acknowledged.
+func TestRxeSuperPackets(t *testing.T) {
+	w := newWorld(t, roce.Options{})
+	for f := range family(2) {
+		t.Run(f.String(), func(t *testing.T) {
+			lengths := w.lengths(t, f)
+			i := slices.IndexFunc(lengths, func(n int) bool { return n > 1 })
+			if i < 0 || lengths[i] != 2 || slices.Max(lengths) < 8 {
+				t.Errorf("packets in the datagrams of ours: %v", lengths)
+			}
+		})
+	}
+}
+
+// TestRxeWithoutOffloads: where the interface computes no checksums, the kernel takes
+// no super-packets, and the device does without.
+func TestRxeWithoutOffloads(t *testing.T) {
+	w := newWorld(t, roce.Options{})
+	cabletest.NoChecksums(t, cabletest.Here{}, cabletest.OurNetdev)
+	cabletest.NoChecksums(t, w.first, cabletest.KernelNetdev)
+	for f := range family(2) {
+		t.Run(f.String(), func(t *testing.T) {
+			if lengths := w.lengths(t, f); slices.Max(lengths) > 1 {
+				t.Errorf("packets in the datagrams of ours: %v", lengths)
+			}
+		})
+	}
+}
+
+// lengths does the suite's operations toward the kernel with small packets, and
+// tells of each datagram of ours how many packets it had when it left.
+func (w *world) lengths(t *testing.T, f family) (packets []int) {
+	t.Helper()
+	const mtu = verbs.MTU1024
+	c := cabletest.NewCapture(t, cabletest.OurNetdev)
+	end := c.Begin()
+	env := w.env(t, f, usToKernel)
+	env.Groups = []string{"Data"}
+	env.Path.MTU = mtu
+	verbstest.Run(t, env)
+	end()
+	for _, r := range c.Records {
+		if p, _ := wiretest.ParseFrame(r.Frame); isOurs(p) {
+			// A packet has at most mtu and 28 bytes more of headers.
+			packets = append(packets, (len(p.Data)+int(mtu)-1)/(int(mtu)+28+4))
+		}
+	}
+	if len(packets) == 0 {
+		t.Fatal("nothing was sent")
+	}
+	return packets
+}

@@ -1,0 +1,69 @@
+"""Has tshark and scapy read a capture of RoCEv2 packets: check_capture.py CAPTURE
+
+tshark (Wireshark's) says which packets are malformed, and scapy's contrib/roce computes every ICRC again. Prints how many packets there
+are of each opcode and from each address; ends with 1 when one of the two has something to say against a packet.
+"""
+
+import collections
+import os
+import subprocess
+import sys
+
+from scapy.contrib.roce import BTH
+from scapy.layers.inet import IP
+from scapy.layers.l2 import Ether
+from scapy.utils import RawPcapReader
+
+# tshark guesses at the payload: any SEND may be RPC over RDMA, and 08 00 00 00 the beginning of an Ethernet frame's IPv4. It then calls
+# malformed what is none of it.
+TSHARK = ["tshark", "-n", "--disable-heuristic", "rpcrdma_infiniband", "--disable-heuristic", "eth_over_ib"]
+
+
+def tshark(capture, *arguments):
+    try:
+        done = subprocess.run([*TSHARK, "-r", capture, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    except FileNotFoundError:
+        sys.exit("make check-capture needs tshark: on Debian and Ubuntu, apt-get install tshark")
+    if done.returncode != 0:
+        sys.exit(f"tshark: {done.stderr.strip()}")
+    return done.stdout.splitlines()
+
+
+def main(capture):
+    if not os.path.exists(capture):
+        sys.exit(f"there is no {capture}: make test-rxe makes it (TestRxeCapture in integration/roce/together)")
+    # One line a packet: what is malformed in it, what it was taken for, and the opcode.
+    fields = ["_ws.malformed", "frame.protocols", "infiniband.bth.opcode"]
+    lines = tshark(capture, "-T", "fields", "-E", "separator=|", *[part for f in fields for part in ("-e", f)])
+    malformed = not_roce = 0
+    for line in lines:
+        bad, protocols, opcode = line.split("|")
+        malformed += bad != ""
+        not_roce += opcode == "" or "infiniband" not in protocols
+    print(f"tshark: {len(lines)} packets, {malformed} malformed, {not_roce} not taken for RoCEv2")
+
+    opcodes = collections.Counter()
+    good = total = 0
+    for data, _ in RawPcapReader(capture):
+        packet = Ether(data)
+        total += 1
+        if BTH not in packet:
+            print(f"scapy: packet {total} is no RoCEv2: {packet.summary()}")
+            continue
+        bth = packet[BTH]
+        received = bth.icrc.to_bytes(4, "big")
+        computed = bth.compute_icrc(b"")
+        if received == computed:
+            good += 1
+        elif total - good < 10:
+            print(f"scapy: packet {total}: ICRC {received.hex()}, computed {computed.hex()}: {packet.summary()}")
+        source = packet[IP].src if IP in packet else packet["IPv6"].src
+        opcodes[source, bth.sprintf("%opcode%")] += 1
+    for (source, opcode), n in sorted(opcodes.items()):
+        print(f"  {n:7} {opcode} from {source}")
+    print(f"scapy: {good} of {total} ICRCs as computed")
+    return int(malformed + not_roce > 0 or good != total or total == 0 or total != len(lines))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
