@@ -1,30 +1,198 @@
 package verbstransport_test
 
 import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/transport/transporttest"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
+	"github.com/tryst-rdma/tryst/transport/verbs/mem"
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/roce"
 )
 
-// TestRoceSuite: verbs is a transport on the device in user space, over the
-// loopback interface. Each task has sockets of its own, disturbed by its gate, and
-// nothing goes over gRPC but the bootstrap.
+// overRoce is a cluster over the loopback interface's device in user space, at that
+// address. Each task has sockets of its own, disturbed by its gate, and nothing goes
+// over gRPC but the bootstrap.
+func overRoce(t testing.TB, at netip.Addr) clusterOptions {
+	return clusterOptions{
+		require: true,
+		open: func(cluster.Task) (verbs.Device, error) {
+			return roce.New(roce.Options{}).Open("roce-lo")
+		},
+		gate: true,
+		tune: func(_ cluster.Task, o *verbstransport.Options) {
+			o.Backoff = gateBackoff
+			gids, err := o.Device.GIDs(1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, g := range gids {
+				if g.GID.Addr() == at {
+					o.Address = g
+					return
+				}
+			}
+			t.Fatalf("the loopback interface has no address %v, but %v", at, gids)
+		},
+		path: verbs.Path{Port: 1, Timeout: verbs.TimeoutCode(20 * time.Millisecond), Retry: 6, RNRRetry: 6},
+	}
+}
+
+// TestRoceSuite: verbs is a transport on the device in user space.
 func TestRoceSuite(t *testing.T) {
+	transporttest.Run(t, transporttest.Suite{New: newCluster(overRoce(t, local4)), MaxSize: 64 << 20, Registered: true})
+}
+
+// TestRoceSuiteIPv6: what depends on addresses and on the content of packets.
+func TestRoceSuiteIPv6(t *testing.T) {
 	transporttest.Run(t, transporttest.Suite{
-		New: newCluster(clusterOptions{
-			require: true,
-			open: func(cluster.Task) (verbs.Device, error) {
-				return roce.New(roce.Options{}).Open("roce-lo")
-			},
-			gate: true,
-			tune: func(_ cluster.Task, o *verbstransport.Options) { o.Backoff = gateBackoff },
-			path: verbs.Path{Port: 1, Timeout: verbs.TimeoutCode(20 * time.Millisecond), Retry: 6, RNRRetry: 6},
-		}),
-		MaxSize: 64 << 20, Registered: true,
+		New: newCluster(overRoce(t, local6)), MaxSize: 4 << 20, Registered: true,
+		Only: []string{"Content", "Size", "Cancel", "Peer", "Step", "Stop"},
 	})
 }
+
+var (
+	local4 = netip.MustParseAddr("127.0.0.1")
+	local6 = netip.IPv6Loopback()
+)
+
+// TestRoceSizes: up to 1 GiB, over IPv4 and IPv6, in chunks of the default size, with
+// the path's default patience. Under the race detector up to 256 MiB, as the case's
+// own memory, on the heap, takes five times as much there: 11 GiB were seen for
+// 1 GiB. TestRoceLarge has larger ones there, too.
+func TestRoceSizes(t *testing.T) {
+	size := int64(gib)
+	switch {
+	case testing.Short():
+		size = 64 * mib
+	case underRace:
+		size = 256 * mib
+	}
+	for name, at := range map[string]netip.Addr{"IPv4": local4, "IPv6": local6} {
+		t.Run(name, func(t *testing.T) {
+			transporttest.Run(t, transporttest.Suite{
+				New: newCluster(large(overRoce(t, at))), MaxSize: size, Registered: true, Only: []string{"Size"},
+			})
+		})
+	}
+}
+
+// large lets a cluster move large tensors as a process does: with default chunks,
+// and pools that hold one.
+func large(o clusterOptions) clusterOptions {
+	tune := o.tune
+	o.gate, o.path = false, patient
+	o.tune = func(task cluster.Task, v *verbstransport.Options) {
+		tune(task, v)
+		v.Chunk, v.Outstanding = 0, 0
+		v.Memory = mem.Options{SendLimit: 5 * gib, RecvLimit: 5 * gib}
+	}
+	return o
+}
+
+// TestRoceLarge: 1 GiB, and lengths and offsets beyond 32 bits. What is sent is
+// memory that nobody has written to but at the marks, so that only the receiver
+// needs it all.
+func TestRoceLarge(t *testing.T) {
+	if testing.Short() {
+		t.Skip("4 GiB take long")
+	}
+	for name, at := range map[string]netip.Addr{"IPv4": local4, "IPv6": local6} {
+		for what, size := range map[string]int{"1GiB": gib, "4GiB": 4*gib + 4096 + 5} {
+			t.Run(name+"/"+what, func(t *testing.T) {
+				if underRace { // which has all memory on the heap, and more for each byte of it
+					roomFor(t, 4*size)
+				} else {
+					roomFor(t, size+size/4)
+				}
+				movesMarks(t, at, size)
+			})
+		}
+	}
+}
+
+// roomFor skips a test for which the machine has too little memory (proc(5), meminfo).
+func roomFor(t *testing.T, need int) {
+	t.Helper()
+	b, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return // no Linux
+	}
+	for line := range strings.Lines(string(b)) {
+		if rest, ok := strings.CutPrefix(line, "MemAvailable:"); ok {
+			var kb int
+			if _, err := fmt.Sscan(rest, &kb); err == nil && kb*kib < need {
+				t.Skipf("too little memory: %d MiB are free, and it needs %d", kb/kib, need/mib)
+			}
+		}
+	}
+}
+
+// movesMarks sends a tensor of zeros with some other bytes.
+func movesMarks(t *testing.T, addr netip.Addr, size int) {
+	s := newStage(t, large(overRoce(t, addr)))
+	from, to := s.pair()
+	x, err := tensor.Allocate(from.transport.Allocator(), tensor.Uint8, tensor.Vector(size))
+	if err != nil {
+		t.Fatal(err)
+	}
+	marks := 0
+	for i, at := range []int{0, 1<<29 + 77, 1<<31 - 1, 1 << 31, 1<<32 - 1, 1 << 32, 1<<32 + 4095, size - 1} {
+		if at < size {
+			x.Bytes()[at] = byte(i + 1)
+			marks++
+		}
+	}
+	begin := time.Now()
+	k := from.key(to, "v")
+	from.send(1, k, x.Retain())
+	r := to.recv(1, k)
+	var o outcome
+	select {
+	case o = <-r.outcome:
+	case <-time.After(largeTime):
+		t.Fatalf("it has not come after %v", largeTime)
+	}
+	if o.err != nil {
+		t.Fatal(o.err)
+	}
+	y := o.value.Tensor
+	defer y.Release()
+	t.Logf("%.0f MB/s", float64(size)/1e6/time.Since(begin).Seconds())
+	if y.Size() != int64(size) {
+		t.Fatalf("%v came", y)
+	}
+	got, zeros := make(map[int]byte), make([]byte, mib)
+	for off := 0; off < size; off += mib {
+		piece := y.Bytes()[off:min(off+mib, size)]
+		if bytes.Equal(piece, zeros[:len(piece)]) {
+			continue
+		}
+		for i, b := range piece {
+			if b != 0 {
+				got[off+i] = b
+			}
+		}
+	}
+	for at, b := range got {
+		if x.Bytes()[at] != b {
+			t.Errorf("byte %d is %d, want %d", at, b, x.Bytes()[at])
+		}
+	}
+	if len(got) != marks {
+		t.Errorf("%d bytes are set, want %d", len(got), marks)
+	}
+	x.Release()
+}
+
+// largeTime is how long 4 GiB may take: on a loaded machine under the race detector
+// 20 MB a second were seen.
+const largeTime = 8 * time.Minute

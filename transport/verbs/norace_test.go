@@ -1,0 +1,5 @@
+//go:build !race
+
+package verbstransport_test
+
+const underRace = false

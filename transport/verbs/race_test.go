@@ -1,0 +1,6 @@
+//go:build race
+
+package verbstransport_test
+
+// underRace says that the race detector runs.
+const underRace = true
