@@ -129,7 +129,11 @@ func BenchmarkWrite1MiB(b *testing.B) {
 
 // report tells what the network did beside.
 func (e *benchEnd) report(b *testing.B) {
-	c, err := e.dev.(verbs.Counted).Counters(1)
+	counted, ok := e.dev.(verbs.Counted)
+	if !ok {
+		b.Fatal("the device does not count")
+	}
+	c, err := counted.Counters(1)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -90,7 +90,7 @@ func (m *machine) toRTS(a verbs.RTSAttr) {
 		m.req.first = a.PSN // it is set once
 	}
 	m.req.rnrRetry, m.req.maxAsks = a.RNRRetry, a.MaxReadAtomic
-	m.req.patience.configure(a)
+	m.req.configure(a)
 	m.state = verbs.StateRTS
 }
 
@@ -109,6 +109,7 @@ func (m *machine) breaks() {
 		return
 	}
 	m.state = verbs.StateErr
+	m.resp.held = false
 	m.flushSends()
 	m.flushReceives()
 }
@@ -128,7 +129,7 @@ func (m *machine) take(now time.Duration, h *wire.Header, payload []byte) {
 		m.note.congested = true
 		m.counts.cnpTaken.Add(1)
 	case h.Op.Request():
-		m.respond(h, payload)
+		m.respond(now, h, payload)
 	case m.state == verbs.StateRTS:
 		m.answered(now, h, payload)
 	}
@@ -139,7 +140,8 @@ func (m *machine) take(now time.Duration, h *wire.Header, payload []byte) {
 func (m *machine) next(now time.Duration, room int64, p *packet) bool {
 	p.Header = wire.Header{PKey: wire.DefaultPKey, DestQP: m.peer}
 	p.Payload, p.Len, p.Again = p.Payload[:0], 0, false
-	return m.nextResponse(now, p) || room > 0 && m.nextRequest(now, uint64(room), p)
+	along := room > 0 && m.state == verbs.StateRTS && m.req.wants()
+	return m.nextResponse(along, p) || room > 0 && m.nextRequest(now, uint64(room), p)
 }
 
 // owes says whether there is something that needs no room in the window.
@@ -147,26 +149,35 @@ func (m *machine) owes() bool { return m.resp.owes() }
 
 // expire does what is due at that time.
 func (m *machine) expire(now time.Duration) {
-	if m.state == verbs.StateRTS {
-		m.requesterExpires(now)
+	if m.state != verbs.StateRTS {
+		return
 	}
+	if m.resp.held && now >= m.resp.heldUntil {
+		m.resp.held = false
+	}
+	m.requesterExpires(now)
 }
 
 // deadline is when expire is to be called; false for not at all.
-func (m *machine) deadline() (time.Duration, bool) {
+func (m *machine) deadline() (at time.Duration, ok bool) {
 	switch {
 	case m.state != verbs.StateRTS:
 		return 0, false
 	case m.req.resting:
-		return m.req.restsUntil, true
+		at, ok = m.req.restsUntil, true
+	default:
+		at, ok = m.req.deadline()
 	}
-	return m.req.patience.deadline()
+	if m.resp.held && (!ok || m.resp.heldUntil < at) {
+		return m.resp.heldUntil, true
+	}
+	return at, ok
 }
 
 // seen returns the note and begins a new one.
 func (m *machine) seen() note {
 	n := m.note
-	n.rtt = m.req.patience.srtt
+	n.rtt = m.req.srtt
 	m.note = note{}
 	return n
 }

@@ -66,7 +66,7 @@ func newKeys() *keys {
 // random32 is not to be guessed.
 func random32() uint32 {
 	var b [4]byte
-	rand.Read(b[:]) //nolint:errcheck // it never fails (crypto/rand.Read)
+	rand.Read(b[:]) // it never fails
 	return binary.NativeEndian.Uint32(b[:])
 }
 

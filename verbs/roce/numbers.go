@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/roce/udp"
 )
 
 // Limits of the device. What costs memory grows with use, so that they are those
@@ -46,8 +47,14 @@ const (
 	readPackets = 16
 	// overhead is what a packet counts beside its payload in the congestion
 	// window: headers, and what the kernel adds to each packet in a receive
-	// buffer (about 770 bytes for a small one, Linux sk_buff on x86-64).
-	overhead = 512
+	// buffer.
+	overhead = udp.LeastCost
+	// holdTime is how long the acknowledgement of a short message waits for a packet
+	// to travel with: longer than a process takes to answer, and far below any
+	// retransmission timeout.
+	holdTime = 100 * time.Microsecond
+	// holdMessages is how many short messages one acknowledgement is held for.
+	holdMessages = 16
 	// cnpEvery is the least time between two congestion notifications for a queue
 	// pair: 50 us, as NICs have it (NVIDIA's min_time_between_cnps is 4 us, Intel's
 	// 50 us).

@@ -144,7 +144,7 @@ func (m *machine) nextRequest(now time.Duration, room uint64, p *packet) bool {
 	}
 	r.flight += m.charged(w, r.next, r.next+count)
 	r.next += count
-	r.patience.onSend(now, r.next, p.Again)
+	r.onSend(now, r.next, p.Again)
 	r.highest = max(r.highest, r.next)
 	if r.next == w.end() {
 		r.sending++
@@ -253,7 +253,7 @@ func (m *machine) answered(now time.Duration, h *wire.Header, payload []byte) {
 		if r.acked != before {
 			before = r.acked
 			r.rnrRetries = 0
-			r.patience.onProgress(now, r.acked, r.acked < r.highest)
+			r.onProgress(now, r.acked, r.acked < r.highest)
 		}
 	}
 	defer progress()
@@ -332,7 +332,7 @@ func (m *machine) refused(now time.Duration, s wire.Syndrome) {
 		if r.next > r.acked {
 			m.note.lost = true
 			m.goBack()
-			r.patience.onResend(now)
+			r.onResend(now)
 		}
 	case s == wire.NAKInvalidRequest:
 		m.fail(verbs.StatusRemoteInvalidRequest)
@@ -355,7 +355,7 @@ func (m *machine) rest(now, delay time.Duration) {
 	}
 	r.rnrRetries++
 	m.goBack()
-	r.patience.onAlive()
+	r.onAlive()
 	r.resting, r.restsUntil = true, now+delay
 }
 
@@ -363,7 +363,7 @@ func (m *machine) rest(now, delay time.Duration) {
 func (m *machine) goBack() {
 	r := &m.req
 	r.next, r.sending, r.flight, r.again = r.acked, r.finished, 0, r.asking
-	r.patience.sampling = false
+	r.sampling = false
 }
 
 // readAnswered stores what a read brought: the packet that is expected.
@@ -406,16 +406,16 @@ func (m *machine) requesterExpires(now time.Duration) {
 		}
 		return
 	}
-	resend, giveUp := r.patience.look(now)
+	resend, giveUp := r.look(now)
 	switch {
 	case giveUp && r.finished < r.posted:
 		m.counts.givenUp.Add(1)
 		m.fail(verbs.StatusRetryExceeded)
 	case resend:
 		m.counts.timeouts.Add(1)
-		m.note.timeouts = r.patience.backoff
+		m.note.timeouts = r.backoff
 		m.goBack()
-		r.patience.onResend(now)
+		r.onResend(now)
 	}
 }
 
@@ -448,7 +448,7 @@ func (m *machine) flushSends() {
 	}
 	r.sending, r.acked, r.next, r.highest, r.flight, r.asking = r.posted, r.planned, r.planned, r.planned, 0, 0
 	r.again, r.resting = 0, false
-	r.patience.onAlive()
+	r.onAlive()
 }
 
 // reset forgets everything but the queue's size.

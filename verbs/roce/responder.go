@@ -35,6 +35,11 @@ type responder struct {
 	reply     wire.Syndrome
 	replyAt   uint64 // the packet that it is for
 	replying  bool
+	// held says that the reply, an acknowledgement, waits until heldUntil for
+	// something to travel with; heldFor is how many messages it stands for.
+	held      bool
+	heldUntil time.Duration
+	heldFor   int
 	cnp       bool
 	cnpAt     time.Duration // of the last one
 	cnpSent   bool
@@ -107,7 +112,7 @@ func (m *machine) postReceive(wr *verbs.RecvWR, freed uint64) {
 }
 
 // respond is a request of the peer.
-func (m *machine) respond(h *wire.Header, payload []byte) {
+func (m *machine) respond(now time.Duration, h *wire.Header, payload []byte) {
 	r := &m.resp
 	number, ok := numberOf(r.first, h.PSN, r.expected)
 	switch {
@@ -127,9 +132,9 @@ func (m *machine) respond(h *wire.Header, payload []byte) {
 	r.gap = false
 	switch {
 	case h.Op.IsSend():
-		m.takeSend(h, payload)
+		m.takeSend(now, h, payload)
 	case h.Op.IsWrite():
-		m.takeWrite(h, payload)
+		m.takeWrite(now, h, payload)
 	case r.message.kind != noMessage:
 		m.refuse(wire.NAKInvalidRequest)
 	case h.Op == wire.ReadRequest:
@@ -144,11 +149,27 @@ func (m *machine) respond(h *wire.Header, payload []byte) {
 // owe lets a reply go out, behind the answers to reads. The last one stands: it
 // says all that those before it said.
 func (m *machine) owe(s wire.Syndrome, number uint64) {
-	m.resp.reply, m.resp.replyAt, m.resp.replying = s, number, true
+	r := &m.resp
+	r.reply, r.replyAt, r.replying, r.held = s, number, true, false
 }
 
 // owes says whether something waits to be sent.
-func (r *responder) owes() bool { return r.replying || r.answering > 0 || r.cnp }
+func (r *responder) owes() bool { return r.replying && !r.held || r.answering > 0 || r.cnp }
+
+// hold lets the acknowledgement of a short message wait: its receiver will answer
+// it, as a rule, and the two packets wake the peer once. A requester waits for it
+// only to use a slot again (specification, volume 1, 9.7.5.1.2: coalesced
+// acknowledgements). What waited already, waits no longer for it.
+func (m *machine) hold(now time.Duration, since bool) {
+	r := &m.resp
+	until := now + holdTime
+	if since {
+		until = r.heldUntil
+	}
+	if r.heldFor++; r.heldFor < holdMessages {
+		r.held, r.heldUntil = true, until
+	}
+}
 
 // repeated is a request that was carried out before: its answer was lost.
 func (m *machine) repeated(number uint64, h *wire.Header) {
@@ -231,15 +252,20 @@ func (m *machine) failReceive(own verbs.Status, theirs wire.Syndrome) {
 }
 
 // done goes on to the next packet. A message that has ended is counted.
-func (m *machine) done(h *wire.Header) {
+func (m *machine) done(now time.Duration, h *wire.Header) {
 	r := &m.resp
 	r.expected++
 	if h.Op.EndsMessage() {
 		r.completed = (r.completed + 1) & psnMask
 		r.message.kind = noMessage
 	}
-	if h.AckReq {
-		m.owe(wire.AckUnlimited, r.expected-1)
+	if !h.AckReq {
+		return
+	}
+	may, since := !r.replying || r.held, r.replying && r.held
+	m.owe(wire.AckUnlimited, r.expected-1)
+	if may && m.state == verbs.StateRTS && h.Op.StartsMessage() && h.Op.EndsMessage() && (h.Op.IsSend() || h.Op.HasImm()) {
+		m.hold(now, since)
 	}
 }
 
@@ -279,7 +305,7 @@ func (m *machine) received(wc verbs.WC, solicited bool) {
 	m.out.received(wc, m.resp.taken, solicited)
 }
 
-func (m *machine) takeSend(h *wire.Header, payload []byte) {
+func (m *machine) takeSend(now time.Duration, h *wire.Header, payload []byte) {
 	r := &m.resp
 	if !m.fits(aSend, h, payload) {
 		m.refuse(wire.NAKInvalidRequest)
@@ -308,10 +334,10 @@ func (m *machine) takeSend(h *wire.Header, payload []byte) {
 		}
 		m.received(verbs.WC{Op: verbs.WCRecv, Len: uint32(r.message.done), HasImm: h.Op.HasImm(), Imm: h.Imm}, h.Solicited) //nolint:gosec // at most the receive
 	}
-	m.done(h)
+	m.done(now, h)
 }
 
-func (m *machine) takeWrite(h *wire.Header, payload []byte) {
+func (m *machine) takeWrite(now time.Duration, h *wire.Header, payload []byte) {
 	r := &m.resp
 	if m.access&verbs.AccessRemoteWrite == 0 || !m.fits(aWrite, h, payload) {
 		m.refuse(wire.NAKInvalidRequest)
@@ -345,7 +371,7 @@ func (m *machine) takeWrite(h *wire.Header, payload []byte) {
 	if h.Op.HasImm() {
 		m.received(verbs.WC{Op: verbs.WCRecvWrite, HasImm: true, Imm: h.Imm, Len: uint32(w.length)}, h.Solicited) //nolint:gosec // 32 bits on the wire
 	}
-	m.done(h)
+	m.done(now, h)
 }
 
 // mayRead says why a read is not carried out; 0 when it is.
@@ -380,7 +406,7 @@ func (m *machine) takeRead(h *wire.Header) {
 // answersReply drops an acknowledgement that the answer is as well.
 func (m *machine) answersReply() {
 	if m.resp.replying && m.resp.reply.IsAck() {
-		m.resp.replying = false
+		m.resp.replying, m.resp.held, m.resp.heldFor = false, false, 0
 	}
 }
 
@@ -431,8 +457,9 @@ func (m *machine) sawCongestion(now time.Duration) {
 	}
 }
 
-// nextResponse makes the next packet that the responder owes.
-func (m *machine) nextResponse(_ time.Duration, p *packet) bool {
+// nextResponse makes the next packet that the responder owes. along says that a
+// request follows, which an acknowledgement that is held travels with.
+func (m *machine) nextResponse(along bool, p *packet) bool {
 	r := &m.resp
 	switch {
 	case r.cnp:
@@ -442,8 +469,8 @@ func (m *machine) nextResponse(_ time.Duration, p *packet) bool {
 		return true
 	case r.answering > 0:
 		return m.nextAnswer(&r.answers[0], p)
-	case r.replying:
-		r.replying = false
+	case r.replying && (along || !r.held):
+		r.replying, r.held, r.heldFor = false, false, 0
 		p.Op, p.PSN, p.Syndrome, p.MSN = wire.Ack, psnOf(r.first, r.replyAt), r.reply, r.completed
 		return true
 	}
@@ -467,7 +494,7 @@ func (m *machine) nextAnswer(a *answer, p *packet) bool {
 			m.owe(wire.NAKRemoteAccess, a.number+a.sent/m.mtu)
 			m.breaks()
 			m.out.tell(verbs.EventQPAccess)
-			return m.nextResponse(0, p)
+			return m.nextResponse(true, p)
 		}
 		p.Payload = append(p.Payload, mem)
 	}

@@ -32,7 +32,11 @@ type station struct {
 
 	mu    sync.Mutex // guards what follows; taken after a queue pair's
 	flows map[flowKey]*flow
+	peers map[netip.AddrPort]*peer
 }
+
+// peer is what the flows to one receiving socket share: its buffer.
+type peer struct{ flows atomic.Int32 }
 
 // flowKey names the two sockets of a flow.
 type flowKey struct {
@@ -62,7 +66,7 @@ type drops struct {
 }
 
 func openStation(p *Provider, addr netip.Addr) (*station, error) {
-	s := &station{provider: p, addr: addr, done: make(chan struct{}), flows: make(map[flowKey]*flow)}
+	s := &station{provider: p, addr: addr, done: make(chan struct{}), flows: make(map[flowKey]*flow), peers: make(map[netip.AddrPort]*peer)}
 	var err error
 	if s.receiver, err = p.sys.listen(addr); err != nil {
 		return nil, err
@@ -109,7 +113,13 @@ func (s *station) flow(sender int, r remote, mtu uint64) *flow {
 	key := flowKey{sender, r.at}
 	f := s.flows[key]
 	if f == nil {
-		f = newFlow(s, key, r, mtu)
+		p := s.peers[r.at]
+		if p == nil {
+			p = &peer{}
+			s.peers[r.at] = p
+		}
+		p.flows.Add(1)
+		f = newFlow(s, key, r, p, mtu)
 		s.flows[key] = f
 	}
 	f.users++
@@ -121,6 +131,9 @@ func (s *station) release(f *flow) {
 	defer s.mu.Unlock()
 	if f.users--; f.users == 0 {
 		delete(s.flows, f.key)
+		if f.peer.flows.Add(-1) == 0 {
+			delete(s.peers, f.key.to)
+		}
 	}
 }
 

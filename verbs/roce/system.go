@@ -69,6 +69,11 @@ type socket struct {
 	datagrams []udp.Datagram
 }
 
+// Buffer is what peers are told: that of super-packets, which devices of this kind
+// send. Where their way takes them apart it is too much, and packets are lost until
+// the window is as small as it has to be.
+func (s *socket) Buffer() int { return s.JoinedBuffer() }
+
 func (s *socket) Receive() ([]udp.Datagram, error) {
 	if err := s.Receiver.Receive(s.batch); err != nil {
 		return nil, err

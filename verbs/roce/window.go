@@ -7,8 +7,9 @@ import "time"
 // counts. All queue pairs between the two share it.
 type window struct {
 	size  uint64
+	whole uint64 // what the peer's receive buffer holds
 	slow  uint64 // ssthresh: below it the size grows by what is acknowledged
-	limit uint64 // what the peer's receive buffer holds
+	limit uint64 // of size: its part of that
 	least uint64
 	cutAt time.Duration
 	cut   bool // cutAt is set
@@ -32,7 +33,17 @@ func newWindow(buffer, mtu uint64) window {
 	if buffer != 0 {
 		limit = max(min(buffer, maxWindow), least)
 	}
-	return window{size: min(startWindow, limit), slow: limit, limit: limit, least: least}
+	return window{size: min(startWindow, limit), whole: limit, slow: limit, limit: limit, least: least}
+}
+
+// share divides the peer's buffer among so many windows.
+func (w *window) share(among uint64) {
+	limit := max(w.whole/max(among, 1), w.least)
+	if limit == w.limit {
+		return
+	}
+	w.limit = limit
+	w.size, w.slow = min(w.size, limit), max(w.slow, limit)
 }
 
 // onAck takes what was acknowledged. limited says that more would have been sent,

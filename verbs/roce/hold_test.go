@@ -1,0 +1,72 @@
+package roce
+
+import (
+	"testing"
+
+	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/roce/wire"
+)
+
+// shortMessage asks for an acknowledgement.
+var shortMessage = wire.Header{Op: wire.SendOnly, AckReq: true}
+
+// TestAcknowledgementOfAShortMessageIsHeld: until its time is over, and that is a
+// deadline.
+func TestAcknowledgementOfAShortMessageIsHeld(t *testing.T) {
+	s := serve(t)
+	s.recv(1, 0, 8)
+	s.asks(shortMessage, 1)
+	s.expectNow()
+	if at, ok := s.machine.deadline(); !ok || at != holdTime {
+		t.Fatalf("the deadline is %v (%v), want %v", at, ok, holdTime)
+	}
+	s.machine.expire(holdTime - 1)
+	s.expectNow()
+	s.machine.expire(holdTime)
+	s.expectNow(ack(0, 1))
+	if at, ok := s.machine.deadline(); ok {
+		t.Errorf("there is a deadline at %v still", at)
+	}
+}
+
+// TestHeldAcknowledgementTravelsAlong: before the request that its receiver sends.
+func TestHeldAcknowledgementTravelsAlong(t *testing.T) {
+	s := serve(t)
+	s.recv(1, 0, 8)
+	s.asks(shortMessage, 1)
+	s.machine.post(&verbs.SendWR{Op: verbs.OpSend, Inline: []byte{1}})
+	if got := s.packets(0); len(got) != 2 || got[0].Op != wire.Ack || got[1].Op != wire.SendOnly {
+		t.Errorf("it sends %+v, want an acknowledgement and the message", got)
+	}
+}
+
+// TestAcknowledgementIsNotHeldForLong: of many messages, of long ones, of writes that
+// nobody sees, and of what does not come in order.
+func TestAcknowledgementIsNotHeldForLong(t *testing.T) {
+	s := serve(t)
+	for i := range 2 * holdMessages {
+		s.recv(verbs.WRID(i), 0, 2048)
+	}
+	for range holdMessages - 1 {
+		s.asks(shortMessage, 1)
+		s.expectNow()
+	}
+	s.asks(shortMessage, 1)
+	s.expectNow(ack(holdMessages-1, holdMessages))
+	s.asks(shortMessage, 1)
+	s.expectNow() // it begins anew
+	s.asks(s.write(wire.WriteOnly, 0, 1), 1)
+	s.expectNow(ack(holdMessages+1, holdMessages+2))
+	s.asks(wire.Header{Op: wire.SendFirst}, make([]byte, 1024)...)
+	s.asks(wire.Header{Op: wire.SendLast, AckReq: true}, 1)
+	s.expectNow(ack(holdMessages+3, holdMessages+3))
+}
+
+// TestHeldAcknowledgementGoesOutWithTheBreak: the message was received.
+func TestHeldAcknowledgementGoesOutWithTheBreak(t *testing.T) {
+	s := serve(t)
+	s.recv(1, 0, 8)
+	s.asks(shortMessage, 1)
+	s.machine.breaks()
+	s.expectNow(ack(0, 1))
+}
