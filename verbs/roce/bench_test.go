@@ -139,6 +139,8 @@ func (e *benchEnd) report(b *testing.B) {
 	}
 	b.ReportMetric(float64(c["resent_pkts"])/float64(b.N), "resent/op")
 	b.ReportMetric(float64(c["completer_retry_err"]), "timeouts")
+	b.ReportMetric(float64(c["rcvd_pkts"])/float64(b.N), "acks/op")
+	b.ReportMetric(float64(c["sent_pkts"])/float64(b.N), "pkts/op")
 }
 
 // BenchmarkPingPong is a message of 8 bytes there and back.

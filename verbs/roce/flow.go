@@ -139,11 +139,12 @@ func (f *flow) turn(q *qp) (sent, more bool) {
 	defer keys.mu.RUnlock()
 	now := q.pd.dev.now()
 	f.out.begin()
-	// Where many share a window each acknowledgement opens it by little, and turns that
-	// filled it by little would be of single packets for ever: 64 queue pairs moved 0.25
-	// of what one does. So no turn begins with less than half of a window or quantum
-	// (the silly window of RFC 9293, 3.8.6.2.1).
-	silly := len(f.ready) > 1 && f.flight > 0 && f.room() < int64(min(f.window.size, quantum)/2) //nolint:gosec // far below 2^63
+	// Once a window is full each acknowledgement opens it by little, and turns that
+	// filled it by little would be of single packets, each with an acknowledgement of
+	// its own, for ever. So no turn begins with less than half of a window or quantum,
+	// unless that is all there is to send (the silly window of RFC 9293, 3.8.6.2.1).
+	silly := f.flight > 0 && f.room() < int64(min(f.window.size, quantum)/2) && //nolint:gosec // far below 2^63
+		(len(f.ready) > 1 || int64(q.machine.unsent()) > f.room()) //nolint:gosec // likewise
 	for budget := f.quantum; budget > 0 && f.out.room(); {
 		// What ends the turn bounds the room, too, so that an acknowledgement is asked
 		// for with its last packet: the next turn may be long in coming.

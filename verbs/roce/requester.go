@@ -424,6 +424,12 @@ func (r *requester) wants() bool {
 	return !r.resting && r.sending < r.posted && r.next-r.acked < maxFlight
 }
 
+// unsent is what the packets that are still to be sent count at most.
+func (m *machine) unsent() uint64 {
+	n := m.req.planned - m.req.next
+	return charge(n, n*m.mtu)
+}
+
 // finish ends the oldest work request.
 func (m *machine) finish(status verbs.Status) {
 	r := &m.req

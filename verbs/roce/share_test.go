@@ -3,13 +3,16 @@ package roce
 import (
 	"net/netip"
 	"testing"
+
+	"github.com/tryst-rdma/tryst/verbs"
 )
 
 // TestWindowsShareABuffer: all flows to one receiving socket fill the same one.
 func TestWindowsShareABuffer(t *testing.T) {
-	w := newWindow(1<<20, 4096)
-	w.onAck(1<<20, true)
-	for _, c := range []struct{ among, limit uint64 }{{1, 1 << 20}, {4, 1 << 18}, {2, 1 << 19}, {0, 1 << 20}, {1 << 20, w.least}} {
+	const buffer = 256 << 10
+	w := newWindow(buffer, 4096)
+	w.onAck(buffer, true)
+	for _, c := range []struct{ among, limit uint64 }{{1, buffer}, {4, buffer / 4}, {2, buffer / 2}, {0, buffer}, {1 << 20, w.least}} {
 		if w.share(c.among); w.limit != c.limit || w.size > w.limit {
 			t.Errorf("one of %d windows is %d of at most %d, want at most %d", c.among, w.size, w.limit, c.limit)
 		}
@@ -30,6 +33,26 @@ func TestFlowsToOnePeerAreCounted(t *testing.T) {
 	defer s.mu.Unlock()
 	if n := len(s.flows); n != defaultSenders || len(s.peers) != 1 || s.peers[onlyKey(s)].flows.Load() != defaultSenders {
 		t.Errorf("%d flows to %d peers, want %d to one", n, len(s.peers), defaultSenders)
+	}
+}
+
+// TestFullWindowIsNotSilly: an acknowledgement that opens a full window by little lets
+// no single packet go, whose acknowledgement would open it by as little.
+func TestFullWindowIsNotSilly(t *testing.T) {
+	list := nativeStreams(t, 1, 1<<20, New(Options{}), New(Options{}))
+	runStreams(t, 0, nativeTime, list...)
+	d, ok := list[0].x.dev.(verbs.Counted)
+	if !ok {
+		t.Fatal("the device does not count")
+	}
+	c, err := d.Counters(onlyPort)
+	if err != nil {
+		t.Fatal(err)
+	}
+	share := float64(c["rcvd_pkts"]) / float64(c["sent_pkts"])
+	t.Logf("%d packets, of the peer %d: %.2f", c["sent_pkts"], c["rcvd_pkts"], share)
+	if c["sent_pkts"] > 10_000 && share > 0.4 {
+		t.Error("there is an acknowledgement for nearly every packet")
 	}
 }
 

@@ -18,9 +18,11 @@ type window struct {
 const (
 	// startWindow is what is sent before anything was acknowledged.
 	startWindow = 128 << 10
-	// maxWindow bounds it toward a peer that says nothing of a buffer: the
-	// kernel's rxe and NICs have none to fill.
-	maxWindow = 4 << 20
+	// maxWindow bounds it whatever the peer has: a core moves 3 GB/s at most, and a
+	// round trip within a data centre takes 150 us, which is 450 kB. On the loopback
+	// 1 MiB takes 0.46 ms with it, and 0.80 ms with 4 MiB, most of which only waits,
+	// and is out of the processor's cache when its turn comes.
+	maxWindow = 512 << 10
 	// leastPackets is the minimum window (RFC 9002, 7.2).
 	leastPackets = 2
 )
