@@ -109,7 +109,8 @@ func (e End) up() error {
 	if _, err := os.Stat(filepath.Join(sysctl, "ipv6")); err == nil {
 		prefixes = append(prefixes, e.IPv6)
 		// Nobody else is on the cable: to wait for another owner of an address would cost a second.
-		settings = append(settings, setting{"ipv6/conf/" + e.Netdev + "/accept_dad", "0"})
+		// And who switches the interface off and on again has its addresses as before, as with IPv4.
+		settings = append(settings, setting{"ipv6/conf/" + e.Netdev + "/accept_dad", "0"}, setting{"ipv6/conf/" + e.Netdev + "/keep_addr_on_down", "1"})
 	}
 	for _, s := range settings {
 		if err := s.write(); err != nil {

@@ -48,6 +48,31 @@ func TestRxeDefaultPair(t *testing.T) {
 	}
 }
 
+// Who takes an interface of the pair down and up again leaves it as it was: the next
+// test needs both addresses.
+func TestRxePairKeepsItsAddresses(t *testing.T) {
+	end := DefaultPair()[0]
+	link, err := netlink.LinkByName(end.Netdev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(netlink.LinkSetDown(link), netlink.LinkSetUp(link)); err != nil {
+		t.Fatal(err)
+	}
+	if err := WaitActive(within(t), end.Name); err != nil {
+		t.Error(err)
+	}
+	addrs, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []netip.Prefix{end.IPv4, end.IPv6} {
+		if !slices.ContainsFunc(addrs, func(a netlink.Addr) bool { return a.IPNet.IP.Equal(want.Addr().AsSlice()) }) {
+			t.Errorf("%s has lost %v; it has %v", end.Netdev, want, addrs)
+		}
+	}
+}
+
 // The clock is the processor's counter: a device, emulated, takes 10 µs to read.
 func TestRxeClockIsNoDevice(t *testing.T) {
 	clock, err := os.ReadFile("/sys/devices/system/clocksource/clocksource0/current_clocksource")
