@@ -67,7 +67,7 @@ func TestRxePairKeepsItsAddresses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []netip.Prefix{end.IPv4, end.IPv6} {
-		if !slices.ContainsFunc(addrs, func(a netlink.Addr) bool { return a.IPNet.IP.Equal(want.Addr().AsSlice()) }) {
+		if !slices.ContainsFunc(addrs, func(a netlink.Addr) bool { return a.IP.Equal(want.Addr().AsSlice()) }) {
 			t.Errorf("%s has lost %v; it has %v", end.Netdev, want, addrs)
 		}
 	}
