@@ -69,12 +69,16 @@ func (q *qp) toFlow(news bool) {
 	f.window.share(uint64(f.peer.flows.Load())) //nolint:gosec // not negative
 	if news {
 		n := q.machine.seen()
-		limited := f.flight+charge(1, q.machine.mtu) >= f.window.size
+		limited := f.flight+f.least() > f.window.size
+		f.countLocked(q)
+		if n.timeouts > 1 && f.flight > 0 {
+			n.timeouts = 0 // others get through: it is the peer's queue pair that is silent, not the way
+		}
 		f.window.take(now, n, limited)
 		f.trust.learn(q, n)
 	}
 	f.countLocked(q)
-	some := q.machine.owes() || q.machine.req.wants()
+	some := q.hasMore()
 	q.mu.Unlock()
 	if some && !q.queued {
 		q.queued = true
@@ -83,10 +87,23 @@ func (q *qp) toFlow(news bool) {
 	f.transmit()
 }
 
-// countLocked takes a queue pair's flight into the flow's.
+// countLocked takes a queue pair's flight into the flow's. One that is silent has no
+// part in the window: its peer may be gone, and the others would wait for it until it
+// gives up.
 func (f *flow) countLocked(q *qp) {
-	f.flight += q.machine.req.flight - q.counted
-	q.counted = q.machine.req.flight
+	flight := q.machine.req.flight
+	if q.machine.silent() {
+		flight = 0
+	}
+	f.flight += flight - q.counted
+	q.counted = flight
+}
+
+// hasMore says whether a queue pair would send, were there room. One that is silent
+// waits for the answer to its only packet.
+func (q *qp) hasMore() bool {
+	m := &q.machine
+	return m.owes() || m.req.wants() && (!m.silent() || m.req.flight == 0)
 }
 
 // leave takes a queue pair out for good.
@@ -143,14 +160,17 @@ func (f *flow) turn(q *qp) (sent, more bool) {
 	// filled it by little would be of single packets, each with an acknowledgement of
 	// its own, for ever. So no turn begins with less than half of a window or quantum,
 	// unless that is all there is to send (the silly window of RFC 9293, 3.8.6.2.1).
-	silly := f.flight > 0 && f.room() < int64(min(f.window.size, quantum)/2) && //nolint:gosec // far below 2^63
+	silly := f.flight > 0 && f.room() < int64(f.least()) && //nolint:gosec // far below 2^63
 		(len(f.ready) > 1 || int64(q.machine.unsent()) > f.room()) //nolint:gosec // likewise
 	for budget := f.quantum; budget > 0 && f.out.room(); {
 		// What ends the turn bounds the room, too, so that an acknowledgement is asked
 		// for with its last packet: the next turn may be long in coming.
 		left := uint64(maxBurst - f.out.packets)                                      //nolint:gosec // not negative
 		room := min(f.room(), int64(budget), int64(charge(left, left*q.machine.mtu))) //nolint:gosec // all far below 2^63
-		if silly {
+		switch {
+		case q.machine.silent() && q.machine.req.flight == 0:
+			room = int64(charge(1, q.machine.mtu)) //nolint:gosec // a packet
+		case silly, q.machine.silent():
 			room = 0
 		}
 		if !q.machine.next(now, room, &f.packet) {
@@ -169,8 +189,11 @@ func (f *flow) turn(q *qp) (sent, more bool) {
 		f.send(q)
 	}
 	q.armLocked()
-	return sent, q.machine.owes() || q.machine.req.wants()
+	return sent, q.hasMore()
 }
+
+// least is the room that a turn begins with. A window that leaves less is full.
+func (f *flow) least() uint64 { return min(f.window.size, quantum) / 2 }
 
 // room is what the window leaves.
 func (f *flow) room() int64 {

@@ -147,6 +147,9 @@ func (m *machine) next(now time.Duration, room int64, p *packet) bool {
 // owes says whether there is something that needs no room in the window.
 func (m *machine) owes() bool { return m.resp.owes() }
 
+// silent says that nothing came back since the retransmission timer fired.
+func (m *machine) silent() bool { return m.req.backoff > 0 }
+
 // expire does what is due at that time.
 func (m *machine) expire(now time.Duration) {
 	if m.state != verbs.StateRTS {
