@@ -72,7 +72,7 @@ func hostSockets(addr netip.Addr) (s Sockets) {
 	if err != nil {
 		return Sockets{Err: errors.Join(err, r.Close())}
 	}
-	s.Buffer, s.Missing = r.Buffer(), append(r.Missing(), out.Missing()...)
+	s.Buffer, s.Missing = r.JoinedBuffer(), append(r.Missing(), out.Missing()...)
 	if s.Err = errors.Join(r.Close(), out.Close()); s.Err != nil {
 		return s
 	}

@@ -13,8 +13,9 @@ import (
 // calls and a message each way where verbs works, and an answer where it does not.
 const meetTime = time.Second
 
-// meeting holds a client's first receives back until it has its channel, or knows that
-// it has none for now: they would go over gRPC, and they may be all that it came for.
+// meeting holds a client's first receives back until it has its channel, or knows why
+// there is none. Without it they would go over gRPC while the channel comes up, and they
+// may be all that the client came for.
 type meeting struct {
 	transport *verbstransport.RdmaRemoteRendezvous
 	ctx       context.Context // ends with the client

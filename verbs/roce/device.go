@@ -13,8 +13,9 @@ import (
 
 // device implements verbs.Device: a nic as somebody has it open.
 //
-// Locks are taken in this order: device, provider, flow, queue pair, keys, then a
-// completion queue or the events.
+// Locks are taken in this order: device, flow, queue pair, then provider, station,
+// keys, a completion queue or the events; of these the provider before a station or the
+// events, and keys before a completion queue.
 type device struct {
 	provider *Provider
 	nic      *nic
