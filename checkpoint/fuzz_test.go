@@ -50,7 +50,7 @@ func FuzzParseEdge(f *testing.F) {
 
 // FuzzGlob compares patterns with path.Match, on names without a slash.
 func FuzzGlob(f *testing.F) {
-	for _, s := range []string{"h.*.weight", "[a-c]?", "[^0-9]*", `\*\[`, "[]", "[-]", "[a", "a-b", `[\]-]`, "*?*", "[é-ü]", "[ -.]"} {
+	for _, s := range []string{"h.*.weight", "[a-c]?", "[^0-9]*", `\*\[`, "[]", "[-]", "[a", "a-b", `[\]-]`, "*?*", "[é-ü]", "[ -.]", "[^;-9]*"} {
 		f.Add(s, "h.0.weight")
 		f.Add(s, "b]")
 	}
@@ -63,7 +63,8 @@ func FuzzGlob(f *testing.F) {
 		if err == nil && pathErr == nil && re.MatchString(name) != want {
 			t.Fatalf("%q matches %q: %v, path.Match says %v", pattern, name, !want, want)
 		}
-		if err != nil && want {
+		// A range that runs backwards holds nothing for path.Match; here it is refused, as the typing error that it is.
+		if err != nil && want && !strings.Contains(err.Error(), "runs backwards") {
 			t.Fatalf("%q: %v; path.Match takes it", pattern, err)
 		}
 	})
