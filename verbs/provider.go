@@ -112,6 +112,20 @@ type CQ interface {
 	Close() error
 }
 
+// EventCaller is a CQ of a device in software, which can call for an event where a
+// NIC wakes somebody: the goroutine that took the packet goes on with what it means,
+// and none has to be woken for it.
+type EventCaller interface {
+	CQ
+	// OnEvent makes the device call f for each event that a packet brought, which
+	// Wait does not see then. The others, of a post, a timer or the end of the
+	// device, still end Wait. f is called with no lock of the device held, by one of
+	// its goroutines, which receives nothing meanwhile: f may poll, arm and post, and
+	// must not wait for a packet nor close anything. A call that has begun may go on
+	// when Close has returned. OnEvent is called before the first Arm.
+	OnEvent(f func())
+}
+
 // PD is a protection domain: memory and queue pairs that belong together.
 type PD interface {
 	// RegisterMemory lends mem to the device until the MR is closed. ErrMemlock,

@@ -27,6 +27,7 @@ type cq struct {
 	overrun bool
 	closed  bool
 	waiting waiting
+	onEvent func() // nil unless somebody asked to be called
 
 	wake chan struct{} // one token: look at event
 	done chan struct{} // closed by Close
@@ -84,27 +85,35 @@ func newCQ(d *device, size int) *cq {
 	return &cq{dev: d, size: size, wake: make(chan struct{}, 1), done: make(chan struct{})}
 }
 
-// push adds a completion and reports whether there was room.
-func (c *cq) push(e cqe, solicited bool) bool {
+// OnEvent implements verbs.EventCaller.
+func (c *cq) OnEvent(f func()) { c.onEvent = f }
+
+// push adds a completion and reports whether there was room. call says that the
+// caller would call onEvent for an event, and fired that it has to.
+func (c *cq) push(e cqe, solicited, call bool) (fired, room bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed || c.overrun {
-		return true
+		return false, true
 	}
 	if c.tail-c.head == uint64(c.size) {
 		c.overrun = true
 		c.dead.Store(true)
 		c.fireLocked()
-		return false
+		return false, false
 	}
 	c.ring.grow(c.head, c.tail, c.size)
 	*c.ring.at(c.tail) = e
 	c.tail++
 	c.filled.Store(int32(c.tail - c.head)) //nolint:gosec // at most maxCQE
 	if c.armed == armedAny || c.armed == armedSolicited && (solicited || e.wc.Status != verbs.StatusOK) {
+		if call && c.onEvent != nil {
+			c.armed = armedNot
+			return true, true
+		}
 		c.fireLocked()
 	}
-	return true
+	return false, true
 }
 
 // fireLocked makes the event that somebody armed for.

@@ -10,10 +10,47 @@ import (
 // shortMessage asks for an acknowledgement.
 var shortMessage = wire.Header{Op: wire.SendOnly, AckReq: true}
 
+// talking is a responder whose side has sent a request.
+func talking(t *testing.T) *served {
+	s := serve(t)
+	s.machine.post(&verbs.SendWR{Op: verbs.OpSend, Inline: []byte{1}})
+	if got := s.packets(0); len(got) != 1 {
+		t.Fatalf("it sends %+v, want the request", got)
+	}
+	s.machine.take(0, &wire.Header{Op: wire.Ack, PSN: usual().psn[1], Syndrome: wire.AckUnlimited, MSN: 1}, nil)
+	if at, ok := s.machine.deadline(); ok {
+		t.Fatalf("the request is not acknowledged: there is a deadline at %v", at)
+	}
+	return s
+}
+
+// TestAcknowledgementIsHeldOnlyInConversation: where this side sends nothing it goes
+// out at once, and so it does when one was held in vain, until this side sends again.
+func TestAcknowledgementIsHeldOnlyInConversation(t *testing.T) {
+	s := serve(t)
+	for i := range 5 {
+		s.recv(verbs.WRID(i), 0, 8)
+	}
+	s.asks(shortMessage, 1)
+	s.expectNow(ack(0, 1))
+	s.machine.post(&verbs.SendWR{Op: verbs.OpSend, Inline: []byte{1}})
+	s.packets(0)
+	s.asks(shortMessage, 1)
+	s.expectNow()
+	s.machine.expire(holdTime)
+	s.expectNow(ack(1, 2))
+	s.asks(shortMessage, 1)
+	s.expectNow(ack(2, 3))
+	s.machine.post(&verbs.SendWR{Op: verbs.OpSend, Inline: []byte{1}})
+	s.packets(0)
+	s.asks(shortMessage, 1)
+	s.expectNow()
+}
+
 // TestAcknowledgementOfAShortMessageIsHeld: until its time is over, and that is a
 // deadline.
 func TestAcknowledgementOfAShortMessageIsHeld(t *testing.T) {
-	s := serve(t)
+	s := talking(t)
 	s.recv(1, 0, 8)
 	s.asks(shortMessage, 1)
 	s.expectNow()
@@ -31,7 +68,7 @@ func TestAcknowledgementOfAShortMessageIsHeld(t *testing.T) {
 
 // TestHeldAcknowledgementTravelsAlong: before the request that its receiver sends.
 func TestHeldAcknowledgementTravelsAlong(t *testing.T) {
-	s := serve(t)
+	s := talking(t)
 	s.recv(1, 0, 8)
 	s.asks(shortMessage, 1)
 	s.machine.post(&verbs.SendWR{Op: verbs.OpSend, Inline: []byte{1}})
@@ -43,7 +80,7 @@ func TestHeldAcknowledgementTravelsAlong(t *testing.T) {
 // TestAcknowledgementIsNotHeldForLong: of many messages, of long ones, of writes that
 // nobody sees, and of what does not come in order.
 func TestAcknowledgementIsNotHeldForLong(t *testing.T) {
-	s := serve(t)
+	s := talking(t)
 	for i := range 2 * holdMessages {
 		s.recv(verbs.WRID(i), 0, 2048)
 	}
@@ -64,7 +101,7 @@ func TestAcknowledgementIsNotHeldForLong(t *testing.T) {
 
 // TestHeldAcknowledgementGoesOutWithTheBreak: the message was received.
 func TestHeldAcknowledgementGoesOutWithTheBreak(t *testing.T) {
-	s := serve(t)
+	s := talking(t)
 	s.recv(1, 0, 8)
 	s.asks(shortMessage, 1)
 	s.machine.breaks()

@@ -156,7 +156,7 @@ func (m *machine) expire(now time.Duration) {
 		return
 	}
 	if m.resp.held && now >= m.resp.heldUntil {
-		m.resp.held = false
+		m.resp.held, m.resp.talks = false, false
 	}
 	m.requesterExpires(now)
 }

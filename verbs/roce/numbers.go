@@ -50,9 +50,11 @@ const (
 	// buffer.
 	overhead = udp.LeastCost
 	// holdTime is how long the acknowledgement of a short message waits for a packet
-	// to travel with: longer than a process takes to answer, and far below any
-	// retransmission timeout.
-	holdTime = 100 * time.Microsecond
+	// to travel with: longer than a process takes to answer, and below any
+	// retransmission timeout. With a tenth of it a timer would run out for each of
+	// many messages, and wake a thread in vain: one that is set looks for the next,
+	// too. Where nothing travels back, it is waited once.
+	holdTime = time.Millisecond
 	// holdMessages is how many short messages one acknowledgement is held for.
 	holdMessages = 16
 	// cnpEvery is the least time between two congestion notifications for a queue
@@ -65,15 +67,18 @@ const (
 // 9.7.5.2.8). A retry count of 7 is seven, here.
 const rnrForEver = 7
 
-// The retransmission timer (RFC 6298), below the timeout of the queue pair.
+// The retransmission timer (RFC 9002, 6.2.1), below the timeout of the queue pair:
+// a round trip, what it varies by, and holdTime, which the peer may take.
 const (
 	// firstRTO is used until a round trip was measured.
 	firstRTO = 50 * time.Millisecond
-	// leastRTO is what a packet at the end of a window costs that is lost, as
-	// nothing behind it tells of it: with 10 ms 1% loss left 0.33 of the rate of a
-	// clean network, with 4 ms 0.48 (TestOnePercentLoss). A machine that is so busy
-	// that answers take longer has them measured, and the timeout grows.
-	leastRTO = 4 * time.Millisecond
+	// granularity is the least that round trips are taken to vary by
+	// (kGranularity). A packet that is lost at the end of a window costs the timeout,
+	// as nothing behind it tells of it: with timeouts of 4 ms 1% loss left 0.20 of
+	// the rate of a clean network, with 2 ms 0.30 (TestNativeOnePercentLoss). A
+	// machine that is so busy that answers take longer has them measured, and the
+	// timeout grows; one that comes too early costs a packet.
+	granularity = time.Millisecond
 )
 
 const (

@@ -11,9 +11,8 @@ import (
 //
 // The specification has one timer: after its timeout everything is sent again, at
 // most retry times. Here the queue pair gives up at that very time, (retry+1)
-// timeouts after the last sign of life, but sends again earlier: after the
-// retransmission timeout of RFC 6298, doubled each time, never more than the
-// timeout.
+// timeouts after the last sign of life, but sends again earlier: after the probe
+// timeout of RFC 9002 (6.2.1), doubled each time, never more than the timeout.
 type patience struct {
 	timeout time.Duration // 0 for never
 	retry   uint8
@@ -59,7 +58,7 @@ func (p *patience) onProgress(now time.Duration, acked uint64, rest bool) {
 // nothing is waited for.
 func (p *patience) onAlive() { p.waiting, p.sampling, p.backoff = false, false, 0 }
 
-// measure takes a round trip (RFC 6298, section 2).
+// measure takes a round trip (RFC 9002, 5.3; RFC 6298, section 2).
 func (p *patience) measure(rtt time.Duration) {
 	rtt = max(rtt, 1)
 	if p.srtt == 0 {
@@ -74,7 +73,7 @@ func (p *patience) measure(rtt time.Duration) {
 func (p *patience) rto() time.Duration {
 	d := firstRTO
 	if p.srtt != 0 {
-		d = max(leastRTO, p.srtt+4*p.rttvar)
+		d = p.srtt + max(4*p.rttvar, granularity) + holdTime
 	}
 	return min(d<<min(p.backoff, 16), p.timeout)
 }

@@ -26,15 +26,19 @@ func TestRTO(t *testing.T) {
 	}
 	is("at first", firstRTO)
 	trip(40 * ms) // SRTT = R, RTTVAR = R/2
-	is("after the first round trip", 40*ms+4*20*ms)
+	is("after the first round trip", 40*ms+4*20*ms+holdTime)
 	trip(80 * ms) // RTTVAR = 3/4 RTTVAR + 1/4 |SRTT-R|, then SRTT = 7/8 SRTT + 1/8 R
-	is("after the second", 45*ms+4*25*ms)
+	is("after the second", 45*ms+4*25*ms+holdTime)
 	for range 100 {
 		trip(100 * time.Microsecond)
 	}
-	is("on a fast network", leastRTO)
+	least := p.srtt + granularity + holdTime
+	if least > 101*time.Microsecond+granularity+holdTime {
+		t.Errorf("a round trip of 100 us is taken for %v", p.srtt)
+	}
+	is("on a fast network", least)
 	p.onSend(at, 2, false)
-	for i := 1; leastRTO<<i < p.timeout; i++ {
+	for i := 1; least<<i < p.timeout; i++ {
 		at += p.rto()
 		if resend, giveUp := p.look(at - 1); resend || giveUp {
 			t.Errorf("timer %d fires early", i)
@@ -43,14 +47,14 @@ func TestRTO(t *testing.T) {
 			t.Errorf("timer %d does not fire", i)
 		}
 		p.onResend(at)
-		is("backed off", leastRTO<<i)
+		is("backed off", least<<i)
 	}
 	p.backoff++
 	is("backed off", p.timeout)
 	p.backoff = 200
 	is("backed off for long", p.timeout)
 	p.onProgress(at, 2, false)
-	is("after progress", leastRTO)
+	is("after progress", least)
 }
 
 // TestKarn: what was sent twice is no measure of the round trip.

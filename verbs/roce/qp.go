@@ -29,6 +29,7 @@ type qp struct {
 	mu      sync.Mutex // guards what follows
 	machine machine
 	closed  bool
+	taking  bool     // a packet, on the goroutine of the station
 	station *station // from INIT on
 	sender  int      // of the station's
 	tos     uint8
@@ -124,7 +125,11 @@ func (q *qp) tell(kind verbs.EventKind) {
 
 // push puts a completion into a queue. One that overruns is lost; polls say so.
 func (q *qp) push(c *cq, e cqe, solicited bool) {
-	if !c.push(e, solicited) {
+	fired, room := c.push(e, solicited, q.taking)
+	if fired {
+		q.station.fired = append(q.station.fired, c)
+	}
+	if !room {
 		q.pd.dev.async.push(verbs.AsyncEvent{Kind: verbs.EventCQError})
 	}
 }

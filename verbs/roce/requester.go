@@ -82,6 +82,7 @@ func (m *machine) post(wr *verbs.SendWR) {
 	}
 	r.planned += w.packets
 	r.posted++
+	m.resp.talks = true
 	if m.state == verbs.StateErr {
 		m.flushSends()
 	}
@@ -252,6 +253,9 @@ func (m *machine) answered(now time.Duration, h *wire.Header, payload []byte) {
 	progress := func() {
 		if r.acked != before {
 			before = r.acked
+			if r.backoff > 0 && r.acked < r.highest {
+				m.note.lost = true // the packet that asked was not the only one that was missing
+			}
 			r.rnrRetries = 0
 			r.onProgress(now, r.acked, r.acked < r.highest)
 		}

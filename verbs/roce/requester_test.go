@@ -80,7 +80,7 @@ func TestResendsFarBelowTheTimeout(t *testing.T) {
 	for len(a.sent) < 2 && n.now < start+time.Second {
 		n.run(ms)
 	}
-	if took := n.now - start; took < leastRTO || took > leastRTO+2*ms {
+	if took := n.now - start; took < granularity+holdTime || took > granularity+holdTime+2*ms {
 		t.Errorf("what was lost was sent again after %v", took)
 	}
 }
@@ -468,5 +468,38 @@ func TestPSNsWrap(t *testing.T) {
 	}
 	if !bytes.Equal(a.mem[64<<10:74<<10], a.mem[:10<<10]) {
 		t.Error("the bytes are others")
+	}
+}
+
+// TestTimeoutIsALossWhenItsAnswerSaysSo: the packet that asks is answered; what
+// was sent behind it and is not acknowledged then was lost, and otherwise nothing was.
+func TestTimeoutIsALossWhenItsAnswerSaysSo(t *testing.T) {
+	for name, c := range map[string]struct {
+		lost func(from int, h *wire.Header) bool
+		want bool
+	}{
+		"only answers": {func(from int, _ *wire.Header) bool { return from == 1 }, false},
+		"requests":     {func(from int, h *wire.Header) bool { return from == 0 && h.Op == wire.WriteLast }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n, a, b := connect(t, usual())
+			a.post(a.to(b, 1, verbs.OpWrite, 0, 3*1024, 0))
+			on := true
+			n.lose = func(from int, h *wire.Header) bool { return on && c.lost(from, h) }
+			for a.machine.note.timeouts == 0 && n.now < time.Second {
+				n.run(ms)
+			}
+			on = false
+			seen := a.machine.seen()
+			if seen.timeouts != 1 || seen.lost {
+				t.Fatalf("it has seen %+v, want a timeout", seen)
+			}
+			for len(a.sent) == 0 && n.now < time.Second {
+				n.run(ms)
+			}
+			if lost := a.machine.seen().lost; lost != c.want {
+				t.Errorf("taken for a loss: %v, want %v", lost, c.want)
+			}
+		})
 	}
 }

@@ -40,9 +40,12 @@ type responder struct {
 	held      bool
 	heldUntil time.Duration
 	heldFor   int
-	cnp       bool
-	cnpAt     time.Duration // of the last one
-	cnpSent   bool
+	// talks says that this side has sent a request since an acknowledgement was last
+	// held in vain.
+	talks   bool
+	cnp     bool
+	cnpAt   time.Duration // of the last one
+	cnpSent bool
 
 	// atomics remembers what atomics found, for requesters that ask again.
 	atomics    [maxReadAtomic]remembered
@@ -156,8 +159,8 @@ func (m *machine) owe(s wire.Syndrome, number uint64) {
 // owes says whether something waits to be sent.
 func (r *responder) owes() bool { return r.replying && !r.held || r.answering > 0 || r.cnp }
 
-// hold lets the acknowledgement of a short message wait: its receiver will answer
-// it, as a rule, and the two packets wake the peer once. A requester waits for it
+// hold lets the acknowledgement of a short message wait where its receiver, as a
+// rule, answers it: the two packets wake the peer once. A requester waits for it
 // only to use a slot again (specification, volume 1, 9.7.5.1.2: coalesced
 // acknowledgements). What waited already, waits no longer for it.
 func (m *machine) hold(now time.Duration, since bool) {
@@ -264,7 +267,7 @@ func (m *machine) done(now time.Duration, h *wire.Header) {
 	}
 	may, since := !r.replying || r.held, r.replying && r.held
 	m.owe(wire.AckUnlimited, r.expected-1)
-	if may && m.state == verbs.StateRTS && h.Op.StartsMessage() && h.Op.EndsMessage() && (h.Op.IsSend() || h.Op.HasImm()) {
+	if may && r.talks && m.state == verbs.StateRTS && h.Op.StartsMessage() && h.Op.EndsMessage() && (h.Op.IsSend() || h.Op.HasImm()) {
 		m.hold(now, since)
 	}
 }

@@ -29,6 +29,7 @@ type station struct {
 	done  chan struct{} // closed by close
 	drops drops
 	ended sync.WaitGroup
+	fired []*cq // had an event, which they are to be called for; of receive's goroutine
 
 	mu    sync.Mutex // guards what follows; taken after a queue pair's
 	flows map[flowKey]*flow
@@ -176,7 +177,17 @@ func (s *station) receive() {
 		for i := range datagrams {
 			s.take(&datagrams[i])
 		}
+		s.call()
 	}
+}
+
+// call calls for the events of what was received.
+func (s *station) call() {
+	for i, c := range s.fired {
+		c.onEvent()
+		s.fired[i] = nil
+	}
+	s.fired = s.fired[:0]
 }
 
 // take looks at the packets of a datagram. Those of one queue pair in a row, which
@@ -201,6 +212,7 @@ func (s *station) take(d *udp.Datagram) {
 				continue
 			}
 			q.mu.Lock()
+			q.taking = true
 			q.machine.keys.mu.RLock()
 		}
 		q.takeLocked(s, d, &h, b, payload)
@@ -247,6 +259,7 @@ const congestionExperienced = 3
 // taken ends what take began, and sends what is to be sent.
 func (q *qp) taken() {
 	q.machine.keys.mu.RUnlock()
+	q.taking = false
 	q.armLocked()
 	q.mu.Unlock()
 	q.settle()

@@ -82,13 +82,14 @@ func (w *window) onSilence(now time.Duration) {
 	w.size = w.least
 }
 
-// take is what a queue pair has seen.
+// take is what a queue pair has seen. A retransmission timer that fires once says
+// nothing yet: its one packet asks what was lost (RFC 9002, 6.2).
 func (w *window) take(now time.Duration, n note, limited bool) {
 	w.onAck(n.acked, limited)
 	switch {
 	case n.timeouts > 1:
 		w.onSilence(now)
-	case n.timeouts == 1, n.lost, n.congested:
+	case n.lost, n.congested:
 		w.onCongestion(now, n.rtt)
 	}
 }

@@ -77,8 +77,8 @@ func TestNewReno(t *testing.T) {
 	is("after it, slow start to half of what it was", 2*packet+startWindow)
 }
 
-// TestWhatHalvesTheWindow: a gap, a first timeout and a congestion notification
-// halve it; a second timeout empties it.
+// TestWhatHalvesTheWindow: a gap and a congestion notification halve it; a
+// timeout does not, and a second one empties it.
 func TestWhatHalvesTheWindow(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -88,7 +88,7 @@ func TestWhatHalvesTheWindow(t *testing.T) {
 		{"nothing", note{}, startWindow},
 		{"a loss", note{lost: true}, startWindow / 2},
 		{"a CNP", note{congested: true}, startWindow / 2},
-		{"a timeout", note{timeouts: 1}, startWindow / 2},
+		{"a timeout", note{timeouts: 1}, startWindow},
 		{"all of them", note{timeouts: 1, lost: true, congested: true}, startWindow / 2},
 		{"a second timeout", note{timeouts: 2}, 2 * charge(1, 1024)},
 	} {

@@ -34,10 +34,12 @@ type world struct {
 	queued int8
 	armed  bool
 	event  bool // has come and was not taken
+	call   bool // likewise, and the device will call
 	wake   bool // the resident's context has ended
 
 	waiters [maxWaiters]player
 	home    player // the resident
+	caller  player // the device's goroutine that calls
 	stopper player
 	foreign int8 // completions of nobody that are still to come
 	handled int8
@@ -89,6 +91,7 @@ type game struct {
 	busy    bool // ModeBusy
 	lazy    bool // with few processors
 	event   bool // ModeEvent
+	calls   bool // the device calls for some events
 	patient bool // who waits spins until it has the baton or is done
 	batch   int8
 	rules   rules
@@ -98,6 +101,7 @@ func (g *game) eager() bool { return g.busy && !g.lazy }
 
 func (g *game) first() world {
 	w := world{holder: resident, foreign: g.foreign}
+	w.caller.at = asleep
 	w.home = player{at: polling, t: turn{resident: true, busy: g.busy, eager: g.eager()}}
 	for i := range g.waiters {
 		w.waiters[i].rounds = g.rounds
@@ -143,11 +147,20 @@ func (g *game) moves(w world) (all []next) {
 			n.armed, n.event = false, true
 		}
 	}
+	comes := func(by string, whose int8, f func(*world)) {
+		if w.queued == maxQueued {
+			return
+		}
+		add(by, func(n *world) { f(n); complete(n, whose) })
+		if g.calls && w.armed {
+			add(by+" by a packet", func(n *world) { f(n); complete(n, whose); n.event, n.call = w.event, true })
+		}
+	}
 	for i := range g.waiters {
 		me, name := int8(i), fmt.Sprintf("waiter %d", i)
 		p := w.waiters[i]
-		if p.posted && w.queued < maxQueued {
-			add(name+"'s completion comes", func(n *world) { n.waiters[i].posted = false; complete(n, me) })
+		if p.posted {
+			comes(name+"'s completion comes", me, func(n *world) { n.waiters[i].posted = false })
 		}
 		if g.cancel && !p.ended && p.at != outside && p.at != gone {
 			add(name+"'s context ends", func(n *world) { n.waiters[i].ended = true })
@@ -211,8 +224,25 @@ func (g *game) moves(w world) (all []next) {
 			g.hold(w, name, func(n *world) *player { return &n.waiters[i] }, p, add)
 		}
 	}
-	if w.foreign > 0 && w.queued < maxQueued {
-		add("a completion of nobody comes", func(n *world) { n.foreign--; complete(n, nobodys) })
+	if w.foreign > 0 {
+		comes("a completion of nobody comes", nobodys, func(n *world) { n.foreign-- })
+	}
+	switch p := w.caller; {
+	case p.at != asleep:
+		g.hold(w, "who calls", func(n *world) *player { return &n.caller }, p, add)
+	case w.call:
+		add("the device calls", func(n *world) {
+			n.call = false
+			missed := n.missed
+			n.with(func(b *baton[int8]) {
+				if b.event() {
+					n.caller = player{at: polling, t: turn{resident: true}}
+				}
+			})
+			if g.rules.forgetMissed {
+				n.missed = missed
+			}
+		})
 	}
 	switch p := w.home; p.at {
 	case asleep:
@@ -361,6 +391,11 @@ func (g *game) check(w *world) string {
 			return "the resident polls without the baton"
 		}
 	}
+	if holds(w.caller.at) {
+		if polls++; w.holder != resident || w.called {
+			return "who calls polls without the baton"
+		}
+	}
 	if w.stopper.at == polling {
 		if polls++; w.holder != stopper {
 			return "the stopper polls without the baton"
@@ -369,7 +404,7 @@ func (g *game) check(w *world) string {
 	if polls > 1 {
 		return "two poll"
 	}
-	if wakes := w.armed && w.queued == 0 || w.event || w.home.at == woken; w.holder == nobody && !wakes {
+	if wakes := w.armed && w.queued == 0 || w.event || w.call || w.home.at == woken; w.holder == nobody && !wakes {
 		return "nobody holds the baton, and the resident will not wake up"
 	}
 	if w.holder == waiter {
@@ -496,6 +531,9 @@ var games = []named{
 	{"stopped", game{waiters: 2, rounds: 1, batch: 1, stop: true}},
 	{"more than a waiter should handle", game{waiters: 1, rounds: 1, foreign: 6, batch: 1}},
 	{"events only", game{waiters: 2, rounds: 1, foreign: 2, batch: 1, event: true}},
+	{"events only, some of them calls", game{waiters: 2, rounds: 1, foreign: 2, batch: 1, event: true, calls: true}},
+	{"calls, stopped", game{waiters: 1, rounds: 1, foreign: 2, batch: 1, event: true, calls: true, stop: true, cancel: true}},
+	{"calls, and waiters that spin", game{waiters: 2, rounds: 1, foreign: 1, batch: 2, calls: true}},
 	{"busy", game{waiters: 2, rounds: 2, foreign: 1, batch: 1, busy: true}},
 	{"busy on few processors", game{waiters: 2, rounds: 1, foreign: 1, batch: 1, busy: true, lazy: true}},
 	{"busy on few processors, stopped", game{waiters: 1, rounds: 1, foreign: 1, batch: 1, busy: true, lazy: true, stop: true, cancel: true}},
@@ -541,6 +579,7 @@ func TestBatonEachRuleMatters(t *testing.T) {
 		game game
 	}{
 		{"an event that comes while somebody holds the baton is noted", game{waiters: 1, rounds: 1, foreign: 1, batch: 1, rules: rules{forgetMissed: true}}},
+		{"a call that comes while somebody holds the baton is noted", game{waiters: 1, rounds: 1, foreign: 1, batch: 1, event: true, calls: true, rules: rules{forgetMissed: true}}},
 		{"who found completions after arming arms again", game{waiters: 1, rounds: 1, foreign: 2, batch: 1, rules: rules{armOnce: true}}},
 		{"who leaves arms", game{waiters: 1, rounds: 1, batch: 1, rules: rules{neverArm: true}}},
 		{"who leaves polls after arming", game{waiters: 1, rounds: 1, batch: 1, rules: rules{leaveCompleted: true}}},

@@ -51,6 +51,32 @@ func (c *fakeCQ) complete(id verbs.WRID) {
 	}
 }
 
+// callingCQ calls for its events, in the goroutine that completes, as a device does
+// for those that a packet brings. Every fourth it leaves to Wait.
+type callingCQ struct {
+	*fakeCQ
+	f     func()
+	fired int
+}
+
+func (c *callingCQ) OnEvent(f func()) { c.f = f }
+
+func (c *callingCQ) complete(id verbs.WRID) {
+	c.mu.Lock()
+	call := false
+	if c.armed {
+		c.fired++
+		if call = c.fired%4 != 0 && c.f != nil; call {
+			c.armed = false
+		}
+	}
+	c.mu.Unlock()
+	c.fakeCQ.complete(id)
+	if call {
+		c.f()
+	}
+}
+
 func (c *fakeCQ) Poll(wcs []verbs.WC) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -97,3 +123,15 @@ func stop(t testing.TB, q *Queue) {
 }
 
 var allModes = []Mode{ModeAdaptive, ModeBusy, ModeEvent}
+
+// testCQ is a completion queue that tests complete.
+type testCQ interface {
+	verbs.CQ
+	complete(id verbs.WRID)
+}
+
+// fakes are all kinds of it.
+var fakes = map[string]func(*fakeCQ) testCQ{
+	"waits": func(c *fakeCQ) testCQ { return c },
+	"calls": func(c *fakeCQ) testCQ { return &callingCQ{fakeCQ: c} },
+}

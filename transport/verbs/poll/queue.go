@@ -15,7 +15,9 @@ import (
 type Mode uint8
 
 const (
-	// ModeAdaptive spins for as long as it has paid lately, then sleeps.
+	// ModeAdaptive spins for as long as it has paid lately, then sleeps. On a queue
+	// that calls for its events (verbs.EventCaller) it is ModeEvent: nobody has to be
+	// woken there, and who spins takes the processor from the device.
 	ModeAdaptive Mode = iota
 	// ModeBusy spins always: the resident, or in its place a waiter. It takes a
 	// processor for each queue. Where fewer than two goroutines may spin (less
@@ -23,7 +25,8 @@ const (
 	// which would take a processor from whoever the waiter works for; it arms
 	// the queue, and the resident spins from the next completion on.
 	ModeBusy
-	// ModeEvent never spins: the resident handles everything.
+	// ModeEvent never spins: the resident handles everything, or the goroutine of the
+	// device that calls.
 	ModeEvent
 )
 
@@ -120,7 +123,11 @@ func Start(c Config) (*Queue, error) {
 		cq: c.CQ, handle: c.Handle, failed: c.Failed, mode: c.Mode, spinners: c.Spinners, wcs: make([]verbs.WC, c.Batch),
 		ended: make(chan struct{}), handed: make(chan struct{}), called: make(chan struct{}, 1),
 	}
-	if c.MaxSpin <= 0 && c.Mode == ModeAdaptive {
+	if e, ok := c.CQ.(verbs.EventCaller); ok && q.mode != ModeBusy {
+		q.mode = ModeEvent
+		e.OnEvent(q.event)
+	}
+	if c.MaxSpin <= 0 && q.mode == ModeAdaptive {
 		arming, err := measure(c.CQ)
 		if err != nil {
 			return nil, err
@@ -167,6 +174,21 @@ func (q *Queue) reside() {
 			q.sleep, q.wake = context.WithCancel(context.Background())
 		}
 		q.mu.Unlock()
+	}
+}
+
+// event is called by the device for an event. It is a wake-up of the resident without
+// the resident.
+func (q *Queue) event() {
+	q.mu.Lock()
+	q.stats.wakeups.Add(1)
+	holds := q.baton.event()
+	if !holds {
+		q.stats.idleWakeups.Add(1)
+	}
+	q.mu.Unlock()
+	if holds {
+		q.poll(nil, nil)
 	}
 }
 

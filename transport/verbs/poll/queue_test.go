@@ -18,9 +18,9 @@ import (
 )
 
 func TestAWaiterGetsItsCompletionInEveryMode(t *testing.T) {
-	for _, mode := range allModes {
+	eachQueue(t, func(t *testing.T, mode Mode, fake func(*fakeCQ) testCQ) {
 		t.Run(mode.String(), func(t *testing.T) {
-			cq := newFakeCQ()
+			cq := fake(newFakeCQ())
 			var w *Waiter
 			q := start(t, Config{CQ: cq, Mode: mode, Handle: func(wcs []verbs.WC) {
 				for range wcs {
@@ -41,6 +41,52 @@ func TestAWaiterGetsItsCompletionInEveryMode(t *testing.T) {
 			if s := q.Stats(); s.Completions != 1000 {
 				t.Errorf("%+v", s)
 			}
+		})
+	})
+}
+
+// eachQueue plays f in every mode, on queues that call and on those that do not.
+func eachQueue(t *testing.T, f func(t *testing.T, mode Mode, fake func(*fakeCQ) testCQ)) {
+	for name, fake := range fakes {
+		t.Run(name, func(t *testing.T) {
+			for _, mode := range allModes {
+				f(t, mode, fake)
+			}
+		})
+	}
+}
+
+// Where the device calls, what came is handled when its call ends, and nobody spins
+// unless that was asked for.
+func TestCallHandlesWhatCame(t *testing.T) {
+	for mode, want := range map[Mode]Mode{ModeAdaptive: ModeEvent, ModeEvent: ModeEvent, ModeBusy: ModeBusy} {
+		t.Run(mode.String(), func(t *testing.T) {
+			cq := &callingCQ{fakeCQ: newFakeCQ()}
+			handled := 0
+			q := start(t, Config{CQ: cq, Mode: mode, Handle: func(wcs []verbs.WC) { handled += len(wcs) }})
+			if q.mode != want {
+				t.Errorf("%v is %v, want %v", mode, q.mode, want)
+			}
+			if mode == ModeBusy {
+				stop(t, q)
+				return
+			}
+			for q.Stats().Arms == 0 { // the resident's first turn
+				runtime.Gosched()
+			}
+			q.mu.Lock()
+			for q.baton.holder != nobody {
+				q.mu.Unlock()
+				runtime.Gosched()
+				q.mu.Lock()
+			}
+			q.mu.Unlock()
+			for i := range 3 {
+				if cq.complete(verbs.WRID(i)); handled != i+1 {
+					t.Errorf("%d handled after %d completions", handled, i+1)
+				}
+			}
+			stop(t, q)
 		})
 	}
 }
@@ -80,62 +126,68 @@ func (c *crowd) handle(wcs []verbs.WC) {
 // Many waiters, completions from elsewhere, contexts that end: everything is
 // handled once, in order, by one at a time, and nobody is left behind.
 func TestEverythingIsHandledOnceInOrderByOneAtATime(t *testing.T) {
-	for i, mode := range slices.Repeat(allModes, 2) {
-		spinners := 1 + i/len(allModes)*2 // few processors, and enough
-		t.Run(fmt.Sprintf("%v, %d may spin", mode, spinners), func(t *testing.T) {
-			cq := newFakeCQ()
-			cq.number = true
-			c := &crowd{t: t, waiters: make(map[verbs.WRID]*Waiter)}
-			q := start(t, Config{CQ: cq, Mode: mode, Handle: c.handle, Batch: 7, Spinners: NewSpinners(spinners)})
-			const people, each = 8, 300
-			var wg sync.WaitGroup
-			var ended atomic.Int64
-			for i := range people {
-				wg.Go(func() {
-					r := rand.New(rand.NewPCG(uint64(i), 1))
-					for k := range each {
-						id := verbs.WRID(i*each + k)
-						w := q.NewWaiter()
-						c.mu.Lock()
-						c.waiters[id] = w
-						c.mu.Unlock()
-						ctx, cancel := context.WithCancel(t.Context())
-						switch r.IntN(8) {
-						case 0: // its context ends, before or after
-							go cancel()
-							go cq.complete(id)
-						case 1:
-							cq.complete(id)
-						default:
-							go cq.complete(id)
-						}
-						if err := w.Wait(ctx); errors.Is(err, context.Canceled) {
-							ended.Add(1)
-						} else if err != nil || !w.done() {
-							t.Errorf("%v, done %v", err, w.done())
-						}
-						cancel()
+	eachQueue(t, func(t *testing.T, mode Mode, kind func(*fakeCQ) testCQ) {
+		for _, spinners := range []int{1, 3} { // few processors, and enough
+			everythingIsHandledOnce(t, mode, spinners, kind)
+		}
+	})
+}
+
+func everythingIsHandledOnce(t *testing.T, mode Mode, spinners int, kind func(*fakeCQ) testCQ) {
+	t.Run(fmt.Sprintf("%v, %d may spin", mode, spinners), func(t *testing.T) {
+		fake := newFakeCQ()
+		fake.number = true
+		cq := kind(fake)
+		c := &crowd{t: t, waiters: make(map[verbs.WRID]*Waiter)}
+		q := start(t, Config{CQ: cq, Mode: mode, Handle: c.handle, Batch: 7, Spinners: NewSpinners(spinners)})
+		const people, each = 8, 300
+		var wg sync.WaitGroup
+		var ended atomic.Int64
+		for i := range people {
+			wg.Go(func() {
+				r := rand.New(rand.NewPCG(uint64(i), 1))
+				for k := range each {
+					id := verbs.WRID(i*each + k)
+					w := q.NewWaiter()
+					c.mu.Lock()
+					c.waiters[id] = w
+					c.mu.Unlock()
+					ctx, cancel := context.WithCancel(t.Context())
+					switch r.IntN(8) {
+					case 0: // its context ends, before or after
+						go cancel()
+						go cq.complete(id)
+					case 1:
+						cq.complete(id)
+					default:
+						go cq.complete(id)
 					}
-				})
-			}
-			wg.Go(func() { // and those of nobody
-				for k := range people * each {
-					cq.complete(verbs.WRID(1<<40 + k))
+					if err := w.Wait(ctx); errors.Is(err, context.Canceled) {
+						ended.Add(1)
+					} else if err != nil || !w.done() {
+						t.Errorf("%v, done %v", err, w.done())
+					}
+					cancel()
 				}
 			})
-			wg.Wait()
-			if err := q.Stop(); err != nil {
-				t.Error(err)
-			}
-			// Those whose context ended may have completed after the end.
-			if n := c.handled.Load(); n < 2*people*each-ended.Load() || n > 2*people*each {
-				t.Errorf("%d of %d were handled, %d contexts ended", n, 2*people*each, ended.Load())
-			}
-			if n := q.spinners.Spinning(); n != 0 {
-				t.Errorf("%d still count as spinning", n)
+		}
+		wg.Go(func() { // and those of nobody
+			for k := range people * each {
+				cq.complete(verbs.WRID(1<<40 + k))
 			}
 		})
-	}
+		wg.Wait()
+		if err := q.Stop(); err != nil {
+			t.Error(err)
+		}
+		// Those whose context ended may have completed after the end.
+		if n := c.handled.Load(); n < 2*people*each-ended.Load() || n > 2*people*each {
+			t.Errorf("%d of %d were handled, %d contexts ended", n, 2*people*each, ended.Load())
+		}
+		if n := q.spinners.Spinning(); n != 0 {
+			t.Errorf("%d still count as spinning", n)
+		}
+	})
 }
 
 // On virtual time nobody who sleeps is seen by chance: if nobody can go on, the

@@ -74,7 +74,8 @@ const (
 const (
 	// batchMemory: one datagram, and what belongs to it.
 	batchMemory = maxReceive + 1<<10
-	// senderMemory: headers of maxSegments messages. Without UDP_SEGMENT there is
-	// also a slice for each piece of the longest message and for each segment.
-	senderMemory = 16 << 10
+	// senderMemory: headers of maxSegments messages, as x/net and as the kernel have
+	// them. Beside that there are 16 bytes for each piece of the longest call, and
+	// without UDP_SEGMENT a slice for each of them and for each segment.
+	senderMemory = 20 << 10
 )

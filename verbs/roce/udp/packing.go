@@ -5,6 +5,7 @@ import "golang.org/x/net/ipv4"
 // packing is a Sender's room for the messages of one call of the kernel.
 type packing struct {
 	msgs     [maxSegments]ipv4.Message
+	to       [maxSegments]*Destination
 	n        int // of msgs in use
 	controls [maxSegments]control
 	pieces   [][]byte // of what is cut; grows to the message of the most pieces
@@ -21,6 +22,7 @@ func (p *packing) reset() {
 
 // add packs one datagram, or with a segment size a super-packet.
 func (p *packing) add(m *Message, segment int, pieces [][]byte) {
+	p.to[p.n] = m.To
 	p.msgs[p.n] = ipv4.Message{Buffers: pieces, Addr: m.To.udp, OOB: p.controls[p.n].of(m.To, segment, m.TOS)}
 	p.n++
 }

@@ -28,6 +28,7 @@ func chosen(opts []Option) (o options) {
 // the other methods may be called at any time.
 type Receiver struct {
 	conn    *net.UDPConn
+	direct  directReceiver
 	addr    netip.AddrPort
 	buffer  int // as getsockopt returned it
 	joins   bool
@@ -68,7 +69,7 @@ func Listen(addr netip.Addr, want uint16, opts ...Option) (*Receiver, error) {
 		return nil, &Error{Op: opListen, Addr: at, Err: err}
 	}
 	r := &Receiver{conn: conn, addr: localOf(conn, at), missing: missing}
-	if err := r.configure(o); err != nil {
+	if err := errors.Join(r.direct.init(conn), r.configure(o)); err != nil {
 		_ = conn.Close() // the error is the other one
 		return nil, &Error{Op: opListen, Addr: r.addr, Err: err}
 	}
@@ -163,7 +164,7 @@ func (b *Batch) Datagram(i int) Datagram { return b.datagrams[i] }
 func (r *Receiver) Receive(b *Batch) error {
 	b.n = 0
 	for tries := 1; ; {
-		n, control, flags, from, err := r.conn.ReadMsgUDPAddrPort(b.data, b.control)
+		n, control, flags, err := r.direct.receive(b.data, b.control)
 		if err != nil {
 			if errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) || tries == readTries {
 				return err
@@ -171,7 +172,7 @@ func (r *Receiver) Receive(b *Batch) error {
 			tries++
 			continue
 		}
-		if r.take(&b.datagrams[0], b.data[:n], b.control[:control], flags, from) {
+		if r.take(&b.datagrams[0], b.data[:n], b.control[:control], flags, r.direct.sender(r.addr.Addr().Zone())) {
 			b.n = 1
 			return nil
 		}

@@ -18,15 +18,16 @@ import (
 // Destination is where messages go: made once for a peer, used by any number of
 // senders of one local address.
 type Destination struct {
-	addr  netip.AddrPort
-	udp   *net.UDPAddr
+	addr netip.AddrPort
+	udp  *net.UDPAddr
+	sockaddr
 	plain atomic.Bool // the way there takes no super-packets
 }
 
 // NewDestination makes one. An IPv6 address of a link needs its zone.
 func NewDestination(to netip.AddrPort) *Destination {
 	to = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
-	return &Destination{addr: to, udp: net.UDPAddrFromAddrPort(to)}
+	return &Destination{addr: to, udp: net.UDPAddrFromAddrPort(to), sockaddr: newSockaddr(to)}
 }
 
 // Addr is its address.
@@ -50,7 +51,7 @@ type Message struct {
 // may send; they go in one after the other.
 type Sender struct {
 	conn    *net.UDPConn
-	batch   batchWriter
+	kernel  kernel
 	addr    netip.AddrPort
 	segment bool // the kernel has UDP_SEGMENT
 
@@ -62,9 +63,24 @@ type Sender struct {
 	lost, plain atomic.Uint64
 }
 
+// kernel takes the messages of a packing from the at-th on, in one call, and says how
+// many; an error is about the first, and then none was taken.
+type kernel interface {
+	// send gives isFull where wait waits for room, until the socket's deadline.
+	send(p *packing, at int) (int, error)
+	wait(p *packing, at int) (int, error)
+}
+
 // batchWriter is ipv4.PacketConn or ipv6.PacketConn.
 type batchWriter interface {
 	WriteBatch(ms []ipv4.Message, flags int) (int, error)
+}
+
+func newBatchWriter(conn *net.UDPConn) batchWriter {
+	if a, ok := conn.LocalAddr().(*net.UDPAddr); ok && a.AddrPort().Addr().Unmap().Is6() {
+		return ipv6.NewPacketConn(conn)
+	}
+	return ipv4.NewPacketConn(conn)
 }
 
 // SenderStats count since the socket was made.
@@ -85,12 +101,10 @@ func NewSender(addr netip.Addr, opts ...Option) (*Sender, error) {
 		return nil, &Error{Op: opOpen, Addr: at, Err: err}
 	}
 	s := &Sender{conn: conn, addr: localOf(conn, at)}
-	if at.Addr().Is4() {
-		s.batch = ipv4.NewPacketConn(conn)
-	} else {
-		s.batch = ipv6.NewPacketConn(conn)
+	if s.kernel, err = newKernel(conn); err == nil {
+		err = s.configure(chosen(opts))
 	}
-	if err := s.configure(chosen(opts)); err != nil {
+	if err != nil {
 		_ = conn.Close() // the error is the other one
 		return nil, &Error{Op: opOpen, Addr: s.addr, Err: err}
 	}
@@ -175,7 +189,7 @@ func (s *Sender) some(msgs []Message) (int, error) {
 		}
 		p.add(m, segment, m.Pieces)
 	}
-	n, err := s.write(p.msgs[:p.n])
+	n, err := s.write(0)
 	if err == nil {
 		return n, nil
 	}
@@ -196,12 +210,12 @@ func (s *Sender) some(msgs []Message) (int, error) {
 func (s *Sender) cut(m *Message) (int, error) {
 	s.room.reset()
 	s.room.cut(m)
-	for rest := s.room.msgs[:s.room.n]; len(rest) > 0; {
-		n, err := s.write(rest)
+	for at := 0; at < s.room.n; {
+		n, err := s.write(at)
 		if err != nil {
 			return 0, s.explain(m, err)
 		}
-		rest = rest[n:]
+		at += n
 	}
 	s.plain.Add(1)
 	return 1, nil
@@ -221,16 +235,16 @@ func (s *Sender) check(m *Message, n int) error {
 	return nil
 }
 
-// write hands messages to the kernel and says how many it took. What finds no room
-// within sendWait is lost, and counts as taken.
-func (s *Sender) write(ms []ipv4.Message) (int, error) {
-	n, err := s.batch.WriteBatch(ms, dontWait)
+// write hands the packed messages from the at-th on to the kernel and says how many
+// it took. What finds no room within sendWait is lost, and counts as taken.
+func (s *Sender) write(at int) (int, error) {
+	n, err := s.kernel.send(&s.room, at)
 	if err == nil || n > 0 {
 		return n, nil
 	}
 	if isFull(err) {
 		_ = s.conn.SetWriteDeadline(time.Now().Add(sendWait)) // of a closed socket the write tells
-		n, err = s.batch.WriteBatch(ms, 0)
+		n, err = s.kernel.wait(&s.room, at)
 		_ = s.conn.SetWriteDeadline(time.Time{})
 		if err == nil || n > 0 {
 			return n, nil

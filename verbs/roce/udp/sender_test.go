@@ -14,36 +14,39 @@ import (
 	"golang.org/x/net/ipv4"
 )
 
-// disturbed is a batchWriter that the kernel stands behind, and that answers to a
+// disturbed is a kernel that the true one stands behind, and that answers to a
 // message first what is planted.
 type disturbed struct {
-	batchWriter
+	kernel
 	answer func(m *ipv4.Message) error // nil: the kernel's
 	calls  int
 }
 
-// WriteBatch sends what stands before the first message with an answer, as the
-// kernel does, which tells why it stopped in the next call (sendmmsg(2)).
-func (d *disturbed) WriteBatch(ms []ipv4.Message, flags int) (int, error) {
+func (d *disturbed) send(p *packing, at int) (int, error) { return d.disturb(p, at, d.kernel.send) }
+func (d *disturbed) wait(p *packing, at int) (int, error) { return d.disturb(p, at, d.kernel.wait) }
+
+// disturb sends what stands before the first message with an answer, as the kernel
+// does, which tells why it stopped in the next call (sendmmsg(2)).
+func (d *disturbed) disturb(p *packing, at int, send func(*packing, int) (int, error)) (int, error) {
 	d.calls++
-	for i := range ms {
-		switch err := d.answer(&ms[i]); {
-		case err == nil:
-			continue
-		case i > 0:
-			ms = ms[:i]
-		default:
-			return 0, &net.OpError{Op: "write", Net: "udp", Err: os.NewSyscallError("sendmmsg", err)}
+	n := p.n
+	defer func() { p.n = n }()
+	for i := at; i < n; i++ {
+		if err := d.answer(&p.msgs[i]); err != nil {
+			if i == at {
+				return 0, &net.OpError{Op: "write", Net: "udp", Err: os.NewSyscallError("sendmmsg", err)}
+			}
+			p.n = i
+			break
 		}
-		break
 	}
-	return d.batchWriter.WriteBatch(ms, flags)
+	return send(p, at)
 }
 
 // disturb puts answers before those of the kernel.
 func disturb(s *Sender, answer func(m *ipv4.Message) error) *disturbed {
-	d := &disturbed{batchWriter: s.batch, answer: answer}
-	s.batch = d
+	d := &disturbed{kernel: s.kernel, answer: answer}
+	s.kernel = d
 	return d
 }
 
@@ -212,7 +215,12 @@ func TestSendersShareASocketUntilItCloses(t *testing.T) {
 
 // A socket is no larger than the package says.
 func TestMemory(t *testing.T) {
-	if n := reflect.TypeFor[Sender]().Size(); n > senderMemory {
+	_, s := ends(t, loopbacks["IPv4"])
+	n := reflect.TypeFor[Sender]().Size()
+	if k := reflect.TypeOf(s.kernel); k.Kind() == reflect.Pointer {
+		n += k.Elem().Size()
+	}
+	if n > senderMemory {
 		t.Errorf("a Sender takes %d bytes, and it is said to be %d at most", n, senderMemory)
 	}
 	b := NewBatch()

@@ -17,9 +17,6 @@ import (
 // (CMSG_SPACE: 24 with 64 bits).
 const controlRoom = 3 * 24
 
-// dontWait has a call return EAGAIN in place of waiting in Go's poller.
-const dontWait = unix.MSG_DONTWAIT
-
 // with calls f with the socket's descriptor.
 func with(conn *net.UDPConn, f func(fd int) error) error {
 	raw, err := conn.SyscallConn()

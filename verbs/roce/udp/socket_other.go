@@ -13,9 +13,6 @@ import (
 // There are no control messages here.
 const controlRoom = 1
 
-// dontWait: a write waits in Go's poller, up to the deadline of the socket.
-const dontWait = 0
-
 func (r *Receiver) configure(options) error {
 	r.missing = append(r.missing, "on "+runtime.GOOS+" each datagram is received alone, and marks of congestion are not seen")
 	if err := r.conn.SetReadBuffer(receiveBuffer); err == nil {

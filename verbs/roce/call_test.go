@@ -1,0 +1,101 @@
+package roce
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+func (x *tip) onEvent(f func()) {
+	x.t.Helper()
+	c, ok := x.cq.(verbs.EventCaller)
+	if !ok {
+		x.t.Fatal("the queue cannot call")
+	}
+	c.OnEvent(f)
+}
+
+// answering makes y answer each message from within the calls of its queue, and
+// returns how many calls there were, for after the last answer.
+func answering(y, to *tip, calls chan<- int) {
+	n := 0
+	y.onEvent(func() {
+		n++
+		for {
+			var wcs [8]verbs.WC
+			got, err := y.cq.Poll(wcs[:])
+			if err != nil {
+				y.t.Error(err)
+			}
+			for _, wc := range wcs[:got] {
+				if wc.Op != verbs.WCRecv {
+					continue
+				}
+				if _, err := y.qp.PostSend([]verbs.SendWR{y.to(to, wc.ID, verbs.OpSend, 0, 8, 0)}); err != nil {
+					y.t.Error(err)
+				}
+			}
+			if got > 0 {
+				continue
+			}
+			break
+		}
+		if err := y.cq.Arm(false); err != nil {
+			y.t.Error(err)
+		}
+		calls <- n
+	})
+}
+
+// TestPacketsEventIsACall: where a queue's owner asked for it, an event that a packet
+// brings is a call, from within which messages are polled and answered and the queue
+// is armed; Wait does not see it.
+func TestPacketsEventIsACall(t *testing.T) {
+	s := nativeStreams(t, 1, 8, New(Options{}), New(Options{}))[0]
+	x, y := s.x, s.y
+	calls := make(chan int, 100)
+	answering(y, x, calls)
+	if err := y.cq.Arm(false); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 5 {
+		y.recv(verbs.WRID(10+i), 0, 8)
+		x.recv(verbs.WRID(20+i), 0, 8)
+		x.post(x.to(y, verbs.WRID(30+i), verbs.OpSend, 0, 8, 0))
+		for range 2 { // the answer, and what ends the request, in any order
+			if wc := x.wait(); wc.Status != verbs.StatusOK || wc.ID != verbs.WRID(20+i) && wc.ID != verbs.WRID(30+i) {
+				t.Fatalf("%+v", wc)
+			}
+		}
+	}
+	if n := <-calls; n != 1 {
+		t.Errorf("the first call is number %d", n)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if err := y.cq.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Wait ends with %v, for events that were calls", err)
+	}
+}
+
+// TestOtherEventsWake: what a post or a change of state completes ends Wait: who
+// posts may hold locks that a call would take.
+func TestOtherEventsWake(t *testing.T) {
+	s := nativeStreams(t, 1, 8, New(Options{}), New(Options{}))[0]
+	y := s.y
+	y.onEvent(func() { t.Error("called") })
+	y.recv(1, 0, 8)
+	if err := y.cq.Arm(false); err != nil {
+		t.Fatal(err)
+	}
+	if err := y.qp.ToErr(); err != nil {
+		t.Fatal(err)
+	}
+	if err := y.cq.Wait(t.Context()); err != nil {
+		t.Error(err)
+	}
+	y.ends(1, verbs.StatusFlushed)
+}
