@@ -99,3 +99,53 @@ func TestOtherEventsWake(t *testing.T) {
 	}
 	y.ends(1, verbs.StatusFlushed)
 }
+
+// TestMessagesThatWaitAreAnsweredTogether: packets that are there already are taken
+// before the first of them is acknowledged, and what the calls post goes along.
+func TestMessagesThatWaitAreAnsweredTogether(t *testing.T) {
+	s := nativeStreams(t, 1, 8, New(Options{}), New(Options{}))[0]
+	x, y := s.x, s.y
+	gate, inside := make(chan struct{}), make(chan struct{})
+	first := true
+	y.onEvent(func() { // holds the station while messages come
+		if first {
+			first = false
+			close(inside)
+			<-gate
+		}
+	})
+	if err := y.cq.Arm(false); err != nil {
+		t.Fatal(err)
+	}
+	const more = 20
+	for i := range 1 + more {
+		y.recv(verbs.WRID(i), 0, 8)
+	}
+	x.post(x.to(y, 100, verbs.OpWrite, 0, 8, 0), x.to(y, 100, verbs.OpSend, 0, 8, 0))
+	<-inside
+	before := sentBy(t, y)
+	for range more {
+		x.post(x.to(y, 100, verbs.OpSend, 0, 8, 0))
+	}
+	close(gate)
+	for range 2 + more {
+		if wc := x.wait(); wc.Status != verbs.StatusOK {
+			t.Fatalf("%+v", wc)
+		}
+	}
+	// One for those before the gate, and one, or a few when the wake-up was quicker than
+	// the posts.
+	if n := sentBy(t, y) - before; n > more/2 {
+		t.Errorf("%d packets acknowledge %d messages that waited", n, more)
+	}
+}
+
+// sentBy is how many packets a device has sent.
+func sentBy(t *testing.T, x *tip) uint64 {
+	t.Helper()
+	d, ok := x.dev.(verbs.Counted)
+	if !ok {
+		t.Fatal("the device does not count")
+	}
+	return must(d.Counters(onlyPort))(t)["sent_pkts"]
+}

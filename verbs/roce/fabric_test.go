@@ -152,7 +152,7 @@ func (r *memoryReceiver) Close() error {
 	return nil
 }
 
-func (r *memoryReceiver) Receive() ([]udp.Datagram, error) {
+func (r *memoryReceiver) Receive(idle func()) ([]udp.Datagram, error) {
 	for {
 		select {
 		case <-r.done:
@@ -172,6 +172,7 @@ func (r *memoryReceiver) Receive() ([]udp.Datagram, error) {
 			}
 		}
 		r.f.mu.Unlock()
+		idle()
 		var due <-chan time.Time
 		if wait > 0 {
 			due = time.After(wait)

@@ -45,6 +45,10 @@ const (
 	// asked for piece by piece, so that what comes finds room in the receive
 	// buffer.
 	readPackets = 16
+	// settleEvery is after how many bytes of packets those who took them answer, while
+	// more packets wait to be taken: an acknowledgement costs both sides as much as
+	// 20 KiB, and a quarter of the largest window is far from stopping the peer.
+	settleEvery = maxWindow / 4
 	// overhead is what a packet counts beside its payload in the congestion
 	// window: headers, and what the kernel adds to each packet in a receive
 	// buffer.

@@ -29,11 +29,13 @@ type qp struct {
 	mu      sync.Mutex // guards what follows
 	machine machine
 	closed  bool
-	taking  bool     // a packet, on the goroutine of the station
 	station *station // from INIT on
-	sender  int      // of the station's
-	tos     uint8
-	from    source
+	taking  bool     // a packet, on the goroutine of the station
+
+	unsettled bool // it is in its station's list
+	sender    int  // of the station's
+	tos       uint8
+	from      source
 
 	timer   *time.Timer
 	timerAt time.Duration

@@ -29,7 +29,11 @@ type station struct {
 	done  chan struct{} // closed by close
 	drops drops
 	ended sync.WaitGroup
-	fired []*cq // had an event, which they are to be called for; of receive's goroutine
+
+	// Of receive's goroutine: what was begun with packets and is ended by settle.
+	taken     int   // bytes of them
+	unsettled []*qp // took some
+	fired     []*cq // had an event, which they are to be called for
 
 	mu    sync.Mutex // guards what follows; taken after a queue pair's
 	flows map[flowKey]*flow
@@ -157,12 +161,14 @@ const (
 
 // receive runs until the socket is closed.
 func (s *station) receive() {
+	settle := s.settle // made once: a method value allocates
 	for failed := 0; ; {
-		datagrams, err := s.receiver.Receive()
+		datagrams, err := s.receiver.Receive(settle)
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return
 		case err != nil: // the kernel is out of memory, or the like
+			s.settle()
 			s.provider.log.Warn("roce: nothing can be received", "address", s.addr, "reason", err)
 			select {
 			case <-time.After(time.Millisecond << min(failed, 10)):
@@ -176,22 +182,34 @@ func (s *station) receive() {
 		s.provider.order.receives()
 		for i := range datagrams {
 			s.take(&datagrams[i])
+			s.taken += len(datagrams[i].Data)
 		}
-		s.call()
+		if s.taken >= settleEvery {
+			s.settle()
+		}
 	}
 }
 
-// call calls for the events of what was received.
-func (s *station) call() {
+// settle ends what packets began, when no more are there, or enough were taken: it
+// calls for events, and then queue pairs send what is to be sent. What the calls post
+// travels with the acknowledgements.
+func (s *station) settle() {
 	for i, c := range s.fired {
 		c.onEvent()
 		s.fired[i] = nil
 	}
-	s.fired = s.fired[:0]
+	for i, q := range s.unsettled {
+		q.mu.Lock()
+		q.unsettled = false
+		q.mu.Unlock()
+		q.settle()
+		s.unsettled[i] = nil
+	}
+	s.fired, s.unsettled, s.taken = s.fired[:0], s.unsettled[:0], 0
 }
 
 // take looks at the packets of a datagram. Those of one queue pair in a row, which
-// all of them are as a rule, are taken under one lock and answered together.
+// all of them are as a rule, are taken under one lock.
 func (s *station) take(d *udp.Datagram) {
 	var h wire.Header
 	var q *qp
@@ -205,7 +223,7 @@ func (s *station) take(d *udp.Datagram) {
 		}
 		if q == nil || q.number != h.DestQP {
 			if q != nil {
-				q.taken()
+				q.rest()
 			}
 			if q = s.provider.find(h.DestQP); q == nil {
 				s.drops.unknown.Add(1)
@@ -218,7 +236,7 @@ func (s *station) take(d *udp.Datagram) {
 		q.takeLocked(s, d, &h, b, payload)
 	}
 	if q != nil {
-		q.taken()
+		q.rest()
 	}
 }
 
@@ -244,6 +262,10 @@ func (q *qp) takeLocked(s *station, d *udp.Datagram, h *wire.Header, b, payload 
 		s.drops.damaged.Add(1)
 		return
 	}
+	if !q.unsettled {
+		q.unsettled = true
+		s.unsettled = append(s.unsettled, q)
+	}
 	now := q.pd.dev.now()
 	if d.ECN == congestionExperienced {
 		q.machine.sawCongestion(now)
@@ -256,11 +278,10 @@ func (q *qp) takeLocked(s *station, d *udp.Datagram, h *wire.Header, b, payload 
 // section 5).
 const congestionExperienced = 3
 
-// taken ends what take began, and sends what is to be sent.
-func (q *qp) taken() {
+// rest lets go of a queue pair that took packets.
+func (q *qp) rest() {
 	q.machine.keys.mu.RUnlock()
 	q.taking = false
 	q.armLocked()
 	q.mu.Unlock()
-	q.settle()
 }

@@ -36,8 +36,8 @@ type receiver interface {
 	Buffer() int
 	Missing() []string
 	// Receive blocks until something is there. What it returns is lent until the
-	// next call.
-	Receive() ([]udp.Datagram, error)
+	// next call. idle is called before it waits.
+	Receive(idle func()) ([]udp.Datagram, error)
 	Close() error
 }
 
@@ -74,8 +74,8 @@ type socket struct {
 // the window is as small as it has to be.
 func (s *socket) Buffer() int { return s.JoinedBuffer() }
 
-func (s *socket) Receive() ([]udp.Datagram, error) {
-	if err := s.Receiver.Receive(s.batch); err != nil {
+func (s *socket) Receive(idle func()) ([]udp.Datagram, error) {
+	if err := s.Receiver.Receive(s.batch, idle); err != nil {
 		return nil, err
 	}
 	s.datagrams = s.datagrams[:0]

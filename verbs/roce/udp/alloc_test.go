@@ -31,7 +31,7 @@ func TestNoAllocation(t *testing.T) {
 				t.Error(n, err)
 			}
 			for got := 0; got < want; {
-				if err := r.Receive(b); err != nil {
+				if err := r.Receive(b, nil); err != nil {
 					t.Fatal(err)
 				}
 				for i := range b.Len() {

@@ -36,7 +36,7 @@ func BenchmarkDatagram(b *testing.B) {
 					send(b, s, msgs...)
 					middle := threadTime(b)
 					for range msgs {
-						if err := r.Receive(batch); err != nil {
+						if err := r.Receive(batch, nil); err != nil {
 							b.Fatal(err)
 						}
 					}

@@ -37,7 +37,7 @@ func TestNoChecksumOverIPv6(t *testing.T) {
 	}
 	bound(t, r)
 	b := NewBatch()
-	if err := r.Receive(b); err != nil || string(b.Datagram(0).Data) != "without" {
+	if err := r.Receive(b, nil); err != nil || string(b.Datagram(0).Data) != "without" {
 		t.Errorf("received %q, %v", b.Datagram(0).Data, err)
 	}
 }

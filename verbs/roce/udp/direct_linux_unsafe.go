@@ -157,6 +157,7 @@ type directReceiver struct {
 	msg   unix.Msghdr
 	iovec unix.Iovec
 	from  sockaddr
+	idle  func()
 	n     int
 	err   error
 }
@@ -168,12 +169,13 @@ func (d *directReceiver) init(conn *net.UDPConn) (err error) {
 }
 
 // receive fills data and control, neither of them empty, and returns how much of each, and the flags of recvmsg(2).
-func (d *directReceiver) receive(data, control []byte) (n, controls, flags int, err error) {
+func (d *directReceiver) receive(data, control []byte, idle func()) (n, controls, flags int, err error) {
 	d.iovec.Base = unsafe.SliceData(data)
 	d.iovec.SetLen(len(data))
 	d.msg = unix.Msghdr{Name: (*byte)(unsafe.Pointer(&d.from.raw)), Namelen: unix.SizeofSockaddrInet6, Iov: &d.iovec, Control: unsafe.SliceData(control)}
 	d.msg.SetIovlen(1)
 	d.msg.SetControllen(len(control))
+	d.idle = idle
 	if err := d.raw.Read(d.call); err != nil {
 		return 0, 0, 0, err
 	}
@@ -194,6 +196,10 @@ func (d *directReceiver) recvmsg(fd uintptr) bool {
 			return true
 		case unix.EINTR:
 		case unix.EAGAIN:
+			// What arrives from here on is seen: the poller was reset before the call.
+			if d.idle != nil {
+				d.idle()
+			}
 			return false
 		default:
 			d.n, d.err = 0, os.NewSyscallError("recvmsg", errno)

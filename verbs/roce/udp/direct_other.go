@@ -32,7 +32,10 @@ func (d *directReceiver) init(conn *net.UDPConn) error {
 	return nil
 }
 
-func (d *directReceiver) receive(data, control []byte) (n, controls, flags int, err error) {
+func (d *directReceiver) receive(data, control []byte, idle func()) (n, controls, flags int, err error) {
+	if idle != nil {
+		idle() // whether anything is there is not known
+	}
 	n, controls, flags, d.from, err = d.conn.ReadMsgUDPAddrPort(data, control)
 	return n, controls, flags, err
 }

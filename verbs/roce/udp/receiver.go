@@ -160,11 +160,12 @@ func (b *Batch) Len() int { return b.n }
 func (b *Batch) Datagram(i int) Datagram { return b.datagrams[i] }
 
 // Receive blocks until something is there and takes it. It returns net.ErrClosed
-// after Close.
-func (r *Receiver) Receive(b *Batch) error {
+// after Close. idle, unless it is nil, is called when nothing is there, before it
+// waits: as often as that is seen. It must not close the Receiver.
+func (r *Receiver) Receive(b *Batch, idle func()) error {
 	b.n = 0
 	for tries := 1; ; {
-		n, control, flags, err := r.direct.receive(b.data, b.control)
+		n, control, flags, err := r.direct.receive(b.data, b.control, idle)
 		if err != nil {
 			if errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) || tries == readTries {
 				return err

@@ -100,7 +100,7 @@ func TestTruncatedAndEmptyAreDropped(t *testing.T) {
 		b := NewBatch()
 		receive := func(want byte, n int) {
 			t.Helper()
-			if err := r.Receive(b); err != nil {
+			if err := r.Receive(b, nil); err != nil {
 				t.Fatal(err)
 			}
 			if d := b.Datagram(0); b.Len() != 1 || len(d.Data) != n || d.Data[0] != want {
@@ -348,7 +348,7 @@ func TestBufferIsHeld(t *testing.T) {
 					for ; (sent-got+n)*cost <= held; sent += n {
 						send(t, s, message)
 					}
-					if err := r.Receive(b); err != nil {
+					if err := r.Receive(b, nil); err != nil {
 						t.Fatalf("%d of %d received, with %d bytes under way: %v", got, sent, held, err)
 					}
 					for i := range b.Len() {
@@ -421,7 +421,7 @@ func TestLinkLocal(t *testing.T) {
 			b := NewBatch()
 			send(t, s, Message{To: NewDestination(r.Addr()), TOS: 1, Segment: 1000, Pieces: [][]byte{pattern(1001)}})
 			for got := 0; got < 1001; {
-				if err := r.Receive(b); err != nil {
+				if err := r.Receive(b, nil); err != nil {
 					t.Fatal(err)
 				}
 				d := b.Datagram(0)

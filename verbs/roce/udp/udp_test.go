@@ -84,7 +84,7 @@ func segments(t testing.TB, r *Receiver, n int) (all [][]byte, ecn []uint8) {
 	bound(t, r)
 	b := NewBatch()
 	for len(all) < n {
-		if err := r.Receive(b); err != nil {
+		if err := r.Receive(b, nil); err != nil {
 			t.Fatalf("after %d segments of %d: %v", len(all), n, err)
 		}
 		if b.Len() < 1 {
@@ -213,12 +213,12 @@ func TestCloseEndsReceive(t *testing.T) {
 	eachWay(t, func(t *testing.T, addr netip.Addr, opts []Option) {
 		r, s := ends(t, addr, opts...)
 		done := make(chan error)
-		go func() { done <- r.Receive(NewBatch()) }()
+		go func() { done <- r.Receive(NewBatch(), nil) }()
 		r.Close()
 		if err := <-done; !errors.Is(err, net.ErrClosed) {
 			t.Errorf("Receive: %v", err)
 		}
-		if err := r.Receive(NewBatch()); !errors.Is(err, net.ErrClosed) {
+		if err := r.Receive(NewBatch(), nil); !errors.Is(err, net.ErrClosed) {
 			t.Errorf("a later one: %v", err)
 		}
 		s.Close()
