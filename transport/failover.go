@@ -80,6 +80,7 @@ type remoteReceive struct {
 	attempt Attempt // the one that is under way, or the last one
 	done    rendezvous.DoneFunc
 	partial Partial
+	ready   func() // has the outcome of pending taken; made once
 
 	// Of the attempt that is under way, guarded by peer.mu.
 	underWay bool
@@ -124,6 +125,7 @@ func (p *peer) newReceive() *remoteReceive {
 		return r
 	}
 	r := &remoteReceive{peer: p}
+	r.ready = func() { p.f.crew.Go(r) }
 	r.attempt.Partial = &r.partial
 	return r
 }
@@ -131,7 +133,7 @@ func (p *peer) newReceive() *remoteReceive {
 // recycle keeps a record that nobody has. Called with the lock held.
 func (p *peer) recycle(r *remoteReceive) {
 	if len(p.free) < maxFree {
-		*r = remoteReceive{peer: p, attempt: Attempt{Partial: &r.partial}}
+		*r = remoteReceive{peer: p, attempt: Attempt{Partial: &r.partial}, ready: r.ready}
 		p.free = append(p.free, r)
 	}
 }
@@ -251,7 +253,8 @@ func (p *peer) doBecause(acts []askAction, why error) {
 	}
 }
 
-// start begins an attempt, and has somebody wait for it.
+// start begins an attempt. Somebody waits for it, or is called when it has its
+// outcome: not to hand it over twice.
 func (p *peer) start(r *remoteReceive) {
 	var pending Pending
 	if p.starter != nil {
@@ -271,7 +274,9 @@ func (p *peer) start(r *remoteReceive) {
 	default:
 		pending.Drop(id)
 	}
-	p.f.crew.Go(r)
+	if pending == nil || !pending.Watch(r.ready) {
+		p.f.crew.Go(r)
+	}
 }
 
 // wakeAfter asks for a tick. Called with the lock held.

@@ -47,6 +47,12 @@ type Pending interface {
 	// Wire.Recv. It is called once; then the Pending is the Starter's again.
 	Wait() (rendezvous.Value, error)
 
+	// Watch has ready called once, when there is an outcome and Wait will not block;
+	// then it returns true. It returns false where whoever waits does part of the
+	// work: then Wait is to be called soon. ready may run before Watch returns, on
+	// any goroutine, with locks held: it must not block, nor call back.
+	Watch(ready func()) bool
+
 	// Drop says that the receive id is not wanted any more: Wait returns soon.
 	// It does not block, may be called from any goroutine, and does nothing
 	// when the attempt has ended, also if the Pending is another attempt's now.

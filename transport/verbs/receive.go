@@ -98,6 +98,9 @@ func (r *receive) Wait() (rendezvous.Value, error) {
 	return v, err
 }
 
+// Watch implements transport.Pending.
+func (r *receive) Watch(ready func()) bool { return r.waiter.Watch(ready) }
+
 // Drop implements transport.Pending. The memory that was given out for the receive
 // stays the channel's until the peer's word has come.
 func (r *receive) Drop(id uint64) {

@@ -507,3 +507,100 @@ func TestWaitingAllocatesNothing(t *testing.T) {
 		stop(t, q)
 	}
 }
+
+// Who watches is called once, whether what it waits for comes before or after; then
+// its Wait returns at once. Where it would poll itself, it is not called.
+func TestWatch(t *testing.T) {
+	cq := newFakeCQ()
+	var w *Waiter
+	q := start(t, Config{CQ: cq, Mode: ModeEvent, Handle: func([]verbs.WC) { w.Done() }})
+	w = q.NewWaiter()
+	for i, before := range []bool{true, false, true, false} {
+		calls := make(chan struct{}, 2)
+		if before {
+			w.Done()
+		}
+		if !w.Watch(func() { calls <- struct{}{} }) {
+			t.Fatalf("%d: in event mode nobody polls, and Watch refuses", i)
+		}
+		if !before {
+			if len(calls) > 0 {
+				t.Fatalf("%d: called before it is done", i)
+			}
+			cq.complete(1)
+		}
+		<-calls
+		if err := w.Wait(t.Context()); err != nil || len(calls) > 0 {
+			t.Errorf("%d: %v, and %d calls too many", i, err, len(calls))
+		}
+		w.Reset()
+	}
+	stop(t, q)
+
+	for mode, watches := range map[Mode]bool{ModeBusy: false, ModeAdaptive: false} {
+		q := start(t, Config{CQ: newFakeCQ(), Mode: mode, Handle: func([]verbs.WC) {}, MaxSpin: time.Millisecond})
+		w := q.NewWaiter()
+		if got := w.Watch(func() { t.Error("called") }); got != watches {
+			t.Errorf("%v: Watch says %v, want %v", mode, got, watches)
+		}
+		w.Done()
+		if err := w.Wait(t.Context()); err != nil {
+			t.Error(err)
+		}
+		stop(t, q)
+	}
+
+	// In adaptive mode where spinning does not pay, it is called, and what it took counts.
+	q = start(t, Config{CQ: newFakeCQ(), Mode: ModeAdaptive, Handle: func([]verbs.WC) {}, MaxSpin: time.Millisecond})
+	q.waits.ewma.Store(int64(time.Second))
+	w = q.NewWaiter()
+	calls := 0
+	if !w.Watch(func() { calls++ }) {
+		t.Error("spinning does not pay, and Watch refuses")
+	}
+	w.Done()
+	if calls != 1 || q.waits.ewma.Load() >= int64(time.Second) {
+		t.Errorf("%d calls, and the expectation is %v", calls, time.Duration(q.waits.ewma.Load()))
+	}
+	stop(t, q)
+}
+
+// Many watch while others complete: each is called once.
+func TestEachWatchIsCalledOnce(t *testing.T) {
+	eachQueue(t, func(t *testing.T, mode Mode, kind func(*fakeCQ) testCQ) {
+		if mode == ModeBusy {
+			return
+		}
+		t.Run(mode.String(), func(t *testing.T) {
+			cq := kind(newFakeCQ())
+			c := &crowd{t: t, waiters: make(map[verbs.WRID]*Waiter)}
+			fake, ok := cq.(*callingCQ)
+			if ok {
+				fake.number = true
+			} else if f, ok := cq.(*fakeCQ); ok {
+				f.number = true
+			}
+			q := start(t, Config{CQ: cq, Mode: mode, Handle: c.handle})
+			var all sync.WaitGroup
+			for i := range 500 {
+				id := verbs.WRID(i)
+				w := q.NewWaiter()
+				c.mu.Lock()
+				c.waiters[id] = w
+				c.mu.Unlock()
+				all.Add(1)
+				go cq.complete(id)
+				if !w.Watch(all.Done) { // twice would panic
+					all.Go(func() {
+						if err := w.Wait(t.Context()); err != nil {
+							t.Error(err)
+						}
+						all.Done()
+					})
+				}
+			}
+			all.Wait()
+			stop(t, q)
+		})
+	})
+}

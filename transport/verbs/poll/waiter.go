@@ -13,12 +13,18 @@ type Waiter struct {
 	q     *Queue
 	flags atomic.Uint32
 	wake  chan struct{} // holds one; sent to once, by Done, when the waiter is parked
+
+	// Of Watch.
+	ready  func()
+	began  time.Time
+	budget time.Duration // for the spin that follows a Watch that was refused; 0 for none
 }
 
 const (
-	flagDone   = 1 << iota // Done was called
-	flagHanded             // the baton was given to it
-	flagParked             // it sleeps, or is about to
+	flagDone    = 1 << iota // Done was called
+	flagHanded              // the baton was given to it
+	flagParked              // it sleeps, or is about to
+	flagWatched             // ready is to be called
 )
 
 // NewWaiter returns a waiter of this queue.
@@ -29,10 +35,46 @@ func (q *Queue) NewWaiter() *Waiter { return &Waiter{q: q, wake: make(chan struc
 // calls after the first do nothing.
 func (w *Waiter) Done() {
 	old := w.flags.Or(flagDone)
-	if old&flagDone == 0 && old&flagParked != 0 {
+	switch {
+	case old&flagDone != 0:
+	case old&flagWatched != 0:
+		w.q.parked.Store(true)
+		w.tell()
+	case old&flagParked != 0:
 		w.q.parked.Store(true)
 		w.wake <- struct{}{} // never blocks: it is sent once
 	}
+}
+
+// Watch has ready called once, when w is done, by whoever calls Done, or at once: then
+// nobody has to sleep in Wait, which returns nil from then on. It returns false, and
+// ready is not called, where a waiter would poll: then Wait is to be called soon. For a
+// wait that may end before, by a context, there is only Wait.
+func (w *Waiter) Watch(ready func()) bool {
+	q := w.q
+	if q.mode != ModeEvent && !q.stopped.Load() {
+		if w.budget = q.budgetOf(w); w.budget > 0 {
+			return false
+		}
+		w.began = time.Now()
+	}
+	q.stats.parks.Add(1)
+	w.ready = ready
+	if w.flags.Or(flagWatched)&flagDone != 0 {
+		w.tell()
+	}
+	return true
+}
+
+// tell calls ready. When it is called the waiter may be another wait's.
+func (w *Waiter) tell() {
+	q, ready := w.q, w.ready
+	if !w.began.IsZero() {
+		q.waits.observe(time.Since(w.began))
+		q.waits.waited()
+	}
+	w.ready, w.began = nil, time.Time{}
+	ready()
 }
 
 // Reset makes w new after a Wait that returned nil, when nobody calls Done for
@@ -42,6 +84,7 @@ func (w *Waiter) Reset() {
 	case <-w.wake:
 	default:
 	}
+	w.budget = 0
 	w.flags.Store(0)
 }
 
@@ -76,7 +119,10 @@ func (w *Waiter) Wait(ctx context.Context) error {
 // spin competes for the baton and polls when it has it, within the budget.
 func (w *Waiter) spin(ctx context.Context) {
 	q := w.q
-	budget := q.budgetOf(w)
+	budget := w.budget
+	if w.budget = 0; budget == 0 {
+		budget = q.budgetOf(w)
+	}
 	if budget == 0 {
 		return
 	}
