@@ -6,7 +6,10 @@
 //
 //   - somebody holds it, or
 //   - the queue is armed, was found empty after arming, and its resident
-//     goroutine sleeps until the queue's next event.
+//     goroutine sleeps until the queue's next event, or
+//   - a waiter has just left with its completion, nobody sleeps, and a timer looks
+//     after the queue in a while: between receives that follow each other there is
+//     no event.
 //
 // So no completion is lost, and none is handled by two.
 //
@@ -28,6 +31,11 @@
 // The machine is in baton.go, without goroutines, clocks and queues; a test plays
 // it in every order of steps. Time is only in how long somebody spins (budget.go),
 // and decides nothing but who pays.
+//
+// A device in software may call for its events (verbs.EventCaller). Then a call is the
+// resident's turn, on the goroutine of the device, and nobody spins but in ModeBusy.
+//
+// Who would only sleep can watch in place of it (Waiter.Watch), and is called.
 //
 // # Virtual time
 //

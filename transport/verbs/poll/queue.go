@@ -95,6 +95,9 @@ type Queue struct {
 	parked  atomic.Bool   // a parked waiter was woken by the batch that is being handled
 	lingers atomic.Bool   // the resident polls and counts as spinning
 	crowd   atomic.Int32  // how many are in baton.spinning: a hint without the lock
+	asleep  atomic.Int32  // waiters that sleep, or watch: somebody has to poll for them
+	grace   time.Duration // how long after a waiter the queue stays as it was; 0 for not at all
+	soon    *time.Timer   // calls look
 
 	mu sync.Mutex
 	// All below are guarded by mu.
@@ -127,14 +130,19 @@ func Start(c Config) (*Queue, error) {
 		q.mode = ModeEvent
 		e.OnEvent(q.event)
 	}
-	if c.MaxSpin <= 0 && q.mode == ModeAdaptive {
-		arming, err := measure(c.CQ)
-		if err != nil {
-			return nil, err
-		}
-		c.MaxSpin = min(max(arming*spinArms, minSpin), maxSpin)
-	}
 	q.eager = c.Mode == ModeBusy && c.Spinners.limit.Load() >= 2
+	if q.mode != ModeEvent && !q.eager {
+		q.grace = c.MaxSpin
+		if c.MaxSpin <= 0 {
+			arming, err := measure(c.CQ)
+			if err != nil {
+				return nil, err
+			}
+			c.MaxSpin = min(max(arming*spinArms, minSpin), maxSpin)
+			q.grace = min(max(arming*graceArms, minSpin), maxGrace)
+		}
+		q.soon = time.AfterFunc(never, q.look)
+	}
 	q.waits.longest, q.gaps.longest = c.MaxSpin, c.MaxSpin
 	q.lastBatch = time.Now()
 	q.sleep, q.wake = context.WithCancel(context.Background())
@@ -188,9 +196,26 @@ func (q *Queue) event() {
 	}
 	q.mu.Unlock()
 	if holds {
-		q.poll(nil, nil)
+		q.tidy()
 	}
 }
+
+// look arms the queue that waiters have left as it was, when no other has come for a
+// while.
+func (q *Queue) look() {
+	q.mu.Lock()
+	holds, again := q.baton.look()
+	if again {
+		q.soon.Reset(q.grace)
+	}
+	q.mu.Unlock()
+	if holds {
+		q.tidy()
+	}
+}
+
+// tidy is a turn of the resident by somebody else: it handles what is there, and arms.
+func (q *Queue) tidy() { q.turn(turn{resident: true}, spin{q: q, still: true}) }
 
 // measure is what arming the queue costs here.
 func measure(cq verbs.CQ) (time.Duration, error) {
@@ -208,8 +233,11 @@ func measure(cq verbs.CQ) (time.Duration, error) {
 // poll is one turn with the baton: w's, which waits in ctx, or with nil the
 // resident's.
 func (q *Queue) poll(w *Waiter, ctx context.Context) {
-	t := turn{resident: w == nil, busy: q.mode == ModeBusy, eager: q.eager}
-	s := q.newSpin(w, ctx)
+	q.turn(turn{resident: w == nil, busy: q.mode == ModeBusy, eager: q.eager}, q.newSpin(w, ctx))
+}
+
+// turn polls until the baton is given up.
+func (q *Queue) turn(t turn, s spin) {
 	defer s.end()
 	for {
 		n, err := q.take()
@@ -220,6 +248,7 @@ func (q *Queue) poll(w *Waiter, ctx context.Context) {
 		if !t.leaving && !s.over(n) {
 			continue
 		}
+		t.brief = q.grace > 0 && s.w != nil && s.w.done() && q.asleep.Load() == 0
 		switch q.give(&t, n > 0) {
 		case stepPoll:
 			s.restart()
@@ -268,6 +297,8 @@ func (q *Queue) give(t *turn, found bool) step {
 		q.callLocked()
 	case stepStopped:
 		close(q.handed)
+	case stepSoon:
+		q.soon.Reset(q.grace)
 	}
 	return s
 }
@@ -309,6 +340,9 @@ func (q *Queue) endLocked(holds bool) {
 		close(q.handed)
 	}
 	q.stopped.Store(true)
+	if q.soon != nil {
+		q.soon.Stop()
+	}
 	q.wake()
 }
 

@@ -59,6 +59,7 @@ func (w *Waiter) Watch(ready func()) bool {
 		w.began = time.Now()
 	}
 	q.stats.parks.Add(1)
+	q.sleeps()
 	w.ready = ready
 	if w.flags.Or(flagWatched)&flagDone != 0 {
 		w.tell()
@@ -66,9 +67,24 @@ func (w *Waiter) Watch(ready func()) bool {
 	return true
 }
 
+// sleeps counts a waiter that does not poll, and sees to it that the queue is armed.
+func (q *Queue) sleeps() {
+	q.asleep.Add(1)
+	if q.grace == 0 {
+		return
+	}
+	q.mu.Lock()
+	holds := q.baton.sleeps()
+	q.mu.Unlock()
+	if holds {
+		q.tidy()
+	}
+}
+
 // tell calls ready. When it is called the waiter may be another wait's.
 func (w *Waiter) tell() {
 	q, ready := w.q, w.ready
+	q.asleep.Add(-1)
 	if !w.began.IsZero() {
 		q.waits.observe(time.Since(w.began))
 		q.waits.waited()
@@ -183,6 +199,8 @@ func (w *Waiter) park(ctx context.Context) {
 		return
 	}
 	w.q.stats.parks.Add(1)
+	w.q.sleeps()
+	defer w.q.asleep.Add(-1)
 	select {
 	case <-w.wake:
 	case <-ctx.Done():
@@ -212,6 +230,7 @@ type spin struct {
 	empty  int // polls without a completion
 	since  time.Time
 	counts bool // among the spinners
+	still  bool // it does not spin
 	polls  uint64
 }
 
@@ -224,6 +243,9 @@ func (q *Queue) newSpin(w *Waiter, ctx context.Context) spin {
 // restart begins a new budget.
 func (s *spin) restart() {
 	s.empty = 0
+	if s.still {
+		return
+	}
 	s.since = time.Now()
 	s.budget = s.q.budgetOf(s.w)
 	if s.w == nil && !s.counts && s.q.mode == ModeAdaptive && s.budget > 0 {
