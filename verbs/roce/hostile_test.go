@@ -170,6 +170,7 @@ func TestDroppedPacketsCostNothing(t *testing.T) {
 		from, _ := x.sockets()
 		q, s := y.inner()
 		_, at := y.sockets()
+		synctest.Wait() // the station's goroutine rests: what is its own is the test's meanwhile
 		good := wire.Header{Op: wire.WriteOnly, DestQP: q.number, PSN: x.psn, Length: 1}
 		ahead, other, bad := good, good, packetOf(from, at, good, 1)
 		ahead.PSN = psnOf(ahead.PSN, 1<<20)
