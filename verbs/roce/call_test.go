@@ -149,3 +149,55 @@ func sentBy(t *testing.T, x *tip) uint64 {
 	}
 	return must(d.Counters(onlyPort))(t)["sent_pkts"]
 }
+
+// TestKernelIsAnsweredAtOnce: a peer that is no device of this kind has an
+// acknowledgement for each datagram that asks for one, though others wait.
+func TestKernelIsAnsweredAtOnce(t *testing.T) {
+	for name, roce := range map[string]bool{"a kernel": false, "a device of this kind": true} {
+		t.Run(name, func(t *testing.T) {
+			s := nativeStreams(t, 1, 8, New(Options{}), New(Options{}))[0]
+			x, y := s.x, s.y
+			q, st := y.inner()
+			gate, inside := make(chan struct{}), make(chan struct{})
+			first := true
+			y.onEvent(func() { // holds the station while messages come
+				if first {
+					first = false
+					close(inside)
+					<-gate
+				}
+			})
+			if err := y.cq.Arm(false); err != nil {
+				t.Fatal(err)
+			}
+			q.mu.Lock()
+			q.from.roce = roce
+			q.mu.Unlock()
+			const more = 20
+			for i := range 1 + more {
+				y.recv(verbs.WRID(i), 0, 8)
+			}
+			x.post(x.to(y, 100, verbs.OpSend, 0, 8, 0))
+			<-inside
+			before := sentBy(t, y)
+			for range more {
+				x.post(x.to(y, 100, verbs.OpSend, 0, 8, 0))
+			}
+			receiver, ok := st.receiver.(*socket)
+			if !ok {
+				t.Fatal("another kind of receiver")
+			}
+			datagrams := receiver.Stats().Datagrams
+			close(gate)
+			for range 1 + more {
+				if wc := x.wait(); wc.Status != verbs.StatusOK {
+					t.Fatalf("%+v", wc)
+				}
+			}
+			took := receiver.Stats().Datagrams - datagrams
+			if n := sentBy(t, y) - before; (n >= took) == roce {
+				t.Errorf("%d acknowledgements of %d datagrams", n, took)
+			}
+		})
+	}
+}

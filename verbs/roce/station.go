@@ -31,7 +31,7 @@ type station struct {
 	ended sync.WaitGroup
 
 	// Of receive's goroutine: what was begun with packets and is ended by settle.
-	taken     int   // bytes of them
+	taken     int   // bytes of them, or settleEvery where it is not to wait
 	unsettled []*qp // took some
 	fired     []*cq // had an event, which they are to be called for
 
@@ -181,8 +181,8 @@ func (s *station) receive() {
 		failed = 0
 		s.provider.order.receives()
 		for i := range datagrams {
-			s.take(&datagrams[i])
 			s.taken += len(datagrams[i].Data)
+			s.take(&datagrams[i])
 		}
 		if s.taken >= settleEvery {
 			s.settle()
@@ -265,6 +265,11 @@ func (q *qp) takeLocked(s *station, d *udp.Datagram, h *wire.Header, b, payload 
 	if !q.unsettled {
 		q.unsettled = true
 		s.unsettled = append(s.unsettled, q)
+	}
+	if !q.from.roce {
+		// rxe gives up after as many NAKs as it may try again, although they acknowledge
+		// what came before, unless an ACK comes in between: none is passed over.
+		s.taken = settleEvery
 	}
 	now := q.pd.dev.now()
 	if d.ECN == congestionExperienced {
