@@ -100,23 +100,31 @@ func TestOtherEventsWake(t *testing.T) {
 	y.ends(1, verbs.StatusFlushed)
 }
 
+// gate holds the station of the next event while messages come: inside is closed when
+// it is held, and it goes on when gate is.
+func (x *tip) gate() (inside <-chan struct{}, gate chan<- struct{}) {
+	x.t.Helper()
+	in, out := make(chan struct{}), make(chan struct{})
+	first := true
+	x.onEvent(func() {
+		if first {
+			first = false
+			close(in)
+			<-out
+		}
+	})
+	if err := x.cq.Arm(false); err != nil {
+		x.t.Fatal(err)
+	}
+	return in, out
+}
+
 // TestMessagesThatWaitAreAnsweredTogether: packets that are there already are taken
 // before the first of them is acknowledged, and what the calls post goes along.
 func TestMessagesThatWaitAreAnsweredTogether(t *testing.T) {
 	s := nativeStreams(t, 1, 8, New(Options{}), New(Options{}))[0]
 	x, y := s.x, s.y
-	gate, inside := make(chan struct{}), make(chan struct{})
-	first := true
-	y.onEvent(func() { // holds the station while messages come
-		if first {
-			first = false
-			close(inside)
-			<-gate
-		}
-	})
-	if err := y.cq.Arm(false); err != nil {
-		t.Fatal(err)
-	}
+	inside, gate := y.gate()
 	const more = 20
 	for i := range 1 + more {
 		y.recv(verbs.WRID(i), 0, 8)
@@ -158,18 +166,7 @@ func TestKernelIsAnsweredAtOnce(t *testing.T) {
 			s := nativeStreams(t, 1, 8, New(Options{}), New(Options{}))[0]
 			x, y := s.x, s.y
 			q, st := y.inner()
-			gate, inside := make(chan struct{}), make(chan struct{})
-			first := true
-			y.onEvent(func() { // holds the station while messages come
-				if first {
-					first = false
-					close(inside)
-					<-gate
-				}
-			})
-			if err := y.cq.Arm(false); err != nil {
-				t.Fatal(err)
-			}
+			inside, gate := y.gate()
 			q.mu.Lock()
 			q.from.roce = roce
 			q.mu.Unlock()

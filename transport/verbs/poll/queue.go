@@ -22,8 +22,9 @@ const (
 	// ModeBusy spins always: the resident, or in its place a waiter. It takes a
 	// processor for each queue. Where fewer than two goroutines may spin (less
 	// than four processors) a waiter that leaves does not start the resident,
-	// which would take a processor from whoever the waiter works for; it arms
-	// the queue, and the resident spins from the next completion on.
+	// which would take a processor from whoever the waiter works for; the queue is
+	// armed when no other waiter comes soon, and the resident spins from the next
+	// completion on.
 	ModeBusy
 	// ModeEvent never spins: the resident handles everything, or the goroutine of the
 	// device that calls.
@@ -97,15 +98,15 @@ type Queue struct {
 	crowd   atomic.Int32  // how many are in baton.spinning: a hint without the lock
 	asleep  atomic.Int32  // waiters that sleep, or watch: somebody has to poll for them
 	grace   time.Duration // how long after a waiter the queue stays as it was; 0 for not at all
-	soon    *time.Timer   // calls look
 
 	mu sync.Mutex
 	// All below are guarded by mu.
 	baton   baton[*Waiter]
 	sleep   context.Context // the resident waits in it
 	wake    context.CancelFunc
-	err     error // why the queue failed
-	closing bool  // Stop was called
+	err     error       // why the queue failed
+	closing bool        // Stop was called
+	soon    *time.Timer // calls look; made when it is first needed
 
 	stats stats
 }
@@ -141,7 +142,6 @@ func Start(c Config) (*Queue, error) {
 			c.MaxSpin = min(max(arming*spinArms, minSpin), maxSpin)
 			q.grace = min(max(arming*graceArms, minSpin), maxGrace)
 		}
-		q.soon = time.AfterFunc(never, q.look)
 	}
 	q.waits.longest, q.gaps.longest = c.MaxSpin, c.MaxSpin
 	q.lastBatch = time.Now()
@@ -298,7 +298,11 @@ func (q *Queue) give(t *turn, found bool) step {
 	case stepStopped:
 		close(q.handed)
 	case stepSoon:
-		q.soon.Reset(q.grace)
+		if q.soon == nil {
+			q.soon = time.AfterFunc(q.grace, q.look)
+		} else {
+			q.soon.Reset(q.grace)
+		}
 	}
 	return s
 }

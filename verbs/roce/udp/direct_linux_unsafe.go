@@ -6,7 +6,7 @@
 // A call that the scheduler is told of may block, so the scheduler has a thread watch it (runtime.sysmon), which it has to
 // wake when the process was idle before: on a machine that waits for a packet now and then, that is with each packet. These
 // calls do not block (MSG_DONTWAIT); they hold their processor for as long as the kernel copies. An exchange of 8 bytes
-// between two processes took 1.6 to 1.9 times the time, and twice the processor, with calls that the scheduler was told of.
+// between two processes took 1.2 to 1.6 times the time, and 1.4 to 1.7 times the processor, with calls that the scheduler was told of.
 
 package udp
 
@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"syscall"
 	"unsafe"
@@ -106,9 +107,7 @@ func (d *direct) send(p *packing, at int) (int, error) {
 	for i := at; i < p.n; i++ {
 		pieces += len(p.msgs[i].Buffers)
 	}
-	if cap(d.iovec) < pieces { // it must not move while it is filled
-		d.iovec = make([]unix.Iovec, 0, 2*pieces)
-	}
+	d.iovec = slices.Grow(d.iovec, pieces) // it must not move while it is filled
 	for i := range d.n {
 		m, to, h := &p.msgs[at+i], &p.to[at+i].sockaddr, &d.msgs[i].header
 		first := len(d.iovec)

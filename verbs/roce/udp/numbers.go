@@ -75,7 +75,7 @@ const (
 	// batchMemory: one datagram, and what belongs to it.
 	batchMemory = maxReceive + 1<<10
 	// senderMemory: headers of maxSegments messages, as x/net and as the kernel have
-	// them. Beside that there are 16 bytes for each piece of the longest call, and
+	// them. Beside that there are 16 to 32 bytes for each piece of the longest call, and
 	// without UDP_SEGMENT a slice for each of them and for each segment.
 	senderMemory = 20 << 10
 )
