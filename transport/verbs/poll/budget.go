@@ -58,11 +58,17 @@ func (s *Spinners) Spinning() int { return int(s.n.Load()) }
 // one that pays is the only sample that counts. As long as none does, they are tried
 // half as often each time. All of it is counted in waits: who waits for nothing tries
 // nothing.
+//
+// On a busy machine, where others take the processor from who spins, the budget is
+// halved again and again, and what takes longer than is left of it is slept for. Who
+// sleeps and is woken keeps a machine busy, too, so that this alone would never end: a
+// try that pays ends it.
 type budget struct {
 	longest  time.Duration
-	ewma     atomic.Int64 // ns; of samples cut at twice longest
-	pressure atomic.Int32 // 0 to maxPressure
-	calm     atomic.Int32 // waits without a slow yield since pressure last changed
+	slow     time.Duration // a yield that takes longer is one
+	ewma     atomic.Int64  // ns; of samples cut at twice longest
+	pressure atomic.Int32  // 0 to maxPressure
+	calm     atomic.Int32  // samples without a slow yield since pressure last changed
 
 	slept  atomic.Int32 // waits that did not spin, since a try
 	rest   atomic.Int32 // how many there are between tries; 0 for minRest
@@ -72,19 +78,21 @@ type budget struct {
 
 // spin is how long to spin now; 0 when that is not worth it.
 func (b *budget) spin() time.Duration {
-	p := b.pressure.Load()
-	if p >= maxPressure {
-		b.waited()
-		return 0
+	left := time.Duration(0)
+	if p := b.pressure.Load(); p < maxPressure {
+		left = b.longest >> p
 	}
-	expected := time.Duration(b.ewma.Load())
-	try := expected > b.longest // it would not come while we spin, as far as we know
+	// Otherwise it would not come while we spin, as far as we know.
+	worth := left > 0 && time.Duration(b.ewma.Load()) <= left
+	try := !worth && b.try()
 	b.trying.Store(try)
-	if try && !b.try() {
-		b.trying.Store(false)
-		return 0
+	switch {
+	case worth:
+		return left
+	case try:
+		return b.longest
 	}
-	return b.longest >> p
+	return 0
 }
 
 // try reports whether to spin although it seems not worth it.
@@ -108,33 +116,26 @@ func (b *budget) observe(d time.Duration) {
 	d = min(max(d, 0), 2*b.longest) // so that one long transfer is soon forgotten
 	if d <= b.longest && b.trying.CompareAndSwap(true, false) {
 		b.ewma.Store(int64(d))
+		b.pressure.Store(0)
 		b.rest.Store(0)
 		b.tries.Store(0)
 		return
 	}
 	old := b.ewma.Load()
 	b.ewma.Store(old + (int64(d)-old)/ewmaParts)
+	if p := b.pressure.Load(); p > 0 && b.calm.Add(1) >= calmWaits {
+		b.calm.Store(0)
+		b.pressure.CompareAndSwap(p, p-1)
+	}
 }
 
 // yielded tells how long a yield took while spinning.
 func (b *budget) yielded(d time.Duration) {
-	if d <= slowYield {
+	if d <= b.slow {
 		return
 	}
 	b.calm.Store(0)
 	if p := b.pressure.Load(); p < maxPressure {
 		b.pressure.CompareAndSwap(p, p+1)
-	}
-}
-
-// waited tells that a wait ended, or did not spin for the pressure.
-func (b *budget) waited() {
-	p := b.pressure.Load()
-	if p == 0 {
-		return
-	}
-	if b.calm.Add(1) >= calmWaits {
-		b.calm.Store(0)
-		b.pressure.CompareAndSwap(p, p-1)
 	}
 }

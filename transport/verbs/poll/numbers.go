@@ -15,24 +15,22 @@ const (
 	// maxEmptyPolls ends spinning in ModeAdaptive whatever the clock says: at
 	// 40 ns each, the least that a poll through cgo takes, longer than
 	// maxSpin. It is for time that stands still (testing/synctest).
-	maxEmptyPolls = 1 << 15
+	maxEmptyPolls = 1 << 17
 
 	// The longest spin in ModeAdaptive is spinArms times what arming costs here,
 	// within these limits. To sleep and be woken costs some ten times as much as
-	// to arm; spinning a few times longer than that is well spent when the
-	// completion comes, and little when not. On an emulated processor all of it
-	// takes ten times as long.
-	spinArms = 50
+	// to arm on a NIC, and 100 times as much on an emulated processor, where two
+	// sides that sleep take 2 ms for a receive, and 0.5 ms where both spin: with
+	// less than that none would ever learn that it pays.
+	//
+	// It is also how long a queue stays as it was when a waiter has left it: the next
+	// one, as a rule, comes before, and armed for each the queue would have an event
+	// with each, which nobody needs and which wakes a thread. On two emulated
+	// processors receives in ModeBusy so were 470 to 870 in a second, and with it
+	// 1,120 to 1,690.
+	spinArms = 400
 	minSpin  = 50 * time.Microsecond
-	maxSpin  = time.Millisecond
-
-	// graceArms times what arming costs, between minSpin and maxGrace, is how long a
-	// queue stays as it was when a waiter has left it: the next one, as a rule, comes
-	// before, and armed for each the queue would have an event with each, which nobody
-	// needs and which wakes a thread. On two emulated processors receives in ModeBusy
-	// so were 470 to 870 in a second, and with it 1,120 to 1,690.
-	graceArms = 400
-	maxGrace  = 4 * time.Millisecond
+	maxSpin  = 4 * time.Millisecond
 
 	// armTries is how often arming is measured; the least counts.
 	armTries = 4
@@ -50,9 +48,10 @@ const (
 	minRest    = 16
 	maxRest    = 1024
 
-	// A yield that took longer than slowYield let others compute: the
-	// machine is busy.
+	// A yield that took longer than slowYield, or slowArms times what arming costs,
+	// let others compute: the machine is busy.
 	slowYield = 20 * time.Microsecond
+	slowArms  = 20
 
 	// The pressure of a busy machine halves the budget at each step; at
 	// maxPressure nothing is left of it. It sinks by one after calmWaits waits

@@ -68,7 +68,7 @@ type Config struct {
 	Batch int
 	// MaxSpin is the longest time that somebody spins in ModeAdaptive without a
 	// completion; 0 means a multiple of what arming costs on this machine,
-	// between 50 µs and 1 ms.
+	// between 50 µs and 4 ms.
 	MaxSpin time.Duration
 	// Spinners is shared by the queues of a process; nil means one of its own.
 	Spinners *Spinners
@@ -132,18 +132,20 @@ func Start(c Config) (*Queue, error) {
 		e.OnEvent(q.event)
 	}
 	q.eager = c.Mode == ModeBusy && c.Spinners.limit.Load() >= 2
+	slow := slowYield
 	if q.mode != ModeEvent && !q.eager {
-		q.grace = c.MaxSpin
 		if c.MaxSpin <= 0 {
 			arming, err := measure(c.CQ)
 			if err != nil {
 				return nil, err
 			}
 			c.MaxSpin = min(max(arming*spinArms, minSpin), maxSpin)
-			q.grace = min(max(arming*graceArms, minSpin), maxGrace)
+			slow = max(arming*slowArms, slow)
 		}
+		q.grace = c.MaxSpin
 	}
 	q.waits.longest, q.gaps.longest = c.MaxSpin, c.MaxSpin
+	q.waits.slow, q.gaps.slow = slow, slow
 	q.lastBatch = time.Now()
 	q.sleep, q.wake = context.WithCancel(context.Background())
 	q.baton = baton[*Waiter]{holder: resident}
@@ -156,7 +158,7 @@ func (q *Queue) reside() {
 	defer close(q.ended)
 	for holds := true; ; {
 		if holds {
-			q.poll(nil, nil)
+			q.poll(nil, nil, 0)
 		}
 		q.mu.Lock()
 		ctx, end := q.sleep, q.baton.stop
@@ -230,10 +232,12 @@ func measure(cq verbs.CQ) (time.Duration, error) {
 	return least, nil
 }
 
-// poll is one turn with the baton: w's, which waits in ctx, or with nil the
-// resident's.
-func (q *Queue) poll(w *Waiter, ctx context.Context) {
-	q.turn(turn{resident: w == nil, busy: q.mode == ModeBusy, eager: q.eager}, q.newSpin(w, ctx))
+// poll is one turn with the baton: w's, which waits in ctx and may spin for that
+// budget, or with nil the resident's.
+func (q *Queue) poll(w *Waiter, ctx context.Context, budget time.Duration) {
+	s := spin{q: q, w: w, ctx: ctx, budget: budget}
+	s.restart()
+	q.turn(turn{resident: w == nil, busy: q.mode == ModeBusy, eager: q.eager}, s)
 }
 
 // turn polls until the baton is given up.

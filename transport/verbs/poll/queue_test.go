@@ -447,7 +447,7 @@ func TestModesAreWrittenAsTheyAreRead(t *testing.T) {
 }
 
 func TestTheBudgetFollowsWhatPays(t *testing.T) {
-	b := budget{longest: 50 * time.Microsecond}
+	b := budget{longest: 50 * time.Microsecond, slow: slowYield}
 	if got := b.spin(); got != b.longest {
 		t.Errorf("at first %v", got)
 	}
@@ -471,7 +471,7 @@ func TestTheBudgetFollowsWhatPays(t *testing.T) {
 		t.Errorf("%v on a busy machine", got)
 	}
 	for range maxPressure * calmWaits {
-		b.waited()
+		b.observe(10 * time.Microsecond)
 	}
 	if got := b.spin(); got != b.longest {
 		t.Errorf("%v when it is calm again", got)

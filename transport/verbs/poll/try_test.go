@@ -108,3 +108,83 @@ func TestTriesBecomeRare(t *testing.T) {
 		t.Error("one that pays is followed by none")
 	}
 }
+
+// A machine that is busy with waking those who sleep is found out by a try: it spins for
+// the whole time, and one that pays ends the pressure.
+func TestATryEndsThePressure(t *testing.T) {
+	b := budget{longest: 50 * time.Microsecond, slow: slowYield}
+	asleep := func() { // all waits that sleep, or spin in vain, are in time for who would spin long enough
+		for range maxPressure {
+			b.yielded(time.Millisecond)
+		}
+		b.observe(40 * time.Microsecond)
+	}
+	asleep()
+	waits := 0
+	var budget time.Duration
+	for ; budget == 0 && waits < 10*minRest; waits++ {
+		budget = b.spin()
+		if budget == 0 {
+			asleep()
+		}
+	}
+	if budget != b.longest || waits != minRest {
+		t.Fatalf("a spin of %v after %d waits", budget, waits)
+	}
+	b.observe(10 * time.Microsecond)
+	if got := b.spin(); got != b.longest {
+		t.Errorf("%v after a try that paid", got)
+	}
+	b.yielded(time.Millisecond)
+	if got := b.spin(); got != b.longest/2 {
+		t.Errorf("%v after a slow yield", got)
+	}
+}
+
+// What takes longer than is left of the budget is slept for at once.
+func TestNoSpinThatWouldEndTooEarly(t *testing.T) {
+	b := budget{longest: 50 * time.Microsecond, slow: slowYield}
+	for range 50 {
+		b.observe(30 * time.Microsecond)
+	}
+	if got := b.spin(); got != b.longest {
+		t.Errorf("%v for 30 µs", got)
+	}
+	b.yielded(time.Millisecond)
+	if got := b.spin(); got != 0 {
+		t.Errorf("%v for 30 µs, with half of 50 µs left", got)
+	}
+}
+
+// A wait that was told to spin spins for that long: a try is not asked for twice.
+func TestOneBudgetAWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cq := &sleepyCQ{newFakeCQ(), 0}
+		var w *Waiter
+		q := start(t, Config{CQ: cq, Mode: ModeAdaptive, MaxSpin: 50 * time.Microsecond, Spinners: NewSpinners(1), Handle: func([]verbs.WC) { w.Done() }})
+		for range 50 {
+			q.waits.observe(time.Second)
+		}
+		time.Sleep(time.Millisecond) // the resident sleeps
+		w = q.NewWaiter()
+		tries := 0
+		for range minRest + triesInRow - 1 {
+			q.waits.spin()
+			if q.waits.trying.Load() {
+				tries++
+				break
+			}
+		}
+		if left := q.waits.tries.Load(); tries != 1 || left != triesInRow-1 {
+			t.Fatalf("%d tries, %d are left", tries, left)
+		}
+		time.AfterFunc(time.Millisecond, func() { cq.complete(1) })
+		if err := w.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if left := q.waits.tries.Load(); left != triesInRow-2 {
+			t.Errorf("after one wait %d tries are left of %d", left, triesInRow-1)
+		}
+		stop(t, q)
+	})
+}

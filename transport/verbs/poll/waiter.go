@@ -87,7 +87,6 @@ func (w *Waiter) tell() {
 	q.asleep.Add(-1)
 	if !w.began.IsZero() {
 		q.waits.observe(time.Since(w.began))
-		q.waits.waited()
 	}
 	w.ready, w.began = nil, time.Time{}
 	ready()
@@ -122,7 +121,6 @@ func (w *Waiter) Wait(ctx context.Context) error {
 		if w.done() {
 			q.waits.observe(time.Since(began))
 		}
-		q.waits.waited()
 	} else {
 		w.park(ctx)
 	}
@@ -157,7 +155,7 @@ func (w *Waiter) spin(ctx context.Context) {
 	if !holds && !w.awaitBaton(ctx, budget) {
 		return
 	}
-	q.poll(w, ctx)
+	q.poll(w, ctx, budget)
 }
 
 // awaitBaton spins until w has the baton (true), is done, its context ends or the
@@ -234,21 +232,19 @@ type spin struct {
 	polls  uint64
 }
 
-func (q *Queue) newSpin(w *Waiter, ctx context.Context) spin {
-	s := spin{q: q, w: w, ctx: ctx}
-	s.restart()
-	return s
-}
-
-// restart begins a new budget.
+// restart begins again: a waiter with the budget of its wait, the resident with a new
+// one.
 func (s *spin) restart() {
 	s.empty = 0
 	if s.still {
 		return
 	}
 	s.since = time.Now()
-	s.budget = s.q.budgetOf(s.w)
-	if s.w == nil && !s.counts && s.q.mode == ModeAdaptive && s.budget > 0 {
+	if s.w != nil {
+		return
+	}
+	s.budget = s.q.budgetOf(nil)
+	if !s.counts && s.q.mode == ModeAdaptive && s.budget > 0 {
 		if s.counts = s.q.spinners.enter(); !s.counts {
 			s.budget = 0
 		}
