@@ -31,6 +31,11 @@ func mappingFor(goMemory bool) mapping {
 	return pages
 }
 
+// maxWatched is up to which size of an arena the race detector watches it: it takes
+// three times as much memory as it watches, and Go's collector leaves none of it to
+// others, so that one tensor of 4 GiB would need a machine with 16.
+const maxWatched = 1 << 30
+
 // heapMemory is memory of Go; it is collected, not unmapped.
 func heapMemory(size int) ([]byte, error) {
 	b, err := tensor.Heap{}.Allocate(size)

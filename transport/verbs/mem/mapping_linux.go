@@ -13,8 +13,11 @@ func mapMemory(size int, want mapping) ([]byte, mapping, error) {
 	const access, private = unix.PROT_READ | unix.PROT_WRITE, unix.MAP_ANON | unix.MAP_PRIVATE
 	switch want {
 	case goHeap:
-		b, err := heapMemory(size)
-		return b, goHeap, err
+		if size <= maxWatched {
+			b, err := heapMemory(size)
+			return b, goHeap, err
+		}
+		fallthrough
 	case lazyPages:
 		// Nothing of it is locked, and a test's tensor of many GiB is more
 		// than the machine promises.
