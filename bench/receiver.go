@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/tryst-rdma/tryst/checkpoint"
 	"github.com/tryst-rdma/tryst/config"
@@ -140,8 +141,22 @@ func (r *receiver) open(p published) (target, error) {
 
 // received is the outcome of one receive.
 type received struct {
-	v   rendezvous.Value
-	err error
+	v    rendezvous.Value
+	err  error
+	took time.Duration // from the request to the callback; 0 where it is not measured
+}
+
+// check releases what was received, and says what is wrong with it.
+func (t *target) check(got *received) error {
+	if got.err != nil {
+		return got.err
+	}
+	size := got.v.Tensor.Size()
+	got.v.Tensor.Release()
+	if size != t.size {
+		return status.Errorf(status.DataLoss, "%s: %d bytes arrived in place of %d", t.key, size, t.size)
+	}
+	return nil
 }
 
 // receive returns an operation for load, which receives t. Each worker waits on
@@ -151,22 +166,44 @@ func (r *receiver) receive(t target, workers int) func(ctx context.Context, work
 	dones := make([]rendezvous.DoneFunc, workers)
 	for i := range workers {
 		c := make(chan received, 1)
-		outcomes[i], dones[i] = c, func(v rendezvous.Value, _ rendezvous.Args, err error) { c <- received{v, err} }
+		outcomes[i], dones[i] = c, func(v rendezvous.Value, _ rendezvous.Args, err error) { c <- received{v: v, err: err} }
 	}
 	return func(ctx context.Context, worker, n int) error {
 		for range n {
 			r.client.RecvAsync(ctx, t.step, t.key, dones[worker])
 			got := <-outcomes[worker]
-			if got.err != nil {
-				return got.err
-			}
-			size := got.v.Tensor.Size()
-			got.v.Tensor.Release()
-			if size != t.size {
-				return status.Errorf(status.DataLoss, "%s: %d bytes arrived in place of %d", t.key, size, t.size)
+			if err := t.check(&got); err != nil {
+				return err
 			}
 		}
 		return nil
+	}
+}
+
+// callback returns a side that receives t, one after the other, each timed from the
+// request to the callback, and scores the median: a few that took long, since the
+// machine did something else, do not count. Who waits for the callback is woken
+// afterwards, by a channel, which is the program's affair.
+func (r *receiver) callback(t target) side {
+	var asked time.Time
+	outcome := make(chan received, 1)
+	done := func(v rendezvous.Value, _ rendezvous.Args, err error) {
+		outcome <- received{v: v, err: err, took: time.Since(asked)}
+	}
+	latencies := new(histogram)
+	return func(ctx context.Context, d time.Duration) (run, error) {
+		*latencies = histogram{}
+		begin := time.Now()
+		for asked = begin; asked.Sub(begin) < d; asked = time.Now() {
+			r.client.RecvAsync(ctx, t.step, t.key, done)
+			got := <-outcome
+			if err := t.check(&got); err != nil {
+				return run{}, err
+			}
+			latencies.add(got.took, 1)
+		}
+		m := run{time: time.Since(begin), count: latencies.count, latencies: *latencies}
+		return m, m.byMedian()
 	}
 }
 

@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/tryst-rdma/tryst/config"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
@@ -78,7 +77,7 @@ func (s *suite) besideGRPC(ctx context.Context) error {
 func (s *suite) smallBesideGRPC(ctx context.Context) error {
 	return s.withGRPC(ctx, []int64{smallSize}, func(ctx context.Context, v, g *receiver, ours, theirs []target) error {
 		s.say("%s, beside %s", config.FormatSize(smallSize), OwnGRPC)
-		o, own, err := s.contest().compare(ctx, median(load(1, 1, v.receive(ours[0], 1))), median(load(1, 1, g.receive(theirs[0], 1))))
+		o, own, err := s.contest().compare(ctx, v.callback(ours[0]), g.callback(theirs[0]))
 		if err != nil {
 			return err
 		}
@@ -89,17 +88,6 @@ func (s *suite) smallBesideGRPC(ctx context.Context) error {
 		})
 		return nil
 	})
-}
-
-// median is a side whose score is that of the median.
-func median(of side) side {
-	return func(ctx context.Context, d time.Duration) (run, error) {
-		r, err := of(ctx, d)
-		if err == nil {
-			err = r.byMedian()
-		}
-		return r, err
-	}
 }
 
 // providedBy says whose device moved the bytes of a row of ours.
