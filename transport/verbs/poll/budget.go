@@ -66,7 +66,7 @@ func (s *Spinners) Spinning() int { return int(s.n.Load()) }
 type budget struct {
 	longest  time.Duration
 	slow     time.Duration // a yield that takes longer is one
-	ewma     atomic.Int64  // ns; of samples cut at twice longest
+	expected atomic.Int64  // ns; the median of late, at most twice longest
 	pressure atomic.Int32  // 0 to maxPressure
 	calm     atomic.Int32  // samples without a slow yield since pressure last changed
 
@@ -83,7 +83,7 @@ func (b *budget) spin() time.Duration {
 		left = b.longest >> p
 	}
 	// Otherwise it would not come while we spin, as far as we know.
-	worth := left > 0 && time.Duration(b.ewma.Load()) <= left
+	worth := left > 0 && time.Duration(b.expected.Load()) <= left
 	try := !worth && b.try()
 	b.trying.Store(try)
 	switch {
@@ -115,14 +115,17 @@ func (b *budget) try() bool {
 func (b *budget) observe(d time.Duration) {
 	d = min(max(d, 0), 2*b.longest) // so that one long transfer is soon forgotten
 	if d <= b.longest && b.trying.CompareAndSwap(true, false) {
-		b.ewma.Store(int64(d))
+		b.expected.Store(int64(d))
 		b.pressure.Store(0)
 		b.rest.Store(0)
 		b.tries.Store(0)
 		return
 	}
-	old := b.ewma.Load()
-	b.ewma.Store(old + (int64(d)-old)/ewmaParts)
+	// A step toward the sample, however far that is: a few that take very long, as the
+	// processor was somebody else's, are no reason to sleep.
+	old := time.Duration(b.expected.Load())
+	step := max(old, b.longest/stepParts) / stepParts
+	b.expected.Store(int64(min(max(d, old-step), old+step)))
 	if p := b.pressure.Load(); p > 0 && b.calm.Add(1) >= calmWaits {
 		b.calm.Store(0)
 		b.pressure.CompareAndSwap(p, p-1)

@@ -35,8 +35,8 @@ const (
 	// armTries is how often arming is measured; the least counts.
 	armTries = 4
 
-	// ewmaParts: a new sample counts one eighth.
-	ewmaParts = 8
+	// stepParts: a sample moves what is expected by an eighth.
+	stepParts = 8
 
 	// Where spinning has not paid, triesInRow waits spin after minRest that
 	// slept, then after twice as many each time, up to maxRest. A spin takes no
@@ -55,7 +55,7 @@ const (
 
 	// The pressure of a busy machine halves the budget at each step; at
 	// maxPressure nothing is left of it. It sinks by one after calmWaits waits
-	// without a slow yield.
+	// without a slow yield, so that it stays low where fewer than one of five has one.
 	maxPressure = 6
-	calmWaits   = 16
+	calmWaits   = 4
 )

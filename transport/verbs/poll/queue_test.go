@@ -552,15 +552,15 @@ func TestWatch(t *testing.T) {
 
 	// In adaptive mode where spinning does not pay, it is called, and what it took counts.
 	q = start(t, Config{CQ: newFakeCQ(), Mode: ModeAdaptive, Handle: func([]verbs.WC) {}, MaxSpin: time.Millisecond})
-	q.waits.ewma.Store(int64(time.Second))
+	q.waits.expected.Store(int64(time.Second))
 	w = q.NewWaiter()
 	calls := 0
 	if !w.Watch(func() { calls++ }) {
 		t.Error("spinning does not pay, and Watch refuses")
 	}
 	w.Done()
-	if calls != 1 || q.waits.ewma.Load() >= int64(time.Second) {
-		t.Errorf("%d calls, and the expectation is %v", calls, time.Duration(q.waits.ewma.Load()))
+	if calls != 1 || q.waits.expected.Load() >= int64(time.Second) {
+		t.Errorf("%d calls, and the expectation is %v", calls, time.Duration(q.waits.expected.Load()))
 	}
 	stop(t, q)
 }

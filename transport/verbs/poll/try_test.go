@@ -188,3 +188,41 @@ func TestOneBudgetAWait(t *testing.T) {
 		stop(t, q)
 	})
 }
+
+// One of three that takes very long is no reason to sleep: the others come in time.
+func TestAFewLongWaitsAreNoReasonToSleep(t *testing.T) {
+	b := budget{longest: 50 * time.Microsecond, slow: slowYield}
+	for n := range 1000 {
+		if got := b.spin(); got != b.longest {
+			t.Fatalf("%v after %d waits", got, n)
+		}
+		d := 30 * time.Microsecond
+		if n%3 == 2 {
+			d = time.Second
+		}
+		b.observe(d)
+	}
+}
+
+// A slow yield in one of six waits, as threads that wake for a moment make them, leaves
+// most of the budget; with one in each most sleep.
+func TestAFewSlowYieldsAreNoPressure(t *testing.T) {
+	for every, least := range map[int]time.Duration{6: 12 * time.Microsecond, 1: 0} {
+		b := budget{longest: 50 * time.Microsecond, slow: slowYield}
+		spun := 0
+		for n := range 1000 {
+			if n%every == 0 {
+				b.yielded(time.Millisecond)
+			}
+			if got := b.spin(); got > 0 && got >= least {
+				spun++
+			}
+			b.observe(5 * time.Microsecond)
+		}
+		if every > 1 && spun != 1000 {
+			t.Errorf("with a slow yield in one of %d waits %d of 1000 spin for %v", every, spun, least)
+		} else if every == 1 && spun > 250 {
+			t.Errorf("with one in each %d of 1000 spin", spun)
+		}
+	}
+}
