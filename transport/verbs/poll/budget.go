@@ -82,7 +82,7 @@ func (b *budget) spin() time.Duration {
 	if p := b.pressure.Load(); p < maxPressure {
 		left = b.longest >> p
 	}
-	// Otherwise it would not come while we spin, as far as we know.
+	// worth it where it comes, as far as we know, while we spin.
 	worth := left > 0 && time.Duration(b.expected.Load()) <= left
 	try := !worth && b.try()
 	b.trying.Store(try)
