@@ -190,19 +190,17 @@ func (r *receiver) callback(t target) side {
 	done := func(v rendezvous.Value, _ rendezvous.Args, err error) {
 		outcome <- received{v: v, err: err, took: time.Since(asked)}
 	}
-	latencies := new(histogram)
-	return func(ctx context.Context, d time.Duration) (run, error) {
-		*latencies = histogram{}
+	return func(ctx context.Context, d time.Duration) (m run, err error) {
 		begin := time.Now()
 		for asked = begin; asked.Sub(begin) < d; asked = time.Now() {
 			r.client.RecvAsync(ctx, t.step, t.key, done)
 			got := <-outcome
 			if err := t.check(&got); err != nil {
-				return run{}, err
+				return m, err
 			}
-			latencies.add(got.took, 1)
+			m.latencies.add(got.took, 1)
 		}
-		m := run{time: time.Since(begin), count: latencies.count, latencies: *latencies}
+		m.time, m.count = time.Since(begin), m.latencies.count
 		return m, m.byMedian()
 	}
 }

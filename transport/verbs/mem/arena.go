@@ -34,7 +34,7 @@ const (
 
 // newArena maps and registers size bytes. It takes time: no lock is held.
 func newArena(p *pool, size int) (*arena, error) {
-	mem, kind, err := mapMemory(size, p.mapping)
+	mem, kind, err := mapMemory(size, p.mapping.of(size))
 	if err != nil {
 		return nil, err
 	}

@@ -31,9 +31,17 @@ func mappingFor(goMemory bool) mapping {
 	return pages
 }
 
-// maxWatched is up to which size of an arena the race detector watches it: it takes
-// three times as much memory as it watches, and Go's collector leaves none of it to
-// others, so that one tensor of 4 GiB would need a machine with 16.
+// of is where an arena of that size comes from.
+func (m mapping) of(size int) mapping {
+	if m == goHeap && size > maxWatched {
+		return lazyPages
+	}
+	return m
+}
+
+// maxWatched is the largest arena that the race detector watches: with what it notes of
+// each, bytes take 5 to 10 times their room (go.dev/doc/articles/race_detector), and a
+// tensor of 4 GiB more than most machines have.
 const maxWatched = 1 << 30
 
 // heapMemory is memory of Go; it is collected, not unmapped.

@@ -13,11 +13,8 @@ func mapMemory(size int, want mapping) ([]byte, mapping, error) {
 	const access, private = unix.PROT_READ | unix.PROT_WRITE, unix.MAP_ANON | unix.MAP_PRIVATE
 	switch want {
 	case goHeap:
-		if size <= maxWatched {
-			b, err := heapMemory(size)
-			return b, goHeap, err
-		}
-		fallthrough
+		b, err := heapMemory(size)
+		return b, goHeap, err
 	case lazyPages:
 		// Nothing of it is locked, and a test's tensor of many GiB is more
 		// than the machine promises.

@@ -40,3 +40,19 @@ func TestOnlyDevicesThatAreGoGetTheGoHeap(t *testing.T) {
 		t.Errorf("%v with the race detector %v", got, raceBuild)
 	}
 }
+
+// The race detector watches no arena that would take most of a machine's memory; what a
+// device locks is never another's.
+func TestLargeArenasAreNotWatched(t *testing.T) {
+	for _, c := range []struct {
+		m    mapping
+		size int
+		want mapping
+	}{
+		{goHeap, maxWatched, goHeap}, {goHeap, maxWatched + pageMultiple, lazyPages}, {lazyPages, 2 * maxWatched, lazyPages}, {pages, 2 * maxWatched, pages},
+	} {
+		if got := c.m.of(c.size); got != c.want {
+			t.Errorf("%d bytes of %v come from %v", c.size, c.m, got)
+		}
+	}
+}

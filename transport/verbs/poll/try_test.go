@@ -165,7 +165,7 @@ func TestOneBudgetAWait(t *testing.T) {
 		for range 50 {
 			q.waits.observe(time.Second)
 		}
-		time.Sleep(time.Millisecond) // the resident sleeps
+		time.Sleep(time.Millisecond) // of virtual time: the resident's spin has ended
 		w = q.NewWaiter()
 		tries := 0
 		for range minRest + triesInRow - 1 {
