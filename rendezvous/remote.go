@@ -31,6 +31,26 @@ type RemoteRecv struct {
 	ID uint64 // of those of By; not used again
 }
 
+// BlockingRemoter is a Remoter that lets a caller who waits work for its receive, in
+// place of a goroutine of the transport: to hand a receive over and to be handed its
+// value take longer than a small tensor's way.
+type BlockingRemoter interface {
+	Remoter
+
+	// RecvFromRemote begins a receive as RecvFromRemoteAsync does. When work is not
+	// nil the caller calls its Work once, soon; done may run in it, besides where
+	// RecvFromRemoteAsync has it run, and must not block then.
+	RecvFromRemote(step int64, key Key, args Args, done DoneFunc) (r RemoteRecv, work RemoteWork)
+}
+
+// RemoteWork is what a receive needs somebody to do.
+type RemoteWork interface {
+	// Work polls, and waits, until the receive has ended, or goes on without the
+	// caller. When ctx ends before, it calls gaveUp, which cancels the receive, on
+	// any goroutine, and returns soon, when gaveUp has returned.
+	Work(ctx context.Context, gaveUp func())
+}
+
 // Canceler ends receives before their value has come.
 type Canceler interface {
 	// CancelRecv ends a receive: the transport sees that the value is not
@@ -68,10 +88,11 @@ type Call interface {
 // has heard of the step: until Initialize has told it the session, Send and
 // Recv fail, and the receives of peers (RecvLocalAsync) are deferred.
 type BaseRemote struct {
-	step    int64
-	remoter Remoter
-	local   Local
-	session atomic.Pointer[Session] // set once, when nothing is deferred any more
+	step     int64
+	remoter  Remoter
+	blocking BlockingRemoter // remoter, when it is one; else nil
+	local    Local
+	session  atomic.Pointer[Session] // set once, when nothing is deferred any more
 
 	records *remoteRecvs // those of remote receives, for use again
 
@@ -104,6 +125,7 @@ func NewBaseRemote(step int64, remoter Remoter) *BaseRemote {
 
 func newBaseRemote(step int64, remoter Remoter, records *remoteRecvs) *BaseRemote {
 	b := &BaseRemote{step: step, remoter: remoter, records: records}
+	b.blocking, _ = remoter.(BlockingRemoter)
 	b.local.init()
 	return b
 }
@@ -298,7 +320,16 @@ func (b *BaseRemote) recvRemoteNow(ctx context.Context, key Key, args Args) (Val
 	if err != nil {
 		return Value{}, err
 	}
-	r.began(b.remoter.RecvFromRemoteAsync(b.step, key, args, r.ended))
+	if b.blocking == nil {
+		r.began(b.remoter.RecvFromRemoteAsync(b.step, key, args, r.ended))
+		return r.wait(ctx)
+	}
+	call, work := b.blocking.RecvFromRemote(b.step, key, args, r.ended)
+	r.began(call)
+	if work != nil {
+		r.ctx = ctx // of gaveUp's error
+		work.Work(ctx, r.given)
+	}
 	return r.wait(ctx)
 }
 

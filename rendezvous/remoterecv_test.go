@@ -141,3 +141,63 @@ func (i instant) RecvFromRemoteAsync(_ int64, _ rendezvous.Key, args rendezvous.
 	done(rendezvous.Value{Tensor: i.x}, args, nil)
 	return rendezvous.RemoteRecv{}
 }
+
+// working is a transport that has its callers work.
+type working struct {
+	scripted
+	work func(ctx context.Context, end func(error), gaveUp func()) // nil: there is nothing to do
+}
+
+type work struct {
+	w   *working
+	end func(error)
+}
+
+func (w *working) RecvFromRemote(step int64, k rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) (rendezvous.RemoteRecv, rendezvous.RemoteWork) {
+	call := w.RecvFromRemoteAsync(step, k, args, done)
+	if w.work == nil {
+		return call, nil
+	}
+	return call, work{w, w.ends[call.ID-1]}
+}
+
+func (w work) Work(ctx context.Context, gaveUp func()) { w.w.work(ctx, w.end, gaveUp) }
+
+// Who waits for a receive works for it, as long as there is something to do.
+func TestRecvWorks(t *testing.T) {
+	w := new(working)
+	b := initialized(t, w)
+	recv := func(ctx context.Context) error {
+		_, err := b.Recv(ctx, remoteKey(t, "a"), rendezvous.Args{})
+		return err
+	}
+	w.work = func(_ context.Context, end func(error), _ func()) { end(errBoom) }
+	if err := recv(t.Context()); !errors.Is(err, errBoom) {
+		t.Errorf("ended by its own work: %v", err)
+	}
+	w.work = func(_ context.Context, end func(error), _ func()) { go end(errBoom) }
+	if err := recv(t.Context()); !errors.Is(err, errBoom) {
+		t.Errorf("ended without it: %v", err)
+	}
+	w.work, w.begin = nil, func(end func(error)) { end(errBoom) }
+	if err := recv(t.Context()); !errors.Is(err, errBoom) {
+		t.Errorf("nothing to do: %v", err)
+	}
+	if len(w.cancelled) > 0 {
+		t.Errorf("cancelled: %v", w.cancelled)
+	}
+	w.begin = nil
+
+	ctx, cancel := context.WithCancel(t.Context())
+	w.work = func(ctx context.Context, _ func(error), gaveUp func()) {
+		cancel()
+		<-ctx.Done()
+		gaveUp()
+	}
+	mustBeDerived(t, recv(ctx), status.Cancelled, "RecvFromRemoteAsync is cancelled.")
+	w.work = func(context.Context, func(error), func()) { b.Abort(errBoom) }
+	if err := recv(t.Context()); !errors.Is(err, errBoom) {
+		t.Errorf("aborted while it worked: %v", err)
+	}
+	b.Close()
+}

@@ -89,6 +89,15 @@ func (c *Client) RecvAsync(ctx context.Context, step int64, key rendezvous.Key, 
 	c.meets.after(key.Src().Task, receive)
 }
 
+// Recv is RecvAsync that waits. Its caller polls for its own value, where somebody
+// polls, and is handed nothing: it takes less time than a callback.
+func (c *Client) Recv(ctx context.Context, step int64, key rendezvous.Key) (rendezvous.Value, error) {
+	if c.meets != nil {
+		c.meets.wait(ctx, key.Src().Task)
+	}
+	return c.manager.Find(step).Recv(ctx, key, rendezvous.Args{})
+}
+
 // Received counts the tensors that came, by the transport that brought them.
 func (c *Client) Received() map[string]int { return c.received.counts() }
 

@@ -44,6 +44,22 @@ func (m *meeting) after(task cluster.Task, receive func()) {
 	}
 }
 
+// wait returns when the meeting is over, or ctx has ended.
+func (m *meeting) wait(ctx context.Context, task cluster.Task) {
+	m.mu.Lock()
+	over := m.over
+	m.mu.Unlock()
+	if over {
+		return
+	}
+	turn := make(chan struct{})
+	m.after(task, func() { close(turn) })
+	select {
+	case <-turn:
+	case <-ctx.Done():
+	}
+}
+
 func (m *meeting) meet(task cluster.Task) {
 	ctx, cancel := context.WithTimeout(m.ctx, meetTime)
 	defer cancel()

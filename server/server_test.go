@@ -118,6 +118,23 @@ func (s *Server) recv(step int64, from, name string) <-chan outcome {
 	return c
 }
 
+// recvFunc is a way to receive; eachWay runs a test with each.
+type recvFunc func(s *Server, step int64, from, name string) <-chan outcome
+
+func eachWay(t *testing.T, f func(t *testing.T, recv recvFunc)) {
+	t.Run("RecvAsync", func(t *testing.T) { f(t, (*Server).recv) })
+	t.Run("Recv", func(t *testing.T) {
+		f(t, func(s *Server, step int64, from, name string) <-chan outcome {
+			c := make(chan outcome, 1)
+			go func() {
+				v, err := s.Recv(context.Background(), step, from, name)
+				c <- outcome{v, err}
+			}()
+			return c
+		})
+	})
+}
+
 func wait[T any](t *testing.T, c <-chan T, what string) (v T) {
 	t.Helper()
 	select {
@@ -178,33 +195,35 @@ func freeAddresses(t *testing.T, n int) []string {
 }
 
 func TestTwoServersExchangeTensorsByName(t *testing.T) {
-	a, b := twoTasks(t)
-	early := b.recv(1, a.Task().String(), "x") // before the value, and before the step exists there
-	x := float(t, 1)
-	if err := a.Send(1, b.Task().String(), "x", x, false); err != nil {
-		t.Fatal(err)
-	}
-	x.Release()
-	wantFloat(t, wait(t, early, "the early receive"), 1)
-
-	y := float(t, 2)
-	if err := a.Send(1, b.Device().String(), "y", y, false); err != nil {
-		t.Fatal(err)
-	}
-	y.Release()
-	wantFloat(t, wait(t, b.recv(1, a.Device().String(), "y"), "the late receive"), 2)
-
-	if err := b.Send(1, b.Task().String(), "own", y.Named("own"), true); err == nil {
-		o := wait(t, b.recv(1, b.Task().String(), "own"), "a receive from itself")
-		if o.err != nil || !o.v.Dead {
-			t.Errorf("a dead value of its own: %+v", o)
-		} else {
-			o.v.Tensor.Release()
+	eachWay(t, func(t *testing.T, recv recvFunc) {
+		a, b := twoTasks(t)
+		early := recv(b, 1, a.Task().String(), "x") // before the value, and before the step exists there
+		x := float(t, 1)
+		if err := a.Send(1, b.Task().String(), "x", x, false); err != nil {
+			t.Fatal(err)
 		}
-	}
-	if n := len(b.Transfers()); n != 2 {
-		t.Errorf("%d transfers in the log, want 2", n)
-	}
+		x.Release()
+		wantFloat(t, wait(t, early, "the early receive"), 1)
+
+		y := float(t, 2)
+		if err := a.Send(1, b.Device().String(), "y", y, false); err != nil {
+			t.Fatal(err)
+		}
+		y.Release()
+		wantFloat(t, wait(t, recv(b, 1, a.Device().String(), "y"), "the late receive"), 2)
+
+		if err := b.Send(1, b.Task().String(), "own", y.Named("own"), true); err == nil {
+			o := wait(t, recv(b, 1, b.Task().String(), "own"), "a receive from itself")
+			if o.err != nil || !o.v.Dead {
+				t.Errorf("a dead value of its own: %+v", o)
+			} else {
+				o.v.Tensor.Release()
+			}
+		}
+		if n := len(b.Transfers()); n != 2 {
+			t.Errorf("%d transfers in the log, want 2", n)
+		}
+	})
 }
 
 // The answers of an asker with a connection are not given up: the table has to
@@ -252,50 +271,56 @@ func TestSendDead(t *testing.T) {
 }
 
 func TestNamesThatAreWrong(t *testing.T) {
-	a, _ := twoTasks(t)
-	x := float(t, 1)
-	defer x.Release()
-	wantError(t, a.Send(1, "worker 1", "x", x, false), status.InvalidArgument, "worker 1")
-	o := wait(t, a.recv(1, "/job:worker/task:9", "x"), "a receive from an unknown task")
-	wantError(t, o.err, status.NotFound, "/job:worker/replica:0/task:9")
-	o = wait(t, a.recv(1, "/job:worker/replica:0/task:1/device:GPU:0", "x"), "a receive from an unknown device")
-	wantError(t, o.err, status.NotFound, "GPU:0")
+	eachWay(t, func(t *testing.T, recv recvFunc) {
+		a, _ := twoTasks(t)
+		x := float(t, 1)
+		defer x.Release()
+		wantError(t, a.Send(1, "worker 1", "x", x, false), status.InvalidArgument, "worker 1")
+		o := wait(t, recv(a, 1, "/job:worker/task:9", "x"), "a receive from an unknown task")
+		wantError(t, o.err, status.NotFound, "/job:worker/replica:0/task:9")
+		o = wait(t, recv(a, 1, "/job:worker/replica:0/task:1/device:GPU:0", "x"), "a receive from an unknown device")
+		wantError(t, o.err, status.NotFound, "GPU:0")
+	})
 }
 
 func TestReceiveFromAPeerThatComesLater(t *testing.T) {
-	addresses := freeAddresses(t, 2)
-	spec, err := cluster.SpecFromLists(map[string][]string{"worker": addresses})
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := func(i int) config.Config {
-		c := settings()
-		c.Cluster, c.Listen, c.Task = spec, addresses[i], cluster.Task{Job: "worker", Index: i}
-		return c
-	}
-	b := start(t, at(1), Options{})
-	early := b.recv(1, "/job:worker/task:0", "x")
-	a := start(t, at(0), Options{})
-	x := float(t, 5)
-	defer x.Release()
-	if err := a.Send(1, b.Task().String(), "x", x, false); err != nil {
-		t.Fatal(err)
-	}
-	wantFloat(t, wait(t, early, "the receive"), 5)
+	eachWay(t, func(t *testing.T, recv recvFunc) {
+		addresses := freeAddresses(t, 2)
+		spec, err := cluster.SpecFromLists(map[string][]string{"worker": addresses})
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := func(i int) config.Config {
+			c := settings()
+			c.Cluster, c.Listen, c.Task = spec, addresses[i], cluster.Task{Job: "worker", Index: i}
+			return c
+		}
+		b := start(t, at(1), Options{})
+		early := recv(b, 1, "/job:worker/task:0", "x")
+		a := start(t, at(0), Options{})
+		x := float(t, 5)
+		defer x.Release()
+		if err := a.Send(1, b.Task().String(), "x", x, false); err != nil {
+			t.Fatal(err)
+		}
+		wantFloat(t, wait(t, early, "the receive"), 5)
+	})
 }
 
 func TestReceiveFromAPeerThatNeverComes(t *testing.T) {
-	addresses := freeAddresses(t, 2)
-	spec, err := cluster.SpecFromLists(map[string][]string{"worker": addresses})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := start(t, settings(func(c *config.Config) {
-		c.Cluster, c.Listen, c.Task = spec, addresses[1], cluster.Task{Job: "worker", Index: 1}
-		c.PeerTimeout = 200 * time.Millisecond
-	}), Options{})
-	o := wait(t, b.recv(1, "/job:worker/task:0", "x"), "the receive")
-	wantError(t, o.err, status.Unavailable, "/job:worker/replica:0/task:0", "200ms", addresses[0])
+	eachWay(t, func(t *testing.T, recv recvFunc) {
+		addresses := freeAddresses(t, 2)
+		spec, err := cluster.SpecFromLists(map[string][]string{"worker": addresses})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := start(t, settings(func(c *config.Config) {
+			c.Cluster, c.Listen, c.Task = spec, addresses[1], cluster.Task{Job: "worker", Index: 1}
+			c.PeerTimeout = 200 * time.Millisecond
+		}), Options{})
+		o := wait(t, recv(b, 1, "/job:worker/task:0", "x"), "the receive")
+		wantError(t, o.err, status.Unavailable, "/job:worker/replica:0/task:0", "200ms", addresses[0])
+	})
 }
 
 // The connection is lost while the peer is asked for its devices: it is asked
@@ -324,43 +349,45 @@ func TestReceiveFromAPeerThatIsLostWhileItIsAsked(t *testing.T) {
 }
 
 func TestPeerRestartsBetweenSteps(t *testing.T) {
-	addresses := freeAddresses(t, 2)
-	spec, err := cluster.SpecFromLists(map[string][]string{"worker": addresses})
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := func(i int) config.Config {
-		c := settings()
-		c.Cluster, c.Listen, c.Task = spec, addresses[i], cluster.Task{Job: "worker", Index: i}
-		return c
-	}
-	b := start(t, at(1), Options{})
-	x := float(t, 5)
-	defer x.Release()
-	var first uint64
-	for step := int64(1); step <= 2; step++ {
-		a, err := Start(t.Context(), at(0), Options{Allocator: tensortest.NewAllocator(t)})
+	eachWay(t, func(t *testing.T, recv recvFunc) {
+		addresses := freeAddresses(t, 2)
+		spec, err := cluster.SpecFromLists(map[string][]string{"worker": addresses})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if step == 2 {
-			if a.Incarnation() == first {
-				t.Fatal("two processes have one incarnation")
+		at := func(i int) config.Config {
+			c := settings()
+			c.Cluster, c.Listen, c.Task = spec, addresses[i], cluster.Task{Job: "worker", Index: i}
+			return c
+		}
+		b := start(t, at(1), Options{})
+		x := float(t, 5)
+		defer x.Release()
+		var first uint64
+		for step := int64(1); step <= 2; step++ {
+			a, err := Start(t.Context(), at(0), Options{Allocator: tensortest.NewAllocator(t)})
+			if err != nil {
+				t.Fatal(err)
 			}
-			// The first ask has the old incarnation; its error says so, and
-			// makes the next one ask anew.
-			o := wait(t, b.recv(step, a.Task().String(), "x"), "the first receive after the restart")
-			wantError(t, o.err, status.Aborted, "incarnation")
+			if step == 2 {
+				if a.Incarnation() == first {
+					t.Fatal("two processes have one incarnation")
+				}
+				// The first ask has the old incarnation; its error says so, and
+				// makes the next one ask anew.
+				o := wait(t, recv(b, step, a.Task().String(), "x"), "the first receive after the restart")
+				wantError(t, o.err, status.Aborted, "incarnation")
+			}
+			first = a.Incarnation()
+			if err := a.Send(step, b.Task().String(), "x", x, false); err != nil {
+				t.Fatal(err)
+			}
+			wantFloat(t, wait(t, recv(b, step, a.Task().String(), "x"), fmt.Sprint("step ", step)), 5)
+			if err := a.Close(context.Background()); err != nil {
+				t.Error(err)
+			}
 		}
-		first = a.Incarnation()
-		if err := a.Send(step, b.Task().String(), "x", x, false); err != nil {
-			t.Fatal(err)
-		}
-		wantFloat(t, wait(t, b.recv(step, a.Task().String(), "x"), fmt.Sprint("step ", step)), 5)
-		if err := a.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-	}
+	})
 }
 
 func TestPublishAndPull(t *testing.T) {

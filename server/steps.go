@@ -56,17 +56,11 @@ func (s *Server) RecvAsync(ctx context.Context, step int64, from, name string, d
 			return
 		}
 		s.manager.Find(step).RecvAsync(ctx, key, rendezvous.Args{}, func(v rendezvous.Value, _ rendezvous.Args, err error) {
-			if status.CodeOf(err) == status.Aborted {
-				s.devices.forget(src, incarnation) // the peer may have restarted
-			}
+			s.ended(src, incarnation, err)
 			done(v, err)
 		})
 	}
-	if src.Task == s.task {
-		recv(s.incarnation)
-		return
-	}
-	if n, ok := s.devices.known(src); ok {
+	if n, ok := s.known(src); ok {
 		recv(n)
 		return
 	}
@@ -78,6 +72,43 @@ func (s *Server) RecvAsync(ctx context.Context, step int64, from, name string, d
 		}
 		recv(n)
 	})
+}
+
+// Recv is RecvAsync that waits. Its caller polls for its own value, where somebody
+// polls, and is handed nothing: it takes less time than a callback.
+func (s *Server) Recv(ctx context.Context, step int64, from, name string) (v rendezvous.Value, err error) {
+	src, err := device(from)
+	if err != nil {
+		return v, err
+	}
+	incarnation, ok := s.known(src)
+	if !ok {
+		if incarnation, err = s.deviceIncarnation(ctx, src); err != nil {
+			return v, err
+		}
+	}
+	key, err := rendezvous.NewKey(src, incarnation, s.Device(), name, rendezvous.FrameIter{})
+	if err != nil {
+		return v, err
+	}
+	v, err = s.manager.Find(step).Recv(ctx, key, rendezvous.Args{})
+	s.ended(src, incarnation, err)
+	return v, err
+}
+
+// known is the incarnation of a device, as far as it is known.
+func (s *Server) known(d cluster.Device) (uint64, bool) {
+	if d.Task == s.task {
+		return s.incarnation, true
+	}
+	return s.devices.known(d)
+}
+
+// ended is told how a receive from a device has ended.
+func (s *Server) ended(src cluster.Device, incarnation uint64, err error) {
+	if status.CodeOf(err) == status.Aborted {
+		s.devices.forget(src, incarnation) // the peer may have restarted
+	}
 }
 
 // device parses a device name, or a task name, which means its CPU:0.

@@ -286,6 +286,37 @@ func TestVerbsClientReceives(t *testing.T) {
 	}
 }
 
+// A client's first receive waits for the channel also when its caller waits.
+func TestClientsFirstRecvComesOverVerbs(t *testing.T) {
+	w := newVerbsTown(t, 1)
+	v := w.start(0)
+	c := w.settings(0).Client
+	c.Cluster = nil
+	cl, err := Dial(t.Context(), c, v.Addr().String(), Options{Provider: w.provider(1), Allocator: tensortest.NewAllocator(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	value := float(t, 2)
+	defer value.Release()
+	for step := int64(1); step < 4; step++ {
+		key, err := rendezvous.NewKey(v.Device(), v.Incarnation(), cluster.Device{Task: cl.Task(), Type: "CPU"}, "x", rendezvous.FrameIter{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := v.manager.Find(step).Send(key, rendezvous.Args{}, value, false); err != nil {
+			t.Fatal(err)
+		}
+		x, err := cl.Recv(t.Context(), step, key)
+		wantFloat(t, outcome{x, err}, 2)
+	}
+	if got := cl.Received(); len(got) != 1 || got["verbs"] != 3 {
+		t.Errorf("received over %v, want 3 over verbs", got)
+	}
+	if err := cl.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 // noDevices is a provider on a host without RDMA.
 type noDevices struct{ verbs.Provider }
 

@@ -29,6 +29,9 @@ func newCrew[J any](do func(J)) *crew[J] {
 // expect says that one Go will come: end waits for it.
 func (c *crew[J]) expect() { c.open.Add(1) }
 
+// did says that a job that was expected has been done, by whom it may.
+func (c *crew[J]) did() { c.open.Done() }
+
 // Go does a job that was expected on a goroutine of its own.
 func (c *crew[J]) Go(j J) {
 	select {
@@ -41,7 +44,7 @@ func (c *crew[J]) Go(j J) {
 func (c *crew[J]) stay(j J) {
 	for more := true; more; {
 		c.do(j)
-		c.open.Done()
+		c.did()
 		j, more = c.next()
 	}
 }

@@ -94,16 +94,28 @@ type remoteReceive struct {
 // on a goroutine of its own, and may block. What it returns cancels the receive:
 // it ends at once with the error that is given there, and consumes nothing.
 func (f *Failover) RecvFromRemoteAsync(step int64, key rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) rendezvous.RemoteRecv {
+	r, _ := f.recv(step, key, args, done, false)
+	return r
+}
+
+// RecvFromRemote is RecvFromRemoteAsync for a caller that waits: it does what one of
+// our goroutines would, without being handed anything (rendezvous.BlockingRemoter).
+func (f *Failover) RecvFromRemote(step int64, key rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) (rendezvous.RemoteRecv, rendezvous.RemoteWork) {
+	return f.recv(step, key, args, done, true)
+}
+
+// recv begins a receive. With waits the work is the caller's, if there is some already.
+func (f *Failover) recv(step int64, key rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc, waits bool) (rendezvous.RemoteRecv, rendezvous.RemoteWork) {
 	p, err := f.peer(key.Src().Task)
 	if err != nil {
 		f.refuse(done, args, err)
-		return rendezvous.RemoteRecv{}
+		return rendezvous.RemoteRecv{}, nil
 	}
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
 		f.refuse(done, args, errReceiverClosed())
-		return rendezvous.RemoteRecv{}
+		return rendezvous.RemoteRecv{}, nil
 	}
 	id := rand.Uint64()
 	for id == 0 || p.receives[id] != nil {
@@ -113,8 +125,16 @@ func (f *Failover) RecvFromRemoteAsync(step int64, key rendezvous.Key, args rend
 	r.done, r.attempt.Args = done, args
 	r.attempt.Ask = Ask{Asker: f.opts.Self, ID: id, Step: step, Key: key}
 	p.receives[id] = r
-	p.do(p.machine.recv(time.Now(), id, key.SrcIncarnation()))
-	return rendezvous.RemoteRecv{By: p, ID: id}
+	acts := p.machine.recv(time.Now(), id, key.SrcIncarnation())
+	call := rendezvous.RemoteRecv{By: p, ID: id}
+	if !waits {
+		p.do(acts)
+		return call, nil
+	}
+	if p.doFor(r, acts, nil) {
+		return call, r
+	}
+	return call, nil
 }
 
 // newReceive takes a record that is free, or makes one. Called with the lock held.
@@ -188,6 +208,9 @@ func (f *Failover) refuse(done rendezvous.DoneFunc, args rendezvous.Args, err er
 // Everything that takes time is on a goroutine of its own.
 func (p *peer) do(acts []askAction) { p.doBecause(acts, nil) }
 
+// doBecause is do with the error that the event was, for the log.
+func (p *peer) doBecause(acts []askAction, why error) { p.doFor(nil, acts, why) }
+
 // wireCall is what the wire is to be told when the lock has been given up: to begin
 // an attempt, or that one is dropped.
 type wireCall struct {
@@ -196,8 +219,9 @@ type wireCall struct {
 	id      uint64
 }
 
-// doBecause is do with the error that the event was, for the log.
-func (p *peer) doBecause(acts []askAction, why error) {
+// doFor is doBecause for a caller that waits for own, if that is not nil. It reports
+// whether an attempt of it was begun that the caller has to wait for (Work).
+func (p *peer) doFor(own *remoteReceive, acts []askAction, why error) (begun bool) {
 	var few [4]wireCall // most events have one
 	calls := few[:0]
 	for i := range acts {
@@ -245,17 +269,25 @@ func (p *peer) doBecause(acts []askAction, why error) {
 		p.log(is, was, generation, why)
 	}
 	for i := range calls {
-		if c := &calls[i]; c.r != nil {
-			p.start(c.r)
-		} else {
+		switch c := &calls[i]; c.r {
+		case nil:
 			c.pending.Drop(c.id)
+		case own:
+			p.start(c.r)
+			begun = true
+		default:
+			// Somebody waits for it, or is called when it has its outcome: not to
+			// hand it over twice.
+			if pending := p.start(c.r); pending == nil || !pending.Watch(c.r.ready) {
+				p.f.crew.Go(c.r)
+			}
 		}
 	}
+	return begun
 }
 
-// start begins an attempt. Somebody waits for it, or is called when it has its
-// outcome: not to hand it over twice.
-func (p *peer) start(r *remoteReceive) {
+// start begins an attempt.
+func (p *peer) start(r *remoteReceive) Pending {
 	var pending Pending
 	if p.starter != nil {
 		pending = p.starter.Start(&r.attempt)
@@ -274,9 +306,30 @@ func (p *peer) start(r *remoteReceive) {
 	default:
 		pending.Drop(id)
 	}
-	if pending == nil || !pending.Watch(r.ready) {
-		p.f.crew.Go(r)
+	return pending
+}
+
+// Work implements rendezvous.RemoteWork.
+func (r *remoteReceive) Work(ctx context.Context, gaveUp func()) {
+	defer r.peer.f.crew.did()
+	switch {
+	case r.pending != nil:
+		if !r.pending.Await(ctx) {
+			gaveUp()
+		}
+	case ctx.Done() != nil:
+		told := make(chan struct{})
+		stop := context.AfterFunc(ctx, func() {
+			defer close(told)
+			gaveUp()
+		})
+		defer func() {
+			if !stop() {
+				<-told
+			}
+		}()
 	}
+	r.attempted()
 }
 
 // wakeAfter asks for a tick. Called with the lock held.

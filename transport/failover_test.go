@@ -520,3 +520,53 @@ func TestFailoverPartialIsReleased(t *testing.T) {
 		})
 	}
 }
+
+// Who waits for its receive makes the attempt itself, when the peer is known; when that
+// fails, the receive goes on without it.
+func TestFailoverCallersWork(t *testing.T) {
+	bubble(t, memOptions{}, func(t *testing.T, p *pair) {
+		k := key(t, "k")
+		begin := func() (c chan outcome, r rendezvous.RemoteRecv, work rendezvous.RemoteWork) {
+			c = make(chan outcome, 2)
+			r, work = p.RecvFromRemote(1, k, rendezvous.Args{}, func(v rendezvous.Value, _ rendezvous.Args, err error) { c <- outcome{v, err} })
+			return c, r, work
+		}
+		never := func() { t.Error("it was given up") }
+		p.send(k, 'a')
+		c, _, work := begin()
+		if work != nil {
+			t.Fatal("the caller is to work for a peer that is not known")
+		}
+		p.wantValue(c, 'a')
+
+		c, _, work = begin()
+		p.send(k, 'b')
+		synctest.Wait()
+		if len(c) > 0 || p.attempts != 1 {
+			t.Fatal("somebody made the caller's attempt")
+		}
+		work.Work(t.Context(), never)
+		if len(c) != 1 {
+			t.Fatal("the work is done, and there is no value")
+		}
+		p.wantValue(c, 'b')
+
+		ctx, cancel := context.WithCancel(t.Context())
+		c, r, work := begin()
+		time.AfterFunc(time.Second, cancel)
+		work.Work(ctx, func() {
+			time.Sleep(time.Second) // who calls waits for it
+			r.Cancel(status.New(status.Cancelled, "not wanted"))
+		})
+		p.wantError(c, status.Cancelled)
+
+		c, _, work = begin()
+		time.AfterFunc(time.Second, p.breakConn)
+		work.Work(t.Context(), never)
+		if len(c) > 0 {
+			t.Error("it has ended with its connection")
+		}
+		p.send(k, 'c')
+		p.wantValue(c, 'c')
+	})
+}

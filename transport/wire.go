@@ -47,6 +47,10 @@ type Pending interface {
 	// Wire.Recv. It is called once; then the Pending is the Starter's again.
 	Wait() (rendezvous.Value, error)
 
+	// Await waits, as Wait does, until the attempt has its outcome and Wait will not
+	// block, and returns true; or until ctx ends.
+	Await(ctx context.Context) bool
+
 	// Watch has ready called once, when there is an outcome and Wait will not block;
 	// then it returns true. It returns false where whoever waits does part of the
 	// work: then Wait is to be called soon. ready may run before Watch returns, on

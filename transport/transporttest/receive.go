@@ -41,14 +41,22 @@ func (n *node) recvCtx(ctx context.Context, step int64, k rendezvous.Key) *recei
 	n.w.mu.Lock()
 	n.w.receives = append(n.w.receives, r)
 	n.w.mu.Unlock()
-	n.in(step).RecvAsync(ctx, k, rendezvous.Args{}, func(v rendezvous.Value, _ rendezvous.Args, err error) {
+	end := func(v rendezvous.Value, _ rendezvous.Args, err error) {
 		if r.ends.Add(1) != 1 {
 			n.w.Errorf("the receive of %s has ended twice, now with %v", k.Edge(), err)
 			outcome{v, err}.release()
 			return
 		}
 		r.outcome <- outcome{v, err}
-	})
+	}
+	if n.w.suite.Blocking {
+		go func() {
+			v, err := n.in(step).Recv(ctx, k, noArgs)
+			end(v, noArgs, err)
+		}()
+	} else {
+		n.in(step).RecvAsync(ctx, k, noArgs, end)
+	}
 	return r
 }
 

@@ -20,6 +20,12 @@ func referenceSuite(f fault) Suite {
 // TestReference: the suite passes over a transport that is right.
 func TestReference(t *testing.T) { Run(t, referenceSuite("")) }
 
+func TestReferenceBlocking(t *testing.T) {
+	s := referenceSuite("")
+	s.Blocking = true
+	Run(t, s)
+}
+
 // faultEnv makes TestFaulty, in a process of its own, run the suite over a
 // transport with that mistake.
 const faultEnv = "TRANSPORTTEST_FAULT"

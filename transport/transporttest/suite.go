@@ -33,6 +33,9 @@ type Suite struct {
 	// its own; NodeOptions.Allocator gives that of the others. The cases that
 	// make it give all memory, or none, are left out.
 	Registered bool
+	// Blocking says that receives are calls that wait, each on a goroutine of the
+	// case, and not calls with a callback.
+	Blocking bool
 	// Virtual runs each case on virtual time (testing/synctest), for a
 	// transport without sockets.
 	Virtual bool

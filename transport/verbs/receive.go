@@ -98,6 +98,9 @@ func (r *receive) Wait() (rendezvous.Value, error) {
 	return v, err
 }
 
+// Await implements transport.Pending.
+func (r *receive) Await(ctx context.Context) bool { return r.waiter.Wait(ctx) == nil }
+
 // Watch implements transport.Pending.
 func (r *receive) Watch(ready func()) bool { return r.waiter.Watch(ready) }
 

@@ -40,6 +40,12 @@ func TestSuite(t *testing.T) {
 	transporttest.Run(t, transporttest.Suite{New: newCluster(clusterOptions{}), MaxSize: 64 << 20, Registered: true})
 }
 
+// TestSuiteBlocking: those who wait for their receives do the polling.
+func TestSuiteBlocking(t *testing.T) {
+	transporttest.Run(t, transporttest.Suite{New: newCluster(clusterOptions{}), MaxSize: 64 << 20, Registered: true,
+		Blocking: true, Only: []string{"Content", "Abort", "Cancel", "Cut", "Peer", "Stop"}})
+}
+
 type clusterOptions struct {
 	require bool
 	// open opens the device of a task on a real system, whose wires nobody

@@ -144,6 +144,11 @@ func (t *Transport) RecvFromRemoteAsync(step int64, key rendezvous.Key, args ren
 	return t.failover.RecvFromRemoteAsync(step, key, args, done)
 }
 
+// RecvFromRemote implements rendezvous.BlockingRemoter.
+func (t *Transport) RecvFromRemote(step int64, key rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) (rendezvous.RemoteRecv, rendezvous.RemoteWork) {
+	return t.failover.RecvFromRemote(step, key, args, done)
+}
+
 // Connect asks for channels to tasks, now and again after each break: what is up
 // is reached at once, the others when they come.
 func (t *Transport) Connect(tasks ...cluster.Task) {
