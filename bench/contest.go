@@ -17,6 +17,8 @@ type run struct {
 	count     int64
 	time      time.Duration
 	latencies histogram
+	mallocs   uint64 // heap allocations of this process meanwhile, when counted
+	counted   bool
 }
 
 func (r *run) add(other *run) {
@@ -134,12 +136,23 @@ func (c contest) measure(ctx context.Context, s side) (o outcome, err error) {
 // allocs counts the heap allocations of this process in a run of its own, since
 // looking costs time, and returns those of one operation.
 func (c contest) allocs(ctx context.Context, s side) (float64, error) {
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	r, err := s(ctx, c.time)
-	runtime.ReadMemStats(&after)
+	r, err := counted(s)(ctx, c.time)
 	if err != nil || r.count == 0 {
 		return 0, err
 	}
-	return float64(after.Mallocs-before.Mallocs) / float64(r.count), nil
+	return float64(r.mallocs) / float64(r.count), nil
+}
+
+// counted is s with its allocations, unless it counts itself those that matter.
+func counted(s side) side {
+	return func(ctx context.Context, d time.Duration) (run, error) {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		r, err := s(ctx, d)
+		if !r.counted {
+			runtime.ReadMemStats(&after)
+			r.mallocs, r.counted = after.Mallocs-before.Mallocs, true
+		}
+		return r, err
+	}
 }

@@ -216,7 +216,7 @@ func (s *suite) goLoop(event bool) side {
 		if err := l.connect(*st.Echo); err != nil {
 			return r, err
 		}
-		r, err = load(1, 1, func(ctx context.Context, _, _ int) error { return l.turn(ctx, true) })(ctx, d)
+		r, err = counted(load(1, 1, func(ctx context.Context, _, _ int) error { return l.turn(ctx, true) }))(ctx, d)
 		if err == nil {
 			err = r.byMedian()
 		}

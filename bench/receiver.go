@@ -190,17 +190,33 @@ func (r *receiver) callback(t target) side {
 	done := func(v rendezvous.Value, _ rendezvous.Args, err error) {
 		outcome <- received{v: v, err: err, took: time.Since(asked)}
 	}
+	return oneByOne(t, func(ctx context.Context) received {
+		asked = time.Now()
+		r.client.RecvAsync(ctx, t.step, t.key, done)
+		return <-outcome
+	})
+}
+
+// blocking is callback by a call that waits, timed until it returns.
+func (r *receiver) blocking(t target) side {
+	return oneByOne(t, func(ctx context.Context) received {
+		asked := time.Now()
+		v, err := r.client.Recv(ctx, t.step, t.key)
+		return received{v: v, err: err, took: time.Since(asked)}
+	})
+}
+
+// oneByOne is a side that receives t by once, and scores the median.
+func oneByOne(t target, once func(context.Context) received) side {
 	return func(ctx context.Context, d time.Duration) (m run, err error) {
-		begin := time.Now()
-		for asked = begin; asked.Sub(begin) < d; asked = time.Now() {
-			r.client.RecvAsync(ctx, t.step, t.key, done)
-			got := <-outcome
+		for begin := time.Now(); m.time < d; m.time = time.Since(begin) {
+			got := once(ctx)
 			if err := t.check(&got); err != nil {
 				return m, err
 			}
 			m.latencies.add(got.took, 1)
 		}
-		m.time, m.count = time.Since(begin), m.latencies.count
+		m.count = m.latencies.count
 		return m, m.byMedian()
 	}
 }

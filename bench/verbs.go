@@ -31,6 +31,16 @@ var (
 	}
 )
 
+// smallWays are the ways to receive one: by a callback, and by a call that waits,
+// whose goroutine then does the polling itself.
+var smallWays = []struct {
+	suffix string
+	how    func(*receiver, target) side
+}{
+	{"", (*receiver).callback},
+	{"-recv", (*receiver).blocking},
+}
+
 // smallSize is the tensor whose latency is measured.
 const smallSize = 8
 
@@ -138,7 +148,8 @@ func (b benchmark) provider() string {
 	return ""
 }
 
-// latencyVerbs sets one small receive, from the request to the callback, against
+// latencyVerbs sets one small receive, from the request to the callback or until the
+// call returns, against
 // ib_send_lat and against a loop in Go that does what ib_send_lat does through the
 // same provider: the difference to the one is what Go costs, to the other what
 // Tryst does.
@@ -151,28 +162,30 @@ func (s *suite) latencyVerbs(ctx context.Context) error {
 		if len(s.polls) > 0 && !slices.Contains(s.polls, t.poll) {
 			continue
 		}
-		name := func(r *Row) {
-			r.Name = s.now.name + "-" + t.poll
-			r.Inflight = 1
-			r.moved(smallSize)
-		}
-		ours := s.smallReceives(t.poll)
-		theirs := &perftest{program: SendLatency, ends: ends, size: smallSize, event: t.event}
-		if err := s.besidePerftest(ctx, theirs, ours, t.target, name); err != nil {
-			return err
-		}
-		s.say("%s, %s, beside %s", config.FormatSize(smallSize), t.poll, GoLoop)
-		o, y, err := s.contest().compare(ctx, ours, s.goLoop(t.event))
-		if err != nil {
-			return err
-		}
-		o.ratio, y.ratio = o.ratio.inverse(), y.ratio.inverse()
-		s.addPair(&o, &y, GoLoop, Lower, 0, func(r *Row) {
-			if !r.itself {
-				r.Provider = s.now.provider()
+		for _, by := range smallWays {
+			name := func(r *Row) {
+				r.Name = s.now.name + "-" + t.poll + by.suffix
+				r.Inflight = 1
+				r.moved(smallSize)
 			}
-			name(r)
-		})
+			ours := s.smallReceives(t.poll, by.how)
+			theirs := &perftest{program: SendLatency, ends: ends, size: smallSize, event: t.event}
+			if err := s.besidePerftest(ctx, theirs, ours, t.target, name); err != nil {
+				return err
+			}
+			s.say("%s, %s, beside %s", config.FormatSize(smallSize), t.poll, GoLoop)
+			o, y, err := s.contest().compare(ctx, ours, s.goLoop(t.event))
+			if err != nil {
+				return err
+			}
+			o.ratio, y.ratio = o.ratio.inverse(), y.ratio.inverse()
+			s.addPair(&o, &y, GoLoop, Lower, 0, func(r *Row) {
+				if !r.itself {
+					r.Provider = s.now.provider()
+				}
+				name(r)
+			})
+		}
 	}
 	return nil
 }
@@ -242,7 +255,7 @@ func used() (time.Duration, error) {
 // smallReceives is a side that scores the receives in a second, by their median.
 // Each run has processes of its own, which are gone when the other side runs: who
 // polls busily takes a processor also when nothing comes.
-func (s *suite) smallReceives(poll string) side {
+func (s *suite) smallReceives(poll string, how func(*receiver, target) side) side {
 	return func(ctx context.Context, d time.Duration) (r run, err error) {
 		client := s.client()
 		client.Poll = poll
@@ -255,11 +268,11 @@ func (s *suite) smallReceives(poll string) side {
 		if err != nil {
 			return r, ended(ctx, err)
 		}
-		receive := p.ours.callback(targets[0])
+		receive := how(p.ours, targets[0])
 		if _, err := receive(ctx, d/10); err != nil { // with the bootstrap
 			return r, ended(ctx, err)
 		}
-		r, err = receive(ctx, d)
+		r, err = counted(receive)(ctx, d)
 		return r, ended(ctx, err)
 	}
 }
