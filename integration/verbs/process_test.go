@@ -46,10 +46,16 @@ func TestRxeSenderKilledMidWriteAndRestarted(t *testing.T) {
 	ofA := []int{a.recv(toA), a.recv(w.parcel(b, a, 10)), a.recv(w.parcel(b, a, large))}
 	ofC := []int{c.recv(toC), c.recv(w.parcel(b, c, 10))}
 	w.untilSent(b.device, since, packetsBefore)
+	killed := time.Now()
 	b.kill()
 	w.exchange(a, c, 100, 1<<20)
 	w.exchange(c, a, 100, 1<<20)
 	c.bad(status.Unavailable, "was not reached for", ofC...)
+	if d := time.Since(killed); d > impatient+15*time.Second { // a question to the peer itself would come after 30 s
+		t.Errorf("who does not wait was told after %v", d)
+	} else {
+		t.Logf("who does not wait was told after %v", d.Round(time.Millisecond))
+	}
 
 	b = w.start(1, settings{})
 	a.bad(status.Aborted, "restarted", ofA...)
@@ -78,11 +84,19 @@ func TestRxeReceiverKilledMidWriteAndRestarted(t *testing.T) {
 		t.Errorf("the sender has %d bytes in use, want all %d", s.Sending, large)
 	}
 	waits := a.recv(w.parcel(b, a, 10))
+	killed := time.Now()
 	b.kill()
 	before := a.state().Links[1].Generation
 	b = w.start(1, settings{})
 	a.bad(status.Aborted, "restarted", waits)
 	a.untilVerbs(1, before)
+	w.eventually("what the killed process did not finish is free", func() (string, bool) {
+		n := a.state().Sending
+		return fmt.Sprintf("%d bytes are in use", n), n < large
+	})
+	if d := time.Since(killed); d >= time.Minute { // as long as it is kept for one who does not come back
+		t.Errorf("it took %v: not the new process freed it, but time", d)
+	}
 	w.exchange(a, b, 100, 1<<20)
 	w.exchange(b, a, 100, 1<<20)
 	// What nobody has asked for waits in its step.

@@ -77,16 +77,18 @@ func TestRxeStepAbortedAtTheSender(t *testing.T) {
 	w := newWorld(t, 2)
 	a, b := w.startPair(settings{})
 	w.step++
-	x, other := w.parcel(b, a, large), w.parcel(b, a, large)
+	x, other, later := w.parcel(b, a, large), w.parcel(b, a, large), w.parcel(b, a, 100)
 	b.send(x)
-	other.step = 1_000_000
+	other.step, later.step = 1_000_000, 1_000_000
 	b.send(other)
 	var waits []int
 	for range 200 {
 		waits = append(waits, a.recv(w.parcel(b, a, 100)))
 	}
 	since := w.sentPackets(b.device)
-	written, ofOther := a.recv(x), a.recv(other)
+	ofOther := []int{a.recv(later)} // waits there when the step is aborted
+	written := a.recv(x)
+	ofOther = append(ofOther, a.recv(other))
 	w.untilSent(b.device, since, packetsBefore)
 	const why = "the reader found a bad record"
 	b.do(command{Op: opAbort, Step: x.step, Name: why})
@@ -96,7 +98,8 @@ func TestRxeStepAbortedAtTheSender(t *testing.T) {
 	} else {
 		t.Logf("the one that was written ended with %q", r.Code)
 	}
-	a.good(ofOther)
+	b.send(later)
+	a.good(ofOther...)
 	a.bad(status.DataLoss, why, a.recv(w.parcel(b, a, 100))) // too late
 	w.exchangeOverVerbs(a, b)
 	w.end(a, b)
@@ -109,6 +112,7 @@ func TestRxeThousandRequestsBeyondTheWindow(t *testing.T) {
 	w := newWorld(t, 2)
 	const depth, requests = 16, 1000 + 16
 	a, b := w.startPair(settings{QueueDepth: depth, Fallback: "none"})
+	before := [2]link{a.state().Links[1], b.state().Links[0]}
 	ask := func(n int) (xs []parcel, ids []int) {
 		w.step++
 		for i := range n {
@@ -136,6 +140,12 @@ func TestRxeThousandRequestsBeyondTheWindow(t *testing.T) {
 			a.good(ids[i])
 		}
 	})
+	// A side that sends more than the window breaks the channel, and all arrives over the next ones.
+	for i, now := range [2]link{a.state().Links[1], b.state().Links[0]} {
+		if now.Generation != before[i].Generation || now.Breaks != before[i].Breaks {
+			t.Errorf("task %d: the channel was %+v, and is %+v", i, before[i], now)
+		}
+	}
 	w.end(a, b)
 }
 
