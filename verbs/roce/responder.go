@@ -29,11 +29,13 @@ type responder struct {
 	gap bool
 
 	// What is owed to the requester: the answers to reads and atomics, oldest
-	// first, then one acknowledgement or refusal.
+	// first, then one acknowledgement or refusal, or both where something is missing.
 	answers   [maxReadAtomic]answer
 	answering int
 	reply     wire.Syndrome
 	replyAt   uint64 // the packet that it is for
+	ackAt     uint64 // with ackFirst: an acknowledgement goes before it, for this packet
+	ackFirst  bool
 	replying  bool
 	// held says that the reply, an acknowledgement, waits until heldUntil for
 	// something to travel with; heldFor is how many messages it stands for.
@@ -125,7 +127,7 @@ func (m *machine) respond(now time.Duration, h *wire.Header, payload []byte) {
 		if !r.gap {
 			r.gap = true
 			m.counts.gaps.Add(1)
-			m.owe(wire.NAKSequence, r.expected)
+			m.oweGap()
 		}
 		return
 	case number < r.expected:
@@ -153,7 +155,21 @@ func (m *machine) respond(now time.Duration, h *wire.Header, payload []byte) {
 // says all that those before it said.
 func (m *machine) owe(s wire.Syndrome, number uint64) {
 	r := &m.resp
-	r.reply, r.replyAt, r.replying, r.held = s, number, true, false
+	r.reply, r.replyAt, r.replying, r.held, r.ackFirst = s, number, true, false, false
+}
+
+// oweGap asks for what is missing. What came before it is acknowledged in a packet of
+// its own, though the NAK says as much: a kernel that repeats something hears no
+// further NAK until it has an ACK (started_retry of rxe_comp.c, Linux 6.1), and would
+// wait until its time is up.
+func (m *machine) oweGap() {
+	r := &m.resp
+	at, first := r.expected-1, r.message.kind != noMessage
+	if r.replying && r.reply.IsAck() {
+		at, first = r.replyAt, true
+	}
+	m.owe(wire.NAKSequence, r.expected)
+	r.ackAt, r.ackFirst = at, first
 }
 
 // owes says whether something waits to be sent.
@@ -472,6 +488,10 @@ func (m *machine) nextResponse(along bool, p *packet) bool {
 		return true
 	case r.answering > 0:
 		return m.nextAnswer(&r.answers[0], p)
+	case r.ackFirst:
+		r.ackFirst = false
+		p.Op, p.PSN, p.Syndrome, p.MSN = wire.Ack, psnOf(r.first, r.ackAt), wire.AckUnlimited, r.completed
+		return true
 	case r.replying && (along || !r.held):
 		r.replying, r.held, r.heldFor = false, false, 0
 		p.Op, p.PSN, p.Syndrome, p.MSN = wire.Ack, psnOf(r.first, r.replyAt), r.reply, r.completed

@@ -95,6 +95,37 @@ func TestOneNAKForAGap(t *testing.T) {
 	}
 }
 
+// TestAnACKGoesBeforeTheNAKOfAGap: of what came in the middle of a message, or has an
+// acknowledgement owed. Nothing else came: a NAK alone.
+func TestAnACKGoesBeforeTheNAKOfAGap(t *testing.T) {
+	const full = 1024
+	s := serve(t)
+	s.asks(s.write(wire.WriteOnly, 0, 1), 1)
+	s.psn++
+	s.asks(s.write(wire.WriteOnly, 1, 1), 2) // at once
+	s.expect(ack(0, 1), reply{wire.Ack, wire.NAKSequence, 1, 1})
+
+	s = serve(t)
+	s.asks(s.write(wire.WriteFirst, 0, 4*full), make([]byte, full)...)
+	s.asks(s.write(wire.WriteMiddle, 0, 0), make([]byte, full)...)
+	lost := s.psn
+	s.psn++
+	for range 3 {
+		s.asks(s.write(wire.WriteMiddle, 0, 0), make([]byte, full)...)
+	}
+	s.expect(ack(1, 0), reply{wire.Ack, wire.NAKSequence, 2, 0})
+	s.psn = lost
+	s.asks(s.write(wire.WriteMiddle, 0, 0), make([]byte, full)...)
+	s.psn++ // the next one is lost as well
+	s.asks(s.write(wire.WriteMiddle, 0, 0), make([]byte, full)...)
+	s.expect(ack(2, 0), reply{wire.Ack, wire.NAKSequence, 3, 0})
+
+	s = serve(t)
+	s.psn++
+	s.asks(s.write(wire.WriteOnly, 0, 1), 1)
+	s.expect(reply{wire.Ack, wire.NAKSequence, 0, 0})
+}
+
 // TestDuplicates: writes and sends are acknowledged once more and not carried out,
 // reads are read again, and atomics told what they found.
 func TestDuplicates(t *testing.T) {
