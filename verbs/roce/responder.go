@@ -27,6 +27,8 @@ type responder struct {
 	// gap says that the requester was told what is expected: until that comes,
 	// what lies ahead is dropped without a word.
 	gap bool
+	// data says that the packet before the expected one was a send's or a write's.
+	data bool
 
 	// What is owed to the requester: the answers to reads and atomics, oldest
 	// first, then one acknowledgement or refusal, or both where something is missing.
@@ -34,8 +36,7 @@ type responder struct {
 	answering int
 	reply     wire.Syndrome
 	replyAt   uint64 // the packet that it is for
-	ackAt     uint64 // with ackFirst: an acknowledgement goes before it, for this packet
-	ackFirst  bool
+	ackFirst  bool   // an acknowledgement of what was expected last goes before it
 	replying  bool
 	// held says that the reply, an acknowledgement, waits until heldUntil for
 	// something to travel with; heldFor is how many messages it stands for.
@@ -158,18 +159,14 @@ func (m *machine) owe(s wire.Syndrome, number uint64) {
 	r.reply, r.replyAt, r.replying, r.held, r.ackFirst = s, number, true, false, false
 }
 
-// oweGap asks for what is missing. What came before it is acknowledged in a packet of
-// its own, though the NAK says as much: a kernel that repeats something hears no
-// further NAK until it has an ACK (started_retry of rxe_comp.c, Linux 6.1), and would
-// wait until its time is up.
+// oweGap asks for what is missing. The send or write before it is acknowledged in a
+// packet of its own, though the NAK says as much: a kernel that repeats something hears
+// no further NAK until it has an ACK (started_retry of rxe_comp.c, Linux 6.1), and would
+// wait until its time is up. Reads and atomics are acknowledged by their answers.
 func (m *machine) oweGap() {
 	r := &m.resp
-	at, first := r.expected-1, r.message.kind != noMessage
-	if r.replying && r.reply.IsAck() {
-		at, first = r.replyAt, true
-	}
 	m.owe(wire.NAKSequence, r.expected)
-	r.ackAt, r.ackFirst = at, first
+	r.ackFirst = r.data
 }
 
 // owes says whether something waits to be sent.
@@ -274,6 +271,7 @@ func (m *machine) failReceive(own verbs.Status, theirs wire.Syndrome) {
 func (m *machine) done(now time.Duration, h *wire.Header) {
 	r := &m.resp
 	r.expected++
+	r.data = true
 	if h.Op.EndsMessage() {
 		r.completed = (r.completed + 1) & psnMask
 		r.message.kind = noMessage
@@ -424,6 +422,7 @@ func (m *machine) takeRead(h *wire.Header) {
 
 // answersReply drops an acknowledgement that the answer is as well.
 func (m *machine) answersReply() {
+	m.resp.data = false
 	if m.resp.replying && m.resp.reply.IsAck() {
 		m.resp.replying, m.resp.held, m.resp.heldFor = false, false, 0
 	}
@@ -490,7 +489,7 @@ func (m *machine) nextResponse(along bool, p *packet) bool {
 		return m.nextAnswer(&r.answers[0], p)
 	case r.ackFirst:
 		r.ackFirst = false
-		p.Op, p.PSN, p.Syndrome, p.MSN = wire.Ack, psnOf(r.first, r.ackAt), wire.AckUnlimited, r.completed
+		p.Op, p.PSN, p.Syndrome, p.MSN = wire.Ack, psnOf(r.first, r.replyAt-1), wire.AckUnlimited, r.completed
 		return true
 	case r.replying && (along || !r.held):
 		r.replying, r.held, r.heldFor = false, false, 0

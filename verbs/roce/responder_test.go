@@ -80,7 +80,7 @@ func TestOneNAKForAGap(t *testing.T) {
 	for i := range 5 {
 		s.asks(s.write(wire.WriteOnly, 10+i, 1), 9)
 	}
-	s.expect(reply{wire.Ack, wire.NAKSequence, 1, 1})
+	s.expect(ack(0, 1), reply{wire.Ack, wire.NAKSequence, 1, 1})
 	if slices.Contains(s.mem, 9) {
 		t.Error("what lies behind the gap is written")
 	}
@@ -89,21 +89,21 @@ func TestOneNAKForAGap(t *testing.T) {
 	s.expect(ack(1, 2))
 	s.psn += 3
 	s.asks(s.write(wire.WriteOnly, 2, 1), 3)
-	s.expect(reply{wire.Ack, wire.NAKSequence, 2, 2})
+	s.expect(ack(1, 2), reply{wire.Ack, wire.NAKSequence, 2, 2})
 	if s.counts.gaps.Load() != 2 {
 		t.Errorf("%d gaps are counted", s.counts.gaps.Load())
 	}
 }
 
-// TestAnACKGoesBeforeTheNAKOfAGap: of what came in the middle of a message, or has an
-// acknowledgement owed. Nothing else came: a NAK alone.
+// TestAnACKGoesBeforeTheNAKOfAGap: of a send or write, or of a part of one. What went
+// before it is acknowledged by it, and reads and atomics by their answers.
 func TestAnACKGoesBeforeTheNAKOfAGap(t *testing.T) {
 	const full = 1024
+	nak := func(number uint64, msn uint32) reply { return reply{wire.Ack, wire.NAKSequence, number, msn} }
 	s := serve(t)
-	s.asks(s.write(wire.WriteOnly, 0, 1), 1)
 	s.psn++
-	s.asks(s.write(wire.WriteOnly, 1, 1), 2) // at once
-	s.expect(ack(0, 1), reply{wire.Ack, wire.NAKSequence, 1, 1})
+	s.asks(s.write(wire.WriteOnly, 0, 1), 1)
+	s.expect(nak(0, 0))
 
 	s = serve(t)
 	s.asks(s.write(wire.WriteFirst, 0, 4*full), make([]byte, full)...)
@@ -113,17 +113,26 @@ func TestAnACKGoesBeforeTheNAKOfAGap(t *testing.T) {
 	for range 3 {
 		s.asks(s.write(wire.WriteMiddle, 0, 0), make([]byte, full)...)
 	}
-	s.expect(ack(1, 0), reply{wire.Ack, wire.NAKSequence, 2, 0})
+	s.expect(ack(1, 0), nak(2, 0))
 	s.psn = lost
 	s.asks(s.write(wire.WriteMiddle, 0, 0), make([]byte, full)...)
 	s.psn++ // the next one is lost as well
 	s.asks(s.write(wire.WriteMiddle, 0, 0), make([]byte, full)...)
-	s.expect(ack(2, 0), reply{wire.Ack, wire.NAKSequence, 3, 0})
+	s.expect(ack(2, 0), nak(3, 0))
 
 	s = serve(t)
-	s.psn++
 	s.asks(s.write(wire.WriteOnly, 0, 1), 1)
-	s.expect(reply{wire.Ack, wire.NAKSequence, 0, 0})
+	s.expect(ack(0, 1)) // may be lost
+	s.psn++
+	s.asks(s.write(wire.WriteOnly, 1, 1), 2)
+	s.expect(ack(0, 1), nak(1, 1))
+
+	s = serve(t)
+	s.asks(wire.Header{Op: wire.FetchAdd, Addr: s.mr.addr + 8, RKey: s.mr.rkey, Swap: 7})
+	s.expect(reply{wire.AtomicAck, wire.AckUnlimited, 0, 1})
+	s.psn++
+	s.asks(s.write(wire.WriteOnly, 1, 1), 2)
+	s.expect(nak(1, 1))
 }
 
 // TestDuplicates: writes and sends are acknowledged once more and not carried out,
@@ -695,8 +704,8 @@ func TestPSNWindow(t *testing.T) {
 	}
 	s.packets(0)
 	for ahead, want := range map[uint64][]reply{
-		1:           {{wire.Ack, wire.NAKSequence, 3, 3}},
-		1<<23 - 1:   {{wire.Ack, wire.NAKSequence, 3, 3}},
+		1:           {ack(2, 3), {wire.Ack, wire.NAKSequence, 3, 3}},
+		1<<23 - 1:   {ack(2, 3), {wire.Ack, wire.NAKSequence, 3, 3}},
 		1 << 23:     nil, // before the first of all
 		psnMask - 2: {ack(2, 3)},
 		psnMask:     {ack(2, 3)},
