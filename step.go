@@ -39,8 +39,8 @@ func (st *Step) SendDead(to, name string) error {
 }
 
 // Recv waits for the next value that the task (or device) from sends here under
-// name. The end of ctx ends the wait, and nothing is consumed. One small value comes
-// faster than by RecvAsync: nobody has to be woken for it.
+// name. The end of ctx ends the wait, and nothing is consumed. Over verbs its caller
+// polls for its own value, which takes less time than to be called by another goroutine.
 func (st *Step) Recv(ctx context.Context, from, name string) (Value, error) {
 	return st.s.Recv(ctx, st.id, from, name)
 }

@@ -133,8 +133,8 @@ func (c contest) measure(ctx context.Context, s side) (o outcome, err error) {
 	return o, err
 }
 
-// allocs counts the heap allocations of this process in a run of its own, since
-// looking costs time, and returns those of one operation.
+// allocs counts the heap allocations of this process in one more run, and returns those
+// of one operation.
 func (c contest) allocs(ctx context.Context, s side) (float64, error) {
 	r, err := counted(s)(ctx, c.time)
 	if err != nil || r.count == 0 {
@@ -143,7 +143,8 @@ func (c contest) allocs(ctx context.Context, s side) (float64, error) {
 	return float64(r.mallocs) / float64(r.count), nil
 }
 
-// counted is s with its allocations, unless it counts itself those that matter.
+// counted is s with its allocations, unless it counts itself those that matter. Looking
+// costs time, which is not that of s.
 func counted(s side) side {
 	return func(ctx context.Context, d time.Duration) (run, error) {
 		var before, after runtime.MemStats

@@ -143,7 +143,7 @@ func (r *receiver) open(p published) (target, error) {
 type received struct {
 	v    rendezvous.Value
 	err  error
-	took time.Duration // from the request to the callback; 0 where it is not measured
+	took time.Duration // until the callback, or until the call returns; 0 where it is not measured
 }
 
 // check releases what was received, and says what is wrong with it.

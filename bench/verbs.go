@@ -149,10 +149,9 @@ func (b benchmark) provider() string {
 }
 
 // latencyVerbs sets one small receive, from the request to the callback or until the
-// call returns, against
-// ib_send_lat and against a loop in Go that does what ib_send_lat does through the
-// same provider: the difference to the one is what Go costs, to the other what
-// Tryst does.
+// call returns, against ib_send_lat and against a loop in Go that does what that does
+// through the same provider: the difference to the one is what Go costs, to the other
+// what Tryst does.
 func (s *suite) latencyVerbs(ctx context.Context) error {
 	ends, err := s.devices()
 	if err != nil {

@@ -46,8 +46,8 @@ type BlockingRemoter interface {
 // RemoteWork is what a receive needs somebody to do.
 type RemoteWork interface {
 	// Work polls, and waits, until the receive has ended, or goes on without the
-	// caller. When ctx ends before, it calls gaveUp, which cancels the receive, on
-	// any goroutine, and returns soon, when gaveUp has returned.
+	// caller. When ctx ends before, it calls gaveUp, which cancels the receive, and
+	// returns soon.
 	Work(ctx context.Context, gaveUp func())
 }
 

@@ -89,8 +89,8 @@ func (c *Client) RecvAsync(ctx context.Context, step int64, key rendezvous.Key, 
 	c.meets.after(key.Src().Task, receive)
 }
 
-// Recv is RecvAsync that waits. Its caller polls for its own value, where somebody
-// polls, and is handed nothing: it takes less time than a callback.
+// Recv is RecvAsync that waits. Over verbs its caller polls for its own value and is
+// handed nothing: it takes less time than a callback.
 func (c *Client) Recv(ctx context.Context, step int64, key rendezvous.Key) (rendezvous.Value, error) {
 	if c.meets != nil {
 		c.meets.wait(ctx, key.Src().Task)

@@ -74,8 +74,8 @@ func (s *Server) RecvAsync(ctx context.Context, step int64, from, name string, d
 	})
 }
 
-// Recv is RecvAsync that waits. Its caller polls for its own value, where somebody
-// polls, and is handed nothing: it takes less time than a callback.
+// Recv is RecvAsync that waits. Over verbs its caller polls for its own value and is
+// handed nothing: it takes less time than a callback.
 func (s *Server) Recv(ctx context.Context, step int64, from, name string) (v rendezvous.Value, err error) {
 	src, err := device(from)
 	if err != nil {

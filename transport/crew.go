@@ -26,10 +26,11 @@ func newCrew[J any](do func(J)) *crew[J] {
 	return &crew[J]{do: do, jobs: make(chan J), over: make(chan struct{})}
 }
 
-// expect says that one Go will come: end waits for it.
+// expect says that one Go will come, or one did: end waits for it.
 func (c *crew[J]) expect() { c.open.Add(1) }
 
-// did says that a job that was expected has been done, by whom it may.
+// did says that a job that was expected has been done: by the crew, or by somebody else
+// in place of Go.
 func (c *crew[J]) did() { c.open.Done() }
 
 // Go does a job that was expected on a goroutine of its own.

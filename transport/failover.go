@@ -28,8 +28,8 @@ type FailoverOptions struct {
 
 // Failover is the receiver's side of section 6 of ARCHITECTURE.md: it asks for
 // values and asks again until each receive has ended exactly once. It owns a
-// goroutine for each attempt that is under way and for each callback, and
-// timers while there is something to say; Close waits for them.
+// goroutine for each attempt that is under way, unless a caller works for it, and for each
+// callback, and timers while there is something to say; Close waits for them.
 type Failover struct {
 	opts FailoverOptions
 	base context.Context // of everything under way; its end is the end of Close
@@ -98,8 +98,8 @@ func (f *Failover) RecvFromRemoteAsync(step int64, key rendezvous.Key, args rend
 	return r
 }
 
-// RecvFromRemote is RecvFromRemoteAsync for a caller that waits: it does what one of
-// our goroutines would, without being handed anything (rendezvous.BlockingRemoter).
+// RecvFromRemote is RecvFromRemoteAsync for a caller that waits: what a Starter has begun
+// it waits for itself, and is handed nothing (rendezvous.BlockingRemoter).
 func (f *Failover) RecvFromRemote(step int64, key rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) (rendezvous.RemoteRecv, rendezvous.RemoteWork) {
 	return f.recv(step, key, args, done, true)
 }
@@ -269,18 +269,17 @@ func (p *peer) doFor(own *remoteReceive, acts []askAction, why error) (begun boo
 		p.log(is, was, generation, why)
 	}
 	for i := range calls {
-		switch c := &calls[i]; c.r {
-		case nil:
+		c := &calls[i]
+		if c.r == nil {
 			c.pending.Drop(c.id)
-		case own:
-			p.start(c.r)
+			continue
+		}
+		switch pending := p.start(c.r); {
+		case pending != nil && c.r == own:
 			begun = true
-		default:
-			// Somebody waits for it, or is called when it has its outcome: not to
-			// hand it over twice.
-			if pending := p.start(c.r); pending == nil || !pending.Watch(c.r.ready) {
-				p.f.crew.Go(c.r)
-			}
+		case pending == nil || !pending.Watch(c.r.ready):
+			// Else it is called when it has its outcome: not to hand it over twice.
+			p.f.crew.Go(c.r)
 		}
 	}
 	return begun
@@ -312,22 +311,8 @@ func (p *peer) start(r *remoteReceive) Pending {
 // Work implements rendezvous.RemoteWork.
 func (r *remoteReceive) Work(ctx context.Context, gaveUp func()) {
 	defer r.peer.f.crew.did()
-	switch {
-	case r.pending != nil:
-		if !r.pending.Await(ctx) {
-			gaveUp()
-		}
-	case ctx.Done() != nil:
-		told := make(chan struct{})
-		stop := context.AfterFunc(ctx, func() {
-			defer close(told)
-			gaveUp()
-		})
-		defer func() {
-			if !stop() {
-				<-told
-			}
-		}()
+	if !r.pending.Await(ctx) {
+		gaveUp() // and Wait returns soon
 	}
 	r.attempted()
 }
@@ -397,7 +382,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 }
 
 // attempted waits for an attempt and reports what came of it. When the receive ends
-// with the answer, its callback runs here, on a goroutine that is the receive's own.
+// with the answer, its callback runs here, on a goroutine that is the receive's own, or
+// its caller's (Work).
 func (r *remoteReceive) attempted() {
 	p := r.peer
 	var v rendezvous.Value

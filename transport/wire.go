@@ -47,8 +47,10 @@ type Pending interface {
 	// Wire.Recv. It is called once; then the Pending is the Starter's again.
 	Wait() (rendezvous.Value, error)
 
-	// Await waits, as Wait does, until the attempt has its outcome and Wait will not
-	// block, and returns true; or until ctx ends.
+	// Await waits until there is an outcome and Wait will not block, and returns true.
+	// When ctx ends before, it returns false; the attempt goes on, and Wait is to be
+	// called all the same, as a rule after Drop. It is called once at most, and not
+	// with Watch.
 	Await(ctx context.Context) bool
 
 	// Watch has ready called once, when there is an outcome and Wait will not block;

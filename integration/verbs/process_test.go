@@ -48,14 +48,14 @@ func TestRxeSenderKilledMidWriteAndRestarted(t *testing.T) {
 	w.untilSent(b.device, since, packetsBefore)
 	killed := time.Now()
 	b.kill()
-	w.exchange(a, c, 100, 1<<20)
-	w.exchange(c, a, 100, 1<<20)
 	c.bad(status.Unavailable, "was not reached for", ofC...)
 	if d := time.Since(killed); d > impatient+15*time.Second { // a question to the peer itself would come after 30 s
 		t.Errorf("who does not wait was told after %v", d)
 	} else {
 		t.Logf("who does not wait was told after %v", d.Round(time.Millisecond))
 	}
+	w.exchange(a, c, 100, 1<<20)
+	w.exchange(c, a, 100, 1<<20)
 
 	b = w.start(1, settings{})
 	a.bad(status.Aborted, "restarted", ofA...)

@@ -41,14 +41,6 @@ func TestSuiteOverConnections(t *testing.T) {
 	})
 }
 
-// TestSuiteBlocking: who waits for its receive makes the call itself.
-func TestSuiteBlocking(t *testing.T) {
-	transporttest.Run(t, transporttest.Suite{
-		New: newCluster(clusterOptions{}), MaxSize: 8 << 20, Blocking: true,
-		Only: []string{"Abort", "Cancel", "Cut", "Peer", "Stop"},
-	})
-}
-
 type clusterOptions struct {
 	unaryLimit  int64
 	connections int

@@ -62,11 +62,6 @@ func (t *RpcRemoteRendezvous) RecvFromRemoteAsync(step int64, key rendezvous.Key
 	return t.failover.RecvFromRemoteAsync(step, key, args, done)
 }
 
-// RecvFromRemote implements rendezvous.BlockingRemoter.
-func (t *RpcRemoteRendezvous) RecvFromRemote(step int64, key rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) (rendezvous.RemoteRecv, rendezvous.RemoteWork) {
-	return t.failover.RecvFromRemote(step, key, args, done)
-}
-
 // Close implements transport.Transport.
 func (t *RpcRemoteRendezvous) Close(ctx context.Context) error {
 	err := t.failover.Close(ctx)
