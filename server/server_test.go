@@ -161,17 +161,23 @@ func wantFloat(t *testing.T, o outcome, want float32) {
 // twoTasks starts two servers of one cluster that know each other.
 func twoTasks(t *testing.T, change ...func(*config.Config)) (a, b *Server) {
 	t.Helper()
+	at := twoPlaces(t, change...)
+	return start(t, at(0), Options{}), start(t, at(1), Options{})
+}
+
+// twoPlaces are the settings of two servers of one cluster.
+func twoPlaces(t *testing.T, change ...func(*config.Config)) func(i int) config.Config {
+	t.Helper()
 	addresses := freeAddresses(t, 2)
 	spec, err := cluster.SpecFromLists(map[string][]string{"worker": addresses})
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := func(i int) config.Config {
+	return func(i int) config.Config {
 		c := settings(change...)
 		c.Cluster, c.Listen, c.Task = spec, addresses[i], cluster.Task{Job: "worker", Index: i}
 		return c
 	}
-	return start(t, at(0), Options{}), start(t, at(1), Options{})
 }
 
 // freeAddresses returns addresses of ports that were free a moment ago. They
@@ -285,16 +291,7 @@ func TestNamesThatAreWrong(t *testing.T) {
 
 func TestReceiveFromAPeerThatComesLater(t *testing.T) {
 	eachWay(t, func(t *testing.T, recv recvFunc) {
-		addresses := freeAddresses(t, 2)
-		spec, err := cluster.SpecFromLists(map[string][]string{"worker": addresses})
-		if err != nil {
-			t.Fatal(err)
-		}
-		at := func(i int) config.Config {
-			c := settings()
-			c.Cluster, c.Listen, c.Task = spec, addresses[i], cluster.Task{Job: "worker", Index: i}
-			return c
-		}
+		at := twoPlaces(t)
 		b := start(t, at(1), Options{})
 		early := recv(b, 1, "/job:worker/task:0", "x")
 		a := start(t, at(0), Options{})
@@ -309,17 +306,10 @@ func TestReceiveFromAPeerThatComesLater(t *testing.T) {
 
 func TestReceiveFromAPeerThatNeverComes(t *testing.T) {
 	eachWay(t, func(t *testing.T, recv recvFunc) {
-		addresses := freeAddresses(t, 2)
-		spec, err := cluster.SpecFromLists(map[string][]string{"worker": addresses})
-		if err != nil {
-			t.Fatal(err)
-		}
-		b := start(t, settings(func(c *config.Config) {
-			c.Cluster, c.Listen, c.Task = spec, addresses[1], cluster.Task{Job: "worker", Index: 1}
-			c.PeerTimeout = 200 * time.Millisecond
-		}), Options{})
+		at := twoPlaces(t, func(c *config.Config) { c.PeerTimeout = 200 * time.Millisecond })
+		b := start(t, at(1), Options{})
 		o := wait(t, recv(b, 1, "/job:worker/task:0", "x"), "the receive")
-		wantError(t, o.err, status.Unavailable, "/job:worker/replica:0/task:0", "200ms", addresses[0])
+		wantError(t, o.err, status.Unavailable, "/job:worker/replica:0/task:0", "200ms", at(0).Listen)
 	})
 }
 

@@ -255,65 +255,47 @@ func TestVerbsServerAndAPeerWithoutVerbs(t *testing.T) {
 	}
 }
 
+// A client's first receives wait for the channel, also when their caller waits.
 func TestVerbsClientReceives(t *testing.T) {
-	w := newVerbsTown(t, 1)
-	v := w.start(0)
-	c := w.settings(0).Client
-	c.Cluster = nil
-	cl, err := Dial(t.Context(), c, v.Addr().String(), Options{Provider: w.provider(1), Allocator: tensortest.NewAllocator(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	value := float(t, 2)
-	defer value.Release()
-	for step := int64(1); ; step++ {
-		key, err := rendezvous.NewKey(v.Device(), v.Incarnation(), cluster.Device{Task: cl.Task(), Type: "CPU"}, "x", rendezvous.FrameIter{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := v.manager.Find(step).Send(key, rendezvous.Args{}, value, false); err != nil {
-			t.Fatal(err)
-		}
-		got := make(chan outcome, 1)
-		cl.RecvAsync(t.Context(), step, key, func(x rendezvous.Value, _ rendezvous.Args, err error) { got <- outcome{x, err} })
-		wantFloat(t, wait(t, got, "the value"), 2)
-		if links := cl.rdma.transport.Links(); len(links) == 1 && links[0].Verbs {
-			break // the first ones came over gRPC
-		}
-	}
-	if err := cl.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
-}
-
-// A client's first receive waits for the channel also when its caller waits.
-func TestClientsFirstRecvComesOverVerbs(t *testing.T) {
-	w := newVerbsTown(t, 1)
-	v := w.start(0)
-	c := w.settings(0).Client
-	c.Cluster = nil
-	cl, err := Dial(t.Context(), c, v.Addr().String(), Options{Provider: w.provider(1), Allocator: tensortest.NewAllocator(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	value := float(t, 2)
-	defer value.Release()
-	for step := int64(1); step < 4; step++ {
-		key, err := rendezvous.NewKey(v.Device(), v.Incarnation(), cluster.Device{Task: cl.Task(), Type: "CPU"}, "x", rendezvous.FrameIter{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := v.manager.Find(step).Send(key, rendezvous.Args{}, value, false); err != nil {
-			t.Fatal(err)
-		}
-		x, err := cl.Recv(t.Context(), step, key)
-		wantFloat(t, outcome{x, err}, 2)
-	}
-	if got := cl.Received(); len(got) != 1 || got["verbs"] != 3 {
-		t.Errorf("received over %v, want 3 over verbs", got)
-	}
-	if err := cl.Close(t.Context()); err != nil {
-		t.Error(err)
+	for name, recv := range map[string]func(*testing.T, *Client, int64, rendezvous.Key) outcome{
+		"RecvAsync": func(t *testing.T, cl *Client, step int64, key rendezvous.Key) outcome {
+			got := make(chan outcome, 1)
+			cl.RecvAsync(t.Context(), step, key, func(x rendezvous.Value, _ rendezvous.Args, err error) { got <- outcome{x, err} })
+			return wait(t, got, "the value")
+		},
+		"Recv": func(t *testing.T, cl *Client, step int64, key rendezvous.Key) outcome {
+			x, err := cl.Recv(t.Context(), step, key)
+			return outcome{x, err}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newVerbsTown(t, 1)
+			v := w.start(0)
+			c := w.settings(0).Client
+			c.Cluster = nil
+			cl, err := Dial(t.Context(), c, v.Addr().String(), Options{Provider: w.provider(1), Allocator: tensortest.NewAllocator(t)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			value := float(t, 2)
+			defer value.Release()
+			for step := int64(1); step < 4; step++ {
+				key, err := rendezvous.NewKey(v.Device(), v.Incarnation(), cluster.Device{Task: cl.Task(), Type: "CPU"}, "x", rendezvous.FrameIter{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := v.manager.Find(step).Send(key, rendezvous.Args{}, value, false); err != nil {
+					t.Fatal(err)
+				}
+				wantFloat(t, recv(t, cl, step, key), 2)
+			}
+			if got := cl.Received(); len(got) != 1 || got["verbs"] != 3 {
+				t.Errorf("received over %v, want 3 over verbs", got)
+			}
+			if err := cl.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 

@@ -20,6 +20,7 @@ func referenceSuite(f fault) Suite {
 // TestReference: the suite passes over a transport that is right.
 func TestReference(t *testing.T) { Run(t, referenceSuite("")) }
 
+// TestReferenceBlocking: also by calls that wait.
 func TestReferenceBlocking(t *testing.T) {
 	s := referenceSuite("")
 	s.Blocking = true
