@@ -357,7 +357,7 @@ func (l *link) placeGrown(p placing) {
 	}
 	if err != nil {
 		l.noPlace(p, err)
-	} else if d, err := l.told(l.receives[p.attemptID], dest); err == nil {
+	} else if d, err := l.told(l.receives[p.attemptID], dest, p.size); err == nil {
 		l.placed(p, d)
 	}
 	l.run(time.Now())
@@ -370,16 +370,17 @@ func (l *link) destination(r *receive, size uint64, early mem.Early, grow mem.Gr
 	if err != nil {
 		return channel.Dest{}, err
 	}
-	return l.told(r, dest)
+	return l.told(r, dest, size)
 }
 
-// told is a destination as the machine and the peer are told of it. The error, which
-// ends the channel, is that of a queue pair that is broken: it takes no window.
-func (l *link) told(r *receive, dest mem.Destination) (channel.Dest, error) {
+// told is a destination of size bytes as the machine and the peer are told of it: with
+// a key for each rail that carries so much. The error, which ends the channel, is that
+// of a queue pair that is broken: it takes no window.
+func (l *link) told(r *receive, dest mem.Destination, size uint64) (channel.Dest, error) {
 	p := dest.Piece()
 	d := channel.Dest{Addr: p.Addr}
 	to := destination{Destination: dest, of: r}
-	for i := range l.paired {
+	for i := range l.machine.Stripes(size) {
 		d.RKeys[i] = p.RKey
 		if !l.peer.transport.port.memory.Leases() {
 			continue

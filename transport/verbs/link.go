@@ -29,16 +29,15 @@ import (
 // to the last post. What calls out of the package waits in outbox and is carried
 // out in order, by one goroutine at a time, when the lock has been given up.
 type link struct {
-	peer   *peer
-	own    pairing.Offer
-	index  uint32 // in wr_ids: tells links of one device apart
-	cq     verbs.CQ
-	rails  []*rail
-	paired int        // of the rails, how many the peer has, too
-	inbox  *mem.Slots // messages of the peer: those of all rails, one rail after the other
-	out    *mem.Slots // messages to it, of rail 0
-	queue  *poll.Queue
-	asker  transport.Asker // who the peer is, from connect on
+	peer  *peer
+	own   pairing.Offer
+	index uint32 // in wr_ids: tells links of one device apart
+	cq    verbs.CQ
+	rails []*rail
+	inbox *mem.Slots // messages of the peer: those of all rails, one rail after the other
+	out   *mem.Slots // messages to it, of rail 0
+	queue *poll.Queue
+	asker transport.Asker // who the peer is, from connect on
 
 	mu       sync.Mutex
 	machine  *channel.Channel // nil until open
@@ -179,7 +178,6 @@ func (l *link) connect(peer pairing.Offer) error {
 	t := l.peer.transport
 	o := &t.opts
 	rails := min(len(l.rails), len(peer.Rails))
-	l.paired = rails
 	for i := range rails {
 		path := t.port.path
 		path.MTU = min(path.MTU, peer.Rails[i].MTU)
@@ -187,11 +185,12 @@ func (l *link) connect(peer pairing.Offer) error {
 			return err
 		}
 	}
+	// Those that the peer has none for are not broken first, as queue pairs in use are:
+	// nothing has reached them, and receives that are flushed mean a break.
 	for _, r := range l.rails[rails:] {
-		if err := r.qp.ToErr(); err != nil {
-			return err
-		}
+		t.closedObject("queue pair", r.qp.Close())
 	}
+	l.rails = l.rails[:rails]
 	l.asker = transport.Asker{Name: peer.Task.String(), Incarnation: peer.Incarnation}
 	account := t.port.memory.OpenAccount(l.String())
 	machine, err := channel.New(time.Now(), channel.Config{

@@ -329,7 +329,7 @@ func (p *peer) link() Link {
 	k.State, k.Reason = p.machine.State()
 	switch {
 	case p.up != nil:
-		k.Verbs, k.Generation, k.Reason = true, p.up.own.Generation, nil
+		k.Verbs, k.Generation, k.QueuePairs, k.Reason = true, p.up.own.Generation, len(p.up.rails), nil
 	case p.lost != nil:
 		k.Reason = p.lost
 	}
@@ -373,7 +373,7 @@ func (p *peer) logState() {
 	}
 	switch {
 	case k.Verbs:
-		p.transport.opts.Logger.Info("tensors from and to the peer go over verbs", "peer", p.task.String(), "generation", k.Generation)
+		p.transport.opts.Logger.Info("tensors from and to the peer go over verbs", "peer", p.task.String(), "generation", k.Generation, "queue_pairs", k.QueuePairs)
 	case k.Reason != nil:
 		p.transport.opts.Logger.Info("no verbs with the peer", "peer", p.task.String(), "reason", k.Reason, "instead", p.transport.instead())
 	}

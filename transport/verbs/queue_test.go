@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
@@ -232,5 +233,41 @@ func TestAThousandCancelsBeyondTheWindow(t *testing.T) {
 	for i, r := range stays {
 		from.sendsBlob(1, r.key, uint64(i), 30*kib)
 		r.isBlob(uint64(i), 30*kib)
+	}
+}
+
+// TestSidesWithDifferentQueuePairs: a channel has as many queue pairs as the side with
+// fewer. A content goes over as many of them as it has MiB, and only those get a key.
+func TestSidesWithDifferentQueuePairs(t *testing.T) {
+	rails := map[int]int{0: 4, 1: 2}
+	o, spies := watched(clusterOptions{require: true, tune: func(task cluster.Task, o *verbstransport.Options) { o.Rails = rails[task.Index] }})
+	s := newStage(t, o)
+	a, b := s.pair()
+	type seen struct{ last, windows int }
+	sees := func(from, to *actor) seen {
+		sender, receiver := spies.of(from), spies.of(to)
+		last := sender.tally().Imms
+		receiver.mu.Lock()
+		defer receiver.mu.Unlock()
+		return seen{last, receiver.windows}
+	}
+	for _, pair := range [][2]*actor{{a, b}, {b, a}} {
+		from, to := pair[0], pair[1]
+		for i, tt := range []struct{ size, over int }{{mib, 1}, {2*mib - 1, 1}, {2 * mib, 2}, {5*mib + 3, 2}} {
+			k := from.key(to, fmt.Sprint("v", i))
+			before := sees(from, to)
+			from.sendsBlob(1, k, uint64(i), tt.size)
+			to.recv(1, k).isBlob(uint64(i), tt.size)
+			after := sees(from, to)
+			if got := (seen{after.last - before.last, after.windows - before.windows}); got != (seen{tt.over, tt.over}) {
+				t.Errorf("%d bytes from %v: %d last writes, %d windows; want %d of each", tt.size, from.task, got.last, got.windows, tt.over)
+			}
+		}
+	}
+	if na, nb := a.link(b).QueuePairs, b.link(a).QueuePairs; na != 2 || nb != 2 {
+		t.Errorf("the sides say that there are %d and %d queue pairs", na, nb)
+	}
+	if n := a.link(b).Stats.Breaks + b.link(a).Stats.Breaks; n != 0 {
+		t.Errorf("the channel broke %d times", n)
 	}
 }

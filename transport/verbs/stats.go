@@ -14,9 +14,10 @@ import (
 // Link is which wire carries a peer's tensors, why, and what has gone over verbs.
 type Link struct {
 	Task cluster.Task
-	// Verbs says that a channel is up, of that Generation.
+	// Verbs says that a channel is up, of that Generation, with so many QueuePairs.
 	Verbs      bool
 	Generation uint64
+	QueuePairs int
 	// State is how far the bootstrap has come.
 	State pairing.State
 	// Reason is why there is no channel; nil when nothing went wrong.

@@ -696,7 +696,7 @@ func TestStripes(t *testing.T) {
 	for rails := 1; rails <= wire.MaxRails; rails++ {
 		c := &Channel{cfg: Config{Rails: rails}, stripe: stripeUnit}
 		for _, size := range []uint64{1, 4096, 1<<20 - 1, 1 << 20, 2<<20 - 1, 2 << 20, 3<<20 + 1, 8 << 20, 8<<20 + 4095, 1<<40 + 1} {
-			n := c.stripes(size)
+			n := c.Stripes(size)
 			var at uint64
 			for r := range n {
 				from, to := stripe(size, n, r)

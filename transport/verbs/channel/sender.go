@@ -143,7 +143,7 @@ func (c *Channel) Eager(v *wire.Value) bool {
 func (c *Channel) write(r ref) {
 	a := c.asks.at(r)
 	a.state = askWriting
-	n := c.stripes(a.value.Size)
+	n := c.Stripes(a.value.Size)
 	for i := range n {
 		from, to := stripe(a.value.Size, n, i)
 		a.parts = append(a.parts, part{next: from, end: to})

@@ -1,8 +1,8 @@
 package channel
 
-// stripes is over how many of the rails a content of size bytes is written. Both
-// sides compute it (PROTOCOL.md section 8): the asker waits for so many.
-func (c *Channel) stripes(size uint64) int {
+// Stripes is over how many of the rails, the first ones, a content of size bytes is
+// written. Both sides compute it (PROTOCOL.md section 8): the asker waits for so many.
+func (c *Channel) Stripes(size uint64) int {
 	return int(min(max(size/c.stripe, 1), uint64(c.cfg.Rails))) //nolint:gosec // at most wire.MaxRails
 }
 
