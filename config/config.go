@@ -170,6 +170,10 @@ type RDMA struct {
 	// holds; half as many receives are posted. 16 to 32768. Zero: the
 	// default, 256.
 	QueueDepth int
+	// QueuePairs is how many there are for each peer; two processes have the
+	// fewer of what they say. A tensor goes over as many of them at once as it
+	// has MiB. 1 to 8. Default and zero: 2, and 1 for [ProviderRoCE].
+	QueuePairs int
 }
 
 // TLS names PEM files. A listener has TLS when it has Cert and Key; dialing

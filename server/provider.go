@@ -148,6 +148,25 @@ func timeoutOf(set time.Duration, p verbs.Provider) time.Duration {
 	return ackTimeout
 }
 
+// The queue pairs for each peer that are taken where none are set. A device that
+// works for one queue pair at a time, as most do, works for two at once, and two take
+// different ways through a fabric. One in software takes the processor for each.
+const (
+	DefaultQueuePairs  = 2
+	softwareQueuePairs = 1
+)
+
+// queuePairsOf is the setting rdma.queue-pairs for a provider.
+func queuePairsOf(set int, p verbs.Provider) int {
+	switch {
+	case set != 0:
+		return set
+	case p.Name() == roce.Name:
+		return softwareQueuePairs
+	}
+	return DefaultQueuePairs
+}
+
 func hostInventory() (discovery.Inventory, error) {
 	host, err := discovery.Host()
 	if err != nil {

@@ -111,6 +111,20 @@ func TestAckTimeoutByProvider(t *testing.T) {
 	}
 }
 
+// TestQueuePairsByProvider: a device in software has one for each peer, others two,
+// unless a number was set.
+func TestQueuePairsByProvider(t *testing.T) {
+	soft := RoCESource(nil)
+	for _, tt := range []struct {
+		p         verbs.Provider
+		set, want int
+	}{{soft, 0, 1}, {KernelSource(), 0, 2}, {soft, 3, 3}, {KernelSource(), 1, 1}} {
+		if got := queuePairsOf(tt.set, tt.p); got != tt.want {
+			t.Errorf("%s with %d: %d queue pairs, want %d", tt.p.Name(), tt.set, got, tt.want)
+		}
+	}
+}
+
 // TestNearServer: where it listens, else where the cluster has it, else the way to a
 // peer.
 func TestNearServer(t *testing.T) {

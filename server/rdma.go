@@ -120,7 +120,7 @@ func (n *node) overDevice(r *rdma, c config.Client, check func(rendezvous.Key) e
 		Exchanger: bootstrap.NewExchanger(n.conns.Conn), Callable: r.callable,
 		GRPC: n.transport.Wire, Kept: n.kept, Check: check,
 		Require: c.Fallback == fallbackNone, Allocator: n.allocator, Memory: memory,
-		Window: c.RDMA.QueueDepth / 2, SendQueue: c.RDMA.QueueDepth, EagerLimit: int(c.EagerLimit),
+		Window: c.RDMA.QueueDepth / 2, SendQueue: c.RDMA.QueueDepth, Rails: queuePairsOf(c.RDMA.QueuePairs, r), EagerLimit: int(c.EagerLimit),
 		Poll: mode, PeerTimeout: c.PeerTimeout, Transfers: n.transfers, Logger: n.log,
 	})
 	if err != nil {

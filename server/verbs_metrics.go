@@ -103,6 +103,7 @@ func newWires(r *rdma) *wires {
 			{desc("tryst_verbs_sent_messages_total", "Messages sent over verbs: requests, answers, and the last writes of contents."), total, func(l link) uint64 { return l.Stats.MessagesSent }, nil},
 			{desc("tryst_verbs_received_messages_total", "Messages received over verbs: requests, answers, and the last writes of contents."), total, func(l link) uint64 { return l.Stats.MessagesReceived }, nil},
 			{desc("tryst_verbs_channel_generation", "Generation of the channel that is up, 0 without one; each break makes a higher one."), now, func(l link) uint64 { return l.Generation }, nil},
+			{desc("tryst_verbs_queue_pairs", "Queue pairs of the channel that is up, 0 without one; the fewer of what the two sides are set to."), now, func(l link) uint64 { return uint64(l.QueuePairs) }, nil}, //nolint:gosec // at most wire.MaxRails
 			{desc("tryst_verbs_bootstraps_total", "Calls that offered the peer a channel; more than one for each channel are retries."), total, func(l link) uint64 { return l.Stats.Bootstraps }, nil},
 			{desc("tryst_verbs_polls_total", "Polls of the completion queues; by tryst_verbs_completions_total, the polls per completion."), total, func(l link) uint64 { return l.Poll.Polls }, nil},
 			{desc("tryst_verbs_completions_total", "Completions that the polls brought."), total, func(l link) uint64 { return l.Poll.Completions }, nil},

@@ -63,6 +63,7 @@ func TestVerbsMetrics(t *testing.T) {
 		`tryst_verbs_fallbacks_total{` + peer + `,reason="no channel"}`:       0,
 		`tryst_verbs_fallbacks_total{` + peer + `,reason="no room"}`:          0,
 		`tryst_verbs_breaks_total{` + peer + `}`:                              0,
+		`tryst_verbs_queue_pairs{` + peer + `}`:                               2,
 		`tryst_verbs_quarantined_bytes`:                                       0,
 		`tryst_verbs_pool_exhausted`:                                          0,
 		`tryst_wire{` + peer + `,reason="",transport="verbs"}`:                1,
@@ -150,6 +151,7 @@ func TestVerbsMetricsOfABreak(t *testing.T) {
 		`tryst_receive_seconds_count{` + peer + `,transport="grpc"}`:       1,
 		`tryst_verbs_fallbacks_total{` + peer + `,reason="channel broke"}`: 1,
 		`tryst_verbs_channel_generation{` + peer + `}`:                     0,
+		`tryst_verbs_queue_pairs{` + peer + `}`:                            0,
 	} {
 		if got := metric(t, text, name); got != want {
 			t.Errorf("%s %v, want %v", name, got, want)

@@ -186,7 +186,7 @@ func (w *world) inUse(all ...*process) map[string]discovery.ResourceCounts {
 	m := w.objects()
 	for d, n := range offers {
 		c := m[d]
-		c.QPs -= n
+		c.QPs -= 2 * n // the default of --rdma-queue-pairs
 		c.CQs -= n
 		c.MRs -= 2 * n // messages to and from it
 		m[d] = c

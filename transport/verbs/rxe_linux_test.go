@@ -33,7 +33,8 @@ func rxeDevices(t *testing.T) []string {
 const suiteSlow = 10
 
 // TestRxeSuite: verbs is a transport on the kernel's Soft-RoCE. Tasks are on one
-// device or the other in turn, disturbed by their gates, and nothing goes over gRPC
+// device or the other in turn, with two queue pairs for each peer as programs have
+// them, disturbed by their gates, and nothing goes over gRPC
 // but the bootstrap. A queue pair gives up after half a second, since one end waits
 // for that with each cut. Larger tensors are left out for the minute that an emulated
 // processor takes to fill and compare them.
@@ -46,7 +47,7 @@ func TestRxeSuite(t *testing.T) {
 				return libibverbs.New(libibverbs.Options{}).Open(names[task.Index%2])
 			},
 			gate: true,
-			tune: func(_ cluster.Task, o *verbstransport.Options) { o.Backoff = gateBackoff },
+			tune: func(_ cluster.Task, o *verbstransport.Options) { o.Rails, o.Backoff = 2, gateBackoff },
 			path: verbs.Path{Port: 1, Timeout: verbs.TimeoutCode(50 * time.Millisecond), Retry: 6, RNRRetry: 6},
 		}),
 		MaxSize: 32 << 20, Registered: true, Slow: suiteSlow,

@@ -46,6 +46,14 @@ func TestSuiteBlocking(t *testing.T) {
 		Blocking: true, Only: []string{"Content", "Abort", "Cancel", "Cut", "Peer", "Stop"}})
 }
 
+// TestSuiteTwoQueuePairs: large contents go over two at once, and either can be the one
+// that is cut or late.
+func TestSuiteTwoQueuePairs(t *testing.T) {
+	o := tuned(clusterOptions{require: true, gate: true}, func(o *verbstransport.Options) { o.Rails, o.Backoff = 2, gateBackoff })
+	transporttest.Run(t, transporttest.Suite{New: newCluster(o), MaxSize: 64 << 20, Registered: true,
+		Only: []string{"Order", "Content", "Size", "Memory", "Abort", "Cancel", "Step", "Peer", "Slow", "Stop"}})
+}
+
 type clusterOptions struct {
 	require bool
 	// open opens the device of a task on a real system, whose wires nobody

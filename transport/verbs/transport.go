@@ -63,7 +63,8 @@ type Options struct {
 	// work requests a send queue holds, EagerLimit the largest content in bytes
 	// that travels in a message.
 	Window, SendQueue, EagerLimit int
-	// Rails is the number of queue pairs of a channel.
+	// Rails is the number of queue pairs of a channel, 1 to 8; 0 for 1. The channel has
+	// as many as the side with fewer (PROTOCOL.md section 8.5).
 	Rails int
 	// MaxWaiting bounds the receives without answer, each way, for each peer.
 	MaxWaiting int
