@@ -30,13 +30,17 @@ type perftest struct {
 	ends    devices
 	size    int64
 	event   bool // waits for events of the completion queue
+	pairs   int  // queue pairs that write at once; 0 for 1
 	// rate is how many operations a second the last run did.
 	rate float64
 }
 
 func (p *perftest) String() string {
-	if p.event {
+	switch {
+	case p.event:
 		return p.program + " -e"
+	case p.pairs > 1:
+		return fmt.Sprintf("%s -q %d", p.program, p.pairs)
 	}
 	return p.program
 }
@@ -73,7 +77,8 @@ const (
 // run implements side. The score is in operations a second: messages of the size
 // written, or round trips.
 func (p *perftest) run(ctx context.Context, d time.Duration) (r run, err error) {
-	n := min(max(int(p.rate*d.Seconds()), p.fewest()), maxIterations)
+	n := min(max(int(p.rate*d.Seconds()), p.fewest()), maxIterations) / max(p.pairs, 1) // of each queue pair
+	n = max(n, minIterations)
 	out, err := p.execute(ctx, d, n)
 	for range maxUncalibrated {
 		if err != nil || !bytes.Contains(out, []byte(uncalibrated)) {
@@ -99,8 +104,8 @@ func (p *perftest) run(ctx context.Context, d time.Duration) (r run, err error) 
 		r.score = 1 / trip.Seconds()
 	}
 	p.rate = r.score
-	r.count = int64(n)
-	r.time = time.Duration(float64(n) / r.score * float64(time.Second))
+	r.count = int64(n * max(p.pairs, 1))
+	r.time = time.Duration(float64(r.count) / r.score * float64(time.Second))
 	return r, nil
 }
 
@@ -157,6 +162,9 @@ func (p *perftest) execute(ctx context.Context, d time.Duration, n int) ([]byte,
 		}
 		if p.event {
 			a = append(a, "-e")
+		}
+		if p.pairs > 1 {
+			a = append(a, "-q", strconv.Itoa(p.pairs))
 		}
 		return append(a, more...)
 	}

@@ -11,7 +11,8 @@ import (
 	"github.com/tryst-rdma/tryst/config"
 )
 
-// Every benchmark of verbs runs between two devices, beside perftest.
+// Every benchmark of verbs runs between two devices, beside perftest: a tensor of
+// 2 MiB also beside as many queue pairs as it goes over.
 func TestRxeBenchmarks(t *testing.T) {
 	devices := strings.Split(os.Getenv("TRYST_TEST_DEVICES"), ",")
 	if len(devices) != 2 {
@@ -22,7 +23,7 @@ func TestRxeBenchmarks(t *testing.T) {
 			o := smoke(t, name)
 			o.Client = config.Client{RDMA: config.RDMA{Device: devices[0], Timeout: 200 * time.Millisecond}}
 			o.PeerDevice, o.Transports, o.polls = devices[1], []string{"verbs"}, []string{"event"}
-			o.Inflight = []int{2}
+			o.Sizes, o.Inflight = []int64{2 << 20}, []int{2}
 			rows, err := Run(t.Context(), o)
 			if err != nil {
 				t.Fatal(err)
