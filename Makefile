@@ -24,6 +24,8 @@ export TRYST_TEST_RXE ?= auto
 TRYST_VM_ACCEL ?= auto
 # The VM is killed when a command, or all tests together, take longer.
 TRYST_VM_TIMEOUT ?= 30m
+# And for make bench-rxe, whose pairs take some minutes for each row on an emulated processor.
+TRYST_BENCH_TIMEOUT ?= 2h
 # The command for make rxe-vm, by the environment so that its quotes and dollars stay as they were typed.
 export RXE_VM_CMD = $(value CMD)
 
@@ -115,7 +117,7 @@ bench: build ## Each benchmark beside its yardstick, into build/bench/; a missed
 .PHONY: bench-rxe
 bench-rxe: $(softroce) go-ready ## Verbs beside perftest in the VM with Soft-RoCE, into build/bench-rxe/; a missed target fails
 	@CGO_ENABLED=1 $(GO) build -o build/tryst-rxe ./cmd/tryst
-	@$(softroce) vm $(rxeflags) -- build/tryst-rxe bench --transport verbs --rdma-device rxe0 --peer-rdma-device rxe1 \
+	@$(softroce) vm $(rxeflags) -timeout $(TRYST_BENCH_TIMEOUT) -- build/tryst-rxe bench --transport verbs --rdma-device rxe0 --peer-rdma-device rxe1 \
 		--pairs 7 --pair-time 1s --check --json-dir build/bench-rxe $(BENCHARGS)
 
 ##

@@ -77,8 +77,8 @@ const (
 // run implements side. The score is in operations a second: messages of the size
 // written, or round trips.
 func (p *perftest) run(ctx context.Context, d time.Duration) (r run, err error) {
-	n := min(max(int(p.rate*d.Seconds()), p.fewest()), maxIterations) / max(p.pairs, 1) // of each queue pair
-	n = max(n, minIterations)
+	pairs := max(p.pairs, 1)
+	n := max(min(max(int(p.rate*d.Seconds()), p.fewest()), maxIterations)/pairs, minIterations) // of each queue pair
 	out, err := p.execute(ctx, d, n)
 	for range maxUncalibrated {
 		if err != nil || !bytes.Contains(out, []byte(uncalibrated)) {
@@ -104,7 +104,7 @@ func (p *perftest) run(ctx context.Context, d time.Duration) (r run, err error) 
 		r.score = 1 / trip.Seconds()
 	}
 	p.rate = r.score
-	r.count = int64(n * max(p.pairs, 1))
+	r.count = int64(n * pairs)
 	r.time = time.Duration(float64(r.count) / r.score * float64(time.Second))
 	return r, nil
 }

@@ -148,9 +148,9 @@ func timeoutOf(set time.Duration, p verbs.Provider) time.Duration {
 	return ackTimeout
 }
 
-// The queue pairs for each peer that are taken where none are set. A device that
-// works for one queue pair at a time, as most do, works for two at once, and two take
-// different ways through a fabric. One in software takes the processor for each.
+// The queue pairs for each peer that are taken where none are set. rxe leaves
+// processors idle over one, and a fabric may take two different ways (GOTCHAS.md). The
+// device in user space is slower over two.
 const (
 	DefaultQueuePairs  = 2
 	softwareQueuePairs = 1

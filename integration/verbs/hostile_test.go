@@ -23,6 +23,7 @@ import (
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/proto/tensorflowgrpc"
 	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport/verbs/bootstrap"
 	"github.com/tryst-rdma/tryst/transport/verbs/bootstrap/bootstraptest"
@@ -186,7 +187,7 @@ func (w *world) inUse(all ...*process) map[string]discovery.ResourceCounts {
 	m := w.objects()
 	for d, n := range offers {
 		c := m[d]
-		c.QPs -= 2 * n // the default of --rdma-queue-pairs
+		c.QPs -= server.DefaultQueuePairs * n
 		c.CQs -= n
 		c.MRs -= 2 * n // messages to and from it
 		m[d] = c

@@ -46,8 +46,7 @@ func TestSuiteBlocking(t *testing.T) {
 		Blocking: true, Only: []string{"Content", "Abort", "Cancel", "Cut", "Peer", "Stop"}})
 }
 
-// TestSuiteTwoQueuePairs: large contents go over two at once, and either can be the one
-// that is cut or late.
+// TestSuiteTwoQueuePairs: large contents go over two at once, and either can be late.
 func TestSuiteTwoQueuePairs(t *testing.T) {
 	o := tuned(clusterOptions{require: true, gate: true}, func(o *verbstransport.Options) { o.Rails, o.Backoff = 2, gateBackoff })
 	transporttest.Run(t, transporttest.Suite{New: newCluster(o), MaxSize: 64 << 20, Registered: true,

@@ -64,7 +64,7 @@ type Options struct {
 	// that travels in a message.
 	Window, SendQueue, EagerLimit int
 	// Rails is the number of queue pairs of a channel, 1 to 8; 0 for 1. The channel has
-	// as many as the side with fewer (PROTOCOL.md section 8.5).
+	// as many as the side with fewer (PROTOCOL.md section 9).
 	Rails int
 	// MaxWaiting bounds the receives without answer, each way, for each peer.
 	MaxWaiting int
