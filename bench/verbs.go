@@ -86,8 +86,8 @@ func (s *suite) peerRDMA(c config.RDMA) config.RDMA {
 }
 
 // recvVerbs sets receives against ib_write_bw, which writes as much, as often, and
-// tells nobody. Where a tensor goes over several queue pairs, its writes over as many
-// are beside it, too: that it should be as fast is not asked for, but tells what is the
+// tells nobody. Where tensors go over several queue pairs, its writes over as many are
+// beside them, too: that they should be as fast is not asked for, but tells what is the
 // queue pairs' and what is Tryst's.
 func (s *suite) recvVerbs(ctx context.Context) error {
 	ends, err := s.devices()
@@ -108,15 +108,27 @@ func (s *suite) recvVerbs(ctx context.Context) error {
 		if err := s.besidePerftest(ctx, theirs, ours, aim, more); err != nil || theirs.missing() != nil {
 			return err
 		}
-		pairs := s.client().RDMA.QueuePairs
-		if pairs == 0 {
-			pairs = server.DefaultQueuePairs
-		}
-		if pairs = int(min(t.size>>20, int64(pairs))); pairs < 2 {
+		pairs := s.queuePairs(t.size, inflight)
+		if pairs < 2 {
 			return nil
 		}
 		return s.besidePerftest(ctx, &perftest{program: WriteBandwidth, ends: ends, size: t.size, pairs: pairs}, ours, 0, more)
 	})
+}
+
+// queuePairs is over how many queue pairs tensors of a size go that are under way
+// together: one of 2 MiB and more over several, smaller ones over each in turn, and what
+// fits into a message over the first (PROTOCOL.md section 8.5).
+func (s *suite) queuePairs(size int64, inflight int) int {
+	c := s.client()
+	if size <= c.EagerLimit {
+		return 1
+	}
+	pairs := c.RDMA.QueuePairs
+	if pairs == 0 {
+		pairs = server.DefaultQueuePairs
+	}
+	return int(min(int64(pairs), int64(inflight)*max(size>>20, 1)))
 }
 
 // besidePerftest measures ours beside a program of perftest, or alone where that is

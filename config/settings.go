@@ -135,7 +135,7 @@ var settings = []Setting{
 		both, func(c *Config) value { return maybeCount{&c.RDMA.Retry, 0, 6, "", noRetryForEver} }},
 	{"rdma.queue-depth", "256", "work requests that a send queue holds; half as many receives are posted",
 		both, func(c *Config) value { return count{&c.RDMA.QueueDepth, 16, 32768} }},
-	{"rdma.queue-pairs", "0", "queue pairs for each peer, over which a tensor of 2 MiB and more is written at once; 0 = 2, and 1 for roce",
+	{"rdma.queue-pairs", "0", "queue pairs for each peer: tensors of 2 MiB and more go over several at once, smaller ones over each in turn; 0 = 2, and 1 for roce",
 		both, func(c *Config) value { return count{&c.RDMA.QueuePairs, 0, 8} }},
 	{"eager-limit", "8KiB", "size up to which a tensor travels within a message of verbs",
 		both, func(c *Config) value { return size{&c.EagerLimit, 1, mib} }},

@@ -380,7 +380,10 @@ func (l *link) told(r *receive, dest mem.Destination, size uint64) (channel.Dest
 	p := dest.Piece()
 	d := channel.Dest{Addr: p.Addr}
 	to := destination{Destination: dest, of: r}
-	for i := range l.machine.Stripes(size) {
+	shares := l.machine.Stripes(size)
+	d.First = l.firstRail(shares)
+	for share := range shares {
+		i := l.machine.RailOf(d.First, share)
 		d.RKeys[i] = p.RKey
 		if !l.peer.transport.port.memory.Leases() {
 			continue
@@ -398,6 +401,17 @@ func (l *link) told(r *receive, dest mem.Destination, size uint64) (channel.Dest
 		r.dest = d.Handle
 	}
 	return d, nil
+}
+
+// firstRail is the rail on which a content of some shares begins: those that do not
+// take all rails take them in turn. Called with the lock held.
+func (l *link) firstRail(shares int) uint8 {
+	if shares == len(l.rails) || !l.spreads {
+		return 0
+	}
+	first := l.turn
+	l.turn = uint8(l.machine.RailOf(first, shares)) //nolint:gosec // at most wire.MaxRails
+	return first
 }
 
 // release ends the keys of a destination, and then the channel's hold on its memory.

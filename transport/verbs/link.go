@@ -38,12 +38,15 @@ type link struct {
 	out   *mem.Slots // messages to it, of rail 0
 	queue *poll.Queue
 	asker transport.Asker // who the peer is, from connect on
+	// spreads says that the peer takes contents that begin on another rail than the first.
+	spreads bool
 
 	mu       sync.Mutex
 	machine  *channel.Channel // nil until open
 	account  *mem.Account
 	receives map[attemptID]*receive
 	keys     *keys  // of the peer's requests
+	turn     uint8  // rail on which the next content of less than all rails begins
 	named    uint64 // the highest generation that the peer's requests said it had left
 	sources  table[source]
 	dests    table[destination]
@@ -191,6 +194,7 @@ func (l *link) connect(peer pairing.Offer) error {
 		t.closedObject("queue pair", r.qp.Close())
 	}
 	l.rails = l.rails[:rails]
+	l.spreads = min(l.own.Version, peer.Version) >= pairing.VersionFirstRail
 	l.asker = transport.Asker{Name: peer.Task.String(), Incarnation: peer.Incarnation}
 	account := t.port.memory.OpenAccount(l.String())
 	machine, err := channel.New(time.Now(), channel.Config{

@@ -1,6 +1,8 @@
 package verbstransport_test
 
 import (
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/tryst-rdma/tryst/cluster"
@@ -15,6 +17,7 @@ type spy struct {
 	cqs      map[verbs.CQ]*spiedCQ
 	counts   tally
 	imms     map[wire.Imm]int // of the writes that the process has posted
+	over     map[verbs.QP]int // the same by queue pair
 	refuse   error            // what RegisterMemory answers; nil to pass it on
 	refused  int
 	register int
@@ -48,7 +51,7 @@ type spies map[cluster.Task]*spy
 func watched(o clusterOptions) (clusterOptions, spies) {
 	all := make(spies)
 	for i := range 3 {
-		all[cluster.Task{Job: "worker", Index: i}] = &spy{cqs: make(map[verbs.CQ]*spiedCQ), imms: make(map[wire.Imm]int)}
+		all[cluster.Task{Job: "worker", Index: i}] = &spy{cqs: make(map[verbs.CQ]*spiedCQ), imms: make(map[wire.Imm]int), over: make(map[verbs.QP]int)}
 	}
 	o.wrap = func(t cluster.Task, d verbs.Device) verbs.Device { return &spiedDevice{d, all[t]} }
 	return o, all
@@ -64,6 +67,13 @@ func (s *spy) tally() tally {
 	t := s.counts
 	s.counts = tally{}
 	return t
+}
+
+// lasts is how many last writes went over each queue pair that had any, the fewest first.
+func (s *spy) lasts() []int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Values(s.over))
 }
 
 // refuses lets registrations fail from now on; nil ends that.
@@ -164,6 +174,7 @@ func (s *spy) saw(qp verbs.QP, wrs []verbs.SendWR) {
 			s.counts.Imms++
 			s.counts.Bytes += w.Len()
 			s.imms[wire.Imm(w.Imm)]++
+			s.over[qp]++
 			s.write, s.late = *w, func(w verbs.SendWR) error { _, err := qp.PostSend([]verbs.SendWR{w}); return err }
 		case w.Op == verbs.OpWrite && w.Len() == 0:
 			s.counts.Probes++

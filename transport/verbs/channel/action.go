@@ -12,6 +12,8 @@ import (
 type Dest struct {
 	// Addr is where it begins. Its length is that of the content.
 	Addr uint64
+	// First is the rail that carries the first share, as told by Stripes.
+	First uint8
 	// RKeys has for each rail the key of the memory on its device.
 	RKeys [wire.MaxRails]verbs.RKey
 	// Handle is the shell's own name for it.

@@ -344,7 +344,7 @@ func (c *Channel) last(rail int, kind wire.Kind, id uint64, each bool) (ref, *re
 		return none, nil
 	}
 	x := c.receives.at(r)
-	if !x.told || rail >= c.Stripes(x.value.Size) || x.done&(1<<rail) != 0 {
+	if !x.told || !c.expects(x, rail) {
 		c.fault("%v over each rail for receive %016x, which expects nothing more on rail %d", kind, id, rail)
 		return none, nil
 	}
@@ -364,7 +364,7 @@ func (c *Channel) Imm(now time.Time, rail int, imm uint32) {
 		return
 	}
 	x := c.receives.at(r)
-	if rail >= c.Stripes(x.value.Size) || x.done&(1<<rail) != 0 {
+	if !c.expects(x, rail) {
 		c.fault("a last write of receive %016x on rail %d, which had its last or carries none of it", x.id, rail)
 		return
 	}
@@ -375,7 +375,7 @@ func (c *Channel) Imm(now time.Time, rail int, imm uint32) {
 func (c *Channel) arrived(now time.Time, r ref, rail int, each bool) {
 	x := c.receives.at(r)
 	x.done |= 1 << rail
-	if each && x.done != 1<<c.Stripes(x.value.Size)-1 {
+	if each && !c.complete(x) {
 		if x.list == listAsked {
 			c.queue(now, r, listAsked) // it moves
 		}

@@ -690,24 +690,3 @@ func TestSmallIsNotHeldUpByLarge(t *testing.T) {
 	}
 	l.expect("<WRITE 65536", "<IMM 65536", "<WRITE 65536")
 }
-
-// TestStripes: every byte once, and both sides agree.
-func TestStripes(t *testing.T) {
-	for rails := 1; rails <= wire.MaxRails; rails++ {
-		c := &Channel{cfg: Config{Rails: rails}, stripe: stripeUnit}
-		for _, size := range []uint64{1, 4096, 1<<20 - 1, 1 << 20, 2<<20 - 1, 2 << 20, 3<<20 + 1, 8 << 20, 8<<20 + 4095, 1<<40 + 1} {
-			n := c.Stripes(size)
-			var at uint64
-			for r := range n {
-				from, to := stripe(size, n, r)
-				if from != at || to <= from {
-					t.Errorf("%d bytes, rail %d of %d: %d to %d", size, r, n, from, to)
-				}
-				at = to
-			}
-			if at != size {
-				t.Errorf("%d bytes over %d rails end at %d", size, n, at)
-			}
-		}
-	}
-}

@@ -98,7 +98,7 @@ func (c *Channel) AppendState(b []byte) []byte {
 		num(uint64(c.receives.lists[l].n)) //nolint:gosec // not negative
 		for r := c.receives.first(l); r != none; r = c.receives.at(r).next {
 			x := c.receives.at(r)
-			num(x.id, uint64(x.attempt), uint64(x.imm), uint64(x.done), x.dest.Handle, x.value.Size)
+			num(x.id, uint64(x.attempt), uint64(x.imm), uint64(x.done), x.dest.Handle, uint64(x.dest.First), x.value.Size)
 			flag(x.over, x.placed, x.hasDest, x.told, x.each != nil, x.each != nil && x.each.err != nil, x.riders > c.say.finished.out)
 		}
 	}
@@ -113,7 +113,7 @@ func (c *Channel) AppendState(b []byte) []byte {
 	}
 	for _, id := range slices.Sorted(maps.Keys(c.asksByID)) {
 		a := c.asks.at(c.asksByID[id])
-		num(id, uint64(a.attempt), uint64(a.state), uint64(a.dest.Imm), a.dest.Addr, a.value.Size, a.source.Handle, uint64(a.flying)) //nolint:gosec // not negative
+		num(id, uint64(a.attempt), uint64(a.state), uint64(a.dest.Imm), uint64(a.dest.First), a.dest.Addr, a.value.Size, a.source.Handle, uint64(a.flying)) //nolint:gosec // not negative
 		flag(a.hasDest, a.err != nil, a.elsewhere, a.cancelled, a.placed)
 		for _, p := range a.parts {
 			num(p.next)

@@ -33,7 +33,8 @@ type end struct {
 	others  []Action // ActTaken, ActFinished, ActCancelled, ActDetach, ActClose, ActUp
 	taken   Marks
 	handle  uint64
-	hold    bool // completions of sends are kept back
+	first   uint8 // rail on which its destinations begin
+	hold    bool  // completions of sends are kept back
 	held    []uint32
 }
 
@@ -148,7 +149,7 @@ func (l *link) do(i int, a Action) {
 
 func (e *end) dest() Dest {
 	e.handle++
-	return Dest{Addr: e.handle << 40, Handle: e.handle}
+	return Dest{Addr: e.handle << 40, First: e.first, Handle: e.handle}
 }
 
 func (l *link) post(i int, p Post) {

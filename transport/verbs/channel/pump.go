@@ -261,7 +261,7 @@ func (c *Channel) open(r ref) bool {
 }
 
 func (c *Channel) wireDest(x *receive) wire.Dest {
-	return wire.Dest{Addr: x.dest.Addr, Imm: x.imm, N: uint8(c.cfg.Rails), RKeys: x.dest.RKeys} //nolint:gosec // at most wire.MaxRails
+	return wire.Dest{Addr: x.dest.Addr, Imm: x.imm, N: uint8(c.cfg.Rails), First: x.dest.First, RKeys: x.dest.RKeys} //nolint:gosec // at most wire.MaxRails
 }
 
 // sendFinished says finished ids alone, when their time has come and nothing
@@ -333,7 +333,7 @@ func (c *Channel) sendEnders(rail int) bool {
 		} else {
 			c.appendError(rail, a)
 		}
-		a.parts[rail].last = true
+		a.parts[c.shareOf(a.dest.First, rail)].last = true
 		a.flying++
 		c.send(rail, at, posted{kind: postContent, ask: r})
 	}
@@ -351,7 +351,7 @@ func (c *Channel) sendContent(rail int) bool {
 		}
 		r := q.content.pop()
 		a := c.asks.at(r)
-		p := &a.parts[rail]
+		p := &a.parts[c.shareOf(a.dest.First, rail)]
 		n := min(p.end-p.next, uint64(c.cfg.Chunk)) //nolint:gosec // not negative
 		w := Post{
 			Op: verbs.OpWrite, Source: a.source, Offset: p.next, Length: uint32(n), //nolint:gosec // at most MaxChunk

@@ -22,7 +22,7 @@ type ask struct {
 	elsewhere bool
 	cancelled bool   // what it ends with over each rail is CANCELLED
 	placed    bool   // META is posted
-	parts     []part // what each rail carries; nil until it is written
+	parts     []part // the shares; nil until it is written
 	flying    int    // work requests under way that name the source, or fence it
 }
 
@@ -38,7 +38,7 @@ const (
 
 const listToAnswer listID = 1
 
-// part is what one rail carries of a content.
+// part is a share of a content, which one rail carries.
 type part struct {
 	next, end uint64
 	last      bool // its last write, CANCELLED or ERROR is posted
@@ -147,7 +147,7 @@ func (c *Channel) write(r ref) {
 	for i := range n {
 		from, to := stripe(a.value.Size, n, i)
 		a.parts = append(a.parts, part{next: from, end: to})
-		c.rails[i].content.push(r)
+		c.rails[c.RailOf(a.dest.First, i)].content.push(r)
 	}
 }
 
@@ -205,7 +205,7 @@ func (c *Channel) stop(r ref) (written bool) {
 		from, _ := stripe(a.value.Size, len(a.parts), i)
 		written = written || a.parts[i].next != from
 		if !a.parts[i].last {
-			drop(&c.rails[i].content, r)
+			drop(&c.rails[c.RailOf(a.dest.First, i)].content, r)
 		}
 	}
 	return written
@@ -218,7 +218,7 @@ func (c *Channel) endEach(r ref) {
 	a.state = askEnded
 	for i := range a.parts {
 		if !a.parts[i].last {
-			c.rails[i].enders.push(r)
+			c.rails[c.RailOf(a.dest.First, i)].enders.push(r)
 		}
 	}
 }

@@ -96,6 +96,7 @@ var searches = []struct {
 	{"many in a narrow window", simConfig{rails: 1, window: 4, values: []int64{100}, budget: budget{receives: 5}}},
 	{"a cancel", simConfig{rails: 1, window: 4, values: []int64{2 * simPage}, budget: budget{receives: 2, cancels: 1}}},
 	{"a cancel, two rails", simConfig{rails: 2, window: 4, values: []int64{3 * simPage}, budget: budget{receives: 1, cancels: 1}}},
+	{"a cancel, on either of two rails", simConfig{rails: 2, window: 4, values: []int64{simPage}, budget: budget{receives: 2, cancels: 1}}},
 	{"a value that is given up", simConfig{rails: 1, window: 4, values: []int64{2 * simPage, 100}, budget: budget{receives: 2, fails: 1}}},
 	{"given up and cancelled, two rails", simConfig{rails: 2, window: 4, values: []int64{4 * simPage}, budget: budget{receives: 1, fails: 1, cancels: 1}}},
 	{"cancels, small and large", simConfig{rails: 1, window: 6, values: []int64{100, simPage}, budget: budget{receives: 2, cancels: 2}}},

@@ -480,7 +480,7 @@ func (w *world) dest(i int, size uint64) Dest {
 	s := &w.sides[i]
 	s.dests = append(s.dests, simDest{pages: make([]byte, (size+simPage-1)/simPage)})
 	n := len(s.dests) - 1
-	return Dest{Addr: addrOf(n), Handle: uint64(n) + 1}
+	return Dest{Addr: addrOf(n), First: uint8(n % w.cfg.rails), Handle: uint64(n) + 1} //nolint:gosec // a rail
 }
 
 // valueOf is the meta-data of a value of size bytes.

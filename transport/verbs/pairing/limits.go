@@ -4,7 +4,11 @@ import "time"
 
 // Version is the version of the protocol that PROTOCOL.md sections 8 and 9
 // describe. A higher one of the peer is talked down to; 0 is no Tryst.
-const Version uint32 = 1
+const Version uint32 = 2
+
+// VersionFirstRail is the first version in which a destination may name another rail
+// than 0 as the first one (PROTOCOL.md section 8.5).
+const VersionFirstRail uint32 = 2
 
 // What a peer may say of itself. Beyond that its offer is refused: it would cost
 // memory here, or not work.

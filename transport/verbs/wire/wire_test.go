@@ -75,6 +75,8 @@ var (
 	vector = Value{DType: tensor.Float32, Size: 8, Dims: AppendDims(nil, 2)}
 	large  = Value{DType: tensor.BFloat16, Size: 33554432, Dims: AppendDims(nil, 4096, 4096)}
 	dest   = Dest{Addr: 0x7f12_3400_0000, Imm: NewImm(5, 17), N: 1, RKeys: [MaxRails]verbs.RKey{0x8877}}
+	// onSecond is of two rails, the second of which carries the content.
+	onSecond = Dest{Addr: 0x7f12_3400_0000, Imm: NewImm(5, 17), N: 2, First: 1, RKeys: [MaxRails]verbs.RKey{0, 0x8877}}
 )
 
 // examples are those of PROTOCOL.md section 8, by the names of its hex blocks.
@@ -94,6 +96,7 @@ var examples = []struct {
 	}},
 	{"verbs-meta", &Meta{Header: Header{Taken: counts(3)}, ID: 0x42, Value: large}},
 	{"verbs-rerequest", &ReRequest{Header: Header{Taken: counts(4)}, ID: 0x42, HasDest: true, Dest: dest}},
+	{"verbs-rerequest-second", &ReRequest{Header: Header{Taken: counts(4, 0)}, ID: 0x42, HasDest: true, Dest: onSecond}},
 	{"verbs-rerequest-none", &ReRequest{Header: Header{Taken: counts(4)}, ID: 0x42}},
 	{"verbs-eager", &Eager{Header: Header{Taken: counts(5)}, ID: 0x43, Value: vector, Content: []byte{0, 0, 0x80, 0x3f, 0, 0, 0, 0xc0}}},
 	{"verbs-eager-dead", &Eager{Header: Header{Taken: counts(5)}, ID: 0x44, Value: Value{DType: tensor.Float32, Dead: true, Dims: AppendDims(nil, 0)}}},
@@ -280,6 +283,15 @@ func TestV22ErrorText(t *testing.T) {
 	m.Text = make([]byte, maxErrorText+1)
 	if err := m.Parse(m.Append(nil)); err == nil {
 		t.Error("a longer text is taken")
+	}
+}
+
+// TestFirstRailThatIsNotThere: a destination begins on one of its rails.
+func TestFirstRailThatIsNotThere(t *testing.T) {
+	m := ReRequest{Header: Header{Taken: counts(4, 0)}, ID: 0x42, HasDest: true, Dest: onSecond}
+	m.Dest.First = 2
+	if err := new(ReRequest).Parse(m.Append(nil)); err == nil || !strings.Contains(err.Error(), "begins on rail 2: there are 2") {
+		t.Error(err)
 	}
 }
 

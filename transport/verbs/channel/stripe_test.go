@@ -1,0 +1,142 @@
+package channel
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport/verbs/wire"
+)
+
+// TestStripes: every byte once, each share on a rail of its own, and both sides agree.
+func TestStripes(t *testing.T) {
+	for rails := 1; rails <= wire.MaxRails; rails++ {
+		c := &Channel{cfg: Config{Rails: rails}, stripe: stripeUnit}
+		for _, size := range []uint64{1, 4096, 1<<20 - 1, 1 << 20, 2<<20 - 1, 2 << 20, 3<<20 + 1, 8 << 20, 8<<20 + 4095, 1<<40 + 1} {
+			n := c.Stripes(size)
+			var at uint64
+			for share := range n {
+				from, to := stripe(size, n, share)
+				if from != at || to <= from {
+					t.Errorf("%d bytes, share %d of %d: %d to %d", size, share, n, from, to)
+				}
+				at = to
+			}
+			if at != size {
+				t.Errorf("%d bytes in %d shares end at %d", size, n, at)
+			}
+		}
+		for first := range rails {
+			seen := make(map[int]bool)
+			for share := range rails {
+				rail := c.RailOf(uint8(first), share)                                                                     //nolint:gosec // a rail
+				if seen[rail] || rail >= rails || c.shareOf(uint8(first), rail) != share || share == 0 && rail != first { //nolint:gosec // a rail
+					t.Errorf("%d rails, from rail %d: share %d is on rail %d", rails, first, share, rail)
+				}
+				seen[rail] = true
+			}
+		}
+	}
+}
+
+// ofThreeRails is a channel whose asker places contents from rail first on. What side 1
+// sends goes in shares of unit bytes at least.
+func ofThreeRails(t *testing.T, first uint8, unit uint64, size int64) *link {
+	l := newLink(t, func(c *Config) { c.Rails, c.Chunk, c.Outstanding = 3, 1<<20, 4<<20 })
+	l.sends(size)
+	l.ends[0].first = first
+	for i := range l.ends {
+		l.ends[i].ch.stripe = unit
+	}
+	return l
+}
+
+// railsEnds are the last writes and messages of side 1 since the last time, in the order of
+// their rails.
+func (l *link) railsEnds() string {
+	var ends []string
+	for _, p := range l.trace {
+		if strings.HasPrefix(p, "<") && !strings.Contains(p, "WRITE") && !strings.Contains(p, "META") {
+			ends = append(ends, p)
+		}
+	}
+	l.trace = nil
+	slices.Sort(ends)
+	return strings.Join(ends, ", ")
+}
+
+// TestContentBeginsOnTheAskersRail: its shares go over the rails from there on, and
+// after the last over the first.
+func TestContentBeginsOnTheAskersRail(t *testing.T) {
+	for _, c := range []struct {
+		first  uint8
+		shares int64
+		want   string
+	}{
+		{0, 1, "<IMM 65536"},
+		{2, 1, "<2IMM 65536"},
+		{1, 2, "<1IMM 65536, <2IMM 65536"},
+		{2, 2, "<2IMM 65536, <IMM 65536"},
+		{1, 3, "<1IMM 65536, <2IMM 65536, <IMM 65536"},
+	} {
+		l := ofThreeRails(t, c.first, 64<<10, c.shares*64<<10)
+		for id := range uint64(2) { // after META, and with an early destination
+			l.receive(id+1, "k")
+			l.run()
+			if got := l.railsEnds(); got != c.want || l.last().Outcome != OutcomeWritten {
+				t.Errorf("%d shares from rail %d: %s, %v; want %s", c.shares, c.first, got, l.last().Outcome, c.want)
+			}
+		}
+		l.clean()
+	}
+}
+
+// TestEndOnTheAskersRails: what ends a content while it is written goes over the rails
+// that carry it, and over no other.
+func TestEndOnTheAskersRails(t *testing.T) {
+	for want, end := range map[string]func(*link){
+		"<2CANCELLED, <CANCELLED": func(l *link) { l.ends[0].ch.Cancel(l.now, 1, 1) },
+		"<2ERROR, <ERROR": func(l *link) {
+			l.ends[1].ch.Fail(l.now, 1, 1, status.New(status.DataLoss, "given up"))
+		},
+	} {
+		l := ofThreeRails(t, 2, 10<<20, 20<<20)
+		l.ends[1].hold = true
+		l.receive(1, "k")
+		l.run()
+		if got := l.railsEnds(); got != "" {
+			t.Fatalf("it is not under way: %s", got)
+		}
+		end(l)
+		l.run()
+		if got := l.railsEnds(); got != want {
+			t.Errorf("posted %s, want %s", got, want)
+		}
+		for _, rail := range []int{2, 0} { // there is room again
+			l.ends[1].ch.Sent(l.now, rail, (l.ends[1].ch.rails[rail].slot+63)%64)
+		}
+		l.run()
+		if len(l.trace) > 0 {
+			t.Errorf("%s: and after it %v", want, l.trace)
+		}
+		l.clean()
+	}
+}
+
+// TestLastWriteOnAnotherRail: on a rail that carries none of the content it closes the
+// channel.
+func TestLastWriteOnAnotherRail(t *testing.T) {
+	for rail := range 2 {
+		l := ofThreeRails(t, 2, 64<<10, 64<<10)
+		l.receive(1, "k")
+		l.run()
+		l.cut = true
+		l.receive(2, "k")
+		l.run()
+		l.ends[0].ch.Imm(l.now, rail, uint32(wire.NewImm(0, 2)))
+		if err := l.ends[0].ch.err; err == nil || !strings.Contains(err.Error(), "carries none of it") {
+			t.Errorf("rail %d: %v", rail, err)
+		}
+	}
+}
