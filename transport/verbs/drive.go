@@ -49,6 +49,9 @@ func (l *link) completion(now time.Time, wc *verbs.WC) {
 		}
 	case kindRecv:
 		at := slot / o.Window
+		if at >= len(l.rails) {
+			return // of a queue pair that the peer had none for
+		}
 		l.rails[at].completed++
 		switch {
 		case wc.Status != verbs.StatusOK:
@@ -434,7 +437,7 @@ func (l *link) free(d channel.Dest) {
 // takeDest takes a destination out of the table.
 func (l *link) takeDest(handle uint64) (destination, bool) {
 	d, ok := l.dests.take(handle)
-	if ok && d.of != nil {
+	if ok && d.of != nil && d.of.dest == handle { // else it is another receive's record by now
 		d.of.dest = 0
 	}
 	return d, ok

@@ -182,3 +182,76 @@ func TestLeftGenerationWhileTheNextIsBootstrapped(t *testing.T) {
 		t.Error("generation 1 is open after its asker has left it")
 	}
 }
+
+// second makes a link of that generation at an end, which nobody tears down.
+func (p *leftPair) second(t *testing.T, i int, generation uint64) *link {
+	t.Helper()
+	peer := p.up(t, i).peer
+	p.ends[i].links.add()
+	l, err := newLink(peer, generation)
+	if err != nil {
+		t.Fatal(err)
+	}
+	peer.mu.Lock()
+	peer.links[generation] = l
+	peer.mu.Unlock()
+	t.Cleanup(func() { l.discard(errors.New("the test is over"), false) })
+	return l
+}
+
+// TestLinkThatWasLeftIsNotPutUp: HELLO and what ends the channel may be heard in one
+// breath, and the end be quicker.
+func TestLinkThatWasLeftIsNotPutUp(t *testing.T) {
+	p := newLeftPair(t)
+	l := p.second(t, 0, 1000)
+	l.peer.leaving(l)
+	l.peer.linkUp(l)
+	if up, _, _ := l.peer.current(); up == l {
+		t.Error("receives go to a link that was left")
+	}
+}
+
+// TestLargestOfferConnects: what the bootstrap lets pass, the channel takes.
+func TestLargestOfferConnects(t *testing.T) {
+	p := newLeftPair(t)
+	a, b := p.second(t, 0, 1000), p.second(t, 1, 1000)
+	offer := b.own
+	offer.Window, offer.ReceiveSize, offer.EagerLimit = pairing.MaxWindow, pairing.MaxReceiveSize, pairing.MaxReceiveSize
+	offer.MaxMessage = pairing.MaxReceiveSize
+	if err := pairing.Vet(offer); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.connect(offer); err != nil {
+		t.Error(err)
+	}
+	a.leave(errors.New("the test is over"))
+}
+
+// TestCompletionOfAQueuePairThatIsGone: a device may leave what was flushed of a queue
+// pair that was destroyed, as the peer had none for it.
+func TestCompletionOfAQueuePairThatIsGone(t *testing.T) {
+	l := newLeftPair(t).up(t, 0)
+	slot := uint32(len(l.rails) * l.peer.transport.opts.Window) //nolint:gosec // a window
+	l.completed([]verbs.WC{{ID: l.wrID(slot, kindRecv), Status: verbs.StatusFlushed}})
+	if !l.isOpen() {
+		t.Error("the channel was left for it")
+	}
+}
+
+// TestDestinationOfAReceiveThatWasDropped: its record is another receive's by the time
+// when the peer lets the memory go.
+func TestDestinationOfAReceiveThatWasDropped(t *testing.T) {
+	var l link
+	r := &receive{link: &l}
+	r.dest = l.dests.put(destination{of: r})
+	dropped := r.dest
+	r.use = use{} // dropped, and used again
+	r.dest = l.dests.put(destination{of: r})
+	later := r.dest
+	if _, ok := l.takeDest(dropped); !ok || r.dest != later {
+		t.Errorf("the later receive has destination %d, want %d", r.dest, later)
+	}
+	if _, ok := l.takeDest(later); !ok || r.dest != 0 {
+		t.Errorf("a destination that was taken is still the receive's")
+	}
+}

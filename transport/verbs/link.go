@@ -196,7 +196,6 @@ func (l *link) connect(peer pairing.Offer) error {
 	l.rails = l.rails[:rails]
 	l.spreads = min(l.own.Version, peer.Version) >= pairing.VersionFirstRail
 	l.asker = transport.Asker{Name: peer.Task.String(), Incarnation: peer.Incarnation}
-	account := t.port.memory.OpenAccount(l.String())
 	machine, err := channel.New(time.Now(), channel.Config{
 		Peer: l.peer.task.String(), Generation: l.own.Generation,
 		OwnIncarnation: t.opts.Self.Incarnation, PeerIncarnation: peer.Incarnation,
@@ -209,6 +208,7 @@ func (l *link) connect(peer pairing.Offer) error {
 	if err != nil {
 		return err
 	}
+	account := t.port.memory.OpenAccount(l.String())
 	l.mu.Lock() // Handle waits for it
 	queue, err := poll.Start(poll.Config{CQ: l.cq, Handle: l.completed, Failed: l.leave, Mode: o.Poll, Spinners: t.spinners})
 	if err != nil {

@@ -210,7 +210,8 @@ func (p *peer) request(ctx context.Context, from pairing.Offer) (pairing.Offer, 
 // linkUp is the word of a link that the peer's HELLO has come.
 func (p *peer) linkUp(l *link) {
 	p.mu.Lock()
-	if p.links[l.own.Generation] == l && (p.up == nil || p.up.own.Generation < l.own.Generation) {
+	// A link that was left meanwhile is not put up: nobody would take it down again.
+	if l.own.Generation > p.left && p.links[l.own.Generation] == l && (p.up == nil || p.up.own.Generation < l.own.Generation) {
 		p.setUp(l)
 		p.wireDown = p.transport.opts.Kept.WireUp(l.asker)
 	}

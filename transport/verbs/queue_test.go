@@ -306,3 +306,20 @@ func TestSmallContentsTakeQueuePairsInTurn(t *testing.T) {
 		})
 	}
 }
+
+// TestLargestEagerLimit: with the largest that can be set there are channels, and a
+// content of as many bytes goes within a message.
+func TestLargestEagerLimit(t *testing.T) {
+	o, spies := watched(clusterOptions{require: true, tune: func(_ cluster.Task, o *verbstransport.Options) {
+		o.EagerLimit, o.Window = mib, 8
+		o.Memory.Arena = 16 * mib
+	}})
+	s := newStage(t, o)
+	from, to := s.pair()
+	spies.of(from).tally()
+	from.sendsBlob(1, from.key(to, "v"), 1, mib)
+	to.recv(1, from.key(to, "v")).isBlob(1, mib)
+	if n := spies.of(from).tally(); n.Kinds[wire.KindEager] != 1 || n.Writes+n.Imms != 0 {
+		t.Errorf("it went by %d messages and %d writes", n.Kinds[wire.KindEager], n.Writes+n.Imms)
+	}
+}

@@ -9,12 +9,13 @@ const (
 	// CREDIT's own, two messages can be under way and half of it is two, so
 	// that CREDITs which answer CREDITs die out.
 	MinWindow = 4
-	// MaxWindow keeps the memory of receives below half a GiB per rail at the
-	// usual 8 KiB, and counts far from wrapping into themselves.
-	MaxWindow = 1 << 16
+	// MaxWindow is what a peer may offer (pairing.MaxWindow): counts are far from
+	// wrapping into themselves.
+	MaxWindow = 1 << 18
 
-	// MaxMessage is the longest message: beyond it a write is better.
-	MaxMessage = 1 << 20
+	// MaxMessage is the longest message: a content of 1 MiB, the largest eager limit
+	// that can be set, and what is around it. Beyond it a write is better.
+	MaxMessage = 1<<20 + 64<<10
 
 	// MinSendQueue has room for the reserve and for some of each kind.
 	MinSendQueue = 16
