@@ -58,6 +58,8 @@ func Dial(ctx context.Context, c config.Client, target string, o Options) (*Clie
 		err = n.metrics.register(n.registry)
 	}
 	if err != nil {
+		cl.part()
+		_ = cl.close(ctx) // nothing is under way yet
 		return nil, status.From(err)
 	}
 	return cl, nil

@@ -402,3 +402,38 @@ func TestVerbsPull(t *testing.T) {
 	}
 	pullers.Wait()
 }
+
+// TestDialThatFailsLeavesNothing: here the second client's metrics are those of the
+// first, which keeps its own.
+func TestDialThatFailsLeavesNothing(t *testing.T) {
+	w := newVerbsTown(t, 1)
+	v := w.start(0)
+	c := w.settings(0).Client
+	c.Cluster = nil
+	registry := prometheus.NewRegistry()
+	dial := func(host int) (*Client, error) {
+		return Dial(t.Context(), c, v.Addr().String(), Options{Provider: w.provider(host), Registry: registry})
+	}
+	first, err := dial(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close(context.Background()) //nolint:errcheck // it is not what is tested
+	counted := func() int {
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(families)
+	}
+	open, families := w.fabric.Counts(), counted()
+	if _, err := dial(2); status.CodeOf(err) != status.AlreadyExists {
+		t.Fatalf("the second: %v", err)
+	}
+	if now := w.fabric.Counts(); now != open {
+		t.Errorf("open on the fabric: %+v, and before %+v", now, open)
+	}
+	if n := counted(); n != families {
+		t.Errorf("the registry has %d families, and had %d", n, families)
+	}
+}
