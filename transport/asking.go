@@ -38,6 +38,7 @@ type asking struct {
 	up          time.Time     // when the link came up
 	served      bool          // and whether it has carried an answer since
 	pause       time.Duration // before the next hello
+	why         error         // what the link was lost for, while the peer is looked for
 
 	receives map[uint64]*receive
 	fresh    []*receive // wait for the link, never asked
@@ -209,11 +210,11 @@ func (m *asking) hello(now time.Time, p Peer, err error) []askAction {
 		waited := now.Sub(m.unreached)
 		if waited >= m.peerTimeout {
 			return m.fail(status.Errorf(status.Unavailable,
-				"%s was not reached for %v: %s", m.peer, m.peerTimeout, status.From(err).Message()))
+				"%s was not reached for %v: %s%s", m.peer, m.peerTimeout, status.From(err).Message(), becauseOf(m.why)))
 		}
-		after := min(m.pause, m.peerTimeout-waited)
+		pause := min(m.pause, m.peerTimeout-waited)
 		m.pause = min(2*m.pause, helloPauseMax)
-		return m.hail(after)
+		return m.hail(pause)
 	}
 	if p.Incarnation != m.incarnation {
 		m.unsaid = unsaid{saying: m.saying, wakeAt: m.wakeAt, closing: m.closing}
@@ -222,6 +223,7 @@ func (m *asking) hello(now time.Time, p Peer, err error) []askAction {
 	m.generation++
 	m.up, m.served, m.window, m.widen = now, false, maxReasked, time.Time{}
 	acts := m.endAllOld()
+	m.why = nil
 	for _, r := range m.fresh {
 		if m.receives[r.id] == r { // else it has ended meanwhile
 			acts = m.ask(acts, r)
@@ -239,7 +241,7 @@ func (m *asking) endAllOld() []askAction {
 		switch {
 		case m.receives[r.id] != r: // ended meanwhile
 		case r.peer != m.incarnation:
-			acts = m.endOld(acts, r)
+			acts = m.endOld(acts, r, m.why)
 		default:
 			same = append(same, r)
 		}
@@ -251,16 +253,26 @@ func (m *asking) endAllOld() []askAction {
 
 // endOld ends r, since the process that it asked is gone; or asks the present
 // one, when it is that one which the key names: the earlier process has nothing
-// under such a key, and r was asked of it only before its end was known.
-func (m *asking) endOld(acts []askAction, r *receive) []askAction {
+// under such a key, and r was asked of it only before its end was known. why is what
+// the link to the earlier one was lost for.
+func (m *asking) endOld(acts []askAction, r *receive, why error) []askAction {
 	if r.meant == m.incarnation && !m.plain {
 		r.attempt = 0
 		return m.ask(acts, r)
 	}
 	delete(m.receives, r.id)
 	return append(acts, askAction{kind: askEnd, id: r.id, err: status.Errorf(status.Aborted,
-		"%s restarted (incarnation %016x, before %016x); what it had sent is lost",
-		m.peer, m.incarnation, r.peer).WithPayload(status.PayloadPossiblyRestarted, nil)})
+		"%s restarted (incarnation %016x, before %016x); what it had sent is lost%s",
+		m.peer, m.incarnation, r.peer, becauseOf(why)).WithPayload(status.PayloadPossiblyRestarted, nil)})
+}
+
+// becauseOf is the end of an error's words: what the link was lost for, if it was. For
+// verbs that has the queue pair and the completion status.
+func becauseOf(why error) string {
+	if why == nil {
+		return ""
+	}
+	return "; before that its link was lost: " + status.From(why).Message()
 }
 
 // drain asks those that were asked before, as many at once as the window has.
@@ -359,9 +371,12 @@ func (m *asking) lost(now time.Time, id uint64, attempt uint32, err error) []ask
 		delete(m.receives, id)
 		acts = append(acts, askAction{kind: askEnd, id: id, err: status.From(err).WithPrefix(m.peer)})
 	case m.link == linkUp && r.peer != m.incarnation:
-		acts = m.endOld(acts, r)
+		acts = m.endOld(acts, r, err)
 	default:
 		m.again = append(m.again, r)
+	}
+	if m.link == linkUp && generation == m.generation {
+		m.why = err
 	}
 	return append(acts, m.left(now, generation)...)
 }
@@ -378,7 +393,7 @@ func (m *asking) elsewhere(now time.Time, id uint64, attempt uint32) []askAction
 	m.off(now, r)
 	r.elsewhere = true
 	if m.link == linkUp && r.peer != m.incarnation {
-		return m.endOld(nil, r)
+		return m.endOld(nil, r, nil)
 	}
 	m.again = append(m.again, r)
 	return m.say(now, m.drain(now, nil))

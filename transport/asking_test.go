@@ -562,3 +562,51 @@ func TestAskingOldLinksBreakNothing(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// TestErrorsTellWhatTheLinkWasLostFor: that the peer was not reached afterwards says
+// nothing of what was wrong.
+func TestErrorsTellWhatTheLinkWasLostFor(t *testing.T) {
+	const words = "its link was lost: connection reset"
+	ends := func(acts []askAction) (texts []string) {
+		for _, a := range acts {
+			if a.kind == askEnd {
+				texts = append(texts, a.err.Error())
+			}
+		}
+		return texts
+	}
+	for name, end := range map[string]func(b *askBench) []string{
+		"not reached": func(b *askBench) []string {
+			b.lost(1, 1)
+			b.now = b.now.Add(DefaultPeerTimeout)
+			return ends(b.m.hello(b.now, Peer{}, status.New(status.Unavailable, "dial")))
+		},
+		"restarted": func(b *askBench) []string {
+			b.lost(1, 1)
+			return ends(b.m.hello(b.now, Peer{Tryst: true, Incarnation: 6}, nil))
+		},
+		"restarted, lost late": func(b *askBench) []string {
+			b.recv(2)
+			b.lost(2, 1)
+			b.hello(6)
+			return ends(b.m.lost(b.now, 1, 1, errLost))
+		},
+	} {
+		b := newAskBench(t)
+		b.recv(1)
+		b.hello(5)
+		if got := end(b); len(got) != 1 || !strings.Contains(got[0], words) {
+			t.Errorf("%s: %q, want one with %q", name, got, words)
+		}
+	}
+	b := newAskBench(t)
+	b.recv(1)
+	b.hello(5)
+	b.lost(1, 1)
+	b.hello(5)
+	b.answered(1, 1)
+	b.m.lost(b.now, 1, 1, errLost) // late, of a receive that has ended
+	if b.m.why != nil {
+		t.Errorf("a link that is up again was lost for %v", b.m.why)
+	}
+}
