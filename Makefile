@@ -73,6 +73,14 @@ clean: ## Remove build/
 .PHONY: test-unit
 test-unit: build/bin/testreport ## What needs no RDMA, with the race detector where a C compiler is
 	@race=$$(scripts/race-flag.sh) && $(testreport) $$race $(testflags) $(PKG)
+ifeq ($(PKG)$(TESTARGS),./...)
+	@$(MAKE) --no-print-directory test-plain
+endif
+
+# The race detector allocates, and makes a search ten times as long for nothing: it has one goroutine.
+.PHONY: test-plain
+test-plain: build/bin/testreport ## Of these what the race detector cuts short, without it: whole searches, allocations of packets
+	@$(testreport) $(testflags) -run 'Search|AllocateNothing|AllocatesNothing|CostNothing' ./transport ./verbs/roce
 
 .PHONY: test-rxe
 test-rxe: build/bin/testreport $(softroce) ## What needs the kernel's Soft-RoCE, in a VM (TRYST_TEST_RXE=auto|vm|native|off)
