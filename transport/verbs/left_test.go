@@ -3,6 +3,8 @@ package verbstransport
 import (
 	"context"
 	"errors"
+	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -253,5 +255,54 @@ func TestDestinationOfAReceiveThatWasDropped(t *testing.T) {
 	}
 	if _, ok := l.takeDest(later); !ok || r.dest != 0 {
 		t.Errorf("a destination that was taken is still the receive's")
+	}
+}
+
+// TestStrangersAreBounded: who only calls, and says nothing on the channel that is made
+// for it, gets no more than so much memory, whatever it calls itself.
+func TestStrangersAreBounded(t *testing.T) {
+	p := newLeftPair(t)
+	end := p.ends[0]
+	end.opts.Callable = func(task cluster.Task) bool { return task.Job != "client" }
+	end.maxStrangers.Store(2)
+	calls := func(i int) (*peer, error) {
+		offer := p.up(t, 1).own
+		offer.Task, offer.Incarnation, offer.Generation = cluster.Task{Job: "client", Index: i}, uint64(i)+100, 1 //nolint:gosec // a few
+		if _, err := end.Answer(t.Context(), offer); err != nil {
+			return nil, err
+		}
+		return end.peer(offer.Task)
+	}
+	for i := range 2 {
+		if _, err := calls(i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	full := func(err error) bool { return err != nil && strings.Contains(err.Error(), "2 channels wait for the first message") }
+	if _, err := calls(2); !full(err) {
+		t.Fatalf("a third: %v", err)
+	}
+	first, err := calls(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := first.existing()[0]
+	first.linkUp(l) // it has spoken
+	third, err := calls(3)
+	if err != nil {
+		t.Fatalf("when one has spoken: %v", err)
+	}
+	if _, err := calls(4); !full(err) {
+		t.Fatalf("one more: %v", err)
+	}
+	gone := third.existing()[0]
+	gone.leave(errors.New("it is gone"))
+	for end := time.Now().Add(leftSlow); len(third.existing()) > 0; runtime.Gosched() {
+		if time.Now().After(end) {
+			t.Fatal("the link does not end")
+		}
+	}
+	if _, err := calls(5); err != nil {
+		t.Errorf("when one is gone: %v", err)
 	}
 }

@@ -49,6 +49,11 @@ const (
 	// keySlots is how many keys of requests a channel remembers, at 300 bytes each
 	// when they are of usual length: those of the steps of a usual program.
 	keySlots = 64
+	// maxStrangers bounds the links that are made for those whom nobody can call and that
+	// have not brought a HELLO: anybody who reaches the port can have them made, each
+	// takes some MiB of locked memory, and lives for pairing.HelloWait. A fleet that
+	// starts at once gets its channels in turn, and uses gRPC until then.
+	maxStrangers = 256
 	// maxPeers bounds the records of those who ask for a channel: beyond it those
 	// who have gone are forgotten.
 	maxPeers = 10_000

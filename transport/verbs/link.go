@@ -40,6 +40,8 @@ type link struct {
 	asker transport.Asker // who the peer is, from connect on
 	// spreads says that the peer takes contents that begin on another rail than the first.
 	spreads bool
+	// stranger says that it counts among Transport.strangers. Guarded by peer.mu.
+	stranger bool
 
 	mu       sync.Mutex
 	machine  *channel.Channel // nil until open

@@ -112,6 +112,13 @@ func (p *peer) carryOut(a pairing.Action) {
 	t := p.transport
 	switch a.Kind {
 	case pairing.Make:
+		stranger := !t.opts.Callable(p.task)
+		if n := t.maxStrangers.Load(); stranger && t.strangers.Add(1) > n {
+			t.strangers.Add(-1)
+			p.mu.Lock()
+			p.do(p.machine.MakeFailed(time.Now(), a.Generation, status.Errorf(status.ResourceExhausted, "%d channels wait for the first message of a client already", n)))
+			return
+		}
 		t.links.add()
 		var l *link
 		err := t.port.steady(func() (err error) {
@@ -120,11 +127,14 @@ func (p *peer) carryOut(a pairing.Action) {
 		})
 		p.mu.Lock()
 		if err != nil {
+			if stranger {
+				t.strangers.Add(-1)
+			}
 			t.links.done()
 			p.do(p.machine.MakeFailed(time.Now(), a.Generation, err))
 			return
 		}
-		p.links[a.Generation] = l
+		p.links[a.Generation], l.stranger = l, stranger
 		p.do(p.machine.Made(time.Now(), l.own))
 	case pairing.Destroy:
 		p.mu.Lock()
@@ -210,6 +220,7 @@ func (p *peer) request(ctx context.Context, from pairing.Offer) (pairing.Offer, 
 // linkUp is the word of a link that the peer's HELLO has come.
 func (p *peer) linkUp(l *link) {
 	p.mu.Lock()
+	p.noStranger(l)
 	// A link that was left meanwhile is not put up: nobody would take it down again.
 	if l.own.Generation > p.left && p.links[l.own.Generation] == l && (p.up == nil || p.up.own.Generation < l.own.Generation) {
 		p.setUp(l)
@@ -217,6 +228,15 @@ func (p *peer) linkUp(l *link) {
 	}
 	p.do(p.machine.Hello(time.Now(), l.own.Generation))
 	p.logState()
+}
+
+// noStranger counts a link no more whose peer has spoken, or that is gone. Called with
+// the lock held.
+func (p *peer) noStranger(l *link) {
+	if l.stranger {
+		l.stranger = false
+		p.transport.strangers.Add(-1)
+	}
 }
 
 // setUp changes which link carries receives. Called with the lock held.
@@ -245,6 +265,7 @@ func (p *peer) leaving(l *link) {
 func (p *peer) linkGone(l *link, err error) {
 	did := l.did()
 	p.mu.Lock()
+	p.noStranger(l)
 	delete(p.links, l.own.Generation)
 	p.past.add(did) // with the deletion: no count is ever lost or told twice
 	p.do(p.machine.Broken(time.Now(), l.own.Generation, err))

@@ -111,6 +111,8 @@ type Transport struct {
 	forgotten *Link
 
 	maxPeers int // the constant; less in tests
+	// Links for those who cannot be called, without a HELLO yet; and how many there may be.
+	strangers, maxStrangers atomic.Int32
 }
 
 // New returns the transport of a process, with its memory registered. Its Close
@@ -120,6 +122,7 @@ func New(o Options) (*Transport, error) {
 		return nil, err
 	}
 	t := &Transport{opts: o, peers: make(map[cluster.Task]*peer), maxPeers: maxPeers, spinners: poll.NewSpinners(0)}
+	t.maxStrangers.Store(maxStrangers)
 	var err error
 	if t.port, err = openPort(&t.opts); err != nil {
 		return nil, err
