@@ -278,7 +278,9 @@ func TestStrangersAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	full := func(err error) bool { return err != nil && strings.Contains(err.Error(), "2 channels wait for the first message") }
+	full := func(err error) bool {
+		return err != nil && strings.Contains(err.Error(), "2 channels wait for the first message")
+	}
 	if _, err := calls(2); !full(err) {
 		t.Fatalf("a third: %v", err)
 	}

@@ -200,16 +200,22 @@ func (p *port) steady(f func() error) error {
 // sweep gives back what has been idle, and ends channels that keep memory which
 // is of use to nobody.
 func (t *Transport) sweep() {
-	tick := time.NewTicker(sweepEvery)
+	tick := time.NewTimer(sweepEvery)
 	defer tick.Stop()
 	for {
 		select {
 		case <-t.base.Done():
 			return
+		case <-t.port.memory.Stirred():
+			tick.Reset(sweepEvery)
 		case now := <-tick.C:
-			t.closedObject("memory region", t.port.memory.Sweep(now))
+			again, err := t.port.memory.Sweep(now)
+			t.closedObject("memory region", err)
 			for _, o := range t.port.memory.Overdue(now) {
 				t.closeAccount(o)
+			}
+			if again {
+				tick.Reset(sweepEvery)
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package mem
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -40,6 +41,7 @@ type pool struct {
 	limit     int64    // bytes, a multiple of pageMultiple
 	start     int64    // bytes that are never given back while the pool lives
 	pattern   *pattern // nil: released blocks are not watched
+	sleeper   *sleeper // stirred when an arena gets idle, and when memory was refused
 	closed    atomic.Bool
 
 	// growing is held by who maps, registers and gives back, for as long as
@@ -230,7 +232,11 @@ func (p *pool) reclaim(b *block) {
 		}
 		p.free.put(b)
 	}
+	idle := a.used == 0
 	p.mu.Unlock()
+	if idle {
+		p.sleeper.stir()
+	}
 }
 
 // mergeLocked makes low, which is in no list, as large as both. high is gone.
@@ -306,6 +312,7 @@ func (p *pool) cannot(bytes int, err error) error {
 	p.registered -= int64(bytes)
 	p.exhausted++
 	p.refused = err
+	p.sleeper.stir()
 	return err
 }
 
@@ -390,7 +397,7 @@ func (p *pool) prepare(bytes int64) error {
 }
 
 // sweep gives back the arenas that no sweep of the last idle time saw in use.
-func (p *pool) sweep(now time.Time, idle time.Duration) error {
+func (p *pool) sweep(now time.Time, idle time.Duration) (again bool, err error) {
 	p.growing.Lock()
 	defer p.growing.Unlock()
 	p.mu.Lock()
@@ -405,10 +412,13 @@ func (p *pool) sweep(now time.Time, idle time.Duration) error {
 	for _, a := range slices.Clone(p.arenas) {
 		switch {
 		case a.used > 0:
+		case !a.own && ordinary-int64(len(a.mem)) < p.start:
+			a.idleSince = cmp.Or(a.idleSince, now)
 		case a.idleSince.IsZero():
-			a.idleSince = now
+			a.idleSince, again = now, true
 		case now.Sub(a.idleSince) < idle:
-		case a.own || ordinary-int64(len(a.mem)) >= p.start:
+			again = true
+		default:
 			if !a.own {
 				ordinary -= int64(len(a.mem))
 			}
@@ -417,7 +427,7 @@ func (p *pool) sweep(now time.Time, idle time.Duration) error {
 		}
 	}
 	p.mu.Unlock()
-	return p.endAll(leaving)
+	return again, p.endAll(leaving)
 }
 
 // close ends all registrations. Memory that is still handed out goes with its
