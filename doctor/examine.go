@@ -37,6 +37,12 @@ func Examine(f Facts) Report {
 }
 
 // examiner is an Examine under way.
+// What is to be done where something could not be looked at.
+const (
+	doRead      = "let this user read /sys and /proc and open netlink sockets, or run it as one who may; what it could not see may be well"
+	doElsewhere = "RDMA needs Linux with /sys and netlink; tensors go over gRPC (--transport grpc)"
+)
+
 type examiner struct {
 	facts  *Facts
 	report Report
@@ -84,7 +90,7 @@ const (
 func (e *examiner) kernel() {
 	f := e.facts
 	if f.NoDiscovery != nil {
-		e.lacks("kernel", "", "RDMA devices cannot be looked for: %v", f.NoDiscovery)
+		e.lacks("kernel", doElsewhere, "RDMA devices cannot be looked for: %v", f.NoDiscovery)
 		return
 	}
 	k := f.Kernel
@@ -119,7 +125,7 @@ func (e *examiner) kernel() {
 		}
 	}
 	for _, err := range k.Problems {
-		e.warn("kernel", "", "not all could be read: %v", err)
+		e.warn("kernel", doRead, "not all could be read: %v", err)
 	}
 }
 
@@ -204,11 +210,11 @@ func (e *examiner) devices() {
 			e.warn(check, do, "%s", text)
 		}
 		for _, err := range d.Problems {
-			e.warn(d.Name, "", "not all could be read: %v", err)
+			e.warn(d.Name, doRead, "not all could be read: %v", err)
 		}
 	}
 	for _, err := range f.Inventory.Problems {
-		e.warn("devices", "", "not all could be read: %v", err)
+		e.warn("devices", doRead, "not all could be read: %v", err)
 	}
 }
 
@@ -237,7 +243,7 @@ func (e *examiner) chosenIs(check string, c discovery.Choice) {
 		if c.Type == verbs.GIDTypeRoCEv1 && strings.Contains(w, c.Type.String()+":") {
 			continue // a check of its own, below
 		}
-		e.warn(check, "", "%s", w)
+		e.warn(check, "name another with --rdma-device, --rdma-port or --rdma-gid-index, unless it is meant so", "%s", w)
 	}
 	for _, r := range c.Against {
 		e.ok(check, "not %s: %s", r.What, r.Why)
@@ -330,7 +336,7 @@ func (e *examiner) memlock() {
 	m := f.Memlock
 	switch {
 	case f.NoMemlock != nil:
-		e.warn(check, "", "the limit could not be read: %v", f.NoMemlock)
+		e.warn(check, doRead, "the limit could not be read: %v", f.NoMemlock)
 	case m.Limit == mem.NoMemlock:
 		e.ok(check, "no limit")
 	case m.Exempt:
@@ -352,7 +358,7 @@ func (e *examiner) hugePages() {
 	const check = "huge pages"
 	h := f.HugePages
 	if h.Err != nil {
-		e.warn(check, "", "not all could be read: %v", h.Err)
+		e.warn(check, doRead, "not all could be read: %v", h.Err)
 	}
 	var free uint64
 	var pools []string
@@ -403,7 +409,7 @@ func (e *examiner) congestion() {
 	f, c := e.facts, e.facts.Choice
 	const check = "congestion"
 	if f.NoCounters != nil && !errors.Is(f.NoCounters, verbs.ErrUnavailable) {
-		e.warn(check, "", "not all counters could be read: %v", f.NoCounters)
+		e.warn(check, doRead, "not all counters could be read: %v", f.NoCounters)
 	}
 	if c.Link != verbs.LinkEthernet {
 		return

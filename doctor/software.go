@@ -185,7 +185,7 @@ func (e *examiner) software() {
 	lacks := false
 	for _, m := range k.Missing {
 		if _, capped := sysctl(m); !capped {
-			e.warn("sockets", "", "%s", m)
+			e.warn("sockets", "it works so; a kernel that has it takes less of the processor", "%s", m)
 			lacks = true
 		}
 	}
