@@ -2,6 +2,9 @@ package tier
 
 import (
 	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -61,5 +64,49 @@ func TestTestArgs(t *testing.T) {
 	got := testArgs([]string{"-run", "TestRxeX", "--count=3", "-test.v", "-shuffle=on"})
 	if want := []string{"-test.run", "TestRxeX", "-test.count=3", "-test.v", "-test.shuffle=on"}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// TestEveryPackageOfTheTierIsListed: what is compiled for the tier alone and stands in no
+// line of the list would never run.
+func TestEveryPackageOfTheTierIsListed(t *testing.T) {
+	root := filepath.Join("..", "..")
+	f, err := os.Open(filepath.Join(root, "soft-roce", "rxe-tests"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	entries, err := ParseList(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := make(map[string]bool)
+	for _, e := range entries {
+		listed[e.Package] = true
+	}
+	found := 0
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (d.Name() == "build" || d.Name() == ".git"):
+			return filepath.SkipDir
+		case !strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		b, err := os.ReadFile(path)
+		first, _, _ := strings.Cut(string(b), "\n")
+		if err != nil || !slices.Contains(strings.Fields(first), Tag) || !strings.HasPrefix(first, "//go:build") {
+			return err
+		}
+		found++
+		dir, err := filepath.Rel(root, filepath.Dir(path))
+		if pkg := "./" + filepath.ToSlash(dir); err == nil && !listed[pkg] {
+			t.Errorf("%s is of the tier, and soft-roce/rxe-tests has no line for %s", path, pkg)
+		}
+		return err
+	})
+	if err != nil || found == 0 {
+		t.Errorf("%d files of the tier, %v", found, err)
 	}
 }

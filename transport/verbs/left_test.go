@@ -308,3 +308,23 @@ func TestStrangersAreBounded(t *testing.T) {
 		t.Errorf("when one is gone: %v", err)
 	}
 }
+
+// TestQueuesThatTheDeviceDoesNotHave: a setting that no peer could have a channel with
+// is refused at the start, with the number to stay below.
+func TestQueuesThatTheDeviceDoesNotHave(t *testing.T) {
+	info := verbs.DeviceInfo{Name: "mlx5_0", Limits: verbs.Limits{SendWR: 257, RecvWR: 128, CQEntries: 770}}
+	for words, o := range map[string]Options{
+		"":                                 {SendQueue: 256, Window: 128, Rails: 2},
+		"mlx5_0 has 257 work requests":     {SendQueue: 257, Window: 128, Rails: 1},
+		"mlx5_0 has 128 receives":          {SendQueue: 256, Window: 129, Rails: 1},
+		"mlx5_0 has 770 entries in a comp": {SendQueue: 256, Window: 128, Rails: 3},
+	} {
+		err := o.fits(info)
+		if (err != nil) != (words != "") || err != nil && !strings.Contains(err.Error(), words) {
+			t.Errorf("%+v: %v, want %q", o, err, words)
+		}
+	}
+	if err := (&Options{SendQueue: 1 << 15, Window: 1 << 14, Rails: 8}).fits(verbs.DeviceInfo{}); err != nil {
+		t.Errorf("a device that does not say: %v", err)
+	}
+}

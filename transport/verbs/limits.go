@@ -6,7 +6,9 @@ import (
 
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/transport/verbs/channel"
 	"github.com/tryst-rdma/tryst/transport/verbs/pairing"
+	"github.com/tryst-rdma/tryst/verbs"
 )
 
 // The numbers of this package, with their reasons. Those that an operator may
@@ -77,8 +79,26 @@ func (o *Options) complete() error {
 	if o.Backoff == 0 {
 		o.Backoff = pairing.MinBackoff
 	}
-	if o.EagerLimit < 0 {
-		return status.Errorf(status.InvalidArgument, "an eager limit of %d bytes", o.EagerLimit)
+	if o.EagerLimit < 0 || o.messageSize() > channel.MaxMessage {
+		return status.Errorf(status.InvalidArgument, "an eager limit of %d bytes: 1 to %d", o.EagerLimit, channel.MaxMessage-messageRoom)
+	}
+	return o.fits(o.Device.Info())
+}
+
+// fits says what of the queues of a channel the device does not have, so that it is
+// told at the start and not of each peer.
+func (o *Options) fits(d verbs.DeviceInfo) error {
+	for _, l := range []struct {
+		what        string
+		want, limit int
+	}{
+		{"work requests in a send queue", o.SendQueue + 1, d.Limits.SendWR},
+		{"receives on a queue pair", o.Window, d.Limits.RecvWR},
+		{"entries in a completion queue", o.Rails * (o.Window + o.SendQueue + 1), d.Limits.CQEntries},
+	} {
+		if l.limit > 0 && l.want > l.limit { // 0: it does not say
+			return status.Errorf(status.InvalidArgument, "%s has %d %s, and %d are needed: lower --rdma-queue-depth or --rdma-queue-pairs", d.Name, l.limit, l.what, l.want)
+		}
 	}
 	return nil
 }
