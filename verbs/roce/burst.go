@@ -51,7 +51,7 @@ func (b *burst) room() bool { return b.packets < maxBurst }
 // limit segments. It reports whether it did that.
 func (b *burst) add(path *wire.Path, p *packet, limit int) (joined bool) {
 	size := p.Header.Len() + int(p.Len) + int(p.Pad) + wire.ICRCLen //nolint:gosec // a packet
-	joined = !b.closed && b.inLast < limit && size <= b.segment && b.bytes+size <= maxSuper
+	joined = !b.closed && p.Op != wire.CNP && b.inLast < limit && size <= b.segment && b.bytes+size <= maxSuper
 	if !joined {
 		b.flush()
 		b.cuts = append(b.cuts, len(b.pieces))
@@ -81,8 +81,9 @@ func (b *burst) add(path *wire.Path, p *packet, limit int) (joined bool) {
 	b.inLast++
 	b.bytes += size
 	// The first packet of a long message is longer than those behind it: it goes
-	// alone. A shorter one is the last of its super-packet.
-	b.closed = size < b.segment || p.Op.StartsMessage() && !p.Op.EndsMessage()
+	// alone. A shorter one is the last of its super-packet. A CNP has a traffic class
+	// of its own.
+	b.closed = size < b.segment || p.Op.StartsMessage() && !p.Op.EndsMessage() || p.Op == wire.CNP
 	return joined
 }
 
@@ -96,13 +97,17 @@ func (b *burst) flush() {
 	}
 }
 
-// end returns the messages.
+// end returns the messages. A notification of congestion is not capable of ECN: a mark
+// on it would tell nobody anything.
 func (b *burst) end(to *udp.Destination, tos uint8) []udp.Message {
 	b.flush()
 	b.cuts = append(b.cuts, len(b.pieces))
 	for i := range b.msgs {
 		m := &b.msgs[i]
 		m.To, m.TOS, m.Pieces = to, tos, b.pieces[b.cuts[i]:b.cuts[i+1]]
+		if wire.Opcode(m.Pieces[0][0]) == wire.CNP {
+			m.TOS &^= ecnMask
+		}
 	}
 	return b.msgs
 }

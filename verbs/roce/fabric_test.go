@@ -26,6 +26,9 @@ type fabric struct {
 	firstOnly bool // the peers drop all segments of a super-packet but the first
 	// see is told of each packet that is sent, before it is lost or carried.
 	see func(from, to netip.AddrPort, segment int, b []byte)
+	// class is told of each message that is sent, and returns the traffic class that it
+	// arrives with.
+	class func(from netip.AddrPort, m *udp.Message) uint8
 
 	mu        sync.Mutex // guards what follows
 	random    *rand.Rand
@@ -238,7 +241,11 @@ func (s *memorySender) Send(msgs []udp.Message) (int, error) {
 	f := s.f
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, m := range msgs {
+	for i := range msgs {
+		m, class := &msgs[i], msgs[i].TOS
+		if f.class != nil {
+			class = f.class(s.at, m)
+		}
 		var data []byte
 		for _, p := range m.Pieces {
 			data = append(data, p...)
@@ -247,7 +254,7 @@ func (s *memorySender) Send(msgs []udp.Message) (int, error) {
 		r := f.receivers[to]
 		deliver := func(run []byte) {
 			if len(run) > 0 && r != nil && f.upLocked(s.at.Addr()) && f.upLocked(to.Addr()) {
-				r.deliverLocked(udp.Datagram{Data: run, Segment: min(m.Segment, len(run)), From: s.at, ECN: m.TOS & 3})
+				r.deliverLocked(udp.Datagram{Data: run, Segment: min(m.Segment, len(run)), From: s.at, ECN: class & ecnMask})
 			}
 		}
 		begin := 0

@@ -272,7 +272,7 @@ func (q *qp) takeLocked(s *station, d *udp.Datagram, h *wire.Header, b, payload 
 		s.taken = settleEvery
 	}
 	now := q.pd.dev.now()
-	if d.ECN == congestionExperienced {
+	if d.ECN == congestionExperienced && h.Op != wire.CNP { // a CNP for a CNP would go on for ever
 		q.machine.sawCongestion(now)
 	}
 	q.machine.counts.received.Add(1)
@@ -282,6 +282,9 @@ func (q *qp) takeLocked(s *station, d *udp.Datagram, h *wire.Header, b, payload 
 // congestionExperienced is the ECN that a switch with a long queue sets (RFC 3168,
 // section 5).
 const congestionExperienced = 3
+
+// ecnMask is what of a traffic class is ECN.
+const ecnMask = 3
 
 // rest lets go of a queue pair that took packets.
 func (q *qp) rest() {

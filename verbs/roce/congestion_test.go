@@ -1,0 +1,151 @@
+package roce
+
+import (
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/roce/udp"
+	"github.com/tryst-rdma/tryst/verbs/roce/wire"
+)
+
+// testClass is a DSCP with packets that are capable of ECN.
+const testClass = 26<<2 | 2
+
+// withClass gives both ends' packets a traffic class.
+func withClass(class uint8) func(*verbs.Path, *verbs.Endpoint) {
+	return func(p *verbs.Path, _ *verbs.Endpoint) { p.TrafficClass = class }
+}
+
+// opcode is that of a message's first packet.
+func opcode(m *udp.Message) wire.Opcode { return wire.Opcode(m.Pieces[0][0]) }
+
+// windowOf is the congestion window of what an end sends.
+func (x *tip) windowOf() uint64 {
+	q, _ := x.inner()
+	f := q.flow.Load()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.window.size
+}
+
+func (x *tip) counter(name string) uint64 {
+	x.t.Helper()
+	d, ok := x.dev.(verbs.Counted)
+	if !ok {
+		x.t.Fatal("the device does not count")
+	}
+	return must(d.Counters(onlyPort))(x.t)[name]
+}
+
+// TestMarkedPacketsMakeTheWindowSmaller: a switch marks what is capable of it, the
+// receiver tells the sender, not more often than every cnpEvery, and the sender's
+// window gets smaller; where nothing is marked it grows.
+func TestMarkedPacketsMakeTheWindowSmaller(t *testing.T) {
+	const size = 4 << 20
+	for _, marks := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFabric()
+			f.bandwidth, f.buffer = 1<<30, 1<<20
+			x, y := f.tips(t, size)
+			joinTips(x, y, withClass(testClass))
+			var told []time.Time
+			f.class = func(from netip.AddrPort, m *udp.Message) uint8 {
+				switch {
+				case opcode(m) == wire.CNP:
+					told = append(told, time.Now())
+				case marks && from.Addr() == x.addr && m.TOS&ecnMask != 0:
+					return m.TOS | congestionExperienced
+				}
+				return m.TOS
+			}
+			x.post(x.to(y, 1, verbs.OpWrite, 0, size, 0))
+			x.ends(1, verbs.StatusOK)
+			time.Sleep(time.Millisecond) // the last of them arrive
+			synctest.Wait()
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			window, sent, taken := x.windowOf(), y.counter("np_cnp_sent"), x.counter("rp_cnp_handled")
+			t.Logf("marks %v: the window is %d after %d notifications", marks, window, sent)
+			if !marks {
+				if len(told) > 0 || window <= startWindow {
+					t.Errorf("without marks %d notifications, and a window of %d", len(told), window)
+				}
+				return
+			}
+			if window >= startWindow/2 {
+				t.Errorf("the window is %d", window)
+			}
+			if len(told) < 10 || sent != uint64(len(told)) || taken != sent {
+				t.Errorf("%d notifications were on the way, %d sent, %d taken", len(told), sent, taken)
+			}
+			for i := 1; i < len(told); i++ {
+				if gap := told[i].Sub(told[i-1]); gap < cnpEvery {
+					t.Errorf("notification %d comes after %v", i, gap)
+				}
+			}
+		})
+	}
+}
+
+// TestNotificationsAreNotCapableOfECN: and of the same DSCP, in a message of their own.
+func TestNotificationsAreNotCapableOfECN(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFabric()
+		x, y := f.tips(t, 1<<16)
+		joinTips(x, y, withClass(testClass))
+		told := 0
+		f.class = func(_ netip.AddrPort, m *udp.Message) uint8 {
+			if opcode(m) != wire.CNP {
+				return m.TOS | congestionExperienced
+			}
+			told++
+			length := 0
+			for _, p := range m.Pieces {
+				length += len(p)
+			}
+			if m.TOS != testClass&^ecnMask || length != m.Segment {
+				t.Errorf("a notification has traffic class %#x, %d bytes of which %d are its own", m.TOS, length, m.Segment)
+			}
+			return m.TOS
+		}
+		x.post(x.to(y, 1, verbs.OpWrite, 0, 8, 0))
+		x.ends(1, verbs.StatusOK)
+		synctest.Wait()
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if told == 0 {
+			t.Error("no mark was told of")
+		}
+	})
+}
+
+// TestMarkedNotificationIsNotAnswered: a NIC's may be marked. Were each answered, two
+// ends that are idle would talk for ever.
+func TestMarkedNotificationIsNotAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFabric()
+		x, y := f.tips(t, 1<<16)
+		joinTips(x, y, withClass(testClass))
+		x.post(x.to(y, 1, verbs.OpWrite, 0, 8, 0))
+		x.ends(1, verbs.StatusOK)
+		from, _ := x.sockets()
+		q, _ := y.inner()
+		_, at := y.sockets()
+		sent := y.counter("sent_pkts")
+		b := packetOf(from, at, wire.Header{Op: wire.CNP, BECN: true, DestQP: q.number})
+		f.mu.Lock()
+		f.receivers[at].deliverLocked(udp.Datagram{Data: b, Segment: len(b), From: from, ECN: congestionExperienced})
+		f.mu.Unlock()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if n := y.counter("rp_cnp_handled"); n != 1 {
+			t.Errorf("%d notifications were taken", n)
+		}
+		if n := y.counter("sent_pkts") - sent; n > 0 {
+			t.Errorf("%d packets are sent", n)
+		}
+	})
+}
