@@ -62,6 +62,33 @@ func (v maybeCount) checkText(s string) error {
 	return within(v, n < v.min || n > v.max)
 }
 
+// trafficClass is a byte whose two low bits are not both set.
+type trafficClass struct{ count }
+
+func (v trafficClass) limits() string { return v.count.limits() + ", 3 not in the two low bits" }
+func (v trafficClass) check() error   { return errors.Join(v.count.check(), unmarked(*v.p)) }
+
+func (v trafficClass) Set(s string) error {
+	n := 0
+	if err := (count{&n, v.min, v.max}).Set(s); err != nil {
+		return err
+	}
+	if err := unmarked(n); err != nil {
+		return err
+	}
+	*v.p = n
+	return nil
+}
+
+// unmarked refuses packets that are sent as if a switch had marked them: each would
+// slow down its own sender.
+func unmarked(class int) error {
+	if class&3 == 3 {
+		return errors.New("3 in the two low bits is the mark of a switch whose queue is long (RFC 3168); want 0, 1 or 2 there: the upper six bits are the DSCP")
+	}
+	return nil
+}
+
 // noRetryForEver says why 7, which the specification allows, is refused.
 func noRetryForEver(n int) error {
 	if n == 7 {

@@ -21,7 +21,7 @@ func TestLimits(t *testing.T) {
 		{"rdma.port", []string{"0", "254"}, []string{"-1", "255", ""}},
 		{"rdma.gid-index", []string{"", "0", "255"}, []string{"-1", "256", "auto"}},
 		{"rdma.mtu", []string{"0", "256", "4096"}, []string{"1500", "", "8192"}},
-		{"rdma.traffic-class", []string{"0", "255"}, []string{"-1", "256"}},
+		{"rdma.traffic-class", []string{"0", "1", "2", "104", "254"}, []string{"-1", "256", "3", "107", "255"}},
 		{"rdma.service-level", []string{"0", "15"}, []string{"-1", "16"}},
 		{"rdma.pkey-index", []string{"0", "65535"}, []string{"-1", "65536"}},
 		{"rdma.timeout", []string{"0", "0s", "8.192µs", "1m"}, []string{"8µs", "-1s", "61s", "14", ""}},

@@ -1,6 +1,7 @@
 package roce
 
 import (
+	"errors"
 	"net/netip"
 	"testing"
 	"testing/synctest"
@@ -146,6 +147,18 @@ func TestMarkedNotificationIsNotAnswered(t *testing.T) {
 		}
 		if n := y.counter("sent_pkts") - sent; n > 0 {
 			t.Errorf("%d packets are sent", n)
+		}
+	})
+}
+
+// TestMarkOfASwitchIsNotSent: it is no traffic class to connect with.
+func TestMarkOfASwitchIsNotSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x, y := newFabric().tips(t, 64)
+		path := x.path()
+		path.TrafficClass = testClass | congestionExperienced
+		if err := path.Connect(x.qp, x.psn, y.endpoint()); !errors.Is(err, verbs.ErrInvalid) {
+			t.Errorf("traffic class %#x: %v", path.TrafficClass, err)
 		}
 	})
 }

@@ -232,6 +232,8 @@ func (q *qp) ToRTR(a verbs.RTRAttr) error {
 		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "the peer has no GID, which Ethernet needs")
 	case peer.Is4() != addr.Is4():
 		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "the peer is at %v, and this side sends from %v: they are of different families", peer, addr)
+	case a.TrafficClass&ecnMask == congestionExperienced:
+		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "traffic class %#x: its ECN (the two low bits) is the mark of a switch; 0, 1 and 2 can be sent", a.TrafficClass)
 	case a.MaxDestReadAtomic > maxReadAtomic:
 		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "%d reads at once: at most %d", a.MaxDestReadAtomic, maxReadAtomic)
 	}
