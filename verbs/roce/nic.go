@@ -37,6 +37,9 @@ func newNIC(i netif) *nic {
 
 // set takes what an interface is now, and reports whether its addresses changed.
 func (n *nic) set(i netif) (changed bool) {
+	if i.unread {
+		i.addrs = n.addrs
+	}
 	n.netif = i
 	for at, a := range n.gids {
 		if a.IsValid() && !slices.Contains(i.addrs, a) {

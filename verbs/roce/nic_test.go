@@ -3,6 +3,7 @@ package roce
 import (
 	"context"
 	"errors"
+	"net"
 	"net/netip"
 	"slices"
 	"testing"
@@ -166,6 +167,126 @@ func TestAddressChanges(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestOnlyAddressGoesAndComesBack: an interface without an address is no end of the
+// device, whose table is empty meanwhile; what is connected goes on when the address
+// is back, and new queue pairs are.
+func TestOnlyAddressGoesAndComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFabric()
+		x, y := f.tips(t, 4096)
+		joinTips(x, y, nil)
+		was := slices.Clone(f.hosts[0].ifs[0].addrs)
+		set := func(up bool, addrs []netip.Addr) {
+			f.hosts[0].change(func(ifs []netif) []netif { ifs[0].up, ifs[0].addrs = up, addrs; return ifs })
+		}
+		for name, down := range map[string]bool{"flushed": false, "taken down": true} {
+			set(!down, nil)
+			if down {
+				x.expectEvent(verbs.EventPortDown)
+			}
+			x.expectEvent(verbs.EventGIDChange)
+			if table := must(x.dev.GIDs(onlyPort))(t); len(table) > 0 {
+				t.Errorf("%s: the table has %v", name, table)
+			}
+			if p := must(x.dev.Port(onlyPort))(t); (p.State == verbs.PortActive) == down {
+				t.Errorf("%s: the port is %v", name, p.State)
+			}
+			x.post(x.to(y, 1, verbs.OpWrite, 0, 8, 0))
+			if down { // the address is back after the link, as IPv6 has it
+				set(true, nil)
+				x.expectEvent(verbs.EventPortActive)
+			}
+			if _, err := x.provider.Devices(); err != nil {
+				t.Error(err)
+			}
+			set(true, was)
+			x.expectEvent(verbs.EventGIDChange)
+			x.ends(1, verbs.StatusOK)
+			q := must(x.pd.CreateQP(verbs.QPConfig{SendCQ: x.cq, RecvCQ: x.cq}))(t)
+			if err := x.path().Init(q); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			if err := q.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// TestInterfaceWithoutAddressIsNoDevice: unless somebody has had it open since before.
+func TestInterfaceWithoutAddressIsNoDevice(t *testing.T) {
+	h := newFabric().host(hostA)
+	p := newProvider(Options{}, h)
+	names := func(want ...string) {
+		t.Helper()
+		var got []string
+		for _, d := range must(p.Devices())(t) {
+			got = append(got, d.Name)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("there are %q, want %q", got, want)
+		}
+	}
+	set := func(addrs ...netip.Addr) {
+		h.change(func(ifs []netif) []netif { ifs[0].addrs = addrs; return ifs })
+	}
+	addr := netip.MustParseAddr(hostA)
+	names("roce-eth0")
+	set()
+	names()
+	set(addr)
+	d := must(p.Open("roce-eth0"))(t)
+	set()
+	names("roce-eth0")
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+	names()
+}
+
+// TestAddressesThatCannotBeRead: are taken to be what they were.
+func TestAddressesThatCannotBeRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFabric()
+		x := newTip(t, newProvider(Options{}, f.host(hostA)), "roce-eth0", netip.MustParseAddr(hostA), 64)
+		f.hosts[0].change(func(ifs []netif) []netif { ifs[0].addrs, ifs[0].unread = nil, true; return ifs })
+		if e, err := x.nextEvent(); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("there is %v, %v", e.Kind, err)
+		}
+		if table := must(x.dev.GIDs(onlyPort))(t); len(table) != 1 {
+			t.Errorf("the table is %v", table)
+		}
+	})
+}
+
+// TestInterfacesOfTheHost: all are listed, those without an address and those whose
+// addresses cannot be read included.
+func TestInterfacesOfTheHost(t *testing.T) {
+	all, err := net.Interfaces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := must(host{}.interfaces())(t); len(got) != len(all) {
+		t.Errorf("%d of %d interfaces are listed", len(got), len(all))
+	}
+	eth := net.Interface{Index: 3, Name: "eth0", MTU: 1500, Flags: net.FlagUp | net.FlagRunning}
+	addrs := []net.Addr{
+		&net.IPNet{IP: net.IPv4(10, 0, 0, 1), Mask: net.CIDRMask(24, 32)},
+		&net.IPNet{IP: net.ParseIP("fe80::1"), Mask: net.CIDRMask(64, 128)},
+	}
+	n := netifOf(eth, addrs, nil)
+	want := []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fe80::1%eth0")}
+	if !slices.Equal(n.addrs, want) || n.unread || !n.up || n.index != 3 || n.name != "eth0" || n.mtu != 1500 {
+		t.Errorf("it is %+v", n)
+	}
+	if n := netifOf(eth, nil, nil); n.unread || len(n.addrs) > 0 || n.index != 3 {
+		t.Errorf("without addresses it is %+v", n)
+	}
+	if n := netifOf(eth, nil, errors.New("netlink is busy")); !n.unread || n.index != 3 {
+		t.Errorf("one that cannot be read is %+v", n)
+	}
 }
 
 // TestMTUOf: the largest whose packets fit, as rxe has it.

@@ -27,7 +27,8 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Provider has a device for each network interface with an IP address. It
+// Provider has a device for each network interface with an IP address; one that is
+// open stays while the interface does. It
 // implements verbs.Provider. Its sockets belong to it, not to an opening: devices
 // that are open twice share them.
 type Provider struct {
@@ -187,9 +188,14 @@ func (p *Provider) refresh() error {
 		if n == nil {
 			n = newNIC(i)
 			p.nics[i.index] = n
-			continue
+		} else {
+			n.update(i)
 		}
-		n.update(i)
+		// One that has lost its addresses has an empty table until one is back (the link
+		// was down and up, a lease was renewed); who has it open keeps it.
+		if len(n.addrs) == 0 && len(n.open) == 0 {
+			delete(p.nics, i.index)
+		}
 	}
 	for index, n := range p.nics {
 		if !there[index] {

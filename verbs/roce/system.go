@@ -11,7 +11,7 @@ import (
 // system is what the devices stand on: the host's interfaces and sockets. Tests
 // have one in memory.
 type system interface {
-	// interfaces lists those that have an address.
+	// interfaces lists all, also those without an address.
 	interfaces() ([]netif, error)
 	// watch calls changed whenever interfaces or addresses may have changed, from
 	// a goroutine of its own, until stop is called.
@@ -28,6 +28,9 @@ type netif struct {
 	up    bool // and has a carrier
 	mac   net.HardwareAddr
 	addrs []netip.Addr // with their zones
+	// unread says that the addresses could not be read: they are taken to be what they
+	// were.
+	unread bool
 }
 
 // receiver and sender are the sockets of package udp.
@@ -90,27 +93,30 @@ func (host) interfaces() ([]netif, error) {
 	if err != nil {
 		return nil, err
 	}
-	var list []netif
+	list := make([]netif, 0, len(all))
 	for _, i := range all {
-		n := netif{index: i.Index, name: i.Name, mtu: i.MTU, mac: i.HardwareAddr, up: i.Flags&net.FlagUp != 0 && i.Flags&net.FlagRunning != 0}
 		addrs, err := i.Addrs()
-		if err != nil {
-			continue // it has gone meanwhile
-		}
-		for _, a := range addrs {
-			prefix, err := netip.ParsePrefix(a.String())
-			if err != nil {
-				continue
-			}
-			addr := prefix.Addr().Unmap()
-			if addr.Is6() && addr.IsLinkLocalUnicast() {
-				addr = addr.WithZone(i.Name)
-			}
-			n.addrs = append(n.addrs, addr)
-		}
-		if len(n.addrs) > 0 {
-			list = append(list, n)
-		}
+		list = append(list, netifOf(i, addrs, err))
 	}
 	return list, nil
+}
+
+// netifOf is an interface of the host with what reading its addresses gave.
+func netifOf(i net.Interface, addrs []net.Addr, err error) netif {
+	n := netif{
+		index: i.Index, name: i.Name, mtu: i.MTU, mac: i.HardwareAddr, up: i.Flags&net.FlagUp != 0 && i.Flags&net.FlagRunning != 0,
+		unread: err != nil,
+	}
+	for _, a := range addrs {
+		prefix, err := netip.ParsePrefix(a.String())
+		if err != nil {
+			continue
+		}
+		addr := prefix.Addr().Unmap()
+		if addr.Is6() && addr.IsLinkLocalUnicast() {
+			addr = addr.WithZone(i.Name)
+		}
+		n.addrs = append(n.addrs, addr)
+	}
+	return n
 }
