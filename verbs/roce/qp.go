@@ -290,9 +290,9 @@ func (q *qp) ToReset() error {
 	if err := q.stepLocked("bring to RESET", verbs.StateReset); err != nil {
 		return err
 	}
-	q.machine.reset()
-	q.sendCQ.purge(q)
+	q.sendCQ.purge(q) // first: who polled a completion behind the reset would free slots that are not taken
 	q.recvCQ.purge(q)
+	q.machine.reset()
 	q.freedRecvs.Store(0)
 	q.stopTimerLocked()
 	q.from = source{}
