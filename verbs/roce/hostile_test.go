@@ -2,6 +2,7 @@ package roce
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"net/netip"
@@ -159,6 +160,26 @@ func TestAnyPortOfAKernel(t *testing.T) {
 	if src.roce || src.at.Port() != wire.Port {
 		t.Errorf("it is taken for %+v", src.remote)
 	}
+}
+
+// TestPeerWithoutSourcesIsRefused: between two devices of this kind a packet comes from
+// the very port that the bootstrap named. One with a port of its own that names none is
+// not connected.
+func TestPeerWithoutSourcesIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x, y := newFabric().tips(t, 64)
+		for _, port := range []uint16{wire.Port, 5000} {
+			peer := y.endpoint()
+			peer.UDP.Port, peer.UDP.Sources = port, nil
+			if err := x.path().Connect(x.qp, x.psn, peer); !errors.Is(err, verbs.ErrInvalid) {
+				t.Errorf("port %d: %v", port, err)
+			}
+			src := (*station)(nil).sourceOf(remoteOf(y.addr, peer.UDP), nil)
+			if src.allows(netip.AddrPortFrom(y.addr, 9)) {
+				t.Errorf("port %d: packets from any port are taken", port)
+			}
+		}
+	})
 }
 
 // TestDroppedPacketsCostNothing: no allocation, whatever the packet is.

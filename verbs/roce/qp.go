@@ -46,7 +46,7 @@ type qp struct {
 type source struct {
 	remote
 	ports    []uint16  // that the peer named
-	any      bool      // it named none: they may come from any
+	any      bool      // it is a kernel or a NIC, which name none: they may come from any
 	ids      int       // identifications that they may have
 	path     wire.Path // from fromPort to here
 	fromPort uint16    // 0 for no path yet
@@ -232,6 +232,8 @@ func (q *qp) ToRTR(a verbs.RTRAttr) error {
 		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "the peer has no GID, which Ethernet needs")
 	case peer.Is4() != addr.Is4():
 		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "the peer is at %v, and this side sends from %v: they are of different families", peer, addr)
+	case a.Peer.UDP.Port != 0 && len(a.Peer.UDP.Sources) == 0:
+		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "the peer takes packets on UDP port %d and names no port that it sends from: all would have to be taken for its own", a.Peer.UDP.Port)
 	case a.TrafficClass&ecnMask == congestionExperienced:
 		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "traffic class %#x: its ECN (the two low bits) is the mark of a switch; 0, 1 and 2 can be sent", a.TrafficClass)
 	case a.MaxDestReadAtomic > maxReadAtomic:

@@ -144,7 +144,7 @@ func (s *station) release(f *flow) {
 
 // sourceOf is where the packets of a peer come from.
 func (s *station) sourceOf(r remote, ports []uint16) source {
-	src := source{remote: r, ports: ports, any: len(ports) == 0, ids: idsOfAny}
+	src := source{remote: r, ports: ports, any: !r.roce && len(ports) == 0, ids: idsOfAny}
 	if r.roce {
 		src.ids = idsOfRoce
 	}

@@ -86,6 +86,8 @@ func railFlaw(link verbs.LinkLayer, r Rail) string {
 		return fmt.Sprintf("the GID %v is that of a multicast group", r.GID)
 	case link == verbs.LinkInfiniBand && r.LID == 0:
 		return "the LID is 0"
+	case r.UDP.Port != 0 && len(r.UDP.Sources) == 0:
+		return fmt.Sprintf("it takes packets on UDP port %d and names no port that they come from, so that anybody's would have to be taken", r.UDP.Port)
 	case len(r.UDP.Sources) > MaxUDPSources:
 		return fmt.Sprintf("it has %d UDP source ports; at most %d are taken", len(r.UDP.Sources), MaxUDPSources)
 	}

@@ -40,6 +40,7 @@ func TestNumbersOfAPeerAreChecked(t *testing.T) {
 		"GID is empty":         func(o *Offer) { o.Rails[0].GID = verbs.GID{} },
 		"multicast":            func(o *Offer) { o.Rails[0].GID[0] = 0xff },
 		"LID is 0":             func(o *Offer) { o.Link, o.GIDType = verbs.LinkInfiniBand, verbs.GIDTypeIB },
+		"names no port that":   func(o *Offer) { o.Rails[0].UDP.Port = 4791 },
 		"UDP source ports":     func(o *Offer) { o.Rails[0].UDP.Sources = make([]uint16, 65) },
 		"rail 1: queue pair":   func(o *Offer) { o.Rails = append(o.Rails, o.Rails[0]) },
 	} {
