@@ -3,6 +3,7 @@ package roce
 import (
 	"errors"
 	"net/netip"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -147,6 +148,54 @@ func TestMarkedNotificationIsNotAnswered(t *testing.T) {
 		}
 		if n := y.counter("sent_pkts") - sent; n > 0 {
 			t.Errorf("%d packets are sent", n)
+		}
+	})
+}
+
+// TestTrafficClassIsInAllPackets: each side's own, in data, acknowledgements and answers,
+// and in what is sent again.
+func TestTrafficClassIsInAllPackets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const size = 1 << 20
+		f := newFabric()
+		f.loss = 0.02
+		x, y := f.tips(t, size)
+		classes := map[netip.Addr]uint8{x.addr: 26 << 2, y.addr: 10<<2 | 1}
+		joinTips(x, y, func(p *verbs.Path, peer *verbs.Endpoint) {
+			p.TrafficClass = classes[x.addr]
+			if peer.QPN == x.qp.QPN() {
+				p.TrafficClass = classes[y.addr]
+			}
+		})
+		sent := make(map[wire.Opcode]int)
+		last, again := uint64(0), 0
+		f.class = func(from netip.AddrPort, m *udp.Message) uint8 {
+			op := opcode(m)
+			sent[op]++
+			if m.TOS != classes[from.Addr()] {
+				t.Errorf("%v from %v has traffic class %#x", op, from, m.TOS)
+			}
+			if op == wire.WriteMiddle {
+				var h wire.Header
+				if _, err := h.Decode(slices.Concat(m.Pieces...)[:m.Segment]); err != nil {
+					t.Error(err)
+				}
+				if n := uint64(h.PSN-x.psn) & psnMask; n > last {
+					last = n
+				} else {
+					again++
+				}
+			}
+			return m.TOS
+		}
+		x.post(x.to(y, 1, verbs.OpWrite, 0, size, 0))
+		x.ends(1, verbs.StatusOK)
+		x.post(x.to(y, 2, verbs.OpRead, 0, size, 0))
+		x.ends(2, verbs.StatusOK)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if sent[wire.WriteMiddle] == 0 || sent[wire.Ack] == 0 || sent[wire.ReadRequest] == 0 || sent[wire.ReadResponseMiddle] == 0 || again == 0 {
+			t.Errorf("%v were sent, %d of the writes again", sent, again)
 		}
 	})
 }
