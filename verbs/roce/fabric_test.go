@@ -29,13 +29,20 @@ type fabric struct {
 	// class is told of each message that is sent, and returns the traffic class that it
 	// arrives with.
 	class func(from netip.AddrPort, m *udp.Message) uint8
+	// corrupt is the part of the packets that have a bit changed on their way.
+	corrupt float64
 
 	mu        sync.Mutex // guards what follows
 	random    *rand.Rand
 	receivers map[netip.AddrPort]*memoryReceiver
 	hosts     []*memoryHost
 	nextPort  uint16
+	corrupted int // packets with a bit changed, but for those where the ICRC does not tell
 }
+
+// icrcFree is the byte of a packet that a switch may change (FECN, BECN): it is not in
+// the ICRC.
+const icrcFree = 4
 
 func newFabric() *fabric {
 	return &fabric{
@@ -263,6 +270,12 @@ func (s *memorySender) Send(msgs []udp.Message) (int, error) {
 			if f.see != nil {
 				f.see(s.at, to, i, data[at:end])
 			}
+			if f.corrupt > 0 && f.random.Float64() < f.corrupt {
+				bit := f.random.IntN(8 * (end - at))
+				if data[at+bit/8] ^= 1 << (bit % 8); bit/8 != icrcFree {
+					f.corrupted++
+				}
+			}
 			if f.random.Float64() < f.loss || f.firstOnly && i > 0 {
 				deliver(data[begin:at])
 				begin = end
@@ -298,6 +311,7 @@ func TestMemorySuite(t *testing.T) {
 	}{
 		{name: "Clean", make: func(*fabric) {}},
 		{name: "Loss", make: func(f *fabric) { f.loss = 0.01 }},
+		{name: "Corruption", make: func(f *fabric) { f.corrupt = 0.01 }},
 		{name: "SmallPackets", make: func(f *fabric) { f.segments = 1; f.bandwidth = 1 << 30 }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
