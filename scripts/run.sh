@@ -2,7 +2,7 @@
 # The main job, end to end: run.sh TRYST DIR [MODEL]
 # One process publishes a checkpoint with the layout of MODEL (gpt2), a second one pulls it over gRPC and a third one over verbs.
 # Each checks every tensor's digest; what was moved, how fast and over which wire is printed, a row for each. Verbs takes an RDMA
-# port if there is an active one, else a device in software. Works in DIR, on a port of the loopback that the system chooses.
+# port if there is an active one, else a device in software; that not all came over it is a failure. Works in DIR, on a port of the loopback that the system chooses.
 set -euo pipefail
 tryst=$1
 dir=$2
@@ -59,8 +59,10 @@ awk -F '  +' '
   { rows++; for (i = 1; i <= NF; i++) { cell[rows, i] = $i; if (length($i) > width[i]) width[i] = length($i) } }
   END { for (r = 1; r <= rows; r++) { for (i = 1; i < NF; i++) printf "%-" width[i] "s  ", cell[r, i]; print cell[r, NF] } }
 ' "$rows"
-if tail -n 1 "$rows" | grep -q 'over grpc'; then
+last=$(tail -n 1 "$rows")
+if [[ $last != *' over verbs'* || $last == *' over grpc'* ]]; then # a fallback, which is no failure of the pull
   echo "not all of the last row came over verbs: $tryst doctor --transport verbs says what keeps it from that" >&2
+  exit 1
 fi
 
 # The server must also stop when it is asked to, and say that all went well.
