@@ -127,7 +127,6 @@ func (p *Provider) closed(d *device, used []*station) {
 	var ended []*station
 	for _, s := range used {
 		if s.users--; s.users == 0 {
-			delete(p.stations, s.addr)
 			ended = append(ended, s)
 		}
 	}
@@ -141,17 +140,27 @@ func (p *Provider) closed(d *device, used []*station) {
 		stop()
 	}
 	for _, s := range ended {
-		s.close()
+		s.close() // without the lock: what it waits for may take it
+		p.mu.Lock()
+		delete(p.stations, s.addr)
+		p.mu.Unlock()
+		close(s.gone)
 	}
 }
 
 // station returns the sockets of a local address, and opens them where nobody has.
+// Those that are being closed have ended before: they hold the port still.
 func (p *Provider) station(addr netip.Addr) (*station, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if s := p.stations[addr]; s != nil {
-		s.users++
-		return s, nil
+	for s := p.stations[addr]; s != nil; s = p.stations[addr] {
+		if s.users > 0 {
+			s.users++
+			return s, nil
+		}
+		p.mu.Unlock()
+		<-s.gone
+		p.mu.Lock()
 	}
 	s, err := openStation(p, addr)
 	if err != nil {

@@ -23,7 +23,8 @@ type station struct {
 	addr     netip.Addr
 	receiver receiver
 	senders  []sender
-	users    int // devices; guarded by the provider's lock
+	users    int           // devices; guarded by the provider's lock
+	gone     chan struct{} // closed when a station without users is the provider's no more
 
 	next  atomic.Uint32 // sender
 	done  chan struct{} // closed by close
@@ -71,7 +72,7 @@ type drops struct {
 }
 
 func openStation(p *Provider, addr netip.Addr) (*station, error) {
-	s := &station{provider: p, addr: addr, done: make(chan struct{}), flows: make(map[flowKey]*flow), peers: make(map[netip.AddrPort]*peer)}
+	s := &station{provider: p, addr: addr, gone: make(chan struct{}), done: make(chan struct{}), flows: make(map[flowKey]*flow), peers: make(map[netip.AddrPort]*peer)}
 	var err error
 	if s.receiver, err = p.sys.listen(addr); err != nil {
 		return nil, err
