@@ -27,8 +27,8 @@ func (e Endpoint) String() string {
 // UDPEndpoint is where a device in user space takes packets and where it sends
 // them from.
 type UDPEndpoint struct {
-	Port    uint16   // that it receives on; 0 for RoCE's own, 4791
-	Sources []uint16 // that its packets come from; empty for any
+	Port    uint16   // that it receives on; 0 for one behind a kernel, which takes them on 4791
+	Sources []uint16 // that its packets come from; empty, for any, with Port 0 alone
 	Buffer  uint64   // bytes that its receive buffer holds; 0 not known
 }
 
