@@ -34,7 +34,7 @@ func newBenchEnd(b *testing.B, p *Provider, size int) *benchEnd {
 	must()
 	end.cq, err = end.dev.CreateCQ(verbs.CQConfig{Size: 1024})
 	must()
-	end.mr, err = end.pd.RegisterMemory(end.mem, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
+	end.mr, err = end.pd.RegisterMemory(end.mem, verbs.AccessLocalWrite|verbs.AccessRemoteWrite|verbs.AccessRemoteRead)
 	must()
 	end.qp, err = end.pd.CreateQP(verbs.QPConfig{SendCQ: end.cq, RecvCQ: end.cq, MaxSend: 256, MaxRecv: 256, MaxInline: 256})
 	must()
@@ -51,7 +51,10 @@ func newBenchEnd(b *testing.B, p *Provider, size int) *benchEnd {
 }
 
 func (*benchEnd) path() verbs.Path {
-	return verbs.Path{Port: 1, MTU: verbs.MTU4096, Access: verbs.AccessRemoteWrite, Timeout: 16, Retry: 6, RNRRetry: 6, MinRNRTimer: 12}
+	return verbs.Path{
+		Port: 1, MTU: verbs.MTU4096, Access: verbs.AccessRemoteWrite | verbs.AccessRemoteRead, Timeout: 16, Retry: 6, RNRRetry: 6, MinRNRTimer: 12,
+		ReadAtomic: maxReadAtomic,
+	}
 }
 
 func (e *benchEnd) connect(b *testing.B, to *benchEnd) {
@@ -105,7 +108,12 @@ func (e *benchEnd) poll(b *testing.B, op verbs.WCOp, n int) {
 	}
 }
 
-func BenchmarkWrite1MiB(b *testing.B) {
+func BenchmarkWrite1MiB(b *testing.B) { transfers1MiB(b, verbs.OpWrite, verbs.WCWrite) }
+
+func BenchmarkRead1MiB(b *testing.B) { transfers1MiB(b, verbs.OpRead, verbs.WCRead) }
+
+func transfers1MiB(b *testing.B, op verbs.Opcode, ended verbs.WCOp) {
+	b.Helper()
 	const size = 1 << 20
 	x, y := benchPair(b, 4*size)
 	b.SetBytes(size)
@@ -113,17 +121,17 @@ func BenchmarkWrite1MiB(b *testing.B) {
 	under := 0
 	for i := range b.N {
 		if under == 4 {
-			x.poll(b, verbs.WCWrite, 1)
+			x.poll(b, ended, 1)
 			under--
 		}
 		off := uint64(i%4) * size
-		if _, err := x.qp.PostSend([]verbs.SendWR{{Op: verbs.OpWrite, Signaled: true, RemoteAddr: y.mr.Addr() + off, RKey: y.mr.RKey(),
+		if _, err := x.qp.PostSend([]verbs.SendWR{{Op: op, Signaled: true, RemoteAddr: y.mr.Addr() + off, RKey: y.mr.RKey(),
 			SGL: []verbs.SGE{{Addr: x.mr.Addr() + off, Length: size, LKey: x.mr.LKey()}}}}); err != nil {
 			b.Fatal(err)
 		}
 		under++
 	}
-	x.poll(b, verbs.WCWrite, under)
+	x.poll(b, ended, under)
 	x.report(b)
 }
 
