@@ -286,7 +286,9 @@ func TestTrustOfAKernelThatDropsSegments(t *testing.T) {
 			x.mem[i] = byte(i * 3 >> 1)
 		}
 		longest := f.longest(x)
-		moves(x, y)
+		for range trustTests {
+			moves(x, y)
+		}
 		if n := longest(); n != 2 {
 			t.Errorf("a probe has %d segments", n)
 		}
@@ -320,6 +322,64 @@ func TestTrustSurvivesALostProbe(t *testing.T) {
 		x.ends(1, verbs.StatusOK)
 		moves(x, y)
 		if tr := x.trust(); tr.state != trusted || tr.tests == 0 || longest() < 10 {
+			t.Errorf("the state is %d after %d tests", tr.state, tr.tests)
+		}
+	})
+}
+
+// TestAnswersProveNothing: nobody acknowledges an answer, so those to READs go alone
+// until a request has proved that super-packets arrive.
+func TestAnswersProveNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFabric()
+		f.firstOnly = true
+		x, y := kernelPair(t, f, 1<<18)
+		longest := f.longest(x)
+		for range 2 {
+			y.post(y.to(x, 1, verbs.OpRead, 0, 1<<17, 0))
+			y.ends(1, verbs.StatusOK)
+		}
+		if n := longest(); n != 1 || x.trust().state != untested {
+			t.Errorf("answers have %d segments, and the state is %d", n, x.trust().state)
+		}
+		for range trustTests {
+			moves(x, y)
+		}
+		if n := longest(); n != 2 || x.trust().state != distrusted {
+			t.Errorf("probes have %d segments, and the state is %d", n, x.trust().state)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		f := newFabric()
+		x, y := kernelPair(t, f, 1<<18)
+		moves(x, y)
+		longest := f.longest(x)
+		y.post(y.to(x, 1, verbs.OpRead, 0, 1<<17, 0))
+		y.ends(1, verbs.StatusOK)
+		if n := longest(); n < 10 {
+			t.Errorf("once it is trusted the longest answer has %d segments", n)
+		}
+	})
+}
+
+// TestWhatIsSentAgainProvesNothing: of a probe that came too early for its receiver
+// nothing is known when it has arrived, packet by packet, later.
+func TestWhatIsSentAgainProvesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFabric()
+		f.firstOnly = true
+		x, y := kernelPair(t, f, 4096)
+		longest := f.longest(x)
+		x.post(x.to(y, 1, verbs.OpSend, 0, 8, 0), x.to(y, 2, verbs.OpSend, 0, 8, 0))
+		time.Sleep(3 * f.latency) // y has said that it has no receive
+		if n := longest(); n != 2 {
+			t.Errorf("the probe has %d segments", n)
+		}
+		y.recv(1, 0, 8)
+		y.recv(2, 0, 8)
+		x.ends(1, verbs.StatusOK)
+		x.ends(2, verbs.StatusOK)
+		if tr := x.trust(); tr.state != untested || tr.tests != 0 {
 			t.Errorf("the state is %d after %d tests", tr.state, tr.tests)
 		}
 	})

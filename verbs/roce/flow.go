@@ -177,7 +177,10 @@ func (f *flow) turn(q *qp) (sent, more bool) {
 			break
 		}
 		f.countLocked(q)
-		limit := f.trust.segments(f.sender.MaxSegments(f.to, int(q.machine.mtu)+middleOverhead))
+		if f.packet.Again {
+			f.trust.repeats(q)
+		}
+		limit := f.trust.segments(f.sender.MaxSegments(f.to, int(q.machine.mtu)+middleOverhead), &f.packet)
 		if f.out.add(&f.path, &f.packet, limit) {
 			f.trust.sent(q)
 		}
@@ -226,7 +229,8 @@ func (f *flow) send(q *qp) {
 // trust says whether super-packets reach the peer. Those of a roce device are; a
 // kernel or a NIC may drop what comes with an identification that the ICRC does
 // not have, so one of two segments is sent first, and seen whether it is
-// acknowledged.
+// acknowledged. What is never acknowledged, as an answer is, proves nothing; nor
+// does what was sent before, as nobody knows which of the two arrived.
 type trust struct {
 	state  trustState
 	tests  int
@@ -247,12 +251,13 @@ const (
 // are given up.
 const trustTests = 3
 
-// segments is how many a message may have, of those that the socket can.
-func (t *trust) segments(limit int) int {
-	switch t.state {
-	case trusted:
+// segments is how many a message may have when a packet is added to it, of those
+// that the socket can.
+func (t *trust) segments(limit int, p *packet) int {
+	switch {
+	case t.state == trusted:
 		return limit
-	case untested:
+	case t.state == untested && p.Op.Request() && !p.Again:
 		return min(limit, 2)
 	}
 	return 1
@@ -279,7 +284,14 @@ func (t *trust) learn(q *qp, n note) {
 	}
 }
 
-// forget ends a probe whose queue pair goes.
+// repeats is for a queue pair that sends something again: what comes of it says
+// nothing of a probe before it.
+func (t *trust) repeats(q *qp) {
+	t.learn(q, q.machine.note)
+	t.forget(q)
+}
+
+// forget ends a probe whose queue pair goes, or that nothing will be known of.
 func (t *trust) forget(q *qp) {
 	if t.state == probing && t.probe == q {
 		t.state, t.probe = untested, nil
