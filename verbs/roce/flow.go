@@ -37,9 +37,15 @@ type flow struct {
 
 func newFlow(s *station, key flowKey, r remote, p *peer, mtu uint64) *flow {
 	f := &flow{
-		station: s, key: key, remote: r, peer: p, sender: s.senders[key.sender], to: udp.NewDestination(r.at),
-		window: newWindow(r.buffer, mtu), quantum: quantum,
+		station: s, key: key, remote: r, peer: p, sender: s.senders[key.sender], to: udp.NewDestination(r.at), quantum: quantum,
 	}
+	// What is written fills the peer's buffer, and what is asked for this side's; the
+	// flight is both.
+	buffer := uint64(s.receiver.Buffer()) //nolint:gosec // a size
+	if r.buffer != 0 {
+		buffer = min(buffer, r.buffer)
+	}
+	f.window = newWindow(buffer, mtu)
 	f.path = wire.NewPath(f.sender.Addr(), r.at)
 	if r.roce {
 		f.trust.state = trusted
