@@ -5,6 +5,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/tryst-rdma/tryst/verbs/roce/udp"
 	"github.com/tryst-rdma/tryst/verbs/roce/wire"
@@ -21,13 +22,15 @@ type flow struct {
 	peer    *peer
 	sender  sender
 	to      *udp.Destination
-	users   int // queue pairs; guarded by the station's lock
+	start   time.Time // the beginning of the flow's time
+	users   int       // queue pairs; guarded by the station's lock
 
 	mu      sync.Mutex // guards what follows
 	path    wire.Path
 	window  window
 	flight  uint64
 	ready   []*qp // those with something to send, whose turn is next first
+	answers answers
 	quantum int
 	trust   trust
 	out     burst
@@ -37,7 +40,7 @@ type flow struct {
 
 func newFlow(s *station, key flowKey, r remote, p *peer, mtu uint64) *flow {
 	f := &flow{
-		station: s, key: key, remote: r, peer: p, sender: s.senders[key.sender], to: udp.NewDestination(r.at), quantum: quantum,
+		station: s, key: key, remote: r, peer: p, sender: s.senders[key.sender], to: udp.NewDestination(r.at), start: time.Now(), quantum: quantum,
 	}
 	// What is written fills the peer's buffer, and what is asked for this side's; the
 	// flight is both.
@@ -45,7 +48,7 @@ func newFlow(s *station, key flowKey, r remote, p *peer, mtu uint64) *flow {
 	if r.buffer != 0 {
 		buffer = min(buffer, r.buffer)
 	}
-	f.window = newWindow(buffer, mtu)
+	f.window, f.answers = newWindow(buffer, mtu), newAnswers(r.buffer, mtu)
 	f.path = wire.NewPath(f.sender.Addr(), r.at)
 	if r.roce {
 		f.trust.state = trusted
@@ -84,6 +87,7 @@ func (q *qp) toFlow(news bool) {
 		f.trust.learn(q, n)
 	}
 	f.countLocked(q)
+	f.answers.take(f.at(q, now), int64(f.peer.flows.Load()), q.machine.takeAsked())
 	some := q.hasMore()
 	q.mu.Unlock()
 	if some && !q.queued {
@@ -92,6 +96,10 @@ func (q *qp) toFlow(news bool) {
 	}
 	f.transmit()
 }
+
+// at is the flow's time: its queue pairs may be of several openings of a device,
+// each with a beginning of its own.
+func (f *flow) at(q *qp, now time.Duration) time.Duration { return now + q.pd.dev.start.Sub(f.start) }
 
 // countLocked takes a queue pair's flight into the flow's. One that is silent has no
 // part in the window: its peer may be gone, and the others would wait for it until it
@@ -179,8 +187,11 @@ func (f *flow) turn(q *qp) (sent, more bool) {
 		case silly, q.machine.silent():
 			room = 0
 		}
-		if !q.machine.next(now, room, &f.packet) {
+		if q.machine.pause(f.answers.left <= 0, now+answersEvery); !q.machine.next(now, room, &f.packet) {
 			break
+		}
+		if f.packet.Op.IsReadResponse() {
+			f.answers.left -= int64(charge(1, f.packet.Len)) //nolint:gosec // a packet
 		}
 		f.countLocked(q)
 		if f.packet.Again {
