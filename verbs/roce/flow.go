@@ -83,7 +83,7 @@ func (q *qp) toFlow(news bool) {
 		if n.timeouts > 1 && f.flight > 0 {
 			n.timeouts = 0 // others get through: it is the peer's queue pair that is silent, not the way
 		}
-		f.window.take(now, n, limited)
+		f.window.take(f.at(q, now), n, limited)
 		f.trust.learn(q, n)
 	}
 	f.countLocked(q)

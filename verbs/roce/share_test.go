@@ -3,6 +3,8 @@ package roce
 import (
 	"net/netip"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
 )
@@ -34,6 +36,30 @@ func TestFlowsToOnePeerAreCounted(t *testing.T) {
 	if n := len(s.flows); n != defaultSenders || len(s.peers) != 1 || s.peers[onlyKey(s)].flows.Load() != defaultSenders {
 		t.Errorf("%d flows to %d peers, want %d to one", n, len(s.peers), defaultSenders)
 	}
+}
+
+// TestTimeOfAFlow: it is the same by the queue pairs of all openings of a device.
+func TestTimeOfAFlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFabric()
+		p, q := newProvider(Options{Senders: 1}, f.host(hostA)), newProvider(Options{}, f.host(hostB))
+		var list []*qp
+		for range 2 {
+			s := pairsBetween(t, 1, 64, p, q, "roce-eth0", netip.MustParseAddr(hostA), netip.MustParseAddr(hostB))[0]
+			x, _ := s.x.inner()
+			list = append(list, x)
+			time.Sleep(time.Second)
+		}
+		fl := list[0].flow.Load()
+		if fl != list[1].flow.Load() {
+			t.Fatal("there are two flows")
+		}
+		for i, x := range list {
+			if at := fl.at(x, x.pd.dev.now()); at != 2*time.Second {
+				t.Errorf("by queue pair %d it is %v, and the flow is 2 s old", i, at)
+			}
+		}
+	})
 }
 
 // TestFullWindowIsNotSilly: an acknowledgement that opens a full window by little lets

@@ -1,6 +1,9 @@
 package roce
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // window is how much may be under way between two sockets: the congestion control
 // of QUIC, which is NewReno (RFC 9002, section 7 and appendix B), over what charge
@@ -12,7 +15,8 @@ type window struct {
 	limit uint64 // of size: its part of that
 	least uint64
 	cutAt time.Duration
-	cut   bool // cutAt is set
+	cut   bool          // cutAt is set
+	rtt   time.Duration // that one of the queue pairs measured last; 0 for none
 }
 
 const (
@@ -83,14 +87,19 @@ func (w *window) onSilence(now time.Duration) {
 }
 
 // take is what a queue pair has seen. A retransmission timer that fires once says
-// nothing yet: its one packet asks what was lost (RFC 9002, 6.2).
+// nothing yet: its one packet asks what was lost (RFC 9002, 6.2). One loss may be seen
+// by many queue pairs, also by those that have measured no round trip yet: what counts
+// is the way that they share.
 func (w *window) take(now time.Duration, n note, limited bool) {
 	w.onAck(n.acked, limited)
+	if n.rtt != 0 {
+		w.rtt = n.rtt
+	}
 	switch {
 	case n.timeouts > 1:
 		w.onSilence(now)
 	case n.lost, n.congested:
-		w.onCongestion(now, n.rtt)
+		w.onCongestion(now, cmp.Or(w.rtt, firstRTO))
 	}
 }
 

@@ -99,6 +99,59 @@ func TestWhatHalvesTheWindow(t *testing.T) {
 	}
 }
 
+// TestOneLossHalvesTheWindowOnce: however many queue pairs see it, and have measured
+// no round trip; the next round trip's halves it again.
+func TestOneLossHalvesTheWindowOnce(t *testing.T) {
+	w := newWindow(0, 1024)
+	is := func(when string, want uint64) {
+		t.Helper()
+		if w.size != want {
+			t.Errorf("%s it is %d, want %d", when, w.size, want)
+		}
+	}
+	for i := range 64 {
+		w.take(time.Duration(i)*10*time.Microsecond, note{lost: true}, true)
+	}
+	is("after a loss that 64 see, none of which knows the round trip,", startWindow/2)
+	w.take(firstRTO, note{lost: true}, true)
+	is("after another one", startWindow/4)
+	w.take(firstRTO, note{rtt: ms}, true)
+	w.take(firstRTO+ms/2, note{lost: true}, true)
+	is("after one within the round trip that another measured", startWindow/4)
+	w.take(firstRTO+ms, note{lost: true}, true)
+	is("after one behind it", startWindow/8)
+}
+
+// TestFreshQueuePairsSeeOneLoss: a switch drops all that comes in a moment, which 16
+// queue pairs begin with, and tell the flow of.
+func TestFreshQueuePairsSeeOneLoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFabric()
+		f.latency = ms
+		list := pairsBetween(t, 16, 4<<10, newProvider(Options{Senders: 1}, f.host(hostA)), newProvider(Options{}, f.host(hostB)), "roce-eth0",
+			netip.MustParseAddr(hostA), netip.MustParseAddr(hostB))
+		for _, drops := range []float64{1, 0} { // the second message of each tells of the first
+			f.mu.Lock()
+			f.loss = drops
+			f.mu.Unlock()
+			for _, s := range list {
+				s.write()
+			}
+		}
+		for _, s := range list {
+			s.x.wait()
+			s.x.wait()
+		}
+		q, _ := list[0].x.inner()
+		fl := q.flow.Load()
+		fl.mu.Lock()
+		defer fl.mu.Unlock()
+		if least := min(startWindow, fl.window.limit) / 2; fl.window.size < least {
+			t.Errorf("the window is %d, which is less than %d, after one loss", fl.window.size, least)
+		}
+	})
+}
+
 // stream keeps writes of a size under way from x to y.
 type stream struct {
 	x, y *tip
