@@ -36,6 +36,7 @@ type flow struct {
 	out     burst
 	packet  packet
 	told    bool // that packets cannot be sent
+	toldAt  time.Duration
 }
 
 func newFlow(s *station, key flowKey, r remote, p *peer, mtu uint64) *flow {
@@ -232,15 +233,25 @@ func (f *flow) send(q *qp) {
 	for msgs := f.out.end(f.to, q.tos); len(msgs) > 0; {
 		n, err := f.sender.Send(msgs)
 		if err == nil {
-			f.told = false
 			return
 		}
-		if !f.told && !errors.Is(err, net.ErrClosed) {
-			f.told = true
-			f.station.provider.log.Warn("roce: packets cannot be sent", "device", q.pd.dev.name, "to", f.remote.at, "reason", err)
+		if !errors.Is(err, net.ErrClosed) {
+			f.tell(q, err)
 		}
 		msgs = msgs[min(n+1, len(msgs)):]
 	}
+}
+
+// tell says that packets cannot be sent. It says it again only after a while, also
+// where others were sent in between: short packets go where full ones are too long for
+// a link, and each of those would be told of.
+func (f *flow) tell(q *qp, err error) {
+	at := f.at(q, q.pd.dev.now())
+	if f.told && at < f.toldAt+toldEvery {
+		return
+	}
+	f.told, f.toldAt = true, at
+	f.station.provider.log.Warn("roce: packets cannot be sent", "device", q.pd.dev.name, "to", f.remote.at, "reason", err)
 }
 
 // trust says whether super-packets reach the peer. Those of a roce device are; a

@@ -97,6 +97,9 @@ const (
 	gidTableSize = 128
 	// frameOverhead is what the headers of a packet take of an interface's MTU.
 	frameOverhead = 80
+	// toldEvery is in what time a flow says at most once that it cannot send: as often
+	// as a person may look.
+	toldEvery = time.Minute
 	// maxEvents is how many asynchronous events wait to be asked for.
 	maxEvents = 256
 	// defaultSenders is Options.Senders.

@@ -1,0 +1,68 @@
+package roce
+
+import (
+	"log/slog"
+	"net/netip"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/roce/udp"
+)
+
+// narrowHost is one whose link takes no datagram above 1400 bytes.
+type narrowHost struct{ *memoryHost }
+
+func (h narrowHost) sender(addr netip.Addr) (sender, error) {
+	s, err := h.memoryHost.sender(addr)
+	return narrowSender{s}, err
+}
+
+type narrowSender struct{ sender }
+
+func (s narrowSender) Send(msgs []udp.Message) (int, error) {
+	for i, m := range msgs {
+		if m.Segment > 1400 {
+			return i, syscall.EMSGSIZE
+		}
+		if _, err := s.sender.Send(msgs[i : i+1]); err != nil {
+			return i, err
+		}
+	}
+	return len(msgs), nil
+}
+
+// TestPathThatIsTooNarrowIsToldOnce: in a minute, though acknowledgements go through
+// between the full packets that do not.
+func TestPathThatIsTooNarrowIsToldOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFabric()
+		told := &lines{}
+		p := newProvider(Options{Logger: slog.New(slog.NewTextHandler(told, &slog.HandlerOptions{Level: slog.LevelWarn}))}, narrowHost{f.host(hostA)})
+		x := newTip(t, p, "roce-eth0", netip.MustParseAddr(hostA), 1<<16)
+		y := newTip(t, newProvider(Options{}, f.host(hostB)), "roce-eth0", netip.MustParseAddr(hostB), 1<<16)
+		joinTips(x, y, func(p *verbs.Path, _ *verbs.Endpoint) { p.Timeout = 22 }) // 17 s: it gives up after two minutes
+		x.post(x.to(y, 1, verbs.OpWrite, 0, 1<<16, 0))
+		pass := func(d time.Duration) {
+			for range d / (100 * ms) {
+				y.post(y.to(x, 2, verbs.OpWrite, 0, 8, 0))
+				y.ends(2, verbs.StatusOK)
+				time.Sleep(100 * ms)
+			}
+		}
+		pass(toldEvery * 9 / 10)
+		d, _ := x.dev.(verbs.Counted)
+		c, err := d.Counters(onlyPort)
+		if err != nil || c["completer_retry_err"] < 5 {
+			t.Fatalf("%d timeouts, %v: it was not tried again", c["completer_retry_err"], err)
+		}
+		if n := told.Load(); n != 1 {
+			t.Errorf("in a minute it is told %d times", n)
+		}
+		if pass(toldEvery / 2); told.Load() != 2 {
+			t.Errorf("in the next minute it is told for the %dth time", told.Load())
+		}
+	})
+}
