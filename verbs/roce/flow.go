@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/roce/udp"
 	"github.com/tryst-rdma/tryst/verbs/roce/wire"
 )
@@ -14,7 +15,9 @@ import (
 // flow is all that goes from one sending socket to one peer. Its queue pairs share
 // a congestion window, and take turns (deficit round robin: Shreedhar and
 // Varghese, 1996): each may send a quantum in its turn, and keeps what it did not
-// use while it has more.
+// use while it has more. A turn that has no room in a burst or in the window goes on
+// when there is. How long a packet is, is known when it was made: what the last one
+// goes beyond is taken off the next turn.
 type flow struct {
 	station *station
 	key     flowKey
@@ -127,7 +130,7 @@ func (f *flow) leave(q *qp) {
 	f.flight -= q.counted
 	q.counted = 0
 	if q.queued {
-		q.queued = false
+		q.queued, q.deficit = false, 0
 		f.ready = slices.DeleteFunc(f.ready, func(o *qp) bool { return o == q })
 	}
 	f.trust.forget(q)
@@ -138,13 +141,22 @@ func (f *flow) leave(q *qp) {
 
 // transmit gives turns until nothing can be sent.
 func (f *flow) transmit() {
+	var cut *qp // its turn was, and is the next
 	for idle := 0; idle < len(f.ready); {
 		q := f.ready[0]
 		sent, more := f.turn(q)
-		if !more {
-			q.queued = false
+		switch {
+		case !more:
+			q.queued, q.deficit = false, 0
 			f.ready = append(f.ready[:0], f.ready[1:]...)
 			continue
+		case sent && f.goesOn(q) && !f.out.room():
+			cut, idle = q, 0
+			continue
+		case sent && f.goesOn(q):
+			cut = q
+		case cut == q && !f.goesOn(q):
+			cut = nil
 		}
 		if len(f.ready) > 1 {
 			copy(f.ready, f.ready[1:])
@@ -156,9 +168,20 @@ func (f *flow) transmit() {
 			idle++
 		}
 	}
+	if cut == nil {
+		return
+	}
+	if i := slices.Index(f.ready, cut); i > 0 {
+		copy(f.ready[1:i+1], f.ready[:i])
+		f.ready[0] = cut
+	}
 }
 
-// turn sends at most a quantum of a queue pair. more says that there is more, or
+// goesOn says whether a turn that was cut is worth a burst yet. The rest of another is
+// for the next turn: small bursts, each with an acknowledgement, are slow.
+func (f *flow) goesOn(q *qp) bool { return q.deficit >= f.quantum/2 }
+
+// turn sends what a queue pair may in its turn, or in the rest of it. more says that there is more, or
 // would be, were there room.
 func (f *flow) turn(q *qp) (sent, more bool) {
 	q.mu.Lock()
@@ -177,11 +200,17 @@ func (f *flow) turn(q *qp) (sent, more bool) {
 	// unless that is all there is to send (the silly window of RFC 9293, 3.8.6.2.1).
 	silly := f.flight > 0 && f.room() < int64(f.least()) && //nolint:gosec // far below 2^63
 		(len(f.ready) > 1 || int64(q.machine.unsent()) > f.room()) //nolint:gosec // likewise
-	for budget := f.quantum; budget > 0 && f.out.room(); {
+	switch {
+	case len(f.ready) == 1: // there is nobody to be fair to
+		q.deficit = f.quantum
+	case !f.goesOn(q):
+		q.deficit += f.quantum
+	}
+	for q.deficit > 0 && f.out.room() {
 		// What ends the turn bounds the room, too, so that an acknowledgement is asked
 		// for with its last packet: the next turn may be long in coming.
-		left := uint64(maxBurst - f.out.packets)                                      //nolint:gosec // not negative
-		room := min(f.room(), int64(budget), int64(charge(left, left*q.machine.mtu))) //nolint:gosec // all far below 2^63
+		left := uint64(maxBurst - f.out.packets)                                         //nolint:gosec // not negative
+		room := min(f.room(), int64(q.deficit), int64(charge(left, left*q.machine.mtu))) //nolint:gosec // all far below 2^63
 		switch {
 		case q.machine.silent() && q.machine.req.flight == 0:
 			room = int64(charge(1, q.machine.mtu)) //nolint:gosec // a packet
@@ -202,10 +231,15 @@ func (f *flow) turn(q *qp) (sent, more bool) {
 		if f.out.add(&f.path, &f.packet, limit) {
 			f.trust.sent(q)
 		}
-		budget -= int(charge(1, f.packet.Len)) //nolint:gosec // a packet
+		q.deficit -= int(charge(1, f.packet.Len)) //nolint:gosec // a packet
 		sent = true
 	}
-	f.countLocked(q)
+	// What was acknowledged meanwhile is counted when the queue pair settles: counted
+	// here, in a turn without room, it made room for who is next, and not for who was
+	// before.
+	if sent || q.machine.state != verbs.StateRTS {
+		f.countLocked(q)
+	}
 	if sent {
 		f.send(q)
 	}

@@ -25,6 +25,7 @@ type qp struct {
 	flow    atomic.Pointer[flow]
 	queued  bool   // it is in the flow's turn list
 	counted uint64 // of the machine's flight, in the flow's
+	deficit int    // what it may send in its turn; below 0 it has sent too much
 
 	mu      sync.Mutex // guards what follows
 	machine machine
