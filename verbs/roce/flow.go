@@ -34,25 +34,26 @@ type flow struct {
 	flight  uint64
 	ready   []*qp // those with something to send, whose turn is next first
 	answers answers
-	quantum int
-	trust   trust
-	out     burst
-	packet  packet
-	told    bool // that packets cannot be sent
-	toldAt  time.Duration
+	// readCost is what READs count in the window, in readCostOne-ths of what writes do.
+	// Set once.
+	readCost uint64
+	quantum  int
+	trust    trust
+	out      burst
+	packet   packet
+	told     bool // that packets cannot be sent
+	toldAt   time.Duration
 }
 
 func newFlow(s *station, key flowKey, r remote, p *peer, mtu uint64) *flow {
 	f := &flow{
 		station: s, key: key, remote: r, peer: p, sender: s.senders[key.sender], to: udp.NewDestination(r.at), start: time.Now(), quantum: quantum,
 	}
-	// What is written fills the peer's buffer, and what is asked for this side's; the
-	// flight is both.
-	buffer := uint64(s.receiver.Buffer()) //nolint:gosec // a size
-	if r.buffer != 0 {
-		buffer = min(buffer, r.buffer)
-	}
-	f.window, f.answers = newWindow(buffer, mtu), newAnswers(r.buffer, mtu)
+	f.window, f.answers = newWindow(r.buffer, mtu), newAnswers(r.buffer, mtu)
+	// What is written fills the peer's buffer, and what is asked for this side's: where
+	// that is smaller, as much counts for more.
+	own := newWindow(uint64(s.receiver.Buffer()), mtu) //nolint:gosec // a size
+	f.readCost = max(readCostOne, readCostOne*f.window.whole/own.whole)
 	f.path = wire.NewPath(f.sender.Addr(), r.at)
 	if r.roce {
 		f.trust.state = trusted

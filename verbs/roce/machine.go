@@ -28,7 +28,8 @@ type machine struct {
 	access      verbs.Access // that the peer has through this queue pair
 	peer        verbs.QPN
 	mtu         uint64
-	established bool // EventCommEstablished was told
+	readCost    uint64 // flow.readCost
+	established bool   // EventCommEstablished was told
 
 	req  requester
 	resp responder
@@ -68,13 +69,16 @@ type packet struct {
 // charge is what n packets with that payload together count in the window.
 func charge(packets, payload uint64) uint64 { return packets*overhead + payload }
 
+// readCostOne is the unit of flow.readCost.
+const readCostOne = 256
+
 // anyMTU stands for the path's while there is none: what is posted to a queue pair
 // that broke before it was connected is counted by it, and flushed.
 const anyMTU = 1024
 
 // init makes it a queue pair in RESET.
 func (m *machine) init(out outcome, d *domain, c *counters, sends, recvs int) {
-	m.out, m.keys, m.domain, m.counts, m.mtu = out, d.keys, d, c, anyMTU
+	m.out, m.keys, m.domain, m.counts, m.mtu, m.readCost = out, d.keys, d, c, anyMTU, readCostOne
 	m.req.limit, m.resp.limit = sends, recvs
 }
 

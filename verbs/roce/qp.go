@@ -247,7 +247,9 @@ func (q *qp) ToRTR(a verbs.RTRAttr) error {
 	q.tos = a.TrafficClass
 	q.from = q.station.sourceOf(r, a.Peer.UDP.Sources)
 	q.machine.toRTR(a)
-	q.flow.Store(q.station.flow(q.sender, r, q.machine.mtu))
+	f := q.station.flow(q.sender, r, q.machine.mtu)
+	q.machine.readCost = f.readCost
+	q.flow.Store(f)
 	if q.timer == nil {
 		q.timer = time.AfterFunc(never, q.expire)
 		q.timer.Stop()

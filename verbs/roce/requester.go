@@ -97,7 +97,11 @@ func (m *machine) charged(w *sendWork, from, to uint64) uint64 {
 		return charge(1, 8)
 	}
 	lo, hi := (from-w.first)*m.mtu, min((to-w.first)*m.mtu, w.length)
-	return charge(to-from, hi-lo)
+	n := charge(to-from, hi-lo)
+	if w.wr.Op == verbs.OpRead {
+		n = n * m.readCost / readCostOne
+	}
+	return n
 }
 
 // nextRequest makes the next packet of the send queue.
@@ -223,7 +227,7 @@ func dataOpcode(op verbs.Opcode, first, last bool) wire.Opcode {
 func (m *machine) readRequest(w *sendWork, room uint64, p *packet) uint64 {
 	r := &m.req
 	off := (r.next - w.first) * m.mtu
-	count := min(w.end()-r.next, readPackets, max(1, room/charge(1, m.mtu)))
+	count := min(w.end()-r.next, readPackets, max(1, room*readCostOne/m.readCost/charge(1, m.mtu)))
 	if r.again > 0 {
 		count = r.asks[r.asking-r.again] - r.next
 	}
