@@ -48,7 +48,7 @@ func TestRxeSenderKilledMidWriteAndRestarted(t *testing.T) {
 	w.untilSent(b.device, since, packetsBefore)
 	killed := time.Now()
 	b.kill()
-	c.bad(status.Unavailable, ": QP 0x", ofC...) // beside the peer and the completion status
+	c.bad(status.Unavailable, ": QP 0x", ofC...)               // beside the peer and the completion status
 	if d := time.Since(killed); d > impatient+15*time.Second { // a question to the peer itself would come after 30 s
 		t.Errorf("who does not wait was told after %v", d)
 	} else {
