@@ -122,6 +122,11 @@ build/venv/installed: integration/tensorflow/requirements.txt
 bench: build ## Each benchmark beside its yardstick, into build/bench/; a missed target fails
 	@$(TRYST) bench --check --json-dir build/bench
 
+.PHONY: bench-roce
+bench-roce: build ## Verbs with the device in software beside gRPC and a bare UDP loop, into build/bench-roce/; a missed target fails
+	@$(TRYST) bench --transport verbs --provider roce --only verbs-beside-grpc,verbs-small,verbs-udp-loop --size 1MiB,16MiB --inflight 4 \
+		--check --json-dir build/bench-roce
+
 .PHONY: bench-rxe
 bench-rxe: $(softroce) go-ready ## Verbs beside perftest in the VM with Soft-RoCE, into build/bench-rxe/; a missed target fails
 	@CGO_ENABLED=1 $(GO) build -o build/tryst-rxe ./cmd/tryst
