@@ -202,18 +202,25 @@ func (m *machine) repeated(number uint64, h *wire.Header) {
 		}
 		return
 	}
+	// One that goes beyond what was asked for before is none.
+	read := h.Op == wire.ReadRequest && number+m.packetsOf(uint64(h.Length)) <= r.expected && m.mayRead(h) == 0
+	from := answer{number: number, read: true, addr: h.Addr, rkey: h.RKey, length: uint64(h.Length), again: true}
 	for i := range r.answering {
-		if a := &r.answers[i]; number >= a.number && number < a.number+m.packetsOf(a.length) {
-			return // the answer is on its way
+		switch a := &r.answers[i]; {
+		case number < a.number || number >= a.number+m.packetsOf(a.length):
+			continue
+		case read && number < a.number+a.sent/m.mtu: // sent, and lost: the rest behind it is passed over there
+			from.msn = a.msn
+			*a = from
 		}
+		return // the answer is on its way
 	}
 	if r.answering >= int(r.maxAsks) {
 		return
 	}
 	if h.Op == wire.ReadRequest {
-		// One that goes beyond what was asked for before is none.
-		if number+m.packetsOf(uint64(h.Length)) <= r.expected && m.mayRead(h) == 0 {
-			m.answer(answer{number: number, read: true, addr: h.Addr, rkey: h.RKey, length: uint64(h.Length), again: true})
+		if read {
+			m.answer(from)
 		}
 		return
 	}

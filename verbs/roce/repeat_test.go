@@ -1,0 +1,50 @@
+package roce
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/tryst-rdma/tryst/verbs/roce/wire"
+)
+
+// TestReadIsRepeatedWhileItIsAnswered: who misses a packet of an answer asks from there
+// on at once, while the rest is still going out: that is of no use any more. What was
+// not sent yet is on its way, and is not sent twice.
+func TestReadIsRepeatedWhileItIsAnswered(t *testing.T) {
+	const packets, sent = 8, 5
+	for _, missing := range []int{0, 2, sent - 1, sent, packets - 1} {
+		s := serve(t)
+		first, mtu := s.psn, int(s.machine.mtu)
+		s.asks(s.write(wire.ReadRequest, 0, packets*mtu))
+		behind := s.psn
+		var p packet
+		next := func() uint64 {
+			if !s.machine.next(0, 0, &p) || !p.Op.IsReadResponse() {
+				t.Fatalf("no answer from packet %d on", missing)
+			}
+			return uint64((p.PSN - first)) //nolint:gosec // few
+		}
+		for range sent {
+			next()
+		}
+		s.psn = psnOf(first, uint64(missing))
+		s.asks(s.write(wire.ReadRequest, missing*mtu, (packets-missing)*mtu))
+		if s.psn != behind {
+			t.Fatalf("the next packet is %v, not %v", s.psn, behind)
+		}
+		want := []uint64{}
+		for n := min(missing, sent); n < packets; n++ {
+			want = append(want, uint64(n)) //nolint:gosec // few
+		}
+		var got []uint64
+		for range want {
+			got = append(got, next())
+		}
+		if !slices.Equal(got, want) || p.Op != wire.ReadResponseLast && p.Op != wire.ReadResponseOnly {
+			t.Errorf("packet %d was missing when %d were sent: then come %v, %v, want %v", missing, sent, got, p.Op, want)
+		}
+		if s.machine.next(0, 0, &p) && p.Op.IsReadResponse() {
+			t.Errorf("packet %d was missing: and after it packet %d", missing, p.PSN-first)
+		}
+	}
+}
