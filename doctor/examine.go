@@ -36,13 +36,13 @@ func Examine(f Facts) Report {
 	return e.report
 }
 
-// examiner is an Examine under way.
 // What is to be done where something could not be looked at.
 const (
 	doRead      = "let this user read /sys and /proc and open netlink sockets, or run it as one who may; what it could not see may be well"
 	doElsewhere = "RDMA needs Linux with /sys and netlink; tensors go over gRPC (--transport grpc)"
 )
 
+// examiner is an Examine under way.
 type examiner struct {
 	facts  *Facts
 	report Report

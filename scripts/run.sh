@@ -2,7 +2,8 @@
 # The main job, end to end: run.sh TRYST DIR [MODEL]
 # One process publishes a checkpoint with the layout of MODEL (gpt2), a second one pulls it over gRPC and a third one over verbs.
 # Each checks every tensor's digest; what was moved, how fast and over which wire is printed, a row for each. Verbs takes an RDMA
-# port if there is an active one, else a device in software; that not all came over it is a failure. Works in DIR, on a port of the loopback that the system chooses.
+# port if there is an active one, else a device in software; that not all came over it is a failure. Works in DIR, on a port of the
+# loopback that the system chooses.
 set -euo pipefail
 tryst=$1
 dir=$2

@@ -143,7 +143,7 @@ func (m *asking) recv(now time.Time, id, meant uint64) []askAction {
 	}
 	m.fresh = append(m.fresh, r)
 	if m.link == linkNone {
-		return m.reach(now)
+		return m.reach(now, nil)
 	}
 	return nil
 }
@@ -164,8 +164,9 @@ func (m *asking) ask(acts []askAction, r *receive) []askAction {
 
 // reach begins to look for the peer: at once, unless the link has just come up
 // and was lost without having carried anything. Then it is the requests that it
-// does not bear, and they come again no faster than hellos.
-func (m *asking) reach(now time.Time) []askAction {
+// does not bear, and they come again no faster than hellos. why is what a link was lost
+// for just now, nil when there was none.
+func (m *asking) reach(now time.Time, why error) []askAction {
 	after := time.Duration(0)
 	if m.link == linkUp && !m.served && now.Sub(m.up) < helloPauseMax {
 		after = m.pause
@@ -173,7 +174,7 @@ func (m *asking) reach(now time.Time) []askAction {
 	} else {
 		m.pause = helloPause
 	}
-	m.link, m.unreached = linkReaching, now
+	m.link, m.unreached, m.why = linkReaching, now, why
 	return m.hail(after)
 }
 
@@ -375,10 +376,7 @@ func (m *asking) lost(now time.Time, id uint64, attempt uint32, err error) []ask
 	default:
 		m.again = append(m.again, r)
 	}
-	if m.link == linkUp && generation == m.generation {
-		m.why = err
-	}
-	return append(acts, m.left(now, generation)...)
+	return append(acts, m.left(now, generation, err)...)
 }
 
 // elsewhere is the event that an attempt has ended without an answer because its
@@ -419,12 +417,13 @@ func (m *asking) restarted(now time.Time, id uint64, attempt uint32, err error) 
 		}
 		m.fresh = append(m.fresh, r)
 	}
-	return append(acts, m.left(now, r.generation)...)
+	return append(acts, m.left(now, r.generation, err)...)
 }
 
 // left looks for the peer when a receive has left the present link, which is lost
-// then. When it has left an earlier one, the turn of others may have come.
-func (m *asking) left(now time.Time, generation uint64) []askAction {
+// then for that reason. When it has left an earlier one, the turn of others may have
+// come.
+func (m *asking) left(now time.Time, generation uint64, why error) []askAction {
 	switch {
 	case m.link != linkUp:
 		return nil // the peer is being looked for
@@ -434,7 +433,7 @@ func (m *asking) left(now time.Time, generation uint64) []askAction {
 		m.link = linkNone // until somebody asks
 		return nil
 	}
-	return m.reach(now)
+	return m.reach(now, why)
 }
 
 // cancel is the event that the receiver no longer wants the value.

@@ -115,7 +115,7 @@ func (m *asking) told(now time.Time, a askAction, err error) []askAction {
 		m.has(now, 0, a.finished...)
 	}
 	if m.link == linkUp && a.generation == m.generation {
-		return m.reach(now)
+		return m.reach(now, err)
 	}
 	return m.say(now, nil)
 }

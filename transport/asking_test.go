@@ -599,14 +599,29 @@ func TestErrorsTellWhatTheLinkWasLostFor(t *testing.T) {
 			t.Errorf("%s: %q, want one with %q", name, got, words)
 		}
 	}
-	b := newAskBench(t)
-	b.recv(1)
-	b.hello(5)
-	b.lost(1, 1)
-	b.hello(5)
-	b.answered(1, 1)
-	b.m.lost(b.now, 1, 1, errLost) // late, of a receive that has ended
-	if b.m.why != nil {
-		t.Errorf("a link that is up again was lost for %v", b.m.why)
+	// What an earlier link was lost for, before the peer was reached or given up, is
+	// another story.
+	for name, between := range map[string]func(b *askBench){
+		"it was up again": func(b *askBench) {
+			b.hello(5)
+			b.answered(1, 1)
+			b.m.lost(b.now, 1, 1, errLost) // late, of a receive that has ended
+			b.m.link = linkNone            // as when the connection was closed idle
+		},
+		"it was given up": func(b *askBench) {
+			b.now = b.now.Add(DefaultPeerTimeout)
+			b.unreached(status.Unavailable)
+		},
+	} {
+		b := newAskBench(t)
+		b.recv(1)
+		b.hello(5)
+		b.lost(1, 1)
+		between(b)
+		b.recv(2)
+		b.now = b.now.Add(DefaultPeerTimeout)
+		if got := ends(b.m.hello(b.now, Peer{}, status.New(status.Unavailable, "dial"))); len(got) != 1 || strings.Contains(got[0], words) {
+			t.Errorf("%s: %q, want one without %q", name, got, words)
+		}
 	}
 }

@@ -26,22 +26,21 @@ type flow struct {
 	sender  sender
 	to      *udp.Destination
 	start   time.Time // the beginning of the flow's time
-	users   int       // queue pairs; guarded by the station's lock
-
-	mu     sync.Mutex // guards what follows
-	path   wire.Path
-	window window
-	flight uint64
-	ready  []*qp // those with something to send, whose turn is next first
 	// readCost is what READs count in the window, in readCostOne-ths of what writes do.
-	// Set once.
 	readCost uint64
-	quantum  int
-	trust    trust
-	out      burst
-	packet   packet
-	told     bool // that packets cannot be sent
-	toldAt   time.Duration
+	users    int // queue pairs; guarded by the station's lock
+
+	mu      sync.Mutex // guards what follows
+	path    wire.Path
+	window  window
+	flight  uint64
+	ready   []*qp // those with something to send, whose turn is next first
+	quantum int
+	trust   trust
+	out     burst
+	packet  packet
+	told    bool // that packets cannot be sent
+	toldAt  time.Duration
 }
 
 func newFlow(s *station, key flowKey, r remote, p *peer, mtu uint64) *flow {
@@ -180,8 +179,8 @@ func (f *flow) transmit() {
 // for the next turn: small bursts, each with an acknowledgement, are slow.
 func (f *flow) goesOn(q *qp) bool { return q.deficit >= f.quantum/2 }
 
-// turn sends what a queue pair may in its turn, or in the rest of it. more says that there is more, or
-// would be, were there room.
+// turn sends what a queue pair may in its turn, or in the rest of it. more says that
+// there is more, or would be, were there room.
 func (f *flow) turn(q *qp) (sent, more bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

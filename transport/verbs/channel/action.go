@@ -12,7 +12,7 @@ import (
 type Dest struct {
 	// Addr is where it begins. Its length is that of the content.
 	Addr uint64
-	// First is the rail that carries the first share, as told by Stripes.
+	// First is the rail that carries the first share; see RailOf.
 	First uint8
 	// RKeys has for each rail the key of the memory on its device.
 	RKeys [wire.MaxRails]verbs.RKey
