@@ -5,6 +5,7 @@ MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := help
 
 export GO ?= go
+export CGO_CPPFLAGS := $(strip $(filter-out -DSHIM_HEADERS,$(CGO_CPPFLAGS)) $(shell scripts/verbs-header.sh))
 # The packages to test, fuzz and vet.
 PKG ?= ./...
 # How long one package's tests may take, all together. Generous: a slow machine under the race detector.
@@ -46,7 +47,7 @@ run: build ## Publish a generated checkpoint, pull it from other processes over 
 	@scripts/run.sh $(TRYST) build/run
 
 .PHONY: test
-test: ## All tests: test-unit, then test-rxe
+test: prepare ## All tests: test-unit, then test-rxe
 	@$(MAKE) --no-print-directory test-unit
 	@$(MAKE) --no-print-directory test-rxe
 
@@ -81,6 +82,10 @@ endif
 .PHONY: test-plain
 test-plain: build/bin/testreport ## Of these what the race detector cuts short, without it: whole searches, allocations of packets
 	@$(testreport) $(testflags) -run 'Search|AllocateNothing|AllocatesNothing|CostNothing' ./transport ./verbs/roce
+
+.PHONY: prepare
+prepare: $(softroce) ## Install and download what test-rxe and bench-rxe need, where they can run in a VM
+	@$(softroce) where $(rxeflags) -go '$(GO)' -pkg '$(PKG)' -mode $(TRYST_TEST_RXE) >/dev/null
 
 .PHONY: test-rxe
 test-rxe: build/bin/testreport $(softroce) ## What needs the kernel's Soft-RoCE, in a VM (TRYST_TEST_RXE=auto|vm|native|off)
@@ -128,8 +133,8 @@ bench-roce: build ## Verbs with the device in software beside gRPC and a bare UD
 		--check --json-dir build/bench-roce
 
 .PHONY: bench-rxe
-bench-rxe: $(softroce) go-ready ## Verbs beside perftest in the VM with Soft-RoCE, into build/bench-rxe/; a missed target fails
-	@CGO_ENABLED=1 $(GO) build -o build/tryst-rxe ./cmd/tryst
+bench-rxe: prepare ## Verbs beside perftest in the VM with Soft-RoCE, into build/bench-rxe/; a missed target fails
+	@CGO_ENABLED=1 CGO_CPPFLAGS='$(CGO_CPPFLAGS) -DSHIM_HEADERS' $(GO) build -o build/tryst-rxe ./cmd/tryst
 	@$(softroce) vm $(rxeflags) -timeout $(TRYST_BENCH_TIMEOUT) -- build/tryst-rxe bench --transport verbs --rdma-device rxe0 --peer-rdma-device rxe1 \
 		--pairs 7 --pair-time 1s --check --json-dir build/bench-rxe $(BENCHARGS)
 

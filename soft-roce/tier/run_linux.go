@@ -112,7 +112,8 @@ func (c Config) build(ctx context.Context, e Entry, binary string) error {
 func (c Config) output(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, c.Go, args...)
 	cmd.Dir = c.Root
-	cmd.Env = append(cmd.Environ(), "CGO_ENABLED=1")
+	// The header of libibverbs may have been installed after the last build, which Go's cache would not notice.
+	cmd.Env = append(cmd.Environ(), "CGO_ENABLED=1", "CGO_CPPFLAGS="+os.Getenv("CGO_CPPFLAGS")+" -DSHIM_HEADERS")
 	var out, words bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &words
 	if err := cmd.Run(); err != nil {

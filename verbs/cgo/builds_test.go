@@ -31,6 +31,19 @@ func TestBuildsWithoutCgoAndWithoutHeaders(t *testing.T) {
 	}
 }
 
+// A build that demands the header does not do without it.
+func TestHeaderIsDemanded(t *testing.T) {
+	if _, err := exec.LookPath("go"); err != nil {
+		t.Skip("no go command to build with: ", err)
+	}
+	cmd := exec.CommandContext(t.Context(), "go", "build", ".")
+	cmd.Env = append(os.Environ(), "CGO_CPPFLAGS=-DSHIM_NO_HEADERS -DSHIM_HEADERS")
+	out, err := cmd.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "there is no infiniband/verbs.h: install libibverbs-dev") {
+		t.Errorf("%v, and the output is:\n%s", err, out)
+	}
+}
+
 func TestUnavailableNamesWhatToInstall(t *testing.T) {
 	for _, c := range []struct{ library, words string }{
 		{"/nonexistent/libibverbs.so.1", "cannot be opened: /nonexistent/libibverbs.so.1"},

@@ -71,7 +71,7 @@ func (p *Provider) open() (*C.shim_library, error) {
 	words := C.GoString(&why[0])
 	switch problem {
 	case C.SHIM_OPEN_NO_HEADERS:
-		return nil, unavailable(p.library, "install libibverbs-dev (Debian, Ubuntu) or rdma-core-devel (Fedora, RHEL), and build again",
+		return nil, unavailable(p.library, "install libibverbs-dev (Debian, Ubuntu) or rdma-core-devel (Fedora, RHEL), and build again, by make build or go build -a: Go's cache does not notice a header that came later",
 			"this program was built without the header infiniband/verbs.h")
 	case C.SHIM_OPEN_NO_SYMBOL:
 		return nil, unavailable(p.library, "install a current rdma-core", "the library has no function %s", words)

@@ -1,5 +1,6 @@
 // The shim where <infiniband/verbs.h> is there; shim_absent.c is the other case.
-// SHIM_NO_HEADERS builds as if it were not.
+// SHIM_NO_HEADERS builds as if it were not; with SHIM_HEADERS it must be, so that
+// Go's cache cannot give out what was built before it came.
 
 #define _GNU_SOURCE // dlvsym
 

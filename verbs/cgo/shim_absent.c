@@ -3,6 +3,10 @@
 
 #if defined(SHIM_NO_HEADERS) || !__has_include(<infiniband/verbs.h>)
 
+#ifdef SHIM_HEADERS
+#error "there is no infiniband/verbs.h: install libibverbs-dev (Debian, Ubuntu) or rdma-core-devel (Fedora, RHEL)"
+#endif
+
 #include "shim.h"
 
 shim_library *shim_open_library(const char *path, enum shim_open_error *error, char *why, size_t len)
