@@ -1,11 +1,146 @@
 package roce
 
 import (
+	"net/netip"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/roce/wire"
 )
+
+// TestAnswersAreSentByTheWindow: a READ of all that a kernel may ask for is answered a
+// window at a time, also by a queue pair that breaks meanwhile.
+func TestAnswersAreSentByTheWindow(t *testing.T) {
+	const size = 16 << 20
+	for _, breaks := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFabric()
+			x, y := kernelPair(t, f, size)
+			q, _ := x.inner()
+			from, _ := y.sockets()
+			_, at := x.sockets()
+			if err := y.qp.ToErr(); err != nil { // it says nothing
+				t.Fatal(err)
+			}
+			var packets, most, now uint64
+			var last time.Time
+			f.mu.Lock()
+			f.see = func(sender, _ netip.AddrPort, _ int, b []byte) {
+				if sender.Addr() != x.addr {
+					return
+				}
+				if !time.Now().Equal(last) {
+					last, now = time.Now(), 0
+				}
+				now += charge(1, uint64(len(b)))
+				most = max(most, now)
+				packets++
+			}
+			f.mu.Unlock()
+			f.inject(from, at, packetOf(from, at, wire.Header{
+				Op: wire.ReadRequest, DestQP: q.number, PSN: y.psn, Addr: x.mr.Addr(), RKey: x.mr.RKey(), Length: size, AckReq: true,
+			}))
+			time.Sleep(time.Millisecond)
+			if breaks {
+				if err := x.qp.ToErr(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(time.Second)
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			t.Logf("%d packets, of which at most %d KiB at a time", packets, most>>10)
+			if most > maxWindow+2*charge(1, 4096) {
+				t.Errorf("%d bytes are sent at a time, and a window has %d at most", most, maxWindow)
+			}
+			if packets != size/4096 {
+				t.Errorf("%d packets, want %d", packets, size/4096)
+			}
+		})
+	}
+}
+
+// TestQueuePairsShareTheAnswers: one that is asked for much leaves the others theirs.
+func TestQueuePairsShareTheAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const size = 8 << 20
+		f := newFabric()
+		list := pairsBetween(t, 3, size, newProvider(Options{Senders: 1}, f.host(hostA)), newProvider(Options{}, f.host(hostB)), "roce-eth0",
+			netip.MustParseAddr(hostA), netip.MustParseAddr(hostB))
+		ends := make([]time.Time, len(list))
+		sent := make([]int, len(list))
+		number := make(map[verbs.QPN]int)
+		for i, s := range list {
+			number[s.y.qp.QPN()] = i
+		}
+		f.mu.Lock()
+		f.see = func(sender, _ netip.AddrPort, _ int, b []byte) {
+			var h wire.Header
+			if _, err := h.Decode(b); err == nil && h.Op.IsReadResponse() && sender.Addr() == list[0].x.addr {
+				i := number[h.DestQP]
+				ends[i] = time.Now()
+				sent[i]++
+			}
+		}
+		f.mu.Unlock()
+		for _, s := range list {
+			q, _ := s.x.inner()
+			from, _ := s.y.sockets()
+			_, at := s.x.sockets()
+			f.inject(from, at, packetOf(from, at, wire.Header{
+				Op: wire.ReadRequest, DestQP: q.number, PSN: s.y.psn, Addr: s.x.mr.Addr(), RKey: s.x.mr.RKey(), Length: size, AckReq: true,
+			}))
+		}
+		begin := time.Now()
+		time.Sleep(time.Second)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		last := ends[0]
+		for _, at := range ends {
+			if at.After(last) {
+				last = at
+			}
+		}
+		for i, at := range ends {
+			if sent[i] != size/4096 || at.Sub(begin) < last.Sub(begin)*9/10 {
+				t.Errorf("queue pair %d has sent %d packets after %v, the last one ends after %v", i, sent[i], at.Sub(begin), last.Sub(begin))
+			}
+		}
+	})
+}
+
+// TestReadsOfOneOfItsKindDoNotPause: what it asks for it has room for.
+func TestReadsOfOneOfItsKindDoNotPause(t *testing.T) {
+	const size = 1 << 20
+	run := func(op verbs.Opcode) (took time.Duration) {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFabric()
+			f.buffer = 1 << 20
+			x, y := f.tips(t, 4*size)
+			joinTips(x, y, func(p *verbs.Path, _ *verbs.Endpoint) { p.ReadAtomic = maxReadAtomic })
+			for range 10 {
+				x.post(x.to(y, 1, op, 0, size, 0)) // its window grows
+				x.ends(1, verbs.StatusOK)
+			}
+			begin := time.Now()
+			for i := range 16 {
+				x.post(x.to(y, verbs.WRID(i), op, 0, size, 0))
+			}
+			for i := range 16 {
+				x.ends(verbs.WRID(i), verbs.StatusOK)
+			}
+			took = time.Since(begin)
+		})
+		return took
+	}
+	writes, reads := run(verbs.OpWrite), run(verbs.OpRead)
+	t.Logf("16 MiB are written in %v, and read in %v", writes, reads)
+	if reads > 2*writes {
+		t.Error("that is more than twice as long")
+	}
+}
 
 // TestReadsFitIntoTheOwnBuffer: what a peer's buffer holds says nothing of where its
 // answers go.

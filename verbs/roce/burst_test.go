@@ -327,6 +327,41 @@ func TestTrustSurvivesALostProbe(t *testing.T) {
 	})
 }
 
+// TestAnswersProveNothing: nobody acknowledges an answer, so those to READs go alone
+// until a request has proved that super-packets arrive.
+func TestAnswersProveNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFabric()
+		f.firstOnly = true
+		x, y := kernelPair(t, f, 1<<18)
+		longest := f.longest(x)
+		for range 2 {
+			y.post(y.to(x, 1, verbs.OpRead, 0, 1<<17, 0))
+			y.ends(1, verbs.StatusOK)
+		}
+		if n := longest(); n != 1 || x.trust().state != untested {
+			t.Errorf("answers have %d segments, and the state is %d", n, x.trust().state)
+		}
+		for range trustTests {
+			moves(x, y)
+		}
+		if n := longest(); n != 2 || x.trust().state != distrusted {
+			t.Errorf("probes have %d segments, and the state is %d", n, x.trust().state)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		f := newFabric()
+		x, y := kernelPair(t, f, 1<<18)
+		moves(x, y)
+		longest := f.longest(x)
+		y.post(y.to(x, 1, verbs.OpRead, 0, 1<<17, 0))
+		y.ends(1, verbs.StatusOK)
+		if n := longest(); n < 10 {
+			t.Errorf("once it is trusted the longest answer has %d segments", n)
+		}
+	})
+}
+
 // TestWhatIsSentAgainProvesNothing: of a probe that came too early for its receiver
 // nothing is known when it has arrived, packet by packet, later.
 func TestWhatIsSentAgainProvesNothing(t *testing.T) {

@@ -35,6 +35,7 @@ type flow struct {
 	window  window
 	flight  uint64
 	ready   []*qp // those with something to send, whose turn is next first
+	answers answers
 	quantum int
 	trust   trust
 	out     burst
@@ -47,7 +48,7 @@ func newFlow(s *station, key flowKey, r remote, p *peer, mtu uint64) *flow {
 	f := &flow{
 		station: s, key: key, remote: r, peer: p, sender: s.senders[key.sender], to: udp.NewDestination(r.at), start: time.Now(), quantum: quantum,
 	}
-	f.window = newWindow(r.buffer, mtu)
+	f.window, f.answers = newWindow(r.buffer, mtu), newAnswers(r.buffer, mtu)
 	// What is written fills the peer's buffer, and what is asked for this side's: where
 	// that is smaller, as much counts for more.
 	own := newWindow(uint64(s.receiver.Buffer()), mtu) //nolint:gosec // a size
@@ -90,6 +91,7 @@ func (q *qp) toFlow(news bool) {
 		f.trust.learn(q, n)
 	}
 	f.countLocked(q)
+	f.answers.take(f.at(q, now), int64(f.peer.flows.Load()), q.machine.takeAsked())
 	some := q.hasMore()
 	q.mu.Unlock()
 	if some && !q.queued {
@@ -215,8 +217,11 @@ func (f *flow) turn(q *qp) (sent, more bool) {
 		case silly, q.machine.silent():
 			room = 0
 		}
-		if !q.machine.next(now, room, &f.packet) {
+		if q.machine.pause(f.answers.left <= 0, now+answersEvery); !q.machine.next(now, room, &f.packet) {
 			break
+		}
+		if f.packet.Op.IsReadResponse() {
+			f.answers.left -= int64(charge(1, f.packet.Len)) //nolint:gosec // a packet
 		}
 		f.countLocked(q)
 		if f.packet.Again {
@@ -286,8 +291,8 @@ func (f *flow) tell(q *qp, err error) {
 // trust says whether super-packets reach the peer. Those of a roce device are; a
 // kernel or a NIC may drop what comes with an identification that the ICRC does
 // not have, so one of two segments is sent first, and seen whether it is
-// acknowledged. What was sent before proves nothing, as nobody knows which of the
-// two arrived.
+// acknowledged. What is never acknowledged, as an answer to a READ is, proves
+// nothing; nor does what was sent before, as nobody knows which of the two arrived.
 type trust struct {
 	state  trustState
 	tests  int
@@ -314,7 +319,7 @@ func (t *trust) segments(limit int, p *packet) int {
 	switch {
 	case t.state == trusted:
 		return limit
-	case t.state == untested && !p.Again:
+	case t.state == untested && p.Op.Request() && !p.Again:
 		return min(limit, 2)
 	}
 	return 1

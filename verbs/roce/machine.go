@@ -140,7 +140,7 @@ func (m *machine) take(now time.Duration, h *wire.Header, payload []byte) {
 }
 
 // next makes the next packet, and reports whether there is one. room is what the
-// congestion window leaves; what the responder owes needs none.
+// congestion window leaves; what the responder owes needs none, but for pause.
 func (m *machine) next(now time.Duration, room int64, p *packet) bool {
 	p.Header = wire.Header{PKey: wire.DefaultPKey, DestQP: m.peer}
 	p.Payload, p.Len, p.Again = p.Payload[:0], 0, false
@@ -151,11 +151,29 @@ func (m *machine) next(now time.Duration, room int64, p *packet) bool {
 // owes says whether there is something that needs no room in the window.
 func (m *machine) owes() bool { return m.resp.owes() }
 
+// pause says whether answers to READs wait, until that time unless they wait already.
+func (m *machine) pause(waits bool, until time.Duration) {
+	if waits && !m.resp.paused {
+		m.resp.pausedUntil = until
+	}
+	m.resp.paused = waits
+}
+
+// takeAsked returns what was asked for in pieces since it was last called.
+func (m *machine) takeAsked() uint64 {
+	n := m.resp.asked
+	m.resp.asked = 0
+	return n
+}
+
 // silent says that nothing came back since the retransmission timer fired.
 func (m *machine) silent() bool { return m.req.backoff > 0 }
 
 // expire does what is due at that time.
 func (m *machine) expire(now time.Duration) {
+	if m.resp.paused && now >= m.resp.pausedUntil {
+		m.resp.paused = false
+	}
 	if m.state != verbs.StateRTS {
 		return
 	}
@@ -167,6 +185,15 @@ func (m *machine) expire(now time.Duration) {
 
 // deadline is when expire is to be called; false for not at all.
 func (m *machine) deadline() (at time.Duration, ok bool) {
+	at, ok = m.workDeadline()
+	if r := &m.resp; r.paused && r.answering > 0 && (!ok || r.pausedUntil < at) { // in any state: a break leaves what is owed
+		return r.pausedUntil, true
+	}
+	return at, ok
+}
+
+// workDeadline is what deadline is without answers that pause.
+func (m *machine) workDeadline() (at time.Duration, ok bool) {
 	switch {
 	case m.state != verbs.StateRTS:
 		return 0, false

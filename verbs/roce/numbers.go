@@ -45,6 +45,10 @@ const (
 	// asked for piece by piece, so that what comes finds room in the receive
 	// buffer.
 	readPackets = 16
+	// answersEvery is in what time a flow sends a window of answers that were not asked
+	// for in pieces: the round trip that maxWindow is reckoned with. A timer that comes
+	// late makes it a millisecond, and 512 MB/s.
+	answersEvery = 150 * time.Microsecond
 	// settleEvery is after how many bytes of packets those who took them answer, while
 	// more packets wait to be taken: with an acknowledgement for each super-packet
 	// these took 28% of the receiver's time. A quarter of the largest window is far

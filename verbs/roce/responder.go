@@ -34,10 +34,15 @@ type responder struct {
 	// first, then one acknowledgement or refusal, or both where something is missing.
 	answers   [maxReadAtomic]answer
 	answering int
-	reply     wire.Syndrome
-	replyAt   uint64 // the packet that it is for
-	ackFirst  bool   // an acknowledgement of what was expected last goes before it
-	replying  bool
+	// paused says that answers to reads wait until pausedUntil; asked is what was asked
+	// for in pieces.
+	paused      bool
+	pausedUntil time.Duration
+	asked       uint64
+	reply       wire.Syndrome
+	replyAt     uint64 // the packet that it is for
+	ackFirst    bool   // an acknowledgement of what was expected last goes before it
+	replying    bool
 	// held says that the reply, an acknowledgement, waits until heldUntil for
 	// something to travel with; heldFor is how many messages it stands for.
 	held      bool
@@ -244,6 +249,12 @@ func (r *responder) answersMore() bool {
 func (m *machine) answer(a answer) {
 	r := &m.resp
 	a.msn = r.completed
+	if r.answering == 0 {
+		r.paused = false // an earlier one's
+	}
+	if n := m.packetsOf(a.length); a.read && n <= readPackets {
+		r.asked += charge(n, a.length)
+	}
 	r.answers[r.answering] = a
 	r.answering++
 }
@@ -493,7 +504,8 @@ func (m *machine) nextResponse(along bool, p *packet) bool {
 		p.Op, p.BECN = wire.CNP, true
 		return true
 	case r.answering > 0:
-		return m.nextAnswer(&r.answers[0], p)
+		a := &r.answers[0]
+		return (!a.read || !r.paused) && m.nextAnswer(a, p)
 	case r.ackFirst:
 		r.ackFirst = false
 		p.Op, p.PSN, p.Syndrome, p.MSN = wire.Ack, psnOf(r.first, r.replyAt-1), wire.AckUnlimited, r.completed

@@ -102,3 +102,28 @@ func (w *window) take(now time.Duration, n note, limited bool) {
 		w.onCongestion(now, cmp.Or(w.rtt, firstRTO))
 	}
 }
+
+// answers bounds what is sent of the answers to READs, which nobody acknowledges, so
+// that it is not known what of them is under way: a window that is full, and no more
+// before some time has passed, in which others have the flow and the station receives.
+// Who asks for pieces that fit into a super-packet, as roce devices do, has them as
+// fast as it asks: its own window bounds what it has asked for and not got.
+type answers struct {
+	whole int64         // what the peer's receive buffer holds
+	left  int64         // may be sent
+	last  time.Duration // when it was a whole window again
+}
+
+func newAnswers(buffer, mtu uint64) answers {
+	n := int64(newWindow(buffer, mtu).whole) //nolint:gosec // at most maxWindow
+	return answers{whole: n, left: n}
+}
+
+// take is called before turns, with what pieces were asked for meanwhile, and how
+// many flows share the buffer.
+func (a *answers) take(now time.Duration, among int64, asked uint64) {
+	if now >= a.last+answersEvery {
+		a.last, a.left = now, max(a.left, a.whole/max(among, 1))
+	}
+	a.left = min(a.left+int64(asked), a.whole) //nolint:gosec // answers that are remembered, of pieces
+}

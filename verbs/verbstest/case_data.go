@@ -96,6 +96,10 @@ func writeSizes(w *world, op verbs.Opcode) {
 // readSizes: ibv_post_send(3), IBV_WR_RDMA_READ.
 func readSizes(w *world) {
 	a, b, sizes := w.sized()
+	// Who is asked has sent before, as in most connections: a device may have learnt
+	// from it in what way it may answer.
+	b.post(b.to(a, 1000, verbs.OpWrite, 0, 300<<10, 0))
+	b.expect(1000, verbs.StatusOK)
 	for i, n := range sizes {
 		clear(a.mem)
 		pattern(b.mem[13:13+n], byte(i))
