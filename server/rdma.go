@@ -107,12 +107,7 @@ func (n *node) overDevice(r *rdma, c config.Client, check func(rendezvous.Key) e
 		return nil, err
 	}
 	memory := mem.Options{Arena: c.Arena, SendLimit: c.ArenaLimit, RecvLimit: c.ArenaLimit, Device: r.Device.Info()}
-	if limit, err := mem.ReadMemlock(); err == nil {
-		if err := memory.CheckMemlock(limit, 0); err != nil && !memory.Device.GoMemory {
-			n.log.Warn("verbs may run out of locked memory", "reason", err)
-		}
-	}
-	t, err := verbstransport.New(verbstransport.Options{
+	o := verbstransport.Options{
 		Self: n.asker(), Task: n.task, Device: r.Device,
 		Address:   verbs.GIDEntry{Index: r.Choice.GIDIndex, GID: r.Choice.GID, Type: r.Choice.Type},
 		Again:     again(c.RDMA),
@@ -122,7 +117,13 @@ func (n *node) overDevice(r *rdma, c config.Client, check func(rendezvous.Key) e
 		Require: c.Fallback == fallbackNone, Allocator: n.allocator, Memory: memory,
 		Window: c.RDMA.QueueDepth / 2, SendQueue: c.RDMA.QueueDepth, Rails: queuePairsOf(c.RDMA.QueuePairs, r), EagerLimit: int(c.EagerLimit),
 		Poll: mode, PeerTimeout: c.PeerTimeout, Transfers: n.transfers, Logger: n.log,
-	})
+	}
+	if limit, err := mem.ReadMemlock(); err == nil {
+		if err := memory.CheckMemlock(limit, uint64(r.expected())*o.ChannelMemory()); err != nil { //nolint:gosec // not negative
+			n.log.Warn("verbs may run out of locked memory", "reason", err)
+		}
+	}
+	t, err := verbstransport.New(o)
 	if err != nil {
 		return nil, status.Errorf(status.CodeOf(err), "transport verbs over %v: %w", r.Choice, err)
 	}
@@ -139,6 +140,15 @@ func path(on Selection, s config.RDMA) verbs.Path {
 		p.Retry = uint8(*s.Retry) //nolint:gosec // likewise
 	}
 	return p
+}
+
+// expected is how many peers there will be, as far as is known: the other tasks of
+// the cluster, or one, the server of a client.
+func (r *rdma) expected() int {
+	if r.spec == nil {
+		return 1
+	}
+	return max(1, r.spec.Len()-1)
 }
 
 // callable reports whether a peer has an address to call: the tasks of the

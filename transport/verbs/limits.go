@@ -61,13 +61,15 @@ const (
 	maxPeers = 10_000
 )
 
-func (o *Options) complete() error {
-	if o.Allocator == nil {
-		o.Allocator = tensor.Heap{}
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+// ChannelMemory is how many bytes the messages of a peer's channel take of registered
+// memory, beside the pools of contents.
+func (o Options) ChannelMemory() uint64 {
+	o.sizes()
+	return uint64(o.Rails*o.Window+o.SendQueue) * uint64(o.messageSize()) //nolint:gosec // not negative
+}
+
+// sizes puts what is sensible where nothing was said.
+func (o *Options) sizes() {
 	for _, f := range []struct {
 		field *int
 		value int
@@ -76,6 +78,16 @@ func (o *Options) complete() error {
 			*f.field = f.value
 		}
 	}
+}
+
+func (o *Options) complete() error {
+	if o.Allocator == nil {
+		o.Allocator = tensor.Heap{}
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	o.sizes()
 	if o.Backoff == 0 {
 		o.Backoff = pairing.MinBackoff
 	}

@@ -323,3 +323,29 @@ func TestLargestEagerLimit(t *testing.T) {
 		t.Errorf("it went by %d messages and %d writes", n.Kinds[wire.KindEager], n.Writes+n.Imms)
 	}
 }
+
+// TestChannelMemory: what a channel is said to take is what it registers beside the
+// arenas.
+func TestChannelMemory(t *testing.T) {
+	var own verbstransport.Options
+	o, spies := watched(clusterOptions{require: true, tune: func(_ cluster.Task, o *verbstransport.Options) {
+		o.Rails, o.Memory.Arena = 2, 16*mib
+		own = *o
+	}})
+	s := newStage(t, o)
+	from, to := s.pair()
+	from.sendsBlob(1, from.key(to, "v"), 1, 100)
+	to.recv(1, from.key(to, "v")).isBlob(1, 100)
+	seen := spies.of(from)
+	seen.mu.Lock()
+	defer seen.mu.Unlock()
+	var sum uint64
+	for _, r := range seen.memory {
+		if int64(len(r.mem)) != own.Memory.Arena {
+			sum += uint64(len(r.mem))
+		}
+	}
+	if sum == 0 || sum%own.ChannelMemory() != 0 { // one channel for each peer
+		t.Errorf("%d bytes are registered for messages, and a channel is said to take %d", sum, own.ChannelMemory())
+	}
+}

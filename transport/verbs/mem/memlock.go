@@ -33,7 +33,7 @@ func (l Memlock) Enough(need uint64) bool {
 // CheckMemlock finds out before anything is registered whether the pools may grow
 // to their limits. Its error is ResourceExhausted with the number to raise, and
 // is verbs.ErrMemlock; a caller may take it for a warning, as the pools then serve
-// what they get. extra is what else is locked: queues, slots.
+// what they get. extra is what else is locked: the messages of channels.
 func (o Options) CheckMemlock(l Memlock, extra uint64) error {
 	if o.Device.GoMemory {
 		return nil // nothing is locked
@@ -45,8 +45,8 @@ func (o Options) CheckMemlock(l Memlock, extra uint64) error {
 	if l.Enough(need) {
 		return nil
 	}
-	return memlockError(fmt.Sprintf("the pools of registered memory of %s may grow to %d bytes (%d to send, %d to receive)",
-		o.Device.Name, need, o.SendLimit, o.RecvLimit), need, l, verbs.ErrMemlock)
+	return memlockError(fmt.Sprintf("the registered memory of %s may grow to %d bytes (%d to send, %d to receive, %d for messages)",
+		o.Device.Name, need, o.SendLimit, o.RecvLimit, extra), need, l, verbs.ErrMemlock)
 }
 
 // registerError is why size bytes could not be mapped and registered.
