@@ -109,11 +109,7 @@ func (s *Server) start(ctx context.Context, prepare func(context.Context, *Serve
 			s.failure = err
 		}
 	}()
-	for _, e := range config.Describe(s.cfg) {
-		if e.Source.Kind == config.FromTensorFlow { // its README and its code name them differently
-			s.log.Info("a setting comes from a variable of TensorFlow's verbs", "setting", e.Key, "value", e.Value, "variable", e.Source.Name)
-		}
-	}
+	LogInherited(s.log, s.cfg)
 	if s.rdma != nil {
 		s.rdma.connect() // peers that are up answer now, the others call when they come
 	}

@@ -73,7 +73,9 @@ func (f *source) with(cmd *cobra.Command, s streams, log io.Writer, do func(cont
 		ctx, cancel = context.WithTimeout(ctx, f.timeout)
 		defer cancel()
 	}
-	c, err := server.Dial(ctx, cfg.Client, f.from, server.Options{Logger: server.NewLogger(quiet(cfg), log)})
+	logger := server.NewLogger(quiet(cfg), log)
+	server.LogInherited(logger, cfg)
+	c, err := server.Dial(ctx, cfg.Client, f.from, server.Options{Logger: logger})
 	if err != nil {
 		return err
 	}

@@ -220,3 +220,14 @@ func TestWires(t *testing.T) {
 		}
 	}
 }
+
+// The variables of TensorFlow's verbs are not named by any flag, so it is told that one was used.
+func TestPullTellsTheVariableThatWasUsed(t *testing.T) {
+	model := generate(t)
+	address := serve(t, "--transport", "verbs", "--provider", "roce", model)
+	r := trystEnv(t, []string{"RDMA_QP_MTU=1024"}, "pull", "--transport", "verbs", "--provider", "roce", "--log-level", "info", "--from", address, "--out", filepath.Join(t.TempDir(), "copy.safetensors"))
+	did(t, r)
+	if !strings.Contains(r.err, "setting=rdma.mtu value=1024 variable=RDMA_QP_MTU") {
+		t.Error(r.err)
+	}
+}
