@@ -14,10 +14,7 @@ import (
 // Every benchmark of verbs runs between two devices, beside perftest: a tensor of
 // 2 MiB also beside as many queue pairs as it goes over.
 func TestRxeBenchmarks(t *testing.T) {
-	devices := strings.Split(os.Getenv("TRYST_TEST_DEVICES"), ",")
-	if len(devices) != 2 {
-		t.Fatalf("TRYST_TEST_DEVICES is %q, and must name two devices", os.Getenv("TRYST_TEST_DEVICES"))
-	}
+	devices := rxeDevices(t)
 	for name, want := range map[string]int{"verbs-recv": 2 * 2, "verbs-latency": 2 * 2 * 2, "verbs-idle": 1} {
 		t.Run(name, func(t *testing.T) {
 			o := smoke(t, name)
@@ -38,4 +35,40 @@ func TestRxeBenchmarks(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestRxeBothWires: one run measures tensors over gRPC and over verbs, by the settings
+// of tryst bench --transport grpc,verbs.
+func TestRxeBothWires(t *testing.T) {
+	devices := rxeDevices(t)
+	o := smoke(t, "recv", "verbs-recv")
+	o.Client = config.Client{RDMA: config.RDMA{Device: devices[0], Timeout: 200 * time.Millisecond}}
+	o.PeerDevice, o.Transports, o.polls = devices[1], []string{"grpc", "verbs"}, []string{"event"}
+	o.Sizes, o.Inflight = []int64{1 << 20}, []int{2}
+	rows, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := make(map[string]int)
+	for _, r := range rows {
+		if r.Count < 1 {
+			t.Errorf("row %+v", r)
+		}
+		if !r.itself {
+			count[r.Transport]++
+		}
+	}
+	t.Logf("\n%v", count)
+	if count["grpc"] == 0 || count["verbs"] == 0 {
+		t.Errorf("rows by transport: %v", count)
+	}
+}
+
+func rxeDevices(t *testing.T) []string {
+	t.Helper()
+	devices := strings.Split(os.Getenv("TRYST_TEST_DEVICES"), ",")
+	if len(devices) != 2 {
+		t.Fatalf("TRYST_TEST_DEVICES is %q, and must name two devices", os.Getenv("TRYST_TEST_DEVICES"))
+	}
+	return devices
 }

@@ -5,6 +5,7 @@ package verbs_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net"
 	"strings"
@@ -29,6 +30,7 @@ import (
 	"github.com/tryst-rdma/tryst/transport/verbs/bootstrap/bootstraptest"
 	"github.com/tryst-rdma/tryst/transport/verbs/hostiletest"
 	"github.com/tryst-rdma/tryst/transport/verbs/pairing"
+	"github.com/tryst-rdma/tryst/transport/verbs/wire"
 	"github.com/tryst-rdma/tryst/verbs"
 	libibverbs "github.com/tryst-rdma/tryst/verbs/cgo"
 	"github.com/tryst-rdma/tryst/verbs/discovery"
@@ -232,6 +234,41 @@ func TestRxeHostilePeer(t *testing.T) {
 	if l := other.state().Links[1]; l.Generation != was.Generation || l.Breaks != 0 {
 		t.Errorf("the other's channel was %+v, and is %+v", was, l)
 	}
+	w.end(other, p)
+}
+
+// A receiver has its answers and never says so: they are kept, nobody else's are held
+// up, and the end of the step gives all of them back.
+func TestRxeReceiverThatNeverSaysFinished(t *testing.T) {
+	w := newWorld(t, 3)
+	other, p := w.launch(0, settings{}), w.launch(1, settings{})
+	for _, p := range []*process{other, p} {
+		p.up()
+	}
+	p.untilVerbs(0, 0)
+	other.untilVerbs(1, 0)
+	v := newVictim(p, 2)
+	stranger := w.newStranger(v)
+	before := w.inUse(other, p)
+	stranger.Meets()
+	const asks = 10
+	for i := range asks {
+		k := stranger.Key(fmt.Sprint("v", i))
+		v.Send(stranger.Step, k, 4096)
+		m := stranger.Request(k)
+		m.Header = stranger.Header()
+		stranger.Says(m.Append(nil))
+		stranger.Hears(wire.KindEager)
+	}
+	w.exchangeOverVerbs(other, p)
+	if s := p.state(); s.Kept < asks || s.Links[2].Breaks != 0 {
+		t.Errorf("%d answers are kept, want %d or more; the channel: %+v", s.Kept, asks, s.Links[2])
+	}
+	v.EndStep(stranger.Step)
+	p.untilFree()
+	w.exchangeOverVerbs(other, p)
+	stranger.Bye()
+	w.untilInUse(before, other, p)
 	w.end(other, p)
 }
 

@@ -4,6 +4,8 @@ package verbstransport_test
 
 import (
 	"os"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +15,7 @@ import (
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/verbs"
 	libibverbs "github.com/tryst-rdma/tryst/verbs/cgo"
+	"github.com/tryst-rdma/tryst/verbs/discovery"
 )
 
 // slow is how much longer an emulated processor takes than a real one.
@@ -28,6 +31,32 @@ func rxeDevices(t *testing.T) []string {
 	return names
 }
 
+// kernelCountsComeBack asks the kernel by netlink, when the test has ended, whether it
+// has as many objects of each kind as now.
+func kernelCountsComeBack(t *testing.T, devices []string) {
+	t.Helper()
+	count := func() (all []discovery.ResourceCounts) {
+		for _, d := range devices {
+			n, err := discovery.Resources(d)
+			if err != nil {
+				t.Error(err)
+			}
+			all = append(all, n)
+		}
+		return all
+	}
+	before := count()
+	t.Cleanup(func() {
+		now := count()
+		for end := time.Now().Add(slow * time.Second); !slices.Equal(now, before) && time.Now().Before(end); now = count() {
+			runtime.Gosched()
+		}
+		if !slices.Equal(now, before) {
+			t.Errorf("the kernel has %v, and had %v before", now, before)
+		}
+	})
+}
+
 // suiteSlow is slow for the suite, several cases of which wait for a peer timeout
 // that is multiplied with it: 5 s, and nothing else takes as long.
 const suiteSlow = 10
@@ -40,6 +69,7 @@ const suiteSlow = 10
 // processor takes to fill and compare them.
 func TestRxeSuite(t *testing.T) {
 	names := rxeDevices(t)
+	kernelCountsComeBack(t, names)
 	transporttest.Run(t, transporttest.Suite{
 		New: newCluster(clusterOptions{
 			require: true,
