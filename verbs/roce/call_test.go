@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
@@ -194,6 +195,25 @@ func TestKernelIsAnsweredAtOnce(t *testing.T) {
 			took := receiver.Stats().Datagrams - datagrams
 			if n := sentBy(t, y) - before; (n >= took) == roce {
 				t.Errorf("%d acknowledgements of %d datagrams", n, took)
+			}
+		})
+	}
+}
+
+// TestAnsweredBeforeTheWindowIsFull: who has a small receive buffer, and so leaves peers
+// a small window, answers the sooner.
+func TestAnsweredBeforeTheWindowIsFull(t *testing.T) {
+	for _, c := range []struct{ buffer, want int }{
+		{4 << 20, maxWindow / 4},
+		{260 << 10, 65 << 10},
+		{100 << 10, 25 << 10},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFabric()
+			f.buffer = c.buffer
+			x, _ := f.tips(t, 4096)
+			if _, s := x.inner(); s.settleAt != c.want {
+				t.Errorf("with a buffer of %d bytes it answers after %d, want %d", c.buffer, s.settleAt, c.want)
 			}
 		})
 	}

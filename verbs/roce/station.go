@@ -32,7 +32,8 @@ type station struct {
 	ended sync.WaitGroup
 
 	// Of receive's goroutine: what was begun with packets and is ended by settle.
-	taken     int   // bytes of them, or settleEvery where it is not to wait
+	taken     int   // bytes of them, or settleAt where it is not to wait
+	settleAt  int   // bytes that are taken at most before that
 	unsettled []*qp // took some
 	fired     []*cq // had an event, which they are to be called for
 
@@ -77,6 +78,7 @@ func openStation(p *Provider, addr netip.Addr) (*station, error) {
 	if s.receiver, err = p.sys.listen(addr); err != nil {
 		return nil, err
 	}
+	s.settleAt = settleAfter(s.receiver.Buffer())
 	for range p.options.Senders {
 		out, err := p.sys.sender(addr)
 		if err != nil {
@@ -185,11 +187,15 @@ func (s *station) receive() {
 			s.taken += len(datagrams[i].Data)
 			s.take(&datagrams[i])
 		}
-		if s.taken >= settleEvery {
+		if s.taken >= s.settleAt {
 			s.settle()
 		}
 	}
 }
+
+// settleAfter is how many bytes are taken before they are answered, by a socket whose
+// buffer holds so much: peers have no larger window.
+func settleAfter(buffer int) int { return min(buffer, maxWindow) / settleShare }
 
 // settle ends what packets began, when no more are there, or enough were taken: it
 // calls for events, and then queue pairs send what is to be sent. What the calls post
@@ -270,7 +276,7 @@ func (q *qp) takeLocked(s *station, d *udp.Datagram, h *wire.Header, b, payload 
 	if !q.from.roce {
 		// rxe gives up after as many NAKs as it may try again, although they acknowledge
 		// what came before, unless an ACK comes in between: none is passed over.
-		s.taken = settleEvery
+		s.taken = s.settleAt
 	}
 	now := q.pd.dev.now()
 	if d.ECN == congestionExperienced && h.Op != wire.CNP { // a CNP for a CNP would go on for ever
