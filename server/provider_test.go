@@ -297,6 +297,34 @@ func TestVerbsOnAnyMachine(t *testing.T) {
 	}
 }
 
+// TestServerOnAllAddresses has an outer interface, if there is one, and who comes by
+// loopback has that: within a host the two reach each other.
+func TestServerOnAllAddresses(t *testing.T) {
+	needsLoopback(t, "127.0.0.1")
+	v, err := StartVerbs(t.Context(), overUDP(func(c *config.Config) { c.Listen = "0.0.0.0:0" }), Options{Allocator: tensortest.NewAllocator(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := publishSome(t, v.Server)
+	_, port, err := net.SplitHostPort(v.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cl, err := Dial(t.Context(), overUDP().Client, net.JoinHostPort("127.0.0.1", port), Options{Allocator: tensortest.NewAllocator(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pullAll(t, cl)
+	own, _ := cl.Verbs()
+	if got := cl.Received(); len(got) != 1 || got["verbs"] != n {
+		t.Errorf("from %v to %v came %v of %d tensors", v.Selection().Choice, own.Choice, got, n)
+	}
+	t.Logf("from %v to %v", v.Selection().Choice, own.Choice)
+	if err := errors.Join(cl.Close(t.Context()), v.Close(t.Context())); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestFirstReceivesOfAClient wait for the channel, and not for one that does not come.
 func TestFirstReceivesOfAClient(t *testing.T) {
 	needsLoopback(t, "127.0.0.1")

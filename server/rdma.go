@@ -108,7 +108,7 @@ func (n *node) overDevice(r *rdma, c config.Client, check func(rendezvous.Key) e
 	}
 	memory := mem.Options{Arena: c.Arena, SendLimit: c.ArenaLimit, RecvLimit: c.ArenaLimit, Device: r.Device.Info()}
 	o := verbstransport.Options{
-		Self: n.asker(), Task: n.task, Device: r.Device,
+		Self: n.asker(), Task: n.task, Device: r.Device, Host: discovery.Network(),
 		Address:   verbs.GIDEntry{Index: r.Choice.GIDIndex, GID: r.Choice.GID, Type: r.Choice.Type},
 		Again:     again(c.RDMA),
 		Path:      path(r.Selection, c.RDMA),

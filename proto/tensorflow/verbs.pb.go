@@ -306,7 +306,10 @@ type GetRemoteAddressRequest struct {
 	MaxMessage uint32 `protobuf:"varint,25,opt,name=max_message,json=maxMessage,proto3" json:"max_message,omitempty"`
 	// Task name of whom the caller means. Another process answers
 	// FailedPrecondition and does nothing.
-	PeerName      string `protobuf:"bytes,26,opt,name=peer_name,json=peerName,proto3" json:"peer_name,omitempty"`
+	PeerName string `protobuf:"bytes,26,opt,name=peer_name,json=peerName,proto3" json:"peer_name,omitempty"`
+	// A number that processes have in common that share the network of one host,
+	// and so reach each other's loopback addresses; 0 when it is not known.
+	Host          uint64 `protobuf:"fixed64,27,opt,name=host,proto3" json:"host,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -439,6 +442,13 @@ func (x *GetRemoteAddressRequest) GetPeerName() string {
 	return ""
 }
 
+func (x *GetRemoteAddressRequest) GetHost() uint64 {
+	if x != nil {
+		return x.Host
+	}
+	return 0
+}
+
 // GetRemoteAddressResponse tells the caller the peer's end of the channel.
 type GetRemoteAddressResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -467,7 +477,10 @@ type GetRemoteAddressResponse struct {
 	// Bytes of content that the giver takes within a message.
 	EagerLimit uint32 `protobuf:"varint,24,opt,name=eager_limit,json=eagerLimit,proto3" json:"eager_limit,omitempty"`
 	// Bytes of the longest message or write that the giver's ports take.
-	MaxMessage    uint32 `protobuf:"varint,25,opt,name=max_message,json=maxMessage,proto3" json:"max_message,omitempty"`
+	MaxMessage uint32 `protobuf:"varint,25,opt,name=max_message,json=maxMessage,proto3" json:"max_message,omitempty"`
+	// A number that processes have in common that share the network of one host,
+	// and so reach each other's loopback addresses; 0 when it is not known.
+	Host          uint64 `protobuf:"fixed64,27,opt,name=host,proto3" json:"host,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -593,6 +606,13 @@ func (x *GetRemoteAddressResponse) GetMaxMessage() uint32 {
 	return 0
 }
 
+func (x *GetRemoteAddressResponse) GetHost() uint64 {
+	if x != nil {
+		return x.Host
+	}
+	return 0
+}
+
 // ErrorStatusProto is an error, as TensorFlow's verbs extension sends it.
 type ErrorStatusProto struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -681,7 +701,7 @@ const file_tensorflow_verbs_proto_rawDesc = "" +
 	"\vudp_sources\x18\a \x03(\rB\x02\x10\x01R\n" +
 	"udpSources\x12\x1d\n" +
 	"\n" +
-	"udp_buffer\x18\b \x01(\x04R\tudpBuffer\"\xec\x03\n" +
+	"udp_buffer\x18\b \x01(\x04R\tudpBuffer\"\x80\x04\n" +
 	"\x17GetRemoteAddressRequest\x12\x1b\n" +
 	"\thost_name\x18\x01 \x01(\tR\bhostName\x12-\n" +
 	"\achannel\x18\x02 \x01(\v2\x13.tensorflow.ChannelR\achannel\x12(\n" +
@@ -701,7 +721,8 @@ const file_tensorflow_verbs_proto_rawDesc = "" +
 	"eagerLimit\x12\x1f\n" +
 	"\vmax_message\x18\x19 \x01(\rR\n" +
 	"maxMessage\x12\x1b\n" +
-	"\tpeer_name\x18\x1a \x01(\tR\bpeerName\"\xd0\x03\n" +
+	"\tpeer_name\x18\x1a \x01(\tR\bpeerName\x12\x12\n" +
+	"\x04host\x18\x1b \x01(\x06R\x04host\"\xe4\x03\n" +
 	"\x18GetRemoteAddressResponse\x12\x1b\n" +
 	"\thost_name\x18\x01 \x01(\tR\bhostName\x12-\n" +
 	"\achannel\x18\x02 \x01(\v2\x13.tensorflow.ChannelR\achannel\x12(\n" +
@@ -720,7 +741,8 @@ const file_tensorflow_verbs_proto_rawDesc = "" +
 	"\veager_limit\x18\x18 \x01(\rR\n" +
 	"eagerLimit\x12\x1f\n" +
 	"\vmax_message\x18\x19 \x01(\rR\n" +
-	"maxMessage\"{\n" +
+	"maxMessage\x12\x12\n" +
+	"\x04host\x18\x1b \x01(\x06R\x04host\"{\n" +
 	"\x10ErrorStatusProto\x12\x1d\n" +
 	"\n" +
 	"error_code\x18\x01 \x01(\x05R\terrorCode\x12#\n" +

@@ -70,7 +70,7 @@ func openPort(o *Options) (*port, error) {
 	}
 	message := o.messageSize()
 	p.self = pairing.Offer{
-		Task: o.Task, Incarnation: o.Self.Incarnation, Version: pairing.Version,
+		Task: o.Task, Incarnation: o.Self.Incarnation, Version: pairing.Version, Host: o.Host,
 		Link: info.Link, GIDType: o.Address.Type,
 		Window: uint32(o.Window), ReceiveSize: uint32(message), EagerLimit: uint32(o.EagerLimit), //nolint:gosec // limits
 		MaxMessage: info.MaxMessage,

@@ -52,6 +52,9 @@ type Options struct {
 	Kept  *transport.Kept
 	Check func(rendezvous.Key) error
 
+	// Host is what processes that share the network of this host have in common, and
+	// no others; 0 when it is not known. Peers are shown it.
+	Host uint64
 	// Require says that receives never go over gRPC (--fallback none).
 	Require bool
 	// Allocator gives the memory of what does not arrive in registered memory:

@@ -40,9 +40,6 @@ type Rejected struct {
 	Why  string
 }
 
-// Side is the choice as a side of a connection.
-func (c Choice) Side() Side { return Side{Link: c.Link, Type: c.Type, GID: c.GID, LID: c.LID} }
-
 // String is the choice in one line.
 func (c Choice) String() string {
 	s := fmt.Sprintf("%s port %d, GID %d (%s, %s)", c.Device, c.Port, c.GIDIndex, c.GID, c.Type)

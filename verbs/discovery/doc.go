@@ -6,7 +6,7 @@
 //	sysfs ─────┐
 //	netlink ───┼─► System.Read ──► Inventory ──► Choose(Want) ──► Choice, or why nothing can be used
 //	rdmamap ───┘                                                   │
-//	                                          Again, PathMTU, Compatible: what follows from it
+//	                                          Again, PathMTU: what follows from it
 //
 // Reading needs no privilege and opens no device. What cannot be read is a
 // Problem of the device, or an error: never a zero, an empty list or a nil that

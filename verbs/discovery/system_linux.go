@@ -1,6 +1,8 @@
 package discovery
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"net"
 	"net/netip"
@@ -16,6 +18,23 @@ func Host() (System, error) {
 		Addrs:    hostAddrs,
 		OpenNode: openNode,
 	}, nil
+}
+
+// Network is a number that processes have in common that share the network of one host,
+// and so reach each other's loopback addresses; others have another one. It is made of
+// the kernel's boot_id and the inode of the process's network namespace (random(4),
+// namespaces(7)) and does not tell them. 0 where they cannot be read.
+func Network() uint64 {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return 0
+	}
+	namespace, err := os.Readlink("/proc/thread-self/ns/net") // "net:[4026531840]"
+	if err != nil {
+		return 0
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "tryst network %s %s", boot, namespace))
+	return binary.LittleEndian.Uint64(sum[:])
 }
 
 func openNode(path string) error {

@@ -17,7 +17,7 @@ func toRequest(peer cluster.Task, own pairing.Offer) *tfpb.GetRemoteAddressReque
 	return &tfpb.GetRemoteAddressRequest{
 		HostName: r.HostName, Channel: r.Channel, Version: r.Version, Incarnation: r.Incarnation, Generation: r.Generation, Rails: r.Rails,
 		LinkLayer: r.LinkLayer, GidType: r.GidType, Window: r.Window, ReceiveSize: r.ReceiveSize, EagerLimit: r.EagerLimit, MaxMessage: r.MaxMessage,
-		PeerName: peer.String(),
+		PeerName: peer.String(), Host: r.Host,
 	}
 }
 
@@ -26,7 +26,7 @@ func toResponse(own pairing.Offer) *tfpb.GetRemoteAddressResponse {
 	m := &tfpb.GetRemoteAddressResponse{
 		HostName: own.Task.String(), Version: own.Version, Incarnation: own.Incarnation, Generation: own.Generation,
 		LinkLayer: uint32(own.Link), GidType: uint32(own.GIDType), Window: own.Window, ReceiveSize: own.ReceiveSize,
-		EagerLimit: own.EagerLimit, MaxMessage: own.MaxMessage,
+		EagerLimit: own.EagerLimit, MaxMessage: own.MaxMessage, Host: own.Host,
 	}
 	for i, r := range own.Rails {
 		rail := &tfpb.TrystRail{
@@ -58,6 +58,7 @@ type message interface {
 	GetReceiveSize() uint32
 	GetEagerLimit() uint32
 	GetMaxMessage() uint32
+	GetHost() uint64
 }
 
 // fromMessage reads the offer that a message shows, and vets it. All its errors are
@@ -81,6 +82,7 @@ func fromMessage(m message) (pairing.Offer, error) {
 		Task: task, Version: m.GetVersion(), Incarnation: m.GetIncarnation(), Generation: m.GetGeneration(),
 		Link: verbs.LinkLayer(small(m.GetLinkLayer())), GIDType: verbs.GIDType(small(m.GetGidType())),
 		Window: m.GetWindow(), ReceiveSize: m.GetReceiveSize(), EagerLimit: m.GetEagerLimit(), MaxMessage: m.GetMaxMessage(),
+		Host: m.GetHost(),
 	}
 	for i, r := range m.GetRails() {
 		rail, why := fromRail(r)

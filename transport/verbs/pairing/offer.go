@@ -18,6 +18,7 @@ type Offer struct {
 	Incarnation uint64       // of that process, not 0
 	Version     uint32       // of the protocol; of two sides the lower counts
 	Generation  uint64       // from 1; higher than that of any offer to this peer before
+	Host        uint64       // what processes that share the network of a host have in common; 0 for not known
 
 	// Rails are the queue pairs. The channel has as many as the side with fewer
 	// offers; rail i of one side is connected to rail i of the other.
@@ -44,7 +45,7 @@ func (o Offer) Bare() bool { return len(o.Rails) == 0 }
 
 // Equal reports whether both are the same offer.
 func (o Offer) Equal(p Offer) bool {
-	return o.Task == p.Task && o.Incarnation == p.Incarnation && o.Version == p.Version && o.Generation == p.Generation &&
+	return o.Task == p.Task && o.Incarnation == p.Incarnation && o.Version == p.Version && o.Generation == p.Generation && o.Host == p.Host &&
 		slices.EqualFunc(o.Rails, p.Rails, Rail.equal) && o.Link == p.Link && o.GIDType == p.GIDType &&
 		o.Window == p.Window && o.ReceiveSize == p.ReceiveSize && o.EagerLimit == p.EagerLimit && o.MaxMessage == p.MaxMessage
 }

@@ -1,6 +1,7 @@
 package pairing
 
 import (
+	"bytes"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -111,14 +112,21 @@ func gap(own, peer Offer) string {
 	if own.GIDType != peer.GIDType {
 		return fmt.Sprintf("here is %v (%v), there %v (%v); choose GIDs of one type (--rdma-gid-index)", own.GIDType, gids(own), peer.GIDType, gids(peer))
 	}
-	if own.Link != verbs.LinkEthernet {
-		return ""
-	}
+	sure := own.Host != 0 && peer.Host != 0
 	for i := range min(len(own.Rails), len(peer.Rails)) {
 		a, b := own.Rails[i], peer.Rails[i]
-		if own.GIDType == verbs.GIDTypeRoCEv2 {
-			if ka, kb := scope(a.GID), scope(b.GID); ka != kb {
-				return fmt.Sprintf("no route leads from GID %v here (%s) to %v there (%s); choose another (--rdma-device, --rdma-gid-index)", a.GID, ka, b.GID, kb)
+		switch own.GIDType {
+		case verbs.GIDTypeIB:
+			if !bytes.Equal(a.GID[:8], b.GID[:8]) {
+				return fmt.Sprintf("here is the InfiniBand subnet %x, there %x", a.GID[:8], b.GID[:8])
+			}
+		case verbs.GIDTypeRoCEv2:
+			ka, kb := scope(a.GID), scope(b.GID)
+			switch {
+			case ka.ip4 != kb.ip4 || ka.link != kb.link || ka.loopback != kb.loopback && (!sure || own.Host != peer.Host):
+				return fmt.Sprintf("no route leads from GID %v here (%v) to %v there (%v); choose another (--rdma-device, --rdma-gid-index)", a.GID, ka, b.GID, kb)
+			case ka.loopback && kb.loopback && sure && own.Host != peer.Host:
+				return fmt.Sprintf("GID %v here and %v there are loopback, and of two hosts, or of two network namespaces; choose another (--rdma-device)", a.GID, b.GID)
 			}
 		}
 		if inKernel(a) && offPort(b) || inKernel(b) && offPort(a) {
@@ -139,20 +147,31 @@ func inKernel(r Rail) bool { return r.UDP.Port == 0 }
 // space can send to.
 func offPort(r Rail) bool { return r.UDP.Port != 0 && r.UDP.Port != rocePort }
 
-// scope is which addresses a RoCE v2 GID can reach: those of the same scope.
-func scope(g verbs.GID) string {
+// reach is where packets from an address get to. Within a host, one network namespace
+// of it, any address reaches those of its loopback.
+type reach struct {
+	ip4            bool
+	loopback, link bool // no further than the host, or the link
+}
+
+// scope is the reach of a RoCE v2 GID.
+func scope(g verbs.GID) reach {
 	a := g.Addr()
-	switch {
-	case a.IsLoopback() && a.Is4():
-		return "IPv4 loopback"
-	case a.IsLoopback():
-		return "IPv6 loopback"
-	case a.Is4():
-		return "IPv4"
-	case a.IsLinkLocalUnicast():
-		return "IPv6 of one link"
+	return reach{ip4: a.Is4(), loopback: a.IsLoopback(), link: a.IsLinkLocalUnicast() && !a.Is4()}
+}
+
+func (r reach) String() string {
+	family := "IPv6"
+	if r.ip4 {
+		family = "IPv4"
 	}
-	return "IPv6"
+	switch {
+	case r.loopback:
+		return family + " loopback"
+	case r.link:
+		return family + " of one link"
+	}
+	return family
 }
 
 func gids(o Offer) []verbs.GID {

@@ -1,6 +1,7 @@
 package pairing
 
 import (
+	"errors"
 	"net/netip"
 	"strings"
 	"testing"
@@ -65,6 +66,18 @@ func TestTalk(t *testing.T) {
 		"from GID 127.0.0.1 here (IPv4 loopback) to 0000:0000:0000:0000:0000:0000:0000:0001 there (IPv6 loopback)": func(a, b *Offer) {
 			a.Rails[0].GID, b.Rails[0].GID = gid("127.0.0.1"), gid("::1")
 		},
+		"no route leads from GID 127.0.0.1": func(a, b *Offer) { a.Rails[0].GID, a.Host, b.Host = gid("127.0.0.1"), 7, 8 },
+		"GID 127.0.0.1 here and 127.0.0.2 there are loopback, and of two hosts": func(a, b *Offer) {
+			a.Rails[0].GID, b.Rails[0].GID, a.Host, b.Host = gid("127.0.0.1"), gid("127.0.0.2"), 7, 8
+		},
+		"(IPv6 loopback) to fe80": func(a, b *Offer) {
+			a.Rails[0].GID, b.Rails[0].GID, a.Host, b.Host = gid("::1"), gid("fe80::1"), 7, 7
+		},
+		"here is the InfiniBand subnet fe80000000000000, there fe80000000000001": func(a, b *Offer) {
+			for i, o := range []*Offer{a, b} {
+				o.Link, o.GIDType, o.Rails[0].LID, o.Rails[0].GID = verbs.LinkInfiniBand, verbs.GIDTypeIB, 3, verbs.GID{0xfe, 0x80, 7: byte(i), 15: 3}
+			}
+		},
 		"takes 5000 here and 0 there": func(a, _ *Offer) { a.Rails[0].UDP.Port = 5000 },
 		"takes 0 here and 5000 there": func(_, b *Offer) { b.Rails[0].UDP.Port = 5000 },
 	} {
@@ -80,6 +93,29 @@ func TestTalk(t *testing.T) {
 		if status.CodeOf(err) != status.FailedPrecondition || !strings.Contains(err.Error(), words) ||
 			!strings.Contains(err.Error(), names[0].String()) || !strings.Contains(err.Error(), names[1].String()) {
 			t.Errorf("want %q and both names, got %v", words, err)
+		}
+	}
+	for name, meet := range map[string]func(a, b *Offer){
+		"loopback of hosts that are not known": func(a, b *Offer) { a.Rails[0].GID, b.Rails[0].GID = gid("127.0.0.1"), gid("127.0.0.1") },
+		"one of which is known":                func(a, b *Offer) { a.Rails[0].GID, b.Rails[0].GID, a.Host = gid("::1"), gid("::1"), 7 },
+		"loopback of one host": func(a, b *Offer) {
+			a.Rails[0].GID, b.Rails[0].GID, a.Host, b.Host = gid("127.0.0.1"), gid("127.0.0.2"), 7, 7
+		},
+		"loopback and another address of it": func(a, b *Offer) { a.Rails[0].GID, a.Host, b.Host = gid("127.0.0.1"), 7, 7 },
+		"the same over IPv6": func(a, b *Offer) {
+			a.Rails[0].GID, b.Rails[0].GID, a.Host, b.Host = gid("::1"), gid("2001:db8::1"), 7, 7
+		},
+		"two hosts": func(a, b *Offer) { a.Host, b.Host = 7, 8 },
+		"one InfiniBand subnet": func(a, b *Offer) {
+			for i, o := range []*Offer{a, b} {
+				o.Link, o.GIDType, o.Rails[0].LID, o.Rails[0].GID = verbs.LinkInfiniBand, verbs.GIDTypeIB, 3, verbs.GID{0xfe, 0x80, 15: byte(i)}
+			}
+		},
+	} {
+		a, b := testOffer(0, 1), testOffer(1, 2)
+		meet(&a, &b)
+		if err := errors.Join(Talk(a, b), Talk(b, a)); err != nil {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 	for _, ports := range [][2]uint16{{4791, 0}, {0, 4791}, {5000, 5001}, {0, 0}} {
