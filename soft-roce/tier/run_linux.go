@@ -113,7 +113,13 @@ func (c Config) output(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, c.Go, args...)
 	cmd.Dir = c.Root
 	// The header of libibverbs may have been installed after the last build, which Go's cache would not notice.
-	cmd.Env = append(cmd.Environ(), "CGO_ENABLED=1", "CGO_CPPFLAGS="+os.Getenv("CGO_CPPFLAGS")+" -DSHIM_HEADERS")
+	flags := "-DSHIM_HEADERS"
+	for _, variable := range cmd.Environ() {
+		if given, ok := strings.CutPrefix(variable, "CGO_CPPFLAGS="); ok {
+			flags = given + " -DSHIM_HEADERS"
+		}
+	}
+	cmd.Env = append(cmd.Environ(), "CGO_ENABLED=1", "CGO_CPPFLAGS="+flags)
 	var out, words bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &words
 	if err := cmd.Run(); err != nil {
