@@ -80,8 +80,8 @@ endif
 
 # The race detector allocates, and makes a search ten times as long for nothing: it has one goroutine.
 .PHONY: test-plain
-test-plain: build/bin/testreport ## Of these what the race detector cuts short, without it: whole searches, allocations of packets
-	@$(testreport) $(testflags) -run 'Search|AllocateNothing|AllocatesNothing|CostNothing' ./transport ./verbs/roce
+test-plain: build/bin/testreport ## Of these what the race detector cuts short, without it: whole searches, allocations of packets, 1 GiB
+	@$(testreport) $(testflags) -run 'Search|AllocateNothing|AllocatesNothing|CostNothing|TestRoceSizes' ./transport ./transport/verbs ./verbs/roce
 
 .PHONY: prepare
 prepare: $(softroce) ## Install and download what test-rxe and bench-rxe need, where they can run in a VM

@@ -64,7 +64,7 @@ var (
 // TestRoceSizes: up to 1 GiB, over IPv4 and IPv6, in chunks of the default size, with
 // the path's default patience. Under the race detector up to 256 MiB, as the case's
 // own memory, on the heap, takes five times as much there: 11 GiB were seen for
-// 1 GiB. TestRoceLarge has larger ones there, too.
+// 1 GiB. make test-plain has all of it, and TestRoceLarge larger ones there, too.
 func TestRoceSizes(t *testing.T) {
 	size := int64(gib)
 	switch {
