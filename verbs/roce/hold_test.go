@@ -2,6 +2,7 @@ package roce
 
 import (
 	"testing"
+	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/roce/wire"
@@ -66,14 +67,38 @@ func TestAcknowledgementOfAShortMessageIsHeld(t *testing.T) {
 	}
 }
 
-// TestHeldAcknowledgementTravelsAlong: before the request that its receiver sends.
+// TestHeldAcknowledgementTravelsAlong: before a request that its receiver sends; before
+// one of a packet when it is for some messages or has waited for a while.
 func TestHeldAcknowledgementTravelsAlong(t *testing.T) {
-	s := talking(t)
-	s.recv(1, 0, 8)
-	s.asks(shortMessage, 1)
-	s.machine.post(&verbs.SendWR{Op: verbs.OpSend, Inline: []byte{1}})
-	if got := s.packets(0); len(got) != 2 || got[0].Op != wire.Ack || got[1].Op != wire.SendOnly {
-		t.Errorf("it sends %+v, want an acknowledgement and the message", got)
+	for name, c := range map[string]struct {
+		messages int
+		after    time.Duration
+		bytes    int // of the message that the receiver sends
+		along    bool
+	}{
+		"one":                {1, 0, 1, false},
+		"some":               {alongMessages - 1, alongTime - 1, 1, false},
+		"enough":             {alongMessages, 0, 1, true},
+		"one, after a while": {1, alongTime, 1, true},
+		"before a long one":  {1, 0, 2000, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := talking(t)
+			for i := range c.messages {
+				s.recv(verbs.WRID(i), 0, 8)
+				s.asks(shortMessage, 1)
+				s.expectNow()
+			}
+			s.machine.post(&verbs.SendWR{Op: verbs.OpSend, Inline: make([]byte, c.bytes)})
+			got := s.packets(c.after)
+			if !got[len(got)-1].Op.IsSend() || (got[0].Op == wire.Ack) != c.along {
+				t.Errorf("it sends %+v, want the message, and an acknowledgement before it: %v", got, c.along)
+			}
+			if !c.along {
+				s.machine.expire(holdTime)
+				s.expectNow(ack(uint64(c.messages-1), uint32(c.messages)))
+			}
+		})
 	}
 }
 

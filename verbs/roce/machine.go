@@ -144,7 +144,7 @@ func (m *machine) take(now time.Duration, h *wire.Header, payload []byte) {
 func (m *machine) next(now time.Duration, room int64, p *packet) bool {
 	p.Header = wire.Header{PKey: wire.DefaultPKey, DestQP: m.peer}
 	p.Payload, p.Len, p.Again = p.Payload[:0], 0, false
-	along := room > 0 && m.state == verbs.StateRTS && m.req.wants()
+	along := room > 0 && m.state == verbs.StateRTS && m.req.wants() && (!m.req.isShort() || m.resp.ripe(now))
 	return m.nextResponse(along, p) || room > 0 && m.nextRequest(now, uint64(room), p)
 }
 

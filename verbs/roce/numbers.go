@@ -67,6 +67,11 @@ const (
 	holdTime = time.Millisecond
 	// holdMessages is how many short messages one acknowledgement is held for.
 	holdMessages = 16
+	// After so many short messages, or so long, a held acknowledgement travels with the
+	// next request. With each of them, 8 bytes there and back took 5 to 9% longer; with
+	// 4 it was no different.
+	alongMessages = holdMessages / 2
+	alongTime     = holdTime / 2
 	// cnpEvery is the least time between two congestion notifications for a queue
 	// pair: 50 us, as NICs have it (NVIDIA's min_time_between_cnps is 4 us, Intel's
 	// 50 us).

@@ -432,6 +432,9 @@ func (r *requester) wants() bool {
 	return !r.resting && r.sending < r.posted && r.next-r.acked < maxFlight
 }
 
+// isShort says whether what is sent next, while it wants to, is of one packet.
+func (r *requester) isShort() bool { return r.sends.at(r.sending).packets == 1 }
+
 // unsent is what the packets that are still to be sent count at most.
 func (m *machine) unsent() uint64 {
 	n := m.req.planned - m.req.next

@@ -192,6 +192,13 @@ func (m *machine) hold(now time.Duration, since bool) {
 	}
 }
 
+// ripe says whether an acknowledgement that is held goes along with a request of one
+// packet: it costs both sides about as much as that. It is for some messages, or has
+// waited for a while: there may be no other request in time.
+func (r *responder) ripe(now time.Duration) bool {
+	return r.heldFor >= alongMessages || now >= r.heldUntil-holdTime+alongTime
+}
+
 // repeated is a request that was carried out before: its answer was lost.
 func (m *machine) repeated(number uint64, h *wire.Header) {
 	r := &m.resp
