@@ -104,8 +104,9 @@ func TestRxeReceiverKilledMidWriteAndRestarted(t *testing.T) {
 	w.end(a, b)
 }
 
-// late is how long after it was asked for something a process comes up.
-const late = 70 * time.Second
+// late is how long after it was asked for something a process comes up: minutes, and
+// some of the longest back-offs.
+const late = 125 * time.Second
 
 // A minute without a word: one process is stopped, and has given and taken
 // nothing; another one is killed, nobody takes its place, and it never says
