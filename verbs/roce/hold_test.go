@@ -68,22 +68,26 @@ func TestAcknowledgementOfAShortMessageIsHeld(t *testing.T) {
 }
 
 // TestHeldAcknowledgementTravelsAlong: before a request that its receiver sends; before
-// one of a packet when it is for some messages or has waited for a while.
+// one of a packet when it is for some messages, or has waited for a while, or messages
+// are far apart.
 func TestHeldAcknowledgementTravelsAlong(t *testing.T) {
 	for name, c := range map[string]struct {
 		messages int
+		apart    time.Duration // from the one before them
 		after    time.Duration
 		bytes    int // of the message that the receiver sends
 		along    bool
 	}{
-		"one":                {1, 0, 1, false},
-		"some":               {alongMessages - 1, alongTime - 1, 1, false},
-		"enough":             {alongMessages, 0, 1, true},
-		"one, after a while": {1, alongTime, 1, true},
-		"before a long one":  {1, 0, 2000, true},
+		"one":                {1, alongTime, 0, 1, false},
+		"some":               {alongMessages - 1, alongTime, alongTime - 1, 1, false},
+		"enough":             {alongMessages, alongTime, 0, 1, true},
+		"one, after a while": {1, alongTime, alongTime, 1, true},
+		"one, far apart":     {1, alongTime + 1, 0, 1, true},
+		"before a long one":  {1, alongTime, 0, 2000, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := talking(t)
+			s.machine.resp.shortAt = -c.apart
 			for i := range c.messages {
 				s.recv(verbs.WRID(i), 0, 8)
 				s.asks(shortMessage, 1)

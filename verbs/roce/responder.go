@@ -48,6 +48,10 @@ type responder struct {
 	held      bool
 	heldUntil time.Duration
 	heldFor   int
+	// shortAt is when a short message came last, and quick that the one before it was
+	// no longer ago than alongTime.
+	shortAt time.Duration
+	quick   bool
 	// talks says that this side has sent a request since an acknowledgement was last
 	// held in vain.
 	talks   bool
@@ -187,6 +191,7 @@ func (m *machine) hold(now time.Duration, since bool) {
 	if since {
 		until = r.heldUntil
 	}
+	r.shortAt, r.quick = now, now-r.shortAt <= alongTime
 	if r.heldFor++; r.heldFor < holdMessages {
 		r.held, r.heldUntil = true, until
 	}
@@ -194,9 +199,10 @@ func (m *machine) hold(now time.Duration, since bool) {
 
 // ripe says whether an acknowledgement that is held goes along with a request of one
 // packet: it costs both sides about as much as that. It is for some messages, or has
-// waited for a while: there may be no other request in time.
+// waited for a while, or messages are far apart: there may be no other request in time,
+// and a timer would wake a thread for each.
 func (r *responder) ripe(now time.Duration) bool {
-	return r.heldFor >= alongMessages || now >= r.heldUntil-holdTime+alongTime
+	return !r.quick || r.heldFor >= alongMessages || now >= r.heldUntil-holdTime+alongTime
 }
 
 // repeated is a request that was carried out before: its answer was lost.

@@ -351,3 +351,14 @@ func FuzzRequest(f *testing.F) {
 		}
 	})
 }
+
+// TestMessagesShowTheWholeOffer: what one side shows the other one sees.
+func TestMessagesShowTheWholeOffer(t *testing.T) {
+	own := offer(zero, 7)
+	own.Generation = 3
+	for name, m := range map[string]message{"request": toRequest(one, own), "response": toResponse(own)} {
+		if got, err := fromMessage(m); err != nil || !got.Equal(own) || got.Host == 0 {
+			t.Errorf("the %s of %+v shows %+v, %v", name, own, got, err)
+		}
+	}
+}

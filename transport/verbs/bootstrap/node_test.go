@@ -69,7 +69,7 @@ func offer(task cluster.Task, incarnation uint64) pairing.Offer {
 		Rails: []pairing.Rail{{MTU: verbs.MTU1024, Endpoint: verbs.Endpoint{
 			QPN: verbs.QPN(17 + task.Index), PSN: verbs.PSN(incarnation % (1 << 24)), GID: verbs.GID{10: 0xff, 11: 0xff, 12: 10, 15: byte(task.Index + 1)},
 		}}},
-		Window: 64, ReceiveSize: 8192, EagerLimit: 4096, MaxMessage: 1 << 20,
+		Window: 64, ReceiveSize: 8192, EagerLimit: 4096, MaxMessage: 1 << 20, Host: 0xfeed_0000_0000_0001,
 	}
 }
 
