@@ -80,8 +80,9 @@ endif
 
 # The race detector allocates, and makes a search ten times as long for nothing: it has one goroutine.
 .PHONY: test-plain
-test-plain: build/bin/testreport ## Of these what the race detector cuts short, without it: whole searches, allocations of packets, 1 GiB
+test-plain: build/bin/testreport ## Of these what the race detector cuts short, without it: whole searches, allocations of packets, 1 GiB, rates
 	@$(testreport) $(testflags) -run 'Search|AllocateNothing|AllocatesNothing|CostNothing|TestRoceSizes' ./transport ./transport/verbs ./verbs/roce
+	@$(testreport) $(testflags) -run TestNative ./verbs/roce -judge
 
 .PHONY: prepare
 prepare: $(softroce) ## Install and download what test-rxe and bench-rxe need, where they can run in a VM

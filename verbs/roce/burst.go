@@ -5,9 +5,9 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/roce/wire"
 )
 
-// burst is what a queue pair sends in one turn: packets, put together to
-// super-packets where they are of one length. Headers, trailers and short payloads
-// are in its memory, longer payloads where they are.
+// burst is what is sent at once: packets, put together to super-packets where they are
+// of one length. Headers, trailers and short payloads are in its memory, longer payloads
+// where they are.
 type burst struct {
 	text   []byte   // never grows: pieces point into it
 	from   int      // the part of text from here on belongs to no piece yet
@@ -20,6 +20,7 @@ type burst struct {
 	inLast  int  // packets in it
 	bytes   int  // of it
 	closed  bool // nothing goes behind its last packet
+	lent    bool // a payload is where it is: it is that of the last queue pair
 }
 
 const (
@@ -41,21 +42,25 @@ func (b *burst) begin() {
 		b.text = make([]byte, 0, maxBurst*(wire.MaxHeaderLen+wire.MaxOverhead+copied))
 	}
 	b.text, b.from, b.pieces, b.cuts, b.msgs = b.text[:0], 0, b.pieces[:0], b.cuts[:0], b.msgs[:0]
-	b.packets, b.closed = 0, true
+	b.packets, b.closed, b.lent = 0, true, false
 }
 
 // room says whether one more packet has room.
 func (b *burst) room() bool { return b.packets < maxBurst }
 
 // add adds a packet, to the last message where that is possible and has fewer than
-// limit segments. It reports whether it did that.
-func (b *burst) add(path *wire.Path, p *packet, limit int) (joined bool) {
+// limit segments. It reports whether it did that. A notification of congestion is not
+// capable of ECN: a mark on it would tell nobody anything.
+func (b *burst) add(path *wire.Path, p *packet, tos uint8, limit int) (joined bool) {
+	if p.Op == wire.CNP {
+		tos &^= ecnMask
+	}
 	size := p.Header.Len() + int(p.Len) + int(p.Pad) + wire.ICRCLen //nolint:gosec // a packet
-	joined = !b.closed && p.Op != wire.CNP && b.inLast < limit && size <= b.segment && b.bytes+size <= maxSuper
+	joined = !b.closed && tos == b.msgs[len(b.msgs)-1].TOS && b.inLast < limit && size <= b.segment && b.bytes+size <= maxSuper
 	if !joined {
 		b.flush()
 		b.cuts = append(b.cuts, len(b.pieces))
-		b.msgs = append(b.msgs, udp.Message{Segment: size})
+		b.msgs = append(b.msgs, udp.Message{Segment: size, TOS: tos})
 		b.segment, b.inLast, b.bytes = size, 0, 0
 	}
 	crc := path.BeginID(size, uint16(b.inLast)) //nolint:gosec // at most maxBurst
@@ -65,6 +70,7 @@ func (b *burst) add(path *wire.Path, p *packet, limit int) (joined bool) {
 	at = len(b.text)
 	if p.Len > copied {
 		b.flush()
+		b.lent = true
 		for _, piece := range p.Payload {
 			b.pieces = append(b.pieces, piece)
 			crc = wire.Update(crc, piece)
@@ -81,9 +87,8 @@ func (b *burst) add(path *wire.Path, p *packet, limit int) (joined bool) {
 	b.inLast++
 	b.bytes += size
 	// The first packet of a long message is longer than those behind it: it goes
-	// alone. A shorter one is the last of its super-packet. A CNP has a traffic class
-	// of its own.
-	b.closed = size < b.segment || p.Op.StartsMessage() && !p.Op.EndsMessage() || p.Op == wire.CNP
+	// alone. A shorter one is the last of its super-packet.
+	b.closed = size < b.segment || p.Op.StartsMessage() && !p.Op.EndsMessage()
 	return joined
 }
 
@@ -97,17 +102,12 @@ func (b *burst) flush() {
 	}
 }
 
-// end returns the messages. A notification of congestion is not capable of ECN: a mark
-// on it would tell nobody anything.
-func (b *burst) end(to *udp.Destination, tos uint8) []udp.Message {
+// end returns the messages.
+func (b *burst) end(to *udp.Destination) []udp.Message {
 	b.flush()
 	b.cuts = append(b.cuts, len(b.pieces))
 	for i := range b.msgs {
-		m := &b.msgs[i]
-		m.To, m.TOS, m.Pieces = to, tos, b.pieces[b.cuts[i]:b.cuts[i+1]]
-		if wire.Opcode(m.Pieces[0][0]) == wire.CNP {
-			m.TOS &^= ecnMask
-		}
+		b.msgs[i].To, b.msgs[i].Pieces = to, b.pieces[b.cuts[i]:b.cuts[i+1]]
 	}
 	return b.msgs
 }

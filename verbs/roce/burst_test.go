@@ -56,7 +56,7 @@ func group(t *testing.T, path *wire.Path, msgs []udp.Message) (list []grouped) {
 func (b *burst) fill(path *wire.Path, h *half, limit int) {
 	b.begin()
 	for b.room() && h.machine.next(0, 1<<30, &h.packet) {
-		b.add(path, &h.packet, limit)
+		b.add(path, &h.packet, 0, limit)
 	}
 }
 
@@ -108,7 +108,7 @@ func TestBursts(t *testing.T) {
 		path := wire.NewPath(netip.MustParseAddrPort("10.0.0.1:7000"), netip.MustParseAddrPort("10.0.0.2:4791"))
 		var out burst
 		out.fill(&path, a, c.limit)
-		list := group(t, &path, out.end(nil, 0))
+		list := group(t, &path, out.end(nil))
 		if got := kinds(list); !slices.Equal(got, c.want) {
 			t.Errorf("%s: messages of %d packets, want %d", name, got, c.want)
 		}
@@ -127,6 +127,29 @@ func TestBursts(t *testing.T) {
 	}
 }
 
+// TestTrafficClassesGoApart: a super-packet has one.
+func TestTrafficClassesGoApart(t *testing.T) {
+	path := wire.NewPath(netip.MustParseAddrPort("10.0.0.1:7000"), netip.MustParseAddrPort("10.0.0.2:4791"))
+	var out burst
+	out.begin()
+	classes := []uint8{2, 2, 106, 2}
+	for _, c := range classes {
+		out.add(&path, &packet{Header: wire.Header{Op: wire.Ack}}, c, 64)
+	}
+	out.add(&path, &packet{Header: wire.Header{Op: wire.CNP}}, 2, 64)
+	var got [][2]int
+	for _, m := range out.end(nil) {
+		n := 0
+		for _, p := range m.Pieces {
+			n += len(p)
+		}
+		got = append(got, [2]int{int(m.TOS), n / m.Segment})
+	}
+	if want := [][2]int{{2, 2}, {106, 1}, {2, 1}, {0, 1}}; !slices.Equal(got, want) {
+		t.Errorf("classes %v and one of congestion are messages of class and packets %v, want %v", classes, got, want)
+	}
+}
+
 // TestBurstsOverIPv6: there is no identification: all ICRCs are of 0.
 func TestBurstsOverIPv6(t *testing.T) {
 	a, b := join(usual())
@@ -134,7 +157,7 @@ func TestBurstsOverIPv6(t *testing.T) {
 	path := wire.NewPath(netip.MustParseAddrPort("[fd00::1]:7000"), netip.MustParseAddrPort("[fd00::2]:4791"))
 	var out burst
 	out.fill(&path, a, 64)
-	for _, m := range out.end(nil, 0) {
+	for _, m := range out.end(nil) {
 		rest := slices.Concat(m.Pieces...)
 		for len(rest) > 0 {
 			n := min(m.Segment, len(rest))
@@ -157,7 +180,7 @@ func TestBurstsAreBounded(t *testing.T) {
 	out.fill(&path, a, 64)
 	text := &out.text[0]
 	total := 0
-	for _, g := range group(t, &path, out.end(nil, 0)) {
+	for _, g := range group(t, &path, out.end(nil)) {
 		total += len(g.ops)
 		if len(g.ops) > 15 {
 			t.Errorf("%d packets of 4 KiB in one", len(g.ops))
@@ -191,7 +214,7 @@ func TestBurstsAllocateNothing(t *testing.T) {
 	round := func() {
 		a.machine.post(&wr)
 		out.fill(&path, a, 64)
-		out.end(nil, 0)
+		out.end(nil)
 		ack.PSN = psnOf(p.psn[0], a.machine.req.highest-1)
 		a.machine.take(0, &ack, nil)
 	}

@@ -77,7 +77,7 @@ func TestMarkedPacketsMakeTheWindowSmaller(t *testing.T) {
 				}
 				return
 			}
-			if window >= startWindow/2 {
+			if window >= startWindow {
 				t.Errorf("the window is %d", window)
 			}
 			if len(told) < 10 || sent != uint64(len(told)) || taken != sent {

@@ -37,13 +37,7 @@ func TestMemoryOfIdleQueuePairs(t *testing.T) {
 		for range pairs {
 			var two [2]*tip
 			for i, from := range []*tip{x, y} {
-				e := *from
-				e.cq = must(e.dev.CreateCQ(verbs.CQConfig{Size: 512}))(t)
-				e.qp = must(e.pd.CreateQP(verbs.QPConfig{SendCQ: e.cq, RecvCQ: e.cq, MaxSend: 257, MaxRecv: 128, MaxInline: 256}))(t)
-				if err := e.path().Init(e.qp); err != nil {
-					t.Fatal(err)
-				}
-				two[i] = &e
+				two[i] = from.another(t, 512, verbs.QPConfig{MaxSend: 257, MaxRecv: 128, MaxInline: 256})
 			}
 			joinTips(two[0], two[1], nil)
 			all = append(all, two[0], two[1])
@@ -59,14 +53,6 @@ func TestMemoryOfIdleQueuePairs(t *testing.T) {
 		}
 		if n := runtime.NumGoroutine(); n > goroutines {
 			t.Errorf("%d goroutines more than with one pair", n-goroutines)
-		}
-		for _, e := range all {
-			if err := e.qp.Close(); err != nil {
-				t.Error(err)
-			}
-			if err := e.cq.Close(); err != nil {
-				t.Error(err)
-			}
 		}
 	})
 }

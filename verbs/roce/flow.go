@@ -15,9 +15,9 @@ import (
 // flow is all that goes from one sending socket to one peer. Its queue pairs share
 // a congestion window, and take turns (deficit round robin: Shreedhar and
 // Varghese, 1996): each may send a quantum in its turn, and keeps what it did not
-// use while it has more. A turn that has no room in a burst or in the window goes on
-// when there is. How long a packet is, is known when it was made: what the last one
-// goes beyond is taken off the next turn.
+// use while it has more. A turn that has no room in the window goes on when there is.
+// How long a packet is, is known when it was made: what the last one goes beyond is
+// taken off the next turn.
 type flow struct {
 	station *station
 	key     flowKey
@@ -30,18 +30,20 @@ type flow struct {
 	readCost uint64
 	users    int // queue pairs; guarded by the station's lock
 
-	mu      sync.Mutex // guards what follows
-	path    wire.Path
-	window  window
-	flight  uint64
-	ready   []*qp // those with something to send, whose turn is next first
-	answers answers
-	quantum int
-	trust   trust
-	out     burst
-	packet  packet
-	told    bool // that packets cannot be sent
-	toldAt  time.Duration
+	mu        sync.Mutex // guards what follows
+	path      wire.Path
+	window    window
+	flight    uint64
+	ready     []*qp // those with something to send, whose turn is next first
+	urgent    int   // of them, those that need no room in the window for it
+	unsettled bool  // the flow is in its station's list
+	answers   answers
+	quantum   int
+	trust     trust
+	out       burst
+	packet    packet
+	told      bool // that packets cannot be sent
+	toldAt    time.Duration
 }
 
 func newFlow(s *station, key flowKey, r remote, p *peer, mtu uint64) *flow {
@@ -61,23 +63,36 @@ func newFlow(s *station, key flowKey, r remote, p *peer, mtu uint64) *flow {
 }
 
 // kick sends what a queue pair has to send.
-func (q *qp) kick() { q.toFlow(false) }
+func (q *qp) kick() {
+	if f := q.enlist(false); f != nil {
+		f.transmit()
+		f.mu.Unlock()
+	}
+}
 
-// settle does that after a packet or a timer: the flow learns first what came of
-// what was sent.
-func (q *qp) settle() { q.toFlow(true) }
+// settle does that after a timer or the end: the flow learns first what came of what
+// was sent.
+func (q *qp) settle() {
+	if f := q.enlist(true); f != nil {
+		f.transmit()
+		f.mu.Unlock()
+	}
+}
 
-func (q *qp) toFlow(news bool) {
+// enlist lets a queue pair have turns, if it has something to send, and tells the flow
+// the news of it. It returns the flow locked, or nil.
+func (q *qp) enlist(news bool) *flow {
 	f := q.flow.Load()
 	if f == nil {
-		return
+		return nil
 	}
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	if q.flow.Load() != f { // it has left meanwhile
-		return
+		f.mu.Unlock()
+		return nil
 	}
 	q.mu.Lock()
+	defer q.mu.Unlock()
 	now := q.pd.dev.now()
 	f.window.share(uint64(f.peer.flows.Load())) //nolint:gosec // not negative
 	if news {
@@ -92,13 +107,12 @@ func (q *qp) toFlow(news bool) {
 	}
 	f.countLocked(q)
 	f.answers.take(f.at(q, now), int64(f.peer.flows.Load()), q.machine.takeAsked())
-	some := q.hasMore()
-	q.mu.Unlock()
-	if some && !q.queued {
+	f.urgesLocked(q)
+	if q.hasMore() && !q.queued {
 		q.queued = true
 		f.ready = append(f.ready, q)
 	}
-	f.transmit()
+	return f
 }
 
 // at is the flow's time: its queue pairs may be of several openings of a device,
@@ -124,11 +138,33 @@ func (q *qp) hasMore() bool {
 	return m.owes() || m.req.wants() && (!m.silent() || m.req.flight == 0)
 }
 
+// urgesLocked looks whether a queue pair has something to send that needs no room.
+func (f *flow) urgesLocked(q *qp) {
+	was := q.urgent
+	if q.urgent = q.urges(); q.urgent == was {
+		return
+	}
+	if f.urgent++; was {
+		f.urgent -= 2
+	}
+}
+
+// urges says whether a queue pair would send in a full window: what its responder
+// owes, or the only packet of one that is silent.
+func (q *qp) urges() bool {
+	m := &q.machine
+	return m.owes() || m.silent() && m.req.flight == 0 && m.req.wants()
+}
+
 // leave takes a queue pair out for good.
 func (f *flow) leave(q *qp) {
 	f.mu.Lock()
 	f.flight -= q.counted
 	q.counted = 0
+	if q.urgent {
+		f.urgent--
+		q.urgent = false
+	}
 	if q.queued {
 		q.queued, q.deficit = false, 0
 		f.ready = slices.DeleteFunc(f.ready, func(o *qp) bool { return o == q })
@@ -139,35 +175,37 @@ func (f *flow) leave(q *qp) {
 	f.station.release(f)
 }
 
-// transmit gives turns until nothing can be sent.
+// transmit gives turns until nothing can be sent. Packets that are whole in the burst,
+// as acknowledgements are, go out together, whichever queue pairs they are of.
 func (f *flow) transmit() {
 	var cut *qp // its turn was, and is the next
+	f.out.begin()
 	for idle := 0; idle < len(f.ready); {
-		q := f.ready[0]
+		i := f.whose()
+		if i < 0 {
+			break
+		}
+		q := f.ready[i]
 		sent, more := f.turn(q)
+		if sent {
+			idle = 0
+		} else {
+			idle++
+		}
 		switch {
 		case !more:
 			q.queued, q.deficit = false, 0
-			f.ready = append(f.ready[:0], f.ready[1:]...)
-			continue
-		case sent && f.goesOn(q) && !f.out.room():
-			cut, idle = q, 0
+			f.ready = append(f.ready[:i], f.ready[i+1:]...)
 			continue
 		case sent && f.goesOn(q):
 			cut = q
 		case cut == q && !f.goesOn(q):
 			cut = nil
 		}
-		if len(f.ready) > 1 {
-			copy(f.ready, f.ready[1:])
-			f.ready[len(f.ready)-1] = q
-		}
-		if sent {
-			idle = 0
-		} else {
-			idle++
-		}
+		copy(f.ready[i:], f.ready[i+1:])
+		f.ready[len(f.ready)-1] = q
 	}
+	f.send()
 	if cut == nil {
 		return
 	}
@@ -175,6 +213,19 @@ func (f *flow) transmit() {
 		copy(f.ready[1:i+1], f.ready[:i])
 		f.ready[0] = cut
 	}
+}
+
+// whose says whose turn is next: a place in the list, or -1 for nobody. In a full
+// window it is nobody's but of those that need no room, so that many queue pairs that
+// wait cost nothing.
+func (f *flow) whose() int {
+	switch {
+	case len(f.ready) == 1 || !f.full():
+		return 0
+	case f.urgent == 0:
+		return -1
+	}
+	return slices.IndexFunc(f.ready, func(q *qp) bool { return q.urgent })
 }
 
 // goesOn says whether a turn that was cut is worth a burst yet. The rest of another is
@@ -193,24 +244,22 @@ func (f *flow) turn(q *qp) (sent, more bool) {
 	keys.mu.RLock() // until the kernel has copied
 	defer keys.mu.RUnlock()
 	now := q.pd.dev.now()
-	f.out.begin()
 	// Once a window is full each acknowledgement opens it by little, and turns that
 	// filled it by little would be of single packets, each with an acknowledgement of
 	// its own, for ever. So no turn begins with less than half of a window or quantum,
 	// unless that is all there is to send (the silly window of RFC 9293, 3.8.6.2.1).
-	silly := f.flight > 0 && f.room() < int64(f.least()) && //nolint:gosec // far below 2^63
-		(len(f.ready) > 1 || int64(q.machine.unsent()) > f.room()) //nolint:gosec // likewise
+	silly := f.full() && (len(f.ready) > 1 || int64(q.machine.unsent()) > f.room()) //nolint:gosec // far below 2^63
 	switch {
 	case len(f.ready) == 1: // there is nobody to be fair to
 		q.deficit = f.quantum
 	case !f.goesOn(q):
 		q.deficit += f.quantum
 	}
-	for q.deficit > 0 && f.out.room() {
+	packets := uint64(0)
+	for q.deficit > 0 {
 		// What ends the turn bounds the room, too, so that an acknowledgement is asked
 		// for with its last packet: the next turn may be long in coming.
-		left := uint64(maxBurst - f.out.packets)                                         //nolint:gosec // not negative
-		room := min(f.room(), int64(q.deficit), int64(charge(left, left*q.machine.mtu))) //nolint:gosec // all far below 2^63
+		room := min(f.room(), int64(q.deficit))
 		switch {
 		case q.machine.silent() && q.machine.req.flight == 0:
 			room = int64(charge(1, q.machine.mtu)) //nolint:gosec // a packet
@@ -220,6 +269,9 @@ func (f *flow) turn(q *qp) (sent, more bool) {
 		if q.machine.pause(f.answers.left <= 0, now+answersEvery); !q.machine.next(now, room, &f.packet) {
 			break
 		}
+		if !f.out.room() {
+			f.send()
+		}
 		if f.packet.Op.IsReadResponse() {
 			f.answers.left -= int64(charge(1, f.packet.Len)) //nolint:gosec // a packet
 		}
@@ -228,27 +280,35 @@ func (f *flow) turn(q *qp) (sent, more bool) {
 			f.trust.repeats(q)
 		}
 		limit := f.trust.segments(f.sender.MaxSegments(f.to, int(q.machine.mtu)+middleOverhead), &f.packet)
-		if f.out.add(&f.path, &f.packet, limit) {
+		if f.out.add(&f.path, &f.packet, q.tos, limit) {
 			f.trust.sent(q)
 		}
+		packets++
 		q.deficit -= int(charge(1, f.packet.Len)) //nolint:gosec // a packet
-		sent = true
 	}
+	sent = packets > 0
+	q.machine.counts.sent.Add(packets)
 	// What was acknowledged meanwhile is counted when the queue pair settles: counted
 	// here, in a turn without room, it made room for who is next, and not for who was
 	// before.
 	if sent || q.machine.state != verbs.StateRTS {
 		f.countLocked(q)
 	}
-	if sent {
-		f.send(q)
+	if f.out.lent {
+		f.send()
 	}
+	f.urgesLocked(q)
 	q.armLocked()
 	return sent, q.hasMore()
 }
 
 // least is the room that a turn begins with. A window that leaves less is full.
 func (f *flow) least() uint64 { return min(f.window.size, quantum) / 2 }
+
+// full says that the window leaves less than that.
+func (f *flow) full() bool {
+	return f.flight > 0 && f.room() < int64(f.least()) //nolint:gosec // far below 2^63
+}
 
 // room is what the window leaves.
 func (f *flow) room() int64 {
@@ -261,31 +321,33 @@ const middleOverhead = wire.BTHLen + wire.ICRCLen
 
 // send hands the packets to the kernel. What it does not take is as good as lost
 // on the way: it is sent again.
-func (f *flow) send(q *qp) {
-	f.station.provider.order.sends()
-	q.pd.dev.counts.sent.Add(uint64(f.out.packets)) //nolint:gosec // not negative
-	for msgs := f.out.end(f.to, q.tos); len(msgs) > 0; {
+func (f *flow) send() {
+	if f.out.packets > 0 {
+		f.station.provider.order.sends()
+	}
+	for msgs := f.out.end(f.to); len(msgs) > 0; {
 		n, err := f.sender.Send(msgs)
 		if err == nil {
-			return
+			break
 		}
 		if !errors.Is(err, net.ErrClosed) {
-			f.tell(q, err)
+			f.tell(err)
 		}
 		msgs = msgs[min(n+1, len(msgs)):]
 	}
+	f.out.begin()
 }
 
 // tell says that packets cannot be sent. It says it again only after a while, also
 // where others were sent in between: short packets go where full ones are too long for
 // a link, and each of those would be told of.
-func (f *flow) tell(q *qp, err error) {
-	at := f.at(q, q.pd.dev.now())
+func (f *flow) tell(err error) {
+	at := time.Since(f.start)
 	if f.told && at < f.toldAt+toldEvery {
 		return
 	}
 	f.told, f.toldAt = true, at
-	f.station.provider.log.Warn("roce: packets cannot be sent", "device", q.pd.dev.name, "to", f.remote.at, "reason", err)
+	f.station.provider.log.Warn("roce: packets cannot be sent", "from", f.station.addr, "to", f.remote.at, "reason", err)
 }
 
 // trust says whether super-packets reach the peer. Those of a roce device are; a

@@ -1,6 +1,7 @@
 package roce
 
 import (
+	"flag"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -8,12 +9,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/roce/udp"
 )
 
 // The targets of window_test.go on the host's own sockets. What else the machine does
-// counts there, so that each is measured until it is reached, some times. Under the
-// race detector the rate is the detector's: the transfers run, and are not judged.
+// counts there, so that each is measured until it is reached, some times, and judged only
+// by who runs nothing beside it, and no race detector: make test-plain.
+var judge = flag.Bool("judge", false, "fail where the host's own sockets miss a target")
+
 const (
 	nativeTries = 6
 	nativeTime  = 300 * time.Millisecond
@@ -33,7 +37,7 @@ func reaches(t *testing.T, what string, target float64, measure func(t *testing.
 	var got []float64
 	for range nativeTries {
 		t.Run("Try", func(t *testing.T) { got = append(got, measure(t)) })
-		if t.Failed() || slices.Max(got) >= target || raceEnabled {
+		if t.Failed() || slices.Max(got) >= target || !*judge {
 			t.Logf("%s: %.2f, at least %.2f is wanted", what, got, target)
 			return
 		}
@@ -52,22 +56,36 @@ func TestNativeTwoSenders(t *testing.T) {
 	})
 }
 
-// TestNativeQueuePairsShareADevice: 64 beside one.
+// TestNativeQueuePairsShareADevice: 64 beside one, of one opening of a device each. All
+// of them write to as much memory as the one does: else this would compare the
+// processor's caches.
 func TestNativeQueuePairsShareADevice(t *testing.T) {
-	const size = 256 << 10
-	rate := func(t *testing.T, pairs int) (moved []int) {
+	const (
+		pairs = 64
+		size  = 256 << 10
+	)
+	rate := func(t *testing.T, pairs, part int) (moved []int) {
 		t.Run("Pairs", func(t *testing.T) {
-			moved = runStreams(t, nativeTime/3, nativeTime, nativeStreams(t, pairs, size, New(Options{}), New(Options{}))...)
+			first := nativeStreams(t, 1, 64*size, New(Options{}), New(Options{}))[0]
+			first.size, first.span = size, part
+			list := []*stream{first}
+			for i := 1; i < pairs; i++ {
+				c := verbs.QPConfig{MaxSend: tipDepth}
+				s := &stream{x: first.x.another(t, tipDepth, c), y: first.y.another(t, tipDepth, c), size: size, from: i * part, span: part}
+				joinTips(s.x, s.y, nil)
+				list = append(list, s)
+			}
+			moved = runStreams(t, nativeTime, nativeTime, list...)
 		})
 		return moved
 	}
 	reaches(t, "of one pair's rate", 0.8, func(t *testing.T) float64 {
-		one, all := sum(rate(t, 1)), rate(t, 64)
+		one, all := sum(rate(t, 1, 64*size)), rate(t, 64, size)
 		t.Logf("one moves %d MB, 64 move %d MB", one>>20, sum(all)>>20)
 		return float64(sum(all)) / float64(max(one, 1))
 	})
 	reaches(t, "the least one's part of its share", 0.5, func(t *testing.T) float64 {
-		all := rate(t, 64)
+		all := rate(t, 64, size)
 		return float64(slices.Min(all)) * float64(len(all)) / float64(max(sum(all), 1))
 	})
 }

@@ -35,25 +35,35 @@ const (
 // newTip opens a device and makes a queue pair in INIT with that much memory.
 func newTip(t testing.TB, p *Provider, device string, addr netip.Addr, size int) *tip {
 	t.Helper()
-	x := &tip{t: t, ctx: context.Background(), provider: p, addr: addr, mem: make([]byte, size), psn: verbs.PSN(random32() & psnMask)}
+	x := &tip{t: t, ctx: context.Background(), provider: p, addr: addr, mem: make([]byte, size)}
 	x.dev = must(p.Open(device))(t)
 	x.pd = must(x.dev.AllocPD())(t)
-	x.cq = must(x.dev.CreateCQ(verbs.CQConfig{Size: 4 * tipDepth}))(t)
 	x.mr = must(x.pd.RegisterMemory(x.mem, allRights))(t)
-	x.qp = must(x.pd.CreateQP(verbs.QPConfig{
-		SendCQ: x.cq, RecvCQ: x.cq, MaxSend: tipDepth, MaxRecv: tipDepth, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInline: 256,
-	}))(t)
-	if err := x.path().Init(x.qp); err != nil {
+	t.Cleanup(func() { x.closes(x.mr, x.pd, x.dev) })
+	return x.another(t, 4*tipDepth, verbs.QPConfig{MaxSend: tipDepth, MaxRecv: tipDepth, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInline: 256})
+}
+
+// another is one more queue pair of the same opening of the device and the same memory,
+// with a completion queue of its own.
+func (x *tip) another(t testing.TB, entries int, c verbs.QPConfig) *tip {
+	t.Helper()
+	e := &tip{t: t, ctx: x.ctx, provider: x.provider, addr: x.addr, mem: x.mem, dev: x.dev, pd: x.pd, mr: x.mr, psn: verbs.PSN(random32() & psnMask)}
+	e.cq = must(e.dev.CreateCQ(verbs.CQConfig{Size: entries}))(t)
+	c.SendCQ, c.RecvCQ = e.cq, e.cq
+	e.qp = must(e.pd.CreateQP(c))(t)
+	t.Cleanup(func() { e.closes(e.qp, e.cq) })
+	if err := e.path().Init(e.qp); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		for _, c := range []interface{ Close() error }{x.qp, x.cq, x.mr, x.pd, x.dev} {
-			if err := c.Close(); err != nil {
-				t.Error(err)
-			}
+	return e
+}
+
+func (x *tip) closes(list ...interface{ Close() error }) {
+	for _, c := range list {
+		if err := c.Close(); err != nil {
+			x.t.Error(err)
 		}
-	})
-	return x
+	}
 }
 
 // must ends the test on an error.

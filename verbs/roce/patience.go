@@ -21,6 +21,7 @@ type patience struct {
 	waiting bool
 	sent    time.Duration // when the retransmission timer was started
 	backoff uint8
+	held    bool // the peer may hold the acknowledgement of what was sent last
 
 	srtt, rttvar time.Duration // 0 before the first round trip
 	sampling     bool
@@ -34,8 +35,9 @@ func (p *patience) configure(a verbs.RTSAttr) {
 }
 
 // onSend notes that packets below next have been sent; again says that they were
-// sent before.
-func (p *patience) onSend(now time.Duration, next uint64, again bool) {
+// sent before, and held that their acknowledgement may be held.
+func (p *patience) onSend(now time.Duration, next uint64, again, held bool) {
+	p.held = held
 	if !p.waiting {
 		p.waiting, p.since, p.sent = true, now, now
 	}
@@ -73,7 +75,10 @@ func (p *patience) measure(rtt time.Duration) {
 func (p *patience) rto() time.Duration {
 	d := firstRTO
 	if p.srtt != 0 {
-		d = p.srtt + max(4*p.rttvar, granularity) + holdTime
+		d = p.srtt + max(4*p.rttvar, granularity)
+		if p.held {
+			d += holdTime
+		}
 	}
 	return min(d<<min(p.backoff, 16), p.timeout)
 }

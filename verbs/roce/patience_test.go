@@ -20,7 +20,7 @@ func TestRTO(t *testing.T) {
 		}
 	}
 	trip := func(rtt time.Duration) {
-		p.onSend(at, 1, false)
+		p.onSend(at, 1, false, true)
 		at += rtt
 		p.onProgress(at, 1, false)
 	}
@@ -37,7 +37,7 @@ func TestRTO(t *testing.T) {
 		t.Errorf("a round trip of 100 us is taken for %v", p.srtt)
 	}
 	is("on a fast network", least)
-	p.onSend(at, 2, false)
+	p.onSend(at, 2, false, true)
 	for i := 1; least<<i < p.timeout; i++ {
 		at += p.rto()
 		if resend, giveUp := p.look(at - 1); resend || giveUp {
@@ -55,21 +55,23 @@ func TestRTO(t *testing.T) {
 	is("backed off for long", p.timeout)
 	p.onProgress(at, 2, false)
 	is("after progress", least)
+	p.onSend(at, 3, false, false)
+	is("where the acknowledgement is not held", least-holdTime)
 }
 
 // TestKarn: what was sent twice is no measure of the round trip.
 func TestKarn(t *testing.T) {
 	p := patience{timeout: time.Second}
-	p.onSend(0, 1, false)
+	p.onSend(0, 1, false, true)
 	p.onResend(50 * ms)
-	p.onSend(50*ms, 1, true)
+	p.onSend(50*ms, 1, true, true)
 	p.onProgress(51*ms, 1, false)
 	if p.srtt != 0 {
 		t.Errorf("a round trip of %v was measured", p.srtt)
 	}
 	// Nor is the acknowledgement of something older.
-	p.onSend(60*ms, 5, false)
-	p.onSend(60*ms, 6, false)
+	p.onSend(60*ms, 5, false, true)
+	p.onSend(60*ms, 6, false, true)
 	p.onProgress(61*ms, 4, true)
 	if p.srtt != 0 {
 		t.Errorf("a round trip of %v was measured", p.srtt)
@@ -91,17 +93,17 @@ func TestNoTimerWhenNothingWaits(t *testing.T) {
 		}
 	}
 	none("at first")
-	p.onSend(0, 1, false)
+	p.onSend(0, 1, false, true)
 	if _, ok := p.deadline(); !ok {
 		t.Error("nothing is waited for")
 	}
 	p.onProgress(ms, 1, false)
 	none("when all is acknowledged")
-	p.onSend(ms, 2, false)
+	p.onSend(ms, 2, false, true)
 	p.onAlive()
 	none("while the peer has no receive")
 	p.configure(verbs.RTSAttr{Timeout: 0, Retry: 3})
-	p.onSend(ms, 3, false)
+	p.onSend(ms, 3, false, true)
 	none("without a timeout")
 	if resend, giveUp := p.look(time.Hour); resend || giveUp {
 		t.Error("without a timeout it does something")

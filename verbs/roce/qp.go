@@ -24,6 +24,7 @@ type qp struct {
 	// follows is guarded by the flow's lock.
 	flow    atomic.Pointer[flow]
 	queued  bool   // it is in the flow's turn list
+	urgent  bool   // it counts in the flow's
 	counted uint64 // of the machine's flight, in the flow's
 	deficit int    // what it may send in its turn; below 0 it has sent too much
 

@@ -149,7 +149,7 @@ func (m *machine) nextRequest(now time.Duration, room uint64, p *packet) bool {
 	}
 	r.flight += m.charged(w, r.next, r.next+count)
 	r.next += count
-	r.onSend(now, r.next, p.Again)
+	r.onSend(now, r.next, p.Again, mayBeHeld(&p.Header))
 	r.highest = max(r.highest, r.next)
 	if r.next == w.end() {
 		r.sending++

@@ -197,6 +197,12 @@ func (m *machine) hold(now time.Duration, since bool) {
 	}
 }
 
+// mayBeHeld says whether the acknowledgement of a packet may be held: it is a message,
+// and takes a receive, so that somebody hears of it who may answer.
+func mayBeHeld(h *wire.Header) bool {
+	return h.Op.StartsMessage() && h.Op.EndsMessage() && (h.Op.IsSend() || h.Op.HasImm())
+}
+
 // ripe says whether an acknowledgement that is held goes along with a request of one
 // packet: it costs both sides about as much as that. It is for some messages, or has
 // waited for a while, or messages are far apart: there may be no other request in time,
@@ -312,7 +318,7 @@ func (m *machine) done(now time.Duration, h *wire.Header) {
 	}
 	may, since := !r.replying || r.held, r.replying && r.held
 	m.owe(wire.AckUnlimited, r.expected-1)
-	if may && r.talks && m.state == verbs.StateRTS && h.Op.StartsMessage() && h.Op.EndsMessage() && (h.Op.IsSend() || h.Op.HasImm()) {
+	if may && r.talks && m.state == verbs.StateRTS && mayBeHeld(h) {
 		m.hold(now, since)
 	}
 }

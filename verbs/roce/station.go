@@ -32,10 +32,11 @@ type station struct {
 	ended sync.WaitGroup
 
 	// Of receive's goroutine: what was begun with packets and is ended by settle.
-	taken     int   // bytes of them, or settleAt where it is not to wait
-	settleAt  int   // bytes that are taken at most before that
-	unsettled []*qp // took some
-	fired     []*cq // had an event, which they are to be called for
+	taken     int     // bytes of them, or settleAt where it is not to wait
+	settleAt  int     // bytes that are taken at most before that
+	unsettled []*qp   // took some
+	sending   []*flow // that settle transmits
+	fired     []*cq   // had an event, which they are to be called for
 
 	mu    sync.Mutex // guards what follows; taken after a queue pair's
 	flows map[flowKey]*flow
@@ -209,10 +210,23 @@ func (s *station) settle() {
 		q.mu.Lock()
 		q.unsettled = false
 		q.mu.Unlock()
-		q.settle()
+		if f := q.enlist(true); f != nil {
+			if !f.unsettled {
+				f.unsettled = true
+				s.sending = append(s.sending, f)
+			}
+			f.mu.Unlock()
+		}
 		s.unsettled[i] = nil
 	}
-	s.fired, s.unsettled, s.taken = s.fired[:0], s.unsettled[:0], 0
+	for i, f := range s.sending {
+		f.mu.Lock()
+		f.unsettled = false
+		f.transmit()
+		f.mu.Unlock()
+		s.sending[i] = nil
+	}
+	s.fired, s.unsettled, s.sending, s.taken = s.fired[:0], s.unsettled[:0], s.sending[:0], 0
 }
 
 // take looks at the packets of a datagram. Those of one queue pair in a row, which

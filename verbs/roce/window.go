@@ -7,7 +7,8 @@ import (
 
 // window is how much may be under way between two sockets: the congestion control
 // of QUIC, which is NewReno (RFC 9002, section 7 and appendix B), over what charge
-// counts. All queue pairs between the two share it.
+// counts. All queue pairs between the two share it, so that it stands for several
+// connections (standsFor).
 type window struct {
 	size  uint64
 	whole uint64 // what the peer's receive buffer holds
@@ -27,6 +28,12 @@ const (
 	// 1 MiB takes 0.46 ms with it, and 0.80 ms with 4 MiB, most of which only waits,
 	// and is out of the processor's cache when its turn comes.
 	maxWindow = 512 << 10
+	// standsFor is how many NewReno connections a window is like: of so many, one loss
+	// halves one, and in a round trip each grows by a packet (MulTCP: Crowcroft and
+	// Oechslin, 1998). With 1% loss, which keeps windows small, 1 left 0.23 to 0.28 of
+	// the rate of a clean network, 2 leaves 0.32, and 4 left 0.35
+	// (TestNativeOnePercentLoss).
+	standsFor = 2
 	// leastPackets is the minimum window (RFC 9002, 7.2).
 	leastPackets = 2
 )
@@ -62,19 +69,19 @@ func (w *window) onAck(acked uint64, limited bool) {
 	case w.size < w.slow:
 		w.size += acked
 	default:
-		w.size += w.least / leastPackets * acked / w.size
+		w.size += standsFor * w.least / leastPackets * acked / w.size
 	}
 	w.size = min(w.size, w.limit)
 }
 
-// onCongestion halves the window, once a round trip: packets were lost, or a
+// onCongestion makes the window smaller, once a round trip: packets were lost, or a
 // switch said that its queue is long (RFC 9002, 7.3.2 and 7.1).
 func (w *window) onCongestion(now, rtt time.Duration) {
 	if w.cut && now < w.cutAt+rtt {
 		return
 	}
 	w.cut, w.cutAt = true, now
-	w.slow = max(w.size/2, w.least)
+	w.slow = max(w.size-w.size/(2*standsFor), w.least)
 	w.size = w.slow
 }
 

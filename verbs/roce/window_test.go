@@ -32,7 +32,11 @@ func TestWindowStarts(t *testing.T) {
 	}
 }
 
-// TestNewReno: RFC 9002, section 7.
+// cut is what a loss leaves of a window: of the connections that it stands for, one is
+// halved.
+func cut(size uint64) uint64 { return size - size/(2*standsFor) }
+
+// TestNewReno: RFC 9002, section 7, for standsFor connections.
 func TestNewReno(t *testing.T) {
 	const mtu, rtt = 1024, time.Millisecond
 	w := newWindow(0, mtu)
@@ -50,21 +54,21 @@ func TestNewReno(t *testing.T) {
 	size += 10 * packet
 	is("in slow start, by what is acknowledged (7.3.1)", size)
 	w.onCongestion(0, rtt)
-	size /= 2
-	is("after a loss, half (7.3.2)", size)
+	size = cut(size)
+	is("after a loss, half of one connection (7.3.2)", size)
 	w.onCongestion(rtt-1, rtt)
 	is("after another loss within the round trip", size)
-	// Congestion avoidance: one packet a window (7.3.3).
+	// Congestion avoidance: one packet a window and connection (7.3.3).
 	before := w.size
 	for acked := uint64(0); acked < before; acked += packet {
 		w.onAck(packet, true)
 	}
-	if grown := w.size - before; grown < packet*8/10 || grown > packet*12/10 {
+	if grown := w.size - before; grown < standsFor*packet*8/10 || grown > standsFor*packet*12/10 {
 		t.Errorf("in congestion avoidance it grows by %d for a window, a packet counts %d", grown, packet)
 	}
 	size = w.size
 	w.onCongestion(rtt, rtt)
-	is("after a loss in the next round trip", size/2)
+	is("after a loss in the next round trip", cut(size))
 	for i := range 50 {
 		w.onCongestion(time.Duration(i+2)*rtt, rtt)
 	}
@@ -77,19 +81,19 @@ func TestNewReno(t *testing.T) {
 	is("after it, slow start to half of what it was", 2*packet+startWindow)
 }
 
-// TestWhatHalvesTheWindow: a gap and a congestion notification halve it; a
-// timeout does not, and a second one empties it.
-func TestWhatHalvesTheWindow(t *testing.T) {
+// TestWhatCutsTheWindow: a gap and a congestion notification do; a timeout does not, and
+// a second one empties it.
+func TestWhatCutsTheWindow(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		n    note
 		want uint64
 	}{
 		{"nothing", note{}, startWindow},
-		{"a loss", note{lost: true}, startWindow / 2},
-		{"a CNP", note{congested: true}, startWindow / 2},
+		{"a loss", note{lost: true}, cut(startWindow)},
+		{"a CNP", note{congested: true}, cut(startWindow)},
 		{"a timeout", note{timeouts: 1}, startWindow},
-		{"all of them", note{timeouts: 1, lost: true, congested: true}, startWindow / 2},
+		{"all of them", note{timeouts: 1, lost: true, congested: true}, cut(startWindow)},
 		{"a second timeout", note{timeouts: 2}, 2 * charge(1, 1024)},
 	} {
 		w := newWindow(0, 1024)
@@ -99,9 +103,9 @@ func TestWhatHalvesTheWindow(t *testing.T) {
 	}
 }
 
-// TestOneLossHalvesTheWindowOnce: however many queue pairs see it, and have measured
-// no round trip; the next round trip's halves it again.
-func TestOneLossHalvesTheWindowOnce(t *testing.T) {
+// TestOneLossCutsTheWindowOnce: however many queue pairs see it, and have measured no
+// round trip; the next round trip's cuts it again.
+func TestOneLossCutsTheWindowOnce(t *testing.T) {
 	w := newWindow(0, 1024)
 	is := func(when string, want uint64) {
 		t.Helper()
@@ -112,14 +116,14 @@ func TestOneLossHalvesTheWindowOnce(t *testing.T) {
 	for i := range 64 {
 		w.take(time.Duration(i)*10*time.Microsecond, note{lost: true}, true)
 	}
-	is("after a loss that 64 see, none of which knows the round trip,", startWindow/2)
+	is("after a loss that 64 see, none of which knows the round trip,", cut(startWindow))
 	w.take(firstRTO, note{lost: true}, true)
-	is("after another one", startWindow/4)
+	is("after another one", cut(cut(startWindow)))
 	w.take(firstRTO, note{rtt: ms}, true)
 	w.take(firstRTO+ms/2, note{lost: true}, true)
-	is("after one within the round trip that another measured", startWindow/4)
+	is("after one within the round trip that another measured", cut(cut(startWindow)))
 	w.take(firstRTO+ms, note{lost: true}, true)
-	is("after one behind it", startWindow/8)
+	is("after one behind it", cut(cut(cut(startWindow))))
 }
 
 // TestFreshQueuePairsSeeOneLoss: a switch drops all that comes in a moment, which 16
@@ -152,13 +156,22 @@ func TestFreshQueuePairsSeeOneLoss(t *testing.T) {
 	})
 }
 
-// stream keeps writes of a size under way from x to y.
+// stream keeps writes of a size under way from x to y, one behind the other in the part
+// of their memories that begins at from: span bytes, or one write.
 type stream struct {
-	x, y *tip
-	size int
+	x, y       *tip
+	size       int
+	from, span int
+	at         int
 }
 
-func (s *stream) write() { s.x.post(s.x.to(s.y, 0, verbs.OpWrite, 0, s.size, 0)) }
+func (s *stream) write() {
+	at := s.from + s.at
+	if s.at += s.size; s.at >= s.span {
+		s.at = 0
+	}
+	s.x.post(s.x.to(s.y, 0, verbs.OpWrite, at, s.size, at))
+}
 
 const streamDepth = 4
 
