@@ -60,7 +60,7 @@ func toGRPC(err error) error {
 		return nil
 	}
 	e := status.From(err)
-	return grpcstatus.Error(codes.Code(e.Code()), status.Truncate(e.Message()))
+	return grpcstatus.Error(codes.Code(e.Code()), status.ForPeer(e.Message()))
 }
 
 // fromGRPC is the inverse of toGRPC, with what was asked in front.

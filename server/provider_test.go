@@ -249,6 +249,25 @@ func noRDMA(t *testing.T) bool {
 	return err != nil || len(inv.Devices) == 0
 }
 
+// TestPathOfTheSettings: what queue pairs are brought up with is what was set, and what
+// the choice is.
+func TestPathOfTheSettings(t *testing.T) {
+	on := Selection{Source: Source{Provider: roce.New(roce.Options{})}, Choice: discovery.Choice{Port: 2, MTU: verbs.MTU1024}}
+	retry := 5
+	got := path(on, config.RDMA{PKeyIndex: 3, TrafficClass: 106, ServiceLevel: 4, Timeout: 500 * time.Millisecond, Retry: &retry})
+	want := verbs.Path{
+		Port: 2, MTU: verbs.MTU1024, PKeyIndex: 3, TrafficClass: 106, ServiceLevel: 4,
+		Timeout: verbs.TimeoutCode(500 * time.Millisecond), Retry: 5, RNRRetry: retryOfRNR,
+	}
+	if got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	usual := config.Default().RDMA
+	if got := path(on, usual); got.Retry != 6 || got.TrafficClass != uint8(usual.TrafficClass) || got.Timeout != 16 { //nolint:gosec // a test's
+		t.Errorf("unless something is set it is %+v", got)
+	}
+}
+
 // TestVerbsOnAnyMachine: a server and a client of this machine, with no RDMA, no
 // privilege and no C, over both families. What is pulled comes over verbs, all of it.
 func TestVerbsOnAnyMachine(t *testing.T) {
@@ -273,9 +292,12 @@ func TestVerbsOnAnyMachine(t *testing.T) {
 			if !strings.Contains(log.String(), "provider=roce") || !strings.Contains(log.String(), "the server listens there") {
 				t.Errorf("the log does not tell the choice:\n%s", log.String())
 			}
+			if s.Why == "" || !strings.Contains(log.String(), s.Why) {
+				t.Errorf("the log does not tell why the provider was chosen, %q:\n%s", s.Why, log.String())
+			}
 			text := metricsText(v.registry)
-			if !strings.Contains(text, `tryst_verbs_device_info{device="`+s.Choice.Device+`",provider="roce"`) {
-				t.Errorf("the metrics do not tell the device:\n%s", text)
+			if want := fmt.Sprintf("tryst_verbs_device_info{device=%q,provider=\"roce\",reason=%q,why=%q} 1", s.Choice.Device, s.Choice.Reason, s.Why); !strings.Contains(text, want) {
+				t.Errorf("the metrics do not have %s:\n%s", want, text)
 			}
 			n := publishSome(t, v.Server)
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/tryst-rdma/tryst/status"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/transport/verbs/mem"
@@ -61,7 +62,7 @@ func newDeviceInfo(s Selection) prometheus.Collector {
 }
 
 // labelText is s as a label, which must be UTF-8, and is for everybody.
-func labelText(s string) string { return strings.ToValidUTF8(verbs.WithoutQPNs(s), "\uFFFD") }
+func labelText(s string) string { return strings.ToValidUTF8(status.WithoutQPNs(s), "\uFFFD") }
 
 // wires are the metrics of each peer. Peers are the tasks of the cluster, whose
 // number is bounded; those who only ask here are one together.

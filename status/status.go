@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"unicode/utf8"
 )
 
@@ -169,6 +170,17 @@ func IsDerived(err error) bool {
 	}
 	return ok
 }
+
+var numbers = regexp.MustCompile(`(QP|queue pair) 0x[0-9a-f]{6}\b`)
+
+// WithoutQPNs is a text without the numbers of queue pairs, in verbs' form. Who is not on
+// the path has to guess them, so they are told to the log and the caller, and to the peer
+// that they are for, and nobody else.
+func WithoutQPNs(text string) string { return numbers.ReplaceAllString(text, "$1") }
+
+// ForPeer is a message as it leaves for a peer: without the numbers of queue pairs, and
+// no longer than what crosses a wire.
+func ForPeer(message string) string { return Truncate(WithoutQPNs(message)) }
 
 // Truncate cuts a message to what crosses a wire (MaxMessage bytes plus a
 // mark), never within a character. A shorter message is returned as it is.

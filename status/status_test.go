@@ -82,6 +82,23 @@ func TestDerivedAndPayloads(t *testing.T) {
 	}
 }
 
+// TestWithoutQPNs: the texts are those of package verbs, and of drivers.
+func TestWithoutQPNs(t *testing.T) {
+	for text, want := range map[string]string{
+		"channel, generation 3: QP 0x8c3dd6: flushed (0x0000f9)":     "channel, generation 3: QP: flushed (0x0000f9)",
+		"QP 0x000007 at GID 0000:0000:0000:0000:0000:0000:0000:0001": "QP at GID 0000:0000:0000:0000:0000:0000:0000:0001",
+		"queue pair 0x000012 is that of another rail":                "queue pair is that of another rail",
+		"nothing": "nothing",
+	} {
+		if got := status.WithoutQPNs(text); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+	if got := status.ForPeer("QP 0x8c3dd6 " + strings.Repeat("a", 2*status.MaxMessage)); strings.Contains(got, "8c3dd6") || !strings.HasSuffix(got, "[truncated]") {
+		t.Errorf("a peer is told %.40q…", got)
+	}
+}
+
 func TestTruncate(t *testing.T) {
 	short := strings.Repeat("a", status.MaxMessage)
 	if status.Truncate(short) != short {

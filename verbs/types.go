@@ -1,6 +1,8 @@
 package verbs
 
 import (
+	"crypto/rand"
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"net/netip"
@@ -13,6 +15,17 @@ func (n QPN) String() string { return fmt.Sprintf("0x%06x", uint32(n)) }
 
 // PSN is a packet sequence number: 24 bits, and wraps.
 type PSN uint32
+
+// RandomPSN is one to begin with, which nobody can guess: who is not on the path has to
+// hit it to forge a packet.
+func RandomPSN() PSN {
+	var b [4]byte
+	rand.Read(b[:]) // it never fails
+	return PSN(binary.NativeEndian.Uint32(b[:]) & psnMask)
+}
+
+// psnMask has a packet sequence number's 24 bits.
+const psnMask = 1<<24 - 1
 
 // LKey names a memory region in the work requests of its own side.
 type LKey uint32

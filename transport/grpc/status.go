@@ -47,7 +47,7 @@ func toGRPC(ctx context.Context, err error) error {
 		}
 	}
 	_ = grpc.SetTrailer(ctx, trailer) // fails only outside of a call or after its end
-	return grpcstatus.Error(codes.Code(e.Code()), status.Truncate(e.Message()))
+	return grpcstatus.Error(codes.Code(e.Code()), status.ForPeer(e.Message()))
 }
 
 // fromGRPC returns the error of a call as the peer meant it. trailer is what

@@ -21,6 +21,7 @@ func abortCases() []testCase {
 		{name: "AtTheSenderInMidTransfer", run: abortSenderTransferring},
 		{name: "CodesArrive", run: codesArrive},
 		{name: "LongTextArrivesCut", run: longText},
+		{name: "NumbersOfQueuePairsStay", run: numbersStay},
 		{name: "OtherStepsGoOn", run: otherStepsGoOn},
 	}
 }
@@ -142,6 +143,18 @@ func longText(w *world) {
 	w.mustBe(err, status.OutOfRange, "begins here")
 	if !utf8.ValidString(err.Error()) {
 		w.Errorf("the text was cut within a character: %q", err.Error()[len(err.Error())-20:])
+	}
+}
+
+// numbersStay: an application that aborts a step with what became of a receive does not
+// tell the peer the queue pair that it has with another one.
+func numbersStay(w *world) {
+	from, to := w.pair()
+	from.in(1).Abort(status.New(status.Unavailable, "channel with w/2: QP 0x8c3dd6: flushed"))
+	err := to.recv(1, w.key(from, to, "v")).failure()
+	w.mustBe(err, status.Unavailable, "channel with w/2")
+	if strings.Contains(err.Error(), "8c3dd6") {
+		w.Errorf("the peer is told the number of a queue pair: %v", err)
 	}
 }
 

@@ -286,7 +286,7 @@ func (w *refWire) carry(ctx context.Context, c *refConn, a *transport.Attempt, a
 	}
 	if ans.Err != nil {
 		e := status.From(ans.Err)
-		cut := status.New(e.Code(), status.Truncate(e.Message()))
+		cut := status.New(e.Code(), status.ForPeer(e.Message()))
 		for k, v := range e.Payloads() {
 			cut = cut.WithPayload(k, v)
 		}

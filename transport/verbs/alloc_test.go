@@ -11,8 +11,13 @@ import (
 // nothing for the garbage collector but the tensor: its header, its buffer, its
 // dimensions; and of what has to wait, the watches for its end.
 func TestAllocationsOfASmallReceive(t *testing.T) {
+	t.Run("InMemory", func(t *testing.T) { allocationsOfASmallReceive(t, clusterOptions{require: true}) })
+	t.Run("Roce", func(t *testing.T) { allocationsOfASmallReceive(t, plainRoce()) })
+}
+
+func allocationsOfASmallReceive(t *testing.T, o clusterOptions) {
 	const most = 3
-	r := newBenchRig(t, 8, clusterOptions{require: true})
+	r := newBenchRig(t, 8, o)
 	ends := make(chan error, 1)
 	done := func(v rendezvous.Value, _ rendezvous.Args, err error) {
 		if err == nil {

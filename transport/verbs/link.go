@@ -3,7 +3,6 @@ package verbstransport
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -155,7 +154,7 @@ func newLink(p *peer, generation uint64) (l *link, err error) {
 	l.own.Generation = generation
 	l.own.Rails = make([]pairing.Rail, rails)
 	for i := range rails {
-		r := &rail{window: o.Window, recvBase: i * o.Window, psn: verbs.PSN(rand.Uint32N(1 << 24))}
+		r := &rail{window: o.Window, recvBase: i * o.Window, psn: verbs.RandomPSN()}
 		r.qp, err = t.port.pd.CreateQP(verbs.QPConfig{
 			SendCQ: l.cq, RecvCQ: l.cq, MaxSend: o.SendQueue + 1, MaxRecv: o.Window, MaxInline: maxInline,
 		})
@@ -440,7 +439,7 @@ func (l *link) bye(reason string) {
 		l.mu.Unlock()
 		return
 	}
-	l.machine.Bye(time.Now(), verbs.WithoutQPNs(reason))
+	l.machine.Bye(time.Now(), status.WithoutQPNs(reason))
 	l.run(time.Now())
 }
 

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"time"
@@ -74,7 +73,7 @@ func openPort(o *Options) (*port, error) {
 		Link: info.Link, GIDType: o.Address.Type,
 		Window: uint32(o.Window), ReceiveSize: uint32(message), EagerLimit: uint32(o.EagerLimit), //nolint:gosec // limits
 		MaxMessage: info.MaxMessage,
-		Rails:      []pairing.Rail{{Endpoint: verbs.Endpoint{GID: p.gid, LID: p.lid, PSN: verbs.PSN(rand.Uint32N(1 << 24)), UDP: udp}, MTU: p.path.MTU}},
+		Rails:      []pairing.Rail{{Endpoint: verbs.Endpoint{GID: p.gid, LID: p.lid, PSN: verbs.RandomPSN(), UDP: udp}, MTU: p.path.MTU}},
 	}
 	return p, nil
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/tryst-rdma/tryst/proto/tensorflowgrpc"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport/verbs/pairing"
-	"github.com/tryst-rdma/tryst/verbs"
 )
 
 // ServiceOptions configures the service. All fields are needed.
@@ -52,7 +51,7 @@ func (s *service) GetRemoteAddress(ctx context.Context, m *tfpb.GetRemoteAddress
 	own, err := s.answer(ctx, m)
 	if err != nil {
 		e := status.From(err)
-		return nil, grpcstatus.Error(codes.Code(e.Code()), status.Truncate(verbs.WithoutQPNs(e.Message())))
+		return nil, grpcstatus.Error(codes.Code(e.Code()), status.ForPeer(e.Message()))
 	}
 	return toResponse(own), nil
 }

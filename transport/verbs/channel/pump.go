@@ -176,7 +176,7 @@ func (c *Channel) sendAnswer(r ref) {
 // appendError writes the ERROR of a request; payloads as many as fit.
 func (c *Channel) appendError(rail int, a *ask) {
 	m := wire.Error{ID: a.id, Code: a.err.Code(), Elsewhere: a.elsewhere, Each: len(a.parts) > 0}
-	m.Text = []byte(status.Truncate(a.err.Message()))
+	m.Text = []byte(status.ForPeer(a.err.Message()))
 	payloads := a.err.Payloads()
 	for _, key := range slices.Sorted(maps.Keys(payloads)) {
 		with := m
