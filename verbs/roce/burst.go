@@ -48,6 +48,14 @@ func (b *burst) begin() {
 // room says whether one more packet has room.
 func (b *burst) room() bool { return b.packets < maxBurst }
 
+// segmentOf is the length of the segments of the message that a packet may be added to.
+func (b *burst) segmentOf(p *packet) int {
+	if b.closed {
+		return p.size()
+	}
+	return max(b.segment, p.size())
+}
+
 // add adds a packet, to the last message where that is possible and has fewer than
 // limit segments. It reports whether it did that. A notification of congestion is not
 // capable of ECN: a mark on it would tell nobody anything.
@@ -55,7 +63,7 @@ func (b *burst) add(path *wire.Path, p *packet, tos uint8, limit int) (joined bo
 	if p.Op == wire.CNP {
 		tos &^= ecnMask
 	}
-	size := p.Header.Len() + int(p.Len) + int(p.Pad) + wire.ICRCLen //nolint:gosec // a packet
+	size := p.size()
 	joined = !b.closed && tos == b.msgs[len(b.msgs)-1].TOS && b.inLast < limit && size <= b.segment && b.bytes+size <= maxSuper
 	if !joined {
 		b.flush()

@@ -36,6 +36,7 @@ type flow struct {
 	flight    uint64
 	ready     []*qp // those with something to send, whose turn is next first
 	urgent    int   // of them, those that need no room in the window for it
+	limited   bool  // the window was full at some time since the last turns
 	unsettled bool  // the flow is in its station's list
 	answers   answers
 	quantum   int
@@ -94,23 +95,27 @@ func (q *qp) enlist(news bool) *flow {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := q.pd.dev.now()
+	f.window.fit(q.machine.mtu)
 	f.window.share(uint64(f.peer.flows.Load())) //nolint:gosec // not negative
 	if news {
 		n := q.machine.seen()
-		limited := f.flight+f.least() > f.window.size
+		f.limited = f.limited || f.flight+f.least() > f.window.size
 		f.countLocked(q)
 		if n.timeouts > 1 && f.flight > 0 {
 			n.timeouts = 0 // others get through: it is the peer's queue pair that is silent, not the way
 		}
-		f.window.take(f.at(q, now), n, limited)
+		f.window.take(f.at(q, now), n, f.limited)
 		f.trust.learn(q, n)
 	}
 	f.countLocked(q)
 	f.answers.take(f.at(q, now), int64(f.peer.flows.Load()), q.machine.takeAsked())
 	f.urgesLocked(q)
-	if q.hasMore() && !q.queued {
+	switch more := q.hasMore(); {
+	case more && !q.queued:
 		q.queued = true
 		f.ready = append(f.ready, q)
+	case !more && q.queued: // it broke, or rests: nobody waits for it
+		f.dropLocked(slices.Index(f.ready, q))
 	}
 	return f
 }
@@ -166,8 +171,7 @@ func (f *flow) leave(q *qp) {
 		q.urgent = false
 	}
 	if q.queued {
-		q.queued, q.deficit = false, 0
-		f.ready = slices.DeleteFunc(f.ready, func(o *qp) bool { return o == q })
+		f.dropLocked(slices.Index(f.ready, q))
 	}
 	f.trust.forget(q)
 	f.transmit() // there is room for others
@@ -175,37 +179,42 @@ func (f *flow) leave(q *qp) {
 	f.station.release(f)
 }
 
-// transmit gives turns until nothing can be sent. Packets that are whole in the burst,
-// as acknowledgements are, go out together, whichever queue pairs they are of.
+// transmit gives turns until nobody can send. Packets that are whole in the burst, as
+// acknowledgements are, go out together, whichever queue pairs they are of.
 func (f *flow) transmit() {
-	var cut *qp // its turn was, and is the next
+	f.limited = false
 	f.out.begin()
-	for idle := 0; idle < len(f.ready); {
-		i := f.whose()
-		if i < 0 {
-			break
-		}
-		q := f.ready[i]
+	for again := true; again; {
+		f.turns()
+		again = f.urge()
+	}
+	f.send()
+}
+
+// turns gives turns until the window is full, or nobody can send.
+func (f *flow) turns() {
+	var cut *qp // its turn was, and is the next
+	for idle := 0; idle < len(f.ready) && !f.waits(); {
+		q := f.ready[0]
 		sent, more := f.turn(q)
-		if sent {
-			idle = 0
-		} else {
-			idle++
-		}
 		switch {
 		case !more:
-			q.queued, q.deficit = false, 0
-			f.ready = append(f.ready[:i], f.ready[i+1:]...)
+			f.dropLocked(0)
+			idle = 0 // it may have broken, which makes room
 			continue
 		case sent && f.goesOn(q):
 			cut = q
 		case cut == q && !f.goesOn(q):
 			cut = nil
 		}
-		copy(f.ready[i:], f.ready[i+1:])
+		copy(f.ready, f.ready[1:])
 		f.ready[len(f.ready)-1] = q
+		if sent {
+			idle = 0
+		} else {
+			idle++
+		}
 	}
-	f.send()
 	if cut == nil {
 		return
 	}
@@ -215,17 +224,39 @@ func (f *flow) transmit() {
 	}
 }
 
-// whose says whose turn is next: a place in the list, or -1 for nobody. In a full
-// window it is nobody's but of those that need no room, so that many queue pairs that
-// wait cost nothing.
-func (f *flow) whose() int {
-	switch {
-	case len(f.ready) == 1 || !f.full():
-		return 0
-	case f.urgent == 0:
-		return -1
+// waits says that queue pairs wait for one another: the window is full.
+func (f *flow) waits() bool { return len(f.ready) > 1 && f.full() }
+
+// urge lets those send that need no room, while the others wait for it. They keep their
+// places and what they may send in their turns: nobody goes before those that wait. It
+// reports whether there may be more to send.
+func (f *flow) urge() (again bool) {
+	if !f.waits() {
+		return false
 	}
-	return slices.IndexFunc(f.ready, func(q *qp) bool { return q.urgent })
+	for i := 0; i < len(f.ready) && f.urgent > 0; i++ {
+		q := f.ready[i]
+		if !q.urgent {
+			continue
+		}
+		deficit := q.deficit
+		q.deficit = f.quantum // lent
+		sent, more := f.turn(q)
+		q.deficit = deficit
+		again = again || sent
+		if !more {
+			f.dropLocked(i)
+			i--
+		}
+	}
+	return again || !f.waits()
+}
+
+// dropLocked takes a queue pair out of the list.
+func (f *flow) dropLocked(i int) {
+	q := f.ready[i]
+	q.queued, q.deficit = false, 0
+	f.ready = slices.Delete(f.ready, i, i+1)
 }
 
 // goesOn says whether a turn that was cut is worth a burst yet. The rest of another is
@@ -265,6 +296,8 @@ func (f *flow) turn(q *qp) (sent, more bool) {
 			room = int64(charge(1, q.machine.mtu)) //nolint:gosec // a packet
 		case silly, q.machine.silent():
 			room = 0
+		case f.flight > 0 && f.room() < int64(charge(1, q.machine.mtu)): //nolint:gosec // a packet
+			room = 0 // what goes beyond the window may go beyond the peer's buffer
 		}
 		if q.machine.pause(f.answers.left <= 0, now+answersEvery); !q.machine.next(now, room, &f.packet) {
 			break
@@ -279,7 +312,7 @@ func (f *flow) turn(q *qp) (sent, more bool) {
 		if f.packet.Again {
 			f.trust.repeats(q)
 		}
-		limit := f.trust.segments(f.sender.MaxSegments(f.to, int(q.machine.mtu)+middleOverhead), &f.packet)
+		limit := f.trust.segments(f.sender.MaxSegments(f.to, f.out.segmentOf(&f.packet)), &f.packet)
 		if f.out.add(&f.path, &f.packet, q.tos, limit) {
 			f.trust.sent(q)
 		}
@@ -314,10 +347,6 @@ func (f *flow) full() bool {
 func (f *flow) room() int64 {
 	return int64(f.window.size) - int64(f.flight) //nolint:gosec // both far below 2^63
 }
-
-// middleOverhead is what a packet in the middle of a message has beside its
-// payload.
-const middleOverhead = wire.BTHLen + wire.ICRCLen
 
 // send hands the packets to the kernel. What it does not take is as good as lost
 // on the way: it is sent again.

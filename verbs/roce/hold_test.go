@@ -136,3 +136,31 @@ func TestHeldAcknowledgementGoesOutWithTheBreak(t *testing.T) {
 	s.machine.breaks()
 	s.expectNow(ack(0, 1))
 }
+
+// TestWriteBehindAHeldAcknowledgement: what is sent behind a message whose acknowledgement
+// is held does not make its time shorter, also where a round trip takes a little longer
+// than before.
+func TestWriteBehindAHeldAcknowledgement(t *testing.T) {
+	for _, gap := range []time.Duration{0, 900, 1000, 1100, 1200} {
+		for _, extra := range []time.Duration{0, 50, 200} {
+			p := usual()
+			p.timeout = 18
+			n, a, b := connect(t, p)
+			for range 60 {
+				a.post(a.to(b, 1, verbs.OpWrite, 0, 8, 0))
+				n.run(5 * ms)
+			}
+			b.post(b.to(a, 1, verbs.OpWrite, 0, 8, 0)) // it talks
+			n.run(5 * ms)
+			b.recv(1, 0, 8)
+			n.delay += extra * time.Microsecond / 2
+			a.post(a.to(b, 2, verbs.OpSend, 0, 8, 0))
+			n.run(gap * time.Microsecond)
+			a.post(a.to(b, 3, verbs.OpWrite, 0, 8, 0))
+			n.run(20 * ms)
+			if again := a.counts.sentAgain.Load(); again > 0 || len(a.sent) != 62 {
+				t.Errorf("a write %d us behind a SEND, %d us more a round trip: %d packets were sent again, %d of 62 ended", int(gap), int(extra), again, len(a.sent))
+			}
+		}
+	}
+}

@@ -66,6 +66,11 @@ type packet struct {
 	Again   bool     // sent before
 }
 
+// size is its length behind the UDP header.
+func (p *packet) size() int {
+	return p.Header.Len() + int(p.Len) + int(p.Pad) + wire.ICRCLen //nolint:gosec // a packet
+}
+
 // charge is what n packets with that payload together count in the window.
 func charge(packets, payload uint64) uint64 { return packets*overhead + payload }
 
@@ -142,7 +147,7 @@ func (m *machine) take(now time.Duration, h *wire.Header, payload []byte) {
 // next makes the next packet, and reports whether there is one. room is what the
 // congestion window leaves; what the responder owes needs none, but for pause.
 func (m *machine) next(now time.Duration, room int64, p *packet) bool {
-	p.Header = wire.Header{PKey: wire.DefaultPKey, DestQP: m.peer}
+	p.Header = wire.Header{MigReq: true, PKey: wire.DefaultPKey, DestQP: m.peer} // migrated: there is no other path
 	p.Payload, p.Len, p.Again = p.Payload[:0], 0, false
 	along := room > 0 && m.state == verbs.StateRTS && m.req.wants() && (!m.req.isShort() || m.resp.ripe(now))
 	return m.nextResponse(along, p) || room > 0 && m.nextRequest(now, uint64(room), p)

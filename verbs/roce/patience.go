@@ -21,7 +21,8 @@ type patience struct {
 	waiting bool
 	sent    time.Duration // when the retransmission timer was started
 	backoff uint8
-	held    bool // the peer may hold the acknowledgement of what was sent last
+	held    bool // the peer may hold the acknowledgement of what is below heldTo
+	heldTo  uint64
 
 	srtt, rttvar time.Duration // 0 before the first round trip
 	sampling     bool
@@ -37,8 +38,11 @@ func (p *patience) configure(a verbs.RTSAttr) {
 // onSend notes that packets below next have been sent; again says that they were
 // sent before, and held that their acknowledgement may be held.
 func (p *patience) onSend(now time.Duration, next uint64, again, held bool) {
-	p.held = held
+	if held {
+		p.held, p.heldTo = true, next
+	}
 	if !p.waiting {
+		p.held = held
 		p.waiting, p.since, p.sent = true, now, now
 	}
 	if !p.sampling && !again { // Karn: what was sent twice is no measure
@@ -50,6 +54,7 @@ func (p *patience) onSend(now time.Duration, next uint64, again, held bool) {
 // others are not.
 func (p *patience) onProgress(now time.Duration, acked uint64, rest bool) {
 	p.waiting, p.since, p.sent, p.backoff = rest, now, now, 0
+	p.held = p.held && acked < p.heldTo
 	if p.sampling && acked >= p.sampleNumber {
 		p.sampling = false
 		p.measure(now - p.sampleAt)

@@ -26,18 +26,18 @@ func TestRTO(t *testing.T) {
 	}
 	is("at first", firstRTO)
 	trip(40 * ms) // SRTT = R, RTTVAR = R/2
-	is("after the first round trip", 40*ms+4*20*ms+holdTime)
+	is("after the first round trip", 40*ms+4*20*ms)
 	trip(80 * ms) // RTTVAR = 3/4 RTTVAR + 1/4 |SRTT-R|, then SRTT = 7/8 SRTT + 1/8 R
-	is("after the second", 45*ms+4*25*ms+holdTime)
+	is("after the second", 45*ms+4*25*ms)
 	for range 100 {
 		trip(100 * time.Microsecond)
 	}
-	least := p.srtt + granularity + holdTime
-	if least > 101*time.Microsecond+granularity+holdTime {
+	least := p.srtt + granularity
+	if least > 101*time.Microsecond+granularity {
 		t.Errorf("a round trip of 100 us is taken for %v", p.srtt)
 	}
 	is("on a fast network", least)
-	p.onSend(at, 2, false, true)
+	p.onSend(at, 2, false, false)
 	for i := 1; least<<i < p.timeout; i++ {
 		at += p.rto()
 		if resend, giveUp := p.look(at - 1); resend || giveUp {
@@ -55,8 +55,17 @@ func TestRTO(t *testing.T) {
 	is("backed off for long", p.timeout)
 	p.onProgress(at, 2, false)
 	is("after progress", least)
-	p.onSend(at, 3, false, false)
-	is("where the acknowledgement is not held", least-holdTime)
+	p.onSend(at, 3, false, true)
+	is("where the acknowledgement may be held", least+holdTime)
+	p.onSend(at, 4, false, false)
+	is("with something behind that", least+holdTime)
+	p.onProgress(at, 3, true)
+	least = p.srtt + granularity
+	is("when that is acknowledged, and what is behind it not", least)
+	p.onSend(at, 5, false, true)
+	p.onAlive()
+	p.onSend(at, 6, false, false)
+	is("when nothing was waited for", least)
 }
 
 // TestKarn: what was sent twice is no measure of the round trip.

@@ -1,12 +1,14 @@
 package roce
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/roce/wire"
 )
 
 // TestWindowsShareABuffer: all flows to one receiving socket fill the same one.
@@ -86,4 +88,77 @@ func onlyKey(s *station) (at netip.AddrPort) {
 	for at = range s.peers {
 	}
 	return at
+}
+
+// TestQueuePairKeepsItsSource: its packets take one way through the network, in order.
+func TestQueuePairKeepsItsSource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFabric()
+		list := pairsBetween(t, 2*defaultSenders, 64<<10, newProvider(Options{}, f.host(hostA)), newProvider(Options{}, f.host(hostB)), "roce-eth0",
+			netip.MustParseAddr(hostA), netip.MustParseAddr(hostB))
+		sources := make(map[verbs.QPN]map[netip.AddrPort]bool)
+		ports := make(map[netip.AddrPort]bool)
+		f.see = func(from, _ netip.AddrPort, _ int, b []byte) {
+			var h wire.Header
+			if _, err := h.Decode(b); err != nil || from.Addr() != list[0].x.addr {
+				return
+			}
+			if sources[h.DestQP] == nil {
+				sources[h.DestQP] = make(map[netip.AddrPort]bool)
+			}
+			sources[h.DestQP][from], ports[from] = true, true
+		}
+		for _, s := range list {
+			for range streamDepth {
+				s.write()
+			}
+		}
+		for _, s := range list {
+			for range streamDepth {
+				s.x.ends(0, verbs.StatusOK)
+			}
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if len(sources) != len(list) || len(ports) != defaultSenders {
+			t.Errorf("%d queue pairs sent from %d ports", len(sources), len(ports))
+		}
+		for n, from := range sources {
+			if len(from) != 1 {
+				t.Errorf("what is for %v came from %d ports", n, len(from))
+			}
+		}
+	})
+}
+
+// TestNothingCanBeGuessed: keys, numbers and addresses of a device begin anywhere, and do
+// not count up.
+func TestNothingCanBeGuessed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFabric()
+		seen := make(map[string]map[uint64]bool)
+		steps := make(map[string]map[uint64]bool)
+		last := make(map[string]uint64)
+		note := func(what string, n uint64) {
+			if seen[what] == nil {
+				seen[what], steps[what] = make(map[uint64]bool), make(map[uint64]bool)
+			}
+			seen[what][n], steps[what][n-last[what]] = true, true
+			last[what] = n
+		}
+		const openings = 16
+		for i := range openings {
+			x := newTip(t, newProvider(Options{}, f.host(fmt.Sprintf("10.0.%d.1", i))), "roce-eth0", netip.MustParseAddr(fmt.Sprintf("10.0.%d.1", i)), 4096)
+			note("QPN", uint64(x.qp.QPN()))
+			note("LKey", uint64(x.mr.LKey()))
+			note("RKey", uint64(x.mr.RKey()))
+			note("address", x.mr.Addr())
+			note("PSN", uint64(verbs.RandomPSN()))
+		}
+		for what := range seen {
+			if len(seen[what]) < openings-1 || len(steps[what]) < openings-1 { // one may come twice
+				t.Errorf("%s: %d of %d openings differ, by %d steps", what, len(seen[what]), openings, len(steps[what]))
+			}
+		}
+	})
 }

@@ -49,6 +49,14 @@ func newWindow(buffer, mtu uint64) window {
 	return window{size: min(startWindow, limit), whole: limit, slow: limit, limit: limit, least: least}
 }
 
+// fit makes the minimum one of packets of that length: the queue pairs of a window may
+// have several.
+func (w *window) fit(mtu uint64) {
+	if least := leastPackets * charge(1, mtu); least > w.least {
+		w.least, w.limit, w.size = least, max(w.limit, least), max(w.size, least)
+	}
+}
+
 // share divides the peer's buffer among so many windows.
 func (w *window) share(among uint64) {
 	limit := max(w.whole/max(among, 1), w.least)

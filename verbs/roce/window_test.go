@@ -3,6 +3,7 @@ package roce
 import (
 	"net/netip"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,6 +30,65 @@ func TestWindowStarts(t *testing.T) {
 		if w.size != c.limit {
 			t.Errorf("buffer %d: it grows to %d, not to %d", c.buffer, w.size, c.limit)
 		}
+	}
+}
+
+// TestWindowFitsAllItsQueuePairs: two packets of the longest have room.
+func TestWindowFitsAllItsQueuePairs(t *testing.T) {
+	w := newWindow(1, 256)
+	if w.fit(4096); w.least != 2*charge(1, 4096) || w.size != w.least || w.limit != w.least {
+		t.Errorf("with packets of 4096 bytes the window is %d of %d, at least %d", w.size, w.limit, w.least)
+	}
+	before := w
+	if w.fit(1024); w != before {
+		t.Errorf("with shorter ones it is another: %+v, %+v before", w, before)
+	}
+}
+
+// TestNoMoreIsUnderWayThanThePeerSaid: on the wire, with one flow and with all of them.
+func TestNoMoreIsUnderWayThanThePeerSaid(t *testing.T) {
+	for _, senders := range []int{1, defaultSenders} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFabric()
+			f.bandwidth = 1 << 30
+			a, b := f.host(hostA), f.host(hostB)
+			list := pairsBetween(t, 2*defaultSenders, 256<<10, newProvider(Options{Senders: senders}, a), newProvider(Options{}, b), "roce-eth0",
+				netip.MustParseAddr(hostA), netip.MustParseAddr(hostB))
+			var pairs []*qp
+			for _, s := range list {
+				q, _ := s.x.inner()
+				pairs = append(pairs, q)
+			}
+			flows := make(map[*flow]bool)
+			for _, q := range pairs {
+				flows[q.flow.Load()] = true
+			}
+			var mu sync.Mutex
+			most, under := uint64(0), make(map[netip.AddrPort]uint64)
+			f.see = func(from, _ netip.AddrPort, _ int, _ []byte) {
+				if from.Addr() != list[0].x.addr {
+					return
+				}
+				for fl := range flows {
+					if fl.sender.Addr() != from {
+						continue // its lock is not held by who sends
+					}
+					mu.Lock()
+					under[from] = fl.flight
+					all := uint64(0)
+					for _, n := range under {
+						all += n
+					}
+					most = max(most, all)
+					mu.Unlock()
+				}
+			}
+			runStreams(t, 20*time.Millisecond, 50*time.Millisecond, list...)
+			said := uint64(f.buffer) //nolint:gosec // a size
+			if len(flows) != senders || most > said || most < said/2 {
+				t.Errorf("%d flows had %d under way, the peer said that it takes %d", len(flows), most, said)
+			}
+		})
 	}
 }
 
@@ -154,6 +214,36 @@ func TestFreshQueuePairsSeeOneLoss(t *testing.T) {
 			t.Errorf("the window is %d, which is less than %d, after one loss", fl.window.size, least)
 		}
 	})
+}
+
+// TestWindowGrowsWithManyQueuePairs: as fast as with one, though their acknowledgements
+// come together, and only the first of them finds it full.
+func TestWindowGrowsWithManyQueuePairs(t *testing.T) {
+	for _, pairs := range []int{1, 64} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFabric()
+			f.latency, f.buffer = 100*time.Microsecond, 1<<20
+			list := pairsBetween(t, pairs, 64<<10, newProvider(Options{Senders: 1}, f.host(hostA)), newProvider(Options{}, f.host(hostB)), "roce-eth0",
+				netip.MustParseAddr(hostA), netip.MustParseAddr(hostB))
+			if pairs > 1 {
+				for _, s := range list {
+					s.size = 4 << 10
+				}
+			}
+			q, _ := list[0].x.inner()
+			fl := q.flow.Load()
+			size := uint64(0)
+			time.AfterFunc(1600*time.Microsecond, func() { // eight round trips
+				fl.mu.Lock()
+				defer fl.mu.Unlock()
+				size = fl.window.size
+			})
+			runStreams(t, 0, 2*ms, list...)
+			if size < maxWindow*9/10 {
+				t.Errorf("with %d queue pairs the window has grown to %d of %d", pairs, size, maxWindow)
+			}
+		})
+	}
 }
 
 // stream keeps writes of a size under way from x to y, one behind the other in the part
