@@ -162,3 +162,66 @@ func TestReadsFitIntoTheOwnBuffer(t *testing.T) {
 		}
 	})
 }
+
+// TestReadWhoseMemoryGoesIsRefused: in a packet that the peer can read, also when the
+// region goes between the request and its answer.
+func TestReadWhoseMemoryGoesIsRefused(t *testing.T) {
+	const size = 16 << 20
+	synctest.Test(t, func(t *testing.T) {
+		f := newFabric()
+		x, y := f.tips(t, size)
+		joinTips(x, y, nil)
+		q, _ := x.inner()
+		from, _ := y.sockets()
+		_, at := x.sockets()
+		whole, damaged := 0, 0
+		f.see = func(sender, to netip.AddrPort, _ int, b []byte) {
+			var h wire.Header
+			if _, err := h.Decode(b); err != nil || sender.Addr() != x.addr || h.Op != wire.Ack || h.Syndrome != wire.NAKRemoteAccess {
+				return
+			}
+			if path := wire.NewPath(sender, to); path.Check(b, 64) == wire.Good {
+				whole++
+			} else {
+				damaged++
+			}
+		}
+		f.inject(from, at, packetOf(from, at, wire.Header{ // of all, as a kernel asks: it is answered a window at a time
+			Op: wire.ReadRequest, DestQP: q.number, PSN: y.psn, Addr: x.mr.Addr(), RKey: x.mr.RKey(), Length: size, AckReq: true,
+		}))
+		time.Sleep(time.Millisecond)
+		if err := x.mr.Close(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Millisecond)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if whole != 1 || damaged > 0 {
+			t.Errorf("%d refusals can be read, and %d cannot", whole, damaged)
+		}
+	})
+}
+
+// TestReadsLeaveNothingInTheWindow: what one counts in it is taken off packet by packet,
+// where it was added piece by piece.
+func TestReadsLeaveNothingInTheWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFabric()
+		x, y := kernelPair(t, f, 1<<20)
+		q, _ := x.inner()
+		if q.machine.readCost%4 != 2 {
+			t.Fatalf("reads count %d: nothing is rounded", q.machine.readCost)
+		}
+		for range 20 {
+			x.post(x.to(y, 1, verbs.OpRead, 0, 1<<20, 0))
+			x.ends(1, verbs.StatusOK)
+		}
+		synctest.Wait()
+		fl := q.flow.Load()
+		fl.mu.Lock()
+		defer fl.mu.Unlock()
+		if fl.flight != 0 {
+			t.Errorf("nothing is under way, and it counts %d", fl.flight)
+		}
+	})
+}

@@ -385,6 +385,24 @@ func TestAnswersProveNothing(t *testing.T) {
 	})
 }
 
+// TestProbeOfWhoBreaksProvesNothing: what is flushed was not acknowledged.
+func TestProbeOfWhoBreaksProvesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFabric()
+		x, y := kernelPair(t, f, 64<<10)
+		x.post(x.to(y, 1, verbs.OpWrite, 0, 64<<10, 0))
+		if s := x.trust().state; s != probing {
+			t.Fatalf("state %d", s)
+		}
+		if err := x.qp.ToErr(); err != nil {
+			t.Fatal(err)
+		}
+		if s := x.trust().state; s != untested {
+			t.Errorf("a probe that was never acknowledged makes it %d, want %d", s, untested)
+		}
+	})
+}
+
 // TestWhatIsSentAgainProvesNothing: of a probe that came too early for its receiver
 // nothing is known when it has arrived, packet by packet, later.
 func TestWhatIsSentAgainProvesNothing(t *testing.T) {

@@ -109,6 +109,7 @@ func (d *device) lose() {
 		q.mu.Lock()
 		q.machine.breaks()
 		q.mu.Unlock()
+		q.settle() // others may use the way that it had: they wait for it no more
 	}
 	for c := range d.cqs {
 		c.dead.Store(true)

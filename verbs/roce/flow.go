@@ -299,6 +299,7 @@ func (f *flow) turn(q *qp) (sent, more bool) {
 		case f.flight > 0 && f.room() < int64(charge(1, q.machine.mtu)): //nolint:gosec // a packet
 			room = 0 // what goes beyond the window may go beyond the peer's buffer
 		}
+		before := f.flight
 		if q.machine.pause(f.answers.left <= 0, now+answersEvery); !q.machine.next(now, room, &f.packet) {
 			break
 		}
@@ -317,7 +318,7 @@ func (f *flow) turn(q *qp) (sent, more bool) {
 			f.trust.sent(q)
 		}
 		packets++
-		q.deficit -= int(charge(1, f.packet.Len)) //nolint:gosec // a packet
+		q.deficit -= int(max(charge(1, f.packet.Len), f.flight-min(f.flight, before))) //nolint:gosec // packets: a READ is what it asks for
 	}
 	sent = packets > 0
 	q.machine.counts.sent.Add(packets)
@@ -430,6 +431,8 @@ func (t *trust) learn(q *qp, n note) {
 		return
 	}
 	switch {
+	case q.machine.state != verbs.StateRTS: // what it had sent is flushed, and not acknowledged
+		t.forget(q)
 	case q.machine.req.acked >= t.number:
 		t.state, t.probe = trusted, nil
 	case n.lost || n.timeouts > 0:

@@ -35,6 +35,24 @@ func checkSums(t *testing.T, fl *flow, pairs []*qp) {
 	}
 }
 
+// TestLostDeviceLeavesTheWindow: what the queue pairs of a lost interface had under way
+// holds up nobody who has the address now.
+func TestLostDeviceLeavesTheWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x, y := newFabric().tips(t, 1<<20)
+		joinTips(x, y, func(p *verbs.Path, _ *verbs.Endpoint) { p.Timeout = 0 })
+		x.post(x.to(y, 1, verbs.OpWrite, 0, 1<<20, 0))
+		q, _ := x.inner()
+		fl := q.flow.Load()
+		q.pd.dev.lose()
+		fl.mu.Lock()
+		defer fl.mu.Unlock()
+		if fl.flight != 0 || len(fl.ready) > 0 {
+			t.Errorf("%d are under way, and %d queue pairs wait", fl.flight, len(fl.ready))
+		}
+	})
+}
+
 // TestFlowInRandomWorlds: with loss, and queue pairs that break, close and are reset at
 // any time, its sums hold, and everything that can end ends.
 func TestFlowInRandomWorlds(t *testing.T) {

@@ -88,20 +88,21 @@ func (m *machine) post(wr *verbs.SendWR) {
 	}
 }
 
-// charged is what the packets of a work request from one number to another count.
+// charged is what the packets of a work request from one number to another count. Part
+// by part that is as much as all at once, also where it is rounded.
 func (m *machine) charged(w *sendWork, from, to uint64) uint64 {
-	if from == to {
-		return 0
+	return m.chargedTo(w, to-w.first) - m.chargedTo(w, from-w.first)
+}
+
+// chargedTo is what its first n packets count.
+func (m *machine) chargedTo(w *sendWork, n uint64) uint64 {
+	switch {
+	case w.wr.Op >= verbs.OpCompareSwap:
+		return charge(n, 8*n)
+	case w.wr.Op == verbs.OpRead:
+		return charge(n, min(n*m.mtu, w.length)) * m.readCost / readCostOne
 	}
-	if w.wr.Op >= verbs.OpCompareSwap {
-		return charge(1, 8)
-	}
-	lo, hi := (from-w.first)*m.mtu, min((to-w.first)*m.mtu, w.length)
-	n := charge(to-from, hi-lo)
-	if w.wr.Op == verbs.OpRead {
-		n = n * m.readCost / readCostOne
-	}
-	return n
+	return charge(n, min(n*m.mtu, w.length))
 }
 
 // nextRequest makes the next packet of the send queue.

@@ -546,9 +546,9 @@ func (m *machine) nextAnswer(a *answer, p *packet) bool {
 		return true
 	}
 	p.PSN = psnOf(r.first, a.number+a.sent/m.mtu)
-	p.Len = min(m.mtu, a.length-a.sent)
-	if p.Len > 0 {
-		mem, ok := m.keys.grantedLocked(m.domain, m, a.addr+a.sent, p.Len, a.rkey, verbs.AccessRemoteRead)
+	n := min(m.mtu, a.length-a.sent)
+	if n > 0 {
+		mem, ok := m.keys.grantedLocked(m.domain, m, a.addr+a.sent, n, a.rkey, verbs.AccessRemoteRead)
 		if !ok { // it was taken away meanwhile
 			r.answering = 0
 			m.owe(wire.NAKRemoteAccess, a.number+a.sent/m.mtu)
@@ -558,6 +558,7 @@ func (m *machine) nextAnswer(a *answer, p *packet) bool {
 		}
 		p.Payload = append(p.Payload, mem)
 	}
+	p.Len = n
 	p.Pad = uint8(-p.Len & 3)
 	first, last := a.sent == 0, a.sent+p.Len == a.length
 	a.sent += p.Len

@@ -230,6 +230,27 @@ func TestTurnsAreFairBesideTrafficBack(t *testing.T) {
 	}
 }
 
+// TestReadsTakeTheirTurn: what a READ asks for is taken off it, not its one packet.
+func TestReadsTakeTheirTurn(t *testing.T) {
+	const size = 256 << 10
+	synctest.Test(t, func(t *testing.T) {
+		f := newFabric()
+		f.bandwidth, f.latency = 1<<30, 50*time.Microsecond
+		p, q := newProvider(Options{Senders: 1}, f.host(hostA)), newProvider(Options{Senders: 1}, f.host(hostB))
+		var list []*stream
+		for i := range 8 {
+			x, y := newTip(t, p, "roce-eth0", netip.MustParseAddr(hostA), size), newTip(t, q, "roce-eth0", netip.MustParseAddr(hostB), size)
+			joinTips(x, y, func(p *verbs.Path, _ *verbs.Endpoint) { p.ReadAtomic = 16 })
+			list = append(list, &stream{x: x, y: y, size: size, reads: i < 4})
+		}
+		moved := runStreams(t, 20*ms, 200*ms, list...)
+		reads, writes := sum(moved[:4])/4, sum(moved[4:])/4
+		if t.Logf("who reads moves %d KiB, who writes %d KiB", reads>>10, writes>>10); reads < writes*9/10 || writes < reads*9/10 {
+			t.Error("that is more than a tenth apart")
+		}
+	})
+}
+
 // TestAcknowledgementsGoTogether: those of many queue pairs are one super-packet, but for
 // the first packets, which somebody may take before the others are there.
 func TestAcknowledgementsGoTogether(t *testing.T) {

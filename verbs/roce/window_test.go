@@ -253,6 +253,7 @@ type stream struct {
 	size       int
 	from, span int
 	at         int
+	reads      bool // in place of writing
 }
 
 func (s *stream) write() {
@@ -260,7 +261,11 @@ func (s *stream) write() {
 	if s.at += s.size; s.at >= s.span {
 		s.at = 0
 	}
-	s.x.post(s.x.to(s.y, 0, verbs.OpWrite, at, s.size, at))
+	op := verbs.OpWrite
+	if s.reads {
+		op = verbs.OpRead
+	}
+	s.x.post(s.x.to(s.y, 0, op, at, s.size, at))
 }
 
 const streamDepth = 4
