@@ -10,18 +10,22 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/config"
+	"github.com/tryst-rdma/tryst/integration/roce/internal/cabletest"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/tensor"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/verbs/roce"
+	"github.com/tryst-rdma/tryst/verbs/roce/wire"
 	"github.com/tryst-rdma/tryst/verbs/verbstest"
 )
 
@@ -72,6 +76,46 @@ func TestRxeTransport(t *testing.T) {
 	}
 }
 
+// TestRxeTakenPort: a process that did not get port 4791, where a kernel's device sends,
+// serves who has one over gRPC, and says why.
+func TestRxeTakenPort(t *testing.T) {
+	w := newWorld(t, roce.Options{})
+	env := w.env(t, 0, kernelToUs)
+	taken, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(cabletest.OurAddrs()[0].Addr(), wire.Port)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	kernel, ours := env.Ends(t)
+	listen := map[int]string{theirTask: freeAddress(t), ourTask: freeAddress(t)}
+	theirs, own := placeOf(theirTask, kernel, listen), placeOf(ourTask, ours, listen)
+	theirs.Fallback, own.Fallback = "grpc", "grpc"
+	begin(t, theirs)
+	var log bytes.Buffer // read when the server is closed
+	s, err := own.start(io.MultiWriter(t.Output(), &log))
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, _ := s.Verbs()
+	thereAndBack(t, s, 1, 1<<20)
+	const why = "a device of the kernel sends to UDP port 4791 only"
+	for _, l := range v.Links() {
+		if l.Verbs || l.Stats.Received > 0 || l.Stats.Sent > 0 || l.Reason == nil || !strings.Contains(l.Reason.Error(), why) {
+			t.Errorf("over verbs went %+v, and there is no channel because %v", l.Stats, l.Reason)
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := s.Close(ctx); err != nil {
+		t.Error(err)
+	}
+	for _, want := range []string{"RDMA devices of kernels and NICs cannot send here", why} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the log does not say %q:\n%s", want, log.String())
+		}
+	}
+}
+
 // The tasks of the job.
 const (
 	job       = "worker"
@@ -87,10 +131,11 @@ type place struct {
 	Listen           map[int]string // of all tasks
 	Provider, Device string
 	GIDIndex         int
+	Fallback         string
 }
 
 func placeOf(task int, e verbstest.End, listen map[int]string) place {
-	return place{Task: task, Listen: listen, Provider: e.Provider.Name(), Device: e.Device, GIDIndex: int(e.GIDIndex)}
+	return place{Task: task, Listen: listen, Provider: e.Provider.Name(), Device: e.Device, GIDIndex: int(e.GIDIndex), Fallback: "none"}
 }
 
 // freeAddress is an address for a server: gRPC goes over the loopback interface, and
@@ -113,7 +158,7 @@ func (p place) start(log io.Writer) (*server.Server, error) {
 	}
 	c := config.Default()
 	c.Listen, c.Task, c.Cluster = p.Listen[p.Task], task(p.Task), spec
-	c.Transport, c.Fallback, c.Provider = verbstransport.Name, "none", p.Provider
+	c.Transport, c.Fallback, c.Provider = verbstransport.Name, p.Fallback, p.Provider
 	c.RDMA.Device, c.RDMA.GIDIndex, c.RDMA.Timeout = p.Device, &p.GIDIndex, 200*time.Millisecond
 	c.Arena, c.PeerTimeout, c.ShutdownTimeout = 4<<20, patience, patience
 	return server.Start(context.Background(), c, server.Options{Logger: slog.New(slog.NewTextHandler(log, nil))})
