@@ -90,28 +90,30 @@ func TestRxeTakenPort(t *testing.T) {
 	listen := map[int]string{theirTask: freeAddress(t), ourTask: freeAddress(t)}
 	theirs, own := placeOf(theirTask, kernel, listen), placeOf(ourTask, ours, listen)
 	theirs.Fallback, own.Fallback = "grpc", "grpc"
-	begin(t, theirs)
 	var log bytes.Buffer // read when the server is closed
 	s, err := own.start(io.MultiWriter(t.Output(), &log))
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, _ := s.Verbs()
-	thereAndBack(t, s, 1, 1<<20)
 	const why = "a device of the kernel sends to UDP port 4791 only"
+	t.Cleanup(func() { // behind the other one's end, whose receive would fail
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := s.Close(ctx); err != nil {
+			t.Error(err)
+		}
+		for _, want := range []string{"RDMA devices of kernels and NICs cannot send here", why} {
+			if !strings.Contains(log.String(), want) {
+				t.Errorf("the log does not say %q:\n%s", want, log.String())
+			}
+		}
+	})
+	begin(t, theirs)
+	thereAndBack(t, s, 1, 1<<20)
+	v, _ := s.Verbs()
 	for _, l := range v.Links() {
 		if l.Verbs || l.Stats.Received > 0 || l.Stats.Sent > 0 || l.Reason == nil || !strings.Contains(l.Reason.Error(), why) {
 			t.Errorf("over verbs went %+v, and there is no channel because %v", l.Stats, l.Reason)
-		}
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	if err := s.Close(ctx); err != nil {
-		t.Error(err)
-	}
-	for _, want := range []string{"RDMA devices of kernels and NICs cannot send here", why} {
-		if !strings.Contains(log.String(), want) {
-			t.Errorf("the log does not say %q:\n%s", want, log.String())
 		}
 	}
 }
