@@ -16,6 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/discovery"
 )
 
@@ -240,4 +241,13 @@ func TestReadmeHasTheMetrics(t *testing.T) {
 		return
 	}
 	t.Errorf("the table of %s is not\n%s", name, table)
+}
+
+// TestLabelsHaveNoQPN: as package verbs writes them.
+func TestLabelsHaveNoQPN(t *testing.T) {
+	for _, text := range []string{fmt.Sprintf("QP %v: flushed", verbs.QPN(0x8c3dd6)), verbs.Endpoint{QPN: 0x8c3dd6}.String()} {
+		if got := labelText(text); !strings.Contains(text, "8c3dd6") || strings.Contains(got, "8c3dd6") {
+			t.Errorf("%q is %q in a label", text, got)
+		}
+	}
 }

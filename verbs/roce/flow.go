@@ -145,13 +145,14 @@ func (q *qp) hasMore() bool {
 
 // urgesLocked looks whether a queue pair has something to send that needs no room.
 func (f *flow) urgesLocked(q *qp) {
-	was := q.urgent
-	if q.urgent = q.urges(); q.urgent == was {
-		return
+	urges := q.urges()
+	switch {
+	case urges && !q.urgent:
+		f.urgent++
+	case !urges && q.urgent:
+		f.urgent--
 	}
-	if f.urgent++; was {
-		f.urgent -= 2
-	}
+	q.urgent = urges
 }
 
 // urges says whether a queue pair would send in a full window: what its responder
