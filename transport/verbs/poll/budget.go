@@ -45,6 +45,10 @@ func (s *Spinners) replace() { s.n.Add(1) }
 
 func (s *Spinners) leave() { s.n.Add(-1) }
 
+// alone reports whether there is one processor, where others run only when who spins
+// lets them.
+func (s *Spinners) alone() bool { return s.limit.Load() == 0 }
+
 // Spinning is how many spin now.
 func (s *Spinners) Spinning() int { return int(s.n.Load()) }
 

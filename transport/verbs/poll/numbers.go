@@ -8,9 +8,20 @@ const (
 	DefaultBatch = 64
 
 	// checkEvery is how many polls a spinning goroutine makes before it looks
-	// at the clock and its context and lets others run: these cost as much as
-	// some polls each.
+	// at the clock and its context: these cost as much as some polls each.
 	checkEvery = 16
+
+	// yieldAfter is how long a spinning goroutine keeps its processor until it lets
+	// others of the process run. To let them is dear where it is not needed: while a
+	// processor of Go's is idle it wakes a thread to look for work there (goschedImpl of
+	// runtime/proc.go), by a futex, and where there are as many processes as processors
+	// that thread runs in place of who spins. Where none is idle others wait as long for
+	// this one, a fifth of what Go lets everybody compute in a row. On one processor
+	// nobody else would run at all, so there others are let at each look.
+	//
+	// At the first look after a batch they are let, too: what that has made ready waits
+	// for this processor.
+	yieldAfter = 2 * time.Millisecond
 
 	// maxEmptyPolls ends spinning in ModeAdaptive whatever the clock says: at
 	// 40 ns each, the least that a poll through cgo takes, longer than

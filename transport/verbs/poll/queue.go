@@ -88,6 +88,7 @@ type Queue struct {
 	// Of who holds the baton.
 	wcs       []verbs.WC
 	lastBatch time.Time // when the last one was handled
+	yielded   time.Time // when others were let run, in whoever's turn
 
 	ended   chan struct{} // closed when the resident has ended
 	handed  chan struct{} // closed when the stopper has the baton, or it is gone
@@ -379,9 +380,12 @@ func (q *Queue) Stop() error {
 	}
 }
 
-// yield lets others run.
-func yield() time.Duration {
+// yield lets others run, tells b how long that took, and returns when it is over.
+func (q *Queue) yield(b *budget) time.Time {
+	q.stats.yields.Add(1)
 	began := time.Now()
 	runtime.Gosched()
-	return time.Since(began)
+	now := time.Now()
+	b.yielded(now.Sub(began))
+	return now
 }

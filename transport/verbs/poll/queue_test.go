@@ -237,6 +237,50 @@ func TestAdaptiveGoesToSleepOnVirtualTime(t *testing.T) {
 	})
 }
 
+// Each time that others are let run may wake a thread, so who spins lets them after a
+// batch and every yieldAfter, and on one processor at each look.
+func TestWhoSpinsLetsOthersRunNowAndThen(t *testing.T) {
+	spin := func(t *testing.T, batches int) (s Stats, took time.Duration) {
+		t.Helper()
+		cq := newFakeCQ()
+		handled := make(chan struct{})
+		began := time.Now()
+		q := start(t, Config{CQ: cq, Mode: ModeBusy, Handle: func([]verbs.WC) { handled <- struct{}{} }})
+		for range batches {
+			cq.complete(1)
+			<-handled
+			before := q.Stats()
+			for q.Stats().Polls < before.Polls+4*checkEvery {
+				runtime.Gosched()
+			}
+		}
+		time.Sleep(20 * yieldAfter)
+		if err := q.Stop(); err != nil {
+			t.Error(err)
+		}
+		return q.Stats(), time.Since(began)
+	}
+	t.Run("by the clock", func(t *testing.T) {
+		s, took := spin(t, 0)
+		if most := uint64(took/yieldAfter) + 2; s.Yields == 0 || s.Yields > most {
+			t.Errorf("%d times in %v and %d polls; more than 0 and at most %d are right", s.Yields, took, s.Polls, most)
+		}
+	})
+	t.Run("after a batch", func(t *testing.T) {
+		const batches = 200
+		s, took := spin(t, batches)
+		if most := uint64(took/yieldAfter) + batches + 2; s.Yields < batches || s.Yields > most {
+			t.Errorf("%d times with %d batches in %v; %d to %d are right", s.Yields, batches, took, batches, most)
+		}
+	})
+	t.Run("on one processor", func(t *testing.T) {
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+		if s, _ := spin(t, 0); s.Yields < s.Polls/checkEvery {
+			t.Errorf("%d times with %d polls", s.Yields, s.Polls)
+		}
+	})
+}
+
 func TestDoneBeforeWaitAndTwice(t *testing.T) {
 	q := start(t, Config{CQ: newFakeCQ(), Handle: func([]verbs.WC) {}})
 	defer stop(t, q)

@@ -13,6 +13,7 @@ type Stats struct {
 	Handovers   uint64 // from a holder to a waiter that spun
 	Calls       uint64 // from a waiter to the resident
 	Parks       uint64 // of waiters
+	Yields      uint64 // by who spun, for others to run
 }
 
 // Add adds the counts of another queue, or of an earlier one.
@@ -26,10 +27,11 @@ func (s *Stats) Add(o Stats) {
 	s.Handovers += o.Handovers
 	s.Calls += o.Calls
 	s.Parks += o.Parks
+	s.Yields += o.Yields
 }
 
 type stats struct {
-	polls, batches, completions, arms, wakeups, idleWakeups, handovers, calls, parks atomic.Uint64
+	polls, batches, completions, arms, wakeups, idleWakeups, handovers, calls, parks, yields atomic.Uint64
 }
 
 // Stats returns the counts at the moment.
@@ -38,6 +40,6 @@ func (q *Queue) Stats() Stats {
 	return Stats{
 		Polls: s.polls.Load(), Batches: s.batches.Load(), Completions: s.completions.Load(), Arms: s.arms.Load(),
 		Wakeups: s.wakeups.Load(), IdleWakeups: s.idleWakeups.Load(), Handovers: s.handovers.Load(), Calls: s.calls.Load(),
-		Parks: s.parks.Load(),
+		Parks: s.parks.Load(), Yields: s.yields.Load(),
 	}
 }

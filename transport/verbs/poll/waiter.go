@@ -163,6 +163,7 @@ func (w *Waiter) spin(ctx context.Context) {
 func (w *Waiter) awaitBaton(ctx context.Context, budget time.Duration) bool {
 	q := w.q
 	began := time.Now()
+	yielded := began
 	for n := 1; ; n++ {
 		switch f := w.flags.Load(); {
 		case f&flagHanded != 0:
@@ -172,8 +173,11 @@ func (w *Waiter) awaitBaton(ctx context.Context, budget time.Duration) bool {
 			return w.quit()
 		}
 		if n%checkEvery == 0 {
-			q.waits.yielded(yield())
-			if ctx.Err() != nil || time.Since(began) > budget {
+			now := time.Now()
+			if q.spinners.alone() || now.Sub(yielded) > yieldAfter {
+				yielded = q.yield(&q.waits)
+			}
+			if ctx.Err() != nil || now.Sub(began) > budget {
 				return w.quit()
 			}
 		}
@@ -229,6 +233,7 @@ type spin struct {
 	since  time.Time
 	counts bool // among the spinners
 	still  bool // it does not spin
+	fed    bool // a batch came since others were let run
 	polls  uint64
 }
 
@@ -270,7 +275,7 @@ func (s *spin) over(n int) bool {
 	case s.w != nil && s.w.done(), q.stopped.Load(), s.w == nil && q.crowd.Load() > 0:
 		return true
 	case n > 0:
-		s.empty = 0
+		s.empty, s.fed = 0, true
 		s.since = q.lastBatch
 		if q.parked.Load() {
 			q.parked.Store(false)
@@ -290,17 +295,19 @@ func (s *spin) over(n int) bool {
 	}
 	q.stats.polls.Add(s.polls)
 	s.polls = 0
-	took := yield()
-	if q.mode == ModeBusy {
-		return s.w != nil && s.ctx.Err() != nil
-	}
-	if s.w == nil {
-		q.gaps.yielded(took)
-	} else {
-		q.waits.yielded(took)
-		if s.ctx.Err() != nil {
-			return true
+	now := time.Now()
+	if s.fed || q.spinners.alone() || now.Sub(q.yielded) > yieldAfter {
+		b := &q.waits
+		if s.w == nil {
+			b = &q.gaps
 		}
+		q.yielded, s.fed = q.yield(b), false
 	}
-	return s.empty >= maxEmptyPolls || time.Since(s.since) > s.budget
+	switch {
+	case s.w != nil && s.ctx.Err() != nil:
+		return true
+	case q.mode == ModeBusy:
+		return false
+	}
+	return s.empty >= maxEmptyPolls || now.Sub(s.since) > s.budget
 }
