@@ -151,14 +151,14 @@ func (l *link) act(acts []channel.Action) (again bool) {
 // collect adds a work request to those that post posts.
 func (l *link) collect(p *channel.Post) {
 	r := l.rails[p.Rail]
-	queue := l.peer.transport.opts.SendQueue
+	at := p.Rail*l.peer.transport.opts.SendQueue + int(p.Slot) // each rail has messages under way
 	wr := verbs.SendWR{
-		ID: l.wrID(uint32(p.Rail*queue)+p.Slot, kindSend), Op: p.Op, Signaled: p.Signaled, //nolint:gosec // some queues
+		ID: l.wrID(uint32(at), kindSend), Op: p.Op, Signaled: p.Signaled, //nolint:gosec // some queues
 		RemoteAddr: p.RemoteAddr, RKey: p.RKey, Imm: p.Imm,
 	}
 	switch {
 	case p.Op == verbs.OpSend:
-		slot := l.out.Slot(int(p.Slot))
+		slot := l.out.Slot(at)
 		n := copy(slot, p.Message)
 		if s, ok := l.sources.get(p.Source.Handle); ok {
 			n += copy(slot[n:], s.bytes[:p.Length])
@@ -166,7 +166,7 @@ func (l *link) collect(p *channel.Post) {
 		if n <= r.inline {
 			wr.Inline = slot[:n]
 		} else {
-			wr.SGL = l.sgl(l.out.SGE(int(p.Slot), n))
+			wr.SGL = l.sgl(l.out.SGE(at, n))
 		}
 	case p.Length > 0:
 		s, _ := l.sources.get(p.Source.Handle)

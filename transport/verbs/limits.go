@@ -65,7 +65,7 @@ const (
 // memory, beside the pools of contents.
 func (o Options) ChannelMemory() uint64 {
 	o.sizes()
-	return uint64(o.Rails*o.Window+o.SendQueue) * uint64(o.messageSize()) //nolint:gosec // not negative
+	return uint64(o.Rails*(o.Window+o.SendQueue)) * uint64(o.messageSize()) //nolint:gosec // not negative
 }
 
 // sizes puts what is sensible where nothing was said.

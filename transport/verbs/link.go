@@ -34,7 +34,7 @@ type link struct {
 	cq    verbs.CQ
 	rails []*rail
 	inbox *mem.Slots // messages of the peer: those of all rails, one rail after the other
-	out   *mem.Slots // messages to it, of rail 0
+	out   *mem.Slots // messages to it, likewise
 	queue *poll.Queue
 	asker transport.Asker // who the peer is, from connect on
 	// spreads says that the peer takes contents that begin on another rail than the first.
@@ -147,7 +147,7 @@ func newLink(p *peer, generation uint64) (l *link, err error) {
 	if l.inbox, err = t.port.memory.NewSlots(rails*o.Window, message, mem.RecvSlots); err != nil {
 		return l, err
 	}
-	if l.out, err = t.port.memory.NewSlots(o.SendQueue, message, mem.SendSlots); err != nil {
+	if l.out, err = t.port.memory.NewSlots(rails*o.SendQueue, message, mem.SendSlots); err != nil {
 		return l, err
 	}
 	l.own = t.port.self
