@@ -88,9 +88,9 @@ func (r *receive) Wait() (rendezvous.Value, error) {
 	} else {
 		err = l.peer.failed(err)
 	}
-	r.waiter.Reset()
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	r.waiter.Reset() // who said Done held the lock, and has ended it by now
 	if len(l.spare.receives) < maxFree {
 		r.use = use{}
 		l.spare.receives = append(l.spare.receives, r)

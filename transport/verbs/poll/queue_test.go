@@ -281,6 +281,61 @@ func TestWhoSpinsLetsOthersRunNowAndThen(t *testing.T) {
 	})
 }
 
+// On a queue that is never empty a waiter whose context ends returns all the same.
+func TestAContextEndsOnAQueueThatIsNeverEmpty(t *testing.T) {
+	for _, mode := range []Mode{ModeAdaptive, ModeBusy} {
+		t.Run(mode.String(), func(t *testing.T) {
+			cq := newFakeCQ()
+			var polled, enough atomic.Bool
+			q := start(t, Config{CQ: cq, Mode: mode, MaxSpin: time.Hour, Spinners: NewSpinners(1), Handle: func([]verbs.WC) {
+				polled.Store(true)
+				if !enough.Load() {
+					cq.complete(1)
+				}
+			}})
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error)
+			go func() { ended <- q.NewWaiter().Wait(ctx) }()
+			cq.complete(1)
+			for !polled.Load() {
+				runtime.Gosched()
+			}
+			cancel()
+			select {
+			case err := <-ended:
+				if !errors.Is(err, context.Canceled) {
+					t.Error(err)
+				}
+			case <-time.After(10 * time.Second):
+				t.Error("it waits on")
+				enough.Store(true)
+				<-ended
+			}
+			enough.Store(true)
+			if err := q.Stop(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Whatever has woken who sleeps, it is only Done that ends the wait.
+func TestNobodyIsDoneByTheWaitBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := start(t, Config{CQ: newFakeCQ(), Mode: ModeEvent, Handle: func([]verbs.WC) {}})
+		w := q.NewWaiter()
+		w.wake <- struct{}{} // by a Done that had not returned when w was made new
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := w.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("it ends with %v", err)
+		}
+		if err := q.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestDoneBeforeWaitAndTwice(t *testing.T) {
 	q := start(t, Config{CQ: newFakeCQ(), Handle: func([]verbs.WC) {}})
 	defer stop(t, q)

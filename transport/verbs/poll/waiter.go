@@ -92,8 +92,8 @@ func (w *Waiter) tell() {
 	ready()
 }
 
-// Reset makes w new after a Wait that returned nil, when nobody calls Done for
-// that one any more.
+// Reset makes w new after a Wait that returned nil, when every call of Done for that
+// one has returned.
 func (w *Waiter) Reset() {
 	select {
 	case <-w.wake:
@@ -203,9 +203,12 @@ func (w *Waiter) park(ctx context.Context) {
 	w.q.stats.parks.Add(1)
 	w.q.sleeps()
 	defer w.q.asleep.Add(-1)
-	select {
-	case <-w.wake:
-	case <-ctx.Done():
+	for !w.done() { // whatever has woken it
+		select {
+		case <-w.wake:
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 
@@ -285,7 +288,7 @@ func (s *spin) over(n int) bool {
 				runtime.Gosched()
 			}
 		}
-		return false
+		return s.w != nil && s.polls%checkEvery == 0 && s.ctx.Err() != nil
 	}
 	if s.empty++; s.budget == 0 {
 		return true
