@@ -121,7 +121,7 @@ func (p *peer) carryOut(a pairing.Action) {
 		}
 		t.links.add()
 		var l *link
-		err := t.port.steady(func() (err error) {
+		err := t.steady(func() (err error) {
 			l, err = newLink(p, a.Generation)
 			return err
 		})
@@ -151,7 +151,7 @@ func (p *peer) carryOut(a pairing.Action) {
 		if l == nil {
 			err = status.Errorf(status.Internal, "there is no generation %d to connect", a.Generation)
 		} else {
-			err = t.port.steady(func() error { return l.connect(a.Offer) })
+			err = t.steady(func() error { return l.connect(a.Offer) })
 		}
 		p.mu.Lock()
 		if err != nil {

@@ -186,9 +186,14 @@ func (p *port) place(table []verbs.GIDEntry, gid verbs.GID, old int) (index int,
 }
 
 // steady runs f, which makes or connects a link, with the port as it is now; it
-// does not change meanwhile.
-func (p *port) steady(f func() error) error {
+// does not change meanwhile. A port that cannot be asked is a reason to look whether
+// the device is gone: not every device says so by an event.
+func (t *Transport) steady(f func() error) error {
+	p := t.port
 	if _, err := p.follow(); err != nil {
+		if !errors.Is(err, errInactive) && !errors.Is(err, errNoAddress) {
+			t.look()
+		}
 		return err
 	}
 	p.mu.RLock()
@@ -314,10 +319,17 @@ func (t *Transport) look() bool {
 
 // lose gives up the device: every channel ends, and everything of it is closed,
 // since whoever removes it waits for that. Receives go over the other wire.
+// Who comes second, of those that find out, does nothing.
 func (t *Transport) lose(err error) {
 	t.mu.Lock()
-	t.lost = err
+	second := t.lost != nil
+	if !second {
+		t.lost = err
+	}
 	t.mu.Unlock()
+	if second {
+		return
+	}
 	t.opts.Logger.Error("the RDMA device is lost; tensors go over "+t.instead(), "device", t.port.device.Info().Name, "error", err)
 	for _, p := range t.all() {
 		p.lose(err)

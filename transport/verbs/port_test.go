@@ -1,6 +1,7 @@
 package verbstransport_test
 
 import (
+	"errors"
 	"context"
 	"math/rand/v2"
 	"strings"
@@ -306,4 +307,41 @@ func TestMTUFollowsThePort(t *testing.T) {
 			t.Errorf("with an active MTU of %d the path MTU is %d, want %d", mtu, d.last.Load(), want)
 		}
 	}
+}
+
+// mute is a device whose port cannot be asked any more, without an event.
+type mute struct {
+	verbs.Device
+	gone atomic.Bool
+}
+
+func (d *mute) Port(n uint8) (verbs.PortInfo, error) {
+	if d.gone.Load() {
+		return verbs.PortInfo{}, verbs.Errorf("query port", d.Info().Name, verbs.ErrDeviceGone, "it was unplugged")
+	}
+	return d.Device.Port(n)
+}
+
+// TestDeviceThatIsGoneWithoutAnEvent: who wants a new channel of it finds out, and
+// closes everything on it.
+func TestDeviceThatIsGoneWithoutAnEvent(t *testing.T) {
+	var d *mute
+	s := newStage(t, quick(clusterOptions{wrap: func(task cluster.Task, dev verbs.Device) verbs.Device {
+		if task.Index == 0 {
+			return dev
+		}
+		d = &mute{Device: dev}
+		return d
+	}}))
+	from, to := s.pair()
+	from.sendsBlob(1, from.key(to, "v"), 1, mib)
+	to.recv(1, from.key(to, "v")).isBlob(1, mib)
+	d.gone.Store(true)
+	s.cut(from, to)
+	s.until("nothing of the device is open", func() bool { return to.device.Counts() == verbs.Counts{} })
+	if l := to.link(from); l.Verbs || !errors.Is(l.Reason, verbs.ErrDeviceGone) {
+		t.Errorf("%+v: want that the device is gone", l)
+	}
+	from.sendsBlob(2, from.key(to, "v"), 2, mib)
+	to.recv(2, from.key(to, "v")).isBlob(2, mib)
 }
