@@ -129,7 +129,7 @@ func TestLastWriteIsNotStarvedByMessages(t *testing.T) {
 }
 
 // TestSendPlacesAreKeptForUpkeep: when the send queue is full of content and
-// answers, CANCEL and CREDIT still go.
+// answers, and more of them and of requests wait, CANCEL and FINISHED still go.
 func TestSendPlacesAreKeptForUpkeep(t *testing.T) {
 	l := newLink(t, func(c *Config) { c.Window, c.PeerWindow, c.SendQueue, c.Outstanding = 1000, 1000, 16, 1<<30 })
 	l.sends(4 << 20)
@@ -152,6 +152,11 @@ func TestSendPlacesAreKeptForUpkeep(t *testing.T) {
 	l.run()
 	if l.trace[len(l.trace)-1] != "<CANCEL" {
 		t.Errorf("no CANCEL: %v", l.trace)
+	}
+	c.Finish(l.now, []uint64{6}, finishAtOnce)
+	l.run()
+	if l.trace[len(l.trace)-1] != "<FINISHED" {
+		t.Errorf("no FINISHED: %v", l.trace)
 	}
 }
 

@@ -12,8 +12,9 @@ import (
 
 // pump posts what can be posted, in this order: CANCEL; answers; requests; what
 // FINISHED and CREDIT have to say if nothing else carried it; content, in turns. A
-// kind that does not go for want of a credit holds up those behind it on its rail, so
-// that requests do not starve answers.
+// kind that does not go for want of a credit or a place holds up those behind it on
+// its rail, so that requests do not starve answers; FINISHED and CREDIT, which have
+// credits and places of their own, are held up by nobody.
 func (c *Channel) pump(now time.Time) {
 	if !c.greeted {
 		if !c.sendHello() {
@@ -24,7 +25,8 @@ func (c *Channel) pump(now time.Time) {
 		return
 	}
 	all := c.sendCancels() && c.sendAnswers() &&
-		(c.bye.wanted || c.sendRequests(now) && c.sendQueries(now)) && c.sendFinished(now)
+		(c.bye.wanted || c.sendRequests(now) && c.sendQueries(now))
+	all = c.sendFinished(now) && all
 	c.sendCredit(now)
 	if c.bye.wanted && all {
 		all = c.sendBye()
