@@ -133,7 +133,7 @@ func newNode(ctx context.Context, at place, c config.Client, o Options) (_ *node
 	late := new(source)
 	n.kept = transport.NewKept(late, at.kept)
 	if c.Transport == verbstransport.Name {
-		if n.rdma, err = n.openRDMA(c, o.Provider, at.near, session.CheckSource); err != nil {
+		if n.rdma, err = n.openRDMA(c, o.Provider, at, session.CheckSource); err != nil {
 			n.kept.Close()
 			return nil, errors.Join(err, n.closeGRPC(ctx))
 		}

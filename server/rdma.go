@@ -33,6 +33,7 @@ type rdma struct {
 	task      cluster.Task
 	spec      *cluster.Spec
 	transport *verbstransport.RdmaRemoteRendezvous
+	only      bool // no other wire is allowed
 
 	stopped sync.Once
 	result  error // of stop
@@ -47,10 +48,10 @@ const retryOfRNR = 6
 // nothing to choose from, and nothing was asked for, the process goes on over gRPC
 // and says why (nil, nil), unless it is to have no other wire.
 //
-// p is the provider when the program gives one; by is the address by which peers
-// reach the process.
-func (n *node) openRDMA(c config.Client, p verbs.Provider, by near, check func(rendezvous.Key) error) (*rdma, error) {
-	r := &rdma{task: n.task, spec: c.Cluster}
+// p is the provider when the program gives one.
+func (n *node) openRDMA(c config.Client, p verbs.Provider, at place, check func(rendezvous.Key) error) (*rdma, error) {
+	r := &rdma{task: n.task, spec: c.Cluster, only: c.Fallback == fallbackNone}
+	by := at.near
 	want := discovery.Want{
 		Device: c.RDMA.Device, Port: uint8(c.RDMA.Port), GIDIndex: c.RDMA.GIDIndex, MTU: verbs.MTU(c.RDMA.MTU), //nolint:gosec // limits of the settings
 		Near: by.addr, NearWhy: by.why,
@@ -63,13 +64,13 @@ func (n *node) openRDMA(c config.Client, p verbs.Provider, by near, check func(r
 		r.Selection, err = Select(c.Provider, want, KernelSource(), RoCESource(n.log))
 	}
 	if err != nil {
-		if errors.Is(err, verbs.ErrUnavailable) && !asksForDevice(c.RDMA) && c.Fallback != fallbackNone {
+		if errors.Is(err, verbs.ErrUnavailable) && !asksForDevice(c.RDMA) && !r.only {
 			n.log.Warn("no verbs here: all tensors go over grpc", "reason", err)
 			return nil, nil //nolint:nilnil // gRPC alone is a way to run
 		}
 		return nil, status.Errorf(status.FailedPrecondition, "transport verbs: %w", err)
 	}
-	r.transport, err = n.overDevice(r, c, check)
+	r.transport, err = n.overDevice(r, c, at.kept.MaxWaiting, check)
 	if err != nil {
 		return nil, errors.Join(err, r.Device.Close())
 	}
@@ -101,7 +102,7 @@ func again(c config.RDMA) func([]verbs.GIDEntry, verbs.GIDEntry) (verbs.GIDEntry
 }
 
 // overDevice makes the transport.
-func (n *node) overDevice(r *rdma, c config.Client, check func(rendezvous.Key) error) (*verbstransport.RdmaRemoteRendezvous, error) {
+func (n *node) overDevice(r *rdma, c config.Client, maxWaiting int, check func(rendezvous.Key) error) (*verbstransport.RdmaRemoteRendezvous, error) {
 	mode, err := poll.ParseMode(c.Poll)
 	if err != nil {
 		return nil, err
@@ -114,7 +115,7 @@ func (n *node) overDevice(r *rdma, c config.Client, check func(rendezvous.Key) e
 		Path:      path(r.Selection, c.RDMA),
 		Exchanger: bootstrap.NewExchanger(n.conns.Conn), Callable: r.callable,
 		GRPC: n.transport.Wire, Kept: n.kept, Check: check,
-		Require: c.Fallback == fallbackNone, Allocator: n.allocator, Memory: memory,
+		Require: r.only, Allocator: n.allocator, Memory: memory, MaxWaiting: maxWaiting,
 		Window: c.RDMA.QueueDepth / 2, SendQueue: c.RDMA.QueueDepth, Rails: queuePairsOf(c.RDMA.QueuePairs, r), EagerLimit: int(c.EagerLimit),
 		Poll: mode, PeerTimeout: c.PeerTimeout, Transfers: n.transfers, Logger: n.log,
 	}

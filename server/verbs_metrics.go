@@ -93,7 +93,7 @@ func newWires(r *rdma) *wires {
 	return &wires{
 		r:     r,
 		state: desc("tryst_verbs_channel_state", "1 for the state of a peer's channel: down, pairing or up.", "state"),
-		wire:  desc("tryst_wire", "1 for the wire that carries a peer's tensors, with the reason when it is not verbs.", "transport", "reason"),
+		wire:  desc("tryst_wire", "1 for the wire that carries a peer's tensors, or none, with the reason when it is not verbs.", "transport", "reason"),
 		values: []peerValue{
 			{desc("tryst_verbs_sent_tensors_total", "Tensors sent over verbs."), total, func(l link) uint64 { return l.Stats.Sent }, nil},
 			{desc("tryst_verbs_sent_bytes_total", "Content of the tensors sent over verbs, in bytes."), total, func(l link) uint64 { return l.Stats.SentBytes }, nil},
@@ -133,7 +133,7 @@ func (w *wires) Collect(c chan<- prometheus.Metric) {
 			continue
 		}
 		peer := l.Task.String()
-		wire, reason := whichWire(l)
+		wire, reason := whichWire(l, w.r.only)
 		c <- prometheus.MustNewConstMetric(w.wire, prometheus.GaugeValue, 1, peer, wire, reason)
 		c <- prometheus.MustNewConstMetric(w.state, prometheus.GaugeValue, 1, peer, l.State.String())
 		for _, v := range w.values {
@@ -145,16 +145,24 @@ func (w *wires) Collect(c chan<- prometheus.Metric) {
 	}
 }
 
-// whichWire is what carries a peer's tensors, and why when it is not verbs.
-func whichWire(l verbstransport.Link) (wire, reason string) {
-	switch {
-	case l.Verbs:
+// whichWire is what carries a peer's tensors, and why when it is not verbs: "none"
+// where no other wire is allowed.
+func whichWire(l verbstransport.Link, only bool) (wire, reason string) {
+	if l.Verbs {
 		return verbstransport.Name, ""
-	case l.Reason == nil:
-		return grpctransport.Name, "no answer yet"
 	}
-	return grpctransport.Name, labelText(l.Reason.Error())
+	wire, reason = grpctransport.Name, "no answer yet"
+	if only {
+		wire = noWire
+	}
+	if l.Reason != nil {
+		reason = labelText(l.Reason.Error())
+	}
+	return wire, reason
 }
+
+// noWire is the transport of a peer to whom nothing goes at present.
+const noWire = "none"
 
 // portCounters are the counters of the port in use, as the kernel tells them.
 type portCounters struct {

@@ -146,6 +146,9 @@ func TestVerbsWithoutFallback(t *testing.T) {
 	alone := func(c *config.Config) { c.Fallback = "none" }
 	a := w.start(0, alone)
 	got := a.recv(1, "/job:worker/task:1", "x") // before the peer is up
+	if text := metricsOf(a); !strings.Contains(text, `transport="none"} 1`) || strings.Contains(text, `transport="grpc"} 1`) {
+		t.Errorf("the metrics say another wire than none of a peer that verbs does not reach:\n%s", text)
+	}
 	b := w.start(1, alone)
 	value := float(t, 7)
 	if err := b.Send(1, a.Task().String(), "x", value, false); err != nil {
@@ -165,12 +168,17 @@ func TestVerbsWithoutFallback(t *testing.T) {
 		`tryst_verbs_fallbacks_total{peer="other",reason="no room"} 0`)
 }
 
+// metricsOf is what the metrics address serves.
+func metricsOf(v *VerbsServer) string {
+	r := httptest.NewRecorder()
+	metricsHandler(v.registry).ServeHTTP(r, httptest.NewRequest("GET", "/metrics", nil))
+	return r.Body.String()
+}
+
 // wantMetrics looks for lines of the metrics.
 func wantMetrics(t *testing.T, v *VerbsServer, lines ...string) {
 	t.Helper()
-	r := httptest.NewRecorder()
-	metricsHandler(v.registry).ServeHTTP(r, httptest.NewRequest("GET", "/metrics", nil))
-	text := r.Body.String()
+	text := metricsOf(v)
 	for _, line := range lines {
 		if !strings.Contains(text, line+"\n") {
 			t.Errorf("the metrics lack %s", line)
@@ -204,6 +212,33 @@ func TestVerbsWithoutFallbackAndWithoutRoom(t *testing.T) {
 	o := wait(t, a.recv(1, b.Task().String(), "x"), "the receive")
 	wantError(t, o.err, status.ResourceExhausted, "9437184 bytes", "receiving pool", "8388608 bytes", "--fallback none")
 	w.exchange(2, b, a, 8)
+}
+
+// max_waiting is the limit of a channel, too: of receives beyond it each is told.
+func TestVerbsMaxWaiting(t *testing.T) {
+	w := newVerbsTown(t, 2)
+	alone := func(c *config.Config) { c.MaxWaiting, c.Fallback = 3, "none" }
+	a, b := w.start(0, alone), w.start(1, alone)
+	w.up(a, b.Task())
+	w.up(b, a.Task())
+	got := make(chan outcome, 5)
+	for i := range cap(got) {
+		c := b.recv(1, a.Task().String(), fmt.Sprint("x", i))
+		go func() { got <- <-c }()
+	}
+	for range 2 {
+		wantError(t, wait(t, got, "a receive that is too many").err, status.ResourceExhausted, "3 receives", "wait already, which is the limit")
+	}
+	for i := range cap(got) {
+		value := float(t, 1)
+		if err := a.Send(1, b.Task().String(), fmt.Sprint("x", i), value, false); err != nil {
+			t.Fatal(err)
+		}
+		value.Release()
+	}
+	for range 3 {
+		wantFloat(t, wait(t, got, "the value"), 1)
+	}
 }
 
 func TestVerbsServerMeetsARestartedPeer(t *testing.T) {
