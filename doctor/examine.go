@@ -121,7 +121,7 @@ func (e *examiner) kernel() {
 			e.lacksFor(n.Device, check, "in a container pass the device in: --device "+n.Path+"; elsewhere see that udev runs", "%s is not there", n.Path)
 		case errors.Is(n.Err, errors.ErrUnsupported): // it was not tried
 		default:
-			e.lacksFor(n.Device, check, "", "%s cannot be opened: %v", n.Path, n.Err)
+			e.lacksFor(n.Device, check, "see what the kernel says of it (dmesg), and load the driver again or plug the device in anew", "%s cannot be opened: %v", n.Path, n.Err)
 		}
 	}
 	for _, err := range k.Problems {

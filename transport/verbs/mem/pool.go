@@ -117,14 +117,14 @@ func (p *pool) tooLarge(n int, what string, limit uint64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.exhausted++
-	return status.Errorf(status.ResourceExhausted, "a tensor of %d bytes is larger than %s of %s (%d bytes)", n, what, p.device, limit)
+	return status.Errorf(status.ResourceExhausted, "a tensor of %d bytes is larger than %s of %s (%d bytes); send it in parts, or raise --arena-limit as far as the device allows", n, what, p.device, limit)
 }
 
 // noRoomLocked is the answer of a pool that is at its limit.
 func (p *pool) noRoomLocked(n int) error {
 	p.exhausted++
 	return status.Errorf(status.ResourceExhausted,
-		"no room for %d bytes in the %s pool of %s: %d bytes are in use and its limit is %d; release tensors sooner, move fewer at a time, or raise the limit",
+		"no room for %d bytes in the %s pool of %s: %d bytes are in use and its limit is %d; release tensors sooner, move fewer at a time, or raise --arena-limit",
 		n, p.name, p.device, p.inUse, p.limit)
 }
 
