@@ -1,8 +1,8 @@
 package verbstransport_test
 
 import (
-	"errors"
 	"context"
+	"errors"
 	"math/rand/v2"
 	"strings"
 	"sync/atomic"

@@ -309,7 +309,8 @@ func TestAContextEndsOnAQueueThatIsNeverEmpty(t *testing.T) {
 			case <-time.After(10 * time.Second):
 				t.Error("it waits on")
 				enough.Store(true)
-				<-ended
+				err := <-ended
+				t.Logf("late, with %v", err)
 			}
 			enough.Store(true)
 			if err := q.Stop(); err != nil {
