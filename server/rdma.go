@@ -51,10 +51,9 @@ const retryOfRNR = 6
 // p is the provider when the program gives one.
 func (n *node) openRDMA(c config.Client, p verbs.Provider, at place, check func(rendezvous.Key) error) (*rdma, error) {
 	r := &rdma{task: n.task, spec: c.Cluster, only: c.Fallback == fallbackNone}
-	by := at.near
 	want := discovery.Want{
 		Device: c.RDMA.Device, Port: uint8(c.RDMA.Port), GIDIndex: c.RDMA.GIDIndex, MTU: verbs.MTU(c.RDMA.MTU), //nolint:gosec // limits of the settings
-		Near: by.addr, NearWhy: by.why,
+		Near: at.near.addr, NearWhy: at.near.why,
 	}
 	var err error
 	if p != nil {

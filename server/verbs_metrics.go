@@ -93,7 +93,7 @@ func newWires(r *rdma) *wires {
 	return &wires{
 		r:     r,
 		state: desc("tryst_verbs_channel_state", "1 for the state of a peer's channel: down, pairing or up.", "state"),
-		wire:  desc("tryst_wire", "1 for the wire that carries a peer's tensors, or none, with the reason when it is not verbs.", "transport", "reason"),
+		wire:  desc("tryst_wire", "1 for the wire that carries a peer's tensors (none where no other is allowed), with the reason when it is not verbs.", "transport", "reason"),
 		values: []peerValue{
 			{desc("tryst_verbs_sent_tensors_total", "Tensors sent over verbs."), total, func(l link) uint64 { return l.Stats.Sent }, nil},
 			{desc("tryst_verbs_sent_bytes_total", "Content of the tensors sent over verbs, in bytes."), total, func(l link) uint64 { return l.Stats.SentBytes }, nil},

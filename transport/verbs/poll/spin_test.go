@@ -1,0 +1,116 @@
+package poll
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+// Each time that others are let run may wake a thread, so who spins lets them after a
+// batch and every yieldAfter, and on one processor at each look.
+func TestWhoSpinsLetsOthersRunNowAndThen(t *testing.T) {
+	// spin handles some batches, and spins until others were let run so often after
+	// them.
+	spin := func(t *testing.T, batches, after uint64) (s Stats, took time.Duration) {
+		t.Helper()
+		cq := newFakeCQ()
+		handled := make(chan struct{})
+		began := time.Now()
+		q := start(t, Config{CQ: cq, Mode: ModeBusy, Handle: func([]verbs.WC) { handled <- struct{}{} }})
+		until := func(so func(Stats) bool) {
+			for !so(q.Stats()) && time.Since(began) < time.Minute {
+				runtime.Gosched()
+			}
+		}
+		for range batches {
+			cq.complete(1)
+			<-handled
+			before := q.Stats().Polls
+			until(func(s Stats) bool { return s.Polls >= before+4*checkEvery })
+		}
+		before := q.Stats().Yields
+		until(func(s Stats) bool { return s.Yields >= before+after })
+		if err := q.Stop(); err != nil {
+			t.Error(err)
+		}
+		return q.Stats(), time.Since(began)
+	}
+	t.Run("on two processors", func(t *testing.T) {
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
+		const after = 10
+		for _, batches := range []uint64{0, 200} {
+			s, took := spin(t, batches, after)
+			if most := uint64(took/yieldAfter) + batches + 2; s.Yields < batches+after || s.Yields > most {
+				t.Errorf("%d times with %d batches in %v and %d polls; %d to %d are right", s.Yields, batches, took, s.Polls, batches+after, most)
+			}
+		}
+	})
+	t.Run("on one processor", func(t *testing.T) {
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+		if s, _ := spin(t, 0, 1000); s.Yields < s.Polls/checkEvery {
+			t.Errorf("%d times with %d polls", s.Yields, s.Polls)
+		}
+	})
+}
+
+// On a queue that is never empty a waiter whose context ends returns all the same.
+func TestAContextEndsOnAQueueThatIsNeverEmpty(t *testing.T) {
+	for _, mode := range []Mode{ModeAdaptive, ModeBusy} {
+		t.Run(mode.String(), func(t *testing.T) {
+			cq := newFakeCQ()
+			var polled, enough atomic.Bool
+			q := start(t, Config{CQ: cq, Mode: mode, MaxSpin: time.Hour, Spinners: NewSpinners(1), Handle: func([]verbs.WC) {
+				polled.Store(true)
+				if !enough.Load() {
+					cq.complete(1)
+				}
+			}})
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error)
+			go func() { ended <- q.NewWaiter().Wait(ctx) }()
+			cq.complete(1)
+			for !polled.Load() {
+				runtime.Gosched()
+			}
+			cancel()
+			select {
+			case err := <-ended:
+				if !errors.Is(err, context.Canceled) {
+					t.Error(err)
+				}
+			case <-time.After(10 * time.Second):
+				t.Error("it waits on")
+				enough.Store(true)
+				err := <-ended
+				t.Logf("late, with %v", err)
+			}
+			enough.Store(true)
+			if err := q.Stop(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Whatever has woken who sleeps, it is only Done that ends the wait.
+func TestNobodyIsDoneByTheWaitBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := start(t, Config{CQ: newFakeCQ(), Mode: ModeEvent, Handle: func([]verbs.WC) {}})
+		w := q.NewWaiter()
+		w.wake <- struct{}{} // by a Done that had not returned when w was made new
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := w.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("it ends with %v", err)
+		}
+		if err := q.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
