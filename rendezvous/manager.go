@@ -2,6 +2,7 @@ package rendezvous
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -49,9 +50,10 @@ type Manager struct {
 	steps   map[int64]*stepEntry
 	over    history            // why steps that are not in the map ended
 	delayed map[int64]struct{} // steps that AbortStepLater waits for
-	closed  bool               // nothing may be added any more
-	work    sync.WaitGroup     // goroutines of the Manager; Add needs mu and not closed
+	closed  bool               // no step may begin any more
 	closing chan struct{}      // closed with it
+	work    sync.WaitGroup     // goroutines of the Manager; Add needs mu and not waited
+	waited  bool               // Close waits for work
 }
 
 // stepEntry is a step that lives.
@@ -304,7 +306,7 @@ func (m *Manager) drop(r *BaseRemote, err error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !m.closed {
+	if !m.waited {
 		m.work.Go(r.Close)
 	}
 }
@@ -316,20 +318,29 @@ func (m *Manager) Steps() int {
 	return len(m.steps)
 }
 
-// Close ends all steps with Aborted, "Shutdown", and returns when no callback
-// and no remote receive of theirs is under way. It must not be called from a
-// callback. Later receives end with the same error. Closing twice is harmless.
-func (m *Manager) Close() {
+// Shutdown ends all steps with Aborted, "Shutdown", and waits for nobody. Later sends
+// and receives end with the same error. Values that a transport has taken are its own.
+func (m *Manager) Shutdown() {
 	m.mu.Lock()
 	if !m.closed {
 		m.closed = true
 		close(m.closing)
 	}
-	steps := m.takeLocked()
+	steps := maps.Clone(m.steps)
 	m.mu.Unlock()
 	for _, e := range steps {
 		e.r.Abort(errShutdown())
 	}
+}
+
+// Close is Shutdown, and returns when no callback and no remote receive of any step is
+// under way. It must not be called from a callback. Closing twice is harmless.
+func (m *Manager) Close() {
+	m.Shutdown()
+	m.mu.Lock()
+	m.waited = true
+	steps := m.takeLocked()
+	m.mu.Unlock()
 	for _, e := range steps {
 		e.r.Close()
 	}

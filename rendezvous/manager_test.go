@@ -434,6 +434,39 @@ func TestAddSourceRacesReceives(t *testing.T) {
 	wg.Wait()
 }
 
+// TestB10ShutdownWaitsForNobody: it ends what waits and refuses what comes, while a
+// callback is under way; Close waits for that one, also if its step is cleaned up meanwhile.
+func TestB10ShutdownWaitsForNobody(t *testing.T) {
+	for _, cleaned := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			m := rendezvous.NewManager(rendezvous.ManagerOptions{Session: session(t), Remoter: &hanging{}})
+			c, hold := counted(t), make(chan struct{})
+			var ended error
+			m.Find(step).RecvAsync(context.Background(), remoteKey(t, "a"), noArgs,
+				func(_ rendezvous.Value, _ rendezvous.Args, err error) { <-hold; ended = err })
+			q := ask(t.Context(), m, 7, key(t, "a"))
+			m.Shutdown()
+			mustBeDerived(t, q.wait(t).err, status.Aborted, "Shutdown")
+			mustBeDerived(t, c.send(m.Find(step), key(t, "a"), 1), status.Aborted, "Shutdown")
+			mustBeDerived(t, c.send(m.Find(8), key(t, "a"), 1), status.Aborted, "Shutdown")
+			mustBeDerived(t, ask(t.Context(), m, 9, key(t, "a")).wait(t).err, status.Aborted, "Shutdown")
+			if cleaned {
+				m.Cleanup(step)
+			}
+			closed := false
+			var wg sync.WaitGroup
+			wg.Go(func() { m.Close(); closed = true })
+			synctest.Wait()
+			if closed {
+				t.Error("Close returned while a callback runs")
+			}
+			close(hold)
+			wg.Wait()
+			mustBeDerived(t, ended, status.Aborted, "Shutdown")
+		})
+	}
+}
+
 // Close waits for the remote receives of steps that were cleaned up before.
 func TestCloseWaitsForCleanedUpSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

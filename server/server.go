@@ -251,11 +251,11 @@ func (s *Server) Transfers() []transport.Transfer { return s.transfers.Transfers
 // listener failed.
 func (s *Server) Done() <-chan struct{} { return s.serving }
 
-// Close stops gracefully: no new pulls; those under way, and the answers that
-// peers have not taken yet, are waited for until ctx ends or the shutdown
-// timeout has passed; then what waits ends with Aborted, and what is still under
-// way is cut off, which the error tells. It returns when nothing of the server
-// is left, and it may be called again.
+// Close stops gracefully: no new pulls, and those under way are waited for; then
+// nothing new is sent or received, and what waits for a value ends with Aborted; the
+// answers that peers have not taken yet are waited for. When ctx ends, or the shutdown
+// timeout has passed, what is still under way is cut off, which the error tells. It
+// returns when nothing of the server is left, and it may be called again.
 func (s *Server) Close(ctx context.Context) error {
 	s.closed.Do(func() { s.result = s.close(ctx) })
 	return s.result
@@ -267,6 +267,7 @@ func (s *Server) close(ctx context.Context) error {
 	s.log.Info("stopping", "address", s.address.String())
 	s.health.Shutdown()
 	err := s.catalog.Drain(ctx)
+	s.manager.Shutdown() // else what is sent and asked for meanwhile would have to be waited for, too
 	err = errors.Join(err, s.kept.Drain(ctx))
 	err = errors.Join(err, s.stop(ctx))
 	if s.failure != nil {

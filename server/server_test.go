@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -435,6 +436,59 @@ func TestGracefulCloseAnswersWhatWaits(t *testing.T) {
 	}
 	if err := a.Close(t.Context()); err != nil {
 		t.Errorf("second Close: %v", err)
+	}
+}
+
+// TestCloseTakesNothingNew while it waits for a peer to take what it was answered with:
+// who sends all the time would keep it open.
+func TestCloseTakesNothingNew(t *testing.T) {
+	t.Run("grpc", func(t *testing.T) { closeTakesNothingNew(t, func() (a, b *Server) { return twoTasks(t) }) })
+	t.Run("verbs", func(t *testing.T) {
+		closeTakesNothingNew(t, func() (a, b *Server) {
+			w := newVerbsTown(t, 2)
+			v, u := w.start(0), w.start(1)
+			w.up(v, u.Task())
+			w.up(u, v.Task())
+			return v.Server, u.Server
+		})
+	})
+}
+
+func closeTakesNothingNew(t *testing.T, both func() (a, b *Server)) {
+	a, b := both()
+	value := float(t, 1)
+	defer value.Release()
+	send := func() error { return a.Send(1, b.Task().String(), "x", value, false) }
+	early := b.recv(1, a.Task().String(), "never sent")
+	slow := transport.Ask{Asker: transport.Asker{Name: "/job:slow/replica:0/task:0", Incarnation: 77}, ID: 1, Attempt: 1, Step: 1}
+	var err error
+	if slow.Key, err = rendezvous.NewKey(a.Device(), a.Incarnation(), b.Device(), "x", rendezvous.FrameIter{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := send(); err != nil {
+		t.Fatal(err)
+	}
+	a.kept.Ask(slow, func(ans transport.Answer) { ans.Value.Tensor.Release() })
+	for a.kept.Stats().Waiting == 0 && t.Context().Err() == nil { // the request of early
+		runtime.Gosched()
+	}
+
+	finish := func() { a.kept.Finish(slow.Asker.Incarnation, []uint64{slow.ID}) }
+	t.Cleanup(finish)
+	closed := make(chan error, 1)
+	go func() { closed <- a.Close(context.WithoutCancel(t.Context())) }()
+	wantError(t, wait(t, early, "the receive that waits").err, status.Aborted, "Shutdown")
+	wantError(t, send(), status.Aborted, "Shutdown")
+	wantError(t, wait(t, b.recv(1, a.Task().String(), "x"), "a new receive").err, status.Aborted, "Shutdown")
+	wantError(t, wait(t, a.recv(1, b.Task().String(), "y"), "a receive of its own").err, status.Aborted, "Shutdown")
+	select {
+	case err := <-closed:
+		t.Errorf("Close did not wait: %v", err)
+	default:
+	}
+	finish()
+	if err := wait(t, closed, "Close"); err != nil {
+		t.Errorf("Close: %v", err)
 	}
 }
 
