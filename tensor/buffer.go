@@ -26,8 +26,17 @@ type Buffer struct {
 type Owner interface {
 	// Reclaim takes data back, all of it as NewOwnedBuffer got it. It is
 	// called once, when the last reference is gone, on the goroutine that
-	// released it.
+	// released it or, by a transport, on one of its own (ReleaseBy).
 	Reclaim(data []byte)
+}
+
+// PromptOwner is an Owner whose Reclaim waits for nobody and runs no code of
+// others: ReleaseBy calls it at once.
+type PromptOwner interface {
+	Owner
+
+	// ReclaimsPromptly does nothing.
+	ReclaimsPromptly()
 }
 
 // released is what refs becomes with the last reference: so far below zero
@@ -36,8 +45,8 @@ type Owner interface {
 const released = math.MinInt64 / 2
 
 // NewBuffer returns a buffer over data with one reference, the caller's.
-// release, if not nil, is called once when the last reference is gone, on the
-// goroutine that released it; until then data belongs to the buffer.
+// release, if not nil, is called once when the last reference is gone, as
+// Owner.Reclaim is; until then data belongs to the buffer.
 func NewBuffer(data []byte, release func()) *Buffer {
 	if release == nil {
 		return NewOwnedBuffer(data, nil)
@@ -87,18 +96,37 @@ func (b *Buffer) Retain() *Buffer {
 
 // Release gives up one reference.
 func (b *Buffer) Release() {
+	if owner, data := b.drop(); owner != nil {
+		owner.Reclaim(data)
+	}
+}
+
+// ReleaseBy is Release for those whom the owner must not hold up, as who polls the
+// completions of a device for many: where it was the last reference, what the owner
+// does about it is given to run, which has it done elsewhere. A PromptOwner does it at
+// once.
+func (b *Buffer) ReleaseBy(run func(func())) {
+	switch owner, data := b.drop(); o := owner.(type) {
+	case nil:
+	case PromptOwner:
+		o.Reclaim(data)
+	default:
+		run(func() { o.Reclaim(data) })
+	}
+}
+
+// drop gives up one reference. If it was the last it returns who gets the memory back.
+func (b *Buffer) drop() (owner Owner, data []byte) {
 	switch n := b.refs.Add(-1); {
 	case n > 0:
-		return
+		return nil, nil
 	case n < 0:
 		misuse("Release of a released Buffer")
 	}
 	b.refs.Store(released)
-	data, owner := b.data, b.owner
-	b.data, b.owner = nil, nil // whoever still holds b does not hold the memory
-	if owner != nil {
-		owner.Reclaim(data)
-	}
+	owner, data = b.owner, b.data
+	b.owner, b.data = nil, nil // whoever still holds b does not hold the memory
+	return owner, data
 }
 
 // Unique reports whether the caller's reference is the only one, so that

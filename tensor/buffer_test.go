@@ -70,6 +70,49 @@ func TestBufferKnowsItsOwner(t *testing.T) {
 	}
 }
 
+// promptly is an owner that may be called by anybody.
+type promptly struct{ owned }
+
+func (*promptly) ReclaimsPromptly() {}
+
+// TestReleaseBy: the owner's part goes to who is named, but that of an owner that is
+// prompt; and only with the last reference.
+func TestReleaseBy(t *testing.T) {
+	var later []func()
+	run := func(do func()) { later = append(later, do) }
+	slow, prompt := new(owned), new(promptly)
+	for _, c := range []struct {
+		what        string
+		of          *owned
+		b           *Buffer
+		atOnce, ran int
+	}{
+		{"an owner", slow, NewOwnedBuffer(make([]byte, 3), slow), 0, 1},
+		{"a prompt owner", &prompt.owned, NewOwnedBuffer(make([]byte, 3), prompt), 1, 0},
+		{"nobody", new(owned), NewBuffer(make([]byte, 3), nil), 0, 0},
+	} {
+		later = nil
+		c.b.Retain().ReleaseBy(run)
+		if len(c.of.back)+len(later) != 0 {
+			t.Errorf("memory of %s went back while a reference was left", c.what)
+		}
+		c.b.ReleaseBy(run)
+		if len(c.of.back) != c.atOnce || len(later) != c.ran {
+			t.Errorf("memory of %s: %d times back at once and %d left to others, want %d and %d", c.what, len(c.of.back), len(later), c.atOnce, c.ran)
+		}
+		mustPanic(t, "Release of a released Buffer", func() { c.b.ReleaseBy(run) })
+		for _, do := range later {
+			do()
+		}
+		if want := c.atOnce + c.ran; len(c.of.back) != want {
+			t.Errorf("memory of %s went back %d times, want %d", c.what, len(c.of.back), want)
+		}
+	}
+	if _, ok := NewPool(PoolOptions{}).owner.(PromptOwner); !ok {
+		t.Error("a Pool is no prompt owner: what is released to it costs a goroutine")
+	}
+}
+
 func TestBufferWithoutRelease(t *testing.T) {
 	NewBuffer(nil, nil).Release()
 }

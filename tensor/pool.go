@@ -85,7 +85,7 @@ func NewPool(o PoolOptions) *Pool {
 		}
 		p.classes = make([]class, n)
 	}
-	p.owner = reclaimFunc(p.put)
+	p.owner = poolOwner{p}
 	return p
 }
 
@@ -139,6 +139,15 @@ func (p *Pool) exhausted(n int) error {
 		"cannot allocate %d bytes: %d bytes are in use and the pool's limit is %d; release tensors sooner, move fewer at a time, or raise the limit",
 		n, p.Stats().InUse, p.limit)
 }
+
+// poolOwner is the pool as the owner of its blocks.
+type poolOwner struct{ pool *Pool }
+
+// Reclaim implements Owner.
+func (o poolOwner) Reclaim(data []byte) { o.pool.put(data) }
+
+// ReclaimsPromptly implements PromptOwner.
+func (poolOwner) ReclaimsPromptly() {}
 
 // put takes back the memory of a Buffer.
 func (p *Pool) put(data []byte) {

@@ -157,6 +157,9 @@ func (t *Tensor) Retain() *Tensor {
 // Release gives up one reference to the memory.
 func (t *Tensor) Release() { t.buf.Release() }
 
+// ReleaseBy is Buffer.ReleaseBy for the tensor's reference.
+func (t *Tensor) ReleaseBy(run func(func())) { t.buf.ReleaseBy(run) }
+
 // Clone returns a copy in memory of its own, from a.
 func (t *Tensor) Clone(a Allocator) (*Tensor, error) {
 	if !t.dtype.Plain() {

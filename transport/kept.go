@@ -33,7 +33,7 @@ type Kept struct {
 	timer   *time.Timer // nil when not armed
 	closed  bool
 
-	work sync.WaitGroup // receives of the source under way
+	work sync.WaitGroup // receives of the source under way, and memory on its way back
 
 	returning atomic.Int64 // values on their way back to the source
 }
@@ -287,6 +287,9 @@ func (k *Kept) do(acts []keptAction) {
 			ask := a.ask
 			c.ask = &ask
 			k.returning.Add(1)
+			k.work.Add(1)
+		case keptRelease:
+			k.work.Add(1)
 		}
 		calls = append(calls, c)
 	}
@@ -306,14 +309,21 @@ func (k *Kept) do(acts []keptAction) {
 			c.call.to.Reply(c.call.id, c.call.attempt, c.answer) // a detached call has no action any more
 		case keptRestore:
 			if !k.source.Restore(c.ask.Step, c.ask.Key, c.answer.Value) {
-				c.answer.Value.Tensor.Release()
+				k.release(&c.answer)
 			}
 			k.returning.Add(-1)
+			k.work.Done()
 		case keptRelease:
-			c.answer.Value.Tensor.Release()
+			k.release(&c.answer)
+			k.work.Done()
 		}
 	}
 }
+
+// release gives up the table's reference to a value. The events of the table come from
+// who polls completions, too, and an owner of memory may take its time. Called while
+// work is counted.
+func (k *Kept) release(ans *Answer) { ans.Value.Tensor.ReleaseBy(k.work.Go) }
 
 // newFetch makes the record of a receive of the source. Called with the lock held.
 func (k *Kept) newFetch(a *keptAction) *fetch {

@@ -54,7 +54,7 @@ func (l *link) Reply(id uint64, attempt uint32, ans transport.Answer) {
 	switch {
 	case ans.Value.Dead:
 		l.answer(at, channel.Answer{Value: deadValue()}, source{})
-		t.Release()
+		l.peer.transport.release(t.Buffer())
 	case !t.DType().Plain():
 		l.peer.transport.work.Go(func() { l.answerProto(at, t) })
 	default:
@@ -69,15 +69,15 @@ func (l *link) answerPlain(id attemptID, t *tensor.Tensor) {
 	a := channel.Answer{Value: l.describe(t)}
 	if t.Size() == 0 {
 		l.answerLocked(id, a, source{})
-		t.Release()
+		l.peer.transport.release(t.Buffer())
 		return
 	}
 	if l.machine.Eager(&a.Value) {
-		l.answerLocked(id, a, source{buf: t, bytes: t.Bytes()})
+		l.answerLocked(id, a, source{buf: t.Buffer(), bytes: t.Bytes()})
 		return
 	}
 	if piece, ok := l.peer.transport.port.memory.Find(t.Buffer(), t.Bytes()); ok {
-		l.answerLocked(id, a, source{buf: t, piece: piece})
+		l.answerLocked(id, a, source{buf: t.Buffer(), piece: piece})
 		return
 	}
 	l.mu.Unlock()
@@ -105,7 +105,7 @@ func (l *link) answerProto(id attemptID, t *tensor.Tensor) {
 	}
 	a := channel.Answer{Value: describeProto(t, len(content))}
 	if l.machine.Eager(&a.Value) {
-		l.answer(id, a, source{buf: nobody{}, bytes: content})
+		l.answer(id, a, source{buf: tensor.NewBuffer(content, nil), bytes: content})
 		return
 	}
 	l.answerCopy(id, a, content)
@@ -119,7 +119,7 @@ func (l *link) answerCopy(id attemptID, a channel.Answer, content []byte) {
 		l.answer(id, channel.Answer{Elsewhere: true, Err: status.From(err)}, source{})
 		return
 	}
-	l.answer(id, a, source{buf: src, piece: src.Piece})
+	l.answer(id, a, source{buf: src.Buffer(), piece: src.Piece})
 }
 
 // answer tells the machine. It takes over the source's reference.
@@ -133,7 +133,7 @@ func (l *link) answerLocked(id attemptID, a channel.Answer, src source) {
 	if l.state == linkGone {
 		l.mu.Unlock()
 		if src.buf != nil {
-			src.buf.Release()
+			l.peer.transport.release(src.buf)
 		}
 		return
 	}
@@ -153,12 +153,7 @@ func (l *link) answerLocked(id attemptID, a channel.Answer, src source) {
 // source is memory that content is sent from, with the reference that keeps it; the
 // zero source is none.
 type source struct {
-	buf   releaser
+	buf   *tensor.Buffer
 	bytes []byte    // of what goes within a message
 	piece mem.Piece // of what is written
 }
-
-// nobody is the reference to memory of Go that nobody else has.
-type nobody struct{}
-
-func (nobody) Release() {}

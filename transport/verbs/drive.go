@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/transport"
 	"github.com/tryst-rdma/tryst/transport/verbs/channel"
 	"github.com/tryst-rdma/tryst/transport/verbs/mem"
@@ -233,12 +234,10 @@ type outgoing struct {
 	kind outKind
 	ask  transport.Ask
 	id   attemptID
-	buf  releaser
+	buf  *tensor.Buffer
 	ids  []uint64
 	left uint64
 }
-
-type releaser interface{ Release() }
 
 type outKind uint8
 
@@ -300,7 +299,7 @@ func (l *link) carry(o *outgoing) {
 	case outDetach:
 		kept.DetachFor(l, l.asker.Incarnation, o.id.id, o.id.attempt)
 	case outRelease:
-		o.buf.Release()
+		l.peer.transport.release(o.buf)
 	case outFinished:
 		kept.Finish(l.asker.Incarnation, o.ids)
 	case outCancelled:
@@ -457,9 +456,12 @@ func (l *link) end(a *channel.Action) {
 	}
 	switch a.Outcome {
 	case channel.OutcomeEager:
-		r.value, r.err = fromMessage(&a.Value, a.Content, l.peer.transport.opts.Allocator)
+		// Its value is made by who waits for it: memory comes from an allocator that
+		// others wrote.
+		a.Value.CopyTo(&r.meta)
+		r.content = append(r.content[:0], a.Content...)
 	case channel.OutcomeWritten:
-		r.meta = a.Value.Clone()
+		a.Value.CopyTo(&r.meta)
 		r.buf = dest.Buffer().Retain()
 	case channel.OutcomeElsewhere:
 		r.err = &transport.ElsewhereError{Err: cmp.Or(r.noPlace, a.Err)}

@@ -33,9 +33,11 @@ type peer struct {
 	requests map[uint64]func(pairing.Offer, error)
 	lastReq  uint64
 	timer    *time.Timer
-	lost     error  // why there is no device any more
-	gone     bool   // it has been forgotten: there may be another record of the task
-	told     string // what the log was told last
+	lost     error // why there is no device any more
+	gone     bool  // it has been forgotten: there may be another record of the task
+
+	logging sync.Mutex // one goroutine at a time tells the log, so that the last state is told last
+	told    string     // what it was told last
 }
 
 func newPeer(t *Transport, task cluster.Task) *peer {
@@ -227,7 +229,7 @@ func (p *peer) linkUp(l *link) {
 		p.wireDown = p.transport.opts.Kept.WireUp(l.asker)
 	}
 	p.do(p.machine.Hello(time.Now(), l.own.Generation))
-	p.logState()
+	p.transport.work.Go(p.logState) // a log may hold up whoever writes to it
 }
 
 // noStranger counts a link no more whose peer has spoken, or that is gone. Called with
@@ -378,6 +380,8 @@ func (p *peer) full() Link {
 
 // logState tells the log of a change of the wire.
 func (p *peer) logState() {
+	p.logging.Lock()
+	defer p.logging.Unlock()
 	k := p.link()
 	said := "grpc"
 	switch {
@@ -386,13 +390,10 @@ func (p *peer) logState() {
 	case k.Reason != nil:
 		said += ": " + k.Reason.Error()
 	}
-	p.mu.Lock()
-	same := said == p.told
-	p.told = said
-	p.mu.Unlock()
-	if same {
+	if said == p.told {
 		return
 	}
+	p.told = said
 	switch {
 	case k.Verbs:
 		p.transport.opts.Logger.Info("tensors from and to the peer go over verbs", "peer", p.task.String(), "generation", k.Generation, "queue_pairs", k.QueuePairs)

@@ -21,6 +21,10 @@ type receive struct {
 	link   *link
 	waiter *poll.Waiter
 	use    // guarded by link.mu until waiter is done
+
+	// Of the value, when there is no error; the memory is used again.
+	meta    wire.Value
+	content []byte // unless it was written into use.buf
 }
 
 // use is what a receive has of one attempt.
@@ -28,12 +32,10 @@ type use struct {
 	attempt *transport.Attempt // the caller's
 	began   time.Time
 
-	id    attemptID
-	dest  uint64 // handle of its destination; 0 while it has none
-	value rendezvous.Value
-	buf   *tensor.Buffer // written: the value's content
-	meta  wire.Value     // of it
-	err   error
+	id   attemptID
+	dest uint64         // handle of its destination; 0 while it has none
+	buf  *tensor.Buffer // the value's content, where it was written; nil where it came in a message
+	err  error
 	// noPlace is why there is no destination, in the words of the pool.
 	noPlace error
 }
@@ -79,10 +81,7 @@ func (l *link) newReceive() *receive {
 func (r *receive) Wait() (rendezvous.Value, error) {
 	_ = r.waiter.Wait(context.Background()) // Drop ends it, too
 	l := r.link
-	v, err := r.value, r.err
-	if r.buf != nil {
-		v, err = fromMemory(&r.meta, r.buf, l.peer.transport.opts.Allocator)
-	}
+	v, err := r.value()
 	if err == nil {
 		l.peer.arrived(r.attempt, r.began, v.Tensor.Size())
 	} else {
@@ -93,9 +92,24 @@ func (r *receive) Wait() (rendezvous.Value, error) {
 	r.waiter.Reset() // who said Done held the lock, and has ended it by now
 	if len(l.spare.receives) < maxFree {
 		r.use = use{}
+		if len(r.content) > DefaultEagerLimit {
+			r.content = nil
+		}
 		l.spare.receives = append(l.spare.receives, r)
 	}
 	return v, err
+}
+
+// value is what the receive has ended with.
+func (r *receive) value() (rendezvous.Value, error) {
+	a := r.link.peer.transport.opts.Allocator
+	switch {
+	case r.err != nil:
+		return rendezvous.Value{}, r.err
+	case r.buf != nil:
+		return fromMemory(&r.meta, r.buf, a)
+	}
+	return fromMessage(&r.meta, r.content, a)
 }
 
 // Await implements transport.Pending.

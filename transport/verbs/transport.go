@@ -101,6 +101,7 @@ type Transport struct {
 	base     context.Context
 	stop     context.CancelFunc
 	work     group
+	aside    func(func()) // work.Go
 	index    atomic.Uint32
 	spinners *poll.Spinners
 
@@ -130,6 +131,7 @@ func New(o Options) (*Transport, error) {
 	if t.port, err = openPort(&t.opts); err != nil {
 		return nil, err
 	}
+	t.aside = t.work.Go
 	t.base, t.stop = context.WithCancel(context.Background())
 	t.index.Store(rand.Uint32())
 	t.failover = transport.NewFailover(transport.FailoverOptions{
@@ -301,6 +303,10 @@ func (t *Transport) Close(ctx context.Context) error {
 	}
 	return err
 }
+
+// release gives up a reference to a tensor's memory on a goroutine that polls, or that
+// one which polls waits for: what an owner does with it may take its time.
+func (t *Transport) release(b *tensor.Buffer) { b.ReleaseBy(t.aside) }
 
 // messageSize is how many bytes a posted receive holds: a small content with its
 // message, and at least what every message of the protocol fits into.

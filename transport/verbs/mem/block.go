@@ -37,6 +37,9 @@ func (b *block) bytes() []byte {
 // Reclaim implements tensor.Owner: the last reference is gone.
 func (b *block) Reclaim([]byte) { b.arena.pool.reclaim(b) }
 
+// ReclaimsPromptly implements tensor.PromptOwner.
+func (*block) ReclaimsPromptly() {}
+
 // Piece is a run of registered memory, as a work request or a peer names it.
 type Piece struct {
 	Addr uint64 // in the device's numbering

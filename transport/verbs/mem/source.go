@@ -15,6 +15,9 @@ type Source struct {
 // Release gives the reference up, once.
 func (s Source) Release() { s.buf.Release() }
 
+// Buffer is the memory, with the reference that is s's own.
+func (s Source) Buffer() *tensor.Buffer { return s.buf }
+
 // IsZero reports whether s is no source.
 func (s Source) IsZero() bool { return s.buf == nil }
 
