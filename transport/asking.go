@@ -28,6 +28,7 @@ import (
 type asking struct {
 	peer        string // its task name, for errors
 	peerTimeout time.Duration
+	muchKept    int64 // bytes kept for finished ids at which they are said soon
 
 	link        linkState
 	generation  uint64 // of the link: counts how often it came up
@@ -130,8 +131,8 @@ const (
 	askWake                        // call tick, after a delay; takes the place of an earlier one
 )
 
-func newAsking(peer string, peerTimeout time.Duration) *asking {
-	return &asking{peer: peer, peerTimeout: peerTimeout, receives: make(map[uint64]*receive)}
+func newAsking(peer string, peerTimeout time.Duration, muchKept int64) *asking {
+	return &asking{peer: peer, peerTimeout: peerTimeout, muchKept: muchKept, receives: make(map[uint64]*receive)}
 }
 
 // recv is the event that a receive begins. meant is the incarnation in its key.

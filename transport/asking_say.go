@@ -10,12 +10,12 @@ import (
 
 // unsaid is what the peer has to know: which answers we have, and which receives
 // we gave up. Cancels are said at once. Finished ids wait a little for a request
-// to ride on. One message is under way at a time; more ids gather meanwhile.
+// to ride on, less when the peer keeps much for them. One message is under way at a time; more ids gather meanwhile.
 // What was not taken is said again.
 type unsaid struct {
 	finished      []uint64  // answers that we have
 	finishedBytes int64     // their size
-	finishedSince time.Time // when the first of them came
+	finishedBy    time.Time // when they are said alone
 	cancelled     []uint64  // receives that we gave up
 	saying        bool      // an askFinish or askCancel is under way
 	wakeAt        time.Time // when a tick is due; zero when none is
@@ -26,12 +26,16 @@ type unsaid struct {
 func (u *unsaid) said() bool { return len(u.finished) == 0 && len(u.cancelled) == 0 }
 
 // has notes answers of size bytes that we have.
-func (u *unsaid) has(now time.Time, size int64, ids ...uint64) {
+func (m *asking) has(now time.Time, size int64, ids ...uint64) {
+	u := &m.unsaid
 	if len(u.finished) == 0 {
-		u.finishedSince = now
+		u.finishedBy = now.Add(finishDelay)
 	}
 	u.finished = append(u.finished, ids...)
 	u.finishedBytes += size
+	if soon := now.Add(finishSoon); u.finishedBytes >= m.muchKept && u.finishedBy.After(soon) {
+		u.finishedBy = soon
+	}
 }
 
 // ride takes the finished ids that go with a request, into memory of its receive.
@@ -71,20 +75,19 @@ func (m *asking) say(now time.Time, acts []askAction) []askAction {
 		return acts
 	}
 	a := askAction{generation: m.generation}
-	due := m.finishedSince.Add(finishDelay)
 	switch {
 	case len(m.cancelled) > 0:
 		a.kind = askCancel
 		a.finished, m.cancelled = cut(m.cancelled, maxSaid)
 	case len(m.finished) == 0:
 		return acts
-	case m.closing || m.finishedBytes >= finishAtOnce || !now.Before(due):
+	case m.closing || !now.Before(m.finishedBy):
 		a.kind = askFinish
 		if a.finished, m.finished = cut(m.finished, maxSaid); len(m.finished) == 0 {
 			m.finishedBytes = 0
 		}
 	default:
-		return m.wake(now, acts, due)
+		return m.wake(now, acts, m.finishedBy)
 	}
 	m.saying = true
 	return append(acts, a)

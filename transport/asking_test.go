@@ -20,7 +20,7 @@ type askBench struct {
 }
 
 func newAskBench(t *testing.T) *askBench {
-	return &askBench{t: t, m: newAsking(producer, DefaultPeerTimeout), now: t0}
+	return &askBench{t: t, m: newAsking(producer, DefaultPeerTimeout, DefaultMuchKept), now: t0}
 }
 
 // ups is newAskBench with the peer reached.
@@ -346,9 +346,30 @@ func TestAskingFinishedSaidAlone(t *testing.T) {
 	b.want("one wake is enough", b.answered(2, 10), "")
 	b.want("too early", b.pass(finishDelay-1), "wake in 1ns")
 	b.want("5 ms", b.pass(1), "finish [1 2]")
-	b.want("large, but one at a time", b.answered(3, finishAtOnce), "")
-	b.want("then the large one at once", b.told(nil), "finish [3]")
+	b.want("large, but one at a time", b.answered(3, DefaultMuchKept), "")
+	b.want("then the large one soon", b.told(nil), "wake in 200µs")
+	b.want("too early", b.pass(finishSoon-1), "wake in 1ns")
+	b.want("200 us", b.pass(1), "finish [3]")
 	b.want("taken", b.told(nil), "")
+}
+
+// TestAskingMuchKeptIsSaidSoon, whether one answer is large or all together are; a
+// request takes even that along.
+func TestAskingMuchKeptIsSaidSoon(t *testing.T) {
+	b := ups(t)
+	for id := uint64(1); id <= 4; id++ {
+		b.recv(id)
+	}
+	b.want("not yet", b.answered(1, DefaultMuchKept-1), "wake in 5ms")
+	b.pass(time.Millisecond)
+	b.want("now", b.answered(2, 1), "wake in 200µs")
+	b.want("more does not make it later", b.answered(3, DefaultMuchKept), "")
+	b.want("all", b.pass(finishSoon), "finish [1 2 3]")
+	b.told(nil)
+	b.want("large", b.answered(4, DefaultMuchKept), "wake in 200µs")
+	b.want("rides", b.recv(5), "ask 5.1 with [4]")
+	b.want("nothing is left", b.pass(finishDelay), "")
+	b.want("what rode counts no more", b.answered(5, 1), "wake in 5ms")
 }
 
 // Ids that came back from a lost request wake the machine too.

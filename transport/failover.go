@@ -182,12 +182,12 @@ func (f *Failover) peer(task cluster.Task) (*peer, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &peer{
-		f: f, task: task, wire: wire,
-		machine:  newAsking(task.String(), f.opts.PeerTimeout),
-		receives: make(map[uint64]*remoteReceive),
+	p := &peer{f: f, task: task, wire: wire, receives: make(map[uint64]*remoteReceive)}
+	muchKept := int64(DefaultMuchKept)
+	if p.starter, _ = wire.(Starter); p.starter != nil {
+		muchKept = p.starter.MuchKept()
 	}
-	p.starter, _ = wire.(Starter)
+	p.machine = newAsking(task.String(), f.opts.PeerTimeout, muchKept)
 	f.peers[task] = p
 	return p, nil
 }

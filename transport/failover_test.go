@@ -78,6 +78,27 @@ func TestFailoverFinishIsSaidAfter5ms(t *testing.T) {
 	})
 }
 
+// TestFailoverFinishIsSaidSoonOfMuch: a wire says what is much to keep.
+func TestFailoverFinishIsSaidSoonOfMuch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t, memOptions{})
+		p.opts.Wire = func(cluster.Task) (Wire, error) { return starting{p.memPeer}, nil } // the 10 bytes of a value are
+		k := key(t, "k")
+		p.send(k, 'a')
+		p.wantValue(p.begin(t.Context(), k), 'a')
+		time.Sleep(finishSoon - time.Microsecond)
+		if s := p.kept.Stats(); s.Kept != 1 {
+			t.Errorf("before: %+v", s)
+		}
+		time.Sleep(2 * time.Microsecond)
+		synctest.Wait()
+		if s := p.kept.Stats(); s.Kept != 0 {
+			t.Errorf("after: %+v", s)
+		}
+		p.close()
+	})
+}
+
 func TestFailoverFinishRidesOnTheNextRequest(t *testing.T) {
 	bubble(t, memOptions{}, func(t *testing.T, p *pair) {
 		k := key(t, "k")
@@ -530,6 +551,8 @@ type started struct {
 	v     rendezvous.Value
 	err   error
 }
+
+func (starting) MuchKept() int64 { return 10 }
 
 func (s starting) Start(a *Attempt) Pending {
 	ctx, cancel := context.WithCancel(context.Background())

@@ -80,9 +80,13 @@ const (
 	// before it is said alone.
 	finishDelay = 5 * time.Millisecond
 
-	// finishAtOnce is how many finished bytes make the id worth a message
-	// of its own: the peer's memory is then more dear than a round trip.
-	finishAtOnce = 64 << 20
+	// finishSoon is how long it waits when the peer keeps DefaultMuchKept bytes
+	// for it: as long as a program takes that has one value and asks for the next.
+	finishSoon = 200 * time.Microsecond
+
+	// DefaultMuchKept is how many bytes kept for finished ids make them worth a
+	// message of their own, which costs a call: memory is then dearer than that.
+	DefaultMuchKept = 64 << 20
 
 	// maxRiders bounds the finished ids on one request: 8 bytes each, so
 	// that the header of a small request stays within one packet.

@@ -235,7 +235,7 @@ func newDuo(t testing.TB, cfg *duoConfig) *duo {
 	for i := range w.sides {
 		s := &w.sides[i]
 		s.process = uint64(i) + 1
-		s.asking = newAsking([...]string{producer, consumer}[i], DefaultPeerTimeout)
+		s.asking = newAsking([...]string{producer, consumer}[i], DefaultPeerTimeout, DefaultMuchKept)
 		s.asking.closing = !cfg.riding
 		w.begin(i)
 	}
@@ -461,7 +461,7 @@ func (w *duo) tell(i int) {
 	if a.kind == askCancel {
 		y.mark = e.ch.SayCancelled(w.now, a.finished)
 	} else {
-		y.mark = e.ch.Finish(w.now, a.finished, 0)
+		y.mark = e.ch.Finish(w.now, a.finished)
 	}
 	if y.reached(e.taken) {
 		w.told(i, a, nil)

@@ -165,7 +165,7 @@ func newWorld(t testing.TB, cfg *simConfig) *world {
 	}
 	w := &world{
 		cfg: cfg, now: t0, left: cfg.budget, process: 1, s: newAnswers(l), conn: 1,
-		r: newAsking(producer, DefaultPeerTimeout), keys: make([]simKey, cfg.keys),
+		r: newAsking(producer, DefaultPeerTimeout, DefaultMuchKept), keys: make([]simKey, cfg.keys),
 		callsHere: make(map[callID]int), upAt: make(map[uint64]bool),
 	}
 	w.r.closing = !cfg.timed

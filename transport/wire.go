@@ -39,6 +39,11 @@ type Starter interface {
 	// begun, and that Recv has to make it. The attempt is the wire's until Wait
 	// has returned.
 	Start(a *Attempt) Pending
+
+	// MuchKept is how many bytes that the peer keeps for answers which have arrived
+	// make it worth a message to say so (Finish), when no request follows within
+	// 200 us. Else the ids wait 5 ms for one to ride on.
+	MuchKept() int64
 }
 
 // Pending is an attempt that a Starter has under way.

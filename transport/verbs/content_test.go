@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
@@ -125,6 +126,31 @@ func TestV03SteadyStateOfALargeTensor(t *testing.T) {
 	t.Logf("%d bytes are allocated for a receive of 128 KiB, %d for one of 2 MiB", small, large)
 	if large > 2*small+64*kib {
 		t.Errorf("a receive of 128 KiB allocates %d bytes, one of 2 MiB %d", small, large)
+	}
+}
+
+// TestFinishedComesSoon: the memory of a large tensor goes back long before that of a
+// small one, which waits 5 ms for a request to ride on.
+func TestFinishedComesSoon(t *testing.T) {
+	s := newStage(t, clusterOptions{require: true})
+	from, to := s.pair()
+	least := func(size int) (d time.Duration) { // a machine may always be slower
+		d = time.Hour
+		for i := range 20 {
+			k := from.key(to, fmt.Sprint(size, "/", i))
+			from.sendsBlob(1, k, 1, size)
+			x := to.recv(1, k).value()
+			since := time.Now()
+			for from.kept.Stats().Kept > 0 && time.Since(since) < patience {
+				runtime.Gosched()
+			}
+			d = min(d, time.Since(since))
+			x.Release()
+		}
+		return d
+	}
+	if large, small := least(2*mib), least(100); large >= 4*time.Millisecond || small < 4*time.Millisecond || small >= 9*time.Millisecond {
+		t.Errorf("2 MiB were kept for %v and more, 100 bytes for %v", large, small)
 	}
 }
 

@@ -32,6 +32,10 @@ const (
 	// drainTime is how long a channel that is left waits for what was posted to
 	// come back (ARCHITECTURE.md section 6, rule b).
 	drainTime = time.Second
+	// muchKept is how many bytes a peer keeps for answers that have arrived before it
+	// is told soon (PROTOCOL.md section 8.4): its registered memory is dearer than its
+	// heap, and a message costs less than a call.
+	muchKept = 1 << 20
 	// causeTime is how long a channel whose requests came back flushed waits for
 	// the device to say why: that goes another way, and takes a wake-up.
 	causeTime = 20 * time.Millisecond

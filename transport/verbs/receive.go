@@ -171,7 +171,7 @@ func (l *link) tell(ctx context.Context, ids []uint64, cancel bool) error {
 	if cancel {
 		s.mark = l.machine.SayCancelled(now, ids)
 	} else {
-		s.mark = l.machine.Finish(now, ids, 0)
+		s.mark = l.machine.Finish(now, ids)
 	}
 	if s.reached(l.taken) {
 		s.end(nil)

@@ -86,6 +86,9 @@ func (w *way) Start(a *transport.Attempt) transport.Pending {
 	return l.start(a)
 }
 
+// MuchKept implements transport.Starter.
+func (*way) MuchKept() int64 { return muchKept }
+
 // Recv implements transport.Wire, for what Start has not begun.
 func (w *way) Recv(ctx context.Context, a *transport.Attempt) (rendezvous.Value, error) {
 	if p := w.Start(a); p != nil { // a channel has come up

@@ -112,7 +112,7 @@ func (c *Channel) Receive(now time.Time, a Receive) {
 		a.Value.CopyTo(&x.value)
 	}
 	if len(a.Finished) > 0 {
-		c.finish(now, a.Finished, 0)
+		c.finish(now.Add(finishDelay), a.Finished)
 		x.riders = c.say.finished.given()
 	}
 	c.byID[a.ID] = r

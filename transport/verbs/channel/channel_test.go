@@ -438,7 +438,7 @@ func TestV15BreakGivesBackWhatHasNotEnded(t *testing.T) {
 	l.manual = true
 	l.receive(2, "other")
 	l.run()
-	mark := l.ends[0].ch.Finish(l.now, []uint64{77}, 0)
+	mark := l.ends[0].ch.Finish(l.now, []uint64{77})
 	l.trace = nil
 	why := errors.New("transport retry counter exceeded")
 	for i := range l.ends {

@@ -153,7 +153,7 @@ func TestSendPlacesAreKeptForUpkeep(t *testing.T) {
 	if l.trace[len(l.trace)-1] != "<CANCEL" {
 		t.Errorf("no CANCEL: %v", l.trace)
 	}
-	c.Finish(l.now, []uint64{6}, finishAtOnce)
+	c.Finish(l.now, []uint64{6})
 	l.run()
 	if l.trace[len(l.trace)-1] != "<FINISHED" {
 		t.Errorf("no FINISHED: %v", l.trace)
@@ -176,32 +176,43 @@ func TestUnsignalledPostsAreFollowedByASignalledOne(t *testing.T) {
 func TestFinishedRidesOnTheNextMessage(t *testing.T) {
 	l := newLink(t)
 	l.sends(10)
-	mark := l.ends[0].ch.Finish(l.now, []uint64{7, 8}, 100)
-	l.receive(1, "k")
+	l.ends[0].ch.Receive(l.now, Receive{ID: 1, Attempt: 1, Sender: 2, Key: "k", Finished: []uint64{7, 8}})
 	l.run()
-	l.expect(">REQUEST", "<EAGER") // which carries the counts
-	if l.ends[0].taken.Finish != mark {
-		t.Errorf("taken %v, want %d", l.ends[0].taken, mark)
-	}
+	l.expect(">REQUEST", "<EAGER")
 	if a := l.ends[1].others[0]; a.Kind != ActFinished || fmt.Sprint(a.IDs.AppendTo(nil)) != "[7 8]" {
 		t.Errorf("the sender took %v", &a)
 	}
 }
 
-func TestFinishedGoesAloneAfterAWhile(t *testing.T) {
+// TestFinishedGoesAloneAtOnce, since whoever says it has waited for a request already.
+func TestFinishedGoesAloneAtOnce(t *testing.T) {
 	l := newLink(t)
-	mark := l.ends[0].ch.Finish(l.now, []uint64{7}, 100)
+	mark := l.ends[0].ch.Finish(l.now, []uint64{7})
 	l.run()
-	l.expect()
-	l.wait(finishDelay)
 	l.expect(">FINISHED")
 	l.wait(tellDelay) // nothing else carries the counts
 	l.expect("<CREDIT")
 	if l.ends[0].taken.Finish != mark {
 		t.Errorf("taken %v, want %d", l.ends[0].taken, mark)
 	}
-	l.ends[0].ch.Finish(l.now, []uint64{8}, finishAtOnce)
-	l.run()
+}
+
+// TestFinishedDoesNotWaitForItsRequestForLong, where that may not go: no slot is free.
+func TestFinishedDoesNotWaitForItsRequestForLong(t *testing.T) {
+	l := newLink(t)
+	l.manual = true
+	l.ends[0].ch.slots.most = 1
+	for id := range uint64(2) {
+		d := l.ends[0].dest()
+		l.ends[0].ch.Receive(l.now, Receive{
+			ID: id + 1, Attempt: 1, Sender: 2, Key: "k", Early: &d, Value: valueOf(1 << 20), Finished: []uint64{id + 100},
+		})
+		l.run()
+	}
+	l.expect(">REQUEST")
+	l.wait(finishDelay - 1)
+	l.expect()
+	l.wait(1)
 	l.expect(">FINISHED")
 }
 
@@ -212,7 +223,7 @@ func TestThousandsFinished(t *testing.T) {
 	for id := range uint64(5000) {
 		ids = append(ids, id+1)
 	}
-	mark := l.ends[0].ch.Finish(l.now, ids, 0)
+	mark := l.ends[0].ch.Finish(l.now, ids)
 	l.wait(time.Second)
 	var got []uint64
 	for _, a := range l.ends[1].others {

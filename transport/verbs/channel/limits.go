@@ -84,11 +84,9 @@ const (
 	// request was posted waits at most.
 	stallTime = queryAfter + queryTime
 
-	// finishDelay is how long finished ids wait for a message to ride on, and
-	// finishAtOnce the bytes of their answers at which they do not wait: the
-	// peer's registered memory is dearer than its heap.
-	finishDelay  = 5 * time.Millisecond
-	finishAtOnce = 1 << 20
+	// finishDelay is how long finished ids that came with a request which cannot go
+	// yet wait for it.
+	finishDelay = 5 * time.Millisecond
 
 	// tellDelay is how long counts that the peer asked for wait for a message
 	// to ride on.

@@ -14,7 +14,6 @@ import (
 type say struct {
 	finished, cancelled said
 	under               queue[saying] // messages that carried ids and have not been told as taken
-	bytes               int64         // of the answers whose ids are in finished
 	by                  time.Time     // when they are said alone; zero when there are none
 }
 
@@ -34,28 +33,25 @@ type saying struct {
 	upTo Marks
 }
 
-// Finish is the event that the answers to ids have arrived, with bytes of content
-// in all, and may be let go by the peer. They are said with the next message, or
-// alone after 5 ms or when they are worth it. ActTaken with the mark tells that
-// the peer took them; if the channel goes before, they are to be said again on
-// another wire.
-func (c *Channel) Finish(now time.Time, ids []uint64, bytes int64) Mark {
-	c.finish(now, ids, bytes)
+// Finish is the event that the answers to ids have arrived and may be let go by the
+// peer, and that no request came for them to ride on (Receive.Finished): they are said
+// at once. ActTaken with the mark tells that the peer took them; if the channel goes
+// before, they are to be said again on another wire.
+func (c *Channel) Finish(now time.Time, ids []uint64) Mark {
+	c.finish(now, ids)
 	f := &c.say.finished
 	f.wanted = f.given()
 	return f.wanted
 }
 
-func (c *Channel) finish(now time.Time, ids []uint64, bytes int64) {
+// finish has ids said with the next message, or alone when the time has come.
+func (c *Channel) finish(by time.Time, ids []uint64) {
 	s := &c.say
-	if len(ids) > 0 && s.by.IsZero() {
-		s.by = now.Add(finishDelay)
+	if len(ids) > 0 && (s.by.IsZero() || s.by.After(by)) {
+		s.by = by
 	}
 	for _, id := range ids {
 		s.finished.ids.push(id)
-	}
-	if s.bytes += bytes; s.bytes >= finishAtOnce {
-		s.by = now
 	}
 }
 
@@ -83,7 +79,7 @@ func (c *Channel) ride(room, most int) (ids wire.IDs, tell bool) {
 	n := max(0, min(room, most, s.finished.ids.n))
 	c.riders, tell = s.finished.take(c.riders[:0], n)
 	if s.finished.ids.n == 0 {
-		s.bytes, s.by = 0, time.Time{}
+		s.by = time.Time{}
 	}
 	return c.riders, tell
 }

@@ -226,7 +226,7 @@ func TestPeerThatTakesNothing(t *testing.T) {
 func TestBye(t *testing.T) {
 	l := newLink(t)
 	l.open(1)
-	l.ends[0].ch.Finish(l.now, []uint64{7}, 0)
+	l.ends[0].ch.Finish(l.now, []uint64{7})
 	l.ends[0].ch.Bye(l.now, "shutdown")
 	l.run()
 	l.expect(">FINISHED", ">BYE")

@@ -757,7 +757,7 @@ func (w *world) end(i int, a *Action) {
 		k := int(a.ID-1) / 2
 		if w.left.receives == 0 { // nothing will come to ride on
 			s.said.add(k)
-			s.mark = s.ch.Finish(w.now, []uint64{a.ID}, 0)
+			s.mark = s.ch.Finish(w.now, []uint64{a.ID})
 		}
 	}
 }
