@@ -88,7 +88,7 @@ func (b *baton[W]) look() (holds, again bool) {
 }
 
 // sleeps is said by who is about to sleep: the queue has to be armed for it. It reports
-// whether the caller holds the baton, as the resident does.
+// whether the caller holds the baton, as the resident does, for the turn of a waiter.
 func (b *baton[W]) sleeps() (holds bool) {
 	if b.due && b.holder == nobody && !b.stop {
 		b.holder = resident
@@ -122,7 +122,7 @@ const (
 )
 
 // turn is the time from taking the baton until giving it up. Its zero value is a
-// waiter's, in a queue that has events.
+// waiter's, in a queue that has events, or of who is about to sleep.
 type turn struct {
 	resident bool // the holder is the resident
 	busy     bool // the resident spins and gives the baton to waiters only
@@ -132,8 +132,8 @@ type turn struct {
 	rounds   int  // how often that brought something
 }
 
-// leaveRounds is how many batches a waiter handles that would like to leave and
-// finds nobody to take over. Then it wakes the resident: its caller waits.
+// leaveRounds is how many batches somebody handles who would like to leave and finds
+// nobody to take over. Then it wakes the resident: its caller waits.
 const leaveRounds = 4
 
 // give is asked when the holder wants to give the baton up, and again after each

@@ -236,16 +236,16 @@ func (g *game) moves(w world) (all []next) {
 	case p.at != asleep:
 		g.hold(w, "who calls", func(n *world) *player { return &n.caller }, p, add)
 	case w.due:
-		tidies := func(by string, f func(*baton[int8]) bool) {
+		tidies := func(by string, inPlace bool, f func(*baton[int8]) bool) {
 			add(by, func(n *world) {
 				n.with(func(b *baton[int8]) {
 					if f(b) {
-						n.caller = player{at: polling, t: turn{resident: true}}
+						n.caller = player{at: polling, t: turn{resident: inPlace}}
 					}
 				})
 			})
 		}
-		tidies("somebody looks", func(b *baton[int8]) bool {
+		tidies("somebody looks", true, func(b *baton[int8]) bool {
 			if g.rules.forgetDue {
 				b.due = false
 				return false
@@ -253,7 +253,7 @@ func (g *game) moves(w world) (all []next) {
 			holds, _ := b.look()
 			return holds
 		})
-		tidies("somebody is about to sleep", func(b *baton[int8]) bool { return b.sleeps() })
+		tidies("somebody is about to sleep", false, func(b *baton[int8]) bool { return b.sleeps() })
 	case w.call:
 		add("the device calls", func(n *world) {
 			n.call = false
@@ -393,7 +393,7 @@ func (g *game) hold(w world, name string, of func(*world) *player, p player, add
 			default:
 				q.at = parking
 			}
-			if q.t.resident && q.at == parking {
+			if (q.t.resident || q == &n.caller) && q.at == parking {
 				q.at = asleep
 			}
 			q.t.brief = false

@@ -199,7 +199,7 @@ func (q *Queue) event() {
 	}
 	q.mu.Unlock()
 	if holds {
-		q.tidy()
+		q.tidy(true)
 	}
 }
 
@@ -213,12 +213,15 @@ func (q *Queue) look() {
 	}
 	q.mu.Unlock()
 	if holds {
-		q.tidy()
+		q.tidy(true)
 	}
 }
 
-// tidy is a turn of the resident by somebody else: it handles what is there, and arms.
-func (q *Queue) tidy() { q.turn(turn{resident: true}, spin{q: q, still: true}) }
+// tidy is a turn with the baton by who does not wait for a completion: it handles what is
+// there, and arms. In place of the resident it does so until the queue is empty.
+func (q *Queue) tidy(inPlace bool) {
+	q.turn(turn{resident: inPlace}, spin{q: q, still: true, passing: !inPlace})
+}
 
 // measure is what arming the queue costs here.
 func measure(cq verbs.CQ) (time.Duration, error) {

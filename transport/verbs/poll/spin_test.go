@@ -98,6 +98,63 @@ func TestAContextEndsOnAQueueThatIsNeverEmpty(t *testing.T) {
 	}
 }
 
+// TestWhoIsAboutToSleepDoesNotBecomeTheResident: it arms the queue that another has left as
+// it was, and where that is never empty it calls the resident.
+func TestWhoIsAboutToSleepDoesNotBecomeTheResident(t *testing.T) {
+	for name, sleeps := range map[string]func(context.Context, *Waiter){
+		"Watch": func(_ context.Context, w *Waiter) { w.Watch(func() {}) },
+		"Wait":  func(ctx context.Context, w *Waiter) { _ = w.Wait(ctx) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			cq := newFakeCQ()
+			var own atomic.Pointer[Waiter]
+			var busy, enough atomic.Bool
+			q := start(t, Config{CQ: cq, Mode: ModeAdaptive, MaxSpin: time.Hour, Spinners: NewSpinners(1), Handle: func([]verbs.WC) {
+				if w := own.Swap(nil); w != nil {
+					w.Done()
+				}
+				if busy.Load() && !enough.Load() {
+					cq.complete(1)
+				}
+			}})
+			first := q.NewWaiter()
+			for { // until it has left the queue as it was
+				own.Store(first)
+				time.AfterFunc(time.Millisecond, func() { cq.complete(1) })
+				if err := first.Wait(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				q.mu.Lock()
+				left := q.baton.due && q.baton.holder == nobody
+				q.mu.Unlock()
+				if left {
+					break
+				}
+				first.Reset()
+			}
+			q.waits.longest = 0 // who comes now sleeps
+			busy.Store(true)
+			cq.complete(1)
+			ctx, cancel := context.WithCancel(t.Context())
+			slept := make(chan struct{})
+			go func() {
+				defer close(slept)
+				sleeps(ctx, q.NewWaiter())
+			}()
+			for end := time.Now().Add(10 * time.Second); q.Stats().Calls == 0; runtime.Gosched() {
+				if time.Now().After(end) {
+					t.Error("it polls for everybody")
+					break
+				}
+			}
+			cancel()
+			enough.Store(true)
+			<-slept
+			stop(t, q)
+		})
+	}
+}
+
 // Whatever has woken who sleeps, it is only Done that ends the wait.
 func TestNobodyIsDoneByTheWaitBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -67,7 +67,8 @@ func (w *Waiter) Watch(ready func()) bool {
 	return true
 }
 
-// sleeps counts a waiter that does not poll, and sees to it that the queue is armed.
+// sleeps counts a waiter that does not poll, and sees to it that the queue is armed; where
+// more comes all the time, that is left to the resident.
 func (q *Queue) sleeps() {
 	q.asleep.Add(1)
 	if q.grace == 0 {
@@ -77,7 +78,7 @@ func (q *Queue) sleeps() {
 	holds := q.baton.sleeps()
 	q.mu.Unlock()
 	if holds {
-		q.tidy()
+		q.tidy(false)
 	}
 }
 
@@ -236,8 +237,10 @@ type spin struct {
 	since  time.Time
 	counts bool // among the spinners
 	still  bool // it does not spin
-	fed    bool // a batch came since others were let run
-	polls  uint64
+	// passing says that it wants to give the baton up whatever comes.
+	passing bool
+	fed     bool // a batch came since others were let run
+	polls   uint64
 }
 
 // restart begins again: a waiter with the budget of its wait, the resident with a new
@@ -275,7 +278,7 @@ func (s *spin) over(n int) bool {
 	q := s.q
 	s.polls++
 	switch {
-	case s.w != nil && s.w.done(), q.stopped.Load(), s.w == nil && q.crowd.Load() > 0:
+	case s.passing, s.w != nil && s.w.done(), q.stopped.Load(), s.w == nil && q.crowd.Load() > 0:
 		return true
 	case n > 0:
 		s.empty, s.fed = 0, true
