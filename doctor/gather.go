@@ -98,7 +98,7 @@ func ReachVerbs(c config.Client, o server.Options) func(context.Context, cluster
 
 // wanted is what the settings ask for of a device.
 func wanted(c config.RDMA) discovery.Want {
-	return discovery.Want{Device: c.Device, Port: uint8(c.Port), GIDIndex: c.GIDIndex, MTU: verbs.MTU(c.MTU)}
+	return discovery.Want{Device: c.Device, Port: uint8(c.Port), GIDIndex: c.GIDIndex, MTU: verbs.MTU(c.MTU), ServiceLevel: uint8(c.ServiceLevel)}
 }
 
 // Gather finds out the facts. It ends when ctx does, with what it has; a peer

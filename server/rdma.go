@@ -53,7 +53,8 @@ func (n *node) openRDMA(c config.Client, p verbs.Provider, at place, check func(
 	r := &rdma{task: n.task, spec: c.Cluster, only: c.Fallback == fallbackNone}
 	want := discovery.Want{
 		Device: c.RDMA.Device, Port: uint8(c.RDMA.Port), GIDIndex: c.RDMA.GIDIndex, MTU: verbs.MTU(c.RDMA.MTU), //nolint:gosec // limits of the settings
-		Near: at.near.addr, NearWhy: at.near.why,
+		ServiceLevel: uint8(c.RDMA.ServiceLevel), //nolint:gosec // likewise
+		Near:         at.near.addr, NearWhy: at.near.why,
 	}
 	var err error
 	if p != nil {

@@ -16,6 +16,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/tryst-rdma/tryst/config"
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/transport"
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/discovery"
 )
@@ -62,7 +67,6 @@ func TestVerbsMetrics(t *testing.T) {
 		`tryst_verbs_channel_state{` + peer + `,state="up"}`:                  1,
 		`tryst_verbs_fallbacks_total{` + peer + `,reason="channel broke"}`:    0,
 		`tryst_verbs_fallbacks_total{` + peer + `,reason="no channel"}`:       0,
-		`tryst_verbs_fallbacks_total{` + peer + `,reason="no room"}`:          0,
 		`tryst_verbs_breaks_total{` + peer + `}`:                              0,
 		`tryst_verbs_queue_pairs{` + peer + `}`:                               2,
 		`tryst_verbs_quarantined_bytes`:                                       0,
@@ -166,6 +170,101 @@ func TestVerbsMetricsOfABreak(t *testing.T) {
 		t.Errorf("the sender says that %v bytes went over gRPC", got)
 	}
 	w.fabric.Link("host0", "host1").Restore()
+}
+
+// TestVerbsMetricsOfFallbacks: each reason for which a receive takes another wire counts,
+// and so does what led to it.
+func TestVerbsMetricsOfFallbacks(t *testing.T) {
+	w := newVerbsTown(t, 2)
+	patient := func(c *config.Config) { c.RDMA.Timeout = 4 * time.Second } // a wire that is held breaks no channel
+	small := func(c *config.Config) { c.ArenaLimit = 8 << 20 }
+	a, b := w.start(0, patient), w.start(1, patient, small)
+	w.up(a, b.Task())
+	w.up(b, a.Task())
+	send := func(from, to *VerbsServer, name string, bytes int64) <-chan outcome {
+		t.Helper()
+		shape, err := tensor.NewShape(bytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		value, err := tensor.Allocate(tensor.Heap{}, tensor.Uint8, shape)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer value.Release()
+		if err := from.Send(1, to.Task().String(), name, value, false); err != nil {
+			t.Fatal(err)
+		}
+		return to.recv(1, from.Task().String(), name)
+	}
+	arrives := func(c <-chan outcome) {
+		t.Helper()
+		o := wait(t, c, "the value")
+		if o.err != nil {
+			t.Fatal(o.err)
+		}
+		o.v.Tensor.Release()
+	}
+	reads := func(v, peer *VerbsServer, want map[string]float64) {
+		t.Helper()
+		text := metricsText(v.registry)
+		for _, reason := range []string{"channel broke", "no channel", "no registered memory", "no registered memory at the peer", "does not fit a channel"} {
+			name := `tryst_verbs_fallbacks_total{peer="` + peer.Task().String() + `",reason="` + reason + `"}`
+			if got := metric(t, text, name); got != want[reason] {
+				t.Errorf("%s %v, want %v", name, got, want[reason])
+			}
+		}
+	}
+	exhausted := func(v *VerbsServer) float64 { return metric(t, metricsText(v.registry), "tryst_verbs_pool_exhausted") }
+	reads(a, b, nil)
+	if n := exhausted(b); n != 0 {
+		t.Errorf("pools were exhausted %v times", n)
+	}
+	arrives(send(a, b, "x", 9<<20))
+	reads(b, a, map[string]float64{"no registered memory": 1})
+	received := exhausted(b)
+	if received < 1 {
+		t.Errorf("the receiving pool was exhausted %v times", received)
+	}
+	arrives(send(b, a, "x", 9<<20))
+	reads(a, b, map[string]float64{"no registered memory at the peer": 1})
+	if n := exhausted(b); n <= received {
+		t.Errorf("the pools were exhausted %v times, before the sending one %v", n, received)
+	}
+	arrives(send(b, a, strings.Repeat("n", 100_000), 1))
+	reads(a, b, map[string]float64{"no registered memory at the peer": 1, "does not fit a channel": 1})
+
+	quarantined := func() float64 { return metric(t, metricsText(a.registry), "tryst_verbs_quarantined_bytes") }
+	arrives(send(b, a, "y", 1<<20)) // the next request for it brings its destination
+	wire := w.fabric.Link("host0", "host1").Hold()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	a.RecvAsync(ctx, 1, b.Task().String(), "y", func(_ rendezvous.Value, err error) { ended <- err })
+	if n := quarantined(); n != 0 {
+		t.Errorf("%v bytes are in quarantine", n)
+	}
+	cancel()
+	wantError(t, wait(t, ended, "the end of the receive"), status.Cancelled)
+	if n := quarantined(); n != 1<<20 {
+		t.Errorf("%v bytes are in quarantine, want %d", n, 1<<20)
+	}
+	wire.Release()
+	for end := time.Now().Add(soon); quarantined() != 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the memory stays in quarantine")
+		}
+	}
+
+	wire.Cut()
+	a.rdma.transport.LeftGeneration(transport.Asker{Name: b.Task().String(), Incarnation: b.Incarnation()}, 1<<30)
+	for end := time.Now().Add(soon); a.Links()[0].Verbs; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("verbs is still up")
+		}
+	}
+	arrives(send(b, a, "z", 8))
+	reads(a, b, map[string]float64{"no registered memory at the peer": 1, "does not fit a channel": 1, "no channel": 1})
+	wire.Restore()
 }
 
 // The counters of the port are told by their names; what cannot be read is not

@@ -165,7 +165,7 @@ func TestVerbsWithoutFallback(t *testing.T) {
 	wantMetrics(t, a, `tryst_verbs_sent_tensors_total{peer="/job:worker/replica:0/task:1"} 1`,
 		`tryst_received_tensors_total{peer="/job:worker/replica:0/task:1",transport="verbs"} 1`,
 		`tryst_wire{peer="/job:worker/replica:0/task:1",reason="",transport="verbs"} 1`,
-		`tryst_verbs_fallbacks_total{peer="other",reason="no room"} 0`)
+		`tryst_verbs_fallbacks_total{peer="other",reason="no registered memory"} 0`)
 }
 
 // metricsOf is what the metrics address serves.

@@ -201,7 +201,7 @@ func TestV09LongKeys(t *testing.T) {
 			long := from.key(to, strings.Repeat("n", 3000))
 			from.sendsBlob(1, long, 1, 100*kib)
 			to.recv(1, long).isBlob(1, 100*kib)
-			if k := to.link(from); k.Stats.Received != 1 || k.Stats.Elsewhere != 0 {
+			if k := to.link(from); k.Stats.Received != 1 || k.Stats.Elsewhere() != 0 {
 				t.Errorf("a key of 3000 bytes: %+v, want it over verbs", k.Stats)
 			}
 			longer := from.key(to, strings.Repeat("n", 100_000))
@@ -212,7 +212,7 @@ func TestV09LongKeys(t *testing.T) {
 			} else {
 				r.isBlob(2, 100*kib)
 			}
-			if k := to.link(from); k.Stats.Received != 1 || k.Stats.Elsewhere != 1 || !k.Verbs || k.Stats.Breaks != 0 {
+			if k := to.link(from); k.Stats.Received != 1 || k.Stats.Elsewhere() != 1 || !k.Verbs || k.Stats.Breaks != 0 {
 				t.Errorf("a key of 100 kB: %+v, want it elsewhere, and the channel still there", k)
 			}
 		})

@@ -465,6 +465,14 @@ func (l *link) end(a *channel.Action) {
 		r.buf = dest.Buffer().Retain()
 	case channel.OutcomeElsewhere:
 		r.err = &transport.ElsewhereError{Err: cmp.Or(r.noPlace, a.Err)}
+		switch c := &l.peer.counters; {
+		case a.ByPeer:
+			c.peerNoMemory.Add(1)
+		case r.noPlace != nil:
+			c.noMemory.Add(1)
+		default:
+			c.noFit.Add(1)
+		}
 	case channel.OutcomeLost:
 		r.err = &transport.LostError{Err: cmp.Or(l.err, a.Err)} // with the cause, which the machine may not know
 	default:

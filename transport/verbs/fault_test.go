@@ -172,10 +172,10 @@ func TestV12CancelWhileWritesLand(t *testing.T) {
 		}
 		x.Release()
 	}
-	if l := to.link(third); l.Stats.Elsewhere == 0 {
+	if l := to.link(third); l.Stats.Elsewhere() == 0 {
 		t.Errorf("%+v: the pool was never empty", l)
 	}
-	if l := to.link(from); l.Stats.Breaks != 0 || l.Stats.Elsewhere != 0 {
+	if l := to.link(from); l.Stats.Breaks != 0 || l.Stats.Elsewhere() != 0 {
 		t.Errorf("%+v: a cancel has broken the channel, or memory was not given back", l)
 	}
 }
@@ -210,7 +210,7 @@ func TestCancelOfMoreThanMayBeInQuarantine(t *testing.T) {
 		}
 		x.Release()
 	}
-	if l := to.link(third); l.Stats.Received != 3 || l.Stats.Elsewhere != 0 {
+	if l := to.link(third); l.Stats.Received != 3 || l.Stats.Elsewhere() != 0 {
 		t.Errorf("%+v: the memory was not given back at once", l)
 	}
 }
@@ -253,7 +253,7 @@ func TestPoolIsEmpty(t *testing.T) {
 				for _, h := range holds {
 					h.Release()
 				}
-				if l := to.link(from); l.Stats.Elsewhere != 1 || l.Stats.Received != 1 || l.Stats.Breaks != 0 {
+				if l := to.link(from); l.Stats.Elsewhere() != 1 || l.Stats.Received != 1 || l.Stats.Breaks != 0 {
 					t.Errorf("%+v: want one elsewhere and no break", l.Stats)
 				}
 				if require {
@@ -319,7 +319,7 @@ func TestV19MemlockTooSmall(t *testing.T) {
 				small := from.key(to, "small")
 				from.send(1, small, s.blob(s.source, 2, mib))
 				to.recv(1, small).isBlob(2, mib)
-				if l := to.link(from); l.Stats.Elsewhere != 1 || l.Stats.Received != 1 || l.Stats.Breaks != 0 {
+				if l := to.link(from); l.Stats.Elsewhere() != 1 || l.Stats.Received != 1 || l.Stats.Breaks != 0 {
 					t.Errorf("%+v: want the large one elsewhere, the small one over verbs", l.Stats)
 				}
 				spy.mu.Lock()

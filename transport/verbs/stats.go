@@ -31,11 +31,14 @@ type Link struct {
 type Stats struct {
 	Received, ReceivedBytes uint64 // values, and the bytes of their content
 	Sent, SentBytes         uint64
-	// Lost receives were asked again since their channel broke, Elsewhere ones
-	// went over the other wire for want of room, Without ones since no channel
-	// was up.
-	Lost, Elsewhere, Without uint64
-	Breaks                   uint64 // channels that were left
+	// Lost receives were asked again since their channel broke, Without ones took the
+	// other wire since no channel was up.
+	Lost, Without uint64
+	// The others that took it: for want of registered memory, here or at the peer, and
+	// those whose request is none for a channel (the key is longer than a message, an
+	// earlier attempt has not ended).
+	NoMemory, PeerNoMemory, NoFit uint64
+	Breaks                        uint64 // channels that were left
 	// Messages took a receive of the other side: control messages, and the last
 	// writes of contents.
 	MessagesSent, MessagesReceived uint64
@@ -43,14 +46,19 @@ type Stats struct {
 	Bootstraps uint64
 }
 
+// Elsewhere are the receives that took the other wire although a channel was up.
+func (s Stats) Elsewhere() uint64 { return s.NoMemory + s.PeerNoMemory + s.NoFit }
+
 func (s *Stats) add(o Stats) {
 	s.Received += o.Received
 	s.ReceivedBytes += o.ReceivedBytes
 	s.Sent += o.Sent
 	s.SentBytes += o.SentBytes
 	s.Lost += o.Lost
-	s.Elsewhere += o.Elsewhere
 	s.Without += o.Without
+	s.NoMemory += o.NoMemory
+	s.PeerNoMemory += o.PeerNoMemory
+	s.NoFit += o.NoFit
 	s.Breaks += o.Breaks
 	s.MessagesSent += o.MessagesSent
 	s.MessagesReceived += o.MessagesReceived
@@ -60,7 +68,8 @@ func (s *Stats) add(o Stats) {
 // counters are Stats while they change.
 type counters struct {
 	received, receivedBytes, sent, sentBytes atomic.Uint64
-	lost, elsewhere, without, breaks         atomic.Uint64
+	lost, without, breaks                    atomic.Uint64
+	noMemory, peerNoMemory, noFit            atomic.Uint64
 	bootstraps                               atomic.Uint64
 }
 
@@ -90,7 +99,8 @@ func (c *counters) read() Stats {
 	return Stats{
 		Received: c.received.Load(), ReceivedBytes: c.receivedBytes.Load(),
 		Sent: c.sent.Load(), SentBytes: c.sentBytes.Load(),
-		Lost: c.lost.Load(), Elsewhere: c.elsewhere.Load(), Without: c.without.Load(), Breaks: c.breaks.Load(),
+		Lost: c.lost.Load(), Without: c.without.Load(), Breaks: c.breaks.Load(),
+		NoMemory: c.noMemory.Load(), PeerNoMemory: c.peerNoMemory.Load(), NoFit: c.noFit.Load(),
 		Bootstraps: c.bootstraps.Load(),
 	}
 }

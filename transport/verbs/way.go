@@ -115,7 +115,6 @@ func (p *peer) failed(err error) error {
 	case errors.As(err, &lost):
 		p.counters.lost.Add(1)
 	case errors.As(err, &elsewhere):
-		p.counters.elsewhere.Add(1)
 		if p.transport.opts.Require {
 			return status.Errorf(status.ResourceExhausted, "%w (--fallback none allows no other wire)", elsewhere.Err)
 		}

@@ -176,6 +176,9 @@ func noPorts(d *Device) string {
 	return "it has no ports"
 }
 
+// maxPriority is the highest priority of an Ethernet frame (IEEE 802.1Q: three bits).
+const maxPriority = 7
+
 // judge finds a port's best GID, or says why the port cannot be used.
 func judge(inv *Inventory, d *Device, p *Port, want Want, t target) (*candidate, string) {
 	if want.Port != 0 && p.Number != want.Port {
@@ -202,6 +205,9 @@ func judge(inv *Inventory, d *Device, p *Port, want Want, t target) (*candidate,
 	}
 	if why != "" {
 		return nil, why
+	}
+	if p.Link == verbs.LinkEthernet && want.ServiceLevel > maxPriority {
+		return nil, fmt.Sprintf("service level %d was asked for, and on Ethernet it is the priority, 0 to %d (--rdma-service-level)", want.ServiceLevel, maxPriority)
 	}
 	mtu, err := PathMTU(want.MTU, p.ActiveMTU)
 	if err != nil {

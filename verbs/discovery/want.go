@@ -24,6 +24,9 @@ type Want struct {
 	Family Family
 	// MTU is the path MTU; 0: the port's active MTU.
 	MTU verbs.MTU
+	// ServiceLevel is that of InfiniBand, 0 to 15, or the priority on Ethernet, which
+	// has 0 to 7.
+	ServiceLevel uint8
 	// Near is the address by which peers reach this process, on RoCE the best that
 	// there is; zero: not known. NearWhy says in words who says so.
 	Near    netip.Addr
@@ -160,6 +163,9 @@ func (w Want) String() string {
 	}
 	if w.MTU != 0 {
 		s = append(s, fmt.Sprintf("MTU %d", int(w.MTU)))
+	}
+	if w.ServiceLevel != 0 {
+		s = append(s, fmt.Sprintf("service level %d", w.ServiceLevel))
 	}
 	if w.Near.IsValid() {
 		s = append(s, fmt.Sprintf("near %s", w.Near))

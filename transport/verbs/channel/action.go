@@ -87,6 +87,7 @@ type Action struct {
 	ID      uint64
 	Attempt uint32
 	Outcome Outcome
+	ByPeer  bool // with OutcomeElsewhere: it is the peer that cannot
 	Value   wire.Value
 	Content []byte // with OutcomeEager: Value.Size bytes in the message
 	Dest    Dest
