@@ -332,8 +332,7 @@ func (e *examiner) memlock() {
 		return
 	}
 	const check = "locked memory"
-	const raise = "ulimit -l unlimited; in /etc/security/limits.conf \"* - memlock unlimited\"; systemd: LimitMEMLOCK=infinity; docker: --ulimit memlock=-1"
-	m := f.Memlock
+	m, least, most := f.Memlock, f.RegisterLeast+f.Messages, f.RegisterMost+f.Messages
 	switch {
 	case f.NoMemlock != nil:
 		e.warn(check, doRead, "the limit could not be read: %v", f.NoMemlock)
@@ -341,12 +340,14 @@ func (e *examiner) memlock() {
 		e.ok(check, "no limit")
 	case m.Exempt:
 		e.ok(check, "the limit of %s does not count: the process has CAP_IPC_LOCK", bytesText(m.Limit))
-	case !m.Enough(f.RegisterLeast):
-		e.lacks(check, raise, "at most %s may be locked, and the first arenas take %s (--arena): devices will refuse them", bytesText(m.Limit), bytesText(f.RegisterLeast))
-	case !m.Enough(f.RegisterMost):
-		e.warn(check, raise, "at most %s may be locked, and registered memory may grow to %s (--arena-limit): what does not fit goes over gRPC", bytesText(m.Limit), bytesText(f.RegisterMost))
+	case !m.Enough(least):
+		e.lacks(check, m.Raise(most), "at most %s may be locked, and the first arenas take %s (--arena) and the messages of channels %s (--rdma-queue-depth): devices will refuse them",
+			bytesText(m.Limit), bytesText(f.RegisterLeast), bytesText(f.Messages))
+	case !m.Enough(most):
+		e.warn(check, m.Raise(most), "at most %s may be locked, and registered memory may grow to %s (--arena-limit) beside %s for the messages of channels (--rdma-queue-depth): what does not fit goes over gRPC",
+			bytesText(m.Limit), bytesText(f.RegisterMost), bytesText(f.Messages))
 	default:
-		e.ok(check, "at most %s may be locked, which is enough for %s", bytesText(m.Limit), bytesText(f.RegisterMost))
+		e.ok(check, "at most %s may be locked, which is enough for %s", bytesText(m.Limit), bytesText(most))
 	}
 }
 

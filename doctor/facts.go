@@ -40,7 +40,9 @@ type Facts struct {
 	// arena to send and one to receive), and RegisterMost what all of it may
 	// grow to, in bytes; 0 is not known.
 	RegisterLeast, RegisterMost uint64
-	HugePages                   HugePages
+	// Messages is how much the messages of channels with all peers take beside that.
+	Messages  uint64
+	HugePages HugePages
 	// Counters are those of the chosen port, and NoCounters why they are not
 	// all there.
 	Counters   map[string]uint64

@@ -107,7 +107,7 @@ func Gather(ctx context.Context, o Options) Facts {
 	f := Facts{
 		Required: o.Client.Transport == "verbs", Provider: o.Client.Provider, Want: wanted(o.Client.RDMA),
 		// One pool to send and one to receive.
-		RegisterLeast: 2 * uint64(o.Client.Arena), RegisterMost: 2 * uint64(o.Client.ArenaLimit),
+		RegisterLeast: 2 * uint64(o.Client.Arena), RegisterMost: 2 * uint64(o.Client.ArenaLimit), Messages: server.MessageMemory(o.Client),
 	}
 	f.NoDiscovery, f.Settings = o.NoSystem, o.Settings
 	f.TrafficClass = uint8(o.Client.RDMA.TrafficClass) //nolint:gosec // a limit of the setting

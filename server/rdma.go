@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -108,19 +109,16 @@ func (n *node) overDevice(r *rdma, c config.Client, maxWaiting int, check func(r
 		return nil, err
 	}
 	memory := mem.Options{Arena: c.Arena, SendLimit: c.ArenaLimit, RecvLimit: c.ArenaLimit, Device: r.Device.Info()}
-	o := verbstransport.Options{
-		Self: n.asker(), Task: n.task, Device: r.Device, Host: discovery.Network(),
-		Address:   verbs.GIDEntry{Index: r.Choice.GIDIndex, GID: r.Choice.GID, Type: r.Choice.Type},
-		Again:     again(c.RDMA),
-		Path:      path(r.Selection, c.RDMA),
-		Exchanger: bootstrap.NewExchanger(n.conns.Conn), Callable: r.callable,
-		GRPC: n.transport.Wire, Kept: n.kept, Check: check,
-		Require: r.only, Allocator: n.allocator, Memory: memory, MaxWaiting: maxWaiting,
-		Window: c.RDMA.QueueDepth / 2, SendQueue: c.RDMA.QueueDepth, Rails: queuePairsOf(c.RDMA.QueuePairs, r), EagerLimit: int(c.EagerLimit),
-		Poll: mode, PeerTimeout: c.PeerTimeout, Transfers: n.transfers, Logger: n.log,
-	}
+	o := messages(c, queuePairsOf(c.RDMA.QueuePairs, r))
+	o.Self, o.Task, o.Device, o.Host = n.asker(), n.task, r.Device, discovery.Network()
+	o.Address = verbs.GIDEntry{Index: r.Choice.GIDIndex, GID: r.Choice.GID, Type: r.Choice.Type}
+	o.Again, o.Path = again(c.RDMA), path(r.Selection, c.RDMA)
+	o.Exchanger, o.Callable = bootstrap.NewExchanger(n.conns.Conn), r.callable
+	o.GRPC, o.Kept, o.Check = n.transport.Wire, n.kept, check
+	o.Require, o.Allocator, o.Memory, o.MaxWaiting = r.only, n.allocator, memory, maxWaiting
+	o.Poll, o.PeerTimeout, o.Transfers, o.Logger = mode, c.PeerTimeout, n.transfers, n.log
 	if limit, err := mem.ReadMemlock(); err == nil {
-		if err := memory.CheckMemlock(limit, uint64(r.expected())*o.ChannelMemory()); err != nil { //nolint:gosec // not negative
+		if err := memory.CheckMemlock(limit, messageMemory(r.spec, o)); err != nil {
 			n.log.Warn("verbs may run out of locked memory", "reason", err)
 		}
 	}
@@ -145,11 +143,27 @@ func path(on Selection, s config.RDMA) verbs.Path {
 
 // expected is how many peers there will be, as far as is known: the other tasks of
 // the cluster, or one, the server of a client.
-func (r *rdma) expected() int {
-	if r.spec == nil {
+func expected(spec *cluster.Spec) int {
+	if spec == nil {
 		return 1
 	}
-	return max(1, r.spec.Len()-1)
+	return max(1, spec.Len()-1)
+}
+
+// MessageMemory is how many bytes of locked memory the messages of channels take with all
+// peers that are expected, over a device of the kernel: beside what the settings arena
+// and arena-limit say.
+func MessageMemory(c config.Client) uint64 {
+	return messageMemory(c.Cluster, messages(c, cmp.Or(c.RDMA.QueuePairs, DefaultQueuePairs)))
+}
+
+func messageMemory(spec *cluster.Spec, o verbstransport.Options) uint64 {
+	return uint64(expected(spec)) * o.ChannelMemory() //nolint:gosec // not negative
+}
+
+// messages are the settings that say how many messages a channel has, and how long.
+func messages(c config.Client, queuePairs int) verbstransport.Options {
+	return verbstransport.Options{Window: c.RDMA.QueueDepth / 2, SendQueue: c.RDMA.QueueDepth, Rails: queuePairs, EagerLimit: int(c.EagerLimit)}
 }
 
 // callable reports whether a peer has an address to call: the tasks of the

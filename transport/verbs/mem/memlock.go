@@ -62,9 +62,9 @@ func (p *pool) registerError(size int, err error) error {
 }
 
 // memlockError tells what limit stands in the way of what, and how to raise it.
-// The advice is for all that is locked then, in KiB as bash's ulimit counts.
+// The advice is for all that is locked then.
 func memlockError(what string, need uint64, l Memlock, cause error) error {
-	total := (need + l.Locked + 1023) / 1024 * 1024
+	total := l.total(need)
 	limit := "the limit of locked memory is in the way"
 	if l.Limit != NoMemlock {
 		limit = fmt.Sprintf("this process may lock %d (RLIMIT_MEMLOCK), of which %d are taken, and has no CAP_IPC_LOCK", l.Limit, l.Locked)
@@ -72,10 +72,18 @@ func memlockError(what string, need uint64, l Memlock, cause error) error {
 	if l.Hard != l.Limit && total <= l.Hard {
 		limit += fmt.Sprintf("; its hard limit (%s) is enough", bytesOrNone(l.Hard))
 	}
-	return status.Errorf(status.ResourceExhausted,
-		"%s; %s: raise it to %d bytes or more (shell: ulimit -l %d; systemd: LimitMEMLOCK=%d; docker: --ulimit memlock=%d:%d), or make the pools smaller: %w",
-		what, limit, total, total/1024, total, total, total, cause)
+	return status.Errorf(status.ResourceExhausted, "%s; %s: %s, or make the pools smaller: %w", what, limit, l.Raise(need), cause)
 }
+
+// Raise says in words how to let a process lock need bytes more than it has.
+func (l Memlock) Raise(need uint64) string {
+	total := l.total(need)
+	return fmt.Sprintf("raise it to %d bytes or more (shell: ulimit -l %d; /etc/security/limits.conf: * - memlock %d; systemd: LimitMEMLOCK=%d; docker: --ulimit memlock=%d:%d)",
+		total, total/1024, total/1024, total, total, total)
+}
+
+// total is what the limit has to be, in bytes, a multiple of the KiB that ulimit counts.
+func (l Memlock) total(need uint64) uint64 { return (need + l.Locked + 1023) / 1024 * 1024 }
 
 func bytesOrNone(n uint64) string {
 	if n == NoMemlock {
