@@ -197,9 +197,9 @@ func (w *duo) act(i, generation int) (again bool) {
 			w.release(src.value)
 		case channel.ActFinished:
 			ids := a.IDs.AppendTo(nil)
-			out(func() { w.finish(i, ids, false) })
+			out(func() { w.finish(i, e.peer, ids, false) })
 		case channel.ActCancelled:
-			s.cancelled = append(s.cancelled, a.IDs.AppendTo(nil))
+			s.cancelled = append(s.cancelled, duoIDs{e.peer, a.IDs.AppendTo(nil)})
 		case channel.ActTaken:
 			e.taken = a.Taken
 			var told []duoTelling
@@ -218,7 +218,9 @@ func (w *duo) act(i, generation int) (again bool) {
 		case channel.ActUp:
 			out(func() {
 				if s.up < generation && e.state == endOpen {
+					w.wireDown(i)
 					s.up = generation
+					w.keep(i, s.table.wireUp(w.now, Asker{Name: w.asker(1 - i).Name, Incarnation: e.peer}))
 				}
 			})
 		case channel.ActClose:
@@ -253,7 +255,7 @@ func (w *duo) request(i, generation int, a *channel.Ask, out func(func())) {
 		out(func() { w.run(i, generation) })
 		return
 	}
-	ask := Ask{Asker: w.asker(1 - i), ID: a.ID, Attempt: a.Attempt, Step: a.Step}
+	ask := Ask{Asker: Asker{Name: w.asker(1 - i).Name, Incarnation: e.peer}, ID: a.ID, Attempt: a.Attempt, Step: a.Step}
 	for _, k := range w.cfg.parsed[i] {
 		if k.String() == string(a.Key) {
 			ask.Key = k
@@ -404,7 +406,7 @@ func (w *duo) leaving(i, generation int) bool {
 	}
 	e.state = endLeaving
 	if s.up == generation {
-		s.up = 0
+		w.wireDown(i)
 	}
 	s.gone = max(s.gone, generation)
 	if w.cfg.rules.giveBack {
@@ -424,6 +426,15 @@ func (w *duo) destroy(i, generation int) {
 	w.run(i, generation)
 	for _, y := range says {
 		w.told(i, y.act, errLost)
+	}
+}
+
+// wireDown is peer.setUp for a side that has no channel any more.
+func (w *duo) wireDown(i int) {
+	s := &w.sides[i]
+	if s.up != 0 {
+		s.table.wireDown(w.now, s.ends[s.up-1].peer)
+		s.up = 0
 	}
 }
 

@@ -28,6 +28,7 @@ const (
 	duoChannel                    //
 	duoAbort                      //
 	duoRestart                    //
+	duoForget                     //
 	duoHello                      //
 	duoBegin                      // n: attempt
 	duoDrop                       // n: attempt
@@ -127,6 +128,9 @@ func (w *duo) innerMoves(i int, add func(duoMoveKind, int, int)) {
 	if s.ending {
 		add(duoEnds, i, 0)
 	}
+	if w.forgotten(i) {
+		add(duoForget, i, 0)
+	}
 	for g := range s.ends {
 		e := &s.ends[g]
 		if g >= len(w.sides[1-i].ends) {
@@ -167,7 +171,7 @@ func (w *duo) outerMoves(add func(duoMoveKind, int, int)) {
 		}
 		if w.left.cancels > 0 {
 			for n := range w.sides[i].recvs {
-				if w.sides[i].recvs[n].ended == 0 {
+				if r := w.sides[i].recvs[n]; r.ended == 0 && !r.dead {
 					add(duoCancel, i, n)
 				}
 			}
@@ -194,6 +198,9 @@ func (w *duo) outerMoves(add func(duoMoveKind, int, int)) {
 	}
 	if w.left.restarts > 0 {
 		add(duoRestart, 1, 0)
+	}
+	if w.left.reborn > 0 {
+		add(duoRestart, 0, 0)
 	}
 }
 
@@ -228,8 +235,15 @@ func (w *duo) play(m duoMove) {
 		w.left.aborts--
 		w.abort(m.side)
 	case duoRestart:
-		w.left.restarts--
-		w.restart()
+		if m.side == 1 {
+			w.left.restarts--
+		} else {
+			w.left.reborn--
+		}
+		w.restart(m.side)
+	case duoForget:
+		acts, _ := s.table.tick(w.now.Add(giveUpAfter))
+		w.keep(m.side, acts)
 	case duoHello:
 		w.hello(m.side)
 	case duoBegin:
@@ -245,7 +259,7 @@ func (w *duo) play(m duoMove) {
 	case duoCancels:
 		ids := s.cancelled[m.n]
 		s.cancelled = slices.Delete(s.cancelled, m.n, m.n+1)
-		w.keep(m.side, s.table.cancel(w.now, w.sides[1-m.side].process, ids))
+		w.keep(m.side, s.table.cancel(w.now, ids.asker, ids.ids))
 	case duoEnds:
 		s.ending = false
 		w.keep(m.side, s.table.endStep(w.now, 1))
@@ -318,6 +332,8 @@ func (w *duo) story(m duoMove) string {
 		return me + " cleans the step up"
 	case duoRestart:
 		return me + " restarts"
+	case duoForget:
+		return fmt.Sprintf("a minute passes for what %s keeps for the process that %s was", me, other)
 	case duoHello:
 		return fmt.Sprintf("%s reaches %s", me, other)
 	case duoBegin:
@@ -338,7 +354,7 @@ func (w *duo) story(m duoMove) string {
 		}
 		return fmt.Sprintf("%s: the rendezvous gives value %d to receive %x", me, r.value, r.ask.ID)
 	case duoCancels:
-		return fmt.Sprintf("%s: the table takes CANCEL %d", me, s.cancelled[m.n])
+		return fmt.Sprintf("%s: the table takes CANCEL %d", me, s.cancelled[m.n].ids)
 	case duoEnds:
 		return me + ": the table lets the step go"
 	case duoTake:
@@ -463,7 +479,7 @@ func (w *duo) state() [2]uint64 {
 		}
 	}
 	l := &w.left
-	count(l.sends, l.recvs, l.cancels, l.breaks, l.cuts, l.channels, l.aborts, l.restarts, l.full, w.gens)
+	count(l.sends, l.recvs, l.cancels, l.breaks, l.cuts, l.channels, l.aborts, l.restarts, l.reborn, l.full, w.gens)
 	for k := range w.values {
 		v := &w.values[k]
 		count(v.key, v.refs, v.got)
@@ -473,7 +489,7 @@ func (w *duo) state() [2]uint64 {
 	for i := range w.sides {
 		s := &w.sides[i]
 		num(s.process)
-		b = appendAnswers(b, s.table, w.sides[1-i].process, w.nameOf)
+		b = appendAnswers(b, s.table, w.nameOf)
 		for _, k := range s.keys {
 			count(len(k.values))
 			b = append(b, k.values...)
@@ -501,14 +517,15 @@ func (w *duo) state() [2]uint64 {
 		flag(s.over, s.ending)
 		count(len(s.cancelled))
 		for _, ids := range s.cancelled {
-			b = appendList(b, ids)
+			num(ids.asker)
+			b = appendList(b, ids.ids)
 		}
 		b = appendAsking(b, s.asking)
 		count(s.hellos)
 		for _, r := range s.recvs {
 			count(r.key)
 			num(uint64(r.value), r.first)
-			flag(r.ended != 0, r.cancelled)
+			flag(r.ended != 0, r.cancelled, r.dead)
 			for _, o := range s.recvs { // what is compared for the order
 				flag(o.ended != 0 && o.ended < r.begun)
 			}
@@ -540,7 +557,7 @@ func (w *duo) state() [2]uint64 {
 	for k := range w.calls {
 		c := &w.calls[k]
 		count(c.from, c.left)
-		num(c.ask.ID, uint64(c.ask.Attempt), c.peer, uint64(c.state), uint64(c.value))
+		num(c.ask.Asker.Incarnation, c.ask.ID, uint64(c.ask.Attempt), c.peer, uint64(c.state), uint64(c.value))
 		flag(c.listening, c.cut)
 		b = appendError(b, c.err)
 		b = appendList(b, c.finished)
@@ -548,7 +565,7 @@ func (w *duo) state() [2]uint64 {
 	count(len(w.says))
 	for _, m := range w.says {
 		count(m.from)
-		num(m.peer)
+		num(m.asker, m.peer)
 		flag(m.taken, m.gone, m.told, m.cut)
 		b = w.appendSaying(b, m.from, m.act)
 	}

@@ -159,6 +159,10 @@ var duoSearches = []struct {
 	{"two values, a break, a cut", duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 2, recvs: 1, breaks: 1, cuts: 1}}},
 	{"a break and a restart", duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 2, recvs: 1, breaks: 1, restarts: 1}}},
 	{"a restart, a channel", duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 2, recvs: 1, channels: 1, restarts: 1}}},
+	{"the receiver restarts", duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 2, reborn: 1}}},
+	{"the receiver restarts, large", duoConfig{sizes: []int64{duoLarge}, duoBudget: duoBudget{sends: 2, recvs: 2, reborn: 1}}},
+	{"the receiver restarts, a channel", duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 2, recvs: 2, reborn: 1, channels: 1}}},
+	{"the receiver restarts after a break", duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 2, reborn: 1, breaks: 1}}},
 	{"no memory, a cancel", duoConfig{sizes: []int64{duoLarge}, duoBudget: duoBudget{sends: 1, recvs: 1, breaks: 1, full: 1, cancels: 1}}},
 	{"both ways", duoConfig{both: true, sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 2, recvs: 2}}},
 	{"both ways, a break", duoConfig{both: true, sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 2, recvs: 2, breaks: 1}}},
@@ -229,6 +233,8 @@ func TestSearchWithoutRuleA(t *testing.T) {
 	searchWithout(t, "one table for all wires", "value 1: 0 times delivered, 0 times in the table", broken, duoRules{ownTable: true})
 	restarted := duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, restarts: 1}}
 	searchWithout(t, "another process does not answer", "which process 2 took, ends with value 1 of key 0 of process 12", restarted, duoRules{anyProcess: true})
+	reborn := duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 2, breaks: 1, reborn: 1}}
+	searchWithout(t, "an asker's earlier process is heard no more", "receive 2 of A ends with Aborted: another process has taken the place of", reborn, duoRules{forgetIDs: true})
 	cut := duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, breaks: 1, cuts: 1}}
 	searchWithout(t, "only the newest attempt is answered", "is answered no more", cut, duoRules{anyAttempt: true})
 }
@@ -266,5 +272,7 @@ func TestSearchWithoutRuleD(t *testing.T) {
 // An answer is kept until FINISHED.
 func TestSearchWithoutRuleE(t *testing.T) {
 	broken := duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, breaks: 1}}
+	reborn := duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, reborn: 1}}
+	searchWithout(t, "but not for who is gone", "B has something of receive 1 for ever, whose process is no more", reborn, duoRules{keepAll: true})
 	searchWithout(t, "let go when it is given to a wire", "value 1: 0 times delivered, 0 times in the table", broken, duoRules{keepNone: true})
 }

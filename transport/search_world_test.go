@@ -53,11 +53,12 @@ type duo struct {
 type duoBudget struct {
 	sends, recvs int
 	cancels      int // by the receiver
-	breaks       int // of a queue pair, on either side
+	breaks       int // of a queue pair, on either side; so also of a port that goes down, or of the device
 	cuts         int // of the gRPC connection
 	channels     int // that are made after the first
 	aborts       int // of the step, at the sender
-	restarts     int // of B
+	restarts     int // of B, the sender
+	reborn       int // restarts of A, the receiver, which sends nothing then
 	full         int // times that there is no registered memory
 }
 
@@ -88,6 +89,7 @@ type duoRules struct {
 	cancelOnce bool // d. CANCEL is
 	forgetIDs  bool // d. what has ended is not remembered
 	keepNone   bool // e. an answer is let go when it is given to a wire
+	keepAll    bool // e. one for a process that is gone is not
 }
 
 type duoSide struct {
@@ -102,7 +104,7 @@ type duoSide struct {
 	copied    []duoAnswered // answers that are copied
 	over      bool          // the step is cleaned up
 	ending    bool          // and the table not told yet
-	cancelled [][]uint64    // CANCELs on their way from a channel to the table
+	cancelled []duoIDs      // CANCELs on their way from a channel to the table
 
 	// What it has as a receiver.
 	asking   *asking
@@ -127,6 +129,12 @@ type duoValue struct {
 	home uint64 // the process that it was sent in
 }
 
+// duoIDs are what a process has said.
+type duoIDs struct {
+	asker uint64
+	ids   []uint64
+}
+
 // duoAnswered is an answer on its way to a channel.
 type duoAnswered struct {
 	to    duoCaller
@@ -145,6 +153,7 @@ type duoRecv struct {
 	key          int
 	begun, ended int
 	cancelled    bool
+	dead         bool // its process has gone before it ended
 	value        byte
 	first        uint64 // the process that first took the request
 }
@@ -190,7 +199,8 @@ func (c *duoCall) over() bool { return c.state == callGone && (!c.cut || !c.list
 type duoSay struct {
 	from  int
 	act   askAction
-	peer  uint64 // the process it goes to
+	asker uint64 // the process that says it
+	peer  uint64 // and the one that it goes to
 	taken bool
 	gone  bool // lost on its way
 	told  bool
@@ -235,8 +245,6 @@ func newDuo(t testing.TB, cfg *duoConfig) *duo {
 	for i := range w.sides {
 		s := &w.sides[i]
 		s.process = uint64(i) + 1
-		s.asking = newAsking([...]string{producer, consumer}[i], DefaultPeerTimeout, DefaultMuchKept)
-		s.asking.closing = !cfg.riding
 		w.begin(i)
 	}
 	w.connect(0)
@@ -245,13 +253,15 @@ func newDuo(t testing.TB, cfg *duoConfig) *duo {
 	return w
 }
 
-// begin gives a side the tables of a new process.
+// begin gives a side the machines of a new process.
 func (w *duo) begin(i int) {
 	s := &w.sides[i]
 	s.table = newAnswers(keptLimits{
 		maxWaiting: math.MaxInt32, maxWaitingBytes: math.MaxInt64, keptPerAsker: math.MaxInt64, keptTotal: math.MaxInt64,
 	})
 	s.keys = make([]simKey, w.cfg.keys)
+	s.asking = newAsking([...]string{producer, consumer}[i], DefaultPeerTimeout, DefaultMuchKept)
+	s.asking.closing = !w.cfg.riding
 }
 
 // greet lets the first messages of the first channel land: the search begins
@@ -441,7 +451,7 @@ func (w *duo) end(i int, id uint64, name byte, err error) {
 		w.fail("receive %d of key %d, which process %d took, ends with value %d of key %d of process %d", id, r.key, r.first, name, v.key, v.home)
 	}
 	for k, other := range s.recvs {
-		if w.cfg.cancels == 0 && w.cfg.restarts == 0 && other.key == r.key && other.value > name && other.ended < r.begun {
+		if w.cfg.cancels == 0 && w.cfg.restarts == 0 && w.cfg.reborn == 0 && other.key == r.key && other.value > name && other.ended < r.begun {
 			w.fail("receive %d gets value %d after receive %d got %d", id, name, k+1, other.value)
 		}
 	}
@@ -453,7 +463,7 @@ func (w *duo) tell(i int) {
 	a := s.tells[0]
 	s.tells = s.tells[1:]
 	if s.up == 0 {
-		w.says = append(w.says, duoSay{from: i, act: a, peer: w.sides[1-i].process})
+		w.says = append(w.says, duoSay{from: i, act: a, asker: s.process, peer: w.sides[1-i].process})
 		return
 	}
 	e := &s.ends[s.up-1]
@@ -565,7 +575,7 @@ func (w *duo) report(i, n int) {
 		ans.Err = status.New(status.Aborted, "Cleanup 1")
 	case rep.value != 0:
 		ans = Answer{Value: rendezvous.Value{Tensor: w.cfg.tensor[rep.value]}}
-		k := s.table.askers[w.sides[1-i].process]
+		k := s.table.askers[rep.ask.Asker.Incarnation]
 		if e := k.entryOf(rep.ask.ID); w.cfg.rules.dropValue && e != nil && e.state == entryStopping {
 			w.release(rep.value)
 			ans = Answer{Err: status.New(status.Cancelled, "")}
@@ -601,14 +611,14 @@ func (w *duo) idAt(a Ask, generation int) uint64 {
 	return a.ID
 }
 
-func (w *duo) finish(i int, ids []uint64, grpc bool) {
+func (w *duo) finish(i int, asker uint64, ids []uint64, grpc bool) {
 	if w.cfg.rules.ownTable && grpc {
 		ids = slices.Clone(ids)
 		for k := range ids {
 			ids = append(ids, ids[k]+1<<32)
 		}
 	}
-	w.keep(i, w.sides[i].table.finish(w.now, w.sides[1-i].process, ids))
+	w.keep(i, w.sides[i].table.finish(w.now, asker, ids))
 }
 
 // reply gives a caller its answer.
@@ -634,7 +644,7 @@ func (w *duo) reply(i int, a keptAction) {
 		w.answerCall(i, a.call, name, a.answer.Err)
 	}
 	if w.cfg.rules.keepNone {
-		w.finish(i, []uint64{c.id}, false)
+		w.finish(i, w.sides[1-i].process, []uint64{c.id}, false)
 	}
 }
 
@@ -657,7 +667,7 @@ func (w *duo) take(n int) {
 	i := 1 - c.from
 	c.state = callHeld
 	if !w.cfg.rules.stayOpen {
-		w.leftBy(i, w.sides[c.from].process, c.left)
+		w.leftBy(i, c.ask.Asker.Incarnation, c.left)
 	}
 	if is := w.sides[i].process; c.peer != is && !w.cfg.rules.anyProcess {
 		c.state, c.err = callBack, OtherProcess(c.peer, is)
@@ -666,7 +676,7 @@ func (w *duo) take(n int) {
 		}
 		return
 	}
-	w.finish(i, c.finished, true)
+	w.finish(i, c.ask.Asker.Incarnation, c.finished, true)
 	c = &w.calls[n]
 	c.call = w.sides[i].lastCall + 1
 	w.asks(i, c.ask, 0)
@@ -733,32 +743,69 @@ func (w *duo) saying(n int) {
 		return // it went to the earlier process
 	}
 	if m.act.kind == askFinish {
-		w.finish(i, m.act.finished, true)
+		w.finish(i, m.asker, m.act.finished, true)
 	} else {
-		w.keep(i, w.sides[i].table.cancel(w.now, w.sides[m.from].process, m.act.finished))
+		w.keep(i, w.sides[i].table.cancel(w.now, m.asker, m.act.finished))
 	}
 }
 
-// restart puts another process into B's place. What the old one had is lost.
-func (w *duo) restart() {
-	s := &w.sides[1]
+// restart puts another process into a side's place. What the old one had is lost.
+func (w *duo) restart(i int) {
+	s := &w.sides[i]
 	w.cut()
 	for n := range w.calls {
-		if c := &w.calls[n]; c.from == 0 && c.state == callHeld {
+		switch c := &w.calls[n]; {
+		case c.from == i:
+			c.listening = false
+		case c.state == callHeld:
 			c.state = callGone
 		}
 	}
+	for n := range w.says {
+		if m := &w.says[n]; m.from == i {
+			m.told = true // nobody wants to know
+		}
+	}
+	for _, t := range s.attempts {
+		w.release(t.value) // the receiver's copy
+	}
 	for k := range w.values {
-		if v := &w.values[k]; v.refs > 0 {
+		if v := &w.values[k]; v.home == s.process && v.refs > 0 {
 			v.refs, v.lost = 0, true
 		}
 	}
 	for g := range s.ends {
 		s.ends[g] = duoEnd{state: endGone}
 	}
+	for k := range s.recvs {
+		s.recvs[k].dead = s.recvs[k].ended == 0
+	}
+	for k := range s.mem {
+		s.mem[k].free = true
+	}
 	s.process += 10
-	w.begin(1)
+	w.begin(i)
 	s.reports, s.callers, s.copied, s.cancelled, s.up, s.gone = nil, nil, nil, nil, 0, 0
+	s.hellos, s.attempts, s.tells = 0, nil, nil
+}
+
+// forgotten reports whether a side keeps something for a process that is no more, and
+// that it has no way to any more.
+func (w *duo) forgotten(i int) bool {
+	if w.cfg.rules.keepAll {
+		return false
+	}
+	for incarnation, k := range w.sides[i].table.askers {
+		if incarnation == w.sides[1-i].process || k.wires+k.calls > 0 {
+			continue
+		}
+		for _, e := range k.entries {
+			if e.state == entryKept {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // abort cleans up the step at a side.
@@ -793,7 +840,7 @@ func (w *duo) checkQuiet() {
 	for i := range w.sides {
 		s, peer := &w.sides[i], &w.sides[1-i]
 		for k, r := range s.recvs {
-			if r.ended == 0 && (len(peer.keys[r.key].values) > 0 || peer.over) {
+			if r.ended == 0 && !r.dead && (len(peer.keys[r.key].values) > 0 || peer.over) {
 				w.fail("receive %d of %s waits although there is an answer", k+1, duoNames[i])
 			}
 		}
@@ -807,15 +854,31 @@ func (w *duo) checkQuiet() {
 			w.fail("%s has something to say for ever", duoNames[i])
 		}
 	}
+	taken := 0 // receives of a process that is no more took one each
+	for _, s := range w.sides {
+		for _, r := range s.recvs {
+			if r.dead && r.first != 0 {
+				taken++
+			}
+		}
+	}
 	for k := range w.values {
 		v, name, inTable := &w.values[k], byte(k+1), w.inTable(k)
-		if v.got+inTable != 1 && !v.lost {
+		switch {
+		case v.got+inTable == 1 || v.lost:
+		case v.got+inTable == 0 && taken > 0:
+			taken--
+		default:
 			w.fail("value %d: %d times delivered, %d times in the table", name, v.got, inTable)
 		}
 	}
 	for i := range w.sides {
 		for _, k := range w.sides[i].table.askers {
 			for id, e := range k.entries {
+				if k.incarnation != w.sides[1-i].process {
+					w.fail("%s has something of receive %x for ever, whose process is no more", duoNames[i], id)
+					return
+				}
 				switch ended := w.sides[1-i].recvs[uint32(id)-1].ended != 0; { //nolint:gosec // the low half is the index
 				case e.state == entryKept:
 					w.fail("%s keeps an answer to receive %x for ever", duoNames[i], id)

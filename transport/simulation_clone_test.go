@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"cmp"
 	"container/list"
 	"encoding/binary"
 	"maps"
@@ -143,7 +144,7 @@ func (w *world) state() string {
 	for v := 1; v <= w.sends; v++ {
 		num(uint64(w.refs[v]), uint64(w.got[v]+1), w.home[v])
 	}
-	b = appendAnswers(b, w.s, simAsker, w.nameOf)
+	b = appendAnswers(b, w.s, w.nameOf)
 	b = appendAsking(b, w.r)
 	return string(b)
 }
@@ -178,13 +179,14 @@ func appendList(b []byte, ids []uint64) []byte {
 	return appendNums(appendNums(b, uint64(len(ids))), ids...)
 }
 
-// appendAnswers writes what a table holds for an asker. name numbers its values.
-func appendAnswers(b []byte, t *answers, who uint64, name func(rendezvous.Value) byte) []byte {
+// appendAnswers writes what a table holds. name numbers its values.
+func appendAnswers(b []byte, t *answers, name func(rendezvous.Value) byte) []byte {
 	num := func(xs ...uint64) { b = appendNums(b, xs...) }
 	flag := func(xs ...bool) { b = appendFlags(b, xs...) }
 	num(uint64(len(t.askers)))
-	if k := t.askers[who]; k != nil {
-		num(uint64(k.wires), uint64(k.calls), uint64(k.limited.Len()), uint64(len(k.entries)))
+	for _, who := range slices.Sorted(maps.Keys(t.askers)) {
+		k := t.askers[who]
+		num(who, uint64(k.wires), uint64(k.calls), uint64(k.limited.Len()), uint64(len(k.entries)))
 		for _, id := range slices.Sorted(maps.Keys(k.entries)) {
 			e := k.entries[id]
 			num(id, uint64(e.state), uint64(e.ask.Attempt), uint64(len(e.calls)), uint64(e.size))
@@ -197,8 +199,10 @@ func appendAnswers(b []byte, t *answers, who uint64, name func(rendezvous.Value)
 			num(item[*entry](at).ask.ID)
 		}
 	}
-	for _, id := range slices.SortedFunc(maps.Keys(t.past.ends), func(a, b pastKey) int { return int(a.id) - int(b.id) }) { //nolint:gosec // small
-		num(id.id, uint64(t.past.ends[id]))
+	for _, id := range slices.SortedFunc(maps.Keys(t.past.ends), func(a, b pastKey) int {
+		return cmp.Or(cmp.Compare(a.incarnation, b.incarnation), cmp.Compare(a.id, b.id))
+	}) {
+		num(id.incarnation, id.id, uint64(t.past.ends[id]))
 	}
 	return b
 }
