@@ -1,6 +1,7 @@
 package bootstrap
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -22,6 +23,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/protocoltest"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/proto/tensorflowgrpc"
 	"github.com/tryst-rdma/tryst/status"
@@ -319,6 +321,29 @@ func TestTensorFlowsFieldsAreFilled(t *testing.T) {
 	prefix, id := o.Rails[0].GID.Words()
 	if c := m.GetChannel(); c.GetLid() != 7 || c.GetQpn() != 17 || c.GetPsn() != 9 || c.GetSnp() != prefix || c.GetIid() != id || m.GetHostName() != zero.String() {
 		t.Errorf("%v", m)
+	}
+}
+
+// TestOfferIsAsProtocolWritesIt compares a request with PROTOCOL.md section 9, and what is
+// read from there with what was meant.
+func TestOfferIsAsProtocolWritesIt(t *testing.T) {
+	own := offer(zero, 0x1122334455667788)
+	own.Generation = 3
+	own.Rails[0].UDP = verbs.UDPEndpoint{Port: 4000, Sources: []uint16{40_001}, Buffer: 1 << 20}
+	want := protocoltest.Example(t, "bootstrap-request")
+	got, err := proto.MarshalOptions{Deterministic: true}.Marshal(toRequest(one, own))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("written:\n%x\nPROTOCOL.md section 9:\n%x", got, want)
+	}
+	var m tfpb.GetRemoteAddressRequest
+	if err := proto.Unmarshal(want, &m); err != nil {
+		t.Fatal(err)
+	}
+	if o, err := fromMessage(&m); err != nil || !o.Equal(own) || m.GetPeerName() != one.String() {
+		t.Errorf("PROTOCOL.md section 9 shows %+v to %s, %v", o, m.GetPeerName(), err)
 	}
 }
 

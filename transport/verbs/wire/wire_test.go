@@ -5,10 +5,10 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math"
-	"os"
 	"strings"
 	"testing"
 
+	"github.com/tryst-rdma/tryst/internal/protocoltest"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/verbs"
@@ -111,32 +111,13 @@ var examples = []struct {
 	{"verbs-unknown", &Unknown{listOf(Header{Taken: counts(9)}, 0x47)}},
 }
 
-// protocolExample returns the bytes of an example in PROTOCOL.md.
-func protocolExample(t testing.TB, name string) []byte {
-	t.Helper()
-	doc, err := os.ReadFile("../../../PROTOCOL.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, ok := strings.Cut(string(doc), "```hex "+name+"\n")
-	text, _, end := strings.Cut(rest, "```")
-	if !ok || !end {
-		t.Fatalf("PROTOCOL.md has no hex block %s", name)
-	}
-	b, err := hex.DecodeString(strings.Join(strings.Fields(text), ""))
-	if err != nil {
-		t.Fatalf("PROTOCOL.md, %s: %v", name, err)
-	}
-	return b
-}
-
 // TestV1EveryKindIsAsProtocolWritesIt compares what is written with PROTOCOL.md,
 // and what is read from there with what was meant.
 func TestV1EveryKindIsAsProtocolWritesIt(t *testing.T) {
 	seen := make(map[Kind]bool)
 	for _, e := range examples {
 		t.Run(e.name, func(t *testing.T) {
-			want := protocolExample(t, e.name)
+			want := protocoltest.Example(t, e.name)
 			got := e.m.Append(nil)
 			if !bytes.Equal(got, want) {
 				t.Errorf("written:\n%s\nPROTOCOL.md section 8:\n%s", hex.Dump(got), hex.Dump(want))
