@@ -249,7 +249,9 @@ func TestVerbsMetricsOfFallbacks(t *testing.T) {
 		t.Errorf("%v bytes are in quarantine, want %d", n, 1<<20)
 	}
 	wire.Release()
-	for end := time.Now().Add(soon); quarantined() != 0; time.Sleep(time.Millisecond) {
+	ticks := time.NewTicker(time.Millisecond)
+	defer ticks.Stop()
+	for end := time.Now().Add(soon); quarantined() != 0; <-ticks.C {
 		if time.Now().After(end) {
 			t.Fatal("the memory stays in quarantine")
 		}
@@ -257,7 +259,7 @@ func TestVerbsMetricsOfFallbacks(t *testing.T) {
 
 	wire.Cut()
 	a.rdma.transport.LeftGeneration(transport.Asker{Name: b.Task().String(), Incarnation: b.Incarnation()}, 1<<30)
-	for end := time.Now().Add(soon); a.Links()[0].Verbs; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(soon); a.Links()[0].Verbs; <-ticks.C {
 		if time.Now().After(end) {
 			t.Fatal("verbs is still up")
 		}

@@ -140,6 +140,20 @@ func TestRxeThousandRequestsBeyondTheWindow(t *testing.T) {
 			a.good(ids[i])
 		}
 	})
+	t.Run("send queue full", func(t *testing.T) {
+		w.within(t)
+		w.step++
+		var xs []parcel
+		for range 2 * depth { // values that are there, each of more than one write
+			xs = append(xs, w.parcel(b, a, 1<<20+1))
+		}
+		b.send(xs...)
+		var ids []int
+		for _, x := range xs {
+			ids = append(ids, a.recv(x))
+		}
+		a.good(ids...)
+	})
 	// A side that sends more than the window breaks the channel, and all arrives over the next ones.
 	for i, now := range [2]link{a.state().Links[1], b.state().Links[0]} {
 		if now.Generation != before[i].Generation || now.Breaks != before[i].Breaks {
