@@ -4,8 +4,11 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/spf13/pflag"
 
 	"github.com/tryst-rdma/tryst/bench"
 )
@@ -72,5 +75,31 @@ func TestBenchWrongUsage(t *testing.T) {
 func TestBenchPeerIsNotInHelp(t *testing.T) {
 	if text := did(t, tryst(t, "--help")); strings.Contains(text, benchPeer) {
 		t.Errorf("help:\n%s", text)
+	}
+}
+
+// TestSeveralWires: a list in --transport is which wires are compared, and the settings are
+// those of the one that has the most.
+func TestSeveralWires(t *testing.T) {
+	for _, c := range []struct {
+		given, one string
+		wires      []string
+	}{
+		{"", "grpc", nil},
+		{"verbs", "verbs", nil},
+		{"grpc,verbs", "verbs", []string{"grpc", "verbs"}},
+		{"verbs,grpc", "verbs", []string{"verbs", "grpc"}},
+		{"grpc,pigeon", "grpc", []string{"grpc", "pigeon"}}, // refused later
+	} {
+		flags := pflag.NewFlagSet("bench", pflag.ContinueOnError)
+		flags.String(transportFlag, "grpc", "")
+		if c.given != "" {
+			if err := flags.Set(transportFlag, c.given); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if wires := severalWires(flags); !slices.Equal(wires, c.wires) || flags.Lookup(transportFlag).Value.String() != c.one {
+			t.Errorf("--transport %s: wires %q, settings of %s; want %q, %s", c.given, wires, flags.Lookup(transportFlag).Value, c.wires, c.one)
+		}
 	}
 }
