@@ -140,7 +140,7 @@ func (c *Client) Close(ctx context.Context) error {
 	c.closed.Do(func() {
 		if c.meets != nil {
 			c.part()
-			c.meets.work.Wait()
+			c.meets.close()
 		}
 		c.result = c.close(ctx)
 		c.metrics.unregister(c.registry)

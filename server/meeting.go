@@ -31,7 +31,7 @@ type meeting struct {
 // block.
 func (m *meeting) after(task cluster.Task, receive func()) {
 	m.mu.Lock()
-	if m.over {
+	if m.over || m.ctx.Err() != nil {
 		m.mu.Unlock()
 		receive()
 		return
@@ -42,6 +42,13 @@ func (m *meeting) after(task cluster.Task, receive func()) {
 		m.begun = true
 		m.work.Go(func() { m.meet(task) }) // close waits for it
 	}
+}
+
+// close waits for the meeting, when its context has ended: none begins any more.
+func (m *meeting) close() {
+	m.mu.Lock()   // whoever saw the context alive has begun
+	m.mu.Unlock() //nolint:staticcheck // it is enough to have had it
+	m.work.Wait()
 }
 
 // wait returns when the meeting is over, or ctx has ended.

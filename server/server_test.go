@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -624,5 +625,49 @@ func TestDefaultsAgree(t *testing.T) {
 	if c.MaxWaiting != transport.DefaultMaxWaiting || c.MaxWaitingBytes != transport.DefaultMaxWaitingBytes ||
 		c.KeptPerPeer != transport.DefaultKeptPerAsker || c.PeerTimeout != transport.DefaultPeerTimeout {
 		t.Errorf("the defaults of config and transport differ: %+v", c)
+	}
+}
+
+// Receives of a peer that is not known yet come while the server closes and after: Close
+// returns, and none of their look-ups or callbacks runs after it but on its caller's goroutine.
+func TestRecvAsyncDuringClose(t *testing.T) {
+	spec, err := cluster.NewSpec(map[string]map[int]string{"worker": {0: "127.0.0.1:1", 1: "127.0.0.1:2"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, settings(func(c *config.Config) {
+		c.Cluster, c.Task = spec, cluster.Task{Job: "worker", Index: 0}
+	}), Options{})
+	var stop atomic.Bool
+	var callers sync.WaitGroup
+	for range 8 {
+		callers.Go(func() {
+			for !stop.Load() {
+				done := make(chan struct{})
+				s.RecvAsync(context.Background(), 1, "/job:worker/replica:0/task:1", "x", func(rendezvous.Value, error) { close(done) })
+				<-done
+			}
+		})
+	}
+	<-time.After(100 * time.Millisecond) // some look-ups are under way
+	closed := make(chan error, 1)
+	go func() { closed <- s.Close(context.Background()) }()
+	select {
+	case err := <-closed:
+		t.Logf("Close: %v", err)
+	case <-time.After(soon):
+		t.Error("Close has not returned ")
+	}
+	stop.Store(true)
+	callers.Wait()
+
+	// After Close: on whose goroutine?
+	on := make(chan string, 1)
+	s.RecvAsync(context.Background(), 1, "/job:worker/replica:0/task:1", "x", func(rendezvous.Value, error) {
+		buf := make([]byte, 1<<16)
+		on <- string(buf[:runtime.Stack(buf, false)])
+	})
+	if at := <-on; !strings.Contains(at, "TestRecvAsyncDuringClose") || strings.Contains(at, "WaitGroup") {
+		t.Errorf("after Close the server has started a goroutine:\n%s", at)
 	}
 }

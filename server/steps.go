@@ -64,14 +64,25 @@ func (s *Server) RecvAsync(ctx context.Context, step int64, from, name string, d
 		recv(n)
 		return
 	}
-	s.work.Go(func() {
+	s.mu.Lock()
+	ending := s.ending
+	if !ending {
+		s.work.Add(1)
+	}
+	s.mu.Unlock()
+	if ending {
+		recv(0) // every step has ended
+		return
+	}
+	go func() {
+		defer s.work.Done()
 		n, err := s.deviceIncarnation(ctx, src)
 		if err != nil {
 			done(rendezvous.Value{}, err)
 			return
 		}
 		recv(n)
-	})
+	}()
 }
 
 // Recv is RecvAsync that waits. Over verbs its caller polls for its own value and is
