@@ -245,6 +245,12 @@ func (c *Catalog) findLocked(name, version string) (*publication, error) {
 	return p, nil
 }
 
+// Publishes implements rendezvous.Source.
+func (c *Catalog) Publishes(key rendezvous.Key) bool {
+	_, _, _, ok := parseEdge(key.Edge())
+	return ok && (key.SrcEmpty() || key.Src() == c.o.Device)
+}
+
 // RecvPublished implements rendezvous.Source. What lies in memory is answered
 // on this goroutine, what must be read on a goroutine of the catalog.
 func (c *Catalog) RecvPublished(ctx context.Context, key rendezvous.Key, done rendezvous.DoneFunc) bool {

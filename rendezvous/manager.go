@@ -31,6 +31,10 @@ type Source interface {
 	// the source's. Otherwise it returns true and calls done once, from any
 	// goroutine, with a reference to the tensor of its own or an error.
 	RecvPublished(ctx context.Context, key Key, done DoneFunc) bool
+
+	// Publishes reports whether a key is one of the source's: then RecvPublished would
+	// answer it, if only with an error.
+	Publishes(key Key) bool
 }
 
 // Manager finds the rendezvous of a step. A process has one. It may be used
@@ -211,8 +215,13 @@ func (m *Manager) asked(step int64, e *stepEntry) {
 
 // Restore gives back a value that was matched to a peer's receive which was
 // then cancelled; see Local.Restore. It returns false, and the caller keeps the
-// reference, when the step is over.
+// reference, when the step is over, and for what is published, which is in no step.
 func (m *Manager) Restore(step int64, key Key, v Value) bool {
+	for _, s := range *m.sources.Load() {
+		if s.Publishes(key) {
+			return false
+		}
+	}
 	m.mu.Lock()
 	e := m.steps[step]
 	m.mu.Unlock()
@@ -270,6 +279,10 @@ func (m *Manager) Cleanup(step int64) {
 	e := m.steps[step]
 	delete(m.steps, step)
 	m.over.add(step, nil)
+	if e != nil && !m.waited {
+		m.work.Add(1) // Close waits for what goes on here
+		defer m.work.Done()
+	}
 	m.mu.Unlock()
 	if e != nil {
 		m.drop(e.r, errCleanup(step))
@@ -284,6 +297,10 @@ func (m *Manager) CleanupAll() {
 	steps := m.takeLocked()
 	for id := range steps {
 		m.over.add(id, err)
+	}
+	if !m.waited {
+		m.work.Add(1)
+		defer m.work.Done()
 	}
 	m.mu.Unlock()
 	for _, e := range steps {
@@ -301,13 +318,8 @@ func (m *Manager) takeLocked() map[int64]*stepEntry {
 // does for it is waited for in the background, so that Close can wait too.
 func (m *Manager) drop(r *BaseRemote, err error) {
 	r.Abort(err)
-	if !r.busy() {
-		return
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if !m.waited {
-		m.work.Go(r.Close)
+	if r.busy() {
+		m.work.Go(r.Close) // its caller is counted
 	}
 }
 

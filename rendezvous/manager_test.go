@@ -369,6 +369,8 @@ type publication struct {
 	t   *tensor.Tensor
 }
 
+func (p *publication) Publishes(k rendezvous.Key) bool { return k == p.key }
+
 func (p *publication) RecvPublished(_ context.Context, k rendezvous.Key, done rendezvous.DoneFunc) bool {
 	if k != p.key {
 		return false
@@ -487,4 +489,36 @@ func TestCloseWaitsForCleanedUpSteps(t *testing.T) {
 		wg.Wait()
 		mustBe(t, ended, status.Aborted, "Cleanup 123")
 	})
+}
+
+// stopsHere is a call whose end takes a while.
+type stopsHere struct{ in, goOn chan struct{} }
+
+func (c *stopsHere) Abort(error) { close(c.in); <-c.goOn }
+
+// Close waits for the remote receives of a step that is just being cleaned up.
+func TestCloseDuringCleanup(t *testing.T) {
+	m := rendezvous.NewManager(rendezvous.ManagerOptions{Session: session(t), Remoter: &hanging{}})
+	hold, over := make(chan struct{}), make(chan struct{})
+	m.Find(step).RecvAsync(context.Background(), remoteKey(t, "a"), noArgs,
+		func(rendezvous.Value, rendezvous.Args, error) { <-hold; close(over) })
+	c := &stopsHere{make(chan struct{}), make(chan struct{})}
+	if err := m.Find(step).RegisterCall(c); err != nil {
+		t.Fatal(err)
+	}
+	cleaned := make(chan struct{})
+	go func() { m.Cleanup(step); close(cleaned) }()
+	<-c.in // the step is out of the map, and not yet counted in work
+	closed := make(chan struct{})
+	go func() { m.Close(); close(closed) }()
+	select {
+	case <-closed:
+		t.Error("Close returned while a callback and a remote receive are under way")
+	case <-time.After(200 * time.Millisecond):
+	}
+	close(c.goOn)
+	close(hold)
+	<-cleaned
+	<-over
+	<-closed
 }

@@ -166,6 +166,11 @@ func (b *BaseRemote) ready() (*Session, error) {
 	if err := b.local.Err(); err != nil {
 		return nil, err
 	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.starting != nil { // the first Initialize still has what was deferred
+		return b.starting, nil
+	}
 	return nil, status.New(status.Internal, "ValidateDevices called before initialization.")
 }
 

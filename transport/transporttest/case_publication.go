@@ -26,6 +26,8 @@ type publication struct {
 	x    *tensor.Tensor
 }
 
+func (p *publication) Publishes(k rendezvous.Key) bool { return k.Edge() == p.name }
+
 func (p *publication) RecvPublished(_ context.Context, k rendezvous.Key, done rendezvous.DoneFunc) bool {
 	if k.Edge() != p.name {
 		return false

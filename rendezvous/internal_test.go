@@ -1,0 +1,87 @@
+package rendezvous
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/tryst-rdma/tryst/tensor"
+)
+
+// everything publishes one tensor under every key.
+type everything struct{ t *tensor.Tensor }
+
+func (everything) Publishes(Key) bool { return true }
+
+func (s everything) RecvPublished(_ context.Context, _ Key, done DoneFunc) bool {
+	done(Value{Tensor: s.t.Retain()}, Args{}, nil)
+	return true
+}
+
+// What is published touches no table (ARCHITECTURE.md section 3.1): it is not restored to one,
+// where it would stay for as long as the step lives, and be taken for what was sent later.
+func TestPublishedIsNotRestored(t *testing.T) {
+	released := make(chan struct{})
+	v, err := tensor.New(tensor.Uint8, tensor.Vector(1), tensor.NewBuffer([]byte{1}, func() { close(released) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := NewManager(ManagerOptions{})
+	defer m.Close()
+	s := everything{v}
+	m.AddSource(s)
+	m.Find(7) // the program uses this step
+	k, err := ParseKey(CreateKey("/job:p/replica:0/task:0/device:CPU:0", 1, "/job:c/replica:0/task:0/device:CPU:0", "publication:x@1/t", FrameIter{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := m.RecvLocal(t.Context(), 7, k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The asker has cancelled: the table of answers gives it back.
+	if m.Restore(7, k, got) {
+		t.Error("a published tensor was put into the table of a step")
+	} else {
+		got.Tensor.Release()
+	}
+	m.RemoveSource(s)
+	v.Release()
+	select {
+	case <-released:
+	case <-time.After(time.Second):
+		t.Error("nobody publishes it any more, and it is not released")
+	}
+}
+
+// Two callers initialise a step. Who has been told that it is initialised can send.
+func TestInitializedTwice(t *testing.T) {
+	k, err := ParseKey(CreateKey("/job:p/replica:0/task:0/device:CPU:0", 1, "/job:c/replica:0/task:0/device:CPU:0", "x", FrameIter{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := ParseKey(CreateKey("/job:q/replica:0/task:0/device:CPU:0", 1, "/job:c/replica:0/task:0/device:CPU:0", "x", FrameIter{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := NewBaseRemote(1, nil)
+	defer b.Close()
+	s := &Session{Task: k.Src().Task}
+	b.RecvLocalAsync(context.Background(), other, func(Value, Args, error) { // InvalidArgument, during Initialize
+		if err := b.Initialize(s); err != nil { // as another goroutine's would
+			t.Error(err)
+		}
+		v, err := tensor.New(tensor.Uint8, tensor.Vector(1), tensor.NewBuffer([]byte{1}, nil))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer v.Release()
+		if err := b.Send(k, Args{}, v, false); err != nil {
+			t.Errorf("Send after Initialize has returned nil: %v", err)
+		}
+	})
+	if err := b.Initialize(s); err != nil {
+		t.Error(err)
+	}
+}
