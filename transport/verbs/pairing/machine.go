@@ -145,7 +145,7 @@ func (m *Machine) Wake() time.Time {
 			at(m.nextCall)
 		}
 		if m.check && m.phase != making && m.phase != connecting && m.phase != stopped {
-			at(m.checked.Add(CheckEvery))
+			at(m.checkAt())
 		}
 	}
 	return wake
@@ -459,7 +459,7 @@ func (m *Machine) serve() {
 // plan calls the peer when it is time, and makes an offer to be shown.
 func (m *Machine) plan(now time.Time) {
 	wanted := m.want && !now.Before(m.nextCall) && (m.phase == idle || m.phase == offered)
-	unsure := m.check && !now.Before(m.checked.Add(CheckEvery))
+	unsure := m.check && !now.Before(m.checkAt())
 	if !m.cfg.Callable || m.call != 0 || !wanted && !unsure {
 		return
 	}
@@ -475,6 +475,16 @@ func (m *Machine) plan(now time.Time) {
 		m.do(Action{Kind: Call, Call: m.call, Offer: m.own})
 	case making, connecting, stopped:
 	}
+}
+
+// checkAt is when a peer may be asked which process it is. Without an offer to show that
+// waits for the time at which one may be made again, like everything.
+func (m *Machine) checkAt() time.Time {
+	at := m.checked.Add(CheckEvery)
+	if m.phase == idle && at.Before(m.nextCall) {
+		return m.nextCall
+	}
+	return at
 }
 
 // fail takes a failure of the bootstrap: it is tried again later.

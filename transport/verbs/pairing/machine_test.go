@@ -347,3 +347,30 @@ func TestBackOffForgetsWhatIsLongAgo(t *testing.T) {
 	now = now.Add(Steady)
 	want(t, m.Broken(now, 1, errors.New("cut")), Destroy, Make)
 }
+
+// A peer has restarted while this side has no queue pair to give (its port is down):
+// it is tried again with back-off, not as a storm.
+func TestNoQueuePairsAndAnotherIncarnationIsNoStorm(t *testing.T) {
+	m := machine()
+	down := errors.New("the port is not active")
+	var next uint64
+	makes := 0
+	take := func(as []Action) {
+		next = 0
+		for _, a := range as {
+			if a.Kind == Make {
+				next = a.Generation
+				makes++
+			}
+		}
+	}
+	take(m.Request(began, 1, at(3, testOffer(1, 2)))) // it is believed
+	take(m.MakeFailed(began, next, down))
+	take(m.Request(began, 2, at(1, testOffer(1, 3)))) // it has restarted
+	for i := 0; i < 10000 && next != 0; i++ {
+		take(m.MakeFailed(began.Add(time.Duration(i)*10*time.Microsecond), next, down)) // 100 ms in all
+	}
+	if makes > 3 {
+		t.Errorf("%d offers were tried in 100 ms; the last has generation %d; wake is %v ago", makes, m.last, began.Add(100*time.Millisecond).Sub(m.Wake()))
+	}
+}
