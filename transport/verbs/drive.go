@@ -219,8 +219,15 @@ func (l *link) arm(now time.Time) {
 }
 
 func (l *link) tick() {
+	looked := l.queue.Look() // what has come counts before the peer is judged
 	l.mu.Lock()
 	if l.state == linkGone {
+		l.mu.Unlock()
+		return
+	}
+	if late := time.Since(l.timerAt); !looked && late > lateBy && !l.timerAt.IsZero() {
+		l.timerAt = time.Now().Add(lateBy / 2) // this process was stopped: let who polls go on first
+		l.timer.Reset(lateBy / 2)
 		l.mu.Unlock()
 		return
 	}

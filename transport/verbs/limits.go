@@ -36,6 +36,8 @@ const (
 	// is told soon (PROTOCOL.md section 8.4): its registered memory is dearer than its
 	// heap, and a message costs less than a call.
 	muchKept = 1 << 20
+	// lateBy is how late a timer is that a process which was stopped has.
+	lateBy = 100 * time.Millisecond
 	// causeTime is how long a channel whose requests came back flushed waits for
 	// the device to say why: that goes another way, and takes a wake-up.
 	causeTime = 20 * time.Millisecond

@@ -65,6 +65,11 @@ func (p *peer) hurry() {
 // do takes the machine's actions over. It is called with the lock held and gives
 // it up.
 func (p *peer) do(acts []pairing.Action) {
+	for i := range acts {
+		if acts[i].Kind == pairing.Make {
+			p.transport.links.add() // it exists from here on for who waits until none does
+		}
+	}
 	p.acts = append(p.acts, acts...)
 	p.arm()
 	if p.acting || len(p.acts) == 0 {
@@ -117,11 +122,11 @@ func (p *peer) carryOut(a pairing.Action) {
 		stranger := !t.opts.Callable(p.task)
 		if n := t.maxStrangers.Load(); stranger && t.strangers.Add(1) > n {
 			t.strangers.Add(-1)
+			t.links.done()
 			p.mu.Lock()
 			p.do(p.machine.MakeFailed(time.Now(), a.Generation, status.Errorf(status.ResourceExhausted, "%d channels wait for the first message of a client already", n)))
 			return
 		}
-		t.links.add()
 		var l *link
 		err := t.steady(func() (err error) {
 			l, err = newLink(p, a.Generation)
@@ -221,14 +226,18 @@ func (p *peer) request(ctx context.Context, from pairing.Offer) (pairing.Offer, 
 
 // linkUp is the word of a link that the peer's HELLO has come.
 func (p *peer) linkUp(l *link) {
+	down := p.transport.opts.Kept.WireUp(l.asker) // answers others: no lock is held
 	p.mu.Lock()
 	p.noStranger(l)
 	// A link that was left meanwhile is not put up: nobody would take it down again.
 	if l.own.Generation > p.left && p.links[l.own.Generation] == l && (p.up == nil || p.up.own.Generation < l.own.Generation) {
 		p.setUp(l)
-		p.wireDown = p.transport.opts.Kept.WireUp(l.asker)
+		p.wireDown, down = down, nil
 	}
 	p.do(p.machine.Hello(time.Now(), l.own.Generation))
+	if down != nil {
+		down()
+	}
 	p.transport.work.Go(p.logState) // a log may hold up whoever writes to it
 }
 
@@ -273,6 +282,19 @@ func (p *peer) linkGone(l *link, err error) {
 	p.do(p.machine.Broken(time.Now(), l.own.Generation, err))
 	p.logState()
 	p.transport.links.done()
+}
+
+// offerGone ends a link that was shown and is not connected yet. Another one is made.
+func (p *peer) offerGone(l *link, why error) {
+	l.mu.Lock()
+	offered := l.state == linkOffered
+	l.mu.Unlock()
+	p.mu.Lock()
+	if !offered {
+		p.mu.Unlock()
+		return
+	}
+	p.do(p.machine.Broken(time.Now(), l.own.Generation, why))
 }
 
 // current returns the link that carries receives, nil when none does, the highest

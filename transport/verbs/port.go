@@ -309,7 +309,9 @@ func (t *Transport) look() bool {
 	for _, p := range t.all() {
 		for _, l := range p.existing() {
 			if from := l.own.Rails[0].GID; from != gid {
-				l.leave(verbs.Errorf("use", t.port.String(), errNoAddress, "its address %v is gone, and %v is used instead", from, gid))
+				why := verbs.Errorf("use", t.port.String(), errNoAddress, "its address %v is gone, and %v is used instead", from, gid)
+				l.leave(why)
+				p.offerGone(l, why)
 			}
 		}
 		p.hurry()

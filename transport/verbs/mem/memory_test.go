@@ -400,7 +400,7 @@ func TestQuarantineNamesTheChannelsToClose(t *testing.T) {
 	}
 	d := take(old, 1000)
 	d.Quarantine(now)
-	d.Quarantine(now.Add(time.Hour)) // only the first counts
+	d.Quarantine(now.Add(time.Hour))      // only the first counts
 	if QuarantineTime != 10*time.Second { // ARCHITECTURE.md section 4
 		t.Errorf("memory is in quarantine for %v", QuarantineTime)
 	}

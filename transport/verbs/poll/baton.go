@@ -89,8 +89,12 @@ func (b *baton[W]) look() (holds, again bool) {
 
 // sleeps is said by who is about to sleep: the queue has to be armed for it. It reports
 // whether the caller holds the baton, as the resident does, for the turn of a waiter.
-func (b *baton[W]) sleeps() (holds bool) {
-	if b.due && b.holder == nobody && !b.stop {
+func (b *baton[W]) sleeps() (holds bool) { return b.due && b.take() }
+
+// take is said by who wants to poll once, at any time. It reports whether the caller holds
+// the baton, as the resident does.
+func (b *baton[W]) take() (holds bool) {
+	if b.holder == nobody && !b.stop {
 		b.holder = resident
 		return true
 	}

@@ -44,6 +44,7 @@ type world struct {
 	caller  player // the device's goroutine that calls
 	stopper player
 	foreign int8 // completions of nobody that are still to come
+	looks   int8 // how often somebody will still look by itself
 	handled int8
 }
 
@@ -89,6 +90,7 @@ type game struct {
 	waiters int
 	rounds  int8
 	foreign int8
+	looks   int8
 	cancel  bool // contexts may end
 	stop    bool // the queue is stopped at some time
 	busy    bool // ModeBusy
@@ -104,7 +106,7 @@ type game struct {
 func (g *game) eager() bool { return g.busy && !g.lazy }
 
 func (g *game) first() world {
-	w := world{holder: resident, foreign: g.foreign}
+	w := world{holder: resident, foreign: g.foreign, looks: g.looks}
 	w.caller.at = asleep
 	w.home = player{at: polling, t: turn{resident: true, busy: g.busy, eager: g.eager()}}
 	for i := range g.waiters {
@@ -231,6 +233,16 @@ func (g *game) moves(w world) (all []next) {
 	}
 	if w.foreign > 0 {
 		comes("a completion of nobody comes", nobodys, func(n *world) { n.foreign-- })
+	}
+	if w.looks > 0 && w.caller.at == asleep {
+		add("somebody looks by itself", func(n *world) {
+			n.looks--
+			n.with(func(b *baton[int8]) {
+				if b.take() {
+					n.caller = player{at: polling, t: turn{resident: true}}
+				}
+			})
+		})
 	}
 	switch p := w.caller; {
 	case p.at != asleep:
@@ -568,6 +580,11 @@ var games = []named{
 	{"the same, in turn", game{waiters: 1, rounds: 2, foreign: 1, batch: 2, soon: true}},
 	{"the same, stopped", game{waiters: 1, rounds: 1, foreign: 1, batch: 1, soon: true, stop: true, cancel: true}},
 	{"the same, busy", game{waiters: 1, rounds: 2, foreign: 1, batch: 1, soon: true, busy: true, lazy: true}},
+	{"somebody looks", game{waiters: 2, rounds: 1, foreign: 1, batch: 2, looks: 2}},
+	{"somebody looks at queues that are left as they were", game{waiters: 1, rounds: 2, foreign: 1, batch: 2, soon: true, looks: 2}},
+	{"somebody looks, stopped", game{waiters: 1, rounds: 1, foreign: 1, batch: 1, looks: 1, stop: true, cancel: true}},
+	{"somebody looks, calls", game{waiters: 1, rounds: 1, foreign: 2, batch: 1, looks: 1, event: true, calls: true}},
+	{"somebody looks, busy", game{waiters: 1, rounds: 1, foreign: 1, batch: 1, looks: 1, busy: true}},
 	{"busy", game{waiters: 2, rounds: 2, foreign: 1, batch: 1, busy: true}},
 	{"busy on few processors", game{waiters: 2, rounds: 1, foreign: 1, batch: 1, busy: true, lazy: true}},
 	{"busy on few processors, stopped", game{waiters: 1, rounds: 1, foreign: 1, batch: 1, busy: true, lazy: true, stop: true, cancel: true}},

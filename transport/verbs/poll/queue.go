@@ -217,6 +217,18 @@ func (q *Queue) look() {
 	}
 }
 
+// Look handles what has come, and reports whether it could: else somebody is at it, or the
+// queue has ended.
+func (q *Queue) Look() bool {
+	q.mu.Lock()
+	holds := q.baton.take()
+	q.mu.Unlock()
+	if holds {
+		q.tidy(true)
+	}
+	return holds
+}
+
 // tidy is a turn with the baton by who does not wait for a completion: it handles what is
 // there, and arms. In place of the resident it does so until the queue is empty.
 func (q *Queue) tidy(inPlace bool) {

@@ -1,0 +1,173 @@
+package verbstransport_test
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
+	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
+	"github.com/tryst-rdma/tryst/transport/verbs/pairing"
+	"github.com/tryst-rdma/tryst/transport/verbs/poll"
+	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/discovery"
+)
+
+// stoppable is a device whose events wake nobody while the process is stopped.
+type stoppable struct {
+	verbs.Device
+	mu   sync.Mutex
+	gate chan struct{} // nil: runs
+}
+
+func (d *stoppable) stop() { d.mu.Lock(); d.gate = make(chan struct{}); d.mu.Unlock() }
+func (d *stoppable) cont() { d.mu.Lock(); close(d.gate); d.gate = nil; d.mu.Unlock() }
+func (d *stoppable) CreateCQ(c verbs.CQConfig) (verbs.CQ, error) {
+	cq, err := d.Device.CreateCQ(c)
+	return &stoppableCQ{cq, d}, err
+}
+
+// AllocPD gives queue pairs their own CQ.
+func (d *stoppable) AllocPD() (verbs.PD, error) {
+	pd, err := d.Device.AllocPD()
+	return stoppablePD{pd}, err
+}
+
+type stoppablePD struct{ verbs.PD }
+
+func (p stoppablePD) CreateQP(c verbs.QPConfig) (verbs.QP, error) {
+	if cq, ok := c.SendCQ.(*stoppableCQ); ok { // both are the same
+		c.SendCQ, c.RecvCQ = cq.CQ, cq.CQ
+	}
+	return p.PD.CreateQP(c)
+}
+
+type stoppableCQ struct {
+	verbs.CQ
+	d *stoppable
+}
+
+func (c *stoppableCQ) Wait(ctx context.Context) error {
+	err := c.CQ.Wait(ctx)
+	c.d.mu.Lock()
+	g := c.d.gate
+	c.d.mu.Unlock()
+	if g != nil {
+		select {
+		case <-g:
+		case <-ctx.Done():
+		}
+	}
+	return err
+}
+
+// What came while this process stood still counts before the peer is judged.
+func TestStoppedProcessDoesNotBlameItsPeer(t *testing.T) {
+	var d *stoppable
+	s := newStage(t, clusterOptions{
+		require: true, path: patient,
+		wrap: func(task cluster.Task, dev verbs.Device) verbs.Device {
+			if task.Index != 1 {
+				return dev
+			}
+			d = &stoppable{Device: dev}
+			return d
+		},
+		tune: func(task cluster.Task, o *verbstransport.Options) {
+			o.Poll, o.Logger = poll.ModeEvent, slog.New(slog.NewTextHandler(t.Output(), nil))
+		},
+	})
+	from, to := s.pair()
+	k := from.key(to, "v")
+	from.sendsBlob(1, k, 1, mib) // so that the next one has an early destination
+	to.recv(1, k).isBlob(1, mib)
+	ctx, cancel := context.WithCancel(t.Context())
+	r := to.recvCtx(ctx, 2, k)
+	from.waiting(1)
+	<-time.After(20 * time.Millisecond)
+	d.stop() // SIGSTOP
+	cancel() // CANCEL is out; the peer says CANCELLED in a moment
+	r.fails(status.Cancelled)
+	<-time.After(11 * time.Second)
+	d.cont() // SIGCONT
+	<-time.After(300 * time.Millisecond)
+	if n := to.link(from).Stats.Breaks; n != 0 {
+		t.Errorf("%d breaks of a healthy channel: %+v", n, to.link(from))
+	}
+}
+
+// nosy asks the transport for something when it has its answer.
+type nosy struct {
+	t    *testing.T
+	to   *verbstransport.Transport
+	done chan struct{}
+}
+
+func (n *nosy) Reply(uint64, uint32, transport.Answer) {
+	defer close(n.done)
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		n.to.Links() // takes every peer's lock for a moment
+	}()
+	select {
+	case <-told:
+	case <-time.After(5 * time.Second):
+		n.t.Error("Reply was called with the lock of a peer's record held")
+	}
+}
+
+// TestRepliesRunOutsideThePeersLock: a Replier is called outside every lock, also when a new
+// process of a peer takes the place of the one that asked.
+func TestRepliesRunOutsideThePeersLock(t *testing.T) {
+	s := newStage(t, clusterOptions{})
+	from := s.start(0)
+	n := &nosy{t, from.transport, make(chan struct{})}
+	old := transport.Asker{Name: s.tasks[1].String(), Incarnation: 42}
+	from.kept.AskFor(n, transport.Ask{Asker: old, ID: 1, Attempt: 1, Step: 1, Key: s.keyOf(from.task, from.incarnation, s.tasks[1], "v")})
+	s.start(1) // another incarnation: the receives of the old one are refused
+	s.happens("the receive of the old process is refused", n.done)
+}
+
+// slowExchange holds bootstraps back.
+type slowExchange struct {
+	verbstransport.Exchanger
+	entered chan struct{}
+	open    chan struct{}
+	once    *sync.Once
+}
+
+func (e slowExchange) Exchange(ctx context.Context, peer cluster.Task, own pairing.Offer) (pairing.Offer, error) {
+	e.once.Do(func() { close(e.entered) })
+	<-e.open
+	return e.Exchanger.Exchange(ctx, peer, own)
+}
+
+// An offer that shows an address which is gone is not paired.
+func TestOfferFollowsTheAddress(t *testing.T) {
+	entered, open := [2]chan struct{}{make(chan struct{}), make(chan struct{})}, make(chan struct{})
+	var once [2]sync.Once
+	p := newPair(t, clusterOptions{tune: func(task cluster.Task, o *verbstransport.Options) {
+		o.Again = discovery.Again
+		o.Exchanger = slowExchange{o.Exchanger, entered[task.Index], open, &once[task.Index]}
+	}})
+	<-entered[0]
+	<-entered[1]
+	nic, a := p.nic(p.to), p.address(p.to)
+	other := a.GID
+	other[15]++
+	nic.SetGID(1, a.Index+4, other)
+	nic.SetGID(1, a.Index, verbs.GID{})
+	<-time.After(200 * time.Millisecond)
+	began := time.Now()
+	close(open)
+	l := p.until("verbs", isUp)
+	t.Logf("after %v: generation %d, %d breaks", time.Since(began), l.Generation, l.Stats.Breaks)
+	if l.Stats.Breaks != 0 || time.Since(began) > 2*time.Second {
+		t.Errorf("the stale offer was paired: %d breaks, up after %v", l.Stats.Breaks, time.Since(began))
+	}
+}
