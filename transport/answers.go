@@ -76,6 +76,7 @@ type asker struct {
 	in          *list.List        // answers.lost or answers.idle; nil while it has a connection
 	at          *list.Element     // its place there
 	since       time.Time         // and since when
+	replaced    []uint64          // incarnations of the last processes of that name before it
 
 	waiting   int           // entries without an answer
 	waitBytes int64         // length of their keys

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"container/list"
+	"slices"
 	"time"
 
 	"github.com/tryst-rdma/tryst/status"
@@ -98,6 +99,9 @@ func (t *answers) known(now time.Time, a Asker) (*asker, []keptAction, *status.E
 	}
 	k := t.askers[a.Incarnation]
 	if k == nil {
+		if is := t.names[a.Name]; is != nil && slices.Contains(is.replaced, a.Incarnation) {
+			return nil, nil, replaced(a.Name) // it was stopped for longer than past remembers
+		}
 		if len(t.askers)-t.idle.Len() >= maxAskers {
 			return nil, nil, status.Errorf(status.ResourceExhausted, "%d processes ask here already", maxAskers)
 		}
@@ -119,6 +123,7 @@ func (t *answers) known(now time.Time, a Asker) (*asker, []keptAction, *status.E
 		return k, nil, nil
 	}
 	t.past.add(now, old.incarnation, 0, pastReplaced)
+	k.replaced = append(slices.Clone(old.replaced[max(0, len(old.replaced)+1-maxReplaced):]), old.incarnation)
 	acts := t.drop(old, replaced(a.Name))
 	return k, append(acts, t.admit(now)...), nil
 }
@@ -174,21 +179,22 @@ func (t *answers) place(now time.Time, k *asker) {
 	}
 }
 
-// wireUp is the event that a connection to the asker lives.
-func (t *answers) wireUp(now time.Time, a Asker) []keptAction {
+// wireUp is the event that a connection to the asker lives. It returns whose it counts
+// for; nil when it was refused.
+func (t *answers) wireUp(now time.Time, a Asker) (*asker, []keptAction) {
 	k, acts, err := t.known(now, a)
-	if err == nil {
-		k.wires++
-		t.place(now, k)
+	if err != nil {
+		return nil, acts
 	}
-	return acts
+	k.wires++
+	t.place(now, k)
+	return k, acts
 }
 
-// wireDown is the event that one of the asker's connections has ended.
-func (t *answers) wireDown(now time.Time, incarnation uint64) {
-	k := t.askers[incarnation]
-	if k == nil || k.wires == 0 {
-		return // another process has taken its place
+// wireDown is the event that a connection has ended which wireUp counted for k.
+func (t *answers) wireDown(now time.Time, k *asker) {
+	if k == nil || t.askers[k.incarnation] != k {
+		return // it was refused, or another process has taken its place
 	}
 	k.wires--
 	t.place(now, k)

@@ -21,6 +21,7 @@ type bench struct {
 	fetch map[uint64]Ask // receives under way
 	inc   uint64
 	name  string
+	wires []*asker // those that live
 }
 
 func newBench(t *testing.T, limits keptLimits) *bench {
@@ -101,9 +102,22 @@ func (b *bench) cancel(ids ...uint64) string { return b.do(b.m.cancel(b.now, b.i
 func (b *bench) detach(c callID) string      { return b.do(b.m.detach(b.now, c)) }
 func (b *bench) endStep(step int64) string   { return b.do(b.m.endStep(b.now, step)) }
 func (b *bench) up() string {
-	return b.do(b.m.wireUp(b.now, Asker{Name: b.name, Incarnation: b.inc}))
+	k, acts := b.m.wireUp(b.now, Asker{Name: b.name, Incarnation: b.inc})
+	if k != nil {
+		b.wires = append(b.wires, k)
+	}
+	return b.do(acts)
 }
-func (b *bench) down() string { b.m.wireDown(b.now, b.inc); return "" }
+func (b *bench) down() string {
+	for i, k := range b.wires {
+		if k.incarnation == b.inc {
+			b.m.wireDown(b.now, k)
+			b.wires = slices.Delete(b.wires, i, i+1)
+			break
+		}
+	}
+	return ""
+}
 func (b *bench) tick() string { acts, _ := b.m.tick(b.now); return b.do(acts) }
 func (b *bench) pass(d time.Duration) string {
 	b.now = b.now.Add(d)

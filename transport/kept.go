@@ -36,6 +36,16 @@ type Kept struct {
 	work sync.WaitGroup // receives of the source under way, and memory on its way back
 
 	returning atomic.Int64 // values on their way back to the source
+
+	backMu sync.Mutex // guards what follows
+	backs  []keptBack // values that somebody is giving back
+	giving bool       // somebody is
+}
+
+// keptBack is a value on its way back to the source.
+type keptBack struct {
+	ask    Ask
+	answer Answer
 }
 
 // Replier brings answers to those who asked.
@@ -164,16 +174,17 @@ func (k *Kept) EndStep(step int64) {
 // function is called, once. While one lives its answers are not given up.
 func (k *Kept) WireUp(a Asker) (down func()) {
 	k.mu.Lock()
-	k.do(k.table.wireUp(time.Now(), a))
+	of, acts := k.table.wireUp(time.Now(), a)
+	k.do(acts)
 	return func() {
 		k.mu.Lock()
-		k.table.wireDown(time.Now(), a.Incarnation)
+		k.table.wireDown(time.Now(), of)
 		k.do(nil)
 	}
 }
 
 // Value returns the answer that is kept for a receive, for content that is
-// fetched piece by piece; the caller releases its tensor. NotFound when nothing
+// fetched piece by piece; the caller releases its tensor. Aborted when nothing
 // is kept for it, DataLoss when it was given up.
 func (k *Kept) Value(incarnation, id uint64) (rendezvous.Value, error) {
 	k.mu.Lock()
@@ -183,7 +194,7 @@ func (k *Kept) Value(incarnation, id uint64) (rendezvous.Value, error) {
 		return rendezvous.Value{}, err
 	}
 	if !ok {
-		return rendezvous.Value{}, status.Errorf(status.NotFound, "no answer is kept for receive %016x", id)
+		return rendezvous.Value{}, status.Errorf(status.Aborted, "no answer is kept for receive %016x: its step has ended", id)
 	}
 	return v, nil
 }
@@ -308,16 +319,37 @@ func (k *Kept) do(acts []keptAction) {
 		case keptReply:
 			c.call.to.Reply(c.call.id, c.call.attempt, c.answer) // a detached call has no action any more
 		case keptRestore:
-			if !k.source.Restore(c.ask.Step, c.ask.Key, c.answer.Value) {
-				k.release(&c.answer)
-			}
-			k.returning.Add(-1)
-			k.work.Done()
+			k.giveBack(keptBack{*c.ask, c.answer})
 		case keptRelease:
 			k.release(&c.answer)
 			k.work.Done()
 		}
 	}
+}
+
+// giveBack gives a value back to the source, after those that are on their way. Whoever
+// gets it there may refuse it, too, and so may as many as wait for its key: each comes
+// here again, so that who gives back does so for all, and not one within the other.
+func (k *Kept) giveBack(b keptBack) {
+	k.backMu.Lock()
+	defer k.backMu.Unlock()
+	k.backs = append(k.backs, b)
+	if k.giving {
+		return
+	}
+	k.giving = true
+	for len(k.backs) > 0 {
+		b := k.backs[0]
+		k.backs = k.backs[1:]
+		k.backMu.Unlock()
+		if !k.source.Restore(b.ask.Step, b.ask.Key, b.answer.Value) {
+			k.release(&b.answer)
+		}
+		k.returning.Add(-1)
+		k.work.Done()
+		k.backMu.Lock()
+	}
+	k.backs, k.giving = nil, false
 }
 
 // release gives up the table's reference to a value. The events of the table come from

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -77,7 +78,7 @@ func TestKeptGivesUpInTimeThoughIDsAreRemembered(t *testing.T) {
 func TestKeptValue(t *testing.T) {
 	l, source := newLeaks(t), newTable(t)
 	k := NewKept(source, KeptOptions{})
-	if _, err := k.Value(7, 1); status.CodeOf(err) != status.NotFound {
+	if _, err := k.Value(7, 1); status.CodeOf(err) != status.Aborted {
 		t.Error(err)
 	}
 	source.send(t, 1, key(t, "k"), l.value(t, 'a', 1))
@@ -229,4 +230,98 @@ func TestKeptHostilePeer(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	k.Close()
+}
+
+// deep is a table that knows how deep the stack was.
+type deep struct {
+	*table
+	mu   sync.Mutex
+	most int
+}
+
+func (d *deep) Restore(step int64, k rendezvous.Key, v rendezvous.Value) bool {
+	pcs := make([]uintptr, 1<<16)
+	n := runtime.Callers(0, pcs)
+	d.mu.Lock()
+	d.most = max(d.most, n)
+	d.mu.Unlock()
+	return d.table.Restore(step, k, v)
+}
+
+func (d *deep) RecvLocalAsync(ctx context.Context, step int64, k rendezvous.Key, done rendezvous.DoneFunc) {
+	d.table.RecvLocalAsync(ctx, step, k, done)
+}
+
+// One value that finds no room goes from receive to receive of its key. It must not be on
+// the stack: an asker may have a million receives, and Go ends the process at 1 GB of stack.
+func TestKeptGivesBackWithoutAStack(t *testing.T) {
+	l := newLeaks(t)
+	source := &deep{table: newTable(t)}
+	k := NewKept(source, KeptOptions{KeptPerAsker: 4096})
+	source.send(t, 1, key(t, "first"), l.value(t, 'a', 3000))
+	answer(k, Ask{Asker: asker7, ID: 1, Attempt: 1, Step: 1, Key: key(t, "first")}).Value.Tensor.Release() // kept: not finished
+	const n = 2000
+	for i := range n {
+		k.Ask(Ask{Asker: asker7, ID: uint64(i + 2), Attempt: 1, Step: 1, Key: key(t, "k")}, func(ans Answer) { //nolint:gosec // small
+			if ans.Err == nil {
+				ans.Value.Tensor.Release()
+			}
+		})
+	}
+	source.send(t, 1, key(t, "k"), l.value(t, 'b', 3000))
+	if source.most > 200 {
+		t.Errorf("with %d receives the stack of the Send is %d calls deep", n, source.most)
+	}
+	k.Close()
+}
+
+// A connection that was not counted, since its asker was refused, takes none away when it ends.
+func TestKeptRefusedWireTakesNoneAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, source := newLeaks(t), newTable(t)
+		k := NewKept(source, KeptOptions{})
+		down := k.WireUp(asker7) // lives
+		source.send(t, 1, key(t, "k"), l.value(t, 'a', 1))
+		answer(k, Ask{Asker: asker7, ID: 1, Attempt: 1, Step: 1, Key: key(t, "k")}).Value.Tensor.Release()
+		k.WireUp(Asker{Name: "/job:c/replica:0/task:1", Incarnation: 7})() // InvalidArgument; ends at once
+		if n := k.Stats().Connected; n != 1 {
+			t.Errorf("%d askers are connected, want 1", n)
+		}
+		time.Sleep(giveUpAfter + 2*time.Second)
+		if v, err := k.Value(7, 1); err != nil {
+			t.Errorf("the answer of an asker whose connection lives: %v", err)
+		} else {
+			v.Tensor.Release()
+		}
+		down()
+		k.Close()
+	})
+}
+
+// A process that was stopped for long, and whose name another has taken meanwhile, is a
+// late copy when it comes back: it takes nothing from the one that lives.
+func TestKeptZombieReplacesNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, source := newLeaks(t), newTable(t)
+		k := NewKept(source, KeptOptions{})
+		old := k.WireUp(Asker{Name: consumer, Incarnation: 6})
+		old()
+		defer k.WireUp(asker7)() // it lives from now on
+		time.Sleep(rememberFor + 2*time.Second)
+		source.send(t, 1, key(t, "k"), l.value(t, 'a', 1))
+		answer(k, Ask{Asker: asker7, ID: 1, Attempt: 1, Step: 1, Key: key(t, "k")}).Value.Tensor.Release()
+		k.WireUp(Asker{Name: consumer, Incarnation: 6})() // the old process goes on for a moment
+		if v, err := k.Value(7, 1); err != nil {
+			t.Errorf("the kept answer of the process that lives: %v", err)
+		} else {
+			v.Tensor.Release()
+		}
+		source.send(t, 2, key(t, "n"), l.value(t, 'b', 1))
+		if ans := answer(k, Ask{Asker: asker7, ID: 2, Attempt: 1, Step: 2, Key: key(t, "n")}); ans.Err == nil {
+			ans.Value.Tensor.Release()
+		} else {
+			t.Errorf("it asks: %v", ans.Err)
+		}
+		k.Close()
+	})
 }

@@ -42,6 +42,10 @@ const (
 	// 50 MB, and more than a cluster has tasks.
 	maxAskers = 100_000
 
+	// maxReplaced is how many earlier processes of an asker's name are known as such for
+	// as long as it is known itself.
+	maxReplaced = 16
+
 	// maxIdle is how many askers without connection and without receives are
 	// remembered by name: 5 MB, and more than a cluster has tasks.
 	maxIdle = 10_000

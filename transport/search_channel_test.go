@@ -220,7 +220,8 @@ func (w *duo) act(i, generation int) (again bool) {
 				if s.up < generation && e.state == endOpen {
 					w.wireDown(i)
 					s.up = generation
-					w.keep(i, s.table.wireUp(w.now, Asker{Name: w.asker(1 - i).Name, Incarnation: e.peer}))
+					_, acts := s.table.wireUp(w.now, Asker{Name: w.asker(1 - i).Name, Incarnation: e.peer})
+					w.keep(i, acts)
 				}
 			})
 		case channel.ActClose:
@@ -433,7 +434,7 @@ func (w *duo) destroy(i, generation int) {
 func (w *duo) wireDown(i int) {
 	s := &w.sides[i]
 	if s.up != 0 {
-		s.table.wireDown(w.now, s.ends[s.up-1].peer)
+		s.table.wireDown(w.now, s.table.askers[s.ends[s.up-1].peer])
 		s.up = 0
 	}
 }

@@ -532,6 +532,9 @@ func (w *duo) keep(i int, acts []keptAction) {
 	}
 	if w.cfg.rules.forgetIDs {
 		s.table.past = newPast()
+		for _, k := range s.table.askers {
+			k.replaced = nil
+		}
 	}
 }
 

@@ -20,7 +20,7 @@ func cloneAnswers(t *answers) *answers {
 	for inc, k := range t.askers {
 		c := &asker{
 			name: k.name, incarnation: inc, entries: make(map[uint64]*entry, len(k.entries)), wires: k.wires, calls: k.calls,
-			since: k.since, waiting: k.waiting, waitBytes: k.waitBytes, bytes: k.bytes,
+			since: k.since, replaced: k.replaced, waiting: k.waiting, waitBytes: k.waitBytes, bytes: k.bytes,
 		}
 		for id, e := range k.entries {
 			x := *e

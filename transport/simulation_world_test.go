@@ -357,7 +357,7 @@ func (w *world) play(m move) {
 	case moveTold:
 		w.told(m.n)
 	case moveDown:
-		w.s.wireDown(w.now, simAsker)
+		w.s.wireDown(w.now, w.s.askers[simAsker])
 		w.downs = slices.Delete(w.downs, m.n, m.n+1)
 	case moveTick:
 		w.now = later(w.now, w.r.wakeAt)
@@ -583,7 +583,8 @@ func (w *world) report(n int) {
 func (w *world) carry(conn uint64) {
 	if !w.upAt[conn] && conn == w.conn {
 		w.upAt[conn] = true
-		w.keep(w.s.wireUp(w.now, Asker{Name: consumer, Incarnation: simAsker}))
+		_, acts := w.s.wireUp(w.now, Asker{Name: consumer, Incarnation: simAsker})
+		w.keep(acts)
 	}
 }
 
