@@ -345,6 +345,7 @@ func TestCleanupGraph(t *testing.T) {
 			t.Fatal(err)
 		}
 		wg.Wait()
+		synctest.Wait() // their owner is told by a goroutine
 		if n := f.live.Load(); n != 0 {
 			t.Errorf("%d tensors outlive their step", n)
 		}

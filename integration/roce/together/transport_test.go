@@ -48,18 +48,18 @@ func TestRxeTransport(t *testing.T) {
 				env := w.env(t, f, kernelToUs)
 				kernel, ours := env.Ends(t)
 				listen := map[int]string{theirTask: freeAddress(t), ourTask: freeAddress(t)}
-				begin(t, placeOf(theirTask, kernel, listen))
 				s, err := placeOf(ourTask, ours, listen).start(t.Output())
 				if err != nil {
 					t.Fatal(err)
 				}
-				t.Cleanup(func() {
+				t.Cleanup(func() { // behind the other one's end, whose receive would fail
 					ctx, cancel := context.WithTimeout(context.Background(), patience)
 					defer cancel()
 					if err := s.Close(ctx); err != nil {
 						t.Error(err)
 					}
 				})
+				begin(t, placeOf(theirTask, kernel, listen))
 				w.loses(t, loss)
 				for step, n := range sizes {
 					thereAndBack(t, s, int64(1+step), n)
