@@ -498,27 +498,29 @@ func (c *stopsHere) Abort(error) { close(c.in); <-c.goOn }
 
 // Close waits for the remote receives of a step that is just being cleaned up.
 func TestCloseDuringCleanup(t *testing.T) {
-	m := rendezvous.NewManager(rendezvous.ManagerOptions{Session: session(t), Remoter: &hanging{}})
-	hold, over := make(chan struct{}), make(chan struct{})
-	m.Find(step).RecvAsync(context.Background(), remoteKey(t, "a"), noArgs,
-		func(rendezvous.Value, rendezvous.Args, error) { <-hold; close(over) })
-	c := &stopsHere{make(chan struct{}), make(chan struct{})}
-	if err := m.Find(step).RegisterCall(c); err != nil {
-		t.Fatal(err)
-	}
-	cleaned := make(chan struct{})
-	go func() { m.Cleanup(step); close(cleaned) }()
-	<-c.in // the step is out of the map, and not yet counted in work
-	closed := make(chan struct{})
-	go func() { m.Close(); close(closed) }()
-	select {
-	case <-closed:
-		t.Error("Close returned while a callback and a remote receive are under way")
-	case <-time.After(200 * time.Millisecond):
-	}
-	close(c.goOn)
-	close(hold)
-	<-cleaned
-	<-over
-	<-closed
+	synctest.Test(t, func(t *testing.T) {
+		m := rendezvous.NewManager(rendezvous.ManagerOptions{Session: session(t), Remoter: &hanging{}})
+		hold := make(chan struct{})
+		ended, closed := false, false
+		m.Find(step).RecvAsync(context.Background(), remoteKey(t, "a"), noArgs,
+			func(rendezvous.Value, rendezvous.Args, error) { <-hold; ended = true })
+		c := &stopsHere{make(chan struct{}), make(chan struct{})}
+		if err := m.Find(step).RegisterCall(c); err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() { m.Cleanup(step) })
+		<-c.in // the step is out of the map, and its receive still under way
+		wg.Go(func() { m.Close(); closed = true })
+		synctest.Wait()
+		if closed {
+			t.Error("Close returned while a callback and a remote receive are under way")
+		}
+		close(c.goOn)
+		close(hold)
+		wg.Wait()
+		if !ended {
+			t.Error("Close returned before the callback")
+		}
+	})
 }

@@ -639,31 +639,36 @@ func TestRecvAsyncDuringClose(t *testing.T) {
 		c.Cluster, c.Task = spec, cluster.Task{Job: "worker", Index: 0}
 	}), Options{})
 	var stop atomic.Bool
+	var begun atomic.Int32
 	var callers sync.WaitGroup
 	for range 8 {
 		callers.Go(func() {
 			for !stop.Load() {
 				done := make(chan struct{})
 				s.RecvAsync(context.Background(), 1, "/job:worker/replica:0/task:1", "x", func(rendezvous.Value, error) { close(done) })
+				begun.Add(1)
 				<-done
 			}
 		})
 	}
-	<-time.After(100 * time.Millisecond) // some look-ups are under way
+	for begun.Load() < 8 { // look-ups are under way
+		runtime.Gosched()
+	}
 	closed := make(chan error, 1)
 	go func() { closed <- s.Close(context.Background()) }()
 	select {
 	case err := <-closed:
 		t.Logf("Close: %v", err)
 	case <-time.After(soon):
-		t.Error("Close has not returned ")
+		t.Error("Close has not returned")
 	}
 	stop.Store(true)
 	callers.Wait()
 
 	// After Close: on whose goroutine?
 	on := make(chan string, 1)
-	s.RecvAsync(context.Background(), 1, "/job:worker/replica:0/task:1", "x", func(rendezvous.Value, error) {
+	s.RecvAsync(context.Background(), 1, "/job:worker/replica:0/task:1", "x", func(_ rendezvous.Value, err error) {
+		wantError(t, err, status.Aborted, "Shutdown")
 		buf := make([]byte, 1<<16)
 		on <- string(buf[:runtime.Stack(buf, false)])
 	})

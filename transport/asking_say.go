@@ -10,8 +10,8 @@ import (
 
 // unsaid is what the peer has to know: which answers we have, and which receives
 // we gave up. Cancels are said at once. Finished ids wait a little for a request
-// to ride on, less when the peer keeps much for them. One message is under way at a time; more ids gather meanwhile.
-// What was not taken is said again.
+// to ride on, less when the peer keeps much for them. One message is under way at a
+// time; more ids gather meanwhile. What was not taken is said again.
 type unsaid struct {
 	finished      []uint64  // answers that we have
 	finishedBytes int64     // their size

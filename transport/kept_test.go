@@ -116,6 +116,10 @@ func TestKeptEndStep(t *testing.T) {
 // A value that is matched to a receive which nobody wants any more goes back, or
 // is released when its step has ended.
 func TestKeptRestoresOrReleases(t *testing.T) {
+	synctest.Test(t, keptRestoresOrReleases)
+}
+
+func keptRestoresOrReleases(t *testing.T) {
 	l, source := newLeaks(t), newTable(t)
 	k := NewKept(source, KeptOptions{})
 	for i, step := range []int64{1, 2} {
@@ -125,10 +129,9 @@ func TestKeptRestoresOrReleases(t *testing.T) {
 	}
 	source.cleanup(2)
 	k.Cancel(7, []uint64{1, 2})
-	for deadline := time.Now().Add(10 * time.Second); l.alive.Load() != 1; time.Sleep(time.Millisecond) { // its owner is told by a goroutine
-		if time.Now().After(deadline) {
-			t.Fatalf("%d values are alive, want that of step 1", l.alive.Load())
-		}
+	synctest.Wait() // its owner is told by a goroutine
+	if n := l.alive.Load(); n != 1 {
+		t.Errorf("%d values are alive, want that of step 1", n)
 	}
 	if ans := answer(k, Ask{Asker: asker7, ID: 3, Attempt: 1, Step: 1, Key: key(t, "k")}); ans.Err != nil {
 		t.Error(ans.Err)

@@ -88,13 +88,12 @@ func TestStoppedProcessDoesNotBlameItsPeer(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	r := to.recvCtx(ctx, 2, k)
 	from.waiting(1)
-	<-time.After(20 * time.Millisecond)
 	d.stop() // SIGSTOP
 	cancel() // CANCEL is out; the peer says CANCELLED in a moment
 	r.fails(status.Cancelled)
 	<-time.After(11 * time.Second)
 	d.cont() // SIGCONT
-	<-time.After(300 * time.Millisecond)
+	s.both(from, to, "after")
 	if n := to.link(from).Stats.Breaks; n != 0 {
 		t.Errorf("%d breaks of a healthy channel: %+v", n, to.link(from))
 	}
