@@ -43,6 +43,9 @@ const (
 	minSpin  = 50 * time.Microsecond
 	maxSpin  = 4 * time.Millisecond
 
+	// maxPauses times as long it stays so at most, while one waiter follows another.
+	maxPauses = 8
+
 	// armTries is how often arming is measured; the least counts.
 	armTries = 4
 

@@ -105,9 +105,11 @@ type Queue struct {
 	baton   baton[*Waiter]
 	sleep   context.Context // the resident waits in it
 	wake    context.CancelFunc
-	err     error       // why the queue failed
-	closing bool        // Stop was called
-	soon    *time.Timer // calls look; made when it is first needed
+	err     error         // why the queue failed
+	closing bool          // Stop was called
+	soon    *time.Timer   // calls look; made when it is first needed
+	pause   time.Duration // that soon was set to
+	passed  int           // waiters that have left the queue as it was since then
 
 	stats stats
 }
@@ -209,11 +211,30 @@ func (q *Queue) look() {
 	q.mu.Lock()
 	holds, again := q.baton.look()
 	if again {
-		q.soon.Reset(q.grace)
+		q.soonLocked(q.nextPause())
 	}
 	q.mu.Unlock()
 	if holds {
 		q.tidy(true)
+	}
+}
+
+// nextPause is after how long to look again: each look wakes a thread. While waiters
+// follow one another within grace, as a rule, that is less and less often.
+func (q *Queue) nextPause() time.Duration {
+	if time.Duration(q.passed)*q.grace < q.pause {
+		return q.grace
+	}
+	return min(2*q.pause, maxPauses*q.grace)
+}
+
+// soonLocked has look called.
+func (q *Queue) soonLocked(after time.Duration) {
+	q.pause, q.passed = after, 0
+	if q.soon == nil {
+		q.soon = time.AfterFunc(after, q.look)
+	} else {
+		q.soon.Reset(after)
 	}
 }
 
@@ -307,6 +328,9 @@ func (q *Queue) give(t *turn, found bool) step {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	s := q.baton.give(t, found)
+	if t.brief && !t.leaving {
+		q.passed++
+	}
 	switch s {
 	case stepHanded:
 		q.crowd.Store(int32(len(q.baton.spinning)))
@@ -318,11 +342,7 @@ func (q *Queue) give(t *turn, found bool) step {
 	case stepStopped:
 		close(q.handed)
 	case stepSoon:
-		if q.soon == nil {
-			q.soon = time.AfterFunc(q.grace, q.look)
-		} else {
-			q.soon.Reset(q.grace)
-		}
+		q.soonLocked(q.grace)
 	}
 	return s
 }

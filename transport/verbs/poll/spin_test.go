@@ -171,3 +171,22 @@ func TestNobodyIsDoneByTheWaitBefore(t *testing.T) {
 		}
 	})
 }
+
+// TestLooksLessOftenWhileWaitersFollow: who looks after those that left the queue as it was
+// wakes a thread, which is not wanted while they come one after the other; as soon as they
+// do not, who else needs the queue waits no longer than before.
+func TestLooksLessOftenWhileWaitersFollow(t *testing.T) {
+	q := &Queue{grace: time.Millisecond}
+	q.pause = q.grace
+	for i, c := range []struct {
+		passed int
+		want   time.Duration
+	}{
+		{5, 2}, {5, 4}, {4, 8}, {8, maxPauses}, {100, maxPauses}, {maxPauses - 1, 1}, {1, 2}, {0, 1}, {0, 1},
+	} {
+		q.passed = c.passed
+		if q.pause = q.nextPause(); q.pause != c.want*time.Millisecond {
+			t.Errorf("after %d in turn %d it is looked again in %v, want %d ms", c.passed, i, q.pause, c.want)
+		}
+	}
+}
