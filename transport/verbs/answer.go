@@ -140,13 +140,12 @@ func (l *link) answerLocked(id attemptID, a channel.Answer, src source) {
 	if src.buf != nil {
 		a.Source.Handle = l.sources.put(src)
 	}
-	if a.Err == nil {
+	now := time.Now()
+	l.machine.Watch(now, true) // until the table keeps nothing for the peer
+	if l.machine.Answer(now, id.id, id.attempt, a) && a.Err == nil {
 		l.peer.counters.sent.Add(1)
 		l.peer.counters.sentBytes.Add(a.Value.Size)
 	}
-	now := time.Now()
-	l.machine.Watch(now, true) // until the table keeps nothing for the peer
-	l.machine.Answer(now, id.id, id.attempt, a)
 	l.run(now)
 }
 

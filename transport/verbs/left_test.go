@@ -11,6 +11,7 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/transport"
 	"github.com/tryst-rdma/tryst/transport/verbs/mem"
 	"github.com/tryst-rdma/tryst/transport/verbs/pairing"
@@ -326,5 +327,19 @@ func TestQueuesThatTheDeviceDoesNotHave(t *testing.T) {
 	}
 	if err := (&Options{SendQueue: 1 << 15, Window: 1 << 14, Rails: 8}).fits(verbs.DeviceInfo{}); err != nil {
 		t.Errorf("a device that does not say: %v", err)
+	}
+}
+
+// An answer that crosses the peer's CANCEL is dropped, and is no tensor sent.
+func TestAnswerThatNobodyWaitsForIsNotCounted(t *testing.T) {
+	p := newLeftPair(t)
+	l := p.up(t, 1)
+	v, err := tensor.FromSlice(tensor.Shape{}, []float32{1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Reply(77, 1, transport.Answer{Value: rendezvous.Value{Tensor: v}})
+	if n := l.peer.counters.sent.Load(); n != 0 {
+		t.Errorf("%d tensors were sent, and none was asked for", n)
 	}
 }

@@ -209,11 +209,16 @@ func (c *Channel) Actions(now time.Time) []Action {
 
 func (c *Channel) act(a Action) { c.acts = append(c.acts, a) }
 
-// repost has the receives posted again that were taken since the last time. In a
-// channel that is left they would come back at once.
+// repost has the receives posted again that were taken since the last time, when there
+// are some, or the peer wants to know that something was taken. In a channel that is left
+// they would come back at once.
 func (c *Channel) repost() {
+	some := max(1, c.cfg.Window/repostPart)
+	if !c.tellBy.IsZero() {
+		some = 1
+	}
 	for i := range c.rails[:c.cfg.Rails] {
-		if r := &c.rails[i]; r.repost > 0 && c.state < Leaving {
+		if r := &c.rails[i]; r.repost >= some && c.state < Leaving {
 			c.act(Action{Kind: ActRepost, Rail: i, Count: r.repost})
 			r.repost = 0
 		}

@@ -289,3 +289,61 @@ func TestCancelBeforeTheRequestIsPosted(t *testing.T) {
 	l.expect()
 	l.clean()
 }
+
+// TestReceivesArePostedAgainSomeAtATime: an eighth of the window at once, and the peer is
+// told of no receive that is not posted; all of them when it wants to know that something
+// was taken.
+func TestReceivesArePostedAgainSomeAtATime(t *testing.T) {
+	l := newLink(t, func(c *Config) { c.Window, c.PeerWindow = 32, 32 })
+	l.manual = true
+	rail := &l.ends[1].ch.rails[0]
+	if rail.taken != 1 || rail.repost != 1 { // HELLO
+		t.Fatalf("%d taken and %d of them not posted again, want 1 and 1", rail.taken, rail.repost)
+	}
+	for id, left := range []int{2, 3, 0, 1} {
+		l.receive(uint64(id)+1, "k")
+		l.run()
+		if rail.repost != left {
+			t.Errorf("after request %d %d receives are not posted again, want %d", id+1, rail.repost, left)
+		}
+	}
+	l.ends[1].ch.Answer(l.now, 1, 1, Answer{Value: valueOf(5), Source: Source{Handle: 1}})
+	l.run()
+	if rail.said != 4 || l.ends[0].ch.rails[0].told != 4 {
+		t.Errorf("%d were told and %d heard of, want the 4 that are posted again", rail.said, l.ends[0].ch.rails[0].told)
+	}
+	mark := l.ends[0].ch.Finish(l.now, []uint64{1}) // with TELL
+	l.run()
+	l.wait(time.Second)
+	if l.ends[0].taken.Finish != mark || rail.repost != 0 {
+		t.Errorf("%v is known to be taken, want %d; %d receives are not posted again", l.ends[0].taken, mark, rail.repost)
+	}
+}
+
+// TestRequestComesBeforeWhatRidesOnIt: somebody waits for the one and nobody for the other.
+func TestRequestComesBeforeWhatRidesOnIt(t *testing.T) {
+	l := newLink(t)
+	l.ends[1].answer = func(a Ask) Answer { return Answer{Value: valueOf(5), Source: Source{Handle: a.ID}} }
+	l.receive(1, "k")
+	l.run()
+	l.ends[0].ch.Receive(l.now, Receive{ID: 2, Attempt: 1, Sender: 2, Key: "k", Finished: []uint64{1}})
+	var post *Post
+	for _, a := range l.ends[0].ch.Actions(l.now) {
+		if a.Kind == ActPost {
+			post = &a.Post
+		}
+	}
+	if post == nil {
+		t.Fatal("no request was posted")
+	}
+	l.ends[1].ch.Message(l.now, 0, slices.Clone(post.Message))
+	var kinds []ActionKind
+	for _, a := range l.ends[1].ch.Actions(l.now) {
+		if a.Kind == ActAsk || a.Kind == ActFinished {
+			kinds = append(kinds, a.Kind)
+		}
+	}
+	if want := []ActionKind{ActAsk, ActFinished}; !slices.Equal(kinds, want) {
+		t.Errorf("the request led to %v, want %v", kinds, want)
+	}
+}

@@ -84,6 +84,10 @@ const (
 	// request was posted waits at most.
 	stallTime = queryAfter + queryTime
 
+	// repostPart is the part of a window that is posted again at once: a crossing into C
+	// for each message would be in the way of its answer.
+	repostPart = 8
+
 	// finishDelay is how long finished ids that came with a request which cannot go
 	// yet wait for it.
 	finishDelay = 5 * time.Millisecond

@@ -72,9 +72,13 @@ func (c *Channel) dispatch(now time.Time, rail int, kind wire.Kind, b []byte) er
 			return err
 		}
 		c.tell(now, &m.Header)
-		if c.head(rail, &m.Header) && c.state < Leaving {
-			c.request(&m)
+		if !c.counted(rail, &m.Header) {
+			return nil
 		}
+		if c.state < Leaving {
+			c.request(&m) // before what rides on it, which nobody waits for
+		}
+		c.finishedBy(&m.Header)
 	case wire.KindMeta:
 		var m wire.Meta
 		if err := m.Parse(b); err != nil {
@@ -184,6 +188,22 @@ func (c *Channel) dispatchList(now time.Time, rail int, kind wire.Kind, b []byte
 
 // head takes in what every message carries. false after a fault.
 func (c *Channel) head(rail int, h *wire.Header) bool {
+	if !c.counted(rail, h) {
+		return false
+	}
+	c.finishedBy(h)
+	return true
+}
+
+// finishedBy takes in which answers the peer has.
+func (c *Channel) finishedBy(h *wire.Header) {
+	if len(h.Finished) > 0 {
+		c.act(Action{Kind: ActFinished, IDs: h.Finished})
+	}
+}
+
+// counted takes in the counts of a message. false after a fault.
+func (c *Channel) counted(rail int, h *wire.Header) bool {
 	if rail != 0 {
 		if h.Taken.N == 0 && len(h.Finished) == 0 {
 			return true
@@ -193,13 +213,7 @@ func (c *Channel) head(rail int, h *wire.Header) bool {
 	}
 	before := c.state
 	c.counts(h.Taken)
-	if c.state != before {
-		return false
-	}
-	if len(h.Finished) > 0 {
-		c.act(Action{Kind: ActFinished, IDs: h.Finished})
-	}
-	return true
+	return c.state == before
 }
 
 // tell notes that the peer wants to know soon that this was taken.

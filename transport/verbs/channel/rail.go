@@ -15,7 +15,7 @@ type rail struct {
 
 	taken  uint32 // those of the peer, taken here
 	said   uint32 // and how many of them it was told of
-	repost int    // taken since the last ActRepost
+	repost int    // taken since the last ActRepost: the peer is told of none of these
 
 	posts    queue[posted]
 	slot     uint32 // of the next post
@@ -29,6 +29,10 @@ type rail struct {
 
 	blocked time.Time // since when something waits for a credit or a place; zero when nothing does
 }
+
+// free is how many of the peer's messages had been taken when receives were last posted
+// again.
+func (r *rail) free() uint32 { return r.taken - uint32(r.repost) } //nolint:gosec // at most a window
 
 // posted is a work request under way.
 type posted struct {
@@ -195,7 +199,8 @@ func (c *Channel) header(rail, bare int, kind wire.Kind) (h wire.Header) {
 	h.Taken.N = uint8(c.cfg.Rails) //nolint:gosec // at most wire.MaxRails
 	for i := range c.rails[:c.cfg.Rails] {
 		r := &c.rails[i]
-		h.Taken.Of[i], r.said = r.taken, r.taken
+		r.said = r.free()
+		h.Taken.Of[i] = r.said
 	}
 	c.tellBy = time.Time{}
 	if kind != wire.KindCredit && kind != wire.KindHello && kind != wire.KindBye {

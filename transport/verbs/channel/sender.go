@@ -78,14 +78,16 @@ func (c *Channel) request(m *wire.Request) {
 	}})
 }
 
-// Answer is the event that there is an answer to a request, as ActAsk wanted.
-func (c *Channel) Answer(_ time.Time, id uint64, attempt uint32, ans Answer) {
+// Answer is the event that there is an answer to a request, as ActAsk wanted. It reports
+// whether that goes to the peer, which may have cancelled the request meanwhile.
+func (c *Channel) Answer(_ time.Time, id uint64, attempt uint32, ans Answer) (taken bool) {
 	r, ok := c.asksByID[id]
 	if !ok || c.asks.at(r).attempt != attempt || c.asks.at(r).state != askAsking || c.state >= Leaving {
 		c.act(Action{Kind: ActDrop, Source: ans.Source})
-		return
+		return false
 	}
 	c.answer(r, ans)
+	return true
 }
 
 func (c *Channel) answer(r ref, ans Answer) {

@@ -797,8 +797,9 @@ func (w *world) checkQuiet() {
 			w.fail("not all that side %d has was said to be finished", i)
 		}
 		for rail, n := range s.posted {
-			if n != w.cfg.windowOf(i) {
-				w.fail("side %d has %d receives posted on rail %d", i, n, rail)
+			window, left := w.cfg.windowOf(i), s.ch.rails[rail].repost
+			if n+left != window || left > window/repostPart {
+				w.fail("side %d has %d receives posted on rail %d, and %d to post", i, n, rail, left)
 			}
 			if peer := w.cfg.windowOf(1 - i); s.ch.credits(rail) < peer-peer/2 {
 				w.fail("side %d is left with %d credits on rail %d", i, s.ch.credits(rail), rail)
