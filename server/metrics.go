@@ -34,7 +34,7 @@ type metrics struct {
 }
 
 // route is where received tensors come from, and by what. To find its metrics by
-// their labels took a tenth of what a small receive takes here.
+// their labels took a tenth of the Go of a small receive.
 type route struct {
 	transport string
 	peer      cluster.Task

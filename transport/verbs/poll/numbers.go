@@ -43,7 +43,8 @@ const (
 	minSpin  = 50 * time.Microsecond
 	maxSpin  = 4 * time.Millisecond
 
-	// maxPauses times as long it stays so at most, while one waiter follows another.
+	// maxPauses times as long it stays so at most, when waiters have followed one
+	// another: a message of the peer that comes after the last of them waits as long.
 	maxPauses = 8
 
 	// armTries is how often arming is measured; the least counts.

@@ -108,7 +108,7 @@ type Queue struct {
 	err     error         // why the queue failed
 	closing bool          // Stop was called
 	soon    *time.Timer   // calls look; made when it is first needed
-	pause   time.Duration // that soon was set to
+	pause   time.Duration // that soon was set to; 0 when no waiter had come in it
 	passed  int           // waiters that have left the queue as it was since then
 
 	stats stats
@@ -210,8 +210,11 @@ func (q *Queue) event() {
 func (q *Queue) look() {
 	q.mu.Lock()
 	holds, again := q.baton.look()
-	if again {
-		q.soonLocked(q.nextPause())
+	switch {
+	case again:
+		q.soonLocked()
+	case holds:
+		q.pause = 0
 	}
 	q.mu.Unlock()
 	if holds {
@@ -219,22 +222,19 @@ func (q *Queue) look() {
 	}
 }
 
-// nextPause is after how long to look again: each look wakes a thread. While waiters
-// follow one another within grace, as a rule, that is less and less often.
-func (q *Queue) nextPause() time.Duration {
-	if time.Duration(q.passed)*q.grace < q.pause {
-		return q.grace
-	}
-	return min(2*q.pause, maxPauses*q.grace)
-}
-
-// soonLocked has look called.
-func (q *Queue) soonLocked(after time.Duration) {
-	q.pause, q.passed = after, 0
-	if q.soon == nil {
-		q.soon = time.AfterFunc(after, q.look)
+// soonLocked has look called: after grace, or less and less often while waiters follow
+// one another within that, as a rule. Each look wakes a thread.
+func (q *Queue) soonLocked() {
+	if q.pause > 0 && time.Duration(q.passed)*q.grace >= q.pause {
+		q.pause = min(2*q.pause, maxPauses*q.grace)
 	} else {
-		q.soon.Reset(after)
+		q.pause = q.grace
+	}
+	q.passed = 0
+	if q.soon == nil {
+		q.soon = time.AfterFunc(q.pause, q.look)
+	} else {
+		q.soon.Reset(q.pause)
 	}
 }
 
@@ -342,7 +342,7 @@ func (q *Queue) give(t *turn, found bool) step {
 	case stepStopped:
 		close(q.handed)
 	case stepSoon:
-		q.soonLocked(q.grace)
+		q.soonLocked()
 	}
 	return s
 }

@@ -173,20 +173,32 @@ func TestNobodyIsDoneByTheWaitBefore(t *testing.T) {
 }
 
 // TestLooksLessOftenWhileWaitersFollow: who looks after those that left the queue as it was
-// wakes a thread, which is not wanted while they come one after the other; as soon as they
-// do not, who else needs the queue waits no longer than before.
+// wakes a thread, which is not wanted while they come one after the other, whether a look
+// finds one of them polling or none. When they do not, it is looked as soon as at first.
 func TestLooksLessOftenWhileWaitersFollow(t *testing.T) {
-	q := &Queue{grace: time.Millisecond}
-	q.pause = q.grace
-	for i, c := range []struct {
-		passed int
-		want   time.Duration
-	}{
-		{5, 2}, {5, 4}, {4, 8}, {8, maxPauses}, {100, maxPauses}, {maxPauses - 1, 1}, {1, 2}, {0, 1}, {0, 1},
-	} {
-		q.passed = c.passed
-		if q.pause = q.nextPause(); q.pause != c.want*time.Millisecond {
-			t.Errorf("after %d in turn %d it is looked again in %v, want %d ms", c.passed, i, q.pause, c.want)
+	cq := newFakeCQ()
+	var own atomic.Pointer[Waiter]
+	q := start(t, Config{CQ: cq, Mode: ModeBusy, MaxSpin: time.Millisecond, Spinners: NewSpinners(1), Handle: func([]verbs.WC) {
+		if w := own.Swap(nil); w != nil {
+			w.Done()
+		}
+	}})
+	w := q.NewWaiter()
+	pause := func() time.Duration { q.mu.Lock(); defer q.mu.Unlock(); return q.pause }
+	for end := time.Now().Add(10 * time.Second); pause() < maxPauses*q.grace; w.Reset() {
+		own.Store(w)
+		time.AfterFunc(q.grace/10, func() { cq.complete(1) })
+		if err := w.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if time.Now().After(end) {
+			t.Fatalf("it is looked every %v", pause())
 		}
 	}
+	for end := time.Now().Add(10 * time.Second); pause() > 0; runtime.Gosched() { // nobody comes any more
+		if time.Now().After(end) {
+			t.Fatal("it is never looked")
+		}
+	}
+	stop(t, q)
 }
