@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os/exec"
 	"slices"
@@ -44,6 +45,10 @@ type Options struct {
 	// being measured, or why something is not. Nil for nobody.
 	Row      func(Row)
 	Progress func(string)
+	// Profile is a directory for CPU profiles of this process, first-*.pprof, and of
+	// each second one, second-*.pprof, from the start of each to its end; none when
+	// empty.
+	Profile string
 
 	many, waiting int           // receives and keys at once; fewer in tests
 	idle          time.Duration // that a channel is watched while it is idle; less in tests
@@ -107,10 +112,15 @@ type suite struct {
 
 // Run measures and returns the rows. On an error they are those measured so far.
 // It returns when the second process has ended.
-func Run(ctx context.Context, o Options) ([]Row, error) {
+func Run(ctx context.Context, o Options) (_ []Row, err error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
+	stop, err := profile(o.Profile, firstProfile)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
 	s := &suite{Options: o}
 	if o.From != "" {
 		for _, wire := range o.Transports {

@@ -64,6 +64,33 @@ func TestEachBenchmark(t *testing.T) {
 	}
 }
 
+func TestProfilesOfBothProcesses(t *testing.T) {
+	o := smoke(t, recvName)
+	o.Profile = filepath.Join(t.TempDir(), "not", "yet")
+	if _, err := Run(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{firstProfile, secondProfile} {
+		files, err := filepath.Glob(filepath.Join(o.Profile, name+"-*.pprof"))
+		if err != nil || len(files) == 0 {
+			t.Errorf("no profile of the %s process: %v", name, err)
+		}
+		for _, f := range files {
+			if b, err := os.ReadFile(f); err != nil || !bytes.HasPrefix(b, []byte{0x1f, 0x8b}) { // gzip, as pprof writes it at the end
+				t.Errorf("%s begins with %x: %v", f, b[:min(2, len(b))], err)
+			}
+		}
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o.Profile = file
+	if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "the CPU profile of the first process") || !strings.Contains(err.Error(), file) {
+		t.Errorf("profiles into a file: %v", err)
+	}
+}
+
 // A peer may be any server that publishes something.
 func TestFromAnotherServer(t *testing.T) {
 	c := config.Default()

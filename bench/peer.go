@@ -27,7 +27,8 @@ import (
 
 // setup says what the second process shall serve.
 type setup struct {
-	Sizes []int64 `json:"sizes"` // of the tensors that it publishes
+	Sizes   []int64 `json:"sizes"`             // of the tensors that it publishes
+	Profile string  `json:"profile,omitempty"` // a directory for its CPU profile; none when empty
 	verbsSetup
 }
 
@@ -85,6 +86,11 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer) (err error) {
 	if err := reader.Decode(&s); err != nil {
 		return status.Errorf(status.InvalidArgument, "this command is for tryst bench to start; its input is no setup: %w", err)
 	}
+	stop, err := profile(s.Profile, secondProfile)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
 	p, err := startPeer(ctx, s)
 	if err != nil {
 		return err
