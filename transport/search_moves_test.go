@@ -297,6 +297,7 @@ func (w *duo) play(m duoMove) {
 		if at := ch.Deadline(); at.After(w.now) {
 			w.now = at
 		}
+		ch.Tick(w.now)
 		w.run(m.side, m.n)
 	case duoCopied:
 		a := s.copied[m.n]

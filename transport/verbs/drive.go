@@ -207,10 +207,9 @@ func (l *link) broken(err error) bool {
 // arm sees to it that the machine is asked again in time.
 func (l *link) arm(now time.Time) {
 	at := l.machine.Deadline()
-	if at.IsZero() || l.state == linkGone || !l.timerAt.IsZero() && !l.timerAt.After(at) {
+	if at.IsZero() || l.state == linkGone || !l.alarm.set(at) {
 		return
 	}
-	l.timerAt = at
 	if l.timer == nil {
 		l.timer = time.AfterFunc(at.Sub(now), l.tick)
 		return
@@ -225,15 +224,15 @@ func (l *link) tick() {
 		l.mu.Unlock()
 		return
 	}
-	if late := time.Since(l.timerAt); !looked && late > lateBy && !l.timerAt.IsZero() {
-		l.timerAt = time.Now().Add(lateBy / 2) // this process was stopped: let who polls go on first
-		l.timer.Reset(lateBy / 2)
+	now := time.Now()
+	if wait := l.alarm.rings(now, looked); wait > 0 {
+		l.timer.Reset(wait)
 		l.mu.Unlock()
 		return
 	}
-	l.timerAt = time.Time{}
-	l.machine.Watch(time.Now(), l.peer.transport.opts.Kept.Holds(l.asker.Incarnation))
-	l.run(time.Now())
+	l.machine.Watch(now, l.peer.transport.opts.Kept.Holds(l.asker.Incarnation))
+	l.machine.Tick(now)
+	l.run(now)
 }
 
 // outgoing is something to be done outside the lock.

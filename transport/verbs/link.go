@@ -63,7 +63,7 @@ type link struct {
 	emptying bool // somebody carries out the outbox
 	spare    spare
 	timer    *time.Timer
-	timerAt  time.Time
+	alarm    alarm // of timer
 	state    linkState
 	err      error // why it was left; set once, but that a better witness replaces it
 	witness  witness

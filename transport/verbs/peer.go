@@ -33,6 +33,7 @@ type peer struct {
 	requests map[uint64]func(pairing.Offer, error)
 	lastReq  uint64
 	timer    *time.Timer
+	alarm    alarm // of timer
 	lost     error // why there is no device any more
 	gone     bool  // it has been forgotten: there may be another record of the task
 
@@ -100,7 +101,7 @@ func (p *peer) act() {
 // with the lock held.
 func (p *peer) arm() {
 	at := p.machine.Wake()
-	if at.IsZero() || p.transport.base.Err() != nil {
+	if at.IsZero() || p.transport.base.Err() != nil || !p.alarm.set(at) {
 		return
 	}
 	if p.timer == nil {
@@ -112,7 +113,13 @@ func (p *peer) arm() {
 
 func (p *peer) tick() {
 	p.mu.Lock()
-	p.do(p.machine.Tick(time.Now()))
+	now := time.Now()
+	if wait := p.alarm.rings(now, false); wait > 0 { // HELLO may be there, unread
+		p.timer.Reset(wait)
+		p.mu.Unlock()
+		return
+	}
+	p.do(p.machine.Tick(now))
 }
 
 func (p *peer) carryOut(a pairing.Action) {

@@ -206,20 +206,29 @@ func (t *Transport) steady(f func() error) error {
 func (t *Transport) sweep() {
 	tick := time.NewTimer(sweepEvery)
 	defer tick.Stop()
+	due := alarm{at: time.Now().Add(sweepEvery)}
+	rest := func() {
+		due = alarm{at: time.Now().Add(sweepEvery)}
+		tick.Reset(sweepEvery)
+	}
 	for {
 		select {
 		case <-t.base.Done():
 			return
 		case <-t.port.memory.Stirred():
-			tick.Reset(sweepEvery)
+			rest()
 		case now := <-tick.C:
+			if wait := due.rings(now, false); wait > 0 { // what gives memory back may be there, unread
+				tick.Reset(wait)
+				continue
+			}
 			again, err := t.port.memory.Sweep(now)
 			t.closedObject("memory region", err)
 			for _, o := range t.port.memory.Overdue(now) {
 				t.closeAccount(o)
 			}
 			if again {
-				tick.Reset(sweepEvery)
+				rest()
 			}
 		}
 	}

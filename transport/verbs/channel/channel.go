@@ -190,13 +190,12 @@ func (c *Channel) Destroyed(time.Time) {
 	})
 }
 
-// Actions gives what is to be done about the events since it was called last, and
-// about the time. They are good until it is called again; only the value of
-// OutcomeWritten is good no longer than until the next Receive. Events may come
+// Actions gives what is to be done about the events since it was called last, and what
+// was to be said by now at the latest. They are good until it is called again; only the
+// value of OutcomeWritten is good no longer than until the next Receive. Events may come
 // while they are carried out: what follows from them is in the next list.
 func (c *Channel) Actions(now time.Time) []Action {
 	c.out = c.out[:0]
-	c.tick(now)
 	c.repost()
 	if c.state == Up {
 		c.pump(now)

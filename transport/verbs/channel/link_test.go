@@ -65,12 +65,20 @@ func newLink(t testing.TB, change ...func(*Config)) *link {
 	return l
 }
 
+// inTime is Actions, after Tick when that is due.
+func inTime(c *Channel, now time.Time) []Action {
+	if at := c.Deadline(); !at.IsZero() && !now.Before(at) {
+		c.Tick(now)
+	}
+	return c.Actions(now)
+}
+
 // run carries out actions until there are none.
 func (l *link) run() {
 	for busy := true; busy; {
 		busy = false
 		for i := range l.ends {
-			for _, a := range l.ends[i].ch.Actions(l.now) {
+			for _, a := range inTime(l.ends[i].ch, l.now) {
 				busy = true
 				l.do(i, a)
 			}

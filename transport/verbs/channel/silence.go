@@ -10,8 +10,11 @@ import (
 // What time alone does (ARCHITECTURE.md section 5, "Silence"). Every state that
 // waits for the peer has a time in Deadline.
 
-// tick does what is due.
-func (c *Channel) tick(now time.Time) {
+// Tick is the event that the time in Deadline has come, and that all that had completed
+// by then has been told. Only here the peer is judged by what has not come, and probed: a
+// process that was stopped for a while has more to read first, and its other events come
+// in any order.
+func (c *Channel) Tick(now time.Time) {
 	if c.state >= Leaving {
 		return
 	}
@@ -61,9 +64,8 @@ var timed = [...]struct {
 	{listAsked, queryAfter},
 }
 
-// Deadline is when Actions is to be called again although no event has come; the
-// zero time for never. What has completed is to be polled and passed on first: a
-// process that was stopped for a while would else blame its peer.
+// Deadline is when Tick is to be called, and Actions after it, although no event has
+// come; the zero time for never.
 func (c *Channel) Deadline() (at time.Time) {
 	if c.state >= Leaving {
 		return at

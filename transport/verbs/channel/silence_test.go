@@ -101,7 +101,7 @@ func TestQueryWithoutReplyClosesTheChannel(t *testing.T) {
 	l.cut = true // writes still complete, in this link's way
 	for range 45 {
 		l.now = l.now.Add(time.Second)
-		for _, a := range l.ends[0].ch.Actions(l.now) {
+		for _, a := range inTime(l.ends[0].ch, l.now) {
 			l.do(0, a)
 			if a.Kind == ActPost && a.Post.Signaled {
 				l.ends[0].ch.Sent(l.now, 0, a.Post.Slot)
@@ -110,6 +110,37 @@ func TestQueryWithoutReplyClosesTheChannel(t *testing.T) {
 	}
 	if why := l.ends[0].closed(); !strings.Contains(why, "has not said within 10s whether it knows") {
 		t.Errorf("closed: %q", why)
+	}
+}
+
+// TestPeerIsJudgedByTickAlone: a process that was stopped has its own receives, and
+// completions of long ago, before it has read what came meanwhile.
+func TestPeerIsJudgedByTickAlone(t *testing.T) {
+	for name, reads := range map[string]bool{"its word is read before": true, "there is none": false} {
+		l := newLink(t)
+		l.open(1)
+		l.cut = true
+		l.now = l.now.Add(queryAfter)
+		l.run() // QUERY
+		l.now = l.now.Add(2 * queryTime)
+		l.receive(2, "k")
+		ch := l.ends[0].ch
+		for _, a := range ch.Actions(l.now) {
+			l.do(0, a)
+		}
+		if why := l.ends[0].closed(); why != "" {
+			t.Errorf("%s: closed by an event: %s", name, why)
+		}
+		if reads {
+			ch.Message(l.now, 0, listMessage(wire.KindWaiting, 1, ch.rails[0].told, 1))
+		}
+		ch.Tick(l.now)
+		for _, a := range ch.Actions(l.now) {
+			l.do(0, a)
+		}
+		if why := l.ends[0].closed(); (why == "") != reads {
+			t.Errorf("%s: closed: %q", name, why)
+		}
 	}
 }
 
@@ -139,7 +170,7 @@ func TestNoHelloInTime(t *testing.T) {
 	if at := c.Deadline(); at != now.Add(helloTime) {
 		t.Errorf("deadline in %v", at.Sub(now))
 	}
-	acts := c.Actions(now.Add(helloTime))
+	acts := inTime(c, now.Add(helloTime))
 	if len(acts) != 1 || acts[0].Kind != ActClose || c.State() != Leaving {
 		t.Errorf("%v", acts)
 	}
@@ -149,7 +180,7 @@ func TestNoHelloInTime(t *testing.T) {
 func TestQuarantineIsBounded(t *testing.T) {
 	cancelled := func(l *link, id uint64) {
 		l.ends[0].ch.Cancel(l.now, id, 1)
-		for _, a := range l.ends[0].ch.Actions(l.now) {
+		for _, a := range inTime(l.ends[0].ch, l.now) {
 			l.do(0, a)
 		}
 	}
@@ -211,7 +242,7 @@ func TestPeerThatTakesNothing(t *testing.T) {
 		} else {
 			l.now = l.now.Add(time.Millisecond)
 		}
-		for _, a := range l.ends[0].ch.Actions(l.now) {
+		for _, a := range inTime(l.ends[0].ch, l.now) {
 			l.do(0, a)
 			if a.Kind == ActPost && a.Post.Op != 0 {
 				l.ends[0].ch.Sent(l.now, 0, a.Post.Slot)

@@ -566,7 +566,7 @@ func (w *world) poll(i int) {
 func (w *world) do(i int) {
 	s := &w.sides[i]
 	told := false
-	for _, a := range s.ch.Actions(w.now) {
+	for _, a := range inTime(s.ch, w.now) {
 		switch a.Kind {
 		case ActEnd:
 			w.end(i, &a)

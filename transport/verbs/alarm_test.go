@@ -1,0 +1,36 @@
+package verbstransport
+
+import (
+	"testing"
+	"time"
+)
+
+func TestAlarm(t *testing.T) {
+	begin := time.Unix(1000, 0)
+	after := func(d time.Duration) time.Time { return begin.Add(d) }
+	var a alarm
+	if !a.set(after(time.Second)) || a.set(after(2*time.Second)) || !a.set(after(time.Millisecond)) {
+		t.Error("it is set, not to be set later, and to be set earlier")
+	}
+	if wait := a.rings(after(2*time.Millisecond), false); wait != 0 || !a.at.IsZero() {
+		t.Errorf("on time: %v, %+v", wait, a)
+	}
+	a.set(after(time.Second))
+	if wait := a.rings(after(time.Minute), true); wait != 0 {
+		t.Errorf("late, and all was read: %v", wait)
+	}
+	a.set(after(time.Second))
+	if wait := a.rings(after(time.Minute), false); wait != lateBy/2 {
+		t.Errorf("late, and somebody else reads: %v", wait)
+	}
+	// Events of other receives do not put it off: what is overdue is before them all.
+	if a.set(after(time.Second)) {
+		t.Error("what is overdue has brought forward the second time")
+	}
+	if wait := a.rings(after(time.Hour), false); wait != 0 {
+		t.Errorf("late for the second time: %v", wait)
+	}
+	if !a.set(after(2 * time.Hour)) {
+		t.Error("it cannot be set again")
+	}
+}
