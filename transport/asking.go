@@ -40,6 +40,8 @@ type asking struct {
 	served      bool          // and whether it has carried an answer since
 	pause       time.Duration // before the next hello
 	why         error         // what the link was lost for, while the peer is looked for
+	tried       bool          // it was not reached since the link was lost, or before the first one
+	seeks       bool          // it is looked for although nobody asks
 
 	receives map[uint64]*receive
 	fresh    []*receive // wait for the link, never asked
@@ -175,7 +177,7 @@ func (m *asking) reach(now time.Time, why error) []askAction {
 	} else {
 		m.pause = helloPause
 	}
-	m.link, m.unreached, m.why = linkReaching, now, why
+	m.link, m.unreached, m.why, m.tried, m.seeks = linkReaching, now, why, false, false
 	return m.hail(after)
 }
 
@@ -200,19 +202,24 @@ type Peer struct {
 // Cancelled or DeadlineExceeded is the peer's own word and ends what waits.
 func (m *asking) hello(now time.Time, p Peer, err error) []askAction {
 	m.reaching = false
-	if m.link != linkReaching {
+	if m.link == linkUp || m.link == linkNone && !m.seeks {
 		return nil
 	}
 	if err != nil {
+		m.tried = true
 		switch status.CodeOf(err) {
 		case status.Unavailable, status.DeadlineExceeded, status.Cancelled, status.Unknown:
 		default:
+			m.seeks = false
 			return m.fail(status.From(err).WithPrefix(m.peer))
 		}
 		waited := now.Sub(m.unreached)
+		if m.link == linkNone {
+			return m.sought(now, nil)
+		}
 		if waited >= m.peerTimeout {
-			return m.fail(status.Errorf(status.Unavailable,
-				"%s was not reached for %v: %s%s", m.peer, m.peerTimeout, status.From(err).Message(), becauseOf(m.why)))
+			return m.sought(now, m.fail(status.Errorf(status.Unavailable,
+				"%s was not reached for %v: %s%s", m.peer, m.peerTimeout, status.From(err).Message(), becauseOf(m.why))))
 		}
 		pause := min(m.pause, m.peerTimeout-waited)
 		m.pause = min(2*m.pause, helloPauseMax)
@@ -221,7 +228,7 @@ func (m *asking) hello(now time.Time, p Peer, err error) []askAction {
 	if p.Incarnation != m.incarnation {
 		m.unsaid = unsaid{saying: m.saying, wakeAt: m.wakeAt, closing: m.closing}
 	}
-	m.link, m.incarnation, m.plain = linkUp, p.Incarnation, !p.Tryst
+	m.link, m.incarnation, m.plain, m.seeks = linkUp, p.Incarnation, !p.Tryst, false
 	m.generation++
 	m.up, m.served, m.window, m.widen = now, false, maxReasked, time.Time{}
 	acts := m.endAllOld()
@@ -233,6 +240,16 @@ func (m *asking) hello(now time.Time, p Peer, err error) []askAction {
 	}
 	m.fresh = nil
 	return m.say(now, m.drain(now, acts))
+}
+
+// sought looks on for a peer that could not be reached while nobody asks it, for as long
+// as it may keep values that were cancelled: they go back to their keys when it is told.
+func (m *asking) sought(now time.Time, acts []askAction) []askAction {
+	m.seeks = len(m.cancelled) > 0 && now.Sub(m.unreached) < giveUpAfter
+	if !m.seeks {
+		return acts
+	}
+	return append(acts, m.hail(helloPauseMax)...)
 }
 
 // endAllOld ends what only the peer's earlier process could have answered.
@@ -431,7 +448,7 @@ func (m *asking) left(now time.Time, generation uint64, why error) []askAction {
 	case generation != m.generation:
 		return m.say(now, m.drain(now, nil))
 	case len(m.receives) == 0 && m.said():
-		m.link = linkNone // until somebody asks
+		m.link, m.unreached, m.tried = linkNone, now, false // until somebody asks
 		return nil
 	}
 	return m.reach(now, why)

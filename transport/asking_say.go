@@ -117,8 +117,11 @@ func (m *asking) told(now time.Time, a askAction, err error) []askAction {
 	} else {
 		m.has(now, 0, a.finished...)
 	}
-	if m.link == linkUp && a.generation == m.generation {
+	switch {
+	case m.link == linkUp && a.generation == m.generation:
 		return m.reach(now, err)
+	case m.link == linkNone:
+		return m.sought(now, nil)
 	}
 	return m.say(now, nil)
 }
@@ -141,7 +144,15 @@ func (m *asking) close(now time.Time) []askAction {
 	return m.say(now, nil)
 }
 
-// quiet reports whether nothing is under way and nothing is left to say.
+// quiet reports whether nothing is under way and nothing is left to say. To a peer that was
+// just lost there is, if a value is to go back to its key there, until it was called in
+// vain once: processes that end together would else wait for each other.
 func (m *asking) quiet() bool {
-	return len(m.receives) == 0 && !m.saying && (m.link != linkUp || m.said())
+	switch {
+	case len(m.receives) > 0 || m.saying:
+		return false
+	case m.link == linkUp:
+		return m.said()
+	}
+	return len(m.cancelled) == 0 || m.tried
 }

@@ -229,11 +229,82 @@ func TestAskingChart(t *testing.T) {
 			b.now = b.now.Add(DefaultPeerTimeout)
 			got := strings.Split(b.unreached(status.Unavailable), ", ")
 			slices.Sort(got)
-			b.want("timeout", strings.Join(got, ", "), "drop 2.1, end 1: Unavailable, end 2: Unavailable")
+			b.want("timeout", strings.Join(got, ", "), "drop 2.1, end 1: Unavailable, end 2: Unavailable, hello in 1s")
 			b.recv(3)
 			got = strings.Split(b.hello(5), ", ")
 			if got[0] != "ask 3.1" || len(b.say.finished) != 2 || b.say.kind != askCancel {
 				b.t.Errorf("what may be matched over there is not cancelled when it is reached: %q", got)
+			}
+		}},
+		{"given up, and looked for while it may keep what is cancelled", func(b *askBench) {
+			b.recv(1)
+			b.hello(5)
+			b.lost(1, 1)
+			b.now = b.now.Add(DefaultPeerTimeout)
+			b.want("timeout", b.unreached(status.Unavailable), "end 1: Unavailable, hello in 1s")
+			b.now = b.now.Add(giveUpAfter - DefaultPeerTimeout - time.Second)
+			b.want("still", b.unreached(status.Unavailable), "hello in 1s")
+			b.want("reached", b.hello(5), "cancel [1]")
+			b.want("taken", b.told(nil), "")
+		}},
+		{"given up, and it keeps nothing any more", func(b *askBench) {
+			b.recv(1)
+			b.hello(5)
+			b.lost(1, 1)
+			b.now = b.now.Add(DefaultPeerTimeout)
+			b.unreached(status.Unavailable)
+			b.now = b.now.Add(giveUpAfter)
+			b.want("not any more", b.unreached(status.Unavailable), "")
+			b.want("next", b.recv(2), "hello in 0s")
+			b.want("said all the same", b.hello(5), "ask 2.1, cancel [1]")
+		}},
+		{"given up, asked meanwhile, and given up again", func(b *askBench) {
+			b.recv(1)
+			b.hello(5)
+			b.lost(1, 1)
+			b.now = b.now.Add(DefaultPeerTimeout)
+			b.unreached(status.Unavailable)
+			b.want("asked", b.recv(2), "") // it is being called
+			b.now = b.now.Add(time.Second)
+			b.want("has its own time", b.unreached(status.Unavailable), "hello in 20ms")
+			b.now = b.now.Add(DefaultPeerTimeout)
+			b.want("timeout", b.unreached(status.Unavailable), "end 2: Unavailable, hello in 1s")
+			b.want("another process", b.hello(6), "")
+		}},
+		{"cancel that was not taken by a peer that was given up", func(b *askBench) {
+			b.recv(1)
+			b.recv(2)
+			b.hello(5)
+			b.cancel(1)
+			b.lost(2, 1)
+			b.now = b.now.Add(DefaultPeerTimeout)
+			b.want("timeout", b.unreached(status.Unavailable), "end 2: Unavailable, hello in 1s")
+			b.m.seeks, b.m.reaching = false, false // as if 2 had not been asked
+			b.want("not taken", b.told(errLost), "hello in 1s")
+			if b.hello(5); len(b.say.finished) != 2 || b.say.kind != askCancel {
+				b.t.Errorf("says %v", b.say.finished)
+			}
+		}},
+		{"closing while the peer is lost", func(b *askBench) {
+			b.recv(1)
+			b.hello(5)
+			b.lost(1, 1)
+			b.cancel(1)
+			b.want("close", b.do(b.m.close(b.now)), "")
+			if b.m.quiet() {
+				b.t.Error("quiet before the peer was called")
+			}
+			b.unreached(status.Unavailable)
+			if !b.m.quiet() {
+				b.t.Error("not quiet although it cannot be reached")
+			}
+			b.want("reached", b.hello(5), "cancel [1]")
+			if b.m.quiet() {
+				b.t.Error("quiet before it was taken")
+			}
+			b.told(nil)
+			if !b.m.quiet() {
+				b.t.Error("not quiet")
 			}
 		}},
 		{"closing says at once", func(b *askBench) {

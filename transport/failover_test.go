@@ -140,6 +140,31 @@ func TestFailoverComesBackWithinPeerTimeout(t *testing.T) {
 	})
 }
 
+// A value that was matched to a receive which has ended goes back to its key as soon as the
+// peer can be told, although nobody asks that one any more.
+func TestFailoverCancelIsSaidWhenThePeerIsBack(t *testing.T) {
+	bubble(t, memOptions{}, func(t *testing.T, p *pair) {
+		k := key(t, "k")
+		down := p.kept.WireUp(Asker{Name: consumer, Incarnation: 7})
+		p.fault = func(*Attempt) fault { p.down, p.fault = true, nil; return faultAfter }
+		p.send(k, 'a')
+		c := p.begin(t.Context(), k)
+		synctest.Wait()
+		down()
+		p.wantError(c, status.Unavailable)
+		time.Sleep(giveUpAfter/2 - DefaultPeerTimeout)
+		if s := p.kept.Stats(); s.Kept != 1 {
+			t.Errorf("while the peer cannot be told: %+v", s)
+		}
+		p.set(func() { p.down = false })
+		time.Sleep(2 * helloPauseMax)
+		if s := p.kept.Stats(); s.Kept != 0 || p.alive.Load() != 1 {
+			t.Errorf("when it can: %+v, %d alive", s, p.alive.Load())
+		}
+		p.wantValue(p.begin(t.Context(), k), 'a')
+	})
+}
+
 func TestFailoverDataLossAfter60s(t *testing.T) {
 	bubble(t, memOptions{peerTimeout: time.Hour}, func(t *testing.T, p *pair) {
 		k := key(t, "k")
@@ -375,6 +400,36 @@ func TestFailoverCloseWaitsForCallbacks(t *testing.T) {
 			t.Errorf("the peer was not told: %+v", s)
 		}
 		p.wantError(p.begin(t.Context(), key(t, "late")), status.Cancelled)
+	})
+}
+
+// Close calls a peer that was lost a moment ago, once: a value that was matched over there
+// goes back to its key.
+func TestFailoverCloseTellsAPeerThatWasJustLost(t *testing.T) {
+	bubble(t, memOptions{}, func(t *testing.T, p *pair) {
+		p.fault = func(*Attempt) fault { p.fault = nil; return faultAfter }
+		p.send(key(t, "k"), 'a')
+		c := p.begin(t.Context(), key(t, "k"))
+		synctest.Wait()
+		if err := p.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		p.wantError(c, status.Cancelled)
+		if s := p.kept.Stats(); s.Kept != 0 || p.alive.Load() != 1 {
+			t.Errorf("the peer was not told: %+v, %d alive", s, p.alive.Load())
+		}
+	})
+	// One that is gone is not waited for: those that end together would wait for each other.
+	bubble(t, memOptions{}, func(t *testing.T, p *pair) {
+		p.fault = func(*Attempt) fault { p.fault, p.down = nil, true; return faultAfter }
+		p.send(key(t, "k"), 'a')
+		c := p.begin(t.Context(), key(t, "k"))
+		synctest.Wait()
+		began := time.Now()
+		if err := p.Close(t.Context()); err != nil || time.Since(began) > helloWait+helloPauseMax {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		p.wantError(c, status.Cancelled)
 	})
 }
 
