@@ -13,8 +13,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"os"
-	"path/filepath"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -41,6 +39,7 @@ type Server struct {
 	health  *health.Server
 	grpc    *grpc.Server
 	address net.Addr
+	file    addressFile
 	http    []*httpServer
 	devices incarnations
 	serving chan struct{} // closed when the listener has ended
@@ -100,6 +99,8 @@ func (s *Server) start(ctx context.Context, prepare func(context.Context, *Serve
 		return err
 	}
 	s.address = lis.Addr()
+	s.file.path = s.cfg.AddressFile
+	s.file.clear()
 	if s.cfg.TLS.Cert == "" && !loopback(s.address) {
 		s.log.Warn("listening beyond loopback without TLS: whoever reaches the port can read and write tensors", "address", s.address.String())
 	}
@@ -122,7 +123,7 @@ func (s *Server) start(ctx context.Context, prepare func(context.Context, *Serve
 		}
 	}
 	s.health.SetServingStatus("", healthpb.HealthCheckResponse_SERVING)
-	if err := writeAddress(s.cfg.AddressFile, s.address.String()); err != nil {
+	if err := s.file.write(s.address.String()); err != nil {
 		return err
 	}
 	s.log.Info("serving", "address", s.address.String(), "task", s.task.String(), "transport", s.remoter().Name())
@@ -202,29 +203,6 @@ func loopback(a net.Addr) bool {
 	return ok && tcp.IP.IsLoopback()
 }
 
-// writeAddress tells others where we listen: all of the address or nothing, so
-// that who waits for the file never reads half of it.
-func writeAddress(path, address string) error {
-	if path == "" {
-		return nil
-	}
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
-	if err == nil {
-		_, err = f.WriteString(address + "\n")
-		err = errors.Join(err, f.Close())
-		if err == nil {
-			err = os.Rename(f.Name(), path)
-		}
-		if err != nil {
-			_ = os.Remove(f.Name())
-		}
-	}
-	if err != nil {
-		return status.Errorf(status.InvalidArgument, "address-file: cannot write %s: %w", path, err)
-	}
-	return nil
-}
-
 // Addr returns the address that the server listens on.
 func (s *Server) Addr() net.Addr { return s.address }
 
@@ -273,9 +251,7 @@ func (s *Server) close(ctx context.Context) error {
 	if s.failure != nil {
 		err = errors.Join(err, status.Errorf(status.Internal, "the listener on %s failed: %w", s.address, s.failure))
 	}
-	if s.cfg.AddressFile != "" {
-		_ = os.Remove(s.cfg.AddressFile) // nobody listens there any more
-	}
+	s.file.remove() // nobody listens there any more
 	s.log.Info("stopped", "address", s.address.String())
 	return err
 }

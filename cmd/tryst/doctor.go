@@ -51,6 +51,9 @@ fails.`,
 				}
 			}
 			report := doctor.Examine(doctor.Gather(cmd.Context(), o))
+			if err := cmd.Context().Err(); err != nil {
+				return err
+			}
 			write := report.WriteText
 			if json {
 				write = report.WriteJSON

@@ -36,9 +36,10 @@ func TestInterruptedAtOnce(t *testing.T) {
 		{"gen"},
 		{"pull", "--from", address},
 		{"serve", "--listen", "127.0.0.1:0", generate(t)},
+		{"doctor", "--cluster", "worker=" + address},
 	} {
 		dir := t.TempDir()
-		if args[0] != "serve" {
+		if args[0] != "serve" && args[0] != "doctor" {
 			args = append(args, "--out", filepath.Join(dir, "x.safetensors"))
 		}
 		ctx, cancel := context.WithCancelCause(t.Context())

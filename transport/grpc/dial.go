@@ -59,7 +59,7 @@ func dial(address string, o DialOptions, frames mem.BufferPool) (*channel, error
 		grpc.WithDisableRetry(), // a receive must not be asked twice unseen
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: reconnectMin, Multiplier: 1.6, Jitter: 0.2, MaxDelay: reconnectMax},
-			MinConnectTimeout: reconnectMax,
+			MinConnectTimeout: connectMax,
 		}),
 		grpc.WithDefaultCallOptions(
 			grpc.ForceCodecV2(newCodec()),

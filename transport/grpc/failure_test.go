@@ -42,6 +42,22 @@ func (n *node) begin(ctx context.Context, step int64, key rendezvous.Key) <-chan
 	return c
 }
 
+// TestSlowPeerIsConnected: a lost SYN costs a second, and a try to connect has more.
+func TestSlowPeerIsConnected(t *testing.T) {
+	sent := tensortest.NewAllocator(t)
+	a, b, p := pair(t, nodeOptions{}, nodeOptions{})
+	p.mu.Lock()
+	p.slow = reconnectMax + 200*time.Millisecond
+	p.mu.Unlock()
+	x := value(t, sent, 100)
+	defer x.Release()
+	key := a.key(b, "x")
+	a.send(1, key, x)
+	v := b.recv(1, key)
+	tensortest.RequireEqual(t, x, v.Tensor)
+	v.Tensor.Release()
+}
+
 // TestCutLosesNothing: the connection breaks while a value is on its way, while
 // receives wait, and between; each receive gets its value, once.
 func TestCutLosesNothing(t *testing.T) {

@@ -36,6 +36,10 @@ const (
 	reconnectMin = 50 * time.Millisecond
 	reconnectMax = time.Second
 
+	// connectMax bounds one try to connect, until the peer's HTTP/2 is heard: a lost SYN
+	// is sent again after 1 s and after 3 s, and TLS takes round trips more.
+	connectMax = 5 * time.Second
+
 	// ackWait bounds MarkRecvFinished to a peer that is not Tryst: the answer
 	// is here, and the peer lets its copy go with the step anyway.
 	ackWait = 10 * time.Second

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // proxy stands between a client and a server and cuts connections when told to.
@@ -19,6 +20,7 @@ type proxy struct {
 	conns    map[net.Conn]struct{}
 	cutAfter int64 // bytes down after which all connections are cut, once; 0 for never
 	cuts     int
+	slow     time.Duration // before the first byte of the server's goes on
 	work     sync.WaitGroup
 }
 
@@ -48,11 +50,12 @@ func (p *proxy) accept() {
 func (p *proxy) serve(client net.Conn) {
 	defer client.Close()
 	p.mu.Lock()
-	backend := p.backend
+	backend, slow := p.backend, p.slow
 	p.mu.Unlock()
 	if backend == "" {
 		return
 	}
+	<-time.After(slow)
 	server, err := net.Dial("tcp", backend)
 	if err != nil {
 		return

@@ -27,6 +27,7 @@ type completionQueue struct {
 	problem error              // of take; under the lock of events
 
 	closing sync.Mutex // one Close at a time
+	orphan  bool       // the device was gone when the queue was destroyed
 
 	mu     sync.Mutex       // protects what follows: one poll at a time; taken after a send queue's
 	handle *C.struct_ibv_cq // nil when closed
@@ -89,14 +90,17 @@ func (q *completionQueue) free() error {
 	defer q.mu.Unlock()
 	if q.handle != nil {
 		rc, errno := C.shim_destroy_cq(d.lib, q.handle)
-		if err := zeroOrErrno(int(rc), errno); err != nil && !gone(err) {
+		err := zeroOrErrno(int(rc), errno)
+		if err != nil && !gone(err) {
 			return err
 		}
-		q.handle = nil
+		q.handle, q.orphan = nil, err != nil
 	}
 	if q.channel != nil {
 		rc, errno := C.shim_destroy_comp_channel(d.lib, q.channel)
-		if err := zeroOrErrno(int(rc), errno); err != nil && !gone(err) {
+		err := zeroOrErrno(int(rc), errno)
+		// The library counts the queue of a device that is gone as a user of its channel still.
+		if err != nil && !gone(err) && !(q.orphan && errors.Is(err, syscall.EBUSY)) {
 			return err
 		}
 		q.channel = nil

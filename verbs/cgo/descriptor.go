@@ -74,7 +74,12 @@ func (d *descriptor) wait(ctx context.Context, take func(fd uintptr) bool) error
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return ctx.Err()
 	}
-	return verbs.ErrClosed
+	// It is closed, or in a state of error, of which the poller tells nothing: the library knows.
+	done := false
+	if d.conn.Control(func(fd uintptr) { done = take(fd) }) != nil || !done {
+		return verbs.ErrClosed
+	}
+	return nil
 }
 
 // close ends wait, and returns when that has returned. It is idempotent.

@@ -51,6 +51,7 @@ type target struct {
 	netdev string     // a netdev
 	addr   netip.Addr // an address
 	words  string     // how it was understood
+	master string     // the bond that the netdev is a part of, whose addresses its port has
 }
 
 // understand finds out what a name is: first a device, then a netdev, then an
@@ -67,8 +68,8 @@ func understand(inv *Inventory, name string) (target, error) {
 		}
 		return t, nil
 	}
-	if inv.Netdev(name) != nil {
-		return target{netdev: name, words: quoted + " is a network device"}, nil
+	if n := inv.Netdev(name); n != nil {
+		return target{netdev: name, master: n.Master, words: quoted + " is a network device"}, nil
 	}
 	if a, err := netip.ParseAddr(name); err == nil {
 		a = a.Unmap()
@@ -130,7 +131,7 @@ func (t target) rejectsGID(p *Port, g GID) string {
 	switch {
 	case t.addr.IsValid() && g.GID.Addr() != t.addr:
 		return fmt.Sprintf("%s was asked for", t.addr)
-	case t.netdev != "" && g.Netdev != t.netdev && p.Netdev != t.netdev:
+	case t.netdev != "" && g.Netdev != t.netdev && (p.Netdev != t.netdev || g.Netdev != "" && g.Netdev != t.master):
 		return fmt.Sprintf("%s was asked for, and it belongs to %s", t.netdev, orNone(g.Netdev))
 	}
 	return ""

@@ -309,6 +309,8 @@ struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *c)
 int ibv_destroy_comp_channel(struct ibv_comp_channel *h)
 {
 	FAIL_NUMBER("destroy_comp_channel")
+	if (h->refcnt)
+		return EBUSY; // as rdma-core
 	close(h->fd);
 	close(((struct fake_channel *)h)->wake);
 	free(h);
@@ -323,6 +325,8 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *c, int cqe, void *cq_context, s
 	q->cq.context = c;
 	q->cq.cqe = cqe + 1;
 	q->wake = ((struct fake_channel *)h)->wake;
+	q->cq.channel = h;
+	h->refcnt++;
 	((struct fake_channel *)h)->cq = q;
 	return &q->cq;
 }
@@ -333,6 +337,7 @@ int ibv_destroy_cq(struct ibv_cq *cq)
 	FAIL_NUMBER("destroy_cq")
 	if (q->reported != q->acked)
 		return ESTALE; // the real one waits for ever
+	cq->channel->refcnt--;
 	free(q);
 	return 0;
 }
