@@ -100,7 +100,7 @@ func (q *completionQueue) free() error {
 		rc, errno := C.shim_destroy_comp_channel(d.lib, q.channel)
 		err := zeroOrErrno(int(rc), errno)
 		// The library counts the queue of a device that is gone as a user of its channel still.
-		if err != nil && !gone(err) && !(q.orphan && errors.Is(err, syscall.EBUSY)) {
+		if err != nil && !gone(err) && (!q.orphan || !errors.Is(err, syscall.EBUSY)) {
 			return err
 		}
 		q.channel = nil

@@ -41,6 +41,7 @@ func (b *burst) begin() {
 	if b.text == nil {
 		b.text = make([]byte, 0, maxBurst*(wire.MaxHeaderLen+wire.MaxOverhead+copied))
 	}
+	clear(b.pieces) // memory of regions that may be closed
 	b.text, b.from, b.pieces, b.cuts, b.msgs = b.text[:0], 0, b.pieces[:0], b.cuts[:0], b.msgs[:0]
 	b.packets, b.closed, b.lent = 0, true, false
 }

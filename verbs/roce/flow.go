@@ -332,6 +332,7 @@ func (f *flow) turn(q *qp) (sent, more bool) {
 	if f.out.lent {
 		f.send()
 	}
+	clear(f.packet.Payload)
 	f.urgesLocked(q)
 	q.armLocked()
 	return sent, q.hasMore()

@@ -37,6 +37,8 @@ type Provider struct {
 	log     *slog.Logger
 	order   order
 
+	listing sync.Mutex // one listing of the interfaces at a time, so that the last one counts; taken before mu
+
 	mu       sync.Mutex // guards what follows; taken after a device's
 	nics     map[int]*nic
 	stations map[netip.Addr]*station
@@ -92,6 +94,19 @@ func (p *Provider) Open(name string) (verbs.Device, error) {
 	if err := p.refresh(); err != nil {
 		return nil, err
 	}
+	d, began, err := p.open(name)
+	if err != nil {
+		return nil, err
+	}
+	if began {
+		p.changed() // what changed before the watch began, nobody tells of
+	}
+	return d, nil
+}
+
+// open opens a device of those that are known, and reports whether the watch began
+// with it.
+func (p *Provider) open(name string) (d *device, began bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var names []string
@@ -103,21 +118,21 @@ func (p *Provider) Open(name string) (verbs.Device, error) {
 		if p.opened == 0 {
 			stop, err := p.sys.watch(p.changed)
 			if err != nil {
-				return nil, &verbs.Error{Op: "open", Object: name, Err: err}
+				return nil, false, &verbs.Error{Op: "open", Object: name, Err: err}
 			}
-			p.stop = stop
+			p.stop, began = stop, true
 		}
 		p.opened++
 		d := newDevice(p, n)
 		n.open[d] = struct{}{}
-		return d, nil
+		return d, began, nil
 	}
 	slices.Sort(names)
 	there := "none is there: no network interface has an IP address"
 	if len(names) > 0 {
 		there = "there are " + strings.Join(names, ", ")
 	}
-	return nil, verbs.Errorf("open", name, verbs.ErrNotFound, "there is no %q: %s", name, there)
+	return nil, false, verbs.Errorf("open", name, verbs.ErrNotFound, "there is no %q: %s", name, there)
 }
 
 // closed is called when an opening has ended, with its stations.
@@ -180,6 +195,8 @@ func (p *Provider) changed() {
 
 // refresh looks at the interfaces and tells who has a device open what is new.
 func (p *Provider) refresh() error {
+	p.listing.Lock()
+	defer p.listing.Unlock()
 	list, err := p.sys.interfaces()
 	if err != nil {
 		return &verbs.Error{Op: "list devices", Err: fmt.Errorf("%w: the network interfaces cannot be listed: %w", verbs.ErrUnavailable, err)}

@@ -187,8 +187,9 @@ func (q *qp) ToInit(a verbs.InitAttr) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	q.mu.Lock()
-	defer q.mu.Unlock()
-	if err := q.stepLocked(op, verbs.StateInit); err != nil {
+	err := q.stepLocked(op, verbs.StateInit)
+	q.mu.Unlock()
+	if err != nil {
 		return err
 	}
 	addr, ok := d.address(a.SGIDIndex)
@@ -203,6 +204,13 @@ func (q *qp) ToInit(a verbs.InitAttr) error {
 	s, err := d.stationLocked(addr)
 	if err != nil {
 		return &verbs.Error{Op: op, Object: q.object(), Err: err}
+	}
+	// Not before: sockets that are being closed are waited for, and their goroutine may
+	// have a packet in hand that names this queue pair.
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if err := q.stepLocked(op, verbs.StateInit); err != nil {
+		return err
 	}
 	if q.station != s {
 		q.station, q.sender = s, s.nextSender()

@@ -549,6 +549,10 @@ func (m *machine) nextAnswer(a *answer, p *packet) bool {
 	n := min(m.mtu, a.length-a.sent)
 	if n > 0 {
 		mem, ok := m.keys.grantedLocked(m.domain, m, a.addr+a.sent, n, a.rkey, verbs.AccessRemoteRead)
+		if !ok && a.again { // a duplicate, of what the requester has as a rule
+			m.popAnswer()
+			return m.nextResponse(true, p)
+		}
 		if !ok { // it was taken away meanwhile
 			r.answering = 0
 			m.owe(wire.NAKRemoteAccess, a.number+a.sent/m.mtu)

@@ -185,7 +185,7 @@ func (s *station) receive() {
 		failed = 0
 		s.provider.order.receives()
 		for i := range datagrams {
-			s.taken += len(datagrams[i].Data)
+			s.taken += max(len(datagrams[i].Data), overhead) // as buffers count them
 			s.take(&datagrams[i])
 		}
 		if s.taken >= s.settleAt {

@@ -64,7 +64,8 @@ const (
 	sendWait = 5 * time.Millisecond
 	// readTries is how many errors in a row a Receiver passes over: an ICMP error
 	// of some earlier packet, or a moment without memory, is no end. More than
-	// that is.
+	// that is. And how many datagrams without bytes are passed over until the caller
+	// is told that it waits.
 	readTries = 16
 )
 

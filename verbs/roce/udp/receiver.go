@@ -164,7 +164,7 @@ func (b *Batch) Datagram(i int) Datagram { return b.datagrams[i] }
 // waits: as often as that is seen. It must not close the Receiver.
 func (r *Receiver) Receive(b *Batch, idle func()) error {
 	b.n = 0
-	for tries := 1; ; {
+	for tries, dropped := 1, 0; ; {
 		n, control, flags, err := r.direct.receive(b.data, b.control, idle)
 		if err != nil {
 			if errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) || tries == readTries {
@@ -176,6 +176,9 @@ func (r *Receiver) Receive(b *Batch, idle func()) error {
 		if r.take(&b.datagrams[0], b.data[:n], b.control[:control], flags, r.direct.sender(r.addr.Addr().Zone())) {
 			b.n = 1
 			return nil
+		}
+		if dropped++; dropped%readTries == 0 && idle != nil {
+			idle() // who floods the socket with what is nothing does not hold up the rest
 		}
 	}
 }

@@ -227,3 +227,34 @@ func TestCloseEndsReceive(t *testing.T) {
 		}
 	})
 }
+
+// TestEmptyDatagramsDoNotHoldUpTheRest: who took packets before has to answer them, whatever
+// a stranger floods the socket with.
+func TestEmptyDatagramsDoNotHoldUpTheRest(t *testing.T) {
+	r, err := Listen(netip.MustParseAddr("127.0.0.1"), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	c, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(r.Addr()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for range 3 * readTries {
+		if _, err := c.Write(nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := c.Write([]byte{1}); err != nil {
+		t.Fatal(err)
+	}
+	idle := 0
+	b := NewBatch()
+	if err := r.Receive(b, func() { idle++ }); err != nil {
+		t.Fatal(err)
+	}
+	if b.Len() != 1 || idle < 3 {
+		t.Errorf("%d datagrams, and idle was called %d times", b.Len(), idle)
+	}
+}

@@ -1,0 +1,152 @@
+package roce
+
+import (
+	"net/netip"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/roce/udp"
+	"github.com/tryst-rdma/tryst/verbs/roce/wire"
+)
+
+// TestDuplicateReadOfAClosedRegion: it is answered a second time although the requester has its
+// answer, and the owner may have closed the region.
+func TestDuplicateReadOfAClosedRegion(t *testing.T) {
+	a, b := join(usual())
+	a.post(a.to(b, 1, verbs.OpRead, 0, 8, 0))
+	request := a.next(0)
+	b.take(0, request)
+	a.take(0, b.next(0))
+	expectWCs(t, "sends", a.sent, ok(1)) // a has its answer: b may close the region
+	b.take(0, request)                   // the duplicate
+	b.domain.keys.remove(b.mr)
+	b.next(0)
+	if b.machine.state != verbs.StateRTS {
+		t.Errorf("a duplicate brings the queue pair to %v", b.machine.state)
+	}
+}
+
+// lastHost has receivers that give one datagram more after they were closed.
+type lastHost struct {
+	*memoryHost
+	last   atomic.Pointer[udp.Datagram]
+	closed chan struct{}
+	goOn   chan struct{}
+}
+
+type lastReceiver struct {
+	receiver
+	h *lastHost
+}
+
+func (h *lastHost) listen(a netip.Addr) (receiver, error) {
+	r, err := h.memoryHost.listen(a)
+	return &lastReceiver{r, h}, err
+}
+
+func (r *lastReceiver) Close() error {
+	err := r.receiver.Close()
+	close(r.h.closed)
+	return err
+}
+
+// Receive stands for a call of the kernel that has returned with a datagram just before
+// the socket is closed.
+func (r *lastReceiver) Receive(idle func()) ([]udp.Datagram, error) {
+	d, err := r.receiver.Receive(idle)
+	if last := r.h.last.Swap(nil); err != nil && last != nil {
+		<-r.h.goOn
+		return []udp.Datagram{*last}, nil
+	}
+	return d, err
+}
+
+// TestStrayPacketWhileSocketsClose: a queue pair that waits for its address's sockets to be gone is
+// named by a packet that they bring last.
+func TestStrayPacketWhileSocketsClose(t *testing.T) {
+	f := newFabric()
+	h := &lastHost{memoryHost: f.host(hostA), closed: make(chan struct{}), goOn: make(chan struct{})}
+	p := newProvider(Options{}, h)
+	addr := netip.MustParseAddr(hostA)
+
+	// One opening has the address's sockets; another has a queue pair in RESET.
+	d1 := must(p.Open("roce-eth0"))(t)
+	pd1 := must(d1.AllocPD())(t)
+	cq1 := must(d1.CreateCQ(verbs.CQConfig{Size: 1}))(t)
+	q1 := must(pd1.CreateQP(verbs.QPConfig{SendCQ: cq1, RecvCQ: cq1}))(t)
+	if err := q1.ToInit(verbs.InitAttr{Port: onlyPort}); err != nil {
+		t.Fatal(err)
+	}
+	d2 := must(p.Open("roce-eth0"))(t)
+	pd2 := must(d2.AllocPD())(t)
+	cq2 := must(d2.CreateCQ(verbs.CQConfig{Size: 1}))(t)
+	q2 := must(pd2.CreateQP(verbs.QPConfig{SendCQ: cq2, RecvCQ: cq2}))(t)
+
+	stray := wire.Header{Op: wire.Ack, PKey: wire.DefaultPKey, DestQP: q2.QPN()}
+	b := wire.AppendICRC(stray.Append(nil), 0)
+	h.last.Store(&udp.Datagram{Data: b, Segment: len(b), From: netip.AddrPortFrom(addr, 9)})
+
+	for _, c := range []interface{ Close() error }{q1, cq1, pd1} {
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ends := make(chan error, 2)
+	go func() { ends <- d1.Close() }()
+	<-h.closed
+	go func() { ends <- q2.ToInit(verbs.InitAttr{Port: onlyPort}) }()
+	<-time.After(50 * time.Millisecond) // ToInit waits for the sockets to be gone
+	close(h.goOn)
+	for range 2 {
+		select {
+		case err := <-ends:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatal("Close and ToInit wait for each other")
+		}
+	}
+	h.closed = make(chan struct{})
+	for _, c := range []interface{ Close() error }{q2, cq2, pd2, d2} {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestMemoryOfAClosedRegionIsFree: MR.Close takes it back, and a slice that a flow kept would hold
+// all of it.
+func TestMemoryOfAClosedRegionIsFree(t *testing.T) {
+	f := newFabric()
+	x, y := f.tips(t, 1<<20)
+	joinTips(x, y, nil)
+	freed := make(chan struct{})
+	func() {
+		big := new([64 << 20]byte)
+		runtime.SetFinalizer(big, func(any) { close(freed) })
+		mr := must(x.pd.RegisterMemory(big[:], allRights))(t)
+		x.post(verbs.SendWR{
+			ID: 1, Op: verbs.OpWrite, Signaled: true, RemoteAddr: y.mr.Addr(), RKey: y.mr.RKey(),
+			SGL: []verbs.SGE{{Addr: mr.Addr(), Length: 256 << 10, LKey: mr.LKey()}},
+		})
+		x.ends(1, verbs.StatusOK)
+		x.closes(mr)
+	}()
+	for i := range 100 { // the queue pair goes on with short messages
+		x.post(x.to(y, verbs.WRID(2+i), verbs.OpWrite, 0, 8, 0))
+		x.ends(verbs.WRID(2+i), verbs.StatusOK)
+	}
+	for range 10 {
+		runtime.GC()
+		select {
+		case <-freed:
+			return
+		case <-time.After(20 * time.Millisecond): // finalizers have a goroutine of their own
+		}
+	}
+	t.Error("64 MiB of a closed region are still held")
+}
