@@ -290,7 +290,7 @@ func (p *Puller) each(ctx context.Context, req PullRequest, yield func(*tensor.T
 		i      int
 		tensor chan *tensor.Tensor
 	}
-	order := make(chan place, pl.size/leastWeight+1)
+	order := make(chan place, min(int64(len(pl.chosen)), pl.size/leastWeight)+1)
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	var failure error // of fetch; read after ended

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -192,6 +193,14 @@ func TestBreakingOutOfThePullReleasesTheRest(t *testing.T) {
 	}()
 	h.idle(t, 2)
 	h.alloc.WaitAllReleased(enough)
+}
+
+// TestPullWithoutABoundOnMemory: who wants none says so by a large one.
+func TestPullWithoutABoundOnMemory(t *testing.T) {
+	h := serve(t)
+	_, err := h.catalog.PublishTensors("m", model(t)...)
+	must(t, err)
+	requireSame(t, model(t), h.dial().pull(t, checkpoint.PullRequest{Publication: "m", InflightBytes: math.MaxInt64}))
 }
 
 func TestPullWithoutAnyTensor(t *testing.T) {

@@ -52,7 +52,7 @@ func startHTTP(ctx context.Context, setting, address string, h http.Handler, log
 	}
 	s := &httpServer{
 		addr:   lis.Addr(),
-		server: &http.Server{Handler: h, ReadHeaderTimeout: headerTimeout},
+		server: &http.Server{Handler: h, ReadHeaderTimeout: headerTimeout, IdleTimeout: headerTimeout},
 		done:   make(chan struct{}),
 	}
 	go func() {

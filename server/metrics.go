@@ -27,7 +27,8 @@ type metrics struct {
 	rpcs                             *prometheus.CounterVec
 	rpcSeconds                       *prometheus.HistogramVec
 
-	all []prometheus.Collector
+	all        []prometheus.Collector
+	registered bool // all of them
 
 	mu   sync.Mutex // guards what follows
 	from map[route]*arrivals
@@ -105,10 +106,14 @@ func (m *metrics) register(r prometheus.Registerer) error {
 			return status.Errorf(status.AlreadyExists, "metrics: %w", err)
 		}
 	}
+	m.registered = true
 	return nil
 }
 
 func (m *metrics) unregister(r prometheus.Registerer) {
+	if !m.registered {
+		return // what is like them there is another's
+	}
 	for _, c := range m.all {
 		r.Unregister(c)
 	}

@@ -43,6 +43,7 @@ type Server struct {
 	http    []*httpServer
 	devices incarnations
 	serving chan struct{} // closed when the listener has ended
+	unwatch chan struct{} // closed when those who watch the health have to go
 	failure error         // why it ended; set before serving is closed
 
 	mu     sync.Mutex // guards what follows
@@ -67,8 +68,10 @@ func Start(ctx context.Context, cfg config.Config, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{node: n, cfg: cfg, serving: make(chan struct{})}
+	s := &Server{node: n, cfg: cfg, serving: make(chan struct{}), unwatch: make(chan struct{})}
 	if err := s.start(ctx, o.Prepare); err != nil {
+		ctx, cancel := context.WithTimeout(ctx, cfg.ShutdownTimeout)
+		defer cancel()
 		_ = s.stop(ctx) // that it did not start is what counts
 		return nil, err
 	}
@@ -78,7 +81,7 @@ func Start(ctx context.Context, cfg config.Config, o Options) (*Server, error) {
 func (s *Server) start(ctx context.Context, prepare func(context.Context, *Server) error) error {
 	s.worker = worker.New(worker.Options{
 		Task: s.task, Incarnation: s.incarnation, Manager: s.manager, Kept: s.kept,
-		CacheRPCResponse: s.cfg.CacheRPCResponse, MaxWaiting: s.cfg.MaxWaiting,
+		CacheRPCResponse: s.cfg.CacheRPCResponse, MaxWaiting: s.cfg.MaxWaiting, MaxWaitingBytes: s.cfg.MaxWaitingBytes,
 	})
 	s.self.Worker = s.worker
 	var err error
@@ -167,7 +170,7 @@ func (s *Server) makeGRPC() error {
 	s.catalog.Register(s.grpc)
 	s.health = health.NewServer()
 	s.health.SetServingStatus("", healthpb.HealthCheckResponse_NOT_SERVING) // until it is ready
-	healthpb.RegisterHealthServer(s.grpc, s.health)
+	healthpb.RegisterHealthServer(s.grpc, watchable{s.health, s.unwatch})
 	registerReflection(s.grpc)
 
 	s.metrics.gauge("tryst_askers", "Processes that ask here, or asked lately.", func() float64 { return float64(s.kept.Stats().Askers) })
@@ -287,6 +290,7 @@ func (s *Server) stopGRPC(ctx context.Context) {
 	if s.grpc == nil {
 		return
 	}
+	close(s.unwatch)
 	graceful := make(chan struct{})
 	go func() {
 		defer close(graceful)

@@ -162,7 +162,7 @@ func (s *Server) deviceIncarnation(ctx context.Context, d cluster.Device) (uint6
 		return 0, err
 	}
 	for _, a := range resp.GetDeviceAttributes() {
-		if other, err := cluster.ParseDevice(a.GetName()); err == nil {
+		if other, err := cluster.ParseDevice(a.GetName()); err == nil && other.Task == d.Task {
 			s.devices.learn(other, a.GetIncarnation())
 		}
 	}

@@ -226,7 +226,7 @@ func (m *asking) hello(now time.Time, p Peer, err error) []askAction {
 		return m.hail(pause)
 	}
 	if p.Incarnation != m.incarnation {
-		m.unsaid = unsaid{saying: m.saying, wakeAt: m.wakeAt, closing: m.closing}
+		m.unsaid = unsaid{saying: m.saying, wakeAt: m.wakeAt, closing: m.closing, callBy: m.callBy}
 	}
 	m.link, m.incarnation, m.plain, m.seeks = linkUp, p.Incarnation, !p.Tryst, false
 	m.generation++

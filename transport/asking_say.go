@@ -20,6 +20,7 @@ type unsaid struct {
 	saying        bool      // an askFinish or askCancel is under way
 	wakeAt        time.Time // when a tick is due; zero when none is
 	closing       bool      // nothing will come to ride on
+	callBy        time.Time // until when a lost peer is to be reached then
 }
 
 // said reports whether there is nothing to say.
@@ -140,19 +141,19 @@ func untold(err error) bool {
 
 // close is the event that no receive will begin any more.
 func (m *asking) close(now time.Time) []askAction {
-	m.closing = true
+	m.closing, m.callBy = true, now.Add(closeCall)
 	return m.say(now, nil)
 }
 
 // quiet reports whether nothing is under way and nothing is left to say. To a peer that was
 // just lost there is, if a value is to go back to its key there, until it was called in
-// vain once: processes that end together would else wait for each other.
-func (m *asking) quiet() bool {
+// vain once, or for closeCall: processes that end together would else wait for each other.
+func (m *asking) quiet(now time.Time) bool {
 	switch {
 	case len(m.receives) > 0 || m.saying:
 		return false
 	case m.link == linkUp:
 		return m.said()
 	}
-	return len(m.cancelled) == 0 || m.tried
+	return len(m.cancelled) == 0 || m.tried || !now.Before(m.callBy)
 }

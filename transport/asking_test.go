@@ -291,19 +291,22 @@ func TestAskingChart(t *testing.T) {
 			b.lost(1, 1)
 			b.cancel(1)
 			b.want("close", b.do(b.m.close(b.now)), "")
-			if b.m.quiet() {
+			if b.m.quiet(b.now) {
 				b.t.Error("quiet before the peer was called")
 			}
+			if !b.m.quiet(b.now.Add(closeCall)) {
+				b.t.Error("it takes too long, and it is not quiet")
+			}
 			b.unreached(status.Unavailable)
-			if !b.m.quiet() {
+			if !b.m.quiet(b.now) {
 				b.t.Error("not quiet although it cannot be reached")
 			}
 			b.want("reached", b.hello(5), "cancel [1]")
-			if b.m.quiet() {
+			if b.m.quiet(b.now) {
 				b.t.Error("quiet before it was taken")
 			}
 			b.told(nil)
-			if !b.m.quiet() {
+			if !b.m.quiet(b.now) {
 				b.t.Error("not quiet")
 			}
 		}},
@@ -312,11 +315,11 @@ func TestAskingChart(t *testing.T) {
 			b.hello(5)
 			b.answered(1, 10)
 			b.want("close", b.do(b.m.close(b.now)), "finish [1]")
-			if b.m.quiet() {
+			if b.m.quiet(b.now) {
 				b.t.Error("quiet before it was taken")
 			}
 			b.told(nil)
-			if !b.m.quiet() {
+			if !b.m.quiet(b.now) {
 				b.t.Error("not quiet")
 			}
 		}},
@@ -635,7 +638,7 @@ func TestAskingNoHotLoop(t *testing.T) {
 	b.hello(5)
 	b.pass(finishDelay)
 	b.told(nil)
-	if !b.m.quiet() {
+	if !b.m.quiet(b.now) {
 		t.Error("not quiet though the peer took all")
 	}
 }

@@ -262,10 +262,11 @@ func (p *peer) doFor(own *remoteReceive, acts []askAction, why error) (begun boo
 			p.wakeAfter(a.after)
 		}
 	}
-	is, was, generation := p.machine.link, p.logged, p.machine.generation
+	is, was, generation, closed := p.machine.link, p.logged, p.machine.generation, p.closed
 	p.logged = is
 	p.mu.Unlock()
-	if is != was {
+	if is != was && !closed { // then nobody waits for it
+
 		p.log(is, was, generation, why)
 	}
 	for i := range calls {
@@ -470,8 +471,10 @@ func (f *Failover) Close(ctx context.Context) error {
 	for _, p := range peers {
 		p.close()
 	}
+	var cut error
 	for _, p := range peers {
 		if err := p.untilQuiet(ctx); err != nil {
+			cut = status.Errorf(status.CodeOf(err), "telling %v which receives are finished or cancelled was cut off: %w", p.task, err)
 			break
 		}
 	}
@@ -485,7 +488,7 @@ func (f *Failover) Close(ctx context.Context) error {
 	}
 	f.crew.end()
 	f.work.Wait()
-	return ctx.Err()
+	return cut
 }
 
 func (p *peer) close() {
@@ -511,7 +514,7 @@ const quietPoll = time.Millisecond
 func (p *peer) untilQuiet(ctx context.Context) error {
 	for {
 		p.mu.Lock()
-		quiet := p.machine.quiet()
+		quiet := p.machine.quiet(time.Now())
 		p.mu.Unlock()
 		if quiet {
 			return nil

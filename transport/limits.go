@@ -42,6 +42,10 @@ const (
 	// 50 MB, and more than a cluster has tasks.
 	maxAskers = 100_000
 
+	// maxAskerName bounds the name of an asker in bytes: a task name, and what maxIdle
+	// and maxAskers count with.
+	maxAskerName = 1024
+
 	// maxReplaced is how many earlier processes of an asker's name are known as such for
 	// as long as it is known itself.
 	maxReplaced = 16
@@ -103,6 +107,11 @@ const (
 	// maxSaid is how many ids are said at once: 8 bytes each, well within the
 	// 4 MiB that a gRPC message has at most.
 	maxSaid = 100_000
+
+	// closeCall is how long Close waits to reach a peer that was lost, to say what was
+	// cancelled: a connection takes less to one that is there, and who ends because of one
+	// that is not shall not have to wait.
+	closeCall = 300 * time.Millisecond
 
 	// helloPause is the pause between two attempts to reach a peer. It
 	// doubles up to helloPauseMax: soon back after a restart, no storm at a

@@ -10,31 +10,48 @@ import (
 // quota bounds how many receives of one host wait at once, for askers that the
 // table of answers does not count.
 type quota struct {
-	limit int
+	limit      int
+	limitBytes int64
 
 	mu    sync.Mutex // guards what follows
-	count map[string]int
+	count map[string]waits
 }
 
-func newQuota(limit int) *quota { return &quota{limit: limit, count: make(map[string]int)} }
+// waits are the receives of a host.
+type waits struct {
+	n     int
+	bytes int64 // of their keys
+}
 
-// take counts one receive of the host of address until release is called.
-func (q *quota) take(address string) (release func(), err error) {
+func newQuota(limit int, limitBytes int64) *quota {
+	return &quota{limit: limit, limitBytes: limitBytes, count: make(map[string]waits)}
+}
+
+// take counts one receive of the host of address, with a key of size bytes, until
+// release is called.
+func (q *quota) take(address string, size int64) (release func(), err error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		host = address // an address without port, as of an in-memory connection
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if n := q.count[host]; n >= q.limit {
+	now := q.count[host]
+	switch {
+	case now.n >= q.limit:
 		return nil, status.Errorf(status.ResourceExhausted,
-			"%d receives of %s wait here already, the limit of max-waiting", n, host)
+			"%d receives of %s wait here already, the limit of max-waiting", now.n, host)
+	case now.bytes+size > q.limitBytes:
+		return nil, status.Errorf(status.ResourceExhausted,
+			"the keys of the receives of %s that wait here have %d bytes, and %d more would pass the limit of max-waiting-bytes, %d", host, now.bytes, size, q.limitBytes)
 	}
-	q.count[host]++
+	q.count[host] = waits{now.n + 1, now.bytes + size}
 	return func() {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		if q.count[host]--; q.count[host] == 0 {
+		if now := q.count[host]; now.n > 1 {
+			q.count[host] = waits{now.n - 1, now.bytes - size}
+		} else {
 			delete(q.count, host)
 		}
 	}, nil

@@ -120,7 +120,7 @@ func (w *Worker) ask(ctx context.Context, a transport.Ask, gone func()) (rendezv
 // recvOnce answers an asker that has no ids: the value is its own as soon as it
 // was matched, and lost with its call.
 func (w *Worker) recvOnce(ctx context.Context, step int64, key rendezvous.Key) (*transport.TensorResponse, error) {
-	release, err := w.waiting.take(transport.CallerOf(ctx).Address)
+	release, err := w.waiting.take(transport.CallerOf(ctx).Address, int64(len(key.String())))
 	if err != nil {
 		return nil, err
 	}

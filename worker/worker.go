@@ -40,6 +40,9 @@ type Options struct {
 	// MaxWaiting is how many receives of one address that is not Tryst may
 	// wait; transport.DefaultMaxWaiting when 0.
 	MaxWaiting int
+	// MaxWaitingBytes bounds the keys of these receives;
+	// transport.DefaultMaxWaitingBytes when 0.
+	MaxWaitingBytes int64
 }
 
 // Worker implements transport.Worker. It is safe for concurrent use.
@@ -56,11 +59,14 @@ func New(o Options) *Worker {
 	if o.MaxWaiting == 0 {
 		o.MaxWaiting = transport.DefaultMaxWaiting
 	}
+	if o.MaxWaitingBytes == 0 {
+		o.MaxWaitingBytes = transport.DefaultMaxWaitingBytes
+	}
 	return &Worker{
 		opts:    o,
 		session: Session(o.Task, o.Incarnation),
 		recent:  newRecentIDs("RecvTensor (GrpcWorker)", recentWindow),
-		waiting: newQuota(o.MaxWaiting),
+		waiting: newQuota(o.MaxWaiting, o.MaxWaitingBytes),
 	}
 }
 

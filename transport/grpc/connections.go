@@ -84,7 +84,15 @@ func carries(ctx context.Context, k *transport.Kept, a transport.Asker) {
 	c := at.of
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.downs != nil && c.downs[a.Incarnation] == nil {
-		c.downs[a.Incarnation] = k.WireUp(a)
+	if c.downs == nil || c.downs[a.Incarnation] != nil {
+		return
 	}
+	for other, down := range c.downs { // anyone: it is counted again with its next request
+		if len(c.downs) < maxAskersOf {
+			break
+		}
+		delete(c.downs, other)
+		down()
+	}
+	c.downs[a.Incarnation] = k.WireUp(a)
 }

@@ -92,7 +92,24 @@ func (o DialOptions) connect(ctx context.Context, address string) (net.Conn, err
 		},
 		Control: giveUpUnacknowledged(o.KeepaliveTimeout),
 	}
-	return d.DialContext(ctx, "tcp", address)
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	addresses, err := net.DefaultResolver.LookupHost(ctx, host)
+	if err != nil {
+		return nil, err
+	}
+	var conn net.Conn
+	for i, a := range addresses {
+		if d.Timeout = reconnectMax; i == len(addresses)-1 {
+			d.Timeout = tcpMax
+		}
+		if conn, err = d.DialContext(ctx, "tcp", net.JoinHostPort(a, port)); err == nil {
+			break
+		}
+	}
+	return conn, err
 }
 
 // pick returns the connection for the next call: in turn among those that are up,

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"golang.org/x/net/dns/dnsmessage"
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/tryst-rdma/tryst/rendezvous"
@@ -56,6 +58,67 @@ func TestSlowPeerIsConnected(t *testing.T) {
 	v := b.recv(1, key)
 	tensortest.RequireEqual(t, x, v.Tensor)
 	v.Tensor.Release()
+}
+
+// TestSlowNameIsLookedUp: Go's resolver waits 5 s for a first name server that is away.
+func TestSlowNameIsLookedUp(t *testing.T) {
+	was := net.DefaultResolver
+	defer func() { net.DefaultResolver = was }()
+	server := slowDNS(t, reconnectMax+500*time.Millisecond)
+	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "udp", server)
+	}}
+	sent := tensortest.NewAllocator(t)
+	c := new(testCluster)
+	a := c.start(t, 0, nodeOptions{})
+	_, port, err := net.SplitHostPort(a.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := c.start(t, 1, nodeOptions{addresses: map[int]string{0: net.JoinHostPort("peer.example.com.", port)}})
+	x := value(t, sent, 100)
+	defer x.Release()
+	key := a.key(b, "x")
+	a.send(1, key, x)
+	v := b.recv(1, key)
+	tensortest.RequireEqual(t, x, v.Tensor)
+	v.Tensor.Release()
+}
+
+// slowDNS answers each question for an IPv4 address with 127.0.0.1, and others with
+// nothing, after a pause.
+func slowDNS(t *testing.T, pause time.Duration) string {
+	p, err := net.ListenPacket("udp", "127.0.0.1:0") //nolint:noctx // it listens at once
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	go func() {
+		for {
+			packet := make([]byte, 512)
+			n, from, err := p.ReadFrom(packet)
+			if err != nil {
+				return
+			}
+			time.AfterFunc(pause, func() {
+				var q dnsmessage.Message
+				if q.Unpack(packet[:n]) != nil || len(q.Questions) != 1 {
+					return
+				}
+				answer := dnsmessage.Message{Header: dnsmessage.Header{ID: q.ID, Response: true}, Questions: q.Questions}
+				if h := q.Questions[0]; h.Type == dnsmessage.TypeA {
+					answer.Answers = []dnsmessage.Resource{{
+						Header: dnsmessage.ResourceHeader{Name: h.Name, Class: h.Class, TTL: 60}, Body: &dnsmessage.AResource{A: [4]byte{127, 0, 0, 1}},
+					}}
+				}
+				if b, err := answer.Pack(); err == nil {
+					_, _ = p.WriteTo(b, from)
+				}
+			})
+		}
+	}()
+	return p.LocalAddr().String()
 }
 
 // TestCutLosesNothing: the connection breaks while a value is on its way, while

@@ -17,6 +17,15 @@ const (
 	// is also what TensorFlow's servers and clients set.
 	maxMessage = math.MaxInt32
 
+	// maxRequest is the longest message that a server takes, unpacked: nobody asks in more
+	// (checkpoint's maxOpenNames and transport's maxSaid reckon with it), and what has millions
+	// of ids would take the time of everybody. gRPC's own limit.
+	maxRequest = 4 << 20
+
+	// maxAskersOf is how many askers a connection stands for: one, or those behind a proxy.
+	// Beyond it one is forgotten until it asks again.
+	maxAskersOf = 1024
+
 	// copyLimit is the content up to which it is copied behind the header
 	// rather than lent, as in TensorFlow. gRPC does not call a buffer's pool
 	// at this size or below, so a lent tensor would never come back.
@@ -36,9 +45,15 @@ const (
 	reconnectMin = 50 * time.Millisecond
 	reconnectMax = time.Second
 
-	// connectMax bounds one try to connect, until the peer's HTTP/2 is heard: a lost SYN
-	// is sent again after 1 s and after 3 s, and TLS takes round trips more.
-	connectMax = 5 * time.Second
+	// connectMax bounds one try to connect: the look-up of a name, for which Go waits 5 s
+	// when the first name server is away, TCP, TLS and until the peer's HTTP/2 is heard.
+	// gRPC's own bound.
+	connectMax = 20 * time.Second
+
+	// tcpMax bounds TCP to one address, so that a host that swallows packets is tried anew
+	// soon: a lost SYN is sent again after 1 s and after 3 s. Where a host has several
+	// addresses each but the last has reconnectMax.
+	tcpMax = 4 * time.Second
 
 	// ackWait bounds MarkRecvFinished to a peer that is not Tryst: the answer
 	// is here, and the peer lets its copy go with the step anyway.

@@ -10,6 +10,7 @@ import (
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/proto/tensorflowgrpc"
 	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/transport"
 )
@@ -44,6 +45,9 @@ func (w *RemoteWorker) RecvTensor(ctx context.Context, req *tfpb.RecvTensorReque
 	}
 	if resp.err != nil {
 		return nil, resp.err
+	}
+	if resp.ticket() != nil {
+		return nil, status.New(status.Internal, "the peer answered with a ticket for content in chunks, which it was not asked for")
 	}
 	r := resp.take()
 	if w.log != nil {

@@ -88,7 +88,7 @@ func ServerOptions(t ServerTuning) []grpc.ServerOption {
 	}
 	return []grpc.ServerOption{
 		grpc.ForceServerCodecV2(newCodec()),
-		grpc.MaxRecvMsgSize(maxMessage),
+		grpc.MaxRecvMsgSize(maxRequest),
 		grpc.MaxSendMsgSize(maxMessage),
 		grpc.WriteBufferSize(writeBuffer),
 		grpc.ReadBufferSize(readBuffer),

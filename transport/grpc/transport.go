@@ -41,13 +41,16 @@ type Options struct {
 type RpcRemoteRendezvous struct {
 	opts     Options
 	failover *transport.Failover
-	caps     metadata.MD    // header of each request to a Tryst peer
-	acks     sync.WaitGroup // MarkRecvFinished to peers that are not Tryst
+	caps     metadata.MD     // header of each request to a Tryst peer
+	acks     sync.WaitGroup  // MarkRecvFinished to peers that are not Tryst
+	base     context.Context // of these; its end is the end of Close
+	stop     context.CancelFunc
 }
 
 // New returns the transport of a process. Its Close ends what it has started.
 func New(o Options) *RpcRemoteRendezvous {
 	t := &RpcRemoteRendezvous{opts: o, caps: metadata.Pairs(capsKey, capChunks)}
+	t.base, t.stop = context.WithCancel(context.Background())
 	t.failover = transport.NewFailover(transport.FailoverOptions{
 		Self: o.Self, Wire: t.Wire, PeerTimeout: o.PeerTimeout, Logger: o.Logger,
 	})
@@ -65,7 +68,9 @@ func (t *RpcRemoteRendezvous) RecvFromRemoteAsync(step int64, key rendezvous.Key
 // Close implements transport.Transport.
 func (t *RpcRemoteRendezvous) Close(ctx context.Context) error {
 	err := t.failover.Close(ctx)
+	defer context.AfterFunc(ctx, t.stop)()
 	t.acks.Wait()
+	t.stop()
 	return err
 }
 

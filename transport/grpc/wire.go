@@ -115,7 +115,7 @@ func (w *wire) failed(ctx context.Context, a *transport.Attempt, err error, trai
 // ack says to a peer that is not Tryst that its answer is here.
 func (w *wire) ack(requestID int64) {
 	w.transport.acks.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), ackWait)
+		ctx, cancel := context.WithTimeout(w.transport.base, ackWait)
 		defer cancel()
 		// If it fails the peer lets its copy go with the step.
 		_, _ = w.worker.MarkRecvFinished(ctx, &tfpb.MarkRecvFinishedRequest{RequestId: requestID})

@@ -1,0 +1,152 @@
+package grpctransport
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
+	trystpb "github.com/tryst-rdma/tryst/proto/tryst"
+	"github.com/tryst-rdma/tryst/proto/trystgrpc"
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
+)
+
+// What peers can make us hold, do and wait for.
+
+// answering serves a WorkerService of the given methods alone.
+func answering(t *testing.T, methods ...grpc.MethodDesc) *node {
+	var c testCluster
+	return c.start(t, 0, nodeOptions{serve: func(s *grpc.Server, n *node) {
+		s.RegisterService(&grpc.ServiceDesc{ServiceName: tensorflowWorker, HandlerType: (*any)(nil), Methods: methods}, n)
+	}})
+}
+
+const tensorflowWorker = "tensorflow.WorkerService"
+
+// TestTicketThatWasNotAskedFor: there is no tensor in such an answer.
+func TestTicketThatWasNotAskedFor(t *testing.T) {
+	extra, err := anypb.New(&trystpb.RecvExtra{SenderIncarnation: 1, Ticket: &trystpb.Ticket{Bytes: 4}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := answering(t, method(tensorflowWorker, "RecvTensor", func(context.Context, *tfpb.RecvTensorRequest) (any, error) {
+		return &tfpb.RecvTensorResponse{
+			Tensor: &tfpb.TensorProto{Dtype: tfpb.DataType_DT_FLOAT, TensorShape: &tfpb.TensorShapeProto{}}, TransportOptions: extra,
+		}, nil
+	}))
+	b := new(testCluster).start(t, 1, nodeOptions{addresses: map[int]string{0: a.address}})
+	w, err := b.conns.Worker(a.task)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = w.RecvTensor(t.Context(), &tfpb.RecvTensorRequest{StepId: 1, RendezvousKey: a.key(b, "x").String()})
+	if status.CodeOf(err) != status.Internal || !strings.Contains(err.Error(), "ticket") {
+		t.Error(err)
+	}
+}
+
+// noSource has nothing.
+type noSource struct{}
+
+func (noSource) RecvLocalAsync(_ context.Context, _ int64, _ rendezvous.Key, done rendezvous.DoneFunc) {
+	done(rendezvous.Value{}, rendezvous.Args{}, status.New(status.Aborted, "there is nothing"))
+}
+func (noSource) Restore(int64, rendezvous.Key, rendezvous.Value) bool { return false }
+
+// TestConnectionRemembersFewAskers: behind a proxy that is the usual use.
+func TestConnectionRemembersFewAskers(t *testing.T) {
+	k := transport.NewKept(noSource{}, transport.KeptOptions{})
+	defer k.Close()
+	a, b := net.Pipe()
+	defer a.Close()
+	c := &connection{Conn: b, downs: make(map[uint64]func())}
+	c.remote = address{b.RemoteAddr(), "pipe", c}
+	ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: &c.remote})
+	for i := range uint64(3 * maxAskersOf) {
+		carries(ctx, k, transport.Asker{Name: "/job:worker/replica:0/task:1", Incarnation: i + 1})
+	}
+	if len(c.downs) > maxAskersOf {
+		t.Errorf("it remembers %d askers", len(c.downs))
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if s := k.Stats(); s.Connected != 0 {
+		t.Errorf("%d are connected when it has been closed", s.Connected)
+	}
+}
+
+// TestLongNameOfAnAskerIsRefused: names outlive connections.
+func TestLongNameOfAnAskerIsRefused(t *testing.T) {
+	c := new(testCluster)
+	a, b := c.start(t, 0, nodeOptions{}), c.start(t, 1, nodeOptions{})
+	w, err := b.conns.Worker(a.task)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := anypb.New(&trystpb.RecvOptions{Asker: strings.Repeat("n", 2000), AskerIncarnation: 1, Id: 1, Attempt: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = w.RecvTensor(t.Context(), &tfpb.RecvTensorRequest{StepId: 1, RendezvousKey: a.key(b, "x").String(), TransportOptions: o})
+	if status.CodeOf(err) != status.InvalidArgument || !strings.Contains(err.Error(), "2000 bytes") {
+		t.Error(err)
+	}
+}
+
+// TestManyIDsAtOnceAreRefused: the table is locked while they are looked for.
+func TestManyIDsAtOnceAreRefused(t *testing.T) {
+	c := new(testCluster)
+	a, b := c.start(t, 0, nodeOptions{}), c.start(t, 1, nodeOptions{})
+	conn, err := b.conns.Conn(a.task)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := make([]uint64, 1_000_000)
+	for i := range ids {
+		ids[i] = uint64(i) << 32
+	}
+	_, err = trystgrpc.NewPeersClient(conn).Cancel(t.Context(), &trystpb.CancelRequest{AskerIncarnation: 7, Ids: ids})
+	if status.CodeOf(fromGRPC(err, nil)) != status.ResourceExhausted {
+		t.Error(err)
+	}
+}
+
+// TestCloseWaitsForNoAck longer than its context lives.
+func TestCloseWaitsForNoAck(t *testing.T) {
+	asked, hung := make(chan struct{}), make(chan struct{})
+	a := answering(t,
+		method(tensorflowWorker, "RecvTensor", func(context.Context, *tfpb.RecvTensorRequest) (any, error) {
+			return &tfpb.RecvTensorResponse{RequireAck: true, Tensor: &tfpb.TensorProto{
+				Dtype: tfpb.DataType_DT_FLOAT, TensorShape: &tfpb.TensorShapeProto{}, TensorContent: make([]byte, 4),
+			}}, nil
+		}),
+		method(tensorflowWorker, "MarkRecvFinished", func(context.Context, *tfpb.MarkRecvFinishedRequest) (any, error) {
+			close(asked)
+			<-hung
+			return &tfpb.MarkRecvFinishedResponse{}, nil
+		}))
+	defer close(hung)
+	b := new(testCluster).start(t, 1, nodeOptions{addresses: map[int]string{0: a.address}})
+	v, err := b.manager.Find(1).Recv(t.Context(), a.key(b, "x"), rendezvous.Args{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.Tensor.Release()
+	<-asked
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	began := time.Now()
+	if err := b.transport.Close(ctx); err != nil && !errors.Is(err, context.Canceled) || time.Since(began) > ackWait/2 {
+		t.Errorf("Close took %v: %v", time.Since(began), err)
+	}
+}
