@@ -33,7 +33,7 @@ func checkTarget(path string, force bool) error {
 	case info.IsDir():
 		return status.Errorf(status.AlreadyExists, "%s is a directory", path)
 	case !force:
-		return status.Errorf(status.AlreadyExists, "%s exists; it is replaced only by force", path)
+		return status.Errorf(status.AlreadyExists, "%s exists; it is replaced only by force (--force)", path)
 	case !info.Mode().IsRegular() && info.Mode().Type() != fs.ModeSymlink:
 		return status.Errorf(status.InvalidArgument, "%s is not a regular file, and is not replaced", path)
 	}

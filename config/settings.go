@@ -89,7 +89,7 @@ var settings = []Setting{
 		ForServer, func(c *Config) value { return address{&c.MetricsAddress, true} }},
 	{"pprof-address", "", "address that serves net/http/pprof",
 		ForServer, func(c *Config) value { return address{&c.PprofAddress, true} }},
-	{"log.level", "info", "lowest level that is logged",
+	{"log.level", "info", "lowest level that is logged; pull and keys begin at warn where it is not set",
 		both, func(c *Config) value { return level{&c.Log.Level} }},
 	{"log.format", "text", "format of the log on stderr",
 		both, func(c *Config) value { return choice{&c.Log.Format, []string{"text", "json"}} }},

@@ -19,6 +19,8 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/config"
 	"github.com/tryst-rdma/tryst/server"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/transport/verbs/mem"
 	"github.com/tryst-rdma/tryst/verbs"
@@ -290,5 +292,6 @@ func reachGRPC(ctx context.Context, c config.Client, address string) (string, er
 	case codes.Unimplemented:
 		return "it has no health service, and is no Tryst server (TensorFlow?)", nil
 	}
-	return "", err
+	s := grpcstatus.Convert(err)
+	return "", status.New(status.Code(s.Code()), transport.PlainText(s.Message()))
 }

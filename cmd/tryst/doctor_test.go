@@ -32,7 +32,7 @@ func TestDoctorFailsForAPeerThatIsNotThere(t *testing.T) {
 	address := free(t)
 	r := tryst(t, "doctor", "--cluster", "worker="+address)
 	if r.code != exitFailed || !strings.Contains(r.out, "FAIL  peer /job:worker/replica:0/task:0") ||
-		!strings.Contains(r.out, address) || !strings.Contains(r.err, "checks failed") {
+		!strings.Contains(r.out, address) || strings.Contains(r.out, "rpc error") || !strings.Contains(r.err, "checks failed") {
 		t.Errorf("exit status %d\n%s%s", r.code, r.out, r.err)
 	}
 	// The own task is not asked when it is said to be the own.

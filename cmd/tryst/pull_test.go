@@ -230,4 +230,17 @@ func TestPullTellsTheVariableThatWasUsed(t *testing.T) {
 	if !strings.Contains(r.err, "setting=rdma.mtu value=1024 variable=RDMA_QP_MTU") {
 		t.Error(r.err)
 	}
+	if strings.Contains(r.err, "no verbs with the peer") {
+		t.Errorf("its own end is no news:\n%s", r.err)
+	}
+}
+
+// Who asked for verbs is told why it was not taken, without having to ask for the log.
+func TestPullSaysWhyItWasNotOverVerbs(t *testing.T) {
+	address := serve(t, generate(t))
+	r := tryst(t, "pull", "--transport", "verbs", "--provider", "roce", "--from", address, "--out", filepath.Join(t.TempDir(), "copy.safetensors"))
+	did(t, r)
+	if !strings.Contains(r.err, "level=WARN") || !strings.Contains(r.err, "does not serve verbs; start it with --transport verbs") {
+		t.Error(r.err)
+	}
 }

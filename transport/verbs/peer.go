@@ -2,6 +2,7 @@ package verbstransport
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -36,6 +37,7 @@ type peer struct {
 	alarm    alarm // of timer
 	lost     error // why there is no device any more
 	gone     bool  // it has been forgotten: there may be another record of the task
+	ending   bool  // this process closes it: nothing of that is news
 
 	logging sync.Mutex // one goroutine at a time tells the log, so that the last state is told last
 	told    string     // what it was told last
@@ -371,6 +373,7 @@ func (p *peer) close() {
 	if p.timer != nil {
 		p.timer.Stop()
 	}
+	p.ending = true
 	p.do(p.machine.Stop(time.Now(), nil))
 }
 
@@ -411,6 +414,12 @@ func (p *peer) full() Link {
 func (p *peer) logState() {
 	p.logging.Lock()
 	defer p.logging.Unlock()
+	p.mu.Lock()
+	ending := p.ending
+	p.mu.Unlock()
+	if ending {
+		return
+	}
 	k := p.link()
 	said := "grpc"
 	switch {
@@ -427,8 +436,18 @@ func (p *peer) logState() {
 	case k.Verbs:
 		p.transport.opts.Logger.Info("tensors from and to the peer go over verbs", "peer", p.task.String(), "generation", k.Generation, "queue_pairs", k.QueuePairs)
 	case k.Reason != nil:
-		p.transport.opts.Logger.Info("no verbs with the peer", "peer", p.task.String(), "reason", k.Reason, "instead", p.transport.instead())
+		p.transport.opts.Logger.Log(context.Background(), levelOf(k.Reason), "no verbs with the peer", "peer", p.task.String(), "reason", k.Reason, "instead", p.transport.instead())
 	}
+}
+
+// levelOf is how loud the log says why there is no verbs with a peer: what passes by itself,
+// as that it is not up yet, is no warning.
+func levelOf(reason error) slog.Level {
+	switch status.CodeOf(reason) {
+	case status.Unavailable, status.DeadlineExceeded, status.Cancelled, status.Aborted:
+		return slog.LevelInfo
+	}
+	return slog.LevelWarn
 }
 
 var _ transport.Wire = (*way)(nil)
