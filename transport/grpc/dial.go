@@ -84,7 +84,8 @@ func dial(address string, o DialOptions, frames mem.BufferPool) (*channel, error
 	return ch, nil
 }
 
-// connect dials TCP with the keepalive of o.
+// connect looks the host of address up and dials TCP, one of its addresses after the other,
+// with the keepalive of o.
 func (o DialOptions) connect(ctx context.Context, address string) (net.Conn, error) {
 	d := net.Dialer{
 		KeepAliveConfig: net.KeepAliveConfig{
@@ -96,9 +97,12 @@ func (o DialOptions) connect(ctx context.Context, address string) (net.Conn, err
 	if err != nil {
 		return nil, err
 	}
-	addresses, err := net.DefaultResolver.LookupHost(ctx, host)
-	if err != nil {
-		return nil, err
+	addresses := []string{host}
+	if host != "" { // else it is this machine
+		// Apart, since the Dialer's Timeout would bound it, too.
+		if addresses, err = net.DefaultResolver.LookupHost(ctx, host); err != nil {
+			return nil, err
+		}
 	}
 	var conn net.Conn
 	for i, a := range addresses {

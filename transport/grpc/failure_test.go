@@ -86,6 +86,27 @@ func TestSlowNameIsLookedUp(t *testing.T) {
 	v.Tensor.Release()
 }
 
+// TestAddressesOfThisMachine: a name, which may have addresses where nobody listens, and none.
+func TestAddressesOfThisMachine(t *testing.T) {
+	sent := tensortest.NewAllocator(t)
+	c := new(testCluster)
+	a := c.start(t, 0, nodeOptions{})
+	_, port, err := net.SplitHostPort(a.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, host := range []string{"", "localhost", "127.0.0.1"} {
+		b := c.start(t, i+1, nodeOptions{addresses: map[int]string{0: net.JoinHostPort(host, port)}})
+		x := value(t, sent, 100)
+		key := a.key(b, "x")
+		a.send(1, key, x)
+		v := b.recv(1, key)
+		tensortest.RequireEqual(t, x, v.Tensor)
+		v.Tensor.Release()
+		x.Release()
+	}
+}
+
 // slowDNS answers each question for an IPv4 address with 127.0.0.1, and others with
 // nothing, after a pause.
 func slowDNS(t *testing.T, pause time.Duration) string {
