@@ -12,20 +12,14 @@ import (
 // been told that it does not serve any more, and would be waited for.
 type watchable struct {
 	*health.Server
-	over <-chan struct{} // closed when they have to go
+	over context.Context //nolint:containedctx // ends when they have to go
 }
 
 // Watch implements healthpb.HealthServer.
 func (w watchable) Watch(req *healthpb.HealthCheckRequest, stream grpc.ServerStreamingServer[healthpb.HealthCheckResponse]) error {
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
-	go func() {
-		select {
-		case <-w.over:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
+	defer context.AfterFunc(w.over, cancel)()
 	return w.Server.Watch(req, watch{stream, ctx})
 }
 

@@ -16,7 +16,8 @@ import (
 )
 
 // headerTimeout bounds how long a client of the metrics may take for its
-// request line and headers, so that idle connections do not pile up.
+// request line and headers, and for its next request, so that idle connections
+// do not pile up.
 const headerTimeout = 10 * time.Second
 
 // httpServer serves metrics or profiles on an address of its own. It owns the

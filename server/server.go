@@ -43,7 +43,7 @@ type Server struct {
 	http    []*httpServer
 	devices incarnations
 	serving chan struct{} // closed when the listener has ended
-	unwatch chan struct{} // closed when those who watch the health have to go
+	unwatch func()        // has those who watch the health go
 	failure error         // why it ended; set before serving is closed
 
 	mu     sync.Mutex // guards what follows
@@ -68,7 +68,7 @@ func Start(ctx context.Context, cfg config.Config, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{node: n, cfg: cfg, serving: make(chan struct{}), unwatch: make(chan struct{})}
+	s := &Server{node: n, cfg: cfg, serving: make(chan struct{})}
 	if err := s.start(ctx, o.Prepare); err != nil {
 		ctx, cancel := context.WithTimeout(ctx, cfg.ShutdownTimeout)
 		defer cancel()
@@ -170,7 +170,9 @@ func (s *Server) makeGRPC() error {
 	s.catalog.Register(s.grpc)
 	s.health = health.NewServer()
 	s.health.SetServingStatus("", healthpb.HealthCheckResponse_NOT_SERVING) // until it is ready
-	healthpb.RegisterHealthServer(s.grpc, watchable{s.health, s.unwatch})
+	watched, unwatch := context.WithCancel(context.Background())
+	s.unwatch = unwatch
+	healthpb.RegisterHealthServer(s.grpc, watchable{s.health, watched})
 	registerReflection(s.grpc)
 
 	s.metrics.gauge("tryst_askers", "Processes that ask here, or asked lately.", func() float64 { return float64(s.kept.Stats().Askers) })
@@ -290,7 +292,7 @@ func (s *Server) stopGRPC(ctx context.Context) {
 	if s.grpc == nil {
 		return
 	}
-	close(s.unwatch)
+	s.unwatch()
 	graceful := make(chan struct{})
 	go func() {
 		defer close(graceful)

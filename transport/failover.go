@@ -265,8 +265,7 @@ func (p *peer) doFor(own *remoteReceive, acts []askAction, why error) (begun boo
 	is, was, generation, closed := p.machine.link, p.logged, p.machine.generation, p.closed
 	p.logged = is
 	p.mu.Unlock()
-	if is != was && !closed { // then nobody waits for it
-
+	if is != was && !closed { // who closes does not wait for the peer
 		p.log(is, was, generation, why)
 	}
 	for i := range calls {

@@ -140,16 +140,23 @@ func TestFailoverComesBackWithinPeerTimeout(t *testing.T) {
 	})
 }
 
+// losesAnswer begins a receive whose value is matched at the peer and lost with the wire,
+// which stays down. The peer takes it for connected until down is called.
+func (p *pair) losesAnswer(t *testing.T, k rendezvous.Key) (c <-chan outcome, down func()) {
+	down = p.kept.WireUp(Asker{Name: consumer, Incarnation: 7})
+	p.fault = func(*Attempt) fault { p.down, p.fault = true, nil; return faultAfter }
+	p.send(k, 'a')
+	c = p.begin(t.Context(), k)
+	synctest.Wait()
+	return c, down
+}
+
 // A value that was matched to a receive which has ended goes back to its key as soon as the
 // peer can be told, although nobody asks that one any more.
 func TestFailoverCancelIsSaidWhenThePeerIsBack(t *testing.T) {
 	bubble(t, memOptions{}, func(t *testing.T, p *pair) {
 		k := key(t, "k")
-		down := p.kept.WireUp(Asker{Name: consumer, Incarnation: 7})
-		p.fault = func(*Attempt) fault { p.down, p.fault = true, nil; return faultAfter }
-		p.send(k, 'a')
-		c := p.begin(t.Context(), k)
-		synctest.Wait()
+		c, down := p.losesAnswer(t, k)
 		down()
 		p.wantError(c, status.Unavailable)
 		time.Sleep(giveUpAfter/2 - DefaultPeerTimeout)
@@ -168,11 +175,7 @@ func TestFailoverCancelIsSaidWhenThePeerIsBack(t *testing.T) {
 func TestFailoverDataLossAfter60s(t *testing.T) {
 	bubble(t, memOptions{peerTimeout: time.Hour}, func(t *testing.T, p *pair) {
 		k := key(t, "k")
-		down := p.kept.WireUp(Asker{Name: consumer, Incarnation: 7})
-		p.fault = func(*Attempt) fault { p.down, p.fault = true, nil; return faultAfter }
-		p.send(k, 'a')
-		c := p.begin(t.Context(), k)
-		synctest.Wait()
+		c, down := p.losesAnswer(t, k)
 		time.Sleep(time.Hour / 2)
 		if s := p.kept.Stats(); s.Kept != 1 {
 			t.Errorf("while a wire lives: %+v", s)

@@ -44,6 +44,18 @@ func (n *node) begin(ctx context.Context, step int64, key rendezvous.Key) <-chan
 	return c
 }
 
+// gives sends a value from sent to another node, which receives it.
+func (n *node) gives(to *node, sent tensor.Allocator) {
+	n.t.Helper()
+	x := value(n.t, sent, 100)
+	defer x.Release()
+	key := n.key(to, "x")
+	n.send(1, key, x)
+	v := to.recv(1, key)
+	tensortest.RequireEqual(n.t, x, v.Tensor)
+	v.Tensor.Release()
+}
+
 // TestSlowPeerIsConnected: a lost SYN costs a second, and a try to connect has more.
 func TestSlowPeerIsConnected(t *testing.T) {
 	sent := tensortest.NewAllocator(t)
@@ -51,13 +63,7 @@ func TestSlowPeerIsConnected(t *testing.T) {
 	p.mu.Lock()
 	p.slow = reconnectMax + 200*time.Millisecond
 	p.mu.Unlock()
-	x := value(t, sent, 100)
-	defer x.Release()
-	key := a.key(b, "x")
-	a.send(1, key, x)
-	v := b.recv(1, key)
-	tensortest.RequireEqual(t, x, v.Tensor)
-	v.Tensor.Release()
+	a.gives(b, sent)
 }
 
 // TestSlowNameIsLookedUp: Go's resolver waits 5 s for a first name server that is away.
@@ -77,13 +83,7 @@ func TestSlowNameIsLookedUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := c.start(t, 1, nodeOptions{addresses: map[int]string{0: net.JoinHostPort("peer.example.com.", port)}})
-	x := value(t, sent, 100)
-	defer x.Release()
-	key := a.key(b, "x")
-	a.send(1, key, x)
-	v := b.recv(1, key)
-	tensortest.RequireEqual(t, x, v.Tensor)
-	v.Tensor.Release()
+	a.gives(b, sent)
 }
 
 // TestAddressesOfThisMachine: a name, which may have addresses where nobody listens, and none.
@@ -97,13 +97,7 @@ func TestAddressesOfThisMachine(t *testing.T) {
 	}
 	for i, host := range []string{"", "localhost", "127.0.0.1"} {
 		b := c.start(t, i+1, nodeOptions{addresses: map[int]string{0: net.JoinHostPort(host, port)}})
-		x := value(t, sent, 100)
-		key := a.key(b, "x")
-		a.send(1, key, x)
-		v := b.recv(1, key)
-		tensortest.RequireEqual(t, x, v.Tensor)
-		v.Tensor.Release()
-		x.Release()
+		a.gives(b, sent)
 	}
 }
 

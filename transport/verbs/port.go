@@ -206,11 +206,12 @@ func (t *Transport) steady(f func() error) error {
 func (t *Transport) sweep() {
 	tick := time.NewTimer(sweepEvery)
 	defer tick.Stop()
-	due := alarm{at: time.Now().Add(sweepEvery)}
+	var due alarm // of tick
 	rest := func() {
 		due = alarm{at: time.Now().Add(sweepEvery)}
 		tick.Reset(sweepEvery)
 	}
+	rest()
 	for {
 		select {
 		case <-t.base.Done():
