@@ -251,21 +251,35 @@ func (c *Catalog) Publishes(key rendezvous.Key) bool {
 	return ok && (key.SrcEmpty() || key.Src() == c.o.Device)
 }
 
-// RecvPublished implements rendezvous.Source. What lies in memory is answered
-// on this goroutine, what must be read on a goroutine of the catalog.
-func (c *Catalog) RecvPublished(ctx context.Context, key rendezvous.Key, done rendezvous.DoneFunc) bool {
-	name := key.Edge()
+// find looks up what a key names: held is a reference to what lies in memory. ok is false
+// where the key cannot be the catalog's.
+func (c *Catalog) find(name string, key *rendezvous.Key) (e *entry, held *tensor.Tensor, closed, ok bool) {
 	if !strings.HasPrefix(name, edgePrefix) || !key.SrcEmpty() && key.Src() != c.o.Device {
-		return false
+		return nil, nil, false, false
 	}
 	c.mu.RLock()
-	e, closed := c.edges[name], c.closed
-	var held *tensor.Tensor
+	e, closed = c.edges[name], c.closed
 	if e != nil && e.held != nil {
 		held = e.held.Retain() // under mu: Withdraw releases after it
 	}
 	c.mu.RUnlock()
+	return e, held, closed, true
+}
+
+// TakePublished implements rendezvous.Source.
+func (c *Catalog) TakePublished(key rendezvous.Key) (v rendezvous.Value, ok bool) {
+	_, held, _, _ := c.find(key.Edge(), &key)
+	return rendezvous.Value{Tensor: held}, held != nil
+}
+
+// RecvPublished implements rendezvous.Source. What lies in memory is answered
+// on this goroutine, what must be read on a goroutine of the catalog.
+func (c *Catalog) RecvPublished(ctx context.Context, key rendezvous.Key, done rendezvous.DoneFunc) bool {
+	name := key.Edge()
+	e, held, closed, ok := c.find(name, &key)
 	switch {
+	case !ok:
+		return false
 	case held != nil:
 		done(rendezvous.Value{Tensor: held}, rendezvous.Args{}, nil)
 	case e != nil:

@@ -147,6 +147,7 @@ func (t *answers) ask(now time.Time, a Ask, call callID) []keptAction {
 		}
 		e = t.newEntry(k, a)
 		t.insert(e)
+		t.countIn(e)
 		t.wait(e, call)
 		if t.admits(k) {
 			return append(append(t.acts, acts...), t.start(e))
@@ -178,14 +179,38 @@ func (t *answers) ask(now time.Time, a Ask, call callID) []keptAction {
 	return acts
 }
 
-// insert adds an entry, which waits, to the table.
+// askNow is ask for a value that from has already: the receive has its answer with it,
+// and never waits. ok is false where ask is to be called: from has none, there is no room
+// for it (then acts give it back), or there is more to find out about the receive than
+// that it is a new one of an asker that is connected.
+func (t *answers) askNow(a Ask, from Source) (ans Answer, acts []keptAction, ok bool) {
+	k := t.askers[a.Asker.Incarnation]
+	if k == nil || k.in != nil || k.incarnation == 0 || k.name != a.Asker.Name || k.entries[a.ID] != nil || !t.admits(k) {
+		return ans, nil, false
+	}
+	if _, known := t.past.find(k.incarnation, a.ID); known {
+		return ans, nil, false
+	}
+	if ans.Value, ok = from.TakeLocal(a.Step, a.Key); !ok {
+		return ans, nil, false
+	}
+	e := t.newEntry(k, a)
+	charge := keptOverhead + ans.Value.Tensor.Size()
+	if !t.fits(e, charge) {
+		t.recycle(e)
+		return ans, giveBack(a, ans), false
+	}
+	t.insert(e)
+	t.charge(e, charge)
+	t.next++ // as a fetch would: by it values go back in the order in which they were taken
+	e.state, e.fetch, e.answer = entryKept, t.next, ans
+	ans.Value.Tensor.Retain() // the table's reference may be gone before the caller is done
+	return ans, nil, true
+}
+
+// insert adds an entry to the table.
 func (t *answers) insert(e *entry) {
-	k, keyBytes := e.asker, int64(len(e.ask.Key.String()))
-	k.entries[e.ask.ID] = e
-	k.waiting++
-	t.waiting++
-	k.waitBytes += keyBytes
-	t.waitBytes += keyBytes
+	e.asker.entries[e.ask.ID] = e
 	step := t.steps[e.ask.Step]
 	if e.before = step.last; e.before != nil {
 		e.before.after = e
@@ -222,6 +247,15 @@ func (t *answers) keep(acts []keptAction) {
 	if n := cap(acts); n >= cap(t.acts) && n <= maxFree {
 		t.acts = acts[:0]
 	}
+}
+
+// countIn counts e as one that waits.
+func (t *answers) countIn(e *entry) {
+	keyBytes := int64(len(e.ask.Key.String()))
+	e.asker.waiting++
+	t.waiting++
+	e.asker.waitBytes += keyBytes
+	t.waitBytes += keyBytes
 }
 
 // waited counts e, which has its answer or goes, as one that waits no more.

@@ -4,7 +4,7 @@
 //
 //	consumer                                             producer
 //	rendezvous.BaseRemote                                rendezvous.Manager
-//	      │ RecvFromRemoteAsync                                ▲ RecvLocalAsync
+//	      │ RecvFromRemoteAsync                      TakeLocal ▲ RecvLocalAsync
 //	   Failover ── asks, asks again, says finished ──►  Kept ──┘
 //	      └──────────── one Wire per peer ───────────────┘
 //

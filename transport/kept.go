@@ -112,10 +112,23 @@ func (k *Kept) AskFor(to Replier, a Ask) Call {
 		to.Reply(a.ID, a.Attempt, Answer{Err: errClosed()})
 		return Call{}
 	}
+	ans, acts, ok := k.table.askNow(a, k.source)
+	if ok {
+		k.work.Add(1)
+		k.arm()
+		k.mu.Unlock()
+		to.Reply(a.ID, a.Attempt, ans)
+		k.work.Done()
+		return Call{}
+	}
 	k.lastID++
 	id := k.lastID
 	k.calls[id] = waitingCall{to, a.ID, a.Attempt}
-	k.do(k.table.ask(time.Now(), a, id))
+	if asked := k.table.ask(time.Now(), a, id); len(acts) == 0 {
+		k.do(asked)
+	} else { // what there was no room for goes back before it is asked for again
+		k.do(append(acts, asked...))
+	}
 	return Call{kept: k, id: id}
 }
 

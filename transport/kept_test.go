@@ -145,6 +145,95 @@ func keptRestoresOrReleases(t *testing.T) {
 	}
 }
 
+// prompt is a table that counts what it could not say at once.
+type prompt struct {
+	*table
+	later atomic.Int32
+}
+
+func (p *prompt) RecvLocalAsync(ctx context.Context, step int64, k rendezvous.Key, done rendezvous.DoneFunc) {
+	p.later.Add(1)
+	p.table.RecvLocalAsync(ctx, step, k, done)
+}
+
+// What is there when it is asked for is answered at once, and kept as any answer: for the
+// next attempt, until FINISHED, or until a cancel, when it goes back to the head of its key.
+func TestKeptAnswersAtOnce(t *testing.T) {
+	l, source := newLeaks(t), &prompt{table: newTable(t)}
+	k := NewKept(source, KeptOptions{})
+	down := k.WireUp(asker7)
+	for i := range 3 {
+		source.send(t, 1, key(t, "k"), l.value(t, byte('a'+i), 1))
+	}
+	ask := func(id uint64, attempt uint32, want string) {
+		t.Helper()
+		ans := answer(k, Ask{Asker: asker7, ID: id, Attempt: attempt, Step: 1, Key: key(t, "k")})
+		if word(ans) != want {
+			t.Errorf("receive %d, attempt %d: %s, want %s", id, attempt, word(ans), want)
+		}
+		if ans.Err == nil {
+			ans.Value.Tensor.Release()
+		}
+	}
+	ask(1, 1, "value a")
+	ask(1, 2, "value a")
+	ask(2, 1, "value b")
+	if s := k.Stats(); s.Kept != 2 || s.Bytes != 2 || s.Waiting != 0 {
+		t.Errorf("kept: %+v", s)
+	}
+	k.Cancel(7, []uint64{1, 2}) // the one that was taken last goes back first
+	ask(3, 1, "value a")
+	ask(4, 1, "value b")
+	ask(5, 1, "value c")
+	ask(1, 3, "Aborted") // it was cancelled
+	ask(2, 1, "Aborted")
+	if n := source.later.Load(); n != 0 {
+		t.Errorf("%d receives began in the source", n)
+	}
+	k.Finish(7, []uint64{3, 4})
+	k.EndStep(1)
+	if s := k.Stats(); s.Kept != 0 || s.Bytes != 0 {
+		t.Errorf("kept after the end of the step: %+v", s)
+	}
+	down()
+	k.Close()
+}
+
+// What is there and finds no room goes back to the head of its key; its receive waits for
+// room and gets it, and those behind it get what is behind it.
+func TestKeptAnswersAtOnceWithinItsLimits(t *testing.T) {
+	l, source := newLeaks(t), &prompt{table: newTable(t)}
+	k := NewKept(source, KeptOptions{KeptPerAsker: 4096})
+	down := k.WireUp(asker7)
+	source.send(t, 1, key(t, "first"), l.value(t, 'a', 3000))
+	answer(k, Ask{Asker: asker7, ID: 1, Attempt: 1, Step: 1, Key: key(t, "first")}).Value.Tensor.Release()
+	source.send(t, 1, key(t, "k"), l.value(t, 'b', 3000))
+	source.send(t, 1, key(t, "k"), l.value(t, 'c', 1))
+	var got [2]chan Answer
+	for i := range got {
+		got[i] = make(chan Answer, 1)
+		k.Ask(Ask{Asker: asker7, ID: uint64(i + 2), Attempt: 1, Step: 1, Key: key(t, "k")}, func(ans Answer) { got[i] <- ans }) //nolint:gosec // small
+	}
+	select {
+	case ans := <-got[0]:
+		t.Fatalf("%s, though there is no room for it", word(ans))
+	case ans := <-got[1]:
+		t.Fatalf("%s, before its turn", word(ans))
+	default:
+	}
+	k.Finish(7, []uint64{1})
+	for i, want := range []string{"value b", "value c"} {
+		ans := <-got[i]
+		if word(ans) != want {
+			t.Errorf("receive %d: %s, want %s", i+2, word(ans), want)
+		}
+		ans.Value.Tensor.Release()
+		k.Finish(7, []uint64{uint64(i + 2)}) //nolint:gosec // small
+	}
+	down()
+	k.Close()
+}
+
 // slowSource ends a receive some time after its context has.
 type slowSource struct{ ended atomic.Int32 }
 
@@ -156,6 +245,8 @@ func (s *slowSource) RecvLocalAsync(ctx context.Context, _ int64, _ rendezvous.K
 		done(rendezvous.Value{}, rendezvous.Args{}, ctx.Err())
 	}()
 }
+
+func (s *slowSource) TakeLocal(int64, rendezvous.Key) (v rendezvous.Value, ok bool) { return v, false }
 
 func (s *slowSource) Restore(int64, rendezvous.Key, rendezvous.Value) bool { return false }
 

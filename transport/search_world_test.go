@@ -2,6 +2,7 @@ package transport
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -70,6 +71,7 @@ type duoConfig struct {
 	hasty  bool    // a queue pair may be destroyed before all is polled, as after a second
 	copies bool    // content is copied on its way from the table to a channel, which takes time
 	riding bool    // finished ids wait for a request to ride on; else they are said at once
+	slow   bool    // what is there is found later, too, as what is read from a file; else at once
 	rules  duoRules
 	tensor []*tensor.Tensor
 	parsed [2][]rendezvous.Key // by the side that sends
@@ -599,9 +601,38 @@ func (w *duo) asks(i int, a Ask, generation int) callID {
 	if e := s.table.askers[a.Asker.Incarnation].entryOf(a.ID); w.cfg.rules.anyAttempt && e != nil {
 		e.ask.Attempt = a.Attempt - 1
 	}
-	w.keep(i, s.table.ask(w.now, a, s.lastCall))
-	return s.lastCall
+	call := s.lastCall
+	ans, acts, ok := s.table.askNow(a, duoTable{w, i})
+	w.keep(i, acts)
+	if ok {
+		w.reply(i, keptAction{kind: keptReply, call: call, answer: ans})
+	} else {
+		w.keep(i, s.table.ask(w.now, a, call))
+	}
+	return call
 }
+
+// duoTable is what a side has in its rendezvous.
+type duoTable struct {
+	w    *duo
+	side int
+}
+
+// TakeLocal implements Source.
+func (d duoTable) TakeLocal(_ int64, key rendezvous.Key) (v rendezvous.Value, ok bool) {
+	s := &d.w.sides[d.side]
+	q := &s.keys[slices.Index(d.w.cfg.parsed[d.side], key)]
+	if d.w.cfg.slow || s.over || len(q.values) == 0 {
+		return v, false
+	}
+	v.Tensor = d.w.cfg.tensor[q.values[0]]
+	q.values = q.values[1:]
+	return v, true
+}
+
+// RecvLocalAsync and Restore implement Source: the world does them by the table's actions.
+func (duoTable) RecvLocalAsync(context.Context, int64, rendezvous.Key, rendezvous.DoneFunc) {}
+func (duoTable) Restore(int64, rendezvous.Key, rendezvous.Value) bool                       { return false }
 
 // idAt is the id that the table finds a receive by.
 func (w *duo) idAt(a Ask, generation int) uint64 {
