@@ -16,8 +16,7 @@ const methodRemote = "RecvFromRemoteAsync"
 //
 // Records are used again, together with what they hand out: the transport has a
 // record from begin to the end, its starter until began has returned, and who waits
-// until it has the outcome. The watch of a context holds it as well: where that
-// cannot be called off any more the record is left to the garbage collector.
+// until it has the outcome.
 type remoteRecv struct {
 	b    *BaseRemote
 	ctx  context.Context
@@ -25,17 +24,19 @@ type remoteRecv struct {
 	args Args
 	done DoneFunc // nil: somebody waits for the outcome
 
-	ended   DoneFunc // its method of that name: what the transport calls
-	given   func()   // cancel, for the watch of ctx
-	outcome outcomes // takes what it ends with when somebody waits; made with the first wait
+	ended DoneFunc      // its method of that name: what the transport calls
+	given func()        // gaveUp, for who works for the receive
+	wake  chan struct{} // tells who sleeps that it has ended; made with the first wait
 
 	// All below are guarded by b.mu.
 	prev, next *remoteRecv
-	call       RemoteRecv  // set by began
-	unwatch    func() bool // set by began; nil when ctx never ends
-	started    bool        // began has set both
-	over       bool        // it has ended
-	why        error       // it was ended early
+	watch      *watch     // of ctx; nil when that never ends
+	call       RemoteRecv // set by began
+	started    bool       // began has set it
+	over       bool       // it has ended
+	got        outcome    // with that, when somebody waits
+	asleep     bool       // who waits is to be woken
+	why        error      // it was ended early
 }
 
 // remoteRecvs keeps records that nobody has, linked by next.
@@ -47,26 +48,27 @@ type remoteRecvs struct {
 
 func (p *remoteRecvs) get() *remoteRecv {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	r := p.free
+	if r != nil {
+		p.free, r.next = r.next, nil
+		p.n--
+	}
+	p.mu.Unlock()
 	if r == nil {
 		r = new(remoteRecv)
 		r.ended, r.given = r.end, r.gaveUp
-		return r
 	}
-	p.free, r.next = r.next, nil
-	p.n--
 	return r
 }
 
 func (p *remoteRecvs) put(r *remoteRecv) {
-	*r = remoteRecv{ended: r.ended, given: r.given, outcome: r.outcome}
+	*r = remoteRecv{ended: r.ended, given: r.given, wake: r.wake}
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	if p.n < maxFreeRemote {
 		p.free, r.next = r, p.free
 		p.n++
 	}
+	p.mu.Unlock()
 }
 
 // begin enters a receive into the step's list and counts it, or says why it must
@@ -74,14 +76,20 @@ func (p *remoteRecvs) put(r *remoteRecv) {
 func (b *BaseRemote) begin(ctx context.Context, key string, args Args, done DoneFunc) (*remoteRecv, error) {
 	r := b.records.get()
 	r.b, r.ctx, r.key, r.args, r.done = b, ctx, key, args, done
-	if done == nil && r.outcome == nil {
-		r.outcome = make(outcomes, 1)
+	if done == nil && r.wake == nil {
+		r.wake = make(chan struct{}, 1)
 	}
+	ends := ctx.Done()
 	b.mu.Lock()
 	if err := b.local.Err(); err != nil { // Abort sets it before it takes mu
 		b.mu.Unlock()
 		b.records.put(r)
 		return nil, err
+	}
+	var fresh *watch
+	var end func() bool
+	if ends != nil {
+		fresh, end = b.watchLocked(r, ends)
 	}
 	if r.next = b.remote; r.next != nil {
 		r.next.prev = r
@@ -89,24 +97,26 @@ func (b *BaseRemote) begin(ctx context.Context, key string, args Args, done Done
 	b.remote = r
 	b.run.enterLocked(1)
 	b.mu.Unlock()
+	if fresh != nil {
+		fresh.begin(ctx)
+	}
+	if end != nil {
+		end()
+	}
 	return r, nil
 }
 
 // began takes the name that the transport gave to the receive, which may have
 // ended meanwhile.
 func (r *remoteRecv) began(call RemoteRecv) {
-	var unwatch func() bool
-	if r.ctx.Done() != nil {
-		unwatch = context.AfterFunc(r.ctx, r.given)
-	}
 	b := r.b
 	b.mu.Lock()
-	r.call, r.unwatch, r.started = call, unwatch, true
+	r.call, r.started = call, true
 	over, waits, why := r.over, r.done == nil, r.why
 	b.mu.Unlock()
 	switch {
 	case over && !waits:
-		b.settle(r, unwatch)
+		b.records.put(r)
 	case why != nil:
 		call.Cancel(why)
 	}
@@ -115,7 +125,6 @@ func (r *remoteRecv) began(call RemoteRecv) {
 // end is the transport's callback.
 func (r *remoteRecv) end(v Value, _ Args, err error) {
 	b := r.b
-	defer b.leave()
 	b.mu.Lock()
 	if r.prev != nil {
 		r.prev.next = r.next
@@ -129,24 +138,30 @@ func (r *remoteRecv) end(v Value, _ Args, err error) {
 	if err != nil {
 		err = r.reasonLocked(err)
 	}
-	done, args, started, unwatch := r.done, r.args, r.started, r.unwatch
-	outcome := r.outcome
-	b.mu.Unlock()
-	if done == nil {
-		outcome.done(v, args, err) // who waits has the record from here on
+	if r.done == nil { // who waits has the record from here on
+		r.got = outcome{v, err}
+		asleep, wake := r.asleep, r.wake
+		b.run.leaveLocked(1)
+		b.mu.Unlock()
+		if asleep {
+			wake <- struct{}{} // never blocks: it is sent once
+		}
 		return
 	}
-	if started {
-		b.settle(r, unwatch)
+	done, args, started := r.done, r.args, r.started
+	var unwatch func() bool
+	if r.watch != nil {
+		unwatch = r.watch.leftLocked()
 	}
-	done(v, args, err)
-}
-
-// settle gives back a record that was started and has ended.
-func (b *BaseRemote) settle(r *remoteRecv, unwatch func() bool) {
-	if unwatch == nil || unwatch() {
+	b.mu.Unlock()
+	defer b.leave()
+	if started {
 		b.records.put(r)
 	}
+	if unwatch != nil {
+		unwatch()
+	}
+	done(v, args, err)
 }
 
 // reasonLocked returns why a receive has failed: a transport may report only that
@@ -161,18 +176,25 @@ func (r *remoteRecv) reasonLocked(err error) error {
 	return err
 }
 
-// wait returns what the receive ends with, and gives the record back.
+// wait returns what the receive ends with, and gives the record back. Most have ended by
+// the time that it is called, by the work of their caller.
 func (r *remoteRecv) wait(ctx context.Context) (Value, error) {
 	b := r.b
-	var o outcome
-	select {
-	case o = <-r.outcome:
-	case <-ctx.Done():
-		r.cancel(ended(ctx, methodRemote, r.key))
-		o = <-r.outcome
+	b.mu.Lock()
+	over := r.over
+	r.asleep = !over
+	b.mu.Unlock()
+	if !over {
+		select {
+		case <-r.wake:
+		case <-ctx.Done():
+			r.cancel(ended(ctx, methodRemote, r.key))
+			<-r.wake
+		}
 	}
+	got := r.got
 	b.records.put(r)
-	return o.v, o.err
+	return got.v, got.err
 }
 
 // gaveUp is the end of the context.
