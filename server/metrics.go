@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -30,6 +31,8 @@ type metrics struct {
 	all        []prometheus.Collector
 	registered bool // all of them
 
+	last atomic.Pointer[arrivals] // those of the last tensor: the next is from there, too, as a rule
+
 	mu   sync.Mutex // guards what follows
 	from map[route]*arrivals
 }
@@ -43,6 +46,8 @@ type route struct {
 
 // arrivals are the metrics of a route.
 type arrivals struct {
+	route
+	count                   atomic.Int64 // of tensors
 	tensors, bytes, retries prometheus.Counter
 	seconds                 prometheus.Observer
 }
@@ -122,6 +127,7 @@ func (m *metrics) unregister(r prometheus.Registerer) {
 // observe takes a finished receive; it is the observer of the transfer log.
 func (m *metrics) observe(t transport.Transfer) {
 	a := m.arrivals(route{t.Transport, t.Source.Task})
+	a.count.Add(1)
 	a.tensors.Inc()
 	a.bytes.Add(float64(t.Bytes))
 	a.seconds.Observe(t.End.Sub(t.Start).Seconds())
@@ -132,18 +138,34 @@ func (m *metrics) observe(t transport.Transfer) {
 
 // arrivals finds or makes the metrics of a route.
 func (m *metrics) arrivals(r route) *arrivals {
+	if a := m.last.Load(); a != nil && a.route == r {
+		return a
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	a := m.from[r]
 	if a == nil {
 		labels := []string{r.transport, r.peer.String()}
 		a = &arrivals{
+			route:   r,
 			tensors: m.received.WithLabelValues(labels...), bytes: m.receivedBytes.WithLabelValues(labels...),
 			retries: m.retries.WithLabelValues(labels...), seconds: m.seconds.WithLabelValues(labels...),
 		}
 		m.from[r] = a
 	}
+	m.last.Store(a)
 	return a
+}
+
+// byTransport counts the tensors received by the transport that brought them.
+func (m *metrics) byTransport() map[string]int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	counts := make(map[string]int)
+	for r, a := range m.from {
+		counts[r.transport] += int(a.count.Load())
+	}
+	return counts
 }
 
 // counted is a Worker whose answers to RecvTensor are counted.

@@ -54,7 +54,6 @@ type node struct {
 	metrics     *metrics
 	allocator   tensor.Allocator
 	transfers   *transport.Log
-	received    received
 	trace       telemetry
 	self        *ownWorker
 	conns       *grpctransport.Conns
@@ -117,10 +116,7 @@ func newNode(ctx context.Context, at place, c config.Client, o Options) (_ *node
 	if h := n.trace.clientHandler(); h != nil {
 		dial.Extra = append(dial.Extra, grpc.WithStatsHandler(h))
 	}
-	n.transfers = transport.NewLog(transferLog, func(t transport.Transfer) {
-		n.metrics.observe(t)
-		n.received.add(t.Transport)
-	})
+	n.transfers = transport.NewLog(transferLog, n.metrics.observe)
 	n.self = new(ownWorker)
 	n.conns = grpctransport.NewConns(grpctransport.ConnsOptions{
 		Self: task, Local: n.self, Spec: c.Cluster, Resolve: at.resolve,

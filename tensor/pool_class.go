@@ -49,17 +49,16 @@ type class struct {
 
 // pop returns the block released last, or nil.
 func (c *class) pop() []byte {
+	var block []byte
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	n := len(c.free)
-	if n == 0 {
+	if n := len(c.free); n == 0 {
 		c.misses++
-		return nil
+	} else {
+		c.hits++
+		block, c.free[n-1] = c.free[n-1], nil
+		c.free = c.free[:n-1]
 	}
-	c.hits++
-	block := c.free[n-1]
-	c.free[n-1] = nil
-	c.free = c.free[:n-1]
+	c.mu.Unlock()
 	return block
 }
 
@@ -82,8 +81,8 @@ func (c *class) popBytes(need int64) [][]byte {
 
 func (c *class) push(block []byte) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.free = append(c.free, block)
+	c.mu.Unlock()
 }
 
 func (c *class) stats() ClassStats {

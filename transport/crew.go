@@ -10,10 +10,9 @@ import (
 // stack would be grown for each, which took an eighth of the time of a small receive.
 type crew[J any] struct {
 	do   func(J)
-	jobs chan J         // without room: only who waits takes one
+	jobs chan J         // without room: only who waits takes one; closed by end
 	open sync.WaitGroup // jobs that are expected or done
 	work sync.WaitGroup // goroutines
-	over chan struct{}  // closed by end
 	once sync.Once
 	idle atomic.Int32
 }
@@ -23,7 +22,7 @@ type crew[J any] struct {
 const maxResting = 32
 
 func newCrew[J any](do func(J)) *crew[J] {
-	return &crew[J]{do: do, jobs: make(chan J), over: make(chan struct{})}
+	return &crew[J]{do: do, jobs: make(chan J)}
 }
 
 // expect says that one Go will come, or one did: end waits for it.
@@ -56,17 +55,14 @@ func (c *crew[J]) next() (j J, ok bool) {
 	if c.idle.Add(1) > maxResting {
 		return j, false
 	}
-	select {
-	case j = <-c.jobs:
-		return j, true
-	case <-c.over:
-		return j, false
-	}
+	j, ok = <-c.jobs
+	return j, ok
 }
 
-// end waits until all jobs have been done, and lets the goroutines go.
+// end waits until all jobs have been done, and lets the goroutines go. None may be
+// expected from then on.
 func (c *crew[J]) end() {
 	c.open.Wait()
-	c.once.Do(func() { close(c.over) })
+	c.once.Do(func() { close(c.jobs) })
 	c.work.Wait()
 }

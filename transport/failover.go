@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
@@ -34,6 +35,8 @@ type Failover struct {
 	opts FailoverOptions
 	base context.Context // of everything under way; its end is the end of Close
 	stop context.CancelFunc
+
+	last atomic.Pointer[peer] // the one that was asked last: the next receive is from there, too, as a rule
 
 	mu     sync.Mutex
 	peers  map[cluster.Task]*peer
@@ -170,12 +173,16 @@ func errReceiverClosed() error {
 
 // peer finds or makes the record of a task.
 func (f *Failover) peer(task cluster.Task) (*peer, error) {
+	if p := f.last.Load(); p != nil && p.task == task {
+		return p, nil // if it is closed, it says so
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {
 		return nil, errReceiverClosed()
 	}
 	if p := f.peers[task]; p != nil {
+		f.last.Store(p)
 		return p, nil
 	}
 	wire, err := f.opts.Wire(task)

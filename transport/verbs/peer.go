@@ -310,8 +310,9 @@ func (p *peer) offerGone(l *link, why error) {
 // generation that was left, and a channel that is closed when that changes.
 func (p *peer) current() (l *link, left uint64, changed <-chan struct{}) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.up, p.left, p.changed
+	l, left, changed = p.up, p.left, p.changed
+	p.mu.Unlock()
+	return l, left, changed
 }
 
 // known is the process at the other end of the link that carries receives, if one does.

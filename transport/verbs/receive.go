@@ -24,7 +24,8 @@ type receive struct {
 
 	// Of the value, when there is no error; the memory is used again.
 	meta    wire.Value
-	content []byte // unless it was written into use.buf
+	content []byte       // unless it was written into use.buf
+	shape   tensor.Shape // of the last value
 }
 
 // use is what a receive has of one attempt.
@@ -88,7 +89,6 @@ func (r *receive) Wait() (rendezvous.Value, error) {
 		err = l.peer.failed(err)
 	}
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	r.waiter.Reset() // who said Done held the lock, and has ended it by now
 	if len(l.spare.receives) < maxFree {
 		r.use = use{}
@@ -97,19 +97,26 @@ func (r *receive) Wait() (rendezvous.Value, error) {
 		}
 		l.spare.receives = append(l.spare.receives, r)
 	}
+	l.mu.Unlock()
 	return v, err
 }
 
 // value is what the receive has ended with.
 func (r *receive) value() (rendezvous.Value, error) {
 	a := r.link.peer.transport.opts.Allocator
+	var v rendezvous.Value
+	err := r.err
 	switch {
-	case r.err != nil:
-		return rendezvous.Value{}, r.err
+	case err != nil:
 	case r.buf != nil:
-		return fromMemory(&r.meta, r.buf, a)
+		v, err = fromMemory(&r.meta, r.buf, r.shape, a)
+	default:
+		v, err = fromMessage(&r.meta, r.content, r.shape, a)
 	}
-	return fromMessage(&r.meta, r.content, a)
+	if err == nil {
+		r.shape = v.Tensor.Shape()
+	}
+	return v, err
 }
 
 // Await implements transport.Pending.
