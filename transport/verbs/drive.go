@@ -119,7 +119,7 @@ func (l *link) act(acts []channel.Action) (again bool) {
 			}
 			l.collect(&a.Post)
 		case channel.ActPlace:
-			l.places = append(l.places, placing{attemptID{a.ID, a.Attempt}, a.Value.Size})
+			l.places = append(l.places, placing{attemptID{a.ID, a.Attempt}, a.Handle, a.Value.Size})
 		case channel.ActAsk:
 			again = l.ask(&a.Ask) || again
 		case channel.ActDetach:
@@ -321,12 +321,13 @@ func (l *link) carry(o *outgoing) {
 // placing is a receive that wants a destination.
 type placing struct {
 	attemptID
-	size uint64
+	handle uint64
+	size   uint64
 }
 
 // place finds the destination of a receive. Called with the lock held.
 func (l *link) place(p placing, grow mem.Grow) {
-	d, err := l.destination(l.receives[p.attemptID], p.size, mem.OnDemand, grow)
+	d, err := l.destination(l.receive(p.handle, p.attemptID), p.size, mem.OnDemand, grow)
 	switch {
 	case errors.Is(err, mem.ErrMustGrow):
 		l.peer.transport.work.Go(func() { l.placeGrown(p) })
@@ -340,7 +341,7 @@ func (l *link) place(p placing, grow mem.Grow) {
 // noPlace ends a receive that has no destination, and keeps why: the machine knows
 // nothing of pools and limits.
 func (l *link) noPlace(p placing, err error) {
-	if r := l.receives[p.attemptID]; r != nil {
+	if r := l.receive(p.handle, p.attemptID); r != nil {
 		r.noPlace = err
 	}
 	l.machine.NoPlace(time.Now(), p.id, p.attempt)
@@ -365,7 +366,7 @@ func (l *link) placeGrown(p placing) {
 	}
 	if err != nil {
 		l.noPlace(p, err)
-	} else if d, err := l.told(l.receives[p.attemptID], dest, p.size); err == nil {
+	} else if d, err := l.told(l.receive(p.handle, p.attemptID), dest, p.size); err == nil {
 		l.placed(p, d)
 	}
 	l.run(time.Now())
@@ -448,11 +449,23 @@ func (l *link) takeDest(handle uint64) (destination, bool) {
 	return d, ok
 }
 
+// receive finds a receive that has not ended. A handle may be another one's by now, which
+// its id shows. Called with the lock held.
+func (l *link) receive(handle uint64, id attemptID) *receive {
+	r, _ := l.receives.get(handle)
+	if r == nil || r.id != id {
+		return nil
+	}
+	return r
+}
+
 // end ends a receive of this side.
 func (l *link) end(a *channel.Action) {
-	id := attemptID{a.ID, a.Attempt}
-	r := l.receives[id]
-	delete(l.receives, id)
+	r := l.receive(a.Handle, attemptID{a.ID, a.Attempt})
+	if r != nil {
+		l.receives.take(a.Handle)
+		r.own = 0
+	}
 	dest, written := l.takeDest(a.Dest.Handle)
 	if r == nil {
 		if written {

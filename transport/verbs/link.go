@@ -45,7 +45,7 @@ type link struct {
 	mu       sync.Mutex
 	machine  *channel.Channel // nil until open
 	account  *mem.Account
-	receives map[attemptID]*receive
+	receives table[*receive]
 	keys     *keys  // of the peer's requests
 	turn     uint8  // rail on which the next content of less than all rails begins
 	named    uint64 // the highest generation that the peer's requests said it had left
@@ -128,7 +128,7 @@ func newLink(p *peer, generation uint64) (l *link, err error) {
 	o := &t.opts
 	l = &link{
 		peer: p, index: t.nextIndex(),
-		receives: make(map[attemptID]*receive), keys: newKeys(),
+		keys: newKeys(),
 	}
 	l.drained = sync.NewCond(&l.mu)
 	defer func() {

@@ -34,6 +34,7 @@ type use struct {
 	began   time.Time
 
 	id   attemptID
+	own  uint64         // its handle; 0 when it has ended
 	dest uint64         // handle of its destination; 0 while it has none
 	buf  *tensor.Buffer // the value's content, where it was written; nil where it came in a message
 	err  error
@@ -55,14 +56,14 @@ func (l *link) start(a *transport.Attempt) *receive {
 		return r
 	}
 	req := channel.Receive{
-		ID: a.ID, Attempt: a.Attempt, Sender: a.Peer, Left: a.Left, Step: a.Step, Key: a.Key.String(), Finished: a.Finished,
+		ID: a.ID, Attempt: a.Attempt, Handle: l.receives.put(r), Sender: a.Peer, Left: a.Left, Step: a.Step, Key: a.Key.String(), Finished: a.Finished,
 	}
 	if v, ok := l.machine.Known(req.Key); ok {
 		if d, err := l.destination(r, v.Size, mem.InAdvance, mem.Stay); err == nil {
 			req.Early, req.Value = &d, v
 		}
 	}
-	l.receives[r.id] = r
+	r.own = req.Handle
 	l.machine.Receive(now, req)
 	l.run(now)
 	return r
@@ -130,7 +131,7 @@ func (r *receive) Watch(ready func()) bool { return r.waiter.Watch(ready) }
 func (r *receive) Drop(id uint64) {
 	l := r.link
 	l.mu.Lock()
-	if r.id.id != id || l.receives[r.id] != r {
+	if r.id.id != id || r.own == 0 {
 		l.mu.Unlock()
 		return // it has ended already
 	}
@@ -139,8 +140,8 @@ func (r *receive) Drop(id uint64) {
 	if l.state != linkGone {
 		l.machine.Cancel(now, r.id.id, r.id.attempt)
 	}
-	delete(l.receives, r.id)
-	r.err = errDropped()
+	l.receives.take(r.own)
+	r.own, r.err = 0, errDropped()
 	r.waiter.Done()
 	l.run(now)
 }

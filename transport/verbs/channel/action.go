@@ -86,6 +86,7 @@ type Action struct {
 
 	ID      uint64
 	Attempt uint32
+	Handle  uint64 // with ActEnd and ActPlace: the receive's
 	Outcome Outcome
 	ByPeer  bool // with OutcomeElsewhere: it is the peer that cannot
 	Value   wire.Value
@@ -172,6 +173,7 @@ type Ask struct {
 type Receive struct {
 	ID      uint64 // not 0
 	Attempt uint32 // not 0
+	Handle  uint64 // the shell's own name for it
 	Sender  uint64 // incarnation of the process that is asked
 	Left    uint64 // generation of the channel that was left before; 0 for none
 	Step    int64

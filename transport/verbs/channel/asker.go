@@ -22,6 +22,7 @@ type receive struct {
 	node
 	id           uint64
 	attempt      uint32
+	handle       uint64
 	sender, left uint64
 	step         int64
 	key          string
@@ -70,7 +71,7 @@ func (c *Channel) Receive(now time.Time, a Receive) {
 		if a.Early != nil {
 			c.act(Action{Kind: ActFree, Dest: *a.Early})
 		}
-		c.act(Action{Kind: ActEnd, ID: a.ID, Attempt: a.Attempt, Outcome: o, Err: err})
+		c.act(Action{Kind: ActEnd, ID: a.ID, Attempt: a.Attempt, Handle: a.Handle, Outcome: o, Err: err})
 	}
 	m := wire.Request{Key: []byte(nil)}
 	m.Taken.N = uint8(c.cfg.Rails) //nolint:gosec // at most wire.MaxRails
@@ -104,7 +105,7 @@ func (c *Channel) Receive(now time.Time, a Receive) {
 	r := c.receives.add()
 	x := c.receives.at(r)
 	*x = receive{
-		node: x.node, id: a.ID, attempt: a.Attempt, sender: a.Sender, left: a.Left, step: a.Step, key: a.Key,
+		node: x.node, id: a.ID, attempt: a.Attempt, handle: a.Handle, sender: a.Sender, left: a.Left, step: a.Step, key: a.Key,
 		value: wire.Value{Dims: x.value.Dims[:0]},
 	}
 	if early != nil {
@@ -164,7 +165,7 @@ func (c *Channel) NoPlace(now time.Time, id uint64, attempt uint32) {
 		return
 	}
 	x.over = true
-	c.act(Action{Kind: ActEnd, ID: id, Attempt: attempt, Outcome: OutcomeElsewhere,
+	c.act(Action{Kind: ActEnd, ID: id, Attempt: attempt, Handle: x.handle, Outcome: OutcomeElsewhere,
 		Err: fmt.Errorf("no registered memory is left for %d bytes", x.value.Size)})
 	c.queue(now, r, listToReask)
 }
@@ -234,7 +235,7 @@ func (c *Channel) end(r ref) {
 func (c *Channel) endWith(r ref, a Action) {
 	x := c.receives.at(r)
 	if !x.over {
-		a.Kind, a.ID, a.Attempt = ActEnd, x.id, x.attempt
+		a.Kind, a.ID, a.Attempt, a.Handle = ActEnd, x.id, x.attempt, x.handle
 		c.act(a)
 	}
 	c.end(r)
@@ -301,7 +302,7 @@ func (c *Channel) meta(now time.Time, m *wire.Meta) {
 	}
 	c.queue(now, r, listPlacing)
 	if c.state < Leaving {
-		c.act(Action{Kind: ActPlace, ID: x.id, Attempt: x.attempt, Value: m.Value})
+		c.act(Action{Kind: ActPlace, ID: x.id, Attempt: x.attempt, Handle: x.handle, Value: m.Value})
 	}
 }
 

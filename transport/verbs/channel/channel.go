@@ -184,7 +184,7 @@ func (c *Channel) Destroyed(time.Time) {
 	c.asks.each(func(r ref, _ *ask) { c.letGo(r) })
 	c.receives.each(func(r ref, x *receive) {
 		if !x.over {
-			c.act(Action{Kind: ActEnd, ID: x.id, Attempt: x.attempt, Outcome: OutcomeLost, Err: c.err})
+			c.act(Action{Kind: ActEnd, ID: x.id, Attempt: x.attempt, Handle: x.handle, Outcome: OutcomeLost, Err: c.err})
 		}
 		c.end(r)
 	})

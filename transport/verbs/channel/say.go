@@ -62,7 +62,8 @@ func (c *Channel) SayCancelled(now time.Time, ids []uint64) Mark {
 	s := &c.say.cancelled
 	for _, id := range ids {
 		if r, ok := c.byID[id]; ok && !c.receives.at(r).over {
-			c.act(Action{Kind: ActEnd, ID: id, Attempt: c.receives.at(r).attempt, Outcome: OutcomeError,
+			x := c.receives.at(r)
+			c.act(Action{Kind: ActEnd, ID: id, Attempt: x.attempt, Handle: x.handle, Outcome: OutcomeError,
 				Err: status.New(status.Cancelled, "the receive was cancelled")})
 			c.cancel(now, r)
 		}
