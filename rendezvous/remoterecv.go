@@ -138,7 +138,7 @@ func (r *remoteRecv) end(v Value, _ Args, err error) {
 	if err != nil {
 		err = r.reasonLocked(err)
 	}
-	if r.done == nil { // who waits has the record from here on
+	if r.done == nil { // who waits, and looks after its context itself, has the record from here on
 		r.got = outcome{v, err}
 		asleep, wake := r.asleep, r.wake
 		b.run.leaveLocked(1)

@@ -1,0 +1,198 @@
+package transport
+
+import (
+	"context"
+	"slices"
+
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/status"
+)
+
+// The sender's shell: Kept and the rendezvous.
+
+func (w *duo) keep(i int, acts []keptAction) {
+	s := &w.sides[i]
+	for _, a := range acts {
+		switch a.kind {
+		case keptFetch:
+			w.fetch(i, waiting{a.fetch, a.ask})
+		case keptStopFetch:
+			for k := range s.keys {
+				q := &s.keys[k].waiting
+				if n := slices.IndexFunc(*q, func(x waiting) bool { return x.fetch == a.fetch }); n >= 0 {
+					s.reports = append(s.reports, report{waiting: (*q)[n]})
+					*q = slices.Delete(slices.Clone(*q), n, n+1)
+				}
+			}
+		case keptReply:
+			w.reply(i, a)
+		case keptRestore:
+			if name := w.nameOf(a.answer.Value); s.over || w.value(name).home != s.process {
+				w.release(name)
+			} else {
+				w.put(i, name, true)
+			}
+		case keptRelease:
+			w.release(w.nameOf(a.answer.Value))
+		}
+	}
+	if w.cfg.rules.forgetIDs {
+		s.table.past = newPast()
+		for _, k := range s.table.askers {
+			k.replaced = nil
+		}
+	}
+}
+
+func (w *duo) fetch(i int, f waiting) {
+	s := &w.sides[i]
+	q := &s.keys[slices.Index(w.cfg.parsed[i], f.ask.Key)]
+	switch {
+	case s.over:
+		s.reports = append(s.reports, report{waiting: f})
+	case len(q.values) > 0:
+		s.reports = append(s.reports, report{f, q.values[0]})
+		q.values = q.values[1:]
+	default:
+		q.waiting = append(slices.Clone(q.waiting), f)
+	}
+}
+
+// put gives a value to the first receive of its key, or queues it.
+func (w *duo) put(i int, name byte, front bool) {
+	s := &w.sides[i]
+	q := &s.keys[w.value(name).key]
+	switch {
+	case len(q.waiting) > 0:
+		s.reports = append(s.reports, report{q.waiting[0], name})
+		q.waiting = q.waiting[1:]
+	case front:
+		q.values = append([]byte{name}, q.values...)
+	default:
+		q.values = append(slices.Clone(q.values), name)
+	}
+}
+
+// report tells the table what a receive of the rendezvous has ended with.
+func (w *duo) report(i, n int) {
+	s := &w.sides[i]
+	rep := s.reports[n]
+	s.reports = slices.Delete(s.reports, n, n+1)
+	ans := Answer{Err: status.New(status.Cancelled, "")}
+	switch {
+	case rep.value == 0 && s.over:
+		ans.Err = status.New(status.Aborted, "Cleanup 1")
+	case rep.value != 0:
+		ans = Answer{Value: rendezvous.Value{Tensor: w.cfg.tensor[rep.value]}}
+		k := s.table.askers[rep.ask.Asker.Incarnation]
+		if e := k.entryOf(rep.ask.ID); w.cfg.rules.dropValue && e != nil && e.state == entryStopping {
+			w.release(rep.value)
+			ans = Answer{Err: status.New(status.Cancelled, "")}
+		}
+	}
+	w.keep(i, s.table.fetched(w.now, rep.ask, rep.fetch, ans))
+}
+
+// asks is Kept.Ask.
+func (w *duo) asks(i int, a Ask, generation int) callID {
+	s := &w.sides[i]
+	if r := &w.sides[1-i].recvs[a.ID-1]; r.first == 0 {
+		r.first = s.process
+	}
+	s.lastCall++
+	s.callers = append(s.callers, duoCaller{s.lastCall, generation, a.ID, a.Attempt})
+	a.ID = w.idAt(a, generation)
+	if e := s.table.askers[a.Asker.Incarnation].entryOf(a.ID); w.cfg.rules.anyAttempt && e != nil {
+		e.ask.Attempt = a.Attempt - 1
+	}
+	call := s.lastCall
+	ans, acts, ok := s.table.askNow(a, duoTable{w, i})
+	w.keep(i, acts)
+	if ok {
+		w.reply(i, keptAction{kind: keptReply, call: call, answer: ans})
+	} else {
+		w.keep(i, s.table.ask(w.now, a, call))
+	}
+	return call
+}
+
+// duoTable is what a side has in its rendezvous.
+type duoTable struct {
+	w    *duo
+	side int
+}
+
+// TakeLocal implements Source.
+func (d duoTable) TakeLocal(_ int64, key rendezvous.Key) (v rendezvous.Value, ok bool) {
+	s := &d.w.sides[d.side]
+	q := &s.keys[slices.Index(d.w.cfg.parsed[d.side], key)]
+	if d.w.cfg.slow || s.over || len(q.values) == 0 {
+		return v, false
+	}
+	v.Tensor = d.w.cfg.tensor[q.values[0]]
+	q.values = q.values[1:]
+	return v, true
+}
+
+// RecvLocalAsync and Restore implement Source: the world does them by the table's actions.
+func (duoTable) RecvLocalAsync(context.Context, int64, rendezvous.Key, rendezvous.DoneFunc) {}
+func (duoTable) Restore(int64, rendezvous.Key, rendezvous.Value) bool                       { return false }
+
+// idAt is the id that the table finds a receive by.
+func (w *duo) idAt(a Ask, generation int) uint64 {
+	switch {
+	case w.cfg.rules.newID:
+		return a.ID + uint64(a.Attempt-1)<<32
+	case w.cfg.rules.ownTable && generation == 0:
+		return a.ID + 1<<32
+	}
+	return a.ID
+}
+
+func (w *duo) finish(i int, asker uint64, ids []uint64, grpc bool) {
+	if w.cfg.rules.ownTable && grpc {
+		ids = slices.Clone(ids)
+		for k := range ids {
+			ids = append(ids, ids[k]+1<<32)
+		}
+	}
+	w.keep(i, w.sides[i].table.finish(w.now, asker, ids))
+}
+
+// reply gives a caller its answer.
+func (w *duo) reply(i int, a keptAction) {
+	s := &w.sides[i]
+	n := slices.IndexFunc(s.callers, func(c duoCaller) bool { return c.call == a.call })
+	if n < 0 {
+		w.fail("%s answers call %d twice", duoNames[i], a.call)
+		return
+	}
+	c := s.callers[n]
+	s.callers = slices.Delete(slices.Clone(s.callers), n, n+1)
+	var name byte
+	if a.answer.Err == nil {
+		name = w.nameOf(a.answer.Value)
+		w.value(name).refs++
+	}
+	if c.generation != 0 && name != 0 && w.cfg.copies {
+		s.copied = append(s.copied, duoAnswered{c, name})
+	} else if c.generation != 0 {
+		w.answered(i, c, name, a.answer.Err)
+	} else {
+		w.answerCall(i, a.call, name, a.answer.Err)
+	}
+	if w.cfg.rules.keepNone {
+		w.finish(i, w.sides[1-i].process, []uint64{c.id}, false)
+	}
+}
+
+// detach is Call.Detach.
+func (w *duo) detach(i int, call callID) {
+	s := &w.sides[i]
+	n := slices.IndexFunc(s.callers, func(c duoCaller) bool { return c.call == call })
+	if n < 0 {
+		return // answered
+	}
+	s.callers = slices.Delete(slices.Clone(s.callers), n, n+1)
+	w.keep(i, s.table.detach(w.now, call))
+}
