@@ -86,15 +86,16 @@ func (h *Header) parse(b []byte, kind Kind) (f flags, r reader) {
 	r.rest = b[headerFixed:]
 	h.Tell = f&flagTell != 0
 	h.Taken = Counts{N: uint8(counts)} //nolint:gosec // one byte
-	for i := range min(counts, MaxRails) {
-		h.Taken.Of[i] = r.uint32()
+	for i, of := 0, r.bytes(4*counts); len(of) > 0; i, of = i+1, of[4:] {
+		h.Taken.Of[i] = binary.LittleEndian.Uint32(of)
 	}
 	h.Finished = IDs(r.bytes(finished * idSize))
 	return f, r
 }
 
 // reader takes numbers off the front of a message. After its first error it
-// gives zeros.
+// gives zeros. Where several numbers stand in a row, whoever reads many messages takes
+// their bytes at once.
 type reader struct {
 	kind Kind
 	rest []byte

@@ -62,10 +62,13 @@ func (m *Request) AppendHead(b []byte, keyLength int) []byte {
 // Parse reads it. It refers to b.
 func (m *Request) Parse(b []byte) error {
 	f, r := m.parse(b, KindRequest)
-	m.ID, m.Asker, m.Sender, m.Left = r.uint64(), r.uint64(), r.uint64(), r.uint64()
-	m.Step = int64(r.uint64()) //nolint:gosec // the same bits
-	m.Attempt = r.uint32()
-	n := r.uint32()
+	n := uint32(0)
+	if b := r.bytes(requestFixed); b != nil {
+		m.ID, m.Asker = binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])
+		m.Sender, m.Left = binary.LittleEndian.Uint64(b[16:]), binary.LittleEndian.Uint64(b[24:])
+		m.Step = int64(binary.LittleEndian.Uint64(b[32:])) //nolint:gosec // the same bits
+		m.Attempt, n = binary.LittleEndian.Uint32(b[40:]), binary.LittleEndian.Uint32(b[44:])
+	}
 	if m.HasDest = f&flagDest != 0; m.HasDest {
 		m.Dest.parse(&r)
 		m.Value.parse(&r)

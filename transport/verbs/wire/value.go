@@ -73,7 +73,9 @@ func (v *Value) Clone() Value {
 	return o
 }
 
-func (v *Value) length() int { return 16 + len(v.Dims) }
+const valueFixed = 16
+
+func (v *Value) length() int { return valueFixed + len(v.Dims) }
 
 func (v *Value) append(b []byte) []byte {
 	var f byte
@@ -91,13 +93,17 @@ func (v *Value) append(b []byte) []byte {
 
 // parse reads a value and checks that its size is that of its shape.
 func (v *Value) parse(r *reader) {
-	v.DType = tensor.DType(r.uint32()) //nolint:gosec // the same bits
-	f, n := r.uint8(), int(r.uint8())
-	r.zero(2)
-	v.Size = r.uint64()
+	b := r.bytes(valueFixed)
+	if b == nil {
+		return
+	}
+	v.DType = tensor.DType(binary.LittleEndian.Uint32(b)) //nolint:gosec // the same bits
+	f, n := b[4], int(b[5])
+	v.Size = binary.LittleEndian.Uint64(b[8:])
 	v.Dead, v.Proto = f&valueDead != 0, f&valueProto != 0
-	switch {
-	case r.err != nil:
+	switch zero := binary.LittleEndian.Uint16(b[6:]); {
+	case zero != 0:
+		r.fail("has a value with %#04x where zero belongs", zero)
 	case f&^(valueDead|valueProto) != 0:
 		r.fail("has a value with flags %#02x", f)
 	case n > tensor.MaxDims:
