@@ -8,6 +8,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport/internal/few"
 )
 
 // answers is the sender's half of ARCHITECTURE.md section 6 as a pure state
@@ -41,7 +42,7 @@ type answers struct {
 	limits keptLimits
 	askers map[uint64]*asker // by incarnation; 0: askers that are not Tryst
 	names  map[string]*asker // the process that asked last under a name
-	steps  map[int64]stepEntries
+	steps  few.Map[int64, stepEntries]
 	calls  map[callID]*entry // calls that wait for their answer
 	past   past
 	next   uint64 // the last fetch id given out
@@ -70,19 +71,25 @@ type callID uint64
 type asker struct {
 	name        string
 	incarnation uint64
-	entries     map[uint64]*entry // by receive id
-	wires       int               // connections that live
-	calls       int               // that wait for an answer: a sign of a connection
-	in          *list.List        // answers.lost or answers.idle; nil while it has a connection
-	at          *list.Element     // its place there
-	since       time.Time         // and since when
-	replaced    []uint64          // incarnations of the last processes of that name before it
+	entries     few.Map[uint64, *entry] // by receive id
+	wires       int                     // connections that live
+	calls       int                     // that wait for an answer: a sign of a connection
+	in          *list.List              // answers.lost or answers.idle; nil while it has a connection
+	at          *list.Element           // its place there
+	since       time.Time               // and since when
+	replaced    []uint64                // incarnations of the last processes of that name before it
 
 	waiting   int           // entries without an answer
 	waitBytes int64         // length of their keys
 	bytes     int64         // charged for answers
 	limited   list.List     // of *entry that wait for room, in order
 	turn      *list.Element // in answers.turns; nil when none waits for room
+}
+
+// entry finds a receive by its id; nil when there is none.
+func (k *asker) entry(id uint64) *entry {
+	e, _ := k.entries.Get(id)
+	return e
 }
 
 func (k *asker) describe() string {
@@ -125,8 +132,8 @@ func newAnswers(limits keptLimits) *answers {
 	return &answers{
 		limits: limits,
 		askers: make(map[uint64]*asker), names: make(map[string]*asker),
-		steps: make(map[int64]stepEntries), calls: make(map[callID]*entry),
-		past: newPast(),
+		calls: make(map[callID]*entry),
+		past:  newPast(),
 	}
 }
 
@@ -140,7 +147,7 @@ func (t *answers) ask(now time.Time, a Ask, call callID) []keptAction {
 		return append(acts, refuse(call, err))
 	}
 	defer t.place(now, k)
-	e := k.entries[a.ID]
+	e := k.entry(a.ID)
 	if e == nil {
 		if err := t.countWaiting(k, a); err != nil {
 			return append(acts, refuse(call, err))
@@ -185,7 +192,7 @@ func (t *answers) ask(now time.Time, a Ask, call callID) []keptAction {
 // that it is a new one of an asker that is connected.
 func (t *answers) askNow(a Ask, from Source) (ans Answer, acts []keptAction, ok bool) {
 	k := t.askers[a.Asker.Incarnation]
-	if k == nil || k.in != nil || k.incarnation == 0 || k.name != a.Asker.Name || k.entries[a.ID] != nil || !t.admits(k) {
+	if k == nil || k.in != nil || k.incarnation == 0 || k.name != a.Asker.Name || k.entry(a.ID) != nil || !t.admits(k) {
 		return ans, nil, false
 	}
 	if _, known := t.past.find(k.incarnation, a.ID); known {
@@ -210,15 +217,15 @@ func (t *answers) askNow(a Ask, from Source) (ans Answer, acts []keptAction, ok 
 
 // insert adds an entry to the table.
 func (t *answers) insert(e *entry) {
-	e.asker.entries[e.ask.ID] = e
-	step := t.steps[e.ask.Step]
+	e.asker.entries.Put(e.ask.ID, e)
+	step, _ := t.steps.Get(e.ask.Step)
 	if e.before = step.last; e.before != nil {
 		e.before.after = e
 	} else {
 		step.first = e
 	}
 	step.last = e
-	t.steps[e.ask.Step] = step
+	t.steps.Put(e.ask.Step, step)
 }
 
 // newEntry takes an entry that is free, or makes one.
@@ -271,7 +278,7 @@ func (t *answers) waited(e *entry) {
 // to nobody. Calls that wait for it are not told.
 func (t *answers) forget(e *entry) {
 	t.unwait(e)
-	delete(e.asker.entries, e.ask.ID)
+	e.asker.entries.Delete(e.ask.ID)
 	t.leaveStep(e)
 	t.charge(e, 0)
 	if e.state == entryLimited {
@@ -283,7 +290,7 @@ func (t *answers) forget(e *entry) {
 }
 
 func (t *answers) leaveStep(e *entry) {
-	step := t.steps[e.ask.Step]
+	step, _ := t.steps.Get(e.ask.Step)
 	if e.before != nil {
 		e.before.after = e.after
 	} else {
@@ -296,9 +303,9 @@ func (t *answers) leaveStep(e *entry) {
 	}
 	e.before, e.after = nil, nil
 	if step.first == nil {
-		delete(t.steps, e.ask.Step)
+		t.steps.Delete(e.ask.Step)
 	} else {
-		t.steps[e.ask.Step] = step
+		t.steps.Put(e.ask.Step, step)
 	}
 }
 
@@ -324,7 +331,7 @@ func (t *answers) unwait(e *entry) []callID {
 // callsOf returns the calls that wait for a receive.
 func (t *answers) callsOf(incarnation, id uint64) []callID {
 	if k := t.askers[incarnation]; k != nil {
-		if e := k.entries[id]; e != nil {
+		if e := k.entry(id); e != nil {
 			return e.calls
 		}
 	}
@@ -352,7 +359,7 @@ func (t *answers) fetching(a Ask, fetch uint64) *entry {
 	if k == nil {
 		return nil
 	}
-	e := k.entries[a.ID]
+	e := k.entry(a.ID)
 	if e == nil || e.fetch != fetch || e.state != entryFetching && e.state != entryStopping {
 		return nil
 	}
@@ -461,7 +468,7 @@ func (t *answers) finish(now time.Time, incarnation uint64, ids []uint64) []kept
 	defer t.heard(now, k)
 	acts := t.acts
 	for _, id := range ids {
-		e := k.entries[id]
+		e := k.entry(id)
 		if e == nil || e.state != entryKept {
 			continue // said twice, or of an id that never was
 		}
@@ -487,10 +494,10 @@ func (t *answers) cancel(now time.Time, incarnation uint64, ids []uint64) []kept
 			continue // names no receive
 		}
 		t.past.add(now, incarnation, id, pastOver)
-		if k == nil || k.entries[id] == nil {
+		if k == nil || k.entry(id) == nil {
 			continue
 		}
-		e := k.entries[id]
+		e := k.entry(id)
 		for _, c := range t.unwait(e) {
 			acts = append(acts, refuse(c, status.New(status.Cancelled, "the receive was cancelled by its asker")))
 		}
@@ -522,7 +529,8 @@ func (t *answers) cancel(now time.Time, incarnation uint64, ids []uint64) []kept
 // go. Receives that still wait are ended by the rendezvous itself.
 func (t *answers) endStep(now time.Time, step int64) []keptAction {
 	var acts []keptAction
-	for e, after := t.steps[step].first, (*entry)(nil); e != nil; e = after {
+	of, _ := t.steps.Get(step)
+	for e, after := of.first, (*entry)(nil); e != nil; e = after {
 		after = e.after
 		switch e.state {
 		case entryKept:
@@ -545,7 +553,7 @@ func (t *answers) endStep(now time.Time, step int64) []keptAction {
 // drop forgets an asker and all it has.
 func (t *answers) drop(k *asker, why *status.Error) []keptAction {
 	var acts []keptAction
-	for _, e := range k.entries {
+	for _, e := range k.entries.All() {
 		for _, c := range t.unwait(e) {
 			acts = append(acts, refuse(c, why))
 		}
@@ -573,7 +581,7 @@ func (t *answers) value(incarnation, id uint64) (v rendezvous.Value, ok bool, er
 	if k == nil {
 		return v, false, nil
 	}
-	if e := k.entries[id]; e != nil && e.state == entryKept {
+	if e := k.entry(id); e != nil && e.state == entryKept {
 		if e.answer.Err == nil {
 			e.answer.Value.Tensor.Retain()
 		}

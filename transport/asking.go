@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport/internal/few"
 )
 
 // asking is the receiver's half of ARCHITECTURE.md section 6 for one peer, as a
@@ -43,7 +44,7 @@ type asking struct {
 	tried       bool          // it was not reached since the link was lost, or before the first one
 	seeks       bool          // it is looked for although nobody asks
 
-	receives map[uint64]*receive
+	receives few.Map[uint64, *receive]
 	fresh    []*receive // wait for the link, never asked
 	again    []*receive // asked before; wait for the link or for their turn, in order
 	reasked  int        // receives asked again that are on the wire
@@ -92,6 +93,12 @@ func (m *asking) newReceive(id, meant uint64) *receive {
 	return r
 }
 
+// receive finds a receive that has not ended; nil when there is none.
+func (m *asking) receive(id uint64) *receive {
+	r, _ := m.receives.Get(id)
+	return r
+}
+
 // recycle keeps a receive to which nothing points any more.
 func (m *asking) recycle(r *receive) {
 	if len(m.free) < maxFree {
@@ -134,13 +141,13 @@ const (
 )
 
 func newAsking(peer string, peerTimeout time.Duration, muchKept int64) *asking {
-	return &asking{peer: peer, peerTimeout: peerTimeout, muchKept: muchKept, receives: make(map[uint64]*receive)}
+	return &asking{peer: peer, peerTimeout: peerTimeout, muchKept: muchKept}
 }
 
 // recv is the event that a receive begins. meant is the incarnation in its key.
 func (m *asking) recv(now time.Time, id, meant uint64) []askAction {
 	r := m.newReceive(id, meant)
-	m.receives[id] = r
+	m.receives.Put(id, r)
 	if m.link == linkUp {
 		return m.keep(m.ask(m.acts, r))
 	}
@@ -234,7 +241,7 @@ func (m *asking) hello(now time.Time, p Peer, err error) []askAction {
 	acts := m.endAllOld()
 	m.why = nil
 	for _, r := range m.fresh {
-		if m.receives[r.id] == r { // else it has ended meanwhile
+		if m.receive(r.id) == r { // else it has ended meanwhile
 			acts = m.ask(acts, r)
 		}
 	}
@@ -258,7 +265,7 @@ func (m *asking) endAllOld() []askAction {
 	same := m.again[:0]
 	for _, r := range m.again {
 		switch {
-		case m.receives[r.id] != r: // ended meanwhile
+		case m.receive(r.id) != r: // ended meanwhile
 		case r.peer != m.incarnation:
 			acts = m.endOld(acts, r, m.why)
 		default:
@@ -279,7 +286,7 @@ func (m *asking) endOld(acts []askAction, r *receive, why error) []askAction {
 		r.attempt = 0
 		return m.ask(acts, r)
 	}
-	delete(m.receives, r.id)
+	m.receives.Delete(r.id)
 	return append(acts, askAction{kind: askEnd, id: r.id, err: status.Errorf(status.Aborted,
 		"%s restarted (incarnation %016x, before %016x); what it had sent is lost%s",
 		m.peer, m.incarnation, r.peer, becauseOf(why)).WithPayload(status.PayloadPossiblyRestarted, nil)})
@@ -305,7 +312,7 @@ func (m *asking) drain(now time.Time, acts []askAction) []askAction {
 		r := m.again[0]
 		m.again[0] = nil
 		m.again = m.again[1:]
-		if m.receives[r.id] == r { // else it has ended meanwhile
+		if m.receive(r.id) == r { // else it has ended meanwhile
 			acts = m.ask(acts, r)
 		}
 	}
@@ -324,8 +331,8 @@ func (m *asking) drain(now time.Time, acts []askAction) []askAction {
 // stays to be said, should it come back.
 func (m *asking) fail(err error) []askAction {
 	m.link, m.fresh, m.again = linkNone, nil, nil
-	acts := make([]askAction, 0, len(m.receives))
-	for id, r := range m.receives {
+	acts := make([]askAction, 0, m.receives.Len())
+	for id, r := range m.receives.All() {
 		if r.asked { // on a wire that was not lost yet, and is of no use
 			acts = append(acts, askAction{kind: askDrop, id: id, attempt: r.attempt})
 			m.off(m.unreached, r)
@@ -333,7 +340,7 @@ func (m *asking) fail(err error) []askAction {
 		m.unwanted(r) // it may have been matched over there
 		acts = append(acts, askAction{kind: askEnd, id: id, err: err})
 	}
-	clear(m.receives)
+	m.receives.Clear()
 	return acts
 }
 
@@ -353,11 +360,11 @@ func (m *asking) off(now time.Time, r *receive) {
 // bytes, or with the peer's error. The receive has ended with it, unless it had
 // before: then the shell releases the answer.
 func (m *asking) answered(now time.Time, id uint64, size int64, err error) []askAction {
-	r := m.receives[id]
+	r := m.receive(id)
 	if r == nil {
 		return nil
 	}
-	delete(m.receives, id)
+	m.receives.Delete(id)
 	m.served, m.moved = true, true
 	asked := r.asked
 	if asked {
@@ -378,7 +385,7 @@ func (m *asking) answered(now time.Time, id uint64, size int64, err error) []ask
 // lost is the event that an attempt has ended without an answer because its
 // connection was lost.
 func (m *asking) lost(now time.Time, id uint64, attempt uint32, err error) []askAction {
-	r := m.receives[id]
+	r := m.receive(id)
 	if r == nil || r.attempt != attempt || !r.asked {
 		return nil
 	}
@@ -387,7 +394,7 @@ func (m *asking) lost(now time.Time, id uint64, attempt uint32, err error) []ask
 	var acts []askAction
 	switch {
 	case r.plain:
-		delete(m.receives, id)
+		m.receives.Delete(id)
 		acts = append(acts, askAction{kind: askEnd, id: id, err: status.From(err).WithPrefix(m.peer)})
 	case m.link == linkUp && r.peer != m.incarnation:
 		acts = m.endOld(acts, r, err)
@@ -402,7 +409,7 @@ func (m *asking) lost(now time.Time, id uint64, attempt uint32, err error) []ask
 // peer. The peer may have taken the request, so the receive is asked again that
 // way as one that was lost; the link has lost nothing.
 func (m *asking) elsewhere(now time.Time, id uint64, attempt uint32) []askAction {
-	r := m.receives[id]
+	r := m.receive(id)
 	if r == nil || r.attempt != attempt || !r.asked {
 		return nil
 	}
@@ -418,14 +425,14 @@ func (m *asking) elsewhere(now time.Time, id uint64, attempt uint32) []askAction
 // restarted is the event that the peer answered an attempt with the word that
 // it is another process than the one asked.
 func (m *asking) restarted(now time.Time, id uint64, attempt uint32, err error) []askAction {
-	r := m.receives[id]
+	r := m.receive(id)
 	if r == nil || r.attempt != attempt || !r.asked {
 		return nil
 	}
 	m.off(now, r)
 	var acts []askAction
 	if r.attempt > 1 {
-		delete(m.receives, id)
+		m.receives.Delete(id)
 		acts = append(acts, askAction{kind: askEnd, id: id, err: status.From(err).WithPrefix(m.peer)})
 	} else {
 		// Nobody took it: nothing is lost if the new process is asked.
@@ -447,7 +454,7 @@ func (m *asking) left(now time.Time, generation uint64, why error) []askAction {
 		return nil // the peer is being looked for
 	case generation != m.generation:
 		return m.say(now, m.drain(now, nil))
-	case len(m.receives) == 0 && m.said():
+	case m.receives.Len() == 0 && m.said():
 		m.link, m.unreached, m.tried = linkNone, now, false // until somebody asks
 		return nil
 	}
@@ -456,11 +463,11 @@ func (m *asking) left(now time.Time, generation uint64, why error) []askAction {
 
 // cancel is the event that the receiver no longer wants the value.
 func (m *asking) cancel(now time.Time, id uint64, why error) []askAction {
-	r := m.receives[id]
+	r := m.receive(id)
 	if r == nil {
 		return nil
 	}
-	delete(m.receives, id)
+	m.receives.Delete(id)
 	m.unwanted(r)
 	var acts []askAction
 	if r.asked {

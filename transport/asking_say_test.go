@@ -42,7 +42,7 @@ func TestAskingRidersAreBounded(t *testing.T) {
 		b.answered(id, 1)
 	}
 	b.recv(1000)
-	if n := len(b.m.receives[1000].riders); n != maxRiders {
+	if n := len(b.m.receive(1000).riders); n != maxRiders {
 		t.Errorf("%d ids ride, want %d", n, maxRiders)
 	}
 	b.want("the rest", b.pass(finishDelay), fmt.Sprint("finish [", maxRiders+1, " ", maxRiders+2, "]"))

@@ -12,6 +12,7 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport/internal/few"
 )
 
 // FailoverOptions configures a Failover.
@@ -69,7 +70,7 @@ type peer struct {
 
 	mu       sync.Mutex // guards what follows; never held while the wire or a callback is called
 	machine  *asking
-	receives map[uint64]*remoteReceive
+	receives few.Map[uint64, *remoteReceive]
 	free     []*remoteReceive // for use again
 	wake     *time.Timer
 	logged   linkState // the state of the link that the log was told
@@ -121,23 +122,32 @@ func (f *Failover) recv(step int64, key rendezvous.Key, args rendezvous.Args, do
 		return rendezvous.RemoteRecv{}, nil
 	}
 	id := rand.Uint64()
-	for id == 0 || p.receives[id] != nil {
+	for id == 0 || p.receive(id) != nil {
 		id = rand.Uint64()
 	}
 	r := p.newReceive()
 	r.done, r.attempt.Args = done, args
 	r.attempt.Ask = Ask{Asker: f.opts.Self, ID: id, Step: step, Key: key}
-	p.receives[id] = r
+	p.receives.Put(id, r)
 	acts := p.machine.recv(time.Now(), id, key.SrcIncarnation())
 	call := rendezvous.RemoteRecv{By: p, ID: id}
-	if !waits {
-		p.do(acts)
+	if len(acts) == 1 && acts[0].kind == askSend { // as a rule: the link is up, and stays so
+		p.sendLocked(r, &acts[0])
+		p.mu.Unlock()
+		if p.begin(r, waits) {
+			return call, r
+		}
 		return call, nil
 	}
-	if p.doFor(r, acts, nil) {
-		return call, r
-	}
+	p.do(acts) // what it begins is nobody's who waits
 	return call, nil
+}
+
+// receive finds a receive that has not ended; nil when there is none. Called with the lock
+// held.
+func (p *peer) receive(id uint64) *remoteReceive {
+	r, _ := p.receives.Get(id)
+	return r
 }
 
 // newReceive takes a record that is free, or makes one. Called with the lock held.
@@ -189,7 +199,7 @@ func (f *Failover) peer(task cluster.Task) (*peer, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &peer{f: f, task: task, wire: wire, receives: make(map[uint64]*remoteReceive)}
+	p := &peer{f: f, task: task, wire: wire}
 	muchKept := int64(DefaultMuchKept)
 	if p.starter, _ = wire.(Starter); p.starter != nil {
 		muchKept = p.starter.MuchKept()
@@ -215,9 +225,6 @@ func (f *Failover) refuse(done rendezvous.DoneFunc, args rendezvous.Args, err er
 // Everything that takes time is on a goroutine of its own.
 func (p *peer) do(acts []askAction) { p.doBecause(acts, nil) }
 
-// doBecause is do with the error that the event was, for the log.
-func (p *peer) doBecause(acts []askAction, why error) { p.doFor(nil, acts, why) }
-
 // wireCall is what the wire is to be told when the lock has been given up: to begin
 // an attempt, or that one is dropped.
 type wireCall struct {
@@ -226,9 +233,8 @@ type wireCall struct {
 	id      uint64
 }
 
-// doFor is doBecause for a caller that waits for own, if that is not nil. It reports
-// whether an attempt of it was begun that the caller has to wait for (Work).
-func (p *peer) doFor(own *remoteReceive, acts []askAction, why error) (begun bool) {
+// doBecause is do with the error that the event was, for the log.
+func (p *peer) doBecause(acts []askAction, why error) {
 	var few [4]wireCall // most events have one
 	calls := few[:0]
 	for i := range acts {
@@ -238,14 +244,11 @@ func (p *peer) doFor(own *remoteReceive, acts []askAction, why error) (begun boo
 			after := a.after
 			p.f.work.Go(func() { p.hello(after) })
 		case askSend:
-			r := p.receives[a.id]
-			r.underWay = true
-			r.attempt.Attempt, r.attempt.Plain, r.attempt.Elsewhere = a.attempt, a.plain, a.elsewhere
-			r.attempt.Peer, r.attempt.Finished = a.peer, a.finished
-			p.f.crew.expect()
+			r := p.receive(a.id)
+			p.sendLocked(r, a)
 			calls = append(calls, wireCall{r: r})
 		case askDrop:
-			r := p.receives[a.id]
+			r := p.receive(a.id)
 			r.dropped = true
 			switch {
 			case r.pending != nil:
@@ -254,8 +257,8 @@ func (p *peer) doFor(own *remoteReceive, acts []askAction, why error) (begun boo
 				r.cancel()
 			}
 		case askEnd:
-			r := p.receives[a.id]
-			delete(p.receives, a.id)
+			r := p.receive(a.id)
+			p.receives.Delete(a.id)
 			done, args, err := r.done, r.attempt.Args, a.err
 			p.f.work.Go(func() { done(rendezvous.Value{}, args, err) })
 			if !r.underWay { // else the attempt does it when it has returned
@@ -281,15 +284,29 @@ func (p *peer) doFor(own *remoteReceive, acts []askAction, why error) (begun boo
 			c.pending.Drop(c.id)
 			continue
 		}
-		switch pending := p.start(c.r); {
-		case pending != nil && c.r == own:
-			begun = true
-		case pending == nil || !pending.Watch(c.r.ready):
-			// Else it is called when it has its outcome: not to hand it over twice.
-			p.f.crew.Go(c.r)
-		}
+		p.begin(c.r, false)
 	}
-	return begun
+}
+
+// sendLocked notes the attempt that an askSend wants. Its begin follows.
+func (p *peer) sendLocked(r *remoteReceive, a *askAction) {
+	r.underWay = true
+	r.attempt.Attempt, r.attempt.Plain, r.attempt.Elsewhere = a.attempt, a.plain, a.elsewhere
+	r.attempt.Peer, r.attempt.Finished = a.peer, a.finished
+	p.f.crew.expect()
+}
+
+// begin begins an attempt, when the lock has been given up. It reports whether the caller,
+// if it waits, has to do what there is to do for it (Work).
+func (p *peer) begin(r *remoteReceive, waits bool) bool {
+	switch pending := p.start(r); {
+	case pending != nil && waits:
+		return true
+	case pending == nil || !pending.Watch(r.ready):
+		// Else it is called when it has its outcome: not to hand it over twice.
+		p.f.crew.Go(r)
+	}
+	return false
 }
 
 // start begins an attempt.
@@ -405,7 +422,7 @@ func (r *remoteReceive) attempted() {
 	id := r.attempt.ID
 	p.mu.Lock()
 	r.pending, r.ctx, r.cancel, r.underWay = nil, nil, nil, false
-	if p.receives[id] != r { // cancelled meanwhile
+	if p.receive(id) != r { // cancelled meanwhile
 		partial := r.partial
 		p.recycle(r)
 		p.mu.Unlock()
@@ -422,10 +439,14 @@ func (r *remoteReceive) attempted() {
 		return
 	}
 	acts := p.machine.answered(now, id, size, err)
-	delete(p.receives, id)
+	p.receives.Delete(id)
 	done, args, partial := r.done, r.attempt.Args, r.partial
 	p.recycle(r)
-	p.do(acts)
+	if len(acts) > 0 {
+		p.do(acts)
+	} else { // as a rule: the link is as it was
+		p.mu.Unlock()
+	}
 	partial.Drop()
 	done(v, args, err)
 }
@@ -501,7 +522,7 @@ func (p *peer) close() {
 	p.mu.Lock()
 	p.closed = true
 	var ids []uint64
-	for id := range p.receives {
+	for id := range p.receives.All() {
 		ids = append(ids, id)
 	}
 	p.mu.Unlock()

@@ -218,7 +218,7 @@ func (k *Kept) Holds(incarnation uint64) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	a := k.table.askers[incarnation]
-	return a != nil && len(a.entries) > 0
+	return a != nil && a.entries.Len() > 0
 }
 
 // KeptStats is a snapshot of a table.
@@ -236,7 +236,7 @@ func (k *Kept) Stats() KeptStats {
 	defer k.mu.Unlock()
 	s := KeptStats{Askers: len(k.table.askers), Waiting: k.table.waiting}
 	for _, a := range k.table.askers {
-		s.Kept += len(a.entries) - a.waiting
+		s.Kept += a.entries.Len() - a.waiting
 		if a.wires > 0 {
 			s.Connected++
 		}

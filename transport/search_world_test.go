@@ -384,7 +384,7 @@ func (w *duo) returns(i, n int) {
 	t := s.attempts[n]
 	s.attempts = slices.Delete(s.attempts, n, n+1)
 	id := t.act.id
-	if x := s.asking.receives[id]; x == nil || x.attempt != t.act.attempt { // cancelled meanwhile
+	if x := s.asking.receive(id); x == nil || x.attempt != t.act.attempt { // cancelled meanwhile
 		w.release(t.value)
 		return
 	}
@@ -643,7 +643,7 @@ func (w *duo) forgotten(i int) bool {
 		if incarnation == w.sides[1-i].process || k.wires+k.calls > 0 {
 			continue
 		}
-		for _, e := range k.entries {
+		for _, e := range k.entries.All() {
 			if e.state == entryKept {
 				return true
 			}
@@ -718,7 +718,7 @@ func (w *duo) checkQuiet() {
 	}
 	for i := range w.sides {
 		for _, k := range w.sides[i].table.askers {
-			for id, e := range k.entries {
+			for id, e := range k.entries.All() {
 				if k.incarnation != w.sides[1-i].process {
 					w.fail("%s has something of receive %x for ever, whose process is no more", duoNames[i], id)
 					return

@@ -571,7 +571,7 @@ func (w *world) report(n int) {
 	ans := Answer{Err: status.New(status.Cancelled, "")}
 	if rep.value != 0 {
 		ans = Answer{Value: w.valueOf(rep.value)}
-		if k := w.s.askers[simAsker]; w.cfg.rules.dropBreak && k != nil && k.entries[rep.ask.ID] != nil && k.entries[rep.ask.ID].state == entryStopping {
+		if k := w.s.askers[simAsker]; w.cfg.rules.dropBreak && k != nil && k.entry(rep.ask.ID) != nil && k.entry(rep.ask.ID).state == entryStopping {
 			w.refs[rep.value]--
 			ans = Answer{Err: status.New(status.Cancelled, "")}
 		}
@@ -714,7 +714,7 @@ func (w *world) checkQuiet() {
 		}
 	}
 	for _, k := range w.s.askers {
-		for id, e := range k.entries {
+		for id, e := range k.entries.All() {
 			if e.state != entryFetching || w.recvs[uint32(id)-1].ended != 0 { //nolint:gosec // the low half is the index
 				w.fail("the sender holds an entry in state %d for receive %d", e.state, id)
 			}

@@ -487,7 +487,8 @@ func TestWhatCameBeforeTheEndCounts(t *testing.T) {
 	l.manual = true
 	l.receive(2, "k")
 	l.run()
-	imm := uint32(l.ends[0].ch.receives.at(l.ends[0].ch.byID[2]).imm)
+	r, _ := l.ends[0].ch.byID.Get(2)
+	imm := uint32(l.ends[0].ch.receives.at(r).imm)
 	l.ends[0].ch.Leave(l.now, errors.New("broken"))
 	l.ends[0].ch.Imm(l.now, 0, imm)
 	l.run()
