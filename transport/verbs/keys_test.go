@@ -5,19 +5,32 @@ import (
 	"testing"
 
 	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/status"
 )
 
 // A key is what its text says, whatever had its place before; the second time it costs
-// nothing; and what does not parse never becomes one that does.
+// nothing; and what does not parse, or may not be asked for, never becomes one that is.
 func TestKeysOfRequests(t *testing.T) {
-	k := newKeys()
 	text := func(i int) []byte {
 		return []byte(rendezvous.CreateKey("/job:a/replica:0/task:0/device:CPU:0", 1, "/job:b/replica:0/task:0/device:CPU:0", strconv.Itoa(i), rendezvous.FrameIter{}))
 	}
+	refused := text(9)
+	k := newKeys(func(key rendezvous.Key) error {
+		if key.String() == string(refused) {
+			return status.New(status.Aborted, "it is another process's")
+		}
+		return nil
+	})
 	for round := range 3 {
 		for i := range 4 * keySlots {
 			b := text(i)
 			got, err := k.parse(b)
+			if string(b) == string(refused) {
+				if err == nil {
+					t.Errorf("round %d: %q was refused by nobody", round, got)
+				}
+				continue
+			}
 			if err != nil || got.Edge() != strconv.Itoa(i) {
 				t.Fatalf("round %d: key %d is %q, %v", round, i, got, err)
 			}

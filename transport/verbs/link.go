@@ -128,7 +128,7 @@ func newLink(p *peer, generation uint64) (l *link, err error) {
 	o := &t.opts
 	l = &link{
 		peer: p, index: t.nextIndex(),
-		keys: newKeys(),
+		keys: newKeys(o.Check),
 	}
 	l.drained = sync.NewCond(&l.mu)
 	defer func() {

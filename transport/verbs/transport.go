@@ -48,7 +48,8 @@ type Options struct {
 	// GRPC returns the way to a task by gRPC alone.
 	GRPC func(cluster.Task) (transport.Wire, error)
 	// Kept is the table of answers of this process, and Check says why a key
-	// cannot be one of its own (rendezvous.Session.CheckSource).
+	// cannot be one of its own (rendezvous.Session.CheckSource): of one key always
+	// the same.
 	Kept  *transport.Kept
 	Check func(rendezvous.Key) error
 
