@@ -182,35 +182,48 @@ func (r *receiver) receive(t target, workers int) func(ctx context.Context, work
 
 // callback returns a side that receives t, one after the other, each timed from the
 // request to the callback, and scores the median: a few that took long, since the
-// machine did something else, do not count. Who waits for the callback is woken
-// afterwards, by a channel, which is the program's affair.
+// machine did something else, do not count. The callback asks for the next one, as
+// ib_send_lat sends when it has received; a goroutine that it woke to do so would be timed
+// with it, and is the program's affair.
 func (r *receiver) callback(t target) side {
-	var asked time.Time
-	outcome := make(chan received, 1)
-	done := func(v rendezvous.Value, _ rendezvous.Args, err error) {
-		outcome <- received{v: v, err: err, took: time.Since(asked)}
+	return func(ctx context.Context, d time.Duration) (m run, err error) {
+		over := make(chan error, 1)
+		var asked time.Time
+		var ask func()
+		begin := time.Now()
+		done := func(v rendezvous.Value, _ rendezvous.Args, err error) {
+			got := received{v: v, err: err, took: time.Since(asked)}
+			if err := t.check(&got); err != nil {
+				over <- err
+				return
+			}
+			m.latencies.add(got.took, 1)
+			if m.time = time.Since(begin); m.time >= d {
+				over <- nil
+				return
+			}
+			ask()
+		}
+		ask = func() {
+			asked = time.Now()
+			r.client.RecvAsync(ctx, t.step, t.key, done)
+		}
+		ask()
+		if err := <-over; err != nil {
+			return m, err
+		}
+		m.count = m.latencies.count
+		return m, m.byMedian()
 	}
-	return oneByOne(t, func(ctx context.Context) received {
-		asked = time.Now()
-		r.client.RecvAsync(ctx, t.step, t.key, done)
-		return <-outcome
-	})
 }
 
 // blocking is callback by a call that waits, timed until it returns.
 func (r *receiver) blocking(t target) side {
-	return oneByOne(t, func(ctx context.Context) received {
-		asked := time.Now()
-		v, err := r.client.Recv(ctx, t.step, t.key)
-		return received{v: v, err: err, took: time.Since(asked)}
-	})
-}
-
-// oneByOne is a side that receives t by once, and scores the median.
-func oneByOne(t target, once func(context.Context) received) side {
 	return func(ctx context.Context, d time.Duration) (m run, err error) {
 		for begin := time.Now(); m.time < d; m.time = time.Since(begin) {
-			got := once(ctx)
+			asked := time.Now()
+			v, err := r.client.Recv(ctx, t.step, t.key)
+			got := received{v: v, err: err, took: time.Since(asked)}
 			if err := t.check(&got); err != nil {
 				return m, err
 			}
