@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"math"
+	"runtime"
 	"sync/atomic"
 
 	"github.com/tryst-rdma/tryst/status"
@@ -59,9 +60,10 @@ type Pool struct {
 	owner   Owner   // p.put as a value, made once and not for each Buffer
 	classes []class // the sizes that are kept, ascending
 
-	held  atomic.Int64  // bytes of all blocks, handed out and kept; at most limit
+	held  atomic.Int64  // bytes of all blocks, handed out, kept and on their way between; at most limit
 	kept  atomic.Int64  // bytes of the blocks in classes; at most keep
 	out   atomic.Int64  // number of blocks handed out
+	used  atomic.Int64  // bytes of them, and of the block being made for an Allocate; at most held
 	sweep atomic.Uint32 // where evict goes on
 }
 
@@ -109,27 +111,40 @@ func (p *Pool) Allocate(n int) (*Buffer, error) {
 
 // take returns a kept block for n bytes, or a new one.
 func (p *Pool) take(n int) ([]byte, error) {
-	size := n
-	if i := classOf(n); i < len(p.classes) {
+	size, i := n, classOf(n)
+	if i < len(p.classes) {
 		size = classSize(i)
-		if block := p.classes[i].pop(); block != nil {
-			p.kept.Add(-int64(size))
-			return block, nil
-		}
 	} else if n >= offHeapSize {
 		size = (n + pageMultiple - 1) / pageMultiple * pageMultiple
 	}
-	for !addWithin(&p.held, int64(size), p.limit) {
-		if !p.evict(int64(size)) {
+	for again := false; ; again = true {
+		if i < len(p.classes) {
+			if block := p.classes[i].pop(again); block != nil {
+				p.kept.Add(-int64(size))
+				p.used.Add(int64(size))
+				return block, nil
+			}
+		}
+		if addWithin(&p.held, int64(size), p.limit) {
+			break
+		}
+		if int64(size) > p.limit-p.used.Load() {
 			return nil, p.exhausted(n)
 		}
+		if !p.evict(int64(size)) {
+			// What would do is in nobody's use: another goroutine is about to
+			// keep it or to give it back, and waits for nobody.
+			runtime.Gosched()
+		}
 	}
+	p.used.Add(int64(size))
 	block, err := newBlock(size)
 	if err != nil {
+		p.used.Add(-int64(size))
 		p.held.Add(-int64(size))
 		return nil, status.Errorf(status.ResourceExhausted,
 			"cannot allocate %d bytes: there is no more memory (%d bytes are in use): %w",
-			n, p.Stats().InUse, err)
+			n, p.used.Load(), err)
 	}
 	return block, nil
 }
@@ -137,7 +152,7 @@ func (p *Pool) take(n int) ([]byte, error) {
 func (p *Pool) exhausted(n int) error {
 	return status.Errorf(status.ResourceExhausted,
 		"cannot allocate %d bytes: %d bytes are in use and the pool's limit is %d; release tensors sooner, move fewer at a time, or raise the limit",
-		n, p.Stats().InUse, p.limit)
+		n, p.used.Load(), p.limit)
 }
 
 // poolOwner is the pool as the owner of its blocks.
@@ -154,6 +169,7 @@ func (p *Pool) put(data []byte) {
 	block := data[:cap(data)]
 	size := int64(len(block))
 	p.out.Add(-1)
+	p.used.Add(-size)
 	i := classOf(len(block))
 	if i >= len(p.classes) {
 		p.drop(block)
@@ -221,8 +237,7 @@ type ClassStats struct {
 
 // Stats returns what the pool has at the moment.
 func (p *Pool) Stats() PoolStats {
-	kept := p.kept.Load()
-	s := PoolStats{InUse: max(0, p.held.Load()-kept), Buffers: p.out.Load(), Kept: kept, Limit: p.limit}
+	s := PoolStats{InUse: p.used.Load(), Buffers: p.out.Load(), Kept: p.kept.Load(), Limit: p.limit}
 	if s.Limit == math.MaxInt64 {
 		s.Limit = 0
 	}

@@ -47,10 +47,14 @@ type class struct {
 	_ [16]byte // to 64 bytes, so that neighbours' locks share no cache line
 }
 
-// pop returns the block released last, or nil.
-func (c *class) pop() []byte {
+// pop returns the block released last, or nil. It counts the last answer to an
+// Allocate, which may ask again.
+func (c *class) pop(again bool) []byte {
 	var block []byte
 	c.mu.Lock()
+	if again {
+		c.misses--
+	}
 	if n := len(c.free); n == 0 {
 		c.misses++
 	} else {

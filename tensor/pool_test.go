@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -114,10 +115,74 @@ func TestPoolLimitEvicts(t *testing.T) {
 	if s := p.Stats(); s.Kept != 64<<10 {
 		t.Fatalf("%+v", s)
 	}
+	if _, err := p.Allocate(65 << 10); status.CodeOf(err) != status.ResourceExhausted || p.Stats().Kept != 64<<10 {
+		t.Errorf("%v; of what was kept %d bytes are left, and no room could be made", err, p.Stats().Kept)
+	}
 	allocate(t, p, 40<<10).Release()
 	if s := p.Stats(); s.Kept != 24<<10 || s.InUse != 0 {
 		t.Errorf("%+v", s)
 	}
+}
+
+// TestPoolWaitsForMemoryThatIsOnItsWay: a block that another goroutine is giving back
+// or about to keep is in nobody's use, and no reason to refuse.
+func TestPoolWaitsForMemoryThatIsOnItsWay(t *testing.T) {
+	for what, arrives := range map[string]func(p *Pool, block []byte){
+		"to the system": func(p *Pool, block []byte) { // the second half of evict
+			p.kept.Add(-int64(len(block)))
+			p.drop(block)
+		},
+		"to its class": func(p *Pool, block []byte) { // the end of put
+			p.classes[classOf(len(block))].push(block)
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			p := NewPool(PoolOptions{Limit: 4 << 20, Keep: 4 << 20})
+			defer p.Trim()
+			allocate(t, p, 1<<20).Release()
+			defer allocate(t, p, 3<<20).Release()
+			moving := p.classes[classOf(1<<20)].popBytes(1)
+			if len(moving) != 1 {
+				t.Fatalf("%d blocks were kept", len(moving))
+			}
+			swept := p.sweep.Load()
+			var wg sync.WaitGroup
+			defer wg.Wait()
+			wg.Go(func() {
+				for p.sweep.Load() == swept { // the Allocate below has found no room
+					runtime.Gosched()
+				}
+				arrives(p, moving[0])
+			})
+			allocate(t, p, 1<<20).Release()
+			if s := p.Stats(); s.InUse != 3<<20 || s.Kept != 1<<20 {
+				t.Errorf("%+v", s)
+			}
+		})
+	}
+}
+
+// TestPoolIsNotExhaustedBelowItsLimit: four goroutines hold a block each, which never
+// is more than the limit, so none is refused.
+func TestPoolIsNotExhaustedBelowItsLimit(t *testing.T) {
+	const limit, most = 18 << 20, 4 << 20
+	p := NewPool(PoolOptions{Limit: limit, Keep: limit})
+	defer p.Trim()
+	var wg sync.WaitGroup
+	for g := range 4 {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(g), 1))
+			for range 1000 {
+				b, err := p.Allocate(most/2 + 1 + rng.IntN(most/2))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				b.Release()
+			}
+		})
+	}
+	wg.Wait()
 }
 
 func TestPoolKeepIsBounded(t *testing.T) {
