@@ -19,6 +19,7 @@ type fakePD struct {
 	mu     sync.Mutex
 	next   uint64
 	open   map[*fakeMR]struct{}
+	asked  int // to register
 	made   int
 	refuse error  // of RegisterMemory
 	limit  uint64 // bytes that may be registered; 0 for all
@@ -39,6 +40,7 @@ func newFakePD() *fakePD { return &fakePD{next: 1 << 40, open: make(map[*fakeMR]
 func (p *fakePD) RegisterMemory(mem []byte, access verbs.Access) (verbs.MR, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.asked++
 	if p.refuse != nil {
 		return nil, p.refuse
 	}

@@ -602,6 +602,30 @@ func TestARefusedRegistrationIsNotTriedWithEachTensor(t *testing.T) {
 	allocate(t, m, mib).Release()
 }
 
+// TestARefusedRegistrationIsNoReasonToRefuseLess: a device that has no room for a large
+// tensor may have it for a small one, which does not wait for the next sweep.
+func TestARefusedRegistrationIsNoReasonToRefuseLess(t *testing.T) {
+	m, pd := newMemory(t, Options{Arena: mib, Start: -1, SendLimit: 64 * mib, RecvLimit: mib})
+	pd.limit = 8 * mib
+	for _, c := range []struct{ size, asked int }{
+		{20 * mib, 1}, {30 * mib, 1}, {20 * mib, 1}, // no less than what was refused
+		{10 * mib, 2}, {20 * mib, 2}, {10 * mib, 2},
+	} {
+		if _, err := m.Allocator().Allocate(c.size); !exhausted(err) {
+			t.Errorf("%d bytes: %v", c.size, err)
+		}
+		if pd.asked != c.asked {
+			t.Errorf("%d bytes: the device was asked %d times, want %d", c.size, pd.asked, c.asked)
+		}
+	}
+	defer allocate(t, m, 100).Release()
+	defer allocate(t, m, 7*mib).Release()
+	if _, err := m.Allocator().Allocate(mib); !exhausted(err) { // a second arena
+		t.Error(err)
+	}
+	allocate(t, m, mib/2).Release() // of the first
+}
+
 func TestNewTellsWhatCannotBeRegisteredAndLeavesNothing(t *testing.T) {
 	pd := newFakePD()
 	pd.limit = mib

@@ -59,6 +59,7 @@ type pool struct {
 	grown      int64    // how many arenas were registered
 	exhausted  int64    // how often the answer was no
 	refused    error    // why the device registers no more; asked again after the next sweep
+	refusal    int      // bytes of the smallest region that it refused
 	spare      []*block // headers to use again
 	stuck      int64    // bytes of arenas whose registration could not be ended
 }
@@ -142,7 +143,7 @@ func (p *pool) takeFree(n, size int, own bool) (*block, error) {
 	if p.idleLocked() < int64(size)-(p.limit-p.registered) {
 		return nil, p.noRoomLocked(n)
 	}
-	if p.refused != nil {
+	if p.refused != nil && p.growthLocked(size, own) >= p.refusal { // there may be room for less
 		p.exhausted++
 		return nil, p.refused
 	}
@@ -272,10 +273,7 @@ func (p *pool) grow(n, size int, own bool) (*block, error) {
 		p.mu.Unlock()
 		return nil, errors.Join(err, p.endAll(leaving))
 	}
-	total := size
-	if !own {
-		total = int(min(int64(p.arenaSize), room)) // the last one is smaller
-	}
+	total := p.growthLocked(size, own)
 	p.registered += int64(total)
 	p.mu.Unlock()
 
@@ -305,13 +303,24 @@ func (p *pool) grow(n, size int, own bool) (*block, error) {
 	return a.first, nil
 }
 
+// growthLocked is how many bytes grow registers for size. What grow gives back
+// before, to stay within the limit, may make it more.
+func (p *pool) growthLocked(size int, own bool) int {
+	if own {
+		return size
+	}
+	return int(min(int64(p.arenaSize), max(p.limit-p.registered, int64(size)))) // the last one is smaller
+}
+
 // cannot undoes the reservation of bytes that were not registered.
 func (p *pool) cannot(bytes int, err error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.registered -= int64(bytes)
 	p.exhausted++
-	p.refused = err
+	if p.refused == nil || bytes < p.refusal {
+		p.refused, p.refusal = err, bytes
+	}
 	p.sleeper.stir()
 	return err
 }
