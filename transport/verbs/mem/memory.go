@@ -16,8 +16,8 @@ type Options struct {
 	// Device is what the memory is registered with.
 	Device verbs.DeviceInfo
 	// Arena is the size of an arena in bytes; 0 means DefaultArena. At least
-	// MinArena, at most the smaller pool; rounded up to a size class, and down
-	// to what the device can register as one.
+	// MinArena, at most the smaller pool; rounded up to a size class, or down
+	// where that is more than the pool, or than the device can register as one.
 	Arena int64
 	// SendLimit and RecvLimit are the most bytes that the pools register; 0
 	// means DefaultLimit. At least MinArena; rounded down to whole pages.
@@ -72,7 +72,11 @@ func New(pd verbs.PD, o Options) (*Memory, error) {
 	m.sending.setUp(m, "sending", 0, o.SendLimit, o)
 	m.receiving.setUp(m, "receiving", verbs.AccessLocalWrite|rights|verbs.AccessRelaxedOrdering, o.RecvLimit, o)
 	for _, p := range []*pool{&m.sending, &m.receiving} {
-		if err := p.prepare(o.Start); err != nil {
+		start := o.Start
+		if start == 0 {
+			start = int64(p.arenaSize)
+		}
+		if err := p.prepare(start); err != nil {
 			return nil, errors.Join(err, m.Close())
 		}
 	}
@@ -100,9 +104,13 @@ func (o *Options) fill() error {
 	if o.Device.Limits.MRSize == 0 {
 		o.Device.Limits.MRSize = math.MaxInt
 	}
-	if o.Start == 0 {
-		o.Start = o.Arena
+	// Arenas, also those of one tensor, and slots are whole pages.
+	limit := o.Device.Limits.MRSize / pageMultiple * pageMultiple
+	if limit == 0 {
+		return status.Errorf(status.InvalidArgument, "%s registers regions of %d bytes at most, and memory comes in pieces of %d; use another device",
+			o.Device.Name, o.Device.Limits.MRSize, pageMultiple)
 	}
+	o.Device.Limits.MRSize = limit
 	if o.Idle == 0 {
 		o.Idle = DefaultIdle
 	}
@@ -110,12 +118,10 @@ func (o *Options) fill() error {
 }
 
 func (p *pool) setUp(m *Memory, name string, access verbs.Access, limit int64, o Options) {
-	size := min(uint64(o.Arena), o.Device.Limits.MRSize)
-	c := ceilClass(int(size))
-	p.arenaSize = int(size)
-	if whole := classSize(c); whole%pageMultiple == 0 && uint64(whole) <= o.Device.Limits.MRSize {
-		p.arenaSize = whole
-	}
+	// A size class: else what takes a whole arena is of a class above that of the
+	// arena when it is free, and is not found again.
+	most := int(min(uint64(limit), o.Device.Limits.MRSize))
+	p.arenaSize = classSize(min(ceilClass(int(o.Arena)), floorClass(most)))
 	p.sleeper = m.sleeper
 	p.name, p.pd, p.access, p.device = name, m.pd, access, o.Device.Name
 	p.mapping = mappingFor(o.Device.GoMemory)

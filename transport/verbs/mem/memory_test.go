@@ -657,6 +657,63 @@ func TestOptionsAreChecked(t *testing.T) {
 	}
 }
 
+// TestARegionLimitThatIsNoWholeNumberOfPages: as 2³²−1, which devices have. What is
+// registered stays below it, no tensor up to it is refused, and one that was released
+// is found again.
+func TestARegionLimitThatIsNoWholeNumberOfPages(t *testing.T) {
+	for _, region := range []uint64{64<<10 + 1, mib - 1, mib + 63, 3*mib + 5, 3*mib + 64<<10, 33*mib + 64<<10 + 4095, 64*mib - 1} {
+		m, pd := newMemory(t, Options{Arena: 16 * mib, Device: verbs.DeviceInfo{Name: "odd0", GoMemory: true, Limits: verbs.Limits{MRSize: region}}})
+		largest := int(region) / pageMultiple * pageMultiple
+		if s := m.Stats(zero).Sending; s.Arenas != 1 {
+			t.Errorf("regions of %d bytes: %d arenas at the start", region, s.Arenas)
+		}
+		var held []*tensor.Buffer
+		for _, n := range []int{64, m.sending.arenaSize - 64 - 5, m.sending.arenaSize, 4096, largest - 1, largest} {
+			held = append(held, allocate(t, m, n))
+			check(t, &m.sending)
+		}
+		if _, err := m.Allocator().Allocate(int(region) + 1); !exhausted(err) {
+			t.Errorf("regions of %d bytes, and a tensor of one more: %v", region, err)
+		}
+		for _, b := range held {
+			b.Release()
+		}
+		made := pd.made
+		for range 5 {
+			allocate(t, m, largest-10).Release()
+			allocate(t, m, m.sending.arenaSize-10).Release()
+		}
+		if pd.made != made {
+			t.Errorf("regions of %d bytes: %d registrations for what was there", region, pd.made-made)
+		}
+		for mr := range pd.open {
+			if mr.Len() > region {
+				t.Errorf("regions of %d bytes: one of %d", region, mr.Len())
+			}
+		}
+	}
+	_, err := New(newFakePD(), Options{Device: verbs.DeviceInfo{Name: "odd0", Limits: verbs.Limits{MRSize: 4096}}})
+	if status.CodeOf(err) != status.InvalidArgument || !strings.Contains(err.Error(), "odd0") {
+		t.Errorf("regions of 4096 bytes: %v", err)
+	}
+}
+
+// TestATensorAsLargeAsThePool: also when that is no size class, and so is the arena.
+func TestATensorAsLargeAsThePool(t *testing.T) {
+	for _, limit := range []int64{mib, 4 * mib, 65 * 64 << 10, 97*64<<10 + 1000} {
+		for _, arena := range []int64{mib, limit / pageMultiple * pageMultiple} {
+			m, _ := newMemory(t, Options{Arena: arena, SendLimit: limit, RecvLimit: limit})
+			for range 2 {
+				allocate(t, m, int(m.sending.limit)).Release()
+				allocate(t, m, 1).Release()
+			}
+			if s := m.Stats(zero).Sending; s.Registered > limit || limit-s.Limit >= pageMultiple {
+				t.Errorf("%d bytes of %d are registered, the limit is %d", s.Registered, limit, s.Limit)
+			}
+		}
+	}
+}
+
 // Lengths and offsets beyond 32 bits. Nothing of it is touched; with the race
 // detector the arena is Go's own, which clears it, and so it is smaller.
 func TestATensorOfMoreThan4GiB(t *testing.T) {
