@@ -15,7 +15,8 @@ type Decoder struct {
 	Allocator tensor.Allocator
 	// MaxExpand is how many bytes more than the message holds a tensor may
 	// take; 0 means DefaultMaxExpand, a negative number that only the
-	// allocator sets a limit.
+	// allocator sets a limit. Elements that are not plain memory do not come
+	// from the allocator: for them a negative number is DefaultMaxExpand.
 	MaxExpand int64
 }
 
@@ -150,6 +151,9 @@ func (d Decoder) elements(p *pb.TensorProto, dtype tensor.DType, shape tensor.Sh
 	case len(content) > 0:
 		elems, err = splitContent(content, n, dtype)
 	default:
+		if d.MaxExpand < 0 {
+			d.MaxExpand = DefaultMaxExpand // a slice for which there is no memory ends the process
+		}
 		if err := d.checkExpand(n, listLen(p, dtype), elementSize); err != nil {
 			return nil, err
 		}

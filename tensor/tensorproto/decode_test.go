@@ -304,6 +304,25 @@ func TestMaxExpand(t *testing.T) {
 	x.Release()
 }
 
+// TestMaxExpandOfElementsThatAreNotPlainMemory: no allocator refuses them, so without a
+// limit of the caller's they have the default one.
+func TestMaxExpandOfElementsThatAreNotPlainMemory(t *testing.T) {
+	for _, dtype := range []pb.DataType{pb.DataType_DT_STRING, pb.DataType_DT_RESOURCE, pb.DataType_DT_VARIANT} {
+		for _, n := range []int64{tensorproto.DefaultMaxExpand/16 + 1, 1 << 40, 1 << 60} {
+			p := &pb.TensorProto{Dtype: dtype, TensorShape: shapeProto(n)}
+			if _, err := (tensorproto.Decoder{MaxExpand: -1}).FromProto(p); status.CodeOf(err) != status.ResourceExhausted {
+				t.Errorf("%v, %d elements: %v", dtype, n, err)
+			}
+		}
+		p := &pb.TensorProto{Dtype: dtype, TensorShape: shapeProto(1000)}
+		x, err := tensorproto.Decoder{MaxExpand: -1}.FromProto(p)
+		if err != nil {
+			t.Fatalf("%v: %v", dtype, err)
+		}
+		x.Release()
+	}
+}
+
 func TestUnmarshalRefuses(t *testing.T) {
 	a := tensortest.NewAllocator(t)
 	a.SetLimit(100)
