@@ -73,6 +73,9 @@ const (
 	maxPSN = 1<<24 - 1
 )
 
+// broadcast is every host of a network (RFC 919, section 7).
+var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
+
 func railFlaw(link verbs.LinkLayer, r Rail) string {
 	switch {
 	case r.QPN < minQPN || r.QPN > maxQPN:
@@ -83,8 +86,12 @@ func railFlaw(link verbs.LinkLayer, r Rail) string {
 		return fmt.Sprintf("there is no MTU of %d bytes", r.MTU)
 	case link == verbs.LinkEthernet && r.GID.IsZero():
 		return "the GID is empty"
-	case link == verbs.LinkEthernet && r.GID[0] == 0xff:
+	case link == verbs.LinkEthernet && r.GID.Addr().IsMulticast():
 		return fmt.Sprintf("the GID %v is that of a multicast group", r.GID)
+	case link == verbs.LinkEthernet && r.GID.Addr() == broadcast:
+		return fmt.Sprintf("the GID %v is that of all hosts (broadcast)", r.GID)
+	case link == verbs.LinkEthernet && r.GID.Addr().IsUnspecified():
+		return fmt.Sprintf("the GID %v is no host's (unspecified)", r.GID)
 	case link == verbs.LinkInfiniBand && r.LID == 0:
 		return "the LID is 0"
 	case r.UDP.Port != 0 && len(r.UDP.Sources) == 0:

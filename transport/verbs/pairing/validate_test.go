@@ -54,6 +54,26 @@ func TestNumbersOfAPeerAreChecked(t *testing.T) {
 	}
 }
 
+// TestAGIDIsOneHosts: packets to an address of many, or of none, are no peer's.
+func TestAGIDIsOneHosts(t *testing.T) {
+	for address, words := range map[string]string{
+		"10.0.0.1": "", "2001:db8::1": "", "fe80::1": "", "127.0.0.1": "", "::1": "", "223.255.255.255": "", "::ffff:10.0.0.1": "",
+		"ff02::1": "multicast", "ff0e::1": "multicast", "224.0.0.1": "multicast", "239.255.255.255": "multicast", "::ffff:224.0.0.251": "multicast",
+		"255.255.255.255": "broadcast", "0.0.0.0": "unspecified", "::": "empty",
+	} {
+		for _, kind := range []verbs.GIDType{verbs.GIDTypeRoCEv1, verbs.GIDTypeRoCEv2} {
+			o := at(1, testOffer(0, 1))
+			o.GIDType, o.Rails[0].GID = kind, verbs.GIDOf(netip.MustParseAddr(address))
+			switch err := Vet(o); {
+			case words == "" && err != nil:
+				t.Errorf("%s: %v", address, err)
+			case words != "" && (status.CodeOf(err) != status.FailedPrecondition || !strings.Contains(err.Error(), words)):
+				t.Errorf("%s: want %q, got %v", address, words, err)
+			}
+		}
+	}
+}
+
 func TestTalk(t *testing.T) {
 	gid := func(s string) verbs.GID { return verbs.GIDOf(netip.MustParseAddr(s)) }
 	for words, spoil := range map[string]func(a, b *Offer){
