@@ -141,12 +141,6 @@ func (m *Memory) Leases() bool { return m.leases }
 // Memory.
 func (m *Memory) Allocator() tensor.Allocator { return &m.sending }
 
-// Prepare registers memory until each pool has bytes, within its limit: what is
-// registered now nobody waits for later. It stays registered.
-func (m *Memory) Prepare(bytes int64) error {
-	return errors.Join(m.sending.prepare(bytes), m.receiving.prepare(bytes))
-}
-
 // Sweep gives back to the system what has been idle, and lets the pools try again
 // what the device has refused. It reports whether it is to be called again in a few
 // seconds; else nothing is to be done until Stirred says so. It is for a goroutine that

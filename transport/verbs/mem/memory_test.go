@@ -737,11 +737,8 @@ func TestATensorOfMoreThan4GiB(t *testing.T) {
 	d.Release()
 }
 
-func TestPrepareRegistersOnceAndForAll(t *testing.T) {
-	m, pd := newMemory(t, Options{Arena: mib, SendLimit: 4 * mib, RecvLimit: 4 * mib, Start: -1, Idle: time.Second})
-	if err := m.Prepare(3*mib - 1); err != nil {
-		t.Fatal(err)
-	}
+func TestTheStartIsRegisteredOnceAndForAll(t *testing.T) {
+	m, pd := newMemory(t, Options{Arena: mib, SendLimit: 4 * mib, RecvLimit: 4 * mib, Start: 3*mib - 1, Idle: time.Second})
 	if pd.made != 6 {
 		t.Errorf("%d registrations", pd.made)
 	}
