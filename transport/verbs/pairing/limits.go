@@ -44,7 +44,10 @@ const (
 	// MinBackoff is the wait after the first failure; it doubles.
 	MinBackoff = 500 * time.Millisecond
 	// MaxBackoff is where it ends: the price of a peer that never has verbs is two
-	// small calls a minute. Who comes up later calls by itself, at once.
+	// small calls a minute. Who comes up later calls by itself, at once. After a
+	// refusal that will be said again (FailedPrecondition, InvalidArgument,
+	// PermissionDenied, Unauthenticated, Unimplemented) it is the first wait
+	// already. Config.Jitter adds up to a quarter to every wait, this one too.
 	MaxBackoff = 30 * time.Second
 	// Steady is how long a channel must have been up for its next break to count as
 	// the first.

@@ -333,6 +333,26 @@ func TestAPeerThatComesMinutesLate(t *testing.T) {
 	}
 }
 
+// PROTOCOL.md section 9, rule 6: what will be said again is not asked for soon, and
+// waits are spread by a quarter.
+func TestTheFirstWaitAfterARefusalIsTheLongest(t *testing.T) {
+	for code, want := range map[status.Code]time.Duration{
+		status.FailedPrecondition: MaxBackoff, status.InvalidArgument: MaxBackoff, status.PermissionDenied: MaxBackoff,
+		status.Unauthenticated: MaxBackoff, status.Unimplemented: MaxBackoff,
+		status.Unavailable: MinBackoff, status.DeadlineExceeded: MinBackoff, status.Internal: MinBackoff,
+	} {
+		for _, jitter := range []float64{0, 0.5, 1} {
+			m := New(Config{Self: testOffer(0, 1), Peer: names[1], Callable: true, Jitter: func() float64 { return jitter }})
+			m.Want(began)
+			as := m.Made(began, at(1, testOffer(0, 1)))
+			m.Answered(began, as[0].Call, Offer{}, status.New(code, "no"))
+			if got, want := m.nextCall.Sub(began), want+time.Duration(jitter*float64(want)/4); got != want {
+				t.Errorf("%v, jitter %v: a wait of %v, want %v", code, jitter, got, want)
+			}
+		}
+	}
+}
+
 // A channel that was up for long is made again at once when it breaks.
 func TestBackOffForgetsWhatIsLongAgo(t *testing.T) {
 	m := machine()
