@@ -203,7 +203,8 @@ type Identity struct {
 // its certificate is another's. host is where the cluster has that task, empty
 // when it has it nowhere: such a task is a client with a random name, which no
 // certificate can have. A certificate without a task name stands for the tasks on
-// its hosts.
+// its hosts, and a wildcard is none: it may be that of every host of a cluster, each
+// of which could then take the name of any task.
 func (id Identity) Check(task cluster.Task, host string) error {
 	if !id.Proven {
 		return nil
@@ -221,9 +222,13 @@ func (id Identity) Check(task cluster.Task, host string) error {
 			}
 		}
 	}
+	wildcard := ""
+	if slices.ContainsFunc(id.Hosts, func(h string) bool { return strings.Contains(h, "*") }) {
+		wildcard = " (a wildcard does not count)"
+	}
 	return status.Errorf(status.PermissionDenied,
-		"the caller says that it is %v, and its certificate is for tasks %v and hosts %q; give it a certificate with the URI tryst:%v, or one for its host %q",
-		task, id.Tasks, id.Hosts, task, host)
+		"the caller says that it is %v, and its certificate is for tasks %v and hosts %q%s; give it a certificate with the URI tryst:%v, or one for its host %q",
+		task, id.Tasks, id.Hosts, wildcard, task, host)
 }
 
 // sameHost compares two hosts, as addresses where they are such.

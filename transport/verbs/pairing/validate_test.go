@@ -172,6 +172,22 @@ func TestNameIsTheCertificates(t *testing.T) {
 	}
 }
 
+// TestAWildcardIsNoHost, although TLS takes it for one; who has such a certificate is told.
+func TestAWildcardIsNoHost(t *testing.T) {
+	ps, told := cluster.Task{Job: "ps"}, "(a wildcard does not count)"
+	err := Identity{Proven: true, Hosts: []string{"*.cluster.example"}}.Check(ps, "h3.cluster.example")
+	if status.CodeOf(err) != status.PermissionDenied || !strings.Contains(err.Error(), told) {
+		t.Errorf("%v", err)
+	}
+	err = Identity{Proven: true, Hosts: []string{"h4.cluster.example"}}.Check(ps, "h3.cluster.example")
+	if err == nil || strings.Contains(err.Error(), told) {
+		t.Errorf("%v", err)
+	}
+	if err := (Identity{Proven: true, Hosts: []string{"*.cluster.example", "h3.cluster.example"}}).Check(ps, "h3.cluster.example"); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestOffersAreCompared(t *testing.T) {
 	a := at(1, testOffer(0, 1))
 	for i, change := range []func(*Offer){
