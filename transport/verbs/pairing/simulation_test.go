@@ -18,7 +18,7 @@ import (
 
 // Two machines against each other, with all orders of what can happen between
 // them: calls that are lost, late or come twice, processes that restart, channels
-// that break. TRYST_SIMULATION=n makes search and walk n times as large.
+// that break, queue pairs that cannot be made or connected. TRYST_SIMULATION=n makes search and walk n times as large.
 
 // world is both machines with their shells and the network between them. Nothing
 // in it is concurrent: what a shell takes time for is a move of its own.
@@ -37,6 +37,7 @@ type world struct {
 // budget is how much may still go wrong, or happen early.
 type budget struct {
 	restarts, breaks, losses, lates, doubles, ticks int
+	fails                                           int  // of Make and Connect
 	client                                          bool // side 0 has no address
 }
 
@@ -198,9 +199,15 @@ func (w *world) moves() (all []move, inner int) {
 		if w.left.breaks > 0 && w.sides[i].m.phase == open {
 			all = append(all, move{"break", i})
 		}
+		if w.left.fails > 0 && len(w.sides[i].queue) > 0 {
+			all = append(all, move{cannot[w.sides[i].queue[0].Kind], i})
+		}
 	}
 	return all, inner
 }
+
+// cannot are the moves by which what takes time comes to nothing.
+var cannot = map[Kind]string{Make: "cannot make", Connect: "cannot connect"}
 
 func (w *world) violation(format string, args ...any) {
 	if w.wrong == "" {
@@ -215,6 +222,9 @@ func (w *world) play(m move) {
 		w.take(m.i, w.sides[m.i].m.Want(w.now))
 	case "work":
 		w.work(m.i)
+	case "cannot make", "cannot connect":
+		w.left.fails--
+		w.fail(m.i)
 	case "notice", "break":
 		s := &w.sides[m.i]
 		for _, g := range slices.Sorted(maps.Keys(s.ends)) {
@@ -428,6 +438,24 @@ func (w *world) work(i int) {
 	}
 }
 
+// fail has the first action of a queue, which takes time, come to nothing.
+func (w *world) fail(i int) {
+	s := &w.sides[i]
+	a := s.queue[0]
+	s.queue = s.queue[1:]
+	switch {
+	case w.off == "a failure is told":
+		w.take(i, nil)
+	case a.Kind == Make:
+		w.take(i, s.m.MakeFailed(w.now, a.Generation, status.New(status.ResourceExhausted, "no queue pair is left")))
+	case a.Kind == Connect:
+		w.take(i, s.m.ConnectFailed(w.now, a.Generation, status.New(status.Unavailable, "no route to host")))
+		if s.ends[a.Generation] != nil {
+			w.violation("side %d keeps generation %d, which it could not connect", i, a.Generation)
+		}
+	}
+}
+
 // connected says whether there is one channel, with both ends open.
 func (w *world) connected() bool {
 	for i := range w.sides {
@@ -532,6 +560,10 @@ func TestSimulationSearch(t *testing.T) {
 		"a call that comes twice":  {doubles: 1, breaks: 1},
 		"late, and a break":        {lates: 1, breaks: 1},
 		"time passes":              {ticks: 2, lates: 1},
+		"a failure, and a break":   {fails: 1, breaks: 1},
+		"two failures":             {fails: 2, ticks: 1},
+		"a failure and a restart":  {fails: 1, restarts: 1},
+		"a client, and a failure":  {fails: 1, breaks: 1, client: true},
 		"a client":                 {restarts: 1, breaks: 1, client: true},
 		"a client, late":           {lates: 1, breaks: 1, ticks: 1, client: true},
 	} {
@@ -553,7 +585,8 @@ func TestSimulationEachRuleMatters(t *testing.T) {
 		"who is believed":         {restarts: 1, lates: 1},
 		"generations grow":        {breaks: 1, lates: 1, ticks: 1},
 		"an answer is younger than the pairing that it ends": {restarts: 1},
-		"HELLO in 10 s": {losses: 1, restarts: 1},
+		"HELLO in 10 s":     {losses: 1, restarts: 1},
+		"a failure is told": {fails: 1},
 		"who shows a lower one gets the current offer": {breaks: 1, restarts: 1, client: true},
 	} {
 		t.Run(rule, func(t *testing.T) {
@@ -570,7 +603,7 @@ func TestSimulationWalk(t *testing.T) {
 	for range 200 * effort(t) {
 		seed := rand.Uint64()
 		rng := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test that can be repeated
-		w := newWorld(budget{restarts: 20, breaks: 40, losses: 30, lates: 20, doubles: 20, ticks: 1000, client: seed%4 == 0}, "")
+		w := newWorld(budget{restarts: 20, breaks: 40, losses: 30, lates: 20, doubles: 20, fails: 30, ticks: 1000, client: seed%4 == 0}, "")
 		calm := rng.IntN(5)
 		for steps := 0; steps < 3000 && w.wrong == ""; steps++ {
 			moves, inner := w.moves()
