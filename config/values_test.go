@@ -71,10 +71,12 @@ func TestLimits(t *testing.T) {
 		}
 		for _, text := range test.refused {
 			c := Default()
-			if err := s.value(&c).Set(text); err == nil {
+			v := s.value(&c)
+			before := v.String()
+			if err := v.Set(text); err == nil {
 				t.Errorf("%s takes %q", test.key, text)
-			} else if c := Default(); s.value(&c).String() != s.Default {
-				t.Errorf("%s: refused %q and changed the field", test.key, text)
+			} else if v.String() != before {
+				t.Errorf("%s: refused %q and changed the field to %s", test.key, text, v)
 			}
 		}
 	}
