@@ -58,7 +58,7 @@ type Machine struct {
 
 	console *console
 	port    net.Conn
-	frames  chan received
+	frames  chan received // closed when read has ended
 	kill    func()        // ends QEMU, at any time, any number of times
 	ended   chan struct{} // closed when QEMU has ended
 }
@@ -86,7 +86,8 @@ func (c Config) prepare(ctx context.Context) (kernel, error) {
 	return fetchKernel(ctx, c.Cache, c.Log)
 }
 
-// Boot prepares and boots a guest. It ends with Close, with the context, or with this process.
+// Boot prepares and boots a guest. It ends with Close, with the context, or with this process; Close also frees what is left of one that
+// has ended.
 func Boot(ctx context.Context, c Config) (*Machine, error) {
 	k, err := c.prepare(ctx)
 	if err != nil {
@@ -156,10 +157,10 @@ func (c Config) start(ctx context.Context, accel Accelerator, deadline time.Dura
 		return nil, fmt.Errorf("socketpair: %w", err)
 	}
 	ours, theirs := os.NewFile(uintptr(pair[0]), "port"), os.NewFile(uintptr(pair[1]), "port")
-	defer theirs.Close()
 	port, err := net.FileConn(ours)
 	_ = ours.Close() // FileConn has its own.
 	if err != nil {
+		_ = theirs.Close()
 		return nil, fmt.Errorf("port: %w", err)
 	}
 
@@ -188,7 +189,9 @@ func (c Config) start(ctx context.Context, accel Accelerator, deadline time.Dura
 		}
 		close(m.ended)
 	}()
-	if err := <-started; err != nil {
+	err = <-started
+	_ = theirs.Close() // QEMU has its own, whose end is now the port's.
+	if err != nil {
 		_ = port.Close()
 		return nil, fmt.Errorf("start QEMU: %w", err)
 	}
@@ -253,15 +256,12 @@ func (c Config) args(accel Accelerator, k kernel) []string {
 // escape doubles the commas of a path in a QEMU option.
 func escape(path string) string { return strings.ReplaceAll(path, ",", ",,") }
 
-// read passes the guest's frames on until the port ends; the machine's end ends it.
+// read passes the guest's frames on until the port ends: what QEMU said before its own end is still in there then. Close waits for it.
 func (m *Machine) read() {
+	defer close(m.frames)
 	for {
 		kind, payload, err := frame.Read(m.port)
-		select {
-		case m.frames <- received{kind, payload, err}:
-		case <-m.ended:
-			return
-		}
+		m.frames <- received{kind, payload, err}
 		if err != nil {
 			return
 		}
@@ -282,29 +282,32 @@ func (m *Machine) expect(ctx context.Context, kind frame.Kind, what string, in t
 // next is the next frame that is no error of the guest's.
 func (m *Machine) next(ctx context.Context) (received, error) {
 	select {
-	case f := <-m.frames:
+	case f, more := <-m.frames:
 		switch {
-		case f.err != nil: // The guest is gone; wait for QEMU's last words.
+		case !more || f.err != nil: // The guest is gone; wait for QEMU's last words.
 			m.kill()
 			<-m.ended
-			return f, m.gone(ctx)
+			return f, gone(ctx, f.err)
 		case f.kind == frame.Failed:
 			return f, fmt.Errorf("the guest gave up: %s", f.payload)
 		}
 		return f, nil
-	case <-m.ended:
-		return received{}, m.gone(ctx)
 	case <-ctx.Done():
 		return received{}, context.Cause(ctx)
 	}
 }
 
-// gone says why QEMU is no more.
-func (m *Machine) gone(ctx context.Context) error {
-	if ctx.Err() != nil {
+// gone says why nothing more comes from a guest, by the error with which reading ended; nil when that has been told.
+func gone(ctx context.Context, err error) error {
+	// The port's own errors are its end, too: a reset, when QEMU ended before it had read everything.
+	_, ofPort := errors.AsType[*net.OpError](err)
+	switch {
+	case ctx.Err() != nil:
 		return context.Cause(ctx)
+	case err == nil, ofPort, errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return errors.New("the guest has stopped")
 	}
-	return errors.New("the guest has stopped")
+	return fmt.Errorf("the guest does not keep to the language of frames: %w", err)
 }
 
 // Close ends the guest, at once: what commands wrote to the share before they ended is there.
@@ -312,4 +315,7 @@ func (m *Machine) Close() {
 	m.kill()
 	<-m.ended
 	_ = m.port.Close()
+	for range m.frames { // What nobody took, until read has ended.
+		continue
+	}
 }

@@ -70,6 +70,21 @@ func TestGuestThatPanics(t *testing.T) {
 	ended()
 }
 
+// Whoever takes the output may be slower than the guest: what it said before its end is what tells why.
+func TestOutputBeforeTheEndArrives(t *testing.T) {
+	m, _ := bootGood(t)
+	var out strings.Builder
+	slow := writer(func(p []byte) {
+		<-m.ended
+		out.Write(p)
+	})
+	_, err := m.Run(t.Context(), Command{Args: []string{"talk and end"}, Stdout: slow, Stderr: slow})
+	want(t, err, "talk and end in the VM: the guest has stopped\n")
+	if n := strings.Count(out.String(), "\n"); n != 100 || !strings.HasSuffix(out.String(), "line 99\n") {
+		t.Errorf("%d lines of 100 came:\n%s", n, &out)
+	}
+}
+
 func TestGuestThatHangsIsKilledAtTheDeadline(t *testing.T) {
 	m, w := bootGood(t)
 	_, ended := w.started()
@@ -118,7 +133,8 @@ func TestBootThatFails(t *testing.T) {
 		{"aborts", []string{"boot the VM (kvm): the guest has stopped", "failed to set MSR 0x10a", "exit status 134"}},
 		{"hangs", []string{"boot the VM (kvm): the kernel has not started after 300ms", "Booting from ROM..."}},
 		{"fails", []string{"boot the VM (kvm): the guest gave up: mount tryst.root (9p): no such device"}},
-		{"babbles", []string{"boot the VM (kvm): the guest has stopped"}},
+		{"gives-up", []string{"boot the VM (kvm): the guest gave up: mount tryst.root (9p): no such device"}},
+		{"babbles", []string{"boot the VM (kvm): the guest does not keep to the language of frames: frame of unknown kind 'G'"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.behaviour, func(t *testing.T) {

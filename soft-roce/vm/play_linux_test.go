@@ -74,6 +74,10 @@ func beQEMU() {
 		_ = frame.Write(port, frame.Alive, nil)
 		_ = frame.Write(port, frame.Failed, []byte("mount tryst.root (9p): no such device"))
 		select {}
+	case "gives-up": // As Init does: the words, then power off.
+		_ = frame.Write(port, frame.Alive, nil)
+		_ = frame.Write(port, frame.Failed, []byte("mount tryst.root (9p): no such device"))
+		return
 	case "babbles":
 		_, _ = port.WriteString("GET / HTTP/1.1\r\n\r\n")
 		select {}
@@ -99,6 +103,11 @@ func beQEMU() {
 		switch c.Args[0] {
 		case "panic":
 			fmt.Println("[    7.1] Kernel panic - not syncing: Fatal exception")
+			return
+		case "talk and end":
+			for i := range 100 {
+				_ = frame.Write(port, frame.Output, fmt.Appendln(nil, "line", i))
+			}
 			return
 		case "hang":
 			fmt.Println("[    7.1] rcu: INFO: rcu_preempt detected stalls")
