@@ -85,8 +85,9 @@ endif
 
 # The race detector allocates, and makes a search ten times as long for nothing: it has one goroutine.
 .PHONY: test-plain
-test-plain: build/bin/testreport ## Of these what the race detector cuts short, without it: whole searches, allocations of packets, 1 GiB, rates
-	@$(testreport) $(testflags) -run 'Search|AllocateNothing|AllocatesNothing|NoAllocation|AllocationsOf|CostNothing|TestRoceSizes' ./transport ./transport/verbs ./verbs/roce ./verbs/roce/udp
+test-plain: build/bin/testreport ## Of these what the race detector cuts short, without it: whole searches, allocations of packets, memory, large tensors, rates
+	@$(testreport) $(testflags) -run 'Search|AllocateNothing|AllocatesNothing|NoAllocation|AllocationsOf|CostNothing|TestRoceSizes|TestWorlds' ./transport ./transport/verbs ./verbs/roce ./verbs/roce/udp
+	@$(testreport) $(testflags) -run 'TestPoolPeakMemory|TestMemoryOfOneGibibyte|TestATensorOfMoreThan4GiB' ./tensor ./transport/grpc ./transport/verbs/mem
 	@$(testreport) $(testflags) -run TestNative ./verbs/roce -judge
 
 .PHONY: prepare
