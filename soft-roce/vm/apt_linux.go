@@ -108,7 +108,9 @@ func (a apt) download(ctx context.Context, dir string) (string, error) {
 		return "", fmt.Errorf("the VM boots the kernel of Debian's %s, and there is no apt-get to download it", meta)
 	}
 	find := func() (string, error) {
-		out, err := exec.CommandContext(ctx, "apt-cache", "depends", meta).Output()
+		cmd := exec.CommandContext(ctx, "apt-cache", "depends", meta)
+		cmd.Env = append(cmd.Environ(), "LC_ALL=C") // It translates the words that are looked for.
+		out, err := cmd.Output()
 		if err != nil {
 			return "", fmt.Errorf("apt-cache depends %s: %w", meta, err)
 		}

@@ -22,6 +22,43 @@ func TestKernelPackage(t *testing.T) {
 	}
 }
 
+// apt-cache speaks the language of whoever asks; ours is English.
+func TestKernelIsFoundInEveryLanguage(t *testing.T) {
+	dir := t.TempDir()
+	for name, script := range map[string]string{
+		"apt-cache": "[ \"$LC_ALL\" = C ] && echo '  Depends: linux-image-6.1.0-56-amd64' || echo '  Hängt ab von: linux-image-6.1.0-56-amd64'",
+		"apt-get":   "case \"$*\" in *download*) : >linux-image-6.1.0-56-amd64_1_amd64.deb ;; esac",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", dir+":/usr/bin:/bin")
+	t.Setenv("LC_ALL", "de_DE.UTF-8")
+	if _, err := (apt{io.Discard}).download(t.Context(), t.TempDir()); err != nil {
+		t.Error(err)
+	}
+}
+
+// The directory that a path through links leads to is mounted, not the path: in the guest's first root the links lead nowhere.
+func TestSharedDirectoryIsNamedWithoutLinks(t *testing.T) {
+	target, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(t.TempDir(), "home")
+	if err := os.Symlink(target, link); err != nil {
+		t.Fatal(err)
+	}
+	got, err := shared(filepath.Join(link, "tryst", "build"))
+	if want := filepath.Join(target, "tryst", "build"); got != want || err != nil {
+		t.Errorf("%q, error %v, want %q", got, err, want)
+	}
+	if info, err := os.Stat(got); err != nil || !info.IsDir() {
+		t.Errorf("it was not made: %v", err)
+	}
+}
+
 func TestMissingNamesPackages(t *testing.T) {
 	dir := t.TempDir()
 	there := filepath.Join(dir, "there")

@@ -93,7 +93,7 @@ func Boot(ctx context.Context, c Config) (*Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(c.Share, 0o755); err != nil {
+	if c.Share, err = shared(c.Share); err != nil {
 		return nil, err
 	}
 	qemu, err := lookProgram(qemuProgram)
@@ -107,6 +107,15 @@ func Boot(ctx context.Context, c Config) (*Machine, error) {
 	}
 	defer initramfs.Close()
 	return c.boot(ctx, k, initramfs)
+}
+
+// shared makes the shared directory when it is missing and returns its path without links: before the host's root is the guest's own, an
+// absolute link would lead into the initial file system. By whatever path a command asks for it, the guest's links lead there then.
+func shared(path string) (string, error) {
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		return "", err
+	}
+	return filepath.EvalSymlinks(path)
 }
 
 // boot tries the accelerators.
