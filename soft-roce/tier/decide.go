@@ -1,6 +1,9 @@
 package tier
 
-import "fmt"
+import (
+	"context"
+	"fmt"
+)
 
 // Mode is what the person asked for (TRYST_TEST_RXE).
 type Mode string
@@ -41,8 +44,9 @@ type Decision struct {
 }
 
 // Decide chooses the place. prepareVM makes the VM bootable, or says why it is not possible; nothing of this machine's kernel is touched unless
-// the mode is Native. An error means that what was asked for explicitly cannot be had.
-func Decide(mode Mode, prepareVM func() error) (Decision, error) {
+// the mode is Native. An error means that what was asked for explicitly cannot be had, or that the context ended before it was known: an
+// interrupt does not say that no VM is possible.
+func Decide(ctx context.Context, mode Mode, prepareVM func() error) (Decision, error) {
 	switch mode {
 	case Off:
 		return Decision{Nowhere, "TRYST_TEST_RXE=off"}, nil
@@ -53,6 +57,8 @@ func Decide(mode Mode, prepareVM func() error) (Decision, error) {
 	switch {
 	case err == nil:
 		return Decision{Where: InVM}, nil
+	case ctx.Err() != nil:
+		return Decision{}, fmt.Errorf("prepare the VM: %w", context.Cause(ctx))
 	case mode == VM:
 		return Decision{}, fmt.Errorf("TRYST_TEST_RXE=vm: %w", err)
 	}

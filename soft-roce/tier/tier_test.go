@@ -1,6 +1,7 @@
 package tier
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -37,13 +38,27 @@ func TestDecide(t *testing.T) {
 			t.Fatal(err)
 		}
 		asked := false
-		got, err := Decide(mode, func() error { asked = true; return tt.vm })
+		got, err := Decide(t.Context(), mode, func() error { asked = true; return tt.vm })
 		if got != tt.want || asked != tt.asked || (err == nil) != (tt.err == "") || err != nil && err.Error() != tt.err {
 			t.Errorf("%q with %v: %v, error %v, asked %v; want %v, %q, %v", tt.value, tt.vm, got, err, asked, tt.want, tt.err, tt.asked)
 		}
 	}
 	if _, err := ParseMode("docker"); err == nil || err.Error() != "TRYST_TEST_RXE=docker: auto, vm, native or off is needed" {
 		t.Errorf("docker: error %v", err)
+	}
+}
+
+// That somebody has interrupted it, or that it took too long, is no reason to skip tests.
+func TestAnInterruptIsNoSkip(t *testing.T) {
+	for _, mode := range []Mode{Auto, VM} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		d, err := Decide(ctx, mode, func() error {
+			cancel(errors.New("killed after 30m0s"))
+			return errors.New("apt-get update: signal: killed")
+		})
+		if d != (Decision{}) || err == nil || err.Error() != "prepare the VM: killed after 30m0s" {
+			t.Errorf("mode %q: %v, error %v", mode, d, err)
+		}
 	}
 }
 

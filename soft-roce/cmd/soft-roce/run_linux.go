@@ -149,7 +149,7 @@ func where(ctx context.Context, o options, _ []string) (int, error) {
 	if err != nil {
 		return failed, err
 	}
-	d, err := tier.Decide(mode, func() error { return vm.Prepare(ctx, c) })
+	d, err := tier.Decide(ctx, mode, func() error { return vm.Prepare(ctx, c) })
 	if err != nil {
 		return failed, err
 	}
