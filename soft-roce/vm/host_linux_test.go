@@ -2,12 +2,16 @@ package vm
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestKernelPackage(t *testing.T) {
@@ -142,6 +146,38 @@ func TestCachedKernel(t *testing.T) {
 	want(t, err, "the VM boots the kernel of Debian's linux-image-amd64, and there is no apt-get to download it")
 	if left, err := filepath.Glob(filepath.Join(cache, "*")); err != nil || len(left) != 1 {
 		t.Errorf("left in the cache: %v, %v; only the lock may be", left, err)
+	}
+}
+
+// Who waits while another process downloads is told so, and can be interrupted; when the other is done it goes on.
+func TestWaitForAnotherDownload(t *testing.T) {
+	cache := t.TempDir()
+	t.Setenv("PATH", t.TempDir()) // No apt-get.
+	other, err := os.Create(filepath.Join(cache, "lock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if err := unix.Flock(int(other.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	lines := 0
+	_, err = fetchKernel(ctx, cache, writer(func(p []byte) {
+		if bytes.HasPrefix(p, []byte("waiting for another process that fetches a kernel: it holds "+cache)) {
+			lines++
+		}
+		cancel(errors.New("killed after 30m0s"))
+	}))
+	want(t, err, "lock "+other.Name()+": killed after 30m0s")
+	_, err = fetchKernel(t.Context(), cache, writer(func(p []byte) {
+		if lines++; lines == 2 {
+			other.Close()
+		}
+	}))
+	want(t, err, "there is no apt-get to download it")
+	if lines != 3 { // The last one is of the download.
+		t.Errorf("%d lines, want one from each that waits and one of a download", lines)
 	}
 }
 

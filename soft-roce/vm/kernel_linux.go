@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -38,7 +39,7 @@ func fetchKernel(ctx context.Context, cache string, log io.Writer) (kernel, erro
 		return kernel{}, err
 	}
 	defer lock.Close() // Which unlocks.
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+	if err := hold(ctx, lock, log); err != nil {
 		return kernel{}, fmt.Errorf("lock %s: %w", lock.Name(), err)
 	}
 	suffix := "-" + modulesKey(modules())
@@ -82,6 +83,29 @@ func fetchKernel(ctx context.Context, cache string, log io.Writer) (kernel, erro
 		return kernel{}, err
 	}
 	return kernel{dir}, nil
+}
+
+// hold locks the file, which its closing undoes. Another process may have it for as long as a download takes, and flock(2) itself cannot be
+// interrupted by a context: so it asks again and again.
+func hold(ctx context.Context, lock *os.File, log io.Writer) error {
+	tick := time.NewTicker(lockPeriod)
+	defer tick.Stop()
+	for told := false; ; told = true {
+		err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		switch {
+		case err == nil:
+			return nil
+		case !errors.Is(err, unix.EWOULDBLOCK):
+			return err
+		case !told:
+			fmt.Fprintln(log, "waiting for another process that fetches a kernel: it holds", lock.Name())
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 }
 
 // modulesKey changes with the list of modules.

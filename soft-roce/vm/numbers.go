@@ -15,6 +15,8 @@ const (
 	bootDeadline = 3 * time.Minute
 	// readyDeadline is from there until commands can run: file systems and devices.
 	readyDeadline = 3 * time.Minute
+	// lockPeriod is how often the lock on the cache is asked for: much shorter than what its holder does, a download.
+	lockPeriod = 100 * time.Millisecond
 	// terminalBuffer is what is read of a terminal at once, in bytes: more than anybody types or pastes in one go is read in more.
 	terminalBuffer = 4 << 10
 
