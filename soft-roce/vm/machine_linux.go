@@ -140,14 +140,29 @@ func (c Config) boot(ctx context.Context, k kernel, initramfs *os.File) (*Machin
 		return m, why
 	}
 	if why == nil {
-		return m, os.WriteFile(memory, []byte(KVM), 0o644)
+		c.remember(memory, string(KVM))
+		return m, nil
 	}
 	first, _, _ := strings.Cut(why.Error(), "\n")
-	fmt.Fprintln(c.Log, "KVM does not work here, emulating from now on:", first)
-	if err := os.WriteFile(memory, []byte(string(TCG)+"\n"+why.Error()+"\n"), 0o644); err != nil {
-		return nil, err
+	if _, ok := errors.AsType[silentError](why); ok {
+		fmt.Fprintln(c.Log, "KVM does not work here, emulating from now on:", first)
+		c.remember(memory, string(TCG)+"\n"+why.Error())
+	} else { // A kernel that has spoken ran on KVM: the failure is the guest's.
+		fmt.Fprintln(c.Log, "the guest failed under KVM, emulating this time:", first)
 	}
 	return c.start(ctx, TCG, bootDeadline, k, initramfs)
+}
+
+// silentError is why a guest's kernel never spoke.
+type silentError struct{ error }
+
+func (e silentError) Unwrap() error { return e.error }
+
+// remember writes down which accelerator works. That it cannot is no failure: it is found out again next time.
+func (c Config) remember(memory, found string) {
+	if err := os.WriteFile(memory, []byte(found+"\n"), 0o644); err != nil {
+		fmt.Fprintln(c.Log, "whether KVM works will be found out again next time:", err)
+	}
 }
 
 // memory is the file that says which accelerator works on this machine with this QEMU.
@@ -221,6 +236,9 @@ func (c Config) start(ctx context.Context, accel Accelerator, deadline time.Dura
 	} {
 		if err := m.expect(ctx, step.kind, step.what, step.in); err != nil {
 			m.Close()
+			if step.kind == frame.Alive {
+				err = silentError{err}
+			}
 			return nil, fmt.Errorf("boot the VM (%s): %w\n%s", accel, err, m.console.tail())
 		}
 	}

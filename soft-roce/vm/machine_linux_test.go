@@ -235,6 +235,45 @@ func TestAutoFindsTheAccelerator(t *testing.T) {
 	}
 }
 
+// A guest that has spoken under KVM and then fails by itself says nothing about KVM.
+func TestAGuestsOwnFailureIsNotKVMs(t *testing.T) {
+	c, k, initramfs, _ := setup(t, "kvm=fails tcg=good")
+	for range 2 {
+		m, err := c.boot(t.Context(), k, initramfs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.Accelerator != TCG {
+			t.Errorf("runs on %s", m.Accelerator)
+		}
+		m.Close()
+	}
+	if n := strings.Count(fmt.Sprint(c.Log), "the guest failed under KVM, emulating this time: boot the VM (kvm): the guest gave up: mount"); n != 2 {
+		t.Errorf("KVM was tried %d times in two boots; log:\n%s", n, c.Log)
+	}
+}
+
+// What was found out about KVM is for the next boot: this one has its machine also where nothing can be written.
+func TestBootWithoutMemory(t *testing.T) {
+	for behaviour, accel := range map[string]Accelerator{"kvm=good": KVM, "kvm=aborts tcg=good": TCG} {
+		c, k, initramfs, _ := setup(t, behaviour)
+		if err := os.Mkdir(c.memory(), 0o755); err != nil { // No file can be written in its place, as on a full disk.
+			t.Fatal(err)
+		}
+		m, err := c.boot(t.Context(), k, initramfs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.Accelerator != accel {
+			t.Errorf("%s: runs on %s", behaviour, m.Accelerator)
+		}
+		m.Close()
+		if said := fmt.Sprint(c.Log); !strings.Contains(said, "whether KVM works will be found out again next time: open ") {
+			t.Errorf("log %q", said)
+		}
+	}
+}
+
 // An emulator that cannot be started is an error, not a hang.
 func TestNoEmulator(t *testing.T) {
 	c, k, initramfs, _ := setup(t, "tcg=good")
