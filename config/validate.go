@@ -53,8 +53,14 @@ var rules = []rule{
 		return ""
 	}},
 	{[]string{"tls.ca", "tls.cert", "tls.key", "tls.require-client-cert"}, ForServer, func(c *Config) string {
-		if c.TLS.CA != "" && c.TLS.Cert == "" && c.TLS.Key == "" && !c.TLS.RequireClientCert {
-			return "the server would dial with TLS and listen without; give tls.cert and tls.key, too"
+		if c.TLS.CA != "" {
+			return noListener(c.TLS)
+		}
+		return ""
+	}},
+	{[]string{"tls.server-name", "tls.ca", "tls.cert", "tls.key", "tls.require-client-cert"}, ForServer, func(c *Config) string {
+		if c.TLS.ServerName != "" && c.TLS.CA == "" { // with tls.ca it is that rule's
+			return noListener(c.TLS)
 		}
 		return ""
 	}},
@@ -78,6 +84,15 @@ var rules = []rule{
 	apart("metrics-address", "listen", func(c *Config) (string, string) { return c.MetricsAddress, c.Listen }),
 	apart("pprof-address", "listen", func(c *Config) (string, string) { return c.PprofAddress, c.Listen }),
 	apart("pprof-address", "metrics-address", func(c *Config) (string, string) { return c.PprofAddress, c.MetricsAddress }),
+}
+
+// noListener says what is wrong with a server that dials with TLS where it does
+// not listen with it, unless another rule tells what is missing for that.
+func noListener(t TLS) string {
+	if t.Cert == "" && t.Key == "" && !t.RequireClientCert {
+		return "the server would dial with TLS and listen without; give tls.cert and tls.key, too"
+	}
+	return ""
 }
 
 // besideCluster reports whether the process is an evaluator, which TensorFlow
