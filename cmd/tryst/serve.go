@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -31,7 +32,13 @@ all is published.`,
 			if err != nil {
 				return err
 			}
-			return s.serve(cmd.Context(), cfg, publications(append(publish, args...)))
+			asked := slices.Concat(publish, args)
+			for _, arg := range asked { // a variable of a script that is not set
+				if _, path := checkpoint.SplitName(arg); path == "" {
+					return usagef("publication %q has no path: want [NAME=]PATH", arg)
+				}
+			}
+			return s.serve(cmd.Context(), cfg, publications(asked))
 		},
 	}
 	cmd.Flags().StringArrayVar(&publish, "publish", nil, "offer the tensors of [NAME=]`PATH`; may be given again")

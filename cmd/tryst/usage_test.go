@@ -5,7 +5,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
 	"github.com/tryst-rdma/tryst/checkpoint"
+	"github.com/tryst-rdma/tryst/config"
 )
 
 func TestHelp(t *testing.T) {
@@ -87,6 +91,11 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"serve", "--transport", "carrier-pigeon"}, []string{`--transport "carrier-pigeon"`, "grpc", "verbs"}},
 		{[]string{"serve", "--listen", "2222"}, []string{`--listen "2222"`, "HOST:PORT"}},
 		{[]string{"serve", "--config", "/does/not/exist.yaml"}, []string{"--config", "/does/not/exist.yaml", "no such file"}},
+		{[]string{"serve", "--publish", ""}, []string{`publication ""`, "no path", "[NAME=]PATH"}},
+		{[]string{"serve", "--publish", "a="}, []string{`publication "a="`, "no path", "[NAME=]PATH"}},
+		{[]string{"serve", "a.npy", ""}, []string{`publication ""`, "no path", "[NAME=]PATH"}},
+		{[]string{"bench", "--size", `1"`}, []string{`--size "1\""`, "words with commas"}},
+		{[]string{"bench", "--inflight", "1,x"}, []string{`--inflight "1,x"`, "whole numbers with commas"}},
 		{[]string{"config", "x"}, []string{`"x"`}},
 		{[]string{"config", "--log-level", "loud"}, []string{`--log-level "loud"`, "debug"}},
 		{[]string{"version", "x"}, []string{`"x"`}},
@@ -95,6 +104,27 @@ func TestWrongUsage(t *testing.T) {
 			failed(t, tryst(t, c.args...), exitUsage, append(c.want, "; see 'tryst")...)
 		})
 	}
+}
+
+// Each kind of flag that may refuse a text has words for what it wants.
+func TestEveryKindOfFlagHasWords(t *testing.T) {
+	settings := make(map[string]bool)
+	for _, s := range config.Settings() { // these take any text
+		settings[s.Flag()] = true
+	}
+	var look func(c *cobra.Command)
+	look = func(c *cobra.Command) {
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			kind := f.Value.Type()
+			if !settings[f.Name] && kind != "string" && kind != "stringArray" && kinds[kind] == "" {
+				t.Errorf("%s --%s takes a %s, and nothing says what that is", c.CommandPath(), f.Name, kind)
+			}
+		})
+		for _, sub := range c.Commands() {
+			look(sub)
+		}
+	}
+	look(newRoot(streams{}))
 }
 
 // Each setting that is wrong has a line of its own.
