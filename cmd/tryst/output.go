@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 	"unicode"
+	"unicode/utf8"
 )
 
 // writeTable writes rows in columns, the first as their headings.
@@ -33,19 +34,25 @@ func writeJSON(w io.Writer, v any) error {
 }
 
 // printable returns s as one line that does nothing to a terminal: names and
-// messages may come from a peer.
+// messages may come from a peer. Bytes that are no UTF-8 are escaped, too: a
+// terminal may take one for a control, and columns are counted in runes.
 func printable(s string) string {
-	if !strings.ContainsFunc(s, unprintable) {
+	if utf8.ValidString(s) && !strings.ContainsFunc(s, unprintable) {
 		return s
 	}
 	var b strings.Builder
-	for _, r := range s {
-		if unprintable(r) {
+	for len(s) > 0 {
+		r, size := utf8.DecodeRuneInString(s)
+		switch {
+		case r == utf8.RuneError && size == 1:
+			fmt.Fprintf(&b, `\x%02x`, s[0])
+		case unprintable(r):
 			quoted := strconv.QuoteRune(r)
 			b.WriteString(quoted[1 : len(quoted)-1])
-		} else {
+		default:
 			b.WriteRune(r)
 		}
+		s = s[size:]
 	}
 	return b.String()
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -44,6 +45,24 @@ func TestNothingToTell(t *testing.T) {
 	p.end()
 	if b.Len() > 0 {
 		t.Errorf("%q", b.String())
+	}
+}
+
+// A name or a message of a peer stays one line that does nothing to a terminal, and in its column.
+func TestPrintable(t *testing.T) {
+	for s, want := range map[string]string{
+		"a \"b\" \\ é \ufffd": "a \"b\" \\ é \ufffd", "a\x1b[31m\n": `a\x1b[31m\n`, "\u009b31m": `\u009b31m`, "a\x9b31mb": `a\x9b31mb`, "é\xff\xc3": `é\xff\xc3`,
+	} {
+		if got := printable(s); got != want {
+			t.Errorf("printable(%q) = %q, want %q", s, got, want)
+		}
+	}
+	var b strings.Builder
+	if err := writeTable(&b, []string{"NAME", "VALUE"}, []string{"a\xff", "1"}, []string{"longer", "2"}); err != nil {
+		t.Fatal(err)
+	}
+	if want := "NAME    VALUE\na\\xff   1\nlonger  2\n"; b.String() != want {
+		t.Errorf("the table is %q, want %q", &b, want)
 	}
 }
 
