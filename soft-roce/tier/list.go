@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -39,14 +40,22 @@ func ParseList(r io.Reader) ([]Entry, error) {
 	return entries, lines.Err()
 }
 
-// testArgs turns arguments of go test (-run X -count=5) into those of a test binary.
+// testArgs turns arguments of go test (-run X --count=5 -test.v) into those of a test binary.
 func testArgs(args []string) []string {
 	var out []string
 	for _, a := range args {
-		if name, ok := strings.CutPrefix(a, "-"); ok && !strings.HasPrefix(name, "test.") {
-			a = "-test." + strings.TrimPrefix(name, "-")
+		if name, ok := strings.CutPrefix(a, "-"); ok {
+			a = "-test." + strings.TrimPrefix(strings.TrimPrefix(name, "-"), "test.")
 		}
 		out = append(out, a)
 	}
 	return out
+}
+
+// chooses says whether arguments of a test binary choose among the tests: then a package of which none is left is no mistake.
+func chooses(args []string) bool {
+	return slices.ContainsFunc(args, func(a string) bool {
+		name, _, _ := strings.Cut(a, "=")
+		return name == "-test.run" || name == "-test.skip"
+	})
 }

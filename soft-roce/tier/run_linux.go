@@ -66,8 +66,9 @@ func (c Config) run(ctx context.Context, e Entry, place Place) error {
 		if err := c.build(ctx, e, binary); err != nil {
 			return err
 		}
+		asked := testArgs(c.Args)
 		args := []string{binary, "-test.paniconexit0", "-test.timeout=" + c.Timeout.String(), "-test.run=" + e.Pattern}
-		args = slices.Concat(args, e.Args, testArgs(c.Args), []string{"-test.v=test2json"})
+		args = slices.Concat(args, e.Args, asked, []string{"-test.v=test2json"})
 		var said watcher
 		out := io.MultiWriter(w, &said)
 		status, err := place.Run(ctx, vm.Command{Args: args, Dir: pkg.dir, Env: vm.Environment(), Stdout: out, Stderr: out})
@@ -76,7 +77,7 @@ func (c Config) run(ctx context.Context, e Entry, place Place) error {
 			return err
 		case status != 0:
 			return fmt.Errorf("exit status %d", status)
-		case said.nothing && !slices.ContainsFunc(c.Args, func(a string) bool { return strings.HasPrefix(a, "-run") }):
+		case said.nothing && !chooses(asked):
 			return fmt.Errorf("no test's name matches %q: nothing was tested", e.Pattern)
 		}
 		return nil

@@ -58,7 +58,12 @@ func TestRun(t *testing.T) {
 	}, {
 		name:   "has no test that was asked for",
 		source: "func TestRxeA(t *testing.T) { t.Error(\"not asked for\") }\nvar _ = os.Exit",
-		args:   []string{"-run", "TestRxeB"},
+		args:   []string{"--run=TestRxeB"},
+		action: "pass", words: "no tests to run",
+	}, {
+		name:   "has nothing but what is to be left out",
+		source: "func TestRxeA(t *testing.T) { t.Error(\"not asked for\") }\nvar _ = os.Exit",
+		args:   []string{"-skip", "TestRxeA"},
 		action: "pass", words: "no tests to run",
 	}, {
 		name:   "does not build",

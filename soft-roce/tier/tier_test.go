@@ -76,9 +76,23 @@ func TestParseList(t *testing.T) {
 }
 
 func TestTestArgs(t *testing.T) {
-	got := testArgs([]string{"-run", "TestRxeX", "--count=3", "-test.v", "-shuffle=on"})
-	if want := []string{"-test.run", "TestRxeX", "-test.count=3", "-test.v", "-test.shuffle=on"}; !slices.Equal(got, want) {
+	got := testArgs([]string{"-run", "TestRxeX", "--count=3", "-test.v", "--test.short", "-shuffle=on"})
+	if want := []string{"-test.run", "TestRxeX", "-test.count=3", "-test.v", "-test.short", "-test.shuffle=on"}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// However tests are chosen, that a package has none of them is no mistake in the list.
+func TestChoiceOfTests(t *testing.T) {
+	for _, arg := range []string{"-run", "-run=X", "--run", "--run=X", "-test.run=X", "--test.run", "-skip=X", "--skip", "-test.skip"} {
+		if !chooses(testArgs([]string{"-count=1", arg, "X"})) {
+			t.Errorf("%s chooses nothing", arg)
+		}
+	}
+	for _, arg := range []string{"-count=1", "-runs=X", "run"} {
+		if chooses(testArgs([]string{arg})) {
+			t.Errorf("%s chooses", arg)
+		}
 	}
 }
 
