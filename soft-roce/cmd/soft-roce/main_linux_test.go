@@ -11,6 +11,20 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// What is wrong with -pkg is told by the go command, in its own words.
+func TestPackagesThatAreNotThere(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for name, text := range map[string]string{"go.mod": "module m\n\ngo 1.26\n", "tests": "./p TestRxe\n"} {
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	status, err := run(t.Context(), []string{"where", "-list", "tests", "-pkg", "./typo"})
+	if status != failed || err == nil || !strings.Contains(err.Error(), "go list ./typo: exit status 1\n") || !strings.Contains(err.Error(), "directory not found") {
+		t.Errorf("./typo: status %d, error %v", status, err)
+	}
+}
+
 func TestMistakesAreToldAndChangeNothing(t *testing.T) {
 	t.Chdir(t.TempDir())
 	if err := os.WriteFile("tests", []byte("nothing\n"), 0o644); err != nil {

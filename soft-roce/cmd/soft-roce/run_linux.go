@@ -213,9 +213,15 @@ func (o options) entries(ctx context.Context) ([]tier.Entry, error) {
 	if o.packages == "./..." {
 		return all, nil
 	}
-	out, err := exec.CommandContext(ctx, o.goCommand, append([]string{"list", "-tags", tier.Tag, "-f", "{{.Dir}}"}, strings.Fields(o.packages)...)...).Output()
+	cmd := exec.CommandContext(ctx, o.goCommand, append([]string{"list", "-tags", tier.Tag, "-f", "{{.Dir}}"}, strings.Fields(o.packages)...)...)
+	var words strings.Builder
+	cmd.Stderr = &words
+	out, err := cmd.Output()
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("go list %s: %w", o.packages, err)
+		return nil, fmt.Errorf("go list %s: %w\n%s", o.packages, err, strings.TrimSpace(words.String()))
 	}
 	wanted := map[string]bool{}
 	for dir := range strings.Lines(string(out)) {
