@@ -47,6 +47,16 @@ func (v *virtual) Close() error {
 	return nil
 }
 
+// These are the guest's, too: a command ends on this machine as it does in the VM.
+const (
+	// drain is how long the output of a command may stay open after the command has ended, by something that it left running.
+	drain = 2 * time.Second
+
+	// notStarted is the status of a command that could not be started, and signalled what is added to a signal's number, as in a shell.
+	notStarted = 127
+	signalled  = 128
+)
+
 // native is this machine.
 type native struct {
 	ours bool // the pair was made here
@@ -73,11 +83,32 @@ func (native) Run(ctx context.Context, c vm.Command) (int, error) {
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = c.Dir, c.Env, c.Stdout, c.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = drain
 	err := cmd.Run()
-	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-		return exit.ExitCode(), ctx.Err()
+	started := cmd.Process != nil
+	if started {
+		_ = cmd.Cancel() // What it left running; an error when there is nothing.
 	}
-	return 0, err
+	exit, exited := errors.AsType[*exec.ExitError](err)
+	switch {
+	case err == nil:
+		return 0, nil
+	case ctx.Err() != nil:
+		return 0, context.Cause(ctx)
+	case !started:
+		fmt.Fprintf(c.Stderr, "%s: %v\n", c.Args[0], err)
+		return notStarted, nil
+	case errors.Is(err, exec.ErrWaitDelay): // It ended well.
+		fmt.Fprintf(c.Stderr, "%s: something that it left running held its output open and was ended\n", c.Args[0])
+		return 0, nil
+	case !exited: // Nobody takes its output.
+		return 0, err
+	}
+	if ws, ok := exit.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+		fmt.Fprintf(c.Stderr, "%s: signal: %v\n", c.Args[0], ws.Signal())
+		return signalled + int(ws.Signal()), nil
+	}
+	return exit.ExitCode(), nil
 }
 
 func (n native) Close() error {

@@ -5,9 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -143,6 +145,67 @@ type late struct {
 func (l late) Run(ctx context.Context, _ vm.Command) (int, error) {
 	l.cancel(errors.New("killed after 30m0s"))
 	return 0, context.Cause(ctx)
+}
+
+// A command ends on this machine as it does in the VM.
+func TestCommandsEndAsInTheVM(t *testing.T) {
+	for _, tt := range []struct {
+		args   []string
+		status int
+		errs   string
+	}{
+		{[]string{"/bin/sh", "-c", "exit 7"}, 7, ""},
+		{[]string{"/bin/sh", "-c", "kill -9 $$"}, 137, "/bin/sh: signal: killed\n"},
+		{[]string{"/no/such/program"}, 127, "/no/such/program: fork/exec /no/such/program: no such file or directory\n"},
+	} {
+		var out, errs bytes.Buffer
+		status, err := native{}.Run(t.Context(), vm.Command{Args: tt.args, Stdout: &out, Stderr: &errs})
+		if status != tt.status || err != nil || errs.String() != tt.errs {
+			t.Errorf("%v: status %d, error %v, errors %q; want %d, %q", tt.args, status, err, &errs, tt.status, tt.errs)
+		}
+	}
+}
+
+// What a command leaves running, with its output open, holds up nothing, and is ended.
+func TestLeftoversAreEnded(t *testing.T) {
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	held, err := os.OpenFile(fifo, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	var out, errs bytes.Buffer
+	status, err := native{}.Run(t.Context(), vm.Command{Args: []string{"/bin/sh", "-c", "sleep 60 3>" + fifo + " & echo done"}, Stdout: &out, Stderr: &errs})
+	if status != 0 || err != nil || out.String() != "done\n" || !strings.Contains(errs.String(), "left running") {
+		t.Errorf("status %d, error %v, output %q, errors %q", status, err, &out, &errs)
+	}
+	if err := held.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := held.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("what was left still runs: %v", err)
+	}
+}
+
+// The deadline's own words are told, not those of the context's kind.
+func TestCommandThatIsEndedSaysWhy(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	out := cancels{cancel}
+	if _, err := (native{}).Run(ctx, vm.Command{Args: []string{"/bin/sh", "-c", "echo; sleep 60"}, Stdout: out, Stderr: out}); err == nil || err.Error() != "killed after 30m0s" {
+		t.Errorf("error %v", err)
+	}
+}
+
+// cancels is an output after whose first line the time is over.
+type cancels struct{ cancel context.CancelCauseFunc }
+
+func (c cancels) Write(p []byte) (int, error) {
+	c.cancel(errors.New("killed after 30m0s"))
+	return len(p), nil
 }
 
 func TestWatcherSeesWordsThatComeInParts(t *testing.T) {
