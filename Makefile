@@ -199,13 +199,15 @@ help: ## This list
 	@awk -F ':.*## ' '/^## ./ { printf "\n%s\n", substr($$0, 4) } \
 		/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# One clear line when Go is missing or too old for go.mod. A Go that can fetch a newer one itself does so here.
+# One clear line when Go is missing or too old for go.mod; what else keeps go from working it says itself. A Go that can fetch a newer one
+# itself does so here.
 .PHONY: go-ready
 go-ready:
 	@need=$$(awk '$$1 == "go" { print $$2 }' go.mod); \
 	have=$$(GOTOOLCHAIN=local $(GO) env GOVERSION 2>/dev/null) || have="no Go"; \
-	$(GO) list -m >/dev/null 2>&1 || \
-		{ echo "Go $$need or newer is needed and this machine has $$have: see https://go.dev/doc/install" >&2; exit 1; }
+	said=$$($(GO) list -m 2>&1) || { \
+		if [[ $$have == go* ]] && printf '%s\n' "go$$need" "$$have" | sort -VC; then echo "$$said"; \
+		else echo "Go $$need or newer is needed and this machine has $$have: see https://go.dev/doc/install"; fi >&2; exit 1; }
 
 build/bin/testreport: go-ready FORCE
 	@$(GO) build -o $@ ./internal/testreport
