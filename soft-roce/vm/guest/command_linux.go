@@ -175,7 +175,8 @@ func lookPath(name string, env []string) (string, error) {
 		if dirs, ok := strings.CutPrefix(e, "PATH="); ok {
 			for _, dir := range filepath.SplitList(dirs) {
 				path := filepath.Join(dir, name)
-				if unix.Access(path, unix.X_OK) == nil {
+				info, err := os.Stat(path) // A directory is executable, too.
+				if err == nil && !info.IsDir() && unix.Access(path, unix.X_OK) == nil {
 					return path, nil
 				}
 			}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -125,6 +126,24 @@ func TestCommands(t *testing.T) {
 	}
 	if s.settled != 7 { // Those that started.
 		t.Errorf("settled after %d commands", s.settled)
+	}
+}
+
+// A directory that has the program's name is none, as for a shell.
+func TestProgramsAreLookedForPastDirectories(t *testing.T) {
+	first, second := t.TempDir(), t.TempDir()
+	if err := os.Mkdir(filepath.Join(first, "prog"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	want := filepath.Join(second, "prog")
+	if err := os.WriteFile(want, []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := lookPath("prog", []string{"PATH=" + first + ":" + second}); got != want || err != nil {
+		t.Errorf("%q, error %v, want %q", got, err, want)
+	}
+	if got, err := lookPath("prog", []string{"PATH=" + first}); err == nil {
+		t.Errorf("the directory %q is a program", got)
 	}
 }
 
