@@ -128,6 +128,11 @@ func (f *file) setting(m member) {
 		}
 		return
 	}
+	if _, isText := s.value(new(Config)).(anyText); isText && m.value.Kind == yaml.ScalarNode && value != nil {
+		if _, quoted := value.(string); !quoted { // a path or a name that looks like a number: 1.10, 0123
+			value = m.value.Value
+		}
+	}
 	text, err := scalar(value)
 	if err != nil {
 		f.fail(m.line, "%s: %w", s.Key, err)
