@@ -10,6 +10,12 @@
 //
 //	flags  >  TRYST_ variables  >  YAML file  >  TF_CONFIG  >  defaults
 //
+// A value that a higher source overrides is not judged, except what has to be
+// understood before it is one setting's value: TF_CONFIG, the form of the YAML
+// file, the code of a timeout in RDMA_QP_TIMEOUT or RDMA_TIMEOUT, and two RDMA_
+// names of one setting that disagree. A mistake there is an error whatever the
+// flags say.
+//
 // TF_CONFIG gives the cluster and the own task, nothing else. A variable that
 // is there but empty gives the empty value, which turns some settings off. An
 // unknown TRYST_ variable is an error; variables that begin with TRYST_TEST_
