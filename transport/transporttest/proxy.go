@@ -136,6 +136,11 @@ func (p *Proxy) serve(asker net.Conn) {
 		reset(task)
 	})
 	defer l.close()
+	if p.Target() != target { // a cut that followed may have come before this one could be cut
+		reset(asker)
+		reset(task)
+		return
+	}
 	var both sync.WaitGroup
 	both.Go(func() { carry(task, asker, func(n int) (int, bool) { return n, l.toTask() }) })
 	carry(asker, task, l.fromTask)
