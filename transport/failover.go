@@ -139,7 +139,7 @@ func (f *Failover) recv(step int64, key rendezvous.Key, args rendezvous.Args, do
 		}
 		return call, nil
 	}
-	p.do(acts) // what it begins is nobody's who waits
+	p.do(acts) // it looks for the peer, if anything: what is begun then is the crew's
 	return call, nil
 }
 

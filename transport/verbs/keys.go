@@ -7,10 +7,10 @@ import (
 )
 
 // keys remembers the keys that requests named lately, since the next step asks for
-// the same ones: they are neither parsed nor checked nor copied again. Each has one place, which
-// it takes from the one that had it before, so a peer that invents keys makes the
-// link hold keySlots of them, at most as long as messages are. The zero value is not
-// ready.
+// the same ones: they are neither parsed nor checked nor copied again. Each has one
+// place, which it takes from the one that had it before, so a peer that invents keys
+// makes the link hold keySlots of them, at most as long as messages are. The zero value
+// is not ready.
 type keys struct {
 	check func(rendezvous.Key) error // that it may be asked for; always the same for a key
 	seed  maphash.Seed
