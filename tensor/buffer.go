@@ -57,9 +57,15 @@ func NewBuffer(data []byte, release func()) *Buffer {
 // NewOwnedBuffer is NewBuffer for memory that goes back to owner, which may be
 // nil.
 func NewOwnedBuffer(data []byte, owner Owner) *Buffer {
-	b := &Buffer{data: data, owner: owner}
-	b.refs.Store(1)
+	b := new(Buffer)
+	b.init(data, owner)
 	return b
+}
+
+// init makes a new header that of data.
+func (b *Buffer) init(data []byte, owner Owner) {
+	b.data, b.owner = data, owner
+	b.refs.Store(1)
 }
 
 // reclaimFunc is an Owner that is nothing but its function.

@@ -93,20 +93,31 @@ func NewPool(o PoolOptions) *Pool {
 
 // Allocate implements Allocator. The content is what the last owner left.
 func (p *Pool) Allocate(n int) (*Buffer, error) {
-	if err := checkSize(n); err != nil {
+	// The header is new each time (48 bytes, some 60 ns): a used one could not
+	// tell a late call of its last owner from a call of its new owner.
+	b := new(Buffer)
+	if err := p.allocate(b, n); err != nil {
 		return nil, err
 	}
+	return b, nil
+}
+
+// allocate is Allocate into a new header.
+func (p *Pool) allocate(b *Buffer, n int) error {
+	if err := checkSize(n); err != nil {
+		return err
+	}
 	if n == 0 {
-		return NewBuffer(nil, nil), nil
+		b.init(nil, nil)
+		return nil
 	}
 	block, err := p.take(n)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	p.out.Add(1)
-	// The header is new each time (48 bytes, some 60 ns): a used one could not
-	// tell a late call of its last owner from a call of its new owner.
-	return NewOwnedBuffer(block[:n], p.owner), nil
+	b.init(block[:n], p.owner)
+	return nil
 }
 
 // take returns a kept block for n bytes, or a new one.

@@ -52,6 +52,19 @@ func Allocate(a Allocator, dtype DType, shape Shape) (*Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
+	if p, ok := a.(*Pool); ok {
+		// Both headers at once: to allocate takes a good part of the time that a small
+		// tensor takes.
+		var both struct {
+			t   Tensor
+			buf Buffer
+		}
+		if err := p.allocate(&both.buf, n); err != nil {
+			return nil, err
+		}
+		both.t = Tensor{dtype: dtype, shape: shape, buf: &both.buf}
+		return &both.t, nil
+	}
 	buf, err := a.Allocate(n)
 	if err != nil {
 		return nil, err

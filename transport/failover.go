@@ -129,10 +129,11 @@ func (f *Failover) recv(step int64, key rendezvous.Key, args rendezvous.Args, do
 	r.done, r.attempt.Args = done, args
 	r.attempt.Ask = Ask{Asker: f.opts.Self, ID: id, Step: step, Key: key}
 	p.receives.Put(id, r)
-	acts := p.machine.recv(time.Now(), id, key.SrcIncarnation())
+	now := time.Now()
+	acts := p.machine.recv(now, id, key.SrcIncarnation())
 	call := rendezvous.RemoteRecv{By: p, ID: id}
 	if len(acts) == 1 && acts[0].kind == askSend { // as a rule: the link is up, and stays so
-		p.sendLocked(r, &acts[0])
+		p.sendLocked(r, &acts[0], now)
 		p.mu.Unlock()
 		if p.begin(r, waits) {
 			return call, r
@@ -245,7 +246,7 @@ func (p *peer) doBecause(acts []askAction, why error) {
 			p.f.work.Go(func() { p.hello(after) })
 		case askSend:
 			r := p.receive(a.id)
-			p.sendLocked(r, a)
+			p.sendLocked(r, a, time.Now())
 			calls = append(calls, wireCall{r: r})
 		case askDrop:
 			r := p.receive(a.id)
@@ -288,9 +289,10 @@ func (p *peer) doBecause(acts []askAction, why error) {
 	}
 }
 
-// sendLocked notes the attempt that an askSend wants. Its begin follows.
-func (p *peer) sendLocked(r *remoteReceive, a *askAction) {
+// sendLocked notes the attempt that an askSend wants now. Its begin follows.
+func (p *peer) sendLocked(r *remoteReceive, a *askAction, now time.Time) {
 	r.underWay = true
+	r.attempt.Began, r.attempt.Ended = now, time.Time{}
 	r.attempt.Attempt, r.attempt.Plain, r.attempt.Elsewhere = a.attempt, a.plain, a.elsewhere
 	r.attempt.Peer, r.attempt.Finished = a.peer, a.finished
 	p.f.crew.expect()
@@ -418,7 +420,10 @@ func (r *remoteReceive) attempted() {
 		v, err = p.wire.Recv(r.ctx, &r.attempt)
 		r.cancel()
 	}
-	now := time.Now()
+	now := r.attempt.Ended
+	if now.IsZero() {
+		now = time.Now()
+	}
 	id := r.attempt.ID
 	p.mu.Lock()
 	r.pending, r.ctx, r.cancel, r.underWay = nil, nil, nil, false

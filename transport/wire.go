@@ -3,6 +3,7 @@ package transport
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
@@ -88,6 +89,10 @@ type Attempt struct {
 	Finished []uint64
 	// Args are the receiver's.
 	Args rendezvous.Args
+	// Began is when it was begun, and Ended when it had its outcome; that is set by a wire
+	// which has looked at the clock then, else zero. To look at the clock once more takes
+	// as long as to send a small request takes in Go.
+	Began, Ended time.Time
 	// Partial is what earlier attempts have brought; a wire that can go on
 	// from there keeps its state in it. At most one attempt of a receive
 	// is under way at any time, and the state is its own.

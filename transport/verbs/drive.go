@@ -25,10 +25,9 @@ import (
 //	4. run gives the lock up, and the outbox is emptied.
 
 // completed is called by the queue with completions in order, by one goroutine
-// at a time.
-func (l *link) completed(wcs []verbs.WC) {
+// at a time, and when they came.
+func (l *link) completed(wcs []verbs.WC, now time.Time) {
 	l.mu.Lock()
-	now := time.Now()
 	for i := range wcs {
 		l.completion(now, &wcs[i])
 	}
@@ -88,7 +87,7 @@ func (l *link) failed(wc *verbs.WC) error {
 // does. It is called with the lock held and gives it up.
 func (l *link) run(now time.Time) {
 	if l.machine != nil {
-		for l.act(l.machine.Actions(now)) {
+		for l.act(l.machine.Actions(now), now) {
 			now = time.Now()
 		}
 		l.arm(now)
@@ -97,14 +96,14 @@ func (l *link) run(now time.Time) {
 }
 
 // act carries out actions, and says whether that has led to new events.
-func (l *link) act(acts []channel.Action) (again bool) {
+func (l *link) act(acts []channel.Action, now time.Time) (again bool) {
 	l.sends, l.sges = l.sends[:0], l.sges[:0]
 	posting := 0 // rail of sends
 	for i := range acts {
 		a := &acts[i]
 		switch a.Kind {
 		case channel.ActEnd:
-			l.end(a)
+			l.end(a, now)
 		case channel.ActFree:
 			l.free(a.Dest)
 		case channel.ActRepost:
@@ -463,7 +462,7 @@ func (l *link) receive(handle uint64, id attemptID) *receive {
 }
 
 // end ends a receive of this side.
-func (l *link) end(a *channel.Action) {
+func (l *link) end(a *channel.Action, now time.Time) {
 	r := l.receive(a.Handle, attemptID{a.ID, a.Attempt})
 	if r != nil {
 		l.receives.take(a.Handle)
@@ -498,7 +497,7 @@ func (l *link) end(a *channel.Action) {
 	case channel.OutcomeLost:
 		r.err = &transport.LostError{Err: cmp.Or(l.err, a.Err)} // with the cause, which the machine may not know
 	default:
-		l.quarantine(time.Now(), r) // when CANCEL was said for it before its own cancel came here
+		l.quarantine(now, r) // when CANCEL was said for it before its own cancel came here
 		r.err = a.Err
 		if transport.IsOtherProcess(a.Err) {
 			r.err = &transport.RestartedError{Err: a.Err}
@@ -507,6 +506,7 @@ func (l *link) end(a *channel.Action) {
 	if written {
 		l.release(&dest)
 	}
+	r.attempt.Ended = now
 	r.waiter.Done()
 }
 

@@ -156,7 +156,7 @@ func TestRequestClosesTheChannelThatItNames(t *testing.T) {
 		}
 		asked := second[0].start(&transport.Attempt{
 			Ask:  transport.Ask{Asker: p.ends[0].opts.Self, ID: uint64(id) + 1, Attempt: 1, Step: 1, Key: key}, //nolint:gosec // small
-			Left: left, Peer: 2,
+			Left: left, Peer: 2, Began: time.Now(),
 		})
 		give := context.AfterFunc(ctx, func() { asked.Drop(uint64(id) + 1) }) //nolint:gosec // small
 		_, err = asked.Wait()
@@ -237,7 +237,7 @@ func TestLargestOfferConnects(t *testing.T) {
 func TestCompletionOfAQueuePairThatIsGone(t *testing.T) {
 	l := newLeftPair(t).up(t, 0)
 	slot := uint32(len(l.rails) * l.peer.transport.opts.Window) //nolint:gosec // a window
-	l.completed([]verbs.WC{{ID: l.wrID(slot, kindRecv), Status: verbs.StatusFlushed}})
+	l.completed([]verbs.WC{{ID: l.wrID(slot, kindRecv), Status: verbs.StatusFlushed}}, time.Now())
 	if !l.isOpen() {
 		t.Error("the channel was left for it")
 	}

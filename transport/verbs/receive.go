@@ -31,7 +31,6 @@ type receive struct {
 // use is what a receive has of one attempt.
 type use struct {
 	attempt *transport.Attempt // the caller's
-	began   time.Time
 
 	id   attemptID
 	own  uint64         // its handle; 0 when it has ended
@@ -46,9 +45,9 @@ type use struct {
 // been when it returns.
 func (l *link) start(a *transport.Attempt) *receive {
 	l.mu.Lock()
-	now := time.Now()
+	now := a.Began
 	r := l.newReceive()
-	r.attempt, r.began, r.id = a, now, attemptID{a.ID, a.Attempt}
+	r.attempt, r.id = a, attemptID{a.ID, a.Attempt}
 	if l.state != linkOpen {
 		r.err = &transport.LostError{Err: l.lostErr()}
 		r.waiter.Done()
@@ -85,7 +84,7 @@ func (r *receive) Wait() (rendezvous.Value, error) {
 	l := r.link
 	v, err := r.value()
 	if err == nil {
-		l.peer.arrived(r.attempt, r.began, v.Tensor.Size())
+		l.peer.arrived(r.attempt, v.Tensor.Size())
 	} else {
 		err = l.peer.failed(err)
 	}

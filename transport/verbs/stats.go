@@ -2,7 +2,6 @@ package verbstransport
 
 import (
 	"sync/atomic"
-	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/transport"
@@ -106,10 +105,10 @@ func (c *counters) read() Stats {
 }
 
 // arrived counts a value that came over verbs, and tells the transfer log.
-func (p *peer) arrived(a *transport.Attempt, requested time.Time, bytes int64) {
+func (p *peer) arrived(a *transport.Attempt, bytes int64) {
 	p.counters.received.Add(1)
 	p.counters.receivedBytes.Add(uint64(bytes)) //nolint:gosec // never negative
-	t := transport.NewTransfer(requested, time.Now(), 0)
+	t := transport.NewTransfer(a.Began, a.Ended, 0)
 	t.Step, t.Tensor, t.Transport, t.Bytes, t.Attempt = a.Step, a.Key.Edge(), Name, bytes, a.Attempt
 	t.Source, t.Destination = a.Key.Src(), a.Key.Dst()
 	p.transport.opts.Transfers.Add(t)

@@ -198,16 +198,33 @@ func (c *Channel) Destroyed(time.Time) {
 func (c *Channel) Actions(now time.Time) []Action {
 	c.out = c.out[:0]
 	c.repost()
-	if c.state == Up {
+	if c.state == Up && c.stirs() {
 		c.pump(now)
 	}
 	given := c.acts
-	clear(c.spare) // what they refer to
+	if len(c.spare) > fewActions {
+		clear(c.spare) // what they refer to
+	}
 	c.acts, c.spare = c.spare[:0], given
 	return given
 }
 
-func (c *Channel) act(a Action) { c.acts = append(c.acts, a) }
+// fewActions is how many actions are left as they are until others take their place: most
+// events have no more, and what these refer to is little.
+const fewActions = 4
+
+func (c *Channel) act(a Action) { *c.add() = a }
+
+// add is the place of one more action. What was there is another's of before.
+func (c *Channel) add() *Action {
+	n := len(c.acts)
+	if n == cap(c.acts) {
+		c.acts = append(c.acts, Action{})
+	} else {
+		c.acts = c.acts[:n+1]
+	}
+	return &c.acts[n]
+}
 
 // repost has the receives posted again that were taken since the last time, when there
 // are some, or the peer wants to know that something was taken. In a channel that is left

@@ -41,6 +41,22 @@ func (c *Channel) pump(now time.Time) {
 	}
 }
 
+// stirs reports whether pump may have something to do. Most messages of the peer leave
+// nothing to post, and to find that out list by list takes as long as to hear them.
+func (c *Channel) stirs() bool {
+	n := c.say.cancelled.ids.n | c.say.finished.ids.n | c.cancelled.n | c.waiting.n | c.unknown.n |
+		c.asks.lists[listToAnswer].n | c.receives.lists[listToAsk].n | c.receives.lists[listToReask].n | c.receives.lists[listAsked].n
+	if n != 0 || !c.greeted || c.bye.wanted || !c.tellBy.IsZero() {
+		return true
+	}
+	for i := range c.rails[:c.cfg.Rails] {
+		if r := &c.rails[i]; r.content.n|r.enders.n != 0 || r.starved || !r.blocked.IsZero() || c.owed(i) {
+			return true
+		}
+	}
+	return false
+}
+
 // block notes whether something waits for a credit or a place on a rail.
 func (c *Channel) block(now time.Time, rail int, stuck bool) {
 	r := &c.rails[rail]

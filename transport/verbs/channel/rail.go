@@ -118,7 +118,7 @@ func (c *Channel) post(rail int, p posted, w Post) {
 		r.sent++
 		c.messages.Sent++
 	}
-	c.act(Action{Kind: ActPost, Post: w})
+	*c.add() = Action{Kind: ActPost, Post: w}
 }
 
 // Sent is the event that a signalled work request has ended well: that in the

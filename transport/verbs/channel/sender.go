@@ -73,9 +73,9 @@ func (c *Channel) request(m *wire.Request) {
 	if m.HasDest {
 		m.Value.CopyTo(&a.value)
 	}
-	c.act(Action{Kind: ActAsk, Ask: Ask{
+	*c.add() = Action{Kind: ActAsk, Ask: Ask{
 		ID: m.ID, Attempt: m.Attempt, Sender: m.Sender, Left: m.Left, Step: m.Step, Key: m.Key,
-	}})
+	}}
 }
 
 // Answer is the event that there is an answer to a request, as ActAsk wanted. It reports

@@ -130,7 +130,7 @@ func transfers(t testing.TB, mode poll.Mode, people, each int) {
 		content.Bytes()[i] = byte(i * 7)
 	}
 	var sources []mem.Source // in the order of their writes; touched with the baton held
-	sender.q = must(poll.Start(poll.Config{CQ: sender.cq, Mode: mode, Spinners: spinners, Failed: func(err error) { t.Error(err) }, Handle: func(wcs []verbs.WC) {
+	sender.q = must(poll.Start(poll.Config{CQ: sender.cq, Mode: mode, Spinners: spinners, Failed: func(err error) { t.Error(err) }, Handle: func(wcs []verbs.WC, _ time.Time) {
 		for _, wc := range wcs {
 			i := int(wc.ID.Slot())
 			switch {
@@ -160,7 +160,7 @@ func transfers(t testing.TB, mode poll.Mode, people, each int) {
 	}}))(t)
 
 	var waiting [slots]atomic.Pointer[poll.Waiter]
-	asker.q = must(poll.Start(poll.Config{CQ: asker.cq, Mode: mode, Spinners: spinners, Failed: func(err error) { t.Error(err) }, Handle: func(wcs []verbs.WC) {
+	asker.q = must(poll.Start(poll.Config{CQ: asker.cq, Mode: mode, Spinners: spinners, Failed: func(err error) { t.Error(err) }, Handle: func(wcs []verbs.WC, _ time.Time) {
 		for _, wc := range wcs {
 			switch {
 			case wc.Status != verbs.StatusOK:

@@ -55,10 +55,11 @@ type Config struct {
 	// CQ is polled, armed and waited for by nobody else. The caller closes it
 	// after Stop.
 	CQ verbs.CQ
-	// Handle is called with each batch of completions, in order, never by two
-	// goroutines at a time, with the baton held and no lock of this package. The
-	// slice is lent for the call. It must not block, nor call Stop or Wait.
-	Handle func([]verbs.WC)
+	// Handle is called with each batch of completions and when it came, in order,
+	// never by two goroutines at a time, with the baton held and no lock of this
+	// package. The slice is lent for the call. It must not block, nor call Stop or
+	// Wait.
+	Handle func(wcs []verbs.WC, now time.Time)
 	// Failed is called once, when polling, arming or waiting has failed and the
 	// queue is of no use any more: by the goroutine that found it, without the
 	// baton and without locks. It must not call Stop or Wait. It may be nil.
@@ -77,7 +78,7 @@ type Config struct {
 // Queue polls one completion queue, from Start to Stop.
 type Queue struct {
 	cq       verbs.CQ
-	handle   func([]verbs.WC)
+	handle   func([]verbs.WC, time.Time)
 	failed   func(error)
 	mode     Mode
 	eager    bool // ModeBusy: the resident takes over when a waiter leaves
@@ -87,7 +88,7 @@ type Queue struct {
 
 	// Of who holds the baton.
 	wcs       []verbs.WC
-	lastBatch time.Time // when the last one was handled
+	lastBatch time.Time // when the last one came, or, if its holder went on, had been handled
 	yielded   time.Time // when others were let run, in whoever's turn
 
 	ended   chan struct{} // closed when the resident has ended
@@ -311,11 +312,12 @@ func (q *Queue) take() (int, error) {
 	if n > 0 {
 		q.stats.batches.Add(1)
 		q.stats.completions.Add(uint64(n))
+		now := time.Now()
 		if q.mode == ModeAdaptive {
-			q.gaps.observe(time.Since(q.lastBatch))
+			q.gaps.observe(now.Sub(q.lastBatch))
 		}
-		q.handle(q.wcs[:n])
-		q.lastBatch = time.Now()
+		q.lastBatch = now
+		q.handle(q.wcs[:n], now)
 	}
 	if err != nil {
 		return n, fmt.Errorf("polling the completion queue: %w", err)

@@ -22,7 +22,7 @@ func TestAWaiterGetsItsCompletionInEveryMode(t *testing.T) {
 		t.Run(mode.String(), func(t *testing.T) {
 			cq := fake(newFakeCQ())
 			var w *Waiter
-			q := start(t, Config{CQ: cq, Mode: mode, Handle: func(wcs []verbs.WC) {
+			q := start(t, Config{CQ: cq, Mode: mode, Handle: func(wcs []verbs.WC, _ time.Time) {
 				for range wcs {
 					w.Done()
 				}
@@ -63,7 +63,7 @@ func TestCallHandlesWhatCame(t *testing.T) {
 		t.Run(mode.String(), func(t *testing.T) {
 			cq := &callingCQ{fakeCQ: newFakeCQ()}
 			handled := 0
-			q := start(t, Config{CQ: cq, Mode: mode, Handle: func(wcs []verbs.WC) { handled += len(wcs) }})
+			q := start(t, Config{CQ: cq, Mode: mode, Handle: func(wcs []verbs.WC, _ time.Time) { handled += len(wcs) }})
 			if q.mode != want {
 				t.Errorf("%v is %v, want %v", mode, q.mode, want)
 			}
@@ -102,7 +102,7 @@ type crowd struct {
 	waiters map[verbs.WRID]*Waiter
 }
 
-func (c *crowd) handle(wcs []verbs.WC) {
+func (c *crowd) handle(wcs []verbs.WC, _ time.Time) {
 	if c.inside.Add(1) != 1 {
 		c.t.Error("two handle at a time")
 	}
@@ -225,7 +225,7 @@ func TestAdaptiveGoesToSleepOnVirtualTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cq := newFakeCQ()
 		var w *Waiter
-		q := start(t, Config{CQ: cq, Mode: ModeAdaptive, Spinners: NewSpinners(1), Handle: func([]verbs.WC) { w.Done() }})
+		q := start(t, Config{CQ: cq, Mode: ModeAdaptive, Spinners: NewSpinners(1), Handle: func([]verbs.WC, time.Time) { w.Done() }})
 		w = q.NewWaiter()
 		time.AfterFunc(time.Minute, func() { cq.complete(1) })
 		if err := w.Wait(t.Context()); err != nil {
@@ -238,7 +238,7 @@ func TestAdaptiveGoesToSleepOnVirtualTime(t *testing.T) {
 }
 
 func TestDoneBeforeWaitAndTwice(t *testing.T) {
-	q := start(t, Config{CQ: newFakeCQ(), Handle: func([]verbs.WC) {}})
+	q := start(t, Config{CQ: newFakeCQ(), Handle: func([]verbs.WC, time.Time) {}})
 	defer stop(t, q)
 	w := q.NewWaiter()
 	w.Done()
@@ -270,7 +270,7 @@ func TestAFailedQueueIsToldOnce(t *testing.T) {
 				var told atomic.Int32
 				failed := make(chan error, 1)
 				var w *Waiter
-				q := start(t, Config{CQ: cq, Mode: mode, MaxSpin: time.Millisecond, Handle: func([]verbs.WC) {}, Failed: func(err error) {
+				q := start(t, Config{CQ: cq, Mode: mode, MaxSpin: time.Millisecond, Handle: func([]verbs.WC, time.Time) {}, Failed: func(err error) {
 					if told.Add(1) == 1 {
 						failed <- err
 					}
@@ -319,7 +319,7 @@ func TestStopHandlesWhatIsLeftAndWaitersStay(t *testing.T) {
 			for range 50 {
 				cq := newFakeCQ()
 				var handled atomic.Int64
-				q := start(t, Config{CQ: cq, Mode: mode, Batch: 3, Handle: func(wcs []verbs.WC) { handled.Add(int64(len(wcs))) }})
+				q := start(t, Config{CQ: cq, Mode: mode, Batch: 3, Handle: func(wcs []verbs.WC, _ time.Time) { handled.Add(int64(len(wcs))) }})
 				w := q.NewWaiter()
 				left := make(chan error)
 				go func() { left <- w.Wait(t.Context()) }()
@@ -347,7 +347,7 @@ func TestStopHandlesWhatIsLeftAndWaitersStay(t *testing.T) {
 
 // Done may come when Wait has looked and not yet parked.
 func TestDoneBetweenLookingAndSleeping(t *testing.T) {
-	q := start(t, Config{CQ: newFakeCQ(), Mode: ModeEvent, Handle: func([]verbs.WC) {}})
+	q := start(t, Config{CQ: newFakeCQ(), Mode: ModeEvent, Handle: func([]verbs.WC, time.Time) {}})
 	defer stop(t, q)
 	w := q.NewWaiter()
 	w.Done()
@@ -358,7 +358,7 @@ func TestAFailureIsToldOnceAndNotAfterStop(t *testing.T) {
 	one, other := errors.New("one"), errors.New("other")
 	for _, stopped := range []bool{false, true} {
 		var told []error
-		q := start(t, Config{CQ: newFakeCQ(), Mode: ModeEvent, Handle: func([]verbs.WC) {}, Failed: func(err error) { told = append(told, err) }})
+		q := start(t, Config{CQ: newFakeCQ(), Mode: ModeEvent, Handle: func([]verbs.WC, time.Time) {}, Failed: func(err error) { told = append(told, err) }})
 		if stopped {
 			stop(t, q)
 		}
@@ -376,7 +376,7 @@ func TestAFailureIsToldOnceAndNotAfterStop(t *testing.T) {
 // The resident that a waiter called away from its sleep sleeps again.
 func TestTheResidentSleepsAfterACall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := start(t, Config{CQ: newFakeCQ(), Mode: ModeEvent, Handle: func([]verbs.WC) {}})
+		q := start(t, Config{CQ: newFakeCQ(), Mode: ModeEvent, Handle: func([]verbs.WC, time.Time) {}})
 		synctest.Wait()
 		for range 3 {
 			q.mu.Lock()
@@ -397,7 +397,7 @@ func TestTheResidentSleepsAfterACall(t *testing.T) {
 
 // A waiter that does not get the baton parks, though the holder polls for ever.
 func TestWhoDoesNotGetTheBatonParks(t *testing.T) {
-	q := start(t, Config{CQ: newFakeCQ(), Mode: ModeBusy, Spinners: NewSpinners(2), Handle: func([]verbs.WC) {}})
+	q := start(t, Config{CQ: newFakeCQ(), Mode: ModeBusy, Spinners: NewSpinners(2), Handle: func([]verbs.WC, time.Time) {}})
 	var wg sync.WaitGroup
 	ws := []*Waiter{q.NewWaiter(), q.NewWaiter()}
 	for _, w := range ws {
@@ -493,7 +493,7 @@ func TestWaitingAllocatesNothing(t *testing.T) {
 		cq := newFakeCQ()
 		cq.queue = make([]verbs.WC, 0, 8)
 		var w *Waiter
-		q := start(t, Config{CQ: cq, Mode: mode, Handle: func([]verbs.WC) { w.Done() }})
+		q := start(t, Config{CQ: cq, Mode: mode, Handle: func([]verbs.WC, time.Time) { w.Done() }})
 		w = q.NewWaiter()
 		if n := testing.AllocsPerRun(1000, func() {
 			cq.complete(1)
@@ -513,7 +513,7 @@ func TestWaitingAllocatesNothing(t *testing.T) {
 func TestWatch(t *testing.T) {
 	cq := newFakeCQ()
 	var w *Waiter
-	q := start(t, Config{CQ: cq, Mode: ModeEvent, Handle: func([]verbs.WC) { w.Done() }})
+	q := start(t, Config{CQ: cq, Mode: ModeEvent, Handle: func([]verbs.WC, time.Time) { w.Done() }})
 	w = q.NewWaiter()
 	for i, before := range []bool{true, false, true, false} {
 		calls := make(chan struct{}, 2)
@@ -538,7 +538,7 @@ func TestWatch(t *testing.T) {
 	stop(t, q)
 
 	for mode, watches := range map[Mode]bool{ModeBusy: false, ModeAdaptive: false} {
-		q := start(t, Config{CQ: newFakeCQ(), Mode: mode, Handle: func([]verbs.WC) {}, MaxSpin: time.Millisecond})
+		q := start(t, Config{CQ: newFakeCQ(), Mode: mode, Handle: func([]verbs.WC, time.Time) {}, MaxSpin: time.Millisecond})
 		w := q.NewWaiter()
 		if got := w.Watch(func() { t.Error("called") }); got != watches {
 			t.Errorf("%v: Watch says %v, want %v", mode, got, watches)
@@ -551,7 +551,7 @@ func TestWatch(t *testing.T) {
 	}
 
 	// In adaptive mode where spinning does not pay, it is called, and what it took counts.
-	q = start(t, Config{CQ: newFakeCQ(), Mode: ModeAdaptive, Handle: func([]verbs.WC) {}, MaxSpin: time.Millisecond})
+	q = start(t, Config{CQ: newFakeCQ(), Mode: ModeAdaptive, Handle: func([]verbs.WC, time.Time) {}, MaxSpin: time.Millisecond})
 	q.waits.expected.Store(int64(time.Second))
 	w = q.NewWaiter()
 	calls := 0

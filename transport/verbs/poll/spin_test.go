@@ -22,7 +22,7 @@ func TestWhoSpinsLetsOthersRunNowAndThen(t *testing.T) {
 		cq := newFakeCQ()
 		handled := make(chan struct{})
 		began := time.Now()
-		q := start(t, Config{CQ: cq, Mode: ModeBusy, Handle: func([]verbs.WC) { handled <- struct{}{} }})
+		q := start(t, Config{CQ: cq, Mode: ModeBusy, Handle: func([]verbs.WC, time.Time) { handled <- struct{}{} }})
 		until := func(so func(Stats) bool) {
 			for !so(q.Stats()) && time.Since(began) < time.Minute {
 				runtime.Gosched()
@@ -65,7 +65,7 @@ func TestAContextEndsOnAQueueThatIsNeverEmpty(t *testing.T) {
 		t.Run(mode.String(), func(t *testing.T) {
 			cq := newFakeCQ()
 			var polled, enough atomic.Bool
-			q := start(t, Config{CQ: cq, Mode: mode, MaxSpin: time.Hour, Spinners: NewSpinners(1), Handle: func([]verbs.WC) {
+			q := start(t, Config{CQ: cq, Mode: mode, MaxSpin: time.Hour, Spinners: NewSpinners(1), Handle: func([]verbs.WC, time.Time) {
 				polled.Store(true)
 				if !enough.Load() {
 					cq.complete(1)
@@ -109,7 +109,7 @@ func TestWhoIsAboutToSleepDoesNotBecomeTheResident(t *testing.T) {
 			cq := newFakeCQ()
 			var own atomic.Pointer[Waiter]
 			var busy, enough atomic.Bool
-			q := start(t, Config{CQ: cq, Mode: ModeAdaptive, MaxSpin: time.Hour, Spinners: NewSpinners(1), Handle: func([]verbs.WC) {
+			q := start(t, Config{CQ: cq, Mode: ModeAdaptive, MaxSpin: time.Hour, Spinners: NewSpinners(1), Handle: func([]verbs.WC, time.Time) {
 				if w := own.Swap(nil); w != nil {
 					w.Done()
 				}
@@ -158,7 +158,7 @@ func TestWhoIsAboutToSleepDoesNotBecomeTheResident(t *testing.T) {
 // Whatever has woken who sleeps, it is only Done that ends the wait.
 func TestNobodyIsDoneByTheWaitBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := start(t, Config{CQ: newFakeCQ(), Mode: ModeEvent, Handle: func([]verbs.WC) {}})
+		q := start(t, Config{CQ: newFakeCQ(), Mode: ModeEvent, Handle: func([]verbs.WC, time.Time) {}})
 		w := q.NewWaiter()
 		w.wake <- struct{}{} // by a Done that had not returned when w was made new
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -178,7 +178,7 @@ func TestNobodyIsDoneByTheWaitBefore(t *testing.T) {
 func TestLooksLessOftenWhileWaitersFollow(t *testing.T) {
 	cq := newFakeCQ()
 	var own atomic.Pointer[Waiter]
-	q := start(t, Config{CQ: cq, Mode: ModeBusy, MaxSpin: time.Millisecond, Spinners: NewSpinners(1), Handle: func([]verbs.WC) {
+	q := start(t, Config{CQ: cq, Mode: ModeBusy, MaxSpin: time.Millisecond, Spinners: NewSpinners(1), Handle: func([]verbs.WC, time.Time) {
 		if w := own.Swap(nil); w != nil {
 			w.Done()
 		}

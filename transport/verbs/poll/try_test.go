@@ -40,7 +40,7 @@ func TestASpinIsTriedNowAndThen(t *testing.T) {
 		const longest = 50 * time.Microsecond
 		cq := &sleepyCQ{newFakeCQ(), 100 * time.Microsecond}
 		var w *Waiter
-		q := start(t, Config{CQ: cq, Mode: ModeAdaptive, MaxSpin: longest, Spinners: NewSpinners(1), Handle: func([]verbs.WC) { w.Done() }})
+		q := start(t, Config{CQ: cq, Mode: ModeAdaptive, MaxSpin: longest, Spinners: NewSpinners(1), Handle: func([]verbs.WC, time.Time) { w.Done() }})
 		w = q.NewWaiter()
 		round := func(n int, takes time.Duration) (s Stats, took time.Duration) {
 			before, began := q.Stats(), time.Now()
@@ -161,7 +161,7 @@ func TestOneBudgetAWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cq := &sleepyCQ{newFakeCQ(), 0}
 		var w *Waiter
-		q := start(t, Config{CQ: cq, Mode: ModeAdaptive, MaxSpin: 50 * time.Microsecond, Spinners: NewSpinners(1), Handle: func([]verbs.WC) { w.Done() }})
+		q := start(t, Config{CQ: cq, Mode: ModeAdaptive, MaxSpin: 50 * time.Microsecond, Spinners: NewSpinners(1), Handle: func([]verbs.WC, time.Time) { w.Done() }})
 		for range 50 {
 			q.waits.observe(time.Second)
 		}

@@ -18,6 +18,8 @@ type Waiter struct {
 	ready  func()
 	began  time.Time
 	budget time.Duration // for the spin that follows a Watch that was refused; 0 for none
+
+	came time.Time // when the batch came that it took itself and is done by; else zero
 }
 
 const (
@@ -96,9 +98,11 @@ func (w *Waiter) tell() {
 // Reset makes w new after a Wait that returned nil, when every call of Done for that
 // one has returned.
 func (w *Waiter) Reset() {
-	select {
-	case <-w.wake:
-	default:
+	if w.flags.Load()&flagParked != 0 {
+		select {
+		case <-w.wake:
+		default:
+		}
 	}
 	w.budget = 0
 	w.flags.Store(0)
@@ -120,7 +124,11 @@ func (w *Waiter) Wait(ctx context.Context) error {
 			w.park(ctx)
 		}
 		if w.done() {
-			q.waits.observe(time.Since(began))
+			if w.came.IsZero() { // in a batch that somebody else took
+				w.came = time.Now()
+			}
+			q.waits.observe(w.came.Sub(began))
+			w.came = time.Time{}
 		}
 	} else {
 		w.park(ctx)
@@ -278,10 +286,16 @@ func (s *spin) over(n int) bool {
 	q := s.q
 	s.polls++
 	switch {
-	case s.passing, s.w != nil && s.w.done(), q.stopped.Load(), s.w == nil && q.crowd.Load() > 0:
+	case s.w != nil && s.w.done():
+		if n > 0 {
+			s.w.came = q.lastBatch
+		}
+		return true
+	case s.passing, q.stopped.Load(), s.w == nil && q.crowd.Load() > 0:
 		return true
 	case n > 0:
 		s.empty, s.fed = 0, true
+		q.lastBatch = time.Now()
 		s.since = q.lastBatch
 		if q.parked.Load() {
 			q.parked.Store(false)
