@@ -350,7 +350,7 @@ func (m *asking) off(now time.Time, r *receive) {
 	if r.attempt > 1 {
 		m.reasked--
 	}
-	if r.peer == m.incarnation {
+	if len(r.riders) > 0 && r.peer == m.incarnation {
 		m.has(now, 0, r.riders...)
 	}
 	r.riders = r.riders[:0]

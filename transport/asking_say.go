@@ -34,8 +34,10 @@ func (m *asking) has(now time.Time, size int64, ids ...uint64) {
 	}
 	u.finished = append(u.finished, ids...)
 	u.finishedBytes += size
-	if soon := now.Add(finishSoon); u.finishedBytes >= m.muchKept && u.finishedBy.After(soon) {
-		u.finishedBy = soon
+	if u.finishedBytes >= m.muchKept {
+		if soon := now.Add(finishSoon); u.finishedBy.After(soon) {
+			u.finishedBy = soon
+		}
 	}
 }
 

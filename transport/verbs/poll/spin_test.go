@@ -176,6 +176,10 @@ func TestNobodyIsDoneByTheWaitBefore(t *testing.T) {
 // wakes a thread, which is not wanted while they come one after the other, whether a look
 // finds one of them polling or none. When they do not, it is looked as soon as at first.
 func TestLooksLessOftenWhileWaitersFollow(t *testing.T) {
+	if procs := runtime.GOMAXPROCS(0); procs < 2 { // else the clock waits until the spinner lets it run
+		runtime.GOMAXPROCS(2)
+		defer runtime.GOMAXPROCS(procs)
+	}
 	cq := newFakeCQ()
 	var own atomic.Pointer[Waiter]
 	q := start(t, Config{CQ: cq, Mode: ModeBusy, MaxSpin: time.Millisecond, Spinners: NewSpinners(1), Handle: func([]verbs.WC, time.Time) {
