@@ -101,7 +101,7 @@ func (c *Client) Recv(ctx context.Context, step int64, key rendezvous.Key) (rend
 }
 
 // Received counts the tensors that came, by the transport that brought them.
-func (c *Client) Received() map[string]int { return c.metrics.byTransport() }
+func (c *Client) Received() map[string]int { return c.metrics.received.byTransport() }
 
 // Verbs returns the device that verbs has here; false when all goes over gRPC, by the
 // settings or for want of a device.

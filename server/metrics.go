@@ -2,8 +2,6 @@ package server
 
 import (
 	"context"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,61 +19,19 @@ import (
 // is bounded: the tasks that this process asks, and of those that ask it the ones
 // that the cluster has; the others are one together (otherPeers).
 type metrics struct {
-	received, receivedBytes, retries *prometheus.CounterVec
-	seconds                          *prometheus.HistogramVec
-	sent, sentBytes                  *prometheus.CounterVec
-	sendErrors                       *prometheus.CounterVec
-	rpcs                             *prometheus.CounterVec
-	rpcSeconds                       *prometheus.HistogramVec
+	received        *arrivals
+	sent, sentBytes *prometheus.CounterVec
+	sendErrors      *prometheus.CounterVec
+	rpcs            *prometheus.CounterVec
+	rpcSeconds      *prometheus.HistogramVec
 
 	all        []prometheus.Collector
 	registered bool // all of them
-
-	last atomic.Pointer[arrivals] // those of the last tensor: the next is from there, too, as a rule
-
-	mu   sync.Mutex // guards what follows
-	from map[route]*arrivals
 }
-
-// route is where received tensors come from, and by what. To find its metrics by
-// their labels took a tenth of the Go of a small receive.
-type route struct {
-	transport string
-	peer      cluster.Task
-}
-
-// arrivals are the metrics of a route.
-type arrivals struct {
-	route
-	count                   atomic.Int64 // of tensors
-	tensors, bytes, retries prometheus.Counter
-	seconds                 prometheus.Observer
-}
-
-// Buckets of transfer times: from a small tensor on a fast wire, 10 µs, in
-// steps of 4 to a large one on a slow wire, 40 s.
-const (
-	firstBucket  = 10e-6
-	bucketFactor = 4
-	buckets      = 12
-)
 
 func newMetrics() *metrics {
-	times := prometheus.ExponentialBuckets(firstBucket, bucketFactor, buckets)
 	m := &metrics{
-		from: make(map[route]*arrivals),
-		received: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "tryst_received_tensors_total", Help: "Tensors received, by transport and by the task that sent them.",
-		}, []string{"transport", "peer"}),
-		receivedBytes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "tryst_received_bytes_total", Help: "Content of the tensors received, in bytes.",
-		}, []string{"transport", "peer"}),
-		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "tryst_receive_retries_total", Help: "Attempts beyond the first that received tensors took, by the transport of the last one and by the task that sent them.",
-		}, []string{"transport", "peer"}),
-		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "tryst_receive_seconds", Help: "Time from the start of a transfer to its end, by transport and by the task that sent it.", Buckets: times,
-		}, []string{"transport", "peer"}),
+		received: newArrivals(),
 		sent: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tryst_sent_tensors_total", Help: "Receives of peers that were answered over gRPC with a tensor, by the task that asked.",
 		}, []string{"peer"}),
@@ -89,10 +45,11 @@ func newMetrics() *metrics {
 			Name: "tryst_rpcs_total", Help: "gRPC calls served, by method and code.",
 		}, []string{"method", "code"}),
 		rpcSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "tryst_rpc_seconds", Help: "Time that gRPC calls took here; for RecvTensor this includes the wait for the value.", Buckets: times,
+			Name: "tryst_rpc_seconds", Help: "Time that gRPC calls took here; for RecvTensor this includes the wait for the value.",
+			Buckets: prometheus.ExponentialBuckets(firstBucket.Seconds(), bucketFactor, timeBuckets),
 		}, []string{"method"}),
 	}
-	m.all = []prometheus.Collector{m.received, m.receivedBytes, m.retries, m.seconds, m.sent, m.sentBytes, m.sendErrors, m.rpcs, m.rpcSeconds}
+	m.all = []prometheus.Collector{m.received, m.sent, m.sentBytes, m.sendErrors, m.rpcs, m.rpcSeconds}
 	return m
 }
 
@@ -122,50 +79,6 @@ func (m *metrics) unregister(r prometheus.Registerer) {
 	for _, c := range m.all {
 		r.Unregister(c)
 	}
-}
-
-// observe takes a finished receive; it is the observer of the transfer log.
-func (m *metrics) observe(t transport.Transfer) {
-	a := m.arrivals(route{t.Transport, t.Source.Task})
-	a.count.Add(1)
-	a.tensors.Inc()
-	a.bytes.Add(float64(t.Bytes))
-	a.seconds.Observe(t.End.Sub(t.Start).Seconds())
-	if t.Attempt > 1 {
-		a.retries.Add(float64(t.Attempt - 1))
-	}
-}
-
-// arrivals finds or makes the metrics of a route.
-func (m *metrics) arrivals(r route) *arrivals {
-	if a := m.last.Load(); a != nil && a.route == r {
-		return a
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	a := m.from[r]
-	if a == nil {
-		labels := []string{r.transport, r.peer.String()}
-		a = &arrivals{
-			route:   r,
-			tensors: m.received.WithLabelValues(labels...), bytes: m.receivedBytes.WithLabelValues(labels...),
-			retries: m.retries.WithLabelValues(labels...), seconds: m.seconds.WithLabelValues(labels...),
-		}
-		m.from[r] = a
-	}
-	m.last.Store(a)
-	return a
-}
-
-// byTransport counts the tensors received by the transport that brought them.
-func (m *metrics) byTransport() map[string]int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	counts := make(map[string]int)
-	for r, a := range m.from {
-		counts[r.transport] += int(a.count.Load())
-	}
-	return counts
 }
 
 // counted is a Worker whose answers to RecvTensor are counted.

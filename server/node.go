@@ -116,7 +116,7 @@ func newNode(ctx context.Context, at place, c config.Client, o Options) (_ *node
 	if h := n.trace.clientHandler(); h != nil {
 		dial.Extra = append(dial.Extra, grpc.WithStatsHandler(h))
 	}
-	n.transfers = transport.NewLog(transferLog, n.metrics.observe)
+	n.transfers = transport.NewLog(transferLog, n.metrics.received.observe)
 	n.self = new(ownWorker)
 	n.conns = grpctransport.NewConns(grpctransport.ConnsOptions{
 		Self: task, Local: n.self, Spec: c.Cluster, Resolve: at.resolve,
