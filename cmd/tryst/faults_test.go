@@ -152,7 +152,7 @@ func (brokenPipe) Write([]byte) (int, error) { return 0, errors.New("no space le
 func TestFullDiskForResults(t *testing.T) {
 	address := serve(t, generate(t))
 	for _, args := range [][]string{
-		{"version"}, {"version", "--json"}, {"config"}, {"config", "--json"},
+		{"--help"}, {"help", "gen"}, {"completion", "bash"}, {"version"}, {"version", "--json"}, {"config"}, {"config", "--json"},
 		{"keys", "--from", address}, {"keys", "--from", address, "--json"},
 		{"keys", "--from", address, "--tensors"}, {"keys", "--from", address, "--tensors", "--json"},
 		{"gen", "--model", "tiny", "--out", filepath.Join(t.TempDir(), "x.safetensors")},

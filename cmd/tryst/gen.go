@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tryst-rdma/tryst/checkpoint"
+	"github.com/tryst-rdma/tryst/status"
 )
 
 func (s streams) genCommand() *cobra.Command {
@@ -47,6 +48,9 @@ Models: ` + strings.Join(models, ", ") + ".",
 			o.Progress = bar.update
 			begin := time.Now()
 			made, err := checkpoint.Generate(cmd.Context(), out, o)
+			if status.CodeOf(err) == status.InvalidArgument {
+				return usageError{err}
+			}
 			if err != nil {
 				return err
 			}

@@ -54,7 +54,7 @@ func TestGenExisting(t *testing.T) {
 
 func TestGenNowhere(t *testing.T) {
 	failed(t, tryst(t, "gen", "--model", "tiny", "--out", "/does/not/exist/x.safetensors"), exitFailed, "/does/not/exist", "no such file")
-	failed(t, tryst(t, "gen", "--model", "tiny", "--shards", "1000000", "--out", t.TempDir()), exitFailed, "1000000 shards")
+	failed(t, tryst(t, "gen", "--model", "tiny", "--shards", "1000000", "--out", t.TempDir()), exitUsage, "1000000 shards")
 }
 
 func TestGenLineOfProgress(t *testing.T) {

@@ -31,6 +31,20 @@ type streams struct {
 	env []string  // NAME=VALUE; nil for that of the process
 }
 
+// output keeps the first error of writing to it: who prints help passes over it.
+type output struct {
+	to  io.Writer
+	err error
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	n, err := o.to.Write(b)
+	if err != nil && o.err == nil {
+		o.err = err
+	}
+	return n, err
+}
+
 // interruptible runs work until it ends or a second signal comes. The first
 // ends its context, and work stops gracefully; it is not waited for after the
 // second.
@@ -52,9 +66,14 @@ func interruptible(signals <-chan os.Signal, work func(context.Context) int) int
 
 // run executes one command line and returns its exit status.
 func run(ctx context.Context, s streams, args []string) int {
+	out := &output{to: s.out}
+	s.out = out
 	root := newRoot(s)
 	root.SetArgs(append([]string{}, args...)) // nil would mean those of the process
 	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		err = out.err
+	}
 	if err == nil {
 		return exitDone
 	}

@@ -87,6 +87,8 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"gen"}, []string{"--out is missing"}},
 		{[]string{"gen", "--out", "x.safetensors", "--model", "gpt7"}, []string{`"gpt7"`, "gpt2 ("}},
 		{[]string{"gen", "--out", "x.safetensors", "--seed", "-1"}, []string{`--seed "-1"`, "not negative"}},
+		{[]string{"gen", "--out", "x.bin"}, []string{"x.bin", ".safetensors"}},
+		{[]string{"gen", "--model", "tiny", "--out", "x.safetensors", "--shards", "-1"}, []string{"-1 shards"}},
 		{[]string{"gen", "x.safetensors"}, []string{`"x.safetensors"`}},
 		{[]string{"serve", "--transport", "carrier-pigeon"}, []string{`--transport "carrier-pigeon"`, "grpc", "verbs"}},
 		{[]string{"serve", "--listen", "2222"}, []string{`--listen "2222"`, "HOST:PORT"}},
