@@ -165,7 +165,7 @@ func (c *Catalog) reserve(name string) error {
 		return errClosed()
 	}
 	if _, ok := c.publications[name]; ok {
-		return status.New(status.AlreadyExists, "there is a publication of this name; withdraw it first, or take another name")
+		return status.New(status.AlreadyExists, "there is a publication of this name already: give this one another name, or withdraw that one first")
 	}
 	c.publications[name] = nil
 	return nil
