@@ -96,7 +96,7 @@ func (w *duo) connect(maker int) {
 		ch, err := channel.New(w.now, channel.Config{
 			Peer: "the peer", Generation: uint64(w.gens), OwnIncarnation: s.process, PeerIncarnation: peer.process, //nolint:gosec // small
 			Rails: 1, Window: duoWindow, PeerWindow: duoWindow, Message: wire.MinMessage, PeerMessage: wire.MinMessage,
-			Eager: duoEager, SendQueue: duoQueue, Chunk: duoPage, Outstanding: 2 * duoPage, MaxMetas: 4,
+			Eager: duoEager, SendQueue: duoQueue, KeyNumbers: true, Chunk: duoPage, Outstanding: 2 * duoPage, MaxMetas: 4,
 		})
 		if err != nil {
 			w.fail("%v", err)

@@ -27,7 +27,7 @@ func (l *link) ask(a *channel.Ask) (answered bool) {
 		l.machine.Answer(time.Now(), a.ID, a.Attempt, channel.Answer{Err: transport.OtherProcess(a.Sender, own)})
 		return true
 	}
-	key, err := l.keys.parse(a.Key)
+	key, err := l.keys.asked(a)
 	if err != nil {
 		l.machine.Answer(time.Now(), a.ID, a.Attempt, channel.Answer{Err: status.From(err)})
 		return true

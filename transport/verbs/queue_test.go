@@ -307,6 +307,41 @@ func TestSmallContentsTakeQueuePairsInTurn(t *testing.T) {
 	}
 }
 
+// TestKeysGoByNumbers: the text of a key goes with its first request on a channel. Toward a
+// process of an earlier version, which knows no numbers, it goes with each.
+func TestKeysGoByNumbers(t *testing.T) {
+	first := cluster.Task{Job: "worker", Index: 0}
+	const steps = 4
+	for name, tt := range map[string]struct {
+		version map[cluster.Task]uint32
+		want    int
+	}{
+		"both of this version": {nil, 1},
+		"one of the second":    {map[cluster.Task]uint32{first: 2}, steps},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o, spies := watched(clusterOptions{require: true, version: tt.version})
+			s := newStage(t, o)
+			a, b := s.pair()
+			for _, pair := range [][2]*actor{{a, b}, {b, a}} {
+				from, to := pair[0], pair[1]
+				spies.of(to).tally()
+				for step := range int64(steps) {
+					k := from.key(to, "v")
+					from.sendsBlob(step+1, k, uint64(step), 100*kib)
+					to.recv(step+1, k).isBlob(uint64(step), 100*kib)
+				}
+				if n := spies.of(to).tally(); n.Kinds[wire.KindRequest] != steps || n.Keys != tt.want {
+					t.Errorf("%v named its key in %d of %d requests, want %d", to.task, n.Keys, n.Kinds[wire.KindRequest], tt.want)
+				}
+			}
+			if n := a.link(b).Stats.Breaks + b.link(a).Stats.Breaks; n != 0 {
+				t.Errorf("the channel broke %d times", n)
+			}
+		})
+	}
+}
+
 // TestLargestEagerLimit: with the largest that can be set there are channels, and a
 // content of as many bytes goes within a message.
 func TestLargestEagerLimit(t *testing.T) {

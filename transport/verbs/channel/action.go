@@ -166,7 +166,12 @@ type Ask struct {
 	Sender uint64
 	Left   uint64 // generation that the asker left; 0 for none
 	Step   int64
-	Key    []byte // refers to the message
+	Key    []byte // refers to the message, or is good until Actions is called again
+	// Number is what the peer calls the key, from 1 on; 0 when it has no number.
+	// Naming then counts the keys that were given numbers: with the same Naming a
+	// number means the same key.
+	Number uint16
+	Naming uint64
 }
 
 // Receive is one attempt of one receive.

@@ -31,6 +31,9 @@ func (c *Channel) Clone() *Channel {
 	for i := range n.metas.of.items {
 		n.metas.of.items[i].value = n.metas.of.items[i].value.Clone()
 	}
+	for i := range n.names.of {
+		n.names.of[i].text = slices.Clone(n.names.of[i].text)
+	}
 	for i := range n.rails[:c.cfg.Rails] {
 		r := &n.rails[i]
 		r.posts, r.content, r.enders = cloneQueue(r.posts), cloneQueue(r.content), cloneQueue(r.enders)
@@ -111,6 +114,20 @@ func (c *Channel) AppendState(b []byte) []byte {
 		b = append(append(b, k.key...), k.value.Dims...)
 		num(k.value.Size)
 	}
+	name := func(i int, text string) {
+		if text != "" {
+			num(uint64(i)+1, uint64(len(text))) //nolint:gosec // not negative
+			b = append(b, text...)
+		}
+	}
+	for i, text := range c.numbers {
+		name(i, text)
+	}
+	num(0)
+	for i := range c.names.of {
+		name(i, string(c.names.of[i].text))
+	}
+	num(0)
 	asks := maps.Collect(c.asksByID.All())
 	for _, id := range slices.Sorted(maps.Keys(asks)) {
 		a := c.asks.at(asks[id])

@@ -112,6 +112,20 @@ func TestHostileMessages(t *testing.T) {
 			m := wire.Request{Header: h, ID: 11, Attempt: 1, Asker: 2, Sender: 1, Key: []byte("k"), HasDest: true, Dest: wire.Dest{N: 2}, Value: large}
 			return m.Append(nil)
 		}, "keys for 2 rails"},
+		{"REQUEST for a number that was given to no key", func(l *link, h wire.Header) []byte {
+			m := wire.Request{Header: h, ID: 11, Attempt: 1, Asker: 2, Sender: 1, Key: []byte("k"), Number: 7}
+			l.ends[0].ch.Message(l.now, 0, m.Append(nil))
+			m.ID, m.Key, m.Number = 12, nil, 8
+			return m.Append(nil)
+		}, "the key with number 8, which was given to none"},
+		{"REQUEST for a number that there is not", func(_ *link, h wire.Header) []byte {
+			m := wire.Request{Header: h, ID: 11, Attempt: 1, Asker: 2, Sender: 1, Key: []byte("k"), Number: wire.KeyNumbers + 1}
+			return m.Append(nil)
+		}, "number 65, the highest is 64"},
+		{"REQUEST for nothing", func(_ *link, h wire.Header) []byte {
+			m := wire.Request{Header: h, ID: 11, Attempt: 1, Asker: 2, Sender: 1}
+			return m.Append(nil)
+		}, "neither a key nor the number of one"},
 		{"REREQUEST of nobody", func(_ *link, h wire.Header) []byte {
 			m := wire.ReRequest{Header: h, ID: 99}
 			return m.Append(nil)
@@ -306,6 +320,10 @@ func FuzzPeer(f *testing.F) {
 	f.Add(eager.Append(nil), uint32(wire.NewImm(0, 1)), uint8(1))
 	request := wire.Request{Header: h, ID: 50, Attempt: 1, Asker: 2, Sender: 1, Key: []byte("k"), HasDest: true, Dest: wire.Dest{N: 1}, Value: large}
 	f.Add(request.Append(nil), uint32(wire.NewImm(1, 1)), uint8(2))
+	request.ID, request.Number = 51, 3
+	f.Add(request.Append(nil), uint32(0), uint8(2))
+	request.ID, request.Key = 52, nil
+	f.Add(request.Append(nil), uint32(0), uint8(2))
 	failed := wire.Error{Header: h, ID: 3, Code: 5, Each: true, Text: []byte("x")}
 	f.Add(failed.Append(nil), uint32(7), uint8(3))
 	for _, k := range []wire.Kind{wire.KindCancel, wire.KindCancelled, wire.KindFinished, wire.KindQuery, wire.KindWaiting, wire.KindUnknown} {

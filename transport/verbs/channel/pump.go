@@ -252,6 +252,7 @@ func (c *Channel) sendRequests(now time.Time) bool {
 		if x.hasDest {
 			m.Dest, m.Value = c.wireDest(x), x.value
 		}
+		// A number alone takes less: then there is more room.
 		bare := m.Length() + len(x.key)
 		if room := (c.cfg.PeerMessage - bare - 4*c.cfg.Rails) / 8; x.riders > c.say.finished.out+Mark(max(0, room)) { //nolint:gosec // not negative
 			if !c.sendFinish() {
@@ -259,10 +260,14 @@ func (c *Channel) sendRequests(now time.Time) bool {
 			}
 			continue
 		}
-		m.Header = c.header(0, bare, wire.KindRequest)
+		text := x.key
+		if c.cfg.KeyNumbers { // it goes now: what it says is known from here on
+			m.Number, text = c.numbers.short(x.key)
+		}
+		m.Header = c.header(0, bare-len(x.key)+len(text), wire.KindRequest)
 		at := len(c.out)
-		c.out = m.AppendHead(c.out, len(x.key))
-		c.out = append(c.out, x.key...)
+		c.out = m.AppendHead(c.out, len(text))
+		c.out = append(c.out, text...)
 		c.send(0, at, posted{})
 		c.queue(now, r, listAsked)
 	}

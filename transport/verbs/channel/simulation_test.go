@@ -104,6 +104,7 @@ var searches = []struct {
 	{"a break", simConfig{rails: 1, window: 4, values: []int64{2 * simPage, 100}, budget: budget{receives: 2, breaks: 1}}},
 	{"a break and a cancel", simConfig{rails: 2, window: 4, values: []int64{2 * simPage}, budget: budget{receives: 1, cancels: 1, breaks: 1}}},
 	{"an imm that comes again", simConfig{rails: 1, window: 4, values: []int64{simPage}, budget: budget{receives: 2, replays: 1}}},
+	{"keys in turn, and a cancel", simConfig{rails: 1, window: 4, values: []int64{100}, keys: 2, budget: budget{receives: 5, cancels: 1}}},
 	{"a bye", simConfig{rails: 1, window: 4, values: []int64{100}, budget: budget{receives: 2, byes: 1}}},
 }
 

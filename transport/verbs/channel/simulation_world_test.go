@@ -124,6 +124,9 @@ type simDest struct {
 
 const simPage = 4096
 
+// simKeys are of one number but for the third, so that numbers change their meaning.
+var simKeys = append(slices.Insert(sharing(2), 2, "another key"), sharing(3)[2])
+
 // simSet is a set of receives.
 type simSet [4]uint64
 
@@ -141,7 +144,7 @@ func newWorld(cfg *simConfig) *world {
 		ch, err := New(w.now, Config{
 			Peer: "the peer", Generation: 1, OwnIncarnation: uint64(i) + 1, PeerIncarnation: uint64(2 - i),
 			Rails: cfg.rails, Window: cfg.windowOf(i), PeerWindow: cfg.windowOf(1 - i),
-			Message: wire.MinMessage, PeerMessage: wire.MinMessage, Eager: 256, SendQueue: MinSendQueue,
+			Message: wire.MinMessage, PeerMessage: wire.MinMessage, Eager: 256, SendQueue: MinSendQueue, KeyNumbers: true,
 			Chunk: simPage, Outstanding: cfg.maxOutstanding, MaxMetas: 4,
 		})
 		if err != nil {
@@ -460,7 +463,7 @@ func (w *world) play(m move) {
 func (w *world) receive(i int) {
 	s := &w.sides[i]
 	n := len(s.recvs)
-	r := simReceive{id: uint64(n)*2 + uint64(i) + 1, key: fmt.Sprint("key ", n%max(1, w.cfg.keys)), late: s.ch.State() >= Leaving}
+	r := simReceive{id: uint64(n)*2 + uint64(i) + 1, key: simKeys[n%max(1, w.cfg.keys)], late: s.ch.State() >= Leaving}
 	s.recvs = append(s.recvs, r)
 	a := Receive{ID: r.id, Attempt: 1, Sender: uint64(2 - i), Step: 1, Key: r.key}
 	if v, ok := s.ch.Known(r.key); ok && !w.cfg.noEarly {
@@ -592,6 +595,9 @@ func (w *world) do(i int) {
 				defer w.do(i)
 			}
 		case ActAsk:
+			if r := w.find(1-i, a.Ask.ID); string(a.Ask.Key) != r.key {
+				w.fail("side %d is asked for %q by receive %d, which is for %q", i, a.Ask.Key, a.Ask.ID, r.key)
+			}
 			s.asks = append(s.asks, simAsk{id: a.Ask.ID, attempt: a.Ask.Attempt})
 		case ActDetach:
 			for k := range s.asks {

@@ -112,6 +112,53 @@ func Cases() []Case {
 				p.Errorf("answered %v %q", e.Code, e.Text)
 			}
 		}},
+		{Name: "a number that was given to no key", Do: func(p *Stranger) {
+			m := p.Request(p.Key("v"))
+			m.Key, m.Number = nil, 7
+			p.Says(m.Append(nil))
+		}, Want: "the key with number 7, which was given to none"},
+		{Name: "a number that there is not", Do: func(p *Stranger) {
+			m := p.Request(p.Key("v"))
+			m.Number = wire.KeyNumbers + 1
+			p.Says(m.Append(nil))
+		}, Want: "REQUEST has a key with number"},
+		{Name: "numbers of keys that are refused", Do: func(p *Stranger) {
+			asks := func(key []byte, sender uint64) (code status.Code) {
+				m := p.Request(rendezvous.Key{})
+				m.Key, m.Number, m.Sender = key, 7, sender
+				p.Says(m.Append(nil))
+				var e wire.Error
+				p.parse(&e, p.Hears(wire.KindError))
+				return e.Code
+			}
+			good, other := []byte(p.Key("v").String()), []byte(p.keyOf(third, 1, p.Task, "v").String())
+			for i, c := range []struct {
+				key    []byte
+				sender uint64
+				want   status.Code
+			}{
+				{good, p.of + 1, status.Aborted}, // nobody looks at the key
+				{noise(1000), p.of, status.InvalidArgument},
+				{nil, p.of, status.InvalidArgument},
+				{other, p.of + 1, status.Aborted},
+				{nil, p.of, status.InvalidArgument},
+			} {
+				if code := asks(c.key, c.sender); code != c.want {
+					p.Errorf("request %d is answered %v, want %v", i, code, c.want)
+				}
+			}
+			// What has a value has it by its number, too.
+			for i, name := range []string{"v", "v", "w", "v"} {
+				k := p.Key(name)
+				p.Victim.Send(p.Step, k, 10)
+				m := p.Request(k)
+				if m.Number = 7; i == 1 {
+					m.Key = nil
+				}
+				p.Says(m.Append(nil))
+				p.Hears(wire.KindEager)
+			}
+		}},
 		{Name: "a request of another process", Do: func(p *Stranger) {
 			m := p.Request(p.Key("v"))
 			m.Asker++

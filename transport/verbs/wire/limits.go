@@ -19,6 +19,15 @@ const (
 	// 1 KiB, so that they do not crowd out what they ride on.
 	MaxRiders = 128
 
+	// KeyNumbers is how many keys have a number at once on a channel, in each
+	// direction: those of the steps of a usual program. Who answers keeps the text of
+	// each, of MaxKey at most.
+	KeyNumbers = 64
+
+	// MaxKey is the longest rendezvous key in bytes: its length has two. One of
+	// usual length has 150; one that is longer is asked for over another wire.
+	MaxKey = 1<<16 - 1
+
 	// MaxText is the longest text of a BYE in bytes. It is for a log line.
 	MaxText = 1024
 )

@@ -88,7 +88,10 @@ var examples = []struct {
 	{"verbs-credit", &Credit{Header{Taken: counts(64, 3)}}},
 	{"verbs-bye", &Bye{Header: Header{Taken: counts(9)}, Reason: []byte("shutdown")}},
 	{"verbs-request", &Request{
-		Header: Header{Taken: counts(1)}, ID: 0x0a0b0c0d0e0f0102, Asker: 0x1111, Sender: 0x2222, Step: -3, Attempt: 1, Key: []byte(key),
+		Header: Header{Taken: counts(1)}, ID: 0x0a0b0c0d0e0f0102, Asker: 0x1111, Sender: 0x2222, Step: -3, Attempt: 1, Key: []byte(key), Number: 5,
+	}},
+	{"verbs-request-number", &Request{
+		Header: Header{Taken: counts(1)}, ID: 0x0a0b0c0d0e0f0103, Asker: 0x1111, Sender: 0x2222, Step: -2, Attempt: 1, Number: 5,
 	}},
 	{"verbs-request-dest", &Request{
 		Header: Header{Taken: counts(2), Finished: ids(0x0a0b0c0d0e0f0102)},
@@ -273,6 +276,43 @@ func TestFirstRailThatIsNotThere(t *testing.T) {
 	m.Dest.First = 2
 	if err := new(ReRequest).Parse(m.Append(nil)); err == nil || !strings.Contains(err.Error(), "begins on rail 2: there are 2") {
 		t.Error(err)
+	}
+}
+
+// TestKeysAndTheirNumbers: a request has a key, the number of one, or both, within what
+// each may be.
+func TestKeysAndTheirNumbers(t *testing.T) {
+	long := strings.Repeat("k", MaxKey)
+	for _, c := range []struct {
+		name, key string
+		number    uint16
+		want      string // in the error; empty when it is taken
+	}{
+		{"a key", key, 0, ""},
+		{"a key that gets a number", key, KeyNumbers, ""},
+		{"a number", "", 1, ""},
+		{"the longest key", long, KeyNumbers, ""},
+		{"neither", "", 0, "neither a key nor the number of one"},
+		{"a number that is too high", "", KeyNumbers + 1, "number 65, the highest is 64"},
+		{"a key with one", key, KeyNumbers + 1, "number 65, the highest is 64"},
+	} {
+		m := Request{Header: Header{Taken: counts(1)}, ID: 1, Attempt: 1, Key: []byte(c.key), Number: c.number}
+		var got Request
+		err := got.Parse(m.Append(nil))
+		switch {
+		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+		case c.want == "" && (err != nil || string(got.Key) != c.key || got.Number != c.number):
+			t.Errorf("%s came back as %d bytes with number %d, %v", c.name, len(got.Key), got.Number, err)
+		}
+	}
+	for n := range len(key) + 2 { // with a number, too, the length is true
+		m := Request{Header: Header{Taken: counts(1)}, ID: 1, Attempt: 1, Key: []byte(key), Number: 3}
+		b := m.Append(nil)
+		b[headerFixed+4+44] = byte(n)
+		if err := m.Parse(b); (err == nil) != (n == len(key)) {
+			t.Errorf("a key of %d bytes that says it has %d: %v", len(key), n, err)
+		}
 	}
 }
 
