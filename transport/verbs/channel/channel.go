@@ -36,6 +36,7 @@ type Channel struct {
 	bye     bye
 
 	rails [wire.MaxRails]rail // cfg.Rails of them
+	worth bool                // on one of them some receives are to be posted again
 
 	// The asker's side.
 	receives    slab[receive, *receive]
@@ -234,10 +235,14 @@ func (c *Channel) add() *Action {
 // are some, or the peer wants to know that something was taken. In a channel that is left
 // they would come back at once.
 func (c *Channel) repost() {
-	some := max(1, c.cfg.Window/repostPart)
-	if !c.tellBy.IsZero() {
+	some := c.cfg.some()
+	switch {
+	case !c.tellBy.IsZero():
 		some = 1
+	case !c.worth:
+		return
 	}
+	c.worth = false
 	for i := range c.rails[:c.cfg.Rails] {
 		if r := &c.rails[i]; r.repost >= some && c.state < Leaving {
 			c.act(Action{Kind: ActRepost, Rail: i, Count: r.repost})

@@ -176,6 +176,7 @@ func (c *Channel) took(now time.Time, rail int) (ok bool) {
 	c.lastHeard = now
 	r.taken++
 	r.repost++
+	c.worth = c.worth || r.repost >= c.cfg.some()
 	c.messages.Received++
 	if int(r.taken-r.said) > c.cfg.Window && c.state < Leaving {
 		c.fault("it sent more than its window of %d on rail %d", c.cfg.Window, rail)
