@@ -23,6 +23,13 @@ const (
 	// for this processor.
 	yieldAfter = 2 * time.Millisecond
 
+	// Who spins for lateTimes what it took of late, and leastLate at the least, has the
+	// kernel run other processes at each look, if any wait for this processor: one of
+	// them may be the peer. Without that, two that came to share a processor take turns
+	// by the kernel's slices of some milliseconds, until it moves one of them.
+	lateTimes = 2
+	leastLate = 50 * time.Microsecond
+
 	// maxEmptyPolls ends spinning in ModeAdaptive whatever the clock says: at
 	// 40 ns each, the least that a poll through cgo takes, longer than
 	// maxSpin. It is for time that stands still (testing/synctest).

@@ -73,6 +73,8 @@ type Config struct {
 	MaxSpin time.Duration
 	// Spinners is shared by the queues of a process; nil means one of its own.
 	Spinners *Spinners
+
+	others func() // letOthersRun, but in tests
 }
 
 // Queue polls one completion queue, from Start to Stop.
@@ -83,6 +85,7 @@ type Queue struct {
 	mode     Mode
 	eager    bool // ModeBusy: the resident takes over when a waiter leaves
 	spinners *Spinners
+	others   func() // has the kernel run other processes on this processor
 	waits    budget // how long a Wait takes
 	gaps     budget // how long the resident finds nothing
 
@@ -127,9 +130,13 @@ func Start(c Config) (*Queue, error) {
 	if c.Failed == nil {
 		c.Failed = func(error) {}
 	}
+	if c.others == nil {
+		c.others = letOthersRun
+	}
 	q := &Queue{
 		cq: c.CQ, handle: c.Handle, failed: c.Failed, mode: c.Mode, spinners: c.Spinners, wcs: make([]verbs.WC, c.Batch),
 		ended: make(chan struct{}), handed: make(chan struct{}), called: make(chan struct{}, 1),
+		others: c.others,
 	}
 	if e, ok := c.CQ.(verbs.EventCaller); ok && q.mode != ModeBusy {
 		q.mode = ModeEvent

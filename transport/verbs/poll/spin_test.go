@@ -172,6 +172,49 @@ func TestNobodyIsDoneByTheWaitBefore(t *testing.T) {
 	})
 }
 
+// Who spins for twice as long as it took of late, and 50 us at the least, has the kernel run
+// the processes that wait for its processor, at each look from then on: one of them may be
+// the peer.
+func TestWhoSpinsLateLetsOtherProcessesRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		let := 0
+		q := start(t, Config{CQ: newFakeCQ(), Mode: ModeEvent, Handle: func([]verbs.WC, time.Time) {}, others: func() { let++ }})
+		for _, c := range []struct {
+			who      string
+			w        *Waiter
+			b        *budget
+			expected time.Duration
+			late     time.Duration
+		}{
+			{"a waiter", q.NewWaiter(), &q.waits, time.Millisecond, 2 * time.Millisecond},
+			{"a waiter of short waits", q.NewWaiter(), &q.waits, time.Microsecond, 50 * time.Microsecond},
+			{"the resident", nil, &q.gaps, 300 * time.Microsecond, 600 * time.Microsecond},
+		} {
+			q.waits.expected.Store(0)
+			q.gaps.expected.Store(0)
+			c.b.expected.Store(int64(c.expected))
+			s := spin{q: q, w: c.w, ctx: t.Context(), still: true, budget: time.Hour, since: time.Now()}
+			look := func(after time.Duration, want int) {
+				t.Helper()
+				time.Sleep(after)
+				let = 0
+				for range checkEvery {
+					if s.over(0) {
+						t.Fatalf("%s has spun enough", c.who)
+					}
+				}
+				if let != want {
+					t.Errorf("%s that expects %v lets others run %d times after %v, want %d", c.who, c.expected, let, time.Since(s.since), want)
+				}
+			}
+			look(c.late, 0)
+			look(1, 1)
+			look(1, 1)
+		}
+		stop(t, q)
+	})
+}
+
 // TestLooksLessOftenWhileWaitersFollow: who looks after those that left the queue as it was
 // wakes a thread, which is not wanted while they come one after the other, whether a look
 // finds one of them polling or none. When they do not, it is looked as soon as at first.

@@ -316,18 +316,27 @@ func (s *spin) over(n int) bool {
 	q.stats.polls.Add(s.polls)
 	s.polls = 0
 	now := time.Now()
+	b := &q.waits
+	if s.w == nil {
+		b = &q.gaps
+	}
 	if s.fed || q.spinners.alone() || now.Sub(q.yielded) > yieldAfter {
-		b := &q.waits
-		if s.w == nil {
-			b = &q.gaps
-		}
 		q.yielded, s.fed = q.yield(b), false
 	}
+	spun := now.Sub(s.since)
 	switch {
 	case s.w != nil && s.ctx.Err() != nil:
 		return true
-	case q.mode == ModeBusy:
-		return false
+	case q.mode != ModeBusy && (s.empty >= maxEmptyPolls || spun > s.budget):
+		return true
+	case spun > q.late(b):
+		q.others()
 	}
-	return s.empty >= maxEmptyPolls || now.Sub(s.since) > s.budget
+	return false
+}
+
+// late is from when on it takes longer than it took of late: perhaps since who is waited
+// for has no processor but this one.
+func (q *Queue) late(b *budget) time.Duration {
+	return max(lateTimes*time.Duration(b.expected.Load()), leastLate)
 }
