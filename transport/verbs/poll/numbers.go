@@ -28,7 +28,7 @@ const (
 	// them may be the peer. Without that, two that came to share a processor take turns
 	// by the kernel's slices of some milliseconds, until it moves one of them.
 	lateTimes = 2
-	leastLate = 50 * time.Microsecond
+	leastLate = 200 * time.Microsecond
 
 	// maxEmptyPolls ends spinning in ModeAdaptive whatever the clock says: at
 	// 40 ns each, the least that a poll through cgo takes, longer than
