@@ -27,8 +27,12 @@ const (
 	// kernel run other processes at each look, if any wait for this processor: one of
 	// them may be the peer. Without that, two that came to share a processor take turns
 	// by the kernel's slices of some milliseconds, until it moves one of them.
+	// In ModeBusy, where nobody learns how long it takes, they are let run after busyLate:
+	// to ask the kernel within a usual wait takes 5 % of the receives on an emulated
+	// processor.
 	lateTimes = 2
-	leastLate = 200 * time.Microsecond
+	leastLate = 50 * time.Microsecond
+	busyLate  = 200 * time.Microsecond
 
 	// maxEmptyPolls ends spinning in ModeAdaptive whatever the clock says: at
 	// 40 ns each, the least that a poll through cgo takes, longer than

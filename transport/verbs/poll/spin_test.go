@@ -172,7 +172,7 @@ func TestNobodyIsDoneByTheWaitBefore(t *testing.T) {
 	})
 }
 
-// Who spins for twice as long as it took of late, and 200 us at the least, has the kernel run
+// Who spins for twice as long as it took of late, and 50 us at the least, or in ModeBusy for 200 us, has the kernel run
 // the processes that wait for its processor, at each look from then on: one of them may be
 // the peer.
 func TestWhoSpinsLateLetsOtherProcessesRun(t *testing.T) {
@@ -187,7 +187,7 @@ func TestWhoSpinsLateLetsOtherProcessesRun(t *testing.T) {
 			late     time.Duration
 		}{
 			{"a waiter", q.NewWaiter(), &q.waits, time.Millisecond, 2 * time.Millisecond},
-			{"a waiter of short waits", q.NewWaiter(), &q.waits, time.Microsecond, 200 * time.Microsecond},
+			{"a waiter of short waits", q.NewWaiter(), &q.waits, time.Microsecond, 50 * time.Microsecond},
 			{"the resident", nil, &q.gaps, 300 * time.Microsecond, 600 * time.Microsecond},
 		} {
 			q.waits.expected.Store(0)
@@ -210,6 +210,11 @@ func TestWhoSpinsLateLetsOtherProcessesRun(t *testing.T) {
 			look(c.late, 0)
 			look(1, 1)
 			look(1, 1)
+			q.mode = ModeBusy
+			s.since = time.Now()
+			look(busyLate, 0)
+			look(1, 1)
+			q.mode = ModeEvent
 		}
 		stop(t, q)
 	})

@@ -338,5 +338,8 @@ func (s *spin) over(n int) bool {
 // late is from when on it takes longer than it took of late: perhaps since who is waited
 // for has no processor but this one.
 func (q *Queue) late(b *budget) time.Duration {
+	if q.mode == ModeBusy {
+		return busyLate
+	}
 	return max(lateTimes*time.Duration(b.expected.Load()), leastLate)
 }
