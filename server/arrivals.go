@@ -13,8 +13,8 @@ import (
 )
 
 // arrivals counts received tensors, and is the collector of what it counts. Numbers of
-// its own become metrics when somebody collects them: to count in Prometheus' counters and
-// histogram took longer than to write the request of a small receive.
+// its own become metrics when somebody collects them: Prometheus' counters and histogram
+// run some 40 basic blocks more for each small receive.
 type arrivals struct {
 	last atomic.Pointer[arrival] // of the last tensor: the next is from there, too, as a rule
 

@@ -90,8 +90,7 @@ type Attempt struct {
 	// Args are the receiver's.
 	Args rendezvous.Args
 	// Began is when it was begun, and Ended when it had its outcome; that is set by a wire
-	// which has looked at the clock then, else zero. To look at the clock once more takes
-	// as long as to send a small request takes in Go.
+	// which has looked at the clock then, else zero: so nobody looks once more.
 	Began, Ended time.Time
 	// Partial is what earlier attempts have brought; a wire that can go on
 	// from there keeps its state in it. At most one attempt of a receive
