@@ -28,11 +28,13 @@ func (m *Eager) Append(b []byte) []byte { return append(m.AppendHead(b), m.Conte
 // Parse reads it. It refers to b.
 func (m *Eager) Parse(b []byte) error {
 	_, r := m.parse(b, KindEager)
-	m.ID = r.uint64()
-	m.Value.parse(&r)
+	if b := r.bytes(idSize + valueFixed); b != nil {
+		m.ID = binary.LittleEndian.Uint64(b)
+		m.Value.parseFrom(b[idSize:], &r)
+	}
 	if r.err == nil && m.Value.Size != uint64(len(r.rest)) {
 		r.fail("says that its content has %d bytes, and %d follow", m.Value.Size, len(r.rest))
 	}
-	m.Content = r.bytes(len(r.rest))
-	return r.end()
+	m.Content = r.rest[:len(r.rest):len(r.rest)]
+	return r.err
 }

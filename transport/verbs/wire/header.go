@@ -62,35 +62,43 @@ func KindOf(b []byte) (Kind, error) {
 // parse reads the header of a message of the given kind. The body is left to r.
 func (h *Header) parse(b []byte, kind Kind) (f flags, r reader) {
 	r = reader{kind: kind}
-	switch k, err := KindOf(b); {
-	case err != nil:
-		r.err = err
-		return 0, r
-	case k != kind:
-		r.fail("is a message of kind %v", k)
+	if len(b) < headerFixed || b[0] != Version || Kind(b[1]) != kind {
+		k, err := KindOf(b)
+		if r.err = err; err == nil {
+			r.fail("is a message of kind %v", k)
+		}
 		return 0, r
 	}
 	f = flags(b[2])
 	counts, length := int(b[3]), binary.LittleEndian.Uint32(b[4:])
 	finished, zero := int(binary.LittleEndian.Uint16(b[8:])), binary.LittleEndian.Uint16(b[10:])
-	switch {
-	case f&^kinds[kind].flags != 0:
-		r.fail("has flags %#02x", byte(f&^kinds[kind].flags))
-	case uint64(length) != uint64(len(b)):
-		r.fail("says that it has %d bytes and has %d", length, len(b))
-	case zero != 0:
-		r.fail("has %#04x where zero belongs", zero)
-	case counts > MaxRails:
-		r.fail("counts %d rails, the most is %d", counts, MaxRails)
+	// One branch where nothing is wrong, as in almost every message.
+	if uint64(length)^uint64(len(b))|uint64(zero)|uint64(f&^kinds[kind].flags) != 0 || counts > MaxRails {
+		r.failHeader(f, length, len(b), zero, counts)
+		return f, r
 	}
 	r.rest = b[headerFixed:]
 	h.Tell = f&flagTell != 0
-	h.Taken = Counts{N: uint8(counts)} //nolint:gosec // one byte
-	for i, of := 0, r.bytes(4*counts); len(of) > 0; i, of = i+1, of[4:] {
+	h.Taken.N = uint8(counts) //nolint:gosec // one byte
+	for i, of := 0, r.bytes(4*counts); len(of) >= 4; i, of = i+1, of[4:] {
 		h.Taken.Of[i] = binary.LittleEndian.Uint32(of)
 	}
 	h.Finished = IDs(r.bytes(finished * idSize))
 	return f, r
+}
+
+// failHeader says what is wrong with a header.
+func (r *reader) failHeader(f flags, length uint32, is int, zero uint16, counts int) {
+	switch wrong := f &^ kinds[r.kind].flags; {
+	case wrong != 0:
+		r.fail("has flags %#02x", byte(wrong))
+	case uint64(length) != uint64(is): //nolint:gosec // never negative
+		r.fail("says that it has %d bytes and has %d", length, is)
+	case zero != 0:
+		r.fail("has %#04x where zero belongs", zero)
+	default:
+		r.fail("counts %d rails, the most is %d", counts, MaxRails)
+	}
 }
 
 // reader takes numbers off the front of a message. After its first error it

@@ -82,6 +82,7 @@ func (m *Request) Parse(b []byte) error {
 	}
 	switch {
 	case r.err != nil:
+		return r.err
 	case m.ID == 0 || m.Attempt == 0:
 		r.fail("is attempt %d of receive %016x: neither is ever 0", m.Attempt, m.ID)
 	case m.Number > KeyNumbers:
@@ -93,6 +94,6 @@ func (m *Request) Parse(b []byte) error {
 	case m.HasDest && (m.Value.Dead || m.Value.Size == 0):
 		r.fail("gives a destination for a value without content")
 	}
-	m.Key = r.bytes(len(r.rest))
-	return r.end()
+	m.Key = r.rest[:len(r.rest):len(r.rest)] // nil after an error
+	return r.err
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math"
+	"math/bits"
 	"slices"
 
 	"github.com/tryst-rdma/tryst/tensor"
@@ -93,10 +94,13 @@ func (v *Value) append(b []byte) []byte {
 
 // parse reads a value and checks that its size is that of its shape.
 func (v *Value) parse(r *reader) {
-	b := r.bytes(valueFixed)
-	if b == nil {
-		return
+	if b := r.bytes(valueFixed); b != nil {
+		v.parseFrom(b, r)
 	}
+}
+
+// parseFrom is parse of a value whose first valueFixed bytes were taken off r.
+func (v *Value) parseFrom(b []byte, r *reader) {
 	v.DType = tensor.DType(binary.LittleEndian.Uint32(b)) //nolint:gosec // the same bits
 	f, n := b[4], int(b[5])
 	v.Size = binary.LittleEndian.Uint64(b[8:])
@@ -117,23 +121,38 @@ func (v *Value) parse(r *reader) {
 	if r.err != nil {
 		return
 	}
-	count := int64(1)
+	count, wrong := uint64(1), uint64(0)
 	for i := range n {
+		d := uint64(v.Dims.At(i)) //nolint:gosec // the same bits
+		over, product := bits.Mul64(count, d)
+		wrong |= over | (product|d)>>63
+		count = product
+	}
+	over, size := bits.Mul64(count, uint64(v.DType.Size())) //nolint:gosec // never negative
+	switch {
+	case wrong != 0:
+		v.failShape(r)
+	case v.Size > math.MaxInt64:
+		r.fail("has a content of %d bytes", v.Size)
+	case v.Dead || v.Proto:
+		if v.Dead && v.Size != 0 {
+			r.fail("has a dead value with a content of %d bytes", v.Size)
+		}
+	case v.Size != size || over != 0:
+		r.fail("says that %d elements of %v take %d bytes", count, v.DType, v.Size)
+	}
+}
+
+// failShape says which dimension is negative, or the first with which the shape has more
+// elements than a tensor can have.
+func (v *Value) failShape(r *reader) {
+	count := int64(1)
+	for i := range v.Dims.Count() {
 		d := v.Dims.At(i)
 		if d < 0 || d > 0 && count > math.MaxInt64/d {
 			r.fail("has a shape that no tensor has: dimension %d is %d", i, d)
 			return
 		}
 		count *= d
-	}
-	switch {
-	case v.Size > math.MaxInt64:
-		r.fail("has a content of %d bytes", v.Size)
-	case v.Dead || v.Proto:
-	case count > math.MaxInt64/int64(v.DType.Size()) || v.Size != uint64(count)*uint64(v.DType.Size()): //nolint:gosec // neither is negative
-		r.fail("says that %d elements of %v take %d bytes", count, v.DType, v.Size)
-	}
-	if v.Dead && v.Size != 0 {
-		r.fail("has a dead value with a content of %d bytes", v.Size)
 	}
 }
