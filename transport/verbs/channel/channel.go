@@ -37,6 +37,7 @@ type Channel struct {
 
 	rails [wire.MaxRails]rail // cfg.Rails of them
 	worth bool                // on one of them some receives are to be posted again
+	rough bool                // one of them has content or an ender to post, waits, or owes a credit; or did when pump last looked
 
 	// The asker's side.
 	receives    slab[receive, *receive]

@@ -178,6 +178,7 @@ func (c *Channel) took(now time.Time, rail int) (ok bool) {
 	r.repost++
 	c.worth = c.worth || r.repost >= c.cfg.some()
 	c.messages.Received++
+	c.rough = c.rough || c.owed(rail)
 	if int(r.taken-r.said) > c.cfg.Window && c.state < Leaving {
 		c.fault("it sent more than its window of %d on rail %d", c.cfg.Window, rail)
 		return false

@@ -154,6 +154,7 @@ func (c *Channel) write(r ref) {
 		a.parts = append(a.parts, part{next: from, end: to})
 		c.rails[c.RailOf(a.dest.First, i)].content.push(r)
 	}
+	c.rough = true
 }
 
 func (c *Channel) rerequest(m *wire.ReRequest) {
@@ -226,6 +227,7 @@ func (c *Channel) endEach(r ref) {
 			c.rails[c.RailOf(a.dest.First, i)].enders.push(r)
 		}
 	}
+	c.rough = true
 }
 
 // ended is the event that a work request which names or fences the source of r has
