@@ -320,11 +320,11 @@ func (q *Queue) take() (int, error) {
 		q.stats.batches.Add(1)
 		q.stats.completions.Add(uint64(n))
 		now := time.Now()
+		q.handle(q.wcs[:n], now) // first: the peer waits for what it posts
 		if q.mode == ModeAdaptive {
 			q.gaps.observe(now.Sub(q.lastBatch))
 		}
 		q.lastBatch = now
-		q.handle(q.wcs[:n], now)
 	}
 	if err != nil {
 		return n, fmt.Errorf("polling the completion queue: %w", err)
