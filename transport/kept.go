@@ -132,6 +132,29 @@ func (k *Kept) AskFor(to Replier, a Ask) Call {
 	return Call{kept: k, id: id}
 }
 
+// AnswerNow is AskFor for a value that is there: it returns the answer, with a reference
+// to the value's tensor. Without ok nothing was asked: AskFor is to be called, and back
+// before it, if it is not nil. AnswerNow itself calls nobody, so it may be called with
+// locks held that a Replier takes; back may not.
+func (k *Kept) AnswerNow(a Ask) (ans Answer, back func(), ok bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.closed {
+		return ans, nil, false
+	}
+	ans, acts, ok := k.table.askNow(a, k.source)
+	if ok {
+		k.arm()
+	}
+	if len(acts) > 0 { // what there was no room for
+		back = func() {
+			k.mu.Lock()
+			k.do(acts)
+		}
+	}
+	return ans, back, ok
+}
+
 // DetachFor is Detach for a call of AskFor, when it has not been replied to.
 func (k *Kept) DetachFor(to Replier, incarnation, id uint64, attempt uint32) {
 	k.mu.Lock()

@@ -15,27 +15,52 @@ import (
 // The sender's side: a request of the peer goes to the table of answers, and the
 // answer's memory to the machine.
 
-// ask hands a request over to the outbox, or has the machine answer it at once: then
-// there is more to do. Called with the lock held; the key is in a message that will
-// be gone.
-func (l *link) ask(a *channel.Ask) (answered bool) {
+// ask has the machine answer a request at once where the value is there: then there is
+// more to do. Else it hands it over to the outbox. Called with the lock held; the key is in
+// a message that will be gone.
+func (l *link) ask(now time.Time, a *channel.Ask) (answered bool) {
 	if a.Left > l.named { // each request says it, once is enough
 		l.named = a.Left
 		l.outbox = append(l.outbox, outgoing{kind: outLeft, left: a.Left})
 	}
 	if own := l.peer.transport.opts.Self.Incarnation; a.Sender != own {
-		l.machine.Answer(time.Now(), a.ID, a.Attempt, channel.Answer{Err: transport.OtherProcess(a.Sender, own)})
+		l.machine.Answer(now, a.ID, a.Attempt, channel.Answer{Err: transport.OtherProcess(a.Sender, own)})
 		return true
 	}
 	key, err := l.keys.asked(a)
 	if err != nil {
-		l.machine.Answer(time.Now(), a.ID, a.Attempt, channel.Answer{Err: status.From(err)})
+		l.machine.Answer(now, a.ID, a.Attempt, channel.Answer{Err: status.From(err)})
 		return true
 	}
-	l.outbox = append(l.outbox, outgoing{kind: outAsk, ask: transport.Ask{
-		Asker: l.asker, ID: a.ID, Attempt: a.Attempt, Step: a.Step, Key: key,
-	}})
+	ask := transport.Ask{Asker: l.asker, ID: a.ID, Attempt: a.Attempt, Step: a.Step, Key: key}
+	if len(l.outbox) > 0 || l.emptying {
+		l.outbox = append(l.outbox, outgoing{kind: outAsk, ask: ask}) // behind what came before it
+		return false
+	}
+	ans, back, ok := l.peer.transport.opts.Kept.AnswerNow(ask)
+	switch {
+	case !ok:
+		l.outbox = append(l.outbox, outgoing{kind: outAsk, ask: ask, back: back})
+		return false
+	case l.answerAtOnce(now, attemptID{a.ID, a.Attempt}, &ans):
+		return true
+	}
+	l.outbox = append(l.outbox, outgoing{kind: outReply, id: attemptID{a.ID, a.Attempt}, answer: ans})
 	return false
+}
+
+// answerAtOnce is Reply with the lock held, for what takes no time: it reports whether ans
+// was that.
+func (l *link) answerAtOnce(now time.Time, id attemptID, ans *transport.Answer) bool {
+	t := ans.Value.Tensor
+	if ans.Err != nil || ans.Value.Dead || !t.DType().Plain() || t.Size() == 0 {
+		return false
+	}
+	a, src, ok := l.plain(t)
+	if ok {
+		l.answered(now, id, a, src)
+	}
+	return ok
 }
 
 // Reply implements transport.Replier: ans is what the table has for a request. It
@@ -63,18 +88,11 @@ func (l *link) Reply(id uint64, attempt uint32, ans transport.Answer) {
 // message, from where it lies, or from a copy.
 func (l *link) answerPlain(id attemptID, t *tensor.Tensor) {
 	l.mu.Lock()
-	a := channel.Answer{Value: l.describe(t)}
-	if t.Size() == 0 {
-		l.answerLocked(id, a, source{})
-		l.peer.transport.release(t.Buffer())
-		return
-	}
-	if l.machine.Eager(&a.Value) {
-		l.answerLocked(id, a, source{buf: t.Buffer(), bytes: t.Bytes()})
-		return
-	}
-	if piece, ok := l.peer.transport.port.memory.Find(t.Buffer(), t.Bytes()); ok {
-		l.answerLocked(id, a, source{buf: t.Buffer(), piece: piece})
+	if a, src, ok := l.plain(t); ok {
+		l.answerLocked(id, a, src)
+		if src.buf == nil {
+			l.peer.transport.release(t.Buffer())
+		}
 		return
 	}
 	l.mu.Unlock()
@@ -82,6 +100,22 @@ func (l *link) answerPlain(id attemptID, t *tensor.Tensor) {
 		defer t.Release()
 		l.answerCopy(id, channel.Answer{Value: describe(t)}, t.Bytes())
 	})
+}
+
+// plain is the answer with plain memory out of which it is sent as it lies: ok is false
+// where that cannot be. What is empty has no source. Called with the lock held; a is good
+// until the next call.
+func (l *link) plain(t *tensor.Tensor) (a channel.Answer, src source, ok bool) {
+	a.Value = l.describe(t)
+	switch {
+	case t.Size() == 0:
+		return a, src, true
+	case l.machine.Eager(&a.Value):
+		return a, source{buf: t.Buffer(), bytes: t.Bytes()}, true
+	}
+	src.buf = t.Buffer()
+	src.piece, ok = l.peer.transport.port.memory.Find(src.buf, t.Bytes())
+	return a, src, ok
 }
 
 // describe is the function of that name for a value that is answered at once: its
@@ -134,16 +168,21 @@ func (l *link) answerLocked(id attemptID, a channel.Answer, src source) {
 		}
 		return
 	}
+	now := time.Now()
+	l.answered(now, id, a, src)
+	l.run(now)
+}
+
+// answered tells the machine of an answer. Called with the lock held.
+func (l *link) answered(now time.Time, id attemptID, a channel.Answer, src source) {
 	if src.buf != nil {
 		a.Source.Handle = l.sources.put(src)
 	}
-	now := time.Now()
 	l.machine.Watch(now, true) // until the table keeps nothing for the peer
 	if l.machine.Answer(now, id.id, id.attempt, a) && a.Err == nil {
 		l.peer.counters.sent.Add(1)
 		l.peer.counters.sentBytes.Add(a.Value.Size)
 	}
-	l.run(now)
 }
 
 // source is memory that content is sent from, with the reference that keeps it; the

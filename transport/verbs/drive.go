@@ -88,7 +88,6 @@ func (l *link) failed(wc *verbs.WC) error {
 func (l *link) run(now time.Time) {
 	if l.machine != nil {
 		for l.act(l.machine.Actions(now), now) {
-			now = time.Now()
 		}
 		l.arm(now)
 	}
@@ -120,7 +119,7 @@ func (l *link) act(acts []channel.Action, now time.Time) (again bool) {
 		case channel.ActPlace:
 			l.places = append(l.places, placing{attemptID{a.ID, a.Attempt}, a.Handle, a.Value.Size})
 		case channel.ActAsk:
-			again = l.ask(&a.Ask) || again
+			again = l.ask(now, &a.Ask) || again
 		case channel.ActDetach:
 			l.outbox = append(l.outbox, outgoing{kind: outDetach, id: attemptID{a.ID, a.Attempt}})
 		case channel.ActDrop:
@@ -245,6 +244,9 @@ type outgoing struct {
 	buf  *tensor.Buffer
 	ids  []uint64
 	left uint64
+
+	back   func() // before ask, if it is not nil
+	answer transport.Answer
 }
 
 type outKind uint8
@@ -252,6 +254,7 @@ type outKind uint8
 const (
 	outLeft      outKind = iota // the peer has left a generation: before its request is looked at
 	outAsk                      // ask the table
+	outReply                    // answer to id
 	outDetach                   // nobody waits for the answer to id any more
 	outRelease                  // buf
 	outFinished                 // ids
@@ -303,7 +306,12 @@ func (l *link) carry(o *outgoing) {
 	case outLeft:
 		l.peer.leftBy(l.asker.Incarnation, o.left)
 	case outAsk:
+		if o.back != nil {
+			o.back()
+		}
 		kept.AskFor(l, o.ask) // the answer may be there before it returns
+	case outReply:
+		l.Reply(o.id.id, o.id.attempt, o.answer)
 	case outDetach:
 		kept.DetachFor(l, l.asker.Incarnation, o.id.id, o.id.attempt)
 	case outRelease:
