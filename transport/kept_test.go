@@ -234,6 +234,50 @@ func TestKeptAnswersAtOnceWithinItsLimits(t *testing.T) {
 	k.Close()
 }
 
+// TestKeptAnswerNow: what is there is answered to who calls with a lock held, and kept as
+// any answer; what is not there, or finds no room, has not been asked for, and what it took
+// in vain goes back before it is asked for again.
+func TestKeptAnswerNow(t *testing.T) {
+	l, source := newLeaks(t), &prompt{table: newTable(t)}
+	k := NewKept(source, KeptOptions{KeptPerAsker: 4096})
+	down := k.WireUp(asker7)
+	ask := func(id uint64) Ask { return Ask{Asker: asker7, ID: id, Attempt: 1, Step: 1, Key: key(t, "k")} }
+	if _, back, ok := k.AnswerNow(ask(1)); ok || back != nil {
+		t.Error("nothing is there, and was answered or taken")
+	}
+	source.send(t, 1, key(t, "k"), l.value(t, 'a', 3000))
+	source.send(t, 1, key(t, "k"), l.value(t, 'b', 3000))
+	ans, _, ok := k.AnswerNow(ask(1))
+	if !ok || word(ans) != "value a" {
+		t.Fatalf("%v: %s, want value a", ok, word(ans))
+	}
+	ans.Value.Tensor.Release()
+	again := answer(k, Ask{Asker: asker7, ID: 1, Attempt: 2, Step: 1, Key: key(t, "k")})
+	if word(again) != "value a" {
+		t.Errorf("the second attempt got %s", word(again))
+	}
+	again.Value.Tensor.Release()
+	_, back, ok := k.AnswerNow(ask(2))
+	if ok || back == nil {
+		t.Fatalf("%v, though there is no room for the value; what it took goes back: %v", ok, back != nil)
+	}
+	back()
+	if s := k.Stats(); s.Kept != 1 || s.Waiting != 0 {
+		t.Errorf("kept: %+v", s)
+	}
+	k.Finish(7, []uint64{1})
+	if ans, _, ok = k.AnswerNow(ask(2)); !ok || word(ans) != "value b" {
+		t.Fatalf("%v: %s, want value b, which had gone back", ok, word(ans))
+	}
+	ans.Value.Tensor.Release()
+	k.Finish(7, []uint64{2})
+	down()
+	k.Close()
+	if _, back, ok := k.AnswerNow(ask(3)); ok || back != nil {
+		t.Error("a closed table answers")
+	}
+}
+
 // slowSource ends a receive some time after its context has.
 type slowSource struct{ ended atomic.Int32 }
 
