@@ -56,7 +56,7 @@ func NewFailover(o FailoverOptions) *Failover {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	f := &Failover{opts: o, peers: make(map[cluster.Task]*peer), crew: newCrew((*remoteReceive).attempted)}
+	f := &Failover{opts: o, peers: make(map[cluster.Task]*peer), crew: newCrew((*remoteReceive).onCrew)}
 	f.base, f.stop = context.WithCancel(context.Background())
 	return f
 }
@@ -304,9 +304,11 @@ func (p *peer) begin(r *remoteReceive, waits bool) bool {
 	switch pending := p.start(r); {
 	case pending != nil && waits:
 		return true
-	case pending == nil || !pending.Watch(r.ready):
-		// Else it is called when it has its outcome: not to hand it over twice.
+	case pending == nil:
 		p.f.crew.Go(r)
+	case !pending.Watch(r.ready):
+		// Else it is called when it has its outcome: not to hand it over twice.
+		p.f.crew.Soon(r)
 	}
 	return false
 }
@@ -340,7 +342,7 @@ func (r *remoteReceive) Work(ctx context.Context, gaveUp func()) {
 	if !r.pending.Await(ctx) {
 		gaveUp() // and Wait returns soon
 	}
-	r.attempted()
+	r.attempted(nil)
 }
 
 // wakeAfter asks for a tick. Called with the lock held.
@@ -407,10 +409,13 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
+// onCrew is attempted on a goroutine of the crew.
+func (r *remoteReceive) onCrew() (called bool) { return r.attempted(r.peer.f.crew) }
+
 // attempted waits for an attempt and reports what came of it. When the receive ends
 // with the answer, its callback runs here, on a goroutine that is the receive's own, or
-// its caller's (Work).
-func (r *remoteReceive) attempted() {
+// its caller's (Work): then on is nil, and called false.
+func (r *remoteReceive) attempted(on *crew[*remoteReceive]) (called bool) {
 	p := r.peer
 	var v rendezvous.Value
 	var err error
@@ -435,13 +440,13 @@ func (r *remoteReceive) attempted() {
 		if err == nil {
 			v.Tensor.Release()
 		}
-		return
+		return false
 	}
 	var size int64
 	if err == nil {
 		size = v.Tensor.Size()
 	} else if p.askedAgain(now, r, err) {
-		return
+		return false
 	}
 	acts := p.machine.answered(now, id, size, err)
 	p.receives.Delete(id)
@@ -453,7 +458,11 @@ func (r *remoteReceive) attempted() {
 		p.mu.Unlock()
 	}
 	partial.Drop()
+	if on != nil {
+		on.calls()
+	}
 	done(v, args, err)
+	return on != nil
 }
 
 // askedAgain reports an attempt that has ended without an answer: the receive has
