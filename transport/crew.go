@@ -15,7 +15,8 @@ import (
 // the worker that runs the callback (Soon): it comes to it when the callback has returned,
 // and nobody has to be woken. To wake a goroutine wakes a thread while a processor of Go's
 // is idle, and that one runs in place of the peer where processors are few: 8 bytes by
-// callback took 15 % more. What no callback returns to in time others do.
+// callback came a fifth to two fifths less often. What no callback returns to in time
+// others do.
 type crew[J any] struct {
 	do   func(J) bool   // reports whether it has called back (calls)
 	jobs chan J         // without room: only who waits takes one; closed by end

@@ -1,6 +1,9 @@
 package wire
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"slices"
+)
 
 // Eager (the sender's) is a whole value. The content is the end of the message.
 type Eager struct {
@@ -35,6 +38,6 @@ func (m *Eager) Parse(b []byte) error {
 	if r.err == nil && m.Value.Size != uint64(len(r.rest)) {
 		r.fail("says that its content has %d bytes, and %d follow", m.Value.Size, len(r.rest))
 	}
-	m.Content = r.rest[:len(r.rest):len(r.rest)]
+	m.Content = slices.Clip(r.rest)
 	return r.err
 }

@@ -1,6 +1,9 @@
 package wire
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"slices"
+)
 
 // Request (the asker's) is one attempt of one receive.
 type Request struct {
@@ -94,6 +97,6 @@ func (m *Request) Parse(b []byte) error {
 	case m.HasDest && (m.Value.Dead || m.Value.Size == 0):
 		r.fail("gives a destination for a value without content")
 	}
-	m.Key = r.rest[:len(r.rest):len(r.rest)] // nil after an error
+	m.Key = slices.Clip(r.rest) // nil after an error
 	return r.err
 }
