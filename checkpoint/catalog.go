@@ -253,7 +253,7 @@ func (c *Catalog) Publishes(key rendezvous.Key) bool {
 
 // find looks up what a key names: held is a reference to what lies in memory. ok is false
 // where the key cannot be the catalog's.
-func (c *Catalog) find(name string, key rendezvous.Key) (e *entry, held *tensor.Tensor, closed, ok bool) {
+func (c *Catalog) find(name string, key *rendezvous.Key) (e *entry, held *tensor.Tensor, closed, ok bool) {
 	if !strings.HasPrefix(name, edgePrefix) || !key.SrcEmpty() && key.Src() != c.o.Device {
 		return nil, nil, false, false
 	}
@@ -268,7 +268,7 @@ func (c *Catalog) find(name string, key rendezvous.Key) (e *entry, held *tensor.
 
 // TakePublished implements rendezvous.Source.
 func (c *Catalog) TakePublished(key rendezvous.Key) (v rendezvous.Value, ok bool) {
-	_, held, _, _ := c.find(key.Edge(), key)
+	_, held, _, _ := c.find(key.Edge(), &key)
 	return rendezvous.Value{Tensor: held}, held != nil
 }
 
@@ -276,7 +276,7 @@ func (c *Catalog) TakePublished(key rendezvous.Key) (v rendezvous.Value, ok bool
 // on this goroutine, what must be read on a goroutine of the catalog.
 func (c *Catalog) RecvPublished(ctx context.Context, key rendezvous.Key, done rendezvous.DoneFunc) bool {
 	name := key.Edge()
-	e, held, closed, ok := c.find(name, key)
+	e, held, closed, ok := c.find(name, &key)
 	switch {
 	case !ok:
 		return false

@@ -32,21 +32,21 @@ func NewIntraProcess(copy CopyFunc) *IntraProcess {
 
 // Send implements Rendezvous.
 func (p *IntraProcess) Send(key Key, args Args, t *tensor.Tensor, dead bool) error {
-	return p.local.send(key.of().text, args, t, dead)
+	return p.local.send(key.text, args, t, dead)
 }
 
 // RecvAsync implements Rendezvous.
 func (p *IntraProcess) RecvAsync(ctx context.Context, key Key, args Args, done DoneFunc) {
-	if !fromCPU(key) || !betweenHosts(key, Args{}, args) {
+	if !fromCPU(&key) || !betweenHosts(&key, Args{}, args) {
 		done = copied(ctx, p.copy, key, done)
 	}
-	p.local.recvAsync(ctx, key.of().text, args, done)
+	p.local.recvAsync(ctx, key.text, args, done)
 }
 
 // Recv implements Rendezvous.
 func (p *IntraProcess) Recv(ctx context.Context, key Key, args Args) (Value, error) {
-	v, err := p.local.recv(ctx, key.of().text, args)
-	if err != nil || betweenHosts(key, v.SendArgs, args) {
+	v, err := p.local.recv(ctx, key.text, args)
+	if err != nil || betweenHosts(&key, v.SendArgs, args) {
 		return v, err
 	}
 	return copyNow(ctx, p.copy, key, v, args)
@@ -63,14 +63,14 @@ func (p *IntraProcess) Close() { p.local.Close() }
 
 // betweenHosts reports whether both sides are in host memory, so that the
 // tensor is handed over as it is. A CPU's memory is the host's.
-func betweenHosts(key Key, sendArgs, recvArgs Args) bool {
-	return (sendArgs.Device == nil || key.of().src.Type == "CPU") &&
-		(recvArgs.Device == nil || key.of().dst.Type == "CPU")
+func betweenHosts(key *Key, sendArgs, recvArgs Args) bool {
+	return (sendArgs.Device == nil || key.src.Type == "CPU") &&
+		(recvArgs.Device == nil || key.dst.Type == "CPU")
 }
 
 // fromCPU reports whether the tensor is in host memory whatever args it will
 // come with.
-func fromCPU(key Key) bool { return key.of().src.Type == "CPU" }
+func fromCPU(key *Key) bool { return key.src.Type == "CPU" }
 
 // copyNow copies a value and waits.
 func copyNow(ctx context.Context, copy CopyFunc, key Key, v Value, recvArgs Args) (Value, error) {
@@ -95,12 +95,12 @@ type deviceCopy struct {
 
 func (d *deviceCopy) receive(v Value, args Args, err error) {
 	switch {
-	case err != nil || betweenHosts(d.key, v.SendArgs, args):
+	case err != nil || betweenHosts(&d.key, v.SendArgs, args):
 		d.done(v, args, err)
 	case d.copy == nil:
 		v.release()
 		d.done(Value{}, args, status.Errorf(status.Unimplemented,
-			"Recv of %s: no way to copy from %v to %v in this process", d.key, d.key.of().src, d.key.of().dst))
+			"Recv of %s: no way to copy from %v to %v in this process", d.key, d.key.src, d.key.dst))
 	default:
 		d.copy(d.ctx, d.key, v, args, func(t *tensor.Tensor, err error) {
 			v.release()

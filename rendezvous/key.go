@@ -21,33 +21,15 @@ type FrameIter struct {
 //	src_device;incarnation;dst_device;name;frame:iter
 //
 // where incarnation is that of the source device, as 16 lower-case hexadecimal
-// digits, and name is the edge's. A Key is parsed once and immutable, and copies share what
-// was parsed: one is handed on a dozen times in each receive. Keys are equal (Equal) when
-// their texts are; == tells copies of one. The zero Key names nothing.
-type Key struct{ parsed *keyParts }
-
-// keyParts are what a key was parsed into. They are never changed.
-type keyParts struct {
+// digits, and name is the edge's. A Key is parsed once and immutable; keys are
+// equal (==) when their texts are. The zero Key names nothing.
+type Key struct {
 	text        string
 	edge        string // part of text
 	src, dst    cluster.Device
-	srcEmpty    bool
 	incarnation uint64
 	frameIter   FrameIter
 }
-
-// nothing is what the zero Key was parsed into.
-var nothing = keyParts{srcEmpty: true}
-
-func (k Key) of() *keyParts {
-	if k.parsed == nil {
-		return &nothing
-	}
-	return k.parsed
-}
-
-// Equal reports whether two keys name the same.
-func (k Key) Equal(o Key) bool { return k.parsed == o.parsed || k.of().text == o.of().text }
 
 // CreateKey returns the text of a key. src and dst are full device names; they
 // and name must not contain a semicolon. ParseKey tells whether the text is
@@ -75,39 +57,38 @@ func NewKey(src cluster.Device, incarnation uint64, dst cluster.Device, name str
 // allowed and means the host that is asked (SrcEmpty). What is not as CreateKey
 // writes it is refused with InvalidArgument, so that one key has one text.
 func ParseKey(s string) (Key, error) {
-	k := &keyParts{text: s}
-	var part [5]string
+	k := Key{text: s}
+	var parts [5]string
 	rest, found := s, true
-	for i := range part {
+	for i := range parts {
 		if !found {
 			return Key{}, invalidKey(s, "it has "+strconv.Itoa(i)+" parts, want 5: src;incarnation;dst;name;frame:iter")
 		}
-		part[i], rest, found = strings.Cut(rest, ";")
+		parts[i], rest, found = strings.Cut(rest, ";")
 	}
 	if found {
 		return Key{}, invalidKey(s, "it goes on after 5 parts")
 	}
 	var err error
-	if part[0] != "" {
-		if k.src, err = cluster.ParseDevice(part[0]); err != nil {
+	if parts[0] != "" {
+		if k.src, err = cluster.ParseDevice(parts[0]); err != nil {
 			return Key{}, invalidKey(s, "source: "+status.From(err).Message())
 		}
 	}
-	if k.incarnation, err = parseIncarnation(part[1]); err != nil {
+	if k.incarnation, err = parseIncarnation(parts[1]); err != nil {
 		return Key{}, invalidKey(s, "the incarnation is not 16 lower-case hexadecimal digits")
 	}
-	if k.dst, err = cluster.ParseDevice(part[2]); err != nil {
+	if k.dst, err = cluster.ParseDevice(parts[2]); err != nil {
 		return Key{}, invalidKey(s, "destination: "+status.From(err).Message())
 	}
-	if k.edge = part[3]; k.edge == "" {
+	if k.edge = parts[3]; k.edge == "" {
 		return Key{}, invalidKey(s, "the name is empty")
 	}
 	var ok bool
-	if k.frameIter, ok = parseFrameIter(part[4]); !ok {
+	if k.frameIter, ok = parseFrameIter(parts[4]); !ok {
 		return Key{}, invalidKey(s, "the last part is not frame:iter, two decimal numbers")
 	}
-	k.srcEmpty = k.src == cluster.Device{}
-	return Key{k}, nil
+	return k, nil
 }
 
 func parseIncarnation(s string) (uint64, error) {
@@ -148,23 +129,23 @@ func invalidKey(s, why string) error {
 }
 
 // String returns the full text, which is what a table is searched by.
-func (k Key) String() string { return k.of().text }
+func (k Key) String() string { return k.text }
 
 // Src returns the device that sends; the zero Device when SrcEmpty.
-func (k Key) Src() cluster.Device { return k.of().src }
+func (k Key) Src() cluster.Device { return k.src }
 
 // SrcEmpty reports whether the key leaves its source open, which means the
 // host that is asked.
-func (k Key) SrcEmpty() bool { return k.of().srcEmpty }
+func (k Key) SrcEmpty() bool { return k.src == cluster.Device{} }
 
 // SrcIncarnation returns the incarnation of the sending device.
-func (k Key) SrcIncarnation() uint64 { return k.of().incarnation }
+func (k Key) SrcIncarnation() uint64 { return k.incarnation }
 
 // Dst returns the device that receives.
-func (k Key) Dst() cluster.Device { return k.of().dst }
+func (k Key) Dst() cluster.Device { return k.dst }
 
 // Edge returns the name of the value.
-func (k Key) Edge() string { return k.of().edge }
+func (k Key) Edge() string { return k.edge }
 
 // FrameIter returns which run of a loop body the value belongs to.
-func (k Key) FrameIter() FrameIter { return k.of().frameIter }
+func (k Key) FrameIter() FrameIter { return k.frameIter }

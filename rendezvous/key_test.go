@@ -46,13 +46,10 @@ func TestR2ParseKey(t *testing.T) {
 		t.Errorf("the text became %s", k)
 	}
 	again, err := rendezvous.ParseKey(strings.Clone(mnist))
-	if err != nil || !again.Equal(k) || again == k {
-		t.Error("two keys of one text differ, or are one")
+	if err != nil || again != k {
+		t.Error("two keys of one text differ")
 	}
-	if other, err := rendezvous.ParseKey(strings.Replace(mnist, "var0", "var1", 1)); err != nil || other.Equal(k) || k.Equal(rendezvous.Key{}) || !(rendezvous.Key{}).Equal(rendezvous.Key{}) {
-		t.Errorf("%v: keys of different texts are equal, or the zero key is not itself", err)
-	}
-	if n := testing.AllocsPerRun(100, func() { k, err = rendezvous.ParseKey(mnist) }); n > 1 { // what copies share
+	if n := testing.AllocsPerRun(100, func() { k, err = rendezvous.ParseKey(mnist) }); n != 0 {
 		t.Errorf("parsing allocates %v times", n)
 	}
 
@@ -118,19 +115,6 @@ func TestR3InvalidKeys(t *testing.T) {
 				t.Errorf("the error has %d bytes", len(err.Error()))
 			}
 		})
-	}
-}
-
-// TestTheZeroKeyNamesNothing, and can be asked.
-func TestTheZeroKeyNamesNothing(t *testing.T) {
-	var k rendezvous.Key
-	if k.String() != "" || k.Edge() != "" || !k.SrcEmpty() || k.Src() != (cluster.Device{}) || k.Dst() != (cluster.Device{}) ||
-		k.SrcIncarnation() != 0 || k.FrameIter() != (rendezvous.FrameIter{}) {
-		t.Errorf("%q of %v to %v", k, k.Src(), k.Dst())
-	}
-	r := rendezvous.NewBaseRemote(1, nil)
-	if err := r.Send(k, rendezvous.Args{}, nil, false); err == nil {
-		t.Error("it was sent")
 	}
 }
 

@@ -60,7 +60,7 @@ func (l *Local) shard(key string) (*shard, uint32) {
 // Send implements Rendezvous. A receive that waits is completed before Send
 // returns, on this goroutine.
 func (l *Local) Send(key Key, args Args, t *tensor.Tensor, dead bool) error {
-	return l.send(key.of().text, args, t, dead)
+	return l.send(key.text, args, t, dead)
 }
 
 func (l *Local) send(key string, args Args, t *tensor.Tensor, dead bool) error {
@@ -81,7 +81,7 @@ func (l *Local) send(key string, args Args, t *tensor.Tensor, dead bool) error {
 // reference and returns true; false when the step was aborted or closed, and
 // then the caller keeps the reference.
 func (l *Local) Restore(key Key, v Value) bool {
-	return l.put(key.of().text, v, true) == nil
+	return l.put(key.text, v, true) == nil
 }
 
 // put hands v to the first receive that waits, or queues it.
@@ -115,7 +115,7 @@ func (l *Local) put(key string, v Value, inFront bool) error {
 
 // Take returns the value at the head of a key's queue, with a reference, if there is one:
 // a receive that does not wait.
-func (l *Local) Take(key Key) (v Value, ok bool) { return l.take(key.of().text) }
+func (l *Local) Take(key Key) (v Value, ok bool) { return l.take(key.text) }
 
 func (l *Local) take(key string) (v Value, ok bool) {
 	s, hash := l.shard(key)
@@ -142,7 +142,7 @@ func (s *shard) takeLocked(key string, hash uint32) (v Value, head *entry, ok bo
 
 // RecvAsync implements Rendezvous.
 func (l *Local) RecvAsync(ctx context.Context, key Key, args Args, done DoneFunc) {
-	l.recvAsync(ctx, key.of().text, args, done)
+	l.recvAsync(ctx, key.text, args, done)
 }
 
 func (l *Local) recvAsync(ctx context.Context, key string, args Args, done DoneFunc) {
@@ -210,7 +210,7 @@ func (s *shard) withdraw(e *entry, callbacks int) bool {
 // Recv implements Rendezvous. A value that is there already is taken without
 // an allocation.
 func (l *Local) Recv(ctx context.Context, key Key, args Args) (Value, error) {
-	return l.recv(ctx, key.of().text, args)
+	return l.recv(ctx, key.text, args)
 }
 
 func (l *Local) recv(ctx context.Context, key string, args Args) (Value, error) {

@@ -410,10 +410,10 @@ type publication struct {
 	t   *tensor.Tensor
 }
 
-func (p *publication) Publishes(k rendezvous.Key) bool { return k.Equal(p.key) }
+func (p *publication) Publishes(k rendezvous.Key) bool { return k == p.key }
 
 func (p *publication) RecvPublished(_ context.Context, k rendezvous.Key, done rendezvous.DoneFunc) bool {
-	if !k.Equal(p.key) {
+	if k != p.key {
 		return false
 	}
 	done(rendezvous.Value{Tensor: p.t.Retain()}, noArgs, nil)
@@ -421,7 +421,7 @@ func (p *publication) RecvPublished(_ context.Context, k rendezvous.Key, done re
 }
 
 func (p *publication) TakePublished(k rendezvous.Key) (v rendezvous.Value, ok bool) {
-	if !k.Equal(p.key) {
+	if k != p.key {
 		return v, false
 	}
 	return rendezvous.Value{Tensor: p.t.Retain()}, true

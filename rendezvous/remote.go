@@ -182,10 +182,10 @@ func (b *BaseRemote) Send(key Key, args Args, t *tensor.Tensor, dead bool) error
 	if err != nil {
 		return err
 	}
-	if !s.isSource(key) {
-		return s.notSource(key.of().text)
+	if !s.isSource(&key) {
+		return s.notSource(key.text)
 	}
-	return b.local.send(key.of().text, args, t, dead)
+	return b.local.send(key.text, args, t, dead)
 }
 
 // RecvAsync implements Rendezvous. A destination that is not of this task is
@@ -195,13 +195,13 @@ func (b *BaseRemote) RecvAsync(ctx context.Context, key Key, args Args, done Don
 	switch {
 	case err != nil:
 		done(Value{}, args, err)
-	case !s.isDestination(key):
-		done(Value{}, args, s.notDestination(key.of().text))
-	case s.isSource(key):
-		if !fromCPU(key) || !betweenHosts(key, Args{}, args) {
+	case !s.isDestination(&key):
+		done(Value{}, args, s.notDestination(key.text))
+	case s.isSource(&key):
+		if !fromCPU(&key) || !betweenHosts(&key, Args{}, args) {
 			done = copied(ctx, s.Copy, key, done)
 		}
-		b.local.recvAsync(ctx, key.of().text, args, done)
+		b.local.recvAsync(ctx, key.text, args, done)
 	default:
 		b.recvRemote(ctx, key, args, done)
 	}
@@ -213,13 +213,13 @@ func (b *BaseRemote) Recv(ctx context.Context, key Key, args Args) (Value, error
 	switch {
 	case err != nil:
 		return Value{}, err
-	case !s.isDestination(key):
-		return Value{}, s.notDestination(key.of().text)
-	case !s.isSource(key):
+	case !s.isDestination(&key):
+		return Value{}, s.notDestination(key.text)
+	case !s.isSource(&key):
 		return b.recvRemoteNow(ctx, key, args)
 	}
-	v, err := b.local.recv(ctx, key.of().text, args)
-	if err != nil || betweenHosts(key, v.SendArgs, args) {
+	v, err := b.local.recv(ctx, key.text, args)
+	if err != nil || betweenHosts(&key, v.SendArgs, args) {
 		return v, err
 	}
 	return copyNow(ctx, s.Copy, key, v, args)
@@ -233,7 +233,7 @@ func (b *BaseRemote) RecvLocalAsync(ctx context.Context, key Key, done DoneFunc)
 		b.recvForPeer(ctx, s, key, done)
 		return
 	}
-	if err := ended(ctx, "RecvAsync", key.of().text); err != nil {
+	if err := ended(ctx, "RecvAsync", key.text); err != nil {
 		done(Value{}, Args{}, err)
 		return
 	}
@@ -268,7 +268,7 @@ func (b *BaseRemote) watch(d *deferredRecv, at *list.Element) {
 		b.run.enterLocked(1)
 		b.mu.Unlock()
 		defer b.leave()
-		d.done(Value{}, Args{}, ended(d.ctx, "RecvAsync", d.key.of().text))
+		d.done(Value{}, Args{}, ended(d.ctx, "RecvAsync", d.key.text))
 	})
 	b.mu.Lock()
 	waits := d.waits
@@ -282,20 +282,20 @@ func (b *BaseRemote) watch(d *deferredRecv, at *list.Element) {
 }
 
 func (b *BaseRemote) recvForPeer(ctx context.Context, s *Session, key Key, done DoneFunc) {
-	if !s.isSource(key) {
-		done(Value{}, Args{}, s.notSource(key.of().text))
+	if !s.isSource(&key) {
+		done(Value{}, Args{}, s.notSource(key.text))
 		return
 	}
-	b.local.recvAsync(ctx, key.of().text, Args{}, done)
+	b.local.recvAsync(ctx, key.text, Args{}, done)
 }
 
 // takeLocal is RecvLocalAsync for a value that is there, and false else.
 func (b *BaseRemote) takeLocal(key Key) (v Value, ok bool) {
 	s := b.session.Load()
-	if s == nil || !s.isSource(key) {
+	if s == nil || !s.isSource(&key) {
 		return Value{}, false
 	}
-	return b.local.take(key.of().text)
+	return b.local.take(key.text)
 }
 
 // undeferLocked takes a deferred receive out of the list. Its fields are then
@@ -314,10 +314,10 @@ func (d *deferredRecv) unwatch() {
 
 // recvRemote hands a receive to the transport.
 func (b *BaseRemote) recvRemote(ctx context.Context, key Key, args Args, done DoneFunc) {
-	err := b.reaches(ctx, key)
+	err := b.reaches(ctx, &key)
 	if err == nil {
 		var r *remoteRecv
-		if r, err = b.begin(ctx, key.of().text, args, done); err == nil {
+		if r, err = b.begin(ctx, key.text, args, done); err == nil {
 			r.began(b.remoter.RecvFromRemoteAsync(b.step, key, args, r.ended))
 			return
 		}
@@ -327,11 +327,11 @@ func (b *BaseRemote) recvRemote(ctx context.Context, key Key, args Args, done Do
 
 // recvRemoteNow is recvRemote that waits.
 func (b *BaseRemote) recvRemoteNow(ctx context.Context, key Key, args Args) (Value, error) {
-	if err := b.reaches(ctx, key); err != nil {
+	if err := b.reaches(ctx, &key); err != nil {
 		return Value{}, err
 	}
 	// Nobody else watches ctx.
-	r, err := b.begin(context.Background(), key.of().text, args, nil)
+	r, err := b.begin(context.Background(), key.text, args, nil)
 	if err != nil {
 		return Value{}, err
 	}
@@ -349,12 +349,12 @@ func (b *BaseRemote) recvRemoteNow(ctx context.Context, key Key, args Args) (Val
 }
 
 // reaches returns why a receive cannot be handed to the transport.
-func (b *BaseRemote) reaches(ctx context.Context, key Key) error {
-	if err := ended(ctx, methodRemote, key.of().text); err != nil {
+func (b *BaseRemote) reaches(ctx context.Context, key *Key) error {
+	if err := ended(ctx, methodRemote, key.text); err != nil {
 		return err
 	}
 	if b.remoter == nil {
-		return status.Errorf(status.FailedPrecondition, "Recv of %s: this process has no transport to reach %v", key.of().text, key.of().src.Task)
+		return status.Errorf(status.FailedPrecondition, "Recv of %s: this process has no transport to reach %v", key.text, key.src.Task)
 	}
 	return nil
 }

@@ -32,14 +32,14 @@ func (s *Session) CheckSource(key Key) error {
 	if key.SrcEmpty() {
 		return nil
 	}
-	n, ok := s.Incarnation(key.of().src)
+	n, ok := s.Incarnation(key.src)
 	if !ok {
-		return status.Errorf(status.InvalidArgument, "RecvTensor of %s: %v has no device %v", key, s.Task, key.of().src)
+		return status.Errorf(status.InvalidArgument, "RecvTensor of %s: %v has no device %v", key, s.Task, key.src)
 	}
-	if n != key.of().incarnation {
+	if n != key.incarnation {
 		return status.Errorf(status.Aborted, "RecvTensor expects a different device incarnation: %d vs. %d. "+
 			"Your worker job (%q) was probably restarted. Check your worker job for the reason why it was restarted.",
-			key.of().incarnation, n, s.Task).WithPayload(status.PayloadPossiblyRestarted, nil)
+			key.incarnation, n, s.Task).WithPayload(status.PayloadPossiblyRestarted, nil)
 	}
 	return nil
 }
@@ -47,9 +47,9 @@ func (s *Session) CheckSource(key Key) error {
 // Names are compared as parsed values: as texts, /task:1 is a prefix of
 // /task:10.
 
-func (s *Session) isSource(key Key) bool { return key.of().src.Task == s.Task || key.SrcEmpty() }
+func (s *Session) isSource(key *Key) bool { return key.src.Task == s.Task || key.SrcEmpty() }
 
-func (s *Session) isDestination(key Key) bool { return key.of().dst.Task == s.Task }
+func (s *Session) isDestination(key *Key) bool { return key.dst.Task == s.Task }
 
 func (s *Session) notSource(key string) error {
 	return status.Errorf(status.InvalidArgument, "Invalid rendezvous key (src): %s @ %v", key, s.Task)

@@ -163,7 +163,7 @@ func (t *answers) ask(now time.Time, a Ask, call callID) []keptAction {
 		return append(acts, t.admit(now)...)
 	}
 	switch {
-	case e.ask.Step != a.Step || !e.ask.Key.Equal(a.Key):
+	case e.ask.Step != a.Step || e.ask.Key != a.Key:
 		return append(acts, refuse(call, status.Errorf(status.InvalidArgument,
 			"receive %016x of %s asked for %s in step %d before, and asks for %s in step %d now",
 			a.ID, k.describe(), e.ask.Key, e.ask.Step, a.Key, a.Step)))

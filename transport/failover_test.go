@@ -252,7 +252,7 @@ func TestFailoverPoison(t *testing.T) {
 	bubble(t, memOptions{}, func(t *testing.T, p *pair) {
 		bad, good := key(t, "bad"), key(t, "good")
 		p.fault = func(a *Attempt) fault {
-			if a.Key.Equal(bad) {
+			if a.Key == bad {
 				return faultRejected
 			}
 			return faultNone
