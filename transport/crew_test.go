@@ -12,7 +12,7 @@ import (
 // after its end.
 func TestCrew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCrew(func(f func()) bool { f(); return false })
+		c := newCrew(fewProcessors, func(f func()) bool { f(); return false })
 		for range 3 {
 			var running, all sync.WaitGroup
 			release := make(chan struct{})
@@ -42,8 +42,8 @@ func TestCrew(t *testing.T) {
 }
 
 // callbacks is a crew whose jobs are callbacks.
-func callbacks() (c *crew[func()]) {
-	c = newCrew(func(f func()) bool {
+func callbacks(processors int) (c *crew[func()]) {
+	c = newCrew(processors, func(f func()) bool {
 		c.calls()
 		f()
 		return true
@@ -60,7 +60,7 @@ func (c *crew[J]) soon(j J) {
 // begins others do at once when it has returned.
 func TestWhatACallbackBeginsIsDoneAfterIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := callbacks()
+		c := callbacks(fewProcessors)
 		n := 0
 		var again func()
 		again = func() {
@@ -99,7 +99,7 @@ func TestWhatACallbackBeginsIsDoneAfterIt(t *testing.T) {
 // TestCallbackThatWaitsForWhatItHasBegun gets it, since others do it.
 func TestCallbackThatWaitsForWhatItHasBegun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := callbacks()
+		c := callbacks(fewProcessors)
 		var waits []time.Duration
 		for range 3 {
 			over := make(chan struct{})
@@ -123,7 +123,7 @@ func TestCallbackThatWaitsForWhatItHasBegun(t *testing.T) {
 // callbacks have become short, it is left to them again.
 func TestLongCallbacksRunBesideWhatTheyBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := callbacks()
+		c := callbacks(fewProcessors)
 		delayed := func(n int, long time.Duration) (delayed int) {
 			var all sync.WaitGroup
 			for range n {
@@ -152,5 +152,22 @@ func TestLongCallbacksRunBesideWhatTheyBegin(t *testing.T) {
 			t.Errorf("%d jobs were left to short callbacks again, want 100", n)
 		}
 		c.end()
+	})
+}
+
+// TestCallbacksRunBesideWhatTheyBeginWhereThereIsPlace for both.
+func TestCallbacksRunBesideWhatTheyBeginWhereThereIsPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := callbacks(fewProcessors + 1)
+		began := time.Now()
+		c.soon(func() {
+			done := make(chan struct{})
+			c.soon(func() { close(done) })
+			<-done
+		})
+		c.end()
+		if d := time.Since(began); d != 0 {
+			t.Errorf("it waited %v for the callback", d)
+		}
 	})
 }

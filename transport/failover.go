@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,7 +57,7 @@ func NewFailover(o FailoverOptions) *Failover {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	f := &Failover{opts: o, peers: make(map[cluster.Task]*peer), crew: newCrew((*remoteReceive).onCrew)}
+	f := &Failover{opts: o, peers: make(map[cluster.Task]*peer), crew: newCrew(runtime.GOMAXPROCS(0), (*remoteReceive).onCrew)}
 	f.base, f.stop = context.WithCancel(context.Background())
 	return f
 }

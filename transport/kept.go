@@ -24,7 +24,7 @@ type KeptOptions struct {
 type Kept struct {
 	source Source
 
-	mu      sync.Mutex // guards what follows; never held while source or a reply is called
+	mu      sync.Mutex // guards what follows; never held while source (but TakeLocal) or a reply is called
 	table   *answers
 	calls   map[callID]waitingCall
 	fetches map[uint64]*fetch

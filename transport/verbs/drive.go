@@ -21,7 +21,7 @@ import (
 //	2. The machine hears it.
 //	3. run carries out what the machine wants: receives are posted again, sends
 //	   collected and posted in one list per rail, receives ended. What calls out
-//	   of the package goes into outbox.
+//	   of the package goes into outbox, unless it is a request whose value is there.
 //	4. run gives the lock up, and the outbox is emptied.
 
 // completed is called by the queue with completions in order, by one goroutine

@@ -26,7 +26,8 @@ import (
 //
 // What is posted and what completes goes through one lock, mu, held from the event
 // to the last post. What calls out of the package waits in outbox and is carried
-// out in order, by one goroutine at a time, when the lock has been given up.
+// out in order, by one goroutine at a time, when the lock has been given up; but for the
+// question whether the table of answers has a value already, which calls nobody.
 type link struct {
 	peer  *peer
 	own   pairing.Offer

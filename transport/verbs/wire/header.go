@@ -72,14 +72,14 @@ func (h *Header) parse(b []byte, kind Kind) (f flags, r reader) {
 	f = flags(b[2])
 	counts, length := int(b[3]), binary.LittleEndian.Uint32(b[4:])
 	finished, zero := int(binary.LittleEndian.Uint16(b[8:])), binary.LittleEndian.Uint16(b[10:])
-	// One branch where nothing is wrong, as in almost every message.
+	// Two branches where nothing is wrong, as in almost every message.
 	if uint64(length)^uint64(len(b))|uint64(zero)|uint64(f&^kinds[kind].flags) != 0 || counts > MaxRails {
 		r.failHeader(f, length, len(b), zero, counts)
 		return f, r
 	}
 	r.rest = b[headerFixed:]
 	h.Tell = f&flagTell != 0
-	h.Taken.N = uint8(counts) //nolint:gosec // one byte
+	h.Taken = Counts{N: uint8(counts)} //nolint:gosec // one byte
 	for i, of := 0, r.bytes(4*counts); len(of) >= 4; i, of = i+1, of[4:] {
 		h.Taken.Of[i] = binary.LittleEndian.Uint32(of)
 	}
