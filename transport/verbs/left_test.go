@@ -115,7 +115,10 @@ func (p *leftPair) RecvLocalAsync(_ context.Context, _ int64, _ rendezvous.Key, 
 	done(rendezvous.Value{}, rendezvous.Args{}, p.looks())
 }
 
-func (p *leftPair) TakeLocal(int64, rendezvous.Key) (v rendezvous.Value, ok bool) { return v, false }
+func (p *leftPair) TakeLocal(int64, rendezvous.Key) (v rendezvous.Value, ok bool) {
+	_ = p.looks() // with the link's lock held, where the request has nothing before it
+	return v, false
+}
 
 func (p *leftPair) Restore(int64, rendezvous.Key, rendezvous.Value) bool { return false }
 
