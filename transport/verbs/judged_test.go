@@ -3,6 +3,7 @@ package verbstransport_test
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -168,5 +169,43 @@ func TestOfferFollowsTheAddress(t *testing.T) {
 	t.Logf("after %v: generation %d, %d breaks", time.Since(began), l.Generation, l.Stats.Breaks)
 	if l.Stats.Breaks != 0 || time.Since(began) > 2*time.Second {
 		t.Errorf("the stale offer was paired: %d breaks, up after %v", l.Stats.Breaks, time.Since(began))
+	}
+}
+
+// eventless is a device whose events never come.
+type eventless struct{ verbs.Device }
+
+func (eventless) NextEvent(ctx context.Context) (verbs.AsyncEvent, error) {
+	<-ctx.Done()
+	return verbs.AsyncEvent{}, ctx.Err()
+}
+
+// A channel that is about to be made may see a new address before the device's event
+// does: the log says so then too, and once.
+func TestNewAddressIsLoggedWithoutAnEvent(t *testing.T) {
+	entered, open := [2]chan struct{}{make(chan struct{}), make(chan struct{})}, make(chan struct{})
+	var once [2]sync.Once
+	said := &diary{}
+	p := newPair(t, clusterOptions{
+		wrap: func(_ cluster.Task, d verbs.Device) verbs.Device { return eventless{d} },
+		tune: func(task cluster.Task, o *verbstransport.Options) {
+			o.Again = discovery.Again
+			o.Exchanger = slowExchange{o.Exchanger, entered[task.Index], open, &once[task.Index]}
+			if task.Index == 0 {
+				o.Logger = slog.New(slog.NewTextHandler(said, nil))
+			}
+		},
+	})
+	<-entered[0]
+	<-entered[1]
+	nic, a := p.nic(p.to), p.address(p.to)
+	other := a.GID
+	other[15]++
+	nic.SetGID(1, a.Index+4, other)
+	nic.SetGID(1, a.Index, verbs.GID{})
+	close(open)
+	p.until("verbs", isUp)
+	if n := strings.Count(said.String(), "new channels use"); n != 1 {
+		t.Errorf("the new address was logged %d times:\n%s", n, said)
 	}
 }

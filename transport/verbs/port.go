@@ -190,7 +190,7 @@ func (p *port) place(table []verbs.GIDEntry, gid verbs.GID, old int) (index int,
 // the device is gone: not every device says so by an event.
 func (t *Transport) steady(f func() error) error {
 	p := t.port
-	if _, err := p.follow(); err != nil {
+	if err := t.follow(); err != nil {
 		if !errors.Is(err, errInactive) && !errors.Is(err, errNoAddress) {
 			t.look()
 		}
@@ -292,19 +292,29 @@ func (t *Transport) broke(e verbs.AsyncEvent) {
 	}
 }
 
+// follow asks the device how its port is. Whoever is the first to see a change, an
+// event or a channel that is about to be made, says so.
+func (t *Transport) follow() error {
+	changed, err := t.port.follow()
+	switch {
+	case !changed:
+	case err == nil:
+		gid, path := t.port.now()
+		t.opts.Logger.Info("the port has changed; new channels use", "port", t.port.String(), "GID", gid.String(), "index", path.SGIDIndex, "MTU", int(path.MTU))
+	case errors.Is(err, errNoAddress):
+		t.opts.Logger.Warn("the address of verbs is gone; tensors go over "+t.instead(), "reason", err)
+	}
+	return err
+}
+
 // look asks the device how its port is, and does what follows from it; false when
 // the device is lost.
 func (t *Transport) look() bool {
-	changed, err := t.port.follow()
-	switch {
+	switch err := t.follow(); {
 	case errors.Is(err, errInactive):
 		return true // what is under way finds out by itself, or goes on when the port is back in time
 	case errors.Is(err, errNoAddress):
-		// Packets from an address that is not ours find no way back.
-		if changed {
-			t.opts.Logger.Warn("the address of verbs is gone; tensors go over "+t.instead(), "reason", err)
-		}
-		for _, p := range t.all() {
+		for _, p := range t.all() { // packets from an address that is not ours find no way back
 			p.leaveAll(err)
 		}
 		return true
@@ -312,10 +322,7 @@ func (t *Transport) look() bool {
 		t.lose(err)
 		return false
 	}
-	gid, path := t.port.now()
-	if changed {
-		t.opts.Logger.Info("the port has changed; new channels use", "port", t.port.String(), "GID", gid.String(), "index", path.SGIDIndex, "MTU", int(path.MTU))
-	}
+	gid, _ := t.port.now()
 	for _, p := range t.all() {
 		for _, l := range p.existing() {
 			if from := l.own.Rails[0].GID; from != gid {
