@@ -78,7 +78,7 @@ func (l *link) Reply(id uint64, attempt uint32, ans transport.Answer) {
 		l.answer(at, channel.Answer{Value: deadValue()}, source{})
 		l.peer.transport.release(t.Buffer())
 	case !t.DType().Plain():
-		l.peer.transport.work.Go(func() { l.answerProto(at, t) })
+		l.aside(func() { l.answerProto(at, t) })
 	default:
 		l.answerPlain(at, t)
 	}
@@ -96,7 +96,7 @@ func (l *link) answerPlain(id attemptID, t *tensor.Tensor) {
 		return
 	}
 	l.mu.Unlock()
-	l.peer.transport.work.Go(func() {
+	l.aside(func() {
 		defer t.Release()
 		l.answerCopy(id, channel.Answer{Value: describe(t)}, t.Bytes())
 	})

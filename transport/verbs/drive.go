@@ -302,6 +302,9 @@ func (l *link) newIDs() (ids []uint64) {
 
 func (l *link) carry(o *outgoing) {
 	kept := l.peer.transport.opts.Kept
+	if o.kind == outAsk || o.kind == outLeft || o.kind == outUp {
+		l.queue.Rouse() // it may lead to a receive of this process, or to goroutines
+	}
 	switch o.kind {
 	case outLeft:
 		l.peer.leftBy(l.asker.Incarnation, o.left)
@@ -322,10 +325,16 @@ func (l *link) carry(o *outgoing) {
 		// What goes back to its key may find a receiver there, whose callback
 		// must not run while completions are polled.
 		ids := o.ids
-		l.peer.transport.work.Go(func() { kept.Cancel(l.asker.Incarnation, ids) })
+		l.aside(func() { kept.Cancel(l.asker.Incarnation, ids) })
 	case outUp:
 		l.peer.linkUp(l)
 	}
+}
+
+// aside does what would hold up who polls on a goroutine of its own.
+func (l *link) aside(f func()) {
+	l.queue.Rouse()
+	l.peer.transport.work.Go(f)
 }
 
 // placing is a receive that wants a destination.
@@ -340,7 +349,7 @@ func (l *link) place(p placing, grow mem.Grow) {
 	d, err := l.destination(l.receive(p.handle, p.attemptID), p.size, mem.OnDemand, grow)
 	switch {
 	case errors.Is(err, mem.ErrMustGrow):
-		l.peer.transport.work.Go(func() { l.placeGrown(p) })
+		l.aside(func() { l.placeGrown(p) })
 	case err != nil:
 		l.noPlace(p, err)
 	default:
@@ -545,6 +554,7 @@ func (l *link) took(m channel.Marks) {
 		if !s.reached(m) {
 			return false
 		}
+		l.queue.Rouse()
 		s.end(nil)
 		return true
 	})

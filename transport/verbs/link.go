@@ -320,7 +320,7 @@ func (l *link) leaving(err error) {
 		return
 	}
 	l.state, l.err = linkLeaving, err
-	l.peer.transport.work.Go(l.tearDown)
+	l.aside(l.tearDown)
 }
 
 // tearDown is rule b of ARCHITECTURE.md section 6: nothing more is posted; all

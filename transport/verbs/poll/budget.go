@@ -136,6 +136,9 @@ func (b *budget) observe(d time.Duration) {
 	}
 }
 
+// pressed reports whether others had something to compute of late.
+func (b *budget) pressed() bool { return b.pressure.Load() > 0 }
+
 // yielded tells how long a yield took while spinning.
 func (b *budget) yielded(d time.Duration) {
 	if d <= b.slow {

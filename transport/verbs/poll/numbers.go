@@ -16,12 +16,16 @@ const (
 	// processor of Go's is idle it wakes a thread to look for work there (goschedImpl of
 	// runtime/proc.go), by a futex, and where there are as many processes as processors
 	// that thread runs in place of who spins. Where none is idle others wait as long for
-	// this one, a fifth of what Go lets everybody compute in a row. On one processor
-	// nobody else would run at all, so there others are let at each look.
+	// this one, less than Go lets everybody compute in a row (10 ms); after those, Go's
+	// monitor would take it by a signal. On one processor nobody else would run at all, so
+	// there others are let at each look.
 	//
-	// At the first look after a batch they are let, too: what that has made ready waits
-	// for this processor.
-	yieldAfter = 2 * time.Millisecond
+	// At the first look after a batch they are let, too, where it has made somebody ready
+	// (Rouse) or others compute (budget.pressed). Not after every batch: where a receive
+	// took longer than usual there was a look, the thread that it woke made the next
+	// receive take longer, and so on. On two emulated processors each such disturbance so
+	// went on for four or five receives, and a third of all were in one.
+	yieldAfter = 8 * time.Millisecond
 
 	// Who spins for lateTimes what it took of late, and leastLate at the least, has the
 	// kernel run other processes at each look, if any wait for this processor: one of

@@ -99,6 +99,7 @@ type Queue struct {
 	called  chan struct{} // eager: wakes the resident; holds one call
 	stopped atomic.Bool   // nobody polls any more, but for the stopper
 	parked  atomic.Bool   // a parked waiter was woken by the batch that is being handled
+	roused  atomic.Bool   // Rouse was called
 	lingers atomic.Bool   // the resident polls and counts as spinning
 	crowd   atomic.Int32  // how many are in baton.spinning: a hint without the lock
 	asleep  atomic.Int32  // waiters that sleep, or watch: somebody has to poll for them
@@ -243,6 +244,14 @@ func (q *Queue) soonLocked() {
 		q.soon = time.AfterFunc(q.pause, q.look)
 	} else {
 		q.soon.Reset(q.pause)
+	}
+}
+
+// Rouse says that another goroutine was made ready by what Handle does, as Done says it of
+// a waiter: who spins lets it run soon, where it may wait for this processor.
+func (q *Queue) Rouse() {
+	if !q.roused.Load() {
+		q.roused.Store(true)
 	}
 }
 

@@ -12,17 +12,22 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// Each time that others are let run may wake a thread, so who spins lets them after a
-// batch and every yieldAfter, and on one processor at each look.
+// Each time that others are let run may wake a thread, so who spins lets them every
+// yieldAfter, after a batch that has made somebody ready, after each where others compute,
+// and on one processor at each look.
 func TestWhoSpinsLetsOthersRunNowAndThen(t *testing.T) {
 	// spin handles some batches, and spins until others were let run so often after
-	// them.
-	spin := func(t *testing.T, batches, after uint64) (s Stats, took time.Duration) {
+	// them. What handle does comes before the batch counts as handled.
+	spin := func(t *testing.T, batches, after uint64, handle func(*Queue)) (s Stats, took time.Duration) {
 		t.Helper()
 		cq := newFakeCQ()
 		handled := make(chan struct{})
 		began := time.Now()
-		q := start(t, Config{CQ: cq, Mode: ModeBusy, Handle: func([]verbs.WC, time.Time) { handled <- struct{}{} }})
+		var q *Queue
+		q = start(t, Config{CQ: cq, Mode: ModeBusy, Handle: func([]verbs.WC, time.Time) {
+			handle(q)
+			handled <- struct{}{}
+		}})
 		until := func(so func(Stats) bool) {
 			for !so(q.Stats()) && time.Since(began) < time.Minute {
 				runtime.Gosched()
@@ -43,17 +48,27 @@ func TestWhoSpinsLetsOthersRunNowAndThen(t *testing.T) {
 	}
 	t.Run("on two processors", func(t *testing.T) {
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
-		const after = 10
-		for _, batches := range []uint64{0, 200} {
-			s, took := spin(t, batches, after)
-			if most := uint64(took/yieldAfter) + batches + 2; s.Yields < batches+after || s.Yields > most {
-				t.Errorf("%d times with %d batches in %v and %d polls; %d to %d are right", s.Yields, batches, took, s.Polls, batches+after, most)
+		const after, batches = 4, 200
+		for _, c := range []struct {
+			what    string
+			batches uint64
+			handle  func(*Queue)
+			least   uint64 // for the batches
+		}{
+			{"no batches", 0, func(*Queue) {}, 0},
+			{"batches that make nobody ready", batches, func(*Queue) {}, 0},
+			{"batches that make somebody ready", batches, (*Queue).Rouse, batches},
+			{"batches while others compute", batches, func(q *Queue) { q.gaps.pressure.Store(1) }, batches},
+		} {
+			s, took := spin(t, c.batches, after, c.handle)
+			if most := uint64(took/yieldAfter) + c.least + 2; s.Yields < c.least+after || s.Yields > most {
+				t.Errorf("%s: %d times in %v and %d polls; %d to %d are right", c.what, s.Yields, took, s.Polls, c.least+after, most)
 			}
 		}
 	})
 	t.Run("on one processor", func(t *testing.T) {
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-		if s, _ := spin(t, 0, 1000); s.Yields < s.Polls/checkEvery {
+		if s, _ := spin(t, 0, 1000, func(*Queue) {}); s.Yields < s.Polls/checkEvery {
 			t.Errorf("%d times with %d polls", s.Yields, s.Polls)
 		}
 	})

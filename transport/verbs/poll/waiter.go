@@ -247,7 +247,7 @@ type spin struct {
 	still  bool // it does not spin
 	// passing says that it wants to give the baton up whatever comes.
 	passing bool
-	fed     bool // a batch came since others were let run
+	fed     bool // a batch came since others were let run, and they may wait for this processor
 	polls   uint64
 }
 
@@ -280,6 +280,14 @@ func (s *spin) end() {
 	s.q.stats.polls.Add(s.polls)
 }
 
+// budgetOf is what learns from this turn.
+func (s *spin) budgetOf() *budget {
+	if s.w == nil {
+		return &s.q.gaps
+	}
+	return &s.q.waits
+}
+
 // over reports whether the holder wants to give the baton up, after a poll that
 // brought n completions.
 func (s *spin) over(n int) bool {
@@ -294,7 +302,11 @@ func (s *spin) over(n int) bool {
 	case s.passing, q.stopped.Load(), s.w == nil && q.crowd.Load() > 0:
 		return true
 	case n > 0:
-		s.empty, s.fed = 0, true
+		s.empty = 0
+		if q.roused.Load() || s.budgetOf().pressed() {
+			q.roused.Store(false)
+			s.fed = true
+		}
 		q.lastBatch = time.Now()
 		s.since = q.lastBatch
 		if q.parked.Load() {
@@ -316,10 +328,7 @@ func (s *spin) over(n int) bool {
 	q.stats.polls.Add(s.polls)
 	s.polls = 0
 	now := time.Now()
-	b := &q.waits
-	if s.w == nil {
-		b = &q.gaps
-	}
+	b := s.budgetOf()
 	if s.fed || q.spinners.alone() || now.Sub(q.yielded) > yieldAfter {
 		q.yielded, s.fed = q.yield(b), false
 	}
