@@ -11,11 +11,13 @@ import (
 // unsaid is what the peer has to know: which answers we have, and which receives
 // we gave up. Cancels are said at once. Finished ids wait a little for a request
 // to ride on, less when the peer keeps much for them. One message is under way at a
-// time; more ids gather meanwhile. What was not taken is said again.
+// time; more ids gather meanwhile. What was not taken is said again. While requests
+// carry all of them it is looked less and less often whether one has to be said alone.
 type unsaid struct {
 	finished      []uint64  // answers that we have
 	finishedBytes int64     // their size
 	finishedBy    time.Time // when they are said alone
+	vain          int       // looks in a row that found them carried; not counted beyond maxVainLooks
 	cancelled     []uint64  // receives that we gave up
 	saying        bool      // an askFinish or askCancel is under way
 	wakeAt        time.Time // when a tick is due; zero when none is
@@ -85,12 +87,14 @@ func (m *asking) say(now time.Time, acts []askAction) []askAction {
 	case len(m.finished) == 0:
 		return acts
 	case m.closing || !now.Before(m.finishedBy):
-		a.kind = askFinish
+		a.kind, m.vain = askFinish, 0
 		if a.finished, m.finished = cut(m.finished, maxSaid); len(m.finished) == 0 {
 			m.finishedBytes = 0
 		}
-	default:
+	case m.finishedBytes >= m.muchKept:
 		return m.wake(now, acts, m.finishedBy)
+	default:
+		return m.wake(now, acts, m.finishedBy.Add(finishDelay*time.Duration(max(0, m.vain-vainLooks))))
 	}
 	m.saying = true
 	return append(acts, a)
