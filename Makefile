@@ -143,7 +143,7 @@ bench-roce: build ## Verbs with the device in software beside gRPC and a bare UD
 bench-rxe: prepare ## Verbs beside perftest in the VM with Soft-RoCE, into build/bench-rxe/; a missed target fails
 	@CGO_ENABLED=1 CGO_CPPFLAGS='$(CGO_CPPFLAGS) -DSHIM_HEADERS' $(GO) build -pgo=auto -o build/tryst-rxe ./cmd/tryst
 	@$(softroce) vm $(rxeflags) -timeout $(TRYST_BENCH_TIMEOUT) -- build/tryst-rxe bench --transport verbs --rdma-device rxe0 --peer-rdma-device rxe1 \
-		--pairs 7 --pair-time 1s --check --json-dir build/bench-rxe $(BENCHARGS)
+		--pairs 7 --pair-time 1s --pin --check --json-dir build/bench-rxe $(BENCHARGS)
 
 .PHONY: profile
 profile: prepare ## Make cmd/tryst/default.pgo anew, by which the compiler inlines: some 10 minutes of benchmarks, here and in the VM

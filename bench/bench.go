@@ -41,6 +41,10 @@ type Options struct {
 	// Pairs is how many pairs a contest has, PairTime how long one run.
 	Pairs    int
 	PairTime time.Duration
+	// Pin keeps the two processes whose latency is measured, those of a yardstick as
+	// well, on a processor each: Linux would else put threads of both on one now and then,
+	// which on a machine with two processors is every other moment.
+	Pin bool
 	// Row is told each row as soon as it is measured, and Progress what is
 	// being measured, or why something is not. Nil for nobody.
 	Row      func(Row)
@@ -89,7 +93,7 @@ func benchmarks() []benchmark {
 		{"verbs-small", verbstransport.Name, (*suite).smallBesideGRPC},
 		{"verbs-udp-loop", verbstransport.Name, (*suite).besideUDP},
 		{"verbs-recv", verbstransport.Name, (*suite).recvVerbs},
-		{"verbs-latency", verbstransport.Name, (*suite).latencyVerbs},
+		{"verbs-latency", verbstransport.Name, func(s *suite, ctx context.Context) error { return s.pinned(ctx, (*suite).latencyVerbs) }},
 		{"verbs-idle", verbstransport.Name, (*suite).idleVerbs},
 	}
 }
@@ -106,8 +110,10 @@ func Names() []string {
 // suite is one run of the benchmarks.
 type suite struct {
 	Options
-	now  benchmark // the one that runs
-	rows []Row
+	now benchmark // the one that runs
+	// second is where the second process of the benchmark is; nil for anywhere.
+	second *pin
+	rows   []Row
 }
 
 // Run measures and returns the rows. On an error they are those measured so far.

@@ -196,7 +196,7 @@ func (l *loop) close() (err error) {
 func (s *suite) goLoop(event bool) side {
 	return func(ctx context.Context, d time.Duration) (r run, err error) {
 		client := s.client()
-		c, ctx, err := startChild(ctx, s.Command, setup{Profile: s.Profile, verbsSetup: verbsSetup{RDMA: s.peerRDMA(client.RDMA)}})
+		c, ctx, err := startChild(ctx, s.Command, setup{Profile: s.Profile, Pin: s.second, verbsSetup: verbsSetup{RDMA: s.peerRDMA(client.RDMA)}})
 		if err != nil {
 			return r, err
 		}

@@ -29,6 +29,7 @@ import (
 type setup struct {
 	Sizes   []int64 `json:"sizes"`             // of the tensors that it publishes
 	Profile string  `json:"profile,omitempty"` // a directory for its CPU profile; none when empty
+	Pin     *pin    `json:"pin,omitempty"`
 	verbsSetup
 }
 
@@ -85,6 +86,9 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer) (err error) {
 	var s setup
 	if err := reader.Decode(&s); err != nil {
 		return status.Errorf(status.InvalidArgument, "this command is for tryst bench to start; its input is no setup: %w", err)
+	}
+	if err := s.Pin.apply(); err != nil {
+		return err
 	}
 	stop, err := profile(s.Profile, secondProfile)
 	if err != nil {

@@ -31,6 +31,7 @@ type perftest struct {
 	size    int64
 	event   bool // waits for events of the completion queue
 	pairs   int  // queue pairs that write at once; 0 for 1
+	pin     *pin // where the client runs; nil for anywhere
 	// rate is how many operations a second the last run did.
 	rate float64
 }
@@ -199,12 +200,28 @@ type ending struct {
 	err error
 }
 
+// once runs the client.
+func (p *perftest) once(ctx context.Context, args []string) ([]byte, error) {
+	var out bytes.Buffer
+	cmd := exec.CommandContext(ctx, p.program, args...) //nolint:gosec // one of ours
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Start()
+	if err != nil {
+		return nil, err
+	}
+	if p.pin != nil {
+		err = pinChild(cmd.Process, p.pin.CPU)
+	}
+	err = errors.Join(err, cmd.Wait())
+	return out.Bytes(), err
+}
+
 // client runs the client, again and again until the server listens.
 func (p *perftest) client(ctx context.Context, args []string, server *ending) ([]byte, error) {
 	late := time.NewTimer(connectWait)
 	defer late.Stop()
 	for {
-		out, err := exec.CommandContext(ctx, p.program, args...).CombinedOutput() //nolint:gosec // one of ours
+		out, err := p.once(ctx, args)
 		if err == nil {
 			return out, nil
 		}

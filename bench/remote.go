@@ -31,7 +31,7 @@ func (s *suite) pair(ctx context.Context, sizes []int64) (_ *pairing, _ context.
 // pairAs is pair with settings of its own.
 func (s *suite) pairAs(ctx context.Context, client config.Client, sizes []int64) (_ *pairing, _ context.Context, err error) {
 	p := &pairing{pool: s.newPool()}
-	if p.child, ctx, err = startChild(ctx, s.Command, setup{Sizes: sizes, Profile: s.Profile, verbsSetup: s.verbsOf(client)}); err != nil {
+	if p.child, ctx, err = startChild(ctx, s.Command, setup{Sizes: sizes, Profile: s.Profile, Pin: s.second, verbsSetup: s.verbsOf(client)}); err != nil {
 		return nil, nil, err
 	}
 	defer func() {

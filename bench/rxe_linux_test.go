@@ -20,7 +20,7 @@ func TestRxeBenchmarks(t *testing.T) {
 			o := smoke(t, name)
 			o.Client = config.Client{RDMA: config.RDMA{Device: devices[0], Timeout: 200 * time.Millisecond}}
 			o.PeerDevice, o.Transports, o.polls = devices[1], []string{"verbs"}, []string{"event"}
-			o.Sizes, o.Inflight = []int64{2 << 20}, []int{2}
+			o.Sizes, o.Inflight, o.Pin = []int64{2 << 20}, []int{2}, true
 			rows, err := Run(t.Context(), o)
 			if err != nil {
 				t.Fatal(err)

@@ -195,7 +195,7 @@ func (s *suite) latencyVerbs(ctx context.Context) error {
 				r.moved(smallSize)
 			}
 			ours := s.smallReceives(t.poll, by.how)
-			theirs := &perftest{program: SendLatency, ends: ends, size: smallSize, event: t.event}
+			theirs := &perftest{program: SendLatency, ends: ends, size: smallSize, event: t.event, pin: s.second}
 			if err := s.besidePerftest(ctx, theirs, ours, t.target, name); err != nil {
 				return err
 			}

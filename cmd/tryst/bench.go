@@ -113,6 +113,7 @@ Benchmarks: ` + strings.Join(bench.Names(), ", ") + ".",
 	flags.StringVar(&dir, "json-dir", "", "also write the rows into NAME.jsonl in `DIR`, a file for each wire")
 	flags.BoolVar(&json, "json", false, "write each row as one line of JSON")
 	flags.BoolVar(&check, "check", false, "fail when a target is missed by more than noise")
+	flags.BoolVar(&o.Pin, "pin", false, "keep the processes of verbs-latency, those of its yardsticks too, on a processor each")
 	flags.StringVar(&o.Profile, "cpu-profile", "", "write CPU profiles of both processes into `DIR`, for go tool pprof")
 	flags.StringVar(&o.PeerDevice, "peer-rdma-device", "", "RDMA device of the second process, as --rdma-device; the same one when empty")
 	config.RegisterFlags(flags, config.ForClient)
