@@ -58,7 +58,9 @@ func kernelCountsComeBack(t *testing.T, devices []string) {
 }
 
 // suiteSlow is slow for the suite, several cases of which wait for a peer timeout
-// that is multiplied with it: 5 s, and nothing else takes as long.
+// that is multiplied with it: 5 s, and nothing else takes as long. Its deadlines are
+// 40 s: with slow they would end a case that hangs later than the VM is ended, which tells
+// of none.
 const suiteSlow = 10
 
 // TestRxeSuite: verbs is a transport on the kernel's Soft-RoCE. Tasks are on one
