@@ -21,7 +21,7 @@ const (
 	// there others are let at each look.
 	//
 	// At the first look after a batch they are let, too, where it has made somebody ready
-	// (Rouse) or others compute (budget.pressed). Not after every batch: where a receive
+	// (Rouse) or, in ModeAdaptive, others compute (budget.pressed). Not after every batch: where a receive
 	// took longer than usual there was a look, the thread that it woke made the next
 	// receive take longer, and so on. On two emulated processors each such disturbance so
 	// went on for four or five receives, and a third of all were in one.

@@ -13,18 +13,18 @@ import (
 )
 
 // Each time that others are let run may wake a thread, so who spins lets them every
-// yieldAfter, after a batch that has made somebody ready, after each where others compute,
-// and on one processor at each look.
+// yieldAfter, after a batch that has made somebody ready, in ModeAdaptive after each where
+// others compute, and on one processor at each look.
 func TestWhoSpinsLetsOthersRunNowAndThen(t *testing.T) {
 	// spin handles some batches, and spins until others were let run so often after
 	// them. What handle does comes before the batch counts as handled.
-	spin := func(t *testing.T, batches, after uint64, handle func(*Queue)) (s Stats, took time.Duration) {
+	spin := func(t *testing.T, mode Mode, batches, after uint64, handle func(*Queue)) (s Stats, took time.Duration) {
 		t.Helper()
 		cq := newFakeCQ()
 		handled := make(chan struct{})
 		began := time.Now()
 		var q *Queue
-		q = start(t, Config{CQ: cq, Mode: ModeBusy, Handle: func([]verbs.WC, time.Time) {
+		q = start(t, Config{CQ: cq, Mode: mode, MaxSpin: time.Hour, Handle: func([]verbs.WC, time.Time) {
 			handle(q)
 			handled <- struct{}{}
 		}})
@@ -50,25 +50,27 @@ func TestWhoSpinsLetsOthersRunNowAndThen(t *testing.T) {
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 		const after, batches = 4, 200
 		for _, c := range []struct {
-			what    string
-			batches uint64
-			handle  func(*Queue)
-			least   uint64 // for the batches
+			what           string
+			mode           Mode
+			batches, after uint64
+			handle         func(*Queue)
+			least          uint64 // for the batches
 		}{
-			{"no batches", 0, func(*Queue) {}, 0},
-			{"batches that make nobody ready", batches, func(*Queue) {}, 0},
-			{"batches that make somebody ready", batches, (*Queue).Rouse, batches},
-			{"batches while others compute", batches, func(q *Queue) { q.gaps.pressure.Store(1) }, batches},
+			{"no batches", ModeBusy, 0, after, func(*Queue) {}, 0},
+			{"batches that make nobody ready", ModeBusy, batches, after, func(*Queue) {}, 0},
+			{"batches that make somebody ready", ModeBusy, batches, after, (*Queue).Rouse, batches},
+			{"batches while others compute", ModeAdaptive, batches, 0, func(q *Queue) { q.gaps.pressure.Store(2) }, batches},
+			{"batches when others computed before", ModeBusy, batches, after, func(q *Queue) { q.gaps.pressure.Store(1) }, 0},
 		} {
-			s, took := spin(t, c.batches, after, c.handle)
-			if most := uint64(took/yieldAfter) + c.least + 2; s.Yields < c.least+after || s.Yields > most {
-				t.Errorf("%s: %d times in %v and %d polls; %d to %d are right", c.what, s.Yields, took, s.Polls, c.least+after, most)
+			s, took := spin(t, c.mode, c.batches, c.after, c.handle)
+			if most := uint64(took/yieldAfter) + c.least + 2; s.Yields < c.least+c.after || s.Yields > most {
+				t.Errorf("%s: %d times in %v and %d polls; %d to %d are right", c.what, s.Yields, took, s.Polls, c.least+c.after, most)
 			}
 		}
 	})
 	t.Run("on one processor", func(t *testing.T) {
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-		if s, _ := spin(t, 0, 1000, func(*Queue) {}); s.Yields < s.Polls/checkEvery {
+		if s, _ := spin(t, ModeBusy, 0, 1000, func(*Queue) {}); s.Yields < s.Polls/checkEvery {
 			t.Errorf("%d times with %d polls", s.Yields, s.Polls)
 		}
 	})

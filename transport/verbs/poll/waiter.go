@@ -303,7 +303,7 @@ func (s *spin) over(n int) bool {
 		return true
 	case n > 0:
 		s.empty = 0
-		if q.roused.Load() || s.budgetOf().pressed() {
+		if q.roused.Load() || q.mode == ModeAdaptive && s.budgetOf().pressed() {
 			q.roused.Store(false)
 			s.fed = true
 		}
