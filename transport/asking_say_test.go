@@ -57,7 +57,7 @@ func TestAskingLooksLessOftenWhileRequestsCarryAll(t *testing.T) {
 	}
 	const most = (maxVainLooks - vainLooks + 1) * finishDelay
 	if most != 40*time.Millisecond {
-		t.Errorf("%v at most, which PROTOCOL.md section 4 has otherwise", most)
+		t.Errorf("%v at most, which PROTOCOL.md section 5 has otherwise", most)
 	}
 	round("no later", most)
 	b.recv(1000)

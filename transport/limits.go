@@ -88,7 +88,7 @@ const (
 	// before it is said alone.
 	finishDelay = 5 * time.Millisecond
 
-	// It is looked for them in vain while requests carry them, and each look wakes a
+	// Who looks whether one has to be said looks in vain while requests carry all, and wakes a
 	// thread, which on two processors runs in place of the peer. Beyond vainLooks in a row
 	// the next look is later by finishDelay each time, up to maxVainLooks: an id that
 	// nothing carries waits 40 ms then.

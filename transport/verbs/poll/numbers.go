@@ -21,10 +21,10 @@ const (
 	// there others are let at each look.
 	//
 	// At the first look after a batch they are let, too, where it has made somebody ready
-	// (Rouse) or, in ModeAdaptive, others compute (budget.pressed). Not after every batch: where a receive
-	// took longer than usual there was a look, the thread that it woke made the next
-	// receive take longer, and so on. On two emulated processors each such disturbance so
-	// went on for four or five receives, and a third of all were in one.
+	// (Rouse) or, in ModeAdaptive, others compute (budget.pressed). Not after every batch:
+	// where a receive took longer than usual there was a look, the thread that it woke made
+	// the next receive take longer, and so on. On two emulated processors each such
+	// disturbance so went on for four or five receives, and a third of all were in one.
 	yieldAfter = 8 * time.Millisecond
 
 	// Who spins for lateTimes what it took of late, and leastLate at the least, has the

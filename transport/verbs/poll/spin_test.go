@@ -17,7 +17,7 @@ import (
 // others compute, and on one processor at each look.
 func TestWhoSpinsLetsOthersRunNowAndThen(t *testing.T) {
 	// spin handles some batches, and spins until others were let run so often after
-	// them. What handle does comes before the batch counts as handled.
+	// them. It calls handle with each.
 	spin := func(t *testing.T, mode Mode, batches, after uint64, handle func(*Queue)) (s Stats, took time.Duration) {
 		t.Helper()
 		cq := newFakeCQ()
