@@ -8,7 +8,6 @@ import (
 
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
-	"github.com/tryst-rdma/tryst/transport/internal/few"
 )
 
 // answers is the sender's half of ARCHITECTURE.md section 6 as a pure state
@@ -42,7 +41,7 @@ type answers struct {
 	limits keptLimits
 	askers map[uint64]*asker // by incarnation; 0: askers that are not Tryst
 	names  map[string]*asker // the process that asked last under a name
-	steps  few.Map[int64, stepEntries]
+	steps  map[int64]stepEntries
 	calls  map[callID]*entry // calls that wait for their answer
 	past   past
 	next   uint64 // the last fetch id given out
@@ -71,13 +70,13 @@ type callID uint64
 type asker struct {
 	name        string
 	incarnation uint64
-	entries     few.Map[uint64, *entry] // by receive id
-	wires       int                     // connections that live
-	calls       int                     // that wait for an answer: a sign of a connection
-	in          *list.List              // answers.lost or answers.idle; nil while it has a connection
-	at          *list.Element           // its place there
-	since       time.Time               // and since when
-	replaced    []uint64                // incarnations of the last processes of that name before it
+	entries     map[uint64]*entry // by receive id
+	wires       int               // connections that live
+	calls       int               // that wait for an answer: a sign of a connection
+	in          *list.List        // answers.lost or answers.idle; nil while it has a connection
+	at          *list.Element     // its place there
+	since       time.Time         // and since when
+	replaced    []uint64          // incarnations of the last processes of that name before it
 
 	waiting   int           // entries without an answer
 	waitBytes int64         // length of their keys
@@ -88,7 +87,7 @@ type asker struct {
 
 // entry finds a receive by its id; nil when there is none.
 func (k *asker) entry(id uint64) *entry {
-	e, _ := k.entries.Get(id)
+	e := k.entries[id]
 	return e
 }
 
@@ -132,8 +131,8 @@ func newAnswers(limits keptLimits) *answers {
 	return &answers{
 		limits: limits,
 		askers: make(map[uint64]*asker), names: make(map[string]*asker),
-		calls: make(map[callID]*entry),
-		past:  newPast(),
+		steps: make(map[int64]stepEntries), calls: make(map[callID]*entry),
+		past: newPast(),
 	}
 }
 
@@ -217,15 +216,15 @@ func (t *answers) askNow(a Ask, from Source) (ans Answer, acts []keptAction, ok 
 
 // insert adds an entry to the table.
 func (t *answers) insert(e *entry) {
-	e.asker.entries.Put(e.ask.ID, e)
-	step, _ := t.steps.Get(e.ask.Step)
+	e.asker.entries[e.ask.ID] = e
+	step := t.steps[e.ask.Step]
 	if e.before = step.last; e.before != nil {
 		e.before.after = e
 	} else {
 		step.first = e
 	}
 	step.last = e
-	t.steps.Put(e.ask.Step, step)
+	t.steps[e.ask.Step] = step
 }
 
 // newEntry takes an entry that is free, or makes one.
@@ -278,7 +277,7 @@ func (t *answers) waited(e *entry) {
 // to nobody. Calls that wait for it are not told.
 func (t *answers) forget(e *entry) {
 	t.unwait(e)
-	e.asker.entries.Delete(e.ask.ID)
+	delete(e.asker.entries, e.ask.ID)
 	t.leaveStep(e)
 	t.charge(e, 0)
 	if e.state == entryLimited {
@@ -290,7 +289,7 @@ func (t *answers) forget(e *entry) {
 }
 
 func (t *answers) leaveStep(e *entry) {
-	step, _ := t.steps.Get(e.ask.Step)
+	step := t.steps[e.ask.Step]
 	if e.before != nil {
 		e.before.after = e.after
 	} else {
@@ -303,9 +302,9 @@ func (t *answers) leaveStep(e *entry) {
 	}
 	e.before, e.after = nil, nil
 	if step.first == nil {
-		t.steps.Delete(e.ask.Step)
+		delete(t.steps, e.ask.Step)
 	} else {
-		t.steps.Put(e.ask.Step, step)
+		t.steps[e.ask.Step] = step
 	}
 }
 
@@ -529,7 +528,7 @@ func (t *answers) cancel(now time.Time, incarnation uint64, ids []uint64) []kept
 // go. Receives that still wait are ended by the rendezvous itself.
 func (t *answers) endStep(now time.Time, step int64) []keptAction {
 	var acts []keptAction
-	of, _ := t.steps.Get(step)
+	of := t.steps[step]
 	for e, after := of.first, (*entry)(nil); e != nil; e = after {
 		after = e.after
 		switch e.state {
@@ -553,7 +552,7 @@ func (t *answers) endStep(now time.Time, step int64) []keptAction {
 // drop forgets an asker and all it has.
 func (t *answers) drop(k *asker, why *status.Error) []keptAction {
 	var acts []keptAction
-	for _, e := range k.entries.All() {
+	for _, e := range k.entries {
 		for _, c := range t.unwait(e) {
 			acts = append(acts, refuse(c, why))
 		}

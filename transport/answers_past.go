@@ -108,7 +108,7 @@ func (t *answers) known(now time.Time, a Asker) (*asker, []keptAction, *status.E
 		if len(t.askers)-t.idle.Len() >= maxAskers {
 			return nil, nil, status.Errorf(status.ResourceExhausted, "%d processes ask here already", maxAskers)
 		}
-		k = &asker{incarnation: a.Incarnation}
+		k = &asker{incarnation: a.Incarnation, entries: make(map[uint64]*entry)}
 		t.askers[a.Incarnation] = k
 	}
 	t.heard(now, k)
@@ -164,7 +164,7 @@ func (t *answers) place(now time.Time, k *asker) {
 	var in *list.List
 	switch {
 	case k.incarnation == 0, k.wires > 0, k.calls > 0:
-	case k.entries.Len() > 0:
+	case len(k.entries) > 0:
 		in = &t.lost
 	default:
 		in = &t.idle
@@ -207,7 +207,7 @@ func (t *answers) wireDown(now time.Time, k *asker) {
 // that are being taken back have no answer and stay.
 func (t *answers) giveUp(now time.Time, k *asker) []keptAction {
 	var acts []keptAction
-	for id, e := range k.entries.All() {
+	for id, e := range k.entries {
 		if e.state == entryKept {
 			acts = t.let(acts, e)
 			t.past.add(now, k.incarnation, id, pastGivenUp)

@@ -538,7 +538,7 @@ func TestAnswersLateCopyAfterCleanup(t *testing.T) {
 			b.finish(1)
 			b.want("the first", b.ask(1, 1, 2), "call 2: Aborted")
 			b.want("a third", b.ask(1, 3, 3), "call 3: Aborted")
-			if n := b.m.askers[b.inc].entries.Len(); n != 0 {
+			if n := len(b.m.askers[b.inc].entries); n != 0 {
 				t.Errorf("%d entries stay", n)
 			}
 		})
@@ -579,8 +579,8 @@ func TestAnswersHostilePeers(t *testing.T) {
 				b.fail(f, status.Cancelled)
 			}
 		}
-		if n := len(b.m.askers); n > maxIdle || len(b.m.names) != n || b.m.idle.Len() != n || len(b.m.calls) != 0 || b.m.steps.Len() != 0 {
-			t.Errorf("%d askers, %d names, %d idle, %d calls, %d steps", n, len(b.m.names), b.m.idle.Len(), len(b.m.calls), b.m.steps.Len())
+		if n := len(b.m.askers); n > maxIdle || len(b.m.names) != n || b.m.idle.Len() != n || len(b.m.calls) != 0 || len(b.m.steps) != 0 {
+			t.Errorf("%d askers, %d names, %d idle, %d calls, %d steps", n, len(b.m.names), b.m.idle.Len(), len(b.m.calls), len(b.m.steps))
 		}
 	})
 	t.Run("processes on one connection", func(t *testing.T) {
@@ -601,7 +601,7 @@ func TestAnswersHostilePeers(t *testing.T) {
 				b.fail(f, status.Aborted)
 			}
 		}
-		if n := b.m.askers[b.inc].entries.Len() - b.m.waiting; n != 100 {
+		if n := len(b.m.askers[b.inc].entries) - b.m.waiting; n != 100 {
 			t.Errorf("%d errors are kept, want 100", n)
 		}
 	})

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/status"
-	"github.com/tryst-rdma/tryst/transport/internal/few"
 )
 
 // asking is the receiver's half of ARCHITECTURE.md section 6 for one peer, as a
@@ -44,7 +43,7 @@ type asking struct {
 	tried       bool          // it was not reached since the link was lost, or before the first one
 	seeks       bool          // it is looked for although nobody asks
 
-	receives few.Map[uint64, *receive]
+	receives map[uint64]*receive
 	fresh    []*receive // wait for the link, never asked
 	again    []*receive // asked before; wait for the link or for their turn, in order
 	reasked  int        // receives asked again that are on the wire
@@ -95,7 +94,7 @@ func (m *asking) newReceive(id, meant uint64) *receive {
 
 // receive finds a receive that has not ended; nil when there is none.
 func (m *asking) receive(id uint64) *receive {
-	r, _ := m.receives.Get(id)
+	r := m.receives[id]
 	return r
 }
 
@@ -141,13 +140,13 @@ const (
 )
 
 func newAsking(peer string, peerTimeout time.Duration, muchKept int64) *asking {
-	return &asking{peer: peer, peerTimeout: peerTimeout, muchKept: muchKept}
+	return &asking{peer: peer, peerTimeout: peerTimeout, muchKept: muchKept, receives: make(map[uint64]*receive)}
 }
 
 // recv is the event that a receive begins. meant is the incarnation in its key.
 func (m *asking) recv(now time.Time, id, meant uint64) []askAction {
 	r := m.newReceive(id, meant)
-	m.receives.Put(id, r)
+	m.receives[id] = r
 	if m.link == linkUp {
 		return m.keep(m.ask(m.acts, r))
 	}
@@ -286,7 +285,7 @@ func (m *asking) endOld(acts []askAction, r *receive, why error) []askAction {
 		r.attempt = 0
 		return m.ask(acts, r)
 	}
-	m.receives.Delete(r.id)
+	delete(m.receives, r.id)
 	return append(acts, askAction{kind: askEnd, id: r.id, err: status.Errorf(status.Aborted,
 		"%s restarted (incarnation %016x, before %016x); what it had sent is lost%s",
 		m.peer, m.incarnation, r.peer, becauseOf(why)).WithPayload(status.PayloadPossiblyRestarted, nil)})
@@ -331,8 +330,8 @@ func (m *asking) drain(now time.Time, acts []askAction) []askAction {
 // stays to be said, should it come back.
 func (m *asking) fail(err error) []askAction {
 	m.link, m.fresh, m.again = linkNone, nil, nil
-	acts := make([]askAction, 0, m.receives.Len())
-	for id, r := range m.receives.All() {
+	acts := make([]askAction, 0, len(m.receives))
+	for id, r := range m.receives {
 		if r.asked { // on a wire that was not lost yet, and is of no use
 			acts = append(acts, askAction{kind: askDrop, id: id, attempt: r.attempt})
 			m.off(m.unreached, r)
@@ -340,7 +339,7 @@ func (m *asking) fail(err error) []askAction {
 		m.unwanted(r) // it may have been matched over there
 		acts = append(acts, askAction{kind: askEnd, id: id, err: err})
 	}
-	m.receives.Clear()
+	clear(m.receives)
 	return acts
 }
 
@@ -364,7 +363,7 @@ func (m *asking) answered(now time.Time, id uint64, size int64, err error) []ask
 	if r == nil {
 		return nil
 	}
-	m.receives.Delete(id)
+	delete(m.receives, id)
 	m.served, m.moved = true, true
 	asked := r.asked
 	if asked {
@@ -394,7 +393,7 @@ func (m *asking) lost(now time.Time, id uint64, attempt uint32, err error) []ask
 	var acts []askAction
 	switch {
 	case r.plain:
-		m.receives.Delete(id)
+		delete(m.receives, id)
 		acts = append(acts, askAction{kind: askEnd, id: id, err: status.From(err).WithPrefix(m.peer)})
 	case m.link == linkUp && r.peer != m.incarnation:
 		acts = m.endOld(acts, r, err)
@@ -432,7 +431,7 @@ func (m *asking) restarted(now time.Time, id uint64, attempt uint32, err error) 
 	m.off(now, r)
 	var acts []askAction
 	if r.attempt > 1 {
-		m.receives.Delete(id)
+		delete(m.receives, id)
 		acts = append(acts, askAction{kind: askEnd, id: id, err: status.From(err).WithPrefix(m.peer)})
 	} else {
 		// Nobody took it: nothing is lost if the new process is asked.
@@ -454,7 +453,7 @@ func (m *asking) left(now time.Time, generation uint64, why error) []askAction {
 		return nil // the peer is being looked for
 	case generation != m.generation:
 		return m.say(now, m.drain(now, nil))
-	case m.receives.Len() == 0 && m.said():
+	case len(m.receives) == 0 && m.said():
 		m.link, m.unreached, m.tried = linkNone, now, false // until somebody asks
 		return nil
 	}
@@ -467,7 +466,7 @@ func (m *asking) cancel(now time.Time, id uint64, why error) []askAction {
 	if r == nil {
 		return nil
 	}
-	m.receives.Delete(id)
+	delete(m.receives, id)
 	m.unwanted(r)
 	var acts []askAction
 	if r.asked {

@@ -156,7 +156,7 @@ func (m *asking) close(now time.Time) []askAction {
 // vain once, or for closeCall: processes that end together would else wait for each other.
 func (m *asking) quiet(now time.Time) bool {
 	switch {
-	case m.receives.Len() > 0 || m.saying:
+	case len(m.receives) > 0 || m.saying:
 		return false
 	case m.link == linkUp:
 		return m.said()

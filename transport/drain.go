@@ -28,7 +28,7 @@ func (k *Kept) values() (n int, bytes int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, a := range k.table.askers {
-		for _, e := range a.entries.All() {
+		for _, e := range a.entries {
 			if e.state == entryKept && e.answer.Err == nil {
 				n++
 				bytes += e.answer.Value.Tensor.Size()

@@ -13,7 +13,6 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
-	"github.com/tryst-rdma/tryst/transport/internal/few"
 )
 
 // FailoverOptions configures a Failover.
@@ -71,7 +70,7 @@ type peer struct {
 
 	mu       sync.Mutex // guards what follows; never held while the wire or a callback is called
 	machine  *asking
-	receives few.Map[uint64, *remoteReceive]
+	receives map[uint64]*remoteReceive
 	free     []*remoteReceive // for use again
 	wake     *time.Timer
 	logged   linkState // the state of the link that the log was told
@@ -129,7 +128,7 @@ func (f *Failover) recv(step int64, key rendezvous.Key, args rendezvous.Args, do
 	r := p.newReceive()
 	r.done, r.attempt.Args = done, args
 	r.attempt.Ask = Ask{Asker: f.opts.Self, ID: id, Step: step, Key: key}
-	p.receives.Put(id, r)
+	p.receives[id] = r
 	now := time.Now()
 	acts := p.machine.recv(now, id, key.SrcIncarnation())
 	call := rendezvous.RemoteRecv{By: p, ID: id}
@@ -148,7 +147,7 @@ func (f *Failover) recv(step int64, key rendezvous.Key, args rendezvous.Args, do
 // receive finds a receive that has not ended; nil when there is none. Called with the lock
 // held.
 func (p *peer) receive(id uint64) *remoteReceive {
-	r, _ := p.receives.Get(id)
+	r := p.receives[id]
 	return r
 }
 
@@ -201,7 +200,7 @@ func (f *Failover) peer(task cluster.Task) (*peer, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &peer{f: f, task: task, wire: wire}
+	p := &peer{f: f, task: task, wire: wire, receives: make(map[uint64]*remoteReceive)}
 	muchKept := int64(DefaultMuchKept)
 	if p.starter, _ = wire.(Starter); p.starter != nil {
 		muchKept = p.starter.MuchKept()
@@ -260,7 +259,7 @@ func (p *peer) doBecause(acts []askAction, why error) {
 			}
 		case askEnd:
 			r := p.receive(a.id)
-			p.receives.Delete(a.id)
+			delete(p.receives, a.id)
 			done, args, err := r.done, r.attempt.Args, a.err
 			p.f.work.Go(func() { done(rendezvous.Value{}, args, err) })
 			if !r.underWay { // else the attempt does it when it has returned
@@ -450,7 +449,7 @@ func (r *remoteReceive) attempted(on *crew[*remoteReceive]) (called bool) {
 		return false
 	}
 	acts := p.machine.answered(now, id, size, err)
-	p.receives.Delete(id)
+	delete(p.receives, id)
 	done, args, partial := r.done, r.attempt.Args, r.partial
 	p.recycle(r)
 	if len(acts) > 0 {
@@ -537,7 +536,7 @@ func (p *peer) close() {
 	p.mu.Lock()
 	p.closed = true
 	var ids []uint64
-	for id := range p.receives.All() {
+	for id := range p.receives {
 		ids = append(ids, id)
 	}
 	p.mu.Unlock()

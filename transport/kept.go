@@ -241,7 +241,7 @@ func (k *Kept) Holds(incarnation uint64) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	a := k.table.askers[incarnation]
-	return a != nil && a.entries.Len() > 0
+	return a != nil && len(a.entries) > 0
 }
 
 // KeptStats is a snapshot of a table.
@@ -259,7 +259,7 @@ func (k *Kept) Stats() KeptStats {
 	defer k.mu.Unlock()
 	s := KeptStats{Askers: len(k.table.askers), Waiting: k.table.waiting}
 	for _, a := range k.table.askers {
-		s.Kept += a.entries.Len() - a.waiting
+		s.Kept += len(a.entries) - a.waiting
 		if a.wires > 0 {
 			s.Connected++
 		}

@@ -643,7 +643,7 @@ func (w *duo) forgotten(i int) bool {
 		if incarnation == w.sides[1-i].process || k.wires+k.calls > 0 {
 			continue
 		}
-		for _, e := range k.entries.All() {
+		for _, e := range k.entries {
 			if e.state == entryKept {
 				return true
 			}
@@ -718,7 +718,7 @@ func (w *duo) checkQuiet() {
 	}
 	for i := range w.sides {
 		for _, k := range w.sides[i].table.askers {
-			for id, e := range k.entries.All() {
+			for id, e := range k.entries {
 				if k.incarnation != w.sides[1-i].process {
 					w.fail("%s has something of receive %x for ever, whose process is no more", duoNames[i], id)
 					return

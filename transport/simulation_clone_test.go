@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/tryst-rdma/tryst/rendezvous"
-	"github.com/tryst-rdma/tryst/transport/internal/few"
 )
 
 // Copies of the machines, and what of them makes a difference, for a search.
@@ -22,11 +21,12 @@ func cloneAnswers(t *answers) *answers {
 		c := &asker{
 			name: k.name, incarnation: inc, wires: k.wires, calls: k.calls,
 			since: k.since, replaced: k.replaced, waiting: k.waiting, waitBytes: k.waitBytes, bytes: k.bytes,
+			entries: make(map[uint64]*entry),
 		}
-		for id, e := range k.entries.All() {
+		for id, e := range k.entries {
 			x := *e
 			x.asker, x.calls = c, slices.Clone(e.calls)
-			c.entries.Put(id, &x)
+			c.entries[id] = &x
 			entries[e] = &x
 		}
 		for at := k.limited.Front(); at != nil; at = at.Next() {
@@ -47,8 +47,8 @@ func cloneAnswers(t *answers) *answers {
 	for name, k := range t.names {
 		n.names[name] = n.askers[k.incarnation]
 	}
-	for step, es := range t.steps.All() {
-		n.steps.Put(step, stepEntries{entries[es.first], entries[es.last]})
+	for step, es := range t.steps {
+		n.steps[step] = stepEntries{entries[es.first], entries[es.last]}
 		for e := es.first; e != nil; e = e.after {
 			entries[e].before, entries[e].after = entries[e.before], entries[e.after]
 		}
@@ -61,7 +61,7 @@ func cloneAnswers(t *answers) *answers {
 
 func cloneAsking(m *asking) *asking {
 	n := *m
-	n.receives = few.Map[uint64, *receive]{}
+	n.receives = map[uint64]*receive{}
 	old := make(map[*receive]*receive)
 	one := func(r *receive) *receive {
 		if old[r] == nil {
@@ -71,8 +71,8 @@ func cloneAsking(m *asking) *asking {
 		}
 		return old[r]
 	}
-	for id, r := range m.receives.All() {
-		n.receives.Put(id, one(r))
+	for id, r := range m.receives {
+		n.receives[id] = one(r)
 	}
 	n.fresh, n.again = slices.Clone(m.fresh), slices.Clone(m.again)
 	for i, r := range n.fresh {
@@ -187,8 +187,8 @@ func appendAnswers(b []byte, t *answers, name func(rendezvous.Value) byte) []byt
 	num(uint64(len(t.askers)))
 	for _, who := range slices.Sorted(maps.Keys(t.askers)) {
 		k := t.askers[who]
-		num(who, uint64(k.wires), uint64(k.calls), uint64(k.limited.Len()), uint64(k.entries.Len()))
-		for _, id := range sortedKeys(&k.entries) {
+		num(who, uint64(k.wires), uint64(k.calls), uint64(k.limited.Len()), uint64(len(k.entries)))
+		for _, id := range sortedKeys(k.entries) {
 			e := k.entry(id)
 			num(id, uint64(e.state), uint64(e.ask.Attempt), uint64(len(e.calls)), uint64(e.size))
 			flag(e.cancelled, e.ended)
@@ -209,8 +209,8 @@ func appendAnswers(b []byte, t *answers, name func(rendezvous.Value) byte) []byt
 }
 
 // sortedKeys are the keys of a map in order.
-func sortedKeys[V any](m *few.Map[uint64, V]) []uint64 {
-	return slices.Sorted(maps.Keys(maps.Collect(m.All())))
+func sortedKeys[V any](m map[uint64]V) []uint64 {
+	return slices.Sorted(maps.Keys(m))
 }
 
 func appendAsking(b []byte, r *asking) []byte {
@@ -219,7 +219,7 @@ func appendAsking(b []byte, r *asking) []byte {
 	list := func(ids []uint64) { b = appendList(b, ids) }
 	num(uint64(r.link), r.incarnation, uint64(r.reasked))
 	flag(r.reaching, r.saying, !r.wakeAt.IsZero())
-	for _, id := range sortedKeys(&r.receives) {
+	for _, id := range sortedKeys(r.receives) {
 		x := r.receive(id)
 		num(id, uint64(x.attempt), min(r.generation-x.generation, 2), x.peer)
 		flag(x.asked, x.elsewhere)

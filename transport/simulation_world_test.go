@@ -714,7 +714,7 @@ func (w *world) checkQuiet() {
 		}
 	}
 	for _, k := range w.s.askers {
-		for id, e := range k.entries.All() {
+		for id, e := range k.entries {
 			if e.state != entryFetching || w.recvs[uint32(id)-1].ended != 0 { //nolint:gosec // the low half is the index
 				w.fail("the sender holds an entry in state %d for receive %d", e.state, id)
 			}

@@ -76,7 +76,7 @@ func (c *Channel) Receive(now time.Time, a Receive) {
 	m := wire.Request{Key: []byte(nil)}
 	m.Taken.N = uint8(c.cfg.Rails) //nolint:gosec // at most wire.MaxRails
 	bare := m.Length() + len(a.Key)
-	switch _, known := c.byID.Get(a.ID); {
+	switch _, known := c.byID[a.ID]; {
 	case c.state >= Leaving:
 		refuse(OutcomeLost, c.err)
 		return
@@ -119,7 +119,7 @@ func (c *Channel) Receive(now time.Time, a Receive) {
 		c.finish(now.Add(finishDelay), a.Finished)
 		x.riders = c.say.finished.given()
 	}
-	c.byID.Put(a.ID, r)
+	c.byID[a.ID] = r
 	c.queue(now, r, listToAsk)
 }
 
@@ -138,7 +138,7 @@ func (c *Channel) queue(now time.Time, r ref, l listID) {
 
 // attempt finds a receive.
 func (c *Channel) attempt(id uint64, attempt uint32) (ref, *receive) {
-	r, ok := c.byID.Get(id)
+	r, ok := c.byID[id]
 	if !ok {
 		return none, nil
 	}
@@ -229,7 +229,7 @@ func (c *Channel) end(r ref) {
 		c.queue(x.since, r, noList)
 	}
 	c.free(r)
-	c.byID.Delete(x.id)
+	delete(c.byID, x.id)
 	x.key, x.each = "", nil
 	c.receives.remove(r)
 }
@@ -248,7 +248,7 @@ func (c *Channel) endWith(r ref, a Action) {
 // and may be answered so. nil for one that has ended, which is no fault; or after a
 // fault.
 func (c *Channel) answers(kind wire.Kind, id uint64) (ref, *receive) {
-	r, ok := c.byID.Get(id)
+	r, ok := c.byID[id]
 	if !ok {
 		return none, nil
 	}
@@ -343,7 +343,7 @@ func (c *Channel) last(rail int, kind wire.Kind, id uint64, each bool) (ref, *re
 	if !each {
 		return c.answers(kind, id)
 	}
-	r, ok := c.byID.Get(id)
+	r, ok := c.byID[id]
 	if !ok {
 		return none, nil
 	}
@@ -404,7 +404,7 @@ func (c *Channel) arrived(now time.Time, r ref, rail int, each bool) {
 func (c *Channel) queryAnswer(now time.Time, kind wire.Kind, ids wire.IDs) {
 	for i := range ids.Count() {
 		id := ids.At(i)
-		r, ok := c.byID.Get(id)
+		r, ok := c.byID[id]
 		if !ok || c.state >= Leaving {
 			continue
 		}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/tryst-rdma/tryst/transport/internal/few"
 	"github.com/tryst-rdma/tryst/transport/verbs/wire"
 )
 
@@ -41,7 +40,7 @@ type Channel struct {
 
 	// The asker's side.
 	receives    slab[receive, *receive]
-	byID        few.Map[uint64, ref]
+	byID        map[uint64]ref
 	slots       slots
 	metas       metas
 	quarantined int64 // bytes of destinations in listQuarantine
@@ -49,7 +48,7 @@ type Channel struct {
 
 	// The sender's side.
 	asks      slab[ask, *ask]
-	asksByID  few.Map[uint64, ref]
+	asksByID  map[uint64]ref
 	cancelled queue[uint64] // CANCELLED is to be said of them, over rail 0 alone
 	waiting   queue[uint64] // WAITING
 	unknown   queue[uint64] // UNKNOWN
@@ -100,9 +99,9 @@ func New(now time.Time, cfg Config) (*Channel, error) {
 	}
 	return &Channel{
 		cfg: cfg, began: now, lastHeard: now, stripe: stripeUnit,
-		receives: newSlab[receive](),
-		slots:    slots{most: wire.Slots}, metas: newMetas(cfg.MaxMetas),
-		asks: newSlab[ask](),
+		receives: newSlab[receive](), byID: make(map[uint64]ref),
+		slots: slots{most: wire.Slots}, metas: newMetas(cfg.MaxMetas),
+		asks: newSlab[ask](), asksByID: make(map[uint64]ref),
 	}, nil
 }
 

@@ -487,7 +487,7 @@ func TestWhatCameBeforeTheEndCounts(t *testing.T) {
 	l.manual = true
 	l.receive(2, "k")
 	l.run()
-	r, _ := l.ends[0].ch.byID.Get(2)
+	r := l.ends[0].ch.byID[2]
 	imm := uint32(l.ends[0].ch.receives.at(r).imm)
 	l.ends[0].ch.Leave(l.now, errors.New("broken"))
 	l.ends[0].ch.Imm(l.now, 0, imm)

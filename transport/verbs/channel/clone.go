@@ -11,7 +11,7 @@ import (
 // tries every order of events.
 func (c *Channel) Clone() *Channel {
 	n := *c
-	n.byID, n.asksByID = c.byID.Clone(), c.asksByID.Clone()
+	n.byID, n.asksByID = maps.Clone(c.byID), maps.Clone(c.asksByID)
 	n.receives.items = slices.Clone(c.receives.items)
 	for i := range n.receives.items {
 		x := &n.receives.items[i]
@@ -128,9 +128,8 @@ func (c *Channel) AppendState(b []byte) []byte {
 		name(i, string(c.names.of[i].text))
 	}
 	num(0)
-	asks := maps.Collect(c.asksByID.All())
-	for _, id := range slices.Sorted(maps.Keys(asks)) {
-		a := c.asks.at(asks[id])
+	for _, id := range slices.Sorted(maps.Keys(c.asksByID)) {
+		a := c.asks.at(c.asksByID[id])
 		num(id, uint64(a.attempt), uint64(a.state), uint64(a.dest.Imm), uint64(a.dest.First), a.dest.Addr, a.value.Size, a.source.Handle, uint64(a.flying)) //nolint:gosec // not negative
 		flag(a.hasDest, a.err != nil, a.elsewhere, a.cancelled, a.placed)
 		for _, p := range a.parts {

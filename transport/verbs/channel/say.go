@@ -61,7 +61,7 @@ func (c *Channel) finish(by time.Time, ids []uint64) {
 func (c *Channel) SayCancelled(now time.Time, ids []uint64) Mark {
 	s := &c.say.cancelled
 	for _, id := range ids {
-		if r, ok := c.byID.Get(id); ok && !c.receives.at(r).over {
+		if r, ok := c.byID[id]; ok && !c.receives.at(r).over {
 			x := c.receives.at(r)
 			c.act(Action{Kind: ActEnd, ID: id, Attempt: x.attempt, Handle: x.handle, Outcome: OutcomeError,
 				Err: status.New(status.Cancelled, "the receive was cancelled")})

@@ -45,7 +45,7 @@ type part struct {
 }
 
 func (c *Channel) request(m *wire.Request) {
-	_, known := c.asksByID.Get(m.ID)
+	_, known := c.asksByID[m.ID]
 	switch {
 	case m.Asker != c.cfg.PeerIncarnation:
 		c.fault("REQUEST of incarnation %016x on a channel of %016x", m.Asker, c.cfg.PeerIncarnation)
@@ -68,7 +68,7 @@ func (c *Channel) request(m *wire.Request) {
 		node: a.node, id: m.ID, attempt: m.Attempt, hasDest: m.HasDest, dest: m.Dest,
 		value: wire.Value{Dims: a.value.Dims[:0]}, parts: a.parts[:0],
 	}
-	c.asksByID.Put(m.ID, r)
+	c.asksByID[m.ID] = r
 	if c.asks.n > c.cfg.MaxWaiting {
 		c.answer(r, Answer{Err: status.Errorf(status.ResourceExhausted, "%d receives wait already, which is the limit", c.cfg.MaxWaiting)})
 		return
@@ -84,7 +84,7 @@ func (c *Channel) request(m *wire.Request) {
 // Answer is the event that there is an answer to a request, as ActAsk wanted. It reports
 // whether that goes to the peer, which may have cancelled the request meanwhile.
 func (c *Channel) Answer(_ time.Time, id uint64, attempt uint32, ans Answer) (taken bool) {
-	r, ok := c.asksByID.Get(id)
+	r, ok := c.asksByID[id]
 	if !ok || c.asks.at(r).attempt != attempt || c.asks.at(r).state != askAsking || c.state >= Leaving {
 		c.act(Action{Kind: ActDrop, Source: ans.Source})
 		return false
@@ -112,7 +112,7 @@ func (c *Channel) answer(r ref, ans Answer) {
 // the value cannot be kept. Nothing more of it is written. What has been posted to
 // its end ends well.
 func (c *Channel) Fail(_ time.Time, id uint64, attempt uint32, err *status.Error) {
-	r, ok := c.asksByID.Get(id)
+	r, ok := c.asksByID[id]
 	if !ok || c.asks.at(r).attempt != attempt || c.state >= Leaving {
 		return
 	}
@@ -158,7 +158,7 @@ func (c *Channel) write(r ref) {
 }
 
 func (c *Channel) rerequest(m *wire.ReRequest) {
-	r, ok := c.asksByID.Get(m.ID)
+	r, ok := c.asksByID[m.ID]
 	if !ok {
 		return // it has ended meanwhile
 	}
@@ -181,7 +181,7 @@ func (c *Channel) rerequest(m *wire.ReRequest) {
 // but CANCELLED, over rail 0 alone when nothing was written, else behind the writes
 // on each rail. Where the last write has been posted, that is the end.
 func (c *Channel) cancelAsk(id uint64) {
-	r, ok := c.asksByID.Get(id)
+	r, ok := c.asksByID[id]
 	if !ok || c.state >= Leaving {
 		return // its last message is under way
 	}
@@ -265,7 +265,7 @@ func (c *Channel) letGo(r ref) {
 
 func (c *Channel) forget(r ref) {
 	a := c.asks.at(r)
-	c.asksByID.Delete(a.id)
+	delete(c.asksByID, a.id)
 	a.source, a.err = Source{}, nil
 	c.asks.remove(r)
 }
@@ -276,7 +276,7 @@ func (c *Channel) query(ids wire.IDs) {
 		return
 	}
 	for i := range ids.Count() {
-		if _, known := c.asksByID.Get(ids.At(i)); known {
+		if _, known := c.asksByID[ids.At(i)]; known {
 			c.waiting.push(ids.At(i))
 		} else {
 			c.unknown.push(ids.At(i))

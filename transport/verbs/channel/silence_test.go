@@ -87,7 +87,7 @@ func TestQueryAfterLongSilence(t *testing.T) {
 func TestQueryOfLostRequestClosesTheChannel(t *testing.T) {
 	l := newLink(t)
 	l.open(1)
-	r, _ := l.ends[1].ch.asksByID.Get(1)
+	r := l.ends[1].ch.asksByID[1]
 	l.ends[1].ch.forget(r) // lost
 	l.wait(31 * time.Second)
 	if why := l.ends[0].closed(); !strings.Contains(why, "knows nothing of receive 0000000000000001") {
