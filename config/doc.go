@@ -26,5 +26,5 @@
 // told with its line.
 //
 // All settings stand in one table, [Settings]. The flags, the variables, the
-// file's keys, what [Describe] prints and the table in README.md come from it.
+// file's keys, what [Describe] prints and the table in docs/settings.md come from it.
 package config

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// WriteTable writes the table of settings as README.md has it, in Markdown.
+// WriteTable writes the table of settings as docs/settings.md has it, in Markdown.
 func WriteTable(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString("| key | flag | variable | default | values | for | what |\n")

@@ -8,21 +8,21 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write the table of settings into README.md")
+var update = flag.Bool("update", false, "write the table of settings into docs/settings.md")
 
-// TestREADMEHasTheTable compares the table with the block between the markers
-// in README.md. With -update it writes the block.
-func TestREADMEHasTheTable(t *testing.T) {
+// TestSettingsTable compares the table with the block between the markers in
+// docs/settings.md. With -update it writes the block.
+func TestSettingsTable(t *testing.T) {
 	const (
-		path  = "../README.md"
+		path  = "../docs/settings.md"
 		begin = "<!-- settings:begin -->\n"
 		end   = "<!-- settings:end -->\n"
 	)
-	readme, err := os.ReadFile(path)
+	page, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, rest, ok := strings.Cut(string(readme), begin)
+	before, rest, ok := strings.Cut(string(page), begin)
 	block, after, ok2 := strings.Cut(rest, end)
 	if !ok || !ok2 {
 		t.Fatalf("%s has no block between %q and %q, each on a line of its own", path, begin, end)
@@ -35,7 +35,7 @@ func TestREADMEHasTheTable(t *testing.T) {
 		return
 	}
 	if !*update {
-		t.Fatalf("the table of settings in %s is not that of the code; write it with go test ./config -run README -update", path)
+		t.Fatalf("the table of settings in %s is not that of the code; write it with go test ./config -run TestSettingsTable -update", path)
 	}
 	if err := os.WriteFile(path, []byte(before+begin+table.String()+end+after), 0o644); err != nil {
 		t.Fatal(err)

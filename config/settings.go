@@ -71,7 +71,7 @@ const (
 	maxCount = 1_000_000_000
 )
 
-// settings is the table. Its order is that of the README.
+// settings is the table. Its order is that of docs/settings.md.
 var settings = []Setting{
 	{"config", "", "YAML file with settings",
 		both, func(c *Config) value { return anyText{&c.File, "path"} }},

@@ -25,7 +25,7 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/discovery"
 )
 
-var update = flag.Bool("update", false, "write the metrics of README.md anew")
+var update = flag.Bool("update", false, "write the metrics of docs/metrics.md anew")
 
 // metricsText is what a registry says.
 func metricsText(r *prometheus.Registry) string {
@@ -291,8 +291,8 @@ func TestPortCounters(t *testing.T) {
 	}
 }
 
-// The README has every metric (go test -update writes its table anew).
-func TestReadmeHasTheMetrics(t *testing.T) {
+// TestMetricsTable: docs/metrics.md has every metric (go test -update writes its table anew).
+func TestMetricsTable(t *testing.T) {
 	w := newVerbsTown(t, 1)
 	v, err := StartVerbs(t.Context(), w.settings(0), Options{Provider: w.provider(0)}) // with an allocator of its own
 	if err != nil {
@@ -324,7 +324,7 @@ func TestReadmeHasTheMetrics(t *testing.T) {
 	}
 	slices.Sort(rows)
 	table := "| metric | labels | what |\n| --- | --- | --- |\n" + strings.Join(rows, "\n") + "\n"
-	const name, begin, end = "../README.md", "<!-- metrics:begin -->\n", "<!-- metrics:end -->"
+	const name, begin, end = "../docs/metrics.md", "<!-- metrics:begin -->\n", "<!-- metrics:end -->"
 	b, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
