@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/tryst-rdma/tryst/checkpoint"
 	"github.com/tryst-rdma/tryst/status"
@@ -305,7 +306,8 @@ func TestUnknownNamesComeWithTheNearest(t *testing.T) {
 	}
 }
 
-// change is what may happen to a published file.
+// changes are what may happen to a published file. A puller reads it at the same time, so
+// each is one step: no other state of the file is ever seen.
 var changes = []struct {
 	name string
 	do   func(t *testing.T, path string)
@@ -313,12 +315,17 @@ var changes = []struct {
 }{
 	{"truncated", func(t *testing.T, path string) { must(t, os.Truncate(path, 100)) }, []string{"changed since it was published (size ", "→ 100)", "publish it again"}},
 	{"written", func(t *testing.T, path string) {
-		info, err := os.Stat(path)
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
 		must(t, err)
+		_, err = f.WriteAt([]byte{0xff}, int64(len(readFile(t, path))-1))
+		must(t, err)
+		must(t, f.Close())
+	}, []string{"changed since it was published (modified ", "publish it again"}},
+	{"written beside and renamed", func(t *testing.T, path string) {
 		b := readFile(t, path)
 		b[len(b)-1] ^= 1
-		writeFile(t, path, b)
-		must(t, os.Chtimes(path, info.ModTime(), info.ModTime().Add(1e6)))
+		writeFile(t, path+"2", b)
+		must(t, os.Rename(path+"2", path))
 	}, []string{"changed since it was published (modified ", "publish it again"}},
 	{"replaced", func(t *testing.T, path string) {
 		info, err := os.Stat(path)
@@ -329,8 +336,8 @@ var changes = []struct {
 	}, []string{"changed since it was published (replaced by another file)", "publish it again"}},
 	{"removed", func(t *testing.T, path string) { must(t, os.Remove(path)) }, []string{"cannot be read any more", "no such file", "publish it again"}},
 	{"pipe", func(t *testing.T, path string) {
-		must(t, os.Remove(path))
-		must(t, syscall.Mkfifo(path, 0o666))
+		must(t, syscall.Mkfifo(path+"2", 0o666))
+		must(t, os.Rename(path+"2", path))
 	}, []string{"m.safetensors", "publish it again"}},
 }
 
@@ -347,6 +354,8 @@ func TestFileChangedUnderTheServer(t *testing.T) {
 	for _, c := range changes {
 		t.Run(c.name, func(t *testing.T) {
 			path := writeSafetensors(t, filepath.Join(t.TempDir(), "m.safetensors"), nil, model(t)...)
+			longAgo := time.Now().Add(-time.Hour) // the clock of files may tick every 4 ms only
+			must(t, os.Chtimes(path, longAgo, longAgo))
 			h := serve(t, func(o *checkpoint.CatalogOptions) { o.CacheBytes = -1 })
 			h.publish("m", path)
 			puller := h.dial()
