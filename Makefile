@@ -6,9 +6,6 @@ MAKEFLAGS += --no-builtin-rules
 
 export GO ?= go
 export CGO_CPPFLAGS := $(strip $(filter-out -DSHIM_HEADERS,$(CGO_CPPFLAGS)) $(shell scripts/verbs-header.sh))
-# What is run for its speed is built by the profile of cmd/tryst (-pgo=auto), all else without: or each package that the binary
-# needs would be compiled once more, for its tests.
-export GOFLAGS := $(strip $(GOFLAGS) -pgo=off)
 # The packages to test, fuzz and vet.
 PKG ?= ./...
 # How long one package's tests may take, all together. Generous: a slow machine under the race detector.
@@ -62,7 +59,7 @@ test: prepare ## All tests: test-unit, then test-rxe
 
 .PHONY: build
 build: go-ready ## Build build/tryst
-	@$(GO) build -pgo=auto -o $(TRYST) ./cmd/tryst
+	@$(GO) build -o $(TRYST) ./cmd/tryst
 
 .PHONY: generate
 generate: go-ready ## Regenerate the code that is generated from proto/
@@ -141,13 +138,9 @@ bench-roce: build ## Verbs with the device in software beside gRPC and a bare UD
 
 .PHONY: bench-rxe
 bench-rxe: prepare ## Verbs beside perftest in the VM with Soft-RoCE, into build/bench-rxe/; a missed target fails
-	@CGO_ENABLED=1 CGO_CPPFLAGS='$(CGO_CPPFLAGS) -DSHIM_HEADERS' $(GO) build -pgo=auto -o build/tryst-rxe ./cmd/tryst
+	@CGO_ENABLED=1 CGO_CPPFLAGS='$(CGO_CPPFLAGS) -DSHIM_HEADERS' $(GO) build -o build/tryst-rxe ./cmd/tryst
 	@$(softroce) vm $(rxeflags) -timeout $(TRYST_BENCH_TIMEOUT) -- build/tryst-rxe bench --transport verbs --rdma-device rxe0 --peer-rdma-device rxe1 \
 		--pairs 7 --pair-time 1s --pin --check --json-dir build/bench-rxe $(BENCHARGS)
-
-.PHONY: profile
-profile: prepare ## Make cmd/tryst/default.pgo anew, by which the compiler inlines: some 10 minutes of benchmarks, here and in the VM
-	@scripts/profile.sh $(softroce) $(rxeflags)
 
 ##
 ## Soft-RoCE: the kernel's RDMA devices without RDMA hardware
