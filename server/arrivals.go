@@ -1,7 +1,6 @@
 package server
 
 import (
-	"math/bits"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,16 +11,14 @@ import (
 	"github.com/tryst-rdma/tryst/transport"
 )
 
-// arrivals counts received tensors, and is the collector of what it counts. Numbers of
-// its own become metrics when somebody collects them: Prometheus' counters and histogram
-// run some 40 basic blocks more for each small receive.
+// arrivals counts received tensors. It keeps the metrics of each route: a lookup by
+// labels hashes them and takes a lock, for each metric of each tensor.
 type arrivals struct {
-	last atomic.Pointer[arrival] // of the last tensor: the next is from there, too, as a rule
+	tensors, bytes, retries *prometheus.CounterVec
+	seconds                 *prometheus.HistogramVec
 
-	mu   sync.Mutex // guards what follows
-	from map[route]*arrival
-
-	tensors, bytes, retries, seconds *prometheus.Desc
+	mu     sync.RWMutex // guards routes
+	routes map[route]*arrival
 }
 
 // route is where received tensors come from, and by what.
@@ -30,11 +27,11 @@ type route struct {
 	peer      cluster.Task
 }
 
-// arrival is what came by a route.
+// arrival has the metrics of one route.
 type arrival struct {
-	route
-	bytes, retries, nanos atomic.Int64
-	times                 [timeBuckets + 1]atomic.Int64 // tensors by how long they took; the last: longer than all buckets
+	count                   atomic.Int64 // of tensors; a Counter cannot be read
+	tensors, bytes, retries prometheus.Counter
+	seconds                 prometheus.Observer
 }
 
 // Buckets of transfer times: from a small tensor on a fast wire, 10 µs, in
@@ -47,93 +44,68 @@ const (
 
 func newArrivals() *arrivals {
 	labels := []string{"transport", "peer"}
-	return &arrivals{
-		from: make(map[route]*arrival),
-		tensors: prometheus.NewDesc("tryst_received_tensors_total",
-			"Tensors received, by transport and by the task that sent them.", labels, nil),
-		bytes: prometheus.NewDesc("tryst_received_bytes_total",
-			"Content of the tensors received, in bytes.", labels, nil),
-		retries: prometheus.NewDesc("tryst_receive_retries_total",
-			"Attempts beyond the first that received tensors took, by the transport of the last one and by the task that sent them.", labels, nil),
-		seconds: prometheus.NewDesc("tryst_receive_seconds",
-			"Time from the start of a transfer to its end, by transport and by the task that sent it.", labels, nil),
+	counter := func(name, help string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
+	return &arrivals{
+		tensors: counter("tryst_received_tensors_total", "Tensors received, by transport and by the task that sent them."),
+		bytes:   counter("tryst_received_bytes_total", "Content of the tensors received, in bytes."),
+		retries: counter("tryst_receive_retries_total",
+			"Attempts beyond the first that received tensors took, by the transport of the last one and by the task that sent them."),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "tryst_receive_seconds", Help: "Time from the start of a transfer to its end, by transport and by the task that sent it.",
+			Buckets: prometheus.ExponentialBuckets(firstBucket.Seconds(), bucketFactor, timeBuckets),
+		}, labels),
+		routes: make(map[route]*arrival),
+	}
+}
+
+func (m *arrivals) collectors() []prometheus.Collector {
+	return []prometheus.Collector{m.tensors, m.bytes, m.retries, m.seconds}
 }
 
 // observe takes a finished receive; it is the observer of the transfer log.
 func (m *arrivals) observe(t transport.Transfer) {
 	a := m.of(route{t.Transport, t.Source.Task})
-	took := t.End.Sub(t.Start)
-	a.times[bucketOf(took)].Add(1)
-	a.nanos.Add(int64(took))
-	a.bytes.Add(t.Bytes)
+	a.count.Add(1)
+	a.tensors.Inc()
+	a.bytes.Add(float64(t.Bytes))
+	a.seconds.Observe(t.End.Sub(t.Start).Seconds())
 	if t.Attempt > 1 {
-		a.retries.Add(int64(t.Attempt - 1))
+		a.retries.Add(float64(t.Attempt - 1))
 	}
 }
 
-// bucketOf is the first bucket that has room for d.
-func bucketOf(d time.Duration) int {
-	steps := bits.Len64(uint64(max(d-1, 0) / firstBucket)) //nolint:gosec // not negative
-	return min((steps+1)/2, timeBuckets)                   // two steps of 2 are one of bucketFactor
-}
-
-// of finds or makes the counts of a route.
+// of finds or makes the metrics of a route.
 func (m *arrivals) of(r route) *arrival {
-	if a := m.last.Load(); a != nil && a.route == r {
+	m.mu.RLock()
+	a := m.routes[r]
+	m.mu.RUnlock()
+	if a != nil {
 		return a
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	a := m.from[r]
-	if a == nil {
-		a = &arrival{route: r}
-		m.from[r] = a
+	if a = m.routes[r]; a == nil {
+		peer := r.peer.String()
+		a = &arrival{
+			tensors: m.tensors.WithLabelValues(r.transport, peer),
+			bytes:   m.bytes.WithLabelValues(r.transport, peer),
+			retries: m.retries.WithLabelValues(r.transport, peer),
+			seconds: m.seconds.WithLabelValues(r.transport, peer),
+		}
+		m.routes[r] = a
 	}
-	m.last.Store(a)
 	return a
 }
 
 // byTransport counts the tensors received by the transport that brought them.
 func (m *arrivals) byTransport() map[string]int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.mu.RLock()
+	defer m.mu.RUnlock()
 	counts := make(map[string]int)
-	for r, a := range m.from {
-		for i := range a.times {
-			counts[r.transport] += int(a.times[i].Load())
-		}
+	for r, a := range m.routes {
+		counts[r.transport] += int(a.count.Load())
 	}
 	return counts
-}
-
-// Describe implements prometheus.Collector.
-func (m *arrivals) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.tensors, m.bytes, m.retries, m.seconds} {
-		to <- d
-	}
-}
-
-// Collect implements prometheus.Collector.
-func (m *arrivals) Collect(to chan<- prometheus.Metric) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for r, a := range m.from {
-		labels := []string{r.transport, r.peer.String()}
-		var count uint64
-		within := make(map[float64]uint64, timeBuckets) // each bucket counts what fits into those before it, too
-		for i, bound := 0, firstBucket; i < len(a.times); i, bound = i+1, bound*bucketFactor {
-			count += uint64(a.times[i].Load()) //nolint:gosec // not negative
-			if i < timeBuckets {
-				within[bound.Seconds()] = count
-			}
-		}
-		counter := func(d *prometheus.Desc, n float64) {
-			to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, n, labels...)
-		}
-		counter(m.tensors, float64(count))
-		counter(m.bytes, float64(a.bytes.Load()))
-		counter(m.retries, float64(a.retries.Load()))
-		to <- prometheus.MustNewConstHistogram(m.seconds, count, time.Duration(a.nanos.Load()).Seconds(), within, labels...)
-	}
 }

@@ -3,6 +3,7 @@ package server
 import (
 	"maps"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -12,33 +13,25 @@ import (
 	"github.com/tryst-rdma/tryst/transport"
 )
 
-// A receive is counted where Prometheus' own histogram with these bounds would count it.
-func TestArrivalsAreCountedAsByAHistogram(t *testing.T) {
-	bounds := prometheus.ExponentialBuckets(firstBucket.Seconds(), bucketFactor, timeBuckets)
-	for _, d := range []time.Duration{-time.Hour, 0, 1, time.Hour, 1<<63 - 1} {
-		if got, want := bucketOf(d), bucketAmong(bounds, d); got != want {
-			t.Errorf("%v is in bucket %d, want %d", d, got, want)
-		}
-	}
-	for i, bound := 0, firstBucket; i < timeBuckets; i, bound = i+1, bound*bucketFactor {
-		for _, d := range []time.Duration{bound - 1, bound, bound + 1, 2 * bound} {
-			if got, want := bucketOf(d), bucketAmong(bounds, d); got != want {
-				t.Errorf("%v is in bucket %d, want %d", d, got, want)
-			}
-		}
-	}
-
+// TestReceivedTensorsAreCounted: by route, with each time in its bucket.
+func TestReceivedTensorsAreCounted(t *testing.T) {
 	m := newArrivals()
 	from := func(task int) cluster.Device {
 		return cluster.Device{Task: cluster.Task{Job: "ps", Index: task}}
 	}
 	start := time.Unix(1, 0)
+	var sum float64
 	for _, took := range []time.Duration{5 * time.Microsecond, 40 * time.Microsecond, 41 * time.Microsecond, time.Minute} {
 		m.observe(transport.Transfer{Transport: "verbs", Source: from(0), Bytes: 8, Attempt: 1, Start: start, End: start.Add(took)})
+		sum += took.Seconds()
 	}
 	m.observe(transport.Transfer{Transport: "grpc", Source: from(1), Bytes: 100, Attempt: 3, Start: start, End: start.Add(time.Second)})
+	if got, want := m.byTransport(), map[string]int{"verbs": 4, "grpc": 1}; !maps.Equal(got, want) {
+		t.Errorf("by transport %v, want %v", got, want)
+	}
+
 	r := prometheus.NewPedanticRegistry()
-	r.MustRegister(m)
+	r.MustRegister(m.collectors()...)
 	families, err := r.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -46,35 +39,61 @@ func TestArrivalsAreCountedAsByAHistogram(t *testing.T) {
 	got := make(map[string]float64)
 	for _, f := range families {
 		for _, metric := range f.GetMetric() {
-			name := f.GetName() + " " + metric.GetLabel()[1].GetValue()
-			if h := metric.GetHistogram(); h == nil {
+			name := f.GetName() + " " + metric.GetLabel()[1].GetValue() + " " + metric.GetLabel()[0].GetValue()
+			h := metric.GetHistogram()
+			if h == nil {
 				got[name] = metric.GetCounter().GetValue()
 				continue
-			} else if h.GetSampleCount() == 1 { // of grpc
-				continue
-			} else if sum, want := h.GetSampleSum(), (60*time.Second + 86*time.Microsecond).Seconds(); sum != want {
-				t.Errorf("they took %v s, want %v", sum, want)
 			}
+			var bounds []float64
 			var within []uint64
-			for _, b := range metric.GetHistogram().GetBucket() {
-				within = append(within, b.GetCumulativeCount())
+			for _, b := range h.GetBucket() {
+				bounds, within = append(bounds, b.GetUpperBound()), append(within, b.GetCumulativeCount())
 			}
-			if want := []uint64{1, 2, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3}; !slices.Equal(within, want) {
-				t.Errorf("within the buckets are %d, want %d", within, want)
+			wantWithin, wantSum := []uint64{1, 2, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3}, sum
+			if h.GetSampleCount() == 1 { // of grpc
+				wantWithin, wantSum = []uint64{0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1}, 1
+			}
+			if !slices.Equal(within, wantWithin) || h.GetSampleSum() != wantSum {
+				t.Errorf("%s: %d within the buckets and %v s, want %d and %v", name, within, h.GetSampleSum(), wantWithin, wantSum)
+			}
+			if len(bounds) != 12 || bounds[0] != 10e-6 || bounds[1] != 40e-6 {
+				t.Errorf("%s: bounds %v", name, bounds)
 			}
 		}
 	}
+	const ps0, ps1 = " verbs /job:ps/replica:0/task:0", " grpc /job:ps/replica:0/task:1"
 	if want := map[string]float64{
-		"tryst_received_tensors_total verbs": 4, "tryst_received_tensors_total grpc": 1,
-		"tryst_received_bytes_total verbs": 32, "tryst_received_bytes_total grpc": 100,
-		"tryst_receive_retries_total verbs": 0, "tryst_receive_retries_total grpc": 2,
+		"tryst_received_tensors_total" + ps0: 4, "tryst_received_tensors_total" + ps1: 1,
+		"tryst_received_bytes_total" + ps0: 32, "tryst_received_bytes_total" + ps1: 100,
+		"tryst_receive_retries_total" + ps0: 0, "tryst_receive_retries_total" + ps1: 2,
 	}; !maps.Equal(got, want) {
 		t.Errorf("the counters are %v, want %v", got, want)
 	}
 }
 
-// bucketAmong is the first bound that d does not exceed.
-func bucketAmong(bounds []float64, d time.Duration) int {
-	i, _ := slices.BinarySearch(bounds, d.Seconds())
-	return i
+// TestCountingAReceivedTensorAllocatesNothing, once its route is known.
+func TestCountingAReceivedTensorAllocatesNothing(t *testing.T) {
+	m := newArrivals()
+	x := transport.Transfer{Transport: "verbs", Source: cluster.Device{Task: cluster.Task{Job: "ps"}}, Bytes: 8, Attempt: 1, Start: time.Unix(1, 0), End: time.Unix(2, 0)}
+	if n := testing.AllocsPerRun(100, func() { m.observe(x) }); n != 0 {
+		t.Errorf("%v allocations for each tensor", n)
+	}
+}
+
+// TestTensorsAreCountedFromManyGoroutines, which all meet a new route at once.
+func TestTensorsAreCountedFromManyGoroutines(t *testing.T) {
+	m := newArrivals()
+	var work sync.WaitGroup
+	for range 8 {
+		work.Go(func() {
+			for i := range 100 {
+				m.observe(transport.Transfer{Transport: "verbs", Source: cluster.Device{Task: cluster.Task{Job: "ps", Index: i}}})
+			}
+		})
+	}
+	work.Wait()
+	if got := m.byTransport()["verbs"]; got != 800 {
+		t.Errorf("%d tensors counted, want 800", got)
+	}
 }

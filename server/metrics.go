@@ -49,7 +49,7 @@ func newMetrics() *metrics {
 			Buckets: prometheus.ExponentialBuckets(firstBucket.Seconds(), bucketFactor, timeBuckets),
 		}, []string{"method"}),
 	}
-	m.all = []prometheus.Collector{m.received, m.sent, m.sentBytes, m.sendErrors, m.rpcs, m.rpcSeconds}
+	m.all = append(m.received.collectors(), m.sent, m.sentBytes, m.sendErrors, m.rpcs, m.rpcSeconds)
 	return m
 }
 
