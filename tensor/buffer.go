@@ -168,6 +168,25 @@ type Allocator interface {
 	Allocate(n int) (*Buffer, error)
 }
 
+// Reserver is an Allocator with a limit that also counts memory which it does not give:
+// the Go strings of a tensor, which only the garbage collector can free.
+type Reserver interface {
+	Allocator
+
+	// Reserve counts n bytes against the limit until the last reference to the buffer
+	// that it returns is gone. That buffer has no memory. It fails like Allocate.
+	Reserve(n int64) (*Buffer, error)
+}
+
+// Reserve counts n bytes against the limit of a, if a is a Reserver. Reserve before the
+// memory is made: a peer may have chosen its size.
+func Reserve(a Allocator, n int64) (*Buffer, error) {
+	if r, ok := a.(Reserver); ok {
+		return r.Reserve(n)
+	}
+	return NewBuffer(nil, nil), nil
+}
+
 // Alignment is where allocated memory begins, in bytes: a cache line, which is
 // also what the vector instructions of the kernels that read tensors want.
 const Alignment = 64

@@ -32,8 +32,8 @@ const (
 
 // PoolOptions are the bounds of a Pool.
 type PoolOptions struct {
-	// Limit is the most bytes that the pool has at a time, handed out and
-	// kept together; 0 means no limit. What counts is the size of the blocks
+	// Limit is the most bytes that the pool has at a time, handed out, kept and
+	// reserved together; 0 means no limit. What counts is the size of the blocks
 	// (Stats), up to 6.25 % above what was asked for.
 	Limit int64
 	// Keep is the most bytes that are kept for reuse after their release; 0
@@ -60,10 +60,10 @@ type Pool struct {
 	owner   Owner   // p.put as a value, made once and not for each Buffer
 	classes []class // the sizes that are kept, ascending
 
-	held  atomic.Int64  // bytes of all blocks, handed out, kept and on their way between; at most limit
+	held  atomic.Int64  // bytes of all blocks, handed out, kept and on their way between, and reserved bytes; at most limit
 	kept  atomic.Int64  // bytes of the blocks in classes; at most keep
 	out   atomic.Int64  // number of blocks handed out
-	used  atomic.Int64  // bytes of them, and of the block being made for an Allocate; at most held
+	used  atomic.Int64  // bytes of them, of the block being made for an Allocate, and reserved bytes; at most held
 	sweep atomic.Uint32 // where evict goes on
 }
 
@@ -140,7 +140,7 @@ func (p *Pool) take(n int) ([]byte, error) {
 			break
 		}
 		if int64(size) > p.limit-p.used.Load() {
-			return nil, p.exhausted(n)
+			return nil, p.exhausted(int64(n))
 		}
 		if !p.evict(int64(size)) {
 			// What would do is in nobody's use: another goroutine is about to
@@ -160,7 +160,42 @@ func (p *Pool) take(n int) ([]byte, error) {
 	return block, nil
 }
 
-func (p *Pool) exhausted(n int) error {
+// Reserve implements Reserver. Kept blocks make room for what is reserved.
+func (p *Pool) Reserve(n int64) (*Buffer, error) {
+	switch {
+	case n < 0:
+		return nil, status.Errorf(status.InvalidArgument, "cannot reserve %d bytes", n)
+	case n == 0:
+		return NewBuffer(nil, nil), nil
+	}
+	for !addWithin(&p.held, n, p.limit) {
+		if n > p.limit-p.used.Load() {
+			return nil, p.exhausted(n)
+		}
+		if !p.evict(n) {
+			runtime.Gosched() // as in take
+		}
+	}
+	p.used.Add(n)
+	return NewOwnedBuffer(nil, reservation{p, n}), nil
+}
+
+// reservation is the owner of a buffer that only counts.
+type reservation struct {
+	pool  *Pool
+	bytes int64
+}
+
+// Reclaim implements Owner.
+func (r reservation) Reclaim([]byte) {
+	r.pool.used.Add(-r.bytes)
+	r.pool.held.Add(-r.bytes)
+}
+
+// ReclaimsPromptly implements PromptOwner.
+func (reservation) ReclaimsPromptly() {}
+
+func (p *Pool) exhausted(n int64) error {
 	return status.Errorf(status.ResourceExhausted,
 		"cannot allocate %d bytes: %d bytes are in use and the pool's limit is %d; release tensors sooner, move fewer at a time, or raise the limit",
 		n, p.used.Load(), p.limit)
@@ -230,8 +265,8 @@ func (p *Pool) Trim() {
 // PoolStats is what a Pool has and did. The numbers are taken one by one while
 // others use the pool, so they may not add up exactly.
 type PoolStats struct {
-	InUse   int64 // bytes of the blocks handed out
-	Buffers int64 // number of them
+	InUse   int64 // bytes of the blocks handed out, and of what is reserved
+	Buffers int64 // number of the blocks
 	Kept    int64 // bytes of the blocks that wait to be used again
 	Limit   int64 // the most that InUse and Kept may come to; 0 without a limit
 	// Classes are the block sizes in use at some time, ascending.

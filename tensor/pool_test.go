@@ -379,3 +379,34 @@ func BenchmarkPoolParallel(b *testing.B) {
 		})
 	}
 }
+
+// TestPoolReserve: what is only counted has the same limit as memory, and kept blocks make
+// room for it.
+func TestPoolReserve(t *testing.T) {
+	pool := NewPool(PoolOptions{Limit: 64 << 10, Keep: 64 << 10})
+	b, err := pool.Allocate(16 << 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Release() // kept
+	r, err := pool.Reserve(60 << 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := pool.Stats(); s.InUse != 60<<10 || s.Kept != 0 || s.Buffers != 0 || r.Len() != 0 {
+		t.Errorf("%+v, and a buffer of %d bytes", s, r.Len())
+	}
+	if _, err := pool.Reserve(4<<10 + 1); status.CodeOf(err) != status.ResourceExhausted {
+		t.Errorf("beyond the limit: %v", err)
+	}
+	if _, err := pool.Allocate(8 << 10); status.CodeOf(err) != status.ResourceExhausted {
+		t.Errorf("memory beyond the limit: %v", err)
+	}
+	r.Release()
+	if s := pool.Stats(); s.InUse != 0 {
+		t.Errorf("%+v after the release", s)
+	}
+	if _, err := pool.Reserve(-1); status.CodeOf(err) != status.InvalidArgument {
+		t.Errorf("a negative size: %v", err)
+	}
+}

@@ -6,8 +6,8 @@
 //
 // Elements are little-endian and row-major, in memory as on every wire and in
 // every file, which is why only little-endian machines are supported. A
-// String tensor keeps its elements as Go strings; its Buffer is empty and
-// only counts.
+// String tensor keeps its elements as Go strings; its Buffer is empty: it counts
+// references, and bytes where the allocator has a limit (Reserve).
 //
 // A Tensor never changes once somebody else can see it: Send freezes it, and
 // its memory is written only by who holds the only reference.
@@ -108,6 +108,17 @@ func FromElements(dtype DType, shape Shape, elems []string) (*Tensor, error) {
 	return &Tensor{dtype: dtype, shape: shape, buf: NewBuffer(nil, nil), elems: elems}, nil
 }
 
+// FromReserved is FromElements for elements whose memory has been counted: reserved is
+// what Reserve returned. Like New it takes over the caller's reference unless it fails.
+func FromReserved(dtype DType, shape Shape, elems []string, reserved *Buffer) (*Tensor, error) {
+	t, err := FromElements(dtype, shape, elems)
+	if err != nil {
+		return nil, err
+	}
+	t.buf = reserved
+	return t, nil
+}
+
 // DType returns the type of the elements.
 func (t *Tensor) DType() DType { return t.dtype }
 
@@ -144,6 +155,14 @@ func (t *Tensor) Elements() []string {
 	return t.elems
 }
 
+// ElementOverhead is what an element that is not plain memory takes beside its bytes: the
+// header of a Go string.
+const ElementOverhead = 16
+
+// MemorySize returns the bytes that the tensor holds: Size, and for elements that are not
+// plain memory their headers too. Limits count it.
+func (t *Tensor) MemorySize() int64 { return t.Size() + ElementOverhead*int64(len(t.elems)) }
+
 // Size returns the bytes of the content: what the elements take in memory, for
 // strings the sum of their lengths.
 func (t *Tensor) Size() int64 {
@@ -176,8 +195,12 @@ func (t *Tensor) ReleaseBy(run func(func())) { t.buf.ReleaseBy(run) }
 // Clone returns a copy in memory of its own, from a.
 func (t *Tensor) Clone(a Allocator) (*Tensor, error) {
 	if !t.dtype.Plain() {
+		reserved, err := Reserve(a, t.MemorySize())
+		if err != nil {
+			return nil, err
+		}
 		return &Tensor{dtype: t.dtype, shape: t.shape, name: t.name,
-			buf: NewBuffer(nil, nil), elems: slices.Clone(t.Elements())}, nil
+			buf: reserved, elems: slices.Clone(t.Elements())}, nil
 	}
 	c, err := Allocate(a, t.dtype, t.shape)
 	if err != nil {

@@ -201,7 +201,7 @@ func (t *answers) askNow(a Ask, from Source) (ans Answer, acts []keptAction, ok 
 		return ans, nil, false
 	}
 	e := t.newEntry(k, a)
-	charge := keptOverhead + ans.Value.Tensor.Size()
+	charge := keptOverhead + ans.Value.Tensor.MemorySize()
 	if !t.fits(e, charge) {
 		t.recycle(e)
 		return ans, giveBack(a, ans), false
@@ -387,7 +387,7 @@ func (t *answers) fetched(now time.Time, a Ask, fetch uint64, ans Answer) []kept
 	}
 	charge := int64(keptOverhead)
 	if ans.Err == nil {
-		charge += ans.Value.Tensor.Size()
+		charge += ans.Value.Tensor.MemorySize()
 	}
 	if !e.ended && !t.fits(e, charge) {
 		// Many receives were let through while little was kept. Who has no

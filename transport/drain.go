@@ -23,7 +23,7 @@ func (k *Kept) Drain(ctx context.Context) error {
 	}
 }
 
-// values counts the values that are kept, and their content in bytes.
+// values counts the values that are kept, and their memory in bytes.
 func (k *Kept) values() (n int, bytes int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -31,7 +31,7 @@ func (k *Kept) values() (n int, bytes int64) {
 		for _, e := range a.entries {
 			if e.state == entryKept && e.answer.Err == nil {
 				n++
-				bytes += e.answer.Value.Tensor.Size()
+				bytes += e.answer.Value.Tensor.MemorySize()
 			}
 		}
 	}

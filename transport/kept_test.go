@@ -13,6 +13,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
 )
 
 var asker7 = Asker{Name: consumer, Incarnation: 7}
@@ -462,4 +463,29 @@ func TestKeptZombieReplacesNobody(t *testing.T) {
 		}
 		k.Close()
 	})
+}
+
+// TestKeptCountsHeadersOfStrings: the limits count what a tensor holds, which for short
+// strings is mostly their headers.
+func TestKeptCountsHeadersOfStrings(t *testing.T) {
+	const n = 1000
+	source := newTable(t)
+	k := NewKept(source, KeptOptions{KeptPerAsker: 2*n*tensor.ElementOverhead + 2*keptOverhead})
+	defer k.Close()
+	defer k.WireUp(asker7)()
+	for id := range uint64(3) {
+		x, err := tensor.FromStrings(tensor.Vector(n), make([]string, n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		source.send(t, 1, key(t, "k"), rendezvous.Value{Tensor: x})
+		k.Ask(Ask{Asker: asker7, ID: id + 1, Attempt: 1, Step: 1, Key: key(t, "k")}, func(ans Answer) {
+			if ans.Err == nil {
+				ans.Value.Tensor.Release()
+			}
+		})
+	}
+	if s := k.Stats(); s.Kept != 2 || s.Waiting != 1 || s.Bytes != 2*n*tensor.ElementOverhead {
+		t.Errorf("%+v; want two answers of %d bytes, and one that waits for room", s, n*tensor.ElementOverhead)
+	}
 }

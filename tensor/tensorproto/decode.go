@@ -11,7 +11,9 @@ import (
 
 // Decoder turns messages into tensors. Its zero value is ready.
 type Decoder struct {
-	// Allocator gives the memory of plain elements; nil means tensor.Heap.
+	// Allocator gives the memory of plain elements; nil means tensor.Heap. Where it is a
+	// tensor.Reserver its limit also counts the elements that are not plain memory, and
+	// what parsing a message takes.
 	Allocator tensor.Allocator
 	// MaxExpand is how many bytes more than the message holds a tensor may
 	// take; 0 means DefaultMaxExpand, a negative number that only the
@@ -42,12 +44,39 @@ func (d Decoder) Unmarshal(b []byte) (*tensor.Tensor, error) {
 		copy(t.Bytes(), b[h.Start:])
 		return t, nil
 	}
+	p, reserved, err := d.parse(b)
+	if err != nil {
+		return nil, err
+	}
+	defer reserved.Release()
+	return d.FromProto(p)
+}
+
+// Type returns the type and shape of a serialised TensorProto, whose elements may be
+// elsewhere. It fails like Unmarshal.
+func (d Decoder) Type(b []byte) (tensor.DType, tensor.Shape, error) {
+	p, reserved, err := d.parse(b)
+	if err != nil {
+		return tensor.Invalid, tensor.Shape{}, err
+	}
+	defer reserved.Release()
+	return typeOf(p)
+}
+
+// parse reads a message after it has reserved the memory for that. The caller releases
+// the reservation when it needs the message no more.
+func (d Decoder) parse(b []byte) (*pb.TensorProto, *tensor.Buffer, error) {
+	reserved, err := tensor.Reserve(d.allocator(), parsedSize(b, maxNesting))
+	if err != nil {
+		return nil, nil, status.From(err).WithPrefix("Cannot parse tensor from proto")
+	}
 	p := new(pb.TensorProto)
 	if err := proto.Unmarshal(b, p); err != nil {
-		return nil, status.Errorf(status.InvalidArgument,
+		reserved.Release()
+		return nil, nil, status.Errorf(status.InvalidArgument,
 			"Cannot parse tensor from proto: the %d bytes are no TensorProto: %w", len(b), err)
 	}
-	return d.FromProto(p)
+	return p, reserved, nil
 }
 
 // FromProto returns the tensor that p describes, by TensorFlow's rules:
@@ -64,13 +93,9 @@ func (d Decoder) Unmarshal(b []byte) (*tensor.Tensor, error) {
 // type, shape and field. Nothing is allocated before the message has been
 // found to hold what its shape says, apart from MaxExpand.
 func (d Decoder) FromProto(p *pb.TensorProto) (*tensor.Tensor, error) {
-	dtype, err := DTypeFromProto(p.GetDtype())
+	dtype, shape, err := typeOf(p)
 	if err != nil {
-		return nil, status.From(err).WithPrefix("Cannot parse tensor from proto")
-	}
-	shape, err := ShapeFromProto(p.GetTensorShape())
-	if err != nil {
-		return nil, status.From(err).WithPrefix("Cannot parse tensor from proto: dtype " + dtype.String())
+		return nil, err
 	}
 	var t *tensor.Tensor
 	if dtype.Plain() {
@@ -82,6 +107,18 @@ func (d Decoder) FromProto(p *pb.TensorProto) (*tensor.Tensor, error) {
 		return nil, refused(dtype, shape, err)
 	}
 	return t, nil
+}
+
+func typeOf(p *pb.TensorProto) (tensor.DType, tensor.Shape, error) {
+	dtype, err := DTypeFromProto(p.GetDtype())
+	if err != nil {
+		return tensor.Invalid, tensor.Shape{}, status.From(err).WithPrefix("Cannot parse tensor from proto")
+	}
+	shape, err := ShapeFromProto(p.GetTensorShape())
+	if err != nil {
+		return tensor.Invalid, tensor.Shape{}, status.From(err).WithPrefix("Cannot parse tensor from proto: dtype " + dtype.String())
+	}
+	return dtype, shape, nil
 }
 
 func refused(dtype tensor.DType, shape tensor.Shape, err error) error {
@@ -141,69 +178,91 @@ func (d Decoder) checkExpand(n int64, values int, size int64) error {
 	return nil
 }
 
-// elements decodes elements that are not plain memory.
+// elements decodes elements that are not plain memory. Their memory is reserved before it
+// is made.
 func (d Decoder) elements(p *pb.TensorProto, dtype tensor.DType, shape tensor.Shape) (*tensor.Tensor, error) {
 	n := shape.Elements()
-	var elems []string
-	var err error
-	switch content := p.GetTensorContent(); {
+	var size int64 // of the elements, without their headers
+	content := p.GetTensorContent()
+	switch {
 	case n == 0:
 	case len(content) > 0:
-		elems, err = splitContent(content, n, dtype)
+		lengths, err := checkContent(content, n)
+		if err != nil {
+			return nil, err
+		}
+		size = int64(len(content) - lengths)
 	default:
 		if d.MaxExpand < 0 {
 			d.MaxExpand = DefaultMaxExpand // a slice for which there is no memory ends the process
 		}
-		if err := d.checkExpand(n, listLen(p, dtype), elementSize); err != nil {
+		if err := d.checkExpand(n, listLen(p, dtype), tensor.ElementOverhead); err != nil {
 			return nil, err
 		}
-		elems = make([]string, n)
-		err = elementsFromList(elems, p, dtype)
+		size = listSize(p, dtype)
 	}
+	reserved, err := tensor.Reserve(d.allocator(), size+tensor.ElementOverhead*n)
 	if err != nil {
 		return nil, err
 	}
-	return tensor.FromElements(dtype, shape, elems)
+	elems := make([]string, n)
+	if len(content) > 0 {
+		err = splitContent(elems, content, int(size), dtype)
+	} else {
+		err = elementsFromList(elems, p, dtype)
+	}
+	var t *tensor.Tensor
+	if err == nil {
+		t, err = tensor.FromReserved(dtype, shape, elems, reserved)
+	}
+	if err != nil {
+		reserved.Release()
+		return nil, err
+	}
+	return t, nil
 }
 
-// splitContent cuts a tensor_content of n lengths and then n elements.
-func splitContent(content []byte, n int64, dtype tensor.DType) ([]string, error) {
+// checkContent checks a tensor_content of n lengths and then n elements, and returns how
+// many bytes the lengths take.
+func checkContent(content []byte, n int64) (int, error) {
 	if n > int64(len(content)) { // a length takes a byte at least
-		return nil, status.Errorf(status.InvalidArgument,
+		return 0, status.Errorf(status.InvalidArgument,
 			"tensor_content has %d bytes, too few for the lengths of %d elements", len(content), n)
 	}
-	// The lengths are read twice: nothing is allocated before they have been
-	// found to be right.
 	lengths := content
 	var total uint64
 	for i := range n {
 		v, m := protowire.ConsumeVarint(lengths)
 		if m < 0 {
-			return nil, status.Errorf(status.InvalidArgument,
+			return 0, status.Errorf(status.InvalidArgument,
 				"tensor_content: the length of element %d is no varint", i)
 		}
 		lengths = lengths[m:]
 		if v > uint64(len(content)) {
-			return nil, status.Errorf(status.InvalidArgument,
+			return 0, status.Errorf(status.InvalidArgument,
 				"tensor_content: element %d has %d bytes, more than there are", i, v)
 		}
 		total += v // n and v are at most len(content), so no overflow in any memory that exists
 	}
 	if total != uint64(len(lengths)) {
-		return nil, status.Errorf(status.InvalidArgument,
+		return 0, status.Errorf(status.InvalidArgument,
 			"tensor_content: the elements have %d bytes; %d follow their lengths", total, len(lengths))
 	}
-	elems := make([]string, n)
-	rest := string(lengths) // one copy for all elements
+	return len(content) - len(lengths), nil
+}
+
+// splitContent cuts a checked tensor_content, whose elements have size bytes, into elems.
+func splitContent(elems []string, content []byte, size int, dtype tensor.DType) error {
+	rest := string(content[len(content)-size:]) // one copy for all elements
 	for i := range elems {
 		v, m := protowire.ConsumeVarint(content)
 		content = content[m:]
 		elems[i], rest = rest[:v], rest[v:]
 		if err := checkElement(elems[i], dtype); err != nil {
-			return nil, status.Errorf(status.InvalidArgument, "tensor_content: element %d: %w", i, err)
+			return status.Errorf(status.InvalidArgument, "tensor_content: element %d: %w", i, err)
 		}
 	}
-	return elems, nil
+	return nil
 }
 
 // checkElement refuses an element that is not the message it should be.

@@ -29,9 +29,9 @@ const (
 	// carry their content.
 	DefaultMaxExpand = 64 << 20
 
-	// elementSize is what each element that is not plain memory takes apart
-	// from its bytes: the header of a Go string.
-	elementSize = 16
+	// maxNesting is how deep parsedSize looks into a message. Tensors in variants in
+	// tensors are rarely nested at all.
+	maxNesting = 16
 
 	// MaxHeader is how many bytes of a message are enough for ParseHeader:
 	// 254 dimensions take 13 bytes each at most, and the other fields little.

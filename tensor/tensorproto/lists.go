@@ -148,6 +148,26 @@ func elementsFromList(elems []string, p *pb.TensorProto, dtype tensor.DType) err
 	return nil
 }
 
+// listSize returns the bytes of the elements that the list holds, without their headers. A
+// string that repeats is held once.
+func listSize(p *pb.TensorProto, dtype tensor.DType) (n int64) {
+	switch dtype {
+	case tensor.Resource:
+		for _, v := range p.GetResourceHandleVal() {
+			n += int64(deterministic.Size(v))
+		}
+	case tensor.Variant:
+		for _, v := range p.GetVariantVal() {
+			n += int64(deterministic.Size(v))
+		}
+	default:
+		for _, v := range p.GetStringVal() {
+			n += int64(len(v))
+		}
+	}
+	return n
+}
+
 // deterministic gives equal messages equal bytes, so that tensors of them
 // compare equal.
 var deterministic = proto.MarshalOptions{Deterministic: true}

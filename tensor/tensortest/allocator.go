@@ -49,8 +49,12 @@ type Allocator struct {
 // block is memory with the stacks of its last owner.
 type block struct {
 	data                []byte
+	reserved            int64 // bytes that are only counted
 	allocated, released []uintptr
 }
+
+// size is what the block counts.
+func (b *block) size() int64 { return int64(len(b.data)) + b.reserved }
 
 // NewAllocator returns an Allocator that checks itself when t ends.
 func NewAllocator(t testing.TB) *Allocator {
@@ -111,9 +115,8 @@ func (a *Allocator) Allocate(n int) (*tensor.Buffer, error) {
 	a.t.Helper()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.limit > 0 && n > 0 && int64(n) > a.limit-a.inUse {
-		return nil, status.Errorf(status.ResourceExhausted,
-			"cannot allocate %d bytes: %d bytes are in use and the test's limit is %d", n, a.inUse, a.limit)
+	if err := a.checkLimitLocked(int64(n)); err != nil {
+		return nil, err
 	}
 	b := a.takeIdleLocked(n)
 	if b == nil {
@@ -128,6 +131,27 @@ func (a *Allocator) Allocate(n int) (*tensor.Buffer, error) {
 	a.out[b] = struct{}{}
 	a.inUse += int64(n)
 	return tensor.NewBuffer(b.data, func() { a.release(b) }), nil
+}
+
+func (a *Allocator) checkLimitLocked(n int64) error {
+	if a.limit > 0 && n > 0 && n > a.limit-a.inUse {
+		return status.Errorf(status.ResourceExhausted,
+			"cannot allocate %d bytes: %d bytes are in use and the test's limit is %d", n, a.inUse, a.limit)
+	}
+	return nil
+}
+
+// Reserve implements tensor.Reserver. What is not released is reported as memory is.
+func (a *Allocator) Reserve(n int64) (*tensor.Buffer, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := a.checkLimitLocked(n); err != nil {
+		return nil, err
+	}
+	b := &block{reserved: n, allocated: callers()}
+	a.out[b] = struct{}{}
+	a.inUse += n
+	return tensor.NewBuffer(nil, func() { a.release(b) }), nil
 }
 
 // takeIdleLocked returns a released block of n bytes that is as it was left,
@@ -150,9 +174,11 @@ func (a *Allocator) release(b *block) {
 	defer a.mu.Unlock()
 	b.released = callers()
 	delete(a.out, b)
-	a.inUse -= int64(len(b.data))
-	a.idle = append(a.idle, b)
-	a.idleN += len(b.data)
+	a.inUse -= b.size()
+	if b.reserved == 0 {
+		a.idle = append(a.idle, b)
+		a.idleN += len(b.data)
+	}
 	for a.idleN > maxIdle {
 		a.checkIdleLocked(a.idle[0])
 		a.idleN -= len(a.idle[0].data)
@@ -222,7 +248,7 @@ func (a *Allocator) leaks() string {
 			fmt.Fprintf(&s, "\nand %d more", len(a.out)-maxStacks)
 			break
 		}
-		fmt.Fprintf(&s, "\n%d bytes allocated by\n%s", len(b.data), stack(b.allocated))
+		fmt.Fprintf(&s, "\n%d bytes allocated by\n%s", b.size(), stack(b.allocated))
 	}
 	return s.String()
 }
