@@ -250,7 +250,9 @@ func TestT4TensorResponse(t *testing.T) {
 				if r.err != nil {
 					t.Fatalf("%v: %v", x, r.err)
 				}
-				tensortest.RequireEqual(t, x, r.Tensor)
+				if n > 0 {
+					tensortest.RequireEqual(t, x, r.Tensor)
+				}
 				if r.Dead != (n == 0) || r.SendStartMicros != 123456 || r.RequireAck != (n == 1) {
 					t.Errorf("%v: fields of the header: %+v", x, r.TensorResponse)
 				}

@@ -62,6 +62,15 @@ func unparsable(why error) error {
 // ticket returns the ticket for content that is not in the message, or nil.
 func (r *received) ticket() *trystpb.Ticket { return r.extra.GetTicket() }
 
+// setDead makes an empty float[0] of a dead value, whatever the peer says that it is: nobody
+// reads its content (PROTOCOL.md section 3).
+func (r *received) setDead() {
+	r.Tensor = deadTensor()
+	if r.extra != nil {
+		r.extra.Ticket = nil
+	}
+}
+
 // setOptions reads the peer's RecvExtra, if that is what a is.
 func (r *received) setOptions(a *anypb.Any) error {
 	r.Options = a
@@ -79,6 +88,8 @@ func (r *received) setOptions(a *anypb.Any) error {
 // parseUsual reads a message of the usual form; false means that it has
 // another one, or is broken.
 func (r *received) parseUsual(c cursor) (done bool, err error) {
+	var content cursor // the TensorProto
+	found := false
 	for c.left > 0 {
 		num, typ, ok := c.tag()
 		if !ok {
@@ -86,12 +97,9 @@ func (r *received) parseUsual(c cursor) (done bool, err error) {
 		}
 		switch {
 		case num == fieldTensor && typ == protowire.BytesType:
-			inner, ok := c.message()
-			if !ok || r.Tensor != nil {
+			twice := found
+			if content, found = c.message(); !found || twice {
 				return false, nil
-			}
-			if ok, err = r.parseTensor(inner); !ok || err != nil {
-				return false, err
 			}
 		case num == fieldOptions && typ == protowire.BytesType:
 			b, ok := c.bytes()
@@ -119,7 +127,14 @@ func (r *received) parseUsual(c cursor) (done bool, err error) {
 			return false, nil
 		}
 	}
-	return r.Tensor != nil && r.ticket() == nil, nil
+	switch {
+	case r.Dead:
+		r.setDead()
+		return true, nil
+	case !found, r.ticket() != nil:
+		return false, nil
+	}
+	return r.parseTensor(content)
 }
 
 // parseTensor reads a TensorProto whose content is memory. That there is as
@@ -142,7 +157,11 @@ func (r *received) parseTensor(c cursor) (ok bool, err error) {
 // tensors of peers that are neither TensorFlow nor Tryst cost a second copy.
 func (r *received) parseAny(data mem.BufferSlice) error {
 	var m tfpb.RecvTensorResponse
-	if err := proto.Unmarshal(data.Materialize(), &m); err != nil {
+	content, rest, err := cutTensor(data.Materialize())
+	if err == nil {
+		err = proto.Unmarshal(rest, &m)
+	}
+	if err != nil {
 		return unparsable(err)
 	}
 	r.Dead, r.SendStartMicros, r.RequireAck = m.GetIsDead(), m.GetSendStartMicros(), m.GetRequireAck()
@@ -151,16 +170,47 @@ func (r *received) parseAny(data mem.BufferSlice) error {
 			return err
 		}
 	}
-	var err error
-	if r.ticket() == nil {
-		r.Tensor, err = tensorproto.FromProto(m.GetTensor(), r.alloc)
-	} else if r.dtype, err = tensorproto.DTypeFromProto(m.GetTensor().GetDtype()); err == nil {
-		r.shape, err = tensorproto.ShapeFromProto(m.GetTensor().GetTensorShape())
+	d := tensorproto.Decoder{Allocator: r.alloc}
+	switch {
+	case r.Dead:
+		r.setDead()
+	case r.ticket() == nil:
+		r.Tensor, err = d.Unmarshal(content)
+	default:
+		r.dtype, r.shape, err = d.Type(content)
 	}
 	if status.CodeOf(err) == status.InvalidArgument {
 		return unparsable(err)
 	}
 	return err
+}
+
+// cutTensor returns the TensorProto of a RecvTensorResponse, and the message without it. So
+// package tensorproto parses it, which reserves memory before. If the field comes more than
+// once, protobuf merges: it parses one value behind the other.
+func cutTensor(b []byte) (content, rest []byte, err error) {
+	for len(b) > 0 {
+		num, typ, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return nil, nil, protowire.ParseError(n)
+		}
+		m := protowire.ConsumeFieldValue(num, typ, b[n:])
+		if m < 0 {
+			return nil, nil, protowire.ParseError(m)
+		}
+		if num == fieldTensor && typ == protowire.BytesType {
+			value, _ := protowire.ConsumeBytes(b[n : n+m])
+			if content == nil {
+				content = value[:len(value):len(value)]
+			} else {
+				content = append(content, value...)
+			}
+		} else {
+			rest = append(rest, b[:n+m]...)
+		}
+		b = b[n+m:]
+	}
+	return content, rest, nil
 }
 
 // take gives what was read to the caller, and with it the tensor.

@@ -106,6 +106,12 @@ func appendFields(b []byte, r *transport.TensorResponse) ([]byte, error) {
 	return b, nil
 }
 
+// deadTensor is what every dead value is on the wire, whatever its tensor was.
+func deadTensor() *tensor.Tensor {
+	t, _ := tensor.FromBytes(tensor.Float32, tensor.Vector(0), nil) // no bytes for no elements
+	return t
+}
+
 func tooLarge(err error) error {
 	return status.Errorf(status.CodeOf(err), "Failed to encode tensor to byte buffer: %s", status.From(err).Message())
 }

@@ -34,6 +34,10 @@ func (s *service) recvTensor(ctx context.Context, req *tfpb.RecvTensorRequest) (
 	if r.SendStartMicros == 0 {
 		r.SendStartMicros = time.Now().UnixMicro()
 	}
+	if r.Dead {
+		r.Tensor.Release()
+		r.Tensor = deadTensor()
+	}
 	if isTryst {
 		if r.Tensor.Size() > s.UnaryLimit && transport.CallerOf(ctx).Chunks {
 			return s.encodeTicket(r)
