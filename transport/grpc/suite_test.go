@@ -22,13 +22,13 @@ func TestSuite(t *testing.T) {
 	if testing.Short() {
 		size = 64 << 20
 	}
-	transporttest.Run(t, transporttest.Suite{New: newCluster(clusterOptions{}), MaxSize: size})
+	transporttest.Run(t, transporttest.Suite{New: newCluster(clusterOptions{}), MaxSize: size, Parallel: true})
 }
 
 // TestSuiteInChunks: all but the smallest tensors go in chunks.
 func TestSuiteInChunks(t *testing.T) {
 	transporttest.Run(t, transporttest.Suite{
-		New: newCluster(clusterOptions{unaryLimit: 4 << 10}), MaxSize: 8 << 20,
+		New: newCluster(clusterOptions{unaryLimit: 4 << 10}), MaxSize: 8 << 20, Parallel: true,
 		Only: []string{"Content", "Size", "Memory", "Abort", "Cancel", "Cut", "Publication", "Limit", "Slow", "Stop"},
 	})
 }
@@ -36,7 +36,7 @@ func TestSuiteInChunks(t *testing.T) {
 // TestSuiteOverConnections: the calls to a peer are spread over connections.
 func TestSuiteOverConnections(t *testing.T) {
 	transporttest.Run(t, transporttest.Suite{
-		New: newCluster(clusterOptions{connections: 3}), MaxSize: 8 << 20,
+		New: newCluster(clusterOptions{connections: 3}), MaxSize: 8 << 20, Parallel: true,
 		Only: []string{"Order", "Cancel", "Cut", "Peer", "Stop"},
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	"github.com/tryst-rdma/tryst/rendezvous"
@@ -172,8 +173,16 @@ func cutError(w *world) {
 const (
 	loadKeys   = 16
 	loadValues = 24
-	loadCuts   = 30
 )
+
+// loadCuts is how often a load is cut: with -short only a few times, since a
+// transport may take a second to get over each.
+func loadCuts() int {
+	if testing.Short() {
+		return 8
+	}
+	return 30
+}
 
 // loadBlob returns the seed and the size of a value: most are small, some take
 // many packets.
@@ -189,7 +198,7 @@ func (w *world) cutRandomly(link Link, seed uint64) (stop func()) {
 	var cuts sync.WaitGroup
 	cuts.Go(func() {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		for range loadCuts {
+		for range loadCuts() {
 			select {
 			case <-link.CutAfter(1 + rng.Int64N(100*kib)):
 			case <-ctx.Done():

@@ -39,6 +39,11 @@ type Suite struct {
 	// Virtual runs each case on virtual time (testing/synctest), for a
 	// transport without sockets.
 	Virtual bool
+	// Parallel runs the suite in parallel with other tests, and its cases with
+	// each other, since most of them wait; those with large tensors run one
+	// after the other. A goroutine that is left cannot be told from another
+	// case's then: the package's TestMain must check for them.
+	Parallel bool
 }
 
 // Cluster is a set of processes that know each other's addresses. Its methods
@@ -140,11 +145,17 @@ func Run(t *testing.T, s Suite) {
 		s.MaxSize = defaultMaxSize
 	}
 	s.Slow = max(s.Slow, 1)
+	if s.Parallel {
+		t.Parallel()
+	}
 	for _, g := range s.groups() {
 		if len(s.Only) > 0 && !slices.Contains(s.Only, g.name) {
 			continue
 		}
 		t.Run(g.name, func(t *testing.T) {
+			if s.Parallel {
+				t.Parallel()
+			}
 			for _, c := range g.cases {
 				if c.size <= s.MaxSize && (!c.heap || !s.Registered) {
 					t.Run(c.name, func(t *testing.T) { s.run(t, c) })
@@ -155,12 +166,17 @@ func Run(t *testing.T, s Suite) {
 }
 
 func (s Suite) run(t *testing.T, c testCase) {
-	before := goleak.IgnoreCurrent()
-	t.Cleanup(func() { // runs last
-		if err := goleak.Find(before); err != nil {
-			t.Error(err)
-		}
-	})
+	if s.Parallel && c.size == 0 {
+		t.Parallel()
+	}
+	if !s.Parallel {
+		before := goleak.IgnoreCurrent()
+		t.Cleanup(func() { // runs last
+			if err := goleak.Find(before); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 	body := func(t *testing.T) { c.run(newWorld(t, s, c.size)) }
 	if s.Virtual {
 		synctest.Test(t, body)

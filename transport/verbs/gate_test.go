@@ -60,7 +60,7 @@ func TestSuiteGated(t *testing.T) {
 			require: true, gate: true,
 			tune: func(_ cluster.Task, o *verbstransport.Options) { o.Backoff = gateBackoff },
 		}),
-		MaxSize: 4 << 20, Registered: true,
+		MaxSize: 4 << 20, Registered: true, Parallel: true,
 		Only: []string{"Abort", "Cancel", "Peer", "Publication", "Slow"},
 	})
 }

@@ -70,7 +70,7 @@ func (c *stoppableCQ) Wait(ctx context.Context) error {
 func TestStoppedProcessDoesNotBlameItsPeer(t *testing.T) {
 	var d *stoppable
 	s := newStage(t, clusterOptions{
-		require: true, path: patient,
+		require: true, path: patient, parallel: true,
 		wrap: func(task cluster.Task, dev verbs.Device) verbs.Device {
 			if task.Index != 1 {
 				return dev

@@ -53,12 +53,16 @@ type stage struct {
 
 func newStage(t *testing.T, o clusterOptions) *stage {
 	t.Helper()
-	before := goleak.IgnoreCurrent()
-	t.Cleanup(func() { // runs last
-		if err := goleak.Find(before); err != nil {
-			t.Error(err)
-		}
-	})
+	if o.parallel {
+		t.Parallel()
+	} else {
+		before := goleak.IgnoreCurrent()
+		t.Cleanup(func() { // runs last
+			if err := goleak.Find(before); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 	s := &stage{T: t, source: tensortest.NewAllocator(t), steps: make(map[int64]bool)}
 	for i := range 3 {
 		s.tasks = append(s.tasks, cluster.Task{Job: "worker", Index: i})

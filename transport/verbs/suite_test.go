@@ -31,25 +31,25 @@ const giveUp = 50 * time.Millisecond
 // how long it takes to get over a break, so the back-off is short.
 func TestSuiteRequired(t *testing.T) {
 	o := tuned(clusterOptions{require: true}, func(o *verbstransport.Options) { o.Backoff = 20 * time.Millisecond })
-	transporttest.Run(t, transporttest.Suite{New: newCluster(o), MaxSize: 64 << 20, Registered: true,
+	transporttest.Run(t, transporttest.Suite{New: newCluster(o), MaxSize: 64 << 20, Registered: true, Parallel: true,
 		Only: []string{"Order", "Content", "Size", "Memory", "Abort", "Cancel", "Step", "Cut", "Stop"}})
 }
 
 // TestSuite: verbs is a transport, over devices in memory.
 func TestSuite(t *testing.T) {
-	transporttest.Run(t, transporttest.Suite{New: newCluster(clusterOptions{}), MaxSize: 64 << 20, Registered: true})
+	transporttest.Run(t, transporttest.Suite{New: newCluster(clusterOptions{}), MaxSize: 64 << 20, Registered: true, Parallel: true})
 }
 
 // TestSuiteBlocking: those who wait for their receives do the polling.
 func TestSuiteBlocking(t *testing.T) {
-	transporttest.Run(t, transporttest.Suite{New: newCluster(clusterOptions{}), MaxSize: 64 << 20, Registered: true,
+	transporttest.Run(t, transporttest.Suite{New: newCluster(clusterOptions{}), MaxSize: 64 << 20, Registered: true, Parallel: true,
 		Blocking: true, Only: []string{"Content", "Abort", "Cancel", "Cut", "Peer", "Stop"}})
 }
 
 // TestSuiteTwoQueuePairs: large contents go over two at once, and either can be late.
 func TestSuiteTwoQueuePairs(t *testing.T) {
 	o := tuned(clusterOptions{require: true, gate: true}, func(o *verbstransport.Options) { o.Rails, o.Backoff = 2, gateBackoff })
-	transporttest.Run(t, transporttest.Suite{New: newCluster(o), MaxSize: 64 << 20, Registered: true,
+	transporttest.Run(t, transporttest.Suite{New: newCluster(o), MaxSize: 64 << 20, Registered: true, Parallel: true,
 		Only: []string{"Order", "Content", "Size", "Memory", "Abort", "Cancel", "Step", "Peer", "Slow", "Stop"}})
 }
 
@@ -58,8 +58,11 @@ type clusterOptions struct {
 	// open opens the device of a task on a real system, whose wires nobody
 	// disturbs; a fabric when nil.
 	open func(cluster.Task) (verbs.Device, error)
-	gate bool       // disturb what is posted, and not the wires
-	path verbs.Path // fast and easily broken when zero
+	gate bool // disturb what is posted, and not the wires
+	// parallel runs a stage's test in parallel with others; the package's TestMain
+	// then checks for its goroutines.
+	parallel bool
+	path     verbs.Path // fast and easily broken when zero
 	// fabric is what the fabric is like, wrap what a task sees of its device
 	// there, and tune changes what a node's transport is made with.
 	fabric verbstest.Options
