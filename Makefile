@@ -8,11 +8,11 @@ export GO ?= go
 export CGO_CPPFLAGS := $(strip $(filter-out -DSHIM_HEADERS,$(CGO_CPPFLAGS)) $(shell scripts/verbs-header.sh))
 # The packages to test, fuzz and vet.
 PKG ?= ./...
-# How long one package's tests may take, all together. Generous: a slow machine under the race detector.
+# How long the tests of one package may take, as go test has it: a bound for what hangs.
 TEST_TIMEOUT ?= 15m
 # Further arguments of go test, e.g. TESTARGS='-run TestAbort -count=5'.
 TESTARGS ?=
-# A file that lists the tests that may be skipped: with it, any other skip is a failure. See CONTRIBUTING.md.
+# Files that list the tests that may be skipped: with them, any other skip is a failure. See CONTRIBUTING.md.
 ALLOWED_SKIPS ?=
 # Further arguments of tryst bench in make bench-rxe, e.g. BENCHARGS='--only verbs-recv --size 1MiB'.
 BENCHARGS ?= --only verbs-recv,verbs-latency,verbs-idle --size 64KiB,1MiB,16MiB --inflight 4
@@ -35,9 +35,10 @@ softroce := build/bin/soft-roce
 # What a device in software reaches is measured as who may do nothing sees it: root without a capability.
 unprivileged := $(shell test "$$(id -u)" != 0 || echo setpriv --inh-caps=-all --bounding-set=-all --no-new-privs)
 rxeflags := -accel $(TRYST_VM_ACCEL) -timeout $(TRYST_VM_TIMEOUT)
-report := build/bin/testreport $(if $(ALLOWED_SKIPS),-allow-skips $(ALLOWED_SKIPS)) --
-testreport := $(report) $(GO) test -json
-testflags := -shuffle=on -timeout=$(TEST_TIMEOUT) $(TESTARGS)
+report := build/bin/testreport $(addprefix -allow-skips=,$(ALLOWED_SKIPS))
+testreport := $(report) -- $(GO) test -json
+# Most tests that may run in parallel wait for timers, so there may be more of them than processors.
+testflags := -shuffle=on -parallel=8 -timeout=$(TEST_TIMEOUT) $(TESTARGS)
 golangci := $(GO) tool -modfile=tools/lint/go.mod golangci-lint
 
 ##
@@ -45,13 +46,14 @@ golangci := $(GO) tool -modfile=tools/lint/go.mod golangci-lint
 ##
 
 .PHONY: run
-run: build ## Publish a generated checkpoint, pull it from other processes over gRPC and over verbs, check every tensor
+run: go-ready ## Publish a generated checkpoint, pull it from other processes over gRPC and over verbs, check every tensor
+	@echo "building $(TRYST) (the first time, this downloads Go modules and takes about a minute)"
+	@$(MAKE) --no-print-directory build
 	@scripts/run.sh $(TRYST) build/run
 
 .PHONY: test
-test: prepare ## All tests: test-unit, then test-rxe
-	@$(MAKE) --no-print-directory test-unit
-	@$(MAKE) --no-print-directory test-rxe
+test: build/bin/testreport ## Every package and transport, in some minutes: without a VM, root, a C compiler or a network
+	@$(report) -budget=1m -- $(GO) test -json -short $(testflags) $(PKG)
 
 ##
 ## Building
@@ -73,27 +75,26 @@ clean: ## Remove build/
 ## Testing
 ##
 
-.PHONY: test-unit
-test-unit: build/bin/testreport ## What needs no RDMA, with the race detector where a C compiler is
-	@race=$$(scripts/race-flag.sh) && $(testreport) $$race $(testflags) $(PKG)
+# Of packages that search or measure less under the race detector, or with -short, all lengths run once more without it. Rates are judged last
+# and alone.
+long := ./transport/... ./verbs/roce/... ./tensor ./integration
+.PHONY: test-race
+test-race: build/bin/testreport ## The race detector, long searches and soaks; needs a C compiler
+	@scripts/race-ready.sh
+	@$(testreport) -race $(testflags) $(PKG)
 ifeq ($(PKG)$(TESTARGS),./...)
-	@$(MAKE) --no-print-directory test-plain
+	@$(testreport) $(testflags) $(long)
+	@$(testreport) -run=TestNative ./verbs/roce -judge
 endif
 
-# The race detector allocates, and makes a search ten times as long for nothing: it has one goroutine.
-.PHONY: test-plain
-test-plain: build/bin/testreport ## Of these what the race detector cuts short, without it: whole searches, allocations of packets, memory, large tensors, rates
-	@$(testreport) $(testflags) -run 'Search|AllocateNothing|AllocatesNothing|NoAllocation|AllocationsOf|CostNothing|TestRoceSizes|TestWorlds' ./transport ./transport/verbs ./verbs/roce ./verbs/roce/udp
-	@$(testreport) $(testflags) -run 'TestPoolPeakMemory|TestMemoryOfOneGibibyte|TestATensorOfMoreThan4GiB' ./tensor ./transport/grpc ./transport/verbs/mem
-	@$(testreport) $(testflags) -run TestNative ./verbs/roce -judge
-
-.PHONY: prepare
-prepare: $(softroce) ## Install and download what test-rxe and bench-rxe need, where they can run in a VM
-	@$(softroce) where $(rxeflags) -go '$(GO)' -pkg '$(PKG)' -mode $(TRYST_TEST_RXE) >/dev/null
-
 .PHONY: test-rxe
-test-rxe: build/bin/testreport $(softroce) ## What needs the kernel's Soft-RoCE, in a VM (TRYST_TEST_RXE=auto|vm|native|off)
-	@REPORT='$(report)' REQUIRED='$(ALLOWED_SKIPS)' scripts/test-rxe.sh $(softroce) '$(PKG)' $(rxeflags) -- -shuffle=on $(TESTARGS)
+test-rxe: build/bin/testreport $(softroce) ## What needs the kernel's Soft-RoCE, in a VM that it installs (TRYST_TEST_RXE=auto|vm|native|off)
+	@REPORT='$(report) --' REQUIRED='$(ALLOWED_SKIPS)' scripts/test-rxe.sh $(softroce) '$(PKG)' $(rxeflags) -- -shuffle=on $(TESTARGS)
+
+.PHONY: test-all
+test-all: $(softroce) ## test, test-race, test-rxe, check-capture and interop; prints first what they will install
+	@scripts/will-install.sh $(softroce)
+	@for part in test test-race test-rxe check-capture interop; do echo "=== make $$part"; $(MAKE) --no-print-directory $$part; done
 
 .PHONY: check-capture
 check-capture: build/scapy/installed ## Have tshark and scapy check the packets between the kernel and us that make test-rxe captured
@@ -104,22 +105,13 @@ build/scapy/installed: integration/roce/together/requirements.txt
 	@build/scapy/bin/pip install --quiet --disable-pip-version-check -r $<
 	@cp $< $@
 
-.PHONY: test-short
-test-short: build/bin/testreport ## The quick tests (-short), without the race detector
-	@$(testreport) -short $(testflags) $(PKG)
-
-.PHONY: race
-race: build/bin/testreport ## All tests with the race detector; fails where it cannot run
-	@$(testreport) -race $(testflags) $(PKG)
-
 .PHONY: fuzz
 fuzz: go-ready ## Every fuzz target for FUZZTIME (10s) each
 	@scripts/fuzz.sh $(FUZZTIME) $(PKG)
 
 .PHONY: interop
-interop: build/venv/installed go-ready ## Tests against a real TensorFlow, put into build/venv by pip (300 MB); no part of make test
-	@TENSORFLOW_PYTHON=$(CURDIR)/build/venv/bin/python \
-		$(GO) test -tags interop -count=1 ./integration/tensorflow $(testflags)
+interop: build/venv/installed build/bin/testreport ## Tests against a real TensorFlow, put into build/venv by pip (300 MB)
+	@TENSORFLOW_PYTHON=$(CURDIR)/build/venv/bin/python $(testreport) -tags interop -count=1 ./integration/tensorflow $(testflags)
 
 # The file says which requirements are installed; pip is asked again when they have changed.
 build/venv/installed: integration/tensorflow/requirements.txt
@@ -137,7 +129,7 @@ bench-roce: build ## Verbs with the device in software beside gRPC and a bare UD
 		--check --json-dir build/bench-roce
 
 .PHONY: bench-rxe
-bench-rxe: prepare ## Verbs beside perftest in the VM with Soft-RoCE, into build/bench-rxe/; a missed target fails
+bench-rxe: vm-ready ## Verbs beside perftest in the VM with Soft-RoCE, into build/bench-rxe/; a missed target fails
 	@CGO_ENABLED=1 CGO_CPPFLAGS='$(CGO_CPPFLAGS) -DSHIM_HEADERS' $(GO) build -o build/tryst-rxe ./cmd/tryst
 	@$(softroce) vm $(rxeflags) -timeout $(TRYST_BENCH_TIMEOUT) -- build/tryst-rxe bench --transport verbs --rdma-device rxe0 --peer-rdma-device rxe1 \
 		--pairs 7 --pair-time 1s --pin --check --json-dir build/bench-rxe $(BENCHARGS)
@@ -145,6 +137,11 @@ bench-rxe: prepare ## Verbs beside perftest in the VM with Soft-RoCE, into build
 ##
 ## Soft-RoCE: the kernel's RDMA devices without RDMA hardware
 ##
+
+# What the VM needs is installed, and its kernel downloaded.
+.PHONY: vm-ready
+vm-ready: $(softroce)
+	@$(softroce) where $(rxeflags) -go '$(GO)' -mode $(TRYST_TEST_RXE) >/dev/null
 
 .PHONY: rxe-vm
 rxe-vm: $(softroce) ## Run CMD='...' in a VM that has them, by bash; without CMD a shell

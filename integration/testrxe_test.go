@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestSoftRoCEIsSkippedAloud: where the tests of Soft-RoCE cannot run make test says so in its
+// TestSoftRoCEIsSkippedAloud: where the tests of Soft-RoCE cannot run make test-rxe says so in its
 // last line, with the reason; where they must run, that is a failure.
 func TestSoftRoCEIsSkippedAloud(t *testing.T) {
 	bash, err := exec.LookPath("bash")

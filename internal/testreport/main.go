@@ -5,10 +5,11 @@
 //
 // Usage:
 //
-//	testreport [-allow-skips FILE] -- go test -json ARGUMENT...
+//	testreport [-allow-skips FILE]... [-budget DURATION] -- go test -json ARGUMENT...
 //
 // It exits with 1 when a test or a build failed, when no test ran at all (a pattern that matches nothing must not look like
-// success), and, with -allow-skips, when a test was skipped that FILE does not list. See [parseAllowedSkips] for the format.
+// success), and, with -allow-skips, when a test was skipped that no FILE lists. See [parseAllowedSkips] for the format. Packages whose
+// tests took longer than -budget are listed: that is no failure, since it depends on what else the machine does.
 package main
 
 import (
@@ -29,14 +30,19 @@ import (
 const stopGrace = 15 * time.Second
 
 func main() {
-	allow := flag.String("allow-skips", "", "refuse every skipped test that this `file` does not list")
+	var o options
+	flag.Func("allow-skips", "refuse every skipped test that neither this `file` nor another one lists", func(file string) error {
+		o.allowSkips = append(o.allowSkips, file)
+		return nil
+	})
+	flag.DurationVar(&o.budget, "budget", 0, "list the packages whose tests took longer than this `duration`")
 	flag.Parse()
 	if flag.NArg() == 0 {
-		fmt.Fprintln(os.Stderr, "testreport: which command? usage: testreport [-allow-skips FILE] -- go test -json ARGUMENT...")
+		fmt.Fprintln(os.Stderr, "testreport: which command? usage: testreport [-allow-skips FILE]... [-budget DURATION] -- go test -json ARGUMENT...")
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	ok, err := run(ctx, *allow, flag.Args(), os.Stdout, os.Stderr)
+	ok, err := run(ctx, o, flag.Args(), os.Stdout, os.Stderr)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "testreport:", err)
@@ -46,20 +52,23 @@ func main() {
 	}
 }
 
+// options are the flags.
+type options struct {
+	allowSkips []string // files; with none every skip is allowed
+	budget     time.Duration
+}
+
 // run runs the command, which is a go test -json with its arguments, writes the report to out, and says whether everything is as it should be. An error means that
 // the report itself could not be made.
-func run(ctx context.Context, allowFile string, command []string, out, errOut io.Writer) (bool, error) {
+func run(ctx context.Context, o options, command []string, out, errOut io.Writer) (bool, error) {
 	r := newReport(out)
-	if allowFile != "" {
-		f, err := os.Open(allowFile)
+	r.budget = o.budget
+	for _, file := range o.allowSkips {
+		allowed, err := readAllowedSkips(file)
 		if err != nil {
 			return false, err
 		}
-		defer f.Close()
-		if r.allowed, err = parseAllowedSkips(f); err != nil {
-			return false, fmt.Errorf("%s: %w", allowFile, err)
-		}
-		r.refuseSkips = true
+		r.allowed, r.refuseSkips = append(r.allowed, allowed...), true
 	}
 
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)

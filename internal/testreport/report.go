@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 )
 
 // event is one line of go test -json; the fields are those of "go doc test2json" and "go help buildjson".
@@ -17,6 +18,7 @@ type event struct {
 	Package string
 	Test    string
 	Output  string
+	Elapsed float64 // seconds, of what has ended
 }
 
 // outcome is how a test ended. A test that never ended, because the process exited, panicked or ran out of time under it,
@@ -35,11 +37,13 @@ type report struct {
 	out         io.Writer
 	allowed     []allowedSkip
 	refuseSkips bool
+	budget      time.Duration // of a package; 0 for no bound
 
 	packages map[string]*pkg // those that have not ended
 	count    struct{ passed, failed, skipped int }
-	broken   int // packages that failed without a failed test: build, TestMain, leak check, timeout
-	refused  int // skips that no line of allowed permits
+	broken   int      // packages that failed without a failed test: build, TestMain, leak check, timeout
+	refused  int      // skips that no line of allowed permits
+	slow     []string // packages over the budget
 }
 
 // pkg is what is kept of a package until it ends.
@@ -81,6 +85,9 @@ func (r *report) line(line []byte) {
 		case "output":
 			p.output = append(p.output, e.Output)
 		case "pass", "fail", "skip":
+			if took := time.Duration(e.Elapsed * float64(time.Second)); r.budget > 0 && took > r.budget {
+				r.slow = append(r.slow, fmt.Sprintf("%s took %.0f s", e.Package, took.Seconds()))
+			}
 			r.end(e.Package, p, outcome(e.Action))
 		}
 		return
@@ -154,6 +161,9 @@ func (r *report) skip(pkgName, testName string, t *test) {
 func (r *report) close() bool {
 	for _, name := range slices.Sorted(maps.Keys(r.packages)) {
 		r.end(name, r.packages[name], failed)
+	}
+	for _, s := range r.slow {
+		fmt.Fprintf(r.out, "longer than %v: %s\n", r.budget, s)
 	}
 	if r.broken > 0 {
 		fmt.Fprintf(r.out, "packages that failed outside their tests: %d\n", r.broken)

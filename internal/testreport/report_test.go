@@ -24,7 +24,8 @@ func TestRun(t *testing.T) {
 	tests := []struct {
 		name   string
 		source string
-		allow  string
+		allow  []string // a file each
+		budget time.Duration
 		ok     bool
 		want   []string
 		not    []string
@@ -86,14 +87,26 @@ func TestRun(t *testing.T) {
 	}, {
 		name:   "skips what is allowed",
 		source: "func TestA(t *testing.T) { t.Run(\"x\", func(t *testing.T) {}); t.Run(\"y\", func(t *testing.T) { t.Skip(\"no device mlx5_0\") }) }",
-		allow:  "# No RDMA hardware here.\np TestA/y: no device\n",
+		allow:  []string{"p TestA/z: no device\n", "# No RDMA hardware here.\np TestA/y: no device\n"},
 		ok:     true,
 		want:   []string{"skip p TestA/y: no device mlx5_0\n", "1 passed, 0 failed, 1 skipped\n"},
 	}, {
 		name:   "skips what is not allowed",
 		source: "func TestA(t *testing.T) {}\nfunc TestB(t *testing.T) { t.Skip(\"too slow\") }",
-		allow:  "p TestA: too slow\np TestB: no device\nq TestB: too slow\n",
+		allow:  []string{"p TestA: too slow\np TestB: no device\nq TestB: too slow\n"},
 		want:   []string{"SKIP NOT ALLOWED: p TestB: too slow\n", "skipped that must run here: 1\n", "1 passed, 0 failed, 1 skipped\n"},
+	}, {
+		name:   "takes longer than its budget",
+		source: "func TestA(*testing.T) { time.Sleep(20 * time.Millisecond) }",
+		budget: 10 * time.Millisecond,
+		ok:     true,
+		want:   []string{"longer than 10ms: p took 0 s\n", "1 passed, 0 failed, 0 skipped\n"},
+	}, {
+		name:   "keeps to its budget",
+		source: "func TestA(*testing.T) {}",
+		budget: time.Hour,
+		ok:     true,
+		not:    []string{"longer"},
 	}}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -102,13 +115,14 @@ func TestRun(t *testing.T) {
 			write(t, filepath.Join(dir, "go.mod"), "module p\n\ngo 1.26\n")
 			write(t, filepath.Join(dir, "p.go"), "package p\n")
 			write(t, filepath.Join(dir, "p_test.go"), head+tt.source)
-			allow := ""
-			if tt.allow != "" {
-				allow = filepath.Join(dir, "allowed")
-				write(t, allow, tt.allow)
+			o := options{budget: tt.budget}
+			for i, text := range tt.allow {
+				file := filepath.Join(dir, fmt.Sprint("allowed", i))
+				write(t, file, text)
+				o.allowSkips = append(o.allowSkips, file)
 			}
 			var out strings.Builder
-			ok, err := run(t.Context(), allow, []string{"go", "test", "-C", dir, "-json", "-vet=off", "-timeout=5s", "./..."}, &out, &out)
+			ok, err := run(t.Context(), o, []string{"go", "test", "-C", dir, "-json", "-vet=off", "-timeout=5s", "./..."}, &out, &out)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -166,7 +180,7 @@ func TestA(t *testing.T) {
 	}
 	ended := make(chan result, 1)
 	go func() {
-		ok, err := run(ctx, "", []string{"go", "test", "-C", dir, "-json", "-vet=off", "./..."}, &out, &out)
+		ok, err := run(ctx, options{}, []string{"go", "test", "-C", dir, "-json", "-vet=off", "./..."}, &out, &out)
 		listener.Close() // It may have ended before it reached the test.
 		ended <- result{ok, err}
 	}()
@@ -195,12 +209,12 @@ func TestA(t *testing.T) {
 func TestAllowFileErrors(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "allowed")
 	var out strings.Builder
-	if _, err := run(t.Context(), file, []string{"go", "version"}, &out, &out); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := run(t.Context(), options{allowSkips: []string{file}}, []string{"go", "version"}, &out, &out); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no file: %v", err)
 	}
 	for _, line := range []string{"p TestA", "p: no test", "p TestA:  "} {
 		write(t, file, "# comment\n"+line+"\n")
-		if _, err := run(t.Context(), file, []string{"go", "version"}, &out, &out); err == nil || !strings.Contains(err.Error(), "line 2") {
+		if _, err := run(t.Context(), options{allowSkips: []string{file}}, []string{"go", "version"}, &out, &out); err == nil || !strings.Contains(err.Error(), "line 2") {
 			t.Errorf("%q: %v, want an error that names line 2", line, err)
 		}
 	}

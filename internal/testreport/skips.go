@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 )
 
@@ -19,6 +20,19 @@ func (s allowedSkip) String() string { return s.pkg + " " + s.test + ": " + s.re
 // the line says, so that a test which starts to skip for another reason is noticed.
 func (s allowedSkip) allowedBy(a allowedSkip) bool {
 	return s.pkg == a.pkg && s.test == a.test && strings.HasPrefix(s.reason, a.reason)
+}
+
+func readAllowedSkips(file string) ([]allowedSkip, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	allowed, err := parseAllowedSkips(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return allowed, nil
 }
 
 // parseAllowedSkips reads a list of permitted skips, one a line:

@@ -79,6 +79,22 @@ func TestMissingNamesPackages(t *testing.T) {
 	}
 }
 
+// What Prepare would do to this machine is told before it does it: packages, and the kernel until the cache has one.
+func TestMissingIsToldBefore(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	c := Config{Cache: t.TempDir()}
+	lines, err := Missing(c)
+	if err != nil || len(lines) != 2 || !strings.HasPrefix(lines[0], "as root, Debian's packages ") || !strings.HasPrefix(lines[1], "a Linux kernel (70 MB), into "+c.Cache) {
+		t.Errorf("without anything: %q, %v", lines, err)
+	}
+	if err := os.Mkdir(filepath.Join(c.Cache, "kernel-6.1"+kernelSuffix()), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if lines, err := Missing(c); err != nil || len(lines) != 1 {
+		t.Errorf("with a kernel: %q, %v", lines, err)
+	}
+}
+
 // Where packages cannot be installed, one line says what to do.
 func TestInstallSaysWhatToDo(t *testing.T) {
 	needs := []need{{"qemu-system-x86", []string{"/nonexistent/qemu"}}, {"perftest", []string{"/nonexistent/perftest"}}}

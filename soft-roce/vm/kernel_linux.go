@@ -42,8 +42,7 @@ func fetchKernel(ctx context.Context, cache string, log io.Writer) (kernel, erro
 	if err := hold(ctx, lock, log); err != nil {
 		return kernel{}, fmt.Errorf("lock %s: %w", lock.Name(), err)
 	}
-	suffix := "-" + modulesKey(modules())
-	found, err := filepath.Glob(filepath.Join(cache, "kernel-*"+suffix))
+	found, err := cachedKernels(cache)
 	if err != nil {
 		return kernel{}, err
 	}
@@ -78,11 +77,18 @@ func fetchKernel(ctx context.Context, cache string, log io.Writer) (kernel, erro
 	if err != nil {
 		return kernel{}, err
 	}
-	dir := filepath.Join(cache, "kernel-"+version+suffix)
+	dir := filepath.Join(cache, "kernel-"+version+kernelSuffix())
 	if err := os.Rename(filepath.Join(tmp, "kernel"), dir); err != nil {
 		return kernel{}, err
 	}
 	return kernel{dir}, nil
+}
+
+// kernelSuffix ends the name of each kernel's directory: kernels with other modules are of no use.
+func kernelSuffix() string { return "-" + modulesKey(modules()) }
+
+func cachedKernels(cache string) ([]string, error) {
+	return filepath.Glob(filepath.Join(cache, "kernel-*"+kernelSuffix()))
 }
 
 // hold locks the file, which its closing undoes. Another process may have it for as long as a download takes, and flock(2) itself cannot be

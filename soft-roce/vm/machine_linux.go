@@ -76,6 +76,22 @@ func Prepare(ctx context.Context, c Config) error {
 	return err
 }
 
+// Missing is what Prepare would install and download, an entry each, in words.
+func Missing(c Config) ([]string, error) {
+	var all []string
+	if pkgs := missing(needs()); len(pkgs) > 0 {
+		all = append(all, "as root, Debian's packages "+strings.Join(pkgs, " "))
+	}
+	found, err := cachedKernels(c.Cache)
+	if err != nil {
+		return nil, err
+	}
+	if len(found) == 0 {
+		all = append(all, "a Linux kernel (70 MB), into "+c.Cache)
+	}
+	return all, nil
+}
+
 func (c Config) prepare(ctx context.Context) (kernel, error) {
 	if err := Possible(); err != nil {
 		return kernel{}, err

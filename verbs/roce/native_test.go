@@ -14,8 +14,8 @@ import (
 )
 
 // The targets of window_test.go on the host's own sockets. What else the machine does
-// counts there, so that each is measured until it is reached, some times, and judged only
-// by who runs nothing beside it, and no race detector: make test-plain.
+// counts there, so each is measured until it is reached, some times, and judged only where
+// nothing runs beside it, without the race detector: by the last part of make test-race.
 var judge = flag.Bool("judge", false, "fail where the host's own sockets miss a target")
 
 const (

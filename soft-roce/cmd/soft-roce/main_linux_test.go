@@ -35,7 +35,7 @@ func TestMistakesAreToldAndChangeNothing(t *testing.T) {
 		want string
 	}{
 		{"", "which command?"},
-		{"start", `"start" is none of the commands vm, where, test, up, down and list`},
+		{"start", `"start" is none of the commands vm, where, missing, test, up, down and list`},
 		{"vm -accel hvf -- true", `accelerator "hvf": auto, kvm or tcg is needed`},
 		{"where -list none", "open none: no such file"},
 		{"where -list tests", "tests, line 1: "},

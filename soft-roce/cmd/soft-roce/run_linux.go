@@ -37,7 +37,7 @@ type options struct {
 
 func run(ctx context.Context, args []string) (int, error) {
 	if len(args) == 0 {
-		return failed, errors.New("which command? vm, where, test, up, down or list; see the package's comment")
+		return failed, errors.New("which command? vm, where, missing, test, up, down or list; see the package's comment")
 	}
 	var o options
 	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
@@ -60,16 +60,17 @@ func run(ctx context.Context, args []string) (int, error) {
 		flags func()
 		run   func(context.Context, options, []string) (int, error)
 	}{
-		"vm":    {machine, inVM},
-		"where": {tests, where},
-		"test":  {tests, test},
-		"up":    {func() {}, up},
-		"down":  {func() {}, down},
-		"list":  {func() {}, list},
+		"vm":      {machine, inVM},
+		"where":   {tests, where},
+		"missing": {machine, missing},
+		"test":    {tests, test},
+		"up":      {func() {}, up},
+		"down":    {func() {}, down},
+		"list":    {func() {}, list},
 	}
 	c, ok := commands[args[0]]
 	if !ok {
-		return failed, fmt.Errorf("%q is none of the commands vm, where, test, up, down and list", args[0])
+		return failed, fmt.Errorf("%q is none of the commands vm, where, missing, test, up, down and list", args[0])
 	}
 	c.flags()
 	if err := flags.Parse(args[1:]); err != nil {
@@ -154,6 +155,22 @@ func where(ctx context.Context, o options, _ []string) (int, error) {
 		return failed, err
 	}
 	fmt.Println(strings.TrimSpace(string(d.Where) + " " + d.Why))
+	return 0, nil
+}
+
+// missing prints what the VM needs of this machine and is not there, a line each.
+func missing(_ context.Context, o options, _ []string) (int, error) {
+	c, err := o.config()
+	if err != nil {
+		return failed, err
+	}
+	lines, err := vm.Missing(c)
+	if err != nil {
+		return failed, err
+	}
+	for _, line := range lines {
+		fmt.Println(line)
+	}
 	return 0, nil
 }
 
