@@ -1,25 +1,25 @@
 package transport
 
 import (
+	"context"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
-	"time"
+
+	"github.com/tryst-rdma/tryst/rendezvous"
 )
 
-// A crew runs everything at once, keeps no more goroutines than it may, and none
+// TestCrew: it does everything at once, keeps no more goroutines than it may, and none
 // after its end.
 func TestCrew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCrew(fewProcessors, func(f func()) bool { f(); return false })
+		c := newCrew(func(f func()) { f() })
 		for range 3 {
 			var running, all sync.WaitGroup
 			release := make(chan struct{})
-			for range 2 * maxResting {
+			for range 2 * maxIdleWorkers {
 				running.Add(1)
 				all.Add(1)
-				c.expect()
 				c.Go(func() {
 					defer all.Done()
 					running.Done()
@@ -30,10 +30,11 @@ func TestCrew(t *testing.T) {
 			close(release)
 			all.Wait()
 			synctest.Wait()
-			if n := c.idle.Load(); n != maxResting {
-				t.Errorf("%d goroutines wait, want %d", n, maxResting)
+			if n := c.idle.Load(); n != maxIdleWorkers {
+				t.Errorf("%d goroutines wait, want %d", n, maxIdleWorkers)
 			}
 		}
+		c.end()
 		c.end()
 		if n := c.idle.Load(); n != 0 {
 			t.Errorf("%d goroutines wait after the end", n)
@@ -41,133 +42,57 @@ func TestCrew(t *testing.T) {
 	})
 }
 
-// callbacks is a crew whose jobs are callbacks.
-func callbacks(processors int) (c *crew[func()]) {
-	c = newCrew(processors, func(f func()) bool {
-		c.calls()
-		f()
-		return true
-	})
-	return c
-}
-
-func (c *crew[J]) soon(j J) {
-	c.expect()
-	c.Soon(j)
-}
-
-// TestWhatACallbackBeginsIsDoneAfterIt, by the same goroutine: nobody is woken. What else it
-// begins others do at once when it has returned.
-func TestWhatACallbackBeginsIsDoneAfterIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := callbacks(fewProcessors)
-		n := 0
-		var again func()
-		again = func() {
-			if n++; n < 100 {
-				c.soon(again)
+// TestCallbacksReceiveInAChain: each of 1,000 callbacks receives the next value and waits
+// for it, so that all of them are under way at once. The last value comes last, and no time
+// passes before all callbacks have returned.
+func TestCallbacksReceiveInAChain(t *testing.T) {
+	const links = 1000
+	for name, waits := range map[string]func(p *pair, k rendezvous.Key) <-chan outcome{
+		"by callback": func(p *pair, k rendezvous.Key) <-chan outcome { return p.begin(p.t.Context(), k) },
+		"by a caller that waits": func(p *pair, k rendezvous.Key) <-chan outcome {
+			c := make(chan outcome, 1)
+			_, work := p.RecvFromRemote(1, k, rendezvous.Args{}, func(v rendezvous.Value, _ rendezvous.Args, err error) { c <- outcome{v, err} })
+			if work != nil {
+				work.Work(context.Background(), func() {})
 			}
-		}
-		c.soon(again)
-		synctest.Wait()
-		if resting := c.idle.Load(); n != 100 || resting != 1 {
-			t.Errorf("%d callbacks, after which %d goroutines rest: want 100 of one", n, resting)
-		}
-		release := make(chan struct{})
-		var running atomic.Int32
-		wait := func() {
-			running.Add(1)
-			<-release
-		}
-		c.soon(func() {
-			for range 3 {
-				c.soon(wait)
-			}
-			if n := running.Load(); n != 0 {
-				t.Errorf("%d jobs run beside a callback that returns at once", n)
-			}
-		})
-		synctest.Wait()
-		if n := running.Load(); n != 3 {
-			t.Errorf("%d of 3 jobs run", n)
-		}
-		close(release)
-		c.end()
-	})
-}
-
-// TestCallbackThatWaitsForWhatItHasBegun gets it, since others do it.
-func TestCallbackThatWaitsForWhatItHasBegun(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := callbacks(fewProcessors)
-		var waits []time.Duration
-		for range 3 {
-			over := make(chan struct{})
-			c.soon(func() {
-				began, done := time.Now(), make(chan struct{})
-				c.soon(func() { close(done) })
-				<-done
-				waits = append(waits, time.Since(began))
-				close(over)
+			return c
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPair(t, memOptions{})
+				k, last := key(t, "k"), key(t, "last")
+				for range links - 1 {
+					p.send(k, 'a')
+				}
+				running := 0
+				all := make(chan struct{})
+				var callback func(v rendezvous.Value, _ rendezvous.Args, err error)
+				callback = func(v rendezvous.Value, _ rendezvous.Args, err error) {
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					v.Tensor.Release()
+					running++
+					if running == links-1 {
+						c := waits(p, last)
+						synctest.Wait() // it does not come before it is sent
+						p.send(last, 'z')
+						p.wantValue(c, 'z')
+						close(all)
+						return
+					}
+					p.RecvFromRemoteAsync(1, k, rendezvous.Args{}, callback)
+					<-all
+				}
+				p.RecvFromRemoteAsync(1, k, rendezvous.Args{}, callback)
+				<-all
+				if running != links-1 {
+					t.Errorf("%d callbacks ran, want %d", running, links-1)
+				}
+				p.close()
 			})
-			<-over
-		}
-		if waits[0] < mindFirst || waits[0] > 2*mindMost || waits[1] != 0 || waits[2] != 0 {
-			t.Errorf("they waited %v: the first for mind, the others not at all", waits)
-		}
-		c.end()
-	})
-}
-
-// TestLongCallbacksRunBesideWhatTheyBegin: a few delay it, then it is done at once; and when
-// callbacks have become short, it is left to them again.
-func TestLongCallbacksRunBesideWhatTheyBegin(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := callbacks(fewProcessors)
-		delayed := func(n int, long time.Duration) (delayed int) {
-			var all sync.WaitGroup
-			for range n {
-				all.Add(1)
-				c.soon(func() {
-					began := time.Now()
-					c.soon(func() {
-						if time.Since(began) > 0 {
-							delayed++
-						}
-						all.Done()
-					})
-					time.Sleep(long)
-				})
-				all.Wait()
-				time.Sleep(long)
-				synctest.Wait()
-			}
-			return delayed
-		}
-		if n := delayed(100, 10*lateAfter); n != lateMost/lateWeight {
-			t.Errorf("%d of 100 jobs waited for a long callback, want %d", n, lateMost/lateWeight)
-		}
-		// Of hasteAfter jobs that are left to none, 100 less those few have been done.
-		if n := delayed(hasteAfter+lateMost/lateWeight, lateAfter/2); n != 100 {
-			t.Errorf("%d jobs were left to short callbacks again, want 100", n)
-		}
-		c.end()
-	})
-}
-
-// TestCallbacksRunBesideWhatTheyBeginWhereThereIsPlace for both.
-func TestCallbacksRunBesideWhatTheyBeginWhereThereIsPlace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := callbacks(fewProcessors + 1)
-		began := time.Now()
-		c.soon(func() {
-			done := make(chan struct{})
-			c.soon(func() { close(done) })
-			<-done
 		})
-		c.end()
-		if d := time.Since(began); d != 0 {
-			t.Errorf("it waited %v for the callback", d)
-		}
-	})
+	}
 }

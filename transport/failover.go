@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,7 +43,8 @@ type Failover struct {
 	closed bool
 	work   sync.WaitGroup // goroutines and callbacks, but for those of attempts
 
-	crew *crew[*remoteReceive] // attempts
+	open sync.WaitGroup        // attempts under way: on the crew, with a caller, or with the wire
+	crew *crew[*remoteReceive] // makes attempts
 }
 
 // NewFailover returns a Failover without peers; they are reached when first
@@ -56,7 +56,7 @@ func NewFailover(o FailoverOptions) *Failover {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	f := &Failover{opts: o, peers: make(map[cluster.Task]*peer), crew: newCrew(runtime.GOMAXPROCS(0), (*remoteReceive).onCrew)}
+	f := &Failover{opts: o, peers: make(map[cluster.Task]*peer), crew: newCrew((*remoteReceive).attempted)}
 	f.base, f.stop = context.WithCancel(context.Background())
 	return f
 }
@@ -295,7 +295,7 @@ func (p *peer) sendLocked(r *remoteReceive, a *askAction, now time.Time) {
 	r.attempt.Began, r.attempt.Ended = now, time.Time{}
 	r.attempt.Attempt, r.attempt.Plain, r.attempt.Elsewhere = a.attempt, a.plain, a.elsewhere
 	r.attempt.Peer, r.attempt.Finished = a.peer, a.finished
-	p.f.crew.expect()
+	p.f.open.Add(1)
 }
 
 // begin begins an attempt, when the lock has been given up. It reports whether the caller,
@@ -304,11 +304,8 @@ func (p *peer) begin(r *remoteReceive, waits bool) bool {
 	switch pending := p.start(r); {
 	case pending != nil && waits:
 		return true
-	case pending == nil:
+	case pending == nil, !pending.Watch(r.ready): // else ready is called when there is an outcome
 		p.f.crew.Go(r)
-	case !pending.Watch(r.ready):
-		// Else it is called when it has its outcome: not to hand it over twice.
-		p.f.crew.Soon(r)
 	}
 	return false
 }
@@ -338,11 +335,10 @@ func (p *peer) start(r *remoteReceive) Pending {
 
 // Work implements rendezvous.RemoteWork.
 func (r *remoteReceive) Work(ctx context.Context, gaveUp func()) {
-	defer r.peer.f.crew.did()
 	if !r.pending.Await(ctx) {
 		gaveUp() // and Wait returns soon
 	}
-	r.attempted(nil)
+	r.attempted()
 }
 
 // wakeAfter asks for a tick. Called with the lock held.
@@ -409,14 +405,12 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// onCrew is attempted on a goroutine of the crew.
-func (r *remoteReceive) onCrew() (called bool) { return r.attempted(r.peer.f.crew) }
-
 // attempted waits for an attempt and reports what came of it. When the receive ends
 // with the answer, its callback runs here, on a goroutine that is the receive's own, or
-// its caller's (Work): then on is nil, and called false.
-func (r *remoteReceive) attempted(on *crew[*remoteReceive]) (called bool) {
+// its caller's (Work).
+func (r *remoteReceive) attempted() {
 	p := r.peer
+	defer p.f.open.Done()
 	var v rendezvous.Value
 	var err error
 	if r.pending != nil {
@@ -440,13 +434,13 @@ func (r *remoteReceive) attempted(on *crew[*remoteReceive]) (called bool) {
 		if err == nil {
 			v.Tensor.Release()
 		}
-		return false
+		return
 	}
 	var size int64
 	if err == nil {
 		size = v.Tensor.Size()
 	} else if p.askedAgain(now, r, err) {
-		return false
+		return
 	}
 	acts := p.machine.answered(now, id, size, err)
 	delete(p.receives, id)
@@ -458,11 +452,7 @@ func (r *remoteReceive) attempted(on *crew[*remoteReceive]) (called bool) {
 		p.mu.Unlock()
 	}
 	partial.Drop()
-	if on != nil {
-		on.calls()
-	}
 	done(v, args, err)
-	return on != nil
 }
 
 // askedAgain reports an attempt that has ended without an answer: the receive has
@@ -527,6 +517,7 @@ func (f *Failover) Close(ctx context.Context) error {
 		}
 		p.mu.Unlock()
 	}
+	f.open.Wait()
 	f.crew.end()
 	f.work.Wait()
 	return cut

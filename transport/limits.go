@@ -111,6 +111,10 @@ const (
 	// again, of one peer (100 bytes each): as many as come and go at once.
 	maxFree = 256
 
+	// maxIdleWorkers is how many goroutines are kept for the next attempts: their stacks are
+	// 8 KiB or 16 KiB each.
+	maxIdleWorkers = 32
+
 	// maxSaid is how many ids are said at once: 8 bytes each, well within the
 	// 4 MiB that a gRPC message has at most.
 	maxSaid = 100_000
