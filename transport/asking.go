@@ -480,9 +480,6 @@ func (m *asking) cancel(now time.Time, id uint64, why error) []askAction {
 // tick is the event that an askWake's delay has passed.
 func (m *asking) tick(now time.Time) []askAction {
 	m.wakeAt = time.Time{}
-	if len(m.finished) == 0 || now.Before(m.finishedBy) {
-		m.vain = min(m.vain+1, maxVainLooks) // requests have carried it, or it was another that this was for
-	}
 	var acts []askAction
 	switch {
 	case m.widen.IsZero():

@@ -11,13 +11,11 @@ import (
 // unsaid is what the peer has to know: which answers we have, and which receives
 // we gave up. Cancels are said at once. Finished ids wait a little for a request
 // to ride on, less when the peer keeps much for them. One message is under way at a
-// time; more ids gather meanwhile. What was not taken is said again. While requests
-// carry all of them it is looked less and less often whether one has to be said alone.
+// time; more ids gather meanwhile. What was not taken is said again.
 type unsaid struct {
 	finished      []uint64  // answers that we have
 	finishedBytes int64     // their size
 	finishedBy    time.Time // when they are said alone
-	vain          int       // looks in a row that found them carried; not counted beyond maxVainLooks
 	cancelled     []uint64  // receives that we gave up
 	saying        bool      // an askFinish or askCancel is under way
 	wakeAt        time.Time // when a tick is due; zero when none is
@@ -87,14 +85,12 @@ func (m *asking) say(now time.Time, acts []askAction) []askAction {
 	case len(m.finished) == 0:
 		return acts
 	case m.closing || !now.Before(m.finishedBy):
-		a.kind, m.vain = askFinish, 0
+		a.kind = askFinish
 		if a.finished, m.finished = cut(m.finished, maxSaid); len(m.finished) == 0 {
 			m.finishedBytes = 0
 		}
-	case m.finishedBytes >= m.muchKept:
-		return m.wake(now, acts, m.finishedBy)
 	default:
-		return m.wake(now, acts, m.finishedBy.Add(finishDelay*time.Duration(max(0, m.vain-vainLooks))))
+		return m.wake(now, acts, m.finishedBy)
 	}
 	m.saying = true
 	return append(acts, a)

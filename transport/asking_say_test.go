@@ -33,41 +33,17 @@ func TestAskingFinishedRides(t *testing.T) {
 	b.want("rides on the next attempt", b.hello(5), "ask 4.2 with [2]")
 }
 
-// TestAskingLooksLessOftenWhileRequestsCarryAll: while requests carry all that is finished
-// it is looked less and less often whether some is to be said alone, but for much; when
-// some was, as soon as at first.
-func TestAskingLooksLessOftenWhileRequestsCarryAll(t *testing.T) {
+// TestAskingFinishedWaits5msAlways, however many ids requests have carried before.
+func TestAskingFinishedWaits5msAlways(t *testing.T) {
 	b := ups(t)
-	id := uint64(1)
-	b.recv(id)
-	// round has the last one answered, which the next request carries unless it is the
-	// last, until a look is due.
-	round := func(what string, wake time.Duration) {
-		t.Helper()
-		b.want(what, b.answered(id, 1), fmt.Sprint("wake in ", wake))
-		id++
-		b.recv(id)
-		b.want(what+": carried", b.pass(wake), "")
+	b.recv(1)
+	for id := uint64(1); id <= 20; id++ {
+		b.want("answered", b.answered(id, 1), "wake in 5ms")
+		b.recv(id + 1)
+		b.want("carried", b.pass(finishDelay), "")
 	}
-	for i := range vainLooks {
-		round(fmt.Sprint("look ", i), finishDelay)
-	}
-	for i := 1; vainLooks+i <= maxVainLooks; i++ {
-		round(fmt.Sprint("late look ", i), time.Duration(i)*finishDelay)
-	}
-	const most = (maxVainLooks - vainLooks + 1) * finishDelay
-	if most != 40*time.Millisecond {
-		t.Errorf("%v at most, which PROTOCOL.md section 5 has otherwise", most)
-	}
-	round("no later", most)
-	b.recv(1000)
-	b.answered(id, 1)
-	b.want("much is said soon", b.answered(1000, DefaultMuchKept), "wake in 200µs")
-	b.want("both", b.pass(finishSoon), fmt.Sprintf("finish [%d 1000]", id))
-	b.told(nil)
-	b.pass(most) // the look that was due before
-	b.recv(2000)
-	b.want("as at first", b.answered(2000, 1), "wake in 5ms")
+	b.want("answered", b.answered(21, 1), "wake in 5ms")
+	b.want("nothing carried it", b.pass(finishDelay), "finish [21]")
 }
 
 func TestAskingRidersAreBounded(t *testing.T) {

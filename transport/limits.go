@@ -88,13 +88,6 @@ const (
 	// before it is said alone.
 	finishDelay = 5 * time.Millisecond
 
-	// Who looks whether one has to be said looks in vain while requests carry all, and wakes a
-	// thread, which on two processors runs in place of the peer. Beyond vainLooks in a row
-	// the next look is later by finishDelay each time, up to maxVainLooks: an id that
-	// nothing carries waits 40 ms then.
-	vainLooks    = 3
-	maxVainLooks = vainLooks + 7
-
 	// finishSoon is how long it waits when the peer keeps DefaultMuchKept bytes
 	// for it: as long as a program takes that has one value and asks for the next.
 	finishSoon = 200 * time.Microsecond
