@@ -266,12 +266,6 @@ func (c *Catalog) find(name string, key *rendezvous.Key) (e *entry, held *tensor
 	return e, held, closed, true
 }
 
-// TakePublished implements rendezvous.Source.
-func (c *Catalog) TakePublished(key rendezvous.Key) (v rendezvous.Value, ok bool) {
-	_, held, _, _ := c.find(key.Edge(), &key)
-	return rendezvous.Value{Tensor: held}, held != nil
-}
-
 // RecvPublished implements rendezvous.Source. What lies in memory is answered
 // on this goroutine, what must be read on a goroutine of the catalog.
 func (c *Catalog) RecvPublished(ctx context.Context, key rendezvous.Key, done rendezvous.DoneFunc) bool {

@@ -18,8 +18,6 @@ func (s everything) RecvPublished(_ context.Context, _ Key, done DoneFunc) bool 
 	return true
 }
 
-func (s everything) TakePublished(Key) (Value, bool) { return Value{Tensor: s.t.Retain()}, true }
-
 // What is published touches no table (ARCHITECTURE.md section 3.1): it is not restored to one,
 // where it would stay for as long as the step lives, and be taken for what was sent later.
 func TestPublishedIsNotRestored(t *testing.T) {

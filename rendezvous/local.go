@@ -113,20 +113,6 @@ func (l *Local) put(key string, v Value, inFront bool) error {
 	return nil
 }
 
-// Take returns the value at the head of a key's queue, with a reference, if there is one:
-// a receive that does not wait.
-func (l *Local) Take(key Key) (v Value, ok bool) { return l.take(key.text) }
-
-func (l *Local) take(key string) (v Value, ok bool) {
-	s, hash := l.shard(key)
-	s.mu.Lock()
-	if l.aborted.Load() == nil {
-		v, _, ok = s.takeLocked(key, hash)
-	}
-	s.mu.Unlock()
-	return v, ok
-}
-
 // takeLocked returns the value at the head of a key's queue. Without one it
 // returns the head, a receive or nil.
 func (s *shard) takeLocked(key string, hash uint32) (v Value, head *entry, ok bool) {

@@ -32,10 +32,6 @@ type Source interface {
 	// goroutine, with a reference to the tensor of its own or an error.
 	RecvPublished(ctx context.Context, key Key, done DoneFunc) bool
 
-	// TakePublished returns what RecvPublished would, with a reference of its own, where
-	// that lies in memory. It returns false for all else, errors too, and calls nobody.
-	TakePublished(key Key) (v Value, ok bool)
-
 	// Publishes reports whether a key is one of the source's: then RecvPublished would
 	// answer it, if only with an error.
 	Publishes(key Key) bool
@@ -174,28 +170,6 @@ func (m *Manager) RecvLocalAsync(ctx context.Context, step int64, key Key, done 
 	default:
 		e.r.RecvLocalAsync(ctx, key, m.counted(step, e, done))
 	}
-}
-
-// TakeLocal is RecvLocalAsync for a value that is there: it returns it, with a reference,
-// and true. Else it returns false and nothing has changed. It calls nobody, so it may be
-// called with locks held that callbacks take.
-func (m *Manager) TakeLocal(step int64, key Key) (v Value, ok bool) {
-	m.mu.Lock()
-	e := m.steps[step]
-	over := e == nil && (m.closed || m.over.find(step) != nil)
-	m.mu.Unlock()
-	if over {
-		return Value{}, false
-	}
-	for _, s := range *m.sources.Load() {
-		if v, ok = s.TakePublished(key); ok {
-			return v, true
-		}
-	}
-	if e == nil {
-		return Value{}, false
-	}
-	return e.r.takeLocal(key)
 }
 
 // counted ends the count of a peer's receive before it calls done.

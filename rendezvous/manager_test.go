@@ -152,47 +152,6 @@ func TestAbortOfTheReceiverReachesThePeer(t *testing.T) {
 	}
 }
 
-// TakeLocal takes what is there, in order, and else changes nothing.
-func TestTakeLocal(t *testing.T) {
-	c, m := counted(t), manager(t)
-	p := &publication{key(t, "published"), c.make(9)}
-	defer p.t.Release()
-	m.AddSource(p)
-	none := func(step int64, name string) {
-		t.Helper()
-		if v, ok := m.TakeLocal(step, key(t, name)); ok {
-			t.Errorf("there is %d under %s in step %d", take(v), name, step)
-		}
-	}
-	some := func(step int64, name string, want int) {
-		t.Helper()
-		if v, ok := m.TakeLocal(step, key(t, name)); !ok || take(v) != want {
-			t.Errorf("there is no %d under %s in step %d: %v", want, name, step, ok)
-		}
-	}
-	none(step, "a")
-	some(step, "published", 9) // before there is a step, too
-	if m.Steps() != 0 {
-		t.Error("to look has made a step")
-	}
-	c.mustSend(t, m.Find(step), key(t, "a"), 1)
-	c.mustSend(t, m.Find(step), key(t, "a"), 2)
-	none(step, "b")
-	none(step+1, "a")
-	some(step, "a", 1)
-	some(step, "a", 2)
-	waits := ask(t.Context(), m, step, key(t, "a"))
-	none(step, "a")
-	c.mustSend(t, m.Find(step), key(t, "a"), 3)
-	waits.mustGet(t, 3)
-	c.mustSend(t, m.Find(step), key(t, "a"), 4)
-	m.Cleanup(step)
-	none(step, "a")
-	none(step, "published") // as RecvLocalAsync, which says why
-	m.Close()
-	none(step+1, "published")
-}
-
 func TestB10CloseIsShutdown(t *testing.T) {
 	m := manager(t)
 	r := m.Find(step)
@@ -418,13 +377,6 @@ func (p *publication) RecvPublished(_ context.Context, k rendezvous.Key, done re
 	}
 	done(rendezvous.Value{Tensor: p.t.Retain()}, noArgs, nil)
 	return true
-}
-
-func (p *publication) TakePublished(k rendezvous.Key) (v rendezvous.Value, ok bool) {
-	if k != p.key {
-		return v, false
-	}
-	return rendezvous.Value{Tensor: p.t.Retain()}, true
 }
 
 func TestContract1PublicationsTouchNoTable(t *testing.T) {

@@ -289,15 +289,6 @@ func (b *BaseRemote) recvForPeer(ctx context.Context, s *Session, key Key, done 
 	b.local.recvAsync(ctx, key.text, Args{}, done)
 }
 
-// takeLocal is RecvLocalAsync for a value that is there, and false else.
-func (b *BaseRemote) takeLocal(key Key) (v Value, ok bool) {
-	s := b.session.Load()
-	if s == nil || !s.isSource(&key) {
-		return Value{}, false
-	}
-	return b.local.take(key.text)
-}
-
 // undeferLocked takes a deferred receive out of the list. Its fields are then
 // the caller's alone.
 func (b *BaseRemote) undeferLocked(at *list.Element) *deferredRecv {

@@ -185,35 +185,6 @@ func (t *answers) ask(now time.Time, a Ask, call callID) []keptAction {
 	return acts
 }
 
-// askNow is ask for a value that from has already: the receive has its answer with it,
-// and never waits. ok is false where ask is to be called: from has none, there is no room
-// for it (then acts give it back), or there is more to find out about the receive than
-// that it is a new one of an asker that is connected.
-func (t *answers) askNow(a Ask, from Source) (ans Answer, acts []keptAction, ok bool) {
-	k := t.askers[a.Asker.Incarnation]
-	if k == nil || k.in != nil || k.incarnation == 0 || k.name != a.Asker.Name || k.entry(a.ID) != nil || !t.admits(k) {
-		return ans, nil, false
-	}
-	if _, known := t.past.find(k.incarnation, a.ID); known {
-		return ans, nil, false
-	}
-	if ans.Value, ok = from.TakeLocal(a.Step, a.Key); !ok {
-		return ans, nil, false
-	}
-	e := t.newEntry(k, a)
-	charge := keptOverhead + ans.Value.Tensor.MemorySize()
-	if !t.fits(e, charge) {
-		t.recycle(e)
-		return ans, giveBack(a, ans), false
-	}
-	t.insert(e)
-	t.charge(e, charge)
-	t.next++ // as a fetch would: by it values go back in the order in which they were taken
-	e.state, e.fetch, e.answer = entryKept, t.next, ans
-	ans.Value.Tensor.Retain() // the table's reference may be gone before the caller is done
-	return ans, nil, true
-}
-
 // insert adds an entry to the table.
 func (t *answers) insert(e *entry) {
 	e.asker.entries[e.ask.ID] = e

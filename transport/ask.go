@@ -45,10 +45,6 @@ type Source interface {
 	// RecvLocalAsync takes the next value of key in the step. The end of
 	// ctx takes the receive back; done runs exactly once in any case.
 	RecvLocalAsync(ctx context.Context, step int64, key rendezvous.Key, done rendezvous.DoneFunc)
-	// TakeLocal returns the next value of key in the step, with a reference, when it is
-	// there. Else it returns false, also where RecvLocalAsync has an error, and has
-	// done nothing. It calls nobody: the table's lock is held.
-	TakeLocal(step int64, key rendezvous.Key) (v rendezvous.Value, ok bool)
 	// Restore puts a value back to the head of its key. It returns false,
 	// and the reference stays the caller's, when there is nothing to put
 	// back to: the step has ended, or the key is answered without a table.

@@ -4,7 +4,7 @@
 //
 //	consumer                                             producer
 //	rendezvous.BaseRemote                                rendezvous.Manager
-//	      │ RecvFromRemoteAsync                      TakeLocal ▲ RecvLocalAsync
+//	      │ RecvFromRemoteAsync                                ▲ RecvLocalAsync
 //	   Failover ── asks, asks again, says finished ──►  Kept ──┘
 //	      └──────────── one Wire per peer ───────────────┘
 //

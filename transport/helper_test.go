@@ -90,10 +90,6 @@ func (s *table) RecvLocalAsync(ctx context.Context, step int64, k rendezvous.Key
 	s.step(step).RecvAsync(ctx, k, rendezvous.Args{}, done)
 }
 
-func (s *table) TakeLocal(step int64, k rendezvous.Key) (rendezvous.Value, bool) {
-	return s.step(step).Take(k)
-}
-
 func (s *table) Restore(step int64, k rendezvous.Key, v rendezvous.Value) bool {
 	return s.step(step).Restore(k, v)
 }

@@ -24,7 +24,7 @@ type KeptOptions struct {
 type Kept struct {
 	source Source
 
-	mu      sync.Mutex // guards what follows; never held while source (but TakeLocal) or a reply is called
+	mu      sync.Mutex // guards what follows; never held while source or a reply is called
 	table   *answers
 	calls   map[callID]waitingCall
 	fetches map[uint64]*fetch
@@ -112,47 +112,11 @@ func (k *Kept) AskFor(to Replier, a Ask) Call {
 		to.Reply(a.ID, a.Attempt, Answer{Err: errClosed()})
 		return Call{}
 	}
-	ans, acts, ok := k.table.askNow(a, k.source)
-	if ok {
-		k.work.Add(1)
-		k.arm()
-		k.mu.Unlock()
-		to.Reply(a.ID, a.Attempt, ans)
-		k.work.Done()
-		return Call{}
-	}
 	k.lastID++
 	id := k.lastID
 	k.calls[id] = waitingCall{to, a.ID, a.Attempt}
-	if asked := k.table.ask(time.Now(), a, id); len(acts) == 0 {
-		k.do(asked)
-	} else { // what there was no room for goes back before it is asked for again
-		k.do(append(acts, asked...))
-	}
+	k.do(k.table.ask(time.Now(), a, id))
 	return Call{kept: k, id: id}
-}
-
-// AnswerNow is AskFor for a value that is there: it returns the answer, with a reference
-// to the value's tensor. Without ok nothing was asked: AskFor is to be called, and back
-// before it, if it is not nil. AnswerNow itself calls nobody, so it may be called with
-// locks held that a Replier takes; back may not.
-func (k *Kept) AnswerNow(a Ask) (ans Answer, back func(), ok bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.closed {
-		return ans, nil, false
-	}
-	ans, acts, ok := k.table.askNow(a, k.source)
-	if ok {
-		k.arm()
-	}
-	if len(acts) > 0 { // what there was no room for
-		back = func() {
-			k.mu.Lock()
-			k.do(acts)
-		}
-	}
-	return ans, back, ok
 }
 
 // DetachFor is Detach for a call of AskFor, when it has not been replied to.

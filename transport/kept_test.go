@@ -146,21 +146,10 @@ func keptRestoresOrReleases(t *testing.T) {
 	}
 }
 
-// prompt is a table that counts what it could not say at once.
-type prompt struct {
-	*table
-	later atomic.Int32
-}
-
-func (p *prompt) RecvLocalAsync(ctx context.Context, step int64, k rendezvous.Key, done rendezvous.DoneFunc) {
-	p.later.Add(1)
-	p.table.RecvLocalAsync(ctx, step, k, done)
-}
-
 // What is there when it is asked for is answered at once, and kept as any answer: for the
 // next attempt, until FINISHED, or until a cancel, when it goes back to the head of its key.
 func TestKeptAnswersAtOnce(t *testing.T) {
-	l, source := newLeaks(t), &prompt{table: newTable(t)}
+	l, source := newLeaks(t), newTable(t)
 	k := NewKept(source, KeptOptions{})
 	down := k.WireUp(asker7)
 	for i := range 3 {
@@ -188,9 +177,6 @@ func TestKeptAnswersAtOnce(t *testing.T) {
 	ask(5, 1, "value c")
 	ask(1, 3, "Aborted") // it was cancelled
 	ask(2, 1, "Aborted")
-	if n := source.later.Load(); n != 0 {
-		t.Errorf("%d receives began in the source", n)
-	}
 	k.Finish(7, []uint64{3, 4})
 	k.EndStep(1)
 	if s := k.Stats(); s.Kept != 0 || s.Bytes != 0 {
@@ -203,7 +189,7 @@ func TestKeptAnswersAtOnce(t *testing.T) {
 // What is there and finds no room goes back to the head of its key; its receive waits for
 // room and gets it, and those behind it get what is behind it.
 func TestKeptAnswersAtOnceWithinItsLimits(t *testing.T) {
-	l, source := newLeaks(t), &prompt{table: newTable(t)}
+	l, source := newLeaks(t), newTable(t)
 	k := NewKept(source, KeptOptions{KeptPerAsker: 4096})
 	down := k.WireUp(asker7)
 	source.send(t, 1, key(t, "first"), l.value(t, 'a', 3000))
@@ -235,50 +221,6 @@ func TestKeptAnswersAtOnceWithinItsLimits(t *testing.T) {
 	k.Close()
 }
 
-// TestKeptAnswerNow: what is there is answered to who calls with a lock held, and kept as
-// any answer; what is not there, or finds no room, has not been asked for, and what it took
-// in vain goes back before it is asked for again.
-func TestKeptAnswerNow(t *testing.T) {
-	l, source := newLeaks(t), &prompt{table: newTable(t)}
-	k := NewKept(source, KeptOptions{KeptPerAsker: 4096})
-	down := k.WireUp(asker7)
-	ask := func(id uint64) Ask { return Ask{Asker: asker7, ID: id, Attempt: 1, Step: 1, Key: key(t, "k")} }
-	if _, back, ok := k.AnswerNow(ask(1)); ok || back != nil {
-		t.Error("nothing is there, and was answered or taken")
-	}
-	source.send(t, 1, key(t, "k"), l.value(t, 'a', 3000))
-	source.send(t, 1, key(t, "k"), l.value(t, 'b', 3000))
-	ans, _, ok := k.AnswerNow(ask(1))
-	if !ok || word(ans) != "value a" {
-		t.Fatalf("%v: %s, want value a", ok, word(ans))
-	}
-	ans.Value.Tensor.Release()
-	again := answer(k, Ask{Asker: asker7, ID: 1, Attempt: 2, Step: 1, Key: key(t, "k")})
-	if word(again) != "value a" {
-		t.Errorf("the second attempt got %s", word(again))
-	}
-	again.Value.Tensor.Release()
-	_, back, ok := k.AnswerNow(ask(2))
-	if ok || back == nil {
-		t.Fatalf("%v, though there is no room for the value; what it took goes back: %v", ok, back != nil)
-	}
-	back()
-	if s := k.Stats(); s.Kept != 1 || s.Waiting != 0 {
-		t.Errorf("kept: %+v", s)
-	}
-	k.Finish(7, []uint64{1})
-	if ans, _, ok = k.AnswerNow(ask(2)); !ok || word(ans) != "value b" {
-		t.Fatalf("%v: %s, want value b, which had gone back", ok, word(ans))
-	}
-	ans.Value.Tensor.Release()
-	k.Finish(7, []uint64{2})
-	down()
-	k.Close()
-	if _, back, ok := k.AnswerNow(ask(3)); ok || back != nil {
-		t.Error("a closed table answers")
-	}
-}
-
 // slowSource ends a receive some time after its context has.
 type slowSource struct{ ended atomic.Int32 }
 
@@ -290,8 +232,6 @@ func (s *slowSource) RecvLocalAsync(ctx context.Context, _ int64, _ rendezvous.K
 		done(rendezvous.Value{}, rendezvous.Args{}, ctx.Err())
 	}()
 }
-
-func (s *slowSource) TakeLocal(int64, rendezvous.Key) (v rendezvous.Value, ok bool) { return v, false }
 
 func (s *slowSource) Restore(int64, rendezvous.Key, rendezvous.Value) bool { return false }
 

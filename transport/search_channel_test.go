@@ -247,8 +247,7 @@ func (w *duo) act(i, generation int) (again bool) {
 	return again
 }
 
-// request is link.ask and Kept.AskFor. Where link.ask has the answer at once
-// (Kept.AnswerNow) that is the move that carries this out coming next.
+// request is link.ask and Kept.AskFor.
 func (w *duo) request(i, generation int, a *channel.Ask, out func(func())) {
 	s := &w.sides[i]
 	e := &s.ends[generation-1]

@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"context"
 	"slices"
 
 	"github.com/tryst-rdma/tryst/rendezvous"
@@ -12,10 +11,13 @@ import (
 
 func (w *duo) keep(i int, acts []keptAction) {
 	s := &w.sides[i]
+	var found []report // at once
 	for _, a := range acts {
 		switch a.kind {
 		case keptFetch:
-			w.fetch(i, waiting{a.fetch, a.ask})
+			if v := w.fetch(i, waiting{a.fetch, a.ask}); v != 0 {
+				found = append(found, report{waiting{a.fetch, a.ask}, v})
+			}
 		case keptStopFetch:
 			for k := range s.keys {
 				q := &s.keys[k].waiting
@@ -36,6 +38,9 @@ func (w *duo) keep(i int, acts []keptAction) {
 			w.release(w.nameOf(a.answer.Value))
 		}
 	}
+	for _, rep := range found {
+		w.keep(i, s.table.fetched(w.now, rep.ask, rep.fetch, Answer{Value: rendezvous.Value{Tensor: w.cfg.tensor[rep.value]}}))
+	}
 	if w.cfg.rules.forgetIDs {
 		s.table.past = newPast()
 		for _, k := range s.table.askers {
@@ -44,18 +49,22 @@ func (w *duo) keep(i int, acts []keptAction) {
 	}
 }
 
-func (w *duo) fetch(i int, f waiting) {
+// fetch is Source.RecvLocalAsync. It returns the value that it finds at once, 0 for none.
+func (w *duo) fetch(i int, f waiting) (value byte) {
 	s := &w.sides[i]
 	q := &s.keys[slices.Index(w.cfg.parsed[i], f.ask.Key)]
 	switch {
 	case s.over:
 		s.reports = append(s.reports, report{waiting: f})
 	case len(q.values) > 0:
-		s.reports = append(s.reports, report{f, q.values[0]})
-		q.values = q.values[1:]
+		value, q.values = q.values[0], q.values[1:]
+		if w.cfg.slow {
+			s.reports, value = append(s.reports, report{f, value}), 0
+		}
 	default:
 		q.waiting = append(slices.Clone(q.waiting), f)
 	}
+	return value
 }
 
 // put gives a value to the first receive of its key, or queues it.
@@ -106,37 +115,9 @@ func (w *duo) asks(i int, a Ask, generation int) callID {
 		e.ask.Attempt = a.Attempt - 1
 	}
 	call := s.lastCall
-	ans, acts, ok := s.table.askNow(a, duoTable{w, i})
-	w.keep(i, acts)
-	if ok {
-		w.reply(i, keptAction{kind: keptReply, call: call, answer: ans})
-	} else {
-		w.keep(i, s.table.ask(w.now, a, call))
-	}
+	w.keep(i, s.table.ask(w.now, a, call))
 	return call
 }
-
-// duoTable is what a side has in its rendezvous.
-type duoTable struct {
-	w    *duo
-	side int
-}
-
-// TakeLocal implements Source.
-func (d duoTable) TakeLocal(_ int64, key rendezvous.Key) (v rendezvous.Value, ok bool) {
-	s := &d.w.sides[d.side]
-	q := &s.keys[slices.Index(d.w.cfg.parsed[d.side], key)]
-	if d.w.cfg.slow || s.over || len(q.values) == 0 {
-		return v, false
-	}
-	v.Tensor = d.w.cfg.tensor[q.values[0]]
-	q.values = q.values[1:]
-	return v, true
-}
-
-// RecvLocalAsync and Restore implement Source: the world does them by the table's actions.
-func (duoTable) RecvLocalAsync(context.Context, int64, rendezvous.Key, rendezvous.DoneFunc) {}
-func (duoTable) Restore(int64, rendezvous.Key, rendezvous.Value) bool                       { return false }
 
 // idAt is the id that the table finds a receive by.
 func (w *duo) idAt(a Ask, generation int) uint64 {

@@ -60,8 +60,7 @@ type noSource struct{}
 func (noSource) RecvLocalAsync(_ context.Context, _ int64, _ rendezvous.Key, done rendezvous.DoneFunc) {
 	done(rendezvous.Value{}, rendezvous.Args{}, status.New(status.Aborted, "there is nothing"))
 }
-func (noSource) TakeLocal(int64, rendezvous.Key) (v rendezvous.Value, ok bool) { return v, false }
-func (noSource) Restore(int64, rendezvous.Key, rendezvous.Value) bool          { return false }
+func (noSource) Restore(int64, rendezvous.Key, rendezvous.Value) bool { return false }
 
 // TestConnectionRemembersFewAskers: behind a proxy that is the usual use.
 func TestConnectionRemembersFewAskers(t *testing.T) {

@@ -36,13 +36,6 @@ func (p *publication) RecvPublished(_ context.Context, k rendezvous.Key, done re
 	return true
 }
 
-func (p *publication) TakePublished(k rendezvous.Key) (v rendezvous.Value, ok bool) {
-	if k.Edge() != p.name {
-		return v, false
-	}
-	return rendezvous.Value{Tensor: p.x.Retain()}, true
-}
-
 const published = 300 * kib
 
 // publish makes a node answer the name with a blob, until the function that it

@@ -15,10 +15,9 @@ import (
 // The sender's side: a request of the peer goes to the table of answers, and the
 // answer's memory to the machine.
 
-// ask has the machine answer a request at once where the value is there: then there is
-// more to do. Else it hands it over to the outbox. Called with the lock held; the key is in
-// a message that will be gone.
-func (l *link) ask(now time.Time, a *channel.Ask) (answered bool) {
+// ask hands a request over to the outbox, or has the machine refuse it: then there is more
+// to do. Called with the lock held; the key is in a message that will be gone.
+func (l *link) ask(now time.Time, a *channel.Ask) (refused bool) {
 	if a.Left > l.named { // each request says it, once is enough
 		l.named = a.Left
 		l.outbox = append(l.outbox, outgoing{kind: outLeft, left: a.Left})
@@ -33,34 +32,8 @@ func (l *link) ask(now time.Time, a *channel.Ask) (answered bool) {
 		return true
 	}
 	ask := transport.Ask{Asker: l.asker, ID: a.ID, Attempt: a.Attempt, Step: a.Step, Key: key}
-	if len(l.outbox) > 0 || l.emptying {
-		l.outbox = append(l.outbox, outgoing{kind: outAsk, ask: ask}) // behind what came before it
-		return false
-	}
-	ans, back, ok := l.peer.transport.opts.Kept.AnswerNow(ask)
-	switch {
-	case !ok:
-		l.outbox = append(l.outbox, outgoing{kind: outAsk, ask: ask, back: back})
-		return false
-	case l.answerAtOnce(now, attemptID{a.ID, a.Attempt}, &ans):
-		return true
-	}
-	l.outbox = append(l.outbox, outgoing{kind: outReply, id: attemptID{a.ID, a.Attempt}, answer: ans})
+	l.outbox = append(l.outbox, outgoing{kind: outAsk, ask: ask})
 	return false
-}
-
-// answerAtOnce is Reply with the lock held, for what takes no time: it reports whether ans
-// was that.
-func (l *link) answerAtOnce(now time.Time, id attemptID, ans *transport.Answer) bool {
-	t := ans.Value.Tensor
-	if ans.Err != nil || ans.Value.Dead || !t.DType().Plain() || t.Size() == 0 {
-		return false
-	}
-	a, src, ok := l.plain(t)
-	if ok {
-		l.answered(now, id, a, src)
-	}
-	return ok
 }
 
 // Reply implements transport.Replier: ans is what the table has for a request. It

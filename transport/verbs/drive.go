@@ -21,7 +21,7 @@ import (
 //	2. The machine hears it.
 //	3. run carries out what the machine wants: receives are posted again, sends
 //	   collected and posted in one list per rail, receives ended. What calls out
-//	   of the package goes into outbox, unless it is a request whose value is there.
+//	   of the package goes into outbox.
 //	4. run gives the lock up, and the outbox is emptied.
 
 // completed is called by the queue with completions in order, by one goroutine
@@ -244,9 +244,6 @@ type outgoing struct {
 	buf  *tensor.Buffer
 	ids  []uint64
 	left uint64
-
-	back   func() // before ask, if it is not nil
-	answer transport.Answer
 }
 
 type outKind uint8
@@ -254,7 +251,6 @@ type outKind uint8
 const (
 	outLeft      outKind = iota // the peer has left a generation: before its request is looked at
 	outAsk                      // ask the table
-	outReply                    // answer to id
 	outDetach                   // nobody waits for the answer to id any more
 	outRelease                  // buf
 	outFinished                 // ids
@@ -309,12 +305,7 @@ func (l *link) carry(o *outgoing) {
 	case outLeft:
 		l.peer.leftBy(l.asker.Incarnation, o.left)
 	case outAsk:
-		if o.back != nil {
-			o.back()
-		}
 		kept.AskFor(l, o.ask) // the answer may be there before it returns
-	case outReply:
-		l.Reply(o.id.id, o.id.attempt, o.answer)
 	case outDetach:
 		kept.DetachFor(l, l.asker.Incarnation, o.id.id, o.id.attempt)
 	case outRelease:

@@ -110,14 +110,9 @@ func (p *leftPair) Exchange(ctx context.Context, peer cluster.Task, own pairing.
 	return pairing.Offer{}, status.Errorf(status.Unavailable, "%v is not up", peer)
 }
 
-// RecvLocalAsync, TakeLocal and Restore implement transport.Source.
+// RecvLocalAsync and Restore implement transport.Source.
 func (p *leftPair) RecvLocalAsync(_ context.Context, _ int64, _ rendezvous.Key, done rendezvous.DoneFunc) {
 	done(rendezvous.Value{}, rendezvous.Args{}, p.looks())
-}
-
-func (p *leftPair) TakeLocal(int64, rendezvous.Key) (v rendezvous.Value, ok bool) {
-	_ = p.looks() // with the link's lock held, where the request has nothing before it
-	return v, false
 }
 
 func (p *leftPair) Restore(int64, rendezvous.Key, rendezvous.Value) bool { return false }
