@@ -103,7 +103,6 @@ type BaseRemote struct {
 	deferred list.List         // of *deferredRecv, in the order of the calls
 	calls    map[Call]struct{} // nil when there are none
 	remote   *remoteRecv       // the first of the list of those under way
-	watching *watch            // of the context of the last remote receive; nil for none
 	run      gate              // remote receives and callbacks under way
 	closed   bool              // nothing may start a goroutine any more
 }
@@ -426,11 +425,7 @@ func (b *BaseRemote) Abort(err error) {
 	}
 	b.run.enterLocked(len(deferred))
 	remote := b.abandonLocked(err)
-	unwatch := b.watchesLocked(nil)
 	b.mu.Unlock()
-	if unwatch != nil {
-		unwatch()
-	}
 
 	for call := range calls {
 		call.Abort(err)

@@ -16,7 +16,7 @@ const methodRemote = "RecvFromRemoteAsync"
 //
 // Records are used again, together with what they hand out: the transport has a
 // record from begin to the end, its starter until began has returned, and who waits
-// until it has the outcome.
+// until it has the outcome. One whose context has ended is not used again.
 type remoteRecv struct {
 	b    *BaseRemote
 	ctx  context.Context
@@ -25,15 +25,16 @@ type remoteRecv struct {
 	done DoneFunc // nil: somebody waits for the outcome
 
 	ended DoneFunc      // its method of that name: what the transport calls
-	given func()        // gaveUp, for who works for the receive
+	given func()        // gaveUp, for the end of ctx, and for who works for the receive
+	stop  func() bool   // ends the watch of ctx; nil when there is none
 	wake  chan struct{} // tells who sleeps that it has ended; made with the first wait
 
 	// All below are guarded by b.mu.
 	prev, next *remoteRecv
-	watch      *watch     // of ctx; nil when that never ends
 	call       RemoteRecv // set by began
 	started    bool       // began has set it
 	over       bool       // it has ended
+	watched    bool       // with that, when given may still be called
 	got        outcome    // with that, when somebody waits
 	asleep     bool       // who waits is to be woken
 	why        error      // it was ended early
@@ -79,17 +80,11 @@ func (b *BaseRemote) begin(ctx context.Context, key string, args Args, done Done
 	if done == nil && r.wake == nil {
 		r.wake = make(chan struct{}, 1)
 	}
-	ends := ctx.Done()
 	b.mu.Lock()
 	if err := b.local.Err(); err != nil { // Abort sets it before it takes mu
 		b.mu.Unlock()
 		b.records.put(r)
 		return nil, err
-	}
-	var fresh *watch
-	var end func() bool
-	if ends != nil {
-		fresh, end = b.watchLocked(r, ends)
 	}
 	if r.next = b.remote; r.next != nil {
 		r.next.prev = r
@@ -97,11 +92,8 @@ func (b *BaseRemote) begin(ctx context.Context, key string, args Args, done Done
 	b.remote = r
 	b.run.enterLocked(1)
 	b.mu.Unlock()
-	if fresh != nil {
-		fresh.begin(ctx)
-	}
-	if end != nil {
-		end()
+	if ctx.Done() != nil {
+		r.stop = context.AfterFunc(ctx, r.given)
 	}
 	return r, nil
 }
@@ -112,11 +104,13 @@ func (r *remoteRecv) began(call RemoteRecv) {
 	b := r.b
 	b.mu.Lock()
 	r.call, r.started = call, true
-	over, waits, why := r.over, r.done == nil, r.why
+	over, waits, why, watched := r.over, r.done == nil, r.why, r.watched
 	b.mu.Unlock()
 	switch {
 	case over && !waits:
-		b.records.put(r)
+		if !watched {
+			b.records.put(r)
+		}
 	case why != nil:
 		call.Cancel(why)
 	}
@@ -125,6 +119,7 @@ func (r *remoteRecv) began(call RemoteRecv) {
 // end is the transport's callback.
 func (r *remoteRecv) end(v Value, _ Args, err error) {
 	b := r.b
+	watched := r.stop != nil && !r.stop()
 	b.mu.Lock()
 	if r.prev != nil {
 		r.prev.next = r.next
@@ -134,7 +129,7 @@ func (r *remoteRecv) end(v Value, _ Args, err error) {
 	if r.next != nil {
 		r.next.prev = r.prev
 	}
-	r.over = true
+	r.over, r.watched = true, watched
 	if err != nil {
 		err = r.reasonLocked(err)
 	}
@@ -149,17 +144,10 @@ func (r *remoteRecv) end(v Value, _ Args, err error) {
 		return
 	}
 	done, args, started := r.done, r.args, r.started
-	var unwatch func() bool
-	if r.watch != nil {
-		unwatch = r.watch.leftLocked()
-	}
 	b.mu.Unlock()
 	defer b.leave()
-	if started {
+	if started && !watched {
 		b.records.put(r)
-	}
-	if unwatch != nil {
-		unwatch()
 	}
 	done(v, args, err)
 }
