@@ -151,7 +151,7 @@ func (l *Local) recvAsync(ctx context.Context, key string, args Args, done DoneF
 		return
 	}
 	e := s.newEntryLocked(key, hash)
-	watch := mayEnd(ctx)
+	watch := ctx.Done() != nil
 	e.done, e.args, e.held = done, args, watch
 	s.insertLocked(head, e, false)
 	s.mu.Unlock()
@@ -164,7 +164,7 @@ func (l *Local) recvAsync(ctx context.Context, key string, args Args, done DoneF
 // after e was queued, outside the lock, since a foreign context may run code
 // of its own here.
 func (s *shard) watch(ctx context.Context, e *entry) {
-	stop := afterFunc(ctx, func() {
+	stop := context.AfterFunc(ctx, func() {
 		if s.withdraw(e, 1) {
 			s.call(e.done, Value{}, e.args, ended(ctx, "RecvAsync", e.key))
 		}

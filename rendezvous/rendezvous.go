@@ -92,26 +92,6 @@ func ended(ctx context.Context, method, key string) error {
 	}
 }
 
-// afterFuncer is what a context may be that package context has not made: its
-// AfterFunc is then that of package context, for less.
-type afterFuncer interface {
-	AfterFunc(f func()) (stop func() bool)
-}
-
-// afterFunc is context.AfterFunc.
-func afterFunc(ctx context.Context, f func()) (stop func() bool) {
-	if own, ok := ctx.(afterFuncer); ok {
-		return own.AfterFunc(f)
-	}
-	return context.AfterFunc(ctx, f)
-}
-
-// mayEnd reports whether a context can end.
-func mayEnd(ctx context.Context) bool {
-	_, own := ctx.(afterFuncer)
-	return own || ctx.Done() != nil
-}
-
 // outcomes takes what one receive ends with, for a goroutine that waits.
 type outcomes chan outcome
 

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,7 +29,6 @@ type Kept struct {
 	table   *answers
 	calls   map[callID]waitingCall
 	fetches map[uint64]*fetch
-	free    []*fetch // for use again
 	lastID  callID
 	timer   *time.Timer // nil when not armed
 	closed  bool
@@ -359,27 +359,11 @@ func (k *Kept) release(ans *Answer) { ans.Value.Tensor.ReleaseBy(k.work.Go) }
 
 // newFetch makes the record of a receive of the source. Called with the lock held.
 func (k *Kept) newFetch(a *keptAction) *fetch {
-	var f *fetch
-	if n := len(k.free); n > 0 {
-		f, k.free = k.free[n-1], k.free[:n-1]
-	} else {
-		f = &fetch{kept: k}
-		f.done = f.end
-	}
-	f.id, f.ask = a.fetch, a.ask
+	f := &fetch{kept: k, id: a.fetch, ask: a.ask}
+	f.ctx, f.cancel = context.WithCancel(context.Background())
 	k.fetches[f.id] = f
 	k.work.Add(1)
 	return f
-}
-
-// recycle keeps the record of a receive that has ended, and that nobody has.
-func (k *Kept) recycle(f *fetch) {
-	f.ask, f.begun, f.reported = Ask{}, false, false
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if len(k.free) < maxFree {
-		k.free = append(k.free, f)
-	}
 }
 
 func (k *Kept) fetched(f *fetch, ans Answer) {
