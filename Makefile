@@ -14,7 +14,7 @@ TEST_TIMEOUT ?= 15m
 TESTARGS ?=
 # Files that list the tests that may be skipped: with them, any other skip is a failure. See CONTRIBUTING.md.
 ALLOWED_SKIPS ?=
-# Further arguments of tryst bench in make bench-rxe, e.g. BENCHARGS='--only verbs-recv --size 1MiB'.
+# Further arguments of tryst-bench in make bench-rxe, e.g. BENCHARGS='--only verbs-recv --size 1MiB'.
 BENCHARGS ?= --only verbs-recv,verbs-latency,verbs-idle --size 64KiB,1MiB,16MiB --inflight 4
 # How long each fuzz target runs.
 FUZZTIME ?= 10s
@@ -31,6 +31,7 @@ TRYST_BENCH_TIMEOUT ?= 2h
 export RXE_VM_CMD = $(value CMD)
 
 TRYST := build/tryst
+bench := build/tryst-bench
 softroce := build/bin/soft-roce
 # What a device in software reaches is measured as who may do nothing sees it: root without a capability.
 unprivileged := $(shell test "$$(id -u)" != 0 || echo setpriv --inh-caps=-all --bounding-set=-all --no-new-privs)
@@ -120,18 +121,18 @@ build/venv/installed: integration/tensorflow/requirements.txt
 	@cp $< $@
 
 .PHONY: bench
-bench: build ## Each benchmark beside its yardstick, into build/bench/; a missed target fails
-	@$(TRYST) bench --check --json-dir build/bench
+bench: $(bench) ## Each benchmark beside its baseline, into build/bench/; a missed target fails
+	@$(bench) --check --json-dir build/bench
 
 .PHONY: bench-roce
-bench-roce: build ## Verbs with the device in software beside gRPC and a bare UDP loop, into build/bench-roce/; a missed target fails
-	@$(unprivileged) $(TRYST) bench --transport verbs --provider roce --only verbs-beside-grpc,verbs-small,verbs-udp-loop,verbs-idle --size 1MiB,16MiB --inflight 4 \
+bench-roce: $(bench) ## Verbs with the device in software beside gRPC and a bare UDP loop, into build/bench-roce/; a missed target fails
+	@$(unprivileged) $(bench) --transport verbs --provider roce --only verbs-beside-grpc,verbs-small,verbs-udp-loop,verbs-idle --size 1MiB,16MiB --inflight 4 \
 		--check --json-dir build/bench-roce
 
 .PHONY: bench-rxe
 bench-rxe: vm-ready ## Verbs beside perftest in the VM with Soft-RoCE, into build/bench-rxe/; a missed target fails
-	@CGO_ENABLED=1 CGO_CPPFLAGS='$(CGO_CPPFLAGS) -DSHIM_HEADERS' $(GO) build -o build/tryst-rxe ./cmd/tryst
-	@$(softroce) vm $(rxeflags) -timeout $(TRYST_BENCH_TIMEOUT) -- build/tryst-rxe bench --transport verbs --rdma-device rxe0 --peer-rdma-device rxe1 \
+	@CGO_ENABLED=1 CGO_CPPFLAGS='$(CGO_CPPFLAGS) -DSHIM_HEADERS' $(GO) build -o $(bench)-rxe ./internal/bench/cmd/tryst-bench
+	@$(softroce) vm $(rxeflags) -timeout $(TRYST_BENCH_TIMEOUT) -- $(bench)-rxe --transport verbs --rdma-device rxe0 --peer-rdma-device rxe1 \
 		--pairs 7 --pair-time 1s --pin --check --json-dir build/bench-rxe $(BENCHARGS)
 
 ##
@@ -198,6 +199,9 @@ go-ready:
 	said=$$($(GO) list -m 2>&1) || { \
 		if [[ $$have == go* ]] && printf '%s\n' "go$$need" "$$have" | sort -VC; then echo "$$said"; \
 		else echo "Go $$need or newer is needed and this machine has $$have: see https://go.dev/doc/install"; fi >&2; exit 1; }
+
+$(bench): go-ready FORCE
+	@$(GO) build -o $@ ./internal/bench/cmd/tryst-bench
 
 build/bin/testreport: go-ready FORCE
 	@$(GO) build -o $@ ./internal/testreport

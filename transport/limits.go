@@ -8,7 +8,7 @@ const (
 	// DefaultMaxWaiting is how many receives of one asker may wait for
 	// their value. A record takes about 1.6 kB at the sender when its key is
 	// of usual length, and over gRPC the call that waits beside it 20 kB
-	// (waiting-kept and waiting-remote of tryst bench). An asker beyond it has
+	// (waiting-kept and waiting-remote of tryst-bench). An asker beyond it has
 	// a fault that more memory does not mend.
 	DefaultMaxWaiting = 1_000_000
 

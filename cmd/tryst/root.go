@@ -11,12 +11,10 @@ import (
 // kinds says what the flags of the commands take, by the type of their value.
 // Settings take any text, which package config judges.
 var kinds = map[string]string{
-	"bool":        "true or false",
-	"duration":    "a time with a unit, as 90s or 5m",
-	"int":         "a whole number",
-	"intSlice":    "whole numbers with commas between them",
-	"stringSlice": "words with commas between them and no quotes in them",
-	"uint64":      "a whole number that is not negative",
+	"bool":     "true or false",
+	"duration": "a time with a unit, as 90s or 5m",
+	"int":      "a whole number",
+	"uint64":   "a whole number that is not negative",
 }
 
 // newRoot makes the tree of commands. Each call makes a new one; none of its
@@ -45,8 +43,7 @@ of processes pull them, each tensor checked by its digest.`,
 	root.SetUsageFunc(writeUsage)
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
-		s.serveCommand(), s.pullCommand(), s.keysCommand(), s.genCommand(), s.benchCommand(), s.doctorCommand(), s.configCommand(), s.versionCommand(),
-		s.benchPeerCommand(),
+		s.serveCommand(), s.pullCommand(), s.keysCommand(), s.genCommand(), s.doctorCommand(), s.configCommand(), s.versionCommand(),
 	)
 	root.SetHelpCommand(helpCommand(root))
 	root.InitDefaultCompletionCmd()

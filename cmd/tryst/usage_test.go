@@ -96,8 +96,6 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"serve", "--publish", ""}, []string{`publication ""`, "no path", "[NAME=]PATH"}},
 		{[]string{"serve", "--publish", "a="}, []string{`publication "a="`, "no path", "[NAME=]PATH"}},
 		{[]string{"serve", "a.npy", ""}, []string{`publication ""`, "no path", "[NAME=]PATH"}},
-		{[]string{"bench", "--size", `1"`}, []string{`--size "1\""`, "words with commas"}},
-		{[]string{"bench", "--inflight", "1,x"}, []string{`--inflight "1,x"`, "whole numbers with commas"}},
 		{[]string{"config", "x"}, []string{`"x"`}},
 		{[]string{"config", "--log-level", "loud"}, []string{`--log-level "loud"`, "debug"}},
 		{[]string{"version", "x"}, []string{`"x"`}},

@@ -80,6 +80,9 @@ func (r *room) forbids(rooms map[string]*room, dir, p string) string {
 }
 
 func isTestSupport(dir string) bool {
+	if dir == "internal/bench" || strings.HasPrefix(dir, "internal/bench/") {
+		return false
+	}
 	return dir == "integration" || strings.HasPrefix(dir, "internal/") || strings.HasSuffix(dir, "test")
 }
 

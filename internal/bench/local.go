@@ -61,7 +61,7 @@ func scalar() (*tensor.Tensor, error) {
 	return tensor.FromBytes(tensor.Int64, tensor.Shape{}, make([]byte, 8))
 }
 
-// lockedMap is the yardstick: what the same keys cost in a plain map.
+// lockedMap is the baseline: what the same keys cost in a plain map.
 type lockedMap struct {
 	mu sync.Mutex
 	m  map[string]*tensor.Tensor

@@ -22,7 +22,7 @@ type Options struct {
 	// calls Serve. Needed unless From is given.
 	Command func(context.Context) *exec.Cmd
 	// From is a server elsewhere, HOST:PORT or a task, to receive from. There
-	// are no yardsticks there, so only what is ours is measured, with the
+	// are no baselines there, so only what is ours is measured, with the
 	// published tensors that are nearest to Sizes.
 	From string
 	// Client is how that server is dialed.
@@ -41,7 +41,7 @@ type Options struct {
 	// Pairs is how many pairs a contest has, PairTime how long one run.
 	Pairs    int
 	PairTime time.Duration
-	// Pin keeps the two processes whose latency is measured, those of a yardstick as
+	// Pin keeps the two processes whose latency is measured, those of a baseline as
 	// well, on a processor each: Linux would else put threads of both on one now and then,
 	// which on a machine with two processors is every other moment.
 	Pin bool

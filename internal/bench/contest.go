@@ -75,7 +75,7 @@ type contest struct {
 // outcome is what a side did in a contest.
 type outcome struct {
 	run
-	ratio  spread  // to the yardstick; of the yardstick to itself
+	ratio  spread  // to the baseline; of the baseline to itself
 	allocs float64 // of an operation
 }
 
@@ -86,14 +86,14 @@ func (c contest) ratio(a, b run) float64 {
 	return a.score / b.score
 }
 
-// compare runs ours and the yardstick in turn.
-func (c contest) compare(ctx context.Context, ours, yardstick side) (o, y outcome, err error) {
-	for _, s := range []side{yardstick, ours} {
+// compare runs ours and the baseline in turn.
+func (c contest) compare(ctx context.Context, ours, baseline side) (o, own outcome, err error) {
+	for _, s := range []side{baseline, ours} {
 		if _, err := s(ctx, c.time); err != nil {
-			return o, y, err
+			return o, own, err
 		}
 	}
-	order := [3]side{yardstick, yardstick, ours}
+	order := [3]side{baseline, baseline, ours}
 	var pairs, again []float64
 	for i := range c.pairs {
 		var runs [3]run
@@ -102,23 +102,23 @@ func (c contest) compare(ctx context.Context, ours, yardstick side) (o, y outcom
 				j = len(order) - 1 - j
 			}
 			if runs[j], err = order[j](ctx, c.time); err != nil {
-				return o, y, err
+				return o, own, err
 			}
 		}
 		pairs = append(pairs, c.ratio(runs[2], runs[1])) // they stand side by side
 		again = append(again, c.ratio(runs[0], runs[1]))
-		y.add(&runs[0])
-		y.add(&runs[1])
+		own.add(&runs[0])
+		own.add(&runs[1])
 		o.add(&runs[2])
 	}
-	o.ratio, y.ratio = spreadOf(pairs), spreadOf(again)
+	o.ratio, own.ratio = spreadOf(pairs), spreadOf(again)
 	if o.allocs, err = c.allocs(ctx, ours); err == nil {
-		y.allocs, err = c.allocs(ctx, yardstick)
+		own.allocs, err = c.allocs(ctx, baseline)
 	}
-	return o, y, err
+	return o, own, err
 }
 
-// measure runs a side that has no yardstick.
+// measure runs a side that has no baseline.
 func (c contest) measure(ctx context.Context, s side) (o outcome, err error) {
 	for i := -1; i < c.pairs; i++ { // from -1: the warm-up
 		r, err := s(ctx, c.time)

@@ -39,7 +39,7 @@ type hello struct {
 	Task        string `json:"task"`
 	Device      string `json:"device"`
 	Incarnation uint64 `json:"incarnation"`
-	Yardsticks  string `json:"yardsticks"` // the gRPC calls
+	Baselines   string `json:"baselines"` // the gRPC calls
 	TCP         string `json:"tcp"`
 	UDP         string `json:"udp"` // empty where the system has no super-packets
 }
@@ -85,7 +85,7 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer) (err error) {
 	reader, writer := json.NewDecoder(in), json.NewEncoder(out)
 	var s setup
 	if err := reader.Decode(&s); err != nil {
-		return status.Errorf(status.InvalidArgument, "this command is for tryst bench to start; its input is no setup: %w", err)
+		return status.Errorf(status.InvalidArgument, "this command is for tryst-bench to start; its input is no setup: %w", err)
 	}
 	if err := s.Pin.apply(); err != nil {
 		return err
@@ -137,16 +137,16 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer) (err error) {
 
 // peer is what the second process has.
 type peer struct {
-	where      hello
-	pool       *tensor.Pool
-	tensors    map[int64]*tensor.Tensor // by size
-	server     *server.Server
-	yardsticks *grpc.Server
-	served     chan struct{} // closed when yardsticks has ended
-	tcp        *tcpServer
-	udp        *loopServer // nil for none
-	rdma       config.RDMA
-	echo       *echo // nil for none
+	where     hello
+	pool      *tensor.Pool
+	tensors   map[int64]*tensor.Tensor // by size
+	server    *server.Server
+	baselines *grpc.Server
+	served    chan struct{} // closed when baselines has ended
+	tcp       *tcpServer
+	udp       *loopServer // nil for none
+	rdma      config.RDMA
+	echo      *echo // nil for none
 }
 
 func startPeer(ctx context.Context, s setup) (_ *peer, err error) {
@@ -167,7 +167,7 @@ func startPeer(ctx context.Context, s setup) (_ *peer, err error) {
 	if err := p.publish(s.Sizes); err != nil {
 		return nil, err
 	}
-	if err := p.startYardsticks(ctx); err != nil {
+	if err := p.startBaselines(ctx); err != nil {
 		return nil, err
 	}
 	return p, nil
@@ -231,20 +231,20 @@ func (p *peer) publish(sizes []int64) (err error) {
 // loopback is where everything here listens: on a free port.
 const loopback = "127.0.0.1:0"
 
-func (p *peer) startYardsticks(ctx context.Context) error {
+func (p *peer) startBaselines(ctx context.Context) error {
 	var lc net.ListenConfig
 	calls, err := lc.Listen(ctx, "tcp", loopback)
 	if err != nil {
-		return status.Errorf(status.Unavailable, "the listener of the yardsticks: %w", err)
+		return status.Errorf(status.Unavailable, "the listener of the baselines: %w", err)
 	}
 	opts := append(grpctransport.ServerOptions(grpctransport.ServerTuning{}), grpc.ForceServerCodecV2(newCodec()))
-	p.yardsticks = grpc.NewServer(opts...)
-	p.yardsticks.RegisterService(yardstickService(p.tensors), nil)
+	p.baselines = grpc.NewServer(opts...)
+	p.baselines.RegisterService(baselineService(p.tensors), nil)
 	go func() {
 		defer close(p.served)
-		_ = p.yardsticks.Serve(calls) // ends with Stop
+		_ = p.baselines.Serve(calls) // ends with Stop
 	}()
-	p.where.Yardsticks = calls.Addr().String()
+	p.where.Baselines = calls.Addr().String()
 
 	plain, err := lc.Listen(ctx, "tcp", loopback)
 	if err != nil {
@@ -334,8 +334,8 @@ func (p *peer) close() (err error) {
 	if p.udp != nil {
 		p.udp.close()
 	}
-	if p.yardsticks != nil {
-		p.yardsticks.Stop()
+	if p.baselines != nil {
+		p.baselines.Stop()
 		<-p.served
 	}
 	if p.echo != nil {

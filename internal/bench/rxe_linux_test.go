@@ -38,7 +38,7 @@ func TestRxeBenchmarks(t *testing.T) {
 }
 
 // TestRxeBothWires: one run measures tensors over gRPC and over verbs, by the settings
-// of tryst bench --transport grpc,verbs.
+// of tryst-bench --transport grpc,verbs.
 func TestRxeBothWires(t *testing.T) {
 	devices := rxeDevices(t)
 	o := smoke(t, "recv", "verbs-recv")

@@ -23,8 +23,8 @@ func TestRowFields(t *testing.T) {
 	if err := json.Unmarshal(b, &object); err != nil {
 		t.Fatal(err)
 	}
-	want := strings.Fields(`allocs_per_op better count gbytes_per_second inflight name ok p50_us p99_us provider
-		ratio ratio_q1 ratio_q3 seconds size target transport yardstick`)
+	want := strings.Fields(`allocs_per_op baseline better count gbytes_per_second inflight name ok p50_us p99_us provider
+		ratio ratio_q1 ratio_q3 seconds size target transport`)
 	if got := slices.Sorted(maps.Keys(object)); !slices.Equal(got, want) {
 		t.Errorf("fields %v, want %v", got, want)
 	}
@@ -37,7 +37,7 @@ func TestRowOf(t *testing.T) {
 	r.moved(1e9)
 	want := Row{
 		Name: "recv", Size: 1e9, Count: 4, Seconds: 2, GBytesPerSecond: 2, P50: 0.04, P99: 0.04, AllocsPerOp: 5,
-		Yardstick: None, Ratio: 2, RatioQ1: 1, RatioQ3: 3, Better: Higher, OK: true,
+		Baseline: None, Ratio: 2, RatioQ1: 1, RatioQ3: 3, Better: Higher, OK: true,
 	}
 	if r != want {
 		t.Errorf("row %+v, want %+v", r, want)
@@ -70,8 +70,8 @@ func TestJudge(t *testing.T) {
 
 func TestMissed(t *testing.T) {
 	rows := []Row{
-		{Name: "recv", Size: 1 << 20, Inflight: 4, Yardstick: PassThrough, Ratio: 0.5, Better: Higher, Target: 0.9},
-		{Name: "local-match", Yardstick: LockedMap, Ratio: 2, Better: Lower, Target: 4, AllocsPerOp: 3},
+		{Name: "recv", Size: 1 << 20, Inflight: 4, Baseline: PassThrough, Ratio: 0.5, Better: Higher, Target: 0.9},
+		{Name: "local-match", Baseline: LockedMap, Ratio: 2, Better: Lower, Target: 4, AllocsPerOp: 3},
 		{Name: "recv-whole", Size: 5 << 30, Inflight: 1},
 		{Name: "noise", Ratio: 0.89, Target: 0.9, OK: true, noise: true},
 	}
@@ -122,10 +122,10 @@ func TestSave(t *testing.T) {
 func TestTable(t *testing.T) {
 	var b strings.Builder
 	err := WriteTable(&b, []Row{
-		{Name: "recv", Yardstick: PassThrough, Size: 1 << 20, Count: 10, Seconds: 2, P50: 250, P99: 2500, Ratio: 1, OK: true, itself: true},
-		{Name: "recv", Transport: "grpc", Yardstick: PassThrough, Size: 1000, Ratio: 0.85, RatioQ1: 0.8, RatioQ3: 1, Better: Higher, Target: 0.9, OK: true, noise: true},
-		{Name: "recv", Transport: "grpc", Yardstick: PassThrough, Ratio: 0.5, Better: Higher, Target: 0.9},
-		{Name: "local-match", Transport: local, Yardstick: LockedMap, P50: 0.05, P99: 2e6, Ratio: 3, Better: Lower, Target: 4, OK: true},
+		{Name: "recv", Baseline: PassThrough, Size: 1 << 20, Count: 10, Seconds: 2, P50: 250, P99: 2500, Ratio: 1, OK: true, itself: true},
+		{Name: "recv", Transport: "grpc", Baseline: PassThrough, Size: 1000, Ratio: 0.85, RatioQ1: 0.8, RatioQ3: 1, Better: Higher, Target: 0.9, OK: true, noise: true},
+		{Name: "recv", Transport: "grpc", Baseline: PassThrough, Ratio: 0.5, Better: Higher, Target: 0.9},
+		{Name: "local-match", Transport: local, Baseline: LockedMap, P50: 0.05, P99: 2e6, Ratio: 3, Better: Lower, Target: 4, OK: true},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// The programs of perftest, the yardstick of RDMA (package perftest of the
+// The programs of perftest, the baseline of RDMA (package perftest of the
 // distributions).
 const (
 	WriteBandwidth = "ib_write_bw"

@@ -14,12 +14,12 @@ import (
 // pairing is the second process and everything that is measured between it and
 // this one.
 type pairing struct {
-	child      *child
-	pool       *tensor.Pool
-	ours       *receiver
-	yardsticks *yardsticks
-	tcp        *tcpClient
-	udp        *loopClient // nil for none
+	child     *child
+	pool      *tensor.Pool
+	ours      *receiver
+	baselines *baselines
+	tcp       *tcpClient
+	udp       *loopClient // nil for none
 }
 
 // pair starts a second process that publishes tensors of the sizes, and connects
@@ -42,7 +42,7 @@ func (s *suite) pairAs(ctx context.Context, client config.Client, sizes []int64)
 	if p.ours, err = dialReceiver(ctx, client, p.child.Server, p.pool); err != nil {
 		return nil, nil, err
 	}
-	if p.yardsticks, err = dialYardsticks(p.child.Yardsticks, p.pool, grpctransport.DialOptions{
+	if p.baselines, err = dialBaselines(p.child.Baselines, p.pool, grpctransport.DialOptions{
 		KeepaliveTime: client.Keepalive.Time, KeepaliveTimeout: client.Keepalive.Timeout,
 	}); err != nil {
 		return nil, nil, err
@@ -72,8 +72,8 @@ func (p *pairing) close() (err error) {
 	if p.udp != nil {
 		p.udp.close()
 	}
-	if p.yardsticks != nil {
-		err = p.yardsticks.close()
+	if p.baselines != nil {
+		err = p.baselines.close()
 	}
 	if p.ours != nil {
 		err = errors.Join(err, p.ours.close())
@@ -82,14 +82,14 @@ func (p *pairing) close() (err error) {
 	return err
 }
 
-// pairTargets are what the ratio of a receive should reach: by yardstick and
+// pairTargets are what the ratio of a receive should reach: by baseline and
 // size.
 var pairTargets = map[string]map[int64]float64{
 	PassThrough: {1 << 20: 0.90, 16 << 20: 0.90},
 	Generated:   {1 << 20: 1.5, 16 << 20: 1.3},
 }
 
-// recv sets a receive against each yardstick.
+// recv sets a receive against each baseline.
 func (s *suite) recv(ctx context.Context) error { return s.eachReceive(ctx, s.recvOne) }
 
 // eachReceive starts a second process and measures one thing for each size and
@@ -132,21 +132,21 @@ func ended(ctx context.Context, err error) error {
 func (s *suite) recvOne(ctx context.Context, p *pairing, t target, inflight int) error {
 	text := t.key.String()
 	ours := load(inflight, 1, p.ours.receive(t, inflight))
-	for _, y := range []struct {
+	for _, beside := range []struct {
 		name string
 		call func(context.Context) error
 	}{
-		{PassThrough, func(ctx context.Context) error { return p.yardsticks.passThrough(ctx, t.size, text) }},
-		{Generated, func(ctx context.Context) error { return p.yardsticks.generated(ctx, t.size, text) }},
+		{PassThrough, func(ctx context.Context) error { return p.baselines.passThrough(ctx, t.size, text) }},
+		{Generated, func(ctx context.Context) error { return p.baselines.generated(ctx, t.size, text) }},
 		{RawTCP, func(context.Context) error { return p.tcp.receive(t.size) }},
 	} {
-		s.say("%s, %d in flight, beside %s", config.FormatSize(t.size), inflight, y.name)
-		theirs := load(inflight, 1, func(ctx context.Context, _, _ int) error { return y.call(ctx) })
+		s.say("%s, %d in flight, beside %s", config.FormatSize(t.size), inflight, beside.name)
+		theirs := load(inflight, 1, func(ctx context.Context, _, _ int) error { return beside.call(ctx) })
 		o, own, err := s.contest().compare(ctx, ours, theirs)
 		if err != nil {
 			return err
 		}
-		s.addPair(&o, &own, y.name, Higher, pairTargets[y.name][t.size], func(r *Row) {
+		s.addPair(&o, &own, beside.name, Higher, pairTargets[beside.name][t.size], func(r *Row) {
 			r.Inflight = inflight
 			r.moved(t.size)
 		})
@@ -180,11 +180,11 @@ func (s *suite) besideUDP(ctx context.Context) error {
 	})
 }
 
-// addPair adds the yardstick's own row and ours, each completed by more.
-func (s *suite) addPair(ours, own *outcome, yardstick string, better Better, target float64, more func(*Row)) {
+// addPair adds the baseline's own row and ours, each completed by more.
+func (s *suite) addPair(ours, own *outcome, baseline string, better Better, target float64, more func(*Row)) {
 	for _, o := range []*outcome{own, ours} {
 		r := rowOf(s.now.name, o)
-		r.Yardstick = yardstick
+		r.Baseline = baseline
 		if o == ours {
 			r.Transport = s.now.transport
 			r.judge(better, target, own.ratio.deviation())

@@ -56,8 +56,8 @@ func TestEachBenchmark(t *testing.T) {
 				if !strings.HasPrefix(r.Name, name) || r.Count < 1 || r.Seconds <= 0 || r.itself != (r.Transport == "") {
 					t.Errorf("row %+v", r)
 				}
-				if (r.Yardstick == None) != (r.Ratio == 0) {
-					t.Errorf("row %+v: a ratio and no yardstick, or the other way round", r)
+				if (r.Baseline == None) != (r.Ratio == 0) {
+					t.Errorf("row %+v: a ratio and no baseline, or the other way round", r)
 				}
 			}
 		})
@@ -129,7 +129,7 @@ func TestFromAnotherServer(t *testing.T) {
 	var sizes []int64
 	for _, r := range rows {
 		sizes = append(sizes, r.Size)
-		if r.Yardstick != None || r.Transport != "grpc" || r.GBytesPerSecond == 0 {
+		if r.Baseline != None || r.Transport != "grpc" || r.GBytesPerSecond == 0 {
 			t.Errorf("row %+v", r)
 		}
 	}
@@ -208,8 +208,8 @@ func TestSecondProcessDies(t *testing.T) {
 				t.Skip("this system has no super-packets")
 			}
 			calls := map[string]func() error{
-				PassThrough: func() error { return p.yardsticks.passThrough(ctx, 100_000, "") },
-				Generated:   func() error { return p.yardsticks.generated(ctx, 100_000, "") },
+				PassThrough: func() error { return p.baselines.passThrough(ctx, 100_000, "") },
+				Generated:   func() error { return p.baselines.generated(ctx, 100_000, "") },
 				RawTCP:      func() error { return p.tcp.receive(100_000) },
 				UDPLoop:     func() error { return p.udp.receive(100_000) },
 			}
@@ -249,7 +249,7 @@ func TestSecondProcessEndsWithItsInput(t *testing.T) {
 		t.Fatal(err)
 	}
 	var h hello
-	if err := json.Unmarshal(out.Bytes(), &h); err != nil || h.Server == "" || h.Yardsticks == "" || h.TCP == "" {
+	if err := json.Unmarshal(out.Bytes(), &h); err != nil || h.Server == "" || h.Baselines == "" || h.TCP == "" {
 		t.Errorf("it said %s: %v", &out, err)
 	}
 	if err := Serve(t.Context(), strings.NewReader("exit"), &out); status.CodeOf(err) != status.InvalidArgument {

@@ -12,7 +12,7 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// loopPair is both ends of the UDP yardstick, and the tensors that it serves.
+// loopPair is both ends of the UDP baseline, and the tensors that it serves.
 func loopPair(t *testing.T, sizes ...int64) (*loopClient, map[int64]*tensor.Tensor) {
 	t.Helper()
 	tensors := make(map[int64]*tensor.Tensor)
@@ -41,7 +41,7 @@ func loopPair(t *testing.T, sizes ...int64) (*loopClient, map[int64]*tensor.Tens
 	return c, tensors
 }
 
-// The yardstick moves what it says that it moves, with several answers under way.
+// The baseline moves what it says that it moves, with several answers under way.
 func TestUDPLoopDelivers(t *testing.T) {
 	c, tensors := loopPair(t, 0, 1, 8, loopMTU, loopMTU+1, loopMTU*loopSegments, loopMTU*loopSegments+1, 1<<20)
 	var work sync.WaitGroup

@@ -12,7 +12,7 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// The raw TCP yardstick: a request is a size in 8 bytes, big-endian, its answer
+// The raw TCP baseline: a request is a size in 8 bytes, big-endian, its answer
 // that many bytes, in the order of the requests.
 
 // tcpServer answers on each connection with the tensors' memory. It owns a

@@ -14,15 +14,15 @@ import (
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
 )
 
-// The gRPC yardsticks are two methods of a service that only this package has.
+// The gRPC baselines are two methods of a service that only this package has.
 const (
-	yardstickServiceName = "tryst.bench.Yardsticks"
-	passThroughMethod    = "PassThrough"
-	generatedMethod      = "Generated"
+	baselineServiceName = "tryst.bench.Baselines"
+	passThroughMethod   = "PassThrough"
+	generatedMethod     = "Generated"
 )
 
-// yardstickService answers with tensors, by the size that is asked for.
-func yardstickService(tensors map[int64]*tensor.Tensor) *grpc.ServiceDesc {
+// baselineService answers with tensors, by the size that is asked for.
+func baselineService(tensors map[int64]*tensor.Tensor) *grpc.ServiceDesc {
 	find := func(size int64) (*tensor.Tensor, error) {
 		if t := tensors[size]; t != nil {
 			return t, nil
@@ -59,7 +59,7 @@ func yardstickService(tensors map[int64]*tensor.Tensor) *grpc.ServiceDesc {
 		}, nil
 	}
 	return &grpc.ServiceDesc{
-		ServiceName: yardstickServiceName, HandlerType: (*any)(nil),
+		ServiceName: baselineServiceName, HandlerType: (*any)(nil),
 		Methods: []grpc.MethodDesc{
 			{MethodName: passThroughMethod, Handler: passThrough},
 			{MethodName: generatedMethod, Handler: generated},
@@ -84,32 +84,32 @@ func sizeOf(q question) int64 {
 	return int64(binary.BigEndian.Uint64(q))
 }
 
-// yardsticks is the client of the gRPC yardsticks, over one connection with the
+// baselines is the client of the gRPC baselines, over one connection with the
 // options of Tryst's own.
-type yardsticks struct {
+type baselines struct {
 	conns *grpctransport.Conns
 	conn  grpc.ClientConnInterface
 	pool  tensor.Allocator
 	codec grpc.CallOption
 }
 
-func dialYardsticks(address string, pool tensor.Allocator, o grpctransport.DialOptions) (*yardsticks, error) {
+func dialBaselines(address string, pool tensor.Allocator, o grpctransport.DialOptions) (*baselines, error) {
 	conns := grpctransport.NewConns(grpctransport.ConnsOptions{
 		Resolve: func(cluster.Task) (string, bool) { return address, true }, Dial: o,
 	})
-	conn, err := conns.Conn(cluster.Task{Job: "yardsticks"})
+	conn, err := conns.Conn(cluster.Task{Job: "baselines"})
 	if err != nil {
 		return nil, err
 	}
-	return &yardsticks{conns: conns, conn: conn, pool: pool, codec: grpc.ForceCodecV2(newCodec())}, nil
+	return &baselines{conns: conns, conn: conn, pool: pool, codec: grpc.ForceCodecV2(newCodec())}, nil
 }
 
-func (y *yardsticks) close() error { return y.conns.Close() }
+func (b *baselines) close() error { return b.conns.Close() }
 
 // passThrough is one bare call; text stands for a receive's key.
-func (y *yardsticks) passThrough(ctx context.Context, size int64, text string) error {
-	a := arrived{pool: y.pool}
-	err := y.conn.Invoke(ctx, "/"+yardstickServiceName+"/"+passThroughMethod, newQuestion(size, text), &a, y.codec)
+func (b *baselines) passThrough(ctx context.Context, size int64, text string) error {
+	a := arrived{pool: b.pool}
+	err := b.conn.Invoke(ctx, "/"+baselineServiceName+"/"+passThroughMethod, newQuestion(size, text), &a, b.codec)
 	if a.buffer == nil {
 		return err
 	}
@@ -119,18 +119,18 @@ func (y *yardsticks) passThrough(ctx context.Context, size int64, text string) e
 }
 
 // generated is one call with the generated code.
-func (y *yardsticks) generated(ctx context.Context, size int64, text string) error {
+func (b *baselines) generated(ctx context.Context, size int64, text string) error {
 	var resp tfpb.RecvTensorResponse
 	req := &tfpb.RecvTensorRequest{StepId: size, RendezvousKey: text}
-	if err := y.conn.Invoke(ctx, "/"+yardstickServiceName+"/"+generatedMethod, req, &resp, y.codec); err != nil {
+	if err := b.conn.Invoke(ctx, "/"+baselineServiceName+"/"+generatedMethod, req, &resp, b.codec); err != nil {
 		return err
 	}
-	b, err := y.pool.Allocate(len(resp.GetTensor().GetTensorContent()))
+	buf, err := b.pool.Allocate(len(resp.GetTensor().GetTensorContent()))
 	if err != nil {
 		return err
 	}
-	n := copy(b.Bytes(), resp.GetTensor().GetTensorContent())
-	b.Release()
+	n := copy(buf.Bytes(), resp.GetTensor().GetTensorContent())
+	buf.Release()
 	return arrivedWhole(nil, n, size)
 }
 

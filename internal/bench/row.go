@@ -12,13 +12,13 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// Row is one line of the results: what ours did beside one yardstick, or what
-// the yardstick itself did.
+// Row is one line of the results: what ours did beside one baseline, or what
+// the baseline itself did.
 type Row struct {
 	// Name is the benchmark's.
 	Name string `json:"name"`
 	// Transport is the wire, or "local" where nothing leaves the process; empty
-	// in the yardstick's own row.
+	// in the baseline's own row.
 	Transport string `json:"transport"`
 	// Provider is who moves the bytes for that transport; empty for gRPC,
 	// which has only one.
@@ -41,11 +41,11 @@ type Row struct {
 	// AllocsPerOp is how often one operation allocates on the heap of this
 	// process.
 	AllocsPerOp float64 `json:"allocs_per_op"`
-	// Yardstick is what Ratio is to, or whose own row this is.
-	Yardstick string `json:"yardstick"`
+	// Baseline is what Ratio is to, or whose own row this is.
+	Baseline string `json:"baseline"`
 	// Ratio is the median of the pairs, and RatioQ1 and RatioQ3 are their
-	// quartiles. In a yardstick's own row they are those to itself; 0 without a
-	// yardstick.
+	// quartiles. In a baseline's own row they are those to itself; 0 without a
+	// baseline.
 	Ratio   float64 `json:"ratio"`
 	RatioQ1 float64 `json:"ratio_q1"`
 	RatioQ3 float64 `json:"ratio_q3"`
@@ -58,7 +58,7 @@ type Row struct {
 
 	file   string // where it is saved, without .jsonl
 	noise  bool   // the target is missed by no more than noise
-	itself bool   // the row is the yardstick's own
+	itself bool   // the row is the baseline's own
 }
 
 // Better is the direction in which a ratio improves.
@@ -70,7 +70,7 @@ const (
 	Lower  Better = "lower"
 )
 
-// The yardsticks.
+// The baselines.
 const (
 	PassThrough = "grpc-passthrough" // a bare gRPC call with the content as its message
 	Generated   = "grpc-generated"   // the same call with the generated RecvTensorResponse
@@ -89,7 +89,7 @@ func rowOf(name string, o *outcome) Row {
 		P50: microseconds(o.latencies.percentile(0.50)), P99: microseconds(o.latencies.percentile(0.99)),
 		AllocsPerOp: o.allocs,
 		Ratio:       o.ratio.median, RatioQ1: o.ratio.q1, RatioQ3: o.ratio.q3,
-		Better: Higher, Yardstick: None, OK: true,
+		Better: Higher, Baseline: None, OK: true,
 	}
 }
 
@@ -103,7 +103,7 @@ func (r *Row) moved(size int64) {
 	}
 }
 
-// judge holds the ratio against the target. deviation is how far the yardstick
+// judge holds the ratio against the target. deviation is how far the baseline
 // is from itself.
 func (r *Row) judge(better Better, target, deviation float64) {
 	r.Better, r.Target = better, target

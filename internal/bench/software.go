@@ -9,17 +9,17 @@ import (
 )
 
 // softwareTargets are what receives over verbs should reach with the device in
-// software, several in flight: by yardstick and size.
+// software, several in flight: by baseline and size.
 var softwareTargets = map[string]map[int64]float64{
 	UDPLoop: {1 << 20: 0.75, 16 << 20: 0.75},
 	OwnGRPC: {1 << 20: 1.15, 16 << 20: 1.15},
 }
 
-func softwareTarget(yardstick string, size int64, inflight int) float64 {
+func softwareTarget(baseline string, size int64, inflight int) float64 {
 	if inflight < 2 {
 		return 0
 	}
-	return softwareTargets[yardstick][size]
+	return softwareTargets[baseline][size]
 }
 
 // smallTarget is the median of one small receive over verbs, beside that over gRPC.

@@ -95,18 +95,18 @@ func fixed(name byte, order *[]byte, scores ...float64) side {
 
 func TestContestTakesTurns(t *testing.T) {
 	var order []byte
-	o, y, err := contest{pairs: 2}.compare(t.Context(), fixed('o', &order, 3), fixed('y', &order, 2))
+	o, own, err := contest{pairs: 2}.compare(t.Context(), fixed('o', &order, 3), fixed('b', &order, 2))
 	if err != nil {
 		t.Fatal(err)
 	}
 	// The warm-up, a pair each way round, and the counting of allocations.
-	if got, want := string(order), "yo"+"yyo"+"oyy"+"oy"; got != want {
+	if got, want := string(order), "bo"+"bbo"+"obb"+"ob"; got != want {
 		t.Errorf("the sides ran in order %s, want %s", got, want)
 	}
-	if o.ratio.median != 1.5 || y.ratio.median != 1 || o.count != 2 || y.count != 4 || o.time != 2*time.Second {
-		t.Errorf("ours %v of %d in %v, the yardstick %v of %d", o.ratio, o.count, o.time, y.ratio, y.count)
+	if o.ratio.median != 1.5 || own.ratio.median != 1 || o.count != 2 || own.count != 4 || o.time != 2*time.Second {
+		t.Errorf("ours %v of %d in %v, the baseline %v of %d", o.ratio, o.count, o.time, own.ratio, own.count)
 	}
-	o, _, err = contest{pairs: 2, lower: true}.compare(t.Context(), fixed('o', &order, 4), fixed('y', &order, 2))
+	o, _, err = contest{pairs: 2, lower: true}.compare(t.Context(), fixed('o', &order, 4), fixed('b', &order, 2))
 	if err != nil || o.ratio.median != 0.5 {
 		t.Errorf("twice as fast takes %v of the time, %v; want 0.5", o.ratio.median, err)
 	}
@@ -126,10 +126,10 @@ func TestContestEndsWithAnError(t *testing.T) {
 		t.Errorf("ours fails: %v", err)
 	}
 	if _, _, err := (contest{pairs: 1}).compare(t.Context(), good, bad); !errors.Is(err, broken) {
-		t.Errorf("the yardstick fails: %v", err)
+		t.Errorf("the baseline fails: %v", err)
 	}
 	if _, err := (contest{pairs: 1}).measure(t.Context(), bad); !errors.Is(err, broken) {
-		t.Errorf("without a yardstick: %v", err)
+		t.Errorf("without a baseline: %v", err)
 	}
 }
 

@@ -23,10 +23,10 @@ func WriteTable(w io.Writer, rows []Row) error {
 	return t.Flush()
 }
 
-// who is what was measured: the wire, this process, or the yardstick itself.
+// who is what was measured: the wire, this process, or the baseline itself.
 func (r *Row) who() string {
 	if r.itself {
-		return r.Yardstick
+		return r.Baseline
 	}
 	return r.Transport
 }
@@ -35,10 +35,10 @@ func (r *Row) beside() string {
 	switch {
 	case r.itself:
 		return "itself"
-	case r.Yardstick == None:
+	case r.Baseline == None:
 		return ""
 	}
-	return r.Yardstick
+	return r.Baseline
 }
 
 func (r *Row) perSecond() string {
@@ -87,7 +87,7 @@ func (r *Row) verdict() string {
 	case r.Better == Lower && r.Ratio <= r.Target, r.Better == Higher && r.Ratio >= r.Target:
 		return fmt.Sprintf("%s: %.1f allocations an operation", what, r.AllocsPerOp)
 	}
-	return fmt.Sprintf("%s: %.2f of %s, the target is %s", what, r.Ratio, r.Yardstick, r.target())
+	return fmt.Sprintf("%s: %.2f of %s, the target is %s", what, r.Ratio, r.Baseline, r.target())
 }
 
 func blankZero(format string, v float64) string {

@@ -15,22 +15,22 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/discovery"
 )
 
-// The targets beside perftest: of bandwidth, by size, with several receives in
-// flight; of one small receive, by how completions are waited for, in round trips
-// of perftest, which takes one where a receive takes a request, two threads that
-// are told, and an answer.
-var (
-	writeTargets = map[int64]float64{1 << 20: 0.90, 16 << 20: 0.95}
-	sendTargets  = []struct {
-		poll   string
-		event  bool // perftest's way of waiting
-		target float64
-	}{
-		{"busy", false, 4},
-		{"adaptive", false, 3},
-		{"event", true, 8},
-	}
-)
+// writeTargets are of the bandwidth beside perftest, by size, with several receives in
+// flight.
+var writeTargets = map[int64]float64{1 << 20: 0.90, 16 << 20: 0.95}
+
+// waits are the ways to wait for completions whose latency is measured. The
+// target is in round trips of perftest, which takes one where a receive takes a request,
+// two threads that are told, and an answer.
+var waits = []struct {
+	poll   string
+	event  bool // perftest's way of waiting
+	target float64
+}{
+	{"busy", false, 4},
+	{"adaptive", false, 3},
+	{"event", true, 8},
+}
 
 // smallWays are the ways to receive one: by a callback, and by a call that waits,
 // whose goroutine then does the polling itself.
@@ -134,7 +134,7 @@ func (s *suite) queuePairs(size int64, inflight int) int {
 // besidePerftest measures ours beside a program of perftest, or alone where that is
 // not installed.
 func (s *suite) besidePerftest(ctx context.Context, theirs *perftest, ours side, target float64, more func(*Row)) error {
-	own := func(r *Row) {
+	complete := func(r *Row) {
 		if !r.itself {
 			r.Provider = s.now.provider()
 		}
@@ -149,21 +149,21 @@ func (s *suite) besidePerftest(ctx context.Context, theirs *perftest, ours side,
 		}
 		r := rowOf(s.now.name, &o)
 		r.Transport = s.now.transport
-		own(&r)
+		complete(&r)
 		s.add(r)
 		return nil
 	}
 	s.say("%s, beside %s", config.FormatSize(theirs.size), theirs)
-	o, y, err := c.compare(ctx, ours, theirs.run)
+	o, own, err := c.compare(ctx, ours, theirs.run)
 	if err != nil {
 		return err
 	}
 	better := Higher
 	if theirs.program == SendLatency {
 		better = Lower
-		o.ratio, y.ratio = o.ratio.inverse(), y.ratio.inverse()
+		o.ratio, own.ratio = o.ratio.inverse(), own.ratio.inverse()
 	}
-	s.addPair(&o, &y, theirs.String(), better, target, own)
+	s.addPair(&o, &own, theirs.String(), better, target, complete)
 	return nil
 }
 
@@ -184,28 +184,28 @@ func (s *suite) latencyVerbs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, t := range sendTargets {
-		if len(s.polls) > 0 && !slices.Contains(s.polls, t.poll) {
+	for _, w := range waits {
+		if len(s.polls) > 0 && !slices.Contains(s.polls, w.poll) {
 			continue
 		}
 		for _, by := range smallWays {
 			name := func(r *Row) {
-				r.Name = s.now.name + "-" + t.poll + by.suffix
+				r.Name = s.now.name + "-" + w.poll + by.suffix
 				r.Inflight = 1
 				r.moved(smallSize)
 			}
-			ours := s.smallReceives(t.poll, by.how)
-			theirs := &perftest{program: SendLatency, ends: ends, size: smallSize, event: t.event, pin: s.second}
-			if err := s.besidePerftest(ctx, theirs, ours, t.target, name); err != nil {
+			ours := s.smallReceives(w.poll, by.how)
+			theirs := &perftest{program: SendLatency, ends: ends, size: smallSize, event: w.event, pin: s.second}
+			if err := s.besidePerftest(ctx, theirs, ours, w.target, name); err != nil {
 				return err
 			}
-			s.say("%s, %s, beside %s", config.FormatSize(smallSize), t.poll, GoLoop)
-			o, y, err := s.contest().compare(ctx, ours, s.goLoop(t.event))
+			s.say("%s, %s, beside %s", config.FormatSize(smallSize), w.poll, GoLoop)
+			o, own, err := s.contest().compare(ctx, ours, s.goLoop(w.event))
 			if err != nil {
 				return err
 			}
-			o.ratio, y.ratio = o.ratio.inverse(), y.ratio.inverse()
-			s.addPair(&o, &y, GoLoop, Lower, 0, func(r *Row) {
+			o.ratio, own.ratio = o.ratio.inverse(), own.ratio.inverse()
+			s.addPair(&o, &own, GoLoop, Lower, 0, func(r *Row) {
 				if !r.itself {
 					r.Provider = s.now.provider()
 				}
@@ -248,7 +248,7 @@ func (s *suite) idleVerbs(ctx context.Context) (err error) {
 	}
 	took := time.Since(begin)
 	r := rowOf(s.now.name, &outcome{run: run{count: 1, time: took}})
-	r.Transport, r.Provider, r.Inflight, r.Yardstick = s.now.transport, s.now.provider(), 1, OneCore
+	r.Transport, r.Provider, r.Inflight, r.Baseline = s.now.transport, s.now.provider(), 1, OneCore
 	r.Ratio = max(hereAfter-here, thereAfter-there).Seconds() / took.Seconds()
 	r.RatioQ1, r.RatioQ3 = r.Ratio, r.Ratio
 	r.judge(Lower, idleTarget, 0)

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/config"
+	"github.com/tryst-rdma/tryst/internal/bench"
+	"github.com/tryst-rdma/tryst/status"
+)
+
+// given is what the command line and the settings ask for.
+type given struct {
+	options bench.Options
+	dir     string // of the files of rows; "" for none
+	json    bool
+	check   bool
+}
+
+const help = `Usage: tryst-bench [flags]
+
+It starts a second process and measures what moves between the two, and what a
+local rendezvous costs, each beside a baseline: a bare gRPC call of the same
+size, the generated protobuf code, a TCP connection, UDP sockets, a map under a
+lock, the programs of perftest for RDMA. Each contest is the median of pairs that
+take turns; the baseline beside itself tells how much of a difference is noise
+here.
+
+With --from it receives from a server elsewhere, without baselines: of what is
+published there the tensors that are nearest to the sizes.
+
+Benchmarks: %s.
+
+Flags, of which those of the settings may also be TRYST_ variables:
+%s`
+
+// helpWidth is where the lines of flags are wrapped.
+const helpWidth = 100
+
+// parse reads the command line. It returns pflag.ErrHelp when it has written the help,
+// and a usageError for what it refuses.
+func parse(args []string, s streams) (given, error) {
+	var (
+		g     given
+		sizes []string
+	)
+	o := &g.options
+	flags := pflag.NewFlagSet("tryst-bench", pflag.ContinueOnError)
+	flags.SortFlags = false
+	flags.Usage = func() {
+		fmt.Fprintf(s.out, help, strings.Join(bench.Names(), ", "), flags.FlagUsagesWrapped(helpWidth))
+	}
+	flags.StringVar(&o.From, "from", "", "receive from this server instead: `HOST:PORT|TASK`, a TASK being one of --cluster")
+	flags.StringSliceVar(&o.Only, "only", nil, "run only these benchmarks: `NAME,...`")
+	flags.StringSliceVar(&sizes, "size", sizeTexts(bench.DefaultSizes), "what is received, `SIZE,...`, as 64KiB")
+	flags.IntSliceVar(&o.Inflight, "inflight", bench.DefaultInflight, "how many receives are under way at once, `N,...`")
+	flags.IntVar(&o.Pairs, "pairs", bench.DefaultPairs, "how many pairs a contest has")
+	flags.DurationVar(&o.PairTime, "pair-time", bench.DefaultPairTime, "how long each of a pair runs")
+	flags.StringVar(&g.dir, "json-dir", "", "also write the rows into NAME.jsonl in `DIR`, a file for each wire")
+	flags.BoolVar(&g.json, "json", false, "write each row as one line of JSON")
+	flags.BoolVar(&g.check, "check", false, "fail when a target is missed by more than noise")
+	flags.BoolVar(&o.Pin, "pin", false, "keep the processes of verbs-latency, those of its baselines too, on a processor each")
+	flags.StringVar(&o.Profile, "cpu-profile", "", "write CPU profiles of both processes into `DIR`, for go tool pprof")
+	flags.StringVar(&o.PeerDevice, "peer-rdma-device", "", "RDMA device of the second process, as --rdma-device; the same one when empty")
+	config.RegisterFlags(flags, config.ForClient)
+	flags.Lookup(transportFlag).Usage = "wires to measure, `WIRE,...` of " + strings.Join(config.Transports(), ", ")
+
+	if err := flags.Parse(args); errors.Is(err, pflag.ErrHelp) {
+		return g, err
+	} else if err != nil {
+		return g, usageError{err}
+	}
+	if rest := flags.Args(); len(rest) > 0 {
+		return g, usagef("it takes no argument, and %q is one", rest[0])
+	}
+	o.Transports = severalWires(flags)
+	cfg, err := config.Load(config.LoadOptions{Flags: flags, Environ: s.env, Use: config.ForClient})
+	if err != nil {
+		return g, usageError{err}
+	}
+	o.Client = cfg.Client
+	if len(o.Transports) == 0 {
+		o.Transports = []string{cfg.Transport}
+	}
+	for _, text := range sizes {
+		n, err := config.ParseSize(text)
+		if err != nil {
+			return g, usagef("--size %q: %w", text, err)
+		}
+		o.Sizes = append(o.Sizes, n)
+	}
+	switch {
+	case o.Pairs < 1:
+		return g, usagef("--pairs %d: at least 1 is needed", o.Pairs)
+	case o.PairTime <= 0:
+		return g, usagef("--pair-time %v: it must be above 0", o.PairTime)
+	case o.From != "":
+		if _, _, _, err := cluster.ResolveTarget(cfg.Cluster, o.From); err != nil {
+			return g, usageError{status.From(err).WithPrefix("--from")}
+		}
+	}
+	o.Command = secondProcess
+	if err := o.Validate(); err != nil {
+		return g, usageError{err}
+	}
+	return g, nil
+}
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+const transportFlag = "transport"
+
+// severalWires returns the wires of a --transport that lists some, and leaves in the
+// flag the one of them that has the most settings, since a process has only one
+// wire; nil for a flag with one or none.
+func severalWires(flags *pflag.FlagSet) []string {
+	f := flags.Lookup(transportFlag)
+	wires := strings.Split(f.Value.String(), ",")
+	if len(wires) == 1 || !f.Changed {
+		return nil
+	}
+	one := wires[0]
+	if slices.Contains(wires, config.Verbs) {
+		one = config.Verbs
+	}
+	_ = f.Value.Set(one) // takes any text, which Validate judges
+	return wires
+}
+
+func sizeTexts(sizes []int64) (texts []string) {
+	for _, n := range sizes {
+		texts = append(texts, config.FormatSize(n))
+	}
+	return texts
+}
