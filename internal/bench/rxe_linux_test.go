@@ -29,6 +29,9 @@ func TestRxeBenchmarks(t *testing.T) {
 				t.Errorf("%d rows, want %d", len(rows), want)
 			}
 			for _, r := range rows {
+				if name == "verbs-latency" && (r.Target != 0 || !r.OK) {
+					t.Errorf("row %+v has a target", r)
+				}
 				if !strings.HasPrefix(r.Name, name) || r.Count < 1 || r.Ratio < 0 || r.itself != (r.Transport == "") || r.itself != (r.Provider == "") {
 					t.Errorf("row %+v", r)
 				}

@@ -19,17 +19,16 @@ import (
 // flight.
 var writeTargets = map[int64]float64{1 << 20: 0.90, 16 << 20: 0.95}
 
-// waits are the ways to wait for completions whose latency is measured. The
-// target is in round trips of perftest, which takes one where a receive takes a request,
-// two threads that are told, and an answer.
+// waits are the ways to wait for completions whose latency is measured. It has no
+// target: most of these rows come from a VM with an emulated processor, and the ratio
+// there is that of Go code to C code on such a processor.
 var waits = []struct {
-	poll   string
-	event  bool // perftest's way of waiting
-	target float64
+	poll  string
+	event bool // perftest's way of waiting
 }{
-	{"busy", false, 4},
-	{"adaptive", false, 3},
-	{"event", true, 8},
+	{"busy", false},
+	{"adaptive", false},
+	{"event", true},
 }
 
 // smallWays are the ways to receive one: by a callback, and by a call that waits,
@@ -196,7 +195,7 @@ func (s *suite) latencyVerbs(ctx context.Context) error {
 			}
 			ours := s.smallReceives(w.poll, by.how)
 			theirs := &perftest{program: SendLatency, ends: ends, size: smallSize, event: w.event, pin: s.second}
-			if err := s.besidePerftest(ctx, theirs, ours, w.target, name); err != nil {
+			if err := s.besidePerftest(ctx, theirs, ours, 0, name); err != nil {
 				return err
 			}
 			s.say("%s, %s, beside %s", config.FormatSize(smallSize), w.poll, GoLoop)
