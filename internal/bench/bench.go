@@ -58,6 +58,7 @@ type Options struct {
 	idle          time.Duration // that a channel is watched while it is idle; less in tests
 	polls         []string      // ways of waiting whose latency is measured; fewer in tests
 	pool          *tensor.Pool  // of what is received; one for each benchmark when nil, as tests look at theirs
+	loadFile      string        // of the load average; another in tests
 }
 
 // benchmark is one thing that can be measured.
@@ -113,6 +114,7 @@ type suite struct {
 	now benchmark // the one that runs
 	// second is where the second process of the benchmark is; nil for anywhere.
 	second *pin
+	load   float64 // of the machine, before the first benchmark
 	rows   []Row
 }
 
@@ -128,6 +130,7 @@ func Run(ctx context.Context, o Options) (_ []Row, err error) {
 	}
 	defer func() { err = errors.Join(err, stop()) }()
 	s := &suite{Options: o}
+	s.measureLoad()
 	if o.From != "" {
 		for _, wire := range o.Transports {
 			s.now = benchmark{name: recvName, transport: wire}
@@ -184,6 +187,9 @@ func (o *Options) complete() error {
 	if o.many == 0 {
 		o.many, o.waiting, o.idle = manyReceives, waitingKeys, idleTime
 	}
+	if o.loadFile == "" {
+		o.loadFile = "/proc/loadavg"
+	}
 	switch {
 	case slices.Min(o.Sizes) < 0:
 		return status.Errorf(status.InvalidArgument, "a size of %d bytes is none", slices.Min(o.Sizes))
@@ -215,7 +221,7 @@ func (s *suite) contest() contest { return contest{pairs: s.Pairs, time: s.PairT
 
 // add reports a row.
 func (s *suite) add(r Row) {
-	r.file = s.now.transport
+	r.file, r.Load = s.now.transport, s.load
 	s.rows = append(s.rows, r)
 	if s.Row != nil {
 		s.Row(r)

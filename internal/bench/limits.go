@@ -9,6 +9,9 @@ const (
 	DefaultPairs    = 15
 	DefaultPairTime = 300 * time.Millisecond
 
+	// quietLoad is the load average of a machine with nothing else to do.
+	quietLoad = 0.5
+
 	// localBatch is how many local pairs are timed at once: reading the clock
 	// costs as much as half of one.
 	localBatch = 1000

@@ -55,6 +55,9 @@ type Row struct {
 	Target float64 `json:"target"`
 	// OK is false when the target is missed by more than noise.
 	OK bool `json:"ok"`
+	// Load is the machine's load average before the first benchmark; -1 where the
+	// system does not report one.
+	Load float64 `json:"load"`
 
 	file   string // where it is saved, without .jsonl
 	noise  bool   // the target is missed by no more than noise

@@ -23,7 +23,7 @@ func TestRowFields(t *testing.T) {
 	if err := json.Unmarshal(b, &object); err != nil {
 		t.Fatal(err)
 	}
-	want := strings.Fields(`allocs_per_op baseline better count gbytes_per_second inflight name ok p50_us p99_us provider
+	want := strings.Fields(`allocs_per_op baseline better count gbytes_per_second inflight load name ok p50_us p99_us provider
 		ratio ratio_q1 ratio_q3 seconds size target transport`)
 	if got := slices.Sorted(maps.Keys(object)); !slices.Equal(got, want) {
 		t.Errorf("fields %v, want %v", got, want)

@@ -20,7 +20,13 @@ func WriteTable(w io.Writer, rows []Row) error {
 			timeText(r.P50), timeText(r.P99), r.AllocsPerOp, r.beside(),
 			blankZero("%.2f", r.Ratio), r.quartiles(), r.target(), r.word())
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	if len(rows) > 0 && rows[0].Load != unknownLoad {
+		fmt.Fprintln(w, loadText(rows[0].Load))
+	}
+	return nil
 }
 
 // who is what was measured: the wire, this process, or the baseline itself.
