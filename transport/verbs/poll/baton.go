@@ -25,10 +25,6 @@ type baton[W comparable] struct {
 	// missed says that an event has come since the queue was last armed, while
 	// somebody held the baton: the queue is not armed any more.
 	missed bool
-	// due says that look will be called. Until then nobody may hold the baton although
-	// the queue is not armed; recent that somebody has left it so since it was set.
-	due    bool
-	recent bool
 	stop   bool
 }
 
@@ -70,29 +66,8 @@ func (b *baton[W]) event() (holds bool) {
 	return false
 }
 
-// look is called a while after a waiter has left the queue as it was. It reports whether
-// the caller holds the baton, as the resident does, or is to look again in a while: other
-// waiters came meanwhile.
-func (b *baton[W]) look() (holds, again bool) {
-	switch {
-	case b.stop || b.holder != nobody: // who holds it arms, or asks to look again
-		b.due = false
-	case b.recent:
-		b.recent = false
-		return false, true
-	default:
-		b.due, b.holder = false, resident
-		return true, false
-	}
-	return false, false
-}
-
-// sleeps is said by who is about to sleep: the queue has to be armed for it. It reports
-// whether the caller holds the baton, as the resident does, for the turn of a waiter.
-func (b *baton[W]) sleeps() (holds bool) { return b.due && b.take() }
-
-// take is said by who wants to poll once, at any time. It reports whether the caller holds
-// the baton, as the resident does.
+// take is for a caller that polls once, at any time. It reports whether the caller holds
+// the baton, in place of the resident.
 func (b *baton[W]) take() (holds bool) {
 	if b.holder == nobody && !b.stop {
 		b.holder = resident
@@ -122,16 +97,14 @@ const (
 	stepCalled              // it is the resident's: wake it
 	stepStopped             // it is the stopper's: wake it
 	stepLeft                // nobody has it; the resident sleeps
-	stepSoon                // nobody has it, and look is to be called in a while
 )
 
 // turn is the time from taking the baton until giving it up. Its zero value is a
-// waiter's, in a queue that has events, or of who is about to sleep.
+// waiter's, in a queue that has events.
 type turn struct {
 	resident bool // the holder is the resident
 	busy     bool // the resident spins and gives the baton to waiters only
 	eager    bool // with busy: waiters give it back to the resident, and the queue is never armed
-	brief    bool // a waiter whose own wait has ended and who leaves nobody behind: the next one, as a rule, comes soon
 	leaving  bool // armed, and polling until the queue is empty
 	rounds   int  // how often that brought something
 }
@@ -157,13 +130,6 @@ func (b *baton[W]) give(t *turn, found bool) step {
 		return stepPoll
 	case t.eager:
 		return b.call()
-	case t.brief && !t.leaving:
-		b.holder, b.waiter, b.recent = nobody, none, true
-		if b.due {
-			return stepLeft
-		}
-		b.due = true
-		return stepSoon
 	case !t.leaving:
 		t.leaving = true
 		b.missed = false

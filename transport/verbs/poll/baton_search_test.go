@@ -28,8 +28,6 @@ type world struct {
 	crowd    int8
 	called   bool
 	missed   bool
-	due      bool
-	recent   bool
 	stop     bool
 
 	queue  [maxQueued]int8 // whose completion; the first queued of them
@@ -83,7 +81,6 @@ type rules struct {
 	neverArm       bool
 	parkWithBaton  bool // who stops spinning does not look whether it has the baton
 	leaveCompleted bool // the queue is not polled after arming
-	forgetDue      bool // nobody looks
 }
 
 type game struct {
@@ -97,7 +94,6 @@ type game struct {
 	lazy    bool // with few processors
 	event   bool // ModeEvent
 	calls   bool // the device calls for some events
-	soon    bool // who leaves when its own completion has come may leave the queue as it was
 	patient bool // who waits spins until it has the baton or is done
 	batch   int8
 	rules   rules
@@ -122,11 +118,10 @@ func (g *game) first() world {
 func (w *world) with(f func(*baton[int8])) {
 	b := baton[int8]{
 		holder: w.holder, waiter: w.waiter, spinning: slices.Clone(w.spinning[:w.crowd]),
-		called: w.called, missed: w.missed, due: w.due, recent: w.recent, stop: w.stop,
+		called: w.called, missed: w.missed, stop: w.stop,
 	}
 	f(&b)
 	w.holder, w.waiter, w.called, w.missed, w.stop = b.holder, b.waiter, b.called, b.missed, b.stop
-	w.due, w.recent = b.due, b.recent
 	w.crowd = int8(len(b.spinning))
 	w.spinning = [maxWaiters]int8{}
 	copy(w.spinning[:], b.spinning)
@@ -247,25 +242,6 @@ func (g *game) moves(w world) (all []next) {
 	switch p := w.caller; {
 	case p.at != asleep:
 		g.hold(w, "who calls", func(n *world) *player { return &n.caller }, p, add)
-	case w.due:
-		tidies := func(by string, inPlace bool, f func(*baton[int8]) bool) {
-			add(by, func(n *world) {
-				n.with(func(b *baton[int8]) {
-					if f(b) {
-						n.caller = player{at: polling, t: turn{resident: inPlace}}
-					}
-				})
-			})
-		}
-		tidies("somebody looks", true, func(b *baton[int8]) bool {
-			if g.rules.forgetDue {
-				b.due = false
-				return false
-			}
-			holds, _ := b.look()
-			return holds
-		})
-		tidies("somebody is about to sleep", false, func(b *baton[int8]) bool { return b.sleeps() })
 	case w.call:
 		add("the device calls", func(n *world) {
 			n.call = false
@@ -388,9 +364,8 @@ func (g *game) hold(w world, name string, of func(*world) *player, p player, add
 		if !mustGo {
 			add(name+" polls on", func(n *world) { of(n).at = polling })
 		}
-		gives := func(n *world, brief bool) {
+		add(name+" gives the baton up", func(n *world) {
 			q := of(n)
-			q.t.brief = brief
 			found := q.found && (!g.rules.armOnce || !q.t.leaving || q.t.resident)
 			var s step
 			n.with(func(b *baton[int8]) { s = b.give(&q.t, found) })
@@ -408,12 +383,7 @@ func (g *game) hold(w world, name string, of func(*world) *player, p player, add
 			if (q.t.resident || q == &n.caller) && q.at == parking {
 				q.at = asleep
 			}
-			q.t.brief = false
-		}
-		add(name+" gives the baton up", func(n *world) { gives(n, false) })
-		if g.soon && p.done && !p.t.resident {
-			add(name+" leaves the queue as it was", func(n *world) { gives(n, true) })
-		}
+		})
 	}
 }
 
@@ -446,7 +416,7 @@ func (g *game) check(w *world) string {
 	if polls > 1 {
 		return "two poll"
 	}
-	if wakes := w.armed && w.queued == 0 || w.event || w.call || w.due || w.home.at == woken; w.holder == nobody && !wakes {
+	if wakes := w.armed && w.queued == 0 || w.event || w.call || w.home.at == woken; w.holder == nobody && !wakes {
 		return "nobody holds the baton, and the resident will not wake up"
 	}
 	if w.holder == waiter {
@@ -576,12 +546,7 @@ var games = []named{
 	{"events only, some of them calls", game{waiters: 2, rounds: 1, foreign: 2, batch: 1, event: true, calls: true}},
 	{"calls, stopped", game{waiters: 1, rounds: 1, foreign: 2, batch: 1, event: true, calls: true, stop: true, cancel: true}},
 	{"calls, and waiters that spin", game{waiters: 2, rounds: 1, foreign: 1, batch: 2, calls: true}},
-	{"queues that are left as they were", game{waiters: 2, rounds: 1, batch: 2, soon: true}},
-	{"the same, in turn", game{waiters: 1, rounds: 2, foreign: 1, batch: 2, soon: true}},
-	{"the same, stopped", game{waiters: 1, rounds: 1, foreign: 1, batch: 1, soon: true, stop: true, cancel: true}},
-	{"the same, busy", game{waiters: 1, rounds: 2, foreign: 1, batch: 1, soon: true, busy: true, lazy: true}},
 	{"somebody looks", game{waiters: 2, rounds: 1, foreign: 1, batch: 2, looks: 2}},
-	{"somebody looks at queues that are left as they were", game{waiters: 1, rounds: 2, foreign: 1, batch: 2, soon: true, looks: 2}},
 	{"somebody looks, stopped", game{waiters: 1, rounds: 1, foreign: 1, batch: 1, looks: 1, stop: true, cancel: true}},
 	{"somebody looks, calls", game{waiters: 1, rounds: 1, foreign: 2, batch: 1, looks: 1, event: true, calls: true}},
 	{"somebody looks, busy", game{waiters: 1, rounds: 1, foreign: 1, batch: 1, looks: 1, busy: true}},
@@ -631,7 +596,6 @@ func TestBatonEachRuleMatters(t *testing.T) {
 	}{
 		{"an event that comes while somebody holds the baton is noted", game{waiters: 1, rounds: 1, foreign: 1, batch: 1, rules: rules{forgetMissed: true}}},
 		{"a call that comes while somebody holds the baton is noted", game{waiters: 1, rounds: 1, foreign: 1, batch: 1, event: true, calls: true, rules: rules{forgetMissed: true}}},
-		{"somebody looks after who was left", game{waiters: 1, rounds: 1, foreign: 1, batch: 1, soon: true, rules: rules{forgetDue: true}}},
 		{"who found completions after arming arms again", game{waiters: 1, rounds: 1, foreign: 2, batch: 1, rules: rules{armOnce: true}}},
 		{"who leaves arms", game{waiters: 1, rounds: 1, batch: 1, rules: rules{neverArm: true}}},
 		{"who leaves polls after arming", game{waiters: 1, rounds: 1, batch: 1, rules: rules{leaveCompleted: true}}},

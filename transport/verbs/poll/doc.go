@@ -6,10 +6,7 @@
 //
 //   - somebody holds it, or
 //   - the queue is armed, was found empty after arming, and its resident
-//     goroutine sleeps until the queue's next event, or
-//   - a waiter has just left with its completion, nobody sleeps, and a timer looks
-//     after the queue in a while: between receives that follow each other there is
-//     no event.
+//     goroutine sleeps until the queue's next event.
 //
 // So no completion is lost, and none is handled by two.
 //

@@ -48,19 +48,9 @@ const (
 	// to arm on a NIC, and 100 times as much on an emulated processor, where two
 	// sides that sleep take 2 ms for a receive, and 0.5 ms where both spin: with
 	// less than that none would ever learn that it pays.
-	//
-	// It is also how long a queue stays as it was when a waiter has left it: the next
-	// one, as a rule, comes before, and armed for each the queue would have an event
-	// with each, which nobody needs and which wakes a thread. On two emulated
-	// processors receives in ModeBusy so were 470 to 870 in a second, and with it
-	// 1,120 to 1,690.
 	spinArms = 400
 	minSpin  = 50 * time.Microsecond
 	maxSpin  = 4 * time.Millisecond
-
-	// maxPauses times as long it stays so at most, when waiters have followed one
-	// another: a message of the peer that comes after the last of them waits as long.
-	maxPauses = 8
 
 	// armTries is how often arming is measured; the least counts.
 	armTries = 4

@@ -23,8 +23,7 @@ const (
 	// processor for each queue. Where fewer than two goroutines may spin (less
 	// than four processors) a waiter that leaves does not start the resident,
 	// which would take a processor from whoever the waiter works for; the queue is
-	// armed when no other waiter comes soon, and the resident spins from the next
-	// completion on.
+	// armed, and the resident spins from the next completion on.
 	ModeBusy
 	// ModeEvent never spins: the resident handles everything, or the goroutine of the
 	// device that calls.
@@ -102,19 +101,14 @@ type Queue struct {
 	roused  atomic.Bool   // Rouse was called
 	lingers atomic.Bool   // the resident polls and counts as spinning
 	crowd   atomic.Int32  // how many are in baton.spinning: a hint without the lock
-	asleep  atomic.Int32  // waiters that sleep, or watch: somebody has to poll for them
-	grace   time.Duration // how long after a waiter the queue stays as it was; 0 for not at all
 
 	mu sync.Mutex
 	// All below are guarded by mu.
 	baton   baton[*Waiter]
 	sleep   context.Context // the resident waits in it
 	wake    context.CancelFunc
-	err     error         // why the queue failed
-	closing bool          // Stop was called
-	soon    *time.Timer   // calls look; made when it is first needed
-	pause   time.Duration // that soon was set to; 0 when no waiter had come in it
-	passed  int           // waiters that have left the queue as it was since then
+	err     error // why the queue failed
+	closing bool  // Stop was called
 
 	stats stats
 }
@@ -154,7 +148,6 @@ func Start(c Config) (*Queue, error) {
 			c.MaxSpin = min(max(arming*spinArms, minSpin), maxSpin)
 			slow = max(arming*slowArms, slow)
 		}
-		q.grace = c.MaxSpin
 	}
 	q.waits.longest, q.gaps.longest = c.MaxSpin, c.MaxSpin
 	q.waits.slow, q.gaps.slow = slow, slow
@@ -210,40 +203,7 @@ func (q *Queue) event() {
 	}
 	q.mu.Unlock()
 	if holds {
-		q.tidy(true)
-	}
-}
-
-// look arms the queue that waiters have left as it was, when no other has come for a
-// while.
-func (q *Queue) look() {
-	q.mu.Lock()
-	holds, again := q.baton.look()
-	switch {
-	case again:
-		q.soonLocked()
-	case holds:
-		q.pause = 0
-	}
-	q.mu.Unlock()
-	if holds {
-		q.tidy(true)
-	}
-}
-
-// soonLocked has look called: after grace, or less and less often while waiters follow
-// one another within that, as a rule. Each look wakes a thread.
-func (q *Queue) soonLocked() {
-	if q.pause > 0 && time.Duration(q.passed)*q.grace >= q.pause {
-		q.pause = min(2*q.pause, maxPauses*q.grace)
-	} else {
-		q.pause = q.grace
-	}
-	q.passed = 0
-	if q.soon == nil {
-		q.soon = time.AfterFunc(q.pause, q.look)
-	} else {
-		q.soon.Reset(q.pause)
+		q.tidy()
 	}
 }
 
@@ -262,16 +222,14 @@ func (q *Queue) Look() bool {
 	holds := q.baton.take()
 	q.mu.Unlock()
 	if holds {
-		q.tidy(true)
+		q.tidy()
 	}
 	return holds
 }
 
-// tidy is a turn with the baton by who does not wait for a completion: it handles what is
-// there, and arms. In place of the resident it does so until the queue is empty.
-func (q *Queue) tidy(inPlace bool) {
-	q.turn(turn{resident: inPlace}, spin{q: q, still: true, passing: !inPlace})
-}
+// tidy is a turn in place of the resident: it handles what is there until the queue is
+// empty, and arms.
+func (q *Queue) tidy() { q.turn(turn{resident: true}, spin{q: q, still: true}) }
 
 // measure is what arming the queue costs here.
 func measure(cq verbs.CQ) (time.Duration, error) {
@@ -306,7 +264,6 @@ func (q *Queue) turn(t turn, s spin) {
 		if !t.leaving && !s.over(n) {
 			continue
 		}
-		t.brief = q.grace > 0 && s.w != nil && s.w.done() && q.asleep.Load() == 0
 		switch q.give(&t, n > 0) {
 		case stepPoll:
 			s.restart()
@@ -346,9 +303,6 @@ func (q *Queue) give(t *turn, found bool) step {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	s := q.baton.give(t, found)
-	if t.brief && !t.leaving {
-		q.passed++
-	}
 	switch s {
 	case stepHanded:
 		q.crowd.Store(int32(len(q.baton.spinning)))
@@ -359,8 +313,6 @@ func (q *Queue) give(t *turn, found bool) step {
 		q.callLocked()
 	case stepStopped:
 		close(q.handed)
-	case stepSoon:
-		q.soonLocked()
 	}
 	return s
 }
@@ -402,9 +354,6 @@ func (q *Queue) endLocked(holds bool) {
 		close(q.handed)
 	}
 	q.stopped.Store(true)
-	if q.soon != nil {
-		q.soon.Stop()
-	}
 	q.wake()
 }
 

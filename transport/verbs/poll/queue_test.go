@@ -604,38 +604,3 @@ func TestEachWatchIsCalledOnce(t *testing.T) {
 		})
 	})
 }
-
-// Between one waiter and the next, who comes soon, the queue is not armed; when none
-// comes, or one that sleeps, it is, and what came in between is handled.
-func TestNotArmedBetweenWaiters(t *testing.T) {
-	cq := newFakeCQ()
-	c := &crowd{t: t, waiters: make(map[verbs.WRID]*Waiter)}
-	cq.number = true
-	q := start(t, Config{CQ: cq, Mode: ModeBusy, Handle: c.handle, Spinners: NewSpinners(1), MaxSpin: 20 * time.Millisecond})
-	w := q.NewWaiter()
-	const waits = 200
-	before := q.Stats().Arms
-	for i := range waits {
-		c.mu.Lock()
-		c.waiters[verbs.WRID(i)] = w
-		c.mu.Unlock()
-		go cq.complete(verbs.WRID(i))
-		if err := w.Wait(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		w.Reset()
-	}
-	if n := q.Stats().Arms - before; n > waits/4 {
-		t.Errorf("armed %d times for %d waits that followed each other", n, waits)
-	}
-	cq.complete(1 << 40) // nobody's
-	for began := time.Now(); c.handled.Load() < waits+1; runtime.Gosched() {
-		if time.Since(began) > 10*time.Second {
-			t.Fatal("what came between waiters is not handled")
-		}
-	}
-	stop(t, q)
-	if n := q.asleep.Load(); n != 0 {
-		t.Errorf("%d still count as asleep", n)
-	}
-}

@@ -115,63 +115,6 @@ func TestAContextEndsOnAQueueThatIsNeverEmpty(t *testing.T) {
 	}
 }
 
-// TestWhoIsAboutToSleepDoesNotBecomeTheResident: it arms the queue that another has left as
-// it was, and where that is never empty it calls the resident.
-func TestWhoIsAboutToSleepDoesNotBecomeTheResident(t *testing.T) {
-	for name, sleeps := range map[string]func(context.Context, *Waiter){
-		"Watch": func(_ context.Context, w *Waiter) { w.Watch(func() {}) },
-		"Wait":  func(ctx context.Context, w *Waiter) { _ = w.Wait(ctx) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			cq := newFakeCQ()
-			var own atomic.Pointer[Waiter]
-			var busy, enough atomic.Bool
-			q := start(t, Config{CQ: cq, Mode: ModeAdaptive, MaxSpin: time.Hour, Spinners: NewSpinners(1), Handle: func([]verbs.WC, time.Time) {
-				if w := own.Swap(nil); w != nil {
-					w.Done()
-				}
-				if busy.Load() && !enough.Load() {
-					cq.complete(1)
-				}
-			}})
-			first := q.NewWaiter()
-			for { // until it has left the queue as it was
-				own.Store(first)
-				time.AfterFunc(time.Millisecond, func() { cq.complete(1) })
-				if err := first.Wait(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				q.mu.Lock()
-				left := q.baton.due && q.baton.holder == nobody
-				q.mu.Unlock()
-				if left {
-					break
-				}
-				first.Reset()
-			}
-			q.waits.longest = 0 // who comes now sleeps
-			busy.Store(true)
-			cq.complete(1)
-			ctx, cancel := context.WithCancel(t.Context())
-			slept := make(chan struct{})
-			go func() {
-				defer close(slept)
-				sleeps(ctx, q.NewWaiter())
-			}()
-			for end := time.Now().Add(10 * time.Second); q.Stats().Calls == 0; runtime.Gosched() {
-				if time.Now().After(end) {
-					t.Error("it polls for everybody")
-					break
-				}
-			}
-			cancel()
-			enough.Store(true)
-			<-slept
-			stop(t, q)
-		})
-	}
-}
-
 // Whatever has woken who sleeps, it is only Done that ends the wait.
 func TestNobodyIsDoneByTheWaitBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -235,39 +178,4 @@ func TestWhoSpinsLateLetsOtherProcessesRun(t *testing.T) {
 		}
 		stop(t, q)
 	})
-}
-
-// TestLooksLessOftenWhileWaitersFollow: who looks after those that left the queue as it was
-// wakes a thread, which is not wanted while they come one after the other, whether a look
-// finds one of them polling or none. When they do not, it is looked as soon as at first.
-func TestLooksLessOftenWhileWaitersFollow(t *testing.T) {
-	if procs := runtime.GOMAXPROCS(0); procs < 2 { // else the clock waits until the spinner lets it run
-		runtime.GOMAXPROCS(2)
-		defer runtime.GOMAXPROCS(procs)
-	}
-	cq := newFakeCQ()
-	var own atomic.Pointer[Waiter]
-	q := start(t, Config{CQ: cq, Mode: ModeBusy, MaxSpin: time.Millisecond, Spinners: NewSpinners(1), Handle: func([]verbs.WC, time.Time) {
-		if w := own.Swap(nil); w != nil {
-			w.Done()
-		}
-	}})
-	w := q.NewWaiter()
-	pause := func() time.Duration { q.mu.Lock(); defer q.mu.Unlock(); return q.pause }
-	for end := time.Now().Add(10 * time.Second); pause() < maxPauses*q.grace; w.Reset() {
-		own.Store(w)
-		time.AfterFunc(q.grace/10, func() { cq.complete(1) })
-		if err := w.Wait(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if time.Now().After(end) {
-			t.Fatalf("it is looked every %v", pause())
-		}
-	}
-	for end := time.Now().Add(10 * time.Second); pause() > 0; runtime.Gosched() { // nobody comes any more
-		if time.Now().After(end) {
-			t.Fatal("it is never looked")
-		}
-	}
-	stop(t, q)
 }

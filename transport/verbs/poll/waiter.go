@@ -61,7 +61,6 @@ func (w *Waiter) Watch(ready func()) bool {
 		w.began = time.Now()
 	}
 	q.stats.parks.Add(1)
-	q.sleeps()
 	w.ready = ready
 	if w.flags.Or(flagWatched)&flagDone != 0 {
 		w.tell()
@@ -69,25 +68,9 @@ func (w *Waiter) Watch(ready func()) bool {
 	return true
 }
 
-// sleeps counts a waiter that does not poll, and sees to it that the queue is armed; where
-// more comes all the time, that is left to the resident.
-func (q *Queue) sleeps() {
-	q.asleep.Add(1)
-	if q.grace == 0 {
-		return
-	}
-	q.mu.Lock()
-	holds := q.baton.sleeps()
-	q.mu.Unlock()
-	if holds {
-		q.tidy(false)
-	}
-}
-
 // tell calls ready. When it is called the waiter may be another wait's.
 func (w *Waiter) tell() {
 	q, ready := w.q, w.ready
-	q.asleep.Add(-1)
 	if !w.began.IsZero() {
 		q.waits.observe(time.Since(w.began))
 	}
@@ -210,8 +193,6 @@ func (w *Waiter) park(ctx context.Context) {
 		return
 	}
 	w.q.stats.parks.Add(1)
-	w.q.sleeps()
-	defer w.q.asleep.Add(-1)
 	for !w.done() { // whatever has woken it
 		select {
 		case <-w.wake:
@@ -245,10 +226,8 @@ type spin struct {
 	since  time.Time
 	counts bool // among the spinners
 	still  bool // it does not spin
-	// passing says that it wants to give the baton up whatever comes.
-	passing bool
-	fed     bool // a batch came since others were let run, and they may wait for this processor
-	polls   uint64
+	fed    bool // a batch came since others were let run, and they may wait for this processor
+	polls  uint64
 }
 
 // restart begins again: a waiter with the budget of its wait, the resident with a new
@@ -299,7 +278,7 @@ func (s *spin) over(n int) bool {
 			s.w.came = q.lastBatch
 		}
 		return true
-	case s.passing, q.stopped.Load(), s.w == nil && q.crowd.Load() > 0:
+	case q.stopped.Load(), s.w == nil && q.crowd.Load() > 0:
 		return true
 	case n > 0:
 		s.empty = 0
