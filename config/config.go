@@ -130,8 +130,8 @@ type Client struct {
 	// again for receiving, in bytes. 2 MiB to 1 PiB, at least twice Arena.
 	// Registered memory is locked in RAM. Zero: the default, 1 GiB.
 	ArenaLimit int64
-	// Poll is how completions are waited for: "adaptive" spins as long as it
-	// has paid lately, "busy" spins always and takes a core, "event" sleeps.
+	// Poll is how completions are waited for: "adaptive" spins for 50 µs,
+	// then sleeps, "busy" spins always and takes a core, "event" sleeps.
 	// Zero: the default, adaptive.
 	Poll string
 }

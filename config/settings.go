@@ -143,7 +143,7 @@ var settings = []Setting{
 		both, func(c *Config) value { return size{&c.Arena, mib, tib} }},
 	{"arena-limit", "1GiB", "memory that is registered at most for sending, and again for receiving",
 		both, func(c *Config) value { return size{&c.ArenaLimit, 2 * mib, pib} }},
-	{"poll", "adaptive", "how completions are waited for: spinning while it pays, always, or never",
+	{"poll", "adaptive", "how completions are waited for: spinning for a moment, always, or never",
 		both, func(c *Config) value { return choice{&c.Poll, []string{"adaptive", "busy", "event"}} }},
 	{"connections-per-peer", "1", "connections that the traffic to one peer is spread over",
 		both, func(c *Config) value { return count{&c.ConnectionsPerPeer, 1, 64} }},

@@ -298,9 +298,6 @@ func (l *link) newIDs() (ids []uint64) {
 
 func (l *link) carry(o *outgoing) {
 	kept := l.peer.transport.opts.Kept
-	if o.kind == outAsk || o.kind == outLeft || o.kind == outUp {
-		l.queue.Rouse() // it may lead to a receive of this process, or to goroutines
-	}
 	switch o.kind {
 	case outLeft:
 		l.peer.leftBy(l.asker.Incarnation, o.left)
@@ -323,10 +320,7 @@ func (l *link) carry(o *outgoing) {
 }
 
 // aside does what would hold up who polls on a goroutine of its own.
-func (l *link) aside(f func()) {
-	l.queue.Rouse()
-	l.peer.transport.work.Go(f)
-}
+func (l *link) aside(f func()) { l.peer.transport.work.Go(f) }
 
 // placing is a receive that wants a destination.
 type placing struct {
@@ -545,7 +539,6 @@ func (l *link) took(m channel.Marks) {
 		if !s.reached(m) {
 			return false
 		}
-		l.queue.Rouse()
 		s.end(nil)
 		return true
 	})

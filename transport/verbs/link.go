@@ -1,7 +1,6 @@
 package verbstransport
 
 import (
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -214,12 +213,8 @@ func (l *link) connect(peer pairing.Offer) error {
 	}
 	account := t.port.memory.OpenAccount(l.String())
 	l.mu.Lock() // Handle waits for it
-	queue, err := poll.Start(poll.Config{CQ: l.cq, Handle: l.completed, Failed: l.leave, Mode: o.Poll, Spinners: t.spinners})
-	if err != nil {
-		l.mu.Unlock()
-		return errors.Join(err, account.Close())
-	}
-	l.queue, l.machine, l.account, l.state = queue, machine, account, linkOpen
+	l.queue = poll.Start(poll.Config{CQ: l.cq, Handle: l.completed, Failed: l.leave, Mode: o.Poll, Spinners: t.spinners})
+	l.machine, l.account, l.state = machine, account, linkOpen
 	l.run(time.Now())
 	return nil
 }

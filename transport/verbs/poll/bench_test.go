@@ -52,7 +52,7 @@ func BenchmarkPingPong(b *testing.B) {
 			cq := newFakeCQ()
 			ask := peer(b, cq)
 			var w *Waiter
-			q := start(b, Config{CQ: cq, Mode: mode, Handle: func([]verbs.WC, time.Time) { w.Done() }})
+			q := Start(Config{CQ: cq, Mode: mode, Handle: func([]verbs.WC, time.Time) { w.Done() }})
 			w = q.NewWaiter()
 			b.ReportAllocs()
 			for b.Loop() {
@@ -80,7 +80,7 @@ func BenchmarkWaitReady(b *testing.B) {
 		b.Run(mode.String(), func(b *testing.B) {
 			cq := newFakeCQ()
 			var w *Waiter
-			q := start(b, Config{CQ: cq, Mode: mode, Handle: func([]verbs.WC, time.Time) { w.Done() }})
+			q := Start(Config{CQ: cq, Mode: mode, Handle: func([]verbs.WC, time.Time) { w.Done() }})
 			w = q.NewWaiter()
 			b.ReportAllocs()
 			for b.Loop() {

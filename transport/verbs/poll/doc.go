@@ -11,12 +11,12 @@
 // So no completion is lost, and none is handled by two.
 //
 //	          enters, baton free                 own completion handled, context
-//	waiter ───────────────────────► polls ──┐    or spin budget ended
+//	waiter ───────────────────────► polls ──┐    or spin ended
 //	   │ baton taken                  ▲      ├──────► to a waiter that spins
 //	   ▼                              │      ├──────► nobody spins: arm, poll until
-//	spins within the budget ──────────┘      │        empty, leave
+//	spins, for some time ─────────────┘      │        empty, leave
 //	   │          handed over                └──────► nobody spins, too much to do:
-//	   ▼ budget over                                   to the resident, which is woken
+//	   ▼ time is over                                  to the resident, which is woken
 //	parks until Waiter.Done or its context ends (is never handed the baton)
 //
 //	resident: sleeps ── event ──► baton free: polls, as above
@@ -26,17 +26,17 @@
 // the holder arms again before it leaves.
 //
 // The machine is in baton.go, without goroutines, clocks and queues; a test plays
-// it in every order of steps. Time is only in how long somebody spins (budget.go),
-// and decides nothing but who pays.
+// it in every order of steps. Time is only in how long a goroutine spins (spin.go), and
+// decides nothing but which goroutine polls.
 //
 // A device in software may call for its events (verbs.EventCaller). Then a call is the
 // resident's turn, on the goroutine of the device, and nobody spins but in ModeBusy.
 //
-// Who would only sleep can watch in place of it (Waiter.Watch), and is called.
+// A goroutine that would only sleep can have a function called instead (Waiter.Watch).
 //
 // # Virtual time
 //
-// Who spins does not let the time of testing/synctest pass. In ModeEvent nobody
-// spins. In ModeAdaptive spinning ends after a number of polls too; in ModeBusy it
+// While a goroutine spins, the time of testing/synctest does not pass. In ModeEvent
+// none spins. In ModeAdaptive spinning ends after a number of polls too; in ModeBusy it
 // never does.
 package poll

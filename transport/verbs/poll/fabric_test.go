@@ -130,7 +130,7 @@ func transfers(t testing.TB, mode poll.Mode, people, each int) {
 		content.Bytes()[i] = byte(i * 7)
 	}
 	var sources []mem.Source // in the order of their writes; touched with the baton held
-	sender.q = must(poll.Start(poll.Config{CQ: sender.cq, Mode: mode, Spinners: spinners, Failed: func(err error) { t.Error(err) }, Handle: func(wcs []verbs.WC, _ time.Time) {
+	sender.q = poll.Start(poll.Config{CQ: sender.cq, Mode: mode, Spinners: spinners, Failed: func(err error) { t.Error(err) }, Handle: func(wcs []verbs.WC, _ time.Time) {
 		for _, wc := range wcs {
 			i := int(wc.ID.Slot())
 			switch {
@@ -157,10 +157,10 @@ func transfers(t testing.TB, mode poll.Mode, people, each int) {
 				}
 			}
 		}
-	}}))(t)
+	}})
 
 	var waiting [slots]atomic.Pointer[poll.Waiter]
-	asker.q = must(poll.Start(poll.Config{CQ: asker.cq, Mode: mode, Spinners: spinners, Failed: func(err error) { t.Error(err) }, Handle: func(wcs []verbs.WC, _ time.Time) {
+	asker.q = poll.Start(poll.Config{CQ: asker.cq, Mode: mode, Spinners: spinners, Failed: func(err error) { t.Error(err) }, Handle: func(wcs []verbs.WC, _ time.Time) {
 		for _, wc := range wcs {
 			switch {
 			case wc.Status != verbs.StatusOK:
@@ -170,7 +170,7 @@ func transfers(t testing.TB, mode poll.Mode, people, each int) {
 				waiting[wc.Imm].Load().Done()
 			}
 		}
-	}}))(t)
+	}})
 	asker.connect(sender)
 	sender.connect(asker)
 

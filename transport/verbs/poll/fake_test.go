@@ -106,15 +106,6 @@ func (c *fakeCQ) Wait(ctx context.Context) error {
 func (c *fakeCQ) Size() int    { return 1 << 20 }
 func (c *fakeCQ) Close() error { return nil }
 
-func start(t testing.TB, c Config) *Queue {
-	t.Helper()
-	q, err := Start(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return q
-}
-
 func stop(t testing.TB, q *Queue) {
 	t.Helper()
 	if err := q.Stop(); err != nil {

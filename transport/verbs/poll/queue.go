@@ -3,7 +3,6 @@ package poll
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,9 +14,9 @@ import (
 type Mode uint8
 
 const (
-	// ModeAdaptive spins for as long as it has paid lately, then sleeps. On a queue
-	// that calls for its events (verbs.EventCaller) it is ModeEvent: nobody has to be
-	// woken there, and who spins takes the processor from the device.
+	// ModeAdaptive spins for a bounded time without a completion, then sleeps. On a
+	// queue that calls for its events (verbs.EventCaller) it is ModeEvent: nobody has to
+	// be woken there, and spinning takes the processor from the device.
 	ModeAdaptive Mode = iota
 	// ModeBusy spins always: the resident, or in its place a waiter. It takes a
 	// processor for each queue. Where fewer than two goroutines may spin (less
@@ -66,14 +65,10 @@ type Config struct {
 	Mode   Mode
 	// Batch is the most completions that Handle gets; 0 means DefaultBatch.
 	Batch int
-	// MaxSpin is the longest time that somebody spins in ModeAdaptive without a
-	// completion; 0 means a multiple of what arming costs on this machine,
-	// between 50 µs and 4 ms.
-	MaxSpin time.Duration
 	// Spinners is shared by the queues of a process; nil means one of its own.
 	Spinners *Spinners
 
-	others func() // letOthersRun, but in tests
+	longest time.Duration // spinFor, but in tests
 }
 
 // Queue polls one completion queue, from Start to Stop.
@@ -84,23 +79,15 @@ type Queue struct {
 	mode     Mode
 	eager    bool // ModeBusy: the resident takes over when a waiter leaves
 	spinners *Spinners
-	others   func() // has the kernel run other processes on this processor
-	waits    budget // how long a Wait takes
-	gaps     budget // how long the resident finds nothing
-
-	// Of who holds the baton.
-	wcs       []verbs.WC
-	lastBatch time.Time // when the last one came, or, if its holder went on, had been handled
-	yielded   time.Time // when others were let run, in whoever's turn
+	longest  time.Duration // that a goroutine spins without a completion
+	wcs      []verbs.WC    // of the baton's holder
 
 	ended   chan struct{} // closed when the resident has ended
 	handed  chan struct{} // closed when the stopper has the baton, or it is gone
 	called  chan struct{} // eager: wakes the resident; holds one call
 	stopped atomic.Bool   // nobody polls any more, but for the stopper
-	parked  atomic.Bool   // a parked waiter was woken by the batch that is being handled
-	roused  atomic.Bool   // Rouse was called
 	lingers atomic.Bool   // the resident polls and counts as spinning
-	crowd   atomic.Int32  // how many are in baton.spinning: a hint without the lock
+	crowd   atomic.Int32  // length of baton.spinning: a hint without the lock
 
 	mu sync.Mutex
 	// All below are guarded by mu.
@@ -114,8 +101,8 @@ type Queue struct {
 }
 
 // Start takes over the queue's completions: the resident goroutine, which Stop
-// ends, polls it and arms it. It fails when the queue cannot be armed.
-func Start(c Config) (*Queue, error) {
+// ends, polls it and arms it.
+func Start(c Config) *Queue {
 	if c.Batch <= 0 {
 		c.Batch = DefaultBatch
 	}
@@ -125,37 +112,24 @@ func Start(c Config) (*Queue, error) {
 	if c.Failed == nil {
 		c.Failed = func(error) {}
 	}
-	if c.others == nil {
-		c.others = letOthersRun
+	if c.longest == 0 {
+		c.longest = spinFor
 	}
 	q := &Queue{
-		cq: c.CQ, handle: c.Handle, failed: c.Failed, mode: c.Mode, spinners: c.Spinners, wcs: make([]verbs.WC, c.Batch),
+		cq: c.CQ, handle: c.Handle, failed: c.Failed, mode: c.Mode, spinners: c.Spinners, longest: c.longest, wcs: make([]verbs.WC, c.Batch),
 		ended: make(chan struct{}), handed: make(chan struct{}), called: make(chan struct{}, 1),
-		others: c.others,
 	}
 	if e, ok := c.CQ.(verbs.EventCaller); ok && q.mode != ModeBusy {
 		q.mode = ModeEvent
 		e.OnEvent(q.event)
 	}
-	q.eager = c.Mode == ModeBusy && c.Spinners.limit.Load() >= 2
-	slow := slowYield
-	if q.mode != ModeEvent && !q.eager {
-		if c.MaxSpin <= 0 {
-			arming, err := measure(c.CQ)
-			if err != nil {
-				return nil, err
-			}
-			c.MaxSpin = min(max(arming*spinArms, minSpin), maxSpin)
-			slow = max(arming*slowArms, slow)
-		}
+	if q.mode == ModeBusy {
+		q.eager, q.longest = c.Spinners.limit >= 2, forever
 	}
-	q.waits.longest, q.gaps.longest = c.MaxSpin, c.MaxSpin
-	q.waits.slow, q.gaps.slow = slow, slow
-	q.lastBatch = time.Now()
 	q.sleep, q.wake = context.WithCancel(context.Background())
 	q.baton = baton[*Waiter]{holder: resident}
 	go q.reside()
-	return q, nil
+	return q
 }
 
 // reside is the resident goroutine. It begins with the baton.
@@ -163,7 +137,7 @@ func (q *Queue) reside() {
 	defer close(q.ended)
 	for holds := true; ; {
 		if holds {
-			q.poll(nil, nil, 0)
+			q.residentTurn()
 		}
 		q.mu.Lock()
 		ctx, end := q.sleep, q.baton.stop
@@ -192,6 +166,25 @@ func (q *Queue) reside() {
 	}
 }
 
+// residentTurn is a turn of the resident with the baton.
+func (q *Queue) residentTurn() {
+	s := spin{ctx: context.Background()}
+	if q.mode == ModeBusy {
+		s.limit = forever
+	} else if q.mode == ModeAdaptive && q.spinners.enter() {
+		s.limit = q.longest
+		q.lingers.Store(true)
+		defer func() {
+			q.lingers.Store(false)
+			q.spinners.leave()
+		}()
+	}
+	q.poll(nil, turn{resident: true, busy: q.mode == ModeBusy, eager: q.eager}, s)
+}
+
+// eventTurn is a turn with the baton in place of the resident.
+func (q *Queue) eventTurn() { q.poll(nil, turn{resident: true}, spin{ctx: context.Background()}) }
+
 // event is called by the device for an event. It is a wake-up of the resident without
 // the resident.
 func (q *Queue) event() {
@@ -203,70 +196,37 @@ func (q *Queue) event() {
 	}
 	q.mu.Unlock()
 	if holds {
-		q.tidy()
+		q.eventTurn()
 	}
 }
 
-// Rouse says that another goroutine was made ready by what Handle does, as Done says it of
-// a waiter: who spins lets it run soon, where it may wait for this processor.
-func (q *Queue) Rouse() {
-	if !q.roused.Load() {
-		q.roused.Store(true)
-	}
-}
-
-// Look handles what has come, and reports whether it could: else somebody is at it, or the
-// queue has ended.
+// Look handles what has come, and reports whether it could: else another goroutine does,
+// or the queue has ended.
 func (q *Queue) Look() bool {
 	q.mu.Lock()
 	holds := q.baton.take()
 	q.mu.Unlock()
 	if holds {
-		q.tidy()
+		q.eventTurn()
 	}
 	return holds
 }
 
-// tidy is a turn in place of the resident: it handles what is there until the queue is
-// empty, and arms.
-func (q *Queue) tidy() { q.turn(turn{resident: true}, spin{q: q, still: true}) }
-
-// measure is what arming the queue costs here.
-func measure(cq verbs.CQ) (time.Duration, error) {
-	least := maxSpin
-	for range armTries {
-		began := time.Now()
-		if err := cq.Arm(false); err != nil {
-			return 0, fmt.Errorf("arming the completion queue: %w", err)
-		}
-		least = min(least, time.Since(began))
-	}
-	return least, nil
-}
-
-// poll is one turn with the baton: w's, which waits in ctx and may spin for that
-// budget, or with nil the resident's.
-func (q *Queue) poll(w *Waiter, ctx context.Context, budget time.Duration) {
-	s := spin{q: q, w: w, ctx: ctx, budget: budget}
-	s.restart()
-	q.turn(turn{resident: w == nil, busy: q.mode == ModeBusy, eager: q.eager}, s)
-}
-
-// turn polls until the baton is given up.
-func (q *Queue) turn(t turn, s spin) {
-	defer s.end()
+// poll is one turn with the baton, from having it until it is given up: w's, or with
+// nil the resident's. s bounds it.
+func (q *Queue) poll(w *Waiter, t turn, s spin) {
 	for {
 		n, err := q.take()
 		if err != nil {
 			q.fail(err, true)
 			return
 		}
-		if !t.leaving && !s.over(n) {
+		leaves := t.leaving || q.stopped.Load() || w != nil && w.done() || w == nil && q.crowd.Load() > 0
+		if s.goesOn(n > 0) && !leaves {
 			continue
 		}
 		switch q.give(&t, n > 0) {
 		case stepPoll:
-			s.restart()
 		case stepArm:
 			q.stats.arms.Add(1)
 			if err := q.cq.Arm(false); err != nil {
@@ -281,16 +241,12 @@ func (q *Queue) turn(t turn, s spin) {
 
 // take polls once and handles what came. The caller holds the baton.
 func (q *Queue) take() (int, error) {
+	q.stats.polls.Add(1)
 	n, err := q.cq.Poll(q.wcs)
 	if n > 0 {
 		q.stats.batches.Add(1)
 		q.stats.completions.Add(uint64(n))
-		now := time.Now()
-		q.handle(q.wcs[:n], now) // first: the peer waits for what it posts
-		if q.mode == ModeAdaptive {
-			q.gaps.observe(now.Sub(q.lastBatch))
-		}
-		q.lastBatch = now
+		q.handle(q.wcs[:n], time.Now())
 	}
 	if err != nil {
 		return n, fmt.Errorf("polling the completion queue: %w", err)
@@ -380,14 +336,4 @@ func (q *Queue) Stop() error {
 			return err
 		}
 	}
-}
-
-// yield lets others run, tells b how long that took, and returns when it is over.
-func (q *Queue) yield(b *budget) time.Time {
-	q.stats.yields.Add(1)
-	began := time.Now()
-	runtime.Gosched()
-	now := time.Now()
-	b.yielded(now.Sub(began))
-	return now
 }

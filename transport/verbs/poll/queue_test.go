@@ -22,7 +22,7 @@ func TestAWaiterGetsItsCompletionInEveryMode(t *testing.T) {
 		t.Run(mode.String(), func(t *testing.T) {
 			cq := fake(newFakeCQ())
 			var w *Waiter
-			q := start(t, Config{CQ: cq, Mode: mode, Handle: func(wcs []verbs.WC, _ time.Time) {
+			q := Start(Config{CQ: cq, Mode: mode, Handle: func(wcs []verbs.WC, _ time.Time) {
 				for range wcs {
 					w.Done()
 				}
@@ -63,7 +63,7 @@ func TestCallHandlesWhatCame(t *testing.T) {
 		t.Run(mode.String(), func(t *testing.T) {
 			cq := &callingCQ{fakeCQ: newFakeCQ()}
 			handled := 0
-			q := start(t, Config{CQ: cq, Mode: mode, Handle: func(wcs []verbs.WC, _ time.Time) { handled += len(wcs) }})
+			q := Start(Config{CQ: cq, Mode: mode, Handle: func(wcs []verbs.WC, _ time.Time) { handled += len(wcs) }})
 			if q.mode != want {
 				t.Errorf("%v is %v, want %v", mode, q.mode, want)
 			}
@@ -139,7 +139,7 @@ func everythingIsHandledOnce(t *testing.T, mode Mode, spinners int, kind func(*f
 		fake.number = true
 		cq := kind(fake)
 		c := &crowd{t: t, waiters: make(map[verbs.WRID]*Waiter)}
-		q := start(t, Config{CQ: cq, Mode: mode, Handle: c.handle, Batch: 7, Spinners: NewSpinners(spinners)})
+		q := Start(Config{CQ: cq, Mode: mode, Handle: c.handle, Batch: 7, Spinners: NewSpinners(spinners)})
 		const people, each = 8, 300
 		var wg sync.WaitGroup
 		var ended atomic.Int64
@@ -197,7 +197,7 @@ func TestWaitersSleepWithoutPolling(t *testing.T) {
 		cq := newFakeCQ()
 		c := &crowd{t: t, waiters: make(map[verbs.WRID]*Waiter)}
 		cq.number = true
-		q := start(t, Config{CQ: cq, Mode: ModeEvent, Handle: c.handle})
+		q := Start(Config{CQ: cq, Mode: ModeEvent, Handle: c.handle})
 		w := q.NewWaiter()
 		c.waiters[1] = w
 		time.AfterFunc(time.Hour, func() { cq.complete(1) })
@@ -225,7 +225,7 @@ func TestAdaptiveGoesToSleepOnVirtualTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cq := newFakeCQ()
 		var w *Waiter
-		q := start(t, Config{CQ: cq, Mode: ModeAdaptive, Spinners: NewSpinners(1), Handle: func([]verbs.WC, time.Time) { w.Done() }})
+		q := Start(Config{CQ: cq, Mode: ModeAdaptive, Spinners: NewSpinners(1), Handle: func([]verbs.WC, time.Time) { w.Done() }})
 		w = q.NewWaiter()
 		time.AfterFunc(time.Minute, func() { cq.complete(1) })
 		if err := w.Wait(t.Context()); err != nil {
@@ -238,7 +238,7 @@ func TestAdaptiveGoesToSleepOnVirtualTime(t *testing.T) {
 }
 
 func TestDoneBeforeWaitAndTwice(t *testing.T) {
-	q := start(t, Config{CQ: newFakeCQ(), Handle: func([]verbs.WC, time.Time) {}})
+	q := Start(Config{CQ: newFakeCQ(), Handle: func([]verbs.WC, time.Time) {}})
 	defer stop(t, q)
 	w := q.NewWaiter()
 	w.Done()
@@ -270,7 +270,7 @@ func TestAFailedQueueIsToldOnce(t *testing.T) {
 				var told atomic.Int32
 				failed := make(chan error, 1)
 				var w *Waiter
-				q := start(t, Config{CQ: cq, Mode: mode, MaxSpin: time.Millisecond, Handle: func([]verbs.WC, time.Time) {}, Failed: func(err error) {
+				q := Start(Config{CQ: cq, Mode: mode, longest: time.Millisecond, Handle: func([]verbs.WC, time.Time) {}, Failed: func(err error) {
 					if told.Add(1) == 1 {
 						failed <- err
 					}
@@ -305,21 +305,13 @@ func TestAFailedQueueIsToldOnce(t *testing.T) {
 	}
 }
 
-func TestStartTellsWhatCannotBeArmed(t *testing.T) {
-	cq := newFakeCQ()
-	cq.armErr = errors.New("no")
-	if _, err := Start(Config{CQ: cq}); !errors.Is(err, cq.armErr) {
-		t.Errorf("%v", err)
-	}
-}
-
 func TestStopHandlesWhatIsLeftAndWaitersStay(t *testing.T) {
 	for _, mode := range allModes {
 		t.Run(mode.String(), func(t *testing.T) {
 			for range 50 {
 				cq := newFakeCQ()
 				var handled atomic.Int64
-				q := start(t, Config{CQ: cq, Mode: mode, Batch: 3, Handle: func(wcs []verbs.WC, _ time.Time) { handled.Add(int64(len(wcs))) }})
+				q := Start(Config{CQ: cq, Mode: mode, Batch: 3, Handle: func(wcs []verbs.WC, _ time.Time) { handled.Add(int64(len(wcs))) }})
 				w := q.NewWaiter()
 				left := make(chan error)
 				go func() { left <- w.Wait(t.Context()) }()
@@ -347,7 +339,7 @@ func TestStopHandlesWhatIsLeftAndWaitersStay(t *testing.T) {
 
 // Done may come when Wait has looked and not yet parked.
 func TestDoneBetweenLookingAndSleeping(t *testing.T) {
-	q := start(t, Config{CQ: newFakeCQ(), Mode: ModeEvent, Handle: func([]verbs.WC, time.Time) {}})
+	q := Start(Config{CQ: newFakeCQ(), Mode: ModeEvent, Handle: func([]verbs.WC, time.Time) {}})
 	defer stop(t, q)
 	w := q.NewWaiter()
 	w.Done()
@@ -358,7 +350,7 @@ func TestAFailureIsToldOnceAndNotAfterStop(t *testing.T) {
 	one, other := errors.New("one"), errors.New("other")
 	for _, stopped := range []bool{false, true} {
 		var told []error
-		q := start(t, Config{CQ: newFakeCQ(), Mode: ModeEvent, Handle: func([]verbs.WC, time.Time) {}, Failed: func(err error) { told = append(told, err) }})
+		q := Start(Config{CQ: newFakeCQ(), Mode: ModeEvent, Handle: func([]verbs.WC, time.Time) {}, Failed: func(err error) { told = append(told, err) }})
 		if stopped {
 			stop(t, q)
 		}
@@ -376,7 +368,7 @@ func TestAFailureIsToldOnceAndNotAfterStop(t *testing.T) {
 // The resident that a waiter called away from its sleep sleeps again.
 func TestTheResidentSleepsAfterACall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := start(t, Config{CQ: newFakeCQ(), Mode: ModeEvent, Handle: func([]verbs.WC, time.Time) {}})
+		q := Start(Config{CQ: newFakeCQ(), Mode: ModeEvent, Handle: func([]verbs.WC, time.Time) {}})
 		synctest.Wait()
 		for range 3 {
 			q.mu.Lock()
@@ -397,7 +389,7 @@ func TestTheResidentSleepsAfterACall(t *testing.T) {
 
 // A waiter that does not get the baton parks, though the holder polls for ever.
 func TestWhoDoesNotGetTheBatonParks(t *testing.T) {
-	q := start(t, Config{CQ: newFakeCQ(), Mode: ModeBusy, Spinners: NewSpinners(2), Handle: func([]verbs.WC, time.Time) {}})
+	q := Start(Config{CQ: newFakeCQ(), Mode: ModeBusy, Spinners: NewSpinners(2), Handle: func([]verbs.WC, time.Time) {}})
 	var wg sync.WaitGroup
 	ws := []*Waiter{q.NewWaiter(), q.NewWaiter()}
 	for _, w := range ws {
@@ -446,38 +438,6 @@ func TestModesAreWrittenAsTheyAreRead(t *testing.T) {
 	}
 }
 
-func TestTheBudgetFollowsWhatPays(t *testing.T) {
-	b := budget{longest: 50 * time.Microsecond, slow: slowYield}
-	if got := b.spin(); got != b.longest {
-		t.Errorf("at first %v", got)
-	}
-	for range 50 {
-		b.observe(10 * time.Second)
-	}
-	if got := b.spin(); got != 0 {
-		t.Errorf("%v for what takes seconds", got)
-	}
-	var waits int
-	for ; b.spin() == 0; waits++ {
-		b.observe(10 * time.Microsecond)
-	}
-	if waits > 20 {
-		t.Errorf("%d short waits until it pays again", waits)
-	}
-	for range maxPressure {
-		b.yielded(time.Millisecond)
-	}
-	if got := b.spin(); got != 0 {
-		t.Errorf("%v on a busy machine", got)
-	}
-	for range maxPressure * calmWaits {
-		b.observe(10 * time.Microsecond)
-	}
-	if got := b.spin(); got != b.longest {
-		t.Errorf("%v when it is calm again", got)
-	}
-}
-
 func TestSpinnersAreBounded(t *testing.T) {
 	s := NewSpinners(2)
 	got := []bool{s.enter(), s.enter(), s.enter()}
@@ -493,7 +453,7 @@ func TestWaitingAllocatesNothing(t *testing.T) {
 		cq := newFakeCQ()
 		cq.queue = make([]verbs.WC, 0, 8)
 		var w *Waiter
-		q := start(t, Config{CQ: cq, Mode: mode, Handle: func([]verbs.WC, time.Time) { w.Done() }})
+		q := Start(Config{CQ: cq, Mode: mode, Handle: func([]verbs.WC, time.Time) { w.Done() }})
 		w = q.NewWaiter()
 		if n := testing.AllocsPerRun(1000, func() {
 			cq.complete(1)
@@ -513,7 +473,7 @@ func TestWaitingAllocatesNothing(t *testing.T) {
 func TestWatch(t *testing.T) {
 	cq := newFakeCQ()
 	var w *Waiter
-	q := start(t, Config{CQ: cq, Mode: ModeEvent, Handle: func([]verbs.WC, time.Time) { w.Done() }})
+	q := Start(Config{CQ: cq, Mode: ModeEvent, Handle: func([]verbs.WC, time.Time) { w.Done() }})
 	w = q.NewWaiter()
 	for i, before := range []bool{true, false, true, false} {
 		calls := make(chan struct{}, 2)
@@ -537,32 +497,33 @@ func TestWatch(t *testing.T) {
 	}
 	stop(t, q)
 
-	for mode, watches := range map[Mode]bool{ModeBusy: false, ModeAdaptive: false} {
-		q := start(t, Config{CQ: newFakeCQ(), Mode: mode, Handle: func([]verbs.WC, time.Time) {}, MaxSpin: time.Millisecond})
+	// Where waiters spin it is refused, but where none more may.
+	for _, mode := range []Mode{ModeAdaptive, ModeBusy} {
+		spinners := NewSpinners(1)
+		q := Start(Config{CQ: newFakeCQ(), Mode: mode, Handle: func([]verbs.WC, time.Time) {}, Spinners: spinners})
+		for spinners.Spinning() > 0 { // the resident, at first
+			runtime.Gosched()
+		}
 		w := q.NewWaiter()
-		if got := w.Watch(func() { t.Error("called") }); got != watches {
-			t.Errorf("%v: Watch says %v, want %v", mode, got, watches)
+		if w.Watch(func() { t.Error("called") }) {
+			t.Errorf("%v: Watch is not refused", mode)
 		}
 		w.Done()
 		if err := w.Wait(t.Context()); err != nil {
 			t.Error(err)
 		}
+		spinners.enter() // some other goroutine
+		w.Reset()
+		calls := 0
+		if !w.Watch(func() { calls++ }) {
+			t.Errorf("%v: Watch is refused where the waiter could not spin", mode)
+		}
+		w.Done()
+		if calls != 1 {
+			t.Errorf("%v: %d calls", mode, calls)
+		}
 		stop(t, q)
 	}
-
-	// In adaptive mode where spinning does not pay, it is called, and what it took counts.
-	q = start(t, Config{CQ: newFakeCQ(), Mode: ModeAdaptive, Handle: func([]verbs.WC, time.Time) {}, MaxSpin: time.Millisecond})
-	q.waits.expected.Store(int64(time.Second))
-	w = q.NewWaiter()
-	calls := 0
-	if !w.Watch(func() { calls++ }) {
-		t.Error("spinning does not pay, and Watch refuses")
-	}
-	w.Done()
-	if calls != 1 || q.waits.expected.Load() >= int64(time.Second) {
-		t.Errorf("%d calls, and the expectation is %v", calls, time.Duration(q.waits.expected.Load()))
-	}
-	stop(t, q)
 }
 
 // Many watch while others complete: each is called once.
@@ -580,7 +541,7 @@ func TestEachWatchIsCalledOnce(t *testing.T) {
 			} else if f, ok := cq.(*fakeCQ); ok {
 				f.number = true
 			}
-			q := start(t, Config{CQ: cq, Mode: mode, Handle: c.handle})
+			q := Start(Config{CQ: cq, Mode: mode, Handle: c.handle})
 			var all sync.WaitGroup
 			for i := range 500 {
 				id := verbs.WRID(i)

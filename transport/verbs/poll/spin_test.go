@@ -12,68 +12,94 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// Each time that others are let run may wake a thread, so who spins lets them every
-// yieldAfter, after a batch that has made somebody ready, in ModeAdaptive after each where
-// others compute, and on one processor at each look.
-func TestWhoSpinsLetsOthersRunNowAndThen(t *testing.T) {
-	// spin handles some batches, and spins until others were let run so often after
-	// them. It calls handle with each.
-	spin := func(t *testing.T, mode Mode, batches, after uint64, handle func(*Queue)) (s Stats, took time.Duration) {
-		t.Helper()
-		cq := newFakeCQ()
-		handled := make(chan struct{})
-		began := time.Now()
-		var q *Queue
-		q = start(t, Config{CQ: cq, Mode: mode, MaxSpin: time.Hour, Handle: func([]verbs.WC, time.Time) {
-			handle(q)
-			handled <- struct{}{}
-		}})
-		until := func(so func(Stats) bool) {
-			for !so(q.Stats()) && time.Since(began) < time.Minute {
-				runtime.Gosched()
-			}
-		}
-		for range batches {
-			cq.complete(1)
-			<-handled
-			before := q.Stats().Polls
-			until(func(s Stats) bool { return s.Polls >= before+4*checkEvery })
-		}
-		before := q.Stats().Yields
-		until(func(s Stats) bool { return s.Yields >= before+after })
-		if err := q.Stop(); err != nil {
-			t.Error(err)
-		}
-		return q.Stats(), time.Since(began)
-	}
-	t.Run("on two processors", func(t *testing.T) {
-		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
-		const after, batches = 4, 200
+// sleepyCQ has polls that take time, on virtual time.
+type sleepyCQ struct{ *fakeCQ }
+
+func (c sleepyCQ) Poll(wcs []verbs.WC) (int, error) {
+	n, err := c.fakeCQ.Poll(wcs)
+	time.Sleep(100 * time.Nanosecond)
+	return n, err
+}
+
+// In ModeAdaptive a wait for what comes soon does not sleep; one for what takes long
+// sleeps after spinFor; and an idle queue is not polled.
+func TestASpinIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cq := sleepyCQ{newFakeCQ()}
+		var w *Waiter
+		q := Start(Config{CQ: cq, Mode: ModeAdaptive, Spinners: NewSpinners(1), Handle: func([]verbs.WC, time.Time) { w.Done() }})
+		w = q.NewWaiter()
+		time.Sleep(time.Millisecond) // the resident's first spin ends
+		synctest.Wait()
 		for _, c := range []struct {
-			what           string
-			mode           Mode
-			batches, after uint64
-			handle         func(*Queue)
-			least          uint64 // for the batches
-		}{
-			{"no batches", ModeBusy, 0, after, func(*Queue) {}, 0},
-			{"batches that make nobody ready", ModeBusy, batches, after, func(*Queue) {}, 0},
-			{"batches that make somebody ready", ModeBusy, batches, after, (*Queue).Rouse, batches},
-			{"batches while others compute", ModeAdaptive, batches, 0, func(q *Queue) { q.gaps.pressure.Store(2) }, batches},
-			{"batches when others computed before", ModeBusy, batches, after, func(q *Queue) { q.gaps.pressure.Store(1) }, 0},
-		} {
-			s, took := spin(t, c.mode, c.batches, c.after, c.handle)
-			if most := uint64(took/yieldAfter) + c.least + 2; s.Yields < c.least+c.after || s.Yields > most {
-				t.Errorf("%s: %d times in %v and %d polls; %d to %d are right", c.what, s.Yields, took, s.Polls, c.least+c.after, most)
+			takes time.Duration
+			parks uint64
+		}{{spinFor / 2, 0}, {20 * spinFor, 1}, {spinFor / 2, 0}} {
+			before := q.Stats()
+			time.AfterFunc(c.takes, func() { cq.complete(1) })
+			if err := w.Wait(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			w.Reset()
+			time.Sleep(time.Millisecond) // whoever spins now stops
+			synctest.Wait()
+			s := q.Stats()
+			if n := s.Parks - before.Parks; n != c.parks {
+				t.Errorf("a wait of %v slept %d times, want %d", c.takes, n, c.parks)
+			}
+			// At most two spins: the waiter's, and the resident's after the completion.
+			if n, most := s.Polls-before.Polls, uint64(2*(spinFor/100+2*checkEvery)); n > most {
+				t.Errorf("%d polls in a wait of %v, want %d at most", n, c.takes, most)
 			}
 		}
-	})
-	t.Run("on one processor", func(t *testing.T) {
-		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-		if s, _ := spin(t, ModeBusy, 0, 1000, func(*Queue) {}); s.Yields < s.Polls/checkEvery {
-			t.Errorf("%d times with %d polls", s.Yields, s.Polls)
+		idle := q.Stats()
+		time.Sleep(time.Hour)
+		if s := q.Stats(); s != idle {
+			t.Errorf("in an idle hour: %+v, before %+v", s, idle)
 		}
+		stop(t, q)
 	})
+}
+
+// With one processor, other goroutines run while one spins, and what they complete is
+// handled.
+func TestOneProcessor(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	for _, mode := range allModes {
+		t.Run(mode.String(), func(t *testing.T) {
+			for _, spinners := range []int{0, 1} { // nobody may spin; one may, all the same
+				cq := newFakeCQ()
+				var w *Waiter
+				q := Start(Config{CQ: cq, Mode: mode, Spinners: NewSpinners(spinners), Handle: func([]verbs.WC, time.Time) { w.Done() }})
+				w = q.NewWaiter()
+				for range 200 {
+					go cq.complete(1)
+					if err := w.Wait(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					w.Reset()
+				}
+				stop(t, q)
+			}
+		})
+	}
+}
+
+// A spinning goroutine keeps its processor for yieldEvery polls, not until Go's
+// scheduler takes it away (10 ms).
+func TestASpinningGoroutineYields(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	cq := newFakeCQ()
+	q := Start(Config{CQ: cq, Mode: ModeBusy, Handle: func([]verbs.WC, time.Time) {}})
+	const times = 100
+	before := q.Stats().Polls
+	for range times {
+		runtime.Gosched() // to the resident, and back
+	}
+	if n := q.Stats().Polls - before; n > (times+1)*yieldEvery {
+		t.Errorf("%d polls while another goroutine wanted to run %d times", n, times)
+	}
+	stop(t, q)
 }
 
 // On a queue that is never empty a waiter whose context ends returns all the same.
@@ -82,7 +108,7 @@ func TestAContextEndsOnAQueueThatIsNeverEmpty(t *testing.T) {
 		t.Run(mode.String(), func(t *testing.T) {
 			cq := newFakeCQ()
 			var polled, enough atomic.Bool
-			q := start(t, Config{CQ: cq, Mode: mode, MaxSpin: time.Hour, Spinners: NewSpinners(1), Handle: func([]verbs.WC, time.Time) {
+			q := Start(Config{CQ: cq, Mode: mode, longest: time.Hour, Spinners: NewSpinners(1), Handle: func([]verbs.WC, time.Time) {
 				polled.Store(true)
 				if !enough.Load() {
 					cq.complete(1)
@@ -118,7 +144,7 @@ func TestAContextEndsOnAQueueThatIsNeverEmpty(t *testing.T) {
 // Whatever has woken who sleeps, it is only Done that ends the wait.
 func TestNobodyIsDoneByTheWaitBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := start(t, Config{CQ: newFakeCQ(), Mode: ModeEvent, Handle: func([]verbs.WC, time.Time) {}})
+		q := Start(Config{CQ: newFakeCQ(), Mode: ModeEvent, Handle: func([]verbs.WC, time.Time) {}})
 		w := q.NewWaiter()
 		w.wake <- struct{}{} // by a Done that had not returned when w was made new
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -129,53 +155,5 @@ func TestNobodyIsDoneByTheWaitBefore(t *testing.T) {
 		if err := q.Stop(); err != nil {
 			t.Error(err)
 		}
-	})
-}
-
-// Who spins for twice as long as it took of late, and 50 us at the least, or in ModeBusy for 200 us, has the kernel run
-// the processes that wait for its processor, at each look from then on: one of them may be
-// the peer.
-func TestWhoSpinsLateLetsOtherProcessesRun(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		let := 0
-		q := start(t, Config{CQ: newFakeCQ(), Mode: ModeEvent, Handle: func([]verbs.WC, time.Time) {}, others: func() { let++ }})
-		for _, c := range []struct {
-			who      string
-			w        *Waiter
-			b        *budget
-			expected time.Duration
-			late     time.Duration
-		}{
-			{"a waiter", q.NewWaiter(), &q.waits, time.Millisecond, 2 * time.Millisecond},
-			{"a waiter of short waits", q.NewWaiter(), &q.waits, time.Microsecond, 50 * time.Microsecond},
-			{"the resident", nil, &q.gaps, 300 * time.Microsecond, 600 * time.Microsecond},
-		} {
-			q.waits.expected.Store(0)
-			q.gaps.expected.Store(0)
-			c.b.expected.Store(int64(c.expected))
-			s := spin{q: q, w: c.w, ctx: t.Context(), still: true, budget: time.Hour, since: time.Now()}
-			look := func(after time.Duration, want int) {
-				t.Helper()
-				time.Sleep(after)
-				let = 0
-				for range checkEvery {
-					if s.over(0) {
-						t.Fatalf("%s has spun enough", c.who)
-					}
-				}
-				if let != want {
-					t.Errorf("%s that expects %v lets others run %d times after %v, want %d", c.who, c.expected, let, time.Since(s.since), want)
-				}
-			}
-			look(c.late, 0)
-			look(1, 1)
-			look(1, 1)
-			q.mode = ModeBusy
-			s.since = time.Now()
-			look(busyLate, 0)
-			look(1, 1)
-			q.mode = ModeEvent
-		}
-		stop(t, q)
 	})
 }

@@ -4,7 +4,7 @@ import "sync/atomic"
 
 // Stats is what a Queue did since Start.
 type Stats struct {
-	Polls       uint64 // of the queue, those of a turn that lasts not all counted yet
+	Polls       uint64
 	Batches     uint64 // polls that brought completions
 	Completions uint64
 	Arms        uint64
@@ -13,7 +13,6 @@ type Stats struct {
 	Handovers   uint64 // from a holder to a waiter that spun
 	Calls       uint64 // from a waiter to the resident
 	Parks       uint64 // of waiters
-	Yields      uint64 // by who spun, for others to run
 }
 
 // Add adds the counts of another queue, or of an earlier one.
@@ -27,11 +26,10 @@ func (s *Stats) Add(o Stats) {
 	s.Handovers += o.Handovers
 	s.Calls += o.Calls
 	s.Parks += o.Parks
-	s.Yields += o.Yields
 }
 
 type stats struct {
-	polls, batches, completions, arms, wakeups, idleWakeups, handovers, calls, parks, yields atomic.Uint64
+	polls, batches, completions, arms, wakeups, idleWakeups, handovers, calls, parks atomic.Uint64
 }
 
 // Stats returns the counts at the moment.
@@ -40,6 +38,6 @@ func (q *Queue) Stats() Stats {
 	return Stats{
 		Polls: s.polls.Load(), Batches: s.batches.Load(), Completions: s.completions.Load(), Arms: s.arms.Load(),
 		Wakeups: s.wakeups.Load(), IdleWakeups: s.idleWakeups.Load(), Handovers: s.handovers.Load(), Calls: s.calls.Load(),
-		Parks: s.parks.Load(), Yields: s.yields.Load(),
+		Parks: s.parks.Load(),
 	}
 }
