@@ -103,8 +103,7 @@ const (
 // waiter's, in a queue that has events.
 type turn struct {
 	resident bool // the holder is the resident
-	busy     bool // the resident spins and gives the baton to waiters only
-	eager    bool // with busy: waiters give it back to the resident, and the queue is never armed
+	busy     bool // the queue is never armed: the resident spins, and waiters give the baton back to it
 	leaving  bool // armed, and polling until the queue is empty
 	rounds   int  // how often that brought something
 }
@@ -128,7 +127,7 @@ func (b *baton[W]) give(t *turn, found bool) step {
 		return stepHanded
 	case t.busy && t.resident:
 		return stepPoll
-	case t.eager:
+	case t.busy:
 		return b.call()
 	case !t.leaving:
 		t.leaving = true

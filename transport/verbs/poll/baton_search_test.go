@@ -91,7 +91,6 @@ type game struct {
 	cancel  bool // contexts may end
 	stop    bool // the queue is stopped at some time
 	busy    bool // ModeBusy
-	lazy    bool // with few processors
 	event   bool // ModeEvent
 	calls   bool // the device calls for some events
 	patient bool // who waits spins until it has the baton or is done
@@ -99,12 +98,10 @@ type game struct {
 	rules   rules
 }
 
-func (g *game) eager() bool { return g.busy && !g.lazy }
-
 func (g *game) first() world {
 	w := world{holder: resident, foreign: g.foreign, looks: g.looks}
 	w.caller.at = asleep
-	w.home = player{at: polling, t: turn{resident: true, busy: g.busy, eager: g.eager()}}
+	w.home = player{at: polling, t: turn{resident: true, busy: g.busy}}
 	for i := range g.waiters {
 		w.waiters[i].rounds = g.rounds
 	}
@@ -188,14 +185,14 @@ func (g *game) moves(w world) (all []next) {
 				q.at = awaiting
 				n.with(func(b *baton[int8]) {
 					if b.enter(me) {
-						q.at, q.t = polling, turn{busy: g.busy, eager: g.eager()}
+						q.at, q.t = polling, turn{busy: g.busy}
 					}
 				})
 			})
 		case awaiting:
 			if w.holder == waiter && w.waiter == me {
 				add(name+" sees that it has the baton", func(n *world) {
-					n.waiters[i].at, n.waiters[i].t = polling, turn{busy: g.busy, eager: g.eager()}
+					n.waiters[i].at, n.waiters[i].t = polling, turn{busy: g.busy}
 				})
 			}
 			if g.patient && !p.done && !w.stop {
@@ -206,7 +203,7 @@ func (g *game) moves(w world) (all []next) {
 				q.at = parking
 				n.with(func(b *baton[int8]) {
 					if b.quit(me) && !g.rules.parkWithBaton {
-						q.at, q.t = polling, turn{busy: g.busy, eager: g.eager()}
+						q.at, q.t = polling, turn{busy: g.busy}
 					}
 				})
 			})
@@ -258,9 +255,9 @@ func (g *game) moves(w world) (all []next) {
 	}
 	switch p := w.home; p.at {
 	case asleep:
-		if w.event && !g.eager() || w.wake {
+		if w.event && !g.busy || w.wake {
 			add("the resident wakes up", func(n *world) {
-				if n.home.at = woken; !g.eager() {
+				if n.home.at = woken; !g.busy {
 					n.event = false
 				}
 			})
@@ -271,7 +268,7 @@ func (g *game) moves(w world) (all []next) {
 			missed := n.missed
 			n.with(func(b *baton[int8]) {
 				if b.event() {
-					n.home = player{at: polling, t: turn{resident: true, busy: g.busy, eager: g.eager()}}
+					n.home = player{at: polling, t: turn{resident: true, busy: g.busy}}
 				}
 			})
 			if g.rules.forgetMissed {
@@ -546,13 +543,12 @@ var games = []named{
 	{"events only, some of them calls", game{waiters: 2, rounds: 1, foreign: 2, batch: 1, event: true, calls: true}},
 	{"calls, stopped", game{waiters: 1, rounds: 1, foreign: 2, batch: 1, event: true, calls: true, stop: true, cancel: true}},
 	{"calls, and waiters that spin", game{waiters: 2, rounds: 1, foreign: 1, batch: 2, calls: true}},
-	{"somebody looks", game{waiters: 2, rounds: 1, foreign: 1, batch: 2, looks: 2}},
+	{"somebody looks", game{waiters: 2, rounds: 1, foreign: 1, batch: 2, looks: 1}},
+	{"somebody looks twice", game{waiters: 1, rounds: 2, foreign: 1, batch: 2, looks: 2}},
 	{"somebody looks, stopped", game{waiters: 1, rounds: 1, foreign: 1, batch: 1, looks: 1, stop: true, cancel: true}},
 	{"somebody looks, calls", game{waiters: 1, rounds: 1, foreign: 2, batch: 1, looks: 1, event: true, calls: true}},
 	{"somebody looks, busy", game{waiters: 1, rounds: 1, foreign: 1, batch: 1, looks: 1, busy: true}},
 	{"busy", game{waiters: 2, rounds: 2, foreign: 1, batch: 1, busy: true}},
-	{"busy on few processors", game{waiters: 2, rounds: 1, foreign: 1, batch: 1, busy: true, lazy: true}},
-	{"busy on few processors, stopped", game{waiters: 1, rounds: 1, foreign: 1, batch: 1, busy: true, lazy: true, stop: true, cancel: true}},
 	{"busy, stopped, contexts end", game{waiters: 2, rounds: 1, batch: 2, busy: true, stop: true, cancel: true}},
 }
 
@@ -563,6 +559,7 @@ var larger = []named{
 
 // Millions of states.
 var largest = []named{
+	{"two waiters, somebody looks twice", game{waiters: 2, rounds: 1, foreign: 1, batch: 2, looks: 2}},
 	{"two waiters, twice, that park", game{waiters: 2, rounds: 2, batch: 2}},
 	{"three waiters that park", game{waiters: 3, rounds: 1, batch: 2}},
 }

@@ -19,10 +19,7 @@ const (
 	// be woken there, and spinning takes the processor from the device.
 	ModeAdaptive Mode = iota
 	// ModeBusy spins always: the resident, or in its place a waiter. It takes a
-	// processor for each queue. Where fewer than two goroutines may spin (less
-	// than four processors) a waiter that leaves does not start the resident,
-	// which would take a processor from whoever the waiter works for; the queue is
-	// armed, and the resident spins from the next completion on.
+	// processor for each queue.
 	ModeBusy
 	// ModeEvent never spins: the resident handles everything, or the goroutine of the
 	// device that calls.
@@ -77,14 +74,13 @@ type Queue struct {
 	handle   func([]verbs.WC, time.Time)
 	failed   func(error)
 	mode     Mode
-	eager    bool // ModeBusy: the resident takes over when a waiter leaves
 	spinners *Spinners
 	longest  time.Duration // that a goroutine spins without a completion
 	wcs      []verbs.WC    // of the baton's holder
 
 	ended   chan struct{} // closed when the resident has ended
 	handed  chan struct{} // closed when the stopper has the baton, or it is gone
-	called  chan struct{} // eager: wakes the resident; holds one call
+	called  chan struct{} // ModeBusy: wakes the resident; holds one call
 	stopped atomic.Bool   // nobody polls any more, but for the stopper
 	lingers atomic.Bool   // the resident polls and counts as spinning
 	crowd   atomic.Int32  // length of baton.spinning: a hint without the lock
@@ -124,7 +120,7 @@ func Start(c Config) *Queue {
 		e.OnEvent(q.event)
 	}
 	if q.mode == ModeBusy {
-		q.eager, q.longest = c.Spinners.limit >= 2, forever
+		q.longest = forever
 	}
 	q.sleep, q.wake = context.WithCancel(context.Background())
 	q.baton = baton[*Waiter]{holder: resident}
@@ -145,7 +141,7 @@ func (q *Queue) reside() {
 		if end {
 			return
 		}
-		if q.eager {
+		if q.mode == ModeBusy {
 			select {
 			case <-q.called:
 			case <-ctx.Done():
@@ -179,11 +175,11 @@ func (q *Queue) residentTurn() {
 			q.spinners.leave()
 		}()
 	}
-	q.poll(nil, turn{resident: true, busy: q.mode == ModeBusy, eager: q.eager}, s)
+	q.poll(nil, s)
 }
 
 // eventTurn is a turn with the baton in place of the resident.
-func (q *Queue) eventTurn() { q.poll(nil, turn{resident: true}, spin{ctx: context.Background()}) }
+func (q *Queue) eventTurn() { q.poll(nil, spin{ctx: context.Background()}) }
 
 // event is called by the device for an event. It is a wake-up of the resident without
 // the resident.
@@ -214,7 +210,8 @@ func (q *Queue) Look() bool {
 
 // poll is one turn with the baton, from having it until it is given up: w's, or with
 // nil the resident's. s bounds it.
-func (q *Queue) poll(w *Waiter, t turn, s spin) {
+func (q *Queue) poll(w *Waiter, s spin) {
+	t := turn{resident: w == nil, busy: q.mode == ModeBusy}
 	for {
 		n, err := q.take()
 		if err != nil {
@@ -275,7 +272,7 @@ func (q *Queue) give(t *turn, found bool) step {
 
 // callLocked wakes the resident.
 func (q *Queue) callLocked() {
-	if !q.eager {
+	if q.mode != ModeBusy {
 		q.wake()
 		return
 	}

@@ -114,7 +114,7 @@ func (w *Waiter) spin(ctx context.Context) {
 	q.crowd.Store(int32(len(q.baton.spinning)))
 	q.mu.Unlock()
 	if holds || w.awaitBaton(ctx) {
-		q.poll(w, turn{busy: q.mode == ModeBusy, eager: q.eager}, spin{ctx: ctx, limit: q.longest})
+		q.poll(w, spin{ctx: ctx, limit: q.longest})
 	}
 }
 
