@@ -18,9 +18,6 @@ func (a *alarm) set(at time.Time) bool {
 	return true
 }
 
-// before reports whether the timer is set to a time, or earlier.
-func (a *alarm) before(at time.Time) bool { return !a.at.IsZero() && !a.at.After(at) }
-
 // rings is the event that the timer is due. looked says that all that had completed has
 // been told since. It reports how long the timer is to wait before the machine is told: in
 // a process that was stopped it is due before what came meanwhile has been read, and where

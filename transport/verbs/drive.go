@@ -204,9 +204,6 @@ func (l *link) broken(err error) bool {
 
 // arm sees to it that the machine is asked again in time.
 func (l *link) arm(now time.Time) {
-	if l.alarm.before(now.Add(channel.CalmFor)) && l.machine.Calm() {
-		return // to ask for each message when it is due takes longer than to ask once too often
-	}
 	at := l.machine.Deadline()
 	if at.IsZero() || l.state == linkGone || !l.alarm.set(at) {
 		return

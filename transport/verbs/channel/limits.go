@@ -74,9 +74,6 @@ const (
 	// before a write without bytes asks the peer's device whether it is there.
 	probeAfter = time.Second
 
-	// CalmFor is the least of the times that a calm channel waits for (Calm).
-	CalmFor = probeAfter
-
 	// queryAfter is how long a receive waits before the peer is asked whether
 	// it knows of it; queryTime how long that question may stay unanswered.
 	queryAfter = 30 * time.Second

@@ -38,7 +38,6 @@ type end struct {
 	first   uint8             // rail on which its destinations begin
 	hold    bool              // completions of sends are kept back
 	held    []uint32
-	armed   time.Time // that its timer is set to
 }
 
 func newLink(t testing.TB, change ...func(*Config)) *link {
@@ -85,25 +84,7 @@ func (l *link) run() {
 				busy = true
 				l.do(i, a)
 			}
-			l.arm(i)
 		}
-	}
-}
-
-// arm sets the timer of a side as a shell does that does not ask a calm channel for its
-// Deadline, and complains when that is too late.
-func (l *link) arm(i int) {
-	e := &l.ends[i]
-	if !l.now.Before(e.armed) {
-		e.armed = time.Time{} // it has rung
-	}
-	at := e.ch.Deadline()
-	switch set := !e.armed.IsZero(); {
-	case at.IsZero() || set && !at.Before(e.armed):
-	case set && !e.armed.After(l.now.Add(CalmFor)) && e.ch.Calm():
-		l.t.Errorf("side %d is calm, and has to be looked at in %v; its timer rings in %v", i, at.Sub(l.now), e.armed.Sub(l.now))
-	default:
-		e.armed = at
 	}
 }
 

@@ -106,12 +106,6 @@ func (c *Channel) Deadline() (at time.Time) {
 	return at
 }
 
-// Calm reports whether nothing is to be said soon, as after most events: who will ask for
-// the Deadline within CalmFor anyway need not do so now.
-func (c *Channel) Calm() bool {
-	return c.heard && !c.bye.wanted && c.say.by.IsZero() && c.tellBy.IsZero()
-}
-
 // probes reports whether a probe is posted as soon as it has been silent for long.
 func (c *Channel) probes() bool {
 	if c.state != Up || !c.greeted || !c.outstanding() {
