@@ -202,35 +202,25 @@ func (t *Transport) steady(f func() error) error {
 }
 
 // sweep gives back what has been idle, and ends channels that keep memory which
-// is of use to nobody.
+// is of use to nobody. After the process was stopped it waits for another tick: messages
+// that free memory may have come meanwhile and wait to be read.
 func (t *Transport) sweep() {
-	tick := time.NewTimer(sweepEvery)
+	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
-	var due alarm // of tick
-	rest := func() {
-		due = alarm{at: time.Now().Add(sweepEvery)}
-		tick.Reset(sweepEvery)
-	}
-	rest()
-	for {
+	for last := time.Now(); ; {
 		select {
 		case <-t.base.Done():
 			return
-		case <-t.port.memory.Stirred():
-			rest()
-		case now := <-tick.C:
-			if wait := due.rings(now, false); wait > 0 { // what gives memory back may be there, unread
-				tick.Reset(wait)
-				continue
-			}
-			again, err := t.port.memory.Sweep(now)
-			t.closedObject("memory region", err)
-			for _, o := range t.port.memory.Overdue(now) {
-				t.closeAccount(o)
-			}
-			if again {
-				rest()
-			}
+		case <-tick.C:
+		}
+		now := time.Now()
+		stopped := now.Sub(last) > sweepEvery+lateBy
+		if last = now; stopped {
+			continue
+		}
+		t.closedObject("memory region", t.port.memory.Sweep(now))
+		for _, o := range t.port.memory.Overdue(now) {
+			t.closeAccount(o)
 		}
 	}
 }

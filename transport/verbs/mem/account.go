@@ -147,7 +147,6 @@ func (d Destination) Quarantine(now time.Time) {
 	a.quarantined += int64(b.size)
 	a.m.quarantined += int64(b.size)
 	a.m.quarantineCount++
-	a.m.sleeper.stir()
 }
 
 // Release gives up the transport's reference, when the peer cannot write to the

@@ -42,7 +42,6 @@ type Memory struct {
 	device    verbs.DeviceInfo
 	pd        verbs.PD
 	idle      time.Duration
-	sleeper   *sleeper
 	leases    bool
 
 	copies      atomic.Int64
@@ -64,7 +63,7 @@ func New(pd verbs.PD, o Options) (*Memory, error) {
 	if err := o.fill(); err != nil {
 		return nil, err
 	}
-	m := &Memory{device: o.Device, pd: pd, idle: o.Idle, leases: o.Device.Windows && o.Device.GoMemory, accounts: make(map[*Account]struct{}), sleeper: newSleeper()}
+	m := &Memory{device: o.Device, pd: pd, idle: o.Idle, leases: o.Device.Windows && o.Device.GoMemory, accounts: make(map[*Account]struct{})}
 	rights := verbs.AccessRemoteWrite
 	if m.leases {
 		rights = verbs.AccessBindWindow
@@ -122,7 +121,6 @@ func (p *pool) setUp(m *Memory, name string, access verbs.Access, limit int64, o
 	// arena when it is free, and is not found again.
 	most := int(min(uint64(limit), o.Device.Limits.MRSize))
 	p.arenaSize = classSize(min(ceilClass(int(o.Arena)), floorClass(most)))
-	p.sleeper = m.sleeper
 	p.name, p.pd, p.access, p.device = name, m.pd, access, o.Device.Name
 	p.mapping = mappingFor(o.Device.GoMemory)
 	p.maxRegion, p.limit = o.Device.Limits.MRSize, limit
@@ -142,22 +140,12 @@ func (m *Memory) Leases() bool { return m.leases }
 func (m *Memory) Allocator() tensor.Allocator { return &m.sending }
 
 // Sweep gives back to the system what has been idle, and lets the pools try again
-// what the device has refused. It reports whether it is to be called again in a few
-// seconds; else nothing is to be done until Stirred says so. It is for a goroutine that
+// what the device has refused. It is to be called every few seconds, by a goroutine that
 // does not poll: giving back takes time. The error tells what the device did not let go
 // of; that memory stays.
-func (m *Memory) Sweep(now time.Time) (again bool, err error) {
-	m.sleeper.sleeps() // what changes from here on is told, or seen below
-	first, err := m.sending.sweep(now, m.idle)
-	second, e := m.receiving.sweep(now, m.idle)
-	m.receiving.mu.Lock()
-	defer m.receiving.mu.Unlock()
-	return first || second || m.quarantined > 0, errors.Join(err, e)
+func (m *Memory) Sweep(now time.Time) error {
+	return errors.Join(m.sending.sweep(now, m.idle), m.receiving.sweep(now, m.idle))
 }
-
-// Stirred brings a value when there may be something for Sweep and Overdue to do, and
-// Sweep has not seen it.
-func (m *Memory) Stirred() <-chan struct{} { return m.sleeper.stirred }
 
 // Close ends all registrations, when every queue pair of the domain is destroyed.
 // Tensors that are still in use stay valid; their memory goes back to the system

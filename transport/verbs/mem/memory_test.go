@@ -26,7 +26,7 @@ func allocate(t testing.TB, m *Memory, n int) *tensor.Buffer {
 
 func sweep(t testing.TB, m *Memory, now time.Time) {
 	t.Helper()
-	if _, err := m.Sweep(now); err != nil {
+	if err := m.Sweep(now); err != nil {
 		t.Error(err)
 	}
 }
@@ -185,7 +185,7 @@ func TestALargeTensorHasAnArenaOfItsOwnThatIsReusedAndGivenBack(t *testing.T) {
 		after time.Duration
 		want  int64
 	}{{0, 4 * mib}, {59 * time.Second, 4 * mib}, {time.Minute, mib}, {time.Hour, mib}} {
-		if _, err := m.Sweep(now.Add(c.after)); err != nil {
+		if err := m.Sweep(now.Add(c.after)); err != nil {
 			t.Fatal(err)
 		}
 		if got := m.Stats(zero).Sending.Registered; got != c.want {
@@ -203,80 +203,6 @@ func TestAnIdleArenaThatIsUsedBeginsAnew(t *testing.T) {
 	sweep(t, m, now.Add(time.Hour))
 	if got := m.Stats(zero).Sending.Registered; got != 4*mib {
 		t.Errorf("%d bytes are registered", got)
-	}
-}
-
-// TestNothingToSweep: who sweeps may sleep while nothing changes, and is stirred when
-// an arena gets idle, a destination goes into quarantine or memory is refused.
-func TestNothingToSweep(t *testing.T) {
-	m, pd := newMemory(t, Options{Arena: mib, SendLimit: 8 * mib, RecvLimit: 4 * mib, Idle: time.Minute})
-	now := time.Unix(1000, 0)
-	passes := func(d time.Duration) (again bool) {
-		t.Helper()
-		now = now.Add(d)
-		again, err := m.Sweep(now)
-		if err != nil {
-			t.Error(err)
-		}
-		return again
-	}
-	stirred := func() bool {
-		select {
-		case <-m.Stirred():
-			return true
-		default:
-			return false
-		}
-	}
-	account := m.OpenAccount("a")
-	defer func() {
-		if err := account.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	for _, step := range []struct {
-		what   string
-		do     func()
-		stirs  bool
-		sweeps int // that are not the last
-	}{
-		{"nothing", func() {}, false, 0},
-		{"a tensor is held", func() { t.Cleanup(allocate(t, m, 3*mib).Release) }, false, 0},
-		{"one is released, small", func() { allocate(t, m, 4096).Release() }, true, 0},
-		{"one is released, with an arena of its own", func() { allocate(t, m, 2*mib).Release() }, true, 3},
-		{"a destination is in quarantine", func() {
-			d, err := account.Destination(4096, OnDemand, MayGrow)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if d.Quarantine(now); !stirred() {
-				t.Error("nobody is told of the quarantine")
-			}
-			for range 3 {
-				if !passes(time.Second) {
-					t.Error("nobody looks after the quarantine")
-				}
-			}
-			d.Release()
-		}, true, 0},
-		{"memory is refused", func() {
-			pd.refuse = errors.New("no more")
-			defer func() { pd.refuse = nil }()
-			if _, err := m.Allocator().Allocate(2 * mib); err == nil {
-				t.Error("memory was not refused")
-			}
-		}, true, 0},
-	} {
-		step.do()
-		if got := stirred(); got != step.stirs {
-			t.Errorf("%s: stirred %v", step.what, got)
-		}
-		n := 0
-		for ; passes(25 * time.Second); n++ {
-		}
-		if n != step.sweeps {
-			t.Errorf("%s: %d sweeps before the last, want %d", step.what, n, step.sweeps)
-		}
 	}
 }
 

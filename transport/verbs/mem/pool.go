@@ -41,7 +41,6 @@ type pool struct {
 	limit     int64    // bytes, a multiple of pageMultiple
 	start     int64    // bytes that are never given back while the pool lives
 	pattern   *pattern // nil: released blocks are not watched
-	sleeper   *sleeper // stirred when an arena gets idle, and when memory was refused
 	closed    atomic.Bool
 
 	// growing is held by who maps, registers and gives back, for as long as
@@ -233,11 +232,7 @@ func (p *pool) reclaim(b *block) {
 		}
 		p.free.put(b)
 	}
-	idle := a.used == 0
 	p.mu.Unlock()
-	if idle {
-		p.sleeper.stir()
-	}
 }
 
 // mergeLocked makes low, which is in no list, as large as both. high is gone.
@@ -321,7 +316,6 @@ func (p *pool) cannot(bytes int, err error) error {
 	if p.refused == nil || bytes < p.refusal {
 		p.refused, p.refusal = err, bytes
 	}
-	p.sleeper.stir()
 	return err
 }
 
@@ -406,7 +400,7 @@ func (p *pool) prepare(bytes int64) error {
 }
 
 // sweep gives back the arenas that no sweep of the last idle time saw in use.
-func (p *pool) sweep(now time.Time, idle time.Duration) (again bool, err error) {
+func (p *pool) sweep(now time.Time, idle time.Duration) error {
 	p.growing.Lock()
 	defer p.growing.Unlock()
 	p.mu.Lock()
@@ -424,10 +418,8 @@ func (p *pool) sweep(now time.Time, idle time.Duration) (again bool, err error) 
 		case !a.own && ordinary-int64(len(a.mem)) < p.start:
 			a.idleSince = cmp.Or(a.idleSince, now)
 		case a.idleSince.IsZero():
-			a.idleSince, again = now, true
-		case now.Sub(a.idleSince) < idle:
-			again = true
-		default:
+			a.idleSince = now
+		case now.Sub(a.idleSince) >= idle:
 			if !a.own {
 				ordinary -= int64(len(a.mem))
 			}
@@ -436,7 +428,7 @@ func (p *pool) sweep(now time.Time, idle time.Duration) (again bool, err error) 
 		}
 	}
 	p.mu.Unlock()
-	return again, p.endAll(leaving)
+	return p.endAll(leaving)
 }
 
 // close ends all registrations. Memory that is still handed out goes with its
