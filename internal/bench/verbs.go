@@ -19,7 +19,7 @@ import (
 // flight.
 var writeTargets = map[int64]float64{1 << 20: 0.90, 16 << 20: 0.95}
 
-// waits are the ways to wait for completions whose latency is measured. It has no
+// waits are the ways to wait for completions whose latency is measured. They have no
 // target: most of these rows come from a VM with an emulated processor, and the ratio
 // there is that of Go code to C code on such a processor.
 var waits = []struct {
