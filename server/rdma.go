@@ -209,9 +209,9 @@ func (r *rdma) stop(ctx context.Context) error {
 // close lets the device go, after stop.
 func (r *rdma) close() error { return r.Device.Close() }
 
-// leftGeneration is what the gRPC service tells of channels that askers have
+// leftGeneration checks and closes channels that askers of the gRPC service have
 // left; nil when there are none.
-func (n *node) leftGeneration() func(transport.Asker, uint64) {
+func (n *node) leftGeneration() func(transport.Asker, uint64) (leave func(), err error) {
 	if n.rdma == nil {
 		return nil
 	}

@@ -260,7 +260,11 @@ func TestVerbsMetricsOfFallbacks(t *testing.T) {
 	}
 
 	wire.Cut()
-	a.rdma.transport.LeftGeneration(transport.Asker{Name: b.Task().String(), Incarnation: b.Incarnation()}, 1<<30)
+	leave, err := a.rdma.transport.LeftGeneration(transport.Asker{Name: b.Task().String(), Incarnation: b.Incarnation()}, a.Links()[0].Generation)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leave()
 	for end := time.Now().Add(soon); a.Links()[0].Verbs; <-ticks.C {
 		if time.Now().After(end) {
 			t.Fatal("verbs is still up")

@@ -94,8 +94,8 @@ func (p *past) tick(now time.Time) (next time.Time) {
 // new. A new process under the name of an earlier one takes its place, for good:
 // a request of the earlier one that comes later is a late copy.
 func (t *answers) known(now time.Time, a Asker) (*asker, []keptAction, *status.Error) {
-	if len(a.Name) > maxAskerName {
-		return nil, nil, status.Errorf(status.InvalidArgument, "the name of an asker has %d bytes; at most %d are possible", len(a.Name), maxAskerName)
+	if len(a.Name) > MaxAskerName {
+		return nil, nil, status.Errorf(status.InvalidArgument, "the name of an asker has %d bytes; at most %d are possible", len(a.Name), MaxAskerName)
 	}
 	if _, gone := t.past.find(a.Incarnation, 0); gone {
 		return nil, nil, replaced(a.Name)

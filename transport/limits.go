@@ -42,9 +42,9 @@ const (
 	// 50 MB, and more than a cluster has tasks.
 	maxAskers = 100_000
 
-	// maxAskerName bounds the name of an asker in bytes: a task name, and what maxIdle
+	// MaxAskerName bounds the name of an asker in bytes: a task name, and what maxIdle
 	// and maxAskers count with.
-	maxAskerName = 1024
+	MaxAskerName = 1024
 
 	// maxReplaced is how many earlier processes of an asker's name are known as such for
 	// as long as it is known itself.

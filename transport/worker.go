@@ -78,6 +78,12 @@ type Caller struct {
 	Address string
 	// Chunks says that the caller takes large content in chunks.
 	Chunks bool
+	// Accept is called for a request of a Tryst peer that has passed all checks
+	// of the Worker, before the request has any effect. The wire checks there
+	// what it knows of the caller; an error refuses the request. left is the
+	// generation of a channel that the request says the asker has left, 0 for
+	// none. Nil accepts every request.
+	Accept func(ctx context.Context, a Asker, left uint64) error
 }
 
 type callerKey struct{}

@@ -71,14 +71,17 @@ func (w *Worker) recvTryst(ctx context.Context, step int64, key rendezvous.Key, 
 	if is := w.opts.Incarnation; o.GetSenderIncarnation() != 0 && o.GetSenderIncarnation() != is {
 		return nil, transport.OtherProcess(o.GetSenderIncarnation(), is)
 	}
-	w.opts.Kept.Finish(o.GetAskerIncarnation(), o.GetFinished())
 	if err := w.session.CheckSource(key); err != nil {
 		return nil, err
 	}
-	v, err := w.ask(ctx, transport.Ask{
-		Asker: transport.Asker{Name: o.GetAsker(), Incarnation: o.GetAskerIncarnation()},
-		ID:    o.GetId(), Attempt: o.GetAttempt(), Step: step, Key: key,
-	}, nil)
+	asker := transport.Asker{Name: o.GetAsker(), Incarnation: o.GetAskerIncarnation()}
+	if accept := transport.CallerOf(ctx).Accept; accept != nil {
+		if err := accept(ctx, asker, uint64(o.GetLeftGeneration())); err != nil {
+			return nil, err
+		}
+	}
+	w.opts.Kept.Finish(asker.Incarnation, o.GetFinished())
+	v, err := w.ask(ctx, transport.Ask{Asker: asker, ID: o.GetId(), Attempt: o.GetAttempt(), Step: step, Key: key}, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -1,52 +1,58 @@
 package grpctransport
 
 import (
-	"context"
 	"sync"
 	"testing"
 
 	"google.golang.org/grpc"
 
-	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
+	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/transport"
+	"github.com/tryst-rdma/tryst/worker"
 )
 
-// watched says before which of its calls it was told of a generation.
+// watched records which generation was left before each look for a value.
 type watched struct {
-	transport.Worker
+	*rendezvous.Manager
 	mu   sync.Mutex
-	told []uint64 // since the last call
+	left []uint64 // since the last look
 	seen [][]uint64
 }
 
-func (w *watched) leave(_ transport.Asker, generation uint64) {
+func (w *watched) leave(generation uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.told = append(w.told, generation)
+	w.left = append(w.left, generation)
 }
 
-func (w *watched) RecvTensor(ctx context.Context, req *tfpb.RecvTensorRequest) (*transport.TensorResponse, error) {
+func (w *watched) look() {
 	w.mu.Lock()
-	w.seen, w.told = append(w.seen, w.told), nil
-	w.mu.Unlock()
-	return w.Worker.RecvTensor(ctx, req)
+	defer w.mu.Unlock()
+	w.seen, w.left = append(w.seen, w.left), nil
 }
 
-// TestLeftGenerationIsClosedFirst: what an attempt says of the channel that was
-// left reaches the server before its worker is asked (ARCHITECTURE.md section 6,
-// rule c).
+func (w *watched) TakeLocal(step int64, key rendezvous.Key) (rendezvous.Value, bool) {
+	w.look()
+	return w.Manager.TakeLocal(step, key)
+}
+
+// TestLeftGenerationIsClosedFirst: the channel that an attempt says was left is
+// closed before its value is looked for (ARCHITECTURE.md section 6, rule c).
 func TestLeftGenerationIsClosedFirst(t *testing.T) {
 	var c testCluster
 	var w *watched
 	sender := c.start(t, 0, nodeOptions{serve: func(s *grpc.Server, n *node) {
-		w = &watched{Worker: n.worker}
+		w = &watched{Manager: n.manager}
+		kept := transport.NewKept(w, transport.KeptOptions{})
+		t.Cleanup(kept.Close)
 		Register(s, ServiceOptions{
-			Self: transport.Asker{Name: n.task.String(), Incarnation: n.incarnation}, Worker: w, Kept: n.kept,
-			LeftGeneration: func(a transport.Asker, generation uint64) {
+			Self: transport.Asker{Name: n.task.String(), Incarnation: n.incarnation}, Kept: kept,
+			Worker: worker.New(worker.Options{Task: n.task, Incarnation: n.incarnation, Manager: n.manager, Kept: kept}),
+			LeftGeneration: func(a transport.Asker, generation uint64) (func(), error) {
 				if a.Name != task(1).String() {
 					t.Errorf("%v has left", a)
 				}
-				w.leave(a, generation)
+				return func() { w.leave(generation) }, nil
 			},
 		})
 	}})
@@ -73,6 +79,6 @@ func TestLeftGenerationIsClosedFirst(t *testing.T) {
 		got.Tensor.Release()
 	}
 	if len(w.seen) != 2 || len(w.seen[0]) != 0 || len(w.seen[1]) != 1 || w.seen[1][0] != 7 {
-		t.Errorf("told before each call: %v", w.seen)
+		t.Errorf("left before each look: %v", w.seen)
 	}
 }

@@ -39,11 +39,12 @@ type ServiceOptions struct {
 	// UnaryLimit is the size in bytes above which a tensor goes in chunks to
 	// a client that takes them; DefaultUnaryLimit when 0.
 	UnaryLimit int64
-	// LeftGeneration is told that an asker has left a generation of its other
-	// wire, and all before it, before the Worker sees the request that says
-	// so: requests that came there count no more (ARCHITECTURE.md section 6,
+	// LeftGeneration checks a generation of its other wire that an asker says
+	// it has left. leave is called when the request has passed all checks, and
+	// before the Worker looks for its value: requests that came over that
+	// generation, or one before it, count no more (ARCHITECTURE.md section 6,
 	// rule c). Nil where there is no other wire.
-	LeftGeneration func(asker transport.Asker, generation uint64)
+	LeftGeneration func(asker transport.Asker, generation uint64) (leave func(), err error)
 }
 
 // Register adds WorkerService, Peers and Chunks to a server that was made with

@@ -16,18 +16,9 @@ import (
 
 // recvTensor answers RecvTensor with a *response.
 func (s *service) recvTensor(ctx context.Context, req *tfpb.RecvTensorRequest) (any, error) {
-	// Who asks is the worker's business; here it only ties the asker to its
-	// connection. What does not parse the worker refuses.
-	var asker trystpb.RecvOptions
-	isTryst := req.GetTransportOptions().MessageIs(&asker) && req.GetTransportOptions().UnmarshalTo(&asker) == nil
-	if isTryst {
-		who := transport.Asker{Name: asker.GetAsker(), Incarnation: asker.GetAskerIncarnation()}
-		carries(ctx, s.Kept, who)
-		if left := asker.GetLeftGeneration(); left != 0 && s.LeftGeneration != nil {
-			s.LeftGeneration(who, uint64(left))
-		}
-	}
-	r, err := s.Worker.RecvTensor(ctx, req)
+	caller := transport.CallerOf(ctx)
+	caller.Accept = s.accept
+	r, err := s.Worker.RecvTensor(transport.WithCaller(ctx, caller), req)
 	if err != nil {
 		return nil, err
 	}
@@ -38,8 +29,8 @@ func (s *service) recvTensor(ctx context.Context, req *tfpb.RecvTensorRequest) (
 		r.Tensor.Release()
 		r.Tensor = deadTensor()
 	}
-	if isTryst {
-		if r.Tensor.Size() > s.UnaryLimit && transport.CallerOf(ctx).Chunks {
+	if req.GetTransportOptions().MessageIs((*trystpb.RecvOptions)(nil)) {
+		if r.Tensor.Size() > s.UnaryLimit && caller.Chunks {
 			return s.encodeTicket(r)
 		}
 		r.Options = s.extra

@@ -165,6 +165,16 @@ func TestRequestClosesTheChannelThatItNames(t *testing.T) {
 	}
 }
 
+// leftGeneration is the word of an asker over another wire, which must be accepted.
+func leftGeneration(t *testing.T, at *Transport, asker transport.Asker, generation uint64) {
+	t.Helper()
+	leave, err := at.LeftGeneration(asker, generation)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leave()
+}
+
 // The word that a generation was left counts for the links of the process that says
 // it, and whatever the bootstrap is at.
 func TestLeftGenerationWhileTheNextIsBootstrapped(t *testing.T) {
@@ -174,13 +184,13 @@ func TestLeftGenerationWhileTheNextIsBootstrapped(t *testing.T) {
 	defer p.fabric.Link(p.tasks[0].String(), p.tasks[1].String()).Release()
 	first.peer.mu.Lock()
 	first.peer.do(first.peer.machine.Stop(time.Now(), nil)) // as for a higher generation: the pair of offers is dropped
-	p.ends[1].LeftGeneration(transport.Asker{Name: asker.Name, Incarnation: 9}, 1)
-	p.ends[1].LeftGeneration(transport.Asker{Name: p.tasks[1].String(), Incarnation: 1}, 1)
-	p.ends[1].LeftGeneration(asker, 0)
+	leftGeneration(t, p.ends[1], transport.Asker{Name: asker.Name, Incarnation: 9}, 1)
+	leftGeneration(t, p.ends[1], transport.Asker{Name: p.tasks[1].String(), Incarnation: 1}, 1)
+	leftGeneration(t, p.ends[1], asker, 0)
 	if !first.isOpen() {
 		t.Fatal("the word of somebody else closes it")
 	}
-	p.ends[1].LeftGeneration(asker, 1)
+	leftGeneration(t, p.ends[1], asker, 1)
 	if first.isOpen() {
 		t.Error("generation 1 is open after its asker has left it")
 	}

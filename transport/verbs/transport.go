@@ -201,18 +201,16 @@ func (t *Transport) Answer(ctx context.Context, from pairing.Offer) (pairing.Off
 	}
 }
 
-// LeftGeneration is the word of an asker, over another wire, that it has left a
-// generation of its channel and all before it: their requests count no more
-// (ARCHITECTURE.md section 6, rule c).
-func (t *Transport) LeftGeneration(asker transport.Asker, generation uint64) {
-	if generation == 0 {
-		return
-	}
+// LeftGeneration checks the word of an asker, over another wire, that it has left
+// a generation of its channel and all before it. leave closes them: their requests
+// count no more (ARCHITECTURE.md section 6, rule c).
+func (t *Transport) LeftGeneration(asker transport.Asker, generation uint64) (leave func(), err error) {
 	for _, p := range t.all() {
 		if p.task.String() == asker.Name {
-			p.leftBy(asker.Incarnation, generation)
+			return func() { p.leftBy(asker.Incarnation, generation) }, nil
 		}
 	}
+	return func() {}, nil
 }
 
 // Links tells for each peer which wire carries its tensors. Those that have come and

@@ -1,0 +1,44 @@
+package grpctransport
+
+import (
+	"context"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
+)
+
+// accept checks what a request claims about its caller, and then lets it take
+// effect: the connection is one of the asker's from now on, and the generation
+// that the asker has left is closed. A request that is refused has no effect.
+func (s *service) accept(ctx context.Context, a transport.Asker, left uint64) error {
+	if err := checkName(a.Name); err != nil {
+		return err
+	}
+	leave := func() {}
+	if left != 0 && s.LeftGeneration != nil {
+		var err error
+		if leave, err = s.LeftGeneration(a, left); err != nil {
+			return err
+		}
+	}
+	carries(ctx, s.Kept, a)
+	leave()
+	return nil
+}
+
+// checkName refuses what is no task name, or a task name in another form than
+// PROTOCOL.md section 2 writes it: two names of one task would be two askers.
+func checkName(name string) error {
+	if n := len(name); n > transport.MaxAskerName {
+		return status.Errorf(status.InvalidArgument, "the name of an asker has %d bytes; at most %d are possible", n, transport.MaxAskerName)
+	}
+	task, err := cluster.ParseTask(name)
+	switch {
+	case err != nil:
+		return status.Errorf(status.InvalidArgument, "the name of an asker must be a task name: %w", err)
+	case task.String() != name:
+		return status.Errorf(status.InvalidArgument, "the asker calls itself %q; the full name of that task is %q", name, task)
+	}
+	return nil
+}
