@@ -16,10 +16,13 @@ func NewIncarnation() uint64 {
 	}
 }
 
+// ClientJob is the job of processes that are in no cluster spec (ClientTask).
+const ClientJob = "client"
+
 // ClientTask returns a name for a process that only pulls and so is in no
 // cluster spec: /job:client/replica:0/task:<random 31 bits>.
 func ClientTask() Task {
-	return Task{Job: "client", Index: int(random() & maxNumber)}
+	return Task{Job: ClientJob, Index: int(random() & maxNumber)}
 }
 
 func random() uint64 {

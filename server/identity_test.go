@@ -2,17 +2,22 @@ package server
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	grpcstatus "google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/tryst-rdma/tryst/cluster"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/proto/tensorflowgrpc"
 	trystpb "github.com/tryst-rdma/tryst/proto/tryst"
+	"github.com/tryst-rdma/tryst/proto/trystgrpc"
 	"github.com/tryst-rdma/tryst/rendezvous"
 )
 
@@ -117,7 +122,117 @@ func TestRefusedRequestHasNoEffect(t *testing.T) {
 	if n := breaksOf(s0) - breaks; n != 0 {
 		t.Errorf("%d channels were left", n)
 	}
-	if _, err := c.MarkRecvFinished(t.Context(), &tfpb.MarkRecvFinishedRequest{AskerIncarnation: 4, Finished: []uint64{1}}); err != nil {
+	if _, err := c.MarkRecvFinished(t.Context(), &tfpb.MarkRecvFinishedRequest{Asker: client.String(), AskerIncarnation: 4, Finished: []uint64{1}}); err != nil {
 		t.Error(err)
+	}
+}
+
+// mutual is a cluster of two servers with mutual TLS. Its certificates have the names
+// of tasks.
+type mutual struct {
+	t       *testing.T
+	a       *authority
+	servers [2]*Server
+}
+
+func newMutual(t *testing.T) *mutual {
+	m := &mutual{t: t, a: newAuthority(t)}
+	at := twoPlaces(t)
+	for i := range 3 {
+		m.a.makeFor(cluster.Task{Job: "worker", Index: i}.String(), certificateOf(i), loopbackIPs)
+	}
+	for i := range m.servers {
+		c := at(i)
+		c.TLS = m.a.pair(certificateOf(i))
+		c.TLS.RequireClientCert = true
+		m.servers[i] = start(t, c, Options{})
+	}
+	return m
+}
+
+// certificateOf is the file name of the certificate of a task.
+func certificateOf(i int) string { return fmt.Sprint("task", i) }
+
+// dial connects to server 0 as the holder of a certificate.
+func (m *mutual) dial(certificate string) *grpc.ClientConn {
+	m.t.Helper()
+	creds, err := clientCredentials(m.a.pair(certificate))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return dialRaw(m.t, m.servers[0].Addr().String(), grpc.WithTransportCredentials(creds))
+}
+
+// TestNobodyActsInAnothersName: under mutual TLS each request of ours that names an asker is
+// refused when the caller's certificate does not cover the name, and has no effect.
+func TestNobodyActsInAnothersName(t *testing.T) {
+	m := newMutual(t)
+	s0, victim := m.servers[0], m.servers[1].Task()
+	const incarnation = 4
+	own, other := m.dial(certificateOf(1)), m.dial(certificateOf(2))
+	x := float(t, 5)
+	if err := s0.Send(77, victim.String(), "kept", x, false); err != nil {
+		t.Fatal(err)
+	}
+	x.Release()
+	options := func(id uint64) *trystpb.RecvOptions {
+		return &trystpb.RecvOptions{Asker: victim.String(), AskerIncarnation: incarnation, Id: id, Attempt: 1, Finished: []uint64{1}}
+	}
+	kept := rawRequest(t, rawKey(t, s0.Task(), s0.Incarnation(), victim, "kept"), options(1))
+	if _, err := tensorflowgrpc.NewWorkerServiceClient(own).RecvTensor(t.Context(), kept); err != nil {
+		t.Fatal(err)
+	}
+	before := s0.Kept()
+	for name, call := range map[string]func(ctx context.Context, c *grpc.ClientConn) error{
+		"RecvTensor": func(ctx context.Context, c *grpc.ClientConn) error {
+			_, err := tensorflowgrpc.NewWorkerServiceClient(c).RecvTensor(ctx, rawRequest(t, rawKey(t, s0.Task(), s0.Incarnation(), victim, "x"), options(2)))
+			return err
+		},
+		"RecvTensor of another incarnation": func(ctx context.Context, c *grpc.ClientConn) error {
+			o := options(2)
+			o.AskerIncarnation = 5
+			_, err := tensorflowgrpc.NewWorkerServiceClient(c).RecvTensor(ctx, rawRequest(t, rawKey(t, s0.Task(), s0.Incarnation(), victim, "x"), o))
+			return err
+		},
+		"MarkRecvFinished": func(ctx context.Context, c *grpc.ClientConn) error {
+			_, err := tensorflowgrpc.NewWorkerServiceClient(c).MarkRecvFinished(ctx,
+				&tfpb.MarkRecvFinishedRequest{Asker: victim.String(), AskerIncarnation: incarnation, Finished: []uint64{1}})
+			return err
+		},
+		"Hello": func(ctx context.Context, c *grpc.ClientConn) error {
+			_, err := trystgrpc.NewPeersClient(c).Hello(ctx, &trystpb.HelloRequest{Asker: victim.String(), AskerIncarnation: incarnation})
+			return err
+		},
+		"Cancel": func(ctx context.Context, c *grpc.ClientConn) error {
+			_, err := trystgrpc.NewPeersClient(c).Cancel(ctx, &trystpb.CancelRequest{Asker: victim.String(), AskerIncarnation: incarnation, Ids: []uint64{1}})
+			return err
+		},
+		"Fetch": func(ctx context.Context, c *grpc.ClientConn) error {
+			stream, err := trystgrpc.NewChunksClient(c).Fetch(ctx, &trystpb.FetchRequest{Asker: victim.String(), AskerIncarnation: incarnation, Id: 1, Attempt: 1})
+			if err == nil {
+				_, err = stream.Recv()
+			}
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			err := call(ctx, other)
+			if s := grpcstatus.Convert(err); s.Code() != codes.PermissionDenied || !strings.Contains(s.Message(), victim.String()) ||
+				!strings.Contains(s.Message(), "task:2") || !strings.Contains(s.Message(), "tryst:") {
+				t.Errorf("want PermissionDenied that names the claim, the certificate and the way out, got %v", err)
+			}
+			if is := s0.Kept(); is != before {
+				t.Errorf("the table of answers has %+v, and had %+v", is, before)
+			}
+		})
+	}
+	if _, err := tensorflowgrpc.NewWorkerServiceClient(own).MarkRecvFinished(t.Context(),
+		&tfpb.MarkRecvFinishedRequest{Asker: victim.String(), AskerIncarnation: incarnation, Finished: []uint64{1}}); err != nil {
+		t.Errorf("the holder of the name: %v", err)
+	}
+	if is := s0.Kept(); is.Kept != 0 {
+		t.Errorf("after its holder has finished with it the table has %+v", is)
 	}
 }

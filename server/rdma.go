@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"net"
 	"net/netip"
 	"sync"
 
@@ -169,7 +168,7 @@ func messages(c config.Client, queuePairs int) verbstransport.Options {
 // callable reports whether a peer has an address to call: the tasks of the
 // cluster, and for a client, which has no cluster, the server that it dials.
 func (r *rdma) callable(task cluster.Task) bool {
-	if r.spec == nil && r.task.Job == cluster.ClientTask().Job {
+	if r.spec == nil && r.task.Job == cluster.ClientJob {
 		return true
 	}
 	_, ok := r.spec.Address(task)
@@ -178,17 +177,7 @@ func (r *rdma) callable(task cluster.Task) bool {
 
 // register serves the bootstrap.
 func (r *rdma) register(s grpc.ServiceRegistrar) {
-	bootstrap.Register(s, bootstrap.ServiceOptions{Self: r.task, Host: r.host, Answer: r.transport.Answer})
-}
-
-// host is the host of a task's address in the cluster.
-func (r *rdma) host(task cluster.Task) (string, bool) {
-	address, ok := r.spec.Address(task)
-	if !ok {
-		return "", false
-	}
-	host, _, err := net.SplitHostPort(address)
-	return host, err == nil
+	bootstrap.Register(s, bootstrap.ServiceOptions{Self: r.task, Host: hostIn(r.spec), Answer: r.transport.Answer})
 }
 
 // connect wants channels with all tasks of the cluster, from now on.

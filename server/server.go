@@ -162,7 +162,7 @@ func (s *Server) makeGRPC() error {
 	s.grpc = grpc.NewServer(opts...)
 	grpctransport.Register(s.grpc, grpctransport.ServiceOptions{
 		Self: s.asker(), Worker: counted{s.worker, s.metrics, s.cfg.Cluster}, Kept: s.kept, UnaryLimit: s.cfg.UnaryLimit,
-		LeftGeneration: s.leftGeneration(),
+		Host: hostIn(s.cfg.Cluster), LeftGeneration: s.leftGeneration(),
 	})
 	if s.rdma != nil {
 		s.rdma.register(s.grpc)

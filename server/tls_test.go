@@ -37,13 +37,19 @@ func newAuthority(t *testing.T) *authority {
 // certificate.
 func (a *authority) make(name string, ips []net.IP) (*x509.Certificate, *ecdsa.PrivateKey) {
 	a.t.Helper()
+	return a.makeFor(name, name, ips)
+}
+
+// makeFor is make with another common name.
+func (a *authority) makeFor(commonName, name string, ips []net.IP) (*x509.Certificate, *ecdsa.PrivateKey) {
+	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		a.t.Fatal(err)
 	}
 	a.n++
 	c := &x509.Certificate{
-		SerialNumber: big.NewInt(a.n), Subject: pkix.Name{CommonName: name},
+		SerialNumber: big.NewInt(a.n), Subject: pkix.Name{CommonName: commonName},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IPAddresses: ips,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}

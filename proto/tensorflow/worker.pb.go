@@ -1222,7 +1222,9 @@ type MarkRecvFinishedRequest struct {
 	// Incarnation of the asker, with finished.
 	AskerIncarnation uint64 `protobuf:"fixed64,16,opt,name=asker_incarnation,json=askerIncarnation,proto3" json:"asker_incarnation,omitempty"`
 	// tryst.RecvOptions.id of several answers at once; request_id may then be 0.
-	Finished      []uint64 `protobuf:"fixed64,17,rep,packed,name=finished,proto3" json:"finished,omitempty"`
+	Finished []uint64 `protobuf:"fixed64,17,rep,packed,name=finished,proto3" json:"finished,omitempty"`
+	// Task name of the asker, with asker_incarnation.
+	Asker         string `protobuf:"bytes,18,opt,name=asker,proto3" json:"asker,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1276,6 +1278,13 @@ func (x *MarkRecvFinishedRequest) GetFinished() []uint64 {
 		return x.Finished
 	}
 	return nil
+}
+
+func (x *MarkRecvFinishedRequest) GetAsker() string {
+	if x != nil {
+		return x.Asker
+	}
+	return ""
 }
 
 // MarkRecvFinishedResponse is empty.
@@ -2509,12 +2518,13 @@ const file_tensorflow_worker_proto_rawDesc = "" +
 	"\x11send_start_micros\x18\x03 \x01(\x03R\x0fsendStartMicros\x12A\n" +
 	"\x11transport_options\x18\x04 \x01(\v2\x14.google.protobuf.AnyR\x10transportOptions\x12\x1f\n" +
 	"\vrequire_ack\x18\x05 \x01(\bR\n" +
-	"requireAck\"\x85\x01\n" +
+	"requireAck\"\x9b\x01\n" +
 	"\x17MarkRecvFinishedRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\x03R\trequestId\x12+\n" +
 	"\x11asker_incarnation\x18\x10 \x01(\x06R\x10askerIncarnation\x12\x1e\n" +
-	"\bfinished\x18\x11 \x03(\x06B\x02\x10\x01R\bfinished\"\x1a\n" +
+	"\bfinished\x18\x11 \x03(\x06B\x02\x10\x01R\bfinished\x12\x14\n" +
+	"\x05asker\x18\x12 \x01(\tR\x05asker\"\x1a\n" +
 	"\x18MarkRecvFinishedResponse\"\xa8\x01\n" +
 	"\x0eLoggingRequest\x12,\n" +
 	"\x12enable_rpc_logging\x18\x01 \x01(\bR\x10enableRpcLogging\x12\x14\n" +

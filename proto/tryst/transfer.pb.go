@@ -250,13 +250,13 @@ func (x *Ticket) GetProto() bool {
 	return false
 }
 
-// HelloRequest asks a server who it is. A server learns from it nothing that
-// it acts upon: who calls is proved by TLS, not claimed.
+// HelloRequest asks a server who it is, and introduces the caller. With mutual
+// TLS the name must be one that the caller's certificate covers.
 type HelloRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Task name of the caller.
+	// Task name of the caller; empty for a caller that will not ask for tensors.
 	Asker string `protobuf:"bytes,1,opt,name=asker,proto3" json:"asker,omitempty"`
-	// Incarnation of the caller's process.
+	// Incarnation of the caller's process; 0 with an empty name.
 	AskerIncarnation uint64 `protobuf:"fixed64,2,opt,name=asker_incarnation,json=askerIncarnation,proto3" json:"asker_incarnation,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
@@ -377,11 +377,13 @@ func (x *HelloResponse) GetCaps() []string {
 // head of its key.
 type CancelRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Incarnation of the asker; with an id it names one receive.
+	// Incarnation of the asker; with its name and an id it names one receive.
 	AskerIncarnation uint64 `protobuf:"fixed64,1,opt,name=asker_incarnation,json=askerIncarnation,proto3" json:"asker_incarnation,omitempty"`
 	// Ids of the receives. Those that the sender does not know are remembered,
 	// so that a late copy of their request is dropped.
-	Ids           []uint64 `protobuf:"fixed64,2,rep,packed,name=ids,proto3" json:"ids,omitempty"`
+	Ids []uint64 `protobuf:"fixed64,2,rep,packed,name=ids,proto3" json:"ids,omitempty"`
+	// Task name of the asker.
+	Asker         string `protobuf:"bytes,3,opt,name=asker,proto3" json:"asker,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -428,6 +430,13 @@ func (x *CancelRequest) GetIds() []uint64 {
 		return x.Ids
 	}
 	return nil
+}
+
+func (x *CancelRequest) GetAsker() string {
+	if x != nil {
+		return x.Asker
+	}
+	return ""
 }
 
 // CancelResponse says that every id of the request has been dealt with.
@@ -483,8 +492,10 @@ type FetchRequest struct {
 	// Incarnation of the sender, from RecvExtra. Another one is answered
 	// Aborted.
 	SenderIncarnation uint64 `protobuf:"fixed64,5,opt,name=sender_incarnation,json=senderIncarnation,proto3" json:"sender_incarnation,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// Task name of the asker, as in RecvOptions.
+	Asker         string `protobuf:"bytes,6,opt,name=asker,proto3" json:"asker,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *FetchRequest) Reset() {
@@ -550,6 +561,13 @@ func (x *FetchRequest) GetSenderIncarnation() uint64 {
 		return x.SenderIncarnation
 	}
 	return 0
+}
+
+func (x *FetchRequest) GetAsker() string {
+	if x != nil {
+		return x.Asker
+	}
+	return ""
 }
 
 // Chunk is a part of the content. Chunks of one stream follow each other
@@ -633,17 +651,19 @@ const file_tryst_transfer_proto_rawDesc = "" +
 	"\rHelloResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x06R\vincarnation\x12\x12\n" +
-	"\x04caps\x18\x03 \x03(\tR\x04caps\"R\n" +
+	"\x04caps\x18\x03 \x03(\tR\x04caps\"h\n" +
 	"\rCancelRequest\x12+\n" +
 	"\x11asker_incarnation\x18\x01 \x01(\x06R\x10askerIncarnation\x12\x14\n" +
-	"\x03ids\x18\x02 \x03(\x06B\x02\x10\x01R\x03ids\"\x10\n" +
-	"\x0eCancelResponse\"\xac\x01\n" +
+	"\x03ids\x18\x02 \x03(\x06B\x02\x10\x01R\x03ids\x12\x14\n" +
+	"\x05asker\x18\x03 \x01(\tR\x05asker\"\x10\n" +
+	"\x0eCancelResponse\"\xc2\x01\n" +
 	"\fFetchRequest\x12+\n" +
 	"\x11asker_incarnation\x18\x01 \x01(\x06R\x10askerIncarnation\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\x06R\x02id\x12\x18\n" +
 	"\aattempt\x18\x03 \x01(\rR\aattempt\x12\x16\n" +
 	"\x06offset\x18\x04 \x01(\x04R\x06offset\x12-\n" +
-	"\x12sender_incarnation\x18\x05 \x01(\x06R\x11senderIncarnation\"3\n" +
+	"\x12sender_incarnation\x18\x05 \x01(\x06R\x11senderIncarnation\x12\x14\n" +
+	"\x05asker\x18\x06 \x01(\tR\x05asker\"3\n" +
 	"\x05Chunk\x12\x16\n" +
 	"\x06offset\x18\x01 \x01(\x04R\x06offset\x12\x12\n" +
 	"\x04data\x18\x02 \x01(\fR\x04dataB)Z'github.com/tryst-rdma/tryst/proto/trystb\x06proto3"

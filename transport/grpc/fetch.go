@@ -87,7 +87,7 @@ func (w *wire) fetchInto(ctx context.Context, a *transport.Attempt, f *fetching,
 		return w.failed(ctx, a, err, nil)
 	}
 	req := &trystpb.FetchRequest{
-		AskerIncarnation: a.Asker.Incarnation, Id: a.ID, Attempt: a.Attempt,
+		Asker: a.Asker.Name, AskerIncarnation: a.Asker.Incarnation, Id: a.ID, Attempt: a.Attempt,
 		Offset: uint64(p.Bytes), SenderIncarnation: sender,
 	}
 	if err := stream.SendMsg(req); err != nil && !errors.Is(err, io.EOF) { // EOF: RecvMsg knows why

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/tryst-rdma/tryst/cluster"
 	trystpb "github.com/tryst-rdma/tryst/proto/tryst"
 	"github.com/tryst-rdma/tryst/proto/trystgrpc"
 	"github.com/tryst-rdma/tryst/status"
@@ -28,7 +29,7 @@ const (
 )
 
 // ServiceOptions configures the services of one process. All fields but
-// UnaryLimit and LeftGeneration are needed.
+// UnaryLimit, Host and LeftGeneration are needed.
 type ServiceOptions struct {
 	// Self is this process, as Hello names it.
 	Self transport.Asker
@@ -39,6 +40,10 @@ type ServiceOptions struct {
 	// UnaryLimit is the size in bytes above which a tensor goes in chunks to
 	// a client that takes them; DefaultUnaryLimit when 0.
 	UnaryLimit int64
+	// Host returns the host of the address that the cluster has for a task; ok is
+	// false for a task without one. Under mutual TLS it decides which certificate
+	// covers the task's name (package identity). Nil where no task has one.
+	Host func(cluster.Task) (host string, ok bool)
 	// LeftGeneration checks a generation of its other wire that an asker says
 	// it has left. leave is called when the request has passed all checks, and
 	// before the Worker looks for its value: requests that came over that

@@ -27,7 +27,11 @@ func (s *service) fetch(req *trystpb.FetchRequest, stream grpc.ServerStream) err
 	if asked := req.GetSenderIncarnation(); asked != 0 && asked != s.Self.Incarnation {
 		return transport.OtherProcess(asked, s.Self.Incarnation)
 	}
-	v, err := s.Kept.Value(req.GetAskerIncarnation(), req.GetId())
+	a := transport.Asker{Name: req.GetAsker(), Incarnation: req.GetAskerIncarnation()}
+	if err := s.mayBe(stream.Context(), a); err != nil {
+		return err
+	}
+	v, err := s.Kept.Value(a.Incarnation, req.GetId())
 	if err != nil {
 		return err
 	}

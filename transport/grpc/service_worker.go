@@ -5,7 +5,9 @@ import (
 
 	"google.golang.org/grpc"
 
+	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/proto/tensorflowgrpc"
+	"github.com/tryst-rdma/tryst/transport"
 )
 
 // workerService describes TensorFlow's WorkerService over s. Its methods are
@@ -30,9 +32,19 @@ func workerService(s *service) *grpc.ServiceDesc {
 		workerMethod("CompleteGroup", w.CompleteGroup),
 		workerMethod("CompleteInstance", w.CompleteInstance),
 		workerMethod("GetStepSequence", w.GetStepSequence),
-		workerMethod("MarkRecvFinished", w.MarkRecvFinished),
+		workerMethod("MarkRecvFinished", s.markRecvFinished),
 	}
 	return &desc
+}
+
+// markRecvFinished lets answers go that are the caller's.
+func (s *service) markRecvFinished(ctx context.Context, req *tfpb.MarkRecvFinishedRequest) (*tfpb.MarkRecvFinishedResponse, error) {
+	if a := (transport.Asker{Name: req.GetAsker(), Incarnation: req.GetAskerIncarnation()}); a != (transport.Asker{}) {
+		if err := s.mayBe(ctx, a); err != nil {
+			return nil, err
+		}
+	}
+	return s.Worker.MarkRecvFinished(ctx, req)
 }
 
 // workerMethod describes a method whose messages are plain protobuf.

@@ -125,7 +125,7 @@ func (w *wire) ack(requestID int64) {
 // Finish implements transport.Wire.
 func (w *wire) Finish(ctx context.Context, ids []uint64) error {
 	_, err := w.worker.MarkRecvFinished(ctx, &tfpb.MarkRecvFinishedRequest{
-		AskerIncarnation: w.transport.opts.Self.Incarnation, Finished: ids,
+		Asker: w.transport.opts.Self.Name, AskerIncarnation: w.transport.opts.Self.Incarnation, Finished: ids,
 	})
 	return err
 }
@@ -133,6 +133,6 @@ func (w *wire) Finish(ctx context.Context, ids []uint64) error {
 // Cancel implements transport.Wire.
 func (w *wire) Cancel(ctx context.Context, ids []uint64) error {
 	_, err := call[trystpb.CancelResponse](ctx, w.worker, trystgrpc.Peers_Cancel_FullMethodName,
-		&trystpb.CancelRequest{AskerIncarnation: w.transport.opts.Self.Incarnation, Ids: ids})
+		&trystpb.CancelRequest{Asker: w.transport.opts.Self.Name, AskerIncarnation: w.transport.opts.Self.Incarnation, Ids: ids})
 	return err
 }

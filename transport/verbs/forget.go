@@ -21,7 +21,7 @@ func (t *Transport) forget() {
 		}
 		delete(t.peers, task)
 		if t.forgotten == nil {
-			t.forgotten = &Link{Task: cluster.Task{Job: cluster.ClientTask().Job}}
+			t.forgotten = &Link{Task: cluster.Task{Job: cluster.ClientJob}}
 		}
 		k := p.full() // nothing changes it any more
 		t.forgotten.Stats.add(k.Stats)

@@ -2,18 +2,16 @@ package bootstrap
 
 import (
 	"context"
-	"net/url"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/peer"
 	grpcstatus "google.golang.org/grpc/status"
 
 	"github.com/tryst-rdma/tryst/cluster"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/proto/tensorflowgrpc"
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport/identity"
 	"github.com/tryst-rdma/tryst/transport/verbs/pairing"
 )
 
@@ -29,10 +27,6 @@ type ServiceOptions struct {
 	// ctx, which has a deadline.
 	Answer func(ctx context.Context, from pairing.Offer) (pairing.Offer, error)
 }
-
-// clientJob is the job of processes that only pull: no cluster has their tasks
-// (PROTOCOL.md section 2).
-const clientJob = "client"
 
 // Register adds the VerbsService to a server.
 func Register(s grpc.ServiceRegistrar, o ServiceOptions) {
@@ -70,47 +64,11 @@ func (s *service) answer(ctx context.Context, m *tfpb.GetRemoteAddressRequest) (
 			from.Task, m.GetPeerName(), s.Self)
 	}
 	host, ok := s.Host(from.Task)
-	if !ok && from.Task.Job != clientJob {
+	if !ok && from.Task.Job != cluster.ClientJob {
 		return pairing.Offer{}, status.Errorf(status.FailedPrecondition, "the cluster has no task %v", from.Task)
 	}
-	if err := identity(ctx).Check(from.Task, host); err != nil {
+	if err := identity.Of(ctx).Check(from.Task, host); err != nil {
 		return pairing.Offer{}, err
 	}
 	return s.Answer(ctx, from)
-}
-
-// identity is what the connection of a call has proved of its caller.
-func identity(ctx context.Context) pairing.Identity {
-	p, ok := peer.FromContext(ctx)
-	if !ok {
-		return pairing.Identity{}
-	}
-	info, ok := p.AuthInfo.(credentials.TLSInfo)
-	if !ok || len(info.State.VerifiedChains) == 0 || len(info.State.VerifiedChains[0]) == 0 {
-		return pairing.Identity{}
-	}
-	cert := info.State.VerifiedChains[0][0]
-	id := pairing.Identity{Proven: true, Hosts: cert.DNSNames}
-	for _, ip := range cert.IPAddresses {
-		id.Hosts = append(id.Hosts, ip.String())
-	}
-	names := []string{cert.Subject.CommonName}
-	for _, u := range cert.URIs {
-		names = append(names, taskPath(u))
-	}
-	for _, name := range names {
-		if t, err := cluster.ParseTask(name); err == nil {
-			id.Tasks = append(id.Tasks, t)
-		}
-	}
-	return id
-}
-
-// taskPath is the path of a URI that may name a task: tryst:/job:ps/replica:0/task:7,
-// or spiffe://example.org/job:ps/task:7.
-func taskPath(u *url.URL) string {
-	if u.Scheme != "tryst" && u.Scheme != "spiffe" {
-		return ""
-	}
-	return u.Path
 }

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"net/netip"
-	"slices"
-	"strings"
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/status"
@@ -187,56 +185,4 @@ func gids(o Offer) []verbs.GID {
 		all[i] = r.GID
 	}
 	return all
-}
-
-// Identity is what a connection has proved of its other end.
-type Identity struct {
-	// Proven says that there is a certificate that was verified (mutual TLS). All
-	// is believed of a connection without one.
-	Proven bool
-	// Tasks are the task names in it, and Hosts its DNS names and IP addresses.
-	Tasks []cluster.Task
-	Hosts []string
-}
-
-// Check says whether the other end may call itself task: PermissionDenied when
-// its certificate is another's. host is where the cluster has that task, empty
-// when it has it nowhere: such a task is a client with a random name, which no
-// certificate can have. A certificate without a task name stands for the tasks on
-// its hosts, and a wildcard is none: it may be that of every host of a cluster, each
-// of which could then take the name of any task.
-func (id Identity) Check(task cluster.Task, host string) error {
-	if !id.Proven {
-		return nil
-	}
-	if slices.Contains(id.Tasks, task) {
-		return nil
-	}
-	if len(id.Tasks) == 0 {
-		if host == "" {
-			return nil
-		}
-		for _, h := range id.Hosts {
-			if sameHost(h, host) {
-				return nil
-			}
-		}
-	}
-	wildcard := ""
-	if slices.ContainsFunc(id.Hosts, func(h string) bool { return strings.Contains(h, "*") }) {
-		wildcard = " (a wildcard does not count)"
-	}
-	return status.Errorf(status.PermissionDenied,
-		"the caller says that it is %v, and its certificate is for tasks %v and hosts %q%s; give it a certificate with the URI tryst:%v, or one for its host %q",
-		task, id.Tasks, id.Hosts, wildcard, task, host)
-}
-
-// sameHost compares two hosts, as addresses where they are such.
-func sameHost(a, b string) bool {
-	x, errX := netip.ParseAddr(a)
-	y, errY := netip.ParseAddr(b)
-	if errX == nil && errY == nil {
-		return x.Unmap() == y.Unmap()
-	}
-	return strings.EqualFold(strings.TrimSuffix(a, "."), strings.TrimSuffix(b, "."))
 }

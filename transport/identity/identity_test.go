@@ -1,0 +1,60 @@
+package identity
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/status"
+)
+
+func TestNameIsTheCertificates(t *testing.T) {
+	seven := cluster.Task{Job: "ps", Index: 7}
+	for _, c := range []struct {
+		id   Identity
+		host string
+		ok   bool
+	}{
+		{Identity{}, "h3", true},
+		{Identity{Proven: true, Tasks: []cluster.Task{seven}}, "h3", true},
+		{Identity{Proven: true, Tasks: []cluster.Task{{Job: "ps", Index: 8}}}, "h3", false},
+		{Identity{Proven: true, Tasks: []cluster.Task{{Job: "ps", Index: 8}}, Hosts: []string{"h3"}}, "h3", false},
+		{Identity{Proven: true, Hosts: []string{"h4", "H3."}}, "h3", true},
+		{Identity{Proven: true, Hosts: []string{"h4"}}, "h3", false},
+		{Identity{Proven: true, Hosts: []string{"::ffff:10.0.0.1"}}, "10.0.0.1", true},
+		{Identity{Proven: true, Hosts: []string{"h4"}}, "", true},
+		{Identity{Proven: true, Tasks: []cluster.Task{{Job: "ps", Index: 8}}}, "", false},
+		{Identity{Proven: true}, "h3", false},
+	} {
+		err := c.id.Check(seven, c.host)
+		if (err == nil) != c.ok || err != nil && status.CodeOf(err) != status.PermissionDenied {
+			t.Errorf("%+v at %q: %v", c.id, c.host, err)
+		}
+	}
+}
+
+// TestAWildcardIsNoHost, although TLS takes it for one; who has such a certificate is told.
+func TestAWildcardIsNoHost(t *testing.T) {
+	ps, told := cluster.Task{Job: "ps"}, "(a wildcard does not count)"
+	err := Identity{Proven: true, Hosts: []string{"*.cluster.example"}}.Check(ps, "h3.cluster.example")
+	if status.CodeOf(err) != status.PermissionDenied || !strings.Contains(err.Error(), told) {
+		t.Errorf("%v", err)
+	}
+	err = Identity{Proven: true, Hosts: []string{"h4.cluster.example"}}.Check(ps, "h3.cluster.example")
+	if err == nil || strings.Contains(err.Error(), told) {
+		t.Errorf("%v", err)
+	}
+	if err := (Identity{Proven: true, Hosts: []string{"*.cluster.example", "h3.cluster.example"}}).Check(ps, "h3.cluster.example"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestEveryCertificateCoversClients: their names are random, so that none can have them.
+func TestEveryCertificateCoversClients(t *testing.T) {
+	client := cluster.Task{Job: cluster.ClientJob, Index: 1234}
+	for _, id := range []Identity{{Proven: true}, {Proven: true, Hosts: []string{"h3"}}, {Proven: true, Tasks: []cluster.Task{{Job: "ps", Index: 8}}}} {
+		if err := id.Check(client, ""); err != nil {
+			t.Errorf("%+v: %v", id, err)
+		}
+	}
+}
