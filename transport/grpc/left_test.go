@@ -1,6 +1,7 @@
 package grpctransport
 
 import (
+	"context"
 	"sync"
 	"testing"
 
@@ -25,15 +26,11 @@ func (w *watched) leave(generation uint64) {
 	w.left = append(w.left, generation)
 }
 
-func (w *watched) look() {
+func (w *watched) RecvLocalAsync(ctx context.Context, step int64, key rendezvous.Key, done rendezvous.DoneFunc) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	w.seen, w.left = append(w.seen, w.left), nil
-}
-
-func (w *watched) TakeLocal(step int64, key rendezvous.Key) (rendezvous.Value, bool) {
-	w.look()
-	return w.Manager.TakeLocal(step, key)
+	w.mu.Unlock()
+	w.Manager.RecvLocalAsync(ctx, step, key, done)
 }
 
 // TestLeftGenerationIsClosedFirst: the channel that an attempt says was left is
