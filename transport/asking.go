@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"errors"
 	"time"
 
 	"github.com/tryst-rdma/tryst/status"
@@ -41,6 +42,7 @@ type asking struct {
 	pause       time.Duration // before the next hello
 	why         error         // what the link was lost for, while the peer is looked for
 	tried       bool          // it was not reached since the link was lost, or before the first one
+	hellos      losses        // of hellos since the link was lost
 	seeks       bool          // it is looked for although nobody asks
 
 	receives map[uint64]*receive
@@ -77,6 +79,7 @@ type receive struct {
 	peer       uint64 // incarnation of the peer that was asked
 	plain      bool   // and whether that one is not Tryst
 	elsewhere  bool   // its wire has given it back: it is asked another way
+	losses     losses // of its attempts
 	riders     []uint64
 }
 
@@ -184,6 +187,7 @@ func (m *asking) reach(now time.Time, why error) []askAction {
 		m.pause = helloPause
 	}
 	m.link, m.unreached, m.why, m.tried, m.seeks = linkReaching, now, why, false, false
+	m.hellos = losses{}
 	return m.hail(after)
 }
 
@@ -204,21 +208,22 @@ type Peer struct {
 	Incarnation uint64
 }
 
-// hello is the event that a hello has ended. An error that is no Unavailable,
-// Cancelled or DeadlineExceeded is the peer's own word and ends what waits.
+// hello is the event that a hello has ended. An error that is neither of the connection
+// nor a LostError is the peer's own word and ends what waits. A peer that has been Tryst is
+// believed to be that still until it has said the opposite maxSameLosses times.
 func (m *asking) hello(now time.Time, p Peer, err error) []askAction {
 	m.reaching = false
 	if m.link == linkUp || m.link == linkNone && !m.seeks {
 		return nil
 	}
+	if err == nil && !p.Tryst && m.incarnation != 0 && !m.hellos.add(errNotTryst) {
+		err = &LostError{errNotTryst}
+	} else if final := m.refused(err); final != nil {
+		m.tried, m.seeks = true, false
+		return m.fail(final)
+	}
 	if err != nil {
 		m.tried = true
-		switch status.CodeOf(err) {
-		case status.Unavailable, status.DeadlineExceeded, status.Cancelled, status.Unknown:
-		default:
-			m.seeks = false
-			return m.fail(status.From(err).WithPrefix(m.peer))
-		}
 		waited := now.Sub(m.unreached)
 		if m.link == linkNone {
 			return m.sought(now, nil)
@@ -246,6 +251,24 @@ func (m *asking) hello(now time.Time, p Peer, err error) []askAction {
 	}
 	m.fresh = nil
 	return m.say(now, m.drain(now, acts))
+}
+
+var errNotTryst = status.New(status.Unimplemented, "the peer is not Tryst any more")
+
+// refused returns the error that the receives end with after a hello that ended with err;
+// nil when another one is to be made.
+func (m *asking) refused(err error) error {
+	if _, lost := errors.AsType[*LostError](err); lost {
+		if m.hellos.add(err) {
+			return endless(m.peer, "the request for its name", err)
+		}
+		return nil
+	}
+	switch status.CodeOf(err) {
+	case status.OK, status.Unavailable, status.DeadlineExceeded, status.Cancelled, status.Unknown:
+		return nil
+	}
+	return status.From(err).WithPrefix(m.peer)
 }
 
 // sought looks on for a peer that could not be reached while nobody asks it, for as long
@@ -355,9 +378,10 @@ func (m *asking) off(now time.Time, r *receive) {
 	r.riders = r.riders[:0]
 }
 
-// answered is the event that an attempt was answered with a value of size
-// bytes, or with the peer's error. The receive has ended with it, unless it had
-// before: then the shell releases the answer.
+// answered is the event that an attempt was answered with a value of size bytes, or with
+// the peer's error; or that this side cannot take the answer (ReceiverError): then the peer
+// is to take it back. The receive has ended with it, unless it had before: then the shell
+// releases the answer.
 func (m *asking) answered(now time.Time, id uint64, size int64, err error) []askAction {
 	r := m.receive(id)
 	if r == nil {
@@ -372,7 +396,9 @@ func (m *asking) answered(now time.Time, id uint64, size int64, err error) []ask
 		}
 		m.off(now, r)
 	}
-	if !r.plain && r.peer == m.incarnation {
+	if _, own := errors.AsType[*ReceiverError](err); own {
+		m.unwanted(r)
+	} else if !r.plain && r.peer == m.incarnation {
 		m.has(now, size, id)
 	}
 	if asked {
@@ -381,17 +407,24 @@ func (m *asking) answered(now time.Time, id uint64, size int64, err error) []ask
 	return m.keep(m.say(now, m.drain(now, m.acts)))
 }
 
-// lost is the event that an attempt has ended without an answer because its
-// connection was lost.
-func (m *asking) lost(now time.Time, id uint64, attempt uint32, err error) []askAction {
+// lost is the event that an attempt has ended without the peer's answer. With progress it
+// has brought a part of the value.
+func (m *asking) lost(now time.Time, id uint64, attempt uint32, progress bool, err error) []askAction {
 	r := m.receive(id)
 	if r == nil || r.attempt != attempt || !r.asked {
 		return nil
 	}
 	generation := r.generation
 	m.off(now, r)
+	if progress {
+		r.losses = losses{}
+	}
 	var acts []askAction
 	switch {
+	case !r.plain && r.losses.add(err):
+		delete(m.receives, id)
+		m.unwanted(r)
+		acts = append(acts, askAction{kind: askEnd, id: id, err: endless(m.peer, "the receive", err)})
 	case r.plain:
 		delete(m.receives, id)
 		acts = append(acts, askAction{kind: askEnd, id: id, err: status.From(err).WithPrefix(m.peer)})

@@ -21,6 +21,7 @@ type unsaid struct {
 	wakeAt        time.Time // when a tick is due; zero when none is
 	closing       bool      // nothing will come to ride on
 	callBy        time.Time // until when a lost peer is to be reached then
+	losses        losses    // of what was said
 }
 
 // said reports whether there is nothing to say.
@@ -106,12 +107,13 @@ func (m *asking) wake(now time.Time, acts []askAction, at time.Time) []askAction
 }
 
 // told is the event that what an askFinish or askCancel said was taken, or not.
-// What was not is said again, however often, as long as the peer is the same
-// process: a cancel that is dropped is a value that stays kept for ever. A peer
+// What was not is said again, however often its connection breaks, as long as the peer is
+// the same process: a cancel that is dropped is a value that stays kept for ever. A peer
 // that takes hellos and loses all else is asked again at the pace of reach.
 func (m *asking) told(now time.Time, a askAction, err error) []askAction {
 	m.saying = false
-	if !untold(err) { // taken, or refused for good
+	if !untold(err) || m.losses.add(err) { // taken, refused, or lost for good
+		m.losses = losses{}
 		m.served = m.served || a.generation == m.generation
 		return m.say(now, nil)
 	}
@@ -135,7 +137,7 @@ func untold(err error) bool {
 		return true
 	}
 	switch status.CodeOf(err) {
-	case status.Unavailable, status.DeadlineExceeded, status.Cancelled, status.Unknown:
+	case status.Unavailable, status.DeadlineExceeded, status.Cancelled:
 		return true
 	}
 	return false

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -80,7 +81,7 @@ func (b *askBench) answered(id uint64, size int64) string {
 	return b.do(b.m.answered(b.now, id, size, nil))
 }
 func (b *askBench) lost(id uint64, attempt uint32) string {
-	return b.do(b.m.lost(b.now, id, attempt, errLost))
+	return b.do(b.m.lost(b.now, id, attempt, false, errLost))
 }
 func (b *askBench) elsewhere(id uint64, attempt uint32) string {
 	return b.do(b.m.elsewhere(b.now, id, attempt))
@@ -171,7 +172,9 @@ func TestAskingChart(t *testing.T) {
 			b.recv(1)
 			b.hello(5)
 			b.lost(1, 1)
-			b.want("reached", b.hello(0), "end 1: Aborted")
+			b.want("perhaps it was a proxy", b.hello(0), "hello in 40ms")
+			b.want("perhaps again", b.hello(0), "hello in 80ms")
+			b.want("believed", b.hello(0), "end 1: Aborted")
 			b.want("asks plainly", b.recv(2), "ask 2.1 plain")
 		}},
 		{"the peer says that it is another process", func(b *askBench) {
@@ -536,7 +539,7 @@ func TestErrorsTellWhatTheLinkWasLostFor(t *testing.T) {
 			b.recv(2)
 			b.lost(2, 1)
 			b.hello(6)
-			return ends(b.m.lost(b.now, 1, 1, errLost))
+			return ends(b.m.lost(b.now, 1, 1, false, errLost))
 		},
 	} {
 		b := newAskBench(t)
@@ -552,8 +555,8 @@ func TestErrorsTellWhatTheLinkWasLostFor(t *testing.T) {
 		"it was up again": func(b *askBench) {
 			b.hello(5)
 			b.answered(1, 1)
-			b.m.lost(b.now, 1, 1, errLost) // late, of a receive that has ended
-			b.m.link = linkNone            // as when the connection was closed idle
+			b.m.lost(b.now, 1, 1, false, errLost) // late, of a receive that has ended
+			b.m.link = linkNone                   // as when the connection was closed idle
 		},
 		"it was given up": func(b *askBench) {
 			b.now = b.now.Add(DefaultPeerTimeout)
@@ -571,4 +574,85 @@ func TestErrorsTellWhatTheLinkWasLostFor(t *testing.T) {
 			t.Errorf("%s: %q, want one without %q", name, got, words)
 		}
 	}
+}
+
+// A receive that is lost with the same code three times in a row ends with it, and its value
+// goes back. A connection that breaks, another code, or a part of the value in between is no
+// such row.
+func TestAskingEndsWhatIsLostAlike(t *testing.T) {
+	reset, calm := status.New(status.Internal, "reset"), status.New(status.ResourceExhausted, "calm")
+	for _, c := range []struct {
+		name string
+		errs []error
+		want string
+	}{
+		{"alike", []error{reset, reset, reset}, "end 1: Internal"},
+		{"two of one, three of another", []error{reset, reset, calm, calm, calm}, "end 1: ResourceExhausted"},
+		{"the connection breaks", []error{errLost, errLost, errLost, errLost, errLost}, "hello in 0s"},
+		{"ended by gRPC with its connection", []error{context.Canceled, context.Canceled, context.Canceled}, "hello in 0s"},
+		{"a break in between", []error{reset, reset, errLost, reset, reset}, "hello in 0s"},
+		{"progress in between", []error{reset, reset, nil, reset}, "hello in 0s"},
+	} {
+		b := ups(t)
+		b.recv(1)
+		var got string
+		attempt := uint32(0)
+		for i, err := range c.errs {
+			b.now = b.now.Add(time.Minute)
+			if err == nil {
+				continue
+			}
+			attempt++
+			got = b.do(b.m.lost(b.now, 1, attempt, i > 0 && c.errs[i-1] == nil, err))
+			b.m.link = linkReaching
+			if say := b.hello(5); strings.HasPrefix(got, "end") && say != "cancel [1]" {
+				t.Errorf("%s: %q is said, want a cancel", c.name, say)
+			}
+		}
+		if got, _, _ = strings.Cut(got, ","); got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+// The peer's own word ends a hello at once, a word from in between when it comes three times.
+func TestAskingHelloIsLost(t *testing.T) {
+	for _, known := range []bool{false, true} {
+		b := newAskBench(t)
+		b.recv(1)
+		if known {
+			b.hello(5)
+			b.now = b.now.Add(time.Minute)
+			b.lost(1, 1)
+		}
+		lost := func() string {
+			return b.do(b.m.hello(b.now, Peer{}, &LostError{status.New(status.Unauthenticated, "expired")}))
+		}
+		b.want("once", lost(), "hello in 20ms")
+		b.want("twice", lost(), "hello in 40ms")
+		b.want("three times", lost(), "end 1: Unauthenticated")
+		b.recv(2)
+		b.want("anew", lost(), "hello in 20ms")
+		b.want("its own word", b.unreached(status.PermissionDenied), "end 2: PermissionDenied")
+	}
+}
+
+// What is said is lost likewise: after the third time it is not said any more.
+func TestAskingSaysWhatIsLostAlikeThreeTimes(t *testing.T) {
+	b := ups(t)
+	b.recv(1)
+	b.want("cancelled", b.cancel(1), "drop 1.1, end 1: Cancelled, cancel [1]")
+	for _, want := range []string{"cancel [1]", "cancel [1]", ""} {
+		b.now = b.now.Add(time.Minute)
+		b.told(&LostError{status.New(status.Internal, "reset")})
+		b.want("said", b.hello(5), want)
+	}
+}
+
+// What this side cannot take is cancelled, not finished.
+func TestAskingGivesBackWhatItCannotTake(t *testing.T) {
+	b := ups(t)
+	b.recv(1)
+	got := b.do(b.m.answered(b.now, 1, 0, &ReceiverError{status.New(status.ResourceExhausted, "no memory")}))
+	b.want("no memory", got, "cancel [1]")
 }

@@ -84,6 +84,7 @@ type remoteReceive struct {
 	attempt Attempt // the one that is under way, or the last one
 	done    rendezvous.DoneFunc
 	partial Partial
+	had     int64  // bytes of partial when the attempt began
 	ready   func() // has the outcome of pending taken; made once
 
 	// Of the attempt that is under way, guarded by peer.mu.
@@ -295,6 +296,7 @@ func (p *peer) sendLocked(r *remoteReceive, a *askAction, now time.Time) {
 	r.attempt.Began, r.attempt.Ended = now, time.Time{}
 	r.attempt.Attempt, r.attempt.Plain, r.attempt.Elsewhere = a.attempt, a.plain, a.elsewhere
 	r.attempt.Peer, r.attempt.Finished = a.peer, a.finished
+	r.had = r.partial.Bytes
 	p.f.open.Add(1)
 }
 
@@ -443,6 +445,9 @@ func (r *remoteReceive) attempted() {
 		return
 	}
 	acts := p.machine.answered(now, id, size, err)
+	if own, ok := errors.AsType[*ReceiverError](err); ok {
+		err = own.Err
+	}
 	delete(p.receives, id)
 	done, args, partial := r.done, r.attempt.Args, r.partial
 	p.recycle(r)
@@ -466,7 +471,7 @@ func (p *peer) askedAgain(now time.Time, r *remoteReceive, err error) bool {
 	case errors.As(err, &elsewhere):
 		p.do(p.machine.elsewhere(now, id, attempt))
 	case errors.As(err, &lost):
-		p.doBecause(p.machine.lost(now, id, attempt, lost.Err), lost.Err)
+		p.doBecause(p.machine.lost(now, id, attempt, r.partial.Bytes > r.had, lost.Err), lost.Err)
 	case errors.As(err, &restarted):
 		r.partial.Drop()
 		p.doBecause(p.machine.restarted(now, id, attempt, restarted.Err), restarted.Err)

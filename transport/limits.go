@@ -117,6 +117,10 @@ const (
 	// that is not shall not have to wait.
 	closeCall = 300 * time.Millisecond
 
+	// maxSameLosses is how often in a row a request may be lost with the same code, unless
+	// that is of a connection that breaks: a proxy that restarts gives an error or two.
+	maxSameLosses = 3
+
 	// helloPause is the pause between two attempts to reach a peer. It
 	// doubles up to helloPauseMax: soon back after a restart, no storm at a
 	// peer that is gone.

@@ -395,7 +395,7 @@ func (w *duo) returns(i, n int) {
 	case errors.As(t.err, &elsewhere):
 		w.ask(i, s.asking.elsewhere(w.now, id, t.act.attempt))
 	case errors.As(t.err, &lost):
-		w.ask(i, s.asking.lost(w.now, id, t.act.attempt, lost.Err))
+		w.ask(i, s.asking.lost(w.now, id, t.act.attempt, false, lost.Err))
 	case errors.As(t.err, &restarted):
 		w.ask(i, s.asking.restarted(w.now, id, t.act.attempt, restarted.Err))
 	default:

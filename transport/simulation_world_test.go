@@ -341,7 +341,7 @@ func (w *world) play(m move) {
 	case moveLost:
 		c := &w.calls[m.n]
 		c.lost, c.dropped = false, true
-		w.ask(w.r.lost(w.now, c.attempt.ID, c.attempt.Attempt, errLost))
+		w.ask(w.r.lost(w.now, c.attempt.ID, c.attempt.Attempt, false, errLost))
 	case moveDetach:
 		c := &w.calls[m.n]
 		c.detached = true

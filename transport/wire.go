@@ -14,17 +14,20 @@ import (
 // outcome or ctx ends, and may be called from many goroutines at once.
 type Wire interface {
 	// Hello asks the peer who it is. It waits for the peer to come up, at
-	// most as long as ctx lives, and then says why it did not.
+	// most as long as ctx lives, and then says why it did not. Its error is a
+	// *LostError when the peer was reached and has not answered.
 	Hello(ctx context.Context) (Peer, error)
 
-	// Recv makes one attempt of a receive. Its error is a *LostError when no
-	// answer came because the connection was lost, a *RestartedError when
+	// Recv makes one attempt of a receive. Its error is a *LostError when the
+	// attempt has ended without the peer's answer, a *RestartedError when
 	// the peer is another process than the one asked, an *ElsewhereError when
-	// the wire wants to be asked again another way, and the peer's own error
-	// otherwise. The caller releases the value's tensor.
+	// the wire wants to be asked again another way, a *ReceiverError when this
+	// side cannot take the value, and the peer's own error otherwise. The caller
+	// releases the value's tensor.
 	Recv(ctx context.Context, a *Attempt) (rendezvous.Value, error)
 
-	// Finish tells the peer that it may let go the answers to ids.
+	// Finish tells the peer that it may let go the answers to ids. Its error and
+	// that of Cancel are a *LostError when the peer has not answered.
 	Finish(ctx context.Context, ids []uint64) error
 
 	// Cancel tells the peer that ids are not wanted any more.
@@ -118,8 +121,8 @@ func (p *Partial) Drop() {
 	*p = Partial{}
 }
 
-// LostError says that an attempt has ended without an answer because its
-// connection was lost. The peer may have taken the request or not.
+// LostError says that a request has ended without the peer's answer: its connection was
+// lost, or something between the two has ended it. The peer may have taken it or not.
 type LostError struct{ Err error }
 
 func (e *LostError) Error() string { return e.Err.Error() }
@@ -136,6 +139,16 @@ func (e *ElsewhereError) Error() string { return e.Err.Error() }
 
 // Unwrap returns the reason.
 func (e *ElsewhereError) Unwrap() error { return e.Err }
+
+// ReceiverError says that an attempt has ended because this side cannot take the value: it
+// has no memory for it, or cannot read it. The receive ends with it, and the value goes back
+// to the head of its key at the peer.
+type ReceiverError struct{ Err error }
+
+func (e *ReceiverError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the reason.
+func (e *ReceiverError) Unwrap() error { return e.Err }
 
 // RestartedError says that the process that answered is not the one asked.
 type RestartedError struct{ Err error }

@@ -29,7 +29,7 @@ type content struct {
 func (w *wire) fetch(ctx context.Context, a *transport.Attempt, resp *received) error {
 	c, err := contentOf(resp)
 	if err != nil {
-		return status.From(err).WithPrefix(w.task.String())
+		return &transport.ReceiverError{Err: status.From(err).WithPrefix(w.task.String())}
 	}
 	p := a.Partial
 	if p.State != c {
@@ -38,8 +38,8 @@ func (w *wire) fetch(ctx context.Context, a *transport.Attempt, resp *received) 
 	}
 	f := fetching{content: c, partial: p, alloc: w.worker.alloc}
 	if err := f.reserve(0); err != nil {
-		return status.From(err).WithPrefix(fmt.Sprintf("%v has a ticket for a %v tensor of shape %v with %d bytes",
-			w.task, resp.dtype, resp.shape, c.size))
+		return &transport.ReceiverError{Err: status.From(err).WithPrefix(fmt.Sprintf("%v has a ticket for a %v tensor of shape %v with %d bytes",
+			w.task, resp.dtype, resp.shape, c.size))}
 	}
 	if err := w.fetchInto(ctx, a, &f, resp.extra.GetSenderIncarnation()); err != nil {
 		return err
@@ -47,12 +47,13 @@ func (w *wire) fetch(ctx context.Context, a *transport.Attempt, resp *received) 
 	if c.proto {
 		resp.Tensor, err = tensorproto.Unmarshal(p.Buffer.Bytes(), w.worker.alloc)
 		p.Drop()
-		return err
-	}
-	if resp.Tensor, err = tensor.New(resp.dtype, resp.shape, p.Buffer); err == nil {
+	} else if resp.Tensor, err = tensor.New(resp.dtype, resp.shape, p.Buffer); err == nil {
 		*p = transport.Partial{} // the buffer is the tensor's now
 	}
-	return err
+	if err != nil {
+		return &transport.ReceiverError{Err: err}
+	}
+	return nil
 }
 
 // contentOf checks a ticket against the tensor that it is for.
@@ -101,14 +102,14 @@ func (w *wire) fetchInto(ctx context.Context, a *transport.Attempt, f *fetching,
 		switch err := stream.RecvMsg(&part); {
 		case errors.Is(err, io.EOF):
 			if f.missing() != 0 {
-				return status.Errorf(status.DataLoss, "%v ended the content of receive %016x at byte %d of %d",
-					w.task, a.ID, p.Bytes, f.size)
+				return &transport.LostError{Err: status.Errorf(status.DataLoss, "%v ended the content of receive %016x at byte %d of %d",
+					w.task, a.ID, p.Bytes, f.size)}
 			}
 			return nil
 		case err != nil:
 			return w.failed(ctx, a, err, stream.Trailer())
 		case part.err != nil:
-			return status.From(part.err).WithPrefix(w.task.String())
+			return &transport.ReceiverError{Err: status.From(part.err).WithPrefix(w.task.String())}
 		}
 		p.Bytes += int64(part.n)
 	}

@@ -22,9 +22,9 @@ const (
 	// google.rpc.Status.
 	detailsKey = "grpc-status-details-bin"
 
-	// answeredKey is the trailer of an error that this package's server took
-	// from its worker. An Unavailable without it (and without details) comes
-	// from gRPC itself: the connection was lost, and nobody has answered.
+	// answeredKey is the trailer of an error that this package's server returns.
+	// An error of a Tryst peer without it (and without details) comes from gRPC or
+	// from a proxy: the peer has not answered (PROTOCOL.md section 4).
 	answeredKey = "tryst-answered"
 
 	// streamRemoved is what TensorFlow's gRPC says, with the code Unknown,

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/cluster"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
+	"github.com/tryst-rdma/tryst/proto/tensorflowgrpc"
 	trystpb "github.com/tryst-rdma/tryst/proto/tryst"
 	"github.com/tryst-rdma/tryst/proto/trystgrpc"
 	"github.com/tryst-rdma/tryst/rendezvous"
@@ -43,7 +44,10 @@ func (w *wire) Hello(ctx context.Context) (transport.Peer, error) {
 		if e.Code() == status.DeadlineExceeded { // with the last error of the connection in its text
 			e = status.New(status.Unavailable, e.Message())
 		}
-		return transport.Peer{}, e.WithPrefix(w.address)
+		if e = e.WithPrefix(w.address); answered(trailer) || ctx.Err() != nil {
+			return transport.Peer{}, e
+		}
+		return transport.Peer{}, &transport.LostError{Err: e}
 	}
 	if name := resp.GetName(); name != w.task.String() {
 		return transport.Peer{}, status.Errorf(status.FailedPrecondition,
@@ -72,7 +76,7 @@ func (w *wire) Recv(ctx context.Context, a *transport.Attempt) (rendezvous.Value
 		return rendezvous.Value{}, w.failed(ctx, a, err, trailer)
 	}
 	if resp.err != nil {
-		return rendezvous.Value{}, resp.err
+		return rendezvous.Value{}, &transport.ReceiverError{Err: resp.err}
 	}
 	if resp.RequireAck {
 		w.ack(req.GetRequestId())
@@ -95,21 +99,23 @@ func recvOptions(a *transport.Attempt) *trystpb.RecvOptions {
 	}
 }
 
-// failed tells what the error of an attempt means: the peer's own word, or that
-// nobody has answered.
+// failed returns what the error of an attempt means: the peer's own word, the end of this
+// side's context, or that the peer has not answered. An error of a Tryst peer has a trailer
+// that says so. A peer that is not Tryst has none: there only what gRPC says when a
+// connection ends is not its word.
 func (w *wire) failed(ctx context.Context, a *transport.Attempt, err error, trailer metadata.MD) error {
 	e := status.From(fromGRPC(err, trailer))
-	if transport.IsOtherProcess(e) {
+	switch {
+	case transport.IsOtherProcess(e):
 		return &transport.RestartedError{Err: e}
-	}
-	if answered(trailer) || ctx.Err() != nil {
+	case answered(trailer):
+		return e
+	case ctx.Err() != nil:
+		return &transport.ReceiverError{Err: e}
+	case a.Plain && e.Code() != status.Unavailable && e.Code() != status.Cancelled:
 		return e
 	}
-	switch e.Code() {
-	case status.Unavailable, status.Cancelled: // of gRPC: by the connection's end
-		return &transport.LostError{Err: e.WithPrefix(w.address)} // the task is named by who asks
-	}
-	return e
+	return &transport.LostError{Err: e.WithPrefix(w.address)} // Failover names the task
 }
 
 // ack says to a peer that is not Tryst that its answer is here.
@@ -124,15 +130,24 @@ func (w *wire) ack(requestID int64) {
 
 // Finish implements transport.Wire.
 func (w *wire) Finish(ctx context.Context, ids []uint64) error {
-	_, err := w.worker.MarkRecvFinished(ctx, &tfpb.MarkRecvFinishedRequest{
+	return w.tell(ctx, tensorflowgrpc.WorkerService_MarkRecvFinished_FullMethodName, &tfpb.MarkRecvFinishedRequest{
 		Asker: w.transport.opts.Self.Name, AskerIncarnation: w.transport.opts.Self.Incarnation, Finished: ids,
-	})
-	return err
+	}, new(tfpb.MarkRecvFinishedResponse))
 }
 
 // Cancel implements transport.Wire.
 func (w *wire) Cancel(ctx context.Context, ids []uint64) error {
-	_, err := call[trystpb.CancelResponse](ctx, w.worker, trystgrpc.Peers_Cancel_FullMethodName,
-		&trystpb.CancelRequest{Asker: w.transport.opts.Self.Name, AskerIncarnation: w.transport.opts.Self.Incarnation, Ids: ids})
-	return err
+	return w.tell(ctx, trystgrpc.Peers_Cancel_FullMethodName, &trystpb.CancelRequest{
+		Asker: w.transport.opts.Self.Name, AskerIncarnation: w.transport.opts.Self.Incarnation, Ids: ids,
+	}, new(trystpb.CancelResponse))
+}
+
+// tell makes a call whose answer says nothing.
+func (w *wire) tell(ctx context.Context, method string, req, resp any) error {
+	var trailer metadata.MD
+	err := w.worker.conn.Invoke(ctx, method, req, resp, grpc.Trailer(&trailer))
+	if err = fromGRPC(err, trailer); err == nil || answered(trailer) || ctx.Err() != nil {
+		return err
+	}
+	return &transport.LostError{Err: err}
 }

@@ -498,8 +498,11 @@ func (l *link) end(a *channel.Action, now time.Time) {
 	default:
 		l.quarantine(now, r) // when CANCEL was said for it before its own cancel came here
 		r.err = a.Err
-		if transport.IsOtherProcess(a.Err) {
+		switch {
+		case transport.IsOtherProcess(a.Err):
 			r.err = &transport.RestartedError{Err: a.Err}
+		case !a.ByPeer:
+			r.err = &transport.ReceiverError{Err: a.Err}
 		}
 	}
 	if written {

@@ -113,8 +113,11 @@ func (r *receive) value() (rendezvous.Value, error) {
 	default:
 		v, err = fromMessage(&r.meta, r.content, r.shape, a)
 	}
-	if err == nil {
+	switch {
+	case err == nil:
 		r.shape = v.Tensor.Shape()
+	case r.err == nil:
+		err = &transport.ReceiverError{Err: err}
 	}
 	return v, err
 }

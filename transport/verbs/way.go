@@ -116,7 +116,7 @@ func (p *peer) failed(err error) error {
 		p.counters.lost.Add(1)
 	case errors.As(err, &elsewhere):
 		if p.transport.opts.Require {
-			return status.Errorf(status.ResourceExhausted, "%w (--fallback none allows no other wire)", elsewhere.Err)
+			return &transport.ReceiverError{Err: status.Errorf(status.ResourceExhausted, "%w (--fallback none allows no other wire)", elsewhere.Err)}
 		}
 	}
 	return err

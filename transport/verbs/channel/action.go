@@ -88,7 +88,7 @@ type Action struct {
 	Attempt uint32
 	Handle  uint64 // with ActEnd and ActPlace: the receive's
 	Outcome Outcome
-	ByPeer  bool // with OutcomeElsewhere: it is the peer that cannot
+	ByPeer  bool // with OutcomeElsewhere and OutcomeError: it is the peer that cannot
 	Value   wire.Value
 	Content []byte // with OutcomeEager: Value.Size bytes in the message
 	Dest    Dest

@@ -389,7 +389,7 @@ func (c *Channel) arrived(now time.Time, r ref, rail int, each bool) {
 	case e != nil && e.err != nil && e.elsewhere:
 		c.endWith(r, Action{Outcome: OutcomeElsewhere, ByPeer: true, Err: e.err})
 	case e != nil && e.err != nil:
-		c.endWith(r, Action{Outcome: OutcomeError, Err: e.err})
+		c.endWith(r, Action{Outcome: OutcomeError, ByPeer: true, Err: e.err})
 	case x.over:
 		c.end(r)
 	default:
