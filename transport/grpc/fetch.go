@@ -102,7 +102,7 @@ func (w *wire) fetchInto(ctx context.Context, a *transport.Attempt, f *fetching,
 		switch err := stream.RecvMsg(&part); {
 		case errors.Is(err, io.EOF):
 			if f.missing() != 0 {
-				return &transport.LostError{Err: status.Errorf(status.DataLoss, "%v ended the content of receive %016x at byte %d of %d",
+				return &transport.ReceiverError{Err: status.Errorf(status.DataLoss, "%v ended the content of receive %016x at byte %d of %d",
 					w.task, a.ID, p.Bytes, f.size)}
 			}
 			return nil
