@@ -96,7 +96,7 @@ func (w *duo) connect(maker int) {
 		ch, err := channel.New(w.now, channel.Config{
 			Peer: "the peer", Generation: uint64(w.gens), OwnIncarnation: s.process, PeerIncarnation: peer.process, //nolint:gosec // small
 			Rails: 1, Window: duoWindow, PeerWindow: duoWindow, Message: wire.MinMessage, PeerMessage: wire.MinMessage,
-			Eager: duoEager, SendQueue: duoQueue, KeyNumbers: true, Chunk: duoPage, Outstanding: 2 * duoPage, MaxMetas: 4,
+			Eager: duoEager, SendQueue: duoQueue, Chunk: duoPage, Outstanding: 2 * duoPage, MaxMetas: 4,
 		})
 		if err != nil {
 			w.fail("%v", err)
@@ -131,7 +131,9 @@ func (w *duo) destination(i int, size uint64) channel.Dest {
 	s := &w.sides[i]
 	s.mem = append(s.mem, duoDest{pages: make([]byte, (size+duoPage-1)/duoPage)})
 	n := uint64(len(s.mem))
-	return channel.Dest{Addr: n << 32, Handle: n}
+	d := channel.Dest{Handle: n}
+	d.Rails[0].Addr = n << 32
+	return d
 }
 
 // run is link.run.
@@ -448,10 +450,10 @@ func (w *duo) leftBy(i int, process uint64, generation int) {
 	}
 }
 
-func (w *duo) free(i int, d channel.Dest) {
-	x := &w.sides[i].mem[d.Handle-1]
+func (w *duo) free(i int, dest uint64) {
+	x := &w.sides[i].mem[dest-1]
 	if x.free {
-		w.fail("destination %d of %s is given back twice", d.Handle, duoNames[i])
+		w.fail("destination %d of %s is given back twice", dest, duoNames[i])
 	}
 	x.free = true
 }
@@ -469,7 +471,7 @@ func (w *duo) ended(i, generation int, a *channel.Action) {
 			w.fail("%d bytes of value %d, which has %d", len(a.Content), name, w.value(name).size)
 		}
 	case channel.OutcomeWritten:
-		pages := s.mem[a.Dest.Handle-1].pages
+		pages := s.mem[a.Dest-1].pages
 		for _, p := range pages {
 			if name = pages[0]; p == 0 || p != name {
 				w.fail("receive %d of %s ends with pages %v", a.ID, duoNames[i], pages)

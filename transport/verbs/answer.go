@@ -26,7 +26,7 @@ func (l *link) ask(now time.Time, a *channel.Ask) (refused bool) {
 		l.machine.Answer(now, a.ID, a.Attempt, channel.Answer{Err: transport.OtherProcess(a.Sender, own)})
 		return true
 	}
-	key, err := l.keys.asked(a)
+	key, err := l.keys.parse(a.Key)
 	if err != nil {
 		l.machine.Answer(now, a.ID, a.Attempt, channel.Answer{Err: status.From(err)})
 		return true

@@ -11,6 +11,7 @@ import (
 	"github.com/tryst-rdma/tryst/transport"
 	"github.com/tryst-rdma/tryst/transport/verbs/channel"
 	"github.com/tryst-rdma/tryst/transport/verbs/mem"
+	"github.com/tryst-rdma/tryst/transport/verbs/wire"
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
@@ -388,13 +389,14 @@ func (l *link) destination(r *receive, size uint64, early mem.Early, grow mem.Gr
 // of a queue pair that is broken: it takes no window.
 func (l *link) told(r *receive, dest mem.Destination, size uint64) (channel.Dest, error) {
 	p := dest.Piece()
-	d := channel.Dest{Addr: p.Addr}
+	var d channel.Dest
 	to := destination{Destination: dest, of: r}
 	shares := l.machine.Stripes(size)
 	d.First = l.firstRail(shares)
 	for share := range shares {
 		i := l.machine.RailOf(d.First, share)
-		d.RKeys[i] = p.RKey
+		at := &d.Rails[i]
+		*at = wire.Remote{Addr: p.Addr, RKey: p.RKey}
 		if !l.peer.transport.port.memory.Leases() {
 			continue
 		}
@@ -404,7 +406,7 @@ func (l *link) told(r *receive, dest mem.Destination, size uint64) (channel.Dest
 			l.fails(time.Now(), witnessFlushed, err) // the completions know why
 			return channel.Dest{}, err
 		}
-		to.leases[i], d.RKeys[i] = w, w.RKey()
+		to.leases[i], at.RKey = w, w.RKey()
 	}
 	d.Handle = l.dests.put(to)
 	if r != nil {
@@ -416,7 +418,7 @@ func (l *link) told(r *receive, dest mem.Destination, size uint64) (channel.Dest
 // firstRail is the rail on which a content of some shares begins: those that do not
 // take all rails take them in turn. Called with the lock held.
 func (l *link) firstRail(shares int) uint8 {
-	if shares == len(l.rails) || !l.spreads {
+	if shares == len(l.rails) {
 		return 0
 	}
 	first := l.turn
@@ -435,8 +437,8 @@ func (l *link) release(d *destination) {
 }
 
 // free gives back a destination that nothing is written into any more.
-func (l *link) free(d channel.Dest) {
-	if dest, ok := l.takeDest(d.Handle); ok {
+func (l *link) free(handle uint64) {
+	if dest, ok := l.takeDest(handle); ok {
 		l.release(&dest)
 	}
 }
@@ -467,7 +469,7 @@ func (l *link) end(a *channel.Action, now time.Time) {
 		l.receives.take(a.Handle)
 		r.own = 0
 	}
-	dest, written := l.takeDest(a.Dest.Handle)
+	dest, written := l.takeDest(a.Dest)
 	if r == nil {
 		if written {
 			l.release(&dest)

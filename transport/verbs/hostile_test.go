@@ -231,6 +231,7 @@ func TestOffersThatDisturbNobody(t *testing.T) {
 		"another incarnation": {offer(func(o *pairing.Offer) { o.Incarnation, o.Generation = 4711, generation+7 }), status.OK, "introduction"},
 		"a second offer":      {offer(func(*pairing.Offer) {}), status.Aborted, "another offer of generation"},
 		"no version":          {offer(func(o *pairing.Offer) { o.Version = 0 }), status.FailedPrecondition, "no protocol version"},
+		"an older version":    {offer(func(o *pairing.Offer) { o.Version = pairing.MinVersion - 1 }), status.FailedPrecondition, "run the same release of Tryst"},
 		"no queue pair":       {offer(func(o *pairing.Offer) { o.Rails[0].QPN = 0 }), status.FailedPrecondition, "no queue pair has the number"},
 		"no generation":       {offer(func(o *pairing.Offer) { o.Generation = 0 }), status.FailedPrecondition, "its generation is 0"},
 		"the last generation": {offer(func(o *pairing.Offer) { o.Generation = 1<<64 - 1 }), status.FailedPrecondition, "its generation is 1844"},

@@ -37,8 +37,6 @@ type link struct {
 	out   *mem.Slots // messages to it, likewise
 	queue *poll.Queue
 	asker transport.Asker // who the peer is, from connect on
-	// spreads says that the peer takes contents that begin on another rail than the first.
-	spreads bool
 	// stranger says that it counts among Transport.strangers. Guarded by peer.mu.
 	stranger bool
 
@@ -195,8 +193,6 @@ func (l *link) connect(peer pairing.Offer) error {
 		t.closedObject("queue pair", r.qp.Close())
 	}
 	l.rails = l.rails[:rails]
-	version := min(l.own.Version, peer.Version)
-	l.spreads = version >= pairing.VersionFirstRail
 	l.asker = transport.Asker{Name: peer.Task.String(), Incarnation: peer.Incarnation}
 	machine, err := channel.New(time.Now(), channel.Config{
 		Peer: l.peer.task.String(), Generation: l.own.Generation,
@@ -204,7 +200,6 @@ func (l *link) connect(peer pairing.Offer) error {
 		Rails: rails, Window: o.Window, PeerWindow: int(peer.Window),
 		Message: int(l.own.ReceiveSize), PeerMessage: int(min(peer.ReceiveSize, l.own.ReceiveSize)),
 		Eager: int(min(l.own.EagerLimit, peer.EagerLimit)), SendQueue: o.SendQueue,
-		KeyNumbers: version >= pairing.VersionKeyNumbers,
 		MaxWaiting: o.MaxWaiting, Chunk: o.Chunk, Outstanding: o.Outstanding,
 		QuarantineBytes: t.port.memory.Stats(time.Now()).Receiving.Limit / 4,
 	})

@@ -274,71 +274,24 @@ func TestSidesWithDifferentQueuePairs(t *testing.T) {
 }
 
 // TestSmallContentsTakeQueuePairsInTurn: contents that go over fewer than all queue
-// pairs are spread over them. Toward a process of the first version, which knows no such
-// destinations, all of them go over the first.
+// pairs are spread over them.
 func TestSmallContentsTakeQueuePairsInTurn(t *testing.T) {
-	first := cluster.Task{Job: "worker", Index: 0}
-	for name, tt := range map[string]struct {
-		version map[cluster.Task]uint32
-		want    []int // last writes by queue pair, the fewest first
-	}{
-		"both of this version": {nil, []int{3, 3}},
-		"one of the first":     {map[cluster.Task]uint32{first: 1}, []int{6}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			o, spies := watched(clusterOptions{require: true, version: tt.version, tune: func(_ cluster.Task, o *verbstransport.Options) { o.Rails = 2 }})
-			s := newStage(t, o)
-			a, b := s.pair()
-			for _, pair := range [][2]*actor{{a, b}, {b, a}} {
-				from, to := pair[0], pair[1]
-				for i, size := range []int{64 * kib, mib, 2*mib - 1, 100 * kib, mib + 1, 30 * kib} {
-					k := from.key(to, fmt.Sprint("v", i))
-					from.sendsBlob(1, k, uint64(i), size)
-					to.recv(1, k).isBlob(uint64(i), size)
-				}
-				if got := spies.of(from).lasts(); !slices.Equal(got, tt.want) {
-					t.Errorf("last writes of %v by queue pair: %v, want %v", from.task, got, tt.want)
-				}
-			}
-			if n := a.link(b).Stats.Breaks + b.link(a).Stats.Breaks; n != 0 {
-				t.Errorf("the channel broke %d times", n)
-			}
-		})
+	o, spies := watched(clusterOptions{require: true, tune: func(_ cluster.Task, o *verbstransport.Options) { o.Rails = 2 }})
+	s := newStage(t, o)
+	a, b := s.pair()
+	for _, pair := range [][2]*actor{{a, b}, {b, a}} {
+		from, to := pair[0], pair[1]
+		for i, size := range []int{64 * kib, mib, 2*mib - 1, 100 * kib, mib + 1, 30 * kib} {
+			k := from.key(to, fmt.Sprint("v", i))
+			from.sendsBlob(1, k, uint64(i), size)
+			to.recv(1, k).isBlob(uint64(i), size)
+		}
+		if got, want := spies.of(from).lasts(), []int{3, 3}; !slices.Equal(got, want) {
+			t.Errorf("last writes of %v by queue pair: %v, want %v", from.task, got, want)
+		}
 	}
-}
-
-// TestKeysGoByNumbers: the text of a key goes with its first request on a channel. Toward a
-// process of an earlier version, which knows no numbers, it goes with each.
-func TestKeysGoByNumbers(t *testing.T) {
-	first := cluster.Task{Job: "worker", Index: 0}
-	const steps = 4
-	for name, tt := range map[string]struct {
-		version map[cluster.Task]uint32
-		want    int
-	}{
-		"both of this version": {nil, 1},
-		"one of the second":    {map[cluster.Task]uint32{first: 2}, steps},
-	} {
-		t.Run(name, func(t *testing.T) {
-			o, spies := watched(clusterOptions{require: true, version: tt.version})
-			s := newStage(t, o)
-			a, b := s.pair()
-			for _, pair := range [][2]*actor{{a, b}, {b, a}} {
-				from, to := pair[0], pair[1]
-				spies.of(to).tally()
-				for step := range int64(steps) {
-					k := from.key(to, "v")
-					from.sendsBlob(step+1, k, uint64(step), 100*kib)
-					to.recv(step+1, k).isBlob(uint64(step), 100*kib)
-				}
-				if n := spies.of(to).tally(); n.Kinds[wire.KindRequest] != steps || n.Keys != tt.want {
-					t.Errorf("%v named its key in %d of %d requests, want %d", to.task, n.Keys, n.Kinds[wire.KindRequest], tt.want)
-				}
-			}
-			if n := a.link(b).Stats.Breaks + b.link(a).Stats.Breaks; n != 0 {
-				t.Errorf("the channel broke %d times", n)
-			}
-		})
+	if n := a.link(b).Stats.Breaks + b.link(a).Stats.Breaks; n != 0 {
+		t.Errorf("the channel broke %d times", n)
 	}
 }
 

@@ -33,7 +33,6 @@ type tally struct {
 	Writes, Imms int
 	Bytes        uint64
 	Probes       int
-	Keys         int // of the requests, those with the text of their key
 }
 
 type spiedMR struct {
@@ -185,10 +184,6 @@ func (s *spy) saw(qp verbs.QP, wrs []verbs.SendWR) {
 		default:
 			if k, err := wire.KindOf(s.bytesLocked(w)); err == nil {
 				s.counts.Kinds[k]++
-				var m wire.Request
-				if k == wire.KindRequest && m.Parse(s.bytesLocked(w)) == nil && len(m.Key) > 0 {
-					s.counts.Keys++
-				}
 			}
 		}
 	}

@@ -68,8 +68,6 @@ type clusterOptions struct {
 	fabric verbstest.Options
 	wrap   func(cluster.Task, verbs.Device) verbs.Device
 	tune   func(cluster.Task, *verbstransport.Options)
-	// version is the protocol that a task speaks; of those without, the present one.
-	version map[cluster.Task]uint32
 }
 
 // suiteCluster is a transporttest.Cluster: each task is a host of a fabric, and is
@@ -205,9 +203,6 @@ func (c *suiteCluster) Start(task cluster.Task, o transporttest.NodeOptions) tra
 	}
 	if n.transport, err = verbstransport.New(options); err != nil {
 		c.t.Fatal(err)
-	}
-	if v, ok := c.version[task]; ok {
-		n.transport.SetVersion(v)
 	}
 	n.manager = rendezvous.NewManager(rendezvous.ManagerOptions{
 		Session: worker.Session(task, o.Incarnation), Remoter: n.transport,

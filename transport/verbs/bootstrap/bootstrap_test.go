@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	grpcstatus "google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tryst-rdma/tryst/cluster"
@@ -126,6 +127,42 @@ func (n *node) ask(m *tfpb.GetRemoteAddressRequest, to cluster.Task) (*tfpb.GetR
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	return tensorflowgrpc.NewVerbsServiceClient(conn).GetRemoteAddress(ctx, m)
+}
+
+// TestLaterVersionsMayAddFields: a message of a later version, with fields that this one
+// does not know in it and in its rails, is answered like one without them.
+func TestLaterVersionsMayAddFields(t *testing.T) {
+	w := newTown(t)
+	a, b := w.start(zero), w.start(one)
+	own := a.self
+	own.Generation = 1
+	m := toRequest(one, own)
+	m.Version = pairing.Version + 1
+	var unknown []byte
+	unknown = protowire.AppendVarint(protowire.AppendTag(unknown, 1000, protowire.VarintType), 7)
+	unknown = protowire.AppendBytes(protowire.AppendTag(unknown, 1001, protowire.BytesType), []byte("a device"))
+	unknown = protowire.AppendFixed64(protowire.AppendTag(unknown, 1002, protowire.Fixed64Type), 7)
+	m.ProtoReflect().SetUnknown(unknown)
+	m.Rails[0].ProtoReflect().SetUnknown(unknown)
+	answer, err := a.ask(m, one)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer.ProtoReflect().SetUnknown(unknown)
+	answer.Rails[0].ProtoReflect().SetUnknown(unknown)
+	written, err := proto.Marshal(answer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var read tfpb.GetRemoteAddressResponse
+	if err := proto.Unmarshal(written, &read); err != nil || len(read.GetRails()[0].ProtoReflect().GetUnknown()) == 0 {
+		t.Fatalf("the answer did not keep its fields: %v", err)
+	}
+	want := b.self
+	want.Generation = 1
+	if o, err := fromMessage(&read); err != nil || !o.Equal(want) {
+		t.Errorf("answered %v, %v; want %v", o, err, want)
+	}
 }
 
 func TestNothingInAMessageStopsAProcess(t *testing.T) {

@@ -68,8 +68,8 @@ func fromMessage(m message) (pairing.Offer, error) {
 		return pairing.Offer{}, status.Errorf(status.FailedPrecondition,
 			"the offer of %.200q for a verbs channel cannot be used: %s", m.GetHostName(), fmt.Sprintf(format, args...))
 	}
-	if m.GetVersion() == 0 {
-		return bad("it names no protocol version; the peer is no Tryst server with verbs")
+	if why := pairing.VersionFlaw(m.GetVersion()); why != "" {
+		return bad("%s", why)
 	}
 	task, err := cluster.ParseTask(m.GetHostName())
 	if err != nil {

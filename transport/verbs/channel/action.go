@@ -10,12 +10,11 @@ import (
 
 // Dest is memory on the asker's side into which a content is written.
 type Dest struct {
-	// Addr is where it begins. Its length is that of the content.
-	Addr uint64
 	// First is the rail that carries the first share; see RailOf.
 	First uint8
-	// RKeys has for each rail the key of the memory on its device.
-	RKeys [wire.MaxRails]verbs.RKey
+	// Rails has where it begins for each rail that carries a share. Its length is
+	// that of the content.
+	Rails [wire.MaxRails]wire.Remote
 	// Handle is the shell's own name for it.
 	Handle uint64
 }
@@ -91,7 +90,7 @@ type Action struct {
 	ByPeer  bool // with OutcomeElsewhere and OutcomeError: it is the peer that cannot
 	Value   wire.Value
 	Content []byte // with OutcomeEager: Value.Size bytes in the message
-	Dest    Dest
+	Dest    uint64 // the Handle of a destination
 	Source  Source
 	Err     error
 
@@ -166,12 +165,7 @@ type Ask struct {
 	Sender uint64
 	Left   uint64 // generation that the asker left; 0 for none
 	Step   int64
-	Key    []byte // refers to the message, or is good until Actions is called again
-	// Number is what the peer calls the key, from 1 on; 0 when it has no number.
-	// Naming then counts the keys that were given numbers: with the same Naming a
-	// number means the same key.
-	Number uint16
-	Naming uint64
+	Key    []byte // refers to the message
 }
 
 // Receive is one attempt of one receive.
@@ -224,7 +218,7 @@ func (a *Action) String() string {
 	case ActAsk:
 		return fmt.Sprintf("ask %x.%d %s", a.Ask.ID, a.Ask.Attempt, a.Ask.Key)
 	case ActFree:
-		return fmt.Sprintf("free destination %d", a.Dest.Handle)
+		return fmt.Sprintf("free destination %d", a.Dest)
 	case ActDrop:
 		return fmt.Sprintf("drop source %d", a.Source.Handle)
 	case ActFinished, ActCancelled:

@@ -14,15 +14,13 @@ type carry struct {
 	now   time.Time
 	value wire.Value
 	early Dest
-	keys  []string // in turn
 	ended int
 	buf   [2][]byte
 }
 
 func newCarry(t testing.TB, size int64) *carry {
 	l := newLink(t)
-	c := &carry{ends: [2]*Channel{l.ends[0].ch, l.ends[1].ch}, now: l.now, value: valueOf(size), early: Dest{Addr: 1 << 40, Handle: 1}}
-	c.keys = []string{"k"}
+	c := &carry{ends: [2]*Channel{l.ends[0].ch, l.ends[1].ch}, now: l.now, value: valueOf(size), early: Dest{Handle: 1}}
 	c.buf[0], c.buf[1] = make([]byte, 0, 12<<10), make([]byte, 0, 12<<10)
 	return c
 }
@@ -61,7 +59,7 @@ func (c *carry) run() {
 }
 
 func (c *carry) receive(id uint64, riders []uint64) {
-	r := Receive{ID: id, Attempt: 1, Sender: 2, Key: c.keys[id%uint64(len(c.keys))], Finished: riders}
+	r := Receive{ID: id, Attempt: 1, Sender: 2, Key: "k", Finished: riders}
 	if v, ok := c.ends[0].Known(r.Key); ok {
 		r.Early, r.Value = &c.early, v
 	}
@@ -89,27 +87,6 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 		if c.ended != int(id) {
 			t.Errorf("%s: %d of %d ended", name, c.ended, id)
 		}
-	}
-}
-
-// TestSharedNumbersAllocateNothing: keys that take a number from each other are named, and
-// remembered, each time.
-func TestSharedNumbersAllocateNothing(t *testing.T) {
-	c := newCarry(t, 8)
-	c.keys = sharing(3)
-	id := uint64(0)
-	one := func() {
-		id++
-		c.receive(id, nil)
-	}
-	for range 100 {
-		one()
-	}
-	if n := testing.AllocsPerRun(1000, one); n != 0 {
-		t.Errorf("%v allocations for each receive", n)
-	}
-	if n := c.ends[1].names.all; n != id {
-		t.Errorf("%d namings for %d receives", n, id)
 	}
 }
 

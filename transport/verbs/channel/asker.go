@@ -69,7 +69,7 @@ func (c *Channel) Known(key string) (wire.Value, bool) {
 func (c *Channel) Receive(now time.Time, a Receive) {
 	refuse := func(o Outcome, err error) {
 		if a.Early != nil {
-			c.act(Action{Kind: ActFree, Dest: *a.Early})
+			c.act(Action{Kind: ActFree, Dest: a.Early.Handle})
 		}
 		c.act(Action{Kind: ActEnd, ID: a.ID, Attempt: a.Attempt, Handle: a.Handle, Outcome: o, Err: err})
 	}
@@ -95,13 +95,13 @@ func (c *Channel) Receive(now time.Time, a Receive) {
 	}
 	early := a.Early
 	if early != nil && (a.Value.Dead || a.Value.Size == 0) {
-		c.act(Action{Kind: ActFree, Dest: *early}) // nothing would be written
+		c.act(Action{Kind: ActFree, Dest: early.Handle}) // nothing would be written
 		early = nil
 	}
 	if early != nil {
 		m.HasDest, m.Value, m.Dest.N = true, a.Value, uint8(c.cfg.Rails) //nolint:gosec // at most wire.MaxRails
 		if m.Length()+len(a.Key) > c.cfg.PeerMessage {
-			c.act(Action{Kind: ActFree, Dest: *early}) // a long key and a large shape: one at a time
+			c.act(Action{Kind: ActFree, Dest: early.Handle}) // a long key and a large shape: one at a time
 			early = nil
 		}
 	}
@@ -153,7 +153,7 @@ func (c *Channel) attempt(id uint64, attempt uint32) (ref, *receive) {
 func (c *Channel) Place(now time.Time, id uint64, attempt uint32, to Dest) {
 	r, x := c.attempt(id, attempt)
 	if x == nil || x.list != listPlacing || c.state >= Leaving {
-		c.act(Action{Kind: ActFree, Dest: to})
+		c.act(Action{Kind: ActFree, Dest: to.Handle})
 		return
 	}
 	x.hasDest, x.dest = true, to
@@ -215,7 +215,7 @@ func (c *Channel) free(r ref) {
 	if !x.hasDest {
 		return
 	}
-	c.act(Action{Kind: ActFree, Dest: x.dest})
+	c.act(Action{Kind: ActFree, Dest: x.dest.Handle})
 	if x.told {
 		c.slots.release(x.imm)
 	}
@@ -393,7 +393,7 @@ func (c *Channel) arrived(now time.Time, r ref, rail int, each bool) {
 	case x.over:
 		c.end(r)
 	default:
-		a := Action{Outcome: OutcomeWritten, Value: x.value, Dest: x.dest}
+		a := Action{Outcome: OutcomeWritten, Value: x.value, Dest: x.dest.Handle}
 		c.slots.release(x.imm)
 		x.hasDest, x.told, x.dest = false, false, Dest{}
 		c.endWith(r, a)

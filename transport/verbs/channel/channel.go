@@ -44,7 +44,6 @@ type Channel struct {
 	slots       slots
 	metas       metas
 	quarantined int64 // bytes of destinations in listQuarantine
-	numbers     numbers
 
 	// The sender's side.
 	asks      slab[ask, *ask]
@@ -52,7 +51,6 @@ type Channel struct {
 	cancelled queue[uint64] // CANCELLED is to be said of them, over rail 0 alone
 	waiting   queue[uint64] // WAITING
 	unknown   queue[uint64] // UNKNOWN
-	names     names
 
 	say say
 
@@ -61,7 +59,6 @@ type Channel struct {
 	tellBy    time.Time // when counts are to be said at the latest; zero when nobody asked
 
 	acts   []Action // since Actions was called
-	list   uint64   // how many lists Actions has given
 	spare  []Action // what it gave then
 	out    []byte   // messages in acts
 	riders []byte   // ids of the message that is being written
@@ -206,7 +203,6 @@ func (c *Channel) Actions(now time.Time) []Action {
 		c.pump(now)
 	}
 	given := c.acts
-	c.list++
 	if len(c.spare) > fewActions {
 		clear(c.spare) // what they refer to
 	}

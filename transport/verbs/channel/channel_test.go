@@ -150,6 +150,20 @@ func TestV9LongKeyGoesElsewhere(t *testing.T) {
 	l.clean()
 }
 
+// TestKeyTooLongForARequest: its length has two bytes, whatever a message holds.
+func TestKeyTooLongForARequest(t *testing.T) {
+	l := newLink(t, func(c *Config) { c.Message, c.PeerMessage = MaxMessage, MaxMessage })
+	l.sends(100)
+	l.receive(1, strings.Repeat("k", wire.MaxKey))
+	l.receive(2, strings.Repeat("k", wire.MaxKey+1))
+	l.run()
+	l.expect(">REQUEST", "<EAGER")
+	if a := l.ends[0].ended[0]; a.Outcome != OutcomeElsewhere || !strings.Contains(a.Err.Error(), "65536 bytes: a request has room for 65535") {
+		t.Errorf("ended with %v: %v", a.Outcome, a.Err)
+	}
+	l.clean()
+}
+
 // TestLongKeyAndLargeShape: both fit, but not both at once.
 func TestLongKeyAndLargeShape(t *testing.T) {
 	l := newLink(t, func(c *Config) { c.Message, c.PeerMessage, c.Eager = wire.MinMessage, wire.MinMessage, 0 })
@@ -539,7 +553,7 @@ func TestV21ContentOver4GiB(t *testing.T) {
 		for i := range l.ends {
 			for _, a := range l.ends[i].ch.Actions(l.now) {
 				if p := a.Post; a.Kind == ActPost && p.Op != verbs.OpSend {
-					if p.Offset != next[p.Rail] || p.RemoteAddr != 1<<40+p.Offset {
+					if p.Offset != next[p.Rail] || p.RemoteAddr != 1<<48+uint64(p.Rail)<<40+p.Offset {
 						t.Fatalf("a write at %d to %#x, want at %d", p.Offset, p.RemoteAddr, next[p.Rail])
 					}
 					next[p.Rail] += uint64(p.Length)

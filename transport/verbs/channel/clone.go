@@ -31,9 +31,6 @@ func (c *Channel) Clone() *Channel {
 	for i := range n.metas.of.items {
 		n.metas.of.items[i].value = n.metas.of.items[i].value.Clone()
 	}
-	for i := range n.names.of {
-		n.names.of[i].text = slices.Clone(n.names.of[i].text)
-	}
 	for i := range n.rails[:c.cfg.Rails] {
 		r := &n.rails[i]
 		r.posts, r.content, r.enders = cloneQueue(r.posts), cloneQueue(r.content), cloneQueue(r.enders)
@@ -114,23 +111,9 @@ func (c *Channel) AppendState(b []byte) []byte {
 		b = append(append(b, k.key...), k.value.Dims...)
 		num(k.value.Size)
 	}
-	name := func(i int, text string) {
-		if text != "" {
-			num(uint64(i)+1, uint64(len(text))) //nolint:gosec // not negative
-			b = append(b, text...)
-		}
-	}
-	for i, text := range c.numbers {
-		name(i, text)
-	}
-	num(0)
-	for i := range c.names.of {
-		name(i, string(c.names.of[i].text))
-	}
-	num(0)
 	for _, id := range slices.Sorted(maps.Keys(c.asksByID)) {
 		a := c.asks.at(c.asksByID[id])
-		num(id, uint64(a.attempt), uint64(a.state), uint64(a.dest.Imm), uint64(a.dest.First), a.dest.Addr, a.value.Size, a.source.Handle, uint64(a.flying)) //nolint:gosec // not negative
+		num(id, uint64(a.attempt), uint64(a.state), uint64(a.dest.Imm), uint64(a.dest.First), a.dest.Rails[a.dest.First].Addr, a.value.Size, a.source.Handle, uint64(a.flying)) //nolint:gosec // not negative
 		flag(a.hasDest, a.err != nil, a.elsewhere, a.cancelled, a.placed)
 		for _, p := range a.parts {
 			num(p.next)

@@ -29,8 +29,6 @@ type Config struct {
 	// SendQueue is how many work requests the send queue of each rail holds.
 	// At least MinSendQueue.
 	SendQueue int
-	// KeyNumbers says that the peer knows numbers of keys.
-	KeyNumbers bool
 
 	MaxWaiting      int   // receives without an answer, and requests of the peer likewise
 	MaxMetas        int   // values whose meta-data is remembered

@@ -3,6 +3,7 @@ package channel
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -256,6 +257,20 @@ func TestRidersGoBeforeTheirRequest(t *testing.T) {
 		t.Errorf("%d ids came", len(got))
 	}
 	l.expect(">FINISHED", ">FINISHED", ">REQUEST", "<EAGER")
+}
+
+// TestRidersForWhichALongKeyLeavesNoRoom go before the request, too.
+func TestRidersForWhichALongKeyLeavesNoRoom(t *testing.T) {
+	l := newLink(t, func(c *Config) { c.Message, c.PeerMessage = wire.MinMessage, wire.MinMessage })
+	l.sends(100)
+	r := Receive{ID: 1, Attempt: 1, Sender: 2, Step: 1, Key: strings.Repeat("k", 3500)}
+	for id := range uint64(100) {
+		r.Finished = append(r.Finished, 1000+id)
+	}
+	l.ends[0].ch.Receive(l.now, r)
+	l.run()
+	l.expect(">FINISHED", ">REQUEST", "<EAGER")
+	l.clean()
 }
 
 func TestCancelledIsSaidAndTaken(t *testing.T) {

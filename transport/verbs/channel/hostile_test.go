@@ -22,8 +22,8 @@ func TestHostileMessages(t *testing.T) {
 		want string // why the channel is closed; empty when it is not
 	}{
 		{"nothing", func(*link, wire.Header) []byte { return nil }, "shorter than its header"},
-		{"unknown kind", func(*link, wire.Header) []byte { return []byte{1, 99, 0, 0, 12, 0, 0, 0, 0, 0, 0, 0} }, "unknown kind 99"},
-		{"other version", func(*link, wire.Header) []byte { return []byte{2, 2, 0, 0, 12, 0, 0, 0, 0, 0, 0, 0} }, "protocol version 2"},
+		{"unknown kind", func(*link, wire.Header) []byte { return []byte{wire.Version, 99, 0, 0, 12, 0, 0, 0, 0, 0, 0, 0} }, "unknown kind 99"},
+		{"other version", func(*link, wire.Header) []byte { return []byte{3, 2, 0, 0, 12, 0, 0, 0, 0, 0, 0, 0} }, "protocol version 3"},
 		{"cut", func(_ *link, h wire.Header) []byte {
 			m := wire.Meta{Header: h, ID: 1, Value: large}
 			b := m.Append(nil)
@@ -108,24 +108,14 @@ func TestHostileMessages(t *testing.T) {
 			m := wire.Request{Header: h, ID: 11, Attempt: 1, Asker: 3, Sender: 1, Key: []byte("k")}
 			return m.Append(nil)
 		}, "of incarnation 0000000000000003"},
-		{"REQUEST with keys for other rails", func(_ *link, h wire.Header) []byte {
+		{"REQUEST with a destination for other rails", func(_ *link, h wire.Header) []byte {
 			m := wire.Request{Header: h, ID: 11, Attempt: 1, Asker: 2, Sender: 1, Key: []byte("k"), HasDest: true, Dest: wire.Dest{N: 2}, Value: large}
 			return m.Append(nil)
-		}, "keys for 2 rails"},
-		{"REQUEST for a number that was given to no key", func(l *link, h wire.Header) []byte {
-			m := wire.Request{Header: h, ID: 11, Attempt: 1, Asker: 2, Sender: 1, Key: []byte("k"), Number: 7}
-			l.ends[0].ch.Message(l.now, 0, m.Append(nil))
-			m.ID, m.Key, m.Number = 12, nil, 8
-			return m.Append(nil)
-		}, "the key with number 8, which was given to none"},
-		{"REQUEST for a number that there is not", func(_ *link, h wire.Header) []byte {
-			m := wire.Request{Header: h, ID: 11, Attempt: 1, Asker: 2, Sender: 1, Key: []byte("k"), Number: wire.KeyNumbers + 1}
-			return m.Append(nil)
-		}, "number 65, the highest is 64"},
+		}, "a destination for 2 rails"},
 		{"REQUEST for nothing", func(_ *link, h wire.Header) []byte {
 			m := wire.Request{Header: h, ID: 11, Attempt: 1, Asker: 2, Sender: 1}
 			return m.Append(nil)
-		}, "neither a key nor the number of one"},
+		}, "REQUEST has no key"},
 		{"REREQUEST of nobody", func(_ *link, h wire.Header) []byte {
 			m := wire.ReRequest{Header: h, ID: 99}
 			return m.Append(nil)
@@ -320,10 +310,6 @@ func FuzzPeer(f *testing.F) {
 	f.Add(eager.Append(nil), uint32(wire.NewImm(0, 1)), uint8(1))
 	request := wire.Request{Header: h, ID: 50, Attempt: 1, Asker: 2, Sender: 1, Key: []byte("k"), HasDest: true, Dest: wire.Dest{N: 1}, Value: large}
 	f.Add(request.Append(nil), uint32(wire.NewImm(1, 1)), uint8(2))
-	request.ID, request.Number = 51, 3
-	f.Add(request.Append(nil), uint32(0), uint8(2))
-	request.ID, request.Key = 52, nil
-	f.Add(request.Append(nil), uint32(0), uint8(2))
 	failed := wire.Error{Header: h, ID: 3, Code: 5, Each: true, Text: []byte("x")}
 	f.Add(failed.Append(nil), uint32(7), uint8(3))
 	for _, k := range []wire.Kind{wire.KindCancel, wire.KindCancelled, wire.KindFinished, wire.KindQuery, wire.KindWaiting, wire.KindUnknown} {

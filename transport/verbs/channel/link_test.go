@@ -18,9 +18,8 @@ type link struct {
 	now    time.Time
 	ends   [2]end
 	trace  []string
-	wants  []wire.Request // of side 0, as they were posted
-	cut    bool           // nothing is delivered any more
-	manual bool           // asks and places wait for the test
+	cut    bool // nothing is delivered any more
+	manual bool // asks and places wait for the test
 }
 
 type end struct {
@@ -34,9 +33,8 @@ type end struct {
 	others  []Action // ActTaken, ActFinished, ActCancelled, ActDetach, ActClose, ActUp
 	taken   Marks
 	handle  uint64
-	namings map[uint64]string // the key of each
-	first   uint8             // rail on which its destinations begin
-	hold    bool              // completions of sends are kept back
+	first   uint8 // rail on which its destinations begin
+	hold    bool  // completions of sends are kept back
 	held    []uint32
 }
 
@@ -45,7 +43,7 @@ func newLink(t testing.TB, change ...func(*Config)) *link {
 	for i := range l.ends {
 		cfg := Config{
 			Peer: "/job:peer/replica:0/task:0", Generation: 3, OwnIncarnation: uint64(i) + 1, PeerIncarnation: uint64(2 - i),
-			Rails: 1, Window: 16, PeerWindow: 16, Message: 12 << 10, PeerMessage: 12 << 10, Eager: 8 << 10, SendQueue: 64, KeyNumbers: true,
+			Rails: 1, Window: 16, PeerWindow: 16, Message: 12 << 10, PeerMessage: 12 << 10, Eager: 8 << 10, SendQueue: 64,
 			Chunk: 64 << 10, Outstanding: 256 << 10,
 		}
 		for _, f := range change {
@@ -55,7 +53,7 @@ func newLink(t testing.TB, change ...func(*Config)) *link {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l.ends[i].ch, l.ends[i].namings = ch, make(map[uint64]string)
+		l.ends[i].ch = ch
 		l.ends[i].answer = func(a Ask) Answer { t.Errorf("asked for %s", a.Key); return Answer{} }
 	}
 	l.ends[0].ch.Ready(l.now)
@@ -125,10 +123,10 @@ func (l *link) do(i int, a Action) {
 		a.Content = slices.Clone(a.Content)
 		e.ended = append(e.ended, a)
 		if a.Outcome == OutcomeWritten {
-			e.freed = append(e.freed, a.Dest.Handle)
+			e.freed = append(e.freed, a.Dest)
 		}
 	case ActFree:
-		e.freed = append(e.freed, a.Dest.Handle)
+		e.freed = append(e.freed, a.Dest)
 	case ActDrop:
 		if a.Source.Handle != 0 {
 			e.dropped = append(e.dropped, a.Source.Handle)
@@ -142,10 +140,6 @@ func (l *link) do(i int, a Action) {
 	case ActAsk:
 		a.Ask.Key = slices.Clone(a.Ask.Key)
 		e.asked = append(e.asked, a.Ask)
-		if key, ok := e.namings[a.Ask.Naming]; ok && a.Ask.Number != 0 && key != string(a.Ask.Key) || (a.Ask.Naming == 0) != (a.Ask.Number == 0) {
-			l.t.Errorf("naming %d, of number %d, is for %q and was for %q", a.Ask.Naming, a.Ask.Number, a.Ask.Key, key)
-		}
-		e.namings[a.Ask.Naming] = string(a.Ask.Key)
 		if !l.manual {
 			e.ch.Answer(l.now, a.Ask.ID, a.Ask.Attempt, e.answer(a.Ask))
 		}
@@ -163,15 +157,15 @@ func (l *link) do(i int, a Action) {
 
 func (e *end) dest() Dest {
 	e.handle++
-	return Dest{Addr: e.handle << 40, First: e.first, Handle: e.handle}
+	d := Dest{First: e.first, Handle: e.handle}
+	for i := range d.Rails {
+		d.Rails[i] = wire.Remote{Addr: e.handle<<48 + uint64(i)<<40, RKey: verbs.RKey(e.handle<<8) + verbs.RKey(i)} //nolint:gosec // small
+	}
+	return d
 }
 
 func (l *link) post(i int, p Post) {
 	l.trace = append(l.trace, describe(i, &p))
-	var m wire.Request
-	if i == 0 && p.Op == verbs.OpSend && m.Parse(slices.Clone(p.Message)) == nil {
-		l.wants = append(l.wants, m)
-	}
 	if l.cut {
 		return
 	}

@@ -250,7 +250,6 @@ func (c *Channel) sendRequests(now time.Time) bool {
 		if x.hasDest {
 			m.Dest, m.Value = c.wireDest(x), x.value
 		}
-		// A number alone takes less: then there is more room.
 		bare := m.Length() + len(x.key)
 		if room := (c.cfg.PeerMessage - bare - 4*c.cfg.Rails) / 8; x.riders > c.say.finished.out+Mark(max(0, room)) { //nolint:gosec // not negative
 			if !c.sendFinish() {
@@ -258,14 +257,10 @@ func (c *Channel) sendRequests(now time.Time) bool {
 			}
 			continue
 		}
-		text := x.key
-		if c.cfg.KeyNumbers { // it goes now: what it says is known from here on
-			m.Number, text = c.numbers.short(x.key)
-		}
-		m.Header = c.header(0, bare-len(x.key)+len(text), wire.KindRequest)
+		m.Header = c.header(0, bare, wire.KindRequest)
 		at := len(c.out)
-		c.out = m.AppendHead(c.out, len(text))
-		c.out = append(c.out, text...)
+		c.out = m.AppendHead(c.out, len(x.key))
+		c.out = append(c.out, x.key...)
 		c.send(0, at, posted{})
 		c.queue(now, r, listAsked)
 	}
@@ -282,7 +277,7 @@ func (c *Channel) open(r ref) bool {
 }
 
 func (c *Channel) wireDest(x *receive) wire.Dest {
-	return wire.Dest{Addr: x.dest.Addr, Imm: x.imm, N: uint8(c.cfg.Rails), First: x.dest.First, RKeys: x.dest.RKeys} //nolint:gosec // at most wire.MaxRails
+	return wire.Dest{Imm: x.imm, N: uint8(c.cfg.Rails), First: x.dest.First, Rails: x.dest.Rails} //nolint:gosec // at most wire.MaxRails
 }
 
 // sendFinished says finished ids alone, when their time has come and nothing
@@ -374,9 +369,10 @@ func (c *Channel) sendContent(rail int) bool {
 		a := c.asks.at(r)
 		p := &a.parts[c.shareOf(a.dest.First, rail)]
 		n := min(p.end-p.next, uint64(c.cfg.Chunk)) //nolint:gosec // not negative
+		to := &a.dest.Rails[rail]
 		w := Post{
 			Op: verbs.OpWrite, Source: a.source, Offset: p.next, Length: uint32(n), //nolint:gosec // at most MaxChunk
-			RemoteAddr: a.dest.Addr + p.next, RKey: a.dest.RKeys[rail],
+			RemoteAddr: to.Addr + p.next, RKey: to.RKey,
 		}
 		if p.next+n == p.end {
 			if !c.may(rail, urgentWrite) {

@@ -52,16 +52,13 @@ func (c *Channel) request(m *wire.Request) {
 	case known:
 		c.fault("REQUEST twice for receive %016x", m.ID)
 	case m.HasDest && int(m.Dest.N) != c.cfg.Rails:
-		c.fault("REQUEST with keys for %d rails, and the channel has %d", m.Dest.N, c.cfg.Rails)
+		c.fault("REQUEST with a destination for %d rails, and the channel has %d", m.Dest.N, c.cfg.Rails)
 	case c.asks.n >= 2*c.cfg.MaxWaiting:
 		c.fault("it has %d requests and takes no answers", c.asks.n)
-	case !c.names.knows(m):
-		c.fault("REQUEST for the key with number %d, which was given to none", m.Number)
 	}
 	if c.state >= Leaving {
 		return
 	}
-	key, naming := c.names.key(m, c.list) // whatever becomes of the request
 	r := c.asks.add()
 	a := c.asks.at(r)
 	*a = ask{
@@ -77,7 +74,7 @@ func (c *Channel) request(m *wire.Request) {
 		m.Value.CopyTo(&a.value)
 	}
 	*c.add() = Action{Kind: ActAsk, Ask: Ask{
-		ID: m.ID, Attempt: m.Attempt, Sender: m.Sender, Left: m.Left, Step: m.Step, Key: key, Number: m.Number, Naming: naming,
+		ID: m.ID, Attempt: m.Attempt, Sender: m.Sender, Left: m.Left, Step: m.Step, Key: m.Key,
 	}}
 }
 
@@ -170,7 +167,7 @@ func (c *Channel) rerequest(m *wire.ReRequest) {
 	case !m.HasDest:
 		c.letGo(r)
 	case int(m.Dest.N) != c.cfg.Rails:
-		c.fault("REREQUEST with keys for %d rails, and the channel has %d", m.Dest.N, c.cfg.Rails)
+		c.fault("REREQUEST with a destination for %d rails, and the channel has %d", m.Dest.N, c.cfg.Rails)
 	default:
 		a.dest = m.Dest
 		c.write(r)

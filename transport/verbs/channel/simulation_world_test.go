@@ -124,8 +124,7 @@ type simDest struct {
 
 const simPage = 4096
 
-// simKeys are of one number but for the third, so that numbers change their meaning.
-var simKeys = append(slices.Insert(sharing(2), 2, "another key"), sharing(3)[2])
+var simKeys = [...]string{"key 0", "key 1", "another key", "key 3"}
 
 // simSet is a set of receives.
 type simSet [4]uint64
@@ -133,7 +132,8 @@ type simSet [4]uint64
 func (s *simSet) has(i int) bool { return s[i/64]&(1<<(i%64)) != 0 }
 func (s *simSet) add(i int)      { s[i/64] |= 1 << (i % 64) }
 
-func addrOf(dest int) uint64 { return uint64(dest+1) << 32 }
+// addrOf is the address of a destination as one rail's device knows it.
+func addrOf(dest, rail int) uint64 { return uint64(dest+1)<<32 + uint64(rail)<<24 }
 
 func newWorld(cfg *simConfig) *world {
 	w := &world{cfg: cfg, now: time.Unix(1, 0), left: cfg.budget}
@@ -144,7 +144,7 @@ func newWorld(cfg *simConfig) *world {
 		ch, err := New(w.now, Config{
 			Peer: "the peer", Generation: 1, OwnIncarnation: uint64(i) + 1, PeerIncarnation: uint64(2 - i),
 			Rails: cfg.rails, Window: cfg.windowOf(i), PeerWindow: cfg.windowOf(1 - i),
-			Message: wire.MinMessage, PeerMessage: wire.MinMessage, Eager: 256, SendQueue: MinSendQueue, KeyNumbers: true,
+			Message: wire.MinMessage, PeerMessage: wire.MinMessage, Eager: 256, SendQueue: MinSendQueue,
 			Chunk: simPage, Outstanding: cfg.maxOutstanding, MaxMetas: 4,
 		})
 		if err != nil {
@@ -483,7 +483,11 @@ func (w *world) dest(i int, size uint64) Dest {
 	s := &w.sides[i]
 	s.dests = append(s.dests, simDest{pages: make([]byte, (size+simPage-1)/simPage)})
 	n := len(s.dests) - 1
-	return Dest{Addr: addrOf(n), First: uint8(n % w.cfg.rails), Handle: uint64(n) + 1} //nolint:gosec // a rail
+	d := Dest{First: uint8(n % w.cfg.rails), Handle: uint64(n) + 1} //nolint:gosec // a rail
+	for rail := range d.Rails {
+		d.Rails[rail] = wire.Remote{Addr: addrOf(n, rail), RKey: verbs.RKey(rail) + 1} //nolint:gosec // a rail
+	}
+	return d
 }
 
 // valueOf is the meta-data of a value of size bytes.
@@ -527,8 +531,11 @@ func (w *world) deliver(from, rail int) {
 	}
 	if p.post.Op != verbs.OpSend && p.post.Length > 0 {
 		d := int(p.post.RemoteAddr>>32) - 1
-		page := (p.post.RemoteAddr & (1<<32 - 1)) / simPage
+		page := (p.post.RemoteAddr & (1<<24 - 1)) / simPage
 		switch {
+		case p.post.RemoteAddr>>24&0xff != uint64(rail) || int(p.post.RKey) != rail+1:
+			w.fail("%v goes to address %#x with key %v, which are not this rail's", &p.post, p.post.RemoteAddr, p.post.RKey)
+			return
 		case d < 0 || d >= len(to.dests) || page >= uint64(len(to.dests[d].pages)):
 			w.fail("%v was written out of bounds", &p.post)
 			return
@@ -706,10 +713,10 @@ func (w *world) over(i, rail int, b []byte) {
 	}
 }
 
-func (w *world) free(i int, d Dest) {
-	x := &w.sides[i].dests[d.Handle-1]
+func (w *world) free(i int, dest uint64) {
+	x := &w.sides[i].dests[dest-1]
 	if x.free {
-		w.fail("destination %d was given back twice", d.Handle)
+		w.fail("destination %d was given back twice", dest)
 	}
 	x.free = true
 }
@@ -750,7 +757,7 @@ func (w *world) end(i int, a *Action) {
 		}
 	}
 	if a.Outcome == OutcomeWritten {
-		d := &s.dests[a.Dest.Handle-1]
+		d := &s.dests[a.Dest-1]
 		for _, v := range d.pages {
 			if v == 0 || v != d.pages[0] {
 				w.fail("receive %d ended with pages %v", a.ID, d.pages)

@@ -86,7 +86,7 @@ func Cases() []Case {
 	return []Case{
 		{Name: "garbage", Do: func(p *Stranger) { p.Says(noise(300)) }, Want: "protocol version"},
 		{Name: "nothing", Do: func(p *Stranger) { p.Says(nil) }, Want: "shorter than its header"},
-		{Name: "unknown kind", Do: func(p *Stranger) { p.Says([]byte{1, 99, 0, 1, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}) }, Want: "unknown kind 99"},
+		{Name: "unknown kind", Do: func(p *Stranger) { p.Says([]byte{wire.Version, 99, 0, 1, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}) }, Want: "unknown kind 99"},
 		{Name: "truncated", Do: func(p *Stranger) {
 			m := p.Request(p.Key("v"))
 			b := m.Append(nil)
@@ -112,53 +112,11 @@ func Cases() []Case {
 				p.Errorf("answered %v %q", e.Code, e.Text)
 			}
 		}},
-		{Name: "a number that was given to no key", Do: func(p *Stranger) {
+		{Name: "a request without a key", Do: func(p *Stranger) {
 			m := p.Request(p.Key("v"))
-			m.Key, m.Number = nil, 7
+			m.Key = nil
 			p.Says(m.Append(nil))
-		}, Want: "the key with number 7, which was given to none"},
-		{Name: "a number that there is not", Do: func(p *Stranger) {
-			m := p.Request(p.Key("v"))
-			m.Number = wire.KeyNumbers + 1
-			p.Says(m.Append(nil))
-		}, Want: "REQUEST has a key with number"},
-		{Name: "numbers of keys that are refused", Do: func(p *Stranger) {
-			asks := func(key []byte, sender uint64) (code status.Code) {
-				m := p.Request(rendezvous.Key{})
-				m.Key, m.Number, m.Sender = key, 7, sender
-				p.Says(m.Append(nil))
-				var e wire.Error
-				p.parse(&e, p.Hears(wire.KindError))
-				return e.Code
-			}
-			good, other := []byte(p.Key("v").String()), []byte(p.keyOf(third, 1, p.Task, "v").String())
-			for i, c := range []struct {
-				key    []byte
-				sender uint64
-				want   status.Code
-			}{
-				{good, p.of + 1, status.Aborted}, // nobody looks at the key
-				{noise(1000), p.of, status.InvalidArgument},
-				{nil, p.of, status.InvalidArgument},
-				{other, p.of + 1, status.Aborted},
-				{nil, p.of, status.InvalidArgument},
-			} {
-				if code := asks(c.key, c.sender); code != c.want {
-					p.Errorf("request %d is answered %v, want %v", i, code, c.want)
-				}
-			}
-			// What has a value has it by its number, too.
-			for i, name := range []string{"v", "v", "w", "v"} {
-				k := p.Key(name)
-				p.Victim.Send(p.Step, k, 10)
-				m := p.Request(k)
-				if m.Number = 7; i == 1 {
-					m.Key = nil
-				}
-				p.Says(m.Append(nil))
-				p.Hears(wire.KindEager)
-			}
-		}},
+		}, Want: "REQUEST has no key"},
 		{Name: "a request of another process", Do: func(p *Stranger) {
 			m := p.Request(p.Key("v"))
 			m.Asker++
@@ -216,25 +174,25 @@ func Cases() []Case {
 		{Name: "a last write into no slot", Do: func(p *Stranger) { p.writes(nil, 0, 0, imm(77, 3)) }, Want: "slot 77 generation 3, which is not open"},
 		{Name: "a last write into an earlier use of a slot", Do: func(p *Stranger) {
 			r, _, d := p.asked(64 * kib)
-			p.writes(noise(64*kib), d.Addr, d.RKeys[0], &d.Imm)
+			p.writes(noise(64*kib), d.Rails[0].Addr, d.Rails[0].RKey, &d.Imm)
 			p.arrives(r)
 			p.writes(nil, 0, 0, &d.Imm)
 		}, Want: "which is not open"},
 		{Name: "a last write twice", Do: func(p *Stranger) {
 			r, _, d := p.asked(64 * kib)
-			p.writes(noise(64*kib), d.Addr, d.RKeys[0], &d.Imm)
+			p.writes(noise(64*kib), d.Rails[0].Addr, d.Rails[0].RKey, &d.Imm)
 			p.writes(nil, 0, 0, &d.Imm) // the key may have ended
 			p.arrives(r)
 		}, Want: "which is not open"},
 		{Name: "a write with a key that is none", Do: func(p *Stranger) {
 			_, _, d := p.asked(64 * kib)
-			p.writes(noise(100), d.Addr, d.RKeys[0]+1, nil)
+			p.writes(noise(100), d.Rails[0].Addr, d.Rails[0].RKey+1, nil)
 			m := wire.Credit{Header: p.Header()}
 			p.Says(m.Append(nil)) // it has noticed nothing before it polls
 		}, Want: "QP access error"},
 		{Name: "a write past the memory", Do: func(p *Stranger) {
 			_, _, d := p.asked(64 * kib)
-			p.writes(noise(64*kib), d.Addr+64*mib, d.RKeys[0], nil)
+			p.writes(noise(64*kib), d.Rails[0].Addr+64*mib, d.Rails[0].RKey, nil)
 			m := wire.Credit{Header: p.Header()}
 			p.Says(m.Append(nil)) // it has noticed nothing before it polls
 		}, Want: "QP access error"},
@@ -295,7 +253,7 @@ func Cases() []Case {
 			p.Says(m.Append(nil))
 			var again wire.ReRequest
 			p.parse(&again, p.Hears(wire.KindReRequest))
-			p.writes(noise(50*kib), again.Dest.Addr, again.Dest.RKeys[0], &again.Dest.Imm)
+			p.writes(noise(50*kib), again.Dest.Rails[0].Addr, again.Dest.Rails[0].RKey, &again.Dest.Imm)
 			if err := r.Wait(); err == nil {
 				p.Error("noise is a tensor")
 			}
@@ -312,8 +270,8 @@ func Cases() []Case {
 			m := p.Request(k)
 			p.Says(m.Append(nil))
 			p.Hears(wire.KindMeta)
-			again := wire.ReRequest{Header: p.Header(), ID: m.ID, HasDest: true, Dest: wire.Dest{N: 1, Addr: 0xdead0000}}
-			again.Dest.RKeys[0] = 0x12345678
+			again := wire.ReRequest{Header: p.Header(), ID: m.ID, HasDest: true, Dest: wire.Dest{N: 1}}
+			again.Dest.Rails[0] = wire.Remote{Addr: 0xdead0000, RKey: 0x12345678}
 			p.Says(again.Append(nil))
 		}, Want: "remote access error"},
 		{Name: "more than the window", Do: func(p *Stranger) {

@@ -2,17 +2,14 @@ package pairing
 
 import "time"
 
-// Version is the version of the protocol that PROTOCOL.md sections 8 and 9
-// describe. A higher one of the peer is talked down to; 0 is no Tryst.
-const Version uint32 = 3
-
-// VersionFirstRail is the first version in which a destination may name another rail
-// than 0 as the first one (PROTOCOL.md section 8.5).
-const VersionFirstRail uint32 = 2
-
-// VersionKeyNumbers is the first version in which a REQUEST may give a key a number, and
-// name it by that (PROTOCOL.md section 8.2).
-const VersionKeyNumbers uint32 = 3
+// The versions of the protocol that PROTOCOL.md sections 8 and 9 describe. Two sides
+// use the lower of the versions that they offer.
+const (
+	// Version is the highest version that this process speaks.
+	Version uint32 = 4
+	// MinVersion is the lowest: a peer below it is refused, and uses gRPC.
+	MinVersion uint32 = 4
+)
 
 // What a peer may say of itself. Beyond that its offer is refused: it would cost
 // memory here, or not work.

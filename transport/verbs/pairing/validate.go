@@ -21,9 +21,10 @@ func Vet(o Offer) error {
 
 // flaw is what is wrong with an offer, in words.
 func flaw(o Offer) string {
+	if why := VersionFlaw(o.Version); why != "" {
+		return why
+	}
 	switch {
-	case o.Version == 0:
-		return "it names no protocol version; the peer is no Tryst server with verbs"
 	case o.Task == cluster.Task{}:
 		return "it names no task"
 	case o.Incarnation == 0:
@@ -58,6 +59,18 @@ func flaw(o Offer) string {
 				return fmt.Sprintf("rail %d: queue pair %v is that of another rail, too", i, r.QPN)
 			}
 		}
+	}
+	return ""
+}
+
+// VersionFlaw says why this process cannot use the protocol version that a peer offers;
+// "" when it can. What else an offer of such a peer says may have another meaning.
+func VersionFlaw(version uint32) string {
+	switch {
+	case version == 0:
+		return "it names no protocol version; the peer is no Tryst server with verbs"
+	case version < MinVersion:
+		return fmt.Sprintf("it speaks protocol version %d, and this process needs version %d at least; run the same release of Tryst on both sides", version, MinVersion)
 	}
 	return ""
 }

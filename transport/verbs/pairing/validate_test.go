@@ -16,7 +16,8 @@ func TestNumbersOfAPeerAreChecked(t *testing.T) {
 		t.Fatal(err)
 	}
 	for words, spoil := range map[string]func(*Offer){
-		"protocol version":     func(o *Offer) { o.Version = 0 },
+		"protocol version": func(o *Offer) { o.Version = 0 },
+		"speaks protocol version 3, and this process needs version 4 at least; run the same release": func(o *Offer) { o.Version = 3 },
 		"no task":              func(o *Offer) { o.Task = cluster.Task{} },
 		"incarnation is 0":     func(o *Offer) { o.Incarnation = 0 },
 		"generation is 0":      func(o *Offer) { o.Generation = 0 },

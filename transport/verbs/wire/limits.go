@@ -2,9 +2,9 @@ package wire
 
 // The numbers of the format. PROTOCOL.md section 8 has them too.
 const (
-	// Version is what the first byte of every message says. Sides that
-	// differ have found out at bootstrap and do not open a channel.
-	Version = 1
+	// Version is what the first byte of every message says: the version that the
+	// sides agreed on at bootstrap. Sides without a common one open no channel.
+	Version = 4
 
 	// MaxRails is how many queue pairs one channel has at most: two ports of
 	// four devices. Each costs four bytes in every message.
@@ -18,11 +18,6 @@ const (
 	// MaxRiders is how many finished ids ride on a message of another kind:
 	// 1 KiB, so that they do not crowd out what they ride on.
 	MaxRiders = 128
-
-	// KeyNumbers is how many keys have a number at once on a channel, in each
-	// direction: those of the steps of a usual program. Who answers keeps the text of
-	// each, of MaxKey at most.
-	KeyNumbers = 64
 
 	// MaxKey is the longest rendezvous key in bytes: its length has two. One of
 	// usual length has 150; one that is longer is asked for over another wire.

@@ -15,12 +15,7 @@ type Request struct {
 	Left    uint64
 	Step    int64
 	Attempt uint32 // from 1
-	// Key is the rendezvous key, of at most MaxKey bytes; empty when Number alone
-	// says which it is.
-	Key []byte
-	// Number is what the key goes by on this channel, 1 to KeyNumbers: from now on
-	// with a key, as it was given last without one. 0 for a key without a number.
-	Number uint16
+	Key     []byte // rendezvous key, 1 to MaxKey bytes
 	// HasDest says that the asker knows the value by its last time: it gives
 	// a destination for such a one.
 	HasDest bool
@@ -61,7 +56,7 @@ func (m *Request) AppendHead(b []byte, keyLength int) []byte {
 	b = binary.LittleEndian.AppendUint64(b, uint64(m.Step)) //nolint:gosec // the same bits
 	b = binary.LittleEndian.AppendUint32(b, m.Attempt)
 	b = binary.LittleEndian.AppendUint16(b, uint16(keyLength)) //nolint:gosec // at most MaxKey
-	b = binary.LittleEndian.AppendUint16(b, m.Number)
+	b = append(b, 0, 0)
 	if m.HasDest {
 		b = m.Value.append(m.Dest.append(b))
 	}
@@ -71,13 +66,13 @@ func (m *Request) AppendHead(b []byte, keyLength int) []byte {
 // Parse reads it. It refers to b.
 func (m *Request) Parse(b []byte) error {
 	f, r := m.parse(b, KindRequest)
-	n := 0
+	n, zero := 0, uint16(0)
 	if b := r.bytes(requestFixed); b != nil {
 		m.ID, m.Asker = binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])
 		m.Sender, m.Left = binary.LittleEndian.Uint64(b[16:]), binary.LittleEndian.Uint64(b[24:])
 		m.Step = int64(binary.LittleEndian.Uint64(b[32:])) //nolint:gosec // the same bits
 		m.Attempt, n = binary.LittleEndian.Uint32(b[40:]), int(binary.LittleEndian.Uint16(b[44:]))
-		m.Number = binary.LittleEndian.Uint16(b[46:])
+		zero = binary.LittleEndian.Uint16(b[46:])
 	}
 	if m.HasDest = f&flagDest != 0; m.HasDest {
 		m.Dest.parse(&r)
@@ -88,10 +83,10 @@ func (m *Request) Parse(b []byte) error {
 		return r.err
 	case m.ID == 0 || m.Attempt == 0:
 		r.fail("is attempt %d of receive %016x: neither is ever 0", m.Attempt, m.ID)
-	case m.Number > KeyNumbers:
-		r.fail("has a key with number %d, the highest is %d", m.Number, KeyNumbers)
-	case n == 0 && m.Number == 0:
-		r.fail("has neither a key nor the number of one")
+	case zero != 0:
+		r.fail("has %#04x where zero belongs", zero)
+	case n == 0:
+		r.fail("has no key")
 	case n != len(r.rest):
 		r.fail("says that its key has %d bytes, and %d follow", n, len(r.rest))
 	case m.HasDest && (m.Value.Dead || m.Value.Size == 0):

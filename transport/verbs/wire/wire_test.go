@@ -11,7 +11,6 @@ import (
 	"github.com/tryst-rdma/tryst/internal/protocoltest"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
-	"github.com/tryst-rdma/tryst/verbs"
 )
 
 // message is what every kind can do.
@@ -74,9 +73,11 @@ const key = "/job:ps/replica:0/task:0/device:CPU:0;00000000deadbeef;/job:worker/
 var (
 	vector = Value{DType: tensor.Float32, Size: 8, Dims: AppendDims(nil, 2)}
 	large  = Value{DType: tensor.BFloat16, Size: 33554432, Dims: AppendDims(nil, 4096, 4096)}
-	dest   = Dest{Addr: 0x7f12_3400_0000, Imm: NewImm(5, 17), N: 1, RKeys: [MaxRails]verbs.RKey{0x8877}}
+	dest   = Dest{Imm: NewImm(5, 17), N: 1, Rails: [MaxRails]Remote{{0x7f12_3400_0000, 0x8877}}}
 	// onSecond is of two rails, the second of which carries the content.
-	onSecond = Dest{Addr: 0x7f12_3400_0000, Imm: NewImm(5, 17), N: 2, First: 1, RKeys: [MaxRails]verbs.RKey{0, 0x8877}}
+	onSecond = Dest{Imm: NewImm(5, 17), N: 2, First: 1, Rails: [MaxRails]Remote{1: {0x7f12_3400_0000, 0x8877}}}
+	// onBoth is of two rails of different devices, which both carry it, from the second on.
+	onBoth = Dest{Imm: NewImm(5, 17), N: 2, First: 1, Rails: [MaxRails]Remote{{0x7f12_3400_0000, 0x8877}, {0x2000, 0x6655}}}
 )
 
 // examples are those of PROTOCOL.md section 8, by the names of its hex blocks.
@@ -88,10 +89,7 @@ var examples = []struct {
 	{"verbs-credit", &Credit{Header{Taken: counts(64, 3)}}},
 	{"verbs-bye", &Bye{Header: Header{Taken: counts(9)}, Reason: []byte("shutdown")}},
 	{"verbs-request", &Request{
-		Header: Header{Taken: counts(1)}, ID: 0x0a0b0c0d0e0f0102, Asker: 0x1111, Sender: 0x2222, Step: -3, Attempt: 1, Key: []byte(key), Number: 5,
-	}},
-	{"verbs-request-number", &Request{
-		Header: Header{Taken: counts(1)}, ID: 0x0a0b0c0d0e0f0103, Asker: 0x1111, Sender: 0x2222, Step: -2, Attempt: 1, Number: 5,
+		Header: Header{Taken: counts(1)}, ID: 0x0a0b0c0d0e0f0102, Asker: 0x1111, Sender: 0x2222, Step: -3, Attempt: 1, Key: []byte(key),
 	}},
 	{"verbs-request-dest", &Request{
 		Header: Header{Taken: counts(2), Finished: ids(0x0a0b0c0d0e0f0102)},
@@ -100,6 +98,7 @@ var examples = []struct {
 	{"verbs-meta", &Meta{Header: Header{Taken: counts(3)}, ID: 0x42, Value: large}},
 	{"verbs-rerequest", &ReRequest{Header: Header{Taken: counts(4)}, ID: 0x42, HasDest: true, Dest: dest}},
 	{"verbs-rerequest-second", &ReRequest{Header: Header{Taken: counts(4, 0)}, ID: 0x42, HasDest: true, Dest: onSecond}},
+	{"verbs-rerequest-both", &ReRequest{Header: Header{Taken: counts(4, 0)}, ID: 0x42, HasDest: true, Dest: onBoth}},
 	{"verbs-rerequest-none", &ReRequest{Header: Header{Taken: counts(4)}, ID: 0x42}},
 	{"verbs-eager", &Eager{Header: Header{Taken: counts(5)}, ID: 0x43, Value: vector, Content: []byte{0, 0, 0x80, 0x3f, 0, 0, 0, 0xc0}}},
 	{"verbs-eager-dead", &Eager{Header: Header{Taken: counts(5)}, ID: 0x44, Value: Value{DType: tensor.Float32, Dead: true, Dims: AppendDims(nil, 0)}}},
@@ -279,40 +278,31 @@ func TestFirstRailThatIsNotThere(t *testing.T) {
 	}
 }
 
-// TestKeysAndTheirNumbers: a request has a key, the number of one, or both, within what
-// each may be.
-func TestKeysAndTheirNumbers(t *testing.T) {
-	long := strings.Repeat("k", MaxKey)
-	for _, c := range []struct {
-		name, key string
-		number    uint16
-		want      string // in the error; empty when it is taken
-	}{
-		{"a key", key, 0, ""},
-		{"a key that gets a number", key, KeyNumbers, ""},
-		{"a number", "", 1, ""},
-		{"the longest key", long, KeyNumbers, ""},
-		{"neither", "", 0, "neither a key nor the number of one"},
-		{"a number that is too high", "", KeyNumbers + 1, "number 65, the highest is 64"},
-		{"a key with one", key, KeyNumbers + 1, "number 65, the highest is 64"},
-	} {
-		m := Request{Header: Header{Taken: counts(1)}, ID: 1, Attempt: 1, Key: []byte(c.key), Number: c.number}
+// TestKeysOfRequests: a request has a key of 1 to MaxKey bytes, and its length is true.
+func TestKeysOfRequests(t *testing.T) {
+	for _, n := range []int{1, len(key), MaxKey} {
+		m := Request{Header: Header{Taken: counts(1)}, ID: 1, Attempt: 1, Key: bytes.Repeat([]byte{'k'}, n)}
 		var got Request
-		err := got.Parse(m.Append(nil))
-		switch {
-		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
-			t.Errorf("%s: %v, want %q", c.name, err, c.want)
-		case c.want == "" && (err != nil || string(got.Key) != c.key || got.Number != c.number):
-			t.Errorf("%s came back as %d bytes with number %d, %v", c.name, len(got.Key), got.Number, err)
+		if err := got.Parse(m.Append(nil)); err != nil || !bytes.Equal(got.Key, m.Key) {
+			t.Errorf("a key of %d bytes came back as %d, %v", n, len(got.Key), err)
 		}
 	}
-	for n := range len(key) + 2 { // with a number, too, the length is true
-		m := Request{Header: Header{Taken: counts(1)}, ID: 1, Attempt: 1, Key: []byte(key), Number: 3}
+	m := Request{Header: Header{Taken: counts(1)}, ID: 1, Attempt: 1}
+	if err := new(Request).Parse(m.Append(nil)); err == nil || !strings.Contains(err.Error(), "REQUEST has no key") {
+		t.Errorf("no key: %v", err)
+	}
+	m.Key = []byte(key)
+	for n := range len(key) + 2 {
 		b := m.Append(nil)
 		b[headerFixed+4+44] = byte(n)
-		if err := m.Parse(b); (err == nil) != (n == len(key)) {
+		if err := new(Request).Parse(b); (err == nil) != (n == len(key)) {
 			t.Errorf("a key of %d bytes that says it has %d: %v", len(key), n, err)
 		}
+	}
+	b := m.Append(nil)
+	b[headerFixed+4+46] = 5
+	if err := new(Request).Parse(b); err == nil || !strings.Contains(err.Error(), "0x0005 where zero belongs") {
+		t.Errorf("a number behind the length of the key: %v", err)
 	}
 }
 

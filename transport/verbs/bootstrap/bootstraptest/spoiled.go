@@ -30,6 +30,8 @@ func All(incarnation uint64) []Spoiled {
 		{"our own name, TensorFlow's", func(m *tfpb.GetRemoteAddressRequest) { proto.Reset(m); m.HostName = one }, codes.InvalidArgument, "is this process"},
 		{"nothing", func(m *tfpb.GetRemoteAddressRequest) { proto.Reset(m) }, codes.FailedPrecondition, "no protocol version"},
 		{"TensorFlow's fields", func(m *tfpb.GetRemoteAddressRequest) { m.Version = 0 }, codes.FailedPrecondition, "no protocol version"},
+		{"an older version", func(m *tfpb.GetRemoteAddressRequest) { m.Version = 3 }, codes.FailedPrecondition, "speaks protocol version 3, and this process needs version 4 at least; run the same release of Tryst"},
+		{"an older version that has other fields", func(m *tfpb.GetRemoteAddressRequest) { m.Version, m.Rails[0].Gid = 1, nil }, codes.FailedPrecondition, "speaks protocol version 1"},
 		{"no name", func(m *tfpb.GetRemoteAddressRequest) { m.HostName = "" }, codes.FailedPrecondition, "no task name"},
 		{"garbage for a name", func(m *tfpb.GetRemoteAddressRequest) { m.HostName = strings.Repeat("\x00", 100_000) }, codes.FailedPrecondition, "no task name"},
 		{"a name nobody has", func(m *tfpb.GetRemoteAddressRequest) { m.HostName = "/job:ps/task:0" }, codes.FailedPrecondition, "the cluster has no task /job:ps"},
