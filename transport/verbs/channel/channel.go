@@ -35,8 +35,6 @@ type Channel struct {
 	bye     bye
 
 	rails [wire.MaxRails]rail // cfg.Rails of them
-	worth bool                // on one of them some receives are to be posted again
-	rough bool                // one of them has content or an ender to post, waits, or owes a credit; or did when pump last looked
 
 	// The asker's side.
 	receives    slab[receive, *receive]
@@ -199,48 +197,27 @@ func (c *Channel) Destroyed(time.Time) {
 func (c *Channel) Actions(now time.Time) []Action {
 	c.out = c.out[:0]
 	c.repost()
-	if c.state == Up && c.stirs() {
+	if c.state == Up {
 		c.pump(now)
 	}
 	given := c.acts
-	if len(c.spare) > fewActions {
-		clear(c.spare) // what they refer to
-	}
+	clear(c.spare) // what they refer to
 	c.acts, c.spare = c.spare[:0], given
 	return given
 }
 
-// fewActions is how many actions are left as they are until others take their place: most
-// events have no more, and what these refer to is little.
-const fewActions = 4
+func (c *Channel) act(a Action) { c.acts = append(c.acts, a) }
 
-func (c *Channel) act(a Action) { *c.add() = a }
-
-// add is the place of one more action. What was there is another's of before.
-func (c *Channel) add() *Action {
-	n := len(c.acts)
-	if n == cap(c.acts) {
-		c.acts = append(c.acts, Action{})
-	} else {
-		c.acts = c.acts[:n+1]
-	}
-	return &c.acts[n]
-}
-
-// repost has the receives posted again that were taken since the last time, when there
-// are some, or the peer wants to know that something was taken. In a channel that is left
-// they would come back at once.
+// repost has the receives posted again that were taken since the last time: an eighth of
+// the window at once, or all of them when the peer wants to know that something was taken.
+// In a channel that is left they would come back at once.
 func (c *Channel) repost() {
-	some := c.cfg.some()
-	switch {
-	case !c.tellBy.IsZero():
-		some = 1
-	case !c.worth:
-		return
+	least := max(1, c.cfg.Window/repostPart)
+	if !c.tellBy.IsZero() {
+		least = 1
 	}
-	c.worth = false
 	for i := range c.rails[:c.cfg.Rails] {
-		if r := &c.rails[i]; r.repost >= some && c.state < Leaving {
+		if r := &c.rails[i]; r.repost >= least && c.state < Leaving {
 			c.act(Action{Kind: ActRepost, Rail: i, Count: r.repost})
 			r.repost = 0
 		}

@@ -73,7 +73,7 @@ func (c *Channel) AppendState(b []byte) []byte {
 	}
 	set := func(t time.Time) { flag(!t.IsZero()) }
 	num(uint64(c.state), uint64(len(c.acts)))
-	flag(c.greeted, c.heard, c.bye.wanted, c.bye.posted, c.watched, c.rough)
+	flag(c.greeted, c.heard, c.bye.wanted, c.bye.posted, c.watched)
 	set(c.tellBy)
 	for i := range c.rails[:c.cfg.Rails] {
 		r := &c.rails[i]

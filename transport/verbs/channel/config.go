@@ -81,7 +81,3 @@ func (c *Config) complete() error {
 	}
 	return nil
 }
-
-// some is how many receives of a rail are worth posting again, though nobody wants to know
-// that they were taken.
-func (cfg *Config) some() int { return max(1, cfg.Window/repostPart) }

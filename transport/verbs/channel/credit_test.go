@@ -63,10 +63,10 @@ func TestVeryLastCreditTellsOfRail0(t *testing.T) {
 	l.cut = true
 	c := l.ends[0].ch
 	c.rails[0].sent = c.rails[0].told + 15
-	c.rails[1].taken, c.rough = c.rails[1].said+8, true // as took does
+	c.rails[1].taken = c.rails[1].said + 8
 	l.run()
 	l.expect()
-	c.rails[0].taken, c.rough = c.rails[0].said+8, true
+	c.rails[0].taken = c.rails[0].said + 8
 	l.run()
 	l.expect(">CREDIT")
 }

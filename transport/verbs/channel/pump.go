@@ -16,43 +16,21 @@ import (
 // its rail, so that requests do not starve answers; FINISHED and CREDIT, which have
 // credits and places of their own, are held up by nobody.
 func (c *Channel) pump(now time.Time) {
-	if !c.greeted {
-		if !c.sendHello() {
-			return
-		}
-	}
-	if c.bye.posted {
+	if !c.greeted && !c.sendHello() || c.bye.posted {
 		return
 	}
 	all := c.sendCancels() && c.sendAnswers() &&
 		(c.bye.wanted || c.sendRequests(now) && c.sendQueries(now))
-	if all && !c.rough && !c.bye.wanted && c.say.finished.ids.n == 0 && c.tellBy.IsZero() {
-		return // as a rule
-	}
 	all = c.sendFinished(now) && all
 	c.sendCredit(now)
 	if c.bye.wanted && all {
 		all = c.sendBye()
 	}
-	c.block(now, 0, !all)
-	c.rough = false
 	for i := range c.rails[:c.cfg.Rails] {
 		stuck := !c.sendEnders(i)
 		stuck = !c.sendContent(i) || stuck
-		if i > 0 || stuck {
-			c.block(now, i, stuck)
-		}
-		r := &c.rails[i]
-		c.rough = c.rough || r.content.n|r.enders.n != 0 || r.starved || !r.blocked.IsZero() || c.owed(i)
+		c.block(now, i, stuck || i == 0 && !all)
 	}
-}
-
-// stirs reports whether pump may have something to do. Most messages of the peer leave
-// nothing to post, and to find that out list by list runs some 40 basic blocks more.
-func (c *Channel) stirs() bool {
-	n := c.say.cancelled.ids.n | c.say.finished.ids.n | c.cancelled.n | c.waiting.n | c.unknown.n |
-		c.asks.lists[listToAnswer].n | c.receives.lists[listToAsk].n | c.receives.lists[listToReask].n | c.receives.lists[listAsked].n
-	return n != 0 || c.rough || !c.greeted || c.bye.wanted || !c.tellBy.IsZero()
 }
 
 // block notes whether something waits for a credit or a place on a rail.

@@ -118,7 +118,7 @@ func (c *Channel) post(rail int, p posted, w Post) {
 		r.sent++
 		c.messages.Sent++
 	}
-	*c.add() = Action{Kind: ActPost, Post: w}
+	c.act(Action{Kind: ActPost, Post: w})
 }
 
 // Sent is the event that a signalled work request has ended well: that in the
@@ -176,9 +176,7 @@ func (c *Channel) took(now time.Time, rail int) (ok bool) {
 	c.lastHeard = now
 	r.taken++
 	r.repost++
-	c.worth = c.worth || r.repost >= c.cfg.some()
 	c.messages.Received++
-	c.rough = c.rough || c.owed(rail)
 	if int(r.taken-r.said) > c.cfg.Window && c.state < Leaving {
 		c.fault("it sent more than its window of %d on rail %d", c.cfg.Window, rail)
 		return false

@@ -73,9 +73,9 @@ func (c *Channel) request(m *wire.Request) {
 	if m.HasDest {
 		m.Value.CopyTo(&a.value)
 	}
-	*c.add() = Action{Kind: ActAsk, Ask: Ask{
+	c.act(Action{Kind: ActAsk, Ask: Ask{
 		ID: m.ID, Attempt: m.Attempt, Sender: m.Sender, Left: m.Left, Step: m.Step, Key: m.Key,
-	}}
+	}})
 }
 
 // Answer is the event that there is an answer to a request, as ActAsk wanted. It reports
@@ -151,7 +151,6 @@ func (c *Channel) write(r ref) {
 		a.parts = append(a.parts, part{next: from, end: to})
 		c.rails[c.RailOf(a.dest.First, i)].content.push(r)
 	}
-	c.rough = true
 }
 
 func (c *Channel) rerequest(m *wire.ReRequest) {
@@ -224,7 +223,6 @@ func (c *Channel) endEach(r ref) {
 			c.rails[c.RailOf(a.dest.First, i)].enders.push(r)
 		}
 	}
-	c.rough = true
 }
 
 // ended is the event that a work request which names or fences the source of r has

@@ -1,6 +1,7 @@
 package channel
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -252,6 +253,41 @@ func TestPeerThatTakesNothing(t *testing.T) {
 	}
 	if why := l.ends[0].closed(); why == "" || l.now.Sub(began) > stallTime {
 		t.Errorf("closed after %v: %q", l.now.Sub(began), why)
+	}
+}
+
+// TestContentWaitsForCreditsInVain: the peer takes nothing any more, its device still
+// answers probes, and a last write waits. On either rail.
+func TestContentWaitsForCreditsInVain(t *testing.T) {
+	for rail := range 2 {
+		l := newLink(t, func(c *Config) { c.Rails, c.Window, c.PeerWindow = 2, 4, 4 })
+		l.sends(64 << 10)
+		l.ends[0].first = uint8(rail) //nolint:gosec // a rail
+		l.receive(1, "k")
+		l.run()
+		l.manual = true
+		for id := range uint64(10) {
+			l.receive(id+2, "k")
+			l.run()
+		}
+		l.cut = true
+		c := l.ends[1].ch
+		began := l.now
+		for id := range uint64(10) {
+			c.Answer(l.now, id+2, 1, Answer{Value: valueOf(64 << 10), Source: Source{Handle: id + 2}})
+		}
+		for c.State() == Up && l.now.Sub(began) < time.Hour {
+			l.now = l.now.Add(500 * time.Millisecond)
+			for _, a := range inTime(c, l.now) {
+				l.do(1, a)
+				if a.Kind == ActPost && a.Post.Signaled {
+					c.Sent(l.now, a.Post.Rail, a.Post.Slot)
+				}
+			}
+		}
+		if why := l.ends[1].closed(); !strings.Contains(why, fmt.Sprintf("it has taken nothing from rail %d", rail)) || l.now.Sub(began) > stallTime+time.Second {
+			t.Errorf("closed after %v: %q", l.now.Sub(began), why)
+		}
 	}
 }
 
