@@ -362,7 +362,7 @@ func (c *Channel) Imm(now time.Time, rail int, imm uint32) {
 		return
 	}
 	i := wire.Imm(imm)
-	r := c.slots.find(i, c.off.generation)
+	r := c.slots.find(i)
 	if r == none {
 		c.fault("a write into %v, which is not open: its bytes have landed in memory of somebody else", i)
 		return

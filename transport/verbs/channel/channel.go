@@ -25,7 +25,6 @@ func (s State) String() string { return [...]string{"opening", "up", "leaving", 
 // concurrent use.
 type Channel struct {
 	cfg   Config
-	off   guards
 	state State
 	err   error // why it was left
 	began time.Time
@@ -60,7 +59,10 @@ type Channel struct {
 	spare  []Action // what it gave then
 	out    []byte   // messages in acts
 	riders []byte   // ids of the message that is being written
-	stripe uint64   // stripeUnit; less in tests
+
+	// Numbers of limits.go. Tests change them.
+	stripe  uint64 // stripeUnit
+	reserve int    // creditReserve
 
 	messages Messages
 }
@@ -70,14 +72,6 @@ type Messages struct{ Sent, Received uint64 }
 
 // Messages returns the counts since the channel began.
 func (c *Channel) Messages() Messages { return c.messages }
-
-// guards are rules that a test switches off, to see that it would notice.
-type guards struct {
-	reserve    bool // the last credits are CREDIT's own
-	order      bool // nothing is posted after CANCELLED
-	generation bool // an imm fits the generation of its slot
-	answer     bool // CREDIT is not answered by CREDIT
-}
 
 type bye struct {
 	wanted bool
@@ -93,7 +87,7 @@ func New(now time.Time, cfg Config) (*Channel, error) {
 		return nil, err
 	}
 	return &Channel{
-		cfg: cfg, began: now, lastHeard: now, stripe: stripeUnit,
+		cfg: cfg, began: now, lastHeard: now, stripe: stripeUnit, reserve: creditReserve,
 		receives: newSlab[receive](), byID: make(map[uint64]ref),
 		slots: slots{most: wire.Slots}, metas: newMetas(cfg.MaxMetas),
 		asks: newSlab[ask](), asksByID: make(map[uint64]ref),

@@ -55,9 +55,7 @@ func (c *Channel) dispatch(now time.Time, rail int, kind wire.Kind, b []byte) er
 		if err := m.Parse(b); err != nil {
 			return err
 		}
-		if c.head(rail, &m.Header) && c.off.answer {
-			c.tellBy = now
-		}
+		c.head(rail, &m.Header)
 	case wire.KindBye:
 		var m wire.Bye
 		if err := m.Parse(b); err != nil {

@@ -77,14 +77,14 @@ func (c *Channel) credits(rail int) int {
 // be without when it comes to rail 0.
 func (c *Channel) reserved(rail int, u urgency) int {
 	switch {
-	case rail != 0 || u == urgentCredit || c.off.reserve:
+	case rail != 0 || u == urgentCredit:
 		return 0
 	case u == urgentTell:
-		return 1
+		return min(1, c.reserve)
 	case u == urgentNot && c.rails[0].starved:
-		return creditReserve + 1 // else a stream of messages would hold a content up for ever
+		return c.reserve + 1 // else a stream of messages would hold a content up for ever
 	}
-	return creditReserve
+	return c.reserve
 }
 
 // places reports whether the send queue has room.

@@ -182,10 +182,6 @@ func (c *Channel) cancelAsk(id uint64) {
 		return // its last message is under way
 	}
 	a := c.asks.at(r)
-	if a.state == askWriting && c.off.order {
-		c.cancelled.push(id)
-		return
-	}
 	switch a.state {
 	case askEnded:
 		return

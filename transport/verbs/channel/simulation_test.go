@@ -186,9 +186,9 @@ func TestSimulationEachRuleMatters(t *testing.T) {
 		want string // in the violation
 	}{
 		{"nothing is posted after CANCELLED",
-			simConfig{rails: 1, window: 4, values: []int64{3 * simPage}, budget: budget{receives: 1, cancels: 1}, off: guards{order: true}}, "after the last of it"},
+			simConfig{rails: 1, window: 4, values: []int64{3 * simPage}, budget: budget{receives: 1, cancels: 1}, broken: rules{order: true}}, "after the last of it"},
 		{"an imm fits the generation of its slot",
-			simConfig{rails: 1, window: 4, values: []int64{simPage}, budget: budget{receives: 2, replays: 1}, off: guards{generation: true}}, "with pages"},
+			simConfig{rails: 1, window: 4, values: []int64{simPage}, budget: budget{receives: 2, replays: 1}, broken: rules{generation: true}}, "with pages"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			seen, _, violation := search(c.cfg, 20_000)
@@ -199,15 +199,15 @@ func TestSimulationEachRuleMatters(t *testing.T) {
 		})
 	}
 	for _, c := range []struct {
-		name string
-		off  guards
-		want string
+		name   string
+		broken rules
+		want   string
 	}{
-		{"the last credits are CREDIT's own", guards{reserve: true}, "for ever"},
-		{"CREDIT is not answered by CREDIT", guards{answer: true}, "never ends"},
+		{"the last credits are CREDIT's own", rules{reserve: true}, "for ever"},
+		{"CREDIT is not answered by CREDIT", rules{answer: true}, "never ends"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			cfg := simConfig{rails: 1, window: 4, values: []int64{100}, both: true, budget: budget{receives: 30}, off: c.off}
+			cfg := simConfig{rails: 1, window: 4, values: []int64{100}, both: true, budget: budget{receives: 30}, broken: c.broken}
 			for seed := range uint64(10_000) {
 				if violation := walk(cfg, seed); strings.Contains(violation, c.want) {
 					t.Log(violation)

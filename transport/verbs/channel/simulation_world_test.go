@@ -52,7 +52,7 @@ type simConfig struct {
 	both           bool    // both sides receive
 	noEarly        bool    // nothing is known of values
 	noMemory       bool    // there may be none: placing is a choice
-	off            guards
+	broken         rules
 	maxOutstanding int64
 }
 
@@ -61,6 +61,14 @@ func (c *simConfig) windowOf(side int) int {
 		return c.window1
 	}
 	return c.window
+}
+
+// rules are those of a channel that a test breaks, to see that it would notice.
+type rules struct {
+	reserve    bool // the last credits are CREDIT's own
+	order      bool // nothing is posted after CANCELLED
+	generation bool // an imm fits the generation of its slot
+	answer     bool // CREDIT is not answered by CREDIT
 }
 
 // budget is how much of what may happen from outside is left.
@@ -150,8 +158,10 @@ func newWorld(cfg *simConfig) *world {
 		if err != nil {
 			panic(err) //nolint:forbidigo // the test's own numbers
 		}
-		ch.off = cfg.off
 		ch.stripe = simPage
+		if cfg.broken.reserve {
+			ch.reserve = 0
+		}
 		s := &w.sides[i]
 		s.ch = ch
 		for range cfg.rails {
@@ -174,7 +184,7 @@ func (w *world) copy() *world {
 	n.old = slices.Clone(w.old)
 	for i := range n.sides {
 		s := &n.sides[i]
-		s.ch = s.ch.Clone()
+		s.ch = s.ch.clone()
 		s.posted, s.cq = slices.Clone(s.posted), slices.Clone(s.cq)
 		s.recvs, s.asks, s.values = slices.Clone(s.recvs), slices.Clone(s.asks), slices.Clone(s.values)
 		s.dests = slices.Clone(s.dests)
@@ -210,7 +220,7 @@ func (w *world) state() [2]uint64 {
 	flag(w.down)
 	for i := range w.sides {
 		s := &w.sides[i]
-		b = s.ch.AppendState(b)
+		b = s.ch.appendState(b)
 		flag(s.ready, s.left, s.close, s.gone)
 		num(uint64(len(s.cq)))
 		for _, c := range s.cq {
@@ -565,11 +575,38 @@ func (w *world) poll(i int) {
 	case c.sent:
 		s.ch.Sent(w.now, c.rail, c.slot)
 	case c.message != nil:
-		s.ch.Message(w.now, c.rail, c.message)
+		w.message(s, &c)
 	default:
-		s.ch.Imm(w.now, c.rail, c.imm)
+		imm := wire.Imm(c.imm)
+		if n := imm.Slot(); w.cfg.broken.generation && int(n) < len(s.ch.slots.of) {
+			imm = wire.NewImm(n, s.ch.slots.of[n].generation)
+		}
+		s.ch.Imm(w.now, c.rail, uint32(imm))
 	}
 	w.do(i)
+}
+
+// message gives a machine a message, and breaks the rules of the configuration for it.
+func (w *world) message(s *side, c *completion) {
+	kind, _ := wire.KindOf(c.message)
+	b := c.message
+	var m wire.Cancel
+	if w.cfg.broken.order && m.Parse(b) == nil {
+		var others wire.IDs
+		for _, id := range m.IDs.AppendTo(nil) {
+			if r, ok := s.ch.asksByID[id]; ok && s.ch.asks.at(r).state == askWriting {
+				s.ch.cancelled.push(id) // and goes on to write
+				id = 1 << 60            // nobody
+			}
+			others = others.Append(id)
+		}
+		m.IDs = others
+		b = m.Append(nil)
+	}
+	s.ch.Message(w.now, c.rail, b)
+	if w.cfg.broken.answer && kind == wire.KindCredit && s.ch.State() == Up {
+		s.ch.tellBy = w.now
+	}
 }
 
 // do carries out what the machine of a side wants.

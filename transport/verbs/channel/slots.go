@@ -34,12 +34,9 @@ func (s *slots) take(r ref) (imm wire.Imm, ok bool) {
 }
 
 // find is the receive that imm is for; none when it fits no open slot.
-func (s *slots) find(imm wire.Imm, off bool) ref {
+func (s *slots) find(imm wire.Imm) ref {
 	n := imm.Slot()
-	if int(n) >= len(s.of) || s.of[n].receive == none {
-		return none
-	}
-	if s.of[n].generation != imm.Generation() && !off {
+	if int(n) >= len(s.of) || s.of[n].generation != imm.Generation() {
 		return none
 	}
 	return s.of[n].receive

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Clone is a copy that shares nothing with c that either changes: for a search that
+// clone is a copy that shares nothing with c that either changes: for a search that
 // tries every order of events.
-func (c *Channel) Clone() *Channel {
+func (c *Channel) clone() *Channel {
 	n := *c
 	n.byID, n.asksByID = maps.Clone(c.byID), maps.Clone(c.asksByID)
 	n.receives.items = slices.Clone(c.receives.items)
@@ -47,10 +47,10 @@ func cloneQueue[T any](q queue[T]) queue[T] {
 	return q
 }
 
-// AppendState writes what makes a difference for what can happen later: two
+// appendState writes what makes a difference for what can happen later: two
 // channels with the same text behave alike. Counts are given by their differences,
 // times by whether they are set.
-func (c *Channel) AppendState(b []byte) []byte {
+func (c *Channel) appendState(b []byte) []byte {
 	num := func(xs ...uint64) {
 		for _, x := range xs {
 			b = binary.AppendUvarint(b, x)
