@@ -45,9 +45,11 @@ type Channel struct {
 	// The sender's side.
 	asks      slab[ask, *ask]
 	asksByID  map[uint64]ref
-	cancelled queue[uint64] // CANCELLED is to be said of them, over rail 0 alone
-	waiting   queue[uint64] // WAITING
-	unknown   queue[uint64] // UNKNOWN
+	shares    slab[share, *share] // of contents that are being written
+	turn      uint64              // of the share that was put in line last
+	cancelled queue[uint64]       // CANCELLED is to be said of them, over rail 0 alone
+	waiting   queue[uint64]       // WAITING
+	unknown   queue[uint64]       // UNKNOWN
 
 	say say
 
@@ -88,9 +90,10 @@ func New(now time.Time, cfg Config) (*Channel, error) {
 	}
 	return &Channel{
 		cfg: cfg, began: now, lastHeard: now, stripe: stripeUnit, reserve: creditReserve,
-		receives: newSlab[receive](), byID: make(map[uint64]ref),
+		receives: newSlab[receive](listGivenUp), byID: make(map[uint64]ref),
 		slots: slots{most: wire.Slots}, metas: newMetas(cfg.MaxMetas),
-		asks: newSlab[ask](), asksByID: make(map[uint64]ref),
+		asks: newSlab[ask](listToAnswer), asksByID: make(map[uint64]ref),
+		shares: newSlab[share](sharesEnded.on(cfg.Rails - 1)),
 	}, nil
 }
 

@@ -1,6 +1,7 @@
 package channel
 
 import (
+	"cmp"
 	"encoding/binary"
 	"maps"
 	"slices"
@@ -24,8 +25,10 @@ func (c *Channel) clone() *Channel {
 	n.asks.items = slices.Clone(c.asks.items)
 	for i := range n.asks.items {
 		a := &n.asks.items[i]
-		a.value, a.parts = a.value.Clone(), slices.Clone(a.parts)
+		a.value = a.value.Clone()
 	}
+	n.shares.items, n.shares.lists = slices.Clone(c.shares.items), slices.Clone(c.shares.lists)
+	n.receives.lists, n.asks.lists, n.metas.of.lists = slices.Clone(c.receives.lists), slices.Clone(c.asks.lists), slices.Clone(c.metas.of.lists)
 	n.slots.of, n.slots.free = slices.Clone(c.slots.of), cloneQueue(c.slots.free)
 	n.metas.byKey, n.metas.of.items = maps.Clone(c.metas.byKey), slices.Clone(c.metas.of.items)
 	for i := range n.metas.of.items {
@@ -33,7 +36,7 @@ func (c *Channel) clone() *Channel {
 	}
 	for i := range n.rails[:c.cfg.Rails] {
 		r := &n.rails[i]
-		r.posts, r.content, r.enders = cloneQueue(r.posts), cloneQueue(r.content), cloneQueue(r.enders)
+		r.posts = cloneQueue(r.posts)
 	}
 	n.cancelled, n.waiting, n.unknown = cloneQueue(c.cancelled), cloneQueue(c.waiting), cloneQueue(c.unknown)
 	n.say.finished.ids, n.say.cancelled.ids = cloneQueue(c.say.finished.ids), cloneQueue(c.say.cancelled.ids)
@@ -87,11 +90,16 @@ func (c *Channel) appendState(b []byte) []byte {
 				num(c.asks.at(p.ask).id)
 			}
 		}
-		for _, q := range []*queue[ref]{&r.content, &r.enders} {
-			num(uint64(q.n)) //nolint:gosec // not negative
-			for k := range q.n {
-				num(c.asks.at(*q.at(k)).id)
+		var shares []*share
+		for l := range shareLists {
+			num(uint64(c.shares.lists[l.on(i)].n)) //nolint:gosec // not negative
+			for s := c.shares.first(l.on(i)); s != none; s = c.shares.at(s).next {
+				shares = append(shares, c.shares.at(s))
 			}
+		}
+		slices.SortFunc(shares, func(x, y *share) int { return cmp.Compare(x.turn, y.turn) })
+		for _, s := range shares {
+			num(c.asks.at(s.ask).id, uint64(s.list), s.from)
 		}
 	}
 	for l := listToAsk; l <= listGivenUp; l++ {
@@ -114,11 +122,8 @@ func (c *Channel) appendState(b []byte) []byte {
 	for _, id := range slices.Sorted(maps.Keys(c.asksByID)) {
 		a := c.asks.at(c.asksByID[id])
 		num(id, uint64(a.attempt), uint64(a.state), uint64(a.dest.Imm), uint64(a.dest.First), a.dest.Rails[a.dest.First].Addr, a.value.Size, a.source.Handle, uint64(a.flying)) //nolint:gosec // not negative
-		flag(a.hasDest, a.err != nil, a.elsewhere, a.cancelled, a.placed)
-		for _, p := range a.parts {
-			num(p.next)
-			flag(p.last)
-		}
+		flag(a.hasDest, a.err != nil, a.elsewhere, a.cancelled, a.placed, a.written)
+		num(uint64(a.open)) //nolint:gosec // not negative
 	}
 	for r := c.asks.first(listToAnswer); r != none; r = c.asks.at(r).next {
 		num(c.asks.at(r).id)

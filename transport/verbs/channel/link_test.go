@@ -251,6 +251,9 @@ func (l *link) clean() {
 		if n := e.ch.asks.n; n > 0 {
 			l.t.Errorf("side %d has %d asks left", i, n)
 		}
+		if n := e.ch.shares.n; n > 0 {
+			l.t.Errorf("side %d has %d shares left", i, n)
+		}
 		if got := len(slices.Compact(slices.Sorted(slices.Values(e.freed)))); got != len(e.freed) || uint64(got) != e.handle {
 			l.t.Errorf("side %d gave back destinations %v of %d", i, e.freed, e.handle)
 		}

@@ -20,7 +20,7 @@ type known struct {
 const byUse listID = 1 // the one used longest ago first
 
 func newMetas(most int) metas {
-	return metas{of: newSlab[known](), byKey: make(map[string]ref), most: most}
+	return metas{of: newSlab[known](byUse), byKey: make(map[string]ref), most: most}
 }
 
 func (m *metas) find(key string) *wire.Value {

@@ -148,7 +148,7 @@ func (c *Channel) sendAnswer(r ref) {
 	at := len(c.out)
 	switch {
 	case a.err != nil:
-		c.appendError(0, a)
+		c.appendError(0, a, false)
 		c.send(0, at, posted{})
 		c.letGo(r)
 	case c.Eager(&a.value):
@@ -168,8 +168,8 @@ func (c *Channel) sendAnswer(r ref) {
 }
 
 // appendError writes the ERROR of a request; payloads as many as fit.
-func (c *Channel) appendError(rail int, a *ask) {
-	m := wire.Error{ID: a.id, Code: a.err.Code(), Elsewhere: a.elsewhere, Each: len(a.parts) > 0}
+func (c *Channel) appendError(rail int, a *ask, each bool) {
+	m := wire.Error{ID: a.id, Code: a.err.Code(), Elsewhere: a.elsewhere, Each: each}
 	m.Text = []byte(status.ForPeer(a.err.Message()))
 	payloads := a.err.Payloads()
 	for _, key := range slices.Sorted(maps.Keys(payloads)) {
@@ -311,12 +311,15 @@ func (c *Channel) sendCredit(now time.Time) {
 
 // sendEnders posts CANCELLED and ERROR behind the writes of a rail.
 func (c *Channel) sendEnders(rail int) bool {
-	q := &c.rails[rail].enders
-	for q.n > 0 {
+	for {
+		s := c.shares.first(sharesEnded.on(rail))
+		if s == none {
+			return true
+		}
 		if !c.may(rail, urgentNot) {
 			return false
 		}
-		r := q.pop()
+		r := c.shares.at(s).ask
 		a := c.asks.at(r)
 		at := len(c.out)
 		if a.cancelled {
@@ -325,61 +328,46 @@ func (c *Channel) sendEnders(rail int) bool {
 			m.Header = c.header(rail, m.Length(), wire.KindCancelled)
 			c.out = m.Append(c.out)
 		} else {
-			c.appendError(rail, a)
+			c.appendError(rail, a, true)
 		}
-		a.parts[c.shareOf(a.dest.First, rail)].last = true
+		c.lastPosted(s)
 		a.flying++
 		c.send(rail, at, posted{kind: postContent, ask: r})
 	}
-	return true
 }
 
 // sendContent posts writes of the contents on a rail, a chunk each in turn, as far
-// as bytes and places allow.
+// as bytes and places allow. It reports false when last writes wait for a credit.
 func (c *Channel) sendContent(rail int) bool {
 	q := &c.rails[rail]
-	q.starved = false
-	for passed := 0; passed < q.content.n; {
+	for {
+		credit := c.credits(rail) > c.reserved(rail, urgentWrite)
+		q.starved = !credit && c.shares.first(sharesLast.on(rail)) != none
+		s, last := c.turnOf(rail, credit)
+		if s == none {
+			return !q.starved
+		}
 		if !c.places(rail, urgentWrite) || q.flying > 0 && q.flying+int64(c.cfg.Chunk) > c.cfg.Outstanding {
 			return true // a completion will come
 		}
-		r := q.content.pop()
+		x := c.shares.at(s)
+		r := x.ask
 		a := c.asks.at(r)
-		p := &a.parts[c.shareOf(a.dest.First, rail)]
-		n := min(p.end-p.next, uint64(c.cfg.Chunk)) //nolint:gosec // not negative
-		to := &a.dest.Rails[rail]
+		n := min(x.to-x.from, uint64(c.cfg.Chunk)) //nolint:gosec // not negative
+		at := &a.dest.Rails[rail]
 		w := Post{
-			Op: verbs.OpWrite, Source: a.source, Offset: p.next, Length: uint32(n), //nolint:gosec // at most MaxChunk
-			RemoteAddr: to.Addr + p.next, RKey: to.RKey,
+			Op: verbs.OpWrite, Source: a.source, Offset: x.from, Length: uint32(n), //nolint:gosec // at most MaxChunk
+			RemoteAddr: at.Addr + x.from, RKey: at.RKey,
 		}
-		if p.next+n == p.end {
-			if !c.may(rail, urgentWrite) {
-				q.starved = true
-				q.content.push(r) // others may have more to write
-				passed++
-				continue
-			}
-			w.Op, w.Imm = verbs.OpWriteImm, uint32(a.dest.Imm)
-			p.last = true
-		} else {
-			q.content.push(r)
-		}
-		passed = 0
-		p.next += n
+		x.from += n
+		a.written = true
 		a.flying++
-		if p.last && c.allLast(a) {
-			a.state = askEnded
+		if last {
+			w.Op, w.Imm = verbs.OpWriteImm, uint32(a.dest.Imm)
+			c.lastPosted(s)
+		} else {
+			c.line(s)
 		}
 		c.post(rail, posted{kind: postContent, ask: r, bytes: int64(n)}, w) //nolint:gosec // at most MaxChunk
 	}
-	return q.content.n == 0
-}
-
-func (c *Channel) allLast(a *ask) bool {
-	for i := range a.parts {
-		if !a.parts[i].last {
-			return false
-		}
-	}
-	return true
 }

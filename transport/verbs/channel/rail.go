@@ -23,9 +23,7 @@ type rail struct {
 	flying   int64  // bytes of writes under way
 	probing  bool   // a probe is under way
 
-	content queue[ref] // asks with something to write here, in turn
-	enders  queue[ref] // asks whose CANCELLED or ERROR is to go over each rail
-	starved bool       // a last write waits for a credit: the next one is for it
+	starved bool // a last write waits for a credit: the next one is for it
 
 	blocked time.Time // since when something waits for a credit or a place; zero when nothing does
 }

@@ -20,10 +20,14 @@ type ask struct {
 	source    Source
 	err       *status.Error
 	elsewhere bool
-	cancelled bool   // what it ends with over each rail is CANCELLED
-	placed    bool   // META is posted
-	parts     []part // the shares; nil until it is written
-	flying    int    // work requests under way that name the source, or fence it
+	cancelled bool // what it ends with over each rail is CANCELLED
+	placed    bool // META is posted
+	written   bool // some of the content is posted
+	open      int  // shares that have not had their last write, or what takes its place
+	// shares are those of the content, by their number, while it is written; none for
+	// one that has had its last.
+	shares [wire.MaxRails]ref
+	flying int // work requests under way that name the source, or fence it
 }
 
 type askState uint8
@@ -37,12 +41,6 @@ const (
 )
 
 const listToAnswer listID = 1
-
-// part is a share of a content, which one rail carries.
-type part struct {
-	next, end uint64
-	last      bool // its last write, CANCELLED or ERROR is posted
-}
 
 func (c *Channel) request(m *wire.Request) {
 	_, known := c.asksByID[m.ID]
@@ -63,7 +61,7 @@ func (c *Channel) request(m *wire.Request) {
 	a := c.asks.at(r)
 	*a = ask{
 		node: a.node, id: m.ID, attempt: m.Attempt, hasDest: m.HasDest, dest: m.Dest,
-		value: wire.Value{Dims: a.value.Dims[:0]}, parts: a.parts[:0],
+		value: wire.Value{Dims: a.value.Dims[:0]},
 	}
 	c.asksByID[m.ID] = r
 	if c.asks.n > c.cfg.MaxWaiting {
@@ -114,22 +112,19 @@ func (c *Channel) Fail(_ time.Time, id uint64, attempt uint32, err *status.Error
 		return
 	}
 	a := c.asks.at(r)
-	written := false
-	switch a.state {
-	case askEnded:
+	if a.state == askEnded {
 		return
-	case askWriting:
-		written = c.stop(r)
 	}
 	a.err, a.elsewhere = err, false
-	if written {
-		c.endEach(r)
+	if a.written {
+		c.endEach(a)
 		return
 	}
+	c.dropShares(a)
 	if a.source.Handle != 0 {
 		c.act(Action{Kind: ActDrop, Source: a.source})
 	}
-	a.source, a.parts, a.state = Source{}, a.parts[:0], askReady
+	a.source, a.state = Source{}, askReady
 	c.asks.move(r, listToAnswer)
 }
 
@@ -139,18 +134,6 @@ func (c *Channel) Eager(v *wire.Value) bool {
 	m := wire.Eager{Value: *v}
 	m.Taken.N = uint8(c.cfg.Rails)                                                                                              //nolint:gosec // at most wire.MaxRails
 	return v.Dead || v.Size == 0 || v.Size <= uint64(c.cfg.Eager) && uint64(m.HeadLength())+v.Size <= uint64(c.cfg.PeerMessage) //nolint:gosec // not negative
-}
-
-// write begins to write a content into the destination that is known.
-func (c *Channel) write(r ref) {
-	a := c.asks.at(r)
-	a.state = askWriting
-	n := c.Stripes(a.value.Size)
-	for i := range n {
-		from, to := stripe(a.value.Size, n, i)
-		a.parts = append(a.parts, part{next: from, end: to})
-		c.rails[c.RailOf(a.dest.First, i)].content.push(r)
-	}
 }
 
 func (c *Channel) rerequest(m *wire.ReRequest) {
@@ -182,43 +165,16 @@ func (c *Channel) cancelAsk(id uint64) {
 		return // its last message is under way
 	}
 	a := c.asks.at(r)
-	switch a.state {
-	case askEnded:
+	switch {
+	case a.state == askEnded:
 		return
-	case askWriting:
-		if written := c.stop(r); written {
-			a.cancelled = true
-			c.endEach(r)
-			return
-		}
+	case a.written:
+		a.cancelled = true
+		c.endEach(a)
+		return
 	}
 	c.letGo(r)
 	c.cancelled.push(id)
-}
-
-// stop takes a content off the rails and reports whether any of it was written.
-func (c *Channel) stop(r ref) (written bool) {
-	a := c.asks.at(r)
-	for i := range a.parts {
-		from, _ := stripe(a.value.Size, len(a.parts), i)
-		written = written || a.parts[i].next != from
-		if !a.parts[i].last {
-			drop(&c.rails[c.RailOf(a.dest.First, i)].content, r)
-		}
-	}
-	return written
-}
-
-// endEach has CANCELLED or ERROR posted on every rail that has not had its last
-// write.
-func (c *Channel) endEach(r ref) {
-	a := c.asks.at(r)
-	a.state = askEnded
-	for i := range a.parts {
-		if !a.parts[i].last {
-			c.rails[c.RailOf(a.dest.First, i)].enders.push(r)
-		}
-	}
 }
 
 // ended is the event that a work request which names or fences the source of r has
@@ -232,18 +188,9 @@ func (c *Channel) ended(r ref) {
 // settle lets a content go of which nothing is left to post or under way.
 func (c *Channel) settle(r ref) {
 	a := c.asks.at(r)
-	if a.flying > 0 {
-		return
+	if a.flying == 0 && (a.open == 0 || c.state >= Leaving) {
+		c.letGo(r)
 	}
-	for i := range a.parts {
-		if !a.parts[i].last {
-			if c.state >= Leaving {
-				break
-			}
-			return
-		}
-	}
-	c.letGo(r)
 }
 
 // letGo forgets a request and lets its source go.
@@ -256,6 +203,7 @@ func (c *Channel) letGo(r ref) {
 
 func (c *Channel) forget(r ref) {
 	a := c.asks.at(r)
+	c.dropShares(a)
 	delete(c.asksByID, a.id)
 	a.source, a.err = Source{}, nil
 	c.asks.remove(r)

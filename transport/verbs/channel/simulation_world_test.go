@@ -831,7 +831,7 @@ func (w *world) checkQuiet() {
 				w.fail("source %d of side %d was never dropped", k+1, i)
 			}
 		}
-		if n := s.ch.receives.n + s.ch.asks.n; n > 0 {
+		if n := s.ch.receives.n + s.ch.asks.n + s.ch.shares.n; n > 0 {
 			w.fail("side %d still has %d records", i, n)
 		}
 		if n := s.ch.slots.free.n; n != len(s.ch.slots.of) {

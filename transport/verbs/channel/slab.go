@@ -20,7 +20,6 @@ type listID uint8
 const (
 	noList   listID = 0 // taken, and in no list
 	freeList listID = 255
-	maxLists        = 8
 )
 
 type list struct {
@@ -34,16 +33,18 @@ type slab[T any, P interface {
 	links() *node
 }] struct {
 	items []T
-	free  ref // first of those that are not taken
-	n     int // taken
-	lists [maxLists]list
+	free  ref    // first of those that are not taken
+	n     int    // taken
+	lists []list // by listID
+	looks int    // at records: what an event costs, for tests
 }
 
+// newSlab is an empty slab with the lists up to last.
 func newSlab[T any, P interface {
 	*T
 	links() *node
-}]() slab[T, P] {
-	s := slab[T, P]{free: none}
+}](last listID) slab[T, P] {
+	s := slab[T, P]{free: none, lists: make([]list, last+1)}
 	for i := range s.lists {
 		s.lists[i] = list{first: none, last: none}
 	}
@@ -51,7 +52,10 @@ func newSlab[T any, P interface {
 }
 
 // at is the record; good until the next add.
-func (s *slab[T, P]) at(r ref) P { return P(&s.items[r]) }
+func (s *slab[T, P]) at(r ref) P {
+	s.looks++
+	return P(&s.items[r])
+}
 
 // add takes a record, in no list. It is as its last user left it.
 func (s *slab[T, P]) add() ref {
@@ -118,6 +122,7 @@ func (s *slab[T, P]) first(l listID) ref { return s.lists[l].first }
 // each calls f with every record that is taken. f may remove it.
 func (s *slab[T, P]) each(f func(ref, P)) {
 	for i := range s.items {
+		s.looks++
 		if p := P(&s.items[i]); p.links().list != freeList {
 			f(ref(i), p) //nolint:gosec // bounded by MaxWaiting
 		}

@@ -1,0 +1,306 @@
+package channel
+
+import (
+	"testing"
+	"time"
+
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport/verbs/wire"
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+// busy is a machine with many of everything that can wait: as a sender contents that are
+// being written (small ones, whose last write wants a credit, and large ones, which wait for
+// room), answers, requests without an answer or without a destination; as an asker receives
+// that are asked, are not asked yet, want a destination, or were cancelled. The peer, which
+// the test plays, has taken all that was posted but for what fills the window now.
+type busy struct {
+	t    testing.TB
+	c    *Channel
+	now  time.Time
+	sent uint32 // messages and last writes of the machine
+	told uint32 // of these, what the peer has told
+	// posts are those that are under way, by rail and slot.
+	posts   []Post
+	waiting int
+}
+
+// The ids of what waits, from 1 on in each group. Those of one group are its number times
+// group, and what counts them.
+const (
+	group       = 1 << 32
+	unanswered  = 1 * group
+	placeless   = 2 * group
+	small       = 3 * group
+	large       = 4 * group
+	answered    = 5 * group
+	asked       = 6 * group
+	placing     = 7 * group
+	quarantined = 8 * group
+	notAsked    = 9 * group
+)
+
+func newBusy(t testing.TB, n int) *busy {
+	w := &busy{t: t, now: time.Unix(1000, 0), waiting: n}
+	c, err := New(w.now, Config{
+		Peer: "the peer", Generation: 3, OwnIncarnation: 1, PeerIncarnation: 2, Rails: 1, Window: 16, PeerWindow: 16,
+		Message: 12 << 10, PeerMessage: 12 << 10, Eager: 8 << 10, SendQueue: 64, Chunk: 64 << 10, Outstanding: 256 << 10,
+		QuarantineBytes: 1 << 50,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.c = c
+	c.Ready(w.now)
+	hello := wire.Hello{Header: w.header(), Generation: 3, From: 2, To: 1}
+	w.message(hello.Append(nil))
+	for i := range uint64(n) { // as an asker
+		for _, id := range []uint64{asked, placing, quarantined} {
+			c.Receive(w.now, Receive{ID: id + i, Attempt: 1, Sender: 2, Step: 1, Key: "k"})
+			w.settle()
+		}
+		for _, id := range []uint64{placing, quarantined} {
+			m := wire.Meta{Header: w.header(), ID: id + i, Value: valueOf(64 << 10)}
+			w.message(m.Append(nil))
+		}
+		c.Place(w.now, quarantined+i, 1, Dest{Handle: quarantined + i})
+		w.settle()
+		if !c.Cancel(w.now, quarantined+i, 1) {
+			t.Fatal("not cancelled")
+		}
+		w.settle()
+	}
+	for i := range uint64(n) { // as a sender
+		w.asks(unanswered+i, 0)
+		w.asks(placeless+i, 0)
+		w.asks(answered+i, 0)
+		w.asks(small+i, 16<<10)
+		w.asks(large+i, 1<<20)
+		c.Answer(w.now, placeless+i, 1, Answer{Value: valueOf(1 << 20), Source: Source{Handle: placeless + i}})
+		w.settle()
+	}
+	w.list(wire.KindFinished, 1) // the last news of credits
+	for i := range uint64(n) {
+		for _, v := range []struct {
+			id   uint64
+			size int64
+		}{{large, 1 << 20}, {small, 16 << 10}, {answered, 100}} {
+			c.Answer(w.now, v.id+i, 1, Answer{Value: valueOf(v.size), Source: Source{Handle: v.id + i}})
+		}
+		c.Receive(w.now, Receive{ID: notAsked + i, Attempt: 1, Sender: 2, Step: 1, Key: "k"})
+		w.act()
+	}
+	// The device has done all that it was given, and the peer has not said so.
+	w.completes()
+	for l, least := range map[listID]int{listAsked: n, listPlacing: n, listQuarantine: n, listToAsk: n - 16} {
+		if got := c.receives.lists[l].n; got < least {
+			t.Fatalf("list %d of receives has %d of %d", l, got, least)
+		}
+	}
+	if got := c.shares.lists[sharesLast.on(0)].n; got < n-16 || c.asks.lists[listToAnswer].n < n-16 || c.shares.lists[sharesMore.on(0)].n < min(n-16, 1) {
+		t.Fatalf("%d last writes wait, %d answers, %d large contents", got, c.asks.lists[listToAnswer].n, c.shares.lists[sharesMore.on(0)].n)
+	}
+	return w
+}
+
+func (w *busy) header() wire.Header {
+	w.told = w.sent
+	return wire.Header{Taken: wire.Counts{N: 1, Of: [wire.MaxRails]uint32{w.told}}}
+}
+
+// stale is a header that tells of nothing new.
+func (w *busy) stale() wire.Header {
+	return wire.Header{Taken: wire.Counts{N: 1, Of: [wire.MaxRails]uint32{w.told}}}
+}
+
+func (w *busy) message(b []byte) {
+	w.c.Message(w.now, 0, b)
+	w.settle()
+}
+
+func (w *busy) list(kind wire.Kind, ids ...uint64) {
+	var l wire.IDs
+	for _, id := range ids {
+		l = l.Append(id)
+	}
+	w.message(appendList(kind, w.header(), l))
+}
+
+// asks is a request of the peer, with a destination for size bytes unless they are 0.
+func (w *busy) asks(id uint64, size int64) {
+	m := wire.Request{Header: w.header(), ID: id, Asker: 2, Sender: 1, Step: 1, Attempt: 1, Key: []byte("k")}
+	if size > 0 {
+		m.HasDest, m.Value = true, valueOf(size)
+		m.Dest = wire.Dest{N: 1, Rails: [wire.MaxRails]wire.Remote{{Addr: 1 << 40, RKey: 1}}}
+	}
+	w.message(m.Append(nil))
+}
+
+// act carries out what the machine wants.
+func (w *busy) act() {
+	for more := true; more; {
+		acts := w.c.Actions(w.now)
+		more = len(acts) > 0
+		for _, a := range acts {
+			if a.Kind == ActClose {
+				w.t.Fatalf("closed: %v", a.Err)
+			}
+			if a.Kind == ActPost {
+				w.posts = append(w.posts, a.Post)
+				if a.Post.Op != verbs.OpWrite {
+					w.sent++
+				}
+			}
+		}
+	}
+}
+
+// settle carries out all, and completes it.
+func (w *busy) settle() {
+	for w.act(); len(w.posts) > 0; w.act() {
+		w.completes()
+	}
+}
+
+// completes is the completion of all posts that are under way.
+func (w *busy) completes() {
+	posts := w.posts
+	w.posts = nil
+	for _, p := range posts {
+		if p.Signaled {
+			w.c.Sent(w.now, 0, p.Slot)
+		}
+	}
+}
+
+// looks is how many records and elements of queues the machine has looked at so far.
+func (c *Channel) looks() int {
+	n := c.receives.looks + c.asks.looks + c.shares.looks + c.metas.of.looks + c.slots.free.looks +
+		c.cancelled.looks + c.waiting.looks + c.unknown.looks + c.say.under.looks + c.say.finished.ids.looks + c.say.cancelled.ids.looks
+	for i := range c.rails {
+		n += c.rails[i].posts.looks
+	}
+	return n
+}
+
+// written is a content that is being written, of which something is posted.
+func (w *busy) written(n int) uint64 {
+	id := uint64(large + n) //nolint:gosec // small
+	if a := w.c.asks.at(w.c.asksByID[id]); a.state != askWriting || !a.written {
+		w.t.Fatalf("nothing of %x is written", id)
+	}
+	return id
+}
+
+type busyEvent struct {
+	name string
+	do   func()
+}
+
+// events are all that can happen to a busy machine, in an order in which each can.
+func (w *busy) events() []busyEvent {
+	c, mid := w.c, uint64(w.waiting)/2
+	send := func(b []byte) { c.Message(w.now, 0, b) }
+	ids := func(kind wire.Kind, ids ...uint64) func() {
+		return func() {
+			var l wire.IDs
+			for _, id := range ids {
+				l = l.Append(id)
+			}
+			send(appendList(kind, w.stale(), l))
+		}
+	}
+	credit := func(more uint32) func() {
+		return func() {
+			m := wire.Credit{Header: w.stale()}
+			m.Taken.Of[0] += more
+			w.told += more
+			send(m.Append(nil))
+		}
+	}
+	return []busyEvent{
+		{"nothing", func() {}},
+		{"the clock", func() { c.Deadline(); c.Tick(w.now) }},
+		{"CREDIT of nothing", credit(0)},
+		{"CREDIT of one", credit(1)},
+		{"a completion", func() { w.completes() }},
+		{"CANCEL of a small content", ids(wire.KindCancel, small+mid)},
+		{"CANCEL of a large content", ids(wire.KindCancel, large+mid)},
+		{"CANCEL of a content that is being written", ids(wire.KindCancel, w.written(0))},
+		{"a content that is being written is given up", func() { c.Fail(w.now, w.written(1), 1, status.New(status.DataLoss, "given up")) }},
+		{"CANCEL of an answer", ids(wire.KindCancel, answered+mid)},
+		{"CANCEL of a request", ids(wire.KindCancel, unanswered+mid)},
+		{"CANCEL without a destination", ids(wire.KindCancel, placeless+mid)},
+		{"CANCELLED", ids(wire.KindCancelled, quarantined+mid)},
+		{"FINISHED", ids(wire.KindFinished, mid)},
+		{"QUERY", ids(wire.KindQuery, unanswered+mid+1, 1)},
+		{"WAITING", ids(wire.KindWaiting, asked+mid)},
+		{"a Send of a small value", func() { c.Answer(w.now, unanswered+mid+2, 1, Answer{Value: valueOf(100), Source: Source{Handle: 1}}) }},
+		{"a Send of a large value", func() {
+			c.Answer(w.now, unanswered+mid+3, 1, Answer{Value: valueOf(1 << 20), Source: Source{Handle: 1}})
+		}},
+		{"a value that is given up", func() { c.Fail(w.now, small+mid+1, 1, status.New(status.DataLoss, "given up")) }},
+		{"a large value that is given up", func() { c.Fail(w.now, large+mid+1, 1, status.New(status.DataLoss, "given up")) }},
+		{"REQUEST", func() {
+			m := wire.Request{Header: w.stale(), ID: 77, Asker: 2, Sender: 1, Step: 1, Attempt: 1, Key: []byte("k")}
+			send(m.Append(nil))
+		}},
+		{"REREQUEST", func() {
+			m := wire.ReRequest{Header: w.stale(), ID: placeless + mid + 1, HasDest: true, Dest: wire.Dest{N: 1}}
+			send(m.Append(nil))
+		}},
+		{"META", func() {
+			m := wire.Meta{Header: w.stale(), ID: asked + mid + 1, Value: valueOf(1 << 20)}
+			send(m.Append(nil))
+		}},
+		{"EAGER", func() {
+			m := wire.Eager{Header: w.stale(), ID: asked + mid + 2, Value: valueOf(1), Content: []byte{1}}
+			send(m.Append(nil))
+		}},
+		{"ERROR", func() {
+			m := wire.Error{Header: w.stale(), ID: asked + mid + 3, Code: status.Aborted}
+			send(m.Append(nil))
+		}},
+		{"a Recv", func() { c.Receive(w.now, Receive{ID: 78, Attempt: 1, Sender: 2, Key: "k"}) }},
+		{"its Cancel", func() { c.Cancel(w.now, asked+mid+3, 1) }},
+		{"Cancel of one placed", func() { c.Cancel(w.now, placing+mid+1, 1) }},
+		{"Cancel before REQUEST", func() { c.Cancel(w.now, notAsked+mid, 1) }},
+		{"SayCancelled", func() { c.SayCancelled(w.now, []uint64{asked + mid, 79}) }},
+		{"Finish", func() { c.Finish(w.now, []uint64{80}) }},
+		{"Place", func() { c.Place(w.now, placing+mid+2, 1, Dest{Handle: 1}) }},
+		{"NoPlace", func() { c.NoPlace(w.now, placing+mid+3, 1) }},
+		{"an imm", func() { c.Imm(w.now, 0, uint32(c.receives.at(c.byID[quarantined+mid+1]).imm)) }},
+		{"CANCEL of ten", func() {
+			var l []uint64
+			for i := range uint64(10) {
+				l = append(l, small+mid+2+i)
+			}
+			ids(wire.KindCancel, l...)()
+		}},
+		{"Watch", func() { c.Watch(w.now, true) }},
+	}
+}
+
+// TestEventCostsTheSameHoweverMuchWaits: no event walks over everything that waits. With
+// 80,000 of everything each looks at as much as with 30.
+func TestEventCostsTheSameHoweverMuchWaits(t *testing.T) {
+	const few, many = 30, 80_000
+	cost := func(n int) map[string]int {
+		w := newBusy(t, n)
+		all := make(map[string]int)
+		for _, e := range w.events() {
+			before := w.c.looks()
+			e.do()
+			w.act()
+			w.c.Deadline()
+			all[e.name] = w.c.looks() - before
+		}
+		return all
+	}
+	want, got := cost(few), cost(many)
+	for name := range want {
+		if got[name] > want[name] {
+			t.Errorf("%s looks at %d records where %d of each kind wait, and at %d where %d do", name, got[name], many, want[name], few)
+		}
+	}
+}
