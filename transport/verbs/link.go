@@ -1,6 +1,7 @@
 package verbstransport
 
 import (
+	"cmp"
 	"fmt"
 	"sync"
 	"time"
@@ -200,7 +201,7 @@ func (l *link) connect(peer pairing.Offer) error {
 		Rails: rails, Window: o.Window, PeerWindow: int(peer.Window),
 		Message: int(l.own.ReceiveSize), PeerMessage: int(min(peer.ReceiveSize, l.own.ReceiveSize)),
 		Eager: int(min(l.own.EagerLimit, peer.EagerLimit)), SendQueue: o.SendQueue,
-		MaxWaiting: o.MaxWaiting, Chunk: o.Chunk, Outstanding: o.Outstanding,
+		MaxWaiting: o.MaxWaiting, Chunk: longestWrite(o, l.own, peer), Outstanding: o.Outstanding,
 		QuarantineBytes: t.port.memory.Stats(time.Now()).Receiving.Limit / 4,
 	})
 	if err != nil {
@@ -212,6 +213,13 @@ func (l *link) connect(peer pairing.Offer) error {
 	l.machine, l.account, l.state = machine, account, linkOpen
 	l.run(time.Now())
 	return nil
+}
+
+// longestWrite is how many bytes of a content go in one write: no more than the ports of
+// both sides take. Messages are bounded by what the receives of both sides hold, which is
+// less (openPort, pairing.Vet).
+func longestWrite(o *Options, own, peer pairing.Offer) int {
+	return int(min(int64(cmp.Or(o.Chunk, channel.DefaultChunk)), int64(own.MaxMessage), int64(peer.MaxMessage)))
 }
 
 // open lets the machine send: the peer has answered, so its queue pairs take what

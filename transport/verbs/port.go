@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport/verbs/mem"
 	"github.com/tryst-rdma/tryst/transport/verbs/pairing"
 	"github.com/tryst-rdma/tryst/verbs"
@@ -45,6 +46,10 @@ func openPort(o *Options) (*port, error) {
 	info, err := o.Device.Port(o.Path.Port)
 	if err != nil {
 		return nil, err
+	}
+	if most, message := info.MaxMessage, o.messageSize(); int64(most) < int64(message) {
+		return nil, status.Errorf(status.InvalidArgument, "%s port %d takes messages of at most %d bytes, and those of a channel have up to %d: lower --eager-limit, now %d bytes",
+			o.Device.Info().Name, o.Path.Port, most, message, o.EagerLimit)
 	}
 	p := &port{device: o.Device, path: o.Path, was: o.Address, again: o.Again, gid: o.Address.GID, mtu: o.Path.MTU, lid: info.LID}
 	p.path.SGIDIndex = uint8(o.Address.Index) //nolint:gosec // ibv_ah_attr has 8 bits; discovery refuses more

@@ -33,6 +33,7 @@ type tally struct {
 	Writes, Imms int
 	Bytes        uint64
 	Probes       int
+	Longest      uint64 // of the posts, in bytes
 }
 
 type spiedMR struct {
@@ -169,6 +170,7 @@ func (s *spy) saw(qp verbs.QP, wrs []verbs.SendWR) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range wrs {
+		s.counts.Longest = max(s.counts.Longest, wrs[i].Len())
 		switch w := &wrs[i]; {
 		case w.Op == verbs.OpWriteImm:
 			s.counts.Imms++
