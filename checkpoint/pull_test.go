@@ -289,6 +289,7 @@ func TestPullEndsWithItsDeadline(t *testing.T) {
 			}
 			x.Release()
 			<-ctx.Done()
+			synctest.Wait() // until the contexts below ctx have ended, too
 		}
 		mustBe(t, failure, status.DeadlineExceeded, `"m" took longer than its deadline`, "of 7 tensors had come")
 	})

@@ -4,4 +4,4 @@ package transport
 
 // searchLimit is how many worlds of a configuration a search looks at. The race
 // detector makes it ten times slower, and finds nothing in one goroutine.
-const searchLimit = 10_000
+const searchLimit = 2_000

@@ -5,4 +5,5 @@ package grpctransport
 const (
 	memoryTestSize = 1 << 30
 	raceMemory     = 0
+	UnderRace      = false
 )

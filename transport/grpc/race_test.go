@@ -6,4 +6,5 @@ package grpctransport
 const (
 	memoryTestSize = 64 << 20
 	raceMemory     = 512 << 20
+	UnderRace      = true
 )

@@ -16,10 +16,11 @@ import (
 	"github.com/tryst-rdma/tryst/worker"
 )
 
-// TestSuite: gRPC is a transport, from 0 bytes to 1 GiB.
+// TestSuite: gRPC is a transport, from 0 bytes to 1 GiB; to 64 MiB with -short and
+// under the race detector, which takes ten times the memory.
 func TestSuite(t *testing.T) {
 	size := int64(1 << 30)
-	if testing.Short() {
+	if testing.Short() || grpctransport.UnderRace {
 		size = 64 << 20
 	}
 	transporttest.Run(t, transporttest.Suite{New: newCluster(clusterOptions{}), MaxSize: size, Parallel: true})

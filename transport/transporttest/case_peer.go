@@ -156,7 +156,7 @@ func othersGoOn(w *world) {
 	dies.kill()
 	lost.fails(status.Unavailable, dies.task.String())
 	if !r.underWay() {
-		w.Fatal("the death of one peer has ended a receive from another one")
+		w.Fatalf("the death of one peer has ended a receive from another one: %v", r.wait().err)
 	}
 	lives.sendNumber(1, k, 7)
 	r.isNumber(7)

@@ -112,7 +112,7 @@ func TestSimulationSearch(t *testing.T) {
 	for _, s := range searches {
 		t.Run(s.name, func(t *testing.T) {
 			began := time.Now()
-			seen, whole, violation := search(s.cfg, 12_000*effort(t))
+			seen, whole, violation := search(s.cfg, min(12_000*effort(t), searchLimit))
 			if violation != "" {
 				t.Error(violation)
 			}

@@ -569,7 +569,7 @@ func TestSimulationSearch(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			began := time.Now()
-			seen, whole, violation := search(b, "", 8_000*effort(t))
+			seen, whole, violation := search(b, "", min(8_000*effort(t), searchLimit))
 			if violation != "" {
 				t.Error(violation)
 			}

@@ -478,6 +478,9 @@ func (g *game) search() searched {
 	visit(g.first(), edge{})
 	var ends []int
 	for i := 0; i < len(states); i++ {
+		if len(states) > searchLimit {
+			return searched{states: len(states)}
+		}
 		w := states[i]
 		if v := g.check(&w); v != "" {
 			return searched{len(states), v + "\n" + story(i)}
