@@ -76,13 +76,13 @@ clean: ## Remove build/
 ## Testing
 ##
 
-# Of packages that search or measure less under the race detector, or with -short, all lengths run once more without it. Rates are judged last
-# and alone.
+# Under the race detector tests compute more than they wait, so fewer run at once. Packages that search or measure less under it run once more
+# without it, and whole. Rates are judged last, with nothing beside them.
 long := ./transport/... ./verbs/roce/... ./tensor ./integration
 .PHONY: test-race
 test-race: build/bin/testreport ## The race detector, long searches and soaks; needs a C compiler
 	@scripts/race-ready.sh
-	@$(testreport) -race $(testflags) $(PKG)
+	@$(testreport) -race $(testflags) -parallel=4 $(PKG)
 ifeq ($(PKG)$(TESTARGS),./...)
 	@$(testreport) $(testflags) $(long)
 	@$(testreport) -run=TestNative ./verbs/roce -judge

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 )
@@ -28,7 +29,9 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	case "babble":
 		fmt.Println("hello, world")
-		select {}
+		for { // not select {}: a program whose goroutines all wait ends by itself
+			<-time.After(time.Hour)
+		}
 	}
 }
 

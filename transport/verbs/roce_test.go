@@ -62,16 +62,12 @@ var (
 )
 
 // TestRoceSizes: up to 1 GiB, over IPv4 and IPv6, in chunks of the default size, with
-// the path's default patience. Under the race detector up to 256 MiB, as the case's
-// own memory, on the heap, takes five times as much there. make test-race runs it
-// without the race detector, too.
+// the path's default patience. With -short up to 64 MiB, and under the race detector,
+// where the case's own memory, on the heap, takes five times as much.
 func TestRoceSizes(t *testing.T) {
 	size := int64(gib)
-	switch {
-	case testing.Short():
+	if testing.Short() || underRace {
 		size = 64 * mib
-	case underRace:
-		size = 256 * mib
 	}
 	for name, at := range map[string]netip.Addr{"IPv4": local4, "IPv6": local6} {
 		t.Run(name, func(t *testing.T) {
@@ -97,17 +93,17 @@ func large(o clusterOptions) clusterOptions {
 
 // TestRoceLarge: 1 GiB, and lengths and offsets beyond 32 bits. What is sent is
 // memory that nobody has written to but at the marks, so that only the receiver
-// needs it all. With -short 256 MiB are the largest.
+// needs it all. With -short and under the race detector it is 256 MiB.
 func TestRoceLarge(t *testing.T) {
 	sizes := map[string]int{"1GiB": gib, "4GiB": 4*gib + 4096 + 5}
-	if testing.Short() {
+	if testing.Short() || underRace {
 		sizes = map[string]int{"256MiB": 256 * mib}
 	}
 	for name, at := range map[string]netip.Addr{"IPv4": local4, "IPv6": local6} {
 		for what, size := range sizes {
 			t.Run(name+"/"+what, func(t *testing.T) {
 				need := size + size/4
-				if underRace && size <= gib { // the race detector watches it
+				if underRace { // the race detector watches it
 					need = 4 * size
 				}
 				roomFor(t, need)
