@@ -134,10 +134,11 @@ func (v *Value) parseFrom(b []byte, r *reader) {
 		v.failShape(r)
 	case v.Size > math.MaxInt64:
 		r.fail("has a content of %d bytes", v.Size)
-	case v.Dead || v.Proto:
-		if v.Dead && v.Size != 0 {
-			r.fail("has a dead value with a content of %d bytes", v.Size)
+	case v.Dead: // nobody looks at its content, so it may take no memory (PROTOCOL.md section 3)
+		if v.DType != tensor.Float32 || n != 1 || count != 0 || v.Size != 0 {
+			r.fail("has a dead value of type %v with %d elements in %d dimensions and %d bytes, and each is float[0]", v.DType, count, n, v.Size)
 		}
+	case v.Proto:
 	case v.Size != size || over != 0:
 		r.fail("says that %d elements of %v take %d bytes", count, v.DType, v.Size)
 	}

@@ -229,7 +229,13 @@ func TestValuesThatNoTensorHas(t *testing.T) {
 		"reference":           {DType: tensor.Float32 + 100, Size: 4},
 		"strings as memory":   {DType: tensor.String, Size: 0, Dims: AppendDims(nil, 0)},
 		"memory as proto":     {DType: tensor.Float32, Proto: true, Size: 4},
-		"dead with a content": {DType: tensor.Float32, Dead: true, Size: 4},
+		"dead with a content": {DType: tensor.Float32, Dead: true, Size: 4, Dims: AppendDims(nil, 1)},
+		"dead with a size":    {DType: tensor.Float32, Dead: true, Size: 4, Dims: AppendDims(nil, 0)},
+		"dead with a shape":   {DType: tensor.Float32, Dead: true, Dims: AppendDims(nil, 1<<31-1)},
+		"dead scalar":         {DType: tensor.Float32, Dead: true},
+		"dead matrix":         {DType: tensor.Float32, Dead: true, Dims: AppendDims(nil, 0, 1<<40)},
+		"dead doubles":        {DType: tensor.Float64, Dead: true, Dims: AppendDims(nil, 0)},
+		"dead strings":        {DType: tensor.String, Dead: true, Proto: true, Dims: AppendDims(nil, 0)},
 	} {
 		m := Meta{ID: 1, Value: v}
 		if err := m.Parse(m.Append(nil)); err == nil {
