@@ -8,15 +8,16 @@ import (
 )
 
 // TestAllocationsOfASmallReceive: both sides together, from Send to the value, leave
-// nothing for the garbage collector but the tensor: its header, its buffer, its
-// dimensions; and of what has to wait, the watches for its end.
+// nothing for the garbage collector but the tensor (its header, its buffer, its
+// dimensions), the sender's record of the receive with its context, and of what has to
+// wait, the watches for its end.
 func TestAllocationsOfASmallReceive(t *testing.T) {
 	t.Run("InMemory", func(t *testing.T) { allocationsOfASmallReceive(t, clusterOptions{require: true}) })
 	t.Run("Roce", func(t *testing.T) { allocationsOfASmallReceive(t, plainRoce()) })
 }
 
 func allocationsOfASmallReceive(t *testing.T, o clusterOptions) {
-	const most = 3
+	const most = 5
 	r := newBenchRig(t, 8, o)
 	ends := make(chan error, 1)
 	done := func(v rendezvous.Value, _ rendezvous.Args, err error) {
@@ -54,7 +55,7 @@ func allocationsOfASmallReceive(t *testing.T, o clusterOptions) {
 	}{
 		{"Recv", most, r.once},
 		{"RecvAsync", most + 2, async},          // the watch of a context that can end (context.AfterFunc)
-		{"RecvAsync and Send", most + 6, early}, // and of the request, by the table of the step
+		{"RecvAsync and Send", most + 9, early}, // and of the request, by the table of the step
 	} {
 		var failed error
 		run := func() {
