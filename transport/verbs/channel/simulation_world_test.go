@@ -184,7 +184,7 @@ func (w *world) copy() *world {
 	n.old = slices.Clone(w.old)
 	for i := range n.sides {
 		s := &n.sides[i]
-		s.ch = s.ch.clone()
+		s.ch = s.ch.Clone()
 		s.posted, s.cq = slices.Clone(s.posted), slices.Clone(s.cq)
 		s.recvs, s.asks, s.values = slices.Clone(s.recvs), slices.Clone(s.asks), slices.Clone(s.values)
 		s.dests = slices.Clone(s.dests)
@@ -220,7 +220,7 @@ func (w *world) state() [2]uint64 {
 	flag(w.down)
 	for i := range w.sides {
 		s := &w.sides[i]
-		b = s.ch.appendState(b)
+		b = s.ch.AppendState(b)
 		flag(s.ready, s.left, s.close, s.gone)
 		num(uint64(len(s.cq)))
 		for _, c := range s.cq {

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// clone is a copy that shares nothing with c that either changes: for a search that
+// Clone is a copy that shares nothing with c that either changes: for a search that
 // tries every order of events.
-func (c *Channel) clone() *Channel {
+func (c *Channel) Clone() *Channel {
 	n := *c
 	n.byID, n.asksByID = maps.Clone(c.byID), maps.Clone(c.asksByID)
 	n.receives.items = slices.Clone(c.receives.items)
@@ -50,10 +50,10 @@ func cloneQueue[T any](q queue[T]) queue[T] {
 	return q
 }
 
-// appendState writes what makes a difference for what can happen later: two
+// AppendState writes what makes a difference for what can happen later: two
 // channels with the same text behave alike. Counts are given by their differences,
 // times by whether they are set.
-func (c *Channel) appendState(b []byte) []byte {
+func (c *Channel) AppendState(b []byte) []byte {
 	num := func(xs ...uint64) {
 		for _, x := range xs {
 			b = binary.AppendUvarint(b, x)
