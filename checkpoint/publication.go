@@ -7,9 +7,11 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 
+	trystpb "github.com/tryst-rdma/tryst/proto/tryst"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/safetensors"
@@ -21,6 +23,17 @@ type publication struct {
 	entries  []*entry // as Manifest.Entries
 	byName   map[string]*entry
 	files    []*file // as Manifest.Files
+
+	// described is the manifest as a message. It is made with the first call and shared by
+	// all: many calls at once must not make many.
+	described func() *trystpb.DescribeResponse
+}
+
+// newPublication returns a publication without tensors.
+func newPublication(name string) *publication {
+	p := &publication{manifest: Manifest{Publication: Publication{Name: name}}}
+	p.described = sync.OnceValue(p.manifest.proto)
+	return p
 }
 
 // entry is where one published tensor comes from: memory, or else a file.
@@ -38,7 +51,7 @@ func (e *entry) read(a tensor.Allocator) (*tensor.Tensor, error) { return e.file
 // fromTensors returns the publication of tensors in memory, each with a
 // reference of its own, without digests.
 func fromTensors(name string, tensors []*tensor.Tensor) (*publication, error) {
-	p := &publication{manifest: Manifest{Publication: Publication{Name: name}}}
+	p := newPublication(name)
 	for i, t := range tensors {
 		if t == nil {
 			return nil, status.Errorf(status.InvalidArgument, "tensor %d is nil", i)
@@ -67,7 +80,7 @@ func fromFiles(name string, paths []string, mmap bool) (*publication, error) {
 	if err := f.distinct(); err != nil {
 		return nil, err
 	}
-	p := &publication{manifest: Manifest{Publication: Publication{Name: name}}}
+	p := newPublication(name)
 	headers := make(map[string]*safetensors.Header)
 	for i, path := range f.files {
 		file, entries, err := inspect(path, mmap)

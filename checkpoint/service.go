@@ -39,11 +39,14 @@ func (s *service) List(context.Context, *trystpb.ListRequest) (*trystpb.ListResp
 }
 
 func (s *service) Describe(_ context.Context, req *trystpb.DescribeRequest) (*trystpb.DescribeResponse, error) {
-	m, err := s.catalog.Describe(req.GetPublication(), req.GetVersion())
+	c := s.catalog
+	c.mu.RLock()
+	p, err := c.findLocked(req.GetPublication(), req.GetVersion())
+	c.mu.RUnlock()
 	if err != nil {
 		return nil, toGRPC(err)
 	}
-	return m.proto(), nil
+	return p.described(), nil
 }
 
 func (s *service) Open(req *trystpb.OpenRequest, stream grpc.ServerStreamingServer[trystpb.OpenResponse]) error {

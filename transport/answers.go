@@ -356,10 +356,7 @@ func (t *answers) fetched(now time.Time, a Ask, fetch uint64, ans Answer) []kept
 			return []keptAction{t.start(e)}
 		}
 	}
-	charge := int64(keptOverhead)
-	if ans.Err == nil {
-		charge += ans.Value.Tensor.MemorySize()
-	}
+	charge := chargeFor(a, ans)
 	if !e.ended && !t.fits(e, charge) {
 		// Many receives were let through while little was kept. Who has no
 		// call would keep the room that it waits for from those who have.

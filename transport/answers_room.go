@@ -67,6 +67,16 @@ func (t *answers) admits(k *asker) bool {
 	return !t.blocked && k.turn == nil && t.fitsAsker(k, 0, keptOverhead) && t.fitsAll(0, keptOverhead)
 }
 
+// chargeFor is what an answer is charged: its tensor, and its record, of which the asker chose
+// the length of the key, and with it that of most errors.
+func chargeFor(a Ask, ans Answer) int64 {
+	record := recordSize + int64(len(a.Key.String()))
+	if ans.Err != nil {
+		return max(keptOverhead, record+int64(len(status.From(ans.Err).Message())))
+	}
+	return max(keptOverhead, record) + ans.Value.Tensor.MemorySize()
+}
+
 // charge sets what e is charged.
 func (t *answers) charge(e *entry, bytes int64) {
 	e.asker.bytes += bytes - e.bytes

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -427,5 +428,22 @@ func TestKeptCountsHeadersOfStrings(t *testing.T) {
 	}
 	if s := k.Stats(); s.Kept != 2 || s.Waiting != 1 || s.Bytes != 2*n*tensor.ElementOverhead {
 		t.Errorf("%+v; want two answers of %d bytes, and one that waits for room", s, n*tensor.ElementOverhead)
+	}
+}
+
+// TestKeptCountsKeys: an asker may ask for keys of any length, and is answered with errors that
+// name them.
+func TestKeptCountsKeys(t *testing.T) {
+	const size, limit = 100 << 10, 1 << 20
+	source := newTable(t)
+	source.cleanup(1) // what is asked there is answered with an error
+	k := NewKept(source, KeptOptions{KeptPerAsker: limit})
+	defer k.Close()
+	defer k.WireUp(asker7)()
+	for id := range uint64(100) {
+		k.Ask(Ask{Asker: asker7, ID: id + 1, Attempt: 1, Step: 1, Key: key(t, strings.Repeat("k", size))}, func(Answer) {})
+	}
+	if s := k.Stats(); s.Kept > limit/size || s.Kept == 0 || s.Kept+s.Waiting != 100 {
+		t.Errorf("%+v: errors for keys of %d bytes by a limit of %d", s, size, limit)
 	}
 }

@@ -35,8 +35,10 @@ const (
 
 	// keptOverhead is charged for each answer that is kept beside its
 	// tensor: for its record and key, so that answers without content
-	// (errors, dead values) are bounded too.
+	// (errors, dead values) are bounded too. It is more where the key, or the
+	// text of the error, is so long that recordSize and it are more.
 	keptOverhead = 512
+	recordSize   = 256
 
 	// maxAskers is how many processes may have a connection or receives here:
 	// 50 MB, and more than a cluster has tasks.
