@@ -4,7 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -25,13 +29,14 @@ import (
 	"github.com/tryst-rdma/tryst/proto/trystgrpc"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
 )
 
 // What strangers can make a server hold, wait for and believe.
 
-func dialPlainly(t *testing.T, address string) *grpc.ClientConn {
+func dialPlainly(t *testing.T, address string, opts ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
-	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(address, append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,6 +135,48 @@ func TestIdleHTTPConnectionsEnd(t *testing.T) {
 	}
 }
 
+// TestScrapesAreBounded: metrics are gathered for a few clients at once, and one that does not
+// read its answer ends.
+func TestScrapesAreBounded(t *testing.T) {
+	gathering, gathered := make(chan struct{}), make(chan struct{})
+	r := prometheus.NewRegistry()
+	r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "slow"}, func() float64 {
+		gathering <- struct{}{}
+		<-gathered
+		return 1
+	}))
+	s := httptest.NewServer(metricsHandler(r))
+	defer s.Close()
+	get := func() int {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+"/metrics", nil)
+		if err != nil {
+			t.Error(err)
+			return 0
+		}
+		resp, err := s.Client().Do(req)
+		if err != nil {
+			t.Error(err)
+			return 0
+		}
+		defer resp.Body.Close()
+		return resp.StatusCode
+	}
+	codes := make(chan int)
+	for range maxScrapes {
+		go func() { codes <- get() }()
+		<-gathering
+	}
+	if got := get(); got != http.StatusServiceUnavailable {
+		t.Errorf("one more got %d", got)
+	}
+	close(gathered)
+	for range maxScrapes {
+		if got := <-codes; got != http.StatusOK {
+			t.Errorf("one of those under way got %d", got)
+		}
+	}
+}
+
 // TestRegistryOfAnotherServer: what does not start takes nothing away.
 func TestRegistryOfAnotherServer(t *testing.T) {
 	r := prometheus.NewRegistry()
@@ -192,4 +239,140 @@ func TestPeerSpeaksOfItsOwnDevicesOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantFloat(t, wait(t, s[0].recv(2, "/job:worker/replica:0/task:1", "y"), "worker 1"), 3)
+}
+
+// streams are calls of each service that a client needs rarely, which go on until their context
+// ends. Each has had an answer when it returns.
+var streams = map[string]func(context.Context, *grpc.ClientConn) error{
+	"grpc.health.v1.Health": watchHealth,
+	"grpc.reflection.v1.ServerReflection": func(ctx context.Context, conn *grpc.ClientConn) error {
+		s, err := reflectionpb.NewServerReflectionClient(conn).ServerReflectionInfo(ctx)
+		if err == nil {
+			err = s.Send(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}})
+		}
+		if err == nil || errors.Is(err, io.EOF) { // Recv knows why
+			_, err = s.Recv()
+		}
+		return err
+	},
+	"tryst.Publications": func(ctx context.Context, conn *grpc.ClientConn) error {
+		s, err := trystgrpc.NewPublicationsClient(conn).Open(ctx, &trystpb.OpenRequest{Publication: "p", Puller: "/job:client/replica:0/task:17"})
+		if err == nil {
+			_, err = s.Recv()
+		}
+		return err
+	},
+}
+
+// TestStreamsOfServicesAreBounded: of one connection, and of all from one address; those that
+// end make room. One service takes nothing from another.
+func TestStreamsOfServicesAreBounded(t *testing.T) {
+	const ofConnection, ofAddress = 64, 1024 // transport/grpc/limits.go
+	s := start(t, settings(), Options{})
+	x := float(t, 1)
+	defer x.Release()
+	if _, err := s.Catalog().PublishTensors("p", x.Named("x")); err != nil {
+		t.Fatal(err)
+	}
+	for service, open := range streams {
+		t.Run(service, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			first := dialPlainly(t, s.Addr().String())
+			one, endOne := context.WithCancel(ctx)
+			for i := range ofConnection {
+				in := ctx
+				if i == 0 {
+					in = one
+				}
+				if err := open(in, first); err != nil {
+					t.Fatalf("stream %d: %v", i, err)
+				}
+			}
+			wantCode(t, open(ctx, first), codes.ResourceExhausted, "64 calls of "+service+" are under way on this connection")
+			endOne()
+			for open(ctx, first) != nil { // the server hears of it a moment later
+				if t.Context().Err() != nil {
+					t.Fatal("a stream that has ended makes no room")
+				}
+			}
+			for range ofAddress/ofConnection - 1 {
+				conn := dialPlainly(t, s.Addr().String())
+				for range ofConnection {
+					if err := open(ctx, conn); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			wantCode(t, open(ctx, dialPlainly(t, s.Addr().String())), codes.ResourceExhausted, "1024 calls of "+service+" are under way from 127.0.0.1")
+		})
+	}
+}
+
+// TestRefusedCallsAreCounted by the metrics, as all calls are.
+func TestRefusedCallsAreCounted(t *testing.T) {
+	r := prometheus.NewRegistry()
+	s := start(t, settings(), Options{Registry: r})
+	conn := dialPlainly(t, s.Addr().String())
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for range 64 {
+		if err := watchHealth(ctx, conn); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{})
+	wantCode(t, err, codes.ResourceExhausted, "end some first")
+	all, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range all {
+		if f.GetName() == "tryst_rpcs_total" && strings.Contains(f.String(), "/grpc.health.v1.Health/Check") && strings.Contains(f.String(), "ResourceExhausted") {
+			return
+		}
+	}
+	t.Error("the refused call is in no metric")
+}
+
+// TestManifestsUnderWayAreBounded: a client that does not read makes the server hold no more
+// copies of a manifest than a connection may have.
+func TestManifestsUnderWayAreBounded(t *testing.T) {
+	const tensors = 4000 // with names of 1 KiB
+	s := start(t, settings(), Options{})
+	x := float(t, 1)
+	defer x.Release()
+	var all []*tensor.Tensor
+	for i := range tensors {
+		all = append(all, x.Named(fmt.Sprint(strings.Repeat("name", 256), i)))
+	}
+	if _, err := s.Catalog().PublishTensors("p", all...); err != nil {
+		t.Fatal(err)
+	}
+	const window = 64<<10 - 1
+	conn := dialPlainly(t, s.Addr().String(), grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window))
+	heap := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc) //nolint:gosec // small
+	}
+	before := heap()
+	ask := func() {
+		stream, err := conn.NewStream(t.Context(), &grpc.StreamDesc{}, trystgrpc.Publications_Describe_FullMethodName)
+		if err == nil {
+			err = stream.SendMsg(&trystpb.DescribeRequest{Publication: "p"})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for refused := false; !refused; { // those beyond the copies wait, and are calls under way
+		ask()
+		_, err := trystgrpc.NewPublicationsClient(conn).List(t.Context(), &trystpb.ListRequest{})
+		refused = grpcstatus.Code(err) == codes.ResourceExhausted
+	}
+	if grown := heap() - before; grown > 100<<20 {
+		t.Errorf("%d MiB are held for answers that nobody reads", grown>>20)
+	}
 }

@@ -20,6 +20,13 @@ import (
 // do not pile up.
 const headerTimeout = 10 * time.Second
 
+// maxScrapes and scrapeTimeout bound the answers with metrics that are under way: more than one
+// monitor asks for, and longer than one waits. A client that does not read holds one until then.
+const (
+	maxScrapes    = 8
+	scrapeTimeout = 30 * time.Second
+)
+
 // httpServer serves metrics or profiles on an address of its own. It owns the
 // goroutine that accepts; close waits for it.
 type httpServer struct {
@@ -29,8 +36,12 @@ type httpServer struct {
 }
 
 func metricsHandler(g prometheus.Gatherer) http.Handler {
+	scrape := promhttp.HandlerFor(g, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes})
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(g, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(scrapeTimeout)) // a writer that has none is a test's
+		scrape.ServeHTTP(w, r)
+	})
 	return mux
 }
 

@@ -12,8 +12,8 @@ import (
 // registerReflection lets tools list and describe the services, in both
 // versions of the protocol that tools speak. Our messages are in a registry of
 // their own, which gRPC does not know by itself.
-func registerReflection(s *grpc.Server) {
+func registerReflection(to grpc.ServiceRegistrar, s *grpc.Server) {
 	o := reflection.ServerOptions{Services: s, DescriptorResolver: registry.Files, ExtensionResolver: registry.Types}
-	reflectionpb.RegisterServerReflectionServer(s, reflection.NewServerV1(o))
-	reflectionalpha.RegisterServerReflectionServer(s, reflection.NewServer(o))
+	reflectionpb.RegisterServerReflectionServer(to, reflection.NewServerV1(o))
+	reflectionalpha.RegisterServerReflectionServer(to, reflection.NewServer(o))
 }

@@ -152,6 +152,7 @@ func (s *Server) makeGRPC() error {
 	}
 	opts := append(grpctransport.ServerOptions(grpctransport.ServerTuning{
 		Credentials: creds, KeepaliveTime: s.cfg.Keepalive.Time, KeepaliveTimeout: s.cfg.Keepalive.Timeout,
+		MaxWaiting: s.cfg.MaxWaiting, PerPeer: s.cfg.KeptPerPeer, Total: keptTotal(s.cfg.KeptTotal), Logger: s.log,
 	}),
 		grpc.ChainUnaryInterceptor(s.metrics.unary),
 		grpc.ChainStreamInterceptor(s.metrics.stream),
@@ -167,13 +168,14 @@ func (s *Server) makeGRPC() error {
 	if s.rdma != nil {
 		s.rdma.register(s.grpc)
 	}
-	s.catalog.Register(s.grpc)
+	rarely := grpctransport.LimitCalls(s.grpc)
+	s.catalog.Register(rarely)
 	s.health = health.NewServer()
 	s.health.SetServingStatus("", healthpb.HealthCheckResponse_NOT_SERVING) // until it is ready
 	watched, unwatch := context.WithCancel(context.Background())
 	s.unwatch = unwatch
-	healthpb.RegisterHealthServer(s.grpc, watchable{s.health, watched})
-	registerReflection(s.grpc)
+	healthpb.RegisterHealthServer(rarely, watchable{s.health, watched})
+	registerReflection(rarely, s.grpc)
 
 	s.metrics.gauge("tryst_askers", "Processes that ask here, or asked lately.", func() float64 { return float64(s.kept.Stats().Askers) })
 	s.metrics.gauge("tryst_connected_askers", "Processes that ask here and have a connection.", func() float64 { return float64(s.kept.Stats().Connected) })

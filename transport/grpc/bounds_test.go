@@ -68,7 +68,11 @@ func TestConnectionRemembersFewAskers(t *testing.T) {
 	defer k.Close()
 	a, b := net.Pipe()
 	defer a.Close()
-	c := &connection{Conn: b, downs: make(map[uint64]func())}
+	quota, err := newQuotas(ServerTuning{}).connect(b.RemoteAddr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &connection{Conn: b, quota: quota, downs: make(map[uint64]func())}
 	c.remote = address{b.RemoteAddr(), "pipe", c}
 	ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: &c.remote})
 	for i := range uint64(3 * maxAskersOf) {

@@ -28,7 +28,7 @@ import (
 // wireBytes encodes r and frees what was lent, as gRPC does after writing.
 func wireBytes(t testing.TB, r *transport.TensorResponse) []byte {
 	t.Helper()
-	resp, err := encodeResponse(r)
+	resp, err := encodeResponse(r, charge{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func TestEncodeLendsLargeTensors(t *testing.T) {
 	for _, n := range []int64{0, 1, 1023, 1024, 1025, 1 << 20} {
 		alloc := tensortest.NewAllocator(t)
 		x := tensortest.Random(rand.New(rand.NewPCG(1, 1)), tensor.Uint8, tensortest.Shape(t, n), alloc)
-		resp, err := encodeResponse(&transport.TensorResponse{Tensor: x})
+		resp, err := encodeResponse(&transport.TensorResponse{Tensor: x}, charge{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -218,7 +218,7 @@ func TestT3LargeTensor(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = encodeAnswer(&transport.TensorResponse{Tensor: x},
-		&tfpb.RecvTensorRequest{StepId: 3, RequestId: 5, RendezvousKey: "k"})
+		&tfpb.RecvTensorRequest{StepId: 3, RequestId: 5, RendezvousKey: "k"}, charge{})
 	if status.CodeOf(err) != status.Internal {
 		t.Errorf("got %v", err)
 	}

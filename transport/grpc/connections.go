@@ -17,28 +17,35 @@ import (
 // fifth of a small call.
 type tracked struct {
 	credentials.TransportCredentials
+	quotas *quotas
 }
 
 // ServerHandshake implements credentials.TransportCredentials.
 func (c tracked) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	quota, err := c.quotas.connect(raw.RemoteAddr())
+	if err != nil {
+		return raw, nil, err
+	}
 	conn, auth, err := c.TransportCredentials.ServerHandshake(raw)
 	if err != nil {
+		quota.close()
 		return conn, auth, err
 	}
-	tied := &connection{Conn: conn, downs: make(map[uint64]func())}
+	tied := &connection{Conn: conn, quota: quota, downs: make(map[uint64]func())}
 	tied.remote = address{conn.RemoteAddr(), conn.RemoteAddr().String(), tied}
 	return tied, auth, nil
 }
 
 // Clone implements credentials.TransportCredentials.
 func (c tracked) Clone() credentials.TransportCredentials {
-	return tracked{c.TransportCredentials.Clone()}
+	return tracked{c.TransportCredentials.Clone(), c.quotas}
 }
 
 // connection knows the askers whose requests came over it.
 type connection struct {
 	net.Conn
 	remote address
+	quota  *connQuota
 
 	mu    sync.Mutex        // guards what follows
 	downs map[uint64]func() // by incarnation: to say that the connection has ended; nil then
@@ -60,6 +67,7 @@ func (c *connection) RemoteAddr() net.Addr { return &c.remote }
 // Close implements net.Conn.
 func (c *connection) Close() error {
 	err := c.Conn.Close()
+	c.quota.close()
 	c.mu.Lock()
 	downs := c.downs
 	c.downs = nil
@@ -70,18 +78,32 @@ func (c *connection) Close() error {
 	return err
 }
 
+// connectionOf returns the connection that ctx's call came over; nil where the server was made
+// without ServerOptions.
+func connectionOf(ctx context.Context) *connection {
+	if p, ok := peer.FromContext(ctx); ok {
+		if at, ok := p.Addr.(*address); ok {
+			return at.of
+		}
+	}
+	return nil
+}
+
+// quotaOf returns what the connection may make this server hold; nil for anything.
+func quotaOf(ctx context.Context) *connQuota {
+	if c := connectionOf(ctx); c != nil {
+		return c.quota
+	}
+	return nil
+}
+
 // carries says that a request of a came over the connection that ctx's call
 // came over.
 func carries(ctx context.Context, k *transport.Kept, a transport.Asker) {
-	p, ok := peer.FromContext(ctx)
-	if !ok {
+	c := connectionOf(ctx)
+	if c == nil {
 		return
 	}
-	at, ok := p.Addr.(*address)
-	if !ok {
-		return // the server was made without ServerOptions
-	}
-	c := at.of
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.downs == nil || c.downs[a.Incarnation] != nil {

@@ -42,7 +42,7 @@ func TestAnswersOutliveConnections(t *testing.T) {
 		for range 2 {
 			client, server := net.Pipe()
 			defer client.Close()
-			conn, _, err := tracked{insecure.NewCredentials()}.Clone().ServerHandshake(server)
+			conn, _, err := tracked{insecure.NewCredentials(), newQuotas(ServerTuning{})}.Clone().ServerHandshake(server)
 			if err != nil {
 				t.Fatal(err)
 			}

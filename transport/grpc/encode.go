@@ -33,25 +33,41 @@ func (r *response) takeBuffers() mem.BufferSlice {
 // drop frees a response that was not sent; it does nothing to one that was.
 func (r *response) drop() { r.takeBuffers().Free() }
 
-// encodeResponse returns r as bytes. It takes over the reference to the
-// response's tensor, whether it fails or not: large content is lent to gRPC,
-// small content is copied. A tensor that is too large for protobuf is Internal,
-// with the text that TensorFlow has.
-func encodeResponse(r *transport.TensorResponse) (*response, error) {
-	t := r.Tensor
-	b, err := appendFields(make([]byte, 0, headSize), r)
-	if err != nil {
-		t.Release()
-		return nil, err
+// weigh returns how many bytes gRPC will hold of an answer with t, and how many of them are
+// copies: what is small is copied and not counted.
+func weigh(t *tensor.Tensor) (n, copies int64, err error) {
+	if !t.DType().Plain() {
+		size, err := tensorproto.Size(t)
+		if err != nil {
+			return 0, 0, tooLarge(err)
+		}
+		copies = int64(size)
 	}
+	if n = max(t.Size(), copies); n <= copyLimit {
+		return 0, 0, nil
+	}
+	return n, copies, nil
+}
+
+// encodeResponse returns r as bytes. It takes over the reference to the
+// response's tensor and the charge for what it weighs, whether it fails or not: large content
+// is lent to gRPC, small content is copied. A tensor that
+// is too large for protobuf is Internal, with the text that TensorFlow has.
+func encodeResponse(r *transport.TensorResponse, charged charge) (*response, error) {
+	t := r.Tensor
 	if !t.DType().Plain() {
 		defer t.Release()
-		return encodeElements(b, t)
+		return encodeElements(r, charged)
+	}
+	l := newLease(t, charged)
+	defer l.end()
+	b, err := appendFields(make([]byte, 0, headSize), r)
+	if err != nil {
+		return nil, err
 	}
 	var scratch [headSize]byte
 	head, err := tensorproto.AppendHeader(scratch[:0], t)
 	if err != nil {
-		t.Release()
 		return nil, tooLarge(err)
 	}
 	content := t.Bytes()
@@ -59,10 +75,9 @@ func encodeResponse(r *transport.TensorResponse) (*response, error) {
 	b = protowire.AppendVarint(b, uint64(len(head)+len(content)))
 	b = append(b, head...)
 	if len(content) > copyLimit {
-		return &response{mem.BufferSlice{mem.SliceBuffer(b), lend(t, content)}}, nil
+		return &response{mem.BufferSlice{mem.SliceBuffer(b), l.buffer(content)}}, nil
 	}
 	b = append(b, content...)
-	t.Release()
 	return &response{mem.BufferSlice{mem.SliceBuffer(b)}}, nil
 }
 
@@ -73,14 +88,24 @@ const headSize = 128
 // encodeElements is for tensors that are not plain memory: the whole
 // TensorProto, and the other fields behind it. TensorFlow leaves these answers
 // to protobuf, which writes fields in the order of their numbers.
-func encodeElements(fields []byte, t *tensor.Tensor) (*response, error) {
-	p, err := tensorproto.Append(nil, t)
+func encodeElements(r *transport.TensorResponse, charged charge) (*response, error) {
+	l := newLease(nil, charged)
+	defer l.end()
+	size, err := tensorproto.Size(r.Tensor)
 	if err != nil {
 		return nil, tooLarge(err)
 	}
+	p, err := tensorproto.Append(make([]byte, 0, size), r.Tensor)
+	if err != nil {
+		return nil, tooLarge(err)
+	}
+	fields, err := appendFields(nil, r)
+	if err != nil {
+		return nil, err
+	}
 	b := protowire.AppendTag(nil, fieldTensor, protowire.BytesType)
 	b = protowire.AppendVarint(b, uint64(len(p)))
-	return &response{mem.BufferSlice{mem.SliceBuffer(b), mem.SliceBuffer(p), mem.SliceBuffer(fields)}}, nil
+	return &response{mem.BufferSlice{mem.SliceBuffer(b), l.buffer(p), mem.SliceBuffer(fields)}}, nil
 }
 
 // appendFields appends the fields beside the tensor.

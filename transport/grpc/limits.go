@@ -26,6 +26,25 @@ const (
 	// Beyond it one is forgotten until it asks again.
 	maxAskersOf = 1024
 
+	// maxCopies bounds the copies among the answers under way on one connection: encoded
+	// strings, manifests and keys. Twice what a connection has on its way at most, so that
+	// a client that reads never waits for it.
+	maxCopies = 64 << 20
+
+	// maxServiceCalls and maxAddressCalls bound the calls of a service that clients need
+	// rarely (LimitCalls), of one connection and of all from one address: a stream of Open for
+	// each pull under way, a watch of the health for each balancer.
+	maxServiceCalls = 64
+	maxAddressCalls = 1024
+
+	// maxConnections bounds the connections of one address: gRPC's buffers for one take
+	// 0.75 MiB. A host has a few for each process, a gateway one for each client behind it.
+	maxConnections = 1024
+
+	// moreStreams is how many calls a connection may have beside the receives that may wait,
+	// so that one receive too many gets its refusal in words rather than no stream.
+	moreStreams = 4096
+
 	// copyLimit is the content up to which it is copied behind the header
 	// rather than lent, as in TensorFlow. gRPC does not call a buffer's pool
 	// at this size or below, so a lent tensor would never come back.
@@ -47,7 +66,7 @@ const (
 
 	// connectMax bounds one try to connect: the look-up of a name, for which Go waits 5 s
 	// when the first name server is away, TCP, TLS and until the peer's HTTP/2 is heard.
-	// gRPC's own bound.
+	// gRPC's own bound. A server gives a client as long for TLS and HTTP/2.
 	connectMax = 20 * time.Second
 
 	// tcpMax bounds TCP to one address, so that a host that swallows packets is tried anew
@@ -88,6 +107,11 @@ const (
 	// 64 KiB and gave 0.6 to 0.8 of the throughput of any fixed one from 1 MiB
 	// on.
 	streamWindow = 4 << 20
+	// requestWindow is what a client may send ahead on one call, and so what each call may
+	// hold before its request is read: gRPC's smallest. Requests fit into it but for long
+	// lists of names and ids.
+	requestWindow = 64<<10 - 1
+
 	// connWindow bounds what is on its way on a connection, for all calls
 	// together. gRPC opens it again as soon as bytes are read, so it has to
 	// cover a round trip and holds no memory for long.

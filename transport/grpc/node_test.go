@@ -51,6 +51,7 @@ type nodeOptions struct {
 	serve       func(*grpc.Server, *node) // registers in place of Register
 	peerTimeout time.Duration
 	dial        DialOptions
+	tuning      ServerTuning
 	alloc       tensor.Allocator
 }
 
@@ -121,7 +122,7 @@ func (c *testCluster) start(t testing.TB, index int, o nodeOptions) *node {
 	n.kept = transport.NewKept(n.manager, transport.KeptOptions{})
 	n.worker = worker.New(worker.Options{Task: n.task, Incarnation: n.incarnation, Manager: n.manager, Kept: n.kept})
 	n.conns.opts.Local = n.worker
-	n.server = grpc.NewServer(ServerOptions(ServerTuning{})...)
+	n.server = grpc.NewServer(ServerOptions(o.tuning)...)
 	if o.serve != nil {
 		o.serve(n.server, n)
 	} else {

@@ -14,7 +14,7 @@ func TestProtocolRecvTensorResponse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := encodeResponse(&transport.TensorResponse{Tensor: x, SendStartMicros: 1_234_567})
+	r, err := encodeResponse(&transport.TensorResponse{Tensor: x, SendStartMicros: 1_234_567}, charge{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -367,7 +367,7 @@ func TestSendStartIsBounded(t *testing.T) {
 func TestInterceptorKeepsAnswer(t *testing.T) {
 	alloc := tensortest.NewAllocator(t)
 	m := method("s", "m", func(context.Context, *tfpb.RecvTensorRequest) (any, error) {
-		return encodeResponse(&transport.TensorResponse{Tensor: value(t, alloc, 1000)})
+		return encodeResponse(&transport.TensorResponse{Tensor: value(t, alloc, 1000)}, charge{})
 	})
 	dec := func(any) error { return nil }
 	for name, interceptor := range map[string]grpc.UnaryServerInterceptor{

@@ -2,6 +2,8 @@ package grpctransport
 
 import (
 	"context"
+	"log/slog"
+	"math"
 	"strings"
 	"time"
 
@@ -82,15 +84,29 @@ type ServerTuning struct {
 	// KeepaliveTime is the silence after which a client is probed, and
 	// KeepaliveTimeout the wait for its answer before the connection is closed.
 	KeepaliveTime, KeepaliveTimeout time.Duration
+	// MaxWaiting is how many receives of one peer may wait, as the Worker limits them;
+	// transport.DefaultMaxWaiting when 0. A connection has calls for so many, and some more.
+	MaxWaiting int
+	// PerPeer bounds the bytes of answers under way on one connection;
+	// transport.DefaultKeptPerAsker when 0.
+	PerPeer int64
+	// Total bounds those of all connections, and half of it those of all connections from
+	// one address; no limit when 0.
+	Total int64
+	// Logger has the refusals that no client can be told of; nil for none.
+	Logger *slog.Logger
 }
 
-// ServerOptions returns what a gRPC server needs for Register: the codec, sizes
-// and windows, and credentials that tell when an asker's last connection has
-// ended (so grpc.Creds must not be given beside them).
+// ServerOptions returns what a gRPC server needs for Register: the codec, sizes, windows and
+// limits, and credentials that tell when an asker's last connection has ended (so grpc.Creds
+// must not be given beside them).
 func ServerOptions(t ServerTuning) []grpc.ServerOption {
 	creds := t.Credentials
 	if creds == nil {
 		creds = insecure.NewCredentials()
+	}
+	if t.MaxWaiting == 0 {
+		t.MaxWaiting = transport.DefaultMaxWaiting
 	}
 	return []grpc.ServerOption{
 		grpc.ForceServerCodecV2(newCodec()),
@@ -98,10 +114,12 @@ func ServerOptions(t ServerTuning) []grpc.ServerOption {
 		grpc.MaxSendMsgSize(maxMessage),
 		grpc.WriteBufferSize(writeBuffer),
 		grpc.ReadBufferSize(readBuffer),
-		grpc.InitialWindowSize(streamWindow),
+		grpc.InitialWindowSize(requestWindow),
 		grpc.InitialConnWindowSize(connWindow),
 		grpc.NumStreamWorkers(streamWorkers),
-		grpc.Creds(tracked{creds}),
+		grpc.MaxConcurrentStreams(uint32(min(t.MaxWaiting, math.MaxInt32)) + moreStreams), //nolint:gosec // within its range
+		grpc.ConnectionTimeout(connectMax),
+		grpc.Creds(tracked{creds, newQuotas(t)}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: t.KeepaliveTime, Timeout: t.KeepaliveTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingMin, PermitWithoutStream: true}),
 	}

@@ -1,6 +1,8 @@
 package grpctransport
 
 import (
+	"io"
+
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -35,28 +37,51 @@ func (s *service) fetch(req *trystpb.FetchRequest, stream grpc.ServerStream) err
 	if err != nil {
 		return err
 	}
-	t := v.Tensor
-	defer t.Release()
-	content := t.Bytes()
-	plain := t.DType().Plain()
-	if !plain {
-		if content, err = tensorproto.Append(nil, t); err != nil {
+	return s.sendChunks(req, stream, v.Tensor)
+}
+
+// sendChunks takes over the reference to the tensor. It is charged as long as the stream, or
+// gRPC, has it: the peer may finish the receive meanwhile, and then nothing else counts it.
+func (s *service) sendChunks(req *trystpb.FetchRequest, stream grpc.ServerStream, t *tensor.Tensor) error {
+	ticket, err := ticketFor(t)
+	if err == nil && req.GetOffset() > ticket.GetBytes() {
+		err = status.Errorf(status.OutOfRange, "receive %016x: fetch from byte %d of %d", req.GetId(), req.GetOffset(), ticket.GetBytes())
+	}
+	if err != nil {
+		t.Release()
+		return err
+	}
+	size, copies := int(ticket.GetBytes()), 0 //nolint:gosec // of a tensor that is here
+	if ticket.GetProto() {
+		copies = min(size, 2*chunkSize) // a chunk that gRPC has, and one that waits for it
+	}
+	t, charged, err := s.chargeKept(stream.Context(), t, req.GetAskerIncarnation(), req.GetId(), t.MemorySize()+int64(copies), int64(copies))
+	if err != nil {
+		return err
+	}
+	l := newLease(t, charged)
+	defer l.end()
+	at := int(req.GetOffset()) //nolint:gosec // at most size
+	var encoded *tensorproto.Reader
+	if ticket.GetProto() {
+		if encoded, err = tensorproto.NewReader(t, at); err != nil {
 			return tooLarge(err)
 		}
 	}
-	if req.GetOffset() > uint64(len(content)) {
-		return status.Errorf(status.OutOfRange, "receive %016x: fetch from byte %d of %d", req.GetId(), req.GetOffset(), len(content))
-	}
-	for at := int(req.GetOffset()); at < len(content); {
-		n := min(chunkSize, len(content)-at)
-		c := &chunk{offset: at, data: content[at : at+n : at+n]}
-		if plain {
-			c.tensor = t
+	for at < size {
+		c := &chunk{offset: at, lease: l}
+		if n := min(chunkSize, size-at); encoded == nil {
+			c.data = t.Bytes()[at : at+n : at+n]
+		} else {
+			c.data = make([]byte, n)
+			if _, err := io.ReadFull(encoded, c.data); err != nil {
+				return status.Errorf(status.Internal, "receive %016x: %w", req.GetId(), err)
+			}
 		}
 		if err := stream.SendMsg(c); err != nil {
 			return err // gRPC's own: the client is gone
 		}
-		at += n
+		at += len(c.data)
 	}
 	return nil
 }
@@ -65,7 +90,7 @@ func (s *service) fetch(req *trystpb.FetchRequest, stream grpc.ServerStream) err
 type chunk struct {
 	offset int
 	data   []byte
-	tensor *tensor.Tensor // the owner of data; nil when data belongs to nobody else
+	lease  *lease // of the stream
 }
 
 // takeBuffers implements payload.
@@ -75,11 +100,8 @@ func (c *chunk) takeBuffers() mem.BufferSlice {
 	b = protowire.AppendVarint(b, uint64(c.offset))
 	b = protowire.AppendTag(b, fieldChunkData, protowire.BytesType)
 	b = protowire.AppendVarint(b, uint64(len(c.data)))
-	switch {
-	case c.tensor == nil:
-		return mem.BufferSlice{mem.SliceBuffer(b), mem.SliceBuffer(c.data)}
-	case len(c.data) <= copyLimit:
+	if len(c.data) <= copyLimit {
 		return mem.BufferSlice{mem.SliceBuffer(append(b, c.data...))}
 	}
-	return mem.BufferSlice{mem.SliceBuffer(b), lend(c.tensor.Retain(), c.data)}
+	return mem.BufferSlice{mem.SliceBuffer(b), c.lease.buffer(c.data)}
 }

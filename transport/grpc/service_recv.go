@@ -35,18 +35,70 @@ func (s *service) recvTensor(ctx context.Context, req *tfpb.RecvTensorRequest) (
 		}
 		r.Options = s.extra
 	}
-	return encodeAnswer(r, req)
+	charged, err := s.chargeAnswer(ctx, r, req)
+	if err != nil {
+		return nil, named(err, req)
+	}
+	return encodeAnswer(r, req, charged)
+}
+
+// chargeAnswer charges what gRPC will hold of r. When it fails it releases the tensor.
+func (s *service) chargeAnswer(ctx context.Context, r *transport.TensorResponse, req *tfpb.RecvTensorRequest) (charge, error) {
+	n, copies, err := weigh(r.Tensor)
+	if err != nil || n == 0 {
+		if err != nil {
+			r.Tensor.Release()
+		}
+		return charge{}, err
+	}
+	q := quotaOf(ctx)
+	charged, ok := q.tryCharge(n, copies)
+	if ok {
+		return charged, nil
+	}
+	var asker trystpb.RecvOptions
+	if o := req.GetTransportOptions(); o.MessageIs(&asker) && o.UnmarshalTo(&asker) == nil {
+		r.Tensor, charged, err = s.chargeKept(ctx, r.Tensor, asker.GetAskerIncarnation(), asker.GetId(), n, copies)
+	} else if charged, err = q.charge(ctx, n, copies); err != nil {
+		r.Tensor.Release()
+	}
+	return charged, err
+}
+
+// chargeKept charges n bytes for the tensor of a kept answer, and takes over the reference to it.
+// While it waits it has none, since the asker may finish the receive meanwhile: then nothing
+// counts the tensor.
+func (s *service) chargeKept(ctx context.Context, t *tensor.Tensor, incarnation, id uint64, n, copies int64) (*tensor.Tensor, charge, error) {
+	q := quotaOf(ctx)
+	if charged, ok := q.tryCharge(n, copies); ok {
+		return t, charged, nil
+	}
+	t.Release()
+	charged, err := q.charge(ctx, n, copies)
+	if err != nil {
+		return nil, charge{}, err
+	}
+	v, err := s.Kept.Value(incarnation, id)
+	if err != nil {
+		charged.end()
+		return nil, charge{}, err
+	}
+	return v.Tensor, charged, nil
 }
 
 // encodeAnswer is encodeResponse with an error that names the request, as
 // TensorFlow's does.
-func encodeAnswer(r *transport.TensorResponse, req *tfpb.RecvTensorRequest) (any, error) {
-	resp, err := encodeResponse(r)
+func encodeAnswer(r *transport.TensorResponse, req *tfpb.RecvTensorRequest, charged charge) (any, error) {
+	resp, err := encodeResponse(r, charged)
 	if err != nil {
-		return nil, status.Errorf(status.CodeOf(err), "%s (request_id: %d step_id: %d rendezvous_key: %s)",
-			status.From(err).Message(), req.GetRequestId(), req.GetStepId(), req.GetRendezvousKey())
+		return nil, named(err, req)
 	}
 	return resp, nil
+}
+
+func named(err error, req *tfpb.RecvTensorRequest) error {
+	return status.Errorf(status.CodeOf(err), "%s (request_id: %d step_id: %d rendezvous_key: %s)",
+		status.From(err).Message(), req.GetRequestId(), req.GetStepId(), req.GetRendezvousKey())
 }
 
 // ticketFor returns the ticket for a kept tensor's content.
@@ -54,11 +106,11 @@ func ticketFor(t *tensor.Tensor) (*trystpb.Ticket, error) {
 	if t.DType().Plain() {
 		return &trystpb.Ticket{Bytes: uint64(t.Size())}, nil
 	}
-	p, err := tensorproto.Append(nil, t)
+	size, err := tensorproto.Size(t)
 	if err != nil {
 		return nil, tooLarge(err)
 	}
-	return &trystpb.Ticket{Bytes: uint64(len(p)), Proto: true}, nil
+	return &trystpb.Ticket{Bytes: uint64(size), Proto: true}, nil //nolint:gosec // not negative
 }
 
 // encodeTicket returns the answer whose content is to be fetched. It takes over

@@ -1,0 +1,391 @@
+package grpctransport
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
+	trystpb "github.com/tryst-rdma/tryst/proto/tryst"
+	"github.com/tryst-rdma/tryst/proto/trystgrpc"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/tensor/tensortest"
+	"github.com/tryst-rdma/tryst/transport"
+)
+
+// What the connections of a server may make it hold.
+
+// stalled is a client that asks and does not read.
+type stalled struct {
+	t       *testing.T
+	conn    *grpc.ClientConn
+	streams []grpc.ClientStream
+}
+
+const stalledIncarnation = 77
+
+func stall(t *testing.T, address string) *stalled {
+	t.Helper()
+	const window = 64<<10 - 1
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithInitialWindowSize(window), grpc.WithInitialConnWindowSize(window))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return &stalled{t: t, conn: conn}
+}
+
+func (s *stalled) call(desc *grpc.StreamDesc, method string, req any) {
+	s.t.Helper()
+	stream, err := s.conn.NewStream(s.t.Context(), desc, method)
+	if err == nil {
+		err = stream.SendMsg(req)
+	}
+	if err == nil {
+		err = stream.CloseSend()
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.streams = append(s.streams, stream)
+}
+
+func (s *stalled) recvTensor(key string, id uint64) {
+	s.t.Helper()
+	o, err := anypb.New(&trystpb.RecvOptions{Asker: task(7).String(), AskerIncarnation: stalledIncarnation, Id: id, Attempt: 1})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.call(&grpc.StreamDesc{}, "/tensorflow.WorkerService/RecvTensor",
+		&tfpb.RecvTensorRequest{StepId: 1, RendezvousKey: key, TransportOptions: o})
+}
+
+func (s *stalled) fetch(id uint64) {
+	s.t.Helper()
+	s.call(&trystgrpc.Chunks_ServiceDesc.Streams[0], trystgrpc.Chunks_Fetch_FullMethodName,
+		&trystpb.FetchRequest{AskerIncarnation: stalledIncarnation, Id: id, Attempt: 1})
+}
+
+// read reads all answers at once, as their receivers would, and counts those that came whole.
+func (s *stalled) read(answer func() any) (whole int, errs []error) {
+	ended := make(chan error)
+	for _, stream := range s.streams {
+		go func() {
+			err := stream.RecvMsg(answer())
+			for err == nil {
+				err = stream.RecvMsg(answer())
+			}
+			ended <- err
+		}()
+	}
+	for range s.streams {
+		if err := <-ended; err == io.EOF { //nolint:errorlint // gRPC's own
+			whole++
+		} else {
+			errs = append(errs, err)
+		}
+	}
+	return whole, errs
+}
+
+// atWorker counts the receives that the worker has answered, and knows their connection.
+type atWorker struct {
+	transport.Worker
+	answered atomic.Int32
+	quota    atomic.Pointer[connQuota]
+}
+
+func (w *atWorker) RecvTensor(ctx context.Context, req *tfpb.RecvTensorRequest) (*transport.TensorResponse, error) {
+	r, err := w.Worker.RecvTensor(ctx, req)
+	w.quota.Store(quotaOf(ctx))
+	w.answered.Add(1)
+	return r, err
+}
+
+// full reports whether the connection has no room for more copies.
+func (w *atWorker) full() bool {
+	q := w.quota.Load()
+	if q == nil || q.copies.TryAcquire(8<<20) {
+		if q != nil {
+			q.copies.Release(8 << 20)
+		}
+		return false
+	}
+	return true
+}
+
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// TestAnswersUnderWayAreBounded: a client that finishes receives without reading their answers
+// makes the server hold no more than PerPeer. One that reads gets them all.
+func TestAnswersUnderWayAreBounded(t *testing.T) {
+	const n, size = 20, 256 << 10
+	for _, finish := range []bool{false, true} {
+		for _, chunks := range []bool{false, true} {
+			t.Run(fmt.Sprintf("finish=%v,chunks=%v", finish, chunks), func(t *testing.T) {
+				w := new(atWorker)
+				c := new(testCluster)
+				a := c.start(t, 0, nodeOptions{tuning: ServerTuning{PerPeer: 4 * size}, wrap: func(inner transport.Worker) transport.Worker {
+					w.Worker = inner
+					return w
+				}})
+				sent := tensortest.NewAllocator(t)
+				s := stall(t, a.address)
+				for id := range uint64(n) {
+					x := value(t, sent, size/4)
+					k := a.key(&node{t: t, task: task(7)}, fmt.Sprint("x", id))
+					a.send(1, k, x)
+					x.Release()
+					if !chunks {
+						s.recvTensor(k.String(), id+1)
+						continue
+					}
+					ans := make(chan transport.Answer, 1)
+					a.kept.Ask(transport.Ask{Asker: transport.Asker{Name: task(7).String(), Incarnation: stalledIncarnation}, ID: id + 1, Attempt: 1, Step: 1, Key: k},
+						func(got transport.Answer) { ans <- got })
+					(<-ans).Value.Tensor.Release()
+					s.fetch(id + 1)
+				}
+				if !chunks {
+					until(t, func() bool { return w.answered.Load() == n }, "answers")
+				}
+				want := n
+				if finish {
+					until(t, func() bool { return a.kept.Stats().Kept == n }, "kept answers")
+					ids := make([]uint64, n)
+					for i := range ids {
+						ids[i] = uint64(i) + 1
+					}
+					until(t, func() bool { // calls that are on their way take the answer a moment later
+						a.kept.Finish(stalledIncarnation, ids)
+						return sent.InUse() <= 4*size
+					}, "no more than the limit")
+					want = 4
+				}
+				answer := func() any { return new(tfpb.RecvTensorResponse) }
+				if chunks {
+					answer = func() any { return new(trystpb.Chunk) }
+				}
+				whole, errs := s.read(answer)
+				if whole > want || !finish && whole < want {
+					t.Errorf("%d answers came whole, want %d; %v", whole, want, errs)
+				}
+				for _, err := range errs {
+					if got := status.CodeOf(fromGRPC(err, nil)); got != status.Aborted {
+						t.Error(err)
+					}
+				}
+				a.kept.EndStep(1)
+				collected(t, sent)
+			})
+		}
+	}
+}
+
+// TestCopiesOfAnAnswerAreBounded: strings are encoded for each call, however often one kept
+// answer is asked for or fetched.
+func TestCopiesOfAnAnswerAreBounded(t *testing.T) {
+	const size, calls = 8 << 20, 40
+	for _, fetch := range []bool{false, true} {
+		t.Run(fmt.Sprintf("fetch=%v", fetch), func(t *testing.T) {
+			w := new(atWorker)
+			c := new(testCluster)
+			a := c.start(t, 0, nodeOptions{wrap: func(inner transport.Worker) transport.Worker {
+				w.Worker = inner
+				return w
+			}})
+			x, err := tensor.FromStrings(tensor.Vector(1), []string{strings.Repeat("x", size)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			k := a.key(&node{t: t, task: task(7)}, "x")
+			a.send(1, k, x)
+			x.Release()
+			s := stall(t, a.address)
+			s.recvTensor(k.String(), 1)
+			until(t, func() bool { return w.answered.Load() == 1 }, "the first answer")
+			before := heap()
+			for range calls {
+				if fetch {
+					s.fetch(1)
+				} else {
+					s.recvTensor(k.String(), 1)
+				}
+			}
+			until(t, w.full, "copies up to the limit")
+			if grown := heap() - before; grown > maxCopies+maxCopies/2 {
+				t.Errorf("%d calls for one answer of %d MiB: %d MiB more", calls, size>>20, grown>>20)
+			}
+		})
+	}
+}
+
+// TestServerSettings: what a server tells each client on its own.
+func TestServerSettings(t *testing.T) {
+	a := new(testCluster).start(t, 0, nodeOptions{tuning: ServerTuning{MaxWaiting: 10}})
+	conn, err := net.Dial("tcp", a.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	head := make([]byte, 9)
+	if _, err := io.ReadFull(conn, head); err != nil || head[3] != 4 {
+		t.Fatalf("a frame of type %d, %v; want SETTINGS", head[3], err)
+	}
+	body := make([]byte, int(head[0])<<16|int(head[1])<<8|int(head[2]))
+	if _, err := io.ReadFull(conn, body); err != nil {
+		t.Fatal(err)
+	}
+	const maxConcurrentStreams, initialWindowSize = 3, 4 // RFC 9113, section 6.5.2
+	settings := map[uint16]uint32{initialWindowSize: 65535}
+	for s := range slices.Chunk(body, 6) {
+		settings[binary.BigEndian.Uint16(s)] = binary.BigEndian.Uint32(s[2:])
+	}
+	if got := settings[maxConcurrentStreams]; got != 10+moreStreams {
+		t.Errorf("%d streams, want %d: those that may wait, and some more", got, 10+moreStreams)
+	}
+	if got := settings[initialWindowSize]; got != requestWindow {
+		t.Errorf("a window of %d for a request, want %d", got, requestWindow)
+	}
+}
+
+// connectFrom makes a connection from an address.
+func connectFrom(t *testing.T, q *quotas, address string) *connQuota {
+	t.Helper()
+	c, err := q.connect(&net.TCPAddr{IP: net.ParseIP(address), Port: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestConnectionsOfAnAddressAreBounded, and an address has room again when one has ended.
+func TestConnectionsOfAnAddressAreBounded(t *testing.T) {
+	q := newQuotas(ServerTuning{})
+	var last *connQuota
+	for range maxConnections {
+		last = connectFrom(t, q, "10.0.0.1")
+	}
+	_, err := q.connect(&net.TCPAddr{IP: net.ParseIP("10.0.0.1"), Port: 2})
+	if status.CodeOf(err) != status.ResourceExhausted || !strings.Contains(err.Error(), "10.0.0.1 has 1024 connections") {
+		t.Errorf("one more: %v", err)
+	}
+	connectFrom(t, q, "10.0.0.2").close()
+	last.close()
+	last.close()
+	connectFrom(t, q, "10.0.0.1")
+	if _, err := q.connect(&net.TCPAddr{IP: net.ParseIP("10.0.0.1"), Port: 2}); err == nil {
+		t.Error("a connection that is closed twice counts twice")
+	}
+	if len(q.addresses) != 1 {
+		t.Errorf("%d addresses are known, of which one has connections", len(q.addresses))
+	}
+}
+
+// TestRefusedConnectionIsClosed: a client that is one too many hears the end of its connection.
+func TestRefusedConnectionIsClosed(t *testing.T) {
+	q := newQuotas(ServerTuning{})
+	client, server := net.Pipe()
+	defer client.Close()
+	defer server.Close()
+	for range maxConnections {
+		if _, err := q.connect(server.RemoteAddr()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, _, err := (tracked{insecure.NewCredentials(), q}).ServerHandshake(server); status.CodeOf(err) != status.ResourceExhausted {
+		t.Errorf("the handshake of one more: %v", err)
+	}
+}
+
+// noHandshake are credentials with which none succeeds.
+type noHandshake struct {
+	credentials.TransportCredentials
+}
+
+func (noHandshake) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return conn, nil, errors.New("no certificate")
+}
+
+// TestFailedHandshakeIsNotCounted as a connection for ever.
+func TestFailedHandshakeIsNotCounted(t *testing.T) {
+	q := newQuotas(ServerTuning{})
+	client, server := net.Pipe()
+	defer client.Close()
+	defer server.Close()
+	if _, _, err := (tracked{noHandshake{insecure.NewCredentials()}, q}).ServerHandshake(server); err == nil {
+		t.Error("it succeeds")
+	}
+	if len(q.addresses) != 0 {
+		t.Errorf("%d addresses have connections", len(q.addresses))
+	}
+}
+
+// TestChargesOfAnAddressAndOfAll: an address has half of the total, and what a connection held
+// is free for others when it ends, whatever gRPC has dropped.
+func TestChargesOfAnAddressAndOfAll(t *testing.T) {
+	q := newQuotas(ServerTuning{PerPeer: 40, Total: 100})
+	a, b, c, d := connectFrom(t, q, "10.0.0.1"), connectFrom(t, q, "10.0.0.1"), connectFrom(t, q, "10.0.0.2"), connectFrom(t, q, "10.0.0.3")
+	try := func(c *connQuota, n int64, want bool) charge {
+		t.Helper()
+		g, ok := c.tryCharge(n, 0)
+		if ok != want {
+			t.Errorf("%d bytes: %v, want %v", n, ok, want)
+		}
+		return g
+	}
+	first := try(a, 40, true)
+	try(a, 1, false)
+	try(b, 11, false)
+	try(b, 10, true)
+	try(c, 30, true)
+	try(d, 21, false)
+	last := try(d, 20, true)
+	try(c, 1, false)
+	last.end()
+	try(c, 10, true)
+	waiting := make(chan error)
+	go func() {
+		_, err := b.charge(t.Context(), 15, 0)
+		waiting <- err
+	}()
+	a.close()
+	first.end() // later
+	if err := <-waiting; err != nil {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := c.charge(ctx, 40, 0); status.CodeOf(err) != status.Cancelled {
+		t.Errorf("a charge whose call has ended: %v", err)
+	}
+	for _, c := range []*connQuota{b, c, d} {
+		c.close()
+	}
+	a = connectFrom(t, q, "10.0.0.1")
+	try(a, 1000, true).end() // alone it may be as large as it is
+	a.close()
+	if len(q.addresses) != 0 || !q.bytes.TryAcquire(100) {
+		t.Error("something is charged when all connections have ended")
+	}
+}
