@@ -27,9 +27,11 @@ func setup(t *testing.T, behaviour string) (Config, kernel, *os.File, *witness) 
 	return c, k, initramfs, w
 }
 
-func bootGood(t *testing.T) (*Machine, *witness) {
+func bootGood(t *testing.T) (*Machine, *witness) { return bootAs(t, "good") }
+
+func bootAs(t *testing.T, behaviour string) (*Machine, *witness) {
 	t.Helper()
-	c, k, initramfs, w := setup(t, "tcg=good")
+	c, k, initramfs, w := setup(t, "tcg="+behaviour)
 	c.Accelerator = TCG
 	m, err := c.boot(t.Context(), k, initramfs)
 	if err != nil {
@@ -68,6 +70,14 @@ func TestGuestThatPanics(t *testing.T) {
 	_, err := m.Run(t.Context(), Command{Args: []string{"panic"}, Stdout: &bytes.Buffer{}, Stderr: &bytes.Buffer{}})
 	want(t, err, "panic in the VM: the guest has stopped\nthe console's last lines:\n", "Kernel panic - not syncing: Fatal exception")
 	ended()
+}
+
+// A guest that is gone before it has the whole command is told as one that goes while it runs.
+func TestGuestThatPanickedBefore(t *testing.T) {
+	m, _ := bootAs(t, "leaves")
+	<-m.ended
+	_, err := m.Run(t.Context(), Command{Args: []string{"say"}, Stdout: &bytes.Buffer{}, Stderr: &bytes.Buffer{}})
+	want(t, err, "say in the VM: the guest has stopped\nthe console's last lines:\n", "Kernel panic - not syncing: Fatal exception")
 }
 
 // Whoever takes the output may be slower than the guest: what it said before its end is what tells why.

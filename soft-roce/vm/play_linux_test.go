@@ -87,6 +87,10 @@ func beQEMU() {
 	}
 	_ = frame.Write(port, frame.Alive, nil)
 	_ = frame.Write(port, frame.Ready, nil)
+	if behaviour[accel] == "leaves" {
+		fmt.Println("[    7.1] Kernel panic - not syncing: Fatal exception")
+		return
+	}
 	for {
 		kind, payload, err := frame.Read(port)
 		if err != nil {

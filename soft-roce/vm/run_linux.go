@@ -2,8 +2,10 @@ package vm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 
 	"github.com/tryst-rdma/tryst/soft-roce/vm/internal/frame"
 	"github.com/tryst-rdma/tryst/soft-roce/vm/internal/layout"
@@ -42,13 +44,14 @@ func (m *Machine) Run(ctx context.Context, c Command) (int, error) {
 }
 
 func (m *Machine) run(ctx context.Context, c Command) (int, error) {
-	if err := frame.WriteJSON(m.port, frame.Run, frame.Command{Args: c.Args, Dir: c.Dir, Env: c.Env}); err != nil {
+	err := frame.WriteJSON(m.port, frame.Run, frame.Command{Args: c.Args, Dir: c.Dir, Env: c.Env})
+	if err == nil {
+		err = frame.Write(m.port, frame.Input, nil)
+	}
+	if _, ofPort := errors.AsType[*net.OpError](err); err != nil && !ofPort {
 		return 0, err
 	}
-	if err := frame.Write(m.port, frame.Input, nil); err != nil {
-		return 0, err
-	}
-	return m.listen(ctx, c)
+	return m.listen(ctx, c) // It says why a guest is gone that does not even read its command.
 }
 
 // explain adds to an error what ran and what the guest said last.
