@@ -57,42 +57,27 @@ func (l *link) Reply(id uint64, attempt uint32, ans transport.Answer) {
 	}
 }
 
-// answerPlain answers with plain memory, whose reference it takes over: out of a
-// message, from where it lies, or from a copy.
+// answerPlain answers with plain memory, whose reference it takes over. What is empty has
+// no source.
 func (l *link) answerPlain(id attemptID, t *tensor.Tensor) {
 	l.mu.Lock()
-	if a, src, ok := l.plain(t); ok {
-		l.answerLocked(id, a, src)
-		if src.buf == nil {
-			l.peer.transport.release(t.Buffer())
-		}
+	a := channel.Answer{Value: l.describe(t)}
+	if t.Size() == 0 {
+		l.answerLocked(id, a, source{})
+		l.peer.transport.release(t.Buffer())
 		return
 	}
-	l.mu.Unlock()
-	l.aside(func() {
-		defer t.Release()
-		l.answerCopy(id, channel.Answer{Value: describe(t)}, t.Bytes())
-	})
-}
-
-// plain is the answer with plain memory out of which it is sent as it lies: ok is false
-// where that cannot be. What is empty has no source. Called with the lock held; a is good
-// until the next call.
-func (l *link) plain(t *tensor.Tensor) (a channel.Answer, src source, ok bool) {
-	a.Value = l.describe(t)
-	switch {
-	case t.Size() == 0:
-		return a, src, true
-	case l.machine.Eager(&a.Value):
-		return a, source{buf: t.Buffer(), bytes: t.Bytes()}, true
+	src := source{buf: t.Buffer(), bytes: t.Bytes()}
+	if !l.machine.Eager(&a.Value) {
+		var registered bool
+		src.piece, registered = l.peer.transport.port.memory.Find(src.buf, src.bytes)
+		a.Unregistered = !registered
 	}
-	src.buf = t.Buffer()
-	src.piece, ok = l.peer.transport.port.memory.Find(src.buf, t.Bytes())
-	return a, src, ok
+	l.answerLocked(id, a, src)
 }
 
-// describe is the function of that name for a value that is answered at once: its
-// dimensions are good until the next call. Called with the lock held.
+// describe is the meta-data of a value whose elements are plain memory. Its dimensions are
+// good until the next call. Called with the lock held.
 func (l *link) describe(t *tensor.Tensor) wire.Value {
 	l.shape = t.Shape().AppendDims(l.shape[:0])
 	l.dims = wire.AppendDims(l.dims[:0], l.shape...)
@@ -108,22 +93,8 @@ func (l *link) answerProto(id attemptID, t *tensor.Tensor) {
 		return
 	}
 	a := channel.Answer{Value: describeProto(t, len(content))}
-	if l.machine.Eager(&a.Value) {
-		l.answer(id, a, source{buf: tensor.NewBuffer(content, nil), bytes: content})
-		return
-	}
-	l.answerCopy(id, a, content)
-}
-
-// answerCopy answers with a copy of content in registered memory.
-func (l *link) answerCopy(id attemptID, a channel.Answer, content []byte) {
-	m := l.peer.transport.port.memory
-	src, err := m.Copy(content, mem.MayGrow)
-	if err != nil {
-		l.answer(id, channel.Answer{Elsewhere: true, Err: status.From(err)}, source{})
-		return
-	}
-	l.answer(id, a, source{buf: src.Buffer(), piece: src.Piece})
+	a.Unregistered = !l.machine.Eager(&a.Value)
+	l.answer(id, a, source{buf: tensor.NewBuffer(content, nil), bytes: content})
 }
 
 // answer tells the machine. It takes over the source's reference.
@@ -158,10 +129,38 @@ func (l *link) answered(now time.Time, id attemptID, a channel.Answer, src sourc
 	}
 }
 
+// stage copies the content of a request into registered memory, as the machine wants it
+// now that it knows where the content goes. The copy takes time, so another goroutine
+// makes it. Called with the lock held.
+func (l *link) stage(id attemptID, handle uint64) {
+	from, ok := l.sources.get(handle)
+	if !ok {
+		return
+	}
+	from.buf = from.buf.Retain() // the request may be cancelled meanwhile
+	held, n := l.staged, int64(len(from.bytes))
+	l.staged += n
+	l.aside(func() {
+		src, err := l.peer.transport.port.memory.Stage(from.bytes, held)
+		l.peer.transport.release(from.buf)
+		l.mu.Lock()
+		now := time.Now()
+		if err != nil {
+			l.staged -= n
+			l.machine.NotStaged(now, id.id, id.attempt, status.From(err))
+		} else {
+			to := source{buf: src.Buffer(), piece: src.Piece, staged: n}
+			l.machine.Staged(now, id.id, id.attempt, channel.Source{Handle: l.sources.put(to)})
+		}
+		l.run(now)
+	})
+}
+
 // source is memory that content is sent from, with the reference that keeps it; the
 // zero source is none.
 type source struct {
-	buf   *tensor.Buffer
-	bytes []byte    // of what goes within a message
-	piece mem.Piece // of what is written
+	buf    *tensor.Buffer
+	bytes  []byte    // of what goes within a message, or is staged first
+	piece  mem.Piece // of what is written
+	staged int64     // bytes of a copy in the sending pool; else 0
 }

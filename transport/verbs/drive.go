@@ -119,12 +119,15 @@ func (l *link) act(acts []channel.Action, now time.Time) (again bool) {
 			l.collect(&a.Post)
 		case channel.ActPlace:
 			l.places = append(l.places, placing{attemptID{a.ID, a.Attempt}, a.Handle, a.Value.Size})
+		case channel.ActStage:
+			l.stage(attemptID{a.ID, a.Attempt}, a.Source.Handle)
 		case channel.ActAsk:
 			again = l.ask(now, &a.Ask) || again
 		case channel.ActDetach:
 			l.outbox = append(l.outbox, outgoing{kind: outDetach, id: attemptID{a.ID, a.Attempt}})
 		case channel.ActDrop:
 			if s, ok := l.sources.take(a.Source.Handle); ok {
+				l.staged -= s.staged
 				l.outbox = append(l.outbox, outgoing{kind: outRelease, buf: s.buf})
 			}
 		case channel.ActFinished:

@@ -51,6 +51,10 @@ const (
 	// ActAsk asks the table of answers: Ask. The answer is Answer. If
 	// Ask.Left is not 0, that generation is left first (ARCHITECTURE.md 6c).
 	ActAsk
+	// ActStage wants the content of a request in registered memory, since its
+	// destination is known: ID, Attempt, Source, which lies elsewhere. The answer is
+	// Staged or NotStaged, now or later.
+	ActStage
 	// ActDetach says that nobody waits for the answer to ID, Attempt on this
 	// channel any more: it was left (transport.Call.Detach). No cancel.
 	ActDetach
@@ -73,7 +77,7 @@ const (
 )
 
 var actionNames = [...]string{
-	"end", "free", "repost", "post", "place", "ask", "detach", "drop", "finished", "cancelled", "taken", "up", "close",
+	"end", "free", "repost", "post", "place", "ask", "stage", "detach", "drop", "finished", "cancelled", "taken", "up", "close",
 }
 
 func (k ActionKind) String() string { return actionNames[k] }
@@ -192,6 +196,9 @@ type Answer struct {
 	// until ActDrop. A dead or empty value may have none (Handle 0).
 	Value  wire.Value
 	Source Source
+	// Unregistered says that Source is memory that no device reads: what is written
+	// from it is staged first (ActStage).
+	Unregistered bool
 	// Err is why there is no value; its code is not OK.
 	Err *status.Error
 	// Elsewhere says that the value is there, but this wire cannot carry it
@@ -213,7 +220,7 @@ func (a *Action) String() string {
 		return fmt.Sprintf("post %v", &a.Post)
 	case ActRepost:
 		return fmt.Sprintf("repost %d on rail %d", a.Count, a.Rail)
-	case ActPlace, ActDetach:
+	case ActPlace, ActStage, ActDetach:
 		return fmt.Sprintf("%v %x.%d", a.Kind, a.ID, a.Attempt)
 	case ActAsk:
 		return fmt.Sprintf("ask %x.%d %s", a.Ask.ID, a.Ask.Attempt, a.Ask.Key)

@@ -92,7 +92,7 @@ func New(now time.Time, cfg Config) (*Channel, error) {
 		cfg: cfg, began: now, lastHeard: now, stripe: stripeUnit, reserve: creditReserve,
 		receives: newSlab[receive](listGivenUp), byID: make(map[uint64]ref),
 		slots: slots{most: wire.Slots}, metas: newMetas(cfg.MaxMetas),
-		asks: newSlab[ask](listToAnswer), asksByID: make(map[uint64]ref),
+		asks: newSlab[ask](listToPlace), asksByID: make(map[uint64]ref),
 		shares: newSlab[share](sharesEnded.on(cfg.Rails - 1)),
 	}, nil
 }

@@ -3,6 +3,7 @@ package channel
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -704,4 +705,82 @@ func TestSmallIsNotHeldUpByLarge(t *testing.T) {
 		l.run()
 	}
 	l.expect("<WRITE 65536", "<IMM 65536", "<WRITE 65536")
+}
+
+// TestContentIsStagedWhenItsDestinationIsKnown: registered memory for a copy is taken when
+// the peer has said where the content goes, not before.
+func TestContentIsStagedWhenItsDestinationIsKnown(t *testing.T) {
+	l := newLink(t)
+	sender := &l.ends[1]
+	sender.answer = func(a Ask) Answer {
+		return Answer{Value: valueOf(64 << 10), Source: Source{Handle: a.ID}, Unregistered: true}
+	}
+	staging := func() (n int) {
+		for _, a := range sender.others {
+			if a.Kind == ActStage {
+				n++
+			}
+		}
+		return n
+	}
+	l.manual = true
+	l.receive(1, "k")
+	l.run()
+	sender.ch.Answer(l.now, 1, 1, sender.answer(Ask{ID: 1}))
+	l.run()
+	l.expect(">REQUEST", "<META")
+	if n := staging(); n != 0 {
+		t.Errorf("%d copies before the peer has said where the content goes", n)
+	}
+	l.ends[0].ch.Place(l.now, 1, 1, l.ends[0].dest())
+	l.run()
+	l.expect(">REREQUEST")
+	if n := staging(); n != 1 {
+		t.Errorf("%d copies are wanted, want 1", n)
+	}
+	sender.ch.Staged(l.now, 1, 1, Source{Handle: 100})
+	l.run()
+	l.expect("<IMM 65536")
+	if a := l.last(); a.Outcome != OutcomeWritten {
+		t.Errorf("ended with %v", a.Outcome)
+	}
+	// A destination that came with the request is known at once.
+	l.manual = false
+	l.receive(2, "k")
+	l.run()
+	if n := staging(); n != 2 {
+		t.Errorf("%d copies are wanted, want 2", n)
+	}
+	sender.ch.NotStaged(l.now, 2, 1, status.New(status.ResourceExhausted, "no registered memory"))
+	l.run()
+	l.expect(">REQUEST", "<ERROR")
+	if a := l.last(); a.Outcome != OutcomeElsewhere || !a.ByPeer || status.CodeOf(a.Err) != status.ResourceExhausted {
+		t.Errorf("ended with %v: %v", a.Outcome, a.Err)
+	}
+	if want := []uint64{1, 100, 2}; !slices.Equal(sender.dropped, want) {
+		t.Errorf("dropped %v, want %v", sender.dropped, want)
+	}
+	l.clean()
+}
+
+// TestStagedTooLate: a copy that is there when its request has been cancelled is given back.
+func TestStagedTooLate(t *testing.T) {
+	l := newLink(t)
+	sender := &l.ends[1]
+	sender.answer = func(a Ask) Answer {
+		return Answer{Value: valueOf(64 << 10), Source: Source{Handle: a.ID}, Unregistered: true}
+	}
+	l.receive(1, "k")
+	l.run()
+	l.ends[0].ch.Cancel(l.now, 1, 1)
+	l.run()
+	l.expect(">REQUEST", "<META", ">REREQUEST", ">CANCEL", "<CANCELLED")
+	sender.ch.Staged(l.now, 1, 1, Source{Handle: 100})
+	sender.ch.NotStaged(l.now, 1, 1, status.New(status.ResourceExhausted, "no registered memory"))
+	l.run()
+	l.expect()
+	if want := []uint64{1, 100}; !slices.Equal(sender.dropped, want) {
+		t.Errorf("dropped %v, want %v", sender.dropped, want)
+	}
+	l.clean()
 }

@@ -122,11 +122,13 @@ func (c *Channel) AppendState(b []byte) []byte {
 	for _, id := range slices.Sorted(maps.Keys(c.asksByID)) {
 		a := c.asks.at(c.asksByID[id])
 		num(id, uint64(a.attempt), uint64(a.state), uint64(a.dest.Imm), uint64(a.dest.First), a.dest.Rails[a.dest.First].Addr, a.value.Size, a.source.Handle, uint64(a.flying)) //nolint:gosec // not negative
-		flag(a.hasDest, a.err != nil, a.elsewhere, a.cancelled, a.placed, a.written)
+		flag(a.hasDest, a.err != nil, a.elsewhere, a.cancelled, a.placed, a.written, a.unstaged)
 		num(uint64(a.open)) //nolint:gosec // not negative
 	}
-	for r := c.asks.first(listToAnswer); r != none; r = c.asks.at(r).next {
-		num(c.asks.at(r).id)
+	for l := listToAnswer; l <= listToPlace; l++ {
+		for r := c.asks.first(l); r != none; r = c.asks.at(r).next {
+			num(c.asks.at(r).id)
+		}
 	}
 	ids(&c.cancelled)
 	ids(&c.waiting)

@@ -15,6 +15,7 @@
 //     4c. else:                     Message ◄──────── ActPost META
 //     → ActPlace; Place or NoPlace
 //     ActPost REREQUEST ────────────────────────► Message
+//     (before 5: a source that is not registered) → ActStage; Staged or NotStaged
 //  5. (memory) ◄─────── ActPost WRITE, in chunks
 //     Imm ◄──────────── ActPost WRITE_WITH_IMM, last on each rail
 //     → ActEnd with the destination                Sent → ActDrop

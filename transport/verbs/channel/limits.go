@@ -84,6 +84,10 @@ const (
 	// request was posted waits at most.
 	stallTime = queryAfter + queryTime
 
+	// placeTime is how long a peer may take to say where a content goes: it holds the
+	// content meanwhile. The longest that anything of a healthy peer waits.
+	placeTime = stallTime
+
 	// repostPart is the part of a window that is posted again at once: a crossing into C
 	// for each message would be in the way of its answer.
 	repostPart = 8

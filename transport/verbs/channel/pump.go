@@ -19,7 +19,7 @@ func (c *Channel) pump(now time.Time) {
 	if !c.greeted && !c.sendHello() || c.bye.posted {
 		return
 	}
-	all := c.sendCancels() && c.sendAnswers() &&
+	all := c.sendCancels() && c.sendAnswers(now) &&
 		(c.bye.wanted || c.sendRequests(now) && c.sendQueries(now))
 	all = c.sendFinished(now) && all
 	c.sendCredit(now)
@@ -97,7 +97,7 @@ func (c *Channel) ids(q *queue[uint64]) (ids wire.IDs) {
 	return ids
 }
 
-func (c *Channel) sendAnswers() bool {
+func (c *Channel) sendAnswers(now time.Time) bool {
 	for c.cancelled.n > 0 {
 		if !c.may(0, urgentNot) {
 			return false
@@ -139,11 +139,11 @@ func (c *Channel) sendAnswers() bool {
 		if !c.may(0, urgentNot) {
 			return false
 		}
-		c.sendAnswer(r)
+		c.sendAnswer(now, r)
 	}
 }
 
-func (c *Channel) sendAnswer(r ref) {
+func (c *Channel) sendAnswer(now time.Time, r ref) {
 	a := c.asks.at(r)
 	at := len(c.out)
 	switch {
@@ -162,8 +162,8 @@ func (c *Channel) sendAnswer(r ref) {
 		m.Header = c.header(0, m.Length(), wire.KindMeta)
 		c.out = m.Append(c.out)
 		c.send(0, at, posted{})
-		c.asks.move(r, noList)
-		a.state, a.placed = askPlacing, true
+		c.asks.move(r, listToPlace)
+		a.state, a.placed, a.since = askPlacing, true, now
 	}
 }
 

@@ -18,12 +18,14 @@ type ask struct {
 	dest      wire.Dest
 	value     wire.Value // what the peer expects, then what it is
 	source    Source
+	unstaged  bool // the source is not registered memory
 	err       *status.Error
 	elsewhere bool
-	cancelled bool // what it ends with over each rail is CANCELLED
-	placed    bool // META is posted
-	written   bool // some of the content is posted
-	open      int  // shares that have not had their last write, or what takes its place
+	cancelled bool      // what it ends with over each rail is CANCELLED
+	placed    bool      // META is posted
+	since     time.Time // of askPlacing
+	written   bool      // some of the content is posted
+	open      int       // shares that have not had their last write, or what takes its place
 	// shares are those of the content, by their number, while it is written; none for
 	// one that has had its last.
 	shares [wire.MaxRails]ref
@@ -35,12 +37,16 @@ type askState uint8
 const (
 	askAsking  askState = iota // waits for Answer
 	askReady                   // in listToAnswer
-	askPlacing                 // META is posted; waits for REREQUEST
+	askPlacing                 // in listToPlace: META is posted; waits for REREQUEST
+	askStaging                 // the destination is known; waits for Staged
 	askWriting                 // content is being posted
 	askEnded                   // nothing more is posted
 )
 
-const listToAnswer listID = 1
+const (
+	listToAnswer listID = iota + 1
+	listToPlace
+)
 
 func (c *Channel) request(m *wire.Request) {
 	_, known := c.asksByID[m.ID]
@@ -90,13 +96,13 @@ func (c *Channel) Answer(_ time.Time, id uint64, attempt uint32, ans Answer) (ta
 
 func (c *Channel) answer(r ref, ans Answer) {
 	a := c.asks.at(r)
-	a.source, a.err, a.elsewhere = ans.Source, ans.Err, ans.Elsewhere
+	a.source, a.unstaged, a.err, a.elsewhere = ans.Source, ans.Unregistered, ans.Err, ans.Elsewhere
 	a.state = askReady
 	if ans.Err == nil {
 		fits := a.hasDest && a.value.Same(&ans.Value)
 		ans.Value.CopyTo(&a.value)
 		if !c.Eager(&a.value) && fits {
-			c.write(r)
+			c.begin(r)
 			return
 		}
 	}
@@ -152,7 +158,7 @@ func (c *Channel) rerequest(m *wire.ReRequest) {
 		c.fault("REREQUEST with a destination for %d rails, and the channel has %d", m.Dest.N, c.cfg.Rails)
 	default:
 		a.dest = m.Dest
-		c.write(r)
+		c.begin(r)
 	}
 }
 

@@ -48,6 +48,10 @@ func (c *Channel) Tick(now time.Time) {
 		}
 		return
 	}
+	if r := c.asks.first(listToPlace); r != none && !now.Before(c.asks.at(r).since.Add(placeTime)) {
+		c.fault("it has not said within %v where the content of receive %016x goes", placeTime, c.asks.at(r).id)
+		return
+	}
 	if c.probes() && !now.Before(c.lastHeard.Add(probeAfter)) {
 		c.probe()
 	}
@@ -93,6 +97,9 @@ func (c *Channel) Deadline() (at time.Time) {
 		if r := c.receives.first(l.list); r != none && (l.list != listAsked || free) {
 			first(c.receives.at(r).since.Add(l.after))
 		}
+	}
+	if r := c.asks.first(listToPlace); r != none {
+		first(c.asks.at(r).since.Add(placeTime))
 	}
 	if free && !c.say.by.IsZero() {
 		first(c.say.by)

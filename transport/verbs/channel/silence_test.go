@@ -319,3 +319,23 @@ func TestByeThatDoesNotGo(t *testing.T) {
 		t.Error("not closed")
 	}
 }
+
+// TestPeerThatNeverSaysWhereAContentGoes: META is answered in time, or the channel ends.
+func TestPeerThatNeverSaysWhereAContentGoes(t *testing.T) {
+	l := newLink(t)
+	l.ends[1].answer = func(a Ask) Answer { return Answer{Value: valueOf(64 << 10), Source: Source{Handle: a.ID}} }
+	l.manual = true
+	l.receive(1, "k")
+	l.run()
+	l.ends[1].ch.Answer(l.now, 1, 1, l.ends[1].answer(Ask{ID: 1}))
+	l.run()
+	met := l.now
+	l.wait(placeTime - time.Millisecond)
+	if why := l.ends[1].closed(); why != "" {
+		t.Fatalf("closed after %v: %s", l.now.Sub(met), why)
+	}
+	l.wait(time.Millisecond)
+	if why := l.ends[1].closed(); !strings.Contains(why, "has not said within 40s where the content of receive 0000000000000001 goes") {
+		t.Errorf("closed after %v: %q", l.now.Sub(met), why)
+	}
+}

@@ -52,6 +52,7 @@ type simConfig struct {
 	both           bool    // both sides receive
 	noEarly        bool    // nothing is known of values
 	noMemory       bool    // there may be none: placing is a choice
+	unregistered   bool    // contents are staged before they are written
 	broken         rules
 	maxOutstanding int64
 }
@@ -116,6 +117,7 @@ type simAsk struct {
 	answered bool
 	canceled bool
 	failed   bool
+	staging  bool // ActStage came
 }
 
 type simValue struct {
@@ -240,7 +242,7 @@ func (w *world) state() [2]uint64 {
 		}
 		for _, a := range s.asks {
 			num(a.id)
-			flag(a.answered, a.canceled, a.failed)
+			flag(a.answered, a.canceled, a.failed, a.staging)
 		}
 		for _, v := range s.values {
 			num(uint64(v.size + 4))
@@ -308,11 +310,13 @@ const (
 	moveBye
 	moveReplay
 	moveFail
+	moveStage
+	moveNoStage
 )
 
 var moveNames = [...]string{
 	"receives", "cancels receive", "has its bootstrap answered", "answers ask", "places receive", "has no memory for receive",
-	"sends what is next on rail", "polls", "has its time come", "breaks", "leaves", "destroys", "says bye", "gets once more imm", "fails ask",
+	"sends what is next on rail", "polls", "has its time come", "breaks", "leaves", "destroys", "says bye", "gets once more imm", "fails ask", "stages ask", "has no memory for ask",
 }
 
 func (m move) String() string {
@@ -331,6 +335,12 @@ func (w *world) moves() (all []move, inner int) {
 		for k := range s.asks {
 			if !s.asks[k].answered {
 				add(moveAnswer, i, k)
+			}
+			if s.asks[k].staging {
+				add(moveStage, i, k)
+				if w.cfg.noMemory {
+					add(moveNoStage, i, k)
+				}
 			}
 		}
 		for k := range s.recvs {
@@ -424,6 +434,15 @@ func (w *world) play(m move) {
 	case moveNoPlace:
 		s.recvs[m.n].placing = false
 		s.ch.NoPlace(w.now, s.recvs[m.n].id, 1)
+	case moveStage:
+		a := &s.asks[m.n]
+		a.staging = false
+		s.values = append(s.values, simValue{id: a.id})
+		s.ch.Staged(w.now, a.id, a.attempt, Source{Handle: uint64(len(s.values))})
+	case moveNoStage:
+		a := &s.asks[m.n]
+		a.staging = false
+		s.ch.NotStaged(w.now, a.id, a.attempt, status.New(status.ResourceExhausted, "no memory"))
 	case moveDeliver:
 		w.deliver(m.side, m.n)
 		return
@@ -523,7 +542,7 @@ func (w *world) answer(i, n int) {
 		return
 	}
 	s.values = append(s.values, simValue{id: a.id, size: size})
-	s.ch.Answer(w.now, a.id, a.attempt, Answer{Value: valueOf(size), Source: Source{Handle: uint64(len(s.values))}})
+	s.ch.Answer(w.now, a.id, a.attempt, Answer{Value: valueOf(size), Source: Source{Handle: uint64(len(s.values))}, Unregistered: w.cfg.unregistered})
 }
 
 // deliver lets the next packet of a rail land.
@@ -643,6 +662,13 @@ func (w *world) do(i int) {
 				w.fail("side %d is asked for %q by receive %d, which is for %q", i, a.Ask.Key, a.Ask.ID, r.key)
 			}
 			s.asks = append(s.asks, simAsk{id: a.Ask.ID, attempt: a.Ask.Attempt})
+		case ActStage:
+			for k := range s.asks {
+				if s.asks[k].id == a.ID {
+					s.asks[k].staging = true
+				}
+			}
+			s.values[a.Source.Handle-1].over = 0xff // it is not written out of
 		case ActDetach:
 			for k := range s.asks {
 				if s.asks[k].id == a.ID {

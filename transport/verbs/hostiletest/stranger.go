@@ -76,6 +76,7 @@ type Stranger struct {
 	cq          verbs.CQ
 	qp          verbs.QP
 	room        verbs.MR
+	into        verbs.MR // of Destination; nil before
 	memory      []byte
 	generation  uint64
 	own, answer pairing.Offer // of the present channel
@@ -86,12 +87,13 @@ type Stranger struct {
 }
 
 const (
-	window = 64
+	// Window is how many receives the stranger posts.
+	Window = 64
 	// MessageSize is what a receive of the stranger holds, in bytes.
 	MessageSize = 16 * kib
 	// What it says lies behind the memory of its receives, as long as its longest
 	// message.
-	says = window * MessageSize
+	says = Window * MessageSize
 	room = 64 * kib
 
 	kib = 1 << 10
@@ -128,7 +130,22 @@ func New(t testing.TB, o Options) *Stranger {
 func (p *Stranger) Close() {
 	p.Helper()
 	p.Bye()
+	if p.into != nil {
+		p.close(p.into)
+	}
 	p.close(p.room, p.pd)
+}
+
+// Destination is memory of n bytes that the victim can write into. It is called once.
+func (p *Stranger) Destination(n int) wire.Dest {
+	p.Helper()
+	var err error
+	if p.into, err = p.pd.RegisterMemory(p.Memory(n), verbs.AccessLocalWrite|verbs.AccessRemoteWrite); err != nil {
+		p.Fatal(err)
+	}
+	d := wire.Dest{N: 1}
+	d.Rails[0] = wire.Remote{Addr: p.into.Addr(), RKey: p.into.RKey()}
+	return d
 }
 
 func (p *Stranger) close(all ...interface{ Close() error }) {
@@ -167,10 +184,10 @@ func (p *Stranger) Prepare(generation uint64) (own pairing.Offer) {
 	p.Helper()
 	p.Leave()
 	var err error
-	if p.cq, err = p.Device.CreateCQ(verbs.CQConfig{Size: 4 * window}); err != nil {
+	if p.cq, err = p.Device.CreateCQ(verbs.CQConfig{Size: 4 * Window}); err != nil {
 		p.Fatal(err)
 	}
-	if p.qp, err = p.pd.CreateQP(verbs.QPConfig{SendCQ: p.cq, RecvCQ: p.cq, MaxSend: 2 * window, MaxRecv: window}); err != nil {
+	if p.qp, err = p.pd.CreateQP(verbs.QPConfig{SendCQ: p.cq, RecvCQ: p.cq, MaxSend: 2 * Window, MaxRecv: Window}); err != nil {
 		p.close(p.cq)
 		p.Fatal(err)
 	}
@@ -178,12 +195,12 @@ func (p *Stranger) Prepare(generation uint64) (own pairing.Offer) {
 	if err := path.Init(p.qp); err != nil {
 		p.Fatal(err)
 	}
-	for i := range window {
+	for i := range Window {
 		p.repost(uint32(i))
 	}
 	return pairing.Offer{
 		Task: p.Task, Incarnation: p.incarnation, Version: pairing.Version, Generation: generation,
-		Link: verbs.LinkEthernet, GIDType: p.Address.Type, Window: window, ReceiveSize: MessageSize, EagerLimit: 8 * kib, MaxMessage: 1 << 30,
+		Link: verbs.LinkEthernet, GIDType: p.Address.Type, Window: Window, ReceiveSize: MessageSize, EagerLimit: 8 * kib, MaxMessage: 1 << 30,
 		Rails: []pairing.Rail{{Endpoint: verbs.Endpoint{QPN: p.qp.QPN(), PSN: 7, GID: p.Address.GID}, MTU: verbs.MTU4096}},
 	}
 }
@@ -460,10 +477,10 @@ func (p *Stranger) until(what string, cond func() bool) {
 func (p *Stranger) flood(b []byte) {
 	p.Helper()
 	before := p.Victim.Link().Breaks
-	for range 10_000 / window {
+	for range 10_000 / Window {
 		if p.Victim.Link().Breaks > before {
 			return
 		}
-		p.post(slices.Repeat([]verbs.SendWR{p.saying(b)}, window)...)
+		p.post(slices.Repeat([]verbs.SendWR{p.saying(b)}, Window)...)
 	}
 }

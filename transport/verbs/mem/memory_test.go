@@ -610,3 +610,29 @@ func TestPoolsFromManyGoroutines(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
+
+// TestCopiesOfAPeerLeaveRoomForOthers: each peer has as much as it leaves free, and a content
+// that is larger than half of the pool goes while nothing else is in it.
+func TestCopiesOfAPeerLeaveRoomForOthers(t *testing.T) {
+	m, _ := newMemory(t, Options{Arena: mib, SendLimit: 8 * mib, RecvLimit: 4 * mib})
+	stage := func(n int, held int64, want status.Code) Source {
+		t.Helper()
+		s, err := m.Stage(make([]byte, n), held)
+		if status.CodeOf(err) != want {
+			t.Fatalf("%d bytes for a peer with %d, while %d are in use: %v", n, held, m.Stats(zero).Sending.InUse, err)
+		}
+		return s
+	}
+	stage(7*mib, 0, status.OK).Release()
+	var all []Source
+	for _, peer := range []int64{4, 2, 1} { // what each has when it is full, in MiB
+		for held := range peer {
+			all = append(all, stage(mib, held*mib, status.OK))
+		}
+		stage(mib, peer*mib, status.ResourceExhausted)
+	}
+	stage(mib/2, 0, status.OK).Release()
+	for _, s := range all {
+		s.Release()
+	}
+}

@@ -128,6 +128,22 @@ func (p *pool) noRoomLocked(n int) error {
 		n, p.name, p.device, p.inUse, p.limit)
 }
 
+// leavesEnough checks that a peer which has held bytes of the pool leaves as much free as
+// it has then, when it takes n more. A content that is larger than half of the pool finds
+// room while all of the pool is free.
+func (p *pool) leavesEnough(n int, held int64) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if free := p.limit - p.inUse - int64(n); held+int64(n) <= free || p.inUse == 0 {
+		return nil
+	}
+	p.exhausted++
+	return status.Errorf(status.ResourceExhausted,
+		"no room for a copy of %d bytes in the %s pool of %s: it would leave others less than this peer has (%d bytes of copies; %d of %d bytes are in use); "+
+			"allocate tensors with the server's allocator, which need no copy, move fewer at a time, or raise --arena-limit",
+		n, p.name, p.device, held, p.inUse, p.limit)
+}
+
 // takeFree is take without registering: ErrMustGrow when that could help.
 func (p *pool) takeFree(n, size int, own bool) (*block, error) {
 	p.mu.Lock()

@@ -71,3 +71,14 @@ func (m *Memory) Copy(data []byte, grow Grow) (Source, error) {
 	m.copiedBytes.Add(int64(len(data)))
 	return Source{Piece: b.piece(0, len(data)), buf: buf}, nil
 }
+
+// Stage is Copy for a peer that has copies of held bytes in the sending pool already. They
+// take no more than what they leave free, so that one peer has half of the pool at most,
+// and the next one always finds some. Only a content that alone is larger takes more, while
+// nothing else is in the pool. It may register memory. Errors: ResourceExhausted.
+func (m *Memory) Stage(data []byte, held int64) (Source, error) {
+	if err := m.sending.leavesEnough(len(data), held); err != nil {
+		return Source{}, err
+	}
+	return m.Copy(data, MayGrow)
+}

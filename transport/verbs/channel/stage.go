@@ -1,0 +1,56 @@
+package channel
+
+import (
+	"time"
+
+	"github.com/tryst-rdma/tryst/status"
+)
+
+// A content that does not lie in registered memory is staged: copied into memory that a
+// device can read. The shell takes that memory when the destination of the content is
+// known and not before, so that a peer which never says where a content goes holds none.
+
+// begin is called when the destination of a content is known: it is staged, where that
+// is needed, and written.
+func (c *Channel) begin(r ref) {
+	a := c.asks.at(r)
+	c.asks.move(r, noList)
+	if !a.unstaged {
+		c.write(r)
+		return
+	}
+	a.state = askStaging
+	c.act(Action{Kind: ActStage, ID: a.id, Attempt: a.attempt, Source: a.source})
+}
+
+// staging is the request whose content ActStage wanted; none when it has ended meanwhile.
+func (c *Channel) staging(id uint64, attempt uint32) ref {
+	r, ok := c.asksByID[id]
+	if !ok || c.asks.at(r).attempt != attempt || c.asks.at(r).state != askStaging || c.state >= Leaving {
+		return none
+	}
+	return r
+}
+
+// Staged is the event that a content lies in registered memory, as ActStage wanted: it
+// is written from src.
+func (c *Channel) Staged(_ time.Time, id uint64, attempt uint32, src Source) {
+	r := c.staging(id, attempt)
+	if r == none {
+		c.act(Action{Kind: ActDrop, Source: src})
+		return
+	}
+	a := c.asks.at(r)
+	c.act(Action{Kind: ActDrop, Source: a.source})
+	a.source, a.unstaged = src, false
+	c.write(r)
+}
+
+// NotStaged is the event that there is no registered memory for a content, as ActStage
+// wanted, because of err: it goes over another wire.
+func (c *Channel) NotStaged(now time.Time, id uint64, attempt uint32, err *status.Error) {
+	if r := c.staging(id, attempt); r != none {
+		c.Fail(now, id, attempt, err)
+		c.asks.at(r).elsewhere = true
+	}
+}

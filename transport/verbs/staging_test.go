@@ -1,0 +1,96 @@
+package verbstransport_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/transport/transporttest"
+	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
+	"github.com/tryst-rdma/tryst/transport/verbs/hostiletest"
+	"github.com/tryst-rdma/tryst/transport/verbs/wire"
+)
+
+// A content that does not lie in registered memory is copied into the sending pool, which
+// all peers share.
+
+const sendLimit = 8 * mib
+
+// crowdedSender is a process with a small sending pool, another peer of it, and a stranger
+// with a channel to it. Nothing goes over another wire.
+func crowdedSender(t *testing.T) (s *stage, sender, other *actor, p *hostiletest.Stranger) {
+	said := &diary{}
+	s = newStage(t, clusterOptions{require: true, tune: func(task cluster.Task, o *verbstransport.Options) {
+		if task.Index == 0 {
+			o.Memory.Arena, o.Memory.SendLimit, o.Memory.RecvLimit = 4*mib, sendLimit, 64*mib
+		}
+	}})
+	sender = s.startWith(0, transporttest.NodeOptions{})
+	other = s.start(2)
+	other.meets(sender)
+	p = newStranger(s, 1, sender, said)
+	p.Meets()
+	return s, sender, other, p
+}
+
+// requests has the stranger ask for n values of size bytes, up to where it is told what
+// they are. It says with header that it has taken next to nothing.
+func requests(s *stage, sender *actor, p *hostiletest.Stranger, header wire.Header, n, size int) (all []wire.Request) {
+	s.Helper()
+	for i := range n {
+		k := p.Key(fmt.Sprint("v", i))
+		sender.send(1, k, s.blob(s.source, uint64(i), size))
+		m := p.Request(k)
+		m.Header = header
+		p.Says(m.Append(nil))
+		p.Hears(wire.KindMeta)
+		all = append(all, m)
+	}
+	return all
+}
+
+// TestPeerThatNeverSaysWhereContentsGoHoldsNoSendingMemory: a copy is made when there is a
+// destination.
+func TestPeerThatNeverSaysWhereContentsGoHoldsNoSendingMemory(t *testing.T) {
+	s, sender, other, p := crowdedSender(t)
+	requests(s, sender, p, p.Header(), 2*sendLimit/mib, mib)
+	if m := sender.transport.Memory().Sending; m.InUse != 0 {
+		t.Errorf("%d bytes of the sending pool are in use", m.InUse)
+	}
+	k := sender.key(other, "v")
+	sender.send(1, k, s.blob(s.source, 2, mib))
+	other.recv(1, k).isBlob(2, mib)
+	if n := sender.transport.Memory().Copies; n != 1 {
+		t.Errorf("%d copies, want that of another peer alone", n)
+	}
+}
+
+// TestPeerThatTakesNothingLeavesOthersSendingMemory: it says where contents go, and gives
+// no credits, so that next to none can be written.
+func TestPeerThatTakesNothingLeavesOthersSendingMemory(t *testing.T) {
+	const n, size = hostiletest.Window - 2, 256 * kib // the METAs take nearly all credits
+	s, sender, other, p := crowdedSender(t)
+	header, into := p.Header(), p.Destination(size)
+	for _, m := range requests(s, sender, p, header, n, size) {
+		again := wire.ReRequest{Header: header, ID: m.ID, HasDest: true, Dest: into}
+		p.Says(again.Append(nil))
+	}
+	s.until("all are copied, or not", func() bool {
+		m := sender.transport.Memory()
+		return m.Copies+m.Sending.Exhausted >= n
+	})
+	if m := sender.transport.Memory().Sending; m.InUse < sendLimit/3 || m.InUse > sendLimit/2 {
+		t.Errorf("%d bytes of %d are in use", m.InUse, sendLimit)
+	}
+	for i := range 3 {
+		k := sender.key(other, fmt.Sprint("v", i))
+		sender.send(1, k, s.blob(s.source, 2, mib))
+		other.recv(1, k).isBlob(2, mib)
+	}
+	if l := other.link(sender); !l.Verbs || l.Stats.Elsewhere() != 0 {
+		t.Errorf("%+v", l)
+	}
+	if l := p.Victim.Link(); !l.Verbs || l.Breaks != 0 {
+		t.Errorf("the channel to the stranger was left: %+v", l)
+	}
+}
