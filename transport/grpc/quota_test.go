@@ -78,7 +78,7 @@ func (s *stalled) recvTensor(key string, id uint64) {
 func (s *stalled) fetch(id uint64) {
 	s.t.Helper()
 	s.call(&trystgrpc.Chunks_ServiceDesc.Streams[0], trystgrpc.Chunks_Fetch_FullMethodName,
-		&trystpb.FetchRequest{AskerIncarnation: stalledIncarnation, Id: id, Attempt: 1})
+		&trystpb.FetchRequest{Asker: task(7).String(), AskerIncarnation: stalledIncarnation, Id: id, Attempt: 1})
 }
 
 // read reads all answers at once, as their receivers would, and counts those that came whole.
@@ -117,16 +117,11 @@ func (w *atWorker) RecvTensor(ctx context.Context, req *tfpb.RecvTensorRequest) 
 	return r, err
 }
 
-// full reports whether the connection has no room for more copies.
-func (w *atWorker) full() bool {
-	q := w.quota.Load()
-	if q == nil || q.copies.TryAcquire(8<<20) {
-		if q != nil {
-			q.copies.Release(8 << 20)
-		}
-		return false
-	}
-	return true
+// full reports whether the connection has no room for an answer of n bytes.
+func (w *atWorker) full(n, copies int64) bool {
+	g, ok := w.quota.Load().tryCharge(n, copies)
+	g.end()
+	return !ok
 }
 
 func heap() int64 {
@@ -151,28 +146,30 @@ func TestAnswersUnderWayAreBounded(t *testing.T) {
 				}})
 				sent := tensortest.NewAllocator(t)
 				s := stall(t, a.address)
-				for id := range uint64(n) {
+				first := a.key(&node{t: t, task: task(7)}, "first")
+				a.send(1, first, float32s(t, tensor.Heap{}, tensor.Vector(0)))
+				s.recvTensor(first.String(), 1)
+				until(t, func() bool { return w.answered.Load() == 1 }, "the first answer")
+				for id := uint64(2); id < n+2; id++ {
 					x := value(t, sent, size/4)
 					k := a.key(&node{t: t, task: task(7)}, fmt.Sprint("x", id))
 					a.send(1, k, x)
 					x.Release()
 					if !chunks {
-						s.recvTensor(k.String(), id+1)
+						s.recvTensor(k.String(), id)
 						continue
 					}
 					ans := make(chan transport.Answer, 1)
-					a.kept.Ask(transport.Ask{Asker: transport.Asker{Name: task(7).String(), Incarnation: stalledIncarnation}, ID: id + 1, Attempt: 1, Step: 1, Key: k},
+					a.kept.Ask(transport.Ask{Asker: transport.Asker{Name: task(7).String(), Incarnation: stalledIncarnation}, ID: id, Attempt: 1, Step: 1, Key: k},
 						func(got transport.Answer) { ans <- got })
 					(<-ans).Value.Tensor.Release()
-					s.fetch(id + 1)
+					s.fetch(id)
 				}
-				if !chunks {
-					until(t, func() bool { return w.answered.Load() == n }, "answers")
-				}
-				want := n
+				until(t, func() bool { return w.full(size, 0) }, "answers up to the limit")
+				want := n + 1
 				if finish {
-					until(t, func() bool { return a.kept.Stats().Kept == n }, "kept answers")
-					ids := make([]uint64, n)
+					until(t, func() bool { return a.kept.Stats().Kept == n+1 }, "kept answers")
+					ids := make([]uint64, n+1)
 					for i := range ids {
 						ids[i] = uint64(i) + 1
 					}
@@ -180,14 +177,14 @@ func TestAnswersUnderWayAreBounded(t *testing.T) {
 						a.kept.Finish(stalledIncarnation, ids)
 						return sent.InUse() <= 4*size
 					}, "no more than the limit")
-					want = 4
+					want = 5 // the first, and four of the others
 				}
 				answer := func() any { return new(tfpb.RecvTensorResponse) }
 				if chunks {
 					answer = func() any { return new(trystpb.Chunk) }
 				}
 				whole, errs := s.read(answer)
-				if whole > want || !finish && whole < want {
+				if whole != want {
 					t.Errorf("%d answers came whole, want %d; %v", whole, want, errs)
 				}
 				for _, err := range errs {
@@ -232,7 +229,7 @@ func TestCopiesOfAnAnswerAreBounded(t *testing.T) {
 					s.recvTensor(k.String(), 1)
 				}
 			}
-			until(t, w.full, "copies up to the limit")
+			until(t, func() bool { return w.full(size, size) }, "copies up to the limit")
 			if grown := heap() - before; grown > maxCopies+maxCopies/2 {
 				t.Errorf("%d calls for one answer of %d MiB: %d MiB more", calls, size>>20, grown>>20)
 			}
