@@ -540,7 +540,7 @@ func (t *answers) drop(k *asker, why *status.Error) []keptAction {
 
 // value finds the answer that is kept for a receive: for content that is
 // fetched piece by piece. The caller releases it. ok is false when nothing is kept.
-func (t *answers) value(incarnation, id uint64) (v rendezvous.Value, ok bool, err error) {
+func (t *answers) value(incarnation, id uint64, attempt uint32) (v rendezvous.Value, ok bool, err error) {
 	if end, found := t.past.find(incarnation, id); found && end == pastGivenUp {
 		return v, false, status.Errorf(status.DataLoss, "the answer to receive %016x was given up", id)
 	}
@@ -549,6 +549,9 @@ func (t *answers) value(incarnation, id uint64) (v rendezvous.Value, ok bool, er
 		return v, false, nil
 	}
 	if e := k.entry(id); e != nil && e.state == entryKept {
+		if attempt < e.ask.Attempt {
+			return v, false, superseded(Ask{ID: id, Attempt: attempt}, e.ask.Attempt)
+		}
 		if e.answer.Err == nil {
 			e.answer.Value.Tensor.Retain()
 		}

@@ -494,7 +494,7 @@ func TestAnswersValue(t *testing.T) {
 	b := newBench(t, keptLimits{})
 	check := func(what string, ok bool, code status.Code) {
 		t.Helper()
-		v, got, err := b.m.value(b.inc, 1)
+		v, got, err := b.m.value(b.inc, 1, 1)
 		if got != ok || status.CodeOf(err) != code {
 			t.Errorf("%s: %v, %v", what, got, err)
 		}
@@ -511,7 +511,7 @@ func TestAnswersValue(t *testing.T) {
 	check("given up", false, status.DataLoss)
 	b.ask(2, 1, 2)
 	b.fail(2, status.Internal)
-	if _, ok, err := b.m.value(b.inc, 2); ok || status.CodeOf(err) != status.Internal {
+	if _, ok, err := b.m.value(b.inc, 2, 1); ok || status.CodeOf(err) != status.Internal {
 		t.Errorf("error: %v, %v", ok, err)
 	}
 }

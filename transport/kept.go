@@ -183,13 +183,13 @@ func (k *Kept) WireUp(a Asker) (down func()) {
 	}
 }
 
-// Value returns the answer that is kept for a receive, for content that is
+// Value returns the answer that is kept for an attempt of a receive, for content that is
 // fetched piece by piece; the caller releases its tensor. Aborted when nothing
-// is kept for it, DataLoss when it was given up.
-func (k *Kept) Value(incarnation, id uint64) (rendezvous.Value, error) {
+// is kept for it or a newer attempt has come, DataLoss when it was given up.
+func (k *Kept) Value(incarnation, id uint64, attempt uint32) (rendezvous.Value, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	v, ok, err := k.table.value(incarnation, id)
+	v, ok, err := k.table.value(incarnation, id, attempt)
 	if err != nil {
 		return rendezvous.Value{}, err
 	}

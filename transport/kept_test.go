@@ -70,7 +70,7 @@ func TestKeptGivesUpInTimeThoughIDsAreRemembered(t *testing.T) {
 		if k.Stats().Kept != 0 {
 			t.Error("not given up after 60 s")
 		}
-		if _, err := k.Value(7, 1); status.CodeOf(err) != status.DataLoss {
+		if _, err := k.Value(7, 1, 1); status.CodeOf(err) != status.DataLoss {
 			t.Errorf("Value: %v", err)
 		}
 		k.Close()
@@ -80,12 +80,12 @@ func TestKeptGivesUpInTimeThoughIDsAreRemembered(t *testing.T) {
 func TestKeptValue(t *testing.T) {
 	l, source := newLeaks(t), newTable(t)
 	k := NewKept(source, KeptOptions{})
-	if _, err := k.Value(7, 1); status.CodeOf(err) != status.Aborted {
+	if _, err := k.Value(7, 1, 1); status.CodeOf(err) != status.Aborted {
 		t.Error(err)
 	}
 	source.send(t, 1, key(t, "k"), l.value(t, 'a', 1))
 	answer(k, Ask{Asker: asker7, ID: 1, Attempt: 1, Step: 1, Key: key(t, "k")}).Value.Tensor.Release()
-	v, err := k.Value(7, 1)
+	v, err := k.Value(7, 1, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -368,7 +368,7 @@ func TestKeptRefusedWireTakesNoneAway(t *testing.T) {
 			t.Errorf("%d askers are connected, want 1", n)
 		}
 		time.Sleep(giveUpAfter + 2*time.Second)
-		if v, err := k.Value(7, 1); err != nil {
+		if v, err := k.Value(7, 1, 1); err != nil {
 			t.Errorf("the answer of an asker whose connection lives: %v", err)
 		} else {
 			v.Tensor.Release()
@@ -391,7 +391,7 @@ func TestKeptZombieReplacesNobody(t *testing.T) {
 		source.send(t, 1, key(t, "k"), l.value(t, 'a', 1))
 		answer(k, Ask{Asker: asker7, ID: 1, Attempt: 1, Step: 1, Key: key(t, "k")}).Value.Tensor.Release()
 		k.WireUp(Asker{Name: consumer, Incarnation: 6})() // the old process goes on for a moment
-		if v, err := k.Value(7, 1); err != nil {
+		if v, err := k.Value(7, 1, 1); err != nil {
 			t.Errorf("the kept answer of the process that lives: %v", err)
 		} else {
 			v.Tensor.Release()

@@ -17,6 +17,7 @@ import (
 	"github.com/tryst-rdma/tryst/proto/trystgrpc"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/transport"
 )
 
@@ -152,5 +153,30 @@ func TestCloseWaitsForNoAck(t *testing.T) {
 	began := time.Now()
 	if err := b.transport.Close(ctx); err != nil && !errors.Is(err, context.Canceled) || time.Since(began) > ackWait/2 {
 		t.Errorf("Close took %v: %v", time.Since(began), err)
+	}
+}
+
+// TestFetchOfAnOldAttemptIsRefused: only the newest attempt of a receive is answered.
+func TestFetchOfAnOldAttemptIsRefused(t *testing.T) {
+	c := new(testCluster)
+	a, b := c.start(t, 0, nodeOptions{}), c.start(t, 1, nodeOptions{})
+	a.send(1, a.key(b, "x"), float32s(t, tensor.Heap{}, tensor.Vector(1), 1))
+	asker := transport.Asker{Name: b.task.String(), Incarnation: b.incarnation}
+	answered := make(chan transport.Answer, 1)
+	a.kept.Ask(transport.Ask{Asker: asker, ID: 5, Attempt: 2, Step: 1, Key: a.key(b, "x")}, func(ans transport.Answer) { answered <- ans })
+	(<-answered).Value.Tensor.Release()
+	conn, err := b.conns.Conn(a.task)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for attempt, want := range map[uint32]status.Code{1: status.Aborted, 2: status.OK, 3: status.OK} {
+		stream, err := trystgrpc.NewChunksClient(conn).Fetch(t.Context(),
+			&trystpb.FetchRequest{Asker: asker.Name, AskerIncarnation: asker.Incarnation, Id: 5, Attempt: attempt})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = stream.Recv(); status.CodeOf(fromGRPC(err, nil)) != want {
+			t.Errorf("attempt %d: %v", attempt, err)
+		}
 	}
 }

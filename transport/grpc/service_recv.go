@@ -58,17 +58,23 @@ func (s *service) chargeAnswer(ctx context.Context, r *transport.TensorResponse,
 	}
 	var asker trystpb.RecvOptions
 	if o := req.GetTransportOptions(); o.MessageIs(&asker) && o.UnmarshalTo(&asker) == nil {
-		r.Tensor, charged, err = s.chargeKept(ctx, r.Tensor, asker.GetAskerIncarnation(), asker.GetId(), n, copies)
+		r.Tensor, charged, err = s.chargeKept(ctx, r.Tensor, receiveID{asker.GetAskerIncarnation(), asker.GetId(), asker.GetAttempt()}, n, copies)
 	} else if charged, err = q.charge(ctx, n, copies); err != nil {
 		r.Tensor.Release()
 	}
 	return charged, err
 }
 
+// receiveID names an attempt of a Tryst peer's receive.
+type receiveID struct {
+	incarnation, id uint64
+	attempt         uint32
+}
+
 // chargeKept charges n bytes for the tensor of a kept answer, and takes over the reference to it.
 // While it waits it has none, since the asker may finish the receive meanwhile: then nothing
 // counts the tensor.
-func (s *service) chargeKept(ctx context.Context, t *tensor.Tensor, incarnation, id uint64, n, copies int64) (*tensor.Tensor, charge, error) {
+func (s *service) chargeKept(ctx context.Context, t *tensor.Tensor, of receiveID, n, copies int64) (*tensor.Tensor, charge, error) {
 	q := quotaOf(ctx)
 	if charged, ok := q.tryCharge(n, copies); ok {
 		return t, charged, nil
@@ -78,7 +84,7 @@ func (s *service) chargeKept(ctx context.Context, t *tensor.Tensor, incarnation,
 	if err != nil {
 		return nil, charge{}, err
 	}
-	v, err := s.Kept.Value(incarnation, id)
+	v, err := s.Kept.Value(of.incarnation, of.id, of.attempt)
 	if err != nil {
 		charged.end()
 		return nil, charge{}, err

@@ -158,7 +158,7 @@ func (w *faultyWire) spoil(ctx context.Context, to *refNode, a *transport.Attemp
 			v.Tensor.Release()
 		}
 	case forgetsRelease:
-		_, _ = to.kept.Value(a.Asker.Incarnation, a.ID) // a reference
+		_, _ = to.kept.Value(a.Asker.Incarnation, a.ID, a.Attempt) // a reference
 	case givesUpAtBreak, givesUpSlow:
 		if broken || status.CodeOf(err) == status.DeadlineExceeded {
 			err = status.Errorf(status.Unavailable, "%v is gone", w.task)
@@ -176,7 +176,7 @@ func (w *faultyWire) spoil(ctx context.Context, to *refNode, a *transport.Attemp
 			v.Tensor.Bytes()[64*kib] ^= 1
 		}
 	case lendsMemory:
-		if kept, e := to.kept.Value(a.Asker.Incarnation, a.ID); err == nil && e == nil {
+		if kept, e := to.kept.Value(a.Asker.Incarnation, a.ID, a.Attempt); err == nil && e == nil {
 			v.Tensor.Release()
 			v.Tensor = kept.Tensor
 		}
