@@ -189,7 +189,7 @@ func (w *refWire) close() {
 	}
 }
 
-var errBroken = errors.New("connection broken")
+var errBroken = status.New(status.Unavailable, "connection broken")
 
 // send takes a request to the peer. The flow of an asker that has given up, like
 // that of a real one, goes on without it.
