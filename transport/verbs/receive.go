@@ -12,7 +12,6 @@ import (
 	"github.com/tryst-rdma/tryst/transport/verbs/mem"
 	"github.com/tryst-rdma/tryst/transport/verbs/poll"
 	"github.com/tryst-rdma/tryst/transport/verbs/wire"
-	"github.com/tryst-rdma/tryst/verbs"
 )
 
 // receive is an attempt of this side on its way: a transport.Pending. It is used
@@ -150,14 +149,6 @@ func (r *receive) Drop(id uint64) {
 
 func errDropped() error {
 	return status.New(status.Cancelled, "the receive is not wanted any more").Derived()
-}
-
-// destination is memory that a receive has been given, and which one: nil when that
-// had ended before.
-type destination struct {
-	mem.Destination
-	of     *receive
-	leases [wire.MaxRails]verbs.Window // by rail; nil where the arena's key was told
 }
 
 // quarantine says of a receive's destination, if it has one, that nobody wants it any
