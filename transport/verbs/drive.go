@@ -365,7 +365,7 @@ func (l *link) end(a *channel.Action, now time.Time) {
 			c.noFit.Add(1)
 		}
 	case channel.OutcomeLost:
-		r.err = &transport.LostError{Err: cmp.Or(l.err, a.Err)} // with the cause, which the machine may not know
+		r.err = lostBy(cmp.Or(l.err, a.Err)) // the link may know a cause that the machine does not
 	default:
 		l.quarantine(now, r) // when CANCEL was said for it before its own cancel came here
 		r.err = a.Err

@@ -486,3 +486,10 @@ func (l *link) destroy() {
 func (l *link) lostErr() *status.Error {
 	return status.Errorf(status.Unavailable, "%v was left: %w", l, l.err)
 }
+
+// lostBy is the outcome of an attempt whose channel was left because of cause. It is
+// Unavailable whatever the code of the cause: a connection that breaks is no answer, however
+// often it breaks (transport.LostError).
+func lostBy(cause error) error {
+	return &transport.LostError{Err: status.New(status.Unavailable, status.From(cause).Message())}
+}

@@ -48,7 +48,7 @@ func (l *link) start(a *transport.Attempt) *receive {
 	r := l.newReceive()
 	r.attempt, r.id = a, attemptID{a.ID, a.Attempt}
 	if l.state != linkOpen {
-		r.err = &transport.LostError{Err: l.lostErr()}
+		r.err = lostBy(l.lostErr())
 		r.waiter.Done()
 		l.mu.Unlock()
 		return r
