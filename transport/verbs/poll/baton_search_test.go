@@ -546,7 +546,7 @@ var games = []named{
 	{"events only, some of them calls", game{waiters: 2, rounds: 1, foreign: 2, batch: 1, event: true, calls: true}},
 	{"calls, stopped", game{waiters: 1, rounds: 1, foreign: 2, batch: 1, event: true, calls: true, stop: true, cancel: true}},
 	{"calls, and waiters that spin", game{waiters: 2, rounds: 1, foreign: 1, batch: 2, calls: true}},
-	{"somebody looks", game{waiters: 2, rounds: 1, foreign: 1, batch: 2, looks: 1}},
+	{"somebody looks", game{waiters: 2, rounds: 1, batch: 2, looks: 1}},
 	{"somebody looks twice", game{waiters: 1, rounds: 2, foreign: 1, batch: 2, looks: 2}},
 	{"somebody looks, stopped", game{waiters: 1, rounds: 1, foreign: 1, batch: 1, looks: 1, stop: true, cancel: true}},
 	{"somebody looks, calls", game{waiters: 1, rounds: 1, foreign: 2, batch: 1, looks: 1, event: true, calls: true}},
