@@ -132,6 +132,7 @@ type Client struct {
 	ArenaLimit int64
 	// Poll is how completions are waited for: "adaptive" spins for 50 µs,
 	// then sleeps, "busy" spins always and takes a core, "event" sleeps.
+	// On the device in software none spins.
 	// Zero: the default, adaptive.
 	Poll string
 }

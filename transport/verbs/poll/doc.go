@@ -30,7 +30,7 @@
 // decides nothing but which goroutine polls.
 //
 // A device in software may call for its events (verbs.EventCaller). Then a call is the
-// resident's turn, on the goroutine of the device, and nobody spins but in ModeBusy.
+// resident's turn, on the goroutine of the device, and no goroutine spins.
 //
 // A goroutine that would only sleep can have a function called instead (Waiter.Watch).
 //

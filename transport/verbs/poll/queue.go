@@ -10,13 +10,13 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// Mode says who polls when.
+// Mode says who polls when. A queue that calls for its events (verbs.EventCaller) is always
+// in ModeEvent: no goroutine has to be woken there, and spinning takes the processor from
+// the device.
 type Mode uint8
 
 const (
-	// ModeAdaptive spins for a bounded time without a completion, then sleeps. On a
-	// queue that calls for its events (verbs.EventCaller) it is ModeEvent: nobody has to
-	// be woken there, and spinning takes the processor from the device.
+	// ModeAdaptive spins for a bounded time without a completion, then sleeps.
 	ModeAdaptive Mode = iota
 	// ModeBusy spins always: the resident, or in its place a waiter. It takes a
 	// processor for each queue.
@@ -115,7 +115,7 @@ func Start(c Config) *Queue {
 		cq: c.CQ, handle: c.Handle, failed: c.Failed, mode: c.Mode, spinners: c.Spinners, longest: c.longest, wcs: make([]verbs.WC, c.Batch),
 		ended: make(chan struct{}), handed: make(chan struct{}), called: make(chan struct{}, 1),
 	}
-	if e, ok := c.CQ.(verbs.EventCaller); ok && q.mode != ModeBusy {
+	if e, ok := c.CQ.(verbs.EventCaller); ok {
 		q.mode = ModeEvent
 		e.OnEvent(q.event)
 	}
