@@ -9,11 +9,12 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// busy is a machine with many of everything that can wait: as a sender contents that are
-// being written (small ones, whose last write wants a credit, and large ones, which wait for
-// room), answers, requests without an answer or without a destination; as an asker receives
-// that are asked, are not asked yet, want a destination, or were cancelled. The peer, which
-// the test plays, has taken all that was posted but for what fills the window now.
+// busy is a machine with many of everything that can wait. As a sender: small contents,
+// whose last write wants a credit, large ones, which wait for room, contents that are
+// staged, answers, requests without an answer or without a destination. As an asker:
+// receives that are asked, are not asked yet, want a destination, or were cancelled. The
+// peer, which the test plays, has taken all that was posted but for what fills the window
+// now.
 type busy struct {
 	t    testing.TB
 	c    *Channel
@@ -38,6 +39,7 @@ const (
 	placing     = 7 * group
 	quarantined = 8 * group
 	notAsked    = 9 * group
+	staging     = 10 * group
 )
 
 func newBusy(t testing.TB, n int) *busy {
@@ -76,7 +78,9 @@ func newBusy(t testing.TB, n int) *busy {
 		w.asks(answered+i, 0)
 		w.asks(small+i, 16<<10)
 		w.asks(large+i, 1<<20)
+		w.asks(staging+i, 1<<20)
 		c.Answer(w.now, placeless+i, 1, Answer{Value: valueOf(1 << 20), Source: Source{Handle: placeless + i}})
+		c.Answer(w.now, staging+i, 1, Answer{Value: valueOf(1 << 20), Source: Source{Handle: staging + i}, Unregistered: true})
 		w.settle()
 	}
 	w.list(wire.KindFinished, 1) // the last news of credits
@@ -241,6 +245,9 @@ func (w *busy) events() []busyEvent {
 		}},
 		{"a value that is given up", func() { c.Fail(w.now, small+mid+1, 1, status.New(status.DataLoss, "given up")) }},
 		{"a large value that is given up", func() { c.Fail(w.now, large+mid+1, 1, status.New(status.DataLoss, "given up")) }},
+		{"Staged", func() { c.Staged(w.now, staging+mid, 1, Source{Handle: 1}) }},
+		{"NotStaged", func() { c.NotStaged(w.now, staging+mid+1, 1, status.New(status.ResourceExhausted, "no memory")) }},
+		{"CANCEL of a content that is staged", ids(wire.KindCancel, staging+mid+2)},
 		{"REQUEST", func() {
 			m := wire.Request{Header: w.stale(), ID: 77, Asker: 2, Sender: 1, Step: 1, Attempt: 1, Key: []byte("k")}
 			send(m.Append(nil))

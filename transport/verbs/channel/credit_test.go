@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport/verbs/wire"
 )
 
@@ -69,6 +70,32 @@ func TestVeryLastCreditTellsOfRail0(t *testing.T) {
 	c.rails[0].taken = c.rails[0].said + 8
 	l.run()
 	l.expect(">CREDIT")
+}
+
+// TestWindowIsExact: the peer may send as many messages as it was told of, on each rail,
+// and no more.
+func TestWindowIsExact(t *testing.T) {
+	for rail := range 2 {
+		l := newLink(t, func(c *Config) { c.Rails = 2 })
+		c := l.ends[0].ch
+		m := wire.Error{ID: 99, Code: status.Aborted} // of nobody
+		if rail == 0 {
+			m.Taken.N, m.Taken.Of[0] = 2, c.rails[0].told
+		}
+		b := m.Append(nil)
+		for c.rails[rail].taken != c.rails[rail].said+uint32(c.cfg.Window) {
+			if c.Message(l.now, rail, b); c.err != nil {
+				t.Fatalf("rail %d, with %d of its window taken: %v", rail, c.rails[rail].taken-c.rails[rail].said, c.err)
+			}
+		}
+		if n := c.Messages().Received; n != uint64(c.rails[0].taken+c.rails[1].taken) {
+			t.Errorf("%d messages are counted", n)
+		}
+		c.Message(l.now, rail, b)
+		if c.err == nil || !strings.Contains(c.err.Error(), fmt.Sprintf("more than its window of 16 on rail %d", rail)) {
+			t.Errorf("rail %d, with one more than its window: %v", rail, c.err)
+		}
+	}
 }
 
 // TestWriteWithImmTakesACredit, and waits for one.

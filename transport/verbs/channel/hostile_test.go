@@ -7,6 +7,7 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/transport/verbs/wire"
+	"github.com/tryst-rdma/tryst/verbs"
 )
 
 // TestHostileMessages: what a peer must not say, and what we do about it
@@ -47,6 +48,16 @@ func TestHostileMessages(t *testing.T) {
 			m := wire.Credit{Header: h}
 			return m.Append(nil)
 		}, "credit count of rail 0"},
+		{"credit for one that was not sent", func(l *link, h wire.Header) []byte {
+			h.Taken.Of[0] = l.ends[0].ch.rails[0].sent + 1
+			m := wire.Credit{Header: h}
+			return m.Append(nil)
+		}, "credit count of rail 0"},
+		{"credit for all that was sent", func(l *link, h wire.Header) []byte {
+			h.Taken.Of[0] = l.ends[0].ch.rails[0].sent
+			m := wire.Credit{Header: h}
+			return m.Append(nil)
+		}, ""},
 		{"counts of other rails", func(_ *link, h wire.Header) []byte {
 			h.Taken.N = 2
 			m := wire.Credit{Header: h}
@@ -295,6 +306,25 @@ func TestConfigIsChecked(t *testing.T) {
 		change(&c)
 		if _, err := New(newLink(t).now, c); err == nil {
 			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+// TestCompletionsOfNothing: a device that completes what was not posted ends the channel.
+func TestCompletionsOfNothing(t *testing.T) {
+	for _, slot := range []uint32{0, 1, 63, 64, 64 + 5, 1 << 31} {
+		l := newLink(t)
+		l.open(1)
+		c := l.ends[0].ch
+		c.rails[0].posts = queue[posted]{} // all that was posted has ended
+		if slot < 64 {
+			c.Sent(l.now, 0, slot)
+		} else {
+			c.post(0, posted{kind: postProbe}, Post{Op: verbs.OpWrite})
+			c.Sent(l.now, 0, c.rails[0].slot+slot-1)
+		}
+		if c.err == nil || !strings.Contains(c.err.Error(), "where nothing is posted") {
+			t.Errorf("slot %d: %v", slot, c.err)
 		}
 	}
 }

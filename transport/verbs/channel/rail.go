@@ -175,7 +175,7 @@ func (c *Channel) took(now time.Time, rail int) (ok bool) {
 	r.taken++
 	r.repost++
 	c.messages.Received++
-	if int(r.taken-r.said) > c.cfg.Window && c.state < Leaving {
+	if int(r.taken-r.said) > c.cfg.Window {
 		c.fault("it sent more than its window of %d on rail %d", c.cfg.Window, rail)
 		return false
 	}

@@ -40,7 +40,7 @@ const (
 	askPlacing                 // in listToPlace: META is posted; waits for REREQUEST
 	askStaging                 // the destination is known; waits for Staged
 	askWriting                 // content is being posted
-	askEnded                   // nothing more is posted
+	askEnded                   // nothing is posted but CANCELLED or ERROR on each rail
 )
 
 const (

@@ -80,9 +80,7 @@ func (c *Channel) lastPosted(s ref) {
 	a := c.asks.at(x.ask)
 	a.shares[c.shareOf(a.dest.First, int(x.rail))] = none
 	c.shares.remove(s)
-	if a.open--; a.open == 0 {
-		a.state = askEnded
-	}
+	a.open--
 }
 
 // dropShares forgets the shares of a content.

@@ -2,6 +2,7 @@ package channel
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -54,6 +55,57 @@ func TestProbeWhileSomethingIsOutstanding(t *testing.T) {
 	l.ends[1].ch.Watch(l.now, false)
 	l.wait(10 * time.Second)
 	l.expect()
+}
+
+// TestWhatComesPutsOffTheProbe: a message, a last write, a completion.
+func TestWhatComesPutsOffTheProbe(t *testing.T) {
+	for what, comes := range map[string]func(*link){
+		"a message": func(l *link) {
+			m := wire.Credit{Header: wire.Header{Taken: wire.Counts{N: 1, Of: [wire.MaxRails]uint32{l.ends[0].ch.rails[0].told}}}}
+			l.ends[0].ch.Message(l.now, 0, m.Append(nil))
+		},
+		"a last write": func(l *link) { l.ends[0].ch.Imm(l.now, 0, uint32(wire.NewImm(0, 2))) },
+		"a completion": func(l *link) { l.ends[0].ch.Sent(l.now, 0, (l.ends[0].ch.rails[0].slot+63)%64) },
+	} {
+		l := newLink(t)
+		l.sends(64 << 10)
+		l.receive(1, "k")
+		l.run()
+		l.open(2) // into slot 0, which it takes the second time
+		l.open(3)
+		l.cut = true
+		l.wait(probeAfter - time.Millisecond)
+		l.expect()
+		comes(l)
+		l.wait(probeAfter - time.Millisecond)
+		if slices.Contains(l.trace, ">PROBE") {
+			t.Errorf("%s does not put the probe off", what)
+		}
+		l.wait(2 * time.Millisecond)
+		if !slices.Contains(l.trace, ">PROBE") {
+			t.Errorf("no probe %v after %s, %v", probeAfter, what, l.trace)
+		}
+		if why := l.ends[0].closed(); why != "" {
+			t.Errorf("%s closed the channel: %s", what, why)
+		}
+	}
+}
+
+// TestProbeWhileSomebodyWaitsForFinished: nothing is outstanding but to know that the peer
+// has taken FINISHED, or CANCEL.
+func TestProbeWhileSomebodyWaitsForFinished(t *testing.T) {
+	for what, says := range map[string]func(*Channel, time.Time){
+		">FINISHED": func(c *Channel, now time.Time) { c.Finish(now, []uint64{1}) },
+		">CANCEL":   func(c *Channel, now time.Time) { c.SayCancelled(now, []uint64{1}) },
+	} {
+		l := newLink(t)
+		l.cut = true
+		says(l.ends[0].ch, l.now)
+		l.run()
+		l.expect(what)
+		l.wait(probeAfter + time.Millisecond)
+		l.expect(">PROBE")
+	}
 }
 
 func TestProbeIsOneAtATime(t *testing.T) {
@@ -159,6 +211,29 @@ func TestQueryWhileContentIsWritten(t *testing.T) {
 	l.expect("<WAITING")
 }
 
+// TestTellWithoutCredits: there is no credit for the CREDIT that the peer asked for. The
+// machine does not want to be called again and again for that.
+func TestTellWithoutCredits(t *testing.T) {
+	l := newLink(t)
+	l.open(1)
+	l.cut = true
+	c := l.ends[1].ch
+	c.rails[0].sent = c.rails[0].told + 16
+	m := wire.Finished{}
+	m.Tell, m.Taken, m.IDs = true, wire.Counts{N: 1, Of: [wire.MaxRails]uint32{c.rails[0].told}}, wire.IDs(nil).Append(1)
+	c.Message(l.now, 0, m.Append(nil))
+	l.run()
+	l.now = l.now.Add(2 * tellDelay)
+	l.run()
+	if at := c.Deadline(); !at.After(l.now) {
+		t.Errorf("it wants to be called %v ago", l.now.Sub(at))
+	}
+	m.Tell, m.Taken.Of[0] = false, c.rails[0].told+16
+	c.Message(l.now, 0, m.Append(nil))
+	l.run()
+	l.expect("<CREDIT")
+}
+
 func TestNoHelloInTime(t *testing.T) {
 	now := time.Unix(1000, 0)
 	c, err := New(now, newLink(t).ends[0].ch.cfg)
@@ -218,6 +293,13 @@ func TestQuarantineIsBounded(t *testing.T) {
 		t.Errorf("%d destinations were given back", n)
 	}
 
+	l = begin(128 << 10) // as much as both
+	cancelled(l, 2)
+	cancelled(l, 3)
+	if why := l.ends[0].closed(); why != "" {
+		t.Fatalf("closed: %s", why)
+	}
+
 	l = begin(100 << 10)
 	cancelled(l, 2)
 	if why := l.ends[0].closed(); why != "" {
@@ -226,6 +308,75 @@ func TestQuarantineIsBounded(t *testing.T) {
 	cancelled(l, 3)
 	if why := l.ends[0].closed(); !strings.Contains(why, "131072 bytes, the limit is 102400") {
 		t.Errorf("closed: %q", why)
+	}
+}
+
+// TestMetaEndsTheQuarantine: the peer says that it has another value than the one that the
+// destination was for, so nothing is written there. Its memory comes back at once, and waits
+// for CANCELLED no longer.
+func TestMetaEndsTheQuarantine(t *testing.T) {
+	l := newLink(t)
+	l.sends(64 << 10)
+	l.receive(1, "k")
+	l.run()
+	l.open(2) // with a destination
+	l.cut = true
+	c := l.ends[0].ch
+	c.Cancel(l.now, 2, 1)
+	if c.quarantined != 64<<10 {
+		t.Fatalf("%d bytes in quarantine", c.quarantined)
+	}
+	m := wire.Meta{Header: wire.Header{Taken: wire.Counts{N: 1, Of: [wire.MaxRails]uint32{c.rails[0].told}}}, ID: 2, Value: valueOf(1 << 20)}
+	c.Message(l.now, 0, m.Append(nil))
+	l.run()
+	if n := len(l.ends[0].freed); c.quarantined != 0 || n != 2 {
+		t.Errorf("%d bytes in quarantine, and %d destinations were given back", c.quarantined, n)
+	}
+	l.wait(quarantineTime + time.Second)
+	if why := l.ends[0].closed(); why != "" {
+		t.Errorf("closed: %s", why)
+	}
+	c.Message(l.now, 0, listMessage(wire.KindCancelled, 2, c.rails[0].told, 1))
+	if _, known := c.byID[2]; known || c.quarantined != 0 {
+		t.Errorf("CANCELLED left it, and %d bytes in quarantine", c.quarantined)
+	}
+}
+
+// TestCancelledReceiveWithoutDestination waits for CANCELLED as long as anything waits for a
+// healthy peer, since it holds no memory.
+func TestCancelledReceiveWithoutDestination(t *testing.T) {
+	l := newLink(t)
+	l.open(1)
+	l.cut = true
+	l.ends[0].ch.Cancel(l.now, 1, 1)
+	l.wait(stallTime - time.Second)
+	if why := l.ends[0].closed(); why != "" {
+		t.Fatalf("closed: %s", why)
+	}
+	l.wait(time.Second)
+	if why := l.ends[0].closed(); !strings.Contains(why, "receive 0000000000000001, which was cancelled") {
+		t.Errorf("closed: %q", why)
+	}
+}
+
+// TestContentThatArrivesPutsOffTheQuery: the last write on one of its rails has come.
+func TestContentThatArrivesPutsOffTheQuery(t *testing.T) {
+	l := newLink(t, func(c *Config) { c.Rails = 2 })
+	l.ends[0].ch.stripe, l.ends[1].ch.stripe = 64<<10, 64<<10
+	l.sends(128 << 10)
+	l.receive(1, "k")
+	l.run()
+	l.open(2)
+	l.cut = true
+	queried := func() bool { return slices.Contains(l.trace, ">QUERY") }
+	l.wait(queryAfter - time.Second)
+	l.ends[0].ch.Imm(l.now, 1, uint32(wire.NewImm(0, 2)))
+	l.wait(queryAfter - time.Second)
+	if queried() {
+		t.Error("it was asked about")
+	}
+	if l.wait(2 * time.Second); !queried() {
+		t.Error("it was not asked about, although nothing more has come")
 	}
 }
 
@@ -253,6 +404,36 @@ func TestPeerThatTakesNothing(t *testing.T) {
 	}
 	if why := l.ends[0].closed(); why == "" || l.now.Sub(began) > stallTime {
 		t.Errorf("closed after %v: %q", l.now.Sub(began), why)
+	}
+}
+
+// TestSlowPeerIsNotGivenUp: it takes an answer now and then, and more wait all the time.
+func TestSlowPeerIsNotGivenUp(t *testing.T) {
+	l := newLink(t, func(c *Config) { c.Window, c.PeerWindow = 4, 4 })
+	for id := range uint64(100) {
+		l.open(id + 1)
+	}
+	l.cut = true
+	c := l.ends[1].ch
+	for id := range uint64(100) {
+		c.Answer(l.now, id+1, 1, Answer{Value: valueOf(5), Source: Source{Handle: id + 1}})
+	}
+	does := func() {
+		for _, a := range inTime(c, l.now) {
+			l.do(1, a)
+		}
+	}
+	does()
+	for i := range 20 {
+		for range int(stallTime/time.Second) - 1 {
+			l.now = l.now.Add(time.Second)
+			does()
+		}
+		c.Message(l.now, 0, appendList(wire.KindFinished, wire.Header{Taken: wire.Counts{N: 1, Of: [wire.MaxRails]uint32{c.rails[0].told + 1}}}, wire.IDs(nil).Append(1)))
+		does()
+		if why := l.ends[1].closed(); why != "" {
+			t.Fatalf("closed after %d: %s", i, why)
+		}
 	}
 }
 
