@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,7 +13,14 @@ import (
 	"syscall"
 	"testing"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+
 	"github.com/tryst-rdma/tryst/checkpoint"
+	"github.com/tryst-rdma/tryst/cluster"
+	trystpb "github.com/tryst-rdma/tryst/proto/tryst"
+	"github.com/tryst-rdma/tryst/proto/trystgrpc"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/npy"
@@ -300,5 +308,83 @@ func TestFullDisk(t *testing.T) {
 	cmd.Env = append(os.Environ(), variable+"="+t.TempDir())
 	if out, err := cmd.CombinedOutput(); err != nil || !bytes.Contains(out, []byte("PASS: TestFullDisk")) {
 		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// A file that appears at the target's place while the pull is under way is not
+// replaced, unless by force.
+func TestSaveLooksAgainBeforeItReplaces(t *testing.T) {
+	for _, force := range []bool{false, true} {
+		h := serve(t)
+		from := writeSafetensors(t, filepath.Join(t.TempDir(), "m.safetensors"), nil, model(t)...)
+		h.publish("m", from)
+		dir := t.TempDir()
+		out := filepath.Join(dir, "m.safetensors")
+		_, err := h.dial().Save(t.Context(), checkpoint.PullRequest{Inflight: 1, InflightBytes: 1, Progress: func(p checkpoint.Progress) {
+			if p.Tensors == 2 {
+				writeFile(t, out, []byte("precious"))
+			}
+		}}, checkpoint.SaveOptions{Out: out, Force: force})
+		want := []byte("precious")
+		if force {
+			must(t, err)
+			want = readFile(t, from)
+		} else {
+			mustBe(t, err, status.AlreadyExists, out, "force")
+		}
+		if !bytes.Equal(readFile(t, out), want) {
+			t.Errorf("force %v: the file is not what it should be", force)
+		}
+		requireOnly(t, dir, "m.safetensors")
+	}
+}
+
+// liar is a server of one publication whose manifest nobody here would write.
+type liar struct {
+	trystgrpc.UnimplementedPublicationsServer
+	manifest *trystpb.DescribeResponse
+}
+
+func (l *liar) Describe(context.Context, *trystpb.DescribeRequest) (*trystpb.DescribeResponse, error) {
+	return l.manifest, nil
+}
+
+// pullFrom returns a puller of a server that is nothing but its publications.
+func pullFrom(t *testing.T, s trystgrpc.PublicationsServer) *checkpoint.Puller {
+	t.Helper()
+	lis := bufconn.Listen(1 << 20)
+	g := grpc.NewServer()
+	trystgrpc.RegisterPublicationsServer(g, s)
+	go g.Serve(lis) //nolint:errcheck // it ends with Stop
+	t.Cleanup(g.Stop)
+	conn, err := grpc.NewClient("passthrough:///liar", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
+	must(t, err)
+	t.Cleanup(func() { conn.Close() })
+	return checkpoint.NewPuller(checkpoint.PullerOptions{Conn: conn, Task: cluster.ClientTask(), Incarnation: 1})
+}
+
+// The files of a publication must not meet on the disk, one written over the other or over
+// its .part, whatever the server calls them.
+func TestSaveRefusesFilesThatMeet(t *testing.T) {
+	file := func(name string) *trystpb.FileInfo {
+		return &trystpb.FileInfo{Name: name, Format: checkpoint.FormatSafetensors, Bytes: 16}
+	}
+	for name, files := range map[string][]*trystpb.FileInfo{
+		"a file and the .part of another": {file("a.safetensors"), file("a.safetensors.part")},
+		"the .part comes first":           {file("a.part"), file("a")},
+		"a file and the index":            {file("a.safetensors"), file(safetensors.IndexName)},
+		"the .part of the index":          {file("a.safetensors"), file(safetensors.IndexName + ".part")},
+	} {
+		p := pullFrom(t, &liar{manifest: &trystpb.DescribeResponse{
+			Publication: &trystpb.Publication{Name: "m", Version: "1"}, DigestAlgorithm: "xxh64", Files: files,
+		}})
+		dir := t.TempDir()
+		_, err := p.Save(t.Context(), checkpoint.PullRequest{Publication: "m"}, checkpoint.SaveOptions{Out: dir, Force: true})
+		mustBe(t, err, status.InvalidArgument, "two files of the publication would be written to "+dir)
+		if t.Failed() {
+			t.Log(name)
+		}
+		requireOnly(t, dir)
 	}
 }

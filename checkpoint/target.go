@@ -118,11 +118,23 @@ func (t *target) wrap(what string, err error) error {
 	return wrap(what+" "+t.path+partExt, bare(err))
 }
 
+// disk is what a commit does to the file system. Tests watch it: what a crash would leave
+// cannot be seen otherwise.
+type disk struct {
+	sync    func(*os.File) error
+	rename  func(from, to string) error
+	syncDir func(string) error
+}
+
+func realDisk() disk { return disk{(*os.File).Sync, os.Rename, syncDir} }
+
 // commitAll makes the files appear under their names, in order. Before the
 // first one does, all are whole and on the disk.
-func commitAll(targets []*target) error {
+func commitAll(targets []*target) error { return commitTo(realDisk(), targets) }
+
+func commitTo(d disk, targets []*target) error {
 	for _, t := range targets {
-		if err := t.file.Sync(); err != nil {
+		if err := d.sync(t.file); err != nil {
 			return t.wrap("syncing", err)
 		}
 		if err := checkTarget(t.path, t.force); err != nil { // it may have come meanwhile
@@ -131,13 +143,13 @@ func commitAll(targets []*target) error {
 	}
 	dirs := make(map[string]bool)
 	for _, t := range targets {
-		if err := t.rename(); err != nil {
+		if err := t.rename(d); err != nil {
 			return err
 		}
 		dirs[filepath.Dir(t.path)] = true
 	}
 	for dir := range dirs {
-		if err := syncDir(dir); err != nil {
+		if err := d.syncDir(dir); err != nil {
 			return err
 		}
 	}
@@ -145,8 +157,8 @@ func commitAll(targets []*target) error {
 }
 
 // rename gives the file its name. There is nothing to discard any more.
-func (t *target) rename() error {
-	if err := os.Rename(t.path+partExt, t.path); err != nil {
+func (t *target) rename(d disk) error {
+	if err := d.rename(t.path+partExt, t.path); err != nil {
 		return wrap("renaming "+t.path+partExt, err)
 	}
 	f := t.file
