@@ -42,6 +42,8 @@ type host struct {
 
 	// damage changes what leaves the host; nil for nothing.
 	damage func(rendezvous.Value)
+	// replace gives another value in place of what leaves; nil for the same.
+	replace func(rendezvous.Value) rendezvous.Value
 }
 
 func session(task cluster.Task, incarnation uint64) (*rendezvous.Session, cluster.Device) {
@@ -134,6 +136,9 @@ func (c *client) RecvFromRemoteAsync(step int64, key rendezvous.Key, args rendez
 		v, err := c.host.manager.RecvLocal(ctx, step, key)
 		if err == nil && c.host.damage != nil {
 			c.host.damage(v)
+		}
+		if err == nil && c.host.replace != nil {
+			v = c.host.replace(v)
 		}
 		done(v, args, err)
 	}()

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,14 +12,8 @@ import (
 	"syscall"
 	"testing"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/test/bufconn"
-
 	"github.com/tryst-rdma/tryst/checkpoint"
-	"github.com/tryst-rdma/tryst/cluster"
 	trystpb "github.com/tryst-rdma/tryst/proto/tryst"
-	"github.com/tryst-rdma/tryst/proto/trystgrpc"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/npy"
@@ -337,31 +330,6 @@ func TestSaveLooksAgainBeforeItReplaces(t *testing.T) {
 		}
 		requireOnly(t, dir, "m.safetensors")
 	}
-}
-
-// liar is a server of one publication whose manifest nobody here would write.
-type liar struct {
-	trystgrpc.UnimplementedPublicationsServer
-	manifest *trystpb.DescribeResponse
-}
-
-func (l *liar) Describe(context.Context, *trystpb.DescribeRequest) (*trystpb.DescribeResponse, error) {
-	return l.manifest, nil
-}
-
-// pullFrom returns a puller of a server that is nothing but its publications.
-func pullFrom(t *testing.T, s trystgrpc.PublicationsServer) *checkpoint.Puller {
-	t.Helper()
-	lis := bufconn.Listen(1 << 20)
-	g := grpc.NewServer()
-	trystgrpc.RegisterPublicationsServer(g, s)
-	go g.Serve(lis) //nolint:errcheck // it ends with Stop
-	t.Cleanup(g.Stop)
-	conn, err := grpc.NewClient("passthrough:///liar", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
-	must(t, err)
-	t.Cleanup(func() { conn.Close() })
-	return checkpoint.NewPuller(checkpoint.PullerOptions{Conn: conn, Task: cluster.ClientTask(), Incarnation: 1})
 }
 
 // The files of a publication must not meet on the disk, one written over the other or over
