@@ -2,9 +2,11 @@ package checkpoint_test
 
 import (
 	"context"
+	"encoding/binary"
 	"math"
 	"net"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -29,6 +31,17 @@ import (
 type liar struct {
 	trystgrpc.UnimplementedPublicationsServer
 	manifest *trystpb.DescribeResponse
+	opened   []*trystpb.OpenResponse
+}
+
+func (l *liar) Open(_ *trystpb.OpenRequest, stream grpc.ServerStreamingServer[trystpb.OpenResponse]) error {
+	for _, m := range l.opened {
+		if err := stream.Send(m); err != nil {
+			return err
+		}
+	}
+	<-stream.Context().Done()
+	return nil
 }
 
 func (l *liar) Describe(context.Context, *trystpb.DescribeRequest) (*trystpb.DescribeResponse, error) {
@@ -99,29 +112,117 @@ func TestManifestIsChecked(t *testing.T) {
 	}
 }
 
+// The keys of a pull are those of its tensors, in one step.
+func TestKeysAreChecked(t *testing.T) {
+	const device = "/job:worker/replica:0/task:0/device:CPU:0"
+	keys := func(step int64, last bool, names ...string) *trystpb.OpenResponse {
+		r := &trystpb.OpenResponse{StepId: step, Last: last}
+		for _, n := range names {
+			r.Keys = append(r.Keys, &trystpb.TensorKey{Name: n, Key: rendezvous.CreateKey(device, 1, device, n, rendezvous.FrameIter{})})
+		}
+		return r
+	}
+	for name, c := range map[string]struct {
+		opened []*trystpb.OpenResponse
+		code   status.Code
+		want   string
+	}{
+		"more than there are":     {[]*trystpb.OpenResponse{keys(5, true, "x", "y", "z")}, status.Internal, "more than the 2 tensors"},
+		"more in many messages":   {[]*trystpb.OpenResponse{keys(5, false, "x", "y"), keys(5, true, "z")}, status.Internal, "more than the 2 tensors"},
+		"another step meanwhile":  {[]*trystpb.OpenResponse{keys(5, false, "x"), keys(6, true, "y")}, status.Internal, "changed the step from 5 to 6"},
+		"one is missing":          {[]*trystpb.OpenResponse{keys(5, true, "x")}, status.Internal, `no key for tensor "y"`},
+		"one that does not parse": {[]*trystpb.OpenResponse{{StepId: 5, Keys: []*trystpb.TensorKey{{Name: "x", Key: "?"}}}}, status.InvalidArgument, `"x"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			info := func(name string) *trystpb.TensorInfo {
+				return &trystpb.TensorInfo{Name: name, Dtype: tfpb.DataType_DT_FLOAT, Bytes: 4}
+			}
+			p := pullFrom(t, &liar{opened: c.opened, manifest: &trystpb.DescribeResponse{
+				Publication: &trystpb.Publication{Name: "m", Version: "1"}, DigestAlgorithm: "xxh64",
+				Tensors: []*trystpb.TensorInfo{info("x"), info("y")},
+			}})
+			_, err := p.Save(t.Context(), checkpoint.PullRequest{Publication: "m"}, checkpoint.SaveOptions{Out: filepath.Join(t.TempDir(), "m.safetensors")})
+			mustBe(t, err, c.code, c.want)
+		})
+	}
+}
+
+// A header that a server sends for a file fits its tensors: it says where each is written.
+func TestHeaderIsChecked(t *testing.T) {
+	text := func(header string) []byte {
+		return append(binary.LittleEndian.AppendUint64(nil, uint64(len(header))), header...)
+	}
+	const x, y = `"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}`, `"y":{"dtype":"U8","shape":[1],"data_offsets":[8,9]}`
+	good := text(`{` + x + `,` + y + `}`)
+	long := append(slices.Clone(good), 0)
+	for name, c := range map[string]struct {
+		header []byte
+		bytes  int
+		want   string
+	}{
+		"as it is":                   {good, len(good) + 9, ""},
+		"too few tensors":            {text(`{` + x + `}`), len(text(`{`+x+`}`)) + 8, "does not fit its 2 tensors"},
+		"another name":               {text(`{` + x + `,` + strings.Replace(y, "y", "z", 1) + `}`), len(good) + 9, `does not fit its tensor "z"`},
+		"another type":               {text(`{` + x + `,` + strings.Replace(y, "U8", "I8", 1) + `}`), len(good) + 9, `does not fit its tensor "y"`},
+		"another shape":              {text(`{` + x + `,` + strings.Replace(y, "[1]", "[1,1]", 1) + `}`), len(good) + 11, `does not fit its tensor "y"`},
+		"more than stands in front":  {long, len(good) + 9, "does not fit its 2 tensors"},
+		"more bytes than it says":    {good, len(good) + 10, "header"},
+		"a header that is no header": {text(`{`), 18, "header"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := pullFrom(t, &liar{manifest: &trystpb.DescribeResponse{
+				Publication: &trystpb.Publication{Name: "m", Version: "1"}, DigestAlgorithm: "xxh64",
+				Files: []*trystpb.FileInfo{{Name: "m", Format: checkpoint.FormatSafetensors, Bytes: uint64(c.bytes), Header: c.header}}, //nolint:gosec // small
+				Tensors: []*trystpb.TensorInfo{
+					{Name: "x", Dtype: tfpb.DataType_DT_FLOAT, Shape: []int64{2}, Bytes: 8}, {Name: "y", Dtype: tfpb.DataType_DT_UINT8, Shape: []int64{1}, Bytes: 1},
+				},
+			}, opened: []*trystpb.OpenResponse{{StepId: 5, Last: true}}})
+			_, err := p.Save(t.Context(), checkpoint.PullRequest{Publication: "m"}, checkpoint.SaveOptions{Out: filepath.Join(t.TempDir(), "m.safetensors")})
+			if c.want == "" {
+				mustBe(t, err, status.Internal, "no key for tensor") // the plan was good
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+// A file of an array holds one.
+func TestArrayFileOfManyTensors(t *testing.T) {
+	p := pullFrom(t, &liar{manifest: &trystpb.DescribeResponse{
+		Publication: &trystpb.Publication{Name: "m", Version: "1"}, DigestAlgorithm: "xxh64",
+		Files: []*trystpb.FileInfo{{Name: "m.npy", Format: checkpoint.FormatNPY, Bytes: 100}},
+		Tensors: []*trystpb.TensorInfo{
+			{Name: "x", Dtype: tfpb.DataType_DT_FLOAT, Bytes: 4}, {Name: "y", Dtype: tfpb.DataType_DT_FLOAT, Bytes: 4},
+		},
+	}})
+	_, err := p.Save(t.Context(), checkpoint.PullRequest{Publication: "m"}, checkpoint.SaveOptions{Out: t.TempDir()})
+	mustBe(t, err, status.Internal, "m.npy", "holds 2 tensors")
+}
+
 // What is received must be the tensor that the manifest says, also without digests.
 func TestAnotherTensorIsDataLoss(t *testing.T) {
-	for name, other := range map[string]*tensor.Tensor{
-		"another type":  tensortest.Tensor(t, tensor.Int32, 2, 3),
-		"another shape": tensortest.Tensor(t, tensor.Float32, 3, 2),
-		"other content": named(t, "x", tensor.Float32, 2, 3).Named("other"),
+	for name, c := range map[string]struct {
+		other *tensor.Tensor
+		want  string
+	}{
+		"another type":  {tensortest.Tensor(t, tensor.Int32, 2, 3), "int32[2,3] was received; the manifest says float[2,3]"},
+		"another shape": {tensortest.Tensor(t, tensor.Float32, 3, 2), "float[3,2] was received; the manifest says float[2,3]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := serve(t)
 			x := named(t, "x", tensor.Float32, 2, 3)
-			if name == "other content" {
-				other = tensortest.Tensor(t, tensor.Float32, 2, 3)
-				other.Bytes()[0] ^= 1
-			}
 			_, err := h.catalog.PublishTensors("m", x)
 			must(t, err)
 			h.replace = func(v rendezvous.Value) rendezvous.Value {
 				v.Tensor.Release()
-				v.Tensor = other.Retain()
+				v.Tensor = c.other.Retain()
 				return v
 			}
 			_, err = h.dial().tryPull(t, checkpoint.PullRequest{})
-			mustBe(t, err, status.DataLoss, `"x"`)
+			mustBe(t, err, status.DataLoss, `"x"`, c.want)
 		})
 	}
 }
@@ -130,7 +231,7 @@ func TestAnotherTensorIsDataLoss(t *testing.T) {
 func TestDigestOfManyPieces(t *testing.T) {
 	x := named(t, "x", tensor.Uint8, 5<<19) // two pieces and a half
 	for i := range x.Bytes() {
-		x.Bytes()[i] = byte(i >> 10)
+		x.Bytes()[i] = byte(i>>10 + i>>20) // no piece is like another
 	}
 	h := serve(t, func(o *checkpoint.CatalogOptions) { o.CacheBytes = -1 })
 	h.publish("m", writeSafetensors(t, filepath.Join(t.TempDir(), "m.safetensors"), nil, x))

@@ -142,6 +142,26 @@ func TestCacheKeepsWhatWasUsedLastWithinItsBound(t *testing.T) {
 	l.close(errClosed())
 }
 
+// One tensor that is larger than the cache leaves what is in it.
+func TestCacheOutlivesALargeTensor(t *testing.T) {
+	g := &gate{tensortest.NewAllocator(t), make(chan struct{}, 100), make(chan struct{})}
+	close(g.open)
+	l := newLoader(g, 150)
+	entries := filed(t, 3)
+	large := &entry{file: entries[0].file, info: &TensorInfo{Name: "large", DType: tensor.Uint8, Shape: tensor.Vector(200), Bytes: 200}}
+	for _, e := range []*entry{entries[0], large, entries[0]} {
+		r := <-get(t.Context(), l, e)
+		if r.err != nil {
+			t.Fatal(r.err)
+		}
+		r.t.Release()
+	}
+	if len(g.reads) != 2 {
+		t.Errorf("%d reads, want 2: the small tensor stays", len(g.reads))
+	}
+	l.close(errClosed())
+}
+
 func TestCancelledRequestsEndAtOnce(t *testing.T) {
 	g := &gate{tensortest.NewAllocator(t), make(chan struct{}, 100), make(chan struct{})}
 	l := newLoader(g, 0)

@@ -356,3 +356,24 @@ func TestSaveRefusesFilesThatMeet(t *testing.T) {
 		requireOnly(t, dir)
 	}
 }
+
+// A part of a file whose header is not ours gets a header of its own, and a directory with one
+// file no index.
+func TestSaveAPartOfAForeignFile(t *testing.T) {
+	h := serve(t)
+	h.publish("m", foreign(t, filepath.Join(t.TempDir(), "m.safetensors")))
+	dir := t.TempDir()
+	_, err := h.dial().Save(t.Context(), checkpoint.PullRequest{Tensors: []string{"x"}}, checkpoint.SaveOptions{Out: dir})
+	must(t, err)
+	requireOnly(t, dir, "m.safetensors")
+	f, err := os.Open(filepath.Join(dir, "m.safetensors"))
+	must(t, err)
+	defer f.Close()
+	stat, err := f.Stat()
+	must(t, err)
+	header, err := safetensors.ReadHeader(f, stat.Size())
+	must(t, err)
+	if all := header.Tensors(); len(all) != 1 || all[0].Name != "x" {
+		t.Errorf("the file has %v", all)
+	}
+}

@@ -406,6 +406,7 @@ func FuzzDecode(f *testing.F) {
 func FuzzChunk(f *testing.F) {
 	c := chunk{offset: 300, data: []byte("abc")}
 	f.Add(c.takeBuffers().Materialize(), uint64(300), 2)
+	f.Add(c.takeBuffers().Materialize(), uint64(299), 2) // not where it belongs
 	f.Add([]byte{0x12, 0xff, 0xff, 0xff, 0xff, 0x0f}, uint64(0), 1)
 	f.Fuzz(func(t *testing.T, b []byte, offset uint64, cut int) {
 		const missing = 64

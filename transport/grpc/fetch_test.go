@@ -50,6 +50,7 @@ type liar struct {
 	shape  tensor.Shape
 	ticket *trystpb.Ticket
 	chunks int
+	place  func(i int) int // of chunk i, in chunks; nil for one after the other
 }
 
 func (l *liar) Hello(context.Context, *trystpb.HelloRequest) (*trystpb.HelloResponse, error) {
@@ -68,7 +69,11 @@ func (l *liar) RecvTensor(context.Context, *tfpb.RecvTensorRequest) (*tfpb.RecvT
 
 func (l *liar) Fetch(_ *trystpb.FetchRequest, stream grpc.ServerStreamingServer[trystpb.Chunk]) error {
 	for i := range l.chunks {
-		if err := stream.Send(&trystpb.Chunk{Offset: uint64(i) * chunkSize, Data: make([]byte, chunkSize)}); err != nil {
+		at := i
+		if l.place != nil {
+			at = l.place(i)
+		}
+		if err := stream.Send(&trystpb.Chunk{Offset: uint64(at) * chunkSize, Data: make([]byte, chunkSize)}); err != nil {
 			return err
 		}
 	}
@@ -157,6 +162,38 @@ func TestFetchLyingTicket(t *testing.T) {
 			alloc.WaitAllReleased(patience)
 			if alloc.size > c.most {
 				t.Errorf("%d bytes were allocated at once, want at most %d", alloc.size, c.most)
+			}
+		})
+	}
+}
+
+// TestChunkOutOfPlaceIsRefused: one that leaves a gap, or that has come before, would be written
+// where another belongs.
+func TestChunkOutOfPlaceIsRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		place func(i int) int
+		want  string
+	}{
+		"a gap":             {func(i int) int { return 2 * i }, "has 1048576 bytes from byte 2097152; expected at most 2097152 from byte 1048576"},
+		"again":             {func(int) int { return 0 }, "from byte 0; expected at most 2097152 from byte 1048576"},
+		"not the beginning": {func(i int) int { return i + 1 }, "from byte 1048576; expected at most 3145728 from byte 0"},
+		"the other way":     {func(i int) int { return 2 - i }, "from byte 2097152; expected at most 3145728 from byte 0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var cluster testCluster
+			a := cluster.start(t, 0, nodeOptions{serve: func(s *grpc.Server, n *node) {
+				l := &liar{self: n, dtype: tensor.Uint8, shape: tensor.Vector(3 << 20), ticket: &trystpb.Ticket{Bytes: 3 << 20}, chunks: 3, place: c.place}
+				tensorflowgrpc.RegisterWorkerServiceServer(s, l)
+				trystgrpc.RegisterPeersServer(s, l)
+				trystgrpc.RegisterChunksServer(s, l)
+			}})
+			b := cluster.start(t, 1, nodeOptions{})
+			o := <-b.begin(t.Context(), 1, a.key(b, "x"))
+			if o.err == nil {
+				o.v.Tensor.Release()
+			}
+			if status.CodeOf(o.err) != status.InvalidArgument || !strings.Contains(o.err.Error(), c.want) {
+				t.Errorf("%v, want %v with %q", o.err, status.InvalidArgument, c.want)
 			}
 		})
 	}
