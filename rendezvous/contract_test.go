@@ -330,6 +330,27 @@ func TestContract3RestoreGoesToTheHead(t *testing.T) {
 		mustRecv(t, l, k, n)
 	}
 
+	// Several, in any order: the one that was sent first is taken first.
+	for _, order := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 2, 0}, {2, 0, 1}} {
+		var taken [3]rendezvous.Value
+		for n := range 5 {
+			c.mustSend(t, l, k, n)
+		}
+		for i := range taken {
+			if taken[i], err = l.Recv(t.Context(), k, noArgs); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, i := range order {
+			if !l.Restore(k, taken[i]) {
+				t.Fatal("not restored")
+			}
+		}
+		for n := range 5 {
+			mustRecv(t, l, k, n)
+		}
+	}
+
 	// Into an empty queue, and with the sender's args and the dead mark.
 	x := c.make(7)
 	if !l.Restore(k, rendezvous.Value{Tensor: x, SendArgs: rendezvous.Args{Device: "d"}, Dead: true}) {

@@ -76,27 +76,37 @@ func (l *Local) send(key string, args Args, t *tensor.Tensor, dead bool) error {
 }
 
 // Restore gives back a value that was matched to a receive which was then
-// cancelled: to the first receive that waits for the key, or else to the head
-// of its queue, so that it is the next to be taken. It takes over the caller's
-// reference and returns true; false when the step was aborted or closed, and
-// then the caller keeps the reference.
+// cancelled: to the first receive that waits for the key, or else to its place
+// before the values that wait, so that those of the key are taken in the order in
+// which they were sent, whatever the order in which several come back. It takes over
+// the caller's reference and returns true; false when the step was aborted or closed,
+// and then the caller keeps the reference.
 func (l *Local) Restore(key Key, v Value) bool {
 	return l.put(key.text, v, true) == nil
 }
 
-// put hands v to the first receive that waits, or queues it.
-func (l *Local) put(key string, v Value, inFront bool) error {
+// put hands v to the first receive that waits, or queues it: in its place when it comes
+// back.
+func (l *Local) put(key string, v Value, back bool) error {
 	s, hash := l.shard(key)
 	s.mu.Lock()
 	if err := l.aborted.Load(); err != nil {
 		s.mu.Unlock()
 		return err
 	}
+	if !back {
+		s.sent++
+		v.at = s.sent
+	}
 	head := s.headLocked(key, hash)
 	if head == nil || head.done == nil {
 		e := s.newEntryLocked(key, hash)
-		e.tensor, e.args, e.dead = v.Tensor, v.SendArgs, v.Dead
-		s.insertLocked(head, e, inFront)
+		e.tensor, e.args, e.dead, e.at = v.Tensor, v.SendArgs, v.Dead, v.at
+		if back {
+			s.returnLocked(e)
+		} else {
+			s.insertLocked(head, e)
+		}
 		s.mu.Unlock()
 		return nil
 	}
@@ -113,9 +123,16 @@ func (l *Local) put(key string, v Value, inFront bool) error {
 	return nil
 }
 
-// takeLocked returns the value at the head of a key's queue. Without one it
-// returns the head, a receive or nil.
+// takeLocked returns the first value of a key. Without one it returns the head of
+// its queue, a receive or nil.
 func (s *shard) takeLocked(key string, hash uint32) (v Value, head *entry, ok bool) {
+	if s.returned != nil {
+		if e := s.takeReturnedLocked(key); e != nil {
+			v = e.value()
+			s.recycleLocked(e)
+			return v, nil, true
+		}
+	}
 	head = s.headLocked(key, hash)
 	if head == nil || head.done != nil {
 		return Value{}, head, false
@@ -153,7 +170,7 @@ func (l *Local) recvAsync(ctx context.Context, key string, args Args, done DoneF
 	e := s.newEntryLocked(key, hash)
 	watch := ctx.Done() != nil
 	e.done, e.args, e.held = done, args, watch
-	s.insertLocked(head, e, false)
+	s.insertLocked(head, e)
 	s.mu.Unlock()
 	if watch {
 		s.watch(ctx, e)
@@ -217,7 +234,7 @@ func (l *Local) recv(ctx context.Context, key string, args Args) (Value, error) 
 	e := s.newEntryLocked(key, hash)
 	c := make(outcomes, 1)
 	e.done, e.args, e.held = c.done, args, true
-	s.insertLocked(head, e, false)
+	s.insertLocked(head, e)
 	s.mu.Unlock()
 
 	select {

@@ -14,7 +14,7 @@ import (
 )
 
 // model is what a Local does, in the simplest words: per key a list of values
-// or a list of receives.
+// or a list of receives. Values are numbers that rise as they are sent.
 type model struct {
 	values   [modelKeys][]int
 	receives [modelKeys][]int // numbers of receives
@@ -24,15 +24,16 @@ type model struct {
 
 const modelKeys = 2
 
-func (m *model) put(k, n int, inFront bool) bool {
+func (m *model) put(k, n int, back bool) bool {
 	switch {
 	case m.over != "":
 		return false
 	case len(m.receives[k]) > 0:
 		m.ended[m.receives[k][0]] = fmt.Sprint(n)
 		m.receives[k] = m.receives[k][1:]
-	case inFront:
-		m.values[k] = slices.Insert(m.values[k], 0, n)
+	case back:
+		at, _ := slices.BinarySearch(m.values[k], n)
+		m.values[k] = slices.Insert(m.values[k], at, n)
 	default:
 		m.values[k] = append(m.values[k], n)
 	}
@@ -79,14 +80,24 @@ func (m *model) abort(why string) {
 //
 // The low half of an operation says what, the high half where:
 //
-//	0-2 send   3 restore   4-6 receive   7 receive without a cancellable
-//	context   8-9 receive that blocks   10-13 cancel a receive
-//	14 abort, if the high half is 15   15 receive, cancelled before
+//	0-2 send   3 restore what was held   4-6 receive   7 receive without a
+//	cancellable context   8 receive that blocks   9 receive what is there, and
+//	hold it   10-13 cancel a receive   14 abort, if the high half is 15
+//	15 receive, cancelled before
 func run(t *testing.T, c *tensors, ops []byte) {
 	l := rendezvous.NewLocal()
 	m := model{ended: make(map[int]string)}
 	keys := [modelKeys]rendezvous.Key{key(t, "a"), key(t, "b")}
 	var cancels []context.CancelFunc // of each receive
+	var held [modelKeys][]rendezvous.Value
+	var heldAs [modelKeys][]int
+	defer func() {
+		for _, values := range held {
+			for _, v := range values {
+				v.Tensor.Release()
+			}
+		}
+	}()
 
 	var mu sync.Mutex
 	ended := make(map[int]string)
@@ -118,11 +129,16 @@ func run(t *testing.T, c *tensors, ops []byte) {
 				t.Fatalf("op %d: Send succeeded: %v, want %v", n, got, want)
 			}
 		case 3:
-			x := c.make(n)
-			if got, want := l.Restore(keys[k], rendezvous.Value{Tensor: x}), m.put(k, n, true); got != want {
+			if len(held[k]) == 0 {
+				break
+			}
+			i := where / modelKeys % len(held[k])
+			v, number := held[k][i], heldAs[k][i]
+			held[k], heldAs[k] = slices.Delete(held[k], i, i+1), slices.Delete(heldAs[k], i, i+1)
+			if got, want := l.Restore(keys[k], v), m.put(k, number, true); got != want {
 				t.Fatalf("op %d: Restore succeeded: %v, want %v", n, got, want)
 			} else if !got {
-				x.Release()
+				v.Tensor.Release()
 			}
 		case 4, 5, 6:
 			ctx, cancel := context.WithCancel(context.Background())
@@ -132,7 +148,17 @@ func run(t *testing.T, c *tensors, ops []byte) {
 		case 7:
 			cancels = append(cancels, nil)
 			recvAsync(context.Background(), k, id)
-		case 8, 9:
+		case 9:
+			if len(m.values[k]) == 0 {
+				break
+			}
+			v, err := l.Recv(context.Background(), keys[k], noArgs)
+			if err != nil {
+				t.Fatalf("op %d: %v, want value %d", n, err, m.values[k][0])
+			}
+			held[k], heldAs[k] = append(held[k], v), append(heldAs[k], m.values[k][0])
+			m.values[k] = m.values[k][1:]
+		case 8:
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
 			cancels = append(cancels, cancel)
@@ -168,7 +194,7 @@ func run(t *testing.T, c *tensors, ops []byte) {
 	if len(ended) != len(cancels) {
 		t.Fatalf("ops %v: %d of %d receives ended", ops, len(ended), len(cancels))
 	}
-	if n := c.alloc.Outstanding(); n != 0 {
+	if n := c.alloc.Outstanding(); n != len(held[0])+len(held[1]) {
 		t.Fatalf("ops %v: %d tensors were not released", ops, n)
 	}
 }
@@ -178,6 +204,8 @@ func FuzzLocal(f *testing.F) {
 	f.Add([]byte{4, 4, 4, 7, 0x1a, 0x2a, 0, 0, 0, 3})
 	f.Add([]byte{0, 1, 2, 3, 8, 8, 9, 0x10, 0x14, 0xfe, 4, 0, 3})
 	f.Add([]byte{8, 8, 0x0a, 0xfe, 8})
+	f.Add([]byte{0, 0, 0, 9, 9, 9, 0x23, 0, 3, 3, 4, 4, 4, 4})
+	f.Add([]byte{0, 0, 9, 4, 9, 3, 4, 9, 3, 0xfe})
 	f.Fuzz(func(t *testing.T, ops []byte) {
 		if len(ops) > 64 {
 			return
@@ -186,10 +214,10 @@ func FuzzLocal(f *testing.F) {
 	})
 }
 
-// Every sequence of four of these operations on one key: send, restore, the
+// Every sequence of four of these operations on one key: send, hold, restore, the
 // three kinds of receive, a cancellation of the first or second one, abort.
 func TestAllShortSequences(t *testing.T) {
-	alphabet := []byte{0, 3, 4, 7, 8, 0x0a, 0x1a, 0xfe}
+	alphabet := []byte{0, 9, 3, 4, 7, 8, 0x0a, 0x1a, 0xfe}
 	synctest.Test(t, func(t *testing.T) {
 		const length = 4
 		c := counted(t)

@@ -49,6 +49,8 @@ type Value struct {
 	SendArgs Args
 	// Dead marks the value of a branch that was not taken.
 	Dead bool
+
+	at uint32 // its place among the values of its key, for Restore
 }
 
 // release gives up the value's reference, if there is one.

@@ -20,26 +20,31 @@ type entry struct {
 	done       DoneFunc    // of a receive; nil in a value
 	stop       func() bool // of a receive: ends the watch of its context
 	hash       uint32
+	at         uint32 // of a value: its place among those of its key
 	dead       bool
 	queued     bool
 	held       bool // somebody beside the table points to it: never reused
 }
 
-func (e *entry) value() Value { return Value{Tensor: e.tensor, SendArgs: e.args, Dead: e.dead} }
+func (e *entry) value() Value {
+	return Value{Tensor: e.tensor, SendArgs: e.args, Dead: e.dead, at: e.at}
+}
 
 // shard is one part of a table: a hash table with chains. A Send or Recv touches
 // two cache lines that others write, the shard's first and its entry's. A Go map
 // would touch more, and hash the key again at each look-up and change; measured,
 // a matched pair then took a quarter longer.
 type shard struct {
-	mu      sync.Mutex
-	first   *entry   // the only bucket while there are few keys
-	buckets []*entry // a power of two of them; nil while there are few keys
-	free    *entry   // entries for reuse, linked by chain
-	keys    int32
-	nfree   int32
-	run     gate // callbacks that run
-	_       [56]byte
+	mu       sync.Mutex
+	first    *entry               // the only bucket while there are few keys
+	buckets  []*entry             // a power of two of them; nil while there are few keys
+	free     *entry               // entries for reuse, linked by chain
+	returned map[string]*returned // by key; nil when there are none
+	keys     int32
+	nfree    int32
+	sent     uint32 // counts the values that were sent, for their places
+	run      gate   // callbacks that run
+	_        [40]byte
 }
 
 // headLocked returns the head of a key's queue, or nil. The full text decides.
@@ -95,8 +100,8 @@ func (s *shard) recycleLocked(e *entry) {
 }
 
 // insertLocked adds e to the queue of its key, whose head the caller has just
-// looked up, nil when there is none: at the end, or in front.
-func (s *shard) insertLocked(head, e *entry, inFront bool) {
+// looked up, nil when there is none.
+func (s *shard) insertLocked(head, e *entry) {
 	e.queued = true
 	if head == nil {
 		e.next, e.prev = e, e
@@ -109,9 +114,6 @@ func (s *shard) insertLocked(head, e *entry, inFront bool) {
 	}
 	e.next, e.prev = head, head.prev
 	head.prev.next, head.prev = e, e
-	if inFront {
-		s.replaceLocked(head, e)
-	}
 }
 
 // removeLocked takes e out of its queue.
@@ -175,7 +177,10 @@ func (s *shard) sweep(err error) {
 			}
 		}
 	}
-	s.first, s.buckets, s.free, s.keys = nil, nil, nil, 0
+	for _, values := range s.returned {
+		waiting = append(waiting, *values...)
+	}
+	s.first, s.buckets, s.free, s.keys, s.returned = nil, nil, nil, 0, nil
 	s.run.enterLocked(receives)
 	s.mu.Unlock()
 

@@ -23,7 +23,7 @@ func TestTableFullHashCollision(t *testing.T) {
 				t.Fatalf("key %d is there before it was put", i)
 			}
 			e := s.newEntryLocked(text(i), 7)
-			s.insertLocked(nil, e, false)
+			s.insertLocked(nil, e)
 		}
 		for i := range n {
 			// From the middle outwards, so that chains are cut everywhere.
@@ -52,7 +52,7 @@ func TestTableShrinks(t *testing.T) {
 	var all []*entry
 	for i := range uint32(10_000) {
 		e := s.newEntryLocked(fmt.Sprint(i), i)
-		s.insertLocked(nil, e, false)
+		s.insertLocked(nil, e)
 		all = append(all, e)
 	}
 	if len(s.buckets) < 10_000 {
