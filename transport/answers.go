@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"cmp"
 	"container/list"
 	"slices"
 	"time"
@@ -454,8 +453,7 @@ func (t *answers) cancel(now time.Time, incarnation uint64, ids []uint64) []kept
 		return nil // a peer without ids of its own cannot cancel
 	}
 	k := t.askers[incarnation]
-	var acts []keptAction
-	var back []*entry
+	var acts, back []keptAction
 	for _, id := range ids {
 		if id == 0 {
 			continue // names no receive
@@ -476,16 +474,13 @@ func (t *answers) cancel(now time.Time, incarnation uint64, ids []uint64) []kept
 			acts = append(acts, t.stop(e))
 		case entryStopping:
 			e.cancelled = true
+			acts = append(acts, keptAction{kind: keptStopFetch, fetch: e.fetch}) // the shell waits for its end
 		case entryKept:
 			t.forget(e)
-			back = append(back, e)
+			back = append(back, giveBack(e.ask, e.answer)...)
 		}
 	}
-	// Each goes to the head of its key: the one taken last goes back first.
-	slices.SortFunc(back, func(a, b *entry) int { return cmp.Compare(b.fetch, a.fetch) })
-	for _, e := range back {
-		acts = append(acts, giveBack(e.ask, e.answer)...)
-	}
+	acts = append(acts, back...) // behind what stops: it would only come back once more
 	if k != nil {
 		t.heard(now, k)
 	}

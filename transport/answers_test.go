@@ -186,7 +186,7 @@ func TestAnswersChart(t *testing.T) {
 		{"stopping, cancelled, a value came first", keptLimits{}, func(b *bench) {
 			b.ask(1, 1, 1)
 			b.detach(1)
-			b.want("cancel", b.cancel(1), "")
+			b.want("cancel", b.cancel(1), "stop 1")
 			b.want("fetched", b.value(1, 'a', 1), "restore a")
 		}},
 		{"fetching, cancelled", keptLimits{}, func(b *bench) {
@@ -620,16 +620,6 @@ func TestAnswersHostilePeers(t *testing.T) {
 			t.Errorf("%d wait, %d turns", b.m.waiting, b.m.turns.Len())
 		}
 	})
-}
-
-// Values that go back together go in the order in which they were taken.
-func TestAnswersRestoreOrder(t *testing.T) {
-	b := newBench(t, keptLimits{})
-	for i := uint64(1); i <= 3; i++ {
-		b.ask(i, 1, callID(i))
-		b.value(i, byte('a'-1+i), 1)
-	}
-	b.want("cancel", b.cancel(2, 1, 3), "restore c, restore b, restore a")
 }
 
 // A timer for old ids must not keep what is lost afterwards waiting.

@@ -46,7 +46,7 @@ type asking struct {
 	seeks       bool          // it is looked for although nobody asks
 
 	receives map[uint64]*receive
-	fresh    []*receive // wait for the link, never asked
+	fresh    []*receive // wait for the link, or for cancels to be confirmed
 	again    []*receive // asked before; wait for the link or for their turn, in order
 	reasked  int        // receives asked again that are on the wire
 	window   int        // how many of them may be
@@ -126,6 +126,7 @@ type askAction struct {
 	elsewhere  bool     // not in the way that gave it back
 	generation uint64   // of the link that something is said on
 	finished   []uint64 // ids that ride on the request, until it is answered; or that are said
+	cancelled  []uint64 // ids that go with the request
 	after      time.Duration
 	err        error
 }
@@ -151,13 +152,23 @@ func (m *asking) recv(now time.Time, id, meant uint64) []askAction {
 	r := m.newReceive(id, meant)
 	m.receives[id] = r
 	if m.link == linkUp {
-		return m.keep(m.ask(m.acts, r))
+		return m.keep(m.first(m.acts, r))
 	}
 	m.fresh = append(m.fresh, r)
 	if m.link == linkNone {
 		return m.reach(now, nil)
 	}
 	return nil
+}
+
+// first makes the first attempt of r, when the cancels that the peer has not confirmed go
+// with it.
+func (m *asking) first(acts []askAction, r *receive) []askAction {
+	if !m.ridesCancelled() {
+		m.fresh = append(m.fresh, r)
+		return acts
+	}
+	return m.ask(acts, r)
 }
 
 // ask makes the next attempt of r.
@@ -170,7 +181,7 @@ func (m *asking) ask(acts []askAction, r *receive) []askAction {
 	}
 	return append(acts, askAction{
 		kind: askSend, id: r.id, attempt: r.attempt, peer: m.incarnation, plain: m.plain,
-		elsewhere: r.elsewhere, finished: r.riders,
+		elsewhere: r.elsewhere, finished: r.riders, cancelled: m.unconfirmed(),
 	})
 }
 
@@ -244,12 +255,6 @@ func (m *asking) hello(now time.Time, p Peer, err error) []askAction {
 	m.up, m.served, m.window, m.widen = now, false, maxReasked, time.Time{}
 	acts := m.endAllOld()
 	m.why = nil
-	for _, r := range m.fresh {
-		if m.receive(r.id) == r { // else it has ended meanwhile
-			acts = m.ask(acts, r)
-		}
-	}
-	m.fresh = nil
 	return m.say(now, m.drain(now, acts))
 }
 
@@ -306,7 +311,7 @@ func (m *asking) endAllOld() []askAction {
 func (m *asking) endOld(acts []askAction, r *receive, why error) []askAction {
 	if r.meant == m.incarnation && !m.plain {
 		r.attempt = 0
-		return m.ask(acts, r)
+		return m.first(acts, r)
 	}
 	delete(m.receives, r.id)
 	return append(acts, askAction{kind: askEnd, id: r.id, err: status.Errorf(status.Aborted,
@@ -323,13 +328,19 @@ func becauseOf(why error) string {
 	return "; before that its link was lost: " + status.From(why).Message()
 }
 
-// drain asks those that were asked before, as many at once as the window has.
-// The window is maxReasked, and doubles when that many wait in vain: what they
-// wait for may be sent only when those behind them have been answered.
+// drain asks those that wait: all that were not asked before, and of the others as many
+// at once as the window has. The window is maxReasked, and doubles when that many wait in
+// vain: what they wait for may be sent only when those behind them have been answered.
 func (m *asking) drain(now time.Time, acts []askAction) []askAction {
-	if m.link != linkUp {
-		return acts
+	if m.link != linkUp || !m.ridesCancelled() {
+		return acts // told comes back here
 	}
+	for _, r := range m.fresh {
+		if m.receive(r.id) == r { // else it has ended meanwhile
+			acts = m.ask(acts, r)
+		}
+	}
+	m.fresh = nil
 	for len(m.again) > 0 && m.reasked < m.window {
 		r := m.again[0]
 		m.again[0] = nil
@@ -470,7 +481,7 @@ func (m *asking) restarted(now time.Time, id uint64, attempt uint32, err error) 
 		// Nobody took it: nothing is lost if the new process is asked.
 		r.attempt = 0
 		if m.link == linkUp && r.generation != m.generation {
-			return m.ask(nil, r) // it is known already
+			return m.first(nil, r) // it is known already
 		}
 		m.fresh = append(m.fresh, r)
 	}

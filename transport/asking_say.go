@@ -17,6 +17,7 @@ type unsaid struct {
 	finishedBytes int64     // their size
 	finishedBy    time.Time // when they are said alone
 	cancelled     []uint64  // receives that we gave up
+	cancelling    []uint64  // likewise: an askCancel is under way for them
 	saying        bool      // an askFinish or askCancel is under way
 	wakeAt        time.Time // when a tick is due; zero when none is
 	closing       bool      // nothing will come to ride on
@@ -53,6 +54,20 @@ func (u *unsaid) ride(ids []uint64) []uint64 {
 	return ids
 }
 
+// unconfirmed returns the cancelled ids that the peer has not confirmed.
+func (u *unsaid) unconfirmed() []uint64 {
+	if len(u.cancelling)+len(u.cancelled) == 0 {
+		return nil
+	}
+	return slices.Concat(u.cancelling, u.cancelled)
+}
+
+// ridesCancelled reports whether these go with a request. What it asks for comes in order
+// then: the values of the cancelled receives are back before the request is looked at.
+func (u *unsaid) ridesCancelled() bool {
+	return len(u.cancelling)+len(u.cancelled) <= maxCancelRiders
+}
+
 // cut takes up to n ids off a list. What it returns is nobody else's.
 func cut(ids []uint64, n int) (head, rest []uint64) {
 	if len(ids) <= n {
@@ -83,6 +98,7 @@ func (m *asking) say(now time.Time, acts []askAction) []askAction {
 	case len(m.cancelled) > 0:
 		a.kind = askCancel
 		a.finished, m.cancelled = cut(m.cancelled, maxSaid)
+		m.cancelling = a.finished
 	case len(m.finished) == 0:
 		return acts
 	case m.closing || !now.Before(m.finishedBy):
@@ -112,10 +128,13 @@ func (m *asking) wake(now time.Time, acts []askAction, at time.Time) []askAction
 // that takes hellos and loses all else is asked again at the pace of reach.
 func (m *asking) told(now time.Time, a askAction, err error) []askAction {
 	m.saying = false
+	if a.kind == askCancel {
+		m.cancelling = nil
+	}
 	if !untold(err) || m.losses.add(err) { // taken, refused, or lost for good
 		m.losses = losses{}
 		m.served = m.served || a.generation == m.generation
-		return m.say(now, nil)
+		return m.say(now, m.drain(now, nil))
 	}
 	if a.kind == askCancel {
 		m.cancelled = append(m.cancelled, a.finished...)
@@ -128,7 +147,7 @@ func (m *asking) told(now time.Time, a askAction, err error) []askAction {
 	case m.link == linkNone:
 		return m.sought(now, nil)
 	}
-	return m.say(now, nil)
+	return m.say(now, m.drain(now, nil))
 }
 
 // untold reports whether err leaves open whether the peer took what was said.

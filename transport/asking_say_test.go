@@ -155,6 +155,8 @@ func TestAskingSaysInParts(t *testing.T) {
 	const n = maxSaid + 1
 	for id := uint64(1); id <= n; id++ {
 		b.recv(id)
+	}
+	for id := uint64(1); id <= n; id++ {
 		b.cancel(id)
 	}
 	b.told(nil)

@@ -295,7 +295,7 @@ func (p *peer) sendLocked(r *remoteReceive, a *askAction, now time.Time) {
 	r.underWay = true
 	r.attempt.Began, r.attempt.Ended = now, time.Time{}
 	r.attempt.Attempt, r.attempt.Plain, r.attempt.Elsewhere = a.attempt, a.plain, a.elsewhere
-	r.attempt.Peer, r.attempt.Finished = a.peer, a.finished
+	r.attempt.Peer, r.attempt.Finished, r.attempt.Cancelled = a.peer, a.finished, a.cancelled
 	r.had = r.partial.Bytes
 	p.f.open.Add(1)
 }

@@ -3,7 +3,6 @@ package transport
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/tryst-rdma/tryst/rendezvous"
@@ -32,14 +31,15 @@ type Kept struct {
 	lastID  callID
 	timer   *time.Timer // nil when not armed
 	closed  bool
+	backs   []keptBack // values on their way back to the source, in order
+	giving  bool       // a goroutine gives them back
+	queued  uint64     // counts those that were put there
+	given   uint64     // and those that have arrived
+	changed *sync.Cond // a receive of the source has ended, a value has arrived there, or a cancel is over
+
+	cancelling map[uint64]int // cancels of askers that are not over, by incarnation
 
 	work sync.WaitGroup // receives of the source under way, and memory on its way back
-
-	returning atomic.Int64 // values on their way back to the source
-
-	backMu sync.Mutex // guards what follows
-	backs  []keptBack // values that somebody is giving back
-	giving bool       // somebody is
 }
 
 // keptBack is a value on its way back to the source.
@@ -87,10 +87,13 @@ func NewKept(source Source, o KeptOptions) *Kept {
 	if limits.keptTotal == 0 {
 		limits.keptTotal = 1<<63 - 1
 	}
-	return &Kept{
+	k := &Kept{
 		source: source, table: newAnswers(limits),
 		calls: make(map[callID]waitingCall), fetches: make(map[uint64]*fetch),
+		cancelling: make(map[uint64]int),
 	}
+	k.changed = sync.NewCond(&k.mu)
+	return k
 }
 
 // Call is one call that waits for its answer.
@@ -101,10 +104,19 @@ type Call struct {
 
 // Ask asks for a value. reply runs once, with the answer, unless the call is
 // detached before; on this goroutine or another one, outside every lock, and
-// must not block. It gets a reference to the value's tensor.
-func (k *Kept) Ask(a Ask, reply func(Answer)) Call { return k.AskFor(replyFunc(reply), a) }
+// must not block. It gets a reference to the value's tensor. Ask waits for the cancels
+// of that asker that have begun.
+func (k *Kept) Ask(a Ask, reply func(Answer)) Call {
+	k.mu.Lock()
+	for k.cancelling[a.Asker.Incarnation] > 0 {
+		k.changed.Wait()
+	}
+	k.mu.Unlock()
+	return k.AskFor(replyFunc(reply), a)
+}
 
-// AskFor is Ask for one who asks often. Its type must be comparable, for DetachFor.
+// AskFor is Ask for one who asks often, and waits for nothing. Its type must be comparable,
+// for DetachFor.
 func (k *Kept) AskFor(to Replier, a Ask) Call {
 	k.mu.Lock()
 	if k.closed {
@@ -157,10 +169,61 @@ func (k *Kept) Finish(incarnation uint64, ids []uint64) {
 }
 
 // Cancel ends the receives ids as if they had never been asked: what was
-// matched to them goes back to the head of its key.
-func (k *Kept) Cancel(incarnation uint64, ids []uint64) {
+// matched to them goes back to its place under its key. It returns when that has
+// happened, so that what is asked for afterwards comes in order. It must not be
+// called from a reply.
+func (k *Kept) Cancel(incarnation uint64, ids []uint64) { k.BeginCancel(incarnation, ids)() }
+
+// BeginCancel begins what Cancel does, for one who must not be held up: it calls nobody.
+// The function that it returns does the rest, and is to be called in any case, before
+// AskFor for what came after the cancel. Calls of Ask by that asker wait for it.
+func (k *Kept) BeginCancel(incarnation uint64, ids []uint64) (end func()) {
+	if incarnation == 0 || len(ids) == 0 {
+		return func() {}
+	}
 	k.mu.Lock()
-	k.do(k.table.cancel(time.Now(), incarnation, ids))
+	defer k.mu.Unlock()
+	var stopped []uint64
+	var later []keptAction
+	acts := k.table.cancel(time.Now(), incarnation, ids)
+	for i := range acts {
+		switch a := &acts[i]; a.kind {
+		case keptStopFetch:
+			k.stop(a.fetch)
+			stopped = append(stopped, a.fetch)
+		case keptRestore:
+			k.goesBack(a)
+		default:
+			later = append(later, *a)
+		}
+	}
+	k.table.keep(acts)
+	k.cancelling[incarnation]++
+	return func() {
+		k.mu.Lock()
+		k.do(later)
+		k.giveBack() // what others have begun to give back, too: they may wait for this one
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.awaitBack(stopped)
+		if k.cancelling[incarnation]--; k.cancelling[incarnation] == 0 {
+			delete(k.cancelling, incarnation)
+			k.changed.Broadcast()
+		}
+	}
+}
+
+// awaitBack waits until the receives of the source have ended, and all values on their way
+// there have arrived. Called with the lock held.
+func (k *Kept) awaitBack(stopped []uint64) {
+	for _, id := range stopped {
+		for k.fetches[id] != nil {
+			k.changed.Wait()
+		}
+	}
+	for until := k.queued; k.given < until; {
+		k.changed.Wait()
+	}
 }
 
 // EndStep lets go what is kept of a step. Call it after the rendezvous of the
@@ -229,7 +292,7 @@ func (k *Kept) Stats() KeptStats {
 		}
 	}
 	s.Bytes = k.table.bytes - int64(s.Kept)*keptOverhead
-	s.Kept += int(k.returning.Load())
+	s.Kept += int(k.queued - k.given) //nolint:gosec // few
 	return s
 }
 
@@ -262,7 +325,6 @@ type keptCall struct {
 	held   *heldFetch  // likewise; nil for none
 	call   waitingCall // keptReply
 	answer Answer
-	ask    *Ask // keptRestore
 }
 
 // heldFetch is a fetch that room is held free for.
@@ -287,18 +349,13 @@ func (k *Kept) do(acts []keptAction) {
 				c.held = &heldFetch{a.ask, a.fetch}
 			}
 		case keptStopFetch:
-			if f := k.fetches[a.fetch]; f != nil {
-				f.cancel()
-			}
+			k.stop(a.fetch)
 			continue
 		case keptReply:
 			c.call = k.calls[a.call]
 			delete(k.calls, a.call)
 		case keptRestore:
-			ask := a.ask
-			c.ask = &ask
-			k.returning.Add(1)
-			k.work.Add(1)
+			k.goesBack(a)
 		case keptRelease:
 			k.work.Add(1)
 		}
@@ -319,7 +376,7 @@ func (k *Kept) do(acts []keptAction) {
 		case keptReply:
 			c.call.to.Reply(c.call.id, c.call.attempt, c.answer) // a detached call has no action any more
 		case keptRestore:
-			k.giveBack(keptBack{*c.ask, c.answer})
+			k.giveBack()
 		case keptRelease:
 			k.release(&c.answer)
 			k.work.Done()
@@ -327,13 +384,27 @@ func (k *Kept) do(acts []keptAction) {
 	}
 }
 
-// giveBack gives a value back to the source, after those that are on their way. Whoever
-// gets it there may refuse it, too, and so may as many as wait for its key: each comes
-// here again, so that who gives back does so for all, and not one within the other.
-func (k *Kept) giveBack(b keptBack) {
-	k.backMu.Lock()
-	defer k.backMu.Unlock()
-	k.backs = append(k.backs, b)
+// stop takes a receive of the source back. Called with the lock held.
+func (k *Kept) stop(fetch uint64) {
+	if f := k.fetches[fetch]; f != nil {
+		f.cancel()
+	}
+}
+
+// goesBack puts a value on its way back to the source; giveBack follows. Called with the
+// lock held.
+func (k *Kept) goesBack(a *keptAction) {
+	k.backs = append(k.backs, keptBack{a.ask, a.answer})
+	k.queued++
+	k.work.Add(1)
+}
+
+// giveBack gives values back to the source. Whoever gets one there may refuse it, too, and
+// so may as many as wait for its key: each comes here again, so that who gives back does so
+// for all, and not one within the other.
+func (k *Kept) giveBack() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	if k.giving {
 		return
 	}
@@ -341,13 +412,14 @@ func (k *Kept) giveBack(b keptBack) {
 	for len(k.backs) > 0 {
 		b := k.backs[0]
 		k.backs = k.backs[1:]
-		k.backMu.Unlock()
+		k.mu.Unlock()
 		if !k.source.Restore(b.ask.Step, b.ask.Key, b.answer.Value) {
 			k.release(&b.answer)
 		}
-		k.returning.Add(-1)
 		k.work.Done()
-		k.backMu.Lock()
+		k.mu.Lock()
+		k.given++
+		k.changed.Broadcast()
 	}
 	k.backs, k.giving = nil, false
 }
@@ -369,6 +441,7 @@ func (k *Kept) newFetch(a *keptAction) *fetch {
 func (k *Kept) fetched(f *fetch, ans Answer) {
 	k.mu.Lock()
 	delete(k.fetches, f.id)
+	k.changed.Broadcast()
 	k.do(k.table.fetched(time.Now(), f.ask, f.id, ans))
 }
 

@@ -172,7 +172,7 @@ func TestKeptAnswersAtOnce(t *testing.T) {
 	if s := k.Stats(); s.Kept != 2 || s.Bytes != 2 || s.Waiting != 0 {
 		t.Errorf("kept: %+v", s)
 	}
-	k.Cancel(7, []uint64{1, 2}) // the one that was taken last goes back first
+	k.Cancel(7, []uint64{1, 2}) // they go back to their places
 	ask(3, 1, "value a")
 	ask(4, 1, "value b")
 	ask(5, 1, "value c")
@@ -220,6 +220,110 @@ func TestKeptAnswersAtOnceWithinItsLimits(t *testing.T) {
 	}
 	down()
 	k.Close()
+}
+
+// heldSource is a table in which a receive has been matched, and its callback comes later.
+type heldSource struct {
+	*table
+	held chan func() // callbacks, while they are held up
+}
+
+func (s *heldSource) RecvLocalAsync(ctx context.Context, step int64, k rendezvous.Key, done rendezvous.DoneFunc) {
+	s.table.RecvLocalAsync(ctx, step, k, func(v rendezvous.Value, args rendezvous.Args, err error) {
+		if s.held == nil {
+			done(v, args, err)
+			return
+		}
+		s.held <- func() { done(v, args, err) }
+	})
+}
+
+// TestKeptCancelIsOverWhenItReturns: what was matched to the cancelled receives is back at the
+// source then, also where a match is just being reported, or a receive is being taken back.
+func TestKeptCancelIsOverWhenItReturns(t *testing.T) {
+	for name, matched := range map[string]bool{"a match is being reported": true, "it is being taken back": false} {
+		for _, detached := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				l, source := newLeaks(t), &heldSource{table: newTable(t), held: make(chan func(), 1)}
+				k := NewKept(source, KeptOptions{})
+				values := []byte("ab")
+				call := k.Ask(Ask{Asker: asker7, ID: 1, Attempt: 1, Step: 1, Key: key(t, "k")}, func(ans Answer) {
+					if ans.Err == nil {
+						t.Errorf("%s: the receive was answered", name)
+					}
+				})
+				if matched {
+					source.send(t, 1, key(t, "k"), l.value(t, values[0], 1))
+				}
+				if detached {
+					call.Detach()
+				}
+				over := make(chan struct{})
+				go func() {
+					defer close(over)
+					k.Cancel(7, []uint64{1})
+				}()
+				synctest.Wait()
+				select {
+				case <-over:
+					t.Errorf("%s, detached %v: Cancel has returned before the end of the receive", name, detached)
+				default:
+				}
+				report := <-source.held
+				source.held = nil
+				report()
+				<-over
+				if !matched {
+					source.send(t, 1, key(t, "k"), l.value(t, values[0], 1))
+				}
+				source.send(t, 1, key(t, "k"), l.value(t, values[1], 1))
+				for i, want := range values {
+					ans := answer(k, Ask{Asker: asker7, ID: uint64(i + 2), Attempt: 1, Step: 1, Key: key(t, "k")}) //nolint:gosec // small
+					if word(ans) != "value "+string(want) {
+						t.Errorf("%s, detached %v: got %s, want value %c", name, detached, word(ans), want)
+					}
+					if ans.Err == nil {
+						ans.Value.Tensor.Release()
+					}
+				}
+				k.Finish(7, []uint64{2, 3})
+				k.Close()
+			})
+		}
+	}
+}
+
+// TestKeptAskWaitsForACancelThatHasBegun, of the same asker.
+func TestKeptAskWaitsForACancelThatHasBegun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, source := newLeaks(t), newTable(t)
+		k := NewKept(source, KeptOptions{})
+		ask := func(asker Asker, id uint64, name string) Answer {
+			return answer(k, Ask{Asker: asker, ID: id, Attempt: 1, Step: 1, Key: key(t, name)})
+		}
+		for _, b := range []byte("ab") {
+			source.send(t, 1, key(t, "k"), l.value(t, b, 1))
+		}
+		source.send(t, 1, key(t, "other"), l.value(t, 'c', 1))
+		ask(asker7, 1, "k").Value.Tensor.Release()
+		end := k.BeginCancel(7, []uint64{1})
+		next := make(chan Answer, 1)
+		go func() { next <- ask(asker7, 2, "k") }()
+		synctest.Wait()
+		select {
+		case ans := <-next:
+			t.Fatalf("%s before the end of the cancel", word(ans))
+		default:
+		}
+		ask(Asker{Name: "/job:d/replica:0/task:0", Incarnation: 8}, 1, "other").Value.Tensor.Release() // does not wait
+		end()
+		ans := <-next
+		if word(ans) != "value a" {
+			t.Errorf("%s, want value a", word(ans))
+		}
+		ans.Value.Tensor.Release()
+		k.Close()
+	})
 }
 
 // slowSource ends a receive some time after its context has.

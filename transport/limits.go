@@ -102,6 +102,10 @@ const (
 	// that the header of a small request stays within one packet.
 	maxRiders = 128
 
+	// maxCancelRiders is how many cancelled ids go with a request, likewise. Where the peer
+	// has not confirmed more, requests wait until it has.
+	maxCancelRiders = 128
+
 	// maxFree is how many records of receives and of actions are kept for use
 	// again, of one peer (100 bytes each): as many as come and go at once.
 	maxFree = 256

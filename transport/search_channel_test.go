@@ -123,8 +123,21 @@ func (w *duo) receive(i, n int) {
 		d := w.destination(i, v.Size)
 		req.Early, req.Value, t.dest = &d, v, int(d.Handle) //nolint:gosec // small
 	}
+	if ids := w.unsaid(e, a.cancelled); len(ids) > 0 {
+		e.ch.SayCancelled(w.now, ids) // link.cancels
+	}
 	e.ch.Receive(w.now, req)
 	w.run(i, t.generation)
+}
+
+// unsaid are the ids of receives that were cancelled, but for those that are being said.
+func (w *duo) unsaid(e *duoEnd, ids []uint64) []uint64 {
+	if w.cfg.rules.cancelLate {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(ids), func(id uint64) bool {
+		return slices.ContainsFunc(e.says, func(y duoTelling) bool { return y.act.kind == askCancel && slices.Contains(y.act.finished, id) })
+	})
 }
 
 func (w *duo) destination(i int, size uint64) channel.Dest {
@@ -201,7 +214,8 @@ func (w *duo) act(i, generation int) (again bool) {
 			ids := a.IDs.AppendTo(nil)
 			out(func() { w.finish(i, e.peer, ids, false) })
 		case channel.ActCancelled:
-			s.cancelled = append(s.cancelled, duoIDs{e.peer, a.IDs.AppendTo(nil)})
+			ids := a.IDs.AppendTo(nil)
+			out(func() { w.cancel(i, e.peer, ids) })
 		case channel.ActTaken:
 			e.taken = a.Taken
 			var told []duoTelling

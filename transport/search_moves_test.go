@@ -165,7 +165,7 @@ func (w *duo) outerMoves(add func(duoMoveKind, int, int)) {
 			if gives && w.left.sends > 0 && !w.sides[i].over {
 				add(duoSend, i, k)
 			}
-			if asks && w.left.recvs > 0 {
+			if asks && w.left.recvs > 0 && !(w.cfg.serial && w.underWay(i)) && !(w.cfg.sent && w.left.sends > 0) {
 				add(duoRecvs, i, k)
 			}
 		}
@@ -202,6 +202,11 @@ func (w *duo) outerMoves(add func(duoMoveKind, int, int)) {
 	if w.left.reborn > 0 {
 		add(duoRestart, 0, 0)
 	}
+}
+
+// underWay reports whether a receive of a side has not ended.
+func (w *duo) underWay(i int) bool {
+	return slices.ContainsFunc(w.sides[i].recvs, func(r duoRecv) bool { return r.ended == 0 && !r.dead })
 }
 
 func (w *duo) play(m duoMove) {
@@ -259,7 +264,7 @@ func (w *duo) play(m duoMove) {
 	case duoCancels:
 		ids := s.cancelled[m.n]
 		s.cancelled = slices.Delete(s.cancelled, m.n, m.n+1)
-		w.keep(m.side, s.table.cancel(w.now, ids.asker, ids.ids))
+		w.cancelNow(m.side, ids)
 	case duoEnds:
 		s.ending = false
 		w.keep(m.side, s.table.endStep(w.now, 1))
@@ -528,7 +533,7 @@ func (w *duo) state() [2]uint64 {
 			num(uint64(r.value), r.first)
 			flag(r.ended != 0, r.cancelled, r.dead)
 			for _, o := range s.recvs { // what is compared for the order
-				flag(o.ended != 0 && o.ended < r.begun)
+				flag(o.ended != 0 && o.ended < r.begun, o.ended > r.begun)
 			}
 		}
 		count(len(s.attempts))
@@ -538,6 +543,7 @@ func (w *duo) state() [2]uint64 {
 			flag(a.dropped, a.act.elsewhere)
 			b = appendError(b, a.err)
 			b = appendList(b, a.act.finished)
+			b = appendList(b, a.act.cancelled)
 		}
 		count(len(s.tells))
 		for _, a := range s.tells {
@@ -562,6 +568,7 @@ func (w *duo) state() [2]uint64 {
 		flag(c.listening, c.cut)
 		b = appendError(b, c.err)
 		b = appendList(b, c.finished)
+		b = appendList(b, c.cancelled)
 	}
 	count(len(w.says))
 	for _, m := range w.says {

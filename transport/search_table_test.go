@@ -75,8 +75,9 @@ func (w *duo) put(i int, name byte, front bool) {
 	case len(q.waiting) > 0:
 		s.reports = append(s.reports, report{q.waiting[0], name})
 		q.waiting = q.waiting[1:]
-	case front:
-		q.values = append([]byte{name}, q.values...)
+	case front: // in its place: names rise as values are sent
+		at, _ := slices.BinarySearch(q.values, name)
+		q.values = slices.Insert(slices.Clone(q.values), at, name)
 	default:
 		q.values = append(slices.Clone(q.values), name)
 	}
@@ -138,6 +139,36 @@ func (w *duo) finish(i int, asker uint64, ids []uint64, grpc bool) {
 		}
 	}
 	w.keep(i, w.sides[i].table.finish(w.now, asker, ids))
+}
+
+// cancel is Kept.Cancel.
+func (w *duo) cancel(i int, asker uint64, ids []uint64) {
+	if len(ids) == 0 {
+		return
+	}
+	if w.cfg.rules.cancelLate {
+		w.sides[i].cancelled = append(w.sides[i].cancelled, duoIDs{asker, ids})
+		return
+	}
+	w.cancelNow(i, duoIDs{asker, ids})
+}
+
+// cancelNow has the table cancel, and waits for the receives of the source that this ends.
+func (w *duo) cancelNow(i int, c duoIDs) {
+	s := &w.sides[i]
+	acts := s.table.cancel(w.now, c.asker, c.ids)
+	var stopped []uint64
+	for _, a := range acts {
+		if a.kind == keptStopFetch {
+			stopped = append(stopped, a.fetch)
+		}
+	}
+	w.keep(i, acts)
+	for _, id := range stopped {
+		if n := slices.IndexFunc(s.reports, func(r report) bool { return r.fetch == id }); n >= 0 {
+			w.report(i, n)
+		}
+	}
 }
 
 // reply gives a caller its answer.

@@ -168,6 +168,10 @@ var duoSearches = []struct {
 	{"the receiver restarts, a channel", duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 2, recvs: 2, reborn: 1, channels: 1}}},
 	{"the receiver restarts after a break", duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 2, reborn: 1, breaks: 1}}},
 	{"no memory, a cancel", duoConfig{sizes: []int64{duoLarge}, duoBudget: duoBudget{sends: 1, recvs: 1, breaks: 1, full: 1, cancels: 1}}},
+	{"one after the other, a cancel", duoConfig{serial: true, sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 2, recvs: 2, cancels: 1}}},
+	{"one after the other, a cancel, large", duoConfig{serial: true, sizes: []int64{duoLarge}, duoBudget: duoBudget{sends: 2, recvs: 2, cancels: 1}}},
+	{"one after the other, found later, a cancel", duoConfig{serial: true, slow: true, sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 2, recvs: 2, cancels: 1}}},
+	{"one after the other, a break and a cancel", duoConfig{serial: true, sent: true, sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 2, recvs: 2, breaks: 1, cancels: 1}}},
 	{"both ways", duoConfig{both: true, sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 2, recvs: 2}}},
 	{"both ways, a break", duoConfig{both: true, sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 2, recvs: 2, breaks: 1}}},
 }
@@ -184,6 +188,7 @@ var duoLarger = []struct {
 	{"another shape, a cancel", duoConfig{sizes: []int64{duoLarge, duoLarge - 1}, duoBudget: duoBudget{sends: 2, recvs: 2, cancels: 1}}},
 	{"two receives, large, a break and a cancel", duoConfig{sizes: []int64{duoLarge}, duoBudget: duoBudget{sends: 2, recvs: 2, breaks: 1, cancels: 1}}},
 	{"a new channel, large, a cancel and a cut", duoConfig{sizes: []int64{duoLarge}, duoBudget: duoBudget{sends: 1, recvs: 1, breaks: 1, channels: 1, cancels: 1, cuts: 1}}},
+	{"one after the other, a break, a cancel and a send", duoConfig{serial: true, sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 2, recvs: 2, breaks: 1, cancels: 1}}},
 	{"two receives, two breaks", duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 2, recvs: 2, breaks: 2, channels: 1}}},
 }
 
@@ -270,6 +275,8 @@ func TestSearchWithoutRuleD(t *testing.T) {
 	searchWithout(t, "FINISHED is said again", "B keeps an answer to receive 1 for ever", broken, duoRules{finishOnce: true})
 	cancelled := duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, breaks: 1, cancels: 1}}
 	searchWithout(t, "CANCEL is said again", "value 1: 0 times delivered, 0 times in the table", cancelled, duoRules{cancelOnce: true})
+	inOrder := duoConfig{serial: true, sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 2, recvs: 2, cancels: 1}}
+	searchWithout(t, "CANCEL is dealt with before a later request", "receive 2 gets value 2 before value 1", inOrder, duoRules{cancelLate: true})
 	searchWithout(t, "what has ended is remembered", "value 1: 0 times delivered, 0 times in the table", cancelled, duoRules{forgetIDs: true})
 }
 

@@ -71,6 +71,8 @@ type duoConfig struct {
 	copies bool    // content is copied on its way from the table to a channel, which takes time
 	riding bool    // finished ids wait for a request to ride on; else they are said at once
 	slow   bool    // what is there is found later, too, as what is read from a file; else at once
+	serial bool    // a receive begins when those before it have ended
+	sent   bool    // and when everything has been sent
 	rules  duoRules
 	tensor []*tensor.Tensor
 	parsed [2][]rendezvous.Key // by the side that sends
@@ -88,6 +90,7 @@ type duoRules struct {
 	dropValue  bool // c. a request of a closed channel loses its value
 	finishOnce bool // d. FINISHED is said once
 	cancelOnce bool // d. CANCEL is
+	cancelLate bool // d. CANCEL is dealt with at any time, not before a later request
 	forgetIDs  bool // d. what has ended is not remembered
 	keepNone   bool // e. an answer is let go when it is given to a wire
 	keepAll    bool // e. one for a process that is gone is not
@@ -105,7 +108,7 @@ type duoSide struct {
 	copied    []duoAnswered // answers that are copied
 	over      bool          // the step is cleaned up
 	ending    bool          // and the table not told yet
-	cancelled []duoIDs      // CANCELs on their way from a channel to the table
+	cancelled []duoIDs      // CANCELs on their way to the table, where they may take their time
 
 	// What it has as a receiver.
 	asking   *asking
@@ -186,6 +189,7 @@ type duoCall struct {
 	peer      uint64
 	left      int
 	finished  []uint64
+	cancelled []uint64
 	state     callState
 	call      callID
 	value     byte
@@ -347,7 +351,7 @@ func (w *duo) attempt(i, n int) {
 	}
 	r := &s.recvs[a.id-1]
 	w.calls = append(w.calls, duoCall{
-		from: i, peer: a.peer, left: s.gone, finished: a.finished, listening: true,
+		from: i, peer: a.peer, left: s.gone, finished: a.finished, cancelled: a.cancelled, listening: true,
 		ask: Ask{Asker: w.asker(i), ID: a.id, Attempt: a.attempt, Step: 1, Key: w.cfg.parsed[1-i][r.key]},
 	})
 }
@@ -451,9 +455,22 @@ func (w *duo) end(i int, id uint64, name byte, err error) {
 	if v.key != r.key || v.home != r.first {
 		w.fail("receive %d of key %d, which process %d took, ends with value %d of key %d of process %d", id, r.key, r.first, name, v.key, v.home)
 	}
+	if w.cfg.restarts+w.cfg.reborn > 0 {
+		return
+	}
 	for k, other := range s.recvs {
-		if w.cfg.cancels == 0 && w.cfg.restarts == 0 && w.cfg.reborn == 0 && other.key == r.key && other.value > name && other.ended < r.begun {
+		if w.cfg.cancels == 0 && other.key == r.key && other.value > name && other.ended < r.begun {
 			w.fail("receive %d gets value %d after receive %d got %d", id, name, k+1, other.value)
+		}
+	}
+	if slices.ContainsFunc(s.recvs, func(o duoRecv) bool {
+		return o.key == r.key && o.begun != r.begun && (o.ended == 0 || o.ended > r.begun)
+	}) {
+		return // it was not alone: another may have held an earlier value meanwhile
+	}
+	for k, other := range w.values[:name-1] {
+		if other.key == v.key && other.home == v.home && other.got == 0 && !other.lost {
+			w.fail("receive %d gets value %d before value %d", id, name, k+1)
 		}
 	}
 }
@@ -522,6 +539,10 @@ func (w *duo) take(n int) {
 	}
 	w.finish(i, c.ask.Asker.Incarnation, c.finished, true)
 	c = &w.calls[n]
+	if !w.cfg.rules.cancelLate {
+		w.cancel(i, c.ask.Asker.Incarnation, c.cancelled)
+		c = &w.calls[n]
+	}
 	c.call = w.sides[i].lastCall + 1
 	w.asks(i, c.ask, 0)
 }
@@ -589,7 +610,7 @@ func (w *duo) saying(n int) {
 	if m.act.kind == askFinish {
 		w.finish(i, m.asker, m.act.finished, true)
 	} else {
-		w.keep(i, w.sides[i].table.cancel(w.now, m.asker, m.act.finished))
+		w.cancel(i, m.asker, m.act.finished)
 	}
 }
 

@@ -81,7 +81,7 @@ func cloneAsking(m *asking) *asking {
 	for i, r := range n.again {
 		n.again[i] = one(r)
 	}
-	n.finished, n.cancelled = slices.Clone(m.finished), slices.Clone(m.cancelled)
+	n.finished, n.cancelled, n.cancelling = slices.Clone(m.finished), slices.Clone(m.cancelled), slices.Clone(m.cancelling)
 	n.acts, n.free = nil, nil
 	return &n
 }
@@ -90,7 +90,7 @@ func cloneAsking(m *asking) *asking {
 func lasting(acts []askAction) []askAction {
 	acts = slices.Clone(acts)
 	for i := range acts {
-		acts[i].finished = slices.Clone(acts[i].finished)
+		acts[i].finished, acts[i].cancelled = slices.Clone(acts[i].finished), slices.Clone(acts[i].cancelled)
 	}
 	return acts
 }
@@ -126,6 +126,7 @@ func (w *world) state() string {
 		num(c.attempt.ID, uint64(c.attempt.Attempt), min(w.conn-c.conn, 2), uint64(c.state), uint64(c.value), c.attempt.Peer)
 		flag(c.lost, c.dropped, c.detached, c.answer.Err != nil)
 		list(c.attempt.Finished)
+		list(c.attempt.Cancelled)
 		_, here := w.callsHere[c.call]
 		flag(here)
 	}
@@ -234,5 +235,6 @@ func appendAsking(b []byte, r *asking) []byte {
 	}
 	list(r.finished)
 	list(r.cancelled)
+	list(r.cancelling)
 	return b
 }

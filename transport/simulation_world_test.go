@@ -398,7 +398,7 @@ func (w *world) ask(acts []askAction) {
 					Asker: Asker{Name: consumer, Incarnation: simAsker},
 					ID:    a.id, Attempt: a.attempt, Step: 1, Key: w.cfg.parsed[r.key],
 				},
-				Peer: a.peer, Finished: a.finished,
+				Peer: a.peer, Finished: a.finished, Cancelled: a.cancelled,
 			}})
 		case askDrop:
 			for i := range w.calls {
@@ -602,6 +602,9 @@ func (w *world) deliver(n int) {
 	}
 	w.carry(c.conn)
 	w.keep(w.s.finish(w.now, simAsker, a.Finished))
+	if len(a.Cancelled) > 0 {
+		w.keep(w.s.cancel(w.now, simAsker, a.Cancelled))
+	}
 	if r := &w.recvs[a.ID-1]; r.first == 0 {
 		r.first = w.process
 	}

@@ -90,6 +90,9 @@ type Attempt struct {
 	Left uint64
 	// Finished rides on the request: answers that the peer may let go.
 	Finished []uint64
+	// Cancelled are receives that are not wanted any more, all that the peer has not
+	// confirmed. It deals with them before it looks at the request.
+	Cancelled []uint64
 	// Args are the receiver's.
 	Args rendezvous.Args
 	// Began is when it was begun, and Ended when it had its outcome; that is set by a wire

@@ -81,6 +81,7 @@ func (w *Worker) recvTryst(ctx context.Context, step int64, key rendezvous.Key, 
 		}
 	}
 	w.opts.Kept.Finish(asker.Incarnation, o.GetFinished())
+	w.opts.Kept.Cancel(asker.Incarnation, o.GetCancelled())
 	v, err := w.ask(ctx, transport.Ask{Asker: asker, ID: o.GetId(), Attempt: o.GetAttempt(), Step: step, Key: key}, nil)
 	if err != nil {
 		return nil, err

@@ -52,7 +52,11 @@ type RecvOptions struct {
 	// none. The sender closes that generation before it looks at the request.
 	LeftGeneration uint32 `protobuf:"varint,6,opt,name=left_generation,json=leftGeneration,proto3" json:"left_generation,omitempty"`
 	// Ids of earlier receives whose answers the sender may let go.
-	Finished      []uint64 `protobuf:"fixed64,7,rep,packed,name=finished,proto3" json:"finished,omitempty"`
+	Finished []uint64 `protobuf:"fixed64,7,rep,packed,name=finished,proto3" json:"finished,omitempty"`
+	// Ids of earlier receives that are not wanted any more, as in CancelRequest: all that
+	// no CancelRequest has been answered for. The sender has dealt with them before it
+	// looks at the request.
+	Cancelled     []uint64 `protobuf:"fixed64,8,rep,packed,name=cancelled,proto3" json:"cancelled,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -132,6 +136,13 @@ func (x *RecvOptions) GetLeftGeneration() uint32 {
 func (x *RecvOptions) GetFinished() []uint64 {
 	if x != nil {
 		return x.Finished
+	}
+	return nil
+}
+
+func (x *RecvOptions) GetCancelled() []uint64 {
+	if x != nil {
+		return x.Cancelled
 	}
 	return nil
 }
@@ -630,7 +641,7 @@ var File_tryst_transfer_proto protoreflect.FileDescriptor
 
 const file_tryst_transfer_proto_rawDesc = "" +
 	"\n" +
-	"\x14tryst/transfer.proto\x12\x05tryst\"\xf2\x01\n" +
+	"\x14tryst/transfer.proto\x12\x05tryst\"\x94\x02\n" +
 	"\vRecvOptions\x12\x14\n" +
 	"\x05asker\x18\x01 \x01(\tR\x05asker\x12+\n" +
 	"\x11asker_incarnation\x18\x02 \x01(\x06R\x10askerIncarnation\x12-\n" +
@@ -638,7 +649,8 @@ const file_tryst_transfer_proto_rawDesc = "" +
 	"\x02id\x18\x04 \x01(\x06R\x02id\x12\x18\n" +
 	"\aattempt\x18\x05 \x01(\rR\aattempt\x12'\n" +
 	"\x0fleft_generation\x18\x06 \x01(\rR\x0eleftGeneration\x12\x1e\n" +
-	"\bfinished\x18\a \x03(\x06B\x02\x10\x01R\bfinished\"a\n" +
+	"\bfinished\x18\a \x03(\x06B\x02\x10\x01R\bfinished\x12 \n" +
+	"\tcancelled\x18\b \x03(\x06B\x02\x10\x01R\tcancelled\"a\n" +
 	"\tRecvExtra\x12-\n" +
 	"\x12sender_incarnation\x18\x01 \x01(\x06R\x11senderIncarnation\x12%\n" +
 	"\x06ticket\x18\x02 \x01(\v2\r.tryst.TicketR\x06ticket\"4\n" +

@@ -94,7 +94,7 @@ func (w *wire) Recv(ctx context.Context, a *transport.Attempt) (rendezvous.Value
 func recvOptions(a *transport.Attempt) *trystpb.RecvOptions {
 	return &trystpb.RecvOptions{
 		Asker: a.Asker.Name, AskerIncarnation: a.Asker.Incarnation, SenderIncarnation: a.Peer,
-		Id: a.ID, Attempt: a.Attempt, Finished: a.Finished,
+		Id: a.ID, Attempt: a.Attempt, Finished: a.Finished, Cancelled: a.Cancelled,
 		LeftGeneration: uint32(min(a.Left, math.MaxUint32)), //nolint:gosec // generations end before (package pairing)
 	}
 }

@@ -2,6 +2,7 @@ package transporttest
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -19,6 +20,8 @@ func cancelCases() []testCase {
 		{name: "Deadline", run: deadline},
 		{name: "TwoOfFour", run: cancelTwoOfFour},
 		{name: "RacingTheValue", run: cancelRacing},
+		{name: "InOrderAfterwards", run: cancelInOrder},
+		{name: "ManyInOrderAfterwards", run: cancelManyInOrder},
 	}
 }
 
@@ -181,5 +184,92 @@ func cancelRacing(w *world) {
 func spin(n *node, round int) {
 	for range round * 7 % 40 {
 		n.Kept().Stats()
+	}
+}
+
+// cancelInOrder: when one or two receives of a key have been cancelled at any moment, and
+// have ended, the next ones get what was sent in order.
+func cancelInOrder(w *world) {
+	from, to := w.pair()
+	const rounds, values = 150, 4
+	won := 0
+	for i := range rounds {
+		k := w.key(from, to, fmt.Sprint("v", i))
+		early := i%2 == 0 // the values are there before the receives
+		if early {
+			for n := range values {
+				from.sendNumber(1, k, n)
+			}
+		}
+		ctx, cancel := context.WithCancel(w.ctx)
+		receives := []*receive{to.recvCtx(ctx, 1, k)}
+		if i%4 > 1 {
+			receives = append(receives, to.recvCtx(ctx, 1, k))
+		}
+		var both sync.WaitGroup
+		if !early {
+			both.Go(func() {
+				for n := range values {
+					from.sendNumber(1, k, n)
+				}
+			})
+		}
+		if i%3 > 0 {
+			spin(from, i)
+		}
+		cancel()
+		both.Wait()
+		got := make(map[int]bool) // by receives that were cancelled too late
+		for _, r := range receives {
+			o := r.wait()
+			if o.err != nil {
+				w.mustBe(o.err, status.Cancelled)
+				continue
+			}
+			won++
+			n, _ := numberOf(o.value.Tensor)
+			o.release()
+			got[n] = true
+		}
+		for n := range values {
+			if !got[n] {
+				to.recv(1, k).isNumber(n)
+			}
+		}
+	}
+	w.Logf("the value was first in %d receives", won)
+}
+
+// cancelManyInOrder: of so many receives not every request can say that they were cancelled.
+func cancelManyInOrder(w *world) {
+	from, to := w.pair()
+	k := w.key(from, to, "v")
+	const n = 300
+	link := w.link(from)
+	w.warm(from, to)
+	w.happens("the wire is stuck", link.HoldAfter(0))
+	ctx, cancel := context.WithCancel(w.ctx)
+	receives := make([]*receive, n)
+	for i := range receives {
+		receives[i] = to.recvCtx(ctx, 1, k)
+	}
+	for i := range n {
+		from.sendNumber(1, k, i)
+	}
+	link.Release()
+	w.until("the values are matched", func() bool { return from.Kept().Stats().Kept > n/2 })
+	cancel()
+	got := make(map[int]bool)
+	for _, r := range receives {
+		if o := r.wait(); o.err == nil {
+			i, _ := numberOf(o.value.Tensor)
+			o.release()
+			got[i] = true
+		}
+	}
+	for i := range n {
+		if !got[i] {
+			to.recv(1, k).isNumber(i)
+		}
 	}
 }

@@ -33,6 +33,7 @@ const (
 	callsOneByOne     fault = "runs one callback at a time"
 	leavesGoroutine   fault = "leaves a goroutine"
 	stopsWithoutAWord fault = "stops without a word"
+	cancelsLate       fault = "cancels after later requests"
 )
 
 // faults lists the mistakes, each with cases that must fail by it.
@@ -59,6 +60,7 @@ var faults = []struct {
 	{callsOneByOne, []string{"Callback/Blocks", "Callback/Receives"}},
 	{leavesGoroutine, []string{"Order/SendFirst"}},
 	{stopsWithoutAWord, []string{"Stop/FinishedIsSaid"}},
+	{cancelsLate, []string{"Cancel/InOrderAfterwards"}},
 }
 
 func (f fault) peerTimeout(d time.Duration) time.Duration {
@@ -108,8 +110,14 @@ type faultyWire struct {
 }
 
 func (w *faultyWire) Cancel(ctx context.Context, ids []uint64) error {
-	if w.fault == ignoresCancel {
+	switch w.fault {
+	case ignoresCancel:
 		return nil
+	case cancelsLate:
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+		}
 	}
 	return w.refWire.Cancel(ctx, ids)
 }
@@ -125,6 +133,8 @@ func (w *faultyWire) Recv(ctx context.Context, a *transport.Attempt) (rendezvous
 	switch w.fault {
 	case neverFinishes:
 		a.Finished = nil
+	case cancelsLate:
+		a.Cancelled = nil
 	case servesOneByOne:
 		w.turn <- struct{}{}
 		defer func() { <-w.turn }()

@@ -245,6 +245,7 @@ func (w *refWire) Recv(ctx context.Context, a *transport.Attempt) (rendezvous.Va
 		return rendezvous.Value{}, &transport.RestartedError{Err: transport.OtherProcess(a.Peer, is)}
 	}
 	c.to.kept.Finish(a.Asker.Incarnation, a.Finished)
+	c.to.kept.Cancel(a.Asker.Incarnation, a.Cancelled)
 	if err := c.to.session.CheckSource(a.Key); err != nil {
 		return rendezvous.Value{}, err
 	}

@@ -131,7 +131,10 @@ func (l *link) act(acts []channel.Action, now time.Time) (again bool) {
 		case channel.ActFinished:
 			l.outbox = append(l.outbox, outgoing{kind: outFinished, ids: a.IDs.AppendTo(l.newIDs())})
 		case channel.ActCancelled:
-			l.outbox = append(l.outbox, outgoing{kind: outCancelled, ids: a.IDs.AppendTo(nil)})
+			// From here on the CANCEL counts as taken: no request of the peer by another way
+			// may be answered before it has been dealt with.
+			end := l.peer.transport.opts.Kept.BeginCancel(l.asker.Incarnation, a.IDs.AppendTo(nil))
+			l.outbox = append(l.outbox, outgoing{kind: outCancelled, end: end})
 		case channel.ActTaken:
 			l.took(a.Taken)
 		case channel.ActUp:
@@ -243,6 +246,7 @@ type outgoing struct {
 	buf  *tensor.Buffer
 	ids  []uint64
 	left uint64
+	end  func() // of a cancel that has begun
 }
 
 type outKind uint8
@@ -253,7 +257,7 @@ const (
 	outDetach                   // nobody waits for the answer to id any more
 	outRelease                  // buf
 	outFinished                 // ids
-	outCancelled                // ids
+	outCancelled                // end
 	outUp                       // the channel carries both ways
 )
 
@@ -261,16 +265,28 @@ const (
 // gives it up. One goroutine at a time does it; what others add meanwhile, it
 // does too.
 func (l *link) empty() {
-	if l.emptying {
+	if l.emptying || len(l.outbox) == 0 {
 		l.mu.Unlock()
 		return
 	}
 	l.emptying = true
-	for len(l.outbox) > 0 {
-		batch := l.outbox
-		l.outbox = l.spare.outbox[:0]
-		l.mu.Unlock()
-		for i := range batch {
+	batch := l.outbox
+	l.outbox = l.spare.outbox[:0]
+	l.mu.Unlock()
+	l.carryOut(batch, 0, true)
+}
+
+// carryOut carries out a batch from a place on, and what has come into the outbox meanwhile.
+// While completions are polled it stops at a CANCEL, since what goes back to its key may find
+// a receiver there, whose callback must not run then. A goroutine of its own does that, and
+// all that is behind it: a request behind a CANCEL is answered when it has been dealt with.
+func (l *link) carryOut(batch []outgoing, from int, polls bool) {
+	for {
+		for i := from; i < len(batch); i++ {
+			if polls && batch[i].kind == outCancelled {
+				l.carryAside(batch, i)
+				return
+			}
 			l.carry(&batch[i])
 		}
 		l.mu.Lock()
@@ -281,9 +297,20 @@ func (l *link) empty() {
 		}
 		clear(batch)
 		l.spare.outbox = batch
+		if len(l.outbox) == 0 {
+			l.emptying = false
+			l.mu.Unlock()
+			return
+		}
+		batch, from = l.outbox, 0
+		l.outbox = l.spare.outbox[:0]
+		l.mu.Unlock()
 	}
-	l.emptying = false
-	l.mu.Unlock()
+}
+
+// carryAside is carryOut where nothing is polled.
+func (l *link) carryAside(batch []outgoing, from int) {
+	l.aside(func() { l.carryOut(batch, from, false) })
 }
 
 // newIDs is memory for a list of ids that goes into the outbox. Called with the lock
@@ -309,10 +336,7 @@ func (l *link) carry(o *outgoing) {
 	case outFinished:
 		kept.Finish(l.asker.Incarnation, o.ids)
 	case outCancelled:
-		// What goes back to its key may find a receiver there, whose callback
-		// must not run while completions are polled.
-		ids := o.ids
-		l.aside(func() { kept.Cancel(l.asker.Incarnation, ids) })
+		o.end()
 	case outUp:
 		l.peer.linkUp(l)
 	}
@@ -386,6 +410,7 @@ func (l *link) end(a *channel.Action, now time.Time) {
 // say waits until the peer has taken what was said.
 type say struct {
 	cancel bool // CANCEL, else FINISHED
+	ids    []uint64
 	mark   channel.Mark
 	done   chan struct{}
 	err    error

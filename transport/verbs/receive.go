@@ -2,6 +2,7 @@ package verbstransport
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/tryst-rdma/tryst/rendezvous"
@@ -62,9 +63,21 @@ func (l *link) start(a *transport.Attempt) *receive {
 		}
 	}
 	r.own = req.Handle
+	l.cancels(now, a.Cancelled)
 	l.machine.Receive(now, req)
 	l.run(now)
 	return r
+}
+
+// cancels says that ids are not wanted any more, before a request is posted: but for those
+// that are being said already. Called with the lock held.
+func (l *link) cancels(now time.Time, ids []uint64) {
+	ids = slices.DeleteFunc(slices.Clone(ids), func(id uint64) bool {
+		return slices.ContainsFunc(l.says, func(s *say) bool { return s.cancel && slices.Contains(s.ids, id) })
+	})
+	if len(ids) > 0 {
+		l.machine.SayCancelled(now, ids)
+	}
 }
 
 // newReceive takes a record that is free, or makes one. Called with the lock held.
@@ -161,7 +174,7 @@ func (l *link) quarantine(now time.Time, r *receive) {
 
 // tell says finished or cancelled, and waits until the peer has taken it.
 func (l *link) tell(ctx context.Context, ids []uint64, cancel bool) error {
-	s := &say{cancel: cancel, done: make(chan struct{})}
+	s := &say{cancel: cancel, ids: ids, done: make(chan struct{})}
 	l.mu.Lock()
 	if l.state != linkOpen {
 		err := l.lostErr()
