@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 	grpcstatus "google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -83,6 +85,13 @@ func TestRefusedRequestHasNoEffect(t *testing.T) {
 	kept := rawRequest(t, rawKey(t, s0.Task(), s0.Incarnation(), client, "kept"), &trystpb.RecvOptions{Asker: client.String(), AskerIncarnation: 4, Id: 1, Attempt: 1})
 	if _, err := c.RecvTensor(t.Context(), kept); err != nil {
 		t.Fatal(err)
+	}
+	ticks := time.NewTicker(time.Millisecond)
+	defer ticks.Stop()
+	for end := time.Now().Add(soon); s0.Kept().Kept != 1; <-ticks.C { // task 1 has finished with its value
+		if time.Now().After(end) {
+			t.Fatalf("the table has %+v", s0.Kept())
+		}
 	}
 	before, breaks := s0.Kept(), breaksOf(s0)
 
@@ -234,5 +243,138 @@ func TestNobodyActsInAnothersName(t *testing.T) {
 	}
 	if is := s0.Kept(); is.Kept != 0 {
 		t.Errorf("after its holder has finished with it the table has %+v", is)
+	}
+}
+
+// hello says Hello in a name, and returns the error and whether a worker answered it.
+func hello(ctx context.Context, c *grpc.ClientConn, task cluster.Task, incarnation uint64) (code codes.Code, message string, answered bool) {
+	var trailer metadata.MD
+	_, err := trystgrpc.NewPeersClient(c).Hello(ctx, &trystpb.HelloRequest{Asker: task.String(), AskerIncarnation: incarnation}, grpc.Trailer(&trailer))
+	s := grpcstatus.Convert(err)
+	return s.Code(), s.Message(), len(trailer.Get("tryst-answered")) > 0
+}
+
+// TestNobodyShutsOutAConnectedPeer: another process that takes its name is refused, since the
+// address of the task is that of the peer. Nothing that is kept for the peer is let go.
+func TestNobodyShutsOutAConnectedPeer(t *testing.T) {
+	a, b := twoTasks(t)
+	send := func(step int64, v float32) {
+		x := float(t, v)
+		defer x.Release()
+		if err := a.Send(step, b.Task().String(), "x", x, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	send(1, 1)
+	wantFloat(t, wait(t, b.recv(1, a.Task().String(), "x"), "the first"), 1)
+	other := dialRaw(t, a.Addr().String())
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	if code, message, answered := hello(ctx, other, b.Task(), 0xbad); code != codes.PermissionDenied || !answered || !strings.Contains(message, "address") {
+		t.Errorf("Hello of another process: %v %q", code, message)
+	}
+	_, err := tensorflowgrpc.NewWorkerServiceClient(other).RecvTensor(ctx, rawRequest(t, rawKey(t, a.Task(), a.Incarnation(), b.Task(), "x"),
+		&trystpb.RecvOptions{Asker: b.Task().String(), AskerIncarnation: 0xbad, Id: 1, Attempt: 1}))
+	if grpcstatus.Code(err) != codes.PermissionDenied {
+		t.Errorf("its RecvTensor: %v", err)
+	}
+	for step := int64(2); step < 5; step++ {
+		send(step, float32(step))
+		wantFloat(t, wait(t, b.recv(step, a.Task().String(), "x"), "a later one"), float32(step))
+	}
+}
+
+// TestNameGoesToTheProcessAtItsAddress: somebody who was connected in the name of a peer does
+// not keep the peer out.
+func TestNameGoesToTheProcessAtItsAddress(t *testing.T) {
+	at := twoPlaces(t)
+	a := start(t, at(0), Options{})
+	b := at(1)
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	other := dialRaw(t, a.Addr().String())
+	if code, message, _ := hello(ctx, other, b.Task, 0xbad); code != codes.OK {
+		t.Fatalf("the first process of a name: %v %q", code, message)
+	}
+	peer := start(t, b, Options{})
+	x := float(t, 1)
+	if err := a.Send(1, b.Task.String(), "x", x, false); err != nil {
+		t.Fatal(err)
+	}
+	x.Release()
+	wantFloat(t, wait(t, peer.recv(1, a.Task().String(), "x"), "the value"), 1)
+	if code, message, _ := hello(ctx, other, b.Task, 0xbad); code != codes.Aborted {
+		t.Errorf("the one that was displaced: %v %q", code, message)
+	}
+}
+
+// TestRequestsWhileAnAddressIsCalled: one waits for the answer. The others, and that one too
+// when no answer comes, are refused without the trailer of a worker: their requester takes the
+// attempt for lost, and repeats it.
+func TestRequestsWhileAnAddressIsCalled(t *testing.T) {
+	at := twoPlaces(t)
+	a := start(t, at(0), Options{})
+	silent, err := new(net.ListenConfig).Listen(t.Context(), "tcp", at(1).Listen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	called := make(chan net.Conn, 1)
+	go func() {
+		if conn, err := silent.Accept(); err == nil {
+			called <- conn
+		}
+	}()
+	defer silent.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	conns := [3]*grpc.ClientConn{}
+	for i := range conns {
+		conns[i] = dialRaw(t, a.Addr().String())
+	}
+	task := at(1).Task
+	if code, message, _ := hello(ctx, conns[0], task, 5); code != codes.OK {
+		t.Fatalf("the first process: %v %q", code, message)
+	}
+	type result struct {
+		code     codes.Code
+		message  string
+		answered bool
+	}
+	first := make(chan result, 1)
+	go func() {
+		code, message, answered := hello(ctx, conns[1], task, 6)
+		first <- result{code, message, answered}
+	}()
+	conn := wait(t, called, "the call of the address")
+	defer conn.Close()
+	if code, message, answered := hello(ctx, conns[2], task, 7); code != codes.Unavailable || answered || !strings.Contains(message, "is being called") {
+		t.Errorf("a second newcomer meanwhile: %v %q, answered: %v", code, message, answered)
+	}
+	select {
+	case r := <-first:
+		t.Errorf("the first newcomer did not wait: %+v", r)
+	default:
+	}
+	if r := wait(t, first, "the first newcomer"); r.code != codes.Unavailable || r.answered || !strings.Contains(r.message, "does not tell") {
+		t.Errorf("the first newcomer: %+v", r)
+	}
+	if code, message, _ := hello(ctx, conns[0], task, 5); code != codes.OK {
+		t.Errorf("the connected process: %v %q", code, message)
+	}
+}
+
+// TestNameOfAClientIsItsOwn: nobody calls a client, so its name stays with the process that
+// has it; another one is to draw a new name.
+func TestNameOfAClientIsItsOwn(t *testing.T) {
+	s := start(t, settings(), Options{})
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	client := cluster.Task{Job: cluster.ClientJob, Index: 7}
+	own, other := dialRaw(t, s.Addr().String()), dialRaw(t, s.Addr().String())
+	if code, message, _ := hello(ctx, own, client, 1); code != codes.OK {
+		t.Fatalf("the client: %v %q", code, message)
+	}
+	if code, message, answered := hello(ctx, other, client, 2); code != codes.AlreadyExists || !answered || !strings.Contains(message, "draw a new name") {
+		t.Errorf("another process: %v %q", code, message)
 	}
 }

@@ -127,6 +127,7 @@ func newNode(ctx context.Context, at place, c config.Client, o Options) (_ *node
 	})
 	session := worker.Session(task, n.incarnation)
 	late := new(source)
+	at.kept.Addressed, at.kept.Verify = n.conns.Addressed, n.conns.Incarnation
 	n.kept = transport.NewKept(late, at.kept)
 	if c.Transport == verbstransport.Name {
 		if n.rdma, err = n.openRDMA(c, o.Provider, at, session.CheckSource); err != nil {

@@ -471,7 +471,7 @@ func closeTakesNothingNew(t *testing.T, both func() (a, b *Server)) {
 		runtime.Gosched()
 	}
 
-	finish := func() { a.kept.Finish(slow.Asker.Incarnation, []uint64{slow.ID}) }
+	finish := func() { a.kept.Finish(slow.Asker, []uint64{slow.ID}) }
 	t.Cleanup(finish)
 	closed := make(chan error, 1)
 	go func() { closed <- a.Close(context.WithoutCancel(t.Context())) }()

@@ -10,8 +10,8 @@ import (
 )
 
 // answers is the sender's half of ARCHITECTURE.md section 6 as a pure state
-// machine: the table of answers, one for all wires, found by the asker's
-// incarnation and the receive's id. Its methods are the events; each returns
+// machine: the table of answers, one for all wires, found by the asker (its name
+// and incarnation) and the receive's id. Its methods are the events; each returns
 // the actions to carry out, in order, outside every lock. They are good until the
 // next event.
 //
@@ -33,20 +33,26 @@ import (
 // one key that go back from receives which were under way together do so in any
 // order, as they would have arrived.
 //
-// What a peer can make the table hold is bounded: receives and calls by limits
-// (answers_room.go), ids and processes of the past by their number
-// (answers_past.go).
+// Which process is accepted under a name is decided in answers_asker.go. What a peer
+// can make the table hold is bounded: receives, calls and values in answers_room.go,
+// processes and ids in answers_share.go.
 type answers struct {
 	limits keptLimits
-	askers map[uint64]*asker // by incarnation; 0: askers that are not Tryst
-	names  map[string]*asker // the process that asked last under a name
+	askers map[string]*asker // by name: the process that is accepted; "" has all that are not Tryst
 	steps  map[int64]stepEntries
 	calls  map[callID]*entry // calls that wait for their answer
-	past   past
-	next   uint64 // the last fetch id given out
+	next   uint64            // the last fetch id given out
 
-	lost list.List // of *asker without connection that have entries; who was lost first is in front
-	idle list.List // of *asker without connection and entries, likewise
+	sources     map[string]*source // by address
+	unaddressed int                // askers without an address in the cluster
+	ids         int                // of receives, as asker.ids counts them
+
+	// Lists of *asker. Those without a connection are in one of the first three, the
+	// one that lost it first in front.
+	lost        list.List // have entries
+	resting     list.List // have no entries, and are remembered
+	idle        list.List // have nothing here, and are forgotten in time
+	remembering list.List // have ids in past
 
 	waiting   int       // entries without an answer
 	waitBytes int64     // length of their keys
@@ -64,41 +70,6 @@ type stepEntries struct{ first, last *entry }
 
 // callID is the shell's handle for one call that waits for an answer.
 type callID uint64
-
-// asker is one process that asks.
-type asker struct {
-	name        string
-	incarnation uint64
-	entries     map[uint64]*entry // by receive id
-	wires       int               // connections that live
-	calls       int               // that wait for an answer: a sign of a connection
-	in          *list.List        // answers.lost or answers.idle; nil while it has a connection
-	at          *list.Element     // its place there
-	since       time.Time         // and since when
-	replaced    []uint64          // incarnations of the last processes of that name before it
-
-	waiting   int           // entries without an answer
-	waitBytes int64         // length of their keys
-	bytes     int64         // charged for answers
-	limited   list.List     // of *entry that wait for room, in order
-	turn      *list.Element // in answers.turns; nil when none waits for room
-}
-
-// entry finds a receive by its id; nil when there is none.
-func (k *asker) entry(id uint64) *entry {
-	e := k.entries[id]
-	return e
-}
-
-func (k *asker) describe() string {
-	switch {
-	case k.incarnation == 0:
-		return "peers that are not Tryst"
-	case k.name == "":
-		return "a peer without name"
-	}
-	return k.name
-}
 
 type entryState uint8
 
@@ -129,25 +100,27 @@ type entry struct {
 func newAnswers(limits keptLimits) *answers {
 	return &answers{
 		limits: limits,
-		askers: make(map[uint64]*asker), names: make(map[string]*asker),
+		askers: make(map[string]*asker), sources: make(map[string]*source),
 		steps: make(map[int64]stepEntries), calls: make(map[callID]*entry),
-		past: newPast(),
 	}
 }
 
 // ask is the event that call waits for the answer to a.
 func (t *answers) ask(now time.Time, a Ask, call callID) []keptAction {
-	if end, ok := t.past.find(a.Asker.Incarnation, a.ID); ok {
-		return []keptAction{refuse(call, end.refusal(a))}
-	}
-	k, acts, err := t.known(now, a.Asker)
+	k, acts, err := t.introduceNow(now, a.Asker, "")
 	if err != nil {
 		return append(acts, refuse(call, err))
 	}
 	defer t.place(now, k)
+	if end, ok := k.past.ends[a.ID]; ok {
+		return append(acts, refuse(call, end.refusal(a)))
+	}
 	e := k.entry(a.ID)
 	if e == nil {
 		if err := t.countWaiting(k, a); err != nil {
+			return append(acts, refuse(call, err))
+		}
+		if err := t.hasIDs(k, 1); err != nil {
 			return append(acts, refuse(call, err))
 		}
 		e = t.newEntry(k, a)
@@ -187,6 +160,7 @@ func (t *answers) ask(now time.Time, a Ask, call callID) []keptAction {
 // insert adds an entry to the table.
 func (t *answers) insert(e *entry) {
 	e.asker.entries[e.ask.ID] = e
+	t.countIDs(e.asker, 1)
 	step := t.steps[e.ask.Step]
 	if e.before = step.last; e.before != nil {
 		e.before.after = e
@@ -248,6 +222,7 @@ func (t *answers) waited(e *entry) {
 func (t *answers) forget(e *entry) {
 	t.unwait(e)
 	delete(e.asker.entries, e.ask.ID)
+	t.countIDs(e.asker, -1)
 	t.leaveStep(e)
 	t.charge(e, 0)
 	if e.state == entryLimited {
@@ -298,8 +273,8 @@ func (t *answers) unwait(e *entry) []callID {
 }
 
 // callsOf returns the calls that wait for a receive.
-func (t *answers) callsOf(incarnation, id uint64) []callID {
-	if k := t.askers[incarnation]; k != nil {
+func (t *answers) callsOf(a Asker, id uint64) []callID {
+	if k := t.known(a); k != nil {
 		if e := k.entry(id); e != nil {
 			return e.calls
 		}
@@ -324,7 +299,7 @@ func (t *answers) stop(e *entry) keptAction {
 // fetching returns the entry whose receive a fetch is; nil when it is gone with
 // its asker.
 func (t *answers) fetching(a Ask, fetch uint64) *entry {
-	k := t.askers[a.Asker.Incarnation]
+	k := t.known(a.Asker)
 	if k == nil {
 		return nil
 	}
@@ -375,17 +350,17 @@ func (t *answers) fetched(now time.Time, a Ask, fetch uint64, ans Answer) []kept
 		acts = append(acts, reply(c, ans))
 	}
 	if e.ended {
-		t.remember(now, e, pastCleaned)
+		t.ended(now, e, pastCleaned)
 		acts = t.let(acts, e)
 	}
 	return append(acts, t.admit(now)...)
 }
 
-// remember notes how e, which goes, has ended, when requests of earlier attempts
-// may still be under way.
-func (t *answers) remember(now time.Time, e *entry, end ending) {
+// ended notes how e, which goes, has ended, when requests of earlier attempts may
+// still be under way.
+func (t *answers) ended(now time.Time, e *entry, end ending) {
 	if e.ask.Attempt > 1 {
-		t.past.add(now, e.asker.incarnation, e.ask.ID, end)
+		t.remember(now, e.asker, e.ask.ID, end)
 	}
 }
 
@@ -426,8 +401,8 @@ func (t *answers) detach(now time.Time, call callID) []keptAction {
 }
 
 // finish is the event that the asker has the answers to ids.
-func (t *answers) finish(now time.Time, incarnation uint64, ids []uint64) []keptAction {
-	k := t.askers[incarnation]
+func (t *answers) finish(now time.Time, a Asker, ids []uint64) []keptAction {
+	k := t.known(a)
 	if k == nil {
 		return nil
 	}
@@ -438,7 +413,7 @@ func (t *answers) finish(now time.Time, incarnation uint64, ids []uint64) []kept
 		if e == nil || e.state != entryKept {
 			continue // said twice, or of an id that never was
 		}
-		t.remember(now, e, pastOver)
+		t.ended(now, e, pastOver)
 		acts = t.let(acts, e)
 		t.recycle(e)
 	}
@@ -447,19 +422,31 @@ func (t *answers) finish(now time.Time, incarnation uint64, ids []uint64) []kept
 
 // cancel is the event that the asker cancelled ids: they consume nothing. An
 // id that is not known is remembered all the same, as its request may still be
-// under way.
-func (t *answers) cancel(now time.Time, incarnation uint64, ids []uint64) []keptAction {
-	if incarnation == 0 {
-		return nil // a peer without ids of its own cannot cancel
+// under way. An error has no effect: the asker is not known, or there is no room for
+// so many ids.
+func (t *answers) cancel(now time.Time, a Asker, ids []uint64) ([]keptAction, error) {
+	k := t.known(a)
+	if k == nil || k.incarnation == 0 { // a peer without ids of its own cannot cancel
+		return nil, status.Errorf(status.FailedPrecondition, "cancel of %d receives: %s with incarnation %016x is not known here; it has to say Hello first", len(ids), a.Name, a.Incarnation)
 	}
-	k := t.askers[incarnation]
+	unknown := 0
+	for _, id := range ids {
+		if _, ended := k.past.ends[id]; !ended && k.entry(id) == nil {
+			unknown++
+		}
+	}
+	if unknown > 0 {
+		if err := t.hasIDs(k, unknown); err != nil {
+			return nil, err
+		}
+	}
 	var acts, back []keptAction
 	for _, id := range ids {
 		if id == 0 {
 			continue // names no receive
 		}
-		t.past.add(now, incarnation, id, pastOver)
-		if k == nil || k.entry(id) == nil {
+		t.remember(now, k, id, pastOver)
+		if k.entry(id) == nil {
 			continue
 		}
 		e := k.entry(id)
@@ -481,10 +468,8 @@ func (t *answers) cancel(now time.Time, incarnation uint64, ids []uint64) []kept
 		}
 	}
 	acts = append(acts, back...) // behind what stops: it would only come back once more
-	if k != nil {
-		t.heard(now, k)
-	}
-	return append(acts, t.admit(now)...)
+	t.heard(now, k)
+	return append(acts, t.admit(now)...), nil
 }
 
 // endStep is the event that a step has been cleaned up: its answers are let
@@ -496,12 +481,12 @@ func (t *answers) endStep(now time.Time, step int64) []keptAction {
 		after = e.after
 		switch e.state {
 		case entryKept:
-			t.remember(now, e, pastCleaned)
+			t.ended(now, e, pastCleaned)
 			acts = t.let(acts, e)
 		case entryFetching, entryStopping:
 			e.ended = true
 		case entryLimited:
-			t.remember(now, e, pastCleaned)
+			t.ended(now, e, pastCleaned)
 			for _, c := range t.unwait(e) {
 				acts = append(acts, refuse(c, status.Errorf(status.Aborted, "Cleanup %d", step)))
 			}
@@ -535,13 +520,13 @@ func (t *answers) drop(k *asker, why *status.Error) []keptAction {
 
 // value finds the answer that is kept for a receive: for content that is
 // fetched piece by piece. The caller releases it. ok is false when nothing is kept.
-func (t *answers) value(incarnation, id uint64, attempt uint32) (v rendezvous.Value, ok bool, err error) {
-	if end, found := t.past.find(incarnation, id); found && end == pastGivenUp {
-		return v, false, status.Errorf(status.DataLoss, "the answer to receive %016x was given up", id)
-	}
-	k := t.askers[incarnation]
+func (t *answers) value(a Asker, id uint64, attempt uint32) (v rendezvous.Value, ok bool, err error) {
+	k := t.known(a)
 	if k == nil {
 		return v, false, nil
+	}
+	if k.past.ends[id] == pastGivenUp {
+		return v, false, status.Errorf(status.DataLoss, "the answer to receive %016x was given up", id)
 	}
 	if e := k.entry(id); e != nil && e.state == entryKept {
 		if attempt < e.ask.Attempt {

@@ -31,7 +31,7 @@ func reply(call callID, ans Answer) keptAction {
 	return keptAction{kind: keptReply, call: call, answer: ans}
 }
 
-func refuse(call callID, err *status.Error) keptAction {
+func refuse(call callID, err error) keptAction {
 	return keptAction{kind: keptReply, call: call, answer: Answer{Err: err}}
 }
 

@@ -13,6 +13,8 @@ type keptLimits struct {
 	maxWaitingBytes int64
 	keptPerAsker    int64
 	keptTotal       int64
+
+	addressed func(name string) bool // whether the cluster has an address for a name; nil: for none
 }
 
 // countWaiting refuses one receive more than may wait.

@@ -31,7 +31,7 @@ func TestDrainWaitsForValuesAndNotForErrors(t *testing.T) {
 		if status.CodeOf(err) != status.DeadlineExceeded || !strings.Contains(err.Error(), "1 values of 10 bytes") {
 			t.Errorf("with a value kept: %v", err)
 		}
-		time.AfterFunc(time.Second, func() { k.Finish(7, []uint64{2}) })
+		time.AfterFunc(time.Second, func() { k.Finish(asker7, []uint64{2}) })
 		begin := time.Now()
 		if err := k.Drain(t.Context()); err != nil || time.Since(begin) < time.Second {
 			t.Errorf("after %v: %v", time.Since(begin), err)

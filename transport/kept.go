@@ -16,6 +16,11 @@ type KeptOptions struct {
 	MaxWaitingBytes int64 // bytes of their keys
 	KeptPerAsker    int64 // bytes of answers kept for one asker
 	KeptTotal       int64 // bytes of answers kept for all; 0 for no limit
+	// Addressed reports whether the cluster has an address for the name of an asker,
+	// and Verify calls that address and returns the incarnation of the process
+	// there. Nil where no name has one.
+	Addressed func(name string) bool
+	Verify    func(ctx context.Context, name string) (incarnation uint64, err error)
 }
 
 // Kept is the sender's table of answers, one for all wires (ARCHITECTURE.md
@@ -23,6 +28,7 @@ type KeptOptions struct {
 // while something is to be given up or forgotten.
 type Kept struct {
 	source Source
+	verify func(ctx context.Context, name string) (uint64, error)
 
 	mu      sync.Mutex // guards what follows; never held while source or a reply is called
 	table   *answers
@@ -37,7 +43,7 @@ type Kept struct {
 	given   uint64     // and those that have arrived
 	changed *sync.Cond // a receive of the source has ended, a value has arrived there, or a cancel is over
 
-	cancelling map[uint64]int // cancels of askers that are not over, by incarnation
+	cancelling map[Asker]int // cancels that are not over
 
 	work sync.WaitGroup // receives of the source under way, and memory on its way back
 }
@@ -73,7 +79,7 @@ type waitingCall struct {
 func NewKept(source Source, o KeptOptions) *Kept {
 	limits := keptLimits{
 		maxWaiting: o.MaxWaiting, maxWaitingBytes: o.MaxWaitingBytes,
-		keptPerAsker: o.KeptPerAsker, keptTotal: o.KeptTotal,
+		keptPerAsker: o.KeptPerAsker, keptTotal: o.KeptTotal, addressed: o.Addressed,
 	}
 	if limits.maxWaiting == 0 {
 		limits.maxWaiting = DefaultMaxWaiting
@@ -87,13 +93,44 @@ func NewKept(source Source, o KeptOptions) *Kept {
 	if limits.keptTotal == 0 {
 		limits.keptTotal = 1<<63 - 1
 	}
+	if o.Verify == nil {
+		limits.addressed = nil
+	}
 	k := &Kept{
-		source: source, table: newAnswers(limits),
+		source: source, verify: o.Verify, table: newAnswers(limits),
 		calls: make(map[callID]waitingCall), fetches: make(map[uint64]*fetch),
-		cancelling: make(map[uint64]int),
+		cancelling: make(map[Asker]int),
 	}
 	k.changed = sync.NewCond(&k.mu)
 	return k
+}
+
+// Introduce makes a process known that will ask here, from a source address: the
+// process is accepted under its name, or refused. When another one is connected under
+// the name, it calls the address of the name, until ctx ends at most. Its error has no effect;
+// it is an *UndecidedError when it leaves open which process has the name.
+func (k *Kept) Introduce(ctx context.Context, a Asker, from string) error {
+	k.mu.Lock()
+	if k.closed {
+		k.mu.Unlock()
+		return errClosed()
+	}
+	of, acts, err := k.table.introduce(time.Now(), a, from)
+	k.do(acts)
+	if of != nil || err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, verifyWait)
+	is, err := k.verify(ctx, a.Name)
+	cancel()
+	k.mu.Lock()
+	if k.closed {
+		k.mu.Unlock()
+		return errClosed()
+	}
+	_, acts, err = k.table.verified(time.Now(), a, from, is, err)
+	k.do(acts)
+	return err
 }
 
 // Call is one call that waits for its answer.
@@ -108,7 +145,7 @@ type Call struct {
 // of that asker that have begun.
 func (k *Kept) Ask(a Ask, reply func(Answer)) Call {
 	k.mu.Lock()
-	for k.cancelling[a.Asker.Incarnation] > 0 {
+	for k.cancelling[a.Asker] > 0 {
 		k.changed.Wait()
 	}
 	k.mu.Unlock()
@@ -132,9 +169,9 @@ func (k *Kept) AskFor(to Replier, a Ask) Call {
 }
 
 // DetachFor is Detach for a call of AskFor, when it has not been replied to.
-func (k *Kept) DetachFor(to Replier, incarnation, id uint64, attempt uint32) {
+func (k *Kept) DetachFor(to Replier, a Asker, id uint64, attempt uint32) {
 	k.mu.Lock()
-	for _, call := range k.table.callsOf(incarnation, id) {
+	for _, call := range k.table.callsOf(a, id) {
 		if w := k.calls[call]; w.to == to && w.attempt == attempt {
 			delete(k.calls, call)
 			k.do(k.table.detach(time.Now(), call))
@@ -159,33 +196,44 @@ func (c Call) Detach() {
 	c.kept.do(c.kept.table.detach(time.Now(), c.id))
 }
 
-// Finish lets the answers to ids go: the asker has them.
-func (k *Kept) Finish(incarnation uint64, ids []uint64) {
+// Finish lets the answers to ids go: the asker has them. It does nothing for an asker
+// that is not known.
+func (k *Kept) Finish(a Asker, ids []uint64) {
 	if len(ids) == 0 {
 		return
 	}
 	k.mu.Lock()
-	k.do(k.table.finish(time.Now(), incarnation, ids))
+	k.do(k.table.finish(time.Now(), a, ids))
 }
 
 // Cancel ends the receives ids as if they had never been asked: what was
 // matched to them goes back to its place under its key. It returns when that has
 // happened, so that what is asked for afterwards comes in order. It must not be
-// called from a reply.
-func (k *Kept) Cancel(incarnation uint64, ids []uint64) { k.BeginCancel(incarnation, ids)() }
+// called from a reply. An error has no effect: FailedPrecondition for an asker that is
+// not known, ResourceExhausted when there is no room to remember so many ids.
+func (k *Kept) Cancel(a Asker, ids []uint64) error {
+	end, err := k.BeginCancel(a, ids)
+	if err == nil {
+		end()
+	}
+	return err
+}
 
 // BeginCancel begins what Cancel does, for one who must not be held up: it calls nobody.
 // The function that it returns does the rest, and is to be called in any case, before
 // AskFor for what came after the cancel. Calls of Ask by that asker wait for it.
-func (k *Kept) BeginCancel(incarnation uint64, ids []uint64) (end func()) {
-	if incarnation == 0 || len(ids) == 0 {
-		return func() {}
+func (k *Kept) BeginCancel(of Asker, ids []uint64) (end func(), err error) {
+	if len(ids) == 0 {
+		return func() {}, nil
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var stopped []uint64
 	var later []keptAction
-	acts := k.table.cancel(time.Now(), incarnation, ids)
+	acts, err := k.table.cancel(time.Now(), of, ids)
+	if err != nil {
+		return nil, err
+	}
 	for i := range acts {
 		switch a := &acts[i]; a.kind {
 		case keptStopFetch:
@@ -198,7 +246,7 @@ func (k *Kept) BeginCancel(incarnation uint64, ids []uint64) (end func()) {
 		}
 	}
 	k.table.keep(acts)
-	k.cancelling[incarnation]++
+	k.cancelling[of]++
 	return func() {
 		k.mu.Lock()
 		k.do(later)
@@ -206,11 +254,11 @@ func (k *Kept) BeginCancel(incarnation uint64, ids []uint64) (end func()) {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		k.awaitBack(stopped)
-		if k.cancelling[incarnation]--; k.cancelling[incarnation] == 0 {
-			delete(k.cancelling, incarnation)
+		if k.cancelling[of]--; k.cancelling[of] == 0 {
+			delete(k.cancelling, of)
 			k.changed.Broadcast()
 		}
-	}
+	}, nil
 }
 
 // awaitBack waits until the receives of the source have ended, and all values on their way
@@ -249,10 +297,10 @@ func (k *Kept) WireUp(a Asker) (down func()) {
 // Value returns the answer that is kept for an attempt of a receive, for content that is
 // fetched piece by piece; the caller releases its tensor. Aborted when nothing
 // is kept for it or a newer attempt has come, DataLoss when it was given up.
-func (k *Kept) Value(incarnation, id uint64, attempt uint32) (rendezvous.Value, error) {
+func (k *Kept) Value(a Asker, id uint64, attempt uint32) (rendezvous.Value, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	v, ok, err := k.table.value(incarnation, id, attempt)
+	v, ok, err := k.table.value(a, id, attempt)
 	if err != nil {
 		return rendezvous.Value{}, err
 	}
@@ -264,11 +312,11 @@ func (k *Kept) Value(incarnation, id uint64, attempt uint32) (rendezvous.Value, 
 
 // Holds reports whether anything is kept for an asker, or waited for by it: a
 // reason to find out whether it is still there.
-func (k *Kept) Holds(incarnation uint64) bool {
+func (k *Kept) Holds(a Asker) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	a := k.table.askers[incarnation]
-	return a != nil && len(a.entries) > 0
+	of := k.table.known(a)
+	return of != nil && len(of.entries) > 0
 }
 
 // KeptStats is a snapshot of a table.

@@ -40,21 +40,30 @@ const (
 	keptOverhead = 512
 	recordSize   = 256
 
-	// maxAskers is how many processes may have a connection or receives here:
-	// 50 MB, and more than a cluster has tasks.
+	// maxAskers is how many processes that are in no cluster may be known here: 50 MB.
+	// Those without a connection are forgotten after rememberFor, so it is more than
+	// ever pull from a server at a time.
 	maxAskers = 100_000
 
-	// MaxAskerName bounds the name of an asker in bytes: a task name, and what maxIdle
-	// and maxAskers count with.
+	// maxAskersOfSource is how many of them one source address may introduce: those
+	// behind a gateway, or a test that starts ten processes a second.
+	maxAskersOfSource = 10_000
+
+	// MaxAskerName bounds the name of an asker in bytes: a task name, and what
+	// maxAskers counts with.
 	MaxAskerName = 1024
 
-	// maxReplaced is how many earlier processes of an asker's name are known as such for
-	// as long as it is known itself.
-	maxReplaced = 16
+	// maxDisplaced is how many earlier processes of an asker's name are known as such
+	// for as long as it is known itself.
+	maxDisplaced = 16
 
-	// maxIdle is how many askers without connection and without receives are
-	// remembered by name: 5 MB, and more than a cluster has tasks.
-	maxIdle = 10_000
+	// sharesOfSource is how many shares of one asker all askers of a source address
+	// may have together: as a host runs several processes.
+	sharesOfSource = 2
+
+	// verifyWait bounds the call that asks which process is at the address of a task. The
+	// request that waits for it can be repeated.
+	verifyWait = 2 * time.Second
 
 	// rememberFor is how long an id that may have copies under way is
 	// remembered after its end. A copy can wait as long as a host can be
@@ -62,8 +71,9 @@ const (
 	// minutes.
 	rememberFor = 10 * time.Minute
 
-	// maxRemembered is how many ids are remembered for all askers: at about
-	// 100 bytes each this is 100 MB. Beyond it the oldest are forgotten.
+	// maxRemembered is how many ids are remembered for one asker, beside those of its
+	// receives: 50 bytes each. As many as may wait, by default: all that wait can be
+	// cancelled at once.
 	maxRemembered = 1_000_000
 
 	// minTick is the least time between two looks at what has to be given up

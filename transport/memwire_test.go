@@ -202,7 +202,7 @@ func (m *memPeer) Recv(ctx context.Context, a *Attempt) (rendezvous.Value, error
 	if a.Plain {
 		ask.Asker, ask.Attempt = Asker{}, 0
 	} else {
-		m.kept.Finish(ask.Asker.Incarnation, a.Finished)
+		m.kept.Finish(ask.Asker, a.Finished)
 	}
 	answers := make(chan Answer, 1)
 	var once sync.Mutex // guards taken
@@ -252,7 +252,7 @@ func (m *memPeer) Recv(ctx context.Context, a *Attempt) (rendezvous.Value, error
 	}
 }
 
-func (m *memPeer) tell(ctx context.Context, say func(uint64, []uint64), ids []uint64) error {
+func (m *memPeer) tell(ctx context.Context, say func(Asker, []uint64), ids []uint64) error {
 	m.mu.Lock()
 	m.finishes++
 	broken, delay, down := m.broken, m.delay, m.down
@@ -265,7 +265,7 @@ func (m *memPeer) tell(ctx context.Context, say func(uint64, []uint64), ids []ui
 	if err := m.travel(ctx, delay, broken); err != nil {
 		return err
 	}
-	say(7, ids)
+	say(asker7, ids)
 	if after {
 		return errReset
 	}
@@ -277,5 +277,5 @@ func (m *memPeer) Finish(ctx context.Context, ids []uint64) error {
 }
 
 func (m *memPeer) Cancel(ctx context.Context, ids []uint64) error {
-	return m.tell(ctx, m.kept.Cancel, ids)
+	return m.tell(ctx, func(a Asker, ids []uint64) { _ = m.kept.Cancel(a, ids) }, ids)
 }

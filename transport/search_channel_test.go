@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -25,6 +26,7 @@ type duoEnd struct {
 	messages uint32      // those of them that take a receive
 	posted   int         // receives
 	cq       []duoCompletion
+	wired    bool        // the table counts it as a connection of the peer
 	sources  []duoSource // by handle-1
 	says     []duoTelling
 	taken    channel.Marks
@@ -84,6 +86,18 @@ const (
 // connect makes a channel. Its maker's bootstrap was answered; the other side may
 // send when HELLO has come.
 func (w *duo) connect(maker int) {
+	for i := range w.sides { // each has its table accept the other one before it takes its offer
+		table, peer := w.sides[i].table, w.asker(1-i)
+		k, acts, err := table.introduce(w.now, peer, "")
+		w.keep(i, acts)
+		if k == nil && err == nil {
+			_, acts, err = table.verified(w.now, peer, "", peer.Incarnation, nil)
+			w.keep(i, acts)
+		}
+		if err != nil {
+			return // the bootstrap fails
+		}
+	}
 	w.gens++
 	for i := range w.sides {
 		s, peer := &w.sides[i], &w.sides[1-i]
@@ -212,7 +226,7 @@ func (w *duo) act(i, generation int) (again bool) {
 			w.release(src.value)
 		case channel.ActFinished:
 			ids := a.IDs.AppendTo(nil)
-			out(func() { w.finish(i, e.peer, ids, false) })
+			out(func() { w.finish(i, Asker{w.asker(1 - i).Name, e.peer}, ids, false) })
 		case channel.ActCancelled:
 			ids := a.IDs.AppendTo(nil)
 			out(func() { w.cancel(i, e.peer, ids) })
@@ -236,7 +250,8 @@ func (w *duo) act(i, generation int) (again bool) {
 				if s.up < generation && e.state == endOpen {
 					w.wireDown(i)
 					s.up = generation
-					_, acts := s.table.wireUp(w.now, Asker{Name: w.asker(1 - i).Name, Incarnation: e.peer})
+					k, acts := s.table.wireUp(w.now, Asker{Name: w.asker(1 - i).Name, Incarnation: e.peer})
+					e.wired = k != nil
 					w.keep(i, acts)
 				}
 			})
@@ -295,8 +310,9 @@ func (w *duo) answered(i int, c duoCaller, name byte, err error) {
 		return
 	}
 	a := channel.Answer{}
+	var open *UndecidedError
 	if err != nil {
-		a.Err = status.From(err)
+		a.Err, a.Elsewhere = status.From(err), errors.As(err, &open)
 	} else {
 		e.sources = append(slices.Clone(e.sources), duoSource{value: name})
 		a.Value, a.Source.Handle = valueSized(w.value(name).size), uint64(len(e.sources))
@@ -450,7 +466,10 @@ func (w *duo) destroy(i, generation int) {
 func (w *duo) wireDown(i int) {
 	s := &w.sides[i]
 	if s.up != 0 {
-		s.table.wireDown(w.now, s.table.askers[s.ends[s.up-1].peer])
+		if e := &s.ends[s.up-1]; e.wired {
+			e.wired = false
+			s.table.wireDown(w.now, s.table.known(Asker{w.asker(1 - i).Name, e.peer}))
+		}
 		s.up = 0
 	}
 }

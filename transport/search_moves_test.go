@@ -20,38 +20,41 @@ type duoMove struct {
 type duoMoveKind uint8
 
 const (
-	duoSend    duoMoveKind = iota // n: key
-	duoRecvs                      // n: key
-	duoCancel                     // n: receive
-	duoBreak                      // n: generation
-	duoCut                        //
-	duoChannel                    //
-	duoAbort                      //
-	duoRestart                    //
-	duoForget                     //
-	duoHello                      //
-	duoBegin                      // n: attempt
-	duoDrop                       // n: attempt
-	duoReturn                     // n: attempt
-	duoTell                       //
-	duoReport                     // n: report
-	duoCancels                    // n: list of ids off a channel
-	duoEnds                       // the table learns that the step has ended
-	duoTake                       // n: call
-	duoVanish                     // n: call
-	duoDetach                     // n: call
-	duoAnswer                     // n: call
-	duoLose                       // n: call
-	duoSays                       // n: message over gRPC
-	duoSayGone                    // n
-	duoTold                       // n
-	duoLand                       // n: generation; side is the poster
-	duoPoll                       // n: generation
-	duoNotice                     // n: generation
-	duoDestroy                    // n: generation
-	duoTick                       // n: generation
-	duoWake                       //
-	duoCopied                     // n: answer
+	duoSend     duoMoveKind = iota // n: key
+	duoRecvs                       // n: key
+	duoCancel                      // n: receive
+	duoBreak                       // n: generation
+	duoCut                         //
+	duoChannel                     //
+	duoAbort                       //
+	duoRestart                     //
+	duoForget                      //
+	duoHello                       //
+	duoBegin                       // n: attempt
+	duoDrop                        // n: attempt
+	duoReturn                      // n: attempt
+	duoTell                        //
+	duoReport                      // n: report
+	duoCancels                     // n: list of ids off a channel
+	duoEnds                        // the table learns that the step has ended
+	duoTake                        // n: call
+	duoAddress                     // n: call whose asker is called at its address
+	duoVerified                    // n: likewise
+	duoVanish                      // n: call
+	duoForge
+	duoDetach  // n: call
+	duoAnswer  // n: call
+	duoLose    // n: call
+	duoSays    // n: message over gRPC
+	duoSayGone // n
+	duoTold    // n
+	duoLand    // n: generation; side is the poster
+	duoPoll    // n: generation
+	duoNotice  // n: generation
+	duoDestroy // n: generation
+	duoTick    // n: generation
+	duoWake    //
+	duoCopied  // n: answer
 )
 
 // moves lists what can happen next. inner moves are those that happen without
@@ -73,6 +76,12 @@ func (w *duo) moves() (all []duoMove, inner int) {
 			add(duoDetach, 1-c.from, n)
 		case c.state == callBack && c.listening && !c.cut:
 			add(duoAnswer, c.from, n)
+		}
+		switch {
+		case c.state == callHeld && c.verifying == verifyCalls:
+			add(duoAddress, 1-c.from, n)
+		case c.state == callHeld && c.verifying == verifyAnswers:
+			add(duoVerified, 1-c.from, n)
 		}
 		if c.cut && c.listening {
 			add(duoLose, c.from, n)
@@ -196,6 +205,9 @@ func (w *duo) outerMoves(add func(duoMoveKind, int, int)) {
 	if w.left.cuts > 0 && len(w.calls)+len(w.says) > 0 {
 		add(duoCut, 0, 0)
 	}
+	if w.left.forged > 0 {
+		add(duoForge, 0, 0)
+	}
 	if w.left.restarts > 0 {
 		add(duoRestart, 1, 0)
 	}
@@ -246,6 +258,12 @@ func (w *duo) play(m duoMove) {
 			w.left.reborn--
 		}
 		w.restart(m.side)
+	case duoForge:
+		w.left.forged--
+		w.calls = append(w.calls, duoCall{
+			from: 0, peer: w.sides[1].process, cut: true, // and nobody waits for its answer
+			ask: Ask{Asker: Asker{w.asker(0).Name, 99}, ID: 1, Attempt: 1, Step: 1, Key: w.cfg.parsed[1][0]},
+		})
 	case duoForget:
 		acts, _ := s.table.tick(w.now.Add(giveUpAfter))
 		w.keep(m.side, acts)
@@ -272,7 +290,17 @@ func (w *duo) play(m duoMove) {
 		w.take(m.n)
 	case duoVanish:
 		w.calls[m.n].state = callGone
+	case duoAddress:
+		c := &w.calls[m.n]
+		c.is, c.verifying = w.sides[c.from].process, verifyAnswers
+	case duoVerified:
+		w.verified(m.n)
 	case duoDetach:
+		if c := &w.calls[m.n]; c.verifying != verifyNone { // the call of the address ends with it
+			c.verifying = verifyNone
+			_, acts, _ := s.table.verified(w.now, c.ask.Asker, "", 0, errLost)
+			w.keep(m.side, acts)
+		}
 		w.calls[m.n].state = callGone
 		w.detach(m.side, w.calls[m.n].call)
 	case duoAnswer:
@@ -286,7 +314,7 @@ func (w *duo) play(m duoMove) {
 	case duoTold:
 		say := &w.says[m.n]
 		say.told = true
-		if say.cut {
+		if say.cut || say.vain {
 			w.told(say.from, say.act, errLost)
 		} else {
 			w.told(say.from, say.act, nil)
@@ -338,6 +366,8 @@ func (w *duo) story(m duoMove) string {
 		return me + " cleans the step up"
 	case duoRestart:
 		return me + " restarts"
+	case duoForge:
+		return fmt.Sprintf("somebody asks %s in the name of %s", other, me)
 	case duoForget:
 		return fmt.Sprintf("a minute passes for what %s keeps for the process that %s was", me, other)
 	case duoHello:
@@ -368,6 +398,10 @@ func (w *duo) story(m duoMove) string {
 		return fmt.Sprintf("%s takes the gRPC call for %v, which names generation %d", me, c, c.left)
 	case duoVanish:
 		return "the network loses the call for " + w.calls[m.n].String()
+	case duoAddress:
+		return fmt.Sprintf("the address of the asker of the call for %v answers", &w.calls[m.n])
+	case duoVerified:
+		return fmt.Sprintf("%s hears that process %d is at the address of the asker of the call for %v", me, w.calls[m.n].is, &w.calls[m.n])
 	case duoDetach:
 		return fmt.Sprintf("%s sees the end of the call for %v", me, &w.calls[m.n])
 	case duoAnswer:
@@ -485,7 +519,7 @@ func (w *duo) state() [2]uint64 {
 		}
 	}
 	l := &w.left
-	count(l.sends, l.recvs, l.cancels, l.breaks, l.cuts, l.channels, l.aborts, l.restarts, l.reborn, l.full, w.gens)
+	count(l.sends, l.recvs, l.cancels, l.breaks, l.cuts, l.channels, l.aborts, l.restarts, l.reborn, l.full, l.forged, w.gens)
 	for k := range w.values {
 		v := &w.values[k]
 		count(v.key, v.refs, v.got)
@@ -507,7 +541,7 @@ func (w *duo) state() [2]uint64 {
 		count(len(s.reports))
 		for _, r := range s.reports {
 			num(r.ask.ID, uint64(r.value))
-			e := s.table.askers[r.ask.Asker.Incarnation].entryOf(r.ask.ID)
+			e := s.table.known(r.ask.Asker).entryOf(r.ask.ID)
 			flag(e != nil && e.fetch == r.fetch)
 		}
 		count(len(s.callers))
@@ -566,6 +600,7 @@ func (w *duo) state() [2]uint64 {
 		count(c.from, c.left)
 		num(c.ask.Asker.Incarnation, c.ask.ID, uint64(c.ask.Attempt), c.peer, uint64(c.state), uint64(c.value))
 		flag(c.listening, c.cut)
+		num(uint64(c.verifying), c.is)
 		b = appendError(b, c.err)
 		b = appendList(b, c.finished)
 		b = appendList(b, c.cancelled)
@@ -574,7 +609,7 @@ func (w *duo) state() [2]uint64 {
 	for _, m := range w.says {
 		count(m.from)
 		num(m.asker, m.peer)
-		flag(m.taken, m.gone, m.told, m.cut)
+		flag(m.taken, m.gone, m.told, m.cut, m.vain)
 		b = w.appendSaying(b, m.from, m.act)
 	}
 	return [2]uint64{maphash.Bytes(duoSeed, b), maphash.Bytes(duoSeed2, b)}
@@ -598,6 +633,7 @@ func (w *duo) appendEnd(b []byte, i, g int) []byte {
 	e := &w.sides[i].ends[g]
 	num := func(xs ...uint64) { b = appendNums(b, xs...) }
 	num(uint64(e.state), e.peer)
+	b = appendFlags(b, e.wired)
 	if e.ch == nil {
 		return b
 	}

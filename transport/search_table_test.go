@@ -42,9 +42,9 @@ func (w *duo) keep(i int, acts []keptAction) {
 		w.keep(i, s.table.fetched(w.now, rep.ask, rep.fetch, Answer{Value: rendezvous.Value{Tensor: w.cfg.tensor[rep.value]}}))
 	}
 	if w.cfg.rules.forgetIDs {
-		s.table.past = newPast()
 		for _, k := range s.table.askers {
-			k.replaced = nil
+			s.table.forgetAll(k)
+			k.displaced = nil
 		}
 	}
 }
@@ -94,7 +94,7 @@ func (w *duo) report(i, n int) {
 		ans.Err = status.New(status.Aborted, "Cleanup 1")
 	case rep.value != 0:
 		ans = Answer{Value: rendezvous.Value{Tensor: w.cfg.tensor[rep.value]}}
-		k := s.table.askers[rep.ask.Asker.Incarnation]
+		k := s.table.known(rep.ask.Asker)
 		if e := k.entryOf(rep.ask.ID); w.cfg.rules.dropValue && e != nil && e.state == entryStopping {
 			w.release(rep.value)
 			ans = Answer{Err: status.New(status.Cancelled, "")}
@@ -112,7 +112,7 @@ func (w *duo) asks(i int, a Ask, generation int) callID {
 	s.lastCall++
 	s.callers = append(s.callers, duoCaller{s.lastCall, generation, a.ID, a.Attempt})
 	a.ID = w.idAt(a, generation)
-	if e := s.table.askers[a.Asker.Incarnation].entryOf(a.ID); w.cfg.rules.anyAttempt && e != nil {
+	if e := s.table.known(a.Asker).entryOf(a.ID); w.cfg.rules.anyAttempt && e != nil {
 		e.ask.Attempt = a.Attempt - 1
 	}
 	call := s.lastCall
@@ -131,7 +131,7 @@ func (w *duo) idAt(a Ask, generation int) uint64 {
 	return a.ID
 }
 
-func (w *duo) finish(i int, asker uint64, ids []uint64, grpc bool) {
+func (w *duo) finish(i int, asker Asker, ids []uint64, grpc bool) {
 	if w.cfg.rules.ownTable && grpc {
 		ids = slices.Clone(ids)
 		for k := range ids {
@@ -156,7 +156,10 @@ func (w *duo) cancel(i int, asker uint64, ids []uint64) {
 // cancelNow has the table cancel, and waits for the receives of the source that this ends.
 func (w *duo) cancelNow(i int, c duoIDs) {
 	s := &w.sides[i]
-	acts := s.table.cancel(w.now, c.asker, c.ids)
+	acts, err := s.table.cancel(w.now, Asker{w.asker(1 - i).Name, c.asker}, c.ids)
+	if err != nil && c.asker == w.sides[1-i].process {
+		w.fail("%s refuses a cancel: %v", duoNames[i], err)
+	}
 	var stopped []uint64
 	for _, a := range acts {
 		if a.kind == keptStopFetch {
@@ -194,7 +197,7 @@ func (w *duo) reply(i int, a keptAction) {
 		w.answerCall(i, a.call, name, a.answer.Err)
 	}
 	if w.cfg.rules.keepNone {
-		w.finish(i, w.sides[1-i].process, []uint64{c.id}, false)
+		w.finish(i, w.asker(1-i), []uint64{c.id}, false)
 	}
 }
 

@@ -167,6 +167,8 @@ var duoSearches = []struct {
 	{"the receiver restarts, large", duoConfig{sizes: []int64{duoLarge}, duoBudget: duoBudget{sends: 2, recvs: 2, reborn: 1}}},
 	{"the receiver restarts, a channel", duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 2, recvs: 2, reborn: 1, channels: 1}}},
 	{"the receiver restarts after a break", duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 2, reborn: 1, breaks: 1}}},
+	{"a forged request", duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, forged: 1}}},
+	{"a forged request, a cancel", duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, cancels: 1, forged: 1}}},
 	{"no memory, a cancel", duoConfig{sizes: []int64{duoLarge}, duoBudget: duoBudget{sends: 1, recvs: 1, breaks: 1, full: 1, cancels: 1}}},
 	{"one after the other, a cancel", duoConfig{serial: true, sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 2, recvs: 2, cancels: 1}}},
 	{"one after the other, a cancel, large", duoConfig{serial: true, sizes: []int64{duoLarge}, duoBudget: duoBudget{sends: 2, recvs: 2, cancels: 1}}},
@@ -243,7 +245,10 @@ func TestSearchWithoutRuleA(t *testing.T) {
 	restarted := duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, restarts: 1}}
 	searchWithout(t, "another process does not answer", "which process 2 took, ends with value 1 of key 0 of process 12", restarted, duoRules{anyProcess: true})
 	reborn := duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 2, breaks: 1, reborn: 1}}
-	searchWithout(t, "an asker's earlier process is heard no more", "receive 2 of A ends with Aborted: another process has taken the place of", reborn, duoRules{forgetIDs: true})
+	// The call of an asker's address says the same of one that is connected.
+	searchWithout(t, "an asker's earlier process is heard no more", "receive 2 of A ends with Aborted: another process has taken the place of", reborn, duoRules{forgetIDs: true, unverified: true})
+	forged := duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, forged: 1}}
+	searchWithout(t, "a connected asker is displaced only by the process at its address", "another process has taken the place of", forged, duoRules{unverified: true})
 	cut := duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, breaks: 1, cuts: 1}}
 	searchWithout(t, "only the newest attempt is answered", "is answered no more", cut, duoRules{anyAttempt: true})
 }

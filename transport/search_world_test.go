@@ -60,6 +60,7 @@ type duoBudget struct {
 	restarts     int // of B, the sender
 	reborn       int // restarts of A, the receiver, which sends nothing then
 	full         int // times that there is no registered memory
+	forged       int // requests to B in the name of A, of a process that is not at its address
 }
 
 type duoConfig struct {
@@ -87,6 +88,7 @@ type duoRules struct {
 	giveBack   bool // b. at once, memory is given back and receives are asked again
 	stayOpen   bool // c. the generation that is named stays open
 	callsOnly  bool // c. unless a gRPC call names it
+	unverified bool // another process that asks is believed
 	dropValue  bool // c. a request of a closed channel loses its value
 	finishOnce bool // d. FINISHED is said once
 	cancelOnce bool // d. CANCEL is
@@ -196,7 +198,18 @@ type duoCall struct {
 	err       error
 	listening bool // the receiver waits for it
 	cut       bool // its connection is
+	verifying duoVerifying
+	is        uint64 // the process that its asker's address answered
 }
+
+// duoVerifying is how far the call of an asker's address is.
+type duoVerifying uint8
+
+const (
+	verifyNone    duoVerifying = iota
+	verifyCalls                // the address is called
+	verifyAnswers              // its answer is on its way
+)
 
 func (c *duoCall) over() bool { return c.state == callGone && (!c.cut || !c.listening) }
 
@@ -208,6 +221,7 @@ type duoSay struct {
 	peer  uint64 // and the one that it goes to
 	taken bool
 	gone  bool // lost on its way
+	vain  bool // refused without a decision
 	told  bool
 	cut   bool
 }
@@ -263,6 +277,7 @@ func (w *duo) begin(i int) {
 	s := &w.sides[i]
 	s.table = newAnswers(keptLimits{
 		maxWaiting: math.MaxInt32, maxWaitingBytes: math.MaxInt64, keptPerAsker: math.MaxInt64, keptTotal: math.MaxInt64,
+		addressed: everyName,
 	})
 	s.keys = make([]simKey, w.cfg.keys)
 	s.asking = newAsking([...]string{producer, consumer}[i], DefaultPeerTimeout, DefaultMuchKept)
@@ -527,9 +542,6 @@ func (w *duo) take(n int) {
 	c := &w.calls[n]
 	i := 1 - c.from
 	c.state = callHeld
-	if !w.cfg.rules.stayOpen {
-		w.leftBy(i, c.ask.Asker.Incarnation, c.left)
-	}
 	if is := w.sides[i].process; c.peer != is && !w.cfg.rules.anyProcess {
 		c.state, c.err = callBack, OtherProcess(c.peer, is)
 		if c.cut || !c.listening {
@@ -537,7 +549,33 @@ func (w *duo) take(n int) {
 		}
 		return
 	}
-	w.finish(i, c.ask.Asker.Incarnation, c.finished, true)
+	k, acts, err := w.sides[i].table.introduce(w.now, c.ask.Asker, "")
+	w.keep(i, acts)
+	w.introduced(n, k, err)
+}
+
+// introduced is what Kept.Introduce returns to the service of RecvTensor, or its wish to
+// call the address of the asker.
+func (w *duo) introduced(n int, k *asker, err error) {
+	c := &w.calls[n]
+	i := 1 - c.from
+	switch {
+	case err != nil:
+		if c.state, c.err = callBack, err; c.cut || !c.listening {
+			c.state = callGone
+		}
+		return
+	case k == nil:
+		if c.verifying = verifyCalls; w.cfg.rules.unverified {
+			c.is = c.ask.Asker.Incarnation
+			w.verified(n)
+		}
+		return
+	}
+	if !w.cfg.rules.stayOpen {
+		w.leftBy(i, c.ask.Asker.Incarnation, c.left)
+	}
+	w.finish(i, c.ask.Asker, c.finished, true)
 	c = &w.calls[n]
 	if !w.cfg.rules.cancelLate {
 		w.cancel(i, c.ask.Asker.Incarnation, c.cancelled)
@@ -545,6 +583,15 @@ func (w *duo) take(n int) {
 	}
 	c.call = w.sides[i].lastCall + 1
 	w.asks(i, c.ask, 0)
+}
+
+// verified brings the answer of the address of a call's asker.
+func (w *duo) verified(n int) {
+	c := &w.calls[n]
+	c.verifying = verifyNone
+	k, acts, err := w.sides[1-c.from].table.verified(w.now, c.ask.Asker, "", c.is, nil)
+	w.keep(1-c.from, acts)
+	w.introduced(n, k, err)
 }
 
 func (w *duo) answerCall(i int, call callID, name byte, err error) {
@@ -572,8 +619,12 @@ func (w *duo) answer(n int) {
 	c.state, c.listening = callGone, false
 	k := w.attemptOf(c.from, c.ask.ID, c.ask.Attempt)
 	err := c.err
-	if IsOtherProcess(err) {
+	var open *UndecidedError
+	switch {
+	case IsOtherProcess(err):
 		err = &RestartedError{Err: err}
+	case errors.As(err, &open):
+		err = &LostError{Err: errLost}
 	}
 	w.returned(c.from, k, c.value, err)
 }
@@ -608,10 +659,16 @@ func (w *duo) saying(n int) {
 		return // it went to the earlier process
 	}
 	if m.act.kind == askFinish {
-		w.finish(i, m.asker, m.act.finished, true)
-	} else {
-		w.cancel(i, m.asker, m.act.finished)
+		w.finish(i, Asker{w.asker(m.from).Name, m.asker}, m.act.finished, true)
+		return
 	}
+	_, acts, err := w.sides[i].table.introduceNow(w.now, Asker{w.asker(m.from).Name, m.asker}, "")
+	w.keep(i, acts)
+	if err != nil {
+		w.says[n].vain = true
+		return
+	}
+	w.cancel(i, m.asker, m.act.finished)
 }
 
 // restart puts another process into a side's place. What the old one had is lost.
@@ -660,8 +717,8 @@ func (w *duo) forgotten(i int) bool {
 	if w.cfg.rules.keepAll {
 		return false
 	}
-	for incarnation, k := range w.sides[i].table.askers {
-		if incarnation == w.sides[1-i].process || k.wires+k.calls > 0 {
+	for _, k := range w.sides[i].table.askers {
+		if k.incarnation == w.sides[1-i].process || k.wires+k.calls > 0 {
 			continue
 		}
 		for _, e := range k.entries {

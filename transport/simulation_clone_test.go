@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"cmp"
 	"container/list"
 	"encoding/binary"
 	"maps"
@@ -15,12 +14,17 @@ import (
 func cloneAnswers(t *answers) *answers {
 	n := newAnswers(t.limits)
 	n.next, n.waiting, n.waitBytes, n.bytes, n.blocked = t.next, t.waiting, t.waitBytes, t.bytes, t.blocked
-	n.past = past{ends: maps.Clone(t.past.ends), order: slices.Clone(t.past.order)}
+	n.unaddressed, n.ids = t.unaddressed, t.ids
+	for address, s := range t.sources {
+		n.sources[address] = &source{address: s.address, askers: s.askers, unaddressed: s.unaddressed, ids: s.ids}
+	}
 	entries := make(map[*entry]*entry)
-	for inc, k := range t.askers {
+	for name, k := range t.askers {
 		c := &asker{
-			name: k.name, incarnation: inc, wires: k.wires, calls: k.calls,
-			since: k.since, replaced: k.replaced, waiting: k.waiting, waitBytes: k.waitBytes, bytes: k.bytes,
+			name: name, incarnation: k.incarnation, source: n.sources[k.source.address], addressed: k.addressed,
+			past:  past{ends: maps.Clone(k.past.ends), order: slices.Clone(k.past.order)},
+			wires: k.wires, calls: k.calls, connects: k.connects, newcomer: k.newcomer, connectsAt: k.connectsAt,
+			since: k.since, displaced: k.displaced, waiting: k.waiting, waitBytes: k.waitBytes, bytes: k.bytes,
 			entries: make(map[uint64]*entry),
 		}
 		for id, e := range k.entries {
@@ -33,20 +37,19 @@ func cloneAnswers(t *answers) *answers {
 			x := entries[item[*entry](at)]
 			x.place = c.limited.PushBack(x)
 		}
-		n.askers[inc] = c
+		n.askers[name] = c
 	}
 	each := func(from, to *list.List, set func(k *asker, at *list.Element)) {
 		for at := from.Front(); at != nil; at = at.Next() {
-			k := n.askers[item[*asker](at).incarnation]
+			k := n.askers[item[*asker](at).name]
 			set(k, to.PushBack(k))
 		}
 	}
 	each(&t.turns, &n.turns, func(k *asker, at *list.Element) { k.turn = at })
 	each(&t.lost, &n.lost, func(k *asker, at *list.Element) { k.in, k.at = &n.lost, at })
-	each(&t.idle, &n.idle, func(k *asker, at *list.Element) { k.in, k.at = &n.idle, at })
-	for name, k := range t.names {
-		n.names[name] = n.askers[k.incarnation]
-	}
+	each(&t.resting, &n.resting, func(k *asker, at *list.Element) { k.in, k.at = &n.resting, at })
+	each(&t.idle, &n.idle, func(k *asker, at *list.Element) { k.in, k.at, k.atSource = &n.idle, at, k.source.idle.PushBack(k) })
+	each(&t.remembering, &n.remembering, func(k *asker, at *list.Element) { k.past.listed = at })
 	for step, es := range t.steps {
 		n.steps[step] = stepEntries{entries[es.first], entries[es.last]}
 		for e := es.first; e != nil; e = e.after {
@@ -118,7 +121,7 @@ func (w *world) state() string {
 	num(uint64(len(w.reports)))
 	for _, r := range w.reports {
 		num(r.ask.ID, uint64(r.value))
-		e := w.s.askers[simAsker].entryOf(r.ask.ID)
+		e := w.s.known(simulated).entryOf(r.ask.ID)
 		flag(e != nil && e.fetch == r.fetch)
 	}
 	for i := range w.calls {
@@ -181,6 +184,13 @@ func appendList(b []byte, ids []uint64) []byte {
 	return appendNums(appendNums(b, uint64(len(ids))), ids...)
 }
 
+// forgetAll forgets the ids of an asker.
+func (t *answers) forgetAll(k *asker) {
+	if len(k.past.ends) > 0 {
+		t.forgetOld(k.past.order[len(k.past.order)-1].at.Add(rememberFor), k)
+	}
+}
+
 // appendAnswers writes what a table holds. name numbers its values.
 func appendAnswers(b []byte, t *answers, name func(rendezvous.Value) byte) []byte {
 	num := func(xs ...uint64) { b = appendNums(b, xs...) }
@@ -188,7 +198,7 @@ func appendAnswers(b []byte, t *answers, name func(rendezvous.Value) byte) []byt
 	num(uint64(len(t.askers)))
 	for _, who := range slices.Sorted(maps.Keys(t.askers)) {
 		k := t.askers[who]
-		num(who, uint64(k.wires), uint64(k.calls), uint64(k.limited.Len()), uint64(len(k.entries)))
+		num(k.incarnation, k.newcomer, uint64(k.wires), uint64(k.calls), uint64(k.limited.Len()), uint64(len(k.entries)))
 		for _, id := range sortedKeys(k.entries) {
 			e := k.entry(id)
 			num(id, uint64(e.state), uint64(e.ask.Attempt), uint64(len(e.calls)), uint64(e.size))
@@ -200,11 +210,12 @@ func appendAnswers(b []byte, t *answers, name func(rendezvous.Value) byte) []byt
 		for at := k.limited.Front(); at != nil; at = at.Next() {
 			num(item[*entry](at).ask.ID)
 		}
-	}
-	for _, id := range slices.SortedFunc(maps.Keys(t.past.ends), func(a, b pastKey) int {
-		return cmp.Or(cmp.Compare(a.incarnation, b.incarnation), cmp.Compare(a.id, b.id))
-	}) {
-		num(id.incarnation, id.id, uint64(t.past.ends[id]))
+		flag(k.newcomer != 0 && k.connects != k.connectsAt)
+		b = appendList(b, k.displaced)
+		num(uint64(len(k.past.ends)))
+		for _, id := range sortedKeys(k.past.ends) {
+			num(id, uint64(k.past.ends[id]))
+		}
 	}
 	return b
 }

@@ -57,8 +57,9 @@ type world struct {
 
 const (
 	simValues = 256
-	simAsker  = 77
 )
+
+var simulated = Asker{Name: consumer, Incarnation: 77}
 
 // budget is how much of what may go wrong or be done is left.
 type budget struct {
@@ -357,7 +358,7 @@ func (w *world) play(m move) {
 	case moveTold:
 		w.told(m.n)
 	case moveDown:
-		w.s.wireDown(w.now, w.s.askers[simAsker])
+		w.s.wireDown(w.now, w.s.known(simulated))
 		w.downs = slices.Delete(w.downs, m.n, m.n+1)
 	case moveTick:
 		w.now = later(w.now, w.r.wakeAt)
@@ -366,7 +367,9 @@ func (w *world) play(m move) {
 	}
 	w.sweep()
 	if w.cfg.rules.noPast {
-		w.s.past = newPast()
+		for _, k := range w.s.askers {
+			w.s.forgetAll(k)
+		}
 	}
 }
 
@@ -395,7 +398,7 @@ func (w *world) ask(acts []askAction) {
 			r := &w.recvs[a.id-1]
 			w.calls = append(w.calls, simCall{conn: w.conn, attempt: Attempt{
 				Ask: Ask{
-					Asker: Asker{Name: consumer, Incarnation: simAsker},
+					Asker: simulated,
 					ID:    a.id, Attempt: a.attempt, Step: 1, Key: w.cfg.parsed[r.key],
 				},
 				Peer: a.peer, Finished: a.finished, Cancelled: a.cancelled,
@@ -527,7 +530,7 @@ func (w *world) reply(a keptAction) {
 	}
 	c.state = callBack
 	if w.cfg.rules.keepNone {
-		w.keep(w.s.finish(w.now, simAsker, []uint64{c.attempt.ID}))
+		w.keep(w.s.finish(w.now, simulated, []uint64{c.attempt.ID}))
 	}
 }
 
@@ -571,7 +574,7 @@ func (w *world) report(n int) {
 	ans := Answer{Err: status.New(status.Cancelled, "")}
 	if rep.value != 0 {
 		ans = Answer{Value: w.valueOf(rep.value)}
-		if k := w.s.askers[simAsker]; w.cfg.rules.dropBreak && k != nil && k.entry(rep.ask.ID) != nil && k.entry(rep.ask.ID).state == entryStopping {
+		if k := w.s.known(simulated); w.cfg.rules.dropBreak && k != nil && k.entry(rep.ask.ID) != nil && k.entry(rep.ask.ID).state == entryStopping {
 			w.refs[rep.value]--
 			ans = Answer{Err: status.New(status.Cancelled, "")}
 		}
@@ -583,7 +586,7 @@ func (w *world) report(n int) {
 func (w *world) carry(conn uint64) {
 	if !w.upAt[conn] && conn == w.conn {
 		w.upAt[conn] = true
-		_, acts := w.s.wireUp(w.now, Asker{Name: consumer, Incarnation: simAsker})
+		_, acts := w.s.wireUp(w.now, simulated)
 		w.keep(acts)
 	}
 }
@@ -601,9 +604,9 @@ func (w *world) deliver(n int) {
 		return
 	}
 	w.carry(c.conn)
-	w.keep(w.s.finish(w.now, simAsker, a.Finished))
+	w.keep(w.s.finish(w.now, simulated, a.Finished))
 	if len(a.Cancelled) > 0 {
-		w.keep(w.s.cancel(w.now, simAsker, a.Cancelled))
+		w.cancel(a.Cancelled)
 	}
 	if r := &w.recvs[a.ID-1]; r.first == 0 {
 		r.first = w.process
@@ -617,14 +620,28 @@ func (w *world) deliver(n int) {
 	w.keep(w.s.ask(w.now, a.Ask, w.lastCall))
 }
 
+// cancel is Kept.Cancel, with Kept.Introduce before it.
+func (w *world) cancel(ids []uint64) {
+	_, acts, err := w.s.introduceNow(w.now, simulated, "")
+	if err != nil {
+		w.fail("the asker of a cancel is refused: %v", err)
+	}
+	w.keep(acts)
+	acts, err = w.s.cancel(w.now, simulated, ids)
+	if err != nil {
+		w.fail("a cancel is refused: %v", err)
+	}
+	w.keep(acts)
+}
+
 func (w *world) saying(n int) {
 	m := &w.says[n]
 	m.taken = true
 	w.carry(m.conn)
 	if m.act.kind == askFinish {
-		w.keep(w.s.finish(w.now, simAsker, m.act.finished))
+		w.keep(w.s.finish(w.now, simulated, m.act.finished))
 	} else {
-		w.keep(w.s.cancel(w.now, simAsker, m.act.finished))
+		w.cancel(m.act.finished)
 	}
 }
 

@@ -161,6 +161,20 @@ func (e *RestartedError) Error() string { return e.Err.Error() }
 // Unwrap returns the peer's error.
 func (e *RestartedError) Unwrap() error { return e.Err }
 
+// UndecidedError refuses a request about which nothing was decided: it had no effect,
+// and may be repeated. A wire sends it such that the requester takes its attempt for
+// lost.
+type UndecidedError struct{ Err error }
+
+func (e *UndecidedError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the reason.
+func (e *UndecidedError) Unwrap() error { return e.Err }
+
+func undecided(format string, args ...any) error {
+	return &UndecidedError{Err: status.Errorf(status.Unavailable, format, args...)}
+}
+
 // payloadOtherProcess marks the error of OtherProcess on its way.
 const payloadOtherProcess = "type.googleapis.com/tryst.OtherProcess"
 

@@ -80,8 +80,10 @@ func (w *Worker) recvTryst(ctx context.Context, step int64, key rendezvous.Key, 
 			return nil, err
 		}
 	}
-	w.opts.Kept.Finish(asker.Incarnation, o.GetFinished())
-	w.opts.Kept.Cancel(asker.Incarnation, o.GetCancelled())
+	w.opts.Kept.Finish(asker, o.GetFinished())
+	if err := w.opts.Kept.Cancel(asker, o.GetCancelled()); err != nil {
+		return nil, err
+	}
 	v, err := w.ask(ctx, transport.Ask{Asker: asker, ID: o.GetId(), Attempt: o.GetAttempt(), Step: step, Key: key}, nil)
 	if err != nil {
 		return nil, err

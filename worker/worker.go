@@ -113,10 +113,10 @@ func (w *Worker) CleanupAll(context.Context, *tfpb.CleanupAllRequest) (*tfpb.Cle
 // MarkRecvFinished lets answers go: one of a peer that is not Tryst, or several
 // of one that is, which says so by its incarnation.
 func (w *Worker) MarkRecvFinished(_ context.Context, req *tfpb.MarkRecvFinishedRequest) (*tfpb.MarkRecvFinishedResponse, error) {
-	if inc := req.GetAskerIncarnation(); inc != 0 {
-		w.opts.Kept.Finish(inc, req.GetFinished())
+	if a := (transport.Asker{Name: req.GetAsker(), Incarnation: req.GetAskerIncarnation()}); a != (transport.Asker{}) {
+		w.opts.Kept.Finish(a, req.GetFinished())
 	} else if id := req.GetRequestId(); id != 0 {
-		w.opts.Kept.Finish(0, []uint64{uint64(id)})
+		w.opts.Kept.Finish(transport.Asker{}, []uint64{uint64(id)})
 	}
 	return &tfpb.MarkRecvFinishedResponse{}, nil
 }

@@ -268,7 +268,7 @@ func TestEndOfATrystCallLosesNothing(t *testing.T) {
 		if s := f.kept.Stats(); s.Kept != 1 {
 			t.Errorf("kept %+v", s)
 		}
-		if _, err := f.MarkRecvFinished(t.Context(), &tfpb.MarkRecvFinishedRequest{RequestId: 42, AskerIncarnation: 5, Finished: []uint64{42}}); err != nil {
+		if _, err := f.MarkRecvFinished(t.Context(), &tfpb.MarkRecvFinishedRequest{RequestId: 42, Asker: there.String(), AskerIncarnation: 5, Finished: []uint64{42}}); err != nil {
 			t.Fatal(err)
 		}
 		if s := f.kept.Stats(); s.Kept != 0 || s.Bytes != 0 {

@@ -13,8 +13,13 @@ import (
 // effect: the connection is one of the asker's from now on, and the generation
 // that the asker has left is closed. A request that is refused has no effect.
 func (s *service) accept(ctx context.Context, a transport.Asker, left uint64) error {
-	if err := s.mayBe(ctx, a); err != nil {
-		return err
+	c := connectionOf(ctx)
+	tied, source := c.carries(a), ""
+	if !tied { // else this was looked at before
+		if err := s.mayBe(ctx, a); err != nil {
+			return err
+		}
+		source = identity.Source(ctx)
 	}
 	leave := func() {}
 	if left != 0 && s.LeftGeneration != nil {
@@ -23,7 +28,14 @@ func (s *service) accept(ctx context.Context, a transport.Asker, left uint64) er
 			return err
 		}
 	}
-	carries(ctx, s.Kept, a)
+	if err := s.Kept.Introduce(ctx, a, source); err != nil {
+		return err
+	}
+	if !tied {
+		if err := c.tie(s.Kept, a); err != nil {
+			return err
+		}
+	}
 	leave()
 	return nil
 }

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/tryst-rdma/tryst/cluster"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	trystpb "github.com/tryst-rdma/tryst/proto/tryst"
 	"github.com/tryst-rdma/tryst/proto/trystgrpc"
@@ -19,6 +19,7 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/transport"
+	"github.com/tryst-rdma/tryst/worker"
 )
 
 // What peers can make us hold, do and wait for.
@@ -63,8 +64,9 @@ func (noSource) RecvLocalAsync(_ context.Context, _ int64, _ rendezvous.Key, don
 }
 func (noSource) Restore(int64, rendezvous.Key, rendezvous.Value) bool { return false }
 
-// TestConnectionRemembersFewAskers: behind a proxy that is the usual use.
-func TestConnectionRemembersFewAskers(t *testing.T) {
+// TestConnectionStandsForFewAskers: behind a proxy that is the usual use. Those that have
+// nothing at the server make room for others.
+func TestConnectionStandsForFewAskers(t *testing.T) {
 	k := transport.NewKept(noSource{}, transport.KeptOptions{})
 	defer k.Close()
 	a, b := net.Pipe()
@@ -73,14 +75,35 @@ func TestConnectionRemembersFewAskers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &connection{Conn: b, quota: quota, downs: make(map[uint64]func())}
+	c := &connection{Conn: b, quota: quota, downs: make(map[transport.Asker]func())}
 	c.remote = address{b.RemoteAddr(), "pipe", c}
-	ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: &c.remote})
-	for i := range uint64(3 * maxAskersOf) {
-		carries(ctx, k, transport.Asker{Name: "/job:worker/replica:0/task:1", Incarnation: i + 1})
+	key, err := rendezvous.NewKey(worker.Device(task(0)), 1, worker.Device(task(1)), "x", rendezvous.FrameIter{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := func(i int) transport.Asker {
+		return transport.Asker{Name: cluster.Task{Job: cluster.ClientJob, Index: i}.String(), Incarnation: uint64(i) + 1}
+	}
+	for i := range 3 * maxAskersOf {
+		if err := c.tie(k, client(i)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if len(c.downs) > maxAskersOf {
-		t.Errorf("it remembers %d askers", len(c.downs))
+		t.Errorf("it stands for %d askers", len(c.downs))
+	}
+	for i := range maxAskersOf {
+		if err := c.tie(k, client(i)); err != nil {
+			t.Fatal(err)
+		}
+		k.Ask(transport.Ask{Asker: client(i), ID: 1, Attempt: 1, Step: 1, Key: key}, func(transport.Answer) {}) // the error is kept
+	}
+	err = c.tie(k, client(maxAskersOf))
+	if status.CodeOf(err) != status.ResourceExhausted || !strings.Contains(err.Error(), "one connection") {
+		t.Errorf("one more than it may stand for: %v", err)
+	}
+	if !c.carries(client(0)) {
+		t.Error("an asker for whom something is kept was forgotten")
 	}
 	if err := c.Close(); err != nil {
 		t.Error(err)
@@ -120,7 +143,7 @@ func TestManyIDsAtOnceAreRefused(t *testing.T) {
 	for i := range ids {
 		ids[i] = uint64(i) << 32
 	}
-	_, err = trystgrpc.NewPeersClient(conn).Cancel(t.Context(), &trystpb.CancelRequest{AskerIncarnation: 7, Ids: ids})
+	_, err = trystgrpc.NewPeersClient(conn).Cancel(t.Context(), &trystpb.CancelRequest{Asker: b.task.String(), AskerIncarnation: 7, Ids: ids})
 	if status.CodeOf(fromGRPC(err, nil)) != status.ResourceExhausted {
 		t.Error(err)
 	}

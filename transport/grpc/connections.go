@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 
+	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport"
 )
 
@@ -31,7 +32,7 @@ func (c tracked) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, 
 		quota.close()
 		return conn, auth, err
 	}
-	tied := &connection{Conn: conn, quota: quota, downs: make(map[uint64]func())}
+	tied := &connection{Conn: conn, quota: quota, downs: make(map[transport.Asker]func())}
 	tied.remote = address{conn.RemoteAddr(), conn.RemoteAddr().String(), tied}
 	return tied, auth, nil
 }
@@ -47,8 +48,8 @@ type connection struct {
 	remote address
 	quota  *connQuota
 
-	mu    sync.Mutex        // guards what follows
-	downs map[uint64]func() // by incarnation: to say that the connection has ended; nil then
+	mu    sync.Mutex                 // guards what follows
+	downs map[transport.Asker]func() // each reports that the connection has ended; nil then
 }
 
 // address is a remote address that leads to its connection.
@@ -97,24 +98,38 @@ func quotaOf(ctx context.Context) *connQuota {
 	return nil
 }
 
-// carries says that a request of a came over the connection that ctx's call
-// came over.
-func carries(ctx context.Context, k *transport.Kept, a transport.Asker) {
-	c := connectionOf(ctx)
+// carries reports whether an accepted request of a came over the connection.
+func (c *connection) carries(a transport.Asker) bool {
 	if c == nil {
-		return
+		return false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.downs == nil || c.downs[a.Incarnation] != nil {
-		return
+	return c.downs[a] != nil
+}
+
+// tie makes the connection one of a. It is refused when the connection has as many
+// askers as it may that have something here.
+func (c *connection) tie(k *transport.Kept, a transport.Asker) error {
+	if c == nil {
+		return nil
 	}
-	for other, down := range c.downs { // anyone: it is counted again with its next request
-		if len(c.downs) < maxAskersOf {
-			break
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.downs == nil || c.downs[a] != nil {
+		return nil // it has ended, or is tied already
+	}
+	if len(c.downs) >= maxAskersOf {
+		for other, down := range c.downs {
+			if !k.Holds(other) {
+				delete(c.downs, other)
+				down()
+			}
 		}
-		delete(c.downs, other)
-		down()
 	}
-	c.downs[a.Incarnation] = k.WireUp(a)
+	if len(c.downs) >= maxAskersOf {
+		return status.Errorf(status.ResourceExhausted, "%d processes ask here over one connection already; at most %d may", len(c.downs), maxAskersOf)
+	}
+	c.downs[a] = k.WireUp(a)
+	return nil
 }

@@ -38,6 +38,11 @@ func TestAnswersOutliveConnections(t *testing.T) {
 		x.Release()
 
 		asker := transport.Asker{Name: task(1).String(), Incarnation: 5}
+		tie := func(ctx context.Context) {
+			if err := connectionOf(ctx).tie(kept, asker); err != nil {
+				t.Error(err)
+			}
+		}
 		var conns []net.Conn
 		for range 2 {
 			client, server := net.Pipe()
@@ -47,8 +52,8 @@ func TestAnswersOutliveConnections(t *testing.T) {
 				t.Fatal(err)
 			}
 			ctx := peer.NewContext(context.Background(), &peer.Peer{Addr: conn.RemoteAddr()})
-			carries(ctx, kept, asker)
-			carries(ctx, kept, asker) // a second request
+			tie(ctx)
+			tie(ctx) // a second request
 			conns = append(conns, conn)
 		}
 		kept.Ask(transport.Ask{Asker: asker, ID: 7, Attempt: 1, Step: 1, Key: key}, func(a transport.Answer) {
@@ -71,7 +76,7 @@ func TestAnswersOutliveConnections(t *testing.T) {
 		conns[1].Close()
 		after("none lives", 0)
 		ctx := peer.NewContext(context.Background(), &peer.Peer{Addr: conns[1].RemoteAddr()})
-		carries(ctx, kept, asker) // a request that was under way: too late to count
-		carries(context.Background(), kept, asker)
+		tie(ctx) // a request that was under way: too late to count
+		tie(context.Background())
 	})
 }

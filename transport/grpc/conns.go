@@ -85,6 +85,15 @@ func (c *Conns) Conn(task cluster.Task) (grpc.ClientConnInterface, error) {
 // Tasks implements transport.WorkerCache.
 func (c *Conns) Tasks() []cluster.Task { return c.opts.Spec.Tasks() }
 
+// address finds the address of a task.
+func (c *Conns) address(task cluster.Task) (address string, ok bool) {
+	address, ok = c.opts.Spec.Address(task)
+	if !ok && c.opts.Resolve != nil {
+		address, ok = c.opts.Resolve(task)
+	}
+	return address, ok
+}
+
 func (c *Conns) peer(task cluster.Task) (*peerConn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,10 +103,7 @@ func (c *Conns) peer(task cluster.Task) (*peerConn, error) {
 	if p := c.peers[task]; p != nil {
 		return p, nil
 	}
-	address, ok := c.opts.Spec.Address(task)
-	if !ok && c.opts.Resolve != nil {
-		address, ok = c.opts.Resolve(task)
-	}
+	address, ok := c.address(task)
 	if !ok {
 		return nil, status.Errorf(status.NotFound, "the cluster has no task %v", task)
 	}

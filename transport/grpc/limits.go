@@ -23,7 +23,7 @@ const (
 	maxRequest = 4 << 20
 
 	// maxAskersOf is how many askers a connection stands for: one, or those behind a proxy.
-	// Beyond it one is forgotten until it asks again.
+	// Beyond it those that have nothing here are forgotten until they ask again.
 	maxAskersOf = 1024
 
 	// maxCopies bounds the copies among the answers under way on one connection: encoded

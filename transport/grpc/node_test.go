@@ -119,7 +119,7 @@ func (c *testCluster) start(t testing.TB, index int, o nodeOptions) *node {
 	n.manager = rendezvous.NewManager(rendezvous.ManagerOptions{
 		Session: worker.Session(n.task, n.incarnation), Remoter: n.transport,
 	})
-	n.kept = transport.NewKept(n.manager, transport.KeptOptions{})
+	n.kept = transport.NewKept(n.manager, transport.KeptOptions{Addressed: n.conns.Addressed, Verify: n.conns.Incarnation})
 	n.worker = worker.New(worker.Options{Task: n.task, Incarnation: n.incarnation, Manager: n.manager, Kept: n.kept})
 	n.conns.opts.Local = n.worker
 	n.server = grpc.NewServer(ServerOptions(o.tuning)...)

@@ -38,6 +38,8 @@ type stalled struct {
 
 const stalledIncarnation = 77
 
+var stalledAsker = transport.Asker{Name: task(7).String(), Incarnation: stalledIncarnation}
+
 func stall(t *testing.T, address string) *stalled {
 	t.Helper()
 	const window = 64<<10 - 1
@@ -160,7 +162,7 @@ func TestAnswersUnderWayAreBounded(t *testing.T) {
 						continue
 					}
 					ans := make(chan transport.Answer, 1)
-					a.kept.Ask(transport.Ask{Asker: transport.Asker{Name: task(7).String(), Incarnation: stalledIncarnation}, ID: id, Attempt: 1, Step: 1, Key: k},
+					a.kept.Ask(transport.Ask{Asker: stalledAsker, ID: id, Attempt: 1, Step: 1, Key: k},
 						func(got transport.Answer) { ans <- got })
 					(<-ans).Value.Tensor.Release()
 					s.fetch(id)
@@ -174,7 +176,7 @@ func TestAnswersUnderWayAreBounded(t *testing.T) {
 						ids[i] = uint64(i) + 1
 					}
 					until(t, func() bool { // calls that are on their way take the answer a moment later
-						a.kept.Finish(stalledIncarnation, ids)
+						a.kept.Finish(stalledAsker, ids)
 						return sent.InUse() <= 4*size
 					}, "no more than the limit")
 					want = 5 // the first, and four of the others

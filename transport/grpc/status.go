@@ -2,6 +2,7 @@ package grpctransport
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 
@@ -39,6 +40,9 @@ func toGRPC(ctx context.Context, err error) error {
 		return nil
 	}
 	e := status.From(err)
+	if open := new(transport.UndecidedError); errors.As(err, &open) {
+		return grpcstatus.Error(codes.Code(e.Code()), status.ForPeer(e.Message())) // without the trailer: nothing was answered
+	}
 	trailer := metadata.Pairs(answeredKey, "1")
 	if payloads := e.Payloads(); len(payloads) > 0 {
 		b, err := proto.Marshal(&tfpb.GrpcPayloadContainer{Payloads: payloads})

@@ -97,6 +97,7 @@ func (c *suiteCluster) Start(task cluster.Task, o transporttest.NodeOptions) tra
 	n.manager = rendezvous.NewManager(rendezvous.ManagerOptions{
 		Session: worker.Session(task, o.Incarnation), Remoter: n.transport,
 	})
+	o.Kept.Addressed, o.Kept.Verify = n.conns.Addressed, n.conns.Incarnation
 	n.kept = transport.NewKept(n.manager, o.Kept)
 	w := worker.New(worker.Options{Task: task, Incarnation: o.Incarnation, Manager: n.manager, Kept: n.kept})
 	n.server = grpc.NewServer(grpctransport.ServerOptions(grpctransport.ServerTuning{})...)

@@ -58,3 +58,16 @@ func TestEveryCertificateCoversClients(t *testing.T) {
 		}
 	}
 }
+
+// TestSourceOfACall: a host counts once, with whatever port or address of its network.
+func TestSourceOfACall(t *testing.T) {
+	for address, want := range map[string]string{
+		"10.0.0.1:7000": "10.0.0.1", "[::ffff:10.0.0.1]:7001": "10.0.0.1", "[::1]:7000": "::1",
+		"[2001:db8:1:2:3:4:5:6]:1": "2001:db8:1:2::/64", "[2001:db8:1:2:9::]:1": "2001:db8:1:2::/64", "[fe80::1%eth0]:1": "fe80::/64",
+		"pipe": "pipe", "@": "@",
+	} {
+		if got := sourceAt(address); got != want {
+			t.Errorf("%s: %s, want %s", address, got, want)
+		}
+	}
+}

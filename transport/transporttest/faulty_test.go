@@ -161,14 +161,14 @@ func (w *faultyWire) spoil(ctx context.Context, to *refNode, a *transport.Attemp
 	switch w.fault {
 	case losesAtBreak:
 		if broken {
-			to.kept.Finish(a.Asker.Incarnation, []uint64{a.ID})
+			to.kept.Finish(a.Asker, []uint64{a.ID})
 		}
 	case deliversTwice:
 		if err == nil && !to.manager.Restore(a.Step, a.Key, rendezvous.Value{Tensor: v.Tensor.Retain()}) {
 			v.Tensor.Release()
 		}
 	case forgetsRelease:
-		_, _ = to.kept.Value(a.Asker.Incarnation, a.ID, a.Attempt) // a reference
+		_, _ = to.kept.Value(a.Asker, a.ID, a.Attempt) // a reference
 	case givesUpAtBreak, givesUpSlow:
 		if broken || status.CodeOf(err) == status.DeadlineExceeded {
 			err = status.Errorf(status.Unavailable, "%v is gone", w.task)
@@ -186,7 +186,7 @@ func (w *faultyWire) spoil(ctx context.Context, to *refNode, a *transport.Attemp
 			v.Tensor.Bytes()[64*kib] ^= 1
 		}
 	case lendsMemory:
-		if kept, e := to.kept.Value(a.Asker.Incarnation, a.ID, a.Attempt); err == nil && e == nil {
+		if kept, e := to.kept.Value(a.Asker, a.ID, a.Attempt); err == nil && e == nil {
 			v.Tensor.Release()
 			v.Tensor = kept.Tensor
 		}

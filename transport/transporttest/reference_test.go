@@ -44,6 +44,18 @@ func (c *reference) node(task cluster.Task) *refNode {
 	return c.nodes[task]
 }
 
+// verify finds the process that is at the address of a name.
+func (c *reference) verify(_ context.Context, name string) (uint64, error) {
+	task, err := cluster.ParseTask(name)
+	if err != nil {
+		return 0, err
+	}
+	if n := c.node(task); n != nil {
+		return n.self.Incarnation, nil
+	}
+	return 0, errRefused
+}
+
 // refNode is a Node.
 type refNode struct {
 	c        *reference
@@ -70,6 +82,7 @@ func (c *reference) Start(task cluster.Task, o NodeOptions) Node {
 		Self: n.self, Wire: n.wire, PeerTimeout: c.fault.peerTimeout(o.PeerTimeout),
 	})
 	n.manager = rendezvous.NewManager(rendezvous.ManagerOptions{Session: n.session, Remoter: c.fault.remoter(n.failover)})
+	o.Kept.Addressed, o.Kept.Verify = func(string) bool { return true }, c.verify
 	n.kept = transport.NewKept(n.manager, o.Kept)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -159,6 +172,9 @@ func (w *refWire) conn() (*refConn, error) {
 	if to == nil || w.closed {
 		return nil, errRefused
 	}
+	if err := to.kept.Introduce(context.Background(), w.from.self, ""); err != nil {
+		return nil, err
+	}
 	c := &refConn{to: to, down: to.kept.WireUp(w.from.self)}
 	c.lane = w.link.open(func() { w.lost(c) })
 	w.now = c
@@ -220,11 +236,11 @@ func (w *refWire) Hello(ctx context.Context) (transport.Peer, error) {
 }
 
 func (w *refWire) Finish(ctx context.Context, ids []uint64) error {
-	return w.say(ctx, func(to *refNode) { to.kept.Finish(w.from.self.Incarnation, ids) })
+	return w.say(ctx, func(to *refNode) { to.kept.Finish(w.from.self, ids) })
 }
 
 func (w *refWire) Cancel(ctx context.Context, ids []uint64) error {
-	return w.say(ctx, func(to *refNode) { to.kept.Cancel(w.from.self.Incarnation, ids) })
+	return w.say(ctx, func(to *refNode) { _ = to.kept.Cancel(w.from.self, ids) })
 }
 
 func (w *refWire) say(ctx context.Context, what func(to *refNode)) error {
@@ -244,8 +260,10 @@ func (w *refWire) Recv(ctx context.Context, a *transport.Attempt) (rendezvous.Va
 	if is := c.to.self.Incarnation; is != a.Peer {
 		return rendezvous.Value{}, &transport.RestartedError{Err: transport.OtherProcess(a.Peer, is)}
 	}
-	c.to.kept.Finish(a.Asker.Incarnation, a.Finished)
-	c.to.kept.Cancel(a.Asker.Incarnation, a.Cancelled)
+	c.to.kept.Finish(a.Asker, a.Finished)
+	if err := c.to.kept.Cancel(a.Asker, a.Cancelled); err != nil {
+		return rendezvous.Value{}, err
+	}
 	if err := c.to.session.CheckSource(a.Key); err != nil {
 		return rendezvous.Value{}, err
 	}

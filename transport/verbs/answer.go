@@ -1,6 +1,7 @@
 package verbstransport
 
 import (
+	"errors"
 	"time"
 
 	"github.com/tryst-rdma/tryst/status"
@@ -42,7 +43,8 @@ func (l *link) ask(now time.Time, a *channel.Ask) (refused bool) {
 func (l *link) Reply(id uint64, attempt uint32, ans transport.Answer) {
 	at := attemptID{id, attempt}
 	if ans.Err != nil {
-		l.answer(at, channel.Answer{Err: status.From(ans.Err)}, source{})
+		var open *transport.UndecidedError
+		l.answer(at, channel.Answer{Err: status.From(ans.Err), Elsewhere: errors.As(ans.Err, &open)}, source{})
 		return
 	}
 	t := ans.Value.Tensor

@@ -133,7 +133,12 @@ func (l *link) act(acts []channel.Action, now time.Time) (again bool) {
 		case channel.ActCancelled:
 			// From here on the CANCEL counts as taken: no request of the peer by another way
 			// may be answered before it has been dealt with.
-			end := l.peer.transport.opts.Kept.BeginCancel(l.asker.Incarnation, a.IDs.AppendTo(nil))
+			end, err := l.peer.transport.opts.Kept.BeginCancel(l.asker, a.IDs.AppendTo(nil))
+			if err != nil { // the peer cancels more than it may, or another process has its name
+				l.fails(now, witnessCause, err)
+				again = true
+				continue
+			}
 			l.outbox = append(l.outbox, outgoing{kind: outCancelled, end: end})
 		case channel.ActTaken:
 			l.took(a.Taken)
@@ -233,7 +238,7 @@ func (l *link) tick() {
 		l.mu.Unlock()
 		return
 	}
-	l.machine.Watch(now, l.peer.transport.opts.Kept.Holds(l.asker.Incarnation))
+	l.machine.Watch(now, l.peer.transport.opts.Kept.Holds(l.asker))
 	l.machine.Tick(now)
 	l.run(now)
 }
@@ -330,11 +335,11 @@ func (l *link) carry(o *outgoing) {
 	case outAsk:
 		kept.AskFor(l, o.ask) // the answer may be there before it returns
 	case outDetach:
-		kept.DetachFor(l, l.asker.Incarnation, o.id.id, o.id.attempt)
+		kept.DetachFor(l, l.asker, o.id.id, o.id.attempt)
 	case outRelease:
 		l.peer.transport.release(o.buf)
 	case outFinished:
-		kept.Finish(l.asker.Incarnation, o.ids)
+		kept.Finish(l.asker, o.ids)
 	case outCancelled:
 		o.end()
 	case outUp:

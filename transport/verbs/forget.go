@@ -20,6 +20,7 @@ func (t *Transport) forget() {
 			continue
 		}
 		delete(t.peers, task)
+		t.clients.give(p.source)
 		if t.forgotten == nil {
 			t.forgotten = &Link{Task: cluster.Task{Job: cluster.ClientJob}}
 		}
@@ -27,6 +28,17 @@ func (t *Transport) forget() {
 		t.forgotten.Stats.add(k.Stats)
 		t.forgotten.Poll.Add(k.Poll)
 	}
+}
+
+// hasRoomFor refuses the record of one more peer without an address, which has called
+// from a source. Called with the lock held.
+func (t *Transport) hasRoomFor(source string) error {
+	const what = "peers that are in no cluster"
+	if t.clients.hasRoom(source, what) == nil {
+		return nil
+	}
+	t.forget()
+	return t.clients.hasRoom(source, what)
 }
 
 // retire ends a record that is of no use; false for one that is.

@@ -84,7 +84,7 @@ func newVictim(t *testing.T, o transporttest.NodeOptions) (*stage, *actor, *diar
 func (v victimOf) Task() cluster.Task { return v.task }
 
 func (v victimOf) Answer(ctx context.Context, own pairing.Offer) (pairing.Offer, error) {
-	return v.transport.Answer(ctx, own)
+	return v.transport.Answer(ctx, "", own)
 }
 
 func (v victimOf) Link() hostiletest.Link {
@@ -241,7 +241,7 @@ func TestOffersThatDisturbNobody(t *testing.T) {
 	} {
 		for range 20 {
 			asks.Go(func() {
-				answer, err := to.transport.Answer(t.Context(), c.offer)
+				answer, err := to.transport.Answer(t.Context(), "", c.offer)
 				got := answer.String()
 				if err != nil {
 					got = err.Error()

@@ -104,7 +104,7 @@ func (l *link) isOpen() bool {
 func (p *leftPair) Exchange(ctx context.Context, peer cluster.Task, own pairing.Offer) (pairing.Offer, error) {
 	for i, task := range p.tasks {
 		if task == peer && p.ends[i] != nil {
-			return p.ends[i].Answer(ctx, own)
+			return p.ends[i].Answer(ctx, "", own)
 		}
 	}
 	return pairing.Offer{}, status.Errorf(status.Unavailable, "%v is not up", peer)
@@ -275,11 +275,11 @@ func TestStrangersAreBounded(t *testing.T) {
 	p := newLeftPair(t)
 	end := p.ends[0]
 	end.opts.Callable = func(task cluster.Task) bool { return task.Job != "client" }
-	end.maxStrangers.Store(2)
+	end.strangers.total = 2
 	calls := func(i int) (*peer, error) {
 		offer := p.up(t, 1).own
 		offer.Task, offer.Incarnation, offer.Generation = cluster.Task{Job: "client", Index: i}, uint64(i)+100, 1 //nolint:gosec // a few
-		if _, err := end.Answer(t.Context(), offer); err != nil {
+		if _, err := end.Answer(t.Context(), "", offer); err != nil {
 			return nil, err
 		}
 		return end.peer(offer.Task)
@@ -290,7 +290,7 @@ func TestStrangersAreBounded(t *testing.T) {
 		}
 	}
 	full := func(err error) bool {
-		return err != nil && strings.Contains(err.Error(), "2 channels wait for the first message")
+		return err != nil && strings.Contains(err.Error(), "2 channels that wait for the first message")
 	}
 	if _, err := calls(2); !full(err) {
 		t.Fatalf("a third: %v", err)
@@ -317,6 +317,38 @@ func TestStrangersAreBounded(t *testing.T) {
 	}
 	if _, err := calls(5); err != nil {
 		t.Errorf("when one is gone: %v", err)
+	}
+}
+
+// TestStrangersOfOneSourceLeaveRoomForOthers: of channels without a message, and of records.
+func TestStrangersOfOneSourceLeaveRoomForOthers(t *testing.T) {
+	for what, limit := range map[string]func(*Transport){
+		"channels that wait for the first message": func(t *Transport) { t.strangers.each = 2 },
+		"peers that are in no cluster":             func(t *Transport) { t.clients.each = 2 },
+	} {
+		t.Run(what, func(t *testing.T) {
+			p := newLeftPair(t)
+			end := p.ends[0]
+			end.opts.Callable = func(task cluster.Task) bool { return task.Job != "client" }
+			limit(end)
+			calls := func(i int, source string) error {
+				offer := p.up(t, 1).own
+				offer.Task, offer.Incarnation, offer.Generation = cluster.Task{Job: "client", Index: i}, uint64(i)+100, 1 //nolint:gosec // a few
+				_, err := end.Answer(t.Context(), source, offer)
+				return err
+			}
+			for i := range 2 {
+				if err := calls(i, "10.0.0.1"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := calls(2, "10.0.0.1"); err == nil || !strings.Contains(err.Error(), "2 "+what) || !strings.Contains(err.Error(), "10.0.0.1") {
+				t.Errorf("a third of one source: %v", err)
+			}
+			if err := calls(3, "10.0.0.2"); err != nil {
+				t.Errorf("another source: %v", err)
+			}
+		})
 	}
 }
 

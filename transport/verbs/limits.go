@@ -62,9 +62,13 @@ const (
 	// takes some MiB of locked memory, and lives for pairing.HelloWait. A fleet that
 	// starts at once gets its channels in turn, and uses gRPC until then.
 	maxStrangers = 256
-	// maxPeers bounds the records of those who ask for a channel: beyond it those
-	// who have gone are forgotten.
-	maxPeers = 10_000
+	// maxStrangersOfSource is how many of them one source address may have: those of a
+	// host that starts many clients at once.
+	maxStrangersOfSource = 64
+	// maxPeers bounds the records of peers without an address, and maxPeersOfSource
+	// those of one source address: more than a server has channels with.
+	maxPeers         = 10_000
+	maxPeersOfSource = 1000
 )
 
 // ChannelMemory is how many bytes the messages of a peer's channel take of registered

@@ -19,6 +19,7 @@ import (
 type peer struct {
 	transport *Transport
 	task      cluster.Task
+	source    string // where it called from first; empty when this process called it
 	counters  counters
 
 	mu       sync.Mutex
@@ -43,9 +44,9 @@ type peer struct {
 	told    string     // what it was told last
 }
 
-func newPeer(t *Transport, task cluster.Task) *peer {
+func newPeer(t *Transport, task cluster.Task, source string) *peer {
 	return &peer{
-		transport: t, task: task, links: make(map[uint64]*link), changed: make(chan struct{}),
+		transport: t, task: task, source: source, links: make(map[uint64]*link), changed: make(chan struct{}),
 		requests: make(map[uint64]func(pairing.Offer, error)),
 		machine: pairing.New(pairing.Config{
 			Self: t.port.self, Peer: task, Callable: t.opts.Callable(task), Jitter: t.opts.jitter(), Backoff: t.opts.Backoff,
@@ -129,12 +130,13 @@ func (p *peer) carryOut(a pairing.Action) {
 	switch a.Kind {
 	case pairing.Make:
 		stranger := !t.opts.Callable(p.task)
-		if n := t.maxStrangers.Load(); stranger && t.strangers.Add(1) > n {
-			t.strangers.Add(-1)
-			t.links.done()
-			p.mu.Lock()
-			p.do(p.machine.MakeFailed(time.Now(), a.Generation, status.Errorf(status.ResourceExhausted, "%d channels wait for the first message of a client already", n)))
-			return
+		if stranger {
+			if err := t.strangers.take(p.source, "channels that wait for the first message of a client"); err != nil {
+				t.links.done()
+				p.mu.Lock()
+				p.do(p.machine.MakeFailed(time.Now(), a.Generation, err))
+				return
+			}
 		}
 		var l *link
 		err := t.steady(func() (err error) {
@@ -144,7 +146,7 @@ func (p *peer) carryOut(a pairing.Action) {
 		p.mu.Lock()
 		if err != nil {
 			if stranger {
-				t.strangers.Add(-1)
+				t.strangers.give(p.source)
 			}
 			t.links.done()
 			p.do(p.machine.MakeFailed(time.Now(), a.Generation, err))
@@ -200,6 +202,9 @@ func (p *peer) call(id uint64, own pairing.Offer) {
 	p.counters.bootstraps.Add(1)
 	ctx, cancel := context.WithTimeout(p.transport.base, pairing.CallTimeout)
 	offer, err := p.transport.opts.Exchanger.Exchange(ctx, p.task, own)
+	if err == nil && !offer.Bare() {
+		err = p.transport.accept(ctx, "", offer)
+	}
 	cancel()
 	p.mu.Lock()
 	p.do(p.machine.Answered(time.Now(), id, offer, err))
@@ -255,7 +260,7 @@ func (p *peer) linkUp(l *link) {
 func (p *peer) noStranger(l *link) {
 	if l.stranger {
 		l.stranger = false
-		p.transport.strangers.Add(-1)
+		p.transport.strangers.give(p.source)
 	}
 }
 

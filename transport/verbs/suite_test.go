@@ -150,7 +150,7 @@ func (e exchange) Exchange(ctx context.Context, peer cluster.Task, own pairing.O
 	if n == nil || e.c.proxies[peer].Target() == "" {
 		return pairing.Offer{}, status.Errorf(status.Unavailable, "%v is not up", peer)
 	}
-	return n.transport.Answer(ctx, own)
+	return n.transport.Answer(ctx, "", own)
 }
 
 // suiteNode is a transporttest.Node: the parts of a server, put together by hand.
@@ -187,6 +187,7 @@ func (c *suiteCluster) Start(task cluster.Task, o transporttest.NodeOptions) tra
 	n.conns = grpctransport.NewConns(grpctransport.ConnsOptions{Self: task, Resolve: c.resolve, Allocator: o.Allocator})
 	n.grpc = grpctransport.New(grpctransport.Options{Self: self, Conns: n.conns, PeerTimeout: o.PeerTimeout})
 	late := &lateManager{}
+	o.Kept.Addressed, o.Kept.Verify = n.conns.Addressed, n.conns.Incarnation
 	n.kept = transport.NewKept(late, o.Kept)
 	options := verbstransport.Options{
 		Self: self, Task: task, Device: n.device, Address: address,

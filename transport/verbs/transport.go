@@ -115,9 +115,8 @@ type Transport struct {
 	// forgotten is the sum of the peers without a record any more; nil for none.
 	forgotten *Link
 
-	maxPeers int // the constant; less in tests
-	// Links for those who cannot be called, without a HELLO yet; and how many there may be.
-	strangers, maxStrangers atomic.Int32
+	// Records of peers that have no address, and their links without a HELLO yet.
+	clients, strangers *shares
 }
 
 // New returns the transport of a process, with its memory registered. Its Close
@@ -126,8 +125,9 @@ func New(o Options) (*Transport, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	t := &Transport{opts: o, peers: make(map[cluster.Task]*peer), maxPeers: maxPeers, spinners: poll.NewSpinners(0)}
-	t.maxStrangers.Store(maxStrangers)
+	t := &Transport{opts: o, peers: make(map[cluster.Task]*peer), spinners: poll.NewSpinners(0)}
+	t.clients = newShares(maxPeers, maxPeersOfSource)
+	t.strangers = newShares(maxStrangers, maxStrangersOfSource)
 	var err error
 	if t.port, err = openPort(&t.opts); err != nil {
 		return nil, err
@@ -182,16 +182,20 @@ func (t *Transport) Wire(task cluster.Task) (transport.Wire, error) {
 	return &way{peer: p, grpc: g}, nil
 }
 
-// Answer answers a bootstrap of a peer, who shows from. The caller has checked
-// that the peer may have this name.
-func (t *Transport) Answer(ctx context.Context, from pairing.Offer) (pairing.Offer, error) {
+// Answer answers a bootstrap of a peer, which shows from and has called from a source
+// address. The caller has checked that the peer may have this name. The table of answers
+// has to accept the process as an asker first: it asks over the channel, too.
+func (t *Transport) Answer(ctx context.Context, source string, from pairing.Offer) (pairing.Offer, error) {
 	if from.Task == t.opts.Task {
 		return pairing.Offer{}, status.Errorf(status.InvalidArgument,
 			"%v is the name of this process: it cannot be its own peer", from.Task)
 	}
 	for {
-		p, err := t.peer(from.Task)
+		p, err := t.peerFrom(from.Task, source)
 		if err != nil {
+			return pairing.Offer{}, err
+		}
+		if err := t.accept(ctx, source, from); err != nil {
 			return pairing.Offer{}, err
 		}
 		offer, err := p.request(ctx, from)
@@ -199,6 +203,11 @@ func (t *Transport) Answer(ctx context.Context, from pairing.Offer) (pairing.Off
 			return offer, err
 		}
 	}
+}
+
+// accept has the table of answers accept the process that shows an offer.
+func (t *Transport) accept(ctx context.Context, source string, from pairing.Offer) error {
+	return t.opts.Kept.Introduce(ctx, transport.Asker{Name: from.Task.String(), Incarnation: from.Incarnation}, source)
 }
 
 // LeftGeneration checks the word of an asker, over another wire, that it has left
@@ -241,8 +250,14 @@ func (t *Transport) all() []*peer {
 	return all
 }
 
-// peer finds or makes the record of a task.
-func (t *Transport) peer(task cluster.Task) (*peer, error) {
+// peer finds or makes the record of a task that this process wants to reach.
+func (t *Transport) peer(task cluster.Task) (*peer, error) { return t.peerFrom(task, "") }
+
+// peerFrom is peer for a task that has called from a source address. Tasks with an
+// address are as many as the cluster has. Of the others each source has a share, and
+// there is a total: beyond them those that have gone are forgotten, and newcomers are
+// refused.
+func (t *Transport) peerFrom(task cluster.Task, source string) (*peer, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
@@ -250,13 +265,16 @@ func (t *Transport) peer(task cluster.Task) (*peer, error) {
 	}
 	p := t.peers[task]
 	if p == nil {
-		if len(t.peers) >= t.maxPeers {
-			t.forget()
+		client := !t.opts.Callable(task)
+		if client {
+			if err := t.hasRoomFor(source); err != nil {
+				return nil, err
+			}
 		}
-		if len(t.peers) >= t.maxPeers {
-			return nil, status.Errorf(status.ResourceExhausted, "%d peers are known already", len(t.peers))
+		p = newPeer(t, task, source)
+		if client {
+			t.clients.add(source)
 		}
-		p = newPeer(t, task)
 		t.peers[task] = p
 		if t.lost != nil {
 			p.lose(t.lost)

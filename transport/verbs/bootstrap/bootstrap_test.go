@@ -196,7 +196,7 @@ func TestErrorsHaveNoQueuePairs(t *testing.T) {
 	s := &service{ServiceOptions: ServiceOptions{
 		Self: one,
 		Host: func(cluster.Task) (string, bool) { return "h", true },
-		Answer: func(context.Context, pairing.Offer) (pairing.Offer, error) {
+		Answer: func(context.Context, string, pairing.Offer) (pairing.Offer, error) {
 			return pairing.Offer{}, status.Errorf(status.FailedPrecondition, "bring to RTR mem0 QP %v: no way", verbs.QPN(0x8c3dd6))
 		},
 	}}

@@ -158,7 +158,7 @@ func (n *node) want(peer cluster.Task) {
 	n.do(s, s.m.Want(time.Now()))
 }
 
-func (n *node) answer(ctx context.Context, from pairing.Offer) (pairing.Offer, error) {
+func (n *node) answer(ctx context.Context, _ string, from pairing.Offer) (pairing.Offer, error) {
 	type result struct {
 		offer pairing.Offer
 		err   error

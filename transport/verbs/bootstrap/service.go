@@ -22,10 +22,11 @@ type ServiceOptions struct {
 	// Host tells where the cluster has a task: the host of its address. ok is
 	// false for a task that the cluster does not have.
 	Host func(cluster.Task) (host string, ok bool)
-	// Answer takes the offer of a peer, vetted, whose name it may have, and
-	// returns ours, as (*verbstransport.Transport).Answer does. It ends with
-	// ctx, which has a deadline.
-	Answer func(ctx context.Context, from pairing.Offer) (pairing.Offer, error)
+	// Answer takes the offer of a peer, vetted, whose name it may have, and the
+	// source address that it came from (identity.Source). It returns ours, as
+	// (*verbstransport.Transport).Answer does. It ends with ctx, which has a
+	// deadline.
+	Answer func(ctx context.Context, source string, from pairing.Offer) (pairing.Offer, error)
 }
 
 // Register adds the VerbsService to a server.
@@ -70,5 +71,5 @@ func (s *service) answer(ctx context.Context, m *tfpb.GetRemoteAddressRequest) (
 	if err := identity.Of(ctx).Check(from.Task, host); err != nil {
 		return pairing.Offer{}, err
 	}
-	return s.Answer(ctx, from)
+	return s.Answer(ctx, identity.Source(ctx), from)
 }

@@ -1,0 +1,44 @@
+package grpctransport
+
+import (
+	"context"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
+	"github.com/tryst-rdma/tryst/status"
+)
+
+// Addressed reports whether a name is that of a task with an address.
+func (c *Conns) Addressed(name string) bool {
+	task, err := cluster.ParseTask(name)
+	if err != nil {
+		return false
+	}
+	_, ok := c.address(task)
+	return ok
+}
+
+// Incarnation calls the address of a task and returns the incarnation of the process
+// there. It waits for an answer as long as ctx lives. The call is TensorFlow's
+// GetStatus, which names no asker: two processes that verify each other do not wait
+// for each other.
+func (c *Conns) Incarnation(ctx context.Context, name string) (uint64, error) {
+	task, err := cluster.ParseTask(name)
+	if err != nil {
+		return 0, err
+	}
+	w, err := c.Worker(task)
+	if err != nil {
+		return 0, err
+	}
+	resp, err := w.GetStatus(ctx, &tfpb.GetStatusRequest{})
+	if err != nil {
+		return 0, err
+	}
+	for _, d := range resp.GetDeviceAttributes() {
+		if device, err := cluster.ParseDevice(d.GetName()); err == nil && device.Task == task {
+			return d.GetIncarnation(), nil
+		}
+	}
+	return 0, status.Errorf(status.NotFound, "the process at the address of %v has no device of that task", task)
+}
