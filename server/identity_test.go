@@ -378,3 +378,28 @@ func TestNameOfAClientIsItsOwn(t *testing.T) {
 		t.Errorf("another process: %v %q", code, message)
 	}
 }
+
+// TestLeftGenerationThatWasNotShown: a peer cannot have left a channel that was never there.
+func TestLeftGenerationThatWasNotShown(t *testing.T) {
+	w := newVerbsTown(t, 2)
+	s0, s1 := w.start(0), w.start(1)
+	w.up(s0, s1.Task())
+	w.up(s1, s0.Task())
+	w.exchange(1, s0, s1, 1)
+	breaks := breaksOf(s0)
+	c := tensorflowgrpc.NewWorkerServiceClient(dialRaw(t, s0.Addr().String()))
+	for _, generation := range []uint32{1000, 1 << 31, 1<<32 - 1} {
+		ctx, cancel := context.WithTimeout(t.Context(), soon)
+		defer cancel()
+		_, err := c.RecvTensor(ctx, rawRequest(t, rawKey(t, s0.Task(), s0.Incarnation(), s1.Task(), "x"), &trystpb.RecvOptions{
+			Asker: s1.Task().String(), AskerIncarnation: s1.Incarnation(), Id: 3, Attempt: 2, LeftGeneration: generation,
+		}))
+		if s := grpcstatus.Convert(err); s.Code() != codes.FailedPrecondition || !strings.Contains(s.Message(), fmt.Sprint(generation)) {
+			t.Errorf("generation %d: %v", generation, err)
+		}
+	}
+	w.exchange(2, s0, s1, 2)
+	if n := breaksOf(s0) - breaks; n != 0 {
+		t.Errorf("%d channels were left", n)
+	}
+}

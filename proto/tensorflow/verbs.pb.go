@@ -307,6 +307,9 @@ type GetRemoteAddressRequest struct {
 	// Task name of whom the caller means. Another process answers
 	// FailedPrecondition and does nothing.
 	PeerName string `protobuf:"bytes,26,opt,name=peer_name,json=peerName,proto3" json:"peer_name,omitempty"`
+	// Incarnation of the process of that task that the caller means; 0 when it does
+	// not know one.
+	PeerIncarnation uint64 `protobuf:"fixed64,28,opt,name=peer_incarnation,json=peerIncarnation,proto3" json:"peer_incarnation,omitempty"`
 	// A number that processes have in common that share the network of one host,
 	// and so reach each other's loopback addresses; 0 when it is not known.
 	Host          uint64 `protobuf:"fixed64,27,opt,name=host,proto3" json:"host,omitempty"`
@@ -440,6 +443,13 @@ func (x *GetRemoteAddressRequest) GetPeerName() string {
 		return x.PeerName
 	}
 	return ""
+}
+
+func (x *GetRemoteAddressRequest) GetPeerIncarnation() uint64 {
+	if x != nil {
+		return x.PeerIncarnation
+	}
+	return 0
 }
 
 func (x *GetRemoteAddressRequest) GetHost() uint64 {
@@ -701,7 +711,7 @@ const file_tensorflow_verbs_proto_rawDesc = "" +
 	"\vudp_sources\x18\a \x03(\rB\x02\x10\x01R\n" +
 	"udpSources\x12\x1d\n" +
 	"\n" +
-	"udp_buffer\x18\b \x01(\x04R\tudpBuffer\"\x80\x04\n" +
+	"udp_buffer\x18\b \x01(\x04R\tudpBuffer\"\xab\x04\n" +
 	"\x17GetRemoteAddressRequest\x12\x1b\n" +
 	"\thost_name\x18\x01 \x01(\tR\bhostName\x12-\n" +
 	"\achannel\x18\x02 \x01(\v2\x13.tensorflow.ChannelR\achannel\x12(\n" +
@@ -721,7 +731,8 @@ const file_tensorflow_verbs_proto_rawDesc = "" +
 	"eagerLimit\x12\x1f\n" +
 	"\vmax_message\x18\x19 \x01(\rR\n" +
 	"maxMessage\x12\x1b\n" +
-	"\tpeer_name\x18\x1a \x01(\tR\bpeerName\x12\x12\n" +
+	"\tpeer_name\x18\x1a \x01(\tR\bpeerName\x12)\n" +
+	"\x10peer_incarnation\x18\x1c \x01(\x06R\x0fpeerIncarnation\x12\x12\n" +
 	"\x04host\x18\x1b \x01(\x06R\x04host\"\xe4\x03\n" +
 	"\x18GetRemoteAddressResponse\x12\x1b\n" +
 	"\thost_name\x18\x01 \x01(\tR\bhostName\x12-\n" +

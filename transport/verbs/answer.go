@@ -19,6 +19,11 @@ import (
 // ask hands a request over to the outbox, or has the machine refuse it: then there is more
 // to do. Called with the lock held; the key is in a message that will be gone.
 func (l *link) ask(now time.Time, a *channel.Ask) (refused bool) {
+	if a.Left >= l.own.Generation { // what was left before is a lower one
+		l.machine.Answer(now, a.ID, a.Attempt, channel.Answer{Err: status.Errorf(status.FailedPrecondition,
+			"%v says on %v that it has left generation %d", l.peer.task, l, a.Left)})
+		return true
+	}
 	if a.Left > l.named { // each request says it, once is enough
 		l.named = a.Left
 		l.outbox = append(l.outbox, outgoing{kind: outLeft, left: a.Left})

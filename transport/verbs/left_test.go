@@ -128,7 +128,7 @@ func TestRequestClosesTheChannelThatItNames(t *testing.T) {
 		peer := p.up(t, i).peer
 		p.ends[i].links.add()
 		var err error
-		if second[i], err = newLink(peer, later); err != nil {
+		if second[i], err = newLink(peer, later, later); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -201,7 +201,7 @@ func (p *leftPair) second(t *testing.T, i int, generation uint64) *link {
 	t.Helper()
 	peer := p.up(t, i).peer
 	p.ends[i].links.add()
-	l, err := newLink(peer, generation)
+	l, err := newLink(peer, generation, generation)
 	if err != nil {
 		t.Fatal(err)
 	}

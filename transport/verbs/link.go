@@ -30,6 +30,7 @@ import (
 // question whether the table of answers has a value already, which calls nobody.
 type link struct {
 	peer  *peer
+	id    uint64 // the machine of the bootstrap knows it by (pairing.Action.ID)
 	own   pairing.Offer
 	index uint32 // in wr_ids: tells links of one device apart
 	cq    verbs.CQ
@@ -123,11 +124,11 @@ const (
 
 // newLink makes queue pairs in INIT with all receives posted, and the offer that
 // shows them. What it has made is gone again when it fails.
-func newLink(p *peer, generation uint64) (l *link, err error) {
+func newLink(p *peer, id, generation uint64) (l *link, err error) {
 	t := p.transport
 	o := &t.opts
 	l = &link{
-		peer: p, index: t.nextIndex(),
+		peer: p, id: id, index: t.nextIndex(),
 		keys: newKeys(o.Check),
 	}
 	l.drained = sync.NewCond(&l.mu)

@@ -27,10 +27,10 @@ type peer struct {
 	machine  *pairing.Machine
 	acts     []pairing.Action
 	acting   bool
-	links    map[uint64]*link // by generation: those that exist, not yet torn down
+	links    map[uint64]*link // by id: those that exist, not yet torn down
 	up       *link            // carries receives; nil when none does
 	wireDown func()           // of up: tells the table of answers
-	left     uint64           // the highest generation that this side has left
+	left     left             // the last channel that this side has left
 	changed  chan struct{}    // closed when up changes
 	requests map[uint64]func(pairing.Offer, error)
 	lastReq  uint64
@@ -134,13 +134,13 @@ func (p *peer) carryOut(a pairing.Action) {
 			if err := t.strangers.take(p.source, "channels that wait for the first message of a client"); err != nil {
 				t.links.done()
 				p.mu.Lock()
-				p.do(p.machine.MakeFailed(time.Now(), a.Generation, err))
+				p.do(p.machine.MakeFailed(time.Now(), a.ID, err))
 				return
 			}
 		}
 		var l *link
 		err := t.steady(func() (err error) {
-			l, err = newLink(p, a.Generation)
+			l, err = newLink(p, a.ID, a.Generation)
 			return err
 		})
 		p.mu.Lock()
@@ -149,21 +149,21 @@ func (p *peer) carryOut(a pairing.Action) {
 				t.strangers.give(p.source)
 			}
 			t.links.done()
-			p.do(p.machine.MakeFailed(time.Now(), a.Generation, err))
+			p.do(p.machine.MakeFailed(time.Now(), a.ID, err))
 			return
 		}
-		p.links[a.Generation], l.stranger = l, stranger
-		p.do(p.machine.Made(time.Now(), l.own))
+		p.links[a.ID], l.stranger = l, stranger
+		p.do(p.machine.Made(time.Now(), l.id, l.own))
 	case pairing.Destroy:
 		p.mu.Lock()
-		l := p.links[a.Generation]
+		l := p.links[a.ID]
 		p.mu.Unlock()
 		if l != nil {
 			l.discard(a.Err, a.Left)
 		}
 	case pairing.Connect:
 		p.mu.Lock()
-		l := p.links[a.Generation]
+		l := p.links[a.ID]
 		p.mu.Unlock()
 		var err error
 		if l == nil {
@@ -173,13 +173,13 @@ func (p *peer) carryOut(a pairing.Action) {
 		}
 		p.mu.Lock()
 		if err != nil {
-			p.do(p.machine.ConnectFailed(time.Now(), a.Generation, err))
+			p.do(p.machine.ConnectFailed(time.Now(), a.ID, err))
 			return
 		}
-		p.do(p.machine.Connected(time.Now(), a.Generation))
+		p.do(p.machine.Connected(time.Now(), a.ID))
 	case pairing.Open:
 		p.mu.Lock()
-		l := p.links[a.Generation]
+		l := p.links[a.ID]
 		p.mu.Unlock()
 		if l != nil {
 			l.open()
@@ -244,11 +244,11 @@ func (p *peer) linkUp(l *link) {
 	p.mu.Lock()
 	p.noStranger(l)
 	// A link that was left meanwhile is not put up: nobody would take it down again.
-	if l.own.Generation > p.left && p.links[l.own.Generation] == l && (p.up == nil || p.up.own.Generation < l.own.Generation) {
+	if l.id > p.left.id && p.links[l.id] == l && (p.up == nil || p.up.id < l.id) {
 		p.setUp(l)
 		p.wireDown, down = down, nil
 	}
-	p.do(p.machine.Hello(time.Now(), l.own.Generation))
+	p.do(p.machine.Hello(time.Now(), l.id))
 	if down != nil {
 		down()
 	}
@@ -281,7 +281,9 @@ func (p *peer) leaving(l *link) {
 	if p.up == l {
 		p.setUp(nil)
 	}
-	p.left = max(p.left, l.own.Generation)
+	if l.id > p.left.id {
+		p.left = left{l.id, l.asker.Incarnation, l.own.Generation}
+	}
 	p.counters.breaks.Add(1)
 	p.mu.Unlock()
 }
@@ -291,9 +293,9 @@ func (p *peer) linkGone(l *link, err error) {
 	did := l.did()
 	p.mu.Lock()
 	p.noStranger(l)
-	delete(p.links, l.own.Generation)
+	delete(p.links, l.id)
 	p.past.add(did) // with the deletion: no count is ever lost or told twice
-	p.do(p.machine.Broken(time.Now(), l.own.Generation, err))
+	p.do(p.machine.Broken(time.Now(), l.id, err))
 	p.logState()
 	p.transport.links.done()
 }
@@ -308,16 +310,27 @@ func (p *peer) offerGone(l *link, why error) {
 		p.mu.Unlock()
 		return
 	}
-	p.do(p.machine.Broken(time.Now(), l.own.Generation, why))
+	p.do(p.machine.Broken(time.Now(), l.id, why))
 }
 
-// current returns the link that carries receives, nil when none does, the highest
-// generation that was left, and a channel that is closed when that changes.
-func (p *peer) current() (l *link, left uint64, changed <-chan struct{}) {
+// left is a channel that was left.
+type left struct{ id, peer, generation uint64 }
+
+// with is its generation, if it was with that process of the peer.
+func (l left) with(incarnation uint64) uint64 {
+	if l.peer != incarnation {
+		return 0
+	}
+	return l.generation
+}
+
+// current returns the link that carries receives, nil when none does, the last one
+// that was left, and a channel that is closed when that changes.
+func (p *peer) current() (l *link, was left, changed <-chan struct{}) {
 	p.mu.Lock()
-	l, left, changed = p.up, p.left, p.changed
+	l, was, changed = p.up, p.left, p.changed
 	p.mu.Unlock()
-	return l, left, changed
+	return l, was, changed
 }
 
 // known is the process at the other end of the link that carries receives, if one does.
@@ -329,13 +342,25 @@ func (p *peer) known() (who transport.Peer, ok bool) {
 	return transport.Peer{Tryst: true, Incarnation: l.asker.Incarnation}, true
 }
 
+// checkLeft refuses a generation that a process of the peer cannot have left: neither side
+// has shown it.
+func (p *peer) checkLeft(incarnation, generation uint64) error {
+	p.mu.Lock()
+	last, ok := p.machine.Last(incarnation)
+	p.mu.Unlock()
+	if ok && generation > last {
+		return status.Errorf(status.FailedPrecondition, "%v says that it has left generation %d, and the highest between it and this process is %d", p.task, generation, last)
+	}
+	return nil
+}
+
 // leftBy is the word of a process of the peer that it has left a generation and
 // all before it.
 func (p *peer) leftBy(incarnation, generation uint64) {
 	p.mu.Lock()
 	var old []*link
-	for g, l := range p.links {
-		if g <= generation {
+	for _, l := range p.links {
+		if l.own.Generation <= generation {
 			old = append(old, l)
 		}
 	}

@@ -212,10 +212,14 @@ func (t *Transport) accept(ctx context.Context, source string, from pairing.Offe
 
 // LeftGeneration checks the word of an asker, over another wire, that it has left
 // a generation of its channel and all before it. leave closes them: their requests
-// count no more (ARCHITECTURE.md section 6, rule c).
+// count no more (ARCHITECTURE.md section 6, rule c). A generation that neither side
+// has shown is FailedPrecondition.
 func (t *Transport) LeftGeneration(asker transport.Asker, generation uint64) (leave func(), err error) {
 	for _, p := range t.all() {
 		if p.task.String() == asker.Name {
+			if err := p.checkLeft(asker.Incarnation, generation); err != nil {
+				return nil, err
+			}
 			return func() { p.leftBy(asker.Incarnation, generation) }, nil
 		}
 	}

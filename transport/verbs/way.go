@@ -78,11 +78,11 @@ func (w *way) grpcHello(ctx context.Context) (transport.Peer, error) {
 
 // Start implements transport.Starter: what a channel carries begins at once.
 func (w *way) Start(a *transport.Attempt) transport.Pending {
-	l, left, _ := w.peer.current()
+	l, was, _ := w.peer.current()
 	if l == nil || a.Elsewhere || a.Plain || l.asker.Incarnation != a.Peer {
 		return nil
 	}
-	a.Left = left
+	a.Left = was.with(a.Peer)
 	return l.start(a)
 }
 
@@ -103,7 +103,8 @@ func (w *way) Recv(ctx context.Context, a *transport.Attempt) (rendezvous.Value,
 	if !a.Elsewhere {
 		w.peer.counters.without.Add(1)
 	}
-	_, a.Left, _ = w.peer.current()
+	_, was, _ := w.peer.current()
+	a.Left = was.with(a.Peer)
 	return w.grpc.Recv(ctx, a)
 }
 

@@ -118,6 +118,60 @@ func TestForeignIncarnation(t *testing.T) {
 	}
 }
 
+// TestHighGenerationEndsNothing: an offer in a peer's name with the highest generation is
+// refused in words, and the channel goes on; so do later ones.
+func TestHighGenerationEndsNothing(t *testing.T) {
+	w := newTown(t)
+	a, b := w.start(zero), w.start(one)
+	a.want(one)
+	a.up(b)
+	b.up(a)
+	stranger := offer(zero, a.self.Incarnation)
+	stranger.Generation = pairing.MaxGeneration
+	_, err := a.ex.Exchange(t.Context(), one, stranger)
+	if status.CodeOf(err) != status.FailedPrecondition || !strings.Contains(err.Error(), "65536 above the last one") {
+		t.Errorf("%v", err)
+	}
+	b.up(a)
+	if a.closed+b.closed != 0 {
+		t.Error("a channel was closed by it")
+	}
+	b.close()
+	again := w.start(one)
+	again.want(zero)
+	a.up(again)
+	again.up(a)
+}
+
+// TestGenerationsBeginAnewWithAnotherProcess, so that what was used up with an earlier one is
+// there again.
+func TestGenerationsBeginAnewWithAnotherProcess(t *testing.T) {
+	w := newTown(t)
+	a, b := w.start(zero), w.start(one)
+	a.want(one)
+	a.up(b)
+	b.up(a)
+	for range 3 { // each step is allowed
+		high := offer(zero, a.self.Incarnation)
+		b.mu.Lock()
+		high.Generation = b.side(zero).m.Generation() + pairing.MaxStep
+		b.mu.Unlock()
+		if o, err := a.ex.Exchange(t.Context(), one, high); err != nil || o.Generation != high.Generation {
+			t.Fatalf("%v, %v", o, err)
+		}
+	}
+	a.close()
+	again := w.start(zero)
+	again.want(one)
+	again.up(b)
+	b.up(again)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if g := b.side(zero).m.Generation(); g > pairing.MaxStep {
+		t.Errorf("the channel with the new process has generation %d", g)
+	}
+}
+
 // ask sends a message as it is.
 func (n *node) ask(m *tfpb.GetRemoteAddressRequest, to cluster.Task) (*tfpb.GetRemoteAddressResponse, error) {
 	conn, err := n.ex.conn(to)

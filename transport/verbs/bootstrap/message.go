@@ -17,7 +17,7 @@ func toRequest(peer cluster.Task, own pairing.Offer) *tfpb.GetRemoteAddressReque
 	return &tfpb.GetRemoteAddressRequest{
 		HostName: r.HostName, Channel: r.Channel, Version: r.Version, Incarnation: r.Incarnation, Generation: r.Generation, Rails: r.Rails,
 		LinkLayer: r.LinkLayer, GidType: r.GidType, Window: r.Window, ReceiveSize: r.ReceiveSize, EagerLimit: r.EagerLimit, MaxMessage: r.MaxMessage,
-		PeerName: peer.String(), Host: r.Host,
+		PeerName: peer.String(), PeerIncarnation: own.For, Host: r.Host,
 	}
 }
 

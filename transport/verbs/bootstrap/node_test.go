@@ -55,6 +55,7 @@ type side struct {
 	m        *pairing.Machine
 	requests map[uint64]func(pairing.Offer, error)
 	last     uint64
+	made     uint64 // id of the last offer
 	timer    *time.Timer
 }
 
@@ -186,10 +187,10 @@ func (n *node) do(s *side, acts []pairing.Action) {
 		switch a.Kind {
 		case pairing.Make:
 			o := n.self
-			o.Generation = a.Generation
-			acts = append(acts, s.m.Made(time.Now(), o)...)
+			o.Generation, s.made = a.Generation, a.ID
+			acts = append(acts, s.m.Made(time.Now(), a.ID, o)...)
 		case pairing.Connect:
-			acts = append(acts, s.m.Connected(time.Now(), a.Generation)...)
+			acts = append(acts, s.m.Connected(time.Now(), a.ID)...)
 		case pairing.Destroy:
 			n.closed++
 		case pairing.Open:
@@ -254,7 +255,7 @@ func (n *node) hello(generation uint64, m *pairing.Machine) {
 		}
 		return
 	}
-	other.do(s, s.m.Hello(time.Now(), generation))
+	other.do(s, s.m.Hello(time.Now(), s.made))
 }
 
 // wait waits until what holds of a peer's machine.

@@ -64,6 +64,7 @@ func (s *service) answer(ctx context.Context, m *tfpb.GetRemoteAddressRequest) (
 		return pairing.Offer{}, status.Errorf(status.FailedPrecondition, "%v means %.200q, and this is %v: look at the addresses of the cluster",
 			from.Task, m.GetPeerName(), s.Self)
 	}
+	from.For = m.GetPeerIncarnation()
 	host, ok := s.Host(from.Task)
 	if !ok && from.Task.Job != cluster.ClientJob {
 		return pairing.Offer{}, status.Errorf(status.FailedPrecondition, "the cluster has no task %v", from.Task)

@@ -11,15 +11,15 @@ const (
 	// Make asks for an offer of Generation: queue pairs in INIT with all receives
 	// posted. Made or MakeFailed follows.
 	Make Kind = iota + 1
-	// Destroy ends what belongs to Generation, with Err as the reason: an offer, or
+	// Destroy ends what belongs to ID, with Err as the reason: an offer, or
 	// a channel, which is left in the order of ARCHITECTURE.md section 6, rule b.
 	// There is exactly one for each Made, also after Broken. With Left the peer has
 	// left the channel: nobody would hear a BYE.
 	Destroy
-	// Connect takes the queue pairs of Generation to RTS, with those of Offer at
+	// Connect takes the queue pairs of ID to RTS, with those of Offer at
 	// their other ends. Connected or ConnectFailed follows.
 	Connect
-	// Open lets the channel of Generation send. The first message is HELLO.
+	// Open lets the channel of ID send. The first message is HELLO.
 	Open
 	// Call shows Offer, ours, to the peer. Answered follows, with Call, within
 	// CallTimeout. A call that is still under way is of no use any more.
@@ -33,7 +33,10 @@ const (
 // Action is something for the shell to do. The fields that its Kind does not name
 // are zero.
 type Action struct {
-	Kind       Kind
+	Kind Kind
+	// ID names an offer of this side among all that a machine has asked for. It is
+	// never used again; a generation is, with another process of the peer.
+	ID         uint64
 	Generation uint64
 	Offer      Offer
 	Call       uint64

@@ -31,7 +31,10 @@
 //
 // # Generations
 //
-// They only grow: a number is not used again after its offer was destroyed, so
-// late messages are told from present ones, and two processes never have two
-// channels with one number.
+// They only grow between two processes: a number is not used again after its offer
+// was destroyed, so late messages are told from present ones, and two processes
+// never have two channels with one number. With another process on either side they
+// begin anew; a call says which process it means (Offer.For), so that nobody takes
+// an offer that was shown to an earlier one. A step is bounded (MaxStep), or one message in a peer's name would use
+// all numbers up.
 package pairing

@@ -16,8 +16,12 @@ const (
 const (
 	// MaxRails bounds the queue pairs of one channel (PROTOCOL.md section 8).
 	MaxRails = 8
-	// MaxGeneration leaves 2^31 breaks of one channel, and fits RecvOptions.left_generation.
+	// MaxGeneration leaves 2^31 breaks between two processes, and fits
+	// RecvOptions.left_generation.
 	MaxGeneration = 1 << 31
+	// MaxStep is how far a generation may be above the last one. A peer whose offers we
+	// did not get has a few more; a jump to MaxGeneration would use all numbers up.
+	MaxStep = 1 << 16
 	// MinWindow lets a message go while the last two credits are kept for CREDIT.
 	MinWindow = 4
 	// MaxWindow is as many receives as a queue pair of today's devices has (32 Ki
@@ -57,6 +61,10 @@ const (
 	// that another request says; whoever can reach the port can cause them.
 	CheckEvery = time.Second
 )
+
+// maxEarlier is how many earlier processes of a peer a machine knows the generations of: two
+// may take turns while the late calls of one arrive.
+const maxEarlier = 4
 
 // maxPending bounds the requests of one peer that wait for an offer to be made or
 // connected. A peer has one call under way.

@@ -61,14 +61,20 @@ type Machine struct {
 	out []Action
 
 	phase    phase
-	gen      uint64    // of the present offer, or of the one that is being made
+	id       uint64    // of the present offer, or of the one that is being made
+	gen      uint64    // its generation
+	stale    bool      // it is being made, and no use any more
+	base     uint64    // ids of offers are generations from here on
 	own      Offer     // from offered on
 	peer     Offer     // from connecting on
 	answered bool      // the peer has answered a call that showed own
 	helloed  bool      // a message has come on the channel
 	deadline time.Time // of an offer that is not paired, of a channel without HELLO
 	upSince  time.Time // when the HELLO came
-	last     uint64    // the highest generation of this side so far
+	last     uint64    // the highest generation with the process that is believed, so far
+	anybody  uint64    // the highest that was shown to whatever process is there
+	earlier  []earlier // processes that were believed before, the last one at the end
+	step     uint64    // MaxStep
 	raised   bool      // the peer has shown a higher generation since the last HELLO
 
 	believed uint64 // incarnation of the peer; 0 none
@@ -87,6 +93,10 @@ type Machine struct {
 	pending []request // while an offer is made or connected
 }
 
+// earlier is a process of the peer that was believed, and the highest generation with it:
+// a client that was taken for another one comes back.
+type earlier struct{ incarnation, last uint64 }
+
 // request is a call of the peer that is not answered yet.
 type request struct {
 	id    uint64
@@ -101,7 +111,7 @@ func New(c Config) *Machine {
 	if c.Backoff == 0 {
 		c.Backoff = MinBackoff
 	}
-	return &Machine{cfg: c}
+	return &Machine{cfg: c, step: MaxStep}
 }
 
 // State tells how far the machine has come, and why not further: the last thing
@@ -122,6 +132,12 @@ func (m *Machine) Generation() uint64 {
 		return 0
 	}
 	return m.gen
+}
+
+// Last is the highest generation that this side and a process of the peer have shown each
+// other; ok is false for a process that is not believed.
+func (m *Machine) Last(incarnation uint64) (generation uint64, ok bool) {
+	return m.last, incarnation != 0 && incarnation == m.believed
 }
 
 // Peer is the offer that ours is paired with; its Generation is 0 when ours is
@@ -183,9 +199,15 @@ func (m *Machine) Request(now time.Time, id uint64, offer Offer) []Action {
 		m.refuse(id, err)
 	case offer.Bare():
 		m.refuse(id, status.Errorf(status.FailedPrecondition, "the request of %v shows no queue pairs", offer.Task))
+	case offer.For != 0 && offer.For != m.cfg.Self.Incarnation:
+		m.introduce(id) // it was shown to an earlier process here
 	case !m.believes(offer.Incarnation):
 		m.check = true
 		m.introduce(id)
+	case m.last == 0 && offer.Generation > m.step:
+		m.introduce(id) // it counts on from what it had with an earlier process here
+	case offer.Generation > m.last+m.step:
+		m.refuse(id, m.farther(offer))
 	case len(m.pending) == maxPending:
 		m.refuse(id, status.Errorf(status.ResourceExhausted, "%d requests of %v wait for a queue pair already", maxPending, offer.Task))
 	default:
@@ -206,11 +228,39 @@ func (m *Machine) believes(incarnation uint64) bool {
 		return false
 	}
 	// Nobody can be called, and nothing that works would be lost.
-	if m.phase >= connecting {
-		m.dropLeft(status.Errorf(status.Aborted, "%v is another process now", m.cfg.Peer))
-	}
-	m.believed = incarnation
+	m.renew(incarnation, status.Errorf(status.Aborted, "%v is another process now", m.cfg.Peer))
 	return true
+}
+
+// renew believes another process of the peer, from which on generations begin anew. What
+// was shown to the earlier one is of no use any more.
+func (m *Machine) renew(incarnation uint64, why error) {
+	m.earlier = append(m.earlier[max(0, len(m.earlier)+1-maxEarlier):len(m.earlier):len(m.earlier)], earlier{m.believed, m.last})
+	m.anew(why)
+	m.believed = incarnation
+	for _, e := range m.earlier {
+		if e.incarnation == incarnation {
+			m.last = max(m.last, e.last)
+		}
+	}
+}
+
+// anew has generations begin anew, above those that the peer may have seen whatever
+// process it is.
+func (m *Machine) anew(why error) {
+	switch {
+	case m.phase == making:
+		m.stale = true
+	case m.phase >= offered && m.phase <= open:
+		m.dropLeft(why)
+	}
+	m.base += m.last
+	m.last, m.raised = m.anybody, false
+}
+
+// farther is the error of an offer whose generation is too far above the last one.
+func (m *Machine) farther(o Offer) error {
+	return status.Errorf(status.FailedPrecondition, "%v shows generation %d; it may be at most %d above the last one, %d", o.Task, o.Generation, m.step, m.last)
 }
 
 // admit checks what any offer of the peer must be.
@@ -257,16 +307,22 @@ func (m *Machine) respond(now time.Time, offer Offer) error {
 			return nil
 		}
 		// It answered at its own address: that is who the peer is.
-		m.believed = offer.Incarnation
-		if m.phase >= connecting {
-			m.dropLeft(status.Errorf(status.Aborted, "%v has restarted: its incarnation is %016x now", m.cfg.Peer, offer.Incarnation))
+		if m.believed != 0 {
+			m.renew(offer.Incarnation, status.Errorf(status.Aborted, "%v has restarted: its incarnation is %016x now", m.cfg.Peer, offer.Incarnation))
 			m.nextCall = now
 			return nil
 		}
+		m.believed = offer.Incarnation
 	}
 	switch {
+	case offer.Generation > m.last+m.step:
+		return m.farther(offer)
 	case offer.Bare():
 		if m.phase != open {
+			if m.gen > m.step { // the peer has none with us to count on from
+				m.anybody = 0
+				m.anew(status.Errorf(status.Aborted, "%v has no generation near %d", m.cfg.Peer, m.gen))
+			}
 			return status.Errorf(status.Unavailable, "%v does not know this process yet, and will call it", m.cfg.Peer)
 		}
 	case offer.Generation < m.gen:
@@ -296,17 +352,21 @@ func (m *Machine) respond(now time.Time, offer Offer) error {
 }
 
 // Made says that the offer which Make asked for is there.
-func (m *Machine) Made(now time.Time, offer Offer) []Action {
-	if m.phase != making || offer.Generation != m.gen {
-		return []Action{{Kind: Destroy, Generation: offer.Generation, Err: status.Errorf(status.Cancelled, "it is not wanted any more")}}
+func (m *Machine) Made(now time.Time, id uint64, offer Offer) []Action {
+	if m.phase != making || id != m.id || m.stale {
+		if m.phase == making && id == m.id {
+			m.phase = idle
+		}
+		m.do(Action{Kind: Destroy, ID: id, Generation: offer.Generation, Err: status.Errorf(status.Cancelled, "it is not wanted any more")})
+		return m.done(now)
 	}
 	m.phase, m.own, m.deadline = offered, offer, now.Add(OfferLife)
 	return m.done(now)
 }
 
 // MakeFailed says that it cannot be made.
-func (m *Machine) MakeFailed(now time.Time, generation uint64, err error) []Action {
-	if m.phase != making || generation != m.gen {
+func (m *Machine) MakeFailed(now time.Time, id uint64, err error) []Action {
+	if m.phase != making || id != m.id {
 		return nil
 	}
 	m.phase = idle
@@ -315,9 +375,9 @@ func (m *Machine) MakeFailed(now time.Time, generation uint64, err error) []Acti
 	return m.done(now)
 }
 
-// Connected says that the queue pairs of a generation are in RTS.
-func (m *Machine) Connected(now time.Time, generation uint64) []Action {
-	if m.phase != connecting || generation != m.gen {
+// Connected says that the queue pairs of an offer are in RTS.
+func (m *Machine) Connected(now time.Time, id uint64) []Action {
+	if m.phase != connecting || id != m.id {
 		return nil
 	}
 	m.phase = paired
@@ -331,8 +391,8 @@ func (m *Machine) Connected(now time.Time, generation uint64) []Action {
 }
 
 // ConnectFailed says that they cannot be brought there: no route, for example.
-func (m *Machine) ConnectFailed(now time.Time, generation uint64, err error) []Action {
-	if m.phase != connecting || generation != m.gen {
+func (m *Machine) ConnectFailed(now time.Time, id uint64, err error) []Action {
+	if m.phase != connecting || id != m.id {
 		return nil
 	}
 	err = status.Errorf(status.FailedPrecondition, "%v cannot connect to %v: %w", m.own, m.peer, err)
@@ -343,8 +403,8 @@ func (m *Machine) ConnectFailed(now time.Time, generation uint64, err error) []A
 }
 
 // Hello says that the peer's first message on the channel has come.
-func (m *Machine) Hello(now time.Time, generation uint64) []Action {
-	if m.phase < connecting || m.phase > open || generation != m.gen || m.helloed {
+func (m *Machine) Hello(now time.Time, id uint64) []Action {
+	if m.phase < connecting || m.phase > open || id != m.id || m.helloed {
 		return nil
 	}
 	m.helloed, m.upSince, m.deadline = true, now, time.Time{}
@@ -359,8 +419,8 @@ func (m *Machine) Hello(now time.Time, generation uint64) []Action {
 
 // Broken says that a channel, or an offer, is of no use any more. The peer is
 // told by an offer of the next generation.
-func (m *Machine) Broken(now time.Time, generation uint64, err error) []Action {
-	if m.phase < offered || m.phase > open || generation != m.gen {
+func (m *Machine) Broken(now time.Time, id uint64, err error) []Action {
+	if m.phase < offered || m.phase > open || id != m.id {
 		return nil
 	}
 	if !m.upSince.IsZero() && now.Sub(m.upSince) >= Steady {
@@ -472,7 +532,11 @@ func (m *Machine) plan(now time.Time) {
 		if m.check {
 			m.check, m.checked = false, now
 		}
-		m.do(Action{Kind: Call, Call: m.call, Offer: m.own})
+		shown := m.own
+		if shown.For = m.believed; m.believed == 0 {
+			m.anybody = m.gen
+		}
+		m.do(Action{Kind: Call, Call: m.call, Offer: shown})
 	case making, connecting, stopped:
 	}
 }
@@ -541,27 +605,29 @@ func (m *Machine) make(generation uint64) bool {
 		m.want, m.check = false, false
 		return false
 	}
-	m.phase, m.gen, m.last = making, generation, generation
-	m.do(Action{Kind: Make, Generation: generation})
+	m.phase, m.gen, m.last, m.id, m.stale = making, generation, generation, m.base+generation, false
+	m.do(Action{Kind: Make, ID: m.id, Generation: generation})
 	return true
 }
 
 func (m *Machine) connect(peer Offer) {
 	m.phase, m.peer, m.deadline = connecting, peer, time.Time{}
-	m.do(Action{Kind: Connect, Generation: m.gen, Offer: peer})
+	m.do(Action{Kind: Connect, ID: m.id, Generation: m.gen, Offer: peer})
 }
 
 func (m *Machine) open() {
 	m.phase = open
-	m.do(Action{Kind: Open, Generation: m.gen})
+	m.do(Action{Kind: Open, ID: m.id, Generation: m.gen})
 }
 
 // drop ends the present offer or channel. The call that shows it counts no more.
-func (m *Machine) drop(err error) { m.dropAs(Action{Kind: Destroy, Generation: m.gen, Err: err}) }
+func (m *Machine) drop(err error) {
+	m.dropAs(Action{Kind: Destroy, ID: m.id, Generation: m.gen, Err: err})
+}
 
 // dropLeft is drop of what the peer has left.
 func (m *Machine) dropLeft(err error) {
-	m.dropAs(Action{Kind: Destroy, Generation: m.gen, Err: err, Left: true})
+	m.dropAs(Action{Kind: Destroy, ID: m.id, Generation: m.gen, Err: err, Left: true})
 }
 
 func (m *Machine) dropAs(a Action) {

@@ -51,7 +51,7 @@ func TestAChannelComesUp(t *testing.T) {
 	if s, _ := m.State(); s != Pairing {
 		t.Fatalf("state %v", s)
 	}
-	as := m.Made(began, at(1, testOffer(0, 1)))
+	as := m.Made(began, 1, at(1, testOffer(0, 1)))
 	want(t, as, Call)
 	want(t, m.Answered(began, as[0].Call, at(1, testOffer(1, 2)), nil), Connect)
 	want(t, m.Connected(began, 1), Open)
@@ -73,7 +73,7 @@ func TestAChannelComesUp(t *testing.T) {
 func TestABreakIsToldByTheNextGeneration(t *testing.T) {
 	m := machine()
 	m.Request(began, 1, at(3, testOffer(1, 2)))
-	want(t, m.Made(began, at(3, testOffer(0, 1))), Connect)
+	want(t, m.Made(began, 3, at(3, testOffer(0, 1))), Connect)
 	want(t, m.Connected(began, 3), Answer)
 	want(t, m.Hello(began, 3), Open)
 	as := m.Broken(began, 3, errors.New("the wire was cut"))
@@ -81,7 +81,7 @@ func TestABreakIsToldByTheNextGeneration(t *testing.T) {
 	if as[1].Generation != 4 {
 		t.Fatalf("generation %d comes after 3", as[1].Generation)
 	}
-	want(t, m.Made(began, at(4, testOffer(0, 1))), Call)
+	want(t, m.Made(began, 4, at(4, testOffer(0, 1))), Call)
 	if _, err := m.State(); err == nil || !strings.Contains(err.Error(), "cut") {
 		t.Fatalf("the reason is %v", err)
 	}
@@ -93,7 +93,7 @@ func TestWhoHasLeftHearsNoBye(t *testing.T) {
 	up := func() *Machine {
 		m := machine()
 		m.Request(began, 1, at(3, testOffer(1, 2)))
-		m.Made(began, at(3, testOffer(0, 1)))
+		m.Made(began, 3, at(3, testOffer(0, 1)))
 		m.Connected(began, 3)
 		want(t, m.Hello(began, 3), Open)
 		return m
@@ -123,7 +123,7 @@ func TestOurOwnName(t *testing.T) {
 func TestAnotherNameThanMeant(t *testing.T) {
 	m := machine()
 	m.Want(began)
-	as := m.Made(began, at(1, testOffer(0, 1)))
+	as := m.Made(began, 1, at(1, testOffer(0, 1)))
 	o := at(1, testOffer(1, 2))
 	o.Task = cluster.Task{Job: "c"}
 	want(t, m.Answered(began, as[0].Call, o, nil))
@@ -145,7 +145,7 @@ func TestSidesThatCannotTalkAreToldAtOnce(t *testing.T) {
 func TestStoppedRefuses(t *testing.T) {
 	m := machine()
 	m.Want(began)
-	m.Made(began, at(1, testOffer(0, 1)))
+	m.Made(began, 1, at(1, testOffer(0, 1)))
 	want(t, m.Stop(began, nil), Destroy)
 	refused(t, m.Request(began, 1, at(1, testOffer(1, 2))), status.Unavailable, "stopping")
 	if !m.Wake().IsZero() || len(m.Tick(began.Add(time.Hour)))+len(m.Want(began)) != 0 {
@@ -154,14 +154,14 @@ func TestStoppedRefuses(t *testing.T) {
 	late := machine()
 	late.Want(began)
 	want(t, late.Stop(began, nil))
-	want(t, late.Made(began, at(1, testOffer(0, 1))), Destroy)
+	want(t, late.Made(began, 1, at(1, testOffer(0, 1))), Destroy)
 }
 
 // Who goes on without its device does not say that it ends.
 func TestStoppedSaysWhy(t *testing.T) {
 	m := machine()
 	m.Want(began)
-	m.Made(began, at(1, testOffer(0, 1)))
+	m.Made(began, 1, at(1, testOffer(0, 1)))
 	acts := m.Stop(began, verbs.ErrDeviceGone)
 	want(t, acts, Destroy)
 	if err := acts[0].Err; !errors.Is(err, verbs.ErrDeviceGone) || !strings.Contains(err.Error(), "does without verbs") {
@@ -186,7 +186,7 @@ func TestWaitingRequestsAreBounded(t *testing.T) {
 func TestNoRouteIsToldToThePeer(t *testing.T) {
 	m := machine()
 	m.Request(began, 1, at(1, testOffer(1, 2)))
-	m.Made(began, at(1, testOffer(0, 1)))
+	m.Made(began, 1, at(1, testOffer(0, 1)))
 	as := m.ConnectFailed(began, 1, errors.New("no route to host"))
 	want(t, as, Destroy, Refuse)
 	if status.CodeOf(as[1].Err) != status.FailedPrecondition || !strings.Contains(as[1].Err.Error(), "no route") {
@@ -197,7 +197,7 @@ func TestNoRouteIsToldToThePeer(t *testing.T) {
 func TestTwoOffersOfOneGeneration(t *testing.T) {
 	m := machine()
 	m.Request(began, 1, at(1, testOffer(1, 2)))
-	m.Made(began, at(1, testOffer(0, 1)))
+	m.Made(began, 1, at(1, testOffer(0, 1)))
 	m.Connected(began, 1)
 	other := at(1, testOffer(1, 2))
 	other.Window++
@@ -258,7 +258,7 @@ func storm(t *testing.T, refusal error, raise bool, then string, off bool) (n in
 		switch a.Kind {
 		case Make:
 			n++
-			queue = append(queue, m.Made(now, at(a.Generation, testOffer(0, 1)))...)
+			queue = append(queue, m.Made(now, a.ID, at(a.Generation, testOffer(0, 1)))...)
 		case Call:
 			n++
 			o := at(a.Offer.Generation, testOffer(1, 2))
@@ -267,11 +267,11 @@ func storm(t *testing.T, refusal error, raise bool, then string, off bool) (n in
 			}
 			queue = append(queue, m.Answered(now, a.Call, o, refusal)...)
 		case Connect:
-			queue = append(queue, m.Connected(now, a.Generation)...)
+			queue = append(queue, m.Connected(now, a.ID)...)
 		case Open:
 			if then == "break" {
-				m.Hello(now, a.Generation)
-				queue = append(queue, m.Broken(now, a.Generation, errors.New("cut"))...)
+				m.Hello(now, a.ID)
+				queue = append(queue, m.Broken(now, a.ID, errors.New("cut"))...)
 			}
 		case Destroy, Answer, Refuse:
 		}
@@ -306,7 +306,7 @@ func TestAPeerThatComesMinutesLate(t *testing.T) {
 			queue = queue[1:]
 			switch a.Kind {
 			case Make:
-				queue = append(queue, m.Made(now, at(a.Generation, testOffer(0, 1)))...)
+				queue = append(queue, m.Made(now, a.ID, at(a.Generation, testOffer(0, 1)))...)
 			case Call:
 				n++
 				var err error
@@ -315,7 +315,7 @@ func TestAPeerThatComesMinutesLate(t *testing.T) {
 				}
 				queue = append(queue, m.Answered(now, a.Call, at(a.Offer.Generation, testOffer(1, 2)), err)...)
 			case Connect:
-				queue = append(queue, m.Connected(now, a.Generation)...)
+				queue = append(queue, m.Connected(now, a.ID)...)
 			case Open:
 				opened = now
 			case Answer: // the peer has it, and says HELLO
@@ -344,7 +344,7 @@ func TestTheFirstWaitAfterARefusalIsTheLongest(t *testing.T) {
 		for _, jitter := range []float64{0, 0.5, 1} {
 			m := New(Config{Self: testOffer(0, 1), Peer: names[1], Callable: true, Jitter: func() float64 { return jitter }})
 			m.Want(began)
-			as := m.Made(began, at(1, testOffer(0, 1)))
+			as := m.Made(began, 1, at(1, testOffer(0, 1)))
 			m.Answered(began, as[0].Call, Offer{}, status.New(code, "no"))
 			if got, want := m.nextCall.Sub(began), want+time.Duration(jitter*float64(want)/4); got != want {
 				t.Errorf("%v, jitter %v: a wait of %v, want %v", code, jitter, got, want)
@@ -361,7 +361,7 @@ func TestBackOffForgetsWhatIsLongAgo(t *testing.T) {
 		m.fail(now, status.New(status.Unavailable, "not yet"))
 	}
 	m.Request(now, 1, at(1, testOffer(1, 2)))
-	m.Made(now, at(1, testOffer(0, 1)))
+	m.Made(now, 1, at(1, testOffer(0, 1)))
 	m.Connected(now, 1)
 	m.Hello(now, 1)
 	now = now.Add(Steady)

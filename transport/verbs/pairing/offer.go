@@ -18,6 +18,7 @@ type Offer struct {
 	Incarnation uint64       // of that process, not 0
 	Version     uint32       // of the protocol; of two sides the lower counts
 	Generation  uint64       // from 1; higher than that of any offer to this peer before
+	For         uint64       // in a call: incarnation of the process that is meant; 0 for not known
 	Host        uint64       // what processes that share the network of a host have in common; 0 for not known
 
 	// Rails are the queue pairs. The channel has as many as the side with fewer

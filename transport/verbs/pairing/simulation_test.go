@@ -38,6 +38,7 @@ type world struct {
 type budget struct {
 	restarts, breaks, losses, lates, doubles, ticks int
 	fails                                           int  // of Make and Connect
+	pushes                                          int  // offers in a peer's name with the highest generation
 	client                                          bool // side 0 has no address
 }
 
@@ -45,10 +46,14 @@ type side struct {
 	m        *Machine
 	wanted   bool
 	queue    []Action        // not carried out yet; the first takes time
-	ends     map[uint64]*end // by generation; those that are there
+	ends     map[uint64]*end // by id; those that are there
 	requests map[uint64]message
 	lastReq  uint64
+	used     []channelID // that it has connected
 }
+
+// channelID is what two processes tell their channels apart by.
+type channelID struct{ peer, generation uint64 }
 
 // end is a queue pair.
 type end struct {
@@ -63,7 +68,8 @@ type message struct {
 	to       int  // side
 	from     uint64
 	call     uint64
-	offer    Offer // whose generation is the HELLO's
+	offer    Offer // of a HELLO: that of the end that it goes to
+	own      Offer // of a HELLO: that of the end that it comes from
 	err      bool
 	orphaned bool // the caller has given up
 }
@@ -98,6 +104,9 @@ func (w *world) start(i int) {
 	w.sides[i] = side{
 		m:    New(Config{Self: testOffer(i, w.procs), Peer: names[1-i], Callable: i == 0 || !w.left.client}),
 		ends: map[uint64]*end{}, requests: map[uint64]message{}, wanted: false,
+	}
+	if w.off == "steps are bounded" {
+		w.sides[i].m.step = MaxGeneration
 	}
 }
 
@@ -139,13 +148,14 @@ func (w *world) state() string {
 		s := &w.sides[i]
 		m := s.m
 		_, reason := m.State()
-		fmt.Fprint(&b, "|", s.wanted, m.phase, m.gen, short(m.own), short(m.peer), m.answered, m.helloed, rel(m.deadline), m.last, m.raised, m.believed,
+		fmt.Fprint(&b, "|", s.wanted, m.phase, m.gen, short(m.own), short(m.peer), m.answered, m.helloed, rel(m.deadline), m.last, m.stale, m.anybody, m.earlier, m.raised, m.believed,
 			m.want, m.check, rel(m.checked.Add(CheckEvery)), m.call != 0, m.after, rel(m.callEnds), rel(m.nextCall), m.failures, reason != nil, rel(m.upSince.Add(Steady)), len(m.pending))
+		fmt.Fprint(&b, s.used)
 		for _, p := range m.pending {
 			fmt.Fprint(&b, "p", short(p.offer))
 		}
 		for _, a := range s.queue {
-			fmt.Fprint(&b, a.Kind, a.Generation, short(a.Offer), a.Request, a.Call == m.call)
+			fmt.Fprint(&b, a.Kind, a.Generation, a.ID == m.id, short(a.Offer), a.Request, a.Call == m.call)
 		}
 		for _, g := range slices.Sorted(maps.Keys(s.ends)) {
 			e := s.ends[g]
@@ -153,7 +163,7 @@ func (w *world) state() string {
 		}
 	}
 	for _, x := range w.net {
-		fmt.Fprint(&b, "n", string(x.kind), x.to, x.from, short(x.offer), x.err, x.orphaned || x.kind == 'r' && x.call != w.sides[x.to].m.call)
+		fmt.Fprint(&b, "n", string(x.kind), x.to, x.from, short(x.offer), x.offer.For, short(x.own), x.err, x.orphaned || x.kind == 'r' && x.call != w.sides[x.to].m.call)
 	}
 	return b.String()
 }
@@ -193,6 +203,9 @@ func (w *world) moves() (all []move, inner int) {
 		}
 	}
 	for i := range w.sides {
+		if w.left.pushes > 0 && w.sides[i].m.believed != 0 {
+			all = append(all, move{"push", i})
+		}
 		if w.left.restarts > 0 && w.sides[i].wanted {
 			all = append(all, move{"restart", i})
 		}
@@ -255,6 +268,11 @@ func (w *world) play(m move) {
 				w.tick(i)
 			}
 		}
+	case "push":
+		w.left.pushes--
+		o := testOffer(1-m.i, w.sides[m.i].m.believed)
+		o.Generation = MaxGeneration
+		w.deliver(message{kind: 'q', to: m.i, offer: o, orphaned: true})
 	case "restart":
 		w.left.restarts--
 		w.start(m.i)
@@ -325,24 +343,34 @@ func (w *world) deliver(x message) {
 		}
 		w.take(x.to, s.m.Answered(w.now, x.call, x.offer, nil))
 	case 'h':
-		e := s.ends[x.offer.Generation]
+		id, e := s.end(x.offer)
 		switch {
-		case e == nil || e.own.Incarnation != x.offer.Incarnation || e.broken:
-			w.doom(1-x.to, x.from, x.call)
+		case e == nil || e.broken:
+			w.doom(1-x.to, x.own)
 		case !e.connected:
 			w.violation("a HELLO came to %v, which is not connected", e.own)
-		case e.peer.Incarnation != x.from || e.peer.Generation != x.call:
-			w.violation("a HELLO of %d.%d came to an end that is connected to %v", x.from, x.call, e.peer)
+		case !e.peer.Equal(x.own):
+			w.violation("a HELLO of %v came to an end that is connected to %v", x.own, e.peer)
 		default:
 			e.heard = true
-			w.take(x.to, s.m.Hello(w.now, x.offer.Generation))
+			w.take(x.to, s.m.Hello(w.now, id))
 		}
 	}
 }
 
+// end finds the end that an offer shows.
+func (s *side) end(own Offer) (id uint64, e *end) {
+	for id, e := range s.ends {
+		if e.own.Equal(own) {
+			return id, e
+		}
+	}
+	return 0, nil
+}
+
 // doom says that the end of a side has no other end any more.
-func (w *world) doom(i int, incarnation, generation uint64) {
-	if e := w.sides[i].ends[generation]; e != nil && e.own.Incarnation == incarnation {
+func (w *world) doom(i int, own Offer) {
+	if _, e := w.sides[i].end(own); e != nil {
 		e.doomed = true
 	}
 }
@@ -365,12 +393,12 @@ func (w *world) act(i int, a Action) {
 	s := &w.sides[i]
 	switch a.Kind {
 	case Destroy:
-		e := s.ends[a.Generation]
+		e := s.ends[a.ID]
 		if e == nil {
 			w.violation("side %d destroys generation %d, which is not there", i, a.Generation)
 			return
 		}
-		o := w.sides[1-i].ends[e.peer.Generation]
+		_, o := w.sides[1-i].end(e.peer)
 		both := o != nil && e.connected && o.connected && o.own.Equal(e.peer) && o.peer.Equal(e.own)
 		if both && e.heard && o.heard && !e.broken && !o.broken {
 			w.violation("side %d destroys a channel that works: %v", i, a)
@@ -378,7 +406,7 @@ func (w *world) act(i int, a Action) {
 		if both {
 			o.doomed = true
 		}
-		delete(s.ends, a.Generation)
+		delete(s.ends, a.ID)
 		if w.off == "generations grow" {
 			s.m.last = 0
 		}
@@ -399,13 +427,13 @@ func (w *world) act(i int, a Action) {
 			w.net = append(w.net, message{kind: 'r', to: 1 - i, from: x.offer.Incarnation, call: x.call, offer: a.Offer, err: bad})
 		}
 	case Open:
-		e := s.ends[a.Generation]
+		e := s.ends[a.ID]
 		if e == nil || !e.connected || e.open {
 			w.violation("side %d opens generation %d at the wrong time", i, a.Generation)
 			return
 		}
 		e.open = true
-		w.net = append(w.net, message{kind: 'h', to: 1 - i, from: e.own.Incarnation, call: e.own.Generation, offer: e.peer})
+		w.net = append(w.net, message{kind: 'h', to: 1 - i, from: e.own.Incarnation, offer: e.peer, own: e.own})
 	}
 }
 
@@ -419,22 +447,27 @@ func (w *world) work(i int) {
 		w.psn++
 		o := testOffer(i, s.m.cfg.Self.Incarnation)
 		o.Generation, o.Rails[0].PSN = a.Generation, verbs.PSN(w.psn)
-		s.ends[a.Generation] = &end{own: o}
-		w.take(i, s.m.Made(w.now, o))
+		s.ends[a.ID] = &end{own: o}
+		w.take(i, s.m.Made(w.now, a.ID, o))
 	case Connect:
-		e := s.ends[a.Generation]
+		e := s.ends[a.ID]
 		if e == nil || e.connected {
 			w.violation("side %d connects generation %d at the wrong time", i, a.Generation)
 			return
 		}
 		e.connected, e.peer = true, a.Offer
-		if o := w.sides[1-i].ends[a.Offer.Generation]; o == nil || !o.own.Equal(a.Offer) {
+		is := channelID{a.Offer.Incarnation, e.own.Generation}
+		if slices.Contains(s.used, is) {
+			w.violation("side %d connects generation %d with process %d twice", i, is.generation, is.peer)
+		}
+		s.used = append(slices.Clip(s.used), is)
+		if _, o := w.sides[1-i].end(a.Offer); o == nil {
 			e.doomed = true
 		}
 		if w.off == "send after the response" {
 			s.m.answered = true
 		}
-		w.take(i, s.m.Connected(w.now, a.Generation))
+		w.take(i, s.m.Connected(w.now, a.ID))
 	}
 }
 
@@ -447,10 +480,10 @@ func (w *world) fail(i int) {
 	case w.off == "a failure is told":
 		w.take(i, nil)
 	case a.Kind == Make:
-		w.take(i, s.m.MakeFailed(w.now, a.Generation, status.New(status.ResourceExhausted, "no queue pair is left")))
+		w.take(i, s.m.MakeFailed(w.now, a.ID, status.New(status.ResourceExhausted, "no queue pair is left")))
 	case a.Kind == Connect:
-		w.take(i, s.m.ConnectFailed(w.now, a.Generation, status.New(status.Unavailable, "no route to host")))
-		if s.ends[a.Generation] != nil {
+		w.take(i, s.m.ConnectFailed(w.now, a.ID, status.New(status.Unavailable, "no route to host")))
+		if s.ends[a.ID] != nil {
 			w.violation("side %d keeps generation %d, which it could not connect", i, a.Generation)
 		}
 	}
@@ -460,7 +493,7 @@ func (w *world) fail(i int) {
 func (w *world) connected() bool {
 	for i := range w.sides {
 		m, o := w.sides[i].m, w.sides[1-i].m
-		if m.phase != open || !m.helloed || !m.peer.Equal(o.own) || w.sides[i].ends[m.gen].doomed {
+		if m.phase != open || !m.helloed || !m.peer.Equal(o.own) || w.sides[i].ends[m.id].doomed {
 			return false
 		}
 	}
@@ -566,6 +599,10 @@ func TestSimulationSearch(t *testing.T) {
 		"a client, and a failure":  {fails: 1, breaks: 1, client: true},
 		"a client":                 {restarts: 1, breaks: 1, client: true},
 		"a client, late":           {lates: 1, breaks: 1, ticks: 1, client: true},
+		"a high generation":        {pushes: 1, breaks: 1},
+		"and a restart":            {pushes: 1, restarts: 1, lates: 1},
+		"late, and both restart":   {restarts: 2, lates: 1},
+		"broken, and restarted":    {breaks: 2, restarts: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			began := time.Now()
@@ -586,8 +623,9 @@ func TestSimulationEachRuleMatters(t *testing.T) {
 		"generations grow":        {breaks: 1, lates: 1, ticks: 1},
 		"an answer is younger than the pairing that it ends": {restarts: 1},
 		"HELLO in 10 s":     {losses: 1, restarts: 1},
+		"steps are bounded": {pushes: 1},
 		"a failure is told": {fails: 1},
-		"who shows a lower one gets the current offer": {breaks: 1, restarts: 1, client: true},
+		"who shows a lower one gets the current offer": {breaks: 1, restarts: 1, lates: 1, client: true},
 	} {
 		t.Run(rule, func(t *testing.T) {
 			seen, _, violation := search(b, rule, 60_000)
