@@ -169,7 +169,7 @@ func (p *peer) carryOut(a pairing.Action) {
 		if l == nil {
 			err = status.Errorf(status.Internal, "there is no generation %d to connect", a.Generation)
 		} else {
-			err = t.steady(func() error { return l.connect(a.Offer) })
+			err = p.connect(l, a.Offer)
 		}
 		p.mu.Lock()
 		if err != nil {
@@ -198,13 +198,21 @@ func (p *peer) carryOut(a pairing.Action) {
 	p.logState()
 }
 
+// connect connects a link with an offer of the peer. The table of answers has to accept
+// the process that shows it as an asker first: it will ask over the channel.
+func (p *peer) connect(l *link, with pairing.Offer) error {
+	t := p.transport
+	asker := transport.Asker{Name: with.Task.String(), Incarnation: with.Incarnation}
+	if err := t.opts.Kept.Introduce(t.base, asker, p.source); err != nil {
+		return err
+	}
+	return t.steady(func() error { return l.connect(with) })
+}
+
 func (p *peer) call(id uint64, own pairing.Offer) {
 	p.counters.bootstraps.Add(1)
 	ctx, cancel := context.WithTimeout(p.transport.base, pairing.CallTimeout)
 	offer, err := p.transport.opts.Exchanger.Exchange(ctx, p.task, own)
-	if err == nil && !offer.Bare() {
-		err = p.transport.accept(ctx, "", offer)
-	}
 	cancel()
 	p.mu.Lock()
 	p.do(p.machine.Answered(time.Now(), id, offer, err))

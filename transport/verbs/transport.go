@@ -183,8 +183,7 @@ func (t *Transport) Wire(task cluster.Task) (transport.Wire, error) {
 }
 
 // Answer answers a bootstrap of a peer, which shows from and has called from a source
-// address. The caller has checked that the peer may have this name. The table of answers
-// has to accept the process as an asker first: it asks over the channel, too.
+// address. The caller has checked that the peer may have this name.
 func (t *Transport) Answer(ctx context.Context, source string, from pairing.Offer) (pairing.Offer, error) {
 	if from.Task == t.opts.Task {
 		return pairing.Offer{}, status.Errorf(status.InvalidArgument,
@@ -195,19 +194,11 @@ func (t *Transport) Answer(ctx context.Context, source string, from pairing.Offe
 		if err != nil {
 			return pairing.Offer{}, err
 		}
-		if err := t.accept(ctx, source, from); err != nil {
-			return pairing.Offer{}, err
-		}
 		offer, err := p.request(ctx, from)
 		if err != errForgotten { //nolint:errorlint // it is said as it is
 			return offer, err
 		}
 	}
-}
-
-// accept has the table of answers accept the process that shows an offer.
-func (t *Transport) accept(ctx context.Context, source string, from pairing.Offer) error {
-	return t.opts.Kept.Introduce(ctx, transport.Asker{Name: from.Task.String(), Incarnation: from.Incarnation}, source)
 }
 
 // LeftGeneration checks the word of an asker, over another wire, that it has left

@@ -390,12 +390,20 @@ func (m *Machine) Connected(now time.Time, id uint64) []Action {
 	return m.done(now)
 }
 
-// ConnectFailed says that they cannot be brought there: no route, for example.
+// ConnectFailed says that they cannot be brought there: no route, for example, which is
+// FailedPrecondition to the peer. What may pass, or is the peer's own affair, keeps its
+// code.
 func (m *Machine) ConnectFailed(now time.Time, id uint64, err error) []Action {
 	if m.phase != connecting || id != m.id {
 		return nil
 	}
-	err = status.Errorf(status.FailedPrecondition, "%v cannot connect to %v: %w", m.own, m.peer, err)
+	code := status.CodeOf(err)
+	switch code {
+	case status.Unavailable, status.AlreadyExists, status.PermissionDenied, status.ResourceExhausted, status.Aborted:
+	default:
+		code = status.FailedPrecondition
+	}
+	err = status.Errorf(code, "%v cannot connect to %v: %w", m.own, m.peer, err)
 	m.drop(err)
 	m.refuseAll(err)
 	m.fail(now, err)
