@@ -443,6 +443,79 @@ func TestMoreReceivesThanMayWait(t *testing.T) {
 	}
 }
 
+// TestPeerThatAsksAndTakesNoAnswers: of requests, and of questions whether receives are
+// known, twice as many wait as there may be receives; then the channel is closed.
+func TestPeerThatAsksAndTakesNoAnswers(t *testing.T) {
+	const most = 4
+	for what, says := range map[string]func(id uint64, h wire.Header) []byte{
+		"it has 4 requests": func(id uint64, h wire.Header) []byte {
+			m := wire.Request{Header: h, ID: id, Attempt: 1, Asker: 1, Sender: 2, Key: []byte("k")}
+			return m.Append(nil)
+		},
+		"it has asked 5 questions": func(id uint64, h wire.Header) []byte {
+			return appendList(wire.KindQuery, h, wire.IDs(nil).Append(id))
+		},
+	} {
+		l := newLink(t, func(c *Config) { c.MaxWaiting = most / 2 })
+		c := l.ends[1].ch
+		c.rails[0].sent = c.rails[0].told + 16 // no answer goes
+		h := wire.Header{Taken: wire.Counts{N: 1, Of: [wire.MaxRails]uint32{c.rails[0].told}}}
+		for id := range uint64(most) {
+			if c.Message(l.now, 0, says(id+1, h)); c.err != nil {
+				t.Fatalf("%d: %v", id+1, c.err)
+			}
+		}
+		c.Message(l.now, 0, says(most+1, h))
+		if c.err == nil || !strings.Contains(c.err.Error(), what) {
+			t.Errorf("want %q: %v", what, c.err)
+		}
+	}
+}
+
+// TestPayloadsFillTheMessage, and do not pass its end: those that fit with the counts go.
+func TestPayloadsFillTheMessage(t *testing.T) {
+	full := 0
+	for size := 4000; size < wire.MinMessage; size++ {
+		l := newLink(t, func(c *Config) { c.Message, c.PeerMessage = wire.MinMessage, wire.MinMessage })
+		l.open(1)
+		c := l.ends[1].ch
+		c.Answer(l.now, 1, 1, Answer{Err: status.New(status.Internal, "x").WithPayload("a", make([]byte, size))})
+		for _, a := range c.Actions(l.now) {
+			switch n := len(a.Post.Message); {
+			case n > wire.MinMessage:
+				t.Fatalf("an ERROR of %d bytes with a payload of %d", n, size)
+			case n == wire.MinMessage:
+				full++
+			}
+		}
+	}
+	if full != 1 {
+		t.Errorf("%d payloads fill the message, want 1", full)
+	}
+}
+
+// TestCancelBeforeRerequestIsPosted: the peer does not know the destination, so it is free at
+// once.
+func TestCancelBeforeRerequestIsPosted(t *testing.T) {
+	l := newLink(t)
+	l.sends(64 << 10)
+	l.manual = true
+	l.receive(1, "k")
+	l.run()
+	l.ends[1].ch.Answer(l.now, 1, 1, l.ends[1].answer(Ask{}))
+	l.run()
+	l.ends[0].ch.Place(l.now, 1, 1, l.ends[0].dest())
+	if !l.ends[0].ch.Cancel(l.now, 1, 1) {
+		t.Fatal("not cancelled")
+	}
+	l.cut = true
+	l.run()
+	if n := len(l.ends[0].freed); n != 1 {
+		t.Errorf("%d destinations were given back", n)
+	}
+	l.expect(">REQUEST", "<META", ">CANCEL")
+}
+
 // TestV15BreakGivesBackWhatHasNotEnded, and what came before counts.
 func TestV15BreakGivesBackWhatHasNotEnded(t *testing.T) {
 	l := newLink(t)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport/verbs/wire"
+	"github.com/tryst-rdma/tryst/verbs"
 )
 
 // TestCreditGoesAloneWhenHalfTheWindowIsOwed, and only then.
@@ -298,6 +299,53 @@ func TestRidersForWhichALongKeyLeavesNoRoom(t *testing.T) {
 	l.run()
 	l.expect(">FINISHED", ">REQUEST", "<EAGER")
 	l.clean()
+}
+
+// TestFinishDoesNotWaitForRiders: ids that wait for their request to go do not hold up those
+// that are said at once.
+func TestFinishDoesNotWaitForRiders(t *testing.T) {
+	l := newLink(t)
+	l.cut = true
+	c := l.ends[0].ch
+	for c.places(0, urgentNot) { // then no request goes
+		c.post(0, posted{}, Post{Op: verbs.OpWrite})
+	}
+	c.Actions(l.now)
+	c.Receive(l.now, Receive{ID: 1, Attempt: 1, Sender: 2, Key: "k", Finished: []uint64{7}})
+	l.run()
+	l.expect()
+	c.Finish(l.now, []uint64{8})
+	l.run()
+	l.expect(">FINISHED")
+}
+
+// TestRidersGoBeforeBye, though they waited for a request.
+func TestRidersGoBeforeBye(t *testing.T) {
+	l := newLink(t)
+	l.ends[0].ch.Receive(l.now, Receive{ID: 1, Attempt: 1, Sender: 2, Key: "k", Finished: []uint64{7}})
+	l.ends[0].ch.Bye(l.now, "shutdown")
+	l.run()
+	l.expect(">FINISHED", ">BYE")
+}
+
+// TestNobodyIsToldOfRidersTaken: the request that they rode on has its answer, which says
+// so.
+func TestNobodyIsToldOfRidersTaken(t *testing.T) {
+	l := newLink(t)
+	l.sends(100)
+	for id := range uint64(100) {
+		l.ends[0].ch.Receive(l.now, Receive{ID: id + 1, Attempt: 1, Sender: 2, Key: "k", Finished: []uint64{id + 1000}})
+		l.run()
+	}
+	if l.ends[0].taken != (Marks{}) {
+		t.Errorf("told of %v", l.ends[0].taken)
+	}
+	mark := l.ends[0].ch.Finish(l.now, []uint64{1})
+	l.run()
+	l.wait(time.Second)
+	if l.ends[0].taken.Finish != mark {
+		t.Errorf("told of %v, want %d", l.ends[0].taken, mark)
+	}
 }
 
 func TestCancelledIsSaidAndTaken(t *testing.T) {

@@ -347,7 +347,7 @@ func (c *Channel) sendContent(rail int) bool {
 		if s == none {
 			return !q.starved
 		}
-		if !c.places(rail, urgentWrite) || q.flying > 0 && q.flying+int64(c.cfg.Chunk) > c.cfg.Outstanding {
+		if !c.places(rail, urgentWrite) || q.flying+int64(c.cfg.Chunk) > c.cfg.Outstanding {
 			return true // a completion will come
 		}
 		x := c.shares.at(s)

@@ -194,7 +194,7 @@ func (c *Channel) ended(r ref) {
 // settle lets a content go of which nothing is left to post or under way.
 func (c *Channel) settle(r ref) {
 	a := c.asks.at(r)
-	if a.flying == 0 && (a.open == 0 || c.state >= Leaving) {
+	if a.flying == 0 && a.open == 0 {
 		c.letGo(r)
 	}
 }

@@ -234,6 +234,27 @@ func TestTellWithoutCredits(t *testing.T) {
 	l.expect("<CREDIT")
 }
 
+// TestQueryWithoutCredits: what waits for a credit is due when one comes, and until then the
+// machine does not want to be called again and again.
+func TestQueryWithoutCredits(t *testing.T) {
+	l := newLink(t)
+	l.open(1)
+	l.cut = true
+	c := l.ends[0].ch
+	c.rails[0].sent = c.rails[0].told + 16
+	for i := range l.ends {
+		l.ends[i].ch.rails[0].probing = true // probes are not what this is about
+	}
+	l.now = l.now.Add(queryAfter + time.Second)
+	l.run()
+	if at := c.Deadline(); !at.After(l.now) {
+		t.Errorf("it wants to be called %v ago", l.now.Sub(at))
+	}
+	c.Message(l.now, 0, listMessage(wire.KindFinished, 1, c.rails[0].sent, 1))
+	l.run()
+	l.expect(">QUERY")
+}
+
 func TestNoHelloInTime(t *testing.T) {
 	now := time.Unix(1000, 0)
 	c, err := New(now, newLink(t).ends[0].ch.cfg)
