@@ -240,3 +240,30 @@ func BenchmarkFill(b *testing.B) {
 		f.fill(buf, 0)
 	}
 }
+
+// A tensor that is written in pieces has them in their order.
+func TestGenerateATensorInPieces(t *testing.T) {
+	const size = 2*digestChunk + 12345
+	m := &Model{Name: "m", Specs: []safetensors.Spec{{Name: "x", DType: tensor.Uint8, Shape: tensor.Vector(size)}}, Bytes: size}
+	path := filepath.Join(t.TempDir(), "m.safetensors")
+	outputs, err := m.outputs(path, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := createTarget(path, outputs[0].size, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.discard()
+	if err := m.write(t.Context(), outputs, []*target{x}, GenerateOptions{Seed: 7}); err != nil {
+		t.Fatal(err)
+	}
+	want, got := make([]byte, size), make([]byte, size)
+	newFiller(7, "x", tensor.Uint8).fill(want, 0)
+	if _, err := x.file.ReadAt(got, outputs[0].offsets[0]); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Error("the content differs")
+	}
+}

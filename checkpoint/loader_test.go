@@ -3,10 +3,13 @@ package checkpoint
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
@@ -257,5 +260,36 @@ func TestStreamsAreBounded(t *testing.T) {
 	s.end(steps[0])
 	if _, err := s.begin(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A file that changes while it is read is an error, whatever was read of it.
+func TestFileChangedWhileItIsRead(t *testing.T) {
+	f := filed(t, 1)[0].file
+	later := time.Now().Add(time.Hour)
+	for name, failure := range map[string]error{"and all was read": nil, "and less was read": io.ErrUnexpectedEOF} {
+		err := f.read(func(r *os.File) error {
+			if err := os.Chtimes(f.path, later, later); err != nil {
+				t.Fatal(err)
+			}
+			return failure
+		})
+		if status.CodeOf(err) != status.FailedPrecondition || !strings.Contains(err.Error(), "changed since it was published") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := os.Chtimes(f.path, f.stat.ModTime(), f.stat.ModTime()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A tensor counts against the memory of a pull by its size, but at least so much that the number
+// of those under way is bounded, and at most so much that any may be under way alone.
+func TestWeightOfATensor(t *testing.T) {
+	pl := &pull{size: 1 << 20, manifest: &Manifest{Entries: []TensorInfo{{Bytes: 0}, {Bytes: 100 << 10}, {Bytes: 1 << 30}}}}
+	for i, want := range []int64{leastWeight, 100 << 10, 1 << 20} {
+		if got := pl.weight(i); got != want {
+			t.Errorf("a tensor of %d bytes weighs %d, want %d", pl.manifest.Entries[i].Bytes, got, want)
+		}
 	}
 }
