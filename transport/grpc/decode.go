@@ -1,6 +1,8 @@
 package grpctransport
 
 import (
+	"slices"
+
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -201,7 +203,7 @@ func cutTensor(b []byte) (content, rest []byte, err error) {
 		if num == fieldTensor && typ == protowire.BytesType {
 			value, _ := protowire.ConsumeBytes(b[n : n+m])
 			if content == nil {
-				content = value[:len(value):len(value)]
+				content = slices.Clip(value)
 			} else {
 				content = append(content, value...)
 			}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/netip"
 	"sync"
 
 	"golang.org/x/sync/semaphore"
@@ -74,12 +75,25 @@ func newQuotas(t ServerTuning) *quotas {
 	return q
 }
 
+// hostOf is an address without its port. Of an IPv6 address it is the network of 64 bits: a host
+// has all of that as a rule.
+func hostOf(a net.Addr) string {
+	at, err := netip.ParseAddrPort(a.String())
+	if err != nil {
+		return a.String() // a network without ports
+	}
+	ip := at.Addr().Unmap().WithZone("")
+	if ip.Is6() {
+		if network, err := ip.Prefix(64); err == nil {
+			return network.String()
+		}
+	}
+	return ip.String()
+}
+
 // connect counts a connection from an address. The caller closes what it returns.
 func (q *quotas) connect(from net.Addr) (*connQuota, error) {
-	host, _, err := net.SplitHostPort(from.String())
-	if err != nil {
-		host = from.String() // a network without ports
-	}
+	host := hostOf(from)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	a := q.addresses[host]

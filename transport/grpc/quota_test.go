@@ -317,6 +317,24 @@ func TestRefusedConnectionIsClosed(t *testing.T) {
 	}
 }
 
+// TestAddressesOfOneHost: a host has the lower half of an IPv6 address to itself.
+func TestAddressesOfOneHost(t *testing.T) {
+	for address, want := range map[string]string{
+		"10.0.0.1": "10.0.0.1", "::ffff:10.0.0.1": "10.0.0.1", "::1": "::/64",
+		"2001:db8:1:2:3:4:5:6": "2001:db8:1:2::/64", "2001:db8:1:2:ffff::1": "2001:db8:1:2::/64", "2001:db8:1:3::1": "2001:db8:1:3::/64",
+	} {
+		if got := hostOf(&net.TCPAddr{IP: net.ParseIP(address), Port: 5}); got != want {
+			t.Errorf("%s is of %s, want %s", address, got, want)
+		}
+	}
+	if got := hostOf(&net.TCPAddr{IP: net.ParseIP("fe80::1"), Zone: "eth0", Port: 5}); got != "fe80::/64" {
+		t.Errorf("an address with a zone is of %s", got)
+	}
+	if got := hostOf(&net.UnixAddr{Name: "@", Net: "unix"}); got != "@" {
+		t.Errorf("a socket is of %s", got)
+	}
+}
+
 // noHandshake are credentials with which none succeeds.
 type noHandshake struct {
 	credentials.TransportCredentials
