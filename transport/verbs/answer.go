@@ -145,18 +145,15 @@ func (l *link) stage(id attemptID, handle uint64) {
 		return
 	}
 	from.buf = from.buf.Retain() // the request may be cancelled meanwhile
-	held, n := l.staged, int64(len(from.bytes))
-	l.staged += n
 	l.aside(func() {
-		src, err := l.peer.transport.port.memory.Stage(from.bytes, held)
+		src, err := l.peer.transport.port.memory.Stage(from.bytes, &l.staged)
 		l.peer.transport.release(from.buf)
 		l.mu.Lock()
 		now := time.Now()
 		if err != nil {
-			l.staged -= n
 			l.machine.NotStaged(now, id.id, id.attempt, status.From(err))
 		} else {
-			to := source{buf: src.Buffer(), piece: src.Piece, staged: n}
+			to := source{buf: src.Buffer(), piece: src.Piece, staged: int64(len(from.bytes))}
 			l.machine.Staged(now, id.id, id.attempt, channel.Source{Handle: l.sources.put(to)})
 		}
 		l.run(now)

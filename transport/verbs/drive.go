@@ -125,7 +125,7 @@ func (l *link) act(acts []channel.Action, now time.Time) (again bool) {
 			l.outbox = append(l.outbox, outgoing{kind: outDetach, id: attemptID{a.ID, a.Attempt}})
 		case channel.ActDrop:
 			if s, ok := l.sources.take(a.Source.Handle); ok {
-				l.staged -= s.staged
+				l.staged.Release(s.staged)
 				l.outbox = append(l.outbox, outgoing{kind: outRelease, buf: s.buf})
 			}
 		case channel.ActFinished:

@@ -50,7 +50,7 @@ type link struct {
 	turn     uint8  // rail on which the next content of less than all rails begins
 	named    uint64 // the highest generation that the peer's requests said it had left
 	sources  table[source]
-	staged   int64 // bytes of copies that it has in the sending pool
+	staged   mem.Share // copies for this peer
 	dests    table[destination]
 	says     []*say
 	taken    channel.Marks

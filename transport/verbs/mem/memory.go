@@ -3,6 +3,7 @@ package mem
 import (
 	"errors"
 	"math"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -47,6 +48,8 @@ type Memory struct {
 	copies      atomic.Int64
 	copiedBytes atomic.Int64
 	slotBytes   atomic.Int64
+
+	staging sync.Mutex // one copy at a time is counted in a Share; taken before the sending pool's locks
 
 	// Guarded by the receiving pool's lock, with all that is in an Account.
 	accounts        map[*Account]struct{}

@@ -611,27 +611,53 @@ func TestPoolsFromManyGoroutines(t *testing.T) {
 	}
 }
 
+// TestCopiesOfAPeerAreCountedOneByOne: many at once take no more than one after the other.
+func TestCopiesOfAPeerAreCountedOneByOne(t *testing.T) {
+	m, _ := newMemory(t, Options{Arena: mib, SendLimit: 8 * mib, RecvLimit: 4 * mib})
+	var peer Share
+	var all sync.WaitGroup
+	sources := make(chan Source, 64)
+	for range cap(sources) {
+		all.Go(func() {
+			if s, err := m.Stage(make([]byte, mib/4), &peer); err == nil {
+				sources <- s
+			}
+		})
+	}
+	all.Wait()
+	close(sources)
+	if n := m.Stats(zero).Sending.InUse; n != 4*mib || len(sources) != 16 {
+		t.Errorf("%d bytes in %d copies are in use, want half of the pool", n, len(sources))
+	}
+	for s := range sources {
+		s.Release()
+	}
+}
+
 // TestCopiesOfAPeerLeaveRoomForOthers: each peer has as much as it leaves free, and a content
 // that is larger than half of the pool goes while nothing else is in it.
 func TestCopiesOfAPeerLeaveRoomForOthers(t *testing.T) {
 	m, _ := newMemory(t, Options{Arena: mib, SendLimit: 8 * mib, RecvLimit: 4 * mib})
-	stage := func(n int, held int64, want status.Code) Source {
+	stage := func(n int, peer *Share, want status.Code) Source {
 		t.Helper()
-		s, err := m.Stage(make([]byte, n), held)
+		s, err := m.Stage(make([]byte, n), peer)
 		if status.CodeOf(err) != want {
-			t.Fatalf("%d bytes for a peer with %d, while %d are in use: %v", n, held, m.Stats(zero).Sending.InUse, err)
+			t.Fatalf("%d bytes for a peer with %d, while %d are in use: %v", n, peer.held.Load(), m.Stats(zero).Sending.InUse, err)
 		}
 		return s
 	}
-	stage(7*mib, 0, status.OK).Release()
+	var first Share
+	stage(7*mib, &first, status.OK).Release()
+	first.Release(7 * mib)
 	var all []Source
-	for _, peer := range []int64{4, 2, 1} { // what each has when it is full, in MiB
-		for held := range peer {
-			all = append(all, stage(mib, held*mib, status.OK))
+	for _, full := range []int{4, 2, 1} { // what each has when it is full, in MiB
+		var peer Share
+		for range full {
+			all = append(all, stage(mib, &peer, status.OK))
 		}
-		stage(mib, peer*mib, status.ResourceExhausted)
+		stage(mib, &peer, status.ResourceExhausted)
 	}
-	stage(mib/2, 0, status.OK).Release()
+	stage(mib/2, new(Share), status.OK).Release()
 	for _, s := range all {
 		s.Release()
 	}

@@ -1,6 +1,8 @@
 package mem
 
 import (
+	"sync/atomic"
+
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
@@ -65,20 +67,50 @@ func (m *Memory) Copy(data []byte, grow Grow) (Source, error) {
 	if err != nil {
 		return Source{}, err
 	}
+	return m.copyInto(b, data), nil
+}
+
+func (m *Memory) copyInto(b *block, data []byte) Source {
 	buf := b.buffer(len(data))
 	copy(buf.Bytes(), data)
 	m.copies.Add(1)
 	m.copiedBytes.Add(int64(len(data)))
-	return Source{Piece: b.piece(0, len(data)), buf: buf}, nil
+	return Source{Piece: b.piece(0, len(data)), buf: buf}
 }
 
-// Stage is Copy for a peer that has copies of held bytes in the sending pool already. They
-// take no more than what they leave free, so that one peer has half of the pool at most,
-// and the next one always finds some. Only a content that alone is larger takes more, while
-// nothing else is in the pool. It may register memory. Errors: ResourceExhausted.
-func (m *Memory) Stage(data []byte, held int64) (Source, error) {
-	if err := m.sending.leavesEnough(len(data), held); err != nil {
+// Share is what one peer has of the sending pool in copies. Its zero value is empty.
+type Share struct {
+	held atomic.Int64 // bytes
+}
+
+// Release takes a copy of n bytes out of the share, when its source is released. It does
+// not block.
+func (s *Share) Release(n int64) { s.held.Add(-n) }
+
+// Stage is Copy for a peer. Its copies take no more of the sending pool than they leave
+// free, so that one peer has half of the pool at most, and the next one always finds some.
+// Only a content that alone is larger takes more, while nothing else is in the pool. It may
+// register memory. Release the bytes of the share together with the source.
+// Errors: ResourceExhausted.
+func (m *Memory) Stage(data []byte, s *Share) (Source, error) {
+	b, err := m.stage(len(data), s)
+	if err != nil {
 		return Source{}, err
 	}
-	return m.Copy(data, MayGrow)
+	return m.copyInto(b, data), nil
+}
+
+// stage takes memory for one copy at a time: several at once would each be compared with a
+// share that does not count the others yet.
+func (m *Memory) stage(n int, s *Share) (*block, error) {
+	m.staging.Lock()
+	defer m.staging.Unlock()
+	if err := m.sending.leavesEnough(n, s.held.Load()); err != nil {
+		return nil, err
+	}
+	b, err := m.sending.take(n, MayGrow)
+	if err == nil {
+		s.held.Add(int64(n))
+	}
+	return b, err
 }
