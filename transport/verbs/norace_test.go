@@ -3,3 +3,6 @@
 package verbstransport_test
 
 const underRace = false
+
+// largest is MaxSize of the suites over variants of a transport.
+const largest = 64 << 20

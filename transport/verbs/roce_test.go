@@ -63,10 +63,13 @@ var (
 
 // TestRoceSizes: up to 1 GiB, over IPv4 and IPv6, in chunks of the default size, with
 // the path's default patience. With -short up to 64 MiB, and under the race detector,
-// where the case's own memory, on the heap, takes five times as much.
+// which watches each byte, up to 4 MiB.
 func TestRoceSizes(t *testing.T) {
 	size := int64(gib)
-	if testing.Short() || underRace {
+	switch {
+	case underRace:
+		size = largest
+	case testing.Short():
 		size = 64 * mib
 	}
 	for name, at := range map[string]netip.Addr{"IPv4": local4, "IPv6": local6} {
@@ -93,10 +96,13 @@ func large(o clusterOptions) clusterOptions {
 
 // TestRoceLarge: 1 GiB, and lengths and offsets beyond 32 bits. What is sent is
 // memory that nobody has written to but at the marks, so that only the receiver
-// needs it all. With -short and under the race detector it is 256 MiB.
+// needs it all. With -short it is 256 MiB, and under the race detector 64 MiB.
 func TestRoceLarge(t *testing.T) {
 	sizes := map[string]int{"1GiB": gib, "4GiB": 4*gib + 4096 + 5}
-	if testing.Short() || underRace {
+	switch {
+	case underRace:
+		sizes = map[string]int{"64MiB": 64 * mib}
+	case testing.Short():
 		sizes = map[string]int{"256MiB": 256 * mib}
 	}
 	for name, at := range map[string]netip.Addr{"IPv4": local4, "IPv6": local6} {

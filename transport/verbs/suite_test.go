@@ -31,7 +31,7 @@ const giveUp = 50 * time.Millisecond
 // how long it takes to get over a break, so the back-off is short.
 func TestSuiteRequired(t *testing.T) {
 	o := tuned(clusterOptions{require: true}, func(o *verbstransport.Options) { o.Backoff = 20 * time.Millisecond })
-	transporttest.Run(t, transporttest.Suite{New: newCluster(o), MaxSize: 64 << 20, Registered: true, Parallel: true,
+	transporttest.Run(t, transporttest.Suite{New: newCluster(o), MaxSize: largest, Registered: true, Parallel: true,
 		Only: []string{"Order", "Content", "Size", "Memory", "Abort", "Cancel", "Step", "Cut", "Stop"}})
 }
 
@@ -42,14 +42,14 @@ func TestSuite(t *testing.T) {
 
 // TestSuiteBlocking: those who wait for their receives do the polling.
 func TestSuiteBlocking(t *testing.T) {
-	transporttest.Run(t, transporttest.Suite{New: newCluster(clusterOptions{}), MaxSize: 64 << 20, Registered: true, Parallel: true,
+	transporttest.Run(t, transporttest.Suite{New: newCluster(clusterOptions{}), MaxSize: largest, Registered: true, Parallel: true,
 		Blocking: true, Only: []string{"Content", "Abort", "Cancel", "Cut", "Peer", "Stop"}})
 }
 
 // TestSuiteTwoQueuePairs: large contents go over two at once, and either can be late.
 func TestSuiteTwoQueuePairs(t *testing.T) {
 	o := tuned(clusterOptions{require: true, gate: true}, func(o *verbstransport.Options) { o.Rails, o.Backoff = 2, gateBackoff })
-	transporttest.Run(t, transporttest.Suite{New: newCluster(o), MaxSize: 64 << 20, Registered: true, Parallel: true,
+	transporttest.Run(t, transporttest.Suite{New: newCluster(o), MaxSize: largest, Registered: true, Parallel: true,
 		Only: []string{"Order", "Content", "Size", "Memory", "Abort", "Cancel", "Step", "Peer", "Slow", "Stop"}})
 }
 
