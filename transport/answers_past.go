@@ -30,10 +30,6 @@ func (end ending) refusal(a Ask) *status.Error {
 		"receive %016x of %s has ended; this is a late copy of its request", a.ID, a.Asker.Name)
 }
 
-func replaced(name string) *status.Error {
-	return status.Errorf(status.Aborted, "another process has taken the place of %s", name)
-}
-
 // past remembers, for one asker, ids of receives that have ended but may have copies of
 // their requests under way.
 type past struct {
