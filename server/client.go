@@ -3,12 +3,17 @@ package server
 import (
 	"context"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
 
 	"github.com/tryst-rdma/tryst/checkpoint"
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/config"
+	trystpb "github.com/tryst-rdma/tryst/proto/tryst"
+	"github.com/tryst-rdma/tryst/proto/trystgrpc"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport"
@@ -33,15 +38,57 @@ type Client struct {
 var serverTask = cluster.Task{Job: "server"}
 
 // Dial makes a client of the server at target: HOST:PORT, or a task of the
-// cluster. It does not wait for the server; the first call does.
+// cluster. It does not wait for a server that is not there; the first call does. One
+// that is there is asked whether the name of the client is free.
 func Dial(ctx context.Context, c config.Client, target string, o Options) (*Client, error) {
+	draw := o.clientTask
+	if draw == nil {
+		draw = cluster.ClientTask
+	}
+	for tries := 1; ; tries++ {
+		cl, err := dialAs(ctx, draw(), c, target, o)
+		if err != nil {
+			return nil, err
+		}
+		if err = cl.hello(ctx); status.CodeOf(err) != status.AlreadyExists {
+			return cl, nil // whatever else is wrong the first call finds out
+		}
+		_ = cl.Close(ctx) // nothing is under way yet
+		if tries == maxNames {
+			return nil, err
+		}
+	}
+}
+
+const (
+	// maxNames is how many names a client draws. They have 31 random bits: one that is
+	// taken is rare, and two in a row mean that something else is wrong.
+	maxNames = 4
+	// dialHello bounds the question whether a name is free, for a server whose host
+	// swallows packets.
+	dialHello = 300 * time.Millisecond
+)
+
+// hello says Hello to a server that is there.
+func (c *Client) hello(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, dialHello)
+	defer cancel()
+	_, err := trystgrpc.NewPeersClient(c.conn).Hello(ctx, &trystpb.HelloRequest{Asker: c.task.String(), AskerIncarnation: c.incarnation})
+	if s := grpcstatus.Convert(err); s.Code() != codes.OK {
+		return status.New(status.Code(s.Code()), transport.PlainText(s.Message())).WithPrefix(c.target)
+	}
+	return nil
+}
+
+// dialAs is Dial under a name.
+func dialAs(ctx context.Context, task cluster.Task, c config.Client, target string, o Options) (*Client, error) {
 	address, _, _, err := cluster.ResolveTarget(c.Cluster, target)
 	if err != nil {
 		return nil, err
 	}
 	// Whatever the server calls itself, it is behind this address.
 	c.Cluster = nil
-	at := place{task: cluster.ClientTask(), resolve: func(cluster.Task) (string, bool) { return address, true }}
+	at := place{task: task, resolve: func(cluster.Task) (string, bool) { return address, true }}
 	if c.Transport == verbstransport.Name {
 		at.near = nearTo(ctx, serverTask, address)
 	}

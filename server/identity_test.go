@@ -16,11 +16,13 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/config"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/proto/tensorflowgrpc"
 	trystpb "github.com/tryst-rdma/tryst/proto/tryst"
 	"github.com/tryst-rdma/tryst/proto/trystgrpc"
 	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/status"
 )
 
 // What requests can do in a name: their own, and another's.
@@ -401,5 +403,41 @@ func TestLeftGenerationThatWasNotShown(t *testing.T) {
 	w.exchange(2, s0, s1, 2)
 	if n := breaksOf(s0) - breaks; n != 0 {
 		t.Errorf("%d channels were left", n)
+	}
+}
+
+// TestClientDrawsAnotherName when its first one is another process's at the server.
+func TestClientDrawsAnotherName(t *testing.T) {
+	s := start(t, settings(), Options{})
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	taken := cluster.Task{Job: cluster.ClientJob, Index: 7}
+	if code, message, _ := hello(ctx, dialRaw(t, s.Addr().String()), taken, 1); code != codes.OK {
+		t.Fatalf("the client that has it: %v %q", code, message)
+	}
+	draws := 0
+	names := func(free int) Options {
+		draws = 0
+		return Options{clientTask: func() cluster.Task {
+			if draws++; draws == free {
+				return cluster.Task{Job: cluster.ClientJob, Index: 8}
+			}
+			return taken
+		}}
+	}
+	c, err := Dial(ctx, clientConfig(config.TLS{}), s.Addr().String(), names(3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Task().Index != 8 || draws != 3 {
+		t.Errorf("after %d draws it is %v", draws, c.Task())
+	}
+	if err := c.Close(ctx); err != nil {
+		t.Error(err)
+	}
+	_, err = Dial(ctx, clientConfig(config.TLS{}), s.Addr().String(), names(100))
+	wantError(t, err, status.AlreadyExists, taken.String(), "draw a new name")
+	if draws != maxNames {
+		t.Errorf("it has drawn %d names", draws)
 	}
 }

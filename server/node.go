@@ -40,6 +40,8 @@ type Options struct {
 	// that it is ready: by its health, and by the address file. It is the
 	// time to publish. An error ends the start. Nil for nothing to prepare.
 	Prepare func(context.Context, *Server) error
+
+	clientTask func() cluster.Task // draws the name of a client; cluster.ClientTask when nil
 }
 
 // transferLog is how many transfers a process remembers.
