@@ -270,7 +270,11 @@ func (k *Kept) awaitBack(stopped []uint64) {
 		}
 	}
 	for until := k.queued; k.given < until; {
-		k.changed.Wait()
+		if k.giving {
+			k.changed.Wait()
+		} else { // the cancel that began it may come to that only after this one
+			k.giveBackLocked()
+		}
 	}
 }
 
@@ -453,6 +457,11 @@ func (k *Kept) goesBack(a *keptAction) {
 func (k *Kept) giveBack() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.giveBackLocked()
+}
+
+// giveBackLocked is giveBack with the lock held; the lock is given up meanwhile.
+func (k *Kept) giveBackLocked() {
 	if k.giving {
 		return
 	}

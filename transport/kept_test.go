@@ -337,6 +337,37 @@ func TestKeptAskWaitsForACancelThatHasBegun(t *testing.T) {
 	})
 }
 
+// TestKeptCancelGivesBackWhatALaterOneBegan: a cancel that waits for a receive to end does not
+// wait for a cancel that has begun since. The rest of that one may come after its own.
+func TestKeptCancelGivesBackWhatALaterOneBegan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, source := newLeaks(t), &heldSource{table: newTable(t)}
+		k := NewKept(source, KeptOptions{})
+		source.send(t, 1, key(t, "kept"), l.value(t, 'a', 1))
+		answer(k, Ask{Asker: asker7, ID: 2, Attempt: 1, Step: 1, Key: key(t, "kept")}).Value.Tensor.Release()
+		source.held = make(chan func(), 1)
+		k.Ask(Ask{Asker: asker7, ID: 1, Attempt: 1, Step: 1, Key: key(t, "waits")}, func(Answer) {})
+		begin := func(id uint64) (end func()) {
+			end, err := k.BeginCancel(asker7, []uint64{id})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return end
+		}
+		first, over := begin(1), make(chan struct{})
+		go func() {
+			defer close(over)
+			first()
+		}()
+		synctest.Wait() // the first one waits for its receive
+		second := begin(2)
+		(<-source.held)()
+		<-over
+		second()
+		k.Close()
+	})
+}
+
 // slowSource ends a receive some time after its context has.
 type slowSource struct{ ended atomic.Int32 }
 
