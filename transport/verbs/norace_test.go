@@ -4,5 +4,5 @@ package verbstransport_test
 
 const underRace = false
 
-// largest is MaxSize of the suites over variants of a transport.
+// largest is MaxSize of most suites.
 const largest = 64 << 20

@@ -48,7 +48,7 @@ func overRoce(t testing.TB, at netip.Addr) clusterOptions {
 
 // TestRoceSuite: verbs is a transport on the device in user space.
 func TestRoceSuite(t *testing.T) {
-	transporttest.Run(t, transporttest.Suite{New: newCluster(overRoce(t, local4)), MaxSize: 64 << 20, Registered: true, Parallel: true})
+	transporttest.Run(t, transporttest.Suite{New: newCluster(overRoce(t, local4)), MaxSize: largest, Registered: true, Parallel: true})
 }
 
 // TestRoceSuiteIPv6: and over IPv6.
