@@ -229,28 +229,24 @@ func (k *Kept) BeginCancel(of Asker, ids []uint64) (end func(), err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var stopped []uint64
-	var later []keptAction
+	var calls []keptCall
 	acts, err := k.table.cancel(time.Now(), of, ids)
 	if err != nil {
 		return nil, err
 	}
 	for i := range acts {
-		switch a := &acts[i]; a.kind {
-		case keptStopFetch:
-			k.stop(a.fetch)
-			stopped = append(stopped, a.fetch)
-		case keptRestore:
-			k.goesBack(a)
-		default:
-			later = append(later, *a)
+		if acts[i].kind == keptStopFetch {
+			stopped = append(stopped, acts[i].fetch)
 		}
+		calls = append(calls, k.prepare(&acts[i]))
 	}
 	k.table.keep(acts)
+	k.arm()
 	k.cancelling[of]++
 	return func() {
-		k.mu.Lock()
-		k.do(later)
-		k.giveBack() // what others have begun to give back, too: they may wait for this one
+		for _, c := range calls {
+			k.call(c)
+		}
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		k.awaitBack(stopped)
@@ -392,63 +388,60 @@ func (k *Kept) do(acts []keptAction) {
 	var few [4]keptCall // most events have one
 	calls := few[:0]
 	for i := range acts {
-		a := &acts[i]
-		c := keptCall{kind: a.kind, answer: a.answer}
-		switch a.kind {
-		case keptFetch:
-			c.fetch = k.newFetch(a)
-			if a.held {
-				c.held = &heldFetch{a.ask, a.fetch}
-			}
-		case keptStopFetch:
-			k.stop(a.fetch)
-			continue
-		case keptReply:
-			c.call = k.calls[a.call]
-			delete(k.calls, a.call)
-		case keptRestore:
-			k.goesBack(a)
-		case keptRelease:
-			k.work.Add(1)
-		}
-		calls = append(calls, c)
+		calls = append(calls, k.prepare(&acts[i]))
 	}
 	k.table.keep(acts)
 	k.arm()
 	k.mu.Unlock()
-	for i := range calls {
-		c := &calls[i]
-		switch c.kind {
-		case keptFetch:
-			c.fetch.begin()
-			if c.held != nil {
-				k.mu.Lock()
-				k.do(k.table.waits(time.Now(), c.held.ask, c.held.fetch)) // does nothing when it has ended
-			}
-		case keptReply:
-			c.call.to.Reply(c.call.id, c.call.attempt, c.answer) // a detached call has no action any more
-		case keptRestore:
-			k.giveBack()
-		case keptRelease:
-			k.release(&c.answer)
-			k.work.Done()
-		}
+	for _, c := range calls {
+		k.call(c)
 	}
 }
 
-// stop takes a receive of the source back. Called with the lock held.
-func (k *Kept) stop(fetch uint64) {
-	if f := k.fetches[fetch]; f != nil {
-		f.cancel()
-	}
-}
-
-// goesBack puts a value on its way back to the source; giveBack follows. Called with the
+// prepare does the first part of an action, and returns what is to be called. Called with the
 // lock held.
-func (k *Kept) goesBack(a *keptAction) {
-	k.backs = append(k.backs, keptBack{a.ask, a.answer})
-	k.queued++
-	k.work.Add(1)
+func (k *Kept) prepare(a *keptAction) keptCall {
+	c := keptCall{kind: a.kind, answer: a.answer}
+	switch a.kind {
+	case keptFetch:
+		c.fetch = k.newFetch(a)
+		if a.held {
+			c.held = &heldFetch{a.ask, a.fetch}
+		}
+	case keptStopFetch:
+		if f := k.fetches[a.fetch]; f != nil {
+			f.cancel()
+		}
+	case keptReply:
+		c.call = k.calls[a.call]
+		delete(k.calls, a.call)
+	case keptRestore:
+		k.backs = append(k.backs, keptBack{a.ask, a.answer})
+		k.queued++
+		k.work.Add(1)
+	case keptRelease:
+		k.work.Add(1)
+	}
+	return c
+}
+
+// call does the second part.
+func (k *Kept) call(c keptCall) {
+	switch c.kind {
+	case keptFetch:
+		c.fetch.begin()
+		if c.held != nil {
+			k.mu.Lock()
+			k.do(k.table.waits(time.Now(), c.held.ask, c.held.fetch)) // does nothing when it has ended
+		}
+	case keptReply:
+		c.call.to.Reply(c.call.id, c.call.attempt, c.answer) // a detached call has no action any more
+	case keptRestore:
+		k.giveBack()
+	case keptRelease:
+		k.release(&c.answer)
+		k.work.Done()
+	}
 }
 
 // giveBack gives values back to the source. Whoever gets one there may refuse it, too, and

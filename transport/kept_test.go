@@ -368,6 +368,37 @@ func TestKeptCancelGivesBackWhatALaterOneBegan(t *testing.T) {
 	})
 }
 
+// TestKeptCancelsBegunTogether end in their order, and when a call was detached in between.
+func TestKeptCancelsBegunTogether(t *testing.T) {
+	l, source := newLeaks(t), newTable(t)
+	k := NewKept(source, KeptOptions{})
+	for i, b := range []byte("ab") {
+		source.send(t, 1, key(t, "k"), l.value(t, b, 1))
+		answer(k, Ask{Asker: asker7, ID: uint64(i + 1), Attempt: 1, Step: 1, Key: key(t, "k")}).Value.Tensor.Release() //nolint:gosec // small
+	}
+	waits := k.Ask(Ask{Asker: asker7, ID: 3, Attempt: 1, Step: 1, Key: key(t, "k")}, func(Answer) {})
+	var ends []func()
+	for _, id := range []uint64{3, 1, 2} {
+		end, err := k.BeginCancel(asker7, []uint64{id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends = append(ends, end)
+	}
+	waits.Detach()
+	for _, end := range ends {
+		end()
+	}
+	for i, want := range []string{"value a", "value b"} {
+		ans := answer(k, Ask{Asker: asker7, ID: uint64(i + 4), Attempt: 1, Step: 1, Key: key(t, "k")}) //nolint:gosec // small
+		if word(ans) != want {
+			t.Errorf("%s, want %s", word(ans), want)
+		}
+		ans.Value.Tensor.Release()
+	}
+	k.Close()
+}
+
 // slowSource ends a receive some time after its context has.
 type slowSource struct{ ended atomic.Int32 }
 
