@@ -320,8 +320,7 @@ func (b *BaseRemote) recvRemoteNow(ctx context.Context, key Key, args Args) (Val
 	if err := b.reaches(ctx, &key); err != nil {
 		return Value{}, err
 	}
-	// Nobody else watches ctx.
-	r, err := b.begin(context.Background(), key.text, args, nil)
+	r, err := b.begin(ctx, key.text, args, nil)
 	if err != nil {
 		return Value{}, err
 	}
@@ -332,7 +331,6 @@ func (b *BaseRemote) recvRemoteNow(ctx context.Context, key Key, args Args) (Val
 	call, work := b.blocking.RecvFromRemote(b.step, key, args, r.ended)
 	r.began(call)
 	if work != nil {
-		r.ctx = ctx // of gaveUp's error
 		work.Work(ctx, r.given)
 	}
 	return r.wait(ctx)

@@ -73,7 +73,7 @@ func (p *remoteRecvs) put(r *remoteRecv) {
 }
 
 // begin enters a receive into the step's list and counts it, or says why it must
-// not start.
+// not start. Without done its caller waits, and watches ctx itself.
 func (b *BaseRemote) begin(ctx context.Context, key string, args Args, done DoneFunc) (*remoteRecv, error) {
 	r := b.records.get()
 	r.b, r.ctx, r.key, r.args, r.done = b, ctx, key, args, done
@@ -92,7 +92,7 @@ func (b *BaseRemote) begin(ctx context.Context, key string, args Args, done Done
 	b.remote = r
 	b.run.enterLocked(1)
 	b.mu.Unlock()
-	if ctx.Done() != nil {
+	if done != nil && ctx.Done() != nil {
 		r.stop = context.AfterFunc(ctx, r.given)
 	}
 	return r, nil
@@ -152,13 +152,16 @@ func (r *remoteRecv) end(v Value, _ Args, err error) {
 	done(v, args, err)
 }
 
-// reasonLocked returns why a receive has failed: a transport may report only that
-// it was cancelled, and here it is known why.
+// reasonLocked returns why a receive has failed. What ended it early, or else the end of its
+// context, comes before what a transport reports of that and of the network.
 func (r *remoteRecv) reasonLocked(err error) error {
 	switch status.CodeOf(err) {
-	case status.Cancelled, status.DeadlineExceeded:
+	case status.Cancelled, status.DeadlineExceeded, status.Unavailable, status.Unknown:
 		if r.why != nil {
 			return r.why
+		}
+		if why := ended(r.ctx, methodRemote, r.key); why != nil {
+			return why
 		}
 	}
 	return err

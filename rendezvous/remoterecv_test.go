@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
@@ -267,4 +268,42 @@ func TestRecvWorks(t *testing.T) {
 		t.Errorf("aborted while it worked: %v", err)
 	}
 	b.Close()
+}
+
+// TestContextThatHasEndedIsWhy: a receive that fails at the moment in which its context ends
+// has the context's error, not the network's.
+func TestContextThatHasEndedIsWhy(t *testing.T) {
+	for _, code := range []status.Code{status.Unavailable, status.Unknown, status.Cancelled} {
+		network := status.New(code, "connection reset")
+		for _, want := range []status.Code{status.Cancelled, status.DeadlineExceeded, code} {
+			for _, blocking := range []bool{false, true} {
+				s := new(scripted)
+				b := initialized(t, s)
+				ctx, cancel := context.WithCancel(context.Background())
+				if want == status.DeadlineExceeded {
+					ctx, cancel = context.WithTimeout(context.Background(), time.Millisecond)
+				}
+				s.begin = func(end func(error)) {
+					switch want {
+					case status.Cancelled:
+						cancel()
+					case status.DeadlineExceeded:
+						<-ctx.Done()
+					}
+					end(network)
+				}
+				var err error
+				if blocking {
+					_, err = b.Recv(ctx, remoteKey(t, "a"), noArgs)
+				} else {
+					err = recvAsync(ctx, b, remoteKey(t, "a")).wait(t).err
+				}
+				cancel()
+				b.Close()
+				if status.CodeOf(err) != want || errors.Is(err, network) != (want == code && code != status.Cancelled) {
+					t.Errorf("blocking %v, the network's %v: %v, want %v", blocking, code, err, want)
+				}
+			}
+		}
+	}
 }
