@@ -3,13 +3,9 @@ package server
 import (
 	"context"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
-	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/rendezvous"
-	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/worker"
 )
@@ -76,7 +72,7 @@ func (s *Server) RecvAsync(ctx context.Context, step int64, from, name string, d
 	}
 	go func() {
 		defer s.work.Done()
-		n, err := s.deviceIncarnation(ctx, src)
+		n, err := s.incarnationOf(ctx, step, src)
 		if err != nil {
 			done(rendezvous.Value{}, err)
 			return
@@ -94,7 +90,7 @@ func (s *Server) Recv(ctx context.Context, step int64, from, name string) (v ren
 	}
 	incarnation, ok := s.known(src)
 	if !ok {
-		if incarnation, err = s.deviceIncarnation(ctx, src); err != nil {
+		if incarnation, err = s.incarnationOf(ctx, step, src); err != nil {
 			return v, err
 		}
 	}
@@ -107,21 +103,6 @@ func (s *Server) Recv(ctx context.Context, step int64, from, name string) (v ren
 	return v, err
 }
 
-// known is the incarnation of a device, as far as it is known.
-func (s *Server) known(d cluster.Device) (uint64, bool) {
-	if d.Task == s.task {
-		return s.incarnation, true
-	}
-	return s.devices.known(d)
-}
-
-// ended is told how a receive from a device has ended.
-func (s *Server) ended(src cluster.Device, incarnation uint64, err error) {
-	if status.CodeOf(err) == status.Aborted {
-		s.devices.forget(src, incarnation) // the peer may have restarted
-	}
-}
-
 // device parses a device name, or a task name, which means its CPU:0.
 func device(name string) (cluster.Device, error) {
 	if strings.Contains(name, "/device:") || strings.Contains(strings.ToLower(name), "/cpu:") {
@@ -129,77 +110,4 @@ func device(name string) (cluster.Device, error) {
 	}
 	task, err := cluster.ParseTask(name)
 	return worker.Device(task), err
-}
-
-// askAgainAfter is the pause before a peer is asked again whose connection was lost
-// while it was asked: soon back after a restart, and no storm at one that takes
-// connections and drops them.
-const askAgainAfter = 100 * time.Millisecond
-
-// deviceIncarnation asks a peer for its devices. GetStatus is TensorFlow's, so
-// that any worker can answer.
-func (s *Server) deviceIncarnation(ctx context.Context, d cluster.Device) (uint64, error) {
-	peer, err := s.conns.Worker(d.Task)
-	if err != nil {
-		return 0, err
-	}
-	wait, cancel := context.WithTimeout(ctx, s.cfg.PeerTimeout)
-	defer cancel()
-	resp, err := peer.GetStatus(wait, &tfpb.GetStatusRequest{})
-	// It waits for a peer that is not there, and ends with a connection that is
-	// lost under it.
-	for status.CodeOf(err) == status.Unavailable && wait.Err() == nil {
-		select {
-		case <-time.After(askAgainAfter):
-		case <-wait.Done():
-		}
-		resp, err = peer.GetStatus(wait, &tfpb.GetStatusRequest{})
-	}
-	if err != nil {
-		if ctx.Err() == nil && wait.Err() != nil {
-			err = status.Errorf(status.Unavailable, "%s was not reached for %v: %s", d.Task, s.cfg.PeerTimeout, status.From(err).Message())
-		}
-		return 0, err
-	}
-	for _, a := range resp.GetDeviceAttributes() {
-		if other, err := cluster.ParseDevice(a.GetName()); err == nil && other.Task == d.Task {
-			s.devices.learn(other, a.GetIncarnation())
-		}
-	}
-	n, ok := s.devices.known(d)
-	if !ok {
-		return 0, status.Errorf(status.NotFound, "%s has no device %s", d.Task, d)
-	}
-	return n, nil
-}
-
-// incarnations remembers those of peers' devices.
-type incarnations struct {
-	mu sync.Mutex // guards m
-	m  map[cluster.Device]uint64
-}
-
-func (i *incarnations) known(d cluster.Device) (uint64, bool) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	n, ok := i.m[d]
-	return n, ok
-}
-
-func (i *incarnations) learn(d cluster.Device, n uint64) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.m == nil {
-		i.m = make(map[cluster.Device]uint64)
-	}
-	i.m[d] = n
-}
-
-// forget drops an incarnation that was found wrong.
-func (i *incarnations) forget(d cluster.Device, n uint64) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.m[d] == n {
-		delete(i.m, d)
-	}
 }
