@@ -13,10 +13,10 @@ type losses struct {
 
 // add counts one more, and reports whether it was one too many.
 func (l *losses) add(err error) bool {
-	switch code := status.CodeOf(err); {
-	case code == status.Unavailable || code == status.Cancelled:
+	switch code := status.CodeOf(err); code {
+	case status.Unavailable, status.Cancelled:
 		*l = losses{}
-	case code == l.code:
+	case l.code:
 		l.n++
 	default:
 		*l = losses{code, 1}

@@ -174,7 +174,8 @@ func (w *duo) outerMoves(add func(duoMoveKind, int, int)) {
 			if gives && w.left.sends > 0 && !w.sides[i].over {
 				add(duoSend, i, k)
 			}
-			if asks && w.left.recvs > 0 && !(w.cfg.serial && w.underWay(i)) && !(w.cfg.sent && w.left.sends > 0) {
+			waits := w.cfg.serial && w.underWay(i) || w.cfg.sent && w.left.sends > 0
+			if asks && w.left.recvs > 0 && !waits {
 				add(duoRecvs, i, k)
 			}
 		}
