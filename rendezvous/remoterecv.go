@@ -120,6 +120,10 @@ func (r *remoteRecv) began(call RemoteRecv) {
 func (r *remoteRecv) end(v Value, _ Args, err error) {
 	b := r.b
 	watched := r.stop != nil && !r.stop()
+	var late error // before the lock is taken: a foreign context may run code of its own
+	if err != nil {
+		late = ended(r.ctx, methodRemote, r.key)
+	}
 	b.mu.Lock()
 	if r.prev != nil {
 		r.prev.next = r.next
@@ -131,7 +135,7 @@ func (r *remoteRecv) end(v Value, _ Args, err error) {
 	}
 	r.over, r.watched = true, watched
 	if err != nil {
-		err = r.reasonLocked(err)
+		err = r.reasonLocked(err, late)
 	}
 	if r.done == nil { // who waits, and looks after its context itself, has the record from here on
 		r.got = outcome{v, err}
@@ -152,16 +156,16 @@ func (r *remoteRecv) end(v Value, _ Args, err error) {
 	done(v, args, err)
 }
 
-// reasonLocked returns why a receive has failed. What ended it early, or else the end of its
-// context, comes before what a transport reports of that and of the network.
-func (r *remoteRecv) reasonLocked(err error) error {
+// reasonLocked returns why a receive has failed. What ended it early, or else late, the end of
+// its context, comes before what a transport reports of that and of the network.
+func (r *remoteRecv) reasonLocked(err, late error) error {
 	switch status.CodeOf(err) {
 	case status.Cancelled, status.DeadlineExceeded, status.Unavailable, status.Unknown:
 		if r.why != nil {
 			return r.why
 		}
-		if why := ended(r.ctx, methodRemote, r.key); why != nil {
-			return why
+		if late != nil {
+			return late
 		}
 	}
 	return err
