@@ -44,7 +44,7 @@ func sendRecv(r rendezvous.Rendezvous, k rendezvous.Key, t *tensor.Tensor) error
 	return nil
 }
 
-// lockedMap is the yardstick: what the same keys cost in a plain map.
+// lockedMap is the baseline: what the same keys cost in a plain map.
 type lockedMap struct {
 	mu sync.Mutex
 	m  map[string]*tensor.Tensor

@@ -91,7 +91,7 @@ func oddities() []odd {
 }
 
 // TestRxeAnswersToOddPackets holds what the kernel's responder says to packets that
-// a requester seldom sends, as a yardstick for the one of verbs/roce.
+// a requester seldom sends, as a baseline for the one of verbs/roce.
 func TestRxeAnswersToOddPackets(t *testing.T) {
 	n := newCable(t)
 	theirs, ours := kernelAddrs[0].Addr(), ourAddrs[0].Addr()

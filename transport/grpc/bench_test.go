@@ -45,8 +45,8 @@ type benchRig struct {
 	size                  int
 }
 
-// compare reports GB/s of ours and its ratio to the yardsticks, and that of a
-// yardstick to itself.
+// compare reports GB/s of ours and its ratio to the baselines, and that of a
+// baseline to itself.
 func (r *benchRig) compare(b *testing.B, inflight int) {
 	run := func(f func(context.Context) error) float64 { return r.rate(b, f, inflight) }
 	for _, f := range []func(context.Context) error{r.ours, r.pass, r.generated} {
