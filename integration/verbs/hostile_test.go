@@ -455,7 +455,10 @@ func (w *world) serveBootstrap(index int, answer func(context.Context, pairing.O
 	w.t.Helper()
 	s := grpc.NewServer()
 	bootstrap.Register(s, bootstrap.ServiceOptions{
-		Self: task(index), Host: func(cluster.Task) (string, bool) { return "127.0.0.1", true }, Answer: answer,
+		Self: task(index), Host: func(cluster.Task) (string, bool) { return "127.0.0.1", true },
+		Answer: func(ctx context.Context, _ string, from pairing.Offer) (pairing.Offer, error) {
+			return answer(ctx, from)
+		},
 	})
 	l, err := new(net.ListenConfig).Listen(w.t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
