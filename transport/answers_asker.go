@@ -67,7 +67,7 @@ func (t *answers) known(a Asker) *asker {
 //	it is the accepted process            ──► accepted
 //	the accepted one displaced it         ──► refused: it is a late copy
 //	the accepted one has no connection    ──► accepted, displaces it
-//	the name has an address               ──► verify: who is at the address?
+//	the name has an address               ──► verify: which process is at the address?
 //	the name has none                     ──► refused with AlreadyExists
 //
 // A name without an address stays with its process also while answers are kept for

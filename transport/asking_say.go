@@ -11,7 +11,7 @@ import (
 // unsaid is what the peer has to know: which answers we have, and which receives
 // we gave up. Cancels are said at once. Finished ids wait a little for a request
 // to ride on, less when the peer keeps much for them. One message is under way at a
-// time; more ids gather meanwhile. What was not taken is said again.
+// time; more ids gather meanwhile. What the peer did not take is sent again.
 type unsaid struct {
 	finished      []uint64  // answers that we have
 	finishedBytes int64     // their size
@@ -123,7 +123,7 @@ func (m *asking) wake(now time.Time, acts []askAction, at time.Time) []askAction
 }
 
 // told is the event that what an askFinish or askCancel said was taken, or not.
-// What was not is said again, however often its connection breaks, as long as the peer is
+// What it did not take is sent again, however often the connection breaks, while the peer is
 // the same process: a cancel that is dropped is a value that stays kept for ever. A peer
 // that takes hellos and loses all else is asked again at the pace of reach.
 func (m *asking) told(now time.Time, a askAction, err error) []askAction {
