@@ -125,24 +125,52 @@ func (h *host) dial() *client {
 }
 
 // RecvFromRemoteAsync implements rendezvous.Remoter.
-func (c *client) RecvFromRemoteAsync(step int64, key rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) rendezvous.RemoteRecv {
+func (c *client) RecvFromRemoteAsync(step int64, key rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) rendezvous.Transfer {
 	ctx, cancel := context.WithCancelCause(context.Background())
+	x := &transfer{cancel: cancel, ended: make(chan struct{})}
 	go func() {
 		defer cancel(nil)
-		if err := c.host.session.CheckSource(key); err != nil {
-			done(rendezvous.Value{}, args, err)
-			return
+		x.v, x.err = c.recv(ctx, step, key)
+		close(x.ended)
+		if done != nil {
+			done(x.v, args, x.err)
 		}
-		v, err := c.host.manager.RecvLocal(ctx, step, key)
-		if err == nil && c.host.damage != nil {
-			c.host.damage(v)
-		}
-		if err == nil && c.host.replace != nil {
-			v = c.host.replace(v)
-		}
-		done(v, args, err)
 	}()
-	return rendezvous.RemoteRecv{By: rendezvous.CancelFunc(cancel)}
+	return x
+}
+
+func (c *client) recv(ctx context.Context, step int64, key rendezvous.Key) (rendezvous.Value, error) {
+	if err := c.host.session.CheckSource(key); err != nil {
+		return rendezvous.Value{}, err
+	}
+	v, err := c.host.manager.RecvLocal(ctx, step, key)
+	if err == nil && c.host.damage != nil {
+		c.host.damage(v)
+	}
+	if err == nil && c.host.replace != nil {
+		v = c.host.replace(v)
+	}
+	return v, err
+}
+
+// transfer is a rendezvous.Transfer.
+type transfer struct {
+	cancel context.CancelCauseFunc
+	ended  chan struct{} // closed when v and err are there
+	v      rendezvous.Value
+	err    error
+}
+
+func (x *transfer) Cancel(err error) { x.cancel(err) }
+
+func (x *transfer) Wait(ctx context.Context) (rendezvous.Value, error) {
+	select {
+	case <-x.ended:
+	case <-ctx.Done():
+		x.cancel(context.Cause(ctx))
+		<-x.ended
+	}
+	return x.v, x.err
 }
 
 // pull pulls everything that req says. The tensors are released with the test.

@@ -15,10 +15,6 @@ const (
 	// reuse: enough for the keys of a part that come and go.
 	maxFree = 4
 
-	// maxFreeRemote is how many records of remote receives (200 bytes each) a
-	// process keeps for reuse: as many as are usually under way at once.
-	maxFreeRemote = 256
-
 	// fewKeys is how many keys a part keeps in one chain before it makes
 	// buckets: comparing the hashes of a few costs no more than finding a
 	// bucket. With more keys there is a bucket for each.

@@ -75,6 +75,17 @@ func (l *Local) send(key string, args Args, t *tensor.Tensor, dead bool) error {
 	return nil
 }
 
+// take returns the value at the head of a key's queue if there is one.
+func (l *Local) take(key string) (v Value, ok bool) {
+	s, hash := l.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l.aborted.Load() == nil {
+		v, _, ok = s.takeLocked(key, hash)
+	}
+	return v, ok
+}
+
 // Restore gives back a value that was matched to a receive which was then
 // cancelled: to the first receive that waits for the key, or else to its place
 // before the values that wait, so that those of the key are taken in the order in

@@ -45,7 +45,6 @@ type Source interface {
 type Manager struct {
 	session *Session
 	remoter Remoter
-	records *remoteRecvs // of the remote receives of all steps
 	sources atomic.Pointer[[]Source]
 
 	// mu protects what follows. It is held for a look-up or a change of the
@@ -72,7 +71,6 @@ func NewManager(o ManagerOptions) *Manager {
 	m := &Manager{
 		session: o.Session,
 		remoter: o.Remoter,
-		records: new(remoteRecvs),
 		steps:   make(map[int64]*stepEntry),
 		over:    newHistory(rememberedSteps),
 		delayed: make(map[int64]struct{}),
@@ -134,7 +132,7 @@ func (m *Manager) findLocked(step int64) (*stepEntry, error) {
 }
 
 func (m *Manager) newStep(step int64) *BaseRemote {
-	r := newBaseRemote(step, m.remoter, m.records)
+	r := NewBaseRemote(step, m.remoter)
 	if m.session != nil {
 		_ = r.Initialize(m.session) // fails only when repeated
 	}
@@ -170,6 +168,19 @@ func (m *Manager) RecvLocalAsync(ctx context.Context, step int64, key Key, done 
 	default:
 		e.r.RecvLocalAsync(ctx, key, m.counted(step, e, done))
 	}
+}
+
+// TakeLocal is RecvLocalAsync for a value that a step of this task has sent already: it
+// returns the value, with a reference, and true. Otherwise it returns false, and nothing has
+// changed. It calls nobody, so it may be called with locks held that callbacks take.
+func (m *Manager) TakeLocal(step int64, key Key) (v Value, ok bool) {
+	m.mu.Lock()
+	e := m.steps[step]
+	m.mu.Unlock()
+	if e == nil {
+		return Value{}, false
+	}
+	return e.r.takeLocal(key)
 }
 
 // counted ends the count of a peer's receive before it calls done.

@@ -340,6 +340,52 @@ func TestContract6HeldUntilTheStepComes(t *testing.T) {
 	})
 }
 
+// TakeLocal takes what is there, in order, and else changes nothing.
+func TestTakeLocal(t *testing.T) {
+	c, m := counted(t), manager(t)
+	k := key(t, "a")
+	none := func(step int64, k rendezvous.Key) {
+		t.Helper()
+		if v, ok := m.TakeLocal(step, k); ok {
+			t.Errorf("took %d", take(v))
+		}
+	}
+	none(step, k) // makes no step
+	if b := m.Find(step); b.Err() != nil {
+		t.Fatal(b.Err())
+	}
+	none(step, k)
+	none(step, remoteKey(t, "a")) // of another task
+	p := ask(t.Context(), m, step, k)
+	c.mustSend(t, m.Find(step), k, 0)
+	p.mustGet(t, 0)
+	none(step, k) // its receiver has it
+	for i := 1; i <= 3; i++ {
+		c.mustSend(t, m.Find(step), k, i)
+	}
+	none(step, key(t, "b"))
+	none(step+1, k)
+	v, ok := m.TakeLocal(step, k)
+	if !ok {
+		t.Fatal("did not take what is there")
+	}
+	if n := number(v); n != 1 {
+		t.Errorf("took %d, want 1", n)
+	}
+	if !m.Restore(step, k, v) {
+		t.Error("not restored")
+		v.Tensor.Release()
+	}
+	for i := 1; i <= 2; i++ {
+		if v, ok := m.TakeLocal(step, k); !ok || take(v) != i {
+			t.Errorf("did not take %d", i)
+		}
+	}
+	m.Cleanup(step)
+	none(step, k)
+	m.Close()
+}
+
 func TestManagerRestore(t *testing.T) {
 	c, m := counted(t), manager(t)
 	c.mustSend(t, m.Find(step), key(t, "a"), 1)

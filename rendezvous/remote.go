@@ -12,66 +12,30 @@ import (
 
 // Remoter is what a transport implements: a receive from another task.
 type Remoter interface {
-	// RecvFromRemoteAsync asks the task of key's source for the next value
-	// under key in the given step, and calls done exactly once, perhaps before
-	// it returns. It does not block. What it returns ends the receive early,
-	// when the receiver gave up or the step was aborted; a context for each
-	// receive would cost more than a small tensor's way.
+	// RecvFromRemoteAsync requests the next value under key in the given step from the
+	// task of the key's source. It does not block.
 	//
-	// done runs on a goroutine of its own, which the transport owns: it may
-	// block, send, receive and abort, so it never runs inside the polling of
-	// completions. It takes over one reference to the tensor.
-	RecvFromRemoteAsync(step int64, key Key, args Args, done DoneFunc) RemoteRecv
+	// done is called exactly once, perhaps before RecvFromRemoteAsync returns, with one
+	// reference to the tensor. It runs on a goroutine that the transport owns: it may
+	// block, send, receive and abort, so it never runs inside the polling of completions.
+	// With a nil done the caller calls Wait of the transfer instead, exactly once.
+	RecvFromRemoteAsync(step int64, key Key, args Args, done DoneFunc) Transfer
 }
 
-// RemoteRecv names a receive that a transport has under way. The zero value names
-// one that has ended already.
-type RemoteRecv struct {
-	By Canceler
-	ID uint64 // of those of By; not used again
+// Transfer is a receive that a transport has under way.
+type Transfer interface {
+	// Wait returns what the receive ends with. The caller may drive its progress
+	// meanwhile (poll, or make a call): handing a small tensor from one goroutine to
+	// another takes longer than its way over the network. When ctx ends first, the
+	// receive is cancelled, and Wait returns soon.
+	Wait(ctx context.Context) (Value, error)
+
+	// Cancel ends the receive before its value has come: the transport makes sure that
+	// the value is not consumed, and the receive ends soon, with err unless something else
+	// has ended it. It may be called at any time, also after the end, from any goroutine,
+	// and does not block.
+	Cancel(err error)
 }
-
-// BlockingRemoter is a Remoter that lets a caller who waits work for its receive, in
-// place of a goroutine of the transport: to hand a receive over and to be handed its
-// value take longer than a small tensor's way.
-type BlockingRemoter interface {
-	Remoter
-
-	// RecvFromRemote begins a receive as RecvFromRemoteAsync does. When work is not
-	// nil the caller calls its Work once, soon; done may run in it, besides where
-	// RecvFromRemoteAsync has it run, and must not block then.
-	RecvFromRemote(step int64, key Key, args Args, done DoneFunc) (r RemoteRecv, work RemoteWork)
-}
-
-// RemoteWork is what a receive needs somebody to do.
-type RemoteWork interface {
-	// Work polls, and waits, until the receive has ended, or goes on without the
-	// caller. When ctx ends before, it calls gaveUp, which cancels the receive, and
-	// returns soon.
-	Work(ctx context.Context, gaveUp func())
-}
-
-// Canceler ends receives before their value has come.
-type Canceler interface {
-	// CancelRecv ends a receive: the transport sees that the value is not
-	// consumed, and calls done soon, with err unless something else ended the
-	// receive before. It may be called at any time, also for a receive that
-	// has ended, from any goroutine, and does not block.
-	CancelRecv(id uint64, err error)
-}
-
-// Cancel ends the receive with err; see Canceler.
-func (r RemoteRecv) Cancel(err error) {
-	if r.By != nil {
-		r.By.CancelRecv(r.ID, err)
-	}
-}
-
-// CancelFunc is the Canceler of one receive.
-type CancelFunc func(err error)
-
-// CancelRecv implements Canceler.
-func (f CancelFunc) CancelRecv(_ uint64, err error) { f(err) }
 
 // Call is something under way that ends when the step is aborted, beside remote
 // receives. Its dynamic type must be comparable.
@@ -88,13 +52,10 @@ type Call interface {
 // has heard of the step: until Initialize has told it the session, Send and
 // Recv fail, and the receives of peers (RecvLocalAsync) are deferred.
 type BaseRemote struct {
-	step     int64
-	remoter  Remoter
-	blocking BlockingRemoter // remoter, when it is one; else nil
-	local    Local
-	session  atomic.Pointer[Session] // set once, when nothing is deferred any more
-
-	records *remoteRecvs // those of remote receives, for use again
+	step    int64
+	remoter Remoter
+	local   Local
+	session atomic.Pointer[Session] // set once, when nothing is deferred any more
 
 	// mu protects what follows. Sends and local receives do not take it; a
 	// remote receive takes it a few times, for a place in a list.
@@ -102,7 +63,7 @@ type BaseRemote struct {
 	starting *Session          // given to Initialize
 	deferred list.List         // of *deferredRecv, in the order of the calls
 	calls    map[Call]struct{} // nil when there are none
-	remote   *remoteRecv       // the first of the list of those under way
+	remote   list.List         // of *remoteRecv: those under way
 	run      gate              // remote receives and callbacks under way
 	closed   bool              // nothing may start a goroutine any more
 }
@@ -120,12 +81,7 @@ type deferredRecv struct {
 // remoter is for a process without peers: its remote receives end with
 // FailedPrecondition.
 func NewBaseRemote(step int64, remoter Remoter) *BaseRemote {
-	return newBaseRemote(step, remoter, new(remoteRecvs))
-}
-
-func newBaseRemote(step int64, remoter Remoter, records *remoteRecvs) *BaseRemote {
-	b := &BaseRemote{step: step, remoter: remoter, records: records}
-	b.blocking, _ = remoter.(BlockingRemoter)
+	b := &BaseRemote{step: step, remoter: remoter}
 	b.local.init()
 	return b
 }
@@ -288,6 +244,15 @@ func (b *BaseRemote) recvForPeer(ctx context.Context, s *Session, key Key, done 
 	b.local.recvAsync(ctx, key.text, Args{}, done)
 }
 
+// takeLocal is RecvLocalAsync for a value that is there; else it returns false.
+func (b *BaseRemote) takeLocal(key Key) (v Value, ok bool) {
+	s := b.session.Load()
+	if s == nil || !s.isSource(&key) {
+		return Value{}, false
+	}
+	return b.local.take(key.text)
+}
+
 // undeferLocked takes a deferred receive out of the list. Its fields are then
 // the caller's alone.
 func (b *BaseRemote) undeferLocked(at *list.Element) *deferredRecv {
@@ -307,33 +272,29 @@ func (b *BaseRemote) recvRemote(ctx context.Context, key Key, args Args, done Do
 	err := b.reaches(ctx, &key)
 	if err == nil {
 		var r *remoteRecv
-		if r, err = b.begin(ctx, key.text, args, done); err == nil {
-			r.began(b.remoter.RecvFromRemoteAsync(b.step, key, args, r.ended))
+		if r, err = b.begin(ctx, key.text, done); err == nil {
+			r.began(b.remoter.RecvFromRemoteAsync(b.step, key, args, r.end))
 			return
 		}
 	}
 	b.fail(args, err, done)
 }
 
-// recvRemoteNow is recvRemote that waits.
+// recvRemoteNow is recvRemote for a caller that waits.
 func (b *BaseRemote) recvRemoteNow(ctx context.Context, key Key, args Args) (Value, error) {
 	if err := b.reaches(ctx, &key); err != nil {
 		return Value{}, err
 	}
-	r, err := b.begin(ctx, key.text, args, nil)
+	r, err := b.begin(ctx, key.text, nil)
 	if err != nil {
 		return Value{}, err
 	}
-	if b.blocking == nil {
-		r.began(b.remoter.RecvFromRemoteAsync(b.step, key, args, r.ended))
-		return r.wait(ctx)
-	}
-	call, work := b.blocking.RecvFromRemote(b.step, key, args, r.ended)
-	r.began(call)
-	if work != nil {
-		work.Work(ctx, r.given)
-	}
-	return r.wait(ctx)
+	t := b.remoter.RecvFromRemoteAsync(b.step, key, args, nil)
+	r.began(t)
+	v, err := t.Wait(ctx)
+	err = r.over(err)
+	b.leave()
+	return v, err
 }
 
 // reaches returns why a receive cannot be handed to the transport.
@@ -428,8 +389,8 @@ func (b *BaseRemote) Abort(err error) {
 	for call := range calls {
 		call.Abort(err)
 	}
-	for _, r := range remote {
-		r.Cancel(err)
+	for _, t := range remote {
+		t.Cancel(err)
 	}
 	for _, d := range deferred {
 		d.unwatch()

@@ -23,8 +23,48 @@ type link struct {
 	wg    sync.WaitGroup
 }
 
-func (l *link) RecvFromRemoteAsync(step int64, k rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) rendezvous.RemoteRecv {
+// transfer is a Transfer that ends with a call of end.
+type transfer struct {
+	args   rendezvous.Args
+	done   rendezvous.DoneFunc // nil: Wait has the outcome
+	ended  chan ending         // of one
+	cancel func(error)
+}
+
+type ending struct {
+	v   rendezvous.Value
+	err error
+}
+
+func newTransfer(args rendezvous.Args, done rendezvous.DoneFunc, cancel func(error)) *transfer {
+	return &transfer{args, done, make(chan ending, 1), cancel}
+}
+
+// end may be called once, or Wait or who looks after done sees more of it.
+func (t *transfer) end(v rendezvous.Value, err error) {
+	if t.done != nil {
+		t.done(v, t.args, err)
+	} else {
+		t.ended <- ending{v, err}
+	}
+}
+
+func (t *transfer) Wait(ctx context.Context) (rendezvous.Value, error) {
+	select {
+	case e := <-t.ended:
+		return e.v, e.err
+	case <-ctx.Done():
+		t.cancel(context.Cause(ctx))
+		e := <-t.ended
+		return e.v, e.err
+	}
+}
+
+func (t *transfer) Cancel(err error) { t.cancel(err) }
+
+func (l *link) RecvFromRemoteAsync(step int64, k rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) rendezvous.Transfer {
 	ctx, cancel := context.WithCancelCause(context.Background())
+	x := newTransfer(args, done, cancel)
 	l.calls.Add(1)
 	l.mu.Lock()
 	peer := l.peers[k.Src().Task]
@@ -32,13 +72,12 @@ func (l *link) RecvFromRemoteAsync(step int64, k rendezvous.Key, args rendezvous
 	l.wg.Go(func() {
 		defer cancel(nil)
 		if peer == nil {
-			done(rendezvous.Value{}, args, status.Errorf(status.Unavailable, "no peer %v", k.Src().Task))
+			x.end(rendezvous.Value{}, status.Errorf(status.Unavailable, "no peer %v", k.Src().Task))
 			return
 		}
-		v, err := peer.RecvLocal(ctx, step, k)
-		done(v, args, err)
+		x.end(peer.RecvLocal(ctx, step, k))
 	})
-	return rendezvous.RemoteRecv{By: rendezvous.CancelFunc(cancel)}
+	return x
 }
 
 // initialized returns a step of ps.
@@ -57,15 +96,17 @@ func remoteKey(t testing.TB, name string) rendezvous.Key { return between(t, ps1
 // hanging is a transport whose peer never answers.
 type hanging struct{ ended chan error }
 
-func (h *hanging) RecvFromRemoteAsync(_ int64, _ rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) rendezvous.RemoteRecv {
-	return rendezvous.RemoteRecv{By: rendezvous.CancelFunc(func(err error) {
+func (h *hanging) RecvFromRemoteAsync(_ int64, _ rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) rendezvous.Transfer {
+	x := newTransfer(args, done, nil)
+	x.cancel = func(err error) {
 		go func() {
 			if h.ended != nil {
 				h.ended <- err
 			}
-			done(rendezvous.Value{}, args, status.New(status.Cancelled, "the transport's own word"))
+			x.end(rendezvous.Value{}, status.New(status.Cancelled, "the transport's own word"))
 		}()
-	})}
+	}
+	return x
 }
 
 func TestB1DeferredUntilInitialize(t *testing.T) {
@@ -406,10 +447,10 @@ func TestB8RemoteCancel(t *testing.T) {
 // failing is a transport whose own error comes when a receive is cancelled.
 type failing struct{}
 
-func (failing) RecvFromRemoteAsync(_ int64, _ rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) rendezvous.RemoteRecv {
-	return rendezvous.RemoteRecv{By: rendezvous.CancelFunc(func(error) {
-		go done(rendezvous.Value{}, args, status.New(status.DataLoss, "the link corrupts"))
-	})}
+func (failing) RecvFromRemoteAsync(_ int64, _ rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) rendezvous.Transfer {
+	x := newTransfer(args, done, nil)
+	x.cancel = func(error) { go x.end(rendezvous.Value{}, status.New(status.DataLoss, "the link corrupts")) }
+	return x
 }
 
 func TestB8RootCauseIsKept(t *testing.T) {

@@ -13,44 +13,66 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// scripted is a transport that does what its test says before it gives a receive
-// its name.
+// scripted is a transport that does what its test says before it returns a transfer, and
+// in the Wait of it.
 type scripted struct {
 	begin func(end func(error))
+	wait  func(ctx context.Context, end func(error)) // nil: there is nothing to do
 
 	mu        sync.Mutex
 	ends      []func(error)
-	cancelled map[uint64][]error
+	waits     []int           // how often each was waited for
+	cancelled map[int][]error // by their numbers, from 1
 }
 
-func (s *scripted) RecvFromRemoteAsync(_ int64, _ rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) rendezvous.RemoteRecv {
-	end := func(err error) { done(rendezvous.Value{}, args, err) }
+type scriptedTransfer struct {
+	*transfer
+	s *scripted
+	n int
+}
+
+func (s *scripted) RecvFromRemoteAsync(_ int64, _ rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) rendezvous.Transfer {
+	x := &scriptedTransfer{newTransfer(args, done, nil), s, 0}
+	x.cancel = x.Cancel
+	end := func(err error) { x.end(rendezvous.Value{}, err) }
 	s.mu.Lock()
-	s.ends = append(s.ends, end)
-	n := len(s.ends)
+	s.ends, s.waits = append(s.ends, end), append(s.waits, 0)
+	x.n = len(s.ends)
 	s.mu.Unlock()
 	if s.begin != nil {
 		s.begin(end)
 	}
-	return rendezvous.RemoteRecv{By: s, ID: uint64(n)}
+	return x
 }
 
-func (s *scripted) CancelRecv(id uint64, err error) {
+func (x *scriptedTransfer) Wait(ctx context.Context) (rendezvous.Value, error) {
+	x.s.mu.Lock()
+	x.s.waits[x.n-1]++
+	end := x.s.ends[x.n-1]
+	x.s.mu.Unlock()
+	if x.s.wait != nil {
+		x.s.wait(ctx, end)
+	}
+	return x.transfer.Wait(ctx)
+}
+
+func (x *scriptedTransfer) Cancel(err error) {
+	s := x.s
 	s.mu.Lock()
 	if s.cancelled == nil {
-		s.cancelled = make(map[uint64][]error)
+		s.cancelled = make(map[int][]error)
 	}
-	s.cancelled[id] = append(s.cancelled[id], err)
-	end, first := s.ends[id-1], len(s.cancelled[id]) == 1
+	s.cancelled[x.n] = append(s.cancelled[x.n], err)
+	end, first := s.ends[x.n-1], len(s.cancelled[x.n]) == 1
 	s.mu.Unlock()
 	if first {
 		go end(status.New(status.Cancelled, "the transport's own word"))
 	}
 }
 
-// What ends a receive while the transport begins it reaches the transport as soon
-// as it has a name there, once.
-func TestCancelBeforeTheTransportHasNamedIt(t *testing.T) {
+// What ends a receive while the transport begins it reaches the transfer as soon as it was
+// returned, once.
+func TestCancelBeforeTheTransferIsThere(t *testing.T) {
 	for _, how := range []string{"abort", "context", "both"} {
 		s := new(scripted)
 		b := initialized(t, s)
@@ -77,14 +99,14 @@ func TestCancelBeforeTheTransportHasNamedIt(t *testing.T) {
 	}
 }
 
-// A record that is used again hears nothing of the context of its last use.
-func TestRecordsAreUsedAgain(t *testing.T) {
+// The context of a receive that has ended concerns no later one.
+func TestContextOfAnEarlierReceive(t *testing.T) {
 	s := new(scripted)
 	b := initialized(t, s)
 	next := func() func(error) { return s.ends[len(s.ends)-1] }
 	for range 100 {
 		early, cancel := context.WithCancel(context.Background())
-		s.begin = func(end func(error)) { end(errBoom) } // before it has a name
+		s.begin = func(end func(error)) { end(errBoom) } // before its transfer is there
 		recvAsync(early, b, remoteKey(t, "a")).mustFail(t, errBoom)
 		s.begin = nil
 		late, cancelLate := context.WithCancel(context.Background())
@@ -171,7 +193,8 @@ func TestEndOfAContextConcernsItsReceivesAlone(t *testing.T) {
 	}
 }
 
-// A remote receive allocates nothing here but what it takes to watch a context that can end.
+// A remote receive allocates its record and its place in the list of the step, a callback if
+// it has one, and what it takes to watch a context that can end.
 func TestRemoteRecvAllocations(t *testing.T) {
 	x, err := tensor.FromBytes(tensor.Uint8, tensor.Vector(1), []byte{1})
 	if err != nil {
@@ -182,21 +205,27 @@ func TestRemoteRecvAllocations(t *testing.T) {
 	k := remoteKey(t, "a")
 	var failed error
 	done := func(_ rendezvous.Value, _ rendezvous.Args, err error) { failed = err }
-	for what, receive := range map[string]func(ctx context.Context){
-		"Recv":      func(ctx context.Context) { _, failed = b.Recv(ctx, k, noArgs) },
-		"RecvAsync": func(ctx context.Context) { b.RecvAsync(ctx, k, noArgs, done) },
+	for _, c := range []struct {
+		what    string
+		receive func(ctx context.Context)
+		want    float64
+		watches bool // it watches its context here, not in the transport
+	}{
+		{"Recv", func(ctx context.Context) { _, failed = b.Recv(ctx, k, noArgs) }, 2, false},
+		{"RecvAsync", func(ctx context.Context) { b.RecvAsync(ctx, k, noArgs, done) }, 3, true},
 	} {
-		n := testing.AllocsPerRun(1000, func() { receive(context.Background()) })
-		if n != 0 || failed != nil {
-			t.Errorf("%s: %v allocations, %v", what, n, failed)
+		n := testing.AllocsPerRun(1000, func() { c.receive(context.Background()) })
+		if n > c.want || failed != nil {
+			t.Errorf("%s: %v allocations, want %v at most; %v", c.what, n, c.want, failed)
 		}
 		ctx, cancel := context.WithCancel(context.Background())
-		watch := 0.0
-		if what == "RecvAsync" {
-			watch = testing.AllocsPerRun(1000, func() { context.AfterFunc(ctx, func() {})() })
+		want := c.want
+		if c.watches {
+			r := new(registered)
+			want += testing.AllocsPerRun(1000, func() { context.AfterFunc(ctx, func() { r.Abort(nil) })() })
 		}
-		if n := testing.AllocsPerRun(1000, func() { receive(ctx) }); n > watch {
-			t.Errorf("%s with a context: %v allocations, want %v at most", what, n, watch)
+		if n := testing.AllocsPerRun(1000, func() { c.receive(ctx) }); n > want || failed != nil {
+			t.Errorf("%s with a context: %v allocations, want %v at most; %v", c.what, n, want, failed)
 		}
 		cancel()
 	}
@@ -205,69 +234,79 @@ func TestRemoteRecvAllocations(t *testing.T) {
 // instant is a transport that has every value.
 type instant struct{ x *tensor.Tensor }
 
-func (i instant) RecvFromRemoteAsync(_ int64, _ rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) rendezvous.RemoteRecv {
-	done(rendezvous.Value{Tensor: i.x}, args, nil)
-	return rendezvous.RemoteRecv{}
-}
-
-// working is a transport that has its callers work.
-type working struct {
-	scripted
-	work func(ctx context.Context, end func(error), gaveUp func()) // nil: there is nothing to do
-}
-
-type work struct {
-	w   *working
-	end func(error)
-}
-
-func (w *working) RecvFromRemote(step int64, k rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) (rendezvous.RemoteRecv, rendezvous.RemoteWork) {
-	call := w.RecvFromRemoteAsync(step, k, args, done)
-	if w.work == nil {
-		return call, nil
+func (i instant) RecvFromRemoteAsync(_ int64, _ rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) rendezvous.Transfer {
+	if done != nil {
+		done(rendezvous.Value{Tensor: i.x}, args, nil)
 	}
-	return call, work{w, w.ends[call.ID-1]}
+	return i
 }
 
-func (w work) Work(ctx context.Context, gaveUp func()) { w.w.work(ctx, w.end, gaveUp) }
+func (i instant) Wait(context.Context) (rendezvous.Value, error) {
+	return rendezvous.Value{Tensor: i.x}, nil
+}
 
-// Who waits for a receive works for it, as long as there is something to do.
-func TestRecvWorks(t *testing.T) {
-	w := new(working)
-	b := initialized(t, w)
+func (instant) Cancel(error) {}
+
+// Who waits for a receive waits in its transfer, which may have it work; nobody else does.
+func TestRecvWaitsInTheTransfer(t *testing.T) {
+	s := new(scripted)
+	b := initialized(t, s)
 	recv := func(ctx context.Context) error {
 		_, err := b.Recv(ctx, remoteKey(t, "a"), rendezvous.Args{})
 		return err
 	}
-	w.work = func(_ context.Context, end func(error), _ func()) { end(errBoom) }
+	s.wait = func(_ context.Context, end func(error)) { end(errBoom) }
 	if err := recv(t.Context()); !errors.Is(err, errBoom) {
 		t.Errorf("ended by its own work: %v", err)
 	}
-	w.work = func(_ context.Context, end func(error), _ func()) { go end(errBoom) }
+	s.wait = func(_ context.Context, end func(error)) { go end(errBoom) }
 	if err := recv(t.Context()); !errors.Is(err, errBoom) {
 		t.Errorf("ended without it: %v", err)
 	}
-	w.work, w.begin = nil, func(end func(error)) { end(errBoom) }
+	s.wait, s.begin = nil, func(end func(error)) { end(errBoom) }
 	if err := recv(t.Context()); !errors.Is(err, errBoom) {
 		t.Errorf("nothing to do: %v", err)
 	}
-	if len(w.cancelled) > 0 {
-		t.Errorf("cancelled: %v", w.cancelled)
+	if len(s.cancelled) > 0 {
+		t.Errorf("cancelled: %v", s.cancelled)
 	}
-	w.begin = nil
+	s.begin = nil
 
 	ctx, cancel := context.WithCancel(t.Context())
-	w.work = func(ctx context.Context, _ func(error), gaveUp func()) {
+	s.wait = func(ctx context.Context, _ func(error)) {
 		cancel()
 		<-ctx.Done()
-		gaveUp()
 	}
 	mustBeDerived(t, recv(ctx), status.Cancelled, "RecvFromRemoteAsync is cancelled.")
-	w.work = func(context.Context, func(error), func()) { b.Abort(errBoom) }
+	if n := len(s.cancelled[4]); n != 1 { // by the transfer, which has the context, and nobody else
+		t.Errorf("cancelled %d times by the end of the context", n)
+	}
+	s.wait = func(context.Context, func(error)) { b.Abort(errBoom) }
 	if err := recv(t.Context()); !errors.Is(err, errBoom) {
 		t.Errorf("aborted while it worked: %v", err)
 	}
+	if errs := s.cancelled[5]; len(errs) != 1 || !errors.Is(errs[0], errBoom) {
+		t.Errorf("cancelled by the abort: %v", errs)
+	}
 	b.Close()
+	for i, n := range s.waits {
+		if n != 1 {
+			t.Errorf("receive %d was waited for %d times", i+1, n)
+		}
+	}
+}
+
+// A receive with a callback is waited for by nobody.
+func TestRecvAsyncDoesNotWait(t *testing.T) {
+	s := new(scripted)
+	b := initialized(t, s)
+	p := recvAsync(t.Context(), b, remoteKey(t, "a"))
+	s.ends[0](errBoom)
+	p.mustFail(t, errBoom)
+	b.Close()
+	if s.waits[0] != 0 {
+		t.Errorf("it was waited for %d times", s.waits[0])
+	}
 }
 
 // TestContextThatHasEndedIsWhy: a receive that fails at the moment in which its context ends

@@ -69,7 +69,7 @@ func (s *Server) incarnationOf(ctx context.Context, step int64, d cluster.Device
 // deviceIncarnation asks a peer who it is, by any way that reaches it, and waits for one that is
 // not up for as long as the peer timeout.
 func (s *Server) deviceIncarnation(ctx context.Context, d cluster.Device) (uint64, error) {
-	wire, err := s.wireTo(d.Task)
+	conn, err := s.connTo(d.Task)
 	if err != nil {
 		return 0, err
 	}
@@ -77,7 +77,7 @@ func (s *Server) deviceIncarnation(ctx context.Context, d cluster.Device) (uint6
 	defer cancel()
 	var why error // the last one that is not the end of the wait
 	for {
-		n, err := s.askIncarnation(wait, wire, d)
+		n, err := s.askIncarnation(wait, conn, d)
 		_, lost := errors.AsType[*transport.LostError](err)
 		switch {
 		case err == nil:
@@ -101,8 +101,8 @@ func (s *Server) deviceIncarnation(ctx context.Context, d cluster.Device) (uint6
 
 // askIncarnation asks a peer once. A Tryst process has one device, whose incarnation is its
 // own; any other worker says GetStatus, which is TensorFlow's.
-func (s *Server) askIncarnation(ctx context.Context, wire transport.Wire, d cluster.Device) (uint64, error) {
-	who, err := wire.Hello(ctx)
+func (s *Server) askIncarnation(ctx context.Context, conn transport.Conn, d cluster.Device) (uint64, error) {
+	who, err := conn.Hello(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -128,12 +128,12 @@ func (s *Server) askIncarnation(ctx context.Context, wire transport.Wire, d clus
 	return 0, status.Errorf(status.NotFound, "%s has no device %s", d.Task, d)
 }
 
-// wireTo is the way to a task: over verbs or gRPC.
-func (s *Server) wireTo(task cluster.Task) (transport.Wire, error) {
+// connTo returns the connection to a task: over verbs or gRPC.
+func (s *Server) connTo(task cluster.Task) (transport.Conn, error) {
 	if s.rdma != nil {
-		return s.rdma.transport.Wire(task)
+		return s.rdma.transport.Conn(task)
 	}
-	return s.transport.Wire(task)
+	return s.transport.Conn(task)
 }
 
 // incarnations remembers those of peers' devices.

@@ -61,7 +61,7 @@ type node struct {
 	conns       *grpctransport.Conns
 	transport   *grpctransport.RpcRemoteRendezvous
 	rdma        *rdma // nil when all goes over gRPC
-	kept        *transport.Kept
+	kept        *transport.ResponseCache
 	manager     *rendezvous.Manager
 }
 
@@ -74,7 +74,7 @@ type place struct {
 	// near is by which address peers reach it.
 	near near
 	// kept are the limits of its table of answers.
-	kept transport.KeptOptions
+	kept transport.CacheOptions
 }
 
 // source is the manager as the table of answers asks it, which is made before.
@@ -130,7 +130,7 @@ func newNode(ctx context.Context, at place, c config.Client, o Options) (_ *node
 	session := worker.Session(task, n.incarnation)
 	late := new(source)
 	at.kept.Addressed, at.kept.Verify = n.conns.Addressed, n.conns.Incarnation
-	n.kept = transport.NewKept(late, at.kept)
+	n.kept = transport.NewResponseCache(late, at.kept)
 	if c.Transport == verbstransport.Name {
 		if n.rdma, err = n.openRDMA(c, o.Provider, at, session.CheckSource); err != nil {
 			n.kept.Close()
@@ -157,8 +157,8 @@ func memory() int64 {
 // needed to make it.
 type ownWorker struct{ transport.Worker }
 
-func (n *node) asker() transport.Asker {
-	return transport.Asker{Name: n.task.String(), Incarnation: n.incarnation}
+func (n *node) asker() transport.Process {
+	return transport.Process{Name: n.task.String(), Incarnation: n.incarnation}
 }
 
 // remoter is what receives from peers.

@@ -113,7 +113,7 @@ func (n *node) overDevice(r *rdma, c config.Client, maxWaiting int, check func(r
 	o.Address = verbs.GIDEntry{Index: r.Choice.GIDIndex, GID: r.Choice.GID, Type: r.Choice.Type}
 	o.Again, o.Path = again(c.RDMA), path(r.Selection, c.RDMA)
 	o.Exchanger, o.Callable = bootstrap.NewExchanger(n.conns.Conn), r.callable
-	o.GRPC, o.Kept, o.Check = n.transport.Wire, n.kept, check
+	o.GRPC, o.Cache, o.Check = n.transport.Conn, n.kept, check
 	o.Require, o.Allocator, o.Memory, o.MaxWaiting = r.only, n.allocator, memory, maxWaiting
 	o.Poll, o.PeerTimeout, o.Transfers, o.Logger = mode, c.PeerTimeout, n.transfers, n.log
 	if limit, err := mem.ReadMemlock(); err == nil {
@@ -125,7 +125,7 @@ func (n *node) overDevice(r *rdma, c config.Client, maxWaiting int, check func(r
 	if err != nil {
 		return nil, status.Errorf(status.CodeOf(err), "transport verbs over %v: %w", r.Choice, err)
 	}
-	return &verbstransport.RdmaRemoteRendezvous{Transport: t}, nil
+	return t, nil
 }
 
 // path is how queue pairs send.
@@ -200,7 +200,7 @@ func (r *rdma) close() error { return r.Device.Close() }
 
 // leftGeneration checks and closes channels that askers of the gRPC service have
 // left; nil when there are none.
-func (n *node) leftGeneration() func(transport.Asker, uint64) (leave func(), err error) {
+func (n *node) leftGeneration() func(transport.Process, uint64) (leave func(), err error) {
 	if n.rdma == nil {
 		return nil
 	}

@@ -57,9 +57,9 @@ type Server struct {
 // listens, and returns while it serves. ctx bounds the start, not the server:
 // that ends with Close.
 func Start(ctx context.Context, cfg config.Config, o Options) (*Server, error) {
-	at := place{task: cfg.Task, kept: transport.KeptOptions{
+	at := place{task: cfg.Task, kept: transport.CacheOptions{
 		MaxWaiting: cfg.MaxWaiting, MaxWaitingBytes: cfg.MaxWaitingBytes,
-		KeptPerAsker: cfg.KeptPerPeer, KeptTotal: keptTotal(cfg.KeptTotal),
+		KeptPerRequester: cfg.KeptPerPeer, KeptTotal: keptTotal(cfg.KeptTotal),
 	}}
 	if cfg.Transport == verbstransport.Name {
 		at.near = nearServer(ctx, cfg)
@@ -80,7 +80,7 @@ func Start(ctx context.Context, cfg config.Config, o Options) (*Server, error) {
 
 func (s *Server) start(ctx context.Context, prepare func(context.Context, *Server) error) error {
 	s.worker = worker.New(worker.Options{
-		Task: s.task, Incarnation: s.incarnation, Manager: s.manager, Kept: s.kept,
+		Task: s.task, Incarnation: s.incarnation, Manager: s.manager, Cache: s.kept,
 		CacheRPCResponse: s.cfg.CacheRPCResponse, MaxWaiting: s.cfg.MaxWaiting, MaxWaitingBytes: s.cfg.MaxWaitingBytes,
 	})
 	s.self.Worker = s.worker
@@ -142,7 +142,7 @@ func keptTotal(set int64) int64 {
 	if m := memory(); m != 0 {
 		return m / 4
 	}
-	return transport.DefaultKeptPerAsker // memory is not known here: what one peer may have
+	return transport.DefaultKeptPerRequester // memory is not known here: what one peer may have
 }
 
 func (s *Server) makeGRPC() error {
@@ -162,7 +162,7 @@ func (s *Server) makeGRPC() error {
 	}
 	s.grpc = grpc.NewServer(opts...)
 	grpctransport.Register(s.grpc, grpctransport.ServiceOptions{
-		Self: s.asker(), Worker: counted{s.worker, s.metrics, s.cfg.Cluster}, Kept: s.kept, UnaryLimit: s.cfg.UnaryLimit,
+		Self: s.asker(), Worker: counted{s.worker, s.metrics, s.cfg.Cluster}, Cache: s.kept, UnaryLimit: s.cfg.UnaryLimit,
 		Host: hostIn(s.cfg.Cluster), LeftGeneration: s.leftGeneration(),
 	})
 	if s.rdma != nil {
@@ -177,11 +177,11 @@ func (s *Server) makeGRPC() error {
 	healthpb.RegisterHealthServer(rarely, watchable{s.health, watched})
 	registerReflection(rarely, s.grpc)
 
-	s.metrics.gauge("tryst_askers", "Processes that ask here, or asked lately.", func() float64 { return float64(s.kept.Stats().Askers) })
-	s.metrics.gauge("tryst_connected_askers", "Processes that ask here and have a connection.", func() float64 { return float64(s.kept.Stats().Connected) })
+	s.metrics.gauge("tryst_requesters", "Processes that send requests here, or did lately.", func() float64 { return float64(s.kept.Stats().Requesters) })
+	s.metrics.gauge("tryst_connected_requesters", "Processes that send requests here and have a connection.", func() float64 { return float64(s.kept.Stats().Connected) })
 	s.metrics.gauge("tryst_waiting_receives", "Receives of Tryst peers that wait for their value.", func() float64 { return float64(s.kept.Stats().Waiting) })
-	s.metrics.gauge("tryst_kept_answers", "Answers kept until their receiver has said that it has them.", func() float64 { return float64(s.kept.Stats().Kept) })
-	s.metrics.gauge("tryst_kept_bytes", "Content of the answers kept, in bytes.", func() float64 { return float64(s.kept.Stats().Bytes) })
+	s.metrics.gauge("tryst_kept_responses", "Responses kept until their requester has acknowledged them.", func() float64 { return float64(s.kept.Stats().Kept) })
+	s.metrics.gauge("tryst_kept_bytes", "Content of the responses kept, in bytes.", func() float64 { return float64(s.kept.Stats().Bytes) })
 	s.metrics.gauge("tryst_publications", "Publications.", func() float64 { return float64(len(s.catalog.List())) })
 	s.metrics.gauge("tryst_pulls", "Pulls under way.", func() float64 { return float64(s.catalog.Pulls()) })
 	return s.metrics.register(s.registry)
@@ -227,7 +227,7 @@ func (s *Server) Catalog() *checkpoint.Catalog { return s.catalog }
 
 // Kept counts the receives of peers that wait here, and the answers that are
 // kept for them.
-func (s *Server) Kept() transport.KeptStats { return s.kept.Stats() }
+func (s *Server) Kept() transport.CacheStats { return s.kept.Stats() }
 
 // Transfers returns the last receives of this process, the oldest first.
 func (s *Server) Transfers() []transport.Transfer { return s.transfers.Transfers() }

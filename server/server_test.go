@@ -452,13 +452,18 @@ func TestCloseTakesNothingNew(t *testing.T) {
 	})
 }
 
+// releases is a transport.Replier that wants no value.
+type releases struct{}
+
+func (releases) Reply(_ uint64, _ uint32, r transport.Response) { r.Value.Tensor.Release() }
+
 func closeTakesNothingNew(t *testing.T, both func() (a, b *Server)) {
 	a, b := both()
 	value := float(t, 1)
 	defer value.Release()
 	send := func() error { return a.Send(1, b.Task().String(), "x", value, false) }
 	early := b.recv(1, a.Task().String(), "never sent")
-	slow := transport.Ask{Asker: transport.Asker{Name: "/job:slow/replica:0/task:0", Incarnation: 77}, ID: 1, Attempt: 1, Step: 1}
+	slow := transport.Request{Requester: transport.Process{Name: "/job:slow/replica:0/task:0", Incarnation: 77}, ID: 1, Attempt: 1, Step: 1}
 	var err error
 	if slow.Key, err = rendezvous.NewKey(a.Device(), a.Incarnation(), b.Device(), "x", rendezvous.FrameIter{}); err != nil {
 		t.Fatal(err)
@@ -466,12 +471,12 @@ func closeTakesNothingNew(t *testing.T, both func() (a, b *Server)) {
 	if err := send(); err != nil {
 		t.Fatal(err)
 	}
-	a.kept.Ask(slow, func(ans transport.Answer) { ans.Value.Tensor.Release() })
+	a.kept.Request(releases{}, slow)
 	for a.kept.Stats().Waiting == 0 && t.Context().Err() == nil { // the request of early
 		runtime.Gosched()
 	}
 
-	finish := func() { a.kept.Finish(slow.Asker, []uint64{slow.ID}) }
+	finish := func() { a.kept.Ack(slow.Requester, []uint64{slow.ID}) }
 	t.Cleanup(finish)
 	closed := make(chan error, 1)
 	go func() { closed <- a.Close(context.WithoutCancel(t.Context())) }()
@@ -600,7 +605,7 @@ func (b *syncBuffer) String() string {
 func TestDefaultsAgree(t *testing.T) {
 	c := config.Default()
 	if c.MaxWaiting != transport.DefaultMaxWaiting || c.MaxWaitingBytes != transport.DefaultMaxWaitingBytes ||
-		c.KeptPerPeer != transport.DefaultKeptPerAsker || c.PeerTimeout != transport.DefaultPeerTimeout {
+		c.KeptPerPeer != transport.DefaultKeptPerRequester || c.PeerTimeout != transport.DefaultPeerTimeout {
 		t.Errorf("the defaults of config and transport differ: %+v", c)
 	}
 }

@@ -260,7 +260,7 @@ func TestVerbsMetricsOfFallbacks(t *testing.T) {
 	}
 
 	wire.Cut()
-	leave, err := a.rdma.transport.LeftGeneration(transport.Asker{Name: b.Task().String(), Incarnation: b.Incarnation()}, a.Links()[0].Generation)
+	leave, err := a.rdma.transport.LeftGeneration(transport.Process{Name: b.Task().String(), Incarnation: b.Incarnation()}, a.Links()[0].Generation)
 	if err != nil {
 		t.Fatal(err)
 	}

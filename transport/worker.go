@@ -83,7 +83,7 @@ type Caller struct {
 	// what it knows of the caller; an error refuses the request. left is the
 	// generation of a channel that the request says the asker has left, 0 for
 	// none. Nil accepts every request.
-	Accept func(ctx context.Context, a Asker, left uint64) error
+	Accept func(ctx context.Context, a Process, left uint64) error
 }
 
 type callerKey struct{}

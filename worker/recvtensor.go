@@ -37,8 +37,8 @@ func (w *Worker) RecvTensor(ctx context.Context, req *tfpb.RecvTensorRequest) (*
 		return nil, err
 	}
 	if id := uint64(req.GetRequestId()); w.opts.CacheRPCResponse && id != 0 {
-		ask := transport.Ask{ID: id, Step: req.GetStepId(), Key: key}
-		v, err := w.ask(ctx, ask, func() { w.opts.Manager.AbortStepLater(ask.Step) })
+		ask := transport.Request{ID: id, Step: req.GetStepId(), Key: key}
+		v, err := w.receive(ctx, ask, func() { w.opts.Manager.AbortStepLater(ask.Step) })
 		if err != nil {
 			return nil, err
 		}
@@ -74,17 +74,17 @@ func (w *Worker) recvTryst(ctx context.Context, step int64, key rendezvous.Key, 
 	if err := w.session.CheckSource(key); err != nil {
 		return nil, err
 	}
-	asker := transport.Asker{Name: o.GetAsker(), Incarnation: o.GetAskerIncarnation()}
+	asker := transport.Process{Name: o.GetAsker(), Incarnation: o.GetAskerIncarnation()}
 	if accept := transport.CallerOf(ctx).Accept; accept != nil {
 		if err := accept(ctx, asker, uint64(o.GetLeftGeneration())); err != nil {
 			return nil, err
 		}
 	}
-	w.opts.Kept.Finish(asker, o.GetFinished())
-	if err := w.opts.Kept.Cancel(asker, o.GetCancelled()); err != nil {
+	w.opts.Cache.Ack(asker, o.GetFinished())
+	if err := w.opts.Cache.Cancel(asker, o.GetCancelled()); err != nil {
 		return nil, err
 	}
-	v, err := w.ask(ctx, transport.Ask{Asker: asker, ID: o.GetId(), Attempt: o.GetAttempt(), Step: step, Key: key}, nil)
+	v, err := w.receive(ctx, transport.Request{Requester: asker, ID: o.GetId(), Attempt: o.GetAttempt(), Step: step, Key: key}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -95,31 +95,39 @@ func response(v rendezvous.Value, requireAck bool) *transport.TensorResponse {
 	return &transport.TensorResponse{Tensor: v.Tensor, Dead: v.Dead, RequireAck: requireAck}
 }
 
-// ask waits for the answer of the table. When ctx ends first it detaches and
+// receive waits for the response to a request. When ctx ends first it detaches its call and
 // calls gone, if that is not nil.
-func (w *Worker) ask(ctx context.Context, a transport.Ask, gone func()) (rendezvous.Value, error) {
-	var taken atomic.Bool // by the answer, or by the end of ctx: the first one
-	answers := make(chan transport.Answer, 1)
-	call := w.opts.Kept.Ask(a, func(ans transport.Answer) {
-		if taken.CompareAndSwap(false, true) {
-			answers <- ans
-		} else if ans.Err == nil {
-			ans.Value.Tensor.Release() // the table has another reference
-		}
-	})
+func (w *Worker) receive(ctx context.Context, r transport.Request, gone func()) (rendezvous.Value, error) {
+	c := &call{response: make(chan transport.Response, 1)}
+	w.opts.Cache.Request(c, r)
 	select {
-	case ans := <-answers:
-		return ans.Value, ans.Err
+	case resp := <-c.response:
+		return resp.Value, resp.Err
 	case <-ctx.Done():
-		if !taken.CompareAndSwap(false, true) {
-			ans := <-answers
-			return ans.Value, ans.Err
+		if !c.over.CompareAndSwap(false, true) {
+			resp := <-c.response
+			return resp.Value, resp.Err
 		}
-		call.Detach()
+		w.opts.Cache.Detach(c, r.Requester, r.ID, r.Attempt)
 		if gone != nil {
 			gone()
 		}
 		return rendezvous.Value{}, status.From(ctx.Err())
+	}
+}
+
+// call is a call that waits for its response. It implements transport.Replier.
+type call struct {
+	over     atomic.Bool // by the response, or by the end of its context: the first one
+	response chan transport.Response
+}
+
+// Reply implements transport.Replier.
+func (c *call) Reply(_ uint64, _ uint32, r transport.Response) {
+	if c.over.CompareAndSwap(false, true) {
+		c.response <- r
+	} else if r.Err == nil {
+		r.Value.Tensor.Release() // the cache has another reference
 	}
 }
 

@@ -32,8 +32,8 @@ type Options struct {
 	Incarnation uint64
 	// Manager holds the steps.
 	Manager *rendezvous.Manager
-	// Kept is the table of answers, over the same Manager.
-	Kept *transport.Kept
+	// Cache has the responses, over the same Manager.
+	Cache *transport.ResponseCache
 	// CacheRPCResponse keeps answers also for peers that are not Tryst, by
 	// their request ids, until they say MarkRecvFinished.
 	CacheRPCResponse bool
@@ -101,7 +101,7 @@ func (w *Worker) CleanupGraph(_ context.Context, req *tfpb.CleanupGraphRequest) 
 // EndStep is CleanupGraph for callers in this process.
 func (w *Worker) EndStep(step int64) {
 	w.opts.Manager.Cleanup(step)
-	w.opts.Kept.EndStep(step)
+	w.opts.Cache.EndStep(step)
 }
 
 // CleanupAll resets containers of variables. There are none yet, so that every
@@ -113,10 +113,10 @@ func (w *Worker) CleanupAll(context.Context, *tfpb.CleanupAllRequest) (*tfpb.Cle
 // MarkRecvFinished lets answers go: one of a peer that is not Tryst, or several
 // of one that is, which says so by its incarnation.
 func (w *Worker) MarkRecvFinished(_ context.Context, req *tfpb.MarkRecvFinishedRequest) (*tfpb.MarkRecvFinishedResponse, error) {
-	if a := (transport.Asker{Name: req.GetAsker(), Incarnation: req.GetAskerIncarnation()}); a != (transport.Asker{}) {
-		w.opts.Kept.Finish(a, req.GetFinished())
+	if a := (transport.Process{Name: req.GetAsker(), Incarnation: req.GetAskerIncarnation()}); a != (transport.Process{}) {
+		w.opts.Cache.Ack(a, req.GetFinished())
 	} else if id := req.GetRequestId(); id != 0 {
-		w.opts.Kept.Finish(transport.Asker{}, []uint64{uint64(id)})
+		w.opts.Cache.Ack(transport.Process{}, []uint64{uint64(id)})
 	}
 	return &tfpb.MarkRecvFinishedResponse{}, nil
 }

@@ -33,15 +33,15 @@ type fixture struct {
 	*Worker
 	t       *testing.T
 	manager *rendezvous.Manager
-	kept    *transport.Kept
+	kept    *transport.ResponseCache
 	live    atomic.Int64
 }
 
 func newFixture(t *testing.T, o Options) *fixture {
 	f := &fixture{t: t}
 	f.manager = rendezvous.NewManager(rendezvous.ManagerOptions{Session: Session(here, incarnation)})
-	f.kept = transport.NewKept(f.manager, transport.KeptOptions{})
-	o.Task, o.Incarnation, o.Manager, o.Kept = here, incarnation, f.manager, f.kept
+	f.kept = transport.NewResponseCache(f.manager, transport.CacheOptions{})
+	o.Task, o.Incarnation, o.Manager, o.Cache = here, incarnation, f.manager, f.kept
 	f.Worker = New(o)
 	return f
 }
@@ -205,7 +205,7 @@ func TestRecvTensorForAnEarlierProcess(t *testing.T) {
 	req := request(1, "x")
 	req.TransportOptions = a
 	_, err = f.RecvTensor(t.Context(), req)
-	if !transport.IsOtherProcess(err) {
+	if _, ok := status.From(err).Payload("type.googleapis.com/tryst.OtherProcess"); !ok {
 		t.Errorf("got %v", err)
 	}
 	if _, ok := status.From(err).Payload(status.PayloadPossiblyRestarted); !ok {

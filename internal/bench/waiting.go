@@ -66,27 +66,33 @@ func (s *suite) localWaiting(put func(*rendezvous.BaseRemote, rendezvous.Key) er
 }
 
 // waitingKept measures the memory of a peer's receive that waits here, in the
-// table of answers and in the step, without its call.
+// response cache and in the step, without its call.
 func (s *suite) waitingKept(context.Context) error {
 	s.say("%d keys at once", s.waiting)
 	m := localManager()
 	defer m.Close()
-	kept := transport.NewKept(m, transport.KeptOptions{})
-	defer kept.Close()
+	cache := transport.NewResponseCache(m, transport.CacheOptions{})
+	defer cache.Close()
 	keys, err := keysOf(0, s.waiting)
 	if err != nil {
 		return err
 	}
-	asker := transport.Asker{Name: "/job:worker/replica:0/task:1", Incarnation: 1}
+	requester := transport.Process{Name: "/job:worker/replica:0/task:1", Incarnation: 1}
 	before, begin := memory(), time.Now()
 	for i, key := range keys {
-		kept.Ask(transport.Ask{Asker: asker, ID: uint64(i + 1), Attempt: 1, Step: benchStep, Key: key}, func(transport.Answer) {})
+		cache.Request(nobody{}, transport.Request{Requester: requester, ID: uint64(i + 1), Attempt: 1, Step: benchStep, Key: key})
 	}
 	took := time.Since(begin)
 	s.addWaiting(s.now.name, len(keys), took, memory()-before)
 	runtime.KeepAlive(keys) // they count before and after
 	return nil
 }
+
+// nobody takes no response.
+type nobody struct{}
+
+// Reply implements transport.Replier.
+func (nobody) Reply(uint64, uint32, transport.Response) {}
 
 // waitingRemote measures what a receive that waits costs on both sides, with
 // its call.

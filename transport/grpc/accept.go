@@ -12,7 +12,7 @@ import (
 // accept checks what a request claims about its caller, and then lets it take
 // effect: the connection is one of the asker's from now on, and the generation
 // that the asker has left is closed. A request that is refused has no effect.
-func (s *service) accept(ctx context.Context, a transport.Asker, left uint64) error {
+func (s *service) accept(ctx context.Context, a transport.Process, left uint64) error {
 	c := connectionOf(ctx)
 	tied, source := c.carries(a), ""
 	if !tied { // else this was looked at before
@@ -28,11 +28,11 @@ func (s *service) accept(ctx context.Context, a transport.Asker, left uint64) er
 			return err
 		}
 	}
-	if err := s.Kept.Introduce(ctx, a, source); err != nil {
+	if err := s.Cache.Introduce(ctx, a, source); err != nil {
 		return err
 	}
 	if !tied {
-		if err := c.tie(s.Kept, a); err != nil {
+		if err := c.tie(s.Cache, a); err != nil {
 			return err
 		}
 	}
@@ -42,7 +42,7 @@ func (s *service) accept(ctx context.Context, a transport.Asker, left uint64) er
 
 // mayBe refuses an asker whose name the certificate of its caller does not cover.
 // It has no effect.
-func (s *service) mayBe(ctx context.Context, a transport.Asker) error {
+func (s *service) mayBe(ctx context.Context, a transport.Process) error {
 	task, err := parseName(a.Name)
 	if err != nil {
 		return err
@@ -57,8 +57,8 @@ func (s *service) mayBe(ctx context.Context, a transport.Asker) error {
 // parseName refuses what is no task name, or a task name in another form than
 // PROTOCOL.md section 2 writes it: two names of one task would be two askers.
 func parseName(name string) (cluster.Task, error) {
-	if n := len(name); n > transport.MaxAskerName {
-		return cluster.Task{}, status.Errorf(status.InvalidArgument, "the name of an asker has %d bytes; at most %d are possible", n, transport.MaxAskerName)
+	if n := len(name); n > transport.MaxProcessName {
+		return cluster.Task{}, status.Errorf(status.InvalidArgument, "the name of an asker has %d bytes; at most %d are possible", n, transport.MaxProcessName)
 	}
 	task, err := cluster.ParseTask(name)
 	switch {

@@ -112,7 +112,7 @@ func newBenchRig(b *testing.B, size int) *benchRig {
 	b.Cleanup(x.Release)
 	var c testCluster
 	sender := c.start(b, 0, nodeOptions{alloc: pool, serve: func(s *grpc.Server, n *node) {
-		Register(s, ServiceOptions{Self: transport.Asker{Name: n.task.String(), Incarnation: n.incarnation}, Worker: n.worker, Kept: n.kept})
+		Register(s, ServiceOptions{Self: transport.Process{Name: n.task.String(), Incarnation: n.incarnation}, Worker: n.worker, Cache: n.kept})
 		s.RegisterService(benchService(x), nil)
 	}})
 	receiver := c.start(b, 1, nodeOptions{alloc: pool})

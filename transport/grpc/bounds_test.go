@@ -62,12 +62,15 @@ type noSource struct{}
 func (noSource) RecvLocalAsync(_ context.Context, _ int64, _ rendezvous.Key, done rendezvous.DoneFunc) {
 	done(rendezvous.Value{}, rendezvous.Args{}, status.New(status.Aborted, "there is nothing"))
 }
+func (noSource) TakeLocal(int64, rendezvous.Key) (rendezvous.Value, bool) {
+	return rendezvous.Value{}, false
+}
 func (noSource) Restore(int64, rendezvous.Key, rendezvous.Value) bool { return false }
 
 // TestConnectionStandsForFewAskers: behind a proxy that is the usual use. Those that have
 // nothing at the server make room for others.
 func TestConnectionStandsForFewAskers(t *testing.T) {
-	k := transport.NewKept(noSource{}, transport.KeptOptions{})
+	k := transport.NewResponseCache(noSource{}, transport.CacheOptions{})
 	defer k.Close()
 	a, b := net.Pipe()
 	defer a.Close()
@@ -75,14 +78,14 @@ func TestConnectionStandsForFewAskers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &connection{Conn: b, quota: quota, downs: make(map[transport.Asker]func())}
+	c := &connection{Conn: b, quota: quota, downs: make(map[transport.Process]func())}
 	c.remote = address{b.RemoteAddr(), "pipe", c}
 	key, err := rendezvous.NewKey(worker.Device(task(0)), 1, worker.Device(task(1)), "x", rendezvous.FrameIter{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := func(i int) transport.Asker {
-		return transport.Asker{Name: cluster.Task{Job: cluster.ClientJob, Index: i}.String(), Incarnation: uint64(i) + 1}
+	client := func(i int) transport.Process {
+		return transport.Process{Name: cluster.Task{Job: cluster.ClientJob, Index: i}.String(), Incarnation: uint64(i) + 1}
 	}
 	for i := range 3 * maxAskersOf {
 		if err := c.tie(k, client(i)); err != nil {
@@ -96,7 +99,7 @@ func TestConnectionStandsForFewAskers(t *testing.T) {
 		if err := c.tie(k, client(i)); err != nil {
 			t.Fatal(err)
 		}
-		k.Ask(transport.Ask{Asker: client(i), ID: 1, Attempt: 1, Step: 1, Key: key}, func(transport.Answer) {}) // the error is kept
+		k.Request(replyTo(func(transport.Response) {}), transport.Request{Requester: client(i), ID: 1, Attempt: 1, Step: 1, Key: key}) // the error is kept
 	}
 	err = c.tie(k, client(maxAskersOf))
 	if status.CodeOf(err) != status.ResourceExhausted || !strings.Contains(err.Error(), "one connection") {
@@ -184,9 +187,10 @@ func TestFetchOfAnOldAttemptIsRefused(t *testing.T) {
 	c := new(testCluster)
 	a, b := c.start(t, 0, nodeOptions{}), c.start(t, 1, nodeOptions{})
 	a.send(1, a.key(b, "x"), float32s(t, tensor.Heap{}, tensor.Vector(1), 1))
-	asker := transport.Asker{Name: b.task.String(), Incarnation: b.incarnation}
-	answered := make(chan transport.Answer, 1)
-	a.kept.Ask(transport.Ask{Asker: asker, ID: 5, Attempt: 2, Step: 1, Key: a.key(b, "x")}, func(ans transport.Answer) { answered <- ans })
+	asker := transport.Process{Name: b.task.String(), Incarnation: b.incarnation}
+	answered := make(chan transport.Response, 1)
+	a.kept.Request(replyTo(func(r transport.Response) { answered <- r }),
+		transport.Request{Requester: asker, ID: 5, Attempt: 2, Step: 1, Key: a.key(b, "x")})
 	(<-answered).Value.Tensor.Release()
 	conn, err := b.conns.Conn(a.task)
 	if err != nil {

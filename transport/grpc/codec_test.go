@@ -23,6 +23,7 @@ import (
 	"github.com/tryst-rdma/tryst/tensor/tensorproto"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
 	"github.com/tryst-rdma/tryst/transport"
+	"github.com/tryst-rdma/tryst/transport/internal/delivery"
 )
 
 // wireBytes encodes r and frees what was lent, as gRPC does after writing.
@@ -412,7 +413,7 @@ func FuzzChunk(f *testing.F) {
 		const missing = 64
 		offset %= 512
 		buf := make([]byte, offset+missing)
-		p := transport.Partial{Buffer: tensor.NewBuffer(buf, nil), Bytes: int64(offset)}
+		p := delivery.Partial{Buffer: tensor.NewBuffer(buf, nil), Bytes: int64(offset)}
 		a := arriving{fetching: &fetching{content: content{size: len(buf)}, partial: &p, alloc: tensor.Heap{}}}
 		a.parse(split(b, cut&0xffff))
 		var m trystpb.Chunk

@@ -32,7 +32,7 @@ func (c tracked) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, 
 		quota.close()
 		return conn, auth, err
 	}
-	tied := &connection{Conn: conn, quota: quota, downs: make(map[transport.Asker]func())}
+	tied := &connection{Conn: conn, quota: quota, downs: make(map[transport.Process]func())}
 	tied.remote = address{conn.RemoteAddr(), conn.RemoteAddr().String(), tied}
 	return tied, auth, nil
 }
@@ -49,7 +49,7 @@ type connection struct {
 	quota  *connQuota
 
 	mu    sync.Mutex                 // guards what follows
-	downs map[transport.Asker]func() // each reports that the connection has ended; nil then
+	downs map[transport.Process]func() // each reports that the connection has ended; nil then
 }
 
 // address is a remote address that leads to its connection.
@@ -99,7 +99,7 @@ func quotaOf(ctx context.Context) *connQuota {
 }
 
 // carries reports whether an accepted request of a came over the connection.
-func (c *connection) carries(a transport.Asker) bool {
+func (c *connection) carries(a transport.Process) bool {
 	if c == nil {
 		return false
 	}
@@ -110,7 +110,7 @@ func (c *connection) carries(a transport.Asker) bool {
 
 // tie makes the connection one of a. It is refused when the connection has as many
 // askers as it may that have something here.
-func (c *connection) tie(k *transport.Kept, a transport.Asker) error {
+func (c *connection) tie(k *transport.ResponseCache, a transport.Process) error {
 	if c == nil {
 		return nil
 	}
@@ -130,6 +130,6 @@ func (c *connection) tie(k *transport.Kept, a transport.Asker) error {
 	if len(c.downs) >= maxAskersOf {
 		return status.Errorf(status.ResourceExhausted, "%d processes ask here over one connection already; at most %d may", len(c.downs), maxAskersOf)
 	}
-	c.downs[a] = k.WireUp(a)
+	c.downs[a] = k.Connected(a)
 	return nil
 }

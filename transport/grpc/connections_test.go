@@ -16,13 +16,13 @@ import (
 	"github.com/tryst-rdma/tryst/worker"
 )
 
-// TestAnswersOutliveConnections: what is kept for an asker stays while one of
+// TestResponsesOutliveConnections: what is kept for an asker stays while one of
 // its connections lives, and is given up a minute after the last has ended.
-func TestAnswersOutliveConnections(t *testing.T) {
+func TestResponsesOutliveConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		manager := rendezvous.NewManager(rendezvous.ManagerOptions{Session: worker.Session(task(0), 1)})
 		defer manager.Close()
-		kept := transport.NewKept(manager, transport.KeptOptions{})
+		kept := transport.NewResponseCache(manager, transport.CacheOptions{})
 		defer kept.Close()
 		key, err := rendezvous.NewKey(worker.Device(task(0)), 1, worker.Device(task(1)), "x", rendezvous.FrameIter{})
 		if err != nil {
@@ -37,7 +37,7 @@ func TestAnswersOutliveConnections(t *testing.T) {
 		}
 		x.Release()
 
-		asker := transport.Asker{Name: task(1).String(), Incarnation: 5}
+		asker := transport.Process{Name: task(1).String(), Incarnation: 5}
 		tie := func(ctx context.Context) {
 			if err := connectionOf(ctx).tie(kept, asker); err != nil {
 				t.Error(err)
@@ -56,13 +56,13 @@ func TestAnswersOutliveConnections(t *testing.T) {
 			tie(ctx) // a second request
 			conns = append(conns, conn)
 		}
-		kept.Ask(transport.Ask{Asker: asker, ID: 7, Attempt: 1, Step: 1, Key: key}, func(a transport.Answer) {
-			if a.Err != nil {
-				t.Error(a.Err)
+		kept.Request(replyTo(func(r transport.Response) {
+			if r.Err != nil {
+				t.Error(r.Err)
 				return
 			}
-			a.Value.Tensor.Release()
-		})
+			r.Value.Tensor.Release()
+		}), transport.Request{Requester: asker, ID: 7, Attempt: 1, Step: 1, Key: key})
 		after := func(what string, want int) {
 			<-time.After(2 * time.Minute) // of the test's own time
 			synctest.Wait()

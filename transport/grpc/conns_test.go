@@ -313,7 +313,7 @@ func TestTLS(t *testing.T) {
 	a := c.start(t, 0, nodeOptions{})
 	tlsServer := grpc.NewServer(ServerOptions(ServerTuning{Credentials: credentials.NewServerTLSFromCert(&cert)})...)
 	Register(tlsServer, ServiceOptions{
-		Self: transport.Asker{Name: a.task.String(), Incarnation: a.incarnation}, Worker: a.worker, Kept: a.kept,
+		Self: transport.Process{Name: a.task.String(), Incarnation: a.incarnation}, Worker: a.worker, Cache: a.kept,
 	})
 	served := make(chan struct{})
 	go func() { defer close(served); _ = tlsServer.Serve(l) }()

@@ -5,11 +5,11 @@
 //	receiver                                     sender
 //	rendezvous.BaseRemote                        transport.Worker
 //	      │                                            ▲
-//	RpcRemoteRendezvous (transport.Failover)     Register: WorkerService
+//	RpcRemoteRendezvous (delivery.Requester)     Register: WorkerService
 //	      │ one wire per peer                          │  RecvTensor in place
 //	      ├── WorkerService/RecvTensor ────────────────┤
 //	      ├── WorkerService/MarkRecvFinished ──────────┤
-//	      ├── Peers/Hello, Peers/Cancel ───────────────┤  transport.Kept
+//	      ├── Peers/Hello, Peers/Cancel ───────────────┤  transport.ResponseCache
 //	      └── Chunks/Fetch ────────────────────────────┘
 //
 // A RecvTensorResponse is not built as a message. The sender writes these bytes

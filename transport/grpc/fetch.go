@@ -14,7 +14,7 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/tensorproto"
-	"github.com/tryst-rdma/tryst/transport"
+	"github.com/tryst-rdma/tryst/transport/internal/delivery"
 )
 
 // content is what a ticket stands for.
@@ -26,32 +26,32 @@ type content struct {
 // fetch gets the content that the ticket in resp stands for, and makes the
 // tensor of it. What arrives is kept in the attempt's Partial, with the content
 // as its State, and the next attempt goes on from there.
-func (w *wire) fetch(ctx context.Context, a *transport.Attempt, resp *received) error {
-	c, err := contentOf(resp)
+func (c *conn) fetch(ctx context.Context, t *delivery.Transfer, resp *received) error {
+	of, err := contentOf(resp)
 	if err != nil {
-		return &transport.ReceiverError{Err: status.From(err).WithPrefix(w.task.String())}
+		return &delivery.ReceiverError{Err: status.From(err).WithPrefix(c.task.String())}
 	}
-	p := a.Partial
-	if p.State != c {
+	p := &t.Partial
+	if p.State != of {
 		p.Drop()
-		p.State = c
+		p.State = of
 	}
-	f := fetching{content: c, partial: p, alloc: w.worker.alloc}
+	f := fetching{content: of, partial: p, alloc: c.worker.alloc}
 	if err := f.reserve(0); err != nil {
-		return &transport.ReceiverError{Err: status.From(err).WithPrefix(fmt.Sprintf("%v has a ticket for a %v tensor of shape %v with %d bytes",
-			w.task, resp.dtype, resp.shape, c.size))}
+		return &delivery.ReceiverError{Err: status.From(err).WithPrefix(fmt.Sprintf("%v has a ticket for a %v tensor of shape %v with %d bytes",
+			c.task, resp.dtype, resp.shape, of.size))}
 	}
-	if err := w.fetchInto(ctx, a, &f, resp.extra.GetSenderIncarnation()); err != nil {
+	if err := c.fetchInto(ctx, t, &f, resp.extra.GetSenderIncarnation()); err != nil {
 		return err
 	}
-	if c.proto {
-		resp.Tensor, err = tensorproto.Unmarshal(p.Buffer.Bytes(), w.worker.alloc)
+	if of.proto {
+		resp.Tensor, err = tensorproto.Unmarshal(p.Buffer.Bytes(), c.worker.alloc)
 		p.Drop()
 	} else if resp.Tensor, err = tensor.New(resp.dtype, resp.shape, p.Buffer); err == nil {
-		*p = transport.Partial{} // the buffer is the tensor's now
+		*p = delivery.Partial{} // the buffer is the tensor's now
 	}
 	if err != nil {
-		return &transport.ReceiverError{Err: err}
+		return &delivery.ReceiverError{Err: err}
 	}
 	return nil
 }
@@ -79,37 +79,37 @@ func contentOf(resp *received) (content, error) {
 }
 
 // fetchInto gets what is still missing.
-func (w *wire) fetchInto(ctx context.Context, a *transport.Attempt, f *fetching, sender uint64) error {
+func (c *conn) fetchInto(ctx context.Context, t *delivery.Transfer, f *fetching, sender uint64) error {
 	p := f.partial
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the stream on every way out
-	stream, err := w.worker.conn.NewStream(ctx, &trystgrpc.Chunks_ServiceDesc.Streams[0], trystgrpc.Chunks_Fetch_FullMethodName)
+	stream, err := c.worker.conn.NewStream(ctx, &trystgrpc.Chunks_ServiceDesc.Streams[0], trystgrpc.Chunks_Fetch_FullMethodName)
 	if err != nil {
-		return w.failed(ctx, a, err, nil)
+		return c.failed(ctx, t, err, nil)
 	}
 	req := &trystpb.FetchRequest{
-		Asker: a.Asker.Name, AskerIncarnation: a.Asker.Incarnation, Id: a.ID, Attempt: a.Attempt,
+		Asker: t.Requester.Name, AskerIncarnation: t.Requester.Incarnation, Id: t.ID, Attempt: t.Attempt,
 		Offset: uint64(p.Bytes), SenderIncarnation: sender,
 	}
 	if err := stream.SendMsg(req); err != nil && !errors.Is(err, io.EOF) { // EOF: RecvMsg knows why
-		return w.failed(ctx, a, err, nil)
+		return c.failed(ctx, t, err, nil)
 	}
 	if err := stream.CloseSend(); err != nil {
-		return w.failed(ctx, a, err, nil)
+		return c.failed(ctx, t, err, nil)
 	}
 	for {
 		part := arriving{fetching: f}
 		switch err := stream.RecvMsg(&part); {
 		case errors.Is(err, io.EOF):
 			if f.missing() != 0 {
-				return &transport.ReceiverError{Err: status.Errorf(status.DataLoss, "%v ended the content of receive %016x at byte %d of %d",
-					w.task, a.ID, p.Bytes, f.size)}
+				return &delivery.ReceiverError{Err: status.Errorf(status.DataLoss, "%v ended the content of receive %016x at byte %d of %d",
+					c.task, t.ID, p.Bytes, f.size)}
 			}
 			return nil
 		case err != nil:
-			return w.failed(ctx, a, err, stream.Trailer())
+			return c.failed(ctx, t, err, stream.Trailer())
 		case part.err != nil:
-			return &transport.ReceiverError{Err: status.From(part.err).WithPrefix(w.task.String())}
+			return &delivery.ReceiverError{Err: status.From(part.err).WithPrefix(c.task.String())}
 		}
 		p.Bytes += int64(part.n)
 	}
@@ -118,7 +118,7 @@ func (w *wire) fetchInto(ctx context.Context, a *transport.Attempt, f *fetching,
 // fetching is content that is on its way.
 type fetching struct {
 	content
-	partial *transport.Partial
+	partial *delivery.Partial
 	alloc   tensor.Allocator
 }
 

@@ -19,7 +19,7 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/tensorproto"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
-	"github.com/tryst-rdma/tryst/transport"
+	"github.com/tryst-rdma/tryst/transport/internal/delivery"
 )
 
 // largest is an allocator that knows the largest size it has given.
@@ -203,7 +203,7 @@ func TestChunkOutOfPlaceIsRefused(t *testing.T) {
 func TestFetchGrows(t *testing.T) {
 	const size = 20<<20 + 5
 	alloc := &largest{Allocator: tensortest.NewAllocator(t)}
-	var p transport.Partial
+	var p delivery.Partial
 	f := fetching{content: content{size, true}, partial: &p, alloc: alloc}
 	for came := 0; came < size; {
 		n := min(700_000, size-came)

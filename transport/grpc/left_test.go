@@ -9,6 +9,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/transport"
+	"github.com/tryst-rdma/tryst/transport/internal/delivery"
 	"github.com/tryst-rdma/tryst/worker"
 )
 
@@ -27,10 +28,19 @@ func (w *watched) leave(generation uint64) {
 }
 
 func (w *watched) RecvLocalAsync(ctx context.Context, step int64, key rendezvous.Key, done rendezvous.DoneFunc) {
-	w.mu.Lock()
-	w.seen, w.left = append(w.seen, w.left), nil
-	w.mu.Unlock()
+	w.look()
 	w.Manager.RecvLocalAsync(ctx, step, key, done)
+}
+
+func (w *watched) TakeLocal(step int64, key rendezvous.Key) (rendezvous.Value, bool) {
+	w.look()
+	return w.Manager.TakeLocal(step, key)
+}
+
+func (w *watched) look() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.seen, w.left = append(w.seen, w.left), nil
 }
 
 // TestLeftGenerationIsClosedFirst: the channel that an attempt says was left is
@@ -40,12 +50,12 @@ func TestLeftGenerationIsClosedFirst(t *testing.T) {
 	var w *watched
 	sender := c.start(t, 0, nodeOptions{serve: func(s *grpc.Server, n *node) {
 		w = &watched{Manager: n.manager}
-		kept := transport.NewKept(w, transport.KeptOptions{})
+		kept := transport.NewResponseCache(w, transport.CacheOptions{})
 		t.Cleanup(kept.Close)
 		Register(s, ServiceOptions{
-			Self: transport.Asker{Name: n.task.String(), Incarnation: n.incarnation}, Kept: kept,
-			Worker: worker.New(worker.Options{Task: n.task, Incarnation: n.incarnation, Manager: n.manager, Kept: kept}),
-			LeftGeneration: func(a transport.Asker, generation uint64) (func(), error) {
+			Self: transport.Process{Name: n.task.String(), Incarnation: n.incarnation}, Cache: kept,
+			Worker: worker.New(worker.Options{Task: n.task, Incarnation: n.incarnation, Manager: n.manager, Cache: kept}),
+			LeftGeneration: func(a transport.Process, generation uint64) (func(), error) {
 				if a.Name != task(1).String() {
 					t.Errorf("%v has left", a)
 				}
@@ -54,7 +64,7 @@ func TestLeftGenerationIsClosedFirst(t *testing.T) {
 		})
 	}})
 	receiver := c.start(t, 1, nodeOptions{})
-	way, err := receiver.transport.Wire(sender.task)
+	conn, err := receiver.transport.Conn(sender.task)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,13 +73,13 @@ func TestLeftGenerationIsClosedFirst(t *testing.T) {
 		v := value(t, sender.alloc, 4)
 		sender.send(1, key, v)
 		v.Release()
-		got, err := way.Recv(t.Context(), &transport.Attempt{
-			Ask: transport.Ask{
-				Asker: transport.Asker{Name: receiver.task.String(), Incarnation: receiver.incarnation},
-				ID:    uint64(id + 1), Attempt: 1, Step: 1, Key: key,
+		got, err := conn.Begin(&delivery.Transfer{
+			Request: transport.Request{
+				Requester: transport.Process{Name: receiver.task.String(), Incarnation: receiver.incarnation},
+				ID:        uint64(id + 1), Attempt: 1, Step: 1, Key: key,
 			},
 			Peer: sender.incarnation, Left: left,
-		})
+		}).Wait(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -94,10 +94,10 @@ func sendChild(args []string) error {
 	if err != nil {
 		return err
 	}
-	self := transport.Asker{Name: task(0).String(), Incarnation: cluster.NewIncarnation()}
+	self := transport.Process{Name: task(0).String(), Incarnation: cluster.NewIncarnation()}
 	manager := rendezvous.NewManager(rendezvous.ManagerOptions{Session: worker.Session(task(0), self.Incarnation)})
 	defer manager.Close()
-	kept := transport.NewKept(manager, transport.KeptOptions{})
+	kept := transport.NewResponseCache(manager, transport.CacheOptions{})
 	defer kept.Close()
 	x, err := tensor.Allocate(tensor.NewPool(tensor.PoolOptions{}), tensor.Uint8, tensor.Vector(size))
 	if err != nil {
@@ -118,8 +118,8 @@ func sendChild(args []string) error {
 	x.Release()
 	server := grpc.NewServer(ServerOptions(ServerTuning{})...)
 	defer server.Stop()
-	Register(server, ServiceOptions{Self: self, Kept: kept, Worker: worker.New(worker.Options{
-		Task: task(0), Incarnation: self.Incarnation, Manager: manager, Kept: kept,
+	Register(server, ServiceOptions{Self: self, Cache: kept, Worker: worker.New(worker.Options{
+		Task: task(0), Incarnation: self.Incarnation, Manager: manager, Cache: kept,
 	})})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -158,7 +158,7 @@ func receiveChild(args []string) error {
 		Self: task(1), Allocator: tensor.NewPool(tensor.PoolOptions{}),
 		Resolve: func(cluster.Task) (string, bool) { return address, true },
 	})
-	tr := New(Options{Self: transport.Asker{Name: task(1).String(), Incarnation: 1}, Conns: conns})
+	tr := New(Options{Self: transport.Process{Name: task(1).String(), Incarnation: 1}, Conns: conns})
 	done := make(chan outcome, 1)
 	tr.RecvFromRemoteAsync(1, key, rendezvous.Args{},
 		func(v rendezvous.Value, _ rendezvous.Args, err error) { done <- outcome{v, err} })

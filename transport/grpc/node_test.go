@@ -31,7 +31,7 @@ type node struct {
 	incarnation uint64
 	address     string
 	manager     *rendezvous.Manager
-	kept        *transport.Kept
+	kept        *transport.ResponseCache
 	worker      *worker.Worker
 	server      *grpc.Server
 	served      chan struct{} // closed when Serve has returned
@@ -105,7 +105,7 @@ func (c *testCluster) start(t testing.TB, index int, o nodeOptions) *node {
 	}
 	n.address = l.Addr().String()
 	c.set(n.task, n.address)
-	self := transport.Asker{Name: n.task.String(), Incarnation: n.incarnation}
+	self := transport.Process{Name: n.task.String(), Incarnation: n.incarnation}
 	n.conns = NewConns(ConnsOptions{
 		Self: n.task, Allocator: o.alloc, Log: n.log, Dial: o.dial,
 		Resolve: func(t cluster.Task) (string, bool) {
@@ -119,8 +119,8 @@ func (c *testCluster) start(t testing.TB, index int, o nodeOptions) *node {
 	n.manager = rendezvous.NewManager(rendezvous.ManagerOptions{
 		Session: worker.Session(n.task, n.incarnation), Remoter: n.transport,
 	})
-	n.kept = transport.NewKept(n.manager, transport.KeptOptions{Addressed: n.conns.Addressed, Verify: n.conns.Incarnation})
-	n.worker = worker.New(worker.Options{Task: n.task, Incarnation: n.incarnation, Manager: n.manager, Kept: n.kept})
+	n.kept = transport.NewResponseCache(n.manager, transport.CacheOptions{Addressed: n.conns.Addressed, Verify: n.conns.Incarnation})
+	n.worker = worker.New(worker.Options{Task: n.task, Incarnation: n.incarnation, Manager: n.manager, Cache: n.kept})
 	n.conns.opts.Local = n.worker
 	n.server = grpc.NewServer(ServerOptions(o.tuning)...)
 	if o.serve != nil {
@@ -130,7 +130,7 @@ func (c *testCluster) start(t testing.TB, index int, o nodeOptions) *node {
 		if o.wrap != nil {
 			w = o.wrap(w)
 		}
-		Register(n.server, ServiceOptions{Self: self, Worker: w, Kept: n.kept, UnaryLimit: o.unaryLimit})
+		Register(n.server, ServiceOptions{Self: self, Worker: w, Cache: n.kept, UnaryLimit: o.unaryLimit})
 	}
 	go func() {
 		defer close(n.served)
@@ -200,3 +200,10 @@ func collected(t testing.TB, a *tensortest.Allocator) {
 	}
 	a.WaitAllReleased(time.Millisecond)
 }
+
+// replier is a transport.Replier by a function.
+type replier struct{ f func(transport.Response) }
+
+func (r *replier) Reply(_ uint64, _ uint32, resp transport.Response) { r.f(resp) }
+
+func replyTo(f func(transport.Response)) transport.Replier { return &replier{f} }

@@ -62,7 +62,7 @@ type connQuota struct {
 func newQuotas(t ServerTuning) *quotas {
 	q := &quotas{perPeer: t.PerPeer, total: t.Total, log: t.Logger, addresses: make(map[string]*addressQuota)}
 	if q.perPeer == 0 {
-		q.perPeer = transport.DefaultKeptPerAsker
+		q.perPeer = transport.DefaultKeptPerRequester
 	}
 	if q.total == 0 {
 		q.total = 1<<63 - 1

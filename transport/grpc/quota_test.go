@@ -38,7 +38,7 @@ type stalled struct {
 
 const stalledIncarnation = 77
 
-var stalledAsker = transport.Asker{Name: task(7).String(), Incarnation: stalledIncarnation}
+var stalledAsker = transport.Process{Name: task(7).String(), Incarnation: stalledIncarnation}
 
 func stall(t *testing.T, address string) *stalled {
 	t.Helper()
@@ -133,9 +133,9 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestAnswersUnderWayAreBounded: a client that finishes receives without reading their answers
+// TestResponsesUnderWayAreBounded: a client that finishes receives without reading their answers
 // makes the server hold no more than PerPeer. One that reads gets them all.
-func TestAnswersUnderWayAreBounded(t *testing.T) {
+func TestResponsesUnderWayAreBounded(t *testing.T) {
 	const n, size = 20, 256 << 10
 	for _, finish := range []bool{false, true} {
 		for _, chunks := range []bool{false, true} {
@@ -161,9 +161,9 @@ func TestAnswersUnderWayAreBounded(t *testing.T) {
 						s.recvTensor(k.String(), id)
 						continue
 					}
-					ans := make(chan transport.Answer, 1)
-					a.kept.Ask(transport.Ask{Asker: stalledAsker, ID: id, Attempt: 1, Step: 1, Key: k},
-						func(got transport.Answer) { ans <- got })
+					ans := make(chan transport.Response, 1)
+					a.kept.Request(replyTo(func(r transport.Response) { ans <- r }),
+						transport.Request{Requester: stalledAsker, ID: id, Attempt: 1, Step: 1, Key: k})
 					(<-ans).Value.Tensor.Release()
 					s.fetch(id)
 				}
@@ -176,7 +176,7 @@ func TestAnswersUnderWayAreBounded(t *testing.T) {
 						ids[i] = uint64(i) + 1
 					}
 					until(t, func() bool { // calls that are on their way take the answer a moment later
-						a.kept.Finish(stalledAsker, ids)
+						a.kept.Ack(stalledAsker, ids)
 						return sent.InUse() <= 4*size
 					}, "no more than the limit")
 					want = 5 // the first, and four of the others

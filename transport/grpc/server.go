@@ -34,11 +34,11 @@ const (
 // UnaryLimit, Host and LeftGeneration are needed.
 type ServiceOptions struct {
 	// Self is this process, as Hello names it.
-	Self transport.Asker
+	Self transport.Process
 	// Worker answers TensorFlow's methods.
 	Worker transport.Worker
-	// Kept is the table of answers that the Worker uses, too.
-	Kept *transport.Kept
+	// Cache has the responses; the Worker uses it, too.
+	Cache *transport.ResponseCache
 	// UnaryLimit is the size in bytes above which a tensor goes in chunks to
 	// a client that takes them; DefaultUnaryLimit when 0.
 	UnaryLimit int64
@@ -51,7 +51,7 @@ type ServiceOptions struct {
 	// before the Worker looks for its value: requests that came over that
 	// generation, or one before it, count no more (ARCHITECTURE.md section 6,
 	// rule c). Nil where there is no other wire.
-	LeftGeneration func(asker transport.Asker, generation uint64) (leave func(), err error)
+	LeftGeneration func(asker transport.Process, generation uint64) (leave func(), err error)
 }
 
 // Register adds WorkerService, Peers and Chunks to a server that was made with
@@ -88,7 +88,7 @@ type ServerTuning struct {
 	// transport.DefaultMaxWaiting when 0. A connection has calls for so many, and some more.
 	MaxWaiting int
 	// PerPeer bounds the bytes of answers under way on one connection;
-	// transport.DefaultKeptPerAsker when 0.
+	// transport.DefaultKeptPerRequester when 0.
 	PerPeer int64
 	// Total bounds those of all connections, and half of it those of all connections from
 	// one address; no limit when 0.

@@ -29,11 +29,11 @@ func (s *service) fetch(req *trystpb.FetchRequest, stream grpc.ServerStream) err
 	if asked := req.GetSenderIncarnation(); asked != 0 && asked != s.Self.Incarnation {
 		return transport.OtherProcess(asked, s.Self.Incarnation)
 	}
-	a := transport.Asker{Name: req.GetAsker(), Incarnation: req.GetAskerIncarnation()}
+	a := transport.Process{Name: req.GetAsker(), Incarnation: req.GetAskerIncarnation()}
 	if err := s.mayBe(stream.Context(), a); err != nil {
 		return err
 	}
-	v, err := s.Kept.Value(a, req.GetId(), req.GetAttempt())
+	v, err := s.Cache.Value(a, req.GetId(), req.GetAttempt())
 	if err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func (s *service) sendChunks(req *trystpb.FetchRequest, stream grpc.ServerStream
 	if ticket.GetProto() {
 		copies = min(size, 2*chunkSize) // a chunk that gRPC has, and one that waits for it
 	}
-	t, charged, err := s.chargeKept(stream.Context(), t, receiveID{transport.Asker{Name: req.GetAsker(), Incarnation: req.GetAskerIncarnation()}, req.GetId(), req.GetAttempt()}, t.MemorySize()+int64(copies), int64(copies))
+	t, charged, err := s.chargeKept(stream.Context(), t, receiveID{transport.Process{Name: req.GetAsker(), Incarnation: req.GetAskerIncarnation()}, req.GetId(), req.GetAttempt()}, t.MemorySize()+int64(copies), int64(copies))
 	if err != nil {
 		return err
 	}

@@ -9,8 +9,8 @@ import (
 
 // Hello implements trystgrpc.PeersServer. Without a name it only answers.
 func (s *service) Hello(ctx context.Context, req *trystpb.HelloRequest) (*trystpb.HelloResponse, error) {
-	a := transport.Asker{Name: req.GetAsker(), Incarnation: req.GetAskerIncarnation()}
-	if a != (transport.Asker{}) {
+	a := transport.Process{Name: req.GetAsker(), Incarnation: req.GetAskerIncarnation()}
+	if a != (transport.Process{}) {
 		if err := s.accept(ctx, a, 0); err != nil {
 			return nil, toGRPC(ctx, err)
 		}
@@ -29,9 +29,9 @@ func (s *service) Cancel(ctx context.Context, req *trystpb.CancelRequest) (*trys
 }
 
 func (s *service) cancel(ctx context.Context, req *trystpb.CancelRequest) error {
-	a := transport.Asker{Name: req.GetAsker(), Incarnation: req.GetAskerIncarnation()}
+	a := transport.Process{Name: req.GetAsker(), Incarnation: req.GetAskerIncarnation()}
 	if err := s.accept(ctx, a, 0); err != nil {
 		return err
 	}
-	return s.Kept.Cancel(a, req.GetIds())
+	return s.Cache.Cancel(a, req.GetIds())
 }

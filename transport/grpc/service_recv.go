@@ -58,7 +58,7 @@ func (s *service) chargeAnswer(ctx context.Context, r *transport.TensorResponse,
 	}
 	var asker trystpb.RecvOptions
 	if o := req.GetTransportOptions(); o.MessageIs(&asker) && o.UnmarshalTo(&asker) == nil {
-		r.Tensor, charged, err = s.chargeKept(ctx, r.Tensor, receiveID{transport.Asker{Name: asker.GetAsker(), Incarnation: asker.GetAskerIncarnation()}, asker.GetId(), asker.GetAttempt()}, n, copies)
+		r.Tensor, charged, err = s.chargeKept(ctx, r.Tensor, receiveID{transport.Process{Name: asker.GetAsker(), Incarnation: asker.GetAskerIncarnation()}, asker.GetId(), asker.GetAttempt()}, n, copies)
 	} else if charged, err = q.charge(ctx, n, copies); err != nil {
 		r.Tensor.Release()
 	}
@@ -67,7 +67,7 @@ func (s *service) chargeAnswer(ctx context.Context, r *transport.TensorResponse,
 
 // receiveID names an attempt of a Tryst peer's receive.
 type receiveID struct {
-	asker   transport.Asker
+	asker   transport.Process
 	id      uint64
 	attempt uint32
 }
@@ -85,7 +85,7 @@ func (s *service) chargeKept(ctx context.Context, t *tensor.Tensor, of receiveID
 	if err != nil {
 		return nil, charge{}, err
 	}
-	v, err := s.Kept.Value(of.asker, of.id, of.attempt)
+	v, err := s.Cache.Value(of.asker, of.id, of.attempt)
 	if err != nil {
 		charged.end()
 		return nil, charge{}, err

@@ -39,7 +39,7 @@ func workerService(s *service) *grpc.ServiceDesc {
 
 // markRecvFinished lets answers go that are the caller's.
 func (s *service) markRecvFinished(ctx context.Context, req *tfpb.MarkRecvFinishedRequest) (*tfpb.MarkRecvFinishedResponse, error) {
-	if a := (transport.Asker{Name: req.GetAsker(), Incarnation: req.GetAskerIncarnation()}); a != (transport.Asker{}) {
+	if a := (transport.Process{Name: req.GetAsker(), Incarnation: req.GetAskerIncarnation()}); a != (transport.Process{}) {
 		if err := s.mayBe(ctx, a); err != nil {
 			return nil, err
 		}

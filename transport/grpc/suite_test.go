@@ -81,13 +81,13 @@ type suiteNode struct {
 	conns     *grpctransport.Conns
 	transport *grpctransport.RpcRemoteRendezvous
 	manager   *rendezvous.Manager
-	kept      *transport.Kept
+	kept      *transport.ResponseCache
 	server    *grpc.Server
 	serving   sync.WaitGroup
 }
 
 func (c *suiteCluster) Start(task cluster.Task, o transporttest.NodeOptions) transporttest.Node {
-	self := transport.Asker{Name: task.String(), Incarnation: o.Incarnation}
+	self := transport.Process{Name: task.String(), Incarnation: o.Incarnation}
 	n := &suiteNode{proxy: c.proxies[task]}
 	n.conns = grpctransport.NewConns(grpctransport.ConnsOptions{
 		Self: task, Resolve: c.resolve, Allocator: o.Allocator,
@@ -98,10 +98,10 @@ func (c *suiteCluster) Start(task cluster.Task, o transporttest.NodeOptions) tra
 		Session: worker.Session(task, o.Incarnation), Remoter: n.transport,
 	})
 	o.Kept.Addressed, o.Kept.Verify = n.conns.Addressed, n.conns.Incarnation
-	n.kept = transport.NewKept(n.manager, o.Kept)
-	w := worker.New(worker.Options{Task: task, Incarnation: o.Incarnation, Manager: n.manager, Kept: n.kept})
+	n.kept = transport.NewResponseCache(n.manager, o.Kept)
+	w := worker.New(worker.Options{Task: task, Incarnation: o.Incarnation, Manager: n.manager, Cache: n.kept})
 	n.server = grpc.NewServer(grpctransport.ServerOptions(grpctransport.ServerTuning{})...)
-	grpctransport.Register(n.server, grpctransport.ServiceOptions{Self: self, Worker: w, Kept: n.kept, UnaryLimit: c.unaryLimit})
+	grpctransport.Register(n.server, grpctransport.ServiceOptions{Self: self, Worker: w, Cache: n.kept, UnaryLimit: c.unaryLimit})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		c.t.Fatal(err)
@@ -111,8 +111,8 @@ func (c *suiteCluster) Start(task cluster.Task, o transporttest.NodeOptions) tra
 	return n
 }
 
-func (n *suiteNode) Manager() *rendezvous.Manager { return n.manager }
-func (n *suiteNode) Kept() *transport.Kept        { return n.kept }
+func (n *suiteNode) Manager() *rendezvous.Manager   { return n.manager }
+func (n *suiteNode) Kept() *transport.ResponseCache { return n.kept }
 
 // Stop: first nothing is received any more and the peers are told so, then those
 // who wait here get their error, then the connections are closed.

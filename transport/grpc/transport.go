@@ -1,6 +1,7 @@
 package grpctransport
 
 import (
+	"github.com/tryst-rdma/tryst/transport/internal/delivery"
 	"context"
 	"log/slog"
 	"sync"
@@ -19,7 +20,7 @@ const Name = "grpc"
 // Options configures the receiving side of a process. Self and Conns are needed.
 type Options struct {
 	// Self is this process, as it names itself to its peers.
-	Self transport.Asker
+	Self transport.Process
 	// Conns finds the peers; it says where tensors go and who is told of them.
 	// It is not closed with the transport.
 	Conns *Conns
@@ -40,7 +41,7 @@ type Options struct {
 // once, with nothing but step, key and a random request id.
 type RpcRemoteRendezvous struct {
 	opts     Options
-	failover *transport.Failover
+	requester *delivery.Requester
 	caps     metadata.MD     // header of each request to a Tryst peer
 	acks     sync.WaitGroup  // MarkRecvFinished to peers that are not Tryst
 	base     context.Context // of these; its end is the end of Close
@@ -51,8 +52,8 @@ type RpcRemoteRendezvous struct {
 func New(o Options) *RpcRemoteRendezvous {
 	t := &RpcRemoteRendezvous{opts: o, caps: metadata.Pairs(capsKey, capChunks)}
 	t.base, t.stop = context.WithCancel(context.Background())
-	t.failover = transport.NewFailover(transport.FailoverOptions{
-		Self: o.Self, Wire: t.Wire, PeerTimeout: o.PeerTimeout, Logger: o.Logger,
+	t.requester = delivery.NewRequester(delivery.RequesterOptions{
+		Self: o.Self, Conn: t.Conn, PeerTimeout: o.PeerTimeout, Logger: o.Logger,
 	})
 	return t
 }
@@ -61,25 +62,25 @@ func New(o Options) *RpcRemoteRendezvous {
 func (*RpcRemoteRendezvous) Name() string { return Name }
 
 // RecvFromRemoteAsync implements rendezvous.Remoter.
-func (t *RpcRemoteRendezvous) RecvFromRemoteAsync(step int64, key rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) rendezvous.RemoteRecv {
-	return t.failover.RecvFromRemoteAsync(step, key, args, done)
+func (t *RpcRemoteRendezvous) RecvFromRemoteAsync(step int64, key rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) rendezvous.Transfer {
+	return t.requester.RecvFromRemoteAsync(step, key, args, done)
 }
 
 // Close implements transport.Transport.
 func (t *RpcRemoteRendezvous) Close(ctx context.Context) error {
-	err := t.failover.Close(ctx)
+	err := t.requester.Close(ctx)
 	defer context.AfterFunc(ctx, t.stop)()
 	t.acks.Wait()
 	t.stop()
 	return err
 }
 
-// Wire returns the way to a task by gRPC alone, for a transport that has another
-// way beside it. It may be used until Close.
-func (t *RpcRemoteRendezvous) Wire(task cluster.Task) (transport.Wire, error) {
+// Conn returns the connection to a task by gRPC alone, for a transport that has another
+// route beside it. It may be used until Close.
+func (t *RpcRemoteRendezvous) Conn(task cluster.Task) (delivery.Conn, error) {
 	p, err := t.opts.Conns.peer(task)
 	if err != nil {
 		return nil, err
 	}
-	return &wire{transport: t, task: task, worker: p.worker, address: p.channel.address}, nil
+	return &conn{transport: t, task: task, worker: p.worker, address: p.channel.address}, nil
 }

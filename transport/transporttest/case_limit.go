@@ -20,7 +20,7 @@ func limitCases() []testCase {
 func limitWaiting(w *world) {
 	const most = 10
 	from, to := w.absent(0), w.start(1)
-	from.start(NodeOptions{Kept: transport.KeptOptions{MaxWaiting: most}})
+	from.start(NodeOptions{Kept: transport.CacheOptions{MaxWaiting: most}})
 	var receives []*receive
 	for i := range most {
 		receives = append(receives, to.recv(1, w.key(from, to, fmt.Sprint("v", i))))
@@ -40,7 +40,7 @@ func limitWaiting(w *world) {
 // is made.
 func limitKept(w *world) {
 	from, to := w.absent(0), w.start(1)
-	from.start(NodeOptions{Kept: transport.KeptOptions{KeptPerAsker: 200 * kib}})
+	from.start(NodeOptions{Kept: transport.CacheOptions{KeptPerRequester: 200 * kib}})
 	const n = 30
 	var receives []*receive
 	for i := range n {
@@ -57,7 +57,7 @@ func limitKept(w *world) {
 func limitKeptStuck(w *world) {
 	from, to := w.absent(0), w.start(1)
 	const limit = 200 * kib
-	from.start(NodeOptions{Kept: transport.KeptOptions{KeptPerAsker: limit}})
+	from.start(NodeOptions{Kept: transport.CacheOptions{KeptPerRequester: limit}})
 	link := w.link(from)
 	w.warm(from, to)
 	const n, size = 20, 30 * kib

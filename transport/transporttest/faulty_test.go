@@ -7,7 +7,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
-	"github.com/tryst-rdma/tryst/transport"
+	"github.com/tryst-rdma/tryst/transport/internal/delivery"
 )
 
 // fault is a mistake that a transport could make.
@@ -18,7 +18,7 @@ const (
 	deliversTwice     fault = "delivers a value twice"
 	forgetsRelease    fault = "forgets to release"
 	ignoresCancel     fault = "ignores cancel"
-	neverFinishes     fault = "never says finished"
+	neverAcks         fault = "never acknowledges"
 	givesUpAtBreak    fault = "gives up at the first broken connection"
 	givesUpSlow       fault = "gives up what is slow"
 	givesUpPeerAtOnce fault = "gives up a peer at once"
@@ -45,7 +45,7 @@ var faults = []struct {
 	{deliversTwice, []string{"Order/FirstInFirstOut", "Cut/RandomlyUnderLoad", "Cut/RandomlyWithCancels"}},
 	{forgetsRelease, []string{"Memory/SourceIsReleasedAfterTheReceive", "Order/SendFirst"}},
 	{ignoresCancel, []string{"Cancel/InMidTransfer", "Abort/AtTheReceiverInMidTransfer"}},
-	{neverFinishes, []string{"Order/SendFirst", "Cut/BeforeFinished", "Stop/FinishedIsSaid"}},
+	{neverAcks, []string{"Order/SendFirst", "Cut/BeforeFinished", "Stop/FinishedIsSaid"}},
 	{givesUpAtBreak, []string{"Cut/WhileWaiting", "Cut/ManyWaiting", "Cut/BeforeTheRequestIsTaken"}},
 	{givesUpSlow, []string{"Slow/ValueComesLaterThanThePeerTimeout", "Slow/TransferTakesLongerThanThePeerTimeout"}},
 	{givesUpPeerAtOnce, []string{"Peer/GoneWhileWaiting", "Peer/NeverThere"}},
@@ -87,29 +87,50 @@ type callInTurn struct {
 	turn chan struct{}
 }
 
-func (r callInTurn) RecvFromRemoteAsync(step int64, k rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) rendezvous.RemoteRecv {
-	return r.Remoter.RecvFromRemoteAsync(step, k, args, func(v rendezvous.Value, args rendezvous.Args, err error) {
+func (r callInTurn) RecvFromRemoteAsync(step int64, k rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) rendezvous.Transfer {
+	ended := make(chan outcome, 1)
+	if done == nil {
+		done = func(v rendezvous.Value, _ rendezvous.Args, err error) { ended <- outcome{v, err} }
+	}
+	return inTurn{r.Remoter.RecvFromRemoteAsync(step, k, args, func(v rendezvous.Value, args rendezvous.Args, err error) {
 		r.turn <- struct{}{}
 		defer func() { <-r.turn }()
 		done(v, args, err)
-	})
+	}), ended}
 }
 
-func (f fault) wire(w *refWire) transport.Wire {
+// inTurn is a transfer whose Wait, too, needs the turn.
+type inTurn struct {
+	rendezvous.Transfer
+	ended <-chan outcome
+}
+
+func (x inTurn) Wait(ctx context.Context) (rendezvous.Value, error) {
+	select {
+	case <-ctx.Done():
+		x.Cancel(status.From(context.Cause(ctx)))
+		o := <-x.ended
+		return o.value, o.err
+	case o := <-x.ended:
+		return o.value, o.err
+	}
+}
+
+func (f fault) conn(w *refConn) delivery.Conn {
 	if f == "" {
 		return w
 	}
-	return &faultyWire{refWire: w, fault: f, turn: make(chan struct{}, 1)}
+	return &faultyConn{refConn: w, fault: f, turn: make(chan struct{}, 1)}
 }
 
-// faultyWire makes one mistake.
-type faultyWire struct {
-	*refWire
+// faultyConn makes one mistake.
+type faultyConn struct {
+	*refConn
 	fault fault
 	turn  chan struct{}
 }
 
-func (w *faultyWire) Cancel(ctx context.Context, ids []uint64) error {
+func (w *faultyConn) Cancel(ctx context.Context, ids []uint64) error {
 	switch w.fault {
 	case ignoresCancel:
 		return nil
@@ -119,22 +140,33 @@ func (w *faultyWire) Cancel(ctx context.Context, ids []uint64) error {
 		case <-ctx.Done():
 		}
 	}
-	return w.refWire.Cancel(ctx, ids)
+	return w.refConn.Cancel(ctx, ids)
 }
 
-func (w *faultyWire) Finish(ctx context.Context, ids []uint64) error {
-	if w.fault == neverFinishes {
+func (w *faultyConn) Ack(ctx context.Context, ids []uint64) error {
+	if w.fault == neverAcks {
 		return nil
 	}
-	return w.refWire.Finish(ctx, ids)
+	return w.refConn.Ack(ctx, ids)
 }
 
-func (w *faultyWire) Recv(ctx context.Context, a *transport.Attempt) (rendezvous.Value, error) {
+func (w *faultyConn) Begin(t *delivery.Transfer) delivery.Attempt {
+	return &faultyAttempt{w.begin(t), w}
+}
+
+// faultyAttempt makes the mistakes of its connection.
+type faultyAttempt struct {
+	*refAttempt
+	w *faultyConn
+}
+
+func (a *faultyAttempt) Wait(ctx context.Context) (rendezvous.Value, error) {
+	w := a.w
 	switch w.fault {
-	case neverFinishes:
-		a.Finished = nil
+	case neverAcks:
+		a.acks = nil
 	case cancelsLate:
-		a.Cancelled = nil
+		a.cancels = nil
 	case servesOneByOne:
 		w.turn <- struct{}{}
 		defer func() { <-w.turn }()
@@ -143,32 +175,32 @@ func (w *faultyWire) Recv(ctx context.Context, a *transport.Attempt) (rendezvous
 		ctx, cancel = context.WithTimeout(ctx, shortTimeout)
 		defer cancel()
 	case resumesWrong:
-		if a.Partial.Bytes > 0 {
-			a.Partial.Bytes++
+		if a.t.Partial.Bytes > 0 {
+			a.t.Partial.Bytes++
 		}
 	}
-	v, err := w.refWire.Recv(ctx, a)
+	v, err := a.refAttempt.Wait(ctx)
 	if to := w.from.c.node(w.task); to != nil {
-		return w.spoil(ctx, to, a, v, err)
+		return w.spoil(to, a.t, v, err)
 	}
 	return v, err
 }
 
 // spoil makes the mistake after the receive.
-func (w *faultyWire) spoil(ctx context.Context, to *refNode, a *transport.Attempt, v rendezvous.Value, err error) (rendezvous.Value, error) {
-	var lost *transport.LostError
+func (w *faultyConn) spoil(to *refNode, a *delivery.Transfer, v rendezvous.Value, err error) (rendezvous.Value, error) {
+	var lost *delivery.LostError
 	broken := errors.As(err, &lost)
 	switch w.fault {
 	case losesAtBreak:
 		if broken {
-			to.kept.Finish(a.Asker, []uint64{a.ID})
+			to.kept.Ack(a.Requester, []uint64{a.ID})
 		}
 	case deliversTwice:
 		if err == nil && !to.manager.Restore(a.Step, a.Key, rendezvous.Value{Tensor: v.Tensor.Retain()}) {
 			v.Tensor.Release()
 		}
 	case forgetsRelease:
-		_, _ = to.kept.Value(a.Asker, a.ID, a.Attempt) // a reference
+		_, _ = to.kept.Value(a.Requester, a.ID, a.Attempt) // a reference
 	case givesUpAtBreak, givesUpSlow:
 		if broken || status.CodeOf(err) == status.DeadlineExceeded {
 			err = status.Errorf(status.Unavailable, "%v is gone", w.task)
@@ -186,13 +218,14 @@ func (w *faultyWire) spoil(ctx context.Context, to *refNode, a *transport.Attemp
 			v.Tensor.Bytes()[64*kib] ^= 1
 		}
 	case lendsMemory:
-		if kept, e := to.kept.Value(a.Asker, a.ID, a.Attempt); err == nil && e == nil {
+		if kept, e := to.kept.Value(a.Requester, a.ID, a.Attempt); err == nil && e == nil {
 			v.Tensor.Release()
 			v.Tensor = kept.Tensor
 		}
 	case mistakesErrors:
-		if c := status.CodeOf(err); (c == status.Unavailable || c == status.Cancelled) && ctx.Err() == nil {
-			err = &transport.LostError{Err: err}
+		var own *delivery.ReceiverError // dropped
+		if c := status.CodeOf(err); (c == status.Unavailable || c == status.Cancelled) && !errors.As(err, &own) {
+			err = &delivery.LostError{Err: err}
 		}
 	case leavesGoroutine:
 		go func() { <-w.from.c.t.Context().Done(); <-make(chan struct{}) }()

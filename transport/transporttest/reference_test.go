@@ -13,10 +13,11 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/transport"
+	"github.com/tryst-rdma/tryst/transport/internal/delivery"
 )
 
-// The reference is the smallest transport that keeps the contract: Failover and
-// Kept, with calls between goroutines for a wire, whose bytes pass a valve.
+// The reference is the smallest transport that keeps the contract: a Requester and a
+// ResponseCache, with calls between goroutines for a connection, whose bytes pass a valve.
 
 // reference is a Cluster.
 type reference struct {
@@ -58,47 +59,47 @@ func (c *reference) verify(_ context.Context, name string) (uint64, error) {
 
 // refNode is a Node.
 type refNode struct {
-	c        *reference
-	self     transport.Asker
-	task     cluster.Task
-	session  *rendezvous.Session
-	alloc    tensor.Allocator
-	failover *transport.Failover
-	manager  *rendezvous.Manager
-	kept     *transport.Kept
+	c         *reference
+	self      transport.Process
+	task      cluster.Task
+	session   *rendezvous.Session
+	alloc     tensor.Allocator
+	requester *delivery.Requester
+	manager   *rendezvous.Manager
+	kept      *transport.ResponseCache
 
-	mu    sync.Mutex // guards wires
-	wires []*refWire
+	mu    sync.Mutex // guards conns
+	conns []*refConn
 }
 
 func (c *reference) Start(task cluster.Task, o NodeOptions) Node {
 	device := cluster.Device{Task: task, Type: "CPU"}
 	n := &refNode{
 		c: c, task: task, alloc: o.Allocator,
-		self:    transport.Asker{Name: task.String(), Incarnation: o.Incarnation},
+		self:    transport.Process{Name: task.String(), Incarnation: o.Incarnation},
 		session: &rendezvous.Session{Task: task, Devices: map[cluster.Device]uint64{device: o.Incarnation}},
 	}
-	n.failover = transport.NewFailover(transport.FailoverOptions{
-		Self: n.self, Wire: n.wire, PeerTimeout: c.fault.peerTimeout(o.PeerTimeout),
+	n.requester = delivery.NewRequester(delivery.RequesterOptions{
+		Self: n.self, Conn: n.conn, PeerTimeout: c.fault.peerTimeout(o.PeerTimeout),
 	})
-	n.manager = rendezvous.NewManager(rendezvous.ManagerOptions{Session: n.session, Remoter: c.fault.remoter(n.failover)})
+	n.manager = rendezvous.NewManager(rendezvous.ManagerOptions{Session: n.session, Remoter: c.fault.remoter(n.requester)})
 	o.Kept.Addressed, o.Kept.Verify = func(string) bool { return true }, c.verify
-	n.kept = transport.NewKept(n.manager, o.Kept)
+	n.kept = transport.NewResponseCache(n.manager, o.Kept)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.nodes[task] = n
 	return n
 }
 
-func (n *refNode) Manager() *rendezvous.Manager { return n.manager }
-func (n *refNode) Kept() *transport.Kept        { return n.kept }
+func (n *refNode) Manager() *rendezvous.Manager   { return n.manager }
+func (n *refNode) Kept() *transport.ResponseCache { return n.kept }
 
 func (n *refNode) Stop(ctx context.Context) error {
 	if n.c.fault == stopsWithoutAWord {
 		n.Kill()
 		return nil
 	}
-	err := n.failover.Close(ctx)
+	err := n.requester.Close(ctx)
 	n.kept.Close() // those who wait hear it
 	n.manager.Close()
 	n.leave()
@@ -109,7 +110,7 @@ func (n *refNode) Kill() {
 	n.leave()
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	_ = n.failover.Close(ctx) // it cannot say anything any more
+	_ = n.requester.Close(ctx) // it cannot say anything any more
 	n.kept.Close()
 	n.manager.Close()
 }
@@ -124,36 +125,36 @@ func (n *refNode) leave() {
 	n.c.links[n.task].CutAfter(0)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for _, w := range n.wires {
+	for _, w := range n.conns {
 		w.close()
 	}
 }
 
-func (n *refNode) wire(task cluster.Task) (transport.Wire, error) {
+func (n *refNode) conn(task cluster.Task) (delivery.Conn, error) {
 	v := n.c.links[task]
 	if v == nil {
 		return nil, status.Errorf(status.NotFound, "the cluster has no task %v", task)
 	}
-	w := &refWire{from: n, task: task, link: v}
+	w := &refConn{from: n, task: task, link: v}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.wires = append(n.wires, w)
-	return n.c.fault.wire(w), nil
+	n.conns = append(n.conns, w)
+	return n.c.fault.conn(w), nil
 }
 
-// refWire is a transport.Wire.
-type refWire struct {
+// refConn is a delivery.Conn.
+type refConn struct {
 	from *refNode
 	task cluster.Task
 	link *valve
 
 	mu     sync.Mutex // guards what follows
-	now    *refConn   // nil when there is none
+	now    *refLink   // nil when there is none
 	closed bool
 }
 
-// refConn is a connection between two processes.
-type refConn struct {
+// refLink is a connection between two processes.
+type refLink struct {
 	*lane
 	to   *refNode
 	down func() // tells the peer that it is gone
@@ -161,8 +162,8 @@ type refConn struct {
 
 var errRefused = errors.New("connection refused")
 
-// conn returns the connection, made when there is none.
-func (w *refWire) conn() (*refConn, error) {
+// connect returns the connection, made when there is none.
+func (w *refConn) connect() (*refLink, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.now != nil {
@@ -175,13 +176,13 @@ func (w *refWire) conn() (*refConn, error) {
 	if err := to.kept.Introduce(context.Background(), w.from.self, ""); err != nil {
 		return nil, err
 	}
-	c := &refConn{to: to, down: to.kept.WireUp(w.from.self)}
+	c := &refLink{to: to, down: to.kept.Connected(w.from.self)}
 	c.lane = w.link.open(func() { w.lost(c) })
 	w.now = c
 	return c, nil
 }
 
-func (w *refWire) lost(c *refConn) {
+func (w *refConn) lost(c *refLink) {
 	w.mu.Lock()
 	gone := w.now == c
 	if gone {
@@ -193,7 +194,7 @@ func (w *refWire) lost(c *refConn) {
 	}
 }
 
-func (w *refWire) close() {
+func (w *refConn) close() {
 	w.mu.Lock()
 	w.closed = true
 	c := w.now
@@ -207,10 +208,10 @@ func (w *refWire) close() {
 
 var errBroken = status.New(status.Unavailable, "connection broken")
 
-// send takes a request to the peer. The flow of an asker that has given up, like
+// send takes a request to the peer. The flow of a requester that has given up, like
 // that of a real one, goes on without it.
-func (w *refWire) send(ctx context.Context) (*refConn, error) {
-	c, err := w.conn()
+func (w *refConn) send(ctx context.Context) (*refLink, error) {
+	c, err := w.connect()
 	if err != nil {
 		return nil, err
 	}
@@ -227,23 +228,23 @@ func (w *refWire) send(ctx context.Context) (*refConn, error) {
 	}
 }
 
-func (w *refWire) Hello(ctx context.Context) (transport.Peer, error) {
+func (w *refConn) Hello(ctx context.Context) (delivery.Peer, error) {
 	c, err := w.send(ctx)
 	if err != nil {
-		return transport.Peer{}, status.Errorf(status.Unavailable, "%w", err)
+		return delivery.Peer{}, status.Errorf(status.Unavailable, "%w", err)
 	}
-	return transport.Peer{Tryst: true, Incarnation: c.to.self.Incarnation}, nil
+	return delivery.Peer{Tryst: true, Incarnation: c.to.self.Incarnation}, nil
 }
 
-func (w *refWire) Finish(ctx context.Context, ids []uint64) error {
-	return w.say(ctx, func(to *refNode) { to.kept.Finish(w.from.self, ids) })
+func (w *refConn) Ack(ctx context.Context, ids []uint64) error {
+	return w.say(ctx, func(to *refNode) { to.kept.Ack(w.from.self, ids) })
 }
 
-func (w *refWire) Cancel(ctx context.Context, ids []uint64) error {
+func (w *refConn) Cancel(ctx context.Context, ids []uint64) error {
 	return w.say(ctx, func(to *refNode) { _ = to.kept.Cancel(w.from.self, ids) })
 }
 
-func (w *refWire) say(ctx context.Context, what func(to *refNode)) error {
+func (w *refConn) say(ctx context.Context, what func(to *refNode)) error {
 	c, err := w.send(ctx)
 	if err != nil {
 		return status.Errorf(status.Unavailable, "%w", err)
@@ -252,72 +253,116 @@ func (w *refWire) say(ctx context.Context, what func(to *refNode)) error {
 	return nil
 }
 
-func (w *refWire) Recv(ctx context.Context, a *transport.Attempt) (rendezvous.Value, error) {
-	c, err := w.send(ctx)
-	if err != nil {
-		return rendezvous.Value{}, &transport.LostError{Err: err}
-	}
-	if is := c.to.self.Incarnation; is != a.Peer {
-		return rendezvous.Value{}, &transport.RestartedError{Err: transport.OtherProcess(a.Peer, is)}
-	}
-	c.to.kept.Finish(a.Asker, a.Finished)
-	if err := c.to.kept.Cancel(a.Asker, a.Cancelled); err != nil {
-		return rendezvous.Value{}, err
-	}
-	if err := c.to.session.CheckSource(a.Key); err != nil {
-		return rendezvous.Value{}, err
-	}
-	var taken atomic.Bool // by the answer, or by the end of the call: the first one
-	answers := make(chan transport.Answer, 1)
-	call := c.to.kept.Ask(a.Ask, func(ans transport.Answer) {
-		if taken.CompareAndSwap(false, true) {
-			answers <- ans
-		} else {
-			outcome{ans.Value, ans.Err}.release() // the table has another reference
+// Begin begins an attempt that its Wait makes.
+func (w *refConn) Begin(t *delivery.Transfer) delivery.Attempt { return w.begin(t) }
+
+func (w *refConn) begin(t *delivery.Transfer) *refAttempt {
+	a := &refAttempt{refConn: w, t: t, acks: t.Acks, cancels: t.Cancels}
+	a.ctx, a.drop = context.WithCancel(context.Background())
+	return a
+}
+
+// refAttempt is a delivery.Attempt.
+type refAttempt struct {
+	*refConn
+	t             *delivery.Transfer
+	acks, cancels []uint64
+	ctx           context.Context // ends with Drop
+	drop          context.CancelFunc
+}
+
+func (*refAttempt) Notify(func()) bool { return false }
+
+func (a *refAttempt) Drop() { a.drop() }
+
+func (a *refAttempt) Wait(ctx context.Context) (rendezvous.Value, error) {
+	defer a.drop()
+	defer context.AfterFunc(ctx, a.drop)()
+	v, err := a.recv()
+	if err != nil && a.ctx.Err() != nil {
+		if err = ctx.Err(); err == nil {
+			err = a.ctx.Err()
 		}
-	})
-	select {
-	case ans := <-answers:
-		return w.carry(ctx, c, a, ans)
-	case <-c.broken:
-		err = &transport.LostError{Err: errBroken}
-	case <-ctx.Done():
-		err = status.From(ctx.Err())
+		err = &delivery.ReceiverError{Err: status.From(err)}
 	}
-	if !taken.CompareAndSwap(false, true) {
-		ans := <-answers // in this moment; the table has another reference
-		outcome{ans.Value, ans.Err}.release()
+	return v, err
+}
+
+// refCall is a call at the peer. It is a transport.Replier.
+type refCall struct {
+	taken    atomic.Bool // by the response, or by the end of the call: the first one
+	response chan transport.Response
+}
+
+func (c *refCall) Reply(_ uint64, _ uint32, r transport.Response) {
+	if c.taken.CompareAndSwap(false, true) {
+		c.response <- r
+	} else {
+		outcome{r.Value, r.Err}.release() // the cache has another reference
+	}
+}
+
+// recv makes the attempt. Its error counts only while a.ctx lives.
+func (a *refAttempt) recv() (rendezvous.Value, error) {
+	ctx, t := a.ctx, a.t
+	c, err := a.send(ctx)
+	if err != nil {
+		return rendezvous.Value{}, &delivery.LostError{Err: err}
+	}
+	if is := c.to.self.Incarnation; is != t.Peer {
+		return rendezvous.Value{}, &delivery.RestartedError{Err: transport.OtherProcess(t.Peer, is)}
+	}
+	c.to.kept.Ack(t.Requester, a.acks)
+	if err := c.to.kept.Cancel(t.Requester, a.cancels); err != nil {
 		return rendezvous.Value{}, err
 	}
-	call.Detach()
+	if err := c.to.session.CheckSource(t.Key); err != nil {
+		return rendezvous.Value{}, err
+	}
+	call := &refCall{response: make(chan transport.Response, 1)}
+	c.to.kept.Request(call, t.Request)
+	select {
+	case r := <-call.response:
+		return a.carry(ctx, c, r)
+	case <-c.broken:
+		err = &delivery.LostError{Err: errBroken}
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if !call.taken.CompareAndSwap(false, true) {
+		r := <-call.response // in this moment; the cache has another reference
+		outcome{r.Value, r.Err}.release()
+		return rendezvous.Value{}, err
+	}
+	c.to.kept.Detach(call, t.Requester, t.ID, t.Attempt)
 	return rendezvous.Value{}, err
 }
 
 // piece is how much is carried at a time.
 const piece = 16 << 10
 
-// carry brings an answer to the asker, into memory of its own. What an earlier
+// carry brings a response to the requester, into memory of its own. What an earlier
 // attempt has brought is not carried again.
-func (w *refWire) carry(ctx context.Context, c *refConn, a *transport.Attempt, ans transport.Answer) (rendezvous.Value, error) {
-	defer outcome{ans.Value, ans.Err}.release()
-	if _, err := w.flow(ctx, c, 1); err != nil {
+func (a *refAttempt) carry(ctx context.Context, c *refLink, resp transport.Response) (rendezvous.Value, error) {
+	defer outcome{resp.Value, resp.Err}.release()
+	if _, err := a.flow(ctx, c, 1); err != nil {
 		return rendezvous.Value{}, err
 	}
-	if ans.Err != nil {
-		e := status.From(ans.Err)
+	if resp.Err != nil {
+		e := status.From(resp.Err)
 		cut := status.New(e.Code(), status.ForPeer(e.Message()))
 		for k, v := range e.Payloads() {
 			cut = cut.WithPayload(k, v)
 		}
 		return rendezvous.Value{}, cut
 	}
-	x := ans.Value.Tensor
-	v := rendezvous.Value{Dead: ans.Value.Dead}
+	x := resp.Value.Tensor
+	v := rendezvous.Value{Dead: resp.Value.Dead}
 	if !x.DType().Plain() {
 		elems := make([]string, 0, len(x.Elements()))
 		for _, e := range x.Elements() {
 			for n := len(e); n > 0; {
-				k, err := w.flow(ctx, c, min(n, piece))
+				k, err := a.flow(ctx, c, min(n, piece))
 				if err != nil {
 					return rendezvous.Value{}, err
 				}
@@ -329,20 +374,20 @@ func (w *refWire) carry(ctx context.Context, c *refConn, a *transport.Attempt, a
 		v.Tensor, err = tensor.FromElements(x.DType(), x.Shape(), elems)
 		return v, err
 	}
-	p := a.Partial
+	p := &a.t.Partial
 	if p.Buffer == nil {
-		b, err := w.from.alloc.Allocate(int(x.Size()))
+		b, err := a.from.alloc.Allocate(int(x.Size()))
 		if err != nil {
-			return rendezvous.Value{}, err
+			return rendezvous.Value{}, &delivery.ReceiverError{Err: err}
 		}
 		p.Buffer = b
 	}
 	src, dst := x.Bytes(), p.Buffer.Bytes()
 	if len(src) != len(dst) {
-		return rendezvous.Value{}, status.Errorf(status.DataLoss, "the answer is another one than before")
+		return rendezvous.Value{}, status.Errorf(status.DataLoss, "the response is another one than before")
 	}
 	for p.Bytes < int64(len(src)) {
-		k, err := w.flow(ctx, c, min(len(src)-int(p.Bytes), piece))
+		k, err := a.flow(ctx, c, min(len(src)-int(p.Bytes), piece))
 		if err != nil {
 			return rendezvous.Value{}, err
 		}
@@ -356,8 +401,8 @@ func (w *refWire) carry(ctx context.Context, c *refConn, a *transport.Attempt, a
 	return v, err
 }
 
-// flow waits until some of n bytes may pass to the asker.
-func (w *refWire) flow(ctx context.Context, c *refConn, n int) (int, error) {
+// flow waits until some of n bytes may pass to the requester.
+func (*refConn) flow(ctx context.Context, c *refLink, n int) (int, error) {
 	type result struct {
 		k  int
 		ok bool
@@ -370,7 +415,7 @@ func (w *refWire) flow(ctx context.Context, c *refConn, n int) (int, error) {
 	select {
 	case r := <-passed:
 		if !r.ok {
-			return 0, &transport.LostError{Err: errBroken}
+			return 0, &delivery.LostError{Err: errBroken}
 		}
 		return r.k, nil
 	case <-ctx.Done():

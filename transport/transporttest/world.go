@@ -299,7 +299,7 @@ func (n *node) waiting(want int) {
 // keeps waits until the node keeps so many answers.
 func (n *node) keeps(want int) {
 	n.w.Helper()
-	var s transport.KeptStats
+	var s transport.CacheStats
 	if !n.w.holds(func() bool { s = n.Kept().Stats(); return s.Kept == want }) {
 		n.w.Fatalf("after %v %v keeps %d answers, want %d", n.w.patience, n.task, s.Kept, want)
 	}

@@ -61,7 +61,7 @@ type benchRig struct {
 	out, in *rendezvous.BaseRemote
 	key     rendezvous.Key
 	x       *tensor.Tensor
-	kept    *transport.Kept
+	kept    *transport.ResponseCache
 }
 
 func newBenchRig(t testing.TB, size int, o clusterOptions) *benchRig {
@@ -71,7 +71,7 @@ func newBenchRig(t testing.TB, size int, o clusterOptions) *benchRig {
 	start := func(task cluster.Task, incarnation uint64) *suiteNode {
 		n, ok := c.Start(task, transporttest.NodeOptions{
 			Incarnation: incarnation, Allocator: tensor.NewPool(tensor.PoolOptions{}), PeerTimeout: 10 * time.Second,
-			Kept: transport.KeptOptions{KeptTotal: 1 << 30},
+			Kept: transport.CacheOptions{KeptTotal: 1 << 30},
 		}).(*suiteNode)
 		if !ok {
 			t.Fatal("another kind of node")

@@ -16,7 +16,7 @@ import (
 // had ended before.
 type destination struct {
 	mem.Destination
-	of     *receive
+	of     *attempt
 	leases [wire.MaxRails]verbs.Window // by rail; nil where the arena's key was told
 }
 
@@ -29,7 +29,7 @@ type placing struct {
 
 // place finds the destination of a receive. Called with the lock held.
 func (l *link) place(p placing, grow mem.Grow) {
-	d, err := l.destination(l.receive(p.handle, p.attemptID), p.size, mem.OnDemand, grow)
+	d, err := l.destination(l.attempt(p.handle, p.attemptID), p.size, mem.OnDemand, grow)
 	switch {
 	case errors.Is(err, mem.ErrMustGrow):
 		l.aside(func() { l.placeGrown(p) })
@@ -43,8 +43,8 @@ func (l *link) place(p placing, grow mem.Grow) {
 // noPlace ends a receive that has no destination, and keeps why: the machine knows
 // nothing of pools and limits.
 func (l *link) noPlace(p placing, err error) {
-	if r := l.receive(p.handle, p.attemptID); r != nil {
-		r.noPlace = err
+	if a := l.attempt(p.handle, p.attemptID); a != nil {
+		a.noPlace = err
 	}
 	l.machine.NoPlace(time.Now(), p.id, p.attempt)
 }
@@ -68,7 +68,7 @@ func (l *link) placeGrown(p placing) {
 	}
 	if err != nil {
 		l.noPlace(p, err)
-	} else if d, err := l.told(l.receive(p.handle, p.attemptID), dest, p.size); err == nil {
+	} else if d, err := l.told(l.attempt(p.handle, p.attemptID), dest, p.size); err == nil {
 		l.placed(p, d)
 	}
 	l.run(time.Now())
@@ -76,21 +76,21 @@ func (l *link) placeGrown(p placing) {
 
 // destination takes memory of the receiving pool for a receive; nil when that has
 // ended meanwhile.
-func (l *link) destination(r *receive, size uint64, early mem.Early, grow mem.Grow) (channel.Dest, error) {
+func (l *link) destination(a *attempt, size uint64, early mem.Early, grow mem.Grow) (channel.Dest, error) {
 	dest, err := l.account.Destination(int(size), early, grow) //nolint:gosec // checked when it was parsed
 	if err != nil {
 		return channel.Dest{}, err
 	}
-	return l.told(r, dest, size)
+	return l.told(a, dest, size)
 }
 
 // told is a destination of size bytes as the machine and the peer are told of it: with
 // a key for each rail that carries so much. The error, which ends the channel, is that
 // of a queue pair that is broken: it takes no window.
-func (l *link) told(r *receive, dest mem.Destination, size uint64) (channel.Dest, error) {
+func (l *link) told(a *attempt, dest mem.Destination, size uint64) (channel.Dest, error) {
 	p := dest.Piece()
 	var d channel.Dest
-	to := destination{Destination: dest, of: r}
+	to := destination{Destination: dest, of: a}
 	shares := l.machine.Stripes(size)
 	d.First = l.firstRail(shares)
 	for share := range shares {
@@ -109,8 +109,8 @@ func (l *link) told(r *receive, dest mem.Destination, size uint64) (channel.Dest
 		to.leases[i], at.RKey = w, w.RKey()
 	}
 	d.Handle = l.dests.put(to)
-	if r != nil {
-		r.dest = d.Handle
+	if a != nil {
+		a.dest = d.Handle
 	}
 	return d, nil
 }

@@ -6,7 +6,7 @@
 //	           ├─ peer      one task: the bootstrap with it (package pairing), and its
 //	           │   └─ link  one generation of the channel: queue pairs, completion
 //	           │            queue (package poll), messages, machine (package channel)
-//	           └─ way       the transport.Wire to the task: the link, or gRPC
+//	           └─ way       the delivery.Conn to the task: the link, or gRPC
 //
 // Rules are in the pure machines of the parts; here are the goroutines, locks,
 // clocks and devices around them. There is a goroutine for each completion queue

@@ -290,7 +290,7 @@ func TestV19MemlockTooSmall(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = verbstransport.New(verbstransport.Options{
-			Self: transport.Asker{Name: task.String(), Incarnation: 1}, Task: task, Device: d, Address: a, Path: s.c.path,
+			Self: transport.Process{Name: task.String(), Incarnation: 1}, Task: task, Device: d, Address: a, Path: s.c.path,
 		})
 		if status.CodeOf(err) != status.ResourceExhausted || !errors.Is(err, verbs.ErrMemlock) || !strings.Contains(err.Error(), "ulimit -l") {
 			t.Errorf("got %v, want the number to raise", err)

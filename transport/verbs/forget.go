@@ -14,7 +14,7 @@ var errForgotten = errors.New("the peer has been forgotten")
 // nor one in the making: processes that only pull have names of their own, and come
 // and go for as long as a server lives. What went to and from them stays counted.
 // Called with the lock held.
-func (t *Transport) forget() {
+func (t *RdmaRemoteRendezvous) forget() {
 	for task, p := range t.peers {
 		if t.opts.Callable(task) || !p.retire() {
 			continue
@@ -32,7 +32,7 @@ func (t *Transport) forget() {
 
 // hasRoomFor refuses the record of one more peer without an address, which has called
 // from a source. Called with the lock held.
-func (t *Transport) hasRoomFor(source string) error {
+func (t *RdmaRemoteRendezvous) hasRoomFor(source string) error {
 	const what = "peers that are in no cluster"
 	if t.clients.hasRoom(source, what) == nil {
 		return nil

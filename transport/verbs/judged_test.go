@@ -103,11 +103,11 @@ func TestStoppedProcessDoesNotBlameItsPeer(t *testing.T) {
 // nosy asks the transport for something when it has its answer.
 type nosy struct {
 	t    *testing.T
-	to   *verbstransport.Transport
+	to   *verbstransport.RdmaRemoteRendezvous
 	done chan struct{}
 }
 
-func (n *nosy) Reply(uint64, uint32, transport.Answer) {
+func (n *nosy) Reply(uint64, uint32, transport.Response) {
 	defer close(n.done)
 	told := make(chan struct{})
 	go func() {
@@ -127,8 +127,8 @@ func TestRepliesRunOutsideThePeersLock(t *testing.T) {
 	s := newStage(t, clusterOptions{})
 	from := s.start(0)
 	n := &nosy{t, from.transport, make(chan struct{})}
-	old := transport.Asker{Name: s.tasks[1].String(), Incarnation: 42}
-	from.kept.AskFor(n, transport.Ask{Asker: old, ID: 1, Attempt: 1, Step: 1, Key: s.keyOf(from.task, from.incarnation, s.tasks[1], "v")})
+	old := transport.Process{Name: s.tasks[1].String(), Incarnation: 42}
+	from.kept.Request(n, transport.Request{Requester: old, ID: 1, Attempt: 1, Step: 1, Key: s.keyOf(from.task, from.incarnation, s.tasks[1], "v")})
 	s.start(1) // another incarnation: the receives of the old one are refused
 	s.happens("the receive of the old process is refused", n.done)
 }

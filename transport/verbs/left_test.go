@@ -13,6 +13,7 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/transport"
+	"github.com/tryst-rdma/tryst/transport/internal/delivery"
 	"github.com/tryst-rdma/tryst/transport/verbs/mem"
 	"github.com/tryst-rdma/tryst/transport/verbs/pairing"
 	"github.com/tryst-rdma/tryst/verbs"
@@ -26,9 +27,10 @@ import (
 // leftPair is an asker and a sender with a channel of generation 1.
 type leftPair struct {
 	fabric *verbstest.Fabric
-	ends   [2]*Transport // asker, sender
+	ends   [2]*RdmaRemoteRendezvous // asker, sender
 	tasks  [2]cluster.Task
 	looks  func() error // what the sender's rendezvous answers
+	takes  func()       // called before that, with locks of the sender held; may be nil
 }
 
 // leftSlow is longer than anything here takes.
@@ -46,13 +48,13 @@ func newLeftPair(t *testing.T) *leftPair {
 		if err != nil {
 			t.Fatal(err)
 		}
-		kept := transport.NewKept(p, transport.KeptOptions{})
+		kept := transport.NewResponseCache(p, transport.CacheOptions{})
 		end, err := New(Options{
-			Self: transport.Asker{Name: task.String(), Incarnation: uint64(i) + 1}, Task: task, //nolint:gosec // 1 or 2
+			Self: transport.Process{Name: task.String(), Incarnation: uint64(i) + 1}, Task: task, //nolint:gosec // 1 or 2
 			Device: device, Address: gids[0], Exchanger: p, Callable: func(cluster.Task) bool { return true },
-			Path: verbs.Path{Port: 1, Timeout: verbs.TimeoutCode(2 * time.Millisecond), Retry: 6, RNRRetry: 6},
-			GRPC: func(cluster.Task) (transport.Wire, error) { return nil, errors.New("nothing goes by gRPC") },
-			Kept: kept, Check: func(rendezvous.Key) error { return nil }, Memory: mem.Options{Arena: 1 << 20},
+			Path:  verbs.Path{Port: 1, Timeout: verbs.TimeoutCode(2 * time.Millisecond), Retry: 6, RNRRetry: 6},
+			GRPC:  func(cluster.Task) (delivery.Conn, error) { return nil, errors.New("nothing goes by gRPC") },
+			Cache: kept, Check: func(rendezvous.Key) error { return nil }, Memory: mem.Options{Arena: 1 << 20},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -110,9 +112,16 @@ func (p *leftPair) Exchange(ctx context.Context, peer cluster.Task, own pairing.
 	return pairing.Offer{}, status.Errorf(status.Unavailable, "%v is not up", peer)
 }
 
-// RecvLocalAsync and Restore implement transport.Source.
+// RecvLocalAsync, TakeLocal and Restore implement transport.Source.
 func (p *leftPair) RecvLocalAsync(_ context.Context, _ int64, _ rendezvous.Key, done rendezvous.DoneFunc) {
 	done(rendezvous.Value{}, rendezvous.Args{}, p.looks())
+}
+
+func (p *leftPair) TakeLocal(int64, rendezvous.Key) (rendezvous.Value, bool) {
+	if p.takes != nil {
+		p.takes()
+	}
+	return rendezvous.Value{}, false
 }
 
 func (p *leftPair) Restore(int64, rendezvous.Key, rendezvous.Value) bool { return false }
@@ -146,19 +155,28 @@ func TestRequestClosesTheChannelThatItNames(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), leftSlow)
 	defer cancel()
 	for id, left := range []uint64{0, 1, 1} {
-		p.looks = func() error {
-			if open := first.isOpen(); open != (left == 0) {
+		isLookedAt := func(open bool) {
+			if open != (left == 0) {
 				t.Errorf("request %d is looked at, which names generation %d: the channel of generation 1 is open: %v", id+1, left, open)
 			}
+		}
+		p.takes = func() {
+			// With the cache's lock held, which others take while they hold that of a link.
+			if first.mu.TryLock() {
+				open := first.state == linkOpen
+				first.mu.Unlock()
+				isLookedAt(open)
+			}
+		}
+		p.looks = func() error {
+			isLookedAt(first.isOpen())
 			return status.New(status.NotFound, "looked at")
 		}
-		asked := second[0].start(&transport.Attempt{
-			Ask:  transport.Ask{Asker: p.ends[0].opts.Self, ID: uint64(id) + 1, Attempt: 1, Step: 1, Key: key}, //nolint:gosec // small
-			Left: left, Peer: 2, Began: time.Now(),
+		asked := second[0].begin(&delivery.Transfer{
+			Request: transport.Request{Requester: p.ends[0].opts.Self, ID: uint64(id) + 1, Attempt: 1, Step: 1, Key: key}, //nolint:gosec // small
+			Left:    left, Peer: 2, Began: time.Now(),
 		})
-		give := context.AfterFunc(ctx, func() { asked.Drop(uint64(id) + 1) }) //nolint:gosec // small
-		_, err = asked.Wait()
-		give()
+		_, err = asked.Wait(ctx)
 		if status.CodeOf(err) != status.NotFound {
 			t.Fatalf("request %d ends with %v", id+1, err)
 		}
@@ -166,7 +184,7 @@ func TestRequestClosesTheChannelThatItNames(t *testing.T) {
 }
 
 // leftGeneration is the word of an asker over another wire, which must be accepted.
-func leftGeneration(t *testing.T, at *Transport, asker transport.Asker, generation uint64) {
+func leftGeneration(t *testing.T, at *RdmaRemoteRendezvous, asker transport.Process, generation uint64) {
 	t.Helper()
 	leave, err := at.LeftGeneration(asker, generation)
 	if err != nil {
@@ -184,8 +202,8 @@ func TestLeftGenerationWhileTheNextIsBootstrapped(t *testing.T) {
 	defer p.fabric.Link(p.tasks[0].String(), p.tasks[1].String()).Release()
 	first.peer.mu.Lock()
 	first.peer.do(first.peer.machine.Stop(time.Now(), nil)) // as for a higher generation: the pair of offers is dropped
-	leftGeneration(t, p.ends[1], transport.Asker{Name: asker.Name, Incarnation: 9}, 1)
-	leftGeneration(t, p.ends[1], transport.Asker{Name: p.tasks[1].String(), Incarnation: 1}, 1)
+	leftGeneration(t, p.ends[1], transport.Process{Name: asker.Name, Incarnation: 9}, 1)
+	leftGeneration(t, p.ends[1], transport.Process{Name: p.tasks[1].String(), Incarnation: 1}, 1)
 	leftGeneration(t, p.ends[1], asker, 0)
 	if !first.isOpen() {
 		t.Fatal("the word of somebody else closes it")
@@ -251,21 +269,41 @@ func TestCompletionOfAQueuePairThatIsGone(t *testing.T) {
 	}
 }
 
-// TestDestinationOfAReceiveThatWasDropped: its record is another receive's by the time
-// when the peer lets the memory go.
-func TestDestinationOfAReceiveThatWasDropped(t *testing.T) {
+// TestDestinationThatAnAttemptHasNoMore: it has another by the time when the peer lets
+// the memory go.
+func TestDestinationThatAnAttemptHasNoMore(t *testing.T) {
 	var l link
-	r := &receive{link: &l}
-	r.dest = l.dests.put(destination{of: r})
-	dropped := r.dest
-	r.use = use{} // dropped, and used again
-	r.dest = l.dests.put(destination{of: r})
-	later := r.dest
-	if _, ok := l.takeDest(dropped); !ok || r.dest != later {
-		t.Errorf("the later receive has destination %d, want %d", r.dest, later)
+	a := &attempt{link: &l}
+	a.dest = l.dests.put(destination{of: a})
+	earlier := a.dest
+	a.dest = l.dests.put(destination{of: a}) // the value did not fit
+	later := a.dest
+	if d, ok := l.takeDest(earlier); !ok || d.of != a || a.dest != later {
+		t.Errorf("the attempt has destination %d, want %d", a.dest, later)
 	}
-	if _, ok := l.takeDest(later); !ok || r.dest != 0 {
-		t.Errorf("a destination that was taken is still the receive's")
+	if d, ok := l.takeDest(later); !ok || d.of != a || a.dest != 0 {
+		t.Errorf("a destination that was taken is still the attempt's")
+	}
+}
+
+// TestAttemptIsFoundByItsOwnHandleAlone: handles are used again.
+func TestAttemptIsFoundByItsOwnHandleAlone(t *testing.T) {
+	var l link
+	dropped := &attempt{link: &l, id: attemptID{1, 1}}
+	handle := l.attempts.put(dropped)
+	l.attempts.take(handle)
+	if l.attempt(handle, dropped.id) != nil {
+		t.Error("an attempt that has ended is found")
+	}
+	later := &attempt{link: &l, id: attemptID{1, 2}}
+	if h := l.attempts.put(later); h != handle {
+		t.Fatalf("handle %d, want %d again", h, handle)
+	}
+	if l.attempt(handle, dropped.id) != nil {
+		t.Error("the handle of an attempt that has ended leads to another attempt")
+	}
+	if l.attempt(handle, later.id) != later {
+		t.Error("an attempt is not found")
 	}
 }
 
@@ -322,9 +360,9 @@ func TestStrangersAreBounded(t *testing.T) {
 
 // TestStrangersOfOneSourceLeaveRoomForOthers: of channels without a message, and of records.
 func TestStrangersOfOneSourceLeaveRoomForOthers(t *testing.T) {
-	for what, limit := range map[string]func(*Transport){
-		"channels that wait for the first message": func(t *Transport) { t.strangers.each = 2 },
-		"peers that are in no cluster":             func(t *Transport) { t.clients.each = 2 },
+	for what, limit := range map[string]func(*RdmaRemoteRendezvous){
+		"channels that wait for the first message": func(t *RdmaRemoteRendezvous) { t.strangers.each = 2 },
+		"peers that are in no cluster":             func(t *RdmaRemoteRendezvous) { t.clients.each = 2 },
 	} {
 		t.Run(what, func(t *testing.T) {
 			p := newLeftPair(t)
@@ -380,7 +418,7 @@ func TestAnswerThatNobodyWaitsForIsNotCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.Reply(77, 1, transport.Answer{Value: rendezvous.Value{Tensor: v}})
+	l.Reply(77, 1, transport.Response{Value: rendezvous.Value{Tensor: v}})
 	if n := l.peer.counters.sent.Load(); n != 0 {
 		t.Errorf("%d tensors were sent, and none was asked for", n)
 	}

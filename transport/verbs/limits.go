@@ -32,10 +32,10 @@ const (
 	// drainTime is how long a channel that is left waits for what was posted to
 	// come back (ARCHITECTURE.md section 6, rule b).
 	drainTime = time.Second
-	// muchKept is how many bytes a peer keeps for answers that have arrived before it
+	// ackBytes is how many bytes a peer keeps for answers that have arrived before it
 	// is told soon (PROTOCOL.md section 8.4): its registered memory is dearer than its
 	// heap, and a message costs less than a call.
-	muchKept = 1 << 20
+	ackBytes = 1 << 20
 	// lateBy is how late a timer is that a process which was stopped has.
 	lateBy = 100 * time.Millisecond
 	// causeTime is how long a channel whose requests came back flushed waits for

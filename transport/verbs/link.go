@@ -8,6 +8,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport"
+	"github.com/tryst-rdma/tryst/transport/internal/delivery"
 	"github.com/tryst-rdma/tryst/transport/verbs/channel"
 	"github.com/tryst-rdma/tryst/transport/verbs/mem"
 	"github.com/tryst-rdma/tryst/transport/verbs/pairing"
@@ -29,53 +30,45 @@ import (
 // out in order, by one goroutine at a time, when the lock has been given up; but for the
 // question whether the table of answers has a value already, which calls nobody.
 type link struct {
-	peer  *peer
-	id    uint64 // the machine of the bootstrap knows it by (pairing.Action.ID)
-	own   pairing.Offer
-	index uint32 // in wr_ids: tells links of one device apart
-	cq    verbs.CQ
-	rails []*rail
-	inbox *mem.Slots // messages of the peer: those of all rails, one rail after the other
-	out   *mem.Slots // messages to it, likewise
-	queue *poll.Queue
-	asker transport.Asker // who the peer is, from connect on
+	peer      *peer
+	id        uint64 // the machine of the bootstrap knows it by (pairing.Action.ID)
+	own       pairing.Offer
+	index     uint32 // in wr_ids: tells links of one device apart
+	cq        verbs.CQ
+	rails     []*rail
+	inbox     *mem.Slots // messages of the peer: those of all rails, one rail after the other
+	out       *mem.Slots // messages to it, likewise
+	queue     *poll.Queue
+	requester transport.Process // the peer, from connect on
 	// stranger says that it counts among Transport.strangers. Guarded by peer.mu.
 	stranger bool
 
-	mu       sync.Mutex
-	machine  *channel.Channel // nil until open
-	account  *mem.Account
-	receives table[*receive]
-	keys     *keys  // of the peer's requests
-	turn     uint8  // rail on which the next content of less than all rails begins
-	named    uint64 // the highest generation that the peer's requests said it had left
-	sources  table[source]
-	staged   mem.Share // copies for this peer
-	dests    table[destination]
-	says     []*say
-	taken    channel.Marks
-	sends    []verbs.SendWR // scratch of flush
-	sges     []verbs.SGE
-	recvs    []verbs.RecvWR
-	places   []placing
-	shape    []int64 // scratch of describe
-	dims     wire.Dims
-	outbox   []outgoing
-	emptying bool // somebody carries out the outbox
-	spare    spare
-	timer    *time.Timer
-	alarm    alarm // of timer
-	state    linkState
-	err      error // why it was left; set once, but that a better witness replaces it
-	witness  witness
-	drained  *sync.Cond
-}
-
-// spare is what a link keeps for use again.
-type spare struct {
-	receives []*receive
-	outbox   []outgoing // the memory of one that was carried out
-	ids      [][]uint64 // that were in it
+	mu        sync.Mutex
+	machine   *channel.Channel // nil until open
+	account   *mem.Account
+	attempts  table[*attempt]
+	keys      *keys  // of the peer's requests
+	turn      uint8  // rail on which the next content of less than all rails begins
+	named     uint64 // the highest generation that the peer's requests said it had left
+	sources   table[source]
+	staged    mem.Share // copies for this peer
+	dests     table[destination]
+	batches   []*batch
+	confirmed channel.Marks
+	sends     []verbs.SendWR // scratch of flush
+	sges      []verbs.SGE
+	recvs     []verbs.RecvWR
+	places    []placing
+	shape     []int64 // scratch of describe
+	dims      wire.Dims
+	outbox    []outgoing
+	emptying  bool // somebody carries out the outbox
+	timer     *time.Timer
+	alarm     alarm // of timer
+	state     linkState
+	err       error // why it was left; set once, but that a better witness replaces it
+	witness   witness
+	drained   *sync.Cond
 }
 
 type linkState uint8
@@ -196,7 +189,7 @@ func (l *link) connect(peer pairing.Offer) error {
 		t.closedObject("queue pair", r.qp.Close())
 	}
 	l.rails = l.rails[:rails]
-	l.asker = transport.Asker{Name: peer.Task.String(), Incarnation: peer.Incarnation}
+	l.requester = transport.Process{Name: peer.Task.String(), Incarnation: peer.Incarnation}
 	machine, err := channel.New(time.Now(), channel.Config{
 		Peer: l.peer.task.String(), Generation: l.own.Generation,
 		OwnIncarnation: t.opts.Self.Incarnation, PeerIncarnation: peer.Incarnation,
@@ -311,7 +304,7 @@ func (l *link) has(qpn verbs.QPN) bool {
 func (l *link) leads(incarnation uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.state != linkOffered && l.asker.Incarnation == incarnation
+	return l.state != linkOffered && l.requester.Incarnation == incarnation
 }
 
 // leaving begins the end. Called with the lock held.
@@ -360,10 +353,11 @@ func (l *link) tearDown() {
 		l.timer.Stop()
 	}
 	l.machine.Destroyed(time.Now())
-	says := l.untaken()
+	unconfirmed := l.batches
+	l.batches = nil
 	l.run(time.Now())
-	for _, s := range says {
-		s.end(l.lostErr())
+	for _, b := range unconfirmed {
+		b.end(l.lostErr())
 	}
 	t.closedObject("account", l.account.Close())
 	// The peer's state has the reason for a moment only: then the next try has its own.
@@ -453,14 +447,6 @@ func (l *link) holds(a *mem.Account) bool {
 	return l.account == a
 }
 
-// untaken takes what was said and not taken by the peer. Called with the lock
-// held.
-func (l *link) untaken() []*say {
-	s := l.says
-	l.says = nil
-	return s
-}
-
 // destroy gives back what the device has of the link.
 func (l *link) destroy() {
 	t := l.peer.transport
@@ -490,7 +476,7 @@ func (l *link) lostErr() *status.Error {
 
 // lostBy is the outcome of an attempt whose channel was left because of cause. It is
 // Unavailable whatever the code of the cause: a connection that breaks is no answer, however
-// often it breaks (transport.LostError).
+// often it breaks (delivery.LostError).
 func lostBy(cause error) error {
-	return &transport.LostError{Err: status.New(status.Unavailable, status.From(cause).Message())}
+	return &delivery.LostError{Err: status.New(status.Unavailable, status.From(cause).Message())}
 }

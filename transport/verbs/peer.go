@@ -9,6 +9,7 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport"
+	"github.com/tryst-rdma/tryst/transport/internal/delivery"
 	"github.com/tryst-rdma/tryst/transport/verbs/pairing"
 )
 
@@ -17,7 +18,7 @@ import (
 // goroutine at a time, since each may take time and the machine counts on their
 // order.
 type peer struct {
-	transport *Transport
+	transport *RdmaRemoteRendezvous
 	task      cluster.Task
 	source    string // where it called from first; empty when this process called it
 	counters  counters
@@ -44,7 +45,7 @@ type peer struct {
 	told    string     // what it was told last
 }
 
-func newPeer(t *Transport, task cluster.Task, source string) *peer {
+func newPeer(t *RdmaRemoteRendezvous, task cluster.Task, source string) *peer {
 	return &peer{
 		transport: t, task: task, source: source, links: make(map[uint64]*link), changed: make(chan struct{}),
 		requests: make(map[uint64]func(pairing.Offer, error)),
@@ -202,8 +203,8 @@ func (p *peer) carryOut(a pairing.Action) {
 // the process that shows it as an asker first: it will ask over the channel.
 func (p *peer) connect(l *link, with pairing.Offer) error {
 	t := p.transport
-	asker := transport.Asker{Name: with.Task.String(), Incarnation: with.Incarnation}
-	if err := t.opts.Kept.Introduce(t.base, asker, p.source); err != nil {
+	asker := transport.Process{Name: with.Task.String(), Incarnation: with.Incarnation}
+	if err := t.opts.Cache.Introduce(t.base, asker, p.source); err != nil {
 		return err
 	}
 	return t.steady(func() error { return l.connect(with) })
@@ -248,7 +249,7 @@ func (p *peer) request(ctx context.Context, from pairing.Offer) (pairing.Offer, 
 
 // linkUp is the word of a link that the peer's HELLO has come.
 func (p *peer) linkUp(l *link) {
-	down := p.transport.opts.Kept.WireUp(l.asker) // answers others: no lock is held
+	down := p.transport.opts.Cache.Connected(l.requester) // answers others: no lock is held
 	p.mu.Lock()
 	p.noStranger(l)
 	// A link that was left meanwhile is not put up: nobody would take it down again.
@@ -290,7 +291,7 @@ func (p *peer) leaving(l *link) {
 		p.setUp(nil)
 	}
 	if l.id > p.left.id {
-		p.left = left{l.id, l.asker.Incarnation, l.own.Generation}
+		p.left = left{l.id, l.requester.Incarnation, l.own.Generation}
 	}
 	p.counters.breaks.Add(1)
 	p.mu.Unlock()
@@ -342,12 +343,12 @@ func (p *peer) current() (l *link, was left, changed <-chan struct{}) {
 }
 
 // known is the process at the other end of the link that carries receives, if one does.
-func (p *peer) known() (who transport.Peer, ok bool) {
+func (p *peer) known() (who delivery.Peer, ok bool) {
 	l, _, _ := p.current()
 	if l == nil {
-		return transport.Peer{}, false
+		return delivery.Peer{}, false
 	}
-	return transport.Peer{Tryst: true, Incarnation: l.asker.Incarnation}, true
+	return delivery.Peer{Tryst: true, Incarnation: l.requester.Incarnation}, true
 }
 
 // checkLeft refuses a generation that a process of the peer cannot have left: neither side
@@ -489,4 +490,4 @@ func levelOf(reason error) slog.Level {
 	return slog.LevelWarn
 }
 
-var _ transport.Wire = (*way)(nil)
+var _ delivery.Conn = (*conn)(nil)

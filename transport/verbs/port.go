@@ -193,7 +193,7 @@ func (p *port) place(table []verbs.GIDEntry, gid verbs.GID, old int) (index int,
 // steady runs f, which makes or connects a link, with the port as it is now; it
 // does not change meanwhile. A port that cannot be asked is a reason to look whether
 // the device is gone: not every device says so by an event.
-func (t *Transport) steady(f func() error) error {
+func (t *RdmaRemoteRendezvous) steady(f func() error) error {
 	p := t.port
 	if err := t.follow(); err != nil {
 		if !errors.Is(err, errInactive) && !errors.Is(err, errNoAddress) {
@@ -209,7 +209,7 @@ func (t *Transport) steady(f func() error) error {
 // sweep gives back what has been idle, and ends channels that keep memory which
 // is of use to nobody. After the process was stopped it waits for another tick: messages
 // that free memory may have come meanwhile and wait to be read.
-func (t *Transport) sweep() {
+func (t *RdmaRemoteRendezvous) sweep() {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
 	for last := time.Now(); ; {
@@ -231,7 +231,7 @@ func (t *Transport) sweep() {
 }
 
 // closeAccount leaves the channel that an account is of.
-func (t *Transport) closeAccount(o mem.Overdue) {
+func (t *RdmaRemoteRendezvous) closeAccount(o mem.Overdue) {
 	for _, p := range t.all() {
 		p.mu.Lock()
 		var owner *link
@@ -251,7 +251,7 @@ func (t *Transport) closeAccount(o mem.Overdue) {
 // nothing but that its table of addresses has changed, so each event is a reason
 // to ask it (ARCHITECTURE.md section 6); the kernel waits until all of it has been
 // let go.
-func (t *Transport) watchEvents() {
+func (t *RdmaRemoteRendezvous) watchEvents() {
 	name := t.port.device.Info().Name
 	for {
 		e, err := t.port.device.NextEvent(t.base)
@@ -276,7 +276,7 @@ func (t *Transport) watchEvents() {
 }
 
 // broke tells the channel of a queue pair that it broke.
-func (t *Transport) broke(e verbs.AsyncEvent) {
+func (t *RdmaRemoteRendezvous) broke(e verbs.AsyncEvent) {
 	for _, p := range t.all() {
 		for _, l := range p.existing() {
 			if l.has(e.QPN) {
@@ -289,7 +289,7 @@ func (t *Transport) broke(e verbs.AsyncEvent) {
 
 // follow asks the device how its port is. Whoever is the first to see a change, an
 // event or a channel that is about to be made, says so.
-func (t *Transport) follow() error {
+func (t *RdmaRemoteRendezvous) follow() error {
 	changed, err := t.port.follow()
 	switch {
 	case !changed:
@@ -304,7 +304,7 @@ func (t *Transport) follow() error {
 
 // look asks the device how its port is, and does what follows from it; false when
 // the device is lost.
-func (t *Transport) look() bool {
+func (t *RdmaRemoteRendezvous) look() bool {
 	switch err := t.follow(); {
 	case errors.Is(err, errInactive):
 		return true // what is under way finds out by itself, or goes on when the port is back in time
@@ -334,7 +334,7 @@ func (t *Transport) look() bool {
 // lose gives up the device: every channel ends, and everything of it is closed,
 // since whoever removes it waits for that. Receives go over the other wire.
 // Who comes second, of those that find out, does nothing.
-func (t *Transport) lose(err error) {
+func (t *RdmaRemoteRendezvous) lose(err error) {
 	t.mu.Lock()
 	second := t.lost != nil
 	if !second {

@@ -30,7 +30,7 @@ type Probed struct {
 //
 // The error says what went wrong last; it comes before ctx ends when trying again
 // would bring the same.
-func (t *Transport) Probe(ctx context.Context, task cluster.Task) (Probed, error) {
+func (t *RdmaRemoteRendezvous) Probe(ctx context.Context, task cluster.Task) (Probed, error) {
 	start := time.Now()
 	p, l, err := t.channel(ctx, task)
 	if err != nil {
@@ -50,7 +50,7 @@ func (t *Transport) Probe(ctx context.Context, task cluster.Task) (Probed, error
 	for i := range ids {
 		ids[i] = rand.Uint64()
 	}
-	if err := l.tell(ctx, ids, false); err != nil {
+	if err := l.flush(ctx, ids, false); err != nil {
 		return r, status.Errorf(status.Unavailable,
 			"the first messages came through, and %d bytes in packets of %d did not: something on the way takes only smaller packets, or loses many; try --rdma-mtu %d, or raise the MTU of every switch between (%w)",
 			probeBytes, int(r.MTU), int(max(r.MTU/2, verbs.MTU256)), err)
@@ -61,13 +61,13 @@ func (t *Transport) Probe(ctx context.Context, task cluster.Task) (Probed, error
 // Await waits until there is a channel to a task, over which its tensors then come.
 // The error says what went wrong last; it comes before ctx ends when trying again
 // would bring the same.
-func (t *Transport) Await(ctx context.Context, task cluster.Task) error {
+func (t *RdmaRemoteRendezvous) Await(ctx context.Context, task cluster.Task) error {
 	_, _, err := t.channel(ctx, task)
 	return err
 }
 
 // channel is the one to a task, when it is up.
-func (t *Transport) channel(ctx context.Context, task cluster.Task) (*peer, *link, error) {
+func (t *RdmaRemoteRendezvous) channel(ctx context.Context, task cluster.Task) (*peer, *link, error) {
 	p, err := t.peer(task)
 	if err != nil {
 		return nil, nil, err

@@ -5,6 +5,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/transport"
+	"github.com/tryst-rdma/tryst/transport/internal/delivery"
 	"github.com/tryst-rdma/tryst/transport/verbs/channel"
 	"github.com/tryst-rdma/tryst/transport/verbs/pairing"
 	"github.com/tryst-rdma/tryst/transport/verbs/poll"
@@ -105,7 +106,7 @@ func (c *counters) read() Stats {
 }
 
 // arrived counts a value that came over verbs, and tells the transfer log.
-func (p *peer) arrived(a *transport.Attempt, bytes int64) {
+func (p *peer) arrived(a *delivery.Transfer, bytes int64) {
 	p.counters.received.Add(1)
 	p.counters.receivedBytes.Add(uint64(bytes)) //nolint:gosec // never negative
 	t := transport.NewTransfer(a.Began, a.Ended, 0)

@@ -161,15 +161,15 @@ type suiteNode struct {
 	device    verbs.Device
 	conns     *grpctransport.Conns
 	grpc      *grpctransport.RpcRemoteRendezvous
-	transport *verbstransport.Transport
+	transport *verbstransport.RdmaRemoteRendezvous
 	manager   *rendezvous.Manager
-	kept      *transport.Kept
+	kept      *transport.ResponseCache
 	server    *grpc.Server
 	serving   sync.WaitGroup
 }
 
 func (c *suiteCluster) Start(task cluster.Task, o transporttest.NodeOptions) transporttest.Node {
-	self := transport.Asker{Name: task.String(), Incarnation: o.Incarnation}
+	self := transport.Process{Name: task.String(), Incarnation: o.Incarnation}
 	n := &suiteNode{c: c, task: task, proxy: c.proxies[task]}
 	var err error
 	if n.device, err = c.open(task); err != nil {
@@ -188,11 +188,11 @@ func (c *suiteCluster) Start(task cluster.Task, o transporttest.NodeOptions) tra
 	n.grpc = grpctransport.New(grpctransport.Options{Self: self, Conns: n.conns, PeerTimeout: o.PeerTimeout})
 	late := &lateManager{}
 	o.Kept.Addressed, o.Kept.Verify = n.conns.Addressed, n.conns.Incarnation
-	n.kept = transport.NewKept(late, o.Kept)
+	n.kept = transport.NewResponseCache(late, o.Kept)
 	options := verbstransport.Options{
 		Self: self, Task: task, Device: n.device, Address: address,
 		Path:      c.path,
-		Exchanger: exchange{c}, Callable: func(cluster.Task) bool { return true }, GRPC: n.grpc.Wire, Kept: n.kept,
+		Exchanger: exchange{c}, Callable: func(cluster.Task) bool { return true }, GRPC: n.grpc.Conn, Cache: n.kept,
 		Check:   worker.Session(task, o.Incarnation).CheckSource,
 		Require: c.require, Allocator: o.Allocator, PeerTimeout: o.PeerTimeout,
 		// What is under way when a link is held is not all of a tensor.
@@ -209,10 +209,10 @@ func (c *suiteCluster) Start(task cluster.Task, o transporttest.NodeOptions) tra
 		Session: worker.Session(task, o.Incarnation), Remoter: n.transport,
 	})
 	late.Manager = n.manager
-	w := worker.New(worker.Options{Task: task, Incarnation: o.Incarnation, Manager: n.manager, Kept: n.kept})
+	w := worker.New(worker.Options{Task: task, Incarnation: o.Incarnation, Manager: n.manager, Cache: n.kept})
 	n.server = grpc.NewServer(grpctransport.ServerOptions(grpctransport.ServerTuning{})...)
 	grpctransport.Register(n.server, grpctransport.ServiceOptions{
-		Self: self, Worker: w, Kept: n.kept, LeftGeneration: n.transport.LeftGeneration,
+		Self: self, Worker: w, Cache: n.kept, LeftGeneration: n.transport.LeftGeneration,
 	})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -249,8 +249,8 @@ func address(d verbs.Device) (verbs.GIDEntry, error) {
 // lateManager is a Source whose manager is made after it.
 type lateManager struct{ *rendezvous.Manager }
 
-func (n *suiteNode) Manager() *rendezvous.Manager { return n.manager }
-func (n *suiteNode) Kept() *transport.Kept        { return n.kept }
+func (n *suiteNode) Manager() *rendezvous.Manager   { return n.manager }
+func (n *suiteNode) Kept() *transport.ResponseCache { return n.kept }
 
 // Stop: first nothing is received any more and the peers are told so, then those
 // who wait here get their error, then the connections are closed.

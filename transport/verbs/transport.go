@@ -13,6 +13,7 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/transport"
+	"github.com/tryst-rdma/tryst/transport/internal/delivery"
 	"github.com/tryst-rdma/tryst/transport/verbs/mem"
 	"github.com/tryst-rdma/tryst/transport/verbs/pairing"
 	"github.com/tryst-rdma/tryst/transport/verbs/poll"
@@ -27,7 +28,7 @@ const Name = "verbs"
 // needed; zero fields of the second take the defaults of limits.go.
 type Options struct {
 	// Self is this process, as it names itself to its peers, and Task its task.
-	Self transport.Asker
+	Self transport.Process
 	Task cluster.Task
 	// Device is the device, open. It is closed when it is lost, else by its
 	// owner after Close.
@@ -46,11 +47,11 @@ type Options struct {
 	Exchanger Exchanger
 	Callable  func(cluster.Task) bool
 	// GRPC returns the way to a task by gRPC alone.
-	GRPC func(cluster.Task) (transport.Wire, error)
-	// Kept is the table of answers of this process, and Check says why a key
+	GRPC func(cluster.Task) (delivery.Conn, error)
+	// Cache has the responses of this process, and Check returns why a key
 	// cannot be one of its own (rendezvous.Session.CheckSource): of one key always
 	// the same.
-	Kept  *transport.Kept
+	Cache *transport.ResponseCache
 	Check func(rendezvous.Key) error
 
 	// Host is what processes that share the network of this host have in common, and
@@ -78,7 +79,7 @@ type Options struct {
 	Outstanding int64
 	// Poll says how completions are waited for.
 	Poll poll.Mode
-	// PeerTimeout is transport.FailoverOptions.PeerTimeout.
+	// PeerTimeout is delivery.RequesterOptions.PeerTimeout.
 	PeerTimeout time.Duration
 	// Backoff is pairing.Config.Backoff: the wait before a channel that broke
 	// is made again. Tests that break many have less time than peers.
@@ -92,19 +93,16 @@ type Options struct {
 // RdmaRemoteRendezvous receives from other tasks by RDMA writes into registered
 // memory, and answers those that ask. One serves all steps of a process, and is
 // its rendezvous.Remoter. It implements transport.Transport.
-type RdmaRemoteRendezvous struct{ *Transport }
-
-// Transport is the verbs transport of a process.
-type Transport struct {
-	opts     Options
-	port     *port
-	failover *transport.Failover
-	base     context.Context
-	stop     context.CancelFunc
-	work     group
-	aside    func(func()) // work.Go
-	index    atomic.Uint32
-	spinners *poll.Spinners
+type RdmaRemoteRendezvous struct {
+	opts      Options
+	port      *port
+	requester *delivery.Requester
+	base      context.Context
+	stop      context.CancelFunc
+	work      group
+	aside     func(func()) // work.Go
+	index     atomic.Uint32
+	spinners  *poll.Spinners
 
 	links group // those that exist
 
@@ -121,11 +119,11 @@ type Transport struct {
 
 // New returns the transport of a process, with its memory registered. Its Close
 // ends what it has started.
-func New(o Options) (*Transport, error) {
+func New(o Options) (*RdmaRemoteRendezvous, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	t := &Transport{opts: o, peers: make(map[cluster.Task]*peer), spinners: poll.NewSpinners(0)}
+	t := &RdmaRemoteRendezvous{opts: o, peers: make(map[cluster.Task]*peer), spinners: poll.NewSpinners(0)}
 	t.clients = newShares(maxPeers, maxPeersOfSource)
 	t.strangers = newShares(maxStrangers, maxStrangersOfSource)
 	var err error
@@ -135,8 +133,8 @@ func New(o Options) (*Transport, error) {
 	t.aside = t.work.Go
 	t.base, t.stop = context.WithCancel(context.Background())
 	t.index.Store(rand.Uint32())
-	t.failover = transport.NewFailover(transport.FailoverOptions{
-		Self: o.Self, Wire: t.Wire, PeerTimeout: o.PeerTimeout, Logger: o.Logger,
+	t.requester = delivery.NewRequester(delivery.RequesterOptions{
+		Self: o.Self, Conn: t.Conn, AckBytes: ackBytes, PeerTimeout: o.PeerTimeout, Logger: o.Logger,
 	})
 	t.work.Go(t.watchEvents)
 	t.work.Go(t.sweep)
@@ -144,24 +142,19 @@ func New(o Options) (*Transport, error) {
 }
 
 // Name implements transport.Transport.
-func (*Transport) Name() string { return Name }
+func (*RdmaRemoteRendezvous) Name() string { return Name }
 
 // Allocator makes tensors that are sent without a copy.
-func (t *Transport) Allocator() tensor.Allocator { return t.port.memory.Allocator() }
+func (t *RdmaRemoteRendezvous) Allocator() tensor.Allocator { return t.port.memory.Allocator() }
 
 // RecvFromRemoteAsync implements rendezvous.Remoter.
-func (t *Transport) RecvFromRemoteAsync(step int64, key rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) rendezvous.RemoteRecv {
-	return t.failover.RecvFromRemoteAsync(step, key, args, done)
-}
-
-// RecvFromRemote implements rendezvous.BlockingRemoter.
-func (t *Transport) RecvFromRemote(step int64, key rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) (rendezvous.RemoteRecv, rendezvous.RemoteWork) {
-	return t.failover.RecvFromRemote(step, key, args, done)
+func (t *RdmaRemoteRendezvous) RecvFromRemoteAsync(step int64, key rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) rendezvous.Transfer {
+	return t.requester.RecvFromRemoteAsync(step, key, args, done)
 }
 
 // Connect asks for channels to tasks, now and again after each break: what is up
 // is reached at once, the others when they come.
-func (t *Transport) Connect(tasks ...cluster.Task) {
+func (t *RdmaRemoteRendezvous) Connect(tasks ...cluster.Task) {
 	for _, task := range tasks {
 		if p, err := t.peer(task); err == nil {
 			p.want()
@@ -169,8 +162,8 @@ func (t *Transport) Connect(tasks ...cluster.Task) {
 	}
 }
 
-// Wire returns the way to a task.
-func (t *Transport) Wire(task cluster.Task) (transport.Wire, error) {
+// Conn returns the connection to a task.
+func (t *RdmaRemoteRendezvous) Conn(task cluster.Task) (delivery.Conn, error) {
 	g, err := t.opts.GRPC(task)
 	if err != nil {
 		return nil, err
@@ -179,12 +172,12 @@ func (t *Transport) Wire(task cluster.Task) (transport.Wire, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &way{peer: p, grpc: g}, nil
+	return &conn{peer: p, grpc: g}, nil
 }
 
 // Answer answers a bootstrap of a peer, which shows from and has called from a source
 // address. The caller has checked that the peer may have this name.
-func (t *Transport) Answer(ctx context.Context, source string, from pairing.Offer) (pairing.Offer, error) {
+func (t *RdmaRemoteRendezvous) Answer(ctx context.Context, source string, from pairing.Offer) (pairing.Offer, error) {
 	if from.Task == t.opts.Task {
 		return pairing.Offer{}, status.Errorf(status.InvalidArgument,
 			"%v is the name of this process: it cannot be its own peer", from.Task)
@@ -205,7 +198,7 @@ func (t *Transport) Answer(ctx context.Context, source string, from pairing.Offe
 // a generation of its channel and all before it. leave closes them: their requests
 // count no more (ARCHITECTURE.md section 6, rule c). A generation that neither side
 // has shown is FailedPrecondition.
-func (t *Transport) LeftGeneration(asker transport.Asker, generation uint64) (leave func(), err error) {
+func (t *RdmaRemoteRendezvous) LeftGeneration(asker transport.Process, generation uint64) (leave func(), err error) {
 	for _, p := range t.all() {
 		if p.task.String() == asker.Name {
 			if err := p.checkLeft(asker.Incarnation, generation); err != nil {
@@ -219,7 +212,7 @@ func (t *Transport) LeftGeneration(asker transport.Asker, generation uint64) (le
 
 // Links tells for each peer which wire carries its tensors. Those that have come and
 // gone may be one together, a client.
-func (t *Transport) Links() []Link {
+func (t *RdmaRemoteRendezvous) Links() []Link {
 	var links []Link
 	for _, p := range t.all() {
 		links = append(links, p.full())
@@ -233,9 +226,9 @@ func (t *Transport) Links() []Link {
 }
 
 // Memory tells what is registered.
-func (t *Transport) Memory() mem.Stats { return t.port.memory.Stats(time.Now()) }
+func (t *RdmaRemoteRendezvous) Memory() mem.Stats { return t.port.memory.Stats(time.Now()) }
 
-func (t *Transport) all() []*peer {
+func (t *RdmaRemoteRendezvous) all() []*peer {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	all := make([]*peer, 0, len(t.peers))
@@ -246,13 +239,13 @@ func (t *Transport) all() []*peer {
 }
 
 // peer finds or makes the record of a task that this process wants to reach.
-func (t *Transport) peer(task cluster.Task) (*peer, error) { return t.peerFrom(task, "") }
+func (t *RdmaRemoteRendezvous) peer(task cluster.Task) (*peer, error) { return t.peerFrom(task, "") }
 
 // peerFrom is peer for a task that has called from a source address. Tasks with an
 // address are as many as the cluster has. Of the others each source has a share, and
 // there is a total: beyond them those that have gone are forgotten, and newcomers are
 // refused.
-func (t *Transport) peerFrom(task cluster.Task, source string) (*peer, error) {
+func (t *RdmaRemoteRendezvous) peerFrom(task cluster.Task, source string) (*peer, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
@@ -279,10 +272,10 @@ func (t *Transport) peerFrom(task cluster.Task, source string) (*peer, error) {
 }
 
 // nextIndex numbers links in wr_ids.
-func (t *Transport) nextIndex() uint32 { return t.index.Add(1) % verbs.MaxWRChannel }
+func (t *RdmaRemoteRendezvous) nextIndex() uint32 { return t.index.Add(1) % verbs.MaxWRChannel }
 
 // instead says what happens to receives without a channel.
-func (t *Transport) instead() string {
+func (t *RdmaRemoteRendezvous) instead() string {
 	if t.opts.Require {
 		return "nothing: they wait for it (--fallback none)"
 	}
@@ -290,7 +283,7 @@ func (t *Transport) instead() string {
 }
 
 // closedObject logs what the device did not let go of.
-func (t *Transport) closedObject(what string, err error) {
+func (t *RdmaRemoteRendezvous) closedObject(what string, err error) {
 	if err != nil {
 		t.opts.Logger.Error("the device does not let go of a "+what, "error", err)
 	}
@@ -299,8 +292,8 @@ func (t *Transport) closedObject(what string, err error) {
 // Close ends all receives with Cancelled, says to the peers what they have to
 // know, leaves every channel, and gives back what it has of the device. It waits
 // for callbacks until they have returned, and for peers until ctx ends.
-func (t *Transport) Close(ctx context.Context) error {
-	err := t.failover.Close(ctx)
+func (t *RdmaRemoteRendezvous) Close(ctx context.Context) error {
+	err := t.requester.Close(ctx)
 	t.mu.Lock()
 	t.closed = true
 	t.mu.Unlock()
@@ -318,7 +311,7 @@ func (t *Transport) Close(ctx context.Context) error {
 
 // release gives up a reference to a tensor's memory on a goroutine that polls, or that
 // one which polls waits for: what an owner does with it may take its time.
-func (t *Transport) release(b *tensor.Buffer) { b.ReleaseBy(t.aside) }
+func (t *RdmaRemoteRendezvous) release(b *tensor.Buffer) { b.ReleaseBy(t.aside) }
 
 // messageSize is how many bytes a posted receive holds: a small content with its
 // message, and at least what every message of the protocol fits into.

@@ -30,25 +30,14 @@ func describeProto(t *tensor.Tensor, size int) wire.Value {
 	return v
 }
 
-// shapeOf is the shape that a value has. It is last, where that is the same: shapes do not
-// change, tensors that come one after the other often have the same, and a new one has to
-// be allocated.
-func shapeOf(v *wire.Value, last tensor.Shape) (tensor.Shape, error) {
-	if n := v.Dims.Count(); last.Rank() == n {
-		at := 0
-		for at < n && last.Dim(at) == v.Dims.At(at) {
-			at++
-		}
-		if at == n {
-			return last, nil
-		}
-	}
+// shapeOf is the shape that a value has.
+func shapeOf(v *wire.Value) (tensor.Shape, error) {
 	return tensor.NewShape(v.Dims.AppendTo(make([]int64, 0, v.Dims.Count()))...)
 }
 
 // fromMessage makes the value whose content came in a message; content is copied.
-func fromMessage(v *wire.Value, content []byte, last tensor.Shape, a tensor.Allocator) (rendezvous.Value, error) {
-	shape, err := shapeOf(v, last)
+func fromMessage(v *wire.Value, content []byte, a tensor.Allocator) (rendezvous.Value, error) {
+	shape, err := shapeOf(v)
 	if err != nil {
 		return rendezvous.Value{}, err
 	}
@@ -66,13 +55,13 @@ func fromMessage(v *wire.Value, content []byte, last tensor.Shape, a tensor.Allo
 
 // fromMemory makes the value whose content was written into buf, whose reference
 // it takes over.
-func fromMemory(v *wire.Value, buf *tensor.Buffer, last tensor.Shape, a tensor.Allocator) (rendezvous.Value, error) {
+func fromMemory(v *wire.Value, buf *tensor.Buffer, a tensor.Allocator) (rendezvous.Value, error) {
 	if v.Proto {
 		defer buf.Release()
 		t, err := tensorproto.Unmarshal(buf.Bytes()[:v.Size], a)
 		return rendezvous.Value{Tensor: t}, err
 	}
-	shape, err := shapeOf(v, last)
+	shape, err := shapeOf(v)
 	var t *tensor.Tensor
 	if err == nil {
 		t, err = tensor.New(v.DType, shape, buf)

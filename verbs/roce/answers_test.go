@@ -10,9 +10,9 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/roce/wire"
 )
 
-// TestAnswersAreSentByTheWindow: a READ of all that a kernel may ask for is answered a
+// TestResponsesAreSentByTheWindow: a READ of all that a kernel may ask for is answered a
 // window at a time, also by a queue pair that breaks meanwhile.
-func TestAnswersAreSentByTheWindow(t *testing.T) {
+func TestResponsesAreSentByTheWindow(t *testing.T) {
 	const size = 16 << 20
 	for _, breaks := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

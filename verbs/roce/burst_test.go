@@ -350,9 +350,9 @@ func TestTrustSurvivesALostProbe(t *testing.T) {
 	})
 }
 
-// TestAnswersProveNothing: nobody acknowledges an answer, so those to READs go alone
+// TestResponsesProveNothing: nobody acknowledges an answer, so those to READs go alone
 // until a request has proved that super-packets arrive.
-func TestAnswersProveNothing(t *testing.T) {
+func TestResponsesProveNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
 		f.firstOnly = true

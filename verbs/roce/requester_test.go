@@ -164,9 +164,9 @@ func TestRNROfALaterMessage(t *testing.T) {
 	}
 }
 
-// TestAnswersToWhatWasNotSent: "ghost" acknowledgements, NAKs and answers change
+// TestResponsesToWhatWasNotSent: "ghost" acknowledgements, NAKs and answers change
 // nothing (specification, volume 1, 9.7.5.1.1).
-func TestAnswersToWhatWasNotSent(t *testing.T) {
+func TestResponsesToWhatWasNotSent(t *testing.T) {
 	for _, h := range []wire.Header{
 		{Op: wire.Ack, Syndrome: wire.AckUnlimited},
 		{Op: wire.Ack, Syndrome: wire.NAKSequence},
@@ -304,9 +304,9 @@ func TestFence(t *testing.T) {
 	}
 }
 
-// TestAnswersThatDoNotFit: a response of another length, of another kind, or out of
+// TestResponsesThatDoNotFit: a response of another length, of another kind, or out of
 // its turn is asked for again, and memory is not touched.
-func TestAnswersThatDoNotFit(t *testing.T) {
+func TestResponsesThatDoNotFit(t *testing.T) {
 	for name, c := range map[string]struct {
 		op      verbs.Opcode
 		h       wire.Header

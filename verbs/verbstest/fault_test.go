@@ -160,10 +160,10 @@ func TestCutAndRestored(t *testing.T) {
 	})
 }
 
-// TestAnswersGetLost: what was carried out is not carried out again when its
+// TestResponsesGetLost: what was carried out is not carried out again when its
 // answer is lost, and when no answer comes at all it was carried out all the
 // same.
-func TestAnswersGetLost(t *testing.T) {
+func TestResponsesGetLost(t *testing.T) {
 	virtual(t, Options{Latency: time.Microsecond}, func(t *testing.T, f *Fabric, a, b *side) {
 		back := f.OneWay("b", "a").Cut()
 		add := a.write(1, b, 0, 8)

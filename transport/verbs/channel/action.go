@@ -111,7 +111,7 @@ type Action struct {
 type Outcome uint8
 
 // The outcomes. One that did not bring a value or the peer's error is asked again
-// by transport.Failover.
+// by delivery.Requester.
 const (
 	// OutcomeEager is a value that came in a message: Value, Content (empty
 	// when the value is dead or empty).

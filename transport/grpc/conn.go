@@ -1,0 +1,179 @@
+package grpctransport
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
+	"github.com/tryst-rdma/tryst/proto/tensorflowgrpc"
+	trystpb "github.com/tryst-rdma/tryst/proto/tryst"
+	"github.com/tryst-rdma/tryst/proto/trystgrpc"
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport/internal/delivery"
+)
+
+// conn implements delivery.Conn to one task.
+type conn struct {
+	transport *RpcRemoteRendezvous
+	task      cluster.Task
+	address   string
+	worker    *RemoteWorker
+}
+
+// Hello implements delivery.Conn.
+func (c *conn) Hello(ctx context.Context) (delivery.Peer, error) {
+	self := c.transport.opts.Self
+	req := &trystpb.HelloRequest{Asker: self.Name, AskerIncarnation: self.Incarnation}
+	var resp trystpb.HelloResponse
+	var trailer metadata.MD
+	err := c.worker.conn.Invoke(ctx, trystgrpc.Peers_Hello_FullMethodName, req, &resp,
+		grpc.Trailer(&trailer), grpc.WaitForReady(true))
+	if err != nil {
+		e := status.From(fromGRPC(err, trailer))
+		if e.Code() == status.Unimplemented {
+			return delivery.Peer{}, nil
+		}
+		if e.Code() == status.DeadlineExceeded { // with the last error of the connection in its text
+			e = status.New(status.Unavailable, e.Message())
+		}
+		if e = e.WithPrefix(c.address); answered(trailer) || ctx.Err() != nil {
+			return delivery.Peer{}, e
+		}
+		return delivery.Peer{}, &delivery.LostError{Err: e}
+	}
+	if name := resp.GetName(); name != c.task.String() {
+		return delivery.Peer{}, status.Errorf(status.FailedPrecondition,
+			"the server at %s is %s, not %v: check the cluster's addresses", c.address, name, c.task)
+	}
+	return delivery.Peer{Tryst: true, Incarnation: resp.GetIncarnation()}, nil
+}
+
+// Begin implements delivery.Conn. The call is made by Wait.
+func (c *conn) Begin(t *delivery.Transfer) delivery.Attempt {
+	a := &attempt{conn: c, t: t}
+	a.ctx, a.cancel = context.WithCancel(context.Background())
+	return a
+}
+
+// Ack implements delivery.Conn.
+func (c *conn) Ack(ctx context.Context, ids []uint64) error {
+	return c.send(ctx, tensorflowgrpc.WorkerService_MarkRecvFinished_FullMethodName, &tfpb.MarkRecvFinishedRequest{
+		Asker: c.transport.opts.Self.Name, AskerIncarnation: c.transport.opts.Self.Incarnation, Finished: ids,
+	}, new(tfpb.MarkRecvFinishedResponse))
+}
+
+// Cancel implements delivery.Conn.
+func (c *conn) Cancel(ctx context.Context, ids []uint64) error {
+	return c.send(ctx, trystgrpc.Peers_Cancel_FullMethodName, &trystpb.CancelRequest{
+		Asker: c.transport.opts.Self.Name, AskerIncarnation: c.transport.opts.Self.Incarnation, Ids: ids,
+	}, new(trystpb.CancelResponse))
+}
+
+// send makes a call whose response is empty.
+func (c *conn) send(ctx context.Context, method string, req, resp any) error {
+	var trailer metadata.MD
+	err := c.worker.conn.Invoke(ctx, method, req, resp, grpc.Trailer(&trailer))
+	if err = fromGRPC(err, trailer); err == nil || answered(trailer) || ctx.Err() != nil {
+		return err
+	}
+	return &delivery.LostError{Err: err}
+}
+
+// attempt implements delivery.Attempt: one call of RecvTensor, and of Fetch for a large
+// tensor.
+type attempt struct {
+	*conn
+	t      *delivery.Transfer
+	ctx    context.Context // ends with Drop
+	cancel context.CancelFunc
+}
+
+// Notify implements delivery.Attempt: a call needs a goroutine.
+func (*attempt) Notify(func()) bool { return false }
+
+// Drop implements delivery.Attempt.
+func (a *attempt) Drop() { a.cancel() }
+
+// Wait implements delivery.Attempt.
+func (a *attempt) Wait(ctx context.Context) (rendezvous.Value, error) {
+	defer a.cancel()
+	defer context.AfterFunc(ctx, a.cancel)()
+	t, c := a.t, a.conn
+	requested := time.Now()
+	req := &tfpb.RecvTensorRequest{StepId: t.Step, RendezvousKey: t.Key.String()}
+	ctx = a.ctx
+	if t.Plain {
+		for req.RequestId == 0 {
+			req.RequestId = rand.Int64()
+		}
+	} else {
+		var err error
+		if req.TransportOptions, err = anypb.New(recvOptions(t)); err != nil {
+			return rendezvous.Value{}, status.From(err)
+		}
+		ctx = metadata.NewOutgoingContext(ctx, c.transport.caps)
+	}
+	resp := received{alloc: c.worker.alloc}
+	if trailer, err := c.worker.recv(ctx, req, &resp); err != nil {
+		return rendezvous.Value{}, c.failed(ctx, t, err, trailer)
+	}
+	if resp.err != nil {
+		return rendezvous.Value{}, &delivery.ReceiverError{Err: resp.err}
+	}
+	if resp.RequireAck {
+		c.markFinished(req.GetRequestId())
+	}
+	if resp.ticket() != nil {
+		if err := c.fetch(ctx, t, &resp); err != nil {
+			return rendezvous.Value{}, err
+		}
+	}
+	r := resp.take()
+	logTransfer(c.worker.log, t.Step, t.Key, t.Attempt, requested, r.SendStartMicros, r.Tensor.Size())
+	return rendezvous.Value{Tensor: r.Tensor, Dead: r.Dead}, nil
+}
+
+func recvOptions(t *delivery.Transfer) *trystpb.RecvOptions {
+	return &trystpb.RecvOptions{
+		Asker: t.Requester.Name, AskerIncarnation: t.Requester.Incarnation, SenderIncarnation: t.Peer,
+		Id: t.ID, Attempt: t.Attempt, Finished: t.Acks, Cancelled: t.Cancels,
+		LeftGeneration: uint32(min(t.Left, math.MaxUint32)), //nolint:gosec // generations end before (package pairing)
+	}
+}
+
+// failed returns what the error of an attempt means: the peer's own error, the end of this
+// side's context, or that the peer has not answered. An error of a Tryst peer has a trailer
+// that marks it. A peer that is not Tryst sends none: there every error counts as its own,
+// but for those of gRPC when a connection ends.
+func (c *conn) failed(ctx context.Context, t *delivery.Transfer, err error, trailer metadata.MD) error {
+	e := status.From(fromGRPC(err, trailer))
+	switch {
+	case delivery.IsOtherProcess(e):
+		return &delivery.RestartedError{Err: e}
+	case answered(trailer):
+		return e
+	case ctx.Err() != nil:
+		return &delivery.ReceiverError{Err: e}
+	case t.Plain && e.Code() != status.Unavailable && e.Code() != status.Cancelled:
+		return e
+	}
+	return &delivery.LostError{Err: e.WithPrefix(c.address)} // the requester names the task
+}
+
+// markFinished acknowledges the response of a peer that is not Tryst.
+func (c *conn) markFinished(requestID int64) {
+	c.transport.acks.Go(func() {
+		ctx, cancel := context.WithTimeout(c.transport.base, ackWait)
+		defer cancel()
+		// If it fails the peer releases its copy with the step.
+		_, _ = c.worker.MarkRecvFinished(ctx, &tfpb.MarkRecvFinishedRequest{RequestId: requestID})
+	})
+}

@@ -1,0 +1,456 @@
+package delivery
+
+import (
+	"context"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/status"
+)
+
+// CacheOptions configures a ResponseCache. Zero fields take the defaults of limits.go;
+// KeptTotal has none, and 0 is no limit.
+type CacheOptions struct {
+	MaxWaiting       int   // receives of one requester without a response
+	MaxWaitingBytes  int64 // bytes of their keys
+	KeptPerRequester int64 // bytes of responses kept for one requester
+	KeptTotal        int64 // bytes of responses kept for all
+	// Addressed reports whether the cluster has an address for the name of a requester,
+	// and Verify calls that address and returns the incarnation of the process there. Nil
+	// where no name has an address.
+	Addressed func(name string) bool
+	Verify    func(ctx context.Context, name string) (incarnation uint64, err error)
+}
+
+// ResponseCache is the responder's side of ARCHITECTURE.md section 6: it takes the values
+// that requesters ask for from its source, and keeps each response until the requester
+// acknowledges it. One serves all connections of a process. It is safe for concurrent use.
+// It owns no goroutine but a timer while something is to be dropped or forgotten.
+type ResponseCache struct {
+	source Source
+	verify func(ctx context.Context, name string) (uint64, error)
+
+	mu      sync.Mutex // guards what follows; of the source only TakeLocal is called with it held
+	table   *responses
+	fetches map[uint64]context.CancelFunc // receives of the source under way, by id
+	timer   *time.Timer                   // nil when not armed
+	closed  bool
+
+	// Values on their way back to the source, in order. One goroutine at a time gives
+	// them back.
+	backs         []responseAction
+	giving        bool
+	queued, given uint64     // counts of values that were put into backs, and that are back
+	changed       *sync.Cond // a receive of the source has ended, a value is back, or a cancel is over
+
+	cancelling map[Process]int // cancels that are not over
+
+	work sync.WaitGroup // receives of the source under way, and memory that is being released
+}
+
+// NewResponseCache returns a cache whose values come from source.
+func NewResponseCache(source Source, o CacheOptions) *ResponseCache {
+	limits := cacheLimits{
+		maxWaiting: o.MaxWaiting, maxWaitingBytes: o.MaxWaitingBytes,
+		keptPerRequester: o.KeptPerRequester, keptTotal: o.KeptTotal, addressed: o.Addressed,
+	}
+	if limits.maxWaiting == 0 {
+		limits.maxWaiting = DefaultMaxWaiting
+	}
+	if limits.maxWaitingBytes == 0 {
+		limits.maxWaitingBytes = DefaultMaxWaitingBytes
+	}
+	if limits.keptPerRequester == 0 {
+		limits.keptPerRequester = DefaultKeptPerRequester
+	}
+	if limits.keptTotal == 0 {
+		limits.keptTotal = math.MaxInt64
+	}
+	if o.Verify == nil {
+		limits.addressed = nil
+	}
+	c := &ResponseCache{
+		source: source, verify: o.Verify, table: newResponses(limits),
+		fetches: make(map[uint64]context.CancelFunc), cancelling: make(map[Process]int),
+	}
+	c.changed = sync.NewCond(&c.mu)
+	return c
+}
+
+func errCacheClosed() *status.Error { return status.New(status.Aborted, "Call was aborted") }
+
+// Introduce makes a process known that will send requests, from a source address: the
+// process is accepted under its name, or refused. When another process is connected under
+// the name, Introduce calls the address of the name, and returns when ctx ends at the
+// latest. Its error has no effect; it is an *UndecidedError when it leaves open which
+// process has the name.
+func (c *ResponseCache) Introduce(ctx context.Context, p Process, from string) error {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return errCacheClosed()
+	}
+	accepted, acts, err := c.table.introduce(time.Now(), p, from)
+	c.do(acts)
+	if accepted != nil || err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, verifyWait)
+	is, err := c.verify(ctx, p.Name)
+	cancel()
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return errCacheClosed()
+	}
+	_, acts, err = c.table.verified(time.Now(), p, from, is, err)
+	c.do(acts)
+	return err
+}
+
+// Request asks for a value. to.Reply is called once with the response, perhaps before
+// Request returns, unless the call is detached before. Request waits for the cancels of
+// that requester that have begun.
+func (c *ResponseCache) Request(to Replier, r Request) {
+	c.mu.Lock()
+	for c.cancelling[r.Requester] > 0 {
+		c.changed.Wait()
+	}
+	c.mu.Unlock()
+	resp, ok, rest := c.RequestNow(to, r)
+	if rest != nil {
+		rest()
+	}
+	if ok {
+		to.Reply(r.ID, r.Attempt, resp)
+	}
+}
+
+// RequestNow is Request for a connection that must not be held up: it waits for nothing,
+// and calls nobody but the source's TakeLocal, so it may be called with locks held that
+// Reply takes. When the response is there at once, it returns it and true, and Reply is
+// not called. The caller calls rest, unless it is nil, when it holds no such lock.
+func (c *ResponseCache) RequestNow(to Replier, r Request) (resp Response, ok bool, rest func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return Response{Err: errCacheClosed()}, true, nil
+	}
+	calls := c.prepare(c.table.request(time.Now(), r, to))
+	c.arm()
+	if n := len(calls); n > 0 && calls[n-1].kind == doReply && calls[n-1].to == (call{to, r.ID, r.Attempt}) {
+		resp, ok, calls = calls[n-1].response, true, calls[:n-1]
+	}
+	if len(calls) > 0 {
+		rest = func() { c.callAll(calls) }
+	}
+	return resp, ok, rest
+}
+
+// Detach ends a call without its response, if it has not been replied to: its connection
+// was lost. Reply is not called any more, unless it runs already. This is no cancel: a
+// value that was matched to the receive stays with it for the next attempt.
+func (c *ResponseCache) Detach(to Replier, p Process, id uint64, attempt uint32) {
+	c.mu.Lock()
+	c.do(c.table.detach(time.Now(), p, call{to, id, attempt}))
+}
+
+// Ack releases the responses to ids: the requester has them. It does nothing for a
+// requester that is not known.
+func (c *ResponseCache) Ack(p Process, ids []uint64) {
+	if len(ids) == 0 {
+		return
+	}
+	c.mu.Lock()
+	c.do(c.table.ack(time.Now(), p, ids))
+}
+
+// Cancel ends the receives ids as if they had never been requested: what was matched to
+// them goes back to its place under its key. It returns when that has happened, so that
+// later requests get values in order. It must not be called from a Reply. An error has no
+// effect: FailedPrecondition for a requester that is not known, ResourceExhausted when
+// there is no space to remember so many ids.
+func (c *ResponseCache) Cancel(p Process, ids []uint64) error {
+	end, err := c.BeginCancel(p, ids)
+	if err == nil {
+		end()
+	}
+	return err
+}
+
+// BeginCancel is the part of Cancel that calls nobody, for a connection that must not be
+// held up. The function that it returns does the rest. It has to be called, before any
+// Request that came after the cancel. Calls of Request by that requester wait for it.
+func (c *ResponseCache) BeginCancel(p Process, ids []uint64) (end func(), err error) {
+	if len(ids) == 0 {
+		return func() {}, nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	acts, err := c.table.cancel(time.Now(), p, ids)
+	if err != nil {
+		return nil, err
+	}
+	var stopped []uint64
+	for i := range acts {
+		if acts[i].kind == doStopFetch {
+			stopped = append(stopped, acts[i].fetch)
+		}
+	}
+	calls := c.prepare(acts) // all of them now: a later cancel waits for what this one has prepared
+	c.arm()
+	c.cancelling[p]++
+	return func() {
+		c.callAll(calls)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.awaitBack(stopped)
+		if c.cancelling[p]--; c.cancelling[p] == 0 {
+			delete(c.cancelling, p)
+			c.changed.Broadcast()
+		}
+	}, nil
+}
+
+// awaitBack waits until the receives of the source have ended, and all values on their way
+// back have arrived. Called with the lock held.
+func (c *ResponseCache) awaitBack(stopped []uint64) {
+	for _, id := range stopped {
+		for c.fetches[id] != nil {
+			c.changed.Wait()
+		}
+	}
+	for until := c.queued; c.given < until; {
+		if c.giving {
+			c.changed.Wait()
+		} else { // the cancel that queued them may wait for this one
+			c.giveBackLocked()
+		}
+	}
+}
+
+// EndStep releases what is kept of a step. Call it after the rendezvous of the step was
+// cleaned up, which ends the receives that wait in it.
+func (c *ResponseCache) EndStep(step int64) {
+	c.mu.Lock()
+	c.do(c.table.endStep(time.Now(), step))
+}
+
+// Connected reports that a connection to the requester lives, until the returned function
+// is called, once. While one lives its responses are not dropped.
+func (c *ResponseCache) Connected(p Process) (closed func()) {
+	c.mu.Lock()
+	of, acts := c.table.connOpened(time.Now(), p)
+	c.do(acts)
+	return func() {
+		c.mu.Lock()
+		c.table.connClosed(time.Now(), of)
+		c.do(nil)
+	}
+}
+
+// Value returns the response that is kept for an attempt of a receive, for content that is
+// fetched piece by piece; the caller releases its tensor. Aborted when nothing is kept for
+// it or a newer attempt has come, DataLoss when it was dropped.
+func (c *ResponseCache) Value(p Process, id uint64, attempt uint32) (rendezvous.Value, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v, ok, err := c.table.value(p, id, attempt)
+	if err != nil {
+		return rendezvous.Value{}, err
+	}
+	if !ok {
+		return rendezvous.Value{}, status.Errorf(status.Aborted, "no response is kept for receive %016x: its step has ended", id)
+	}
+	return v, nil
+}
+
+// Holds reports whether anything is kept for a requester, or waited for by it: a reason to
+// find out whether it is still there.
+func (c *ResponseCache) Holds(p Process) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := c.table.known(p)
+	return k != nil && len(k.entries) > 0
+}
+
+// CacheStats is a snapshot of a cache.
+type CacheStats struct {
+	Requesters int   // processes that send requests or did lately
+	Connected  int   // those of them with a connection
+	Waiting    int   // receives without a response
+	Kept       int   // responses kept, and values that are just being given back
+	Bytes      int64 // size of the tensors of what is kept
+}
+
+// Stats returns a snapshot.
+func (c *ResponseCache) Stats() CacheStats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := CacheStats{Requesters: len(c.table.requesters), Waiting: c.table.waiting}
+	for _, k := range c.table.requesters {
+		s.Kept += len(k.entries) - k.waiting
+		if k.connected() {
+			s.Connected++
+		}
+	}
+	s.Bytes = c.table.bytes - int64(s.Kept)*keptOverhead
+	s.Kept += int(c.queued - c.given) //nolint:gosec // few
+	return s
+}
+
+// Close ends every waiting call with Aborted, releases everything, and returns when the
+// source has ended every receive. Values that were matched to a call are lost with the
+// process. It must not be called from a Reply. Closing twice is harmless.
+func (c *ResponseCache) Close() {
+	defer c.work.Wait()
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return
+	}
+	c.closed = true
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+	var acts []responseAction
+	for _, k := range c.table.requesters {
+		acts = append(acts, c.table.drop(k, errCacheClosed())...)
+	}
+	c.do(acts)
+}
+
+// do carries out actions. It is called with the lock held and gives it up.
+func (c *ResponseCache) do(acts []responseAction) {
+	calls := c.prepare(acts)
+	c.arm()
+	c.mu.Unlock()
+	c.callAll(calls)
+}
+
+// prepare does the part of actions that concerns the shell's own state, and returns those
+// that call out, for callAll. A value that is there is taken at once. Called with the lock
+// held.
+func (c *ResponseCache) prepare(acts []responseAction) (calls []responseAction) {
+	for len(acts) > 0 {
+		a := acts[0]
+		acts = acts[1:]
+		switch a.kind {
+		case doFetch:
+			// Values that go back come first.
+			if len(calls) == 0 && c.given == c.queued && !c.closed {
+				if v, ok := c.source.TakeLocal(a.request.Step, a.request.Key); ok {
+					acts = append(c.table.fetched(time.Now(), a.request, a.fetch, Response{Value: v}), acts...)
+					continue
+				}
+			}
+			var stop context.CancelFunc
+			a.ctx, stop = context.WithCancel(context.Background())
+			c.fetches[a.fetch] = stop
+			c.work.Add(1)
+			calls = append(calls, a)
+		case doStopFetch:
+			if stop := c.fetches[a.fetch]; stop != nil {
+				stop()
+			}
+		case doRestore:
+			c.backs = append(c.backs, a)
+			c.queued++
+			c.work.Add(1)
+			calls = append(calls, a)
+		case doRelease:
+			c.work.Add(1)
+			calls = append(calls, a)
+		case doReply:
+			calls = append(calls, a)
+		}
+	}
+	return calls
+}
+
+// callAll carries out what prepare has returned. Called without the lock.
+func (c *ResponseCache) callAll(calls []responseAction) {
+	for i := range calls {
+		a := &calls[i]
+		switch a.kind {
+		case doFetch:
+			c.fetch(a)
+		case doReply:
+			a.to.to.Reply(a.to.id, a.to.attempt, a.response)
+		case doRestore:
+			c.mu.Lock()
+			c.giveBackLocked()
+			c.mu.Unlock()
+		case doRelease:
+			c.release(&a.response)
+			c.work.Done()
+		}
+	}
+}
+
+// fetch begins a receive of the source.
+func (c *ResponseCache) fetch(a *responseAction) {
+	r, id := a.request, a.fetch
+	c.source.RecvLocalAsync(a.ctx, r.Step, r.Key, func(v rendezvous.Value, _ rendezvous.Args, err error) {
+		defer c.work.Done()
+		c.mu.Lock()
+		c.fetches[id]() // releases what the context holds
+		delete(c.fetches, id)
+		c.changed.Broadcast()
+		c.do(c.table.fetched(time.Now(), r, id, Response{Value: v, Err: err}))
+	})
+	if a.held {
+		c.mu.Lock()
+		c.do(c.table.waits(time.Now(), r, id)) // does nothing when it has ended
+	}
+}
+
+// giveBackLocked gives values back to the source. The receiver of a value there may refuse
+// it, and each refusal gives the value back again, here. One goroutine does it for all, so
+// that these calls do not nest. Called with the lock held, which it gives up meanwhile.
+func (c *ResponseCache) giveBackLocked() {
+	if c.giving {
+		return
+	}
+	c.giving = true
+	for len(c.backs) > 0 {
+		b := c.backs[0]
+		c.backs = c.backs[1:]
+		c.mu.Unlock()
+		if !c.source.Restore(b.request.Step, b.request.Key, b.response.Value) {
+			c.release(&b.response)
+		}
+		c.work.Done()
+		c.mu.Lock()
+		c.given++
+		c.changed.Broadcast()
+	}
+	c.backs, c.giving = nil, false
+}
+
+// release gives up the cache's reference to a value. Polling goroutines call the cache,
+// too, and the owner of memory may take its time, so the owner is called on a goroutine of
+// its own. Called while work is counted.
+func (c *ResponseCache) release(r *Response) { r.Value.Tensor.ReleaseBy(c.work.Go) }
+
+// arm starts the timer when something may have to be dropped or forgotten. Nothing is due
+// earlier than expireAfter from the event that made it due, so a timer that runs at most
+// that long is never late.
+func (c *ResponseCache) arm() {
+	if c.timer == nil && !c.closed && c.table.due() {
+		c.timer = time.AfterFunc(expireAfter, c.tick)
+	}
+}
+
+func (c *ResponseCache) tick() {
+	c.mu.Lock()
+	c.timer = nil
+	now := time.Now()
+	acts, next := c.table.tick(now)
+	if !next.IsZero() && !c.closed {
+		c.timer = time.AfterFunc(min(max(next.Sub(now), minTick), expireAfter), c.tick)
+	}
+	c.do(acts)
+}

@@ -1,0 +1,41 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tryst-rdma/tryst/status"
+)
+
+func TestDrainWaitsForValuesAndNotForErrors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, source := newLeaks(t), newTable(t)
+		k := NewResponseCache(source, CacheOptions{})
+		source.step(2).Abort(errors.New("over"))
+		if ans := answer(k, Request{Requester: asker7, ID: 1, Attempt: 1, Step: 2, Key: key(t, "k")}); ans.Err == nil {
+			t.Fatal("a value from an aborted step")
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := k.Drain(ctx); err != nil {
+			t.Errorf("with nothing but an error kept: %v", err)
+		}
+
+		source.send(t, 1, key(t, "k"), l.value(t, 'a', 10))
+		answer(k, Request{Requester: asker7, ID: 2, Attempt: 1, Step: 1, Key: key(t, "k")}).Value.Tensor.Release()
+		err := k.Drain(ctx)
+		if status.CodeOf(err) != status.DeadlineExceeded || !strings.Contains(err.Error(), "1 values of 10 bytes") {
+			t.Errorf("with a value kept: %v", err)
+		}
+		time.AfterFunc(time.Second, func() { k.Ack(asker7, []uint64{2}) })
+		begin := time.Now()
+		if err := k.Drain(t.Context()); err != nil || time.Since(begin) < time.Second {
+			t.Errorf("after %v: %v", time.Since(begin), err)
+		}
+		k.Close()
+	})
+}

@@ -1,0 +1,31 @@
+package delivery
+
+import "github.com/tryst-rdma/tryst/status"
+
+// losses counts requests that were lost in a row with the same code. A connection breaks
+// with Unavailable or Cancelled, however often. A request that is lost maxSameLosses times
+// in a row with another code would be lost for ever: the credentials have expired, or the
+// response is longer than a message may be.
+type losses struct {
+	code status.Code
+	n    int
+}
+
+// add counts one more, and reports whether it was one too many.
+func (l *losses) add(err error) bool {
+	switch code := status.CodeOf(err); code {
+	case status.Unavailable, status.Cancelled:
+		*l = losses{}
+	case l.code:
+		l.n++
+	default:
+		*l = losses{code, 1}
+	}
+	return l.n >= maxSameLosses
+}
+
+// endless is the error of a request that was lost too often.
+func endless(peer, what string, err error) *status.Error {
+	e := status.From(err)
+	return status.Errorf(e.Code(), "%s: %s was lost %d times in a row: %s", peer, what, maxSameLosses, e.Message())
+}

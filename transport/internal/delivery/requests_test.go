@@ -1,0 +1,658 @@
+package delivery
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tryst-rdma/tryst/status"
+)
+
+// askBench drives the machine asking with words, as bench does answers.
+type askBench struct {
+	t   *testing.T
+	m   *requests
+	now time.Time
+	say simAct // the last doAck or doCancel
+}
+
+func newAskBench(t *testing.T) *askBench {
+	return &askBench{t: t, m: newRequests(producer, DefaultPeerTimeout, DefaultAckBytes), now: t0}
+}
+
+// ups is newAskBench with the peer reached.
+func ups(t *testing.T) *askBench {
+	b := newAskBench(t)
+	b.m.conn = connReaching
+	b.hello(5)
+	return b
+}
+
+func (b *askBench) do(acts []requestAction) string {
+	var out []string
+	for _, a := range simActs(acts) {
+		s := ""
+		switch a.kind {
+		case doHello:
+			s = fmt.Sprint("hello in ", a.after)
+		case doSend:
+			s = fmt.Sprintf("ask %d.%d", a.id, a.attempt)
+			if a.plain {
+				s += " plain"
+			}
+			if a.fallback {
+				s += " elsewhere"
+			}
+			if len(a.ids) > 0 {
+				s += fmt.Sprint(" with ", a.ids)
+			}
+		case doDrop:
+			s = fmt.Sprintf("drop %d.%d", a.id, a.attempt)
+		case doEnd:
+			s = fmt.Sprintf("end %d: %v", a.id, status.CodeOf(a.err))
+		case doAck:
+			s, b.say = fmt.Sprint("finish ", a.ids), a
+		case doCancel:
+			s, b.say = fmt.Sprint("cancel ", a.ids), a
+		case doWake:
+			s = fmt.Sprint("wake in ", a.after)
+		}
+		out = append(out, s)
+	}
+	return strings.Join(out, ", ")
+}
+
+var (
+	errLost    = status.New(status.Unavailable, "connection reset")
+	errRestart = status.New(status.Aborted, "another process")
+)
+
+func (b *askBench) recv(id uint64) string { return b.do(b.m.recvID(b.now, id, 5)) }
+func (b *askBench) hello(inc uint64) string {
+	return b.do(b.m.hello(b.now, Peer{Tryst: inc != 0, Incarnation: inc}, nil))
+}
+func (b *askBench) unreached(code status.Code) string {
+	return b.do(b.m.hello(b.now, Peer{}, status.New(code, "dial")))
+}
+func (b *askBench) answered(id uint64, size int64) string {
+	return b.do(b.m.answeredID(b.now, id, size, nil))
+}
+func (b *askBench) lost(id uint64, attempt uint32) string {
+	return b.do(b.m.lostID(b.now, id, attempt, false, errLost))
+}
+func (b *askBench) elsewhere(id uint64, attempt uint32) string {
+	return b.do(b.m.fallbackID(b.now, id, attempt))
+}
+func (b *askBench) restarted(id uint64, attempt uint32) string {
+	return b.do(b.m.restartedID(b.now, id, attempt, errRestart))
+}
+func (b *askBench) cancel(id uint64) string {
+	return b.do(b.m.cancelID(b.now, id, status.New(status.Cancelled, "")))
+}
+func (b *askBench) told(err error) string { return b.do(b.m.flushed(b.now, b.say.batch(), err)) }
+func (b *askBench) pass(d time.Duration) string {
+	b.now = b.now.Add(d)
+	return b.do(b.m.tick(b.now))
+}
+
+func (b *askBench) want(what, got, want string) {
+	b.t.Helper()
+	if got != want {
+		b.t.Errorf("%s: %q, want %q", what, got, want)
+	}
+}
+
+// Each transition of the chart in requests.go.
+func TestRequestsChart(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		run  func(b *askBench)
+	}{
+		{"none, reaching, up", func(b *askBench) {
+			b.want("first", b.recv(1), "hello in 0s")
+			b.want("second", b.recv(2), "")
+			b.want("reached", b.hello(5), "ask 1.1, ask 2.1")
+			b.want("third", b.recv(3), "ask 3.1")
+		}},
+		{"reaching, not reached", func(b *askBench) {
+			b.recv(1)
+			b.want("1", b.unreached(status.Unavailable), "hello in 20ms")
+			b.want("2", b.unreached(status.DeadlineExceeded), "hello in 40ms")
+			b.now = b.now.Add(DefaultPeerTimeout - 10*time.Millisecond)
+			b.want("no later than the timeout", b.unreached(status.Unavailable), "hello in 10ms")
+			b.now = b.now.Add(10 * time.Millisecond)
+			b.want("timeout", b.unreached(status.Unavailable), "end 1: Unavailable")
+			b.want("next", b.recv(2), "hello in 0s")
+		}},
+		{"reaching, the peer's own word", func(b *askBench) {
+			b.recv(1)
+			b.want("word", b.unreached(status.PermissionDenied), "end 1: PermissionDenied")
+		}},
+		{"lost, reached again", func(b *askBench) {
+			b.recv(1)
+			b.hello(5)
+			b.recv(2)
+			b.now = b.now.Add(time.Minute)
+			b.want("lost", b.lost(1, 1), "hello in 0s")
+			b.want("with it", b.lost(2, 1), "")
+			b.want("reported twice", b.lost(2, 1), "")
+			b.want("reached", b.hello(5), "ask 1.2, ask 2.2")
+		}},
+		{"lost with an earlier link", func(b *askBench) {
+			b.recv(1)
+			b.hello(5)
+			b.recv(2)
+			b.lost(1, 1)
+			b.hello(5)
+			b.want("late", b.lost(2, 1), "ask 2.2")
+		}},
+		{"lost, another process is there", func(b *askBench) {
+			b.recv(1)
+			b.hello(5)
+			b.recv(2)
+			b.lost(1, 1)
+			b.want("a new receive meanwhile", b.recv(3), "")
+			b.want("reached", b.hello(6), "end 1: Aborted, ask 3.1")
+			b.want("lost late", b.lost(2, 1), "end 2: Aborted")
+		}},
+		{"lost, but the key names the other process", func(b *askBench) {
+			b.recv(1)
+			b.hello(5)
+			b.do(b.m.recvID(b.now, 2, 6))
+			b.do(b.m.recvID(b.now, 3, 6))
+			b.lost(1, 1)
+			b.lost(2, 1)
+			b.want("reached", b.hello(6), "end 1: Aborted, ask 2.1")
+			b.want("lost late", b.lost(3, 1), "ask 3.1")
+		}},
+		{"lost, then a peer that is not Tryst", func(b *askBench) {
+			b.recv(1)
+			b.hello(5)
+			b.lost(1, 1)
+			b.want("perhaps it was a proxy", b.hello(0), "hello in 40ms")
+			b.want("perhaps again", b.hello(0), "hello in 80ms")
+			b.want("believed", b.hello(0), "end 1: Aborted")
+			b.want("asks plainly", b.recv(2), "ask 2.1 plain")
+		}},
+		{"the peer says that it is another process", func(b *askBench) {
+			b.recv(1)
+			b.hello(5)
+			b.now = b.now.Add(time.Minute)
+			b.want("nobody took it", b.restarted(1, 1), "hello in 0s")
+			b.want("reached", b.hello(6), "ask 1.1")
+		}},
+		{"it says so of an attempt that may not be the first", func(b *askBench) {
+			b.recv(1)
+			b.hello(5)
+			b.lost(1, 1)
+			b.hello(5)
+			b.now = b.now.Add(time.Minute)
+			b.recv(2)
+			b.want("lost", b.restarted(1, 2), "end 1: Aborted, hello in 0s")
+		}},
+		{"it says so after it was reached anew", func(b *askBench) {
+			b.recv(1)
+			b.hello(5)
+			b.recv(2)
+			b.lost(1, 1)
+			b.hello(6)
+			b.want("asked at once", b.restarted(2, 1), "ask 2.1")
+		}},
+		{"cancelled before it was asked", func(b *askBench) {
+			b.recv(1)
+			b.want("cancel", b.cancel(1), "end 1: Cancelled")
+			b.want("cancel twice", b.cancel(1), "")
+			b.want("nothing to say", b.hello(5), "")
+		}},
+		{"cancelled on the wire", func(b *askBench) {
+			b.recv(1)
+			b.hello(5)
+			b.want("cancel", b.cancel(1), "drop 1.1, end 1: Cancelled, cancel [1]")
+			b.want("late answer", b.answered(1, 1), "")
+			b.want("late loss", b.lost(1, 1), "")
+			b.want("taken", b.told(nil), "")
+		}},
+		{"cancelled while it waits to be asked again", func(b *askBench) {
+			b.recv(1)
+			b.recv(2)
+			b.hello(5)
+			b.lost(1, 1)
+			b.want("cancel", b.cancel(1), "end 1: Cancelled")
+			b.want("said when reached", b.hello(5), "cancel [1]")
+		}},
+		{"given up while something is on an old wire", func(b *askBench) {
+			b.recv(1)
+			b.hello(5)
+			b.recv(2)
+			b.lost(1, 1)
+			b.now = b.now.Add(DefaultPeerTimeout)
+			got := strings.Split(b.unreached(status.Unavailable), ", ")
+			slices.Sort(got)
+			b.want("timeout", strings.Join(got, ", "), "drop 2.1, end 1: Unavailable, end 2: Unavailable, hello in 1s")
+			b.recv(3)
+			got = strings.Split(b.hello(5), ", ")
+			if got[0] != "ask 3.1" || len(b.say.ids) != 2 || b.say.kind != doCancel {
+				b.t.Errorf("what may be matched over there is not cancelled when it is reached: %q", got)
+			}
+		}},
+		{"given up, and looked for while it may keep what is cancelled", func(b *askBench) {
+			b.recv(1)
+			b.hello(5)
+			b.lost(1, 1)
+			b.now = b.now.Add(DefaultPeerTimeout)
+			b.want("timeout", b.unreached(status.Unavailable), "end 1: Unavailable, hello in 1s")
+			b.now = b.now.Add(expireAfter - DefaultPeerTimeout - time.Second)
+			b.want("still", b.unreached(status.Unavailable), "hello in 1s")
+			b.want("reached", b.hello(5), "cancel [1]")
+			b.want("taken", b.told(nil), "")
+		}},
+		{"given up, and it keeps nothing any more", func(b *askBench) {
+			b.recv(1)
+			b.hello(5)
+			b.lost(1, 1)
+			b.now = b.now.Add(DefaultPeerTimeout)
+			b.unreached(status.Unavailable)
+			b.now = b.now.Add(expireAfter)
+			b.want("not any more", b.unreached(status.Unavailable), "")
+			b.want("next", b.recv(2), "hello in 0s")
+			b.want("said all the same", b.hello(5), "ask 2.1, cancel [1]")
+		}},
+		{"given up, asked meanwhile, and given up again", func(b *askBench) {
+			b.recv(1)
+			b.hello(5)
+			b.lost(1, 1)
+			b.now = b.now.Add(DefaultPeerTimeout)
+			b.unreached(status.Unavailable)
+			b.want("asked", b.recv(2), "") // it is being called
+			b.now = b.now.Add(time.Second)
+			b.want("has its own time", b.unreached(status.Unavailable), "hello in 20ms")
+			b.now = b.now.Add(DefaultPeerTimeout)
+			b.want("timeout", b.unreached(status.Unavailable), "end 2: Unavailable, hello in 1s")
+			b.want("another process", b.hello(6), "")
+		}},
+		{"cancel that was not taken by a peer that nobody asks any more", func(b *askBench) {
+			b.recv(1)
+			b.recv(2)
+			b.hello(5)
+			b.lost(2, 1)
+			b.hello(5)
+			b.cancel(1)
+			b.want("the last receive ends", b.restarted(2, 2), "end 2: Aborted")
+			b.want("not taken", b.told(errLost), "hello in 1s")
+			b.want("reached", b.hello(5), "cancel [1]")
+		}},
+		{"closing while the peer is lost", func(b *askBench) {
+			b.recv(1)
+			b.hello(5)
+			b.lost(1, 1)
+			b.cancel(1)
+			b.want("close", b.do(b.m.close(b.now)), "")
+			if b.m.quiet(b.now) {
+				b.t.Error("quiet before the peer was called")
+			}
+			if !b.m.quiet(b.now.Add(closeCall)) {
+				b.t.Error("it takes too long, and it is not quiet")
+			}
+			b.unreached(status.Unavailable)
+			if !b.m.quiet(b.now) {
+				b.t.Error("not quiet although it cannot be reached")
+			}
+			b.want("reached", b.hello(5), "cancel [1]")
+			if b.m.quiet(b.now) {
+				b.t.Error("quiet before it was taken")
+			}
+			b.told(nil)
+			if !b.m.quiet(b.now) {
+				b.t.Error("not quiet")
+			}
+		}},
+		{"closing says at once", func(b *askBench) {
+			b.recv(1)
+			b.hello(5)
+			b.answered(1, 10)
+			b.want("close", b.do(b.m.close(b.now)), "finish [1]")
+			if b.m.quiet(b.now) {
+				b.t.Error("quiet before it was taken")
+			}
+			b.told(nil)
+			if !b.m.quiet(b.now) {
+				b.t.Error("not quiet")
+			}
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.run(newAskBench(t)) })
+	}
+}
+
+// A wire that has another way gives receives back to be asked again that way,
+// and nothing is wrong with the link.
+func TestRequestsElsewhere(t *testing.T) {
+	b := ups(t)
+	b.recv(1)
+	b.recv(2)
+	b.want("given back", b.elsewhere(1, 1), "ask 1.2 elsewhere")
+	b.want("late word", b.elsewhere(1, 1), "")
+	b.want("cancelled meanwhile", b.do(b.m.fallbackID(b.now, 3, 1)), "")
+	if b.m.conn != connUp {
+		t.Errorf("the link is %v", b.m.conn)
+	}
+	b.want("lost there", b.lost(1, 2), "hello in 0s")
+	b.want("given back while looking", b.elsewhere(2, 1), "")
+	b.want("both again", b.hello(5), "ask 1.3 elsewhere, ask 2.2 elsewhere")
+	b.recv(4)
+	b.lost(2, 2)
+	b.want("another process", b.hello(6), "end 2: Aborted")
+	b.want("asked the old one", b.elsewhere(4, 1), "end 4: Aborted")
+
+	b = ups(t)
+	for id := uint64(1); id <= maxResent+2; id++ {
+		b.recv(id)
+	}
+	for id := uint64(1); id <= maxResent+2; id++ {
+		b.elsewhere(id, 1)
+	}
+	if b.m.resent != maxResent || len(b.m.again) != 2 {
+		t.Errorf("%d are asked again, %d wait", b.m.resent, len(b.m.again))
+	}
+}
+
+func TestRequestsPlainPeerIsAskedOnce(t *testing.T) {
+	b := newAskBench(t)
+	b.recv(1)
+	b.want("hello", b.hello(0), "ask 1.1 plain")
+	b.recv(2)
+	b.recv(3)
+	b.want("answered: nothing to say", b.answered(3, 1<<30), "")
+	b.want("cancelled: nothing to say", b.cancel(2), "drop 2.1, end 2: Cancelled")
+	b.want("lost", b.lost(1, 1), "end 1: Unavailable")
+	b.want("next: who is it now?", b.recv(4), "hello in 0s")
+	b.want("it is Tryst now", b.hello(5), "ask 4.1")
+}
+
+// After a break 64 at once are asked again, in order.
+func TestRequestsReaskedInOrder(t *testing.T) {
+	b := ups(t)
+	const n = 200
+	for id := uint64(1); id <= n; id++ {
+		b.recv(id)
+	}
+	for id := uint64(1); id <= n; id++ {
+		b.lost(id, 1)
+	}
+	var asked []string
+	collect := func(s string) int {
+		n := 0
+		for w := range strings.SplitSeq(s, ", ") {
+			if strings.HasPrefix(w, "ask ") {
+				asked = append(asked, strings.Fields(w)[1])
+				n++
+			}
+		}
+		return n
+	}
+	if got := collect(b.hello(5)); got != maxResent {
+		t.Fatalf("%d asked again at once, want %d", got, maxResent)
+	}
+	for id := uint64(1); id <= n; id++ {
+		want := 0
+		if id+maxResent <= n {
+			want = 1
+		}
+		if got := collect(b.answered(id, 1)); got != want {
+			t.Fatalf("after answer %d %d are asked, want %d", id, got, want)
+		}
+	}
+	for i, a := range asked {
+		if want := fmt.Sprintf("%d.2", i+1); a != want {
+			t.Fatalf("place %d was asked %s, want %s", i, a, want)
+		}
+	}
+	if b.m.resent != 0 {
+		t.Errorf("%d count as asked again", b.m.resent)
+	}
+}
+
+// Those 64 may wait for what comes only when others were answered.
+func TestRequestsReaskedDoNotHoldUpTheRest(t *testing.T) {
+	b := ups(t)
+	const n = 1000
+	for id := uint64(1); id <= n; id++ {
+		b.recv(id)
+	}
+	for id := uint64(1); id <= n; id++ {
+		b.lost(id, 1)
+	}
+	b.hello(5)
+	for want := 2 * maxResent; want < n; want *= 2 {
+		if b.pass(widenPause); b.m.resent != want {
+			t.Fatalf("%d are asked, want %d", b.m.resent, want)
+		}
+	}
+	b.pass(widenPause)
+	if b.m.resent != n || len(b.m.again) != 0 || !b.m.widen.IsZero() {
+		t.Fatalf("%d are asked, %d wait", b.m.resent, len(b.m.again))
+	}
+
+	// While answers come there is no need to ask more at once.
+	b = ups(t)
+	for id := uint64(1); id <= n; id++ {
+		b.recv(id)
+	}
+	for id := uint64(1); id <= n; id++ {
+		b.lost(id, 1)
+	}
+	b.hello(5)
+	for id := uint64(1); id <= 20; id++ {
+		b.answered(id, 1)
+		if b.pass(widenPause); b.m.resent != maxResent {
+			t.Fatalf("%d are asked, want %d", b.m.resent, maxResent)
+		}
+	}
+}
+
+// A peer that takes hellos but loses every request is not asked in a hot loop.
+func TestRequestsNoHotLoop(t *testing.T) {
+	b := newAskBench(t)
+	b.recv(1)
+	b.hello(5)
+	pause := helloPause
+	for attempt := uint32(1); attempt < 20; attempt++ {
+		b.want(fmt.Sprint("attempt ", attempt), b.lost(1, attempt), fmt.Sprint("hello in ", pause))
+		pause = min(2*pause, helloPauseMax)
+		b.hello(5)
+	}
+	b.want("answered", b.answered(1, 1), "wake in 5ms")
+	b.recv(2)
+	b.want("it serves again", b.lost(2, 1), "hello in 0s")
+
+	// The same for one that says each time that it is somebody else.
+	b = newAskBench(t)
+	b.recv(1)
+	b.hello(5)
+	b.want("restarted", b.restarted(1, 1), "hello in 20ms")
+	b.hello(5)
+	b.want("restarted", b.restarted(1, 1), "hello in 40ms")
+
+	// And for one that takes hellos but no finishes: it is told again and again,
+	// no faster than hellos, until it takes them.
+	b = ups(t)
+	b.recv(1)
+	b.answered(1, 1)
+	b.pass(ackDelay)
+	b.want("lost", b.told(errLost), "hello in 0s") // the link has carried an answer
+	pause = helloPause
+	for range 50 {
+		b.hello(5)
+		b.pass(ackDelay)
+		b.want("lost again", b.told(errLost), fmt.Sprint("hello in ", pause))
+		pause = min(2*pause, helloPauseMax)
+	}
+	b.hello(5)
+	b.pass(ackDelay)
+	b.told(nil)
+	if !b.m.quiet(b.now) {
+		t.Error("not quiet though the peer took all")
+	}
+}
+
+// One connection's end is one break however many receives it takes along, and a
+// failure to say something on an earlier link is none.
+func TestRequestsOldLinksBreakNothing(t *testing.T) {
+	b := ups(t)
+	b.recv(1)
+	b.recv(2)
+	b.cancel(2)
+	say := b.say
+	b.lost(1, 1)
+	b.hello(5)
+	if got := b.do(b.m.flushed(b.now, say.batch(), errLost)); got != "cancel [2]" || b.m.conn != connUp {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestErrorsTellWhatTheLinkWasLostFor: that the peer was not reached afterwards says
+// nothing of what was wrong.
+func TestErrorsTellWhatTheLinkWasLostFor(t *testing.T) {
+	const words = "its connection was lost: connection reset"
+	ends := func(acts []requestAction) (texts []string) {
+		for _, a := range acts {
+			if a.kind == doEnd {
+				texts = append(texts, a.err.Error())
+			}
+		}
+		return texts
+	}
+	for name, end := range map[string]func(b *askBench) []string{
+		"not reached": func(b *askBench) []string {
+			b.lost(1, 1)
+			b.now = b.now.Add(DefaultPeerTimeout)
+			return ends(b.m.hello(b.now, Peer{}, status.New(status.Unavailable, "dial")))
+		},
+		"restarted": func(b *askBench) []string {
+			b.lost(1, 1)
+			return ends(b.m.hello(b.now, Peer{Tryst: true, Incarnation: 6}, nil))
+		},
+		"restarted, lost late": func(b *askBench) []string {
+			b.recv(2)
+			b.lost(2, 1)
+			b.hello(6)
+			return ends(b.m.lostID(b.now, 1, 1, false, errLost))
+		},
+	} {
+		b := newAskBench(t)
+		b.recv(1)
+		b.hello(5)
+		if got := end(b); len(got) != 1 || !strings.Contains(got[0], words) {
+			t.Errorf("%s: %q, want one with %q", name, got, words)
+		}
+	}
+	// What an earlier link was lost for, before the peer was reached or given up, is
+	// another story.
+	for name, between := range map[string]func(b *askBench){
+		"it was up again": func(b *askBench) {
+			b.hello(5)
+			b.answered(1, 1)
+			b.m.lostID(b.now, 1, 1, false, errLost) // late, of a receive that has ended
+			b.m.conn = connNone                     // as when the connection was closed idle
+		},
+		"it was given up": func(b *askBench) {
+			b.now = b.now.Add(DefaultPeerTimeout)
+			b.unreached(status.Unavailable)
+		},
+	} {
+		b := newAskBench(t)
+		b.recv(1)
+		b.hello(5)
+		b.lost(1, 1)
+		between(b)
+		b.recv(2)
+		b.now = b.now.Add(DefaultPeerTimeout)
+		if got := ends(b.m.hello(b.now, Peer{}, status.New(status.Unavailable, "dial"))); len(got) != 1 || strings.Contains(got[0], words) {
+			t.Errorf("%s: %q, want one without %q", name, got, words)
+		}
+	}
+}
+
+// A receive that is lost with the same code three times in a row ends with it, and its value
+// goes back. A connection that breaks, another code, or a part of the value in between is no
+// such row.
+func TestRequestsEndsWhatIsLostAlike(t *testing.T) {
+	reset, calm := status.New(status.Internal, "reset"), status.New(status.ResourceExhausted, "calm")
+	for _, c := range []struct {
+		name string
+		errs []error
+		want string
+	}{
+		{"alike", []error{reset, reset, reset}, "end 1: Internal"},
+		{"two of one, three of another", []error{reset, reset, calm, calm, calm}, "end 1: ResourceExhausted"},
+		{"the connection breaks", []error{errLost, errLost, errLost, errLost, errLost}, "hello in 0s"},
+		{"ended by gRPC with its connection", []error{context.Canceled, context.Canceled, context.Canceled}, "hello in 0s"},
+		{"a break in between", []error{reset, reset, errLost, reset, reset}, "hello in 0s"},
+		{"progress in between", []error{reset, reset, nil, reset}, "hello in 0s"},
+	} {
+		b := ups(t)
+		b.recv(1)
+		var got string
+		attempt := uint32(0)
+		for i, err := range c.errs {
+			b.now = b.now.Add(time.Minute)
+			if err == nil {
+				continue
+			}
+			attempt++
+			got = b.do(b.m.lostID(b.now, 1, attempt, i > 0 && c.errs[i-1] == nil, err))
+			b.m.conn = connReaching
+			if say := b.hello(5); strings.HasPrefix(got, "end") && say != "cancel [1]" {
+				t.Errorf("%s: %q is said, want a cancel", c.name, say)
+			}
+		}
+		if got, _, _ = strings.Cut(got, ","); got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+// The peer's own word ends a hello at once, a word from in between when it comes three times.
+func TestRequestsHelloIsLost(t *testing.T) {
+	for _, known := range []bool{false, true} {
+		b := newAskBench(t)
+		b.recv(1)
+		if known {
+			b.hello(5)
+			b.now = b.now.Add(time.Minute)
+			b.lost(1, 1)
+		}
+		lost := func() string {
+			return b.do(b.m.hello(b.now, Peer{}, &LostError{status.New(status.Unauthenticated, "expired")}))
+		}
+		b.want("once", lost(), "hello in 20ms")
+		b.want("twice", lost(), "hello in 40ms")
+		b.want("three times", lost(), "end 1: Unauthenticated")
+		b.recv(2)
+		b.want("anew", lost(), "hello in 20ms")
+		b.want("its own word", b.unreached(status.PermissionDenied), "end 2: PermissionDenied")
+	}
+}
+
+// What is said is lost likewise: after the third time it is not said any more.
+func TestRequestsSaysWhatIsLostAlikeThreeTimes(t *testing.T) {
+	b := ups(t)
+	b.recv(1)
+	b.want("cancelled", b.cancel(1), "drop 1.1, end 1: Cancelled, cancel [1]")
+	for _, want := range []string{"cancel [1]", "cancel [1]", ""} {
+		b.now = b.now.Add(time.Minute)
+		b.told(&LostError{status.New(status.Internal, "reset")})
+		b.want("said", b.hello(5), want)
+	}
+}
+
+// What this side cannot take is cancelled, not finished.
+func TestRequestsGivesBackWhatItCannotTake(t *testing.T) {
+	b := ups(t)
+	b.recv(1)
+	got := b.do(b.m.answeredID(b.now, 1, 0, &ReceiverError{status.New(status.ResourceExhausted, "no memory")}))
+	b.want("no memory", got, "cancel [1]")
+}

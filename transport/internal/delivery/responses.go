@@ -1,0 +1,498 @@
+package delivery
+
+import (
+	"container/list"
+	"slices"
+	"time"
+
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/status"
+)
+
+// responses is the responder's half of ARCHITECTURE.md section 6 as a pure state
+// machine: the response cache, one for all connections. An entry is found by the
+// requester (name and incarnation) and the receive's id. The methods are the events. Each
+// returns the actions to carry out, in order.
+//
+//	                    space            fetched
+//	request ─► limited ─────► fetching ───────────► kept ── ack ──► gone
+//	              │  ▲            │  │                │
+//	              │  └────────────┼──┘ too large now: ├─ cancel ──► gone, value restored
+//	              │               │    value restored └─ lost 60 s ► gone, then DataLoss
+//	              │ detach,cancel │ detach, cancel
+//	              ▼               ▼
+//	            gone          stopping ── fetched ──► kept (a value came first)
+//	                              │              └──► gone, value restored (cancelled)
+//	                              └─ stopped ───────► fetching (requested again), or gone
+//
+// An entry that fetches owns one receive of the rendezvous. That receive ends exactly
+// once, by a fetched event, and until then the entry stays. So a value that is matched in
+// the moment of a break or a cancel is never lost: it answers the next attempt or goes
+// back to the head of its key. Values of receives that were under way together go back in
+// any order, as they would have arrived.
+//
+// requesters.go decides which process is accepted under a name. What a peer can make the
+// cache hold is bounded: receives, calls and values in space.go, processes and ids in
+// shares.go.
+type responses struct {
+	limits     cacheLimits
+	requesters map[string]*requester // by name: the process that is accepted; "" has all that are not Tryst
+	steps      map[int64]stepEntries
+	next       uint64 // the last fetch id given out
+
+	sources     map[string]*source // by address
+	unaddressed int                // requesters without an address in the cluster
+	ids         int                // of receives, as requester.ids counts them
+
+	// Lists of *requester. Those without a connection are in one of the first three, the
+	// one that lost it first in front.
+	lost        list.List // have entries
+	resting     list.List // have no entries, and are remembered
+	idle        list.List // have nothing here, and are forgotten in time
+	remembering list.List // have ids in past
+
+	waiting   int       // entries without a response
+	waitBytes int64     // length of their keys
+	bytes     int64     // charged to all requesters
+	turns     list.List // of *requester with entries that wait for space; the next in front
+	blocked   bool      // the next one waits for the limit for all
+}
+
+// stepEntries are the entries of a step, in order, linked by their places in it.
+type stepEntries struct{ first, last *entry }
+
+type entryState uint8
+
+const (
+	entryLimited  entryState = iota // waits for space, has no receive
+	entryFetching                   // its receive waits in the rendezvous
+	entryStopping                   // its receive was taken back and has not ended yet
+	entryKept                       // has its response
+)
+
+// entry is one receive of one requester.
+type entry struct {
+	requester *requester
+	request   Request
+	state     entryState
+	fetch     uint64 // id of its receive
+	calls     []call // that wait for the response
+	cancelled bool   // stopping: the value is not wanted any more
+	ended     bool   // its step was cleaned up: what it ends with is not kept
+	response  Response
+	bytes     int64         // charged to its requester: for the response, or to reserve space for it
+	size      int64         // what the value that found no space will be charged; 0 when not known
+	place     *list.Element // limited: in requester.limited
+
+	before, after *entry // of its step
+}
+
+func newResponses(limits cacheLimits) *responses {
+	return &responses{
+		limits: limits, requesters: make(map[string]*requester),
+		sources: make(map[string]*source), steps: make(map[int64]stepEntries),
+	}
+}
+
+// request is the event that a call waits for the response to r.
+func (t *responses) request(now time.Time, r Request, replier Replier) []responseAction {
+	to := call{replier, r.ID, r.Attempt}
+	k, acts, err := t.introduceNow(now, r.Requester, "")
+	if err != nil {
+		return append(acts, refuse(to, err))
+	}
+	defer t.place(now, k)
+	if end, ok := k.past.ends[r.ID]; ok {
+		return append(acts, refuse(to, end.refusal(r)))
+	}
+	e := k.entries[r.ID]
+	if e == nil {
+		return append(acts, t.enterRequest(now, k, r, to)...)
+	}
+	switch {
+	case e.request.Step != r.Step || e.request.Key != r.Key:
+		return append(acts, refuse(to, status.Errorf(status.InvalidArgument,
+			"receive %016x of %s asked for %s in step %d before, and asks for %s in step %d now",
+			r.ID, k.describe(), e.request.Key, e.request.Step, r.Key, r.Step)))
+	case r.Attempt < e.request.Attempt:
+		return append(acts, refuse(to, superseded(r, e.request.Attempt)))
+	case r.Attempt > e.request.Attempt:
+		for _, old := range t.takeCalls(e) {
+			acts = append(acts, refuse(old, superseded(e.request, r.Attempt)))
+		}
+		e.request.Attempt = r.Attempt
+	}
+	switch {
+	case e.state == entryKept:
+		return append(acts, reply(to, e.response))
+	case len(e.calls) >= maxCalls:
+		return append(acts, refuse(to, status.Errorf(status.ResourceExhausted,
+			"%d calls wait here already for receive %016x of %s", len(e.calls), r.ID, k.describe())))
+	}
+	t.wait(e, to)
+	return acts
+}
+
+// enterRequest makes the entry of a receive that is not known yet.
+func (t *responses) enterRequest(now time.Time, k *requester, r Request, to call) []responseAction {
+	err := t.countWaiting(k, r)
+	if err == nil {
+		err = t.hasIDs(k, 1)
+	}
+	if err != nil {
+		return []responseAction{refuse(to, err)}
+	}
+	e := &entry{requester: k, request: r}
+	t.insert(e)
+	t.countIn(e)
+	t.wait(e, to)
+	if t.admits(k) {
+		return []responseAction{t.start(e)}
+	}
+	t.limit(e)
+	return t.admit(now)
+}
+
+// insert adds an entry to the cache.
+func (t *responses) insert(e *entry) {
+	e.requester.entries[e.request.ID] = e
+	t.countIDs(e.requester, 1)
+	step := t.steps[e.request.Step]
+	if e.before = step.last; e.before != nil {
+		e.before.after = e
+	} else {
+		step.first = e
+	}
+	step.last = e
+	t.steps[e.request.Step] = step
+}
+
+// countIn counts e as one that waits.
+func (t *responses) countIn(e *entry) {
+	keyBytes := int64(len(e.request.Key.String()))
+	e.requester.waiting++
+	t.waiting++
+	e.requester.waitBytes += keyBytes
+	t.waitBytes += keyBytes
+}
+
+// waited counts e, which has its response or goes, as one that waits no more.
+func (t *responses) waited(e *entry) {
+	keyBytes := int64(len(e.request.Key.String()))
+	e.requester.waiting--
+	t.waiting--
+	e.requester.waitBytes -= keyBytes
+	t.waitBytes -= keyBytes
+}
+
+// forget removes e from the cache. Its receive, if any, has ended or reports to nobody.
+// Calls that wait for it get no response.
+func (t *responses) forget(e *entry) {
+	t.takeCalls(e)
+	delete(e.requester.entries, e.request.ID)
+	t.countIDs(e.requester, -1)
+	t.leaveStep(e)
+	t.charge(e, 0)
+	if e.state == entryLimited {
+		t.unlimit(e)
+	}
+	if e.state != entryKept {
+		t.waited(e)
+	}
+}
+
+func (t *responses) leaveStep(e *entry) {
+	step := t.steps[e.request.Step]
+	if e.before != nil {
+		e.before.after = e.after
+	} else {
+		step.first = e.after
+	}
+	if e.after != nil {
+		e.after.before = e.before
+	} else {
+		step.last = e.before
+	}
+	e.before, e.after = nil, nil
+	if step.first == nil {
+		delete(t.steps, e.request.Step)
+	} else {
+		t.steps[e.request.Step] = step
+	}
+}
+
+// wait lets a call wait for the response of e.
+func (t *responses) wait(e *entry, c call) {
+	e.calls = append(e.calls, c)
+	e.requester.calls++
+}
+
+// takeCalls returns the calls that wait for e, which do so no more.
+func (t *responses) takeCalls(e *entry) []call {
+	calls := e.calls
+	e.requester.calls -= len(calls)
+	e.calls = nil
+	return calls
+}
+
+// start gives e a receive of the rendezvous.
+func (t *responses) start(e *entry) responseAction {
+	t.next++
+	e.state, e.fetch = entryFetching, t.next
+	return responseAction{kind: doFetch, fetch: e.fetch, request: e.request}
+}
+
+// stop takes the receive of e back.
+func (t *responses) stop(e *entry) responseAction {
+	t.charge(e, 0)
+	e.state = entryStopping
+	return responseAction{kind: doStopFetch, fetch: e.fetch}
+}
+
+// entry finds a receive; nil when there is none.
+func (t *responses) entry(p Process, id uint64) *entry {
+	if k := t.known(p); k != nil {
+		return k.entries[id]
+	}
+	return nil
+}
+
+// fetching returns the entry that a fetch belongs to; nil when it is gone with its
+// requester.
+func (t *responses) fetching(r Request, fetch uint64) *entry {
+	e := t.entry(r.Requester, r.ID)
+	if e == nil || e.fetch != fetch || e.state != entryFetching && e.state != entryStopping {
+		return nil
+	}
+	return e
+}
+
+// fetched is the event that the receive of the given fetch has ended. The reference in
+// the response goes to the cache.
+func (t *responses) fetched(now time.Time, r Request, fetch uint64, resp Response) []responseAction {
+	e := t.fetching(r, fetch)
+	if e == nil {
+		return giveBack(r, resp)
+	}
+	defer t.place(now, e.requester)
+	// Without a call a Tryst requester is about to send its next attempt. Others have no
+	// attempts.
+	wanted := len(e.calls) > 0 || e.requester.incarnation == 0
+	if e.state == entryStopping {
+		switch {
+		case e.cancelled, !wanted && resp.Err != nil:
+			t.forget(e)
+			return append(giveBack(r, resp), t.admit(now)...)
+		case status.CodeOf(resp.Err) == status.Cancelled: // taken back, and requested again meanwhile
+			return []responseAction{t.start(e)}
+		}
+	}
+	charge := chargeFor(r, resp)
+	if !e.ended && !t.fits(e, charge) {
+		// Many receives began while little was kept. One without a call must not keep the
+		// space from those that have one.
+		t.charge(e, 0)
+		if e.size = charge; wanted {
+			t.limit(e)
+		} else {
+			t.forget(e)
+		}
+		return append(giveBack(r, resp), t.admit(now)...)
+	}
+	t.waited(e)
+	t.charge(e, charge)
+	e.state, e.response = entryKept, resp
+	var acts []responseAction
+	for _, c := range t.takeCalls(e) {
+		acts = append(acts, reply(c, resp))
+	}
+	if e.ended {
+		t.ended(now, e, pastCleaned)
+		acts = t.release(acts, e)
+	}
+	return append(acts, t.admit(now)...)
+}
+
+// ended notes how e, which goes, has ended, if requests of earlier attempts may still be
+// under way.
+func (t *responses) ended(now time.Time, e *entry, end ending) {
+	if e.request.Attempt > 1 {
+		t.remember(now, e.requester, e.request.ID, end)
+	}
+}
+
+// release forgets an entry and releases the response that is kept for it.
+func (t *responses) release(acts []responseAction, e *entry) []responseAction {
+	t.forget(e)
+	if e.response.Err == nil {
+		acts = append(acts, responseAction{kind: doRelease, response: e.response})
+	}
+	return acts
+}
+
+// detach is the event that a call has ended before its response: its connection was lost,
+// or its requester ended it. That is no cancel. A receive without value is forgotten,
+// since the next attempt stands in for it; one with a value keeps it. Callers that are not
+// Tryst have no attempts: the receive of an id of theirs goes on.
+func (t *responses) detach(now time.Time, p Process, c call) []responseAction {
+	e := t.entry(p, c.id)
+	if e == nil {
+		return nil
+	}
+	i := slices.Index(e.calls, c)
+	if i < 0 {
+		return nil
+	}
+	defer t.place(now, e.requester)
+	e.calls = slices.Delete(e.calls, i, i+1)
+	e.requester.calls--
+	if len(e.calls) > 0 || e.requester.incarnation == 0 {
+		return nil
+	}
+	switch e.state {
+	case entryLimited:
+		t.forget(e)
+		return t.admit(now)
+	case entryFetching:
+		return append([]responseAction{t.stop(e)}, t.admit(now)...)
+	}
+	return nil
+}
+
+// ack is the event that the requester has the responses to ids.
+func (t *responses) ack(now time.Time, p Process, ids []uint64) []responseAction {
+	k := t.known(p)
+	if k == nil {
+		return nil
+	}
+	defer t.heard(now, k)
+	var acts []responseAction
+	for _, id := range ids {
+		e := k.entries[id]
+		if e == nil || e.state != entryKept {
+			continue // acknowledged before, or unknown
+		}
+		t.ended(now, e, pastOver)
+		acts = t.release(acts, e)
+	}
+	return append(acts, t.admit(now)...)
+}
+
+// cancel is the event that the requester cancelled ids: they consume nothing. An unknown
+// id is remembered all the same, as its request may still be under way. An error has no
+// effect: the requester is not known, or there is no space for so many ids.
+func (t *responses) cancel(now time.Time, p Process, ids []uint64) ([]responseAction, error) {
+	k := t.known(p)
+	if k == nil || k.incarnation == 0 { // a peer without ids of its own cannot cancel
+		return nil, status.Errorf(status.FailedPrecondition, "cancel of %d receives: %s with incarnation %016x is not known here; it has to send Hello first", len(ids), p.Name, p.Incarnation)
+	}
+	unknown := 0
+	for _, id := range ids {
+		if _, ended := k.past.ends[id]; !ended && k.entries[id] == nil {
+			unknown++
+		}
+	}
+	if unknown > 0 {
+		if err := t.hasIDs(k, unknown); err != nil {
+			return nil, err
+		}
+	}
+	var acts, back []responseAction
+	for _, id := range ids {
+		if id == 0 {
+			continue // names no receive
+		}
+		t.remember(now, k, id, pastOver)
+		e := k.entries[id]
+		if e == nil {
+			continue
+		}
+		for _, c := range t.takeCalls(e) {
+			acts = append(acts, refuse(c, status.New(status.Cancelled, "the receive was cancelled by its requester")))
+		}
+		switch e.state {
+		case entryLimited:
+			t.forget(e)
+		case entryFetching:
+			e.cancelled = true
+			acts = append(acts, t.stop(e))
+		case entryStopping:
+			e.cancelled = true
+			acts = append(acts, responseAction{kind: doStopFetch, fetch: e.fetch}) // the shell waits for its end
+		case entryKept:
+			t.forget(e)
+			back = append(back, giveBack(e.request, e.response)...)
+		}
+	}
+	acts = append(acts, back...) // behind what stops: a receive that stops must not take it again
+	t.heard(now, k)
+	return append(acts, t.admit(now)...), nil
+}
+
+// endStep is the event that a step has been cleaned up: its responses are released.
+// Receives that still wait are ended by the rendezvous itself.
+func (t *responses) endStep(now time.Time, step int64) []responseAction {
+	var acts []responseAction
+	of := t.steps[step]
+	for e, after := of.first, (*entry)(nil); e != nil; e = after {
+		after = e.after
+		switch e.state {
+		case entryKept:
+			t.ended(now, e, pastCleaned)
+			acts = t.release(acts, e)
+		case entryFetching, entryStopping:
+			e.ended = true
+		case entryLimited:
+			t.ended(now, e, pastCleaned)
+			for _, c := range t.takeCalls(e) {
+				acts = append(acts, refuse(c, status.Errorf(status.Aborted, "Cleanup %d", step)))
+			}
+			t.forget(e)
+		}
+		t.place(now, e.requester)
+	}
+	return append(acts, t.admit(now)...)
+}
+
+// drop forgets a requester and all it has.
+func (t *responses) drop(k *requester, why *status.Error) []responseAction {
+	var acts []responseAction
+	for _, e := range k.entries {
+		for _, c := range t.takeCalls(e) {
+			acts = append(acts, refuse(c, why))
+		}
+		switch e.state {
+		case entryFetching:
+			acts = append(acts, t.stop(e))
+			t.forget(e)
+		case entryKept:
+			acts = t.release(acts, e)
+		default:
+			t.forget(e)
+		}
+	}
+	t.remove(k)
+	return acts
+}
+
+// value finds the response that is kept for a receive: for content that is fetched piece
+// by piece. The caller releases it. ok is false when nothing is kept.
+func (t *responses) value(p Process, id uint64, attempt uint32) (v rendezvous.Value, ok bool, err error) {
+	k := t.known(p)
+	if k == nil {
+		return v, false, nil
+	}
+	if k.past.ends[id] == pastExpired {
+		return v, false, status.Errorf(status.DataLoss, "the response to receive %016x was dropped", id)
+	}
+	if e := k.entries[id]; e != nil && e.state == entryKept {
+		if attempt < e.request.Attempt {
+			return v, false, superseded(Request{ID: id, Attempt: attempt}, e.request.Attempt)
+		}
+		if e.response.Err == nil {
+			e.response.Value.Tensor.Retain()
+		}
+		return e.response.Value, e.response.Err == nil, e.response.Err
+	}
+	return v, false, nil
+}

@@ -1,0 +1,630 @@
+package delivery
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tryst-rdma/tryst/status"
+)
+
+// bench drives the machine answers with words: each event is a method, and what
+// it makes the shell do comes back as text. Receives of the source end when the
+// test says so, by value or fail.
+type bench struct {
+	t   *testing.T
+	m   *responses
+	now time.Time
+	*leaks
+	fetch map[uint64]Request // receives under way
+	inc   uint64
+	name  string
+	conns []*requester // those that live
+}
+
+func everyName(string) bool { return true }
+
+func newBench(t *testing.T, limits cacheLimits) *bench {
+	if limits.maxWaiting == 0 {
+		limits.maxWaiting = 1000
+	}
+	if limits.maxWaitingBytes == 0 {
+		limits.maxWaitingBytes = 1 << 20
+	}
+	if limits.keptPerRequester == 0 {
+		limits.keptPerRequester = 1 << 30
+	}
+	if limits.keptTotal == 0 {
+		limits.keptTotal = 1 << 40
+	}
+	b := &bench{t: t, m: newResponses(limits), now: t0, leaks: newLeaks(t), fetch: make(map[uint64]Request), inc: 7, name: consumer}
+	t.Cleanup(func() {
+		for _, k := range b.m.requesters {
+			b.do(b.m.drop(k, status.New(status.Aborted, "end")))
+		}
+		for f := range b.fetch {
+			b.fail(f, status.Cancelled)
+		}
+	})
+	return b
+}
+
+func (b *bench) do(acts []responseAction) string {
+	var out []string
+	for _, a := range acts {
+		switch a.kind {
+		case doFetch:
+			b.fetch[a.fetch] = a.request
+			out = append(out, fmt.Sprintf("fetch %d", a.fetch))
+		case doStopFetch:
+			out = append(out, fmt.Sprintf("stop %d", a.fetch))
+		case doReply:
+			out = append(out, fmt.Sprintf("call %d: %s", callOf(&a), word(a.response)))
+			if a.response.Err == nil {
+				a.response.Value.Tensor.Release()
+			}
+		case doRestore:
+			out = append(out, "restore "+strings.TrimPrefix(word(a.response), "value "))
+			a.response.Value.Tensor.Release()
+		case doRelease:
+			out = append(out, "release "+strings.TrimPrefix(word(a.response), "value "))
+			a.response.Value.Tensor.Release()
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+// ask asks for key k<id>.
+func (b *bench) ask(id uint64, attempt uint32, call callID) string {
+	return b.do(b.m.request(b.now, Request{
+		Requester: Process{Name: b.name, Incarnation: b.inc}, ID: id, Attempt: attempt, Step: 1, Key: key(b.t, fmt.Sprint("k", id)),
+	}, call))
+}
+
+// value ends a receive of the source with a value of n bytes, x.
+func (b *bench) value(f uint64, x byte, n int) string {
+	ask, ok := b.fetch[f]
+	if !ok {
+		b.t.Fatalf("no receive %d is under way", f)
+	}
+	delete(b.fetch, f)
+	return b.do(b.m.fetched(b.now, ask, f, Response{Value: b.leaks.value(b.t, x, n)}))
+}
+
+func (b *bench) fail(f uint64, code status.Code) string {
+	ask := b.fetch[f]
+	delete(b.fetch, f)
+	return b.do(b.m.fetched(b.now, ask, f, Response{Err: status.New(code, "source")}))
+}
+
+func (b *bench) finish(ids ...uint64) string { return b.do(b.m.ack(b.now, b.requester(), ids)) }
+func (b *bench) cancel(ids ...uint64) string {
+	acts, err := b.m.cancel(b.now, b.requester(), ids)
+	if err != nil {
+		return err.Error()
+	}
+	return b.do(acts)
+}
+func (b *bench) requester() Process        { return Process{Name: b.name, Incarnation: b.inc} }
+func (b *bench) detach(c callID) string    { return b.do(b.m.detachID(b.now, c)) }
+func (b *bench) endStep(step int64) string { return b.do(b.m.endStep(b.now, step)) }
+func (b *bench) up() string {
+	k, acts := b.m.connOpened(b.now, Process{Name: b.name, Incarnation: b.inc})
+	if k != nil {
+		b.conns = append(b.conns, k)
+	}
+	return b.do(acts)
+}
+func (b *bench) down() string {
+	for i, k := range b.conns {
+		if k.incarnation == b.inc {
+			b.m.connClosed(b.now, k)
+			b.conns = slices.Delete(b.conns, i, i+1)
+			break
+		}
+	}
+	return ""
+}
+func (b *bench) tick() string { acts, _ := b.m.tick(b.now); return b.do(acts) }
+func (b *bench) pass(d time.Duration) string {
+	b.now = b.now.Add(d)
+	return b.tick()
+}
+
+func (b *bench) want(what, got, want string) {
+	b.t.Helper()
+	if got != want {
+		b.t.Errorf("%s: %q, want %q", what, got, want)
+	}
+}
+
+// Each transition of the chart in answers.go.
+func TestResponsesChart(t *testing.T) {
+	small := cacheLimits{keptPerRequester: 2 * (keptOverhead + 100)}
+	for _, c := range []struct {
+		name   string
+		limits cacheLimits
+		run    func(b *bench)
+	}{
+		{"fetching to kept to gone", cacheLimits{}, func(b *bench) {
+			b.want("ask", b.ask(1, 1, 1), "fetch 1")
+			b.want("fetched", b.value(1, 'a', 10), "call 1: value a")
+			b.want("asked again", b.ask(1, 2, 2), "call 2: value a")
+			b.want("finish", b.finish(1), "release a")
+			b.want("finish again", b.finish(1), "")
+		}},
+		{"kept, cancelled", cacheLimits{}, func(b *bench) {
+			b.ask(1, 1, 1)
+			b.value(1, 'a', 10)
+			b.want("cancel", b.cancel(1), "restore a")
+			b.want("late copy", b.ask(1, 1, 2), "call 2: Aborted")
+		}},
+		{"fetching, detached, stopped", cacheLimits{}, func(b *bench) {
+			b.ask(1, 1, 1)
+			b.want("detach", b.detach(1), "stop 1")
+			b.want("stopped", b.fail(1, status.Cancelled), "")
+			b.want("asked again", b.ask(1, 2, 2), "fetch 2")
+		}},
+		{"stopping, asked again, stopped", cacheLimits{}, func(b *bench) {
+			b.ask(1, 1, 1)
+			b.detach(1)
+			b.want("asked again", b.ask(1, 2, 2), "")
+			b.want("stopped", b.fail(1, status.Cancelled), "fetch 2")
+			b.want("fetched", b.value(2, 'a', 1), "call 2: value a")
+		}},
+		{"stopping, a value came first", cacheLimits{}, func(b *bench) {
+			b.ask(1, 1, 1)
+			b.detach(1)
+			b.want("fetched", b.value(1, 'a', 1), "")
+			b.want("asked again", b.ask(1, 2, 2), "call 2: value a")
+		}},
+		{"stopping, asked again, a value came first", cacheLimits{}, func(b *bench) {
+			b.ask(1, 1, 1)
+			b.detach(1)
+			b.ask(1, 2, 2)
+			b.want("fetched", b.value(1, 'a', 1), "call 2: value a")
+		}},
+		{"stopping, asked again, an error of the source", cacheLimits{}, func(b *bench) {
+			b.ask(1, 1, 1)
+			b.detach(1)
+			b.ask(1, 2, 2)
+			b.want("fetched", b.fail(1, status.Aborted), "call 2: Aborted")
+		}},
+		{"stopping, cancelled, a value came first", cacheLimits{}, func(b *bench) {
+			b.ask(1, 1, 1)
+			b.detach(1)
+			b.want("cancel", b.cancel(1), "stop 1")
+			b.want("fetched", b.value(1, 'a', 1), "restore a")
+		}},
+		{"fetching, cancelled", cacheLimits{}, func(b *bench) {
+			b.ask(1, 1, 1)
+			b.want("cancel", b.cancel(1), "call 1: Cancelled, stop 1")
+			b.want("stopped", b.fail(1, status.Cancelled), "")
+			b.want("a value never comes", b.ask(1, 2, 2), "call 2: Aborted")
+		}},
+		{"cancelled before it was asked", cacheLimits{}, func(b *bench) {
+			b.up()
+			b.want("cancel", b.cancel(1), "")
+			b.want("ask", b.ask(1, 1, 1), "call 1: Aborted")
+		}},
+		{"older and newer attempts", cacheLimits{}, func(b *bench) {
+			b.ask(1, 2, 1)
+			b.want("older", b.ask(1, 1, 2), "call 2: Aborted")
+			b.want("newer", b.ask(1, 3, 3), "call 1: Aborted")
+			b.want("same", b.ask(1, 3, 4), "")
+			b.want("fetched", b.value(1, 'a', 1), "call 3: value a, call 4: value a")
+		}},
+		{"finished after two attempts: the first is a late copy", cacheLimits{}, func(b *bench) {
+			b.ask(1, 2, 1)
+			b.value(1, 'a', 1)
+			b.finish(1)
+			b.want("late", b.ask(1, 1, 2), "call 2: Aborted")
+			b.want("remembered", b.pass(rememberFor-time.Second)+b.ask(1, 1, 3), "call 3: Aborted")
+			b.want("forgotten", b.pass(time.Second)+b.ask(1, 1, 4), "fetch 2")
+		}},
+		{"another key or step", cacheLimits{}, func(b *bench) {
+			b.ask(1, 1, 1)
+			a := Request{Requester: Process{Name: b.name, Incarnation: b.inc}, ID: 1, Attempt: 2, Step: 1, Key: key(b.t, "other")}
+			b.want("key", b.do(b.m.request(b.now, a, callID(2))), "call 2: InvalidArgument")
+			a.Key, a.Step = key(b.t, "k1"), 2
+			b.want("step", b.do(b.m.request(b.now, a, callID(3))), "call 3: InvalidArgument")
+		}},
+		{"lost for 60 s", cacheLimits{}, func(b *bench) {
+			b.up()
+			b.ask(1, 1, 1)
+			b.value(1, 'a', 1)
+			b.want("an hour with a wire", b.pass(time.Hour), "")
+			b.down()
+			b.want("59 s without", b.pass(expireAfter-time.Second), "")
+			b.want("60 s", b.pass(time.Second), "release a")
+			b.want("asked again", b.ask(1, 2, 2), "call 2: DataLoss")
+		}},
+		{"a wire comes back", cacheLimits{}, func(b *bench) {
+			b.up()
+			b.ask(1, 1, 1)
+			b.value(1, 'a', 1)
+			b.down()
+			b.pass(expireAfter - time.Second)
+			b.up()
+			b.want("an hour", b.pass(time.Hour), "")
+		}},
+		{"no wire was ever named", cacheLimits{}, func(b *bench) {
+			b.ask(1, 1, 1)
+			b.want("a call that waits is a sign of life", b.pass(time.Hour), "")
+			b.value(1, 'a', 1)
+			b.want("59 s", b.pass(expireAfter-time.Second), "")
+			b.want("60 s", b.pass(time.Second), "release a")
+		}},
+		{"limited, room, fetched", small, func(b *bench) {
+			for i := uint64(1); i <= 2; i++ {
+				b.ask(i, 1, callID(i))
+				b.value(i, byte('a'+i), 100)
+			}
+			b.want("no room", b.ask(3, 1, 3), "")
+			b.want("room", b.finish(1), "release b, fetch 3")
+			b.want("fetched", b.value(3, 'c', 100), "call 3: value c")
+		}},
+		{"limited, detached", small, func(b *bench) {
+			b.ask(1, 1, 1)
+			b.value(1, 'a', 200)
+			b.ask(2, 1, 2)
+			b.value(2, 'b', 0)
+			b.want("no room", b.ask(3, 1, 3), "")
+			b.want("detach", b.detach(3), "")
+			b.want("room", b.finish(1), "release a")
+		}},
+		{"limited, cancelled", small, func(b *bench) {
+			b.ask(1, 1, 1)
+			b.value(1, 'a', 200)
+			b.ask(2, 1, 2)
+			b.value(2, 'b', 0)
+			b.ask(3, 1, 3)
+			b.want("cancel", b.cancel(3), "call 3: Cancelled")
+			b.want("room", b.finish(1), "release a")
+		}},
+		{"limited, the step ends", small, func(b *bench) {
+			b.ask(1, 1, 1)
+			b.value(1, 'a', 1000)
+			b.want("no room", b.ask(2, 1, 2), "")
+			got := strings.Split(b.endStep(1), ", ")
+			slices.Sort(got)
+			b.want("end", strings.Join(got, ", "), "call 2: Aborted, release a")
+		}},
+		{"too large now", small, func(b *bench) {
+			b.ask(1, 1, 1)
+			b.ask(2, 1, 2)
+			b.value(1, 'a', 200)
+			b.want("no room for it", b.value(2, 'b', 1000), "restore b")
+			b.want("room", b.finish(1), "release a, fetch 3")
+			b.want("larger than the limit, alone", b.value(3, 'b', 5000), "call 2: value b")
+		}},
+		{"too large now, nobody asks", small, func(b *bench) {
+			b.ask(1, 1, 1)
+			b.ask(2, 1, 2)
+			b.value(1, 'a', 200)
+			b.detach(2)
+			b.want("no room for it", b.value(2, 'b', 1000), "restore b")
+			b.want("it takes nothing for nobody", b.finish(1), "release a")
+		}},
+		{"a large value is not kept waiting by small ones", small, func(b *bench) {
+			b.ask(1, 1, 1)
+			b.ask(2, 1, 2)
+			b.value(1, 'a', 1)
+			b.value(2, 'b', 1000)
+			b.want("behind it", b.ask(3, 1, 3), "")
+			b.want("room for both, in order", b.finish(1), "release a, fetch 3")
+			b.want("large", b.value(3, 'b', 1000), "call 2: value b")
+			b.want("then small", b.finish(2), "release b, fetch 4")
+		}},
+		{"room held free for a value that went elsewhere", small, func(b *bench) {
+			b.ask(1, 1, 1)
+			b.ask(2, 1, 2)
+			b.value(1, 'a', 200)
+			b.value(2, 'b', 1000)
+			b.ask(3, 1, 3)
+			b.want("room for one", b.finish(1), "release a, fetch 3")
+			ask := b.fetch[3]
+			b.want("it waits", b.do(b.m.waits(b.now, ask, 3)), "fetch 4")
+			b.want("it still does", b.do(b.m.waits(b.now, ask, 3)), "")
+			b.want("fetched", b.value(4, 'c', 100), "call 3: value c")
+		}},
+		{"ended while it fetches", cacheLimits{}, func(b *bench) {
+			b.ask(1, 1, 1)
+			b.want("end", b.endStep(1), "")
+			b.want("fetched", b.value(1, 'a', 1), "call 1: value a, release a")
+		}},
+		{"another process under the name", cacheLimits{addressed: everyName}, func(b *bench) {
+			b.ask(1, 1, 1)
+			b.value(1, 'a', 1)
+			b.ask(2, 1, 2)
+			b.detach(2)
+			old := b.inc
+			b.inc = 8
+			got := strings.Split(b.ask(1, 1, 3), ", ")
+			slices.Sort(got)
+			b.want("ask", strings.Join(got, ", "), "fetch 3, release a")
+			b.want("its value", b.value(2, 'b', 1), "restore b")
+			b.inc = old
+			b.want("a late copy of the old one", b.ask(3, 1, 4), "call 4: Aborted")
+			b.up()
+			b.inc = 8
+			b.want("the new one is served", b.value(3, 'c', 1), "call 3: value c")
+		}},
+		{"a cancel of nothing", cacheLimits{}, func(b *bench) {
+			b.up()
+			b.want("cancel", b.cancel(0), "")
+			b.want("its process is not past", b.ask(1, 1, 1), "fetch 1")
+		}},
+		{"the incarnation of another name", cacheLimits{}, func(b *bench) {
+			b.ask(1, 1, 1)
+			b.value(1, 'a', 1)
+			b.name = "/job:c/replica:0/task:1"
+			b.want("ask", b.ask(1, 1, 2), "fetch 2")
+			b.want("finish", b.finish(1), "")
+			b.want("cancel", b.cancel(1), "call 2: Cancelled, stop 2")
+		}},
+		{"a cancel of a process that is not known", cacheLimits{}, func(b *bench) {
+			if got := b.cancel(1); !strings.HasPrefix(got, "FailedPrecondition") || !strings.Contains(got, "send Hello first") {
+				b.t.Error(got)
+			}
+			b.want("nothing is remembered", b.ask(1, 1, 1), "fetch 1")
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.run(newBench(t, c.limits)) })
+	}
+}
+
+// The limit for all: requesters in turn, a large value does not starve, and only
+// who cannot be reached loses something.
+func TestResponsesLimitForAll(t *testing.T) {
+	b := newBench(t, cacheLimits{keptTotal: 2*keptOverhead + 1000})
+	as := func(inc uint64) { b.inc, b.name = inc, fmt.Sprintf("/job:c/replica:0/task:%d", inc) }
+	as(1)
+	b.up()
+	b.ask(1, 1, 1)
+	b.value(1, 'a', 900)
+	as(2)
+	b.up()
+	b.ask(1, 1, 2)
+	b.want("too large", b.value(2, 'b', 900), "restore b")
+	as(3)
+	b.want("behind it", b.ask(1, 1, 3), "")
+	as(1)
+	b.want("even for its own", b.ask(2, 1, 4), "")
+	b.want("who has a connection keeps all", b.pass(time.Hour), "")
+	b.down()
+	b.want("who has a call too", b.pass(time.Hour), "")
+	b.want("detach", b.detach(4), "")
+	b.want("who has neither gives way", b.pass(0), "release a, fetch 3, fetch 4")
+	b.want("DataLoss", b.ask(1, 2, 5), "call 5: DataLoss")
+	b.want("fetched", b.value(3, 'b', 900), "call 2: value b")
+}
+
+func TestResponsesWaitingLimits(t *testing.T) {
+	b := newBench(t, cacheLimits{maxWaiting: 2})
+	b.ask(1, 1, 1)
+	b.ask(2, 1, 2)
+	b.want("third", b.ask(3, 1, 3), "call 3: ResourceExhausted")
+	b.want("asked again", b.ask(2, 2, 4), "call 2: Aborted")
+	b.value(1, 'a', 1)
+	b.want("after one was answered", b.ask(3, 1, 5), "fetch 3")
+	for inc := uint64(100); inc < 120; inc++ {
+		b.inc, b.name = inc, fmt.Sprint("/job:c/replica:0/task:", inc)
+		b.ask(1, 1, callID(inc))
+	}
+	if b.m.waiting > 2*waitingInAll {
+		t.Errorf("%d receives of all wait, want at most %d", b.m.waiting, 2*waitingInAll)
+	}
+
+	b = newBench(t, cacheLimits{maxWaitingBytes: int64(len(key(t, "k1").String()))})
+	b.ask(1, 1, 1)
+	b.want("bytes", b.ask(2, 1, 2), "call 2: ResourceExhausted")
+}
+
+// Facts of TensorFlow's response cache, which the table is for requesters without
+// incarnation.
+
+func cacheBench(t *testing.T) *bench {
+	b := newBench(t, cacheLimits{})
+	b.inc, b.name = 0, ""
+	return b
+}
+
+func TestC1FirstRequestIsHandled(t *testing.T) {
+	b := cacheBench(t)
+	b.want("ask", b.ask(1, 0, 1), "fetch 1")
+}
+
+func TestC2DuplicateWhileActive(t *testing.T) {
+	b := cacheBench(t)
+	b.ask(1, 0, 1)
+	b.want("duplicate", b.ask(1, 0, 2), "")
+	b.want("one computation", b.value(1, 'a', 1), "call 1: value a, call 2: value a")
+	for c := callID(10); c < 10+2*maxCalls; c++ {
+		b.ask(2, 0, c)
+	}
+	if got := len(b.m.requesters[""].entries[2].calls); got != maxCalls {
+		t.Errorf("%d calls wait for one receive, want %d", got, maxCalls)
+	}
+}
+
+func TestC3DuplicateAfterFinished(t *testing.T) {
+	b := cacheBench(t)
+	b.ask(1, 0, 1)
+	b.value(1, 'a', 1)
+	b.want("at once", b.ask(1, 0, 2), "call 2: value a")
+}
+
+func TestC4FinishErases(t *testing.T) {
+	b := cacheBench(t)
+	b.ask(1, 0, 1)
+	b.value(1, 'a', 1)
+	b.want("finish", b.finish(1), "release a")
+	b.want("ask", b.ask(1, 0, 2), "fetch 2")
+}
+
+func TestC5CleanupErasesTheStep(t *testing.T) {
+	b := cacheBench(t)
+	b.ask(1, 0, 1)
+	b.value(1, 'a', 1)
+	other := Request{ID: 2, Step: 2, Key: key(t, "k2")}
+	b.do(b.m.request(b.now, other, callID(2)))
+	b.value(2, 'b', 1)
+	b.want("cleanup", b.endStep(1), "release a")
+	b.want("the other step", b.do(b.m.request(b.now, other, callID(3))), "call 3: value b")
+}
+
+func TestC6FinishOfUnknownID(t *testing.T) {
+	b := cacheBench(t)
+	b.want("no requester", b.finish(9), "")
+	b.ask(1, 0, 1)
+	b.want("no id", b.finish(9), "")
+	b.want("not answered yet", b.finish(1), "")
+	b.want("fetched", b.value(1, 'a', 1), "call 1: value a")
+}
+
+// C7 is the worker's: here an requester without incarnation has no attempts, so that
+// the end of its call does not end its receive, and it cannot cancel.
+func TestC7CallEndsReceiveGoesOn(t *testing.T) {
+	b := cacheBench(t)
+	b.ask(1, 0, 1)
+	b.want("detach", b.detach(1), "")
+	if got := b.cancel(1); !strings.HasPrefix(got, "FailedPrecondition") {
+		t.Errorf("cancel: %s", got)
+	}
+	b.want("fetched", b.value(1, 'a', 1), "")
+	b.want("never given up", b.pass(time.Hour), "")
+	b.want("retry", b.ask(1, 0, 2), "call 2: value a")
+}
+
+func TestC8ErrorsAreCached(t *testing.T) {
+	for _, inc := range []uint64{0, 7} {
+		b := newBench(t, cacheLimits{})
+		if b.inc = inc; inc == 0 {
+			b.name = ""
+		}
+		b.ask(1, 0, 1)
+		b.want("error", b.fail(1, status.Internal), "call 1: Internal")
+		b.want("again", b.ask(1, 0, 2), "call 2: Internal")
+		b.want("finish", b.finish(1), "")
+		b.want("new", b.ask(1, 0, 3), "fetch 2")
+	}
+}
+
+func TestResponsesValue(t *testing.T) {
+	b := newBench(t, cacheLimits{})
+	check := func(what string, ok bool, code status.Code) {
+		t.Helper()
+		v, got, err := b.m.value(b.requester(), 1, 1)
+		if got != ok || status.CodeOf(err) != code {
+			t.Errorf("%s: %v, %v", what, got, err)
+		}
+		if got {
+			v.Tensor.Release()
+		}
+	}
+	check("no requester", false, status.OK)
+	b.ask(1, 1, 1)
+	check("waits", false, status.OK)
+	b.value(1, 'a', 1)
+	check("kept", true, status.OK)
+	b.pass(expireAfter)
+	check("given up", false, status.DataLoss)
+	b.ask(2, 1, 2)
+	b.fail(2, status.Internal)
+	if _, ok, err := b.m.value(b.requester(), 2, 1); ok || status.CodeOf(err) != status.Internal {
+		t.Errorf("error: %v, %v", ok, err)
+	}
+}
+
+// A request that was overtaken by its next attempt may come when the step has been
+// cleaned up and the requester has what it wanted. Nobody would ever finish with an
+// answer that is kept for it.
+func TestResponsesLateCopyAfterCleanup(t *testing.T) {
+	for name, end := range map[string]func(b *bench){
+		"kept": func(b *bench) {
+			b.value(1, 'a', 10)
+			b.endStep(1)
+		},
+		"fetching": func(b *bench) {
+			b.endStep(1)
+			b.fail(1, status.Aborted)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, cacheLimits{})
+			b.up()
+			b.want("the second attempt", b.ask(1, 2, 1), "fetch 1")
+			end(b)
+			b.finish(1)
+			b.want("the first", b.ask(1, 1, 2), "call 2: Aborted")
+			b.want("a third", b.ask(1, 3, 3), "call 3: Aborted")
+			if n := len(b.m.requesters[b.name].entries); n != 0 {
+				t.Errorf("%d entries stay", n)
+			}
+		})
+	}
+	t.Run("waiting for room", func(t *testing.T) {
+		b := newBench(t, cacheLimits{keptPerRequester: keptOverhead})
+		b.up()
+		b.want("another", b.ask(9, 1, 1), "fetch 1")
+		b.value(1, 'z', 10)
+		b.want("the second attempt", b.ask(1, 2, 2), "")
+		b.endStep(1)
+		b.want("the first", b.ask(1, 1, 3), "call 3: Aborted")
+	})
+}
+
+// What a peer can make the table hold is bounded, and each event stays cheap.
+func TestResponsesHostilePeers(t *testing.T) {
+	k := key(t, "k")
+	t.Run("answers without content", func(t *testing.T) {
+		b := newBench(t, cacheLimits{keptPerRequester: 100 * keptOverhead})
+		for i := uint64(1); i <= 1000; i++ {
+			b.ask(i, 1, callID(i))
+			for f := range b.fetch {
+				b.fail(f, status.Aborted)
+			}
+		}
+		if n := len(b.m.requesters[b.name].entries) - b.m.waiting; n != 100 {
+			t.Errorf("%d errors are kept, want 100", n)
+		}
+	})
+	t.Run("a hundred thousand receives without room", func(t *testing.T) {
+		b := newBench(t, cacheLimits{maxWaiting: 1 << 30, maxWaitingBytes: 1 << 50, keptPerRequester: 1})
+		b.ask(1, 1, 1)
+		b.value(1, 'a', 1)
+		const n = 100_000
+		for i := range uint64(n) {
+			b.do(b.m.request(b.now, Request{Requester: b.requester(), ID: 2 + i, Attempt: 1, Key: k}, callID(2+i)))
+		}
+		for i := range uint64(n) {
+			b.detach(callID(2 + n - 1 - i)) // would take minutes if each looked at all
+		}
+		if b.m.waiting != 0 || b.m.turns.Len() != 0 {
+			t.Errorf("%d wait, %d turns", b.m.waiting, b.m.turns.Len())
+		}
+	})
+}
+
+// A timer for old ids must not keep what is lost afterwards waiting.
+func TestResponsesTickSaysWhatIsNext(t *testing.T) {
+	b := newBench(t, cacheLimits{})
+	b.up()
+	b.ask(1, 2, 1)
+	b.value(1, 'a', 1)
+	b.ask(2, 1, 2)
+	b.value(2, 'b', 1)
+	b.finish(1) // remembered for ten minutes
+	b.down()
+	b.now = b.now.Add(time.Second)
+	if _, next := b.m.tick(b.now); !next.Equal(t0.Add(expireAfter)) {
+		t.Errorf("next look at %v, want %v", next.Sub(t0), expireAfter)
+	}
+	b.want("given up", b.pass(expireAfter-time.Second), "release b")
+	if _, next := b.m.tick(b.now); !next.Equal(t0.Add(rememberFor)) {
+		t.Errorf("next look at %v, want %v", next.Sub(t0), rememberFor)
+	}
+}

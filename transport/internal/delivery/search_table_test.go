@@ -1,0 +1,213 @@
+package delivery
+
+import (
+	"slices"
+
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/status"
+)
+
+// The sender's shell: Kept and the rendezvous.
+
+func (w *duo) keep(i int, acts []responseAction) {
+	s := &w.sides[i]
+	var found []report // at once
+	for _, a := range acts {
+		switch a.kind {
+		case doFetch:
+			if v := w.fetch(i, waiting{a.fetch, a.request}); v != 0 {
+				found = append(found, report{waiting{a.fetch, a.request}, v})
+			}
+		case doStopFetch:
+			for k := range s.keys {
+				q := &s.keys[k].waiting
+				if n := slices.IndexFunc(*q, func(x waiting) bool { return x.fetch == a.fetch }); n >= 0 {
+					s.reports = append(s.reports, report{waiting: (*q)[n]})
+					*q = slices.Delete(slices.Clone(*q), n, n+1)
+				}
+			}
+		case doReply:
+			w.reply(i, a)
+		case doRestore:
+			if name := w.nameOf(a.response.Value); s.over || w.value(name).home != s.process {
+				w.release(name)
+			} else {
+				w.put(i, name, true)
+			}
+		case doRelease:
+			w.release(w.nameOf(a.response.Value))
+		}
+	}
+	for _, rep := range found {
+		w.keep(i, s.table.fetched(w.now, rep.request, rep.fetch, Response{Value: rendezvous.Value{Tensor: w.cfg.tensor[rep.value]}}))
+	}
+	if w.cfg.rules.forgetIDs {
+		for _, k := range s.table.requesters {
+			s.table.forgetAll(k)
+			k.displaced = nil
+		}
+	}
+}
+
+// fetch is Source.RecvLocalAsync. It returns the value that it finds at once, 0 for none.
+func (w *duo) fetch(i int, f waiting) (value byte) {
+	s := &w.sides[i]
+	q := &s.keys[slices.Index(w.cfg.parsed[i], f.request.Key)]
+	switch {
+	case s.over:
+		s.reports = append(s.reports, report{waiting: f})
+	case len(q.values) > 0:
+		value, q.values = q.values[0], q.values[1:]
+		if w.cfg.slow {
+			s.reports, value = append(s.reports, report{f, value}), 0
+		}
+	default:
+		q.waiting = append(slices.Clone(q.waiting), f)
+	}
+	return value
+}
+
+// put gives a value to the first receive of its key, or queues it.
+func (w *duo) put(i int, name byte, front bool) {
+	s := &w.sides[i]
+	q := &s.keys[w.value(name).key]
+	switch {
+	case len(q.waiting) > 0:
+		s.reports = append(s.reports, report{q.waiting[0], name})
+		q.waiting = q.waiting[1:]
+	case front: // in its place: names rise as values are sent
+		at, _ := slices.BinarySearch(q.values, name)
+		q.values = slices.Insert(slices.Clone(q.values), at, name)
+	default:
+		q.values = append(slices.Clone(q.values), name)
+	}
+}
+
+// report tells the table what a receive of the rendezvous has ended with.
+func (w *duo) report(i, n int) {
+	s := &w.sides[i]
+	rep := s.reports[n]
+	s.reports = slices.Delete(s.reports, n, n+1)
+	ans := Response{Err: status.New(status.Cancelled, "")}
+	switch {
+	case rep.value == 0 && s.over:
+		ans.Err = status.New(status.Aborted, "Cleanup 1")
+	case rep.value != 0:
+		ans = Response{Value: rendezvous.Value{Tensor: w.cfg.tensor[rep.value]}}
+		k := s.table.known(rep.request.Requester)
+		if e := k.entryOf(rep.request.ID); w.cfg.rules.dropValue && e != nil && e.state == entryStopping {
+			w.release(rep.value)
+			ans = Response{Err: status.New(status.Cancelled, "")}
+		}
+	}
+	w.keep(i, s.table.fetched(w.now, rep.request, rep.fetch, ans))
+}
+
+// asks is ResponseCache.Request.
+func (w *duo) asks(i int, a Request, generation int) callID {
+	s := &w.sides[i]
+	if r := &w.sides[1-i].recvs[a.ID-1]; r.first == 0 {
+		r.first = s.process
+	}
+	s.lastCall++
+	s.callers = append(s.callers, duoCaller{s.lastCall, generation, a.ID, a.Attempt})
+	a.ID = w.idAt(a, generation)
+	if e := s.table.known(a.Requester).entryOf(a.ID); w.cfg.rules.anyAttempt && e != nil {
+		e.request.Attempt = a.Attempt - 1
+	}
+	call := s.lastCall
+	w.keep(i, s.table.request(w.now, a, call))
+	return call
+}
+
+// idAt is the id that the table finds a receive by.
+func (w *duo) idAt(a Request, generation int) uint64 {
+	switch {
+	case w.cfg.rules.newID:
+		return a.ID + uint64(a.Attempt-1)<<32
+	case w.cfg.rules.ownTable && generation == 0:
+		return a.ID + 1<<32
+	}
+	return a.ID
+}
+
+func (w *duo) finish(i int, requester Process, ids []uint64, grpc bool) {
+	if w.cfg.rules.ownTable && grpc {
+		ids = slices.Clone(ids)
+		for k := range ids {
+			ids = append(ids, ids[k]+1<<32)
+		}
+	}
+	w.keep(i, w.sides[i].table.ack(w.now, requester, ids))
+}
+
+// cancel is Kept.Cancel.
+func (w *duo) cancel(i int, requester uint64, ids []uint64) {
+	if len(ids) == 0 {
+		return
+	}
+	if w.cfg.rules.cancelLate {
+		w.sides[i].cancelled = append(w.sides[i].cancelled, duoIDs{requester, ids})
+		return
+	}
+	w.cancelNow(i, duoIDs{requester, ids})
+}
+
+// cancelNow has the table cancel, and waits for the receives of the source that this ends.
+func (w *duo) cancelNow(i int, c duoIDs) {
+	s := &w.sides[i]
+	acts, err := s.table.cancel(w.now, Process{w.requester(1 - i).Name, c.requester}, c.ids)
+	if err != nil && c.requester == w.sides[1-i].process {
+		w.fail("%s refuses a cancel: %v", duoNames[i], err)
+	}
+	var stopped []uint64
+	for _, a := range acts {
+		if a.kind == doStopFetch {
+			stopped = append(stopped, a.fetch)
+		}
+	}
+	w.keep(i, acts)
+	for _, id := range stopped {
+		if n := slices.IndexFunc(s.reports, func(r report) bool { return r.fetch == id }); n >= 0 {
+			w.report(i, n)
+		}
+	}
+}
+
+// reply gives a caller its answer.
+func (w *duo) reply(i int, a responseAction) {
+	s := &w.sides[i]
+	n := slices.IndexFunc(s.callers, func(c duoCaller) bool { return c.call == callOf(&a) })
+	if n < 0 {
+		w.fail("%s answers call %d twice", duoNames[i], callOf(&a))
+		return
+	}
+	c := s.callers[n]
+	s.callers = slices.Delete(slices.Clone(s.callers), n, n+1)
+	var name byte
+	if a.response.Err == nil {
+		name = w.nameOf(a.response.Value)
+		w.value(name).refs++
+	}
+	if c.generation != 0 && name != 0 && w.cfg.copies {
+		s.copied = append(s.copied, duoAnswered{c, name})
+	} else if c.generation != 0 {
+		w.answered(i, c, name, a.response.Err)
+	} else {
+		w.answerCall(i, callOf(&a), name, a.response.Err)
+	}
+	if w.cfg.rules.keepNone {
+		w.finish(i, w.requester(1-i), []uint64{c.id}, false)
+	}
+}
+
+// detach is Call.Detach.
+func (w *duo) detach(i int, call callID) {
+	s := &w.sides[i]
+	n := slices.IndexFunc(s.callers, func(c duoCaller) bool { return c.call == call })
+	if n < 0 {
+		return // answered
+	}
+	s.callers = slices.Delete(slices.Clone(s.callers), n, n+1)
+	w.keep(i, s.table.detachID(w.now, call))
+}

@@ -1,0 +1,84 @@
+package delivery
+
+import (
+	"container/list"
+
+	"github.com/tryst-rdma/tryst/status"
+)
+
+// Shares. Any host that reaches a server can introduce processes and name ids. Each source
+// address has a share of what the cache remembers of them, and there is a total. A full
+// cache refuses the newcomer, by the share of its source first, and evicts nothing. Tasks
+// of the cluster always have a place.
+
+// source is a network address that requesters were introduced from.
+type source struct {
+	address     string
+	requesters  int       // introduced from there
+	unaddressed int       // those of them without an address in the cluster
+	idle        list.List // of *requester from there that are in responses.idle, the longest idle in front
+	ids         int       // of receives, as requester.ids counts them
+}
+
+func (t *responses) sourceAt(address string) *source {
+	s := t.sources[address]
+	if s == nil {
+		s = &source{address: address}
+		t.sources[address] = s
+	}
+	return s
+}
+
+// hasSpaceFor refuses one requester more than its source may introduce, or than there may
+// be. A requester of the same source that has nothing here makes space for it.
+func (t *responses) hasSpaceFor(a Process, from string) *status.Error {
+	if t.addressed(a.Name) {
+		return nil
+	}
+	s := t.sources[from]
+	mine := 0
+	if s != nil {
+		mine = s.unaddressed
+	}
+	if mine < maxProcessesOfSource && t.unaddressed < maxProcesses {
+		return nil
+	}
+	if s != nil && s.idle.Len() > 0 {
+		t.remove(item[*requester](s.idle.Front()))
+		return nil
+	}
+	if mine >= maxProcessesOfSource {
+		return status.Errorf(status.ResourceExhausted, "%d processes that are in no cluster ask here from %s already; at most %d may", mine, from, maxProcessesOfSource)
+	}
+	return status.Errorf(status.ResourceExhausted, "%d processes that are in no cluster ask here already; at most %d may", t.unaddressed, maxProcesses)
+}
+
+// ids counts the receives of k, and the ids that are remembered for it. Each receive
+// has a place for its id to be remembered in, so that only unknown ids take new ones.
+func (k *requester) ids() int { return len(k.entries) + len(k.past.ends) }
+
+// countIDs counts ids of k that come or go.
+func (t *responses) countIDs(k *requester, n int) {
+	k.source.ids += n
+	t.ids += n
+}
+
+// hasIDs refuses n ids more than a requester, a source or all may have.
+func (t *responses) hasIDs(k *requester, n int) *status.Error {
+	share := t.limits.maxWaiting + maxRemembered
+	var of string
+	switch {
+	case k.incarnation == 0:
+		return nil // they have no ids that are remembered
+	case k.ids()+n > share:
+		of = k.describe()
+	case k.source.ids+n > sharesOfSource*share:
+		of, share = "the processes at "+k.source.address, sharesOfSource*share
+	case t.ids+n > waitingInAll*share:
+		of, share = "all processes", waitingInAll*share
+	default:
+		return nil
+	}
+	return status.Errorf(status.ResourceExhausted,
+		"the ids of %d receives of %s are known here, of which at most %d may be; what was cancelled or asked again is forgotten after %v", share, of, share, rememberFor)
+}

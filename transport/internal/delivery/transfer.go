@@ -1,0 +1,169 @@
+package delivery
+
+import (
+	"context"
+	"time"
+
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/status"
+)
+
+// Transfer is one receive from its first request to its acknowledgement. It
+// implements rendezvous.Transfer.
+//
+// The requester owns it. A connection reads the exported fields while an attempt is
+// under way; at most one is at any time.
+type Transfer struct {
+	// Request is what the peer receives: the present attempt.
+	Request
+	// Plain reports that the peer is not Tryst: it gets no id.
+	Plain bool
+	// Fallback reports that an earlier attempt ended with a *FallbackError: this one
+	// takes the other route.
+	Fallback bool
+	// Peer is the incarnation of the process that is asked.
+	Peer uint64
+	// Left is the highest generation of a channel to the peer that this side has left;
+	// 0 for none. A connection that has channels sets it. The peer does not respond to
+	// requests of that channel any more (ARCHITECTURE.md section 6, rule c).
+	Left uint64
+	// Acks are ids to acknowledge with the request.
+	Acks []uint64
+	// Cancels are all cancelled receives that the peer has not confirmed. It cancels
+	// them before it looks at the request.
+	Cancels []uint64
+	// Args are the receiver's.
+	Args rendezvous.Args
+	// Began is when the attempt began. Ended is when it had its outcome, if the
+	// connection has looked at the clock then; else zero.
+	Began, Ended time.Time
+	// Partial is what the attempts so far have brought. The connection of the attempt
+	// that is under way may change it.
+	Partial Partial
+
+	peer *peer // nil for a transfer that was refused
+
+	// All below are guarded by peer.mu.
+
+	// The state of the machine (requests.go).
+	meant      uint64 // incarnation of the process that the key names
+	sent       bool   // an attempt is under way, and its outcome counts
+	generation uint64 // of the connection when it was sent
+	losses     losses // of its attempts
+	over       bool   // it has ended
+
+	// The state of the shell (requester.go).
+	done    rendezvous.DoneFunc // nil: somebody is in Wait, or will be
+	attempt Attempt             // under way; nil while Begin runs, too
+	begun   bool                // an attempt is under way, or Begin runs
+	claimed bool                // a goroutine waits for attempt, or will
+	dropped bool                // the attempt is not wanted any more
+	had     int64               // Partial.Bytes when the attempt began
+	wake    chan struct{}       // wakes the goroutine in Wait; nil when it does not sleep
+	value   rendezvous.Value    // the outcome for Wait
+	err     error
+}
+
+// Wait returns what the transfer ends with. Only a receive that began without a
+// callback has a Wait, which is called exactly once. The caller does the work of the
+// attempts itself (it polls, or makes the call), so that nothing is handed from one
+// goroutine to another. When ctx ends first, the transfer is cancelled.
+func (t *Transfer) Wait(ctx context.Context) (rendezvous.Value, error) {
+	p := t.peer
+	if p == nil {
+		return t.value, t.err
+	}
+	for ended := ctx.Done(); ; {
+		p.mu.Lock()
+		switch {
+		case t.attempt != nil && !t.claimed:
+			t.claimed = true
+			p.mu.Unlock()
+			t.work(ctx)
+			continue
+		case t.over:
+			v, err := t.value, t.err
+			p.mu.Unlock()
+			return v, err
+		case t.wake == nil:
+			t.wake = make(chan struct{}, 1)
+		}
+		p.mu.Unlock()
+		select {
+		case <-t.wake:
+		case <-ended:
+			ended = nil
+			t.Cancel(status.From(context.Cause(ctx)))
+		}
+	}
+}
+
+// Cancel ends the transfer with err, unless it has ended: it consumes nothing. It does
+// not block.
+func (t *Transfer) Cancel(err error) {
+	p := t.peer
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	p.do(p.machine.cancel(time.Now(), t, err), nil)
+}
+
+// signalLocked wakes the goroutine in Wait.
+func (t *Transfer) signalLocked() {
+	select {
+	case t.wake <- struct{}{}:
+	default: // it does not sleep, or is woken already
+	}
+}
+
+// endLocked sets the outcome and returns what has to be called without the lock, if
+// anything.
+func (t *Transfer) endLocked(v rendezvous.Value, err error) (callback func()) {
+	if t.done == nil {
+		t.value, t.err = v, err
+		t.signalLocked()
+		return nil
+	}
+	return func() { t.done(v, t.Args, err) }
+}
+
+// work waits for the attempt that is under way and reports its outcome. The goroutine
+// has claimed it.
+func (t *Transfer) work(ctx context.Context) {
+	p := t.peer
+	defer p.requester.open.Done()
+	v, err := t.attempt.Wait(ctx)
+	now := t.Ended
+	if now.IsZero() {
+		now = time.Now()
+	}
+	p.mu.Lock()
+	t.attempt, t.begun, t.claimed = nil, false, false
+	switch {
+	case t.over: // cancelled meanwhile
+		p.mu.Unlock()
+		t.Partial.Drop()
+		if err == nil {
+			v.Tensor.Release()
+		}
+		return
+	case p.retries(now, t, err):
+		return
+	}
+	var size int64
+	if err == nil {
+		size = v.Tensor.Size()
+	}
+	acts := p.machine.answered(now, t, size, err)
+	if own, ok := errorAs[*ReceiverError](err); ok {
+		err = own.Err
+	}
+	partial := t.Partial
+	callback := t.endLocked(v, err)
+	p.do(acts, nil)
+	partial.Drop()
+	if callback != nil {
+		callback()
+	}
+}

@@ -1,0 +1,52 @@
+package transport
+
+import (
+	"github.com/tryst-rdma/tryst/transport/internal/delivery"
+)
+
+// The ledger of receives is package delivery. These are the names of it that servers and
+// workers need.
+type (
+	// Process identifies a process: its task name and incarnation.
+	Process = delivery.Process
+	// Request is one attempt of one receive, as the responder gets it.
+	Request = delivery.Request
+	// Response is a value or an error.
+	Response = delivery.Response
+	// Source is where a responder takes values from.
+	Source = delivery.Source
+	// Replier brings responses to requesters.
+	Replier = delivery.Replier
+	// ResponseCache keeps responses until they are acknowledged. A process has one for
+	// all its transports.
+	ResponseCache = delivery.ResponseCache
+	// CacheOptions configures a ResponseCache.
+	CacheOptions = delivery.CacheOptions
+	// CacheStats is a snapshot of a ResponseCache.
+	CacheStats = delivery.CacheStats
+	// Conn carries requests to one peer.
+	Conn = delivery.Conn
+	// LostError reports that a request has ended without the peer's response.
+	LostError = delivery.LostError
+	// UndecidedError refuses a request without any effect; it may be repeated.
+	UndecidedError = delivery.UndecidedError
+)
+
+// The defaults of the ledger that an operator may change.
+const (
+	DefaultMaxWaiting       = delivery.DefaultMaxWaiting
+	DefaultMaxWaitingBytes  = delivery.DefaultMaxWaitingBytes
+	DefaultKeptPerRequester = delivery.DefaultKeptPerRequester
+	DefaultPeerTimeout      = delivery.DefaultPeerTimeout
+	// MaxProcessName is the longest name of a process, in bytes.
+	MaxProcessName = delivery.MaxProcessName
+)
+
+// NewResponseCache returns a cache whose values come from source.
+func NewResponseCache(source Source, o CacheOptions) *ResponseCache {
+	return delivery.NewResponseCache(source, o)
+}
+
+// OtherProcess is the response to a request that was meant for an earlier process of this
+// one's name.
+func OtherProcess(asked, is uint64) error { return delivery.OtherProcess(asked, is) }

@@ -1,6 +1,0 @@
-//go:build !race
-
-package transport
-
-// searchLimit is how many worlds of a configuration a search looks at: all.
-const searchLimit = exhaustive

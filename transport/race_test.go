@@ -1,7 +1,0 @@
-//go:build race
-
-package transport
-
-// searchLimit is how many worlds of a configuration a search looks at. The race
-// detector makes it ten times slower, and finds nothing in one goroutine.
-const searchLimit = 2_000

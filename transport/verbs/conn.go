@@ -1,0 +1,106 @@
+package verbstransport
+
+import (
+	"context"
+	"time"
+
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport/internal/delivery"
+)
+
+// conn is the delivery.Conn to a peer: the channel while one is up, and gRPC otherwise.
+// With Options.Require a receive is never requested over gRPC. Hello, acknowledgements and
+// cancels still are.
+type conn struct {
+	peer *peer
+	grpc delivery.Conn
+}
+
+// Hello implements delivery.Conn. While a channel is up the peer is known without gRPC.
+func (c *conn) Hello(ctx context.Context) (delivery.Peer, error) {
+	if known, ok := c.peer.known(); ok {
+		return known, nil
+	}
+	c.peer.want()
+	known, err := c.grpcHello(ctx)
+	if err != nil || !c.peer.transport.opts.Require {
+		return known, err
+	}
+	c.peer.hurry()
+	again := time.NewTicker(c.peer.transport.opts.Backoff)
+	defer again.Stop()
+	for {
+		_, _, changed := c.peer.current()
+		if known, ok := c.peer.known(); ok {
+			return known, nil
+		}
+		select {
+		case <-changed:
+		case <-again.C:
+			c.peer.hurry() // what was tried meanwhile may have failed, and the next try is far off
+		case <-ctx.Done():
+			k := c.peer.link()
+			return delivery.Peer{}, status.Errorf(status.Unavailable,
+				"there is no verbs channel to %v (%v), and --fallback none wants nothing else", c.peer.task, k.Reason)
+		}
+	}
+}
+
+// grpcHello sends Hello over gRPC, as long as no channel comes up, which answers as well.
+func (c *conn) grpcHello(ctx context.Context) (delivery.Peer, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	c.peer.transport.work.Go(func() {
+		for {
+			l, _, changed := c.peer.current()
+			if l != nil {
+				cancel()
+				return
+			}
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	answer, err := c.grpc.Hello(ctx)
+	if err != nil {
+		if known, ok := c.peer.known(); ok {
+			return known, nil
+		}
+	}
+	return answer, err
+}
+
+// Begin implements delivery.Conn.
+func (c *conn) Begin(t *delivery.Transfer) delivery.Attempt {
+	p := c.peer
+	l, was, _ := p.current()
+	t.Left = was.with(t.Peer)
+	switch {
+	case l != nil && !t.Fallback && !t.Plain && l.requester.Incarnation == t.Peer:
+		return l.begin(t)
+	case p.transport.opts.Require:
+		return failed{&delivery.LostError{Err: status.Errorf(status.Unavailable, "the verbs channel to %v is down", p.task)}}
+	case !t.Fallback:
+		p.counters.without.Add(1)
+	}
+	return c.grpc.Begin(t)
+}
+
+// Ack implements delivery.Conn.
+func (c *conn) Ack(ctx context.Context, ids []uint64) error {
+	if l, _, _ := c.peer.current(); l != nil {
+		return l.flush(ctx, ids, false)
+	}
+	return c.grpc.Ack(ctx, ids)
+}
+
+// Cancel implements delivery.Conn.
+func (c *conn) Cancel(ctx context.Context, ids []uint64) error {
+	if l, _, _ := c.peer.current(); l != nil {
+		return l.flush(ctx, ids, true)
+	}
+	return c.grpc.Cancel(ctx, ids)
+}
