@@ -13,19 +13,18 @@ import (
 	"github.com/tryst-rdma/tryst/integration/roce/internal/cabletest"
 	softroce "github.com/tryst-rdma/tryst/soft-roce"
 	"github.com/tryst-rdma/tryst/verbs"
-	"github.com/tryst-rdma/tryst/verbs/roce/wire"
-	"github.com/tryst-rdma/tryst/verbs/roce/wire/wiretest"
+	"github.com/tryst-rdma/tryst/verbs/roce/rocetest"
 )
 
 // until waits for an answer with a syndrome.
-func until(c *cabletest.Capture, is func(wire.Syndrome) bool, within time.Duration) bool {
+func until(c *cabletest.Capture, is func(rocetest.Syndrome) bool, within time.Duration) bool {
 	for {
 		r, ok := c.More(within)
 		if !ok {
 			return false
 		}
-		p, _ := wiretest.ParseFrame(r.Frame)
-		var h wire.Header
+		p, _ := rocetest.ParseFrame(r.Frame)
+		var h rocetest.Header
 		if _, err := h.Decode(p.Data); err == nil && h.Op.HasAeth() && is(h.Syndrome) {
 			return true
 		}
@@ -76,7 +75,7 @@ func TestRxeCapture(t *testing.T) {
 		t.Run(name+" no receive", func(t *testing.T) {
 			a, b := newPair(t, family, remoteAll)
 			a.send(verbs.SendWR{ID: 1, Op: verbs.OpSend, SGL: a.sge(0, 8), Signaled: true})
-			if !until(c, wire.Syndrome.IsRNR, patience) {
+			if !until(c, rocetest.Syndrome.IsRNR, patience) {
 				t.Error("no RNR NAK")
 			}
 			b.recv(verbs.RecvWR{ID: 2, SGL: b.sge(0, 8)})
@@ -88,7 +87,7 @@ func TestRxeCapture(t *testing.T) {
 			for range 100 {
 				a.send(verbs.SendWR{ID: 1, Op: verbs.OpWrite, SGL: a.sge(0, 3000), RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey(), Signaled: true})
 				a.done(t, verbs.StatusOK)
-				if until(c, func(s wire.Syndrome) bool { return s == wire.NAKSequence }, 0) {
+				if until(c, func(s rocetest.Syndrome) bool { return s == rocetest.NAKSequence }, 0) {
 					return
 				}
 			}
@@ -98,12 +97,12 @@ func TestRxeCapture(t *testing.T) {
 	for _, ok := c.More(quiet); ok; _, ok = c.More(0) {
 	}
 	for _, r := range c.Records {
-		p, _ := wiretest.ParseFrame(r.Frame)
+		p, _ := rocetest.ParseFrame(r.Frame)
 		if _, _, err := p.Check(); err != nil {
 			t.Errorf("%v to %v: %v", p.From, p.To, err)
 		}
 	}
-	for _, what := range wiretest.MissingOfRxe(c.Records) {
+	for _, what := range rocetest.MissingOfRxe(c.Records) {
 		t.Errorf("it never says %s", what)
 	}
 	c.Write("../../build", "rxe.pcap")

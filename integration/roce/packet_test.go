@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tryst-rdma/tryst/verbs"
-	"github.com/tryst-rdma/tryst/verbs/roce/wire"
+	"github.com/tryst-rdma/tryst/verbs/roce/rocetest"
 )
 
 // socket is an ordinary UDP socket at an address of ours, at RoCE's port.
@@ -27,7 +27,7 @@ type socket struct {
 // newSocket makes one whose packets have the DF bit and identification 0.
 func (n *namespace) newSocket(t *testing.T, addr netip.Addr) *socket {
 	t.Helper()
-	s := &socket{t: t, addr: netip.AddrPortFrom(addr, wire.Port)}
+	s := &socket{t: t, addr: netip.AddrPortFrom(addr, rocetest.Port)}
 	var err error
 	n.Do(func() { s.conn, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(s.addr)) })
 	if err != nil {
@@ -65,31 +65,25 @@ func (s *socket) option(level, name, value int) {
 }
 
 // packet makes a packet to a peer's port 4791.
-func (s *socket) packet(to netip.Addr, h wire.Header, payload []byte) []byte {
+func (s *socket) packet(to netip.Addr, h rocetest.Header, payload []byte) []byte {
 	return s.changed(to, h, payload, nil)
 }
 
 // changed makes one of which something, from BTH to pad, is changed before its
 // ICRC is computed.
-func (s *socket) changed(to netip.Addr, h wire.Header, payload []byte, change func([]byte) []byte) []byte {
-	h.Pad = wire.PadOf(len(payload))
-	b := append(h.Append(nil), payload...)
-	b = append(b, make([]byte, h.Pad)...)
-	if change != nil {
-		b = change(b)
-	}
+func (s *socket) changed(to netip.Addr, h rocetest.Header, payload []byte, change func([]byte) []byte) []byte {
 	path := s.path(to)
-	return wire.AppendICRC(b, wire.UpdateHeader(path.Begin(len(b)+wire.ICRCLen), b))
+	return rocetest.AppendPacket(nil, &path, 0, h, payload, change)
 }
 
 // path is that to a peer's port 4791.
-func (s *socket) path(to netip.Addr) wire.Path {
-	return wire.NewPath(s.addr, netip.AddrPortFrom(to, wire.Port))
+func (s *socket) path(to netip.Addr) rocetest.Path {
+	return rocetest.NewPath(s.addr, netip.AddrPortFrom(to, rocetest.Port))
 }
 
 func (s *socket) send(to netip.Addr, packet []byte) {
 	s.t.Helper()
-	if _, err := s.conn.WriteToUDPAddrPort(packet, netip.AddrPortFrom(to, wire.Port)); err != nil {
+	if _, err := s.conn.WriteToUDPAddrPort(packet, netip.AddrPortFrom(to, rocetest.Port)); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -129,12 +123,12 @@ func TestRxeAcknowledgesAPacketOfOurs(t *testing.T) {
 			k.connect(verbs.MTU1024, verbs.Endpoint{QPN: qpn, PSN: psn, GID: verbs.GIDOf(ours)})
 			k.recv(verbs.RecvWR{ID: 1, SGL: k.sge(0, 1024)})
 
-			bth := wire.Header{PKey: wire.DefaultPKey, MigReq: true, AckReq: true, DestQP: k.qp.QPN(), PSN: psn}
+			bth := rocetest.Header{PKey: rocetest.DefaultPKey, MigReq: true, AckReq: true, DestQP: k.qp.QPN(), PSN: psn}
 			write := bth
-			write.Op = wire.WriteOnly
+			write.Op = rocetest.WriteOnly
 			write.Addr, write.RKey, write.Length = k.mr.Addr()+2048, k.mr.RKey(), 1001
 			send := bth
-			send.Op, send.PSN = wire.SendOnly, 0
+			send.Op, send.PSN = rocetest.SendOnly, 0
 			content := bytes.Repeat([]byte("ours "), 201)[:1001]
 
 			// With the ICRC of other bytes it is nobody's packet.
@@ -145,22 +139,22 @@ func TestRxeAcknowledgesAPacketOfOurs(t *testing.T) {
 				t.Fatalf("a damaged packet is answered from %v: %x", from, b)
 			}
 
-			for i, h := range []wire.Header{write, send} {
+			for i, h := range []rocetest.Header{write, send} {
 				s.send(theirs, s.packet(theirs, h, content))
 				b, from, ok := s.next(patience)
 				if !ok {
 					t.Fatalf("%v: no answer", h.Op)
 				}
-				path := wire.NewPath(from, s.addr)
+				path := rocetest.NewPath(from, s.addr)
 				id, good := path.Identify(b)
-				var ack wire.Header
+				var ack rocetest.Header
 				payload, err := ack.Decode(b)
 				t.Logf("%v: answer from %v, ICRC good %v with identification %d: %+v", h.Op, from, good, id, ack)
 				if !good || err != nil || len(payload) != 0 {
 					t.Errorf("%v: answer %x: ICRC good %v, %v", h.Op, b, good, err)
 				}
-				want := wire.Header{
-					Op: wire.Ack, PKey: wire.DefaultPKey, DestQP: qpn, PSN: h.PSN, Syndrome: wire.AckUnlimited, MSN: uint32(i + 1),
+				want := rocetest.Header{
+					Op: rocetest.Ack, PKey: rocetest.DefaultPKey, DestQP: qpn, PSN: h.PSN, Syndrome: rocetest.AckUnlimited, MSN: uint32(i + 1),
 					MigReq: ack.MigReq,
 				}
 				if ack != want {
@@ -183,8 +177,8 @@ func TestRxeSendsNoUDPChecksum(t *testing.T) {
 	k := newKernel(t, kernelDevice, theirs, 4096)
 	s := n.newSocket(t, ours)
 	k.connect(verbs.MTU1024, verbs.Endpoint{QPN: 5, PSN: 1, GID: verbs.GIDOf(ours)})
-	h := wire.Header{
-		Op: wire.WriteOnly, PKey: wire.DefaultPKey, MigReq: true, AckReq: true, DestQP: k.qp.QPN(), PSN: 1,
+	h := rocetest.Header{
+		Op: rocetest.WriteOnly, PKey: rocetest.DefaultPKey, MigReq: true, AckReq: true, DestQP: k.qp.QPN(), PSN: 1,
 		Addr: k.mr.Addr(), RKey: k.mr.RKey(), Length: 4,
 	}
 	s.send(theirs, s.packet(theirs, h, []byte("here")))

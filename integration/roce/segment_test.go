@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tryst-rdma/tryst/verbs"
-	"github.com/tryst-rdma/tryst/verbs/roce/wire"
+	"github.com/tryst-rdma/tryst/verbs/roce/rocetest"
 )
 
 // TestRxeTakesSuperPackets: packets that our kernel cuts from one datagram
@@ -30,8 +30,8 @@ func TestRxeTakesSuperPackets(t *testing.T) {
 				for i := range content {
 					content[i] = byte(i * 11 >> 3)
 				}
-				h := wire.Header{
-					Op: wire.WriteFirst, PKey: wire.DefaultPKey, MigReq: true, DestQP: k.qp.QPN(), PSN: 100,
+				h := rocetest.Header{
+					Op: rocetest.WriteFirst, PKey: rocetest.DefaultPKey, MigReq: true, DestQP: k.qp.QPN(), PSN: 100,
 					Addr: k.mr.Addr(), RKey: k.mr.RKey(), Length: uint32(len(content)),
 				}
 				s.send(theirs, s.packet(theirs, h, content[:mtu]))
@@ -39,16 +39,13 @@ func TestRxeTakesSuperPackets(t *testing.T) {
 				path := s.path(theirs)
 				var super []byte
 				for i := range segments {
-					h.Op, h.PSN, h.AckReq = wire.WriteMiddle, h.PSN+1, false
+					h.Op, h.PSN, h.AckReq = rocetest.WriteMiddle, h.PSN+1, false
 					if i == segments-1 {
-						h.Op, h.AckReq = wire.WriteLast, true
+						h.Op, h.AckReq = rocetest.WriteLast, true
 					}
-					at := len(super)
-					super = append(h.Append(super), content[mtu*(1+i):mtu*(2+i)]...)
-					crc := wire.UpdateHeader(path.BeginID(len(super)-at+wire.ICRCLen, uint16(i)*id), super[at:at+h.Len()])
-					super = wire.AppendICRC(super, wire.Update(crc, super[at+h.Len():]))
+					super = rocetest.AppendPacket(super, &path, uint16(i)*id, h, content[mtu*(1+i):mtu*(2+i)], nil)
 				}
-				s.option(unix.IPPROTO_UDP, unix.UDP_SEGMENT, mtu+wire.BTHLen+wire.ICRCLen)
+				s.option(unix.IPPROTO_UDP, unix.UDP_SEGMENT, mtu+rocetest.MinOverhead)
 				s.send(theirs, super)
 				lost := id == 0 && ours.Is4()
 				if lost { // All but the first segment are nobody's packets: ask what is expected.
@@ -57,17 +54,17 @@ func TestRxeTakesSuperPackets(t *testing.T) {
 				}
 
 				b, _, ok := s.next(patience)
-				var answer wire.Header
+				var answer rocetest.Header
 				if _, err := answer.Decode(b); !ok || err != nil {
 					t.Fatalf("no answer: %v", err)
 				}
 				if lost {
-					if answer.Syndrome != wire.NAKSequence || answer.PSN != 102 {
+					if answer.Syndrome != rocetest.NAKSequence || answer.PSN != 102 {
 						t.Errorf("answer %+v, want a NAK of PSN 102", answer)
 					}
 					return
 				}
-				if answer.Syndrome != wire.AckUnlimited || answer.PSN != 100+segments || answer.MSN != 1 {
+				if answer.Syndrome != rocetest.AckUnlimited || answer.PSN != 100+segments || answer.MSN != 1 {
 					t.Errorf("answer %+v, want an ACK of PSN %d", answer, 100+segments)
 				}
 				if !bytes.Equal(k.mem[:len(content)], content) {

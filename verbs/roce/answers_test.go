@@ -180,7 +180,7 @@ func TestReadWhoseMemoryGoesIsRefused(t *testing.T) {
 			if _, err := h.Decode(b); err != nil || sender.Addr() != x.addr || h.Op != wire.Ack || h.Syndrome != wire.NAKRemoteAccess {
 				return
 			}
-			if path := wire.NewPath(sender, to); path.Check(b, 64) == wire.Good {
+			if path := wire.NewPath(sender, to); path.Check(b, 64) {
 				whole++
 			} else {
 				damaged++

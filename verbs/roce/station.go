@@ -148,20 +148,12 @@ func (s *station) release(f *flow) {
 
 // sourceOf is where the packets of a peer come from.
 func (s *station) sourceOf(r remote, ports []uint16) source {
-	src := source{remote: r, ports: ports, any: !r.roce && len(ports) == 0, ids: idsOfAny}
+	src := source{remote: r, ports: ports, any: !r.roce && len(ports) == 0, ids: wire.IdentificationsAny}
 	if r.roce {
-		src.ids = idsOfRoce
+		src.ids = wire.IdentificationsRoCE
 	}
 	return src
 }
-
-// The identifications that an IPv4 packet may have: those of the segments of a
-// super-packet from a roce device, which is what UDP_SEGMENT gives; any from
-// others.
-const (
-	idsOfRoce = 64
-	idsOfAny  = 1 << 16
-)
 
 // receive runs until the socket is closed.
 func (s *station) receive() {
@@ -279,7 +271,7 @@ func (q *qp) takeLocked(s *station, d *udp.Datagram, h *wire.Header, b, payload 
 		q.from.path = wire.NewPath(d.From, s.receiver.Addr())
 		q.from.fromPort = d.From.Port()
 	}
-	if q.from.path.Check(b, q.from.ids) != wire.Good {
+	if !q.from.path.Check(b, q.from.ids) {
 		s.drops.damaged.Add(1)
 		return
 	}

@@ -14,8 +14,7 @@ import (
 	"github.com/tryst-rdma/tryst/integration/roce/internal/cabletest"
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/roce"
-	"github.com/tryst-rdma/tryst/verbs/roce/wire"
-	"github.com/tryst-rdma/tryst/verbs/roce/wire/wiretest"
+	"github.com/tryst-rdma/tryst/verbs/roce/rocetest"
 	"github.com/tryst-rdma/tryst/verbs/verbstest"
 )
 
@@ -55,13 +54,13 @@ func TestRxeCapture(t *testing.T) {
 	end()
 
 	type word struct {
-		op   wire.Opcode
+		op   rocetest.Opcode
 		ours bool
 	}
 	seen := make(map[word]int)
 	segments, wrong := 0, 0
 	for _, r := range c.Records {
-		p, _ := wiretest.ParseFrame(r.Frame)
+		p, _ := rocetest.ParseFrame(r.Frame)
 		h, _, err := p.Check()
 		ours := isOurs(p)
 		if err != nil {
@@ -75,7 +74,7 @@ func TestRxeCapture(t *testing.T) {
 			segments++
 		}
 	}
-	for op := wire.SendFirst; op <= wire.FetchAdd; op++ {
+	for op := rocetest.SendFirst; op <= rocetest.FetchAdd; op++ {
 		for _, ours := range []bool{false, true} {
 			if n := seen[word{op, ours}]; n == 0 && op.Known() {
 				t.Errorf("no %v, sent by us: %v", op, ours)
@@ -90,7 +89,7 @@ func TestRxeCapture(t *testing.T) {
 	c.Write(build, name)
 }
 
-func isOurs(p wiretest.Packet) bool {
+func isOurs(p rocetest.Packet) bool {
 	for _, a := range cabletest.OurAddrs() {
 		if p.From.Addr() == a.Addr() {
 			return true
@@ -142,7 +141,7 @@ func (w *world) lengths(t *testing.T, f family) (packets []int) {
 	verbstest.Run(t, env)
 	end()
 	for _, r := range c.Records {
-		if p, _ := wiretest.ParseFrame(r.Frame); isOurs(p) {
+		if p, _ := rocetest.ParseFrame(r.Frame); isOurs(p) {
 			// A packet has at most mtu and 28 bytes more of headers.
 			packets = append(packets, (len(p.Data)+int(mtu)-1)/(int(mtu)+28+4))
 		}

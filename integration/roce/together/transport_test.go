@@ -26,7 +26,7 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/verbs/roce"
-	"github.com/tryst-rdma/tryst/verbs/roce/wire"
+	"github.com/tryst-rdma/tryst/verbs/roce/rocetest"
 	"github.com/tryst-rdma/tryst/verbs/verbstest"
 )
 
@@ -82,7 +82,7 @@ func TestRxeTransport(t *testing.T) {
 func TestRxeTakenPort(t *testing.T) {
 	w := newWorld(t, roce.Options{})
 	env := w.env(t, 0, kernelToUs)
-	taken, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(cabletest.OurAddrs()[0].Addr(), wire.Port)))
+	taken, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(cabletest.OurAddrs()[0].Addr(), rocetest.Port)))
 	if err != nil {
 		t.Fatal(err)
 	}

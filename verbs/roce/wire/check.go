@@ -1,43 +1,29 @@
 package wire
 
-// Verdict is what Path.Check thinks of a packet.
-type Verdict bool
-
-// The verdicts.
+// How many IPv4 identifications Check allows, counted from 0. See Check.
 const (
-	Bad  Verdict = false
-	Good Verdict = true
-)
-
-func (v Verdict) String() string {
-	if v == Good {
-		return "good"
-	}
-	return "bad"
-}
-
-// IdentificationsRoCE and IdentificationsAny are how many identifications Check
-// is to allow: those of the segments of one super-packet, from a peer that is
-// such a device as this, and all, from others.
-const (
+	// IdentificationsRoCE is for peers whose sockets are those of package udp: the
+	// kernel numbers the segments of a super-packet (UDP_SEGMENT) from 0 on.
 	IdentificationsRoCE = 64
-	IdentificationsAny  = 1 << 16
+	// IdentificationsAny is for kernels and NICs, which use any identification.
+	IdentificationsAny = 1 << 16
 )
 
-// Check says whether the ICRC of a received packet, from BTH to ICRC, fits the
-// path. Over IPv6 it is the whole check. Over IPv4 the packet's identification,
-// which the ICRC covers, does not reach a UDP socket: the ICRC must be right for
-// an identification below ids, at most 65536.
+// Check reports whether the ICRC of a received packet, from BTH to ICRC, is right for
+// the path. Over IPv6 the check is complete. Over IPv4 the ICRC covers the
+// identification of the IP header, which a UDP socket does not deliver, so Check
+// accepts an ICRC that is right for any identification below ids (at most 65536).
 //
-// What that is worth: a damaged packet passes with a probability of ids in 2^32,
-// one in 67 million for 64, one in 65536 for all.
-func (p *Path) Check(packet []byte, ids int) Verdict {
+// A damaged packet passes over IPv4 with a probability of ids in 2^32: one in 67
+// million for 64 identifications, one in 65536 for all of them.
+func (p *Path) Check(packet []byte, ids int) bool {
 	id, ok := p.Identify(packet)
-	return Verdict(ok && int(id) < ids)
+	return ok && int(id) < ids
 }
 
-// Identify is the identification for which the ICRC of a received packet is
-// right; 0 over IPv6. It is not ok when there is none.
+// Identify returns the IPv4 identification for which the ICRC of a received packet
+// is right; over IPv6 it returns 0. ok is false when there is none, that is, when
+// the packet is damaged or comes from another path.
 func (p *Path) Identify(packet []byte) (id uint16, ok bool) {
 	if len(packet) < MinPacketLen {
 		return 0, false

@@ -15,7 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/tryst-rdma/tryst/verbs/roce/wire/wiretest"
+	"github.com/tryst-rdma/tryst/verbs/roce/rocetest"
 )
 
 // Capture takes the packets that go over an interface, both ways.
@@ -24,7 +24,7 @@ type Capture struct {
 	fd      int
 	begun   time.Time // of the first packet
 	frame   [1 << 17]byte
-	Records []wiretest.Record
+	Records []rocetest.Record
 }
 
 // NewCapture begins to take those of an interface of the present namespace.
@@ -52,7 +52,7 @@ func NewCapture(t testing.TB, netdev string) *Capture {
 }
 
 // More takes the next frame; within 0 only one that is there.
-func (c *Capture) More(within time.Duration) (r wiretest.Record, ok bool) {
+func (c *Capture) More(within time.Duration) (r rocetest.Record, ok bool) {
 	c.t.Helper()
 	for {
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(c.fd), Events: unix.POLLIN}}, int(within.Milliseconds())) //nolint:gosec // a file
@@ -69,12 +69,12 @@ func (c *Capture) More(within time.Duration) (r wiretest.Record, ok bool) {
 		if err != nil {
 			c.t.Fatal(err)
 		}
-		if _, ok := wiretest.ParseFrame(c.frame[:k]); ok {
+		if _, ok := rocetest.ParseFrame(c.frame[:k]); ok {
 			at := stamp(c.t, control[:l])
 			if c.begun.IsZero() {
 				c.begun = at
 			}
-			r = wiretest.Record{Time: at.Sub(c.begun), Frame: bytes.Clone(c.frame[:k])}
+			r = rocetest.Record{Time: at.Sub(c.begun), Frame: bytes.Clone(c.frame[:k])}
 			c.Records = append(c.Records, r)
 			return r, true
 		}
@@ -126,7 +126,7 @@ func (c *Capture) Begin() (end func()) {
 func (c *Capture) Write(build, name string) {
 	c.t.Helper()
 	var file strings.Builder
-	if err := wiretest.WritePcap(&file, c.Records); err != nil {
+	if err := rocetest.WritePcap(&file, c.Records); err != nil {
 		c.t.Fatal(err)
 	}
 	if err := os.MkdirAll(build, 0o755); err != nil {

@@ -1,4 +1,4 @@
-package wiretest
+package rocetest
 
 import (
 	"encoding/binary"

@@ -1,4 +1,4 @@
-package wiretest_test
+package rocetest_test
 
 import (
 	"testing"

@@ -1,4 +1,4 @@
-package wiretest_test
+package rocetest_test
 
 import (
 	"bytes"
@@ -8,13 +8,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tryst-rdma/tryst/verbs/roce/rocetest"
 	"github.com/tryst-rdma/tryst/verbs/roce/wire"
-	"github.com/tryst-rdma/tryst/verbs/roce/wire/wiretest"
 )
 
 func golden(t testing.TB) []byte {
 	t.Helper()
-	b, err := os.ReadFile("../testdata/rxe.pcap")
+	b, err := os.ReadFile("../wire/testdata/rxe.pcap")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -22,29 +22,29 @@ func golden(t testing.TB) []byte {
 }
 
 func TestPcapRoundTrip(t *testing.T) {
-	want := []wiretest.Record{{0, []byte("first")}, {time.Hour + 5*time.Microsecond, nil}, {time.Hour, []byte("third")}}
+	want := []rocetest.Record{{0, []byte("first")}, {time.Hour + 5*time.Microsecond, nil}, {time.Hour, []byte("third")}}
 	var b bytes.Buffer
-	if err := wiretest.WritePcap(&b, want); err != nil {
+	if err := rocetest.WritePcap(&b, want); err != nil {
 		t.Fatal(err)
 	}
 	want[1].Frame = []byte{}
-	if got, err := wiretest.ReadPcap(b.Bytes()); err != nil || !reflect.DeepEqual(got, want) {
+	if got, err := rocetest.ReadPcap(b.Bytes()); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	// What another program wrote is the same bytes when it is written again.
-	records, err := wiretest.ReadPcap(golden(t))
+	records, err := rocetest.ReadPcap(golden(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	b.Reset()
-	if err := wiretest.WritePcap(&b, records); err != nil || !bytes.Equal(b.Bytes(), golden(t)) {
+	if err := rocetest.WritePcap(&b, records); err != nil || !bytes.Equal(b.Bytes(), golden(t)) {
 		t.Errorf("%d bytes, %v", b.Len(), err)
 	}
 }
 
 func TestPcapErrors(t *testing.T) {
 	var b bytes.Buffer
-	if err := wiretest.WritePcap(&b, []wiretest.Record{{0, []byte("frame")}}); err != nil {
+	if err := rocetest.WritePcap(&b, []rocetest.Record{{0, []byte("frame")}}); err != nil {
 		t.Fatal(err)
 	}
 	good := b.Bytes()
@@ -60,7 +60,7 @@ func TestPcapErrors(t *testing.T) {
 		"half a frame":  {good[:len(good)-1], "ends within frame 1"},
 		"cut frame":     {with(36, 9), "cut from 9 bytes to 5"},
 	} {
-		if _, err := wiretest.ReadPcap(c.b); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := rocetest.ReadPcap(c.b); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}
@@ -68,13 +68,13 @@ func TestPcapErrors(t *testing.T) {
 
 // TestCheckSeesEachFault damages each bit of a packet of each kind.
 func TestCheckSeesEachFault(t *testing.T) {
-	records, err := wiretest.ReadPcap(golden(t))
+	records, err := rocetest.ReadPcap(golden(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	seen := make(map[wire.Opcode]bool)
 	for _, r := range records {
-		p, ok := wiretest.ParseFrame(r.Frame)
+		p, ok := rocetest.ParseFrame(r.Frame)
 		h, _, err := p.Check()
 		if !ok || err != nil {
 			t.Fatalf("%v, %v", ok, err)
@@ -106,14 +106,14 @@ func TestCheckSeesEachFault(t *testing.T) {
 }
 
 func TestMissingOfRxe(t *testing.T) {
-	records, err := wiretest.ReadPcap(golden(t))
+	records, err := rocetest.ReadPcap(golden(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m := wiretest.MissingOfRxe(records); len(m) > 0 {
+	if m := rocetest.MissingOfRxe(records); len(m) > 0 {
 		t.Errorf("missing: %v", m)
 	}
-	all := len(wiretest.MissingOfRxe(nil))
+	all := len(rocetest.MissingOfRxe(nil))
 	if all != 2*(21+5) { // the opcodes from SEND First to FetchAdd, with ACK in six kinds
 		t.Errorf("an empty capture misses %d", all)
 	}
@@ -121,7 +121,7 @@ func TestMissingOfRxe(t *testing.T) {
 
 // FuzzFrame: no frame and no file panics, and no packet reaches beyond its frame.
 func FuzzFrame(f *testing.F) {
-	records, err := wiretest.ReadPcap(golden(f))
+	records, err := rocetest.ReadPcap(golden(f))
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func FuzzFrame(f *testing.F) {
 	}
 	f.Add(golden(f)[:1000])
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if p, ok := wiretest.ParseFrame(b); ok {
+		if p, ok := rocetest.ParseFrame(b); ok {
 			if !bytes.Contains(b, p.Data) {
 				t.Fatal("the packet is not of the frame")
 			}
@@ -140,9 +140,9 @@ func FuzzFrame(f *testing.F) {
 				t.Fatal("a packet that is too short is good")
 			}
 		}
-		if records, err := wiretest.ReadPcap(b); err == nil {
+		if records, err := rocetest.ReadPcap(b); err == nil {
 			var out bytes.Buffer
-			if err := wiretest.WritePcap(&out, records); err != nil {
+			if err := rocetest.WritePcap(&out, records); err != nil {
 				t.Fatal(err)
 			}
 		}
