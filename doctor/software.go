@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -11,8 +10,7 @@ import (
 	"github.com/tryst-rdma/tryst/config"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/verbs/discovery"
-	"github.com/tryst-rdma/tryst/verbs/roce/udp"
-	"github.com/tryst-rdma/tryst/verbs/roce/wire"
+	"github.com/tryst-rdma/tryst/verbs/roce"
 )
 
 // Software is the device in software that these settings lead to.
@@ -64,25 +62,10 @@ func lookForSoftware(o Options, want discovery.Want) Software {
 
 // hostSockets opens sockets as the device does, and closes them.
 func hostSockets(addr netip.Addr) (s Sockets) {
-	r, err := udp.Listen(addr, 0)
+	probe, err := roce.ProbeSockets(addr)
+	s = Sockets{Err: err, Taken: probe.PortErr, Buffer: probe.Buffer, Missing: probe.Missing}
 	if err != nil {
-		return Sockets{Err: err}
-	}
-	out, err := udp.NewSender(addr)
-	if err != nil {
-		return Sockets{Err: errors.Join(err, r.Close())}
-	}
-	s.Buffer, s.Missing = r.JoinedBuffer(), append(r.Missing(), out.Missing()...)
-	if s.Err = errors.Join(r.Close(), out.Close()); s.Err != nil {
 		return s
-	}
-	if r, err = udp.Listen(addr, wire.Port); err != nil {
-		s.Taken = err
-	} else {
-		if r.Addr().Port() != wire.Port {
-			s.Taken = errors.New("another socket has it")
-		}
-		s.Err = r.Close()
 	}
 	if b, err := os.ReadFile("/proc/sys/net/core/rmem_max"); err == nil {
 		s.ReceiveMax, _ = strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64) // 0 is "not known"
@@ -174,9 +157,9 @@ func (e *examiner) software() {
 		e.lacks(check, "look for a limit of sockets or a filter of system calls", "it has no sockets: %v", k.Err)
 		return
 	}
-	port := fmt.Sprintf("UDP port %d", wire.Port)
+	port := fmt.Sprintf("UDP port %d", roce.Port)
 	if k.Taken != nil {
-		e.warn(port, fmt.Sprintf("if peers have RDMA of a kernel or a NIC, end who has it: ss -ulnp 'sport = :%d'", wire.Port),
+		e.warn(port, fmt.Sprintf("if peers have RDMA of a kernel or a NIC, end who has it: ss -ulnp 'sport = :%d'", roce.Port),
 			"of %v: %v; RDMA devices of kernels and NICs send to no other, so peers that have one get gRPC", c.GID.Addr(), k.Taken)
 	} else {
 		e.ok(port, "of %v is free", c.GID.Addr())

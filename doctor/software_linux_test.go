@@ -1,11 +1,11 @@
 package doctor
 
 import (
+	"net"
 	"net/netip"
 	"testing"
 
-	"github.com/tryst-rdma/tryst/verbs/roce/udp"
-	"github.com/tryst-rdma/tryst/verbs/roce/wire"
+	"github.com/tryst-rdma/tryst/verbs/roce"
 )
 
 // TestHostSockets: what this kernel gives, on an address of loopback that nobody uses.
@@ -15,11 +15,11 @@ func TestHostSockets(t *testing.T) {
 	if s.Err != nil || s.Taken != nil || s.Buffer <= 0 || s.ReceiveMax == 0 {
 		t.Fatalf("%+v", s)
 	}
-	r, err := udp.Listen(addr, wire.Port)
+	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, roce.Port)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.Close()
+	defer conn.Close()
 	if s := hostSockets(addr); s.Err != nil || s.Taken == nil {
 		t.Errorf("the port is taken, and it says %+v", s)
 	}
