@@ -54,7 +54,7 @@ func newPair(t *testing.T, family int, access verbs.Access) (a, b *kernel) {
 
 // TestRxeCapture captures what rxe says to rxe, checks that each packet is what
 // package wire would have made, and leaves the capture in build/rxe.pcap, of which
-// verbs/roce/wire/testdata has a copy.
+// verbs/roce/internal/wire/testdata has a copy.
 func TestRxeCapture(t *testing.T) {
 	overTheCable(t)
 	c := cabletest.NewCapture(t, softroce.DefaultPair()[0].Netdev)

@@ -19,7 +19,7 @@ import (
 
 // The UDP baseline is what a device in software cannot do without, and nothing
 // else. Each process has one socket that receives and one that sends, neither of
-// them connected, with the options of verbs/roce/udp and no privilege. Packets have
+// them connected, with the options of verbs/roce/internal/udp and no privilege. Packets have
 // the sizes of RoCE at a path MTU of 4096, go and come in super-packets, and are
 // copied to where they belong:
 //

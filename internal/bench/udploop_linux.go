@@ -11,7 +11,7 @@ import (
 // loopControl is room for what the kernel says of a super-packet.
 const loopControl = 64
 
-// The sizes that a device asks for (verbs/roce/udp).
+// The sizes that a device asks for (verbs/roce/internal/udp).
 const (
 	loopReceiveBuffer = 4 << 20
 	loopSendBuffer    = 512 << 10

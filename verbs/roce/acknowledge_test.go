@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/tryst-rdma/tryst/verbs/roce/wire"
+	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
 // What the responder says of the order in which requests come.

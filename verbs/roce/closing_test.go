@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
-	"github.com/tryst-rdma/tryst/verbs/roce/udp"
-	"github.com/tryst-rdma/tryst/verbs/roce/wire"
+	"github.com/tryst-rdma/tryst/verbs/roce/internal/udp"
+	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
 // TestDuplicateReadOfAClosedRegion: it is answered a second time although the requester has its

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tryst-rdma/tryst/verbs/roce/udp"
-	"github.com/tryst-rdma/tryst/verbs/roce/wire"
+	"github.com/tryst-rdma/tryst/verbs/roce/internal/udp"
+	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 	"github.com/tryst-rdma/tryst/verbs/verbstest"
 )
 

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
-	"github.com/tryst-rdma/tryst/verbs/roce/udp"
-	"github.com/tryst-rdma/tryst/verbs/roce/wire"
+	"github.com/tryst-rdma/tryst/verbs/roce/internal/udp"
+	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
 // flow is all that goes from one sending socket to one peer. Its queue pairs share

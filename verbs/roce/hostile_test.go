@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
-	"github.com/tryst-rdma/tryst/verbs/roce/udp"
-	"github.com/tryst-rdma/tryst/verbs/roce/wire"
+	"github.com/tryst-rdma/tryst/verbs/roce/internal/udp"
+	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
 // seal makes the ICRC of a packet right for that way.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
-	"github.com/tryst-rdma/tryst/verbs/roce/wire"
+	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
 // half is a machine with its memory, and what came of its work requests, all of

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
-	"github.com/tryst-rdma/tryst/verbs/roce/udp"
+	"github.com/tryst-rdma/tryst/verbs/roce/internal/udp"
 )
 
 // The targets of window_test.go on the host's own sockets. What else the machine does

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
-	"github.com/tryst-rdma/tryst/verbs/roce/udp"
+	"github.com/tryst-rdma/tryst/verbs/roce/internal/udp"
 )
 
 // Limits of the device. What costs memory grows with use, so that they are those

@@ -10,7 +10,7 @@ import (
 	"sync"
 
 	"github.com/tryst-rdma/tryst/verbs"
-	"github.com/tryst-rdma/tryst/verbs/roce/udp"
+	"github.com/tryst-rdma/tryst/verbs/roce/internal/udp"
 )
 
 // Name is the name of this provider.

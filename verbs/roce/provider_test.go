@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 
 	"github.com/tryst-rdma/tryst/verbs"
-	"github.com/tryst-rdma/tryst/verbs/roce/wire"
+	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
 // slowToClose is a host whose receiving sockets are closed when the gate is.

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/tryst-rdma/tryst/verbs/roce/wire"
+	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
 // TestReadIsRepeatedWhileItIsAnswered: who misses a packet of an answer asks from there

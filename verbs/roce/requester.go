@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
-	"github.com/tryst-rdma/tryst/verbs/roce/wire"
+	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
 // requester is the half of a queue pair that asks. Work requests and packets are

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
-	"github.com/tryst-rdma/tryst/verbs/roce/wire"
+	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
 // TestGivesUpAfterRetryPlusOneTimeouts: neither before nor later, whatever was sent

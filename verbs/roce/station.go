@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
-	"github.com/tryst-rdma/tryst/verbs/roce/udp"
-	"github.com/tryst-rdma/tryst/verbs/roce/wire"
+	"github.com/tryst-rdma/tryst/verbs/roce/internal/udp"
+	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
 // station is a local address with its sockets: one that receives, and some that

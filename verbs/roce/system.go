@@ -4,8 +4,8 @@ import (
 	"net"
 	"net/netip"
 
-	"github.com/tryst-rdma/tryst/verbs/roce/udp"
-	"github.com/tryst-rdma/tryst/verbs/roce/wire"
+	"github.com/tryst-rdma/tryst/verbs/roce/internal/udp"
+	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
 // system is what the devices stand on: the host's interfaces and sockets. Tests

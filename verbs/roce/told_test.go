@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs"
-	"github.com/tryst-rdma/tryst/verbs/roce/udp"
+	"github.com/tryst-rdma/tryst/verbs/roce/internal/udp"
 )
 
 // narrowHost is one whose link takes no datagram above 1400 bytes.

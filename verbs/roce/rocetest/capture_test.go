@@ -8,13 +8,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 	"github.com/tryst-rdma/tryst/verbs/roce/rocetest"
-	"github.com/tryst-rdma/tryst/verbs/roce/wire"
 )
 
 func golden(t testing.TB) []byte {
 	t.Helper()
-	b, err := os.ReadFile("../wire/testdata/rxe.pcap")
+	b, err := os.ReadFile("../internal/wire/testdata/rxe.pcap")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,6 @@
 package rocetest
 
-import "github.com/tryst-rdma/tryst/verbs/roce/wire"
+import "github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 
 // The part of the packet codec that tests outside verbs/roce need.
 type (

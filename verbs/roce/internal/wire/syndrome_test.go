@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tryst-rdma/tryst/verbs/roce/wire"
+	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
 func TestSyndromes(t *testing.T) {

@@ -4,8 +4,8 @@ import (
 	"os"
 	"testing"
 
+	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 	"github.com/tryst-rdma/tryst/verbs/roce/rocetest"
-	"github.com/tryst-rdma/tryst/verbs/roce/wire"
 )
 
 // captured are the packets of testdata/rxe.pcap, which rxe made.

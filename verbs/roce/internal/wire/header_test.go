@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tryst-rdma/tryst/verbs/roce/wire"
+	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
 // full is a header with a value in each field that its opcode has, and in no other.

@@ -3,7 +3,7 @@ package wire_test
 import (
 	"testing"
 
-	"github.com/tryst-rdma/tryst/verbs/roce/wire"
+	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
 // opcodes are all that the package knows, with what the specification's table 38
