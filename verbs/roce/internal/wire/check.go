@@ -39,5 +39,5 @@ func (p *Path) Identify(packet []byte) (id uint16, ok bool) {
 	if p.ipv6 {
 		return 0, false
 	}
-	return p.undo.identification(difference, len(packet))
+	return p.inverses.identification(difference, len(packet))
 }

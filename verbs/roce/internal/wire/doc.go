@@ -1,10 +1,10 @@
-// Package wire is the packet codec of RoCEv2: the headers of the reliable
-// connection (RC) and the invariant CRC. It is pure, without sockets, clocks or
-// state of a connection.
+// Package wire is the packet codec of RoCEv2: the headers of the reliable connection
+// (RC) and the invariant CRC (ICRC). It is pure: it has no sockets, clocks or connection
+// state.
 //
-// A packet is what one UDP datagram to port 4791 carries (InfiniBand
-// Architecture Specification, volume 1, annex A17). All fields are big-endian,
-// the ICRC alone is little-endian:
+// A packet is the payload of one UDP datagram to port 4791 (InfiniBand Architecture
+// Specification, volume 1, annex A17). All fields are big-endian, except the ICRC, which
+// is little-endian:
 //
 //	BTH 12 | extended headers | payload | pad 0 to 3 | ICRC 4
 //
@@ -17,22 +17,22 @@
 //	8     AckReq 0x80, reserved
 //	9     packet sequence number
 //
-// The extended headers follow from the opcode, in this order:
+// The opcode decides which extended headers follow, in this order:
 //
 //	FETH          4  kind of flush                        FLUSH
 //	RETH         16  address 8, rkey 4, length 4          WRITE first and only, READ request, FLUSH, ATOMIC WRITE
 //	AtomicETH    28  address 8, rkey 4, swap or add 8,    CMP_SWAP, FETCH_ADD
 //	                 compare 8
-//	AETH          4  syndrome 1, message sequence 3       ACK, ATOMIC ACK, READ response but the middle ones
-//	AtomicAckETH  8  the value that was there             ATOMIC ACK
+//	AETH          4  syndrome 1, message sequence 3       ACK, ATOMIC ACK, READ response first, last and only
+//	AtomicAckETH  8  the original value                   ATOMIC ACK
 //	ImmDt         4  immediate data                       SEND and WRITE, last and only, with immediate
 //	IETH          4  rkey to invalidate                   SEND, last and only, with invalidate
 //
-// Payload and pad together are a multiple of 4 bytes. A pad count other than 0
-// stands in last and only packets.
+// The length of payload and pad together is a multiple of 4. Only last and only packets
+// may have a pad.
 //
-// A packet is made by Header.Append, the payload, the pad and the ICRC, which a
-// [Path] begins, [UpdateHeader] and [Update] continue and [PutICRC] writes:
+// To build a packet, append header, payload, pad and ICRC. A [Path] begins the ICRC,
+// [UpdateHeader] and [Update] continue it, and [AppendICRC] or [PutICRC] store it:
 //
 //	b = h.Append(b)
 //	crc := wire.UpdateHeader(path.Begin(n), b) // n: bytes from BTH to ICRC
@@ -40,5 +40,5 @@
 //	crc = wire.Update(crc, b[h.Len():])
 //	b = wire.AppendICRC(b, crc)
 //
-// and taken apart by [Path.Check] and [Header.Decode].
+// To parse a packet, use [Path.Check] and [Header.Decode].
 package wire

@@ -5,20 +5,20 @@ import (
 	"fmt"
 )
 
-// What Header.Decode finds wrong. The values are made once: refusing a packet
+// The errors of Header.Decode. They are allocated once, so that rejecting a packet
 // allocates nothing.
 //
-// A packet that is ErrShort or ErrVersion is dropped without a word (specification,
-// volume 1, 9.6). For the others the fields of the BTH are decoded, so that a
-// requester can be answered with NAKInvalidRequest. The kernel's rxe drops those
-// with ErrOpcode and ErrHeader, too.
+// A receiver drops packets with ErrShort or ErrVersion silently (specification, volume
+// 1, 9.6). For the other errors the fields of the BTH are valid, so that the receiver
+// can answer with NAKInvalidRequest. The kernel's rxe also drops those with ErrOpcode
+// or ErrHeader.
 var (
-	ErrShort     = fmt.Errorf("packet shorter than BTH and ICRC, %d bytes", MinPacketLen)
-	ErrUnaligned = errors.New("packet length is no multiple of 4")
+	ErrShort     = fmt.Errorf("packet is shorter than BTH and ICRC (%d bytes)", MinPacketLen)
+	ErrUnaligned = errors.New("packet length is not a multiple of 4")
 	ErrVersion   = errors.New("transport version is not 0")
 	ErrOpcode    = errors.New("unknown opcode")
 	ErrHeader    = errors.New("packet shorter than the headers of its opcode and the ICRC")
-	ErrPad       = errors.New("pad count is more than the payload")
+	ErrPad       = errors.New("pad count exceeds the payload")
 	ErrPadInside = errors.New("pad count in a first or middle packet")
-	ErrPayload   = errors.New("payload or pad in a packet that has none")
+	ErrPayload   = errors.New("payload or pad in a packet whose opcode has none")
 )

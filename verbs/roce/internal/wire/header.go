@@ -6,51 +6,51 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// Header is everything before the payload. Which fields count beside those of
-// the BTH follows from the opcode; Decode leaves the others 0 and Append does
-// not look at them.
+// Header holds all fields before the payload. The opcode decides which fields are
+// present besides those of the BTH: Decode sets the others to 0, and Append ignores
+// them.
 type Header struct {
 	// The BTH.
 	Op        Opcode
-	Solicited bool      // wake a peer that waits for solicited events
-	MigReq    bool      // the path is migrated; every sender without migration sets it
-	AckReq    bool      // answer with an acknowledgement
-	FECN      bool      // congestion was met on the way
-	BECN      bool      // congestion was met on the way back
-	Pad       uint8     // bytes behind the payload, 0 to 3; see PadOf
-	PKey      uint16    // partition
+	Solicited bool // solicited event
+	MigReq    bool // path migration state; senders without path migration set it
+	AckReq    bool // request for an acknowledgement
+	FECN      bool // congestion on the forward path
+	BECN      bool // congestion on the return path
+	Pad       uint8 // pad bytes after the payload, 0 to 3; see PadOf
+	PKey      uint16 // partition key
 	DestQP    verbs.QPN // 24 bits
 	PSN       verbs.PSN // 24 bits
 
-	// RETH and, without Length, AtomicETH.
+	// RETH; AtomicETH has Addr and RKey too.
 	Addr   uint64
 	RKey   verbs.RKey
 	Length uint32 // bytes of the whole message
 
 	// AtomicETH.
-	Swap    uint64 // what CompareSwap stores or FetchAdd adds
+	Swap    uint64 // the value that CompareSwap stores or FetchAdd adds
 	Compare uint64
 
-	Imm        uint32     // ImmDt, as a number
+	Imm        uint32 // ImmDt, in host byte order
 	Invalidate verbs.RKey // IETH
 
 	// AETH.
 	Syndrome Syndrome
-	MSN      uint32 // 24 bits: messages that the responder has completed
+	MSN      uint32 // 24 bits: number of messages that the responder has completed
 
-	Orig uint64 // AtomicAckETH: the value that was there
+	Orig uint64 // AtomicAckETH: the original value
 
 	FlushKind uint32 // FETH: placement type in bits 0 to 3, selectivity in 4 and 5
 }
 
-// PadOf is the pad count of a payload of n bytes.
+// PadOf returns the pad count of a payload of n bytes.
 func PadOf(n int) uint8 { return uint8(-n & maxPad) } //nolint:gosec // 0 to 3
 
-// Len is how many bytes Append adds.
+// Len returns the number of bytes that Append adds.
 func (h *Header) Len() int { return h.Op.HeaderLen() }
 
-// Append appends the header to b, with every reserved field 0. Bits beyond the
-// width of a field are cut off.
+// Append appends the header to b. Reserved fields are 0. Bits beyond the width of a
+// field are cut off.
 func (h *Header) Append(b []byte) []byte {
 	e := binary.BigEndian
 	t := traits[h.Op]
@@ -96,13 +96,12 @@ func bit(set bool, b byte) byte {
 	return 0
 }
 
-// Decode takes a packet apart, from BTH to ICRC. The payload, without pad and
-// ICRC, is a part of b. Its errors are this package's, the values themselves.
+// Decode parses a packet, from BTH to ICRC. The returned payload is a part of b,
+// without pad and ICRC. Errors are the values Err* of this package.
 //
-// It looks at what one packet shows by itself. Whether the opcode fits the one
-// before it, and the length of the payload the path MTU and RETH, is for who
-// keeps the connection. The ICRC is Path.Check's. Reserved bits are passed over
-// (9.2).
+// Decode checks only what a single packet shows. The caller, which knows the
+// connection, checks the order of opcodes, and the length of the payload against path
+// MTU and RETH. Path.Check verifies the ICRC. Reserved bits are ignored (9.2).
 func (h *Header) Decode(b []byte) (payload []byte, err error) {
 	*h = Header{}
 	if len(b) < MinPacketLen {

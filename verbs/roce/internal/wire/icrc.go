@@ -6,49 +6,47 @@ import (
 	"net/netip"
 )
 
-// The ICRC (invariant CRC; annex A17.3.3, and 7.8.1 for the polynomial) is the
-// CRC-32 of IEEE 802.3, that of hash/crc32.IEEE, over what no switch may change
-// of a packet. Fields that one may change count as all ones, as does an LRH that
-// is not there:
+// The ICRC (invariant CRC; annex A17.3.3, polynomial: 7.8.1) is the CRC-32 of IEEE
+// 802.3, as hash/crc32.IEEE, over the part of a packet that switches do not change.
+// Fields that they may change count as all ones:
 //
 //	8 bytes of ones              in place of InfiniBand's LRH
-//	IPv4 header, 20 bytes        but TOS, TTL and checksum as ones
-//	or IPv6 header, 40 bytes     but traffic class, flow label and hop limit as ones
-//	UDP header, 8 bytes          but its checksum as ones
-//	BTH                          but byte 4 (FECN, BECN, reserved) as ones
+//	IPv4 header, 20 bytes        with TOS, TTL and checksum as ones
+//	or IPv6 header, 40 bytes     with traffic class, flow label and hop limit as ones
+//	UDP header, 8 bytes          with the checksum as ones
+//	BTH                          with byte 4 (FECN, BECN, reserved) as ones
 //	extended headers, payload, pad
 //
-// So it covers addresses, ports, lengths, the DF bit and IPv4's identification.
+// So the ICRC covers addresses, ports, lengths, the DF bit and the IPv4 identification.
 // It is stored little-endian.
 //
-// The values of type uint32 in this package are CRCs as hash/crc32 has them,
-// inverted already: what Begin gives is the CRC of the headers, Update continues
-// it as crc32.Update does, and the last one is what PutICRC stores. Nobody
-// inverts anything.
+// CRC values in this package are those of hash/crc32: already inverted. Begin returns
+// the CRC of the headers, Update continues it as crc32.Update does, and PutICRC stores
+// the result. Callers never invert anything.
 
 // Update continues a CRC over b: extended headers, payload, pad.
 func Update(crc uint32, b []byte) uint32 { return crc32.Update(crc, crc32.IEEETable, b) }
 
-// UpdateHeader continues a CRC over hdr, which begins with a BTH of which it takes
-// byte 4 as all ones, without writing to it. What follows the BTH in hdr counts,
-// too; it is made for headers, and for a payload Update is faster.
+// UpdateHeader continues a CRC over hdr, which begins with a BTH. It counts byte 4 of
+// the BTH as all ones and does not write to hdr. It covers all of hdr, but is slower
+// than Update for a payload.
 func UpdateHeader(crc uint32, hdr []byte) uint32 {
 	e := binary.LittleEndian
-	r := fourBytes(^crc ^ e.Uint32(hdr))
-	r = fourBytes(r ^ (e.Uint32(hdr[congestionByte:]) | 0xff))
-	return ^fewBytes(r, hdr[congestionByte+4:])
+	r := update4(^crc ^ e.Uint32(hdr))
+	r = update4(r ^ (e.Uint32(hdr[congestionByte:]) | 0xff))
+	return ^updateShort(r, hdr[congestionByte+4:])
 }
 
-// PutICRC stores the CRC of a whole packet in the 4 bytes at the beginning of b.
+// PutICRC stores the CRC of a whole packet in the first 4 bytes of b.
 func PutICRC(b []byte, crc uint32) { binary.LittleEndian.PutUint32(b, crc) }
 
 // AppendICRC appends the CRC of a whole packet.
 func AppendICRC(b []byte, crc uint32) []byte { return binary.LittleEndian.AppendUint32(b, crc) }
 
-// ICRC is the CRC that the last 4 bytes of a packet hold.
+// ICRC returns the CRC stored in the last 4 bytes of a packet.
 func ICRC(packet []byte) uint32 { return binary.LittleEndian.Uint32(packet[len(packet)-ICRCLen:]) }
 
-// Sizes and fields of the headers below the BTH, in bytes (RFC 791, 8200, 768).
+// Lengths and fields of the headers below the BTH, in bytes (RFC 791, 8200, 768).
 const (
 	lrhLen  = 8
 	ipv4Len = 20
@@ -59,19 +57,19 @@ const (
 	dontFragment = 0x4000
 )
 
-// Path is what the ICRC covers of one direction between two sockets: addresses
-// and ports. Begin and BeginID may be called from many goroutines; Check and
-// Identify keep a little from call to call, so one goroutine at a time calls them.
+// Path holds what the ICRC covers of one direction between two sockets: addresses and
+// ports. Begin and BeginID are safe for concurrent use; Check and Identify are not,
+// since they fill a cache.
 type Path struct {
 	ipv6 bool
-	// empty is the CRC of the headers with lengths and identification 0.
-	empty uint32
-	undo  undoCache
+	// zeroLen is the CRC of the headers with lengths and identification 0.
+	zeroLen  uint32
+	inverses inverseCache
 }
 
-// NewPath is the path of packets from one socket to another. IPv4-mapped IPv6
-// addresses are IPv4, zones are passed over. Both are to be of one family; no
-// packet goes along another path, so what it says of one does not matter.
+// NewPath returns the path of packets from one socket to another. IPv4-mapped IPv6
+// addresses count as IPv4, and zones are ignored. Both addresses must be of the same
+// family; the CRCs of a path with mixed families fit no packet.
 func NewPath(from, to netip.AddrPort) Path {
 	src, dst := from.Addr().Unmap(), to.Addr().Unmap()
 	e := binary.BigEndian
@@ -82,7 +80,7 @@ func NewPath(from, to netip.AddrPort) Path {
 		b = append(b, 0, 0, protocolUDP, 0xff)  // payload length; hop limit
 		b = append(append(b, s[:]...), d[:]...)
 	} else {
-		s, d := in4(src), in4(dst)
+		s, d := as4(src), as4(dst)
 		b = append(b, 4<<4|ipv4Len/4, 0xff, 0, 0) // TOS, total length
 		b = append(b, 0, 0)                       // identification
 		b = e.AppendUint16(b, dontFragment)
@@ -91,31 +89,31 @@ func NewPath(from, to netip.AddrPort) Path {
 	}
 	b = e.AppendUint16(e.AppendUint16(b, from.Port()), to.Port())
 	b = append(b, 0, 0, 0xff, 0xff) // length, checksum
-	return Path{ipv6: dst.Is6(), empty: ^fewBytes(^uint32(0), b)}
+	return Path{ipv6: dst.Is6(), zeroLen: ^updateShort(^uint32(0), b)}
 }
 
-// in4 is an IPv4 address; 0.0.0.0 for any other.
-func in4(a netip.Addr) (b [4]byte) {
+// as4 returns an IPv4 address; 0.0.0.0 for any other.
+func as4(a netip.Addr) (b [4]byte) {
 	if a.Is4() {
 		b = a.As4()
 	}
 	return b
 }
 
-// Begin is the CRC of everything before the BTH, for a packet of so many bytes
-// from BTH to ICRC. For IPv4 the identification is 0 and the DF bit set, as
-// Linux sends from an unconnected socket with IP_PMTUDISC_DO.
+// Begin returns the CRC of everything before the BTH. udpPayload is the packet's length
+// from BTH to ICRC, in bytes. For IPv4 it assumes identification 0 and the DF bit,
+// which Linux sends from an unconnected socket with IP_PMTUDISC_DO.
 func (p *Path) Begin(udpPayload int) uint32 {
 	length := uint16(udpLen + udpPayload) //nolint:gosec // of one datagram
-	crc := p.empty ^ udpLength.of(length)
+	crc := p.zeroLen ^ udpLength.of(length)
 	if p.ipv6 {
 		return crc ^ ipv6PayloadLength.of(length)
 	}
 	return crc ^ ipv4TotalLength.of(ipv4Len+length)
 }
 
-// BeginID is Begin for a packet with that identification: segment id of a
-// super-packet (UDP_SEGMENT), which the kernel counts from 0. IPv6 has none.
+// BeginID is Begin for a packet with the given IPv4 identification. Segment i of a
+// super-packet (UDP_SEGMENT) has identification i. IPv6 has no identification.
 func (p *Path) BeginID(udpPayload int, id uint16) uint32 {
 	crc := p.Begin(udpPayload)
 	if p.ipv6 {

@@ -3,7 +3,7 @@ package wire
 // Port is the UDP port of RoCEv2 (annex A17.4.3; IANA).
 const Port = 4791
 
-// Sizes of the headers in bytes (9.2 to 9.3.6; FETH: annex A19).
+// Lengths of the headers in bytes (9.2 to 9.3.6; FETH: annex A19).
 const (
 	BTHLen          = 12
 	FETHLen         = 4
@@ -13,21 +13,21 @@ const (
 	AtomicAckETHLen = 8
 	ImmDtLen        = 4
 	IETHLen         = 4
-	CNPLen          = 16 // reserved bytes, 0, behind the BTH of a CNP (annex A17.9.3)
+	CNPLen          = 16 // reserved bytes after the BTH of a CNP, all 0 (annex A17.9.3)
 	ICRCLen         = 4
 )
 
 const (
-	// MaxHeaderLen is the longest that Header.Append writes: BTH and AtomicETH.
+	// MaxHeaderLen is the length of the longest header: BTH and AtomicETH.
 	MaxHeaderLen = BTHLen + AtomicETHLen
-	// MinPacketLen is the shortest packet: a BTH and an ICRC.
+	// MinPacketLen is the length of the shortest packet: BTH and ICRC.
 	MinPacketLen = BTHLen + ICRCLen
-	// MaxOverhead is what a packet can have beside its payload: the longest
-	// header of a packet with payload, a WRITE ONLY WITH IMM, the pad and the ICRC.
+	// MaxOverhead is the most that a packet with payload has besides it: the header of
+	// a WRITE Only with Immediate, the pad and the ICRC.
 	MaxOverhead = BTHLen + RETHLen + ImmDtLen + 3 + ICRCLen
 )
 
-// DefaultPKey is the partition of which everybody is a full member (10.9.1.2).
+// DefaultPKey is the default partition key, with full membership (10.9.1.2).
 const DefaultPKey = 0xffff
 
 // Masks of fields that are narrower than their type.
@@ -47,6 +47,6 @@ const (
 	bitAckReq    = 0x80 // byte 8
 )
 
-// congestionByte is the byte of the BTH that switches may change: FECN, BECN
-// and reserved bits. The ICRC takes it as all ones.
+// congestionByte is the byte of the BTH that switches may change: FECN, BECN and
+// reserved bits. The ICRC counts it as all ones.
 const congestionByte = 4

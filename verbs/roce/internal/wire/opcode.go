@@ -2,11 +2,12 @@ package wire
 
 import "fmt"
 
-// Opcode says what a packet is and which headers it has (9.2.1, table 38).
+// Opcode identifies the kind of a packet and with it the packet's headers (9.2.1, table
+// 38).
 type Opcode uint8
 
-// The opcodes of the reliable connection, and the one of the congestion
-// notification of RoCEv2 (annex A17.9.3). Flush and AtomicWrite: annex A19.
+// The opcodes of the reliable connection, and that of the RoCEv2 congestion
+// notification packet (annex A17.9.3). Flush and AtomicWrite: annex A19.
 const (
 	SendFirst Opcode = iota
 	SendMiddle
@@ -37,7 +38,7 @@ const (
 	CNP         Opcode = 0x81
 )
 
-// trait is one thing that an opcode says of its packet.
+// trait is a set of properties of an opcode.
 type trait uint16
 
 const (
@@ -55,7 +56,7 @@ const (
 	hasPayload
 )
 
-// traits are those of each opcode; 0 for the unknown.
+// traits holds the properties of each opcode; 0 for unknown opcodes.
 var traits = [256]trait{
 	SendFirst:          known | starts | hasPayload,
 	SendMiddle:         known | hasPayload,
@@ -87,63 +88,61 @@ var traits = [256]trait{
 
 func (o Opcode) has(t trait) bool { return traits[o]&t != 0 }
 
-// Known reports whether it is one of the opcodes of this package.
+// Known reports whether this package knows the opcode.
 func (o Opcode) Known() bool { return o.has(known) }
 
-// StartsMessage reports whether it is the first or only packet of a message, and
-// EndsMessage whether it is the last or only one. A response's message is the
-// response.
+// StartsMessage reports whether the packet is the first or only one of a message. The
+// packets of a response form a message of their own.
 func (o Opcode) StartsMessage() bool { return o.has(starts) }
 
-// EndsMessage reports whether it is the last or only packet of a message.
+// EndsMessage reports whether the packet is the last or only one of a message.
 func (o Opcode) EndsMessage() bool { return o.has(ends) }
 
-// Request reports whether it goes from requester to responder.
+// Request reports whether the packet goes from requester to responder.
 func (o Opcode) Request() bool { return o.has(known) && !o.has(response) && o != CNP }
 
-// Response reports whether it goes from responder to requester.
+// Response reports whether the packet goes from responder to requester.
 func (o Opcode) Response() bool { return o.has(response) }
 
-// IsSend reports whether it is a part of a SEND of any kind.
+// IsSend reports whether the packet belongs to a SEND of any kind.
 func (o Opcode) IsSend() bool { return o <= SendOnlyImm || o == SendLastInv || o == SendOnlyInv }
 
-// IsWrite reports whether it is a part of an RDMA WRITE, with or without
-// immediate data; AtomicWrite is none.
+// IsWrite reports whether the packet belongs to an RDMA WRITE, with or without
+// immediate data. AtomicWrite does not.
 func (o Opcode) IsWrite() bool { return o >= WriteFirst && o <= WriteOnlyImm }
 
-// IsReadResponse reports whether it is a part of a READ response.
+// IsReadResponse reports whether the packet belongs to a READ response.
 func (o Opcode) IsReadResponse() bool { return o >= ReadResponseFirst && o <= ReadResponseOnly }
 
-// IsAtomic reports whether it is a request with an AtomicETH.
+// IsAtomic reports whether the packet is a request with an AtomicETH.
 func (o Opcode) IsAtomic() bool { return o.has(atomic) }
 
 // HasReth reports whether the packet has a RETH: Addr, RKey and Length.
 func (o Opcode) HasReth() bool { return o.has(reth) }
 
-// HasAeth reports whether it has an AETH: Syndrome and MSN.
+// HasAeth reports whether the packet has an AETH: Syndrome and MSN.
 func (o Opcode) HasAeth() bool { return o.has(aeth) }
 
-// HasImm reports whether it has immediate data.
+// HasImm reports whether the packet has immediate data.
 func (o Opcode) HasImm() bool { return o.has(imm) }
 
-// HasAtomic reports whether it has an AtomicETH: Addr, RKey, Swap and Compare.
+// HasAtomic reports whether the packet has an AtomicETH: Addr, RKey, Swap and Compare.
 func (o Opcode) HasAtomic() bool { return o.has(atomic) }
 
-// HasAtomicAck reports whether it has an AtomicAckETH: Orig.
+// HasAtomicAck reports whether the packet has an AtomicAckETH: Orig.
 func (o Opcode) HasAtomicAck() bool { return o.has(atomicAck) }
 
-// HasIeth reports whether it has an IETH: Invalidate.
+// HasIeth reports whether the packet has an IETH: Invalidate.
 func (o Opcode) HasIeth() bool { return o.has(ieth) }
 
-// HasFeth reports whether it has a FETH: FlushKind.
+// HasFeth reports whether the packet has a FETH: FlushKind.
 func (o Opcode) HasFeth() bool { return o.has(feth) }
 
-// HasPayload reports whether the packet may carry payload. It may be empty all
-// the same.
+// HasPayload reports whether the packet may carry payload, which may be empty.
 func (o Opcode) HasPayload() bool { return o.has(hasPayload) }
 
-// HeaderLen is the size of BTH and extended headers in bytes; that of a BTH for
-// an unknown opcode.
+// HeaderLen returns the length of BTH and extended headers in bytes. For an unknown
+// opcode it is the length of the BTH.
 func (o Opcode) HeaderLen() int {
 	t, n := traits[o], BTHLen
 	if t&feth != 0 {
@@ -173,7 +172,7 @@ func (o Opcode) HeaderLen() int {
 	return n
 }
 
-// names are the opcodes in the words of table 38.
+// names holds the names of table 38.
 var names = [256]string{
 	SendFirst:          "SEND First",
 	SendMiddle:         "SEND Middle",

@@ -5,29 +5,28 @@ import (
 	"time"
 )
 
-// Syndrome is what an AETH says (9.7.5.2.1, table 43): in bits 6 and 5 what it
-// is, in bits 4 to 0 a code.
+// Syndrome is the syndrome of an AETH (9.7.5.2.1, table 43). Bits 6 and 5 give the
+// kind, bits 4 to 0 a code:
 //
-//	000ccccc  ACK; c is a credit count, coded, or 31 for none kept
-//	001ttttt  RNR NAK; t codes the time to wait before asking again
+//	000ccccc  ACK; c is an encoded credit count, 31 for no credits
+//	001ttttt  RNR NAK; t encodes the time to wait before a retry
 //	011nnnnn  NAK; n is the reason
 type Syndrome uint8
 
 const (
-	// AckUnlimited is an ACK without end-to-end flow control: the sender need
-	// not count the receives that are posted. It is the only one that rxe and
-	// this project send.
+	// AckUnlimited is an ACK without end-to-end flow control: the requester does not
+	// count posted receives. rxe and this project send no other ACK.
 	AckUnlimited Syndrome = 0x1f
-	// NAKSequence says that packets are missing before this PSN: send again
-	// from the PSN of the NAK.
+	// NAKSequence reports that packets before this PSN are missing. The requester sends
+	// again from the PSN of the NAK on.
 	NAKSequence Syndrome = 0x60
-	// NAKInvalidRequest refuses a request that is malformed, unknown or longer
-	// than its receive.
+	// NAKInvalidRequest rejects a request that is malformed, unknown or longer than its
+	// receive.
 	NAKInvalidRequest Syndrome = 0x61
-	// NAKRemoteAccess refuses a request whose key, address, length or rights
-	// do not fit.
+	// NAKRemoteAccess rejects a request whose key, address, length or access rights are
+	// wrong.
 	NAKRemoteAccess Syndrome = 0x62
-	// NAKRemoteOperation says that the responder could not carry it out.
+	// NAKRemoteOperation reports that the responder failed to execute the request.
 	NAKRemoteOperation Syndrome = 0x63
 )
 
@@ -37,30 +36,30 @@ const (
 	kindAck      = 0x00
 	kindRNR      = 0x20
 	kindNAK      = 0x60
-	syndromeTop  = 0x80 // reserved, and 0
+	syndromeTop  = 0x80 // reserved, must be 0
 )
 
-// RNR is the RNR NAK with a timer code, 0 to 31: no receive is posted.
+// RNR returns the RNR NAK (no receive is posted) with a timer code of 0 to 31.
 func RNR(timer uint8) Syndrome { return kindRNR | Syndrome(timer&syndromeCode) }
 
-// IsAck reports whether it is a positive acknowledgement.
+// IsAck reports whether the syndrome is a positive acknowledgement.
 func (s Syndrome) IsAck() bool { return s&(syndromeTop|syndromeKind) == kindAck }
 
-// IsRNR reports whether it is an RNR NAK.
+// IsRNR reports whether the syndrome is an RNR NAK.
 func (s Syndrome) IsRNR() bool { return s&(syndromeTop|syndromeKind) == kindRNR }
 
-// IsNAK reports whether it is a NAK other than RNR. The reason may be one that
-// this package does not know.
+// IsNAK reports whether the syndrome is a NAK other than RNR, also one with an unknown
+// reason.
 func (s Syndrome) IsNAK() bool { return s&(syndromeTop|syndromeKind) == kindNAK }
 
-// Timer is the timer code of an RNR NAK.
+// Timer returns the timer code of an RNR NAK.
 func (s Syndrome) Timer() uint8 { return uint8(s & syndromeCode) }
 
-// Delay is how long an RNR NAK asks to wait.
+// Delay returns the time that an RNR NAK asks the requester to wait.
 func (s Syndrome) Delay() time.Duration { return RNRDelay(s.Timer()) }
 
-// RNRDelay is the time that an RNR timer code stands for (9.7.5.2.8, table 45),
-// from 10 µs for 1 to 491.52 ms for 31 and 655.36 ms for 0.
+// RNRDelay returns the time of an RNR timer code (9.7.5.2.8, table 45): from 10 µs for
+// 1 to 491.52 ms for 31, and 655.36 ms for 0.
 func RNRDelay(timer uint8) time.Duration {
 	return time.Duration(rnrDelays[timer&syndromeCode]) * rnrUnit
 }
