@@ -129,7 +129,7 @@ func TestPSNWindow(t *testing.T) {
 		psnMask - 2: {ack(2, 3)},
 		psnMask:     {ack(2, 3)},
 	} {
-		s.machine.resp.gap = false
+		s.machine.resp.nakSent = false
 		s.psn = psnOf(usual().psn[0], 3+ahead)
 		s.asks(s.write(wire.WriteOnly, 0, 1), 9)
 		s.expect(want...)

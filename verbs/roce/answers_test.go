@@ -34,7 +34,7 @@ func TestResponsesAreSentByTheWindow(t *testing.T) {
 				if !time.Now().Equal(last) {
 					last, now = time.Now(), 0
 				}
-				now += charge(1, uint64(len(b)))
+				now += windowCost(1, uint64(len(b)))
 				most = max(most, now)
 				packets++
 			}
@@ -52,7 +52,7 @@ func TestResponsesAreSentByTheWindow(t *testing.T) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			t.Logf("%d packets, of which at most %d KiB at a time", packets, most>>10)
-			if most > maxWindow+2*charge(1, 4096) {
+			if most > maxWindow+2*windowCost(1, 4096) {
 				t.Errorf("%d bytes are sent at a time, and a window has %d at most", most, maxWindow)
 			}
 			if packets != size/4096 {

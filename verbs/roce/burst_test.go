@@ -27,7 +27,7 @@ func group(t *testing.T, path *wire.Path, msgs []udp.Message) (list []grouped) {
 	for _, m := range msgs {
 		var g grouped
 		rest := slices.Concat(m.Pieces...)
-		if len(rest) > maxSuper {
+		if len(rest) > maxSuperPacket {
 			t.Errorf("a message has %d bytes", len(rest))
 		}
 		for i := 0; len(rest) > 0; i++ {
@@ -53,9 +53,9 @@ func group(t *testing.T, path *wire.Path, msgs []udp.Message) (list []grouped) {
 }
 
 // fill adds what a half has to send to a burst.
-func (b *burst) fill(path *wire.Path, h *half, limit int) {
-	b.begin()
-	for b.room() && h.machine.next(0, 1<<30, &h.packet) {
+func (b *batch) fill(path *wire.Path, h *half, limit int) {
+	b.reset()
+	for b.hasSpace() && h.machine.nextPacket(0, 1<<30, &h.packet) {
 		b.add(path, &h.packet, 0, limit)
 	}
 }
@@ -106,9 +106,9 @@ func TestBursts(t *testing.T) {
 			want = append(want, a.mem[i:i+o.size]...)
 		}
 		path := wire.NewPath(netip.MustParseAddrPort("10.0.0.1:7000"), netip.MustParseAddrPort("10.0.0.2:4791"))
-		var out burst
+		var out batch
 		out.fill(&path, a, c.limit)
-		list := group(t, &path, out.end(nil))
+		list := group(t, &path, out.messages(nil))
 		if got := kinds(list); !slices.Equal(got, c.want) {
 			t.Errorf("%s: messages of %d packets, want %d", name, got, c.want)
 		}
@@ -130,15 +130,15 @@ func TestBursts(t *testing.T) {
 // TestTrafficClassesGoApart: a super-packet has one.
 func TestTrafficClassesGoApart(t *testing.T) {
 	path := wire.NewPath(netip.MustParseAddrPort("10.0.0.1:7000"), netip.MustParseAddrPort("10.0.0.2:4791"))
-	var out burst
-	out.begin()
+	var out batch
+	out.reset()
 	classes := []uint8{2, 2, 106, 2}
 	for _, c := range classes {
 		out.add(&path, &packet{Header: wire.Header{Op: wire.Ack}}, c, 64)
 	}
 	out.add(&path, &packet{Header: wire.Header{Op: wire.CNP}}, 2, 64)
 	var got [][2]int
-	for _, m := range out.end(nil) {
+	for _, m := range out.messages(nil) {
 		n := 0
 		for _, p := range m.Pieces {
 			n += len(p)
@@ -155,9 +155,9 @@ func TestBurstsOverIPv6(t *testing.T) {
 	a, b := join(usual())
 	a.post(a.to(b, 1, verbs.OpWrite, 0, 4096, 0))
 	path := wire.NewPath(netip.MustParseAddrPort("[fd00::1]:7000"), netip.MustParseAddrPort("[fd00::2]:4791"))
-	var out burst
+	var out batch
 	out.fill(&path, a, 64)
-	for _, m := range out.end(nil) {
+	for _, m := range out.messages(nil) {
 		rest := slices.Concat(m.Pieces...)
 		for len(rest) > 0 {
 			n := min(m.Segment, len(rest))
@@ -176,17 +176,17 @@ func TestBurstsAreBounded(t *testing.T) {
 	a, b := join(p)
 	a.post(a.to(b, 1, verbs.OpWrite, 0, 1<<20, 0))
 	path := wire.NewPath(netip.MustParseAddrPort("10.0.0.1:7000"), netip.MustParseAddrPort("10.0.0.2:4791"))
-	var out burst
+	var out batch
 	out.fill(&path, a, 64)
-	text := &out.text[0]
+	text := &out.buf[0]
 	total := 0
-	for _, g := range group(t, &path, out.end(nil)) {
+	for _, g := range group(t, &path, out.messages(nil)) {
 		total += len(g.ops)
 		if len(g.ops) > 15 {
 			t.Errorf("%d packets of 4 KiB in one", len(g.ops))
 		}
 	}
-	if total != maxBurst {
+	if total != maxBatch {
 		t.Errorf("%d packets", total)
 	}
 	// Its memory stays where it is: pieces point into it. The most is taken by short payloads.
@@ -196,7 +196,7 @@ func TestBurstsAreBounded(t *testing.T) {
 		a.post(a.to(b, verbs.WRID(i), verbs.OpWriteImm, 0, 253, 0))
 		b.recv(verbs.WRID(i), 0, 0)
 	}
-	if out.fill(&path, a, 64); &out.text[0] != text || out.packets != maxBurst {
+	if out.fill(&path, a, 64); &out.buf[0] != text || out.packets != maxBatch {
 		t.Errorf("it moved, with %d packets", out.packets)
 	}
 }
@@ -207,16 +207,16 @@ func TestBurstsAllocateNothing(t *testing.T) {
 	p.memory = 1 << 20
 	a, b := join(p)
 	path := wire.NewPath(netip.MustParseAddrPort("10.0.0.1:7000"), netip.MustParseAddrPort("10.0.0.2:4791"))
-	var out burst
+	var out batch
 	wr := a.to(b, 1, verbs.OpWrite, 0, 40<<10, 0)
 	ack := wire.Header{Op: wire.Ack, Syndrome: wire.AckUnlimited}
 	a.sent = make([]verbs.WC, 0, 1<<12)
 	round := func() {
-		a.machine.post(&wr)
+		a.machine.postSend(&wr)
 		out.fill(&path, a, 64)
-		out.end(nil)
+		out.messages(nil)
 		ack.PSN = psnOf(p.psn[0], a.machine.req.highest-1)
-		a.machine.take(0, &ack, nil)
+		a.machine.handlePacket(0, &ack, nil)
 	}
 	for range 100 { // the rings and pieces grow
 		round()
@@ -258,12 +258,12 @@ func (f *fabric) longest(from *tip) func() int {
 }
 
 // trust is what an end's flow thinks of its peer.
-func (x *tip) trust() trust {
+func (x *tip) trust() superPacketProbe {
 	q, _ := x.inner()
 	f := q.flow.Load()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.trust
+	return f.probe
 }
 
 // moves writes the first half of x's memory over the second one of y's.
@@ -284,11 +284,11 @@ func TestTrustOfAKernel(t *testing.T) {
 		longest := f.longest(x)
 		x.post(x.to(y, 1, verbs.OpWrite, 0, 64<<10, 0))
 		synctest.Wait()
-		if n := longest(); n != 2 || x.trust().state != probing {
+		if n := longest(); n != 2 || x.trust().state != probeSent {
 			t.Errorf("before anything is acknowledged %d segments are sent, state %d", n, x.trust().state)
 		}
 		x.ends(1, verbs.StatusOK)
-		if s := x.trust().state; s != trusted {
+		if s := x.trust().state; s != probeSucceeded {
 			t.Errorf("the probe is acknowledged, and the state is %d", s)
 		}
 		moves(x, y)
@@ -309,14 +309,14 @@ func TestTrustOfAKernelThatDropsSegments(t *testing.T) {
 			x.mem[i] = byte(i * 3 >> 1)
 		}
 		longest := f.longest(x)
-		for range trustTests {
+		for range maxLostProbes {
 			moves(x, y)
 		}
 		if n := longest(); n != 2 {
 			t.Errorf("a probe has %d segments", n)
 		}
-		if tr := x.trust(); tr.state != distrusted || tr.tests != trustTests {
-			t.Errorf("the state is %d after %d tests", tr.state, tr.tests)
+		if tr := x.trust(); tr.state != probeFailed || tr.lost != maxLostProbes {
+			t.Errorf("the state is %d after %d tests", tr.state, tr.lost)
 		}
 		moves(x, y)
 		if n := longest(); n != 1 {
@@ -344,8 +344,8 @@ func TestTrustSurvivesALostProbe(t *testing.T) {
 		f.mu.Unlock()
 		x.ends(1, verbs.StatusOK)
 		moves(x, y)
-		if tr := x.trust(); tr.state != trusted || tr.tests == 0 || longest() < 10 {
-			t.Errorf("the state is %d after %d tests", tr.state, tr.tests)
+		if tr := x.trust(); tr.state != probeSucceeded || tr.lost == 0 || longest() < 10 {
+			t.Errorf("the state is %d after %d tests", tr.state, tr.lost)
 		}
 	})
 }
@@ -362,13 +362,13 @@ func TestResponsesProveNothing(t *testing.T) {
 			y.post(y.to(x, 1, verbs.OpRead, 0, 1<<17, 0))
 			y.ends(1, verbs.StatusOK)
 		}
-		if n := longest(); n != 1 || x.trust().state != untested {
+		if n := longest(); n != 1 || x.trust().state != probeNone {
 			t.Errorf("answers have %d segments, and the state is %d", n, x.trust().state)
 		}
-		for range trustTests {
+		for range maxLostProbes {
 			moves(x, y)
 		}
-		if n := longest(); n != 2 || x.trust().state != distrusted {
+		if n := longest(); n != 2 || x.trust().state != probeFailed {
 			t.Errorf("probes have %d segments, and the state is %d", n, x.trust().state)
 		}
 	})
@@ -391,14 +391,14 @@ func TestProbeOfWhoBreaksProvesNothing(t *testing.T) {
 		f := newFabric()
 		x, y := kernelPair(t, f, 64<<10)
 		x.post(x.to(y, 1, verbs.OpWrite, 0, 64<<10, 0))
-		if s := x.trust().state; s != probing {
+		if s := x.trust().state; s != probeSent {
 			t.Fatalf("state %d", s)
 		}
 		if err := x.qp.ToErr(); err != nil {
 			t.Fatal(err)
 		}
-		if s := x.trust().state; s != untested {
-			t.Errorf("a probe that was never acknowledged makes it %d, want %d", s, untested)
+		if s := x.trust().state; s != probeNone {
+			t.Errorf("a probe that was never acknowledged makes it %d, want %d", s, probeNone)
 		}
 	})
 }
@@ -420,8 +420,8 @@ func TestWhatIsSentAgainProvesNothing(t *testing.T) {
 		y.recv(2, 0, 8)
 		x.ends(1, verbs.StatusOK)
 		x.ends(2, verbs.StatusOK)
-		if tr := x.trust(); tr.state != untested || tr.tests != 0 {
-			t.Errorf("the state is %d after %d tests", tr.state, tr.tests)
+		if tr := x.trust(); tr.state != probeNone || tr.lost != 0 {
+			t.Errorf("the state is %d after %d tests", tr.state, tr.lost)
 		}
 	})
 }

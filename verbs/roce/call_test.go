@@ -169,7 +169,7 @@ func TestKernelIsAnsweredAtOnce(t *testing.T) {
 			q, st := y.inner()
 			inside, gate := y.gate()
 			q.mu.Lock()
-			q.from.roce = roce
+			q.source.peerIsRoCE = roce
 			q.mu.Unlock()
 			const more = 20
 			for i := range 1 + more {
@@ -212,8 +212,8 @@ func TestAnsweredBeforeTheWindowIsFull(t *testing.T) {
 			f := newFabric()
 			f.buffer = c.buffer
 			x, _ := f.tips(t, 4096)
-			if _, s := x.inner(); s.settleAt != c.want {
-				t.Errorf("with a buffer of %d bytes it answers after %d, want %d", c.buffer, s.settleAt, c.want)
+			if _, s := x.inner(); s.flushLimit != c.want {
+				t.Errorf("with a buffer of %d bytes it answers after %d, want %d", c.buffer, s.flushLimit, c.want)
 			}
 		})
 	}

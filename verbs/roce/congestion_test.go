@@ -72,19 +72,19 @@ func TestMarkedPacketsMakeTheWindowSmaller(t *testing.T) {
 			window, sent, taken := x.windowOf(), y.counter("np_cnp_sent"), x.counter("rp_cnp_handled")
 			t.Logf("marks %v: the window is %d after %d notifications", marks, window, sent)
 			if !marks {
-				if len(told) > 0 || window <= startWindow {
+				if len(told) > 0 || window <= initialWindow {
 					t.Errorf("without marks %d notifications, and a window of %d", len(told), window)
 				}
 				return
 			}
-			if window >= startWindow {
+			if window >= initialWindow {
 				t.Errorf("the window is %d", window)
 			}
 			if len(told) < 10 || sent != uint64(len(told)) || taken != sent {
 				t.Errorf("%d notifications were on the way, %d sent, %d taken", len(told), sent, taken)
 			}
 			for i := 1; i < len(told); i++ {
-				if gap := told[i].Sub(told[i-1]); gap < cnpEvery {
+				if gap := told[i].Sub(told[i-1]); gap < cnpInterval {
 					t.Errorf("notification %d comes after %v", i, gap)
 				}
 			}

@@ -40,7 +40,7 @@ func (d *device) Counters(port uint8) (map[string]uint64, error) {
 		"retry_exceeded_err": c.givenUp.Load(), "resp_remote_err": c.refused.Load(),
 		"np_cnp_sent": c.cnpSent.Load(), "rp_cnp_handled": c.cnpTaken.Load(),
 	}
-	for _, s := range d.stations {
+	for _, s := range d.endpoints {
 		for name, n := range map[string]*atomic.Uint64{
 			"dropped_malformed": &s.drops.malformed, "dropped_unknown_qp": &s.drops.unknown, "dropped_wrong_source": &s.drops.source,
 			"dropped_icrc": &s.drops.damaged, "dropped_wrong_state": &s.drops.closed,

@@ -22,11 +22,11 @@ type cq struct {
 	ring    ring[cqe]
 	head    uint64 // the oldest entry
 	tail    uint64
-	armed   armed
+	armed   armState
 	event   bool // came and was not waited for
 	overrun bool
 	closed  bool
-	waiting waiting
+	waiting waiter
 	onEvent func() // nil unless somebody asked to be called
 
 	wake chan struct{} // one token: look at event
@@ -34,30 +34,30 @@ type cq struct {
 }
 
 // armed is for what a queue makes an event.
-type armed uint8
+type armState uint8
 
 const (
-	armedNot armed = iota
+	notArmed armState = iota
 	armedSolicited
 	armedAny
 )
 
 // cqe is a completion, and whose slots are free when it has been polled.
 type cqe struct {
-	wc    verbs.WC
-	freed *atomic.Uint64
-	upTo  uint64
-	qp    *qp
+	wc      verbs.WC
+	freed   *atomic.Uint64
+	freedTo uint64
+	qp      *qp
 }
 
 // waiting is the one call that may wait. Its owner's lock guards it.
-type waiting struct {
+type waiter struct {
 	on       bool
 	returned chan struct{} // made by who closes, closed when the call returns
 }
 
 // begin is false when another one waits.
-func (w *waiting) begin() bool {
+func (w *waiter) begin() bool {
 	if w.on {
 		return false
 	}
@@ -65,7 +65,7 @@ func (w *waiting) begin() bool {
 	return true
 }
 
-func (w *waiting) end() {
+func (w *waiter) end() {
 	w.on = false
 	if w.returned != nil {
 		close(w.returned)
@@ -74,7 +74,7 @@ func (w *waiting) end() {
 }
 
 // returns is closed when the call that waits has returned; nil when none does.
-func (w *waiting) returns() <-chan struct{} {
+func (w *waiter) returns() <-chan struct{} {
 	if w.on && w.returned == nil {
 		w.returned = make(chan struct{})
 	}
@@ -108,7 +108,7 @@ func (c *cq) push(e cqe, solicited, call bool) (fired, room bool) {
 	c.filled.Store(int32(c.tail - c.head)) //nolint:gosec // at most maxCQE
 	if c.armed == armedAny || c.armed == armedSolicited && (solicited || e.wc.Status != verbs.StatusOK) {
 		if call && c.onEvent != nil {
-			c.armed = armedNot
+			c.armed = notArmed
 			return true, true
 		}
 		c.fireLocked()
@@ -118,7 +118,7 @@ func (c *cq) push(e cqe, solicited, call bool) (fired, room bool) {
 
 // fireLocked makes the event that somebody armed for.
 func (c *cq) fireLocked() {
-	c.armed, c.event = armedNot, true
+	c.armed, c.event = notArmed, true
 	select {
 	case c.wake <- struct{}{}:
 	default:
@@ -155,7 +155,7 @@ func (c *cq) Poll(wcs []verbs.WC) (int, error) {
 	for i := range n {
 		e := c.ring.at(c.head)
 		wcs[i] = e.wc
-		e.freed.Store(e.upTo)
+		e.freed.Store(e.freedTo)
 		*e = cqe{}
 		c.head++
 	}
@@ -182,7 +182,7 @@ func (c *cq) Arm(solicitedOnly bool) error {
 		return c.dev.goneError("arm")
 	case !solicitedOnly:
 		c.armed = armedAny
-	case c.armed == armedNot: // "any" is not taken back: specification, volume 1, 11.4.2.2
+	case c.armed == notArmed: // "any" is not taken back: specification, volume 1, 11.4.2.2
 		c.armed = armedSolicited
 	}
 	return nil

@@ -29,15 +29,15 @@ type device struct {
 	goneSignal chan struct{} // closed with gone
 	done       chan struct{} // closed by Close
 
-	mu       sync.Mutex // guards what follows
-	closed   bool
-	waiting  waiting
-	pds      map[*pd]struct{}
-	cqs      map[*cq]struct{}
-	qps      map[*qp]struct{}
-	stations []*station
-	mrs      int
-	windows  int
+	mu        sync.Mutex // guards what follows
+	closed    bool
+	waiting   waiter
+	pds       map[*pd]struct{}
+	cqs       map[*cq]struct{}
+	qps       map[*qp]struct{}
+	endpoints []*endpoint
+	mrs       int
+	windows   int
 }
 
 func newDevice(p *Provider, n *nic) *device {
@@ -50,38 +50,6 @@ func newDevice(p *Provider, n *nic) *device {
 
 // now is the machines' time.
 func (d *device) now() time.Duration { return time.Since(d.start) }
-
-// asyncQueue holds what a device tells unasked. Who asks for nothing loses the
-// oldest.
-type asyncQueue struct {
-	mu     sync.Mutex
-	events []verbs.AsyncEvent
-	wake   chan struct{} // one token: look
-}
-
-func (q *asyncQueue) push(e verbs.AsyncEvent) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if len(q.events) == maxEvents {
-		q.events = append(q.events[:0], q.events[1:]...)
-	}
-	q.events = append(q.events, e)
-	select {
-	case q.wake <- struct{}{}:
-	default:
-	}
-}
-
-func (q *asyncQueue) pop() (verbs.AsyncEvent, bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if len(q.events) == 0 {
-		return verbs.AsyncEvent{}, false
-	}
-	e := q.events[0]
-	q.events = append(q.events[:0], q.events[1:]...)
-	return e, true
-}
 
 func (d *device) goneError(op string) error {
 	return verbs.Errorf(op, d.name, verbs.ErrDeviceGone, "its network interface is gone")
@@ -99,7 +67,7 @@ func (d *device) usableLocked(op string) error {
 }
 
 // lose is the end of the interface: everything posted is flushed.
-func (d *device) lose() {
+func (d *device) markGone() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.gone.Swap(true) {
@@ -107,9 +75,9 @@ func (d *device) lose() {
 	}
 	for q := range d.qps {
 		q.mu.Lock()
-		q.machine.breaks()
+		q.machine.enterError()
 		q.mu.Unlock()
-		q.settle() // others may use the way that it had: they wait for it no more
+		q.kickWithFeedback() // others may use the way that it had: they wait for it no more
 	}
 	for c := range d.cqs {
 		c.dead.Store(true)
@@ -126,17 +94,17 @@ func (d *device) Info() verbs.DeviceInfo {
 
 // Port implements verbs.Device.
 func (d *device) Port(number uint8) (info verbs.PortInfo, err error) {
-	err = d.look("query port", number, func(n *nic) { info = n.port() })
+	err = d.withNIC("query port", number, func(n *nic) { info = n.port() })
 	return info, err
 }
 
 // GIDs implements verbs.Device.
 func (d *device) GIDs(number uint8) (list []verbs.GIDEntry, err error) {
-	err = d.look("list GIDs", number, func(n *nic) { list = n.table() })
+	err = d.withNIC("list GIDs", number, func(n *nic) { list = n.table() })
 	return list, err
 }
 
-func (d *device) look(op string, port uint8, f func(*nic)) error {
+func (d *device) withNIC(op string, port uint8, f func(*nic)) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err := d.usableLocked(op); err != nil {
@@ -163,15 +131,15 @@ func (d *device) address(index uint8) (netip.Addr, bool) {
 
 // stationLocked returns the sockets of a local address. They are the device's
 // until it is closed.
-func (d *device) stationLocked(addr netip.Addr) (*station, error) {
-	for _, s := range d.stations {
+func (d *device) endpointLocked(addr netip.Addr) (*endpoint, error) {
+	for _, s := range d.endpoints {
 		if s.addr == addr {
 			return s, nil
 		}
 	}
-	s, err := d.provider.station(addr)
+	s, err := d.provider.endpoint(addr)
 	if err == nil {
-		d.stations = append(d.stations, s)
+		d.endpoints = append(d.endpoints, s)
 	}
 	return s, err
 }
@@ -275,13 +243,13 @@ func (d *device) Close() error {
 	}
 	d.closed = true
 	returned := d.waiting.returns()
-	stations := d.stations
-	d.stations = nil
+	stations := d.endpoints
+	d.endpoints = nil
 	d.mu.Unlock()
 	close(d.done)
 	if returned != nil {
 		<-returned
 	}
-	d.provider.closed(d, stations)
+	d.provider.deviceClosed(d, stations)
 	return nil
 }

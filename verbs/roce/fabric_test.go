@@ -236,11 +236,11 @@ func (s *memorySender) Missing() []string    { return nil }
 func (s *memorySender) Close() error         { return nil }
 
 func (s *memorySender) MaxSegments(_ *udp.Destination, segment int) int {
-	most := maxBurst
+	most := maxBatch
 	if s.f.segments > 0 {
 		most = s.f.segments
 	}
-	return max(1, min(most, maxSuper/segment))
+	return max(1, min(most, maxSuperPacket/segment))
 }
 
 // Send carries whole super-packets, as UDP_GRO gives them, but for lost segments.

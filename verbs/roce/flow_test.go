@@ -30,8 +30,8 @@ func checkSums(t *testing.T, fl *flow, pairs []*qp) {
 			t.Errorf("a queue pair is urgent (%v) and queued (%v), and in the list: %v", q.urgent, q.queued, slices.Contains(fl.ready, q))
 		}
 	}
-	if urgent != fl.urgent || flight != fl.flight || fl.out.packets != 0 {
-		t.Errorf("urgent are %d, it counts %d; under way %d, it counts %d; %d packets were left behind", urgent, fl.urgent, flight, fl.flight, fl.out.packets)
+	if urgent != fl.urgent || flight != fl.flight || fl.batch.packets != 0 {
+		t.Errorf("urgent are %d, it counts %d; under way %d, it counts %d; %d packets were left behind", urgent, fl.urgent, flight, fl.flight, fl.batch.packets)
 	}
 }
 
@@ -44,7 +44,7 @@ func TestLostDeviceLeavesTheWindow(t *testing.T) {
 		x.post(x.to(y, 1, verbs.OpWrite, 0, 1<<20, 0))
 		q, _ := x.inner()
 		fl := q.flow.Load()
-		q.pd.dev.lose()
+		q.pd.dev.markGone()
 		fl.mu.Lock()
 		defer fl.mu.Unlock()
 		if fl.flight != 0 || len(fl.ready) > 0 {

@@ -14,11 +14,11 @@ var shortMessage = wire.Header{Op: wire.SendOnly, AckReq: true}
 // talking is a responder whose side has sent a request.
 func talking(t *testing.T) *served {
 	s := serve(t)
-	s.machine.post(&verbs.SendWR{Op: verbs.OpSend, Inline: []byte{1}})
+	s.machine.postSend(&verbs.SendWR{Op: verbs.OpSend, Inline: []byte{1}})
 	if got := s.packets(0); len(got) != 1 {
 		t.Fatalf("it sends %+v, want the request", got)
 	}
-	s.machine.take(0, &wire.Header{Op: wire.Ack, PSN: usual().psn[1], Syndrome: wire.AckUnlimited, MSN: 1}, nil)
+	s.machine.handlePacket(0, &wire.Header{Op: wire.Ack, PSN: usual().psn[1], Syndrome: wire.AckUnlimited, MSN: 1}, nil)
 	if at, ok := s.machine.deadline(); ok {
 		t.Fatalf("the request is not acknowledged: there is a deadline at %v", at)
 	}
@@ -34,15 +34,15 @@ func TestAcknowledgementIsHeldOnlyInConversation(t *testing.T) {
 	}
 	s.asks(shortMessage, 1)
 	s.expectNow(ack(0, 1))
-	s.machine.post(&verbs.SendWR{Op: verbs.OpSend, Inline: []byte{1}})
+	s.machine.postSend(&verbs.SendWR{Op: verbs.OpSend, Inline: []byte{1}})
 	s.packets(0)
 	s.asks(shortMessage, 1)
 	s.expectNow()
-	s.machine.expire(holdTime)
+	s.machine.expire(maxAckDelay)
 	s.expectNow(ack(1, 2))
 	s.asks(shortMessage, 1)
 	s.expectNow(ack(2, 3))
-	s.machine.post(&verbs.SendWR{Op: verbs.OpSend, Inline: []byte{1}})
+	s.machine.postSend(&verbs.SendWR{Op: verbs.OpSend, Inline: []byte{1}})
 	s.packets(0)
 	s.asks(shortMessage, 1)
 	s.expectNow()
@@ -55,12 +55,12 @@ func TestAcknowledgementOfAShortMessageIsHeld(t *testing.T) {
 	s.recv(1, 0, 8)
 	s.asks(shortMessage, 1)
 	s.expectNow()
-	if at, ok := s.machine.deadline(); !ok || at != holdTime {
-		t.Fatalf("the deadline is %v (%v), want %v", at, ok, holdTime)
+	if at, ok := s.machine.deadline(); !ok || at != maxAckDelay {
+		t.Fatalf("the deadline is %v (%v), want %v", at, ok, maxAckDelay)
 	}
-	s.machine.expire(holdTime - 1)
+	s.machine.expire(maxAckDelay - 1)
 	s.expectNow()
-	s.machine.expire(holdTime)
+	s.machine.expire(maxAckDelay)
 	s.expectNow(ack(0, 1))
 	if at, ok := s.machine.deadline(); ok {
 		t.Errorf("there is a deadline at %v still", at)
@@ -78,28 +78,28 @@ func TestHeldAcknowledgementTravelsAlong(t *testing.T) {
 		bytes    int // of the message that the receiver sends
 		along    bool
 	}{
-		"one":                {1, alongTime, 0, 1, false},
-		"some":               {alongMessages - 1, alongTime, alongTime - 1, 1, false},
-		"enough":             {alongMessages, alongTime, 0, 1, true},
-		"one, after a while": {1, alongTime, alongTime, 1, true},
-		"one, far apart":     {1, alongTime + 1, 0, 1, true},
-		"before a long one":  {1, alongTime, 0, 2000, true},
+		"one":                {1, piggybackTime, 0, 1, false},
+		"some":               {piggybackMessages - 1, piggybackTime, piggybackTime - 1, 1, false},
+		"enough":             {piggybackMessages, piggybackTime, 0, 1, true},
+		"one, after a while": {1, piggybackTime, piggybackTime, 1, true},
+		"one, far apart":     {1, piggybackTime + 1, 0, 1, true},
+		"before a long one":  {1, piggybackTime, 0, 2000, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := talking(t)
-			s.machine.resp.shortAt = -c.apart
+			s.machine.resp.lastShort = -c.apart
 			for i := range c.messages {
 				s.recv(verbs.WRID(i), 0, 8)
 				s.asks(shortMessage, 1)
 				s.expectNow()
 			}
-			s.machine.post(&verbs.SendWR{Op: verbs.OpSend, Inline: make([]byte, c.bytes)})
+			s.machine.postSend(&verbs.SendWR{Op: verbs.OpSend, Inline: make([]byte, c.bytes)})
 			got := s.packets(c.after)
 			if !got[len(got)-1].Op.IsSend() || (got[0].Op == wire.Ack) != c.along {
 				t.Errorf("it sends %+v, want the message, and an acknowledgement before it: %v", got, c.along)
 			}
 			if !c.along {
-				s.machine.expire(holdTime)
+				s.machine.expire(maxAckDelay)
 				s.expectNow(ack(uint64(c.messages-1), uint32(c.messages)))
 			}
 		})
@@ -110,22 +110,22 @@ func TestHeldAcknowledgementTravelsAlong(t *testing.T) {
 // nobody sees, and of what does not come in order.
 func TestAcknowledgementIsNotHeldForLong(t *testing.T) {
 	s := talking(t)
-	for i := range 2 * holdMessages {
+	for i := range 2 * maxDelayedAcks {
 		s.recv(verbs.WRID(i), 0, 2048)
 	}
-	for range holdMessages - 1 {
+	for range maxDelayedAcks - 1 {
 		s.asks(shortMessage, 1)
 		s.expectNow()
 	}
 	s.asks(shortMessage, 1)
-	s.expectNow(ack(holdMessages-1, holdMessages))
+	s.expectNow(ack(maxDelayedAcks-1, maxDelayedAcks))
 	s.asks(shortMessage, 1)
 	s.expectNow() // it begins anew
 	s.asks(s.write(wire.WriteOnly, 0, 1), 1)
-	s.expectNow(ack(holdMessages+1, holdMessages+2))
+	s.expectNow(ack(maxDelayedAcks+1, maxDelayedAcks+2))
 	s.asks(wire.Header{Op: wire.SendFirst}, make([]byte, 1024)...)
 	s.asks(wire.Header{Op: wire.SendLast, AckReq: true}, 1)
-	s.expectNow(ack(holdMessages+3, holdMessages+3))
+	s.expectNow(ack(maxDelayedAcks+3, maxDelayedAcks+3))
 }
 
 // TestHeldAcknowledgementGoesOutWithTheBreak: the message was received.
@@ -133,7 +133,7 @@ func TestHeldAcknowledgementGoesOutWithTheBreak(t *testing.T) {
 	s := talking(t)
 	s.recv(1, 0, 8)
 	s.asks(shortMessage, 1)
-	s.machine.breaks()
+	s.machine.enterError()
 	s.expectNow(ack(0, 1))
 }
 

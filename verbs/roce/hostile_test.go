@@ -38,9 +38,9 @@ func packetOf(from, to netip.AddrPort, h wire.Header, payload ...byte) []byte {
 }
 
 // inner are the queue pair and the station of an end.
-func (x *tip) inner() (*qp, *station) {
+func (x *tip) inner() (*qp, *endpoint) {
 	q := x.qp.(*qp) //nolint:errcheck // it is one
-	return q, q.station
+	return q, q.endpoint
 }
 
 // sockets are where an end's packets come from and where it takes them.
@@ -153,11 +153,11 @@ func TestDrops(t *testing.T) {
 // TestAnyPortOfAKernel: a peer that named no ports, as kernels and NICs do not, may
 // send from any, but from its address only.
 func TestAnyPortOfAKernel(t *testing.T) {
-	src := source{remote: remoteOf(netip.MustParseAddr("10.0.0.1"), verbs.UDPEndpoint{}), any: true}
+	src := source{remote: remoteOf(netip.MustParseAddr("10.0.0.1"), verbs.UDPEndpoint{}), anyPort: true}
 	if !src.allows(netip.MustParseAddrPort("10.0.0.1:49153")) || src.allows(netip.MustParseAddrPort("10.0.0.2:49153")) {
 		t.Error("the address does not count, or the port does")
 	}
-	if src.roce || src.at.Port() != wire.Port {
+	if src.peerIsRoCE || src.at.Port() != wire.Port {
 		t.Errorf("it is taken for %+v", src.remote)
 	}
 }
@@ -174,7 +174,7 @@ func TestPeerWithoutSourcesIsRefused(t *testing.T) {
 			if err := x.path().Connect(x.qp, x.psn, peer); !errors.Is(err, verbs.ErrInvalid) {
 				t.Errorf("port %d: %v", port, err)
 			}
-			src := (*station)(nil).sourceOf(remoteOf(y.addr, peer.UDP), nil)
+			src := (*endpoint)(nil).sourceOf(remoteOf(y.addr, peer.UDP), nil)
 			if src.allows(netip.AddrPortFrom(y.addr, 9)) {
 				t.Errorf("port %d: packets from any port are taken", port)
 			}
@@ -205,8 +205,8 @@ func TestDroppedPacketsCostNothing(t *testing.T) {
 			"far ahead":          {From: from, Data: packetOf(from, at, ahead, 1)},
 		} {
 			d.Segment = len(d.Data)
-			s.take(&d) // the first one of a gap is answered
-			if n := testing.AllocsPerRun(100, func() { s.take(&d) }); n > 0 && !raceEnabled {
+			s.handleDatagram(&d) // the first one of a gap is answered
+			if n := testing.AllocsPerRun(100, func() { s.handleDatagram(&d) }); n > 0 && !raceEnabled {
 				t.Errorf("%s: %v allocations", name, n)
 			}
 		}

@@ -37,12 +37,12 @@ func (h *half) sentWC(wc verbs.WC, upTo uint64) {
 // completions implements outcome.
 type completions struct{ *half }
 
-func (c completions) sent(wc verbs.WC, upTo uint64) { c.sentWC(wc, upTo) }
-func (c completions) received(wc verbs.WC, upTo uint64, _ bool) {
+func (c completions) sendCompleted(wc verbs.WC, upTo uint64) { c.sentWC(wc, upTo) }
+func (c completions) recvCompleted(wc verbs.WC, upTo uint64, _ bool) {
 	c.half.received = append(c.half.received, wc)
 	c.freed = upTo
 }
-func (c completions) tell(e verbs.EventKind) { c.events = append(c.events, e) }
+func (c completions) asyncEvent(e verbs.EventKind) { c.events = append(c.events, e) }
 
 const (
 	testDepth  = 64
@@ -73,7 +73,7 @@ type pairing struct {
 
 func usual() pairing {
 	return pairing{
-		mtu: verbs.MTU1024, psn: [2]verbs.PSN{100, 200}, asks: 4, timeout: 14, retry: 6, rnr: rnrForEver,
+		mtu: verbs.MTU1024, psn: [2]verbs.PSN{100, 200}, asks: 4, timeout: 14, retry: 6, rnr: rnrInfinite,
 		rnrTimer: verbs.DefaultMinRNRTimer, memory: 1 << 18,
 	}
 }
@@ -106,7 +106,7 @@ func (h *half) to(peer *half, id verbs.WRID, op verbs.Opcode, off, n, at int) ve
 
 func (h *half) post(wrs ...verbs.SendWR) {
 	for i := range wrs {
-		h.machine.post(&wrs[i])
+		h.machine.postSend(&wrs[i])
 	}
 }
 
@@ -115,14 +115,14 @@ func (h *half) recv(id verbs.WRID, off, n int) {
 	if n > 0 {
 		wr.SGL = []verbs.SGE{h.sge(off, n)}
 	}
-	h.machine.postReceive(&wr, h.freed)
+	h.machine.postRecv(&wr, h.freed)
 }
 
 // next is the bytes of the next packet, with an ICRC of zeros; nil for none.
 func (h *half) next(now time.Duration) []byte {
-	room := int64(h.window) - int64(h.machine.req.flight)
+	space := int64(h.window) - int64(h.machine.req.flight)
 	p := &h.packet
-	if !h.machine.next(now, room, p) {
+	if !h.machine.nextPacket(now, space, p) {
 		return nil
 	}
 	b := p.Append(nil)
@@ -152,7 +152,7 @@ func (h *half) take(now time.Duration, b []byte) {
 	if err != nil {
 		panic(err) //nolint:forbidigo // a test: the peer encoded it
 	}
-	h.machine.take(now, &header, payload)
+	h.machine.handlePacket(now, &header, payload)
 }
 
 // The network between two halves.
@@ -348,7 +348,7 @@ func toss(r *rand.Rand) tossed {
 func worldPairing(r *rand.Rand) pairing {
 	p := pairing{
 		mtu: []verbs.MTU{256, 512, 1024, 2048, 4096}[r.IntN(5)], asks: uint8(1 + r.IntN(maxReadAtomic)),
-		timeout: 20, retry: 7, rnr: rnrForEver, rnrTimer: uint8(1 + r.IntN(16)), memory: worldMemory,
+		timeout: 20, retry: 7, rnr: rnrInfinite, rnrTimer: uint8(1 + r.IntN(16)), memory: worldMemory,
 	}
 	for i := range p.psn {
 		p.psn[i] = verbs.PSN(r.Uint32() & psnMask)
@@ -510,7 +510,7 @@ func runWorld(t *testing.T, seed uint64) {
 	n.plan(w, p, 1, &want[1], &want[0])
 	n.weather(w)
 	if w.breaks {
-		n.after(time.Duration(r.IntN(3000))*time.Microsecond, func() { a.machine.breaks() })
+		n.after(time.Duration(r.IntN(3000))*time.Microsecond, func() { a.machine.enterError() })
 	}
 	n.run(time.Hour)
 	if len(n.todo) > 0 {
@@ -533,7 +533,7 @@ func runWorld(t *testing.T, seed uint64) {
 		if !bytes.Equal(h.mem, want[i].mem) {
 			t.Errorf("memory of %d differs at byte %#x", i, differsAt(h.mem, want[i].mem))
 		}
-		if req := &h.machine.req; req.flight != 0 || req.finished != req.posted || req.acked != req.planned || req.asking != 0 {
+		if req := &h.machine.req; req.flight != 0 || req.completed != req.posted || req.acked != req.postedPackets || req.numOutstanding != 0 {
 			t.Errorf("left in the requester of %d: %+v", i, req)
 		}
 	}
@@ -544,7 +544,7 @@ func runWorld(t *testing.T, seed uint64) {
 func (n *network) endsBroken(want [2]expected) {
 	n.t.Helper()
 	for i, h := range n.halves {
-		if h.machine.req.finished != h.machine.req.posted {
+		if h.machine.req.completed != h.machine.req.posted {
 			if i == 1 && h.machine.state == verbs.StateRTS {
 				n.t.Error("the peer waits for ever")
 			}

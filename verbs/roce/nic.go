@@ -66,25 +66,25 @@ func (n *nic) update(i netif) {
 	changed := n.set(i)
 	switch {
 	case was && !n.up:
-		n.tell(verbs.AsyncEvent{Kind: verbs.EventPortDown, Port: onlyPort})
+		n.notify(verbs.AsyncEvent{Kind: verbs.EventPortDown, Port: onlyPort})
 	case !was && n.up:
-		n.tell(verbs.AsyncEvent{Kind: verbs.EventPortActive, Port: onlyPort})
+		n.notify(verbs.AsyncEvent{Kind: verbs.EventPortActive, Port: onlyPort})
 	}
 	if changed {
-		n.tell(verbs.AsyncEvent{Kind: verbs.EventGIDChange, Port: onlyPort})
+		n.notify(verbs.AsyncEvent{Kind: verbs.EventGIDChange, Port: onlyPort})
 	}
 }
 
 // vanish is the end of an interface.
-func (n *nic) vanish() {
+func (n *nic) remove() {
 	n.gone = true
-	n.tell(verbs.AsyncEvent{Kind: verbs.EventDeviceFatal})
+	n.notify(verbs.AsyncEvent{Kind: verbs.EventDeviceFatal})
 	for d := range n.open {
-		go d.lose()
+		go d.markGone()
 	}
 }
 
-func (n *nic) tell(e verbs.AsyncEvent) {
+func (n *nic) notify(e verbs.AsyncEvent) {
 	for d := range n.open {
 		d.async.push(e)
 	}

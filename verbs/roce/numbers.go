@@ -34,13 +34,13 @@ func limits() verbs.Limits {
 
 const (
 	// ringStart is how many slots the ring of a queue has at first.
-	ringStart = 16
+	minRing = 16
 	// maxFlight is how many packets of a queue pair may be unacknowledged: far
 	// below the 2^23 that PSNs can tell apart.
 	maxFlight = 1 << 16
 	// ackEvery is after how many packets of a long message an acknowledgement is
 	// asked for; a super-packet has about as many.
-	ackEvery = 16
+	ackPackets = 16
 	// readPackets is how many packets one READ request asks for: larger reads are
 	// asked for piece by piece, so that what comes finds room in the receive
 	// buffer.
@@ -48,13 +48,13 @@ const (
 	// answersEvery is in what time a flow sends a window of answers that were not asked
 	// for in pieces: the round trip that maxWindow is reckoned with. A timer that comes
 	// late makes it a millisecond, and 512 MB/s.
-	answersEvery = 150 * time.Microsecond
+	readInterval = 150 * time.Microsecond
 	// settleShare is after what part of a window those who took packets answer, while
 	// more packets wait to be taken: with an acknowledgement for each super-packet
 	// these took 28% of the receiver's time. A quarter is far from stopping the peer.
 	// Of the largest window, half and an eighth made no difference; of the 260 KiB that
 	// Linux's default buffer holds, half took 10 to 15% of the throughput.
-	settleShare = 4
+	flushShare = 4
 	// overhead is what a packet counts beside its payload in the congestion
 	// window: headers, and what the kernel adds to each packet in a receive
 	// buffer.
@@ -64,23 +64,23 @@ const (
 	// retransmission timeout. With a tenth of it a timer would run out for each of
 	// many messages, and wake a thread in vain: one that is set looks for the next,
 	// too. Where nothing travels back, it is waited once.
-	holdTime = time.Millisecond
+	maxAckDelay = time.Millisecond
 	// holdMessages is how many short messages one acknowledgement is held for.
-	holdMessages = 16
+	maxDelayedAcks = 16
 	// After so many short messages, or so long, a held acknowledgement travels with the
 	// next request. With each of them, 8 bytes there and back took 5 to 9% longer; with
 	// 4 it was no different.
-	alongMessages = holdMessages / 2
-	alongTime     = holdTime / 2
+	piggybackMessages = maxDelayedAcks / 2
+	piggybackTime     = maxAckDelay / 2
 	// cnpEvery is the least time between two congestion notifications for a queue
 	// pair: 50 us, as NICs have it (NVIDIA's min_time_between_cnps is 4 us, Intel's
 	// 50 us).
-	cnpEvery = 50 * time.Microsecond
+	cnpInterval = 50 * time.Microsecond
 )
 
 // rnrForEver is the RNR retry count that never ends (specification, volume 1,
 // 9.7.5.2.8). A retry count of 7 is seven, here.
-const rnrForEver = 7
+const rnrInfinite = 7
 
 // The retransmission timer (RFC 9002, 6.2.1), below the timeout of the queue pair: a
 // round trip, what it varies by, and holdTime, where the peer may take that. With 1%
@@ -106,7 +106,7 @@ const (
 	frameOverhead = 80
 	// toldEvery is in what time a flow says at most once that it cannot send: as often
 	// as a person may look.
-	toldEvery = time.Minute
+	warnInterval = time.Minute
 	// maxEvents is how many asynchronous events wait to be asked for.
 	maxEvents = 256
 	// defaultSenders is Options.Senders.

@@ -5,5 +5,5 @@ package roce
 // order is for the race detector.
 type order struct{}
 
-func (*order) sends()    {}
-func (*order) receives() {}
+func (*order) onSend()    {}
+func (*order) onReceive() {}

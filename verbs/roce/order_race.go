@@ -9,5 +9,5 @@ import "sync/atomic"
 // owner fills and a peer in the same process reads would count as a race.
 type order struct{ n atomic.Uint64 }
 
-func (o *order) sends()    { o.n.Add(1) }
-func (o *order) receives() { o.n.Load() }
+func (o *order) onSend()    { o.n.Add(1) }
+func (o *order) onReceive() { o.n.Load() }

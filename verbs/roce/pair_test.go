@@ -80,7 +80,7 @@ func must[T any](v T, err error) func(testing.TB) T {
 func (x *tip) path() verbs.Path {
 	table := must(x.dev.GIDs(onlyPort))(x.t)
 	p := verbs.Path{
-		Port: onlyPort, MTU: verbs.MTU4096, Access: allRights, Timeout: tipTimeout, Retry: 6, RNRRetry: rnrForEver,
+		Port: onlyPort, MTU: verbs.MTU4096, Access: allRights, Timeout: tipTimeout, Retry: 6, RNRRetry: rnrInfinite,
 		MinRNRTimer: verbs.DefaultMinRNRTimer, ReadAtomic: 4,
 	}
 	for _, e := range table {

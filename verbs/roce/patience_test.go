@@ -11,7 +11,7 @@ const ms = time.Millisecond
 
 // TestRTO: RFC 6298, sections 2 and 5, below the queue pair's timeout.
 func TestRTO(t *testing.T) {
-	p := patience{timeout: time.Second}
+	p := retransmitTimer{timeout: time.Second}
 	at := time.Duration(0)
 	is := func(when string, want time.Duration) {
 		t.Helper()
@@ -40,13 +40,13 @@ func TestRTO(t *testing.T) {
 	p.onSend(at, 2, false, false)
 	for i := 1; least<<i < p.timeout; i++ {
 		at += p.rto()
-		if resend, giveUp := p.look(at - 1); resend || giveUp {
+		if resend, giveUp := p.check(at - 1); resend || giveUp {
 			t.Errorf("timer %d fires early", i)
 		}
-		if resend, _ := p.look(at); !resend {
+		if resend, _ := p.check(at); !resend {
 			t.Errorf("timer %d does not fire", i)
 		}
-		p.onResend(at)
+		p.onRetransmit(at)
 		is("backed off", least<<i)
 	}
 	p.backoff++
@@ -56,9 +56,9 @@ func TestRTO(t *testing.T) {
 	p.onProgress(at, 2, false)
 	is("after progress", least)
 	p.onSend(at, 3, false, true)
-	is("where the acknowledgement may be held", least+holdTime)
+	is("where the acknowledgement may be held", least+maxAckDelay)
 	p.onSend(at, 4, false, false)
-	is("with something behind that", least+holdTime)
+	is("with something behind that", least+maxAckDelay)
 	p.onProgress(at, 3, true)
 	least = p.srtt + granularity
 	is("when that is acknowledged, and what is behind it not", least)
@@ -70,9 +70,9 @@ func TestRTO(t *testing.T) {
 
 // TestKarn: what was sent twice is no measure of the round trip.
 func TestKarn(t *testing.T) {
-	p := patience{timeout: time.Second}
+	p := retransmitTimer{timeout: time.Second}
 	p.onSend(0, 1, false, true)
-	p.onResend(50 * ms)
+	p.onRetransmit(50 * ms)
 	p.onSend(50*ms, 1, true, true)
 	p.onProgress(51*ms, 1, false)
 	if p.srtt != 0 {
@@ -94,7 +94,7 @@ func TestKarn(t *testing.T) {
 // TestNoTimerWhenNothingWaits: idle queue pairs look at no clock; one without a
 // timeout never does.
 func TestNoTimerWhenNothingWaits(t *testing.T) {
-	p := patience{timeout: time.Second, retry: 3}
+	p := retransmitTimer{timeout: time.Second, retry: 3}
 	none := func(when string) {
 		t.Helper()
 		if at, ok := p.deadline(); ok {
@@ -114,7 +114,7 @@ func TestNoTimerWhenNothingWaits(t *testing.T) {
 	p.configure(verbs.RTSAttr{Timeout: 0, Retry: 3})
 	p.onSend(ms, 3, false, true)
 	none("without a timeout")
-	if resend, giveUp := p.look(time.Hour); resend || giveUp {
+	if resend, giveUp := p.check(time.Hour); resend || giveUp {
 		t.Error("without a timeout it does something")
 	}
 }

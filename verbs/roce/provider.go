@@ -37,16 +37,16 @@ type Provider struct {
 	log     *slog.Logger
 	order   order
 
-	listing sync.Mutex // one listing of the interfaces at a time, so that the last one counts; taken before mu
+	refreshMu sync.Mutex // one listing of the interfaces at a time, so that the last one counts; taken before mu
 
-	mu       sync.Mutex // guards what follows; taken after a device's
-	nics     map[int]*nic
-	stations map[netip.Addr]*station
-	opened   int // openings of devices
-	stop     func()
+	mu          sync.Mutex // guards what follows; taken after a device's
+	nics        map[int]*nic
+	endpoints   map[netip.Addr]*endpoint
+	openDevices int // openings of devices
+	stop        func()
 
-	pairs sync.RWMutex // guards what follows; taken last
-	qps   map[verbs.QPN]*qp
+	qpMu sync.RWMutex // guards what follows; taken last
+	qps  map[verbs.QPN]*qp
 }
 
 // New returns a provider. Nothing is opened before a device is.
@@ -67,7 +67,7 @@ func newProvider(o Options, sys system) *Provider {
 	}
 	return &Provider{
 		options: o, sys: sys, log: o.Logger,
-		nics: make(map[int]*nic), stations: make(map[netip.Addr]*station), qps: make(map[verbs.QPN]*qp),
+		nics: make(map[int]*nic), endpoints: make(map[netip.Addr]*endpoint), qps: make(map[verbs.QPN]*qp),
 	}
 }
 
@@ -99,7 +99,7 @@ func (p *Provider) Open(name string) (verbs.Device, error) {
 		return nil, err
 	}
 	if began {
-		p.changed() // what changed before the watch began, nobody tells of
+		p.onChange() // what changed before the watch began, nobody tells of
 	}
 	return d, nil
 }
@@ -115,14 +115,14 @@ func (p *Provider) open(name string) (d *device, began bool, err error) {
 			names = append(names, n.name)
 			continue
 		}
-		if p.opened == 0 {
-			stop, err := p.sys.watch(p.changed)
+		if p.openDevices == 0 {
+			stop, err := p.sys.watch(p.onChange)
 			if err != nil {
 				return nil, false, &verbs.Error{Op: "open", Object: name, Err: err}
 			}
 			p.stop, began = stop, true
 		}
-		p.opened++
+		p.openDevices++
 		d := newDevice(p, n)
 		n.open[d] = struct{}{}
 		return d, began, nil
@@ -136,18 +136,18 @@ func (p *Provider) open(name string) (d *device, began bool, err error) {
 }
 
 // closed is called when an opening has ended, with its stations.
-func (p *Provider) closed(d *device, used []*station) {
+func (p *Provider) deviceClosed(d *device, used []*endpoint) {
 	p.mu.Lock()
 	delete(d.nic.open, d)
-	var ended []*station
+	var ended []*endpoint
 	for _, s := range used {
 		if s.users--; s.users == 0 {
 			ended = append(ended, s)
 		}
 	}
-	p.opened--
+	p.openDevices--
 	stop := p.stop
-	if p.opened > 0 {
+	if p.openDevices > 0 {
 		stop = nil
 	}
 	p.mu.Unlock()
@@ -157,37 +157,37 @@ func (p *Provider) closed(d *device, used []*station) {
 	for _, s := range ended {
 		s.close() // without the lock: what it waits for may take it
 		p.mu.Lock()
-		delete(p.stations, s.addr)
+		delete(p.endpoints, s.addr)
 		p.mu.Unlock()
-		close(s.gone)
+		close(s.removed)
 	}
 }
 
 // station returns the sockets of a local address, and opens them where nobody has.
 // Those that are being closed have ended before: they hold the port still.
-func (p *Provider) station(addr netip.Addr) (*station, error) {
+func (p *Provider) endpoint(addr netip.Addr) (*endpoint, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for s := p.stations[addr]; s != nil; s = p.stations[addr] {
+	for s := p.endpoints[addr]; s != nil; s = p.endpoints[addr] {
 		if s.users > 0 {
 			s.users++
 			return s, nil
 		}
 		p.mu.Unlock()
-		<-s.gone
+		<-s.removed
 		p.mu.Lock()
 	}
-	s, err := openStation(p, addr)
+	s, err := openEndpoint(p, addr)
 	if err != nil {
 		return nil, err
 	}
 	s.users = 1
-	p.stations[addr] = s
+	p.endpoints[addr] = s
 	return s, nil
 }
 
 // changed is called when an interface may have changed.
-func (p *Provider) changed() {
+func (p *Provider) onChange() {
 	if err := p.refresh(); err != nil {
 		p.log.Warn("roce: the network interfaces cannot be listed", "reason", err)
 	}
@@ -195,8 +195,8 @@ func (p *Provider) changed() {
 
 // refresh looks at the interfaces and tells who has a device open what is new.
 func (p *Provider) refresh() error {
-	p.listing.Lock()
-	defer p.listing.Unlock()
+	p.refreshMu.Lock()
+	defer p.refreshMu.Unlock()
 	list, err := p.sys.interfaces()
 	if err != nil {
 		return &verbs.Error{Op: "list devices", Err: fmt.Errorf("%w: the network interfaces cannot be listed: %w", verbs.ErrUnavailable, err)}
@@ -208,7 +208,7 @@ func (p *Provider) refresh() error {
 		there[i.index] = true
 		n := p.nics[i.index]
 		if n != nil && n.name != deviceName(i.name) { // renamed: another device
-			n.vanish()
+			n.remove()
 			n = nil
 		}
 		if n == nil {
@@ -225,7 +225,7 @@ func (p *Provider) refresh() error {
 	}
 	for index, n := range p.nics {
 		if !there[index] {
-			n.vanish()
+			n.remove()
 			delete(p.nics, index)
 		}
 	}
@@ -234,8 +234,8 @@ func (p *Provider) refresh() error {
 
 // register gives a queue pair a number that is not to be guessed.
 func (p *Provider) register(q *qp) {
-	p.pairs.Lock()
-	defer p.pairs.Unlock()
+	p.qpMu.Lock()
+	defer p.qpMu.Unlock()
 	for {
 		// 0 and 1 are the management queue pairs, and the last one is the
 		// multicast's.
@@ -248,14 +248,14 @@ func (p *Provider) register(q *qp) {
 }
 
 func (p *Provider) unregister(q *qp) {
-	p.pairs.Lock()
-	defer p.pairs.Unlock()
+	p.qpMu.Lock()
+	defer p.qpMu.Unlock()
 	delete(p.qps, q.number)
 }
 
 // find is the queue pair of a number.
 func (p *Provider) find(n verbs.QPN) *qp {
-	p.pairs.RLock()
-	defer p.pairs.RUnlock()
+	p.qpMu.RLock()
+	defer p.qpMu.RUnlock()
 	return p.qps[n]
 }

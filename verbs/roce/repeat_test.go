@@ -19,7 +19,7 @@ func TestReadIsRepeatedWhileItIsAnswered(t *testing.T) {
 		behind := s.psn
 		var p packet
 		next := func() uint64 {
-			if !s.machine.next(0, 0, &p) || !p.Op.IsReadResponse() {
+			if !s.machine.nextPacket(0, 0, &p) || !p.Op.IsReadResponse() {
 				t.Fatalf("no answer from packet %d on", missing)
 			}
 			return uint64((p.PSN - first)) //nolint:gosec // few
@@ -43,7 +43,7 @@ func TestReadIsRepeatedWhileItIsAnswered(t *testing.T) {
 		if !slices.Equal(got, want) || p.Op != wire.ReadResponseLast && p.Op != wire.ReadResponseOnly {
 			t.Errorf("packet %d was missing when %d were sent: then come %v, %v, want %v", missing, sent, got, p.Op, want)
 		}
-		if s.machine.next(0, 0, &p) && p.Op.IsReadResponse() {
+		if s.machine.nextPacket(0, 0, &p) && p.Op.IsReadResponse() {
 			t.Errorf("packet %d was missing: and after it packet %d", missing, p.PSN-first)
 		}
 	}

@@ -69,7 +69,7 @@ func TestPatienceBeginsAnewWithEachSignOfLife(t *testing.T) {
 // TestResendsFarBelowTheTimeout: the retransmission timer adapts. Where the peer may hold
 // the acknowledgement it has the time for that.
 func TestResendsFarBelowTheTimeout(t *testing.T) {
-	for op, least := range map[verbs.Opcode]time.Duration{verbs.OpWrite: granularity, verbs.OpSend: granularity + holdTime} {
+	for op, least := range map[verbs.Opcode]time.Duration{verbs.OpWrite: granularity, verbs.OpSend: granularity + maxAckDelay} {
 		p := usual()
 		p.timeout = 18 // 1 s
 		n, a, b := connect(t, p)
@@ -153,8 +153,8 @@ func TestRNROfALaterMessage(t *testing.T) {
 	n.batch = func() time.Duration { return n.delay }
 	a.post(a.to(b, 1, verbs.OpWrite, 0, 8, 0), a.to(b, 2, verbs.OpSend, 0, 8, 0))
 	n.run(100 * ms)
-	if !a.machine.req.resting || a.machine.req.rnrRetries != 1 {
-		t.Fatalf("in %v, resting: %v, %d tries", a.machine.state, a.machine.req.resting, a.machine.req.rnrRetries)
+	if !a.machine.req.rnrWaiting || a.machine.req.rnrRetries != 1 {
+		t.Fatalf("in %v, resting: %v, %d tries", a.machine.state, a.machine.req.rnrWaiting, a.machine.req.rnrRetries)
 	}
 	b.recv(9, 0, 8)
 	n.run(time.Second)
@@ -185,8 +185,8 @@ func TestResponsesToWhatWasNotSent(t *testing.T) {
 				t.Fatal("the window does not hold")
 			}
 			h.PSN = psnOf(usual().psn[0], 1+ahead)
-			a.machine.take(1, &h, nil)
-			if a.machine.state != verbs.StateRTS || len(a.sent) > 0 || a.machine.req.resting || a.machine.req.acked != 0 {
+			a.machine.handlePacket(1, &h, nil)
+			if a.machine.state != verbs.StateRTS || len(a.sent) > 0 || a.machine.req.rnrWaiting || a.machine.req.acked != 0 {
 				t.Errorf("%v, %v, %d ahead: in %v, ended %q", h.Op, h.Syndrome, ahead, a.machine.state, short(a.sent))
 			}
 		}
@@ -209,7 +209,7 @@ func TestAcknowledgementsAreAskedFor(t *testing.T) {
 		t.Errorf("%d packets, asked with %d", len(list), asked)
 	}
 	a, b = join(usual())
-	a.window = 5 * charge(1, 1024)
+	a.window = 5 * windowCost(1, 1024)
 	a.post(a.to(b, 1, verbs.OpWrite, 0, 40<<10, 0))
 	if list = a.packets(0); len(list) != 5 || !list[4].AckReq || list[3].AckReq {
 		t.Errorf("%d packets, the last asks: %v", len(list), list[len(list)-1].AckReq)
@@ -296,7 +296,7 @@ func TestFence(t *testing.T) {
 			if op == verbs.OpFetchAdd {
 				h.Op, payload = wire.AtomicAck, nil
 			}
-			a.machine.take(1, &h, payload)
+			a.machine.handlePacket(1, &h, payload)
 			if list := a.packets(1); len(list) != 1 || list[0].Op != wire.WriteOnly {
 				t.Errorf("%v: %v go out behind the answer", op, list)
 			}
@@ -333,7 +333,7 @@ func TestResponsesThatDoNotFit(t *testing.T) {
 		a.post(a.to(b, 1, c.op, 0, size, 0))
 		a.packets(0)
 		c.h.PSN = usual().psn[0]
-		a.machine.take(1, &c.h, bytes.Repeat([]byte{1}, c.payload))
+		a.machine.handlePacket(1, &c.h, bytes.Repeat([]byte{1}, c.payload))
 		if len(a.sent) > 0 || a.machine.state != verbs.StateRTS || slices.Contains(a.mem, 1) {
 			t.Errorf("%s: in %v, ended %q, memory %v", name, a.machine.state, short(a.sent), a.mem[:4])
 		}
@@ -355,7 +355,7 @@ func TestNAKsEndTheOldest(t *testing.T) {
 		a.recv(9, 0, 8)
 		a.post(a.to(b, 1, verbs.OpWrite, 0, 8, 0), a.to(b, 2, verbs.OpWrite, 0, 8, 0), quiet, a.to(b, 4, verbs.OpRead, 0, 8, 0))
 		a.packets(0)
-		a.machine.take(1, &wire.Header{Op: wire.Ack, PSN: usual().psn[0] + 1, Syndrome: s}, nil)
+		a.machine.handlePacket(1, &wire.Header{Op: wire.Ack, PSN: usual().psn[0] + 1, Syndrome: s}, nil)
 		expectWCs(t, s.String(), a.sent, ok(1), ended(2, status), ended(3, verbs.StatusFlushed), ended(4, verbs.StatusFlushed))
 		expectWCs(t, s.String(), a.received, ended(8, verbs.StatusFlushed), ended(9, verbs.StatusFlushed))
 		if _, waits := a.machine.deadline(); waits || a.machine.state != verbs.StateErr || len(a.packets(1)) > 0 || a.machine.req.flight != 0 {
@@ -438,14 +438,14 @@ func TestFlightIsBounded(t *testing.T) {
 		a.post(a.to(b, verbs.WRID(i), verbs.OpWrite, 0, 1<<20, 0))
 	}
 	sent, asked := 0, false
-	for a.machine.next(0, 1<<40, &a.packet) {
+	for a.machine.nextPacket(0, 1<<40, &a.packet) {
 		sent++
 		asked = a.packet.AckReq
 	}
 	if sent != maxFlight || !asked {
 		t.Errorf("%d packets go unacknowledged; an acknowledgement is asked for: %v", sent, asked)
 	}
-	if a.machine.req.wants() {
+	if a.machine.req.canSend() {
 		t.Error("it wants to send more")
 	}
 }
@@ -490,18 +490,18 @@ func TestTimeoutIsALossWhenItsAnswerSaysSo(t *testing.T) {
 			a.post(a.to(b, 1, verbs.OpWrite, 0, 3*1024, 0))
 			on := true
 			n.lose = func(from int, h *wire.Header) bool { return on && c.lost(from, h) }
-			for a.machine.note.timeouts == 0 && n.now < time.Second {
+			for a.machine.feedback.timeouts == 0 && n.now < time.Second {
 				n.run(ms)
 			}
 			on = false
-			seen := a.machine.seen()
+			seen := a.machine.takeFeedback()
 			if seen.timeouts != 1 || seen.lost {
 				t.Fatalf("it has seen %+v, want a timeout", seen)
 			}
 			for len(a.sent) == 0 && n.now < time.Second {
 				n.run(ms)
 			}
-			if lost := a.machine.seen().lost; lost != c.want {
+			if lost := a.machine.takeFeedback().lost; lost != c.want {
 				t.Errorf("taken for a loss: %v, want %v", lost, c.want)
 			}
 		})

@@ -33,7 +33,7 @@ func (s *served) asks(h wire.Header, payload ...byte) {
 	if h.Op == wire.ReadRequest {
 		s.psn = psnOf(s.psn, s.machine.packetsOf(uint64(h.Length))-1)
 	}
-	s.machine.take(0, &h, payload)
+	s.machine.handlePacket(0, &h, payload)
 }
 
 // write is the header of a write to the memory.
@@ -51,7 +51,7 @@ type reply struct {
 
 func (s *served) expect(want ...reply) {
 	s.t.Helper()
-	s.machine.expire(holdTime)
+	s.machine.expire(maxAckDelay)
 	s.expectNow(want...)
 }
 
@@ -244,7 +244,7 @@ func TestAccess(t *testing.T) {
 			{"a queue pair without the right", func(s *served, _ *wire.Header) { s.machine.access &^= right[op] }, invalid},
 		}
 		if right[op] != verbs.AccessRemoteWrite {
-			tests = append(tests, request{"no place to remember it", func(s *served, _ *wire.Header) { s.machine.resp.maxAsks = 0 }, invalid})
+			tests = append(tests, request{"no place to remember it", func(s *served, _ *wire.Header) { s.machine.resp.maxReadAtomic = 0 }, invalid})
 		}
 		if right[op] == verbs.AccessRemoteAtomic {
 			tests = append(tests, request{"not aligned", func(_ *served, h *wire.Header) { h.Addr += 4 }, invalid})
@@ -531,7 +531,7 @@ func TestCongestionIsTold(t *testing.T) {
 	s := serve(t)
 	told := 0
 	for at := time.Duration(0); at < time.Millisecond; at += time.Microsecond {
-		s.machine.sawCongestion(at)
+		s.machine.onCongestionMark(at)
 		for _, h := range s.packets(at) {
 			if h.Op != wire.CNP || !h.BECN {
 				t.Errorf("sent %+v", h)
@@ -543,8 +543,8 @@ func TestCongestionIsTold(t *testing.T) {
 		t.Errorf("told %d times in 1 ms", told)
 	}
 	a, _ := join(usual())
-	a.machine.take(0, &wire.Header{Op: wire.CNP, BECN: true}, nil)
-	if !a.machine.seen().congested || a.machine.seen().congested {
+	a.machine.handlePacket(0, &wire.Header{Op: wire.CNP, BECN: true}, nil)
+	if !a.machine.takeFeedback().congested || a.machine.takeFeedback().congested {
 		t.Error("it is not noted once")
 	}
 }
@@ -555,14 +555,14 @@ func TestWhatIsOwedGoesOutAfterTheBreak(t *testing.T) {
 	s.asks(s.write(wire.ReadRequest, 0, 2000))
 	s.asks(wire.Header{Op: wire.FetchAdd, Addr: s.mr.addr, RKey: s.mr.rkey, Swap: 1})
 	s.asks(wire.Header{Op: wire.WriteMiddle}, make([]byte, 1024)...)
-	if s.machine.state != verbs.StateErr || !s.machine.owes() {
-		t.Fatalf("in %v, owes %v", s.machine.state, s.machine.owes())
+	if s.machine.state != verbs.StateErr || !s.machine.hasResponse() {
+		t.Fatalf("in %v, owes %v", s.machine.state, s.machine.hasResponse())
 	}
 	s.expect(reply{wire.ReadResponseFirst, wire.AckUnlimited, 0, 1}, reply{wire.ReadResponseLast, wire.AckUnlimited, 1, 1},
 		reply{wire.AtomicAck, wire.AckUnlimited, 2, 2}, reply{wire.Ack, wire.NAKInvalidRequest, 3, 2})
 	s.asks(s.write(wire.WriteOnly, 0, 1), 9)
 	s.expect()
-	if s.mem[0] == 9 || s.machine.owes() {
+	if s.mem[0] == 9 || s.machine.hasResponse() {
 		t.Error("it goes on in ERR")
 	}
 }
@@ -573,8 +573,8 @@ func TestBreakWithinAMessage(t *testing.T) {
 	s.recv(1, 0, 4096)
 	s.recv(2, 0, 4096)
 	s.asks(wire.Header{Op: wire.SendFirst}, make([]byte, 1024)...)
-	s.machine.breaks()
-	s.machine.breaks()
+	s.machine.enterError()
+	s.machine.enterError()
 	expectWCs(t, "received", s.received, ended(1, verbs.StatusFlushed), ended(2, verbs.StatusFlushed))
 }
 

@@ -38,7 +38,7 @@ func (r *ring[T]) grow(oldest, next uint64, limit int) {
 	if next-oldest < uint64(len(r.slots)) {
 		return
 	}
-	slots := make([]T, min(max(2*len(r.slots), ringStart), limit))
+	slots := make([]T, min(max(2*len(r.slots), minRing), limit))
 	for i := oldest; i < next; i++ {
 		slots[i%uint64(len(slots))] = *r.at(i)
 	}

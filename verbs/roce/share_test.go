@@ -16,12 +16,12 @@ func TestWindowsShareABuffer(t *testing.T) {
 	const buffer = 256 << 10
 	w := newWindow(buffer, 4096)
 	w.onAck(buffer, true)
-	for _, c := range []struct{ among, limit uint64 }{{1, buffer}, {4, buffer / 4}, {2, buffer / 2}, {0, buffer}, {1 << 20, w.least}} {
+	for _, c := range []struct{ among, limit uint64 }{{1, buffer}, {4, buffer / 4}, {2, buffer / 2}, {0, buffer}, {1 << 20, w.min}} {
 		if w.share(c.among); w.limit != c.limit || w.size > w.limit {
 			t.Errorf("one of %d windows is %d of at most %d, want at most %d", c.among, w.size, w.limit, c.limit)
 		}
 	}
-	if w.share(1); w.size != w.least {
+	if w.share(1); w.size != w.min {
 		t.Errorf("the window is %d at once, and has to grow again", w.size)
 	}
 }
@@ -32,7 +32,7 @@ func TestFlowsToOnePeerAreCounted(t *testing.T) {
 	if !ok {
 		t.Fatal("another kind of queue pair")
 	}
-	s := q.station
+	s := q.endpoint
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if n := len(s.flows); n != defaultSenders || len(s.peers) != 1 || s.peers[onlyKey(s)].flows.Load() != defaultSenders {
@@ -84,7 +84,7 @@ func TestFullWindowIsNotSilly(t *testing.T) {
 	}
 }
 
-func onlyKey(s *station) (at netip.AddrPort) {
+func onlyKey(s *endpoint) (at netip.AddrPort) {
 	for at = range s.peers {
 	}
 	return at

@@ -52,7 +52,7 @@ func TestPathThatIsTooNarrowIsToldOnce(t *testing.T) {
 				time.Sleep(100 * ms)
 			}
 		}
-		pass(toldEvery * 9 / 10)
+		pass(warnInterval * 9 / 10)
 		d, _ := x.dev.(verbs.Counted)
 		c, err := d.Counters(onlyPort)
 		if err != nil || c["completer_retry_err"] < 5 {
@@ -61,7 +61,7 @@ func TestPathThatIsTooNarrowIsToldOnce(t *testing.T) {
 		if n := told.Load(); n != 1 {
 			t.Errorf("in a minute it is told %d times", n)
 		}
-		if pass(toldEvery / 2); told.Load() != 2 {
+		if pass(warnInterval / 2); told.Load() != 2 {
 			t.Errorf("in the next minute it is told for the %dth time", told.Load())
 		}
 	})

@@ -32,7 +32,7 @@ func TestTurnsAreFairToAllLengths(t *testing.T) {
 		f.see = func(sender, _ netip.AddrPort, _ int, b []byte) {
 			var h wire.Header
 			if payload, err := h.Decode(b); err == nil && sender.Addr() == list[0].x.addr {
-				sent[number[h.DestQP]] += charge(1, uint64(len(payload)))
+				sent[number[h.DestQP]] += windowCost(1, uint64(len(payload)))
 			}
 		}
 		f.mu.Unlock()
@@ -84,7 +84,7 @@ func standing(fl *flow) (list []standingOf) {
 	for _, q := range fl.ready {
 		list = append(list, standingOf{q, q.deficit})
 	}
-	if !fl.waits() {
+	if !fl.blocked() {
 		return nil
 	}
 	return list
@@ -150,7 +150,7 @@ func TestFullWindowIsPassedBy(t *testing.T) {
 		silent.mu.Lock()
 		silent.machine.expire(silent.pd.dev.now() + firstRTO)
 		silent.mu.Unlock()
-		silent.settle()
+		silent.kickWithFeedback()
 		synctest.Wait()
 		if after := standing(fl); len(after) < 5 || asked != 1 {
 			t.Errorf("beside one that is silent %d wait for room, and it asked %d times", len(after), asked)
@@ -254,7 +254,7 @@ func TestReadsTakeTheirTurn(t *testing.T) {
 // TestAcknowledgementsGoTogether: those of many queue pairs are one super-packet, but for
 // the first packets, which somebody may take before the others are there.
 func TestAcknowledgementsGoTogether(t *testing.T) {
-	const pairs = maxBurst + 16
+	const pairs = maxBatch + 16
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
 		list := pairsBetween(t, pairs, 64, newProvider(Options{}, f.host(hostA)), newProvider(Options{Senders: 1}, f.host(hostB)), "roce-eth0",
@@ -291,7 +291,7 @@ func TestAcknowledgementsGoTogether(t *testing.T) {
 // TestTurnOfManyBursts: short packets are copied into a burst's memory, which stays as it
 // is, since messages point into it, though a turn has more of them than have room.
 func TestTurnOfManyBursts(t *testing.T) {
-	const works, size = 4 * maxBurst, copied - 1
+	const works, size = 4 * maxBatch, maxCopied - 1
 	synctest.Test(t, func(t *testing.T) {
 		x, y := newFabric().tips(t, size)
 		joinTips(x, y, nil)
@@ -308,7 +308,7 @@ func TestTurnOfManyBursts(t *testing.T) {
 		fl := q.flow.Load()
 		fl.mu.Lock()
 		defer fl.mu.Unlock()
-		if n := cap(fl.out.text); n != maxBurst*(wire.MaxHeaderLen+wire.MaxOverhead+copied) || !bytes.Equal(x.mem, y.mem) {
+		if n := cap(fl.batch.buf); n != maxBatch*(wire.MaxHeaderLen+wire.MaxOverhead+maxCopied) || !bytes.Equal(x.mem, y.mem) {
 			t.Errorf("the memory of bursts has grown to %d, or other bytes have come", n)
 		}
 	})

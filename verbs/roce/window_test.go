@@ -15,7 +15,7 @@ import (
 // less; never above the buffer, and toward an unknown one at most maxWindow.
 func TestWindowStarts(t *testing.T) {
 	const mtu = 4096
-	least := leastPackets * charge(1, mtu)
+	least := minWindowPackets * windowCost(1, mtu)
 	for _, c := range []struct{ buffer, size, limit uint64 }{
 		{0, 128 << 10, maxWindow}, {64 << 10, 64 << 10, 64 << 10}, {208 << 10, 128 << 10, 208 << 10},
 		{1 << 40, 128 << 10, maxWindow}, {1, least, least},
@@ -36,11 +36,11 @@ func TestWindowStarts(t *testing.T) {
 // TestWindowFitsAllItsQueuePairs: two packets of the longest have room.
 func TestWindowFitsAllItsQueuePairs(t *testing.T) {
 	w := newWindow(1, 256)
-	if w.fit(4096); w.least != 2*charge(1, 4096) || w.size != w.least || w.limit != w.least {
-		t.Errorf("with packets of 4096 bytes the window is %d of %d, at least %d", w.size, w.limit, w.least)
+	if w.fitMTU(4096); w.min != 2*windowCost(1, 4096) || w.size != w.min || w.limit != w.min {
+		t.Errorf("with packets of 4096 bytes the window is %d of %d, at least %d", w.size, w.limit, w.min)
 	}
 	before := w
-	if w.fit(1024); w != before {
+	if w.fitMTU(1024); w != before {
 		t.Errorf("with shorter ones it is another: %+v, %+v before", w, before)
 	}
 }
@@ -94,20 +94,20 @@ func TestNoMoreIsUnderWayThanThePeerSaid(t *testing.T) {
 
 // cut is what a loss leaves of a window: of the connections that it stands for, one is
 // halved.
-func cut(size uint64) uint64 { return size - size/(2*standsFor) }
+func cut(size uint64) uint64 { return size - size/(2*equivalentFlows) }
 
 // TestNewReno: RFC 9002, section 7, for standsFor connections.
 func TestNewReno(t *testing.T) {
 	const mtu, rtt = 1024, time.Millisecond
 	w := newWindow(0, mtu)
-	packet := charge(1, mtu)
+	packet := windowCost(1, mtu)
 	is := func(when string, want uint64) {
 		t.Helper()
 		if w.size != want {
 			t.Errorf("%s the window is %d, want %d", when, w.size, want)
 		}
 	}
-	size := uint64(startWindow)
+	size := uint64(initialWindow)
 	w.onAck(10*packet, false)
 	is("where more would not have been sent (7.8)", size)
 	w.onAck(10*packet, true)
@@ -123,7 +123,7 @@ func TestNewReno(t *testing.T) {
 	for acked := uint64(0); acked < before; acked += packet {
 		w.onAck(packet, true)
 	}
-	if grown := w.size - before; grown < standsFor*packet*8/10 || grown > standsFor*packet*12/10 {
+	if grown := w.size - before; grown < equivalentFlows*packet*8/10 || grown > equivalentFlows*packet*12/10 {
 		t.Errorf("in congestion avoidance it grows by %d for a window, a packet counts %d", grown, packet)
 	}
 	size = w.size
@@ -135,10 +135,10 @@ func TestNewReno(t *testing.T) {
 	is("after many, the minimum (7.2)", 2*packet)
 
 	w = newWindow(0, mtu)
-	w.onSilence(0)
+	w.onPersistentCongestion(0)
 	is("in persistent congestion, the minimum (7.6.2)", 2*packet)
-	w.onAck(startWindow, true)
-	is("after it, slow start to half of what it was", 2*packet+startWindow)
+	w.onAck(initialWindow, true)
+	is("after it, slow start to half of what it was", 2*packet+initialWindow)
 }
 
 // TestWhatCutsTheWindow: a gap and a congestion notification do; a timeout does not, and
@@ -146,18 +146,18 @@ func TestNewReno(t *testing.T) {
 func TestWhatCutsTheWindow(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		n    note
+		n    feedback
 		want uint64
 	}{
-		{"nothing", note{}, startWindow},
-		{"a loss", note{lost: true}, cut(startWindow)},
-		{"a CNP", note{congested: true}, cut(startWindow)},
-		{"a timeout", note{timeouts: 1}, startWindow},
-		{"all of them", note{timeouts: 1, lost: true, congested: true}, cut(startWindow)},
-		{"a second timeout", note{timeouts: 2}, 2 * charge(1, 1024)},
+		{"nothing", feedback{}, initialWindow},
+		{"a loss", feedback{lost: true}, cut(initialWindow)},
+		{"a CNP", feedback{congested: true}, cut(initialWindow)},
+		{"a timeout", feedback{timeouts: 1}, initialWindow},
+		{"all of them", feedback{timeouts: 1, lost: true, congested: true}, cut(initialWindow)},
+		{"a second timeout", feedback{timeouts: 2}, 2 * windowCost(1, 1024)},
 	} {
 		w := newWindow(0, 1024)
-		if w.take(0, c.n, true); w.size != c.want {
+		if w.apply(0, c.n, true); w.size != c.want {
 			t.Errorf("after %s it is %d, want %d", c.name, w.size, c.want)
 		}
 	}
@@ -174,16 +174,16 @@ func TestOneLossCutsTheWindowOnce(t *testing.T) {
 		}
 	}
 	for i := range 64 {
-		w.take(time.Duration(i)*10*time.Microsecond, note{lost: true}, true)
+		w.apply(time.Duration(i)*10*time.Microsecond, feedback{lost: true}, true)
 	}
-	is("after a loss that 64 see, none of which knows the round trip,", cut(startWindow))
-	w.take(firstRTO, note{lost: true}, true)
-	is("after another one", cut(cut(startWindow)))
-	w.take(firstRTO, note{rtt: ms}, true)
-	w.take(firstRTO+ms/2, note{lost: true}, true)
-	is("after one within the round trip that another measured", cut(cut(startWindow)))
-	w.take(firstRTO+ms, note{lost: true}, true)
-	is("after one behind it", cut(cut(cut(startWindow))))
+	is("after a loss that 64 see, none of which knows the round trip,", cut(initialWindow))
+	w.apply(firstRTO, feedback{lost: true}, true)
+	is("after another one", cut(cut(initialWindow)))
+	w.apply(firstRTO, feedback{rtt: ms}, true)
+	w.apply(firstRTO+ms/2, feedback{lost: true}, true)
+	is("after one within the round trip that another measured", cut(cut(initialWindow)))
+	w.apply(firstRTO+ms, feedback{lost: true}, true)
+	is("after one behind it", cut(cut(cut(initialWindow))))
 }
 
 // TestFreshQueuePairsSeeOneLoss: a switch drops all that comes in a moment, which 16
@@ -210,7 +210,7 @@ func TestFreshQueuePairsSeeOneLoss(t *testing.T) {
 		fl := q.flow.Load()
 		fl.mu.Lock()
 		defer fl.mu.Unlock()
-		if least := min(startWindow, fl.window.limit) / 2; fl.window.size < least {
+		if least := min(initialWindow, fl.window.limit) / 2; fl.window.size < least {
 			t.Errorf("the window is %d, which is less than %d, after one loss", fl.window.size, least)
 		}
 	})

@@ -12,13 +12,13 @@ import (
 type Header struct {
 	// The BTH.
 	Op        Opcode
-	Solicited bool // solicited event
-	MigReq    bool // path migration state; senders without path migration set it
-	AckReq    bool // request for an acknowledgement
-	FECN      bool // congestion on the forward path
-	BECN      bool // congestion on the return path
-	Pad       uint8 // pad bytes after the payload, 0 to 3; see PadOf
-	PKey      uint16 // partition key
+	Solicited bool      // solicited event
+	MigReq    bool      // path migration state; senders without path migration set it
+	AckReq    bool      // request for an acknowledgement
+	FECN      bool      // congestion on the forward path
+	BECN      bool      // congestion on the return path
+	Pad       uint8     // pad bytes after the payload, 0 to 3; see PadOf
+	PKey      uint16    // partition key
 	DestQP    verbs.QPN // 24 bits
 	PSN       verbs.PSN // 24 bits
 
@@ -31,7 +31,7 @@ type Header struct {
 	Swap    uint64 // the value that CompareSwap stores or FetchAdd adds
 	Compare uint64
 
-	Imm        uint32 // ImmDt, in host byte order
+	Imm        uint32     // ImmDt, in host byte order
 	Invalidate verbs.RKey // IETH
 
 	// AETH.

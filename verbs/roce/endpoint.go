@@ -18,25 +18,25 @@ import (
 //
 //	kernel ──► receive ──► take ──► machine of the queue pair ──► flow ──► kernel
 //	                                     posts, timers ────────────▲
-type station struct {
+type endpoint struct {
 	provider *Provider
 	addr     netip.Addr
 	receiver receiver
 	senders  []sender
 	users    int           // devices; guarded by the provider's lock
-	gone     chan struct{} // closed when a station without users is the provider's no more
+	removed  chan struct{} // closed when a station without users is the provider's no more
 
-	next  atomic.Uint32 // sender
-	done  chan struct{} // closed by close
-	drops drops
-	ended sync.WaitGroup
+	next    atomic.Uint32 // sender
+	closing chan struct{} // closed by close
+	drops   drops
+	wg      sync.WaitGroup
 
 	// Of receive's goroutine: what was begun with packets and is ended by settle.
-	taken     int     // bytes of them, or settleAt where it is not to wait
-	settleAt  int     // bytes that are taken at most before that
-	unsettled []*qp   // took some
-	sending   []*flow // that settle transmits
-	fired     []*cq   // had an event, which they are to be called for
+	unflushed  int     // bytes of them, or settleAt where it is not to wait
+	flushLimit int     // bytes that are taken at most before that
+	received   []*qp   // took some
+	sending    []*flow // that settle transmits
+	fired      []*cq   // had an event, which they are to be called for
 
 	mu    sync.Mutex // guards what follows; taken after a queue pair's
 	flows map[flowKey]*flow
@@ -57,15 +57,15 @@ type remote struct {
 	at netip.AddrPort
 	// roce says that the peer is a device like this one, whose sockets were named
 	// at bootstrap; else it is a kernel or a NIC.
-	roce   bool
-	buffer uint64 // bytes; 0 for not known
+	peerIsRoCE bool
+	buffer     uint64 // bytes; 0 for not known
 }
 
 func remoteOf(addr netip.Addr, e verbs.UDPEndpoint) remote {
 	if e.Port == 0 {
 		return remote{at: netip.AddrPortFrom(addr, wire.Port)}
 	}
-	return remote{at: netip.AddrPortFrom(addr, e.Port), roce: true, buffer: e.Buffer}
+	return remote{at: netip.AddrPortFrom(addr, e.Port), peerIsRoCE: true, buffer: e.Buffer}
 }
 
 // drops counts the packets that were not taken, by the reason.
@@ -73,13 +73,13 @@ type drops struct {
 	malformed, unknown, source, damaged, closed atomic.Uint64
 }
 
-func openStation(p *Provider, addr netip.Addr) (*station, error) {
-	s := &station{provider: p, addr: addr, gone: make(chan struct{}), done: make(chan struct{}), flows: make(map[flowKey]*flow), peers: make(map[netip.AddrPort]*peer)}
+func openEndpoint(p *Provider, addr netip.Addr) (*endpoint, error) {
+	s := &endpoint{provider: p, addr: addr, removed: make(chan struct{}), closing: make(chan struct{}), flows: make(map[flowKey]*flow), peers: make(map[netip.AddrPort]*peer)}
 	var err error
 	if s.receiver, err = p.sys.listen(addr); err != nil {
 		return nil, err
 	}
-	s.settleAt = settleAfter(s.receiver.Buffer())
+	s.flushLimit = flushLimitOf(s.receiver.Buffer())
 	for range p.options.Senders {
 		out, err := p.sys.sender(addr)
 		if err != nil {
@@ -97,26 +97,26 @@ func openStation(p *Provider, addr netip.Addr) (*station, error) {
 		p.log.Info("roce: RDMA devices of kernels and NICs cannot send here, so peers that have one are served otherwise",
 			"address", addr, "port", port)
 	}
-	s.ended.Go(s.receive)
+	s.wg.Go(s.receiveLoop)
 	return s, nil
 }
 
 // close ends the sockets, and returns when nothing is received any more.
-func (s *station) close() {
-	close(s.done)
+func (s *endpoint) close() {
+	close(s.closing)
 	s.receiver.Close() //nolint:errcheck // nothing is lost by it
 	for _, out := range s.senders {
 		out.Close() //nolint:errcheck // likewise
 	}
-	s.ended.Wait()
+	s.wg.Wait()
 }
 
 // nextSender deals the sending sockets out in turn.
-func (s *station) nextSender() int { return int(s.next.Add(1)-1) % len(s.senders) }
+func (s *endpoint) nextSender() int { return int(s.next.Add(1)-1) % len(s.senders) }
 
 // flow is the one between a sending socket and a peer; it is made for its first
 // queue pair and goes with its last.
-func (s *station) flow(sender int, r remote, mtu uint64) *flow {
+func (s *endpoint) flow(sender int, r remote, mtu uint64) *flow {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := flowKey{sender, r.at}
@@ -135,7 +135,7 @@ func (s *station) flow(sender int, r remote, mtu uint64) *flow {
 	return f
 }
 
-func (s *station) release(f *flow) {
+func (s *endpoint) release(f *flow) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if f.users--; f.users == 0 {
@@ -147,83 +147,83 @@ func (s *station) release(f *flow) {
 }
 
 // sourceOf is where the packets of a peer come from.
-func (s *station) sourceOf(r remote, ports []uint16) source {
-	src := source{remote: r, ports: ports, any: !r.roce && len(ports) == 0, ids: wire.IdentificationsAny}
-	if r.roce {
-		src.ids = wire.IdentificationsRoCE
+func (s *endpoint) sourceOf(r remote, ports []uint16) source {
+	src := source{remote: r, ports: ports, anyPort: !r.peerIsRoCE && len(ports) == 0, identifications: wire.IdentificationsAny}
+	if r.peerIsRoCE {
+		src.identifications = wire.IdentificationsRoCE
 	}
 	return src
 }
 
 // receive runs until the socket is closed.
-func (s *station) receive() {
-	settle := s.settle // made once: a method value allocates
+func (s *endpoint) receiveLoop() {
+	settle := s.flush // made once: a method value allocates
 	for failed := 0; ; {
 		datagrams, err := s.receiver.Receive(settle)
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return
 		case err != nil: // the kernel is out of memory, or the like
-			s.settle()
+			s.flush()
 			s.provider.log.Warn("roce: nothing can be received", "address", s.addr, "reason", err)
 			select {
 			case <-time.After(time.Millisecond << min(failed, 10)):
-			case <-s.done:
+			case <-s.closing:
 				return
 			}
 			failed++
 			continue
 		}
 		failed = 0
-		s.provider.order.receives()
+		s.provider.order.onReceive()
 		for i := range datagrams {
-			s.taken += max(len(datagrams[i].Data), overhead) // as buffers count them
-			s.take(&datagrams[i])
+			s.unflushed += max(len(datagrams[i].Data), overhead) // as buffers count them
+			s.handleDatagram(&datagrams[i])
 		}
-		if s.taken >= s.settleAt {
-			s.settle()
+		if s.unflushed >= s.flushLimit {
+			s.flush()
 		}
 	}
 }
 
 // settleAfter is how many bytes are taken before they are answered, by a socket whose
 // buffer holds so much: peers have no larger window.
-func settleAfter(buffer int) int { return min(buffer, maxWindow) / settleShare }
+func flushLimitOf(buffer int) int { return min(buffer, maxWindow) / flushShare }
 
 // settle ends what packets began, when no more are there, or enough were taken: it
 // calls for events, and then queue pairs send what is to be sent. What the calls post
 // travels with the acknowledgements.
-func (s *station) settle() {
+func (s *endpoint) flush() {
 	for i, c := range s.fired {
 		c.onEvent()
 		s.fired[i] = nil
 	}
-	for i, q := range s.unsettled {
+	for i, q := range s.received {
 		q.mu.Lock()
-		q.unsettled = false
+		q.received = false
 		q.mu.Unlock()
-		if f := q.enlist(true); f != nil {
-			if !f.unsettled {
-				f.unsettled = true
+		if f := q.schedule(true); f != nil {
+			if !f.sendQueued {
+				f.sendQueued = true
 				s.sending = append(s.sending, f)
 			}
 			f.mu.Unlock()
 		}
-		s.unsettled[i] = nil
+		s.received[i] = nil
 	}
 	for i, f := range s.sending {
 		f.mu.Lock()
-		f.unsettled = false
+		f.sendQueued = false
 		f.transmit()
 		f.mu.Unlock()
 		s.sending[i] = nil
 	}
-	s.fired, s.unsettled, s.sending, s.taken = s.fired[:0], s.unsettled[:0], s.sending[:0], 0
+	s.fired, s.received, s.sending, s.unflushed = s.fired[:0], s.received[:0], s.sending[:0], 0
 }
 
 // take looks at the packets of a datagram. Those of one queue pair in a row, which
 // all of them are as a rule, are taken under one lock.
-func (s *station) take(d *udp.Datagram) {
+func (s *endpoint) handleDatagram(d *udp.Datagram) {
 	var h wire.Header
 	var q *qp
 	for rest := d.Data; len(rest) > 0; {
@@ -236,20 +236,20 @@ func (s *station) take(d *udp.Datagram) {
 		}
 		if q == nil || q.number != h.DestQP {
 			if q != nil {
-				q.rest()
+				q.endReceive()
 			}
 			if q = s.provider.find(h.DestQP); q == nil {
 				s.drops.unknown.Add(1)
 				continue
 			}
 			q.mu.Lock()
-			q.taking = true
+			q.receiving = true
 			q.machine.keys.mu.RLock()
 		}
-		q.takeLocked(s, d, &h, b, payload)
+		q.handlePacketLocked(s, d, &h, b, payload)
 	}
 	if q != nil {
-		q.rest()
+		q.endReceive()
 	}
 }
 
@@ -258,38 +258,38 @@ const partition = 0x7fff
 
 // takeLocked is a packet for a queue pair: from its peer, whole, and in the range
 // of its states, or it changes nothing but a counter.
-func (q *qp) takeLocked(s *station, d *udp.Datagram, h *wire.Header, b, payload []byte) {
+func (q *qp) handlePacketLocked(s *endpoint, d *udp.Datagram, h *wire.Header, b, payload []byte) {
 	switch {
-	case q.closed || q.station != s || q.machine.state != verbs.StateRTR && q.machine.state != verbs.StateRTS:
+	case q.closed || q.endpoint != s || q.machine.state != verbs.StateRTR && q.machine.state != verbs.StateRTS:
 		s.drops.closed.Add(1)
 		return
-	case !q.from.allows(d.From):
+	case !q.source.allows(d.From):
 		s.drops.source.Add(1)
 		return
 	}
-	if q.from.fromPort != d.From.Port() {
-		q.from.path = wire.NewPath(d.From, s.receiver.Addr())
-		q.from.fromPort = d.From.Port()
+	if q.source.fromPort != d.From.Port() {
+		q.source.path = wire.NewPath(d.From, s.receiver.Addr())
+		q.source.fromPort = d.From.Port()
 	}
-	if !q.from.path.Check(b, q.from.ids) {
+	if !q.source.path.Check(b, q.source.identifications) {
 		s.drops.damaged.Add(1)
 		return
 	}
-	if !q.unsettled {
-		q.unsettled = true
-		s.unsettled = append(s.unsettled, q)
+	if !q.received {
+		q.received = true
+		s.received = append(s.received, q)
 	}
-	if !q.from.roce {
+	if !q.source.peerIsRoCE {
 		// rxe gives up after as many NAKs as it may try again, although they acknowledge
 		// what came before, unless an ACK comes in between: none is passed over.
-		s.taken = s.settleAt
+		s.unflushed = s.flushLimit
 	}
 	now := q.pd.dev.now()
 	if d.ECN == congestionExperienced && h.Op != wire.CNP { // a CNP for a CNP would go on for ever
-		q.machine.sawCongestion(now)
+		q.machine.onCongestionMark(now)
 	}
-	q.machine.counts.received.Add(1)
-	q.machine.take(now, h, payload)
+	q.machine.counters.received.Add(1)
+	q.machine.handlePacket(now, h, payload)
 }
 
 // congestionExperienced is the ECN that a switch with a long queue sets (RFC 3168,
@@ -300,9 +300,9 @@ const congestionExperienced = 3
 const ecnMask = 3
 
 // rest lets go of a queue pair that took packets.
-func (q *qp) rest() {
+func (q *qp) endReceive() {
 	q.machine.keys.mu.RUnlock()
-	q.taking = false
+	q.receiving = false
 	q.armLocked()
 	q.mu.Unlock()
 }

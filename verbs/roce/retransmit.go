@@ -13,16 +13,16 @@ import (
 // most retry times. Here the queue pair gives up at that very time, (retry+1)
 // timeouts after the last sign of life, but sends again earlier: after the probe
 // timeout of RFC 9002 (6.2.1), doubled each time, never more than the timeout.
-type patience struct {
+type retransmitTimer struct {
 	timeout time.Duration // 0 for never
 	retry   uint8
 
-	since   time.Duration // of the last sign of life while something waits for an answer; unset when nothing does
-	waiting bool
-	sent    time.Duration // when the retransmission timer was started
-	backoff uint8
-	held    bool // the peer may hold the acknowledgement of what is below heldTo
-	heldTo  uint64
+	lastProgress time.Duration // of the last sign of life while something waits for an answer; unset when nothing does
+	waiting      bool
+	startedAt    time.Duration // when the retransmission timer was started
+	backoff      uint8
+	ackDelayed   bool // the peer may hold the acknowledgement of what is below heldTo
+	ackDelayedTo uint64
 
 	srtt, rttvar time.Duration // 0 before the first round trip
 	sampling     bool
@@ -31,30 +31,30 @@ type patience struct {
 }
 
 // configure takes the queue pair's attributes.
-func (p *patience) configure(a verbs.RTSAttr) {
+func (p *retransmitTimer) configure(a verbs.RTSAttr) {
 	p.timeout, p.retry = verbs.TimeoutOf(a.Timeout), a.Retry
 }
 
 // onSend notes that packets below next have been sent; again says that they were
 // sent before, and held that their acknowledgement may be held.
-func (p *patience) onSend(now time.Duration, next uint64, again, held bool) {
-	if held {
-		p.held, p.heldTo = true, next
+func (p *retransmitTimer) onSend(now time.Duration, next uint64, retransmitted, delayed bool) {
+	if delayed {
+		p.ackDelayed, p.ackDelayedTo = true, next
 	}
 	if !p.waiting {
-		p.held = held
-		p.waiting, p.since, p.sent = true, now, now
+		p.ackDelayed = delayed
+		p.waiting, p.lastProgress, p.startedAt = true, now, now
 	}
-	if !p.sampling && !again { // Karn: what was sent twice is no measure
+	if !p.sampling && !retransmitted { // Karn: what was sent twice is no measure
 		p.sampling, p.sampleNumber, p.sampleAt = true, next, now
 	}
 }
 
 // onProgress notes that all packets below acked are acknowledged; rest says that
 // others are not.
-func (p *patience) onProgress(now time.Duration, acked uint64, rest bool) {
-	p.waiting, p.since, p.sent, p.backoff = rest, now, now, 0
-	p.held = p.held && acked < p.heldTo
+func (p *retransmitTimer) onProgress(now time.Duration, acked uint64, more bool) {
+	p.waiting, p.lastProgress, p.startedAt, p.backoff = more, now, now, 0
+	p.ackDelayed = p.ackDelayed && acked < p.ackDelayedTo
 	if p.sampling && acked >= p.sampleNumber {
 		p.sampling = false
 		p.measure(now - p.sampleAt)
@@ -63,10 +63,10 @@ func (p *patience) onProgress(now time.Duration, acked uint64, rest bool) {
 
 // onAlive notes that the peer lives though nothing was acknowledged, and that
 // nothing is waited for.
-func (p *patience) onAlive() { p.waiting, p.sampling, p.backoff = false, false, 0 }
+func (p *retransmitTimer) onAlive() { p.waiting, p.sampling, p.backoff = false, false, 0 }
 
 // measure takes a round trip (RFC 9002, 5.3; RFC 6298, section 2).
-func (p *patience) measure(rtt time.Duration) {
+func (p *retransmitTimer) measure(rtt time.Duration) {
 	rtt = max(rtt, 1)
 	if p.srtt == 0 {
 		p.srtt, p.rttvar = rtt, rtt/2
@@ -77,43 +77,45 @@ func (p *patience) measure(rtt time.Duration) {
 }
 
 // rto is the retransmission timeout.
-func (p *patience) rto() time.Duration {
+func (p *retransmitTimer) rto() time.Duration {
 	d := firstRTO
 	if p.srtt != 0 {
 		d = p.srtt + max(4*p.rttvar, granularity)
-		if p.held {
-			d += holdTime
+		if p.ackDelayed {
+			d += maxAckDelay
 		}
 	}
 	return min(d<<min(p.backoff, 16), p.timeout)
 }
 
 // onResend notes that everything is sent again.
-func (p *patience) onResend(now time.Duration) {
+func (p *retransmitTimer) onRetransmit(now time.Duration) {
 	p.sampling = false
-	p.sent = now
+	p.startedAt = now
 }
 
 // givesUpAt is when the queue pair breaks.
-func (p *patience) givesUpAt() time.Duration { return p.since + time.Duration(p.retry+1)*p.timeout }
+func (p *retransmitTimer) failsAt() time.Duration {
+	return p.lastProgress + time.Duration(p.retry+1)*p.timeout
+}
 
 // deadline is when to look again; false for not at all.
-func (p *patience) deadline() (time.Duration, bool) {
+func (p *retransmitTimer) deadline() (time.Duration, bool) {
 	if !p.waiting || p.timeout == 0 {
 		return 0, false
 	}
-	return min(p.givesUpAt(), p.sent+p.rto()), true
+	return min(p.failsAt(), p.startedAt+p.rto()), true
 }
 
 // look says what is due.
-func (p *patience) look(now time.Duration) (resend, giveUp bool) {
+func (p *retransmitTimer) check(now time.Duration) (retransmit, failed bool) {
 	if !p.waiting || p.timeout == 0 {
 		return false, false
 	}
-	if now >= p.givesUpAt() {
+	if now >= p.failsAt() {
 		return false, true
 	}
-	if now < p.sent+p.rto() {
+	if now < p.startedAt+p.rto() {
 		return false, false
 	}
 	p.backoff = min(p.backoff+1, 16)

@@ -1,0 +1,145 @@
+package roce
+
+import (
+	"encoding/binary"
+	"time"
+
+	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
+)
+
+func (m *machine) handleSend(now time.Duration, h *wire.Header, payload []byte) {
+	r := &m.resp
+	if !m.fitsMessage(sendMessage, h, payload) {
+		m.reject(wire.NAKInvalidRequest)
+		return
+	}
+	if h.Op.StartsMessage() {
+		if !m.consumeRecv() {
+			return
+		}
+		r.message = message{kind: sendMessage}
+	}
+	w := r.recvs.at(r.consumed - 1)
+	if r.message.done+uint64(len(payload)) > w.length {
+		m.failRecv(verbs.StatusLocalLength, wire.NAKInvalidRequest)
+		return
+	}
+	if len(payload) > 0 && !m.scatter(w.sgl, r.message.done, payload) {
+		m.failRecv(verbs.StatusLocalProtection, wire.NAKRemoteOperation)
+		return
+	}
+	r.message.done += uint64(len(payload))
+	if h.Op.EndsMessage() {
+		if h.Op.HasIeth() && !m.keys.invalidateLocked(h.Invalidate, m) {
+			m.failRecv(verbs.StatusRemoteInvalidRequest, wire.NAKInvalidRequest)
+			return
+		}
+		m.completeRecv(verbs.WC{Op: verbs.WCRecv, Len: uint32(r.message.done), HasImm: h.Op.HasImm(), Imm: h.Imm}, h.Solicited) //nolint:gosec // at most the receive
+	}
+	m.acceptPacket(now, h)
+}
+
+func (m *machine) handleWrite(now time.Duration, h *wire.Header, payload []byte) {
+	r := &m.resp
+	if m.access&verbs.AccessRemoteWrite == 0 || !m.fitsMessage(writeMessage, h, payload) {
+		m.reject(wire.NAKInvalidRequest)
+		return
+	}
+	w := r.message
+	if h.Op.StartsMessage() {
+		w = message{kind: writeMessage, addr: h.Addr, rkey: h.RKey, length: uint64(h.Length)}
+	}
+	n := uint64(len(payload))
+	if w.length > maxMessage || w.done+n > w.length || h.Op.EndsMessage() != (w.done+n == w.length) {
+		m.reject(wire.NAKInvalidRequest)
+		return
+	}
+	// An empty write needs no key (specification, volume 1, 9.7.5.2.4). The whole
+	// range is looked at with each packet, as the region may have gone meanwhile.
+	var mem []byte
+	if w.length > 0 {
+		var ok bool
+		if mem, ok = m.keys.grantedLocked(m.domain, m, w.addr, w.length, w.rkey, verbs.AccessRemoteWrite); !ok {
+			m.reject(wire.NAKRemoteAccess)
+			return
+		}
+	}
+	if h.Op.HasImm() && !m.consumeRecv() {
+		return
+	}
+	copy(mem[w.done:], payload)
+	w.done += n
+	r.message = w
+	if h.Op.HasImm() {
+		m.completeRecv(verbs.WC{Op: verbs.WCRecvWrite, HasImm: true, Imm: h.Imm, Len: uint32(w.length)}, h.Solicited) //nolint:gosec // 32 bits on the wire
+	}
+	m.acceptPacket(now, h)
+}
+
+// mayRead says why a read is not carried out; 0 when it is.
+func (m *machine) checkRead(h *wire.Header) wire.Syndrome {
+	if m.access&verbs.AccessRemoteRead == 0 || m.resp.maxReadAtomic == 0 || h.Length > maxMessage {
+		return wire.NAKInvalidRequest
+	}
+	if h.Length > 0 {
+		if _, ok := m.keys.grantedLocked(m.domain, m, h.Addr, uint64(h.Length), h.RKey, verbs.AccessRemoteRead); !ok {
+			return wire.NAKRemoteAccess
+		}
+	}
+	return 0
+}
+
+func (m *machine) handleRead(h *wire.Header) {
+	r := &m.resp
+	if s := m.checkRead(h); s != 0 {
+		m.reject(s)
+		return
+	}
+	if !r.makeSpace() {
+		m.reject(wire.NAKInvalidRequest)
+		return
+	}
+	r.completed = (r.completed + 1) & psnMask
+	m.queueResponse(response{number: r.expected, read: true, addr: h.Addr, rkey: h.RKey, length: uint64(h.Length)})
+	r.expected += m.packetsOf(uint64(h.Length))
+	m.supersedeAck()
+}
+
+func (m *machine) handleAtomic(h *wire.Header) {
+	r := &m.resp
+	if m.access&verbs.AccessRemoteAtomic == 0 || h.Addr%8 != 0 || !r.makeSpace() {
+		m.reject(wire.NAKInvalidRequest)
+		return
+	}
+	mem, ok := m.keys.grantedLocked(m.domain, m, h.Addr, 8, h.RKey, verbs.AccessRemoteAtomic)
+	if !ok {
+		m.reject(wire.NAKRemoteAccess)
+		return
+	}
+	old := m.keys.fetchAndUpdate(mem, func(old uint64) uint64 {
+		switch {
+		case h.Op == wire.FetchAdd:
+			return old + h.Swap
+		case old == h.Compare:
+			return h.Swap
+		}
+		return old
+	})
+	r.atomics[r.numAtomics%maxReadAtomic] = atomicResult{number: r.expected, value: old, valid: true}
+	r.numAtomics++
+	r.completed = (r.completed + 1) & psnMask
+	m.queueResponse(response{number: r.expected, value: old})
+	r.expected++
+	m.supersedeAck()
+}
+
+// atomically changes 8 bytes in the machine's byte order. Atomics are atomic among
+// the requests of one opening of a device (IBV_ATOMIC_HCA of ibv_query_device(3)).
+func (k *keys) fetchAndUpdate(mem []byte, change func(uint64) uint64) uint64 {
+	k.atomics.Lock()
+	defer k.atomics.Unlock()
+	old := binary.NativeEndian.Uint64(mem)
+	binary.NativeEndian.PutUint64(mem, change(old))
+	return old
+}

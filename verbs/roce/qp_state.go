@@ -1,0 +1,192 @@
+package roce
+
+import (
+	"time"
+
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+// State implements verbs.QP.
+func (q *qp) State() (verbs.QPState, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if err := q.usableLocked("query"); err != nil {
+		return 0, err
+	}
+	return q.machine.state, nil
+}
+
+// stepLocked begins a change of state.
+func (q *qp) stepLocked(op string, to verbs.QPState) error {
+	if err := q.usableLocked(op); err != nil {
+		return err
+	}
+	if err := verbs.CheckStep(q.machine.state, to); err != nil {
+		return &verbs.Error{Op: op, Object: q.object(), Err: err}
+	}
+	return nil
+}
+
+// ToInit implements verbs.QP. The sockets of the address that packets come from
+// are opened, unless they are.
+func (q *qp) ToInit(a verbs.InitAttr) error {
+	const op = "bring to INIT"
+	d := q.pd.dev
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	q.mu.Lock()
+	err := q.stepLocked(op, verbs.StateInit)
+	q.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	addr, ok := d.address(a.SGIDIndex)
+	switch {
+	case a.Port != onlyPort:
+		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "port %d: the only port is %d", a.Port, onlyPort)
+	case a.PKeyIndex != 0:
+		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "partition index %d: there is only 0", a.PKeyIndex)
+	case !ok:
+		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "GID index %d is empty", a.SGIDIndex)
+	}
+	s, err := d.endpointLocked(addr)
+	if err != nil {
+		return &verbs.Error{Op: op, Object: q.object(), Err: err}
+	}
+	// Not before: sockets that are being closed are waited for, and their goroutine may
+	// have a packet in hand that names this queue pair.
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if err := q.stepLocked(op, verbs.StateInit); err != nil {
+		return err
+	}
+	if q.endpoint != s {
+		q.endpoint, q.sender = s, s.nextSender()
+	}
+	q.machine.access, q.machine.state = a.Access, verbs.StateInit
+	return nil
+}
+
+// ToRTR implements verbs.QP.
+func (q *qp) ToRTR(a verbs.RTRAttr) error {
+	const op = "bring to RTR"
+	d := q.pd.dev
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if err := q.stepLocked(op, verbs.StateRTR); err != nil {
+		return err
+	}
+	if err := a.Check(); err != nil {
+		return &verbs.Error{Op: op, Object: q.object(), Err: err}
+	}
+	addr, ok := d.address(a.SGIDIndex)
+	peer := a.Peer.GID.Addr()
+	switch {
+	case !ok || addr != q.endpoint.addr:
+		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "GID index %d is not %v, which the queue pair was brought to INIT with", a.SGIDIndex, q.endpoint.addr)
+	case a.Peer.GID.IsZero():
+		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "the peer has no GID, which Ethernet needs")
+	case peer.Is4() != addr.Is4():
+		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "the peer is at %v, and this side sends from %v: they are of different families", peer, addr)
+	case a.Peer.UDP.Port != 0 && len(a.Peer.UDP.Sources) == 0:
+		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "the peer takes packets on UDP port %d and names no port that it sends from: all would have to be taken for its own", a.Peer.UDP.Port)
+	case a.TrafficClass&ecnMask == congestionExperienced:
+		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "traffic class %#x: its ECN (the two low bits) is the mark of a switch; 0, 1 and 2 can be sent", a.TrafficClass)
+	case a.MaxDestReadAtomic > maxReadAtomic:
+		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "%d reads at once: at most %d", a.MaxDestReadAtomic, maxReadAtomic)
+	}
+	if peer.Is6() && peer.IsLinkLocalUnicast() {
+		peer = peer.WithZone(addr.Zone())
+	}
+	r := remoteOf(peer, a.Peer.UDP)
+	q.tos = a.TrafficClass
+	q.source = q.endpoint.sourceOf(r, a.Peer.UDP.Sources)
+	q.machine.toRTR(a)
+	f := q.endpoint.flow(q.sender, r, q.machine.mtu)
+	q.machine.readCost = f.readCost
+	q.flow.Store(f)
+	if q.timer == nil {
+		q.timer = time.AfterFunc(never, q.expire)
+		q.timer.Stop()
+	}
+	return nil
+}
+
+// ToRTS implements verbs.QP.
+func (q *qp) ToRTS(a verbs.RTSAttr) error {
+	const op = "bring to RTS"
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if err := q.stepLocked(op, verbs.StateRTS); err != nil {
+		return err
+	}
+	if err := a.Check(); err != nil {
+		return &verbs.Error{Op: op, Object: q.object(), Err: err}
+	}
+	if a.MaxReadAtomic > maxReadAtomic {
+		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "%d reads at once: at most %d", a.MaxReadAtomic, maxReadAtomic)
+	}
+	q.machine.toRTS(a)
+	return nil
+}
+
+// ToErr implements verbs.QP.
+func (q *qp) ToErr() error {
+	q.mu.Lock()
+	err := q.stepLocked("bring to ERR", verbs.StateErr)
+	if err == nil {
+		q.machine.enterError()
+	}
+	q.mu.Unlock()
+	q.kickWithFeedback()
+	return err
+}
+
+// ToReset implements verbs.QP.
+func (q *qp) ToReset() error {
+	q.leaveFlow()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if err := q.stepLocked("bring to RESET", verbs.StateReset); err != nil {
+		return err
+	}
+	q.sendCQ.purge(q) // first: who polled a completion behind the reset would free slots that are not taken
+	q.recvCQ.purge(q)
+	q.machine.reset()
+	q.freedRecvs.Store(0)
+	q.stopTimerLocked()
+	q.source = source{}
+	return nil
+}
+
+// leaveFlow takes the queue pair out of its flow, where it has one.
+func (q *qp) leaveFlow() {
+	if f := q.flow.Swap(nil); f != nil {
+		f.leave(q)
+	}
+}
+
+// Close implements verbs.QP.
+func (q *qp) Close() error {
+	d := q.pd.dev
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, open := d.qps[q]; !open {
+		return nil
+	}
+	delete(d.qps, q)
+	q.pd.qps--
+	d.provider.unregister(q)
+	q.leaveFlow()
+	q.mu.Lock() // packets are taken, and sent, under it
+	q.closed = true
+	q.stopTimerLocked()
+	q.mu.Unlock()
+	q.sendCQ.purge(q)
+	q.recvCQ.purge(q)
+	q.sendCQ.users.Add(-1)
+	q.recvCQ.users.Add(-1)
+	return nil
+}

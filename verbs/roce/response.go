@@ -1,0 +1,146 @@
+package roce
+
+import (
+	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
+)
+
+// answer is the response to a read, of which a part may have been sent, or to an
+// atomic.
+type response struct {
+	number    uint64 // the packet that it begins with
+	read      bool
+	addr      uint64
+	rkey      verbs.RKey
+	length    uint64
+	sent      uint64
+	value     uint64 // an atomic's
+	msn       uint32
+	duplicate bool // it was sent before
+}
+
+type atomicResult struct {
+	number uint64
+	value  uint64
+	valid  bool
+}
+
+// owes says whether something waits to be sent.
+func (r *responder) hasPending() bool {
+	return r.ackPending && !r.ackDelayed || r.numResponses > 0 || r.cnpPending
+}
+
+// answersMore says whether one more new request can be answered. Who asks has the
+// answers to all but the last ones, so that those that were to be sent again make
+// room.
+func (r *responder) makeSpace() bool {
+	for i := 0; i < r.numResponses && r.numResponses >= int(r.maxReadAtomic); {
+		if !r.responses[i].duplicate {
+			i++
+			continue
+		}
+		r.numResponses--
+		copy(r.responses[i:], r.responses[i+1:r.numResponses+1])
+	}
+	return r.numResponses < int(r.maxReadAtomic)
+}
+
+func (m *machine) queueResponse(a response) {
+	r := &m.resp
+	a.msn = r.completed
+	if r.numResponses == 0 {
+		r.readsPaused = false // an earlier one's
+	}
+	if n := m.packetsOf(a.length); a.read && n <= readPackets {
+		r.readCredit += windowCost(n, a.length)
+	}
+	r.responses[r.numResponses] = a
+	r.numResponses++
+}
+
+func (m *machine) packetsOf(length uint64) uint64 { return max(1, (length+m.mtu-1)/m.mtu) }
+
+// answersReply drops an acknowledgement that the answer is as well.
+func (m *machine) supersedeAck() {
+	m.resp.lastWasData = false
+	if m.resp.ackPending && m.resp.ack.IsAck() {
+		m.resp.ackPending, m.resp.ackDelayed, m.resp.delayedAcks = false, false, 0
+	}
+}
+
+// nextResponse makes the next packet that the responder owes. along says that a
+// request follows, which an acknowledgement that is held travels with.
+func (m *machine) nextResponse(piggyback bool, p *packet) bool {
+	r := &m.resp
+	switch {
+	case r.cnpPending:
+		r.cnpPending = false
+		m.counters.cnpSent.Add(1)
+		p.Op, p.BECN = wire.CNP, true
+		return true
+	case r.numResponses > 0:
+		a := &r.responses[0]
+		return (!a.read || !r.readsPaused) && m.nextReadAtomicResponse(a, p)
+	case r.ackFirst:
+		r.ackFirst = false
+		p.Op, p.PSN, p.Syndrome, p.MSN = wire.Ack, psnOf(r.first, r.ackNumber-1), wire.AckUnlimited, r.completed
+		return true
+	case r.ackPending && (piggyback || !r.ackDelayed):
+		r.ackPending, r.ackDelayed, r.delayedAcks = false, false, 0
+		p.Op, p.PSN, p.Syndrome, p.MSN = wire.Ack, psnOf(r.first, r.ackNumber), r.ack, r.completed
+		return true
+	}
+	return false
+}
+
+func (m *machine) nextReadAtomicResponse(a *response, p *packet) bool {
+	r := &m.resp
+	p.Syndrome, p.MSN = wire.AckUnlimited, a.msn
+	if !a.read {
+		p.Op, p.PSN, p.Orig = wire.AtomicAck, psnOf(r.first, a.number), a.value
+		m.popResponse()
+		return true
+	}
+	p.PSN = psnOf(r.first, a.number+a.sent/m.mtu)
+	n := min(m.mtu, a.length-a.sent)
+	if n > 0 {
+		mem, ok := m.keys.grantedLocked(m.domain, m, a.addr+a.sent, n, a.rkey, verbs.AccessRemoteRead)
+		if !ok && a.duplicate { // a duplicate, of what the requester has as a rule
+			m.popResponse()
+			return m.nextResponse(true, p)
+		}
+		if !ok { // it was taken away meanwhile
+			r.numResponses = 0
+			m.queueAck(wire.NAKRemoteAccess, a.number+a.sent/m.mtu)
+			m.enterError()
+			m.completer.asyncEvent(verbs.EventQPAccess)
+			return m.nextResponse(true, p)
+		}
+		p.Payload = append(p.Payload, mem)
+	}
+	p.Len = n
+	p.Pad = uint8(-p.Len & 3)
+	first, last := a.sent == 0, a.sent+p.Len == a.length
+	a.sent += p.Len
+	switch {
+	case first && last:
+		p.Op = wire.ReadResponseOnly
+	case last:
+		p.Op = wire.ReadResponseLast
+	case first:
+		p.Op = wire.ReadResponseFirst
+	default:
+		p.Op = wire.ReadResponseMiddle
+	}
+	if last {
+		m.popResponse()
+	}
+	return true
+}
+
+// popAnswer forgets the oldest answer: it was sent.
+func (m *machine) popResponse() {
+	r := &m.resp
+	r.numResponses--
+	copy(r.responses[:], r.responses[1:r.numResponses+1])
+}
