@@ -6,31 +6,32 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
-// owe lets a reply go out, behind the answers to reads. The last one stands: it
-// says all that those before it said.
+// queueAck queues an ACK or NAK, to be sent after the queued READ and atomic responses.
+// It replaces one that is queued already, since it implies that.
 func (m *machine) queueAck(s wire.Syndrome, number uint64) {
 	r := &m.resp
 	r.ack, r.ackNumber, r.ackPending, r.ackDelayed, r.ackFirst = s, number, true, false, false
 }
 
-// oweGap asks for what is missing. The send or write before it is acknowledged in a
-// packet of its own, though the NAK says as much: a kernel that repeats something hears
-// no further NAK until it has an ACK (started_retry of rxe_comp.c, Linux 6.1), and would
-// wait until its time is up. Reads and atomics are acknowledged by their answers.
+// queueSequenceNAK asks for the missing packets. If the packet before them belonged to
+// a SEND or WRITE, an ACK is sent first, although the NAK implies it: after a
+// retransmission, rxe ignores further NAKs until it receives an ACK (started_retry of
+// rxe_comp.c, Linux 6.1), and would wait for its timeout. READs and atomics are
+// acknowledged by their responses.
 func (m *machine) queueSequenceNAK() {
 	r := &m.resp
 	m.queueAck(wire.NAKSequence, r.expected)
 	r.ackFirst = r.lastWasData
 }
 
-// hold lets the acknowledgement of a short message wait where its receiver, as a
-// rule, answers it: the two packets wake the peer once. A requester waits for it
-// only to use a slot again (specification, volume 1, 9.7.5.1.2: coalesced
-// acknowledgements). What waited already, waits no longer for it.
-func (m *machine) delayAck(now time.Duration, since bool) {
+// delayAck delays the ACK of a short message, because the receiver usually replies with
+// a request: if both packets travel together, they wake the peer once. The requester
+// needs the ACK only to reuse a slot (specification, volume 1, 9.7.5.1.2: coalesced
+// acknowledgements). An ACK that is delayed already keeps its deadline.
+func (m *machine) delayAck(now time.Duration, alreadyDelayed bool) {
 	r := &m.resp
 	until := now + maxAckDelay
-	if since {
+	if alreadyDelayed {
 		until = r.ackDeadline
 	}
 	r.lastShort, r.shortsFrequent = now, now-r.lastShort <= piggybackTime
@@ -39,22 +40,23 @@ func (m *machine) delayAck(now time.Duration, since bool) {
 	}
 }
 
-// mayBeHeld says whether the acknowledgement of a packet may be held: it is a message,
-// and takes a receive, so that somebody hears of it who may answer.
+// mayDelayAck reports whether the ACK of a packet may be delayed: the packet is a whole
+// message and consumes a receive, so the application learns of it and may reply.
 func mayDelayAck(h *wire.Header) bool {
 	return h.Op.StartsMessage() && h.Op.EndsMessage() && (h.Op.IsSend() || h.Op.HasImm())
 }
 
-// ripe says whether an acknowledgement that is held goes along with a request of one
-// packet: it costs both sides about as much as that. It is for some messages, or has
-// waited for a while, or messages are far apart: there may be no other request in time,
-// and a timer would wake a thread for each.
+// piggybackDue reports whether a delayed ACK should travel with a request of one
+// packet, for which the ACK about doubles the cost on both sides. It should when it
+// stands for several messages, or has waited for some time, or when messages are
+// infrequent, since there may be no other request in time and the timer would then fire
+// for each message.
 func (r *responder) piggybackDue(now time.Duration) bool {
 	return !r.shortsFrequent || r.delayedAcks >= piggybackMessages || now >= r.ackDeadline-maxAckDelay+piggybackTime
 }
 
-// sawCongestion notes a packet that a switch had marked (ECN): the peer is told,
-// now and then.
+// onCongestionMark handles a packet with an ECN mark: the peer gets a CNP, at most one
+// per cnpInterval.
 func (m *machine) onCongestionMark(now time.Duration) {
 	r := &m.resp
 	if !r.cnpSent || now-r.lastCNP >= cnpInterval {

@@ -30,8 +30,8 @@ func TestOneNAKForAGap(t *testing.T) {
 	s.psn += 3
 	s.asks(s.write(wire.WriteOnly, 2, 1), 3)
 	s.expect(ack(1, 2), reply{wire.Ack, wire.NAKSequence, 2, 2})
-	if s.counts.gaps.Load() != 2 {
-		t.Errorf("%d gaps are counted", s.counts.gaps.Load())
+	if s.counts.nakSeqSent.Load() != 2 {
+		t.Errorf("%d gaps are counted", s.counts.nakSeqSent.Load())
 	}
 }
 

@@ -5,35 +5,35 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
-// burst is what is sent at once: packets, put together to super-packets where they are
-// of one length. Headers, trailers and short payloads are in its memory, longer payloads
-// where they are.
+// batch collects the packets of one call of the kernel. It joins packets of one length
+// into super-packets. It copies headers, ICRCs and short payloads into its own buffer
+// and refers to longer payloads in place.
 type batch struct {
-	buf        []byte   // never grows: pieces point into it
-	pieceStart int      // the part of text from here on belongs to no piece yet
-	pieces     [][]byte // of all messages
-	starts     []int    // where each message begins among them
+	buf        []byte   // fixed capacity: pieces point into it
+	pieceStart int      // what follows in buf belongs to no piece yet
+	pieces     [][]byte // pieces of all messages
+	starts     []int    // index of the first piece of each message
 	msgs       []udp.Message
 
 	packets    int
-	segmentLen int  // length of the packets of the last message
-	segments   int  // packets in it
-	length     int  // of it
-	sealed     bool // nothing goes behind its last packet
-	borrowed   bool // a payload is where it is: it is that of the last queue pair
+	segmentLen int  // length of the segments of the last message
+	segments   int  // segments of the last message
+	length     int  // bytes of the last message
+	sealed     bool // no packet may be added to the last message
+	borrowed   bool // a piece refers to memory of the last packet's queue pair
 }
 
 const (
-	// maxBurst is how many packets a burst has at most.
+	// maxBatch is the maximum number of packets of a batch.
 	maxBatch = 64
-	// copied is up to which length a payload is copied rather than given to the
-	// kernel as a piece of its own: a piece costs about as much as 256 bytes.
+	// maxCopied is the length up to which a payload is copied. A longer one is a piece
+	// of its own for the kernel, which costs about as much as copying 256 bytes.
 	maxCopied = 256
-	// quantum is what a queue pair may send in its turn: a super-packet of the
-	// largest MTU, and what goes before and after it.
+	// quantum is what a queue pair may send in its turn: a super-packet of the largest
+	// MTU, and the packets before and after it.
 	quantum = 72 << 10
-	// maxSuper is how many bytes a super-packet has at most: the largest UDP
-	// payload of IPv4.
+	// maxSuperPacket is the maximum length of a super-packet: the largest UDP payload
+	// of IPv4.
 	maxSuperPacket = 65507
 )
 
@@ -41,15 +41,15 @@ func (b *batch) reset() {
 	if b.buf == nil {
 		b.buf = make([]byte, 0, maxBatch*(wire.MaxHeaderLen+wire.MaxOverhead+maxCopied))
 	}
-	clear(b.pieces) // memory of regions that may be closed
+	clear(b.pieces) // drop references to memory of regions
 	b.buf, b.pieceStart, b.pieces, b.starts, b.msgs = b.buf[:0], 0, b.pieces[:0], b.starts[:0], b.msgs[:0]
 	b.packets, b.sealed, b.borrowed = 0, true, false
 }
 
-// room says whether one more packet has room.
+// hasSpace reports whether another packet fits.
 func (b *batch) hasSpace() bool { return b.packets < maxBatch }
 
-// segmentOf is the length of the segments of the message that a packet may be added to.
+// segmentOf returns the segment length of the message that p would be added to.
 func (b *batch) segmentOf(p *packet) int {
 	if b.sealed {
 		return p.size()
@@ -57,9 +57,9 @@ func (b *batch) segmentOf(p *packet) int {
 	return max(b.segmentLen, p.size())
 }
 
-// add adds a packet, to the last message where that is possible and has fewer than
-// limit segments. It reports whether it did that. A notification of congestion is not
-// capable of ECN: a mark on it would tell nobody anything.
+// add adds a packet. It joins the last message if lengths and traffic class allow it
+// and the message has fewer than limit segments, and reports whether it did. A CNP is
+// sent without ECN: nobody reacts to a mark on it.
 func (b *batch) add(path *wire.Path, p *packet, tos uint8, limit int) (joined bool) {
 	if p.Op == wire.CNP {
 		tos &^= ecnMask
@@ -72,7 +72,7 @@ func (b *batch) add(path *wire.Path, p *packet, tos uint8, limit int) (joined bo
 		b.msgs = append(b.msgs, udp.Message{Segment: size, TOS: tos})
 		b.segmentLen, b.segments, b.length = size, 0, 0
 	}
-	crc := path.BeginID(size, uint16(b.segments)) //nolint:gosec // at most maxBurst
+	crc := path.BeginID(size, uint16(b.segments)) //nolint:gosec // less than maxBatch
 	at := len(b.buf)
 	b.buf = p.Append(b.buf)
 	crc = wire.UpdateHeader(crc, b.buf[at:])
@@ -95,15 +95,15 @@ func (b *batch) add(path *wire.Path, p *packet, tos uint8, limit int) (joined bo
 	b.packets++
 	b.segments++
 	b.length += size
-	// The first packet of a long message is longer than those behind it: it goes
-	// alone. A shorter one is the last of its super-packet.
+	// The first packet of a long message is longer than the next ones, so it goes
+	// alone. A shorter packet ends its super-packet.
 	b.sealed = size < b.segmentLen || p.Op.StartsMessage() && !p.Op.EndsMessage()
 	return joined
 }
 
 var zeros [4]byte
 
-// flush makes a piece of the text that is in none.
+// flush makes a piece of the bytes in buf that belong to none.
 func (b *batch) flush() {
 	if len(b.buf) > b.pieceStart {
 		b.pieces = append(b.pieces, b.buf[b.pieceStart:len(b.buf):len(b.buf)])
@@ -111,7 +111,7 @@ func (b *batch) flush() {
 	}
 }
 
-// end returns the messages.
+// messages returns the messages of the batch. They are valid until reset.
 func (b *batch) messages(to *udp.Destination) []udp.Message {
 	b.flush()
 	b.starts = append(b.starts, len(b.pieces))

@@ -169,7 +169,7 @@ func TestKernelIsAnsweredAtOnce(t *testing.T) {
 			q, st := y.inner()
 			inside, gate := y.gate()
 			q.mu.Lock()
-			q.source.peerIsRoCE = roce
+			q.source.userSpace = roce
 			q.mu.Unlock()
 			const more = 20
 			for i := range 1 + more {

@@ -8,11 +8,11 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
-// answered is a packet of the peer's responder.
+// handleResponse processes a packet of the peer's responder.
 func (m *machine) handleResponse(now time.Duration, h *wire.Header, payload []byte) {
 	r := &m.req
 	number, ok := numberOf(r.first, h.PSN, r.acked)
-	if !ok || number >= r.highest { // of what was not sent (9.7.5.1.1: ghost acknowledgements)
+	if !ok || number >= r.highest { // for a packet that was not sent (9.7.5.1.1: ghost acknowledgements)
 		return
 	}
 	before := r.acked
@@ -20,7 +20,7 @@ func (m *machine) handleResponse(now time.Duration, h *wire.Header, payload []by
 		if r.acked != before {
 			before = r.acked
 			if r.backoff > 0 && r.acked < r.highest {
-				m.feedback.lost = true // the packet that asked was not the only one that was missing
+				m.feedback.lost = true // more than the retransmitted packet was missing
 			}
 			r.rnrRetries = 0
 			r.onProgress(now, r.acked, r.acked < r.highest)
@@ -34,7 +34,7 @@ func (m *machine) handleResponse(now time.Duration, h *wire.Header, payload []by
 	case m.acknowledge(number) || r.acked != number || r.completed == r.posted:
 		return
 	case h.Op == wire.Ack:
-		progress() // what a refusal says of those before it comes before it
+		progress() // a NAK acknowledges all packets before it
 		m.handleNAK(now, h.Syndrome)
 		return
 	}
@@ -49,9 +49,9 @@ func (m *machine) handleResponse(now time.Duration, h *wire.Header, payload []by
 	}
 }
 
-// acknowledge takes all packets below a number as done. What was asked for is
-// done only when it was answered: an answer that is missing is asked for again
-// (specification, volume 1, 9.7.5.1.2), and true returned.
+// acknowledge marks all packets below a number as acknowledged. READs and atomics are
+// complete only with their response: if one is missing, acknowledge has it requested
+// again (specification, volume 1, 9.7.5.1.2) and returns true.
 func (m *machine) acknowledge(number uint64) (missing bool) {
 	r := &m.req
 	for r.acked < number && r.completed < r.posted {
@@ -69,7 +69,7 @@ func (m *machine) acknowledge(number uint64) (missing bool) {
 	return false
 }
 
-// advance takes the packets of the oldest work request below a number as done.
+// advance marks the packets of the oldest work request below a number as acknowledged.
 func (m *machine) advance(w *sendWork, number uint64) {
 	r := &m.req
 	m.feedback.acked += m.costOf(w, r.acked, number)
@@ -82,7 +82,7 @@ func (m *machine) advance(w *sendWork, number uint64) {
 		copy(r.outstanding[:], r.outstanding[1:r.numOutstanding+1])
 	}
 	r.toRepeat = min(r.toRepeat, r.numOutstanding)
-	// What was to be sent again may have arrived meanwhile.
+	// Packets that were to be retransmitted may have arrived in the meantime.
 	r.next = max(r.next, r.acked)
 	if number == w.end() {
 		r.sending = max(r.sending, r.completed+1)
@@ -90,15 +90,15 @@ func (m *machine) advance(w *sendWork, number uint64) {
 	}
 }
 
-// refused is an RNR NAK, or a NAK, of the oldest packet.
+// handleNAK processes a NAK or RNR NAK of the oldest packet.
 func (m *machine) handleNAK(now time.Duration, s wire.Syndrome) {
 	r := &m.req
 	switch {
 	case s.IsRNR():
-		m.counters.rnrTold.Add(1)
+		m.counters.rnrReceived.Add(1)
 		m.waitForReceiver(now, s.Delay())
 	case s == wire.NAKSequence:
-		m.counters.gapsTold.Add(1)
+		m.counters.nakSeqReceived.Add(1)
 		if r.next > r.acked {
 			m.feedback.lost = true
 			m.goBack()
@@ -113,7 +113,7 @@ func (m *machine) handleNAK(now time.Duration, s wire.Syndrome) {
 	}
 }
 
-// rest is what a requester does that finds no receive posted.
+// waitForReceiver handles an RNR NAK: it waits before it sends again.
 func (m *machine) waitForReceiver(now, delay time.Duration) {
 	r := &m.req
 	switch {
@@ -129,23 +129,23 @@ func (m *machine) waitForReceiver(now, delay time.Duration) {
 	r.rnrWaiting, r.rnrUntil = true, now+delay
 }
 
-// goBack lets everything that is not acknowledged be sent again.
+// goBack lets all packets that are not acknowledged be sent again (go-back-N).
 func (m *machine) goBack() {
 	r := &m.req
 	r.next, r.sending, r.flight, r.toRepeat = r.acked, r.completed, 0, r.numOutstanding
 	r.sampling = false
 }
 
-// readAnswered stores what a read brought: the packet that is expected.
+// handleReadResponse stores the payload of the expected packet of a READ response.
 func (m *machine) handleReadResponse(w *sendWork, payload []byte) {
 	off := (m.req.acked - w.first) * m.mtu
 	if uint64(len(payload)) != min(m.mtu, w.length-off) {
-		return // damaged or forged: it is asked for again
+		return // damaged or forged; the timer requests it again
 	}
 	m.storeResponse(w, off, payload)
 }
 
-// store puts an answer into a work request's memory.
+// storeResponse copies the content of a response into the memory of a work request.
 func (m *machine) storeResponse(w *sendWork, off uint64, b []byte) {
 	if !m.scatter(w.sgl, off, b) {
 		m.failSend(verbs.StatusLocalProtection)
@@ -154,7 +154,7 @@ func (m *machine) storeResponse(w *sendWork, off uint64, b []byte) {
 	m.advance(w, m.req.acked+1)
 }
 
-// scatter copies to the memory of a list, from off on.
+// scatter copies b into the memory of a list, beginning at offset off.
 func (m *machine) scatter(sgl []verbs.SGE, off uint64, b []byte) bool {
 	var room [4][]byte
 	pieces, ok := m.keys.gatherLocked(m.domain, sgl, off, uint64(len(b)), true, room[:0])
@@ -167,7 +167,8 @@ func (m *machine) scatter(sgl []verbs.SGE, off uint64, b []byte) bool {
 	return true
 }
 
-// requesterExpires sends again, or gives up, or tries again after a rest.
+// expireRequester handles the timers of the requester: it retransmits, fails the queue
+// pair, or ends the wait for a receive.
 func (m *machine) expireRequester(now time.Duration) {
 	r := &m.req
 	if r.rnrWaiting {
@@ -179,7 +180,7 @@ func (m *machine) expireRequester(now time.Duration) {
 	retransmit, failed := r.check(now)
 	switch {
 	case failed && r.completed < r.posted:
-		m.counters.givenUp.Add(1)
+		m.counters.retriesExceeded.Add(1)
 		m.failSend(verbs.StatusRetryExceeded)
 	case retransmit:
 		m.counters.timeouts.Add(1)
@@ -189,7 +190,7 @@ func (m *machine) expireRequester(now time.Duration) {
 	}
 }
 
-// finish ends the oldest work request.
+// completeSend ends the oldest work request.
 func (m *machine) completeSend(status verbs.Status) {
 	r := &m.req
 	w := r.sends.at(r.completed)
@@ -200,7 +201,7 @@ func (m *machine) completeSend(status verbs.Status) {
 	m.completer.sendCompleted(verbs.WC{ID: w.wr.ID, Status: status, Op: completionOf(w.wr.Op)}, r.completed)
 }
 
-// fail ends the oldest work request and breaks the queue pair.
+// failSend ends the oldest work request and moves the queue pair to ERR.
 func (m *machine) failSend(status verbs.Status) {
 	m.completeSend(status)
 	m.enterError()

@@ -7,22 +7,22 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// counters are what an opening of a device has seen. The names that Counters gives
-// them are the kernel's for its rxe (rxe_hw_counters.c) and, for congestion, those
-// of mlx5, so that one graph shows all.
+// counters are the counters of an opened device. Their names in Counters are those of
+// the kernel's rxe (rxe_hw_counters.c) and, for congestion, of mlx5, so that one graph
+// can show all devices.
 type counters struct {
-	sent, received    atomic.Uint64 // packets
-	sentAgain         atomic.Uint64 // of them, packets that had been sent before
-	repeated          atomic.Uint64 // requests that had been carried out before
-	gaps, gapsTold    atomic.Uint64 // NAKs of PSN errors: sent, received
-	rnr, rnrTold      atomic.Uint64 // RNR NAKs: sent, received
-	timeouts, givenUp atomic.Uint64 // retransmission timers that fired; work requests whose retries were exhausted
-	refused           atomic.Uint64 // requests of peers that were answered with an error
-	cnpSent, cnpTaken atomic.Uint64
+	sent, received             atomic.Uint64 // packets
+	retransmitted              atomic.Uint64 // packets sent again, included in sent
+	duplicates                 atomic.Uint64 // requests that had been executed before
+	nakSeqSent, nakSeqReceived atomic.Uint64 // NAKs for sequence errors
+	rnrSent, rnrReceived       atomic.Uint64 // RNR NAKs
+	timeouts, retriesExceeded  atomic.Uint64 // retransmission timers that fired; work requests whose retries were exhausted
+	rejected                   atomic.Uint64 // requests of the peer answered with an error NAK
+	cnpSent, cnpReceived       atomic.Uint64
 }
 
-// Counters implements verbs.Counted. What a station drops counts for each device
-// that uses it.
+// Counters implements verbs.Counted. Packets that an endpoint drops count for each
+// device that uses it.
 func (d *device) Counters(port uint8) (map[string]uint64, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -34,11 +34,11 @@ func (d *device) Counters(port uint8) (map[string]uint64, error) {
 	}
 	c := &d.counts
 	all := map[string]uint64{
-		"sent_pkts": c.sent.Load(), "rcvd_pkts": c.received.Load(), "resent_pkts": c.sentAgain.Load(),
-		"duplicate_request": c.repeated.Load(), "out_of_seq_request": c.gaps.Load(), "rcvd_seq_err": c.gapsTold.Load(),
-		"send_rnr_err": c.rnr.Load(), "rcvd_rnr_err": c.rnrTold.Load(), "completer_retry_err": c.timeouts.Load(),
-		"retry_exceeded_err": c.givenUp.Load(), "resp_remote_err": c.refused.Load(),
-		"np_cnp_sent": c.cnpSent.Load(), "rp_cnp_handled": c.cnpTaken.Load(),
+		"sent_pkts": c.sent.Load(), "rcvd_pkts": c.received.Load(), "resent_pkts": c.retransmitted.Load(),
+		"duplicate_request": c.duplicates.Load(), "out_of_seq_request": c.nakSeqSent.Load(), "rcvd_seq_err": c.nakSeqReceived.Load(),
+		"send_rnr_err": c.rnrSent.Load(), "rcvd_rnr_err": c.rnrReceived.Load(), "completer_retry_err": c.timeouts.Load(),
+		"retry_exceeded_err": c.retriesExceeded.Load(), "resp_remote_err": c.rejected.Load(),
+		"np_cnp_sent": c.cnpSent.Load(), "rp_cnp_handled": c.cnpReceived.Load(),
 	}
 	for _, s := range d.endpoints {
 		for name, n := range map[string]*atomic.Uint64{

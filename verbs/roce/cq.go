@@ -8,32 +8,32 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// cq implements verbs.CQ. Its lock is taken last of all.
+// cq implements verbs.CQ. Its lock is taken last.
 type cq struct {
 	dev  *device
 	size int
 
-	users atomic.Int32 // queue pairs on it
+	users atomic.Int32 // queue pairs that use it
 
-	filled atomic.Int32 // entries; read without the lock by polls that find nothing
-	dead   atomic.Bool  // closed, overrun, or its device is gone
+	filled atomic.Int32 // number of entries, so that Poll of an empty queue takes no lock
+	dead   atomic.Bool  // closed, overrun, or the device is gone
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	ring    ring[cqe]
-	head    uint64 // the oldest entry
+	head    uint64 // oldest entry
 	tail    uint64
 	armed   armState
-	event   bool // came and was not waited for
+	event   bool // an event that no Wait has returned
 	overrun bool
 	closed  bool
 	waiting waiter
-	onEvent func() // nil unless somebody asked to be called
+	onEvent func() // may be nil
 
-	wake chan struct{} // one token: look at event
+	wake chan struct{} // one token, sent when event is set
 	done chan struct{} // closed by Close
 }
 
-// armed is for what a queue makes an event.
+// armState is which completions cause an event.
 type armState uint8
 
 const (
@@ -42,7 +42,7 @@ const (
 	armedAny
 )
 
-// cqe is a completion, and whose slots are free when it has been polled.
+// cqe is a completion. Polling it frees the slots below freedTo.
 type cqe struct {
 	wc      verbs.WC
 	freed   *atomic.Uint64
@@ -50,13 +50,13 @@ type cqe struct {
 	qp      *qp
 }
 
-// waiting is the one call that may wait. Its owner's lock guards it.
+// waiter allows one call to wait. Its owner's lock guards it.
 type waiter struct {
 	on       bool
-	returned chan struct{} // made by who closes, closed when the call returns
+	returned chan struct{} // made by Close, closed when the waiting call returns
 }
 
-// begin is false when another one waits.
+// begin returns false if another call waits.
 func (w *waiter) begin() bool {
 	if w.on {
 		return false
@@ -73,7 +73,8 @@ func (w *waiter) end() {
 	}
 }
 
-// returns is closed when the call that waits has returned; nil when none does.
+// returns returns a channel that is closed when the waiting call has returned; nil if
+// none waits.
 func (w *waiter) returns() <-chan struct{} {
 	if w.on && w.returned == nil {
 		w.returned = make(chan struct{})
@@ -88,9 +89,10 @@ func newCQ(d *device, size int) *cq {
 // OnEvent implements verbs.EventCaller.
 func (c *cq) OnEvent(f func()) { c.onEvent = f }
 
-// push adds a completion and reports whether there was room. call says that the
-// caller would call onEvent for an event, and fired that it has to.
-func (c *cq) push(e cqe, solicited, call bool) (fired, room bool) {
+// push adds a completion; space is false if the queue is full. With call, an event is
+// not delivered to Wait if there is a handler: fired then tells the caller to call
+// onEvent.
+func (c *cq) push(e cqe, solicited, call bool) (fired, space bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed || c.overrun {
@@ -116,7 +118,7 @@ func (c *cq) push(e cqe, solicited, call bool) (fired, room bool) {
 	return false, true
 }
 
-// fireLocked makes the event that somebody armed for.
+// fireLocked delivers an event to Wait.
 func (c *cq) fireLocked() {
 	c.armed, c.event = notArmed, true
 	select {
@@ -125,8 +127,8 @@ func (c *cq) fireLocked() {
 	}
 }
 
-// purge drops the completions of a queue pair, as a NIC's library does when the
-// queue pair is destroyed.
+// purge removes the completions of a queue pair, as NIC libraries do when a queue pair
+// is destroyed.
 func (c *cq) purge(q *qp) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -182,7 +184,7 @@ func (c *cq) Arm(solicitedOnly bool) error {
 		return c.dev.goneError("arm")
 	case !solicitedOnly:
 		c.armed = armedAny
-	case c.armed == notArmed: // "any" is not taken back: specification, volume 1, 11.4.2.2
+	case c.armed == notArmed: // armedAny stays: specification, volume 1, 11.4.2.2
 		c.armed = armedSolicited
 	}
 	return nil

@@ -11,25 +11,25 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// device implements verbs.Device: a nic as somebody has it open.
+// device implements verbs.Device: an opened nic.
 //
-// Locks are taken in this order: device, flow, queue pair, then provider, station,
-// keys, a completion queue or the events; of these the provider before a station or the
+// Lock order: device, flow, queue pair; then one of provider, endpoint, keys,
+// completion queue and events. Of the latter, the provider comes before endpoint and
 // events, and keys before a completion queue.
 type device struct {
 	provider *Provider
 	nic      *nic
 	name     string
-	start    time.Time // the beginning of the machines' time
+	start    time.Time // origin of the machines' time
 	keys     *keys
 	async    asyncQueue
 	counts   counters
 
 	gone       atomic.Bool
-	goneSignal chan struct{} // closed with gone
+	goneSignal chan struct{} // closed when gone is set
 	done       chan struct{} // closed by Close
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	closed    bool
 	waiting   waiter
 	pds       map[*pd]struct{}
@@ -48,14 +48,15 @@ func newDevice(p *Provider, n *nic) *device {
 	}
 }
 
-// now is the machines' time.
+// now returns the time of the machines.
 func (d *device) now() time.Duration { return time.Since(d.start) }
 
 func (d *device) goneError(op string) error {
 	return verbs.Errorf(op, d.name, verbs.ErrDeviceGone, "its network interface is gone")
 }
 
-// usableLocked is nil while calls make sense.
+// usableLocked returns an error if the device is closed or its interface has
+// disappeared.
 func (d *device) usableLocked(op string) error {
 	switch {
 	case d.closed:
@@ -66,7 +67,7 @@ func (d *device) usableLocked(op string) error {
 	return nil
 }
 
-// lose is the end of the interface: everything posted is flushed.
+// markGone flushes all work requests after the interface has disappeared.
 func (d *device) markGone() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -77,7 +78,7 @@ func (d *device) markGone() {
 		q.mu.Lock()
 		q.machine.enterError()
 		q.mu.Unlock()
-		q.kickWithFeedback() // others may use the way that it had: they wait for it no more
+		q.kickWithFeedback() // queue pairs of other devices on the flow must not wait for it
 	}
 	for c := range d.cqs {
 		c.dead.Store(true)
@@ -119,7 +120,7 @@ func (d *device) withNIC(op string, port uint8, f func(*nic)) error {
 	return nil
 }
 
-// address is the entry of the GID table with that index.
+// address returns an entry of the GID table.
 func (d *device) address(index uint8) (netip.Addr, bool) {
 	d.provider.mu.Lock()
 	defer d.provider.mu.Unlock()
@@ -129,19 +130,19 @@ func (d *device) address(index uint8) (netip.Addr, bool) {
 	return d.nic.gids[index], true
 }
 
-// stationLocked returns the sockets of a local address. They are the device's
-// until it is closed.
+// endpointLocked returns the endpoint of a local address. The device uses it until
+// Close.
 func (d *device) endpointLocked(addr netip.Addr) (*endpoint, error) {
-	for _, s := range d.endpoints {
-		if s.addr == addr {
-			return s, nil
+	for _, e := range d.endpoints {
+		if e.addr == addr {
+			return e, nil
 		}
 	}
-	s, err := d.provider.endpoint(addr)
+	e, err := d.provider.endpoint(addr)
 	if err == nil {
-		d.endpoints = append(d.endpoints, s)
+		d.endpoints = append(d.endpoints, e)
 	}
-	return s, err
+	return e, err
 }
 
 // AllocPD implements verbs.Device.
@@ -152,7 +153,7 @@ func (d *device) AllocPD() (verbs.PD, error) {
 		return nil, err
 	}
 	if len(d.pds) >= maxPDs {
-		return nil, verbs.Errorf("allocate PD", d.name, verbs.ErrInvalid, "there are %d, which is the device's limit", len(d.pds))
+		return nil, verbs.Errorf("allocate PD", d.name, verbs.ErrInvalid, "the device's limit of %d is reached", len(d.pds))
 	}
 	p := &pd{dev: d, domain: domain{keys: d.keys}}
 	d.pds[p] = struct{}{}
@@ -169,9 +170,9 @@ func (d *device) CreateCQ(c verbs.CQConfig) (verbs.CQ, error) {
 	}
 	switch {
 	case c.Size < 1 || c.Size > maxCQE:
-		return nil, verbs.Errorf(op, d.name, verbs.ErrInvalid, "size %d: 1 to %d", c.Size, maxCQE)
+		return nil, verbs.Errorf(op, d.name, verbs.ErrInvalid, "size %d is not in the range of 1 to %d", c.Size, maxCQE)
 	case len(d.cqs) >= maxCQs:
-		return nil, verbs.Errorf(op, d.name, verbs.ErrInvalid, "there are %d, which is the device's limit", len(d.cqs))
+		return nil, verbs.Errorf(op, d.name, verbs.ErrInvalid, "the device's limit of %d is reached", len(d.cqs))
 	}
 	q := newCQ(d, c.Size)
 	d.cqs[q] = struct{}{}
@@ -238,7 +239,7 @@ func (d *device) Close() error {
 	}
 	if c := d.countsLocked(); c != (verbs.Counts{}) {
 		d.mu.Unlock()
-		return verbs.Errorf("close", d.name, verbs.ErrBusy, "open are %d PDs, %d MRs, %d CQs, %d QPs, %d windows",
+		return verbs.Errorf("close", d.name, verbs.ErrBusy, "still open: %d PDs, %d MRs, %d CQs, %d QPs, %d windows",
 			c.PDs, c.MRs, c.CQs, c.QPs, c.Windows)
 	}
 	d.closed = true

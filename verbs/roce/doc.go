@@ -1,33 +1,33 @@
-// Package roce is RDMA without an RDMA device: a RoCEv2 endpoint in user space, on
-// UDP sockets, that talks to others of its kind, to the kernel's Soft-RoCE and to
-// NICs. It needs no privilege, no kernel module and no C. Each network interface
-// is a device, "roce-" and its name, with one port, whose GID table has the
-// interface's addresses.
+// Package roce is RDMA without an RDMA device: a RoCEv2 endpoint in user space, on UDP
+// sockets. It communicates with other devices of this package, with the kernel's
+// Soft-RoCE (rxe) and with NICs. It needs no privilege, no kernel module and no C. Each
+// network interface is a device, named "roce-" and the interface, with one port. The
+// port's GID table has the interface's addresses.
 //
-//	        PostSend                                    completions
-//	           │                                             ▲
-//	qp ────► machine (requester.go, responder.go) ───────────┤
-//	           │ next                    ▲ take              │
-//	           ▼                         │                  cq
-//	        flow (window.go, burst.go)  station
+//	        PostSend                                      completions
+//	           │                                               ▲
+//	qp ────► machine (requester.go, responder.go) ─────────────┤
+//	           │ nextPacket              ▲ handlePacket        │
+//	           ▼                         │                    cq
+//	        flow (turns.go, batch.go)  endpoint
 //	           │ super-packets           ▲ datagrams
 //	           ▼                         │
-//	        package udp                 package udp
+//	        package udp                package udp
 //
-// A machine is a queue pair as the specification has it, pure: it is tested on
-// virtual time. A station is a local address with its sockets; its one goroutine
-// takes what comes. A flow is all that goes from one sending socket to one peer.
-// Whoever has a reason sends: who posts, the station that took an
-// acknowledgement, a timer. There are no goroutines but the stations', and no
-// timer runs while nothing is under way.
+// A machine is a queue pair of the specification as a pure state machine, which is tested
+// on virtual time. An endpoint is a local address with its sockets; its only goroutine
+// receives. A flow carries everything from one sending socket to one peer.
 //
-// # What it does not protect from
+// A post, an ACK or a timer triggers sending, on its own goroutine. There are no other
+// goroutines than those of endpoints, and no timer runs while nothing is in flight.
 //
-// RoCE has neither secrecy nor authenticity: who is on the path reads everything
-// and can forge packets. Who is not has to guess the number of a queue pair (24
-// bits), a PSN within its window, for a write a key (32 bits), and between two
-// devices like this one the address and port of the peer: all of them are random.
-// The ICRC finds damage, not malice. On IPv4 the receiver of a UDP socket does not
-// see the identification of the IP header, which the ICRC covers, so that a packet
-// passes that fits any of those that its sender can have (package wire).
+// # Security
+//
+// RoCE has neither secrecy nor authenticity: an attacker on the path can read everything
+// and forge packets. An attacker elsewhere has to guess a queue pair number (24 bits), a
+// PSN within the window, for a write a key (32 bits), and between two devices of this
+// package the address and port of the peer. All of these are random. The ICRC detects
+// damage, not forgery. On IPv4 it covers the identification of the IP header, which a UDP
+// socket does not deliver, so a packet is accepted if its ICRC is right for any
+// identification that its sender may use (package wire).
 package roce

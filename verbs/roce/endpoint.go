@@ -13,217 +13,217 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
-// station is a local address with its sockets: one that receives, and some that
+// endpoint is a local address with its sockets: one that receives, and several that
 // send. All queue pairs of the address share them.
 //
-//	kernel ──► receive ──► take ──► machine of the queue pair ──► flow ──► kernel
-//	                                     posts, timers ────────────▲
+//	kernel ──► receiveLoop ──► handleDatagram ──► machine of the queue pair ──► flow ──► kernel
+//	                                                     posts, timers ──────────▲
 type endpoint struct {
 	provider *Provider
 	addr     netip.Addr
 	receiver receiver
 	senders  []sender
-	users    int           // devices; guarded by the provider's lock
-	removed  chan struct{} // closed when a station without users is the provider's no more
+	users    int           // open devices that use it; guarded by the provider's lock
+	removed  chan struct{} // closed after the provider has removed the endpoint
 
-	next    atomic.Uint32 // sender
+	next    atomic.Uint32 // index of the next sender
 	closing chan struct{} // closed by close
 	drops   drops
 	wg      sync.WaitGroup
 
-	// Of receive's goroutine: what was begun with packets and is ended by settle.
-	unflushed  int     // bytes of them, or settleAt where it is not to wait
-	flushLimit int     // bytes that are taken at most before that
-	received   []*qp   // took some
-	sending    []*flow // that settle transmits
-	fired      []*cq   // had an event, which they are to be called for
+	// Only for receiveLoop's goroutine: the work that received packets cause, done by
+	// flush.
+	unflushed  int     // bytes received since the last flush; flushLimit forces one
+	flushLimit int     // bytes after which to flush
+	received   []*qp   // queue pairs that received packets
+	sending    []*flow // flows that flush transmits
+	fired      []*cq   // completion queues with an event
 
-	mu    sync.Mutex // guards what follows; taken after a queue pair's
+	mu    sync.Mutex // guards the fields below; taken after a queue pair's
 	flows map[flowKey]*flow
 	peers map[netip.AddrPort]*peer
 }
 
-// peer is what the flows to one receiving socket share: its buffer.
+// peer is a remote receiving socket, whose buffer the flows to it share.
 type peer struct{ flows atomic.Int32 }
 
-// flowKey names the two sockets of a flow.
+// flowKey identifies the two sockets of a flow.
 type flowKey struct {
 	sender int
 	to     netip.AddrPort
 }
 
-// remote is a peer's receiving socket.
+// remote is the receiving socket of a peer.
 type remote struct {
 	at netip.AddrPort
-	// roce says that the peer is a device like this one, whose sockets were named
-	// at bootstrap; else it is a kernel or a NIC.
-	peerIsRoCE bool
-	buffer     uint64 // bytes; 0 for not known
+	// userSpace is set if the peer is a device of this package, whose sockets were
+	// exchanged at bootstrap. Otherwise it is a kernel or a NIC.
+	userSpace bool
+	buffer    uint64 // in bytes; 0 if unknown
 }
 
 func remoteOf(addr netip.Addr, e verbs.UDPEndpoint) remote {
 	if e.Port == 0 {
 		return remote{at: netip.AddrPortFrom(addr, wire.Port)}
 	}
-	return remote{at: netip.AddrPortFrom(addr, e.Port), peerIsRoCE: true, buffer: e.Buffer}
+	return remote{at: netip.AddrPortFrom(addr, e.Port), userSpace: true, buffer: e.Buffer}
 }
 
-// drops counts the packets that were not taken, by the reason.
+// drops counts dropped packets by reason.
 type drops struct {
 	malformed, unknown, source, damaged, closed atomic.Uint64
 }
 
 func openEndpoint(p *Provider, addr netip.Addr) (*endpoint, error) {
-	s := &endpoint{provider: p, addr: addr, removed: make(chan struct{}), closing: make(chan struct{}), flows: make(map[flowKey]*flow), peers: make(map[netip.AddrPort]*peer)}
+	e := &endpoint{provider: p, addr: addr, removed: make(chan struct{}), closing: make(chan struct{}), flows: make(map[flowKey]*flow), peers: make(map[netip.AddrPort]*peer)}
 	var err error
-	if s.receiver, err = p.sys.listen(addr); err != nil {
+	if e.receiver, err = p.sys.listen(addr); err != nil {
 		return nil, err
 	}
-	s.flushLimit = flushLimitOf(s.receiver.Buffer())
+	e.flushLimit = flushLimitOf(e.receiver.Buffer())
 	for range p.options.Senders {
 		out, err := p.sys.sender(addr)
 		if err != nil {
-			s.close()
+			e.close()
 			return nil, err
 		}
-		s.senders = append(s.senders, out)
+		e.senders = append(e.senders, out)
 	}
-	// No warnings: all of it works, and the next process on a host is always without
-	// the port.
-	for _, m := range s.receiver.Missing() {
+	// Not warnings: the device works, and only one process of a host can have the port.
+	for _, m := range e.receiver.Missing() {
 		p.log.Info("roce: " + m)
 	}
-	if port := s.receiver.Addr().Port(); port != wire.Port {
-		p.log.Info("roce: RDMA devices of kernels and NICs cannot send here, so peers that have one are served otherwise",
+	if port := e.receiver.Addr().Port(); port != wire.Port {
+		p.log.Info("roce: another socket has UDP port 4791, so peers with an RDMA device of a kernel or a NIC cannot send here and use another transport",
 			"address", addr, "port", port)
 	}
-	s.wg.Go(s.receiveLoop)
-	return s, nil
+	e.wg.Go(e.receiveLoop)
+	return e, nil
 }
 
-// close ends the sockets, and returns when nothing is received any more.
-func (s *endpoint) close() {
-	close(s.closing)
-	s.receiver.Close() //nolint:errcheck // nothing is lost by it
-	for _, out := range s.senders {
+// close closes the sockets and waits for receiveLoop to end.
+func (e *endpoint) close() {
+	close(e.closing)
+	e.receiver.Close() //nolint:errcheck // nothing can be lost
+	for _, out := range e.senders {
 		out.Close() //nolint:errcheck // likewise
 	}
-	s.wg.Wait()
+	e.wg.Wait()
 }
 
-// nextSender deals the sending sockets out in turn.
-func (s *endpoint) nextSender() int { return int(s.next.Add(1)-1) % len(s.senders) }
+// nextSender returns the senders in turn.
+func (e *endpoint) nextSender() int { return int(e.next.Add(1)-1) % len(e.senders) }
 
-// flow is the one between a sending socket and a peer; it is made for its first
-// queue pair and goes with its last.
-func (s *endpoint) flow(sender int, r remote, mtu uint64) *flow {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// flow returns the flow between a sending socket and a peer, for one more queue pair.
+// The first queue pair creates it, and release of the last one removes it.
+func (e *endpoint) flow(sender int, r remote, mtu uint64) *flow {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	key := flowKey{sender, r.at}
-	f := s.flows[key]
+	f := e.flows[key]
 	if f == nil {
-		p := s.peers[r.at]
+		p := e.peers[r.at]
 		if p == nil {
 			p = &peer{}
-			s.peers[r.at] = p
+			e.peers[r.at] = p
 		}
 		p.flows.Add(1)
-		f = newFlow(s, key, r, p, mtu)
-		s.flows[key] = f
+		f = newFlow(e, key, r, p, mtu)
+		e.flows[key] = f
 	}
 	f.users++
 	return f
 }
 
-func (s *endpoint) release(f *flow) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (e *endpoint) release(f *flow) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	if f.users--; f.users == 0 {
-		delete(s.flows, f.key)
+		delete(e.flows, f.key)
 		if f.peer.flows.Add(-1) == 0 {
-			delete(s.peers, f.key.to)
+			delete(e.peers, f.key.to)
 		}
 	}
 }
 
-// sourceOf is where the packets of a peer come from.
-func (s *endpoint) sourceOf(r remote, ports []uint16) source {
-	src := source{remote: r, ports: ports, anyPort: !r.peerIsRoCE && len(ports) == 0, identifications: wire.IdentificationsAny}
-	if r.peerIsRoCE {
+// sourceOf returns where the packets of a peer come from.
+func (e *endpoint) sourceOf(r remote, ports []uint16) source {
+	src := source{remote: r, ports: ports, anyPort: !r.userSpace && len(ports) == 0, identifications: wire.IdentificationsAny}
+	if r.userSpace {
 		src.identifications = wire.IdentificationsRoCE
 	}
 	return src
 }
 
-// receive runs until the socket is closed.
-func (s *endpoint) receiveLoop() {
-	settle := s.flush // made once: a method value allocates
+// receiveLoop receives until the socket is closed.
+func (e *endpoint) receiveLoop() {
+	settle := e.flush // once: a method value allocates
 	for failed := 0; ; {
-		datagrams, err := s.receiver.Receive(settle)
+		datagrams, err := e.receiver.Receive(settle)
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return
-		case err != nil: // the kernel is out of memory, or the like
-			s.flush()
-			s.provider.log.Warn("roce: nothing can be received", "address", s.addr, "reason", err)
+		case err != nil: // for example, the kernel is out of memory
+			e.flush()
+			e.provider.log.Warn("roce: receiving failed", "address", e.addr, "reason", err)
 			select {
 			case <-time.After(time.Millisecond << min(failed, 10)):
-			case <-s.closing:
+			case <-e.closing:
 				return
 			}
 			failed++
 			continue
 		}
 		failed = 0
-		s.provider.order.onReceive()
+		e.provider.order.onReceive()
 		for i := range datagrams {
-			s.unflushed += max(len(datagrams[i].Data), overhead) // as buffers count them
-			s.handleDatagram(&datagrams[i])
+			e.unflushed += max(len(datagrams[i].Data), overhead) // counted as receive buffers do
+			e.handleDatagram(&datagrams[i])
 		}
-		if s.unflushed >= s.flushLimit {
-			s.flush()
+		if e.unflushed >= e.flushLimit {
+			e.flush()
 		}
 	}
 }
 
-// settleAfter is how many bytes are taken before they are answered, by a socket whose
-// buffer holds so much: peers have no larger window.
+// flushLimitOf returns the number of bytes after which to flush, for a socket with a
+// receive buffer of that many bytes. No peer has a larger window.
 func flushLimitOf(buffer int) int { return min(buffer, maxWindow) / flushShare }
 
-// settle ends what packets began, when no more are there, or enough were taken: it
-// calls for events, and then queue pairs send what is to be sent. What the calls post
-// travels with the acknowledgements.
-func (s *endpoint) flush() {
-	for i, c := range s.fired {
+// flush completes the work that received packets have caused, when no more packets are
+// there, or flushLimit is reached. First it calls the handlers of events, then the
+// queue pairs send, so that requests posted by the handlers travel with the ACKs.
+func (e *endpoint) flush() {
+	for i, c := range e.fired {
 		c.onEvent()
-		s.fired[i] = nil
+		e.fired[i] = nil
 	}
-	for i, q := range s.received {
+	for i, q := range e.received {
 		q.mu.Lock()
 		q.received = false
 		q.mu.Unlock()
 		if f := q.schedule(true); f != nil {
 			if !f.sendQueued {
 				f.sendQueued = true
-				s.sending = append(s.sending, f)
+				e.sending = append(e.sending, f)
 			}
 			f.mu.Unlock()
 		}
-		s.received[i] = nil
+		e.received[i] = nil
 	}
-	for i, f := range s.sending {
+	for i, f := range e.sending {
 		f.mu.Lock()
 		f.sendQueued = false
 		f.transmit()
 		f.mu.Unlock()
-		s.sending[i] = nil
+		e.sending[i] = nil
 	}
-	s.fired, s.received, s.sending, s.unflushed = s.fired[:0], s.received[:0], s.sending[:0], 0
+	e.fired, e.received, e.sending, e.unflushed = e.fired[:0], e.received[:0], e.sending[:0], 0
 }
 
-// take looks at the packets of a datagram. Those of one queue pair in a row, which
-// all of them are as a rule, are taken under one lock.
-func (s *endpoint) handleDatagram(d *udp.Datagram) {
+// handleDatagram processes the packets of a datagram. It locks a queue pair once for
+// consecutive packets, and usually all of them are for the same queue pair.
+func (e *endpoint) handleDatagram(d *udp.Datagram) {
 	var h wire.Header
 	var q *qp
 	for rest := d.Data; len(rest) > 0; {
@@ -231,75 +231,78 @@ func (s *endpoint) handleDatagram(d *udp.Datagram) {
 		rest = rest[len(b):]
 		payload, err := h.Decode(b)
 		if err != nil || h.PKey&partition != wire.DefaultPKey&partition {
-			s.drops.malformed.Add(1)
+			e.drops.malformed.Add(1)
 			continue
 		}
 		if q == nil || q.number != h.DestQP {
 			if q != nil {
 				q.endReceive()
 			}
-			if q = s.provider.find(h.DestQP); q == nil {
-				s.drops.unknown.Add(1)
+			if q = e.provider.find(h.DestQP); q == nil {
+				e.drops.unknown.Add(1)
 				continue
 			}
 			q.mu.Lock()
 			q.receiving = true
 			q.machine.keys.mu.RLock()
 		}
-		q.handlePacketLocked(s, d, &h, b, payload)
+		q.handlePacketLocked(e, d, &h, b, payload)
 	}
 	if q != nil {
 		q.endReceive()
 	}
 }
 
-// partition is the part of a key that says which; the rest says how (10.9.1.1).
+// partition is the part of a partition key that identifies the partition; the other bit
+// is the membership type (10.9.1.1).
 const partition = 0x7fff
 
-// takeLocked is a packet for a queue pair: from its peer, whole, and in the range
-// of its states, or it changes nothing but a counter.
-func (q *qp) handlePacketLocked(s *endpoint, d *udp.Datagram, h *wire.Header, b, payload []byte) {
+// handlePacketLocked processes a packet for a queue pair. Unless it comes from the
+// peer, has a right ICRC, and the queue pair is in RTR or RTS, it only increments a
+// counter.
+func (q *qp) handlePacketLocked(e *endpoint, d *udp.Datagram, h *wire.Header, b, payload []byte) {
 	switch {
-	case q.closed || q.endpoint != s || q.machine.state != verbs.StateRTR && q.machine.state != verbs.StateRTS:
-		s.drops.closed.Add(1)
+	case q.closed || q.endpoint != e || q.machine.state != verbs.StateRTR && q.machine.state != verbs.StateRTS:
+		e.drops.closed.Add(1)
 		return
 	case !q.source.allows(d.From):
-		s.drops.source.Add(1)
+		e.drops.source.Add(1)
 		return
 	}
 	if q.source.fromPort != d.From.Port() {
-		q.source.path = wire.NewPath(d.From, s.receiver.Addr())
+		q.source.path = wire.NewPath(d.From, e.receiver.Addr())
 		q.source.fromPort = d.From.Port()
 	}
 	if !q.source.path.Check(b, q.source.identifications) {
-		s.drops.damaged.Add(1)
+		e.drops.damaged.Add(1)
 		return
 	}
 	if !q.received {
 		q.received = true
-		s.received = append(s.received, q)
+		e.received = append(e.received, q)
 	}
-	if !q.source.peerIsRoCE {
-		// rxe gives up after as many NAKs as it may try again, although they acknowledge
-		// what came before, unless an ACK comes in between: none is passed over.
-		s.unflushed = s.flushLimit
+	if !q.source.userSpace {
+		// Flush after this packet, so that each NAK is sent. An ACK must come between
+		// two NAKs: rxe counts consecutive NAKs as retries, even if they acknowledge
+		// packets, and fails.
+		e.unflushed = e.flushLimit
 	}
 	now := q.pd.dev.now()
-	if d.ECN == congestionExperienced && h.Op != wire.CNP { // a CNP for a CNP would go on for ever
+	if d.ECN == congestionExperienced && h.Op != wire.CNP { // a CNP must not cause another CNP
 		q.machine.onCongestionMark(now)
 	}
 	q.machine.counters.received.Add(1)
 	q.machine.handlePacket(now, h, payload)
 }
 
-// congestionExperienced is the ECN that a switch with a long queue sets (RFC 3168,
+// congestionExperienced is the ECN value of a switch with a long queue (RFC 3168,
 // section 5).
 const congestionExperienced = 3
 
-// ecnMask is what of a traffic class is ECN.
+// ecnMask is the ECN part of a traffic class.
 const ecnMask = 3
 
-// rest lets go of a queue pair that took packets.
+// endReceive unlocks a queue pair after its packets were processed.
 func (q *qp) endReceive() {
 	q.machine.keys.mu.RUnlock()
 	q.receiving = false

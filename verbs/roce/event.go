@@ -6,12 +6,12 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// asyncQueue holds what a device tells unasked. Who asks for nothing loses the
-// oldest.
+// asyncQueue holds the asynchronous events of a device until NextEvent. A full queue
+// loses the oldest.
 type asyncQueue struct {
 	mu     sync.Mutex
 	events []verbs.AsyncEvent
-	wake   chan struct{} // one token: look
+	wake   chan struct{} // one token, sent when events is not empty
 }
 
 func (q *asyncQueue) push(e verbs.AsyncEvent) {

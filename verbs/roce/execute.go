@@ -21,21 +21,21 @@ func (m *machine) handleSend(now time.Duration, h *wire.Header, payload []byte) 
 		r.message = message{kind: sendMessage}
 	}
 	w := r.recvs.at(r.consumed - 1)
-	if r.message.done+uint64(len(payload)) > w.length {
+	if r.message.received+uint64(len(payload)) > w.length {
 		m.failRecv(verbs.StatusLocalLength, wire.NAKInvalidRequest)
 		return
 	}
-	if len(payload) > 0 && !m.scatter(w.sgl, r.message.done, payload) {
+	if len(payload) > 0 && !m.scatter(w.sgl, r.message.received, payload) {
 		m.failRecv(verbs.StatusLocalProtection, wire.NAKRemoteOperation)
 		return
 	}
-	r.message.done += uint64(len(payload))
+	r.message.received += uint64(len(payload))
 	if h.Op.EndsMessage() {
 		if h.Op.HasIeth() && !m.keys.invalidateLocked(h.Invalidate, m) {
 			m.failRecv(verbs.StatusRemoteInvalidRequest, wire.NAKInvalidRequest)
 			return
 		}
-		m.completeRecv(verbs.WC{Op: verbs.WCRecv, Len: uint32(r.message.done), HasImm: h.Op.HasImm(), Imm: h.Imm}, h.Solicited) //nolint:gosec // at most the receive
+		m.completeRecv(verbs.WC{Op: verbs.WCRecv, Len: uint32(r.message.received), HasImm: h.Op.HasImm(), Imm: h.Imm}, h.Solicited) //nolint:gosec // at most the length of the receive
 	}
 	m.acceptPacket(now, h)
 }
@@ -51,12 +51,12 @@ func (m *machine) handleWrite(now time.Duration, h *wire.Header, payload []byte)
 		w = message{kind: writeMessage, addr: h.Addr, rkey: h.RKey, length: uint64(h.Length)}
 	}
 	n := uint64(len(payload))
-	if w.length > maxMessage || w.done+n > w.length || h.Op.EndsMessage() != (w.done+n == w.length) {
+	if w.length > maxMessage || w.received+n > w.length || h.Op.EndsMessage() != (w.received+n == w.length) {
 		m.reject(wire.NAKInvalidRequest)
 		return
 	}
-	// An empty write needs no key (specification, volume 1, 9.7.5.2.4). The whole
-	// range is looked at with each packet, as the region may have gone meanwhile.
+	// An empty WRITE needs no key (specification, volume 1, 9.7.5.2.4). Each packet
+	// checks the whole range, since the region may have been closed in between.
 	var mem []byte
 	if w.length > 0 {
 		var ok bool
@@ -68,8 +68,8 @@ func (m *machine) handleWrite(now time.Duration, h *wire.Header, payload []byte)
 	if h.Op.HasImm() && !m.consumeRecv() {
 		return
 	}
-	copy(mem[w.done:], payload)
-	w.done += n
+	copy(mem[w.received:], payload)
+	w.received += n
 	r.message = w
 	if h.Op.HasImm() {
 		m.completeRecv(verbs.WC{Op: verbs.WCRecvWrite, HasImm: true, Imm: h.Imm, Len: uint32(w.length)}, h.Solicited) //nolint:gosec // 32 bits on the wire
@@ -77,7 +77,7 @@ func (m *machine) handleWrite(now time.Duration, h *wire.Header, payload []byte)
 	m.acceptPacket(now, h)
 }
 
-// mayRead says why a read is not carried out; 0 when it is.
+// checkRead returns the NAK for a READ that must not be executed, 0 for a valid READ.
 func (m *machine) checkRead(h *wire.Header) wire.Syndrome {
 	if m.access&verbs.AccessRemoteRead == 0 || m.resp.maxReadAtomic == 0 || h.Length > maxMessage {
 		return wire.NAKInvalidRequest
@@ -134,8 +134,9 @@ func (m *machine) handleAtomic(h *wire.Header) {
 	m.supersedeAck()
 }
 
-// atomically changes 8 bytes in the machine's byte order. Atomics are atomic among
-// the requests of one opening of a device (IBV_ATOMIC_HCA of ibv_query_device(3)).
+// fetchAndUpdate changes 8 bytes in the byte order of the host, and returns their old
+// value. Atomics are atomic with regard to other requests to the same opened device
+// (IBV_ATOMIC_HCA of ibv_query_device(3)).
 func (k *keys) fetchAndUpdate(mem []byte, change func(uint64) uint64) uint64 {
 	k.atomics.Lock()
 	defer k.atomics.Unlock()

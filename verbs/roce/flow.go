@@ -11,12 +11,12 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
-// flow is all that goes from one sending socket to one peer. Its queue pairs share
-// a congestion window, and take turns (deficit round robin: Shreedhar and
-// Varghese, 1996): each may send a quantum in its turn, and keeps what it did not
-// use while it has more. A turn that has no room in the window goes on when there is.
-// How long a packet is, is known when it was made: what the last one goes beyond is
-// taken off the next turn.
+// flow carries everything from one sending socket to one peer. Its queue pairs share a
+// congestion window and send in turns (deficit round robin: Shreedhar and Varghese,
+// 1996). In its turn a queue pair may send a quantum; the unused part is kept while it
+// has more to send. A turn that a full window interrupts continues later. The size of a
+// packet is known only when it is built, so a turn may exceed its quantum, which the
+// next turn pays for.
 type flow struct {
 	endpoint *endpoint
 	key      flowKey
@@ -24,45 +24,46 @@ type flow struct {
 	peer     *peer
 	sender   sender
 	to       *udp.Destination
-	start    time.Time // the beginning of the flow's time
-	// readCost is what READs count in the window, in readCostOne-ths of what writes do.
+	start    time.Time // origin of the flow's time
+	// readCost is the weight of READs in the window, relative to WRITEs, in units of
+	// 1/readCostUnit.
 	readCost uint64
-	users    int // queue pairs; guarded by the station's lock
+	users    int // queue pairs; guarded by the endpoint's lock
 
-	mu            sync.Mutex // guards what follows
+	mu            sync.Mutex // guards the fields below
 	path          wire.Path
 	window        window
 	flight        uint64
-	ready         []*qp // those with something to send, whose turn is next first
-	urgent        int   // of them, those that need no room in the window for it
-	windowLimited bool  // the window was full at some time since the last turns
-	sendQueued    bool  // the flow is in its station's list
+	ready         []*qp // queue pairs with something to send, in the order of their turns
+	urgent        int   // number of ready queue pairs with hasUrgent
+	windowLimited bool  // the window was full since the last transmit
+	sendQueued    bool  // listed in endpoint.sending
 	readPacer     readPacer
 	quantum       int
 	probe         superPacketProbe
 	batch         batch
 	packet        packet
-	warned        bool // that packets cannot be sent
+	warned        bool // a warning that packets cannot be sent was logged, at warnedAt
 	warnedAt      time.Duration
 }
 
-func newFlow(s *endpoint, key flowKey, r remote, p *peer, mtu uint64) *flow {
+func newFlow(e *endpoint, key flowKey, r remote, p *peer, mtu uint64) *flow {
 	f := &flow{
-		endpoint: s, key: key, remote: r, peer: p, sender: s.senders[key.sender], to: udp.NewDestination(r.at), start: time.Now(), quantum: quantum,
+		endpoint: e, key: key, remote: r, peer: p, sender: e.senders[key.sender], to: udp.NewDestination(r.at), start: time.Now(), quantum: quantum,
 	}
 	f.window, f.readPacer = newWindow(r.buffer, mtu), newReadPacer(r.buffer, mtu)
-	// What is written fills the peer's buffer, and what is asked for this side's: where
-	// that is smaller, as much counts for more.
-	own := newWindow(uint64(s.receiver.Buffer()), mtu) //nolint:gosec // a size
+	// WRITEs fill the peer's receive buffer, READ responses ours. If ours is smaller,
+	// READs count for more.
+	own := newWindow(uint64(e.receiver.Buffer()), mtu) //nolint:gosec // a size
 	f.readCost = max(readCostUnit, readCostUnit*f.window.capacity/own.capacity)
 	f.path = wire.NewPath(f.sender.Addr(), r.at)
-	if r.peerIsRoCE {
+	if r.userSpace {
 		f.probe.state = probeSucceeded
 	}
 	return f
 }
 
-// kick sends what a queue pair has to send.
+// kick sends what the queue pair has to send.
 func (q *qp) kick() {
 	if f := q.schedule(false); f != nil {
 		f.transmit()
@@ -70,8 +71,8 @@ func (q *qp) kick() {
 	}
 }
 
-// settle does that after a timer or the end: the flow learns first what came of what
-// was sent.
+// kickWithFeedback is kick after received packets or a timer: first, it applies the
+// queue pair's feedback to the window.
 func (q *qp) kickWithFeedback() {
 	if f := q.schedule(true); f != nil {
 		f.transmit()
@@ -79,15 +80,16 @@ func (q *qp) kickWithFeedback() {
 	}
 }
 
-// enlist lets a queue pair have turns, if it has something to send, and tells the flow
-// the news of it. It returns the flow locked, or nil.
+// schedule puts the queue pair into the list of turns if it has something to send, and
+// removes it otherwise. With withFeedback it first applies the queue pair's feedback to
+// the window. It returns the flow, locked, or nil if there is none.
 func (q *qp) schedule(withFeedback bool) *flow {
 	f := q.flow.Load()
 	if f == nil {
 		return nil
 	}
 	f.mu.Lock()
-	if q.flow.Load() != f { // it has left meanwhile
+	if q.flow.Load() != f { // the queue pair has left the flow
 		f.mu.Unlock()
 		return nil
 	}
@@ -101,7 +103,7 @@ func (q *qp) schedule(withFeedback bool) *flow {
 		f.windowLimited = f.windowLimited || f.flight+f.minTurn() > f.window.size
 		f.countLocked(q)
 		if n.timeouts > 1 && f.flight > 0 {
-			n.timeouts = 0 // others get through: it is the peer's queue pair that is silent, not the way
+			n.timeouts = 0 // other queue pairs get through: only this peer queue pair is unresponsive, not the path
 		}
 		f.window.apply(f.at(q, now), n, f.windowLimited)
 		f.probe.update(q, n)
@@ -113,19 +115,18 @@ func (q *qp) schedule(withFeedback bool) *flow {
 	case more && !q.queued:
 		q.queued = true
 		f.ready = append(f.ready, q)
-	case !more && q.queued: // it broke, or rests: nobody waits for it
+	case !more && q.queued: // it failed, or waits for the receiver: others must not wait for it
 		f.dequeueLocked(slices.Index(f.ready, q))
 	}
 	return f
 }
 
-// at is the flow's time: its queue pairs may be of several openings of a device,
-// each with a beginning of its own.
+// at converts the time of a queue pair's device into the time of the flow. The queue
+// pairs of a flow may belong to several opened devices.
 func (f *flow) at(q *qp, now time.Duration) time.Duration { return now + q.pd.dev.start.Sub(f.start) }
 
-// countLocked takes a queue pair's flight into the flow's. One that is silent has no
-// part in the window: its peer may be gone, and the others would wait for it until it
-// gives up.
+// countLocked updates the flow's flight with the queue pair's. An unresponsive queue
+// pair does not count: its peer may be gone, and the others would wait until it fails.
 func (f *flow) countLocked(q *qp) {
 	flight := q.machine.req.flight
 	if q.machine.unresponsive() {
@@ -135,14 +136,14 @@ func (f *flow) countLocked(q *qp) {
 	q.counted = flight
 }
 
-// hasMore says whether a queue pair would send, were there room. One that is silent
-// waits for the answer to its only packet.
+// hasMore reports whether the queue pair has something to send, given space in the
+// window. An unresponsive queue pair sends one packet at a time.
 func (q *qp) hasMore() bool {
 	m := &q.machine
 	return m.hasResponse() || m.req.canSend() && (!m.unresponsive() || m.req.flight == 0)
 }
 
-// urgesLocked looks whether a queue pair has something to send that needs no room.
+// updateUrgentLocked updates the count of ready queue pairs with something urgent.
 func (f *flow) updateUrgentLocked(q *qp) {
 	urges := q.hasUrgent()
 	switch {
@@ -154,14 +155,14 @@ func (f *flow) updateUrgentLocked(q *qp) {
 	q.urgent = urges
 }
 
-// urges says whether a queue pair would send in a full window: what its responder
-// owes, or the only packet of one that is silent.
+// hasUrgent reports whether the queue pair can send in a full window: a response, or
+// the probe packet of an unresponsive queue pair.
 func (q *qp) hasUrgent() bool {
 	m := &q.machine
 	return m.hasResponse() || m.unresponsive() && m.req.flight == 0 && m.req.canSend()
 }
 
-// leave takes a queue pair out for good.
+// leave removes the queue pair for good.
 func (f *flow) leave(q *qp) {
 	f.mu.Lock()
 	f.flight -= q.counted
@@ -174,13 +175,13 @@ func (f *flow) leave(q *qp) {
 		f.dequeueLocked(slices.Index(f.ready, q))
 	}
 	f.probe.cancel(q)
-	f.transmit() // there is room for others
+	f.transmit() // the others have more space now
 	f.mu.Unlock()
 	f.endpoint.release(f)
 }
 
-// send hands the packets to the kernel. What it does not take is as good as lost
-// on the way: it is sent again.
+// send gives the packets to the kernel. A packet that the kernel does not take counts
+// as lost on the network; it will be retransmitted.
 func (f *flow) send() {
 	if f.batch.packets > 0 {
 		f.endpoint.provider.order.onSend()
@@ -198,14 +199,14 @@ func (f *flow) send() {
 	f.batch.reset()
 }
 
-// tell says that packets cannot be sent. It says it again only after a while, also
-// where others were sent in between: short packets go where full ones are too long for
-// a link, and each of those would be told of.
+// warn logs that packets cannot be sent, at most once per warnInterval. The interval
+// also applies when other packets are sent in between: with a path MTU that is too
+// small, only full packets fail.
 func (f *flow) warn(err error) {
 	at := time.Since(f.start)
 	if f.warned && at < f.warnedAt+warnInterval {
 		return
 	}
 	f.warned, f.warnedAt = true, at
-	f.endpoint.provider.log.Warn("roce: packets cannot be sent", "from", f.endpoint.addr, "to", f.remote.at, "reason", err)
+	f.endpoint.provider.log.Warn("roce: sending failed", "from", f.endpoint.addr, "to", f.remote.at, "reason", err)
 }

@@ -158,7 +158,7 @@ func TestWriteBehindAHeldAcknowledgement(t *testing.T) {
 			n.run(gap * time.Microsecond)
 			a.post(a.to(b, 3, verbs.OpWrite, 0, 8, 0))
 			n.run(20 * ms)
-			if again := a.counts.sentAgain.Load(); again > 0 || len(a.sent) != 62 {
+			if again := a.counts.retransmitted.Load(); again > 0 || len(a.sent) != 62 {
 				t.Errorf("a write %d us behind a SEND, %d us more a round trip: %d packets were sent again, %d of 62 ended", int(gap), int(extra), again, len(a.sent))
 			}
 		}

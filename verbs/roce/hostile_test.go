@@ -157,7 +157,7 @@ func TestAnyPortOfAKernel(t *testing.T) {
 	if !src.allows(netip.MustParseAddrPort("10.0.0.1:49153")) || src.allows(netip.MustParseAddrPort("10.0.0.2:49153")) {
 		t.Error("the address does not count, or the port does")
 	}
-	if src.peerIsRoCE || src.at.Port() != wire.Port {
+	if src.userSpace || src.at.Port() != wire.Port {
 		t.Errorf("it is taken for %+v", src.remote)
 	}
 }

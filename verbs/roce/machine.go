@@ -7,17 +7,19 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
-// machine is a reliable-connected queue pair as the specification has it, without
-// sockets, goroutines and clocks: packets and the time go in, packets, completions
-// and a deadline come out.
+// machine is a reliable-connected (RC) queue pair of the specification as a pure state
+// machine, without sockets, goroutines and clocks. Inputs are packets, work requests
+// and the time; outputs are packets, completions and a deadline.
 //
-//	post ──► next ──► packets ══════════► take ──► completions (outcome)
-//	          ▲                            │
-//	          └─ ACK, NAK, responses ◄═════┘ next of the peer's machine
+//	postSend ──► nextPacket ──► packets ══════► handlePacket ──► completions
+//	              ▲                              │
+//	              └─ ACK, NAK, responses ◄═══════┘ nextPacket of the peer's machine
 //
-// requester.go has the half that asks, responder.go the one that answers. The
-// machine is not for concurrent use, and its caller holds the lock of keys shared
-// in next and take. Time is a duration since some beginning.
+// The requester (requester.go, completion.go) sends requests and handles their
+// responses. The responder (responder.go, execute.go, response.go, ack.go) executes the
+// requests of the peer. A machine is not safe for concurrent use. Callers of nextPacket
+// and handlePacket hold keys.mu shared. Times are durations since the device was
+// opened.
 type machine struct {
 	completer completer
 	keys      *keys
@@ -25,69 +27,70 @@ type machine struct {
 	counters  *counters
 
 	state       verbs.QPState
-	access      verbs.Access // that the peer has through this queue pair
+	access      verbs.Access // of the peer, through this queue pair
 	peer        verbs.QPN
 	mtu         uint64
-	readCost    uint64 // flow.readCost
-	established bool   // EventCommEstablished was told
+	readCost    uint64 // weight of READs in the window, see flow.readCost
+	established bool   // EventCommEstablished was reported
 
 	req      requester
 	resp     responder
 	feedback feedback
 }
 
-// outcome takes what comes of work requests. It is called from within the
-// machine's methods.
+// completer receives the completions and events of a queue pair. The machine calls it
+// from within its methods.
 type completer interface {
-	// sent ends a work request of the send queue, and frees the slots below upTo
-	// when it has been polled.
-	sendCompleted(wc verbs.WC, upTo uint64)
-	// received does the same for the receive queue.
-	recvCompleted(wc verbs.WC, upTo uint64, solicited bool)
-	// tell is an asynchronous event of the queue pair.
+	// sendCompleted reports the end of a work request of the send queue. When the
+	// completion has been polled, the slots below freedTo are free.
+	sendCompleted(wc verbs.WC, freedTo uint64)
+	// recvCompleted does the same for the receive queue.
+	recvCompleted(wc verbs.WC, freedTo uint64, solicited bool)
+	// asyncEvent reports an asynchronous event of the queue pair.
 	asyncEvent(verbs.EventKind)
 }
 
-// note is what the network was seen to do since it was last looked at, for the
-// congestion window.
+// feedback is what a queue pair has learned about the network since the last
+// takeFeedback. It is the input of the congestion window.
 type feedback struct {
-	acked     uint64 // what was acknowledged, as charge counts it
-	lost      bool   // packets were missing
-	timeouts  uint8  // the backoff of a retransmission timer that fired; 0 for none
-	congested bool   // the peer, or who stands for it, saw congestion (CNP)
+	acked     uint64 // acknowledged packets, in units of windowCost
+	lost      bool   // packets were lost
+	timeouts  uint8  // backoff of a retransmission timer that fired; 0 for none
+	congested bool   // the peer reported congestion (CNP)
 	rtt       time.Duration
 }
 
-// packet is one to be sent.
+// packet is a packet to be sent.
 type packet struct {
 	wire.Header
-	Payload    [][]byte // memory of work requests: valid while the lock of keys is held
-	Len        uint64   // of the payload
-	Retransmit bool     // sent before
+	Payload    [][]byte // memory of work requests, valid while keys.mu is held
+	Len        uint64   // of the payload, in bytes
+	Retransmit bool     // it was sent before
 }
 
-// size is its length behind the UDP header.
+// size returns the length of the packet after the UDP header, in bytes.
 func (p *packet) size() int {
 	return p.Header.Len() + int(p.Len) + int(p.Pad) + wire.ICRCLen //nolint:gosec // a packet
 }
 
-// charge is what n packets with that payload together count in the window.
+// windowCost is what a number of packets with that much payload together (bytes) count
+// in the congestion window.
 func windowCost(packets, payload uint64) uint64 { return packets*overhead + payload }
 
-// readCostOne is the unit of flow.readCost.
+// readCostUnit is the unit of flow.readCost.
 const readCostUnit = 256
 
-// anyMTU stands for the path's while there is none: what is posted to a queue pair
-// that broke before it was connected is counted by it, and flushed.
+// defaultMTU is used before the path MTU is known: for work requests that are posted to
+// a queue pair that failed before it was connected, and are flushed.
 const defaultMTU = 1024
 
-// init makes it a queue pair in RESET.
+// init sets up a queue pair in RESET.
 func (m *machine) init(out completer, d *domain, c *counters, sends, recvs int) {
 	m.completer, m.keys, m.domain, m.counters, m.mtu, m.readCost = out, d.keys, d, c, defaultMTU, readCostUnit
 	m.req.limit, m.resp.limit = sends, recvs
 }
 
-// toRTR and toRTS take attributes that were looked at; the steps were, too.
+// toRTR and toRTS apply attributes. The caller has checked them, and the transition.
 func (m *machine) toRTR(a verbs.RTRAttr) {
 	m.peer, m.mtu = a.Peer.QPN, uint64(a.MTU)
 	m.resp.connect(a)
@@ -96,23 +99,23 @@ func (m *machine) toRTR(a verbs.RTRAttr) {
 
 func (m *machine) toRTS(a verbs.RTSAttr) {
 	if m.state != verbs.StateRTS {
-		m.req.first = a.PSN // it is set once
+		m.req.first = a.PSN // set once only
 	}
 	m.req.rnrRetry, m.req.maxOutstanding = a.RNRRetry, a.MaxReadAtomic
 	m.req.configure(a)
 	m.state = verbs.StateRTS
 }
 
-// reset forgets everything.
+// reset returns to RESET. The sizes of the queues stay.
 func (m *machine) reset() {
 	m.req.reset()
 	m.resp.reset()
 	m.state, m.mtu, m.established, m.feedback = verbs.StateReset, defaultMTU, false, feedback{}
 }
 
-// breaks brings the queue pair to ERR and flushes everything posted, also what
-// asked for no completion (rxe and NICs do; specification, volume 1, 10.3.1).
-// What the responder owes for requests before goes out all the same.
+// enterError moves the queue pair to ERR and flushes all posted work requests, also
+// unsignaled ones, as rxe and NICs do (specification, volume 1, 10.3.1). Responses that
+// the responder has queued are still sent.
 func (m *machine) enterError() {
 	if m.state == verbs.StateErr {
 		return
@@ -123,8 +126,8 @@ func (m *machine) enterError() {
 	m.flushRecvs()
 }
 
-// take is a packet of the peer: looked at by who received it, as to whether it is
-// from the peer, whole, and for this queue pair.
+// handlePacket processes a packet. The caller has checked that it comes from the peer,
+// that its ICRC is right, and that it is for this queue pair.
 func (m *machine) handlePacket(now time.Duration, h *wire.Header, payload []byte) {
 	if m.state != verbs.StateRTR && m.state != verbs.StateRTS {
 		return
@@ -136,7 +139,7 @@ func (m *machine) handlePacket(now time.Duration, h *wire.Header, payload []byte
 	switch {
 	case h.Op == wire.CNP:
 		m.feedback.congested = true
-		m.counters.cnpTaken.Add(1)
+		m.counters.cnpReceived.Add(1)
 	case h.Op.Request():
 		m.handleRequest(now, h, payload)
 	case m.state == verbs.StateRTS:
@@ -144,19 +147,25 @@ func (m *machine) handlePacket(now time.Duration, h *wire.Header, payload []byte
 	}
 }
 
-// next makes the next packet, and reports whether there is one. room is what the
-// congestion window leaves; what the responder owes needs none, but for pause.
+// nextPacket builds the next packet to send and reports whether there is one. space is
+// what the congestion window leaves. Requests need space; responses need none, but READ
+// responses stop while pauseReads is in effect.
 func (m *machine) nextPacket(now time.Duration, space int64, p *packet) bool {
-	p.Header = wire.Header{MigReq: true, PKey: wire.DefaultPKey, DestQP: m.peer} // migrated: there is no other path
+	p.Header = wire.Header{MigReq: true, PKey: wire.DefaultPKey, DestQP: m.peer} // always "migrated": there is no alternate path
 	p.Payload, p.Len, p.Retransmit = p.Payload[:0], 0, false
 	piggyback := space > 0 && m.state == verbs.StateRTS && m.req.canSend() && (!m.req.nextIsSinglePacket() || m.resp.piggybackDue(now))
 	return m.nextResponse(piggyback, p) || space > 0 && m.nextRequest(now, uint64(space), p)
 }
 
-// owes says whether there is something that needs no room in the window.
-func (m *machine) hasResponse() bool { return m.resp.hasPending() }
+// hasResponse reports whether the responder has something to send, which needs no space
+// in the window.
+func (m *machine) hasResponse() bool {
+	r := &m.resp
+	return r.ackPending && !r.ackDelayed || r.numResponses > 0 || r.cnpPending
+}
 
-// pause says whether answers to READs wait, until that time unless they wait already.
+// pauseReads stops or resumes the responses to READs. A pause ends at until; a pause
+// that is in effect keeps its end.
 func (m *machine) pauseReads(waits bool, until time.Duration) {
 	if waits && !m.resp.readsPaused {
 		m.resp.readsPausedUntil = until
@@ -164,17 +173,19 @@ func (m *machine) pauseReads(waits bool, until time.Duration) {
 	m.resp.readsPaused = waits
 }
 
-// takeAsked returns what was asked for in pieces since it was last called.
+// takeReadCredit returns the window cost of the READs that were requested in pieces
+// since the last call (see readPacer).
 func (m *machine) takeReadCredit() uint64 {
 	n := m.resp.readCredit
 	m.resp.readCredit = 0
 	return n
 }
 
-// silent says that nothing came back since the retransmission timer fired.
+// unresponsive reports whether the retransmission timer has fired since the peer last
+// made progress.
 func (m *machine) unresponsive() bool { return m.req.backoff > 0 }
 
-// expire does what is due at that time.
+// expire handles the timers that are due at now.
 func (m *machine) expire(now time.Duration) {
 	if m.resp.readsPaused && now >= m.resp.readsPausedUntil {
 		m.resp.readsPaused = false
@@ -188,16 +199,16 @@ func (m *machine) expire(now time.Duration) {
 	m.expireRequester(now)
 }
 
-// deadline is when expire is to be called; false for not at all.
+// deadline returns when to call expire; ok is false when no timer runs.
 func (m *machine) deadline() (at time.Duration, ok bool) {
 	at, ok = m.ackAndRetransmitDeadline()
-	if r := &m.resp; r.readsPaused && r.numResponses > 0 && (!ok || r.readsPausedUntil < at) { // in any state: a break leaves what is owed
+	if r := &m.resp; r.readsPaused && r.numResponses > 0 && (!ok || r.readsPausedUntil < at) { // in every state: queued responses are sent after an error, too
 		return r.readsPausedUntil, true
 	}
 	return at, ok
 }
 
-// workDeadline is what deadline is without answers that pause.
+// ackAndRetransmitDeadline is deadline without paused READ responses.
 func (m *machine) ackAndRetransmitDeadline() (at time.Duration, ok bool) {
 	switch {
 	case m.state != verbs.StateRTS:
@@ -213,7 +224,7 @@ func (m *machine) ackAndRetransmitDeadline() (at time.Duration, ok bool) {
 	return at, ok
 }
 
-// seen returns the note and begins a new one.
+// takeFeedback returns the feedback and resets it.
 func (m *machine) takeFeedback() feedback {
 	n := m.feedback
 	n.rtt = m.req.srtt

@@ -29,18 +29,18 @@ type half struct {
 	counts   counters
 }
 
-func (h *half) sentWC(wc verbs.WC, upTo uint64) {
+func (h *half) sentWC(wc verbs.WC, freedTo uint64) {
 	h.sent = append(h.sent, wc)
-	h.machine.req.freed.Store(upTo)
+	h.machine.req.freed.Store(freedTo)
 }
 
 // completions implements outcome.
 type completions struct{ *half }
 
-func (c completions) sendCompleted(wc verbs.WC, upTo uint64) { c.sentWC(wc, upTo) }
-func (c completions) recvCompleted(wc verbs.WC, upTo uint64, _ bool) {
+func (c completions) sendCompleted(wc verbs.WC, freedTo uint64) { c.sentWC(wc, freedTo) }
+func (c completions) recvCompleted(wc verbs.WC, freedTo uint64, _ bool) {
 	c.half.received = append(c.half.received, wc)
-	c.freed = upTo
+	c.freed = freedTo
 }
 func (c completions) asyncEvent(e verbs.EventKind) { c.events = append(c.events, e) }
 

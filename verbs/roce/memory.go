@@ -9,48 +9,49 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// keys is the memory of one opening of a device: what its keys give, to itself
-// and to peers. Whoever copies to or from registered memory holds the lock shared
-// while it does; closing a region or a window takes it alone, so that none is
-// touched any more when Close has returned.
+// keys holds the registered memory of an opened device, by the keys of the device and
+// of its peers. Code that copies from or to registered memory holds mu shared; closing
+// a region or window takes it exclusively, so that nothing accesses the memory after
+// Close.
 type keys struct {
 	mu      sync.RWMutex
 	local   map[verbs.LKey]*mr
 	remote  map[verbs.RKey]*grant
 	address uint64     // of the next region
-	atomics sync.Mutex // taken by one atomic at a time
+	atomics sync.Mutex // serializes atomics
 }
 
-// grant is what a remote key gives: a region, or a window's part of it.
+// grant is what a remote key gives access to: a region, or the part of it that a window
+// covers.
 type grant struct {
 	mr     *mr
 	addr   uint64
 	length uint64
 	access verbs.Access
-	// through is the queue pair that alone may use it; nil for a region's own key
+	// through is the only queue pair that may use the key; nil for the key of a region
 	// (type 2B windows: specification, volume 1, 10.6.7.2).
 	through *machine
-	dead    atomic.Bool // invalidated by the peer, which had the right to
+	dead    atomic.Bool // invalidated by the peer
 }
 
-// domain is what memory and queue pairs belong together by.
+// domain is a protection domain: the memory and the queue pairs that belong together.
 type domain struct{ keys *keys }
 
 // mr is a registered region.
 type mr struct {
 	domain *domain
-	mem    []byte // lent until it is removed
+	mem    []byte // lent until the region is removed
 	access verbs.Access
 	addr   uint64
 	lkey   verbs.LKey
 	rkey   verbs.RKey
 
-	windows int // guarded by keys.mu
+	windows int // bound to it; guarded by keys.mu
 }
 
-// Addresses are numbers of the device's own: they say nothing of where the memory
-// of the process lies. Regions have a gap between them, so that who runs past the
-// end of one does not come to another.
+// Addresses of regions are numbers of the device; they do not reveal addresses of the
+// process. A gap between regions keeps an access beyond the end of one region out of
+// the next.
 const (
 	regionAlign = 4096
 	regionGap   = 1 << 20
@@ -63,15 +64,15 @@ func newKeys() *keys {
 	}
 }
 
-// random32 is not to be guessed.
+// random32 returns a cryptographically random number.
 func random32() uint32 {
 	var b [4]byte
-	rand.Read(b[:]) // it never fails
+	rand.Read(b[:]) // never fails
 	return binary.NativeEndian.Uint32(b[:])
 }
 
-// freshLocked is a key that nothing has, of either kind, so that keys that are
-// mixed up never work by luck.
+// freshLocked returns a key that is unused both as a local and as a remote key, so that
+// confusing the two never works by accident.
 func (k *keys) freshLocked() uint32 {
 	for {
 		n := random32()
@@ -96,8 +97,8 @@ func (k *keys) add(d *domain, mem []byte, access verbs.Access) *mr {
 	return m
 }
 
-// remove takes a region's keys back; the number of windows when there are any,
-// and then nothing is done.
+// remove revokes the keys of a region. If windows are bound to it, remove does nothing
+// and returns their number.
 func (k *keys) remove(m *mr) (windows int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -110,7 +111,7 @@ func (k *keys) remove(m *mr) (windows int) {
 	return 0
 }
 
-// bind makes a window of a region that is open.
+// bind creates a window on an open region.
 func (k *keys) bind(m *mr, through *machine, offset, length uint64, access verbs.Access) verbs.RKey {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -120,7 +121,7 @@ func (k *keys) bind(m *mr, through *machine, offset, length uint64, access verbs
 	return key
 }
 
-// unbind ends a window.
+// unbind closes a window.
 func (k *keys) unbind(key verbs.RKey, m *mr) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -128,9 +129,9 @@ func (k *keys) unbind(key verbs.RKey, m *mr) {
 	m.windows--
 }
 
-// invalidateLocked lets a window's key die at the peer's wish (SEND with
-// Invalidate: specification, volume 1, 9.4.1.1.3); false when it is no window of
-// that queue pair. The window itself stays open until its owner closes it.
+// invalidateLocked invalidates the key of a window on behalf of the peer (SEND with
+// Invalidate: specification, volume 1, 9.4.1.1.3). It returns false if the key is not
+// that of a window on this queue pair. The window stays open until its owner closes it.
 func (k *keys) invalidateLocked(key verbs.RKey, through *machine) bool {
 	g := k.remote[key]
 	if g == nil || g.through == nil || g.through != through || g.dead.Load() {
@@ -140,8 +141,7 @@ func (k *keys) invalidateLocked(key verbs.RKey, through *machine) bool {
 	return true
 }
 
-// localLocked is the part of an SGE from off on, of at most n bytes; false when
-// the SGE does not name memory that the domain may use so.
+// localLocked returns the memory of an SGE; false if the domain may not use it.
 func (k *keys) localLocked(d *domain, s verbs.SGE, write bool) ([]byte, bool) {
 	m := k.local[s.LKey]
 	if m == nil || m.domain != d || write && m.access&verbs.AccessLocalWrite == 0 {
@@ -154,7 +154,8 @@ func (k *keys) localLocked(d *domain, s verbs.SGE, write bool) ([]byte, bool) {
 	return m.mem[off : off+uint64(s.Length) : off+uint64(s.Length)], true
 }
 
-// gatherLocked appends the memory of n bytes of a list, from off on, to pieces.
+// gatherLocked appends to pieces the memory of n bytes of a list, beginning at offset
+// off; false if the domain may not use it.
 func (k *keys) gatherLocked(d *domain, sgl []verbs.SGE, off, n uint64, write bool, pieces [][]byte) ([][]byte, bool) {
 	for _, s := range sgl {
 		if n == 0 {
@@ -177,8 +178,8 @@ func (k *keys) gatherLocked(d *domain, sgl []verbs.SGE, off, n uint64, write boo
 	return pieces, n == 0
 }
 
-// usableLocked says whether every piece of a list names memory that the domain may
-// use so. Empty pieces name none.
+// usableLocked reports whether the domain may use all memory of a list. Empty elements
+// need no valid key.
 func (k *keys) usableLocked(d *domain, sgl []verbs.SGE, write bool) bool {
 	for _, s := range sgl {
 		if s.Length == 0 {
@@ -191,7 +192,8 @@ func (k *keys) usableLocked(d *domain, sgl []verbs.SGE, write bool) bool {
 	return true
 }
 
-// grantedLocked is the memory that a peer names through a queue pair.
+// grantedLocked returns the memory that the peer of a queue pair names; false if the
+// key does not give the needed access.
 func (k *keys) grantedLocked(d *domain, through *machine, addr, length uint64, key verbs.RKey, need verbs.Access) ([]byte, bool) {
 	g := k.remote[key]
 	if g == nil || g.mr.domain != d || g.access&need != need || g.through != nil && g.through != through || g.dead.Load() {

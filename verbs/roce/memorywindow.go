@@ -4,8 +4,8 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// boundWindow implements verbs.Window: a key of its own, at random, which holds through
-// one queue pair and dies with the window. Binding costs no packet.
+// memoryWindow implements verbs.Window. It has a random key of its own, which is valid
+// on one queue pair until Close. Binding sends no packet.
 type memoryWindow struct {
 	dev    *device
 	mr     *mr
@@ -28,19 +28,19 @@ func (q *qp) BindWindow(mr verbs.MR, offset, length uint64, access verbs.Access)
 	const rights = verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
 	switch {
 	case !ours || r.pd != q.pd:
-		return nil, verbs.Errorf(op, q.object(), verbs.ErrInvalid, "the memory region is not of the queue pair's protection domain")
+		return nil, verbs.Errorf(op, q.object(), verbs.ErrInvalid, "the memory region belongs to another protection domain than the queue pair")
 	case r.closed:
 		return nil, verbs.Errorf(op, q.object(), verbs.ErrClosed, "the memory region is closed")
 	case q.machine.state != verbs.StateRTS:
-		return nil, verbs.Errorf(op, q.object(), verbs.ErrInvalid, "windows are bound in RTS, and the queue pair is in %v", q.machine.state)
+		return nil, verbs.Errorf(op, q.object(), verbs.ErrInvalid, "the queue pair is in %v; windows can be bound only in RTS", q.machine.state)
 	case r.mr.access&verbs.AccessBindWindow == 0:
 		return nil, verbs.Errorf(op, q.object(), verbs.ErrInvalid, "the memory region has no AccessBindWindow")
 	case access&^rights != 0:
-		return nil, verbs.Errorf(op, q.object(), verbs.ErrInvalid, "a window gives remote rights only")
+		return nil, verbs.Errorf(op, q.object(), verbs.ErrInvalid, "a window gives remote access only")
 	case access&(verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic) != 0 && r.mr.access&verbs.AccessLocalWrite == 0:
 		return nil, verbs.Errorf(op, q.object(), verbs.ErrInvalid, "the memory region has no AccessLocalWrite")
 	case length == 0 || offset > r.length || length > r.length-offset:
-		return nil, verbs.Errorf(op, q.object(), verbs.ErrInvalid, "%d bytes at %d do not lie within the %d of the memory region", length, offset, r.length)
+		return nil, verbs.Errorf(op, q.object(), verbs.ErrInvalid, "%d bytes at offset %d exceed the memory region of %d bytes", length, offset, r.length)
 	}
 	w := &memoryWindow{dev: d, mr: r.mr, rkey: d.keys.bind(r.mr, &q.machine, offset, length, access)}
 	d.windows++
@@ -50,8 +50,7 @@ func (q *qp) BindWindow(mr verbs.MR, offset, length uint64, access verbs.Access)
 // RKey implements verbs.Window.
 func (w *memoryWindow) RKey() verbs.RKey { return w.rkey }
 
-// Close implements verbs.Window. When it has returned, nothing is written by its
-// key any more.
+// Close implements verbs.Window. After it has returned, its key gives no access.
 func (w *memoryWindow) Close() error {
 	w.dev.mu.Lock()
 	defer w.dev.mu.Unlock()

@@ -9,22 +9,22 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// nic is a device: a network interface. The provider's lock guards it.
+// nic is a device, which is a network interface. The provider's lock guards it.
 type nic struct {
 	name string
 	netif
-	// gids are the addresses by their place in the GID table, which they keep as
-	// long as they are there: queue pairs name them by it.
+	// gids is the GID table. An address keeps its index while the interface has it,
+	// since queue pairs refer to the index.
 	gids []netip.Addr
 	open map[*device]struct{}
 	gone bool
 }
 
-// deviceName is the device of an interface.
+// deviceName returns the name of an interface's device.
 func deviceName(netif string) string { return Name + "-" + netif }
 
-// Interface is the network interface of a device by its name; false when it is none
-// of this provider's.
+// Interface returns the network interface of a device; false if the name is not that of
+// a device of this provider.
 func Interface(device string) (netif string, ok bool) {
 	return strings.CutPrefix(device, deviceName(""))
 }
@@ -35,7 +35,7 @@ func newNIC(i netif) *nic {
 	return n
 }
 
-// set takes what an interface is now, and reports whether its addresses changed.
+// set updates the interface, and reports whether its addresses changed.
 func (n *nic) set(i netif) (changed bool) {
 	if i.unread {
 		i.addrs = n.addrs
@@ -60,7 +60,7 @@ func (n *nic) set(i netif) (changed bool) {
 	return changed
 }
 
-// update does the same, and tells.
+// update calls set and reports changes as events.
 func (n *nic) update(i netif) {
 	was := n.up
 	changed := n.set(i)
@@ -75,7 +75,7 @@ func (n *nic) update(i netif) {
 	}
 }
 
-// vanish is the end of an interface.
+// remove handles the disappearance of the interface.
 func (n *nic) remove() {
 	n.gone = true
 	n.notify(verbs.AsyncEvent{Kind: verbs.EventDeviceFatal})
@@ -96,8 +96,8 @@ func (n *nic) info() verbs.DeviceInfo {
 	}
 }
 
-// guid is the EUI-64 of the interface's address (RFC 4291, appendix A), or made of
-// its index where it has none.
+// guid returns the EUI-64 of the MAC address (RFC 4291, appendix A), or one made of the
+// interface's index if it has no MAC address.
 func (n *nic) guid() uint64 {
 	if len(n.mac) != 6 || slices.Max(n.mac) == 0 {
 		return 0x0200_0000_0000_0000 | uint64(n.index) //nolint:gosec // small
@@ -126,8 +126,8 @@ func (n *nic) table() (list []verbs.GIDEntry) {
 	return list
 }
 
-// mtuOf is the largest path MTU whose packets fit into frames of an interface's
-// MTU. The kernel's rxe takes the same 80 bytes for the headers (rxe_param.h).
+// mtuOf returns the largest path MTU whose packets fit into frames of an interface's
+// MTU. The kernel's rxe reserves the same 80 bytes for headers (rxe_param.h).
 func mtuOf(mtu int) verbs.MTU {
 	for _, m := range []verbs.MTU{verbs.MTU4096, verbs.MTU2048, verbs.MTU1024, verbs.MTU512} {
 		if int(m) <= mtu-frameOverhead {

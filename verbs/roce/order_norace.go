@@ -2,7 +2,7 @@
 
 package roce
 
-// order is for the race detector.
+// order is needed by the race detector only.
 type order struct{}
 
 func (*order) onSend()    {}

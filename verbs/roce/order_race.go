@@ -4,9 +4,9 @@ package roce
 
 import "sync/atomic"
 
-// order tells the race detector what the network does: what happened before a
-// packet was sent happened before it was received. Without it a region that its
-// owner fills and a peer in the same process reads would count as a race.
+// order tells the race detector that sending a packet happens before receiving it.
+// Otherwise the detector would report a race when a region's owner fills it and a peer
+// in the same process reads it.
 type order struct{ n atomic.Uint64 }
 
 func (o *order) onSend()    { o.n.Add(1) }

@@ -13,7 +13,7 @@ type pd struct {
 	qps    int
 }
 
-// usableLocked is nil while calls make sense.
+// usableLocked returns an error if the protection domain or its device is closed.
 func (p *pd) usableLocked(op string) error {
 	if p.closed {
 		return verbs.Errorf(op, p.dev.name, verbs.ErrClosed, "the protection domain is closed")
@@ -21,8 +21,8 @@ func (p *pd) usableLocked(op string) error {
 	return p.dev.usableLocked(op)
 }
 
-// RegisterMemory implements verbs.PD. Nothing is pinned: the memory may be the Go
-// heap's.
+// RegisterMemory implements verbs.PD. It pins nothing, so the memory may belong to the
+// Go heap.
 func (p *pd) RegisterMemory(mem []byte, access verbs.Access) (verbs.MR, error) {
 	d := p.dev
 	d.mu.Lock()
@@ -33,11 +33,11 @@ func (p *pd) RegisterMemory(mem []byte, access verbs.Access) (verbs.MR, error) {
 	}
 	switch {
 	case len(mem) == 0:
-		return nil, verbs.Errorf(op, d.name, verbs.ErrInvalid, "no memory was given")
+		return nil, verbs.Errorf(op, d.name, verbs.ErrInvalid, "the memory is empty")
 	case d.mrs >= maxMRs:
-		return nil, verbs.Errorf(op, d.name, verbs.ErrInvalid, "there are %d, which is the device's limit", d.mrs)
+		return nil, verbs.Errorf(op, d.name, verbs.ErrInvalid, "the device's limit of %d is reached", d.mrs)
 	case access&(verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic) != 0 && access&verbs.AccessLocalWrite == 0:
-		return nil, verbs.Errorf(op, d.name, verbs.ErrInvalid, "peers may write only where the device may: AccessLocalWrite is missing (ibv_reg_mr(3))")
+		return nil, verbs.Errorf(op, d.name, verbs.ErrInvalid, "remote write and atomic access need AccessLocalWrite, which is missing (ibv_reg_mr(3))")
 	}
 	p.mrs++
 	d.mrs++
@@ -52,7 +52,7 @@ func (p *pd) Close() error {
 		return nil
 	}
 	if p.mrs+p.qps > 0 {
-		return verbs.Errorf("close", "protection domain", verbs.ErrBusy, "open are %d memory regions and %d queue pairs", p.mrs, p.qps)
+		return verbs.Errorf("close", "protection domain", verbs.ErrBusy, "still open: %d memory regions and %d queue pairs", p.mrs, p.qps)
 	}
 	p.closed = true
 	delete(p.dev.pds, p)

@@ -16,44 +16,44 @@ import (
 // Name is the name of this provider.
 const Name = "roce"
 
-// Options configures a provider. The zero value is good.
+// Options configures a provider. The zero value gives the defaults.
 type Options struct {
-	// Senders is how many sending sockets a local address has, each with a port of
-	// its own; 0 for 4. More ports spread the packets over more paths of a network.
+	// Senders is the number of sending sockets of a local address, each with its own
+	// port; 0 means 4. More ports spread packets over more paths of a network.
 	Senders int
-	// Plain asks the kernel for no offload of segmentation, as if it had none.
-	Plain bool
-	// Logger is told what a person may want to change; none when nil.
+	// NoOffload disables segmentation offload and receive coalescing, as on a kernel
+	// without UDP_SEGMENT and UDP_GRO.
+	NoOffload bool
+	// Logger receives what an operator may want to change; nil means no log.
 	Logger *slog.Logger
 }
 
-// Provider has a device for each network interface with an IP address; one that is
-// open stays while the interface does. It
-// implements verbs.Provider. Its sockets belong to it, not to an opening: devices
-// that are open twice share them.
+// Provider implements verbs.Provider. It has a device for each network interface with
+// an IP address; an opened device stays until the interface disappears. Sockets belong
+// to the provider: a device that is opened twice uses the same sockets.
 type Provider struct {
 	options Options
 	sys     system
 	log     *slog.Logger
 	order   order
 
-	refreshMu sync.Mutex // one listing of the interfaces at a time, so that the last one counts; taken before mu
+	refreshMu sync.Mutex // serializes refresh, so that the last listing wins; taken before mu
 
-	mu          sync.Mutex // guards what follows; taken after a device's
+	mu          sync.Mutex // guards the fields below; taken after a device's
 	nics        map[int]*nic
 	endpoints   map[netip.Addr]*endpoint
-	openDevices int // openings of devices
+	openDevices int // number of opened devices
 	stop        func()
 
-	qpMu sync.RWMutex // guards what follows; taken last
+	qpMu sync.RWMutex // guards the fields below; taken last
 	qps  map[verbs.QPN]*qp
 }
 
-// New returns a provider. Nothing is opened before a device is.
+// New returns a provider. It opens no sockets before a device is opened.
 func New(o Options) *Provider {
 	var h host
-	if o.Plain {
-		h.options = append(h.options, udp.Plain())
+	if o.NoOffload {
+		h.options = append(h.options, udp.NoOffload())
 	}
 	return newProvider(o, h)
 }
@@ -74,7 +74,8 @@ func newProvider(o Options, sys system) *Provider {
 // Name implements verbs.Provider.
 func (*Provider) Name() string { return Name }
 
-// Devices implements verbs.Provider: one for each interface, named after it.
+// Devices implements verbs.Provider. It lists one device for each interface, named
+// after it.
 func (p *Provider) Devices() ([]verbs.DeviceInfo, error) {
 	if err := p.refresh(); err != nil {
 		return nil, err
@@ -99,13 +100,12 @@ func (p *Provider) Open(name string) (verbs.Device, error) {
 		return nil, err
 	}
 	if began {
-		p.onChange() // what changed before the watch began, nobody tells of
+		p.onChange() // changes before the watch began are not reported
 	}
 	return d, nil
 }
 
-// open opens a device of those that are known, and reports whether the watch began
-// with it.
+// open opens a known device. began reports whether it started the watch.
 func (p *Provider) open(name string) (d *device, began bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -128,21 +128,21 @@ func (p *Provider) open(name string) (d *device, began bool, err error) {
 		return d, began, nil
 	}
 	slices.Sort(names)
-	there := "none is there: no network interface has an IP address"
+	there := "no network interface has an IP address"
 	if len(names) > 0 {
-		there = "there are " + strings.Join(names, ", ")
+		there = "the devices are " + strings.Join(names, ", ")
 	}
 	return nil, false, verbs.Errorf("open", name, verbs.ErrNotFound, "there is no %q: %s", name, there)
 }
 
-// closed is called when an opening has ended, with its stations.
+// deviceClosed releases the endpoints of a closed device.
 func (p *Provider) deviceClosed(d *device, used []*endpoint) {
 	p.mu.Lock()
 	delete(d.nic.open, d)
 	var ended []*endpoint
-	for _, s := range used {
-		if s.users--; s.users == 0 {
-			ended = append(ended, s)
+	for _, e := range used {
+		if e.users--; e.users == 0 {
+			ended = append(ended, e)
 		}
 	}
 	p.openDevices--
@@ -154,46 +154,46 @@ func (p *Provider) deviceClosed(d *device, used []*endpoint) {
 	if stop != nil {
 		stop()
 	}
-	for _, s := range ended {
-		s.close() // without the lock: what it waits for may take it
+	for _, e := range ended {
+		e.close() // without the lock, which receiveLoop may take
 		p.mu.Lock()
-		delete(p.endpoints, s.addr)
+		delete(p.endpoints, e.addr)
 		p.mu.Unlock()
-		close(s.removed)
+		close(e.removed)
 	}
 }
 
-// station returns the sockets of a local address, and opens them where nobody has.
-// Those that are being closed have ended before: they hold the port still.
+// endpoint returns the endpoint of a local address, and opens it if needed. While the
+// previous one is being closed it holds the port, so wait for its end.
 func (p *Provider) endpoint(addr netip.Addr) (*endpoint, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for s := p.endpoints[addr]; s != nil; s = p.endpoints[addr] {
-		if s.users > 0 {
-			s.users++
-			return s, nil
+	for e := p.endpoints[addr]; e != nil; e = p.endpoints[addr] {
+		if e.users > 0 {
+			e.users++
+			return e, nil
 		}
 		p.mu.Unlock()
-		<-s.removed
+		<-e.removed
 		p.mu.Lock()
 	}
-	s, err := openEndpoint(p, addr)
+	e, err := openEndpoint(p, addr)
 	if err != nil {
 		return nil, err
 	}
-	s.users = 1
-	p.endpoints[addr] = s
-	return s, nil
+	e.users = 1
+	p.endpoints[addr] = e
+	return e, nil
 }
 
-// changed is called when an interface may have changed.
+// onChange is called when interfaces may have changed.
 func (p *Provider) onChange() {
 	if err := p.refresh(); err != nil {
 		p.log.Warn("roce: the network interfaces cannot be listed", "reason", err)
 	}
 }
 
-// refresh looks at the interfaces and tells who has a device open what is new.
+// refresh lists the interfaces and notifies opened devices of changes.
 func (p *Provider) refresh() error {
 	p.refreshMu.Lock()
 	defer p.refreshMu.Unlock()
@@ -207,7 +207,7 @@ func (p *Provider) refresh() error {
 	for _, i := range list {
 		there[i.index] = true
 		n := p.nics[i.index]
-		if n != nil && n.name != deviceName(i.name) { // renamed: another device
+		if n != nil && n.name != deviceName(i.name) { // renamed: it is another device
 			n.remove()
 			n = nil
 		}
@@ -217,8 +217,9 @@ func (p *Provider) refresh() error {
 		} else {
 			n.update(i)
 		}
-		// One that has lost its addresses has an empty table until one is back (the link
-		// was down and up, a lease was renewed); who has it open keeps it.
+		// An interface without addresses is no device. But if the device is open, it
+		// stays with an empty GID table: the addresses may come back (link down and up,
+		// DHCP renewal).
 		if len(n.addrs) == 0 && len(n.open) == 0 {
 			delete(p.nics, i.index)
 		}
@@ -232,13 +233,12 @@ func (p *Provider) refresh() error {
 	return nil
 }
 
-// register gives a queue pair a number that is not to be guessed.
+// register assigns a random number to a queue pair.
 func (p *Provider) register(q *qp) {
 	p.qpMu.Lock()
 	defer p.qpMu.Unlock()
 	for {
-		// 0 and 1 are the management queue pairs, and the last one is the
-		// multicast's.
+		// 0 and 1 are the management queue pairs, 0xffffff is multicast.
 		q.number = verbs.QPN(2 + random32()%0xfffffd)
 		if p.qps[q.number] == nil {
 			p.qps[q.number] = q
@@ -253,7 +253,7 @@ func (p *Provider) unregister(q *qp) {
 	delete(p.qps, q.number)
 }
 
-// find is the queue pair of a number.
+// find returns the queue pair with a number, or nil.
 func (p *Provider) find(n verbs.QPN) *qp {
 	p.qpMu.RLock()
 	defer p.qpMu.RUnlock()

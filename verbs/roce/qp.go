@@ -12,30 +12,30 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
-// qp implements verbs.QP: a machine, and where its packets go.
+// qp implements verbs.QP: a machine and the flow that carries its packets.
 type qp struct {
 	pd             *pd
 	number         verbs.QPN
 	config         verbs.QPConfig
 	sendCQ, recvCQ *cq
-	freedRecvs     atomic.Uint64 // receives that were polled; written by polls
+	freedRecvs     atomic.Uint64 // receive slots below are free; written by polls
 
-	// flow is where packets go, from RTR on; it is set under both locks. What
-	// follows is guarded by the flow's lock.
+	// flow carries the packets, from RTR on. Setting it takes the locks of the flow and
+	// of the queue pair. The flow's lock guards the four fields after it.
 	flow    atomic.Pointer[flow]
-	queued  bool   // it is in the flow's turn list
-	urgent  bool   // it counts in the flow's
-	counted uint64 // of the machine's flight, in the flow's
-	deficit int    // what it may send in its turn; below 0 it has sent too much
+	queued  bool   // listed in flow.ready
+	urgent  bool   // counted in flow.urgent
+	counted uint64 // part of the machine's flight that is included in flow.flight
+	deficit int    // bytes that it may send in its turn; negative after sending too much
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	machine   machine
 	closed    bool
 	endpoint  *endpoint // from INIT on
-	receiving bool      // a packet, on the goroutine of the station
+	receiving bool      // the endpoint's goroutine is processing a packet
 
-	received bool // it is in its station's list
-	sender   int  // of the station's
+	received bool // listed in endpoint.received
+	sender   int  // index in endpoint.senders
 	tos      uint8
 	source   source
 
@@ -44,17 +44,17 @@ type qp struct {
 	armed   bool // timerAt is set
 }
 
-// source is where the peer's packets have to come from.
+// source describes where the packets of the peer must come from.
 type source struct {
 	remote
-	ports           []uint16  // that the peer named
-	anyPort         bool      // it is a kernel or a NIC, which name none: they may come from any
-	identifications int       // identifications that they may have
-	path            wire.Path // from fromPort to here
-	fromPort        uint16    // 0 for no path yet
+	ports           []uint16  // named by the peer at bootstrap
+	anyPort         bool      // the peer is a kernel or NIC, which names no ports
+	identifications int       // number of IPv4 identifications to accept, see wire.Path.Check
+	path            wire.Path // from the peer's port fromPort to this endpoint
+	fromPort        uint16    // 0: path is not set
 }
 
-// allows says whether a packet may come from there.
+// allows reports whether packets from an address may belong to the peer.
 func (s *source) allows(from netip.AddrPort) bool {
 	return from.Addr().WithZone("") == s.at.Addr().WithZone("") && (s.anyPort || slices.Contains(s.ports, from.Port()))
 }
@@ -71,7 +71,7 @@ func (p *pd) CreateQP(c verbs.QPConfig) (verbs.QP, error) {
 	sendCQ, ok1 := c.SendCQ.(*cq)
 	recvCQ, ok2 := c.RecvCQ.(*cq)
 	if !ok1 || !ok2 || sendCQ.dev != d || recvCQ.dev != d {
-		return nil, verbs.Errorf(op, d.name, verbs.ErrInvalid, "both completion queues must be of this device, as it was opened here")
+		return nil, verbs.Errorf(op, d.name, verbs.ErrInvalid, "both completion queues must belong to this opened device")
 	}
 	c.MaxSendSGE, c.MaxRecvSGE = max(c.MaxSendSGE, 1), max(c.MaxRecvSGE, 1)
 	_, open1 := d.cqs[sendCQ]
@@ -80,13 +80,13 @@ func (p *pd) CreateQP(c verbs.QPConfig) (verbs.QP, error) {
 	case !open1 || !open2:
 		return nil, verbs.Errorf(op, d.name, verbs.ErrClosed, "a completion queue is closed")
 	case c.MaxSend < 0 || c.MaxSend > maxWR || c.MaxRecv < 0 || c.MaxRecv > maxWR:
-		return nil, verbs.Errorf(op, d.name, verbs.ErrInvalid, "%d sends and %d receives: at most %d of each", c.MaxSend, c.MaxRecv, maxWR)
+		return nil, verbs.Errorf(op, d.name, verbs.ErrInvalid, "%d sends and %d receives: the limit is %d of each", c.MaxSend, c.MaxRecv, maxWR)
 	case c.MaxSendSGE > maxSGEs || c.MaxRecvSGE > maxSGEs:
-		return nil, verbs.Errorf(op, d.name, verbs.ErrInvalid, "%d and %d pieces a work request: at most %d", c.MaxSendSGE, c.MaxRecvSGE, maxSGEs)
+		return nil, verbs.Errorf(op, d.name, verbs.ErrInvalid, "%d and %d scatter/gather elements: the limit is %d", c.MaxSendSGE, c.MaxRecvSGE, maxSGEs)
 	case c.MaxInline < 0 || c.MaxInline > maxInline:
-		return nil, verbs.Errorf(op, d.name, verbs.ErrInvalid, "%d bytes inline: at most %d", c.MaxInline, maxInline)
+		return nil, verbs.Errorf(op, d.name, verbs.ErrInvalid, "%d bytes inline: the limit is %d", c.MaxInline, maxInline)
 	case len(d.qps) >= maxQPs:
-		return nil, verbs.Errorf(op, d.name, verbs.ErrInvalid, "there are %d, which is the device's limit", len(d.qps))
+		return nil, verbs.Errorf(op, d.name, verbs.ErrInvalid, "the device's limit of %d is reached", len(d.qps))
 	}
 	q := &qp{pd: p, config: c, sendCQ: sendCQ, recvCQ: recvCQ}
 	q.machine.init(q, &p.domain, &d.counts, c.MaxSend, c.MaxRecv)
@@ -101,7 +101,7 @@ func (p *pd) CreateQP(c verbs.QPConfig) (verbs.QP, error) {
 // object names the queue pair in errors.
 func (q *qp) object() string { return fmt.Sprintf("%s QP %v", q.pd.dev.name, q.number) }
 
-// usableLocked is nil while calls make sense.
+// usableLocked returns an error if the queue pair or its device is closed.
 func (q *qp) usableLocked(op string) error {
 	switch {
 	case q.closed:
@@ -112,28 +112,30 @@ func (q *qp) usableLocked(op string) error {
 	return nil
 }
 
-// sent, received and tell implement outcome. The caller holds the lock.
-func (q *qp) sendCompleted(wc verbs.WC, upTo uint64) {
+// sendCompleted, recvCompleted and asyncEvent implement completer. The caller holds
+// q.mu.
+func (q *qp) sendCompleted(wc verbs.WC, freedTo uint64) {
 	wc.QPN = q.number
-	q.push(q.sendCQ, cqe{wc: wc, freed: &q.machine.req.freed, freedTo: upTo, qp: q}, false)
+	q.push(q.sendCQ, cqe{wc: wc, freed: &q.machine.req.freed, freedTo: freedTo, qp: q}, false)
 }
 
-func (q *qp) recvCompleted(wc verbs.WC, upTo uint64, solicited bool) {
+func (q *qp) recvCompleted(wc verbs.WC, freedTo uint64, solicited bool) {
 	wc.QPN = q.number
-	q.push(q.recvCQ, cqe{wc: wc, freed: &q.freedRecvs, freedTo: upTo, qp: q}, solicited)
+	q.push(q.recvCQ, cqe{wc: wc, freed: &q.freedRecvs, freedTo: freedTo, qp: q}, solicited)
 }
 
 func (q *qp) asyncEvent(kind verbs.EventKind) {
 	q.pd.dev.async.push(verbs.AsyncEvent{Kind: kind, QPN: q.number})
 }
 
-// push puts a completion into a queue. One that overruns is lost; polls say so.
+// push adds a completion to a completion queue. A full queue loses the completion, and
+// its polls return an error.
 func (q *qp) push(c *cq, e cqe, solicited bool) {
-	fired, room := c.push(e, solicited, q.receiving)
+	fired, space := c.push(e, solicited, q.receiving)
 	if fired {
 		q.endpoint.fired = append(q.endpoint.fired, c)
 	}
-	if !room {
+	if !space {
 		q.pd.dev.async.push(verbs.AsyncEvent{Kind: verbs.EventCQError})
 	}
 }
@@ -141,7 +143,7 @@ func (q *qp) push(c *cq, e cqe, solicited bool) {
 // QPN implements verbs.QP.
 func (q *qp) QPN() verbs.QPN { return q.number }
 
-// Endpoint implements verbs.QP. From INIT on it has the sockets.
+// Endpoint implements verbs.QP. It includes the UDP ports from INIT on.
 func (q *qp) Endpoint() verbs.Endpoint {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -158,8 +160,8 @@ func (q *qp) Endpoint() verbs.Endpoint {
 // MaxInline implements verbs.QP.
 func (q *qp) MaxInline() int { return q.config.MaxInline }
 
-// armLocked sets the timer for the machine's deadline. It is set anew only when
-// it would come too late: one that comes too early looks again.
+// armLocked sets the timer to the machine's deadline. It leaves a timer that fires
+// earlier alone, since expire sets it again.
 func (q *qp) armLocked() {
 	at, ok := q.machine.deadline()
 	if !ok || q.timer == nil || q.closed || q.armed && q.timerAt <= at {
@@ -176,7 +178,7 @@ func (q *qp) stopTimerLocked() {
 	q.armed = false
 }
 
-// expire is the timer's.
+// expire is called by the timer.
 func (q *qp) expire() {
 	q.mu.Lock()
 	q.armed = false

@@ -21,7 +21,7 @@ func (q *qp) postSendLocked(wrs []verbs.SendWR) (int, error) {
 		return 0, err
 	}
 	if s := q.machine.state; s != verbs.StateRTS && s != verbs.StateErr {
-		return 0, verbs.Errorf(op, q.object(), verbs.ErrInvalid, "the queue pair is in %v and sends only in RTS", s)
+		return 0, verbs.Errorf(op, q.object(), verbs.ErrInvalid, "the queue pair is in %v; it can send only in RTS", s)
 	}
 	for i := range wrs {
 		if err := q.checkSend(&wrs[i]); err != nil {
@@ -35,24 +35,24 @@ func (q *qp) postSendLocked(wrs []verbs.SendWR) (int, error) {
 	return len(wrs), nil
 }
 
-// checkSend says why a work request cannot be posted at all.
+// checkSend returns an error for a work request that is invalid in itself.
 func (q *qp) checkSend(wr *verbs.SendWR) error {
 	const op = "post send"
 	switch {
 	case wr.Op > verbs.OpFetchAdd:
-		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "there is no operation %d", wr.Op)
+		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "unknown operation %d", wr.Op)
 	case wr.Inline != nil && wr.Op >= verbs.OpRead:
 		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "%v cannot be inline", wr.Op)
 	case len(wr.Inline) > q.config.MaxInline:
-		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "%d bytes inline: at most %d", len(wr.Inline), q.config.MaxInline)
+		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "%d bytes inline: the limit is %d", len(wr.Inline), q.config.MaxInline)
 	case len(wr.SGL) > q.config.MaxSendSGE:
-		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "%d pieces: at most %d", len(wr.SGL), q.config.MaxSendSGE)
+		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "%d scatter/gather elements: the limit is %d", len(wr.SGL), q.config.MaxSendSGE)
 	case wr.Op < verbs.OpCompareSwap:
 		return nil
 	case len(wr.SGL) != 1 || wr.SGL[0].Length != 8:
-		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "%v needs one piece of 8 bytes", wr.Op)
+		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "%v needs one scatter/gather element of 8 bytes", wr.Op)
 	case wr.RemoteAddr%8 != 0:
-		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "%v needs an address that 8 divides", wr.Op)
+		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "%v needs an address that is a multiple of 8", wr.Op)
 	}
 	return nil
 }
@@ -66,11 +66,11 @@ func (q *qp) PostRecv(wrs []verbs.RecvWR) (int, error) {
 		return 0, err
 	}
 	if q.machine.state == verbs.StateReset {
-		return 0, verbs.Errorf(op, q.object(), verbs.ErrInvalid, "the queue pair is in RESET: receives can be posted from INIT on")
+		return 0, verbs.Errorf(op, q.object(), verbs.ErrInvalid, "the queue pair is in RESET; receives can be posted from INIT on")
 	}
 	for i := range wrs {
 		if len(wrs[i].SGL) > q.config.MaxRecvSGE {
-			return i, verbs.Errorf(op, q.object(), verbs.ErrInvalid, "%d pieces: at most %d", len(wrs[i].SGL), q.config.MaxRecvSGE)
+			return i, verbs.Errorf(op, q.object(), verbs.ErrInvalid, "%d scatter/gather elements: the limit is %d", len(wrs[i].SGL), q.config.MaxRecvSGE)
 		}
 		freed := q.freedRecvs.Load()
 		if q.machine.resp.posted-freed >= uint64(q.config.MaxRecv) { //nolint:gosec // not negative

@@ -16,7 +16,7 @@ func (q *qp) State() (verbs.QPState, error) {
 	return q.machine.state, nil
 }
 
-// stepLocked begins a change of state.
+// stepLocked checks a change of state.
 func (q *qp) stepLocked(op string, to verbs.QPState) error {
 	if err := q.usableLocked(op); err != nil {
 		return err
@@ -27,8 +27,7 @@ func (q *qp) stepLocked(op string, to verbs.QPState) error {
 	return nil
 }
 
-// ToInit implements verbs.QP. The sockets of the address that packets come from
-// are opened, unless they are.
+// ToInit implements verbs.QP. It opens the endpoint of the local address if needed.
 func (q *qp) ToInit(a verbs.InitAttr) error {
 	const op = "bring to INIT"
 	d := q.pd.dev
@@ -45,23 +44,23 @@ func (q *qp) ToInit(a verbs.InitAttr) error {
 	case a.Port != onlyPort:
 		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "port %d: the only port is %d", a.Port, onlyPort)
 	case a.PKeyIndex != 0:
-		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "partition index %d: there is only 0", a.PKeyIndex)
+		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "partition key index %d: the only index is 0", a.PKeyIndex)
 	case !ok:
 		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "GID index %d is empty", a.SGIDIndex)
 	}
-	s, err := d.endpointLocked(addr)
+	e, err := d.endpointLocked(addr)
 	if err != nil {
 		return &verbs.Error{Op: op, Object: q.object(), Err: err}
 	}
-	// Not before: sockets that are being closed are waited for, and their goroutine may
-	// have a packet in hand that names this queue pair.
+	// Take q.mu only now: endpointLocked may wait for an endpoint that is being closed,
+	// and that endpoint's goroutine may take q.mu for its last packet.
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if err := q.stepLocked(op, verbs.StateInit); err != nil {
 		return err
 	}
-	if q.endpoint != s {
-		q.endpoint, q.sender = s, s.nextSender()
+	if q.endpoint != e {
+		q.endpoint, q.sender = e, e.nextSender()
 	}
 	q.machine.access, q.machine.state = a.Access, verbs.StateInit
 	return nil
@@ -85,17 +84,17 @@ func (q *qp) ToRTR(a verbs.RTRAttr) error {
 	peer := a.Peer.GID.Addr()
 	switch {
 	case !ok || addr != q.endpoint.addr:
-		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "GID index %d is not %v, which the queue pair was brought to INIT with", a.SGIDIndex, q.endpoint.addr)
+		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "GID index %d is not %v, the address given at INIT", a.SGIDIndex, q.endpoint.addr)
 	case a.Peer.GID.IsZero():
-		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "the peer has no GID, which Ethernet needs")
+		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "the peer has no GID, which RoCE needs")
 	case peer.Is4() != addr.Is4():
-		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "the peer is at %v, and this side sends from %v: they are of different families", peer, addr)
+		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "the peer's address %v and the local address %v are of different families", peer, addr)
 	case a.Peer.UDP.Port != 0 && len(a.Peer.UDP.Sources) == 0:
-		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "the peer takes packets on UDP port %d and names no port that it sends from: all would have to be taken for its own", a.Peer.UDP.Port)
+		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "the peer receives on UDP port %d but names no source port, so packets from any port would be accepted", a.Peer.UDP.Port)
 	case a.TrafficClass&ecnMask == congestionExperienced:
-		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "traffic class %#x: its ECN (the two low bits) is the mark of a switch; 0, 1 and 2 can be sent", a.TrafficClass)
+		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "traffic class %#x: the ECN value 3 (the two low bits) is reserved for switches; use 0, 1 or 2", a.TrafficClass)
 	case a.MaxDestReadAtomic > maxReadAtomic:
-		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "%d reads at once: at most %d", a.MaxDestReadAtomic, maxReadAtomic)
+		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "%d outstanding reads: the limit is %d", a.MaxDestReadAtomic, maxReadAtomic)
 	}
 	if peer.Is6() && peer.IsLinkLocalUnicast() {
 		peer = peer.WithZone(addr.Zone())
@@ -126,7 +125,7 @@ func (q *qp) ToRTS(a verbs.RTSAttr) error {
 		return &verbs.Error{Op: op, Object: q.object(), Err: err}
 	}
 	if a.MaxReadAtomic > maxReadAtomic {
-		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "%d reads at once: at most %d", a.MaxReadAtomic, maxReadAtomic)
+		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "%d outstanding reads: the limit is %d", a.MaxReadAtomic, maxReadAtomic)
 	}
 	q.machine.toRTS(a)
 	return nil
@@ -152,7 +151,7 @@ func (q *qp) ToReset() error {
 	if err := q.stepLocked("bring to RESET", verbs.StateReset); err != nil {
 		return err
 	}
-	q.sendCQ.purge(q) // first: who polled a completion behind the reset would free slots that are not taken
+	q.sendCQ.purge(q) // before the reset: polling an old completion after it would free slots in use
 	q.recvCQ.purge(q)
 	q.machine.reset()
 	q.freedRecvs.Store(0)
@@ -161,7 +160,7 @@ func (q *qp) ToReset() error {
 	return nil
 }
 
-// leaveFlow takes the queue pair out of its flow, where it has one.
+// leaveFlow removes the queue pair from its flow, if any.
 func (q *qp) leaveFlow() {
 	if f := q.flow.Swap(nil); f != nil {
 		f.leave(q)
@@ -180,7 +179,7 @@ func (q *qp) Close() error {
 	q.pd.qps--
 	d.provider.unregister(q)
 	q.leaveFlow()
-	q.mu.Lock() // packets are taken, and sent, under it
+	q.mu.Lock() // packets are processed and sent under it
 	q.closed = true
 	q.stopTimerLocked()
 	q.mu.Unlock()

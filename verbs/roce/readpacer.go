@@ -4,15 +4,17 @@ import (
 	"time"
 )
 
-// answers bounds what is sent of the answers to READs, which nobody acknowledges, so
-// that it is not known what of them is under way: a window that is full, and no more
-// before some time has passed, in which others have the flow and the station receives.
-// Who asks for pieces that fit into a super-packet, as roce devices do, has them as
-// fast as it asks: its own window bounds what it has asked for and not got.
+// readPacer limits the rate of READ responses of a flow. Nobody acknowledges them, so
+// the number of bytes in flight is unknown. A flow sends at most a full window of
+// responses per readInterval, so that other queue pairs get the flow, and the endpoint
+// can receive.
+//
+// Responses to READs that are requested in pieces of a super-packet, as devices of this
+// package do, do not wait: the requester's own window limits them.
 type readPacer struct {
-	capacity int64         // what the peer's receive buffer holds
-	budget   int64         // may be sent
-	refilled time.Duration // when it was a whole window again
+	capacity int64         // capacity of the peer's receive buffer
+	budget   int64         // cost of the responses that may be sent now
+	refilled time.Duration // when the budget was last set to a full window
 }
 
 func newReadPacer(buffer, mtu uint64) readPacer {
@@ -20,11 +22,12 @@ func newReadPacer(buffer, mtu uint64) readPacer {
 	return readPacer{capacity: n, budget: n}
 }
 
-// take is called before turns, with what pieces were asked for meanwhile, and how
-// many flows share the buffer.
-func (a *readPacer) refill(now time.Duration, flows int64, asked uint64) {
-	if now >= a.refilled+readInterval {
-		a.refilled, a.budget = now, max(a.budget, a.capacity/max(flows, 1))
+// refill is called before each round of turns. flows is the number of flows that share
+// the peer's buffer, credit the cost of the READs that were requested in pieces since
+// the last call.
+func (p *readPacer) refill(now time.Duration, flows int64, credit uint64) {
+	if now >= p.refilled+readInterval {
+		p.refilled, p.budget = now, max(p.budget, p.capacity/max(flows, 1))
 	}
-	a.budget = min(a.budget+int64(asked), a.capacity) //nolint:gosec // answers that are remembered, of pieces
+	p.budget = min(p.budget+int64(credit), p.capacity) //nolint:gosec // bounded by the number of queued responses
 }

@@ -24,8 +24,8 @@ func (r *region) LKey() verbs.LKey { return r.mr.lkey }
 // RKey implements verbs.MR.
 func (r *region) RKey() verbs.RKey { return r.mr.rkey }
 
-// Close implements verbs.MR. When it has returned, the memory is not touched any
-// more, by whom ever.
+// Close implements verbs.MR. After it has returned, neither the device nor a peer
+// accesses the memory.
 func (r *region) Close() error {
 	d := r.pd.dev
 	d.mu.Lock()

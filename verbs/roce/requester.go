@@ -8,60 +8,62 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
-// requester is the half of a queue pair that asks. Work requests and packets are
-// numbered from 0 on:
+// requester is the half of a queue pair that sends requests. It numbers work requests
+// and packets from 0 on:
 //
-//	freed <= finished <= sending <= posted                 work requests
-//	acked <= next <= highest, posted packets               packets
+//	freed <= completed <= sending <= posted                work requests
+//	acked <= next <= highest <= postedPackets              packets
 type requester struct {
 	limit int
 	sends ring[sendWork]
 
 	posted    uint64
-	completed uint64        // the oldest that has not ended
-	sending   uint64        // the next one to send, or a part of it
-	freed     atomic.Uint64 // written by polls
+	completed uint64        // the oldest that is not completed
+	sending   uint64        // the one that the next packet belongs to
+	freed     atomic.Uint64 // slots below are free; written by polls
 
-	first         verbs.PSN // of packet 0
-	postedPackets uint64    // packets of what is posted
-	acked         uint64    // all below are acknowledged
-	next          uint64    // to send
-	highest       uint64    // all below have been sent, perhaps more than once
-	flight        uint64    // charge of the packets from acked to next
+	first         verbs.PSN // PSN of packet 0
+	postedPackets uint64    // packets of all posted work requests
+	acked         uint64    // all packets below are acknowledged
+	next          uint64    // the next packet to send
+	highest       uint64    // all packets below have been sent at least once
+	flight        uint64    // windowCost of the packets from acked to next
 
-	// asks are the ends of the requests for reads and atomics that were sent and not
-	// answered, oldest first. What is asked for again is asked for in the same
-	// pieces, as the peer knows only those that reached it.
+	// outstanding holds, oldest first, the end packet of each READ and atomic request
+	// that was sent and has no complete response. A READ request that is repeated asks
+	// for the same packets as before, since the peer knows only the requests that it
+	// received.
 	maxOutstanding uint8
 	outstanding    [maxReadAtomic]uint64
 	numOutstanding int
-	toRepeat       int    // of them, those that goBack left to be sent again
-	repeatedAt     uint64 // 1 + the packet that was asked for again, as its answer was left out
+	toRepeat       int    // number of them that goBack left to be repeated
+	repeatedAt     uint64 // 1 + the packet whose missing response goBack was called for
 
 	retransmitTimer
 	rnrRetry   uint8
 	rnrRetries uint8
-	rnrWaiting bool // until the peer may have posted a receive
+	rnrWaiting bool // wait until rnrUntil for the peer to post a receive
 	rnrUntil   time.Duration
 }
 
 // sendWork is a slot of the send queue.
 type sendWork struct {
-	wr      verbs.SendWR // SGL and Inline are in the slot's own
+	wr      verbs.SendWR // SGL and Inline point into the slot
 	sgl     []verbs.SGE
 	inline  []byte
 	length  uint64
-	first   uint64 // packet
-	packets uint64 // 1 at least
+	first   uint64 // number of the first packet
+	packets uint64 // at least 1
 }
 
 func (w *sendWork) isReadOrAtomic() bool { return w.wr.Op >= verbs.OpRead }
 func (w *sendWork) end() uint64          { return w.first + w.packets }
 
-// sends are allowed while this holds.
+// full reports whether the send queue has no free slot.
 func (r *requester) full() bool { return r.posted-r.freed.Load() >= uint64(r.limit) }
 
-// post takes a work request that was looked at, where the queue is not full.
+// postSend posts a work request. The caller has checked it, and that the queue is not
+// full.
 func (m *machine) postSend(wr *verbs.SendWR) {
 	r := &m.req
 	r.sends.grow(r.freed.Load(), r.posted, r.limit)
@@ -87,13 +89,13 @@ func (m *machine) postSend(wr *verbs.SendWR) {
 	}
 }
 
-// charged is what the packets of a work request from one number to another count. Part
-// by part that is as much as all at once, also where it is rounded.
+// costOf returns the windowCost of a work request's packets from number from to number
+// to. The costs of parts add up to the cost of the whole, in spite of rounding.
 func (m *machine) costOf(w *sendWork, from, to uint64) uint64 {
 	return m.costOfFirst(w, to-w.first) - m.costOfFirst(w, from-w.first)
 }
 
-// chargedTo is what its first n packets count.
+// costOfFirst returns the windowCost of the first n packets of a work request.
 func (m *machine) costOfFirst(w *sendWork, n uint64) uint64 {
 	switch {
 	case w.wr.Op >= verbs.OpCompareSwap:
@@ -104,7 +106,7 @@ func (m *machine) costOfFirst(w *sendWork, n uint64) uint64 {
 	return windowCost(n, min(n*m.mtu, w.length))
 }
 
-// nextRequest makes the next packet of the send queue.
+// nextRequest builds the next packet of the send queue.
 func (m *machine) nextRequest(now time.Duration, space uint64, p *packet) bool {
 	r := &m.req
 	if m.state != verbs.StateRTS || r.rnrWaiting || r.sending == r.posted || r.next-r.acked >= maxFlight {
@@ -130,14 +132,14 @@ func (m *machine) nextRequest(now time.Duration, space uint64, p *packet) bool {
 		}
 	}
 	if status != verbs.StatusOK {
-		// It fails in its turn, after those before it.
+		// Fail only after all earlier work requests have completed.
 		if r.completed == r.sending {
 			m.failSend(status)
 		}
 		return false
 	}
 	if p.Retransmit = r.next < r.highest; p.Retransmit {
-		m.counters.sentAgain.Add(1)
+		m.counters.retransmitted.Add(1)
 	}
 	switch {
 	case !w.isReadOrAtomic():
@@ -157,7 +159,7 @@ func (m *machine) nextRequest(now time.Duration, space uint64, p *packet) bool {
 	return true
 }
 
-// localFault looks at a work request's own side, when its first packet is sent.
+// checkLocal checks the local side of a work request, before its first packet is sent.
 func (m *machine) checkLocal(w *sendWork) verbs.Status {
 	switch {
 	case w.length > maxMessage:
@@ -170,7 +172,7 @@ func (m *machine) checkLocal(w *sendWork) verbs.Status {
 	return verbs.StatusOK
 }
 
-// dataRequest is a packet of a SEND or a WRITE.
+// dataRequest builds a packet of a SEND or WRITE.
 func (m *machine) dataRequest(w *sendWork, space uint64, p *packet) verbs.Status {
 	r := &m.req
 	k := r.next - w.first
@@ -184,7 +186,7 @@ func (m *machine) dataRequest(w *sendWork, space uint64, p *packet) verbs.Status
 		p.Addr, p.RKey, p.Length = w.wr.RemoteAddr, w.wr.RKey, uint32(w.length) //nolint:gosec // at most maxMessage
 	}
 	p.Imm = w.wr.Imm
-	// An acknowledgement is asked for where the stream may stop.
+	// Request an ACK wherever the stream of packets may stop.
 	p.AckReq = last || (k+1)%ackPackets == 0 || r.next-r.acked+1 >= maxFlight || space < windowCost(2, p.Len+m.mtu)
 	if w.wr.Inline != nil {
 		if p.Len > 0 {
@@ -199,9 +201,9 @@ func (m *machine) dataRequest(w *sendWork, space uint64, p *packet) verbs.Status
 	return verbs.StatusOK
 }
 
-// dataOpcode is the one of a packet at that place of its message.
+// dataOpcode returns the opcode of a packet by its position in the message.
 func dataOpcode(op verbs.Opcode, first, last bool) wire.Opcode {
-	var o [5]wire.Opcode // first, middle, last, only; the last two with immediate data where there is
+	var o [5]wire.Opcode // first, middle, last, only; the last two with immediate data if the message has any
 	switch op {
 	case verbs.OpSend:
 		o = [5]wire.Opcode{wire.SendFirst, wire.SendMiddle, wire.SendLast, wire.SendOnly}
@@ -223,7 +225,8 @@ func dataOpcode(op verbs.Opcode, first, last bool) wire.Opcode {
 	return o[1]
 }
 
-// readRequest asks for a part of a read, and returns how many packets it is.
+// readRequest builds a request for a part of a READ, and returns the number of its
+// response packets.
 func (m *machine) readRequest(w *sendWork, space uint64, p *packet) uint64 {
 	r := &m.req
 	off := (r.next - w.first) * m.mtu
@@ -246,21 +249,23 @@ func (m *machine) atomicRequest(w *sendWork, p *packet) {
 	p.Op, p.Swap, p.Compare = wire.CompareSwap, w.wr.Swap, w.wr.Compare
 }
 
-// wants says whether next may have a request to send, were there room.
+// canSend reports whether there is a request to send, given enough space in the window.
 func (r *requester) canSend() bool {
 	return !r.rnrWaiting && r.sending < r.posted && r.next-r.acked < maxFlight
 }
 
-// isShort says whether what is sent next, while it wants to, is of one packet.
+// nextIsSinglePacket reports whether the next request is a message of one packet. Call
+// it only if canSend.
 func (r *requester) nextIsSinglePacket() bool { return r.sends.at(r.sending).packets == 1 }
 
-// unsent is what the packets that are still to be sent count at most.
+// unsentCost is an upper bound of the windowCost of all packets that are still to be
+// sent.
 func (m *machine) unsentCost() uint64 {
 	n := m.req.postedPackets - m.req.next
 	return windowCost(n, n*m.mtu)
 }
 
-// reset forgets everything but the queue's size.
+// reset clears everything but the size of the queue.
 func (r *requester) reset() {
 	r.posted, r.completed, r.sending, r.postedPackets, r.acked, r.next, r.highest, r.flight = 0, 0, 0, 0, 0, 0, 0, 0
 	r.freed.Store(0)

@@ -132,8 +132,8 @@ func TestRNRRetries(t *testing.T) {
 	n, a, b := connect(t, p)
 	a.post(a.to(b, 1, verbs.OpSend, 0, 8, 0))
 	n.run(10 * time.Second)
-	if a.machine.state != verbs.StateRTS || a.counts.rnrTold.Load() < 1000 {
-		t.Errorf("in %v after %d tries", a.machine.state, a.counts.rnrTold.Load())
+	if a.machine.state != verbs.StateRTS || a.counts.rnrReceived.Load() < 1000 {
+		t.Errorf("in %v after %d tries", a.machine.state, a.counts.rnrReceived.Load())
 	}
 	b.recv(9, 0, 8)
 	n.run(time.Second)

@@ -7,69 +7,71 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
-// responder is the half of a queue pair that carries out what the peer asks for
-// (specification, volume 1, 9.7.5). Its packets are numbered from 0 on.
+// responder is the half of a queue pair that executes the requests of the peer
+// (specification, volume 1, 9.7.5). It numbers the peer's request packets from 0 on.
 type responder struct {
 	limit int
 	recvs ring[recvWork]
 
 	posted   uint64
-	consumed uint64 // by messages
+	consumed uint64 // receives that messages have consumed
 
-	first         verbs.PSN // of packet 0
+	first         verbs.PSN // PSN of packet 0
 	expected      uint64
-	completed     uint32 // messages: the MSN
+	completed     uint32 // messages, modulo 2^24: the MSN
 	minRNR        uint8
 	maxReadAtomic uint8
 
 	message message
-	// gap says that the requester was told what is expected: until that comes,
-	// what lies ahead is dropped without a word.
+	// nakSent is set after a NAK of a sequence error or an RNR NAK: until the expected
+	// packet arrives, later ones are dropped silently.
 	nakSent bool
-	// data says that the packet before the expected one was a send's or a write's.
+	// lastWasData is set when the packet before the expected one belonged to a SEND or
+	// WRITE.
 	lastWasData bool
 
-	// What is owed to the requester: the answers to reads and atomics, oldest
-	// first, then one acknowledgement or refusal, or both where something is missing.
+	// What to send to the requester: responses to READs and atomics, oldest first, then
+	// one ACK or NAK. After a sequence error it may be an ACK and a NAK (ackFirst).
 	responses    [maxReadAtomic]response
 	numResponses int
-	// paused says that answers to reads wait until pausedUntil; asked is what was asked
-	// for in pieces.
+	// readsPaused stops READ responses until readsPausedUntil. readCredit is the window
+	// cost of the READs that were requested in pieces, see readPacer.
 	readsPaused      bool
 	readsPausedUntil time.Duration
 	readCredit       uint64
 	ack              wire.Syndrome
-	ackNumber        uint64 // the packet that it is for
-	ackFirst         bool   // an acknowledgement of what was expected last goes before it
+	ackNumber        uint64 // the packet that ack is for
+	ackFirst         bool   // send an ACK of the packet before ackNumber first
 	ackPending       bool
-	// held says that the reply, an acknowledgement, waits until heldUntil for
-	// something to travel with; heldFor is how many messages it stands for.
+	// ackDelayed is set while ack, which is then an ACK, waits until ackDeadline for a
+	// request to travel with. delayedAcks is the number of messages that it
+	// acknowledges.
 	ackDelayed  bool
 	ackDeadline time.Duration
 	delayedAcks int
-	// shortAt is when a short message came last, and quick that the one before it was
-	// no longer ago than alongTime.
+	// lastShort is when the last short message arrived. shortsFrequent is set when the
+	// one before it was at most piggybackTime earlier.
 	lastShort      time.Duration
 	shortsFrequent bool
-	// talks says that this side has sent a request since an acknowledgement was last
-	// held in vain.
+	// sendsRequests is set when this side posts a request, and cleared when a delayed
+	// ACK had no request to travel with.
 	sendsRequests bool
 	cnpPending    bool
-	lastCNP       time.Duration // of the last one
+	lastCNP       time.Duration // when cnpSent is set
 	cnpSent       bool
 
-	// atomics remembers what atomics found, for requesters that ask again.
+	// atomics holds the results of the last atomics, for duplicate requests.
 	atomics    [maxReadAtomic]atomicResult
-	numAtomics uint64 // so many, since the beginning
+	numAtomics uint64 // number of atomics executed
 }
 
-// message is the one that has begun and not ended.
+// message is the incoming message that has begun and not ended.
 type message struct {
-	kind   messageKind
-	done   uint64 // bytes that came
-	length uint64 // of a write, by its RETH
-	addr   uint64
-	rkey   verbs.RKey
+	kind     messageKind
+	received uint64 // bytes received
+	length   uint64 // of a WRITE, from its RETH
+	addr     uint64
+	rkey     verbs.RKey
 }
 
 type messageKind uint8
@@ -87,13 +89,13 @@ type recvWork struct {
 	length uint64
 }
 
-// connect takes the queue pair's attributes.
+// connect applies the attributes of the transition to RTR.
 func (r *responder) connect(a verbs.RTRAttr) {
 	r.first, r.minRNR, r.maxReadAtomic = a.Peer.PSN, a.MinRNRTimer, a.MaxDestReadAtomic
 }
 
-// postReceive takes a work request that was looked at, where the queue is not
-// full. freed is the number below which slots are free.
+// postRecv posts a receive. The caller has checked it, and that the queue is not full.
+// Slots below freed are free.
 func (m *machine) postRecv(wr *verbs.RecvWR, freed uint64) {
 	r := &m.resp
 	r.recvs.grow(freed, r.posted, r.limit)
@@ -105,7 +107,7 @@ func (m *machine) postRecv(wr *verbs.RecvWR, freed uint64) {
 	}
 }
 
-// respond is a request of the peer.
+// handleRequest processes a request packet of the peer.
 func (m *machine) handleRequest(now time.Duration, h *wire.Header, payload []byte) {
 	r := &m.resp
 	number, ok := numberOf(r.first, h.PSN, r.expected)
@@ -115,7 +117,7 @@ func (m *machine) handleRequest(now time.Duration, h *wire.Header, payload []byt
 	case number > r.expected:
 		if !r.nakSent {
 			r.nakSent = true
-			m.counters.gaps.Add(1)
+			m.counters.nakSeqSent.Add(1)
 			m.queueSequenceNAK()
 		}
 		return
@@ -135,33 +137,33 @@ func (m *machine) handleRequest(now time.Duration, h *wire.Header, payload []byt
 		m.handleRead(h)
 	case h.Op.IsAtomic():
 		m.handleAtomic(h)
-	default: // FLUSH, ATOMIC WRITE: not offered
+	default: // FLUSH and ATOMIC WRITE are not supported
 		m.reject(wire.NAKInvalidRequest)
 	}
 }
 
-// repeated is a request that was carried out before: its answer was lost.
+// handleDuplicate processes a request that was executed before: its response was lost.
 func (m *machine) handleDuplicate(number uint64, h *wire.Header) {
 	r := &m.resp
-	m.counters.repeated.Add(1)
+	m.counters.duplicates.Add(1)
 	if !h.Op.IsAtomic() && h.Op != wire.ReadRequest {
 		if !r.ackPending {
 			m.queueAck(wire.AckUnlimited, r.expected-1)
 		}
 		return
 	}
-	// One that goes beyond what was asked for before is none.
+	// A READ of more than was requested before is no duplicate.
 	read := h.Op == wire.ReadRequest && number+m.packetsOf(uint64(h.Length)) <= r.expected && m.checkRead(h) == 0
 	from := response{number: number, read: true, addr: h.Addr, rkey: h.RKey, length: uint64(h.Length), duplicate: true}
 	for i := range r.numResponses {
 		switch a := &r.responses[i]; {
 		case number < a.number || number >= a.number+m.packetsOf(a.length):
 			continue
-		case read && number < a.number+a.sent/m.mtu: // sent, and lost: the rest behind it is passed over there
+		case read && number < a.number+a.sent/m.mtu: // already sent, so it was lost: restart; the requester drops what else is on its way
 			from.msn = a.msn
 			*a = from
 		}
-		return // the answer is on its way
+		return // the response will be sent
 	}
 	if r.numResponses >= int(r.maxReadAtomic) {
 		return
@@ -179,13 +181,13 @@ func (m *machine) handleDuplicate(number uint64, h *wire.Header) {
 	}
 }
 
-// refuse answers that the request at hand fails, and breaks the queue pair
+// reject answers the current request with a NAK and moves the queue pair to ERR
 // (specification, volume 1, 9.9.3.1, class C).
 func (m *machine) reject(s wire.Syndrome) {
-	m.counters.refused.Add(1)
+	m.counters.rejected.Add(1)
 	m.queueAck(s, m.resp.expected)
 	if m.resp.message.kind == sendMessage {
-		m.resp.consumed-- // it is flushed
+		m.resp.consumed-- // flush this receive, too
 	}
 	m.resp.message.kind = noMessage
 	m.enterError()
@@ -196,14 +198,14 @@ func (m *machine) reject(s wire.Syndrome) {
 	}
 }
 
-// failReceive ends the receive at hand with an error of this side.
+// failRecv completes the current receive with an error and sends a NAK to the peer.
 func (m *machine) failRecv(own verbs.Status, theirs wire.Syndrome) {
 	m.resp.message.kind = noMessage
 	m.completeRecv(verbs.WC{Status: own}, false)
 	m.reject(theirs)
 }
 
-// done goes on to the next packet. A message that has ended is counted.
+// acceptPacket advances to the next packet, and counts a message that has ended.
 func (m *machine) acceptPacket(now time.Duration, h *wire.Header) {
 	r := &m.resp
 	r.expected++
@@ -215,14 +217,14 @@ func (m *machine) acceptPacket(now time.Duration, h *wire.Header) {
 	if !h.AckReq {
 		return
 	}
-	may, since := !r.ackPending || r.ackDelayed, r.ackPending && r.ackDelayed
+	mayDelay, alreadyDelayed := !r.ackPending || r.ackDelayed, r.ackPending && r.ackDelayed
 	m.queueAck(wire.AckUnlimited, r.expected-1)
-	if may && r.sendsRequests && m.state == verbs.StateRTS && mayDelayAck(h) {
-		m.delayAck(now, since)
+	if mayDelay && r.sendsRequests && m.state == verbs.StateRTS && mayDelayAck(h) {
+		m.delayAck(now, alreadyDelayed)
 	}
 }
 
-// fits looks at a packet's place in its message, and at its size (specification,
+// fitsMessage checks a packet's position in its message, and its size (specification,
 // volume 1, 9.7.4.1.2).
 func (m *machine) fitsMessage(kind messageKind, h *wire.Header, payload []byte) bool {
 	n := uint64(len(payload))
@@ -238,13 +240,13 @@ func (m *machine) fitsMessage(kind messageKind, h *wire.Header, payload []byte) 
 	}
 }
 
-// takeReceive takes the oldest receive for a message; where there is none the
-// requester is asked to wait.
+// consumeRecv takes the oldest receive for a message. If none is posted, it queues an
+// RNR NAK and returns false.
 func (m *machine) consumeRecv() bool {
 	r := &m.resp
 	if r.consumed == r.posted {
-		r.nakSent = true // what follows is dropped
-		m.counters.rnr.Add(1)
+		r.nakSent = true // drop what follows
+		m.counters.rnrSent.Add(1)
 		m.queueAck(wire.RNR(r.minRNR), r.expected)
 		return false
 	}
@@ -252,7 +254,7 @@ func (m *machine) consumeRecv() bool {
 	return true
 }
 
-// received ends the receive that was taken last.
+// completeRecv completes the receive that was consumed last.
 func (m *machine) completeRecv(wc verbs.WC, solicited bool) {
 	wc.ID = m.resp.recvs.at(m.resp.consumed - 1).id
 	m.completer.recvCompleted(wc, m.resp.consumed, solicited)
@@ -270,7 +272,7 @@ func (m *machine) flushRecvs() {
 	}
 }
 
-// reset forgets everything but the queue's size.
+// reset clears everything but the size of the queue.
 func (r *responder) reset() {
 	*r = responder{limit: r.limit, recvs: r.recvs}
 }

@@ -5,18 +5,18 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
-// answer is the response to a read, of which a part may have been sent, or to an
+// response is a queued response to a READ, which may have been sent in part, or to an
 // atomic.
 type response struct {
-	number    uint64 // the packet that it begins with
+	number    uint64 // first packet
 	read      bool
 	addr      uint64
 	rkey      verbs.RKey
 	length    uint64
 	sent      uint64
-	value     uint64 // an atomic's
+	value     uint64 // result of an atomic
 	msn       uint32
-	duplicate bool // it was sent before
+	duplicate bool // the request was a duplicate
 }
 
 type atomicResult struct {
@@ -25,14 +25,9 @@ type atomicResult struct {
 	valid  bool
 }
 
-// owes says whether something waits to be sent.
-func (r *responder) hasPending() bool {
-	return r.ackPending && !r.ackDelayed || r.numResponses > 0 || r.cnpPending
-}
-
-// answersMore says whether one more new request can be answered. Who asks has the
-// answers to all but the last ones, so that those that were to be sent again make
-// room.
+// makeSpace reports whether a response to a new request can be queued. A requester that
+// sends a new request has received all but the last responses, so repeated responses
+// are dropped to make space.
 func (r *responder) makeSpace() bool {
 	for i := 0; i < r.numResponses && r.numResponses >= int(r.maxReadAtomic); {
 		if !r.responses[i].duplicate {
@@ -49,7 +44,7 @@ func (m *machine) queueResponse(a response) {
 	r := &m.resp
 	a.msn = r.completed
 	if r.numResponses == 0 {
-		r.readsPaused = false // an earlier one's
+		r.readsPaused = false // the pause was for earlier responses
 	}
 	if n := m.packetsOf(a.length); a.read && n <= readPackets {
 		r.readCredit += windowCost(n, a.length)
@@ -60,7 +55,7 @@ func (m *machine) queueResponse(a response) {
 
 func (m *machine) packetsOf(length uint64) uint64 { return max(1, (length+m.mtu-1)/m.mtu) }
 
-// answersReply drops an acknowledgement that the answer is as well.
+// supersedeAck drops a queued ACK: the response to a READ or atomic implies it.
 func (m *machine) supersedeAck() {
 	m.resp.lastWasData = false
 	if m.resp.ackPending && m.resp.ack.IsAck() {
@@ -68,8 +63,8 @@ func (m *machine) supersedeAck() {
 	}
 }
 
-// nextResponse makes the next packet that the responder owes. along says that a
-// request follows, which an acknowledgement that is held travels with.
+// nextResponse builds the next packet of the responder. piggyback is set when a request
+// follows, which a delayed ACK should travel with.
 func (m *machine) nextResponse(piggyback bool, p *packet) bool {
 	r := &m.resp
 	switch {
@@ -105,11 +100,11 @@ func (m *machine) nextReadAtomicResponse(a *response, p *packet) bool {
 	n := min(m.mtu, a.length-a.sent)
 	if n > 0 {
 		mem, ok := m.keys.grantedLocked(m.domain, m, a.addr+a.sent, n, a.rkey, verbs.AccessRemoteRead)
-		if !ok && a.duplicate { // a duplicate, of what the requester has as a rule
+		if !ok && a.duplicate { // the requester has usually received the first response
 			m.popResponse()
 			return m.nextResponse(true, p)
 		}
-		if !ok { // it was taken away meanwhile
+		if !ok { // the region or window was closed after the request
 			r.numResponses = 0
 			m.queueAck(wire.NAKRemoteAccess, a.number+a.sent/m.mtu)
 			m.enterError()
@@ -138,7 +133,7 @@ func (m *machine) nextReadAtomicResponse(a *response, p *packet) bool {
 	return true
 }
 
-// popAnswer forgets the oldest answer: it was sent.
+// popResponse removes the oldest response.
 func (m *machine) popResponse() {
 	r := &m.resp
 	r.numResponses--

@@ -6,118 +6,118 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// patience decides when packets that are not acknowledged are sent again, and
-// when the queue pair gives up.
+// retransmitTimer decides when unacknowledged packets are sent again, and when the
+// queue pair fails.
 //
-// The specification has one timer: after its timeout everything is sent again, at
-// most retry times. Here the queue pair gives up at that very time, (retry+1)
-// timeouts after the last sign of life, but sends again earlier: after the probe
-// timeout of RFC 9002 (6.2.1), doubled each time, never more than the timeout.
+// The specification has one timer: after its timeout everything is sent again, at most
+// retry times. This one fails the queue pair at the same time, (retry+1) timeouts after
+// the last progress, but retransmits earlier: after the probe timeout of RFC 9002
+// (6.2.1), which doubles each time and never exceeds the timeout.
 type retransmitTimer struct {
-	timeout time.Duration // 0 for never
+	timeout time.Duration // 0: never
 	retry   uint8
 
-	lastProgress time.Duration // of the last sign of life while something waits for an answer; unset when nothing does
+	lastProgress time.Duration // the last progress, or the first send after that; valid while waiting
 	waiting      bool
 	startedAt    time.Duration // when the retransmission timer was started
 	backoff      uint8
-	ackDelayed   bool // the peer may hold the acknowledgement of what is below heldTo
+	ackDelayed   bool // the peer may delay the ACK of packets below ackDelayedTo
 	ackDelayedTo uint64
 
-	srtt, rttvar time.Duration // 0 before the first round trip
+	srtt, rttvar time.Duration // smoothed round trip and its variation; 0 before the first sample
 	sampling     bool
-	sampleNumber uint64 // acknowledged when a packet beyond it is expected
+	sampleNumber uint64 // the sample ends when all packets below are acknowledged
 	sampleAt     time.Duration
 }
 
-// configure takes the queue pair's attributes.
-func (p *retransmitTimer) configure(a verbs.RTSAttr) {
-	p.timeout, p.retry = verbs.TimeoutOf(a.Timeout), a.Retry
+// configure applies the attributes of the transition to RTS.
+func (t *retransmitTimer) configure(a verbs.RTSAttr) {
+	t.timeout, t.retry = verbs.TimeoutOf(a.Timeout), a.Retry
 }
 
-// onSend notes that packets below next have been sent; again says that they were
-// sent before, and held that their acknowledgement may be held.
-func (p *retransmitTimer) onSend(now time.Duration, next uint64, retransmitted, delayed bool) {
+// onSend records that the packets below next have been sent. retransmitted is set if
+// they were sent before, delayed if the peer may delay their ACK.
+func (t *retransmitTimer) onSend(now time.Duration, next uint64, retransmitted, delayed bool) {
 	if delayed {
-		p.ackDelayed, p.ackDelayedTo = true, next
+		t.ackDelayed, t.ackDelayedTo = true, next
 	}
-	if !p.waiting {
-		p.ackDelayed = delayed
-		p.waiting, p.lastProgress, p.startedAt = true, now, now
+	if !t.waiting {
+		t.ackDelayed = delayed
+		t.waiting, t.lastProgress, t.startedAt = true, now, now
 	}
-	if !p.sampling && !retransmitted { // Karn: what was sent twice is no measure
-		p.sampling, p.sampleNumber, p.sampleAt = true, next, now
-	}
-}
-
-// onProgress notes that all packets below acked are acknowledged; rest says that
-// others are not.
-func (p *retransmitTimer) onProgress(now time.Duration, acked uint64, more bool) {
-	p.waiting, p.lastProgress, p.startedAt, p.backoff = more, now, now, 0
-	p.ackDelayed = p.ackDelayed && acked < p.ackDelayedTo
-	if p.sampling && acked >= p.sampleNumber {
-		p.sampling = false
-		p.measure(now - p.sampleAt)
+	if !t.sampling && !retransmitted { // Karn's algorithm: retransmitted packets give no sample
+		t.sampling, t.sampleNumber, t.sampleAt = true, next, now
 	}
 }
 
-// onAlive notes that the peer lives though nothing was acknowledged, and that
-// nothing is waited for.
-func (p *retransmitTimer) onAlive() { p.waiting, p.sampling, p.backoff = false, false, 0 }
+// onProgress records that all packets below acked are acknowledged. more is set if
+// later packets are not.
+func (t *retransmitTimer) onProgress(now time.Duration, acked uint64, more bool) {
+	t.waiting, t.lastProgress, t.startedAt, t.backoff = more, now, now, 0
+	t.ackDelayed = t.ackDelayed && acked < t.ackDelayedTo
+	if t.sampling && acked >= t.sampleNumber {
+		t.sampling = false
+		t.measure(now - t.sampleAt)
+	}
+}
 
-// measure takes a round trip (RFC 9002, 5.3; RFC 6298, section 2).
-func (p *retransmitTimer) measure(rtt time.Duration) {
+// onAlive records that the peer responded without an acknowledgement, and that no
+// response is due.
+func (t *retransmitTimer) onAlive() { t.waiting, t.sampling, t.backoff = false, false, 0 }
+
+// measure adds a sample of the round trip (RFC 9002, 5.3; RFC 6298, section 2).
+func (t *retransmitTimer) measure(rtt time.Duration) {
 	rtt = max(rtt, 1)
-	if p.srtt == 0 {
-		p.srtt, p.rttvar = rtt, rtt/2
+	if t.srtt == 0 {
+		t.srtt, t.rttvar = rtt, rtt/2
 		return
 	}
-	p.rttvar += (max(p.srtt-rtt, rtt-p.srtt) - p.rttvar) / 4
-	p.srtt += (rtt - p.srtt) / 8
+	t.rttvar += (max(t.srtt-rtt, rtt-t.srtt) - t.rttvar) / 4
+	t.srtt += (rtt - t.srtt) / 8
 }
 
-// rto is the retransmission timeout.
-func (p *retransmitTimer) rto() time.Duration {
+// rto returns the retransmission timeout.
+func (t *retransmitTimer) rto() time.Duration {
 	d := firstRTO
-	if p.srtt != 0 {
-		d = p.srtt + max(4*p.rttvar, granularity)
-		if p.ackDelayed {
+	if t.srtt != 0 {
+		d = t.srtt + max(4*t.rttvar, granularity)
+		if t.ackDelayed {
 			d += maxAckDelay
 		}
 	}
-	return min(d<<min(p.backoff, 16), p.timeout)
+	return min(d<<min(t.backoff, 16), t.timeout)
 }
 
-// onResend notes that everything is sent again.
-func (p *retransmitTimer) onRetransmit(now time.Duration) {
-	p.sampling = false
-	p.startedAt = now
+// onRetransmit records that all unacknowledged packets are sent again.
+func (t *retransmitTimer) onRetransmit(now time.Duration) {
+	t.sampling = false
+	t.startedAt = now
 }
 
-// givesUpAt is when the queue pair breaks.
-func (p *retransmitTimer) failsAt() time.Duration {
-	return p.lastProgress + time.Duration(p.retry+1)*p.timeout
+// failsAt returns when the queue pair fails.
+func (t *retransmitTimer) failsAt() time.Duration {
+	return t.lastProgress + time.Duration(t.retry+1)*t.timeout
 }
 
-// deadline is when to look again; false for not at all.
-func (p *retransmitTimer) deadline() (time.Duration, bool) {
-	if !p.waiting || p.timeout == 0 {
+// deadline returns when to call check; false when no timer runs.
+func (t *retransmitTimer) deadline() (time.Duration, bool) {
+	if !t.waiting || t.timeout == 0 {
 		return 0, false
 	}
-	return min(p.failsAt(), p.startedAt+p.rto()), true
+	return min(t.failsAt(), t.startedAt+t.rto()), true
 }
 
-// look says what is due.
-func (p *retransmitTimer) check(now time.Duration) (retransmit, failed bool) {
-	if !p.waiting || p.timeout == 0 {
+// check reports which timer is due.
+func (t *retransmitTimer) check(now time.Duration) (retransmit, failed bool) {
+	if !t.waiting || t.timeout == 0 {
 		return false, false
 	}
-	if now >= p.failsAt() {
+	if now >= t.failsAt() {
 		return false, true
 	}
-	if now < p.startedAt+p.rto() {
+	if now < t.startedAt+t.rto() {
 		return false, false
 	}
-	p.backoff = min(p.backoff+1, 16)
+	t.backoff = min(t.backoff+1, 16)
 	return true, false
 }

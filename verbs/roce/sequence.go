@@ -2,20 +2,20 @@ package roce
 
 import "github.com/tryst-rdma/tryst/verbs"
 
-// psnMask is what a PSN has room for: 24 bits.
+// psnMask is the range of a PSN: 24 bits.
 const psnMask = 1<<24 - 1
 
-// Within the machines packets are numbered from 0 on, without wrapping; on the
-// wire they carry the low 24 bits of the number plus the first PSN.
+// The machines number packets from 0 on, without wrapping. On the wire, a packet has
+// the low 24 bits of the first PSN plus its number.
 
-// psnOf is the PSN of a packet.
+// psnOf returns the PSN of a packet.
 func psnOf(first verbs.PSN, number uint64) verbs.PSN {
 	return verbs.PSN((uint64(first) + number) & psnMask)
 }
 
-// numberOf is the packet that a PSN means, as the one next to ref: PSNs up to
-// 2^23 ahead are ahead, the others behind (specification, volume 1, 9.7.2). False
-// for one before the first.
+// numberOf returns the packet number that a PSN stands for, close to ref: PSNs less
+// than 2^23 ahead of ref are ahead of it, all others behind (specification, volume 1,
+// 9.7.2). It returns false for a packet before the first one.
 func numberOf(first, psn verbs.PSN, ref uint64) (uint64, bool) {
 	ahead := (uint64(psn) - uint64(psnOf(first, ref))) & psnMask
 	if ahead < 1<<23 {
@@ -25,15 +25,15 @@ func numberOf(first, psn verbs.PSN, ref uint64) (uint64, bool) {
 	return ref - behind, behind <= ref
 }
 
-// ring holds the work requests of a queue by their numbers. It grows as it is
-// filled, so that a queue pair that has little to do has little memory.
+// ring holds the work requests of a queue by their numbers. It grows on demand, so that
+// an idle queue pair needs little memory.
 type ring[T any] struct{ slots []T }
 
-// at is the slot of a number that is in use.
+// at returns the slot of a number in use.
 func (r *ring[T]) at(number uint64) *T { return &r.slots[number%uint64(len(r.slots))] }
 
-// grow makes room for one more, where those from oldest to next are in use; it
-// has room for limit at most, which the caller watches.
+// grow makes space for one more entry. The numbers from oldest to next are in use; the
+// caller ensures that they are fewer than limit.
 func (r *ring[T]) grow(oldest, next uint64, limit int) {
 	if next-oldest < uint64(len(r.slots)) {
 		return

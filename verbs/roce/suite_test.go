@@ -48,7 +48,7 @@ func TestSuiteIPv6(t *testing.T) { suite(t, netip.IPv6Loopback(), Options{}) }
 
 // TestSuitePlain: a kernel without offloads.
 func TestSuitePlain(t *testing.T) {
-	suite(t, netip.MustParseAddr("127.0.0.1"), Options{Plain: true})
+	suite(t, netip.MustParseAddr("127.0.0.1"), Options{NoOffload: true})
 }
 
 func suite(t *testing.T, addr netip.Addr, o Options) {

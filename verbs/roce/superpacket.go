@@ -4,16 +4,17 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// trust says whether super-packets reach the peer. Those of a roce device are; a
-// kernel or a NIC may drop what comes with an identification that the ICRC does
-// not have, so one of two segments is sent first, and seen whether it is
-// acknowledged. What is never acknowledged, as an answer to a READ is, proves
-// nothing; nor does what was sent before, as nobody knows which of the two arrived.
+// superPacketProbe finds out whether super-packets reach the peer. They do reach
+// devices of this package. Kernels and NICs may drop packets whose IPv4 identification
+// is not the one that the ICRC covers, so the flow first sends one super-packet of two
+// segments, and checks whether it is acknowledged. READ responses cannot be probes,
+// since they are not acknowledged; retransmitted packets neither, since it is unknown
+// which copy arrived.
 type superPacketProbe struct {
 	state  probeState
 	lost   int
 	qp     *qp
-	number uint64 // the probe is acknowledged when all packets below it are
+	number uint64 // the probe has arrived when all packets below are acknowledged
 }
 
 type probeState uint8
@@ -25,62 +26,62 @@ const (
 	probeFailed
 )
 
-// trustTests is how many probes may be lost, as packets are, before super-packets
-// are given up.
+// maxLostProbes is the number of lost probes after which no super-packets are sent. A
+// single probe may be lost as any packet.
 const maxLostProbes = 3
 
-// segments is how many a message may have when a packet is added to it, of those
-// that the socket can.
-func (t *superPacketProbe) maxSegments(limit int, p *packet) int {
+// maxSegments returns how many segments a message may have with p. limit is the maximum
+// of the socket.
+func (s *superPacketProbe) maxSegments(limit int, p *packet) int {
 	switch {
-	case t.state == probeSucceeded:
+	case s.state == probeSucceeded:
 		return limit
-	case t.state == probeNone && p.Op.Request() && !p.Retransmit:
+	case s.state == probeNone && p.Op.Request() && !p.Retransmit:
 		return min(limit, 2)
 	}
 	return 1
 }
 
-// sent notes that the last packet of a queue pair went as the second of a
+// onSuperPacket records that the last packet of q was sent as the second segment of a
 // super-packet.
-func (t *superPacketProbe) onSuperPacket(q *qp) {
-	if t.state == probeNone {
-		t.state, t.qp, t.number = probeSent, q, q.machine.req.next
+func (s *superPacketProbe) onSuperPacket(q *qp) {
+	if s.state == probeNone {
+		s.state, s.qp, s.number = probeSent, q, q.machine.req.next
 	}
 }
 
-// learn looks whether the probe was acknowledged.
-func (t *superPacketProbe) update(q *qp, n feedback) {
-	if t.state != probeSent || t.qp != q {
+// update checks whether the probe was acknowledged or lost.
+func (s *superPacketProbe) update(q *qp, n feedback) {
+	if s.state != probeSent || s.qp != q {
 		return
 	}
 	switch {
-	case q.machine.state != verbs.StateRTS: // what it had sent is flushed, and not acknowledged
-		t.cancel(q)
-	case q.machine.req.acked >= t.number:
-		t.state, t.qp = probeSucceeded, nil
+	case q.machine.state != verbs.StateRTS: // its packets were flushed, not acknowledged
+		s.cancel(q)
+	case q.machine.req.acked >= s.number:
+		s.state, s.qp = probeSucceeded, nil
 	case n.lost || n.timeouts > 0:
-		t.onLoss()
+		s.onLoss()
 	}
 }
 
-// repeats is for a queue pair that sends something again: what comes of it says
-// nothing of a probe before it.
-func (t *superPacketProbe) onRetransmit(q *qp) {
-	t.update(q, q.machine.feedback)
-	t.cancel(q)
+// onRetransmit is called when q sends a packet again: an acknowledgement then proves
+// nothing about an earlier probe.
+func (s *superPacketProbe) onRetransmit(q *qp) {
+	s.update(q, q.machine.feedback)
+	s.cancel(q)
 }
 
-// forget ends a probe whose queue pair goes, or that nothing will be known of.
-func (t *superPacketProbe) cancel(q *qp) {
-	if t.state == probeSent && t.qp == q {
-		t.state, t.qp = probeNone, nil
+// cancel ends the probe of a queue pair, without a result.
+func (s *superPacketProbe) cancel(q *qp) {
+	if s.state == probeSent && s.qp == q {
+		s.state, s.qp = probeNone, nil
 	}
 }
 
-func (t *superPacketProbe) onLoss() {
-	t.state, t.qp = probeNone, nil
-	if t.lost++; t.lost == maxLostProbes {
-		t.state = probeFailed
+func (s *superPacketProbe) onLoss() {
+	s.state, s.qp = probeNone, nil
+	if s.lost++; s.lost == maxLostProbes {
+		s.state = probeFailed
 	}
 }

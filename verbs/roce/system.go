@@ -8,13 +8,12 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
-// system is what the devices stand on: the host's interfaces and sockets. Tests
-// have one in memory.
+// system is the host as devices use it: its interfaces and sockets. Tests replace it.
 type system interface {
-	// interfaces lists all, also those without an address.
+	// interfaces lists all interfaces, also those without an address.
 	interfaces() ([]netif, error)
-	// watch calls changed whenever interfaces or addresses may have changed, from
-	// a goroutine of its own, until stop is called.
+	// watch calls changed on its own goroutine whenever interfaces or addresses may
+	// have changed, until stop is called.
 	watch(changed func()) (stop func(), err error)
 	listen(netip.Addr) (receiver, error)
 	sender(netip.Addr) (sender, error)
@@ -27,9 +26,9 @@ type netif struct {
 	mtu   int
 	up    bool // and has a carrier
 	mac   net.HardwareAddr
-	addrs []netip.Addr // with their zones
-	// unread says that the addresses could not be read: they are taken to be what they
-	// were.
+	addrs []netip.Addr // link-local ones with their zones
+	// unread is set if reading the addresses failed; the previous addresses then stay
+	// valid.
 	unread bool
 }
 
@@ -38,8 +37,8 @@ type receiver interface {
 	Addr() netip.AddrPort
 	Buffer() int
 	Missing() []string
-	// Receive blocks until something is there. What it returns is lent until the
-	// next call. idle is called before it waits.
+	// Receive blocks until datagrams arrive. They are valid until the next call. It
+	// calls idle before it blocks.
 	Receive(idle func()) ([]udp.Datagram, error)
 	Close() error
 }
@@ -52,7 +51,7 @@ type sender interface {
 	Close() error
 }
 
-// host is the system that this process runs on.
+// host is the host that this process runs on.
 type host struct{ options []udp.Option }
 
 func (h host) listen(addr netip.Addr) (receiver, error) {
@@ -72,9 +71,9 @@ type socket struct {
 	datagrams []udp.Datagram
 }
 
-// Buffer is what peers are told: that of super-packets, which devices of this kind
-// send. Where their way takes them apart it is too much, and packets are lost until
-// the window is as small as it has to be.
+// Buffer is the capacity that peers are told. It is that for super-packets, which
+// devices of this package send. If the path splits these, it is too much: packets are
+// lost until the window has shrunk.
 func (s *socket) Buffer() int { return s.JoinedBuffer() }
 
 func (s *socket) Receive(idle func()) ([]udp.Datagram, error) {
@@ -101,7 +100,7 @@ func (host) interfaces() ([]netif, error) {
 	return list, nil
 }
 
-// netifOf is an interface of the host with what reading its addresses gave.
+// netifOf converts an interface of the host. err is the error of reading its addresses.
 func netifOf(i net.Interface, addrs []net.Addr, err error) netif {
 	n := netif{
 		index: i.Index, name: i.Name, mtu: i.MTU, mac: i.HardwareAddr, up: i.Flags&net.FlagUp != 0 && i.Flags&net.FlagRunning != 0,

@@ -6,8 +6,8 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// transmit gives turns until nobody can send. Packets that are whole in the burst, as
-// acknowledgements are, go out together, whichever queue pairs they are of.
+// transmit runs turns until no queue pair can send. Packets that are copied into the
+// batch, such as ACKs, are sent together, also those of different queue pairs.
 func (f *flow) transmit() {
 	f.windowLimited = false
 	f.batch.reset()
@@ -18,16 +18,16 @@ func (f *flow) transmit() {
 	f.send()
 }
 
-// turns gives turns until the window is full, or nobody can send.
+// runTurns runs turns until the window is full, or no queue pair can send.
 func (f *flow) runTurns() {
-	var interrupted *qp // its turn was, and is the next
+	var interrupted *qp // the queue pair whose turn the window interrupted; it is the next to send
 	for idle := 0; idle < len(f.ready) && !f.blocked(); {
 		q := f.ready[0]
 		sent, more := f.turn(q)
 		switch {
 		case !more:
 			f.dequeueLocked(0)
-			idle = 0 // it may have broken, which makes room
+			idle = 0 // it may have failed, which frees space
 			continue
 		case sent && f.keepsTurn(q):
 			interrupted = q
@@ -51,12 +51,12 @@ func (f *flow) runTurns() {
 	}
 }
 
-// waits says that queue pairs wait for one another: the window is full.
+// blocked reports whether queue pairs wait for the window.
 func (f *flow) blocked() bool { return len(f.ready) > 1 && f.full() }
 
-// urge lets those send that need no room, while the others wait for it. They keep their
-// places and what they may send in their turns: nobody goes before those that wait. It
-// reports whether there may be more to send.
+// sendUrgent lets queue pairs send what needs no space, while the others wait for the
+// window. It changes neither the order nor the deficits, so nobody overtakes the
+// waiting ones. again is true if there may be more to send.
 func (f *flow) sendUrgent() (again bool) {
 	if !f.blocked() {
 		return false
@@ -67,7 +67,7 @@ func (f *flow) sendUrgent() (again bool) {
 			continue
 		}
 		deficit := q.deficit
-		q.deficit = f.quantum // lent
+		q.deficit = f.quantum // for this turn only
 		sent, more := f.turn(q)
 		q.deficit = deficit
 		again = again || sent
@@ -79,19 +79,20 @@ func (f *flow) sendUrgent() (again bool) {
 	return again || !f.blocked()
 }
 
-// dropLocked takes a queue pair out of the list.
+// dequeueLocked removes a queue pair from the list.
 func (f *flow) dequeueLocked(i int) {
 	q := f.ready[i]
 	q.queued, q.deficit = false, 0
 	f.ready = slices.Delete(f.ready, i, i+1)
 }
 
-// goesOn says whether a turn that was cut is worth a burst yet. The rest of another is
-// for the next turn: small bursts, each with an acknowledgement, are slow.
+// keepsTurn reports whether the rest of an interrupted turn is large enough to
+// continue. A smaller rest is added to the next turn, because small batches, each with
+// an ACK of its own, are slow.
 func (f *flow) keepsTurn(q *qp) bool { return q.deficit >= f.quantum/2 }
 
-// turn sends what a queue pair may in its turn, or in the rest of it. more says that
-// there is more, or would be, were there room.
+// turn sends what a queue pair may send in its turn, or in the rest of it. more reports
+// whether there is more to send, given space in the window.
 func (f *flow) turn(q *qp) (sent, more bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -99,35 +100,24 @@ func (f *flow) turn(q *qp) (sent, more bool) {
 		return false, false
 	}
 	keys := q.machine.keys
-	keys.mu.RLock() // until the kernel has copied
+	keys.mu.RLock() // until the kernel has copied the payloads
 	defer keys.mu.RUnlock()
 	now := q.pd.dev.now()
-	// Once a window is full each acknowledgement opens it by little, and turns that
-	// filled it by little would be of single packets, each with an acknowledgement of
-	// its own, for ever. So no turn begins with less than half of a window or quantum,
-	// unless that is all there is to send (the silly window of RFC 9293, 3.8.6.2.1).
+	// When the window is full, each ACK frees little space. Turns that fill it at once
+	// would consist of single packets, each with an ACK of its own, forever. So a turn
+	// does not begin with less space than half of a window or quantum, unless that is
+	// enough for all there is to send (silly window syndrome: RFC 9293, 3.8.6.2.1).
 	silly := f.full() && (len(f.ready) > 1 || int64(q.machine.unsentCost()) > f.space()) //nolint:gosec // far below 2^63
 	switch {
-	case len(f.ready) == 1: // there is nobody to be fair to
+	case len(f.ready) == 1: // no other queue pair waits
 		q.deficit = f.quantum
 	case !f.keepsTurn(q):
 		q.deficit += f.quantum
 	}
 	packets := uint64(0)
 	for q.deficit > 0 {
-		// What ends the turn bounds the room, too, so that an acknowledgement is asked
-		// for with its last packet: the next turn may be long in coming.
-		room := min(f.space(), int64(q.deficit))
-		switch {
-		case q.machine.unresponsive() && q.machine.req.flight == 0:
-			room = int64(windowCost(1, q.machine.mtu)) //nolint:gosec // a packet
-		case silly, q.machine.unresponsive():
-			room = 0
-		case f.flight > 0 && f.space() < int64(windowCost(1, q.machine.mtu)): //nolint:gosec // a packet
-			room = 0 // what goes beyond the window may go beyond the peer's buffer
-		}
 		before := f.flight
-		if q.machine.pauseReads(f.readPacer.budget <= 0, now+readInterval); !q.machine.nextPacket(now, room, &f.packet) {
+		if q.machine.pauseReads(f.readPacer.budget <= 0, now+readInterval); !q.machine.nextPacket(now, f.turnSpace(q, silly), &f.packet) {
 			break
 		}
 		if !f.batch.hasSpace() {
@@ -145,13 +135,13 @@ func (f *flow) turn(q *qp) (sent, more bool) {
 			f.probe.onSuperPacket(q)
 		}
 		packets++
-		q.deficit -= int(max(windowCost(1, f.packet.Len), f.flight-min(f.flight, before))) //nolint:gosec // packets: a READ is what it asks for
+		q.deficit -= int(max(windowCost(1, f.packet.Len), f.flight-min(f.flight, before))) //nolint:gosec // packets; a READ request counts as its responses
 	}
 	sent = packets > 0
 	q.machine.counters.sent.Add(packets)
-	// What was acknowledged meanwhile is counted when the queue pair settles: counted
-	// here, in a turn without room, it made room for who is next, and not for who was
-	// before.
+	// A turn that sends nothing does not update the flight: what was acknowledged in
+	// the meantime is counted by the queue pair's next schedule. Otherwise the space
+	// would go to the next queue pair in the list, not to those before it.
 	if sent || q.machine.state != verbs.StateRTS {
 		f.countLocked(q)
 	}
@@ -164,15 +154,31 @@ func (f *flow) turn(q *qp) (sent, more bool) {
 	return sent, q.hasMore()
 }
 
-// least is the room that a turn begins with. A window that leaves less is full.
+// turnSpace returns the space for the next packet of a turn.
+func (f *flow) turnSpace(q *qp, silly bool) int64 {
+	one := int64(windowCost(1, q.machine.mtu)) //nolint:gosec // a packet
+	switch {
+	case q.machine.unresponsive() && q.machine.req.flight == 0:
+		return one // a probe
+	case silly, q.machine.unresponsive():
+		return 0
+	case f.flight > 0 && f.space() < one:
+		return 0 // a packet beyond the window may exceed the peer's buffer
+	}
+	// The space also ends with the turn, so that the last packet of the turn requests an
+	// ACK: the next turn may be far off.
+	return min(f.space(), int64(q.deficit))
+}
+
+// minTurn is the space that a turn needs to begin.
 func (f *flow) minTurn() uint64 { return min(f.window.size, quantum) / 2 }
 
-// full says that the window leaves less than that.
+// full reports whether the window leaves less than minTurn.
 func (f *flow) full() bool {
 	return f.flight > 0 && f.space() < int64(f.minTurn()) //nolint:gosec // far below 2^63
 }
 
-// room is what the window leaves.
+// space returns what the window leaves.
 func (f *flow) space() int64 {
 	return int64(f.window.size) - int64(f.flight) //nolint:gosec // both far below 2^63
 }

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watch listens to rtnetlink(7): what is told is not looked at, as the interfaces
-// are listed anew.
+// watch listens to rtnetlink(7). It ignores the content of notifications, since the
+// interfaces are listed again on each change.
 func (host) watch(changed func()) (func(), error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
 	if err != nil {
@@ -18,7 +18,7 @@ func (host) watch(changed func()) (func(), error) {
 	}
 	groups := uint32(unix.RTMGRP_LINK | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR)
 	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: groups}); err != nil {
-		unix.Close(fd) //nolint:errcheck // the error is the other one
+		unix.Close(fd) //nolint:errcheck // report the first error
 		return nil, fmt.Errorf("watch the network interfaces: %w", err)
 	}
 	f := os.NewFile(uintptr(fd), "rtnetlink")
@@ -26,7 +26,7 @@ func (host) watch(changed func()) (func(), error) {
 	done.Go(func() {
 		b := make([]byte, 1<<16)
 		for {
-			// An overrun (ENOBUFS) is a change, too.
+			// A receive queue overrun (ENOBUFS) means changes, too.
 			if _, err := f.Read(b); err != nil && !errors.Is(err, unix.ENOBUFS) {
 				return
 			}

@@ -2,6 +2,6 @@
 
 package roce
 
-// watch tells of nothing here: interfaces are looked at when devices are listed
-// and opened.
+// watch reports nothing on this system. Interfaces are listed when devices are listed
+// or opened.
 func (host) watch(func()) (func(), error) { return func() {}, nil }

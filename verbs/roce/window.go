@@ -5,41 +5,40 @@ import (
 	"time"
 )
 
-// window is how much may be under way between two sockets: the congestion control
-// of QUIC, which is NewReno (RFC 9002, section 7 and appendix B), over what charge
-// counts. All queue pairs between the two share it, so that it stands for several
-// connections (standsFor).
+// window limits the bytes in flight between two sockets, in units of windowCost. It is
+// the congestion control of QUIC, which is NewReno (RFC 9002, section 7 and appendix
+// B). All queue pairs between the two sockets share it, so it competes like several
+// connections (equivalentFlows).
 type window struct {
 	size      uint64
-	capacity  uint64 // what the peer's receive buffer holds
-	ssthresh  uint64 // ssthresh: below it the size grows by what is acknowledged
-	limit     uint64 // of size: its part of that
+	capacity  uint64 // of the peer's receive buffer
+	ssthresh  uint64 // slow start threshold: below it, size grows by what is acknowledged
+	limit     uint64 // the largest size: this window's share of capacity
 	min       uint64
 	reducedAt time.Duration
-	reduced   bool          // cutAt is set
-	rtt       time.Duration // that one of the queue pairs measured last; 0 for none
+	reduced   bool          // reducedAt is set
+	rtt       time.Duration // last round trip measured by one of the queue pairs; 0 for none
 }
 
 const (
-	// startWindow is what is sent before anything was acknowledged.
+	// initialWindow is the size before the first acknowledgement.
 	initialWindow = 128 << 10
-	// maxWindow bounds it whatever the peer has: a core moves 3 GB/s at most, and a
-	// round trip within a data centre takes 150 us, which is 450 kB. On the loopback
-	// 1 MiB takes 0.46 ms with it, and 0.80 ms with 4 MiB, most of which only waits,
-	// and is out of the processor's cache when its turn comes.
+	// maxWindow limits the window whatever the peer's buffer is. It covers the
+	// bandwidth-delay product of a data centre: 3 GB/s, which a core can move, times a
+	// round trip of 150 us is 450 kB. A larger window only fills queues, and what waits
+	// in them leaves the processor's cache.
 	maxWindow = 512 << 10
-	// standsFor is how many NewReno connections a window is like: of so many, one loss
-	// halves one, and in a round trip each grows by a packet (MulTCP: Crowcroft and
-	// Oechslin, 1998). With 1% loss, which keeps windows small, 1 left 0.23 to 0.28 of
-	// the rate of a clean network, 2 leaves 0.32, and 4 left 0.35
-	// (TestNativeOnePercentLoss).
+	// equivalentFlows is the number of NewReno connections that a window competes like:
+	// a loss halves one of them, and in a round trip each grows by a packet (MulTCP:
+	// Crowcroft and Oechslin, 1998). More connections keep more throughput on a lossy
+	// network, and take more from others (TestNativeOnePercentLoss measures it).
 	equivalentFlows = 2
-	// leastPackets is the minimum window (RFC 9002, 7.2).
+	// minWindowPackets is the minimum window (RFC 9002, 7.2).
 	minWindowPackets = 2
 )
 
-// newWindow is the window toward a peer whose receive buffer holds so much; 0 for
-// not known.
+// newWindow returns the window toward a peer with a receive buffer of that many bytes;
+// 0 if unknown.
 func newWindow(buffer, mtu uint64) window {
 	least := minWindowPackets * windowCost(1, mtu)
 	limit := uint64(maxWindow)
@@ -49,15 +48,15 @@ func newWindow(buffer, mtu uint64) window {
 	return window{size: min(initialWindow, limit), capacity: limit, ssthresh: limit, limit: limit, min: least}
 }
 
-// fit makes the minimum one of packets of that length: the queue pairs of a window may
-// have several.
+// fitMTU raises the minimum window to that of packets of the given MTU: queue pairs
+// with different MTUs share the window.
 func (w *window) fitMTU(mtu uint64) {
 	if least := minWindowPackets * windowCost(1, mtu); least > w.min {
 		w.min, w.limit, w.size = least, max(w.limit, least), max(w.size, least)
 	}
 }
 
-// share divides the peer's buffer among so many windows.
+// share divides the peer's buffer among a number of windows.
 func (w *window) share(flows uint64) {
 	limit := max(w.capacity/max(flows, 1), w.min)
 	if limit == w.limit {
@@ -67,8 +66,8 @@ func (w *window) share(flows uint64) {
 	w.size, w.ssthresh = min(w.size, limit), max(w.ssthresh, limit)
 }
 
-// onAck takes what was acknowledged. limited says that more would have been sent,
-// had the window been larger: else nothing is known of a larger one (RFC 9002,
+// onAck grows the window by what was acknowledged. limited is set if the window was too
+// small for what there was to send; otherwise a larger window is untested (RFC 9002,
 // 7.8).
 func (w *window) onAck(acked uint64, limited bool) {
 	switch {
@@ -82,8 +81,8 @@ func (w *window) onAck(acked uint64, limited bool) {
 	w.size = min(w.size, w.limit)
 }
 
-// onCongestion makes the window smaller, once a round trip: packets were lost, or a
-// switch said that its queue is long (RFC 9002, 7.3.2 and 7.1).
+// onCongestion reduces the window after a loss or a congestion mark, at most once a
+// round trip (RFC 9002, 7.3.2 and 7.1).
 func (w *window) onCongestion(now, rtt time.Duration) {
 	if w.reduced && now < w.reducedAt+rtt {
 		return
@@ -93,18 +92,18 @@ func (w *window) onCongestion(now, rtt time.Duration) {
 	w.size = w.ssthresh
 }
 
-// onSilence is for a retransmission timer that fired again: nothing gets through
-// (persistent congestion: RFC 9002, 7.6.2).
+// onPersistentCongestion handles a retransmission timer that fired again: nothing gets
+// through (RFC 9002, 7.6.2).
 func (w *window) onPersistentCongestion(now time.Duration) {
 	w.reduced, w.reducedAt = true, now
 	w.ssthresh = max(w.size/2, w.min)
 	w.size = w.min
 }
 
-// take is what a queue pair has seen. A retransmission timer that fires once says
-// nothing yet: its one packet asks what was lost (RFC 9002, 6.2). One loss may be seen
-// by many queue pairs, also by those that have measured no round trip yet: what counts
-// is the way that they share.
+// apply processes the feedback of a queue pair. The first timeout does not reduce the
+// window: the probe that follows shows whether packets were lost (RFC 9002, 6.2).
+// Several queue pairs may report one loss, also ones without a round trip measured, so
+// the round trip of the shared path decides whether it is a new one.
 func (w *window) apply(now time.Duration, n feedback, limited bool) {
 	w.onAck(n.acked, limited)
 	if n.rtt != 0 {

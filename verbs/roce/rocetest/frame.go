@@ -9,17 +9,17 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
-// Packet is a RoCEv2 packet with what was around it.
+// Packet is a RoCEv2 packet with the headers around it.
 type Packet struct {
 	From, To       netip.AddrPort
-	Identification uint16 // of IPv4
-	DontFragment   bool   // likewise
-	TOS            uint8  // DSCP and ECN, IPv6's traffic class
-	Checksum       uint16 // of UDP; 0 for none
+	Identification uint16 // IPv4 only
+	DontFragment   bool   // IPv4 only
+	TOS            uint8  // DSCP and ECN; the traffic class of IPv6
+	Checksum       uint16 // of UDP; 0: no checksum
 	Data           []byte // BTH to ICRC
 }
 
-// Sizes in bytes.
+// Lengths in bytes.
 const (
 	ethernetLen = 14
 	ipv4Len     = 20
@@ -27,8 +27,8 @@ const (
 	udpLen      = 8
 )
 
-// ParseFrame takes an Ethernet frame apart. It is not ok when there is no packet
-// to RoCE's port in it, with the least header of IPv4 or IPv6.
+// ParseFrame parses an Ethernet frame. ok is false if it is not a packet to the RoCE
+// port, over IPv4 or IPv6 without options or extension headers.
 func ParseFrame(frame []byte) (p Packet, ok bool) {
 	e := binary.BigEndian
 	if len(frame) < ethernetLen {
@@ -65,9 +65,9 @@ func ParseFrame(frame []byte) (p Packet, ok bool) {
 	return p, true
 }
 
-// Check says whether a packet is what package wire makes of its header: it is
-// decoded, its header encoded again is the same bytes, and its ICRC is right for
-// the identification that it has, which is also found without being known.
+// Check decodes a packet and verifies that package wire would build the same one:
+// encoding the header again gives the same bytes, and the ICRC is right for the
+// packet's identification, which Path.Identify also finds.
 func (p *Packet) Check() (h wire.Header, payload []byte, err error) {
 	payload, err = h.Decode(p.Data)
 	if err != nil {
@@ -87,17 +87,17 @@ func (p *Packet) Check() (h wire.Header, payload []byte, err error) {
 	return h, payload, nil
 }
 
-// MissingOfRxe lists what a capture should have of the words that the kernel's rxe
-// has, over IPv4 and IPv6, and has not. rxe of Linux 6.1 knows neither FLUSH nor
-// ATOMIC WRITE and sends no CNP; SEND with invalidate it would, but not through
-// package verbs.
+// MissingOfRxe lists the kinds of packets that the kernel's rxe can send, over IPv4 and
+// IPv6, and that a capture lacks. rxe of Linux 6.1 does not know FLUSH and ATOMIC WRITE
+// and sends no CNP. It could send SEND with Invalidate, but package verbs has no such
+// operation.
 func MissingOfRxe(records []Record) (missing []string) {
-	type word struct {
+	type kind struct {
 		ipv6     bool
 		op       wire.Opcode
 		syndrome wire.Syndrome
 	}
-	seen := make(map[word]bool)
+	seen := make(map[kind]bool)
 	for _, r := range records {
 		p, ok := ParseFrame(r.Frame)
 		var h wire.Header
@@ -105,7 +105,7 @@ func MissingOfRxe(records []Record) (missing []string) {
 			if h.Syndrome.IsRNR() {
 				h.Syndrome = wire.RNR(0)
 			}
-			seen[word{p.To.Addr().Is6(), h.Op, h.Syndrome}] = true
+			seen[kind{p.To.Addr().Is6(), h.Op, h.Syndrome}] = true
 		}
 	}
 	for _, ipv6 := range []bool{false, true} {
@@ -124,7 +124,7 @@ func MissingOfRxe(records []Record) (missing []string) {
 				syndromes = []wire.Syndrome{wire.AckUnlimited}
 			}
 			for _, s := range syndromes {
-				if !seen[word{ipv6, op, s}] {
+				if !seen[kind{ipv6, op, s}] {
 					missing = append(missing, fmt.Sprintf("%v (%v) %s", op, s, family))
 				}
 			}

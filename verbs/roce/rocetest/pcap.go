@@ -14,17 +14,17 @@ type Record struct {
 	Frame []byte
 }
 
-// The format of libpcap (pcap-savefile(5)), little-endian: a header of 24 bytes,
-// and before each frame one of 16.
+// The format of libpcap (pcap-savefile(5)), little-endian: a header of 24 bytes, and
+// one of 16 bytes before each frame.
 const (
 	pcapMagic    = 0xa1b2c3d4 // times in microseconds
 	pcapEthernet = 1
 	pcapHeader   = 24
 	pcapRecord   = 16
-	pcapSnap     = 1 << 18 // the longest frame
+	pcapSnap     = 1 << 18 // maximum length of a frame
 )
 
-// WritePcap writes a capture, which begins in 1970.
+// WritePcap writes a capture. Its times begin in 1970.
 func WritePcap(w io.Writer, records []Record) error {
 	e := binary.LittleEndian
 	b := e.AppendUint32(nil, pcapMagic)
@@ -41,7 +41,7 @@ func WritePcap(w io.Writer, records []Record) error {
 	return err
 }
 
-// ReadPcap reads what WritePcap writes. The frames are a part of b.
+// ReadPcap parses what WritePcap writes. The frames share the memory of b.
 func ReadPcap(b []byte) ([]Record, error) {
 	e := binary.LittleEndian
 	if len(b) < pcapHeader || e.Uint32(b) != pcapMagic || e.Uint32(b[20:]) != pcapEthernet {
@@ -53,7 +53,7 @@ func ReadPcap(b []byte) ([]Record, error) {
 			return nil, fmt.Errorf("the capture ends within frame %d", len(records)+1)
 		}
 		n := int(e.Uint32(b[8:]))
-		if uint32(n) != e.Uint32(b[12:]) { //nolint:gosec // it was that
+		if uint32(n) != e.Uint32(b[12:]) { //nolint:gosec // converted from uint32 above
 			return nil, fmt.Errorf("frame %d was cut from %d bytes to %d", len(records)+1, e.Uint32(b[12:]), n)
 		}
 		at := time.Duration(e.Uint32(b))*time.Second + time.Duration(e.Uint32(b[4:]))*time.Microsecond

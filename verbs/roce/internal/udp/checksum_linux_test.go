@@ -21,7 +21,9 @@ func TestNoChecksumOverIPv6(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if err := with(conn, func(fd int) error { return set(fd, unix.IPPROTO_UDP, unix.UDP_NO_CHECK6_TX, 1, "UDP_NO_CHECK6_TX") }); err != nil {
+	if err := withFD(conn, func(fd int) error {
+		return setOption(fd, unix.IPPROTO_UDP, unix.UDP_NO_CHECK6_TX, 1, "UDP_NO_CHECK6_TX")
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := conn.Write([]byte("without")); err != nil {

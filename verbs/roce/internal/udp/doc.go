@@ -1,23 +1,21 @@
-// Package udp has the sockets of the user-space RoCE device: one Receiver for a
-// local address, and any number of Senders, each with a port of its own. It knows
-// nothing of RoCE.
+// Package udp implements the UDP sockets of the user-space RoCE device: one Receiver for
+// a local address, and several Senders, each with its own port. It knows nothing of RoCE.
 //
 //	Sender.Send(messages)                                Receiver.Receive(batch)
-//	   │ pieces, cut every Segment bytes                     ▲ datagrams, Segment bytes each
+//	   │ pieces, split every Segment bytes                   ▲ datagrams, Segment bytes each
 //	   ▼                                                     │
-//	one super-packet: UDP_SEGMENT ──► kernel, wire ──► UDP_GRO: one again, or several
-//	where refused: one datagram a segment
+//	one super-packet: UDP_SEGMENT ──► kernel, wire ──► UDP_GRO: joined again, or several
+//	if refused: one datagram for each segment
 //
-// What a datagram says of itself on the wire: on IPv4 the don't-fragment flag is
-// set, and its identification is 0; segment i of a super-packet has
-// identification i, unless the destination has Sender.MaxSegments of 1. IPv6 has no
-// identification. Everything else that a receiver sees is given in the Message.
+// In the IPv4 header, the don't-fragment flag is set and the identification is 0. Segment
+// i of a super-packet has identification i, unless Sender.MaxSegments of the destination
+// is 1. IPv6 has no identification. The Message defines everything else that a receiver
+// sees.
 //
-// The bytes of a Message are copied by the kernel before Send returns, and those
-// of a Datagram are lent until the next Receive with the same Batch. Neither
-// allocates. Sending never blocks for longer than sendWait; receiving blocks in
-// Go's poller, and ends with Close.
+// The kernel copies the content of a Message before Send returns. The content of a
+// Datagram is valid until the next Receive with the same Batch. Neither allocates. Sending
+// blocks for at most sendWait. Receiving blocks in Go's poller until Close.
 //
-// On Linux all of it is there. Elsewhere every datagram goes alone and without
-// traffic class, and the sockets say so (Missing).
+// All of this works on Linux. On other systems each datagram is sent alone and without
+// traffic class, and Missing says so.
 package udp

@@ -6,19 +6,18 @@ import (
 	"net/netip"
 )
 
-// ErrTooBig is in the tree of the error of Send when a segment is longer than the
-// path takes.
+// ErrTooBig is wrapped by the error of Send when a segment is longer than the path MTU.
 var ErrTooBig = errors.New("longer than the path MTU")
 
-// Error is why a socket could not be made, or why a message was not sent.
+// Error is the error of opening a socket or sending a message.
 type Error struct {
 	// Op is "listen", "open a sender" or "send".
 	Op string
-	// Addr is the local address of a socket, or where the message should go.
+	// Addr is the local address of a socket, or the destination of a message.
 	Addr netip.AddrPort
-	// Err is why; it unwraps to the system's error number.
+	// Err is the reason; it wraps the system's error number.
 	Err error
-	// Hint is what to do about it; empty when there is nothing to say.
+	// Hint is what to do about it; may be empty.
 	Hint string
 }
 
@@ -42,18 +41,17 @@ const (
 	opSend   = "send"
 )
 
-// tooBig says that a segment does not fit into the path MTU; 0 when nobody knows
-// that.
-type tooBig struct {
+// tooBigError reports a segment that exceeds the path MTU. mtu is 0 if it is unknown.
+type tooBigError struct {
 	segment, mtu int
 	err          error // of the system
 }
 
-func (t *tooBig) Error() string {
+func (t *tooBigError) Error() string {
 	if t.mtu == 0 {
-		return fmt.Sprintf("a datagram of %d bytes is longer than the path MTU takes: %v", t.segment, t.err)
+		return fmt.Sprintf("a datagram of %d bytes is longer than the path MTU: %v", t.segment, t.err)
 	}
 	return fmt.Sprintf("a datagram of %d bytes does not fit into the path MTU of %d: %v", t.segment, t.mtu, t.err)
 }
 
-func (t *tooBig) Unwrap() []error { return []error{ErrTooBig, t.err} }
+func (t *tooBigError) Unwrap() []error { return []error{ErrTooBig, t.err} }

@@ -2,81 +2,73 @@ package udp
 
 import "time"
 
-// Sizes that the protocols give.
+// Sizes that the protocols define.
 const (
-	// maxPayload is the longest payload of one UDP datagram or super-packet that
-	// both families have room for, in bytes: 65,535 of a packet less 40 of IPv6's
-	// header, of which IPv4's takes half, and 8 of UDP's (RFC 8200, RFC 768).
+	// maxPayload is the maximum payload of a UDP datagram or super-packet in both
+	// families, in bytes: 65,535 for a packet less 40 of the IPv6 header (IPv4's has
+	// 20) and 8 of the UDP header (RFC 8200, RFC 768).
 	maxPayload = 65535 - ip6Header - udpHeader
-	// udpHeader, ip4Header and ip6Header are the headers, in bytes, that stand
-	// between a segment and the path MTU (RFC 768, RFC 791, RFC 8200).
+	// udpHeader, ip4Header and ip6Header are the lengths of the headers between a
+	// segment and the path MTU, in bytes (RFC 768, RFC 791, RFC 8200).
 	udpHeader = 8
 	ip4Header = 20
 	ip6Header = 40
 )
 
-// maxSegments is the most segments of one super-packet: UDP_MAX_SEGMENTS of
-// <linux/udp.h>, which was 64 until Linux 6.9 and is 128 since.
+// maxSegments is the maximum number of segments of a super-packet: UDP_MAX_SEGMENTS of
+// <linux/udp.h>, 64 before Linux 6.9 and 128 since.
 const maxSegments = 64
 
-// maxReceive is the longest that the kernel gives in one piece, and one byte more,
-// in bytes: UDP_GRO joins datagrams of IPv4 up to a packet of 65,535.
+// maxReceive is the maximum that one receive call returns, plus one byte: UDP_GRO joins
+// IPv4 datagrams up to a packet of 65,535 bytes.
 const maxReceive = 1 << 16
 
-// What the receive buffer holds. The kernel counts what its own memory of a
-// datagram takes (truesize), against twice the SO_RCVBUF that was asked for, which
-// is what getsockopt then returns (socket(7)). Measured on Linux 6.18 over the
-// loopback, with nobody reading, for buffers of 208 KiB to 4 MiB, as a part of what
-// getsockopt returned:
-//
-//	datagrams of                 28    256    512   1040   2064   4112
-//	each alone                 0.03   0.20   0.40   0.45   0.47   0.48
-//	takes                       832   1280   1280   2300   4400   8500 bytes
-//	in super-packets                   0.94          0.88          0.87 to 0.99
-//
-// Beside that the kernel gives back what was read in quarters of the buffer while
-// more is there to read (udp_rmem_release of net/ipv4/udp.c), so that of all this
-// three quarters are there for sure.
+// The capacity of the receive buffer. The kernel counts its own memory for a datagram
+// (truesize) against the buffer size that getsockopt returns, which is twice the
+// SO_RCVBUF that was requested (socket(7)). Of that size, datagrams of 1 KiB to 4 KiB
+// can fill 0.45 if they arrive alone, and 0.87 if they arrive as super-packets (Linux
+// 6.18). Also, the kernel may hold back a quarter of the buffer: it releases what was
+// read in quarters while more is there to read (udp_rmem_release of net/ipv4/udp.c).
 const (
-	// bufferShare is by how much what getsockopt returned is divided for datagrams
-	// that come alone, as a network card may hand them over: 0.45 * 3/4 is a third.
+	// bufferShare is the divisor of the buffer size for datagrams that arrive alone, as
+	// network cards may deliver them: 0.45 * 3/4 is a third.
 	bufferShare = 3
-	// joinedShare is the same in tenths for super-packets: 10/16 is less than
-	// 0.87 * 3/4.
+	// joinedShare is the same for super-packets, in tenths: 10/16 is less than 0.87 *
+	// 3/4.
 	joinedShare = 16
-	// LeastCost is what a datagram costs at least of Receiver.Buffer, in bytes,
-	// however short it is: 3 times that is the 1280 above, and a third more.
-	LeastCost = 576
+	// MinCost is the least that a datagram takes of Receiver.Buffer, in bytes, whatever
+	// its length. The kernel takes up to 1280 bytes for a datagram of 512 bytes or
+	// less, which is 3 * 427 (bufferShare); a third is added for safety.
+	MinCost = 576
 )
 
 const (
-	// receiveBuffer is what a Receiver asks of the kernel for, in bytes
-	// (SO_RCVBUF): the bandwidth-delay product of 100 Gbit/s and 300 µs. Without
-	// privilege net.core.rmem_max caps it, by default at 208 KiB.
+	// receiveBuffer is the SO_RCVBUF of a Receiver, in bytes: the bandwidth-delay
+	// product of 100 Gbit/s and 300 µs. Without privilege net.core.rmem_max limits it,
+	// by default to 208 KiB.
 	receiveBuffer = 4 << 20
-	// sendBuffer is the same for a Sender (SO_SNDBUF): eight super-packets wait
-	// for the network card. More would only make a queue longer.
+	// sendBuffer is the SO_SNDBUF of a Sender, in bytes: eight super-packets wait for
+	// the network card. A larger buffer would only add delay.
 	sendBuffer = 512 << 10
-	// sendWait is how long Send waits for room in a full send buffer. After that
-	// what is left counts as lost on the way. A card that sends 10 Gbit/s empties
-	// sendBuffer in 0.5 ms; one that has not in this time is stuck, and the caller
-	// has timers to look after.
+	// sendWait is how long Send waits for space in a full send buffer. After that the
+	// messages count as lost on the network. A card of 10 Gbit/s empties sendBuffer in
+	// 0.5 ms, so one that takes this long is stuck, and the caller must serve its
+	// timers.
 	sendWait = 5 * time.Millisecond
-	// readTries is how many errors in a row a Receiver passes over: an ICMP error
-	// of some earlier packet, or a moment without memory, is no end. More than
-	// that is. And how many datagrams without bytes are passed over until the caller
-	// is told that it waits.
+	// readTries is the number of consecutive errors that a Receiver ignores, such as
+	// the ICMP error of an earlier packet, or a temporary lack of memory. It is also
+	// the number of dropped datagrams after which Receive calls idle.
 	readTries = 16
 )
 
-// What this package takes of memory, in bytes, beside what the kernel takes: for a
-// Receiver at most twice receiveBuffer, for a Sender twice sendBuffer. The tests
-// hold it to this.
+// The memory that this package uses, in bytes. The kernel's buffers come in addition:
+// at most twice receiveBuffer for a Receiver and twice sendBuffer for a Sender. Tests
+// check these numbers.
 const (
-	// batchMemory: one datagram, and what belongs to it.
+	// batchMemory is for one datagram with its metadata.
 	batchMemory = maxReceive + 1<<10
-	// senderMemory: headers of maxSegments messages, as x/net and as the kernel have
-	// them. Beside that there are 16 to 32 bytes for each piece of the longest call, and
-	// without UDP_SEGMENT a slice for each of them and for each segment.
+	// senderMemory is for the headers of maxSegments messages, in the form of x/net and
+	// of the kernel. In addition, there are 16 to 32 bytes for each piece of the
+	// largest call, and without UDP_SEGMENT a slice for each piece and each segment.
 	senderMemory = 20 << 10
 )

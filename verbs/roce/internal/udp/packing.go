@@ -2,16 +2,16 @@ package udp
 
 import "golang.org/x/net/ipv4"
 
-// packing is a Sender's room for the messages of one call of the kernel.
+// packing is the memory of a Sender for the messages of one call of the kernel.
 type packing struct {
 	msgs     [maxSegments]ipv4.Message
 	to       [maxSegments]*Destination
-	n        int // of msgs in use
-	controls [maxSegments]control
-	pieces   [][]byte // of what is cut; grows to the message of the most pieces
+	n        int // number of msgs in use
+	controls [maxSegments]controlCache
+	pieces   [][]byte // of segments; grows to the message with the most pieces
 }
 
-// reset forgets the messages, whose memory is not ours.
+// reset removes the messages, and the references to their memory.
 func (p *packing) reset() {
 	for i := range p.msgs[:p.n] {
 		p.msgs[i].Buffers = nil
@@ -20,28 +20,29 @@ func (p *packing) reset() {
 	p.pieces, p.n = p.pieces[:0], 0
 }
 
-// add packs one datagram, or with a segment size a super-packet.
+// add packs one datagram, or a super-packet if segment is not 0.
 func (p *packing) add(m *Message, segment int, pieces [][]byte) {
 	p.to[p.n] = m.To
-	p.msgs[p.n] = ipv4.Message{Buffers: pieces, Addr: m.To.udp, OOB: p.controls[p.n].of(m.To, segment, m.TOS)}
+	p.msgs[p.n] = ipv4.Message{Buffers: pieces, Addr: m.To.udp, OOB: p.controls[p.n].bytesFor(m.To, segment, m.TOS)}
 	p.n++
 }
 
-// cut packs a message as one datagram a segment.
-func (p *packing) cut(m *Message) {
-	// A segment may begin and end within a piece: each has at most one piece more.
+// addSegments packs a message as one datagram for each segment.
+func (p *packing) addSegments(m *Message) {
+	// A segment may begin and end within a piece, so each segment adds at most one
+	// piece.
 	if need := len(m.Pieces) + maxSegments; cap(p.pieces) < need {
 		p.pieces = make([][]byte, 0, need)
 	}
-	first, room := 0, m.Segment
+	first, space := 0, m.Segment
 	for _, piece := range m.Pieces {
 		for len(piece) > 0 {
-			n := min(len(piece), room)
+			n := min(len(piece), space)
 			p.pieces = append(p.pieces, piece[:n])
-			piece, room = piece[n:], room-n
-			if room == 0 {
+			piece, space = piece[n:], space-n
+			if space == 0 {
 				p.add(m, 0, p.pieces[first:])
-				first, room = len(p.pieces), m.Segment
+				first, space = len(p.pieces), m.Segment
 			}
 		}
 	}
@@ -50,21 +51,21 @@ func (p *packing) cut(m *Message) {
 	}
 }
 
-// control is a control message that is made again only when something in it
-// changed.
-type control struct {
-	bytes   [controlRoom]byte
+// controlCache holds a control message, and encodes it again only when its content
+// changes.
+type controlCache struct {
+	buf     [controlSpace]byte
 	n       int
-	made    bool
+	valid   bool
 	segment int
 	tos     uint8
 	six     bool
 }
 
-func (c *control) of(d *Destination, segment int, tos uint8) []byte {
-	if six := d.addr.Addr().Is6(); !c.made || c.segment != segment || c.tos != tos || c.six != six {
-		*c = control{made: true, segment: segment, tos: tos, six: six}
-		c.n = len(appendControl(c.bytes[:0], six, segment, tos))
+func (c *controlCache) bytesFor(d *Destination, segment int, tos uint8) []byte {
+	if six := d.addr.Addr().Is6(); !c.valid || c.segment != segment || c.tos != tos || c.six != six {
+		*c = controlCache{valid: true, segment: segment, tos: tos, six: six}
+		c.n = len(appendControl(c.buf[:0], six, segment, tos))
 	}
-	return c.bytes[:c.n]
+	return c.buf[:c.n]
 }

@@ -9,78 +9,78 @@ import (
 	"sync/atomic"
 )
 
-// Option changes how a socket is made.
+// Option is an option of a socket.
 type Option func(*options)
 
-type options struct{ plain bool }
+type options struct{ noOffload bool }
 
-// Plain makes a socket that asks the kernel for no offload, as if it had none.
-func Plain() Option { return func(o *options) { o.plain = true } }
+// NoOffload makes a socket that uses no segmentation offload and no receive coalescing.
+func NoOffload() Option { return func(o *options) { o.noOffload = true } }
 
-func chosen(opts []Option) (o options) {
+func apply(opts []Option) (o options) {
 	for _, f := range opts {
 		f(&o)
 	}
 	return o
 }
 
-// Receiver is the one receiving socket of a local address. One goroutine receives;
-// the other methods may be called at any time.
+// Receiver is the receiving socket of a local address. Only one goroutine may call
+// Receive at a time; the other methods are safe for concurrent use.
 type Receiver struct {
 	conn    *net.UDPConn
-	direct  directReceiver
+	reader  socketReader
 	addr    netip.AddrPort
-	buffer  int // as getsockopt returned it
+	buffer  int // as returned by getsockopt
 	joins   bool
 	missing []string
 
 	datagrams, truncated, empty, overflowed atomic.Uint64
 }
 
-// ReceiverStats count what came, since the socket was made.
+// ReceiverStats are counters since the socket was opened.
 type ReceiverStats struct {
-	// Datagrams is how many were received, a super-packet as one.
+	// Datagrams is the number of received datagrams; a super-packet counts as one.
 	Datagrams uint64
-	// Truncated were longer than a datagram can be here, or came without their
-	// whole control messages. They were dropped, and so were the Empty ones.
+	// Truncated and Empty are the numbers of dropped datagrams: those longer than the
+	// receive space or with incomplete control messages, and those without content.
 	Truncated, Empty uint64
-	// Overflowed is what the kernel dropped since the buffer was full, as far as
-	// it has told: it tells with the next datagram that fits.
+	// Overflowed is the number of datagrams that the kernel dropped because the buffer
+	// was full. The kernel reports it with the next datagram that fits.
 	Overflowed uint64
 }
 
-// Listen makes the receiving socket of a local address: on port want when that is
-// free, else on any other, which Addr and Missing tell. The port belongs to this
-// socket alone. addr is one address, of IPv4 or IPv6; an IPv6 address of a link
-// needs its zone. Errors are *Error.
+// Listen opens the receiving socket of a local address, on port want if it is free, or
+// else on any port; Addr and Missing then show it. The port belongs to this socket
+// alone. addr must not be the unspecified address; an IPv6 link-local address needs its
+// zone. Errors are of type *Error.
 func Listen(addr netip.Addr, want uint16, opts ...Option) (*Receiver, error) {
-	o := chosen(opts)
+	o := apply(opts)
 	at := netip.AddrPortFrom(addr.Unmap(), want)
 	conn, err := open(at)
 	var missing []string
-	if err != nil && want != 0 && isTaken(err) {
+	if err != nil && want != 0 && isPortInUse(err) {
 		at = netip.AddrPortFrom(at.Addr(), 0)
 		if conn, err = open(at); err == nil {
-			missing = append(missing, fmt.Sprintf("port %d of %v is taken by another socket, so this one has port %d: who sends to port %d only does not reach it",
-				want, at.Addr(), localOf(conn, at).Port(), want))
+			missing = append(missing, fmt.Sprintf("port %d of %v is used by another socket, so this one uses port %d: peers that send only to port %d cannot reach it",
+				want, at.Addr(), localAddr(conn, at).Port(), want))
 		}
 	}
 	if err != nil {
 		return nil, &Error{Op: opListen, Addr: at, Err: err}
 	}
-	r := &Receiver{conn: conn, addr: localOf(conn, at), missing: missing}
-	if err := errors.Join(r.direct.init(conn), r.configure(o)); err != nil {
-		_ = conn.Close() // the error is the other one
+	r := &Receiver{conn: conn, addr: localAddr(conn, at), missing: missing}
+	if err := errors.Join(r.reader.init(conn), r.configure(o)); err != nil {
+		_ = conn.Close() // report the first error
 		return nil, &Error{Op: opListen, Addr: r.addr, Err: err}
 	}
 	return r, nil
 }
 
-// open makes a socket of one address. Go sets neither SO_REUSEADDR nor
-// SO_REUSEPORT on it.
+// open opens a socket on one address. Go sets neither SO_REUSEADDR nor SO_REUSEPORT on
+// it.
 func open(at netip.AddrPort) (*net.UDPConn, error) {
 	if !at.Addr().IsValid() || at.Addr().IsUnspecified() {
-		return nil, errors.New("a socket needs one address of this host")
+		return nil, errors.New("a socket needs a specific address of this host")
 	}
 	network := "udp4"
 	if at.Addr().Is6() {
@@ -89,26 +89,24 @@ func open(at netip.AddrPort) (*net.UDPConn, error) {
 	return net.ListenUDP(network, net.UDPAddrFromAddrPort(at))
 }
 
-// localOf is where the socket is bound; at is what was asked for.
-func localOf(conn *net.UDPConn, at netip.AddrPort) netip.AddrPort {
+// localAddr returns the address with the port that the socket is bound to.
+func localAddr(conn *net.UDPConn, at netip.AddrPort) netip.AddrPort {
 	if a, ok := conn.LocalAddr().(*net.UDPAddr); ok {
 		return netip.AddrPortFrom(at.Addr(), a.AddrPort().Port())
 	}
 	return at
 }
 
-// Addr is where it receives.
+// Addr returns the local address.
 func (r *Receiver) Addr() netip.AddrPort { return r.addr }
 
-// Buffer is how many bytes of datagrams under way the receive buffer holds without
-// loss, as peers are told: a datagram counts with its length, and with LeastCost
-// when it is shorter. All peers share it.
+// Buffer is how many bytes of datagrams from all peers together the receive buffer
+// holds without loss. A datagram counts with its length, and at least with MinCost.
 func (r *Receiver) Buffer() int { return r.buffer / bufferShare }
 
-// JoinedBuffer is the same for datagrams that come as super-packets of 8 KiB and
-// more: from senders that send such, over the loopback, a veth pair, or a network
-// card that joins them again. It is more, and Buffer where the kernel has no
-// UDP_GRO.
+// JoinedBuffer is Buffer for datagrams that arrive as super-packets of 8 KiB or more:
+// sent as such over the loopback or a veth pair, or joined by the network card. It is
+// larger than Buffer, or equal if the kernel has no UDP_GRO.
 func (r *Receiver) JoinedBuffer() int {
 	if !r.joins {
 		return r.Buffer()
@@ -116,10 +114,10 @@ func (r *Receiver) JoinedBuffer() int {
 	return r.buffer / joinedShare * 10
 }
 
-// Missing says in words what the kernel refused, and what to do about it.
+// Missing lists, in words, what the kernel refused, and what to do about it.
 func (r *Receiver) Missing() []string { return r.missing }
 
-// Stats returns what was counted.
+// Stats returns the counters.
 func (r *Receiver) Stats() ReceiverStats {
 	return ReceiverStats{
 		Datagrams: r.datagrams.Load(), Truncated: r.truncated.Load(), Empty: r.empty.Load(),
@@ -127,20 +125,20 @@ func (r *Receiver) Stats() ReceiverStats {
 	}
 }
 
-// Datagram is what one call of the kernel gave: one or more segments of Segment
-// bytes each, from one sender with one ECN; the last may be shorter. A single one
-// has Segment == len(Data), which is at least 1.
+// Datagram is the result of one receive call: one or more segments of Segment bytes
+// from one sender, with the same ECN; the last segment may be shorter. A single segment
+// has Segment == len(Data), at least 1.
 type Datagram struct {
-	// Data is lent until the next Receive with the same Batch.
+	// Data is valid until the next Receive with the same Batch.
 	Data    []byte
 	Segment int
 	From    netip.AddrPort
-	// ECN is the congestion field of the IP header, 0 to 3 (RFC 3168).
+	// ECN is the ECN field of the IP header, 0 to 3 (RFC 3168).
 	ECN uint8
 }
 
-// Batch is the memory of received datagrams: 64 KiB and what belongs to them. It
-// serves one Receive at a time.
+// Batch is the memory for received datagrams: 64 KiB and metadata. Only one Receive may
+// use it at a time.
 type Batch struct {
 	n         int
 	datagrams [1]Datagram
@@ -148,24 +146,24 @@ type Batch struct {
 	control   []byte
 }
 
-// NewBatch makes one.
+// NewBatch returns a Batch.
 func NewBatch() *Batch {
-	return &Batch{data: make([]byte, maxReceive), control: make([]byte, controlRoom)}
+	return &Batch{data: make([]byte, maxReceive), control: make([]byte, controlSpace)}
 }
 
-// Len is how many datagrams the last Receive brought.
+// Len returns the number of datagrams of the last Receive.
 func (b *Batch) Len() int { return b.n }
 
-// Datagram returns the i-th.
+// Datagram returns datagram i.
 func (b *Batch) Datagram(i int) Datagram { return b.datagrams[i] }
 
-// Receive blocks until something is there and takes it. It returns net.ErrClosed
-// after Close. idle, unless it is nil, is called when nothing is there, before it
-// waits: as often as that is seen. It must not close the Receiver.
+// Receive blocks until a datagram arrives. It returns net.ErrClosed after Close. If
+// idle is not nil, Receive calls it whenever nothing is there, before it blocks. idle
+// must not close the Receiver.
 func (r *Receiver) Receive(b *Batch, idle func()) error {
 	b.n = 0
 	for tries, dropped := 1, 0; ; {
-		n, control, flags, err := r.direct.receive(b.data, b.control, idle)
+		n, control, flags, err := r.reader.receive(b.data, b.control, idle)
 		if err != nil {
 			if errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) || tries == readTries {
 				return err
@@ -173,18 +171,19 @@ func (r *Receiver) Receive(b *Batch, idle func()) error {
 			tries++
 			continue
 		}
-		if r.take(&b.datagrams[0], b.data[:n], b.control[:control], flags, r.direct.sender(r.addr.Addr().Zone())) {
+		if r.parse(&b.datagrams[0], b.data[:n], b.control[:control], flags, r.reader.sender(r.addr.Addr().Zone())) {
 			b.n = 1
 			return nil
 		}
 		if dropped++; dropped%readTries == 0 && idle != nil {
-			idle() // who floods the socket with what is nothing does not hold up the rest
+			idle() // a flood of invalid datagrams must not delay the caller's other work
 		}
 	}
 }
 
-// take makes a datagram of what the kernel gave, and says whether it is one.
-func (r *Receiver) take(d *Datagram, data, control []byte, flags int, from netip.AddrPort) bool {
+// parse fills d with what the kernel returned, and reports whether it is a valid
+// datagram.
+func (r *Receiver) parse(d *Datagram, data, control []byte, flags int, from netip.AddrPort) bool {
 	switch {
 	case isTruncated(flags):
 		r.truncated.Add(1)
@@ -194,7 +193,7 @@ func (r *Receiver) take(d *Datagram, data, control []byte, flags int, from netip
 		return false
 	}
 	c := parseControl(control)
-	if c.segment <= 0 || c.segment > len(data) { // not there: it is one datagram
+	if c.segment <= 0 || c.segment > len(data) { // no UDP_GRO message: a single datagram
 		c.segment = len(data)
 	}
 	if c.overflowed != 0 {
@@ -205,16 +204,15 @@ func (r *Receiver) take(d *Datagram, data, control []byte, flags int, from netip
 	return true
 }
 
-// ecnMask is what of a traffic class is ECN (RFC 3168 section 5).
+// ecnMask is the ECN part of a traffic class (RFC 3168 section 5).
 const ecnMask = 3
 
-// received is what the control messages of a datagram say; zero for what they do
-// not.
-type received struct {
+// controlInfo is the content of a datagram's control messages; 0 for missing ones.
+type controlInfo struct {
 	segment    int
 	class      uint8
 	overflowed uint32
 }
 
-// Close ends Receive, now and later.
+// Close closes the socket. Receive then returns net.ErrClosed.
 func (r *Receiver) Close() error { return r.conn.Close() }

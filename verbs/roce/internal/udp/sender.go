@@ -15,58 +15,57 @@ import (
 	"golang.org/x/net/ipv6"
 )
 
-// Destination is where messages go: made once for a peer, used by any number of
-// senders of one local address.
+// Destination is the address of a peer. It is created once, and all senders of a local
+// address may use it.
 type Destination struct {
 	addr netip.AddrPort
 	udp  *net.UDPAddr
 	sockaddr
-	plain atomic.Bool // the way there takes no super-packets
+	noSuperPackets atomic.Bool // the path takes no super-packets
 }
 
-// NewDestination makes one. An IPv6 address of a link needs its zone.
+// NewDestination returns a Destination. An IPv6 link-local address needs its zone.
 func NewDestination(to netip.AddrPort) *Destination {
 	to = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
 	return &Destination{addr: to, udp: net.UDPAddrFromAddrPort(to), sockaddr: newSockaddr(to)}
 }
 
-// Addr is its address.
+// Addr returns the address.
 func (d *Destination) Addr() netip.AddrPort { return d.addr }
 
-// Message is a datagram, or a super-packet of several that the kernel cuts.
+// Message is a datagram, or a super-packet that the kernel splits into datagrams.
 type Message struct {
 	To *Destination
-	// TOS is the whole byte of traffic class: DSCP in the upper six bits, ECN in
-	// the lower two.
+	// TOS is the traffic class: DSCP in the upper six bits, ECN in the lower two.
 	TOS uint8
-	// Segment is the length of each datagram in bytes; the last one may be
-	// shorter. 0 for one datagram of all the pieces.
+	// Segment is the length of each datagram in bytes; the last one may be shorter. 0
+	// means one datagram with all pieces.
 	Segment int
-	// Pieces are the bytes, one after the other, cut without regard to where a
-	// piece ends. They are lent until Send returns.
+	// Pieces are the content. Datagrams may begin and end within a piece. The memory is
+	// lent until Send returns.
 	Pieces [][]byte
 }
 
-// Sender is one sending socket, with a port of its own. Any number of goroutines
-// may send; they go in one after the other.
+// Sender is a sending socket with its own port. It is safe for concurrent use.
 type Sender struct {
-	conn    *net.UDPConn
-	kernel  kernel
-	addr    netip.AddrPort
-	segment bool // the kernel has UDP_SEGMENT
+	conn       *net.UDPConn
+	kernel     kernel
+	addr       netip.AddrPort
+	canSegment bool // the kernel has UDP_SEGMENT
 
-	mu      sync.Mutex // guards what follows
-	room    packing
-	missing []string
-	told    bool // that a way takes no super-packets
+	mu       sync.Mutex // guards the fields below
+	packing  packing
+	missing  []string
+	reported bool // missing has an entry about super-packets
 
-	lost, plain atomic.Uint64
+	lost, separate atomic.Uint64
 }
 
-// kernel takes the messages of a packing from the at-th on, in one call, and says how
-// many; an error is about the first, and then none was taken.
+// kernel sends the messages of a packing, from index at on, in one call, and returns
+// how many it sent. An error is about the first message, and then none was sent.
 type kernel interface {
-	// send gives isFull where wait waits for room, until the socket's deadline.
+	// send does not block: if the send buffer is full, its error satisfies isFull. wait
+	// blocks until the socket's deadline.
 	send(p *packing, at int) (int, error)
 	wait(p *packing, at int) (int, error)
 }
@@ -83,77 +82,75 @@ func newBatchWriter(conn *net.UDPConn) batchWriter {
 	return ipv4.NewPacketConn(conn)
 }
 
-// SenderStats count since the socket was made.
+// SenderStats are counters since the socket was opened.
 type SenderStats struct {
-	// Lost are the messages that found the send buffer full for sendWait or the
-	// kernel without memory. Nobody was told.
+	// Lost is the number of messages that were dropped because the send buffer stayed
+	// full for sendWait, or the kernel had no memory.
 	Lost uint64
-	// Plain are the messages of several segments that went as one datagram a
-	// segment.
-	Plain uint64
+	// Separate is the number of messages of several segments that were sent as one
+	// datagram for each segment.
+	Separate uint64
 }
 
-// NewSender makes a sending socket at a local address. Errors are *Error.
+// NewSender opens a sending socket on a local address. Errors are of type *Error.
 func NewSender(addr netip.Addr, opts ...Option) (*Sender, error) {
 	at := netip.AddrPortFrom(addr.Unmap(), 0)
 	conn, err := open(at)
 	if err != nil {
 		return nil, &Error{Op: opOpen, Addr: at, Err: err}
 	}
-	s := &Sender{conn: conn, addr: localOf(conn, at)}
+	s := &Sender{conn: conn, addr: localAddr(conn, at)}
 	if s.kernel, err = newKernel(conn); err == nil {
-		err = s.configure(chosen(opts))
+		err = s.configure(apply(opts))
 	}
 	if err != nil {
-		_ = conn.Close() // the error is the other one
+		_ = conn.Close() // report the first error
 		return nil, &Error{Op: opOpen, Addr: s.addr, Err: err}
 	}
 	return s, nil
 }
 
-// Addr is where its datagrams come from.
+// Addr returns the local address.
 func (s *Sender) Addr() netip.AddrPort { return s.addr }
 
-// Missing says in words what the kernel refused, so far.
+// Missing lists, in words, what the kernel has refused so far, and what to do about it.
 func (s *Sender) Missing() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clip(s.missing)
 }
 
-// Stats returns what was counted.
+// Stats returns the counters.
 func (s *Sender) Stats() SenderStats {
-	return SenderStats{Lost: s.lost.Load(), Plain: s.plain.Load()}
+	return SenderStats{Lost: s.lost.Load(), Separate: s.separate.Load()}
 }
 
-// MaxSegments is how many segments of a length in bytes one message may have: 1
-// where the kernel, or the way to d, takes no super-packets. It may become 1 while
-// messages are sent, and is never more than it was.
+// MaxSegments returns how many segments of a length in bytes a message may have: 1 if
+// the kernel or the path to d takes no super-packets. The result may drop to 1 while
+// messages are sent; it never grows.
 func (s *Sender) MaxSegments(d *Destination, segment int) int {
-	if !s.segment || segment <= 0 || d.plain.Load() {
+	if !s.canSegment || segment <= 0 || d.noSuperPackets.Load() {
 		return 1
 	}
 	return max(min(maxSegments, maxPayload/segment), 1)
 }
 
-// Send hands messages to the kernel, in order, and returns how many. An error is
-// about the first that is not among them, and says why it cannot be sent: nothing
-// is wrong with the socket, and those behind it may be tried. It is *Error, and
+// Send sends messages in order, and returns how many. An error is about the first
+// message that was not sent; later ones may still be sent. It is an *Error that wraps
 //
 //   - ErrTooBig when a segment is longer than the path MTU,
-//   - of the system's EPERM, ENETUNREACH, EHOSTUNREACH and others, for that
-//     destination,
+//   - EPERM, ENETUNREACH, EHOSTUNREACH and others of the system, for that destination,
 //   - net.ErrClosed after Close.
 //
-// A send buffer that stays full is no error: the messages count as lost on the way
-// (SenderStats.Lost). A message that the kernel does not take as a super-packet
-// goes as one datagram a segment, all of identification 0; from then on
-// MaxSegments of its destination is 1.
+// If the send buffer stays full, Send returns no error, but counts the messages as lost
+// (SenderStats.Lost). If the kernel does not take a message as a super-packet, Send
+// sends one datagram for each segment, all with identification 0; from then on
+// MaxSegments of that destination is 1.
 func (s *Sender) Send(msgs []Message) (sent int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for sent < len(msgs) {
-		n, err := s.some(msgs[sent:])
+		n, err := s.sendSome(msgs[sent:])
 		sent += n
 		if err != nil {
 			return sent, err
@@ -162,30 +159,30 @@ func (s *Sender) Send(msgs []Message) (sent int, err error) {
 	return sent, nil
 }
 
-// some sends the first message and what can go with it in one call of the kernel,
-// or says why not.
-func (s *Sender) some(msgs []Message) (int, error) {
-	p := &s.room
+// sendSome sends the first message, and those after it that can go in the same call of
+// the kernel.
+func (s *Sender) sendSome(msgs []Message) (int, error) {
+	p := &s.packing
 	p.reset()
 	for i := range msgs[:min(len(msgs), maxSegments)] {
 		m := &msgs[i]
 		n := length(m.Pieces)
 		segment := m.Segment
 		if n <= segment {
-			segment = 0 // it is one datagram
+			segment = 0 // a single datagram
 		}
-		cut := segment > 0 && (!s.segment || m.To.plain.Load())
+		cut := segment > 0 && (!s.canSegment || m.To.noSuperPackets.Load())
 		if i > 0 && cut {
-			break // later
+			break // in the next call
 		}
 		if err := s.check(m, n); err != nil {
 			if i > 0 {
-				break // those before it come first
+				break // send those before it first
 			}
 			return 0, err
 		}
 		if cut {
-			return s.cut(m)
+			return s.sendSegments(m)
 		}
 		p.add(m, segment, m.Pieces)
 	}
@@ -198,53 +195,53 @@ func (s *Sender) some(msgs []Message) (int, error) {
 		return 0, s.explain(m, err)
 	}
 	refused := err
-	if n, err = s.cut(m); err == nil && m.To.plain.CompareAndSwap(false, true) && !s.told {
-		s.told = true
-		s.missing = append(s.missing, fmt.Sprintf("the way to %v, and perhaps others, takes no super-packets (%v), so each datagram is sent alone: see tx-checksumming and tx-udp-segmentation of its interface (ethtool -k)",
+	if n, err = s.sendSegments(m); err == nil && m.To.noSuperPackets.CompareAndSwap(false, true) && !s.reported {
+		s.reported = true
+		s.missing = append(s.missing, fmt.Sprintf("the path to %v, and perhaps others, takes no super-packets (%v), so each datagram is sent alone: check tx-checksumming and tx-udp-segmentation of its interface (ethtool -k)",
 			m.To.addr, refused))
 	}
 	return n, err
 }
 
-// cut sends a message segment by segment.
-func (s *Sender) cut(m *Message) (int, error) {
-	s.room.reset()
-	s.room.cut(m)
-	for at := 0; at < s.room.n; {
+// sendSegments sends each segment of a message as a datagram.
+func (s *Sender) sendSegments(m *Message) (int, error) {
+	s.packing.reset()
+	s.packing.addSegments(m)
+	for at := 0; at < s.packing.n; {
 		n, err := s.write(at)
 		if err != nil {
 			return 0, s.explain(m, err)
 		}
 		at += n
 	}
-	s.plain.Add(1)
+	s.separate.Add(1)
 	return 1, nil
 }
 
-// check refuses what no kernel would take. n is the length.
+// check returns an error for a message that no kernel would take. n is its length.
 func (s *Sender) check(m *Message, n int) error {
 	switch {
 	case m.To.addr.Addr().Is4() != s.addr.Addr().Is4():
-		return &Error{Op: opSend, Addr: m.To.addr, Err: fmt.Errorf("it is not of the family of %v, where the socket is", s.addr.Addr())}
+		return &Error{Op: opSend, Addr: m.To.addr, Err: fmt.Errorf("its address family differs from that of the socket, which is on %v", s.addr.Addr())}
 	case n == 0:
-		return &Error{Op: opSend, Addr: m.To.addr, Err: errors.New("there is nothing in the message")}
+		return &Error{Op: opSend, Addr: m.To.addr, Err: errors.New("the message is empty")}
 	case m.Segment < 0 || n > maxPayload || m.Segment > 0 && (n+m.Segment-1)/m.Segment > maxSegments:
-		return &Error{Op: opSend, Addr: m.To.addr, Err: fmt.Errorf("a message of %d bytes in segments of %d; the most are %d bytes and %d segments",
+		return &Error{Op: opSend, Addr: m.To.addr, Err: fmt.Errorf("the message has %d bytes in segments of %d; the limits are %d bytes and %d segments",
 			n, m.Segment, maxPayload, maxSegments)}
 	}
 	return nil
 }
 
-// write hands the packed messages from the at-th on to the kernel and says how many
-// it took. What finds no room within sendWait is lost, and counts as taken.
+// write sends the packed messages from index at on, and returns how many the kernel
+// took. A message that finds no space within sendWait is lost, and counts as taken.
 func (s *Sender) write(at int) (int, error) {
-	n, err := s.kernel.send(&s.room, at)
+	n, err := s.kernel.send(&s.packing, at)
 	if err == nil || n > 0 {
 		return n, nil
 	}
 	if isFull(err) {
-		_ = s.conn.SetWriteDeadline(time.Now().Add(sendWait)) // of a closed socket the write tells
-		n, err = s.kernel.wait(&s.room, at)
+		_ = s.conn.SetWriteDeadline(time.Now().Add(sendWait)) // if the socket is closed, wait reports it
+		n, err = s.kernel.wait(&s.packing, at)
 		_ = s.conn.SetWriteDeadline(time.Time{})
 		if err == nil || n > 0 {
 			return n, nil
@@ -257,7 +254,7 @@ func (s *Sender) write(at int) (int, error) {
 	return 0, err
 }
 
-// explain makes words of why the kernel did not take a message.
+// explain returns the error for a message that the kernel did not take.
 func (s *Sender) explain(m *Message, err error) error {
 	e := &Error{Op: opSend, Addr: m.To.addr, Err: err}
 	if isTooBig(err) {
@@ -265,22 +262,24 @@ func (s *Sender) explain(m *Message, err error) error {
 		if n := length(m.Pieces); segment == 0 || n < segment {
 			segment = n
 		}
-		mtu, _ := PathMTU(s.addr.Addr(), m.To.addr) // 0: nobody knows
-		e.Err = &tooBig{segment: segment, mtu: mtu, err: err}
-		e.Hint = "take a smaller MTU for the queue pairs, or a larger one on the way there"
+		mtu, _ := PathMTU(s.addr.Addr(), m.To.addr) // 0: unknown
+		e.Err = &tooBigError{segment: segment, mtu: mtu, err: err}
+		e.Hint = "use a smaller MTU for the queue pairs, or raise the MTU of the path"
 	}
 	return e
 }
 
-// Close ends Send, now and later.
+// Close closes the socket. Send then returns net.ErrClosed.
 func (s *Sender) Close() error { return s.conn.Close() }
 
-// PathMTU is what the kernel knows of the path from a local address to another, in
-// bytes of IP packets: the MTU of the interface, or less where a router has said
-// so. Nothing is sent. errors.ErrUnsupported where the system does not tell.
+// PathMTU returns the MTU of the path from a local address to another one, in bytes of
+// IP packets, as far as the kernel knows it: the MTU of the interface, or less if a
+// router has reported that. It sends nothing. The error is errors.ErrUnsupported on
+// systems without this information.
 func PathMTU(from netip.Addr, to netip.AddrPort) (int, error) { return pathMTU(from, to) }
 
-// MaxDatagram is the longest datagram for a path MTU in bytes and an address.
+// MaxDatagram returns the maximum length of a datagram to an address, for a path MTU in
+// bytes.
 func MaxDatagram(mtu int, to netip.Addr) int {
 	if to.Unmap().Is4() {
 		return mtu - ip4Header - udpHeader

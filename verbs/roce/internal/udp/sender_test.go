@@ -69,10 +69,10 @@ func TestErrorOfTheWay(t *testing.T) {
 			if n != 0 || !errors.Is(err, errno) || !errors.As(err, &e) || e.Addr != to.Addr() || errors.Is(err, ErrTooBig) {
 				t.Errorf("%d sent: %v", n, err)
 			}
-			if s.segment && s.MaxSegments(to, 4112) == 1 {
+			if s.canSegment && s.MaxSegments(to, 4112) == 1 {
 				t.Error("segments are given up for it")
 			}
-			if again := d.calls > 1; s.segment && again != refusesSegments(errno) {
+			if again := d.calls > 1; s.canSegment && again != refusesSegments(errno) {
 				t.Errorf("%d calls", d.calls)
 			}
 			bad = false
@@ -231,8 +231,8 @@ func TestMemory(t *testing.T) {
 
 func TestMaxSegments(t *testing.T) {
 	_, s := ends(t, loopbacks["IPv4"])
-	_, plain := ends(t, loopbacks["IPv4"], Plain())
-	if !s.segment {
+	_, plain := ends(t, loopbacks["IPv4"], NoOffload())
+	if !s.canSegment {
 		t.Skip("this system has no UDP_SEGMENT")
 	}
 	to := NewDestination(netip.MustParseAddrPort("127.0.0.1:9"))

@@ -12,13 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// controlRoom holds the control messages of a datagram, both ways: segment size,
-// traffic class, and on receipt the count of drops, each of at most 4 bytes
-// (CMSG_SPACE: 24 with 64 bits).
-const controlRoom = 3 * 24
+// controlSpace is the space for the control messages of a datagram, in both directions:
+// segment size, traffic class and, on receive, the drop count. Each has at most 4
+// bytes, which CMSG_SPACE makes 24 on 64-bit systems.
+const controlSpace = 3 * 24
 
-// with calls f with the socket's descriptor.
-func with(conn *net.UDPConn, f func(fd int) error) error {
+// withFD calls f with the socket's descriptor.
+func withFD(conn *net.UDPConn, f func(fd int) error) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return err
@@ -30,8 +30,8 @@ func with(conn *net.UDPConn, f func(fd int) error) error {
 	return inner
 }
 
-// set sets an option that has an integer.
-func set(fd, level, option, value int, name string) error {
+// setOption sets an integer option.
+func setOption(fd, level, option, value int, name string) error {
 	if err := unix.SetsockoptInt(fd, level, option, value); err != nil {
 		return os.NewSyscallError("setsockopt "+name, err)
 	}
@@ -39,30 +39,30 @@ func set(fd, level, option, value int, name string) error {
 }
 
 func (r *Receiver) configure(o options) error {
-	return with(r.conn, func(fd int) error {
-		if err := r.askForBuffer(fd); err != nil {
+	return withFD(r.conn, func(fd int) error {
+		if err := r.setReceiveBuffer(fd); err != nil {
 			return err
 		}
-		class := func() error { return set(fd, unix.IPPROTO_IP, unix.IP_RECVTOS, 1, "IP_RECVTOS") }
+		class := func() error { return setOption(fd, unix.IPPROTO_IP, unix.IP_RECVTOS, 1, "IP_RECVTOS") }
 		if r.addr.Addr().Is6() {
-			class = func() error { return set(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVTCLASS, 1, "IPV6_RECVTCLASS") }
+			class = func() error { return setOption(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVTCLASS, 1, "IPV6_RECVTCLASS") }
 			// The kernel's rxe and NICs send UDP checksum 0 (annex A17.4.4), which
-			// Linux drops over IPv6 unless a socket asks for it (RFC 6935, udp(7)).
-			if err := set(fd, unix.IPPROTO_UDP, unix.UDP_NO_CHECK6_RX, 1, "UDP_NO_CHECK6_RX"); err != nil {
-				r.missing = append(r.missing, "datagrams of kernels and NICs over IPv6 do not arrive: "+err.Error())
+			// Linux drops over IPv6 without this option (RFC 6935, udp(7)).
+			if err := setOption(fd, unix.IPPROTO_UDP, unix.UDP_NO_CHECK6_RX, 1, "UDP_NO_CHECK6_RX"); err != nil {
+				r.missing = append(r.missing, "datagrams of kernels and NICs are not received over IPv6: "+err.Error())
 			}
 		}
 		if err := class(); err != nil {
-			r.missing = append(r.missing, "marks of congestion are not seen: "+err.Error())
+			r.missing = append(r.missing, "congestion marks (ECN) are not received: "+err.Error())
 		}
-		if err := set(fd, unix.SOL_SOCKET, unix.SO_RXQ_OVFL, 1, "SO_RXQ_OVFL"); err != nil {
-			r.missing = append(r.missing, "datagrams that found the buffer full are not counted: "+err.Error())
+		if err := setOption(fd, unix.SOL_SOCKET, unix.SO_RXQ_OVFL, 1, "SO_RXQ_OVFL"); err != nil {
+			r.missing = append(r.missing, "datagrams dropped by a full buffer are not counted: "+err.Error())
 		}
-		if o.plain {
+		if o.noOffload {
 			return nil
 		}
-		if err := set(fd, unix.SOL_UDP, unix.UDP_GRO, 1, "UDP_GRO"); err != nil {
-			r.missing = append(r.missing, "each datagram is received alone, which takes more time: "+err.Error()+"; Linux has it since 5.0")
+		if err := setOption(fd, unix.SOL_UDP, unix.UDP_GRO, 1, "UDP_GRO"); err != nil {
+			r.missing = append(r.missing, "each datagram is received alone, which takes more time: "+err.Error()+"; Linux supports it since 5.0")
 			return nil
 		}
 		r.joins = true
@@ -70,11 +70,11 @@ func (r *Receiver) configure(o options) error {
 	})
 }
 
-// askForBuffer asks for receiveBuffer: by right when this process has
-// CAP_NET_ADMIN, else for as much as net.core.rmem_max allows.
-func (r *Receiver) askForBuffer(fd int) error {
+// setReceiveBuffer requests receiveBuffer. With CAP_NET_ADMIN the kernel grants it;
+// otherwise net.core.rmem_max is the limit.
+func (r *Receiver) setReceiveBuffer(fd int) error {
 	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer) != nil {
-		if err := set(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer, "SO_RCVBUF"); err != nil {
+		if err := setOption(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer, "SO_RCVBUF"); err != nil {
 			return err
 		}
 	}
@@ -83,14 +83,15 @@ func (r *Receiver) askForBuffer(fd int) error {
 		return os.NewSyscallError("getsockopt SO_RCVBUF", err)
 	}
 	r.buffer = doubled
-	if why := capped(doubled / 2); why != "" {
+	if why := bufferCapped(doubled / 2); why != "" {
 		r.missing = append(r.missing, why)
 	}
 	return nil
 }
 
-// capped says that a receive buffer is smaller than asked for, and what to do.
-func capped(got int) string {
+// bufferCapped explains a receive buffer that is smaller than requested; "" if it is
+// not.
+func bufferCapped(got int) string {
 	if got >= receiveBuffer {
 		return ""
 	}
@@ -98,35 +99,36 @@ func capped(got int) string {
 }
 
 func (s *Sender) configure(o options) error {
-	return with(s.conn, func(fd int) error {
+	return withFD(s.conn, func(fd int) error {
 		level, option, value, name := unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO, "IP_MTU_DISCOVER"
 		if s.addr.Addr().Is6() {
 			level, option, value, name = unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DO, "IPV6_MTU_DISCOVER"
 		}
-		if err := set(fd, level, option, value, name); err != nil {
+		if err := setOption(fd, level, option, value, name); err != nil {
 			return err
 		}
-		if err := set(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, sendBuffer, "SO_SNDBUF"); err != nil {
+		if err := setOption(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, sendBuffer, "SO_SNDBUF"); err != nil {
 			return err
 		}
-		if err := set(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 0, "SO_RCVBUF"); err != nil { // the kernel's least
+		if err := setOption(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 0, "SO_RCVBUF"); err != nil { // the kernel's minimum
 			return err
 		}
-		if o.plain {
+		if o.noOffload {
 			return nil
 		}
-		// 0 changes nothing: a kernel that knows the option takes it (udp(7)).
-		if err := set(fd, unix.SOL_UDP, unix.UDP_SEGMENT, 0, "UDP_SEGMENT"); err != nil {
-			s.missing = append(s.missing, "each datagram is sent alone, which takes more time: "+err.Error()+"; Linux has it since 4.18")
+		// The value 0 changes nothing, but shows whether the kernel has the option
+		// (udp(7)).
+		if err := setOption(fd, unix.SOL_UDP, unix.UDP_SEGMENT, 0, "UDP_SEGMENT"); err != nil {
+			s.missing = append(s.missing, "each datagram is sent alone, which takes more time: "+err.Error()+"; Linux supports it since 4.18")
 			return nil
 		}
-		s.segment = true
+		s.canSegment = true
 		return nil
 	})
 }
 
-// appendControl appends the control messages of a message: UDP_SEGMENT unless
-// segment is 0, and the traffic class.
+// appendControl appends the control messages of a message: UDP_SEGMENT unless segment
+// is 0, and the traffic class.
 func appendControl(b []byte, six bool, segment int, tos uint8) []byte {
 	if segment > 0 {
 		b = appendHeader(b, unix.SOL_UDP, unix.UDP_SEGMENT, 2)
@@ -142,7 +144,7 @@ func appendControl(b []byte, six bool, segment int, tos uint8) []byte {
 	return align(b)
 }
 
-// appendHeader appends a struct cmsghdr: its length is a size_t (cmsg(3)).
+// appendHeader appends a struct cmsghdr, whose length field is a size_t (cmsg(3)).
 func appendHeader(b []byte, level, kind, n int) []byte {
 	if unix.SizeofCmsghdr == 16 {
 		b = binary.NativeEndian.AppendUint64(b, uint64(unix.CmsgLen(n)))
@@ -153,7 +155,7 @@ func appendHeader(b []byte, level, kind, n int) []byte {
 	return binary.NativeEndian.AppendUint32(b, uint32(kind))
 }
 
-// align pads to where the next control message begins.
+// align pads to the beginning of the next control message.
 func align(b []byte) []byte {
 	for len(b)%(unix.SizeofCmsghdr-8) != 0 {
 		b = append(b, 0)
@@ -161,9 +163,8 @@ func align(b []byte) []byte {
 	return b
 }
 
-// parseControl reads the control messages of a datagram. What it does not know it
-// passes over.
-func parseControl(b []byte) (c received) {
+// parseControl parses the control messages of a datagram. It ignores unknown ones.
+func parseControl(b []byte) (c controlInfo) {
 	for len(b) >= unix.SizeofCmsghdr {
 		h, data, rest, err := unix.ParseOneSocketControlMessage(b)
 		if err != nil {
@@ -186,19 +187,20 @@ func parseControl(b []byte) (c received) {
 
 func isTruncated(flags int) bool { return flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 }
 
-func isTaken(err error) bool { return errors.Is(err, syscall.EADDRINUSE) }
+func isPortInUse(err error) bool { return errors.Is(err, syscall.EADDRINUSE) }
 
-// isFull: the send buffer, or, of some interfaces, their queue (send(2)).
+// isFull reports whether the send buffer is full, or the queue of an interface
+// (send(2)).
 func isFull(err error) bool {
 	return errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.ENOBUFS) || errors.Is(err, syscall.ENOMEM)
 }
 
 func isTooBig(err error) bool { return errors.Is(err, syscall.EMSGSIZE) }
 
-// refusesSegments: EIO when the interface computes no checksums or the packets are
-// encrypted on the way, EINVAL for that and, before Linux 6.10, when a segment is
-// longer than the MTU (udp_send_skb of net/ipv4/udp.c). In the last case the first
-// segment, sent alone, is EMSGSIZE.
+// refusesSegments reports whether the kernel refused a super-packet: EIO if the
+// interface computes no checksums or the path encrypts packets, EINVAL for the same
+// reason and, before Linux 6.10, when a segment is longer than the MTU (udp_send_skb of
+// net/ipv4/udp.c). In the last case, sending the first segment alone returns EMSGSIZE.
 func refusesSegments(err error) bool {
 	return errors.Is(err, syscall.EIO) || errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EOPNOTSUPP)
 }
@@ -208,13 +210,13 @@ func pathMTU(from netip.Addr, to netip.AddrPort) (int, error) {
 	if to.Addr().Is6() {
 		network, level, option = "udp6", unix.IPPROTO_IPV6, unix.IPV6_MTU
 	}
-	conn, err := net.DialUDP(network, net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0)), net.UDPAddrFromAddrPort(to)) // nothing is sent
+	conn, err := net.DialUDP(network, net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0)), net.UDPAddrFromAddrPort(to)) // sends nothing
 	if err != nil {
 		return 0, err
 	}
 	defer conn.Close()
 	var mtu int
-	err = with(conn, func(fd int) (err error) {
+	err = withFD(conn, func(fd int) (err error) {
 		if mtu, err = unix.GetsockoptInt(fd, level, option); err != nil {
 			return os.NewSyscallError("getsockopt IP_MTU", err)
 		}

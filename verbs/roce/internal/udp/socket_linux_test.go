@@ -23,8 +23,8 @@ func TestControlMessages(t *testing.T) {
 	for _, six := range []bool{false, true} {
 		for _, segment := range []int{0, 1, 4112, maxPayload} {
 			b := appendControl(nil, six, segment, 0xb9)
-			if len(b) > controlRoom {
-				t.Fatalf("%d bytes, and there is room for %d", len(b), controlRoom)
+			if len(b) > controlSpace {
+				t.Fatalf("%d bytes, and there is room for %d", len(b), controlSpace)
 			}
 			msgs, err := unix.ParseSocketControlMessage(b)
 			if err != nil {
@@ -66,7 +66,7 @@ func FuzzControl(f *testing.F) {
 		var r Receiver
 		var d Datagram
 		data := make([]byte, min(max(n, 0), maxReceive))
-		if !r.take(&d, data, control, 0, netip.AddrPort{}) {
+		if !r.parse(&d, data, control, 0, netip.AddrPort{}) {
 			if len(data) != 0 {
 				t.Fatal("it is dropped")
 			}
@@ -84,7 +84,7 @@ func TestSegmentSizeThatIsNone(t *testing.T) {
 	var d Datagram
 	for _, size := range []uint32{0, 9001, 1 << 31, 1<<32 - 1} {
 		control := align(binary.NativeEndian.AppendUint32(appendHeader(nil, unix.SOL_UDP, unix.UDP_GRO, 4), size))
-		if !r.take(&d, make([]byte, 9000), control, 0, netip.AddrPort{}) || d.Segment != 9000 {
+		if !r.parse(&d, make([]byte, 9000), control, 0, netip.AddrPort{}) || d.Segment != 9000 {
 			t.Errorf("size %d: segments of %d", size, d.Segment)
 		}
 	}
@@ -116,7 +116,7 @@ func TestTruncatedAndEmptyAreDropped(t *testing.T) {
 		if err != nil || n != 1 {
 			t.Fatal(n, err)
 		}
-		if r.take(&b.datagrams[0], b.data[:n], b.control[:control], flags, from) {
+		if r.parse(&b.datagrams[0], b.data[:n], b.control[:control], flags, from) {
 			t.Error("a datagram without its control messages is taken")
 		}
 		if got := r.Stats(); got.Truncated != 2 || got.Datagrams != 1 {
@@ -154,7 +154,7 @@ func TestRefusedSuperPacketGoesPlain(t *testing.T) {
 			}
 			d := disturb(s, super)
 			to, other := NewDestination(r.Addr()), NewDestination(r.Addr())
-			if !s.segment {
+			if !s.canSegment {
 				t.Skip("this system has no UDP_SEGMENT")
 			}
 			if n := s.MaxSegments(to, 4112); n != 15 {
@@ -184,7 +184,7 @@ func TestRefusedSuperPacketGoesPlain(t *testing.T) {
 			if told := s.Missing(); len(told) != 1 || !strings.Contains(told[0], to.Addr().String()) {
 				t.Errorf("it says %q, want one line", told)
 			}
-			if got := s.Stats(); got.Plain != 4 || got.Lost != 0 {
+			if got := s.Stats(); got.Separate != 4 || got.Lost != 0 {
 				t.Errorf("%+v, want 4 plain", got)
 			}
 		})
@@ -214,7 +214,7 @@ func TestECNArrives(t *testing.T) {
 // interface without them: they go plain.
 func TestKernelRefusesSuperPackets(t *testing.T) {
 	r, s := ends(t, loopbacks["IPv4"])
-	if err := with(s.conn, func(fd int) error { return set(fd, unix.SOL_SOCKET, unix.SO_NO_CHECK, 1, "SO_NO_CHECK") }); err != nil {
+	if err := withFD(s.conn, func(fd int) error { return setOption(fd, unix.SOL_SOCKET, unix.SO_NO_CHECK, 1, "SO_NO_CHECK") }); err != nil {
 		t.Fatal(err)
 	}
 	to := NewDestination(r.Addr())
@@ -232,7 +232,7 @@ func TestLongerThanThePathMTU(t *testing.T) {
 			r, s := ends(t, loopbacks["IPv6"], opts...)
 			to := NewDestination(r.Addr())
 			// IPV6_MTU is the one way to lower the MTU of a socket of the loopback.
-			if err := with(s.conn, func(fd int) error { return set(fd, unix.IPPROTO_IPV6, unix.IPV6_MTU, 1500, "IPV6_MTU") }); err != nil {
+			if err := withFD(s.conn, func(fd int) error { return setOption(fd, unix.IPPROTO_IPV6, unix.IPV6_MTU, 1500, "IPV6_MTU") }); err != nil {
 				t.Fatal(err)
 			}
 			for _, m := range []Message{
@@ -283,7 +283,7 @@ func TestSenderOptions(t *testing.T) {
 		if addr.Is6() {
 			level, option = unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER
 		}
-		if err := with(s.conn, func(fd int) error {
+		if err := withFD(s.conn, func(fd int) error {
 			if v, err := unix.GetsockoptInt(fd, level, option); err != nil || v != unix.IP_PMTUDISC_DO {
 				return fmt.Errorf("path MTU discovery is %d, %w", v, err)
 			}
@@ -302,7 +302,7 @@ func TestPortIsNotShared(t *testing.T) {
 	eachFamily(t, func(t *testing.T, addr netip.Addr) {
 		r, s := ends(t, addr)
 		for _, c := range []*net.UDPConn{r.conn, s.conn} {
-			if err := with(c, func(fd int) error {
+			if err := withFD(c, func(fd int) error {
 				for _, option := range []int{unix.SO_REUSEADDR, unix.SO_REUSEPORT} {
 					if v, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, option); err != nil || v != 0 {
 						return fmt.Errorf("option %d is %d, %w", option, v, err)
@@ -320,20 +320,20 @@ func TestPortIsNotShared(t *testing.T) {
 // much is under way at any time.
 func TestBufferIsHeld(t *testing.T) {
 	eachWay(t, func(t *testing.T, addr netip.Addr, opts []Option) {
-		for _, c := range []struct{ size, segments int }{{1, 1}, {256, 1}, {272, 15}, {LeastCost, 1}, {1040, 1}, {1040, 15}, {2064, 1}, {4112, 1}, {4112, 2}, {4112, 15}, {1040, 62}, {9000, 1}} {
+		for _, c := range []struct{ size, segments int }{{1, 1}, {256, 1}, {272, 15}, {MinCost, 1}, {1040, 1}, {1040, 15}, {2064, 1}, {4112, 1}, {4112, 2}, {4112, 15}, {1040, 62}, {9000, 1}} {
 			t.Run(fmt.Sprintf("%d times %d", c.segments, c.size), func(t *testing.T) {
 				r, s := ends(t, addr, opts...)
 				bound(t, r)
 				var held int // with net.core.rmem_max as it mostly is
-				if err := with(r.conn, func(fd int) (err error) {
-					if err = set(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 208<<10, "SO_RCVBUF"); err == nil {
+				if err := withFD(r.conn, func(fd int) (err error) {
+					if err = setOption(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 208<<10, "SO_RCVBUF"); err == nil {
 						held, err = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF)
 					}
 					return err
 				}); err != nil {
 					t.Fatal(err)
 				}
-				cost, n := max(c.size, LeastCost), c.segments
+				cost, n := max(c.size, MinCost), c.segments
 				r.buffer = held
 				held = r.Buffer()
 				if n > 1 && n*c.size >= 8<<10 {
@@ -367,7 +367,7 @@ func TestBufferIsHeld(t *testing.T) {
 func TestOverflowIsCounted(t *testing.T) {
 	eachWay(t, func(t *testing.T, addr netip.Addr, opts []Option) {
 		r, s := ends(t, addr, opts...)
-		if err := with(r.conn, func(fd int) error { return set(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 0, "SO_RCVBUF") }); err != nil {
+		if err := withFD(r.conn, func(fd int) error { return setOption(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 0, "SO_RCVBUF") }); err != nil {
 			t.Fatal(err)
 		}
 		m := Message{To: NewDestination(r.Addr()), Pieces: [][]byte{pattern(4000)}}
@@ -387,16 +387,16 @@ func TestOverflowIsCounted(t *testing.T) {
 
 // A buffer that the kernel caps is told, with what to do.
 func TestCappedBufferIsTold(t *testing.T) {
-	if why := capped(receiveBuffer); why != "" {
+	if why := bufferCapped(receiveBuffer); why != "" {
 		t.Errorf("a whole buffer: %q", why)
 	}
-	if why := capped(212992); !strings.Contains(why, "capped at 212992 bytes") || !strings.Contains(why, "sysctl -w net.core.rmem_max=4194304") {
+	if why := bufferCapped(212992); !strings.Contains(why, "capped at 212992 bytes") || !strings.Contains(why, "sysctl -w net.core.rmem_max=4194304") {
 		t.Errorf("a small buffer: %q", why)
 	}
 	r, _ := ends(t, loopbacks["IPv4"])
-	if err := with(r.conn, func(fd int) error {
+	if err := withFD(r.conn, func(fd int) error {
 		doubled, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF)
-		if want := capped(doubled / 2); strings.Join(r.Missing(), "\n") != want {
+		if want := bufferCapped(doubled / 2); strings.Join(r.Missing(), "\n") != want {
 			t.Errorf("it says %q, want %q", r.Missing(), want)
 		}
 		if r.Buffer() != doubled/bufferShare {

@@ -18,7 +18,7 @@ var loopbacks = map[string]netip.Addr{
 }
 
 // ways are with the offloads of this kernel, and without.
-var ways = map[string][]Option{"offload": nil, "plain": {Plain()}}
+var ways = map[string][]Option{"offload": nil, "plain": {NoOffload()}}
 
 // eachWay runs a test on each address, with and without offloads.
 func eachWay(t *testing.T, f func(t *testing.T, addr netip.Addr, opts []Option)) {
@@ -172,7 +172,7 @@ func TestSuperPacketArrivesAsItsSegments(t *testing.T) {
 // A receiver without UDP_GRO is given the segments of a super-packet one by one.
 func TestSuperPacketToAPlainReceiver(t *testing.T) {
 	eachFamily(t, func(t *testing.T, addr netip.Addr) {
-		r, err := Listen(addr, 0, Plain())
+		r, err := Listen(addr, 0, NoOffload())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -203,7 +203,7 @@ func TestTakenPortIsTold(t *testing.T) {
 		if second.Addr().Port() == want || second.Addr().Port() == 0 || second.Addr().Addr() != addr {
 			t.Errorf("port %d is taken, and the second has %v", want, second.Addr())
 		}
-		if told := strings.Join(second.Missing(), "\n"); !strings.Contains(told, fmt.Sprintf("port %d of %v is taken", want, addr)) {
+		if told := strings.Join(second.Missing(), "\n"); !strings.Contains(told, fmt.Sprintf("port %d of %v is used", want, addr)) {
 			t.Errorf("it says %q", told)
 		}
 	})

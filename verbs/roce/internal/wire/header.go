@@ -142,9 +142,13 @@ func (h *Header) Decode(b []byte) (payload []byte, err error) {
 	case h.Pad != 0 && t&ends == 0:
 		return nil, ErrPadInside
 	}
-	payload = payload[:len(payload)-int(h.Pad)]
+	h.decodeExtended(t, b[BTHLen:n])
+	return payload[:len(payload)-int(h.Pad)], nil
+}
 
-	b = b[BTHLen:n]
+// decodeExtended parses the extended headers, which fill b.
+func (h *Header) decodeExtended(t trait, b []byte) {
+	e := binary.BigEndian
 	if t&feth != 0 {
 		h.FlushKind = e.Uint32(b)
 		b = b[FETHLen:]
@@ -177,5 +181,4 @@ func (h *Header) Decode(b []byte) (payload []byte, err error) {
 	if t&ieth != 0 {
 		h.Invalidate = verbs.RKey(e.Uint32(b))
 	}
-	return payload, nil
 }

@@ -1,12 +1,14 @@
 //go:build linux
 
-// This file calls the kernel without telling Go's scheduler, which the standard library and golang.org/x/net have no way to do:
-// the structures of sendmmsg(2) and recvmsg(2) hold addresses. Each stays in memory that its socket keeps for as long as it lives.
+// This file makes system calls without Go's scheduler, which neither the standard library
+// nor golang.org/x/net offers. It needs unsafe because the structures of sendmmsg(2) and
+// recvmsg(2) contain addresses. All of them lie in memory that belongs to a socket for the
+// life of the socket.
 //
-// A call that the scheduler is told of may block, so the scheduler has a thread watch it (runtime.sysmon), which it has to
-// wake when the process was idle before: on a machine that waits for a packet now and then, that is with each packet. These
-// calls do not block (MSG_DONTWAIT); they hold their processor for as long as the kernel copies. An exchange of 8 bytes
-// between two processes took 1.2 to 1.6 times the time, and 1.4 to 1.7 times the processor, with calls that the scheduler was told of.
+// Go's scheduler must assume that a system call blocks, and has a thread monitor it
+// (runtime.sysmon). In a process that is idle between packets, each call would wake that
+// thread. The calls of this file do not block (MSG_DONTWAIT); they occupy their processor
+// while the kernel copies.
 
 package udp
 
@@ -22,7 +24,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sockaddr is an address as the kernel has it: the larger of the two families, which begin alike (RawSockaddrInet4 is not longer).
+// sockaddr is an address in the kernel's form. It has the size of the larger family;
+// both begin alike.
 type sockaddr struct {
 	raw unix.RawSockaddrInet6
 	len uint32
@@ -43,7 +46,7 @@ func newSockaddr(a netip.AddrPort) (s sockaddr) {
 	return s
 }
 
-// scopeOf is the number of a zone; 0, which no link has, for one that is not there.
+// scopeOf returns the scope id of a zone; 0, which no link has, if the zone is unknown.
 func scopeOf(zone string) uint32 {
 	if zone == "" {
 		return 0
@@ -51,11 +54,11 @@ func scopeOf(zone string) uint32 {
 	if i, err := net.InterfaceByName(zone); err == nil {
 		return uint32(i.Index) //nolint:gosec // positive
 	}
-	n, _ := strconv.ParseUint(zone, 10, 32) // 0 when it is no number
+	n, _ := strconv.ParseUint(zone, 10, 32) // 0 if it is not a number
 	return uint32(n)
 }
 
-// addrPort is the address, with that zone if it is one of a link.
+// addrPort returns the address; a link-local one gets the zone.
 func (s *sockaddr) addrPort(zone string) netip.AddrPort {
 	if s.raw.Family == unix.AF_INET {
 		four := (*unix.RawSockaddrInet4)(unsafe.Pointer(&s.raw))
@@ -68,7 +71,7 @@ func (s *sockaddr) addrPort(zone string) netip.AddrPort {
 	return netip.AddrPortFrom(a, portOf(&s.raw.Port))
 }
 
-// portOf is a port in network byte order.
+// portOf reads a port in network byte order.
 func portOf(p *uint16) uint16 {
 	b := (*[2]byte)(unsafe.Pointer(p))
 	return uint16(b[0])<<8 | uint16(b[1])
@@ -80,11 +83,11 @@ type mmsghdr struct {
 	length uint32 //nolint:unused // the kernel writes it
 }
 
-// direct is a kernel whose send the scheduler is not told of.
-type direct struct {
+// nonBlockingKernel is a kernel whose send bypasses Go's scheduler.
+type nonBlockingKernel struct {
 	batchWriter
 	raw   syscall.RawConn
-	call  func(fd uintptr) bool // made once
+	call  func(fd uintptr) bool // created once
 	msgs  [maxSegments]mmsghdr
 	n     int
 	iovec []unix.Iovec
@@ -94,14 +97,16 @@ type direct struct {
 
 func newKernel(conn *net.UDPConn) (kernel, error) {
 	raw, err := conn.SyscallConn()
-	d := &direct{batchWriter: newBatchWriter(conn), raw: raw}
+	d := &nonBlockingKernel{batchWriter: newBatchWriter(conn), raw: raw}
 	d.call = d.sendmmsg
 	return d, err
 }
 
-func (d *direct) wait(p *packing, at int) (int, error) { return d.WriteBatch(p.msgs[at:p.n], 0) }
+func (d *nonBlockingKernel) wait(p *packing, at int) (int, error) {
+	return d.WriteBatch(p.msgs[at:p.n], 0)
+}
 
-func (d *direct) send(p *packing, at int) (int, error) {
+func (d *nonBlockingKernel) send(p *packing, at int) (int, error) {
 	d.iovec, d.n = d.iovec[:0], p.n-at
 	pieces := 0
 	for i := at; i < p.n; i++ {
@@ -123,19 +128,19 @@ func (d *direct) send(p *packing, at int) (int, error) {
 		h.SetControllen(len(m.OOB))
 	}
 	err := d.raw.Write(d.call)
-	clear(d.iovec) // the pieces are not ours any more
+	clear(d.iovec) // drop the references to the pieces
 	if err != nil {
 		return 0, err
 	}
 	return d.sent, d.err
 }
 
-// sendmmsg is
+// sendmmsg implements
 //
 //	int sendmmsg(int sockfd, struct mmsghdr *msgvec, unsigned int vlen, int flags);
 //
-// which returns how many messages were sent, or -1 when the first was not.
-func (d *direct) sendmmsg(fd uintptr) bool {
+// which returns how many messages were sent, or -1 if the first one failed.
+func (d *nonBlockingKernel) sendmmsg(fd uintptr) bool {
 	for {
 		n, _, errno := syscall.RawSyscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&d.msgs)), uintptr(d.n), unix.MSG_DONTWAIT, 0, 0)
 		if errno == unix.EINTR {
@@ -149,10 +154,11 @@ func (d *direct) sendmmsg(fd uintptr) bool {
 	}
 }
 
-// directReceiver receives one datagram in a call that never waits; if there is none, Go's poller does.
-type directReceiver struct {
+// socketReader receives one datagram with a call that does not block. If there is none,
+// it waits in Go's poller.
+type socketReader struct {
 	raw   syscall.RawConn
-	call  func(fd uintptr) bool // made once
+	call  func(fd uintptr) bool // created once
 	msg   unix.Msghdr
 	iovec unix.Iovec
 	from  sockaddr
@@ -161,14 +167,15 @@ type directReceiver struct {
 	err   error
 }
 
-func (d *directReceiver) init(conn *net.UDPConn) (err error) {
+func (d *socketReader) init(conn *net.UDPConn) (err error) {
 	d.raw, err = conn.SyscallConn()
 	d.call = d.recvmsg
 	return err
 }
 
-// receive fills data and control, neither of them empty, and returns how much of each, and the flags of recvmsg(2).
-func (d *directReceiver) receive(data, control []byte, idle func()) (n, controls, flags int, err error) {
+// receive fills data and control, which must not be empty. It returns how much of each
+// was filled, and the flags of recvmsg(2).
+func (d *socketReader) receive(data, control []byte, idle func()) (n, controls, flags int, err error) {
 	d.iovec.Base = unsafe.SliceData(data)
 	d.iovec.SetLen(len(data))
 	d.msg = unix.Msghdr{Name: (*byte)(unsafe.Pointer(&d.from.raw)), Namelen: unix.SizeofSockaddrInet6, Iov: &d.iovec, Control: unsafe.SliceData(control)}
@@ -181,12 +188,13 @@ func (d *directReceiver) receive(data, control []byte, idle func()) (n, controls
 	return d.n, int(d.msg.Controllen), int(d.msg.Flags), d.err //nolint:gosec // a small size
 }
 
-// recvmsg is
+// recvmsg implements
 //
 //	ssize_t recvmsg(int sockfd, struct msghdr *msg, int flags);
 //
-// which returns the length of the datagram. It reports whether it is to be told; if not, it is called again when there is something.
-func (d *directReceiver) recvmsg(fd uintptr) bool {
+// which returns the length of the datagram. It reports whether it is done; if not, Go's
+// poller calls it again when the socket is readable.
+func (d *socketReader) recvmsg(fd uintptr) bool {
 	for {
 		n, _, errno := syscall.RawSyscall(unix.SYS_RECVMSG, fd, uintptr(unsafe.Pointer(&d.msg)), unix.MSG_DONTWAIT)
 		d.n, d.err = int(n), nil //nolint:gosec // at most maxReceive
@@ -195,7 +203,8 @@ func (d *directReceiver) recvmsg(fd uintptr) bool {
 			return true
 		case unix.EINTR:
 		case unix.EAGAIN:
-			// What arrives from here on is seen: the poller was reset before the call.
+			// A datagram that arrives from now on wakes the poller, which was reset
+			// before this call.
 			if d.idle != nil {
 				d.idle()
 			}
@@ -207,4 +216,4 @@ func (d *directReceiver) recvmsg(fd uintptr) bool {
 	}
 }
 
-func (d *directReceiver) sender(zone string) netip.AddrPort { return d.from.addrPort(zone) }
+func (d *socketReader) sender(zone string) netip.AddrPort { return d.from.addrPort(zone) }
