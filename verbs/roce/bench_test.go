@@ -135,7 +135,7 @@ func transfers1MiB(b *testing.B, op verbs.Opcode, ended verbs.WCOp) {
 	x.report(b)
 }
 
-// report tells what the network did beside.
+// report reports packet counts.
 func (e *benchEnd) report(b *testing.B) {
 	counted, ok := e.dev.(verbs.Counted)
 	if !ok {
@@ -151,7 +151,7 @@ func (e *benchEnd) report(b *testing.B) {
 	b.ReportMetric(float64(c["sent_pkts"])/float64(b.N), "pkts/op")
 }
 
-// BenchmarkPingPong is a message of 8 bytes there and back.
+// BenchmarkPingPong sends a message of 8 bytes back and forth.
 func BenchmarkPingPong(b *testing.B) {
 	x, y := benchPair(b, 4096)
 	send := func(e *benchEnd) {

@@ -156,8 +156,8 @@ func (m *machine) storeResponse(w *sendWork, off uint64, b []byte) {
 
 // scatter copies b into the memory of a list, beginning at offset off.
 func (m *machine) scatter(sgl []verbs.SGE, off uint64, b []byte) bool {
-	var room [4][]byte
-	pieces, ok := m.keys.gatherLocked(m.domain, sgl, off, uint64(len(b)), true, room[:0])
+	var space [4][]byte
+	pieces, ok := m.keys.gatherLocked(m.domain, sgl, off, uint64(len(b)), true, space[:0])
 	if !ok {
 		return false
 	}

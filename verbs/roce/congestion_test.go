@@ -13,19 +13,19 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
-// testClass is a DSCP with packets that are capable of ECN.
+// testClass is a DSCP with ECN-capable transport.
 const testClass = 26<<2 | 2
 
-// withClass gives both ends' packets a traffic class.
+// withClass gives the packets of both ends a traffic class.
 func withClass(class uint8) func(*verbs.Path, *verbs.Endpoint) {
 	return func(p *verbs.Path, _ *verbs.Endpoint) { p.TrafficClass = class }
 }
 
-// opcode is that of a message's first packet.
+// opcode returns the opcode of the first packet.
 func opcode(m *udp.Message) wire.Opcode { return wire.Opcode(m.Pieces[0][0]) }
 
-// windowOf is the congestion window of what an end sends.
-func (x *tip) windowOf() uint64 {
+// windowOf returns the congestion window of an end's flow.
+func (x *testEnd) windowOf() uint64 {
 	q, _ := x.inner()
 	f := q.flow.Load()
 	f.mu.Lock()
@@ -33,7 +33,7 @@ func (x *tip) windowOf() uint64 {
 	return f.window.size
 }
 
-func (x *tip) counter(name string) uint64 {
+func (x *testEnd) counter(name string) uint64 {
 	x.t.Helper()
 	d, ok := x.dev.(verbs.Counted)
 	if !ok {
@@ -42,17 +42,17 @@ func (x *tip) counter(name string) uint64 {
 	return must(d.Counters(onlyPort))(x.t)[name]
 }
 
-// TestMarkedPacketsMakeTheWindowSmaller: a switch marks what is capable of it, the
-// receiver tells the sender, not more often than every cnpEvery, and the sender's
-// window gets smaller; where nothing is marked it grows.
-func TestMarkedPacketsMakeTheWindowSmaller(t *testing.T) {
+// TestCongestionMarksReduceTheWindow: a switch marks ECN-capable packets, the receiver
+// reports it at most once per cnpInterval, and the sender's window shrinks. Without
+// marks it grows.
+func TestCongestionMarksReduceTheWindow(t *testing.T) {
 	const size = 4 << 20
 	for _, marks := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFabric()
 			f.bandwidth, f.buffer = 1<<30, 1<<20
-			x, y := f.tips(t, size)
-			joinTips(x, y, withClass(testClass))
+			x, y := f.pair(t, size)
+			joinEnds(x, y, withClass(testClass))
 			var told []time.Time
 			f.class = func(from netip.AddrPort, m *udp.Message) uint8 {
 				switch {
@@ -65,7 +65,7 @@ func TestMarkedPacketsMakeTheWindowSmaller(t *testing.T) {
 			}
 			x.post(x.to(y, 1, verbs.OpWrite, 0, size, 0))
 			x.ends(1, verbs.StatusOK)
-			time.Sleep(time.Millisecond) // the last of them arrive
+			time.Sleep(time.Millisecond) // until the last one arrives
 			synctest.Wait()
 			f.mu.Lock()
 			defer f.mu.Unlock()
@@ -92,12 +92,12 @@ func TestMarkedPacketsMakeTheWindowSmaller(t *testing.T) {
 	}
 }
 
-// TestNotificationsAreNotCapableOfECN: and of the same DSCP, in a message of their own.
-func TestNotificationsAreNotCapableOfECN(t *testing.T) {
+// TestCNPsAreSentWithoutECN: with the same DSCP, in a message of their own.
+func TestCNPsAreSentWithoutECN(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
-		x, y := f.tips(t, 1<<16)
-		joinTips(x, y, withClass(testClass))
+		x, y := f.pair(t, 1<<16)
+		joinEnds(x, y, withClass(testClass))
 		told := 0
 		f.class = func(_ netip.AddrPort, m *udp.Message) uint8 {
 			if opcode(m) != wire.CNP {
@@ -124,13 +124,13 @@ func TestNotificationsAreNotCapableOfECN(t *testing.T) {
 	})
 }
 
-// TestMarkedNotificationIsNotAnswered: a NIC's may be marked. Were each answered, two
-// ends that are idle would talk for ever.
-func TestMarkedNotificationIsNotAnswered(t *testing.T) {
+// TestMarkedCNPCausesNoCNP: a NIC's CNP may be marked. If each caused another one, idle
+// ends would exchange CNPs forever.
+func TestMarkedCNPCausesNoCNP(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
-		x, y := f.tips(t, 1<<16)
-		joinTips(x, y, withClass(testClass))
+		x, y := f.pair(t, 1<<16)
+		joinEnds(x, y, withClass(testClass))
 		x.post(x.to(y, 1, verbs.OpWrite, 0, 8, 0))
 		x.ends(1, verbs.StatusOK)
 		from, _ := x.sockets()
@@ -152,16 +152,16 @@ func TestMarkedNotificationIsNotAnswered(t *testing.T) {
 	})
 }
 
-// TestTrafficClassIsInAllPackets: each side's own, in data, acknowledgements and answers,
-// and in what is sent again.
-func TestTrafficClassIsInAllPackets(t *testing.T) {
+// TestAllPacketsHaveTheTrafficClass: that of the sending side, in requests, ACKs,
+// responses and retransmissions.
+func TestAllPacketsHaveTheTrafficClass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const size = 1 << 20
 		f := newFabric()
 		f.loss = 0.02
-		x, y := f.tips(t, size)
+		x, y := f.pair(t, size)
 		classes := map[netip.Addr]uint8{x.addr: 26 << 2, y.addr: 10<<2 | 1}
-		joinTips(x, y, func(p *verbs.Path, peer *verbs.Endpoint) {
+		joinEnds(x, y, func(p *verbs.Path, peer *verbs.Endpoint) {
 			p.TrafficClass = classes[x.addr]
 			if peer.QPN == x.qp.QPN() {
 				p.TrafficClass = classes[y.addr]
@@ -200,10 +200,10 @@ func TestTrafficClassIsInAllPackets(t *testing.T) {
 	})
 }
 
-// TestMarkOfASwitchIsNotSent: it is no traffic class to connect with.
-func TestMarkOfASwitchIsNotSent(t *testing.T) {
+// TestCongestionExperiencedIsRejected: as a traffic class to connect with.
+func TestCongestionExperiencedIsRejected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		x, y := newFabric().tips(t, 64)
+		x, y := newFabric().pair(t, 64)
 		path := x.path()
 		path.TrafficClass = testClass | congestionExperienced
 		if err := path.Connect(x.qp, x.psn, y.endpoint()); !errors.Is(err, verbs.ErrInvalid) {

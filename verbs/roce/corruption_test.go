@@ -12,27 +12,27 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// TestCorruptedPacketsAreOnlyCounted: transfers of all kinds in both directions, with a
-// bit changed anywhere in every twentieth packet. Each work request ends once, and well;
-// memory is as if nothing had happened; each such packet is in one of the counters of
-// those that are dropped.
+// TestCorruptedPacketsAreOnlyCounted: transfers of all kinds in both directions, with
+// one bit flipped in every twentieth packet. Each work request completes once, with
+// success; memory has the right content; and a counter of dropped packets counts each
+// such packet.
 func TestCorruptedPacketsAreOnlyCounted(t *testing.T) {
 	const (
 		chunk, chunks = 20000, 8
 		part          = chunk * chunks
-		counter       = 4 * part // behind source, target of writes, inbox and sink of reads
+		counter       = 4 * part // after the source, the target of WRITEs, the inbox and the sink of READs
 		rounds        = 20
 	)
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
 		f.corrupt, f.buffer = 0.05, 1<<30
-		x, y := f.tips(t, counter+8*(1+chunks))
-		joinTips(x, y, nil)
-		ends := [2]*tip{x, y}
+		x, y := f.pair(t, counter+8*(1+chunks))
+		joinEnds(x, y, nil)
+		ends := [2]*testEnd{x, y}
 		for round := range rounds {
 			var want [2]map[verbs.WRID]verbs.WCOp
 			for i, e := range ends {
-				rand.NewChaCha8([32]byte{byte(round), byte(i)}).Read(e.mem[:part]) //nolint:errcheck // it never fails
+				rand.NewChaCha8([32]byte{byte(round), byte(i)}).Read(e.mem[:part]) //nolint:errcheck // never fails
 				want[i] = make(map[verbs.WRID]verbs.WCOp)
 				for k := range chunks {
 					id := verbs.WRID(1000 + k)
@@ -80,7 +80,7 @@ func TestCorruptedPacketsAreOnlyCounted(t *testing.T) {
 					}
 				}
 			}
-			time.Sleep(time.Second) // what is still asked for again is answered from the memory
+			time.Sleep(time.Second) // repeated requests read the memory
 			synctest.Wait()
 		}
 		dropped := uint64(0)
@@ -89,7 +89,7 @@ func TestCorruptedPacketsAreOnlyCounted(t *testing.T) {
 			if n := must(e.cq.Poll(wcs[:]))(t); n > 0 || len(e.wcs) > 0 {
 				t.Errorf("%d more end: %+v", n, wcs[:n])
 			}
-			d := e.dev.(verbs.Counted) //nolint:errcheck // it counts
+			d := e.dev.(verbs.Counted) //nolint:errcheck // it has counters
 			all := must(d.Counters(onlyPort))(t)
 			for name, n := range all {
 				if strings.HasPrefix(name, "dropped_") {

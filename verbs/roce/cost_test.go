@@ -10,9 +10,9 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// TestMemoryOfIdleQueuePairs: a connected pair of the depths that transport/verbs
-// uses (its limits.go), with its completion queue, takes less than 64 KiB, on each
-// side, before something is posted, and when it has been used.
+// TestMemoryOfIdleQueuePairs: a connected pair with the queue depths of transport/verbs
+// (its limits.go) and its completion queue takes less than 64 KiB on each side, before
+// the first work request and after some.
 func TestMemoryOfIdleQueuePairs(t *testing.T) {
 	const (
 		pairs = 256
@@ -21,9 +21,9 @@ func TestMemoryOfIdleQueuePairs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
 		a, b := f.host(hostA), f.host(hostB)
-		x := newTip(t, newProvider(Options{}, a), "roce-eth0", netip.MustParseAddr(hostA), 64)
-		y := newTip(t, newProvider(Options{}, b), "roce-eth0", netip.MustParseAddr(hostB), 64)
-		joinTips(x, y, nil)
+		x := newTestEnd(t, newProvider(Options{}, a), "roce-eth0", netip.MustParseAddr(hostA), 64)
+		y := newTestEnd(t, newProvider(Options{}, b), "roce-eth0", netip.MustParseAddr(hostB), 64)
+		joinEnds(x, y, nil)
 		used := func() uint64 {
 			runtime.GC()
 			runtime.GC()
@@ -33,18 +33,18 @@ func TestMemoryOfIdleQueuePairs(t *testing.T) {
 		}
 		before := used()
 		goroutines := runtime.NumGoroutine()
-		var all []*tip
+		var all []*testEnd
 		for range pairs {
-			var two [2]*tip
-			for i, from := range []*tip{x, y} {
+			var two [2]*testEnd
+			for i, from := range []*testEnd{x, y} {
 				two[i] = from.another(t, 512, verbs.QPConfig{MaxSend: 257, MaxRecv: 128, MaxInline: 256})
 			}
-			joinTips(two[0], two[1], nil)
+			joinEnds(two[0], two[1], nil)
 			all = append(all, two[0], two[1])
 		}
 		fresh := (used() - before) / uint64(len(all))
 		for i := 0; i < len(all); i += 2 {
-			moves(all[i], all[i+1])
+			transfer(all[i], all[i+1])
 		}
 		after := (used() - before) / uint64(len(all))
 		t.Logf("a queue pair and its completion queue take %d bytes, and %d when they have been used", fresh, after)
@@ -57,22 +57,22 @@ func TestMemoryOfIdleQueuePairs(t *testing.T) {
 	})
 }
 
-// TestIdleDevicesDoNothing: soon after the last acknowledgement no timer is set, no
-// packet is sent, and on virtual time nothing makes time pass.
+// TestIdleDevicesDoNothing: soon after the last ACK, no timer runs and no packet is
+// sent.
 func TestIdleDevicesDoNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
-		x, y := f.tips(t, 1<<20)
-		joinTips(x, y, nil)
-		moves(x, y)
-		moves(y, x)
+		x, y := f.pair(t, 1<<20)
+		joinEnds(x, y, nil)
+		transfer(x, y)
+		transfer(y, x)
 		x.post(x.to(y, 2, verbs.OpRead, 0, 1<<16, 0))
 		x.ends(2, verbs.StatusOK)
-		time.Sleep(2 * verbs.TimeoutOf(tipTimeout)) // a timer that was set when something was under way
+		time.Sleep(2 * verbs.TimeoutOf(tipTimeout)) // a timer that was set while packets were in flight
 		synctest.Wait()
 		packets := 0
 		f.see = func(netip.AddrPort, netip.AddrPort, int, []byte) { packets++ }
-		for _, e := range []*tip{x, y} {
+		for _, e := range []*testEnd{x, y} {
 			q, _ := e.inner()
 			q.mu.Lock()
 			if q.armed {
@@ -88,15 +88,15 @@ func TestIdleDevicesDoNothing(t *testing.T) {
 	})
 }
 
-// natives are two connected ends on the host's loopback interface.
-func natives(t testing.TB, size int) (x, y *tip) {
+// nativePair returns two connected ends on the loopback interface of the host.
+func nativePair(t testing.TB, size int) (x, y *testEnd) {
 	t.Helper()
 	s := nativeStreams(t, 1, size, New(Options{}), New(Options{}))[0]
 	return s.x, s.y
 }
 
-// allocations is how many a round takes, all goroutines together: the least of some
-// measurements, as the runtime has some of its own.
+// allocations returns the allocations per round, of all goroutines: the minimum of
+// several measurements, since the runtime allocates, too.
 func allocations(round func()) float64 {
 	least := 1e9
 	for range 5 {
@@ -105,8 +105,8 @@ func allocations(round func()) float64 {
 	return least
 }
 
-// take waits for n completions. It allocates nothing.
-func (x *tip) take(n int) {
+// take waits for n completions, without allocations.
+func (x *testEnd) take(n int) {
 	x.t.Helper()
 	for armed := false; n > 0; {
 		k, err := x.cq.Poll(x.room[:min(n, len(x.room))])
@@ -130,10 +130,11 @@ func (x *tip) take(n int) {
 	}
 }
 
-// TestWritesAllocateNothing: none a packet, and none a work request, on either side.
+// TestWritesAllocateNothing: neither packets nor work requests allocate, on either
+// side.
 func TestWritesAllocateNothing(t *testing.T) {
 	const size = 1 << 20 // 256 packets
-	x, y := natives(t, size)
+	x, y := nativePair(t, size)
 	wrs := []verbs.SendWR{x.to(y, 1, verbs.OpWrite, 0, size, 0)}
 	wrs[0].Op = verbs.OpWriteImm
 	recv := []verbs.RecvWR{{ID: 1}}
@@ -157,20 +158,20 @@ func TestWritesAllocateNothing(t *testing.T) {
 	}
 }
 
-// TestPingPongAllocatesNothing: a small message there and back.
+// TestPingPongAllocatesNothing: short messages back and forth.
 func TestPingPongAllocatesNothing(t *testing.T) {
-	x, y := natives(t, 4096)
-	sends, recvs := make(map[*tip][]verbs.SendWR), make(map[*tip][]verbs.RecvWR)
-	for _, e := range []*tip{x, y} {
+	x, y := nativePair(t, 4096)
+	sends, recvs := make(map[*testEnd][]verbs.SendWR), make(map[*testEnd][]verbs.RecvWR)
+	for _, e := range []*testEnd{x, y} {
 		sends[e] = []verbs.SendWR{{Op: verbs.OpSend, Signaled: true, Inline: e.mem[:8]}}
 		recvs[e] = []verbs.RecvWR{{SGL: []verbs.SGE{{Addr: e.mr.Addr(), Length: 8, LKey: e.mr.LKey()}}}}
 	}
-	send := func(e *tip) {
+	send := func(e *testEnd) {
 		if _, err := e.qp.PostSend(sends[e]); err != nil {
 			t.Fatal(err)
 		}
 	}
-	recv := func(e *tip) {
+	recv := func(e *testEnd) {
 		if _, err := e.qp.PostRecv(recvs[e]); err != nil {
 			t.Fatal(err)
 		}

@@ -244,13 +244,13 @@ func (d *device) Close() error {
 	}
 	d.closed = true
 	returned := d.waiting.returns()
-	stations := d.endpoints
+	endpoints := d.endpoints
 	d.endpoints = nil
 	d.mu.Unlock()
 	close(d.done)
 	if returned != nil {
 		<-returned
 	}
-	d.provider.deviceClosed(d, stations)
+	d.provider.deviceClosed(d, endpoints)
 	return nil
 }

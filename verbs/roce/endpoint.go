@@ -157,9 +157,9 @@ func (e *endpoint) sourceOf(r remote, ports []uint16) source {
 
 // receiveLoop receives until the socket is closed.
 func (e *endpoint) receiveLoop() {
-	settle := e.flush // once: a method value allocates
+	flush := e.flush // once: a method value allocates
 	for failed := 0; ; {
-		datagrams, err := e.receiver.Receive(settle)
+		datagrams, err := e.receiver.Receive(flush)
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return

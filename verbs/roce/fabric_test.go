@@ -15,33 +15,33 @@ import (
 )
 
 // fabric is a network in memory, on the virtual time of testing/synctest or on real
-// time: what arrives at a socket does so in order, after a latency, at the speed of
-// its link, and is dropped where the socket's buffer is full.
+// time. Datagrams arrive in order, after a latency, at the bandwidth of the receiver's
+// link, and are dropped if the socket's buffer is full.
 type fabric struct {
 	latency   time.Duration
-	bandwidth int // bytes a second that a host receives; 0 for no limit
+	bandwidth int // bytes a second that a host receives; 0: no limit
 	buffer    int // of a receiving socket, in bytes
 	loss      float64
-	segments  int  // a message may have; 0 for all that package udp can
+	segments  int  // maximum of a message; 0: that of package udp
 	firstOnly bool // the peers drop all segments of a super-packet but the first
-	// see is told of each packet that is sent, before it is lost or carried.
+	// see is called for each packet that is sent, before it is lost or delivered.
 	see func(from, to netip.AddrPort, segment int, b []byte)
-	// class is told of each message that is sent, and returns the traffic class that it
-	// arrives with.
+	// class is called for each message and returns the traffic class that it arrives
+	// with.
 	class func(from netip.AddrPort, m *udp.Message) uint8
-	// corrupt is the part of the packets that have a bit changed on their way.
+	// corrupt is the share of packets in which a bit is flipped.
 	corrupt float64
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	random    *rand.Rand
 	receivers map[netip.AddrPort]*memoryReceiver
 	hosts     []*memoryHost
 	nextPort  uint16
-	corrupted int // packets with a bit changed, but for those where the ICRC does not tell
+	corrupted int // packets with a flipped bit that the ICRC covers
 }
 
-// icrcFree is the byte of a packet that a switch may change (FECN, BECN): it is not in
-// the ICRC.
+// icrcFree is the byte of a packet that switches may change (FECN, BECN) and that the
+// ICRC does not cover.
 const icrcFree = 4
 
 func newFabric() *fabric {
@@ -58,7 +58,7 @@ type memoryHost struct {
 	changed []func()
 }
 
-// host is one with an interface eth0 that has these addresses.
+// host returns a host with an interface eth0 that has these addresses.
 func (f *fabric) host(addrs ...string) *memoryHost {
 	h := &memoryHost{f: f}
 	n := netif{index: 2, name: "eth0", mtu: 9000, up: true, mac: net.HardwareAddr{2, 0, 0, 0, 0, byte(len(f.hosts) + 1)}}
@@ -70,7 +70,7 @@ func (f *fabric) host(addrs ...string) *memoryHost {
 	return h
 }
 
-// change changes the host's interfaces, and tells.
+// change changes the host's interfaces and notifies the watcher.
 func (h *memoryHost) change(do func(ifs []netif) []netif) {
 	h.f.mu.Lock()
 	h.ifs = do(slices.Clone(h.ifs))
@@ -98,7 +98,7 @@ func (h *memoryHost) watch(changed func()) (stop func(), err error) {
 	}, nil
 }
 
-// upLocked says whether an address is on an interface that is up.
+// upLocked reports whether an address is on an interface that is up.
 func (f *fabric) upLocked(a netip.Addr) bool {
 	for _, h := range f.hosts {
 		for _, n := range h.ifs {
@@ -140,8 +140,8 @@ type memoryReceiver struct {
 
 	// guarded by the fabric's lock
 	queue []arriving
-	full  int       // bytes in the queue that have arrived or will
-	free  time.Time // when the link has carried all of it
+	full  int       // bytes in the queue and on the link
+	free  time.Time // when the link has transmitted everything
 	lent  []udp.Datagram
 }
 
@@ -195,9 +195,9 @@ func (r *memoryReceiver) Receive(idle func()) ([]udp.Datagram, error) {
 	}
 }
 
-// deliverLocked lets a datagram arrive.
+// deliverLocked delivers a datagram.
 func (r *memoryReceiver) deliverLocked(d udp.Datagram) {
-	if r.full > r.f.buffer { // what begins below the limit has room, as in Linux (__udp_enqueue_schedule_skb)
+	if r.full > r.f.buffer { // like Linux, accept a datagram that begins below the limit (__udp_enqueue_schedule_skb)
 		return
 	}
 	at := time.Now().Add(r.f.latency)
@@ -216,7 +216,7 @@ func (r *memoryReceiver) deliverLocked(d udp.Datagram) {
 	}
 }
 
-// inject lets a datagram arrive from anywhere.
+// inject delivers a datagram from any address.
 func (f *fabric) inject(from, to netip.AddrPort, b []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -243,7 +243,7 @@ func (s *memorySender) MaxSegments(_ *udp.Destination, segment int) int {
 	return max(1, min(most, maxSuperPacket/segment))
 }
 
-// Send carries whole super-packets, as UDP_GRO gives them, but for lost segments.
+// Send delivers whole super-packets, as UDP_GRO would, without lost segments.
 func (s *memorySender) Send(msgs []udp.Message) (int, error) {
 	f := s.f
 	f.mu.Lock()
@@ -287,13 +287,13 @@ func (s *memorySender) Send(msgs []udp.Message) (int, error) {
 	return len(msgs), nil
 }
 
-// addresses of the two hosts of a pair.
+// Addresses of the two hosts of a pair.
 const (
 	hostA = "10.0.0.1"
 	hostB = "10.0.0.2"
 )
 
-// ends are two hosts on a fabric, each with a provider.
+// ends returns two hosts on a fabric, each with a provider.
 func (f *fabric) ends() (a, b verbstest.End) {
 	list := [2]verbstest.End{}
 	for i, addr := range []string{hostA, hostB} {
@@ -302,8 +302,7 @@ func (f *fabric) ends() (a, b verbstest.End) {
 	return list[0], list[1]
 }
 
-// TestMemorySuite: the provider passes its suite on virtual time, on networks of all
-// kinds.
+// TestMemorySuite: the provider passes its suite on virtual time, on several networks.
 func TestMemorySuite(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -329,7 +328,7 @@ func TestMemorySuite(t *testing.T) {
 				SetPort: func(_ testing.TB, e verbstest.End, up bool) {
 					hosts[e].change(func(ifs []netif) []netif { ifs[0].up = up; return ifs })
 				},
-				Lacks: map[verbstest.Feature]string{verbstest.MaxRegion: noCable[verbstest.MaxRegion]},
+				Lacks: map[verbstest.Feature]string{verbstest.MaxRegion: unsupported[verbstest.MaxRegion]},
 			})
 		})
 	}

@@ -71,8 +71,8 @@ func (q *qp) kick() {
 	}
 }
 
-// kickWithFeedback is kick after received packets or a timer: first, it applies the
-// queue pair's feedback to the window.
+// kickWithFeedback is kick after a timer or an error: it first applies the queue pair's
+// feedback to the window.
 func (q *qp) kickWithFeedback() {
 	if f := q.schedule(true); f != nil {
 		f.transmit()
@@ -103,7 +103,7 @@ func (q *qp) schedule(withFeedback bool) *flow {
 		f.windowLimited = f.windowLimited || f.flight+f.minTurn() > f.window.size
 		f.countLocked(q)
 		if n.timeouts > 1 && f.flight > 0 {
-			n.timeouts = 0 // other queue pairs get through: only this peer queue pair is unresponsive, not the path
+			n.timeouts = 0 // other queue pairs get through: the path works
 		}
 		f.window.apply(f.at(q, now), n, f.windowLimited)
 		f.probe.update(q, n)

@@ -12,7 +12,7 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// checkSums compares what a flow counts with what its queue pairs have.
+// checkSums compares the sums of a flow with the values of its queue pairs.
 func checkSums(t *testing.T, fl *flow, pairs []*qp) {
 	t.Helper()
 	fl.mu.Lock()
@@ -35,12 +35,12 @@ func checkSums(t *testing.T, fl *flow, pairs []*qp) {
 	}
 }
 
-// TestLostDeviceLeavesTheWindow: what the queue pairs of a lost interface had under way
-// holds up nobody who has the address now.
-func TestLostDeviceLeavesTheWindow(t *testing.T) {
+// TestRemovedDeviceLeavesTheWindow: what the queue pairs of a removed interface had in
+// flight does not delay the next user of the address.
+func TestRemovedDeviceLeavesTheWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		x, y := newFabric().tips(t, 1<<20)
-		joinTips(x, y, func(p *verbs.Path, _ *verbs.Endpoint) { p.Timeout = 0 })
+		x, y := newFabric().pair(t, 1<<20)
+		joinEnds(x, y, func(p *verbs.Path, _ *verbs.Endpoint) { p.Timeout = 0 })
 		x.post(x.to(y, 1, verbs.OpWrite, 0, 1<<20, 0))
 		q, _ := x.inner()
 		fl := q.flow.Load()
@@ -53,8 +53,8 @@ func TestLostDeviceLeavesTheWindow(t *testing.T) {
 	})
 }
 
-// TestFlowInRandomWorlds: with loss, and queue pairs that break, close and are reset at
-// any time, its sums hold, and everything that can end ends.
+// TestFlowInRandomWorlds: with loss, and queue pairs that fail, close and are reset at
+// any time, the sums hold and all work completes.
 func TestFlowInRandomWorlds(t *testing.T) {
 	for seed := range uint64(24) {
 		synctest.Test(t, func(t *testing.T) { flowInAWorld(t, seed) })
@@ -81,7 +81,7 @@ func flowInAWorld(t *testing.T, seed uint64) {
 	var pairs []*qp
 	flows := make(map[*flow]bool)
 	for _, s := range list {
-		for _, e := range []*tip{s.x, s.y} {
+		for _, e := range []*testEnd{s.x, s.y} {
 			q, _ := e.inner()
 			pairs = append(pairs, q)
 			flows[q.flow.Load()] = true
@@ -90,8 +90,8 @@ func flowInAWorld(t *testing.T, seed uint64) {
 	var work sync.WaitGroup
 	for i, s := range list {
 		victim := i < len(list)/3
-		for side, e := range []*tip{s.x, s.y} {
-			peer := []*tip{s.y, s.x}[side]
+		for side, e := range []*testEnd{s.x, s.y} {
+			peer := []*testEnd{s.y, s.x}[side]
 			random := rand.New(rand.NewPCG(seed, uint64(2*i+side))) //nolint:gosec // likewise
 			for range 200 {
 				e.recv(7, 128<<10, 64<<10)
@@ -132,9 +132,9 @@ func flowInAWorld(t *testing.T, seed uint64) {
 	t.Error("it hangs")
 }
 
-// flowWork posts work of all kinds, until the queue pair is ended at that number. It
-// reports whether all was posted.
-func flowWork(e, peer *tip, random *rand.Rand, works, end int, victim bool) bool {
+// flowWork posts work of all kinds, until the queue pair is ended at work request end.
+// It reports whether all was posted.
+func flowWork(e, peer *testEnd, random *rand.Rand, works, end int, victim bool) bool {
 	for k := range works {
 		if k == end {
 			if err := []func() error{e.qp.ToErr, e.qp.Close, e.qp.ToReset}[random.IntN(3)](); err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
-// seal makes the ICRC of a packet right for that way.
+// seal sets the ICRC of a packet for that path.
 func seal(from, to netip.AddrPort, b []byte) []byte {
 	path := wire.NewPath(from, to)
 	crc := wire.UpdateHeader(path.Begin(len(b)), b[:wire.BTHLen])
@@ -26,7 +26,7 @@ func seal(from, to netip.AddrPort, b []byte) []byte {
 	return b
 }
 
-// packetOf is a whole packet for a way.
+// packetOf builds a whole packet.
 func packetOf(from, to netip.AddrPort, h wire.Header, payload ...byte) []byte {
 	if h.PKey == 0 {
 		h.PKey = wire.DefaultPKey
@@ -37,25 +37,25 @@ func packetOf(from, to netip.AddrPort, h wire.Header, payload ...byte) []byte {
 	return seal(from, to, append(b, zeros[:wire.ICRCLen]...))
 }
 
-// inner are the queue pair and the station of an end.
-func (x *tip) inner() (*qp, *endpoint) {
-	q := x.qp.(*qp) //nolint:errcheck // it is one
+// inner returns the queue pair and the endpoint of an end.
+func (x *testEnd) inner() (*qp, *endpoint) {
+	q := x.qp.(*qp) //nolint:errcheck // always a *qp
 	return q, q.endpoint
 }
 
-// sockets are where an end's packets come from and where it takes them.
-func (x *tip) sockets() (from, at netip.AddrPort) {
+// sockets returns where an end's packets come from and where it receives.
+func (x *testEnd) sockets() (from, at netip.AddrPort) {
 	q, s := x.inner()
 	return s.senders[q.sender].Addr(), s.receiver.Addr()
 }
 
-// TestDrops: each reason for which a packet is dropped has its counter, and nothing
-// else happens: neither an answer nor a change of the queue pair.
+// TestDrops: each reason to drop a packet has its counter. A dropped packet causes no
+// response and no change of the queue pair.
 func TestDrops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
-		x, y := f.tips(t, 4096)
-		joinTips(x, y, nil)
+		x, y := f.pair(t, 4096)
+		joinEnds(x, y, nil)
 		from, _ := x.sockets()
 		q, s := y.inner()
 		_, at := y.sockets()
@@ -119,7 +119,8 @@ func TestDrops(t *testing.T) {
 				t.Fatalf("%s: %d packets are sent, in %v, memory %d", name, sent, state, y.mem[0])
 			}
 		}
-		// The right one is carried out, as are the two of a datagram that has a bad one between them.
+		// The right packet is executed; so are two of a datagram with a bad one between
+		// them.
 		f.inject(from, at, packetOf(from, at, good, 1))
 		arrived()
 		if sent != 1 || y.mem[0] != 1 {
@@ -150,9 +151,9 @@ func TestDrops(t *testing.T) {
 	})
 }
 
-// TestAnyPortOfAKernel: a peer that named no ports, as kernels and NICs do not, may
-// send from any, but from its address only.
-func TestAnyPortOfAKernel(t *testing.T) {
+// TestKernelsMayUseAnyPort: a peer that named no source ports, as kernels and NICs, may
+// send from any port, but from its address only.
+func TestKernelsMayUseAnyPort(t *testing.T) {
 	src := source{remote: remoteOf(netip.MustParseAddr("10.0.0.1"), verbs.UDPEndpoint{}), anyPort: true}
 	if !src.allows(netip.MustParseAddrPort("10.0.0.1:49153")) || src.allows(netip.MustParseAddrPort("10.0.0.2:49153")) {
 		t.Error("the address does not count, or the port does")
@@ -162,12 +163,12 @@ func TestAnyPortOfAKernel(t *testing.T) {
 	}
 }
 
-// TestPeerWithoutSourcesIsRefused: between two devices of this kind a packet comes from
-// the very port that the bootstrap named. One with a port of its own that names none is
-// not connected.
-func TestPeerWithoutSourcesIsRefused(t *testing.T) {
+// TestPeerWithoutSourcePortsIsRejected: between two devices of this package, packets
+// must come from the ports that the bootstrap named. A peer with a receive port that
+// names no source ports cannot be connected.
+func TestPeerWithoutSourcePortsIsRejected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		x, y := newFabric().tips(t, 64)
+		x, y := newFabric().pair(t, 64)
 		for _, port := range []uint16{wire.Port, 5000} {
 			peer := y.endpoint()
 			peer.UDP.Port, peer.UDP.Sources = port, nil
@@ -182,16 +183,16 @@ func TestPeerWithoutSourcesIsRefused(t *testing.T) {
 	})
 }
 
-// TestDroppedPacketsCostNothing: no allocation, whatever the packet is.
-func TestDroppedPacketsCostNothing(t *testing.T) {
+// TestDroppedPacketsAllocateNothing, whatever the packet is.
+func TestDroppedPacketsAllocateNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
-		x, y := f.tips(t, 4096)
-		joinTips(x, y, nil)
+		x, y := f.pair(t, 4096)
+		joinEnds(x, y, nil)
 		from, _ := x.sockets()
 		q, s := y.inner()
 		_, at := y.sockets()
-		synctest.Wait() // the station's goroutine rests: what is its own is the test's meanwhile
+		synctest.Wait() // the endpoint's goroutine is idle, so the test may use its fields
 		good := wire.Header{Op: wire.WriteOnly, DestQP: q.number, PSN: x.psn, Length: 1}
 		ahead, other, bad := good, good, packetOf(from, at, good, 1)
 		ahead.PSN = psnOf(ahead.PSN, 1<<20)
@@ -205,7 +206,7 @@ func TestDroppedPacketsCostNothing(t *testing.T) {
 			"far ahead":          {From: from, Data: packetOf(from, at, ahead, 1)},
 		} {
 			d.Segment = len(d.Data)
-			s.handleDatagram(&d) // the first one of a gap is answered
+			s.handleDatagram(&d) // the first packet after a gap causes a NAK
 			if n := testing.AllocsPerRun(100, func() { s.handleDatagram(&d) }); n > 0 && !raceEnabled {
 				t.Errorf("%s: %v allocations", name, n)
 			}
@@ -213,11 +214,11 @@ func TestDroppedPacketsCostNothing(t *testing.T) {
 	})
 }
 
-// forger makes hostile packets for a live pair.
-type forger struct {
+// packetForger builds hostile packets for a live pair.
+type packetForger struct {
 	t      *testing.T
 	f      *fabric
-	ends   [2]*tip
+	ends   [2]*testEnd
 	random *rand.Rand
 
 	mu   sync.Mutex
@@ -226,7 +227,7 @@ type forger struct {
 
 const seenPackets = 64
 
-func (g *forger) see(from, _ netip.AddrPort, _ int, b []byte) {
+func (g *packetForger) observe(from, _ netip.AddrPort, _ int, b []byte) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for i, e := range g.ends {
@@ -239,8 +240,8 @@ func (g *forger) see(from, _ netip.AddrPort, _ int, b []byte) {
 	}
 }
 
-// sample is a packet that an end has sent; nil before the first.
-func (g *forger) sample(end int) []byte {
+// sample returns a packet that an end has sent; nil before the first.
+func (g *packetForger) sample(end int) []byte {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if len(g.seen[end]) == 0 {
@@ -250,11 +251,11 @@ func (g *forger) sample(end int) []byte {
 }
 
 // mutate changes some bytes.
-func (g *forger) mutate(b []byte) []byte {
+func (g *packetForger) mutate(b []byte) []byte {
 	for range 1 + g.random.IntN(4) {
 		i := g.random.IntN(len(b))
 		if g.random.IntN(2) == 0 {
-			i = g.random.IntN(min(len(b), 32)) // of the headers
+			i = g.random.IntN(min(len(b), 32)) // in the headers
 		}
 		b[i] = byte(g.random.Uint32())
 	}
@@ -267,19 +268,19 @@ func (g *forger) mutate(b []byte) []byte {
 	return b
 }
 
-// The kinds of forgery. Of all but the last the transfer of the two notices nothing.
+// The kinds of forged packets. Only the last one may affect the transfer.
 const (
-	forgeNoise     = iota // bytes, from anywhere
-	forgeAgain            // a packet that was sent, again
-	forgeElsewhere        // a changed one, all of it right but its source
-	forgeBehind           // a request with another PSN than the next
-	forgeStranger         // a changed one for another queue pair
-	forgeInside           // a changed one, from the very source: the queue pair may break
+	forgeNoise     = iota // random bytes
+	forgeAgain            // a replayed packet
+	forgeElsewhere        // a changed packet with a valid ICRC from another source
+	forgeBehind           // a request with a PSN that is not expected
+	forgeStranger         // a changed packet for another queue pair
+	forgeInside           // a changed packet from the right source: the queue pair may fail
 	forgeKinds
 )
 
-// forge sends one packet, as if from an end to the other.
-func (g *forger) forge(kind, end int) {
+// forge sends one packet, as if from one end to the other.
+func (g *packetForger) forge(kind, end int) {
 	from, _ := g.ends[end].sockets()
 	q, _ := g.ends[1-end].inner()
 	_, at := g.ends[1-end].sockets()
@@ -332,16 +333,16 @@ func (g *forger) forge(kind, end int) {
 	g.f.inject(from, at, b)
 }
 
-// lines counts what is written.
-type lines struct{ atomic.Int64 }
+// lineCounter counts writes.
+type lineCounter struct{ atomic.Int64 }
 
-func (l *lines) Write(b []byte) (int, error) { l.Add(1); return len(b), nil }
+func (l *lineCounter) Write(b []byte) (int, error) { l.Add(1); return len(b), nil }
 
-// FuzzEndpoint: a pair of devices transfers in both directions while somebody sends
-// what the program says, two bytes a packet: the kind and the pause before it; where
-// the seed is odd, also from the very source, with the right ICRC. Who
-// has not everything right changes nothing of the transfer. Who has may break the
-// connection, but nothing is written where nothing may be.
+// FuzzEndpoint: a pair of devices transfers in both directions while an attacker sends
+// what the program says, two bytes for each packet: its kind and the pause before it.
+// With an odd seed the attacker also sends from the right source with the right ICRC.
+// Otherwise the transfer is not affected. If it is, the connection may fail, but
+// nothing is written where the peer has no access.
 func FuzzEndpoint(f *testing.F) {
 	for kind := range byte(forgeKinds) {
 		program := []byte{kind}
@@ -371,21 +372,21 @@ const (
 
 func attack(t *testing.T, seed uint64, program []byte) {
 	f := newFabric()
-	var logged lines
+	var logged lineCounter
 	logger := slog.New(slog.NewTextHandler(&logged, nil))
-	var ends [2]*tip
+	var ends [2]*testEnd
 	for i, addr := range []string{hostA, hostB} {
 		p := newProvider(Options{Logger: logger}, f.host(addr))
-		ends[i] = newTip(t, p, "roce-eth0", netip.MustParseAddr(addr), attackedSize)
+		ends[i] = newTestEnd(t, p, "roce-eth0", netip.MustParseAddr(addr), attackedSize)
 	}
 	x, y := ends[0], ends[1]
-	joinTips(x, y, nil)
+	joinEnds(x, y, nil)
 	start := logged.Load()
-	g := &forger{t: t, f: f, ends: ends, random: rand.New(rand.NewPCG(seed, 3))} //nolint:gosec // a test's
-	f.see = g.see
+	g := &packetForger{t: t, f: f, ends: ends, random: rand.New(rand.NewPCG(seed, 3))} //nolint:gosec // a test's
+	f.see = g.observe
 	inside := seed%2 == 1
 
-	// What nobody may write: a region without the right, beside the one with it.
+	// A region without remote access, next to one with it.
 	guard := make([]byte, guardSize)
 	guarded := must(y.pd.RegisterMemory(guard, verbs.AccessLocalWrite|verbs.AccessRemoteRead))(t)
 	defer func() {
@@ -394,7 +395,7 @@ func attack(t *testing.T, seed uint64, program []byte) {
 		}
 	}()
 
-	// The first half of each memory is the source, the second the target.
+	// The first half of each memory is the source, the second half the target.
 	const half = attackedSize / 2
 	for i := range half {
 		x.mem[i], y.mem[i] = byte(i*13>>4), byte(i*7>>3)
@@ -413,10 +414,10 @@ func attack(t *testing.T, seed uint64, program []byte) {
 			g.forge(kind, int(program[i]/forgeKinds)%2)
 		}
 	})
-	// x writes to y and reads from it, in turns, each chunk; y sends to x.
+	// x writes to y and reads from it, alternately, each chunk; y sends to x.
 	for k := range attackedChunks {
 		off, _ := chunk(k)
-		x.recv(verbs.WRID(1000+k), off+half, 64) // in the chunk's first bytes, over which it is read
+		x.recv(verbs.WRID(1000+k), off+half, 64) // into the chunk's first bytes, which a READ overwrites later
 	}
 	done := 0
 	ok := true

@@ -13,9 +13,10 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/udp"
 )
 
-// The targets of window_test.go on the host's own sockets. What else the machine does
-// counts there, so each is measured until it is reached, some times, and judged only where
-// nothing runs beside it, without the race detector: by the last part of make test-race.
+// The targets of window_test.go on the host's own sockets. Other load on the host
+// counts, so each measurement is repeated several times until it reaches the target.
+// Targets are judged only in the last part of make test-race, which runs nothing else
+// and no race detector.
 var judge = flag.Bool("judge", false, "fail where the host's own sockets miss a target")
 
 const (
@@ -25,13 +26,13 @@ const (
 
 func local() netip.Addr { return netip.MustParseAddr("127.0.0.1") }
 
-// nativeStreams are pairs between two providers of the host.
+// nativeStreams returns pairs between two providers of the host.
 func nativeStreams(t testing.TB, pairs, size int, from, to *Provider) []*stream {
 	t.Helper()
 	return pairsBetween(t, pairs, size, from, to, loopback(t, from, local()).Device, local(), local())
 }
 
-// reaches runs a measurement until it is reached.
+// reaches repeats a measurement until it reaches the target.
 func reaches(t *testing.T, what string, target float64, measure func(t *testing.T) float64) {
 	t.Helper()
 	var got []float64
@@ -56,9 +57,9 @@ func TestNativeTwoSenders(t *testing.T) {
 	})
 }
 
-// TestNativeQueuePairsShareADevice: 64 beside one, of one opening of a device each. All
-// of them write to as much memory as the one does: else this would compare the
-// processor's caches.
+// TestNativeQueuePairsShareADevice: 64 queue pairs next to one, each of its own opened
+// device. All of them together write to as much memory as the one; otherwise the test
+// would compare processor caches.
 func TestNativeQueuePairsShareADevice(t *testing.T) {
 	const (
 		pairs = 64
@@ -72,7 +73,7 @@ func TestNativeQueuePairsShareADevice(t *testing.T) {
 			for i := 1; i < pairs; i++ {
 				c := verbs.QPConfig{MaxSend: tipDepth}
 				s := &stream{x: first.x.another(t, tipDepth, c), y: first.y.another(t, tipDepth, c), size: size, from: i * part, span: part}
-				joinTips(s.x, s.y, nil)
+				joinEnds(s.x, s.y, nil)
 				list = append(list, s)
 			}
 			moved = runStreams(t, nativeTime, nativeTime, list...)
@@ -90,7 +91,7 @@ func TestNativeQueuePairsShareADevice(t *testing.T) {
 	})
 }
 
-// lossyHost is the host, where packets are lost on the way out.
+// lossyHost is the host with loss of sent packets.
 type lossyHost struct {
 	host
 	loss float64
@@ -104,9 +105,8 @@ func (h lossyHost) sender(addr netip.Addr) (sender, error) {
 	return &lossySender{sender: s, loss: h.loss, random: rand.New(rand.NewPCG(1, 1))}, nil //nolint:gosec // a test's
 }
 
-// lossySender takes segments out of super-packets. Those behind one get other
-// identifications than they were made for, which the receiver of a socket does not
-// see.
+// lossySender removes segments from super-packets. The identifications of the segments
+// after them then differ from those in their ICRCs, which the receiver cannot see.
 type lossySender struct {
 	sender
 	loss float64
@@ -148,7 +148,7 @@ func (s *lossySender) Send(msgs []udp.Message) (int, error) {
 	return len(msgs), nil
 }
 
-// TestNativeOnePercentLoss: keeps 0.25 of the rate without it.
+// TestNativeOnePercentLoss: keeps 0.25 of the rate without loss.
 func TestNativeOnePercentLoss(t *testing.T) {
 	rate := func(t *testing.T, loss float64) (moved int) {
 		t.Run("Run", func(t *testing.T) {

@@ -13,24 +13,24 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// nextEvent is the next one of the device.
-func (x *tip) nextEvent() (verbs.AsyncEvent, error) {
+// nextEvent returns the next event of the device.
+func (x *testEnd) nextEvent() (verbs.AsyncEvent, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	return x.dev.NextEvent(ctx)
 }
 
-func (x *tip) expectEvent(want verbs.EventKind) {
+func (x *testEnd) expectEvent(want verbs.EventKind) {
 	x.t.Helper()
 	if e, err := x.nextEvent(); err != nil || e.Kind != want {
 		x.t.Errorf("the event is %v, %v, want %v", e.Kind, err, want)
 	}
 }
 
-// TestInterfaceVanishes: or gets another name, which is the end of the device, too.
-// It is told, what was posted is flushed, and calls say that the device is gone; all
+// TestInterfaceDisappears: or is renamed, which ends the device, too. There is an
+// event, posted work is flushed, calls return that the device is gone, and everything
 // can be closed.
-func TestInterfaceVanishes(t *testing.T) {
+func TestInterfaceDisappears(t *testing.T) {
 	for name, change := range map[string]func([]netif) []netif{
 		"removed": func([]netif) []netif { return nil },
 		"renamed": func(ifs []netif) []netif { ifs[0].name = "eth1"; return ifs },
@@ -38,8 +38,8 @@ func TestInterfaceVanishes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFabric()
-				x, y := f.tips(t, 1<<16)
-				joinTips(x, y, nil)
+				x, y := f.pair(t, 1<<16)
+				joinEnds(x, y, nil)
 				x.recv(1, 0, 8)
 				x.recv(2, 0, 8)
 				x.post(x.to(y, 3, verbs.OpWrite, 0, 8, 0))
@@ -100,7 +100,7 @@ func TestInterfaceVanishes(t *testing.T) {
 				_, err = x.nextEvent()
 				gone("NextEvent", err)
 
-				// The device of that name can be opened when it is back, and is another one.
+				// When the name is back, the device can be opened again, as a new one.
 				f.hosts[0].change(func([]netif) []netif {
 					return []netif{{index: 7, name: "eth0", mtu: 1500, up: true, addrs: []netip.Addr{x.addr}}}
 				})
@@ -118,12 +118,12 @@ func TestInterfaceVanishes(t *testing.T) {
 	}
 }
 
-// TestAddressChanges: it is told, and the others keep their places in the table.
+// TestAddressChanges: there is an event, and other addresses keep their indexes.
 func TestAddressChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
 		h := f.host("10.0.0.1", "10.0.0.2", "fd00::1")
-		x := newTip(t, newProvider(Options{}, h), "roce-eth0", netip.MustParseAddr("fd00::1"), 64)
+		x := newTestEnd(t, newProvider(Options{}, h), "roce-eth0", netip.MustParseAddr("fd00::1"), 64)
 		set := func(addrs ...string) {
 			h.change(func(ifs []netif) []netif {
 				ifs[0].addrs = nil
@@ -152,7 +152,7 @@ func TestAddressChanges(t *testing.T) {
 		set("10.0.0.3", "10.0.0.2", "fd00::1", "10.0.0.4")
 		x.expectEvent(verbs.EventGIDChange)
 		is(map[int]string{0: "10.0.0.3", 1: "10.0.0.2", 2: "fd00::1", 3: "10.0.0.4"})
-		set("fd00::1", "10.0.0.4", "10.0.0.3", "10.0.0.2") // another order is no change
+		set("fd00::1", "10.0.0.4", "10.0.0.3", "10.0.0.2") // a different order is no change
 		if e, err := x.nextEvent(); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("nothing changed, and there is %v, %v", e.Kind, err)
 		}
@@ -169,14 +169,14 @@ func TestAddressChanges(t *testing.T) {
 	})
 }
 
-// TestOnlyAddressGoesAndComesBack: an interface without an address is no end of the
-// device, whose table is empty meanwhile; what is connected goes on when the address
-// is back, and new queue pairs are.
-func TestOnlyAddressGoesAndComesBack(t *testing.T) {
+// TestOnlyAddressDisappearsAndReturns: an interface without an address keeps its opened
+// device, with an empty table. When the address is back, connected queue pairs
+// continue, and new ones can be connected.
+func TestOnlyAddressDisappearsAndReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
-		x, y := f.tips(t, 4096)
-		joinTips(x, y, nil)
+		x, y := f.pair(t, 4096)
+		joinEnds(x, y, nil)
 		was := slices.Clone(f.hosts[0].ifs[0].addrs)
 		set := func(up bool, addrs []netip.Addr) {
 			f.hosts[0].change(func(ifs []netif) []netif { ifs[0].up, ifs[0].addrs = up, addrs; return ifs })
@@ -194,7 +194,7 @@ func TestOnlyAddressGoesAndComesBack(t *testing.T) {
 				t.Errorf("%s: the port is %v", name, p.State)
 			}
 			x.post(x.to(y, 1, verbs.OpWrite, 0, 8, 0))
-			if down { // the address is back after the link, as IPv6 has it
+			if down { // the address returns after the link, as with IPv6
 				set(true, nil)
 				x.expectEvent(verbs.EventPortActive)
 			}
@@ -215,7 +215,7 @@ func TestOnlyAddressGoesAndComesBack(t *testing.T) {
 	})
 }
 
-// TestInterfaceWithoutAddressIsNoDevice: unless somebody has had it open since before.
+// TestInterfaceWithoutAddressIsNoDevice: unless the device was opened before.
 func TestInterfaceWithoutAddressIsNoDevice(t *testing.T) {
 	h := newFabric().host(hostA)
 	p := newProvider(Options{}, h)
@@ -246,11 +246,11 @@ func TestInterfaceWithoutAddressIsNoDevice(t *testing.T) {
 	names()
 }
 
-// TestAddressesThatCannotBeRead: are taken to be what they were.
-func TestAddressesThatCannotBeRead(t *testing.T) {
+// TestUnreadableAddressesStay: the previous addresses stay valid.
+func TestUnreadableAddressesStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
-		x := newTip(t, newProvider(Options{}, f.host(hostA)), "roce-eth0", netip.MustParseAddr(hostA), 64)
+		x := newTestEnd(t, newProvider(Options{}, f.host(hostA)), "roce-eth0", netip.MustParseAddr(hostA), 64)
 		f.hosts[0].change(func(ifs []netif) []netif { ifs[0].addrs, ifs[0].unread = nil, true; return ifs })
 		if e, err := x.nextEvent(); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("there is %v, %v", e.Kind, err)
@@ -261,8 +261,8 @@ func TestAddressesThatCannotBeRead(t *testing.T) {
 	})
 }
 
-// TestInterfacesOfTheHost: all are listed, those without an address and those whose
-// addresses cannot be read included.
+// TestInterfacesOfTheHost: all interfaces are listed, also those without addresses or
+// with unreadable ones.
 func TestInterfacesOfTheHost(t *testing.T) {
 	all, err := net.Interfaces()
 	if err != nil {
@@ -289,7 +289,7 @@ func TestInterfacesOfTheHost(t *testing.T) {
 	}
 }
 
-// TestMTUOf: the largest whose packets fit, as rxe has it.
+// TestMTUOf: the largest MTU whose packets fit, as in rxe.
 func TestMTUOf(t *testing.T) {
 	for mtu, want := range map[int]verbs.MTU{
 		576: 256, 1279: 1024, 1500: 1024, 2127: 1024, 2128: 2048, 4175: 2048, 4176: 4096, 9000: 4096, 65536: 4096, 591: 256, 592: 512,

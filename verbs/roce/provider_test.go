@@ -33,7 +33,7 @@ func (r slowReceiver) Close() error {
 // TestAddressIsOpenedBehindItsClose: who opens a device while the last one of its
 // address is being closed has the same port, which is that of RoCE: kernels send to no
 // other.
-func TestAddressIsOpenedBehindItsClose(t *testing.T) {
+func TestEndpointOpensAfterItsClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := slowToClose{newFabric().host(hostA), make(chan struct{})}
 		p := newProvider(Options{}, h)

@@ -10,12 +10,12 @@ import (
 // TestReadIsRepeatedWhileItIsAnswered: who misses a packet of an answer asks from there
 // on at once, while the rest is still going out: that is of no use any more. What was
 // not sent yet is on its way, and is not sent twice.
-func TestReadIsRepeatedWhileItIsAnswered(t *testing.T) {
+func TestReadIsRepeatedDuringItsResponse(t *testing.T) {
 	const packets, sent = 8, 5
 	for _, missing := range []int{0, 2, sent - 1, sent, packets - 1} {
-		s := serve(t)
+		s := newResponderTest(t)
 		first, mtu := s.psn, int(s.machine.mtu)
-		s.asks(s.write(wire.ReadRequest, 0, packets*mtu))
+		s.request(s.write(wire.ReadRequest, 0, packets*mtu))
 		behind := s.psn
 		var p packet
 		next := func() uint64 {
@@ -28,7 +28,7 @@ func TestReadIsRepeatedWhileItIsAnswered(t *testing.T) {
 			next()
 		}
 		s.psn = psnOf(first, uint64(missing))
-		s.asks(s.write(wire.ReadRequest, missing*mtu, (packets-missing)*mtu))
+		s.request(s.write(wire.ReadRequest, missing*mtu, (packets-missing)*mtu))
 		if s.psn != behind {
 			t.Fatalf("the next packet is %v, not %v", s.psn, behind)
 		}

@@ -12,9 +12,9 @@ import (
 
 // TestGivesUpAfterRetryPlusOneTimeouts: neither before nor later, whatever was sent
 // again meanwhile. A retry count of 7 is seven.
-func TestGivesUpAfterRetryPlusOneTimeouts(t *testing.T) {
+func TestFailsAfterRetryPlusOneTimeouts(t *testing.T) {
 	for _, retry := range []uint8{0, 1, 6, 7} {
-		p := usual()
+		p := defaultConnection()
 		p.retry = retry
 		n, a, b := connect(t, p)
 		sent := 0
@@ -43,8 +43,8 @@ func TestGivesUpAfterRetryPlusOneTimeouts(t *testing.T) {
 
 // TestPatienceBeginsAnewWithEachSignOfLife: the timeouts count from the last
 // acknowledgement.
-func TestPatienceBeginsAnewWithEachSignOfLife(t *testing.T) {
-	p := usual()
+func TestProgressRestartsTheTimeout(t *testing.T) {
+	p := defaultConnection()
 	n, a, b := connect(t, p)
 	giveUp := time.Duration(p.retry+1) * verbs.TimeoutOf(p.timeout)
 	dead := false
@@ -68,9 +68,9 @@ func TestPatienceBeginsAnewWithEachSignOfLife(t *testing.T) {
 
 // TestResendsFarBelowTheTimeout: the retransmission timer adapts. Where the peer may hold
 // the acknowledgement it has the time for that.
-func TestResendsFarBelowTheTimeout(t *testing.T) {
+func TestRetransmitsFarBelowTheTimeout(t *testing.T) {
 	for op, least := range map[verbs.Opcode]time.Duration{verbs.OpWrite: granularity, verbs.OpSend: granularity + maxAckDelay} {
-		p := usual()
+		p := defaultConnection()
 		p.timeout = 18 // 1 s
 		n, a, b := connect(t, p)
 		a.post(a.to(b, 1, verbs.OpWrite, 0, 8, 0))
@@ -91,7 +91,7 @@ func TestResendsFarBelowTheTimeout(t *testing.T) {
 
 // TestNoTimeout: timeout 0 waits for ever and sends nothing again.
 func TestNoTimeout(t *testing.T) {
-	p := usual()
+	p := defaultConnection()
 	p.timeout = 0
 	n, a, b := connect(t, p)
 	sent := 0
@@ -106,7 +106,7 @@ func TestNoTimeout(t *testing.T) {
 // for ever (specification, volume 1, 9.7.5.2.8).
 func TestRNRRetries(t *testing.T) {
 	for _, rnr := range []uint8{0, 1, 6} {
-		p := usual()
+		p := defaultConnection()
 		p.rnr, p.rnrTimer = rnr, 14
 		n, a, b := connect(t, p)
 		var at []time.Duration
@@ -127,7 +127,7 @@ func TestRNRRetries(t *testing.T) {
 			}
 		}
 	}
-	p := usual()
+	p := defaultConnection()
 	p.rnrTimer = 1
 	n, a, b := connect(t, p)
 	a.post(a.to(b, 1, verbs.OpSend, 0, 8, 0))
@@ -146,7 +146,7 @@ func TestRNRRetries(t *testing.T) {
 // timer runs, however long the rest is: at 655 ms it is longer than all timeouts
 // together.
 func TestRNROfALaterMessage(t *testing.T) {
-	p := usual()
+	p := defaultConnection()
 	p.rnr, p.rnrTimer, p.timeout, p.retry = 1, 0, 10, 1
 	n, a, b := connect(t, p)
 	a.machine.req.rnrRetries = 1 // of a message before
@@ -164,9 +164,9 @@ func TestRNROfALaterMessage(t *testing.T) {
 	}
 }
 
-// TestResponsesToWhatWasNotSent: "ghost" acknowledgements, NAKs and answers change
+// TestAnswersToWhatWasNotSent: "ghost" acknowledgements, NAKs and answers change
 // nothing (specification, volume 1, 9.7.5.1.1).
-func TestResponsesToWhatWasNotSent(t *testing.T) {
+func TestResponsesToUnsentRequests(t *testing.T) {
 	for _, h := range []wire.Header{
 		{Op: wire.Ack, Syndrome: wire.AckUnlimited},
 		{Op: wire.Ack, Syndrome: wire.NAKSequence},
@@ -178,13 +178,13 @@ func TestResponsesToWhatWasNotSent(t *testing.T) {
 		{Op: wire.AtomicAck, Syndrome: wire.AckUnlimited},
 	} {
 		for _, ahead := range []uint64{0, 1, 100, 1 << 23, psnMask - 1} {
-			a, b := join(usual())
+			a, b := join(defaultConnection())
 			a.window = 1
 			a.post(a.to(b, 1, verbs.OpWrite, 0, 8, 0), a.to(b, 2, verbs.OpRead, 0, 8, 0))
 			if len(a.packets(0)) != 1 {
 				t.Fatal("the window does not hold")
 			}
-			h.PSN = psnOf(usual().psn[0], 1+ahead)
+			h.PSN = psnOf(defaultConnection().psn[0], 1+ahead)
 			a.machine.handlePacket(1, &h, nil)
 			if a.machine.state != verbs.StateRTS || len(a.sent) > 0 || a.machine.req.rnrWaiting || a.machine.req.acked != 0 {
 				t.Errorf("%v, %v, %d ahead: in %v, ended %q", h.Op, h.Syndrome, ahead, a.machine.state, short(a.sent))
@@ -195,8 +195,8 @@ func TestResponsesToWhatWasNotSent(t *testing.T) {
 
 // TestAcknowledgementsAreAskedFor: with the last packet of each message, each
 // sixteenth of a long one, and where the window ends.
-func TestAcknowledgementsAreAskedFor(t *testing.T) {
-	a, b := join(usual())
+func TestACKsAreRequested(t *testing.T) {
+	a, b := join(defaultConnection())
 	a.post(a.to(b, 1, verbs.OpWrite, 0, 40<<10, 0), a.to(b, 2, verbs.OpWrite, 0, 8, 0))
 	var asked []int
 	list := a.packets(0)
@@ -208,7 +208,7 @@ func TestAcknowledgementsAreAskedFor(t *testing.T) {
 	if len(list) != 41 || !slices.Equal(asked, []int{15, 31, 39, 40}) {
 		t.Errorf("%d packets, asked with %d", len(list), asked)
 	}
-	a, b = join(usual())
+	a, b = join(defaultConnection())
 	a.window = 5 * windowCost(1, 1024)
 	a.post(a.to(b, 1, verbs.OpWrite, 0, 40<<10, 0))
 	if list = a.packets(0); len(list) != 5 || !list[4].AckReq || list[3].AckReq {
@@ -219,8 +219,8 @@ func TestAcknowledgementsAreAskedFor(t *testing.T) {
 // TestReadsAreAskedForInPieces: each of at most readPackets, and of what the window
 // has room for; at most as many at once as the peer takes; all of it is one
 // completion.
-func TestReadsAreAskedForInPieces(t *testing.T) {
-	p := usual()
+func TestReadsAreRequestedInPieces(t *testing.T) {
+	p := defaultConnection()
 	p.asks = 2
 	n, a, b := connect(t, p)
 	for i := range b.mem {
@@ -252,8 +252,8 @@ func TestReadsAreAskedForInPieces(t *testing.T) {
 
 // TestLostAnswersAreAskedForAgain: from the first that is missing, in the pieces in
 // which they were asked for first, and at once.
-func TestLostAnswersAreAskedForAgain(t *testing.T) {
-	n, a, b := connect(t, usual())
+func TestLostResponsesAreRequestedAgain(t *testing.T) {
+	n, a, b := connect(t, defaultConnection())
 	var asked [][2]uint64
 	responses := 0
 	n.seen = func(_ int, h *wire.Header) {
@@ -281,7 +281,7 @@ func TestLostAnswersAreAskedForAgain(t *testing.T) {
 func TestFence(t *testing.T) {
 	for _, op := range []verbs.Opcode{verbs.OpRead, verbs.OpFetchAdd} {
 		for _, fence := range []bool{false, true} {
-			a, b := join(usual())
+			a, b := join(defaultConnection())
 			wr := a.to(b, 2, verbs.OpWrite, 0, 8, 0)
 			wr.Fence = fence
 			a.post(a.to(b, 1, op, 0, 8, 0), wr)
@@ -291,7 +291,7 @@ func TestFence(t *testing.T) {
 			if !fence {
 				continue
 			}
-			h := wire.Header{Op: wire.ReadResponseOnly, PSN: usual().psn[0], Syndrome: wire.AckUnlimited}
+			h := wire.Header{Op: wire.ReadResponseOnly, PSN: defaultConnection().psn[0], Syndrome: wire.AckUnlimited}
 			payload := make([]byte, 8)
 			if op == verbs.OpFetchAdd {
 				h.Op, payload = wire.AtomicAck, nil
@@ -304,9 +304,9 @@ func TestFence(t *testing.T) {
 	}
 }
 
-// TestResponsesThatDoNotFit: a response of another length, of another kind, or out of
+// TestAnswersThatDoNotFit: a response of another length, of another kind, or out of
 // its turn is asked for again, and memory is not touched.
-func TestResponsesThatDoNotFit(t *testing.T) {
+func TestMismatchedResponses(t *testing.T) {
 	for name, c := range map[string]struct {
 		op      verbs.Opcode
 		h       wire.Header
@@ -325,14 +325,14 @@ func TestResponsesThatDoNotFit(t *testing.T) {
 		"a reserved syndrome":     {verbs.OpWrite, wire.Header{Op: wire.Ack, Syndrome: 0xdf}, 0},
 		"an unknown kind of AETH": {verbs.OpWrite, wire.Header{Op: wire.Ack, Syndrome: 0x5f}, 0},
 	} {
-		a, b := join(usual())
+		a, b := join(defaultConnection())
 		size := 100
 		if c.op == verbs.OpFetchAdd {
 			size = 8
 		}
 		a.post(a.to(b, 1, c.op, 0, size, 0))
 		a.packets(0)
-		c.h.PSN = usual().psn[0]
+		c.h.PSN = defaultConnection().psn[0]
 		a.machine.handlePacket(1, &c.h, bytes.Repeat([]byte{1}, c.payload))
 		if len(a.sent) > 0 || a.machine.state != verbs.StateRTS || slices.Contains(a.mem, 1) {
 			t.Errorf("%s: in %v, ended %q, memory %v", name, a.machine.state, short(a.sent), a.mem[:4])
@@ -342,20 +342,20 @@ func TestResponsesThatDoNotFit(t *testing.T) {
 
 // TestNAKsEndTheOldest: each refusal has its status; what is behind is flushed, the
 // unsignalled too, and what was before is done.
-func TestNAKsEndTheOldest(t *testing.T) {
+func TestNAKsFailTheOldestRequest(t *testing.T) {
 	for s, status := range map[wire.Syndrome]verbs.Status{
 		wire.NAKInvalidRequest:  verbs.StatusRemoteInvalidRequest,
 		wire.NAKRemoteAccess:    verbs.StatusRemoteAccess,
 		wire.NAKRemoteOperation: verbs.StatusRemoteOperation,
 	} {
-		a, b := join(usual())
+		a, b := join(defaultConnection())
 		quiet := a.to(b, 3, verbs.OpWrite, 0, 8, 0)
 		quiet.Signaled = false
 		a.recv(8, 0, 8)
 		a.recv(9, 0, 8)
 		a.post(a.to(b, 1, verbs.OpWrite, 0, 8, 0), a.to(b, 2, verbs.OpWrite, 0, 8, 0), quiet, a.to(b, 4, verbs.OpRead, 0, 8, 0))
 		a.packets(0)
-		a.machine.handlePacket(1, &wire.Header{Op: wire.Ack, PSN: usual().psn[0] + 1, Syndrome: s}, nil)
+		a.machine.handlePacket(1, &wire.Header{Op: wire.Ack, PSN: defaultConnection().psn[0] + 1, Syndrome: s}, nil)
 		expectWCs(t, s.String(), a.sent, ok(1), ended(2, status), ended(3, verbs.StatusFlushed), ended(4, verbs.StatusFlushed))
 		expectWCs(t, s.String(), a.received, ended(8, verbs.StatusFlushed), ended(9, verbs.StatusFlushed))
 		if _, waits := a.machine.deadline(); waits || a.machine.state != verbs.StateErr || len(a.packets(1)) > 0 || a.machine.req.flight != 0 {
@@ -370,32 +370,32 @@ func TestNAKsEndTheOldest(t *testing.T) {
 }
 
 // TestOwnFaults: a request that names memory that is not there, or too much, fails in its turn.
-func TestOwnFaults(t *testing.T) {
+func TestLocalErrors(t *testing.T) {
 	for name, c := range map[string]struct {
-		change func(a *half, wr *verbs.SendWR)
+		change func(a *peerMachine, wr *verbs.SendWR)
 		want   verbs.Status
 	}{
-		"an unknown key":        {func(_ *half, wr *verbs.SendWR) { wr.SGL[0].LKey++ }, verbs.StatusLocalProtection},
-		"a remote key":          {func(a *half, wr *verbs.SendWR) { wr.SGL[0].LKey = verbs.LKey(a.mr.rkey) }, verbs.StatusLocalProtection},
-		"before the region":     {func(_ *half, wr *verbs.SendWR) { wr.SGL[0].Addr-- }, verbs.StatusLocalProtection},
-		"behind the region":     {func(a *half, wr *verbs.SendWR) { wr.SGL[0].Addr += uint64(len(a.mem)) - 7 }, verbs.StatusLocalProtection},
-		"an address that wraps": {func(_ *half, wr *verbs.SendWR) { wr.SGL[0].Addr = ^uint64(0) - 3 }, verbs.StatusLocalProtection},
-		"the second piece": {func(a *half, wr *verbs.SendWR) {
+		"an unknown key":        {func(_ *peerMachine, wr *verbs.SendWR) { wr.SGL[0].LKey++ }, verbs.StatusLocalProtection},
+		"a remote key":          {func(a *peerMachine, wr *verbs.SendWR) { wr.SGL[0].LKey = verbs.LKey(a.mr.rkey) }, verbs.StatusLocalProtection},
+		"before the region":     {func(_ *peerMachine, wr *verbs.SendWR) { wr.SGL[0].Addr-- }, verbs.StatusLocalProtection},
+		"behind the region":     {func(a *peerMachine, wr *verbs.SendWR) { wr.SGL[0].Addr += uint64(len(a.mem)) - 7 }, verbs.StatusLocalProtection},
+		"an address that wraps": {func(_ *peerMachine, wr *verbs.SendWR) { wr.SGL[0].Addr = ^uint64(0) - 3 }, verbs.StatusLocalProtection},
+		"the second piece": {func(a *peerMachine, wr *verbs.SendWR) {
 			wr.SGL = append(wr.SGL, verbs.SGE{Addr: 1, Length: 1, LKey: a.mr.lkey})
 		}, verbs.StatusLocalProtection},
-		"a read into what it may not write": {func(a *half, wr *verbs.SendWR) {
+		"a read into what it may not write": {func(a *peerMachine, wr *verbs.SendWR) {
 			m := a.domain.keys.add(&a.domain, make([]byte, 8), 0)
 			wr.Op, wr.SGL = verbs.OpRead, []verbs.SGE{{Addr: m.addr, Length: 8, LKey: m.lkey}}
 		}, verbs.StatusLocalProtection},
-		"another domain's": {func(a *half, wr *verbs.SendWR) {
+		"another domain's": {func(a *peerMachine, wr *verbs.SendWR) {
 			m := a.domain.keys.add(&domain{keys: a.domain.keys}, make([]byte, 8), allRights)
 			wr.SGL = []verbs.SGE{{Addr: m.addr, Length: 8, LKey: m.lkey}}
 		}, verbs.StatusLocalProtection},
-		"more than a message": {func(_ *half, wr *verbs.SendWR) {
+		"more than a message": {func(_ *peerMachine, wr *verbs.SendWR) {
 			wr.SGL = []verbs.SGE{{Length: maxMessage}, {Length: 1}}
 		}, verbs.StatusLocalLength},
 	} {
-		n, a, b := connect(t, usual())
+		n, a, b := connect(t, defaultConnection())
 		wr := a.to(b, 2, verbs.OpWrite, 0, 8, 0)
 		c.change(a, &wr)
 		a.post(a.to(b, 1, verbs.OpWrite, 0, 8, 0), wr, a.to(b, 3, verbs.OpWrite, 0, 8, 0))
@@ -403,7 +403,7 @@ func TestOwnFaults(t *testing.T) {
 		expectWCs(t, name, a.sent, ok(1), ended(2, c.want), ended(3, verbs.StatusFlushed))
 	}
 	// Without a place to remember one there are no reads.
-	p := usual()
+	p := defaultConnection()
 	p.asks = 0
 	for _, op := range []verbs.Opcode{verbs.OpRead, verbs.OpFetchAdd} {
 		n, a, b := connect(t, p)
@@ -416,7 +416,7 @@ func TestOwnFaults(t *testing.T) {
 // TestRegionClosedWhileItIsSent: the message ends with an error, and the peer has a
 // beginning of it.
 func TestRegionClosedWhileItIsSent(t *testing.T) {
-	a, b := join(usual())
+	a, b := join(defaultConnection())
 	a.post(a.to(b, 1, verbs.OpWrite, 0, 4096, 0))
 	if a.next(0) == nil {
 		t.Fatal("nothing is sent")
@@ -430,7 +430,7 @@ func TestRegionClosedWhileItIsSent(t *testing.T) {
 
 // TestFlightIsBounded: at most maxFlight packets, far below half of the PSNs.
 func TestFlightIsBounded(t *testing.T) {
-	p := usual()
+	p := defaultConnection()
 	p.mtu, p.memory = verbs.MTU256, 1<<20
 	a, b := join(p)
 	a.window = 1 << 40
@@ -452,7 +452,7 @@ func TestFlightIsBounded(t *testing.T) {
 
 // TestPSNsWrap: a stream of 2^24 packets and more is one of few.
 func TestPSNsWrap(t *testing.T) {
-	p := usual()
+	p := defaultConnection()
 	p.psn = [2]verbs.PSN{psnMask - 5, psnMask}
 	n, a, b := connect(t, p)
 	for i := range b.mem[:64<<10] {
@@ -477,7 +477,7 @@ func TestPSNsWrap(t *testing.T) {
 
 // TestTimeoutIsALossWhenItsAnswerSaysSo: the packet that asks is answered; what
 // was sent behind it and is not acknowledged then was lost, and otherwise nothing was.
-func TestTimeoutIsALossWhenItsAnswerSaysSo(t *testing.T) {
+func TestTimeoutIsALossIfTheProbeShowsIt(t *testing.T) {
 	for name, c := range map[string]struct {
 		lost func(from int, h *wire.Header) bool
 		want bool
@@ -486,7 +486,7 @@ func TestTimeoutIsALossWhenItsAnswerSaysSo(t *testing.T) {
 		"requests":     {func(from int, h *wire.Header) bool { return from == 0 && h.Op == wire.WriteLast }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n, a, b := connect(t, usual())
+			n, a, b := connect(t, defaultConnection())
 			a.post(a.to(b, 1, verbs.OpWrite, 0, 3*1024, 0))
 			on := true
 			n.lose = func(from int, h *wire.Header) bool { return on && c.lost(from, h) }

@@ -11,9 +11,9 @@ import (
 
 // TestPollsBesideAReset: completions that are polled while their queue pair is reset
 // free nothing of it: its queues are empty behind the reset.
-func TestPollsBesideAReset(t *testing.T) {
+func TestPollDuringReset(t *testing.T) {
 	const slots, resets = 8192, 50
-	x := newTip(t, newProvider(Options{}, newFabric().host(hostA)), "roce-eth0", netip.MustParseAddr(hostA), 64)
+	x := newTestEnd(t, newProvider(Options{}, newFabric().host(hostA)), "roce-eth0", netip.MustParseAddr(hostA), 64)
 	c := must(x.dev.CreateCQ(verbs.CQConfig{Size: slots}))(t)
 	v := must(x.pd.CreateQP(verbs.QPConfig{SendCQ: c, RecvCQ: c, MaxSend: slots}))(t)
 	q := v.(*qp) //nolint:errcheck // it is one

@@ -154,14 +154,16 @@ func (m *machine) handleDuplicate(number uint64, h *wire.Header) {
 	}
 	// A READ of more than was requested before is no duplicate.
 	read := h.Op == wire.ReadRequest && number+m.packetsOf(uint64(h.Length)) <= r.expected && m.checkRead(h) == 0
-	from := response{number: number, read: true, addr: h.Addr, rkey: h.RKey, length: uint64(h.Length), duplicate: true}
+	repeated := response{number: number, read: true, addr: h.Addr, rkey: h.RKey, length: uint64(h.Length), duplicate: true}
 	for i := range r.numResponses {
 		switch a := &r.responses[i]; {
 		case number < a.number || number >= a.number+m.packetsOf(a.length):
 			continue
-		case read && number < a.number+a.sent/m.mtu: // already sent, so it was lost: restart; the requester drops what else is on its way
-			from.msn = a.msn
-			*a = from
+		case read && number < a.number+a.sent/m.mtu:
+			// It was sent, so it was lost. Send it again from there; the requester drops the
+			// rest of the earlier response.
+			repeated.msn = a.msn
+			*a = repeated
 		}
 		return // the response will be sent
 	}
@@ -170,7 +172,7 @@ func (m *machine) handleDuplicate(number uint64, h *wire.Header) {
 	}
 	if h.Op == wire.ReadRequest {
 		if read {
-			m.queueResponse(from)
+			m.queueResponse(repeated)
 		}
 		return
 	}

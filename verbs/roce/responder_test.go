@@ -11,23 +11,23 @@ import (
 )
 
 // served is a responder whose requester is the test.
-type served struct {
-	*half
+type responderTest struct {
+	*peerMachine
 	t   *testing.T
 	psn verbs.PSN // of the next request
 }
 
-func serve(t *testing.T, change ...func(*pairing)) *served {
-	p := usual()
+func newResponderTest(t *testing.T, change ...func(*connection)) *responderTest {
+	p := defaultConnection()
 	for _, c := range change {
 		c(&p)
 	}
 	_, b := join(p)
-	return &served{b, t, p.psn[0]}
+	return &responderTest{b, t, p.psn[0]}
 }
 
 // asks gives it the next request, or packet of one.
-func (s *served) asks(h wire.Header, payload ...byte) {
+func (s *responderTest) request(h wire.Header, payload ...byte) {
 	h.PSN = s.psn
 	s.psn = psnOf(s.psn, 1)
 	if h.Op == wire.ReadRequest {
@@ -37,57 +37,59 @@ func (s *served) asks(h wire.Header, payload ...byte) {
 }
 
 // write is the header of a write to the memory.
-func (s *served) write(op wire.Opcode, at, n int) wire.Header {
+func (s *responderTest) write(op wire.Opcode, at, n int) wire.Header {
 	return wire.Header{Op: op, Addr: s.mr.addr + uint64(at), RKey: s.mr.rkey, Length: uint32(n), AckReq: op.EndsMessage()}
 }
 
 // replies are what it sends: opcode, syndrome, PSN after the first one, MSN.
-type reply struct {
+type wantPacket struct {
 	op       wire.Opcode
 	syndrome wire.Syndrome
 	number   uint64
 	msn      uint32
 }
 
-func (s *served) expect(want ...reply) {
+func (s *responderTest) expect(want ...wantPacket) {
 	s.t.Helper()
 	s.machine.expire(maxAckDelay)
 	s.expectNow(want...)
 }
 
 // expectNow leaves out what is held.
-func (s *served) expectNow(want ...reply) {
+func (s *responderTest) expectNow(want ...wantPacket) {
 	s.t.Helper()
-	var got []reply
+	var got []wantPacket
 	for _, h := range s.packets(0) {
-		got = append(got, reply{h.Op, h.Syndrome, uint64(h.PSN-usual().psn[0]) & psnMask, h.MSN})
+		got = append(got, wantPacket{h.Op, h.Syndrome, uint64(h.PSN-defaultConnection().psn[0]) & psnMask, h.MSN})
 	}
 	if !slices.Equal(got, want) {
 		s.t.Errorf("it answers %v, want %v", got, want)
 	}
 }
 
-func ack(number uint64, msn uint32) reply { return reply{wire.Ack, wire.AckUnlimited, number, msn} }
+func ack(number uint64, msn uint32) wantPacket {
+	return wantPacket{wire.Ack, wire.AckUnlimited, number, msn}
+}
 
 // TestDuplicates: writes and sends are acknowledged once more and not carried out,
 // reads are read again, and atomics told what they found.
 func TestDuplicates(t *testing.T) {
-	s := serve(t)
+	s := newResponderTest(t)
 	first := s.psn
 	again := func(number uint64, h wire.Header, payload ...byte) {
 		now := s.psn
 		s.psn = psnOf(first, number)
-		s.asks(h, payload...)
+		s.request(h, payload...)
 		s.psn = now
 	}
 	s.recv(1, 100, 8)
 	s.recv(2, 200, 8)
-	s.asks(s.write(wire.WriteOnly, 0, 1), 1)
-	s.asks(wire.Header{Op: wire.SendOnly}, 5)
+	s.request(s.write(wire.WriteOnly, 0, 1), 1)
+	s.request(wire.Header{Op: wire.SendOnly}, 5)
 	add := wire.Header{Op: wire.FetchAdd, Addr: s.mr.addr + 8, RKey: s.mr.rkey, Swap: 7}
-	s.asks(add)
-	s.asks(s.write(wire.ReadRequest, 0, 3000)) // 3 to 5
-	s.asks(s.write(wire.WriteOnly, 0, 1), 2)
+	s.request(add)
+	s.request(s.write(wire.ReadRequest, 0, 3000)) // 3 to 5
+	s.request(s.write(wire.WriteOnly, 0, 1), 2)
 	s.packets(0)
 
 	again(0, s.write(wire.WriteOnly, 0, 1), 1)
@@ -100,9 +102,9 @@ func TestDuplicates(t *testing.T) {
 		t.Errorf("the atomic is answered by %+v", list)
 	}
 	again(3, s.write(wire.ReadRequest, 0, 3000))
-	s.expect(reply{wire.ReadResponseFirst, wire.AckUnlimited, 3, 5}, reply{wire.ReadResponseMiddle, 0, 4, 0}, reply{wire.ReadResponseLast, wire.AckUnlimited, 5, 5})
+	s.expect(wantPacket{wire.ReadResponseFirst, wire.AckUnlimited, 3, 5}, wantPacket{wire.ReadResponseMiddle, 0, 4, 0}, wantPacket{wire.ReadResponseLast, wire.AckUnlimited, 5, 5})
 	again(4, s.write(wire.ReadRequest, 1024, 1976)) // from the first that was lost
-	s.expect(reply{wire.ReadResponseFirst, wire.AckUnlimited, 4, 5}, reply{wire.ReadResponseLast, wire.AckUnlimited, 5, 5})
+	s.expect(wantPacket{wire.ReadResponseFirst, wire.AckUnlimited, 4, 5}, wantPacket{wire.ReadResponseLast, wire.AckUnlimited, 5, 5})
 
 	if s.mem[0] != 2 || native(s.mem[8:]) != 7 || len(s.received) != 1 || s.mem[200] != 0 {
 		t.Errorf("something was done twice: %v, received %q", s.mem[:16], short(s.received))
@@ -117,25 +119,25 @@ func TestDuplicates(t *testing.T) {
 	if s.machine.state != verbs.StateRTS || s.mem[0] != 2 || native(s.mem[8:]) != 7 {
 		t.Errorf("in %v, memory %v", s.machine.state, s.mem[:16])
 	}
-	s.asks(s.write(wire.WriteOnly, 0, 1), 3)
+	s.request(s.write(wire.WriteOnly, 0, 1), 3)
 	s.expect(ack(7, 6))
 }
 
 // TestAtomicsAreRemembered: as many as may be under way; each is carried out once.
-func TestAtomicsAreRemembered(t *testing.T) {
-	s := serve(t, func(p *pairing) { p.asks = maxReadAtomic })
+func TestDuplicateAtomicsReturnTheFirstResult(t *testing.T) {
+	s := newResponderTest(t, func(p *connection) { p.asks = maxReadAtomic })
 	first := s.psn
 	add := func(i int) wire.Header {
 		return wire.Header{Op: wire.FetchAdd, Addr: s.mr.addr, RKey: s.mr.rkey, Swap: uint64(i) + 1}
 	}
 	for i := range maxReadAtomic {
-		s.asks(add(i))
+		s.request(add(i))
 		s.packets(0)
 	}
 	sum := native(s.mem)
 	s.psn = first
 	for i := range maxReadAtomic {
-		s.asks(add(i))
+		s.request(add(i))
 	}
 	for i, h := range s.packets(0) {
 		if want := uint64(i) * uint64(i+1) / 2; h.Op != wire.AtomicAck || h.Orig != want || h.PSN != psnOf(first, uint64(i)) {
@@ -149,15 +151,15 @@ func TestAtomicsAreRemembered(t *testing.T) {
 
 // TestCompareSwap: the 8 bytes are stored only where they were as expected.
 func TestCompareSwap(t *testing.T) {
-	s := serve(t)
+	s := newResponderTest(t)
 	putNative(s.mem, 5)
 	swap := wire.Header{Op: wire.CompareSwap, Addr: s.mr.addr, RKey: s.mr.rkey, Compare: 4, Swap: 9}
-	s.asks(swap)
+	s.request(swap)
 	if native(s.mem) != 5 {
 		t.Errorf("stored %d", native(s.mem))
 	}
 	swap.Compare = 5
-	s.asks(swap)
+	s.request(swap)
 	if list := s.packets(0); native(s.mem) != 9 || len(list) != 2 || list[0].Orig != 5 || list[1].Orig != 5 {
 		t.Errorf("stored %d, answered %+v", native(s.mem), list)
 	}
@@ -166,23 +168,23 @@ func TestCompareSwap(t *testing.T) {
 // TestNewRequestsBeforeRepeatedAnswers: a requester has at most as many reads under
 // way as it was allowed. One that asks for more than there is room for beside
 // answers that go out once more has those; another one is refused.
-func TestNewRequestsBeforeRepeatedAnswers(t *testing.T) {
-	s := serve(t, func(p *pairing) { p.asks = 2 })
+func TestNewRequestsReplaceRepeatedResponses(t *testing.T) {
+	s := newResponderTest(t, func(p *connection) { p.asks = 2 })
 	first := s.psn
 	read := s.write(wire.ReadRequest, 0, 8)
-	s.asks(read)
-	s.asks(read)
+	s.request(read)
+	s.request(read)
 	s.packets(0)
 	s.psn = first
-	s.asks(read)
-	s.asks(read)
-	s.asks(read)
-	s.expect(reply{wire.ReadResponseOnly, wire.AckUnlimited, 1, 2}, reply{wire.ReadResponseOnly, wire.AckUnlimited, 2, 3})
-	s.asks(read)
-	s.asks(read)
-	s.asks(read)
-	s.expect(reply{wire.ReadResponseOnly, wire.AckUnlimited, 3, 4}, reply{wire.ReadResponseOnly, wire.AckUnlimited, 4, 5},
-		reply{wire.Ack, wire.NAKInvalidRequest, 5, 5})
+	s.request(read)
+	s.request(read)
+	s.request(read)
+	s.expect(wantPacket{wire.ReadResponseOnly, wire.AckUnlimited, 1, 2}, wantPacket{wire.ReadResponseOnly, wire.AckUnlimited, 2, 3})
+	s.request(read)
+	s.request(read)
+	s.request(read)
+	s.expect(wantPacket{wire.ReadResponseOnly, wire.AckUnlimited, 3, 4}, wantPacket{wire.ReadResponseOnly, wire.AckUnlimited, 4, 5},
+		wantPacket{wire.Ack, wire.NAKInvalidRequest, 5, 5})
 }
 
 // TestAccess: a key, an address, a length or a right that does not fit is refused
@@ -191,7 +193,7 @@ func TestAccess(t *testing.T) {
 	const size = 4096 // of the window and the region here
 	type request struct {
 		name   string
-		change func(s *served, h *wire.Header) // spoils what is right
+		change func(s *responderTest, h *wire.Header) // spoils what is right
 		want   wire.Syndrome
 	}
 	access, invalid := wire.NAKRemoteAccess, wire.NAKInvalidRequest
@@ -210,50 +212,50 @@ func TestAccess(t *testing.T) {
 			length = 8
 		}
 		tests := []request{
-			{"an unknown key", func(_ *served, h *wire.Header) { h.RKey++ }, access},
-			{"key 0", func(_ *served, h *wire.Header) { h.RKey = 0 }, access},
-			{"the local key", func(s *served, h *wire.Header) { h.RKey = verbs.RKey(s.mr.lkey) }, access},
-			{"before the region", func(s *served, h *wire.Header) { h.Addr = s.mr.addr - 8 }, access},
-			{"across the end", func(s *served, h *wire.Header) { h.Addr = s.mr.addr + uint64(len(s.mem)) - length + 8 }, access},
-			{"behind the end", func(s *served, h *wire.Header) { h.Addr = s.mr.addr + uint64(len(s.mem)) }, access},
-			{"far behind", func(s *served, h *wire.Header) { h.Addr = s.mr.addr + regionGap }, access},
-			{"an address that wraps", func(_ *served, h *wire.Header) { h.Addr = ^uint64(0) &^ 7 }, access},
-			{"another domain's", func(s *served, h *wire.Header) {
+			{"an unknown key", func(_ *responderTest, h *wire.Header) { h.RKey++ }, access},
+			{"key 0", func(_ *responderTest, h *wire.Header) { h.RKey = 0 }, access},
+			{"the local key", func(s *responderTest, h *wire.Header) { h.RKey = verbs.RKey(s.mr.lkey) }, access},
+			{"before the region", func(s *responderTest, h *wire.Header) { h.Addr = s.mr.addr - 8 }, access},
+			{"across the end", func(s *responderTest, h *wire.Header) { h.Addr = s.mr.addr + uint64(len(s.mem)) - length + 8 }, access},
+			{"behind the end", func(s *responderTest, h *wire.Header) { h.Addr = s.mr.addr + uint64(len(s.mem)) }, access},
+			{"far behind", func(s *responderTest, h *wire.Header) { h.Addr = s.mr.addr + regionGap }, access},
+			{"an address that wraps", func(_ *responderTest, h *wire.Header) { h.Addr = ^uint64(0) &^ 7 }, access},
+			{"another domain's", func(s *responderTest, h *wire.Header) {
 				names(h, s.domain.keys.add(&domain{keys: s.domain.keys}, make([]byte, size), allRights))
 			}, access},
-			{"a region without the right", func(s *served, h *wire.Header) {
+			{"a region without the right", func(s *responderTest, h *wire.Header) {
 				names(h, s.domain.keys.add(&s.domain, make([]byte, size), allRights&^right[op]))
 			}, access},
-			{"a region that is closed", func(s *served, _ *wire.Header) { s.domain.keys.remove(s.mr) }, access},
-			{"a window without the right", func(s *served, h *wire.Header) {
+			{"a region that is closed", func(s *responderTest, _ *wire.Header) { s.domain.keys.remove(s.mr) }, access},
+			{"a window without the right", func(s *responderTest, h *wire.Header) {
 				h.RKey = s.domain.keys.bind(s.mr, &s.machine, 0, size, allRights&^right[op])
 			}, access},
-			{"another queue pair's window", func(s *served, h *wire.Header) {
+			{"another queue pair's window", func(s *responderTest, h *wire.Header) {
 				h.RKey = s.domain.keys.bind(s.mr, new(machine), 0, size, allRights)
 			}, access},
-			{"outside of the window", func(s *served, h *wire.Header) {
+			{"outside of the window", func(s *responderTest, h *wire.Header) {
 				h.RKey = s.domain.keys.bind(s.mr, &s.machine, 0, length-8, allRights)
 			}, access},
-			{"before the window", func(s *served, h *wire.Header) {
+			{"before the window", func(s *responderTest, h *wire.Header) {
 				h.RKey = s.domain.keys.bind(s.mr, &s.machine, 8, size, allRights)
 			}, access},
-			{"a window that is closed", func(s *served, h *wire.Header) {
+			{"a window that is closed", func(s *responderTest, h *wire.Header) {
 				h.RKey = s.domain.keys.bind(s.mr, &s.machine, 0, size, allRights)
 				s.domain.keys.unbind(h.RKey, s.mr)
 			}, access},
-			{"a queue pair without the right", func(s *served, _ *wire.Header) { s.machine.access &^= right[op] }, invalid},
+			{"a queue pair without the right", func(s *responderTest, _ *wire.Header) { s.machine.access &^= right[op] }, invalid},
 		}
 		if right[op] != verbs.AccessRemoteWrite {
-			tests = append(tests, request{"no place to remember it", func(s *served, _ *wire.Header) { s.machine.resp.maxReadAtomic = 0 }, invalid})
+			tests = append(tests, request{"no place to remember it", func(s *responderTest, _ *wire.Header) { s.machine.resp.maxReadAtomic = 0 }, invalid})
 		}
 		if right[op] == verbs.AccessRemoteAtomic {
-			tests = append(tests, request{"not aligned", func(_ *served, h *wire.Header) { h.Addr += 4 }, invalid})
+			tests = append(tests, request{"not aligned", func(_ *responderTest, h *wire.Header) { h.Addr += 4 }, invalid})
 		} else {
-			tests = append(tests, request{"too long", func(s *served, h *wire.Header) { h.Length = uint32(len(s.mem)) + 1 }, access})
-			tests = append(tests, request{"longer than a message", func(_ *served, h *wire.Header) { h.Length = maxMessage + 1 }, invalid})
+			tests = append(tests, request{"too long", func(s *responderTest, h *wire.Header) { h.Length = uint32(len(s.mem)) + 1 }, access})
+			tests = append(tests, request{"longer than a message", func(_ *responderTest, h *wire.Header) { h.Length = maxMessage + 1 }, invalid})
 		}
 		for _, c := range tests {
-			s := serve(t)
+			s := newResponderTest(t)
 			s.recv(1, 0, 0)
 			for i := range s.mem {
 				s.mem[i] = byte(i)
@@ -271,12 +273,12 @@ func TestAccess(t *testing.T) {
 					h.Op = wire.WriteFirst
 				}
 			}
-			s.asks(h, payload...)
+			s.request(h, payload...)
 			name := op.String() + ", " + c.name
 			if !bytes.Equal(s.mem, before) {
 				t.Errorf("%s: byte %d was written", name, differsAt(s.mem, before))
 			}
-			if list := s.packets(0); len(list) != 1 || list[0].Op != wire.Ack || list[0].Syndrome != c.want || list[0].PSN != usual().psn[0] {
+			if list := s.packets(0); len(list) != 1 || list[0].Op != wire.Ack || list[0].Syndrome != c.want || list[0].PSN != defaultConnection().psn[0] {
 				t.Errorf("%s: it answers %+v", name, list)
 			}
 			want := verbs.EventQPAccess
@@ -289,13 +291,13 @@ func TestAccess(t *testing.T) {
 			expectWCs(t, name, s.received, ended(1, verbs.StatusFlushed))
 		}
 		// The right one is carried out.
-		s := serve(t)
+		s := newResponderTest(t)
 		s.recv(1, 0, 0)
 		payload := bytes.Repeat([]byte{0xee}, int(min(length, 1024)))
 		if !op.HasPayload() {
 			payload = nil
 		}
-		s.asks(s.write(op, 0, int(length)), payload...)
+		s.request(s.write(op, 0, int(length)), payload...)
 		if s.machine.state != verbs.StateRTS || payload != nil && s.mem[len(payload)-1] != 0xee {
 			t.Errorf("%v is refused", op)
 		}
@@ -306,23 +308,23 @@ func TestAccess(t *testing.T) {
 // volume 1, 9.7.5.2.4), but the queue pair's right.
 func TestAccessOfEmptyOperations(t *testing.T) {
 	for _, op := range []wire.Opcode{wire.WriteOnly, wire.WriteOnlyImm, wire.ReadRequest} {
-		s := serve(t)
+		s := newResponderTest(t)
 		s.recv(1, 0, 0)
-		s.asks(wire.Header{Op: op, Addr: 1, RKey: 2, AckReq: true})
+		s.request(wire.Header{Op: op, Addr: 1, RKey: 2, AckReq: true})
 		want := ack(0, 1)
 		if op == wire.ReadRequest {
 			want.op = wire.ReadResponseOnly
 		}
 		s.expect(want)
 		s.machine.access = verbs.AccessLocalWrite
-		s.asks(wire.Header{Op: op, Addr: 1, RKey: 2, AckReq: true})
-		s.expect(reply{wire.Ack, wire.NAKInvalidRequest, 1, 1})
+		s.request(wire.Header{Op: op, Addr: 1, RKey: 2, AckReq: true})
+		s.expect(wantPacket{wire.Ack, wire.NAKInvalidRequest, 1, 1})
 	}
-	s := serve(t)
+	s := newResponderTest(t)
 	s.recv(1, 0, 0)
 	s.recv(2, 8, 8)
-	s.asks(wire.Header{Op: wire.SendOnly})
-	s.asks(wire.Header{Op: wire.SendOnlyImm, Imm: 3})
+	s.request(wire.Header{Op: wire.SendOnly})
+	s.request(wire.Header{Op: wire.SendOnlyImm, Imm: 3})
 	if len(s.received) != 2 || s.received[0].Len != 0 || s.received[1].Imm != 3 || s.machine.state != verbs.StateRTS {
 		t.Errorf("received %q", short(s.received))
 	}
@@ -330,15 +332,15 @@ func TestAccessOfEmptyOperations(t *testing.T) {
 
 // TestWindowClosedWithinAMessage: what has come stays, and nothing comes after it.
 func TestWindowClosedWithinAMessage(t *testing.T) {
-	s := serve(t)
+	s := newResponderTest(t)
 	h := s.write(wire.WriteFirst, 0, 3*1024)
 	h.RKey = s.domain.keys.bind(s.mr, &s.machine, 0, 4096, verbs.AccessRemoteWrite)
 	packet := bytes.Repeat([]byte{7}, 1024)
-	s.asks(h, packet...)
-	s.asks(wire.Header{Op: wire.WriteMiddle}, packet...)
+	s.request(h, packet...)
+	s.request(wire.Header{Op: wire.WriteMiddle}, packet...)
 	s.domain.keys.unbind(h.RKey, s.mr)
-	s.asks(wire.Header{Op: wire.WriteLast}, packet...)
-	s.expect(reply{wire.Ack, wire.NAKRemoteAccess, 2, 0})
+	s.request(wire.Header{Op: wire.WriteLast}, packet...)
+	s.expect(wantPacket{wire.Ack, wire.NAKRemoteAccess, 2, 0})
 	if s.mem[2047] != 7 || s.mem[2048] != 0 || s.machine.state != verbs.StateErr {
 		t.Errorf("byte 2047 is %d, 2048 %d", s.mem[2047], s.mem[2048])
 	}
@@ -347,14 +349,14 @@ func TestWindowClosedWithinAMessage(t *testing.T) {
 // TestRegionClosedWithinAReadResponse: the answer ends with a refusal of the packet
 // that cannot be read any more.
 func TestRegionClosedWithinAReadResponse(t *testing.T) {
-	s := serve(t)
-	s.asks(s.write(wire.ReadRequest, 0, 3000))
-	s.asks(s.write(wire.ReadRequest, 0, 8))
+	s := newResponderTest(t)
+	s.request(s.write(wire.ReadRequest, 0, 3000))
+	s.request(s.write(wire.ReadRequest, 0, 8))
 	if s.next(0) == nil {
 		t.Fatal("no answer")
 	}
 	s.domain.keys.remove(s.mr)
-	s.expect(reply{wire.Ack, wire.NAKRemoteAccess, 1, 2})
+	s.expect(wantPacket{wire.Ack, wire.NAKRemoteAccess, 1, 2})
 	if s.machine.state != verbs.StateErr || !slices.Contains(s.events, verbs.EventQPAccess) {
 		t.Errorf("in %v, events %v", s.machine.state, s.events)
 	}
@@ -362,7 +364,7 @@ func TestRegionClosedWithinAReadResponse(t *testing.T) {
 
 // TestSequencesOfOpcodes: what does not follow what came before, and packets of a
 // wrong length, are refused (specification, volume 1, 9.7.4.1.2).
-func TestSequencesOfOpcodes(t *testing.T) {
+func TestOpcodeSequences(t *testing.T) {
 	const full = 1024
 	type step struct {
 		op     wire.Opcode
@@ -400,18 +402,18 @@ func TestSequencesOfOpcodes(t *testing.T) {
 		"ATOMIC WRITE":                       {[]step{{wire.AtomicWrite, 8, 8}}, wire.NAKInvalidRequest},
 		"a send longer than its receive":     {[]step{{wire.SendFirst, full, 0}, {wire.SendMiddle, full, 0}, {wire.SendLast, 1, 0}}, wire.NAKInvalidRequest},
 	} {
-		s := serve(t)
+		s := newResponderTest(t)
 		s.recv(1, 4096, 2*full)
 		s.recv(2, 16384, 2*full)
 		for i, step := range c.steps {
 			h := s.write(step.op, 0, step.says)
 			h.AckReq = false
-			s.asks(h, bytes.Repeat([]byte{0xee}, step.length)...)
+			s.request(h, bytes.Repeat([]byte{0xee}, step.length)...)
 			if last := i == len(c.steps)-1; (s.machine.state == verbs.StateErr) != last {
 				t.Errorf("%s: in %v after packet %d", name, s.machine.state, i)
 			}
 		}
-		s.expect(reply{wire.Ack, c.want, uint64(len(c.steps) - 1), 0})
+		s.expect(wantPacket{wire.Ack, c.want, uint64(len(c.steps) - 1), 0})
 		// Receives are not lost: one ends with the error when the message was too long for it,
 		// and the others are flushed, in order.
 		own := verbs.StatusFlushed
@@ -427,12 +429,12 @@ func TestSequencesOfOpcodes(t *testing.T) {
 
 // TestReceiveIntoWhatIsNotThere: the receiver is told what is wrong with its receive,
 // and the sender that the operation failed.
-func TestReceiveIntoWhatIsNotThere(t *testing.T) {
-	s := serve(t)
+func TestReceiveIntoClosedRegion(t *testing.T) {
+	s := newResponderTest(t)
 	s.recv(1, len(s.mem)-4, 8)
 	s.recv(2, 0, 8)
-	s.asks(wire.Header{Op: wire.SendOnly}, 1, 2, 3, 4, 5, 6, 7, 8)
-	s.expect(reply{wire.Ack, wire.NAKRemoteOperation, 0, 0})
+	s.request(wire.Header{Op: wire.SendOnly}, 1, 2, 3, 4, 5, 6, 7, 8)
+	s.expect(wantPacket{wire.Ack, wire.NAKRemoteOperation, 0, 0})
 	expectWCs(t, "received", s.received, ended(1, verbs.StatusLocalProtection), ended(2, verbs.StatusFlushed))
 	if slices.Contains(s.mem, 4) {
 		t.Error("a part of it is written")
@@ -443,24 +445,24 @@ func TestReceiveIntoWhatIsNotThere(t *testing.T) {
 // again, and the message then takes one receive.
 func TestRNRNAK(t *testing.T) {
 	for _, op := range []wire.Opcode{wire.SendOnly, wire.SendFirst, wire.WriteOnlyImm} {
-		s := serve(t)
+		s := newResponderTest(t)
 		h := s.write(op, 0, 8)
 		payload := make([]byte, 8)
 		if op == wire.SendFirst {
 			payload = make([]byte, 1024)
 		}
 		first := s.psn
-		s.asks(h, payload...)
-		s.asks(s.write(wire.WriteOnly, 100, 1), 9)
-		s.expect(reply{wire.Ack, wire.RNR(verbs.DefaultMinRNRTimer), 0, 0})
+		s.request(h, payload...)
+		s.request(s.write(wire.WriteOnly, 100, 1), 9)
+		s.expect(wantPacket{wire.Ack, wire.RNR(verbs.DefaultMinRNRTimer), 0, 0})
 		if s.mem[100] != 0 || s.machine.state != verbs.StateRTS {
 			t.Errorf("%v: what lies behind is carried out, in %v", op, s.machine.state)
 		}
 		s.recv(1, 0, 2048)
 		s.psn = first
-		s.asks(h, payload...)
+		s.request(h, payload...)
 		if op == wire.SendFirst {
-			s.asks(wire.Header{Op: wire.SendLast, AckReq: true}, 1)
+			s.request(wire.Header{Op: wire.SendLast, AckReq: true}, 1)
 			s.expect(ack(1, 1))
 		} else {
 			s.expect(ack(0, 1))
@@ -471,18 +473,18 @@ func TestRNRNAK(t *testing.T) {
 
 // TestRNRBeforeTheLastPacketOfAWrite: a WRITE with immediate data needs its receive
 // for the last packet only.
-func TestRNRBeforeTheLastPacketOfAWrite(t *testing.T) {
-	s := serve(t)
-	s.asks(s.write(wire.WriteFirst, 0, 1025), bytes.Repeat([]byte{1}, 1024)...)
+func TestRNRAtTheLastPacketOfAWrite(t *testing.T) {
+	s := newResponderTest(t)
+	s.request(s.write(wire.WriteFirst, 0, 1025), bytes.Repeat([]byte{1}, 1024)...)
 	last := s.psn
-	s.asks(wire.Header{Op: wire.WriteLastImm, Imm: 5, AckReq: true}, 2)
-	s.expect(reply{wire.Ack, wire.RNR(verbs.DefaultMinRNRTimer), 1, 0})
+	s.request(wire.Header{Op: wire.WriteLastImm, Imm: 5, AckReq: true}, 2)
+	s.expect(wantPacket{wire.Ack, wire.RNR(verbs.DefaultMinRNRTimer), 1, 0})
 	if s.mem[1024] != 0 {
 		t.Error("the last packet is written without a receive")
 	}
 	s.recv(1, 0, 0)
 	s.psn = last
-	s.asks(wire.Header{Op: wire.WriteLastImm, Imm: 5, AckReq: true}, 2)
+	s.request(wire.Header{Op: wire.WriteLastImm, Imm: 5, AckReq: true}, 2)
 	s.expect(ack(1, 1))
 	if len(s.received) != 1 || s.received[0].Len != 1025 || s.received[0].Imm != 5 || s.received[0].Op != verbs.WCRecvWrite || s.mem[1024] != 2 {
 		t.Errorf("received %q", short(s.received))
@@ -492,33 +494,33 @@ func TestRNRBeforeTheLastPacketOfAWrite(t *testing.T) {
 // TestSendWithInvalidate: the key of a window of this queue pair dies, and the
 // message is received; any other key is refused.
 func TestSendWithInvalidate(t *testing.T) {
-	s := serve(t)
+	s := newResponderTest(t)
 	s.recv(1, 0, 8)
 	key := s.domain.keys.bind(s.mr, &s.machine, 0, 4096, verbs.AccessRemoteWrite)
-	s.asks(wire.Header{Op: wire.SendOnlyInv, Invalidate: key, AckReq: true}, 1)
+	s.request(wire.Header{Op: wire.SendOnlyInv, Invalidate: key, AckReq: true}, 1)
 	s.expect(ack(0, 1))
 	expectWCs(t, "received", s.received, ok(1))
 	h := s.write(wire.WriteOnly, 0, 1)
 	h.RKey = key
-	s.asks(h, 9)
-	s.expect(reply{wire.Ack, wire.NAKRemoteAccess, 1, 1})
+	s.request(h, 9)
+	s.expect(wantPacket{wire.Ack, wire.NAKRemoteAccess, 1, 1})
 
-	for name, key := range map[string]func(*served) verbs.RKey{
-		"an unknown key": func(s *served) verbs.RKey { return s.mr.rkey + 1 },
-		"a region's key": func(s *served) verbs.RKey { return s.mr.rkey },
-		"another queue pair's window": func(s *served) verbs.RKey {
+	for name, key := range map[string]func(*responderTest) verbs.RKey{
+		"an unknown key": func(s *responderTest) verbs.RKey { return s.mr.rkey + 1 },
+		"a region's key": func(s *responderTest) verbs.RKey { return s.mr.rkey },
+		"another queue pair's window": func(s *responderTest) verbs.RKey {
 			return s.domain.keys.bind(s.mr, new(machine), 0, 8, verbs.AccessRemoteWrite)
 		},
-		"one that died before": func(s *served) verbs.RKey {
+		"one that died before": func(s *responderTest) verbs.RKey {
 			k := s.domain.keys.bind(s.mr, &s.machine, 0, 8, verbs.AccessRemoteWrite)
 			s.domain.keys.invalidateLocked(k, &s.machine)
 			return k
 		},
 	} {
-		s := serve(t)
+		s := newResponderTest(t)
 		s.recv(1, 0, 8)
-		s.asks(wire.Header{Op: wire.SendOnlyInv, Invalidate: key(s)}, 1)
-		s.expect(reply{wire.Ack, wire.NAKInvalidRequest, 0, 0})
+		s.request(wire.Header{Op: wire.SendOnlyInv, Invalidate: key(s)}, 1)
+		s.expect(wantPacket{wire.Ack, wire.NAKInvalidRequest, 0, 0})
 		expectWCs(t, name, s.received, ended(1, verbs.StatusRemoteInvalidRequest))
 		if g := s.domain.keys.remote[s.mr.rkey]; g == nil || g.dead.Load() {
 			t.Errorf("%s: the region's key is dead", name)
@@ -527,8 +529,8 @@ func TestSendWithInvalidate(t *testing.T) {
 }
 
 // TestCongestionIsTold: at most every 50 us, before everything else.
-func TestCongestionIsTold(t *testing.T) {
-	s := serve(t)
+func TestCongestionIsReported(t *testing.T) {
+	s := newResponderTest(t)
 	told := 0
 	for at := time.Duration(0); at < time.Millisecond; at += time.Microsecond {
 		s.machine.onCongestionMark(at)
@@ -542,7 +544,7 @@ func TestCongestionIsTold(t *testing.T) {
 	if told != 20 {
 		t.Errorf("told %d times in 1 ms", told)
 	}
-	a, _ := join(usual())
+	a, _ := join(defaultConnection())
 	a.machine.handlePacket(0, &wire.Header{Op: wire.CNP, BECN: true}, nil)
 	if !a.machine.takeFeedback().congested || a.machine.takeFeedback().congested {
 		t.Error("it is not noted once")
@@ -550,17 +552,17 @@ func TestCongestionIsTold(t *testing.T) {
 }
 
 // TestWhatIsOwedGoesOutAfterTheBreak: answers, and the refusal that broke it.
-func TestWhatIsOwedGoesOutAfterTheBreak(t *testing.T) {
-	s := serve(t)
-	s.asks(s.write(wire.ReadRequest, 0, 2000))
-	s.asks(wire.Header{Op: wire.FetchAdd, Addr: s.mr.addr, RKey: s.mr.rkey, Swap: 1})
-	s.asks(wire.Header{Op: wire.WriteMiddle}, make([]byte, 1024)...)
+func TestResponsesAreSentAfterAnError(t *testing.T) {
+	s := newResponderTest(t)
+	s.request(s.write(wire.ReadRequest, 0, 2000))
+	s.request(wire.Header{Op: wire.FetchAdd, Addr: s.mr.addr, RKey: s.mr.rkey, Swap: 1})
+	s.request(wire.Header{Op: wire.WriteMiddle}, make([]byte, 1024)...)
 	if s.machine.state != verbs.StateErr || !s.machine.hasResponse() {
 		t.Fatalf("in %v, owes %v", s.machine.state, s.machine.hasResponse())
 	}
-	s.expect(reply{wire.ReadResponseFirst, wire.AckUnlimited, 0, 1}, reply{wire.ReadResponseLast, wire.AckUnlimited, 1, 1},
-		reply{wire.AtomicAck, wire.AckUnlimited, 2, 2}, reply{wire.Ack, wire.NAKInvalidRequest, 3, 2})
-	s.asks(s.write(wire.WriteOnly, 0, 1), 9)
+	s.expect(wantPacket{wire.ReadResponseFirst, wire.AckUnlimited, 0, 1}, wantPacket{wire.ReadResponseLast, wire.AckUnlimited, 1, 1},
+		wantPacket{wire.AtomicAck, wire.AckUnlimited, 2, 2}, wantPacket{wire.Ack, wire.NAKInvalidRequest, 3, 2})
+	s.request(s.write(wire.WriteOnly, 0, 1), 9)
 	s.expect()
 	if s.mem[0] == 9 || s.machine.hasResponse() {
 		t.Error("it goes on in ERR")
@@ -568,11 +570,11 @@ func TestWhatIsOwedGoesOutAfterTheBreak(t *testing.T) {
 }
 
 // TestBreakWithinAMessage: its receive is flushed with the others, in order.
-func TestBreakWithinAMessage(t *testing.T) {
-	s := serve(t)
+func TestErrorWithinAMessage(t *testing.T) {
+	s := newResponderTest(t)
 	s.recv(1, 0, 4096)
 	s.recv(2, 0, 4096)
-	s.asks(wire.Header{Op: wire.SendFirst}, make([]byte, 1024)...)
+	s.request(wire.Header{Op: wire.SendFirst}, make([]byte, 1024)...)
 	s.machine.enterError()
 	s.machine.enterError()
 	expectWCs(t, "received", s.received, ended(1, verbs.StatusFlushed), ended(2, verbs.StatusFlushed))
@@ -581,9 +583,9 @@ func TestBreakWithinAMessage(t *testing.T) {
 // TestEstablished: the first packet in RTR is told, once; and requests are carried
 // out there already.
 func TestEstablished(t *testing.T) {
-	s := serve(t, func(p *pairing) { p.onlyReceive = true })
-	s.asks(s.write(wire.WriteOnly, 0, 1), 9)
-	s.asks(s.write(wire.WriteOnly, 1, 1), 9)
+	s := newResponderTest(t, func(p *connection) { p.onlyReceive = true })
+	s.request(s.write(wire.WriteOnly, 0, 1), 9)
+	s.request(s.write(wire.WriteOnly, 1, 1), 9)
 	s.expect(ack(1, 2))
 	if s.mem[1] != 9 || !slices.Equal(s.events, []verbs.EventKind{verbs.EventCommEstablished}) {
 		t.Errorf("events %v", s.events)

@@ -36,7 +36,7 @@ func TestNumberOf(t *testing.T) {
 }
 
 // TestRingKeepsWhatItHolds: a ring grows with its contents, to its limit.
-func TestRingKeepsWhatItHolds(t *testing.T) {
+func TestRingGrows(t *testing.T) {
 	var r ring[uint64]
 	const limit = 40
 	oldest, next := uint64(0), uint64(0)

@@ -66,7 +66,7 @@ func TestTimeOfAFlow(t *testing.T) {
 
 // TestFullWindowIsNotSilly: an acknowledgement that opens a full window by little lets
 // no single packet go, whose acknowledgement would open it by as little.
-func TestFullWindowIsNotSilly(t *testing.T) {
+func TestNoSillyWindow(t *testing.T) {
 	list := nativeStreams(t, 1, 1<<20, New(Options{}), New(Options{}))
 	runStreams(t, 0, nativeTime, list...)
 	d, ok := list[0].x.dev.(verbs.Counted)
@@ -91,7 +91,7 @@ func onlyKey(s *endpoint) (at netip.AddrPort) {
 }
 
 // TestQueuePairKeepsItsSource: its packets take one way through the network, in order.
-func TestQueuePairKeepsItsSource(t *testing.T) {
+func TestQueuePairKeepsItsSourcePort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
 		list := pairsBetween(t, 2*defaultSenders, 64<<10, newProvider(Options{}, f.host(hostA)), newProvider(Options{}, f.host(hostB)), "roce-eth0",
@@ -133,7 +133,7 @@ func TestQueuePairKeepsItsSource(t *testing.T) {
 
 // TestNothingCanBeGuessed: keys, numbers and addresses of a device begin anywhere, and do
 // not count up.
-func TestNothingCanBeGuessed(t *testing.T) {
+func TestNumbersAreRandom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
 		seen := make(map[string]map[uint64]bool)
@@ -148,7 +148,7 @@ func TestNothingCanBeGuessed(t *testing.T) {
 		}
 		const openings = 16
 		for i := range openings {
-			x := newTip(t, newProvider(Options{}, f.host(fmt.Sprintf("10.0.%d.1", i))), "roce-eth0", netip.MustParseAddr(fmt.Sprintf("10.0.%d.1", i)), 4096)
+			x := newTestEnd(t, newProvider(Options{}, f.host(fmt.Sprintf("10.0.%d.1", i))), "roce-eth0", netip.MustParseAddr(fmt.Sprintf("10.0.%d.1", i)), 4096)
 			note("QPN", uint64(x.qp.QPN()))
 			note("LKey", uint64(x.mr.LKey()))
 			note("RKey", uint64(x.mr.RKey()))

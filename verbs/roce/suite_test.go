@@ -38,7 +38,7 @@ func loopback(t testing.TB, p *Provider, addr netip.Addr) verbstest.End {
 	return verbstest.End{}
 }
 
-var noCable = map[verbstest.Feature]string{
+var unsupported = map[verbstest.Feature]string{
 	verbstest.PortEvents: "an interface of the host is taken down by root only; TestMemorySuite does it in memory",
 	verbstest.MaxRegion:  "a region may be as large as memory",
 }
@@ -47,7 +47,7 @@ func TestSuiteIPv4(t *testing.T) { suite(t, netip.MustParseAddr("127.0.0.1"), Op
 func TestSuiteIPv6(t *testing.T) { suite(t, netip.IPv6Loopback(), Options{}) }
 
 // TestSuitePlain: a kernel without offloads.
-func TestSuitePlain(t *testing.T) {
+func TestSuiteNoOffload(t *testing.T) {
 	suite(t, netip.MustParseAddr("127.0.0.1"), Options{NoOffload: true})
 }
 
@@ -58,6 +58,6 @@ func suite(t *testing.T, addr netip.Addr, o Options) {
 			e := loopback(t, p, addr)
 			return e, e
 		},
-		Lacks: noCable,
+		Lacks: unsupported,
 	})
 }

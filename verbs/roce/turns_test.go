@@ -15,7 +15,7 @@ import (
 
 // TestTurnsAreFairToAllLengths: queue pairs that all have something to send get the
 // same part of the window, whatever the length of their packets.
-func TestTurnsAreFairToAllLengths(t *testing.T) {
+func TestTurnsAreFairForAllLengths(t *testing.T) {
 	sizes := []int{8, 300, 64 << 10, 1000, 4096}
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
@@ -78,11 +78,11 @@ func TestTurnsAreFairToAllLengths(t *testing.T) {
 
 // standing is who waits for room in a flow, in that order, and what each may send in its
 // turn: turns change it.
-func standing(fl *flow) (list []standingOf) {
+func turnOrder(fl *flow) (list []turnState) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
 	for _, q := range fl.ready {
-		list = append(list, standingOf{q, q.deficit})
+		list = append(list, turnState{q, q.deficit})
 	}
 	if !fl.blocked() {
 		return nil
@@ -90,14 +90,14 @@ func standing(fl *flow) (list []standingOf) {
 	return list
 }
 
-type standingOf struct {
+type turnState struct {
 	q       *qp
 	deficit int
 }
 
 // TestFullWindowIsPassedBy: queue pairs that wait for room in it have no turns, which
 // would cost something for each of them, and what needs no room goes out all the same.
-func TestFullWindowIsPassedBy(t *testing.T) {
+func TestUrgentPacketsPassAFullWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
 		list := pairsBetween(t, 8, 256<<10, newProvider(Options{Senders: 1}, f.host(hostA)), newProvider(Options{}, f.host(hostB)), "roce-eth0",
@@ -111,7 +111,7 @@ func TestFullWindowIsPassedBy(t *testing.T) {
 		}
 		q, _ := last.x.inner()
 		fl := q.flow.Load()
-		before := standing(fl)
+		before := turnOrder(fl)
 		if len(before) < 5 {
 			t.Fatalf("%d wait for room", len(before))
 		}
@@ -121,7 +121,7 @@ func TestFullWindowIsPassedBy(t *testing.T) {
 		if took := time.Since(start); took > time.Millisecond {
 			t.Errorf("an acknowledgement waited %v for room that it does not need", took)
 		}
-		if after := standing(fl); !slices.Equal(after, before) {
+		if after := turnOrder(fl); !slices.Equal(after, before) {
 			t.Errorf("an acknowledgement of another gave turns: %v, and before %v", after, before)
 		}
 
@@ -152,7 +152,7 @@ func TestFullWindowIsPassedBy(t *testing.T) {
 		silent.mu.Unlock()
 		silent.kickWithFeedback()
 		synctest.Wait()
-		if after := standing(fl); len(after) < 5 || asked != 1 {
+		if after := turnOrder(fl); len(after) < 5 || asked != 1 {
 			t.Errorf("beside one that is silent %d wait for room, and it asked %d times", len(after), asked)
 		}
 	})
@@ -160,7 +160,7 @@ func TestFullWindowIsPassedBy(t *testing.T) {
 
 // TestNobodyWaitsForWhoBreaks: one that breaks or rests while its packets fill the window
 // makes room for the next, and those that break in the list hold up nobody behind them.
-func TestNobodyWaitsForWhoBreaks(t *testing.T) {
+func TestFailedQueuePairBlocksNoOthers(t *testing.T) {
 	for name, fill := range map[string]func(list []*stream){
 		"refused": func(list []*stream) {
 			wr := list[0].x.to(list[0].y, 1, verbs.OpWrite, 0, 1<<20, 0)
@@ -183,8 +183,8 @@ func TestNobodyWaitsForWhoBreaks(t *testing.T) {
 				p, q := newProvider(Options{Senders: 1}, f.host(hostA)), newProvider(Options{}, f.host(hostB))
 				var list []*stream
 				for range 66 {
-					x, y := newTip(t, p, "roce-eth0", netip.MustParseAddr(hostA), 1<<20), newTip(t, q, "roce-eth0", netip.MustParseAddr(hostB), 1<<20)
-					joinTips(x, y, func(p *verbs.Path, _ *verbs.Endpoint) { p.Timeout = 0 }) // no timer comes to anybody's help
+					x, y := newTestEnd(t, p, "roce-eth0", netip.MustParseAddr(hostA), 1<<20), newTestEnd(t, q, "roce-eth0", netip.MustParseAddr(hostB), 1<<20)
+					joinEnds(x, y, func(p *verbs.Path, _ *verbs.Endpoint) { p.Timeout = 0 }) // no timer comes to anybody's help
 					list = append(list, &stream{x: x, y: y})
 				}
 				last := list[65]
@@ -209,7 +209,7 @@ func TestNobodyWaitsForWhoBreaks(t *testing.T) {
 
 // TestTurnsAreFairBesideTrafficBack: queue pairs that are written to as well, and answer,
 // get no more of the window than those that only write.
-func TestTurnsAreFairBesideTrafficBack(t *testing.T) {
+func TestTurnsAreFairWithReverseTraffic(t *testing.T) {
 	for _, c := range []struct{ pairs, both, size, back int }{{8, 4, 64 << 10, 256}, {16, 8, 16 << 10, 8}, {64, 32, 64 << 10, 4 << 10}} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFabric()
@@ -239,8 +239,8 @@ func TestReadsTakeTheirTurn(t *testing.T) {
 		p, q := newProvider(Options{Senders: 1}, f.host(hostA)), newProvider(Options{Senders: 1}, f.host(hostB))
 		var list []*stream
 		for i := range 8 {
-			x, y := newTip(t, p, "roce-eth0", netip.MustParseAddr(hostA), size), newTip(t, q, "roce-eth0", netip.MustParseAddr(hostB), size)
-			joinTips(x, y, func(p *verbs.Path, _ *verbs.Endpoint) { p.ReadAtomic = 16 })
+			x, y := newTestEnd(t, p, "roce-eth0", netip.MustParseAddr(hostA), size), newTestEnd(t, q, "roce-eth0", netip.MustParseAddr(hostB), size)
+			joinEnds(x, y, func(p *verbs.Path, _ *verbs.Endpoint) { p.ReadAtomic = 16 })
 			list = append(list, &stream{x: x, y: y, size: size, reads: i < 4})
 		}
 		moved := runStreams(t, 20*ms, 200*ms, list...)
@@ -253,7 +253,7 @@ func TestReadsTakeTheirTurn(t *testing.T) {
 
 // TestAcknowledgementsGoTogether: those of many queue pairs are one super-packet, but for
 // the first packets, which somebody may take before the others are there.
-func TestAcknowledgementsGoTogether(t *testing.T) {
+func TestACKsAreSentTogether(t *testing.T) {
 	const pairs = maxBatch + 16
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
@@ -290,11 +290,11 @@ func TestAcknowledgementsGoTogether(t *testing.T) {
 
 // TestTurnOfManyBursts: short packets are copied into a burst's memory, which stays as it
 // is, since messages point into it, though a turn has more of them than have room.
-func TestTurnOfManyBursts(t *testing.T) {
+func TestTurnOfManyBatches(t *testing.T) {
 	const works, size = 4 * maxBatch, maxCopied - 1
 	synctest.Test(t, func(t *testing.T) {
-		x, y := newFabric().tips(t, size)
-		joinTips(x, y, nil)
+		x, y := newFabric().pair(t, size)
+		joinEnds(x, y, nil)
 		copy(x.mem, bytes.Repeat([]byte{7}, size))
 		var list []verbs.SendWR
 		for i := range works {

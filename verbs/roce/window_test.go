@@ -13,7 +13,7 @@ import (
 
 // TestWindowStarts: at 128 KiB, or at what the peer's buffer holds when that is
 // less; never above the buffer, and toward an unknown one at most maxWindow.
-func TestWindowStarts(t *testing.T) {
+func TestInitialWindow(t *testing.T) {
 	const mtu = 4096
 	least := minWindowPackets * windowCost(1, mtu)
 	for _, c := range []struct{ buffer, size, limit uint64 }{
@@ -34,7 +34,7 @@ func TestWindowStarts(t *testing.T) {
 }
 
 // TestWindowFitsAllItsQueuePairs: two packets of the longest have room.
-func TestWindowFitsAllItsQueuePairs(t *testing.T) {
+func TestWindowFitsAllMTUs(t *testing.T) {
 	w := newWindow(1, 256)
 	if w.fitMTU(4096); w.min != 2*windowCost(1, 4096) || w.size != w.min || w.limit != w.min {
 		t.Errorf("with packets of 4096 bytes the window is %d of %d, at least %d", w.size, w.limit, w.min)
@@ -46,7 +46,7 @@ func TestWindowFitsAllItsQueuePairs(t *testing.T) {
 }
 
 // TestNoMoreIsUnderWayThanThePeerSaid: on the wire, with one flow and with all of them.
-func TestNoMoreIsUnderWayThanThePeerSaid(t *testing.T) {
+func TestFlightStaysWithinThePeersBuffer(t *testing.T) {
 	for _, senders := range []int{1, defaultSenders} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFabric()
@@ -94,7 +94,7 @@ func TestNoMoreIsUnderWayThanThePeerSaid(t *testing.T) {
 
 // cut is what a loss leaves of a window: of the connections that it stands for, one is
 // halved.
-func cut(size uint64) uint64 { return size - size/(2*equivalentFlows) }
+func afterLoss(size uint64) uint64 { return size - size/(2*equivalentFlows) }
 
 // TestNewReno: RFC 9002, section 7, for standsFor connections.
 func TestNewReno(t *testing.T) {
@@ -114,7 +114,7 @@ func TestNewReno(t *testing.T) {
 	size += 10 * packet
 	is("in slow start, by what is acknowledged (7.3.1)", size)
 	w.onCongestion(0, rtt)
-	size = cut(size)
+	size = afterLoss(size)
 	is("after a loss, half of one connection (7.3.2)", size)
 	w.onCongestion(rtt-1, rtt)
 	is("after another loss within the round trip", size)
@@ -128,7 +128,7 @@ func TestNewReno(t *testing.T) {
 	}
 	size = w.size
 	w.onCongestion(rtt, rtt)
-	is("after a loss in the next round trip", cut(size))
+	is("after a loss in the next round trip", afterLoss(size))
 	for i := range 50 {
 		w.onCongestion(time.Duration(i+2)*rtt, rtt)
 	}
@@ -143,17 +143,17 @@ func TestNewReno(t *testing.T) {
 
 // TestWhatCutsTheWindow: a gap and a congestion notification do; a timeout does not, and
 // a second one empties it.
-func TestWhatCutsTheWindow(t *testing.T) {
+func TestWhatReducesTheWindow(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		n    feedback
 		want uint64
 	}{
 		{"nothing", feedback{}, initialWindow},
-		{"a loss", feedback{lost: true}, cut(initialWindow)},
-		{"a CNP", feedback{congested: true}, cut(initialWindow)},
+		{"a loss", feedback{lost: true}, afterLoss(initialWindow)},
+		{"a CNP", feedback{congested: true}, afterLoss(initialWindow)},
 		{"a timeout", feedback{timeouts: 1}, initialWindow},
-		{"all of them", feedback{timeouts: 1, lost: true, congested: true}, cut(initialWindow)},
+		{"all of them", feedback{timeouts: 1, lost: true, congested: true}, afterLoss(initialWindow)},
 		{"a second timeout", feedback{timeouts: 2}, 2 * windowCost(1, 1024)},
 	} {
 		w := newWindow(0, 1024)
@@ -165,7 +165,7 @@ func TestWhatCutsTheWindow(t *testing.T) {
 
 // TestOneLossCutsTheWindowOnce: however many queue pairs see it, and have measured no
 // round trip; the next round trip's cuts it again.
-func TestOneLossCutsTheWindowOnce(t *testing.T) {
+func TestOneLossReducesTheWindowOnce(t *testing.T) {
 	w := newWindow(0, 1024)
 	is := func(when string, want uint64) {
 		t.Helper()
@@ -176,19 +176,19 @@ func TestOneLossCutsTheWindowOnce(t *testing.T) {
 	for i := range 64 {
 		w.apply(time.Duration(i)*10*time.Microsecond, feedback{lost: true}, true)
 	}
-	is("after a loss that 64 see, none of which knows the round trip,", cut(initialWindow))
+	is("after a loss that 64 see, none of which knows the round trip,", afterLoss(initialWindow))
 	w.apply(firstRTO, feedback{lost: true}, true)
-	is("after another one", cut(cut(initialWindow)))
+	is("after another one", afterLoss(afterLoss(initialWindow)))
 	w.apply(firstRTO, feedback{rtt: ms}, true)
 	w.apply(firstRTO+ms/2, feedback{lost: true}, true)
-	is("after one within the round trip that another measured", cut(cut(initialWindow)))
+	is("after one within the round trip that another measured", afterLoss(afterLoss(initialWindow)))
 	w.apply(firstRTO+ms, feedback{lost: true}, true)
-	is("after one behind it", cut(cut(cut(initialWindow))))
+	is("after one behind it", afterLoss(afterLoss(afterLoss(initialWindow))))
 }
 
 // TestFreshQueuePairsSeeOneLoss: a switch drops all that comes in a moment, which 16
 // queue pairs begin with, and tell the flow of.
-func TestFreshQueuePairsSeeOneLoss(t *testing.T) {
+func TestNewQueuePairsCountOneLoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
 		f.latency = ms
@@ -249,7 +249,7 @@ func TestWindowGrowsWithManyQueuePairs(t *testing.T) {
 // stream keeps writes of a size under way from x to y, one behind the other in the part
 // of their memories that begins at from: span bytes, or one write.
 type stream struct {
-	x, y       *tip
+	x, y       *testEnd
 	size       int
 	from, span int
 	at         int
@@ -334,8 +334,8 @@ func sum(list []int) (n int) {
 func pairsBetween(t testing.TB, n, size int, p, q *Provider, device string, a, b netip.Addr) (list []*stream) {
 	t.Helper()
 	for range n {
-		x, y := newTip(t, p, device, a, size), newTip(t, q, device, b, size)
-		joinTips(x, y, nil)
+		x, y := newTestEnd(t, p, device, a, size), newTestEnd(t, q, device, b, size)
+		joinEnds(x, y, nil)
 		list = append(list, &stream{x: x, y: y, size: size})
 	}
 	return list
@@ -405,8 +405,8 @@ func TestOnePercentLoss(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFabric()
 			f.bandwidth, f.loss = 1<<30, loss
-			x, y := f.tips(t, size)
-			joinTips(x, y, nil)
+			x, y := f.pair(t, size)
+			joinEnds(x, y, nil)
 			moved = sum(runStreams(t, 20*time.Millisecond, virtualTime, &stream{x: x, y: y, size: size}))
 		})
 		return moved

@@ -46,11 +46,11 @@ func (h *staleHost) meanwhile(p *Provider, f func()) {
 
 // TestListingsDoNotOvertakeEachOther: what was listed before a change and comes after it would
 // empty the table of what is there.
-func TestListingsDoNotOvertakeEachOther(t *testing.T) {
+func TestListingsAreSerialized(t *testing.T) {
 	f := newFabric()
 	h := &staleHost{memoryHost: f.host(hostA), listed: make(chan struct{}), goOn: make(chan struct{})}
 	p := newProvider(Options{}, h)
-	x := newTip(t, p, "roce-eth0", netip.MustParseAddr(hostA), 4096)
+	x := newTestEnd(t, p, "roce-eth0", netip.MustParseAddr(hostA), 4096)
 	h.meanwhile(p, func() { // an address is added, and the watcher tells of it
 		h.change(func(ifs []netif) []netif {
 			ifs[0].addrs = append(ifs[0].addrs[:1:1], netip.MustParseAddr("10.0.0.77"))
@@ -63,7 +63,7 @@ func TestListingsDoNotOvertakeEachOther(t *testing.T) {
 }
 
 // TestDeviceIsNotLostToAnEarlierListing: it was opened after that.
-func TestDeviceIsNotLostToAnEarlierListing(t *testing.T) {
+func TestOldListingDoesNotRemoveADevice(t *testing.T) {
 	f := newFabric()
 	h := &staleHost{memoryHost: f.host(hostA), listed: make(chan struct{}), goOn: make(chan struct{})}
 	all := h.ifs
@@ -100,7 +100,7 @@ func (h *lateHost) watch(changed func()) (func(), error) {
 }
 
 // TestChangeBeforeTheWatchIsSeen: nobody tells of it.
-func TestChangeBeforeTheWatchIsSeen(t *testing.T) {
+func TestChangeBeforeTheWatchIsNoticed(t *testing.T) {
 	f := newFabric()
 	h := &lateHost{memoryHost: f.host(hostA)}
 	h.before = func() { h.change(func([]netif) []netif { return nil }) }

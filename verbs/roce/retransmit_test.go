@@ -93,7 +93,7 @@ func TestKarn(t *testing.T) {
 
 // TestNoTimerWhenNothingWaits: idle queue pairs look at no clock; one without a
 // timeout never does.
-func TestNoTimerWhenNothingWaits(t *testing.T) {
+func TestNoTimerWhileNothingIsOutstanding(t *testing.T) {
 	p := retransmitTimer{timeout: time.Second, retry: 3}
 	none := func(when string) {
 		t.Helper()

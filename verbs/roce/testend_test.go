@@ -10,7 +10,7 @@ import (
 )
 
 // tip is one end of a connection between devices, closed when the test ends.
-type tip struct {
+type testEnd struct {
 	t        testing.TB
 	provider *Provider
 	dev      verbs.Device
@@ -33,9 +33,9 @@ const (
 )
 
 // newTip opens a device and makes a queue pair in INIT with that much memory.
-func newTip(t testing.TB, p *Provider, device string, addr netip.Addr, size int) *tip {
+func newTestEnd(t testing.TB, p *Provider, device string, addr netip.Addr, size int) *testEnd {
 	t.Helper()
-	x := &tip{t: t, ctx: context.Background(), provider: p, addr: addr, mem: make([]byte, size)}
+	x := &testEnd{t: t, ctx: context.Background(), provider: p, addr: addr, mem: make([]byte, size)}
 	x.dev = must(p.Open(device))(t)
 	x.pd = must(x.dev.AllocPD())(t)
 	x.mr = must(x.pd.RegisterMemory(x.mem, allRights))(t)
@@ -45,9 +45,9 @@ func newTip(t testing.TB, p *Provider, device string, addr netip.Addr, size int)
 
 // another is one more queue pair of the same opening of the device and the same memory,
 // with a completion queue of its own.
-func (x *tip) another(t testing.TB, entries int, c verbs.QPConfig) *tip {
+func (x *testEnd) another(t testing.TB, entries int, c verbs.QPConfig) *testEnd {
 	t.Helper()
-	e := &tip{t: t, ctx: x.ctx, provider: x.provider, addr: x.addr, mem: x.mem, dev: x.dev, pd: x.pd, mr: x.mr, psn: verbs.PSN(random32() & psnMask)}
+	e := &testEnd{t: t, ctx: x.ctx, provider: x.provider, addr: x.addr, mem: x.mem, dev: x.dev, pd: x.pd, mr: x.mr, psn: verbs.PSN(random32() & psnMask)}
 	e.cq = must(e.dev.CreateCQ(verbs.CQConfig{Size: entries}))(t)
 	c.SendCQ, c.RecvCQ = e.cq, e.cq
 	e.qp = must(e.pd.CreateQP(c))(t)
@@ -58,7 +58,7 @@ func (x *tip) another(t testing.TB, entries int, c verbs.QPConfig) *tip {
 	return e
 }
 
-func (x *tip) closes(list ...interface{ Close() error }) {
+func (x *testEnd) closes(list ...interface{ Close() error }) {
 	for _, c := range list {
 		if err := c.Close(); err != nil {
 			x.t.Error(err)
@@ -77,7 +77,7 @@ func must[T any](v T, err error) func(testing.TB) T {
 	}
 }
 
-func (x *tip) path() verbs.Path {
+func (x *testEnd) path() verbs.Path {
 	table := must(x.dev.GIDs(onlyPort))(x.t)
 	p := verbs.Path{
 		Port: onlyPort, MTU: verbs.MTU4096, Access: allRights, Timeout: tipTimeout, Retry: 6, RNRRetry: rnrInfinite,
@@ -91,7 +91,7 @@ func (x *tip) path() verbs.Path {
 	return p
 }
 
-func (x *tip) endpoint() verbs.Endpoint {
+func (x *testEnd) endpoint() verbs.Endpoint {
 	e := x.qp.Endpoint()
 	e.PSN, e.GID = x.psn, verbs.GIDOf(x.addr)
 	return e
@@ -99,8 +99,8 @@ func (x *tip) endpoint() verbs.Endpoint {
 
 // joinTips connects two ends; change, when not nil, changes what each is told of
 // the other.
-func joinTips(x, y *tip, change func(*verbs.Path, *verbs.Endpoint)) {
-	for _, e := range [][2]*tip{{x, y}, {y, x}} {
+func joinEnds(x, y *testEnd, change func(*verbs.Path, *verbs.Endpoint)) {
+	for _, e := range [][2]*testEnd{{x, y}, {y, x}} {
 		path, peer := e[0].path(), e[1].endpoint()
 		if change != nil {
 			change(&path, &peer)
@@ -112,30 +112,30 @@ func joinTips(x, y *tip, change func(*verbs.Path, *verbs.Endpoint)) {
 }
 
 // tips are two connected ends on a fabric.
-func (f *fabric) tips(t testing.TB, size int) (x, y *tip) {
+func (f *fabric) pair(t testing.TB, size int) (x, y *testEnd) {
 	t.Helper()
 	a, b := f.host(hostA), f.host(hostB)
-	x = newTip(t, newProvider(Options{}, a), "roce-eth0", netip.MustParseAddr(hostA), size)
-	y = newTip(t, newProvider(Options{}, b), "roce-eth0", netip.MustParseAddr(hostB), size)
+	x = newTestEnd(t, newProvider(Options{}, a), "roce-eth0", netip.MustParseAddr(hostA), size)
+	y = newTestEnd(t, newProvider(Options{}, b), "roce-eth0", netip.MustParseAddr(hostB), size)
 	return x, y
 }
 
 // to is a signalled operation on a piece of each end's memory.
-func (x *tip) to(y *tip, id verbs.WRID, op verbs.Opcode, off, n, at int) verbs.SendWR {
+func (x *testEnd) to(y *testEnd, id verbs.WRID, op verbs.Opcode, off, n, at int) verbs.SendWR {
 	return verbs.SendWR{
 		ID: id, Op: op, Signaled: true, RemoteAddr: y.mr.Addr() + uint64(at), RKey: y.mr.RKey(),
 		SGL: []verbs.SGE{{Addr: x.mr.Addr() + uint64(off), Length: uint32(n), LKey: x.mr.LKey()}},
 	}
 }
 
-func (x *tip) post(wrs ...verbs.SendWR) {
+func (x *testEnd) post(wrs ...verbs.SendWR) {
 	x.t.Helper()
 	if n, err := x.qp.PostSend(wrs); n != len(wrs) || err != nil {
 		x.t.Fatalf("posted %d of %d: %v", n, len(wrs), err)
 	}
 }
 
-func (x *tip) recv(id verbs.WRID, off, n int) {
+func (x *testEnd) recv(id verbs.WRID, off, n int) {
 	x.t.Helper()
 	wr := verbs.RecvWR{ID: id, SGL: []verbs.SGE{{Addr: x.mr.Addr() + uint64(off), Length: uint32(n), LKey: x.mr.LKey()}}}
 	if _, err := x.qp.PostRecv([]verbs.RecvWR{wr}); err != nil {
@@ -144,7 +144,7 @@ func (x *tip) recv(id verbs.WRID, off, n int) {
 }
 
 // wait is the next completion, within a minute.
-func (x *tip) wait() verbs.WC {
+func (x *testEnd) wait() verbs.WC {
 	x.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -175,7 +175,7 @@ func (x *tip) wait() verbs.WC {
 }
 
 // ends waits for the completion of a work request, with that status.
-func (x *tip) ends(id verbs.WRID, want verbs.Status) {
+func (x *testEnd) ends(id verbs.WRID, want verbs.Status) {
 	x.t.Helper()
 	if wc := x.wait(); wc.ID != id || wc.Status != want {
 		x.t.Errorf("work request %d ends with %v, want %d with %v", uint64(wc.ID), wc.Status, uint64(id), want)

@@ -10,7 +10,7 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-func (x *tip) onEvent(f func()) {
+func (x *testEnd) onEvent(f func()) {
 	x.t.Helper()
 	c, ok := x.cq.(verbs.EventCaller)
 	if !ok {
@@ -19,9 +19,9 @@ func (x *tip) onEvent(f func()) {
 	c.OnEvent(f)
 }
 
-// answering makes y answer each message from within the calls of its queue, and
-// returns how many calls there were, for after the last answer.
-func answering(y, to *tip, calls chan<- int) {
+// replyOnEvent makes y reply to each message in its event handler. It sends the number
+// of calls after the last reply.
+func replyOnEvent(y, to *testEnd, calls chan<- int) {
 	n := 0
 	y.onEvent(func() {
 		n++
@@ -51,14 +51,14 @@ func answering(y, to *tip, calls chan<- int) {
 	})
 }
 
-// TestPacketsEventIsACall: where a queue's owner asked for it, an event that a packet
-// brings is a call, from within which messages are polled and answered and the queue
-// is armed; Wait does not see it.
-func TestPacketsEventIsACall(t *testing.T) {
+// TestEventOfAPacketIsACall: with a handler, an event caused by a packet is a call, in
+// which messages are polled and answered and the queue is armed. Wait does not return
+// it.
+func TestEventOfAPacketIsACall(t *testing.T) {
 	s := nativeStreams(t, 1, 8, New(Options{}), New(Options{}))[0]
 	x, y := s.x, s.y
 	calls := make(chan int, 100)
-	answering(y, x, calls)
+	replyOnEvent(y, x, calls)
 	if err := y.cq.Arm(false); err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestPacketsEventIsACall(t *testing.T) {
 		y.recv(verbs.WRID(10+i), 0, 8)
 		x.recv(verbs.WRID(20+i), 0, 8)
 		x.post(x.to(y, verbs.WRID(30+i), verbs.OpSend, 0, 8, 0))
-		for range 2 { // the answer, and what ends the request, in any order
+		for range 2 { // the reply and the completion of the request, in any order
 			if wc := x.wait(); wc.Status != verbs.StatusOK || wc.ID != verbs.WRID(20+i) && wc.ID != verbs.WRID(30+i) {
 				t.Fatalf("%+v", wc)
 			}
@@ -82,8 +82,8 @@ func TestPacketsEventIsACall(t *testing.T) {
 	}
 }
 
-// TestOtherEventsWake: what a post or a change of state completes ends Wait: who
-// posts may hold locks that a call would take.
+// TestOtherEventsWake: an event caused by a post or a change of state ends Wait, since
+// the caller of these may hold locks that the handler takes.
 func TestOtherEventsWake(t *testing.T) {
 	s := nativeStreams(t, 1, 8, New(Options{}), New(Options{}))[0]
 	y := s.y
@@ -101,9 +101,9 @@ func TestOtherEventsWake(t *testing.T) {
 	y.ends(1, verbs.StatusFlushed)
 }
 
-// gate holds the station of the next event while messages come: inside is closed when
-// it is held, and it goes on when gate is.
-func (x *tip) gate() (inside <-chan struct{}, gate chan<- struct{}) {
+// gate blocks the endpoint in the next event, while messages arrive: inside is closed
+// when it is blocked, and closing gate continues it.
+func (x *testEnd) gate() (inside <-chan struct{}, gate chan<- struct{}) {
 	x.t.Helper()
 	in, out := make(chan struct{}), make(chan struct{})
 	first := true
@@ -120,9 +120,10 @@ func (x *tip) gate() (inside <-chan struct{}, gate chan<- struct{}) {
 	return in, out
 }
 
-// TestMessagesThatWaitAreAnsweredTogether: packets that are there already are taken
-// before the first of them is acknowledged, and what the calls post goes along.
-func TestMessagesThatWaitAreAnsweredTogether(t *testing.T) {
+// TestWaitingMessagesAreAcknowledgedTogether: packets that have arrived are processed
+// before the first of them is acknowledged, and what the handlers post travels with the
+// ACK.
+func TestWaitingMessagesAreAcknowledgedTogether(t *testing.T) {
 	s := nativeStreams(t, 1, 8, New(Options{}), New(Options{}))[0]
 	x, y := s.x, s.y
 	inside, gate := y.gate()
@@ -142,15 +143,15 @@ func TestMessagesThatWaitAreAnsweredTogether(t *testing.T) {
 			t.Fatalf("%+v", wc)
 		}
 	}
-	// One for those before the gate, and one, or a few when the wake-up was quicker than
-	// the posts.
+	// One packet for those before the gate, and one or a few more if the wake-up was
+	// quicker than the posts.
 	if n := sentBy(t, y) - before; n > more/2 {
 		t.Errorf("%d packets acknowledge %d messages that waited", n, more)
 	}
 }
 
-// sentBy is how many packets a device has sent.
-func sentBy(t *testing.T, x *tip) uint64 {
+// sentBy returns the number of packets that a device has sent.
+func sentBy(t *testing.T, x *testEnd) uint64 {
 	t.Helper()
 	d, ok := x.dev.(verbs.Counted)
 	if !ok {
@@ -159,9 +160,9 @@ func sentBy(t *testing.T, x *tip) uint64 {
 	return must(d.Counters(onlyPort))(t)["sent_pkts"]
 }
 
-// TestKernelIsAnsweredAtOnce: a peer that is no device of this kind has an
-// acknowledgement for each datagram that asks for one, though others wait.
-func TestKernelIsAnsweredAtOnce(t *testing.T) {
+// TestKernelIsAcknowledgedAtOnce: a kernel or NIC gets an ACK for each datagram that
+// requests one, even if more datagrams wait.
+func TestKernelIsAcknowledgedAtOnce(t *testing.T) {
 	for name, roce := range map[string]bool{"a kernel": false, "a device of this kind": true} {
 		t.Run(name, func(t *testing.T) {
 			s := nativeStreams(t, 1, 8, New(Options{}), New(Options{}))[0]
@@ -200,9 +201,9 @@ func TestKernelIsAnsweredAtOnce(t *testing.T) {
 	}
 }
 
-// TestAnsweredBeforeTheWindowIsFull: who has a small receive buffer, and so leaves peers
-// a small window, answers the sooner.
-func TestAnsweredBeforeTheWindowIsFull(t *testing.T) {
+// TestAcknowledgedBeforeTheWindowIsFull: with a small receive buffer, which leaves
+// peers a small window, ACKs are sent earlier.
+func TestAcknowledgedBeforeTheWindowIsFull(t *testing.T) {
 	for _, c := range []struct{ buffer, want int }{
 		{4 << 20, maxWindow / 4},
 		{260 << 10, 65 << 10},
@@ -211,7 +212,7 @@ func TestAnsweredBeforeTheWindowIsFull(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFabric()
 			f.buffer = c.buffer
-			x, _ := f.tips(t, 4096)
+			x, _ := f.pair(t, 4096)
 			if _, s := x.inner(); s.flushLimit != c.want {
 				t.Errorf("with a buffer of %d bytes it answers after %d, want %d", c.buffer, s.flushLimit, c.want)
 			}

@@ -8,52 +8,51 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
-// shortMessage asks for an acknowledgement.
+// shortMessage requests an ACK.
 var shortMessage = wire.Header{Op: wire.SendOnly, AckReq: true}
 
-// talking is a responder whose side has sent a request.
-func talking(t *testing.T) *served {
-	s := serve(t)
+// serveInConversation returns a responder whose side has sent a request.
+func serveInConversation(t *testing.T) *responderTest {
+	s := newResponderTest(t)
 	s.machine.postSend(&verbs.SendWR{Op: verbs.OpSend, Inline: []byte{1}})
 	if got := s.packets(0); len(got) != 1 {
 		t.Fatalf("it sends %+v, want the request", got)
 	}
-	s.machine.handlePacket(0, &wire.Header{Op: wire.Ack, PSN: usual().psn[1], Syndrome: wire.AckUnlimited, MSN: 1}, nil)
+	s.machine.handlePacket(0, &wire.Header{Op: wire.Ack, PSN: defaultConnection().psn[1], Syndrome: wire.AckUnlimited, MSN: 1}, nil)
 	if at, ok := s.machine.deadline(); ok {
 		t.Fatalf("the request is not acknowledged: there is a deadline at %v", at)
 	}
 	return s
 }
 
-// TestAcknowledgementIsHeldOnlyInConversation: where this side sends nothing it goes
-// out at once, and so it does when one was held in vain, until this side sends again.
-func TestAcknowledgementIsHeldOnlyInConversation(t *testing.T) {
-	s := serve(t)
+// TestACKIsDelayedOnlyInConversation: if this side sends no requests, the ACK is sent
+// at once; also after one was delayed in vain, until this side sends again.
+func TestACKIsDelayedOnlyInConversation(t *testing.T) {
+	s := newResponderTest(t)
 	for i := range 5 {
 		s.recv(verbs.WRID(i), 0, 8)
 	}
-	s.asks(shortMessage, 1)
+	s.request(shortMessage, 1)
 	s.expectNow(ack(0, 1))
 	s.machine.postSend(&verbs.SendWR{Op: verbs.OpSend, Inline: []byte{1}})
 	s.packets(0)
-	s.asks(shortMessage, 1)
+	s.request(shortMessage, 1)
 	s.expectNow()
 	s.machine.expire(maxAckDelay)
 	s.expectNow(ack(1, 2))
-	s.asks(shortMessage, 1)
+	s.request(shortMessage, 1)
 	s.expectNow(ack(2, 3))
 	s.machine.postSend(&verbs.SendWR{Op: verbs.OpSend, Inline: []byte{1}})
 	s.packets(0)
-	s.asks(shortMessage, 1)
+	s.request(shortMessage, 1)
 	s.expectNow()
 }
 
-// TestAcknowledgementOfAShortMessageIsHeld: until its time is over, and that is a
-// deadline.
-func TestAcknowledgementOfAShortMessageIsHeld(t *testing.T) {
-	s := talking(t)
+// TestACKOfAShortMessageIsDelayed: until a deadline.
+func TestACKOfAShortMessageIsDelayed(t *testing.T) {
+	s := serveInConversation(t)
 	s.recv(1, 0, 8)
-	s.asks(shortMessage, 1)
+	s.request(shortMessage, 1)
 	s.expectNow()
 	if at, ok := s.machine.deadline(); !ok || at != maxAckDelay {
 		t.Fatalf("the deadline is %v (%v), want %v", at, ok, maxAckDelay)
@@ -67,15 +66,14 @@ func TestAcknowledgementOfAShortMessageIsHeld(t *testing.T) {
 	}
 }
 
-// TestHeldAcknowledgementTravelsAlong: before a request that its receiver sends; before
-// one of a packet when it is for some messages, or has waited for a while, or messages
-// are far apart.
-func TestHeldAcknowledgementTravelsAlong(t *testing.T) {
+// TestDelayedACKTravelsWithARequest: the ACK is sent before a request. If the request
+// has one packet, that needs several messages, some delay, or infrequent messages.
+func TestDelayedACKTravelsWithARequest(t *testing.T) {
 	for name, c := range map[string]struct {
 		messages int
-		apart    time.Duration // from the one before them
+		apart    time.Duration // time after the previous message
 		after    time.Duration
-		bytes    int // of the message that the receiver sends
+		bytes    int // length of the message that the receiver sends
 		along    bool
 	}{
 		"one":                {1, piggybackTime, 0, 1, false},
@@ -86,11 +84,11 @@ func TestHeldAcknowledgementTravelsAlong(t *testing.T) {
 		"before a long one":  {1, piggybackTime, 0, 2000, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := talking(t)
+			s := serveInConversation(t)
 			s.machine.resp.lastShort = -c.apart
 			for i := range c.messages {
 				s.recv(verbs.WRID(i), 0, 8)
-				s.asks(shortMessage, 1)
+				s.request(shortMessage, 1)
 				s.expectNow()
 			}
 			s.machine.postSend(&verbs.SendWR{Op: verbs.OpSend, Inline: make([]byte, c.bytes)})
@@ -106,51 +104,50 @@ func TestHeldAcknowledgementTravelsAlong(t *testing.T) {
 	}
 }
 
-// TestAcknowledgementIsNotHeldForLong: of many messages, of long ones, of writes that
-// nobody sees, and of what does not come in order.
-func TestAcknowledgementIsNotHeldForLong(t *testing.T) {
-	s := talking(t)
+// TestDelayedACKIsSentInTime: the ACK is not delayed after many messages, for long
+// messages, for WRITEs that nobody is notified of, and after packets out of order.
+func TestDelayedACKIsSentInTime(t *testing.T) {
+	s := serveInConversation(t)
 	for i := range 2 * maxDelayedAcks {
 		s.recv(verbs.WRID(i), 0, 2048)
 	}
 	for range maxDelayedAcks - 1 {
-		s.asks(shortMessage, 1)
+		s.request(shortMessage, 1)
 		s.expectNow()
 	}
-	s.asks(shortMessage, 1)
+	s.request(shortMessage, 1)
 	s.expectNow(ack(maxDelayedAcks-1, maxDelayedAcks))
-	s.asks(shortMessage, 1)
-	s.expectNow() // it begins anew
-	s.asks(s.write(wire.WriteOnly, 0, 1), 1)
+	s.request(shortMessage, 1)
+	s.expectNow() // a new delay begins
+	s.request(s.write(wire.WriteOnly, 0, 1), 1)
 	s.expectNow(ack(maxDelayedAcks+1, maxDelayedAcks+2))
-	s.asks(wire.Header{Op: wire.SendFirst}, make([]byte, 1024)...)
-	s.asks(wire.Header{Op: wire.SendLast, AckReq: true}, 1)
+	s.request(wire.Header{Op: wire.SendFirst}, make([]byte, 1024)...)
+	s.request(wire.Header{Op: wire.SendLast, AckReq: true}, 1)
 	s.expectNow(ack(maxDelayedAcks+3, maxDelayedAcks+3))
 }
 
-// TestHeldAcknowledgementGoesOutWithTheBreak: the message was received.
-func TestHeldAcknowledgementGoesOutWithTheBreak(t *testing.T) {
-	s := talking(t)
+// TestDelayedACKIsSentOnError: the message was received.
+func TestDelayedACKIsSentOnError(t *testing.T) {
+	s := serveInConversation(t)
 	s.recv(1, 0, 8)
-	s.asks(shortMessage, 1)
+	s.request(shortMessage, 1)
 	s.machine.enterError()
 	s.expectNow(ack(0, 1))
 }
 
-// TestWriteBehindAHeldAcknowledgement: what is sent behind a message whose acknowledgement
-// is held does not make its time shorter, also where a round trip takes a little longer
-// than before.
-func TestWriteBehindAHeldAcknowledgement(t *testing.T) {
+// TestWriteAfterADelayedACK: what is sent after a message with a delayed ACK does not
+// shorten its timeout, even if a round trip takes a little longer than before.
+func TestWriteAfterADelayedACK(t *testing.T) {
 	for _, gap := range []time.Duration{0, 900, 1000, 1100, 1200} {
 		for _, extra := range []time.Duration{0, 50, 200} {
-			p := usual()
+			p := defaultConnection()
 			p.timeout = 18
 			n, a, b := connect(t, p)
 			for range 60 {
 				a.post(a.to(b, 1, verbs.OpWrite, 0, 8, 0))
 				n.run(5 * ms)
 			}
-			b.post(b.to(a, 1, verbs.OpWrite, 0, 8, 0)) // it talks
+			b.post(b.to(a, 1, verbs.OpWrite, 0, 8, 0)) // now it sends requests
 			n.run(5 * ms)
 			b.recv(1, 0, 8)
 			n.delay += extra * time.Microsecond / 2

@@ -10,9 +10,9 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
-// TestResponsesAreSentByTheWindow: a READ of all that a kernel may ask for is answered a
+// TestAnswersAreSentByTheWindow: a READ of all that a kernel may ask for is answered a
 // window at a time, also by a queue pair that breaks meanwhile.
-func TestResponsesAreSentByTheWindow(t *testing.T) {
+func TestReadResponsesArePaced(t *testing.T) {
 	const size = 16 << 20
 	for _, breaks := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -63,7 +63,7 @@ func TestResponsesAreSentByTheWindow(t *testing.T) {
 }
 
 // TestQueuePairsShareTheAnswers: one that is asked for much leaves the others theirs.
-func TestQueuePairsShareTheAnswers(t *testing.T) {
+func TestQueuePairsShareTheReadPacer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const size = 8 << 20
 		f := newFabric()
@@ -112,14 +112,14 @@ func TestQueuePairsShareTheAnswers(t *testing.T) {
 }
 
 // TestReadsOfOneOfItsKindDoNotPause: what it asks for it has room for.
-func TestReadsOfOneOfItsKindDoNotPause(t *testing.T) {
+func TestReadsOfUserSpacePeersDoNotPause(t *testing.T) {
 	const size = 1 << 20
 	run := func(op verbs.Opcode) (took time.Duration) {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFabric()
 			f.buffer = 1 << 20
-			x, y := f.tips(t, 4*size)
-			joinTips(x, y, func(p *verbs.Path, _ *verbs.Endpoint) { p.ReadAtomic = maxReadAtomic })
+			x, y := f.pair(t, 4*size)
+			joinEnds(x, y, func(p *verbs.Path, _ *verbs.Endpoint) { p.ReadAtomic = maxReadAtomic })
 			for range 10 {
 				x.post(x.to(y, 1, op, 0, size, 0)) // its window grows
 				x.ends(1, verbs.StatusOK)
@@ -144,13 +144,13 @@ func TestReadsOfOneOfItsKindDoNotPause(t *testing.T) {
 
 // TestReadsFitIntoTheOwnBuffer: what a peer's buffer holds says nothing of where its
 // answers go.
-func TestReadsFitIntoTheOwnBuffer(t *testing.T) {
+func TestReadResponsesFitIntoTheReceiveBuffer(t *testing.T) {
 	const size = 1 << 22
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
 		f.buffer, f.bandwidth = 64<<10, 256<<20
-		x, y := f.tips(t, size)
-		joinTips(x, y, func(_ *verbs.Path, peer *verbs.Endpoint) { peer.UDP.Buffer = 4 << 20 })
+		x, y := f.pair(t, size)
+		joinEnds(x, y, func(_ *verbs.Path, peer *verbs.Endpoint) { peer.UDP.Buffer = 4 << 20 })
 		for range 2 {
 			y.post(y.to(x, 1, verbs.OpRead, 0, size, 0))
 			y.ends(1, verbs.StatusOK)
@@ -165,12 +165,12 @@ func TestReadsFitIntoTheOwnBuffer(t *testing.T) {
 
 // TestReadWhoseMemoryGoesIsRefused: in a packet that the peer can read, also when the
 // region goes between the request and its answer.
-func TestReadWhoseMemoryGoesIsRefused(t *testing.T) {
+func TestReadOfClosedRegionIsRejected(t *testing.T) {
 	const size = 16 << 20
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
-		x, y := f.tips(t, size)
-		joinTips(x, y, nil)
+		x, y := f.pair(t, size)
+		joinEnds(x, y, nil)
 		q, _ := x.inner()
 		from, _ := y.sockets()
 		_, at := x.sockets()
@@ -204,7 +204,7 @@ func TestReadWhoseMemoryGoesIsRefused(t *testing.T) {
 
 // TestReadsLeaveNothingInTheWindow: what one counts in it is taken off packet by packet,
 // where it was added piece by piece.
-func TestReadsLeaveNothingInTheWindow(t *testing.T) {
+func TestReadsLeaveNoFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
 		x, y := kernelPair(t, f, 1<<20)

@@ -8,7 +8,7 @@ import (
 
 // TestSilentPeerHoldsUpNobodyElse: a queue pair whose peer is gone has no part in the
 // window of those that share it, once its retransmission timer has fired.
-func TestSilentPeerHoldsUpNobodyElse(t *testing.T) {
+func TestUnresponsivePeerDelaysNoOthers(t *testing.T) {
 	const size = 256 << 10
 	run := func(silent bool) (moved int) {
 		synctest.Test(t, func(t *testing.T) {

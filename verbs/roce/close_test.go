@@ -12,15 +12,15 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
-// TestDuplicateReadOfAClosedRegion: it is answered a second time although the requester has its
-// answer, and the owner may have closed the region.
+// TestDuplicateReadOfAClosedRegion: a READ may be repeated after its requester has the
+// response, when the owner may have closed the region.
 func TestDuplicateReadOfAClosedRegion(t *testing.T) {
-	a, b := join(usual())
+	a, b := join(defaultConnection())
 	a.post(a.to(b, 1, verbs.OpRead, 0, 8, 0))
 	request := a.next(0)
 	b.take(0, request)
 	a.take(0, b.next(0))
-	expectWCs(t, "sends", a.sent, ok(1)) // a has its answer: b may close the region
+	expectWCs(t, "sends", a.sent, ok(1)) // a has the response, so b may close the region
 	b.take(0, request)                   // the duplicate
 	b.domain.keys.remove(b.mr)
 	b.next(0)
@@ -29,33 +29,32 @@ func TestDuplicateReadOfAClosedRegion(t *testing.T) {
 	}
 }
 
-// lastHost has receivers that give one datagram more after they were closed.
-type lastHost struct {
+// lateReceiveHost has receivers that return one more datagram after Close.
+type lateReceiveHost struct {
 	*memoryHost
 	last   atomic.Pointer[udp.Datagram]
 	closed chan struct{}
 	goOn   chan struct{}
 }
 
-type lastReceiver struct {
+type lateReceiver struct {
 	receiver
-	h *lastHost
+	h *lateReceiveHost
 }
 
-func (h *lastHost) listen(a netip.Addr) (receiver, error) {
+func (h *lateReceiveHost) listen(a netip.Addr) (receiver, error) {
 	r, err := h.memoryHost.listen(a)
-	return &lastReceiver{r, h}, err
+	return &lateReceiver{r, h}, err
 }
 
-func (r *lastReceiver) Close() error {
+func (r *lateReceiver) Close() error {
 	err := r.receiver.Close()
 	close(r.h.closed)
 	return err
 }
 
-// Receive stands for a call of the kernel that has returned with a datagram just before
-// the socket is closed.
-func (r *lastReceiver) Receive(idle func()) ([]udp.Datagram, error) {
+// Receive simulates a call of the kernel that returned a datagram just before Close.
+func (r *lateReceiver) Receive(idle func()) ([]udp.Datagram, error) {
 	d, err := r.receiver.Receive(idle)
 	if last := r.h.last.Swap(nil); err != nil && last != nil {
 		<-r.h.goOn
@@ -64,15 +63,15 @@ func (r *lastReceiver) Receive(idle func()) ([]udp.Datagram, error) {
 	return d, err
 }
 
-// TestStrayPacketWhileSocketsClose: a queue pair that waits for its address's sockets to be gone is
-// named by a packet that they bring last.
-func TestStrayPacketWhileSocketsClose(t *testing.T) {
+// TestLatePacketWhileSocketsClose: a queue pair waits for the sockets of its address to
+// close, and their last packet is for this queue pair.
+func TestLatePacketWhileSocketsClose(t *testing.T) {
 	f := newFabric()
-	h := &lastHost{memoryHost: f.host(hostA), closed: make(chan struct{}), goOn: make(chan struct{})}
+	h := &lateReceiveHost{memoryHost: f.host(hostA), closed: make(chan struct{}), goOn: make(chan struct{})}
 	p := newProvider(Options{}, h)
 	addr := netip.MustParseAddr(hostA)
 
-	// One opening has the address's sockets; another has a queue pair in RESET.
+	// One opened device uses the sockets; another one has a queue pair in RESET.
 	d1 := must(p.Open("roce-eth0"))(t)
 	pd1 := must(d1.AllocPD())(t)
 	cq1 := must(d1.CreateCQ(verbs.CQConfig{Size: 1}))(t)
@@ -98,7 +97,7 @@ func TestStrayPacketWhileSocketsClose(t *testing.T) {
 	go func() { ends <- d1.Close() }()
 	<-h.closed
 	go func() { ends <- q2.ToInit(verbs.InitAttr{Port: onlyPort}) }()
-	<-time.After(50 * time.Millisecond) // ToInit waits for the sockets to be gone
+	<-time.After(50 * time.Millisecond) // ToInit waits for the sockets to close
 	close(h.goOn)
 	for range 2 {
 		select {
@@ -118,12 +117,12 @@ func TestStrayPacketWhileSocketsClose(t *testing.T) {
 	}
 }
 
-// TestMemoryOfAClosedRegionIsFree: MR.Close takes it back, and a slice that a flow kept would hold
-// all of it.
+// TestMemoryOfAClosedRegionIsFree: after MR.Close, a flow must not keep a slice of the
+// memory, which would keep all of it alive.
 func TestMemoryOfAClosedRegionIsFree(t *testing.T) {
 	f := newFabric()
-	x, y := f.tips(t, 1<<20)
-	joinTips(x, y, nil)
+	x, y := f.pair(t, 1<<20)
+	joinEnds(x, y, nil)
 	freed := make(chan struct{})
 	func() {
 		big := new([64 << 20]byte)
@@ -136,7 +135,7 @@ func TestMemoryOfAClosedRegionIsFree(t *testing.T) {
 		x.ends(1, verbs.StatusOK)
 		x.closes(mr)
 	}()
-	for i := range 100 { // the queue pair goes on with short messages
+	for i := range 100 { // the queue pair continues with short messages
 		x.post(x.to(y, verbs.WRID(2+i), verbs.OpWrite, 0, 8, 0))
 		x.ends(verbs.WRID(2+i), verbs.StatusOK)
 	}
@@ -145,7 +144,7 @@ func TestMemoryOfAClosedRegionIsFree(t *testing.T) {
 		select {
 		case <-freed:
 			return
-		case <-time.After(20 * time.Millisecond): // finalizers have a goroutine of their own
+		case <-time.After(20 * time.Millisecond): // finalizers run on a goroutine of their own
 		}
 	}
 	t.Error("64 MiB of a closed region are still held")

@@ -36,14 +36,14 @@ func (s narrowSender) Send(msgs []udp.Message) (int, error) {
 
 // TestPathThatIsTooNarrowIsToldOnce: in a minute, though acknowledgements go through
 // between the full packets that do not.
-func TestPathThatIsTooNarrowIsToldOnce(t *testing.T) {
+func TestPathMTUWarningIsLoggedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
-		told := &lines{}
+		told := &lineCounter{}
 		p := newProvider(Options{Logger: slog.New(slog.NewTextHandler(told, &slog.HandlerOptions{Level: slog.LevelWarn}))}, narrowHost{f.host(hostA)})
-		x := newTip(t, p, "roce-eth0", netip.MustParseAddr(hostA), 1<<16)
-		y := newTip(t, newProvider(Options{}, f.host(hostB)), "roce-eth0", netip.MustParseAddr(hostB), 1<<16)
-		joinTips(x, y, func(p *verbs.Path, _ *verbs.Endpoint) { p.Timeout = 22 }) // 17 s: it gives up after two minutes
+		x := newTestEnd(t, p, "roce-eth0", netip.MustParseAddr(hostA), 1<<16)
+		y := newTestEnd(t, newProvider(Options{}, f.host(hostB)), "roce-eth0", netip.MustParseAddr(hostB), 1<<16)
+		joinEnds(x, y, func(p *verbs.Path, _ *verbs.Endpoint) { p.Timeout = 22 }) // 17 s: it gives up after two minutes
 		x.post(x.to(y, 1, verbs.OpWrite, 0, 1<<16, 0))
 		pass := func(d time.Duration) {
 			for range d / (100 * ms) {

@@ -1,0 +1,228 @@
+package roce
+
+import (
+	"bytes"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+// kernelPair are two ends of which the first takes the second for a kernel's device.
+func kernelPair(t *testing.T, f *fabric, size int) (x, y *testEnd) {
+	t.Helper()
+	x, y = f.pair(t, size)
+	joinEnds(x, y, func(_ *verbs.Path, peer *verbs.Endpoint) {
+		if peer.QPN == y.qp.QPN() {
+			peer.UDP = verbs.UDPEndpoint{}
+		}
+	})
+	return x, y
+}
+
+// longest counts the packets of the super-packets of an end.
+func (f *fabric) longest(from *testEnd) func() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	most := 0
+	f.see = func(sender, _ netip.AddrPort, segment int, _ []byte) {
+		if sender.Addr() == from.addr {
+			most = max(most, segment+1)
+		}
+	}
+	return func() int {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		n := most
+		most = 0
+		return n
+	}
+}
+
+// trust is what an end's flow thinks of its peer.
+func (x *testEnd) probe() superPacketProbe {
+	q, _ := x.inner()
+	f := q.flow.Load()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.probe
+}
+
+// moves writes the first half of x's memory over the second one of y's.
+func transfer(x, y *testEnd) {
+	x.t.Helper()
+	half := len(x.mem) / 2
+	x.post(x.to(y, 1, verbs.OpWrite, 0, half, half))
+	x.ends(1, verbs.StatusOK)
+}
+
+// TestTrustOfAKernel: one super-packet of two segments is sent, and longer ones only
+// when it was acknowledged.
+func TestProbeOfAKernel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFabric()
+		f.latency = 10 * time.Millisecond // so that the window is sent before an answer comes
+		x, y := kernelPair(t, f, 1<<20)
+		longest := f.longest(x)
+		x.post(x.to(y, 1, verbs.OpWrite, 0, 64<<10, 0))
+		synctest.Wait()
+		if n := longest(); n != 2 || x.probe().state != probeSent {
+			t.Errorf("before anything is acknowledged %d segments are sent, state %d", n, x.probe().state)
+		}
+		x.ends(1, verbs.StatusOK)
+		if s := x.probe().state; s != probeSucceeded {
+			t.Errorf("the probe is acknowledged, and the state is %d", s)
+		}
+		transfer(x, y)
+		if n := longest(); n < 10 {
+			t.Errorf("the longest super-packet has %d segments", n)
+		}
+	})
+}
+
+// TestTrustOfAKernelThatDropsSegments: after trustTests probes packets go alone, and
+// everything arrives.
+func TestProbeOfAKernelThatDropsSegments(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFabric()
+		f.firstOnly = true
+		x, y := kernelPair(t, f, 1<<18)
+		for i := range x.mem {
+			x.mem[i] = byte(i * 3 >> 1)
+		}
+		longest := f.longest(x)
+		for range maxLostProbes {
+			transfer(x, y)
+		}
+		if n := longest(); n != 2 {
+			t.Errorf("a probe has %d segments", n)
+		}
+		if tr := x.probe(); tr.state != probeFailed || tr.lost != maxLostProbes {
+			t.Errorf("the state is %d after %d tests", tr.state, tr.lost)
+		}
+		transfer(x, y)
+		if n := longest(); n != 1 {
+			t.Errorf("a distrusted peer gets %d segments", n)
+		}
+		half := len(x.mem) / 2
+		synctest.Wait()
+		if !bytes.Equal(x.mem[:half], y.mem[half:]) {
+			t.Error("the bytes are others")
+		}
+	})
+}
+
+// TestTrustSurvivesALostProbe: packets are lost for other reasons, too.
+func TestProbeIsRepeatedAfterALoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFabric()
+		f.firstOnly = true
+		x, y := kernelPair(t, f, 1<<18)
+		longest := f.longest(x)
+		x.post(x.to(y, 1, verbs.OpWrite, 0, 64<<10, 0))
+		time.Sleep(f.latency / 2)
+		f.mu.Lock()
+		f.firstOnly = false
+		f.mu.Unlock()
+		x.ends(1, verbs.StatusOK)
+		transfer(x, y)
+		if tr := x.probe(); tr.state != probeSucceeded || tr.lost == 0 || longest() < 10 {
+			t.Errorf("the state is %d after %d tests", tr.state, tr.lost)
+		}
+	})
+}
+
+// TestAnswersProveNothing: nobody acknowledges an answer, so those to READs go alone
+// until a request has proved that super-packets arrive.
+func TestReadResponsesAreNoProbe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFabric()
+		f.firstOnly = true
+		x, y := kernelPair(t, f, 1<<18)
+		longest := f.longest(x)
+		for range 2 {
+			y.post(y.to(x, 1, verbs.OpRead, 0, 1<<17, 0))
+			y.ends(1, verbs.StatusOK)
+		}
+		if n := longest(); n != 1 || x.probe().state != probeNone {
+			t.Errorf("answers have %d segments, and the state is %d", n, x.probe().state)
+		}
+		for range maxLostProbes {
+			transfer(x, y)
+		}
+		if n := longest(); n != 2 || x.probe().state != probeFailed {
+			t.Errorf("probes have %d segments, and the state is %d", n, x.probe().state)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		f := newFabric()
+		x, y := kernelPair(t, f, 1<<18)
+		transfer(x, y)
+		longest := f.longest(x)
+		y.post(y.to(x, 1, verbs.OpRead, 0, 1<<17, 0))
+		y.ends(1, verbs.StatusOK)
+		if n := longest(); n < 10 {
+			t.Errorf("once it is trusted the longest answer has %d segments", n)
+		}
+	})
+}
+
+// TestProbeOfWhoBreaksProvesNothing: what is flushed was not acknowledged.
+func TestProbeOfAFailedQueuePair(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFabric()
+		x, y := kernelPair(t, f, 64<<10)
+		x.post(x.to(y, 1, verbs.OpWrite, 0, 64<<10, 0))
+		if s := x.probe().state; s != probeSent {
+			t.Fatalf("state %d", s)
+		}
+		if err := x.qp.ToErr(); err != nil {
+			t.Fatal(err)
+		}
+		if s := x.probe().state; s != probeNone {
+			t.Errorf("a probe that was never acknowledged makes it %d, want %d", s, probeNone)
+		}
+	})
+}
+
+// TestWhatIsSentAgainProvesNothing: of a probe that came too early for its receiver
+// nothing is known when it has arrived, packet by packet, later.
+func TestRetransmissionsAreNoProbe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFabric()
+		f.firstOnly = true
+		x, y := kernelPair(t, f, 4096)
+		longest := f.longest(x)
+		x.post(x.to(y, 1, verbs.OpSend, 0, 8, 0), x.to(y, 2, verbs.OpSend, 0, 8, 0))
+		time.Sleep(3 * f.latency) // y has said that it has no receive
+		if n := longest(); n != 2 {
+			t.Errorf("the probe has %d segments", n)
+		}
+		y.recv(1, 0, 8)
+		y.recv(2, 0, 8)
+		x.ends(1, verbs.StatusOK)
+		x.ends(2, verbs.StatusOK)
+		if tr := x.probe(); tr.state != probeNone || tr.lost != 0 {
+			t.Errorf("the state is %d after %d tests", tr.state, tr.lost)
+		}
+	})
+}
+
+// TestTrustOfOneOfItsKind: a roce device is trusted from the first packet on.
+func TestUserSpacePeersGetSuperPackets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFabric()
+		f.latency = 10 * time.Millisecond
+		x, y := f.pair(t, 1<<18)
+		joinEnds(x, y, nil)
+		longest := f.longest(x)
+		x.post(x.to(y, 1, verbs.OpWrite, 0, 64<<10, 0))
+		synctest.Wait()
+		if n := longest(); n < 10 {
+			t.Errorf("the longest super-packet has %d segments", n)
+		}
+		x.ends(1, verbs.StatusOK)
+	})
+}
