@@ -71,8 +71,8 @@ func TestNativeQueuePairsShareADevice(t *testing.T) {
 			first.size, first.span = size, part
 			list := []*stream{first}
 			for i := 1; i < pairs; i++ {
-				c := verbs.QPConfig{MaxSend: tipDepth}
-				s := &stream{x: first.x.another(t, tipDepth, c), y: first.y.another(t, tipDepth, c), size: size, from: i * part, span: part}
+				c := verbs.QPConfig{MaxSend: endDepth}
+				s := &stream{x: first.x.another(t, endDepth, c), y: first.y.another(t, endDepth, c), size: size, from: i * part, span: part}
 				joinEnds(s.x, s.y, nil)
 				list = append(list, s)
 			}

@@ -9,7 +9,7 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
-// slowToClose is a host whose receiving sockets are closed when the gate is.
+// slowToClose is a host whose receiving sockets close only when gate is closed.
 type slowToClose struct {
 	*memoryHost
 	gate chan struct{}
@@ -30,14 +30,15 @@ func (r slowReceiver) Close() error {
 	return r.receiver.Close()
 }
 
-// TestAddressIsOpenedBehindItsClose: who opens a device while the last one of its
-// address is being closed has the same port, which is that of RoCE: kernels send to no
+// TestEndpointOpensAfterItsClose: a device that is opened while the last one on its
+// address is being closed gets the same port, which is that of RoCE: kernels send to no
 // other.
 func TestEndpointOpensAfterItsClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := slowToClose{newFabric().host(hostA), make(chan struct{})}
 		p := newProvider(Options{}, h)
-		// open has a queue pair in INIT, and returns its port and what closes all.
+		// open creates a queue pair in INIT, and returns its port and a function that
+		// closes everything.
 		open := func() (port uint16, end func()) {
 			d := must(p.Open("roce-eth0"))(t)
 			pd := must(d.AllocPD())(t)

@@ -2,5 +2,5 @@
 
 package roce
 
-// raceEnabled says that the race detector runs, which allocates.
+// raceEnabled is set with the race detector, which allocates.
 const raceEnabled = true

@@ -10,8 +10,8 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
-// TestAnswersAreSentByTheWindow: a READ of all that a kernel may ask for is answered a
-// window at a time, also by a queue pair that breaks meanwhile.
+// TestReadResponsesArePaced: the response to the largest READ of a kernel is sent one
+// window at a time, also by a queue pair that fails in the meantime.
 func TestReadResponsesArePaced(t *testing.T) {
 	const size = 16 << 20
 	for _, breaks := range []bool{false, true} {
@@ -21,7 +21,7 @@ func TestReadResponsesArePaced(t *testing.T) {
 			q, _ := x.inner()
 			from, _ := y.sockets()
 			_, at := x.sockets()
-			if err := y.qp.ToErr(); err != nil { // it says nothing
+			if err := y.qp.ToErr(); err != nil { // it sends nothing
 				t.Fatal(err)
 			}
 			var packets, most, now uint64
@@ -62,7 +62,8 @@ func TestReadResponsesArePaced(t *testing.T) {
 	}
 }
 
-// TestQueuePairsShareTheAnswers: one that is asked for much leaves the others theirs.
+// TestQueuePairsShareTheReadPacer: a queue pair with a large READ leaves the others
+// their share.
 func TestQueuePairsShareTheReadPacer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const size = 8 << 20
@@ -111,7 +112,7 @@ func TestQueuePairsShareTheReadPacer(t *testing.T) {
 	})
 }
 
-// TestReadsOfOneOfItsKindDoNotPause: what it asks for it has room for.
+// TestReadsOfUserSpacePeersDoNotPause: they request only what they have space for.
 func TestReadsOfUserSpacePeersDoNotPause(t *testing.T) {
 	const size = 1 << 20
 	run := func(op verbs.Opcode) (took time.Duration) {
@@ -142,8 +143,8 @@ func TestReadsOfUserSpacePeersDoNotPause(t *testing.T) {
 	}
 }
 
-// TestReadsFitIntoTheOwnBuffer: what a peer's buffer holds says nothing of where its
-// answers go.
+// TestReadResponsesFitIntoTheReceiveBuffer: READs count by the buffer of this side,
+// which may be smaller than the peer's.
 func TestReadResponsesFitIntoTheReceiveBuffer(t *testing.T) {
 	const size = 1 << 22
 	synctest.Test(t, func(t *testing.T) {
@@ -163,8 +164,8 @@ func TestReadResponsesFitIntoTheReceiveBuffer(t *testing.T) {
 	})
 }
 
-// TestReadWhoseMemoryGoesIsRefused: in a packet that the peer can read, also when the
-// region goes between the request and its answer.
+// TestReadOfClosedRegionIsRejected: with a valid NAK, also if the region is closed
+// between the request and the response.
 func TestReadOfClosedRegionIsRejected(t *testing.T) {
 	const size = 16 << 20
 	synctest.Test(t, func(t *testing.T) {
@@ -186,7 +187,7 @@ func TestReadOfClosedRegionIsRejected(t *testing.T) {
 				damaged++
 			}
 		}
-		f.inject(from, at, packetOf(from, at, wire.Header{ // of all, as a kernel asks: it is answered a window at a time
+		f.inject(from, at, packetOf(from, at, wire.Header{ // the whole memory, as a kernel does: the response is paced
 			Op: wire.ReadRequest, DestQP: q.number, PSN: y.psn, Addr: x.mr.Addr(), RKey: x.mr.RKey(), Length: size, AckReq: true,
 		}))
 		time.Sleep(time.Millisecond)
@@ -202,8 +203,8 @@ func TestReadOfClosedRegionIsRejected(t *testing.T) {
 	})
 }
 
-// TestReadsLeaveNothingInTheWindow: what one counts in it is taken off packet by packet,
-// where it was added piece by piece.
+// TestReadsLeaveNoFlight: the cost of a READ is added piece by piece and removed packet
+// by packet; both sums must be equal.
 func TestReadsLeaveNoFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()

@@ -11,7 +11,7 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// staleHost holds back the answer of one listing.
+// staleHost delays the result of one listing.
 type staleHost struct {
 	*memoryHost
 	hold   atomic.Bool
@@ -28,7 +28,7 @@ func (h *staleHost) interfaces() ([]netif, error) {
 	return list, err
 }
 
-// meanwhile runs f while a listing is held back, as far as it gets, and to its end.
+// meanwhile runs f while a listing is delayed: until f blocks, and then to its end.
 func (h *staleHost) meanwhile(p *Provider, f func()) {
 	h.hold.Store(true)
 	listing, changing := make(chan struct{}), make(chan struct{})
@@ -37,21 +37,21 @@ func (h *staleHost) meanwhile(p *Provider, f func()) {
 	go func() { defer close(changing); f() }()
 	select {
 	case <-changing:
-	case <-time.After(100 * time.Millisecond): // it waits for the listing
+	case <-time.After(100 * time.Millisecond): // f waits for the listing
 	}
 	close(h.goOn)
 	<-listing
 	<-changing
 }
 
-// TestListingsDoNotOvertakeEachOther: what was listed before a change and comes after it would
-// empty the table of what is there.
+// TestListingsAreSerialized: a listing from before a change must not be applied after
+// it.
 func TestListingsAreSerialized(t *testing.T) {
 	f := newFabric()
 	h := &staleHost{memoryHost: f.host(hostA), listed: make(chan struct{}), goOn: make(chan struct{})}
 	p := newProvider(Options{}, h)
 	x := newTestEnd(t, p, "roce-eth0", netip.MustParseAddr(hostA), 4096)
-	h.meanwhile(p, func() { // an address is added, and the watcher tells of it
+	h.meanwhile(p, func() { // an address is added, and the watcher reports it
 		h.change(func(ifs []netif) []netif {
 			ifs[0].addrs = append(ifs[0].addrs[:1:1], netip.MustParseAddr("10.0.0.77"))
 			return ifs
@@ -62,17 +62,17 @@ func TestListingsAreSerialized(t *testing.T) {
 	}
 }
 
-// TestDeviceIsNotLostToAnEarlierListing: it was opened after that.
+// TestOldListingDoesNotRemoveADevice that was opened after the listing.
 func TestOldListingDoesNotRemoveADevice(t *testing.T) {
 	f := newFabric()
 	h := &staleHost{memoryHost: f.host(hostA), listed: make(chan struct{}), goOn: make(chan struct{})}
 	all := h.ifs
-	h.ifs = nil // the interface is not there yet
+	h.ifs = nil // the interface does not exist yet
 	p := newProvider(Options{}, h)
 	var d verbs.Device
 	var err error
 	h.meanwhile(p, func() {
-		h.change(func([]netif) []netif { return all }) // now it is
+		h.change(func([]netif) []netif { return all }) // now it exists
 		d, err = p.Open("roce-eth0")
 	})
 	if err != nil {
@@ -99,7 +99,7 @@ func (h *lateHost) watch(changed func()) (func(), error) {
 	return h.memoryHost.watch(changed)
 }
 
-// TestChangeBeforeTheWatchIsSeen: nobody tells of it.
+// TestChangeBeforeTheWatchIsNoticed, although the watch does not report it.
 func TestChangeBeforeTheWatchIsNoticed(t *testing.T) {
 	f := newFabric()
 	h := &lateHost{memoryHost: f.host(hostA)}

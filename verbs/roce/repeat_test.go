@@ -7,9 +7,9 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
-// TestReadIsRepeatedWhileItIsAnswered: who misses a packet of an answer asks from there
-// on at once, while the rest is still going out: that is of no use any more. What was
-// not sent yet is on its way, and is not sent twice.
+// TestReadIsRepeatedDuringItsResponse: a requester that misses a packet of a response
+// repeats the READ at once, while the rest of the response is being sent, which is
+// useless then. Packets that were not sent yet are not sent twice.
 func TestReadIsRepeatedDuringItsResponse(t *testing.T) {
 	const packets, sent = 8, 5
 	for _, missing := range []int{0, 2, sent - 1, sent, packets - 1} {
@@ -22,7 +22,7 @@ func TestReadIsRepeatedDuringItsResponse(t *testing.T) {
 			if !s.machine.nextPacket(0, 0, &p) || !p.Op.IsReadResponse() {
 				t.Fatalf("no answer from packet %d on", missing)
 			}
-			return uint64((p.PSN - first)) //nolint:gosec // few
+			return uint64((p.PSN - first)) //nolint:gosec // small
 		}
 		for range sent {
 			next()
@@ -34,7 +34,7 @@ func TestReadIsRepeatedDuringItsResponse(t *testing.T) {
 		}
 		want := []uint64{}
 		for n := min(missing, sent); n < packets; n++ {
-			want = append(want, uint64(n)) //nolint:gosec // few
+			want = append(want, uint64(n)) //nolint:gosec // small
 		}
 		var got []uint64
 		for range want {

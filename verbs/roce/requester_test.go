@@ -10,8 +10,8 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
-// TestGivesUpAfterRetryPlusOneTimeouts: neither before nor later, whatever was sent
-// again meanwhile. A retry count of 7 is seven.
+// TestFailsAfterRetryPlusOneTimeouts: neither earlier nor later, whatever was
+// retransmitted in between. A retry count of 7 means seven.
 func TestFailsAfterRetryPlusOneTimeouts(t *testing.T) {
 	for _, retry := range []uint8{0, 1, 6, 7} {
 		p := defaultConnection()
@@ -31,7 +31,7 @@ func TestFailsAfterRetryPlusOneTimeouts(t *testing.T) {
 		if a.machine.state != verbs.StateErr {
 			t.Errorf("retry %d: the state is %v", retry, a.machine.state)
 		}
-		// Each timeout has at least one try, and the first ones more.
+		// There is at least one retransmission per timeout, and a few more early ones.
 		if tries := sent / 2; tries < int(retry)+1 || tries > int(retry)+4 {
 			t.Errorf("retry %d: %d tries", retry, tries)
 		}
@@ -41,8 +41,7 @@ func TestFailsAfterRetryPlusOneTimeouts(t *testing.T) {
 	}
 }
 
-// TestPatienceBeginsAnewWithEachSignOfLife: the timeouts count from the last
-// acknowledgement.
+// TestProgressRestartsTheTimeout: timeouts count from the last ACK.
 func TestProgressRestartsTheTimeout(t *testing.T) {
 	p := defaultConnection()
 	n, a, b := connect(t, p)
@@ -66,8 +65,8 @@ func TestProgressRestartsTheTimeout(t *testing.T) {
 	}
 }
 
-// TestResendsFarBelowTheTimeout: the retransmission timer adapts. Where the peer may hold
-// the acknowledgement it has the time for that.
+// TestRetransmitsFarBelowTheTimeout: the retransmission timer adapts to the round trip,
+// and includes maxAckDelay if the peer may delay the ACK.
 func TestRetransmitsFarBelowTheTimeout(t *testing.T) {
 	for op, least := range map[verbs.Opcode]time.Duration{verbs.OpWrite: granularity, verbs.OpSend: granularity + maxAckDelay} {
 		p := defaultConnection()
@@ -89,7 +88,7 @@ func TestRetransmitsFarBelowTheTimeout(t *testing.T) {
 	}
 }
 
-// TestNoTimeout: timeout 0 waits for ever and sends nothing again.
+// TestNoTimeout: with timeout 0 nothing is retransmitted.
 func TestNoTimeout(t *testing.T) {
 	p := defaultConnection()
 	p.timeout = 0
@@ -102,8 +101,8 @@ func TestNoTimeout(t *testing.T) {
 	}
 }
 
-// TestRNRRetries: so many times and no more, with the peer's time in between; 7 is
-// for ever (specification, volume 1, 9.7.5.2.8).
+// TestRNRRetries: the retry count limits the retries, which wait for the peer's time; 7
+// means no limit (specification, volume 1, 9.7.5.2.8).
 func TestRNRRetries(t *testing.T) {
 	for _, rnr := range []uint8{0, 1, 6} {
 		p := defaultConnection()
@@ -141,15 +140,14 @@ func TestRNRRetries(t *testing.T) {
 	expectWCs(t, "received", b.received, ok(9))
 }
 
-// TestRNROfALaterMessage: an RNR NAK says that all before it has arrived. The tries
-// are those of the message that it is for, and while the requester rests no other
-// timer runs, however long the rest is: at 655 ms it is longer than all timeouts
-// together.
+// TestRNROfALaterMessage: an RNR NAK acknowledges everything before it. Retries count
+// for the message that it is for. During the wait no other timer runs, although at 655
+// ms it is longer than all timeouts together.
 func TestRNROfALaterMessage(t *testing.T) {
 	p := defaultConnection()
 	p.rnr, p.rnrTimer, p.timeout, p.retry = 1, 0, 10, 1
 	n, a, b := connect(t, p)
-	a.machine.req.rnrRetries = 1 // of a message before
+	a.machine.req.rnrRetries = 1 // of an earlier message
 	n.batch = func() time.Duration { return n.delay }
 	a.post(a.to(b, 1, verbs.OpWrite, 0, 8, 0), a.to(b, 2, verbs.OpSend, 0, 8, 0))
 	n.run(100 * ms)
@@ -164,8 +162,8 @@ func TestRNROfALaterMessage(t *testing.T) {
 	}
 }
 
-// TestAnswersToWhatWasNotSent: "ghost" acknowledgements, NAKs and answers change
-// nothing (specification, volume 1, 9.7.5.1.1).
+// TestResponsesToUnsentRequests: "ghost" ACKs, NAKs and responses change nothing
+// (specification, volume 1, 9.7.5.1.1).
 func TestResponsesToUnsentRequests(t *testing.T) {
 	for _, h := range []wire.Header{
 		{Op: wire.Ack, Syndrome: wire.AckUnlimited},
@@ -193,8 +191,8 @@ func TestResponsesToUnsentRequests(t *testing.T) {
 	}
 }
 
-// TestAcknowledgementsAreAskedFor: with the last packet of each message, each
-// sixteenth of a long one, and where the window ends.
+// TestACKsAreRequested: with the last packet of each message, every sixteenth of a long
+// message, and at the end of the window.
 func TestACKsAreRequested(t *testing.T) {
 	a, b := join(defaultConnection())
 	a.post(a.to(b, 1, verbs.OpWrite, 0, 40<<10, 0), a.to(b, 2, verbs.OpWrite, 0, 8, 0))
@@ -216,9 +214,8 @@ func TestACKsAreRequested(t *testing.T) {
 	}
 }
 
-// TestReadsAreAskedForInPieces: each of at most readPackets, and of what the window
-// has room for; at most as many at once as the peer takes; all of it is one
-// completion.
+// TestReadsAreRequestedInPieces: of at most readPackets, and at most the space in the
+// window; at most as many at a time as the peer allows; with a single completion.
 func TestReadsAreRequestedInPieces(t *testing.T) {
 	p := defaultConnection()
 	p.asks = 2
@@ -250,8 +247,8 @@ func TestReadsAreRequestedInPieces(t *testing.T) {
 	}
 }
 
-// TestLostAnswersAreAskedForAgain: from the first that is missing, in the pieces in
-// which they were asked for first, and at once.
+// TestLostResponsesAreRequestedAgain: from the first missing one, in the same pieces as
+// before, and at once.
 func TestLostResponsesAreRequestedAgain(t *testing.T) {
 	n, a, b := connect(t, defaultConnection())
 	var asked [][2]uint64
@@ -276,8 +273,7 @@ func TestLostResponsesAreRequestedAgain(t *testing.T) {
 	}
 }
 
-// TestFence: a fenced request waits for the reads and atomics before it, and others
-// do not.
+// TestFence: a fenced request waits for earlier READs and atomics, others do not.
 func TestFence(t *testing.T) {
 	for _, op := range []verbs.Opcode{verbs.OpRead, verbs.OpFetchAdd} {
 		for _, fence := range []bool{false, true} {
@@ -304,8 +300,8 @@ func TestFence(t *testing.T) {
 	}
 }
 
-// TestAnswersThatDoNotFit: a response of another length, of another kind, or out of
-// its turn is asked for again, and memory is not touched.
+// TestMismatchedResponses: a response of wrong length or kind, or out of order, is
+// ignored and requested again.
 func TestMismatchedResponses(t *testing.T) {
 	for name, c := range map[string]struct {
 		op      verbs.Opcode
@@ -340,8 +336,8 @@ func TestMismatchedResponses(t *testing.T) {
 	}
 }
 
-// TestNAKsEndTheOldest: each refusal has its status; what is behind is flushed, the
-// unsignalled too, and what was before is done.
+// TestNAKsFailTheOldestRequest: each NAK has its status. Later requests are flushed,
+// also unsignaled ones, and earlier ones complete.
 func TestNAKsFailTheOldestRequest(t *testing.T) {
 	for s, status := range map[wire.Syndrome]verbs.Status{
 		wire.NAKInvalidRequest:  verbs.StatusRemoteInvalidRequest,
@@ -361,7 +357,7 @@ func TestNAKsFailTheOldestRequest(t *testing.T) {
 		if _, waits := a.machine.deadline(); waits || a.machine.state != verbs.StateErr || len(a.packets(1)) > 0 || a.machine.req.flight != 0 {
 			t.Errorf("%v: in %v, waits %v, %d under way", s, a.machine.state, waits, a.machine.req.flight)
 		}
-		// What is posted now is flushed at once, in order.
+		// What is posted after that is flushed at once, in order.
 		a.post(a.to(b, 5, verbs.OpWrite, 0, 8, 0))
 		a.recv(10, 0, 8)
 		expectWCs(t, "late", a.sent[4:], ended(5, verbs.StatusFlushed))
@@ -369,7 +365,8 @@ func TestNAKsFailTheOldestRequest(t *testing.T) {
 	}
 }
 
-// TestOwnFaults: a request that names memory that is not there, or too much, fails in its turn.
+// TestLocalErrors: a request with invalid memory or a length that is too large fails
+// after earlier requests have completed.
 func TestLocalErrors(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(a *peerMachine, wr *verbs.SendWR)
@@ -402,7 +399,7 @@ func TestLocalErrors(t *testing.T) {
 		n.run(time.Second)
 		expectWCs(t, name, a.sent, ok(1), ended(2, c.want), ended(3, verbs.StatusFlushed))
 	}
-	// Without a place to remember one there are no reads.
+	// Without slots for outstanding READs there are no READs.
 	p := defaultConnection()
 	p.asks = 0
 	for _, op := range []verbs.Opcode{verbs.OpRead, verbs.OpFetchAdd} {
@@ -413,8 +410,8 @@ func TestLocalErrors(t *testing.T) {
 	}
 }
 
-// TestRegionClosedWhileItIsSent: the message ends with an error, and the peer has a
-// beginning of it.
+// TestRegionClosedWhileItIsSent: the message fails, and the peer has received a part of
+// it.
 func TestRegionClosedWhileItIsSent(t *testing.T) {
 	a, b := join(defaultConnection())
 	a.post(a.to(b, 1, verbs.OpWrite, 0, 4096, 0))
@@ -450,7 +447,7 @@ func TestFlightIsBounded(t *testing.T) {
 	}
 }
 
-// TestPSNsWrap: a stream of 2^24 packets and more is one of few.
+// TestPSNsWrap: a stream of more than 2^24 packets behaves as a short one.
 func TestPSNsWrap(t *testing.T) {
 	p := defaultConnection()
 	p.psn = [2]verbs.PSN{psnMask - 5, psnMask}
@@ -475,8 +472,8 @@ func TestPSNsWrap(t *testing.T) {
 	}
 }
 
-// TestTimeoutIsALossWhenItsAnswerSaysSo: the packet that asks is answered; what
-// was sent behind it and is not acknowledged then was lost, and otherwise nothing was.
+// TestTimeoutIsALossIfTheProbeShowsIt: after the probe is acknowledged, packets sent
+// after it count as lost only if they are not acknowledged, too.
 func TestTimeoutIsALossIfTheProbeShowsIt(t *testing.T) {
 	for name, c := range map[string]struct {
 		lost func(from int, h *wire.Header) bool

@@ -9,17 +9,17 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// TestPollsBesideAReset: completions that are polled while their queue pair is reset
-// free nothing of it: its queues are empty behind the reset.
+// TestPollDuringReset: completions that are polled while their queue pair is reset must
+// not free slots of the queue pair, whose queues are empty after the reset.
 func TestPollDuringReset(t *testing.T) {
 	const slots, resets = 8192, 50
 	x := newTestEnd(t, newProvider(Options{}, newFabric().host(hostA)), "roce-eth0", netip.MustParseAddr(hostA), 64)
 	c := must(x.dev.CreateCQ(verbs.CQConfig{Size: slots}))(t)
 	v := must(x.pd.CreateQP(verbs.QPConfig{SendCQ: c, RecvCQ: c, MaxSend: slots}))(t)
-	q := v.(*qp) //nolint:errcheck // it is one
+	q := v.(*qp) //nolint:errcheck // always a *qp
 	sends, wcs := make([]verbs.SendWR, slots), make([]verbs.WC, slots)
 	for range resets {
-		if err := q.ToErr(); err != nil { // what is posted is flushed at once
+		if err := q.ToErr(); err != nil { // posted work is flushed at once
 			t.Fatal(err)
 		}
 		if n, err := q.PostSend(sends); err != nil {
@@ -32,7 +32,7 @@ func TestPollDuringReset(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		for q.machine.req.freed.Load() == 0 { // the poll is in the midst of them
+		for q.machine.req.freed.Load() == 0 { // the poll is in progress
 			runtime.Gosched()
 		}
 		if err := q.ToReset(); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
-// served is a responder whose requester is the test.
+// responderTest is a responder whose requester is the test.
 type responderTest struct {
 	*peerMachine
 	t   *testing.T
@@ -26,7 +26,7 @@ func newResponderTest(t *testing.T, change ...func(*connection)) *responderTest 
 	return &responderTest{b, t, p.psn[0]}
 }
 
-// asks gives it the next request, or packet of one.
+// request sends the next request, or packet of a request.
 func (s *responderTest) request(h wire.Header, payload ...byte) {
 	h.PSN = s.psn
 	s.psn = psnOf(s.psn, 1)
@@ -36,12 +36,12 @@ func (s *responderTest) request(h wire.Header, payload ...byte) {
 	s.machine.handlePacket(0, &h, payload)
 }
 
-// write is the header of a write to the memory.
+// write returns the header of a WRITE to the memory.
 func (s *responderTest) write(op wire.Opcode, at, n int) wire.Header {
 	return wire.Header{Op: op, Addr: s.mr.addr + uint64(at), RKey: s.mr.rkey, Length: uint32(n), AckReq: op.EndsMessage()}
 }
 
-// replies are what it sends: opcode, syndrome, PSN after the first one, MSN.
+// wantPacket is an expected response: opcode, syndrome, packet number and MSN.
 type wantPacket struct {
 	op       wire.Opcode
 	syndrome wire.Syndrome
@@ -55,7 +55,7 @@ func (s *responderTest) expect(want ...wantPacket) {
 	s.expectNow(want...)
 }
 
-// expectNow leaves out what is held.
+// expectNow is expect without delayed ACKs.
 func (s *responderTest) expectNow(want ...wantPacket) {
 	s.t.Helper()
 	var got []wantPacket
@@ -71,8 +71,8 @@ func ack(number uint64, msn uint32) wantPacket {
 	return wantPacket{wire.Ack, wire.AckUnlimited, number, msn}
 }
 
-// TestDuplicates: writes and sends are acknowledged once more and not carried out,
-// reads are read again, and atomics told what they found.
+// TestDuplicates: WRITEs and SENDs are acknowledged again and not executed, READs are
+// read again, and atomics return the first result.
 func TestDuplicates(t *testing.T) {
 	s := newResponderTest(t)
 	first := s.psn
@@ -88,7 +88,7 @@ func TestDuplicates(t *testing.T) {
 	s.request(wire.Header{Op: wire.SendOnly}, 5)
 	add := wire.Header{Op: wire.FetchAdd, Addr: s.mr.addr + 8, RKey: s.mr.rkey, Swap: 7}
 	s.request(add)
-	s.request(s.write(wire.ReadRequest, 0, 3000)) // 3 to 5
+	s.request(s.write(wire.ReadRequest, 0, 3000)) // packets 3 to 5
 	s.request(s.write(wire.WriteOnly, 0, 1), 2)
 	s.packets(0)
 
@@ -103,14 +103,14 @@ func TestDuplicates(t *testing.T) {
 	}
 	again(3, s.write(wire.ReadRequest, 0, 3000))
 	s.expect(wantPacket{wire.ReadResponseFirst, wire.AckUnlimited, 3, 5}, wantPacket{wire.ReadResponseMiddle, 0, 4, 0}, wantPacket{wire.ReadResponseLast, wire.AckUnlimited, 5, 5})
-	again(4, s.write(wire.ReadRequest, 1024, 1976)) // from the first that was lost
+	again(4, s.write(wire.ReadRequest, 1024, 1976)) // from the first lost packet
 	s.expect(wantPacket{wire.ReadResponseFirst, wire.AckUnlimited, 4, 5}, wantPacket{wire.ReadResponseLast, wire.AckUnlimited, 5, 5})
 
 	if s.mem[0] != 2 || native(s.mem[8:]) != 7 || len(s.received) != 1 || s.mem[200] != 0 {
 		t.Errorf("something was done twice: %v, received %q", s.mem[:16], short(s.received))
 	}
-	// What is none: a read that goes beyond what was asked for, or names what it may not; an
-	// atomic where none was; a PSN before the first.
+	// Not duplicates: a READ of more than was requested, or of memory without access;
+	// an atomic where none was; a PSN before the first one.
 	again(3, s.write(wire.ReadRequest, 0, 5*1024))
 	again(3, wire.Header{Op: wire.ReadRequest, Addr: s.mr.addr, RKey: s.mr.rkey + 1, Length: 8})
 	again(1, add)
@@ -123,7 +123,8 @@ func TestDuplicates(t *testing.T) {
 	s.expect(ack(7, 6))
 }
 
-// TestAtomicsAreRemembered: as many as may be under way; each is carried out once.
+// TestDuplicateAtomicsReturnTheFirstResult: for as many as may be outstanding; each is
+// executed once.
 func TestDuplicateAtomicsReturnTheFirstResult(t *testing.T) {
 	s := newResponderTest(t, func(p *connection) { p.asks = maxReadAtomic })
 	first := s.psn
@@ -149,7 +150,7 @@ func TestDuplicateAtomicsReturnTheFirstResult(t *testing.T) {
 	}
 }
 
-// TestCompareSwap: the 8 bytes are stored only where they were as expected.
+// TestCompareSwap: the swap happens only if the value is as expected.
 func TestCompareSwap(t *testing.T) {
 	s := newResponderTest(t)
 	putNative(s.mem, 5)
@@ -165,9 +166,9 @@ func TestCompareSwap(t *testing.T) {
 	}
 }
 
-// TestNewRequestsBeforeRepeatedAnswers: a requester has at most as many reads under
-// way as it was allowed. One that asks for more than there is room for beside
-// answers that go out once more has those; another one is refused.
+// TestNewRequestsReplaceRepeatedResponses: a requester may have a limited number of
+// READs outstanding. A new READ replaces responses that are repeated; one beyond the
+// limit is rejected.
 func TestNewRequestsReplaceRepeatedResponses(t *testing.T) {
 	s := newResponderTest(t, func(p *connection) { p.asks = 2 })
 	first := s.psn
@@ -187,13 +188,13 @@ func TestNewRequestsReplaceRepeatedResponses(t *testing.T) {
 		wantPacket{wire.Ack, wire.NAKInvalidRequest, 5, 5})
 }
 
-// TestAccess: a key, an address, a length or a right that does not fit is refused
-// before a byte is written, and breaks the queue pair.
+// TestAccess: a request with a wrong key, address, length or access right is rejected
+// before a byte is written, and the queue pair fails.
 func TestAccess(t *testing.T) {
-	const size = 4096 // of the window and the region here
+	const size = 4096 // of the window and the region
 	type request struct {
 		name   string
-		change func(s *responderTest, h *wire.Header) // spoils what is right
+		change func(s *responderTest, h *wire.Header) // makes the request invalid
 		want   wire.Syndrome
 	}
 	access, invalid := wire.NAKRemoteAccess, wire.NAKInvalidRequest
@@ -267,7 +268,7 @@ func TestAccess(t *testing.T) {
 			if op.HasPayload() {
 				payload = bytes.Repeat([]byte{0xee}, int(min(length, 1024)))
 			}
-			if op == wire.WriteOnly || op == wire.WriteOnlyImm { // as long as it says
+			if op == wire.WriteOnly || op == wire.WriteOnlyImm { // with the length of the RETH
 				payload = bytes.Repeat([]byte{0xee}, int(min(h.Length, 1024)))
 				if h.Length > 1024 {
 					h.Op = wire.WriteFirst
@@ -290,7 +291,7 @@ func TestAccess(t *testing.T) {
 			}
 			expectWCs(t, name, s.received, ended(1, verbs.StatusFlushed))
 		}
-		// The right one is carried out.
+		// The valid request is executed.
 		s := newResponderTest(t)
 		s.recv(1, 0, 0)
 		payload := bytes.Repeat([]byte{0xee}, int(min(length, 1024)))
@@ -304,8 +305,8 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// TestAccessOfEmptyOperations: what moves no byte needs no key (specification,
-// volume 1, 9.7.5.2.4), but the queue pair's right.
+// TestAccessOfEmptyOperations: an operation without bytes needs no key (specification,
+// volume 1, 9.7.5.2.4), but the access right of the queue pair.
 func TestAccessOfEmptyOperations(t *testing.T) {
 	for _, op := range []wire.Opcode{wire.WriteOnly, wire.WriteOnlyImm, wire.ReadRequest} {
 		s := newResponderTest(t)
@@ -330,7 +331,8 @@ func TestAccessOfEmptyOperations(t *testing.T) {
 	}
 }
 
-// TestWindowClosedWithinAMessage: what has come stays, and nothing comes after it.
+// TestWindowClosedWithinAMessage: what arrived before stays, and nothing is written
+// after.
 func TestWindowClosedWithinAMessage(t *testing.T) {
 	s := newResponderTest(t)
 	h := s.write(wire.WriteFirst, 0, 3*1024)
@@ -346,8 +348,8 @@ func TestWindowClosedWithinAMessage(t *testing.T) {
 	}
 }
 
-// TestRegionClosedWithinAReadResponse: the answer ends with a refusal of the packet
-// that cannot be read any more.
+// TestRegionClosedWithinAReadResponse: the response ends with a NAK of the packet that
+// cannot be read.
 func TestRegionClosedWithinAReadResponse(t *testing.T) {
 	s := newResponderTest(t)
 	s.request(s.write(wire.ReadRequest, 0, 3000))
@@ -362,14 +364,14 @@ func TestRegionClosedWithinAReadResponse(t *testing.T) {
 	}
 }
 
-// TestSequencesOfOpcodes: what does not follow what came before, and packets of a
-// wrong length, are refused (specification, volume 1, 9.7.4.1.2).
+// TestOpcodeSequences: packets out of sequence and of wrong length are rejected
+// (specification, volume 1, 9.7.4.1.2).
 func TestOpcodeSequences(t *testing.T) {
 	const full = 1024
 	type step struct {
 		op     wire.Opcode
 		length int // of the payload
-		says   int // the RETH
+		says   int // in the RETH
 	}
 	for name, c := range map[string]struct {
 		steps []step
@@ -414,8 +416,8 @@ func TestOpcodeSequences(t *testing.T) {
 			}
 		}
 		s.expect(wantPacket{wire.Ack, c.want, uint64(len(c.steps) - 1), 0})
-		// Receives are not lost: one ends with the error when the message was too long for it,
-		// and the others are flushed, in order.
+		// No receive is lost: the one that was too short for the message ends with an
+		// error, and the others are flushed, in order.
 		own := verbs.StatusFlushed
 		if name == "a send longer than its receive" {
 			own = verbs.StatusLocalLength
@@ -427,8 +429,8 @@ func TestOpcodeSequences(t *testing.T) {
 	}
 }
 
-// TestReceiveIntoWhatIsNotThere: the receiver is told what is wrong with its receive,
-// and the sender that the operation failed.
+// TestReceiveIntoClosedRegion: the receiver gets a local error, the requester that the
+// operation failed.
 func TestReceiveIntoClosedRegion(t *testing.T) {
 	s := newResponderTest(t)
 	s.recv(1, len(s.mem)-4, 8)
@@ -441,8 +443,8 @@ func TestReceiveIntoClosedRegion(t *testing.T) {
 	}
 }
 
-// TestRNRNAK: no receive; what follows is dropped without a word until it comes
-// again, and the message then takes one receive.
+// TestRNRNAK: without a receive, later packets are dropped silently until the message
+// is sent again, which then takes one receive.
 func TestRNRNAK(t *testing.T) {
 	for _, op := range []wire.Opcode{wire.SendOnly, wire.SendFirst, wire.WriteOnlyImm} {
 		s := newResponderTest(t)
@@ -471,8 +473,8 @@ func TestRNRNAK(t *testing.T) {
 	}
 }
 
-// TestRNRBeforeTheLastPacketOfAWrite: a WRITE with immediate data needs its receive
-// for the last packet only.
+// TestRNRAtTheLastPacketOfAWrite: a WRITE with immediate data takes its receive with
+// the last packet.
 func TestRNRAtTheLastPacketOfAWrite(t *testing.T) {
 	s := newResponderTest(t)
 	s.request(s.write(wire.WriteFirst, 0, 1025), bytes.Repeat([]byte{1}, 1024)...)
@@ -491,8 +493,8 @@ func TestRNRAtTheLastPacketOfAWrite(t *testing.T) {
 	}
 }
 
-// TestSendWithInvalidate: the key of a window of this queue pair dies, and the
-// message is received; any other key is refused.
+// TestSendWithInvalidate: the key of a window on this queue pair is invalidated and the
+// message is received; any other key is rejected.
 func TestSendWithInvalidate(t *testing.T) {
 	s := newResponderTest(t)
 	s.recv(1, 0, 8)
@@ -528,7 +530,7 @@ func TestSendWithInvalidate(t *testing.T) {
 	}
 }
 
-// TestCongestionIsTold: at most every 50 us, before everything else.
+// TestCongestionIsReported: at most once per cnpInterval, before everything else.
 func TestCongestionIsReported(t *testing.T) {
 	s := newResponderTest(t)
 	told := 0
@@ -551,7 +553,7 @@ func TestCongestionIsReported(t *testing.T) {
 	}
 }
 
-// TestWhatIsOwedGoesOutAfterTheBreak: answers, and the refusal that broke it.
+// TestResponsesAreSentAfterAnError: queued responses, and the NAK of the error.
 func TestResponsesAreSentAfterAnError(t *testing.T) {
 	s := newResponderTest(t)
 	s.request(s.write(wire.ReadRequest, 0, 2000))
@@ -569,7 +571,7 @@ func TestResponsesAreSentAfterAnError(t *testing.T) {
 	}
 }
 
-// TestBreakWithinAMessage: its receive is flushed with the others, in order.
+// TestErrorWithinAMessage: its receive is flushed with the others, in order.
 func TestErrorWithinAMessage(t *testing.T) {
 	s := newResponderTest(t)
 	s.recv(1, 0, 4096)
@@ -580,8 +582,8 @@ func TestErrorWithinAMessage(t *testing.T) {
 	expectWCs(t, "received", s.received, ended(1, verbs.StatusFlushed), ended(2, verbs.StatusFlushed))
 }
 
-// TestEstablished: the first packet in RTR is told, once; and requests are carried
-// out there already.
+// TestEstablished: the first packet in RTR is reported once, and requests are executed
+// in RTR.
 func TestEstablished(t *testing.T) {
 	s := newResponderTest(t, func(p *connection) { p.onlyReceive = true })
 	s.request(s.write(wire.WriteOnly, 0, 1), 9)

@@ -9,7 +9,7 @@ import (
 
 const ms = time.Millisecond
 
-// TestRTO: RFC 6298, sections 2 and 5, below the queue pair's timeout.
+// TestRTO: RFC 6298, sections 2 and 5, limited by the timeout of the queue pair.
 func TestRTO(t *testing.T) {
 	p := retransmitTimer{timeout: time.Second}
 	at := time.Duration(0)
@@ -68,7 +68,7 @@ func TestRTO(t *testing.T) {
 	is("when nothing was waited for", least)
 }
 
-// TestKarn: what was sent twice is no measure of the round trip.
+// TestKarn: retransmitted packets give no sample of the round trip.
 func TestKarn(t *testing.T) {
 	p := retransmitTimer{timeout: time.Second}
 	p.onSend(0, 1, false, true)
@@ -78,7 +78,7 @@ func TestKarn(t *testing.T) {
 	if p.srtt != 0 {
 		t.Errorf("a round trip of %v was measured", p.srtt)
 	}
-	// Nor is the acknowledgement of something older.
+	// Neither does an ACK of earlier packets.
 	p.onSend(60*ms, 5, false, true)
 	p.onSend(60*ms, 6, false, true)
 	p.onProgress(61*ms, 4, true)
@@ -91,8 +91,7 @@ func TestKarn(t *testing.T) {
 	}
 }
 
-// TestNoTimerWhenNothingWaits: idle queue pairs look at no clock; one without a
-// timeout never does.
+// TestNoTimerWhileNothingIsOutstanding, and never with timeout 0.
 func TestNoTimerWhileNothingIsOutstanding(t *testing.T) {
 	p := retransmitTimer{timeout: time.Second, retry: 3}
 	none := func(when string) {

@@ -15,8 +15,8 @@ func TestNumberOf(t *testing.T) {
 	const half, all = 1 << 23, 1 << 24
 	for _, c := range []struct {
 		first verbs.PSN
-		ref   uint64 // the packet next to which it is
-		off   int64  // from that one
+		ref   uint64 // the reference
+		off   int64  // relative to ref
 		want  bool
 	}{
 		{0, 0, 0, true}, {psnMask, 0, 1, true}, {psnMask - 3, 0, 10, true}, {5, 0, half - 1, true},
@@ -29,13 +29,13 @@ func TestNumberOf(t *testing.T) {
 			t.Errorf("first %#x, from %d on %d: %d, %v", c.first, c.ref, c.off, got, ok)
 		}
 	}
-	// Half of the range ahead is behind.
+	// 2^23 ahead counts as behind.
 	if got, ok := numberOf(7, psnOf(7, all+half), all); !ok || got != half {
 		t.Errorf("2^23 ahead is %d, %v", got, ok)
 	}
 }
 
-// TestRingKeepsWhatItHolds: a ring grows with its contents, to its limit.
+// TestRingGrows: a ring grows with its contents, up to its limit.
 func TestRingGrows(t *testing.T) {
 	var r ring[uint64]
 	const limit = 40

@@ -11,7 +11,7 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
-// TestWindowsShareABuffer: all flows to one receiving socket fill the same one.
+// TestWindowsShareABuffer: all flows to one receiving socket share its buffer.
 func TestWindowsShareABuffer(t *testing.T) {
 	const buffer = 256 << 10
 	w := newWindow(buffer, 4096)
@@ -26,7 +26,7 @@ func TestWindowsShareABuffer(t *testing.T) {
 	}
 }
 
-// TestFlowsToOnePeerAreCounted: by what they share.
+// TestFlowsToOnePeerAreCounted.
 func TestFlowsToOnePeerAreCounted(t *testing.T) {
 	q, ok := nativeStreams(t, defaultSenders+1, 4096, New(Options{}), New(Options{}))[0].x.qp.(*qp)
 	if !ok {
@@ -40,7 +40,7 @@ func TestFlowsToOnePeerAreCounted(t *testing.T) {
 	}
 }
 
-// TestTimeOfAFlow: it is the same by the queue pairs of all openings of a device.
+// TestTimeOfAFlow: it is the same for queue pairs of all opened devices.
 func TestTimeOfAFlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
@@ -64,8 +64,8 @@ func TestTimeOfAFlow(t *testing.T) {
 	})
 }
 
-// TestFullWindowIsNotSilly: an acknowledgement that opens a full window by little lets
-// no single packet go, whose acknowledgement would open it by as little.
+// TestNoSillyWindow: an ACK that frees little space in a full window must not trigger a
+// single packet, whose ACK would free as little.
 func TestNoSillyWindow(t *testing.T) {
 	list := nativeStreams(t, 1, 1<<20, New(Options{}), New(Options{}))
 	runStreams(t, 0, nativeTime, list...)
@@ -90,7 +90,8 @@ func onlyKey(s *endpoint) (at netip.AddrPort) {
 	return at
 }
 
-// TestQueuePairKeepsItsSource: its packets take one way through the network, in order.
+// TestQueuePairKeepsItsSourcePort: so its packets take one path through the network, in
+// order.
 func TestQueuePairKeepsItsSourcePort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
@@ -131,8 +132,8 @@ func TestQueuePairKeepsItsSourcePort(t *testing.T) {
 	})
 }
 
-// TestNothingCanBeGuessed: keys, numbers and addresses of a device begin anywhere, and do
-// not count up.
+// TestNumbersAreRandom: keys, queue pair numbers and addresses of a device neither
+// begin at a fixed value nor count up.
 func TestNumbersAreRandom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
@@ -156,7 +157,7 @@ func TestNumbersAreRandom(t *testing.T) {
 			note("PSN", uint64(verbs.RandomPSN()))
 		}
 		for what := range seen {
-			if len(seen[what]) < openings-1 || len(steps[what]) < openings-1 { // one may come twice
+			if len(seen[what]) < openings-1 || len(steps[what]) < openings-1 { // a value may occur twice by chance
 				t.Errorf("%s: %d of %d openings differ, by %d steps", what, len(seen[what]), openings, len(steps[what]))
 			}
 		}

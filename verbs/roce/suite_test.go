@@ -8,8 +8,8 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/verbstest"
 )
 
-// loopback is the device of the loopback interface, and the index of an address
-// of it; the test is skipped where the host has no such address.
+// loopback returns the device of the loopback interface and the GID index of an
+// address. It skips the test if the host has no such address.
 func loopback(t testing.TB, p *Provider, addr netip.Addr) verbstest.End {
 	t.Helper()
 	infos, err := p.Devices()
@@ -46,7 +46,7 @@ var unsupported = map[verbstest.Feature]string{
 func TestSuiteIPv4(t *testing.T) { suite(t, netip.MustParseAddr("127.0.0.1"), Options{}) }
 func TestSuiteIPv6(t *testing.T) { suite(t, netip.IPv6Loopback(), Options{}) }
 
-// TestSuitePlain: a kernel without offloads.
+// TestSuiteNoOffload: as on a kernel without offloads.
 func TestSuiteNoOffload(t *testing.T) {
 	suite(t, netip.MustParseAddr("127.0.0.1"), Options{NoOffload: true})
 }

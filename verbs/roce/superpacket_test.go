@@ -10,7 +10,8 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// kernelPair are two ends of which the first takes the second for a kernel's device.
+// kernelPair returns two ends; the first one takes the second one for a kernel's
+// device.
 func kernelPair(t *testing.T, f *fabric, size int) (x, y *testEnd) {
 	t.Helper()
 	x, y = f.pair(t, size)
@@ -22,7 +23,8 @@ func kernelPair(t *testing.T, f *fabric, size int) (x, y *testEnd) {
 	return x, y
 }
 
-// longest counts the packets of the super-packets of an end.
+// longest returns a function that returns the largest number of segments an end has
+// sent in a super-packet.
 func (f *fabric) longest(from *testEnd) func() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -41,7 +43,7 @@ func (f *fabric) longest(from *testEnd) func() int {
 	}
 }
 
-// trust is what an end's flow thinks of its peer.
+// probe returns the probe state of an end's flow.
 func (x *testEnd) probe() superPacketProbe {
 	q, _ := x.inner()
 	f := q.flow.Load()
@@ -50,7 +52,7 @@ func (x *testEnd) probe() superPacketProbe {
 	return f.probe
 }
 
-// moves writes the first half of x's memory over the second one of y's.
+// transfer writes the first half of x's memory to the second half of y's.
 func transfer(x, y *testEnd) {
 	x.t.Helper()
 	half := len(x.mem) / 2
@@ -58,12 +60,12 @@ func transfer(x, y *testEnd) {
 	x.ends(1, verbs.StatusOK)
 }
 
-// TestTrustOfAKernel: one super-packet of two segments is sent, and longer ones only
-// when it was acknowledged.
+// TestProbeOfAKernel: a super-packet of two segments is sent first, and longer ones
+// only after it was acknowledged.
 func TestProbeOfAKernel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
-		f.latency = 10 * time.Millisecond // so that the window is sent before an answer comes
+		f.latency = 10 * time.Millisecond // so that the window is sent before a response arrives
 		x, y := kernelPair(t, f, 1<<20)
 		longest := f.longest(x)
 		x.post(x.to(y, 1, verbs.OpWrite, 0, 64<<10, 0))
@@ -82,8 +84,8 @@ func TestProbeOfAKernel(t *testing.T) {
 	})
 }
 
-// TestTrustOfAKernelThatDropsSegments: after trustTests probes packets go alone, and
-// everything arrives.
+// TestProbeOfAKernelThatDropsSegments: after maxLostProbes lost probes packets are sent
+// alone, and everything arrives.
 func TestProbeOfAKernelThatDropsSegments(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
@@ -114,7 +116,7 @@ func TestProbeOfAKernelThatDropsSegments(t *testing.T) {
 	})
 }
 
-// TestTrustSurvivesALostProbe: packets are lost for other reasons, too.
+// TestProbeIsRepeatedAfterALoss: a probe may be lost as any packet.
 func TestProbeIsRepeatedAfterALoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
@@ -134,8 +136,8 @@ func TestProbeIsRepeatedAfterALoss(t *testing.T) {
 	})
 }
 
-// TestAnswersProveNothing: nobody acknowledges an answer, so those to READs go alone
-// until a request has proved that super-packets arrive.
+// TestReadResponsesAreNoProbe: READ responses are not acknowledged, so they are sent
+// alone until a request has shown that super-packets arrive.
 func TestReadResponsesAreNoProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
@@ -169,7 +171,7 @@ func TestReadResponsesAreNoProbe(t *testing.T) {
 	})
 }
 
-// TestProbeOfWhoBreaksProvesNothing: what is flushed was not acknowledged.
+// TestProbeOfAFailedQueuePair: flushed packets were not acknowledged.
 func TestProbeOfAFailedQueuePair(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
@@ -187,8 +189,8 @@ func TestProbeOfAFailedQueuePair(t *testing.T) {
 	})
 }
 
-// TestWhatIsSentAgainProvesNothing: of a probe that came too early for its receiver
-// nothing is known when it has arrived, packet by packet, later.
+// TestRetransmissionsAreNoProbe: if a probe found no receive and was retransmitted
+// packet by packet, its ACK shows nothing.
 func TestRetransmissionsAreNoProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
@@ -196,7 +198,7 @@ func TestRetransmissionsAreNoProbe(t *testing.T) {
 		x, y := kernelPair(t, f, 4096)
 		longest := f.longest(x)
 		x.post(x.to(y, 1, verbs.OpSend, 0, 8, 0), x.to(y, 2, verbs.OpSend, 0, 8, 0))
-		time.Sleep(3 * f.latency) // y has said that it has no receive
+		time.Sleep(3 * f.latency) // y has sent an RNR NAK
 		if n := longest(); n != 2 {
 			t.Errorf("the probe has %d segments", n)
 		}
@@ -210,7 +212,7 @@ func TestRetransmissionsAreNoProbe(t *testing.T) {
 	})
 }
 
-// TestTrustOfOneOfItsKind: a roce device is trusted from the first packet on.
+// TestUserSpacePeersGetSuperPackets: from the first packet on.
 func TestUserSpacePeersGetSuperPackets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()

@@ -9,7 +9,7 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// tip is one end of a connection between devices, closed when the test ends.
+// testEnd is one end of a connection between devices. It is closed when the test ends.
 type testEnd struct {
 	t        testing.TB
 	provider *Provider
@@ -21,18 +21,18 @@ type testEnd struct {
 	mem      []byte
 	addr     netip.Addr
 	psn      verbs.PSN
-	wcs      []verbs.WC // polled and not asked for
+	wcs      []verbs.WC // polled and not yet returned by wait
 	room     [16]verbs.WC
 	ctx      context.Context // of take
 }
 
 const (
-	tipDepth = 256
-	// tipTimeout is 1 s: what is lost is sent again far below it.
-	tipTimeout = 18
+	endDepth = 256
+	// testTimeout is 1 s: lost packets are retransmitted much earlier.
+	testTimeout = 18
 )
 
-// newTip opens a device and makes a queue pair in INIT with that much memory.
+// newTestEnd opens a device and creates a queue pair in INIT with that much memory.
 func newTestEnd(t testing.TB, p *Provider, device string, addr netip.Addr, size int) *testEnd {
 	t.Helper()
 	x := &testEnd{t: t, ctx: context.Background(), provider: p, addr: addr, mem: make([]byte, size)}
@@ -40,11 +40,11 @@ func newTestEnd(t testing.TB, p *Provider, device string, addr netip.Addr, size 
 	x.pd = must(x.dev.AllocPD())(t)
 	x.mr = must(x.pd.RegisterMemory(x.mem, allRights))(t)
 	t.Cleanup(func() { x.closes(x.mr, x.pd, x.dev) })
-	return x.another(t, 4*tipDepth, verbs.QPConfig{MaxSend: tipDepth, MaxRecv: tipDepth, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInline: 256})
+	return x.another(t, 4*endDepth, verbs.QPConfig{MaxSend: endDepth, MaxRecv: endDepth, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInline: 256})
 }
 
-// another is one more queue pair of the same opening of the device and the same memory,
-// with a completion queue of its own.
+// another creates another queue pair of the same opened device and memory, with a
+// completion queue of its own.
 func (x *testEnd) another(t testing.TB, entries int, c verbs.QPConfig) *testEnd {
 	t.Helper()
 	e := &testEnd{t: t, ctx: x.ctx, provider: x.provider, addr: x.addr, mem: x.mem, dev: x.dev, pd: x.pd, mr: x.mr, psn: verbs.PSN(random32() & psnMask)}
@@ -66,7 +66,7 @@ func (x *testEnd) closes(list ...interface{ Close() error }) {
 	}
 }
 
-// must ends the test on an error.
+// must fails the test on an error.
 func must[T any](v T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {
 		t.Helper()
@@ -80,7 +80,7 @@ func must[T any](v T, err error) func(testing.TB) T {
 func (x *testEnd) path() verbs.Path {
 	table := must(x.dev.GIDs(onlyPort))(x.t)
 	p := verbs.Path{
-		Port: onlyPort, MTU: verbs.MTU4096, Access: allRights, Timeout: tipTimeout, Retry: 6, RNRRetry: rnrInfinite,
+		Port: onlyPort, MTU: verbs.MTU4096, Access: allRights, Timeout: testTimeout, Retry: 6, RNRRetry: rnrInfinite,
 		MinRNRTimer: verbs.DefaultMinRNRTimer, ReadAtomic: 4,
 	}
 	for _, e := range table {
@@ -97,8 +97,8 @@ func (x *testEnd) endpoint() verbs.Endpoint {
 	return e
 }
 
-// joinTips connects two ends; change, when not nil, changes what each is told of
-// the other.
+// joinEnds connects two ends. change, if not nil, modifies what each end gets of the
+// other.
 func joinEnds(x, y *testEnd, change func(*verbs.Path, *verbs.Endpoint)) {
 	for _, e := range [][2]*testEnd{{x, y}, {y, x}} {
 		path, peer := e[0].path(), e[1].endpoint()
@@ -111,7 +111,7 @@ func joinEnds(x, y *testEnd, change func(*verbs.Path, *verbs.Endpoint)) {
 	}
 }
 
-// tips are two connected ends on a fabric.
+// pair returns two connected ends on a fabric.
 func (f *fabric) pair(t testing.TB, size int) (x, y *testEnd) {
 	t.Helper()
 	a, b := f.host(hostA), f.host(hostB)
@@ -120,7 +120,7 @@ func (f *fabric) pair(t testing.TB, size int) (x, y *testEnd) {
 	return x, y
 }
 
-// to is a signalled operation on a piece of each end's memory.
+// to returns a signaled operation on a part of each end's memory.
 func (x *testEnd) to(y *testEnd, id verbs.WRID, op verbs.Opcode, off, n, at int) verbs.SendWR {
 	return verbs.SendWR{
 		ID: id, Op: op, Signaled: true, RemoteAddr: y.mr.Addr() + uint64(at), RKey: y.mr.RKey(),
@@ -143,7 +143,7 @@ func (x *testEnd) recv(id verbs.WRID, off, n int) {
 	}
 }
 
-// wait is the next completion, within a minute.
+// wait returns the next completion. It fails the test after a minute.
 func (x *testEnd) wait() verbs.WC {
 	x.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -174,7 +174,7 @@ func (x *testEnd) wait() verbs.WC {
 	return wc
 }
 
-// ends waits for the completion of a work request, with that status.
+// ends waits for the completion of a work request with that status.
 func (x *testEnd) ends(id verbs.WRID, want verbs.Status) {
 	x.t.Helper()
 	if wc := x.wait(); wc.ID != id || wc.Status != want {

@@ -13,8 +13,8 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
-// TestTurnsAreFairToAllLengths: queue pairs that all have something to send get the
-// same part of the window, whatever the length of their packets.
+// TestTurnsAreFairForAllLengths: queue pairs that always have something to send get the
+// same share of the window, whatever the length of their packets.
 func TestTurnsAreFairForAllLengths(t *testing.T) {
 	sizes := []int{8, 300, 64 << 10, 1000, 4096}
 	synctest.Test(t, func(t *testing.T) {
@@ -39,7 +39,7 @@ func TestTurnsAreFairForAllLengths(t *testing.T) {
 		stop := make(chan struct{})
 		ended := make(chan struct{})
 		for _, s := range list {
-			depth := max(streamDepth, min(tipDepth-1, 256<<10/s.size)) // more than a window
+			depth := max(streamDepth, min(endDepth-1, 256<<10/s.size)) // more than a window
 			for range depth {
 				s.write()
 			}
@@ -76,8 +76,8 @@ func TestTurnsAreFairForAllLengths(t *testing.T) {
 	})
 }
 
-// standing is who waits for room in a flow, in that order, and what each may send in its
-// turn: turns change it.
+// turnOrder returns the queue pairs that wait in a flow, in their order, with their
+// deficits.
 func turnOrder(fl *flow) (list []turnState) {
 	fl.mu.Lock()
 	defer fl.mu.Unlock()
@@ -95,15 +95,15 @@ type turnState struct {
 	deficit int
 }
 
-// TestFullWindowIsPassedBy: queue pairs that wait for room in it have no turns, which
-// would cost something for each of them, and what needs no room goes out all the same.
+// TestUrgentPacketsPassAFullWindow: queue pairs that wait for space get no turns, which
+// would cost time, while packets that need no space are sent.
 func TestUrgentPacketsPassAFullWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
 		list := pairsBetween(t, 8, 256<<10, newProvider(Options{Senders: 1}, f.host(hostA)), newProvider(Options{}, f.host(hostB)), "roce-eth0",
 			netip.MustParseAddr(hostA), netip.MustParseAddr(hostB))
 		last := list[7]
-		for _, s := range list[:7] { // nobody acknowledges, and all time is before their timers
+		for _, s := range list[:7] { // no ACKs, and their timers do not fire during the test
 			if err := s.y.qp.Close(); err != nil {
 				t.Fatal(err)
 			}
@@ -125,7 +125,7 @@ func TestUrgentPacketsPassAFullWindow(t *testing.T) {
 			t.Errorf("an acknowledgement of another gave turns: %v, and before %v", after, before)
 		}
 
-		// Answers that are longer than a turn have one behind the other.
+		// Responses longer than a turn get turns one after the other.
 		start = time.Now()
 		last.y.post(last.y.to(last.x, 2, verbs.OpRead, 0, 256<<10, 0))
 		last.y.ends(2, verbs.StatusOK)
@@ -133,7 +133,8 @@ func TestUrgentPacketsPassAFullWindow(t *testing.T) {
 			t.Errorf("an answer waited %v for room that it does not need", took)
 		}
 
-		// One that is silent makes room for the others, and asks all the same.
+		// An unresponsive queue pair leaves its space to the others, and still sends
+		// its probe.
 		silent, _ := list[0].x.inner()
 		asked := 0
 		f.mu.Lock()
@@ -158,8 +159,9 @@ func TestUrgentPacketsPassAFullWindow(t *testing.T) {
 	})
 }
 
-// TestNobodyWaitsForWhoBreaks: one that breaks or rests while its packets fill the window
-// makes room for the next, and those that break in the list hold up nobody behind them.
+// TestFailedQueuePairBlocksNoOthers: a queue pair that fails, or waits for a receive,
+// while its packets fill the window, frees its space for the next; queue pairs that
+// fail while in the list do not delay those after them.
 func TestFailedQueuePairBlocksNoOthers(t *testing.T) {
 	for name, fill := range map[string]func(list []*stream){
 		"refused": func(list []*stream) {
@@ -170,8 +172,8 @@ func TestFailedQueuePairBlocksNoOthers(t *testing.T) {
 		"resting": func(list []*stream) { // there is no receive
 			list[0].x.post(list[0].x.to(list[0].y, 1, verbs.OpSend, 0, 1<<20, 0))
 		},
-		"broken": func(list []*stream) { // below, when the last one waits, too
-			list[0].x.post(list[0].x.to(list[0].y, 1, verbs.OpWrite, 0, 112<<10, 0)) // a window, and no more
+		"broken": func(list []*stream) { // fails below, when the last one waits, too
+			list[0].x.post(list[0].x.to(list[0].y, 1, verbs.OpWrite, 0, 112<<10, 0)) // exactly a window
 			for _, s := range list[1:] {
 				s.x.post(s.x.to(s.y, 1, verbs.OpWrite, 0, 64<<10, 0))
 			}
@@ -184,7 +186,7 @@ func TestFailedQueuePairBlocksNoOthers(t *testing.T) {
 				var list []*stream
 				for range 66 {
 					x, y := newTestEnd(t, p, "roce-eth0", netip.MustParseAddr(hostA), 1<<20), newTestEnd(t, q, "roce-eth0", netip.MustParseAddr(hostB), 1<<20)
-					joinEnds(x, y, func(p *verbs.Path, _ *verbs.Endpoint) { p.Timeout = 0 }) // no timer comes to anybody's help
+					joinEnds(x, y, func(p *verbs.Path, _ *verbs.Endpoint) { p.Timeout = 0 }) // no timer helps
 					list = append(list, &stream{x: x, y: y})
 				}
 				last := list[65]
@@ -207,8 +209,8 @@ func TestFailedQueuePairBlocksNoOthers(t *testing.T) {
 	}
 }
 
-// TestTurnsAreFairBesideTrafficBack: queue pairs that are written to as well, and answer,
-// get no more of the window than those that only write.
+// TestTurnsAreFairWithReverseTraffic: queue pairs that also receive WRITEs, and send
+// ACKs, get no larger share of the window than those that only write.
 func TestTurnsAreFairWithReverseTraffic(t *testing.T) {
 	for _, c := range []struct{ pairs, both, size, back int }{{8, 4, 64 << 10, 256}, {16, 8, 16 << 10, 8}, {64, 32, 64 << 10, 4 << 10}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -230,7 +232,7 @@ func TestTurnsAreFairWithReverseTraffic(t *testing.T) {
 	}
 }
 
-// TestReadsTakeTheirTurn: what a READ asks for is taken off it, not its one packet.
+// TestReadsTakeTheirTurn: a READ request counts as its responses, not as one packet.
 func TestReadsTakeTheirTurn(t *testing.T) {
 	const size = 256 << 10
 	synctest.Test(t, func(t *testing.T) {
@@ -251,8 +253,8 @@ func TestReadsTakeTheirTurn(t *testing.T) {
 	})
 }
 
-// TestAcknowledgementsGoTogether: those of many queue pairs are one super-packet, but for
-// the first packets, which somebody may take before the others are there.
+// TestACKsAreSentTogether: ACKs of many queue pairs form one super-packet, except for
+// the first packets, which may be processed before the others arrive.
 func TestACKsAreSentTogether(t *testing.T) {
 	const pairs = maxBatch + 16
 	synctest.Test(t, func(t *testing.T) {
@@ -288,8 +290,8 @@ func TestACKsAreSentTogether(t *testing.T) {
 	})
 }
 
-// TestTurnOfManyBursts: short packets are copied into a burst's memory, which stays as it
-// is, since messages point into it, though a turn has more of them than have room.
+// TestTurnOfManyBatches: short packets are copied into the batch's buffer, which must
+// not move, since messages point into it, even if a turn has more packets than a batch.
 func TestTurnOfManyBatches(t *testing.T) {
 	const works, size = 4 * maxBatch, maxCopied - 1
 	synctest.Test(t, func(t *testing.T) {

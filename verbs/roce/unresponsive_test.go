@@ -6,8 +6,8 @@ import (
 	"testing/synctest"
 )
 
-// TestSilentPeerHoldsUpNobodyElse: a queue pair whose peer is gone has no part in the
-// window of those that share it, once its retransmission timer has fired.
+// TestUnresponsivePeerDelaysNoOthers: a queue pair whose peer is gone does not occupy
+// the shared window once its retransmission timer has fired.
 func TestUnresponsivePeerDelaysNoOthers(t *testing.T) {
 	const size = 256 << 10
 	run := func(silent bool) (moved int) {

@@ -12,7 +12,7 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/udp"
 )
 
-// narrowHost is one whose link takes no datagram above 1400 bytes.
+// narrowHost is a host whose link takes no datagram longer than 1400 bytes.
 type narrowHost struct{ *memoryHost }
 
 func (h narrowHost) sender(addr netip.Addr) (sender, error) {
@@ -34,8 +34,8 @@ func (s narrowSender) Send(msgs []udp.Message) (int, error) {
 	return len(msgs), nil
 }
 
-// TestPathThatIsTooNarrowIsToldOnce: in a minute, though acknowledgements go through
-// between the full packets that do not.
+// TestPathMTUWarningIsLoggedOnce: per minute, although ACKs between the full packets
+// get through.
 func TestPathMTUWarningIsLoggedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
@@ -43,7 +43,7 @@ func TestPathMTUWarningIsLoggedOnce(t *testing.T) {
 		p := newProvider(Options{Logger: slog.New(slog.NewTextHandler(told, &slog.HandlerOptions{Level: slog.LevelWarn}))}, narrowHost{f.host(hostA)})
 		x := newTestEnd(t, p, "roce-eth0", netip.MustParseAddr(hostA), 1<<16)
 		y := newTestEnd(t, newProvider(Options{}, f.host(hostB)), "roce-eth0", netip.MustParseAddr(hostB), 1<<16)
-		joinEnds(x, y, func(p *verbs.Path, _ *verbs.Endpoint) { p.Timeout = 22 }) // 17 s: it gives up after two minutes
+		joinEnds(x, y, func(p *verbs.Path, _ *verbs.Endpoint) { p.Timeout = 22 }) // 17 s: it fails after two minutes
 		x.post(x.to(y, 1, verbs.OpWrite, 0, 1<<16, 0))
 		pass := func(d time.Duration) {
 			for range d / (100 * ms) {

@@ -11,8 +11,8 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// TestWindowStarts: at 128 KiB, or at what the peer's buffer holds when that is
-// less; never above the buffer, and toward an unknown one at most maxWindow.
+// TestInitialWindow: 128 KiB, or the peer's buffer if that is smaller. The window never
+// exceeds the buffer, nor maxWindow if the buffer is unknown.
 func TestInitialWindow(t *testing.T) {
 	const mtu = 4096
 	least := minWindowPackets * windowCost(1, mtu)
@@ -33,7 +33,7 @@ func TestInitialWindow(t *testing.T) {
 	}
 }
 
-// TestWindowFitsAllItsQueuePairs: two packets of the longest have room.
+// TestWindowFitsAllMTUs: two packets of the largest MTU fit.
 func TestWindowFitsAllMTUs(t *testing.T) {
 	w := newWindow(1, 256)
 	if w.fitMTU(4096); w.min != 2*windowCost(1, 4096) || w.size != w.min || w.limit != w.min {
@@ -45,7 +45,7 @@ func TestWindowFitsAllMTUs(t *testing.T) {
 	}
 }
 
-// TestNoMoreIsUnderWayThanThePeerSaid: on the wire, with one flow and with all of them.
+// TestFlightStaysWithinThePeersBuffer: on the wire, with one flow and with several.
 func TestFlightStaysWithinThePeersBuffer(t *testing.T) {
 	for _, senders := range []int{1, defaultSenders} {
 		synctest.Test(t, func(t *testing.T) {
@@ -71,7 +71,7 @@ func TestFlightStaysWithinThePeersBuffer(t *testing.T) {
 				}
 				for fl := range flows {
 					if fl.sender.Addr() != from {
-						continue // its lock is not held by who sends
+						continue // a sending goroutine does not hold its lock
 					}
 					mu.Lock()
 					under[from] = fl.flight
@@ -92,11 +92,11 @@ func TestFlightStaysWithinThePeersBuffer(t *testing.T) {
 	}
 }
 
-// cut is what a loss leaves of a window: of the connections that it stands for, one is
+// afterLoss returns the window after a loss: one of its equivalent connections is
 // halved.
 func afterLoss(size uint64) uint64 { return size - size/(2*equivalentFlows) }
 
-// TestNewReno: RFC 9002, section 7, for standsFor connections.
+// TestNewReno: RFC 9002, section 7, for equivalentFlows connections.
 func TestNewReno(t *testing.T) {
 	const mtu, rtt = 1024, time.Millisecond
 	w := newWindow(0, mtu)
@@ -118,7 +118,7 @@ func TestNewReno(t *testing.T) {
 	is("after a loss, half of one connection (7.3.2)", size)
 	w.onCongestion(rtt-1, rtt)
 	is("after another loss within the round trip", size)
-	// Congestion avoidance: one packet a window and connection (7.3.3).
+	// Congestion avoidance: one packet per window and connection (7.3.3).
 	before := w.size
 	for acked := uint64(0); acked < before; acked += packet {
 		w.onAck(packet, true)
@@ -141,8 +141,8 @@ func TestNewReno(t *testing.T) {
 	is("after it, slow start to half of what it was", 2*packet+initialWindow)
 }
 
-// TestWhatCutsTheWindow: a gap and a congestion notification do; a timeout does not, and
-// a second one empties it.
+// TestWhatReducesTheWindow: a gap or a CNP reduces it; the first timeout does not, the
+// second one sets it to the minimum.
 func TestWhatReducesTheWindow(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -163,8 +163,8 @@ func TestWhatReducesTheWindow(t *testing.T) {
 	}
 }
 
-// TestOneLossCutsTheWindowOnce: however many queue pairs see it, and have measured no
-// round trip; the next round trip's cuts it again.
+// TestOneLossReducesTheWindowOnce: however many queue pairs report it, also without a
+// measured round trip. A loss in the next round trip reduces it again.
 func TestOneLossReducesTheWindowOnce(t *testing.T) {
 	w := newWindow(0, 1024)
 	is := func(when string, want uint64) {
@@ -186,15 +186,15 @@ func TestOneLossReducesTheWindowOnce(t *testing.T) {
 	is("after one behind it", afterLoss(afterLoss(afterLoss(initialWindow))))
 }
 
-// TestFreshQueuePairsSeeOneLoss: a switch drops all that comes in a moment, which 16
-// queue pairs begin with, and tell the flow of.
+// TestNewQueuePairsCountOneLoss: a switch drops all packets for a moment, while 16
+// queue pairs begin, and each reports the loss.
 func TestNewQueuePairsCountOneLoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
 		f.latency = ms
 		list := pairsBetween(t, 16, 4<<10, newProvider(Options{Senders: 1}, f.host(hostA)), newProvider(Options{}, f.host(hostB)), "roce-eth0",
 			netip.MustParseAddr(hostA), netip.MustParseAddr(hostB))
-		for _, drops := range []float64{1, 0} { // the second message of each tells of the first
+		for _, drops := range []float64{1, 0} { // the second message of each reports the loss of the first
 			f.mu.Lock()
 			f.loss = drops
 			f.mu.Unlock()
@@ -216,8 +216,8 @@ func TestNewQueuePairsCountOneLoss(t *testing.T) {
 	})
 }
 
-// TestWindowGrowsWithManyQueuePairs: as fast as with one, though their acknowledgements
-// come together, and only the first of them finds it full.
+// TestWindowGrowsWithManyQueuePairs: as fast as with one, although their ACKs arrive
+// together and only the first one finds the window full.
 func TestWindowGrowsWithManyQueuePairs(t *testing.T) {
 	for _, pairs := range []int{1, 64} {
 		synctest.Test(t, func(t *testing.T) {
@@ -246,14 +246,14 @@ func TestWindowGrowsWithManyQueuePairs(t *testing.T) {
 	}
 }
 
-// stream keeps writes of a size under way from x to y, one behind the other in the part
-// of their memories that begins at from: span bytes, or one write.
+// stream keeps WRITEs of a size outstanding from x to y. They fill the part of the
+// memories that begins at from, one after the other: span bytes, or one WRITE.
 type stream struct {
 	x, y       *testEnd
 	size       int
 	from, span int
 	at         int
-	reads      bool // in place of writing
+	reads      bool // instead of WRITEs
 }
 
 func (s *stream) write() {
@@ -270,11 +270,11 @@ func (s *stream) write() {
 
 const streamDepth = 4
 
-// virtualTime is how long is measured on virtual time.
+// virtualTime is the length of a measurement on virtual time.
 const virtualTime = 500 * time.Millisecond
 
-// runStreams runs streams side by side for a time, behind one for warming up, and
-// returns the bytes that each has moved.
+// runStreams runs streams concurrently, first for warm and then for d, and returns the
+// bytes that each has moved in d.
 func runStreams(t testing.TB, warm, d time.Duration, streams ...*stream) (moved []int) {
 	t.Helper()
 	stop := make(chan struct{})
@@ -330,7 +330,7 @@ func sum(list []int) (n int) {
 	return n
 }
 
-// pairsBetween are n connected pairs between two providers.
+// pairsBetween returns n connected pairs between two providers.
 func pairsBetween(t testing.TB, n, size int, p, q *Provider, device string, a, b netip.Addr) (list []*stream) {
 	t.Helper()
 	for range n {
@@ -341,8 +341,8 @@ func pairsBetween(t testing.TB, n, size int, p, q *Provider, device string, a, b
 	return list
 }
 
-// TestQueuePairsShareADevice: 64 of them move at least 0.8 of what one does, and none
-// less than half of its share.
+// TestQueuePairsShareADevice: 64 queue pairs move at least 0.8 of what one does, and
+// none less than half of its share.
 func TestQueuePairsShareADevice(t *testing.T) {
 	const size = 64 << 10
 	run := func(pairs int) (moved []int) {
@@ -368,8 +368,8 @@ func TestQueuePairsShareADevice(t *testing.T) {
 	}
 }
 
-// TestTwoSendersIntoOneReceiver: each gets at least 0.35 of the sum, though their
-// windows together are larger than the receiver's buffer.
+// TestTwoSendersIntoOneReceiver: each gets at least 0.35 of the sum, although their
+// windows together exceed the receiver's buffer.
 func TestTwoSendersIntoOneReceiver(t *testing.T) {
 	const size = 256 << 10
 	for _, gap := range []time.Duration{0, 50 * time.Millisecond} { // the second one begins later
@@ -398,7 +398,7 @@ func TestTwoSendersIntoOneReceiver(t *testing.T) {
 	}
 }
 
-// TestOnePercentLoss: keeps at least 0.25 of the rate without it.
+// TestOnePercentLoss: keeps at least 0.25 of the rate without loss.
 func TestOnePercentLoss(t *testing.T) {
 	const size = 1 << 20
 	run := func(loss float64) (moved int) {

@@ -11,18 +11,18 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// expected is what a half has in the end.
+// expected is the expected result of a machine.
 type expected struct {
 	mem      []byte
 	sent     []verbs.WC
 	received []verbs.WC
 }
 
-// tossed is a network as a seed makes it.
+// worldParams are the random parameters of a network.
 type worldParams struct {
 	random               *rand.Rand
 	loss, again, corrupt float64
-	spread               time.Duration // of the delays: what reorders
+	spread               time.Duration // of the delays; reorders packets
 	late                 time.Duration // until when receives are posted
 	breaks               bool
 }
@@ -44,7 +44,7 @@ func randomParams(r *rand.Rand) worldParams {
 	return w
 }
 
-// worldPairing is how a world's halves are joined.
+// randomConnection returns random parameters of a connection.
 func randomConnection(r *rand.Rand) connection {
 	p := connection{
 		mtu: []verbs.MTU{256, 512, 1024, 2048, 4096}[r.IntN(5)], asks: uint8(1 + r.IntN(maxReadAtomic)),
@@ -53,14 +53,14 @@ func randomConnection(r *rand.Rand) connection {
 	for i := range p.psn {
 		p.psn[i] = verbs.PSN(r.Uint32() & psnMask)
 		if r.IntN(3) == 0 {
-			p.psn[i] = psnMask - verbs.PSN(r.IntN(20)) // it wraps
+			p.psn[i] = psnMask - verbs.PSN(r.IntN(20)) // so that PSNs wrap
 		}
 	}
 	return p
 }
 
-// plan posts work requests of all kinds from h to peer at random times, and
-// returns what comes of them.
+// plan posts work requests of all kinds from one machine to its peer at random times,
+// and returns the expected results.
 func (n *network) plan(w worldParams, p connection, from int, mine, theirs *expected) {
 	r := w.random
 	h, peer := n.halves[from], n.halves[1-from]
@@ -72,12 +72,12 @@ func (n *network) plan(w worldParams, p connection, from int, mine, theirs *expe
 		size := sizes[r.IntN(len(sizes))]
 		op := verbs.Opcode(r.IntN(int(verbs.OpFetchAdd) + 1))
 		sink := partSink + i*worldSlot
-		at := r.IntN(1<<16 - size) // of the source
+		at := r.IntN(1<<16 - size) // offset in the source
 		wr := h.to(peer, verbs.WRID(i), op, partSource+at, size, partTarget)
 		wr.Signaled, wr.Fence, wr.Solicited = r.IntN(3) > 0, r.IntN(4) == 0, r.IntN(2) == 0
 		wr.Imm = r.Uint32()
 		body := h.mem[partSource+at : partSource+at+size]
-		if size > 4 && r.IntN(3) == 0 { // in two pieces
+		if size > 4 && r.IntN(3) == 0 { // in two parts
 			cut := 1 + r.IntN(size-1)
 			wr.SGL = []verbs.SGE{h.sge(partSource+at, cut), {}, h.sge(partSource+at+cut, size-cut)}
 		}
@@ -102,7 +102,7 @@ func (n *network) plan(w worldParams, p connection, from int, mine, theirs *expe
 		case verbs.OpRead:
 			from := r.IntN(1<<16 - size)
 			wr.RemoteAddr = peer.mr.addr + uint64(partSource+from)
-			for k := range wr.SGL { // into the sink, in as many pieces
+			for k := range wr.SGL { // into the sink, in as many parts
 				wr.SGL[k].Addr += uint64(sink - partSource - at)
 			}
 			copy(mine.mem[sink:], peer.mem[partSource+from:partSource+from+size])
@@ -132,7 +132,7 @@ func (n *network) plan(w worldParams, p connection, from int, mine, theirs *expe
 		}
 		wrs = append(wrs, wr)
 	}
-	// Some together, in their order.
+	// Some are posted together, in order.
 	at := time.Duration(0)
 	for len(wrs) > 0 {
 		k := 1 + r.IntN(min(len(wrs), 8))
@@ -149,7 +149,7 @@ func (n *network) plan(w worldParams, p connection, from int, mine, theirs *expe
 	n.after(time.Duration(r.IntN(2000))*time.Microsecond, func() { h.window = uint64(1 + r.IntN(200<<10)) })
 }
 
-// weather makes the network as it was tossed.
+// applyFaults sets up the network with the faults of w.
 func (n *network) applyFaults(w worldParams) {
 	r := w.random
 	n.carry = func(from int, b []byte) {
@@ -159,10 +159,10 @@ func (n *network) applyFaults(w worldParams) {
 			}
 			if r.Float64() < w.corrupt {
 				if r.IntN(2) == 0 {
-					continue // the ICRC tells
+					continue // the ICRC detects it
 				}
 				b = bytes.Clone(b)
-				b[4] ^= byte(1 + r.IntN(255)) // what it does not cover: FECN, BECN, reserved
+				b[4] ^= byte(1 + r.IntN(255)) // not covered by the ICRC: FECN, BECN, reserved
 			}
 			d := n.delay
 			if w.spread > 0 {
@@ -176,9 +176,8 @@ func (n *network) applyFaults(w worldParams) {
 	}
 }
 
-// TestWorlds: whatever the network does, every work request ends once, in order,
-// memory is as if each had been carried out once, in order, and nothing else has
-// changed.
+// TestRandomWorlds: whatever the network does, every work request completes once and in
+// order, memory is as if each was executed once and in order, and nothing else changes.
 func TestRandomWorlds(t *testing.T) {
 	worlds := 600
 	if testing.Short() || raceEnabled {
@@ -191,7 +190,7 @@ func TestRandomWorlds(t *testing.T) {
 	}
 }
 
-// FuzzWorlds looks for seeds that fail.
+// FuzzWorlds searches for seeds that fail.
 func FuzzWorlds(f *testing.F) {
 	f.Add(uint64(1))
 	f.Fuzz(runWorld)
@@ -203,7 +202,7 @@ func runWorld(t *testing.T, seed uint64) {
 	n, a, b := connect(t, p)
 	var want [2]expected
 	for i, h := range n.halves {
-		rand.NewChaCha8([32]byte{byte(seed), byte(i)}).Read(h.mem) //nolint:errcheck // it never fails
+		rand.NewChaCha8([32]byte{byte(seed), byte(i)}).Read(h.mem) //nolint:errcheck // never fails
 		want[i].mem = bytes.Clone(h.mem)
 	}
 	n.plan(w, p, 0, &want[0], &want[1])
@@ -239,8 +238,9 @@ func runWorld(t *testing.T, seed uint64) {
 	}
 }
 
-// endsBroken looks at a world in which the first half broke: what was posted ends
-// well, then with an error at most once, then flushed; all of it, once, in order.
+// checkError checks a world in which the first machine failed: posted work requests
+// complete with success, then at most one with an error, then all others flushed; each
+// once and in order.
 func (n *network) checkError(want [2]expected) {
 	n.t.Helper()
 	for i, h := range n.halves {
@@ -281,14 +281,14 @@ func differsAt(a, b []byte) int {
 	return -1
 }
 
-// The parts of a half's memory in a world.
+// The parts of a machine's memory.
 const (
-	partSource   = 0       // does not change; sent, and read by the peer
+	partSource   = 0       // constant; sent, and read by the peer
 	partTarget   = 1 << 16 // written by the peer
-	partCounters = 2 << 16 // of the peer's atomics
-	partInbox    = 3 << 16 // receives
-	partSink     = 7 << 16 // what reads and atomics bring
+	partCounters = 2 << 16 // for the peer's atomics
+	partInbox    = 3 << 16 // for receives
+	partSink     = 7 << 16 // results of READs and atomics
 	worldMemory  = 11<<16 + 4096
-	worldSlot    = 4096*2 + 1024 // of the inbox and the sink: more than the longest message
+	worldSlot    = 4096*2 + 1024 // in the inbox and the sink; more than the longest message
 	worldSends   = 24
 )

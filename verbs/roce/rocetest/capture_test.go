@@ -31,7 +31,7 @@ func TestPcapRoundTrip(t *testing.T) {
 	if got, err := rocetest.ReadPcap(b.Bytes()); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, %v", got, err)
 	}
-	// What another program wrote is the same bytes when it is written again.
+	// A file of another program is the same after reading and writing it.
 	records, err := rocetest.ReadPcap(golden(t))
 	if err != nil {
 		t.Fatal(err)
@@ -66,8 +66,8 @@ func TestPcapErrors(t *testing.T) {
 	}
 }
 
-// TestCheckSeesEachFault damages each bit of a packet of each kind.
-func TestCheckSeesEachFault(t *testing.T) {
+// TestCheckDetectsEachFault flips each bit of a packet of each kind.
+func TestCheckDetectsEachFault(t *testing.T) {
 	records, err := rocetest.ReadPcap(golden(t))
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +86,7 @@ func TestCheckSeesEachFault(t *testing.T) {
 		p.Data = bytes.Clone(p.Data)
 		for i := range len(p.Data) * 8 {
 			if i/8 == 4 && i%8 >= 6 {
-				continue // FECN and BECN may be set on the way.
+				continue // switches may set FECN and BECN
 			}
 			p.Data[i/8] ^= 1 << (i % 8)
 			if _, _, err := p.Check(); err == nil {
@@ -114,12 +114,13 @@ func TestMissingOfRxe(t *testing.T) {
 		t.Errorf("missing: %v", m)
 	}
 	all := len(rocetest.MissingOfRxe(nil))
-	if all != 2*(21+5) { // the opcodes from SEND First to FetchAdd, with ACK in six kinds
+	if all != 2*(21+5) { // opcodes from SEND First to FetchAdd, and ACK with six syndromes
 		t.Errorf("an empty capture misses %d", all)
 	}
 }
 
-// FuzzFrame: no frame and no file panics, and no packet reaches beyond its frame.
+// FuzzFrame: no frame and no file causes a panic, and no packet extends beyond its
+// frame.
 func FuzzFrame(f *testing.F) {
 	records, err := rocetest.ReadPcap(golden(f))
 	if err != nil {

@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// Nothing is allocated for a packet, nor for a call. (Under the race detector
-// sync.Pool, which x/net keeps its headers in, forgets things on purpose.)
+// Neither packets nor calls allocate. (With the race detector, sync.Pool, in which
+// x/net keeps its headers, drops items on purpose.)
 func TestNoAllocation(t *testing.T) {
-	eachWay(t, func(t *testing.T, addr netip.Addr, opts []Option) {
+	eachMode(t, func(t *testing.T, addr netip.Addr, opts []Option) {
 		r, s := ends(t, addr, opts...)
 		bound(t, r)
 		to := NewDestination(r.Addr())

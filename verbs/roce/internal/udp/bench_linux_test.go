@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BenchmarkDatagram tells what a datagram or super-packet costs of a processor, to
-// send and to receive; over the loopback the kernel's part of both is in sending.
-// What others do on the machine does not count.
+// BenchmarkDatagram measures the processor time to send and to receive a datagram or
+// super-packet. Over the loopback the kernel's part of both counts as sending. Other
+// load on the machine does not count.
 func BenchmarkDatagram(b *testing.B) {
 	for family, addr := range loopbacks {
 		for _, c := range []struct{ segments, size int }{{15, 4112}, {8, 4112}, {4, 4112}, {2, 4112}, {1, 4112}, {62, 1040}, {1, 1040}, {1, 28}} {
@@ -53,7 +53,7 @@ func BenchmarkDatagram(b *testing.B) {
 	}
 }
 
-// threadTime is the time of a processor that this thread has taken.
+// threadTime returns the processor time of this thread.
 func threadTime(b *testing.B) time.Duration {
 	var u unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_THREAD, &u); err != nil {

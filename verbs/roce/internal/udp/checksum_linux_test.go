@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestNoChecksumOverIPv6: who is no device of this kind sends UDP checksum 0.
+// TestNoChecksumOverIPv6: kernels and NICs send UDP checksum 0.
 func TestNoChecksumOverIPv6(t *testing.T) {
 	has(t, netip.IPv6Loopback())
 	r, err := Listen(netip.IPv6Loopback(), 0)

@@ -14,19 +14,18 @@ import (
 	"golang.org/x/net/ipv4"
 )
 
-// disturbed is a kernel that the true one stands behind, and that answers to a
-// message first what is planted.
+// disturbed is a kernel that returns planted errors before it calls the real one.
 type disturbed struct {
 	kernel
-	answer func(m *ipv4.Message) error // nil: the kernel's
+	answer func(m *ipv4.Message) error // nil: the result of the real kernel
 	calls  int
 }
 
 func (d *disturbed) send(p *packing, at int) (int, error) { return d.disturb(p, at, d.kernel.send) }
 func (d *disturbed) wait(p *packing, at int) (int, error) { return d.disturb(p, at, d.kernel.wait) }
 
-// disturb sends what stands before the first message with an answer, as the kernel
-// does, which tells why it stopped in the next call (sendmmsg(2)).
+// disturb sends the messages before the first one with a planted error, as the kernel
+// does, which returns the error in the next call (sendmmsg(2)).
 func (d *disturbed) disturb(p *packing, at int, send func(*packing, int) (int, error)) (int, error) {
 	d.calls++
 	n := p.n
@@ -43,15 +42,15 @@ func (d *disturbed) disturb(p *packing, at int, send func(*packing, int) (int, e
 	return send(p, at)
 }
 
-// disturb puts answers before those of the kernel.
+// disturb makes a Sender use a disturbed kernel.
 func disturb(s *Sender, answer func(m *ipv4.Message) error) *disturbed {
 	d := &disturbed{kernel: s.kernel, answer: answer}
 	s.kernel = d
 	return d
 }
 
-// An error that segments have nothing to do with leaves them as they are.
-func TestErrorOfTheWay(t *testing.T) {
+// An error that is not about segments leaves super-packets enabled.
+func TestErrorOfThePath(t *testing.T) {
 	for _, errno := range []syscall.Errno{syscall.EPERM, syscall.ENETUNREACH, syscall.EHOSTUNREACH, syscall.ECONNREFUSED, syscall.EINVAL} {
 		t.Run(errno.Error(), func(t *testing.T) {
 			r, s := ends(t, loopbacks["IPv4"])
@@ -82,9 +81,9 @@ func TestErrorOfTheWay(t *testing.T) {
 	}
 }
 
-// What was sent before an error is counted, and what stands behind it can be sent.
-func TestErrorIsOfTheFirstThatIsNotSent(t *testing.T) {
-	eachWay(t, func(t *testing.T, addr netip.Addr, opts []Option) {
+// Messages sent before an error are counted, and those after it can be sent.
+func TestErrorIsOfTheFirstUnsentMessage(t *testing.T) {
+	eachMode(t, func(t *testing.T, addr netip.Addr, opts []Option) {
 		r, s := ends(t, addr, opts...)
 		to := NewDestination(r.Addr())
 		good := Message{To: to, Segment: 100, Pieces: [][]byte{pattern(250)}}
@@ -118,7 +117,7 @@ func TestErrorIsOfTheFirstThatIsNotSent(t *testing.T) {
 	})
 }
 
-// A full send buffer is waited for once, and then what is there is lost.
+// Send waits once for a full send buffer, and then drops the message.
 func TestFullSendBuffer(t *testing.T) {
 	for name, full := range map[string]struct {
 		first, then error
@@ -152,16 +151,16 @@ func TestFullSendBuffer(t *testing.T) {
 			if st := s.Stats(); st.Lost != full.lost {
 				t.Errorf("%d lost, want %d", st.Lost, full.lost)
 			}
-			<-time.After(2 * sendWait) // the deadline of the wait must not outlive it
+			<-time.After(2 * sendWait) // the deadline must not outlive the wait
 			send(t, s, Message{To: to, Pieces: [][]byte{{3}}})
 			segments(t, r, 1)
 		})
 	}
 }
 
-// Nobody at the other end is no error of the socket, however often.
-func TestNobodyThere(t *testing.T) {
-	eachWay(t, func(t *testing.T, addr netip.Addr, opts []Option) {
+// A destination without a socket is no error, however often.
+func TestNoReceiver(t *testing.T) {
+	eachMode(t, func(t *testing.T, addr netip.Addr, opts []Option) {
 		gone, err := Listen(addr, 0, opts...)
 		if err != nil {
 			t.Fatal(err)
@@ -181,9 +180,9 @@ func TestNobodyThere(t *testing.T) {
 	})
 }
 
-// Many goroutines send on one socket while it is closed: each Send ends.
+// Many goroutines send on a socket while it is closed: each Send returns.
 func TestSendersShareASocketUntilItCloses(t *testing.T) {
-	eachWay(t, func(t *testing.T, addr netip.Addr, opts []Option) {
+	eachMode(t, func(t *testing.T, addr netip.Addr, opts []Option) {
 		r, s := ends(t, addr, opts...)
 		to := NewDestination(r.Addr())
 		var work sync.WaitGroup
@@ -213,7 +212,7 @@ func TestSendersShareASocketUntilItCloses(t *testing.T) {
 	})
 }
 
-// A socket is no larger than the package says.
+// Sockets use no more memory than documented.
 func TestMemory(t *testing.T) {
 	_, s := ends(t, loopbacks["IPv4"])
 	n := reflect.TypeFor[Sender]().Size()

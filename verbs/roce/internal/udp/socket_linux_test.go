@@ -15,10 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// control4112 is what says that segments have 4112 bytes.
+// control4112 is the control message for segments of 4112 bytes.
 func control4112() []byte { return appendControl(nil, false, 4112, 0)[:unix.CmsgLen(2)] }
 
-// The layout is that of cmsg(3), as another reader of it sees it.
+// The layout is that of cmsg(3), as another parser reads it.
 func TestControlMessages(t *testing.T) {
 	for _, six := range []bool{false, true} {
 		for _, segment := range []int{0, 1, 4112, maxPayload} {
@@ -48,8 +48,8 @@ func TestControlMessages(t *testing.T) {
 	}
 }
 
-// Whatever stands in the control messages, a datagram has at least one segment and
-// none that is longer than it.
+// Whatever the control messages contain, a datagram has at least one segment, and none
+// longer than itself.
 func FuzzControl(f *testing.F) {
 	gro := func(n uint32) []byte {
 		return align(binary.NativeEndian.AppendUint32(appendHeader(nil, unix.SOL_UDP, unix.UDP_GRO, 4), n))
@@ -78,8 +78,8 @@ func FuzzControl(f *testing.F) {
 	})
 }
 
-// A segment size that is absent or absurd makes one datagram of it.
-func TestSegmentSizeThatIsNone(t *testing.T) {
+// A missing or invalid segment size makes a single datagram.
+func TestInvalidSegmentSize(t *testing.T) {
 	var r Receiver
 	var d Datagram
 	for _, size := range []uint32{0, 9001, 1 << 31, 1<<32 - 1} {
@@ -90,10 +90,10 @@ func TestSegmentSizeThatIsNone(t *testing.T) {
 	}
 }
 
-// A datagram, or its control messages, that were cut off are dropped and counted,
-// and so is an empty one.
+// Truncated datagrams, those with truncated control messages, and empty ones are
+// dropped and counted.
 func TestTruncatedAndEmptyAreDropped(t *testing.T) {
-	eachWay(t, func(t *testing.T, addr netip.Addr, opts []Option) {
+	eachMode(t, func(t *testing.T, addr netip.Addr, opts []Option) {
 		r, s := ends(t, addr, opts...)
 		bound(t, r)
 		to := NewDestination(r.Addr())
@@ -107,7 +107,7 @@ func TestTruncatedAndEmptyAreDropped(t *testing.T) {
 				t.Errorf("%d bytes with %d, want %d with %d", len(d.Data), d.Data[0], n, want)
 			}
 		}
-		// Nothing is as long as a Batch has room for, so the room is taken away.
+		// No datagram exceeds a Batch, so make the Batch smaller.
 		b.data = b.data[:100]
 		send(t, s, Message{To: to, Pieces: [][]byte{make([]byte, 101)}}, Message{To: to, Pieces: [][]byte{bytes.Repeat([]byte{7}, 100)}})
 		receive(7, 100)
@@ -126,7 +126,7 @@ func TestTruncatedAndEmptyAreDropped(t *testing.T) {
 }
 
 func TestEmptyIsDropped(t *testing.T) {
-	eachWay(t, func(t *testing.T, addr netip.Addr, opts []Option) {
+	eachMode(t, func(t *testing.T, addr netip.Addr, opts []Option) {
 		r, s := ends(t, addr, opts...)
 		if _, err := s.conn.WriteToUDPAddrPort(nil, r.Addr()); err != nil {
 			t.Fatal(err)
@@ -141,8 +141,8 @@ func TestEmptyIsDropped(t *testing.T) {
 	})
 }
 
-// A way that takes no super-packets is found out once, and told once.
-func TestRefusedSuperPacketGoesPlain(t *testing.T) {
+// A path that takes no super-packets is detected once, and reported once.
+func TestRefusedSuperPacketIsSentAsDatagrams(t *testing.T) {
 	for _, errno := range []syscall.Errno{syscall.EIO, syscall.EINVAL} {
 		t.Run(errno.Error(), func(t *testing.T) {
 			r, s := ends(t, loopbacks["IPv4"])
@@ -192,14 +192,14 @@ func TestRefusedSuperPacketGoesPlain(t *testing.T) {
 }
 
 func TestECNArrives(t *testing.T) {
-	eachWay(t, func(t *testing.T, addr netip.Addr, opts []Option) {
+	eachMode(t, func(t *testing.T, addr netip.Addr, opts []Option) {
 		r, s := ends(t, addr, opts...)
 		to := NewDestination(r.Addr())
 		var msgs []Message
 		for tos := range 256 {
-			msgs = append(msgs, Message{To: to, TOS: uint8(tos), Pieces: [][]byte{{uint8(tos)}}}) //nolint:gosec // of 256
+			msgs = append(msgs, Message{To: to, TOS: uint8(tos), Pieces: [][]byte{{uint8(tos)}}}) //nolint:gosec // modulo 256
 		}
-		msgs = append(msgs, msgs[1:]...) // so that what is prepared for one is used for others
+		msgs = append(msgs, msgs[1:]...) // so that a cached control message is used for other messages
 		send(t, s, msgs...)
 		got, ecn := segments(t, r, len(msgs))
 		for i := range got {
@@ -210,8 +210,8 @@ func TestECNArrives(t *testing.T) {
 	})
 }
 
-// The kernel refuses super-packets on a socket without checksums, as it does for an
-// interface without them: they go plain.
+// The kernel refuses super-packets on a socket without checksums, as on an interface
+// without them: they are sent as single datagrams.
 func TestKernelRefusesSuperPackets(t *testing.T) {
 	r, s := ends(t, loopbacks["IPv4"])
 	if err := withFD(s.conn, func(fd int) error { return setOption(fd, unix.SOL_SOCKET, unix.SO_NO_CHECK, 1, "SO_NO_CHECK") }); err != nil {
@@ -225,13 +225,13 @@ func TestKernelRefusesSuperPackets(t *testing.T) {
 	}
 }
 
-// A segment that is longer than the path takes is an error that names both.
+// A segment that is longer than the path MTU is an error that names both.
 func TestLongerThanThePathMTU(t *testing.T) {
-	for way, opts := range ways {
+	for way, opts := range modes {
 		t.Run(way, func(t *testing.T) {
 			r, s := ends(t, loopbacks["IPv6"], opts...)
 			to := NewDestination(r.Addr())
-			// IPV6_MTU is the one way to lower the MTU of a socket of the loopback.
+			// IPV6_MTU is the only way to lower the MTU of a loopback socket.
 			if err := withFD(s.conn, func(fd int) error { return setOption(fd, unix.IPPROTO_IPV6, unix.IPV6_MTU, 1500, "IPV6_MTU") }); err != nil {
 				t.Fatal(err)
 			}
@@ -262,7 +262,7 @@ func TestPathMTU(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if mtu, err := PathMTU(addr, netip.AddrPortFrom(addr, 4791)); err != nil || mtu != min(lo.MTU, 65536) && mtu != min(lo.MTU, 65535) { // IPv4 has one less
+		if mtu, err := PathMTU(addr, netip.AddrPortFrom(addr, 4791)); err != nil || mtu != min(lo.MTU, 65536) && mtu != min(lo.MTU, 65535) { // IPv4's maximum is one less
 			t.Errorf("%d, %v, want %d", mtu, err, lo.MTU)
 		}
 	})
@@ -274,8 +274,8 @@ func TestPathMTU(t *testing.T) {
 	}
 }
 
-// IPv4: don't fragment, and identification 0, as the package comment promises, and
-// no packet that is read by nobody takes memory.
+// On IPv4: don't fragment, identification 0 (see the package comment), and received
+// packets that nobody reads take no memory.
 func TestSenderOptions(t *testing.T) {
 	eachFamily(t, func(t *testing.T, addr netip.Addr) {
 		_, s := ends(t, addr)
@@ -297,7 +297,7 @@ func TestSenderOptions(t *testing.T) {
 	})
 }
 
-// No other socket can be given packets of a port.
+// No other socket can receive the packets of a port.
 func TestPortIsNotShared(t *testing.T) {
 	eachFamily(t, func(t *testing.T, addr netip.Addr) {
 		r, s := ends(t, addr)
@@ -316,15 +316,15 @@ func TestPortIsNotShared(t *testing.T) {
 	})
 }
 
-// What Buffer promises is held while somebody reads, in datagrams of any size: as
-// much is under way at any time.
-func TestBufferIsHeld(t *testing.T) {
-	eachWay(t, func(t *testing.T, addr netip.Addr, opts []Option) {
+// The receive buffer holds what Buffer promises, for datagrams of any length, while a
+// reader keeps up.
+func TestBufferHoldsWhatItPromises(t *testing.T) {
+	eachMode(t, func(t *testing.T, addr netip.Addr, opts []Option) {
 		for _, c := range []struct{ size, segments int }{{1, 1}, {256, 1}, {272, 15}, {MinCost, 1}, {1040, 1}, {1040, 15}, {2064, 1}, {4112, 1}, {4112, 2}, {4112, 15}, {1040, 62}, {9000, 1}} {
 			t.Run(fmt.Sprintf("%d times %d", c.segments, c.size), func(t *testing.T) {
 				r, s := ends(t, addr, opts...)
 				bound(t, r)
-				var held int // with net.core.rmem_max as it mostly is
+				var held int // with the usual net.core.rmem_max
 				if err := withFD(r.conn, func(fd int) (err error) {
 					if err = setOption(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 208<<10, "SO_RCVBUF"); err == nil {
 						held, err = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF)
@@ -363,9 +363,9 @@ func TestBufferIsHeld(t *testing.T) {
 	})
 }
 
-// When the buffer overflows, the next datagram tells.
+// After an overflow, the next datagram reports it.
 func TestOverflowIsCounted(t *testing.T) {
-	eachWay(t, func(t *testing.T, addr netip.Addr, opts []Option) {
+	eachMode(t, func(t *testing.T, addr netip.Addr, opts []Option) {
 		r, s := ends(t, addr, opts...)
 		if err := withFD(r.conn, func(fd int) error { return setOption(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 0, "SO_RCVBUF") }); err != nil {
 			t.Fatal(err)
@@ -385,8 +385,8 @@ func TestOverflowIsCounted(t *testing.T) {
 	})
 }
 
-// A buffer that the kernel caps is told, with what to do.
-func TestCappedBufferIsTold(t *testing.T) {
+// A buffer capped by the kernel is reported, with what to do.
+func TestCappedBufferIsReported(t *testing.T) {
 	if why := bufferCapped(receiveBuffer); why != "" {
 		t.Errorf("a whole buffer: %q", why)
 	}
@@ -408,13 +408,13 @@ func TestCappedBufferIsTold(t *testing.T) {
 	}
 }
 
-// Addresses of a link have a zone, both ways.
+// Link-local addresses have a zone, in both directions.
 func TestLinkLocal(t *testing.T) {
 	addr, why := linkLocal()
 	if !addr.IsValid() {
 		t.Skip("no IPv6 address of a link: " + why)
 	}
-	for way, opts := range ways {
+	for way, opts := range modes {
 		t.Run(way, func(t *testing.T) {
 			r, s := ends(t, addr, opts...)
 			bound(t, r)
@@ -434,7 +434,7 @@ func TestLinkLocal(t *testing.T) {
 	}
 }
 
-// linkLocal is an address of a link of this host, or why there is none.
+// linkLocal returns a link-local address of this host, or why there is none.
 func linkLocal() (netip.Addr, string) {
 	interfaces, err := net.Interfaces()
 	if err != nil {

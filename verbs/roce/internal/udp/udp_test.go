@@ -11,19 +11,19 @@ import (
 	"time"
 )
 
-// loopbacks are the addresses that the tests run on.
+// loopbacks are the addresses that the tests use.
 var loopbacks = map[string]netip.Addr{
 	"IPv4": netip.MustParseAddr("127.0.0.1"),
 	"IPv6": netip.IPv6Loopback(),
 }
 
-// ways are with the offloads of this kernel, and without.
-var ways = map[string][]Option{"offload": nil, "plain": {NoOffload()}}
+// modes are with and without the offloads of this kernel.
+var modes = map[string][]Option{"offload": nil, "plain": {NoOffload()}}
 
-// eachWay runs a test on each address, with and without offloads.
-func eachWay(t *testing.T, f func(t *testing.T, addr netip.Addr, opts []Option)) {
+// eachMode runs a test on each address, with and without offloads.
+func eachMode(t *testing.T, f func(t *testing.T, addr netip.Addr, opts []Option)) {
 	for family, addr := range loopbacks {
-		for way, opts := range ways {
+		for way, opts := range modes {
 			t.Run(family+"/"+way, func(t *testing.T) {
 				has(t, addr)
 				f(t, addr, opts)
@@ -52,7 +52,7 @@ func has(t testing.TB, addr netip.Addr) {
 	conn.Close()
 }
 
-// ends are a receiver and a sender on one address.
+// ends returns a receiver and a sender on one address.
 func ends(t testing.TB, addr netip.Addr, opts ...Option) (*Receiver, *Sender) {
 	t.Helper()
 	has(t, addr)
@@ -69,7 +69,7 @@ func ends(t testing.TB, addr netip.Addr, opts ...Option) (*Receiver, *Sender) {
 	return r, s
 }
 
-// bound ends a receiver that would wait for ever.
+// bound limits the time of a receiver.
 func bound(t testing.TB, r *Receiver) {
 	t.Helper()
 	if err := r.conn.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
@@ -77,8 +77,7 @@ func bound(t testing.TB, r *Receiver) {
 	}
 }
 
-// segments receives until n segments have come, and returns copies with their
-// ECN.
+// segments receives n segments, and returns copies and their ECN.
 func segments(t testing.TB, r *Receiver, n int) (all [][]byte, ecn []uint8) {
 	t.Helper()
 	bound(t, r)
@@ -105,7 +104,7 @@ func segments(t testing.TB, r *Receiver, n int) (all [][]byte, ecn []uint8) {
 	return all, ecn
 }
 
-// pattern is n bytes that differ from segment to segment.
+// pattern returns n bytes that differ from segment to segment.
 func pattern(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -121,9 +120,10 @@ func send(t testing.TB, s *Sender, msgs ...Message) {
 	}
 }
 
-// A super-packet arrives as the segments that were sent, whatever its pieces.
+// A super-packet arrives as the segments that were sent, however it is divided into
+// pieces.
 func TestSuperPacketArrivesAsItsSegments(t *testing.T) {
-	eachWay(t, func(t *testing.T, addr netip.Addr, opts []Option) {
+	eachMode(t, func(t *testing.T, addr netip.Addr, opts []Option) {
 		r, s := ends(t, addr, opts...)
 		to := NewDestination(r.Addr())
 		offload := len(opts) == 0 && !strings.Contains(strings.Join(append(r.Missing(), s.Missing()...), "\n"), "alone")
@@ -169,8 +169,8 @@ func TestSuperPacketArrivesAsItsSegments(t *testing.T) {
 	})
 }
 
-// A receiver without UDP_GRO is given the segments of a super-packet one by one.
-func TestSuperPacketToAPlainReceiver(t *testing.T) {
+// A receiver without UDP_GRO gets the segments of a super-packet one by one.
+func TestSuperPacketWithoutGRO(t *testing.T) {
 	eachFamily(t, func(t *testing.T, addr netip.Addr) {
 		r, err := Listen(addr, 0, NoOffload())
 		if err != nil {
@@ -187,7 +187,7 @@ func TestSuperPacketToAPlainReceiver(t *testing.T) {
 	})
 }
 
-func TestTakenPortIsTold(t *testing.T) {
+func TestUsedPortIsReported(t *testing.T) {
 	eachFamily(t, func(t *testing.T, addr netip.Addr) {
 		first, err := Listen(addr, 0)
 		if err != nil {
@@ -210,7 +210,7 @@ func TestTakenPortIsTold(t *testing.T) {
 }
 
 func TestCloseEndsReceive(t *testing.T) {
-	eachWay(t, func(t *testing.T, addr netip.Addr, opts []Option) {
+	eachMode(t, func(t *testing.T, addr netip.Addr, opts []Option) {
 		r, s := ends(t, addr, opts...)
 		done := make(chan error)
 		go func() { done <- r.Receive(NewBatch(), nil) }()
@@ -228,9 +228,9 @@ func TestCloseEndsReceive(t *testing.T) {
 	})
 }
 
-// TestEmptyDatagramsDoNotHoldUpTheRest: who took packets before has to answer them, whatever
-// a stranger floods the socket with.
-func TestEmptyDatagramsDoNotHoldUpTheRest(t *testing.T) {
+// TestEmptyDatagramsDoNotDelayOthers: a flood of empty datagrams must not delay the
+// ACKs of packets that were received before.
+func TestEmptyDatagramsDoNotDelayOthers(t *testing.T) {
 	r, err := Listen(netip.MustParseAddr("127.0.0.1"), 0)
 	if err != nil {
 		t.Fatal(err)

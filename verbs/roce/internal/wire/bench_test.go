@@ -14,7 +14,7 @@ var (
 	sink      uint32
 )
 
-// benchPacket is a WRITE MIDDLE with a payload and the given identification.
+// benchPacket returns a WRITE Middle with a payload and the given identification.
 func benchPacket(p *wire.Path, payload int, id uint16) []byte {
 	h := wire.Header{Op: wire.WriteMiddle, MigReq: true, PKey: wire.DefaultPKey, DestQP: 0x123456, PSN: 0x654321}
 	b := append(h.Append(nil), make([]byte, payload)...)
@@ -72,8 +72,8 @@ func BenchmarkDecode(b *testing.B) {
 	}
 }
 
-// BenchmarkCheck is what a receiver does with a packet; beside it what of that is
-// the CRC of the payload alone.
+// BenchmarkCheck is the check of a received packet, next to the CRC of its payload
+// alone.
 func BenchmarkCheck(b *testing.B) {
 	for _, payload := range []int{0, 4096} {
 		for _, id := range []uint16{0, 1, 63} {

@@ -8,8 +8,8 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
-// FuzzDecode: no packet panics, and what is taken is the same when it is encoded
-// again, reserved bits apart.
+// FuzzDecode: no packet causes a panic, and an accepted one is the same after encoding
+// it again, except for reserved bits.
 func FuzzDecode(f *testing.F) {
 	for _, p := range captured(f) {
 		if len(p.Data) < 100 {
@@ -52,8 +52,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// FuzzICRC: the ICRC is that of the reference for any packet, identification and
-// sockets, is found good, and with any change is bad.
+// FuzzICRC: the ICRC of any packet, identification and path is that of the reference,
+// is accepted, and after any change is rejected.
 func FuzzICRC(f *testing.F) {
 	f.Add([]byte("twelve bytes"), uint16(0), []byte("\xc0\x00\x02\x01\xc0\x00\x02\x02"), uint16(49152), uint16(4791), uint16(3), byte(1))
 	f.Add(make([]byte, 4108), uint16(63), make([]byte, 32), uint16(0), uint16(0xffff), uint16(100), byte(0x80))
@@ -86,7 +86,7 @@ func FuzzICRC(f *testing.F) {
 		if packet[i] ^= change; change == 0 || i == 4 {
 			return
 		}
-		// An identification may make up for the change, but not that of the packet.
+		// Another identification may compensate the change, but not the packet's own.
 		if got, ok := p.Identify(packet); ok && got == id {
 			t.Fatalf("byte %d is changed by %#02x, and the packet good", i, change)
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/roce/rocetest"
 )
 
-// captured are the packets of testdata/rxe.pcap, which rxe made.
+// captured returns the packets of testdata/rxe.pcap, which rxe sent.
 func captured(t testing.TB) []rocetest.Packet {
 	t.Helper()
 	b, err := os.ReadFile("testdata/rxe.pcap")
@@ -32,8 +32,8 @@ func captured(t testing.TB) []rocetest.Packet {
 	return packets
 }
 
-// TestGoldenBytes decodes what the kernel's rxe has sent, encodes it again, and
-// checks the ICRC.
+// TestGoldenBytes decodes packets of the kernel's rxe, encodes them again and checks
+// the ICRC.
 func TestGoldenBytes(t *testing.T) {
 	for i, p := range captured(t) {
 		h, payload, err := p.Check()

@@ -10,7 +10,7 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
-// full is a header with a value in each field that its opcode has, and in no other.
+// full returns a header with a value in each field of its opcode, and in no other.
 func full(op wire.Opcode) wire.Header {
 	h := wire.Header{
 		Op: op, Solicited: true, MigReq: true, AckReq: true, FECN: true, BECN: true, PKey: 0x8001, DestQP: 0xabcdef, PSN: 0xfedcba,
@@ -42,7 +42,8 @@ func full(op wire.Opcode) wire.Header {
 	return h
 }
 
-// packetOf is a packet with a header and payload, and 4 bytes in place of its ICRC.
+// packetOf returns a packet with a header and payload, and 4 bytes in place of the
+// ICRC.
 func packetOf(h wire.Header, payload string) []byte {
 	b := append(h.Append(nil), payload...)
 	return append(b, make([]byte, int(h.Pad)+wire.ICRCLen)...)
@@ -78,7 +79,7 @@ func TestEveryOpcodeRoundTrip(t *testing.T) {
 	}
 }
 
-// TestHeaderBytes has the layouts as bytes, one packet for each extended header.
+// TestHeaderBytes shows the layouts as bytes, one packet for each extended header.
 func TestHeaderBytes(t *testing.T) {
 	const (
 		bth       = " f0 8001 c0abcdef 80fedcba "
@@ -157,7 +158,7 @@ func TestReservedBitsArePassedOver(t *testing.T) {
 	}
 }
 
-func TestDecodeRefuses(t *testing.T) {
+func TestDecodeRejects(t *testing.T) {
 	with := func(op wire.Opcode, pad uint8, payload int) []byte {
 		h := full(op)
 		h.Pad = pad
@@ -168,7 +169,7 @@ func TestDecodeRefuses(t *testing.T) {
 	for name, c := range map[string]struct {
 		packet []byte
 		want   error
-		silent bool // the header is of no use
+		silent bool // the header is not valid
 	}{
 		"nothing":                      {nil, wire.ErrShort, true},
 		"a BTH alone":                  {with(wire.SendOnly, 0, 0)[:12], wire.ErrShort, true},
@@ -196,7 +197,7 @@ func TestDecodeRefuses(t *testing.T) {
 	} {
 		var h wire.Header
 		payload, err := h.Decode(c.packet)
-		if err != c.want || payload != nil { //nolint:errorlint // it is the value itself
+		if err != c.want || payload != nil { //nolint:errorlint // the value itself, not wrapped
 			t.Errorf("%s: %v and %d bytes, want %v", name, err, len(payload), c.want)
 		}
 		switch {
@@ -208,7 +209,8 @@ func TestDecodeRefuses(t *testing.T) {
 			t.Errorf("%s: more than the BTH is told: %+v", name, h)
 		}
 	}
-	// Each prefix of a good packet is refused or has less payload, and none panics.
+	// Each prefix of a valid packet is rejected or has less payload; none causes a
+	// panic.
 	for _, o := range opcodes {
 		b := with(o.op, 0, 0)
 		for n := range len(b) {
@@ -249,7 +251,7 @@ func TestPadOf(t *testing.T) {
 	}
 }
 
-// TestMaxOverhead holds the number against all opcodes with payload.
+// TestMaxOverhead compares the constant with all opcodes with payload.
 func TestMaxOverhead(t *testing.T) {
 	most := 0
 	for _, o := range opcodes {

@@ -11,7 +11,7 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
-// bitwise is the CRC-32 of IEEE 802.3, bit by bit.
+// bitwise is the CRC-32 of IEEE 802.3, computed bit by bit.
 func bitwise(b []byte) uint32 {
 	r := ^uint32(0)
 	for _, v := range b {
@@ -23,8 +23,8 @@ func bitwise(b []byte) uint32 {
 	return ^r
 }
 
-// pseudo is what the ICRC covers, written out by the specification (annex
-// A17.3.3): from the LRH to the pad.
+// pseudo returns the bytes that the ICRC covers, from the LRH to the pad
+// (specification, annex A17.3.3).
 func pseudo(from, to netip.AddrPort, id uint16, bthToPad []byte) []byte {
 	e := binary.BigEndian
 	b := bytes.Repeat([]byte{0xff}, 8)
@@ -50,7 +50,7 @@ func pseudo(from, to netip.AddrPort, id uint16, bthToPad []byte) []byte {
 	return append(b, masked...)
 }
 
-// ends are the sockets of some paths.
+// ends are the sockets of several paths.
 var ends = []struct{ from, to netip.AddrPort }{
 	{netip.MustParseAddrPort("192.0.2.1:49152"), netip.MustParseAddrPort("192.0.2.2:4791")},
 	{netip.MustParseAddrPort("192.0.2.2:4791"), netip.MustParseAddrPort("192.0.2.1:40000")},
@@ -58,11 +58,11 @@ var ends = []struct{ from, to netip.AddrPort }{
 	{netip.MustParseAddrPort("[fe80::1]:1"), netip.MustParseAddrPort("[fe80::2]:4791")},
 }
 
-// sizes of packets from BTH to pad: the shortest, odd kinds, the full ones of path
-// MTU 1024 and 4096, the longest datagram.
+// sizes are lengths from BTH to pad: the shortest, odd ones, full packets of path MTU
+// 1024 and 4096, the longest datagram.
 var sizes = []int{12, 16, 20, 28, 40, 56, 60, 64, 1036, 1052, 4108, 4124, 4128, 65532 - 28 - 4}
 
-// randomPacket is a packet of random bytes without ICRC.
+// randomPacket returns random bytes without ICRC.
 func randomPacket(r *rand.Rand, size int) []byte {
 	b := make([]byte, size)
 	for i := range b {
@@ -82,7 +82,7 @@ func TestICRCAgainstTheReference(t *testing.T) {
 			before := bytes.Clone(b)
 			for _, id := range []uint16{0, 1, 2, 63, 64, 0x00ff, 0x0100, 0x1234, 0x8000, 0xffff, uint16(r.Uint32())} {
 				want := bitwise(pseudo(end.from, end.to, id, b))
-				// In one piece, and header and payload apart.
+				// At once, and header and payload separately.
 				if got := wire.UpdateHeader(p.BeginID(size+wire.ICRCLen, id), b); got != want {
 					t.Errorf("%v to %v, %d bytes, identification %d: %#08x, want %#08x", end.from, end.to, size, id, got, want)
 				}
@@ -118,7 +118,7 @@ func TestUpdateHeaderOfAnyLength(t *testing.T) {
 	}
 }
 
-func TestSwitchesMayChangeWhatTheICRCLeavesOut(t *testing.T) {
+func TestICRCIgnoresWhatSwitchesChange(t *testing.T) {
 	p := wire.NewPath(ends[0].from, ends[0].to)
 	b := benchPacket(&p, 64, 0)
 	for _, congestion := range []byte{0x80, 0x40, 0xff} {
@@ -152,7 +152,7 @@ func TestMappedAddressesAndZones(t *testing.T) {
 	}
 }
 
-// signed is a packet of random bytes with its ICRC.
+// signed returns random bytes with their ICRC.
 func signed(r *rand.Rand, p *wire.Path, size int, id uint16) []byte {
 	b := randomPacket(r, size)
 	return wire.AppendICRC(b, wire.UpdateHeader(p.BeginID(size+wire.ICRCLen, id), b))
@@ -177,7 +177,7 @@ func TestEveryIdentificationIsFound(t *testing.T) {
 			}
 		}
 	}
-	for _, size := range sizes { // And in packets of each length, whatever came before.
+	for _, size := range sizes { // In packets of each length, whatever came before.
 		for _, id := range []uint16{1, 63, 0xffff} {
 			b := signed(r, &p, size, id)
 			if got, ok := p.Identify(b); !ok || got != id {
@@ -197,7 +197,7 @@ func TestIPv6HasNoIdentification(t *testing.T) {
 	if id, ok := p.Identify(b); id != 0 || !ok || !p.Check(b, 1) || !p.Check(b, wire.IdentificationsAny) {
 		t.Errorf("a good packet: %d, %v", id, ok)
 	}
-	// A difference that an identification of IPv4 could make.
+	// A difference that an IPv4 identification could cause.
 	four := wire.NewPath(ends[0].from, ends[0].to)
 	difference := wire.UpdateHeader(four.Begin(104), b[:100]) ^ wire.UpdateHeader(four.BeginID(104, 1), b[:100])
 	wire.PutICRC(b[100:], wire.ICRC(b)^difference)
@@ -213,7 +213,7 @@ func TestDamagedPacketsAreBad(t *testing.T) {
 		b := signed(r, &p, 60, 0)
 		for i := range len(b) * 8 { // Each bit alone.
 			b[i/8] ^= 1 << (i % 8)
-			want := i/8 == 4 // what switches may change
+			want := i/8 == 4 // switches may change it
 			if v := p.Check(b, wire.IdentificationsRoCE); v != want {
 				t.Errorf("bit %d is damaged: %v", i, v)
 			}
@@ -233,9 +233,9 @@ func TestDamagedPacketsAreBad(t *testing.T) {
 	}
 }
 
-// TestWhatTheCheckIsWorth counts how many wrong ICRCs pass: of 2^32 there are as
-// many as identifications.
-func TestWhatTheCheckIsWorth(t *testing.T) {
+// TestFalseAcceptRate counts how many wrong ICRCs are accepted: of 2^32, as many as
+// there are identifications.
+func TestFalseAcceptRate(t *testing.T) {
 	r := random()
 	p := wire.NewPath(ends[0].from, ends[0].to)
 	b := signed(r, &p, 100, 0)
@@ -247,7 +247,7 @@ func TestWhatTheCheckIsWorth(t *testing.T) {
 			passed++
 		}
 	}
-	// 16 are to be expected; the numbers are the same in each run.
+	// 16 are expected; the numbers are the same in each run.
 	if passed < 8 || passed > 24 {
 		t.Errorf("%d of %d random ICRCs pass", passed, tries)
 	}

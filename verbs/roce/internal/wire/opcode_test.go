@@ -6,15 +6,15 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 )
 
-// opcodes are all that the package knows, with what the specification's table 38
-// (and annexes A17 and A19) says of their packets.
+// opcodes are all opcodes of the package, with the properties of their packets by table
+// 38 of the specification (and annexes A17 and A19).
 var opcodes = []struct {
 	number  uint8
 	op      wire.Opcode
-	headers string // behind the BTH, in order
+	headers string // after the BTH, in order
 	len     int    // of all headers
-	part    string // of the message: first, middle, last, only
-	kind    string // request, response
+	part    string // position in the message: first, middle, last, only
+	kind    string // request or response
 	name    string
 }{
 	{0x00, wire.SendFirst, "payload", 12, "first", "request", "SEND First"},

@@ -45,8 +45,8 @@ func TestSyndromes(t *testing.T) {
 	}
 }
 
-// TestRNRDelays checks the table by its rule: from 2 on each pair of codes is 2 and
-// 3, then twice that (specification, volume 1, table 45).
+// TestRNRDelays checks the table by its rule: from code 2 on, each pair of codes is 2
+// and 3 units, then twice that (specification, volume 1, table 45).
 func TestRNRDelays(t *testing.T) {
 	const unit = 10 * time.Microsecond
 	if wire.RNRDelay(0) != 65536*unit || wire.RNRDelay(1) != unit {
