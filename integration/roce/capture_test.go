@@ -16,7 +16,7 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/roce/rocetest"
 )
 
-// until waits for an answer with a syndrome.
+// until waits for an acknowledgement with a syndrome.
 func until(c *cabletest.Capture, is func(rocetest.Syndrome) bool, within time.Duration) bool {
 	for {
 		r, ok := c.More(within)
@@ -31,7 +31,7 @@ func until(c *cabletest.Capture, is func(rocetest.Syndrome) bool, within time.Du
 	}
 }
 
-// newPair is a queue pair on each of the devices that the VM has, connected.
+// newPair returns a connected queue pair on each of the devices of the VM.
 func newPair(t *testing.T, family int, access verbs.Access) (a, b *kernel) {
 	t.Helper()
 	ends := softroce.DefaultPair()
@@ -52,8 +52,8 @@ func newPair(t *testing.T, family int, access verbs.Access) (a, b *kernel) {
 	return a, b
 }
 
-// TestRxeCapture captures what rxe says to rxe, checks that each packet is what
-// package wire would have made, and leaves the capture in build/rxe.pcap, of which
+// TestRxeCapture captures packets between two rxe devices, checks that package wire
+// would build the same packets, and writes the capture to build/rxe.pcap.
 // verbs/roce/internal/wire/testdata has a copy.
 func TestRxeCapture(t *testing.T) {
 	overTheCable(t)
@@ -75,7 +75,7 @@ func TestRxeCapture(t *testing.T) {
 		t.Run(name+" no receive", func(t *testing.T) {
 			a, b := newPair(t, family, remoteAll)
 			a.send(verbs.SendWR{ID: 1, Op: verbs.OpSend, SGL: a.sge(0, 8), Signaled: true})
-			if !until(c, rocetest.Syndrome.IsRNR, patience) {
+			if !until(c, rocetest.Syndrome.IsRNR, testTimeout) {
 				t.Error("no RNR NAK")
 			}
 			b.recv(verbs.RecvWR{ID: 2, SGL: b.sge(0, 8)})
@@ -108,8 +108,8 @@ func TestRxeCapture(t *testing.T) {
 	c.Write("../../build", "rxe.pcap")
 }
 
-// operations does each operation with messages of each form: empty, padded, one
-// full packet, first and last, first, middle and last.
+// operations runs each operation with messages of each form: empty, padded, one full
+// packet, first and last, first, middle and last.
 func operations(t *testing.T, family int) {
 	a, b := newPair(t, family, remoteAll)
 	for _, n := range []int{0, 3, 1024, 1026, 3001} {
@@ -143,13 +143,13 @@ func operations(t *testing.T, family int) {
 	}
 }
 
-// refusal is a request that the other side refuses.
+// refusal is a request that the responder rejects.
 type refusal struct {
 	name    string
 	access  verbs.Access // of the responder's queue pair
-	receive int          // bytes of the receive that is posted; 0 for none
+	receive int          // length of the posted receive; 0: none is posted
 	wr      func(a, b *kernel) verbs.SendWR
-	want    verbs.Status // of the requester's completion, which follows from the NAK
+	want    verbs.Status // of the requester's completion, by the NAK
 }
 
 func refusals() []refusal {
@@ -173,11 +173,10 @@ func refusals() []refusal {
 	}
 }
 
-// overTheCable lets the IPv6 packets between the two devices travel over the cable.
-// Both addresses are of this machine, for which accept_local and rp_filter are
-// enough with IPv4, but IPv6 looks for local addresses first: so packets that are
-// to leave by one of the interfaces get a table of their own before that of local
-// addresses.
+// overTheCable makes the IPv6 packets between the two devices travel over the cable.
+// Both addresses belong to this host. With IPv4, accept_local and rp_filter are enough,
+// but IPv6 looks up local addresses first. So packets that leave by one of the
+// interfaces get a routing table of their own before that of local addresses.
 func overTheCable(t *testing.T) {
 	t.Helper()
 	rule := func(priority, table int, oif string) *netlink.Rule {

@@ -13,7 +13,7 @@ import (
 	libibverbs "github.com/tryst-rdma/tryst/verbs/cgo"
 )
 
-// kernel is a queue pair of the kernel's, with a memory region.
+// kernel is a queue pair of the kernel's device, with a memory region.
 type kernel struct {
 	t   *testing.T
 	dev verbs.Device
@@ -28,11 +28,10 @@ type kernel struct {
 	access verbs.Access
 }
 
-// remoteAll is everything that a peer may be allowed.
+// remoteAll is all remote access rights.
 const remoteAll = verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
 
-// newKernel opens a device and makes a queue pair that talks from the
-// given address.
+// newKernel opens a device and creates a queue pair with a local address.
 func newKernel(t *testing.T, device string, addr netip.Addr, size int) *kernel {
 	t.Helper()
 	k := &kernel{t: t, psn: 0xfffffe, access: remoteAll} // the PSN wraps soon
@@ -88,8 +87,7 @@ func closing(t *testing.T, what string, c interface{ Close() error }) {
 	})
 }
 
-// The kernel asks for 10.24 ms before a send without receive is tried again, and
-// tries for ever.
+// The RNR timer of the kernel's device is 10.24 ms, and it retries without limit.
 const (
 	rnrTimer   = 20
 	rnrForEver = 7
@@ -113,14 +111,14 @@ func (k *kernel) connect(mtu verbs.MTU, peer verbs.Endpoint) {
 	}
 }
 
-// endpoint is what a peer must know.
+// endpoint returns what a peer needs to connect.
 func (k *kernel) endpoint() verbs.Endpoint {
 	e := k.qp.Endpoint()
 	e.GID, e.PSN = k.gid.GID, k.psn
 	return e
 }
 
-// sge is a piece of the memory.
+// sge returns a part of the memory.
 func (k *kernel) sge(offset, n int) []verbs.SGE {
 	return []verbs.SGE{{Addr: k.mr.Addr() + uint64(offset), Length: uint32(n), LKey: k.mr.LKey()}} //nolint:gosec // sizes of a test
 }
@@ -139,10 +137,10 @@ func (k *kernel) send(wrs ...verbs.SendWR) {
 	}
 }
 
-// completion waits for the next one.
+// completion waits for the next completion.
 func (k *kernel) completion() verbs.WC {
 	k.t.Helper()
-	ctx, cancel := context.WithTimeout(k.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(k.t.Context(), testTimeout)
 	defer cancel()
 	var wcs [1]verbs.WC
 	for {
@@ -162,7 +160,7 @@ func (k *kernel) completion() verbs.WC {
 	}
 }
 
-// done waits for the next completion, which is to have a status.
+// done waits for the next completion, which must have a given status.
 func (k *kernel) done(t *testing.T, want verbs.Status) {
 	t.Helper()
 	if wc := k.completion(); wc.Status != want {

@@ -12,30 +12,31 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/roce/rocetest"
 )
 
-// odd is something that a requester may send, or should not, to a queue pair that
-// expects the PSN 100 and has a path MTU of 1024.
+// odd is a request that is unusual or invalid, for a queue pair that expects PSN 100
+// with a path MTU of 1024.
 type odd struct {
 	name    string
 	packets []oddPacket
-	receive bool // of 2048 bytes is posted
-	// want are the answers, in order; the last is that to the probe behind it.
+	receive bool // post a receive of 2048 bytes
+	// want are the responses, in order. The last one is for the probe that follows the
+	// request.
 	want []string
 }
 
-// oddPacket is a request; what is 0 becomes what is right.
+// oddPacket is a request. The test replaces 0 by a valid value.
 type oddPacket struct {
 	h       rocetest.Header
 	payload int
 	change  func(packet []byte) []byte // before the ICRC
 }
 
-// What a responder says. The probe is a request with a PSN that is far ahead, so
-// that the answer tells what the queue pair expects; a broken one gives none.
+// Responses of a responder. The probe is a request with a PSN far ahead, so that the
+// NAK shows which PSN the queue pair expects; a failed queue pair does not respond.
 func ack(psn int) string     { return fmt.Sprintf("ACK of %d", psn) }
 func expects(psn int) string { return fmt.Sprintf("NAK: PSN sequence error of %d", psn) }
 func invalid(psn int) string { return fmt.Sprintf("NAK: invalid request of %d", psn) }
 
-// oddities lists what the kernel says to each.
+// oddities lists the responses of the kernel's device.
 func oddities() []odd {
 	one := func(h rocetest.Header, payload int) []oddPacket { return []oddPacket{{h: h, payload: payload}} }
 	changed := func(h rocetest.Header, payload int, change func([]byte) []byte) []oddPacket {
@@ -90,8 +91,8 @@ func oddities() []odd {
 	}
 }
 
-// TestRxeAnswersToOddPackets holds what the kernel's responder says to packets that
-// a requester seldom sends, as a baseline for the one of verbs/roce.
+// TestRxeAnswersToOddPackets records how the kernel's responder reacts to packets that
+// a requester seldom sends, as a baseline for the responder of verbs/roce.
 func TestRxeAnswersToOddPackets(t *testing.T) {
 	n := newCable(t)
 	theirs, ours := kernelAddrs[0].Addr(), ourAddrs[0].Addr()
@@ -104,7 +105,7 @@ func TestRxeAnswersToOddPackets(t *testing.T) {
 			if o.receive {
 				k.recv(verbs.RecvWR{ID: 1, SGL: k.sge(0, 2048)})
 			}
-			// fill gives what is 0 its right value.
+			// fill replaces 0 by a valid value.
 			fill := func(h rocetest.Header, payload int) rocetest.Header {
 				h.MigReq, h.AckReq = true, true
 				h.Addr += k.mr.Addr() + 4096
@@ -130,7 +131,7 @@ func TestRxeAnswersToOddPackets(t *testing.T) {
 			}
 			s.send(theirs, s.packet(theirs, fill(rocetest.Header{Op: rocetest.ReadRequest, Length: 4, PSN: 0x1000}, 0), nil))
 			var answers []string
-			for within := patience; ; {
+			for within := testTimeout; ; {
 				if len(answers) >= len(o.want) {
 					within = quiet / 10
 				}

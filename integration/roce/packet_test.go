@@ -17,14 +17,14 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/roce/rocetest"
 )
 
-// socket is an ordinary UDP socket at an address of ours, at RoCE's port.
+// socket is an ordinary UDP socket at an address of our end, on the RoCE port.
 type socket struct {
 	t    *testing.T
 	conn *net.UDPConn
 	addr netip.AddrPort
 }
 
-// newSocket makes one whose packets have the DF bit and identification 0.
+// newSocket opens a socket whose packets have the DF bit and identification 0.
 func (n *namespace) newSocket(t *testing.T, addr netip.Addr) *socket {
 	t.Helper()
 	s := &socket{t: t, addr: netip.AddrPortFrom(addr, rocetest.Port)}
@@ -42,8 +42,8 @@ func (n *namespace) newSocket(t *testing.T, addr netip.Addr) *socket {
 	return s
 }
 
-// withoutChecksum lets the socket take packets over IPv6 whose UDP checksum is 0,
-// as those of rxe and of NICs are. Without it the kernel drops them.
+// withoutChecksum makes the socket receive IPv6 packets with UDP checksum 0, as rxe and
+// NICs send them. Otherwise the kernel drops them.
 func (s *socket) withoutChecksum() {
 	s.t.Helper()
 	if s.addr.Addr().Is6() {
@@ -64,19 +64,19 @@ func (s *socket) option(level, name, value int) {
 	}
 }
 
-// packet makes a packet to a peer's port 4791.
+// packet builds a packet to the RoCE port of a peer.
 func (s *socket) packet(to netip.Addr, h rocetest.Header, payload []byte) []byte {
 	return s.changed(to, h, payload, nil)
 }
 
-// changed makes one of which something, from BTH to pad, is changed before its
+// changed builds a packet of which change alters the bytes from BTH to pad before the
 // ICRC is computed.
 func (s *socket) changed(to netip.Addr, h rocetest.Header, payload []byte, change func([]byte) []byte) []byte {
 	path := s.path(to)
 	return rocetest.AppendPacket(nil, &path, 0, h, payload, change)
 }
 
-// path is that to a peer's port 4791.
+// path returns the path to the RoCE port of a peer.
 func (s *socket) path(to netip.Addr) rocetest.Path {
 	return rocetest.NewPath(s.addr, netip.AddrPortFrom(to, rocetest.Port))
 }
@@ -88,7 +88,7 @@ func (s *socket) send(to netip.Addr, packet []byte) {
 	}
 }
 
-// next is the next packet that comes, or ok false after a time.
+// next returns the next packet; ok is false if none arrives in time.
 func (s *socket) next(within time.Duration) (packet []byte, from netip.AddrPort, ok bool) {
 	s.t.Helper()
 	if err := s.conn.SetReadDeadline(time.Now().Add(within)); err != nil {
@@ -105,12 +105,11 @@ func (s *socket) next(within time.Duration) (packet []byte, from netip.AddrPort,
 	return b[:n], netip.AddrPortFrom(from.Addr().Unmap(), from.Port()), true
 }
 
-// quiet is how long a test looks whether nothing comes.
+// quiet is how long a test waits to see that no packet arrives.
 const quiet = time.Second
 
-// TestRxeAcknowledgesAPacketOfOurs is what all of verbs/roce hangs on: a packet
-// from an ordinary UDP socket is taken by the kernel's device, and its answer is
-// understood.
+// TestRxeAcknowledgesAPacketOfOurs is the basis of verbs/roce: the kernel's device
+// accepts a packet from an ordinary UDP socket, and its response can be decoded.
 func TestRxeAcknowledgesAPacketOfOurs(t *testing.T) {
 	n := newCable(t)
 	for i, family := range []string{"IPv4", "IPv6"} {
@@ -131,7 +130,7 @@ func TestRxeAcknowledgesAPacketOfOurs(t *testing.T) {
 			send.Op, send.PSN = rocetest.SendOnly, 0
 			content := bytes.Repeat([]byte("ours "), 201)[:1001]
 
-			// With the ICRC of other bytes it is nobody's packet.
+			// A packet with a wrong ICRC is dropped.
 			damaged := s.packet(theirs, write, bytes.Repeat([]byte("bad  "), 201)[:1001])
 			damaged[100] ^= 1
 			s.send(theirs, damaged)
@@ -141,7 +140,7 @@ func TestRxeAcknowledgesAPacketOfOurs(t *testing.T) {
 
 			for i, h := range []rocetest.Header{write, send} {
 				s.send(theirs, s.packet(theirs, h, content))
-				b, from, ok := s.next(patience)
+				b, from, ok := s.next(testTimeout)
 				if !ok {
 					t.Fatalf("%v: no answer", h.Op)
 				}
@@ -189,8 +188,8 @@ func TestRxeSendsNoUDPChecksum(t *testing.T) {
 		t.Error("the write was not carried out")
 	}
 	s.withoutChecksum()
-	s.send(theirs, s.packet(theirs, h, []byte("here"))) // a duplicate, which is acknowledged again
-	if _, _, ok := s.next(patience); !ok {
+	s.send(theirs, s.packet(theirs, h, []byte("here"))) // a duplicate, which is acknowledged, too
+	if _, _, ok := s.next(testTimeout); !ok {
 		t.Error("no answer even so")
 	}
 }

@@ -13,12 +13,12 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/roce/rocetest"
 )
 
-// TestRxeTakesSuperPackets: packets that our kernel cuts from one datagram
-// (UDP_SEGMENT) are taken when the ICRC of segment i is that of identification i.
+// TestRxeTakesSuperPackets: rxe accepts packets that our kernel splits from one
+// datagram (UDP_SEGMENT) if the ICRC of segment i covers identification i.
 func TestRxeTakesSuperPackets(t *testing.T) {
 	n := newCable(t)
 	for i, family := range []string{"IPv4", "IPv6"} {
-		for _, id := range []uint16{1, 0} { // what the identification grows by
+		for _, id := range []uint16{1, 0} { // increment of the identification per segment
 			t.Run(fmt.Sprintf("%s, identifications grow by %d", family, id), func(t *testing.T) {
 				theirs, ours := kernelAddrs[i].Addr(), ourAddrs[i].Addr()
 				k := newKernel(t, kernelDevice, theirs, 1<<16)
@@ -48,12 +48,12 @@ func TestRxeTakesSuperPackets(t *testing.T) {
 				s.option(unix.IPPROTO_UDP, unix.UDP_SEGMENT, mtu+rocetest.MinOverhead)
 				s.send(theirs, super)
 				lost := id == 0 && ours.Is4()
-				if lost { // All but the first segment are nobody's packets: ask what is expected.
+				if lost { // only the first segment is valid: find out what is expected
 					h.PSN++
 					s.send(theirs, s.packet(theirs, h, content[:mtu]))
 				}
 
-				b, _, ok := s.next(patience)
+				b, _, ok := s.next(testTimeout)
 				var answer rocetest.Header
 				if _, err := answer.Decode(b); !ok || err != nil {
 					t.Fatalf("no answer: %v", err)

@@ -21,9 +21,9 @@ import (
 // build is the project's build directory.
 const build = "../../../build"
 
-// TestRxeCapture leaves in build/together.pcap what the two devices say to each other:
-// data with 1% loss, refused requests, and the end of a queue pair. It checks each
-// packet, which make check-capture has others check.
+// TestRxeCapture writes to build/together.pcap what the two devices send: data with 1%
+// loss, rejected requests, and the end of a queue pair. It checks each packet; make
+// check-capture checks them with another program.
 func TestRxeCapture(t *testing.T) {
 	const name = "together.pcap"
 	if err := os.Remove(filepath.Join(build, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -44,8 +44,8 @@ func TestRxeCapture(t *testing.T) {
 			env.Groups = []string{"Data"}
 			verbstest.Run(t, env)
 		})
-		// Who has refused a request is silent ever after: were its word lost, the
-		// other one would know of no refusal.
+		// A responder that has rejected a request sends nothing more. If its NAK were
+		// lost, the requester would not learn of it.
 		t.Run(r.String()+" no more", func(t *testing.T) {
 			env.Groups = []string{"Failure"}
 			verbstest.Run(t, env)
@@ -98,8 +98,8 @@ func isOurs(p rocetest.Packet) bool {
 	return false
 }
 
-// TestRxeSuperPackets: toward the kernel's device the first super-packet is one of two
-// packets, and longer ones are sent when it was acknowledged.
+// TestRxeSuperPackets: the first super-packet to the kernel's device has two packets,
+// and longer ones are sent after it was acknowledged.
 func TestRxeSuperPackets(t *testing.T) {
 	w := newWorld(t, roce.Options{})
 	for f := range family(2) {
@@ -113,8 +113,8 @@ func TestRxeSuperPackets(t *testing.T) {
 	}
 }
 
-// TestRxeWithoutOffloads: where the interface computes no checksums, the kernel takes
-// no super-packets, and the device does without.
+// TestRxeWithoutOffloads: if the interface computes no checksums, the kernel takes no
+// super-packets, and the device works without them.
 func TestRxeWithoutOffloads(t *testing.T) {
 	w := newWorld(t, roce.Options{})
 	cabletest.NoChecksums(t, cabletest.Here{}, cabletest.OurNetdev)
@@ -128,8 +128,8 @@ func TestRxeWithoutOffloads(t *testing.T) {
 	}
 }
 
-// lengths does the suite's operations toward the kernel with small packets, and
-// tells of each datagram of ours how many packets it had when it left.
+// lengths runs the suite's operations toward the kernel's device with a small MTU, and
+// returns the number of packets of each datagram that our device sent.
 func (w *world) lengths(t *testing.T, f family) (packets []int) {
 	t.Helper()
 	const mtu = verbs.MTU1024
@@ -142,7 +142,7 @@ func (w *world) lengths(t *testing.T, f family) (packets []int) {
 	end()
 	for _, r := range c.Records {
 		if p, _ := rocetest.ParseFrame(r.Frame); isOurs(p) {
-			// A packet has at most mtu and 28 bytes more of headers.
+			// A packet has at most mtu and 28 more bytes of headers.
 			packets = append(packets, (len(p.Data)+int(mtu)-1)/(int(mtu)+28+4))
 		}
 	}

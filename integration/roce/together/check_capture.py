@@ -1,7 +1,7 @@
-"""Has tshark and scapy read a capture of RoCEv2 packets: check_capture.py CAPTURE
+"""Checks a capture of RoCEv2 packets with tshark and scapy: check_capture.py CAPTURE
 
-tshark (Wireshark's) says which packets are malformed, and scapy's contrib/roce computes every ICRC again. Prints how many packets there
-are of each opcode and from each address; ends with 1 when one of the two has something to say against a packet.
+tshark (of Wireshark) reports malformed packets, and scapy's contrib/roce computes every ICRC again. Prints the number of packets of
+each opcode and address. Exits with 1 if one of the two rejects a packet.
 """
 
 import collections
@@ -14,8 +14,8 @@ from scapy.layers.inet import IP
 from scapy.layers.l2 import Ether
 from scapy.utils import RawPcapReader
 
-# tshark guesses at the payload: any SEND may be RPC over RDMA, and 08 00 00 00 the beginning of an Ethernet frame's IPv4. It then calls
-# malformed what is none of it.
+# Without these options tshark guesses the protocol of the payload: any SEND may be RPC over RDMA, and 08 00 00 00 the beginning of IPv4
+# in an Ethernet frame. It then reports valid packets as malformed.
 TSHARK = ["tshark", "-n", "--disable-heuristic", "rpcrdma_infiniband", "--disable-heuristic", "eth_over_ib"]
 
 
@@ -31,8 +31,8 @@ def tshark(capture, *arguments):
 
 def main(capture):
     if not os.path.exists(capture):
-        sys.exit(f"there is no {capture}: make test-rxe makes it (TestRxeCapture in integration/roce/together)")
-    # One line a packet: what is malformed in it, what it was taken for, and the opcode.
+        sys.exit(f"{capture} does not exist: make test-rxe writes it (TestRxeCapture in integration/roce/together)")
+    # One line for each packet: the malformed part, the detected protocols, and the opcode.
     fields = ["_ws.malformed", "frame.protocols", "infiniband.bth.opcode"]
     lines = tshark(capture, "-T", "fields", "-E", "separator=|", *[part for f in fields for part in ("-e", f)])
     malformed = not_roce = 0
@@ -40,7 +40,7 @@ def main(capture):
         bad, protocols, opcode = line.split("|")
         malformed += bad != ""
         not_roce += opcode == "" or "infiniband" not in protocols
-    print(f"tshark: {len(lines)} packets, {malformed} malformed, {not_roce} not taken for RoCEv2")
+    print(f"tshark: {len(lines)} packets, {malformed} malformed, {not_roce} not detected as RoCEv2")
 
     opcodes = collections.Counter()
     good = total = 0
@@ -48,7 +48,7 @@ def main(capture):
         packet = Ether(data)
         total += 1
         if BTH not in packet:
-            print(f"scapy: packet {total} is no RoCEv2: {packet.summary()}")
+            print(f"scapy: packet {total} is not RoCEv2: {packet.summary()}")
             continue
         bth = packet[BTH]
         received = bth.icrc.to_bytes(4, "big")

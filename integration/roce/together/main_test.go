@@ -14,15 +14,15 @@ import (
 	"go.uber.org/goleak"
 )
 
-// inside is set in the process that is in a namespace of its own, where firstFile
-// is the namespace of the process that started it.
+// inside is set in the child process with its own network namespace; firstFile is then
+// the file number of the namespace of its parent.
 const (
 	inside    = "TRYST_TEST_INSIDE"
 	firstFile = 3
 )
 
-// TestMain runs the tests in a process of their own in a new network namespace, or is
-// the other server of TestRxeTransport.
+// TestMain runs the tests in a child process in a new network namespace, or runs the
+// other server of TestRxeTransport.
 func TestMain(m *testing.M) {
 	if text, ok := os.LookupEnv(asServer); ok {
 		if err := beServer(text); err != nil {
@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// again is the exit status of that process.
+// again runs the child process and returns its exit status.
 func again() int {
 	runtime.LockOSThread() // the child dies with this thread
 	first, err := os.Open("/proc/self/ns/net")

@@ -12,8 +12,8 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/verbstest"
 )
 
-// TestRxeSuite: the provider suite with the kernel's device on one end and ours on
-// the other.
+// TestRxeSuite: the provider suite with the kernel's device on one end and our device
+// on the other.
 func TestRxeSuite(t *testing.T) {
 	w := newWorld(t, roce.Options{})
 	for _, d := range []direction{kernelToUs, usToKernel} {
@@ -30,15 +30,15 @@ type route struct {
 	direction direction
 	family    family
 	mtu       verbs.MTU
-	loss      float32 // percent, each way
+	loss      float32 // percent, in each direction
 }
 
 func (r route) String() string {
 	return fmt.Sprintf("%v %v MTU %d loss %v%%", r.direction, r.family, r.mtu, r.loss)
 }
 
-// routes are all, but for the family, which alternates so that each meets each
-// value of the others.
+// routes returns all combinations except for the family, which alternates so that each
+// family occurs with each value of the others.
 func routes() (list []route) {
 	for i := range 8 {
 		r := route{usToKernel, family((i ^ i>>1 ^ i>>2) & 1), verbs.MTU1024, 0}
@@ -56,8 +56,7 @@ func routes() (list []route) {
 	return list
 }
 
-// TestRxeData: every operation with messages of every size, over every kind of
-// path.
+// TestRxeData: every operation with messages of every size, over every kind of path.
 func TestRxeData(t *testing.T) {
 	w := newWorld(t, roce.Options{})
 	for _, r := range routes() {

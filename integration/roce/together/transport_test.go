@@ -30,12 +30,12 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/verbstest"
 )
 
-// patience bounds what must not hang, on an emulated processor.
-const patience = 5 * time.Minute
+// testTimeout limits waits that must not hang, on an emulated processor.
+const testTimeout = 5 * time.Minute
 
-// TestRxeTransport: a process with the kernel's device and one with ours, which is
-// the test, pass tensors to each other over nothing but verbs. What the first one
-// is sent it sends back.
+// TestRxeTransport: a process with the kernel's device and one with our device, which
+// is the test, exchange tensors over verbs alone. The first one sends back what it
+// receives.
 func TestRxeTransport(t *testing.T) {
 	w := newWorld(t, roce.Options{})
 	sizes := []int64{0, 1, 1000, 4096, 100_003, 1 << 20, 8 << 20}
@@ -53,8 +53,8 @@ func TestRxeTransport(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				t.Cleanup(func() { // behind the other one's end, whose receive would fail
-					ctx, cancel := context.WithTimeout(context.Background(), patience)
+				t.Cleanup(func() { // before the other server's end, whose receive would fail
+					ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 					defer cancel()
 					if err := s.Close(ctx); err != nil {
 						t.Error(err)
@@ -77,8 +77,8 @@ func TestRxeTransport(t *testing.T) {
 	}
 }
 
-// TestRxeTakenPort: a process that did not get port 4791, where a kernel's device sends,
-// serves who has one over gRPC, and says why.
+// TestRxeTakenPort: a process that does not have port 4791, the only one to which
+// kernels send, serves peers with a kernel's device over gRPC, and reports why.
 func TestRxeTakenPort(t *testing.T) {
 	w := newWorld(t, roce.Options{})
 	env := w.env(t, 0, kernelToUs)
@@ -97,13 +97,13 @@ func TestRxeTakenPort(t *testing.T) {
 		t.Fatal(err)
 	}
 	const why = "a device of the kernel sends to UDP port 4791 only"
-	t.Cleanup(func() { // behind the other one's end, whose receive would fail
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(func() { // before the other server's end, whose receive would fail
+		ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 		defer cancel()
 		if err := s.Close(ctx); err != nil {
 			t.Error(err)
 		}
-		for _, want := range []string{"RDMA devices of kernels and NICs cannot send here", why} {
+		for _, want := range []string{"peers with an RDMA device of a kernel or a NIC cannot send here", why} {
 			if !strings.Contains(log.String(), want) {
 				t.Errorf("the log does not say %q:\n%s", want, log.String())
 			}
@@ -113,9 +113,9 @@ func TestRxeTakenPort(t *testing.T) {
 	thereAndBack(t, s, 1, 1<<20)
 	v, _ := s.Verbs()
 	told := func(l verbstransport.Link) bool { return l.Reason != nil && strings.Contains(l.Reason.Error(), why) }
-	// A try of ours that began before the peer listened may end after the peer's own was
-	// refused: then the next one says why.
-	again, over := time.NewTicker(10*time.Millisecond), time.After(patience)
+	// Our attempt may begin before the peer listens, and end after the peer's own
+	// attempt was rejected. Then the next attempt reports why.
+	again, over := time.NewTicker(10*time.Millisecond), time.After(testTimeout)
 	defer again.Stop()
 	for waits := true; waits && !slices.ContainsFunc(v.Links(), told); {
 		select {
@@ -140,7 +140,7 @@ const (
 
 func task(i int) cluster.Task { return cluster.Task{Job: job, Index: i} }
 
-// place is where a server is.
+// place is the configuration of a server.
 type place struct {
 	Task             int
 	Listen           map[int]string // of all tasks
@@ -153,8 +153,8 @@ func placeOf(task int, e verbstest.End, listen map[int]string) place {
 	return place{Task: task, Listen: listen, Provider: e.Provider.Name(), Device: e.Device, GIDIndex: int(e.GIDIndex), Fallback: "none"}
 }
 
-// freeAddress is an address for a server: gRPC goes over the loopback interface, and
-// is for the bootstrap alone.
+// freeAddress returns an address for a server. gRPC uses the loopback interface, for
+// the bootstrap only.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -175,14 +175,14 @@ func (p place) start(log io.Writer) (*server.Server, error) {
 	c.Listen, c.Task, c.Cluster = p.Listen[p.Task], task(p.Task), spec
 	c.Transport, c.Fallback, c.Provider = verbstransport.Name, p.Fallback, p.Provider
 	c.RDMA.Device, c.RDMA.GIDIndex, c.RDMA.Timeout = p.Device, &p.GIDIndex, 200*time.Millisecond
-	c.Arena, c.PeerTimeout, c.ShutdownTimeout = 4<<20, patience, patience
+	c.Arena, c.PeerTimeout, c.ShutdownTimeout = 4<<20, testTimeout, testTimeout
 	return server.Start(context.Background(), c, server.Options{Logger: slog.New(slog.NewTextHandler(log, nil))})
 }
 
-// asServer is set in the process that is a server at that place.
+// asServer is set in the process that is the other server; its value is the place.
 const asServer = "TRYST_TEST_SERVER"
 
-// begin starts that process, which ends well at the end of the test.
+// begin starts that process, which must succeed at the end of the test.
 func begin(t *testing.T, p place) {
 	t.Helper()
 	text, err := json.Marshal(p)
@@ -201,8 +201,8 @@ func begin(t *testing.T, p place) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = in.Close() // it ends
-		kill := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+		_ = in.Close() // ends the process
+		kill := time.AfterFunc(testTimeout, func() { _ = cmd.Process.Kill() })
 		defer kill.Stop()
 		if err := cmd.Wait(); err != nil {
 			t.Errorf("the process with the kernel's device: %v", err)
@@ -213,8 +213,8 @@ func begin(t *testing.T, p place) {
 	})
 }
 
-// beServer is that process, until its input ends: what comes in a step is sent back
-// in it.
+// beServer runs that process until its input ends. It sends each tensor back in the
+// step in which it arrives.
 func beServer(text string) error {
 	var p place
 	if err := json.Unmarshal([]byte(text), &p); err != nil {
@@ -225,7 +225,7 @@ func beServer(text string) error {
 		return err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	go func() { // ends with the input
+	go func() { // until the input ends
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		cancel()
 	}()
@@ -243,12 +243,12 @@ func beServer(text string) error {
 			return err
 		}
 	}
-	closing, stop := context.WithTimeout(context.Background(), patience)
+	closing, stop := context.WithTimeout(context.Background(), testTimeout)
 	defer stop()
 	return s.Close(closing)
 }
 
-// receive waits for a tensor, which the caller releases.
+// receive waits for a tensor. The caller releases it.
 func receive(ctx context.Context, s *server.Server, step int64, from, name string) (rendezvous.Value, error) {
 	type result struct {
 		value rendezvous.Value
@@ -260,8 +260,7 @@ func receive(ctx context.Context, s *server.Server, step int64, from, name strin
 	return r.value, r.err
 }
 
-// thereAndBack sends a tensor of some bytes in a step of its own and compares what
-// comes back.
+// thereAndBack sends a tensor in a step of its own and compares what comes back.
 func thereAndBack(t *testing.T, s *server.Server, step, size int64) {
 	t.Helper()
 	shape, err := tensor.NewShape(size)
@@ -284,7 +283,7 @@ func thereAndBack(t *testing.T, s *server.Server, step, size int64) {
 	if err := s.Send(step, peer, "there", sent, false); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	back, err := receive(ctx, s, step, peer, "back")
 	if err != nil {

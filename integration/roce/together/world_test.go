@@ -17,7 +17,7 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/verbstest"
 )
 
-// slow is how much longer than outside of the VM waits may take.
+// slow is the factor by which waits may take longer than outside the VM.
 const slow = 10
 
 // world is the cable with a device on each end.
@@ -36,12 +36,12 @@ func newWorld(t *testing.T, o roce.Options) *world {
 	return w
 }
 
-// family is IPv4 or IPv6, the index of its addresses.
+// family is IPv4 or IPv6, as the index of its addresses.
 type family int
 
 func (f family) String() string { return [...]string{"IPv4", "IPv6"}[f] }
 
-// direction says who is the first end of the suite: the one that asks, mostly.
+// direction selects the first end of the suite, which sends most requests.
 type direction bool
 
 const (
@@ -56,7 +56,7 @@ func (d direction) String() string {
 	return "from the kernel"
 }
 
-// env is the suite's environment.
+// env returns the environment of the suite.
 func (w *world) env(t *testing.T, f family, d direction) verbstest.Env {
 	t.Helper()
 	kernel := end(t, w.kernel, cabletest.KernelDevice, cabletest.KernelAddrs()[f].Addr())
@@ -70,7 +70,7 @@ func (w *world) env(t *testing.T, f family, d direction) verbstest.Env {
 		},
 		Memory: mapped,
 		Slow:   slow,
-		// As in the suite of the kernel's device with itself.
+		// As in the suite of two kernel devices.
 		Path: verbs.Path{Timeout: verbs.TimeoutCode(250 * time.Millisecond)},
 		Lacks: map[verbstest.Feature]string{
 			verbstest.MaxRegion: "neither has a limit below the address space",
@@ -84,11 +84,11 @@ func (w *world) env(t *testing.T, f family, d direction) verbstest.Env {
 	return env
 }
 
-// setPort takes an end of the cable down or up.
+// setPort takes an end of the cable up or down.
 func (w *world) setPort(t testing.TB, e verbstest.End, up bool) {
 	t.Helper()
 	w.change(t, e, up)
-	if up { // the kernel has forgotten where the other end is
+	if up { // the kernel has forgotten the neighbour's address
 		cabletest.Introduce(t, w.first, cabletest.Here{})
 	}
 }
@@ -102,7 +102,7 @@ func (w *world) change(t testing.TB, e verbstest.End, up bool) {
 	}
 }
 
-// end is a device at the end with an address.
+// end returns the device with an address.
 func end(t *testing.T, p verbs.Provider, device string, addr netip.Addr) verbstest.End {
 	t.Helper()
 	d, err := p.Open(device)
@@ -116,14 +116,14 @@ func end(t *testing.T, p verbs.Provider, device string, addr netip.Addr) verbste
 	}
 	for _, g := range gids {
 		if g.GID == verbs.GIDOf(addr) && g.Type == verbs.GIDTypeRoCEv2 {
-			return verbstest.End{Provider: p, Device: device, Port: 1, GIDIndex: uint8(g.Index)} //nolint:gosec // of a small table
+			return verbstest.End{Provider: p, Device: device, Port: 1, GIDIndex: uint8(g.Index)} //nolint:gosec // a small index
 		}
 	}
 	t.Fatalf("%s has no GID %v: %v", device, addr, gids)
 	return verbstest.End{}
 }
 
-// mapped is memory that the kernel can register.
+// mapped returns memory that the kernel can register.
 func mapped(t testing.TB, size int) []byte {
 	t.Helper()
 	mem, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
@@ -138,7 +138,7 @@ func mapped(t testing.TB, size int) []byte {
 	return mem
 }
 
-// loses loses a part of what each end sends, in percent, until the test ends.
+// loses drops a percentage of the packets that each end sends, until the test ends.
 func (w *world) loses(t *testing.T, percent float32) {
 	t.Helper()
 	if percent == 0 {

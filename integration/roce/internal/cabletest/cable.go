@@ -1,7 +1,7 @@
 //go:build rxe && linux
 
-// Package cabletest makes the cable between the kernel's device and ours, and looks at
-// what travels over it.
+// Package cabletest creates the cable between the kernel's device and ours, and
+// captures what travels over it.
 package cabletest
 
 import (
@@ -20,10 +20,10 @@ import (
 	softroce "github.com/tryst-rdma/tryst/soft-roce"
 )
 
-// patience bounds what must not hang, on an emulated processor.
-const patience = time.Minute
+// testTimeout limits waits that must not hang, on an emulated processor.
+const testTimeout = time.Minute
 
-// The cable. Its MTU is enough for packets with 4096 bytes of payload.
+// The cable. Its MTU fits packets with 4096 bytes of payload.
 const (
 	KernelDevice = "rxe2"
 	KernelNetdev = "r0"
@@ -31,17 +31,17 @@ const (
 	mtu          = 4200
 )
 
-// KernelAddrs are those of the kernel's end, IPv4 and IPv6.
+// KernelAddrs returns the addresses of the kernel's end, IPv4 and IPv6.
 func KernelAddrs() [2]netip.Prefix {
 	return [2]netip.Prefix{netip.MustParsePrefix("198.51.100.1/24"), netip.MustParsePrefix("2001:db8:1::1/64")}
 }
 
-// OurAddrs are those of our end.
+// OurAddrs returns the addresses of our end.
 func OurAddrs() [2]netip.Prefix {
 	return [2]netip.Prefix{netip.MustParsePrefix("198.51.100.2/24"), netip.MustParsePrefix("2001:db8:1::2/64")}
 }
 
-// Place is a network namespace in which something can be done.
+// Place is a network namespace in which functions can run.
 type Place interface {
 	// Do runs f in the namespace. f must not end the test's goroutine.
 	Do(f func())
@@ -53,11 +53,11 @@ type Here struct{}
 // Do implements Place.
 func (Here) Do(f func()) { f() }
 
-// Namespace is another one, with a thread in it.
+// Namespace is another network namespace, with a thread in it.
 type Namespace struct{ work chan func() }
 
-// NewNamespace makes a namespace, with its loopback up. It ends with the test,
-// and what is left of interfaces in it ends, too.
+// NewNamespace creates a namespace with its loopback interface up. The namespace and
+// its interfaces are removed when the test ends.
 func NewNamespace(t testing.TB) *Namespace {
 	t.Helper()
 	n := enter(t, func() error { return unix.Unshare(unix.CLONE_NEWNET) })
@@ -65,8 +65,7 @@ func NewNamespace(t testing.TB) *Namespace {
 	return n
 }
 
-// Enter puts a thread into the namespace that an open file, by its number, stands
-// for.
+// Enter puts a thread into a namespace, given as the number of an open file.
 func Enter(t testing.TB, file int) *Namespace {
 	t.Helper()
 	return enter(t, func() error { return unix.Setns(file, unix.CLONE_NEWNET) })
@@ -78,7 +77,7 @@ func enter(t testing.TB, change func() error) *Namespace {
 	begun, ended := make(chan error), make(chan struct{})
 	go func() {
 		defer close(ended)
-		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		begun <- change()
 		for f := range n.work {
 			f()
@@ -98,8 +97,8 @@ func (n *Namespace) Do(f func()) {
 	<-done
 }
 
-// New makes the cable between two namespaces, with the kernel's device on its end in
-// the first network namespace of the machine. It goes with the test.
+// New creates the cable between two namespaces, with the kernel's device on its end in
+// the first network namespace of the machine. It is removed when the test ends.
 func New(t testing.TB, kernel, ours Place) {
 	t.Helper()
 	var err error
@@ -146,12 +145,13 @@ func New(t testing.TB, kernel, ours Place) {
 			t.Error(err)
 		}
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	do(kernel, func() error { return softroce.WaitActive(ctx, KernelDevice) })
 }
 
-// Introduce waits until both ends are up, and tells each where the other one is.
+// Introduce waits until both ends are up, and gives each the hardware address of the
+// other.
 func Introduce(t testing.TB, kernel, ours Place) {
 	t.Helper()
 	kernelAddrs, ourAddrs := KernelAddrs(), OurAddrs()
@@ -164,8 +164,8 @@ func Introduce(t testing.TB, kernel, ours Place) {
 	kernel.Do(func() { Neighbours(t, KernelNetdev, our, ourAddrs[:]...) })
 }
 
-// up gives an interface of the present namespace its addresses and switches it on.
-// Nobody else is on the cable, so no address waits for another owner.
+// up assigns addresses to an interface of the current namespace and switches it on.
+// There are no other hosts on the cable, so duplicate address detection is off.
 func up(t testing.TB, netdev string, addrs ...netip.Prefix) {
 	t.Helper()
 	link, err := netlink.LinkByName(netdev)
@@ -181,7 +181,7 @@ func up(t testing.TB, netdev string, addrs ...netip.Prefix) {
 		}
 		if p.Addr().Is6() {
 			a.Flags |= unix.IFA_F_NODAD
-			// As with IPv4, it stays when the interface is taken down.
+			// Keep IPv6 addresses when the interface is taken down, as IPv4 does.
 			if err := os.WriteFile("/proc/sys/net/ipv6/conf/"+netdev+"/keep_addr_on_down", []byte("1"), 0); err != nil {
 				t.Error(err)
 			}
@@ -195,12 +195,12 @@ func up(t testing.TB, netdev string, addrs ...netip.Prefix) {
 	}
 }
 
-// Running waits until an interface of the present namespace carries packets, and
+// Running waits until an interface of the current namespace carries packets, and
 // returns its hardware address.
 func Running(t testing.TB, netdev string) net.HardwareAddr {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	late := time.After(patience)
+	late := time.After(testTimeout)
 	for {
 		link, err := netlink.LinkByName(netdev)
 		if err != nil {
@@ -219,9 +219,9 @@ func Running(t testing.TB, netdev string) net.HardwareAddr {
 	}
 }
 
-// Neighbours tells an interface of the present namespace where addresses are: rxe
-// gives the kernel one second to find out, which is missed when the first question
-// is lost.
+// Neighbours adds static neighbour entries to an interface of the current namespace.
+// rxe gives the kernel only one second to resolve an address, which is too short if the
+// first query is lost.
 func Neighbours(t testing.TB, netdev string, where net.HardwareAddr, addrs ...netip.Prefix) {
 	link, err := netlink.LinkByName(netdev)
 	if err != nil {
@@ -238,8 +238,7 @@ func Neighbours(t testing.TB, netdev string, where net.HardwareAddr, addrs ...ne
 	}
 }
 
-// Lose loses a part of what an interface of a namespace sends, in percent, until
-// mend.
+// Lose drops a percentage of what an interface of a namespace sends, until mend.
 func Lose(t testing.TB, where Place, netdev string, percent float32) (mend func()) {
 	t.Helper()
 	var q *netlink.Netem
@@ -283,8 +282,8 @@ func Switch(t testing.TB, where Place, netdev string, on bool) {
 	}
 }
 
-// Segment lets the kernel cut super-packets before they leave an interface of the
-// present namespace, so that a capture has the packets.
+// Segment makes the kernel split super-packets before they leave an interface of the
+// current namespace, so that a capture contains the packets.
 func Segment(t testing.TB, netdev string) {
 	t.Helper()
 	link, err := netlink.LinkByName(netdev)
@@ -296,8 +295,8 @@ func Segment(t testing.TB, netdev string) {
 	}
 }
 
-// NoChecksums turns off what an interface of a namespace does for its senders, that
-// is, the computing of checksums and all that needs it (ethtool -K tx off).
+// NoChecksums turns off checksum offload of an interface of a namespace, and all that
+// needs it (ethtool -K tx off).
 func NoChecksums(t testing.TB, where Place, netdev string) {
 	t.Helper()
 	var err error

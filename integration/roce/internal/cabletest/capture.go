@@ -18,16 +18,16 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/roce/rocetest"
 )
 
-// Capture takes the packets that go over an interface, both ways.
+// Capture captures the packets of an interface, in both directions.
 type Capture struct {
 	t       testing.TB
 	fd      int
-	begun   time.Time // of the first packet
+	begun   time.Time // time of the first packet
 	frame   [1 << 17]byte
 	Records []rocetest.Record
 }
 
-// NewCapture begins to take those of an interface of the present namespace.
+// NewCapture starts a capture on an interface of the current namespace.
 func NewCapture(t testing.TB, netdev string) *Capture {
 	t.Helper()
 	link, err := netlink.LinkByName(netdev)
@@ -51,11 +51,11 @@ func NewCapture(t testing.TB, netdev string) *Capture {
 	return c
 }
 
-// More takes the next frame; within 0 only one that is there.
+// More returns the next frame. With within 0 it does not wait.
 func (c *Capture) More(within time.Duration) (r rocetest.Record, ok bool) {
 	c.t.Helper()
 	for {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(c.fd), Events: unix.POLLIN}}, int(within.Milliseconds())) //nolint:gosec // a file
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(c.fd), Events: unix.POLLIN}}, int(within.Milliseconds())) //nolint:gosec // a file number
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue
@@ -81,7 +81,7 @@ func (c *Capture) More(within time.Duration) (r rocetest.Record, ok bool) {
 	}
 }
 
-// stamp is when the kernel saw a frame.
+// stamp returns the kernel's time of a frame.
 func stamp(t testing.TB, control []byte) time.Time {
 	t.Helper()
 	all, err := unix.ParseSocketControlMessage(control)
@@ -92,8 +92,7 @@ func stamp(t testing.TB, control []byte) time.Time {
 	return time.Unix(int64(e.Uint64(all[0].Data)), int64(e.Uint64(all[0].Data[8:]))) //nolint:gosec // a struct timespec
 }
 
-// Begin takes packets until end, which fails the test when the kernel had no room
-// for some.
+// Begin captures packets until end, which fails the test if the kernel dropped some.
 func (c *Capture) Begin() (end func()) {
 	stop, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -121,7 +120,7 @@ func (c *Capture) Begin() (end func()) {
 	}
 }
 
-// Write leaves what was captured in the project's build directory, seen from the
+// Write writes the capture to the project's build directory, given relative to the
 // directory of the test.
 func (c *Capture) Write(build, name string) {
 	c.t.Helper()
