@@ -22,7 +22,7 @@ func TestOneNAKPerGap(t *testing.T) {
 	}
 	s.expect(ack(0, 1), wantPacket{wire.Ack, wire.NAKSequence, 1, 1})
 	if slices.Contains(s.mem, 9) {
-		t.Error("what lies behind the gap is written")
+		t.Error("a packet after the gap is executed")
 	}
 	s.psn = lost
 	s.request(s.write(wire.WriteOnly, 1, 1), 2)

@@ -94,7 +94,7 @@ func TestDelayedACKTravelsWithARequest(t *testing.T) {
 			s.machine.postSend(&verbs.SendWR{Op: verbs.OpSend, Inline: make([]byte, c.bytes)})
 			got := s.packets(c.after)
 			if !got[len(got)-1].Op.IsSend() || (got[0].Op == wire.Ack) != c.along {
-				t.Errorf("it sends %+v, want the message, and an acknowledgement before it: %v", got, c.along)
+				t.Errorf("it sends %+v, want the message, and an ACK before it: %v", got, c.along)
 			}
 			if !c.along {
 				s.machine.expire(maxAckDelay)

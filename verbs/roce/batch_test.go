@@ -120,7 +120,7 @@ func TestBatches(t *testing.T) {
 			}
 		}
 		if !bytes.Equal(got, want) {
-			t.Errorf("%s: the bytes are others", name)
+			t.Errorf("%s: different bytes", name)
 		}
 	}
 }
@@ -144,7 +144,7 @@ func TestTrafficClassesAreNotJoined(t *testing.T) {
 		got = append(got, [2]int{int(m.TOS), n / m.Segment})
 	}
 	if want := [][2]int{{2, 2}, {106, 1}, {2, 1}, {0, 1}}; !slices.Equal(got, want) {
-		t.Errorf("classes %v and one of congestion are messages of class and packets %v, want %v", classes, got, want)
+		t.Errorf("classes %v and a CNP are messages of class and packets %v, want %v", classes, got, want)
 	}
 }
 

@@ -53,11 +53,11 @@ func TestCongestionMarksReduceTheWindow(t *testing.T) {
 			f.bandwidth, f.buffer = 1<<30, 1<<20
 			x, y := f.pair(t, size)
 			joinEnds(x, y, withClass(testClass))
-			var told []time.Time
+			var reported []time.Time
 			f.class = func(from netip.AddrPort, m *udp.Message) uint8 {
 				switch {
 				case opcode(m) == wire.CNP:
-					told = append(told, time.Now())
+					reported = append(reported, time.Now())
 				case marks && from.Addr() == x.addr && m.TOS&ecnMask != 0:
 					return m.TOS | congestionExperienced
 				}
@@ -70,22 +70,22 @@ func TestCongestionMarksReduceTheWindow(t *testing.T) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			window, sent, taken := x.windowOf(), y.counter("np_cnp_sent"), x.counter("rp_cnp_handled")
-			t.Logf("marks %v: the window is %d after %d notifications", marks, window, sent)
+			t.Logf("marks %v: the window is %d after %d CNPs", marks, window, sent)
 			if !marks {
-				if len(told) > 0 || window <= initialWindow {
-					t.Errorf("without marks %d notifications, and a window of %d", len(told), window)
+				if len(reported) > 0 || window <= initialWindow {
+					t.Errorf("without marks %d CNPs, and a window of %d", len(reported), window)
 				}
 				return
 			}
 			if window >= initialWindow {
 				t.Errorf("the window is %d", window)
 			}
-			if len(told) < 10 || sent != uint64(len(told)) || taken != sent {
-				t.Errorf("%d notifications were on the way, %d sent, %d taken", len(told), sent, taken)
+			if len(reported) < 10 || sent != uint64(len(reported)) || taken != sent {
+				t.Errorf("%d CNPs were seen, %d sent, %d received", len(reported), sent, taken)
 			}
-			for i := 1; i < len(told); i++ {
-				if gap := told[i].Sub(told[i-1]); gap < cnpInterval {
-					t.Errorf("notification %d comes after %v", i, gap)
+			for i := 1; i < len(reported); i++ {
+				if gap := reported[i].Sub(reported[i-1]); gap < cnpInterval {
+					t.Errorf("CNP %d comes after %v", i, gap)
 				}
 			}
 		})
@@ -98,18 +98,18 @@ func TestCNPsAreSentWithoutECN(t *testing.T) {
 		f := newFabric()
 		x, y := f.pair(t, 1<<16)
 		joinEnds(x, y, withClass(testClass))
-		told := 0
+		reported := 0
 		f.class = func(_ netip.AddrPort, m *udp.Message) uint8 {
 			if opcode(m) != wire.CNP {
 				return m.TOS | congestionExperienced
 			}
-			told++
+			reported++
 			length := 0
 			for _, p := range m.Pieces {
 				length += len(p)
 			}
 			if m.TOS != testClass&^ecnMask || length != m.Segment {
-				t.Errorf("a notification has traffic class %#x, %d bytes of which %d are its own", m.TOS, length, m.Segment)
+				t.Errorf("a CNP has traffic class %#x, %d bytes of which %d are its own", m.TOS, length, m.Segment)
 			}
 			return m.TOS
 		}
@@ -118,8 +118,8 @@ func TestCNPsAreSentWithoutECN(t *testing.T) {
 		synctest.Wait()
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		if told == 0 {
-			t.Error("no mark was told of")
+		if reported == 0 {
+			t.Error("no mark was reported")
 		}
 	})
 }
@@ -144,7 +144,7 @@ func TestMarkedCNPCausesNoCNP(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if n := y.counter("rp_cnp_handled"); n != 1 {
-			t.Errorf("%d notifications were taken", n)
+			t.Errorf("%d CNPs were received", n)
 		}
 		if n := y.counter("sent_pkts") - sent; n > 0 {
 			t.Errorf("%d packets are sent", n)

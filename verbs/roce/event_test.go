@@ -214,7 +214,7 @@ func TestAcknowledgedBeforeTheWindowIsFull(t *testing.T) {
 			f.buffer = c.buffer
 			x, _ := f.pair(t, 4096)
 			if _, s := x.inner(); s.flushLimit != c.want {
-				t.Errorf("with a buffer of %d bytes it answers after %d, want %d", c.buffer, s.flushLimit, c.want)
+				t.Errorf("with a buffer of %d bytes it flushes after %d, want %d", c.buffer, s.flushLimit, c.want)
 			}
 		})
 	}

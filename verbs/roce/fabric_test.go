@@ -74,9 +74,9 @@ func (f *fabric) host(addrs ...string) *memoryHost {
 func (h *memoryHost) change(do func(ifs []netif) []netif) {
 	h.f.mu.Lock()
 	h.ifs = do(slices.Clone(h.ifs))
-	told := slices.Clone(h.changed)
+	reported := slices.Clone(h.changed)
 	h.f.mu.Unlock()
-	for _, changed := range told {
+	for _, changed := range reported {
 		changed()
 	}
 }

@@ -31,7 +31,7 @@ func checkSums(t *testing.T, fl *flow, pairs []*qp) {
 		}
 	}
 	if urgent != fl.urgent || flight != fl.flight || fl.batch.packets != 0 {
-		t.Errorf("urgent are %d, it counts %d; under way %d, it counts %d; %d packets were left behind", urgent, fl.urgent, flight, fl.flight, fl.batch.packets)
+		t.Errorf("urgent: %d, it counts %d; in flight: %d, it counts %d; %d packets left in the batch", urgent, fl.urgent, flight, fl.flight, fl.batch.packets)
 	}
 }
 
@@ -48,7 +48,7 @@ func TestRemovedDeviceLeavesTheWindow(t *testing.T) {
 		fl.mu.Lock()
 		defer fl.mu.Unlock()
 		if fl.flight != 0 || len(fl.ready) > 0 {
-			t.Errorf("%d are under way, and %d queue pairs wait", fl.flight, len(fl.ready))
+			t.Errorf("%d in flight, and %d queue pairs wait", fl.flight, len(fl.ready))
 		}
 	})
 }

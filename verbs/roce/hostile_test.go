@@ -124,7 +124,7 @@ func TestDrops(t *testing.T) {
 		f.inject(from, at, packetOf(from, at, good, 1))
 		arrived()
 		if sent != 1 || y.mem[0] != 1 {
-			t.Fatalf("the right packet: %d answers, memory %d", sent, y.mem[0])
+			t.Fatalf("the right packet: %d responses, memory %d", sent, y.mem[0])
 		}
 		one := packetOf(from, at, with(func(h *wire.Header) { h.PSN++ }), 2)
 		two := packetOf(from, at, with(func(h *wire.Header) { h.PSN += 2; h.Addr++ }), 3)
@@ -159,7 +159,7 @@ func TestKernelsMayUseAnyPort(t *testing.T) {
 		t.Error("the address does not count, or the port does")
 	}
 	if src.userSpace || src.at.Port() != wire.Port {
-		t.Errorf("it is taken for %+v", src.remote)
+		t.Errorf("it is parsed as %+v", src.remote)
 	}
 }
 
@@ -177,7 +177,7 @@ func TestPeerWithoutSourcePortsIsRejected(t *testing.T) {
 			}
 			src := (*endpoint)(nil).sourceOf(remoteOf(y.addr, peer.UDP), nil)
 			if src.allows(netip.AddrPortFrom(y.addr, 9)) {
-				t.Errorf("port %d: packets from any port are taken", port)
+				t.Errorf("port %d: packets from any port are accepted", port)
 			}
 		}
 	})
@@ -457,7 +457,7 @@ func attack(t *testing.T, seed uint64, program []byte) {
 		}
 	}
 	if !bytes.Equal(guard, make([]byte, guardSize)) {
-		t.Error("a region without the right was written")
+		t.Error("a region without remote access was written")
 	}
 	if n := logged.Load() - start; n > 10 {
 		t.Errorf("%d lines are logged", n)

@@ -37,7 +37,7 @@ type completions struct{ *peerMachine }
 
 func (c completions) sendCompleted(wc verbs.WC, freedTo uint64) { c.sentWC(wc, freedTo) }
 func (c completions) recvCompleted(wc verbs.WC, freedTo uint64, _ bool) {
-	c.peerMachine.received = append(c.peerMachine.received, wc)
+	c.received = append(c.received, wc)
 	c.freed = freedTo
 }
 func (c completions) asyncEvent(e verbs.EventKind) { c.events = append(c.events, e) }
@@ -49,7 +49,7 @@ const (
 )
 
 // newHalf returns a queue pair in INIT with that much memory.
-func newHalf(size int) *peerMachine {
+func newPeerMachine(size int) *peerMachine {
 	h := &peerMachine{mem: make([]byte, size), domain: domain{keys: newKeys()}, window: testWindow}
 	h.machine.init(completions{h}, &h.domain, &h.counts, testDepth, testDepth)
 	h.mr = h.domain.keys.add(&h.domain, h.mem, allRights)
@@ -59,35 +59,35 @@ func newHalf(size int) *peerMachine {
 
 // connection describes how two machines are connected.
 type connection struct {
-	mtu         verbs.MTU
-	psn         [2]verbs.PSN
-	asks        uint8
-	timeout     uint8
-	retry, rnr  uint8
-	rnrTimer    uint8
-	memory      int
-	onlyReceive bool // the second machine stays in RTR
+	mtu           verbs.MTU
+	psn           [2]verbs.PSN
+	maxReadAtomic uint8
+	timeout       uint8
+	retry, rnr    uint8
+	rnrTimer      uint8
+	memory        int
+	onlyReceive   bool // the second machine stays in RTR
 }
 
 func defaultConnection() connection {
 	return connection{
-		mtu: verbs.MTU1024, psn: [2]verbs.PSN{100, 200}, asks: 4, timeout: 14, retry: 6, rnr: rnrInfinite,
+		mtu: verbs.MTU1024, psn: [2]verbs.PSN{100, 200}, maxReadAtomic: 4, timeout: 14, retry: 6, rnr: rnrInfinite,
 		rnrTimer: verbs.DefaultMinRNRTimer, memory: 1 << 18,
 	}
 }
 
 func join(p connection) (a, b *peerMachine) {
-	halves := [2]*peerMachine{newHalf(p.memory), newHalf(p.memory)}
-	for i, h := range halves {
+	machines := [2]*peerMachine{newPeerMachine(p.memory), newPeerMachine(p.memory)}
+	for i, h := range machines {
 		h.machine.toRTR(verbs.RTRAttr{
 			Peer: verbs.Endpoint{QPN: verbs.QPN(0x20 + 1 - i), PSN: p.psn[1-i]}, MTU: p.mtu,
-			MaxDestReadAtomic: p.asks, MinRNRTimer: p.rnrTimer,
+			MaxDestReadAtomic: p.maxReadAtomic, MinRNRTimer: p.rnrTimer,
 		})
 		if i == 0 || !p.onlyReceive {
-			h.machine.toRTS(verbs.RTSAttr{PSN: p.psn[i], Timeout: p.timeout, Retry: p.retry, RNRRetry: p.rnr, MaxReadAtomic: p.asks})
+			h.machine.toRTS(verbs.RTSAttr{PSN: p.psn[i], Timeout: p.timeout, Retry: p.retry, RNRRetry: p.rnr, MaxReadAtomic: p.maxReadAtomic})
 		}
 	}
-	return halves[0], halves[1]
+	return machines[0], machines[1]
 }
 
 // sge returns a part of the memory.
@@ -179,13 +179,13 @@ func (a *eventQueue) Pop() any {
 
 // network carries packets on virtual time.
 type network struct {
-	t      *testing.T
-	now    time.Duration
-	todo   eventQueue
-	order  int
-	halves [2]*peerMachine
-	woken  [2]time.Duration // when the timer fires; never if it is not set
-	delay  time.Duration
+	t        *testing.T
+	now      time.Duration
+	todo     eventQueue
+	order    int
+	machines [2]*peerMachine
+	woken    [2]time.Duration // when the timer fires; never if it is not set
+	delay    time.Duration
 	// lose decides whether a packet is lost; nil: no loss. change, if not nil, returns
 	// the packets that arrive instead, and when.
 	lose  func(from int, h *wire.Header) bool
@@ -198,7 +198,7 @@ type network struct {
 func connect(t *testing.T, p connection) (n *network, a, b *peerMachine) {
 	t.Helper()
 	a, b = join(p)
-	return &network{t: t, halves: [2]*peerMachine{a, b}, woken: [2]time.Duration{never, never}, delay: 10 * time.Microsecond}, a, b
+	return &network{t: t, machines: [2]*peerMachine{a, b}, woken: [2]time.Duration{never, never}, delay: 10 * time.Microsecond}, a, b
 }
 
 func (n *network) after(d time.Duration, do func()) {
@@ -217,7 +217,7 @@ func (n *network) kick(i int) {
 }
 
 func (n *network) flush(i int) {
-	h := n.halves[i]
+	h := n.machines[i]
 	for b := h.next(n.now); b != nil; b = h.next(n.now) {
 		n.send(i, b)
 	}
@@ -257,7 +257,7 @@ func (n *network) send(from int, b []byte) {
 
 func (n *network) deliver(from int, after time.Duration, b []byte) {
 	n.after(after, func() {
-		n.halves[1-from].take(n.now, b)
+		n.machines[1-from].take(n.now, b)
 		n.kick(1 - from)
 	})
 }

@@ -59,7 +59,7 @@ func TestInterfaceDisappears(t *testing.T) {
 				f.hosts[0].change(change)
 				x.expectEvent(verbs.EventDeviceFatal)
 				if err := <-waits; err != nil && !errors.Is(err, verbs.ErrDeviceGone) {
-					t.Errorf("who waits is told %v", err)
+					t.Errorf("the waiting call returns %v", err)
 				}
 				synctest.Wait()
 				var wcs [8]verbs.WC

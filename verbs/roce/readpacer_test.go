@@ -198,7 +198,7 @@ func TestReadOfClosedRegionIsRejected(t *testing.T) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if whole != 1 || damaged > 0 {
-			t.Errorf("%d refusals can be read, and %d cannot", whole, damaged)
+			t.Errorf("%d NAKs are valid, and %d are not", whole, damaged)
 		}
 	})
 }
@@ -222,7 +222,7 @@ func TestReadsLeaveNoFlight(t *testing.T) {
 		fl.mu.Lock()
 		defer fl.mu.Unlock()
 		if fl.flight != 0 {
-			t.Errorf("nothing is under way, and it counts %d", fl.flight)
+			t.Errorf("nothing is in flight, and it counts %d", fl.flight)
 		}
 	})
 }

@@ -81,7 +81,7 @@ func TestOldListingDoesNotRemoveADevice(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if e, err := d.NextEvent(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("the interface is there, and the device tells of %v: %v", e.Kind, err)
+		t.Errorf("the interface is there, and the device reports %v: %v", e.Kind, err)
 	}
 	if err := d.Close(); err != nil {
 		t.Error(err)
@@ -109,7 +109,7 @@ func TestChangeBeforeTheWatchIsNoticed(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	if e, err := d.NextEvent(ctx); e.Kind != verbs.EventDeviceFatal || err != nil {
-		t.Errorf("the interface vanished before the watch began, and the device tells of %v: %v", e.Kind, err)
+		t.Errorf("the interface vanished before the watch began, and the device reports %v: %v", e.Kind, err)
 	}
 	if err := d.Close(); err != nil {
 		t.Error(err)

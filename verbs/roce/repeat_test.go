@@ -20,7 +20,7 @@ func TestReadIsRepeatedDuringItsResponse(t *testing.T) {
 		var p packet
 		next := func() uint64 {
 			if !s.machine.nextPacket(0, 0, &p) || !p.Op.IsReadResponse() {
-				t.Fatalf("no answer from packet %d on", missing)
+				t.Fatalf("no response from packet %d on", missing)
 			}
 			return uint64((p.PSN - first)) //nolint:gosec // small
 		}

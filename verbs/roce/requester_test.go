@@ -57,11 +57,11 @@ func TestProgressRestartsTheTimeout(t *testing.T) {
 	a.post(a.to(b, 5, verbs.OpWrite, 0, 8, 0))
 	n.run(giveUp - 1)
 	if a.machine.state != verbs.StateRTS {
-		t.Error("it gave up early")
+		t.Error("it failed early")
 	}
 	n.run(1)
 	if a.machine.state != verbs.StateErr {
-		t.Error("it does not give up")
+		t.Error("it does not fail")
 	}
 }
 
@@ -152,7 +152,7 @@ func TestRNROfALaterMessage(t *testing.T) {
 	a.post(a.to(b, 1, verbs.OpWrite, 0, 8, 0), a.to(b, 2, verbs.OpSend, 0, 8, 0))
 	n.run(100 * ms)
 	if !a.machine.req.rnrWaiting || a.machine.req.rnrRetries != 1 {
-		t.Fatalf("in %v, resting: %v, %d tries", a.machine.state, a.machine.req.rnrWaiting, a.machine.req.rnrRetries)
+		t.Fatalf("in %v, waiting for the receiver: %v, %d tries", a.machine.state, a.machine.req.rnrWaiting, a.machine.req.rnrRetries)
 	}
 	b.recv(9, 0, 8)
 	n.run(time.Second)
@@ -196,21 +196,21 @@ func TestResponsesToUnsentRequests(t *testing.T) {
 func TestACKsAreRequested(t *testing.T) {
 	a, b := join(defaultConnection())
 	a.post(a.to(b, 1, verbs.OpWrite, 0, 40<<10, 0), a.to(b, 2, verbs.OpWrite, 0, 8, 0))
-	var asked []int
+	var requested []int
 	list := a.packets(0)
 	for i, h := range list {
 		if h.AckReq {
-			asked = append(asked, i)
+			requested = append(requested, i)
 		}
 	}
-	if len(list) != 41 || !slices.Equal(asked, []int{15, 31, 39, 40}) {
-		t.Errorf("%d packets, asked with %d", len(list), asked)
+	if len(list) != 41 || !slices.Equal(requested, []int{15, 31, 39, 40}) {
+		t.Errorf("%d packets, ACK requested with %d", len(list), requested)
 	}
 	a, b = join(defaultConnection())
 	a.window = 5 * windowCost(1, 1024)
 	a.post(a.to(b, 1, verbs.OpWrite, 0, 40<<10, 0))
 	if list = a.packets(0); len(list) != 5 || !list[4].AckReq || list[3].AckReq {
-		t.Errorf("%d packets, the last asks: %v", len(list), list[len(list)-1].AckReq)
+		t.Errorf("%d packets, ACK requested with the last: %v", len(list), list[len(list)-1].AckReq)
 	}
 }
 
@@ -218,7 +218,7 @@ func TestACKsAreRequested(t *testing.T) {
 // window; at most as many at a time as the peer allows; with a single completion.
 func TestReadsAreRequestedInPieces(t *testing.T) {
 	p := defaultConnection()
-	p.asks = 2
+	p.maxReadAtomic = 2
 	n, a, b := connect(t, p)
 	for i := range b.mem {
 		b.mem[i] = byte(i * 7 >> 3)
@@ -240,10 +240,10 @@ func TestReadsAreRequestedInPieces(t *testing.T) {
 	n.run(time.Second)
 	expectWCs(t, "sent", a.sent, ok(1))
 	if !slices.Equal(lengths, []uint32{16 << 10, 16 << 10, 8<<10 + 5}) || most != 2 {
-		t.Errorf("asked for %d bytes, %d at once", lengths, most)
+		t.Errorf("requested %d bytes, %d at a time", lengths, most)
 	}
 	if !bytes.Equal(a.mem[:size], b.mem[100:100+size]) || a.mem[size] != 0 {
-		t.Error("the bytes are others")
+		t.Error("different bytes")
 	}
 }
 
@@ -251,11 +251,11 @@ func TestReadsAreRequestedInPieces(t *testing.T) {
 // before, and at once.
 func TestLostResponsesAreRequestedAgain(t *testing.T) {
 	n, a, b := connect(t, defaultConnection())
-	var asked [][2]uint64
+	var requested [][2]uint64
 	responses := 0
 	n.seen = func(_ int, h *wire.Header) {
 		if h.Op == wire.ReadRequest {
-			asked = append(asked, [2]uint64{h.Addr - b.mr.addr, uint64(h.Length)})
+			requested = append(requested, [2]uint64{h.Addr - b.mr.addr, uint64(h.Length)})
 		}
 	}
 	n.lose = func(_ int, h *wire.Header) bool {
@@ -268,8 +268,8 @@ func TestLostResponsesAreRequestedAgain(t *testing.T) {
 	a.post(a.to(b, 1, verbs.OpRead, 0, 20<<10, 0), a.to(b, 2, verbs.OpWrite, 0, 8, 0))
 	n.run(firstRTO - 1)
 	expectWCs(t, "sent", a.sent, ok(1), ok(2))
-	if !slices.Equal(asked, [][2]uint64{{0, 16 << 10}, {16 << 10, 4 << 10}, {3 << 10, 13 << 10}, {16 << 10, 4 << 10}}) {
-		t.Errorf("asked for %d", asked)
+	if !slices.Equal(requested, [][2]uint64{{0, 16 << 10}, {16 << 10, 4 << 10}, {3 << 10, 13 << 10}, {16 << 10, 4 << 10}}) {
+		t.Errorf("requested %d", requested)
 	}
 }
 
@@ -294,7 +294,7 @@ func TestFence(t *testing.T) {
 			}
 			a.machine.handlePacket(1, &h, payload)
 			if list := a.packets(1); len(list) != 1 || list[0].Op != wire.WriteOnly {
-				t.Errorf("%v: %v go out behind the answer", op, list)
+				t.Errorf("%v: %v are sent after the response", op, list)
 			}
 		}
 	}
@@ -355,7 +355,7 @@ func TestNAKsFailTheOldestRequest(t *testing.T) {
 		expectWCs(t, s.String(), a.sent, ok(1), ended(2, status), ended(3, verbs.StatusFlushed), ended(4, verbs.StatusFlushed))
 		expectWCs(t, s.String(), a.received, ended(8, verbs.StatusFlushed), ended(9, verbs.StatusFlushed))
 		if _, waits := a.machine.deadline(); waits || a.machine.state != verbs.StateErr || len(a.packets(1)) > 0 || a.machine.req.flight != 0 {
-			t.Errorf("%v: in %v, waits %v, %d under way", s, a.machine.state, waits, a.machine.req.flight)
+			t.Errorf("%v: in %v, waits %v, %d in flight", s, a.machine.state, waits, a.machine.req.flight)
 		}
 		// What is posted after that is flushed at once, in order.
 		a.post(a.to(b, 5, verbs.OpWrite, 0, 8, 0))
@@ -401,7 +401,7 @@ func TestLocalErrors(t *testing.T) {
 	}
 	// Without slots for outstanding READs there are no READs.
 	p := defaultConnection()
-	p.asks = 0
+	p.maxReadAtomic = 0
 	for _, op := range []verbs.Opcode{verbs.OpRead, verbs.OpFetchAdd} {
 		n, a, b := connect(t, p)
 		a.post(a.to(b, 1, op, 0, 8, 0))
@@ -434,13 +434,13 @@ func TestFlightIsBounded(t *testing.T) {
 	for i := range 20 {
 		a.post(a.to(b, verbs.WRID(i), verbs.OpWrite, 0, 1<<20, 0))
 	}
-	sent, asked := 0, false
+	sent, requested := 0, false
 	for a.machine.nextPacket(0, 1<<40, &a.packet) {
 		sent++
-		asked = a.packet.AckReq
+		requested = a.packet.AckReq
 	}
-	if sent != maxFlight || !asked {
-		t.Errorf("%d packets go unacknowledged; an acknowledgement is asked for: %v", sent, asked)
+	if sent != maxFlight || !requested {
+		t.Errorf("%d packets are unacknowledged; ACK requested: %v", sent, requested)
 	}
 	if a.machine.req.canSend() {
 		t.Error("it wants to send more")
@@ -468,7 +468,7 @@ func TestPSNsWrap(t *testing.T) {
 		t.Errorf("the PSNs are %#x", psns)
 	}
 	if !bytes.Equal(a.mem[64<<10:74<<10], a.mem[:10<<10]) {
-		t.Error("the bytes are others")
+		t.Error("different bytes")
 	}
 }
 
@@ -479,8 +479,8 @@ func TestTimeoutIsALossIfTheProbeShowsIt(t *testing.T) {
 		lost func(from int, h *wire.Header) bool
 		want bool
 	}{
-		"only answers": {func(from int, _ *wire.Header) bool { return from == 1 }, false},
-		"requests":     {func(from int, h *wire.Header) bool { return from == 0 && h.Op == wire.WriteLast }, true},
+		"only responses": {func(from int, _ *wire.Header) bool { return from == 1 }, false},
+		"requests":       {func(from int, h *wire.Header) bool { return from == 0 && h.Op == wire.WriteLast }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n, a, b := connect(t, defaultConnection())

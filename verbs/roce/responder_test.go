@@ -63,7 +63,7 @@ func (s *responderTest) expectNow(want ...wantPacket) {
 		got = append(got, wantPacket{h.Op, h.Syndrome, uint64(h.PSN-defaultConnection().psn[0]) & psnMask, h.MSN})
 	}
 	if !slices.Equal(got, want) {
-		s.t.Errorf("it answers %v, want %v", got, want)
+		s.t.Errorf("it sends %v, want %v", got, want)
 	}
 }
 
@@ -99,7 +99,7 @@ func TestDuplicates(t *testing.T) {
 	again(2, add)
 	list := s.packets(0)
 	if len(list) != 1 || list[0].Op != wire.AtomicAck || list[0].Orig != 0 || list[0].PSN != psnOf(first, 2) {
-		t.Errorf("the atomic is answered by %+v", list)
+		t.Errorf("the response to the atomic is %+v", list)
 	}
 	again(3, s.write(wire.ReadRequest, 0, 3000))
 	s.expect(wantPacket{wire.ReadResponseFirst, wire.AckUnlimited, 3, 5}, wantPacket{wire.ReadResponseMiddle, 0, 4, 0}, wantPacket{wire.ReadResponseLast, wire.AckUnlimited, 5, 5})
@@ -107,7 +107,7 @@ func TestDuplicates(t *testing.T) {
 	s.expect(wantPacket{wire.ReadResponseFirst, wire.AckUnlimited, 4, 5}, wantPacket{wire.ReadResponseLast, wire.AckUnlimited, 5, 5})
 
 	if s.mem[0] != 2 || native(s.mem[8:]) != 7 || len(s.received) != 1 || s.mem[200] != 0 {
-		t.Errorf("something was done twice: %v, received %q", s.mem[:16], short(s.received))
+		t.Errorf("something was executed twice: %v, received %q", s.mem[:16], short(s.received))
 	}
 	// Not duplicates: a READ of more than was requested, or of memory without access;
 	// an atomic where none was; a PSN before the first one.
@@ -126,7 +126,7 @@ func TestDuplicates(t *testing.T) {
 // TestDuplicateAtomicsReturnTheFirstResult: for as many as may be outstanding; each is
 // executed once.
 func TestDuplicateAtomicsReturnTheFirstResult(t *testing.T) {
-	s := newResponderTest(t, func(p *connection) { p.asks = maxReadAtomic })
+	s := newResponderTest(t, func(p *connection) { p.maxReadAtomic = maxReadAtomic })
 	first := s.psn
 	add := func(i int) wire.Header {
 		return wire.Header{Op: wire.FetchAdd, Addr: s.mr.addr, RKey: s.mr.rkey, Swap: uint64(i) + 1}
@@ -142,7 +142,7 @@ func TestDuplicateAtomicsReturnTheFirstResult(t *testing.T) {
 	}
 	for i, h := range s.packets(0) {
 		if want := uint64(i) * uint64(i+1) / 2; h.Op != wire.AtomicAck || h.Orig != want || h.PSN != psnOf(first, uint64(i)) {
-			t.Errorf("atomic %d is told %d the second time, not %d", i, h.Orig, want)
+			t.Errorf("atomic %d returns %d the second time, not %d", i, h.Orig, want)
 		}
 	}
 	if native(s.mem) != sum || sum != maxReadAtomic*(maxReadAtomic+1)/2 {
@@ -162,7 +162,7 @@ func TestCompareSwap(t *testing.T) {
 	swap.Compare = 5
 	s.request(swap)
 	if list := s.packets(0); native(s.mem) != 9 || len(list) != 2 || list[0].Orig != 5 || list[1].Orig != 5 {
-		t.Errorf("stored %d, answered %+v", native(s.mem), list)
+		t.Errorf("stored %d, sent %+v", native(s.mem), list)
 	}
 }
 
@@ -170,7 +170,7 @@ func TestCompareSwap(t *testing.T) {
 // READs outstanding. A new READ replaces responses that are repeated; one beyond the
 // limit is rejected.
 func TestNewRequestsReplaceRepeatedResponses(t *testing.T) {
-	s := newResponderTest(t, func(p *connection) { p.asks = 2 })
+	s := newResponderTest(t, func(p *connection) { p.maxReadAtomic = 2 })
 	first := s.psn
 	read := s.write(wire.ReadRequest, 0, 8)
 	s.request(read)
@@ -280,7 +280,7 @@ func TestAccess(t *testing.T) {
 				t.Errorf("%s: byte %d was written", name, differsAt(s.mem, before))
 			}
 			if list := s.packets(0); len(list) != 1 || list[0].Op != wire.Ack || list[0].Syndrome != c.want || list[0].PSN != defaultConnection().psn[0] {
-				t.Errorf("%s: it answers %+v", name, list)
+				t.Errorf("%s: it sends %+v", name, list)
 			}
 			want := verbs.EventQPAccess
 			if c.want == invalid {
@@ -355,7 +355,7 @@ func TestRegionClosedWithinAReadResponse(t *testing.T) {
 	s.request(s.write(wire.ReadRequest, 0, 3000))
 	s.request(s.write(wire.ReadRequest, 0, 8))
 	if s.next(0) == nil {
-		t.Fatal("no answer")
+		t.Fatal("no response")
 	}
 	s.domain.keys.remove(s.mr)
 	s.expect(wantPacket{wire.Ack, wire.NAKRemoteAccess, 1, 2})
@@ -424,7 +424,7 @@ func TestOpcodeSequences(t *testing.T) {
 		}
 		expectWCs(t, name, s.received, ended(1, own), ended(2, verbs.StatusFlushed))
 		if slices.Contains(s.mem[16384:16384+2*full], 0xee) || slices.Contains(s.mem[4096+2*full:8192], 0xee) {
-			t.Errorf("%s: bytes lie where none belong", name)
+			t.Errorf("%s: bytes where none belong", name)
 		}
 	}
 }
@@ -458,7 +458,7 @@ func TestRNRNAK(t *testing.T) {
 		s.request(s.write(wire.WriteOnly, 100, 1), 9)
 		s.expect(wantPacket{wire.Ack, wire.RNR(verbs.DefaultMinRNRTimer), 0, 0})
 		if s.mem[100] != 0 || s.machine.state != verbs.StateRTS {
-			t.Errorf("%v: what lies behind is carried out, in %v", op, s.machine.state)
+			t.Errorf("%v: what follows is executed, in %v", op, s.machine.state)
 		}
 		s.recv(1, 0, 2048)
 		s.psn = first
@@ -525,7 +525,7 @@ func TestSendWithInvalidate(t *testing.T) {
 		s.expect(wantPacket{wire.Ack, wire.NAKInvalidRequest, 0, 0})
 		expectWCs(t, name, s.received, ended(1, verbs.StatusRemoteInvalidRequest))
 		if g := s.domain.keys.remote[s.mr.rkey]; g == nil || g.dead.Load() {
-			t.Errorf("%s: the region's key is dead", name)
+			t.Errorf("%s: the region's key is invalid", name)
 		}
 	}
 }
@@ -533,18 +533,18 @@ func TestSendWithInvalidate(t *testing.T) {
 // TestCongestionIsReported: at most once per cnpInterval, before everything else.
 func TestCongestionIsReported(t *testing.T) {
 	s := newResponderTest(t)
-	told := 0
+	reported := 0
 	for at := time.Duration(0); at < time.Millisecond; at += time.Microsecond {
 		s.machine.onCongestionMark(at)
 		for _, h := range s.packets(at) {
 			if h.Op != wire.CNP || !h.BECN {
 				t.Errorf("sent %+v", h)
 			}
-			told++
+			reported++
 		}
 	}
-	if told != 20 {
-		t.Errorf("told %d times in 1 ms", told)
+	if reported != 20 {
+		t.Errorf("%d CNPs in 1 ms", reported)
 	}
 	a, _ := join(defaultConnection())
 	a.machine.handlePacket(0, &wire.Header{Op: wire.CNP, BECN: true}, nil)
@@ -560,14 +560,14 @@ func TestResponsesAreSentAfterAnError(t *testing.T) {
 	s.request(wire.Header{Op: wire.FetchAdd, Addr: s.mr.addr, RKey: s.mr.rkey, Swap: 1})
 	s.request(wire.Header{Op: wire.WriteMiddle}, make([]byte, 1024)...)
 	if s.machine.state != verbs.StateErr || !s.machine.hasResponse() {
-		t.Fatalf("in %v, owes %v", s.machine.state, s.machine.hasResponse())
+		t.Fatalf("in %v, response pending: %v", s.machine.state, s.machine.hasResponse())
 	}
 	s.expect(wantPacket{wire.ReadResponseFirst, wire.AckUnlimited, 0, 1}, wantPacket{wire.ReadResponseLast, wire.AckUnlimited, 1, 1},
 		wantPacket{wire.AtomicAck, wire.AckUnlimited, 2, 2}, wantPacket{wire.Ack, wire.NAKInvalidRequest, 3, 2})
 	s.request(s.write(wire.WriteOnly, 0, 1), 9)
 	s.expect()
 	if s.mem[0] == 9 || s.machine.hasResponse() {
-		t.Error("it goes on in ERR")
+		t.Error("it continues in ERR")
 	}
 }
 

@@ -34,7 +34,7 @@ func TestRTO(t *testing.T) {
 	}
 	least := p.srtt + granularity
 	if least > 101*time.Microsecond+granularity {
-		t.Errorf("a round trip of 100 us is taken for %v", p.srtt)
+		t.Errorf("a round trip of 100 us counts as %v", p.srtt)
 	}
 	is("on a fast network", least)
 	p.onSend(at, 2, false, false)

@@ -102,16 +102,16 @@ func TestProbeOfAKernelThatDropsSegments(t *testing.T) {
 			t.Errorf("a probe has %d segments", n)
 		}
 		if tr := x.probe(); tr.state != probeFailed || tr.lost != maxLostProbes {
-			t.Errorf("the state is %d after %d tests", tr.state, tr.lost)
+			t.Errorf("the state is %d after %d lost probes", tr.state, tr.lost)
 		}
 		transfer(x, y)
 		if n := longest(); n != 1 {
-			t.Errorf("a distrusted peer gets %d segments", n)
+			t.Errorf("after failed probes a message has %d segments", n)
 		}
 		half := len(x.mem) / 2
 		synctest.Wait()
 		if !bytes.Equal(x.mem[:half], y.mem[half:]) {
-			t.Error("the bytes are others")
+			t.Error("different bytes")
 		}
 	})
 }
@@ -131,7 +131,7 @@ func TestProbeIsRepeatedAfterALoss(t *testing.T) {
 		x.ends(1, verbs.StatusOK)
 		transfer(x, y)
 		if tr := x.probe(); tr.state != probeSucceeded || tr.lost == 0 || longest() < 10 {
-			t.Errorf("the state is %d after %d tests", tr.state, tr.lost)
+			t.Errorf("the state is %d after %d lost probes", tr.state, tr.lost)
 		}
 	})
 }
@@ -149,7 +149,7 @@ func TestReadResponsesAreNoProbe(t *testing.T) {
 			y.ends(1, verbs.StatusOK)
 		}
 		if n := longest(); n != 1 || x.probe().state != probeNone {
-			t.Errorf("answers have %d segments, and the state is %d", n, x.probe().state)
+			t.Errorf("READ responses have %d segments, and the state is %d", n, x.probe().state)
 		}
 		for range maxLostProbes {
 			transfer(x, y)
@@ -166,7 +166,7 @@ func TestReadResponsesAreNoProbe(t *testing.T) {
 		y.post(y.to(x, 1, verbs.OpRead, 0, 1<<17, 0))
 		y.ends(1, verbs.StatusOK)
 		if n := longest(); n < 10 {
-			t.Errorf("once it is trusted the longest answer has %d segments", n)
+			t.Errorf("after the probe the longest READ response has %d segments", n)
 		}
 	})
 }
@@ -207,7 +207,7 @@ func TestRetransmissionsAreNoProbe(t *testing.T) {
 		x.ends(1, verbs.StatusOK)
 		x.ends(2, verbs.StatusOK)
 		if tr := x.probe(); tr.state != probeNone || tr.lost != 0 {
-			t.Errorf("the state is %d after %d tests", tr.state, tr.lost)
+			t.Errorf("the state is %d after %d lost probes", tr.state, tr.lost)
 		}
 	})
 }

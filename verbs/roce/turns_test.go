@@ -113,13 +113,13 @@ func TestUrgentPacketsPassAFullWindow(t *testing.T) {
 		fl := q.flow.Load()
 		before := turnOrder(fl)
 		if len(before) < 5 {
-			t.Fatalf("%d wait for room", len(before))
+			t.Fatalf("%d wait for space", len(before))
 		}
 		start := time.Now()
 		last.y.post(last.y.to(last.x, 1, verbs.OpWrite, 0, 8, 0))
 		last.y.ends(1, verbs.StatusOK)
 		if took := time.Since(start); took > time.Millisecond {
-			t.Errorf("an acknowledgement waited %v for room that it does not need", took)
+			t.Errorf("an ACK waited %v for space that it does not need", took)
 		}
 		if after := turnOrder(fl); !slices.Equal(after, before) {
 			t.Errorf("an acknowledgement of another gave turns: %v, and before %v", after, before)
@@ -130,18 +130,18 @@ func TestUrgentPacketsPassAFullWindow(t *testing.T) {
 		last.y.post(last.y.to(last.x, 2, verbs.OpRead, 0, 256<<10, 0))
 		last.y.ends(2, verbs.StatusOK)
 		if took := time.Since(start); took > time.Millisecond {
-			t.Errorf("an answer waited %v for room that it does not need", took)
+			t.Errorf("a response waited %v for space that it does not need", took)
 		}
 
 		// An unresponsive queue pair leaves its space to the others, and still sends
 		// its probe.
 		silent, _ := list[0].x.inner()
-		asked := 0
+		requested := 0
 		f.mu.Lock()
 		f.see = func(_, _ netip.AddrPort, _ int, b []byte) {
 			var h wire.Header
 			if _, err := h.Decode(b); err == nil && h.DestQP == list[0].y.qp.QPN() {
-				asked++
+				requested++
 			}
 		}
 		f.mu.Unlock()
@@ -153,8 +153,8 @@ func TestUrgentPacketsPassAFullWindow(t *testing.T) {
 		silent.mu.Unlock()
 		silent.kickWithFeedback()
 		synctest.Wait()
-		if after := turnOrder(fl); len(after) < 5 || asked != 1 {
-			t.Errorf("beside one that is silent %d wait for room, and it asked %d times", len(after), asked)
+		if after := turnOrder(fl); len(after) < 5 || requested != 1 {
+			t.Errorf("beside one that is silent %d wait for space, and it asked %d times", len(after), requested)
 		}
 	})
 }
@@ -169,10 +169,10 @@ func TestFailedQueuePairBlocksNoOthers(t *testing.T) {
 			wr.RKey++
 			list[0].x.post(wr)
 		},
-		"resting": func(list []*stream) { // there is no receive
+		"waiting": func(list []*stream) { // there is no receive
 			list[0].x.post(list[0].x.to(list[0].y, 1, verbs.OpSend, 0, 1<<20, 0))
 		},
-		"broken": func(list []*stream) { // fails below, when the last one waits, too
+		"failed": func(list []*stream) { // fails below, when the last one waits, too
 			list[0].x.post(list[0].x.to(list[0].y, 1, verbs.OpWrite, 0, 112<<10, 0)) // exactly a window
 			for _, s := range list[1:] {
 				s.x.post(s.x.to(s.y, 1, verbs.OpWrite, 0, 64<<10, 0))
@@ -193,7 +193,7 @@ func TestFailedQueuePairBlocksNoOthers(t *testing.T) {
 				start := time.Now()
 				fill(list[:65])
 				last.x.post(last.x.to(last.y, 2, verbs.OpWrite, 0, 8, 0))
-				if name == "broken" {
+				if name == "failed" {
 					for _, s := range list[1:65] {
 						if err := s.x.qp.ToErr(); err != nil {
 							t.Fatal(err)
@@ -202,7 +202,7 @@ func TestFailedQueuePairBlocksNoOthers(t *testing.T) {
 				}
 				time.Sleep(time.Millisecond / 2)
 				if n, err := last.x.cq.Poll(make([]verbs.WC, 1)); n != 1 || err != nil {
-					t.Errorf("%v after the others, the last one waits (%v)", time.Since(start), err)
+					t.Errorf("%v after the others, the last one still waits (%v)", time.Since(start), err)
 				}
 			})
 		})
@@ -225,7 +225,7 @@ func TestTurnsAreFairWithReverseTraffic(t *testing.T) {
 			}
 			moved := runStreams(t, 20*ms, 200*ms, list...)
 			both, alone := sum(moved[:c.both])/c.both, sum(moved[c.both:c.pairs])/(c.pairs-c.both)
-			if t.Logf("%+v: who is written to moves %d KiB, who is not %d KiB", c, both>>10, alone>>10); alone < both*9/10 || both < alone*9/10 {
+			if t.Logf("%+v: a queue pair that is written to moves %d KiB, another %d KiB", c, both>>10, alone>>10); alone < both*9/10 || both < alone*9/10 {
 				t.Error("that is more than a tenth apart")
 			}
 		})
@@ -247,7 +247,7 @@ func TestReadsTakeTheirTurn(t *testing.T) {
 		}
 		moved := runStreams(t, 20*ms, 200*ms, list...)
 		reads, writes := sum(moved[:4])/4, sum(moved[4:])/4
-		if t.Logf("who reads moves %d KiB, who writes %d KiB", reads>>10, writes>>10); reads < writes*9/10 || writes < reads*9/10 {
+		if t.Logf("the reader moves %d KiB, the writer %d KiB", reads>>10, writes>>10); reads < writes*9/10 || writes < reads*9/10 {
 			t.Error("that is more than a tenth apart")
 		}
 	})
@@ -285,7 +285,7 @@ func TestACKsAreSentTogether(t *testing.T) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if messages > 4 || len(to) != pairs {
-			t.Errorf("%d queue pairs were answered with %d messages, want %d with 4 at most", len(to), messages, pairs)
+			t.Errorf("ACKs of %d queue pairs came in %d messages, want %d with 4 at most", len(to), messages, pairs)
 		}
 	})
 }
@@ -311,7 +311,7 @@ func TestTurnOfManyBatches(t *testing.T) {
 		fl.mu.Lock()
 		defer fl.mu.Unlock()
 		if n := cap(fl.batch.buf); n != maxBatch*(wire.MaxHeaderLen+wire.MaxOverhead+maxCopied) || !bytes.Equal(x.mem, y.mem) {
-			t.Errorf("the memory of bursts has grown to %d, or other bytes have come", n)
+			t.Errorf("the batch buffer has grown to %d, or the bytes differ", n)
 		}
 	})
 }

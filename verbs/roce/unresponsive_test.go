@@ -29,7 +29,7 @@ func TestUnresponsivePeerDelaysNoOthers(t *testing.T) {
 		return moved
 	}
 	alone, beside := run(false), run(true)
-	t.Logf("alone it moves %d MB, beside one whose peer is gone %d MB", alone>>20, beside>>20)
+	t.Logf("alone it moves %d MB, next to one whose peer is gone %d MB", alone>>20, beside>>20)
 	if beside < alone*8/10 {
 		t.Error("it moves less than 0.8 of what it does alone")
 	}

@@ -39,8 +39,8 @@ func (s narrowSender) Send(msgs []udp.Message) (int, error) {
 func TestPathMTUWarningIsLoggedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
-		told := &lineCounter{}
-		p := newProvider(Options{Logger: slog.New(slog.NewTextHandler(told, &slog.HandlerOptions{Level: slog.LevelWarn}))}, narrowHost{f.host(hostA)})
+		reported := &lineCounter{}
+		p := newProvider(Options{Logger: slog.New(slog.NewTextHandler(reported, &slog.HandlerOptions{Level: slog.LevelWarn}))}, narrowHost{f.host(hostA)})
 		x := newTestEnd(t, p, "roce-eth0", netip.MustParseAddr(hostA), 1<<16)
 		y := newTestEnd(t, newProvider(Options{}, f.host(hostB)), "roce-eth0", netip.MustParseAddr(hostB), 1<<16)
 		joinEnds(x, y, func(p *verbs.Path, _ *verbs.Endpoint) { p.Timeout = 22 }) // 17 s: it fails after two minutes
@@ -58,11 +58,11 @@ func TestPathMTUWarningIsLoggedOnce(t *testing.T) {
 		if err != nil || c["completer_retry_err"] < 5 {
 			t.Fatalf("%d timeouts, %v: it was not tried again", c["completer_retry_err"], err)
 		}
-		if n := told.Load(); n != 1 {
-			t.Errorf("in a minute it is told %d times", n)
+		if n := reported.Load(); n != 1 {
+			t.Errorf("in a minute there are %d warnings", n)
 		}
-		if pass(warnInterval / 2); told.Load() != 2 {
-			t.Errorf("in the next minute it is told for the %dth time", told.Load())
+		if pass(warnInterval / 2); reported.Load() != 2 {
+			t.Errorf("in the next minute the number of warnings is %d", reported.Load())
 		}
 	})
 }

@@ -86,7 +86,7 @@ func TestFlightStaysWithinThePeersBuffer(t *testing.T) {
 			runStreams(t, 20*time.Millisecond, 50*time.Millisecond, list...)
 			said := uint64(f.buffer) //nolint:gosec // a size
 			if len(flows) != senders || most > said || most < said/2 {
-				t.Errorf("%d flows had %d under way, the peer said that it takes %d", len(flows), most, said)
+				t.Errorf("%d flows had %d in flight, and the peer's buffer holds %d", len(flows), most, said)
 			}
 		})
 	}

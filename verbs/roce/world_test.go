@@ -47,7 +47,7 @@ func randomParams(r *rand.Rand) worldParams {
 // randomConnection returns random parameters of a connection.
 func randomConnection(r *rand.Rand) connection {
 	p := connection{
-		mtu: []verbs.MTU{256, 512, 1024, 2048, 4096}[r.IntN(5)], asks: uint8(1 + r.IntN(maxReadAtomic)),
+		mtu: []verbs.MTU{256, 512, 1024, 2048, 4096}[r.IntN(5)], maxReadAtomic: uint8(1 + r.IntN(maxReadAtomic)),
 		timeout: 20, retry: 7, rnr: rnrInfinite, rnrTimer: uint8(1 + r.IntN(16)), memory: worldMemory,
 	}
 	for i := range p.psn {
@@ -63,7 +63,7 @@ func randomConnection(r *rand.Rand) connection {
 // and returns the expected results.
 func (n *network) plan(w worldParams, p connection, from int, mine, theirs *expected) {
 	r := w.random
-	h, peer := n.halves[from], n.halves[1-from]
+	h, peer := n.machines[from], n.machines[1-from]
 	mtu := int(p.mtu)
 	sizes := []int{0, 1, 3, 7, 8, mtu - 1, mtu, mtu + 1, 2*mtu - 1, 2 * mtu, 2*mtu + 5, 4096, 4097, 9000}
 	messages := 0
@@ -201,7 +201,7 @@ func runWorld(t *testing.T, seed uint64) {
 	w, p := randomParams(r), randomConnection(r)
 	n, a, b := connect(t, p)
 	var want [2]expected
-	for i, h := range n.halves {
+	for i, h := range n.machines {
 		rand.NewChaCha8([32]byte{byte(seed), byte(i)}).Read(h.mem) //nolint:errcheck // never fails
 		want[i].mem = bytes.Clone(h.mem)
 	}
@@ -213,7 +213,7 @@ func runWorld(t *testing.T, seed uint64) {
 	}
 	n.run(time.Hour)
 	if len(n.todo) > 0 {
-		t.Fatal("it does not come to rest")
+		t.Fatal("it does not become idle")
 	}
 	if w.breaks {
 		n.checkError(want)
@@ -243,10 +243,10 @@ func runWorld(t *testing.T, seed uint64) {
 // once and in order.
 func (n *network) checkError(want [2]expected) {
 	n.t.Helper()
-	for i, h := range n.halves {
+	for i, h := range n.machines {
 		if h.machine.req.completed != h.machine.req.posted {
 			if i == 1 && h.machine.state == verbs.StateRTS {
-				n.t.Error("the peer waits for ever")
+				n.t.Error("the peer waits forever")
 			}
 			continue
 		}

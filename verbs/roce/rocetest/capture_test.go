@@ -90,13 +90,13 @@ func TestCheckDetectsEachFault(t *testing.T) {
 			}
 			p.Data[i/8] ^= 1 << (i % 8)
 			if _, _, err := p.Check(); err == nil {
-				t.Errorf("%v: bit %d is damaged, and nothing is said", h.Op, i)
+				t.Errorf("%v: damage of bit %d is not detected", h.Op, i)
 			}
 			p.Data[i/8] ^= 1 << (i % 8)
 		}
 		if p.Identification++; p.To.Addr().Is4() {
 			if _, _, err := p.Check(); err == nil {
-				t.Errorf("%v: another identification, and nothing is said", h.Op)
+				t.Errorf("%v: another identification is not detected", h.Op)
 			}
 		}
 	}
@@ -135,7 +135,7 @@ func FuzzFrame(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if p, ok := rocetest.ParseFrame(b); ok {
 			if !bytes.Contains(b, p.Data) {
-				t.Fatal("the packet is not of the frame")
+				t.Fatal("the packet is not a part of the frame")
 			}
 			if _, _, err := p.Check(); err == nil && len(p.Data) < wire.MinPacketLen {
 				t.Fatal("a packet that is too short is good")

@@ -2,13 +2,19 @@ package rocetest
 
 import "github.com/tryst-rdma/tryst/verbs/roce/internal/wire"
 
-// The part of the packet codec that tests outside verbs/roce need.
-type (
-	Header   = wire.Header
-	Opcode   = wire.Opcode
-	Syndrome = wire.Syndrome
-	Path     = wire.Path
-)
+// This file exports the part of the packet codec that tests outside verbs/roce need.
+
+// Header holds all fields of a packet before the payload.
+type Header = wire.Header
+
+// Opcode identifies the kind of a packet.
+type Opcode = wire.Opcode
+
+// Syndrome is the syndrome of an AETH.
+type Syndrome = wire.Syndrome
+
+// Path holds what the ICRC covers of one direction between two sockets.
+type Path = wire.Path
 
 // Opcodes.
 const (

@@ -69,7 +69,7 @@ func TestErrorOfThePath(t *testing.T) {
 				t.Errorf("%d sent: %v", n, err)
 			}
 			if s.canSegment && s.MaxSegments(to, 4112) == 1 {
-				t.Error("segments are given up for it")
+				t.Error("super-packets are disabled for it")
 			}
 			if again := d.calls > 1; s.canSegment && again != refusesSegments(errno) {
 				t.Errorf("%d calls", d.calls)
@@ -220,11 +220,11 @@ func TestMemory(t *testing.T) {
 		n += k.Elem().Size()
 	}
 	if n > senderMemory {
-		t.Errorf("a Sender takes %d bytes, and it is said to be %d at most", n, senderMemory)
+		t.Errorf("a Sender takes %d bytes, documented are %d at most", n, senderMemory)
 	}
 	b := NewBatch()
 	if n := reflect.TypeOf(b).Elem().Size() + uintptr(cap(b.data)+cap(b.control)); n > batchMemory {
-		t.Errorf("a Batch takes %d bytes, and it is said to be %d at most", n, batchMemory)
+		t.Errorf("a Batch takes %d bytes, documented are %d at most", n, batchMemory)
 	}
 }
 

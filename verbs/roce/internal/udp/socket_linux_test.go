@@ -24,7 +24,7 @@ func TestControlMessages(t *testing.T) {
 		for _, segment := range []int{0, 1, 4112, maxPayload} {
 			b := appendControl(nil, six, segment, 0xb9)
 			if len(b) > controlSpace {
-				t.Fatalf("%d bytes, and there is room for %d", len(b), controlSpace)
+				t.Fatalf("%d bytes, and there is space for %d", len(b), controlSpace)
 			}
 			msgs, err := unix.ParseSocketControlMessage(b)
 			if err != nil {
@@ -164,7 +164,7 @@ func TestRefusedSuperPacketIsSentAsDatagrams(t *testing.T) {
 			lone := Message{To: to, Pieces: [][]byte{pattern(9)}}
 			send(t, s, lone, message, lone, message, lone)
 			if got, _ := segments(t, r, 4+1+4+1+1); len(got[0]) != 9 || len(got[1]) != 4112 || len(got[4]) != 7 || len(got[5]) != 9 {
-				t.Error("the order or the lengths are others")
+				t.Error("the order or the lengths differ")
 			}
 			if n := s.MaxSegments(to, 4112); n != 1 {
 				t.Errorf("%d segments in one message after that, want 1", n)
@@ -182,7 +182,7 @@ func TestRefusedSuperPacketIsSentAsDatagrams(t *testing.T) {
 			send(t, s, message)
 			segments(t, r, 4)
 			if told := s.Missing(); len(told) != 1 || !strings.Contains(told[0], to.Addr().String()) {
-				t.Errorf("it says %q, want one line", told)
+				t.Errorf("the log is %q, want one line", told)
 			}
 			if got := s.Stats(); got.Separate != 4 || got.Lost != 0 {
 				t.Errorf("%+v, want 4 plain", got)
@@ -221,7 +221,7 @@ func TestKernelRefusesSuperPackets(t *testing.T) {
 	send(t, s, Message{To: to, Segment: 4112, Pieces: [][]byte{pattern(4112 * 3)}})
 	segments(t, r, 3)
 	if s.MaxSegments(to, 4112) != 1 || len(s.Missing()) != 1 || !strings.Contains(s.Missing()[0], "invalid argument") {
-		t.Errorf("%d segments, and it says %q", s.MaxSegments(to, 4112), s.Missing())
+		t.Errorf("%d segments, missing: %q", s.MaxSegments(to, 4112), s.Missing())
 	}
 }
 
@@ -250,7 +250,7 @@ func TestLongerThanThePathMTU(t *testing.T) {
 			send(t, s, Message{To: to, Segment: segment, Pieces: [][]byte{pattern(segment * 3)}})
 			segments(t, r, 3)
 			if n := s.MaxSegments(to, segment); way == "offload" && n == 1 {
-				t.Error("segments are given up for it")
+				t.Error("super-packets are disabled for it")
 			}
 		})
 	}
@@ -267,10 +267,10 @@ func TestPathMTU(t *testing.T) {
 		}
 	})
 	if n := MaxDatagram(1500, loopbacks["IPv4"]); n != 1472 {
-		t.Errorf("a packet of 1500 bytes has room for %d", n)
+		t.Errorf("a packet of 1500 bytes has space for %d", n)
 	}
 	if n := MaxDatagram(1500, loopbacks["IPv6"]); n != 1452 {
-		t.Errorf("a packet of 1500 bytes has room for %d", n)
+		t.Errorf("a packet of 1500 bytes has space for %d", n)
 	}
 }
 
@@ -340,7 +340,7 @@ func TestBufferHoldsWhatItPromises(t *testing.T) {
 					cost, held = c.size, r.JoinedBuffer()
 				}
 				if len(opts) > 0 && r.JoinedBuffer() != r.Buffer() {
-					t.Error("super-packets are promised room, and will not come")
+					t.Error("the buffer is that for super-packets, which will not arrive")
 				}
 				message := Message{To: NewDestination(r.Addr()), Segment: c.size, Pieces: [][]byte{pattern(c.segments * c.size)}}
 				b := NewBatch()
@@ -349,14 +349,14 @@ func TestBufferHoldsWhatItPromises(t *testing.T) {
 						send(t, s, message)
 					}
 					if err := r.Receive(b, nil); err != nil {
-						t.Fatalf("%d of %d received, with %d bytes under way: %v", got, sent, held, err)
+						t.Fatalf("%d of %d received, with %d bytes in flight: %v", got, sent, held, err)
 					}
 					for i := range b.Len() {
 						got += len(b.Datagram(i).Data) / c.size
 					}
 				}
 				if st := r.Stats(); st.Overflowed > 0 {
-					t.Errorf("%d were lost with %d bytes under way", st.Overflowed, held)
+					t.Errorf("%d were lost with %d bytes in flight", st.Overflowed, held)
 				}
 			})
 		}
@@ -400,7 +400,7 @@ func TestCappedBufferIsReported(t *testing.T) {
 			t.Errorf("it says %q, want %q", r.Missing(), want)
 		}
 		if r.Buffer() != doubled/bufferShare {
-			t.Errorf("peers are told %d of %d", r.Buffer(), doubled)
+			t.Errorf("peers get a buffer of %d of %d", r.Buffer(), doubled)
 		}
 		return err
 	}); err != nil {

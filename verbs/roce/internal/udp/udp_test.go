@@ -18,7 +18,7 @@ var loopbacks = map[string]netip.Addr{
 }
 
 // modes are with and without the offloads of this kernel.
-var modes = map[string][]Option{"offload": nil, "plain": {NoOffload()}}
+var modes = map[string][]Option{"offload": nil, "no offload": {NoOffload()}}
 
 // eachMode runs a test on each address, with and without offloads.
 func eachMode(t *testing.T, f func(t *testing.T, addr netip.Addr, opts []Option)) {

@@ -43,7 +43,7 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("%+v is %x, and was %x", h, hdr, want)
 		}
 		if n := len(hdr) + len(payload) + int(h.Pad) + wire.ICRCLen; n != len(b) || !bytes.Equal(payload, b[len(hdr):len(hdr)+len(payload)]) {
-			t.Fatalf("%d bytes of %d are told", n, len(b))
+			t.Fatalf("%d bytes of %d are reported", n, len(b))
 		}
 		var again wire.Header
 		if _, err := again.Decode(packetOf(h, string(payload))); err != nil || again != h {

@@ -204,9 +204,9 @@ func TestDecodeRejects(t *testing.T) {
 		case c.silent && h != wire.Header{}:
 			t.Errorf("%s: a header %+v", name, h)
 		case !c.silent && (h.DestQP != 0xabcdef || h.PSN != 0xfedcba || h.Op != wire.Opcode(c.packet[0])):
-			t.Errorf("%s: the BTH is not told: %+v", name, h)
+			t.Errorf("%s: the BTH is not set: %+v", name, h)
 		case h.Addr != 0 || h.Imm != 0 || h.MSN != 0:
-			t.Errorf("%s: more than the BTH is told: %+v", name, h)
+			t.Errorf("%s: fields beyond the BTH are set: %+v", name, h)
 		}
 	}
 	// Each prefix of a valid packet is rejected or has less payload; none causes a
