@@ -284,7 +284,7 @@ func (q *qp) handlePacketLocked(e *endpoint, d *udp.Datagram, h *wire.Header, b,
 	if !q.source.userSpace {
 		// Flush after this packet, so that each NAK is sent. An ACK must come between
 		// two NAKs: rxe counts consecutive NAKs as retries, even if they acknowledge
-		// packets, and fails.
+		// packets, and fails at its retry count.
 		e.unflushed = e.flushLimit
 	}
 	now := q.pd.dev.now()
