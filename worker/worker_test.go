@@ -272,7 +272,7 @@ func TestEndOfATrystCallLosesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		if s := f.kept.Stats(); s.Kept != 0 || s.Bytes != 0 {
-			t.Errorf("after FINISHED kept %+v", s)
+			t.Errorf("after ACK kept %+v", s)
 		}
 	})
 }

@@ -110,7 +110,7 @@ const late = 125 * time.Second
 
 // A minute without a word: one process is stopped, and has given and taken
 // nothing; another one is killed, nobody takes its place, and it never says
-// FINISHED. The first finds everything when it goes on, of the second nothing is
+// ACK. The first finds everything when it goes on, of the second nothing is
 // left, and a third, who does not wait as long, is told. One more is asked at the
 // beginning and comes up when all that is over.
 func TestRxeStoppedForAMinute(t *testing.T) {

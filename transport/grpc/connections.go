@@ -48,7 +48,7 @@ type connection struct {
 	remote address
 	quota  *connQuota
 
-	mu    sync.Mutex                 // guards what follows
+	mu    sync.Mutex                   // guards what follows
 	downs map[transport.Process]func() // each reports that the connection has ended; nil then
 }
 

@@ -1,8 +1,8 @@
 package grpctransport
 
 import (
-	"github.com/tryst-rdma/tryst/transport/internal/delivery"
 	"context"
+	"github.com/tryst-rdma/tryst/transport/internal/delivery"
 	"log/slog"
 	"sync"
 	"time"
@@ -40,12 +40,12 @@ type Options struct {
 // (ARCHITECTURE.md section 6). Any other peer, TensorFlow among them, is asked
 // once, with nothing but step, key and a random request id.
 type RpcRemoteRendezvous struct {
-	opts     Options
+	opts      Options
 	requester *delivery.Requester
-	caps     metadata.MD     // header of each request to a Tryst peer
-	acks     sync.WaitGroup  // MarkRecvFinished to peers that are not Tryst
-	base     context.Context // of these; its end is the end of Close
-	stop     context.CancelFunc
+	caps      metadata.MD     // header of each request to a Tryst peer
+	acks      sync.WaitGroup  // MarkRecvFinished to peers that are not Tryst
+	base      context.Context // of these; its end is the end of Close
+	stop      context.CancelFunc
 }
 
 // New returns the transport of a process. Its Close ends what it has started.

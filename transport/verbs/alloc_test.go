@@ -53,7 +53,7 @@ func allocationsOfASmallReceive(t *testing.T, o clusterOptions) {
 		once func() error
 	}{
 		{"Recv", most, r.once},
-		{"RecvAsync", most + 7, async},          // the watch of a context that can end (context.AfterFunc)
+		{"RecvAsync", most + 7, async},           // the watch of a context that can end (context.AfterFunc)
 		{"RecvAsync and Send", most + 21, early}, // and of the request, by the table of the step
 	} {
 		var failed error

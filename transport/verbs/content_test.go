@@ -96,9 +96,9 @@ func TestV03SteadyStateOfALargeTensor(t *testing.T) {
 				}
 			case wire.KindFinished: // where a receive did not follow within 5 ms, or 1 MiB was kept
 				if a > steps+1 || b != 0 { // that of the round before may be late
-					t.Errorf("%d FINISHED for %d receives, and %d the other way", a, steps, b)
+					t.Errorf("%d ACK for %d receives, and %d the other way", a, steps, b)
 				}
-			case wire.KindCredit: // half a window, or counts that FINISHED has asked for
+			case wire.KindCredit: // half a window, or counts that ACK has asked for
 				if a > steps/(verbstransport.DefaultWindow/2)+1 || b > steps+steps/(verbstransport.DefaultWindow/2)+1 {
 					t.Errorf("%d and %d CREDITs for %d receives", a, b, steps)
 				}

@@ -171,7 +171,7 @@ func TestReceiverThatNeverSaysFinished(t *testing.T) {
 	k := victim.key(other, "v")
 	victim.sendsBlob(2, k, 1, 100*kib)
 	other.recv(2, k).isBlob(1, 100*kib)
-	// One FINISHED makes room for one more.
+	// One ACK makes room for one more.
 	var f wire.Finished
 	f.Header, f.IDs = p.Header(), wire.IDs(nil).Append(1)
 	waited := victim.kept.Stats().Waiting

@@ -152,7 +152,7 @@ func keptRestoresOrReleases(t *testing.T) {
 }
 
 // What is there when it is asked for is answered at once, and kept as any response: for the
-// next attempt, until FINISHED, or until a cancel, when it goes back to the head of its key.
+// next attempt, until ACK, or until a cancel, when it goes back to the head of its key.
 func TestCacheAnswersAtOnce(t *testing.T) {
 	l, source := newLeaks(t), newTable(t)
 	k := NewResponseCache(source, CacheOptions{})

@@ -453,7 +453,7 @@ func sayString(a simAct) string {
 	if a.kind == doCancel {
 		return fmt.Sprintf("CANCEL %d", a.ids)
 	}
-	return fmt.Sprintf("FINISHED %d", a.ids)
+	return fmt.Sprintf("ACK %d", a.ids)
 }
 
 // messageString is what a message of a channel says.

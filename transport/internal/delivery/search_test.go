@@ -141,7 +141,7 @@ var duoSearches = []struct {
 	{"two receives, a break", duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 2, recvs: 2, breaks: 1}}},
 	{"two receives, large, a break", duoConfig{sizes: []int64{duoLarge}, duoBudget: duoBudget{sends: 2, recvs: 2, breaks: 1}}},
 	{"another shape", duoConfig{sizes: []int64{duoLarge, duoLarge - 1}, duoBudget: duoBudget{sends: 2, recvs: 2}}},
-	{"FINISHED rides, a break", duoConfig{riding: true, sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 2, recvs: 2, breaks: 1}}},
+	{"ACK rides, a break", duoConfig{riding: true, sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 2, recvs: 2, breaks: 1}}},
 	{"two receives, a cancel", duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 2, cancels: 1}}},
 	{"hasty", duoConfig{hasty: true, sizes: []int64{duoLarge}, duoBudget: duoBudget{sends: 1, recvs: 1, breaks: 1, cancels: 1}}},
 	{"copied, a break", duoConfig{copies: true, sizes: []int64{duoLarge}, duoBudget: duoBudget{sends: 1, recvs: 1, breaks: 1, channels: 1}}},
@@ -273,11 +273,11 @@ func TestSearchWithoutRuleC(t *testing.T) {
 	searchWithout(t, "also when a channel names it", "value 2: 0 times delivered, 0 times in the table", again, duoRules{forgetIDs: true, callsOnly: true})
 }
 
-// FINISHED and CANCEL are said until they were taken, and what has ended is
+// ACK and CANCEL are said until they were taken, and what has ended is
 // remembered.
 func TestSearchWithoutRuleD(t *testing.T) {
 	broken := duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, breaks: 1}}
-	searchWithout(t, "FINISHED is said again", "B keeps an answer to receive 1 for ever", broken, duoRules{finishOnce: true})
+	searchWithout(t, "ACK is said again", "B keeps an answer to receive 1 for ever", broken, duoRules{finishOnce: true})
 	cancelled := duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, breaks: 1, cancels: 1}}
 	searchWithout(t, "CANCEL is said again", "value 1: 0 times delivered, 0 times in the table", cancelled, duoRules{cancelOnce: true})
 	inOrder := duoConfig{serial: true, sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 2, recvs: 2, cancels: 1}}
@@ -285,7 +285,7 @@ func TestSearchWithoutRuleD(t *testing.T) {
 	searchWithout(t, "what has ended is remembered", "value 1: 0 times delivered, 0 times in the table", cancelled, duoRules{forgetIDs: true})
 }
 
-// An answer is kept until FINISHED.
+// An answer is kept until ACK.
 func TestSearchWithoutRuleE(t *testing.T) {
 	broken := duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, breaks: 1}}
 	reborn := duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, reborn: 1}}

@@ -23,7 +23,7 @@ import (
 // do on another goroutine, or when another lock was taken meanwhile, is a move of
 // its own:
 //
-//   - an attempt, a FINISHED, a CANCEL begins to look for a wire (peer.start,
+//   - an attempt, an ACK, a CANCEL begins to look for a wire (peer.start,
 //     peer.tell of Failover), is dropped, returns;
 //   - a receive of the rendezvous reports to the table (Kept.fetched), a CANCEL off
 //     the channel reaches it (link.carry), an answer is copied (link.answerCopy);
@@ -90,7 +90,7 @@ type duoRules struct {
 	callsOnly  bool // c. unless a gRPC call names it
 	unverified bool // another process that asks is believed
 	dropValue  bool // c. a request of a closed channel loses its value
-	finishOnce bool // d. FINISHED is said once
+	finishOnce bool // d. ACK is said once
 	cancelOnce bool // d. CANCEL is
 	cancelLate bool // d. CANCEL is dealt with at any time, not before a later request
 	forgetIDs  bool // d. what has ended is not remembered
@@ -213,7 +213,7 @@ const (
 
 func (c *duoCall) over() bool { return c.state == callGone && (!c.cut || !c.listening) }
 
-// duoSay is a FINISHED or CANCEL over gRPC.
+// duoSay is an ACK or CANCEL over gRPC.
 type duoSay struct {
 	from      int
 	act       simAct

@@ -82,9 +82,9 @@ type rules struct {
 	newID      bool // a. an id names a receive: off, each attempt is another receive
 	anyProcess bool // a. the incarnation of the sender: off, any process answers
 	dropBreak  bool // c. a value that was matched when its call broke stays: off, it is dropped
-	sayOnce    bool // d. FINISHED and CANCEL are said again
+	sayOnce    bool // d. ACK and CANCEL are said again
 	noPast     bool // d. ended ids are remembered
-	keepNone   bool // e. answers are kept until FINISHED
+	keepNone   bool // e. answers are kept until ACK
 	noRestore  bool // a cancelled receive consumes nothing
 	noWidening bool // those asked again do not hold up the rest
 }

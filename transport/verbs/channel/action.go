@@ -61,7 +61,7 @@ const (
 	// ActDrop lets go the channel's reference to Source: no work request
 	// names it any more. Exactly one comes for each source given.
 	ActDrop
-	// ActFinished passes the peer's FINISHED on: IDs (refers to the message).
+	// ActFinished passes the peer's ACK on: IDs (refers to the message).
 	ActFinished
 	// ActCancelled passes the peer's CANCEL on: IDs (refers to the message).
 	ActCancelled

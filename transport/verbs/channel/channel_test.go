@@ -558,12 +558,12 @@ func TestV15BreakGivesBackWhatHasNotEnded(t *testing.T) {
 		t.Errorf("%d ended, dropped %v", len(l.ends[0].ended), l.ends[1].dropped)
 	}
 	if l.ends[0].taken.Finish >= mark {
-		t.Error("FINISHED is said to be taken")
+		t.Error("ACK is said to be taken")
 	}
 	l.clean()
 }
 
-// TestWhatCameBeforeTheEndCounts: a last write and FINISHED that are polled after
+// TestWhatCameBeforeTheEndCounts: a last write and ACK that are polled after
 // the channel was left.
 func TestWhatCameBeforeTheEndCounts(t *testing.T) {
 	l := newLink(t)

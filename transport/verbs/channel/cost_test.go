@@ -236,7 +236,7 @@ func (w *busy) events() []busyEvent {
 		{"CANCEL of a request", ids(wire.KindCancel, unanswered+mid)},
 		{"CANCEL without a destination", ids(wire.KindCancel, placeless+mid)},
 		{"CANCELLED", ids(wire.KindCancelled, quarantined+mid)},
-		{"FINISHED", ids(wire.KindFinished, mid)},
+		{"ACK", ids(wire.KindFinished, mid)},
 		{"QUERY", ids(wire.KindQuery, unanswered+mid+1, 1)},
 		{"WAITING", ids(wire.KindWaiting, asked+mid)},
 		{"a Send of a small value", func() { c.Answer(w.now, unanswered+mid+2, 1, Answer{Value: valueOf(100), Source: Source{Handle: 1}}) }},

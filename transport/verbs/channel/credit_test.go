@@ -158,7 +158,7 @@ func TestLastWriteIsNotStarvedByMessages(t *testing.T) {
 }
 
 // TestSendPlacesAreKeptForUpkeep: when the send queue is full of content and
-// answers, and more of them and of requests wait, CANCEL and FINISHED still go.
+// answers, and more of them and of requests wait, CANCEL and ACK still go.
 func TestSendPlacesAreKeptForUpkeep(t *testing.T) {
 	l := newLink(t, func(c *Config) { c.Window, c.PeerWindow, c.SendQueue, c.Outstanding = 1000, 1000, 16, 1<<30 })
 	l.sends(4 << 20)
@@ -184,8 +184,8 @@ func TestSendPlacesAreKeptForUpkeep(t *testing.T) {
 	}
 	c.Finish(l.now, []uint64{6})
 	l.run()
-	if l.trace[len(l.trace)-1] != "<FINISHED" {
-		t.Errorf("no FINISHED: %v", l.trace)
+	if l.trace[len(l.trace)-1] != "<ACK" {
+		t.Errorf("no ACK: %v", l.trace)
 	}
 }
 
@@ -218,7 +218,7 @@ func TestFinishedGoesAloneAtOnce(t *testing.T) {
 	l := newLink(t)
 	mark := l.ends[0].ch.Finish(l.now, []uint64{7})
 	l.run()
-	l.expect(">FINISHED")
+	l.expect(">ACK")
 	l.wait(tellDelay) // nothing else carries the counts
 	l.expect("<CREDIT")
 	if l.ends[0].taken.Finish != mark {
@@ -242,7 +242,7 @@ func TestFinishedDoesNotWaitForItsRequestForLong(t *testing.T) {
 	l.wait(finishDelay - 1)
 	l.expect()
 	l.wait(1)
-	l.expect(">FINISHED")
+	l.expect(">ACK")
 }
 
 // TestThousandsFinished go in few messages, and each once.
@@ -284,7 +284,7 @@ func TestRidersGoBeforeTheirRequest(t *testing.T) {
 	if !slices.Equal(got, ids) {
 		t.Errorf("%d ids came", len(got))
 	}
-	l.expect(">FINISHED", ">FINISHED", ">REQUEST", "<EAGER")
+	l.expect(">ACK", ">ACK", ">REQUEST", "<EAGER")
 }
 
 // TestRidersForWhichALongKeyLeavesNoRoom go before the request, too.
@@ -297,7 +297,7 @@ func TestRidersForWhichALongKeyLeavesNoRoom(t *testing.T) {
 	}
 	l.ends[0].ch.Receive(l.now, r)
 	l.run()
-	l.expect(">FINISHED", ">REQUEST", "<EAGER")
+	l.expect(">ACK", ">REQUEST", "<EAGER")
 	l.clean()
 }
 
@@ -316,7 +316,7 @@ func TestFinishDoesNotWaitForRiders(t *testing.T) {
 	l.expect()
 	c.Finish(l.now, []uint64{8})
 	l.run()
-	l.expect(">FINISHED")
+	l.expect(">ACK")
 }
 
 // TestRidersGoBeforeBye, though they waited for a request.
@@ -325,7 +325,7 @@ func TestRidersGoBeforeBye(t *testing.T) {
 	l.ends[0].ch.Receive(l.now, Receive{ID: 1, Attempt: 1, Sender: 2, Key: "k", Finished: []uint64{7}})
 	l.ends[0].ch.Bye(l.now, "shutdown")
 	l.run()
-	l.expect(">FINISHED", ">BYE")
+	l.expect(">ACK", ">BYE")
 }
 
 // TestNobodyIsToldOfRidersTaken: the request that they rode on has its answer, which says
@@ -402,7 +402,7 @@ func TestReceivesArePostedAgainSomeAtATime(t *testing.T) {
 	if rail.said != 4 || l.ends[0].ch.rails[0].told != 4 {
 		t.Errorf("%d were told and %d heard of, want the 4 that are posted again", rail.said, l.ends[0].ch.rails[0].told)
 	}
-	mark := l.ends[0].ch.Finish(l.now, []uint64{1}) // with TELL
+	mark := l.ends[0].ch.Finish(l.now, []uint64{1}) // with WANT_COUNTS
 	l.run()
 	l.wait(time.Second)
 	if l.ends[0].taken.Finish != mark || rail.repost != 0 {

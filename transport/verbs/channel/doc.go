@@ -27,7 +27,7 @@
 //	opening ──────────────► up ──────────────────────────────────────► leaving ────────► gone
 //
 // An opening channel posts nothing. A leaving one posts nothing either, but what
-// still comes in counts: answers, and the peer's FINISHED and CANCEL. ActClose
+// still comes in counts: answers, and the peer's ACK and CANCEL. ActClose
 // tells the shell of every way into leaving but Leave itself. When the queue pairs
 // have been destroyed, Destroyed gives back what has not ended.
 //

@@ -27,7 +27,7 @@ const (
 	creditReserve = 2
 
 	// sendReserve is how many places of a send queue are kept for CREDIT,
-	// CANCEL, FINISHED and probes: one of each.
+	// CANCEL, ACK and probes: one of each.
 	sendReserve = 4
 
 	// DefaultMaxWaiting is how many receives may wait for an answer: as for

@@ -11,9 +11,9 @@ import (
 )
 
 // pump posts what can be posted, in this order: CANCEL; answers; requests; what
-// FINISHED and CREDIT have to say if nothing else carried it; content, in turns. A
+// ACK and CREDIT have to say if nothing else carried it; content, in turns. A
 // kind that does not go for want of a credit or a place holds up those behind it on
-// its rail, so that requests do not starve answers; FINISHED and CREDIT, which have
+// its rail, so that requests do not starve answers; ACK and CREDIT, which have
 // credits and places of their own, are held up by nobody.
 func (c *Channel) pump(now time.Time) {
 	if !c.greeted && !c.sendHello() || c.bye.posted {

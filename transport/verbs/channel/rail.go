@@ -54,7 +54,7 @@ type urgency uint8
 const (
 	urgentCredit urgency = iota // CREDIT that tells of half a window of rail 0: all
 	urgentTell                  // other CREDITs: all but the last credit
-	urgentSay                   // CANCEL, FINISHED, HELLO, BYE: every place
+	urgentSay                   // CANCEL, ACK, HELLO, BYE: every place
 	urgentNot                   // answers and requests
 	urgentWrite                 // content: leaves places to messages, too
 )

@@ -92,11 +92,11 @@ func TestWhatComesPutsOffTheProbe(t *testing.T) {
 }
 
 // TestProbeWhileSomebodyWaitsForFinished: nothing is outstanding but to know that the peer
-// has taken FINISHED, or CANCEL.
+// has taken ACK, or CANCEL.
 func TestProbeWhileSomebodyWaitsForFinished(t *testing.T) {
 	for what, says := range map[string]func(*Channel, time.Time){
-		">FINISHED": func(c *Channel, now time.Time) { c.Finish(now, []uint64{1}) },
-		">CANCEL":   func(c *Channel, now time.Time) { c.SayCancelled(now, []uint64{1}) },
+		">ACK":    func(c *Channel, now time.Time) { c.Finish(now, []uint64{1}) },
+		">CANCEL": func(c *Channel, now time.Time) { c.SayCancelled(now, []uint64{1}) },
 	} {
 		l := newLink(t)
 		l.cut = true
@@ -499,7 +499,7 @@ func TestBye(t *testing.T) {
 	l.ends[0].ch.Finish(l.now, []uint64{7})
 	l.ends[0].ch.Bye(l.now, "shutdown")
 	l.run()
-	l.expect(">FINISHED", ">BYE")
+	l.expect(">ACK", ">BYE")
 	if why := l.ends[0].closed(); why != "closed here: shutdown" {
 		t.Errorf("closed: %q", why)
 	}

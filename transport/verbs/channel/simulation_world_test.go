@@ -694,7 +694,7 @@ func (w *world) do(i int) {
 		case ActFinished:
 			for _, id := range a.IDs.AppendTo(nil) {
 				if s.knows.has(int(id-1) / 2) {
-					w.fail("FINISHED was said twice of receive %d", id)
+					w.fail("ACK was said twice of receive %d", id)
 				}
 				s.knows.add(int(id-1) / 2)
 			}
@@ -867,7 +867,7 @@ func (w *world) checkQuiet() {
 			continue
 		}
 		if s.ch.say.finished.taken < s.mark {
-			w.fail("side %d never learnt that its FINISHED was taken", i)
+			w.fail("side %d never learnt that its ACK was taken", i)
 		}
 		if s.said != w.sides[1-i].knows && !w.sides[1-i].gone {
 			w.fail("not all that side %d has was said to be finished", i)

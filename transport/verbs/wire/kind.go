@@ -37,7 +37,7 @@ var kinds = [...]struct {
 	KindError:     {"ERROR", flagTell | flagEach | flagElsewhere},
 	KindCancel:    {"CANCEL", flagTell},
 	KindCancelled: {"CANCELLED", flagTell | flagEach},
-	KindFinished:  {"FINISHED", flagTell},
+	KindFinished:  {"ACK", flagTell},
 	KindQuery:     {"QUERY", flagTell},
 	KindWaiting:   {"WAITING", flagTell},
 	KindUnknown:   {"UNKNOWN", flagTell},

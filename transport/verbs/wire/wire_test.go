@@ -107,7 +107,7 @@ var examples = []struct {
 	}},
 	{"verbs-cancel", &Cancel{listOf(Header{Tell: true, Taken: counts(7)}, 0x46)}},
 	{"verbs-cancelled", &Cancelled{list: listOf(Header{}, 0x46), Each: true}},
-	{"verbs-finished", &Finished{listOf(Header{Tell: true, Taken: counts(8)}, 0x42, 0x43)}},
+	{"verbs-ack", &Finished{listOf(Header{Tell: true, Taken: counts(8)}, 0x42, 0x43)}},
 	{"verbs-query", &Query{listOf(Header{Taken: counts(9)}, 0x47)}},
 	{"verbs-waiting", &Waiting{listOf(Header{Taken: counts(9)}, 0x47)}},
 	{"verbs-unknown", &Unknown{listOf(Header{Taken: counts(9)}, 0x47)}},
