@@ -1,4 +1,4 @@
-# Everything that is made goes under build/. `make help` prints the targets from their ## comments.
+# All output goes to build/. `make help` prints the targets from their ## comments.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 MAKEFLAGS += --no-builtin-rules
@@ -8,52 +8,52 @@ export GO ?= go
 export CGO_CPPFLAGS := $(strip $(filter-out -DSHIM_HEADERS,$(CGO_CPPFLAGS)) $(shell scripts/verbs-header.sh))
 # The packages to test, fuzz and vet.
 PKG ?= ./...
-# How long the tests of one package may take, as go test has it: a bound for what hangs.
+# go test ends the tests of a package that take longer: they hang.
 TEST_TIMEOUT ?= 15m
-# Further arguments of go test, e.g. TESTARGS='-run TestAbort -count=5'.
+# More arguments for go test, e.g. TESTARGS='-run TestAbort -count=5'.
 TESTARGS ?=
-# Files that list the tests that may be skipped: with them, any other skip is a failure. See CONTRIBUTING.md.
+# Files that list the tests that may be skipped. When it is set, any other skip is a failure. See CONTRIBUTING.md.
 ALLOWED_SKIPS ?=
-# Further arguments of tryst-bench in make bench-rxe, e.g. BENCHARGS='--only verbs-recv --size 1MiB'.
+# More arguments for tryst-bench in make bench-rxe, e.g. BENCHARGS='--only verbs-recv --size 1MiB'.
 BENCHARGS ?= --only verbs-recv,verbs-latency,verbs-idle --size 64KiB,1MiB,16MiB --inflight 4
 # How long each fuzz target runs.
 FUZZTIME ?= 10s
 
-# Where the tests that need the kernel's Soft-RoCE run: auto (the VM if one is possible), vm, native (this kernel, as root), off.
+# Where the tests that need the kernel's Soft-RoCE run: auto (the VM if possible), vm, native (this kernel, as root), off.
 export TRYST_TEST_RXE ?= auto
-# The VM's processors: kvm, tcg (emulation), or auto, which finds out what works here and remembers it in build/rxe-vm.
+# The VM's processors: kvm, tcg (emulation), or auto, which tries what works here and stores the result in build/rxe-vm.
 TRYST_VM_ACCEL ?= auto
-# The VM is killed when a command, or all tests together, take longer.
+# The VM is killed when a command, or all tests together, take longer than this.
 TRYST_VM_TIMEOUT ?= 30m
-# And for make bench-rxe, whose pairs take some minutes for each row on an emulated processor.
+# The same for make bench-rxe: on an emulated processor each row takes some minutes.
 TRYST_BENCH_TIMEOUT ?= 2h
-# The command for make rxe-vm, by the environment so that its quotes and dollars stay as they were typed.
+# The command for make rxe-vm. It goes through the environment, so that the shell does not change its quotes and dollars.
 export RXE_VM_CMD = $(value CMD)
 
 TRYST := build/tryst
 bench := build/tryst-bench
 softroce := build/bin/soft-roce
-# What a device in software reaches is measured as who may do nothing sees it: root without a capability.
+# The endpoint in Go is measured without privileges: as root, drop all capabilities.
 unprivileged := $(shell test "$$(id -u)" != 0 || echo setpriv --inh-caps=-all --bounding-set=-all --no-new-privs)
 rxeflags := -accel $(TRYST_VM_ACCEL) -timeout $(TRYST_VM_TIMEOUT)
 report := build/bin/testreport $(addprefix -allow-skips=,$(ALLOWED_SKIPS))
 testreport := $(report) -- $(GO) test -json
-# Most tests that may run in parallel wait for timers, so there may be more of them than processors.
+# Parallel tests mostly wait for timers, so more of them run than there are processors.
 testflags := -shuffle=on -parallel=8 -timeout=$(TEST_TIMEOUT) $(TESTARGS)
 golangci := $(GO) tool -modfile=tools/lint/go.mod golangci-lint
 
 ##
-## The two that matter
+## Start here
 ##
 
 .PHONY: run
-run: go-ready ## Publish a generated checkpoint, pull it from other processes over gRPC and over verbs, check every tensor
+run: go-ready ## Publish a generated checkpoint, pull it over gRPC and over verbs, verify every tensor
 	@echo "building $(TRYST) (the first time, this downloads Go modules and takes about a minute)"
 	@$(MAKE) --no-print-directory build
 	@scripts/run.sh $(TRYST) build/run
 
 .PHONY: test
-test: build/bin/testreport ## Every package and transport, in some minutes: without a VM, root, a C compiler or a network
+test: build/bin/testreport ## Test every package and transport in some minutes; needs no VM, root, C compiler or network
 	@$(report) -budget=1m -- $(GO) test -json -short $(testflags) $(PKG)
 
 ##
@@ -65,7 +65,7 @@ build: go-ready ## Build build/tryst
 	@$(GO) build -o $(TRYST) ./cmd/tryst
 
 .PHONY: generate
-generate: go-ready ## Regenerate the code that is generated from proto/
+generate: go-ready ## Regenerate the code that comes from proto/
 	@$(GO) generate $(PKG)
 
 .PHONY: clean
@@ -76,11 +76,11 @@ clean: ## Remove build/
 ## Testing
 ##
 
-# Under the race detector tests compute more than they wait, so fewer run at once. Packages that search or measure less under it run once more
-# without it, and whole. Rates are judged last, with nothing beside them.
+# Under the race detector tests compute more than they wait, so fewer run at once. Packages whose searches and measurements are shorter under it
+# run again without it, at full length. Rates are checked last, when nothing else runs.
 long := ./transport/... ./verbs/roce/... ./tensor ./integration
 .PHONY: test-race
-test-race: build/bin/testreport ## The race detector, long searches and soaks; needs a C compiler
+test-race: build/bin/testreport ## Test with the race detector, full searches and soak tests; needs a C compiler
 	@scripts/race-ready.sh
 	@$(testreport) -race $(testflags) -parallel=4 $(PKG)
 ifeq ($(PKG)$(TESTARGS),./...)
@@ -89,16 +89,16 @@ ifeq ($(PKG)$(TESTARGS),./...)
 endif
 
 .PHONY: test-rxe
-test-rxe: build/bin/testreport $(softroce) ## What needs the kernel's Soft-RoCE, in a VM that it installs (TRYST_TEST_RXE=auto|vm|native|off)
+test-rxe: build/bin/testreport $(softroce) ## Test what needs the kernel's Soft-RoCE, in a VM that it installs (TRYST_TEST_RXE=auto|vm|native|off)
 	@REPORT='$(report) --' REQUIRED='$(ALLOWED_SKIPS)' scripts/test-rxe.sh $(softroce) '$(PKG)' $(rxeflags) -- -shuffle=on $(TESTARGS)
 
 .PHONY: test-all
-test-all: $(softroce) ## test, test-race, test-rxe, check-capture and interop; prints first what they will install
+test-all: $(softroce) ## Run test, test-race, test-rxe, check-capture and interop; prints first what it will install
 	@scripts/will-install.sh $(softroce)
 	@for part in test test-race test-rxe check-capture interop; do echo "=== make $$part"; $(MAKE) --no-print-directory $$part; done
 
 .PHONY: check-capture
-check-capture: build/scapy/installed ## Have tshark and scapy check the packets between the kernel and us that make test-rxe captured
+check-capture: build/scapy/installed ## Check the packets that make test-rxe captured with tshark and scapy
 	@build/scapy/bin/python integration/roce/together/check_capture.py build/together.pcap
 
 build/scapy/installed: integration/roce/together/requirements.txt
@@ -107,30 +107,30 @@ build/scapy/installed: integration/roce/together/requirements.txt
 	@cp $< $@
 
 .PHONY: fuzz
-fuzz: go-ready ## Every fuzz target for FUZZTIME (10s) each
+fuzz: go-ready ## Run every fuzz target for FUZZTIME (10s)
 	@scripts/fuzz.sh $(FUZZTIME) $(PKG)
 
 .PHONY: interop
-interop: build/venv/installed build/bin/testreport ## Tests against a real TensorFlow, put into build/venv by pip (300 MB)
+interop: build/venv/installed build/bin/testreport ## Test against a real TensorFlow, which pip installs into build/venv (300 MB)
 	@TENSORFLOW_PYTHON=$(CURDIR)/build/venv/bin/python $(testreport) -tags interop -count=1 ./integration/tensorflow $(testflags)
 
-# The file says which requirements are installed; pip is asked again when they have changed.
+# The file records which requirements are installed; pip runs again when they change.
 build/venv/installed: integration/tensorflow/requirements.txt
 	@python3 -m venv build/venv || { echo "make interop needs Python 3 with venv: on Debian and Ubuntu, apt-get install python3-venv" >&2; exit 1; }
 	@build/venv/bin/pip install --quiet --disable-pip-version-check -r $<
 	@cp $< $@
 
 .PHONY: bench
-bench: $(bench) ## Each benchmark beside its baseline, into build/bench/; a missed target fails
+bench: $(bench) ## Run each benchmark and its baseline, results in build/bench/; fails when a target is missed
 	@$(bench) --check --json-dir build/bench
 
 .PHONY: bench-roce
-bench-roce: $(bench) ## Verbs with the device in software beside gRPC and a bare UDP loop, into build/bench-roce/; a missed target fails
+bench-roce: $(bench) ## Compare verbs over the RoCEv2 endpoint in Go with gRPC and a UDP loop, results in build/bench-roce/; fails like bench
 	@$(unprivileged) $(bench) --transport verbs --provider roce --only verbs-beside-grpc,verbs-small,verbs-udp-loop,verbs-idle --size 1MiB,16MiB --inflight 4 \
 		--check --json-dir build/bench-roce
 
 .PHONY: bench-rxe
-bench-rxe: vm-ready ## Verbs beside perftest in the VM with Soft-RoCE, into build/bench-rxe/; a missed target fails
+bench-rxe: vm-ready ## Compare verbs with perftest in the VM with Soft-RoCE, results in build/bench-rxe/; fails like bench
 	@CGO_ENABLED=1 CGO_CPPFLAGS='$(CGO_CPPFLAGS) -DSHIM_HEADERS' $(GO) build -o $(bench)-rxe ./internal/bench/cmd/tryst-bench
 	@$(softroce) vm $(rxeflags) -timeout $(TRYST_BENCH_TIMEOUT) -- $(bench)-rxe --transport verbs --rdma-device rxe0 --peer-rdma-device rxe1 \
 		--pairs 7 --pair-time 1s --pin --check --json-dir build/bench-rxe $(BENCHARGS)
@@ -139,24 +139,24 @@ bench-rxe: vm-ready ## Verbs beside perftest in the VM with Soft-RoCE, into buil
 ## Soft-RoCE: the kernel's RDMA devices without RDMA hardware
 ##
 
-# What the VM needs is installed, and its kernel downloaded.
+# Installs what the VM needs, and downloads its kernel.
 .PHONY: vm-ready
 vm-ready: $(softroce)
 	@$(softroce) where $(rxeflags) -go '$(GO)' -mode $(TRYST_TEST_RXE) >/dev/null
 
 .PHONY: rxe-vm
-rxe-vm: $(softroce) ## Run CMD='...' in a VM that has them, by bash; without CMD a shell
+rxe-vm: $(softroce) ## Run CMD='...' in a VM that has such devices; without CMD a shell
 	@$(softroce) vm $(rxeflags) $${RXE_VM_CMD:+-- bash -c "$$RXE_VM_CMD"}
 
 .PHONY: soft-roce
-soft-roce: $(softroce) ## Make them on this machine (root): LINKS='rxe0=eth0 ...', default a pair rxe0, rxe1
+soft-roce: $(softroce) ## Make such devices on this machine (root): LINKS='rxe0=eth0 ...', default a pair rxe0, rxe1
 	@$(softroce) up $(LINKS)
 
 .PHONY: soft-roce-down
-soft-roce-down: $(softroce) ## Remove them: LINKS='rxe0 ...', default the pair
+soft-roce-down: $(softroce) ## Remove these devices: LINKS='rxe0 ...', default the pair
 	@$(softroce) down $(LINKS)
 
-# Static: the same program is the init of the VM.
+# Static, because the same program is the init of the VM.
 $(softroce): go-ready FORCE
 	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags='-s -w' -o $@ ./soft-roce/cmd/soft-roce
 
@@ -165,33 +165,33 @@ $(softroce): go-ready FORCE
 ##
 
 .PHONY: vet
-vet: go-ready ## go vet, for this machine and for darwin/arm64
+vet: go-ready ## Run go vet, for this machine and for darwin/arm64
 	@$(GO) vet -tags rxe $(PKG)
 	@CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 $(GO) vet $(PKG)
 
 .PHONY: lint
-lint: go-ready ## golangci-lint, at the version of tools/lint
+lint: go-ready ## Run golangci-lint, in the version of tools/lint
 	@$(golangci) run $(PKG)
 
 .PHONY: fmt
-fmt: go-ready ## Format the code as lint wants it
+fmt: go-ready ## Format the code as lint requires
 	@$(golangci) fmt
 
 .PHONY: check-generated
-check-generated: go-ready ## Regenerate, and fail when that changes a file
+check-generated: go-ready ## Regenerate, and fail if that changes a file
 	@scripts/check-generated.sh
 
 .PHONY: ci
-ci: ## What the CI machine runs
+ci: ## Run what the CI machine runs
 	@.ci/run
 
 .PHONY: help
-help: ## This list
+help: ## Print this list
 	@awk -F ':.*## ' '/^## ./ { printf "\n%s\n", substr($$0, 4) } \
 		/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# One clear line when Go is missing or too old for go.mod; what else keeps go from working it says itself. A Go that can fetch a newer one
-# itself does so here.
+# Prints one clear line when Go is missing or too old for go.mod. Other errors of go are printed as they are. A Go that can download a newer
+# toolchain does so here.
 .PHONY: go-ready
 go-ready:
 	@need=$$(awk '$$1 == "go" { print $$2 }' go.mod); \
