@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// TestSecurityNamesTests: each bound in docs/security.md has a test, and each test that it names
-// is in the directory that it names.
+// Each bound in docs/security.md names a test, and each test that it names exists in the directory that it names.
 func TestSecurityNamesTests(t *testing.T) {
 	b, err := os.ReadFile(filepath.Join(root(t), "docs", "security.md"))
 	if err != nil {
@@ -45,6 +44,6 @@ func TestSecurityNamesTests(t *testing.T) {
 		}
 	}
 	if rows < 20 {
-		t.Errorf("%d rows; has the table another form now?", rows)
+		t.Errorf("%d rows; was the format of the table changed?", rows)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// reaches lists the module's packages that a package imports, directly or through others, test files apart.
+// reaches lists the packages of the module that a package imports, directly or through others. Test files do not count.
 func reaches(files []source, dir string) []string {
 	imports := map[string][]string{}
 	for _, s := range files {
@@ -35,17 +35,17 @@ func reaches(files []source, dir string) []string {
 	return found
 }
 
-// What is shipped, the binary and the package for importers, has no benchmarks and no baselines in it.
+// The binary and the root package contain no benchmarks and no baselines.
 func TestShippedPackagesHaveNoBenchmarks(t *testing.T) {
 	files := tree(t)
 	for _, shipped := range []string{"cmd/tryst", "."} {
 		all := reaches(files, shipped)
 		if !slices.Contains(all, "server") {
-			t.Errorf("%s reaches %q, without server", shipped, all)
+			t.Errorf("%s imports %q, without server", shipped, all)
 		}
 		for _, dir := range all {
 			if dir == "internal/bench" || strings.HasPrefix(dir, "internal/bench/") {
-				t.Errorf("%s has %s in it", shipped, dir)
+				t.Errorf("%s imports %s", shipped, dir)
 			}
 		}
 	}

@@ -9,16 +9,16 @@ import (
 	"strings"
 )
 
-// room is what the table of ARCHITECTURE.md section 2 says of one room: the code in a directory and in those below it that
-// are no rooms of their own. A path is relative to the module's root; "." is the root package alone.
-type room struct {
-	path    string
-	row     int
-	rooms   map[string]bool // the paths of the rooms that it may import
-	modules []string        // the outside modules that it may import, as import path prefixes
+// entry is what the table of ARCHITECTURE.md section 2 states about one package: the code in a directory, and in the
+// directories below it that have no entry of their own. A path is relative to the module's root; "." is the root package alone.
+type entry struct {
+	path     string
+	row      int
+	packages map[string]bool // the paths of the entries that it may import
+	modules  []string        // the outside modules that it may import, as import path prefixes
 }
 
-// modulesByWord says which modules the table means by its short names.
+// modulesByWord maps the short names in the table to modules.
 var modulesByWord = map[string]string{
 	"automemlimit":  "github.com/KimMachineGun/automemlimit",
 	"client_golang": "github.com/prometheus/client_golang",
@@ -40,8 +40,8 @@ var modulesByWord = map[string]string{
 	"yaml":          "go.yaml.in/yaml/v3",
 }
 
-// roomsByPhrase says which rooms the table means where it does not give their paths.
-var roomsByPhrase = map[string][]string{
+// packagesByPhrase maps the phrases of the table that are not paths to entries. The packages of proto may also be below internal/.
+var packagesByPhrase = map[string][]string{
 	"–":                           {},
 	"":                            {},
 	"proto":                       {"proto/tensorflow", "proto/tryst"},
@@ -50,105 +50,88 @@ var roomsByPhrase = map[string][]string{
 	"tensor and its files":        {"tensor", "tensor/safetensors", "tensor/npy"},
 }
 
+// heading is the heading of the section with the table.
+const heading = "## 2. Packages and imports"
+
 var (
 	backticked = regexp.MustCompile("`([^`]+)`")
-	// exception is "(tensorproto: proto)": what one room of a row may import beyond the others.
+	// exception is "(tensorproto: proto)": what one package of a row may import beyond the others.
 	exception = regexp.MustCompile(`\((\S+): ([^)]*)\)`)
 )
 
-// parseTable reads the rooms out of the text of ARCHITECTURE.md.
-func parseTable(doc string) (map[string]*room, error) {
-	_, section, ok := strings.Cut(doc, "\n## 2. Rooms and arrows\n")
+// parseTable reads the table in the text of ARCHITECTURE.md. The result is keyed by path.
+func parseTable(doc string) (map[string]*entry, error) {
+	_, section, ok := strings.Cut(doc, "\n"+heading+"\n")
 	if !ok {
-		return nil, fmt.Errorf("no section %q", "## 2. Rooms and arrows")
+		return nil, fmt.Errorf("no section %q", heading)
 	}
 	section, _, _ = strings.Cut(section, "\n## ")
 
-	rooms := map[string]*room{}
-	type cell struct {
-		rooms []*room
-		text  string
+	entries := map[string]*entry{}
+	type row struct {
+		entries []*entry
+		imports string // the third column
 	}
-	var rights []cell
+	var rows []row
 	for line := range strings.Lines(section) {
 		cells := strings.Split(strings.TrimSpace(line), "|")
 		if len(cells) != 5 || cells[0] != "" || cells[4] != "" {
-			continue // not of the table, or its text would show below as a room that is missing
+			continue // Not a line of the table. A malformed line shows later as a missing package.
 		}
-		var row cell
-		row.text = strings.TrimSpace(cells[3])
+		r := row{imports: strings.TrimSpace(cells[3])}
 		for _, m := range backticked.FindAllStringSubmatch(cells[1], -1) {
-			r := &room{path: path.Clean(m[1]), row: len(rights), rooms: map[string]bool{}}
-			if rooms[r.path] != nil {
-				return nil, fmt.Errorf("room %s stands twice", r.path)
+			e := &entry{path: path.Clean(m[1]), row: len(rows), packages: map[string]bool{}}
+			if entries[e.path] != nil {
+				return nil, fmt.Errorf("package %s is listed twice", e.path)
 			}
-			rooms[r.path] = r
-			row.rooms = append(row.rooms, r)
+			entries[e.path] = e
+			r.entries = append(r.entries, e)
 		}
-		if len(row.rooms) > 0 { // Not the heading.
-			rights = append(rights, row)
+		if len(r.entries) > 0 { // Not the heading.
+			rows = append(rows, r)
 		}
 	}
-	if len(rooms) == 0 {
+	if len(entries) == 0 {
 		return nil, fmt.Errorf("no table in section 2")
 	}
 
-	for _, row := range rights {
-		common := row.text
+	for _, r := range rows {
+		common := r.imports
 		if m := exception.FindStringSubmatch(common); m != nil {
-			r, err := roomByWord(rooms, m[1])
+			e, err := findEntry(entries, m[1])
 			if err != nil {
 				return nil, err
 			}
-			if err := r.allow(rooms, m[2]); err != nil {
+			if err := e.allow(entries, m[2]); err != nil {
 				return nil, err
 			}
 			common = strings.Replace(common, m[0], "", 1)
 		}
-		for _, r := range row.rooms {
-			// The rooms of one row may import one another.
-			for _, other := range row.rooms {
-				r.rooms[other.path] = true
+		for _, e := range r.entries {
+			// The packages of one row may import one another.
+			for _, other := range r.entries {
+				e.packages[other.path] = true
 			}
-			if err := r.allow(rooms, common); err != nil {
+			if err := e.allow(entries, common); err != nil {
 				return nil, err
 			}
 		}
 	}
-	return rooms, nil
+	return entries, nil
 }
 
-// allow adds the rights that a cell of the third column gives.
-func (r *room) allow(rooms map[string]*room, cell string) error {
+// allow adds the imports that a cell of the third column allows.
+func (e *entry) allow(entries map[string]*entry, cell string) error {
 	ours, outside, _ := strings.Cut(strings.ReplaceAll(cell, "`", ""), ";")
 	for phrase := range strings.SplitSeq(ours, ",") {
-		phrase = strings.TrimSpace(phrase)
-		paths, known := roomsByPhrase[phrase]
-		switch {
-		case known:
-		case phrase == "everything":
-			paths = slices.Collect(maps.Keys(rooms))
-		case phrase == "all above but .":
-			paths = above(rooms, r.row)
-		case phrase == "server and below":
-			if rooms["server"] == nil {
-				return fmt.Errorf("%s: there is no room server", r.path)
-			}
-			paths = append(above(rooms, rooms["server"].row), "server")
-		default:
-			other, err := roomByWord(rooms, phrase)
-			if err != nil {
-				return fmt.Errorf("%s may import: %w", r.path, err)
-			}
-			paths = []string{other.path}
+		paths, err := e.pathsOf(entries, strings.TrimSpace(phrase))
+		if err != nil {
+			return fmt.Errorf("%s may import: %w", e.path, err)
 		}
 		for _, p := range paths {
-			if rooms[p] == nil {
-				return fmt.Errorf("%s may import %q: there is no room %s", r.path, phrase, p)
-			}
-			r.rooms[p] = true
-			if strings.HasPrefix(p, "proto/") { // A message is of little use without its runtime.
-				r.modules = append(r.modules, modulesByWord["protobuf"])
+			e.packages[p] = true
+			if strings.HasPrefix(strings.TrimPrefix(p, "internal/"), "proto/") { // Generated messages need their runtime.
+				e.modules = append(e.modules, modulesByWord["protobuf"])
 			}
 		}
 	}
@@ -159,38 +142,66 @@ func (r *room) allow(rooms map[string]*room, cell string) error {
 		}
 		prefix, ok := modulesByWord[word]
 		if !ok {
-			return fmt.Errorf("%s may import: which module is %q? add it to modulesByWord", r.path, word)
+			return fmt.Errorf("%s may import: which module is %q? add it to modulesByWord", e.path, word)
 		}
-		r.modules = append(r.modules, prefix)
+		e.modules = append(e.modules, prefix)
 	}
 	return nil
 }
 
-// roomByWord finds a room by its path, or by the last element of its path when only one room has it.
-func roomByWord(rooms map[string]*room, word string) (*room, error) {
-	if r := rooms[word]; r != nil {
-		return r, nil
+// pathsOf returns the paths of the entries that a phrase in the row of e means.
+func (e *entry) pathsOf(entries map[string]*entry, phrase string) ([]string, error) {
+	words, fixed := packagesByPhrase[phrase]
+	switch {
+	case fixed:
+	case phrase == "everything":
+		return slices.Collect(maps.Keys(entries)), nil
+	case phrase == "all above but .":
+		return above(entries, e.row), nil
+	case phrase == "server and below":
+		words = []string{"server"}
+	default:
+		words = []string{phrase}
 	}
-	var found *room
-	for p, r := range rooms {
-		if path.Base(p) == word {
+	var paths []string
+	for _, word := range words {
+		other, err := findEntry(entries, word)
+		if err != nil {
+			return nil, err
+		}
+		paths = append(paths, other.path)
+		if phrase == "server and below" {
+			paths = append(paths, above(entries, other.row)...)
+		}
+	}
+	return paths, nil
+}
+
+// findEntry finds an entry by its path, or by the last elements of its path when no other path ends in them.
+func findEntry(entries map[string]*entry, word string) (*entry, error) {
+	if e := entries[word]; e != nil {
+		return e, nil
+	}
+	var found *entry
+	for p, e := range entries {
+		if strings.HasSuffix(p, "/"+word) {
 			if found != nil {
 				return nil, fmt.Errorf("%q may be %s or %s", word, found.path, p)
 			}
-			found = r
+			found = e
 		}
 	}
 	if found == nil {
-		return nil, fmt.Errorf("there is no room %q", word)
+		return nil, fmt.Errorf("package %q is not in the table", word)
 	}
 	return found, nil
 }
 
-// above lists the rooms of the rows over the given one, without the root package.
-func above(rooms map[string]*room, row int) []string {
+// above lists the entries of the rows above the given one, without the root package.
+func above(entries map[string]*entry, row int) []string {
 	var paths []string
-	for p, r := range rooms {
-		if r.row < row && p != "." {
+	for p, e := range entries {
+		if e.row < row && p != "." {
 			paths = append(paths, p)
 		}
 	}

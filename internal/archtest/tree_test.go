@@ -63,8 +63,8 @@ func root(t *testing.T) string {
 	return dir
 }
 
-// tree parses all Go files of the module: not those of nested modules, of testdata, of build/ and of other directories that
-// the go tool leaves out, nor those that no build takes (//go:build ignore).
+// tree parses all Go files of the module. It skips nested modules, testdata, build/, the directories that the go tool ignores,
+// and files with the build constraint "ignore".
 func tree(t *testing.T) []source {
 	t.Helper()
 	top := root(t)
@@ -115,13 +115,13 @@ func tree(t *testing.T) []source {
 	return files
 }
 
-// parse parses one file, of the tree or made up by a test.
+// parse parses one file.
 func parse(name string, text []byte) (source, error) {
 	f, err := parser.ParseFile(token.NewFileSet(), name, text, parser.ParseComments|parser.SkipObjectResolution)
 	return source{name, f}, err
 }
 
-// ignored says whether the file's build constraint is "ignore".
+// ignored reports whether the file's build constraint is "ignore".
 func ignored(text []byte) bool {
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	for lines.Scan() {
@@ -137,7 +137,7 @@ func ignored(text []byte) bool {
 	return false
 }
 
-// made parses made-up files, given as path and text in turn, for the tests of the checks themselves.
+// made parses files that a test of a check made up, given as path and text in turn.
 func made(t *testing.T, pathsAndTexts ...string) []source {
 	t.Helper()
 	var files []source
@@ -151,7 +151,7 @@ func made(t *testing.T, pathsAndTexts ...string) []source {
 	return files
 }
 
-// same fails the test unless the complaints are exactly those wanted.
+// same fails the test unless the complaints are exactly the wanted ones, in that order.
 func same(t *testing.T, got []string, want ...string) {
 	t.Helper()
 	if len(got) != len(want) {

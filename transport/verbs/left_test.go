@@ -29,8 +29,8 @@ type leftPair struct {
 	fabric *verbstest.Fabric
 	ends   [2]*RdmaRemoteRendezvous // asker, sender
 	tasks  [2]cluster.Task
-	looks  func() error // what the sender's rendezvous answers
-	takes  func()       // called before that, with locks of the sender held; may be nil
+	looks  func() error                    // what the sender's rendezvous answers
+	takes  func() (rendezvous.Value, bool) // the same, asked first, with locks of the sender held; nil for none
 }
 
 // leftSlow is longer than anything here takes.
@@ -119,7 +119,7 @@ func (p *leftPair) RecvLocalAsync(_ context.Context, _ int64, _ rendezvous.Key, 
 
 func (p *leftPair) TakeLocal(int64, rendezvous.Key) (rendezvous.Value, bool) {
 	if p.takes != nil {
-		p.takes()
+		return p.takes()
 	}
 	return rendezvous.Value{}, false
 }
@@ -148,10 +148,7 @@ func TestRequestClosesTheChannelThatItNames(t *testing.T) {
 		defer l.leave(status.New(status.Cancelled, "the test is over"))
 	}
 	second[0].open()
-	key, err := rendezvous.ParseKey(rendezvous.CreateKey(p.tasks[1].String()+"/device:CPU:0", 2, p.tasks[0].String()+"/device:CPU:0", "x", rendezvous.FrameIter{}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := keyBetween(t, p.tasks[1], p.tasks[0])
 	ctx, cancel := context.WithTimeout(t.Context(), leftSlow)
 	defer cancel()
 	for id, left := range []uint64{0, 1, 1} {
@@ -160,13 +157,14 @@ func TestRequestClosesTheChannelThatItNames(t *testing.T) {
 				t.Errorf("request %d is looked at, which names generation %d: the channel of generation 1 is open: %v", id+1, left, open)
 			}
 		}
-		p.takes = func() {
+		p.takes = func() (rendezvous.Value, bool) {
 			// With the cache's lock held, which others take while they hold that of a link.
 			if first.mu.TryLock() {
 				open := first.state == linkOpen
 				first.mu.Unlock()
 				isLookedAt(open)
 			}
+			return rendezvous.Value{}, false
 		}
 		p.looks = func() error {
 			isLookedAt(first.isOpen())
@@ -176,7 +174,7 @@ func TestRequestClosesTheChannelThatItNames(t *testing.T) {
 			Request: transport.Request{Requester: p.ends[0].opts.Self, ID: uint64(id) + 1, Attempt: 1, Step: 1, Key: key}, //nolint:gosec // small
 			Left:    left, Peer: 2, Began: time.Now(),
 		})
-		_, err = asked.Wait(ctx)
+		_, err := asked.Wait(ctx)
 		if status.CodeOf(err) != status.NotFound {
 			t.Fatalf("request %d ends with %v", id+1, err)
 		}

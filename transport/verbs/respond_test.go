@@ -1,0 +1,97 @@
+package verbstransport
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/transport"
+	"github.com/tryst-rdma/tryst/transport/internal/delivery"
+)
+
+// newEmpty makes a tensor without elements.
+func newEmpty() (*tensor.Tensor, error) {
+	return tensor.FromSlice(tensor.Shape{}.Append(0), []float32{})
+}
+
+// TestResponsesThatAreThereAtOnce: whatever the value is, it reaches the request that it is
+// for, also when the messages behind it are dealt with before it is sent.
+func TestResponsesThatAreThereAtOnce(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		dead bool
+		make func() (*tensor.Tensor, error)
+	}{
+		{"Plain", false, func() (*tensor.Tensor, error) { return tensor.FromSlice(tensor.Shape{}, []float32{1}) }},
+		{"Empty", false, newEmpty},
+		{"Dead", true, newEmpty},
+		{"Strings", false, func() (*tensor.Tensor, error) { return tensor.FromStrings(tensor.Shape{}, []string{"a"}) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := newLeftPair(t)
+			p.looks = func() error { return errors.New("the value was there") }
+			p.takes = func() (rendezvous.Value, bool) {
+				x, err := c.make()
+				if err != nil {
+					t.Error(err)
+					return rendezvous.Value{}, false
+				}
+				return rendezvous.Value{Tensor: x, Dead: c.dead}, true
+			}
+			asks, answers := p.up(t, 0), p.up(t, 1)
+			key := keyBetween(t, p.tasks[1], p.tasks[0])
+			id := uint64(0)
+			begin := func(incarnation uint64) *attempt {
+				id++
+				return asks.begin(&delivery.Transfer{
+					Request: transport.Request{Requester: p.ends[0].opts.Self, ID: id, Attempt: 1, Step: 1, Key: key},
+					Peer:    incarnation, Began: time.Now(),
+				})
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), leftSlow)
+			defer cancel()
+			refused := func(a *attempt) {
+				t.Helper()
+				_, err := a.Wait(ctx)
+				var restarted *delivery.RestartedError
+				if !errors.As(err, &restarted) {
+					t.Errorf("a request to another process ends with %v", err)
+				}
+			}
+			for range 5 {
+				// The first holds up who polls, so that the others are taken together.
+				const pause = 10 * time.Millisecond
+				answers.mu.Lock()
+				first := begin(9)
+				time.Sleep(pause)
+				asked, behind := begin(2), begin(9)
+				time.Sleep(pause)
+				answers.mu.Unlock()
+				refused(first)
+				refused(behind)
+				v, err := asked.Wait(ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if v.Dead != c.dead {
+					t.Errorf("dead: %v", v.Dead)
+				}
+				v.Tensor.Release()
+			}
+		})
+	}
+}
+
+// keyBetween is a key from the process with incarnation 2.
+func keyBetween(t *testing.T, from, to cluster.Task) rendezvous.Key {
+	t.Helper()
+	key, err := rendezvous.ParseKey(rendezvous.CreateKey(from.String()+"/device:CPU:0", 2, to.String()+"/device:CPU:0", "x", rendezvous.FrameIter{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
