@@ -5,7 +5,7 @@ import (
 	"iter"
 
 	"github.com/tryst-rdma/tryst/checkpoint"
-	"github.com/tryst-rdma/tryst/config"
+	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/tensor"
 )

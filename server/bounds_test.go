@@ -22,7 +22,7 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 
 	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/config"
+	"github.com/tryst-rdma/tryst/internal/config"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/proto/tensorflowgrpc"
 	trystpb "github.com/tryst-rdma/tryst/proto/tryst"

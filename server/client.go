@@ -11,7 +11,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/checkpoint"
 	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/config"
+	"github.com/tryst-rdma/tryst/internal/config"
 	trystpb "github.com/tryst-rdma/tryst/proto/tryst"
 	"github.com/tryst-rdma/tryst/proto/trystgrpc"
 	"github.com/tryst-rdma/tryst/rendezvous"

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/config"
+	"github.com/tryst-rdma/tryst/internal/config"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/proto/tensorflowgrpc"
 	trystpb "github.com/tryst-rdma/tryst/proto/tryst"

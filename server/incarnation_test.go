@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/config"
+	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport/transporttest"

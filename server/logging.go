@@ -4,7 +4,7 @@ import (
 	"io"
 	"log/slog"
 
-	"github.com/tryst-rdma/tryst/config"
+	"github.com/tryst-rdma/tryst/internal/config"
 )
 
 // NewLogger returns the logger that the settings ask for, over w.

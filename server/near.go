@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/config"
+	"github.com/tryst-rdma/tryst/internal/config"
 )
 
 // near is the address by which peers reach a process, and who says so. The zero near

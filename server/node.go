@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/config"
+	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/transport"

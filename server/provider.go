@@ -8,7 +8,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/tryst-rdma/tryst/config"
+	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/verbs"
 	libibverbs "github.com/tryst-rdma/tryst/verbs/cgo"
 	"github.com/tryst-rdma/tryst/verbs/discovery"

@@ -21,7 +21,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/checkpoint"
 	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/config"
+	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"

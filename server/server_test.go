@@ -22,7 +22,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/checkpoint"
 	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/config"
+	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"

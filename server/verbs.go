@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/tryst-rdma/tryst/config"
+	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tryst-rdma/tryst/config"
+	"github.com/tryst-rdma/tryst/internal/config"
 )
 
 func TestConfigShowsValuesAndSources(t *testing.T) {

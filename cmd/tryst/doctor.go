@@ -5,8 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tryst-rdma/tryst/config"
-	"github.com/tryst-rdma/tryst/doctor"
+	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/internal/doctor"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/status"
 )

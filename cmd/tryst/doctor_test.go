@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tryst-rdma/tryst/doctor"
+	"github.com/tryst-rdma/tryst/internal/doctor"
 )
 
 // free is an address where nobody listens.

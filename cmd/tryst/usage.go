@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/tryst-rdma/tryst/config"
+	"github.com/tryst-rdma/tryst/internal/config"
 )
 
 // helpWidth is where the lines of flags are wrapped: most terminals show that

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/tryst-rdma/tryst/checkpoint"
-	"github.com/tryst-rdma/tryst/config"
+	"github.com/tryst-rdma/tryst/internal/config"
 )
 
 func TestHelp(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tryst-rdma/tryst/config"
+	"github.com/tryst-rdma/tryst/internal/config"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"

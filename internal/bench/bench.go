@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tryst-rdma/tryst/config"
+	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tryst-rdma/tryst/config"
+	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"

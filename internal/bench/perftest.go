@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tryst-rdma/tryst/config"
+	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/status"
 )
 

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/tryst-rdma/tryst/config"
+	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/tensor"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tryst-rdma/tryst/config"
+	"github.com/tryst-rdma/tryst/internal/config"
 )
 
 // Every benchmark of verbs runs between two devices, beside perftest: a tensor of

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/tryst-rdma/tryst/config"
+	"github.com/tryst-rdma/tryst/internal/config"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
 )
 

@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/tryst-rdma/tryst/config"
+	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/status"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"

@@ -19,7 +19,7 @@ import (
 	"strconv"
 
 	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/config"
+	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/tensor"

@@ -19,8 +19,8 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/config"
 	"github.com/tryst-rdma/tryst/integration/roce/internal/cabletest"
+	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/tensor"

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/pflag"
 	"go.uber.org/goleak"
 
-	"github.com/tryst-rdma/tryst/config"
 	"github.com/tryst-rdma/tryst/internal/bench"
+	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/tensor"
 )

@@ -3,7 +3,7 @@ package doctor
 import (
 	"time"
 
-	"github.com/tryst-rdma/tryst/config"
+	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/transport/verbs/mem"
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/discovery"

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/tryst-rdma/tryst/config"
+	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/verbs/discovery"
 	"github.com/tryst-rdma/tryst/verbs/roce"

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tryst-rdma/tryst/config"
+	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport/verbs/mem"
 	"github.com/tryst-rdma/tryst/verbs"

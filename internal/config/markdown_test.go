@@ -14,7 +14,7 @@ var update = flag.Bool("update", false, "write the table of settings into docs/s
 // docs/settings.md. With -update it writes the block.
 func TestSettingsTable(t *testing.T) {
 	const (
-		path  = "../docs/settings.md"
+		path  = "../../docs/settings.md"
 		begin = "<!-- settings:begin -->\n"
 		end   = "<!-- settings:end -->\n"
 	)
@@ -35,7 +35,7 @@ func TestSettingsTable(t *testing.T) {
 		return
 	}
 	if !*update {
-		t.Fatalf("the table of settings in %s is not that of the code; write it with go test ./config -run TestSettingsTable -update", path)
+		t.Fatalf("the table of settings in %s is not that of the code; write it with go test ./internal/config -run TestSettingsTable -update", path)
 	}
 	if err := os.WriteFile(path, []byte(before+begin+table.String()+end+after), 0o644); err != nil {
 		t.Fatal(err)

@@ -19,7 +19,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/config"
+	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/transport/verbs/mem"
 	"github.com/tryst-rdma/tryst/verbs"
