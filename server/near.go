@@ -23,9 +23,9 @@ type near struct {
 // waits for it longer.
 const lookTime = 2 * time.Second
 
-// Near is the address by which peers reach a server with these settings, and who says
+// LocalAddr is the address by which peers reach a server with these settings, and who says
 // so; the zero Addr when it is not known.
-func Near(ctx context.Context, c config.Config) (addr netip.Addr, why string) {
+func LocalAddr(ctx context.Context, c config.Config) (addr netip.Addr, why string) {
 	n := nearServer(ctx, c)
 	return n.addr, n.why
 }

@@ -53,11 +53,11 @@ type Selection struct {
 
 // Select opens a device by the setting provider: by its name, or the first of the
 // two that has one. What is wanted of the device goes for both, the address by which
-// peers reach the process (discovery.Want.Near) for devices in software alone: they
+// peers reach the process (discovery.Want.LocalAddr) for devices in software alone: they
 // are on every network, and RDMA ports on one that is made for them.
 func Select(provider string, want discovery.Want, kernel, software Source) (Selection, error) {
 	beside := want
-	beside.Near, beside.NearWhy = netip.Addr{}, ""
+	beside.LocalAddr, beside.LocalAddrWhy = netip.Addr{}, ""
 	switch provider {
 	case config.ProviderLibibverbs:
 		s, _, err := kernel.open(beside)

@@ -54,7 +54,7 @@ func (n *node) openRDMA(c config.Client, p verbs.Provider, at place, check func(
 	want := discovery.Want{
 		Device: c.RDMA.Device, Port: uint8(c.RDMA.Port), GIDIndex: c.RDMA.GIDIndex, MTU: verbs.MTU(c.RDMA.MTU), //nolint:gosec // limits of the settings
 		ServiceLevel: uint8(c.RDMA.ServiceLevel), //nolint:gosec // likewise
-		Near:         at.near.addr, NearWhy: at.near.why,
+		LocalAddr:    at.near.addr, LocalAddrWhy: at.near.why,
 	}
 	var err error
 	if p != nil {

@@ -40,7 +40,7 @@ fails.`,
 				return err
 			}
 			o := doctor.Options{Client: cfg.Client}.OnThisHost()
-			o.Near, o.NearWhy = server.Near(cmd.Context(), cfg)
+			o.LocalAddr, o.LocalAddrWhy = server.LocalAddr(cmd.Context(), cfg)
 			for _, e := range config.Describe(cfg) {
 				switch {
 				case e.Source.Kind == config.FromDefault:

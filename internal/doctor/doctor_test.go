@@ -231,7 +231,7 @@ var hosts = []struct {
 	},
 	{
 		name: "no RDMA, and the device in software takes its place", tree: "no-rdma",
-		options: softly(Options{Client: verbsOn(""), Memlock: limit(8 << 20), Near: netip.MustParseAddr("127.0.0.1"), NearWhy: "the server listens there"}, Sockets{Buffer: 2796202, ReceiveMax: 4 << 20}),
+		options: softly(Options{Client: verbsOn(""), Memlock: limit(8 << 20), LocalAddr: netip.MustParseAddr("127.0.0.1"), LocalAddrWhy: "the server listens there"}, Sockets{Buffer: 2796202, ReceiveMax: 4 << 20}),
 		worst:   Warn,
 	},
 	{
@@ -497,7 +497,7 @@ func TestPeersBySoftware(t *testing.T) {
 	cfg.Cluster = spec
 	start(t, cfg, server.Options{})
 	o := Options{Client: cfg.Client}.OnThisHost()
-	o.Near, o.NearWhy = server.Near(t.Context(), cfg)
+	o.LocalAddr, o.LocalAddrWhy = server.LocalAddr(t.Context(), cfg)
 	r := Examine(Gather(t.Context(), o))
 	var s strings.Builder
 	if err := r.WriteText(&s); err != nil {

@@ -51,10 +51,10 @@ type Options struct {
 	// finds out what the kernel gives for the address of one; nil: it is not known.
 	Software *server.Source
 	Sockets  func(netip.Addr) Sockets
-	// Near is the address by which peers reach a process with these settings, and
-	// NearWhy who says so (server.Near); zero: not known.
-	Near    netip.Addr
-	NearWhy string
+	// LocalAddr is the address by which peers reach a process with these settings, and
+	// LocalAddrWhy who says so (server.LocalAddr); zero: not known.
+	LocalAddr    netip.Addr
+	LocalAddrWhy string
 	// ReachVerbs asks a peer by RDMA, and says what it is; nil: not.
 	ReachVerbs func(ctx context.Context, task cluster.Task, address string) (string, error)
 }

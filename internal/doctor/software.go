@@ -46,7 +46,7 @@ func lookForSoftware(o Options, want discovery.Want) Software {
 	if s.Inventory, s.Err = o.Software.Inventory(); s.Err != nil {
 		return s
 	}
-	want.Near, want.NearWhy = o.Near, o.NearWhy
+	want.LocalAddr, want.LocalAddrWhy = o.LocalAddr, o.LocalAddrWhy
 	if s.Choice, s.Err = discovery.Choose(s.Inventory, want); s.Err != nil {
 		return s
 	}

@@ -85,7 +85,7 @@ var choices = []struct {
 }
 
 func near(a string) discovery.Want {
-	return discovery.Want{Near: netip.MustParseAddr(a), NearWhy: "the server listens there"}
+	return discovery.Want{LocalAddr: netip.MustParseAddr(a), LocalAddrWhy: "the server listens there"}
 }
 
 // told is a choice or its error in full.

@@ -27,21 +27,21 @@ var reachWords = [...]string{"reaches beyond its segment", "is loopback, which r
 func (w Want) nearness(g GID) int {
 	a := g.GID.Addr()
 	switch {
-	case !w.Near.IsValid() || a == w.Near.WithZone(""):
+	case !w.LocalAddr.IsValid() || a == w.LocalAddr.WithZone(""):
 		return 0
-	case a.IsLoopback() && w.Near.IsLoopback() && a.Is4() == w.Near.Is4():
+	case a.IsLoopback() && w.LocalAddr.IsLoopback() && a.Is4() == w.LocalAddr.Is4():
 		return 1
 	}
 	return 2
 }
 
 // isNear reports whether peers reach this process by an entry.
-func (w Want) isNear(g GID) bool { return w.Near.IsValid() && w.nearness(g) < 2 }
+func (w Want) isNear(g GID) bool { return w.LocalAddr.IsValid() && w.nearness(g) < 2 }
 
 // preferGID is the function of that name, for a wish.
 func (w Want) preferGID(a, b GID, own string) (int, string) {
 	if n := cmp.Compare(w.nearness(a), w.nearness(b)); n != 0 {
-		return n, fmt.Sprintf("peers reach this process by %s", w.Near)
+		return n, fmt.Sprintf("peers reach this process by %s", w.LocalAddr)
 	}
 	return preferGID(a, b, own)
 }
@@ -83,7 +83,7 @@ func sign(first bool) int {
 // gidReason says what is good about an entry.
 func (w Want) gidReason(g GID, others []GID, own string) string {
 	if w.isNear(g) {
-		return fmt.Sprintf("peers reach this process by %s (%s)", w.Near, w.NearWhy)
+		return fmt.Sprintf("peers reach this process by %s (%s)", w.LocalAddr, w.LocalAddrWhy)
 	}
 	if len(others) == 0 {
 		return "the only one that fits"

@@ -27,10 +27,10 @@ type Want struct {
 	// ServiceLevel is that of InfiniBand, 0 to 15, or the priority on Ethernet, which
 	// has 0 to 7.
 	ServiceLevel uint8
-	// Near is the address by which peers reach this process, on RoCE the best that
-	// there is; zero: not known. NearWhy says in words who says so.
-	Near    netip.Addr
-	NearWhy string
+	// LocalAddr is the address by which peers reach this process, on RoCE the best that
+	// there is; zero: not known. LocalAddrWhy says in words who says so.
+	LocalAddr    netip.Addr
+	LocalAddrWhy string
 }
 
 // Family is a family of addresses.
@@ -168,8 +168,8 @@ func (w Want) String() string {
 	if w.ServiceLevel != 0 {
 		s = append(s, fmt.Sprintf("service level %d", w.ServiceLevel))
 	}
-	if w.Near.IsValid() {
-		s = append(s, fmt.Sprintf("near %s", w.Near))
+	if w.LocalAddr.IsValid() {
+		s = append(s, fmt.Sprintf("near %s", w.LocalAddr))
 	}
 	if len(s) == 0 {
 		return "any"
