@@ -8,8 +8,8 @@ import (
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
 )
 
-// What comes through the front door is counted memory, and nothing of it is left
-// when its taker has released it: the allocators fail the test otherwise.
+// A pull leaves no memory behind once the caller has released its tensors. The
+// allocators fail the test otherwise.
 func TestNothingIsLeftOfAPull(t *testing.T) {
 	ctx := t.Context()
 	s, err := tryst.Serve(ctx, tryst.Config{Listen: "127.0.0.1:0"}, tryst.WithAllocator(tensortest.NewAllocator(t)))
