@@ -1,0 +1,77 @@
+package doctor
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/transport/verbs/mem"
+)
+
+// registers reports whether memory will be registered with a device at all.
+func (e *examiner) registers() bool {
+	provider, _ := e.facts.uses()
+	return e.facts.NoDiscovery == nil && len(e.facts.Inventory.Devices) > 0 && provider != config.ProviderRoCE
+}
+
+func (e *examiner) memlock() {
+	f := e.facts
+	if !e.registers() {
+		return
+	}
+	const check = "locked memory"
+	m, least, most := f.Memlock, f.RegisterLeast+f.Messages, f.RegisterMost+f.Messages
+	switch {
+	case f.NoMemlock != nil:
+		e.warn(check, doRead, "the limit could not be read: %v", f.NoMemlock)
+	case m.Limit == mem.NoMemlock:
+		e.ok(check, "no limit")
+	case m.Exempt:
+		e.ok(check, "the limit of %s does not count: the process has CAP_IPC_LOCK", bytesText(m.Limit))
+	case !m.Enough(least):
+		e.lacks(check, m.Raise(most), "at most %s may be locked, and the first arenas take %s (--arena) and the messages of channels %s (--rdma-queue-depth): devices will refuse them",
+			bytesText(m.Limit), bytesText(f.RegisterLeast), bytesText(f.Messages))
+	case !m.Enough(most):
+		e.warn(check, m.Raise(most), "at most %s may be locked, and registered memory may grow to %s (--arena-limit) beside %s for the messages of channels (--rdma-queue-depth): what does not fit goes over gRPC",
+			bytesText(m.Limit), bytesText(f.RegisterMost), bytesText(f.Messages))
+	default:
+		e.ok(check, "at most %s may be locked, which is enough for %s", bytesText(m.Limit), bytesText(most))
+	}
+}
+
+func (e *examiner) hugePages() {
+	f := e.facts
+	if !e.registers() {
+		return
+	}
+	const check = "huge pages"
+	h := f.HugePages
+	if h.Err != nil {
+		e.warn(check, doRead, "not all could be read: %v", h.Err)
+	}
+	var free uint64
+	var pools []string
+	for _, p := range h.Pools {
+		if p.Total > 0 {
+			free += p.Free * p.Size
+			pools = append(pools, fmt.Sprintf("%d of %d of %s free", p.Free, p.Total, bytesText(p.Size)))
+		}
+	}
+	transparent := h.Transparent == "always" || h.Transparent == "madvise"
+	switch {
+	case free > 0 && free >= f.RegisterLeast:
+		e.ok(check, "%s", strings.Join(pools, "; "))
+	case transparent:
+		e.ok(check, "%stransparent ones are on (%s)", reserved(pools), h.Transparent)
+	case h.Err == nil:
+		e.warn(check, "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled, or reserve some: sysctl vm.nr_hugepages=1024",
+			"%stransparent ones are off: registering memory takes longer, and NICs miss more in their tables", reserved(pools))
+	}
+}
+
+func reserved(pools []string) string {
+	if len(pools) == 0 {
+		return "none are reserved; "
+	}
+	return strings.Join(pools, "; ") + ", too few for the first arenas; "
+}
