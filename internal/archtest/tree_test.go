@@ -27,6 +27,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type source struct {
 	path string
 	file *ast.File
+	set  *token.FileSet
 }
 
 // dir is the package's path below the module, "." for its root.
@@ -35,6 +36,11 @@ func (s source) dir() string { return path.Dir(s.path) }
 func (s source) isTest() bool { return strings.HasSuffix(s.path, "_test.go") }
 
 func (s source) isGenerated() bool { return ast.IsGenerated(s.file) }
+
+// lines returns how many line breaks of the file are between two positions.
+func (s source) lines(from, to token.Pos) int {
+	return s.set.Position(to).Line - s.set.Position(from).Line
+}
 
 // imports lists the import paths of the file, unquoted.
 func (s source) imports() []string {
@@ -117,8 +123,9 @@ func tree(t *testing.T) []source {
 
 // parse parses one file.
 func parse(name string, text []byte) (source, error) {
-	f, err := parser.ParseFile(token.NewFileSet(), name, text, parser.ParseComments|parser.SkipObjectResolution)
-	return source{name, f}, err
+	set := token.NewFileSet()
+	f, err := parser.ParseFile(set, name, text, parser.ParseComments|parser.SkipObjectResolution)
+	return source{name, f, set}, err
 }
 
 // ignored reports whether the file's build constraint is "ignore".
