@@ -25,12 +25,12 @@ import (
 // server and is safe for concurrent use.
 type Client struct {
 	*node
-	target string
-	conn   grpc.ClientConnInterface
-	meets  *meeting           // nil when all goes over gRPC
-	part   context.CancelFunc // ends it
-	closed sync.Once
-	result error // of Close
+	target    string
+	conn      grpc.ClientConnInterface
+	gate      *connectGate       // nil when all goes over gRPC
+	closeGate context.CancelFunc // ends the waits at the gate
+	closed    sync.Once
+	result    error // of Close
 }
 
 // serverTask stands for the server behind an address whose name is not known
@@ -54,24 +54,24 @@ func Dial(ctx context.Context, c config.Client, target string, o Options) (*Clie
 			return cl, nil // whatever else is wrong the first call finds out
 		}
 		_ = cl.Close(ctx) // nothing is under way yet
-		if tries == maxNames {
+		if tries == maxNameTries {
 			return nil, err
 		}
 	}
 }
 
 const (
-	// maxNames is how many names a client draws. They have 31 random bits: one that is
+	// maxNameTries is how many names a client draws. They have 31 random bits: one that is
 	// taken is rare, and two in a row mean that something else is wrong.
-	maxNames = 4
-	// dialHello bounds the question whether a name is free, for a server whose host
+	maxNameTries = 4
+	// helloTimeout bounds the question whether a name is free, for a server whose host
 	// swallows packets.
-	dialHello = 300 * time.Millisecond
+	helloTimeout = 300 * time.Millisecond
 )
 
 // hello says Hello to a server that is there.
 func (c *Client) hello(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, dialHello)
+	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
 	_, err := trystgrpc.NewPeersClient(c.conn).Hello(ctx, &trystpb.HelloRequest{Asker: c.task.String(), AskerIncarnation: c.incarnation})
 	if s := grpcstatus.Convert(err); s.Code() != codes.OK {
@@ -88,24 +88,24 @@ func dialAs(ctx context.Context, task cluster.Task, c config.Client, target stri
 	}
 	// Whatever the server calls itself, it is behind this address.
 	c.Cluster = nil
-	at := place{task: task, resolve: func(cluster.Task) (string, bool) { return address, true }}
+	nc := nodeConfig{task: task, resolve: func(cluster.Task) (string, bool) { return address, true }}
 	if c.Transport == verbstransport.Name {
-		at.near = nearTo(ctx, serverTask, address)
+		nc.localAddr = routedLocalAddr(ctx, serverTask, address)
 	}
-	n, err := newNode(ctx, at, c, o)
+	n, err := newNode(ctx, nc, c, o)
 	if err != nil {
 		return nil, err
 	}
-	cl := &Client{node: n, target: address, part: func() {}}
+	cl := &Client{node: n, target: address, closeGate: func() {}}
 	if n.rdma != nil {
-		cl.meets = &meeting{transport: n.rdma.transport}
-		cl.meets.ctx, cl.part = context.WithCancel(context.Background())
+		cl.gate = &connectGate{transport: n.rdma.transport}
+		cl.gate.ctx, cl.closeGate = context.WithCancel(context.Background())
 	}
 	if cl.conn, err = n.conns.Conn(serverTask); err == nil {
 		err = n.metrics.register(n.registry)
 	}
 	if err != nil {
-		cl.part()
+		cl.closeGate()
 		_ = cl.close(ctx) // nothing is under way yet
 		return nil, status.From(err)
 	}
@@ -131,18 +131,18 @@ func (c *Client) Conn() grpc.ClientConnInterface { return c.conn }
 // channel, a second at most.
 func (c *Client) RecvAsync(ctx context.Context, step int64, key rendezvous.Key, done rendezvous.DoneFunc) {
 	receive := func() { c.manager.Find(step).RecvAsync(ctx, key, rendezvous.Args{}, done) }
-	if c.meets == nil {
+	if c.gate == nil {
 		receive()
 		return
 	}
-	c.meets.after(key.Src().Task, receive)
+	c.gate.after(key.Src().Task, receive)
 }
 
 // Recv is RecvAsync that waits. Over verbs its caller polls for its own value and is
 // handed nothing: it takes less time than a callback.
 func (c *Client) Recv(ctx context.Context, step int64, key rendezvous.Key) (rendezvous.Value, error) {
-	if c.meets != nil {
-		c.meets.wait(ctx, key.Src().Task)
+	if c.gate != nil {
+		c.gate.wait(ctx, key.Src().Task)
 	}
 	return c.manager.Find(step).Recv(ctx, key, rendezvous.Args{})
 }
@@ -185,9 +185,9 @@ func (c *Client) Transfers() []transport.Transfer { return c.transfers.Transfers
 // client is left. What is to be said to the server is said as long as ctx lives.
 func (c *Client) Close(ctx context.Context) error {
 	c.closed.Do(func() {
-		if c.meets != nil {
-			c.part()
-			c.meets.close()
+		if c.gate != nil {
+			c.closeGate()
+			c.gate.close()
 		}
 		c.result = c.close(ctx)
 		c.metrics.unregister(c.registry)

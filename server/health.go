@@ -8,15 +8,15 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// watchable is the health of a server whose watchers have to go when it stops: they have
+// healthServer is the health of a server whose watchers have to go when it stops: they have
 // been told that it does not serve any more, and would be waited for.
-type watchable struct {
+type healthServer struct {
 	*health.Server
 	over context.Context //nolint:containedctx // ends when they have to go
 }
 
 // Watch implements healthpb.HealthServer.
-func (w watchable) Watch(req *healthpb.HealthCheckRequest, stream grpc.ServerStreamingServer[healthpb.HealthCheckResponse]) error {
+func (w healthServer) Watch(req *healthpb.HealthCheckRequest, stream grpc.ServerStreamingServer[healthpb.HealthCheckResponse]) error {
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
 	defer context.AfterFunc(w.over, cancel)()

@@ -437,7 +437,7 @@ func TestClientDrawsAnotherName(t *testing.T) {
 	}
 	_, err = Dial(ctx, clientConfig(config.TLS{}), s.Addr().String(), names(100))
 	wantError(t, err, status.AlreadyExists, taken.String(), "draw a new name")
-	if draws != maxNames {
+	if draws != maxNameTries {
 		t.Errorf("it has drawn %d names", draws)
 	}
 }

@@ -13,10 +13,10 @@ import (
 	"github.com/tryst-rdma/tryst/worker"
 )
 
-// askAgainAfter is the pause before a peer is asked again whose connection was lost
+// retryDelay is the pause before a peer is asked again whose connection was lost
 // while it was asked: soon back after a restart, and no storm at one that takes
 // connections and drops them.
-const askAgainAfter = 100 * time.Millisecond
+const retryDelay = 100 * time.Millisecond
 
 // known is the incarnation of a device, as far as it is known.
 func (s *Server) known(d cluster.Device) (uint64, bool) {
@@ -28,20 +28,20 @@ func (s *Server) known(d cluster.Device) (uint64, bool) {
 
 // ended notes how a receive from a device has ended: the peer may have been restarted. The
 // end of a step says nothing of that.
-func (s *Server) ended(src cluster.Device, incarnation uint64, err error) {
+func (s *Server) noteResult(src cluster.Device, incarnation uint64, err error) {
 	if status.CodeOf(err) != status.Aborted {
 		return
 	}
 	if _, restarted := status.From(err).Payload(status.PayloadPossiblyRestarted); restarted {
-		s.devices.doubt(src, incarnation)
+		s.devices.suspect(src, incarnation)
 	}
 }
 
-// lookUp is a peer that is asked for its incarnation, for a receive of a step.
-type lookUp struct{ cancel context.CancelCauseFunc }
+// incarnationCall is a peer that is asked for its incarnation, for a receive of a step.
+type incarnationCall struct{ cancel context.CancelCauseFunc }
 
 // Abort implements rendezvous.Call.
-func (l *lookUp) Abort(err error) { l.cancel(err) }
+func (l *incarnationCall) Abort(err error) { l.cancel(err) }
 
 // incarnationOf asks a peer for the incarnation of its device, for a receive of a step that has
 // a name for it. The end of the step or of ctx ends that.
@@ -49,7 +49,7 @@ func (s *Server) incarnationOf(ctx context.Context, step int64, d cluster.Device
 	in := s.manager.Find(step)
 	asks, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	call := &lookUp{cancel}
+	call := &incarnationCall{cancel}
 	if err := in.RegisterCall(call); err != nil {
 		return 0, err
 	}
@@ -69,7 +69,7 @@ func (s *Server) incarnationOf(ctx context.Context, step int64, d cluster.Device
 // deviceIncarnation asks a peer who it is, by any way that reaches it, and waits for one that is
 // not up for as long as the peer timeout.
 func (s *Server) deviceIncarnation(ctx context.Context, d cluster.Device) (uint64, error) {
-	conn, err := s.connTo(d.Task)
+	wire, err := s.connTo(d.Task)
 	if err != nil {
 		return 0, err
 	}
@@ -77,7 +77,7 @@ func (s *Server) deviceIncarnation(ctx context.Context, d cluster.Device) (uint6
 	defer cancel()
 	var why error // the last one that is not the end of the wait
 	for {
-		n, err := s.askIncarnation(wait, conn, d)
+		n, err := s.requestIncarnation(wait, wire, d)
 		_, lost := errors.AsType[*transport.LostError](err)
 		switch {
 		case err == nil:
@@ -93,16 +93,16 @@ func (s *Server) deviceIncarnation(ctx context.Context, d cluster.Device) (uint6
 		}
 		why = err
 		select {
-		case <-time.After(askAgainAfter):
+		case <-time.After(retryDelay):
 		case <-wait.Done():
 		}
 	}
 }
 
-// askIncarnation asks a peer once. A Tryst process has one device, whose incarnation is its
+// requestIncarnation asks a peer once. A Tryst process has one device, whose incarnation is its
 // own; any other worker says GetStatus, which is TensorFlow's.
-func (s *Server) askIncarnation(ctx context.Context, conn transport.Conn, d cluster.Device) (uint64, error) {
-	who, err := conn.Hello(ctx)
+func (s *Server) requestIncarnation(ctx context.Context, wire transport.Wire, d cluster.Device) (uint64, error) {
+	who, err := wire.Hello(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -128,8 +128,8 @@ func (s *Server) askIncarnation(ctx context.Context, conn transport.Conn, d clus
 	return 0, status.Errorf(status.NotFound, "%s has no device %s", d.Task, d)
 }
 
-// connTo returns the connection to a task: over verbs or gRPC.
-func (s *Server) connTo(task cluster.Task) (transport.Conn, error) {
+// connTo is the way to a task: over verbs or gRPC.
+func (s *Server) connTo(task cluster.Task) (transport.Wire, error) {
 	if s.rdma != nil {
 		return s.rdma.transport.Conn(task)
 	}
@@ -144,15 +144,15 @@ type incarnations struct {
 
 // incarnation is what is known of a device.
 type incarnation struct {
-	n     uint64
-	doubt bool // it may be that of an earlier process
+	n       uint64
+	suspect bool // it may belong to an earlier process
 }
 
 func (i *incarnations) known(d cluster.Device) (n uint64, ok bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	is, ok := i.m[d]
-	return is.n, ok && !is.doubt
+	return is.n, ok && !is.suspect
 }
 
 func (i *incarnations) learn(d cluster.Device, n uint64) {
@@ -165,10 +165,10 @@ func (i *incarnations) learn(d cluster.Device, n uint64) {
 }
 
 // doubt notes that an incarnation may be over: the next receive asks for it.
-func (i *incarnations) doubt(d cluster.Device, n uint64) {
+func (i *incarnations) suspect(d cluster.Device, n uint64) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if is, ok := i.m[d]; ok && is.n == n {
-		i.m[d] = incarnation{n: n, doubt: true}
+		i.m[d] = incarnation{n: n, suspect: true}
 	}
 }

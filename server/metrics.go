@@ -19,7 +19,7 @@ import (
 // is bounded: the tasks that this process asks, and of those that ask it the ones
 // that the cluster has; the others are one together (otherPeers).
 type metrics struct {
-	received        *arrivals
+	received        *receiveMetrics
 	sent, sentBytes *prometheus.CounterVec
 	sendErrors      *prometheus.CounterVec
 	rpcs            *prometheus.CounterVec
@@ -31,7 +31,7 @@ type metrics struct {
 
 func newMetrics() *metrics {
 	m := &metrics{
-		received: newArrivals(),
+		received: newReceiveMetrics(),
 		sent: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tryst_sent_tensors_total", Help: "Receives of peers that were answered over gRPC with a tensor, by the task that asked.",
 		}, []string{"peer"}),
@@ -82,13 +82,13 @@ func (m *metrics) unregister(r prometheus.Registerer) {
 }
 
 // counted is a Worker whose answers to RecvTensor are counted.
-type counted struct {
+type countingWorker struct {
 	transport.Worker
 	m    *metrics
 	spec *cluster.Spec
 }
 
-func (w counted) RecvTensor(ctx context.Context, req *tfpb.RecvTensorRequest) (*transport.TensorResponse, error) {
+func (w countingWorker) RecvTensor(ctx context.Context, req *tfpb.RecvTensorRequest) (*transport.TensorResponse, error) {
 	r, err := w.Worker.RecvTensor(ctx, req)
 	if err != nil {
 		w.m.sendErrors.WithLabelValues(status.CodeOf(err).String()).Inc()
@@ -101,7 +101,7 @@ func (w counted) RecvTensor(ctx context.Context, req *tfpb.RecvTensorRequest) (*
 }
 
 // peer is the label of who asks for a key: its receiver, when the cluster has it.
-func (w counted) peer(key string) string {
+func (w countingWorker) peer(key string) string {
 	k, err := rendezvous.ParseKey(key)
 	if err != nil {
 		return otherPeers

@@ -66,13 +66,13 @@ type node struct {
 }
 
 // place is where a process stands.
-type place struct {
+type nodeConfig struct {
 	task cluster.Task
 	// resolve tells where peers listen that are not in the cluster spec; nil
 	// when there are none.
 	resolve func(cluster.Task) (string, bool)
 	// near is by which address peers reach it.
-	near near
+	localAddr localAddr
 	// kept are the limits of its table of answers.
 	kept transport.CacheOptions
 }
@@ -81,8 +81,8 @@ type place struct {
 type source struct{ *rendezvous.Manager }
 
 // newNode makes a process. Its own worker comes later (node.self).
-func newNode(ctx context.Context, at place, c config.Client, o Options) (_ *node, err error) {
-	task := at.task
+func newNode(ctx context.Context, nc nodeConfig, c config.Client, o Options) (_ *node, err error) {
+	task := nc.task
 	n := &node{
 		task: task, incarnation: cluster.NewIncarnation(),
 		log: o.Logger, registry: o.Registry, allocator: o.Allocator, metrics: newMetrics(),
@@ -121,18 +121,18 @@ func newNode(ctx context.Context, at place, c config.Client, o Options) (_ *node
 	n.transfers = transport.NewLog(transferLog, n.metrics.received.observe)
 	n.self = new(ownWorker)
 	n.conns = grpctransport.NewConns(grpctransport.ConnsOptions{
-		Self: task, Local: n.self, Spec: c.Cluster, Resolve: at.resolve,
+		Self: task, Local: n.self, Spec: c.Cluster, Resolve: nc.resolve,
 		Allocator: n.allocator, Log: n.transfers, Dial: dial,
 	})
 	n.transport = grpctransport.New(grpctransport.Options{
-		Self: n.asker(), Conns: n.conns, PeerTimeout: c.PeerTimeout, Logger: n.log,
+		Self: n.process(), Conns: n.conns, PeerTimeout: c.PeerTimeout, Logger: n.log,
 	})
 	session := worker.Session(task, n.incarnation)
 	late := new(source)
-	at.kept.Addressed, at.kept.Verify = n.conns.Addressed, n.conns.Incarnation
-	n.kept = transport.NewResponseCache(late, at.kept)
+	nc.kept.Addressed, nc.kept.Verify = n.conns.Addressed, n.conns.Incarnation
+	n.kept = transport.NewKept(late, nc.kept)
 	if c.Transport == verbstransport.Name {
-		if n.rdma, err = n.openRDMA(c, o.Provider, at, session.CheckSource); err != nil {
+		if n.rdma, err = n.openRDMA(c, o.Provider, nc, session.CheckSource); err != nil {
 			n.kept.Close()
 			return nil, errors.Join(err, n.closeGRPC(ctx))
 		}
@@ -157,8 +157,8 @@ func memory() int64 {
 // needed to make it.
 type ownWorker struct{ transport.Worker }
 
-func (n *node) asker() transport.Process {
-	return transport.Process{Name: n.task.String(), Incarnation: n.incarnation}
+func (n *node) process() transport.Asker {
+	return transport.Asker{Name: n.task.String(), Incarnation: n.incarnation}
 }
 
 // remoter is what receives from peers.

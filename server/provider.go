@@ -61,11 +61,11 @@ func Select(provider string, want discovery.Want, kernel, software Source) (Sele
 	switch provider {
 	case config.ProviderLibibverbs:
 		s, _, err := kernel.open(beside)
-		s.Why = askedFor
+		s.Why = chosenBySetting
 		return s, err
 	case config.ProviderRoCE:
 		s, _, err := software.open(want)
-		s.Why = askedFor
+		s.Why = chosenBySetting
 		return s, err
 	}
 	s, there, err := kernel.open(beside)
@@ -75,7 +75,7 @@ func Select(provider string, want discovery.Want, kernel, software Source) (Sele
 	}
 	s, _, errSoftware := software.open(want)
 	if errSoftware != nil {
-		return Selection{}, &nowhere{err, errSoftware}
+		return Selection{}, &noDeviceError{err, errSoftware}
 	}
 	s.Why = Auto(err)
 	if there {
@@ -84,7 +84,7 @@ func Select(provider string, want discovery.Want, kernel, software Source) (Sele
 	return s, nil
 }
 
-const askedFor = "it was asked for"
+const chosenBySetting = "it was asked for"
 
 // Auto is why the provider auto is what it is: libibverbs when its error is nil.
 func Auto(kernel error) string {
@@ -95,13 +95,13 @@ func Auto(kernel error) string {
 }
 
 // nowhere says why neither provider has a device.
-type nowhere struct{ kernel, software error }
+type noDeviceError struct{ kernel, software error }
 
-func (e *nowhere) Error() string {
+func (e *noDeviceError) Error() string {
 	return fmt.Sprintf("%v; and %s: %v", e.kernel, config.ProviderRoCE, e.software)
 }
 
-func (e *nowhere) Unwrap() []error { return []error{e.kernel, e.software} }
+func (e *noDeviceError) Unwrap() []error { return []error{e.kernel, e.software} }
 
 // open chooses among the devices and opens the choice; there says that there are
 // some.

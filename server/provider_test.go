@@ -149,7 +149,7 @@ func TestNearServer(t *testing.T) {
 				c.Cluster = spec
 			}
 		})
-		if got := nearServer(t.Context(), c); got.addr.String() != tt.addr || !strings.Contains(got.why, tt.why) {
+		if got := serverLocalAddr(t.Context(), c); got.addr.String() != tt.addr || !strings.Contains(got.why, tt.why) {
 			t.Errorf("%s in %q: %v, %q; want %s, %q", tt.listen, tt.cluster, got.addr, got.why, tt.addr, tt.why)
 		}
 	}
@@ -166,7 +166,7 @@ func overUDP(change ...func(*config.Config)) config.Config {
 // needsLoopback skips where the host has no such address.
 func needsLoopback(t *testing.T, a string) {
 	t.Helper()
-	if !isOurs(netip.MustParseAddr(a)) {
+	if !isLocal(netip.MustParseAddr(a)) {
 		t.Skipf("no interface has the address %s", a)
 	}
 }
@@ -257,7 +257,7 @@ func TestPathOfTheSettings(t *testing.T) {
 	got := path(on, config.RDMA{PKeyIndex: 3, TrafficClass: 106, ServiceLevel: 4, Timeout: 500 * time.Millisecond, Retry: &retry})
 	want := verbs.Path{
 		Port: 2, MTU: verbs.MTU1024, PKeyIndex: 3, TrafficClass: 106, ServiceLevel: 4,
-		Timeout: verbs.TimeoutCode(500 * time.Millisecond), Retry: 5, RNRRetry: retryOfRNR,
+		Timeout: verbs.TimeoutCode(500 * time.Millisecond), Retry: 5, RNRRetry: rnrRetries,
 	}
 	if got != want {
 		t.Errorf("%+v, want %+v", got, want)

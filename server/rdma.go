@@ -33,28 +33,28 @@ type rdma struct {
 	task      cluster.Task
 	spec      *cluster.Spec
 	transport *verbstransport.RdmaRemoteRendezvous
-	only      bool // no other wire is allowed
+	required  bool // no fallback to gRPC
 
 	stopped sync.Once
 	result  error // of stop
 }
 
-// retryOfRNR is how often a peer that has posted no receive is asked again.
+// rnrRetries is how often a peer that has posted no receive is asked again.
 // The credits of a channel keep that from happening, so it is a fault; 7 would be
 // for ever.
-const retryOfRNR = 6
+const rnrRetries = 6
 
 // openRDMA chooses a device and makes the transport over it. When there is
 // nothing to choose from, and nothing was asked for, the process goes on over gRPC
 // and says why (nil, nil), unless it is to have no other wire.
 //
 // p is the provider when the program gives one.
-func (n *node) openRDMA(c config.Client, p verbs.Provider, at place, check func(rendezvous.Key) error) (*rdma, error) {
-	r := &rdma{task: n.task, spec: c.Cluster, only: c.Fallback == fallbackNone}
+func (n *node) openRDMA(c config.Client, p verbs.Provider, nc nodeConfig, check func(rendezvous.Key) error) (*rdma, error) {
+	r := &rdma{task: n.task, spec: c.Cluster, required: c.Fallback == fallbackNone}
 	want := discovery.Want{
 		Device: c.RDMA.Device, Port: uint8(c.RDMA.Port), GIDIndex: c.RDMA.GIDIndex, MTU: verbs.MTU(c.RDMA.MTU), //nolint:gosec // limits of the settings
 		ServiceLevel: uint8(c.RDMA.ServiceLevel), //nolint:gosec // likewise
-		LocalAddr:    at.near.addr, LocalAddrWhy: at.near.why,
+		LocalAddr:    nc.localAddr.addr, LocalAddrWhy: nc.localAddr.why,
 	}
 	var err error
 	if p != nil {
@@ -64,13 +64,13 @@ func (n *node) openRDMA(c config.Client, p verbs.Provider, at place, check func(
 		r.Selection, err = Select(c.Provider, want, KernelSource(), RoCESource(n.log))
 	}
 	if err != nil {
-		if errors.Is(err, verbs.ErrUnavailable) && !asksForDevice(c.RDMA) && !r.only {
+		if errors.Is(err, verbs.ErrUnavailable) && !namesDevice(c.RDMA) && !r.required {
 			n.log.Warn("no verbs here: all tensors go over grpc", "reason", err)
 			return nil, nil //nolint:nilnil // gRPC alone is a way to run
 		}
 		return nil, status.Errorf(status.FailedPrecondition, "transport verbs: %w", err)
 	}
-	r.transport, err = n.overDevice(r, c, at.kept.MaxWaiting, check)
+	r.transport, err = n.newTransport(r, c, nc.kept.MaxWaiting, check)
 	if err != nil {
 		return nil, errors.Join(err, r.Device.Close())
 	}
@@ -88,33 +88,33 @@ func (n *node) openRDMA(c config.Client, p verbs.Provider, at place, check func(
 // fallbackNone is the setting fallback that allows no other wire.
 const fallbackNone = "none"
 
-// asksForDevice reports whether the settings name what they want: then another
+// namesDevice reports whether the settings name what they want: then another
 // wire is not what was meant.
-func asksForDevice(c config.RDMA) bool { return c.Device != "" || c.Port != 0 || c.GIDIndex != nil }
+func namesDevice(c config.RDMA) bool { return c.Device != "" || c.Port != 0 || c.GIDIndex != nil }
 
 // again finds another address of the device when the chosen one is gone for good: a
 // DHCP server gave another one. An address that was asked for is the only one.
-func again(c config.RDMA) func([]verbs.GIDEntry, verbs.GIDEntry) (verbs.GIDEntry, bool, error) {
+func replacementAddress(c config.RDMA) func([]verbs.GIDEntry, verbs.GIDEntry) (verbs.GIDEntry, bool, error) {
 	if _, err := netip.ParseAddr(c.Device); err == nil || c.GIDIndex != nil {
 		return nil
 	}
 	return discovery.Again
 }
 
-// overDevice makes the transport.
-func (n *node) overDevice(r *rdma, c config.Client, maxWaiting int, check func(rendezvous.Key) error) (*verbstransport.RdmaRemoteRendezvous, error) {
+// newTransport makes the transport.
+func (n *node) newTransport(r *rdma, c config.Client, maxWaiting int, check func(rendezvous.Key) error) (*verbstransport.RdmaRemoteRendezvous, error) {
 	mode, err := poll.ParseMode(c.Poll)
 	if err != nil {
 		return nil, err
 	}
 	memory := mem.Options{Arena: c.Arena, SendLimit: c.ArenaLimit, RecvLimit: c.ArenaLimit, Device: r.Device.Info()}
-	o := messages(c, queuePairsOf(c.RDMA.QueuePairs, r))
-	o.Self, o.Task, o.Device, o.Host = n.asker(), n.task, r.Device, discovery.Network()
+	o := messageOptions(c, queuePairsOf(c.RDMA.QueuePairs, r))
+	o.Self, o.Task, o.Device, o.Host = n.process(), n.task, r.Device, discovery.Network()
 	o.Address = verbs.GIDEntry{Index: r.Choice.GIDIndex, GID: r.Choice.GID, Type: r.Choice.Type}
-	o.Again, o.Path = again(c.RDMA), path(r.Selection, c.RDMA)
+	o.Again, o.Path = replacementAddress(c.RDMA), path(r.Selection, c.RDMA)
 	o.Exchanger, o.Callable = bootstrap.NewExchanger(n.conns.Conn), r.callable
-	o.GRPC, o.Cache, o.Check = n.transport.Conn, n.kept, check
-	o.Require, o.Allocator, o.Memory, o.MaxWaiting = r.only, n.allocator, memory, maxWaiting
+	o.GRPC, o.Kept, o.Check = n.transport.Wire, n.kept, check
+	o.Require, o.Allocator, o.Memory, o.MaxWaiting = r.required, n.allocator, memory, maxWaiting
 	o.Poll, o.PeerTimeout, o.Transfers, o.Logger = mode, c.PeerTimeout, n.transfers, n.log
 	if limit, err := mem.ReadMemlock(); err == nil {
 		if err := memory.CheckMemlock(limit, messageMemory(r.spec, o)); err != nil {
@@ -132,7 +132,7 @@ func (n *node) overDevice(r *rdma, c config.Client, maxWaiting int, check func(r
 func path(on Selection, s config.RDMA) verbs.Path {
 	p := verbs.Path{
 		Port: on.Choice.Port, MTU: on.Choice.MTU, PKeyIndex: uint16(s.PKeyIndex), TrafficClass: uint8(s.TrafficClass), ServiceLevel: uint8(s.ServiceLevel), //nolint:gosec // limits of the settings
-		Timeout: verbs.TimeoutCode(timeoutOf(s.Timeout, on)), RNRRetry: retryOfRNR,
+		Timeout: verbs.TimeoutCode(timeoutOf(s.Timeout, on)), RNRRetry: rnrRetries,
 	}
 	if s.Retry != nil {
 		p.Retry = uint8(*s.Retry) //nolint:gosec // likewise
@@ -142,7 +142,7 @@ func path(on Selection, s config.RDMA) verbs.Path {
 
 // expected is how many peers there will be, as far as is known: the other tasks of
 // the cluster, or one, the server of a client.
-func expected(spec *cluster.Spec) int {
+func expectedPeers(spec *cluster.Spec) int {
 	if spec == nil {
 		return 1
 	}
@@ -153,15 +153,15 @@ func expected(spec *cluster.Spec) int {
 // peers that are expected, over a device of the kernel: beside what the settings arena
 // and arena-limit say.
 func MessageMemory(c config.Client) uint64 {
-	return messageMemory(c.Cluster, messages(c, cmp.Or(c.RDMA.QueuePairs, DefaultQueuePairs)))
+	return messageMemory(c.Cluster, messageOptions(c, cmp.Or(c.RDMA.QueuePairs, DefaultQueuePairs)))
 }
 
 func messageMemory(spec *cluster.Spec, o verbstransport.Options) uint64 {
-	return uint64(expected(spec)) * o.ChannelMemory() //nolint:gosec // not negative
+	return uint64(expectedPeers(spec)) * o.ChannelMemory() //nolint:gosec // not negative
 }
 
 // messages are the settings that say how many messages a channel has, and how long.
-func messages(c config.Client, queuePairs int) verbstransport.Options {
+func messageOptions(c config.Client, queuePairs int) verbstransport.Options {
 	return verbstransport.Options{Window: c.RDMA.QueueDepth / 2, SendQueue: c.RDMA.QueueDepth, Rails: queuePairs, EagerLimit: int(c.EagerLimit)}
 }
 
@@ -209,18 +209,18 @@ func (n *node) leftGeneration() func(transport.Process, uint64) (leave func(), e
 
 // sending gives the memory of what is published: registered, as long as there is
 // some, so that it goes out without a copy.
-func (n *node) sending() tensor.Allocator {
+func (n *node) sendAllocator() tensor.Allocator {
 	if n.rdma == nil {
 		return n.allocator
 	}
-	return preferred{n.rdma.transport.Allocator(), n.allocator}
+	return firstOf{n.rdma.transport.Allocator(), n.allocator}
 }
 
-// preferred allocates where there is room, first in first.
-type preferred struct{ first, second tensor.Allocator }
+// firstOf allocates where there is room, first in first.
+type firstOf struct{ first, second tensor.Allocator }
 
 // Allocate implements tensor.Allocator.
-func (p preferred) Allocate(n int) (*tensor.Buffer, error) {
+func (p firstOf) Allocate(n int) (*tensor.Buffer, error) {
 	b, err := p.first.Allocate(n)
 	if status.CodeOf(err) == status.ResourceExhausted {
 		return p.second.Allocate(n)

@@ -57,14 +57,14 @@ type Server struct {
 // listens, and returns while it serves. ctx bounds the start, not the server:
 // that ends with Close.
 func Start(ctx context.Context, cfg config.Config, o Options) (*Server, error) {
-	at := place{task: cfg.Task, kept: transport.CacheOptions{
+	nc := nodeConfig{task: cfg.Task, kept: transport.KeptOptions{
 		MaxWaiting: cfg.MaxWaiting, MaxWaitingBytes: cfg.MaxWaitingBytes,
 		KeptPerRequester: cfg.KeptPerPeer, KeptTotal: keptTotal(cfg.KeptTotal),
 	}}
 	if cfg.Transport == verbstransport.Name {
-		at.near = nearServer(ctx, cfg)
+		nc.localAddr = serverLocalAddr(ctx, cfg)
 	}
-	n, err := newNode(ctx, at, cfg.Client, o)
+	n, err := newNode(ctx, nc, cfg.Client, o)
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +86,7 @@ func (s *Server) start(ctx context.Context, prepare func(context.Context, *Serve
 	s.self.Worker = s.worker
 	var err error
 	s.catalog, err = checkpoint.NewCatalog(checkpoint.CatalogOptions{
-		Device: s.Device(), Incarnation: s.incarnation, Allocator: s.sending(),
+		Device: s.Device(), Incarnation: s.incarnation, Allocator: s.sendAllocator(),
 		Digest: s.cfg.Digest, MMap: s.cfg.PublishMMap, CacheBytes: s.cfg.FileCache,
 		EndStep: s.worker.EndStep, Logger: s.log,
 	})
@@ -162,7 +162,7 @@ func (s *Server) makeGRPC() error {
 	}
 	s.grpc = grpc.NewServer(opts...)
 	grpctransport.Register(s.grpc, grpctransport.ServiceOptions{
-		Self: s.asker(), Worker: counted{s.worker, s.metrics, s.cfg.Cluster}, Cache: s.kept, UnaryLimit: s.cfg.UnaryLimit,
+		Self: s.process(), Worker: countingWorker{s.worker, s.metrics, s.cfg.Cluster}, Kept: s.kept, UnaryLimit: s.cfg.UnaryLimit,
 		Host: hostIn(s.cfg.Cluster), LeftGeneration: s.leftGeneration(),
 	})
 	if s.rdma != nil {
@@ -174,7 +174,7 @@ func (s *Server) makeGRPC() error {
 	s.health.SetServingStatus("", healthpb.HealthCheckResponse_NOT_SERVING) // until it is ready
 	watched, unwatch := context.WithCancel(context.Background())
 	s.unwatch = unwatch
-	healthpb.RegisterHealthServer(rarely, watchable{s.health, watched})
+	healthpb.RegisterHealthServer(rarely, healthServer{s.health, watched})
 	registerReflection(rarely, s.grpc)
 
 	s.metrics.gauge("tryst_requesters", "Processes that send requests here, or did lately.", func() float64 { return float64(s.kept.Stats().Requesters) })

@@ -52,7 +52,7 @@ func (s *Server) RecvAsync(ctx context.Context, step int64, from, name string, d
 			return
 		}
 		s.manager.Find(step).RecvAsync(ctx, key, rendezvous.Args{}, func(v rendezvous.Value, _ rendezvous.Args, err error) {
-			s.ended(src, incarnation, err)
+			s.noteResult(src, incarnation, err)
 			done(v, err)
 		})
 	}
@@ -99,7 +99,7 @@ func (s *Server) Recv(ctx context.Context, step int64, from, name string) (v ren
 		return v, err
 	}
 	v, err = s.manager.Find(step).Recv(ctx, key, rendezvous.Args{})
-	s.ended(src, incarnation, err)
+	s.noteResult(src, incarnation, err)
 	return v, err
 }
 

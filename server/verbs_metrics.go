@@ -27,7 +27,7 @@ func (n *node) watch(r *rdma) {
 	stats("tryst_verbs_message_bytes", "Memory registered for control messages, in bytes.", func(s mem.Stats) int64 { return s.Slots })
 	stats("tryst_verbs_pool_exhausted", "How often there was no registered memory left.", func(s mem.Stats) int64 { return s.Sending.Exhausted + s.Receiving.Exhausted })
 	stats("tryst_verbs_copied_bytes", "Content that was copied into registered memory to be sent, in bytes.", func(s mem.Stats) int64 { return s.CopiedBytes })
-	n.metrics.all = append(n.metrics.all, newDeviceInfo(r.Selection), newWires(r))
+	n.metrics.all = append(n.metrics.all, newDeviceInfo(r.Selection), newPeerMetrics(r))
 	if counters := r.counters(); counters != nil {
 		n.metrics.all = append(n.metrics.all, newPortCounters(r.Choice, counters))
 	}
@@ -66,7 +66,7 @@ func labelText(s string) string { return strings.ToValidUTF8(status.WithoutQPNs(
 
 // wires are the metrics of each peer. Peers are the tasks of the cluster, whose
 // number is bounded; those who only ask here are one together.
-type wires struct {
+type peerMetrics struct {
 	r           *rdma
 	wire, state *prometheus.Desc
 	values      []peerValue
@@ -83,14 +83,14 @@ type peerValue struct {
 	labels []string // beside the peer
 }
 
-func newWires(r *rdma) *wires {
+func newPeerMetrics(r *rdma) *peerMetrics {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, append([]string{"peer"}, labels...), nil)
 	}
 	const total, now = prometheus.CounterValue, prometheus.GaugeValue
 	type link = verbstransport.Link
 	fallbacks := desc("tryst_verbs_fallbacks_total", "Receives that took another wire or were asked again, by the reason.", "reason")
-	return &wires{
+	return &peerMetrics{
 		r:     r,
 		state: desc("tryst_verbs_channel_state", "1 for the state of a peer's channel: down, pairing or up.", "state"),
 		wire:  desc("tryst_wire", "1 for the wire that carries a peer's tensors (none where no other is allowed), with the reason when it is not verbs.", "transport", "reason"),
@@ -116,7 +116,7 @@ func newWires(r *rdma) *wires {
 }
 
 // Describe implements prometheus.Collector.
-func (w *wires) Describe(c chan<- *prometheus.Desc) {
+func (w *peerMetrics) Describe(c chan<- *prometheus.Desc) {
 	c <- w.wire
 	c <- w.state
 	for _, v := range w.values {
@@ -125,7 +125,7 @@ func (w *wires) Describe(c chan<- *prometheus.Desc) {
 }
 
 // Collect implements prometheus.Collector.
-func (w *wires) Collect(c chan<- prometheus.Metric) {
+func (w *peerMetrics) Collect(c chan<- prometheus.Metric) {
 	others := make([]uint64, len(w.values))
 	for _, l := range w.r.transport.Links() {
 		if !w.r.callable(l.Task) {
@@ -135,7 +135,7 @@ func (w *wires) Collect(c chan<- prometheus.Metric) {
 			continue
 		}
 		peer := l.Task.String()
-		wire, reason := whichWire(l, w.r.only)
+		wire, reason := currentRoute(l, w.r.required)
 		c <- prometheus.MustNewConstMetric(w.wire, prometheus.GaugeValue, 1, peer, wire, reason)
 		c <- prometheus.MustNewConstMetric(w.state, prometheus.GaugeValue, 1, peer, l.State.String())
 		for _, v := range w.values {
@@ -147,15 +147,15 @@ func (w *wires) Collect(c chan<- prometheus.Metric) {
 	}
 }
 
-// whichWire is what carries a peer's tensors, and why when it is not verbs: "none"
+// currentRoute is what carries a peer's tensors, and why when it is not verbs: "none"
 // where no other wire is allowed.
-func whichWire(l verbstransport.Link, only bool) (wire, reason string) {
+func currentRoute(l verbstransport.Link, only bool) (wire, reason string) {
 	if l.Verbs {
 		return verbstransport.Name, ""
 	}
 	wire, reason = grpctransport.Name, "no answer yet"
 	if only {
-		wire = noWire
+		wire = noRoute
 	}
 	if l.Reason != nil {
 		reason = labelText(l.Reason.Error())
@@ -163,8 +163,8 @@ func whichWire(l verbstransport.Link, only bool) (wire, reason string) {
 	return wire, reason
 }
 
-// noWire is the transport of a peer to whom nothing goes at present.
-const noWire = "none"
+// noRoute is the transport of a peer to whom nothing goes at present.
+const noRoute = "none"
 
 // portCounters are the counters of the port in use, as the kernel tells them.
 type portCounters struct {

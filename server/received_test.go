@@ -15,7 +15,7 @@ import (
 
 // TestReceivedTensorsAreCounted: by route, with each time in its bucket.
 func TestReceivedTensorsAreCounted(t *testing.T) {
-	m := newArrivals()
+	m := newReceiveMetrics()
 	from := func(task int) cluster.Device {
 		return cluster.Device{Task: cluster.Task{Job: "ps", Index: task}}
 	}
@@ -74,7 +74,7 @@ func TestReceivedTensorsAreCounted(t *testing.T) {
 
 // TestCountingAReceivedTensorAllocatesNothing, once its route is known.
 func TestCountingAReceivedTensorAllocatesNothing(t *testing.T) {
-	m := newArrivals()
+	m := newReceiveMetrics()
 	x := transport.Transfer{Transport: "verbs", Source: cluster.Device{Task: cluster.Task{Job: "ps"}}, Bytes: 8, Attempt: 1, Start: time.Unix(1, 0), End: time.Unix(2, 0)}
 	if n := testing.AllocsPerRun(100, func() { m.observe(x) }); n != 0 {
 		t.Errorf("%v allocations for each tensor", n)
@@ -83,7 +83,7 @@ func TestCountingAReceivedTensorAllocatesNothing(t *testing.T) {
 
 // TestTensorsAreCountedFromManyGoroutines, which all meet a new route at once.
 func TestTensorsAreCountedFromManyGoroutines(t *testing.T) {
-	m := newArrivals()
+	m := newReceiveMetrics()
 	var work sync.WaitGroup
 	for range 8 {
 		work.Go(func() {

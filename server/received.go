@@ -13,12 +13,12 @@ import (
 
 // arrivals counts received tensors. It keeps the metrics of each route: a lookup by
 // labels hashes them and takes a lock, for each metric of each tensor.
-type arrivals struct {
+type receiveMetrics struct {
 	tensors, bytes, retries *prometheus.CounterVec
 	seconds                 *prometheus.HistogramVec
 
 	mu     sync.RWMutex // guards routes
-	routes map[route]*arrival
+	routes map[route]*routeMetrics
 }
 
 // route is where received tensors come from, and by what.
@@ -28,7 +28,7 @@ type route struct {
 }
 
 // arrival has the metrics of one route.
-type arrival struct {
+type routeMetrics struct {
 	count                   atomic.Int64 // of tensors; a Counter cannot be read
 	tensors, bytes, retries prometheus.Counter
 	seconds                 prometheus.Observer
@@ -42,12 +42,12 @@ const (
 	timeBuckets  = 12
 )
 
-func newArrivals() *arrivals {
+func newReceiveMetrics() *receiveMetrics {
 	labels := []string{"transport", "peer"}
 	counter := func(name, help string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
-	return &arrivals{
+	return &receiveMetrics{
 		tensors: counter("tryst_received_tensors_total", "Tensors received, by transport and by the task that sent them."),
 		bytes:   counter("tryst_received_bytes_total", "Content of the tensors received, in bytes."),
 		retries: counter("tryst_receive_retries_total",
@@ -56,16 +56,16 @@ func newArrivals() *arrivals {
 			Name: "tryst_receive_seconds", Help: "Time from the start of a transfer to its end, by transport and by the task that sent it.",
 			Buckets: prometheus.ExponentialBuckets(firstBucket.Seconds(), bucketFactor, timeBuckets),
 		}, labels),
-		routes: make(map[route]*arrival),
+		routes: make(map[route]*routeMetrics),
 	}
 }
 
-func (m *arrivals) collectors() []prometheus.Collector {
+func (m *receiveMetrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.tensors, m.bytes, m.retries, m.seconds}
 }
 
 // observe takes a finished receive; it is the observer of the transfer log.
-func (m *arrivals) observe(t transport.Transfer) {
+func (m *receiveMetrics) observe(t transport.Transfer) {
 	a := m.of(route{t.Transport, t.Source.Task})
 	a.count.Add(1)
 	a.tensors.Inc()
@@ -77,7 +77,7 @@ func (m *arrivals) observe(t transport.Transfer) {
 }
 
 // of finds or makes the metrics of a route.
-func (m *arrivals) of(r route) *arrival {
+func (m *receiveMetrics) of(r route) *routeMetrics {
 	m.mu.RLock()
 	a := m.routes[r]
 	m.mu.RUnlock()
@@ -88,7 +88,7 @@ func (m *arrivals) of(r route) *arrival {
 	defer m.mu.Unlock()
 	if a = m.routes[r]; a == nil {
 		peer := r.peer.String()
-		a = &arrival{
+		a = &routeMetrics{
 			tensors: m.tensors.WithLabelValues(r.transport, peer),
 			bytes:   m.bytes.WithLabelValues(r.transport, peer),
 			retries: m.retries.WithLabelValues(r.transport, peer),
@@ -100,7 +100,7 @@ func (m *arrivals) of(r route) *arrival {
 }
 
 // byTransport counts the tensors received by the transport that brought them.
-func (m *arrivals) byTransport() map[string]int {
+func (m *receiveMetrics) byTransport() map[string]int {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	counts := make(map[string]int)

@@ -9,14 +9,14 @@ import (
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 )
 
-// meetTime bounds how long a client's first receives wait for a channel. It takes two
+// connectWait bounds how long a client's first receives wait for a channel. It takes two
 // calls and a message each way where verbs works, and an answer where it does not.
-const meetTime = time.Second
+const connectWait = time.Second
 
 // meeting holds a client's first receives back until it has its channel, or knows why
 // there is none. Without it they would go over gRPC while the channel comes up, and they
 // may be all that the client came for.
-type meeting struct {
+type connectGate struct {
 	transport *verbstransport.RdmaRemoteRendezvous
 	ctx       context.Context // ends with the client
 	work      sync.WaitGroup
@@ -29,7 +29,7 @@ type meeting struct {
 
 // after calls receive when the meeting is over; at once when it is. receive must not
 // block.
-func (m *meeting) after(task cluster.Task, receive func()) {
+func (m *connectGate) after(task cluster.Task, receive func()) {
 	m.mu.Lock()
 	if m.over || m.ctx.Err() != nil {
 		m.mu.Unlock()
@@ -45,14 +45,14 @@ func (m *meeting) after(task cluster.Task, receive func()) {
 }
 
 // close waits for the meeting, when its context has ended: none begins any more.
-func (m *meeting) close() {
+func (m *connectGate) close() {
 	m.mu.Lock()   // whoever saw the context alive has begun
 	m.mu.Unlock() //nolint:staticcheck // it is enough to have had it
 	m.work.Wait()
 }
 
 // wait returns when the meeting is over, or ctx has ended.
-func (m *meeting) wait(ctx context.Context, task cluster.Task) {
+func (m *connectGate) wait(ctx context.Context, task cluster.Task) {
 	m.mu.Lock()
 	over := m.over
 	m.mu.Unlock()
@@ -67,8 +67,8 @@ func (m *meeting) wait(ctx context.Context, task cluster.Task) {
 	}
 }
 
-func (m *meeting) meet(task cluster.Task) {
-	ctx, cancel := context.WithTimeout(m.ctx, meetTime)
+func (m *connectGate) meet(task cluster.Task) {
+	ctx, cancel := context.WithTimeout(m.ctx, connectWait)
 	defer cancel()
 	_ = m.transport.Await(ctx, task) // why not is logged, and told by Link
 	for {
