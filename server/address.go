@@ -8,22 +8,22 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// addressFile is a file that tells others where this server listens. An empty path is none.
+// addressFile is a file that holds the address on which this server listens. With an empty
+// path there is none.
 type addressFile struct {
 	path    string
-	written os.FileInfo // what is ours there; nil before write
+	written os.FileInfo // of the file that this server wrote; nil before write
 }
 
-// clear removes what an earlier server has left there, so that who waits for the file does
-// not read where nobody listens any more.
+// clear removes the file of an earlier server, so that a process that waits for the file does
+// not read an old address.
 func (f *addressFile) clear() {
 	if was, err := os.Lstat(f.path); f.path != "" && err == nil && was.Mode().IsRegular() {
-		_ = os.Remove(f.path) // write says if it cannot be written either
+		_ = os.Remove(f.path) // write reports an error if the path cannot be written
 	}
 }
 
-// write writes all of the address or nothing, so that nobody reads half of it. Everybody
-// may read it.
+// write writes the address atomically, by a rename. All users may read the file.
 func (f *addressFile) write(address string) error {
 	if f.path == "" {
 		return nil
@@ -52,8 +52,8 @@ func (f *addressFile) write(address string) error {
 	return nil
 }
 
-// remove removes the file, unless another server's has taken its place: perhaps with the
-// same number, which is free again when ours has been removed.
+// remove removes the file unless another server has replaced it. The inode number alone does
+// not show that: the kernel may use it again after our file was removed.
 func (f *addressFile) remove() {
 	if f.written == nil {
 		return

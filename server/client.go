@@ -20,26 +20,26 @@ import (
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 )
 
-// Client is a process that only receives. It is in no cluster spec, dials, and
-// needs no port: its task is /job:client with a random number. It talks to one
-// server and is safe for concurrent use.
+// Client is a process that only receives, from one server. It dials, does not
+// listen, and is in no cluster spec: its task is /job:client with a random index.
+// It is safe for concurrent use.
 type Client struct {
 	*node
 	target    string
 	conn      grpc.ClientConnInterface
-	gate      *connectGate       // nil when all goes over gRPC
+	gate      *connectGate       // nil without verbs
 	closeGate context.CancelFunc // ends the waits at the gate
 	closed    sync.Once
 	result    error // of Close
 }
 
-// serverTask stands for the server behind an address whose name is not known
-// yet: connections are found by task.
+// serverTask stands for the server of a client, whose task is not known before it
+// answers. Connections are looked up by task.
 var serverTask = cluster.Task{Job: "server"}
 
 // Dial makes a client of the server at target: HOST:PORT, or a task of the
-// cluster. It does not wait for a server that is not there; the first call does. One
-// that is there is asked whether the name of the client is free.
+// cluster. It does not wait for a server that is not up; the first call does. If the
+// server is up, Dial checks that the random task of the client is not in use there.
 func Dial(ctx context.Context, c config.Client, target string, o Options) (*Client, error) {
 	draw := o.clientTask
 	if draw == nil {
@@ -51,7 +51,7 @@ func Dial(ctx context.Context, c config.Client, target string, o Options) (*Clie
 			return nil, err
 		}
 		if err = cl.hello(ctx); status.CodeOf(err) != status.AlreadyExists {
-			return cl, nil // whatever else is wrong the first call finds out
+			return cl, nil // the first call reports any other error
 		}
 		_ = cl.Close(ctx) // nothing is under way yet
 		if tries == maxNameTries {
@@ -61,15 +61,15 @@ func Dial(ctx context.Context, c config.Client, target string, o Options) (*Clie
 }
 
 const (
-	// maxNameTries is how many names a client draws. They have 31 random bits: one that is
-	// taken is rare, and two in a row mean that something else is wrong.
+	// maxNameTries is how many tasks a client draws. They have 31 random bits, so even two
+	// in a row that are in use point to another fault.
 	maxNameTries = 4
-	// helloTimeout bounds the question whether a name is free, for a server whose host
-	// swallows packets.
+	// helloTimeout bounds the check whether a task is in use, for a server whose host
+	// drops packets.
 	helloTimeout = 300 * time.Millisecond
 )
 
-// hello says Hello to a server that is there.
+// hello calls Hello, which fails with AlreadyExists if the task of the client is in use.
 func (c *Client) hello(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
@@ -80,13 +80,13 @@ func (c *Client) hello(ctx context.Context) error {
 	return nil
 }
 
-// dialAs is Dial under a name.
+// dialAs is Dial with a given task.
 func dialAs(ctx context.Context, task cluster.Task, c config.Client, target string, o Options) (*Client, error) {
 	address, _, _, err := cluster.ResolveTarget(c.Cluster, target)
 	if err != nil {
 		return nil, err
 	}
-	// Whatever the server calls itself, it is behind this address.
+	// The server is at this address, whatever its task is.
 	c.Cluster = nil
 	nc := nodeConfig{task: task, resolve: func(cluster.Task) (string, bool) { return address, true }}
 	if c.Transport == verbstransport.Name {
@@ -115,31 +115,30 @@ func dialAs(ctx context.Context, task cluster.Task, c config.Client, target stri
 // Target returns the address of the server.
 func (c *Client) Target() string { return c.target }
 
-// Task returns the name of this process, and Incarnation the random number that
-// it chose.
+// Task returns the task of this client.
 func (c *Client) Task() cluster.Task { return c.task }
 
 // Incarnation returns the random number that this process chose at its start.
 func (c *Client) Incarnation() uint64 { return c.incarnation }
 
-// Conn returns the connection to the server, for its services. It belongs to
-// the client.
+// Conn returns the connection to the server, for calls of its services. The client
+// owns it.
 func (c *Client) Conn() grpc.ClientConnInterface { return c.conn }
 
 // RecvAsync receives from the server in one of its steps; see
 // rendezvous.Rendezvous. With the transport verbs the first receives wait for the
-// channel, a second at most.
+// channel, for one second at most.
 func (c *Client) RecvAsync(ctx context.Context, step int64, key rendezvous.Key, done rendezvous.DoneFunc) {
 	receive := func() { c.manager.Find(step).RecvAsync(ctx, key, rendezvous.Args{}, done) }
 	if c.gate == nil {
 		receive()
 		return
 	}
-	c.gate.after(key.Src().Task, receive)
+	c.gate.run(key.Src().Task, receive)
 }
 
-// Recv is RecvAsync that waits. Over verbs its caller polls for its own value and is
-// handed nothing: it takes less time than a callback.
+// Recv is RecvAsync that waits. Over verbs the calling goroutine polls for its own
+// value, so Recv has less latency than RecvAsync.
 func (c *Client) Recv(ctx context.Context, step int64, key rendezvous.Key) (rendezvous.Value, error) {
 	if c.gate != nil {
 		c.gate.wait(ctx, key.Src().Task)
@@ -147,11 +146,11 @@ func (c *Client) Recv(ctx context.Context, step int64, key rendezvous.Key) (rend
 	return c.manager.Find(step).Recv(ctx, key, rendezvous.Args{})
 }
 
-// Received counts the tensors that came, by the transport that brought them.
+// Received returns the number of received tensors for each transport.
 func (c *Client) Received() map[string]int { return c.metrics.received.byTransport() }
 
-// Verbs returns the device that verbs has here; false when all goes over gRPC, by the
-// settings or for want of a device.
+// Verbs returns the device that verbs uses. It returns false when all tensors go over gRPC,
+// because of the settings or because there is no usable device.
 func (c *Client) Verbs() (Selection, bool) {
 	if c.rdma == nil {
 		return Selection{}, false
@@ -159,30 +158,31 @@ func (c *Client) Verbs() (Selection, bool) {
 	return c.rdma.Selection, true
 }
 
-// Probe finds out whether the server, whose task is given, is reached by RDMA; see
-// verbstransport.Transport.Probe. FailedPrecondition: this process has no verbs.
+// Probe checks whether RDMA reaches the server, whose task is given; see
+// verbstransport.Transport.Probe. It fails with FailedPrecondition if this process does
+// not use verbs.
 func (c *Client) Probe(ctx context.Context, task cluster.Task) (verbstransport.Probed, error) {
 	if c.rdma == nil {
-		return verbstransport.Probed{}, status.New(status.FailedPrecondition, "this process has no verbs: its transport is another, or there is no device; the log says why")
+		return verbstransport.Probed{}, status.New(status.FailedPrecondition, "this process does not use verbs: it has another transport or no usable device; see its log for the reason")
 	}
 	return c.rdma.transport.Probe(ctx, task)
 }
 
-// EndStep forgets a step.
+// EndStep removes a step.
 func (c *Client) EndStep(step int64) { c.manager.Cleanup(step) }
 
-// Puller pulls the server's publications. It lives as long as the client.
+// Puller pulls the server's publications. It is valid until the client is closed.
 func (c *Client) Puller() *checkpoint.Puller {
 	return checkpoint.NewPuller(checkpoint.PullerOptions{
 		Conn: c.conn, Task: c.task, Incarnation: c.incarnation, Receiver: c,
 	})
 }
 
-// Transfers returns the last receives, the oldest first.
+// Transfers returns the most recent receives, the oldest first.
 func (c *Client) Transfers() []transport.Transfer { return c.transfers.Transfers() }
 
-// Close ends what is under way with Cancelled and returns when nothing of the
-// client is left. What is to be said to the server is said as long as ctx lives.
+// Close ends the calls in progress with Cancelled. It sends pending acks and cancels
+// to the server until ctx ends, and returns when all goroutines of the client have ended.
 func (c *Client) Close(ctx context.Context) error {
 	c.closed.Do(func() {
 		if c.gate != nil {

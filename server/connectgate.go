@@ -9,74 +9,74 @@ import (
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 )
 
-// connectWait bounds how long a client's first receives wait for a channel. It takes two
-// calls and a message each way where verbs works, and an answer where it does not.
+// connectWait bounds how long the first receives of a client wait for its channel. A channel
+// takes two calls and one message in each direction; without verbs, one response.
 const connectWait = time.Second
 
-// meeting holds a client's first receives back until it has its channel, or knows why
-// there is none. Without it they would go over gRPC while the channel comes up, and they
-// may be all that the client came for.
+// connectGate delays the first receives of a client until its channel is up or has failed.
+// Otherwise they would go over gRPC while the channel is connecting, and a short-lived client
+// has no others.
 type connectGate struct {
 	transport *verbstransport.RdmaRemoteRendezvous
 	ctx       context.Context // ends with the client
 	work      sync.WaitGroup
 
-	mu    sync.Mutex // guards what follows
-	begun bool
-	over  bool
-	held  []func()
+	mu      sync.Mutex // guards what follows
+	started bool
+	open    bool     // receives do not wait any more
+	held    []func() // receives that wait, in the order of their calls
 }
 
-// after calls receive when the meeting is over; at once when it is. receive must not
-// block.
-func (m *connectGate) after(task cluster.Task, receive func()) {
-	m.mu.Lock()
-	if m.over || m.ctx.Err() != nil {
-		m.mu.Unlock()
+// run calls receive when the gate is open: at once if it is. receive must not block.
+func (g *connectGate) run(task cluster.Task, receive func()) {
+	g.mu.Lock()
+	if g.open || g.ctx.Err() != nil {
+		g.mu.Unlock()
 		receive()
 		return
 	}
-	defer m.mu.Unlock()
-	m.held = append(m.held, receive)
-	if !m.begun {
-		m.begun = true
-		m.work.Go(func() { m.meet(task) }) // close waits for it
+	defer g.mu.Unlock()
+	g.held = append(g.held, receive)
+	if !g.started {
+		g.started = true
+		g.work.Go(func() { g.connect(task) }) // close waits for it
 	}
 }
 
-// close waits for the meeting, when its context has ended: none begins any more.
-func (m *connectGate) close() {
-	m.mu.Lock()   // whoever saw the context alive has begun
-	m.mu.Unlock() //nolint:staticcheck // it is enough to have had it
-	m.work.Wait()
+// close waits for connect. The context must have ended, so that no connect starts any more.
+func (g *connectGate) close() {
+	g.mu.Lock()   // a run that found the context alive has started connect
+	g.mu.Unlock() //nolint:staticcheck // the empty section waits for such a run
+	g.work.Wait()
 }
 
-// wait returns when the meeting is over, or ctx has ended.
-func (m *connectGate) wait(ctx context.Context, task cluster.Task) {
-	m.mu.Lock()
-	over := m.over
-	m.mu.Unlock()
-	if over {
+// wait returns when the gate is open or ctx has ended.
+func (g *connectGate) wait(ctx context.Context, task cluster.Task) {
+	g.mu.Lock()
+	open := g.open
+	g.mu.Unlock()
+	if open {
 		return
 	}
-	turn := make(chan struct{})
-	m.after(task, func() { close(turn) })
+	opened := make(chan struct{})
+	g.run(task, func() { close(opened) })
 	select {
-	case <-turn:
+	case <-opened:
 	case <-ctx.Done():
 	}
 }
 
-func (m *connectGate) meet(task cluster.Task) {
-	ctx, cancel := context.WithTimeout(m.ctx, connectWait)
+// connect waits for the channel, then opens the gate.
+func (g *connectGate) connect(task cluster.Task) {
+	ctx, cancel := context.WithTimeout(g.ctx, connectWait)
 	defer cancel()
-	_ = m.transport.Await(ctx, task) // why not is logged, and told by Link
+	_ = g.transport.Await(ctx, task) // the transport logs why there is no channel
 	for {
-		m.mu.Lock()
-		held := m.held
-		m.held = nil
-		m.over = len(held) == 0 // none overtakes those that came before it
-		m.mu.Unlock()
+		g.mu.Lock()
+		held := g.held
+		g.held = nil
+		g.open = len(held) == 0 // no receive overtakes an earlier one
+		g.mu.Unlock()
 		if len(held) == 0 {
 			return
 		}

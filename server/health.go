@@ -8,25 +8,25 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// healthServer is the health of a server whose watchers have to go when it stops: they have
-// been told that it does not serve any more, and would be waited for.
+// healthServer is a health service whose Watch streams end when the server stops. By then they
+// have reported NOT_SERVING, and a graceful stop would wait for them.
 type healthServer struct {
 	*health.Server
-	over context.Context //nolint:containedctx // ends when they have to go
+	stop context.Context //nolint:containedctx // ends when the streams must end
 }
 
 // Watch implements healthpb.HealthServer.
 func (w healthServer) Watch(req *healthpb.HealthCheckRequest, stream grpc.ServerStreamingServer[healthpb.HealthCheckResponse]) error {
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer cancel()
-	defer context.AfterFunc(w.over, cancel)()
-	return w.Server.Watch(req, watch{stream, ctx})
+	defer context.AfterFunc(w.stop, cancel)()
+	return w.Server.Watch(req, watchStream{stream, ctx})
 }
 
-// watch is one stream of a watcher.
-type watch struct {
+// watchStream is a stream with another context.
+type watchStream struct {
 	grpc.ServerStreamingServer[healthpb.HealthCheckResponse]
-	ctx context.Context //nolint:containedctx // the stream's
+	ctx context.Context //nolint:containedctx // what Context returns
 }
 
-func (w watch) Context() context.Context { return w.ctx }
+func (w watchStream) Context() context.Context { return w.ctx }

@@ -15,20 +15,19 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// headerTimeout bounds how long a client of the metrics may take for its
-// request line and headers, and for its next request, so that idle connections
-// do not pile up.
+// headerTimeout bounds how long a client may take to send the request line and headers,
+// and how long a connection may be idle, so that idle connections do not accumulate.
 const headerTimeout = 10 * time.Second
 
-// maxScrapes and scrapeTimeout bound the answers with metrics that are under way: more than one
-// monitor asks for, and longer than one waits. A client that does not read holds one until then.
+// maxScrapes bounds how many scrapes are served at once, and scrapeTimeout how long one may take,
+// so that clients that do not read are bounded. Both are above what monitoring systems need.
 const (
 	maxScrapes    = 8
 	scrapeTimeout = 30 * time.Second
 )
 
-// httpServer serves metrics or profiles on an address of its own. It owns the
-// goroutine that accepts; close waits for it.
+// httpServer serves metrics or profiles on its own address. It owns the goroutine that accepts
+// connections; close waits for it.
 type httpServer struct {
 	addr   net.Addr
 	server *http.Server
@@ -39,7 +38,7 @@ func metricsHandler(g prometheus.Gatherer) http.Handler {
 	scrape := promhttp.HandlerFor(g, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes})
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(scrapeTimeout)) // a writer that has none is a test's
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(scrapeTimeout)) // only the writers of tests have no deadline
 		scrape.ServeHTTP(w, r)
 	})
 	return mux
@@ -55,8 +54,7 @@ func pprofHandler() http.Handler {
 	return mux
 }
 
-// startHTTP serves h at address; setting is the name of the setting that gave
-// the address, for errors.
+// startHTTP serves h at address. Errors and log lines name setting, which gave the address.
 func startHTTP(ctx context.Context, setting, address string, h http.Handler, log *slog.Logger) (*httpServer, error) {
 	lis, err := listen(ctx, setting, address)
 	if err != nil {
@@ -78,11 +76,11 @@ func startHTTP(ctx context.Context, setting, address string, h http.Handler, log
 }
 
 func (s *httpServer) close() {
-	_ = s.server.Close() // the listener's own error is of no use any more
+	_ = s.server.Close() // the error of the listener does not matter any more
 	<-s.done
 }
 
-// listen opens a TCP listener with an error for people.
+// listen opens a TCP listener. Its error names the setting that gave the address.
 func listen(ctx context.Context, setting, address string) (net.Listener, error) {
 	var lc net.ListenConfig
 	lis, err := lc.Listen(ctx, "tcp", address)

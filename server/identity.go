@@ -6,7 +6,7 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 )
 
-// hostIn finds the host of a task's address in a cluster.
+// hostIn returns a function that returns the host of a task's address in the cluster.
 func hostIn(spec *cluster.Spec) func(cluster.Task) (host string, ok bool) {
 	return func(task cluster.Task) (string, bool) {
 		address, ok := spec.Address(task)

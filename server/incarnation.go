@@ -13,12 +13,12 @@ import (
 	"github.com/tryst-rdma/tryst/worker"
 )
 
-// retryDelay is the pause before a peer is asked again whose connection was lost
-// while it was asked: soon back after a restart, and no storm at one that takes
-// connections and drops them.
+// retryDelay is the pause before another request for an incarnation after a lost connection.
+// It is short, since a restarted peer may be back soon, and prevents a storm of requests to a
+// peer that accepts connections and drops them.
 const retryDelay = 100 * time.Millisecond
 
-// known is the incarnation of a device, as far as it is known.
+// known returns the incarnation of a device if it is known.
 func (s *Server) known(d cluster.Device) (uint64, bool) {
 	if d.Task == s.task {
 		return s.incarnation, true
@@ -26,8 +26,8 @@ func (s *Server) known(d cluster.Device) (uint64, bool) {
 	return s.devices.known(d)
 }
 
-// ended notes how a receive from a device has ended: the peer may have been restarted. The
-// end of a step says nothing of that.
+// noteResult is called with the result of a receive from a device. An error that says that the
+// peer may have been restarted makes its incarnation suspect. The end of a step does not.
 func (s *Server) noteResult(src cluster.Device, incarnation uint64, err error) {
 	if status.CodeOf(err) != status.Aborted {
 		return
@@ -37,24 +37,24 @@ func (s *Server) noteResult(src cluster.Device, incarnation uint64, err error) {
 	}
 }
 
-// incarnationCall is a peer that is asked for its incarnation, for a receive of a step.
+// incarnationCall is a request for an incarnation on behalf of a receive of a step.
 type incarnationCall struct{ cancel context.CancelCauseFunc }
 
 // Abort implements rendezvous.Call.
 func (l *incarnationCall) Abort(err error) { l.cancel(err) }
 
-// incarnationOf asks a peer for the incarnation of its device, for a receive of a step that has
-// a name for it. The end of the step or of ctx ends that.
+// incarnationOf requests the incarnation of a peer's device, for a receive of a step. The end of
+// the step or of ctx ends the request.
 func (s *Server) incarnationOf(ctx context.Context, step int64, d cluster.Device) (uint64, error) {
 	in := s.manager.Find(step)
-	asks, cancel := context.WithCancelCause(ctx)
+	request, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	call := &incarnationCall{cancel}
 	if err := in.RegisterCall(call); err != nil {
 		return 0, err
 	}
 	defer in.DeregisterCall(call)
-	n, err := s.deviceIncarnation(asks, d)
+	n, err := s.deviceIncarnation(request, d)
 	switch {
 	case err == nil:
 		return n, nil
@@ -66,18 +66,18 @@ func (s *Server) incarnationOf(ctx context.Context, step int64, d cluster.Device
 	return 0, err
 }
 
-// deviceIncarnation asks a peer who it is, by any way that reaches it, and waits for one that is
-// not up for as long as the peer timeout.
+// deviceIncarnation requests the incarnation over any route that reaches the peer. It waits for a
+// peer that is not up, for at most the peer timeout.
 func (s *Server) deviceIncarnation(ctx context.Context, d cluster.Device) (uint64, error) {
-	wire, err := s.connTo(d.Task)
+	conn, err := s.connTo(d.Task)
 	if err != nil {
 		return 0, err
 	}
 	wait, cancel := context.WithTimeout(ctx, s.cfg.PeerTimeout)
 	defer cancel()
-	var why error // the last one that is not the end of the wait
+	var why error // the last error, except the end of wait
 	for {
-		n, err := s.requestIncarnation(wait, wire, d)
+		n, err := s.requestIncarnation(wait, conn, d)
 		_, lost := errors.AsType[*transport.LostError](err)
 		switch {
 		case err == nil:
@@ -99,24 +99,24 @@ func (s *Server) deviceIncarnation(ctx context.Context, d cluster.Device) (uint6
 	}
 }
 
-// requestIncarnation asks a peer once. A Tryst process has one device, whose incarnation is its
-// own; any other worker says GetStatus, which is TensorFlow's.
-func (s *Server) requestIncarnation(ctx context.Context, wire transport.Wire, d cluster.Device) (uint64, error) {
-	who, err := wire.Hello(ctx)
+// requestIncarnation sends one request. A Tryst process answers Hello; it has one device, with the
+// incarnation of the process. Any other worker is TensorFlow's and answers GetStatus.
+func (s *Server) requestIncarnation(ctx context.Context, conn transport.Wire, d cluster.Device) (uint64, error) {
+	peer, err := conn.Hello(ctx)
 	if err != nil {
 		return 0, err
 	}
-	if who.Tryst && d == worker.Device(d.Task) {
-		return who.Incarnation, nil
+	if peer.Tryst && d == worker.Device(d.Task) {
+		return peer.Incarnation, nil
 	}
-	if who.Tryst {
+	if peer.Tryst {
 		return 0, status.Errorf(status.NotFound, "%s has no device %s", d.Task, d)
 	}
-	peer, err := s.conns.Worker(d.Task)
+	w, err := s.conns.Worker(d.Task)
 	if err != nil {
 		return 0, err
 	}
-	resp, err := peer.GetStatus(ctx, &tfpb.GetStatusRequest{})
+	resp, err := w.GetStatus(ctx, &tfpb.GetStatusRequest{})
 	if err != nil {
 		return 0, err
 	}
@@ -128,7 +128,7 @@ func (s *Server) requestIncarnation(ctx context.Context, wire transport.Wire, d 
 	return 0, status.Errorf(status.NotFound, "%s has no device %s", d.Task, d)
 }
 
-// connTo is the way to a task: over verbs or gRPC.
+// connTo returns the connection to a task, over verbs or gRPC.
 func (s *Server) connTo(task cluster.Task) (transport.Wire, error) {
 	if s.rdma != nil {
 		return s.rdma.transport.Conn(task)
@@ -136,13 +136,13 @@ func (s *Server) connTo(task cluster.Task) (transport.Wire, error) {
 	return s.transport.Conn(task)
 }
 
-// incarnations remembers those of peers' devices.
+// incarnations stores the incarnations of peers' devices.
 type incarnations struct {
 	mu sync.Mutex // guards m
 	m  map[cluster.Device]incarnation
 }
 
-// incarnation is what is known of a device.
+// incarnation is the incarnation of a device.
 type incarnation struct {
 	n       uint64
 	suspect bool // it may belong to an earlier process
@@ -164,7 +164,7 @@ func (i *incarnations) learn(d cluster.Device, n uint64) {
 	i.m[d] = incarnation{n: n}
 }
 
-// doubt notes that an incarnation may be over: the next receive asks for it.
+// suspect marks an incarnation as possibly outdated: the next receive requests it again.
 func (i *incarnations) suspect(d cluster.Device, n uint64) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

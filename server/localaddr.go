@@ -12,27 +12,27 @@ import (
 	"github.com/tryst-rdma/tryst/internal/config"
 )
 
-// near is the address by which peers reach a process, and who says so. The zero near
-// says that it is not known.
+// localAddr is the local address by which peers reach a process, and the reason for it. Its zero
+// value means that the address is not known.
 type localAddr struct {
 	addr netip.Addr
 	why  string
 }
 
-// lookupTimeout bounds each question to the resolver. The answer is a hint, and nobody
-// waits for it longer.
+// lookupTimeout bounds each request to the resolver. The address is only a hint for the choice of
+// a device, so a start must not wait longer for it.
 const lookupTimeout = 2 * time.Second
 
-// LocalAddr is the address by which peers reach a server with these settings, and who says
-// so; the zero Addr when it is not known.
+// LocalAddr returns the address by which peers reach a server with these settings, and the reason
+// for it. The address is zero when it is not known.
 func LocalAddr(ctx context.Context, c config.Config) (addr netip.Addr, why string) {
 	n := serverLocalAddr(ctx, c)
 	return n.addr, n.why
 }
 
-// serverLocalAddr asks, in this order: where the server listens, when that is one address;
-// the cluster, which tells the peers where it is; and the way to the first of them
-// that has one.
+// serverLocalAddr takes, in this order: the address on which the server listens, unless it is a
+// wildcard; the address of this task in the cluster, if it is local; the local address of the route
+// to the first reachable peer.
 func serverLocalAddr(ctx context.Context, c config.Config) localAddr {
 	if host, _, err := net.SplitHostPort(c.Listen); err == nil && host != "" {
 		if a := resolve(ctx, host); a.IsValid() && !a.IsUnspecified() {
@@ -45,7 +45,7 @@ func serverLocalAddr(ctx context.Context, c config.Config) localAddr {
 	own, _ := c.Cluster.Address(c.Task)
 	if host, _, err := net.SplitHostPort(own); err == nil {
 		if a := resolve(ctx, host); isLocal(a) {
-			return localAddr{a, "the cluster has it at " + own}
+			return localAddr{a, "the cluster spec has this task at " + own}
 		}
 	}
 	for _, t := range c.Cluster.Tasks() {
@@ -58,12 +58,12 @@ func serverLocalAddr(ctx context.Context, c config.Config) localAddr {
 	return localAddr{}
 }
 
-// routedLocalAddr is the address from which the way to a peer leads.
+// routedLocalAddr returns the local address of the route to a peer.
 func routedLocalAddr(ctx context.Context, t cluster.Task, address string) localAddr {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	var d net.Dialer
-	conn, err := d.DialContext(ctx, "udp", address) // it sends nothing
+	conn, err := d.DialContext(ctx, "udp", address) // a route lookup; no packet is sent
 	if err != nil {
 		return localAddr{}
 	}
@@ -76,11 +76,10 @@ func routedLocalAddr(ctx context.Context, t cluster.Task, address string) localA
 	if t != serverTask {
 		to = fmt.Sprintf("%v at %s", t, address)
 	}
-	return localAddr{u.AddrPort().Addr().Unmap(), "from there the way leads to " + to}
+	return localAddr{u.AddrPort().Addr().Unmap(), "it is the local address of the route to " + to}
 }
 
-// resolve is the first address of a host, IPv4 before IPv6; the zero Addr when it has
-// none.
+// resolve returns the first address of a host, IPv4 before IPv6, or the zero Addr if it has none.
 func resolve(ctx context.Context, host string) netip.Addr {
 	if a, err := netip.ParseAddr(host); err == nil {
 		return a.Unmap()
@@ -97,7 +96,7 @@ func resolve(ctx context.Context, host string) netip.Addr {
 	return all[0]
 }
 
-// isLocal reports whether an address is of this host.
+// isLocal reports whether a network interface of this host has the address.
 func isLocal(a netip.Addr) bool {
 	list, err := netdevs()
 	if err != nil || !a.IsValid() {

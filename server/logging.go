@@ -7,7 +7,7 @@ import (
 	"github.com/tryst-rdma/tryst/internal/config"
 )
 
-// NewLogger returns the logger that the settings ask for, over w.
+// NewLogger returns a logger with the level and format of the settings that writes to w.
 func NewLogger(c config.Log, w io.Writer) *slog.Logger {
 	opts := &slog.HandlerOptions{Level: c.Level}
 	if c.Format == "json" {
@@ -16,12 +16,12 @@ func NewLogger(c config.Log, w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, opts))
 }
 
-// LogInherited tells which settings come from a variable that TensorFlow's verbs
-// extension had: its README and its code name them differently.
+// LogInherited logs which settings come from variables of TensorFlow's verbs extension. Its
+// README and its code use different names for them, so a user may set one by mistake.
 func LogInherited(log *slog.Logger, c config.Config) {
 	for _, e := range config.Describe(c) {
 		if e.Source.Kind == config.FromTensorFlow {
-			log.Info("a setting comes from a variable of TensorFlow's verbs", "setting", e.Key, "value", e.Value, "variable", e.Source.Name)
+			log.Info("a setting comes from a variable of TensorFlow's verbs extension", "setting", e.Key, "value", e.Value, "variable", e.Source.Name)
 		}
 	}
 }

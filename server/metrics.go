@@ -15,9 +15,9 @@ import (
 	"github.com/tryst-rdma/tryst/transport"
 )
 
-// metrics counts what a process moves. Peers are labels only where their number
-// is bounded: the tasks that this process asks, and of those that ask it the ones
-// that the cluster has; the others are one together (otherPeers).
+// metrics has the metrics of a process. A peer is a label only where the number of peers is
+// bounded: the tasks that this process requests from, and the requesters that are in the
+// cluster. All other requesters share the label otherPeers.
 type metrics struct {
 	received        *receiveMetrics
 	sent, sentBytes *prometheus.CounterVec
@@ -26,26 +26,26 @@ type metrics struct {
 	rpcSeconds      *prometheus.HistogramVec
 
 	all        []prometheus.Collector
-	registered bool // all of them
+	registered bool // all are in the registry
 }
 
 func newMetrics() *metrics {
 	m := &metrics{
 		received: newReceiveMetrics(),
 		sent: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "tryst_sent_tensors_total", Help: "Receives of peers that were answered over gRPC with a tensor, by the task that asked.",
+			Name: "tryst_sent_tensors_total", Help: "Tensors sent over gRPC, by requesting task.",
 		}, []string{"peer"}),
 		sentBytes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "tryst_sent_bytes_total", Help: "Content of the tensors that peers were answered with over gRPC, in bytes, by the task that asked.",
+			Name: "tryst_sent_bytes_total", Help: "Content of tensors sent over gRPC, in bytes, by requesting task.",
 		}, []string{"peer"}),
 		sendErrors: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "tryst_send_errors_total", Help: "Receives of peers that were answered with an error, by its code.",
+			Name: "tryst_send_errors_total", Help: "Requests for tensors that ended with an error, by code.",
 		}, []string{"code"}),
 		rpcs: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tryst_rpcs_total", Help: "gRPC calls served, by method and code.",
 		}, []string{"method", "code"}),
 		rpcSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "tryst_rpc_seconds", Help: "Time that gRPC calls took here; for RecvTensor this includes the wait for the value.",
+			Name: "tryst_rpc_seconds", Help: "Duration of gRPC calls in the server, in seconds. RecvTensor includes the wait for the value.",
 			Buckets: prometheus.ExponentialBuckets(firstBucket.Seconds(), bucketFactor, timeBuckets),
 		}, []string{"method"}),
 	}
@@ -53,12 +53,12 @@ func newMetrics() *metrics {
 	return m
 }
 
-// gauge adds a value that is read when metrics are collected.
+// gauge adds a gauge whose value is read when metrics are collected.
 func (m *metrics) gauge(name, help string, read func() float64) {
 	m.all = append(m.all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read))
 }
 
-// register adds all metrics to a registry. On an error none stays.
+// register adds all metrics to a registry, or none if one of them fails.
 func (m *metrics) register(r prometheus.Registerer) error {
 	for i, c := range m.all {
 		if err := r.Register(c); err != nil {
@@ -74,14 +74,14 @@ func (m *metrics) register(r prometheus.Registerer) error {
 
 func (m *metrics) unregister(r prometheus.Registerer) {
 	if !m.registered {
-		return // what is like them there is another's
+		return // another server of this program has registered these names
 	}
 	for _, c := range m.all {
 		r.Unregister(c)
 	}
 }
 
-// counted is a Worker whose answers to RecvTensor are counted.
+// countingWorker is a Worker that counts the responses to RecvTensor.
 type countingWorker struct {
 	transport.Worker
 	m    *metrics
@@ -100,7 +100,7 @@ func (w countingWorker) RecvTensor(ctx context.Context, req *tfpb.RecvTensorRequ
 	return r, nil
 }
 
-// peer is the label of who asks for a key: its receiver, when the cluster has it.
+// peer returns the label of the receiver that a key names: its task if it is in the cluster.
 func (w countingWorker) peer(key string) string {
 	k, err := rendezvous.ParseKey(key)
 	if err != nil {

@@ -22,32 +22,31 @@ import (
 	"github.com/tryst-rdma/tryst/worker"
 )
 
-// Options are what a program gives beside the settings. The zero value is
-// ready.
+// Options are arguments of Start and Dial that are not settings. The zero value is valid.
 type Options struct {
-	// Logger is told what happens; nothing when nil.
+	// Logger receives the log; nil discards it.
 	Logger *slog.Logger
-	// Registry takes the metrics and is what the metrics address serves. Nil
-	// makes one, with the metrics of the Go runtime and of the process.
+	// Registry receives the metrics; the metrics address serves it. Nil makes
+	// one, with the metrics of the Go runtime and of the process.
 	Registry *prometheus.Registry
-	// Allocator gives the memory that tensors arrive in and that files are
-	// read into. Nil makes a tensor.Pool.
+	// Allocator allocates the memory that tensors are received into and that
+	// files are read into. Nil makes a tensor.Pool.
 	Allocator tensor.Allocator
-	// Provider is where verbs takes its devices from. Nil takes the one of the
-	// settings.
+	// Provider has the devices for verbs. Nil takes the provider that the
+	// settings name.
 	Provider verbs.Provider
-	// Prepare is called by Start when the server answers, and before it says
-	// that it is ready: by its health, and by the address file. It is the
-	// time to publish. An error ends the start. Nil for nothing to prepare.
+	// Prepare is called by Start after the server accepts calls and before it
+	// reports that it is ready, through its health service and the address
+	// file. Publish here. An error ends the start. Nil does nothing.
 	Prepare func(context.Context, *Server) error
 
-	clientTask func() cluster.Task // draws the name of a client; cluster.ClientTask when nil
+	clientTask func() cluster.Task // draws the task of a client; nil: cluster.ClientTask
 }
 
-// transferLog is how many transfers a process remembers.
+// transferLog is how many transfers the log of a process holds.
 const transferLog = 1024
 
-// node is what a process has whether it listens or only dials.
+// node is what a Server and a Client have in common.
 type node struct {
 	task        cluster.Task
 	incarnation uint64
@@ -60,27 +59,27 @@ type node struct {
 	self        *ownWorker
 	conns       *grpctransport.Conns
 	transport   *grpctransport.RpcRemoteRendezvous
-	rdma        *rdma // nil when all goes over gRPC
-	kept        *transport.ResponseCache
+	rdma        *rdma // nil without verbs
+	kept        *transport.Kept
 	manager     *rendezvous.Manager
 }
 
-// place is where a process stands.
+// nodeConfig are the arguments of newNode that differ between a Server and a Client.
 type nodeConfig struct {
 	task cluster.Task
-	// resolve tells where peers listen that are not in the cluster spec; nil
-	// when there are none.
+	// resolve returns the address of a peer that is not in the cluster spec. Nil
+	// if there are none.
 	resolve func(cluster.Task) (string, bool)
-	// near is by which address peers reach it.
+	// localAddr is the address by which peers reach the process.
 	localAddr localAddr
-	// kept are the limits of its table of answers.
-	kept transport.CacheOptions
+	// kept are the limits of the response cache.
+	kept transport.KeptOptions
 }
 
-// source is the manager as the table of answers asks it, which is made before.
-type source struct{ *rendezvous.Manager }
+// lateManager is a Manager that is set later: the response cache needs it and is built first.
+type lateManager struct{ *rendezvous.Manager }
 
-// newNode makes a process. Its own worker comes later (node.self).
+// newNode makes a node. The worker of a server is set later (node.self).
 func newNode(ctx context.Context, nc nodeConfig, c config.Client, o Options) (_ *node, err error) {
 	task := nc.task
 	n := &node{
@@ -95,13 +94,13 @@ func newNode(ctx context.Context, nc nodeConfig, c config.Client, o Options) (_ 
 		n.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	}
 	if n.allocator == nil {
-		// A peer that announces more than there is gets an error, and does
-		// not make this process ask the system for it.
+		// The limit prevents that a peer makes this process allocate more than
+		// the machine has; such a receive fails.
 		pool := tensor.NewPool(tensor.PoolOptions{Limit: memory()})
 		n.allocator = pool
-		n.metrics.gauge("tryst_pool_used_bytes", "Memory of tensors in use, in bytes.",
+		n.metrics.gauge("tryst_pool_used_bytes", "Memory of the pool that tensors use, in bytes.",
 			func() float64 { return float64(pool.Stats().InUse) })
-		n.metrics.gauge("tryst_pool_kept_bytes", "Memory kept for the next tensors, in bytes.",
+		n.metrics.gauge("tryst_pool_kept_bytes", "Free memory that the pool keeps for later tensors, in bytes.",
 			func() float64 { return float64(pool.Stats().Kept) })
 	}
 	creds, err := clientCredentials(c.TLS)
@@ -128,7 +127,7 @@ func newNode(ctx context.Context, nc nodeConfig, c config.Client, o Options) (_ 
 		Self: n.process(), Conns: n.conns, PeerTimeout: c.PeerTimeout, Logger: n.log,
 	})
 	session := worker.Session(task, n.incarnation)
-	late := new(source)
+	late := new(lateManager)
 	nc.kept.Addressed, nc.kept.Verify = n.conns.Addressed, n.conns.Incarnation
 	n.kept = transport.NewKept(late, nc.kept)
 	if c.Transport == verbstransport.Name {
@@ -139,12 +138,12 @@ func newNode(ctx context.Context, nc nodeConfig, c config.Client, o Options) (_ 
 	}
 	n.manager = rendezvous.NewManager(rendezvous.ManagerOptions{Session: session, Remoter: n.remoter()})
 	late.Manager = n.manager
-	n.metrics.gauge("tryst_steps", "Steps that live.", func() float64 { return float64(n.manager.Steps()) })
+	n.metrics.gauge("tryst_steps", "Steps that have not ended.", func() float64 { return float64(n.manager.Steps()) })
 	return n, nil
 }
 
-// memory returns how many bytes this process may use: what its control group
-// allows, or what the machine has; 0 when neither is known.
+// memory returns how many bytes this process may use: the limit of its control group, or
+// the memory of the machine; 0 when neither is known.
 func memory() int64 {
 	m, err := memlimit.ApplyFallback(memlimit.FromCgroup, memlimit.FromSystem)()
 	if err != nil {
@@ -153,15 +152,14 @@ func memory() int64 {
 	return int64(min(m, math.MaxInt64))
 }
 
-// ownWorker is the worker of this process, for the cache of workers, which is
-// needed to make it.
+// ownWorker is the worker of this process. The connections need it and are made first.
 type ownWorker struct{ transport.Worker }
 
 func (n *node) process() transport.Asker {
 	return transport.Asker{Name: n.task.String(), Incarnation: n.incarnation}
 }
 
-// remoter is what receives from peers.
+// remoter returns the transport that receives from peers.
 func (n *node) remoter() transport.Transport {
 	if n.rdma != nil {
 		return n.rdma.transport
@@ -169,8 +167,8 @@ func (n *node) remoter() transport.Transport {
 	return n.transport
 }
 
-// close ends what newNode began: receives from peers with Cancelled, and then
-// the connections. What is to be said to peers is said as long as ctx lives.
+// close undoes newNode: receives from peers end with Cancelled, then the connections are
+// closed. Pending acks and cancels are sent to peers until ctx ends.
 func (n *node) close(ctx context.Context) error {
 	var err error
 	if n.rdma != nil {

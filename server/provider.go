@@ -15,27 +15,27 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/roce"
 )
 
-// Source is a provider with what is known of its devices before one is open.
+// Source is a provider with the inventory of its devices, which can be read before one is opened.
 type Source struct {
 	verbs.Provider
-	// Kernel says that the devices are the kernel's.
+	// Kernel reports whether the devices belong to the kernel.
 	Kernel bool
-	// Inventory lists them.
+	// Inventory lists the devices.
 	Inventory func() (discovery.Inventory, error)
 }
 
-// KernelSource has the devices of the kernel, by libibverbs.
+// KernelSource has the RDMA devices of the kernel, through libibverbs.
 func KernelSource() Source {
 	return Source{Provider: libibverbs.New(libibverbs.Options{}), Kernel: true, Inventory: hostInventory}
 }
 
-// RoCESource has the devices in software. Its log tells what the kernel refused to
-// their sockets.
+// RoCESource has the devices in user space. They log which socket options the kernel
+// refused.
 func RoCESource(log *slog.Logger) Source {
 	return sourceOf(roce.New(roce.Options{Logger: log}))
 }
 
-// sourceOf is a provider whose devices tell of themselves.
+// sourceOf returns a source whose inventory comes from the devices themselves.
 func sourceOf(p verbs.Provider) Source {
 	return Source{Provider: p, Inventory: func() (discovery.Inventory, error) { return providerInventory(p) }}
 }
@@ -43,24 +43,24 @@ func sourceOf(p verbs.Provider) Source {
 // Selection is the device that a process uses.
 type Selection struct {
 	Source
-	// Why is why the provider.
+	// Why is the reason for the provider.
 	Why    string
 	Device verbs.Device
 	Choice discovery.Choice
-	// Unused is why the devices of the kernel, which are there, are not used.
+	// Unused is the reason why the existing devices of the kernel are not used.
 	Unused error
 }
 
-// Select opens a device by the setting provider: by its name, or the first of the
-// two that has one. What is wanted of the device goes for both, the address by which
-// peers reach the process (discovery.Want.LocalAddr) for devices in software alone: they
-// are on every network, and RDMA ports on one that is made for them.
+// Select opens a device of the provider that the setting provider names, or with auto of
+// the first of the two that has a usable one. want holds for both. Only its LocalAddr is
+// ignored for the kernel's devices: those of roce are on every network interface, but RDMA
+// ports often have a network of their own, by which peers do not dial.
 func Select(provider string, want discovery.Want, kernel, software Source) (Selection, error) {
-	beside := want
-	beside.LocalAddr, beside.LocalAddrWhy = netip.Addr{}, ""
+	kernelWant := want
+	kernelWant.LocalAddr, kernelWant.LocalAddrWhy = netip.Addr{}, ""
 	switch provider {
 	case config.ProviderLibibverbs:
-		s, _, err := kernel.open(beside)
+		s, _, err := kernel.open(kernelWant)
 		s.Why = chosenBySetting
 		return s, err
 	case config.ProviderRoCE:
@@ -68,7 +68,7 @@ func Select(provider string, want discovery.Want, kernel, software Source) (Sele
 		s.Why = chosenBySetting
 		return s, err
 	}
-	s, there, err := kernel.open(beside)
+	s, exist, err := kernel.open(kernelWant)
 	s.Why = Auto(err)
 	if err == nil {
 		return s, nil
@@ -78,15 +78,16 @@ func Select(provider string, want discovery.Want, kernel, software Source) (Sele
 		return Selection{}, &noDeviceError{err, errSoftware}
 	}
 	s.Why = Auto(err)
-	if there {
+	if exist {
 		s.Unused = err
 	}
 	return s, nil
 }
 
-const chosenBySetting = "it was asked for"
+const chosenBySetting = "the setting provider names it"
 
-// Auto is why the provider auto is what it is: libibverbs when its error is nil.
+// Auto returns the reason for the provider that auto chose, given the error of the kernel's
+// devices. Nil means that auto chose libibverbs.
 func Auto(kernel error) string {
 	if kernel == nil {
 		return "auto: an RDMA port is active"
@@ -94,7 +95,7 @@ func Auto(kernel error) string {
 	return "auto: " + kernel.Error()
 }
 
-// nowhere says why neither provider has a device.
+// noDeviceError has the reasons why neither provider has a usable device.
 type noDeviceError struct{ kernel, software error }
 
 func (e *noDeviceError) Error() string {
@@ -103,41 +104,40 @@ func (e *noDeviceError) Error() string {
 
 func (e *noDeviceError) Unwrap() []error { return []error{e.kernel, e.software} }
 
-// open chooses among the devices and opens the choice; there says that there are
-// some.
-func (s Source) open(want discovery.Want) (_ Selection, there bool, err error) {
+// open chooses one of the devices and opens it. exist reports whether there are any.
+func (s Source) open(want discovery.Want) (_ Selection, exist bool, err error) {
 	inv, err := s.Inventory()
 	if err != nil {
 		return Selection{}, false, err
 	}
-	there = len(inv.Devices) > 0
+	exist = len(inv.Devices) > 0
 	choice, err := discovery.Choose(inv, want)
 	if err != nil {
-		return Selection{}, there, err
+		return Selection{}, exist, err
 	}
 	device, err := s.Open(choice.Device)
 	if err != nil {
-		return Selection{}, there, err
+		return Selection{}, exist, err
 	}
 	info, err := device.Port(choice.Port)
 	if err == nil {
 		choice.MTU, err = discovery.PathMTU(want.MTU, info.ActiveMTU)
 	}
 	if err != nil {
-		return Selection{}, there, errors.Join(err, device.Close())
+		return Selection{}, exist, errors.Join(err, device.Close())
 	}
-	return Selection{Source: s, Device: device, Choice: choice}, there, nil
+	return Selection{Source: s, Device: device, Choice: choice}, exist, nil
 }
 
-// The waits for an acknowledgement that are taken where none is set, by the codes
-// 14 and 16. With the six retries a NIC notices a dead peer after half a second; a
-// device in software shares its processors, and gets two.
+// The defaults of rdma.timeout: codes 14 and 16 of the specification. With six retries a NIC
+// detects a dead peer after half a second. A device in user space shares the processors with the
+// program, so it gets two seconds.
 const (
 	ackTimeout         = 67 * time.Millisecond
 	softwareAckTimeout = 268 * time.Millisecond
 )
 
-// timeoutOf is the setting rdma.timeout for a provider.
+// timeoutOf returns the setting rdma.timeout, or the default of the provider.
 func timeoutOf(set time.Duration, p verbs.Provider) time.Duration {
 	switch {
 	case set != 0:
@@ -148,15 +148,14 @@ func timeoutOf(set time.Duration, p verbs.Provider) time.Duration {
 	return ackTimeout
 }
 
-// The queue pairs for each peer that are taken where none are set. rxe leaves
-// processors idle over one, and a fabric may take two different ways (GOTCHAS.md). The
-// device in user space is slower over two.
+// The defaults of rdma.queue-pairs. With one queue pair rxe uses one processor, and a fabric one
+// path (GOTCHAS.md). The device in user space is slower with two.
 const (
 	DefaultQueuePairs  = 2
 	softwareQueuePairs = 1
 )
 
-// queuePairsOf is the setting rdma.queue-pairs for a provider.
+// queuePairsOf returns the setting rdma.queue-pairs, or the default of the provider.
 func queuePairsOf(set int, p verbs.Provider) int {
 	switch {
 	case set != 0:
@@ -175,8 +174,8 @@ func hostInventory() (discovery.Inventory, error) {
 	return host.Read()
 }
 
-// providerInventory is what a provider's devices say of themselves: of one that
-// is not the kernel's the host knows the network interfaces at most.
+// providerInventory lists the devices of a provider as they describe themselves. /sys knows
+// nothing about devices that are not the kernel's.
 func providerInventory(p verbs.Provider) (discovery.Inventory, error) {
 	infos, err := p.Devices()
 	if err != nil {
@@ -230,7 +229,7 @@ func ports(p verbs.Provider, info verbs.DeviceInfo, netdev string) (ports []disc
 	return ports, nil
 }
 
-// netdevs are the network interfaces of this host.
+// netdevs returns the network interfaces of this host.
 func netdevs() ([]discovery.Netdev, error) {
 	all, err := net.Interfaces()
 	if err != nil {
@@ -244,7 +243,7 @@ func netdevs() ([]discovery.Netdev, error) {
 		}
 		addrs, err := i.Addrs()
 		if err != nil {
-			continue // it has gone meanwhile
+			continue // it was removed in the meantime
 		}
 		for _, a := range addrs {
 			if p, err := netip.ParsePrefix(a.String()); err == nil {

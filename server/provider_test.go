@@ -68,9 +68,9 @@ func TestSelect(t *testing.T) {
 		{name: "auto and an active port", provider: "auto", kernel: s.kernel, device: "hard0", why: "auto: an RDMA port is active"},
 		{name: "auto without RDMA", provider: "auto", kernel: s.none, device: "soft0", why: "auto: look for devices: the kernel has no RDMA"},
 		{name: "auto and a port that is down", provider: "auto", kernel: s.down, device: "soft0", why: "hard1 port 1: the port is DOWN", unused: true},
-		{name: "libibverbs asked for", provider: "libibverbs", kernel: s.kernel, device: "hard0", why: "asked for"},
-		{name: "libibverbs asked for, and there is none", provider: "libibverbs", kernel: s.none, err: "the kernel has no RDMA", is: verbs.ErrUnavailable},
-		{name: "roce asked for", provider: "roce", kernel: s.kernel, device: "soft0", why: "asked for"},
+		{name: "libibverbs named", provider: "libibverbs", kernel: s.kernel, device: "hard0", why: "the setting provider names it"},
+		{name: "libibverbs named, and the kernel has no device", provider: "libibverbs", kernel: s.none, err: "the kernel has no RDMA", is: verbs.ErrUnavailable},
+		{name: "roce named", provider: "roce", kernel: s.kernel, device: "soft0", why: "the setting provider names it"},
 		{name: "a name of the kernel's", provider: "auto", want: discovery.Want{Device: "hard0"}, kernel: s.kernel, device: "hard0"},
 		{name: "a name of software", provider: "auto", want: discovery.Want{Device: "soft0"}, kernel: s.kernel, device: "soft0", why: `"soft0": it is no RDMA device`, unused: true},
 		{name: "a name that nobody has", provider: "auto", want: discovery.Want{Device: "x"}, kernel: s.kernel, err: "there is hard0), no network device, and no address; and roce: ", is: verbs.ErrNotFound},
@@ -125,9 +125,9 @@ func TestQueuePairsByProvider(t *testing.T) {
 	}
 }
 
-// TestNearServer: where it listens, else where the cluster has it, else the way to a
+// TestServerLocalAddr: the listening address, else that of the cluster spec, else that of the route to a
 // peer.
-func TestNearServer(t *testing.T) {
+func TestServerLocalAddr(t *testing.T) {
 	for _, tt := range []struct {
 		listen, cluster, addr, why string
 	}{
@@ -135,8 +135,8 @@ func TestNearServer(t *testing.T) {
 		{"[::1]:2222", "worker=127.0.0.1:2222", "::1", "listens"},
 		{"localhost:2222", "", "127.0.0.1", "listens"},
 		{"0.0.0.0:2222", "", "invalid IP", ""},
-		{"0.0.0.0:2222", "worker=127.0.0.1:2222,192.0.2.77:2222", "127.0.0.1", "the cluster has it at 127.0.0.1:2222"},
-		{":2222", "worker=192.0.2.77:2222,127.0.0.1:2223", "127.0.0.1", "leads to /job:worker/replica:0/task:1 at 127.0.0.1:2223"},
+		{"0.0.0.0:2222", "worker=127.0.0.1:2222,192.0.2.77:2222", "127.0.0.1", "the cluster spec has this task at 127.0.0.1:2222"},
+		{":2222", "worker=192.0.2.77:2222,127.0.0.1:2223", "127.0.0.1", "route to /job:worker/replica:0/task:1 at 127.0.0.1:2223"},
 		{"[::]:2222", "worker=192.0.2.77:2222", "invalid IP", ""},
 	} {
 		c := settings(func(c *config.Config) {
@@ -309,7 +309,7 @@ func TestVerbsOnAnyMachine(t *testing.T) {
 			if got := cl.Received(); len(got) != 1 || got["verbs"] != n {
 				t.Errorf("of %d tensors came %v", n, got)
 			}
-			if own, ok := cl.Verbs(); !ok || own.Choice.Device != s.Choice.Device || !strings.Contains(own.Choice.Reason, "from there the way leads to "+v.Addr().String()) {
+			if own, ok := cl.Verbs(); !ok || own.Choice.Device != s.Choice.Device || !strings.Contains(own.Choice.Reason, "local address of the route to "+v.Addr().String()) {
 				t.Errorf("the client has %v", own.Choice)
 			}
 			if err := cl.Close(t.Context()); err != nil {
@@ -388,7 +388,7 @@ func TestOtherFamilyGetsGRPC(t *testing.T) {
 	}
 }
 
-// A device that was asked for and is nowhere is an error, whatever the fallback.
+// A device that the settings name and that does not exist is an error, whatever the fallback.
 func TestDeviceThatNobodyHas(t *testing.T) {
 	_, err := Start(t.Context(), overUDP(func(c *config.Config) { c.Provider, c.Fallback, c.RDMA.Device = "auto", "grpc", "mlx5_99" }), Options{})
 	wantError(t, err, status.FailedPrecondition, "mlx5_99", "roce")

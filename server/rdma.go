@@ -23,11 +23,10 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/discovery"
 )
 
-// rdma is what a process has for verbs, beside gRPC: a device and the transport
-// over it.
+// rdma is the verbs part of a node: a device and the transport over it.
 //
-//	openRDMA ─► register (answers peers) ─► connect (calls those that are there)
-//	close    ◄─ gRPC ends                ◄─ stop (leaves every channel)
+//	openRDMA ─► register (answers bootstraps) ─► connect (calls the peers that are up)
+//	close    ◄─ gRPC ends                     ◄─ stop (closes every channel)
 type rdma struct {
 	Selection
 	task      cluster.Task
@@ -39,16 +38,16 @@ type rdma struct {
 	result  error // of stop
 }
 
-// rnrRetries is how often a peer that has posted no receive is asked again.
-// The credits of a channel keep that from happening, so it is a fault; 7 would be
-// for ever.
+// rnrRetries is how often a device sends a message again to a peer without a posted
+// receive. The credits of a channel prevent that, so it shows a fault and must end;
+// 7 would mean forever.
 const rnrRetries = 6
 
-// openRDMA chooses a device and makes the transport over it. When there is
-// nothing to choose from, and nothing was asked for, the process goes on over gRPC
-// and says why (nil, nil), unless it is to have no other wire.
+// openRDMA chooses a device and makes the transport over it. If there is no usable device,
+// and the settings neither name one nor exclude the fallback, it logs the reason and returns
+// (nil, nil): all tensors go over gRPC.
 //
-// p is the provider when the program gives one.
+// p is the provider that the program passed, or nil.
 func (n *node) openRDMA(c config.Client, p verbs.Provider, nc nodeConfig, check func(rendezvous.Key) error) (*rdma, error) {
 	r := &rdma{task: n.task, spec: c.Cluster, required: c.Fallback == fallbackNone}
 	want := discovery.Want{
@@ -59,14 +58,14 @@ func (n *node) openRDMA(c config.Client, p verbs.Provider, nc nodeConfig, check 
 	var err error
 	if p != nil {
 		r.Selection, _, err = sourceOf(p).open(want)
-		r.Why = "the program gave it"
+		r.Why = "the program passed it"
 	} else {
 		r.Selection, err = Select(c.Provider, want, KernelSource(), RoCESource(n.log))
 	}
 	if err != nil {
 		if errors.Is(err, verbs.ErrUnavailable) && !namesDevice(c.RDMA) && !r.required {
-			n.log.Warn("no verbs here: all tensors go over grpc", "reason", err)
-			return nil, nil //nolint:nilnil // gRPC alone is a way to run
+			n.log.Warn("verbs cannot be used: all tensors go over gRPC", "reason", err)
+			return nil, nil //nolint:nilnil // gRPC alone is a valid mode
 		}
 		return nil, status.Errorf(status.FailedPrecondition, "transport verbs: %w", err)
 	}
@@ -85,15 +84,16 @@ func (n *node) openRDMA(c config.Client, p verbs.Provider, nc nodeConfig, check 
 	return r, nil
 }
 
-// fallbackNone is the setting fallback that allows no other wire.
+// fallbackNone is the value of the setting fallback that allows verbs only.
 const fallbackNone = "none"
 
-// namesDevice reports whether the settings name what they want: then another
-// wire is not what was meant.
+// namesDevice reports whether the settings name a device, port or address. Then its absence is
+// an error and no reason for the fallback.
 func namesDevice(c config.RDMA) bool { return c.Device != "" || c.Port != 0 || c.GIDIndex != nil }
 
-// again finds another address of the device when the chosen one is gone for good: a
-// DHCP server gave another one. An address that was asked for is the only one.
+// replacementAddress returns the function that finds another address of the device when the chosen
+// one is permanently gone, for example because DHCP assigned another one. It returns nil if the
+// settings name the address.
 func replacementAddress(c config.RDMA) func([]verbs.GIDEntry, verbs.GIDEntry) (verbs.GIDEntry, bool, error) {
 	if _, err := netip.ParseAddr(c.Device); err == nil || c.GIDIndex != nil {
 		return nil
@@ -101,7 +101,7 @@ func replacementAddress(c config.RDMA) func([]verbs.GIDEntry, verbs.GIDEntry) (v
 	return discovery.Again
 }
 
-// newTransport makes the transport.
+// newTransport makes the transport over the device of r.
 func (n *node) newTransport(r *rdma, c config.Client, maxWaiting int, check func(rendezvous.Key) error) (*verbstransport.RdmaRemoteRendezvous, error) {
 	mode, err := poll.ParseMode(c.Poll)
 	if err != nil {
@@ -128,7 +128,7 @@ func (n *node) newTransport(r *rdma, c config.Client, maxWaiting int, check func
 	return t, nil
 }
 
-// path is how queue pairs send.
+// path returns the attributes with which queue pairs send.
 func path(on Selection, s config.RDMA) verbs.Path {
 	p := verbs.Path{
 		Port: on.Choice.Port, MTU: on.Choice.MTU, PKeyIndex: uint16(s.PKeyIndex), TrafficClass: uint8(s.TrafficClass), ServiceLevel: uint8(s.ServiceLevel), //nolint:gosec // limits of the settings
@@ -140,8 +140,8 @@ func path(on Selection, s config.RDMA) verbs.Path {
 	return p
 }
 
-// expected is how many peers there will be, as far as is known: the other tasks of
-// the cluster, or one, the server of a client.
+// expectedPeers returns the number of known peers: the other tasks of the cluster, or one, the
+// server of a client.
 func expectedPeers(spec *cluster.Spec) int {
 	if spec == nil {
 		return 1
@@ -149,9 +149,8 @@ func expectedPeers(spec *cluster.Spec) int {
 	return max(1, spec.Len()-1)
 }
 
-// MessageMemory is how many bytes of locked memory the messages of channels take with all
-// peers that are expected, over a device of the kernel: beside what the settings arena
-// and arena-limit say.
+// MessageMemory returns how many bytes of locked memory the control messages of channels with all
+// expected peers take over a kernel device, in addition to the arenas.
 func MessageMemory(c config.Client) uint64 {
 	return messageMemory(c.Cluster, messageOptions(c, cmp.Or(c.RDMA.QueuePairs, DefaultQueuePairs)))
 }
@@ -160,13 +159,13 @@ func messageMemory(spec *cluster.Spec, o verbstransport.Options) uint64 {
 	return uint64(expectedPeers(spec)) * o.ChannelMemory() //nolint:gosec // not negative
 }
 
-// messages are the settings that say how many messages a channel has, and how long.
+// messageOptions returns the options for the number and size of a channel's messages.
 func messageOptions(c config.Client, queuePairs int) verbstransport.Options {
 	return verbstransport.Options{Window: c.RDMA.QueueDepth / 2, SendQueue: c.RDMA.QueueDepth, Rails: queuePairs, EagerLimit: int(c.EagerLimit)}
 }
 
-// callable reports whether a peer has an address to call: the tasks of the
-// cluster, and for a client, which has no cluster, the server that it dials.
+// callable reports whether this process can call a peer: a task of the cluster or, for a client,
+// the server that it dials.
 func (r *rdma) callable(task cluster.Task) bool {
 	if r.spec == nil && r.task.Job == cluster.ClientJob {
 		return true
@@ -175,12 +174,12 @@ func (r *rdma) callable(task cluster.Task) bool {
 	return ok && task != r.task
 }
 
-// register serves the bootstrap.
+// register registers the bootstrap service.
 func (r *rdma) register(s grpc.ServiceRegistrar) {
 	bootstrap.Register(s, bootstrap.ServiceOptions{Self: r.task, Host: hostIn(r.spec), Answer: r.transport.Answer})
 }
 
-// connect wants channels with all tasks of the cluster, from now on.
+// connect makes the transport set up channels with all tasks of the cluster, now and whenever one is lost.
 func (r *rdma) connect() {
 	for _, task := range r.spec.Tasks() {
 		if task != r.task {
@@ -189,26 +188,26 @@ func (r *rdma) connect() {
 	}
 }
 
-// stop leaves every channel: peers are told as long as ctx lives.
+// stop closes every channel. It notifies peers until ctx ends.
 func (r *rdma) stop(ctx context.Context) error {
 	r.stopped.Do(func() { r.result = r.transport.Close(ctx) })
 	return r.result
 }
 
-// close lets the device go, after stop.
+// close closes the device, after stop.
 func (r *rdma) close() error { return r.Device.Close() }
 
-// leftGeneration checks and closes channels that askers of the gRPC service have
-// left; nil when there are none.
-func (n *node) leftGeneration() func(transport.Process, uint64) (leave func(), err error) {
+// leftGeneration returns the function that checks and closes channels which requesters of the
+// gRPC service have left; nil without verbs.
+func (n *node) leftGeneration() func(transport.Asker, uint64) (leave func(), err error) {
 	if n.rdma == nil {
 		return nil
 	}
 	return n.rdma.transport.LeftGeneration
 }
 
-// sending gives the memory of what is published: registered, as long as there is
-// some, so that it goes out without a copy.
+// sendAllocator returns the allocator for published tensors: registered memory, from which they are
+// sent without a copy, and other memory when that is exhausted.
 func (n *node) sendAllocator() tensor.Allocator {
 	if n.rdma == nil {
 		return n.allocator
@@ -216,7 +215,7 @@ func (n *node) sendAllocator() tensor.Allocator {
 	return firstOf{n.rdma.transport.Allocator(), n.allocator}
 }
 
-// firstOf allocates where there is room, first in first.
+// firstOf allocates from first, and from second when first is exhausted.
 type firstOf struct{ first, second tensor.Allocator }
 
 // Allocate implements tensor.Allocator.

@@ -11,8 +11,8 @@ import (
 	"github.com/tryst-rdma/tryst/transport"
 )
 
-// arrivals counts received tensors. It keeps the metrics of each route: a lookup by
-// labels hashes them and takes a lock, for each metric of each tensor.
+// receiveMetrics counts received tensors. It caches the metrics of each route, because a
+// lookup by labels hashes them and takes a lock, for each metric of each tensor.
 type receiveMetrics struct {
 	tensors, bytes, retries *prometheus.CounterVec
 	seconds                 *prometheus.HistogramVec
@@ -21,21 +21,21 @@ type receiveMetrics struct {
 	routes map[route]*routeMetrics
 }
 
-// route is where received tensors come from, and by what.
+// route identifies the source of received tensors and the transport that carried them.
 type route struct {
 	transport string
 	peer      cluster.Task
 }
 
-// arrival has the metrics of one route.
+// routeMetrics has the metrics of one route.
 type routeMetrics struct {
-	count                   atomic.Int64 // of tensors; a Counter cannot be read
+	count                   atomic.Int64 // tensors; the value of a Counter cannot be read
 	tensors, bytes, retries prometheus.Counter
 	seconds                 prometheus.Observer
 }
 
-// Buckets of transfer times: from a small tensor on a fast wire, 10 µs, in
-// steps of 4 to a large one on a slow wire, 40 s.
+// Buckets of transfer times: from 10 µs (a small tensor over RDMA) by factors of 4
+// to 40 s (a large tensor over a slow network).
 const (
 	firstBucket  = 10 * time.Microsecond
 	bucketFactor = 4
@@ -48,12 +48,12 @@ func newReceiveMetrics() *receiveMetrics {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
 	return &receiveMetrics{
-		tensors: counter("tryst_received_tensors_total", "Tensors received, by transport and by the task that sent them."),
-		bytes:   counter("tryst_received_bytes_total", "Content of the tensors received, in bytes."),
+		tensors: counter("tryst_received_tensors_total", "Tensors received, by transport and sending task."),
+		bytes:   counter("tryst_received_bytes_total", "Content of received tensors, in bytes."),
 		retries: counter("tryst_receive_retries_total",
-			"Attempts beyond the first that received tensors took, by the transport of the last one and by the task that sent them."),
+			"Retries of receives that succeeded, by the transport of the last attempt and sending task."),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "tryst_receive_seconds", Help: "Time from the start of a transfer to its end, by transport and by the task that sent it.",
+			Name: "tryst_receive_seconds", Help: "Duration of transfers in seconds, by transport and sending task.",
 			Buckets: prometheus.ExponentialBuckets(firstBucket.Seconds(), bucketFactor, timeBuckets),
 		}, labels),
 		routes: make(map[route]*routeMetrics),
@@ -64,7 +64,7 @@ func (m *receiveMetrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.tensors, m.bytes, m.retries, m.seconds}
 }
 
-// observe takes a finished receive; it is the observer of the transfer log.
+// observe counts a completed receive. The transfer log calls it.
 func (m *receiveMetrics) observe(t transport.Transfer) {
 	a := m.of(route{t.Transport, t.Source.Task})
 	a.count.Add(1)
@@ -76,7 +76,7 @@ func (m *receiveMetrics) observe(t transport.Transfer) {
 	}
 }
 
-// of finds or makes the metrics of a route.
+// of returns the metrics of a route.
 func (m *receiveMetrics) of(r route) *routeMetrics {
 	m.mu.RLock()
 	a := m.routes[r]
@@ -99,7 +99,7 @@ func (m *receiveMetrics) of(r route) *routeMetrics {
 	return a
 }
 
-// byTransport counts the tensors received by the transport that brought them.
+// byTransport returns the number of received tensors for each transport.
 func (m *receiveMetrics) byTransport() map[string]int {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

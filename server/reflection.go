@@ -9,9 +9,8 @@ import (
 	"github.com/tryst-rdma/tryst/proto/registry"
 )
 
-// registerReflection lets tools list and describe the services, in both
-// versions of the protocol that tools speak. Our messages are in a registry of
-// their own, which gRPC does not know by itself.
+// registerReflection registers the reflection service in both versions that tools
+// use. Its resolvers are our own registry: our messages are not in protobuf's global one.
 func registerReflection(to grpc.ServiceRegistrar, s *grpc.Server) {
 	o := reflection.ServerOptions{Services: s, DescriptorResolver: registry.Files, ExtensionResolver: registry.Types}
 	reflectionpb.RegisterServerReflectionServer(to, reflection.NewServerV1(o))

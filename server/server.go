@@ -1,12 +1,13 @@
-// Package server puts a process together: what listens, what dials, and the
-// order in which they start and stop.
+// Package server assembles a process from the other packages: a Server, which listens and
+// dials, or a Client, which only dials. It defines the order in which their parts start and
+// stop.
 //
 //	Server ── gRPC ── WorkerService, Peers, Chunks ── worker ── Manager ── steps
-//	      │       └── Publications ── Catalog ──────────────────┘ (Source)
-//	      │       ├── VerbsService ── rdma ── device (transport verbs alone)
+//	      │       ├── Publications ── Catalog ──────────────────┘ (Source)
+//	      │       ├── VerbsService ── rdma ── device (transport verbs only)
 //	      │       └── health, reflection
-//	      └── HTTP: metrics, profiles (each on an address of its own, if any)
-//	Client ── what dials, without the rest
+//	      └── HTTP: metrics, profiles (each optional, on its own address)
+//	Client ── connections, Manager, rdma; no listener
 package server
 
 import (
@@ -29,8 +30,8 @@ import (
 	"github.com/tryst-rdma/tryst/worker"
 )
 
-// Server is a process that listens: a worker of the cluster, and a place for
-// publications. It is safe for concurrent use.
+// Server is a process that listens: it is a worker of the cluster and serves publications.
+// It is safe for concurrent use.
 type Server struct {
 	*node
 	cfg     config.Config
@@ -42,20 +43,19 @@ type Server struct {
 	file    addressFile
 	http    []*httpServer
 	devices incarnations
-	serving chan struct{} // closed when the listener has ended
-	unwatch func()        // has those who watch the health go
-	failure error         // why it ended; set before serving is closed
+	serving chan struct{} // closed when the listener has stopped
+	unwatch func()        // ends the Watch streams of the health service
+	failure error         // of the listener; set before serving is closed
 
 	mu     sync.Mutex // guards what follows
 	ending bool
-	work   sync.WaitGroup // look-ups of peers' devices; Add needs mu and not ending
+	work   sync.WaitGroup // requests for incarnations; Add only with mu held and ending false
 	closed sync.Once
 	result error // of Close
 }
 
-// Start makes a server of settings that are valid (config.Config.Validate),
-// listens, and returns while it serves. ctx bounds the start, not the server:
-// that ends with Close.
+// Start starts a server and returns when it listens. The settings must be valid
+// (config.Config.Validate). ctx bounds the start only; Close ends the server.
 func Start(ctx context.Context, cfg config.Config, o Options) (*Server, error) {
 	nc := nodeConfig{task: cfg.Task, kept: transport.KeptOptions{
 		MaxWaiting: cfg.MaxWaiting, MaxWaitingBytes: cfg.MaxWaitingBytes,
@@ -72,7 +72,7 @@ func Start(ctx context.Context, cfg config.Config, o Options) (*Server, error) {
 	if err := s.start(ctx, o.Prepare); err != nil {
 		ctx, cancel := context.WithTimeout(ctx, cfg.ShutdownTimeout)
 		defer cancel()
-		_ = s.stop(ctx) // that it did not start is what counts
+		_ = s.stop(ctx) // the first error is the one to report
 		return nil, err
 	}
 	return s, nil
@@ -105,17 +105,17 @@ func (s *Server) start(ctx context.Context, prepare func(context.Context, *Serve
 	s.file.path = s.cfg.AddressFile
 	s.file.clear()
 	if s.cfg.TLS.Cert == "" && !loopback(s.address) {
-		s.log.Warn("listening beyond loopback without TLS: whoever reaches the port can read and write tensors", "address", s.address.String())
+		s.log.Warn("listening beyond loopback without TLS: every host that reaches the port can read and write tensors", "address", s.address.String())
 	}
 	go func() {
 		defer close(s.serving)
-		if err := s.grpc.Serve(lis); !errors.Is(err, grpc.ErrServerStopped) { // stopped before it began
+		if err := s.grpc.Serve(lis); !errors.Is(err, grpc.ErrServerStopped) { // stopped before Serve
 			s.failure = err
 		}
 	}()
 	LogInherited(s.log, s.cfg)
 	if s.rdma != nil {
-		s.rdma.connect() // peers that are up answer now, the others call when they come
+		s.rdma.connect() // peers that are up answer now; the others call when they start
 	}
 	if err := s.startHTTP(ctx); err != nil {
 		return err
@@ -133,8 +133,8 @@ func (s *Server) start(ctx context.Context, prepare func(context.Context, *Serve
 	return nil
 }
 
-// keptTotal is the limit of kept answers: the one that was set, or a quarter of
-// the memory that this process may use.
+// keptTotal returns the limit of the response cache in bytes: the setting, or a quarter of the
+// memory that this process may use.
 func keptTotal(set int64) int64 {
 	if set != 0 {
 		return set
@@ -142,7 +142,7 @@ func keptTotal(set int64) int64 {
 	if m := memory(); m != 0 {
 		return m / 4
 	}
-	return transport.DefaultKeptPerRequester // memory is not known here: what one peer may have
+	return transport.DefaultKeptPerAsker // the memory is not known: the limit of one peer
 }
 
 func (s *Server) makeGRPC() error {
@@ -171,19 +171,19 @@ func (s *Server) makeGRPC() error {
 	rarely := grpctransport.LimitCalls(s.grpc)
 	s.catalog.Register(rarely)
 	s.health = health.NewServer()
-	s.health.SetServingStatus("", healthpb.HealthCheckResponse_NOT_SERVING) // until it is ready
+	s.health.SetServingStatus("", healthpb.HealthCheckResponse_NOT_SERVING) // until Start completes
 	watched, unwatch := context.WithCancel(context.Background())
 	s.unwatch = unwatch
 	healthpb.RegisterHealthServer(rarely, healthServer{s.health, watched})
 	registerReflection(rarely, s.grpc)
 
-	s.metrics.gauge("tryst_requesters", "Processes that send requests here, or did lately.", func() float64 { return float64(s.kept.Stats().Requesters) })
-	s.metrics.gauge("tryst_connected_requesters", "Processes that send requests here and have a connection.", func() float64 { return float64(s.kept.Stats().Connected) })
-	s.metrics.gauge("tryst_waiting_receives", "Receives of Tryst peers that wait for their value.", func() float64 { return float64(s.kept.Stats().Waiting) })
-	s.metrics.gauge("tryst_kept_responses", "Responses kept until their requester has acknowledged them.", func() float64 { return float64(s.kept.Stats().Kept) })
-	s.metrics.gauge("tryst_kept_bytes", "Content of the responses kept, in bytes.", func() float64 { return float64(s.kept.Stats().Bytes) })
-	s.metrics.gauge("tryst_publications", "Publications.", func() float64 { return float64(len(s.catalog.List())) })
-	s.metrics.gauge("tryst_pulls", "Pulls under way.", func() float64 { return float64(s.catalog.Pulls()) })
+	s.metrics.gauge("tryst_requesters", "Processes that send requests here, or did recently.", func() float64 { return float64(s.kept.Stats().Askers) })
+	s.metrics.gauge("tryst_connected_requesters", "Requesters that have a connection.", func() float64 { return float64(s.kept.Stats().Connected) })
+	s.metrics.gauge("tryst_waiting_receives", "Requests of Tryst peers that wait for their value.", func() float64 { return float64(s.kept.Stats().Waiting) })
+	s.metrics.gauge("tryst_cached_responses", "Responses in the response cache: those that the requester has not acknowledged yet.", func() float64 { return float64(s.kept.Stats().Kept) })
+	s.metrics.gauge("tryst_cached_response_bytes", "Content of the responses in the response cache, in bytes.", func() float64 { return float64(s.kept.Stats().Bytes) })
+	s.metrics.gauge("tryst_publications", "Publications that the server offers.", func() float64 { return float64(len(s.catalog.List())) })
+	s.metrics.gauge("tryst_pulls", "Pulls in progress.", func() float64 { return float64(s.catalog.Pulls()) })
 	return s.metrics.register(s.registry)
 }
 
@@ -213,7 +213,7 @@ func loopback(a net.Addr) bool {
 // Addr returns the address that the server listens on.
 func (s *Server) Addr() net.Addr { return s.address }
 
-// Task returns the name of this process.
+// Task returns the task of this process.
 func (s *Server) Task() cluster.Task { return s.task }
 
 // Incarnation returns the random number that this process chose at its start.
@@ -225,22 +225,22 @@ func (s *Server) Device() cluster.Device { return worker.Device(s.task) }
 // Catalog returns the publications of this server.
 func (s *Server) Catalog() *checkpoint.Catalog { return s.catalog }
 
-// Kept counts the receives of peers that wait here, and the answers that are
-// kept for them.
-func (s *Server) Kept() transport.CacheStats { return s.kept.Stats() }
+// Kept returns statistics of the response cache: the requests of peers that wait for their value,
+// and the responses kept for them.
+func (s *Server) Kept() transport.KeptStats { return s.kept.Stats() }
 
-// Transfers returns the last receives of this process, the oldest first.
+// Transfers returns the most recent receives of this process, the oldest first.
 func (s *Server) Transfers() []transport.Transfer { return s.transfers.Transfers() }
 
-// Done is closed when the server listens no more: after Close, or when the
-// listener failed.
+// Done returns a channel that is closed when the server does not listen any more: after Close, or
+// when the listener failed.
 func (s *Server) Done() <-chan struct{} { return s.serving }
 
-// Close stops gracefully: no new pulls, and those under way are waited for; then
-// nothing new is sent or received, and what waits for a value ends with Aborted; the
-// answers that peers have not taken yet are waited for. When ctx ends, or the shutdown
-// timeout has passed, what is still under way is cut off, which the error tells. It
-// returns when nothing of the server is left, and it may be called again.
+// Close stops gracefully. It refuses new pulls and waits for those in progress. Then it
+// refuses new sends and receives, ends waiting ones with Aborted, and waits until peers have
+// acknowledged the cached responses. When ctx ends or the shutdown timeout passes, it cuts
+// off the rest, and the error says so. It returns when all goroutines of the server have
+// ended. It may be called again.
 func (s *Server) Close(ctx context.Context) error {
 	s.closed.Do(func() { s.result = s.close(ctx) })
 	return s.result
@@ -252,19 +252,19 @@ func (s *Server) close(ctx context.Context) error {
 	s.log.Info("stopping", "address", s.address.String())
 	s.health.Shutdown()
 	err := s.catalog.Drain(ctx)
-	s.manager.Shutdown() // else what is sent and asked for meanwhile would have to be waited for, too
+	s.manager.Shutdown() // otherwise new sends and requests would prolong the wait
 	err = errors.Join(err, s.kept.Drain(ctx))
 	err = errors.Join(err, s.stop(ctx))
 	if s.failure != nil {
 		err = errors.Join(err, status.Errorf(status.Internal, "the listener on %s failed: %w", s.address, s.failure))
 	}
-	s.file.remove() // nobody listens there any more
+	s.file.remove()
 	s.log.Info("stopped", "address", s.address.String())
 	return err
 }
 
-// stop ends everything that start began, as far as it came. First what waits is
-// answered, then the calls that carry the answers end, then what they used.
+// stop undoes start, as far as start came. First it ends waiting requests with an error, then
+// the calls that carry those errors to peers, then what the calls used.
 func (s *Server) stop(ctx context.Context) error {
 	s.mu.Lock()
 	s.ending = true
@@ -289,7 +289,7 @@ func (s *Server) stop(ctx context.Context) error {
 	return err
 }
 
-// stopGRPC lets the calls under way end, until ctx ends.
+// stopGRPC waits for the calls in progress, until ctx ends.
 func (s *Server) stopGRPC(ctx context.Context) {
 	if s.grpc == nil {
 		return

@@ -10,19 +10,19 @@ import (
 	"github.com/tryst-rdma/tryst/worker"
 )
 
-// Rendezvous returns the table of a step, made on first use. That of a step
-// which has ended is aborted.
+// Rendezvous returns the rendezvous of a step, which is made on first use. That of a step
+// that has ended is aborted.
 func (s *Server) Rendezvous(step int64) rendezvous.Rendezvous { return s.manager.Find(step) }
 
-// AbortStep ends a step with err: what waits in it, here and at peers, and all
-// later calls fail with it.
+// AbortStep ends a step with err: waiting and later calls fail with it, here and at
+// peers.
 func (s *Server) AbortStep(step int64, err error) { s.manager.AbortStep(step, err) }
 
-// EndStep cleans a step up. Its id is not to be used again.
+// EndStep cleans up a step. Its id must not be used again.
 func (s *Server) EndStep(step int64) { s.worker.EndStep(step) }
 
-// Send puts a tensor under a name for a task or device; see rendezvous.Send. The
-// name is the key's edge name, outside of loops.
+// Send sends a tensor under a name to a task or device; see rendezvous.Send. The name
+// becomes the edge name of the key, with frame and iteration 0.
 func (s *Server) Send(step int64, to, name string, t *tensor.Tensor, dead bool) error {
 	dst, err := device(to)
 	if err != nil {
@@ -35,10 +35,9 @@ func (s *Server) Send(step int64, to, name string, t *tensor.Tensor, dead bool) 
 	return s.manager.Find(step).Send(key, rendezvous.Args{}, t, dead)
 }
 
-// RecvAsync asks a task or device for the next value that it sends here under a
-// name. The key of the value has the incarnation of the sender, which is asked
-// for first and then remembered: a peer that is not up yet is waited for, at
-// most the peer timeout.
+// RecvAsync receives the next value that a task or device sends here under a name. The
+// key contains the incarnation of the sender. It is requested before the first receive,
+// which waits for a peer that is not up yet for at most the peer timeout.
 func (s *Server) RecvAsync(ctx context.Context, step int64, from, name string, done func(rendezvous.Value, error)) {
 	src, err := device(from)
 	if err != nil {
@@ -67,7 +66,7 @@ func (s *Server) RecvAsync(ctx context.Context, step int64, from, name string, d
 	}
 	s.mu.Unlock()
 	if ending {
-		recv(0) // every step has ended
+		recv(0) // fails: every step has ended
 		return
 	}
 	go func() {
@@ -81,8 +80,8 @@ func (s *Server) RecvAsync(ctx context.Context, step int64, from, name string, d
 	}()
 }
 
-// Recv is RecvAsync that waits. Over verbs its caller polls for its own value and is
-// handed nothing: it takes less time than a callback.
+// Recv is RecvAsync that waits. Over verbs the calling goroutine polls for its own value, so
+// Recv has less latency than RecvAsync.
 func (s *Server) Recv(ctx context.Context, step int64, from, name string) (v rendezvous.Value, err error) {
 	src, err := device(from)
 	if err != nil {
@@ -103,7 +102,7 @@ func (s *Server) Recv(ctx context.Context, step int64, from, name string) (v ren
 	return v, err
 }
 
-// device parses a device name, or a task name, which means its CPU:0.
+// device parses the name of a device, or of a task, which means its CPU:0.
 func device(name string) (cluster.Device, error) {
 	if strings.Contains(name, "/device:") || strings.Contains(strings.ToLower(name), "/cpu:") {
 		return cluster.ParseDevice(name)

@@ -15,8 +15,8 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// telemetry is the tracing of a process. The zero telemetry traces nothing and
-// costs nothing: instrumentation is there only when an exporter is configured.
+// telemetry is the tracing of a process. The zero value traces nothing and adds no
+// instrumentation.
 type telemetry struct {
 	provider *sdktrace.TracerProvider
 }
@@ -48,7 +48,7 @@ func (t telemetry) options() []otelgrpc.Option {
 	}
 }
 
-// serverHandler instruments a listener; nil for no instrumentation.
+// serverHandler returns the instrumentation of a server, or nil.
 func (t telemetry) serverHandler() stats.Handler {
 	if t.provider == nil {
 		return nil
@@ -56,7 +56,7 @@ func (t telemetry) serverHandler() stats.Handler {
 	return otelgrpc.NewServerHandler(t.options()...)
 }
 
-// clientHandler instruments connections to peers; nil for no instrumentation.
+// clientHandler returns the instrumentation of connections to peers, or nil.
 func (t telemetry) clientHandler() stats.Handler {
 	if t.provider == nil {
 		return nil
@@ -64,7 +64,7 @@ func (t telemetry) clientHandler() stats.Handler {
 	return otelgrpc.NewClientHandler(t.options()...)
 }
 
-// close sends what is not sent yet, as long as ctx lives.
+// close exports the remaining spans, until ctx ends.
 func (t telemetry) close(ctx context.Context) error {
 	if t.provider == nil {
 		return nil

@@ -14,8 +14,8 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// serverCredentials returns what the listener speaks: TLS when there is a
-// certificate, plain gRPC otherwise.
+// serverCredentials returns the credentials of the listener: TLS if there is a certificate,
+// otherwise none.
 func serverCredentials(c config.TLS) (credentials.TransportCredentials, error) {
 	if c.Cert == "" {
 		return insecure.NewCredentials(), nil
@@ -42,7 +42,7 @@ func serverCredentials(c config.TLS) (credentials.TransportCredentials, error) {
 	return credentials.NewTLS(t), nil
 }
 
-// clientCredentials returns what is spoken to peers.
+// clientCredentials returns the credentials for connections to peers.
 func clientCredentials(c config.TLS) (credentials.TransportCredentials, error) {
 	if !c.Enabled() {
 		return insecure.NewCredentials(), nil
@@ -79,14 +79,14 @@ func loadCA(c config.TLS) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// keyPair is a certificate with its key that follows the files: certificates
-// are renewed while servers run.
+// keyPair is a certificate and its key. It reads the files again when they change, since
+// certificates are renewed while servers run.
 type keyPair struct {
 	cert, key string
 
 	mu     sync.Mutex // guards what follows
 	loaded *tls.Certificate
-	at     [2]time.Time // when the files that were loaded had been changed
+	at     [2]time.Time // modification times of the loaded files
 }
 
 func loadPair(c config.TLS) (*keyPair, error) {
@@ -97,9 +97,8 @@ func loadPair(c config.TLS) (*keyPair, error) {
 	return p, nil
 }
 
-// current returns the certificate, read again when a file has changed. While
-// the new files cannot be read or do not fit together, as in the middle of a
-// renewal, the old certificate stays.
+// current returns the certificate. It reads the files again if one has changed. If they cannot be
+// read or do not match, as in the middle of a renewal, it returns the old certificate.
 func (p *keyPair) current() (*tls.Certificate, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,6 +115,7 @@ func (p *keyPair) current() (*tls.Certificate, error) {
 	return nil, err
 }
 
+// changed returns the modification times of the two files.
 func (p *keyPair) changed() (at [2]time.Time, err error) {
 	for i, path := range []string{p.cert, p.key} {
 		info, err := os.Stat(path)

@@ -12,17 +12,16 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/discovery"
 )
 
-// VerbsServer is a Server whose tensors go by RDMA where a peer is reached so: it
-// serves VerbsService, exchanges queue pairs with every task of the cluster that
-// is up, and with the others when they come, in any order.
+// VerbsServer is a Server that moves tensors by RDMA to and from the peers that RDMA reaches.
+// It serves VerbsService and sets up a channel with every task of the cluster as soon as that
+// is up. The order in which tasks start does not matter.
 type VerbsServer struct{ *Server }
 
-// StartVerbs is Start for a process that needs verbs: settings with another
-// transport are InvalidArgument, and a host without a device is
-// FailedPrecondition.
+// StartVerbs is Start for a process that requires verbs. Settings with another transport are
+// InvalidArgument, a host without a usable device is FailedPrecondition.
 func StartVerbs(ctx context.Context, cfg config.Config, o Options) (*VerbsServer, error) {
 	if cfg.Transport != verbstransport.Name {
-		return nil, status.Errorf(status.InvalidArgument, "transport %q: a verbs server has the transport %s", cfg.Transport, verbstransport.Name)
+		return nil, status.Errorf(status.InvalidArgument, "transport is %q: a verbs server needs transport %s", cfg.Transport, verbstransport.Name)
 	}
 	s, err := Start(ctx, cfg, o)
 	if err != nil {
@@ -30,13 +29,13 @@ func StartVerbs(ctx context.Context, cfg config.Config, o Options) (*VerbsServer
 	}
 	v, ok := s.Verbs()
 	if !ok {
-		return nil, errors.Join(status.New(status.FailedPrecondition, "there is no RDMA device that could be used; the log says why"), s.Close(ctx))
+		return nil, errors.Join(status.New(status.FailedPrecondition, "there is no usable RDMA device; see the log for the reason"), s.Close(ctx))
 	}
 	return v, nil
 }
 
-// Verbs returns the server as one with verbs. ok is false when all goes over
-// gRPC, by the settings or for want of a device.
+// Verbs returns the server as a VerbsServer. ok is false when all tensors go over gRPC, because
+// of the settings or because there is no usable device.
 func (s *Server) Verbs() (v *VerbsServer, ok bool) {
 	if s.rdma == nil {
 		return nil, false
@@ -44,17 +43,17 @@ func (s *Server) Verbs() (v *VerbsServer, ok bool) {
 	return &VerbsServer{s}, true
 }
 
-// Choice returns the device, port and address that are used, with the reason.
+// Choice returns the device, port and address in use, with the reason for them.
 func (v *VerbsServer) Choice() discovery.Choice { return v.rdma.Choice }
 
-// Selection returns the device with its provider, and why that one.
+// Selection returns the device with its provider, and the reason for the provider.
 func (v *VerbsServer) Selection() Selection { return v.rdma.Selection }
 
-// Links tells for each peer which wire carries its tensors, and why.
+// Links returns for each peer which transport carries its tensors, and the reason.
 func (v *VerbsServer) Links() []verbstransport.Link { return v.rdma.transport.Links() }
 
-// Memory counts the registered memory.
+// Memory returns statistics of the registered memory.
 func (v *VerbsServer) Memory() mem.Stats { return v.rdma.transport.Memory() }
 
-// Allocator makes tensors that are sent without a copy.
+// Allocator returns an allocator of registered memory. Tensors in it are sent without a copy.
 func (v *VerbsServer) Allocator() tensor.Allocator { return v.rdma.transport.Allocator() }

@@ -71,7 +71,7 @@ func TestVerbsMetrics(t *testing.T) {
 		`tryst_verbs_queue_pairs{` + peer + `}`:                               2,
 		`tryst_verbs_quarantined_bytes`:                                       0,
 		`tryst_verbs_pool_exhausted`:                                          0,
-		`tryst_wire{` + peer + `,reason="",transport="verbs"}`:                1,
+		`tryst_route{` + peer + `,reason="",transport="verbs"}`:               1,
 		`tryst_verbs_sent_tensors_total{` + peer + `}`:                        0,
 		`tryst_verbs_sent_bytes_total{peer="other"}`:                          0,
 		`tryst_received_tensors_total{` + peer + `,transport="grpc"}`:         -1,
@@ -143,7 +143,7 @@ func TestVerbsMetricsOfABreak(t *testing.T) {
 			}
 		}
 		before = now
-		if metric(t, text, `tryst_wire{`+peer+`,reason="",transport="verbs"}`) != 1 {
+		if metric(t, text, `tryst_route{`+peer+`,reason="",transport="verbs"}`) != 1 {
 			break
 		}
 		if time.Now().After(end) {

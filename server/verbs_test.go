@@ -164,7 +164,7 @@ func TestVerbsWithoutFallback(t *testing.T) {
 	}
 	wantMetrics(t, a, `tryst_verbs_sent_tensors_total{peer="/job:worker/replica:0/task:1"} 1`,
 		`tryst_received_tensors_total{peer="/job:worker/replica:0/task:1",transport="verbs"} 1`,
-		`tryst_wire{peer="/job:worker/replica:0/task:1",reason="",transport="verbs"} 1`,
+		`tryst_route{peer="/job:worker/replica:0/task:1",reason="",transport="verbs"} 1`,
 		`tryst_verbs_fallbacks_total{peer="other",reason="no registered memory"} 0`)
 }
 
@@ -277,7 +277,7 @@ func TestVerbsServerAndAPeerWithoutVerbs(t *testing.T) {
 		}
 		text := ""
 		for _, f := range families {
-			if f.GetName() == "tryst_wire" {
+			if f.GetName() == "tryst_route" {
 				text = f.String()
 			}
 		}
@@ -355,7 +355,7 @@ func TestVerbsWithoutADevice(t *testing.T) {
 		t.Error(err)
 	}
 	_, err = StartVerbs(t.Context(), w.settings(0), none)
-	wantError(t, err, status.FailedPrecondition, "no RDMA device")
+	wantError(t, err, status.FailedPrecondition, "no usable RDMA device")
 	_, err = StartVerbs(t.Context(), w.settings(0, func(c *config.Config) { c.Transport = "grpc" }), none)
 	wantError(t, err, status.InvalidArgument, "transport")
 	_, err = Start(t.Context(), w.settings(0, func(c *config.Config) { c.Fallback = "none" }), none)

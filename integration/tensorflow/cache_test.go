@@ -29,7 +29,7 @@ func TestCacheRPCResponse(t *testing.T) {
 		w.until("TensorFlow's MarkRecvFinished", func() bool {
 			return w.metric("tryst_rpcs_total", "/tensorflow.WorkerService/MarkRecvFinished") == 1
 		})
-		if n := w.metric("tryst_kept_responses", ""); n != 0 {
+		if n := w.metric("tryst_cached_responses", ""); n != 0 {
 			t.Errorf("%v answers are kept", n)
 		}
 		s.end()
@@ -59,7 +59,7 @@ func TestCacheRPCResponse(t *testing.T) {
 			t.Errorf("no require_ack in %x", answers[0])
 		}
 		s.end()
-		if n := w.metric("tryst_kept_responses", ""); n != 0 {
+		if n := w.metric("tryst_cached_responses", ""); n != 0 {
 			t.Errorf("%v answers are kept beyond their step", n)
 		}
 	})

@@ -35,11 +35,11 @@ func (f *Facts) uses() (provider, why string) {
 	switch {
 	case f.Provider == config.ProviderRoCE:
 		if software {
-			return config.ProviderRoCE, "it was asked for"
+			return config.ProviderRoCE, "the setting provider names it"
 		}
 	case f.Provider == config.ProviderLibibverbs:
 		if err == nil {
-			return config.ProviderLibibverbs, "it was asked for"
+			return config.ProviderLibibverbs, "the setting provider names it"
 		}
 	case err == nil:
 		return config.ProviderLibibverbs, server.Auto(nil)

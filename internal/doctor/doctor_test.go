@@ -506,7 +506,7 @@ func TestPeersBySoftware(t *testing.T) {
 	if r.Worst() == Fail || strings.Contains(s.String(), "libibverbs") {
 		t.Errorf("it fails, or looks at what is not asked for:\n%s", &s)
 	}
-	for _, want := range []string{"provider", "it was asked for", "(the server listens there)", "UDP port 4791", "it answers by RDMA", "in full packets came through"} {
+	for _, want := range []string{"provider", "the setting provider names it", "(the server listens there)", "UDP port 4791", "it answers by RDMA", "in full packets came through"} {
 		if !strings.Contains(s.String(), want) {
 			t.Errorf("no %q in\n%s", want, &s)
 		}
