@@ -14,12 +14,11 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// partingTime is how long a client that has what it came for may take to say
-// so: a round trip to anywhere, and not a wait that anybody notices at a server
-// that is gone.
-const partingTime = time.Second
+// closeTimeout bounds how long a client may take to send its last acks: enough for
+// a round trip anywhere, and short if the server is gone.
+const closeTimeout = time.Second
 
-// source is where a command pulls from: its flags.
+// source has the flags that name the server of a command.
 type source struct {
 	from    string
 	timeout time.Duration
@@ -27,9 +26,9 @@ type source struct {
 
 // register adds the flags.
 func (f *source) register(cmd *cobra.Command, timeout time.Duration) {
-	cmd.Flags().StringVar(&f.from, "from", "", "the server: `HOST:PORT|TASK`, a TASK being one of --cluster")
-	help := "give up after this time; 0 = never"
-	if timeout == 0 { // a default that pflag does not show
+	cmd.Flags().StringVar(&f.from, "from", "", "address of the server: `HOST:PORT|TASK`; a TASK is one of --cluster")
+	help := "fail after this time; 0 = never"
+	if timeout == 0 { // pflag does not show this default
 		help += " (default 0)"
 	}
 	cmd.Flags().DurationVar(&f.timeout, "timeout", timeout, help)
@@ -39,9 +38,8 @@ func (f *source) register(cmd *cobra.Command, timeout time.Duration) {
 
 const logLevelFlag = "log-level" // the flag of the setting log.level
 
-// quiet keeps the log of a command that somebody waits for to warnings, unless
-// a level was asked for: how often a connection was mended is for a daemon's
-// log.
+// quiet limits the log of an interactive command to warnings, unless a setting
+// gives the level. Events such as reconnects are for the log of a server.
 func quiet(c config.Config) config.Log {
 	for _, e := range config.Describe(c) {
 		if e.Key == "log.level" && e.Source.Kind == config.FromDefault {
@@ -51,8 +49,8 @@ func quiet(c config.Config) config.Log {
 	return c.Log
 }
 
-// with calls do with a client, and a context that ends with the time that the
-// command may take. Logs go to log.
+// with calls do with a client and a context that ends after --timeout. Logs go to
+// log.
 func (f *source) with(cmd *cobra.Command, s streams, log io.Writer, do func(context.Context, *server.Client) error) error {
 	cfg, err := s.load(cmd, config.ForClient)
 	if err != nil {
@@ -65,7 +63,7 @@ func (f *source) with(cmd *cobra.Command, s streams, log io.Writer, do func(cont
 		return usageError{status.From(err).WithPrefix("--from")}
 	}
 	if f.timeout < 0 {
-		return usagef("--timeout %v: a time is not negative", f.timeout)
+		return usagef("--timeout %v: it must not be negative", f.timeout)
 	}
 	ctx := cmd.Context()
 	if f.timeout > 0 {
@@ -80,10 +78,10 @@ func (f *source) with(cmd *cobra.Command, s streams, log io.Writer, do func(cont
 		return err
 	}
 	defer func() {
-		// The end of ctx is no reason not to take leave of the server.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), partingTime)
+		// The last acks are sent even if ctx has ended.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
-		_ = c.Close(ctx) // the server finds out by itself that nobody is there
+		_ = c.Close(ctx) // the server detects the end of the connection
 	}()
 	return do(ctx, c)
 }

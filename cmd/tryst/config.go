@@ -11,16 +11,16 @@ func (s streams) configCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config [flags]",
 		Short: "Show each setting and where it comes from",
-		Long: `Config shows the settings as the other commands would have them: from flags,
-TRYST_ variables, the YAML file, TF_CONFIG and the defaults, the first that
-gives a value.`,
+		Long: `Config shows the settings that the other commands would use. The first of these
+sources that sets a value counts: flags, TRYST_ variables, the YAML file,
+TF_CONFIG, the defaults.`,
 		Example: `  tryst config
   TRYST_LISTEN=:2222 tryst config --config tryst.yaml --json`,
 		DisableFlagsInUseLine: true,
 		Args:                  noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			// What a server needs beyond a client serve itself asks for:
-			// settings for pulls alone must not fail here.
+			// ForClient, so that settings for clients only do not fail here.
+			// serve itself checks what a server needs in addition.
 			cfg, err := s.load(cmd, config.ForClient)
 			if err != nil {
 				return err
@@ -46,7 +46,7 @@ gives a value.`,
 			return writeTable(s.out, rows...)
 		},
 	}
-	cmd.Flags().BoolVar(&json, "json", false, "write a line of JSON for each")
+	cmd.Flags().BoolVar(&json, "json", false, "write one line of JSON for each setting")
 	config.RegisterFlags(cmd.Flags(), config.ForServer|config.ForClient)
 	return cmd
 }

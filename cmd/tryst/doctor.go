@@ -15,26 +15,25 @@ func (s streams) doctorCommand() *cobra.Command {
 	var json bool
 	cmd := &cobra.Command{
 		Use:   "doctor [flags]",
-		Short: "Say what keeps tensors from moving, and what to do",
-		Long: `Doctor looks at this host and asks the tasks of --cluster, with the settings
-that the other commands would have. Each line is OK, WARN or FAIL, with what
-would mend it: the kernel and its RDMA devices, libibverbs, ports, the port and
-GID that would be chosen and why not the others, MTU, the limit of locked
-memory, huge pages, lost packets, PFC and ECN, the provider that --provider
-leads to, the sockets of the device in software, peers. With --transport verbs
-each peer is also asked by RDMA, over a channel of its own that carries packets
-of the full size; what runs there is not disturbed.
+		Short: "Check whether tensors can move from this host, and how to fix what prevents it",
+		Long: `Doctor checks this host and the tasks of --cluster, with the settings that the
+other commands would use. It prints a line for each check: OK, WARN or FAIL, and
+what to do about it. It checks the kernel and its RDMA devices, libibverbs, the
+ports, the choice of port and GID, the MTU, the limit of locked memory, huge
+pages, lost packets, PFC and ECN, the choice of the provider, the sockets of the
+device in user space, and the peers. With --transport verbs it also reaches each
+peer by RDMA, over a channel of its own and with packets of full size. That does
+not disturb the processes there.
 
-What RDMA lacks fails with --transport verbs; without it, and where the device in
-software takes its place, it is a warning. The exit status is 1 when something
-fails.`,
+Missing RDMA is a FAIL with --transport verbs. It is a WARN without it, and where
+the device in user space replaces it. The exit status is 1 if any check fails.`,
 		Example: `  tryst doctor --transport verbs
   tryst doctor --transport verbs --rdma-device eth0 --cluster 'worker=a:2222,b:2222' --json`,
 		DisableFlagsInUseLine: true,
 		Args:                  noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			// Settings that are for servers or for clients alone must not fail
-			// here: the same file serves both.
+			// ForClient, so that settings for servers only or clients only do
+			// not fail here: both may use the same file.
 			cfg, err := s.load(cmd, config.ForClient)
 			if err != nil {
 				return err
@@ -67,7 +66,7 @@ fails.`,
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&json, "json", false, "write a line of JSON for each check")
+	cmd.Flags().BoolVar(&json, "json", false, "write one line of JSON for each check")
 	config.RegisterFlags(cmd.Flags(), config.ForServer|config.ForClient)
 	return cmd
 }

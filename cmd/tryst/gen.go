@@ -24,12 +24,13 @@ func (s streams) genCommand() *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:   "gen --out PATH [--model MODEL]",
-		Short: "Make a checkpoint to try things with",
-		Long: `Gen writes a checkpoint with the layout of a known model, its names, types and
-shapes, and content from a seed: the same seed gives the same bytes everywhere.
+		Short: "Generate a checkpoint for trials",
+		Long: `Gen writes a checkpoint with the names, types and shapes of a known model. The
+content is generated from a seed: the same seed gives the same bytes everywhere.
 
-A PATH that is a directory or ends in a slash gets the files under their usual
-names; with several shards PATH is always a directory. Else PATH is the file.
+If PATH is a directory or ends in a slash, gen writes files with the usual names
+into it. With several shards PATH is always a directory. Otherwise PATH is the
+file.
 
 Models: ` + strings.Join(models, ", ") + ".",
 		Example: `  tryst gen --out gpt2.safetensors
@@ -41,7 +42,7 @@ Models: ` + strings.Join(models, ", ") + ".",
 				return usagef("--out is missing: the file or directory to write")
 			}
 			if !known(o.Model) {
-				return usagef("--model %q: there is no such model; there are %s", o.Model, strings.Join(models, ", "))
+				return usagef("--model %q: unknown model; the models are %s", o.Model, strings.Join(models, ", "))
 			}
 			bar := newProgress(s.err, "gen")
 			defer bar.end()
@@ -79,9 +80,9 @@ Models: ` + strings.Join(models, ", ") + ".",
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&out, "out", "", "`PATH` of the file or directory to write")
-	flags.StringVar(&o.Model, "model", checkpoint.DefaultModel, "the `MODEL` whose layout it gets")
-	flags.Uint64Var(&o.Seed, "seed", 0, "what the content is made from")
-	flags.IntVar(&o.Shards, "shards", 0, "how many files; 0 = as the original has")
+	flags.StringVar(&o.Model, "model", checkpoint.DefaultModel, "`MODEL` whose layout the checkpoint has")
+	flags.Uint64Var(&o.Seed, "seed", 0, "seed of the content")
+	flags.IntVar(&o.Shards, "shards", 0, "number of files; 0 = as many as the original")
 	flags.BoolVar(&o.Force, "force", false, "replace files that exist")
 	flags.BoolVar(&json, "json", false, "write the result as one line of JSON")
 	return cmd
@@ -96,7 +97,7 @@ func known(model string) bool {
 	return false
 }
 
-// writeFiles tells which files were written.
+// writeFiles lists the files that were written.
 func (s streams) writeFiles(files []string) error {
 	for _, f := range files {
 		if _, err := fmt.Fprintln(s.out, "wrote "+printable(f)); err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/tryst-rdma/tryst/server"
 )
 
-// keysTimeout is the time that keys takes by default at most. A description of
-// millions of tensors comes in it over a slow link.
+// keysTimeout is the default of --timeout for keys: enough for a description of
+// millions of tensors over a slow network.
 const keysTimeout = 30 * time.Second
 
 func (s streams) keysCommand() *cobra.Command {
@@ -23,9 +23,9 @@ func (s streams) keysCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "keys --from HOST:PORT|TASK [--tensors] [NAME]",
-		Short: "List what a server has published",
-		Long: `Keys lists the publications of a server, or, with a NAME or --tensors, the
-tensors of one. NAME may be left out when the server has one publication.`,
+		Short: "List the publications of a server",
+		Long: `Keys lists the publications of a server. With a NAME or --tensors it lists the
+tensors of one publication. NAME may be omitted if the server has only one.`,
 		Example: `  tryst keys --from 10.0.0.1:2222
   tryst keys --from 10.0.0.1:2222 --json gpt2`,
 		DisableFlagsInUseLine: true,
@@ -50,7 +50,7 @@ tensors of one. NAME may be left out when the server has one publication.`,
 	}
 	from.register(cmd, keysTimeout)
 	cmd.Flags().BoolVar(&tensors, "tensors", false, "list the tensors of the publication")
-	cmd.Flags().BoolVar(&json, "json", false, "write a line of JSON for each")
+	cmd.Flags().BoolVar(&json, "json", false, "write one line of JSON for each publication or tensor")
 	return cmd
 }
 

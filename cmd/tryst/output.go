@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 )
 
-// writeTable writes rows in columns, the first as their headings.
+// writeTable writes rows in columns. The first row has the headings.
 func writeTable(w io.Writer, rows ...[]string) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
@@ -33,9 +33,9 @@ func writeJSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-// printable returns s as one line that does nothing to a terminal: names and
-// messages may come from a peer. Bytes that are no UTF-8 are escaped, too: a
-// terminal may take one for a control, and columns are counted in runes.
+// printable returns s as one line without control characters: names and messages may
+// come from a peer. It also escapes bytes that are not UTF-8: a terminal may interpret
+// them, and columns are counted in runes.
 func printable(s string) string {
 	if utf8.ValidString(s) && !strings.ContainsFunc(s, unprintable) {
 		return s
@@ -59,23 +59,22 @@ func printable(s string) string {
 
 func unprintable(r rune) bool { return !unicode.IsPrint(r) }
 
-// byteText writes a number of bytes for people, in powers of 1000 as rates of
-// links are told.
+// byteText formats a number of bytes in powers of 1000, as the rates of links are.
 func byteText(n float64) string {
 	units := []string{"B", "kB", "MB", "GB", "TB", "PB"}
 	u := 0
-	for n >= 999.5 && u < len(units)-1 { // 999.5 would be written 1000
+	for n >= 999.5 && u < len(units)-1 { // 999.5 would be formatted as 1000
 		n /= 1000
 		u++
 	}
 	decimals := 0
-	if u > 0 && n < 99.95 { // three digits
+	if u > 0 && n < 99.95 { // at most three digits
 		decimals = 1
 	}
 	return strconv.FormatFloat(n, 'f', decimals, 64) + " " + units[u]
 }
 
-// secondsText writes a duration as seconds with milliseconds.
+// secondsText formats a duration as seconds with three decimals.
 func secondsText(d time.Duration) string {
 	return strconv.FormatFloat(d.Seconds(), 'f', 3, 64) + " s"
 }

@@ -12,32 +12,29 @@ import (
 )
 
 const (
-	// barEvery is how often the bar is drawn at most: smooth for the eye.
+	// barEvery is the least time between two drawings of the bar.
 	barEvery = 100 * time.Millisecond
-	// lineEvery is how often a plain line is written at most, and how long
-	// the first one waits: a log that somebody reads later stays short, and
-	// no time left is told before there is a rate to tell it from.
+	// lineEvery is the least time between two plain lines, and before the first
+	// one. It keeps logs short, and the first line has a meaningful rate.
 	lineEvery = time.Second
 )
 
-// progress tells how far something has come: as a bar on a terminal, as lines
-// elsewhere. It is also the writer for the logs of the same time, which would
-// else be written into the bar. It is safe for concurrent use.
+// progress shows the progress of a command: as a bar on a terminal, as lines elsewhere.
+// Logs of the command are written through it, so that they do not overwrite the bar. It
+// is safe for concurrent use.
 type progress struct {
 	what     string
 	out      io.Writer
 	terminal bool
 	begin    time.Time
 
-	mu sync.Mutex
-	// All below are guarded by mu.
+	mu   sync.Mutex               // guards what follows
 	bar  *progressbar.ProgressBar // nil before the first update
-	last time.Time                // when a line was written; begin before
-	done bool                     // all has been told
+	last time.Time                // of the last line; begin before the first one
+	done bool                     // nothing more is shown
 }
 
-// newProgress returns the progress of what, told on w. Whoever makes it calls
-// end.
+// newProgress returns the progress of what, shown on w. The caller must call end.
 func newProgress(w io.Writer, what string) *progress {
 	now := time.Now()
 	p := &progress{what: what, out: w, begin: now, last: now}
@@ -47,11 +44,11 @@ func newProgress(w io.Writer, what string) *progress {
 	return p
 }
 
-// update says that done of total bytes are there.
+// update shows that done of total bytes are complete.
 func (p *progress) update(done, total int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.done || total <= 0 { // what has no bytes is not waited for
+	if p.done || total <= 0 { // nothing to wait for
 		return
 	}
 	p.done = done >= total
@@ -98,7 +95,7 @@ func (p *progress) line(done, total int64) {
 	fmt.Fprintln(p.out)
 }
 
-// end leaves the line of a bar that has not come to its end.
+// end ends the line of a bar that is not complete.
 func (p *progress) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -108,7 +105,7 @@ func (p *progress) end() {
 	p.done = true
 }
 
-// Write writes lines of a log above the bar, which the next update draws again.
+// Write writes lines of a log above the bar. The next update draws the bar again.
 func (p *progress) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

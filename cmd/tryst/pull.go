@@ -26,13 +26,13 @@ func (s streams) pullCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pull --from HOST:PORT|TASK --out PATH [NAME]",
 		Short: "Write tensors of a publication to files",
-		Long: `Pull receives the tensors of a publication, checks each by its digest and writes
-them to files, which appear only when they are whole. NAME may be left out when
-the server has one publication.
+		Long: `Pull receives the tensors of a publication, checks the digest of each, and writes
+them to files. A file appears only when it is complete. NAME may be omitted if
+the server has only one publication.
 
-A PATH that is a directory or ends in a slash gets the files that were
-published. A PATH that ends in .npy gets one tensor, any other path one
-safetensors file.`,
+If PATH is a directory or ends in a slash, pull writes the files that were
+published. If it ends in .npy, pull writes one tensor, otherwise one safetensors
+file.`,
 		Example: `  tryst pull --from 10.0.0.1:2222 --out gpt2.safetensors
   tryst pull --from 10.0.0.1:2222 --out llama/ llama
   tryst pull --from 10.0.0.1:2222 --out h0.safetensors --tensor 'h.0.*' --tensor wte.weight gpt2`,
@@ -44,16 +44,16 @@ safetensors file.`,
 			case out.Out == "":
 				return usagef("--out is missing: the file or directory to write")
 			case req.Inflight < 1:
-				return usagef("--inflight %d: at least 1 tensor must be under way", req.Inflight)
+				return usagef("--inflight %d: it must be at least 1", req.Inflight)
 			}
 			bar := newProgress(s.err, "pull")
 			defer bar.end()
 			req.Progress = func(p checkpoint.Progress) { bar.update(p.Bytes, p.TotalBytes) }
 			var sum *checkpoint.Summary
-			var by wires
+			var by routes
 			err := from.with(cmd, s, bar, func(ctx context.Context, c *server.Client) (err error) {
 				sum, err = c.Puller().Save(ctx, req, out)
-				by = wiresOf(c)
+				by = routesOf(c)
 				return err
 			})
 			if err != nil {
@@ -69,14 +69,14 @@ safetensors file.`,
 	flags := cmd.Flags()
 	flags.StringVar(&out.Out, "out", "", "`PATH` of the file or directory to write")
 	flags.BoolVar(&out.Force, "force", false, "replace files that exist")
-	flags.StringArrayVar(&req.Tensors, "tensor", nil, "pull only tensors whose name matches `GLOB`, in which * and ? match every character; may be given again")
-	flags.IntVar(&req.Inflight, "inflight", checkpoint.DefaultInflight, "how many tensors are received at once")
+	flags.StringArrayVar(&req.Tensors, "tensor", nil, "pull only tensors whose name matches `GLOB`; * and ? match any character; may be repeated")
+	flags.IntVar(&req.Inflight, "inflight", checkpoint.DefaultInflight, "number of tensors that are received at once")
 	flags.BoolVar(&json, "json", false, "write the result as one line of JSON")
 	return cmd
 }
 
-// pullRecord is the result of a pull in JSON. Names are the benchmarks' where
-// they have the same.
+// pullRecord is the result of a pull in JSON. Fields that benchmarks have, too, have
+// the same names.
 type pullRecord struct {
 	Publication     string   `json:"publication"`
 	Version         string   `json:"version"`
@@ -84,31 +84,31 @@ type pullRecord struct {
 	Bytes           int64    `json:"bytes"`
 	Seconds         float64  `json:"seconds"`
 	TransferSeconds float64  `json:"transfer_seconds"`
-	Rate            float64  `json:"gbytes_per_second"` // of the transfer alone
+	Rate            float64  `json:"gbytes_per_second"` // of the transfer only
 	Digest          string   `json:"digest"`
 	Verified        bool     `json:"verified"`
 	Files           []string `json:"files"`
-	wires
+	routes
 }
 
-// wires is what brought the tensors: how many came over each transport, and the
-// device of verbs, if there is one.
-type wires struct {
+// routes has the number of tensors that came over each transport, and the device of
+// verbs if there is one.
+type routes struct {
 	By       map[string]int `json:"tensors_by_transport"`
 	Provider string         `json:"provider,omitempty"`
 	Device   string         `json:"device,omitempty"`
 }
 
-func wiresOf(c *server.Client) wires {
-	w := wires{By: c.Received()}
+func routesOf(c *server.Client) routes {
+	w := routes{By: c.Received()}
 	if s, ok := c.Verbs(); ok {
 		w.Provider, w.Device = s.Name(), s.Choice.Device
 	}
 	return w
 }
 
-// String tells them with the most first: "158 over verbs (roce-lo), 2 over grpc".
-func (w wires) String() string {
+// String lists the transports, the one with the most tensors first: "158 over verbs (roce-lo), 2 over grpc".
+func (w routes) String() string {
 	var words []string
 	names := slices.SortedFunc(maps.Keys(w.By), func(a, b string) int {
 		return cmp.Or(cmp.Compare(w.By[b], w.By[a]), strings.Compare(a, b))
@@ -123,16 +123,16 @@ func (w wires) String() string {
 	return strings.Join(words, ", ")
 }
 
-func pullRecordOf(sum *checkpoint.Summary, by wires) pullRecord {
+func pullRecordOf(sum *checkpoint.Summary, by routes) pullRecord {
 	return pullRecord{
 		Publication: sum.Publication.Name, Version: sum.Publication.Version,
 		Tensors: sum.Tensors, Bytes: sum.Bytes,
 		Seconds: sum.Total.Seconds(), TransferSeconds: sum.Transfer.Seconds(), Rate: sum.BytesPerSecond() / 1e9,
-		Digest: sum.Digest, Verified: sum.Verified, Files: sum.Files, wires: by,
+		Digest: sum.Digest, Verified: sum.Verified, Files: sum.Files, routes: by,
 	}
 }
 
-func (s streams) writeSummary(sum *checkpoint.Summary, by wires) error {
+func (s streams) writeSummary(sum *checkpoint.Summary, by routes) error {
 	err := writeTable(s.out,
 		[]string{"PUBLICATION", "TENSORS", "BYTES", "TIME", "TRANSFER", "GB/S", "DIGEST, CHECKED", "WIRE"},
 		[]string{

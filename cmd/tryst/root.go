@@ -8,23 +8,23 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// kinds says what the flags of the commands take, by the type of their value.
-// Settings take any text, which package config judges.
+// kinds describes the values of flags by their type, for errors. The flags of settings
+// take any text, which package config checks.
 var kinds = map[string]string{
 	"bool":     "true or false",
-	"duration": "a time with a unit, as 90s or 5m",
+	"duration": "a time with a unit, such as 90s or 5m",
 	"int":      "a whole number",
 	"uint64":   "a whole number that is not negative",
 }
 
-// newRoot makes the tree of commands. Each call makes a new one; none of its
-// state is shared.
+// newRoot makes the tree of commands. Trees share no state.
 func newRoot(s streams) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "tryst COMMAND",
 		Short: "Move tensors between hosts",
-		Long: `Tryst moves tensors between hosts. A server publishes checkpoints; any number
-of processes pull them, each tensor checked by its digest.`,
+		Long: `Tryst moves tensors between hosts, over RDMA or gRPC. A server publishes
+checkpoints; any number of processes pull them and check the digest of each
+tensor.`,
 		Example: `  tryst gen --out gpt2.safetensors
   tryst serve --publish gpt2.safetensors
   tryst pull --from 127.0.0.1:2222 --out copy.safetensors`,
@@ -49,7 +49,7 @@ of processes pull them, each tensor checked by its digest.`,
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {
 		if c.Name() == "completion" {
-			c.Args = noArguments // cobra shows its help for what is no shell
+			c.Args = noArguments // cobra would show its help for an unknown shell
 			c.RunE = func(*cobra.Command, []string) error { return usagef("name a shell: bash, fish, powershell or zsh") }
 			for _, shell := range c.Commands() {
 				shell.Args = noArguments
@@ -59,7 +59,7 @@ of processes pull them, each tensor checked by its digest.`,
 	return root
 }
 
-// flagError says what is wrong with a flag, in words.
+// flagError is the error of a flag that cannot be parsed.
 func flagError(_ *cobra.Command, err error) error {
 	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		f := invalid.GetFlag()
@@ -68,14 +68,14 @@ func flagError(_ *cobra.Command, err error) error {
 	return usageError{err}
 }
 
-// knownCommand is the check of what follows tryst: nothing, as cobra has taken
-// a command that there is.
+// knownCommand checks the arguments of tryst without a command. cobra has handled the known
+// commands, so any argument is an unknown one.
 func knownCommand(root *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
 	if near := root.SuggestionsFor(args[0]); len(near) > 0 {
-		return usagef("there is no command %q; the nearest is %s", args[0], near[0])
+		return usagef("unknown command %q; the nearest is %s", args[0], near[0])
 	}
 	var names []string
 	for _, c := range root.Commands() {
@@ -83,13 +83,13 @@ func knownCommand(root *cobra.Command, args []string) error {
 			names = append(names, c.Name())
 		}
 	}
-	return usagef("there is no command %q; there are %s", args[0], strings.Join(names, ", "))
+	return usagef("unknown command %q; the commands are %s", args[0], strings.Join(names, ", "))
 }
 
 func helpCommand(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND]",
-		Short: "Tell how a command is used",
+		Short: "Show the help of a command",
 		RunE: func(_ *cobra.Command, args []string) error {
 			cmd, rest, err := root.Find(args)
 			if err != nil {
@@ -100,25 +100,25 @@ func helpCommand(root *cobra.Command) *cobra.Command {
 					return err
 				}
 			}
-			cmd.InitDefaultHelpFlag() // as if it had been executed
+			cmd.InitDefaultHelpFlag() // as execution would do
 			cmd.InitDefaultVersionFlag()
 			return cmd.Help()
 		},
 	}
 }
 
-// noArguments is the check of a command that takes flags only.
+// noArguments checks the arguments of a command that takes only flags.
 func noArguments(_ *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usagef("it takes no argument, and %q is one", args[0])
+		return usagef("unexpected argument %q: the command takes only flags", args[0])
 	}
 	return nil
 }
 
-// oneName is the check of a command that takes the name of a publication.
+// oneName checks the arguments of a command that takes the name of a publication.
 func oneName(_ *cobra.Command, args []string) error {
 	if len(args) > 1 {
-		return usagef("it takes one publication; %q is a second", args[1])
+		return usagef("unexpected argument %q: the command takes one publication", args[1])
 	}
 	return nil
 }

@@ -21,17 +21,17 @@ const (
 	exitInterrupted = 130
 )
 
-// errInterrupted is the cause of a context that a signal ended.
+// errInterrupted is the cause of a context that was cancelled by a signal.
 var errInterrupted error = status.New(status.Cancelled, "interrupted by a signal")
 
-// streams are what a command writes to and the environment that it reads.
+// streams are the outputs of a command, and its environment.
 type streams struct {
 	out io.Writer // results
 	err io.Writer // progress, logs, errors
-	env []string  // NAME=VALUE; nil for that of the process
+	env []string  // NAME=VALUE; nil: the environment of the process
 }
 
-// output keeps the first error of writing to it: who prints help passes over it.
+// output keeps the first write error, since the code that prints help ignores errors.
 type output struct {
 	to  io.Writer
 	err error
@@ -45,9 +45,9 @@ func (o *output) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// interruptible runs work until it ends or a second signal comes. The first
-// ends its context, and work stops gracefully; it is not waited for after the
-// second.
+// interruptible runs work until it returns or a second signal arrives. The first signal
+// cancels the context of work, which then stops gracefully. After the second one,
+// interruptible returns at once.
 func interruptible(signals <-chan os.Signal, work func(context.Context) int) int {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
@@ -69,7 +69,7 @@ func run(ctx context.Context, s streams, args []string) int {
 	out := &output{to: s.out}
 	s.out = out
 	root := newRoot(s)
-	root.SetArgs(append([]string{}, args...)) // nil would mean those of the process
+	root.SetArgs(append([]string{}, args...)) // nil would mean the arguments of the process
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		err = out.err
@@ -78,7 +78,7 @@ func run(ctx context.Context, s streams, args []string) int {
 		return exitDone
 	}
 	_, wrong := errors.AsType[usageError](err)
-	// What fails while a command stops is another matter than the stop.
+	// An error other than the cancellation is reported even if a signal came.
 	interrupted := errors.Is(context.Cause(ctx), errInterrupted) && errors.Is(err, context.Canceled)
 	all := lines(err)
 	for i, line := range all {
@@ -99,7 +99,7 @@ func run(ctx context.Context, s streams, args []string) int {
 	return exitFailed
 }
 
-// usageError is an error of the command line or of the settings.
+// usageError is an error in the command line or the settings.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
@@ -108,8 +108,8 @@ func usagef(format string, args ...any) error {
 	return usageError{fmt.Errorf(format, args...)}
 }
 
-// lines returns what an error says, a line for each of the errors joined in it,
-// without the names of their classes.
+// lines returns the text of an error: a line for each of the errors joined in it, without
+// their status codes.
 func lines(err error) []string {
 	if usage, ok := errors.AsType[usageError](err); ok {
 		err = usage.error

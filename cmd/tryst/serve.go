@@ -15,15 +15,15 @@ func (s streams) serveCommand() *cobra.Command {
 	var publish []string
 	cmd := &cobra.Command{
 		Use:   "serve [--publish [NAME=]PATH]... [[NAME=]PATH]...",
-		Short: "Publish checkpoints and be a task of the cluster",
-		Long: `Serve listens, publishes the given files, and runs until it is told to stop
-(SIGINT or SIGTERM): pulls under way may then end within --shutdown-timeout.
+		Short: "Publish checkpoints and run a task of the cluster",
+		Long: `Serve listens, publishes the given files, and runs until SIGINT or SIGTERM.
+Pulls in progress may then complete within --shutdown-timeout.
 
 A PATH is a .safetensors file, the index of a sharded checkpoint
-(*.safetensors.index.json), a directory that holds one of these, or an .npy
-file. NAME is the publication; without it the file's name. Paths with the same
-NAME make one publication. The address is in the log and in --address-file when
-all is published.`,
+(*.safetensors.index.json), a directory that contains one of these, or an .npy
+file. NAME is the name of the publication; the default is the file's name. Paths
+with the same NAME form one publication. Once everything is published, the
+address is in the log and in --address-file.`,
 		Example: `  tryst serve --publish gpt2.safetensors
   tryst serve --listen :2222 llama=models/llama/ vocab=vocab.npy`,
 		DisableFlagsInUseLine: true,
@@ -32,27 +32,27 @@ all is published.`,
 			if err != nil {
 				return err
 			}
-			asked := slices.Concat(publish, args)
-			for _, arg := range asked { // a variable of a script that is not set
+			paths := slices.Concat(publish, args)
+			for _, arg := range paths { // empty where a script uses an unset variable
 				if _, path := checkpoint.SplitName(arg); path == "" {
 					return usagef("publication %q has no path: want [NAME=]PATH", arg)
 				}
 			}
-			return s.serve(cmd.Context(), cfg, publications(asked))
+			return s.serve(cmd.Context(), cfg, publications(paths))
 		},
 	}
-	cmd.Flags().StringArrayVar(&publish, "publish", nil, "offer the tensors of [NAME=]`PATH`; may be given again")
+	cmd.Flags().StringArrayVar(&publish, "publish", nil, "publish the tensors of [NAME=]`PATH`; may be repeated")
 	config.RegisterFlags(cmd.Flags(), config.ForServer)
 	return cmd
 }
 
-// offer is a publication that is asked for.
+// offer is a publication to make.
 type offer struct {
 	name  string
 	paths []string
 }
 
-// publications puts arguments with the same given name together.
+// publications groups the paths that are given with the same name.
 func publications(args []string) []offer {
 	var offers []offer
 	named := make(map[string]int)
@@ -87,7 +87,7 @@ func (s streams) serve(ctx context.Context, cfg config.Config, offers []offer) e
 	}
 	select {
 	case <-ctx.Done():
-	case <-srv.Done(): // the listener failed, which Close tells
+	case <-srv.Done(): // the listener failed; Close returns the error
 	}
 	return srv.Close(context.WithoutCancel(ctx))
 }

@@ -10,12 +10,11 @@ import (
 	"github.com/tryst-rdma/tryst/internal/config"
 )
 
-// helpWidth is where the lines of flags are wrapped: most terminals show that
-// much.
+// helpWidth is the width in columns at which the lines of flags are wrapped.
 const helpWidth = 100
 
-// writeUsage writes what help shows below the description: the flags of the
-// command itself apart from the settings, which every source may give.
+// writeUsage writes the help below the description. It lists the flags of the command
+// itself apart from the settings, which other sources may set, too.
 func writeUsage(cmd *cobra.Command) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Usage:\n  %s\n", cmd.UseLine())
@@ -35,17 +34,17 @@ func writeUsage(cmd *cobra.Command) error {
 		fmt.Fprintf(&b, "\nFlags:\n%s", own.FlagUsagesWrapped(helpWidth))
 	}
 	if settings.HasAvailableFlags() {
-		fmt.Fprintf(&b, "\nSettings, also given by TRYST_ variables and by the file of --config (see 'tryst config'):\n%s",
+		fmt.Fprintf(&b, "\nSettings, which TRYST_ variables and the file of --config can set, too (see 'tryst config'):\n%s",
 			settings.FlagUsagesWrapped(helpWidth))
 	}
 	if cmd.HasAvailableSubCommands() {
-		fmt.Fprintf(&b, "\n'%s COMMAND --help' tells more about a command.\n", cmd.CommandPath())
+		fmt.Fprintf(&b, "\n'%s COMMAND --help' shows the help of a command.\n", cmd.CommandPath())
 	}
 	_, err := fmt.Fprint(cmd.OutOrStderr(), b.String())
 	return err
 }
 
-// groups parts the flags of a command.
+// groups separates the flags of a command from the settings.
 func groups(cmd *cobra.Command) (own, settings *pflag.FlagSet) {
 	names := make(map[string]bool)
 	for _, s := range config.Settings() {

@@ -8,18 +8,18 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// version is the version of a release, which its build gives with
+// version is the version of a release, which its build sets with
 //
 //	go build -ldflags "-X main.version=v1.2.3"
 //
-// Without it the version is what the go command knows of the module.
+// Without it, it is the module version that the go command recorded.
 var version string
 
-// build says what this binary is.
+// build describes this binary.
 type build struct {
 	Version  string `json:"version"`
-	Commit   string `json:"commit"`   // empty when the go command did not know it
-	Modified bool   `json:"modified"` // built from a tree with changes
+	Commit   string `json:"commit"`   // empty if the go command did not record it
+	Modified bool   `json:"modified"` // built from a tree with uncommitted changes
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
 }
@@ -74,6 +74,6 @@ func (s streams) versionCommand() *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&json, "json", false, "write a line of JSON")
+	cmd.Flags().BoolVar(&json, "json", false, "write one line of JSON")
 	return cmd
 }

@@ -68,7 +68,7 @@ func parse(args []string, s streams) (given, error) {
 	flags.StringVar(&o.Profile, "cpu-profile", "", "write CPU profiles of both processes into `DIR`, for go tool pprof")
 	flags.StringVar(&o.PeerDevice, "peer-rdma-device", "", "RDMA device of the second process, as --rdma-device; the same one when empty")
 	config.RegisterFlags(flags, config.ForClient)
-	flags.Lookup(transportFlag).Usage = "wires to measure, `WIRE,...` of " + strings.Join(config.Transports(), ", ")
+	flags.Lookup(transportFlag).Usage = "transports to measure, `TRANSPORT,...` of " + strings.Join(config.Transports(), ", ")
 
 	if err := flags.Parse(args); errors.Is(err, pflag.ErrHelp) {
 		return g, err

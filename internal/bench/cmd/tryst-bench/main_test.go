@@ -139,7 +139,7 @@ func TestHelpNamesEachBenchmarkAndTheSettings(t *testing.T) {
 	if code != exitDone || errs != "" {
 		t.Errorf("exit status %d\n%s", code, errs)
 	}
-	for _, want := range append(bench.Names(), "--inflight N,...", "--check", "--transport WIRE,...", "--tls-ca") {
+	for _, want := range append(bench.Names(), "--inflight N,...", "--check", "--transport TRANSPORT,...", "--tls-ca") {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in the help:\n%s", want, out)
 		}
