@@ -101,7 +101,7 @@ func (s *Server) deviceIncarnation(ctx context.Context, d cluster.Device) (uint6
 
 // requestIncarnation sends one request. A Tryst process answers Hello; it has one device, with the
 // incarnation of the process. Any other worker is TensorFlow's and answers GetStatus.
-func (s *Server) requestIncarnation(ctx context.Context, conn transport.Wire, d cluster.Device) (uint64, error) {
+func (s *Server) requestIncarnation(ctx context.Context, conn transport.Conn, d cluster.Device) (uint64, error) {
 	peer, err := conn.Hello(ctx)
 	if err != nil {
 		return 0, err
@@ -129,7 +129,7 @@ func (s *Server) requestIncarnation(ctx context.Context, conn transport.Wire, d 
 }
 
 // connTo returns the connection to a task, over verbs or gRPC.
-func (s *Server) connTo(task cluster.Task) (transport.Wire, error) {
+func (s *Server) connTo(task cluster.Task) (transport.Conn, error) {
 	if s.rdma != nil {
 		return s.rdma.transport.Conn(task)
 	}

@@ -60,7 +60,7 @@ type node struct {
 	conns       *grpctransport.Conns
 	transport   *grpctransport.RpcRemoteRendezvous
 	rdma        *rdma // nil without verbs
-	kept        *transport.Kept
+	cache       *transport.ResponseCache
 	manager     *rendezvous.Manager
 }
 
@@ -72,8 +72,8 @@ type nodeConfig struct {
 	resolve func(cluster.Task) (string, bool)
 	// localAddr is the address by which peers reach the process.
 	localAddr localAddr
-	// kept are the limits of the response cache.
-	kept transport.KeptOptions
+	// cache has the limits of the response cache.
+	cache transport.CacheOptions
 }
 
 // lateManager is a Manager that is set later: the response cache needs it and is built first.
@@ -128,11 +128,11 @@ func newNode(ctx context.Context, nc nodeConfig, c config.Client, o Options) (_ 
 	})
 	session := worker.Session(task, n.incarnation)
 	late := new(lateManager)
-	nc.kept.Addressed, nc.kept.Verify = n.conns.Addressed, n.conns.Incarnation
-	n.kept = transport.NewKept(late, nc.kept)
+	nc.cache.Addressed, nc.cache.Verify = n.conns.Addressed, n.conns.Incarnation
+	n.cache = transport.NewResponseCache(late, nc.cache)
 	if c.Transport == verbstransport.Name {
 		if n.rdma, err = n.openRDMA(c, o.Provider, nc, session.CheckSource); err != nil {
-			n.kept.Close()
+			n.cache.Close()
 			return nil, errors.Join(err, n.closeGRPC(ctx))
 		}
 	}
@@ -155,8 +155,8 @@ func memory() int64 {
 // ownWorker is the worker of this process. The connections need it and are made first.
 type ownWorker struct{ transport.Worker }
 
-func (n *node) process() transport.Asker {
-	return transport.Asker{Name: n.task.String(), Incarnation: n.incarnation}
+func (n *node) process() transport.Process {
+	return transport.Process{Name: n.task.String(), Incarnation: n.incarnation}
 }
 
 // remoter returns the transport that receives from peers.
@@ -174,7 +174,7 @@ func (n *node) close(ctx context.Context) error {
 	if n.rdma != nil {
 		err = n.rdma.stop(ctx)
 	}
-	n.kept.Close()
+	n.cache.Close()
 	n.manager.Close()
 	err = errors.Join(err, n.closeGRPC(ctx))
 	if n.rdma != nil {

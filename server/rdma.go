@@ -69,7 +69,7 @@ func (n *node) openRDMA(c config.Client, p verbs.Provider, nc nodeConfig, check 
 		}
 		return nil, status.Errorf(status.FailedPrecondition, "transport verbs: %w", err)
 	}
-	r.transport, err = n.newTransport(r, c, nc.kept.MaxWaiting, check)
+	r.transport, err = n.newTransport(r, c, nc.cache.MaxWaiting, check)
 	if err != nil {
 		return nil, errors.Join(err, r.Device.Close())
 	}
@@ -113,7 +113,7 @@ func (n *node) newTransport(r *rdma, c config.Client, maxWaiting int, check func
 	o.Address = verbs.GIDEntry{Index: r.Choice.GIDIndex, GID: r.Choice.GID, Type: r.Choice.Type}
 	o.Again, o.Path = replacementAddress(c.RDMA), path(r.Selection, c.RDMA)
 	o.Exchanger, o.Callable = bootstrap.NewExchanger(n.conns.Conn), r.callable
-	o.GRPC, o.Kept, o.Check = n.transport.Wire, n.kept, check
+	o.GRPC, o.Cache, o.Check = n.transport.Conn, n.cache, check
 	o.Require, o.Allocator, o.Memory, o.MaxWaiting = r.required, n.allocator, memory, maxWaiting
 	o.Poll, o.PeerTimeout, o.Transfers, o.Logger = mode, c.PeerTimeout, n.transfers, n.log
 	if limit, err := mem.ReadMemlock(); err == nil {
@@ -199,7 +199,7 @@ func (r *rdma) close() error { return r.Device.Close() }
 
 // leftGeneration returns the function that checks and closes channels which requesters of the
 // gRPC service have left; nil without verbs.
-func (n *node) leftGeneration() func(transport.Asker, uint64) (leave func(), err error) {
+func (n *node) leftGeneration() func(transport.Process, uint64) (leave func(), err error) {
 	if n.rdma == nil {
 		return nil
 	}

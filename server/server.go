@@ -57,7 +57,7 @@ type Server struct {
 // Start starts a server and returns when it listens. The settings must be valid
 // (config.Config.Validate). ctx bounds the start only; Close ends the server.
 func Start(ctx context.Context, cfg config.Config, o Options) (*Server, error) {
-	nc := nodeConfig{task: cfg.Task, kept: transport.KeptOptions{
+	nc := nodeConfig{task: cfg.Task, cache: transport.CacheOptions{
 		MaxWaiting: cfg.MaxWaiting, MaxWaitingBytes: cfg.MaxWaitingBytes,
 		KeptPerRequester: cfg.KeptPerPeer, KeptTotal: keptTotal(cfg.KeptTotal),
 	}}
@@ -80,7 +80,7 @@ func Start(ctx context.Context, cfg config.Config, o Options) (*Server, error) {
 
 func (s *Server) start(ctx context.Context, prepare func(context.Context, *Server) error) error {
 	s.worker = worker.New(worker.Options{
-		Task: s.task, Incarnation: s.incarnation, Manager: s.manager, Cache: s.kept,
+		Task: s.task, Incarnation: s.incarnation, Manager: s.manager, Cache: s.cache,
 		CacheRPCResponse: s.cfg.CacheRPCResponse, MaxWaiting: s.cfg.MaxWaiting, MaxWaitingBytes: s.cfg.MaxWaitingBytes,
 	})
 	s.self.Worker = s.worker
@@ -142,7 +142,7 @@ func keptTotal(set int64) int64 {
 	if m := memory(); m != 0 {
 		return m / 4
 	}
-	return transport.DefaultKeptPerAsker // the memory is not known: the limit of one peer
+	return transport.DefaultKeptPerRequester // the memory is not known: the limit of one peer
 }
 
 func (s *Server) makeGRPC() error {
@@ -162,7 +162,7 @@ func (s *Server) makeGRPC() error {
 	}
 	s.grpc = grpc.NewServer(opts...)
 	grpctransport.Register(s.grpc, grpctransport.ServiceOptions{
-		Self: s.process(), Worker: countingWorker{s.worker, s.metrics, s.cfg.Cluster}, Kept: s.kept, UnaryLimit: s.cfg.UnaryLimit,
+		Self: s.process(), Worker: countingWorker{s.worker, s.metrics, s.cfg.Cluster}, Cache: s.cache, UnaryLimit: s.cfg.UnaryLimit,
 		Host: hostIn(s.cfg.Cluster), LeftGeneration: s.leftGeneration(),
 	})
 	if s.rdma != nil {
@@ -177,11 +177,11 @@ func (s *Server) makeGRPC() error {
 	healthpb.RegisterHealthServer(rarely, healthServer{s.health, watched})
 	registerReflection(rarely, s.grpc)
 
-	s.metrics.gauge("tryst_requesters", "Processes that send requests here, or did recently.", func() float64 { return float64(s.kept.Stats().Askers) })
-	s.metrics.gauge("tryst_connected_requesters", "Requesters that have a connection.", func() float64 { return float64(s.kept.Stats().Connected) })
-	s.metrics.gauge("tryst_waiting_receives", "Requests of Tryst peers that wait for their value.", func() float64 { return float64(s.kept.Stats().Waiting) })
-	s.metrics.gauge("tryst_cached_responses", "Responses in the response cache: those that the requester has not acknowledged yet.", func() float64 { return float64(s.kept.Stats().Kept) })
-	s.metrics.gauge("tryst_cached_response_bytes", "Content of the responses in the response cache, in bytes.", func() float64 { return float64(s.kept.Stats().Bytes) })
+	s.metrics.gauge("tryst_requesters", "Processes that send requests here, or did recently.", func() float64 { return float64(s.cache.Stats().Requesters) })
+	s.metrics.gauge("tryst_connected_requesters", "Requesters that have a connection.", func() float64 { return float64(s.cache.Stats().Connected) })
+	s.metrics.gauge("tryst_waiting_receives", "Requests of Tryst peers that wait for their value.", func() float64 { return float64(s.cache.Stats().Waiting) })
+	s.metrics.gauge("tryst_cached_responses", "Responses in the response cache: those that the requester has not acknowledged yet.", func() float64 { return float64(s.cache.Stats().Kept) })
+	s.metrics.gauge("tryst_cached_response_bytes", "Content of the responses in the response cache, in bytes.", func() float64 { return float64(s.cache.Stats().Bytes) })
 	s.metrics.gauge("tryst_publications", "Publications that the server offers.", func() float64 { return float64(len(s.catalog.List())) })
 	s.metrics.gauge("tryst_pulls", "Pulls in progress.", func() float64 { return float64(s.catalog.Pulls()) })
 	return s.metrics.register(s.registry)
@@ -227,7 +227,7 @@ func (s *Server) Catalog() *checkpoint.Catalog { return s.catalog }
 
 // Kept returns statistics of the response cache: the requests of peers that wait for their value,
 // and the responses kept for them.
-func (s *Server) Kept() transport.KeptStats { return s.kept.Stats() }
+func (s *Server) Kept() transport.CacheStats { return s.cache.Stats() }
 
 // Transfers returns the most recent receives of this process, the oldest first.
 func (s *Server) Transfers() []transport.Transfer { return s.transfers.Transfers() }
@@ -253,7 +253,7 @@ func (s *Server) close(ctx context.Context) error {
 	s.health.Shutdown()
 	err := s.catalog.Drain(ctx)
 	s.manager.Shutdown() // otherwise new sends and requests would prolong the wait
-	err = errors.Join(err, s.kept.Drain(ctx))
+	err = errors.Join(err, s.cache.Drain(ctx))
 	err = errors.Join(err, s.stop(ctx))
 	if s.failure != nil {
 		err = errors.Join(err, status.Errorf(status.Internal, "the listener on %s failed: %w", s.address, s.failure))
@@ -274,7 +274,7 @@ func (s *Server) stop(ctx context.Context) error {
 		err = s.rdma.stop(ctx)
 	}
 	s.manager.Close()
-	s.kept.Close()
+	s.cache.Close()
 	s.stopGRPC(ctx)
 	err = errors.Join(err, s.node.close(ctx))
 	s.work.Wait()

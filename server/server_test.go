@@ -413,7 +413,7 @@ func TestPublishAndPull(t *testing.T) {
 func TestGracefulCloseAnswersWhatWaits(t *testing.T) {
 	a, b := twoTasks(t)
 	o := b.recv(3, a.Task().String(), "never sent")
-	for a.kept.Stats().Waiting == 0 { // the request is there
+	for a.cache.Stats().Waiting == 0 { // the request is there
 		select {
 		case <-t.Context().Done():
 			t.Fatal("the request did not come")
@@ -471,12 +471,12 @@ func closeTakesNothingNew(t *testing.T, both func() (a, b *Server)) {
 	if err := send(); err != nil {
 		t.Fatal(err)
 	}
-	a.kept.Request(releases{}, slow)
-	for a.kept.Stats().Waiting == 0 && t.Context().Err() == nil { // the request of early
+	a.cache.Request(releases{}, slow)
+	for a.cache.Stats().Waiting == 0 && t.Context().Err() == nil { // the request of early
 		runtime.Gosched()
 	}
 
-	finish := func() { a.kept.Ack(slow.Requester, []uint64{slow.ID}) }
+	finish := func() { a.cache.Ack(slow.Requester, []uint64{slow.ID}) }
 	t.Cleanup(finish)
 	closed := make(chan error, 1)
 	go func() { closed <- a.Close(context.WithoutCancel(t.Context())) }()

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/tryst-rdma/tryst/internal/config"
-	"github.com/tryst-rdma/tryst/verbs/roce/wire"
+	"github.com/tryst-rdma/tryst/verbs/roce"
 )
 
 // software judges the device in software, when it is the one that is used or was
@@ -34,9 +34,9 @@ func (e *examiner) software() {
 		e.lacks(check, "look for a limit of sockets or a filter of system calls", "it has no sockets: %v", k.Err)
 		return
 	}
-	port := fmt.Sprintf("UDP port %d", wire.Port)
+	port := fmt.Sprintf("UDP port %d", roce.Port)
 	if k.Taken != nil {
-		e.warn(port, fmt.Sprintf("if peers have RDMA of a kernel or a NIC, end who has it: ss -ulnp 'sport = :%d'", wire.Port),
+		e.warn(port, fmt.Sprintf("if peers have RDMA of a kernel or a NIC, end who has it: ss -ulnp 'sport = :%d'", roce.Port),
 			"of %v: %v; RDMA devices of kernels and NICs send to no other, so peers that have one get gRPC", c.GID.Addr(), k.Taken)
 	} else {
 		e.ok(port, "of %v is free", c.GID.Addr())

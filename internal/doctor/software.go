@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"errors"
 	"net/netip"
 	"os"
 	"strconv"

@@ -15,7 +15,11 @@ import (
 
 // newEmpty makes a tensor without elements.
 func newEmpty() (*tensor.Tensor, error) {
-	return tensor.FromSlice(tensor.Shape{}.Append(0), []float32{})
+	shape, err := tensor.NewShape(0)
+	if err != nil {
+		return nil, err
+	}
+	return tensor.FromSlice(shape, []float32{})
 }
 
 // TestResponsesThatAreThereAtOnce: whatever the value is, it reaches the request that it is
