@@ -34,7 +34,7 @@ func TestMainJob(t *testing.T) {
 	row := func(wire string) string {
 		return `tiny +(\d+) +\d+ +\d+\.\d{3} s +\d+\.\d{3} s +\d+\.\d\d +xxh64:[0-9a-f]{16} +(\d+) over ` + wire + `\n`
 	}
-	m := regexp.MustCompile(`\nPUBLICATION +TENSORS +BYTES +TIME +TRANSFER +GB/S +DIGEST, CHECKED +WIRE\n` + row("grpc") + row(`verbs \(roce-\w+\)`) + `$`).FindStringSubmatch(string(out))
+	m := regexp.MustCompile(`\nPUBLICATION +TENSORS +BYTES +TIME +TRANSFER +GB/S +DIGEST, CHECKED +ROUTE\n` + row("grpc") + row(`verbs \(roce-\w+\)`) + `$`).FindStringSubmatch(string(out))
 	if m == nil {
 		t.Fatalf("no table of two wires:\n%s", out)
 	}

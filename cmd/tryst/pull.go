@@ -134,7 +134,7 @@ func pullRecordOf(sum *checkpoint.Summary, by routes) pullRecord {
 
 func (s streams) writeSummary(sum *checkpoint.Summary, by routes) error {
 	err := writeTable(s.out,
-		[]string{"PUBLICATION", "TENSORS", "BYTES", "TIME", "TRANSFER", "GB/S", "DIGEST, CHECKED", "WIRE"},
+		[]string{"PUBLICATION", "TENSORS", "BYTES", "TIME", "TRANSFER", "GB/S", "DIGEST, CHECKED", "ROUTE"},
 		[]string{
 			sum.Publication.Name, strconv.Itoa(sum.Tensors), strconv.FormatInt(sum.Bytes, 10),
 			secondsText(sum.Total), secondsText(sum.Transfer), strconv.FormatFloat(sum.BytesPerSecond()/1e9, 'f', 2, 64), sum.Digest, by.String(),

@@ -20,7 +20,7 @@ func TestPull(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "copy.safetensors")
 	r := tryst(t, "pull", "--from", address, "--out", out)
 	text := did(t, r)
-	if !regexp.MustCompile(`(?s)^PUBLICATION +TENSORS +BYTES +TIME +TRANSFER +GB/S +DIGEST, CHECKED +WIRE\n` +
+	if !regexp.MustCompile(`(?s)^PUBLICATION +TENSORS +BYTES +TIME +TRANSFER +GB/S +DIGEST, CHECKED +ROUTE\n` +
 		`tiny +(\d+) +\d+ +\d+\.\d{3} s +\d+\.\d{3} s +\d+\.\d\d +xxh64:[0-9a-f]{16} +\d+ over grpc\nwrote ` + regexp.QuoteMeta(out) + `\n$`).MatchString(text) {
 		t.Error(text)
 	}
