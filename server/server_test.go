@@ -248,13 +248,13 @@ func TestServerKnowsTheConnectionsOfItsAskers(t *testing.T) {
 				t.Fatal(err)
 			}
 			wantFloat(t, wait(t, to.recv(1, from.Task().String(), "x"), "the receive"), 1)
-			if s := from.kept.Stats(); s.Connected != 1 {
+			if s := from.cache.Stats(); s.Connected != 1 {
 				t.Errorf("%d askers with a connection, want 1: %+v", s.Connected, s)
 			}
 			if err := to.Close(t.Context()); err != nil {
 				t.Error(err)
 			}
-			for end := time.Now().Add(soon); from.kept.Stats().Connected != 0; {
+			for end := time.Now().Add(soon); from.cache.Stats().Connected != 0; {
 				if time.Now().After(end) {
 					t.Fatal("the end of the connection was not noticed")
 				}

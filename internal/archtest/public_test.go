@@ -37,6 +37,7 @@ var publicPackages = []string{
 	"verbs/discovery",
 	"verbs/discovery/discoverytest",
 	"verbs/roce",
+	"verbs/roce/rocetest",
 	"verbs/verbstest",
 	"worker",
 }

@@ -47,7 +47,7 @@ func (l *link) request(now time.Time, q *channel.Ask) (answered bool) {
 		l.answered(now, id, a, src)
 		return true
 	}
-	l.outbox = append(l.outbox, outgoing{kind: outRest, rest: func() { l.Reply(q.ID, q.Attempt, resp) }})
+	l.outbox = append(l.outbox, outgoing{kind: outRest, rest: func() { l.Reply(id.id, id.attempt, resp) }})
 	return false
 }
 
