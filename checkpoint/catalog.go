@@ -295,6 +295,12 @@ func (c *Catalog) RecvPublished(ctx context.Context, key rendezvous.Key, done re
 	return true
 }
 
+// TakePublished implements rendezvous.Source.
+func (c *Catalog) TakePublished(key rendezvous.Key) (v rendezvous.Value, ok bool) {
+	_, held, _, _ := c.find(key.Edge(), &key)
+	return rendezvous.Value{Tensor: held}, held != nil
+}
+
 // Close ends all pulls with Unavailable and all publications, waits for reads
 // that are under way, and releases all memory. Closing twice is harmless.
 func (c *Catalog) Close() {

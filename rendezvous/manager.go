@@ -32,6 +32,11 @@ type Source interface {
 	// goroutine, with a reference to the tensor of its own or an error.
 	RecvPublished(ctx context.Context, key Key, done DoneFunc) bool
 
+	// TakePublished returns the value that RecvPublished would, with a reference of its
+	// own, if it lies in memory. Otherwise, and for errors, it returns false. It calls
+	// nobody.
+	TakePublished(key Key) (v Value, ok bool)
+
 	// Publishes reports whether a key is one of the source's: then RecvPublished would
 	// answer it, if only with an error.
 	Publishes(key Key) bool
@@ -170,13 +175,22 @@ func (m *Manager) RecvLocalAsync(ctx context.Context, step int64, key Key, done 
 	}
 }
 
-// TakeLocal is RecvLocalAsync for a value that a step of this task has sent already: it
+// TakeLocal is RecvLocalAsync for a value that is there, sent or published: it
 // returns the value, with a reference, and true. Otherwise it returns false, and nothing has
 // changed. It calls nobody, so it may be called with locks held that callbacks take.
 func (m *Manager) TakeLocal(step int64, key Key) (v Value, ok bool) {
 	m.mu.Lock()
 	e := m.steps[step]
+	over := e == nil && (m.closed || m.over.find(step) != nil)
 	m.mu.Unlock()
+	if over {
+		return Value{}, false
+	}
+	for _, s := range *m.sources.Load() {
+		if v, ok = s.TakePublished(key); ok {
+			return v, true
+		}
+	}
 	if e == nil {
 		return Value{}, false
 	}

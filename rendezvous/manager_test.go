@@ -417,6 +417,13 @@ type publication struct {
 
 func (p *publication) Publishes(k rendezvous.Key) bool { return k == p.key }
 
+func (p *publication) TakePublished(k rendezvous.Key) (v rendezvous.Value, ok bool) {
+	if k != p.key {
+		return v, false
+	}
+	return rendezvous.Value{Tensor: p.t.Retain()}, true
+}
+
 func (p *publication) RecvPublished(_ context.Context, k rendezvous.Key, done rendezvous.DoneFunc) bool {
 	if k != p.key {
 		return false

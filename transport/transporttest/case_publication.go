@@ -28,6 +28,13 @@ type publication struct {
 
 func (p *publication) Publishes(k rendezvous.Key) bool { return k.Edge() == p.name }
 
+func (p *publication) TakePublished(k rendezvous.Key) (v rendezvous.Value, ok bool) {
+	if k.Edge() != p.name {
+		return v, false
+	}
+	return rendezvous.Value{Tensor: p.x.Retain()}, true
+}
+
 func (p *publication) RecvPublished(_ context.Context, k rendezvous.Key, done rendezvous.DoneFunc) bool {
 	if k.Edge() != p.name {
 		return false
