@@ -3,12 +3,14 @@ package bench
 import (
 	"context"
 	"errors"
+	"os"
 	"runtime"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/status"
-	"github.com/tryst-rdma/tryst/transport/verbs/mem"
 	"github.com/tryst-rdma/tryst/verbs"
 	libibverbs "github.com/tryst-rdma/tryst/verbs/cgo"
 	"github.com/tryst-rdma/tryst/verbs/discovery"
@@ -26,8 +28,8 @@ type loop struct {
 	event  bool
 	device verbs.Device
 	pd     verbs.PD
-	memory *mem.Memory
-	slots  *mem.Slots // of receives
+	memory []byte   // where messages arrive, mapped and not of the Go heap
+	mr     verbs.MR // of memory
 	cq     verbs.CQ
 	qp     verbs.QP
 	wcs    [2]verbs.WC
@@ -65,10 +67,10 @@ func newLoop(c config.RDMA, event bool) (_ *loop, err error) {
 	if l.pd, err = l.device.AllocPD(); err != nil {
 		return nil, err
 	}
-	if l.memory, err = mem.New(l.pd, mem.Options{Device: l.device.Info()}); err != nil {
-		return nil, err
+	if l.memory, err = unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE); err != nil {
+		return nil, os.NewSyscallError("mmap", err)
 	}
-	if l.slots, err = l.memory.NewSlots(1, smallSize, mem.RecvSlots); err != nil {
+	if l.mr, err = l.pd.RegisterMemory(l.memory, verbs.AccessLocalWrite); err != nil {
 		return nil, err
 	}
 	if l.cq, err = l.device.CreateCQ(verbs.CQConfig{Size: 2 * loopDepth}); err != nil {
@@ -101,7 +103,7 @@ const (
 )
 
 func (l *loop) receive() error {
-	_, err := l.qp.PostRecv([]verbs.RecvWR{{SGL: []verbs.SGE{l.slots.SGE(0, smallSize)}}})
+	_, err := l.qp.PostRecv([]verbs.RecvWR{{SGL: []verbs.SGE{{Addr: l.mr.Addr(), Length: smallSize, LKey: l.mr.LKey()}}}})
 	return err
 }
 
@@ -176,11 +178,11 @@ func (l *loop) close() (err error) {
 	if l.cq != nil {
 		err = errors.Join(err, l.cq.Close())
 	}
-	if l.slots != nil {
-		err = errors.Join(err, l.slots.Close())
+	if l.mr != nil {
+		err = errors.Join(err, l.mr.Close())
 	}
 	if l.memory != nil {
-		err = errors.Join(err, l.memory.Close())
+		err = errors.Join(err, os.NewSyscallError("munmap", unix.Munmap(l.memory)))
 	}
 	if l.pd != nil {
 		err = errors.Join(err, l.pd.Close())
