@@ -17,8 +17,6 @@ import (
 	"github.com/tryst-rdma/tryst/transport"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/transport/verbs/bootstrap"
-	"github.com/tryst-rdma/tryst/transport/verbs/mem"
-	"github.com/tryst-rdma/tryst/transport/verbs/poll"
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/discovery"
 )
@@ -103,11 +101,11 @@ func replacementAddress(c config.RDMA) func([]verbs.GIDEntry, verbs.GIDEntry) (v
 
 // newTransport makes the transport over the device of r.
 func (n *node) newTransport(r *rdma, c config.Client, maxWaiting int, check func(rendezvous.Key) error) (*verbstransport.RdmaRemoteRendezvous, error) {
-	mode, err := poll.ParseMode(c.Poll)
+	mode, err := verbstransport.ParsePollMode(c.Poll)
 	if err != nil {
 		return nil, err
 	}
-	memory := mem.Options{Arena: c.Arena, SendLimit: c.ArenaLimit, RecvLimit: c.ArenaLimit, Device: r.Device.Info()}
+	memory := verbstransport.MemoryOptions{Arena: c.Arena, SendLimit: c.ArenaLimit, RecvLimit: c.ArenaLimit, Device: r.Device.Info()}
 	o := messageOptions(c, queuePairsOf(c.RDMA.QueuePairs, r))
 	o.Self, o.Task, o.Device, o.Host = n.process(), n.task, r.Device, discovery.Network()
 	o.Address = verbs.GIDEntry{Index: r.Choice.GIDIndex, GID: r.Choice.GID, Type: r.Choice.Type}
@@ -116,7 +114,7 @@ func (n *node) newTransport(r *rdma, c config.Client, maxWaiting int, check func
 	o.GRPC, o.Cache, o.Check = n.transport.Conn, n.cache, check
 	o.Require, o.Allocator, o.Memory, o.MaxWaiting = r.required, n.allocator, memory, maxWaiting
 	o.Poll, o.PeerTimeout, o.Transfers, o.Logger = mode, c.PeerTimeout, n.transfers, n.log
-	if limit, err := mem.ReadMemlock(); err == nil {
+	if limit, err := verbstransport.ReadMemlock(); err == nil {
 		if err := memory.CheckMemlock(limit, messageMemory(r.spec, o)); err != nil {
 			n.log.Warn("verbs may run out of locked memory", "reason", err)
 		}

@@ -8,7 +8,6 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
-	"github.com/tryst-rdma/tryst/transport/verbs/mem"
 	"github.com/tryst-rdma/tryst/verbs/discovery"
 )
 
@@ -53,7 +52,7 @@ func (v *VerbsServer) Selection() Selection { return v.rdma.Selection }
 func (v *VerbsServer) Links() []verbstransport.Link { return v.rdma.transport.Links() }
 
 // Memory returns statistics of the registered memory.
-func (v *VerbsServer) Memory() mem.Stats { return v.rdma.transport.Memory() }
+func (v *VerbsServer) Memory() verbstransport.MemoryStats { return v.rdma.transport.Memory() }
 
 // Allocator returns an allocator of registered memory. Tensors in it are sent without a copy.
 func (v *VerbsServer) Allocator() tensor.Allocator { return v.rdma.transport.Allocator() }

@@ -9,24 +9,23 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
-	"github.com/tryst-rdma/tryst/transport/verbs/mem"
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/discovery"
 )
 
 // watch adds the metrics of r.
 func (n *node) watch(r *rdma) {
-	stats := func(name, help string, read func(mem.Stats) int64) {
+	stats := func(name, help string, read func(verbstransport.MemoryStats) int64) {
 		n.metrics.gauge(name, help, func() float64 { return float64(read(r.transport.Memory())) })
 	}
-	stats("tryst_verbs_registered_sending_bytes", "Memory registered for sending, in bytes.", func(s mem.Stats) int64 { return s.Sending.Registered })
-	stats("tryst_verbs_registered_receiving_bytes", "Memory registered for receiving, in bytes.", func(s mem.Stats) int64 { return s.Receiving.Registered })
-	stats("tryst_verbs_sending_bytes", "Registered memory of tensors that are being sent, in bytes.", func(s mem.Stats) int64 { return s.Sending.InUse })
-	stats("tryst_verbs_receiving_bytes", "Registered memory of received tensors, until they are released, in bytes.", func(s mem.Stats) int64 { return s.Receiving.InUse })
-	stats("tryst_verbs_quarantined_bytes", "Registered memory of failed receives that peers may still write to, in bytes.", func(s mem.Stats) int64 { return s.Quarantined })
-	stats("tryst_verbs_message_bytes", "Memory registered for control messages, in bytes.", func(s mem.Stats) int64 { return s.Slots })
-	stats("tryst_verbs_pool_exhausted", "Failed allocations of registered memory.", func(s mem.Stats) int64 { return s.Sending.Exhausted + s.Receiving.Exhausted })
-	stats("tryst_verbs_copied_bytes", "Content copied into registered memory for sending, in bytes.", func(s mem.Stats) int64 { return s.CopiedBytes })
+	stats("tryst_verbs_registered_sending_bytes", "Memory registered for sending, in bytes.", func(s verbstransport.MemoryStats) int64 { return s.Sending.Registered })
+	stats("tryst_verbs_registered_receiving_bytes", "Memory registered for receiving, in bytes.", func(s verbstransport.MemoryStats) int64 { return s.Receiving.Registered })
+	stats("tryst_verbs_sending_bytes", "Registered memory of tensors that are being sent, in bytes.", func(s verbstransport.MemoryStats) int64 { return s.Sending.InUse })
+	stats("tryst_verbs_receiving_bytes", "Registered memory of received tensors, until they are released, in bytes.", func(s verbstransport.MemoryStats) int64 { return s.Receiving.InUse })
+	stats("tryst_verbs_quarantined_bytes", "Registered memory of failed receives that peers may still write to, in bytes.", func(s verbstransport.MemoryStats) int64 { return s.Quarantined })
+	stats("tryst_verbs_message_bytes", "Memory registered for control messages, in bytes.", func(s verbstransport.MemoryStats) int64 { return s.Slots })
+	stats("tryst_verbs_pool_exhausted", "Failed allocations of registered memory.", func(s verbstransport.MemoryStats) int64 { return s.Sending.Exhausted + s.Receiving.Exhausted })
+	stats("tryst_verbs_copied_bytes", "Content copied into registered memory for sending, in bytes.", func(s verbstransport.MemoryStats) int64 { return s.CopiedBytes })
 	n.metrics.all = append(n.metrics.all, newDeviceInfo(r.Selection), newPeerMetrics(r))
 	if counters := r.counters(); counters != nil {
 		n.metrics.all = append(n.metrics.all, newPortCounters(r.Choice, counters))

@@ -26,10 +26,10 @@ import (
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/status"
+	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/transport/verbs/bootstrap"
 	"github.com/tryst-rdma/tryst/transport/verbs/bootstrap/bootstraptest"
 	"github.com/tryst-rdma/tryst/transport/verbs/hostiletest"
-	"github.com/tryst-rdma/tryst/transport/verbs/pairing"
 	"github.com/tryst-rdma/tryst/transport/verbs/wire"
 	"github.com/tryst-rdma/tryst/verbs"
 	libibverbs "github.com/tryst-rdma/tryst/verbs/cgo"
@@ -61,7 +61,7 @@ func newVictim(p *process, stranger int) victim {
 
 func (v victim) Task() cluster.Task { return task(v.task) }
 
-func (v victim) Answer(ctx context.Context, own pairing.Offer) (pairing.Offer, error) {
+func (v victim) Answer(ctx context.Context, own verbstransport.Offer) (verbstransport.Offer, error) {
 	return v.exchange.Exchange(ctx, v.Task(), own)
 }
 
@@ -322,17 +322,17 @@ func TestRxeGetRemoteAddress(t *testing.T) {
 	incarnation := answer.GetIncarnation()
 
 	run("from both sides at once", func(t *testing.T) {
-		calls := make(chan pairing.Offer)
-		answers := make(chan pairing.Offer)
-		w.serveBootstrap(2, func(ctx context.Context, from pairing.Offer) (pairing.Offer, error) {
+		calls := make(chan verbstransport.Offer)
+		answers := make(chan verbstransport.Offer)
+		w.serveBootstrap(2, func(ctx context.Context, from verbstransport.Offer) (verbstransport.Offer, error) {
 			if from.Task != task(1) {
-				return pairing.Offer{}, status.New(status.Unavailable, "it does not talk to others")
+				return verbstransport.Offer{}, status.New(status.Unavailable, "it does not talk to others")
 			}
 			select {
 			case calls <- from:
 				return <-answers, nil
 			case <-ctx.Done():
-				return pairing.Offer{}, ctx.Err()
+				return verbstransport.Offer{}, ctx.Err()
 			}
 		})
 		for range 2 {
@@ -383,7 +383,7 @@ func TestRxeGetRemoteAddress(t *testing.T) {
 				t.Errorf("answered %v, %v; want an introduction", answer, err)
 			}
 		}
-		<-time.After(2 * pairing.CheckEvery) // the one who is meant is called, and is who it was
+		<-time.After(2 * hostiletest.CheckEvery) // the one who is meant is called, and is who it was
 	})
 	run("twice", func(t *testing.T) {
 		stranger.Meets()
@@ -414,7 +414,7 @@ func TestRxeGetRemoteAddress(t *testing.T) {
 }
 
 // requestOf is the message that shows an offer to a peer.
-func requestOf(t *testing.T, peer cluster.Task, own pairing.Offer) *tfpb.GetRemoteAddressRequest {
+func requestOf(t *testing.T, peer cluster.Task, own verbstransport.Offer) *tfpb.GetRemoteAddressRequest {
 	t.Helper()
 	var r recorder
 	_, _ = bootstrap.NewExchanger(func(cluster.Task) (grpc.ClientConnInterface, error) { return &r, nil }).Exchange(t.Context(), peer, own)
@@ -451,12 +451,12 @@ func (bytesCodec) Unmarshal(b []byte, v any) error {
 
 // serveBootstrap serves nothing but the bootstrap at the address of a task, until the
 // test ends.
-func (w *world) serveBootstrap(index int, answer func(context.Context, pairing.Offer) (pairing.Offer, error)) {
+func (w *world) serveBootstrap(index int, answer func(context.Context, verbstransport.Offer) (verbstransport.Offer, error)) {
 	w.t.Helper()
 	s := grpc.NewServer()
 	bootstrap.Register(s, bootstrap.ServiceOptions{
 		Self: task(index), Host: func(cluster.Task) (string, bool) { return "127.0.0.1", true },
-		Answer: func(ctx context.Context, _ string, from pairing.Offer) (pairing.Offer, error) {
+		Answer: func(ctx context.Context, _ string, from verbstransport.Offer) (verbstransport.Offer, error) {
 			return answer(ctx, from)
 		},
 	})

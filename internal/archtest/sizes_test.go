@@ -20,7 +20,7 @@ const (
 var longCode = []string{
 	"transport/verbs/channel/clone.go AppendState",
 	"transport/verbs/channel/message.go dispatch",
-	"transport/verbs/pairing/machine.go",
+	"transport/verbs/internal/handshake/machine.go",
 }
 
 // checkSizes returns one line for each file and function that is longer than the limits, and one for each exception that is

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/tryst-rdma/tryst/internal/config"
-	"github.com/tryst-rdma/tryst/transport/verbs/mem"
+	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 )
 
 // registers reports whether memory will be registered with a device at all.
@@ -24,7 +24,7 @@ func (e *examiner) memlock() {
 	switch {
 	case f.NoMemlock != nil:
 		e.warn(check, doRead, "the limit could not be read: %v", f.NoMemlock)
-	case m.Limit == mem.NoMemlock:
+	case m.Limit == verbstransport.NoMemlock:
 		e.ok(check, "no limit")
 	case m.Exempt:
 		e.ok(check, "the limit of %s does not count: the process has CAP_IPC_LOCK", bytesText(m.Limit))

@@ -21,7 +21,7 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/server"
-	"github.com/tryst-rdma/tryst/transport/verbs/mem"
+	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/discovery"
 	"github.com/tryst-rdma/tryst/verbs/discovery/discoverytest"
@@ -31,12 +31,14 @@ import (
 var update = flag.Bool("update", false, "write testdata anew")
 
 // limit is a Memlock of that many bytes.
-func limit(n uint64) func() (mem.Memlock, error) {
-	return func() (mem.Memlock, error) { return mem.Memlock{Limit: n, Hard: n}, nil }
+func limit(n uint64) func() (verbstransport.Memlock, error) {
+	return func() (verbstransport.Memlock, error) { return verbstransport.Memlock{Limit: n, Hard: n}, nil }
 }
 
-func exempt(n uint64) func() (mem.Memlock, error) {
-	return func() (mem.Memlock, error) { return mem.Memlock{Limit: n, Hard: n, Exempt: true}, nil }
+func exempt(n uint64) func() (verbstransport.Memlock, error) {
+	return func() (verbstransport.Memlock, error) {
+		return verbstransport.Memlock{Limit: n, Hard: n, Exempt: true}, nil
+	}
 }
 
 // settings are the defaults of a transport, with a device that is asked for.
@@ -109,7 +111,7 @@ type openDevice struct {
 func (d *openDevice) Port(uint8) (verbs.PortInfo, error) { return d.library.port, nil }
 func (d *openDevice) Close() error                       { d.library.closed++; return nil }
 
-const unlimited = mem.NoMemlock
+const unlimited = verbstransport.NoMemlock
 
 // hosts are cases of a whole report; what each says is in testdata/reports.txt.
 var hosts = []struct {

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/internal/config"
-	"github.com/tryst-rdma/tryst/transport/verbs/mem"
+	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/discovery"
 )
@@ -34,7 +34,7 @@ type Facts struct {
 	Library Library
 	// Memlock is how much memory the process may lock, and NoMemlock why that
 	// is not known.
-	Memlock   mem.Memlock
+	Memlock   verbstransport.Memlock
 	NoMemlock error
 	// RegisterLeast is how much memory is registered before anything moves (an
 	// arena to send and one to receive), and RegisterMost what all of it may

@@ -9,7 +9,6 @@ import (
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/server"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
-	"github.com/tryst-rdma/tryst/transport/verbs/mem"
 	"github.com/tryst-rdma/tryst/verbs"
 	libibverbs "github.com/tryst-rdma/tryst/verbs/cgo"
 	"github.com/tryst-rdma/tryst/verbs/discovery"
@@ -31,7 +30,7 @@ type Options struct {
 	System   discovery.System
 	NoSystem error
 	// Memlock tells how much memory may be locked; nil: it is not known.
-	Memlock func() (mem.Memlock, error)
+	Memlock func() (verbstransport.Memlock, error)
 	// Provider is asked for its devices, and opens the chosen one; nil: not.
 	Provider verbs.Provider
 	// Software has the devices in software; nil: they are not looked for. Sockets
@@ -50,7 +49,7 @@ type Options struct {
 // tensors are to go so.
 func (o Options) OnThisHost() Options {
 	o.System, o.NoSystem = discovery.Host()
-	o.Memlock = mem.ReadMemlock
+	o.Memlock = verbstransport.ReadMemlock
 	o.Provider = libibverbs.New(libibverbs.Options{})
 	software := server.RoCESource(nil)
 	o.Software, o.Sockets = &software, hostSockets

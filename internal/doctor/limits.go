@@ -7,7 +7,7 @@ import "time"
 const dialTimeout = 5 * time.Second
 
 // probeTimeout bounds the question to one peer by RDMA: its longest part is
-// pairing.HelloWait, 10 s, after which the bootstrap itself says what is wrong.
+// handshake.HelloWait, 10 s, after which the bootstrap itself says what is wrong.
 const probeTimeout = 15 * time.Second
 
 // closeTimeout bounds the farewell to a peer that was asked so.

@@ -10,7 +10,7 @@ import (
 	"github.com/tryst-rdma/tryst/transport"
 	"github.com/tryst-rdma/tryst/transport/internal/delivery"
 	"github.com/tryst-rdma/tryst/transport/verbs/channel"
-	"github.com/tryst-rdma/tryst/transport/verbs/mem"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/regmem"
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
@@ -151,7 +151,7 @@ func (l *link) act(acts []channel.Action, now time.Time) (again bool) {
 	}
 	again = l.post(posting) || again
 	for _, p := range l.places {
-		l.place(p, mem.Stay)
+		l.place(p, regmem.Stay)
 		again = true
 	}
 	l.places = l.places[:0]

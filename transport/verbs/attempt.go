@@ -10,15 +10,15 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/transport/internal/delivery"
 	"github.com/tryst-rdma/tryst/transport/verbs/channel"
-	"github.com/tryst-rdma/tryst/transport/verbs/mem"
-	"github.com/tryst-rdma/tryst/transport/verbs/poll"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/progress"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/regmem"
 	"github.com/tryst-rdma/tryst/transport/verbs/wire"
 )
 
 // attempt is one attempt of a transfer over a link. It implements delivery.Attempt.
 type attempt struct {
 	link   *link
-	waiter *poll.Waiter
+	waiter *progress.Waiter
 	t      *delivery.Transfer
 	id     attemptID
 
@@ -49,7 +49,7 @@ func (l *link) begin(t *delivery.Transfer) *attempt {
 		ID: t.ID, Attempt: t.Attempt, Handle: a.own, Sender: t.Peer, Left: t.Left, Step: t.Step, Key: t.Key.String(), Finished: t.Acks,
 	}
 	if v, ok := l.machine.Known(req.Key); ok {
-		if d, err := l.destination(a, v.Size, mem.InAdvance, mem.Stay); err == nil {
+		if d, err := l.destination(a, v.Size, regmem.InAdvance, regmem.Stay); err == nil {
 			req.Early, req.Value = &d, v
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
-	"github.com/tryst-rdma/tryst/transport/verbs/mem"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/regmem"
 	"github.com/tryst-rdma/tryst/transport/verbs/wire"
 	"github.com/tryst-rdma/tryst/verbs/verbstest"
 )
@@ -291,7 +291,7 @@ func TestV21LargerThan4GiB(t *testing.T) {
 		require: true, fabric: verbstest.Options{Devices: []verbstest.DeviceOptions{{NoGoMemory: true}}},
 	}, func(o *verbstransport.Options) {
 		o.Chunk, o.Outstanding = 256*mib, gib
-		o.Memory = mem.Options{Arena: 4 * mib, SendLimit: 8 * gib, RecvLimit: 8 * gib}
+		o.Memory = regmem.Options{Arena: 4 * mib, SendLimit: 8 * gib, RecvLimit: 8 * gib}
 	}))
 	from, to := s.pair()
 	x, err := tensor.Allocate(from.transport.Allocator(), tensor.Uint8, tensor.Vector(size))

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/transport/verbs/channel"
-	"github.com/tryst-rdma/tryst/transport/verbs/mem"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/regmem"
 	"github.com/tryst-rdma/tryst/transport/verbs/wire"
 	"github.com/tryst-rdma/tryst/verbs"
 )
@@ -15,7 +15,7 @@ import (
 // destination is memory that a receive has been given, and which one: nil when that
 // had ended before.
 type destination struct {
-	mem.Destination
+	regmem.Destination
 	of     *attempt
 	leases [wire.MaxRails]verbs.Window // by rail; nil where the arena's key was told
 }
@@ -28,10 +28,10 @@ type placing struct {
 }
 
 // place finds the destination of a receive. Called with the lock held.
-func (l *link) place(p placing, grow mem.Grow) {
-	d, err := l.destination(l.attempt(p.handle, p.attemptID), p.size, mem.OnDemand, grow)
+func (l *link) place(p placing, grow regmem.Grow) {
+	d, err := l.destination(l.attempt(p.handle, p.attemptID), p.size, regmem.OnDemand, grow)
 	switch {
-	case errors.Is(err, mem.ErrMustGrow):
+	case errors.Is(err, regmem.ErrMustGrow):
 		l.aside(func() { l.placeGrown(p) })
 	case err != nil:
 		l.noPlace(p, err)
@@ -57,7 +57,7 @@ func (l *link) placed(p placing, d channel.Dest) {
 
 // placeGrown is place where it may take time.
 func (l *link) placeGrown(p placing) {
-	dest, err := l.account.Destination(int(p.size), mem.OnDemand, mem.MayGrow) //nolint:gosec // checked when it was parsed
+	dest, err := l.account.Destination(int(p.size), regmem.OnDemand, regmem.MayGrow) //nolint:gosec // checked when it was parsed
 	l.mu.Lock()
 	if l.state == linkGone {
 		l.mu.Unlock()
@@ -76,7 +76,7 @@ func (l *link) placeGrown(p placing) {
 
 // destination takes memory of the receiving pool for a receive; nil when that has
 // ended meanwhile.
-func (l *link) destination(a *attempt, size uint64, early mem.Early, grow mem.Grow) (channel.Dest, error) {
+func (l *link) destination(a *attempt, size uint64, early regmem.Early, grow regmem.Grow) (channel.Dest, error) {
 	dest, err := l.account.Destination(int(size), early, grow) //nolint:gosec // checked when it was parsed
 	if err != nil {
 		return channel.Dest{}, err
@@ -87,7 +87,7 @@ func (l *link) destination(a *attempt, size uint64, early mem.Early, grow mem.Gr
 // told is a destination of size bytes as the machine and the peer are told of it: with
 // a key for each rail that carries so much. The error, which ends the channel, is that
 // of a queue pair that is broken: it takes no window.
-func (l *link) told(a *attempt, dest mem.Destination, size uint64) (channel.Dest, error) {
+func (l *link) told(a *attempt, dest regmem.Destination, size uint64) (channel.Dest, error) {
 	p := dest.Piece()
 	var d channel.Dest
 	to := destination{Destination: dest, of: a}

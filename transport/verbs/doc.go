@@ -3,9 +3,9 @@
 // sections 8 and 9 have it byte for byte).
 //
 //	Transport ─┬─ port      the device: protection domain, registered memory, events
-//	           ├─ peer      one task: the bootstrap with it (package pairing), and its
+//	           ├─ peer      one task: the bootstrap with it (package handshake), and its
 //	           │   └─ link  one generation of the channel: queue pairs, completion
-//	           │            queue (package poll), messages, machine (package channel)
+//	           │            queue (package progress), messages, machine (package channel)
 //	           └─ way       the delivery.Conn to the task: the link, or gRPC
 //
 // Rules are in the pure machines of the parts; here are the goroutines, locks,

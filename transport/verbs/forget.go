@@ -4,7 +4,7 @@ import (
 	"errors"
 
 	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/transport/verbs/pairing"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
 )
 
 // errForgotten says that a record of a peer is not the one of its task any more.
@@ -46,7 +46,7 @@ func (p *peer) retire() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	state, _ := p.machine.State()
-	if state != pairing.Down || p.acting || len(p.acts)+len(p.links)+len(p.requests) > 0 {
+	if state != handshake.Down || p.acting || len(p.acts)+len(p.links)+len(p.requests) > 0 {
 		return false
 	}
 	if p.timer != nil {

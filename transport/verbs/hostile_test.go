@@ -16,7 +16,7 @@ import (
 	"github.com/tryst-rdma/tryst/transport/transporttest"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/transport/verbs/hostiletest"
-	"github.com/tryst-rdma/tryst/transport/verbs/pairing"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
 	"github.com/tryst-rdma/tryst/transport/verbs/wire"
 	"github.com/tryst-rdma/tryst/verbs"
 )
@@ -83,7 +83,7 @@ func newVictim(t *testing.T, o transporttest.NodeOptions) (*stage, *actor, *diar
 
 func (v victimOf) Task() cluster.Task { return v.task }
 
-func (v victimOf) Answer(ctx context.Context, own pairing.Offer) (pairing.Offer, error) {
+func (v victimOf) Answer(ctx context.Context, own handshake.Offer) (handshake.Offer, error) {
 	return v.transport.Answer(ctx, "", own)
 }
 
@@ -211,31 +211,31 @@ func TestOffersThatDisturbNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	generation := to.link(from).Generation
-	offer := func(change func(*pairing.Offer)) pairing.Offer {
-		o := pairing.Offer{
-			Task: from.task, Incarnation: from.incarnation, Version: pairing.Version, Generation: generation,
+	offer := func(change func(*handshake.Offer)) handshake.Offer {
+		o := handshake.Offer{
+			Task: from.task, Incarnation: from.incarnation, Version: handshake.Version, Generation: generation,
 			Link: verbs.LinkEthernet, GIDType: gid.Type, Window: 64, ReceiveSize: hostiletest.MessageSize, EagerLimit: 8 * kib, MaxMessage: gib,
-			Rails: []pairing.Rail{{Endpoint: verbs.Endpoint{QPN: 77, PSN: 7, GID: gid.GID}, MTU: verbs.MTU4096}},
+			Rails: []handshake.Rail{{Endpoint: verbs.Endpoint{QPN: 77, PSN: 7, GID: gid.GID}, MTU: verbs.MTU4096}},
 		}
 		change(&o)
 		return o
 	}
 	var asks sync.WaitGroup
 	for name, c := range map[string]struct {
-		offer pairing.Offer
+		offer handshake.Offer
 		code  status.Code // OK: answered
 		words string
 	}{
-		"our own name":        {offer(func(o *pairing.Offer) { o.Task = to.task }), status.InvalidArgument, "its own peer"},
-		"our own incarnation": {offer(func(o *pairing.Offer) { o.Incarnation = to.incarnation }), status.FailedPrecondition, "incarnation of this process"},
-		"another incarnation": {offer(func(o *pairing.Offer) { o.Incarnation, o.Generation = 4711, generation+7 }), status.OK, "introduction"},
-		"a second offer":      {offer(func(*pairing.Offer) {}), status.Aborted, "another offer of generation"},
-		"no version":          {offer(func(o *pairing.Offer) { o.Version = 0 }), status.FailedPrecondition, "no protocol version"},
-		"an older version":    {offer(func(o *pairing.Offer) { o.Version = pairing.MinVersion - 1 }), status.FailedPrecondition, "run the same release of Tryst"},
-		"no queue pair":       {offer(func(o *pairing.Offer) { o.Rails[0].QPN = 0 }), status.FailedPrecondition, "no queue pair has the number"},
-		"no generation":       {offer(func(o *pairing.Offer) { o.Generation = 0 }), status.FailedPrecondition, "its generation is 0"},
-		"the last generation": {offer(func(o *pairing.Offer) { o.Generation = 1<<64 - 1 }), status.FailedPrecondition, "its generation is 1844"},
-		"InfiniBand": {offer(func(o *pairing.Offer) {
+		"our own name":        {offer(func(o *handshake.Offer) { o.Task = to.task }), status.InvalidArgument, "its own peer"},
+		"our own incarnation": {offer(func(o *handshake.Offer) { o.Incarnation = to.incarnation }), status.FailedPrecondition, "incarnation of this process"},
+		"another incarnation": {offer(func(o *handshake.Offer) { o.Incarnation, o.Generation = 4711, generation+7 }), status.OK, "introduction"},
+		"a second offer":      {offer(func(*handshake.Offer) {}), status.Aborted, "another offer of generation"},
+		"no version":          {offer(func(o *handshake.Offer) { o.Version = 0 }), status.FailedPrecondition, "no protocol version"},
+		"an older version":    {offer(func(o *handshake.Offer) { o.Version = handshake.MinVersion - 1 }), status.FailedPrecondition, "run the same release of Tryst"},
+		"no queue pair":       {offer(func(o *handshake.Offer) { o.Rails[0].QPN = 0 }), status.FailedPrecondition, "no queue pair has the number"},
+		"no generation":       {offer(func(o *handshake.Offer) { o.Generation = 0 }), status.FailedPrecondition, "its generation is 0"},
+		"the last generation": {offer(func(o *handshake.Offer) { o.Generation = 1<<64 - 1 }), status.FailedPrecondition, "its generation is 1844"},
+		"InfiniBand": {offer(func(o *handshake.Offer) {
 			o.Link, o.GIDType, o.Rails[0].LID = verbs.LinkInfiniBand, verbs.GIDTypeIB, 3
 		}), status.FailedPrecondition, "cannot talk by verbs"},
 	} {

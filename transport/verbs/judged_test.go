@@ -12,8 +12,8 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
-	"github.com/tryst-rdma/tryst/transport/verbs/pairing"
-	"github.com/tryst-rdma/tryst/transport/verbs/poll"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/progress"
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/discovery"
 )
@@ -79,7 +79,7 @@ func TestStoppedProcessDoesNotBlameItsPeer(t *testing.T) {
 			return d
 		},
 		tune: func(task cluster.Task, o *verbstransport.Options) {
-			o.Poll, o.Logger = poll.ModeEvent, slog.New(slog.NewTextHandler(t.Output(), nil))
+			o.Poll, o.Logger = progress.ModeEvent, slog.New(slog.NewTextHandler(t.Output(), nil))
 		},
 	})
 	from, to := s.pair()
@@ -141,7 +141,7 @@ type slowExchange struct {
 	once    *sync.Once
 }
 
-func (e slowExchange) Exchange(ctx context.Context, peer cluster.Task, own pairing.Offer) (pairing.Offer, error) {
+func (e slowExchange) Exchange(ctx context.Context, peer cluster.Task, own handshake.Offer) (handshake.Offer, error) {
 	e.once.Do(func() { close(e.entered) })
 	<-e.open
 	return e.Exchanger.Exchange(ctx, peer, own)

@@ -14,8 +14,8 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/transport"
 	"github.com/tryst-rdma/tryst/transport/internal/delivery"
-	"github.com/tryst-rdma/tryst/transport/verbs/mem"
-	"github.com/tryst-rdma/tryst/transport/verbs/pairing"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/regmem"
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/verbstest"
 )
@@ -54,7 +54,7 @@ func newLeftPair(t *testing.T) *leftPair {
 			Device: device, Address: gids[0], Exchanger: p, Callable: func(cluster.Task) bool { return true },
 			Path:  verbs.Path{Port: 1, Timeout: verbs.TimeoutCode(2 * time.Millisecond), Retry: 6, RNRRetry: 6},
 			GRPC:  func(cluster.Task) (delivery.Conn, error) { return nil, errors.New("nothing goes by gRPC") },
-			Cache: kept, Check: func(rendezvous.Key) error { return nil }, Memory: mem.Options{Arena: 1 << 20},
+			Cache: kept, Check: func(rendezvous.Key) error { return nil }, Memory: regmem.Options{Arena: 1 << 20},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -103,13 +103,13 @@ func (l *link) isOpen() bool {
 }
 
 // Exchange implements Exchanger.
-func (p *leftPair) Exchange(ctx context.Context, peer cluster.Task, own pairing.Offer) (pairing.Offer, error) {
+func (p *leftPair) Exchange(ctx context.Context, peer cluster.Task, own handshake.Offer) (handshake.Offer, error) {
 	for i, task := range p.tasks {
 		if task == peer && p.ends[i] != nil {
 			return p.ends[i].Answer(ctx, "", own)
 		}
 	}
-	return pairing.Offer{}, status.Errorf(status.Unavailable, "%v is not up", peer)
+	return handshake.Offer{}, status.Errorf(status.Unavailable, "%v is not up", peer)
 }
 
 // RecvLocalAsync, TakeLocal and Restore implement transport.Source.
@@ -245,9 +245,9 @@ func TestLargestOfferConnects(t *testing.T) {
 	p := newLeftPair(t)
 	a, b := p.second(t, 0, 1000), p.second(t, 1, 1000)
 	offer := b.own
-	offer.Window, offer.ReceiveSize, offer.EagerLimit = pairing.MaxWindow, pairing.MaxReceiveSize, pairing.MaxReceiveSize
-	offer.MaxMessage = pairing.MaxReceiveSize
-	if err := pairing.Vet(offer); err != nil {
+	offer.Window, offer.ReceiveSize, offer.EagerLimit = handshake.MaxWindow, handshake.MaxReceiveSize, handshake.MaxReceiveSize
+	offer.MaxMessage = handshake.MaxReceiveSize
+	if err := handshake.Vet(offer); err != nil {
 		t.Fatal(err)
 	}
 	if err := a.connect(offer); err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/transport/verbs/channel"
-	"github.com/tryst-rdma/tryst/transport/verbs/pairing"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
@@ -59,7 +59,7 @@ const (
 	keySlots = 64
 	// maxStrangers bounds the links that are made for those whom nobody can call and that
 	// have not brought a HELLO: anybody who reaches the port can have them made, each
-	// takes some MiB of locked memory, and lives for pairing.HelloWait. A fleet that
+	// takes some MiB of locked memory, and lives for handshake.HelloWait. A fleet that
 	// starts at once gets its channels in turn, and uses gRPC until then.
 	maxStrangers = 256
 	// maxStrangersOfSource is how many of them one source address may have: those of a
@@ -99,7 +99,7 @@ func (o *Options) complete() error {
 	}
 	o.sizes()
 	if o.Backoff == 0 {
-		o.Backoff = pairing.MinBackoff
+		o.Backoff = handshake.MinBackoff
 	}
 	if o.EagerLimit < 0 || o.messageSize() > channel.MaxMessage {
 		return status.Errorf(status.InvalidArgument, "an eager limit of %d bytes: 1 to %d", o.EagerLimit, channel.MaxMessage-messageRoom)

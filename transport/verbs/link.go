@@ -10,9 +10,9 @@ import (
 	"github.com/tryst-rdma/tryst/transport"
 	"github.com/tryst-rdma/tryst/transport/internal/delivery"
 	"github.com/tryst-rdma/tryst/transport/verbs/channel"
-	"github.com/tryst-rdma/tryst/transport/verbs/mem"
-	"github.com/tryst-rdma/tryst/transport/verbs/pairing"
-	"github.com/tryst-rdma/tryst/transport/verbs/poll"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/progress"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/regmem"
 	"github.com/tryst-rdma/tryst/transport/verbs/wire"
 	"github.com/tryst-rdma/tryst/verbs"
 )
@@ -31,27 +31,27 @@ import (
 // question whether the table of answers has a value already, which calls nobody.
 type link struct {
 	peer      *peer
-	id        uint64 // the machine of the bootstrap knows it by (pairing.Action.ID)
-	own       pairing.Offer
+	id        uint64 // the machine of the bootstrap knows it by (handshake.Action.ID)
+	own       handshake.Offer
 	index     uint32 // in wr_ids: tells links of one device apart
 	cq        verbs.CQ
 	rails     []*rail
-	inbox     *mem.Slots // messages of the peer: those of all rails, one rail after the other
-	out       *mem.Slots // messages to it, likewise
-	queue     *poll.Queue
+	inbox     *regmem.Slots // messages of the peer: those of all rails, one rail after the other
+	out       *regmem.Slots // messages to it, likewise
+	queue     *progress.Queue
 	requester transport.Process // the peer, from connect on
 	// stranger says that it counts among Transport.strangers. Guarded by peer.mu.
 	stranger bool
 
 	mu        sync.Mutex
 	machine   *channel.Channel // nil until open
-	account   *mem.Account
+	account   *regmem.Account
 	attempts  table[*attempt]
 	keys      *keys  // of the peer's requests
 	turn      uint8  // rail on which the next content of less than all rails begins
 	named     uint64 // the highest generation that the peer's requests said it had left
 	sources   table[source]
-	staged    mem.Share // copies for this peer
+	staged    regmem.Share // copies for this peer
 	dests     table[destination]
 	batches   []*batch
 	confirmed channel.Marks
@@ -138,15 +138,15 @@ func newLink(p *peer, id, generation uint64) (l *link, err error) {
 	if err != nil {
 		return l, err
 	}
-	if l.inbox, err = t.port.memory.NewSlots(rails*o.Window, message, mem.RecvSlots); err != nil {
+	if l.inbox, err = t.port.memory.NewSlots(rails*o.Window, message, regmem.RecvSlots); err != nil {
 		return l, err
 	}
-	if l.out, err = t.port.memory.NewSlots(rails*o.SendQueue, message, mem.SendSlots); err != nil {
+	if l.out, err = t.port.memory.NewSlots(rails*o.SendQueue, message, regmem.SendSlots); err != nil {
 		return l, err
 	}
 	l.own = t.port.self
 	l.own.Generation = generation
-	l.own.Rails = make([]pairing.Rail, rails)
+	l.own.Rails = make([]handshake.Rail, rails)
 	for i := range rails {
 		r := &rail{window: o.Window, recvBase: i * o.Window, psn: verbs.RandomPSN()}
 		r.qp, err = t.port.pd.CreateQP(verbs.QPConfig{
@@ -163,7 +163,7 @@ func newLink(p *peer, id, generation uint64) (l *link, err error) {
 		if err = l.postReceives(i, r.window); err != nil {
 			return l, err
 		}
-		l.own.Rails[i] = pairing.Rail{Endpoint: r.qp.Endpoint(), MTU: t.port.path.MTU}
+		l.own.Rails[i] = handshake.Rail{Endpoint: r.qp.Endpoint(), MTU: t.port.path.MTU}
 		e := &l.own.Rails[i].Endpoint
 		e.PSN, e.GID, e.LID = r.psn, t.port.gid, t.port.lid
 	}
@@ -172,7 +172,7 @@ func newLink(p *peer, id, generation uint64) (l *link, err error) {
 
 // connect takes the queue pairs to RTS, with the peer's at their other ends, and
 // starts to take what comes. The machine posts nothing before open.
-func (l *link) connect(peer pairing.Offer) error {
+func (l *link) connect(peer handshake.Offer) error {
 	t := l.peer.transport
 	o := &t.opts
 	rails := min(len(l.rails), len(peer.Rails))
@@ -204,7 +204,7 @@ func (l *link) connect(peer pairing.Offer) error {
 	}
 	account := t.port.memory.OpenAccount(l.String())
 	l.mu.Lock() // Handle waits for it
-	l.queue = poll.Start(poll.Config{CQ: l.cq, Handle: l.completed, Failed: l.leave, Mode: o.Poll, Spinners: t.spinners})
+	l.queue = progress.Start(progress.Config{CQ: l.cq, Handle: l.completed, Failed: l.leave, Mode: o.Poll, Spinners: t.spinners})
 	l.machine, l.account, l.state = machine, account, linkOpen
 	l.run(time.Now())
 	return nil
@@ -212,8 +212,8 @@ func (l *link) connect(peer pairing.Offer) error {
 
 // longestWrite is how many bytes of a content go in one write: no more than the ports of
 // both sides take. Messages are bounded by what the receives of both sides hold, which is
-// less (openPort, pairing.Vet).
-func longestWrite(o *Options, own, peer pairing.Offer) int {
+// less (openPort, handshake.Vet).
+func longestWrite(o *Options, own, peer handshake.Offer) int {
 	return int(min(int64(cmp.Or(o.Chunk, channel.DefaultChunk)), int64(own.MaxMessage), int64(peer.MaxMessage)))
 }
 
@@ -441,7 +441,7 @@ func (l *link) bye(reason string) {
 }
 
 // holds reports whether an account is the link's.
-func (l *link) holds(a *mem.Account) bool {
+func (l *link) holds(a *regmem.Account) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.account == a
@@ -461,7 +461,7 @@ func (l *link) destroy() {
 	if l.cq != nil {
 		t.closedObject("completion queue", l.cq.Close())
 	}
-	for _, s := range []*mem.Slots{l.inbox, l.out} {
+	for _, s := range []*regmem.Slots{l.inbox, l.out} {
 		if s != nil {
 			t.closedObject("memory of messages", s.Close())
 		}

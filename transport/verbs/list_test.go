@@ -33,7 +33,7 @@ var conformance = []proof{
 	{2, "META on first use and on change only", []string{here + " TestV02MetaOnFirstUseAndOnChange", "transport/verbs/channel TestV2MetaOnlyAtFirstAndOnChange"}},
 	{3, "a steady state of one request and one content", []string{
 		here + " TestV03SteadyStateOfALargeTensor", "transport/verbs/channel TestV3SteadyStateIsOneRequestAndItsWrites",
-		"transport/verbs/channel TestSteadyStateAllocatesNothing", "transport/verbs/mem TestATensorIsFoundWhateverItsSize",
+		"transport/verbs/channel TestSteadyStateAllocatesNothing", "transport/verbs/internal/regmem TestATensorIsFoundWhateverItsSize",
 	}},
 	{4, "a dead value has no bytes and keeps its place", []string{
 		here + " TestV04V05NoContentTakesNoMemory", "transport/verbs/channel TestV4DeadValue", here + " TestSuiteRequired/Content/DeadKeepsTheOrder",
@@ -78,14 +78,14 @@ var conformance = []proof{
 	}},
 	{18, "no RDMA device: gRPC", []string{"server TestVerbsWithoutADevice", "server TestVerbsServerAndAPeerWithoutVerbs"}},
 	{19, "a memlock limit: a clear error", []string{
-		here + " TestV19MemlockTooSmall", "transport/verbs/mem TestMemlockIsFoundOutBeforeAnythingIsRegistered", "verbs/cgo TestMemlockIsToldWithItsNumbers",
+		here + " TestV19MemlockTooSmall", "transport/verbs/internal/regmem TestMemlockIsFoundOutBeforeAnythingIsRegistered", "verbs/cgo TestMemlockIsToldWithItsNumbers",
 		"integration/verbs TestRxeMemlockTooSmall",
 	}},
 	{20, "a message that comes while the channel is made is not lost", []string{
-		"transport/verbs/channel TestV20MessageBeforeOwnReadyIsNotLost", "transport/verbs/pairing TestSimulationSearch",
+		"transport/verbs/channel TestV20MessageBeforeOwnReadyIsNotLost", "transport/verbs/internal/handshake TestSimulationSearch",
 	}},
 	{21, "tensors of over 2 and over 4 GiB", []string{
-		here + " TestV21LargerThan4GiB", "transport/verbs/channel TestV21ContentOver4GiB", "transport/verbs/mem TestATensorOfMoreThan4GiB",
+		here + " TestV21LargerThan4GiB", "transport/verbs/channel TestV21ContentOver4GiB", "transport/verbs/internal/regmem TestATensorOfMoreThan4GiB",
 	}},
 	{22, "an error text of 1 MiB is cut validly", []string{
 		here + " TestSuiteRequired/Abort/LongTextArrivesCut", "transport/verbs/channel TestV22LongErrorTextIsCut", "transport/verbs/wire TestV22ErrorText",
@@ -109,20 +109,20 @@ var faults = []proof{
 	}},
 	{5, "a late write lands in memory that is still the transport's", []string{here + " TestV12CancelWhileWritesLand", here + " TestCancelOfMoreThanMayBeInQuarantine"}},
 	{6, "completion queues have room for every work request", []string{here + " TestQueuesHaveRoomForABreak", "verbs/verbstest TestOverrun"}},
-	{7, "a queue is polled until it is empty", []string{"transport/verbs/poll TestBatonInEveryOrder", "transport/verbs/poll TestEverythingIsHandledOnceInOrderByOneAtATime"}},
+	{7, "a queue is polled until it is empty", []string{"transport/verbs/internal/progress TestBatonInEveryOrder", "transport/verbs/internal/progress TestEverythingIsHandledOnceInOrderByOneAtATime"}},
 	{8, "callbacks run elsewhere than completions", []string{here + " TestSuite/Callback/Blocks", here + " TestSuite/Callback/Receives", here + " TestValuesThatDependOnLaterRequests"}},
 	{9, "a peer that restarts is a new incarnation", []string{here + " TestSuite/Peer/RestartedWhileWaiting", "server TestVerbsServerMeetsARestartedPeer"}},
 	{10, "peers come and go", []string{"server TestVerbsClientReceives", here + " TestSuite/Peer/StartsAfterItsAsker"}},
-	{11, "a bootstrap that fails is told, and tried again, never as a storm", []string{here + " TestV17SlowPeer", "transport/verbs/pairing TestNeverAStorm", "transport/verbs/bootstrap TestStartInAnyOrder"}},
+	{11, "a bootstrap that fails is told, and tried again, never as a storm", []string{here + " TestV17SlowPeer", "transport/verbs/internal/handshake TestNeverAStorm", "transport/verbs/bootstrap TestStartInAnyOrder"}},
 	{12, "the length of keys is checked", []string{here + " TestV09LongKeys", "transport/verbs/wire TestV1EveryByteCounts"}},
 	{13, "every byte that is sent was written", []string{"transport/verbs/wire TestV1EveryKindIsAsProtocolWritesIt"}},
 	{14, "dimensions are numbers on the wire", []string{here + " TestSuiteRequired/Content/Dimensions", "transport/verbs/wire TestV8Dims0To254"}},
 	{15, "a refused registration is an error that names RLIMIT_MEMLOCK", []string{
-		here + " TestV19MemlockTooSmall", "transport/verbs/mem TestNewTellsWhatCannotBeRegisteredAndLeavesNothing",
+		here + " TestV19MemlockTooSmall", "transport/verbs/internal/regmem TestNewTellsWhatCannotBeRegisteredAndLeavesNothing",
 	}},
-	{16, "memory that is given back is not looked at again", []string{"transport/verbs/mem TestMemoryGoesBackToTheSystem", "transport/verbs/mem TestALargeTensorHasAnArenaOfItsOwnThatIsReusedAndGivenBack"}},
-	{17, "the end of a tensor's memory is looked at, too", []string{"transport/verbs/mem TestFindLooksAtTheEnd"}},
-	{18, "no hook in another allocator: what lies elsewhere is copied once", []string{"transport/verbs/mem TestATensorOfOurOwnMemoryIsFoundAndAnyOtherCopiedOnce"}},
+	{16, "memory that is given back is not looked at again", []string{"transport/verbs/internal/regmem TestMemoryGoesBackToTheSystem", "transport/verbs/internal/regmem TestALargeTensorHasAnArenaOfItsOwnThatIsReusedAndGivenBack"}},
+	{17, "the end of a tensor's memory is looked at, too", []string{"transport/verbs/internal/regmem TestFindLooksAtTheEnd"}},
+	{18, "no hook in another allocator: what lies elsewhere is copied once", []string{"transport/verbs/internal/regmem TestATensorOfOurOwnMemoryIsFoundAndAnyOtherCopiedOnce"}},
 	{19, "large contents are cut into writes", []string{here + " TestV21LargerThan4GiB", here + " TestV03SteadyStateOfALargeTensor"}},
 	{20, "a bad bootstrap is answered, and TLS proves the name", []string{
 		"transport/verbs/bootstrap TestNothingInAMessageStopsAProcess", "transport/verbs/bootstrap TestWithMutualTLSTheNameIsTheCertificates", "transport/verbs/bootstrap FuzzRequest",
@@ -135,7 +135,7 @@ var faults = []proof{
 	{26, "one reader of completions from the start", []string{"transport/verbs/channel TestV20MessageBeforeOwnReadyIsNotLost"}},
 	{27, "memory of serialised values is given back", []string{here + " TestStringsThatChangeAndFail"}},
 	{28, "in-place updates tear nothing", []string{here + " TestV25InPlaceUpdateDuringASend"}},
-	{29, "a failed registration fails one request", []string{here + " TestV19MemlockTooSmall", here + " TestPoolIsEmpty", "transport/verbs/mem TestARefusedRegistrationIsNotTriedWithEachTensor"}},
+	{29, "a failed registration fails one request", []string{here + " TestV19MemlockTooSmall", here + " TestPoolIsEmpty", "transport/verbs/internal/regmem TestARefusedRegistrationIsNotTriedWithEachTensor"}},
 	{30, "the GID entry itself is looked at", []string{"verbs/discovery TestChooseTellsItsReasons", "verbs/discovery TestReadEmptyGIDs", "config TestGIDIndexZero"}},
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport"
 	"github.com/tryst-rdma/tryst/transport/internal/delivery"
-	"github.com/tryst-rdma/tryst/transport/verbs/pairing"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
 )
 
 // peer is one task at the other end: the bootstrap with it, and the link that it
@@ -25,15 +25,15 @@ type peer struct {
 
 	mu       sync.Mutex
 	past     past // of links that are gone
-	machine  *pairing.Machine
-	acts     []pairing.Action
+	machine  *handshake.Machine
+	acts     []handshake.Action
 	acting   bool
 	links    map[uint64]*link // by id: those that exist, not yet torn down
 	up       *link            // carries receives; nil when none does
 	wireDown func()           // of up: tells the table of answers
 	left     left             // the last channel that this side has left
 	changed  chan struct{}    // closed when up changes
-	requests map[uint64]func(pairing.Offer, error)
+	requests map[uint64]func(handshake.Offer, error)
 	lastReq  uint64
 	timer    *time.Timer
 	alarm    alarm // of timer
@@ -48,8 +48,8 @@ type peer struct {
 func newPeer(t *RdmaRemoteRendezvous, task cluster.Task, source string) *peer {
 	return &peer{
 		transport: t, task: task, source: source, links: make(map[uint64]*link), changed: make(chan struct{}),
-		requests: make(map[uint64]func(pairing.Offer, error)),
-		machine: pairing.New(pairing.Config{
+		requests: make(map[uint64]func(handshake.Offer, error)),
+		machine: handshake.New(handshake.Config{
 			Self: t.port.self, Peer: task, Callable: t.opts.Callable(task), Jitter: t.opts.jitter(), Backoff: t.opts.Backoff,
 		}),
 	}
@@ -69,9 +69,9 @@ func (p *peer) hurry() {
 
 // do takes the machine's actions over. It is called with the lock held and gives
 // it up.
-func (p *peer) do(acts []pairing.Action) {
+func (p *peer) do(acts []handshake.Action) {
 	for i := range acts {
-		if acts[i].Kind == pairing.Make {
+		if acts[i].Kind == handshake.Make {
 			p.transport.links.add() // it exists from here on for who waits until none does
 		}
 	}
@@ -126,10 +126,10 @@ func (p *peer) tick() {
 	p.do(p.machine.Tick(now))
 }
 
-func (p *peer) carryOut(a pairing.Action) {
+func (p *peer) carryOut(a handshake.Action) {
 	t := p.transport
 	switch a.Kind {
-	case pairing.Make:
+	case handshake.Make:
 		stranger := !t.opts.Callable(p.task)
 		if stranger {
 			if err := t.strangers.take(p.source, "channels that wait for the first message of a client"); err != nil {
@@ -155,14 +155,14 @@ func (p *peer) carryOut(a pairing.Action) {
 		}
 		p.links[a.ID], l.stranger = l, stranger
 		p.do(p.machine.Made(time.Now(), l.id, l.own))
-	case pairing.Destroy:
+	case handshake.Destroy:
 		p.mu.Lock()
 		l := p.links[a.ID]
 		p.mu.Unlock()
 		if l != nil {
 			l.discard(a.Err, a.Left)
 		}
-	case pairing.Connect:
+	case handshake.Connect:
 		p.mu.Lock()
 		l := p.links[a.ID]
 		p.mu.Unlock()
@@ -178,16 +178,16 @@ func (p *peer) carryOut(a pairing.Action) {
 			return
 		}
 		p.do(p.machine.Connected(time.Now(), a.ID))
-	case pairing.Open:
+	case handshake.Open:
 		p.mu.Lock()
 		l := p.links[a.ID]
 		p.mu.Unlock()
 		if l != nil {
 			l.open()
 		}
-	case pairing.Call:
+	case handshake.Call:
 		t.work.Go(func() { p.call(a.Call, a.Offer) })
-	case pairing.Answer, pairing.Refuse:
+	case handshake.Answer, handshake.Refuse:
 		p.mu.Lock()
 		answer := p.requests[a.Request]
 		delete(p.requests, a.Request)
@@ -201,7 +201,7 @@ func (p *peer) carryOut(a pairing.Action) {
 
 // connect connects a link with an offer of the peer. The table of answers has to accept
 // the process that shows it as an asker first: it will ask over the channel.
-func (p *peer) connect(l *link, with pairing.Offer) error {
+func (p *peer) connect(l *link, with handshake.Offer) error {
 	t := p.transport
 	asker := transport.Process{Name: with.Task.String(), Incarnation: with.Incarnation}
 	if err := t.opts.Cache.Introduce(t.base, asker, p.source); err != nil {
@@ -210,9 +210,9 @@ func (p *peer) connect(l *link, with pairing.Offer) error {
 	return t.steady(func() error { return l.connect(with) })
 }
 
-func (p *peer) call(id uint64, own pairing.Offer) {
+func (p *peer) call(id uint64, own handshake.Offer) {
 	p.counters.bootstraps.Add(1)
-	ctx, cancel := context.WithTimeout(p.transport.base, pairing.CallTimeout)
+	ctx, cancel := context.WithTimeout(p.transport.base, handshake.CallTimeout)
 	offer, err := p.transport.opts.Exchanger.Exchange(ctx, p.task, own)
 	cancel()
 	p.mu.Lock()
@@ -221,20 +221,20 @@ func (p *peer) call(id uint64, own pairing.Offer) {
 }
 
 // request answers a bootstrap of the peer.
-func (p *peer) request(ctx context.Context, from pairing.Offer) (pairing.Offer, error) {
+func (p *peer) request(ctx context.Context, from handshake.Offer) (handshake.Offer, error) {
 	type result struct {
-		offer pairing.Offer
+		offer handshake.Offer
 		err   error
 	}
 	done := make(chan result, 1)
 	p.mu.Lock()
 	if p.gone {
 		p.mu.Unlock()
-		return pairing.Offer{}, errForgotten
+		return handshake.Offer{}, errForgotten
 	}
 	p.lastReq++
 	id := p.lastReq
-	p.requests[id] = func(o pairing.Offer, err error) { done <- result{o, err} }
+	p.requests[id] = func(o handshake.Offer, err error) { done <- result{o, err} }
 	p.do(p.machine.Request(time.Now(), id, from))
 	select {
 	case r := <-done:
@@ -243,7 +243,7 @@ func (p *peer) request(ctx context.Context, from pairing.Offer) (pairing.Offer, 
 		p.mu.Lock()
 		delete(p.requests, id)
 		p.mu.Unlock()
-		return pairing.Offer{}, status.From(context.Cause(ctx))
+		return handshake.Offer{}, status.From(context.Cause(ctx))
 	}
 }
 

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/status"
-	"github.com/tryst-rdma/tryst/transport/verbs/mem"
-	"github.com/tryst-rdma/tryst/transport/verbs/pairing"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/regmem"
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
@@ -19,10 +19,10 @@ import (
 type port struct {
 	device verbs.Device
 	pd     verbs.PD
-	memory *mem.Memory
-	was    verbs.GIDEntry // the address of the start
-	mtu    verbs.MTU      // the largest path MTU that may be used
-	self   pairing.Offer  // what all offers have in common
+	memory *regmem.Memory
+	was    verbs.GIDEntry  // the address of the start
+	mtu    verbs.MTU       // the largest path MTU that may be used
+	self   handshake.Offer // what all offers have in common
 
 	// mu guards what follows the port of the device (follow). It is held,
 	// shared, while a link is made or connected (steady).
@@ -65,7 +65,7 @@ func openPort(o *Options) (*port, error) {
 		return nil, err
 	}
 	o.Memory.Device = o.Device.Info()
-	if p.memory, err = mem.New(p.pd, o.Memory); err != nil {
+	if p.memory, err = regmem.New(p.pd, o.Memory); err != nil {
 		return nil, errors.Join(err, p.pd.Close())
 	}
 	udp, err := p.sockets()
@@ -73,18 +73,18 @@ func openPort(o *Options) (*port, error) {
 		return nil, errors.Join(err, p.close())
 	}
 	message := o.messageSize()
-	p.self = pairing.Offer{
-		Task: o.Task, Incarnation: o.Self.Incarnation, Version: pairing.Version, Host: o.Host,
+	p.self = handshake.Offer{
+		Task: o.Task, Incarnation: o.Self.Incarnation, Version: handshake.Version, Host: o.Host,
 		Link: info.Link, GIDType: o.Address.Type,
 		Window: uint32(o.Window), ReceiveSize: uint32(message), EagerLimit: uint32(o.EagerLimit), //nolint:gosec // limits
 		MaxMessage: info.MaxMessage,
-		Rails:      []pairing.Rail{{Endpoint: verbs.Endpoint{GID: p.gid, LID: p.lid, PSN: verbs.RandomPSN(), UDP: udp}, MTU: p.path.MTU}},
+		Rails:      []handshake.Rail{{Endpoint: verbs.Endpoint{GID: p.gid, LID: p.lid, PSN: verbs.RandomPSN(), UDP: udp}, MTU: p.path.MTU}},
 	}
 	return p, nil
 }
 
 // sockets is where a device in software takes packets, which decides whom it can
-// talk to (pairing.Talk); nothing of one of the kernel. A queue pair in INIT tells.
+// talk to (handshake.Talk); nothing of one of the kernel. A queue pair in INIT tells.
 func (p *port) sockets() (udp verbs.UDPEndpoint, err error) {
 	if !p.device.Info().GoMemory {
 		return udp, nil
@@ -231,7 +231,7 @@ func (t *RdmaRemoteRendezvous) sweep() {
 }
 
 // closeAccount leaves the channel that an account is of.
-func (t *RdmaRemoteRendezvous) closeAccount(o mem.Overdue) {
+func (t *RdmaRemoteRendezvous) closeAccount(o regmem.Overdue) {
 	for _, p := range t.all() {
 		p.mu.Lock()
 		var owner *link

@@ -10,7 +10,7 @@ import (
 	"github.com/tryst-rdma/tryst/transport"
 	"github.com/tryst-rdma/tryst/transport/internal/delivery"
 	"github.com/tryst-rdma/tryst/transport/verbs/channel"
-	"github.com/tryst-rdma/tryst/transport/verbs/mem"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/regmem"
 	"github.com/tryst-rdma/tryst/transport/verbs/wire"
 )
 
@@ -192,7 +192,7 @@ func (l *link) stage(id attemptID, handle uint64) {
 // zero source is none.
 type source struct {
 	buf    *tensor.Buffer
-	bytes  []byte    // of what goes within a message, or is staged first
-	piece  mem.Piece // of what is written
-	staged int64     // bytes of a copy in the sending pool; else 0
+	bytes  []byte       // of what goes within a message, or is staged first
+	piece  regmem.Piece // of what is written
+	staged int64        // bytes of a copy in the sending pool; else 0
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/transport/transporttest"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
-	"github.com/tryst-rdma/tryst/transport/verbs/mem"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/regmem"
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/roce"
 )
@@ -89,7 +89,7 @@ func large(o clusterOptions) clusterOptions {
 	o.tune = func(task cluster.Task, v *verbstransport.Options) {
 		tune(task, v)
 		v.Chunk, v.Outstanding = 0, 0
-		v.Memory = mem.Options{SendLimit: 5 * gib, RecvLimit: 5 * gib}
+		v.Memory = regmem.Options{SendLimit: 5 * gib, RecvLimit: 5 * gib}
 	}
 	return o
 }

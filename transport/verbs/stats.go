@@ -7,8 +7,8 @@ import (
 	"github.com/tryst-rdma/tryst/transport"
 	"github.com/tryst-rdma/tryst/transport/internal/delivery"
 	"github.com/tryst-rdma/tryst/transport/verbs/channel"
-	"github.com/tryst-rdma/tryst/transport/verbs/pairing"
-	"github.com/tryst-rdma/tryst/transport/verbs/poll"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/progress"
 )
 
 // Link is which wire carries a peer's tensors, why, and what has gone over verbs.
@@ -19,12 +19,12 @@ type Link struct {
 	Generation uint64
 	QueuePairs int
 	// State is how far the bootstrap has come.
-	State pairing.State
+	State handshake.State
 	// Reason is why there is no channel; nil when nothing went wrong.
 	Reason error
 	Stats  Stats
 	// Poll is what the queues of all channels so far did.
-	Poll poll.Stats
+	Poll progress.Stats
 }
 
 // Stats counts what has gone over verbs to and from one peer.
@@ -76,7 +76,7 @@ type counters struct {
 // past is what channels that are no more did.
 type past struct {
 	messages channel.Messages
-	poll     poll.Stats
+	poll     progress.Stats
 }
 
 func (p *past) add(o past) {

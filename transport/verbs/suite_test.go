@@ -17,8 +17,8 @@ import (
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
 	"github.com/tryst-rdma/tryst/transport/transporttest"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
-	"github.com/tryst-rdma/tryst/transport/verbs/mem"
-	"github.com/tryst-rdma/tryst/transport/verbs/pairing"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/regmem"
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/verbstest"
 	"github.com/tryst-rdma/tryst/worker"
@@ -145,10 +145,10 @@ func (c *suiteCluster) node(task cluster.Task) *suiteNode {
 // address leads to a process.
 type exchange struct{ c *suiteCluster }
 
-func (e exchange) Exchange(ctx context.Context, peer cluster.Task, own pairing.Offer) (pairing.Offer, error) {
+func (e exchange) Exchange(ctx context.Context, peer cluster.Task, own handshake.Offer) (handshake.Offer, error) {
 	n := e.c.node(peer)
 	if n == nil || e.c.proxies[peer].Target() == "" {
-		return pairing.Offer{}, status.Errorf(status.Unavailable, "%v is not up", peer)
+		return handshake.Offer{}, status.Errorf(status.Unavailable, "%v is not up", peer)
 	}
 	return n.transport.Answer(ctx, "", own)
 }
@@ -197,7 +197,7 @@ func (c *suiteCluster) Start(task cluster.Task, o transporttest.NodeOptions) tra
 		Require: c.require, Allocator: o.Allocator, PeerTimeout: o.PeerTimeout,
 		// What is under way when a link is held is not all of a tensor.
 		Chunk: 64 << 10, Outstanding: 256 << 10,
-		Memory: mem.Options{Arena: 4 << 20, LateWrite: func(w mem.LateWrite) { c.t.Errorf("%v", w) }},
+		Memory: regmem.Options{Arena: 4 << 20, LateWrite: func(w regmem.LateWrite) { c.t.Errorf("%v", w) }},
 	}
 	if c.tune != nil {
 		c.tune(task, &options)

@@ -14,9 +14,9 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/transport"
 	"github.com/tryst-rdma/tryst/transport/internal/delivery"
-	"github.com/tryst-rdma/tryst/transport/verbs/mem"
-	"github.com/tryst-rdma/tryst/transport/verbs/pairing"
-	"github.com/tryst-rdma/tryst/transport/verbs/poll"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/progress"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/regmem"
 	"github.com/tryst-rdma/tryst/transport/verbs/wire"
 	"github.com/tryst-rdma/tryst/verbs"
 )
@@ -63,7 +63,7 @@ type Options struct {
 	// small tensors, strings. tensor.Heap when nil.
 	Allocator tensor.Allocator
 	// Memory configures the pools. Its Device is filled in.
-	Memory mem.Options
+	Memory regmem.Options
 	// Window is how many receives are posted for each rail, SendQueue how many
 	// work requests a send queue holds, EagerLimit the largest content in bytes
 	// that travels in a message.
@@ -78,10 +78,10 @@ type Options struct {
 	Chunk       int
 	Outstanding int64
 	// Poll says how completions are waited for.
-	Poll poll.Mode
+	Poll progress.Mode
 	// PeerTimeout is delivery.RequesterOptions.PeerTimeout.
 	PeerTimeout time.Duration
-	// Backoff is pairing.Config.Backoff: the wait before a channel that broke
+	// Backoff is handshake.Config.Backoff: the wait before a channel that broke
 	// is made again. Tests that break many have less time than peers.
 	Backoff time.Duration
 	// Transfers is told of every receive; none when nil.
@@ -102,7 +102,7 @@ type RdmaRemoteRendezvous struct {
 	work      group
 	aside     func(func()) // work.Go
 	index     atomic.Uint32
-	spinners  *poll.Spinners
+	spinners  *progress.Spinners
 
 	links group // those that exist
 
@@ -123,7 +123,7 @@ func New(o Options) (*RdmaRemoteRendezvous, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	t := &RdmaRemoteRendezvous{opts: o, peers: make(map[cluster.Task]*peer), spinners: poll.NewSpinners(0)}
+	t := &RdmaRemoteRendezvous{opts: o, peers: make(map[cluster.Task]*peer), spinners: progress.NewSpinners(0)}
 	t.clients = newShares(maxPeers, maxPeersOfSource)
 	t.strangers = newShares(maxStrangers, maxStrangersOfSource)
 	var err error
@@ -177,15 +177,15 @@ func (t *RdmaRemoteRendezvous) Conn(task cluster.Task) (delivery.Conn, error) {
 
 // Answer answers a bootstrap of a peer, which shows from and has called from a source
 // address. The caller has checked that the peer may have this name.
-func (t *RdmaRemoteRendezvous) Answer(ctx context.Context, source string, from pairing.Offer) (pairing.Offer, error) {
+func (t *RdmaRemoteRendezvous) Answer(ctx context.Context, source string, from handshake.Offer) (handshake.Offer, error) {
 	if from.Task == t.opts.Task {
-		return pairing.Offer{}, status.Errorf(status.InvalidArgument,
+		return handshake.Offer{}, status.Errorf(status.InvalidArgument,
 			"%v is the name of this process: it cannot be its own peer", from.Task)
 	}
 	for {
 		p, err := t.peerFrom(from.Task, source)
 		if err != nil {
-			return pairing.Offer{}, err
+			return handshake.Offer{}, err
 		}
 		offer, err := p.request(ctx, from)
 		if err != errForgotten { //nolint:errorlint // it is said as it is
@@ -226,7 +226,7 @@ func (t *RdmaRemoteRendezvous) Links() []Link {
 }
 
 // Memory tells what is registered.
-func (t *RdmaRemoteRendezvous) Memory() mem.Stats { return t.port.memory.Stats(time.Now()) }
+func (t *RdmaRemoteRendezvous) Memory() regmem.Stats { return t.port.memory.Stats(time.Now()) }
 
 func (t *RdmaRemoteRendezvous) all() []*peer {
 	t.mu.Lock()

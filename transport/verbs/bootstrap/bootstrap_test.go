@@ -30,7 +30,7 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/transport/verbs/bootstrap/bootstraptest"
-	"github.com/tryst-rdma/tryst/transport/verbs/pairing"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
@@ -51,7 +51,7 @@ func TestStartInAnyOrder(t *testing.T) {
 	w := newTown(t)
 	a := w.start(zero)
 	a.want(one)
-	a.wait("the failure", one, func(m *pairing.Machine) bool { _, err := m.State(); return err != nil })
+	a.wait("the failure", one, func(m *handshake.Machine) bool { _, err := m.State(); return err != nil })
 	b := w.start(one)
 	b.want(zero)
 	a.up(b)
@@ -68,7 +68,7 @@ func TestTwiceTheSame(t *testing.T) {
 	own := a.self
 	own.Generation = a.side(one).m.Generation()
 	a.mu.Unlock()
-	var answers []pairing.Offer
+	var answers []handshake.Offer
 	for range 2 {
 		o, err := a.ex.Exchange(t.Context(), one, own)
 		if err != nil {
@@ -127,7 +127,7 @@ func TestHighGenerationEndsNothing(t *testing.T) {
 	a.up(b)
 	b.up(a)
 	stranger := offer(zero, a.self.Incarnation)
-	stranger.Generation = pairing.MaxGeneration
+	stranger.Generation = handshake.MaxGeneration
 	_, err := a.ex.Exchange(t.Context(), one, stranger)
 	if status.CodeOf(err) != status.FailedPrecondition || !strings.Contains(err.Error(), "65536 above the last one") {
 		t.Errorf("%v", err)
@@ -154,7 +154,7 @@ func TestGenerationsBeginAnewWithAnotherProcess(t *testing.T) {
 	for range 3 { // each step is allowed
 		high := offer(zero, a.self.Incarnation)
 		b.mu.Lock()
-		high.Generation = b.side(zero).m.Generation() + pairing.MaxStep
+		high.Generation = b.side(zero).m.Generation() + handshake.MaxStep
 		b.mu.Unlock()
 		if o, err := a.ex.Exchange(t.Context(), one, high); err != nil || o.Generation != high.Generation {
 			t.Fatalf("%v, %v", o, err)
@@ -167,7 +167,7 @@ func TestGenerationsBeginAnewWithAnotherProcess(t *testing.T) {
 	b.up(again)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if g := b.side(zero).m.Generation(); g > pairing.MaxStep {
+	if g := b.side(zero).m.Generation(); g > handshake.MaxStep {
 		t.Errorf("the channel with the new process has generation %d", g)
 	}
 }
@@ -191,7 +191,7 @@ func TestLaterVersionsMayAddFields(t *testing.T) {
 	own := a.self
 	own.Generation = 1
 	m := toRequest(one, own)
-	m.Version = pairing.Version + 1
+	m.Version = handshake.Version + 1
 	var unknown []byte
 	unknown = protowire.AppendVarint(protowire.AppendTag(unknown, 1000, protowire.VarintType), 7)
 	unknown = protowire.AppendBytes(protowire.AppendTag(unknown, 1001, protowire.BytesType), []byte("a device"))
@@ -250,8 +250,8 @@ func TestErrorsHaveNoQueuePairs(t *testing.T) {
 	s := &service{ServiceOptions: ServiceOptions{
 		Self: one,
 		Host: func(cluster.Task) (string, bool) { return "h", true },
-		Answer: func(context.Context, string, pairing.Offer) (pairing.Offer, error) {
-			return pairing.Offer{}, status.Errorf(status.FailedPrecondition, "bring to RTR mem0 QP %v: no way", verbs.QPN(0x8c3dd6))
+		Answer: func(context.Context, string, handshake.Offer) (handshake.Offer, error) {
+			return handshake.Offer{}, status.Errorf(status.FailedPrecondition, "bring to RTR mem0 QP %v: no way", verbs.QPN(0x8c3dd6))
 		},
 	}}
 	_, err := s.GetRemoteAddress(t.Context(), toRequest(one, o))

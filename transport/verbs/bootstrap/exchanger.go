@@ -10,7 +10,7 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/proto/tensorflowgrpc"
 	"github.com/tryst-rdma/tryst/status"
-	"github.com/tryst-rdma/tryst/transport/verbs/pairing"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
 )
 
 // Exchanger shows offers to peers over gRPC. It implements
@@ -28,21 +28,21 @@ func NewExchanger(conn func(cluster.Task) (grpc.ClientConnInterface, error)) *Ex
 // Exchange shows own to the process at the address of peer and returns its offer,
 // vetted. It ends with ctx. Unimplemented: the peer has no verbs. FailedPrecondition:
 // it and this process cannot talk by verbs, or another task is there.
-func (e *Exchanger) Exchange(ctx context.Context, peer cluster.Task, own pairing.Offer) (pairing.Offer, error) {
+func (e *Exchanger) Exchange(ctx context.Context, peer cluster.Task, own handshake.Offer) (handshake.Offer, error) {
 	conn, err := e.conn(peer)
 	if err != nil {
-		return pairing.Offer{}, err
+		return handshake.Offer{}, err
 	}
 	m, err := tensorflowgrpc.NewVerbsServiceClient(conn).GetRemoteAddress(ctx, toRequest(peer, own))
 	if err != nil {
-		return pairing.Offer{}, fromGRPC(peer, err)
+		return handshake.Offer{}, fromGRPC(peer, err)
 	}
 	o, err := fromMessage(m)
 	switch {
 	case err != nil:
-		return pairing.Offer{}, err
+		return handshake.Offer{}, err
 	case o.Task != peer:
-		return pairing.Offer{}, status.Errorf(status.FailedPrecondition, "at the address of %v is %v: look at the addresses of the cluster", peer, o.Task)
+		return handshake.Offer{}, status.Errorf(status.FailedPrecondition, "at the address of %v is %v: look at the addresses of the cluster", peer, o.Task)
 	}
 	return o, nil
 }

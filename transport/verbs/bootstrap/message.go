@@ -7,12 +7,12 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 	"github.com/tryst-rdma/tryst/status"
-	"github.com/tryst-rdma/tryst/transport/verbs/pairing"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
 // toRequest is the message that shows own to peer.
-func toRequest(peer cluster.Task, own pairing.Offer) *tfpb.GetRemoteAddressRequest {
+func toRequest(peer cluster.Task, own handshake.Offer) *tfpb.GetRemoteAddressRequest {
 	r := toResponse(own)
 	return &tfpb.GetRemoteAddressRequest{
 		HostName: r.HostName, Channel: r.Channel, Version: r.Version, Incarnation: r.Incarnation, Generation: r.Generation, Rails: r.Rails,
@@ -22,7 +22,7 @@ func toRequest(peer cluster.Task, own pairing.Offer) *tfpb.GetRemoteAddressReque
 }
 
 // toResponse is the message that shows own to who asked.
-func toResponse(own pairing.Offer) *tfpb.GetRemoteAddressResponse {
+func toResponse(own handshake.Offer) *tfpb.GetRemoteAddressResponse {
 	m := &tfpb.GetRemoteAddressResponse{
 		HostName: own.Task.String(), Version: own.Version, Incarnation: own.Incarnation, Generation: own.Generation,
 		LinkLayer: uint32(own.Link), GidType: uint32(own.GIDType), Window: own.Window, ReceiveSize: own.ReceiveSize,
@@ -63,22 +63,22 @@ type message interface {
 
 // fromMessage reads the offer that a message shows, and vets it. All its errors are
 // FailedPrecondition, which means that gRPC is used.
-func fromMessage(m message) (pairing.Offer, error) {
-	bad := func(format string, args ...any) (pairing.Offer, error) {
-		return pairing.Offer{}, status.Errorf(status.FailedPrecondition,
+func fromMessage(m message) (handshake.Offer, error) {
+	bad := func(format string, args ...any) (handshake.Offer, error) {
+		return handshake.Offer{}, status.Errorf(status.FailedPrecondition,
 			"the offer of %.200q for a verbs channel cannot be used: %s", m.GetHostName(), fmt.Sprintf(format, args...))
 	}
-	if why := pairing.VersionFlaw(m.GetVersion()); why != "" {
+	if why := handshake.VersionFlaw(m.GetVersion()); why != "" {
 		return bad("%s", why)
 	}
 	task, err := cluster.ParseTask(m.GetHostName())
 	if err != nil {
 		return bad("host_name is no task name: %.300s", status.From(err).Message())
 	}
-	if n := len(m.GetRails()); n > pairing.MaxRails {
-		return bad("it has %d rails; at most %d are taken", n, pairing.MaxRails)
+	if n := len(m.GetRails()); n > handshake.MaxRails {
+		return bad("it has %d rails; at most %d are taken", n, handshake.MaxRails)
 	}
-	o := pairing.Offer{
+	o := handshake.Offer{
 		Task: task, Version: m.GetVersion(), Incarnation: m.GetIncarnation(), Generation: m.GetGeneration(),
 		Link: verbs.LinkLayer(small(m.GetLinkLayer())), GIDType: verbs.GIDType(small(m.GetGidType())),
 		Window: m.GetWindow(), ReceiveSize: m.GetReceiveSize(), EagerLimit: m.GetEagerLimit(), MaxMessage: m.GetMaxMessage(),
@@ -91,8 +91,8 @@ func fromMessage(m message) (pairing.Offer, error) {
 		}
 		o.Rails = append(o.Rails, rail)
 	}
-	if err := pairing.Vet(o); err != nil {
-		return pairing.Offer{}, err
+	if err := handshake.Vet(o); err != nil {
+		return handshake.Offer{}, err
 	}
 	return o, nil
 }
@@ -101,8 +101,8 @@ func fromMessage(m message) (pairing.Offer, error) {
 // nothing has.
 func small(n uint32) uint8 { return uint8(min(n, math.MaxUint8)) }
 
-func fromRail(r *tfpb.TrystRail) (pairing.Rail, string) {
-	rail := pairing.Rail{MTU: verbs.MTU(min(r.GetMtu(), math.MaxUint16))}
+func fromRail(r *tfpb.TrystRail) (handshake.Rail, string) {
+	rail := handshake.Rail{MTU: verbs.MTU(min(r.GetMtu(), math.MaxUint16))}
 	rail.QPN, rail.PSN = verbs.QPN(r.GetQpn()), verbs.PSN(r.GetPsn())
 	rail.UDP.Buffer = r.GetUdpBuffer()
 	switch n := len(r.GetUdpSources()); {
@@ -112,8 +112,8 @@ func fromRail(r *tfpb.TrystRail) (pairing.Rail, string) {
 		return rail, fmt.Sprintf("its LID %d has more than 16 bits", r.GetLid())
 	case r.GetUdpPort() > math.MaxUint16:
 		return rail, fmt.Sprintf("its UDP port %d has more than 16 bits", r.GetUdpPort())
-	case n > pairing.MaxUDPSources:
-		return rail, fmt.Sprintf("it has %d UDP source ports; at most %d are taken", n, pairing.MaxUDPSources)
+	case n > handshake.MaxUDPSources:
+		return rail, fmt.Sprintf("it has %d UDP source ports; at most %d are taken", n, handshake.MaxUDPSources)
 	}
 	copy(rail.GID[:], r.GetGid())
 	rail.LID, rail.UDP.Port = verbs.LID(r.GetLid()), uint16(r.GetUdpPort()) //nolint:gosec // looked at above

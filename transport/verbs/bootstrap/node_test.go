@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/transport/verbs/pairing"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
@@ -35,7 +35,7 @@ func newTown(t *testing.T) *town {
 type node struct {
 	town   *town
 	task   cluster.Task
-	self   pairing.Offer
+	self   handshake.Offer
 	ex     *Exchanger
 	conns  map[cluster.Task]*grpc.ClientConn
 	server *grpc.Server
@@ -52,8 +52,8 @@ type node struct {
 
 // side is the bootstrap with one peer.
 type side struct {
-	m        *pairing.Machine
-	requests map[uint64]func(pairing.Offer, error)
+	m        *handshake.Machine
+	requests map[uint64]func(handshake.Offer, error)
 	last     uint64
 	made     uint64 // id of the last offer
 	timer    *time.Timer
@@ -64,10 +64,10 @@ var (
 	one  = cluster.Task{Job: "worker", Index: 1}
 )
 
-func offer(task cluster.Task, incarnation uint64) pairing.Offer {
-	return pairing.Offer{
-		Task: task, Incarnation: incarnation, Version: pairing.Version, Link: verbs.LinkEthernet, GIDType: verbs.GIDTypeRoCEv2,
-		Rails: []pairing.Rail{{MTU: verbs.MTU1024, Endpoint: verbs.Endpoint{
+func offer(task cluster.Task, incarnation uint64) handshake.Offer {
+	return handshake.Offer{
+		Task: task, Incarnation: incarnation, Version: handshake.Version, Link: verbs.LinkEthernet, GIDType: verbs.GIDTypeRoCEv2,
+		Rails: []handshake.Rail{{MTU: verbs.MTU1024, Endpoint: verbs.Endpoint{
 			QPN: verbs.QPN(17 + task.Index), PSN: verbs.PSN(incarnation % (1 << 24)), GID: verbs.GID{10: 0xff, 11: 0xff, 12: 10, 15: byte(task.Index + 1)},
 		}}},
 		Window: 64, ReceiveSize: 8192, EagerLimit: 4096, MaxMessage: 1 << 20, Host: 0xfeed_0000_0000_0001,
@@ -144,8 +144,8 @@ func (n *node) side(peer cluster.Task) *side {
 	s := n.peers[peer]
 	if s == nil {
 		s = &side{
-			m:        pairing.New(pairing.Config{Self: n.self, Peer: peer, Callable: peer.Job == "worker"}),
-			requests: map[uint64]func(pairing.Offer, error){},
+			m:        handshake.New(handshake.Config{Self: n.self, Peer: peer, Callable: peer.Job == "worker"}),
+			requests: map[uint64]func(handshake.Offer, error){},
 		}
 		n.peers[peer] = s
 	}
@@ -159,53 +159,53 @@ func (n *node) want(peer cluster.Task) {
 	n.do(s, s.m.Want(time.Now()))
 }
 
-func (n *node) answer(ctx context.Context, _ string, from pairing.Offer) (pairing.Offer, error) {
+func (n *node) answer(ctx context.Context, _ string, from handshake.Offer) (handshake.Offer, error) {
 	type result struct {
-		offer pairing.Offer
+		offer handshake.Offer
 		err   error
 	}
 	got := make(chan result, 1)
 	n.mu.Lock()
 	s := n.side(from.Task)
 	s.last++
-	s.requests[s.last] = func(o pairing.Offer, err error) { got <- result{o, err} }
+	s.requests[s.last] = func(o handshake.Offer, err error) { got <- result{o, err} }
 	n.do(s, s.m.Request(time.Now(), s.last, from))
 	n.mu.Unlock()
 	select {
 	case r := <-got:
 		return r.offer, r.err
 	case <-ctx.Done():
-		return pairing.Offer{}, ctx.Err()
+		return handshake.Offer{}, ctx.Err()
 	}
 }
 
 // do carries actions out, with the lock held; devices take no time here.
-func (n *node) do(s *side, acts []pairing.Action) {
+func (n *node) do(s *side, acts []handshake.Action) {
 	for len(acts) > 0 {
 		a := acts[0]
 		acts = acts[1:]
 		switch a.Kind {
-		case pairing.Make:
+		case handshake.Make:
 			o := n.self
 			o.Generation, s.made = a.Generation, a.ID
 			acts = append(acts, s.m.Made(time.Now(), a.ID, o)...)
-		case pairing.Connect:
+		case handshake.Connect:
 			acts = append(acts, s.m.Connected(time.Now(), a.ID)...)
-		case pairing.Destroy:
+		case handshake.Destroy:
 			n.closed++
-		case pairing.Open:
+		case handshake.Open:
 			n.opened++
 			n.work.Go(func() { n.hello(a.Generation, s.m) })
-		case pairing.Call:
+		case handshake.Call:
 			n.work.Go(func() {
-				ctx, cancel := context.WithTimeout(n.ctx, pairing.CallTimeout)
+				ctx, cancel := context.WithTimeout(n.ctx, handshake.CallTimeout)
 				defer cancel()
 				o, err := n.ex.Exchange(ctx, n.peerOf(s), a.Offer)
 				n.mu.Lock()
 				defer n.mu.Unlock()
 				n.do(s, s.m.Answered(time.Now(), a.Call, o, err))
 			})
-		case pairing.Answer, pairing.Refuse:
+		case handshake.Answer, handshake.Refuse:
 			s.requests[a.Request](a.Offer, a.Err)
 			delete(s.requests, a.Request)
 		}
@@ -236,7 +236,7 @@ func (n *node) peerOf(s *side) cluster.Task {
 }
 
 // hello is the first message on a channel, without the wire.
-func (n *node) hello(generation uint64, m *pairing.Machine) {
+func (n *node) hello(generation uint64, m *handshake.Machine) {
 	n.mu.Lock()
 	to := m.Peer().Task
 	n.mu.Unlock()
@@ -259,7 +259,7 @@ func (n *node) hello(generation uint64, m *pairing.Machine) {
 }
 
 // wait waits until what holds of a peer's machine.
-func (n *node) wait(what string, peer cluster.Task, holds func(*pairing.Machine) bool) {
+func (n *node) wait(what string, peer cluster.Task, holds func(*handshake.Machine) bool) {
 	n.town.t.Helper()
 	deadline := time.After(30 * time.Second)
 	for {
@@ -281,8 +281,8 @@ func (n *node) wait(what string, peer cluster.Task, holds func(*pairing.Machine)
 
 func (n *node) up(peer *node) {
 	n.town.t.Helper()
-	n.wait("a channel", peer.task, func(m *pairing.Machine) bool {
+	n.wait("a channel", peer.task, func(m *handshake.Machine) bool {
 		state, err := m.State()
-		return state == pairing.Up && err == nil && m.Peer().Incarnation == peer.self.Incarnation
+		return state == handshake.Up && err == nil && m.Peer().Incarnation == peer.self.Incarnation
 	})
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/tryst-rdma/tryst/proto/tensorflowgrpc"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport/identity"
-	"github.com/tryst-rdma/tryst/transport/verbs/pairing"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
 )
 
 // ServiceOptions configures the service. All fields are needed.
@@ -26,7 +26,7 @@ type ServiceOptions struct {
 	// source address that it came from (identity.Source). It returns ours, as
 	// (*verbstransport.Transport).Answer does. It ends with ctx, which has a
 	// deadline.
-	Answer func(ctx context.Context, source string, from pairing.Offer) (pairing.Offer, error)
+	Answer func(ctx context.Context, source string, from handshake.Offer) (handshake.Offer, error)
 }
 
 // Register adds the VerbsService to a server.
@@ -41,7 +41,7 @@ type service struct {
 
 // GetRemoteAddress implements tensorflowgrpc.VerbsServiceServer.
 func (s *service) GetRemoteAddress(ctx context.Context, m *tfpb.GetRemoteAddressRequest) (*tfpb.GetRemoteAddressResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, pairing.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, handshake.CallTimeout)
 	defer cancel()
 	own, err := s.answer(ctx, m)
 	if err != nil {
@@ -51,26 +51,26 @@ func (s *service) GetRemoteAddress(ctx context.Context, m *tfpb.GetRemoteAddress
 	return toResponse(own), nil
 }
 
-func (s *service) answer(ctx context.Context, m *tfpb.GetRemoteAddressRequest) (pairing.Offer, error) {
+func (s *service) answer(ctx context.Context, m *tfpb.GetRemoteAddressRequest) (handshake.Offer, error) {
 	if t, err := cluster.ParseTask(m.GetHostName()); err == nil && t == s.Self {
-		return pairing.Offer{}, status.Errorf(status.InvalidArgument,
+		return handshake.Offer{}, status.Errorf(status.InvalidArgument,
 			"the caller says that it is %v, which is this process: two processes have one name, or one calls itself", t)
 	}
 	from, err := fromMessage(m)
 	if err != nil {
-		return pairing.Offer{}, err
+		return handshake.Offer{}, err
 	}
 	if meant, err := cluster.ParseTask(m.GetPeerName()); err != nil || meant != s.Self {
-		return pairing.Offer{}, status.Errorf(status.FailedPrecondition, "%v means %.200q, and this is %v: look at the addresses of the cluster",
+		return handshake.Offer{}, status.Errorf(status.FailedPrecondition, "%v means %.200q, and this is %v: look at the addresses of the cluster",
 			from.Task, m.GetPeerName(), s.Self)
 	}
 	from.For = m.GetPeerIncarnation()
 	host, ok := s.Host(from.Task)
 	if !ok && from.Task.Job != cluster.ClientJob {
-		return pairing.Offer{}, status.Errorf(status.FailedPrecondition, "the cluster has no task %v", from.Task)
+		return handshake.Offer{}, status.Errorf(status.FailedPrecondition, "the cluster has no task %v", from.Task)
 	}
 	if err := identity.Of(ctx).Check(from.Task, host); err != nil {
-		return pairing.Offer{}, err
+		return handshake.Offer{}, err
 	}
 	return s.Answer(ctx, identity.Source(ctx), from)
 }

@@ -9,7 +9,7 @@ const (
 	// CREDIT's own, two messages can be under way and half of it is two, so
 	// that CREDITs which answer CREDITs die out.
 	MinWindow = 4
-	// MaxWindow is what a peer may offer (pairing.MaxWindow): counts are far from
+	// MaxWindow is what a peer may offer (handshake.MaxWindow): counts are far from
 	// wrapping into themselves.
 	MaxWindow = 1 << 18
 

@@ -11,7 +11,7 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/tensor"
-	"github.com/tryst-rdma/tryst/transport/verbs/pairing"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
 	"github.com/tryst-rdma/tryst/transport/verbs/wire"
 	"github.com/tryst-rdma/tryst/verbs"
 )
@@ -20,7 +20,7 @@ import (
 type Victim interface {
 	Task() cluster.Task
 	// Answer is its answer to a bootstrap.
-	Answer(context.Context, pairing.Offer) (pairing.Offer, error)
+	Answer(context.Context, handshake.Offer) (handshake.Offer, error)
 	// Link is how it reaches the stranger.
 	Link() Link
 	// Send lets it send some bytes to the stranger, Recv receive what comes from
@@ -79,8 +79,8 @@ type Stranger struct {
 	into        verbs.MR // of Destination; nil before
 	memory      []byte
 	generation  uint64
-	own, answer pairing.Offer // of the present channel
-	taken       uint32        // messages of the victim
+	own, answer handshake.Offer // of the present channel
+	taken       uint32          // messages of the victim
 	requests    uint64
 	pending     []verbs.WC
 	receives    []*receive // of the present step
@@ -180,7 +180,7 @@ func (p *Stranger) Leave() {
 
 // Prepare makes a queue pair, with receives posted, and returns what is shown of it.
 // What there was is left.
-func (p *Stranger) Prepare(generation uint64) (own pairing.Offer) {
+func (p *Stranger) Prepare(generation uint64) (own handshake.Offer) {
 	p.Helper()
 	p.Leave()
 	var err error
@@ -198,15 +198,15 @@ func (p *Stranger) Prepare(generation uint64) (own pairing.Offer) {
 	for i := range Window {
 		p.repost(uint32(i))
 	}
-	return pairing.Offer{
-		Task: p.Task, Incarnation: p.incarnation, Version: pairing.Version, Generation: generation,
+	return handshake.Offer{
+		Task: p.Task, Incarnation: p.incarnation, Version: handshake.Version, Generation: generation,
 		Link: verbs.LinkEthernet, GIDType: p.Address.Type, Window: Window, ReceiveSize: MessageSize, EagerLimit: 8 * kib, MaxMessage: 1 << 30,
-		Rails: []pairing.Rail{{Endpoint: verbs.Endpoint{QPN: p.qp.QPN(), PSN: 7, GID: p.Address.GID}, MTU: verbs.MTU4096}},
+		Rails: []handshake.Rail{{Endpoint: verbs.Endpoint{QPN: p.qp.QPN(), PSN: 7, GID: p.Address.GID}, MTU: verbs.MTU4096}},
 	}
 }
 
 // Show shows the victim an offer. The answer is the victim's.
-func (p *Stranger) Show(own pairing.Offer) (answer pairing.Offer) {
+func (p *Stranger) Show(own handshake.Offer) (answer handshake.Offer) {
 	p.Helper()
 	answer, err := p.Victim.Answer(p.Context(), own)
 	if err != nil {
@@ -235,7 +235,7 @@ func (p *Stranger) Connects() {
 }
 
 // Join brings the queue pair to the one that the victim has shown.
-func (p *Stranger) Join(own, answer pairing.Offer) {
+func (p *Stranger) Join(own, answer handshake.Offer) {
 	p.Helper()
 	p.of, p.generation = answer.Incarnation, own.Generation
 	p.own, p.answer = own, answer
@@ -247,7 +247,7 @@ func (p *Stranger) Join(own, answer pairing.Offer) {
 }
 
 // Present is what was shown and answered for the present channel.
-func (p *Stranger) Present() (own, answer pairing.Offer) { return p.own, p.answer }
+func (p *Stranger) Present() (own, answer handshake.Offer) { return p.own, p.answer }
 
 // Meets makes a channel that carries both ways.
 func (p *Stranger) Meets() {

@@ -1,0 +1,396 @@
+package handshake
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+var began = time.Unix(1000, 0)
+
+func machine() *Machine {
+	return New(Config{Self: testOffer(0, 1), Peer: names[1], Callable: true})
+}
+
+func at(generation uint64, o Offer) Offer {
+	o.Generation = generation
+	return o
+}
+
+func kinds(as []Action) (ks []Kind) {
+	for _, a := range as {
+		ks = append(ks, a.Kind)
+	}
+	return ks
+}
+
+func want(t *testing.T, as []Action, ks ...Kind) {
+	t.Helper()
+	if !slices.Equal(kinds(as), ks) {
+		t.Fatalf("actions %v", as)
+	}
+}
+
+func refused(t *testing.T, as []Action, code status.Code, words string) {
+	t.Helper()
+	want(t, as, Refuse)
+	if status.CodeOf(as[0].Err) != code || !strings.Contains(as[0].Err.Error(), words) {
+		t.Fatalf("want %v %q, got %v", code, words, as[0].Err)
+	}
+}
+
+func TestAChannelComesUp(t *testing.T) {
+	m := machine()
+	want(t, m.Want(began), Make)
+	if s, _ := m.State(); s != Pairing {
+		t.Fatalf("state %v", s)
+	}
+	as := m.Made(began, 1, at(1, testOffer(0, 1)))
+	want(t, as, Call)
+	want(t, m.Answered(began, as[0].Call, at(1, testOffer(1, 2)), nil), Connect)
+	want(t, m.Connected(began, 1), Open)
+	if w := m.Wake(); w != began.Add(HelloWait) {
+		t.Fatalf("wake at %v", w)
+	}
+	want(t, m.Hello(began, 1))
+	if s, err := m.State(); s != Up || err != nil || !m.Wake().IsZero() {
+		t.Fatalf("state %v, %v, wake at %v", s, err, m.Wake())
+	}
+	// The peer calls too, late: the same answer, and nothing changes.
+	as = m.Request(began, 7, at(1, testOffer(1, 2)))
+	want(t, as, Answer)
+	if as[0].Offer.Generation != 1 || as[0].Request != 7 {
+		t.Fatalf("answered %v", as[0])
+	}
+}
+
+func TestABreakIsToldByTheNextGeneration(t *testing.T) {
+	m := machine()
+	m.Request(began, 1, at(3, testOffer(1, 2)))
+	want(t, m.Made(began, 3, at(3, testOffer(0, 1))), Connect)
+	want(t, m.Connected(began, 3), Answer)
+	want(t, m.Hello(began, 3), Open)
+	as := m.Broken(began, 3, errors.New("the wire was cut"))
+	want(t, as, Destroy, Make)
+	if as[1].Generation != 4 {
+		t.Fatalf("generation %d comes after 3", as[1].Generation)
+	}
+	want(t, m.Made(began, 4, at(4, testOffer(0, 1))), Call)
+	if _, err := m.State(); err == nil || !strings.Contains(err.Error(), "cut") {
+		t.Fatalf("the reason is %v", err)
+	}
+}
+
+// A channel that the peer has left is left at once: a BYE would wait for queue pairs
+// that are gone.
+func TestWhoHasLeftHearsNoBye(t *testing.T) {
+	up := func() *Machine {
+		m := machine()
+		m.Request(began, 1, at(3, testOffer(1, 2)))
+		m.Made(began, 3, at(3, testOffer(0, 1)))
+		m.Connected(began, 3)
+		want(t, m.Hello(began, 3), Open)
+		return m
+	}
+	for name, c := range map[string]struct {
+		left bool
+		acts []Action
+	}{
+		"the peer is at the next generation": {true, up().Request(began, 2, at(4, testOffer(1, 2)))},
+		"our side is broken":                 {false, up().Broken(began, 3, errors.New("cut"))},
+		"this process stops":                 {false, up().Stop(began, nil)},
+	} {
+		i := slices.IndexFunc(c.acts, func(a Action) bool { return a.Kind == Destroy })
+		if i < 0 || c.acts[i].Left != c.left {
+			t.Errorf("%s: %v, want a Destroy with Left %v", name, c.acts, c.left)
+		}
+	}
+}
+
+func TestOurOwnName(t *testing.T) {
+	m := machine()
+	refused(t, m.Request(began, 1, at(1, testOffer(0, 5))), status.InvalidArgument, "cannot be its own peer")
+	other := testOffer(1, 1)
+	refused(t, m.Request(began, 1, at(1, other)), status.FailedPrecondition, "incarnation of this process")
+}
+
+func TestAnotherNameThanMeant(t *testing.T) {
+	m := machine()
+	m.Want(began)
+	as := m.Made(began, 1, at(1, testOffer(0, 1)))
+	o := at(1, testOffer(1, 2))
+	o.Task = cluster.Task{Job: "c"}
+	want(t, m.Answered(began, as[0].Call, o, nil))
+	if _, err := m.State(); status.CodeOf(err) != status.FailedPrecondition || !strings.Contains(err.Error(), "/job:c/") || !strings.Contains(err.Error(), "/job:b/") {
+		t.Fatalf("%v", err)
+	}
+}
+
+func TestSidesThatCannotTalkAreToldAtOnce(t *testing.T) {
+	m := machine()
+	o := at(1, testOffer(1, 2))
+	o.GIDType = verbs.GIDTypeRoCEv1
+	refused(t, m.Request(began, 1, o), status.FailedPrecondition, "RoCE v1")
+	if s, err := m.State(); s != Down || err == nil {
+		t.Fatalf("%v, %v", s, err)
+	}
+}
+
+func TestStoppedRefuses(t *testing.T) {
+	m := machine()
+	m.Want(began)
+	m.Made(began, 1, at(1, testOffer(0, 1)))
+	want(t, m.Stop(began, nil), Destroy)
+	refused(t, m.Request(began, 1, at(1, testOffer(1, 2))), status.Unavailable, "stopping")
+	if !m.Wake().IsZero() || len(m.Tick(began.Add(time.Hour)))+len(m.Want(began)) != 0 {
+		t.Fatal("it goes on")
+	}
+	late := machine()
+	late.Want(began)
+	want(t, late.Stop(began, nil))
+	want(t, late.Made(began, 1, at(1, testOffer(0, 1))), Destroy)
+}
+
+// Who goes on without its device does not say that it ends.
+func TestStoppedSaysWhy(t *testing.T) {
+	m := machine()
+	m.Want(began)
+	m.Made(began, 1, at(1, testOffer(0, 1)))
+	acts := m.Stop(began, verbs.ErrDeviceGone)
+	want(t, acts, Destroy)
+	if err := acts[0].Err; !errors.Is(err, verbs.ErrDeviceGone) || !strings.Contains(err.Error(), "does without verbs") {
+		t.Errorf("the channel ends because of %v", err)
+	}
+	refused(t, m.Request(began, 1, at(1, testOffer(1, 2))), status.Unavailable, "does without verbs")
+}
+
+func TestWaitingRequestsAreBounded(t *testing.T) {
+	m := machine()
+	want(t, m.Request(began, 1, at(1, testOffer(1, 2))), Make)
+	for i := range uint64(maxPending - 1) {
+		want(t, m.Request(began, i+2, at(1, testOffer(1, 2))))
+	}
+	refused(t, m.Request(began, 99, at(1, testOffer(1, 2))), status.ResourceExhausted, "wait")
+	as := m.MakeFailed(began, 1, verbs.ErrMemlock)
+	if len(as) != maxPending || as[0].Kind != Refuse || !errors.Is(as[0].Err, verbs.ErrMemlock) {
+		t.Fatalf("%v", as)
+	}
+}
+
+func TestNoRouteIsToldToThePeer(t *testing.T) {
+	m := machine()
+	m.Request(began, 1, at(1, testOffer(1, 2)))
+	m.Made(began, 1, at(1, testOffer(0, 1)))
+	as := m.ConnectFailed(began, 1, errors.New("no route to host"))
+	want(t, as, Destroy, Refuse)
+	if status.CodeOf(as[1].Err) != status.FailedPrecondition || !strings.Contains(as[1].Err.Error(), "no route") {
+		t.Fatalf("%v", as[1].Err)
+	}
+}
+
+func TestTwoOffersOfOneGeneration(t *testing.T) {
+	m := machine()
+	m.Request(began, 1, at(1, testOffer(1, 2)))
+	m.Made(began, 1, at(1, testOffer(0, 1)))
+	m.Connected(began, 1)
+	other := at(1, testOffer(1, 2))
+	other.Window++
+	refused(t, m.Request(began, 2, other), status.Aborted, "another offer of generation 1")
+}
+
+// Whatever a peer does or does not do, in an hour it costs few calls and offers.
+func TestNeverAStorm(t *testing.T) {
+	const perHour = 3*120 + 40 // in each 30 s at most a call and two offers, and the beginning
+	for name, peer := range map[string]struct {
+		err   error // the answer to calls
+		raise bool  // answers a higher generation each time
+		then  string
+	}{
+		"is not there":                     {err: status.New(status.Unavailable, "connection refused")},
+		"has no verbs":                     {err: status.New(status.Unimplemented, "unknown service")},
+		"has another generation each time": {raise: true},
+		"never says HELLO":                 {then: "silent"},
+		"breaks each channel":              {then: "break"},
+	} {
+		for _, off := range []bool{false, true} {
+			if n := storm(t, peer.err, peer.raise, peer.then, off); (n > perHour) != off {
+				t.Errorf("a peer that %s: %d calls and offers in an hour, back-off off: %v", name, n, off)
+			}
+		}
+	}
+}
+
+func storm(t *testing.T, refusal error, raise bool, then string, off bool) (n int) {
+	t.Helper()
+	m := machine()
+	now := began
+	queue := m.Want(now)
+	for now.Before(began.Add(time.Hour)) && n < 1000 {
+		if off {
+			m.failures, m.raised = 0, false
+			if m.nextCall.After(now) {
+				m.nextCall = now
+			}
+			if m.deadline.After(now.Add(time.Second)) {
+				m.deadline = now.Add(time.Second)
+			}
+		}
+		if len(queue) == 0 {
+			wake := m.Wake()
+			if wake.IsZero() {
+				t.Fatal("it has given up")
+			}
+			if wake.After(now) {
+				now = wake
+			}
+			queue = m.Tick(now)
+			now = now.Add(time.Millisecond)
+			continue
+		}
+		a := queue[0]
+		queue = queue[1:]
+		switch a.Kind {
+		case Make:
+			n++
+			queue = append(queue, m.Made(now, a.ID, at(a.Generation, testOffer(0, 1)))...)
+		case Call:
+			n++
+			o := at(a.Offer.Generation, testOffer(1, 2))
+			if raise {
+				o.Generation++
+			}
+			queue = append(queue, m.Answered(now, a.Call, o, refusal)...)
+		case Connect:
+			queue = append(queue, m.Connected(now, a.ID)...)
+		case Open:
+			if then == "break" {
+				m.Hello(now, a.ID)
+				queue = append(queue, m.Broken(now, a.ID, errors.New("cut"))...)
+			}
+		case Destroy, Answer, Refuse:
+		}
+	}
+	return n
+}
+
+// A peer that comes up minutes late has a channel within the longest back-off when it
+// waits to be called, and at once when it calls; who waited has not called often.
+func TestAPeerThatComesMinutesLate(t *testing.T) {
+	const late = 20 * time.Minute
+	for _, calls := range []bool{false, true} {
+		m := machine()
+		up := began.Add(late)
+		now, n, opened := began, 0, time.Time{}
+		called := !calls
+		for queue := m.Want(now); opened.IsZero(); {
+			if len(queue) == 0 {
+				now = m.Wake()
+				if !called && now.After(up) {
+					now, called = up, true
+					queue = m.Request(now, 1, at(m.Generation()+1, testOffer(1, 2)))
+					continue
+				}
+				if now.IsZero() || now.After(up.Add(late)) {
+					t.Fatalf("it has given up: %v", now)
+				}
+				queue = m.Tick(now)
+				continue
+			}
+			a := queue[0]
+			queue = queue[1:]
+			switch a.Kind {
+			case Make:
+				queue = append(queue, m.Made(now, a.ID, at(a.Generation, testOffer(0, 1)))...)
+			case Call:
+				n++
+				var err error
+				if now.Before(up) {
+					err = status.New(status.Unavailable, "connection refused")
+				}
+				queue = append(queue, m.Answered(now, a.Call, at(a.Offer.Generation, testOffer(1, 2)), err)...)
+			case Connect:
+				queue = append(queue, m.Connected(now, a.ID)...)
+			case Open:
+				opened = now
+			case Answer: // the peer has it, and says HELLO
+				queue = append(queue, m.Hello(now, a.Offer.Generation)...)
+			case Destroy, Refuse:
+			}
+		}
+		took := opened.Sub(up)
+		if most := MaxBackoff; took < 0 || took > most || calls && took != 0 {
+			t.Errorf("the peer came after %v, and the channel %v later; it calls: %v", late, took, calls)
+		}
+		if most := int(late/MaxBackoff) + maxDoublings + 1; n > most {
+			t.Errorf("it was called %d times in %v, at most %d are needed", n, late, most)
+		}
+	}
+}
+
+// PROTOCOL.md section 9, rule 6: what will be said again is not asked for soon, and
+// waits are spread by a quarter.
+func TestTheFirstWaitAfterARefusalIsTheLongest(t *testing.T) {
+	for code, want := range map[status.Code]time.Duration{
+		status.FailedPrecondition: MaxBackoff, status.InvalidArgument: MaxBackoff, status.PermissionDenied: MaxBackoff,
+		status.Unauthenticated: MaxBackoff, status.Unimplemented: MaxBackoff,
+		status.Unavailable: MinBackoff, status.DeadlineExceeded: MinBackoff, status.Internal: MinBackoff,
+	} {
+		for _, jitter := range []float64{0, 0.5, 1} {
+			m := New(Config{Self: testOffer(0, 1), Peer: names[1], Callable: true, Jitter: func() float64 { return jitter }})
+			m.Want(began)
+			as := m.Made(began, 1, at(1, testOffer(0, 1)))
+			m.Answered(began, as[0].Call, Offer{}, status.New(code, "no"))
+			if got, want := m.nextCall.Sub(began), want+time.Duration(jitter*float64(want)/4); got != want {
+				t.Errorf("%v, jitter %v: a wait of %v, want %v", code, jitter, got, want)
+			}
+		}
+	}
+}
+
+// A channel that was up for long is made again at once when it breaks.
+func TestBackOffForgetsWhatIsLongAgo(t *testing.T) {
+	m := machine()
+	now := began
+	for range 10 {
+		m.fail(now, status.New(status.Unavailable, "not yet"))
+	}
+	m.Request(now, 1, at(1, testOffer(1, 2)))
+	m.Made(now, 1, at(1, testOffer(0, 1)))
+	m.Connected(now, 1)
+	m.Hello(now, 1)
+	now = now.Add(Steady)
+	want(t, m.Broken(now, 1, errors.New("cut")), Destroy, Make)
+}
+
+// A peer has restarted while this side has no queue pair to give (its port is down):
+// it is tried again with back-off, not as a storm.
+func TestNoQueuePairsAndAnotherIncarnationIsNoStorm(t *testing.T) {
+	m := machine()
+	down := errors.New("the port is not active")
+	var next uint64
+	makes := 0
+	take := func(as []Action) {
+		next = 0
+		for _, a := range as {
+			if a.Kind == Make {
+				next = a.Generation
+				makes++
+			}
+		}
+	}
+	take(m.Request(began, 1, at(3, testOffer(1, 2)))) // it is believed
+	take(m.MakeFailed(began, next, down))
+	take(m.Request(began, 2, at(1, testOffer(1, 3)))) // it has restarted
+	for i := 0; i < 10000 && next != 0; i++ {
+		take(m.MakeFailed(began.Add(time.Duration(i)*10*time.Microsecond), next, down)) // 100 ms in all
+	}
+	if makes > 3 {
+		t.Errorf("%d offers were tried in 100 ms; the last has generation %d; wake is %v ago", makes, m.last, began.Add(100*time.Millisecond).Sub(m.Wake()))
+	}
+}

@@ -1,0 +1,122 @@
+package regmem
+
+import (
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fakePD registers memory and remembers it. The numbering begins at a place of
+// its own, so that nobody takes an address of Go for one of the device.
+type fakePD struct {
+	mu     sync.Mutex
+	next   uint64
+	open   map[*fakeMR]struct{}
+	asked  int // to register
+	made   int
+	refuse error  // of RegisterMemory
+	limit  uint64 // bytes that may be registered; 0 for all
+	total  uint64
+	keep   error // of MR.Close
+}
+
+type fakeMR struct {
+	pd     *fakePD
+	mem    []byte
+	addr   uint64
+	access verbs.Access
+	key    uint32
+}
+
+func newFakePD() *fakePD { return &fakePD{next: 1 << 40, open: make(map[*fakeMR]struct{})} }
+
+func (p *fakePD) RegisterMemory(mem []byte, access verbs.Access) (verbs.MR, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asked++
+	if p.refuse != nil {
+		return nil, p.refuse
+	}
+	if p.limit > 0 && p.total+uint64(len(mem)) > p.limit {
+		return nil, verbs.Errorf("register", "fake0", verbs.ErrMemlock, "no more than %d bytes", p.limit)
+	}
+	p.made++
+	m := &fakeMR{pd: p, mem: mem, addr: p.next, access: access, key: uint32(p.made)}
+	p.next += uint64(len(mem)) + 1<<30
+	p.total += uint64(len(mem))
+	p.open[m] = struct{}{}
+	return m, nil
+}
+
+func (p *fakePD) CreateQP(verbs.QPConfig) (verbs.QP, error) { return nil, errors.ErrUnsupported }
+func (p *fakePD) Close() error                              { return nil }
+
+func (m *fakeMR) Addr() uint64     { return m.addr }
+func (m *fakeMR) Len() uint64      { return uint64(len(m.mem)) }
+func (m *fakeMR) LKey() verbs.LKey { return verbs.LKey(m.key) }
+func (m *fakeMR) RKey() verbs.RKey { return verbs.RKey(m.key | 1<<31) }
+
+func (m *fakeMR) Close() error {
+	m.pd.mu.Lock()
+	defer m.pd.mu.Unlock()
+	if m.pd.keep != nil {
+		return m.pd.keep
+	}
+	if _, ok := m.pd.open[m]; !ok {
+		return nil
+	}
+	delete(m.pd.open, m)
+	m.pd.total -= uint64(len(m.mem))
+	return nil
+}
+
+// at is the registered memory that a piece names, as the device finds it; nil
+// when it is not all registered.
+func (p *fakePD) at(piece Piece, need verbs.Access) []byte {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for m := range p.open {
+		if m.LKey() == piece.LKey && m.RKey() == piece.RKey && m.access&need == need &&
+			piece.Addr >= m.addr && piece.Addr+piece.Len <= m.addr+m.Len() {
+			return m.mem[piece.Addr-m.addr:][:piece.Len]
+		}
+	}
+	return nil
+}
+
+// newMemory is a Memory over a fake domain; at the end of the test nothing may be
+// registered.
+func newMemory(t testing.TB, o Options) (*Memory, *fakePD) {
+	t.Helper()
+	pd := newFakePD()
+	if o.Device.Name == "" {
+		o.Device = verbs.DeviceInfo{Name: "fake0", GoMemory: true}
+	}
+	m, err := New(pd, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		if n := len(pd.open); n > 0 {
+			t.Errorf("%d regions are still registered", n)
+		}
+	})
+	return m, pd
+}
+
+var zero time.Time
+
+const (
+	receiveRights = verbs.AccessLocalWrite | verbs.AccessRemoteWrite
+	mib           = 1 << 20
+)

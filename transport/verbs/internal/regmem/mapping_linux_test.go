@@ -1,0 +1,58 @@
+package regmem
+
+import "testing"
+
+func TestHugePageSizeIsRead(t *testing.T) {
+	for text, want := range map[string]int{
+		"MemTotal: 1 kB\nHugepagesize:       2048 kB\nHugetlb: 0 kB\n": 2 << 20, "Hugepagesize: 1048576 kB": 1 << 30,
+		"": 0, "Hugepagesize:": 0, "Hugepagesize: 2048 MB\n": 0, "Hugepagesize: -1 kB\n": 0, "Hugepagesize: 99999999999 kB\n": 0,
+	} {
+		if got := parseHugePageSize([]byte(text)); got != want {
+			t.Errorf("%q: %d", text, got)
+		}
+	}
+}
+
+// Every kind is there, all zero, and writable to its end.
+func TestMappings(t *testing.T) {
+	for _, want := range []mapping{pages, lazyPages, goHeap} {
+		b, kind, err := mapMemory(4<<20, want)
+		if err != nil {
+			t.Fatalf("%v: %v", want, err)
+		}
+		if len(b) != 4<<20 || b[0] != 0 || b[len(b)-1] != 0 || kind != want && kind != hugePages {
+			t.Errorf("%v: %d bytes of %v", want, len(b), kind)
+		}
+		b[len(b)-1] = 1
+		unmapMemory(b, kind)
+	}
+	if _, _, err := mapMemory(1<<46, pages); err == nil {
+		t.Error("64 TiB of memory")
+	}
+}
+
+// Devices that pin get no memory of Go, whatever the build.
+func TestOnlyDevicesThatAreGoGetTheGoHeap(t *testing.T) {
+	if got := mappingFor(false); got != pages {
+		t.Errorf("%v", got)
+	}
+	if got := mappingFor(true); raceBuild != (got == goHeap) {
+		t.Errorf("%v with the race detector %v", got, raceBuild)
+	}
+}
+
+// The race detector watches no arena that would take most of a machine's memory; what a
+// device locks is never another's.
+func TestLargeArenasAreNotWatched(t *testing.T) {
+	for _, c := range []struct {
+		m    mapping
+		size int
+		want mapping
+	}{
+		{goHeap, maxWatched, goHeap}, {goHeap, maxWatched + pageMultiple, lazyPages}, {lazyPages, 2 * maxWatched, lazyPages}, {pages, 2 * maxWatched, pages},
+	} {
+		if got := c.m.of(c.size); got != c.want {
+			t.Errorf("%d bytes of %v come from %v", c.size, c.m, got)
+		}
+	}
+}

@@ -1,0 +1,26 @@
+//go:build !linux
+
+package regmem
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// mapMemory returns size zero bytes, a multiple of pageMultiple. No system but
+// Linux has devices that are not Go code.
+func mapMemory(size int, want mapping) ([]byte, mapping, error) {
+	if want == goHeap {
+		b, err := heapMemory(size)
+		return b, goHeap, err
+	}
+	b, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	return b, want, os.NewSyscallError("mmap", err)
+}
+
+func unmapMemory(b []byte, kind mapping) {
+	if kind != goHeap {
+		_ = unix.Munmap(b)
+	}
+}

@@ -1,0 +1,134 @@
+package regmem
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+// Memlock is how much memory this process may lock, which is what registering
+// with a device does (getrlimit(2), RLIMIT_MEMLOCK; mlock(2), "Limits").
+type Memlock struct {
+	Limit  uint64 // bytes, the soft limit; NoMemlock when there is none
+	Hard   uint64 // bytes, to which the process may raise the soft one by itself
+	Locked uint64 // bytes that it has pinned already
+	// Exempt says that the limit does not count: the process has CAP_IPC_LOCK
+	// in the first user namespace, the one that the kernel asks for.
+	Exempt bool
+}
+
+// NoMemlock stands for no limit.
+const NoMemlock = math.MaxUint64
+
+// Enough reports whether need more bytes may be locked.
+func (l Memlock) Enough(need uint64) bool {
+	return l.Exempt || l.Limit == NoMemlock || need <= l.Limit && l.Locked <= l.Limit-need
+}
+
+// CheckMemlock finds out before anything is registered whether the pools may grow
+// to their limits. Its error is ResourceExhausted with the number to raise, and
+// is verbs.ErrMemlock; a caller may take it for a warning, as the pools then serve
+// what they get. extra is what else is locked: the messages of channels.
+func (o Options) CheckMemlock(l Memlock, extra uint64) error {
+	if o.Device.GoMemory {
+		return nil // nothing is locked
+	}
+	if err := o.fill(); err != nil {
+		return err
+	}
+	need := uint64(o.SendLimit) + uint64(o.RecvLimit) + extra
+	if l.Enough(need) {
+		return nil
+	}
+	return memlockError(fmt.Sprintf("the registered memory of %s may grow to %d bytes (%d to send, %d to receive, %d for messages)",
+		o.Device.Name, need, o.SendLimit, o.RecvLimit, extra), need, l, verbs.ErrMemlock)
+}
+
+// registerError is why size bytes could not be mapped and registered.
+func (p *pool) registerError(size int, err error) error {
+	if errors.Is(err, verbs.ErrMemlock) {
+		l, lerr := ReadMemlock()
+		if lerr != nil {
+			l = Memlock{Limit: NoMemlock}
+		}
+		return memlockError(fmt.Sprintf("%s cannot register %d bytes for the %s pool", p.device, size, p.name), uint64(size), l, err)
+	}
+	return status.Errorf(status.ResourceExhausted, "%s cannot register %d bytes for the %s pool: %w", p.device, size, p.name, err)
+}
+
+// memlockError tells what limit stands in the way of what, and how to raise it.
+// The advice is for all that is locked then.
+func memlockError(what string, need uint64, l Memlock, cause error) error {
+	total := l.total(need)
+	limit := "the limit of locked memory is in the way"
+	if l.Limit != NoMemlock {
+		limit = fmt.Sprintf("this process may lock %d (RLIMIT_MEMLOCK), of which %d are taken, and has no CAP_IPC_LOCK", l.Limit, l.Locked)
+	}
+	if l.Hard != l.Limit && total <= l.Hard {
+		limit += fmt.Sprintf("; its hard limit (%s) is enough", bytesOrNone(l.Hard))
+	}
+	return status.Errorf(status.ResourceExhausted, "%s; %s: %s, or make the pools smaller: %w", what, limit, l.Raise(need), cause)
+}
+
+// Raise says in words how to let a process lock need bytes more than it has.
+func (l Memlock) Raise(need uint64) string {
+	total := l.total(need)
+	return fmt.Sprintf("raise it to %d bytes or more (shell: ulimit -l %d; /etc/security/limits.conf: * - memlock %d; systemd: LimitMEMLOCK=%d; docker: --ulimit memlock=%d:%d)",
+		total, total/1024, total/1024, total, total, total)
+}
+
+// total is what the limit has to be, in bytes, a multiple of the KiB that ulimit counts.
+func (l Memlock) total(need uint64) uint64 { return (need + l.Locked + 1023) / 1024 * 1024 }
+
+func bytesOrNone(n uint64) string {
+	if n == NoMemlock {
+		return "unlimited"
+	}
+	return strconv.FormatUint(n, 10) + " bytes"
+}
+
+// capIPCLock is the capability's number (capabilities(7), <linux/capability.h>).
+const capIPCLock = 14
+
+// parseStatus takes the effective capabilities and the pinned bytes out of
+// /proc/PID/status (proc_pid_status(5)): CapEff in hexadecimal, VmPin in kB.
+func parseStatus(text []byte) (capEff, pinned uint64, err error) {
+	found := false
+	for line := range bytes.Lines(text) {
+		name, value, ok := bytes.Cut(line, []byte(":"))
+		if !ok {
+			continue
+		}
+		fields := bytes.Fields(value)
+		switch {
+		case string(name) == "CapEff" && len(fields) == 1:
+			if capEff, err = strconv.ParseUint(string(fields[0]), 16, 64); err != nil {
+				return 0, 0, fmt.Errorf("CapEff: %w", err)
+			}
+			found = true
+		case string(name) == "VmPin" && len(fields) == 2 && string(fields[1]) == "kB":
+			kb, err := strconv.ParseUint(string(fields[0]), 10, 54)
+			if err != nil {
+				return 0, 0, fmt.Errorf("VmPin: %w", err)
+			}
+			pinned = kb << 10
+		}
+	}
+	if !found {
+		return 0, 0, errors.New("no line CapEff")
+	}
+	return capEff, pinned, nil
+}
+
+// firstNamespace reports whether a uid_map (user_namespaces(7)) is that of the
+// first user namespace: it maps every id to itself. In any other one the kernel
+// counts no capability for locking.
+func firstNamespace(uidMap []byte) bool {
+	f := bytes.Fields(uidMap)
+	return len(f) == 3 && string(f[0]) == "0" && string(f[1]) == "0" && string(f[2]) == "4294967295"
+}

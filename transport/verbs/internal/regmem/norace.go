@@ -1,0 +1,5 @@
+//go:build !race
+
+package regmem
+
+const raceBuild = false

@@ -1,0 +1,98 @@
+package regmem
+
+import (
+	"errors"
+	"sync/atomic"
+
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+// SlotUse says what a set of slots is for.
+type SlotUse uint8
+
+const (
+	// SendSlots are read by the device: no rights for anybody else.
+	SendSlots SlotUse = iota
+	// RecvSlots are written by the device when a message comes. Peers have no
+	// rights to write them at an address.
+	RecvSlots
+)
+
+// Slots are rooms of one size for messages, in memory that is mapped and
+// registered as one: the receive ring of a channel, or what it sends from. Which
+// slot is in use is for its owner to know. It may be used from any goroutine.
+type Slots struct {
+	m      *Memory
+	mem    []byte
+	kind   mapping
+	mr     verbs.MR
+	count  int
+	size   int
+	stride int
+	closed atomic.Bool
+}
+
+// NewSlots registers count slots of size bytes each, for messages. The caller
+// closes them when the queue pairs that use them are destroyed.
+func (m *Memory) NewSlots(count, size int, use SlotUse) (*Slots, error) {
+	if count <= 0 || size <= 0 || size > 1<<30 || count > 1<<24 {
+		return nil, status.Errorf(status.InvalidArgument, "%d slots of %d bytes for messages", count, size)
+	}
+	// Each slot in cache lines of its own: the device writes one while the
+	// next is read.
+	stride := (size + granule - 1) / granule * granule
+	total := int64(stride) * int64(count)
+	total = (total + pageMultiple - 1) / pageMultiple * pageMultiple
+	if uint64(total) > m.sending.maxRegion {
+		return nil, status.Errorf(status.ResourceExhausted, "%d slots of %d bytes for messages: a memory region of %s has %d bytes at most",
+			count, size, m.device.Name, m.sending.maxRegion)
+	}
+	mem, kind, err := mapMemory(int(total), m.sending.mapping)
+	if err != nil {
+		return nil, status.Errorf(status.ResourceExhausted, "no memory for %d slots of %d bytes for messages: %w", count, size, err)
+	}
+	var access verbs.Access
+	if use == RecvSlots {
+		access = verbs.AccessLocalWrite
+	}
+	mr, err := m.pd.RegisterMemory(mem, access)
+	if err != nil {
+		unmapMemory(mem, kind)
+		return nil, m.sending.registerError(int(total), err)
+	}
+	m.slotBytes.Add(total)
+	return &Slots{m: m, mem: mem, kind: kind, mr: mr, count: count, size: size, stride: stride}, nil
+}
+
+// Len is the number of slots.
+func (s *Slots) Len() int { return s.count }
+
+// Size is how many bytes each of them has.
+func (s *Slots) Size() int { return s.size }
+
+// Slot is the memory of slot i, 0 ≤ i < Len.
+func (s *Slots) Slot(i int) []byte {
+	at := i * s.stride
+	return s.mem[at : at+s.size : at+s.size]
+}
+
+// SGE names the first n bytes of slot i, n ≤ Size.
+func (s *Slots) SGE(i, n int) verbs.SGE {
+	return verbs.SGE{Addr: s.mr.Addr() + uint64(i*s.stride), Length: uint32(n), LKey: s.mr.LKey()}
+}
+
+// Close ends the registration and gives the memory back; no slot may be used
+// afterwards. Idempotent, from one goroutine.
+func (s *Slots) Close() error {
+	if s.closed.Swap(true) {
+		return nil
+	}
+	s.m.slotBytes.Add(-int64(len(s.mem)))
+	if err := s.mr.Close(); err != nil && !errors.Is(err, verbs.ErrDeviceGone) {
+		return err // the device may still write: the memory stays
+	}
+	unmapMemory(s.mem, s.kind)
+	s.mem = nil
+	return nil
+}

@@ -1,9 +1,0 @@
-//go:build !linux
-
-package mem
-
-// ReadMemlock asks the system what this process may lock. No system but Linux has
-// devices that lock memory.
-func ReadMemlock() (Memlock, error) {
-	return Memlock{Limit: NoMemlock, Hard: NoMemlock}, nil
-}

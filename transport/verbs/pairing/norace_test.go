@@ -1,6 +1,0 @@
-//go:build !race
-
-package pairing
-
-// searchLimit is how many worlds a search looks at, at most: none is as large.
-const searchLimit = 1_000_000

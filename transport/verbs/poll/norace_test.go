@@ -1,7 +1,0 @@
-//go:build !race
-
-package poll
-
-// searchLimit is how many states of a game a search looks at, at most: no game has
-// as many.
-const searchLimit = 1 << 30
