@@ -30,7 +30,6 @@ import (
 	"github.com/tryst-rdma/tryst/transport/verbs/bootstrap"
 	"github.com/tryst-rdma/tryst/transport/verbs/bootstrap/bootstraptest"
 	"github.com/tryst-rdma/tryst/transport/verbs/hostiletest"
-	"github.com/tryst-rdma/tryst/transport/verbs/wire"
 	"github.com/tryst-rdma/tryst/verbs"
 	libibverbs "github.com/tryst-rdma/tryst/verbs/cgo"
 	"github.com/tryst-rdma/tryst/verbs/discovery"
@@ -258,7 +257,7 @@ func TestRxeReceiverThatNeverSaysFinished(t *testing.T) {
 		m := stranger.Request(k)
 		m.Header = stranger.Header()
 		stranger.Says(m.Append(nil))
-		stranger.Hears(wire.KindEager)
+		stranger.Hears(hostiletest.KindEager)
 	}
 	w.exchangeOverVerbs(other, p)
 	if s := p.state(); s.Kept < asks || s.Links[2].Breaks != 0 {

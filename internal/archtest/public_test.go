@@ -51,11 +51,6 @@ var movingPackages = []string{
 	"proto/tensorflowgrpc",
 	"proto/tryst",
 	"proto/trystgrpc",
-	"transport/verbs/channel",
-	"transport/verbs/wire",
-	"verbs/roce/udp",
-	"verbs/roce/wire",
-	"verbs/roce/wire/wiretest",
 }
 
 // checkPublic compares the packages that other modules can import with those that may be: want must exist, and no others

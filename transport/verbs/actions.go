@@ -8,8 +8,8 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/transport"
+	"github.com/tryst-rdma/tryst/transport/internal/channel"
 	"github.com/tryst-rdma/tryst/transport/internal/delivery"
-	"github.com/tryst-rdma/tryst/transport/verbs/channel"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/regmem"
 	"github.com/tryst-rdma/tryst/verbs"
 )

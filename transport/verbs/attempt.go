@@ -8,11 +8,11 @@ import (
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/transport/internal/channel"
 	"github.com/tryst-rdma/tryst/transport/internal/delivery"
-	"github.com/tryst-rdma/tryst/transport/verbs/channel"
+	"github.com/tryst-rdma/tryst/transport/internal/wire"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/progress"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/regmem"
-	"github.com/tryst-rdma/tryst/transport/verbs/wire"
 )
 
 // attempt is one attempt of a transfer over a link. It implements delivery.Attempt.

@@ -4,9 +4,9 @@ import (
 	"errors"
 	"time"
 
-	"github.com/tryst-rdma/tryst/transport/verbs/channel"
+	"github.com/tryst-rdma/tryst/transport/internal/channel"
+	"github.com/tryst-rdma/tryst/transport/internal/wire"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/regmem"
-	"github.com/tryst-rdma/tryst/transport/verbs/wire"
 	"github.com/tryst-rdma/tryst/verbs"
 )
 

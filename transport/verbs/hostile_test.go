@@ -13,11 +13,11 @@ import (
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport"
+	"github.com/tryst-rdma/tryst/transport/internal/wire"
 	"github.com/tryst-rdma/tryst/transport/transporttest"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/transport/verbs/hostiletest"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
-	"github.com/tryst-rdma/tryst/transport/verbs/wire"
 	"github.com/tryst-rdma/tryst/verbs"
 )
 

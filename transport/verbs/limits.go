@@ -6,7 +6,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
-	"github.com/tryst-rdma/tryst/transport/verbs/channel"
+	"github.com/tryst-rdma/tryst/transport/internal/channel"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
 	"github.com/tryst-rdma/tryst/verbs"
 )

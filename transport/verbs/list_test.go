@@ -27,46 +27,46 @@ const here = "transport/verbs"
 // V1 to V26.
 var conformance = []proof{
 	{1, "layout and round trip of every message type", []string{
-		"transport/verbs/wire TestV1EveryKindIsAsProtocolWritesIt", "transport/verbs/wire TestV1FieldsComeBack", "transport/verbs/wire TestV1EveryByteCounts",
-		"transport/verbs/wire FuzzParse",
+		"transport/internal/wire TestV1EveryKindIsAsProtocolWritesIt", "transport/internal/wire TestV1FieldsComeBack", "transport/internal/wire TestV1EveryByteCounts",
+		"transport/internal/wire FuzzParse",
 	}},
-	{2, "META on first use and on change only", []string{here + " TestV02MetaOnFirstUseAndOnChange", "transport/verbs/channel TestV2MetaOnlyAtFirstAndOnChange"}},
+	{2, "META on first use and on change only", []string{here + " TestV02MetaOnFirstUseAndOnChange", "transport/internal/channel TestV2MetaOnlyAtFirstAndOnChange"}},
 	{3, "a steady state of one request and one content", []string{
-		here + " TestV03SteadyStateOfALargeTensor", "transport/verbs/channel TestV3SteadyStateIsOneRequestAndItsWrites",
-		"transport/verbs/channel TestSteadyStateAllocatesNothing", "transport/verbs/internal/regmem TestATensorIsFoundWhateverItsSize",
+		here + " TestV03SteadyStateOfALargeTensor", "transport/internal/channel TestV3SteadyStateIsOneRequestAndItsWrites",
+		"transport/internal/channel TestSteadyStateAllocatesNothing", "transport/verbs/internal/regmem TestATensorIsFoundWhateverItsSize",
 	}},
 	{4, "a dead value has no bytes and keeps its place", []string{
-		here + " TestV04V05NoContentTakesNoMemory", "transport/verbs/channel TestV4DeadValue", here + " TestSuiteRequired/Content/DeadKeepsTheOrder",
+		here + " TestV04V05NoContentTakesNoMemory", "transport/internal/channel TestV4DeadValue", here + " TestSuiteRequired/Content/DeadKeepsTheOrder",
 	}},
 	{5, "an empty tensor needs no memory region", []string{
-		here + " TestV04V05NoContentTakesNoMemory", "transport/verbs/channel TestV5EmptyTensorNeedsNoMemory", here + " TestSuiteRequired/Content/NoElements",
+		here + " TestV04V05NoContentTakesNoMemory", "transport/internal/channel TestV5EmptyTensorNeedsNoMemory", here + " TestSuiteRequired/Content/NoElements",
 	}},
 	{6, "strings: empty ones, none, longer than 2^16", []string{
-		here + " TestSuiteRequired/Content/Strings", here + " TestSuiteRequired/Content/LargeString", "transport/verbs/channel TestV6StringsGoAsProto",
+		here + " TestSuiteRequired/Content/Strings", here + " TestSuiteRequired/Content/LargeString", "transport/internal/channel TestV6StringsGoAsProto",
 	}},
 	{7, "a size that shrinks and grows", []string{
-		here + " TestSuiteRequired/Size/ChangingUnderOneKey", here + " TestShapeThatChangesEveryStep", "transport/verbs/channel TestV7ValueShrinksAndGrows",
+		here + " TestSuiteRequired/Size/ChangingUnderOneKey", here + " TestShapeThatChangesEveryStep", "transport/internal/channel TestV7ValueShrinksAndGrows",
 	}},
-	{8, "0 to 254 dimensions", []string{here + " TestSuiteRequired/Content/Dimensions", "transport/verbs/wire TestV8Dims0To254"}},
-	{9, "a key of more than 512 bytes", []string{here + " TestV09LongKeys", "transport/verbs/channel TestV9LongKeyGoesElsewhere"}},
+	{8, "0 to 254 dimensions", []string{here + " TestSuiteRequired/Content/Dimensions", "transport/internal/wire TestV8Dims0To254"}},
+	{9, "a key of more than 512 bytes", []string{here + " TestV09LongKeys", "transport/internal/channel TestV9LongKeyGoesElsewhere"}},
 	{10, "another incarnation is Aborted at the receiver", []string{
-		here + " TestV10OtherIncarnation", "transport/verbs/channel TestV10IncarnationIsTold", here + " TestSuite/Peer/OtherIncarnation",
+		here + " TestV10OtherIncarnation", "transport/internal/channel TestV10IncarnationIsTold", here + " TestSuite/Peer/OtherIncarnation",
 	}},
 	{11, "a step aborted at the sender: its status, and the process lives", []string{
-		here + " TestV11StepAbortedAtTheSender", "transport/verbs/channel TestV11StepAbortedAtTheSender", here + " TestSuiteRequired/Abort/AtTheSenderInMidTransfer",
+		here + " TestV11StepAbortedAtTheSender", "transport/internal/channel TestV11StepAbortedAtTheSender", here + " TestSuiteRequired/Abort/AtTheSenderInMidTransfer",
 	}},
 	{12, "cancelled or aborted by the receiver, with a late write", []string{
 		here + " TestV12CancelWhileWritesLand", here + " TestCancelOfMoreThanMayBeInQuarantine",
-		"transport/verbs/channel TestV12DestinationIsHeldUntilTheSenderSaysSo", here + " TestSuiteRequired/Abort/AtTheReceiverInMidTransfer",
+		"transport/internal/channel TestV12DestinationIsHeldUntilTheSenderSaysSo", here + " TestSuiteRequired/Abort/AtTheReceiverInMidTransfer",
 	}},
 	{13, "slot and generation wrap with requests outstanding", []string{
-		here + " TestV13SlotsAndGenerationsWrap", "transport/verbs/channel TestV13SlotsAndGenerationsWrap", "transport/verbs/channel TestV13StaleImmClosesTheChannel",
+		here + " TestV13SlotsAndGenerationsWrap", "transport/internal/channel TestV13SlotsAndGenerationsWrap", "transport/internal/channel TestV13StaleImmClosesTheChannel",
 	}},
 	{14, "more requests outstanding than the queue is deep", []string{
-		here + " TestV14ManyMoreRequestsThanTheWindow", "transport/verbs/channel TestV14MoreRequestsThanTheWindow",
+		here + " TestV14ManyMoreRequestsThanTheWindow", "transport/internal/channel TestV14MoreRequestsThanTheWindow",
 	}},
 	{15, "a peer killed in the midst of a write: Unavailable in a bounded time", []string{
-		here + " TestSuite/Peer/GoneInMidTransfer", "transport/verbs/channel TestV15BreakGivesBackWhatHasNotEnded",
+		here + " TestSuite/Peer/GoneInMidTransfer", "transport/internal/channel TestV15BreakGivesBackWhatHasNotEnded",
 		"integration/verbs TestRxeSenderKilledMidWriteAndRestarted",
 	}},
 	{16, "a peer that restarts is connected again", []string{
@@ -82,19 +82,19 @@ var conformance = []proof{
 		"integration/verbs TestRxeMemlockTooSmall",
 	}},
 	{20, "a message that comes while the channel is made is not lost", []string{
-		"transport/verbs/channel TestV20MessageBeforeOwnReadyIsNotLost", "transport/verbs/internal/handshake TestSimulationSearch",
+		"transport/internal/channel TestV20MessageBeforeOwnReadyIsNotLost", "transport/verbs/internal/handshake TestSimulationSearch",
 	}},
 	{21, "tensors of over 2 and over 4 GiB", []string{
-		here + " TestV21LargerThan4GiB", "transport/verbs/channel TestV21ContentOver4GiB", "transport/verbs/internal/regmem TestATensorOfMoreThan4GiB",
+		here + " TestV21LargerThan4GiB", "transport/internal/channel TestV21ContentOver4GiB", "transport/verbs/internal/regmem TestATensorOfMoreThan4GiB",
 	}},
 	{22, "an error text of 1 MiB is cut validly", []string{
-		here + " TestSuiteRequired/Abort/LongTextArrivesCut", "transport/verbs/channel TestV22LongErrorTextIsCut", "transport/verbs/wire TestV22ErrorText",
+		here + " TestSuiteRequired/Abort/LongTextArrivesCut", "transport/internal/channel TestV22LongErrorTextIsCut", "transport/internal/wire TestV22ErrorText",
 	}},
-	{23, "both spellings of the environment", []string{"config TestBothSpellings", "config TestInheritedValuesAreJudged"}},
+	{23, "both spellings of the environment", []string{"internal/config TestBothSpellings", "internal/config TestInheritedValuesAreJudged"}},
 	{24, "an MTU equal to the active one", []string{"verbs/discovery TestPathMTUMayEqualTheActiveOne"}},
 	{25, "an update in place during a send is not torn", []string{here + " TestV25InPlaceUpdateDuringASend"}},
 	{26, "two steps at once with different shapes for one key", []string{
-		here + " TestV26TwoStepsWithTwoShapesForOneKey", "transport/verbs/channel TestV26TwoShapesForOneKeyAtOnce", "integration/verbs TestRxeShapesOfOneKey",
+		here + " TestV26TwoStepsWithTwoShapesForOneKey", "transport/internal/channel TestV26TwoShapesForOneKeyAtOnce", "integration/verbs TestRxeShapesOfOneKey",
 	}},
 }
 
@@ -103,7 +103,7 @@ var conformance = []proof{
 var faults = []proof{
 	{1, "a bad completion ends the requests of its peer alone", []string{here + " TestHostilePeer", here + " TestVerbsCutWhileGRPCLives", here + " TestSuite/Peer/OthersGoOn"}},
 	{2, "an error of the receive at the sender is sent", []string{here + " TestV11StepAbortedAtTheSender", here + " TestSuiteRequired/Abort/CodesArrive"}},
-	{3, "what is stale is dropped, by its generation", []string{here + " TestHostilePeer", "transport/verbs/channel TestHostileMessages"}},
+	{3, "what is stale is dropped, by its generation", []string{here + " TestHostilePeer", "transport/internal/channel TestHostileMessages"}},
 	{4, "an abort and a cancel end receives", []string{
 		here + " TestSuiteRequired/Abort/AtTheReceiverWhileWaiting", here + " TestSuiteRequired/Cancel/WhileTheWireIsStuck", here + " TestAThousandCancelsBeyondTheWindow",
 	}},
@@ -114,9 +114,9 @@ var faults = []proof{
 	{9, "a peer that restarts is a new incarnation", []string{here + " TestSuite/Peer/RestartedWhileWaiting", "server TestVerbsServerMeetsARestartedPeer"}},
 	{10, "peers come and go", []string{"server TestVerbsClientReceives", here + " TestSuite/Peer/StartsAfterItsAsker"}},
 	{11, "a bootstrap that fails is told, and tried again, never as a storm", []string{here + " TestV17SlowPeer", "transport/verbs/internal/handshake TestNeverAStorm", "transport/verbs/bootstrap TestStartInAnyOrder"}},
-	{12, "the length of keys is checked", []string{here + " TestV09LongKeys", "transport/verbs/wire TestV1EveryByteCounts"}},
-	{13, "every byte that is sent was written", []string{"transport/verbs/wire TestV1EveryKindIsAsProtocolWritesIt"}},
-	{14, "dimensions are numbers on the wire", []string{here + " TestSuiteRequired/Content/Dimensions", "transport/verbs/wire TestV8Dims0To254"}},
+	{12, "the length of keys is checked", []string{here + " TestV09LongKeys", "transport/internal/wire TestV1EveryByteCounts"}},
+	{13, "every byte that is sent was written", []string{"transport/internal/wire TestV1EveryKindIsAsProtocolWritesIt"}},
+	{14, "dimensions are numbers on the wire", []string{here + " TestSuiteRequired/Content/Dimensions", "transport/internal/wire TestV8Dims0To254"}},
 	{15, "a refused registration is an error that names RLIMIT_MEMLOCK", []string{
 		here + " TestV19MemlockTooSmall", "transport/verbs/internal/regmem TestNewTellsWhatCannotBeRegisteredAndLeavesNothing",
 	}},
@@ -128,15 +128,15 @@ var faults = []proof{
 		"transport/verbs/bootstrap TestNothingInAMessageStopsAProcess", "transport/verbs/bootstrap TestWithMutualTLSTheNameIsTheCertificates", "transport/verbs/bootstrap FuzzRequest",
 	}},
 	{21, "indices that wrap skip what is in use", []string{here + " TestV13SlotsAndGenerationsWrap"}},
-	{22, "a response that goes while others have it", []string{here + " TestSuiteRequired/Cancel/RacingTheValue", "transport/verbs/channel TestSimulationSearch", "transport/verbs/channel TestPlaceThatComesTooLate"}},
-	{23, "the cache of meta-data is bounded, its entries copies", []string{"transport/verbs/channel TestMetasAreBounded", here + " TestV26TwoStepsWithTwoShapesForOneKey"}},
-	{24, "a text is cut before it is written", []string{"transport/verbs/channel TestV22LongErrorTextIsCut", here + " TestSuiteRequired/Abort/LongTextArrivesCut"}},
+	{22, "a response that goes while others have it", []string{here + " TestSuiteRequired/Cancel/RacingTheValue", "transport/internal/channel TestSimulationSearch", "transport/internal/channel TestPlaceThatComesTooLate"}},
+	{23, "the cache of meta-data is bounded, its entries copies", []string{"transport/internal/channel TestMetasAreBounded", here + " TestV26TwoStepsWithTwoShapesForOneKey"}},
+	{24, "a text is cut before it is written", []string{"transport/internal/channel TestV22LongErrorTextIsCut", here + " TestSuiteRequired/Abort/LongTextArrivesCut"}},
 	{25, "there are tests", []string{here + " TestSuite", here + " TestSuiteRequired", here + " TestRxeSuite"}},
-	{26, "one reader of completions from the start", []string{"transport/verbs/channel TestV20MessageBeforeOwnReadyIsNotLost"}},
+	{26, "one reader of completions from the start", []string{"transport/internal/channel TestV20MessageBeforeOwnReadyIsNotLost"}},
 	{27, "memory of serialised values is given back", []string{here + " TestStringsThatChangeAndFail"}},
 	{28, "in-place updates tear nothing", []string{here + " TestV25InPlaceUpdateDuringASend"}},
 	{29, "a failed registration fails one request", []string{here + " TestV19MemlockTooSmall", here + " TestPoolIsEmpty", "transport/verbs/internal/regmem TestARefusedRegistrationIsNotTriedWithEachTensor"}},
-	{30, "the GID entry itself is looked at", []string{"verbs/discovery TestChooseTellsItsReasons", "verbs/discovery TestReadEmptyGIDs", "config TestGIDIndexZero"}},
+	{30, "the GID entry itself is looked at", []string{"verbs/discovery TestChooseTellsItsReasons", "verbs/discovery TestReadEmptyGIDs", "internal/config TestGIDIndexZero"}},
 }
 
 // TestListsAreTrue: the lists are whole, and every test that they name exists.

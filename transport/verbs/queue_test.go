@@ -10,8 +10,8 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport/internal/wire"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
-	"github.com/tryst-rdma/tryst/transport/verbs/wire"
 )
 
 // cramped are channels with next to no room: a window of 8 messages, a send queue of

@@ -8,10 +8,10 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/tensorproto"
 	"github.com/tryst-rdma/tryst/transport"
+	"github.com/tryst-rdma/tryst/transport/internal/channel"
 	"github.com/tryst-rdma/tryst/transport/internal/delivery"
-	"github.com/tryst-rdma/tryst/transport/verbs/channel"
+	"github.com/tryst-rdma/tryst/transport/internal/wire"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/regmem"
-	"github.com/tryst-rdma/tryst/transport/verbs/wire"
 )
 
 // The responder's side: a request of the peer goes to the response cache, and the

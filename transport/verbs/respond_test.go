@@ -67,13 +67,13 @@ func TestResponsesThatAreThereAtOnce(t *testing.T) {
 				}
 			}
 			for range 5 {
-				// The first holds up who polls, so that the others are taken together.
+				// While the first is refused, the others arrive and are taken together.
 				const pause = 10 * time.Millisecond
 				answers.mu.Lock()
 				first := begin(9)
-				time.Sleep(pause)
+				<-time.After(pause)
 				asked, behind := begin(2), begin(9)
-				time.Sleep(pause)
+				<-time.After(pause)
 				answers.mu.Unlock()
 				refused(first)
 				refused(behind)

@@ -9,8 +9,8 @@ import (
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/transport/internal/wire"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
-	"github.com/tryst-rdma/tryst/transport/verbs/wire"
 	"github.com/tryst-rdma/tryst/verbs"
 )
 

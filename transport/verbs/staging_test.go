@@ -5,10 +5,10 @@ import (
 	"testing"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/transport/internal/wire"
 	"github.com/tryst-rdma/tryst/transport/transporttest"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/transport/verbs/hostiletest"
-	"github.com/tryst-rdma/tryst/transport/verbs/wire"
 )
 
 // A content that does not lie in registered memory is copied into the sending pool, which

@@ -5,8 +5,8 @@ import (
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/transport"
+	"github.com/tryst-rdma/tryst/transport/internal/channel"
 	"github.com/tryst-rdma/tryst/transport/internal/delivery"
-	"github.com/tryst-rdma/tryst/transport/verbs/channel"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/progress"
 )

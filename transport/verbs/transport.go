@@ -14,10 +14,10 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/transport"
 	"github.com/tryst-rdma/tryst/transport/internal/delivery"
+	"github.com/tryst-rdma/tryst/transport/internal/wire"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/progress"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/regmem"
-	"github.com/tryst-rdma/tryst/transport/verbs/wire"
 	"github.com/tryst-rdma/tryst/verbs"
 )
 

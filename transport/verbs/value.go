@@ -5,7 +5,7 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/tensorproto"
-	"github.com/tryst-rdma/tryst/transport/verbs/wire"
+	"github.com/tryst-rdma/tryst/transport/internal/wire"
 )
 
 // describe is the meta-data of a value whose elements are plain memory.

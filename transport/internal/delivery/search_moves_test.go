@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/tryst-rdma/tryst/status"
-	"github.com/tryst-rdma/tryst/transport/verbs/wire"
+	"github.com/tryst-rdma/tryst/transport/internal/wire"
 )
 
 // duoMove is something that can happen next: at side, to the n-th of its kind.

@@ -13,7 +13,7 @@ import (
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
-	"github.com/tryst-rdma/tryst/transport/verbs/channel"
+	"github.com/tryst-rdma/tryst/transport/internal/channel"
 )
 
 // duo is two processes, A and B, with both conns between them: the real machines

@@ -1,8 +1,8 @@
 package hostiletest
 
 import (
+	"github.com/tryst-rdma/tryst/transport/internal/wire"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
-	"github.com/tryst-rdma/tryst/transport/verbs/wire"
 )
 
 // Constants of internal packages for the tests in integration/, which cannot import these.

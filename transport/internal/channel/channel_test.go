@@ -10,7 +10,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
-	"github.com/tryst-rdma/tryst/transport/verbs/wire"
+	"github.com/tryst-rdma/tryst/transport/internal/wire"
 	"github.com/tryst-rdma/tryst/verbs"
 )
 

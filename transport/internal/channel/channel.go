@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/tryst-rdma/tryst/transport/verbs/wire"
+	"github.com/tryst-rdma/tryst/transport/internal/wire"
 )
 
 // State is where a channel is in its life.

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/tryst-rdma/tryst/status"
-	"github.com/tryst-rdma/tryst/transport/verbs/wire"
+	"github.com/tryst-rdma/tryst/transport/internal/wire"
 )
 
 // TestStripes: every byte once, each share on a rail of its own, and both sides agree.

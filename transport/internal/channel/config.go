@@ -3,7 +3,7 @@ package channel
 import (
 	"fmt"
 
-	"github.com/tryst-rdma/tryst/transport/verbs/wire"
+	"github.com/tryst-rdma/tryst/transport/internal/wire"
 )
 
 // Config is what both sides agreed on at bootstrap and what the operator chose.

@@ -3,7 +3,7 @@ package channel
 import (
 	"time"
 
-	"github.com/tryst-rdma/tryst/transport/verbs/wire"
+	"github.com/tryst-rdma/tryst/transport/internal/wire"
 	"github.com/tryst-rdma/tryst/verbs"
 )
 

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/status"
-	"github.com/tryst-rdma/tryst/transport/verbs/wire"
+	"github.com/tryst-rdma/tryst/transport/internal/wire"
 )
 
 // Message is the event that a message of the peer has completed a receive of a

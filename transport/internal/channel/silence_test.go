@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tryst-rdma/tryst/transport/verbs/wire"
+	"github.com/tryst-rdma/tryst/transport/internal/wire"
 )
 
 // open begins a receive that the sender knows and does not answer.

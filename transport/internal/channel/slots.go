@@ -1,6 +1,6 @@
 package channel
 
-import "github.com/tryst-rdma/tryst/transport/verbs/wire"
+import "github.com/tryst-rdma/tryst/transport/internal/wire"
 
 // slots are the numbers by which the peer tells with its last write which receive
 // it was. One is taken when an address is given out, and free when the transfer

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tryst-rdma/tryst/transport/verbs/wire"
+	"github.com/tryst-rdma/tryst/transport/internal/wire"
 	"github.com/tryst-rdma/tryst/verbs"
 )
 

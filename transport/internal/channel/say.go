@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/status"
-	"github.com/tryst-rdma/tryst/transport/verbs/wire"
+	"github.com/tryst-rdma/tryst/transport/internal/wire"
 )
 
 // say is what the peer has to know beside requests and answers: which answers have

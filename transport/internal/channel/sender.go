@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/status"
-	"github.com/tryst-rdma/tryst/transport/verbs/wire"
+	"github.com/tryst-rdma/tryst/transport/internal/wire"
 )
 
 // ask is one request of the peer, from its REQUEST until nothing of it is posted

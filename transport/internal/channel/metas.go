@@ -1,6 +1,6 @@
 package channel
 
-import "github.com/tryst-rdma/tryst/transport/verbs/wire"
+import "github.com/tryst-rdma/tryst/transport/internal/wire"
 
 // metas remembers the meta-data of the large value that came last under a key, so
 // that the next request can bring its destination along. It forgets the one used
