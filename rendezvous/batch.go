@@ -8,8 +8,8 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// SendTensors sends tensors[i] under keys[i], and stops at the first error.
-// Every tensor that was sent has a reference of its own; the caller keeps its.
+// SendTensors sends tensors[i] under keys[i], and stops at the first error. The
+// caller keeps its references; see Rendezvous.Send.
 func SendTensors(r Rendezvous, keys []Key, tensors []*tensor.Tensor) error {
 	if len(keys) != len(tensors) {
 		return status.Errorf(status.InvalidArgument, "SendTensors: %d keys and %d tensors", len(keys), len(tensors))
@@ -22,13 +22,13 @@ func SendTensors(r Rendezvous, keys []Key, tensors []*tensor.Tensor) error {
 	return nil
 }
 
-// RecvOutputs receives one value for each key, all at once, and waits for them.
-// The values come in the order of the keys; the caller releases their tensors.
+// RecvOutputs starts one receive for each key and waits for all of them. It
+// returns the values in the order of the keys; the caller releases their tensors.
 // A value may be dead.
 //
-// The first error cancels the other receives; what was received is released and
-// the values are nil. The error sums up those of all receives, as status.Group
-// does: what was cancelled here hides nothing.
+// The first error cancels the other receives. RecvOutputs then releases the
+// values that were received and returns the error of a status.Group, which
+// prefers the cause to the errors of the receives that were cancelled here.
 func RecvOutputs(ctx context.Context, r Rendezvous, keys []Key) ([]Value, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

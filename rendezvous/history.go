@@ -2,20 +2,20 @@ package rendezvous
 
 import "github.com/tryst-rdma/tryst/status"
 
-// history remembers the last steps that are over. Its owner guards it.
+// history remembers the steps that ended last. Its owner guards it.
 type history struct {
 	why  map[int64]*status.Error // nil for a step that was cleaned up
-	ring []int64                 // in the order of their ends; once full, next is the oldest
-	next int
-	max  int
+	ring []int64                 // in the order in which the steps ended
+	next int                     // index of the oldest step once ring is full
+	max  int                     // capacity of ring
 }
 
 func newHistory(max int) history {
 	return history{why: make(map[int64]*status.Error), max: max}
 }
 
-// add remembers a step and why it ended, nil for a cleanup. Of a step that is
-// remembered already the first reason and the place in the order stay.
+// add remembers a step and the reason for its end, nil for a cleanup. It does
+// nothing for a step that is remembered already.
 func (h *history) add(step int64, why *status.Error) {
 	if _, ok := h.why[step]; ok {
 		return
@@ -30,7 +30,7 @@ func (h *history) add(step int64, why *status.Error) {
 	h.next = (h.next + 1) % h.max
 }
 
-// find returns why a step ended, or nil when it is not remembered.
+// find returns the reason for the end of a step, nil when it is not remembered.
 func (h *history) find(step int64) error {
 	switch why, ok := h.why[step]; {
 	case !ok:

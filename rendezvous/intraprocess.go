@@ -7,23 +7,23 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// CopyFunc copies v.Tensor from the sender's memory to the receiver's, where at
-// least one of the two is not host memory: key names the devices, v.SendArgs
-// and recvArgs their contexts. It must not block, and calls done once, from any
-// goroutine, with the copy, whose one reference it gives away, or an error. The
-// reference of v stays its caller's, who keeps it until done is called.
+// CopyFunc copies v.Tensor from the sender's memory to the receiver's; at least
+// one of the two is not host memory. key names the devices, v.SendArgs and
+// recvArgs are their contexts. It must not block. It calls done once, from any
+// goroutine, with an error or the copy, whose only reference done takes over. The
+// caller keeps the reference of v and holds it until done is called.
 type CopyFunc func(ctx context.Context, key Key, v Value, recvArgs Args, done func(*tensor.Tensor, error))
 
-// IntraProcess is the rendezvous of a step that never leaves the process: a
-// Local that copies between the memories of different devices. Host memory is
-// handed over by reference.
+// IntraProcess is the rendezvous of a step that runs in one process: a Local that
+// copies between the memories of different devices. A tensor in host memory is
+// passed by reference.
 type IntraProcess struct {
 	local Local
 	copy  CopyFunc
 }
 
 // NewIntraProcess returns an empty rendezvous. copy may be nil when all devices
-// are hosts.
+// are CPUs.
 func NewIntraProcess(copy CopyFunc) *IntraProcess {
 	p := &IntraProcess{copy: copy}
 	p.local.init()
@@ -61,31 +61,30 @@ func (p *IntraProcess) Restore(key Key, v Value) bool { return p.local.Restore(k
 // Close is Local.Close.
 func (p *IntraProcess) Close() { p.local.Close() }
 
-// betweenHosts reports whether both sides are in host memory, so that the
-// tensor is handed over as it is. A CPU's memory is the host's.
+// betweenHosts reports whether both sides use host memory, so that no copy is
+// needed. The memory of a CPU device is host memory.
 func betweenHosts(key *Key, sendArgs, recvArgs Args) bool {
 	return (sendArgs.Device == nil || key.src.Type == "CPU") &&
 		(recvArgs.Device == nil || key.dst.Type == "CPU")
 }
 
-// fromCPU reports whether the tensor is in host memory whatever args it will
-// come with.
+// fromCPU reports whether the tensor is in host memory, whatever the sender's
+// Args.
 func fromCPU(key *Key) bool { return key.src.Type == "CPU" }
 
-// copyNow copies a value and waits.
+// copyNow copies a value and waits for the copy.
 func copyNow(ctx context.Context, copy CopyFunc, key Key, v Value, recvArgs Args) (Value, error) {
 	return await(func(done DoneFunc) { copied(ctx, copy, key, done)(v, recvArgs, nil) })
 }
 
-// copied returns a DoneFunc that copies the value where needed and then calls
-// done.
+// copied returns a DoneFunc that copies the value, if needed, and calls done.
 func copied(ctx context.Context, copy CopyFunc, key Key, done DoneFunc) DoneFunc {
 	d := &deviceCopy{ctx: ctx, copy: copy, key: key, done: done}
 	return d.receive
 }
 
-// deviceCopy is what copied returns: a struct and not a closure, which would
-// move the Key of its caller to the heap even where nothing is copied.
+// deviceCopy is the state of the DoneFunc of copied. A closure would move the
+// Key of copied's caller to the heap even where nothing is copied.
 type deviceCopy struct {
 	ctx  context.Context
 	copy CopyFunc
@@ -100,7 +99,7 @@ func (d *deviceCopy) receive(v Value, args Args, err error) {
 	case d.copy == nil:
 		v.release()
 		d.done(Value{}, args, status.Errorf(status.Unimplemented,
-			"Recv of %s: no way to copy from %v to %v in this process", d.key, d.key.src, d.key.dst))
+			"Recv of %s: no way to copy from %v to %v in this process: it has no CopyFunc", d.key, d.key.src, d.key.dst))
 	default:
 		d.copy(d.ctx, d.key, v, args, func(t *tensor.Tensor, err error) {
 			v.release()

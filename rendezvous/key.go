@@ -8,9 +8,9 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// FrameIter says which run of a loop body a value belongs to: the loop's frame
-// and its iteration. Both are zero outside loops. The widths are those of
-// TensorFlow's FrameAndIter.
+// FrameIter identifies the run of a loop body that a value belongs to: the
+// loop's frame and its iteration. Both are zero outside loops. The widths are
+// those of TensorFlow's FrameAndIter.
 type FrameIter struct {
 	Frame uint64
 	Iter  int64
@@ -20,9 +20,9 @@ type FrameIter struct {
 //
 //	src_device;incarnation;dst_device;name;frame:iter
 //
-// where incarnation is that of the source device, as 16 lower-case hexadecimal
-// digits, and name is the edge's. A Key is parsed once and immutable; keys are
-// equal (==) when their texts are. The zero Key names nothing.
+// incarnation is that of the source device, as 16 lower-case hexadecimal digits.
+// name is the name of the graph's edge. A Key is immutable. Keys are equal (==)
+// when their texts are. The zero Key names nothing.
 type Key struct {
 	text        string
 	edge        string // part of text
@@ -32,8 +32,8 @@ type Key struct {
 }
 
 // CreateKey returns the text of a key. src and dst are full device names; they
-// and name must not contain a semicolon. ParseKey tells whether the text is
-// valid.
+// and name must not contain a semicolon. CreateKey does not check them; ParseKey
+// does.
 func CreateKey(src string, incarnation uint64, dst, name string, fi FrameIter) string {
 	const digits = "0123456789abcdef"
 	b := make([]byte, 0, len(src)+len(dst)+len(name)+64)
@@ -52,10 +52,11 @@ func NewKey(src cluster.Device, incarnation uint64, dst cluster.Device, name str
 	return ParseKey(CreateKey(src.String(), incarnation, dst.String(), name, fi))
 }
 
-// ParseKey parses the text of a key; the Key keeps s. Both devices must be
-// full device names, in their present or legacy form; an empty source is
-// allowed and means the host that is asked (SrcEmpty). What is not as CreateKey
-// writes it is refused with InvalidArgument, so that one key has one text.
+// ParseKey parses the text of a key; the Key keeps s. Both devices must be full
+// device names, in their present or legacy form. The source may be empty: it is
+// then the host that gets the request (SrcEmpty). ParseKey returns
+// InvalidArgument for numbers that CreateKey would write in another way, so that
+// each key has one text only.
 func ParseKey(s string) (Key, error) {
 	k := Key{text: s}
 	var parts [5]string
@@ -67,7 +68,7 @@ func ParseKey(s string) (Key, error) {
 		parts[i], rest, found = strings.Cut(rest, ";")
 	}
 	if found {
-		return Key{}, invalidKey(s, "it goes on after 5 parts")
+		return Key{}, invalidKey(s, "it has more than 5 parts")
 	}
 	var err error
 	if parts[0] != "" {
@@ -114,13 +115,13 @@ func parseFrameIter(s string) (FrameIter, bool) {
 	return FrameIter{Frame: f, Iter: i}, true
 }
 
-// canonical reports whether a number is written without leading zeros or sign.
+// canonical reports whether a number has neither leading zeros nor a sign.
 func canonical(s string) bool {
 	return s == "0" || s[0] >= '1' && s[0] <= '9'
 }
 
-// invalidKey has the text that TensorFlow gives, its two blanks included, and
-// then why.
+// invalidKey returns the error for a text that is not a key. The error begins
+// with TensorFlow's text, including its two blanks, and ends with the reason.
 func invalidKey(s, why string) error {
 	if len(s) > maxQuoted {
 		s = s[:maxQuoted] + "..."
@@ -128,14 +129,14 @@ func invalidKey(s, why string) error {
 	return status.Errorf(status.InvalidArgument, "Invalid  rendezvous key: %s: %s", s, why)
 }
 
-// String returns the full text, which is what a table is searched by.
+// String returns the full text.
 func (k Key) String() string { return k.text }
 
 // Src returns the device that sends; the zero Device when SrcEmpty.
 func (k Key) Src() cluster.Device { return k.src }
 
-// SrcEmpty reports whether the key leaves its source open, which means the
-// host that is asked.
+// SrcEmpty reports whether the key has no source device. Its source is then the
+// host that gets the request.
 func (k Key) SrcEmpty() bool { return k.src == cluster.Device{} }
 
 // SrcIncarnation returns the incarnation of the sending device.
@@ -147,5 +148,5 @@ func (k Key) Dst() cluster.Device { return k.dst }
 // Edge returns the name of the value.
 func (k Key) Edge() string { return k.edge }
 
-// FrameIter returns which run of a loop body the value belongs to.
+// FrameIter returns the run of a loop body that the value belongs to.
 func (k Key) FrameIter() FrameIter { return k.frameIter }

@@ -9,23 +9,23 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// Local is the table of one step: a FIFO queue per key, in parts with a lock
-// each. A Send or Recv takes the lock of its part only. A key that waits takes
-// some 110 bytes beside its text, 310 as a receive whose context can be
-// cancelled (BenchmarkWaiting).
+// Local is the table of one step: a FIFO queue per key. The table is divided
+// into shards with a lock each, and a Send or Recv takes the lock of its shard
+// only. A waiting key takes some 110 bytes beside its text, 310 as a receive
+// whose context can be cancelled (BenchmarkWaiting).
 //
-// Abort needs no lock of the whole table either. It first sets aborted, then
-// sweeps the parts one after another; whoever queues an entry looks at aborted
-// inside the part's lock. So an entry is either queued before the sweep of its
-// part, which finds it, or refused.
+// Abort takes no lock of the whole table either. It first sets aborted, then
+// sweeps one shard after another. Send and Recv check aborted inside the lock of
+// the shard before they queue an entry. So an entry is either queued before the
+// sweep of its shard, which finds it, or refused.
 type Local struct {
 	seed    maphash.Seed
 	aborted atomic.Pointer[status.Error] // set once
-	table   atomic.Pointer[parts]        // made by the first Send or Recv
+	table   atomic.Pointer[shardTable]   // made by the first Send or Recv
 }
 
-// parts are made one by one, when a key first falls into them.
-type parts [shards]atomic.Pointer[shard]
+// shardTable holds the shards. Each is made when it gets its first key.
+type shardTable [shards]atomic.Pointer[shard]
 
 // NewLocal returns an empty table.
 func NewLocal() *Local {
@@ -36,12 +36,11 @@ func NewLocal() *Local {
 
 func (l *Local) init() { l.seed = maphash.MakeSeed() }
 
-// shard returns the part of the table that holds a key, and the key's hash
-// within it.
+// shard returns the shard of a key, and the key's hash within it.
 func (l *Local) shard(key string) (*shard, uint32) {
 	t := l.table.Load()
 	if t == nil {
-		l.table.CompareAndSwap(nil, new(parts))
+		l.table.CompareAndSwap(nil, new(shardTable))
 		t = l.table.Load()
 	}
 	h := maphash.String(l.seed, key)
@@ -54,11 +53,10 @@ func (l *Local) shard(key string) (*shard, uint32) {
 	return s, uint32(h)
 }
 
-// Inside the package keys are texts: a Key is 176 bytes, and passing it on costs
-// as much as searching the table.
+// Inside the package keys are passed as texts, since a Key has 176 bytes.
 
-// Send implements Rendezvous. A receive that waits is completed before Send
-// returns, on this goroutine.
+// Send implements Rendezvous. A waiting receive is completed on this goroutine,
+// before Send returns.
 func (l *Local) Send(key Key, args Args, t *tensor.Tensor, dead bool) error {
 	return l.send(key.text, args, t, dead)
 }
@@ -75,46 +73,36 @@ func (l *Local) send(key string, args Args, t *tensor.Tensor, dead bool) error {
 	return nil
 }
 
-// take returns the value at the head of a key's queue if there is one.
-func (l *Local) take(key string) (v Value, ok bool) {
-	s, hash := l.shard(key)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if l.aborted.Load() == nil {
-		v, _, ok = s.takeLocked(key, hash)
-	}
-	return v, ok
-}
-
-// Restore gives back a value that was matched to a receive which was then
-// cancelled: to the first receive that waits for the key, or else to its place
-// before the values that wait, so that those of the key are taken in the order in
-// which they were sent, whatever the order in which several come back. It takes over
-// the caller's reference and returns true; false when the step was aborted or closed,
-// and then the caller keeps the reference.
+// Restore returns a value to the table that was matched to a receive which was
+// then cancelled. The first waiting receive of the key gets it. Without one it
+// is queued before the values that were sent later, so that the values of a key
+// are received in the order in which they were sent, whatever the order of their
+// restores. Restore takes over the caller's reference and returns true. When the
+// step was aborted or closed it returns false, and the caller keeps the
+// reference.
 func (l *Local) Restore(key Key, v Value) bool {
 	return l.put(key.text, v, true) == nil
 }
 
-// put hands v to the first receive that waits, or queues it: in its place when it comes
-// back.
-func (l *Local) put(key string, v Value, back bool) error {
+// put delivers v to the first waiting receive, or queues it. restored is true for
+// a value that was sent before.
+func (l *Local) put(key string, v Value, restored bool) error {
 	s, hash := l.shard(key)
 	s.mu.Lock()
 	if err := l.aborted.Load(); err != nil {
 		s.mu.Unlock()
 		return err
 	}
-	if !back {
+	if !restored {
 		s.sent++
-		v.at = s.sent
+		v.seq = s.sent
 	}
 	head := s.headLocked(key, hash)
 	if head == nil || head.done == nil {
 		e := s.newEntryLocked(key, hash)
-		e.tensor, e.args, e.dead, e.at = v.Tensor, v.SendArgs, v.Dead, v.at
-		if back {
-			s.returnLocked(e)
+		e.tensor, e.args, e.dead, e.seq = v.Tensor, v.SendArgs, v.Dead, v.seq
+		if restored {
+			s.restoreLocked(e)
 		} else {
 			s.insertLocked(head, e)
 		}
@@ -134,11 +122,11 @@ func (l *Local) put(key string, v Value, back bool) error {
 	return nil
 }
 
-// takeLocked returns the first value of a key. Without one it returns the head of
-// its queue, a receive or nil.
+// takeLocked removes and returns the first value of a key. When there is none, ok
+// is false and head is the first receive in the queue of the key, or nil.
 func (s *shard) takeLocked(key string, hash uint32) (v Value, head *entry, ok bool) {
-	if s.returned != nil {
-		if e := s.takeReturnedLocked(key); e != nil {
+	if s.restored != nil {
+		if e := s.takeRestoredLocked(key); e != nil {
 			v = e.value()
 			s.recycleLocked(e)
 			return v, nil, true
@@ -188,9 +176,9 @@ func (l *Local) recvAsync(ctx context.Context, key string, args Args, done DoneF
 	}
 }
 
-// watch cancels the receive e when ctx ends while it waits. The watch begins
-// after e was queued, outside the lock, since a foreign context may run code
-// of its own here.
+// watch cancels the receive e if ctx ends while e is queued. It is called after e
+// was queued and outside the lock, since AfterFunc may run code of the caller's
+// context.
 func (s *shard) watch(ctx context.Context, e *entry) {
 	stop := context.AfterFunc(ctx, func() {
 		if s.withdraw(e, 1) {
@@ -208,8 +196,9 @@ func (s *shard) watch(ctx context.Context, e *entry) {
 	}
 }
 
-// withdraw takes a receive that waits out of its queue and counts callbacks to
-// be run for it. It returns false when the receive was matched or aborted.
+// withdraw removes a waiting receive from its queue and counts callbacks, the
+// number of callbacks that the caller runs for it. It returns false when the
+// receive was matched or aborted.
 func (s *shard) withdraw(e *entry, callbacks int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -221,8 +210,7 @@ func (s *shard) withdraw(e *entry, callbacks int) bool {
 	return true
 }
 
-// Recv implements Rendezvous. A value that is there already is taken without
-// an allocation.
+// Recv implements Rendezvous. It allocates nothing when a value is queued.
 func (l *Local) Recv(ctx context.Context, key Key, args Args) (Value, error) {
 	return l.recv(ctx, key.text, args)
 }
@@ -260,15 +248,15 @@ func (l *Local) recv(ctx context.Context, key string, args Args) (Value, error) 
 	return o.v, o.err
 }
 
-// Abort implements Rendezvous. The callbacks of what waits run on this
-// goroutine.
+// Abort implements Rendezvous. It runs the callbacks of the waiting receives on
+// this goroutine.
 func (l *Local) Abort(err error) {
 	if l.aborted.CompareAndSwap(nil, abortStatus(err)) {
 		l.each(func(s *shard) { s.sweep(l.aborted.Load()) })
 	}
 }
 
-// Err returns the error that the step was aborted with; nil while it lives.
+// Err returns the error of the abort, nil when the step was not aborted.
 func (l *Local) Err() error {
 	if err := l.aborted.Load(); err != nil {
 		return err
@@ -276,19 +264,19 @@ func (l *Local) Err() error {
 	return nil
 }
 
-// Close waits for callbacks that run, aborts what is left with Cancelled, and
-// returns when no callback runs any more. It must not be called from one.
-// Closing twice is harmless.
+// Close waits for running callbacks, aborts the step with Cancelled, and returns
+// when no callback runs any more. It must not be called from a callback. It may
+// be called more than once.
 func (l *Local) Close() {
 	l.each((*shard).wait)
 	l.Abort(status.New(status.Cancelled, "LocalRendezvous deleted"))
 	l.each(func(s *shard) {
-		s.sweep(l.aborted.Load()) // an Abort under way may not have come here yet
+		s.sweep(l.aborted.Load()) // a concurrent Abort may not have reached s yet
 		s.wait()
 	})
 }
 
-// busy reports whether a callback runs.
+// busy reports whether a callback is running.
 func (l *Local) busy() bool {
 	n := 0
 	l.each(func(s *shard) {
@@ -299,7 +287,7 @@ func (l *Local) busy() bool {
 	return n > 0
 }
 
-// each calls f for the parts that exist.
+// each calls f for every shard that was made.
 func (l *Local) each(f func(*shard)) {
 	if t := l.table.Load(); t != nil {
 		for i := range t {

@@ -11,64 +11,63 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// ManagerOptions say how a Manager makes the rendezvous of its steps. The zero
-// value is for a process without peers whose steps are initialised by whoever
-// runs them.
+// ManagerOptions define how a Manager makes the rendezvous of its steps. The
+// zero value is for a process without peers, whose caller initialises each step.
 type ManagerOptions struct {
-	// Session initialises every step as soon as it exists. Nil leaves that
-	// to whoever runs the step, as in a worker whose sessions come later.
+	// Session initialises every step when it is made. With nil the code that
+	// runs a step initialises it, as in a worker whose sessions are created
+	// later.
 	Session *Session
 	// Remoter receives from other tasks; nil when there are none.
 	Remoter Remoter
-	// Sources are publications, asked in this order.
+	// Sources are the publications, in the order in which they are searched.
 	Sources []Source
 }
 
-// Source answers receives of publications: sets of tensors that do not change,
-// whose keys are answered in every step, by reference, as often as asked.
+// Source is a publication: a set of tensors that does not change. A receive of
+// one of its keys succeeds in every step, any number of times, and gets a
+// reference to the tensor, not a copy.
 type Source interface {
-	// RecvPublished returns false, and does nothing, when key is not one of
-	// the source's. Otherwise it returns true and calls done once, from any
-	// goroutine, with a reference to the tensor of its own or an error.
+	// RecvPublished receives a published tensor. When key is not one of the
+	// source's it returns false and does nothing. Otherwise it returns true
+	// and calls done once, from any goroutine, with an error or a tensor of
+	// which the callback owns a reference.
 	RecvPublished(ctx context.Context, key Key, done DoneFunc) bool
 
-	// TakePublished returns the value that RecvPublished would, with a reference of its
-	// own, if it lies in memory. Otherwise, and for errors, it returns false. It calls
-	// nobody.
-	TakePublished(key Key) (v Value, ok bool)
-
-	// Publishes reports whether a key is one of the source's: then RecvPublished would
-	// answer it, if only with an error.
+	// Publishes reports whether key is one of the source's, so that
+	// RecvPublished would return true.
 	Publishes(key Key) bool
 }
 
 // Manager finds the rendezvous of a step. A process has one. It may be used
 // from any goroutine.
 //
-// A step lives from its first use until it is cleaned up. One that exists only
-// because peers ask for it goes away with the last of their receives.
+// A step exists from its first use until its cleanup. A step that only peers
+// use, which this process has not begun, exists until the last of their receives
+// has ended.
 type Manager struct {
 	session *Session
 	remoter Remoter
+	records *remoteRecvs // records of remote receives, for all steps
 	sources atomic.Pointer[[]Source]
 
-	// mu protects what follows. It is held for a look-up or a change of the
-	// maps, never while a step works.
+	// mu protects the fields below. It is held for a look-up or a change of
+	// the maps only, never while a method of a step runs.
 	mu      sync.Mutex
-	steps   map[int64]*stepEntry
-	over    history            // why steps that are not in the map ended
-	delayed map[int64]struct{} // steps that AbortStepLater waits for
-	closed  bool               // no step may begin any more
-	closing chan struct{}      // closed with it
-	work    sync.WaitGroup     // goroutines of the Manager; Add needs mu and not waited
-	waited  bool               // Close waits for work
+	steps   map[int64]*stepEntry // the steps that exist
+	over    history              // steps that ended, with the reasons
+	delayed map[int64]struct{}   // steps with a pending AbortStepLater
+	closed  bool                 // no step may begin any more
+	closing chan struct{}        // closed when closed is set
+	work    sync.WaitGroup       // goroutines of the Manager; Add needs mu and !waited
+	waited  bool                 // Close waits for work
 }
 
-// stepEntry is a step that lives.
+// stepEntry is a step in the Manager's map.
 type stepEntry struct {
-	r      *BaseRemote
-	used   bool // somebody here has it, beside the receives of peers
-	asking int  // receives of peers under way that began before anybody here had it
+	r         *BaseRemote
+	used      bool // this process has begun the step, through Find
+	peerRecvs int  // unfinished receives of peers that began before used was set
 }
 
 // NewManager returns a Manager without steps.
@@ -86,7 +85,7 @@ func NewManager(o ManagerOptions) *Manager {
 	return m
 }
 
-// AddSource adds a publication, after those that are there.
+// AddSource adds a publication, to be searched after the present ones.
 func (m *Manager) AddSource(s Source) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -94,8 +93,8 @@ func (m *Manager) AddSource(s Source) {
 	m.sources.Store(&sources)
 }
 
-// RemoveSource ends a publication for receives that come later. A source that
-// is not there is no mistake.
+// RemoveSource removes a publication. Receives that have begun are not affected.
+// It does nothing when s was not added.
 func (m *Manager) RemoveSource(s Source) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -103,24 +102,24 @@ func (m *Manager) RemoveSource(s Source) {
 	m.sources.Store(&sources)
 }
 
-// Find returns the rendezvous of a step, which it makes when there is none; all
-// callers get the same one. A step that is over, because it was cleaned up here
-// or the Manager was closed, gives one that is aborted already.
+// Find returns the rendezvous of a step, and makes it when there is none. All
+// callers get the same one. For a step that has ended, by a cleanup or the end of
+// the Manager, it returns a rendezvous that is aborted already.
 func (m *Manager) Find(step int64) *BaseRemote {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	e, err := m.findLocked(step)
 	if err != nil {
 		r := m.newStep(step)
-		r.Abort(err) // nothing waits in it: no callback runs under mu
+		r.Abort(err) // r is new and has no receives: no callback runs under mu
 		return r
 	}
 	e.used = true
 	return e.r
 }
 
-// findLocked returns the entry of a step, made when there is none, or why the
-// step is over.
+// findLocked returns the entry of a step, and makes it when there is none. For a
+// step that has ended it returns the reason.
 func (m *Manager) findLocked(step int64) (*stepEntry, error) {
 	if e := m.steps[step]; e != nil {
 		return e, nil
@@ -139,17 +138,18 @@ func (m *Manager) findLocked(step int64) (*stepEntry, error) {
 func (m *Manager) newStep(step int64) *BaseRemote {
 	r := NewBaseRemote(step, m.remoter)
 	if m.session != nil {
-		_ = r.Initialize(m.session) // fails only when repeated
+		_ = r.Initialize(m.session) // fails only for a second, other session
 	}
 	return r
 }
 
-// RecvLocalAsync asks, for a peer, for a value that this task sends. A step
-// that is over ends with Aborted at once. Publications are asked first; they
-// make no step. In a step that nobody here has used yet the receive waits until
-// somebody does or ctx ends; how many may wait is for the transport to bound.
+// RecvLocalAsync receives, on behalf of a peer, a value that this task sends. In
+// a step that has ended the receive ends with Aborted at once. Publications are
+// searched first and make no step. In a step that this process has not begun the
+// receive waits until it begins or ctx ends. The transport bounds the number of
+// waiting receives.
 func (m *Manager) RecvLocalAsync(ctx context.Context, step int64, key Key, done DoneFunc) {
-	if err := m.ended(step); err != nil {
+	if err := m.stepErr(step); err != nil {
 		done(Value{}, Args{}, err)
 		return
 	}
@@ -162,45 +162,23 @@ func (m *Manager) RecvLocalAsync(ctx context.Context, step int64, key Key, done 
 	e, err := m.findLocked(step)
 	used := err == nil && e.used
 	if err == nil && !used {
-		e.asking++
+		e.peerRecvs++
 	}
 	m.mu.Unlock()
 	switch {
 	case err != nil:
 		done(Value{}, Args{}, err)
-	case used: // it stays, whoever asks
+	case used: // the step stays until its cleanup, so the receive is not counted
 		e.r.RecvLocalAsync(ctx, key, done)
 	default:
 		e.r.RecvLocalAsync(ctx, key, m.counted(step, e, done))
 	}
 }
 
-// TakeLocal is RecvLocalAsync for a value that is there, sent or published: it
-// returns the value, with a reference, and true. Otherwise it returns false, and nothing has
-// changed. It calls nobody, so it may be called with locks held that callbacks take.
-func (m *Manager) TakeLocal(step int64, key Key) (v Value, ok bool) {
-	m.mu.Lock()
-	e := m.steps[step]
-	over := e == nil && (m.closed || m.over.find(step) != nil)
-	m.mu.Unlock()
-	if over {
-		return Value{}, false
-	}
-	for _, s := range *m.sources.Load() {
-		if v, ok = s.TakePublished(key); ok {
-			return v, true
-		}
-	}
-	if e == nil {
-		return Value{}, false
-	}
-	return e.r.takeLocal(key)
-}
-
-// counted ends the count of a peer's receive before it calls done.
+// counted returns a callback that uncounts a peer's receive and then calls done.
 func (m *Manager) counted(step int64, e *stepEntry, done DoneFunc) DoneFunc {
 	return func(v Value, args Args, err error) {
-		m.asked(step, e)
+		m.peerRecvEnded(step, e)
 		done(v, args, err)
 	}
 }
@@ -210,8 +188,8 @@ func (m *Manager) RecvLocal(ctx context.Context, step int64, key Key) (Value, er
 	return await(func(done DoneFunc) { m.RecvLocalAsync(ctx, step, key, done) })
 }
 
-// ended returns why a step is over, or nil.
-func (m *Manager) ended(step int64) error {
+// stepErr returns the reason for the end of a step, nil when it has not ended.
+func (m *Manager) stepErr(step int64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.steps[step] != nil {
@@ -223,13 +201,14 @@ func (m *Manager) ended(step int64) error {
 	return m.over.find(step)
 }
 
-// asked ends a peer's receive in the books: the last one takes a step with it
-// that nobody else has. If that was aborted meanwhile, it stays so.
-func (m *Manager) asked(step int64, e *stepEntry) {
+// peerRecvEnded uncounts a peer's receive. After the last one it removes a step
+// that this process has not begun. If that step was aborted, the Manager
+// remembers it as ended.
+func (m *Manager) peerRecvEnded(step int64, e *stepEntry) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	e.asking--
-	if e.asking > 0 || e.used || m.steps[step] != e {
+	e.peerRecvs--
+	if e.peerRecvs > 0 || e.used || m.steps[step] != e {
 		return
 	}
 	delete(m.steps, step)
@@ -238,9 +217,10 @@ func (m *Manager) asked(step int64, e *stepEntry) {
 	}
 }
 
-// Restore gives back a value that was matched to a peer's receive which was
-// then cancelled; see Local.Restore. It returns false, and the caller keeps the
-// reference, when the step is over, and for what is published, which is in no step.
+// Restore returns a value to its step that was matched to a peer's receive which
+// was then cancelled; see Local.Restore. It returns false, and the caller keeps
+// the reference, when the step has ended and when the key is a publication's,
+// which belongs to no step.
 func (m *Manager) Restore(step int64, key Key, v Value) bool {
 	for _, s := range *m.sources.Load() {
 		if s.Publishes(key) {
@@ -253,32 +233,27 @@ func (m *Manager) Restore(step int64, key Key, v Value) bool {
 	return e != nil && e.r.Restore(key, v)
 }
 
-// AbortStep ends a step with err, as its rendezvous' Abort; it stays until it
-// is cleaned up. A step that is not known yet will be over when it comes.
+// AbortStep aborts the rendezvous of a step, which stays until its cleanup. A
+// step that does not exist is remembered as ended with err.
 func (m *Manager) AbortStep(step int64, err error) {
-	e := m.abortable(step, err)
+	m.mu.Lock()
+	e := m.steps[step]
+	if e == nil {
+		m.over.add(step, abortStatus(err))
+	}
+	m.mu.Unlock()
 	if e != nil {
 		e.r.Abort(err)
 	}
 }
 
-func (m *Manager) abortable(step int64, err error) *stepEntry {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	e := m.steps[step]
-	if e == nil {
-		m.over.add(step, abortStatus(err))
-	}
-	return e
-}
-
-// AbortStepLater ends a step because a TensorFlow peer gave up one of its
-// receives: after a second, with Aborted, as TensorFlow's worker does, so that
-// the error which came first may reach the client first. It does not block.
+// AbortStepLater aborts a step after abortDelay, with Aborted, as TensorFlow's
+// worker does when a peer cancels a receive. Until then the error that caused
+// the cancel can reach the client. AbortStepLater does not block.
 func (m *Manager) AbortStepLater(step int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if _, waits := m.delayed[step]; waits || m.closed {
+	if _, pending := m.delayed[step]; pending || m.closed {
 		return
 	}
 	m.delayed[step] = struct{}{}
@@ -297,15 +272,15 @@ func (m *Manager) AbortStepLater(step int64) {
 	})
 }
 
-// Cleanup ends a step with Aborted, "Cleanup <step>", and forgets it. Later
-// receives for it, and later finds, end with the same error.
+// Cleanup aborts a step with Aborted, "Cleanup <step>", and removes it. Later
+// receives of the step end with the same error.
 func (m *Manager) Cleanup(step int64) {
 	m.mu.Lock()
 	e := m.steps[step]
 	delete(m.steps, step)
 	m.over.add(step, nil)
 	if e != nil && !m.waited {
-		m.work.Add(1) // Close waits for what goes on here
+		m.work.Add(1) // Close waits for this call
 		defer m.work.Done()
 	}
 	m.mu.Unlock()
@@ -314,8 +289,8 @@ func (m *Manager) Cleanup(step int64) {
 	}
 }
 
-// CleanupAll ends and forgets all steps with Aborted, "Shutdown", as
-// TensorFlow's manager does. New steps may begin.
+// CleanupAll aborts all steps with Aborted, "Shutdown", as TensorFlow's manager
+// does, and removes them. New steps may begin.
 func (m *Manager) CleanupAll() {
 	err := errShutdown()
 	m.mu.Lock()
@@ -339,24 +314,25 @@ func (m *Manager) takeLocked() map[int64]*stepEntry {
 	return steps
 }
 
-// drop aborts a step that is not in the map any more. What the transport still
-// does for it is waited for in the background, so that Close can wait too.
+// drop aborts a step that was removed from the map. A goroutine waits for its
+// remaining callbacks and remote receives, so that Close waits for them too.
 func (m *Manager) drop(r *BaseRemote, err error) {
 	r.Abort(err)
 	if r.busy() {
-		m.work.Go(r.Close) // its caller is counted
+		m.work.Go(r.Close) // the caller has added itself to work
 	}
 }
 
-// Steps returns how many steps live.
+// Steps returns the number of steps.
 func (m *Manager) Steps() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.steps)
 }
 
-// Shutdown ends all steps with Aborted, "Shutdown", and waits for nobody. Later sends
-// and receives end with the same error. Values that a transport has taken are its own.
+// Shutdown aborts all steps with Aborted, "Shutdown", and does not wait for
+// callbacks or remote receives. Later sends and receives end with the same error.
+// Values that a transport has received are not affected.
 func (m *Manager) Shutdown() {
 	m.mu.Lock()
 	if !m.closed {
@@ -370,8 +346,9 @@ func (m *Manager) Shutdown() {
 	}
 }
 
-// Close is Shutdown, and returns when no callback and no remote receive of any step is
-// under way. It must not be called from a callback. Closing twice is harmless.
+// Close calls Shutdown, and returns when no callback and no remote receive of any
+// step is under way. It must not be called from a callback. It may be called more
+// than once.
 func (m *Manager) Close() {
 	m.Shutdown()
 	m.mu.Lock()

@@ -7,41 +7,42 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// Rendezvous is where the tensors of one step meet. All methods may be called
-// from any goroutine, and from a DoneFunc.
+// Rendezvous exchanges the tensors of one step. All methods may be called from
+// any goroutine, and from a DoneFunc.
 type Rendezvous interface {
-	// Send puts a value under key and never blocks. It takes a reference of
-	// its own to t: the caller keeps the one it has, and from now on nobody
-	// writes to the memory until every reference is gone. dead marks the
-	// value of a branch that was not taken; t may then be nil, and the
-	// receiver gets an empty float tensor. On an error nothing is kept.
+	// Send adds a value to the queue of key and never blocks. It takes a
+	// reference of its own to t; the caller keeps its reference. Nobody may
+	// write to the memory of t until every reference is released. dead marks
+	// the value of a branch that was not taken; t may then be nil, and the
+	// receiver gets an empty float tensor. After an error Send holds no
+	// reference.
 	Send(key Key, args Args, t *tensor.Tensor, dead bool) error
 
-	// RecvAsync asks for the next value under key and calls done exactly
-	// once, perhaps before it returns. ctx ending cancels the receive while
-	// no value is matched to it.
+	// RecvAsync receives the next value of key. It calls done exactly once,
+	// possibly before it returns. The end of ctx cancels the receive unless
+	// a value has been matched to it.
 	RecvAsync(ctx context.Context, key Key, args Args, done DoneFunc)
 
 	// Recv is RecvAsync that waits. The caller releases the tensor.
 	Recv(ctx context.Context, key Key, args Args) (Value, error)
 
-	// Abort ends the step with err: what waits and all later calls fail
-	// with it, and values that nobody took are dropped. The first error
-	// stays; later calls of Abort do nothing.
+	// Abort ends the step with err: all waiting receives and all later calls
+	// fail with err, and values that were not received are dropped. Only the
+	// first call has an effect.
 	Abort(err error)
 }
 
-// Args is what one side says about itself. The sender's args reach the
-// receiver beside the tensor.
+// Args describes one side of an exchange. The receiver gets the sender's Args
+// with the tensor.
 type Args struct {
-	// Device is the context of the device in whose memory the tensor is, or
-	// shall be (a stream, a queue); opaque to this package. Nil says host
-	// memory, whatever device the key names.
+	// Device is the context (a stream, a queue) of the device whose memory
+	// holds the tensor, or shall hold it. It is opaque to this package. Nil
+	// means host memory, whatever device the key names.
 	Device any
 }
 
-// Value is what a receiver gets. It has four words, the most that the compiler
-// keeps in registers; with a fifth a local Send and Recv took half as long again.
+// Value is what a receiver gets. It has four words, so that the compiler can
+// keep it in registers; a fifth word makes a local Send and Recv slower.
 type Value struct {
 	// Tensor is never nil in a value that was received. The receiver owns
 	// one reference and releases it.
@@ -50,28 +51,28 @@ type Value struct {
 	// Dead marks the value of a branch that was not taken.
 	Dead bool
 
-	at uint32 // its place among the values of its key, for Restore
+	seq uint32 // position in the order in which values were sent, for Restore
 }
 
-// release gives up the value's reference, if there is one.
+// release releases the value's tensor, if it has one.
 func (v Value) release() {
 	if v.Tensor != nil {
 		v.Tensor.Release()
 	}
 }
 
-// DoneFunc takes the outcome of a receive: the value, whose tensor it must
-// release, and the args that the receiver gave; or an error, and then the
-// value is zero. The package comment tells on which goroutine it runs.
+// DoneFunc takes the outcome of a receive: either a value, whose tensor it must
+// release, or an error and the zero Value. recvArgs are the Args of the
+// receiver. The package comment defines the goroutine on which it runs.
 type DoneFunc func(v Value, recvArgs Args, err error)
 
-// newValue checks and holds what is sent: a reference of its own to the tensor.
+// newValue returns the value to be sent, with a new reference to t.
 func newValue(key string, args Args, t *tensor.Tensor, dead bool) (Value, error) {
 	switch {
 	case t != nil:
 		t.Retain()
 	case !dead:
-		return Value{}, status.Errorf(status.InvalidArgument, "Send of %s: no tensor; only a dead value may be without", key)
+		return Value{}, status.Errorf(status.InvalidArgument, "Send of %s: the tensor is nil; only a dead value may have none", key)
 	default:
 		var err error
 		if t, err = tensor.FromBytes(tensor.Float32, tensor.Vector(0), nil); err != nil {
@@ -81,20 +82,20 @@ func newValue(key string, args Args, t *tensor.Tensor, dead bool) (Value, error)
 	return Value{Tensor: t, SendArgs: args, Dead: dead}, nil
 }
 
-// ended returns the error of a receive whose context has ended, or nil while
-// it lives. method is the name that TensorFlow's text has.
+// ended returns the error of a receive whose context has ended, nil while the
+// context is live. method is the method's name in TensorFlow's error texts.
 func ended(ctx context.Context, method, key string) error {
 	switch ctx.Err() {
 	case nil:
 		return nil
 	case context.DeadlineExceeded:
-		return status.Errorf(status.DeadlineExceeded, "%s of %s: the deadline passed before a value came", method, key).Derived()
+		return status.Errorf(status.DeadlineExceeded, "%s of %s: the deadline passed before a value arrived", method, key).Derived()
 	default:
 		return status.New(status.Cancelled, method+" is cancelled.").Derived()
 	}
 }
 
-// outcomes takes what one receive ends with, for a goroutine that waits.
+// outcomes passes the outcome of one receive to a waiting goroutine.
 type outcomes chan outcome
 
 type outcome struct {
@@ -104,7 +105,8 @@ type outcome struct {
 
 func (c outcomes) done(v Value, _ Args, err error) { c <- outcome{v, err} }
 
-// await turns a RecvAsync into a Recv. The context is start's affair.
+// await starts an asynchronous receive and waits for its outcome. start watches
+// the context.
 func await(start func(done DoneFunc)) (Value, error) {
 	c := make(outcomes, 1)
 	start(c.done)

@@ -5,15 +5,15 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// Session is what a step needs to know about the process that it runs in. It
-// must not be changed once a rendezvous has it.
+// Session describes the process in which a step runs. It must not be changed
+// once a rendezvous uses it.
 type Session struct {
 	// Task is the name of this process.
 	Task cluster.Task
 	// Devices holds the incarnation of each device of this process.
 	Devices map[cluster.Device]uint64
-	// Copy moves values between the memories of this process; nil when all
-	// devices are hosts.
+	// Copy copies values between the memories of this process's devices; nil
+	// when all devices are CPUs.
 	Copy CopyFunc
 }
 
@@ -24,10 +24,10 @@ func (s *Session) Incarnation(d cluster.Device) (uint64, bool) {
 	return n, ok
 }
 
-// CheckSource tells whether a value that a peer asks for can come from this
-// process: its source device is here, InvalidArgument otherwise, and has the
-// incarnation that the peer knows. Another incarnation is Aborted, with the
-// text and the payload of TensorFlow's worker: this process was restarted since.
+// CheckSource checks a key that a peer requests. It returns InvalidArgument when
+// the key's source device is not in this process. It returns Aborted, with the
+// text and the payload of TensorFlow's worker, when the device has another
+// incarnation, which means that this process was restarted.
 func (s *Session) CheckSource(key Key) error {
 	if key.SrcEmpty() {
 		return nil
@@ -44,9 +44,8 @@ func (s *Session) CheckSource(key Key) error {
 	return nil
 }
 
-// Names are compared as parsed values: as texts, /task:1 is a prefix of
+// isSource compares names as parsed values, not as texts: /task:1 is a prefix of
 // /task:10.
-
 func (s *Session) isSource(key *Key) bool { return key.src.Task == s.Task || key.SrcEmpty() }
 
 func (s *Session) isDestination(key *Key) bool { return key.dst.Task == s.Task }

@@ -6,48 +6,49 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// entry is a value or a receive that waits in a queue. It has 96 bytes, a size
-// class of the allocator.
+// entry is a value or a receive in a queue. It has 96 bytes, a size class of
+// Go's allocator.
 //
-// A queue is a ring through next and prev. Its head, whose prev is the tail, is
-// the queue's place in the table and is linked with other heads by chain.
+// A queue is a ring through next and prev. The table points to the head of the
+// ring; prev of the head is the tail. chain links the heads of one bucket.
 type entry struct {
 	next, prev *entry
-	chain      *entry // of a head: another key in the same bucket
+	chain      *entry // of a head: the next key in the same bucket
 	key        string // full text
 	tensor     *tensor.Tensor
 	args       Args
 	done       DoneFunc    // of a receive; nil in a value
 	stop       func() bool // of a receive: ends the watch of its context
 	hash       uint32
-	at         uint32 // of a value: its place among those of its key
+	seq        uint32 // of a value: as Value.seq
 	dead       bool
 	queued     bool
-	held       bool // somebody beside the table points to it: never reused
+	held       bool // something else than the table points to it: never reused
 }
 
 func (e *entry) value() Value {
-	return Value{Tensor: e.tensor, SendArgs: e.args, Dead: e.dead, at: e.at}
+	return Value{Tensor: e.tensor, SendArgs: e.args, Dead: e.dead, seq: e.seq}
 }
 
-// shard is one part of a table: a hash table with chains. A Send or Recv touches
-// two cache lines that others write, the shard's first and its entry's. A Go map
-// would touch more, and hash the key again at each look-up and change; measured,
-// a matched pair then took a quarter longer.
+// shard is one part of a table: a hash table with chaining. A Send or Recv
+// touches two cache lines that other cores write: one of the shard and one of
+// the entry. A Go map would touch more, and hash the key again at each look-up
+// and change.
 type shard struct {
-	mu       sync.Mutex
+	mu       sync.Mutex           // protects all fields and the queued entries
 	first    *entry               // the only bucket while there are few keys
 	buckets  []*entry             // a power of two of them; nil while there are few keys
 	free     *entry               // entries for reuse, linked by chain
-	returned map[string]*returned // by key; nil when there are none
-	keys     int32
-	nfree    int32
-	sent     uint32 // counts the values that were sent, for their places
-	run      gate   // callbacks that run
-	_        [40]byte
+	restored map[string]*restored // by key; nil when there are none
+	keys     int32                // number of queues
+	nfree    int32                // length of free
+	sent     uint32               // number of values sent, modulo 2³²
+	run      gate                 // running callbacks
+	_        [40]byte             // fills the second cache line
 }
 
-// headLocked returns the head of a key's queue, or nil. The full text decides.
+// headLocked returns the head of a key's queue, or nil. It compares the full
+// text.
 func (s *shard) headLocked(key string, hash uint32) *entry {
 	e := *s.bucketLocked(hash)
 	for e != nil && (e.hash != hash || e.key != key) {
@@ -63,7 +64,7 @@ func (s *shard) bucketLocked(hash uint32) **entry {
 	return &s.buckets[int(hash)&(len(s.buckets)-1)]
 }
 
-// growLocked puts the keys into n buckets, a power of two.
+// growLocked distributes the keys over n buckets, a power of two.
 func (s *shard) growLocked(n int) {
 	old := append(s.buckets, s.first)
 	s.first, s.buckets = nil, make([]*entry, n)
@@ -76,7 +77,7 @@ func (s *shard) growLocked(n int) {
 	}
 }
 
-// newEntryLocked returns an entry for a key, an old one if there is one.
+// newEntryLocked returns an entry for a key, a recycled one if there is one.
 func (s *shard) newEntryLocked(key string, hash uint32) *entry {
 	e := s.free
 	if e == nil {
@@ -89,7 +90,7 @@ func (s *shard) newEntryLocked(key string, hash uint32) *entry {
 	return e
 }
 
-// recycleLocked keeps an entry that nobody points to for reuse.
+// recycleLocked keeps an entry for reuse, unless it is held.
 func (s *shard) recycleLocked(e *entry) {
 	if e.held || s.nfree == maxFree {
 		return
@@ -99,8 +100,8 @@ func (s *shard) recycleLocked(e *entry) {
 	s.nfree++
 }
 
-// insertLocked adds e to the queue of its key, whose head the caller has just
-// looked up, nil when there is none.
+// insertLocked adds e to the queue of its key. head is the result of headLocked
+// for that key.
 func (s *shard) insertLocked(head, e *entry) {
 	e.queued = true
 	if head == nil {
@@ -116,7 +117,7 @@ func (s *shard) insertLocked(head, e *entry) {
 	head.prev.next, head.prev = e, e
 }
 
-// removeLocked takes e out of its queue.
+// removeLocked removes e from its queue.
 func (s *shard) removeLocked(e *entry) {
 	e.queued = false
 	if e.next == e {
@@ -131,8 +132,8 @@ func (s *shard) removeLocked(e *entry) {
 	e.next, e.prev = nil, nil
 }
 
-// replaceLocked makes head, nil for none, the head of the queue whose head is
-// old. If old is not a head nothing happens.
+// replaceLocked replaces the head old of a queue by head, or removes the queue
+// from the table when head is nil. It does nothing if old is not a head.
 func (s *shard) replaceLocked(old, head *entry) {
 	for b := s.bucketLocked(old.hash); *b != nil; b = &(*b).chain {
 		if *b != old {
@@ -148,7 +149,7 @@ func (s *shard) replaceLocked(old, head *entry) {
 	}
 }
 
-// call runs a callback that the caller has counted in run.
+// call runs a callback that the caller has entered in run.
 func (s *shard) call(done DoneFunc, v Value, args Args, err error) {
 	defer s.leave(1)
 	done(v, args, err)
@@ -160,8 +161,8 @@ func (s *shard) leave(n int) {
 	s.run.leaveLocked(n)
 }
 
-// sweep ends everything that waits here with err: receives get it, values are
-// dropped. The table must refuse new entries already.
+// sweep ends the waiting receives with err and drops the values. The table must
+// refuse new entries already.
 func (s *shard) sweep(err error) {
 	var waiting []*entry
 	receives := 0
@@ -177,10 +178,10 @@ func (s *shard) sweep(err error) {
 			}
 		}
 	}
-	for _, values := range s.returned {
+	for _, values := range s.restored {
 		waiting = append(waiting, *values...)
 	}
-	s.first, s.buckets, s.free, s.keys, s.returned = nil, nil, nil, 0, nil
+	s.first, s.buckets, s.free, s.keys, s.restored = nil, nil, nil, 0, nil
 	s.run.enterLocked(receives)
 	s.mu.Unlock()
 
@@ -196,7 +197,7 @@ func (s *shard) sweep(err error) {
 	}
 }
 
-// wait returns when no callback runs.
+// wait returns when no callback is running.
 func (s *shard) wait() {
 	s.mu.Lock()
 	idle := s.run.idleLocked()
@@ -204,11 +205,11 @@ func (s *shard) wait() {
 	<-idle
 }
 
-// gate counts callbacks that run, so that a Close can wait for them. Its
-// methods need the lock of what it is part of.
+// gate counts running callbacks, so that a Close can wait for them. The lock of
+// the struct that contains it guards it.
 type gate struct {
 	n    int
-	idle chan struct{} // closed when n becomes 0; nil while nobody waits
+	idle chan struct{} // closed when n becomes 0; nil while no Close waits
 }
 
 func (g *gate) enterLocked(n int) { g.n += n }
@@ -221,7 +222,7 @@ func (g *gate) leaveLocked(n int) {
 	}
 }
 
-// idleLocked returns a channel that is closed once nothing runs.
+// idleLocked returns a channel that is closed once no callback is running.
 func (g *gate) idleLocked() <-chan struct{} {
 	if g.n == 0 {
 		c := make(chan struct{})
