@@ -72,7 +72,7 @@ func newValue(key string, args Args, t *tensor.Tensor, dead bool) (Value, error)
 	case t != nil:
 		t.Retain()
 	case !dead:
-		return Value{}, status.Errorf(status.InvalidArgument, "Send of %s: the tensor is nil; only a dead value may have none", key)
+		return Value{}, status.Errorf(status.InvalidArgument, "Send of %s: no tensor; only a dead value may have none", key)
 	default:
 		var err error
 		if t, err = tensor.FromBytes(tensor.Float32, tensor.Vector(0), nil); err != nil {

@@ -7,31 +7,31 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// Buffer is a block of memory with a count of references. Who holds a
-// reference may read the memory; nobody writes to it while more than one
-// exists (Unique tells). The last Release gives the memory back to where it
-// came from.
+// Buffer is a block of memory with a reference count. The holder of a reference
+// may read the memory. It may write to it only while its reference is the only
+// one (Unique). The last Release returns the memory to its Owner.
 //
-// A method call on a released Buffer panics: it is a mistake of the program
-// that would otherwise read or free memory of somebody else. A slice taken
-// from it earlier cannot be guarded; do not keep it beyond the reference.
+// A method call on a released Buffer panics, since it is a bug that would
+// otherwise read or free memory in other use. Buffer cannot guard the slices that
+// Bytes returned: do not use them after the release.
 type Buffer struct {
 	data  []byte // nil once released
 	refs  atomic.Int64
 	owner Owner // may be nil
 }
 
-// Owner is where a Buffer's memory comes from. By it a transport knows its own
-// memory again, which a device can read where it lies.
+// Owner provides the memory of Buffers and takes it back. A transport recognises
+// its own memory, which a device can access without a copy, by its Owner.
 type Owner interface {
-	// Reclaim takes data back, all of it as NewOwnedBuffer got it. It is
-	// called once, when the last reference is gone, on the goroutine that
-	// released it or, by a transport, on one of its own (ReleaseBy).
+	// Reclaim takes back data, the same slice that NewOwnedBuffer got. It is
+	// called once, after the last reference was released. It runs on the
+	// goroutine that released the reference, or where ReleaseBy's caller runs
+	// it.
 	Reclaim(data []byte)
 }
 
-// PromptOwner is an Owner whose Reclaim waits for nobody and runs no code of
-// others: ReleaseBy calls it at once.
+// PromptOwner is an Owner whose Reclaim does not block and calls no foreign code,
+// so that ReleaseBy may call it directly.
 type PromptOwner interface {
 	Owner
 
@@ -39,14 +39,14 @@ type PromptOwner interface {
 	ReclaimsPromptly()
 }
 
-// released is what refs becomes with the last reference: so far below zero
-// that no number of calls that come too late, even ones whose panic was
-// recovered, makes it positive again.
+// released is the value of refs after the last release. It is so far below zero
+// that late Retains, even ones whose panic was recovered, do not make it positive
+// again.
 const released = math.MinInt64 / 2
 
-// NewBuffer returns a buffer over data with one reference, the caller's.
-// release, if not nil, is called once when the last reference is gone, as
-// Owner.Reclaim is; until then data belongs to the buffer.
+// NewBuffer returns a buffer over data with one reference, the caller's. The
+// buffer owns data until the last reference is released; then release, if not
+// nil, is called once, as Owner.Reclaim is.
 func NewBuffer(data []byte, release func()) *Buffer {
 	if release == nil {
 		return NewOwnedBuffer(data, nil)
@@ -54,27 +54,27 @@ func NewBuffer(data []byte, release func()) *Buffer {
 	return NewOwnedBuffer(data, reclaimFunc(func([]byte) { release() }))
 }
 
-// NewOwnedBuffer is NewBuffer for memory that goes back to owner, which may be
-// nil.
+// NewOwnedBuffer returns a buffer over data with one reference, the caller's.
+// owner, which may be nil, gets data back after the last release.
 func NewOwnedBuffer(data []byte, owner Owner) *Buffer {
 	b := new(Buffer)
 	b.init(data, owner)
 	return b
 }
 
-// init makes a new header that of data.
+// init sets the fields of a new header.
 func (b *Buffer) init(data []byte, owner Owner) {
 	b.data, b.owner = data, owner
 	b.refs.Store(1)
 }
 
-// reclaimFunc is an Owner that is nothing but its function.
+// reclaimFunc is an Owner made of a function.
 type reclaimFunc func([]byte)
 
 func (f reclaimFunc) Reclaim(data []byte) { f(data) }
 
-// Owner returns where the memory comes from; nil where nobody takes it back.
-// What it knows of the memory is true while the caller holds a reference.
+// Owner returns the owner of the memory; nil when it has none. The caller must
+// hold a reference while it uses what the owner knows about the memory.
 func (b *Buffer) Owner() Owner {
 	b.check("Owner")
 	return b.owner
@@ -94,23 +94,24 @@ func (b *Buffer) Len() int {
 
 // Retain adds a reference and returns b.
 func (b *Buffer) Retain() *Buffer {
-	if b.refs.Add(1) <= 1 { // 1 when the last Release is under way
+	if b.refs.Add(1) <= 1 { // 1 between the last Release's decrement and its Store
 		misuse("Retain of a released Buffer")
 	}
 	return b
 }
 
-// Release gives up one reference.
+// Release releases one reference. After the last one it calls the owner's
+// Reclaim.
 func (b *Buffer) Release() {
 	if owner, data := b.drop(); owner != nil {
 		owner.Reclaim(data)
 	}
 }
 
-// ReleaseBy is Release for those whom the owner must not hold up, as who polls the
-// completions of a device for many: where it was the last reference, what the owner
-// does about it is given to run, which has it done elsewhere. A PromptOwner does it at
-// once.
+// ReleaseBy is Release for a goroutine that an Owner must not block, such as one
+// that polls the completions of a device. After the last reference it passes the
+// call of Reclaim to run, which must have it run on another goroutine. Reclaim of
+// a PromptOwner is called directly.
 func (b *Buffer) ReleaseBy(run func(func())) {
 	switch owner, data := b.drop(); o := owner.(type) {
 	case nil:
@@ -121,7 +122,8 @@ func (b *Buffer) ReleaseBy(run func(func())) {
 	}
 }
 
-// drop gives up one reference. If it was the last it returns who gets the memory back.
+// drop releases one reference. If it was the last, it returns the memory and its
+// owner.
 func (b *Buffer) drop() (owner Owner, data []byte) {
 	switch n := b.refs.Add(-1); {
 	case n > 0:
@@ -131,12 +133,12 @@ func (b *Buffer) drop() (owner Owner, data []byte) {
 	}
 	b.refs.Store(released)
 	owner, data = b.owner, b.data
-	b.owner, b.data = nil, nil // whoever still holds b does not hold the memory
+	b.owner, b.data = nil, nil // a stale pointer to b keeps the memory no longer alive
 	return owner, data
 }
 
-// Unique reports whether the caller's reference is the only one, so that
-// nobody else reads the memory and it may be written.
+// Unique reports whether the caller's reference is the only one, so that the
+// caller may write to the memory.
 func (b *Buffer) Unique() bool {
 	n := b.refs.Load()
 	if n <= 0 {
@@ -151,35 +153,36 @@ func (b *Buffer) check(method string) {
 	}
 }
 
-// misuse ends a program that breaks the rules of this package. Nothing that
-// comes from a peer, a user or a file leads here.
+// misuse panics for a caller that breaks the rules of this package. No input from
+// a peer, a user or a file leads to it.
 func misuse(what string) {
-	panic("tensor: " + what) //nolint:forbidigo // going on would read or free memory of somebody else
+	panic("tensor: " + what) //nolint:forbidigo // going on would read or free memory in other use
 }
 
-// Allocator gives out memory for tensors. Its methods may be called from any
-// goroutine and never wait for memory to come back.
+// Allocator provides memory for tensors. Its methods may be called from any
+// goroutine and never wait for a release.
 type Allocator interface {
-	// Allocate returns a buffer of n bytes with one reference, the
-	// caller's. Its content is undefined. The memory begins at a multiple
-	// of Alignment. A size that is negative is InvalidArgument, one that
-	// the allocator cannot or may not serve ResourceExhausted; the error
-	// says the size and the limit. A buffer of 0 bytes takes no memory.
+	// Allocate returns a buffer of n bytes with one reference, the caller's.
+	// The content is undefined. The memory begins at a multiple of Alignment.
+	// A buffer of 0 bytes takes no memory. Allocate returns InvalidArgument
+	// for a negative size, and ResourceExhausted, with the size and the limit,
+	// when the memory is not available or the limit does not allow it.
 	Allocate(n int) (*Buffer, error)
 }
 
-// Reserver is an Allocator with a limit that also counts memory which it does not give:
-// the Go strings of a tensor, which only the garbage collector can free.
+// Reserver is an Allocator whose limit also covers memory that it does not
+// provide: the Go strings of a tensor, which are on the Go heap.
 type Reserver interface {
 	Allocator
 
-	// Reserve counts n bytes against the limit until the last reference to the buffer
-	// that it returns is gone. That buffer has no memory. It fails like Allocate.
+	// Reserve counts n bytes against the limit until the last reference to
+	// the returned buffer is released. That buffer has no memory. The errors
+	// are those of Allocate.
 	Reserve(n int64) (*Buffer, error)
 }
 
-// Reserve counts n bytes against the limit of a, if a is a Reserver. Reserve before the
-// memory is made: a peer may have chosen its size.
+// Reserve counts n bytes against the limit of a, if a is a Reserver. Call it
+// before the memory is allocated, since a peer may have chosen the size.
 func Reserve(a Allocator, n int64) (*Buffer, error) {
 	if r, ok := a.(Reserver); ok {
 		return r.Reserve(n)
@@ -187,13 +190,13 @@ func Reserve(a Allocator, n int64) (*Buffer, error) {
 	return NewBuffer(nil, nil), nil
 }
 
-// Alignment is where allocated memory begins, in bytes: a cache line, which is
-// also what the vector instructions of the kernels that read tensors want.
+// Alignment is the alignment of allocated memory in bytes: the size of a cache
+// line, which is also enough for the vector instructions of compute kernels.
 const Alignment = 64
 
-// maxBlock is more memory than any process can have: 2⁴⁷ bytes is the largest
-// address space of the machines Go supports. Beyond it the runtime panics
-// instead of refusing. On 32-bit machines it leaves room to round up.
+// maxBlock is the largest size of a block: 2⁴⁷ bytes is the largest address space
+// of a process under Go. The Go runtime panics for larger slices. On 32-bit
+// machines the bound allows to round a size up.
 const maxBlock = min(1<<47, math.MaxInt-pageMultiple)
 
 func checkSize(n int) error {

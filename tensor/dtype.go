@@ -2,9 +2,8 @@ package tensor
 
 import "strconv"
 
-// DType is the type of a tensor's elements. The numbers are TensorFlow's
-// (types.proto), so that a DType crosses the wire unchanged. The zero value
-// is Invalid.
+// DType is the type of a tensor's elements. The numbers are those of TensorFlow's
+// DataType (types.proto), on the wire too. The zero value is Invalid.
 type DType int32
 
 // The element types, with TensorFlow's numbers.
@@ -46,13 +45,13 @@ const (
 	Float4E2M1FN   DType = 33
 )
 
-// refOffset is what TensorFlow adds to a type's number for a reference to a
+// refOffset is the number that TensorFlow adds to a type for a reference to a
 // variable of that type.
 const refOffset = 100
 
-// dtypes describes each type: its TensorFlow name and the bytes that one
-// element takes in memory, 0 for types whose elements are not plain memory.
-// The types of four and two bits take a whole byte each, as in TensorFlow.
+// dtypes has each type's TensorFlow name and the bytes of one element in memory,
+// 0 for types whose elements are not plain memory. An element of four or two bits
+// takes a whole byte, as in TensorFlow.
 var dtypes = [...]struct {
 	name string
 	size int
@@ -93,8 +92,8 @@ var dtypes = [...]struct {
 	Float4E2M1FN:   {"float4_e2m1fn", 1},
 }
 
-// Valid reports whether d is a type that a tensor can have. Reference types
-// are not: a tensor has their Base.
+// Valid reports whether a tensor can have the type d. It is false for reference
+// types; a tensor has their Base.
 func (d DType) Valid() bool { return d > Invalid && int(d) < len(dtypes) }
 
 // IsRef reports whether d is TensorFlow's reference to a valid type.
@@ -108,8 +107,8 @@ func (d DType) Base() DType {
 	return d
 }
 
-// Size returns the bytes that one element takes; 0 when the elements are not
-// plain memory (String, Resource, Variant) or d is not valid.
+// Size returns the bytes of one element; 0 when the elements are not plain memory
+// (String, Resource, Variant) or d is not valid.
 func (d DType) Size() int {
 	if !d.Valid() {
 		return 0
@@ -117,8 +116,8 @@ func (d DType) Size() int {
 	return dtypes[d].size
 }
 
-// Plain reports whether the elements are plain memory, which moves between
-// hosts by copying bytes.
+// Plain reports whether the elements are plain memory, which can be sent to
+// another host as bytes.
 func (d DType) Plain() bool { return d.Size() > 0 }
 
 // String returns TensorFlow's name of the type ("float", "half", "float_ref").
@@ -132,8 +131,8 @@ func (d DType) String() string {
 	return "dtype(" + strconv.Itoa(int(d)) + ")"
 }
 
-// ParseDType returns the type with the given TensorFlow name. As there, the
-// floats also go by "float16", "float32" and "float64".
+// ParseDType returns the type with the given TensorFlow name. As in TensorFlow,
+// "float16", "float32" and "float64" are names too.
 func ParseDType(name string) (DType, bool) {
 	switch name {
 	case "float16":

@@ -2,7 +2,6 @@
 
 package tensor
 
-// Elements are little-endian in memory, on every wire and in every file, and
-// are moved without being looked at. A build for a big-endian machine stops
-// here.
+// Elements are little-endian in memory, in messages and in files, and are never
+// converted. So the build fails for a big-endian machine.
 const _ = "tryst needs a little-endian machine" + 0

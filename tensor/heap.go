@@ -6,27 +6,28 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// Heap allocates from the Go heap; the garbage collector frees. It keeps
-// nothing. Its zero value is ready.
+// Heap is an Allocator on the Go heap. The garbage collector frees the memory.
+// The zero value is ready for use.
 //
-// Go's runtime ends the process when it is refused memory. So a size above
-// MaxHeap, and on Linux and Darwin one that the operating system does not give
-// a single mapping of, is ResourceExhausted. What the system promises and does
-// not have still ends the process: where a peer or a file says the size, use a
-// Pool with a limit.
+// The Go runtime ends the process when the operating system refuses memory.
+// Therefore Allocate returns ResourceExhausted for a size above MaxHeap and, on
+// Linux and Darwin, for a size that the system refuses to map. A system that
+// overcommits memory may still end the process later. Where a peer or a file
+// chooses the size, use a Pool with a limit.
 type Heap struct{}
 
-// MaxHeap is the largest size that is asked of Go's runtime, in bytes: 1 TiB,
-// or 64 GiB in builds with the race detector, which has addresses for a heap of
-// 128 GiB. On 32-bit machines it is all that an int can say.
+// MaxHeap is the largest size that Heap allocates, in bytes: 1 TiB, or 64 GiB in
+// builds with the race detector, whose heap is limited to 128 GiB. On 32-bit
+// machines it is the largest slice.
 const MaxHeap = min(maxHeap, maxBlock)
 
-// probeSize is the size from which the operating system is asked first: the
-// unit in which the runtime's heap grows on 64-bit machines. Beside the
-// clearing of so much the two system calls are nothing.
+// probeSize is the size in bytes from which Heap probes the operating system
+// before it calls the runtime. It is the unit by which the runtime's heap grows
+// on 64-bit machines. The two system calls cost little compared to clearing so
+// much memory.
 const probeSize = 64 << 20
 
-// Allocate implements Allocator. Memory from it is zero.
+// Allocate implements Allocator. The memory is zeroed.
 func (Heap) Allocate(n int) (*Buffer, error) {
 	if err := checkSize(n); err != nil {
 		return nil, err
@@ -38,8 +39,8 @@ func (Heap) Allocate(n int) (*Buffer, error) {
 	return NewBuffer(b, nil), nil
 }
 
-// heapBytes is alignedBytes with an error where the runtime would end the
-// process.
+// heapBytes is alignedBytes, but returns an error for sizes for which the runtime
+// would end the process.
 func heapBytes(n int) ([]byte, error) {
 	if n > MaxHeap {
 		return nil, fmt.Errorf("the limit of the Go heap is %d", MaxHeap)

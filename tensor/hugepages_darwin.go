@@ -2,5 +2,5 @@
 
 package tensor
 
-// adviseHugePages does nothing: the system has no such advice.
+// adviseHugePages does nothing: Darwin has no MADV_HUGEPAGE.
 func adviseHugePages([]byte) {}

@@ -2,7 +2,7 @@
 
 package tensor
 
-// offHeap is false where the garbage collector frees large blocks too.
+// offHeap is false: large blocks are on the Go heap too.
 const offHeap = false
 
 func mapMemory(size int) ([]byte, error) { return heapBytes(size) }

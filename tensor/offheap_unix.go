@@ -7,11 +7,11 @@ import (
 	"syscall"
 )
 
-// offHeap says that large blocks come from the operating system. Not in builds
-// with the race detector, which sees Go memory only.
+// offHeap is true where the operating system provides large blocks. It is false
+// in builds with the race detector, which observes Go memory only.
 const offHeap = true
 
-// mapMemory returns size zero bytes, a multiple of the page size.
+// mapMemory returns size zero bytes; size is a multiple of the page size.
 func mapMemory(size int) ([]byte, error) {
 	b, err := syscall.Mmap(-1, 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	if err != nil {
@@ -21,7 +21,7 @@ func mapMemory(size int) ([]byte, error) {
 	return b, nil
 }
 
-// unmapMemory gives memory from mapMemory back. That can fail only when the
-// process has so many mappings that it may not split one; then the memory
-// stays, as there is nobody to tell who could do better.
+// unmapMemory unmaps memory from mapMemory. Munmap can fail only when the process
+// has so many mappings that it may not split one (munmap(2), ENOMEM). The memory
+// then stays mapped; no caller could do better with the error.
 func unmapMemory(b []byte) { _ = syscall.Munmap(b) }

@@ -8,63 +8,62 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// DefaultKeep is how many bytes a Pool keeps for reuse when its options do not
-// say: enough for four transfers of 64 MiB under way, little beside the
-// memory of a machine that moves tensors.
+// DefaultKeep is the default of PoolOptions.Keep, in bytes: enough for four
+// transfers of 64 MiB at a time.
 const DefaultKeep = 256 << 20
 
 const (
-	// A block that takes more than this part of what may be kept is given
-	// back at once: one rare large tensor must not push out everything that
-	// is used again.
+	// keepParts is the fraction of the kept bytes that one block may take: a
+	// block above a quarter is freed at its release. One rare large tensor
+	// would otherwise evict all blocks that are used often.
 	keepParts = 4
 
-	// offHeapSize is the size from which blocks are mapped from the operating
-	// system and unmapped when they are given back. On the Go heap the blocks
-	// that wait for the next garbage collection would add to the peak; below
-	// this size that is little, and a mapping costs more than it saves.
+	// offHeapSize is the size in bytes from which a block is mapped from the
+	// operating system, and unmapped when it is freed. Large blocks on the Go
+	// heap would stay until the next garbage collection and raise the peak.
+	// For small blocks a mapping costs more than it saves.
 	offHeapSize = 1 << 20
 
-	// Blocks that will not be kept are rounded up to this: whole pages on
-	// every machine (16 KiB on darwin/arm64, up to 64 KiB on linux/arm64).
+	// pageMultiple is the unit, in bytes, of the sizes of blocks that are not
+	// kept: whole pages on every machine (pages have up to 64 KiB on
+	// linux/arm64).
 	pageMultiple = 64 << 10
 )
 
 // PoolOptions are the bounds of a Pool.
 type PoolOptions struct {
-	// Limit is the most bytes that the pool has at a time, handed out, kept and
-	// reserved together; 0 means no limit. What counts is the size of the blocks
-	// (Stats), up to 6.25 % above what was asked for.
+	// Limit is the maximum of the bytes allocated, kept and reserved; 0 means
+	// no limit. It counts the sizes of the blocks (Stats), which are up to
+	// 6.25 % above the requested sizes.
 	Limit int64
-	// Keep is the most bytes that are kept for reuse after their release; 0
+	// Keep is the maximum of the released bytes that are kept for reuse; 0
 	// means DefaultKeep, a negative number that nothing is kept. A block
-	// larger than a quarter of it is never kept.
+	// larger than a quarter of Keep is never kept.
 	Keep int64
 }
 
-// Pool is an Allocator that keeps released memory for whoever asks next, for
-// the destinations of transfers and the reading of files: new memory costs a
-// page fault and a clearing of every page, often more than the copy into it.
+// Pool is an Allocator that reuses released memory, for the destinations of
+// transfers and for reading files. The first access to new memory costs a page
+// fault and a clearing of every page, often more than the copy into it.
 //
-// Memory comes in blocks of fixed sizes, each with a list of its own, so that
-// callers who want different sizes do not meet at a lock. Memory that is used
-// again is not cleared. Large blocks are not Go heap memory: a tensor that
-// was never released is never collected, and reading a slice of it after its
-// release may fault.
+// A Pool has blocks of fixed sizes, with a list and a lock for each size. Reused
+// memory is not cleared. Large blocks are not on the Go heap: a tensor that is not
+// released leaks its memory, and an access through a slice after the release may
+// fault.
 //
-// What is kept stays until somebody uses it, newer blocks push it out, the
-// limit needs it or Trim is called.
+// A kept block is freed when newer blocks take its place, when the limit requires
+// it, or by Trim.
 type Pool struct {
 	limit   int64
 	keep    int64
-	owner   Owner   // p.put as a value, made once and not for each Buffer
+	owner   Owner   // a poolOwner, converted once and not for each Buffer
 	classes []class // the sizes that are kept, ascending
 
-	held  atomic.Int64  // bytes of all blocks, handed out, kept and on their way between, and reserved bytes; at most limit
+	held  atomic.Int64  // bytes of all blocks, allocated, kept or between the two, and reserved bytes; at most limit
 	kept  atomic.Int64  // bytes of the blocks in classes; at most keep
-	out   atomic.Int64  // number of blocks handed out
-	used  atomic.Int64  // bytes of them, of the block being made for an Allocate, and reserved bytes; at most held
-	sweep atomic.Uint32 // where evict goes on
+	out   atomic.Int64  // number of allocated blocks
+	used  atomic.Int64  // bytes of the allocated blocks and of those being allocated, and reserved bytes; at most held
+	sweep atomic.Uint32 // the class at which evict continues
 }
 
 // NewPool returns an empty pool.
@@ -91,10 +90,10 @@ func NewPool(o PoolOptions) *Pool {
 	return p
 }
 
-// Allocate implements Allocator. The content is what the last owner left.
+// Allocate implements Allocator. Reused memory has the content of its last user.
 func (p *Pool) Allocate(n int) (*Buffer, error) {
-	// The header is new each time (48 bytes, some 60 ns): a used one could not
-	// tell a late call of its last owner from a call of its new owner.
+	// Headers are not reused: a reused header could not tell a late call by its
+	// last user from a call by the new one.
 	b := new(Buffer)
 	if err := p.allocate(b, n); err != nil {
 		return nil, err
@@ -143,8 +142,8 @@ func (p *Pool) take(n int) ([]byte, error) {
 			return nil, p.exhausted(int64(n))
 		}
 		if !p.evict(int64(size)) {
-			// What would do is in nobody's use: another goroutine is about to
-			// keep it or to give it back, and waits for nobody.
+			// Enough bytes are unused, but not in classes yet: another
+			// goroutine is about to keep or to free them, without blocking.
 			runtime.Gosched()
 		}
 	}
@@ -154,13 +153,13 @@ func (p *Pool) take(n int) ([]byte, error) {
 		p.used.Add(-int64(size))
 		p.held.Add(-int64(size))
 		return nil, status.Errorf(status.ResourceExhausted,
-			"cannot allocate %d bytes: there is no more memory (%d bytes are in use): %w",
+			"cannot allocate %d bytes: the system is out of memory (the pool has %d bytes in use): %w",
 			n, p.used.Load(), err)
 	}
 	return block, nil
 }
 
-// Reserve implements Reserver. Kept blocks make room for what is reserved.
+// Reserve implements Reserver. It frees kept blocks when the limit requires it.
 func (p *Pool) Reserve(n int64) (*Buffer, error) {
 	switch {
 	case n < 0:
@@ -180,7 +179,8 @@ func (p *Pool) Reserve(n int64) (*Buffer, error) {
 	return NewOwnedBuffer(nil, reservation{p, n}), nil
 }
 
-// reservation is the owner of a buffer that only counts.
+// reservation is the owner of a buffer without memory, which counts reserved
+// bytes.
 type reservation struct {
 	pool  *Pool
 	bytes int64
@@ -201,7 +201,8 @@ func (p *Pool) exhausted(n int64) error {
 		n, p.used.Load(), p.limit)
 }
 
-// poolOwner is the pool as the owner of its blocks.
+// poolOwner is the owner of a pool's blocks. Its methods are not Pool's, so that
+// they are not part of Pool's interface.
 type poolOwner struct{ pool *Pool }
 
 // Reclaim implements Owner.
@@ -222,7 +223,7 @@ func (p *Pool) put(data []byte) {
 		return
 	}
 	for !addWithin(&p.kept, size, p.keep) {
-		// What was released last is used first, so the older blocks go.
+		// Blocks are reused in last-in, first-out order, so the oldest are evicted.
 		if !p.evict(size) {
 			p.drop(block)
 			return
@@ -231,15 +232,15 @@ func (p *Pool) put(data []byte) {
 	p.classes[i].push(block)
 }
 
-// drop gives a block back to where it came from.
+// drop frees a block.
 func (p *Pool) drop(block []byte) {
 	freeBlock(block)
 	p.held.Add(-int64(len(block)))
 }
 
-// evict drops kept blocks until need bytes are free or nothing is kept, class
-// by class, each time from where it ended before. It reports whether it
-// dropped any.
+// evict frees kept blocks until need bytes are free or nothing is kept. It
+// continues with the class after the last one that it visited, and reports
+// whether it freed any block.
 func (p *Pool) evict(need int64) bool {
 	var freed int64
 	for range p.classes {
@@ -256,32 +257,32 @@ func (p *Pool) evict(need int64) bool {
 	return freed > 0
 }
 
-// Trim gives back all memory that is kept, as an idle server may want.
+// Trim frees all kept memory, for example in an idle server.
 func (p *Pool) Trim() {
 	for p.evict(math.MaxInt64) {
 	}
 }
 
-// PoolStats is what a Pool has and did. The numbers are taken one by one while
-// others use the pool, so they may not add up exactly.
+// PoolStats are the counters of a Pool. They are read one by one while the pool
+// is in use, so they may not add up exactly.
 type PoolStats struct {
-	InUse   int64 // bytes of the blocks handed out, and of what is reserved
-	Buffers int64 // number of the blocks
-	Kept    int64 // bytes of the blocks that wait to be used again
-	Limit   int64 // the most that InUse and Kept may come to; 0 without a limit
-	// Classes are the block sizes in use at some time, ascending.
+	InUse   int64 // bytes of the allocated blocks, and reserved bytes
+	Buffers int64 // number of allocated blocks
+	Kept    int64 // bytes of the blocks kept for reuse
+	Limit   int64 // maximum of InUse + Kept; 0 without a limit
+	// Classes are the block sizes that were allocated at least once, ascending.
 	Classes []ClassStats
 }
 
-// ClassStats is what a Pool did with blocks of one size.
+// ClassStats are the counters of a Pool for blocks of one size.
 type ClassStats struct {
 	Size   int   // bytes
 	Kept   int   // number of blocks kept
-	Hits   int64 // how often a kept block was used again
-	Misses int64 // how often none was kept
+	Hits   int64 // allocations that reused a kept block
+	Misses int64 // allocations that found no kept block
 }
 
-// Stats returns what the pool has at the moment.
+// Stats returns the pool's present counters.
 func (p *Pool) Stats() PoolStats {
 	s := PoolStats{InUse: p.used.Load(), Buffers: p.out.Load(), Kept: p.kept.Load(), Limit: p.limit}
 	if s.Limit == math.MaxInt64 {
@@ -296,8 +297,8 @@ func (p *Pool) Stats() PoolStats {
 	return s
 }
 
-// addWithin adds n to v unless that would exceed limit, and reports whether it
-// did.
+// addWithin adds n to v unless the sum would exceed limit, and reports whether it
+// added.
 func addWithin(v *atomic.Int64, n, limit int64) bool {
 	for {
 		old := v.Load()

@@ -6,16 +6,16 @@ import (
 	"sync"
 )
 
-// The sizes of a Pool's blocks: multiples of 64 bytes up to 1 KiB, then
-// sixteen steps in each doubling. So a block is less than 1/16 larger than
-// what was asked for (up to 1 KiB, less than 64 bytes), and those of 1 MiB
+// The sizes of a Pool's blocks are multiples of 64 bytes up to 1 KiB, and sixteen
+// sizes in each doubling above. So a block is less than 1/16 larger than the
+// requested size (up to 1 KiB, less than 64 bytes larger), and blocks of 1 MiB
 // and more are multiples of 64 KiB.
 const (
-	classStep  = Alignment // smallest block and distance of the small ones
-	classSteps = 16        // steps in a doubling, and number of small classes
+	classStep  = Alignment // smallest size, and distance of the sizes up to 1 KiB
+	classSteps = 16        // number of sizes in a doubling, and of sizes up to 1 KiB
 
 	smallBits = 10            // log₂ of classStep · classSteps
-	stepBits  = smallBits - 5 // a step in doubling d is 1 << (d + stepBits); so 64 bytes in the first
+	stepBits  = smallBits - 5 // sizes in doubling d (1, 2, ...) are 1 << (d + stepBits) apart
 )
 
 // classOf returns the class of the smallest blocks that hold n bytes, n ≥ 1.
@@ -39,16 +39,16 @@ func classSize(i int) int {
 
 // class keeps the free blocks of one size.
 type class struct {
-	mu sync.Mutex
-	// All below are guarded by mu.
-	free         [][]byte // the last one was released last: its pages are warm
+	mu sync.Mutex // protects the fields below
+
+	free         [][]byte // in the order of their release; the last is the most likely in cache
 	hits, misses int64
 
-	_ [16]byte // to 64 bytes, so that neighbours' locks share no cache line
+	_ [16]byte // fills 64 bytes, so that no two locks share a cache line
 }
 
-// pop returns the block released last, or nil. It counts the last answer to an
-// Allocate, which may ask again.
+// pop returns the block released last, or nil. again is true when the same
+// allocation has called pop before: only its last result is counted.
 func (c *class) pop(again bool) []byte {
 	var block []byte
 	c.mu.Lock()
@@ -66,7 +66,8 @@ func (c *class) pop(again bool) []byte {
 	return block
 }
 
-// popBytes returns the blocks released first, as many as take need bytes.
+// popBytes removes and returns the blocks released first, until they have need
+// bytes.
 func (c *class) popBytes(need int64) [][]byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -95,8 +96,8 @@ func (c *class) stats() ClassStats {
 	return ClassStats{Kept: len(c.free), Hits: c.hits, Misses: c.misses}
 }
 
-// newBlock returns size bytes of new memory at a multiple of Alignment, which
-// freeBlock takes back. Its length is its capacity.
+// newBlock returns size bytes of new memory, aligned to Alignment, for freeBlock
+// to free. The slice's length is its capacity.
 func newBlock(size int) ([]byte, error) {
 	if offHeap && size >= offHeapSize {
 		return mapMemory(size)

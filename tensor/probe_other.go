@@ -2,5 +2,5 @@
 
 package tensor
 
-// probe does nothing where there is no mmap to ask.
+// probe does nothing on systems without mmap.
 func probe(int) error { return nil }

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// probe asks the operating system for what the runtime is going to ask it for,
-// and gives it back: no page of it is touched.
+// probe maps and unmaps size bytes, to find out whether the operating system
+// would give them to the runtime. It touches no page.
 func probe(size int) error {
 	b, err := syscall.Mmap(-1, 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	if err != nil {

@@ -11,22 +11,22 @@ import (
 // MaxDims is the largest number of dimensions, as in TensorFlow.
 const MaxDims = 254
 
-// Shape is the extent of a tensor in each dimension, outermost first
-// (row-major order). It is immutable. The zero Shape is a scalar's: no
-// dimension, one element.
+// Shape is the extents of a tensor's dimensions, outermost first (row-major
+// order). It is immutable. The zero Shape is that of a scalar, which has no
+// dimensions and one element.
 type Shape struct {
 	dims  []int64
 	count int64 // product of dims; meaningful only when dims is not empty
 }
 
 // NewShape returns the shape with the given dimensions, which it copies. It
-// refuses with InvalidArgument more than MaxDims dimensions, a negative one,
-// and a number of elements beyond 2⁶³−1. As in TensorFlow the dimensions are
+// returns InvalidArgument for more than MaxDims dimensions, for a negative one,
+// and for more than 2⁶³−1 elements. As in TensorFlow the dimensions are
 // multiplied in order, so {0, 2⁶², 4} is valid and {2⁶², 4, 0} is not.
 func NewShape(dims ...int64) (Shape, error) {
 	if len(dims) > MaxDims {
 		return Shape{}, status.Errorf(status.InvalidArgument,
-			"shape has %d dimensions; at most %d are possible", len(dims), MaxDims)
+			"shape has %d dimensions; at most %d are allowed", len(dims), MaxDims)
 	}
 	if len(dims) == 0 {
 		return Shape{}, nil
@@ -93,9 +93,9 @@ func formatDims(dims []int64) string {
 	return string(append(b, ']'))
 }
 
-// ByteSize returns the bytes that the elements of a tensor with this shape
-// take. It refuses with InvalidArgument a type whose elements are not plain
-// memory, and a size beyond what an int holds.
+// ByteSize returns the bytes of the elements of a tensor. It returns
+// InvalidArgument for a type whose elements are not plain memory, and for a size
+// that an int does not hold.
 func ByteSize(dtype DType, shape Shape) (int, error) {
 	size := int64(dtype.Size())
 	if dtype.IsRef() {

@@ -1,16 +1,15 @@
-// Package tensor is what the project moves: elements of one type, in a shape,
-// over memory that is counted.
+// Package tensor has tensors over reference-counted memory.
 //
 //	Tensor ─ dtype, shape, name
-//	   └─ Buffer ─ memory and its references ← Allocator (Heap, Pool)
+//	   └─ Buffer ─ memory and its reference count ← Allocator (Heap, Pool)
 //
-// Elements are little-endian and row-major, in memory as on every wire and in
-// every file, which is why only little-endian machines are supported. A
-// String tensor keeps its elements as Go strings; its Buffer is empty: it counts
-// references, and bytes where the allocator has a limit (Reserve).
+// Elements are little-endian and row-major, in memory, in messages and in files;
+// therefore only little-endian machines are supported. A String tensor has its
+// elements as Go strings. Its Buffer has no memory: it counts references, and
+// bytes where the allocator has a limit (Reserve).
 //
-// A Tensor never changes once somebody else can see it: Send freezes it, and
-// its memory is written only by who holds the only reference.
+// The memory of a Tensor may be written only while one reference exists. A Send
+// takes a second one.
 package tensor
 
 import (
@@ -30,9 +29,9 @@ type Tensor struct {
 	elems []string // elements that are not plain memory
 }
 
-// New returns a tensor over buf and takes over the caller's reference to it;
-// when it fails the reference stays the caller's. The buffer must hold at
-// least the bytes that the shape takes.
+// New returns a tensor over buf and takes over the caller's reference to it. After
+// an error the caller keeps the reference. The buffer must have at least the
+// bytes of the elements.
 func New(dtype DType, shape Shape, buf *Buffer) (*Tensor, error) {
 	n, err := ByteSize(dtype, shape)
 	if err != nil {
@@ -53,8 +52,8 @@ func Allocate(a Allocator, dtype DType, shape Shape) (*Tensor, error) {
 		return nil, err
 	}
 	if p, ok := a.(*Pool); ok {
-		// Both headers at once: to allocate takes a good part of the time that a small
-		// tensor takes.
+		// One allocation for both headers: it is a large part of the cost of a small
+		// tensor.
 		var both struct {
 			t   Tensor
 			buf Buffer
@@ -72,9 +71,8 @@ func Allocate(a Allocator, dtype DType, shape Shape) (*Tensor, error) {
 	return &Tensor{dtype: dtype, shape: shape, buf: buf}, nil
 }
 
-// FromBytes returns a tensor over data, which is not copied: it belongs to the
-// tensor, and to nobody when the last reference is gone. Its length must be
-// what the shape takes.
+// FromBytes returns a tensor over data, which is not copied and belongs to the
+// tensor. Its length must be that of the elements.
 func FromBytes(dtype DType, shape Shape, data []byte) (*Tensor, error) {
 	n, err := ByteSize(dtype, shape)
 	if err != nil {
@@ -93,9 +91,9 @@ func FromStrings(shape Shape, elems []string) (*Tensor, error) {
 	return FromElements(String, shape, elems)
 }
 
-// FromElements returns a tensor whose elements are not plain memory: strings,
-// or for Resource and Variant each element's serialised ResourceHandleProto
-// or VariantTensorDataProto. The slice belongs to the tensor.
+// FromElements returns a tensor whose elements are not plain memory: strings, or
+// for Resource and Variant a serialised ResourceHandleProto or
+// VariantTensorDataProto for each element. The slice belongs to the tensor.
 func FromElements(dtype DType, shape Shape, elems []string) (*Tensor, error) {
 	if !dtype.Valid() || dtype.Plain() {
 		return nil, status.Errorf(status.InvalidArgument,
@@ -108,8 +106,9 @@ func FromElements(dtype DType, shape Shape, elems []string) (*Tensor, error) {
 	return &Tensor{dtype: dtype, shape: shape, buf: NewBuffer(nil, nil), elems: elems}, nil
 }
 
-// FromReserved is FromElements for elements whose memory has been counted: reserved is
-// what Reserve returned. Like New it takes over the caller's reference unless it fails.
+// FromReserved is FromElements for elements whose memory was counted by Reserve,
+// which returned reserved. It takes over the caller's reference to reserved. After
+// an error the caller keeps the reference.
 func FromReserved(dtype DType, shape Shape, elems []string, reserved *Buffer) (*Tensor, error) {
 	t, err := FromElements(dtype, shape, elems)
 	if err != nil {
@@ -129,8 +128,8 @@ func (t *Tensor) Shape() Shape { return t.shape }
 // when it has none.
 func (t *Tensor) Name() string { return t.name }
 
-// Named returns a header with the given name over the same memory. It shares
-// the caller's reference and adds none: use it in place of t.
+// Named returns a tensor with the given name over the same memory. It adds no
+// reference: use the result in place of t.
 func (t *Tensor) Named(name string) *Tensor {
 	c := *t
 	c.name = name
@@ -155,16 +154,15 @@ func (t *Tensor) Elements() []string {
 	return t.elems
 }
 
-// ElementOverhead is what an element that is not plain memory takes beside its bytes: the
-// header of a Go string.
+// ElementOverhead is the bytes of an element that is not plain memory, beside its
+// content: the header of a Go string.
 const ElementOverhead = 16
 
-// MemorySize returns the bytes that the tensor holds: Size, and for elements that are not
-// plain memory their headers too. Limits count it.
+// MemorySize returns the bytes that limits count for the tensor: Size, and
+// ElementOverhead for each element that is not plain memory.
 func (t *Tensor) MemorySize() int64 { return t.Size() + ElementOverhead*int64(len(t.elems)) }
 
-// Size returns the bytes of the content: what the elements take in memory, for
-// strings the sum of their lengths.
+// Size returns the bytes of the elements; for strings, the sum of their lengths.
 func (t *Tensor) Size() int64 {
 	if t.dtype.Plain() {
 		return int64(t.dtype.Size()) * t.shape.Elements()
@@ -176,8 +174,7 @@ func (t *Tensor) Size() int64 {
 	return n
 }
 
-// Buffer returns the memory that the tensor is a view of. The reference stays
-// the tensor's.
+// Buffer returns the tensor's memory. It adds no reference.
 func (t *Tensor) Buffer() *Buffer { return t.buf }
 
 // Retain adds a reference to the memory and returns t.
@@ -186,13 +183,13 @@ func (t *Tensor) Retain() *Tensor {
 	return t
 }
 
-// Release gives up one reference to the memory.
+// Release releases one reference to the memory.
 func (t *Tensor) Release() { t.buf.Release() }
 
 // ReleaseBy is Buffer.ReleaseBy for the tensor's reference.
 func (t *Tensor) ReleaseBy(run func(func())) { t.buf.ReleaseBy(run) }
 
-// Clone returns a copy in memory of its own, from a.
+// Clone returns a copy in new memory from a.
 func (t *Tensor) Clone(a Allocator) (*Tensor, error) {
 	if !t.dtype.Plain() {
 		reserved, err := Reserve(a, t.MemorySize())
@@ -214,8 +211,8 @@ func (t *Tensor) Clone(a Allocator) (*Tensor, error) {
 // String describes the tensor in a few characters: "float[2,3]".
 func (t *Tensor) String() string { return t.dtype.String() + t.shape.String() }
 
-// Equal reports whether both tensors have the same type, shape and content.
-// Floats are compared bit by bit, names are not compared.
+// Equal reports whether both tensors have the same type, shape and elements.
+// Floats are compared bit by bit. Names are not compared.
 func Equal(a, b *Tensor) bool {
 	return a.dtype == b.dtype && a.shape.Equal(b.shape) &&
 		bytes.Equal(a.Bytes(), b.Bytes()) && slices.Equal(a.Elements(), b.Elements())

@@ -1,6 +1,6 @@
-// This file reinterprets memory: elements as bytes and bytes as elements. The
-// standard library offers no other way that does not copy. Each function
-// checks type, length and alignment before it does.
+// This file converts between slices of elements and slices of bytes without a
+// copy, for which the standard library has no other way. Each function checks
+// type, length and alignment first.
 
 package tensor
 
@@ -12,8 +12,8 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// Element is a Go type that holds one element of a tensor. Types that Go
-// lacks are held as their bits: Half and Brain for the two 16-bit floats.
+// Element is a Go type for one element of a tensor. Half and Brain hold the bits
+// of the two 16-bit floats, which Go does not have.
 type Element interface {
 	bool | int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 | uint64 |
 		float32 | float64 | complex64 | complex128 | Half | Brain
@@ -62,8 +62,8 @@ func TypeOf[T Element]() DType {
 	}
 }
 
-// FromSlice returns a tensor over values, which are not copied: until the last
-// reference is gone they must not be written.
+// FromSlice returns a tensor over values, which are not copied. The caller must
+// not write to values until the last reference is released.
 func FromSlice[T Element](shape Shape, values []T) (*Tensor, error) {
 	var zero T
 	data := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(values))), len(values)*int(unsafe.Sizeof(zero)))
@@ -71,16 +71,16 @@ func FromSlice[T Element](shape Shape, values []T) (*Tensor, error) {
 }
 
 // Values returns the elements of t as a slice over its memory, valid while the
-// caller holds a reference. It fails with InvalidArgument when t's elements
-// are not held by the Go type T (quantised and small integers are held by the
-// integer of the same sign whose size they take, small floats as their bits
-// by uint8) or when a Bool tensor has a byte that is neither 0 nor 1; and with
-// FailedPrecondition when the memory is not aligned for T, as can happen to a
-// tensor over bytes of a file.
+// caller holds a reference. The Go type of quantised and small integers is the
+// integer with the same sign and size in memory; that of 8-bit and 4-bit floats
+// is uint8, with their bits. Values returns InvalidArgument when T is not the Go
+// type of t's elements, or when a Bool tensor has a byte that is neither 0 nor 1.
+// It returns FailedPrecondition when the memory is not aligned for T, as is
+// possible for a tensor over bytes of a file.
 func Values[T Element](t *Tensor) ([]T, error) {
 	if TypeOf[T]() != heldBy(t.dtype) {
 		return nil, status.Errorf(status.InvalidArgument,
-			"tensor holds %v; %v asked for", t.dtype, reflect.TypeFor[T]())
+			"the tensor has elements of type %v, which have another Go type than %v", t.dtype, reflect.TypeFor[T]())
 	}
 	data := t.Bytes()
 	if len(data) == 0 {
@@ -93,8 +93,8 @@ func Values[T Element](t *Tensor) ([]T, error) {
 			"memory of the %v tensor is not aligned to %d bytes; Clone it first", t.dtype, unsafe.Alignof(zero))
 	}
 	if t.dtype == Bool {
-		// The compiler takes a bool to be 0 or 1; any other byte from a
-		// peer would have no defined meaning.
+		// For the compiler a bool is 0 or 1. The behaviour of a program
+		// with another byte, from a peer, would be undefined.
 		if i := bytes.IndexFunc(data, func(r rune) bool { return r > 1 }); i >= 0 {
 			return nil, status.Errorf(status.InvalidArgument,
 				"element %d of the bool tensor is %d, neither 0 nor 1", i, data[i])
@@ -103,7 +103,8 @@ func Values[T Element](t *Tensor) ([]T, error) {
 	return unsafe.Slice((*T)(p), t.shape.Elements()), nil
 }
 
-// heldBy returns the type with the same elements in memory that has a Go type.
+// heldBy returns the DType for which TypeOf stands for d's elements: an integer
+// for types that Go does not have, d itself otherwise.
 func heldBy(d DType) DType {
 	switch d {
 	case QInt8, Int4, Int2:
@@ -121,7 +122,7 @@ func heldBy(d DType) DType {
 	return d
 }
 
-// alignedBytes returns n zero bytes that begin at a multiple of Alignment.
+// alignedBytes returns n zero bytes, aligned to Alignment.
 func alignedBytes(n int) []byte {
 	if n >= pageAligned || n == 0 {
 		return make([]byte, n) // the runtime aligns large blocks to pages
@@ -131,6 +132,6 @@ func alignedBytes(n int) []byte {
 	return b[skip : skip+n : skip+n]
 }
 
-// pageAligned is the size from which the Go runtime gives a block pages of its
-// own (runtime: maxSmallSize is below it); a test checks that it still does.
+// pageAligned is the size in bytes from which the Go runtime aligns a block to
+// pages. It is above the runtime's maxSmallSize; a test checks the alignment.
 const pageAligned = 64 << 10

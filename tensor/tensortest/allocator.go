@@ -14,57 +14,57 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// pattern fills released memory. Its bytes are no small integers, no text and,
-// as a float, a number that no test uses.
+// pattern fills released memory. It is not text, and its integers and floats are
+// values that no test uses.
 const pattern = 0xDB
 
-// maxIdle bounds the released blocks that are watched; beyond it the oldest is
-// checked a last time and let go.
+// maxIdle is the maximum of the bytes of released blocks that are checked for late
+// writes. Beyond it the oldest block is checked a last time and freed.
 const maxIdle = 64 << 20
 
-// Allocator is a tensor.Allocator over the Go heap that fails its test
+// Allocator is a tensor.Allocator on the Go heap. It fails its test
 //
 //   - when a buffer is not released by the end of the test, with the stack of
-//     who allocated it;
-//   - when released memory is written to, with the stacks of who had
-//     allocated and who had released it. Released blocks are filled with a
-//     pattern, which is checked when a block is handed out again and at the
-//     end of the test. Under the race detector a late read shows too.
+//     its allocation;
+//   - when memory is written after its release, with the stacks of its
+//     allocation and release. Released blocks are filled with a pattern, which
+//     is checked when a block is reused and at the end of the test. With the
+//     race detector late reads are found too.
 //
 // It may be used from any goroutine.
 type Allocator struct {
 	t testing.TB
 
-	mu sync.Mutex
-	// All below are guarded by mu.
+	mu     sync.Mutex // protects the fields below
 	out    map[*block]struct{}
-	empty  chan struct{} // closed when out becomes empty; nil when nobody waits
+	empty  chan struct{} // closed when out becomes empty; nil when no call waits
 	idle   []*block      // released, oldest first
 	idleN  int           // bytes in idle
 	inUse  int64         // bytes in out
 	limit  int64
-	failed bool // a late write was reported; more would be noise
+	failed bool // a late write was reported; later ones are not
 }
 
-// block is memory with the stacks of its last owner.
+// block is memory with the stacks of its last allocation and release.
 type block struct {
 	data                []byte
-	reserved            int64 // bytes that are only counted
+	reserved            int64 // bytes of Reserve, without memory
 	allocated, released []uintptr
 }
 
-// size is what the block counts.
+// size returns the bytes that count as in use.
 func (b *block) size() int64 { return int64(len(b.data)) + b.reserved }
 
-// NewAllocator returns an Allocator that checks itself when t ends.
+// NewAllocator returns an Allocator that fails t at its end if buffers are not
+// released.
 func NewAllocator(t testing.TB) *Allocator {
 	a := &Allocator{t: t, out: make(map[*block]struct{})}
 	t.Cleanup(a.check)
 	return a
 }
 
-// SetLimit makes Allocate refuse with ResourceExhausted what would bring the
-// bytes in use above n; 0 means no limit.
+// SetLimit makes Allocate and Reserve return ResourceExhausted instead of more
+// than n bytes in use; 0 means no limit.
 func (a *Allocator) SetLimit(n int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -85,8 +85,8 @@ func (a *Allocator) InUse() int64 {
 	return a.inUse
 }
 
-// WaitAllReleased waits until every buffer is released. When that takes longer
-// than timeout the test fails, with the stacks of who allocated what is left.
+// WaitAllReleased waits until every buffer is released. After timeout it fails the
+// test, with the stacks of the allocations of the unreleased buffers.
 func (a *Allocator) WaitAllReleased(timeout time.Duration) {
 	a.t.Helper()
 	a.mu.Lock()
@@ -109,8 +109,8 @@ func (a *Allocator) WaitAllReleased(timeout time.Duration) {
 	}
 }
 
-// Allocate implements tensor.Allocator. The content is zero in new memory and
-// the pattern in memory that was released before.
+// Allocate implements tensor.Allocator. New memory is zero; reused memory has the
+// pattern.
 func (a *Allocator) Allocate(n int) (*tensor.Buffer, error) {
 	a.t.Helper()
 	a.mu.Lock()
@@ -120,7 +120,7 @@ func (a *Allocator) Allocate(n int) (*tensor.Buffer, error) {
 	}
 	b := a.takeIdleLocked(n)
 	if b == nil {
-		// The heap checks the size, and aligns.
+		// Heap checks the size and aligns the memory.
 		fresh, err := tensor.Heap{}.Allocate(n)
 		if err != nil {
 			return nil, err
@@ -141,7 +141,8 @@ func (a *Allocator) checkLimitLocked(n int64) error {
 	return nil
 }
 
-// Reserve implements tensor.Reserver. What is not released is reported as memory is.
+// Reserve implements tensor.Reserver. A reservation that is not released is
+// reported as a leaked buffer is.
 func (a *Allocator) Reserve(n int64) (*tensor.Buffer, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -154,8 +155,8 @@ func (a *Allocator) Reserve(n int64) (*tensor.Buffer, error) {
 	return tensor.NewBuffer(nil, func() { a.release(b) }), nil
 }
 
-// takeIdleLocked returns a released block of n bytes that is as it was left,
-// or nil.
+// takeIdleLocked returns a released block of n bytes, after checking it for late
+// writes, or nil.
 func (a *Allocator) takeIdleLocked(n int) *block {
 	for i, b := range a.idle {
 		if len(b.data) == n {
@@ -190,7 +191,7 @@ func (a *Allocator) release(b *block) {
 	}
 }
 
-// checkIdleLocked fails the test when a released block was written to.
+// checkIdleLocked fails the test if a block was written after its release.
 func (a *Allocator) checkIdleLocked(b *block) {
 	a.t.Helper()
 	i := changed(b.data)
@@ -202,15 +203,15 @@ func (a *Allocator) checkIdleLocked(b *block) {
 		i, len(b.data), b.data[i], stack(b.allocated), stack(b.released))
 }
 
-// fillPattern and changed work on large pieces, so that a test with a 1 GiB
-// tensor stays quick under the race detector.
+// fillPattern fills data with the pattern. It and changed call functions for large
+// slices, so that a test with a 1 GiB tensor is fast with the race detector.
 func fillPattern(data []byte) {
 	for n := copy(data, []byte{pattern}); n > 0 && n < len(data); n *= 2 {
 		copy(data[n:], data[:n])
 	}
 }
 
-// changed returns the index of the first byte that is not the pattern, or -1.
+// changed returns the index of the first byte that is not the pattern's, or -1.
 func changed(data []byte) int {
 	if bytes.Count(data, []byte{pattern}) == len(data) {
 		return -1
@@ -230,10 +231,11 @@ func (a *Allocator) check() {
 	}
 }
 
-// maxStacks bounds a report: a leak in a loop has one cause.
+// maxStacks is the number of stacks in a report: the leaks of a loop have one
+// cause.
 const maxStacks = 5
 
-// leaks describes the buffers not yet released; "" when there are none.
+// leaks describes the unreleased buffers; "" when there are none.
 func (a *Allocator) leaks() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()

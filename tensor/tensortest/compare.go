@@ -8,9 +8,9 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// RequireEqual ends the test unless both tensors have the same type, shape and
-// content, and says where they differ. Floats are compared bit by bit, names
-// are not compared.
+// RequireEqual fails the test, with the first difference, unless both tensors have
+// the same type, shape and elements. Floats are compared bit by bit. Names are not
+// compared.
 func RequireEqual(t testing.TB, want, got *tensor.Tensor) {
 	t.Helper()
 	if diff := Diff(want, got); diff != "" {
@@ -18,7 +18,8 @@ func RequireEqual(t testing.TB, want, got *tensor.Tensor) {
 	}
 }
 
-// Diff says in one line how got differs from want; "" when it does not.
+// Diff describes the first difference of got from want in one line; "" when they
+// are equal.
 func Diff(want, got *tensor.Tensor) string {
 	switch {
 	case want == nil || got == nil:
@@ -45,5 +46,5 @@ func Diff(want, got *tensor.Tensor) string {
 			return fmt.Sprintf("element %d of %v is %.100q, want %.100q", i, got, g[i], w[i])
 		}
 	}
-	return fmt.Sprintf("%v: tensor.Equal reports a difference that is not in the elements", got)
+	return fmt.Sprintf("%v: tensor.Equal is false, but the elements are equal", got)
 }

@@ -6,10 +6,10 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// Sequence returns a tensor with the given dimensions whose content anybody can
-// make again, for golden files: byte i of its memory is 37·i+11, as far as the
-// type allows. Of strings, element i is the first i² bytes of that. It is
-// released when the test ends.
+// Sequence returns a tensor with the given dimensions and defined elements, for
+// golden files. Byte i of its memory is 37·i+11 modulo 256, without the bits that
+// the type does not use. Element i of a String tensor is the first i² bytes of the
+// same sequence. The tensor is released when the test ends.
 func Sequence(t testing.TB, dtype tensor.DType, dims ...int64) *tensor.Tensor {
 	t.Helper()
 	shape := Shape(t, dims...)

@@ -10,8 +10,7 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// AllDTypes returns every type that a tensor can have, in the order of their
-// numbers.
+// AllDTypes returns every type that a tensor can have, in numeric order.
 func AllDTypes() []tensor.DType {
 	var all []tensor.DType
 	for d := tensor.Invalid + 1; d.Valid(); d++ {
@@ -41,8 +40,9 @@ func Shape(t testing.TB, dims ...int64) tensor.Shape {
 	return s
 }
 
-// Tensor returns a tensor with the given dimensions over heap memory, released
-// when the test ends. The same type and dimensions give the same content.
+// Tensor returns a tensor of the given dimensions on the heap, with random
+// elements. The same type and dimensions have the same elements. The tensor is
+// released when the test ends.
 func Tensor(t testing.TB, dtype tensor.DType, dims ...int64) *tensor.Tensor {
 	t.Helper()
 	shape := Shape(t, dims...)
@@ -64,10 +64,10 @@ func Strings(t testing.TB, elems ...string) *tensor.Tensor {
 	return x
 }
 
-// Random returns a tensor with random elements in memory from alloc; the
-// reference is the caller's. Every bit pattern that the type allows occurs,
-// NaNs too; strings may be empty and hold any byte. It panics when the type is
-// none or alloc fails, since a test can do nothing better.
+// Random returns a tensor with random elements in memory from alloc; the caller
+// owns the reference. Every bit pattern that the type allows may occur, including
+// NaNs. Strings may be empty and have any byte. Random panics when dtype is not
+// valid or alloc fails.
 func Random(rng *rand.Rand, dtype tensor.DType, shape tensor.Shape, alloc tensor.Allocator) *tensor.Tensor {
 	if dtype.Valid() && !dtype.Plain() {
 		elems := make([]string, shape.Elements())
@@ -99,7 +99,8 @@ func fill(rng *rand.Rand, b []byte) {
 	}
 }
 
-// limit makes bytes valid elements of types that do not use all their bits.
+// limit clears or extends the bits that a type does not use, so that all bytes are
+// valid elements.
 func limit(dtype tensor.DType, b []byte) {
 	for i, v := range b {
 		switch dtype {
@@ -119,8 +120,8 @@ func limit(dtype tensor.DType, b []byte) {
 	}
 }
 
-// randomElement returns a string, or for a resource or variant a serialised
-// message: field 1 is a string in both (the device, the name of the type).
+// randomElement returns a string or, for Resource and Variant, a serialised
+// message with field 1, a string in both messages (device, type name).
 func randomElement(rng *rand.Rand, dtype tensor.DType) string {
 	if dtype == tensor.String {
 		b := make([]byte, rng.IntN(20))

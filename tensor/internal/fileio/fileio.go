@@ -1,5 +1,5 @@
-// Package fileio is what the file formats share: the class of an input/output
-// error, foreign text in messages, whole writes, and files mapped into memory.
+// Package fileio has what the file formats share: codes of input/output errors,
+// quoting of foreign text, complete reads and writes, and memory-mapped files.
 package fileio
 
 import (
@@ -12,11 +12,11 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// maxQuoted is how many bytes of a foreign text a message repeats: enough to
-// recognise it, few enough that a hostile name does not fill a log.
+// maxQuoted is the number of bytes of a foreign text that a message quotes: enough
+// to recognise it, too few for a hostile name to fill a log.
 const maxQuoted = 120
 
-// Quote returns s in quotes for a message, cut when it is long.
+// Quote quotes s for a message and cuts it after maxQuoted bytes.
 func Quote(s string) string {
 	if len(s) <= maxQuoted {
 		return strconv.Quote(s)
@@ -24,8 +24,9 @@ func Quote(s string) string {
 	return strconv.Quote(s[:maxQuoted]) + "... (" + strconv.Itoa(len(s)) + " bytes)"
 }
 
-// Code returns the class of an error of a reader, a writer or the file system:
-// DataLoss for an end that came too early, ResourceExhausted for a full disk.
+// Code returns the status code for an error of a reader, a writer or the file
+// system: DataLoss for an unexpected end of file, ResourceExhausted for a full
+// disk.
 func Code(err error) status.Code {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -42,8 +43,8 @@ func Code(err error) status.Code {
 	return status.CodeOf(err)
 }
 
-// Wrap returns err with what was being done in front of it, and with the class
-// that Code says unless it has one of its own.
+// Wrap returns err with the prefix what, which names the operation. The code is
+// that of err if it is a *status.Error, else that of Code.
 func Wrap(what string, err error) *status.Error {
 	if _, ok := errors.AsType[*status.Error](err); ok {
 		return status.From(err).WithPrefix(what)
@@ -51,7 +52,7 @@ func Wrap(what string, err error) *status.Error {
 	return status.Errorf(Code(err), "%s: %w", what, err)
 }
 
-// ReadAt fills p from offset off of r, or says why it could not.
+// ReadAt reads len(p) bytes at offset off of r, or returns an error.
 func ReadAt(r io.ReaderAt, p []byte, off int64) error {
 	n, err := r.ReadAt(p, off)
 	switch {
@@ -63,7 +64,7 @@ func ReadAt(r io.ReaderAt, p []byte, off int64) error {
 	return Wrap("reading "+strconv.Itoa(len(p))+" bytes at offset "+strconv.FormatInt(off, 10), err)
 }
 
-// Write writes all of p to w, or says why it could not.
+// Write writes all of p to w, or returns an error.
 func Write(w io.Writer, p []byte) error {
 	n, err := w.Write(p)
 	switch {

@@ -11,30 +11,31 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// Mapping is a file in memory. The pages are private: what is written to them
-// reaches neither the file nor another mapping. They stay mapped until Close
-// and until the last buffer over them is released.
+// Mapping is a memory-mapped file. The pages are private: writes to them reach
+// neither the file nor another mapping. They stay mapped until Close was called
+// and the last buffer over them is released.
 //
-// A file that becomes shorter while it is mapped kills the process at the next
-// access beyond its end (SIGBUS): map only files that nobody truncates.
+// If the file is truncated while it is mapped, an access beyond its new end kills
+// the process (SIGBUS). Map only files that are not truncated.
 type Mapping struct {
 	file *tensor.Buffer // the whole mapping; each part holds a reference
 
 	mu sync.Mutex // protects parts
-	// parts holds one reference to each buffer handed out, so that none is
-	// unique, hence writable, while another can be had. Nil after Close.
+	// parts holds one reference to each buffer that Buffer returned, so that
+	// no caller has the only reference, which would allow writing. Nil after
+	// Close.
 	parts map[span]*tensor.Buffer
 }
 
 type span struct{ off, n int64 }
 
-// Map maps the regular file at path. header is called with the open file and
-// its size before anything is mapped; its error ends Map. Errors name path.
+// Map maps the regular file at path. Before it maps the file it calls header with
+// the open file and its size, and fails if header fails. Errors name path.
 func Map(path string, header func(f *os.File, size int64) error) (*Mapping, error) {
 	m, err := mapFile(path, header)
 	if err != nil {
 		if pathError, ok := errors.AsType[*fs.PathError](err); ok && pathError.Path == path {
-			err = pathError.Err // Wrap says the path
+			err = pathError.Err // the prefix names the path
 		}
 		return nil, Wrap("mapping "+path, err)
 	}
@@ -58,22 +59,22 @@ func mapFile(path string, header func(f *os.File, size int64) error) (*Mapping, 
 		return nil, err
 	}
 	if info.Size() > math.MaxInt {
-		return nil, status.Errorf(status.ResourceExhausted, "%d bytes do not fit the address space", info.Size())
+		return nil, status.Errorf(status.ResourceExhausted, "the file has %d bytes, more than the address space", info.Size())
 	}
 	data, err := mmap(f, int(info.Size()))
 	if err != nil {
 		return nil, err
 	}
 	return &Mapping{
-		// Unmapping fails only for an address that was never mapped.
+		// munmap fails only for an address that is not mapped.
 		file:  tensor.NewBuffer(data, func() { _ = munmap(data) }),
 		parts: make(map[span]*tensor.Buffer),
 	}, nil
 }
 
-// Buffer returns the n bytes at offset off, with a reference for the caller.
-// The span must lie within the file and overlap no other one that is asked
-// for. After Close it fails with FailedPrecondition.
+// Buffer returns a buffer over the n bytes at offset off, with a reference for the
+// caller. The span must lie within the file and must not overlap a different span
+// of another call. After Close it fails with FailedPrecondition.
 func (m *Mapping) Buffer(off, n int64) (*tensor.Buffer, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -90,8 +91,8 @@ func (m *Mapping) Buffer(off, n int64) (*tensor.Buffer, error) {
 	return part.Retain(), nil
 }
 
-// Close gives up the mapping's own references; the memory is unmapped when the
-// buffers handed out are released too. A second Close does nothing.
+// Close releases the mapping's own references. The memory is unmapped after the
+// buffers that Buffer returned are released too. A second Close does nothing.
 func (m *Mapping) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

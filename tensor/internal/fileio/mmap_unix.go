@@ -7,10 +7,10 @@ import (
 	"syscall"
 )
 
-// mmap maps the first n bytes of f, private and writable: whoever holds the
-// only reference to a tensor may write to it, and here that copies the page.
-// Without MAP_NORESERVE the kernel would count the whole file as memory that
-// may be needed and refuse files larger than that.
+// mmap maps the first n bytes of f, private and writable: the holder of the only
+// reference to a tensor may write to it, which copies the page. MAP_NORESERVE
+// keeps the kernel from reserving memory for the whole file, which would fail for
+// files larger than the memory.
 func mmap(f *os.File, n int) ([]byte, error) {
 	data, err := syscall.Mmap(int(f.Fd()), 0, n, syscall.PROT_READ|syscall.PROT_WRITE,
 		syscall.MAP_PRIVATE|syscall.MAP_NORESERVE)
