@@ -14,11 +14,6 @@ const (
 	// keeps for reuse.
 	maxFree = 4
 
-	// maxFreeRemote is the number of records of remote receives (200 bytes
-	// each) that a process keeps for reuse: the usual number of concurrent
-	// remote receives.
-	maxFreeRemote = 256
-
 	// fewKeys is the number of keys that a shard keeps in one chain. With
 	// more keys it makes at least as many buckets as it has keys. Comparing
 	// the hashes of a few keys costs no more than finding a bucket.

@@ -73,6 +73,17 @@ func (l *Local) send(key string, args Args, t *tensor.Tensor, dead bool) error {
 	return nil
 }
 
+// take returns the value at the head of a key's queue if there is one.
+func (l *Local) take(key string) (v Value, ok bool) {
+	s, hash := l.shard(key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l.aborted.Load() == nil {
+		v, _, ok = s.takeLocked(key, hash)
+	}
+	return v, ok
+}
+
 // Restore returns a value to the table that was matched to a receive which was
 // then cancelled. The first waiting receive of the key gets it. Without one it
 // is queued before the values that were sent later, so that the values of a key

@@ -34,6 +34,11 @@ type Source interface {
 	// which the callback owns a reference.
 	RecvPublished(ctx context.Context, key Key, done DoneFunc) bool
 
+	// TakePublished returns the value that RecvPublished would, with a reference of its
+	// own, if it lies in memory. Otherwise, and for errors, it returns false. It calls
+	// nobody.
+	TakePublished(key Key) (v Value, ok bool)
+
 	// Publishes reports whether key is one of the source's, so that
 	// RecvPublished would return true.
 	Publishes(key Key) bool
@@ -48,7 +53,6 @@ type Source interface {
 type Manager struct {
 	session *Session
 	remoter Remoter
-	records *remoteRecvs // records of remote receives, for all steps
 	sources atomic.Pointer[[]Source]
 
 	// mu protects the fields below. It is held for a look-up or a change of
@@ -173,6 +177,28 @@ func (m *Manager) RecvLocalAsync(ctx context.Context, step int64, key Key, done 
 	default:
 		e.r.RecvLocalAsync(ctx, key, m.counted(step, e, done))
 	}
+}
+
+// TakeLocal is RecvLocalAsync for a value that is there, sent or published: it
+// returns the value, with a reference, and true. Otherwise it returns false, and nothing has
+// changed. It calls nobody, so it may be called with locks held that callbacks take.
+func (m *Manager) TakeLocal(step int64, key Key) (v Value, ok bool) {
+	m.mu.Lock()
+	e := m.steps[step]
+	over := e == nil && (m.closed || m.over.find(step) != nil)
+	m.mu.Unlock()
+	if over {
+		return Value{}, false
+	}
+	for _, s := range *m.sources.Load() {
+		if v, ok = s.TakePublished(key); ok {
+			return v, true
+		}
+	}
+	if e == nil {
+		return Value{}, false
+	}
+	return e.r.takeLocal(key)
 }
 
 // counted returns a callback that uncounts a peer's receive and then calls done.
