@@ -159,7 +159,7 @@ func (c *Client) Verbs() (Selection, bool) {
 }
 
 // Probe checks whether RDMA reaches the server, whose task is given; see
-// verbstransport.Transport.Probe. It fails with FailedPrecondition if this process does
+// verbstransport.RdmaRemoteRendezvous.Probe. It fails with FailedPrecondition if this process does
 // not use verbs.
 func (c *Client) Probe(ctx context.Context, task cluster.Task) (verbstransport.Probed, error) {
 	if c.rdma == nil {

@@ -146,7 +146,7 @@ func (l *link) free(handle uint64) {
 // takeDest takes a destination out of the table.
 func (l *link) takeDest(handle uint64) (destination, bool) {
 	d, ok := l.dests.take(handle)
-	if ok && d.of != nil && d.of.dest == handle { // else it is another receive's record by now
+	if ok && d.of != nil && d.of.dest == handle { // else it has another one by now
 		d.of.dest = 0
 	}
 	return d, ok

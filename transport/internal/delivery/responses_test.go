@@ -601,7 +601,8 @@ func TestResponsesHostilePeers(t *testing.T) {
 			b.do(b.m.request(b.now, Request{Requester: b.requester(), ID: 2 + i, Attempt: 1, Key: k}, callID(2+i)))
 		}
 		for i := range uint64(n) {
-			b.detach(callID(2 + n - 1 - i)) // would take minutes if each looked at all
+			id := 2 + n - 1 - i
+			b.do(b.m.detach(b.now, b.requester(), call{callID(id), id, 1})) // would take minutes if each looked at all
 		}
 		if b.m.waiting != 0 || b.m.turns.Len() != 0 {
 			t.Errorf("%d wait, %d turns", b.m.waiting, b.m.turns.Len())

@@ -24,7 +24,7 @@ type ServiceOptions struct {
 	Host func(cluster.Task) (host string, ok bool)
 	// Answer takes the offer of a peer, vetted, whose name it may have, and the
 	// source address that it came from (identity.Source). It returns ours, as
-	// (*verbstransport.Transport).Answer does. It ends with ctx, which has a
+	// (*verbstransport.RdmaRemoteRendezvous).Answer does. It ends with ctx, which has a
 	// deadline.
 	Answer func(ctx context.Context, source string, from handshake.Offer) (handshake.Offer, error)
 }
