@@ -7,59 +7,61 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 )
 
-// Config is all settings of a process. Of each field is said: its default, its
-// unit, its limits, and what its zero value means. Most zero values stand for
-// the default, which [Config.FillDefaults] puts in.
+// Config has all settings of a process. The comment of each field states its default, unit,
+// limits, and the meaning of its zero value. Most zero values stand for the default, which
+// [Config.FillDefaults] sets.
 //
-// A Config is a value: copies share only the cluster spec, which is immutable,
-// and what pointers lead to, which nobody changes.
+// Copies of a Config share the cluster spec, which is immutable, and the targets of its
+// pointers, which must not be changed.
 type Config struct {
-	// Client is what every process that dials peers needs; a server does.
+	// Client has the settings of every process that dials peers; a server does, too.
 	Client
 
-	// Listen is the address of the gRPC listener, HOST:PORT. Port 0 takes a
-	// free one, an empty host every interface. Zero: the default,
+	// Listen is the address of the gRPC listener, HOST:PORT. Port 0 means any
+	// free port, an empty host all interfaces. Zero: the default,
 	// 127.0.0.1:2222.
 	Listen string
-	// AddressFile is the path of a file that receives the listener's real
-	// address once it listens. Default and zero: none is written.
+	// AddressFile is the path of a file to which the server writes its actual
+	// address when it is ready. Default and zero: none.
 	AddressFile string
 	// Task is the name of this process. Default and zero:
-	// /job:worker/replica:0/task:0. It stands in Cluster when that has tasks,
-	// an evaluator's apart.
+	// /job:worker/replica:0/task:0. It must be in Cluster if that has tasks,
+	// unless the task is an evaluator.
 	Task cluster.Task
 
-	// MetricsAddress is where HTTP serves Prometheus metrics, HOST:PORT.
-	// Default and zero: nowhere.
+	// MetricsAddress is the HTTP address that serves Prometheus metrics,
+	// HOST:PORT. Default and zero: none.
 	MetricsAddress string
-	// PprofAddress is where HTTP serves net/http/pprof, HOST:PORT. Default
-	// and zero: nowhere.
+	// PprofAddress is the HTTP address that serves net/http/pprof, HOST:PORT.
+	// Default and zero: none.
 	PprofAddress string
 
-	// ShutdownTimeout is how long a graceful stop waits for calls under way
+	// ShutdownTimeout is how long a graceful stop waits for calls in progress
 	// before it ends them. 1ms to 1h. Zero: the default, 10s.
 	ShutdownTimeout time.Duration
 
-	// UnaryLimit is the size in bytes above which a tensor goes to a peer
-	// that takes chunks in chunks, not in one message. 1 KiB to 2047 MiB
-	// (a protobuf message ends at 2 GiB). Zero: the default, 32 MiB.
+	// UnaryLimit is the size in bytes above which a tensor is sent in chunks
+	// instead of one message, to a peer that supports chunks. 1 KiB to
+	// 2047 MiB (a protobuf message is limited to 2 GiB). Zero: the default,
+	// 32 MiB.
 	UnaryLimit int64
-	// MaxWaiting is how many receives of one peer may wait for their value;
-	// beyond it they end with ResourceExhausted. 1 to 1,000,000,000. Zero:
-	// the default, 1,000,000.
+	// MaxWaiting is how many requests of one peer may wait for their value;
+	// further ones end with ResourceExhausted. 1 to 1,000,000,000. Zero: the
+	// default, 1,000,000.
 	MaxWaiting int
-	// MaxWaitingBytes bounds the keys of those receives, in bytes. 64 KiB to
+	// MaxWaitingBytes bounds the keys of those requests, in bytes. 64 KiB to
 	// 1 TiB. Zero: the default, 256 MiB.
 	MaxWaitingBytes int64
-	// KeptPerPeer bounds the answers kept for one peer that has not said that
-	// it has them, in bytes. 1 MiB to 1 PiB. Zero: the default, 1 GiB.
+	// KeptPerPeer bounds the responses that are kept in the response cache for
+	// one peer until it acknowledges them, in bytes. 1 MiB to 1 PiB. Zero: the
+	// default, 1 GiB.
 	KeptPerPeer int64
-	// KeptTotal bounds the answers kept for all peers together, in bytes. Up
+	// KeptTotal bounds the response cache for all peers together, in bytes. Up
 	// to 1 PiB. Default and zero: a quarter of the memory that the process
-	// may use, which the server finds out.
+	// may use.
 	KeptTotal int64
-	// CacheRPCResponse keeps answers also for peers that are not Tryst, until
-	// they say MarkRecvFinished, as TensorFlow's cache_rpc_response does.
+	// CacheRPCResponse keeps responses also for peers that are not Tryst, until
+	// they send MarkRecvFinished, as TensorFlow's cache_rpc_response does.
 	// Default and zero: false.
 	CacheRPCResponse bool
 
@@ -71,73 +73,71 @@ type Config struct {
 	// the default, xxh64.
 	Digest string
 	// FileCache bounds the contents of published files kept in memory for the
-	// next puller, in bytes. 1 MiB to 1 PiB. Zero: the default, 256 MiB: more
-	// serves pullers that come together a little faster, and costs the first
-	// one the time to touch the memory.
+	// next puller, in bytes. 1 MiB to 1 PiB. Zero: the default, 256 MiB. A larger
+	// cache serves concurrent pullers a little faster, and the first one slower,
+	// because it touches new memory.
 	FileCache int64
 
-	// sources is what Load set and from where, by key. Nil: nothing.
+	// sources has the values that Load set, with their sources, by key.
 	sources map[string]given
 }
 
-// Client is the settings of a process that dials peers, whether it also serves
-// or only pulls.
+// Client has the settings of a process that dials peers, with or without a listener.
 type Client struct {
-	// File is the path of the YAML file that was read. Default and zero: none
-	// is.
+	// File is the path of the YAML file that was read. Default and zero: none.
 	File string
-	// Transport is the name of the wire, one of [Transports]. Zero: the
+	// Transport is the name of the transport, one of [Transports]. Zero: the
 	// default, grpc.
 	Transport string
-	// Cluster says which tasks there are and where they listen. Default and
-	// zero: nil, no other tasks are known.
+	// Cluster has the tasks and their addresses. Default and zero: nil, no
+	// other tasks are known.
 	Cluster *cluster.Spec
-	// TLS is the identity of this process and whom it trusts. Default and
-	// zero: no TLS.
+	// TLS has the certificates of this process and of those that it trusts.
+	// Default and zero: no TLS.
 	TLS TLS
-	// Keepalive says when a silent connection is probed.
+	// Keepalive sets when a silent connection is probed.
 	Keepalive Keepalive
-	// PeerTimeout is how long no wire may reach a peer before receives from
-	// it end with Unavailable. 1ms to 1h. Zero: the default, 10s.
+	// PeerTimeout is how long a peer may be unreachable over every transport
+	// before receives from it end with Unavailable. 1ms to 1h. Zero: the
+	// default, 10s.
 	PeerTimeout time.Duration
-	// ConnectionsPerPeer is how many connections a peer is spread over. 1 to
-	// 64. Zero: the default, 1.
+	// ConnectionsPerPeer is how many gRPC connections carry the traffic to one
+	// peer. 1 to 64. Zero: the default, 1.
 	ConnectionsPerPeer int
-	// Log says what is logged and how.
+	// Log sets the level and format of the log.
 	Log Log
-	// OTel says where traces go.
+	// OTel sets the export of traces.
 	OTel OTel
 
-	// What follows matters to Transport verbs alone.
+	// The following fields have an effect with Transport verbs only.
 
-	// Fallback is what carries the tensors of a peer that verbs does not
-	// reach: "grpc", or "none", with which receives wait for verbs and then
+	// Fallback is the transport for peers that verbs does not reach: "grpc", or
+	// "none". With "none" receives wait for verbs up to PeerTimeout and then
 	// fail. Zero: the default, grpc.
 	Fallback string
-	// Provider is where the device comes from, one of [Providers]. Zero: the
+	// Provider is the implementation of RDMA, one of [Providers]. Zero: the
 	// default, auto.
 	Provider string
-	// RDMA chooses the device and says how its queue pairs send.
+	// RDMA chooses the device and sets how its queue pairs send.
 	RDMA RDMA
-	// EagerLimit is the size in bytes up to which a tensor travels within a
-	// message, which costs a copy and saves a round trip. 1 B to 1 MiB; each
-	// posted receive has room for it. Zero: the default, 8 KiB.
+	// EagerLimit is the size in bytes up to which a tensor is sent within a
+	// message, which costs a copy and saves a round trip. 1 B to 1 MiB. Each
+	// posted receive buffer has this size, and more. Zero: the default, 8 KiB.
 	EagerLimit int64
-	// Arena is how much memory is registered at once, in bytes. 1 MiB to
-	// 1 TiB. Zero: the default, 64 MiB.
+	// Arena is the size in bytes of the regions in which memory is registered.
+	// 1 MiB to 1 TiB. Zero: the default, 64 MiB.
 	Arena int64
-	// ArenaLimit is the most that is registered for sending, and as much
-	// again for receiving, in bytes. 2 MiB to 1 PiB, at least twice Arena.
-	// Registered memory is locked in RAM. Zero: the default, 1 GiB.
+	// ArenaLimit bounds the memory that is registered for sending, and
+	// separately that for receiving, in bytes. 2 MiB to 1 PiB, at least twice
+	// Arena. Registered memory is locked in RAM. Zero: the default, 1 GiB.
 	ArenaLimit int64
-	// Poll is how completions are waited for: "adaptive" spins for 50 µs,
-	// then sleeps, "busy" spins always and takes a core, "event" sleeps.
-	// On the device in software none spins.
-	// Zero: the default, adaptive.
+	// Poll is how the process waits for completions: "adaptive" spins for 50 µs,
+	// then sleeps; "busy" always spins and occupies a core; "event" sleeps. With
+	// [ProviderRoCE] none of them spins. Zero: the default, adaptive.
 	Poll string
 }
 
-// RDMA is the device that verbs uses, and how it sends.
+// RDMA chooses the device for verbs, and sets how its queue pairs send.
 type RDMA struct {
 	// Device is the name of an RDMA device (mlx5_0) or a network device
 	// (eth0), or an address of this host. Default and zero: the best one.
@@ -145,14 +145,14 @@ type RDMA struct {
 	// Port is the number of its port. 1 to 254. Default and zero: the best
 	// one.
 	Port int
-	// GIDIndex is the entry of the port's GID table that packets come from.
+	// GIDIndex is the entry of the port's GID table for the source address.
 	// 0 to 255. Default and nil: the best one.
 	GIDIndex *int
 	// MTU is the largest payload of a packet in bytes, one of 256, 512, 1024,
 	// 2048 and 4096, and at most the port's. Default and zero: the port's.
 	MTU int
-	// TrafficClass is that byte of the packets' IP or global header; its upper
-	// six bits are the DSCP. 0 to 255. Default and zero: 0.
+	// TrafficClass is the traffic class byte of the packets' IP or global
+	// header. Its upper six bits are the DSCP. 0 to 255. Default and zero: 0.
 	TrafficClass int
 	// ServiceLevel is the InfiniBand service level, or the priority on
 	// Ethernet (there 0 to 7). 0 to 15. Default and zero: 0.
@@ -160,63 +160,64 @@ type RDMA struct {
 	// PKeyIndex is the entry of the port's partition table. 0 to 65535.
 	// Default and zero: 0.
 	PKeyIndex int
-	// Timeout is the wait for an acknowledgement before a packet is sent
-	// again. Devices round it up to 4.096 µs times a power of two. 8.192µs to
-	// 1m. Default and zero: 67ms, and 268ms for [ProviderRoCE].
+	// Timeout is how long a device waits for an acknowledgement before it
+	// retransmits a packet. Devices round it up to 4.096 µs times a power of
+	// two. 8.192µs to 1m. Default and zero: 67ms, and 268ms for
+	// [ProviderRoCE].
 	Timeout time.Duration
-	// Retry is how often it is sent again before the channel counts as
-	// broken. 0 to 6: Soft-RoCE takes 7 for "for ever". Nil: the default, 6.
+	// Retry is how often a packet is retransmitted before the channel breaks.
+	// 0 to 6; with 7 Soft-RoCE would retry forever. Nil: the default, 6.
 	Retry *int
-	// QueueDepth is how many work requests the send queue of a queue pair
-	// holds; half as many receives are posted. 16 to 32768. Zero: the
-	// default, 256.
+	// QueueDepth is the number of work requests in the send queue of a queue
+	// pair; half as many receives are posted. 16 to 32768. Zero: the default,
+	// 256.
 	QueueDepth int
-	// QueuePairs is how many there are for each peer; two processes have the
-	// fewer of what they say. A tensor goes over as many of them at once as it
-	// has MiB. 1 to 8. Default and zero: 2, and 1 for [ProviderRoCE].
+	// QueuePairs is the number of queue pairs for each peer. Two processes use
+	// the lower of their settings. A tensor is spread over at most as many
+	// queue pairs as it has MiB. 1 to 8. Default and zero: 2, and 1 for
+	// [ProviderRoCE].
 	QueuePairs int
 }
 
-// TLS names PEM files. A listener has TLS when it has Cert and Key; dialing
-// has TLS when [TLS.Enabled].
+// TLS names PEM files. A listener uses TLS if Cert and Key are set. Dialing uses TLS if
+// [TLS.Enabled].
 type TLS struct {
-	// Cert is the path of the certificate chain of this process, shown to
-	// those who dial it and to those it dials. With Key or not at all.
-	// Default and zero: none.
+	// Cert is the path of the certificate chain of this process, which it
+	// presents in both directions. It requires Key. Default and zero: none.
 	Cert string
 	// Key is the path of the private key of Cert. Default and zero: none.
 	Key string
-	// CA is the path of the certificates that vouch for peers, for those
-	// that are dialed and for those that dial and show a certificate. Default
-	// and zero: the system's for the former, none for the latter.
+	// CA is the path of the certificate authorities that are trusted: for the
+	// servers that this process dials, and for the client certificates of its
+	// listener. Default and zero: those of the system for servers, none for
+	// clients.
 	CA string
-	// ServerName is the name expected in the certificate of a peer that is
-	// dialed. Default and zero: the host of its address.
+	// ServerName is the expected name in the certificates of dialed servers.
+	// Default and zero: the host of the address.
 	ServerName string
-	// RequireClientCert makes the listener refuse whoever shows no
-	// certificate that CA vouches for: mutual TLS. It needs Cert, Key and
-	// CA. Default and zero: false, a certificate is checked when one is
-	// shown.
+	// RequireClientCert makes the listener refuse clients without a certificate
+	// of CA: mutual TLS. It requires Cert, Key and CA. Default and zero: false,
+	// a certificate is optional, and is verified if there is one.
 	RequireClientCert bool
 }
 
-// Enabled reports whether peers are dialed with TLS: any of the files or the
-// name of the peer is given.
+// Enabled reports whether this process dials with TLS: whether any of the files or
+// ServerName is set.
 func (t TLS) Enabled() bool {
 	return t.Cert != "" || t.Key != "" || t.CA != "" || t.ServerName != ""
 }
 
-// Keepalive is gRPC's keepalive, on both ends of a connection.
+// Keepalive sets gRPC's keepalive, on both ends of a connection.
 type Keepalive struct {
-	// Time is the silence after which a connection is probed. 10s to 24h: a
-	// client of gRPC takes nothing shorter. Zero: the default, 30s.
+	// Time is how long a connection may be silent before it is probed. 10s to
+	// 24h; gRPC's client allows no shorter time. Zero: the default, 30s.
 	Time time.Duration
-	// Timeout is how long the probe's answer may take before the connection
-	// is given up. 1s to 1h. Zero: the default, 10s.
+	// Timeout is how long a probe may remain unanswered before the connection
+	// is closed. 1s to 1h. Zero: the default, 10s.
 	Timeout time.Duration
 }
 
-// Log is what a process says on stderr.
+// Log sets what a process logs to stderr.
 type Log struct {
 	// Level is the lowest level logged. Default and zero: slog.LevelInfo.
 	Level slog.Level
@@ -224,38 +225,36 @@ type Log struct {
 	Format string
 }
 
-// OTel is the export of OpenTelemetry traces.
+// OTel sets the export of OpenTelemetry traces.
 type OTel struct {
-	// Endpoint is the OTLP/gRPC collector, HOST:PORT. Default and zero: no
-	// exporter is configured, and nothing is traced.
+	// Endpoint is the address of the OTLP/gRPC collector, HOST:PORT. Default
+	// and zero: none, and nothing is traced.
 	Endpoint string
-	// SampleRatio is which part of the traces is kept. Above 0, up to 1.
+	// SampleRatio is the fraction of traces that is exported. Above 0, up to 1.
 	// Zero: the default, 1.
 	SampleRatio float64
-	// Insecure talks to the collector without TLS. Default and zero: false.
+	// Insecure connects to the collector without TLS. Default and zero: false.
 	Insecure bool
 }
 
-// Transports returns the names that the setting transport may have. It is the
-// one list of them.
+// Transports returns the valid values of the setting transport.
 //
-// Another name is InvalidArgument, and not NotFound as an unknown protocol is to
-// TensorFlow's server factory: here it is a setting, judged with all others and
-// reported beside them, before there is anything to be found.
+// Another value is InvalidArgument, as for every setting. TensorFlow's server factory returns
+// NotFound for an unknown protocol.
 func Transports() []string { return []string{"grpc", Verbs} }
 
-// Providers returns the names that the setting provider takes.
+// Providers returns the valid values of the setting provider.
 func Providers() []string { return []string{ProviderAuto, ProviderLibibverbs, ProviderRoCE} }
 
-// Default returns the settings of a process that was told nothing: one task,
-// without a cluster, that listens on the loopback interface.
+// Default returns the default settings: one task, without a cluster, that listens on the
+// loopback interface.
 func Default() Config {
 	var c Config
 	c.FillDefaults()
 	return c
 }
 
-// FillDefaults gives each field that has its zero value its default.
+// FillDefaults sets each field with its zero value to its default.
 func (c *Config) FillDefaults() {
 	var zero Config
 	for _, s := range settings {

@@ -1,12 +1,12 @@
 package config
 
-// Entry is one setting as it is.
+// Entry is one setting with its value.
 type Entry struct {
 	// Key names the setting.
 	Key string
-	// Value is what a flag would say.
+	// Value is in the form of a flag.
 	Value string
-	// Source is where it comes from.
+	// Source is where the value comes from.
 	Source Source
 }
 
@@ -20,8 +20,8 @@ func Describe(c Config) []Entry {
 	return entries
 }
 
-// source returns where a setting comes from. What Load did not set, or what
-// was changed since, comes from the program or is the default.
+// source returns the source of a setting's value. A value that Load did not set, or that was
+// changed later, is the default or comes from the program.
 func (c *Config) source(key string) Source {
 	s, _ := byKey(key)
 	text := s.value(c).String()

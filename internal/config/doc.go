@@ -1,4 +1,5 @@
-// Package config is the one place that reads flags, environment and file.
+// Package config defines the settings and is the only code that reads flags, environment
+// and configuration file.
 //
 // A setting has one name, its key, from which its other names follow:
 //
@@ -6,25 +7,22 @@
 //	flag          --log-level           dots become dashes
 //	environment   TRYST_LOG_LEVEL       upper case, dots and dashes become _
 //
-// Where several sources give a setting, the highest counts:
+// If several sources set a value, the highest one counts:
 //
 //	flags  >  TRYST_ variables  >  YAML file  >  TF_CONFIG  >  defaults
 //
-// A value that a higher source overrides is not judged, except what has to be
-// understood before it is one setting's value: TF_CONFIG, the form of the YAML
-// file, the code of a timeout in RDMA_QP_TIMEOUT or RDMA_TIMEOUT, and two RDMA_
-// names of one setting that disagree. A mistake there is an error whatever the
-// flags say.
+// A value that a higher source overrides is not checked. Exceptions are errors that
+// prevent reading a source: in TF_CONFIG, in the syntax of the YAML file, in the timeout
+// code of RDMA_QP_TIMEOUT or RDMA_TIMEOUT, and two RDMA_ variables of one setting with
+// different values.
 //
-// TF_CONFIG gives the cluster and the own task, nothing else. A variable that
-// is there but empty gives the empty value, which turns some settings off. An
-// unknown TRYST_ variable is an error; variables that begin with TRYST_TEST_
-// belong to tests and are passed over.
+// TF_CONFIG sets the cluster and the task of this process, nothing else. An empty variable
+// sets the empty value, which turns some settings off. An unknown TRYST_ variable is an
+// error; variables that begin with TRYST_TEST_ belong to tests and are ignored.
 //
-// The file is one YAML document; JSON is YAML, too. A key that is unknown or
-// stands twice, a value of another kind and a second document are errors, each
-// told with its line.
+// The file is one YAML document (JSON is YAML, too). An unknown or repeated key, a value of
+// the wrong kind and a second document are errors, reported with their line.
 //
-// All settings stand in one table, [Settings]. The flags, the variables, the
-// file's keys, what [Describe] prints and the table in docs/settings.md come from it.
+// [Settings] is the table of all settings. The flags, the variables, the keys of the file, the
+// output of [Describe] and the table in docs/settings.md are derived from it.
 package config

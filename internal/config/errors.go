@@ -8,10 +8,10 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// maxQuoted is how many bytes of a value an error shows.
+// maxQuoted is how many bytes of a value an error shows at most.
 const maxQuoted = 200
 
-// quote returns s quoted, its end cut off when it is long.
+// quote returns s in quotes, truncated to maxQuoted bytes.
 func quote(s string) string {
 	if len(s) > maxQuoted {
 		return strconv.Quote(s[:maxQuoted]) + "..."
@@ -19,7 +19,7 @@ func quote(s string) string {
 	return strconv.Quote(s)
 }
 
-// subject names a setting in the words of the source that gives it.
+// subject names a setting in the form of its source.
 func subject(source Source, key string) string {
 	switch source.Kind {
 	case FromFlag, FromEnv:
@@ -31,19 +31,19 @@ func subject(source Source, key string) string {
 	}
 }
 
-// valueError is what is wrong with one value.
+// valueError is the error of one value.
 func valueError(source Source, key, text string, why error) error {
 	return status.Errorf(status.InvalidArgument, "%s %s: %w", subject(source, key), quote(text), why)
 }
 
-// unknown is a name that no setting has.
+// unknown is the error of a name that is not a setting.
 func unknown(kind, name, nearest string) *status.Error {
 	return status.Errorf(status.InvalidArgument, "%s %s: there is no such setting; the nearest is %s", kind, name, nearest)
 }
 
-// nearest returns the known name with the fewest letters to change.
+// nearest returns the known name with the least edit distance.
 func nearest[V any](name string, known map[string]V) string {
-	if len(name) > maxQuoted { // a longer one is like none of them
+	if len(name) > maxQuoted { // bounds the time; a longer name resembles none
 		name = name[:maxQuoted]
 	}
 	best, least := "", 0
@@ -57,7 +57,7 @@ func nearest[V any](name string, known map[string]V) string {
 
 // distance is the Levenshtein distance in bytes.
 func distance(a, b string) int {
-	row := make([]int, len(b)+1) // to b's prefixes from what has been seen of a
+	row := make([]int, len(b)+1) // distances of the prefixes of b from the current prefix of a
 	for j := range row {
 		row[j] = j
 	}

@@ -16,14 +16,14 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// maxFaults is how many faults of one file are told; a file with more is no
-// file of ours.
+// maxFaults is how many errors of one file are reported. A file with more is probably not a
+// file of settings.
 const maxFaults = 20
 
-// oneDocument is what a file with a second document is told.
+// oneDocument is the error of a file with a second document.
 const oneDocument = "a second document begins; want one, with all settings"
 
-// file is the settings in the YAML file at the path that a source gives.
+// file reads the settings in the YAML file whose path a source gives.
 func (l *loader) file(path given, read func(string) ([]byte, error)) map[string]any {
 	data, err := read(path.Text)
 	if err == nil && len(data) > maxFile {
@@ -31,7 +31,7 @@ func (l *loader) file(path given, read func(string) ([]byte, error)) map[string]
 	}
 	if err != nil {
 		if pathErr := (*fs.PathError)(nil); errors.As(err, &pathErr) {
-			err = pathErr.Err // without the path, which is told already
+			err = pathErr.Err // without the path, which valueError adds
 		}
 		l.add(valueError(path.Source, configKey, path.Text, err))
 		return nil
@@ -47,21 +47,21 @@ func (l *loader) file(path given, read func(string) ([]byte, error)) map[string]
 	return f.values
 }
 
-// file is one YAML file on its way to settings.
+// file is a YAML file that is being read.
 type file struct {
 	name   string
-	known  map[string]Setting // that a file may give, by key
-	values map[string]any     // given, by key
+	known  map[string]Setting // that a file may set, by key
+	values map[string]any     // read so far, by key
 	errs   []error            // the first maxFaults
-	faults int
+	faults int                // all of them
 }
 
-// fail tells a fault at a line; 0 when the line is not known.
+// fail reports an error at a line; 0 if the line is not known.
 func (f *file) fail(line int, format string, args ...any) {
-	f.tell(line, status.Errorf(status.InvalidArgument, format, args...))
+	f.report(line, status.Errorf(status.InvalidArgument, format, args...))
 }
 
-func (f *file) tell(line int, fault *status.Error) {
+func (f *file) report(line int, fault *status.Error) {
 	if f.faults++; f.faults <= maxFaults {
 		f.errs = append(f.errs, fault.WithPrefix(f.source(line).place()))
 	}
@@ -74,7 +74,7 @@ func (f *file) read(data []byte) {
 	var document, second yaml.Node
 	switch err := decoder.Decode(&document); {
 	case errors.Is(err, io.EOF):
-		return // nothing but comments
+		return // only comments
 	case err != nil:
 		f.refused(0, err)
 		return
@@ -88,7 +88,7 @@ func (f *file) read(data []byte) {
 	}
 }
 
-// root takes the settings of the document.
+// root reads the settings of the document.
 func (f *file) root(root *yaml.Node) {
 	if root.Kind != yaml.MappingNode && !isNull(root) {
 		f.fail(root.Line, "want keys with values: listen: 127.0.0.1:2222")
@@ -99,22 +99,22 @@ func (f *file) root(root *yaml.Node) {
 			f.setting(m)
 			continue
 		}
-		for _, inner := range f.members(m.value) { // none where all is commented out
+		for _, inner := range f.members(m.value) { // none if all keys are comments
 			inner.name = m.name + "." + inner.name
 			f.setting(inner)
 		}
 	}
 }
 
-// setting takes the value of one setting.
+// setting reads the value of one setting.
 func (f *file) setting(m member) {
 	s, ok := f.known[m.name]
 	if !ok {
-		f.tell(m.line, unknown("key", quote(m.name), nearest(m.name, f.known)))
+		f.report(m.line, unknown("key", quote(m.name), nearest(m.name, f.known)))
 		return
 	}
 	if first, twice := f.values[s.Key].(given); twice { // tls.cert, and cert in tls
-		f.fail(m.line, "key %s stands at line %d already; leave one out", quote(s.Key), first.Source.Line)
+		f.fail(m.line, "key %s is already at line %d; remove one", quote(s.Key), first.Source.Line)
 		return
 	}
 	var value any // the decoder also refuses anchors that contain themselves or multiply
@@ -141,15 +141,15 @@ func (f *file) setting(m member) {
 	f.values[s.Key] = given{text, f.source(m.line)}
 }
 
-// member is a key of a mapping, the line where it stands, and its value.
+// member is a key of a mapping, its line, and its value.
 type member struct {
 	name  string
 	line  int
-	value *yaml.Node // no alias
+	value *yaml.Node // not an alias
 }
 
-// members lists the members of a mapping in their order. Keys that are no text
-// or stand twice are told and left out.
+// members lists the members of a mapping in order. It reports and skips keys that are not
+// text or are repeated.
 func (f *file) members(mapping *yaml.Node) []member {
 	members := make([]member, 0, len(mapping.Content)/2)
 	lines := make(map[string]int, len(mapping.Content)/2)
@@ -159,7 +159,7 @@ func (f *file) members(mapping *yaml.Node) []member {
 		case key.Kind != yaml.ScalarNode:
 			f.fail(line, "want a name as key, got a list or a mapping")
 		case twice:
-			f.fail(line, "key %s stands at line %d already; leave one out", quote(key.Value), first)
+			f.fail(line, "key %s is already at line %d; remove one", quote(key.Value), first)
 		default:
 			lines[key.Value] = line
 			members = append(members, member{key.Value, line, resolve(pair[1])})
@@ -168,7 +168,7 @@ func (f *file) members(mapping *yaml.Node) []member {
 	return members
 }
 
-// resolve returns what an alias stands for, and any other node as it is.
+// resolve returns the target of an alias, and any other node unchanged.
 func resolve(node *yaml.Node) *yaml.Node {
 	if node.Kind == yaml.AliasNode {
 		return node.Alias
@@ -178,12 +178,12 @@ func resolve(node *yaml.Node) *yaml.Node {
 
 func isNull(node *yaml.Node) bool { return node.ShortTag() == "!!null" }
 
-// isSection reports whether keys begin with the name and a dot.
+// isSection reports whether there are keys that begin with the name and a dot.
 func isSection(name string) bool {
 	return slices.ContainsFunc(settings, func(s Setting) bool { return strings.HasPrefix(s.Key, name+".") })
 }
 
-// scalar returns a value as a flag would say it.
+// scalar returns a value in the form of a flag.
 func scalar(value any) (string, error) {
 	switch v := value.(type) {
 	case string:
@@ -193,27 +193,27 @@ func scalar(value any) (string, error) {
 	case float64:
 		return strconv.FormatFloat(v, 'g', -1, 64), nil
 	case nil:
-		return "", errors.New(`it has no value; give one, "" for the empty one, or leave the key out`)
+		return "", errors.New(`it has no value; add one ("" for an empty value), or remove the key`)
 	case []any:
 		return "", errors.New("want one value, got a list")
 	case map[string]any, map[any]any:
 		return "", errors.New("want one value, got a mapping")
-	default: // YAML knows dates, too
+	default: // for example a date
 		return "", errors.New("want a text, a number or a boolean; put it in quotes")
 	}
 }
 
 var (
-	// yamlFault is one fault in the decoder's text, which may hold several
-	// lines of them.
+	// yamlFault matches one error in the decoder's text, which may have several
+	// lines.
 	yamlFault = regexp.MustCompile(`^(?:yaml: )?(?:line (\d+): )?(.*)$`)
-	// grammarFault is a fault that the parser finds, not its scanner. It counts
-	// the lines of those from 0, and does not tell line 0.
+	// grammarFault matches errors of the YAML parser, as opposed to its scanner. It
+	// counts lines from 0 and omits line 0 (GOTCHAS.md).
 	grammarFault = regexp.MustCompile(`^did not find expected (?:<|node content|key|'[,-])`)
 )
 
-// refused tells the decoder's faults, each at its line, or at the one given
-// where the decoder tells none.
+// refused reports the decoder's errors, each at its line, or at the given line if the
+// decoder names none.
 func (f *file) refused(line int, err error) {
 	for text := range strings.Lines(err.Error()) {
 		m := yamlFault.FindStringSubmatch(strings.TrimSpace(text))

@@ -8,9 +8,9 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 )
 
-// cluster turns a mapping from job to its tasks, a list of addresses or a
-// mapping from task number to address, into the text of a cluster spec. What
-// is wrong with it is told at the line of the task; then ok is false.
+// cluster converts a mapping from jobs to tasks into the text of a cluster spec. The tasks of a
+// job are a list of addresses or a mapping from task numbers to addresses. Errors are reported
+// at the line of the task, and ok is false.
 func (f *file) cluster(jobs *yaml.Node) (text string, ok bool) {
 	faults := f.faults
 	spec := make(map[string]map[int]string)
@@ -22,7 +22,7 @@ func (f *file) cluster(jobs *yaml.Node) (text string, ok bool) {
 		for _, task := range f.tasks(job) {
 			index, err := strconv.Atoi(task.name)
 			if err != nil {
-				f.fail(task.line, "cluster: job %s: %s is no task number", quote(job.name), quote(task.name))
+				f.fail(task.line, "cluster: job %s: %s is not a task number", quote(job.name), quote(task.name))
 				continue
 			}
 			if _, again := tasks[index]; again || task.value.ShortTag() != "!!str" {
@@ -38,7 +38,7 @@ func (f *file) cluster(jobs *yaml.Node) (text string, ok bool) {
 		return "", false
 	}
 	whole, err := cluster.NewSpec(spec)
-	if err != nil { // cannot be: its parts are
+	if err != nil { // unreachable: its parts are valid
 		f.fail(jobs.Line, "cluster: %w", reason(err, ""))
 		return "", false
 	}
@@ -62,7 +62,7 @@ func (f *file) tasks(job member) []member {
 	}
 }
 
-// specFault tells what is wrong with a part of a cluster, if anything is.
+// specFault checks a part of a cluster. It reports an error and returns true if it is invalid.
 func (f *file) specFault(line int, part map[string]map[int]string) bool {
 	_, err := cluster.NewSpec(part)
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// RegisterFlags adds the flags of the settings that matter to a use. A flag
-// takes any text; [Load] judges it, with all else.
+// RegisterFlags adds the flags of the settings that affect a use. A flag accepts any text;
+// [Load] checks it together with the other sources.
 func RegisterFlags(fs *pflag.FlagSet, use Use) {
 	for _, s := range settings {
 		if s.Use&use == 0 {
@@ -17,7 +17,7 @@ func RegisterFlags(fs *pflag.FlagSet, use Use) {
 		if limits := s.Limits(); limits != "" {
 			help += " [" + limits + "]"
 		}
-		if s.Default == "0" { // pflag tells no default that looks like none
+		if s.Default == "0" { // pflag does not show a default of 0
 			help += " (default 0)"
 		}
 		f := fs.VarPF(&rawFlag{text: s.Default, kind: s.Type()}, s.Flag(), "", help)
@@ -27,14 +27,14 @@ func RegisterFlags(fs *pflag.FlagSet, use Use) {
 	}
 }
 
-// rawFlag keeps a flag's text for Load.
+// rawFlag stores the text of a flag for Load.
 type rawFlag struct{ text, kind string }
 
 func (f *rawFlag) String() string     { return f.text }
 func (f *rawFlag) Type() string       { return f.kind }
 func (f *rawFlag) Set(s string) error { f.text = s; return nil }
 
-// flagValue gives koanf the setting of a flag; "" for a flag that is none.
+// flagValue returns the key and value of a flag for koanf; "" for a flag that is not a setting.
 func flagValue(f *pflag.Flag) (string, any) {
 	i := slices.IndexFunc(settings, func(s Setting) bool { return s.Flag() == f.Name })
 	if _, ours := f.Value.(*rawFlag); i < 0 || !ours {

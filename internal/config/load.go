@@ -15,32 +15,32 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 )
 
-// LoadOptions is where [Load] looks.
+// LoadOptions has the sources for [Load].
 type LoadOptions struct {
-	// Flags are parsed flags, among them those of [RegisterFlags]. Those that
-	// were given count. Nil: no flags.
+	// Flags are parsed flags, which include those of [RegisterFlags]. Only flags
+	// that were set count. Nil: none.
 	Flags *pflag.FlagSet
-	// Environ is the environment as NAME=VALUE. Nil: that of the process.
+	// Environ is the environment as NAME=VALUE. Nil: the environment of the process.
 	Environ []string
 	// ReadFile reads the YAML file. Nil: from the file system.
 	ReadFile func(path string) ([]byte, error)
-	// Use says what the settings are for: which rules between settings hold.
+	// Use selects the rules between settings that are checked.
 	Use Use
 }
 
-// given is the value of a setting as one source gives it. It is what koanf
-// merges; its fields are exported since koanf copies no others.
+// given is the value of a setting in one source. koanf merges these; it copies exported
+// fields only.
 type given struct {
 	Text   string
 	Source Source
 }
 
-// maxFile bounds the YAML file: a cluster of some thousand tasks fits.
+// maxFile bounds the YAML file, in bytes. A cluster of some thousand tasks fits.
 const maxFile = 1 << 18
 
-// Load reads all sources and returns the settings. The error joins all that is
-// wrong, each an InvalidArgument *status.Error of one line that says which
-// source gives which value, and what to write instead.
+// Load reads all sources and returns the settings. The error joins all errors. Each is an
+// InvalidArgument *status.Error of one line with the source, the value, and what to write
+// instead.
 func Load(o LoadOptions) (Config, error) {
 	if o.Environ == nil {
 		o.Environ = os.Environ()
@@ -49,7 +49,7 @@ func Load(o LoadOptions) (Config, error) {
 		o.ReadFile = readFile
 	}
 	var l loader
-	above := koanf.New(".") // the sources above the file, which say which file
+	above := koanf.New(".") // the sources above the file; they name the file
 	l.load(above, l.environment(o.Environ))
 	if o.Flags != nil {
 		l.load(above, posflag.ProviderWithFlag(o.Flags, ".", nil, flagValue))
@@ -71,13 +71,13 @@ func Load(o LoadOptions) (Config, error) {
 	failed := make(map[string]bool)
 	for _, s := range settings {
 		g, ok := merged.Get(s.Key).(given)
-		if !ok { // cannot be: every setting has a default
+		if !ok { // unreachable: every setting has a default
 			continue
 		}
 		if err := s.value(&c).Set(g.Text); err != nil {
 			l.add(valueError(g.Source, s.Key, g.Text, err))
 			failed[s.Key] = true
-			mustSet(s.value(&c), s.Default) // for the rules between settings
+			mustSet(s.value(&c), s.Default) // so that the rules between settings can be checked
 		}
 		c.sources[s.Key] = given{s.value(&c).String(), g.Source}
 	}
@@ -90,9 +90,9 @@ func Load(o LoadOptions) (Config, error) {
 	return c, nil
 }
 
-// usesVerbs reports whether the transport is the one that TensorFlow's RDMA_
-// variables are for. Elsewhere they are somebody else's: their names are short,
-// and their values are no reason for a process not to start.
+// usesVerbs reports whether the transport is verbs. With another transport TensorFlow's RDMA_
+// variables are ignored: other programs may use such short names, and an invalid value must
+// not prevent the start.
 func usesVerbs(above *koanf.Koanf, file map[string]any) bool {
 	g, ok := above.Get(transportKey).(given)
 	if !ok {
@@ -101,7 +101,7 @@ func usesVerbs(above *koanf.Koanf, file map[string]any) bool {
 	return g.Text == Verbs
 }
 
-// loader collects what is wrong, in the order of the sources.
+// loader collects the errors, in the order of the sources.
 type loader struct{ errs []error }
 
 func (l *loader) add(err error) {
@@ -120,7 +120,7 @@ func defaults() map[string]any {
 	return values
 }
 
-// environment is the TRYST_ variables.
+// environment provides the TRYST_ variables.
 func (l *loader) environment(environ []string) koanf.Provider {
 	keys := make(map[string]string, len(settings))
 	for _, s := range settings {
@@ -142,7 +142,7 @@ func (l *loader) environment(environ []string) koanf.Provider {
 	})
 }
 
-// tfConfig is what TF_CONFIG says of the cluster.
+// tfConfig returns the settings in TF_CONFIG.
 func (l *loader) tfConfig(environ []string) map[string]any {
 	values := make(map[string]any)
 	text := ""
@@ -166,7 +166,7 @@ func (l *loader) tfConfig(environ []string) map[string]any {
 	return values
 }
 
-// readFile reads a file as far as its size is looked at.
+// readFile reads a file up to one byte above maxFile, which is enough to see that it is too large.
 func readFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -292,7 +292,7 @@ func TestAllErrorsAtOnce(t *testing.T) {
 		[]string{`variable "TRYST_LISTN"`, "nearest is TRYST_LISTEN"},
 		[]string{"TF_CONFIG"},
 		[]string{`settings.yaml:3: key "log.colour"`, "nearest is log."},
-		[]string{`--transport "carrier-pigeon"`, "known ones are: grpc"},
+		[]string{`--transport "carrier-pigeon"`, "want one of grpc"},
 		[]string{`--listen "nowhere"`, "want HOST:PORT"},
 		[]string{`settings.yaml:2: log.level "loud"`, "debug, info, warn, error"},
 		[]string{`TRYST_KEEPALIVE_TIME "9"`, "30s"},
@@ -382,7 +382,7 @@ func TestTFConfig(t *testing.T) {
 // with the names of the known ones.
 func TestX9UnknownTransport(t *testing.T) {
 	refused := func(t *testing.T, err error, name string) {
-		wantErrors(t, err, []string{name + ` "carrier-pigeon": `, "known ones are: " + strings.Join(Transports(), ", ")})
+		wantErrors(t, err, []string{name + ` "carrier-pigeon": `, "want one of " + strings.Join(Transports(), ", ")})
 	}
 	for name, w := range map[string]world{
 		"--transport":     {args: []string{"--transport=carrier-pigeon"}},

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// WriteTable writes the table of settings as docs/settings.md has it, in Markdown.
+// WriteTable writes the table of settings in docs/settings.md, in Markdown.
 func WriteTable(w io.Writer) error {
 	var b strings.Builder
-	b.WriteString("| key | flag | variable | default | values | for | what |\n")
+	b.WriteString("| key | flag | variable | default | values | for | description |\n")
 	b.WriteString("| --- | --- | --- | --- | --- | --- | --- |\n")
 	for _, s := range settings {
 		values := s.Type()

@@ -57,7 +57,7 @@ func TestWriteTable(t *testing.T) {
 			t.Errorf("got %d bars, want %d: %s", got, want, row)
 		}
 	}
-	const want = "| `log.level` | `--log-level` | `TRYST_LOG_LEVEL` | `info` | level (debug, info, warn, error) | server, client | lowest level that is logged; pull and keys begin at warn where it is not set |"
+	const want = "| `log.level` | `--log-level` | `TRYST_LOG_LEVEL` | `info` | level (debug, info, warn, error) | server, client | lowest level that is logged; the default of pull and keys is warn |"
 	if !strings.Contains(table.String(), want+"\n") {
 		t.Errorf("no row %q in\n%s", want, table.String())
 	}

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// units are the powers of 1024, the largest first. The decimal ones (kB, MB)
-// are not taken: half of those who write them mean these.
+// units are the powers of 1024, the largest first. Decimal units (kB, MB) are not accepted,
+// because many users mean powers of 1024 by them.
 var units = []struct {
 	name  string
 	bytes int64
@@ -18,12 +18,12 @@ var units = []struct {
 
 var (
 	errSize     = errors.New("want a whole number of bytes or one with a unit, B, KiB, MiB, GiB, TiB or PiB: 64MiB")
-	errSizeHigh = errors.New("it is above 8EiB, more than a number of bytes can be")
+	errSizeHigh = errors.New("it is above the limit of 8EiB")
 )
 
 // ParseSize parses a number of bytes: "64MiB", "1GiB", or "4096" without a
 // unit. The number is whole and not negative, the unit one of B, KiB, MiB,
-// GiB, TiB and PiB, with or without a blank before it.
+// GiB, TiB and PiB, with or without a space before it.
 func ParseSize(s string) (int64, error) {
 	number, factor := s, int64(1)
 	for _, u := range units {
@@ -42,8 +42,8 @@ func ParseSize(s string) (int64, error) {
 	return int64(n) * factor, nil
 }
 
-// FormatSize writes a number of bytes as [ParseSize] takes it, in the largest
-// unit that leaves it whole.
+// FormatSize formats a number of bytes for [ParseSize], in the largest unit in which it is a
+// whole number.
 func FormatSize(n int64) string {
 	if n == 0 {
 		return "0"

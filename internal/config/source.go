@@ -2,32 +2,32 @@ package config
 
 import "strconv"
 
-// Source is where a setting's value comes from.
+// Source is the source of a setting's value.
 type Source struct {
-	// Kind is the source.
+	// Kind is the kind of source.
 	Kind SourceKind
 	// Name is the flag with its dashes, the variable, or the file's path.
 	Name string
-	// Line is where the key stands in the file, from 1; 0 for other kinds.
+	// Line is the line of the key in the file, from 1; 0 for other kinds.
 	Line int
 }
 
 // SourceKind is a kind of source.
 type SourceKind uint8
 
-// The kinds of sources, the lowest first. FromProgram is a field that a
-// program set itself.
+// The kinds of sources, in ascending priority. FromProgram is a field that the program
+// set itself.
 const (
 	FromDefault SourceKind = iota
 	FromTFConfig
-	FromTensorFlow // a variable that TensorFlow's verbs extension had
+	FromTensorFlow // a variable of TensorFlow's verbs extension
 	FromFile
 	FromEnv
 	FromFlag
 	FromProgram
 )
 
-// String returns the source as a person looks for it: "flag --listen",
+// String returns the source in the form in which a user finds it: "flag --listen",
 // "env TRYST_LISTEN", "file PATH:LINE", "TF_CONFIG", "default" or "program".
 func (s Source) String() string {
 	switch s.Kind {
@@ -46,8 +46,8 @@ func (s Source) String() string {
 	}
 }
 
-// place returns what an error about the source begins with: PATH:LINE of a
-// file, without a line that is not known.
+// place returns the prefix of errors: PATH:LINE of a file, or PATH if the line is not
+// known, and the name of another source.
 func (s Source) place() string {
 	if s.Line > 0 {
 		return s.Name + ":" + strconv.Itoa(s.Line)

@@ -9,15 +9,14 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// inheritedNames are the variables that TensorFlow's verbs extension was
-// configured by. Its README and its code disagree about most of them, so that
-// settings were passed over unseen; here both spellings are taken, and the
-// source of the value says which one was there.
+// inheritedNames are the variables of TensorFlow's verbs extension. Its README and its code
+// use different names for most of them, so it ignored variables that users set by the README.
+// Both names are valid here, and the source of a value has the name that was set.
 var inheritedNames = []struct {
 	key     string
 	readme  string
-	code    string                       // "" when it is the same
-	convert func(string) (string, error) // nil: the text is ours, too
+	code    string                       // "" if it is the same
+	convert func(string) (string, error) // to our form; nil if it is the same
 }{
 	{"rdma.device", "RDMA_DEVICE", "", nil},
 	{"rdma.port", "RDMA_DEVICE_PORT", "", nil},
@@ -31,8 +30,8 @@ var inheritedNames = []struct {
 	{"rdma.traffic-class", "RDMA_TRAFFIC_CLASS", "", nil},
 }
 
-// Inherited returns the names that TensorFlow's verbs extension had for the
-// setting's variable, the one of its README first; nil for none.
+// Inherited returns the variables of TensorFlow's verbs extension that set the setting, the one
+// in its README first; nil if there are none.
 func (s Setting) Inherited() []string {
 	for _, n := range inheritedNames {
 		switch {
@@ -46,7 +45,7 @@ func (s Setting) Inherited() []string {
 	return nil
 }
 
-// inherited is what those variables give. An empty one gives nothing.
+// inherited returns the settings in those variables. Empty ones are ignored.
 func (l *loader) inherited(environ []string) map[string]any {
 	found := make(map[string]string)
 	for _, variable := range environ {
@@ -63,7 +62,7 @@ func (l *loader) inherited(environ []string) map[string]any {
 		case text == "":
 			name, text = n.code, other
 		case text != other:
-			l.add(status.Errorf(status.InvalidArgument, "%s %s: %s says %s; they are two names of %s: give one", n.readme, quote(text), n.code, quote(other), n.key))
+			l.add(status.Errorf(status.InvalidArgument, "%s %s: %s is %s; both are names of %s: set only one", n.readme, quote(text), n.code, quote(other), n.key))
 			continue
 		}
 		if text == "" {
@@ -82,8 +81,8 @@ func (l *loader) inherited(environ []string) map[string]any {
 	return values
 }
 
-// fromTimeoutCode reads a timeout as the specification codes it: 4.096 µs times
-// two to that power, 0 for ever.
+// fromTimeoutCode converts a timeout code of the specification: 4.096 µs times two to the power of
+// the code; 0 means no timeout.
 func fromTimeoutCode(s string) (string, error) {
 	code, err := strconv.Atoi(s)
 	d := 4096 * time.Nanosecond << min(max(code, 0), 31)
@@ -91,7 +90,7 @@ func fromTimeoutCode(s string) (string, error) {
 		return "", errors.New("want a code of 1 to 23, for 4.096µs times 2 to that power")
 	}
 	if code == 0 || d > maxTimeout {
-		return "", errors.New("a dead peer would not be noticed; want a code of 1 to 23, for 4.096µs times 2 to that power")
+		return "", errors.New("a dead peer would not be detected; want a code of 1 to 23, for 4.096µs times 2 to that power")
 	}
 	return formatDuration(d), nil
 }

@@ -40,15 +40,15 @@ func TestBothSpellings(t *testing.T) {
 			t.Errorf("the same twice: %v", err)
 		}
 		_, err := world{environ: []string{verbs, n.readme + "=1", n.code + "=2"}}.load(t)
-		wantErrors(t, err, []string{n.readme + ` "1"`, n.code + ` says "2"`, "two names of " + n.key})
+		wantErrors(t, err, []string{n.readme + ` "1"`, n.code + ` is "2"`, "both are names of " + n.key})
 	}
 }
 
 func TestInheritedValuesAreJudged(t *testing.T) {
 	for variable, words := range map[string]string{
-		"RDMA_RETRY_CNT=7":     `RDMA_RETRY_CNT: rdma.retry "7": Soft-RoCE takes 7 for "for ever"`,
-		"RDMA_QP_TIMEOUT=0":    "a dead peer would not be noticed",
-		"RDMA_QP_TIMEOUT=24":   "a dead peer would not be noticed",
+		"RDMA_RETRY_CNT=7":     `RDMA_RETRY_CNT: rdma.retry "7": with 7 Soft-RoCE retries forever`,
+		"RDMA_QP_TIMEOUT=0":    "a dead peer would not be detected",
+		"RDMA_QP_TIMEOUT=24":   "a dead peer would not be detected",
 		"RDMA_QP_TIMEOUT=67ms": "want a code of 1 to 23",
 		"RDMA_MTU=1500":        `RDMA_MTU: rdma.mtu "1500": want one of 0, 256`,
 		"RDMA_GID_INDEX=-1":    "0 to 255",
@@ -64,7 +64,7 @@ func TestInheritedValuesAreJudged(t *testing.T) {
 // TestRetryForEver: 7 is refused with the reason, by whatever name it is given.
 func TestRetryForEver(t *testing.T) {
 	_, err := world{args: []string{"--rdma-retry=7"}}.load(t)
-	wantErrors(t, err, []string{`--rdma-retry "7": Soft-RoCE takes 7 for "for ever", so a dead peer would never be noticed; want 0 to 6`})
+	wantErrors(t, err, []string{`--rdma-retry "7": with 7 Soft-RoCE retries forever, so a dead peer would never be detected; want 0 to 6`})
 	_, err = world{args: []string{"--rdma-retry=8"}}.load(t)
 	wantErrors(t, err, []string{"want 0 to 6"})
 	c, err := world{args: []string{"--rdma-retry=0"}}.load(t)

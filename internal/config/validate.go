@@ -8,10 +8,9 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// Validate checks each field and what must hold between them. It is for a
-// Config that a program filled in, after [Config.FillDefaults]; what [Load]
-// returns has passed it. The error joins all that is wrong, each an
-// InvalidArgument *status.Error of one line that names the setting by its key.
+// Validate checks each field and the rules between fields. It is for a Config that a program
+// made, after [Config.FillDefaults]; [Load] has checked what it returns. The error joins all
+// errors. Each is an InvalidArgument *status.Error of one line that names the setting by its key.
 func (c *Config) Validate(use Use) error {
 	var errs []error
 	failed := make(map[string]bool)
@@ -25,30 +24,30 @@ func (c *Config) Validate(use Use) error {
 	return errors.Join(append(errs, c.broken(use, failed)...)...)
 }
 
-// rule is something that must hold between settings.
+// rule is a condition on several settings.
 type rule struct {
-	keys []string // the settings it looks at; the error is about the first
-	use  Use      // whom it binds
-	// check returns what is wrong and what to do, or "".
+	keys []string // of the settings that it reads; the error names the first
+	use  Use      // the processes that it applies to
+	// check returns the error and what to do, or "".
 	check func(*Config) string
 }
 
 var rules = []rule{
 	{[]string{"tls.cert", "tls.key"}, both, func(c *Config) string {
 		if c.TLS.Cert != "" && c.TLS.Key == "" {
-			return "a certificate without its private key; give tls.key, too"
+			return "it requires the private key; set tls.key, too"
 		}
 		return ""
 	}},
 	{[]string{"tls.key", "tls.cert"}, both, func(c *Config) string {
 		if c.TLS.Key != "" && c.TLS.Cert == "" {
-			return "a private key without its certificate; give tls.cert, too"
+			return "it requires the certificate; set tls.cert, too"
 		}
 		return ""
 	}},
 	{[]string{"tls.require-client-cert", "tls.cert", "tls.ca"}, ForServer, func(c *Config) string {
 		if c.TLS.RequireClientCert && (c.TLS.Cert == "" || c.TLS.CA == "") {
-			return "clients cannot be asked for certificates without tls.cert, tls.key and tls.ca; give all three"
+			return "it requires tls.cert, tls.key and tls.ca; set all three"
 		}
 		return ""
 	}},
@@ -59,7 +58,7 @@ var rules = []rule{
 		return ""
 	}},
 	{[]string{"tls.server-name", "tls.ca", "tls.cert", "tls.key", "tls.require-client-cert"}, ForServer, func(c *Config) string {
-		if c.TLS.ServerName != "" && c.TLS.CA == "" { // with tls.ca it is that rule's
+		if c.TLS.ServerName != "" && c.TLS.CA == "" { // the rule above checks tls.ca
 			return noListener(c.TLS)
 		}
 		return ""
@@ -71,13 +70,13 @@ var rules = []rule{
 		case !listed:
 			return "it is not in the cluster " + quote(c.Cluster.String()) + "; name one of its tasks"
 		case c.sources != nil && c.source(taskKey).Kind == FromDefault && c.Cluster.Len() > 1:
-			return "the cluster has several tasks and nothing says which one this process is; give the task"
+			return "the cluster has several tasks, and task is not set; set it to the one that this process is"
 		}
 		return ""
 	}},
 	{[]string{"arena", "arena-limit"}, both, func(c *Config) string {
 		if c.Arena > c.ArenaLimit/2 {
-			return "two of them do not fit the arena-limit of " + FormatSize(c.ArenaLimit) + "; lower it, or raise arena-limit"
+			return "it must be at most half of arena-limit, which is " + FormatSize(c.ArenaLimit) + "; lower it, or raise arena-limit"
 		}
 		return ""
 	}},
@@ -86,34 +85,34 @@ var rules = []rule{
 	apart("pprof-address", "metrics-address", func(c *Config) (string, string) { return c.PprofAddress, c.MetricsAddress }),
 }
 
-// noListener says what is wrong with a server that dials with TLS where it does
-// not listen with it, unless another rule tells what is missing for that.
+// noListener is the error of a server that dials with TLS and listens without, unless another
+// rule reports the missing settings.
 func noListener(t TLS) string {
 	if t.Cert == "" && t.Key == "" && !t.RequireClientCert {
-		return "the server would dial with TLS and listen without; give tls.cert and tls.key, too"
+		return "the server would dial with TLS and listen without it; set tls.cert and tls.key, too"
 	}
 	return ""
 }
 
-// besideCluster reports whether the process is an evaluator, which TensorFlow
-// lets run beside a cluster that has none.
+// besideCluster reports whether the process is an evaluator that is not in the cluster.
+// TensorFlow allows that.
 func besideCluster(c *Config) bool {
 	const evaluator = "evaluator"
 	return c.Task.Job == evaluator && !slices.Contains(c.Cluster.Jobs(), evaluator)
 }
 
-// apart is the rule that two listeners have two addresses, port 0 apart.
+// apart is the rule that two listeners have different addresses, unless the port is 0.
 func apart(key, other string, addresses func(*Config) (string, string)) rule {
 	return rule{[]string{key, other}, ForServer, func(c *Config) string {
 		a, b := addresses(c)
 		if a == "" || a != b || strings.HasSuffix(a, ":0") {
 			return ""
 		}
-		return "it is the address of " + other + ", too; give another port"
+		return "it is also the address of " + other + "; set another port"
 	}}
 }
 
-// broken returns what is wrong between settings, the failed ones apart.
+// broken returns the errors of the rules. It skips rules that read a setting in failed.
 func (c *Config) broken(use Use, failed map[string]bool) []error {
 	var errs []error
 	for _, r := range rules {
@@ -128,9 +127,8 @@ func (c *Config) broken(use Use, failed map[string]bool) []error {
 	return errs
 }
 
-// reason is an error of package cluster about a text as one of a value: without
-// its code, which is InvalidArgument for all of them here, and without the
-// text, which the caller shows.
+// reason converts an error of package cluster about a text to the error of a value: without the
+// status code and without the text, which the caller adds.
 func reason(err error, text string) error {
 	if err == nil {
 		return nil

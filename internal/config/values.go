@@ -14,25 +14,23 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 )
 
-// value is a field of a Config as text: what a source says is Set, and String
-// is what Set takes. Set leaves the field alone when it returns an error, and
-// its errors say what to write instead. check says what is wrong with a field
-// that was set without Set, or "".
+// value accesses a field of a Config as text. Set parses the text of a source; if it returns an
+// error, which says what to write instead, the field is unchanged. String returns a text that Set
+// accepts. check checks a field that was not set by Set.
 type value interface {
-	pflag.Value // Type is the word for the value in --help
+	pflag.Value // Type names the kind of value in --help
 	limits() string
 	check() error
 }
 
-// mustSet sets a value to a text of the table. That all of them parse is
-// tested.
+// mustSet sets a value to a default of the table. A test checks that all defaults parse.
 func mustSet(v value, text string) {
 	if err := v.Set(text); err != nil {
 		panic("config: default " + strconv.Quote(text) + ": " + err.Error()) //nolint:forbidigo // a mistake in the table
 	}
 }
 
-// anyText is a text that only its user can judge: a path, a name.
+// anyText is a text that is not checked here: a path, a name.
 type anyText struct {
 	p    *string
 	kind string
@@ -46,12 +44,12 @@ func (v anyText) check() error       { return v.checkText(*v.p) }
 
 func (v anyText) checkText(s string) error {
 	if strings.ContainsRune(s, 0) {
-		return errors.New("it holds a zero byte; no path and no name does")
+		return errors.New("it contains a zero byte, which is not allowed in a path or name")
 	}
 	return nil
 }
 
-// choice is one of a few words.
+// choice is one of a few names.
 type choice struct {
 	p     *string
 	known []string
@@ -65,12 +63,12 @@ func (v choice) check() error       { return v.checkText(*v.p) }
 
 func (v choice) checkText(s string) error {
 	if !slices.Contains(v.known, s) {
-		return fmt.Errorf("not known; the known ones are: %s", v.limits())
+		return fmt.Errorf("unknown; want one of %s", v.limits())
 	}
 	return nil
 }
 
-// address is HOST:PORT, or nothing when that is optional.
+// address is HOST:PORT, or empty if it is optional.
 type address struct {
 	p        *string
 	optional bool
@@ -92,7 +90,7 @@ func (v address) checkText(s string) error {
 	if s == "" && v.optional {
 		return nil
 	}
-	if strings.HasPrefix(s, "/") { // cluster specs take names of resolvers; nobody can listen on one
+	if strings.HasPrefix(s, "/") { // valid in cluster specs, for resolvers, but not for listening
 		return errors.New("want HOST:PORT")
 	}
 	return reason(cluster.ValidateHostPort(s), s)
@@ -199,7 +197,7 @@ func (v duration) Set(s string) error {
 
 func (v duration) within(d time.Duration) error { return within(v, d < v.min || d > v.max) }
 
-// maybeDuration is a duration, or 0 for what its user finds best.
+// maybeDuration is a duration, or 0 for a default that is chosen later.
 type maybeDuration struct{ duration }
 
 func (v maybeDuration) limits() string { return "0, " + v.duration.limits() }
@@ -252,7 +250,7 @@ func (v ratio) Set(s string) error {
 	return nil
 }
 
-func (v ratio) within(f float64) error { return within(v, !(f > 0 && f <= 1)) } // NaN is not within, either
+func (v ratio) within(f float64) error { return within(v, !(f > 0 && f <= 1)) } // false for NaN, too
 
 // within returns the error of a number that is not within its limits.
 func within(v value, outside bool) error {
@@ -272,9 +270,9 @@ func (v level) check() error   { return nil }
 
 func (v level) Set(s string) error {
 	var l slog.Level
-	known := strings.Split(v.limits(), ", ") // slog takes more, such as INFO+2
+	known := strings.Split(v.limits(), ", ") // slog accepts more, such as INFO+2
 	if err := l.UnmarshalText([]byte(s)); err != nil || !slices.Contains(known, strings.ToLower(s)) {
-		return errors.New("not known; the known ones are: " + v.limits())
+		return errors.New("unknown; want one of " + v.limits())
 	}
 	*v.p = l
 	return nil
@@ -313,7 +311,7 @@ type spec struct{ p **cluster.Spec }
 func (v spec) String() string { return (*v.p).String() }
 func (v spec) Type() string   { return "cluster" }
 func (v spec) limits() string { return "" }
-func (v spec) check() error   { return nil } // a Spec is valid by its construction
+func (v spec) check() error   { return nil } // a Spec is always valid
 
 func (v spec) Set(s string) error {
 	parsed, err := cluster.ParseSpec(s)

@@ -8,13 +8,12 @@ import (
 	"strings"
 )
 
-// maybeCount is a whole number within limits, or nothing where that is said by
-// a word for it.
+// maybeCount is a whole number within limits, or nil for the empty text if none is set.
 type maybeCount struct {
 	p        **int
 	min, max int
-	none     string            // what the empty text means, "" when it is not taken
-	refuse   func(n int) error // a word about a number outside; nil for none
+	none     string            // the meaning of the empty text; "" if it is not valid
+	refuse   func(n int) error // a more specific error of an invalid number; may be nil
 }
 
 func (v maybeCount) Type() string { return "number" }
@@ -62,10 +61,10 @@ func (v maybeCount) checkText(s string) error {
 	return within(v, n < v.min || n > v.max)
 }
 
-// trafficClass is a byte whose two low bits are not both set.
+// trafficClass is a byte whose lower two bits are not both set.
 type trafficClass struct{ count }
 
-func (v trafficClass) limits() string { return v.count.limits() + ", 3 not in the two low bits" }
+func (v trafficClass) limits() string { return v.count.limits() + ", lower two bits not 3" }
 func (v trafficClass) check() error   { return errors.Join(v.count.check(), unmarked(*v.p)) }
 
 func (v trafficClass) Set(s string) error {
@@ -80,24 +79,24 @@ func (v trafficClass) Set(s string) error {
 	return nil
 }
 
-// unmarked refuses packets that are sent as if a switch had marked them: each would
-// slow down its own sender.
+// unmarked refuses ECN 3 (congestion experienced): receivers would take each packet for one that
+// a switch has marked, and slow down the sender.
 func unmarked(class int) error {
 	if class&3 == 3 {
-		return errors.New("3 in the two low bits is the mark of a switch whose queue is long (RFC 3168); want 0, 1 or 2 there: the upper six bits are the DSCP")
+		return errors.New("the lower two bits are 3, which means \"congestion experienced\" and is for switches (RFC 3168); want 0, 1 or 2 there: the upper six bits are the DSCP")
 	}
 	return nil
 }
 
-// noRetryForEver says why 7, which the specification allows, is refused.
+// noRetryForEver refuses 7, which the specification allows.
 func noRetryForEver(n int) error {
 	if n == 7 {
-		return errors.New("Soft-RoCE takes 7 for \"for ever\", so a dead peer would never be noticed; want 0 to 6")
+		return errors.New("with 7 Soft-RoCE retries forever, so a dead peer would never be detected; want 0 to 6")
 	}
 	return nil
 }
 
-// oneOf is one of a few numbers.
+// oneOf is one of a list of numbers.
 type oneOf struct {
 	p     *int
 	known []int
