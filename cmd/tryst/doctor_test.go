@@ -82,7 +82,7 @@ func TestDoctorOfTheDeviceInSoftware(t *testing.T) {
 		if err := json.Unmarshal([]byte(line), &l); err != nil {
 			t.Fatal(err)
 		}
-		found = found || l.Check == "provider" && strings.Contains(l.Text, "roce, a device in software: the setting provider names it")
+		found = found || l.Check == "provider" && strings.Contains(l.Text, "roce, a device in user space: the setting provider names it")
 	}
 	if !found || !strings.Contains(out, "UDP port 4791") {
 		t.Error(out)

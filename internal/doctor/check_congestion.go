@@ -10,18 +10,18 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// losses are counters that rise when packets are lost or come out of order, by
-// the names of several drivers (mlx5, irdma, bnxt_re, rxe), with what each means.
+// losses are the counters of lost and reordered packets, with the names that several drivers use
+// (mlx5, irdma, bnxt_re, rxe), and their meaning.
 var losses = map[string]string{
-	"out_of_sequence":                "packets came out of order",
-	"packet_seq_err":                 "peers said that packets are missing",
-	"local_ack_timeout_err":          "acknowledgements did not come in time",
-	"rcvd_seq_err":                   "peers said that packets are missing",
-	"out_of_seq_request":             "packets came out of order",
-	"retry_exceeded_err":             "connections were given up after all retries",
-	"oos_drop_count":                 "packets came out of order and were dropped",
-	"max_retry_exceeded":             "connections were given up after all retries",
-	"req_transport_retries_exceeded": "connections were given up after all retries",
+	"out_of_sequence":                "packets arrived out of order",
+	"packet_seq_err":                 "peers reported missing packets",
+	"local_ack_timeout_err":          "acknowledgements were late",
+	"rcvd_seq_err":                   "peers reported missing packets",
+	"out_of_seq_request":             "packets arrived out of order",
+	"retry_exceeded_err":             "connections broke after all retries",
+	"oos_drop_count":                 "packets arrived out of order and were dropped",
+	"max_retry_exceeded":             "connections broke after all retries",
+	"req_transport_retries_exceeded": "connections broke after all retries",
 }
 
 func (e *examiner) congestion() {
@@ -32,7 +32,7 @@ func (e *examiner) congestion() {
 	f, c := e.facts, e.facts.Choice
 	const check = "congestion"
 	if f.NoCounters != nil && !errors.Is(f.NoCounters, verbs.ErrUnavailable) {
-		e.warn(check, doRead, "not all counters could be read: %v", f.NoCounters)
+		e.warn(check, doRead, "some counters could not be read: %v", f.NoCounters)
 	}
 	if c.Link != verbs.LinkEthernet {
 		return
@@ -44,13 +44,13 @@ func (e *examiner) congestion() {
 		}
 	}
 	if len(lost) > 0 {
-		do := "make the network lossless for RoCE: PFC on one priority on NICs and every switch between, or ECN (DCQCN); see that --rdma-traffic-class is of that priority"
+		do := "make the network lossless for RoCE: enable PFC for one priority on the NICs and all switches between them, or ECN (DCQCN); choose --rdma-traffic-class for that priority"
 		if d.Software() {
-			do = "look where packets are lost: ip -s link, tc -s qdisc"
+			do = "find out where packets are lost: ip -s link, tc -s qdisc"
 		}
-		e.warn(check, do, "since the counters began: %s", strings.Join(lost, ", "))
+		e.warn(check, do, "since the counters started: %s", strings.Join(lost, ", "))
 	} else if len(f.Counters) > 0 {
-		e.ok(check, "the counters tell of no lost packets")
+		e.ok(check, "the counters show no lost packets")
 	}
 	if d.Software() {
 		return
@@ -64,20 +64,19 @@ func (e *examiner) congestion() {
 			}
 		}
 		if len(on) == 0 {
-			e.warn("ECN", "echo 1 > /sys/class/net/"+c.Netdev+"/ecn/roce_np/enable/3, and roce_rp likewise, for the priority of RoCE",
-				"%s answers packets that switches marked in no priority", c.Netdev)
+			e.warn("ECN", "echo 1 > /sys/class/net/"+c.Netdev+"/ecn/roce_np/enable/3, and the same for roce_rp, with the priority of RoCE",
+				"%s reacts to ECN marks in no priority", c.Netdev)
 		} else {
-			e.ok("ECN", "%s answers packets that switches marked in priority %s", c.Netdev, strings.Join(on, ", "))
+			e.ok("ECN", "%s reacts to ECN marks in priority %s", c.Netdev, strings.Join(on, ", "))
 		}
 	}
 	if sent, handled := f.Counters["np_cnp_sent"], f.Counters["rp_cnp_handled"]; sent+handled > 0 {
-		e.ok("ECN", "it works: %d notifications of congestion were sent and %d were obeyed", sent, handled)
+		e.ok("ECN", "it works: %d congestion notifications were sent, and %d were handled", sent, handled)
 	}
 }
 
-// pfc judges the pauses of the chosen netdev. Where NICs and switches go by the
-// DSCP, its upper three bits are the priority unless somebody has set another
-// table.
+// pfc checks the pauses of the chosen netdev. Where NICs and switches derive the priority from the
+// DSCP, it is the upper three bits of the DSCP, unless another mapping is configured.
 func (e *examiner) pfc() {
 	f := e.facts
 	if f.PFC == nil {
@@ -93,14 +92,14 @@ func (e *examiner) pfc() {
 	notified := slices.Contains(slices.Collect(maps.Values(f.ECN)), true)
 	switch {
 	case len(on) == 0 && notified:
-		e.ok(check, "%s pauses no priority, and ECN is on", f.Choice.Netdev)
+		e.ok(check, "PFC is off on %s, and ECN is on", f.Choice.Netdev)
 	case len(on) == 0:
-		e.warn(check, "pause the priority of RoCE on NICs and every switch between (dcb pfc set dev "+f.Choice.Netdev+" prio-pfc 3:on), or use ECN",
-			"%s pauses no priority: packets are lost where a queue is full", f.Choice.Netdev)
+		e.warn(check, "enable PFC for the priority of RoCE on the NICs and all switches between them (dcb pfc set dev "+f.Choice.Netdev+" prio-pfc 3:on), or use ECN",
+			"PFC is off on %s: packets are lost where a queue is full", f.Choice.Netdev)
 	case !slices.Contains(on, ours):
-		e.warn(check, fmt.Sprintf("--rdma-traffic-class %d, or whatever this network maps to priority %d", on[0]<<5, on[0]),
-			"%s pauses priority %s; packets with --rdma-traffic-class %d are of priority %d where the DSCP decides", f.Choice.Netdev, strings.Join(words, ", "), f.TrafficClass, ours)
+		e.warn(check, fmt.Sprintf("use --rdma-traffic-class %d, or the traffic class that this network maps to priority %d", on[0]<<5, on[0]),
+			"PFC is on for %s priority %s; but packets with --rdma-traffic-class %d have priority %d where it is derived from the DSCP", f.Choice.Netdev, strings.Join(words, ", "), f.TrafficClass, ours)
 	default:
-		e.ok(check, "%s pauses priority %s, and packets are of %d", f.Choice.Netdev, strings.Join(words, ", "), ours)
+		e.ok(check, "PFC is on for %s priority %s, and packets have priority %d", f.Choice.Netdev, strings.Join(words, ", "), ours)
 	}
 }

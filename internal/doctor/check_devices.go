@@ -37,21 +37,21 @@ func (e *examiner) devices() {
 				e.ok(check, "%s", text)
 				continue
 			}
-			do := "connect the cable, and look at the switch's port"
+			do := "connect the cable, and check the port of the switch"
 			switch {
 			case p.Link == verbs.LinkInfiniBand && p.State != verbs.PortDown:
-				do = "start a subnet manager on this fabric (opensm), or look why its sweep passes this port"
+				do = "start a subnet manager on this fabric (opensm), or find out why its sweep skips this port"
 			case p.Netdev != "":
-				do = "ip link set " + p.Netdev + " up; then the cable and the switch's port"
+				do = "ip link set " + p.Netdev + " up; then check the cable and the port of the switch"
 			}
 			e.warn(check, do, "%s", text)
 		}
 		for _, err := range d.Problems {
-			e.warn(d.Name, doRead, "not all could be read: %v", err)
+			e.warn(d.Name, doRead, "some facts could not be read: %v", err)
 		}
 	}
 	for _, err := range f.Inventory.Problems {
-		e.warn("devices", doRead, "not all could be read: %v", err)
+		e.warn("devices", doRead, "some facts could not be read: %v", err)
 	}
 }
 
@@ -63,14 +63,14 @@ func (e *examiner) choice() {
 	const check = "chosen"
 	if f.NoChoice != nil {
 		if len(f.Inventory.Devices) > 0 || f.Want != (discovery.Want{}) {
-			e.lacks(check, "mend what is told of the port that you want, or ask for another (--rdma-device, --rdma-port, --rdma-gid-index)", "%v", f.NoChoice)
+			e.lacks(check, "fix what is reported about the port that you want, or name another one (--rdma-device, --rdma-port, --rdma-gid-index)", "%v", f.NoChoice)
 		}
 		return
 	}
 	e.chosenIs(check, f.Choice)
 }
 
-// chosenIs tells a choice and what speaks for and against it.
+// chosenIs reports a choice, the reasons for it, and why the others were not chosen.
 func (e *examiner) chosenIs(check string, c discovery.Choice) {
 	e.ok(check, "%s: %s", c, c.Reason)
 	if c.Understood != "" {
@@ -78,22 +78,22 @@ func (e *examiner) chosenIs(check string, c discovery.Choice) {
 	}
 	for _, w := range c.Warnings {
 		if c.Type == verbs.GIDTypeRoCEv1 && strings.Contains(w, c.Type.String()+":") {
-			continue // a check of its own, below
+			continue // the check "RoCE version" reports it
 		}
-		e.warn(check, "name another with --rdma-device, --rdma-port or --rdma-gid-index, unless it is meant so", "%s", w)
+		e.warn(check, "name another one with --rdma-device, --rdma-port or --rdma-gid-index, unless this is intended", "%s", w)
 	}
 	for _, r := range c.Against {
 		e.ok(check, "not %s: %s", r.What, r.Why)
 	}
 	if c.Type == verbs.GIDTypeRoCEv1 {
 		e.warn("RoCE version", "choose a GID of RoCE v2 with --rdma-gid-index; without one, set the NIC to RoCE v2",
-			"RoCE v1: peers with RoCE v2 get gRPC, and no router is crossed")
+			"RoCE v1: it does not reach peers with RoCE v2, nor peers behind routers; those use gRPC")
 	} else if c.Link == verbs.LinkEthernet {
 		e.ok("RoCE version", "%s", c.Type)
 	}
 }
 
-// chosen is the device of the choice, or nil.
+// chosen returns the chosen device, or nil.
 func (e *examiner) chosen() *discovery.Device {
 	if e.facts.NoChoice != nil || e.facts.NoDiscovery != nil {
 		return nil

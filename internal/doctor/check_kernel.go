@@ -7,23 +7,23 @@ import (
 )
 
 const (
-	loadSoftRoCE = "load the driver of the NIC, or make a Soft-RoCE device: modprobe rdma_rxe && rdma link add rxe0 type rxe netdev eth0"
+	loadSoftRoCE = "load the driver of the NIC, or create a Soft-RoCE device: modprobe rdma_rxe && rdma link add rxe0 type rxe netdev eth0"
 	loadUverbs   = "modprobe ib_uverbs"
 )
 
 func (e *examiner) kernel() {
 	f := e.facts
 	if f.NoDiscovery != nil {
-		e.lacks("kernel", doElsewhere, "RDMA devices cannot be looked for: %v", f.NoDiscovery)
+		e.lacks("kernel", doElsewhere, "RDMA devices cannot be listed: %v", f.NoDiscovery)
 		return
 	}
 	k := f.Kernel
 	switch {
 	case !k.Core:
-		e.lacks("kernel", loadSoftRoCE, "it has no RDMA: ib_core is not loaded")
+		e.lacks("kernel", loadSoftRoCE, "RDMA is not available: ib_core is not loaded")
 		return
 	case !k.Uverbs:
-		e.lacks("kernel", loadUverbs, "processes cannot reach its RDMA devices: ib_uverbs is not loaded")
+		e.lacks("kernel", loadUverbs, "processes cannot use RDMA devices: ib_uverbs is not loaded")
 	default:
 		e.ok("kernel", "ib_core and ib_uverbs are loaded; drivers: %s", orNone(strings.Join(k.Drivers, ", ")))
 	}
@@ -37,19 +37,19 @@ func (e *examiner) kernel() {
 		case n.Err == nil:
 			e.ok(check, "%s can be opened", n.Path)
 		case n.Path == "":
-			e.lacksFor(n.Device, check, loadUverbs, "the kernel has made no node for it under /dev/infiniband")
+			e.lacksFor(n.Device, check, loadUverbs, "it has no node under /dev/infiniband")
 		case errors.Is(n.Err, fs.ErrPermission):
 			e.lacksFor(n.Device, check, "give this user read and write permission ("+n.Path+"; usually the group rdma), and in a container pass the device in: --device "+n.Path,
-				"it may not be opened: %v", n.Err)
+				"it cannot be opened: %v", n.Err)
 		case errors.Is(n.Err, fs.ErrNotExist):
-			e.lacksFor(n.Device, check, "in a container pass the device in: --device "+n.Path+"; elsewhere see that udev runs", "%s is not there", n.Path)
-		case errors.Is(n.Err, errors.ErrUnsupported): // it was not tried
+			e.lacksFor(n.Device, check, "in a container pass the device in: --device "+n.Path+"; on a host check that udev runs", "%s does not exist", n.Path)
+		case errors.Is(n.Err, errors.ErrUnsupported): // not tried on this system
 		default:
-			e.lacksFor(n.Device, check, "see what the kernel says of it (dmesg), and load the driver again or plug the device in anew", "%s cannot be opened: %v", n.Path, n.Err)
+			e.lacksFor(n.Device, check, "read the log of the kernel (dmesg), and reload the driver or replug the device", "%s cannot be opened: %v", n.Path, n.Err)
 		}
 	}
 	for _, err := range k.Problems {
-		e.warn("kernel", doRead, "not all could be read: %v", err)
+		e.warn("kernel", doRead, "some facts could not be read: %v", err)
 	}
 }
 

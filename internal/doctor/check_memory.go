@@ -8,7 +8,7 @@ import (
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 )
 
-// registers reports whether memory will be registered with a device at all.
+// registers reports whether the process will register memory with a device.
 func (e *examiner) registers() bool {
 	provider, _ := e.facts.uses()
 	return e.facts.NoDiscovery == nil && len(e.facts.Inventory.Devices) > 0 && provider != config.ProviderRoCE
@@ -27,12 +27,12 @@ func (e *examiner) memlock() {
 	case m.Limit == verbstransport.NoMemlock:
 		e.ok(check, "no limit")
 	case m.Exempt:
-		e.ok(check, "the limit of %s does not count: the process has CAP_IPC_LOCK", bytesText(m.Limit))
+		e.ok(check, "the limit of %s does not apply: the process has CAP_IPC_LOCK", bytesText(m.Limit))
 	case !m.Enough(least):
-		e.lacks(check, m.Raise(most), "at most %s may be locked, and the first arenas take %s (--arena) and the messages of channels %s (--rdma-queue-depth): devices will refuse them",
+		e.lacks(check, m.Raise(most), "at most %s may be locked, but the first arenas take %s (--arena) and the messages of channels %s (--rdma-queue-depth): devices will refuse them",
 			bytesText(m.Limit), bytesText(f.RegisterLeast), bytesText(f.Messages))
 	case !m.Enough(most):
-		e.warn(check, m.Raise(most), "at most %s may be locked, and registered memory may grow to %s (--arena-limit) beside %s for the messages of channels (--rdma-queue-depth): what does not fit goes over gRPC",
+		e.warn(check, m.Raise(most), "at most %s may be locked, but arenas may grow to %s (--arena-limit) and the messages of channels take %s (--rdma-queue-depth): transfers that do not fit go over gRPC",
 			bytesText(m.Limit), bytesText(f.RegisterMost), bytesText(f.Messages))
 	default:
 		e.ok(check, "at most %s may be locked, which is enough for %s", bytesText(m.Limit), bytesText(most))
@@ -47,7 +47,7 @@ func (e *examiner) hugePages() {
 	const check = "huge pages"
 	h := f.HugePages
 	if h.Err != nil {
-		e.warn(check, doRead, "not all could be read: %v", h.Err)
+		e.warn(check, doRead, "some facts could not be read: %v", h.Err)
 	}
 	var free uint64
 	var pools []string
@@ -62,10 +62,10 @@ func (e *examiner) hugePages() {
 	case free > 0 && free >= f.RegisterLeast:
 		e.ok(check, "%s", strings.Join(pools, "; "))
 	case transparent:
-		e.ok(check, "%stransparent ones are on (%s)", reserved(pools), h.Transparent)
+		e.ok(check, "%stransparent huge pages are enabled (%s)", reserved(pools), h.Transparent)
 	case h.Err == nil:
 		e.warn(check, "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled, or reserve some: sysctl vm.nr_hugepages=1024",
-			"%stransparent ones are off: registering memory takes longer, and NICs miss more in their tables", reserved(pools))
+			"%stransparent huge pages are disabled: registering memory takes longer, and NICs have more cache misses in their translation tables", reserved(pools))
 	}
 }
 

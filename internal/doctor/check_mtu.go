@@ -20,11 +20,11 @@ func (e *examiner) mtu() {
 	}
 	if l := f.Library; l.Asked && l.Err == nil {
 		if l.OpenErr != nil {
-			text, do := hinted(l.OpenErr, "see the lines on its node and on libibverbs above")
+			text, do := hinted(l.OpenErr, "see the lines about its node and about libibverbs above")
 			e.lacks("device", do, "%s cannot be opened: %s", c.Device, text)
 		} else {
 			if active != 0 && l.Port.ActiveMTU != active {
-				e.warn(check, "if the network device's MTU was just changed, set its link down and up", "the open port says %d, and %s with MTU %d should make %d",
+				e.warn(check, "if the MTU of the network device was just changed, set its link down and up", "the open port has %d, but %s with MTU %d should give %d",
 					int(l.Port.ActiveMTU), c.Netdev, c.NetdevMTU, int(active))
 			}
 			active = l.Port.ActiveMTU
@@ -51,7 +51,7 @@ func (e *examiner) mtu() {
 	}
 }
 
-// mtuOfNetdev says what the MTU of a network device costs.
+// mtuOfNetdev reports whether a larger MTU of a network device would help.
 func (e *examiner) mtuOfNetdev(netdev string, mtu, headers int) {
 	const check = "MTU"
 	hint := discovery.MTUHint(netdev, mtu, headers)

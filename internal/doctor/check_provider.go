@@ -6,7 +6,7 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/discovery"
 )
 
-// noKernel is why no RDMA port of the kernel can be used; nil when one can.
+// noKernel returns why no RDMA port of the kernel can be used, or nil if one can.
 func (f *Facts) noKernel() error {
 	switch l := f.Library; {
 	case f.NoDiscovery != nil:
@@ -24,11 +24,11 @@ func (f *Facts) noKernel() error {
 	return nil
 }
 
-// works says that nothing is known against the device in software.
+// works reports whether no error of the device in user space is known.
 func (s Software) works() bool { return s.Asked && s.Err == nil && s.Sockets.Err == nil }
 
-// uses is the provider that these settings lead to, and why; "" when none has a
-// device. It is the rule of server.Select.
+// uses returns the provider that the settings lead to, and the reason; "" if none has a usable
+// device. It follows server.Select.
 func (f *Facts) uses() (provider, why string) {
 	err := f.noKernel()
 	software := f.Software.works()
@@ -54,12 +54,12 @@ func (e *examiner) provider() {
 	const check = "provider"
 	switch provider, why := f.uses(); {
 	case provider == config.ProviderRoCE && f.Provider != config.ProviderRoCE && len(f.Inventory.Devices) > 0:
-		e.warn(check, "mend what is told of the RDMA devices above, or ask for it: --provider roce", "%s, a device in software, though there is RDMA: %s", provider, why)
+		e.warn(check, "fix what is reported about the RDMA devices above, or set --provider roce", "%s, a device in user space, although there are RDMA devices: %s", provider, why)
 	case provider == config.ProviderRoCE:
-		e.ok(check, "%s, a device in software: %s", provider, why)
+		e.ok(check, "%s, a device in user space: %s", provider, why)
 	case provider != "":
 		e.ok(check, "%s: %s", provider, why)
 	case f.Provider == config.ProviderLibibverbs && f.Software.works():
-		e.lacks(check, "mend what is told above, or take the device in software: --provider auto", "libibverbs was asked for, and has no device that can be used")
+		e.lacks(check, "fix what is reported above, or use the device in user space: --provider auto", "the setting provider names libibverbs, which has no usable device")
 	}
 }

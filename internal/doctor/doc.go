@@ -1,12 +1,12 @@
-// Package doctor says whether tensors can move from this host, and what to do
-// where they cannot: lines of OK, WARN or FAIL, each with what would mend it.
+// Package doctor checks whether tensors can move from this host. Each check gives a line of OK,
+// WARN or FAIL, with what to do about it.
 //
-//	Gather (asks the host) ──► Facts ──► Examine (pure) ──► Report ──► text, JSON, exit status
+//	Gather (reads the host) ──► Facts ──► Examine (pure) ──► Report ──► text, JSON, exit status
 //
-// Examine has all the judgement and touches nothing, so that what it says about
-// a host can be tested without the host.
+// Examine makes all decisions and has no side effects, so that the report about a host can be
+// tested without that host.
 //
-// WARN is what works and is slower, or reaches less far, than it could. FAIL is
-// what does not work: without RDMA that is so only when RDMA was asked for, since
-// tensors go over gRPC otherwise.
+// WARN means that something works, but is slower or reaches fewer peers than it could. FAIL
+// means that something does not work. Missing RDMA is a FAIL only if the settings require RDMA;
+// otherwise tensors go over gRPC.
 package doctor

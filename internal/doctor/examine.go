@@ -9,7 +9,7 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// Examine judges facts. The same facts give the same report.
+// Examine makes a report of facts. It is a pure function.
 func Examine(f Facts) Report {
 	e := examiner{facts: &f}
 	e.settings()
@@ -29,13 +29,13 @@ func Examine(f Facts) Report {
 	return e.report
 }
 
-// What is to be done where something could not be looked at.
+// What to do where something could not be read.
 const (
-	doRead      = "let this user read /sys and /proc and open netlink sockets, or run it as one who may; what it could not see may be well"
+	doRead      = "let this user read /sys and /proc and open netlink sockets, or run the command as a user that may; what could not be read may be in order"
 	doElsewhere = "RDMA needs Linux with /sys and netlink; tensors go over gRPC (--transport grpc)"
 )
 
-// examiner is an Examine under way.
+// examiner is the state of a call of Examine.
 type examiner struct {
 	facts  *Facts
 	report Report
@@ -49,8 +49,8 @@ func (e *examiner) warn(check, do, format string, args ...any) {
 	e.report = append(e.report, Line{Warn, check, fmt.Sprintf(format, args...), do})
 }
 
-// lacks is what keeps RDMA from working: a FAIL when RDMA was asked for, unless the
-// device in software takes its place.
+// lacks reports what prevents RDMA: a FAIL if the settings require RDMA, unless the device in
+// user space replaces it.
 func (e *examiner) lacks(check, do, format string, args ...any) {
 	level := Warn
 	if provider, _ := e.facts.uses(); e.facts.Required && provider != config.ProviderRoCE {
@@ -59,8 +59,8 @@ func (e *examiner) lacks(check, do, format string, args ...any) {
 	e.report = append(e.report, Line{level, check, fmt.Sprintf(format, args...), do})
 }
 
-// lacksFor is what keeps a device from working: of one that was not chosen it is
-// no more than a WARN.
+// lacksFor reports what prevents the use of a device: at most a WARN for a device that was not
+// chosen.
 func (e *examiner) lacksFor(device, check, do, format string, args ...any) {
 	if e.facts.NoChoice == nil && device != e.facts.Choice.Device {
 		e.warn(check, do, format, args...)
@@ -75,7 +75,7 @@ func (e *examiner) settings() {
 	}
 }
 
-// hinted parts an error from what it says to do, if it says that.
+// hinted splits an error into its text and its hint, or the given one if it has none.
 func hinted(err error, otherwise string) (text, do string) {
 	v, ok := errors.AsType[*verbs.Error](err)
 	if !ok || v.Hint == "" {
@@ -93,7 +93,7 @@ func orNone(s string) string {
 	return s
 }
 
-// bytesText tells bytes in powers of 1024, as limits and pages are told.
+// bytesText formats bytes in powers of 1024, as limits and page sizes are.
 func bytesText(n uint64) string {
 	units := [...]string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
 	v, u := float64(n), 0

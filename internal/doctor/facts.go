@@ -9,74 +9,77 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/discovery"
 )
 
-// Facts are all that Examine judges. A nil error is "it could be found out".
+// Facts are the input of Examine. An error field is nil if the fact could be read.
 type Facts struct {
-	// Required says that tensors are to go by RDMA: then what RDMA lacks is a
-	// FAIL, else at most a WARN.
+	// Required reports whether the settings require RDMA. Missing RDMA is then a
+	// FAIL, otherwise at most a WARN.
 	Required bool
-	// Settings are those of RDMA that are not the defaults.
+	// Settings are the settings of RDMA that are not the defaults.
 	Settings []config.Entry
-	// Provider is the setting: where the device is to come from.
+	// Provider is the setting provider.
 	Provider string
-	// Want is what was asked for of the choice of a device.
+	// Want has the settings for the choice of a device.
 	Want discovery.Want
 
-	// NoDiscovery is why nothing is known of RDMA here; nil: what follows is.
+	// NoDiscovery is why the RDMA devices could not be listed; if it is nil, the
+	// fields below are valid.
 	NoDiscovery error
 	Inventory   discovery.Inventory
 	Kernel      discovery.Kernel
 	Choice      discovery.Choice
 	NoChoice    error
 
-	// Software is the device in software.
+	// Software has the facts about the device in user space.
 	Software Software
-	// Library is what libibverbs says.
+	// Library has the facts about libibverbs.
 	Library Library
 	// Memlock is how much memory the process may lock, and NoMemlock why that
 	// is not known.
 	Memlock   verbstransport.Memlock
 	NoMemlock error
-	// RegisterLeast is how much memory is registered before anything moves (an
-	// arena to send and one to receive), and RegisterMost what all of it may
-	// grow to, in bytes; 0 is not known.
+	// RegisterLeast is how much memory is registered at the start (an arena for
+	// sending and one for receiving), and RegisterMost the limit, in bytes; 0:
+	// not known.
 	RegisterLeast, RegisterMost uint64
-	// Messages is how much the messages of channels with all peers take beside that.
+	// Messages is how much memory the messages of channels with all peers take in
+	// addition, in bytes.
 	Messages  uint64
 	HugePages HugePages
-	// Counters are those of the chosen port, and NoCounters why they are not
-	// all there.
+	// Counters are those of the chosen port, and NoCounters why some are
+	// missing.
 	Counters   map[string]uint64
 	NoCounters error
-	// PFC is how the chosen netdev pauses priorities; nil when it does not tell.
-	// TrafficClass is that of our packets.
+	// PFC is the state of PFC on the chosen netdev; nil if its driver does not
+	// report it. TrafficClass is that of our packets.
 	PFC          *discovery.PFC
 	TrafficClass uint8
-	// ECN is, for priorities 0 to 7, whether the chosen netdev's NIC answers
-	// marked packets; nil when it does not tell.
+	// ECN is, for priorities 0 to 7, whether the chosen netdev's NIC reacts to
+	// marked packets; nil if its driver does not report it.
 	ECN map[int]bool
-	// Peers are the tasks of the cluster but this one.
+	// Peers are the other tasks of the cluster.
 	Peers []Peer
 }
 
-// Library is what libibverbs says. Not asked: the zero Library, but for Err.
+// Library has the facts about libibverbs.
 type Library struct {
-	// Asked says that it was asked.
+	// Asked reports whether it was opened; if not, the other fields are zero.
 	Asked bool
-	// Err is why it has no devices for us: it is not installed, say.
+	// Err is why its devices could not be listed, for example because it is not
+	// installed.
 	Err error
-	// Devices are those that it knows.
+	// Devices are the devices that it has.
 	Devices []verbs.DeviceInfo
-	// Port is the chosen port as the open device has it, when OpenErr is nil
-	// and something was chosen.
+	// Port is the chosen port as the open device reports it, if OpenErr is nil
+	// and a device was chosen.
 	Port    verbs.PortInfo
 	OpenErr error
 }
 
-// HugePages are the system's.
+// HugePages are the huge pages of the system.
 type HugePages struct {
 	Pools []HugePool
-	// Transparent is the mode of transparent ones: "always", "madvise", "never";
-	// "" unknown.
+	// Transparent is the mode of transparent huge pages: "always", "madvise" or
+	// "never"; "" if it is not known.
 	Transparent string
 	Err         error
 }
@@ -87,20 +90,20 @@ type HugePool struct {
 	Total, Free uint64 // pages
 }
 
-// Peer is another task and whether it was reached.
+// Peer is another task, and whether it is reachable.
 type Peer struct {
 	Task    string
 	Address string
-	// GRPC is the answer over gRPC.
+	// GRPC is the result over gRPC.
 	GRPC Reached
-	// Verbs is the answer by RDMA; nil when it was not tried.
+	// Verbs is the result by RDMA; nil if it was not tried.
 	Verbs *Reached
 }
 
-// Reached is how a peer was reached.
+// Reached is the result of an attempt to reach a peer.
 type Reached struct {
 	Took time.Duration
-	// Said is what it is, in words; may be empty.
-	Said string
+	// Text describes the peer; may be empty.
+	Text string
 	Err  error
 }

@@ -14,39 +14,37 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/discovery"
 )
 
-// Options say what Gather looks for, and where.
+// Options are the sources of Gather.
 type Options struct {
-	// Client has the settings: which device, how much memory, the cluster and
-	// how its tasks are dialed. With the transport verbs what RDMA lacks is a
-	// FAIL.
+	// Client has the settings: the device, the memory limits, the cluster and how
+	// to dial its tasks. With the transport verbs, missing RDMA is a FAIL.
 	Client config.Client
-	// Settings are those of RDMA that are not the defaults, to be told with
-	// where they come from.
+	// Settings are the settings of RDMA that are not the defaults. The report
+	// lists them with their sources.
 	Settings []config.Entry
-	// Self is this task, which is not asked; nil: all are.
+	// Self is this task, which is not dialed; nil: all tasks are.
 	Self *cluster.Task
 
-	// System is where RDMA is looked for; NoSystem is why it cannot be.
+	// System has the RDMA devices of the kernel; NoSystem is why it is not available.
 	System   discovery.System
 	NoSystem error
-	// Memlock tells how much memory may be locked; nil: it is not known.
+	// Memlock returns how much memory may be locked; nil: not known.
 	Memlock func() (verbstransport.Memlock, error)
-	// Provider is asked for its devices, and opens the chosen one; nil: not.
+	// Provider lists its devices and opens the chosen one; nil: this is not checked.
 	Provider verbs.Provider
-	// Software has the devices in software; nil: they are not looked for. Sockets
-	// finds out what the kernel gives for the address of one; nil: it is not known.
+	// Software has the devices in user space; nil: they are not checked. Sockets
+	// checks which sockets the kernel provides for an address; nil: not checked.
 	Software *server.Source
 	Sockets  func(netip.Addr) Sockets
 	// LocalAddr is the address by which peers reach a process with these settings, and
-	// LocalAddrWhy who says so (server.LocalAddr); zero: not known.
+	// LocalAddrWhy the reason for it (server.LocalAddr); zero: not known.
 	LocalAddr    netip.Addr
 	LocalAddrWhy string
-	// ReachVerbs asks a peer by RDMA, and says what it is; nil: not.
+	// ReachVerbs reaches a peer by RDMA, and describes the result; nil: not tried.
 	ReachVerbs func(ctx context.Context, task cluster.Task, address string) (string, error)
 }
 
-// OnThisHost fills in where to look on this host. Peers are asked by RDMA when
-// tensors are to go so.
+// OnThisHost sets the sources of this host. Peers are reached by RDMA if the transport is verbs.
 func (o Options) OnThisHost() Options {
 	o.System, o.NoSystem = discovery.Host()
 	o.Memlock = verbstransport.ReadMemlock
@@ -59,13 +57,13 @@ func (o Options) OnThisHost() Options {
 	return o
 }
 
-// wanted is what the settings ask for of a device.
+// wanted converts the settings for the choice of a device.
 func wanted(c config.RDMA) discovery.Want {
 	return discovery.Want{Device: c.Device, Port: uint8(c.Port), GIDIndex: c.GIDIndex, MTU: verbs.MTU(c.MTU), ServiceLevel: uint8(c.ServiceLevel)}
 }
 
-// Gather finds out the facts. It ends when ctx does, with what it has; a peer
-// that does not answer is waited for 5 s.
+// Gather reads the facts. If ctx ends, it returns those that it has. It waits for each peer for
+// at most dialTimeout and probeTimeout.
 func Gather(ctx context.Context, o Options) Facts {
 	f := Facts{
 		Required: o.Client.Transport == "verbs", Provider: o.Client.Provider, Want: wanted(o.Client.RDMA),
@@ -84,30 +82,30 @@ func Gather(ctx context.Context, o Options) Facts {
 		if f.NoChoice == nil {
 			f.Counters, f.NoCounters = o.System.Counters(f.Choice.Device, f.Choice.Port)
 			if pfc, err := o.System.PFC(f.Choice.Netdev); err == nil && f.Choice.Netdev != "" {
-				f.PFC = &pfc // most drivers do not tell
+				f.PFC = &pfc // most drivers do not report it
 			}
 			f.ECN = ecn(o.System.Sys, f.Choice.Netdev)
 		}
 	}
-	f.NoMemlock = errors.New("there is nobody to ask here")
+	f.NoMemlock = errors.New("this system does not report it")
 	if o.Memlock != nil {
 		f.Memlock, f.NoMemlock = o.Memlock()
 	}
 	if o.Provider != nil {
-		f.Library = askLibrary(o.Provider, f)
+		f.Library = openLibrary(o.Provider, f)
 	}
 	if o.Software != nil {
-		f.Software = lookForSoftware(o, f.Want)
+		f.Software = chooseSoftware(o, f.Want)
 	}
 	if provider, _ := f.uses(); provider == "" && f.Library.Asked {
-		o.ReachVerbs = nil // whom would a device reach that cannot be used; why is told
+		o.ReachVerbs = nil // without a usable device no peer can be reached; the report has the reason
 	}
-	f.Peers = askPeers(ctx, o)
+	f.Peers = reachPeers(ctx, o)
 	return f
 }
 
-// askLibrary asks a provider for its devices, and the chosen one for its port.
-func askLibrary(p verbs.Provider, f Facts) Library {
+// openLibrary lists the devices of a provider, and opens the chosen one to read its port.
+func openLibrary(p verbs.Provider, f Facts) Library {
 	l := Library{Asked: true}
 	if l.Devices, l.Err = p.Devices(); l.Err != nil || f.NoDiscovery != nil || f.NoChoice != nil {
 		return l

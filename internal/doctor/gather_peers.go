@@ -19,12 +19,11 @@ import (
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 )
 
-// ReachVerbs returns a function for Options.ReachVerbs that makes a channel of its
-// own to the peer, as any client does, and lets full packets go over it. What runs at
-// the peer is not disturbed.
+// ReachVerbs returns a function for Options.ReachVerbs that sets up a channel of its own to the
+// peer, as any client does, and sends packets of full size over it. It does not disturb the peer.
 func ReachVerbs(c config.Client, o server.Options) func(context.Context, cluster.Task, string) (string, error) {
 	c.Transport = verbstransport.Name
-	c.Fallback = "none"                                 // without a device the reason is wanted
+	c.Fallback = "none"                                 // so that the error without a device is reported
 	c.Arena, c.ArenaLimit = probeArena, probeArenaLimit // no tensor moves
 	return func(ctx context.Context, task cluster.Task, address string) (_ string, err error) {
 		cl, err := server.Dial(ctx, c, address, o)
@@ -44,8 +43,8 @@ func ReachVerbs(c config.Client, o server.Options) func(context.Context, cluster
 	}
 }
 
-// askPeers asks all tasks of the cluster but this one, several at a time.
-func askPeers(ctx context.Context, o Options) []Peer {
+// reachPeers reaches all other tasks of the cluster, up to peersAtOnce at a time.
+func reachPeers(ctx context.Context, o Options) []Peer {
 	if o.Client.Cluster == nil {
 		return nil
 	}
@@ -62,7 +61,7 @@ func askPeers(ctx context.Context, o Options) []Peer {
 	slots := make(chan struct{}, peersAtOnce)
 	for i := range peers {
 		slots <- struct{}{}
-		wg.Go(func() { // owned by askPeers, which waits for it
+		wg.Go(func() { // owned by reachPeers, which waits for it
 			defer func() { <-slots }()
 			p := &peers[i]
 			p.GRPC = timed(ctx, dialTimeout, func(ctx context.Context) (string, error) { return reachGRPC(ctx, o.Client, p.Address) })
@@ -76,32 +75,33 @@ func askPeers(ctx context.Context, o Options) []Peer {
 	return peers
 }
 
-func timed(ctx context.Context, limit time.Duration, ask func(context.Context) (string, error)) Reached {
+// timed calls reach with a time limit, and measures its time.
+func timed(ctx context.Context, limit time.Duration, reach func(context.Context) (string, error)) Reached {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	start := time.Now()
-	said, err := ask(ctx)
-	return Reached{Took: time.Since(start), Said: said, Err: err}
+	text, err := reach(ctx)
+	return Reached{Took: time.Since(start), Text: text, Err: err}
 }
 
-// reachGRPC asks a peer for its health. A peer that has no such service, as
-// TensorFlow's workers, has answered as well.
+// reachGRPC requests the health of a peer. A peer without a health service, such as a worker of
+// TensorFlow, is reachable, too.
 func reachGRPC(ctx context.Context, c config.Client, address string) (string, error) {
-	c.Transport = "grpc" // the question is for it alone
+	c.Transport = "grpc" // no channel is needed
 	cl, err := server.Dial(ctx, c, address, server.Options{})
 	if err != nil {
 		return "", err
 	}
-	defer cl.Close(context.WithoutCancel(ctx)) // what was asked is known by then
+	defer cl.Close(context.WithoutCancel(ctx)) // the result is known
 	r, err := healthpb.NewHealthClient(cl.Conn()).Check(ctx, &healthpb.HealthCheckRequest{})
 	switch grpcstatus.Code(err) {
 	case codes.OK:
 		if r.GetStatus() != healthpb.HealthCheckResponse_SERVING {
-			return "", fmt.Errorf("it answers that it is %s: it starts or stops", r.GetStatus())
+			return "", fmt.Errorf("its health is %s: it is starting or stopping", r.GetStatus())
 		}
 		return "it serves", nil
 	case codes.Unimplemented:
-		return "it has no health service, and is no Tryst server (TensorFlow?)", nil
+		return "it has no health service, so it is not a Tryst server (TensorFlow?)", nil
 	}
 	s := grpcstatus.Convert(err)
 	return "", status.New(status.Code(s.Code()), transport.PlainText(s.Message()))

@@ -20,7 +20,7 @@ func text(tree fs.FS, name string) (string, error) {
 	return strings.TrimSpace(string(b)), err
 }
 
-// hugePages reads the pools and the mode of transparent ones
+// hugePages reads the pools of huge pages and the mode of transparent ones
 // (Documentation/admin-guide/mm of the kernel).
 func hugePages(sys fs.FS) HugePages {
 	const pools, transparent = "kernel/mm/hugepages", "kernel/mm/transparent_hugepage/enabled"
@@ -59,8 +59,8 @@ func hugePages(sys fs.FS) HugePages {
 	return h
 }
 
-// ecn reads whether the NIC answers marked packets, in each priority. Only some
-// drivers tell (mlx5 of MLNX_OFED).
+// ecn reads for each priority whether the NIC reacts to ECN marks. Only some drivers report it
+// (mlx5 of MLNX_OFED).
 func ecn(sys fs.FS, netdev string) map[int]bool {
 	if netdev == "" {
 		return nil

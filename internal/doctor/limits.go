@@ -2,26 +2,26 @@ package doctor
 
 import "time"
 
-// dialTimeout bounds the question to one peer. A host that is there answers in
-// milliseconds; one behind a filter that drops never does.
+// dialTimeout bounds an attempt to reach one peer over gRPC. A running host answers in
+// milliseconds; one behind a firewall that drops packets never does.
 const dialTimeout = 5 * time.Second
 
-// probeTimeout bounds the question to one peer by RDMA: its longest part is
-// handshake.HelloWait, 10 s, after which the bootstrap itself says what is wrong.
+// probeTimeout bounds an attempt to reach one peer by RDMA. Its longest part is handshake.HelloWait,
+// 10 s, after which the bootstrap fails with a more specific error.
 const probeTimeout = 15 * time.Second
 
-// closeTimeout bounds the farewell to a peer that was asked so.
+// closeTimeout bounds how long the channel to that peer may take to close.
 const closeTimeout = 2 * time.Second
 
-// What is registered to ask a peer by RDMA: messages alone.
+// The arena and its limit for that attempt, in bytes. Only messages are registered: no tensor moves.
 const (
 	probeArena      = 1 << 20
 	probeArenaLimit = 16 << 20
 )
 
-// peersAtOnce bounds how many peers are asked at the same time, so that a large
-// cluster is no burst.
+// peersAtOnce bounds how many peers are reached at the same time, so that a large cluster does not
+// cause a burst.
 const peersAtOnce = 32
 
-// maxFile bounds what is read of one file of sysfs, in bytes: a page.
+// maxFile bounds what is read of one file in sysfs, in bytes: a page, the limit of sysfs.
 const maxFile = 4096

@@ -8,10 +8,10 @@ import (
 	"unicode"
 )
 
-// Level is how a check came out.
+// Level is the result of a check.
 type Level uint8
 
-// The levels, from good to bad.
+// The levels, in ascending severity.
 const (
 	OK Level = iota
 	Warn
@@ -20,10 +20,10 @@ const (
 
 func (l Level) String() string { return [...]string{"OK", "WARN", "FAIL"}[min(l, Fail)] }
 
-// MarshalText writes a level as a word.
+// MarshalText implements encoding.TextMarshaler.
 func (l Level) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
-// UnmarshalText reads it.
+// UnmarshalText implements encoding.TextUnmarshaler.
 func (l *Level) UnmarshalText(b []byte) error {
 	for _, v := range []Level{OK, Warn, Fail} {
 		if v.String() == string(b) {
@@ -34,21 +34,21 @@ func (l *Level) UnmarshalText(b []byte) error {
 	return fmt.Errorf("%q: want OK, WARN or FAIL", b)
 }
 
-// Line is what one check found.
+// Line is the result of one check.
 type Line struct {
 	Level Level `json:"level"`
-	// Check is what was looked at: "kernel", "mlx5_0 port 1", "peer /job:…".
+	// Check names what was checked: "kernel", "mlx5_0 port 1", "peer /job:…".
 	Check string `json:"check"`
-	// Text is what was found.
+	// Text is the finding.
 	Text string `json:"text"`
-	// Do is what would mend it; empty with OK, and where there is nothing to do.
+	// Do is what to do about it; empty with OK, or if there is nothing to do.
 	Do string `json:"do,omitempty"`
 }
 
-// Report is what all checks found, in the order in which things have to work.
+// Report has the results of all checks. A check comes after those that it depends on.
 type Report []Line
 
-// Worst is the worst level in it.
+// Worst returns the most severe level.
 func (r Report) Worst() Level {
 	worst := OK
 	for _, l := range r {
@@ -57,7 +57,7 @@ func (r Report) Worst() Level {
 	return worst
 }
 
-// Count counts the lines of a level.
+// Count returns the number of lines with a level.
 func (r Report) Count(level Level) int {
 	n := 0
 	for _, l := range r {
@@ -68,7 +68,7 @@ func (r Report) Count(level Level) int {
 	return n
 }
 
-// WriteText writes it for people: a line for each check, what to do below it.
+// WriteText writes a line of text for each check, and what to do below it.
 func (r Report) WriteText(w io.Writer) error {
 	width := 0
 	for _, l := range r {
@@ -100,8 +100,8 @@ func (r Report) WriteJSON(w io.Writer) error {
 	return nil
 }
 
-// printable is s as one line that does nothing to a terminal: names and errors
-// may come from a peer.
+// printable returns s as one line without control characters: names and errors may come
+// from a peer.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {

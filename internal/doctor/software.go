@@ -10,35 +10,35 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/roce"
 )
 
-// Software is the device in software that these settings lead to.
+// Software has the facts about the device in user space that the settings lead to.
 type Software struct {
-	// Asked says that it was looked for.
+	// Asked reports whether it was checked.
 	Asked bool
-	// Inventory are those that there are, Choice is the one and Err why there is
-	// none.
+	// Inventory has all such devices, Choice is the chosen one, and Err why there
+	// is none.
 	Inventory discovery.Inventory
 	Choice    discovery.Choice
 	Err       error
-	// Sockets are what the kernel gives for its address.
+	// Sockets has the facts about sockets on its address.
 	Sockets Sockets
 }
 
-// Sockets are what the kernel gives for an address.
+// Sockets has the facts about sockets on an address.
 type Sockets struct {
-	// Err is why there are none.
+	// Err is why sockets cannot be opened.
 	Err error
-	// Taken is why the port of RoCE cannot be had; nil when it is free.
+	// Taken is why the port of RoCE is not available; nil if it is free.
 	Taken error
-	// Buffer is how many bytes peers may have under way to here at once.
+	// Buffer is how many bytes peers may have in flight to this address.
 	Buffer int
-	// ReceiveMax is net.core.rmem_max in bytes; 0 when it is not known.
+	// ReceiveMax is net.core.rmem_max in bytes; 0 if it is not known.
 	ReceiveMax uint64
-	// Missing is what the kernel refuses, and what to do, in words.
+	// Missing lists the features that the kernel lacks, each with what to do.
 	Missing []string
 }
 
-// lookForSoftware chooses among the devices in software.
-func lookForSoftware(o Options, want discovery.Want) Software {
+// chooseSoftware chooses one of the devices in user space and checks its sockets.
+func chooseSoftware(o Options, want discovery.Want) Software {
 	s := Software{Asked: true}
 	if s.Inventory, s.Err = o.Software.Inventory(); s.Err != nil {
 		return s
