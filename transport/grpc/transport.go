@@ -2,7 +2,6 @@ package grpctransport
 
 import (
 	"context"
-	"github.com/tryst-rdma/tryst/transport/internal/delivery"
 	"log/slog"
 	"sync"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/transport"
+	"github.com/tryst-rdma/tryst/transport/internal/delivery"
 )
 
 // Name is the name of this transport.

@@ -51,9 +51,6 @@ const (
 	// probeBytes is what a probe sends: several packets of the largest path MTU,
 	// 4096 bytes.
 	probeBytes = 24 << 10
-	// maxFree is how many records of receives that nobody has a channel keeps for
-	// use again, some 200 bytes each: as many as are usually under way at once.
-	maxFree = 256
 	// keySlots is how many keys of requests a channel remembers, at 300 bytes each
 	// when they are of usual length: those of the steps of a usual program.
 	keySlots = 64

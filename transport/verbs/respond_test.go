@@ -61,8 +61,7 @@ func TestResponsesThatAreThereAtOnce(t *testing.T) {
 			refused := func(a *attempt) {
 				t.Helper()
 				_, err := a.Wait(ctx)
-				var restarted *delivery.RestartedError
-				if !errors.As(err, &restarted) {
+				if _, ok := errors.AsType[*delivery.RestartedError](err); !ok {
 					t.Errorf("a request to another process ends with %v", err)
 				}
 			}

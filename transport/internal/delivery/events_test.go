@@ -62,7 +62,10 @@ type callID uint64
 func (callID) Reply(uint64, uint32, Response) {}
 
 // callOf is the call that a doReply is for.
-func callOf(a *responseAction) callID { return a.to.to.(callID) }
+func callOf(a *responseAction) callID {
+	id, _ := a.to.to.(callID)
+	return id
+}
 
 // detachID is detach by a call alone.
 func (t *responses) detachID(now time.Time, id callID) []responseAction {

@@ -183,11 +183,11 @@ func (p *peer) do(acts []requestAction, why error) {
 		p.log(is, was, generation, why)
 	}
 	for i := 0; calls > 0; i++ {
-		switch a := &acts[i]; {
-		case a.kind == doSend:
+		switch a := &acts[i]; a.kind {
+		case doSend:
 			p.begin(a.t)
 			calls--
-		case a.kind == doDrop:
+		case doDrop:
 			if a.attempt != nil { // else begin does it
 				a.attempt.Drop()
 			}
