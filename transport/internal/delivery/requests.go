@@ -318,7 +318,8 @@ func (m *requests) fail(err error) []requestAction {
 }
 
 // returned notes that no attempt of t counts any more. The ids that its request carried
-// are acknowledged again.
+// are acknowledged again. They stay in t: the connection may read them, since it does not
+// know yet that the attempt is dropped.
 func (m *requests) returned(now time.Time, t *Transfer) {
 	t.sent = false
 	if t.Attempt > 1 {
@@ -327,7 +328,6 @@ func (m *requests) returned(now time.Time, t *Transfer) {
 	if len(t.Acks) > 0 && t.Peer == m.incarnation {
 		m.ack(now, 0, t.Acks...)
 	}
-	t.Acks = nil
 }
 
 // answered is the event that an attempt was answered with a value of size bytes, or with
