@@ -34,7 +34,8 @@ type scriptedTransfer struct {
 func (s *scripted) RecvFromRemoteAsync(_ int64, _ rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) rendezvous.Transfer {
 	x := &scriptedTransfer{newTransfer(args, done, nil), s, 0}
 	x.cancel = x.Cancel
-	end := func(err error) { x.end(rendezvous.Value{}, err) }
+	var once sync.Once // a transfer that has ended may be cancelled
+	end := func(err error) { once.Do(func() { x.end(rendezvous.Value{}, err) }) }
 	s.mu.Lock()
 	s.ends, s.waits = append(s.ends, end), append(s.waits, 0)
 	x.n = len(s.ends)
