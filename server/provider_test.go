@@ -286,7 +286,7 @@ func TestVerbsOnAnyMachine(t *testing.T) {
 				}
 			})
 			s := v.Selection()
-			if s.Kernel || s.Name() != roce.Name || s.Choice.GID != verbs.GIDOf(netip.MustParseAddr(host)) || !strings.Contains(s.Choice.Reason, "the server listens there") {
+			if s.Kernel || s.Name() != roce.Name || s.Choice.GID != verbs.GIDFromAddr(netip.MustParseAddr(host)) || !strings.Contains(s.Choice.Reason, "the server listens there") {
 				t.Errorf("%s by %v: %s", s.Name(), s.Choice, s.Choice.Reason)
 			}
 			if !strings.Contains(log.String(), "provider=roce") || !strings.Contains(log.String(), "the server listens there") {

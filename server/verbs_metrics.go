@@ -35,7 +35,7 @@ func (n *node) watch(r *rdma) {
 // counters returns the function that reads the counters of the port, from the kernel or from the
 // device itself; nil if it has none.
 func (r *rdma) counters() func() (map[string]uint64, error) {
-	if d, ok := r.Device.(verbs.Counted); ok {
+	if d, ok := r.Device.(verbs.CounterReader); ok {
 		return func() (map[string]uint64, error) { return d.Counters(r.Choice.Port) }
 	}
 	if !r.Kernel {

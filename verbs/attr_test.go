@@ -15,7 +15,7 @@ import (
 
 func TestWrongAttributesAreToldInWords(t *testing.T) {
 	rtr := verbs.RTRAttr{
-		Peer: verbs.Endpoint{QPN: 0x11, PSN: 5, GID: verbs.GIDOf(netip.MustParseAddr("192.0.2.1"))},
+		Peer: verbs.Endpoint{QPN: 0x11, PSN: 5, GID: verbs.GIDFromAddr(netip.MustParseAddr("192.0.2.1"))},
 		MTU:  verbs.MTU1024, MinRNRTimer: verbs.DefaultMinRNRTimer,
 	}
 	if err := rtr.Check(); err != nil {
@@ -91,7 +91,7 @@ func TestPathBringsUp(t *testing.T) {
 		Port: 2, PKeyIndex: 3, Access: verbs.AccessRemoteWrite, SGIDIndex: 4, MTU: verbs.MTU2048, TrafficClass: 5,
 		ServiceLevel: 6, Timeout: 14, Retry: 5, RNRRetry: 4, MinRNRTimer: 12, ReadAtomic: 7,
 	}
-	peer := verbs.Endpoint{QPN: 8, PSN: 9, GID: verbs.GIDOf(netip.MustParseAddr("192.0.2.1"))}
+	peer := verbs.Endpoint{QPN: 8, PSN: 9, GID: verbs.GIDFromAddr(netip.MustParseAddr("192.0.2.1"))}
 	r := &recorder{}
 	if err := p.Init(r); err != nil {
 		t.Fatal(err)
@@ -197,7 +197,7 @@ func TestLengthsOfWorkRequests(t *testing.T) {
 }
 
 func TestEndpointInWords(t *testing.T) {
-	e := verbs.Endpoint{QPN: 0x12, GID: verbs.GIDOf(netip.MustParseAddr("192.0.2.1"))}
+	e := verbs.Endpoint{QPN: 0x12, GID: verbs.GIDFromAddr(netip.MustParseAddr("192.0.2.1"))}
 	if got := e.String(); got != "QP 0x000012 at GID 192.0.2.1" {
 		t.Errorf("%q", got)
 	}

@@ -79,8 +79,8 @@ func TimeoutCode(d time.Duration) uint8 {
 	return uint8(min(max(bits.Len64(units-1), 1), 31))
 }
 
-// TimeoutOf is the time that a code stands for; 0 for never.
-func TimeoutOf(code uint8) time.Duration {
+// TimeoutDuration is the time that a code stands for; 0 for never.
+func TimeoutDuration(code uint8) time.Duration {
 	if code == 0 {
 		return 0
 	}

@@ -75,9 +75,9 @@ type Device interface {
 	Close() error
 }
 
-// Counted is a device that counts for itself. What the kernel counts for others is in
+// CounterReader is a device that counts for itself. What the kernel counts for others is in
 // sysfs (verbs/discovery).
-type Counted interface {
+type CounterReader interface {
 	// Counters are those of a port, by name.
 	Counters(port uint8) (map[string]uint64, error)
 }
@@ -112,10 +112,10 @@ type CQ interface {
 	Close() error
 }
 
-// EventCaller is a CQ of a device in software, which can call for an event where a
+// CallbackCQ is a CQ of a device in software, which can call for an event where a
 // NIC wakes somebody: the goroutine that took the packet goes on with what it means,
 // and none has to be woken for it.
-type EventCaller interface {
+type CallbackCQ interface {
 	CQ
 	// OnEvent makes the device call f for each event that a packet brought, which
 	// Wait does not see then. The others, of a post, a timer or the end of the

@@ -37,9 +37,9 @@ var stepsFrom = [...][]QPState{
 // before is the state that one must have come to first.
 var before = [...]QPState{StateInit: StateReset, StateRTR: StateInit, StateRTS: StateRTR}
 
-// CheckStep says, in words, why a queue pair cannot go from one state to
+// CheckTransition says, in words, why a queue pair cannot go from one state to
 // another; nil when it can. Drivers say EINVAL.
-func CheckStep(from, to QPState) error {
+func CheckTransition(from, to QPState) error {
 	if int(from) < len(stepsFrom) && slices.Contains(stepsFrom[from], to) {
 		return nil
 	}

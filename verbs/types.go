@@ -41,8 +41,8 @@ type LID uint16
 // it is an IP address, IPv4 as ::ffff:a.b.c.d.
 type GID [16]byte
 
-// GIDOf is the GID of a RoCE port with that IP address.
-func GIDOf(a netip.Addr) GID { return a.As16() }
+// GIDFromAddr is the GID of a RoCE port with that IP address.
+func GIDFromAddr(a netip.Addr) GID { return a.As16() }
 
 // IsZero reports whether the GID is an empty entry of a table.
 func (g GID) IsZero() bool { return g == GID{} }

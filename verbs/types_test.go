@@ -28,11 +28,11 @@ func TestWRIDCarriesItsParts(t *testing.T) {
 }
 
 func TestGIDSpellings(t *testing.T) {
-	four := verbs.GIDOf(netip.MustParseAddr("192.0.2.1"))
+	four := verbs.GIDFromAddr(netip.MustParseAddr("192.0.2.1"))
 	if got := four.String(); got != "192.0.2.1" {
 		t.Errorf("an IPv4-mapped GID is %q", got)
 	}
-	six := verbs.GIDOf(netip.MustParseAddr("fe80::a00:27ff:fe4e:66a1"))
+	six := verbs.GIDFromAddr(netip.MustParseAddr("fe80::a00:27ff:fe4e:66a1"))
 	if got := six.String(); got != "fe80:0000:0000:0000:0a00:27ff:fe4e:66a1" {
 		t.Errorf("a GID is %q", got)
 	}
@@ -60,7 +60,7 @@ func TestStateTableTellsWhatIsWrong(t *testing.T) {
 	}
 	for _, from := range states {
 		for _, to := range states {
-			err := verbs.CheckStep(from, to)
+			err := verbs.CheckTransition(from, to)
 			if (err == nil) != allowed[[2]verbs.QPState{from, to}] {
 				t.Errorf("%v to %v: %v", from, to, err)
 			}
@@ -79,8 +79,8 @@ func TestTimeoutCode(t *testing.T) {
 		if got := verbs.TimeoutCode(c.d); got != c.code {
 			t.Errorf("TimeoutCode(%v) = %d, want %d", c.d, got, c.code)
 		}
-		if got := verbs.TimeoutOf(verbs.TimeoutCode(c.d)); c.code < 31 && got < c.d {
-			t.Errorf("TimeoutOf(TimeoutCode(%v)) = %v, which is shorter", c.d, got)
+		if got := verbs.TimeoutDuration(verbs.TimeoutCode(c.d)); c.code < 31 && got < c.d {
+			t.Errorf("TimeoutDuration(TimeoutCode(%v)) = %v, which is shorter", c.d, got)
 		}
 	}
 }

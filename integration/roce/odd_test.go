@@ -101,7 +101,7 @@ func TestRxeAnswersToOddPackets(t *testing.T) {
 		t.Run(o.name, func(t *testing.T) {
 			k := newKernel(t, kernelDevice, theirs, 1<<16)
 			qpn := verbs.QPN(0x100 + i)
-			k.connect(verbs.MTU1024, verbs.Endpoint{QPN: qpn, PSN: 100, GID: verbs.GIDOf(ours)})
+			k.connect(verbs.MTU1024, verbs.Endpoint{QPN: qpn, PSN: 100, GID: verbs.GIDFromAddr(ours)})
 			if o.receive {
 				k.recv(verbs.RecvWR{ID: 1, SGL: k.sge(0, 2048)})
 			}

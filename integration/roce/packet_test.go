@@ -119,7 +119,7 @@ func TestRxeAcknowledgesAPacketOfOurs(t *testing.T) {
 			s := n.newSocket(t, ours)
 			s.withoutChecksum()
 			const qpn, psn = verbs.QPN(0x123456), verbs.PSN(0xffffff)
-			k.connect(verbs.MTU1024, verbs.Endpoint{QPN: qpn, PSN: psn, GID: verbs.GIDOf(ours)})
+			k.connect(verbs.MTU1024, verbs.Endpoint{QPN: qpn, PSN: psn, GID: verbs.GIDFromAddr(ours)})
 			k.recv(verbs.RecvWR{ID: 1, SGL: k.sge(0, 1024)})
 
 			bth := rocetest.Header{PKey: rocetest.DefaultPKey, MigReq: true, AckReq: true, DestQP: k.qp.QPN(), PSN: psn}
@@ -175,7 +175,7 @@ func TestRxeSendsNoUDPChecksum(t *testing.T) {
 	theirs, ours := kernelAddrs[1].Addr(), ourAddrs[1].Addr()
 	k := newKernel(t, kernelDevice, theirs, 4096)
 	s := n.newSocket(t, ours)
-	k.connect(verbs.MTU1024, verbs.Endpoint{QPN: 5, PSN: 1, GID: verbs.GIDOf(ours)})
+	k.connect(verbs.MTU1024, verbs.Endpoint{QPN: 5, PSN: 1, GID: verbs.GIDFromAddr(ours)})
 	h := rocetest.Header{
 		Op: rocetest.WriteOnly, PKey: rocetest.DefaultPKey, MigReq: true, AckReq: true, DestQP: k.qp.QPN(), PSN: 1,
 		Addr: k.mr.Addr(), RKey: k.mr.RKey(), Length: 4,

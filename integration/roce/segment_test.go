@@ -25,7 +25,7 @@ func TestRxeTakesSuperPackets(t *testing.T) {
 				s := n.newSocket(t, ours)
 				s.withoutChecksum()
 				const mtu, segments = 1024, 40
-				k.connect(mtu, verbs.Endpoint{QPN: 5, PSN: 100, GID: verbs.GIDOf(ours)})
+				k.connect(mtu, verbs.Endpoint{QPN: 5, PSN: 100, GID: verbs.GIDFromAddr(ours)})
 				content := make([]byte, mtu*(1+segments))
 				for i := range content {
 					content[i] = byte(i * 11 >> 3)

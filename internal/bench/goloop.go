@@ -98,7 +98,7 @@ const (
 	// loopDepth is the room of each queue of a loop, which has one message under
 	// way.
 	loopDepth = 8
-	// loopTimeout is the code of 268 ms (verbs.TimeoutOf).
+	// loopTimeout is the code of 268 ms (verbs.TimeoutDuration).
 	loopTimeout = 16
 )
 

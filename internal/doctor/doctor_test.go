@@ -60,7 +60,7 @@ func softly(o Options, k Sockets) Options {
 	port := func(netdev string, mtu verbs.MTU, addr string) []discovery.Port {
 		return []discovery.Port{{
 			Number: 1, State: verbs.PortActive, Link: verbs.LinkEthernet, ActiveMTU: mtu, TableSize: 128, Netdev: netdev,
-			GIDs: []discovery.GID{{GIDEntry: verbs.GIDEntry{GID: verbs.GIDOf(netip.MustParseAddr(addr)), Type: verbs.GIDTypeRoCEv2}, Netdev: netdev}},
+			GIDs: []discovery.GID{{GIDEntry: verbs.GIDEntry{GID: verbs.GIDFromAddr(netip.MustParseAddr(addr)), Type: verbs.GIDTypeRoCEv2}, Netdev: netdev}},
 		}}
 	}
 	inv := discovery.Inventory{

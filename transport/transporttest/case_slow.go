@@ -17,7 +17,7 @@ func lateValue(w *world) {
 	k := w.key(from, to, "v")
 	r := to.recv(1, k)
 	from.waiting(1)
-	w.pass(2 * shortTimeout * time.Duration(w.suite.Slow))
+	w.pass(2 * shortTimeout * time.Duration(w.suite.TimeScale))
 	from.sendNumber(1, k, 7)
 	r.isNumber(7)
 }
@@ -28,7 +28,7 @@ func slowTransfer(w *world) {
 	w.warm(from, to)
 	k := w.key(from, to, "v")
 	// Three times the peer timeout, as it is without Slow.
-	link.Throttle(int64(mib / (3 * shortTimeout).Seconds() / float64(w.suite.Slow)))
+	link.Throttle(int64(mib / (3 * shortTimeout).Seconds() / float64(w.suite.TimeScale)))
 	from.send(1, k, w.blob(1, mib))
 	to.recv(1, k).isBlob(1, mib)
 }
@@ -41,7 +41,7 @@ func smallBesideLarge(w *world) {
 	w.warm(from, to)
 	large, small := w.key(from, to, "large"), w.key(from, to, "small")
 	const size = 40 * mib
-	link.Throttle(size / int64(2*w.suite.Slow))
+	link.Throttle(size / int64(2*w.suite.TimeScale))
 	from.send(1, large, w.blob(1, size))
 	begun := link.HoldAfter(mib)
 	r := to.recv(1, large)

@@ -26,9 +26,9 @@ type Suite struct {
 	// Only names the groups of cases to run ("Cut", "Size"); all when empty.
 	// It is for a second run of a transport with other settings.
 	Only []string
-	// Slow multiplies every wait: 1 on a real machine, which 0 means too; 40
+	// TimeScale multiplies every wait: 1 on a real machine, which 0 means too; 40
 	// in an emulated one.
-	Slow int
+	TimeScale int
 	// Registered says that tensors arrive in memory that the transport has of
 	// its own; NodeOptions.Allocator gives that of the others. The cases that
 	// make it give all memory, or none, are left out.
@@ -144,7 +144,7 @@ func Run(t *testing.T, s Suite) {
 	if s.MaxSize == 0 {
 		s.MaxSize = defaultMaxSize
 	}
-	s.Slow = max(s.Slow, 1)
+	s.TimeScale = max(s.TimeScale, 1)
 	if s.Parallel {
 		t.Parallel()
 	}

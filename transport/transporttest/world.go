@@ -63,7 +63,7 @@ type world struct {
 
 func newWorld(t *testing.T, s Suite, size int64) *world {
 	w := &world{
-		T: t, suite: s, patience: (patience + time.Duration(size/slowest)*time.Second) * time.Duration(s.Slow),
+		T: t, suite: s, patience: (patience + time.Duration(size/slowest)*time.Second) * time.Duration(s.TimeScale),
 		source: tensortest.NewAllocator(t), steps: make(map[int64]bool),
 	}
 	for range tasks {
@@ -218,7 +218,7 @@ func (w *world) start(i int) *node { return w.startWith(i, peerTimeout) }
 // startImpatient starts the i-th task with the peer timeout of cases that wait
 // for it.
 func (w *world) startImpatient(i int) *node {
-	return w.startWith(i, shortTimeout*time.Duration(w.suite.Slow))
+	return w.startWith(i, shortTimeout*time.Duration(w.suite.TimeScale))
 }
 
 func (w *world) startWith(i int, timeout time.Duration) *node {

@@ -82,6 +82,6 @@ func TestRxeSuite(t *testing.T) {
 			tune: func(_ cluster.Task, o *verbstransport.Options) { o.Rails, o.Backoff = 2, gateBackoff },
 			path: verbs.Path{Port: 1, Timeout: verbs.TimeoutCode(50 * time.Millisecond), Retry: 6, RNRRetry: 6},
 		}),
-		MaxSize: 32 << 20, Registered: true, Slow: suiteSlow,
+		MaxSize: 32 << 20, Registered: true, TimeScale: suiteSlow,
 	})
 }

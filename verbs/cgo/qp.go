@@ -211,7 +211,7 @@ func (q *queuePair) step(op string, to verbs.QPState, attr *C.shim_qp_attr, mask
 	if err != nil {
 		return explain(op, q.object(), err)
 	}
-	if err := verbs.CheckStep(from, to); err != nil {
+	if err := verbs.CheckTransition(from, to); err != nil {
 		return &verbs.Error{Op: op, Object: q.object(), Err: err}
 	}
 	attr.qp_state = C.uint32_t(to)
@@ -235,7 +235,7 @@ func (q *queuePair) step(op string, to verbs.QPState, attr *C.shim_qp_attr, mask
 func (q *queuePair) refused(from, to verbs.QPState, cause error) error {
 	now, err := q.stateLocked()
 	if err == nil && now != from {
-		if err := verbs.CheckStep(now, to); err != nil {
+		if err := verbs.CheckTransition(now, to); err != nil {
 			return fmt.Errorf("%w: %w", err, cause)
 		}
 	}

@@ -30,11 +30,11 @@ func TestRxePassesTheSuite(t *testing.T) {
 		Memory: func(t testing.TB, size int) []byte {
 			return mapped(t, size)
 		},
-		Slow: slow,
+		TimeScale: slow,
 		// The tries for an acknowledgement last longer than the suite waits to see
 		// that nothing happens: to rxe a receiver that is not ready is silent, too.
 		Path: verbs.Path{Timeout: verbs.TimeoutCode(250 * time.Millisecond)},
-		Lacks: map[verbstest.Feature]string{
+		Unsupported: map[verbstest.Feature]string{
 			verbstest.Windows:   "the provider registers memory with rights of its own instead",
 			verbstest.QPEvents:  "rxe 6.1 breaks a queue pair that refused a request without an event",
 			verbstest.MaxRegion: "rxe has no limit below the address space",
@@ -46,7 +46,7 @@ func TestRxePassesTheSuite(t *testing.T) {
 			}
 			run(t, "ip", "link", "set", netdev(t, e.Device), state)
 		},
-		Witness: kernelCounts,
+		KernelCounts: kernelCounts,
 	})
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 func entry(index int, addr string, typ verbs.GIDType) verbs.GIDEntry {
-	return verbs.GIDEntry{Index: index, GID: verbs.GIDOf(netip.MustParseAddr(addr)), Type: typ}
+	return verbs.GIDEntry{Index: index, GID: verbs.GIDFromAddr(netip.MustParseAddr(addr)), Type: typ}
 }
 
 // A GID table changes when a port flaps; the index that was right before may hold

@@ -60,7 +60,7 @@ func (*benchEnd) path() verbs.Path {
 func (e *benchEnd) connect(b *testing.B, to *benchEnd) {
 	b.Helper()
 	peer := to.qp.Endpoint()
-	peer.GID = verbs.GIDOf(netip.MustParseAddr("127.0.0.1"))
+	peer.GID = verbs.GIDFromAddr(netip.MustParseAddr("127.0.0.1"))
 	if err := e.path().Connect(e.qp, 0, peer); err != nil {
 		b.Fatal(err)
 	}
@@ -137,7 +137,7 @@ func transfers1MiB(b *testing.B, op verbs.Opcode, ended verbs.WCOp) {
 
 // report reports packet counts.
 func (e *benchEnd) report(b *testing.B) {
-	counted, ok := e.dev.(verbs.Counted)
+	counted, ok := e.dev.(verbs.CounterReader)
 	if !ok {
 		b.Fatal("the device does not count")
 	}

@@ -35,7 +35,7 @@ func (x *testEnd) windowOf() uint64 {
 
 func (x *testEnd) counter(name string) uint64 {
 	x.t.Helper()
-	d, ok := x.dev.(verbs.Counted)
+	d, ok := x.dev.(verbs.CounterReader)
 	if !ok {
 		x.t.Fatal("the device does not count")
 	}

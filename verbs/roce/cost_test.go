@@ -68,7 +68,7 @@ func TestIdleDevicesDoNothing(t *testing.T) {
 		transfer(y, x)
 		x.post(x.to(y, 2, verbs.OpRead, 0, 1<<16, 0))
 		x.ends(2, verbs.StatusOK)
-		time.Sleep(2 * verbs.TimeoutOf(testTimeout)) // a timer that was set while packets were in flight
+		time.Sleep(2 * verbs.TimeoutDuration(testTimeout)) // a timer that was set while packets were in flight
 		synctest.Wait()
 		packets := 0
 		f.see = func(netip.AddrPort, netip.AddrPort, int, []byte) { packets++ }

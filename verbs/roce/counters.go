@@ -21,7 +21,7 @@ type counters struct {
 	cnpSent, cnpReceived       atomic.Uint64
 }
 
-// Counters implements verbs.Counted. Packets that an endpoint drops count for each
+// Counters implements verbs.CounterReader. Packets that an endpoint drops count for each
 // device that uses it.
 func (d *device) Counters(port uint8) (map[string]uint64, error) {
 	d.mu.Lock()

@@ -86,7 +86,7 @@ func newCQ(d *device, size int) *cq {
 	return &cq{dev: d, size: size, wake: make(chan struct{}, 1), done: make(chan struct{})}
 }
 
-// OnEvent implements verbs.EventCaller.
+// OnEvent implements verbs.CallbackCQ.
 func (c *cq) OnEvent(f func()) { c.onEvent = f }
 
 // push adds a completion; space is false if the queue is full. With call, an event is

@@ -12,7 +12,7 @@ import (
 
 func (x *testEnd) onEvent(f func()) {
 	x.t.Helper()
-	c, ok := x.cq.(verbs.EventCaller)
+	c, ok := x.cq.(verbs.CallbackCQ)
 	if !ok {
 		x.t.Fatal("the queue cannot call")
 	}
@@ -153,7 +153,7 @@ func TestWaitingMessagesAreAcknowledgedTogether(t *testing.T) {
 // sentBy returns the number of packets that a device has sent.
 func sentBy(t *testing.T, x *testEnd) uint64 {
 	t.Helper()
-	d, ok := x.dev.(verbs.Counted)
+	d, ok := x.dev.(verbs.CounterReader)
 	if !ok {
 		t.Fatal("the device does not count")
 	}

@@ -328,7 +328,7 @@ func TestMemorySuite(t *testing.T) {
 				SetPort: func(_ testing.TB, e verbstest.End, up bool) {
 					hosts[e].change(func(ifs []netif) []netif { ifs[0].up = up; return ifs })
 				},
-				Lacks: map[verbstest.Feature]string{verbstest.MaxRegion: unsupported[verbstest.MaxRegion]},
+				Unsupported: map[verbstest.Feature]string{verbstest.MaxRegion: unsupported[verbstest.MaxRegion]},
 			})
 		})
 	}

@@ -120,7 +120,7 @@ func (n *nic) port() verbs.PortInfo {
 func (n *nic) table() (list []verbs.GIDEntry) {
 	for i, a := range n.gids {
 		if a.IsValid() {
-			list = append(list, verbs.GIDEntry{Index: i, GID: verbs.GIDOf(a), Type: verbs.GIDTypeRoCEv2})
+			list = append(list, verbs.GIDEntry{Index: i, GID: verbs.GIDFromAddr(a), Type: verbs.GIDTypeRoCEv2})
 		}
 	}
 	return list

@@ -21,7 +21,7 @@ func (q *qp) stepLocked(op string, to verbs.QPState) error {
 	if err := q.usableLocked(op); err != nil {
 		return err
 	}
-	if err := verbs.CheckStep(q.machine.state, to); err != nil {
+	if err := verbs.CheckTransition(q.machine.state, to); err != nil {
 		return &verbs.Error{Op: op, Object: q.object(), Err: err}
 	}
 	return nil

@@ -156,7 +156,7 @@ func TestReadResponsesFitIntoTheReceiveBuffer(t *testing.T) {
 			y.post(y.to(x, 1, verbs.OpRead, 0, size, 0))
 			y.ends(1, verbs.StatusOK)
 		}
-		d, _ := y.dev.(verbs.Counted)
+		d, _ := y.dev.(verbs.CounterReader)
 		c, err := d.Counters(onlyPort)
 		if err != nil || c["resent_pkts"] > 0 || c["completer_retry_err"] > 0 {
 			t.Errorf("%d requests were sent again, after %d timeouts, %v", c["resent_pkts"], c["completer_retry_err"], err)

@@ -20,7 +20,7 @@ func TestFailsAfterRetryPlusOneTimeouts(t *testing.T) {
 		sent := 0
 		n.lose = func(int, *wire.Header) bool { sent++; return true }
 		a.post(a.to(b, 1, verbs.OpWrite, 0, 8, 0), a.to(b, 2, verbs.OpWrite, 0, 8, 0))
-		timeout := verbs.TimeoutOf(p.timeout)
+		timeout := verbs.TimeoutDuration(p.timeout)
 		giveUp := time.Duration(retry+1) * timeout
 		n.run(giveUp - 1)
 		if len(a.sent) > 0 {
@@ -45,7 +45,7 @@ func TestFailsAfterRetryPlusOneTimeouts(t *testing.T) {
 func TestProgressRestartsTheTimeout(t *testing.T) {
 	p := defaultConnection()
 	n, a, b := connect(t, p)
-	giveUp := time.Duration(p.retry+1) * verbs.TimeoutOf(p.timeout)
+	giveUp := time.Duration(p.retry+1) * verbs.TimeoutDuration(p.timeout)
 	dead := false
 	n.lose = func(int, *wire.Header) bool { return dead }
 	for i := range 5 {

@@ -32,7 +32,7 @@ type retransmitTimer struct {
 
 // configure applies the attributes of the transition to RTS.
 func (t *retransmitTimer) configure(a verbs.RTSAttr) {
-	t.timeout, t.retry = verbs.TimeoutOf(a.Timeout), a.Retry
+	t.timeout, t.retry = verbs.TimeoutDuration(a.Timeout), a.Retry
 }
 
 // onSend records that the packets below next have been sent. retransmitted is set if

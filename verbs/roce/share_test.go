@@ -69,7 +69,7 @@ func TestTimeOfAFlow(t *testing.T) {
 func TestNoSillyWindow(t *testing.T) {
 	list := nativeStreams(t, 1, 1<<20, New(Options{}), New(Options{}))
 	runStreams(t, 0, nativeTime, list...)
-	d, ok := list[0].x.dev.(verbs.Counted)
+	d, ok := list[0].x.dev.(verbs.CounterReader)
 	if !ok {
 		t.Fatal("the device does not count")
 	}

@@ -29,7 +29,7 @@ func loopback(t testing.TB, p *Provider, addr netip.Addr) verbstest.End {
 			t.Fatal(err)
 		}
 		for _, e := range table {
-			if e.GID == verbs.GIDOf(addr) {
+			if e.GID == verbs.GIDFromAddr(addr) {
 				return verbstest.End{Provider: p, Device: info.Name, Port: onlyPort, GIDIndex: uint8(e.Index)}
 			}
 		}
@@ -58,6 +58,6 @@ func suite(t *testing.T, addr netip.Addr, o Options) {
 			e := loopback(t, p, addr)
 			return e, e
 		},
-		Lacks: unsupported,
+		Unsupported: unsupported,
 	})
 }

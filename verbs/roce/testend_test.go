@@ -84,7 +84,7 @@ func (x *testEnd) path() verbs.Path {
 		MinRNRTimer: verbs.DefaultMinRNRTimer, ReadAtomic: 4,
 	}
 	for _, e := range table {
-		if e.GID == verbs.GIDOf(x.addr) {
+		if e.GID == verbs.GIDFromAddr(x.addr) {
 			p.SGIDIndex = uint8(e.Index)
 		}
 	}
@@ -93,7 +93,7 @@ func (x *testEnd) path() verbs.Path {
 
 func (x *testEnd) endpoint() verbs.Endpoint {
 	e := x.qp.Endpoint()
-	e.PSN, e.GID = x.psn, verbs.GIDOf(x.addr)
+	e.PSN, e.GID = x.psn, verbs.GIDFromAddr(x.addr)
 	return e
 }
 

@@ -53,7 +53,7 @@ func TestPathMTUWarningIsLoggedOnce(t *testing.T) {
 			}
 		}
 		pass(warnInterval * 9 / 10)
-		d, _ := x.dev.(verbs.Counted)
+		d, _ := x.dev.(verbs.CounterReader)
 		c, err := d.Counters(onlyPort)
 		if err != nil || c["completer_retry_err"] < 5 {
 			t.Fatalf("%d timeouts, %v: it was not tried again", c["completer_retry_err"], err)

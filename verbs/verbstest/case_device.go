@@ -103,7 +103,7 @@ func tellsWhatItLacks(w *world) {
 	if has := a.Limits.Atomics && b.Limits.Atomics; has == w.lacks(Atomics) {
 		w.Errorf("the devices say Atomics: %v, and Env.Lacks that they lack: %v", has, w.lacks(Atomics))
 	}
-	for f, reason := range w.env.Lacks {
+	for f, reason := range w.env.Unsupported {
 		if reason == "" {
 			w.Errorf("Env.Lacks gives no reason for %s", f)
 		}

@@ -324,7 +324,7 @@ func postedToBroken(w *world) {
 // of which may last up to four times as long (specification, volume 1,
 // 9.7.6.1.3).
 func (e *end) patience() (least, most time.Duration) {
-	t := verbs.TimeoutOf(e.w.env.Path.Timeout)
+	t := verbs.TimeoutDuration(e.w.env.Path.Timeout)
 	n := time.Duration(e.wants.retry)
 	return n * t, 4 * (n + 1) * t
 }

@@ -96,7 +96,7 @@ func bringUpToItself(w *world) {
 	e.talksTo(e)
 }
 
-// wrongSteps: each step that verbs.CheckStep refuses is refused by the provider,
+// wrongSteps: each step that verbs.CheckTransition refuses is refused by the provider,
 // in words and not as EINVAL, and changes nothing.
 func wrongSteps(w *world) {
 	s := w.wants()
@@ -112,7 +112,7 @@ func wrongSteps(w *world) {
 			{verbs.StateRTR, func() error { return e.toRTR(peer) }},
 			{verbs.StateRTS, func() error { return e.toRTS(peer) }},
 		} {
-			if verbs.CheckStep(from, try.to) == nil {
+			if verbs.CheckTransition(from, try.to) == nil {
 				continue
 			}
 			err := try.call()

@@ -80,7 +80,7 @@ func newNIC(h *Host, index int, o DeviceOptions) *NIC {
 		p.setGIDLocked(gidIndexLinkLocal, linkLocal, verbs.GIDTypeRoCEv2)
 		// 198.18.0.0/15 is for tests of devices (RFC 2544, C.2.2).
 		v4 := netip.AddrFrom4([4]byte{198, 18, byte(h.number), byte(index)<<4 | (i + 1)})
-		p.setGIDLocked(gidIndexIPv4, verbs.GIDOf(v4), verbs.GIDTypeRoCEv2)
+		p.setGIDLocked(gidIndexIPv4, verbs.GIDFromAddr(v4), verbs.GIDTypeRoCEv2)
 	}
 	return n
 }

@@ -218,7 +218,7 @@ func TestDestroyedPeerIsFoundWhenTheRetriesAreUsedUp(t *testing.T) {
 		start := time.Now()
 		a.post(verbs.SendWR{ID: 1, Op: verbs.OpWrite, Signaled: true})
 		a.expect(1, verbs.StatusRetryExceeded)
-		least := 4 * verbs.TimeoutOf(sidePath.Timeout)
+		least := 4 * verbs.TimeoutDuration(sidePath.Timeout)
 		if d := time.Since(start); d < least || d > least+time.Millisecond {
 			t.Errorf("found after %v, want %v", d, least)
 		}

@@ -136,7 +136,7 @@ func TestCutAndRestored(t *testing.T) {
 		l := f.Link("a", "b").Cut()
 		a.mem[0] = 5
 		a.post(a.write(1, b, 0, 8))
-		time.Sleep(verbs.TimeoutOf(sidePath.Timeout) * 2)
+		time.Sleep(verbs.TimeoutDuration(sidePath.Timeout) * 2)
 		a.idle()
 		f.mu.Lock()
 		if b.mem[0] != 0 {
@@ -152,7 +152,7 @@ func TestCutAndRestored(t *testing.T) {
 		start := time.Now()
 		a.post(a.write(2, b, 0, 8))
 		a.expect(2, verbs.StatusRetryExceeded)
-		took(t, start, 4*verbs.TimeoutOf(sidePath.Timeout), time.Millisecond)
+		took(t, start, 4*verbs.TimeoutDuration(sidePath.Timeout), time.Millisecond)
 		l.Restore()
 		if s, _ := b.qp.State(); s != verbs.StateRTS {
 			t.Errorf("the peer heard of it: %v", s)
@@ -171,7 +171,7 @@ func TestResponsesGetLost(t *testing.T) {
 		b.recv(9, 64, 64)
 		send := verbs.SendWR{ID: 2, Op: verbs.OpSend, Signaled: true, SGL: []verbs.SGE{a.sge(64, 8)}}
 		a.post(add, send)
-		time.Sleep(verbs.TimeoutOf(sidePath.Timeout) * 2)
+		time.Sleep(verbs.TimeoutDuration(sidePath.Timeout) * 2)
 		back.Restore()
 		a.expect(1, verbs.StatusOK)
 		a.expect(2, verbs.StatusOK)
@@ -255,7 +255,7 @@ func TestPortDown(t *testing.T) {
 			t.Errorf("%+v, %v", p, err)
 		}
 		a.post(a.write(1, b, 0, 8))
-		time.Sleep(verbs.TimeoutOf(sidePath.Timeout))
+		time.Sleep(verbs.TimeoutDuration(sidePath.Timeout))
 		a.idle()
 		n.PortUp(1)
 		b.event(verbs.EventPortActive)

@@ -177,7 +177,7 @@ func (q *qp) step(to verbs.QPState) error {
 	if err := q.usableLocked(op); err != nil {
 		return err
 	}
-	if err := verbs.CheckStep(q.state, to); err != nil && (!q.nic.f.has(anyStep) || q.port == nil) {
+	if err := verbs.CheckTransition(q.state, to); err != nil && (!q.nic.f.has(anyStep) || q.port == nil) {
 		return &verbs.Error{Op: op, Object: q.object(), Err: err}
 	}
 	return nil

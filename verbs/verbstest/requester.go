@@ -95,7 +95,7 @@ func (q *qp) watch() {
 		return
 	}
 	if q.deadline == 0 {
-		q.deadline = max(q.nic.f.now, q.expect) + verbs.TimeoutOf(q.rts.Timeout)
+		q.deadline = max(q.nic.f.now, q.expect) + verbs.TimeoutDuration(q.rts.Timeout)
 	}
 	if q.timerAt == 0 || q.deadline < q.timerAt {
 		q.timerAt = q.deadline

@@ -24,26 +24,26 @@ type Env struct {
 	// Memory returns memory that can be registered, of that many bytes, all
 	// zero, until t ends. Nil for the Go heap, where DeviceInfo.GoMemory is set.
 	Memory func(t testing.TB, size int) []byte
-	// Slow multiplies every wait: 1 on a real machine, which 0 means too; 40
+	// TimeScale multiplies every wait: 1 on a real machine, which 0 means too; 40
 	// in an emulated one.
-	Slow int
+	TimeScale int
 	// Groups are those that run; nil for all.
 	Groups []string
 	// Sizes are lengths of messages in Data, beside those of the suite.
 	Sizes []int
 	// Virtual runs each case on virtual time (testing/synctest).
 	Virtual bool
-	// Lacks says what the provider cannot do, with the reason; where the ends
+	// Unsupported says what the provider cannot do, with the reason; where the ends
 	// have two providers, what one of them cannot, and Windows if b's cannot. The cases that
 	// need it are skipped with it. That what it claims to have is not among
 	// them, and the reverse, is tested.
-	Lacks map[Feature]string
+	Unsupported map[Feature]string
 	// SetPort takes a's port down, or up again. Needed unless PortEvents is
 	// lacking.
 	SetPort func(t testing.TB, a End, up bool)
-	// Witness, when not nil, counts the objects that are open on an end's
+	// KernelCounts, when not nil, counts the objects that are open on an end's
 	// device by other means than the provider's: the kernel's count.
-	Witness func(t testing.TB, e End) verbs.Counts
+	KernelCounts func(t testing.TB, e End) verbs.Counts
 }
 
 // End is one device under test.
@@ -98,7 +98,7 @@ func groups() []struct {
 // Run runs the suite, each case as a subtest of its own. After each one all
 // objects are closed, in order, and the device's counts are zero.
 func Run(t *testing.T, env Env) {
-	env.Slow = max(env.Slow, 1)
+	env.TimeScale = max(env.TimeScale, 1)
 	if env.Path.Timeout == 0 {
 		env.Path.Timeout = defaultTimeout
 	}
@@ -110,7 +110,7 @@ func Run(t *testing.T, env Env) {
 			for _, c := range g.cases {
 				t.Run(c.name, func(t *testing.T) {
 					for _, f := range c.needs {
-						if reason, lacks := env.Lacks[f]; lacks {
+						if reason, lacks := env.Unsupported[f]; lacks {
 							t.Skipf("the provider lacks %s: %s", f, reason)
 						}
 					}
@@ -126,7 +126,7 @@ func Run(t *testing.T, env Env) {
 }
 
 func runCase(t *testing.T, env Env, c testCase) {
-	ctx, cancel := context.WithTimeout(t.Context(), caseTime*time.Duration(env.Slow))
+	ctx, cancel := context.WithTimeout(t.Context(), caseTime*time.Duration(env.TimeScale))
 	w := &world{TB: t, env: env, ctx: ctx}
 	t.Cleanup(func() { // after the objects are closed
 		cancel()
@@ -142,7 +142,7 @@ func runCase(t *testing.T, env Env, c testCase) {
 	c.run(w)
 }
 
-// The suite's own numbers. All waits are multiplied by Env.Slow.
+// The suite's own numbers. All waits are multiplied by Env.TimeScale.
 const (
 	// caseTime ends a case that hangs.
 	caseTime = time.Minute
@@ -160,7 +160,7 @@ const (
 
 // lacks says whether a feature is among those that are not expected.
 func (w *world) lacks(f Feature) bool {
-	_, lacks := w.env.Lacks[f]
+	_, lacks := w.env.Unsupported[f]
 	return lacks
 }
 

@@ -44,7 +44,7 @@ func memoryEnv(o Options, virtual bool, plant mistake) Env {
 				nics[e.Provider].PortDown(e.Port)
 			}
 		},
-		Witness: func(_ testing.TB, e End) (c verbs.Counts) {
+		KernelCounts: func(_ testing.TB, e End) (c verbs.Counts) {
 			nics[e.Provider].f.mu.Lock()
 			defer nics[e.Provider].f.mu.Unlock()
 			c.QPs, c.MRs = len(nics[e.Provider].qps), len(nics[e.Provider].local)

@@ -35,8 +35,8 @@ type node struct {
 func (w *world) open(e End) *node {
 	w.Helper()
 	var before verbs.Counts
-	if w.env.Witness != nil {
-		before = w.env.Witness(w, e)
+	if w.env.KernelCounts != nil {
+		before = w.env.KernelCounts(w, e)
 	}
 	n := &node{w: w, end: e}
 	var err error
@@ -48,8 +48,8 @@ func (w *world) open(e End) *node {
 			w.Errorf("open on %s at the end: %+v", e.Device, c)
 		}
 		w.noError(n.dev.Close())
-		if w.env.Witness != nil {
-			if after := w.env.Witness(w, e); after != before {
+		if w.env.KernelCounts != nil {
+			if after := w.env.KernelCounts(w, e); after != before {
 				w.Errorf("the witness counts %+v on %s after the case, and %+v before", after, e.Device, before)
 			}
 		}
@@ -90,7 +90,7 @@ func (w *world) is(err, sentinel error) {
 }
 
 // within is a wait on this machine.
-func (w *world) within(d time.Duration) time.Duration { return d * time.Duration(w.env.Slow) }
+func (w *world) within(d time.Duration) time.Duration { return d * time.Duration(w.env.TimeScale) }
 
 // until polls until something is so; false when it is not so in time. The
 // pauses let virtual time go on.

@@ -68,18 +68,18 @@ func (w *world) env(t *testing.T, f family, d direction) verbstest.Env {
 			}
 			return kernel, ours
 		},
-		Memory: mapped,
-		Slow:   slow,
+		Memory:    mapped,
+		TimeScale: slow,
 		// As in the suite of two kernel devices.
 		Path: verbs.Path{Timeout: verbs.TimeoutCode(250 * time.Millisecond)},
-		Lacks: map[verbstest.Feature]string{
+		Unsupported: map[verbstest.Feature]string{
 			verbstest.MaxRegion: "neither has a limit below the address space",
 		},
 		SetPort: w.setPort,
 	}
 	if d == usToKernel {
-		env.Lacks[verbstest.Windows] = "the kernel's device has none that an application could use"
-		env.Lacks[verbstest.QPEvents] = "rxe 6.1 breaks a queue pair that refused a request without an event"
+		env.Unsupported[verbstest.Windows] = "the kernel's device has none that an application could use"
+		env.Unsupported[verbstest.QPEvents] = "rxe 6.1 breaks a queue pair that refused a request without an event"
 	}
 	return env
 }
@@ -115,7 +115,7 @@ func end(t *testing.T, p verbs.Provider, device string, addr netip.Addr) verbste
 		t.Fatal(err)
 	}
 	for _, g := range gids {
-		if g.GID == verbs.GIDOf(addr) && g.Type == verbs.GIDTypeRoCEv2 {
+		if g.GID == verbs.GIDFromAddr(addr) && g.Type == verbs.GIDTypeRoCEv2 {
 			return verbstest.End{Provider: p, Device: device, Port: 1, GIDIndex: uint8(g.Index)} //nolint:gosec // a small index
 		}
 	}

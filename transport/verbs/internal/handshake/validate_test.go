@@ -64,7 +64,7 @@ func TestAGIDIsOneHosts(t *testing.T) {
 	} {
 		for _, kind := range []verbs.GIDType{verbs.GIDTypeRoCEv1, verbs.GIDTypeRoCEv2} {
 			o := at(1, testOffer(0, 1))
-			o.GIDType, o.Rails[0].GID = kind, verbs.GIDOf(netip.MustParseAddr(address))
+			o.GIDType, o.Rails[0].GID = kind, verbs.GIDFromAddr(netip.MustParseAddr(address))
 			switch err := Vet(o); {
 			case words == "" && err != nil:
 				t.Errorf("%s: %v", address, err)
@@ -76,7 +76,7 @@ func TestAGIDIsOneHosts(t *testing.T) {
 }
 
 func TestTalk(t *testing.T) {
-	gid := func(s string) verbs.GID { return verbs.GIDOf(netip.MustParseAddr(s)) }
+	gid := func(s string) verbs.GID { return verbs.GIDFromAddr(netip.MustParseAddr(s)) }
 	for words, spoil := range map[string]func(a, b *Offer){
 		"":           func(_, _ *Offer) {},
 		"InfiniBand": func(_, b *Offer) { b.Link, b.GIDType = verbs.LinkInfiniBand, verbs.GIDTypeIB },

@@ -29,7 +29,7 @@
 // it in every order of steps. Time is only in how long a goroutine spins (spin.go), and
 // decides nothing but which goroutine polls.
 //
-// A device in software may call for its events (verbs.EventCaller). Then a call is the
+// A device in software may call for its events (verbs.CallbackCQ). Then a call is the
 // resident's turn, on the goroutine of the device, and no goroutine spins.
 //
 // A goroutine that would only sleep can have a function called instead (Waiter.Watch).

@@ -10,7 +10,7 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// Mode says who polls when. A queue that calls for its events (verbs.EventCaller) is always
+// Mode says who polls when. A queue that calls for its events (verbs.CallbackCQ) is always
 // in ModeEvent: no goroutine has to be woken there, and spinning takes the processor from
 // the device.
 type Mode uint8
@@ -115,7 +115,7 @@ func Start(c Config) *Queue {
 		cq: c.CQ, handle: c.Handle, failed: c.Failed, mode: c.Mode, spinners: c.Spinners, longest: c.longest, wcs: make([]verbs.WC, c.Batch),
 		ended: make(chan struct{}), handed: make(chan struct{}), called: make(chan struct{}, 1),
 	}
-	if e, ok := c.CQ.(verbs.EventCaller); ok {
+	if e, ok := c.CQ.(verbs.CallbackCQ); ok {
 		q.mode = ModeEvent
 		e.OnEvent(q.event)
 	}
