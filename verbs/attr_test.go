@@ -13,7 +13,7 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-func TestWrongAttributesAreToldInWords(t *testing.T) {
+func TestCheckNamesTheWrongAttribute(t *testing.T) {
 	rtr := verbs.RTRAttr{
 		Peer: verbs.Endpoint{QPN: 0x11, PSN: 5, GID: verbs.GIDFromAddr(netip.MustParseAddr("192.0.2.1"))},
 		MTU:  verbs.MTU1024, MinRNRTimer: verbs.DefaultMinRNRTimer,
@@ -39,7 +39,7 @@ func TestWrongAttributesAreToldInWords(t *testing.T) {
 		a := rtr
 		change(&a)
 		if err := a.Check(); !errors.Is(err, verbs.ErrInvalid) || !strings.Contains(err.Error(), word) {
-			t.Errorf("%q is not told: %v", word, err)
+			t.Errorf("%q is not in the error: %v", word, err)
 		}
 	}
 	rts := verbs.RTSAttr{PSN: 0xffffff, Timeout: 31, Retry: 7, RNRRetry: 7}
@@ -55,12 +55,12 @@ func TestWrongAttributesAreToldInWords(t *testing.T) {
 		a := rts
 		change(&a)
 		if err := a.Check(); !errors.Is(err, verbs.ErrInvalid) || !strings.Contains(err.Error(), word) {
-			t.Errorf("%q is not told: %v", word, err)
+			t.Errorf("%q is not in the error: %v", word, err)
 		}
 	}
 }
 
-// recorder is a queue pair that notes what it is brought to.
+// recorder is a queue pair that records its transitions and their attributes.
 type recorder struct {
 	verbs.QP
 	init verbs.InitAttr
@@ -85,8 +85,9 @@ func (r *recorder) ToRTS(a verbs.RTSAttr) error {
 	return nil
 }
 
-// TestPathBringsUp: everything that a path says reaches the queue pair, in order.
-func TestPathBringsUp(t *testing.T) {
+// TestPathConnects: Path passes all its fields to the queue pair, and makes the
+// transitions in order.
+func TestPathConnects(t *testing.T) {
 	p := verbs.Path{
 		Port: 2, PKeyIndex: 3, Access: verbs.AccessRemoteWrite, SGIDIndex: 4, MTU: verbs.MTU2048, TrafficClass: 5,
 		ServiceLevel: 6, Timeout: 14, Retry: 5, RNRRetry: 4, MinRNRTimer: 12, ReadAtomic: 7,
@@ -112,7 +113,7 @@ func TestPathBringsUp(t *testing.T) {
 }
 
 // TestStatusNumbers: the numbers are those of enum ibv_wc_status in
-// <infiniband/verbs.h>, which providers pass on.
+// <infiniband/verbs.h>, which providers pass through.
 func TestStatusNumbers(t *testing.T) {
 	for want, s := range []verbs.Status{
 		verbs.StatusOK, verbs.StatusLocalLength, verbs.StatusLocalQPOperation, verbs.StatusLocalEEC, verbs.StatusLocalProtection,
@@ -130,7 +131,7 @@ func TestStatusNumbers(t *testing.T) {
 		verbs.StatusFlushed: "first error", verbs.StatusLocalLength: "posted receive",
 	} {
 		if !strings.Contains(status.Cause(), word) {
-			t.Errorf("the cause of %q does not speak of %q: %q", status, word, status.Cause())
+			t.Errorf("the cause of %q does not contain %q: %q", status, word, status.Cause())
 		}
 	}
 	if got := verbs.Status(200).String(); !strings.Contains(got, "200") {
@@ -138,9 +139,8 @@ func TestStatusNumbers(t *testing.T) {
 	}
 }
 
-// TestEveryNameIsThere: no value of an enumeration prints as a bare number, and
-// no two alike.
-func TestEveryNameIsThere(t *testing.T) {
+// TestEnumerationNames: each value of an enumeration has a name of its own.
+func TestEnumerationNames(t *testing.T) {
 	check := func(kind string, n int, name func(int) string) {
 		seen := map[string]bool{}
 		for i := range n {
@@ -163,7 +163,7 @@ func TestEveryNameIsThere(t *testing.T) {
 	check("GIDType", int(verbs.GIDTypeRoCEv2)+1, func(i int) string { return verbs.GIDType(i).String() })
 }
 
-func TestErrorTellsWhoWhatAndWhatToDo(t *testing.T) {
+func TestErrorText(t *testing.T) {
 	err := error(&verbs.Error{Op: "register memory", Object: "mlx5_0", Err: syscall.ENOMEM, Hint: "raise the limit"})
 	if got := err.Error(); got != "register memory mlx5_0: cannot allocate memory (raise the limit)" {
 		t.Errorf("%q", got)
@@ -180,7 +180,7 @@ func TestErrorTellsWhoWhatAndWhatToDo(t *testing.T) {
 	}
 }
 
-func TestLengthsOfWorkRequests(t *testing.T) {
+func TestWorkRequestLen(t *testing.T) {
 	sgl := []verbs.SGE{{Length: 1<<32 - 1}, {Length: 1<<32 - 1}, {Length: 3}}
 	if got := (&verbs.SendWR{SGL: sgl}).Len(); got != 2*(1<<32-1)+3 {
 		t.Errorf("a send of more than 32 bits has %d bytes", got)
@@ -189,14 +189,14 @@ func TestLengthsOfWorkRequests(t *testing.T) {
 		t.Errorf("a receive of more than 32 bits has %d bytes", got)
 	}
 	if got := (&verbs.SendWR{SGL: sgl, Inline: []byte{1, 2}}).Len(); got != 2 {
-		t.Errorf("inline takes the place of the list, and it has %d bytes", got)
+		t.Errorf("Inline replaces the list, but Len is %d", got)
 	}
 	if got := (&verbs.SendWR{SGL: sgl, Inline: []byte{}}).Len(); got != 0 {
-		t.Errorf("nothing inline has %d bytes", got)
+		t.Errorf("empty Inline: Len is %d", got)
 	}
 }
 
-func TestEndpointInWords(t *testing.T) {
+func TestEndpointString(t *testing.T) {
 	e := verbs.Endpoint{QPN: 0x12, GID: verbs.GIDFromAddr(netip.MustParseAddr("192.0.2.1"))}
 	if got := e.String(); got != "QP 0x000012 at GID 192.0.2.1" {
 		t.Errorf("%q", got)

@@ -1,39 +1,40 @@
-// Package verbs is RDMA in Go's words: the types that every provider shares and
-// the interfaces that it implements. Above it nobody knows whether a device is a
-// NIC behind libibverbs (verbs/cgo), the kernel's Soft-RoCE behind the same
-// library, a RoCEv2 endpoint in user space (verbs/roce), or memory
-// (verbs/verbstest). Which provider may do what is decided by one conformance
-// suite, verbstest.Run, that all of them pass.
+// Package verbs defines RDMA for Go: the data types and the interfaces that every
+// provider implements. Callers use the interfaces only, so they run unchanged on a
+// NIC or the kernel's Soft-RoCE through libibverbs (verbs/cgo), on a RoCEv2 endpoint
+// in user space (verbs/roce), and on memory (verbs/verbstest).
+//
+// The conformance suite verbstest.Run checks what the comments here promise. All
+// providers pass it. docs/providers.md explains how to write one.
 //
 //	Provider ── Open ──► Device ── AllocPD ──► PD ── RegisterMemory ──► MR
 //	                       │                    └─── CreateQP ────────► QP
 //	                       └────── CreateCQ ──► CQ ◄── completions ──────┘
 //
-// An object is closed before the one that it came from; closing earlier is
-// refused with ErrBusy, as the kernel does. Close is idempotent. Methods may be
-// called from many goroutines, save where their comment says otherwise.
+// Close an object before the one that created it. Closing the creator first fails
+// with ErrBusy, as in the kernel. Close is idempotent. All methods may be called
+// from several goroutines at once, unless their comment restricts that.
 //
-// # Life of a queue pair
+// # States of a queue pair
 //
 //	        ToInit        ToRTR         ToRTS
 //	RESET ─────────► INIT ─────► RTR ─────────► RTS
-//	                  receives    receives       also sends
-//	                  may be      are taken
-//	                  posted
-//	any state ── ToErr, or a failed work request ──► ERR: everything posted
-//	                                                 completes with StatusFlushed
-//	any state ── Close ──► gone: no work request touches memory any more
+//	                  receives    accepts        also sends
+//	                  can be      packets of
+//	                  posted      the peer
+//	any state ── ToErr, or a failed work request ──► ERR: all outstanding work
+//	                                                 requests complete with StatusFlushed
+//	any state ── Close ──► destroyed: the device no longer accesses memory for it
 //
-// Between a work request's post and its completion its memory belongs to the
-// device. The state ERR is no fence for what the peer writes: only Close is.
-// Unsignalled work requests complete only when the queue pair breaks, so a
-// completion queue needs room for every work request that can be posted on it.
+// The device owns the memory of a work request from the post until its completion.
+// ERR does not stop writes of the peer into registered memory; only Close does. An
+// unsignaled work request completes only when the queue pair breaks, so size a
+// completion queue for all work requests that can be outstanding on it.
 //
 // # Memory
 //
-// Memory is registered as a []byte that does not move and that the garbage
-// collector does not own: mmap'd memory, unless DeviceInfo.GoMemory says that
-// the device takes any. Its owner keeps it until the MR is closed. Work requests
-// name memory by address: MR.Addr() is that of its first byte, in the numbering
-// of the device, and is what peers are told.
+// RegisterMemory takes a []byte that must not move and must not belong to the garbage
+// collector: mapped memory. A device that sets DeviceInfo.GoMemory accepts any memory.
+// The caller keeps the memory valid until the MR is closed. Work requests and peers
+// name memory by address. MR.Addr returns the address of the first byte, in the
+// address space of the device.
 package verbs

@@ -6,14 +6,15 @@ import (
 	"time"
 )
 
-// Endpoint is what a peer must know of a queue pair to connect to it.
+// Endpoint is what a queue pair needs to connect to its peer. Both sides exchange
+// theirs before ToRTR.
 type Endpoint struct {
 	QPN QPN
-	PSN PSN // the first one that this queue pair sends
+	PSN PSN // of the first packet that this queue pair sends
 	GID GID
 	LID LID // 0 on Ethernet
-	// UDP is set by a device in user space, which has sockets and no port
-	// 4791 by nature. Zero elsewhere.
+	// UDP is set by a device in user space, which has its own sockets.
+	// It is zero for all other devices.
 	UDP UDPEndpoint
 }
 
@@ -24,15 +25,15 @@ func (e Endpoint) String() string {
 	return fmt.Sprintf("QP %v at GID %v", e.QPN, e.GID)
 }
 
-// UDPEndpoint is where a device in user space takes packets and where it sends
-// them from.
+// UDPEndpoint names the UDP ports of a device in user space.
 type UDPEndpoint struct {
-	Port    uint16   // that it receives on; 0 for one behind a kernel, which takes them on 4791
-	Sources []uint16 // that its packets come from; empty, for any, with Port 0 alone
-	Buffer  uint64   // bytes that its receive buffer holds; 0 not known
+	Port    uint16   // destination port of packets to this device; 0: 4791, the RoCEv2 port of kernels and NICs
+	Sources []uint16 // source ports of its packets; empty means any, and only with Port 0
+	Buffer  uint64   // receive buffer in bytes; 0: unknown
 }
 
-// Path is how this side sends: what ToInit, ToRTR and ToRTS need beside the peer.
+// Path holds the parameters of one direction of a connection: all that ToInit, ToRTR
+// and ToRTS need apart from the peer. InitAttr, RTRAttr and RTSAttr explain the fields.
 type Path struct {
 	Port         uint8
 	PKeyIndex    uint16
@@ -41,23 +42,24 @@ type Path struct {
 	MTU          MTU
 	TrafficClass uint8
 	ServiceLevel uint8
-	Timeout      uint8 // code: TimeoutCode
+	Timeout      uint8 // code: see TimeoutCode
 	Retry        uint8
 	RNRRetry     uint8
 	MinRNRTimer  uint8
-	ReadAtomic   uint8 // reads and atomics under way at once, both ways; 0 for none
+	ReadAtomic   uint8 // outstanding reads and atomics, in each direction; 0: none allowed
 }
 
-// DefaultMinRNRTimer is 0.64 ms. With 1 (0.01 ms) rxe was seen to storm.
+// DefaultMinRNRTimer is the code of 0.64 ms. Codes of much shorter times make the
+// kernel's rxe flood the network with retries.
 const DefaultMinRNRTimer = 12
 
-// Init brings a queue pair to INIT along the path: receives can be posted then.
+// Init moves qp from RESET to INIT. Receives can be posted from then on.
 func (p Path) Init(qp QP) error {
 	return qp.ToInit(InitAttr{Port: p.Port, PKeyIndex: p.PKeyIndex, Access: p.Access, SGIDIndex: p.SGIDIndex})
 }
 
-// Connect brings a queue pair in INIT to RTS, with the peer at its other end.
-// psn is this side's, as it was told to the peer.
+// Connect moves qp from INIT through RTR to RTS, connected to peer. psn is the PSN
+// that this side sent to the peer in its Endpoint. After an error qp is in INIT or RTR.
 func (p Path) Connect(qp QP, psn PSN, peer Endpoint) error {
 	err := qp.ToRTR(RTRAttr{
 		Peer: peer, MTU: p.MTU, SGIDIndex: p.SGIDIndex, TrafficClass: p.TrafficClass,
@@ -72,14 +74,15 @@ func (p Path) Connect(qp QP, psn PSN, peer Endpoint) error {
 // timeoutUnit is the unit of RTSAttr.Timeout (specification, volume 1, 11.6.2).
 const timeoutUnit = 4096 * time.Nanosecond
 
-// TimeoutCode is the code of the shortest timeout that is not below d; 1 at
-// least, since 0 means never, and 31 at most.
+// TimeoutCode returns the code (RTSAttr.Timeout) of the shortest timeout that is at
+// least d. The result is 1 to 31: code 0 would mean no timeout.
 func TimeoutCode(d time.Duration) uint8 {
 	units := uint64((max(d, 1) + timeoutUnit - 1) / timeoutUnit)
 	return uint8(min(max(bits.Len64(units-1), 1), 31))
 }
 
-// TimeoutDuration is the time that a code stands for; 0 for never.
+// TimeoutDuration returns the time that a code (RTSAttr.Timeout) stands for; 0 for
+// code 0, no timeout.
 func TimeoutDuration(code uint8) time.Duration {
 	if code == 0 {
 		return 0

@@ -5,16 +5,16 @@ import (
 	"fmt"
 )
 
-// Error is why a call of this package failed.
+// Error is the error type of this package and its providers.
 type Error struct {
-	// Op is what was tried, in the words of this package: "open", "create QP".
+	// Op is the failed operation: "open", "create QP".
 	Op string
-	// Object is what with: a device, "mlx5_0 port 1", a queue pair number.
+	// Object is what it acted on: a device, "mlx5_0 port 1", a queue pair number.
 	Object string
-	// Err is why. It unwraps to the system's error number where the kernel
-	// or the library gave one, and to one of the sentinels below where it fits.
+	// Err is the cause. It wraps the errno where the kernel or the library
+	// returned one, and one of the sentinels below where one applies.
 	Err error
-	// Hint is what to do about it; empty when there is nothing to say.
+	// Hint tells the user what to do about it; empty for none.
 	Hint string
 }
 
@@ -33,11 +33,11 @@ func (e *Error) Error() string {
 // Unwrap returns Err.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Sentinels for errors.Is. "Not available here" is an ordinary answer:
-// Provider.Devices and Open return errors with ErrUnavailable when there is no
-// library, no kernel support, no permission. errors.ErrUnsupported stands for an
-// operation that this device or provider does not have.
+// Sentinels for errors.Is. An operation that the device or the provider does not have
+// fails with errors.ErrUnsupported.
 var (
+	// ErrUnavailable: this host has no library, no kernel support or no
+	// permission. Provider.Devices and Open return it.
 	ErrUnavailable = errors.New("RDMA is not available")
 	ErrNotFound    = errors.New("no such device, port or GID")
 	ErrClosed      = errors.New("closed")
@@ -48,16 +48,16 @@ var (
 	ErrInvalid     = errors.New("invalid argument")
 )
 
-// Errorf is an Error whose cause is a sentinel with words.
+// Errorf returns an Error whose cause prints as the formatted text and wraps sentinel.
 func Errorf(op, object string, sentinel error, format string, args ...any) *Error {
-	return &Error{Op: op, Object: object, Err: &worded{sentinel, fmt.Sprintf(format, args...)}}
+	return &Error{Op: op, Object: object, Err: &detailed{sentinel, fmt.Sprintf(format, args...)}}
 }
 
-// worded is a sentinel told in words of its own.
-type worded struct {
+// detailed wraps a sentinel and prints as text alone.
+type detailed struct {
 	sentinel error
 	text     string
 }
 
-func (w *worded) Error() string { return w.text }
-func (w *worded) Unwrap() error { return w.sentinel }
+func (d *detailed) Error() string { return d.text }
+func (d *detailed) Unwrap() error { return d.sentinel }

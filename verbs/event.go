@@ -1,44 +1,44 @@
 package verbs
 
-// AsyncEvent is what a device tells unasked.
+// AsyncEvent is an asynchronous event of a device (Device.NextEvent).
 type AsyncEvent struct {
 	Kind EventKind
-	Port uint8 // of port events
-	QPN  QPN   // of queue pair events
+	Port uint8 // set for events of a port
+	QPN  QPN   // set for events of a queue pair
 }
 
-// EventKind says what happened.
+// EventKind is the type of an asynchronous event.
 type EventKind uint8
 
-// The events of ibv_get_async_event(3) that this project tells apart.
+// The events of ibv_get_async_event(3). Those without a constant are EventOther.
 const (
 	EventOther EventKind = iota
 	EventCQError
-	EventQPFatal         // this queue pair broke
-	EventQPRequest       // it refused a request of the peer
-	EventQPAccess        // it refused an access of the peer
-	EventCommEstablished // a packet came while it was in RTR
-	EventLastWQEReached  // its shared receive queue is drained
-	EventDeviceFatal     // everything on the device is lost
-	EventPortActive      // the port came up
-	EventPortDown        // the port went down
-	EventGIDChange       // the GID table changed: also all that a removed device may say
+	EventQPFatal         // the queue pair failed without a fault of the peer
+	EventQPRequest       // the queue pair rejected a request of the peer
+	EventQPAccess        // the queue pair rejected a memory access of the peer
+	EventCommEstablished // the first packet arrived in RTR
+	EventLastWQEReached  // the queue pair takes no more from its shared receive queue
+	EventDeviceFatal     // the device failed: all its objects are lost
+	EventPortActive      // the port is up
+	EventPortDown        // the port is down
+	EventGIDChange       // the GID table changed; a removed device may report only this
 	EventLIDChange
 	EventPKeyChange
 	EventSMChange
 	EventClientReregister
 )
 
-// Cause is what usually is behind the event of a queue pair, for a person; empty
-// for other events.
+// Cause returns the usual cause of a queue pair event, as text for the user; empty for
+// other events.
 func (k EventKind) Cause() string {
 	switch k {
 	case EventQPFatal:
-		return "it broke by itself: look at the kernel's log (dmesg) and the device's firmware"
+		return "the queue pair failed without a fault of the peer: look at the kernel's log (dmesg) and the device's firmware"
 	case EventQPRequest:
-		return "it refused a request of the peer: a message longer than the posted receive, or an operation that was not allowed; both sides must run the same protocol version"
+		return "it rejected a request of the peer: a message longer than the posted receive, or an operation that is not allowed; both sides must run the same protocol version"
 	case EventQPAccess:
-		return "it refused an access of the peer: a key or an address that was not given to it, or not any more"
+		return "it rejected a memory access of the peer: the key or the address is not valid, or no longer valid"
 	}
 	return ""
 }

@@ -2,207 +2,240 @@ package verbs
 
 import "context"
 
-// Provider is a source of devices.
+// Provider gives access to the RDMA devices of this host.
 type Provider interface {
-	// Name is what --provider calls it.
+	// Name returns the name of the provider, as in --provider.
 	Name() string
-	// Devices lists the devices that are there now, whatever their ports'
-	// state. The error says why none can be: ErrUnavailable with the reason.
-	// Without devices the list is empty and the error nil.
+	// Devices lists the devices that are present now, in any port state. A host
+	// that can have devices but has none gives an empty list and no error. A host
+	// that cannot have any gives ErrUnavailable with the reason.
 	Devices() ([]DeviceInfo, error)
-	// Open opens a device by name: ErrNotFound, naming those that are there.
+	// Open opens a device by its name. ErrNotFound, listing the devices present, if
+	// there is none of that name; ErrUnavailable as for Devices. The caller closes
+	// the device. Each call returns a device of its own.
 	Open(name string) (Device, error)
 }
 
-// DeviceInfo is what a device is and can do.
+// DeviceInfo describes a device (ibv_query_device(3)).
 type DeviceInfo struct {
 	Name     string // as in /sys/class/infiniband
-	NodeGUID uint64 // a number: the bytes are big-endian in the library
-	Vendor   uint32
+	NodeGUID uint64 // in host byte order; libibverbs has it in network byte order
+	Vendor   uint32 // IEEE OUI of the vendor; 0: none
 	Firmware string
-	Ports    uint8 // numbered from 1
-	// GoMemory says that registering does not pin: any memory may be
-	// registered, also the Go heap's.
+	Ports    uint8 // ports are numbered from 1
+	// GoMemory: registering does not pin pages, so any memory may be registered,
+	// including the Go heap.
 	GoMemory bool
-	// Windows says that BindWindow works.
+	// Windows: BindWindow works.
 	Windows bool
 	Limits  Limits
 }
 
-// Limits are a device's largest values.
+// Limits holds the maximum values of a device.
 type Limits struct {
 	QPs, CQs, MRs, PDs int
-	SendWR             int // work requests of a send queue
-	RecvWR             int
-	SGEs               int    // of a work request
-	CQEntries          int    // of a completion queue
-	MRSize             uint64 // bytes of a memory region
-	ReadAtomic         uint8  // reads and atomics under way as responder
+	SendWR             int    // work requests per send queue
+	RecvWR             int    // work requests per receive queue
+	SGEs               int    // per work request
+	CQEntries          int    // per completion queue
+	MRSize             uint64 // bytes per memory region
+	ReadAtomic         uint8  // outstanding reads and atomics of the peer, per queue pair
 	Atomics            bool   // OpCompareSwap and OpFetchAdd work
 }
 
-// PortInfo is a port's state.
+// PortInfo describes a port (ibv_query_port(3)).
 type PortInfo struct {
 	State      PortState
 	Link       LinkLayer
 	ActiveMTU  MTU
 	MaxMTU     MTU
 	LID        LID
-	MaxMessage uint32 // bytes of the largest message
-	GIDs       int    // size of the GID table, empty entries included
-	PKeys      int    // size of the partition table
+	MaxMessage uint32 // bytes of the longest message
+	GIDs       int    // entries of the GID table, including empty ones
+	PKeys      int    // entries of the partition table
 }
 
-// Counts are the objects of a device that this process has open.
+// Counts holds the number of open objects of a device, in this process.
 type Counts struct{ PDs, MRs, CQs, QPs, Windows int }
 
 // Device is an open device.
 type Device interface {
+	// Info returns the description of the device as of Open.
 	Info() DeviceInfo
-	// Port asks for a port's state now. ErrDeviceGone when the device is gone.
+	// Port queries the current state of a port. ErrNotFound if there is no such
+	// port, ErrDeviceGone if the device is gone.
 	Port(port uint8) (PortInfo, error)
-	// GIDs lists the entries of a port's GID table that are not empty.
+	// GIDs lists the non-empty entries of a port's GID table. Errors as for Port.
 	GIDs(port uint8) ([]GIDEntry, error)
+	// AllocPD creates a protection domain. The caller closes it.
 	AllocPD() (PD, error)
+	// CreateCQ creates a completion queue. The caller closes it. ErrInvalid if the
+	// size is not within 1 and Limits.CQEntries.
 	CreateCQ(CQConfig) (CQ, error)
-	// NextEvent waits for the next asynchronous event. One goroutine at a
-	// time calls it. It ends with ctx's error, or with ErrClosed.
+	// NextEvent waits for the next asynchronous event. It returns ctx's error when
+	// ctx ends, ErrClosed after Close, ErrDeviceGone when the device is gone and all
+	// its events were returned. At most one goroutine may call it at a time.
 	NextEvent(ctx context.Context) (AsyncEvent, error)
-	// Counts counts what is open.
+	// Counts returns the number of open objects.
 	Counts() Counts
-	// Close closes the device. ErrBusy, naming the counts, while anything
-	// that came from it is open. It ends NextEvent.
+	// Close closes the device and ends NextEvent. ErrBusy, with the counts, while an
+	// object that was created from the device is open.
 	Close() error
 }
 
-// CounterReader is a device that counts for itself. What the kernel counts for others is in
-// sysfs (verbs/discovery).
+// CounterReader is a Device that keeps its own packet and error counters. The counters
+// of kernel devices are in sysfs (verbs/discovery).
 type CounterReader interface {
-	// Counters are those of a port, by name.
+	// Counters returns the current counters of a port by name. The caller owns the map.
 	Counters(port uint8) (map[string]uint64, error)
 }
 
-// CQConfig configures a completion queue.
+// CQConfig holds the parameters of CreateCQ.
 type CQConfig struct {
-	// Size is the room in completions, at least. All queue pairs on it
-	// together must not be able to have more work requests outstanding,
-	// signalled or not: a queue that overruns is lost.
+	// Size is the least number of completions that the queue can hold. It must cover
+	// all work requests that can be outstanding on its queue pairs, signaled or not:
+	// a queue that overruns is unusable (specification, volume 1, 11.6.3.1).
 	Size int
 }
 
 // CQ is a completion queue with its completion channel.
 type CQ interface {
-	// Poll takes completions, oldest first, into wcs and returns how many. It
-	// does not block. Its error means that the queue is of no use any more.
+	// Poll moves up to len(wcs) completions into wcs, oldest first, and returns their
+	// number. It does not block. wcs is the caller's again on return. An error means
+	// that the queue is closed or unusable.
 	Poll(wcs []WC) (int, error)
-	// Arm asks for an event at the next completion (with solicitedOnly: the
-	// next solicited or failed one). A completion that came before it makes
-	// none, so after Arm the queue is polled until it is empty before anybody
-	// waits.
+	// Arm requests one event: for the next completion, or with solicitedOnly for the
+	// next solicited or failed one (ibv_req_notify_cq(3)). A completion that is
+	// already in the queue does not cause an event. So after Arm, poll until the
+	// queue is empty before Wait.
 	Arm(solicitedOnly bool) error
-	// Wait blocks in Go's poller until an event that Arm asked for has come,
-	// and acknowledges all that have. It ends with ctx's error, or with
-	// ErrClosed. An event that came while nobody waited is not lost. One
-	// goroutine at a time calls it.
+	// Wait blocks the goroutine, not a thread, until an event that Arm requested has
+	// occurred, and acknowledges all that have. An event that occurred before the
+	// call ends it at once. It returns ctx's error when ctx ends, and ErrClosed after
+	// Close. At most one goroutine may call it at a time.
 	Wait(ctx context.Context) error
-	// Size is the room in completions, as the device rounded it.
+	// Size returns the number of completions that the queue can hold. The device may
+	// have rounded it up.
 	Size() int
-	// Close destroys the queue: ErrBusy while a queue pair uses it. It ends
-	// Wait, and returns when that has returned.
+	// Close destroys the queue. ErrBusy while a queue pair uses it. It ends Wait and
+	// returns after Wait has returned.
 	Close() error
 }
 
-// CallbackCQ is a CQ of a device in software, which can call for an event where a
-// NIC wakes somebody: the goroutine that took the packet goes on with what it means,
-// and none has to be woken for it.
+// CallbackCQ is a CQ of a software device, which can run a function for an event where
+// other devices wake a goroutine. The goroutine that received the packet then also
+// handles the completion.
 type CallbackCQ interface {
 	CQ
-	// OnEvent makes the device call f for each event that a packet brought, which
-	// Wait does not see then. The others, of a post, a timer or the end of the
-	// device, still end Wait. f is called with no lock of the device held, by one of
-	// its goroutines, which receives nothing meanwhile: f may poll, arm and post, and
-	// must not wait for a packet nor close anything. A call that has begun may go on
-	// when Close has returned. OnEvent is called before the first Arm.
+	// OnEvent makes the device call f for each event that a received packet causes.
+	// Wait does not report these events. Events of other causes (a post, a timer, the
+	// end of the device) still end Wait. Call OnEvent before the first Arm.
+	//
+	// f runs on a receiving goroutine of the device, which receives nothing meanwhile.
+	// The device holds no lock during the call. f may poll, arm and post; it must not
+	// wait for a packet or close an object. A running call of f may outlast Close.
 	OnEvent(f func())
 }
 
-// PD is a protection domain: memory and queue pairs that belong together.
+// PD is a protection domain. A queue pair can access only memory that is registered in
+// its own protection domain.
 type PD interface {
-	// RegisterMemory lends mem to the device until the MR is closed. ErrMemlock,
-	// with the numbers, when the process may not lock so much.
+	// RegisterMemory registers mem (ibv_reg_mr(3)). The device may access mem until the
+	// MR is closed; the caller keeps it valid until then, and must not move or unmap
+	// it (see the package comment). ErrInvalid if mem is empty, longer than
+	// Limits.MRSize, or gives peers write access without AccessLocalWrite;
+	// ErrMemlock, with the numbers, if RLIMIT_MEMLOCK does not allow it.
 	RegisterMemory(mem []byte, access Access) (MR, error)
+	// CreateQP creates a queue pair in RESET. The caller closes it. ErrInvalid if a
+	// value exceeds the limits of the device.
 	CreateQP(QPConfig) (QP, error)
-	// Close frees the domain: ErrBusy while anything in it is open.
+	// Close frees the domain. ErrBusy while a memory region or queue pair of it is open.
 	Close() error
 }
 
 // MR is a registered memory region.
 type MR interface {
-	// Addr is the address of its first byte, and Len its length in bytes.
+	// Addr returns the address of the first byte, for SGE.Addr and SendWR.RemoteAddr.
 	Addr() uint64
+	// Len returns the length in bytes.
 	Len() uint64
+	// LKey returns the key for work requests of this side (SGE.LKey).
 	LKey() LKey
+	// RKey returns the key for work requests of peers (SendWR.RKey).
 	RKey() RKey
-	// Close takes the memory back. Work requests that name it must have
-	// ended: those that have not fail, and break their queue pair. ErrBusy
-	// while windows are bound to it.
+	// Close deregisters the memory. When it has returned, the device no longer
+	// accesses the memory. Outstanding work requests that name it fail and break
+	// their queue pair. ErrBusy while a window is bound to it.
 	Close() error
 }
 
-// QPConfig configures a reliable-connected queue pair.
+// QPConfig holds the parameters of CreateQP. The queue pair is of type RC (reliable
+// connection).
 type QPConfig struct {
-	SendCQ, RecvCQ CQ // may be the same
-	MaxSend        int
-	MaxRecv        int
-	MaxSendSGE     int // 0 is taken as 1
-	MaxRecvSGE     int
-	MaxInline      int // bytes; more than the device has is an error
+	SendCQ, RecvCQ CQ  // of the same open device; may be the same queue
+	MaxSend        int // outstanding work requests of the send queue
+	MaxRecv        int // outstanding work requests of the receive queue
+	MaxSendSGE     int // per work request; 0 means 1
+	MaxRecvSGE     int // likewise
+	MaxInline      int // bytes of SendWR.Inline
 }
 
-// QP is a reliable-connected queue pair. Its methods may be called from many
-// goroutines; the order of posts that run at the same time is not defined.
+// QP is a reliable-connected queue pair. Posts of several goroutines at once are safe;
+// their order is undefined.
 type QP interface {
-	// QPN is its number.
+	// QPN returns the queue pair number.
 	QPN() QPN
-	// Endpoint is what the peer must know, but for the PSN, GID and LID, which
-	// are the caller's choice.
+	// Endpoint returns what the peer needs to connect, without PSN, GID and LID: the
+	// caller chooses these and fills them in.
 	Endpoint() Endpoint
-	// MaxInline is how many bytes can be sent inline, as the device rounded it.
+	// MaxInline returns the limit of SendWR.Inline in bytes. The device may have
+	// rounded it up.
 	MaxInline() int
-	// State asks the device for the state.
+	// State queries the current state from the device.
 	State() (QPState, error)
+	// ToInit, ToRTR, ToRTS, ToErr and ToReset change the state (ibv_modify_qp(3)).
+	// ErrInvalid, naming the state or the attribute, if the state diagram or the
+	// device does not allow it (CheckTransition, RTRAttr.Check, RTSAttr.Check).
 	ToInit(InitAttr) error
 	ToRTR(RTRAttr) error
 	ToRTS(RTSAttr) error
-	// ToErr breaks the queue pair: everything posted completes with
-	// StatusFlushed, save what had completed.
+	// ToErr breaks the queue pair: work requests that have not completed complete
+	// with StatusFlushed.
 	ToErr() error
+	// ToReset discards all work requests without completions.
 	ToReset() error
-	// PostSend posts work requests in order and returns how many were taken.
-	// With an error, that one and those behind it were not: ErrQueueFull when
-	// there is no room, ErrInvalid when it does not fit or the queue pair is
-	// not in RTS or ERR (in ERR it is taken, and flushed).
+	// PostSend posts work requests in order and returns the number that the queue
+	// accepted. wrs and their SGLs are the caller's again on return; the memory that
+	// they name is the device's until the completion. With an error, wrs[n] and those
+	// after it are not posted: ErrQueueFull if the queue has no free slot, ErrInvalid
+	// if the request is malformed or the queue pair is neither in RTS nor in ERR. In
+	// ERR requests are accepted and complete with StatusFlushed.
+	//
+	// A slot becomes free when a completion of its request, or of a later request of
+	// the same queue, is polled.
 	PostSend(wrs []SendWR) (int, error)
 	// PostRecv does the same for receives, in every state but RESET.
 	PostRecv(wrs []RecvWR) (int, error)
-	// PostSendAndPoll posts, then polls cq, in one crossing where the provider
-	// has such. The error is PostSend's or Poll's; both counts are right.
+	// PostSendAndPoll is PostSend followed by cq.Poll. Providers that cross into C do
+	// both in one call. err is that of PostSend, else that of Poll; both counts are
+	// valid in any case.
 	PostSendAndPoll(wrs []SendWR, cq CQ, wcs []WC) (posted, polled int, err error)
-	// BindWindow gives a peer rights to a part of a memory region through this
-	// queue pair, by a key that dies with the window. errors.ErrUnsupported,
-	// with the reason, where DeviceInfo.Windows is false.
+	// BindWindow binds a memory window of type 2B to length bytes at offset of mr
+	// (specification, volume 1, 10.6.7.2). The window grants the remote rights in
+	// access through this queue pair alone, by a key of its own, until it is closed.
+	// The queue pair must be in RTS, and mr must have AccessBindWindow.
+	// errors.ErrUnsupported, with the reason, if DeviceInfo.Windows is false.
 	BindWindow(mr MR, offset, length uint64, access Access) (Window, error)
-	// Close destroys the queue pair. When it has returned, no work request
-	// of this side or of the peer touches memory any more. Completions that
-	// nobody has polled may be lost.
+	// Close destroys the queue pair. When it has returned, no work request of this
+	// side or of the peer accesses memory. Completions that were not polled may be lost.
 	Close() error
 }
 
-// Window is a lease of a part of a memory region.
+// Window is a memory window: temporary remote access to a part of a memory region.
 type Window interface {
-	// RKey is the key of the lease. The address is the memory region's, plus
-	// the offset.
+	// RKey returns the key of the window. Peers address the memory as through the
+	// region: MR.Addr plus the offset.
 	RKey() RKey
-	// Close ends the lease: later accesses by its key fail.
+	// Close revokes the key: later accesses by it fail.
 	Close() error
 }

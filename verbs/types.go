@@ -8,51 +8,51 @@ import (
 	"net/netip"
 )
 
-// QPN is a queue pair number: 24 bits, unique on its device.
+// QPN is a queue pair number: 24 bits, unique per device.
 type QPN uint32
 
 func (n QPN) String() string { return fmt.Sprintf("0x%06x", uint32(n)) }
 
-// PSN is a packet sequence number: 24 bits, and wraps.
+// PSN is a packet sequence number: 24 bits, wrapping.
 type PSN uint32
 
-// RandomPSN is one to begin with, which nobody can guess: who is not on the path has to
-// hit it to forge a packet.
+// RandomPSN returns an initial PSN that an attacker cannot guess: one that is not on the
+// path would need it to forge a packet.
 func RandomPSN() PSN {
 	var b [4]byte
-	rand.Read(b[:]) // it never fails
+	rand.Read(b[:]) // never fails (crypto/rand)
 	return PSN(binary.NativeEndian.Uint32(b[:]) & psnMask)
 }
 
-// psnMask has a packet sequence number's 24 bits.
+// psnMask covers the 24 bits of a PSN.
 const psnMask = 1<<24 - 1
 
-// LKey names a memory region in the work requests of its own side.
+// LKey names a memory region in work requests of its own process.
 type LKey uint32
 
-// RKey gives a peer the remote rights of a memory region. It is a capability:
-// who has it and a queue pair of the same protection domain can use it.
+// RKey grants the remote rights of a memory region or window. It is a capability: a peer
+// with the key and a queue pair of the same protection domain can use it.
 type RKey uint32
 
-// LID is an InfiniBand local identifier; 0 on Ethernet.
+// LID is a local identifier of InfiniBand; 0 on Ethernet.
 type LID uint16
 
-// GID is a port's global identifier, 16 bytes in network byte order. For RoCE v2
-// it is an IP address, IPv4 as ::ffff:a.b.c.d.
+// GID is the global identifier of a port: 16 bytes in network byte order. For RoCE v2 it is
+// an IP address, with IPv4 as ::ffff:a.b.c.d.
 type GID [16]byte
 
-// GIDFromAddr is the GID of a RoCE port with that IP address.
+// GIDFromAddr returns the GID of a RoCE port with IP address a.
 func GIDFromAddr(a netip.Addr) GID { return a.As16() }
 
-// IsZero reports whether the GID is an empty entry of a table.
+// IsZero reports whether g is zero, as in an empty entry of a GID table.
 func (g GID) IsZero() bool { return g == GID{} }
 
-// Addr is the IP address that a RoCE GID is; IPv4 where it is IPv4-mapped.
+// Addr returns the IP address of a RoCE GID; an IPv4-mapped one as IPv4.
 func (g GID) Addr() netip.Addr { return netip.AddrFrom16(g).Unmap() }
 
-// Words are the GID as TensorFlow's bootstrap has it: subnet prefix and
-// interface id, each its 8 bytes read as a little-endian word, which is how the
-// union in <infiniband/verbs.h> looks on the machines that it runs on.
+// Words returns the GID as in TensorFlow's bootstrap messages: subnet prefix and interface
+// ID, each as the little-endian value of its 8 bytes. TensorFlow reads the union ibv_gid
+// of <infiniband/verbs.h> that way on a little-endian host.
 func (g GID) Words() (prefix, id uint64) {
 	for i := range 8 {
 		prefix |= uint64(g[i]) << (8 * i)
@@ -61,7 +61,7 @@ func (g GID) Words() (prefix, id uint64) {
 	return prefix, id
 }
 
-// GIDFromWords undoes Words.
+// GIDFromWords is the inverse of GID.Words.
 func GIDFromWords(prefix, id uint64) GID {
 	var g GID
 	for i := range 8 {
@@ -71,8 +71,8 @@ func GIDFromWords(prefix, id uint64) GID {
 	return g
 }
 
-// String is the address for RoCE v2 over IPv4, else eight groups of hex, as
-// `rdma` and `ibv_devinfo -v` print it.
+// String returns a dotted quad for an IPv4-mapped GID, else eight groups of hex digits as
+// rdma(8) and ibv_devinfo(1) print them.
 func (g GID) String() string {
 	if a := g.Addr(); a.Is4() {
 		return a.String()
@@ -87,14 +87,14 @@ func (g GID) String() string {
 	return string(b)
 }
 
-// GIDType says which packets a GID gives.
+// GIDType is the packet format of a GID table entry.
 type GIDType uint8
 
-// The types of sysfs, ports/P/gid_attrs/types/I.
+// The types in sysfs: /sys/class/infiniband/DEVICE/ports/PORT/gid_attrs/types/INDEX.
 const (
 	GIDTypeUnknown GIDType = iota
-	GIDTypeIB              // InfiniBand: "IB/RoCE v1" on an InfiniBand port
-	GIDTypeRoCEv1          // Ethernet frames of their own type, within one L2 segment
+	GIDTypeIB              // InfiniBand; sysfs has "IB/RoCE v1"
+	GIDTypeRoCEv1          // Ethernet frames of type 0x8915, not routable
 	GIDTypeRoCEv2          // UDP port 4791 over IP
 )
 
@@ -102,17 +102,18 @@ func (t GIDType) String() string {
 	return nameOf(t, "unknown", "InfiniBand", "RoCE v1", "RoCE v2")
 }
 
-// GIDEntry is one entry of a port's GID table. Tables are sparse.
+// GIDEntry is an entry of a port's GID table. Tables are sparse: Index is the position in
+// the table, including empty entries.
 type GIDEntry struct {
 	Index int
 	GID   GID
 	Type  GIDType
 }
 
-// LinkLayer is what a port is wired to.
+// LinkLayer is the link layer of a port.
 type LinkLayer uint8
 
-// The link layers of <infiniband/verbs.h>, IBV_LINK_LAYER_*.
+// The values of IBV_LINK_LAYER_* in <infiniband/verbs.h>.
 const (
 	LinkUnspecified LinkLayer = iota
 	LinkInfiniBand
@@ -124,7 +125,7 @@ func (l LinkLayer) String() string { return nameOf(l, "unspecified", "InfiniBand
 // PortState is the logical state of a port.
 type PortState uint8
 
-// The port states of <infiniband/verbs.h>, IBV_PORT_*.
+// The values of IBV_PORT_* in <infiniband/verbs.h>.
 const (
 	PortNop PortState = iota
 	PortDown
@@ -138,11 +139,10 @@ func (s PortState) String() string {
 	return nameOf(s, "no state", "DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER")
 }
 
-// MTU is the payload of one packet in bytes.
+// MTU is the maximum payload of a packet in bytes.
 type MTU int
 
-// The path MTUs that the InfiniBand specification knows (volume 1, 9.2.1 and
-// table 45: IBV_MTU_*).
+// The path MTUs of the specification (volume 1, 9.2.1).
 const (
 	MTU256  MTU = 256
 	MTU512  MTU = 512
@@ -151,28 +151,28 @@ const (
 	MTU4096 MTU = 4096
 )
 
-// Valid reports whether m is one of the five path MTUs.
+// Valid reports whether m is one of these five.
 func (m MTU) Valid() bool {
 	return m == MTU256 || m == MTU512 || m == MTU1024 || m == MTU2048 || m == MTU4096
 }
 
-// Access is what may be done with a memory region, or through a queue pair.
-// Reading by the owner is always allowed.
+// Access is a set of rights to a memory region or window, or through a queue pair. The
+// device may always read registered memory for its owner.
 type Access uint8
 
 // The rights of ibv_reg_mr(3).
 const (
-	AccessLocalWrite   Access = 1 << iota // the device may write: receives, reads, and what peers write
+	AccessLocalWrite   Access = 1 << iota // the device may write: for receives, reads, and writes of peers
 	AccessRemoteWrite                     // peers may write; needs AccessLocalWrite
 	AccessRemoteRead                      // peers may read
-	AccessRemoteAtomic                    // peers may do atomics; needs AccessLocalWrite
+	AccessRemoteAtomic                    // peers may execute atomics; needs AccessLocalWrite
 	AccessBindWindow                      // memory windows may be bound to it
-	// AccessRelaxedOrdering lets the device order its writes to memory as it
-	// likes before the completion. A device without it passes it over.
+	// AccessRelaxedOrdering lets the device write to memory in any order before the
+	// completion. A device without it ignores it.
 	AccessRelaxedOrdering
 )
 
-// nameOf is the name of a small enumeration's value.
+// nameOf returns the name of v, or its number if it has none.
 func nameOf[T ~uint8](v T, names ...string) string {
 	if int(v) < len(names) && names[v] != "" {
 		return names[v]

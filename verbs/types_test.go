@@ -10,7 +10,7 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-func TestWRIDCarriesItsParts(t *testing.T) {
+func TestWRIDParts(t *testing.T) {
 	for _, p := range [][4]uint32{
 		{0, 0, 0, 0},
 		{1, 2, 3, 4},
@@ -27,7 +27,7 @@ func TestWRIDCarriesItsParts(t *testing.T) {
 	}
 }
 
-func TestGIDSpellings(t *testing.T) {
+func TestGIDString(t *testing.T) {
 	four := verbs.GIDFromAddr(netip.MustParseAddr("192.0.2.1"))
 	if got := four.String(); got != "192.0.2.1" {
 		t.Errorf("an IPv4-mapped GID is %q", got)
@@ -45,7 +45,7 @@ func TestGIDSpellings(t *testing.T) {
 	}
 }
 
-func TestStateTableTellsWhatIsWrong(t *testing.T) {
+func TestCheckTransition(t *testing.T) {
 	states := []verbs.QPState{verbs.StateReset, verbs.StateInit, verbs.StateRTR, verbs.StateRTS, verbs.StateErr}
 	allowed := map[[2]verbs.QPState]bool{}
 	for _, s := range states {
@@ -65,7 +65,7 @@ func TestStateTableTellsWhatIsWrong(t *testing.T) {
 				t.Errorf("%v to %v: %v", from, to, err)
 			}
 			if err != nil && (!errors.Is(err, verbs.ErrInvalid) || !strings.Contains(err.Error(), to.String())) {
-				t.Errorf("%v to %v: the words do not tell: %v", from, to, err)
+				t.Errorf("%v to %v: the error does not name the state: %v", from, to, err)
 			}
 		}
 	}
@@ -85,7 +85,7 @@ func TestTimeoutCode(t *testing.T) {
 	}
 }
 
-func TestEveryStatusTellsACause(t *testing.T) {
+func TestEveryStatusHasACause(t *testing.T) {
 	for s := verbs.StatusOK + 1; s <= verbs.StatusGeneral+1; s++ {
 		if s.String() == "" || s.Cause() == "" {
 			t.Errorf("status %d: %q, %q", s, s, s.Cause())

@@ -5,14 +5,14 @@ import (
 	"testing"
 )
 
-func TestVendorErrorsAreWords(t *testing.T) {
+func TestVendorErrorText(t *testing.T) {
 	for _, tt := range []struct {
 		vendor, code uint32
 		want         string
 	}{
-		{vendorMellanox, 0x81, "vendor error 0x81: no acknowledgement came after all retries"},
-		{vendorMellanox, 0x7, "vendor error 0x7: only the vendor knows it, 0x0002c9"},
-		{0x14e4, 0x81, "vendor error 0x81: only the vendor knows it, 0x0014e4"},
+		{vendorMellanox, 0x81, "vendor error 0x81: no acknowledgement arrived after all retries"},
+		{vendorMellanox, 0x7, "vendor error 0x7: its meaning is not public, vendor 0x0002c9"},
+		{0x14e4, 0x81, "vendor error 0x81: its meaning is not public, vendor 0x0014e4"},
 		{vendorMellanox, 0, "no vendor error"},
 	} {
 		if got := VendorError(tt.vendor, tt.code); got != tt.want {
@@ -21,7 +21,7 @@ func TestVendorErrorsAreWords(t *testing.T) {
 	}
 }
 
-// What a person can mend is told with the flag that mends it.
+// TestCausesNameTheFlag: a cause that a setting can remove names the flag.
 func TestCausesNameTheFlag(t *testing.T) {
 	for s, flags := range map[Status][]string{
 		StatusRetryExceeded:    {"--rdma-gid-index", "--rdma-mtu", "--rdma-timeout", "4791"},

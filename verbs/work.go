@@ -1,16 +1,16 @@
 package verbs
 
-// Opcode says what a send work request does.
+// Opcode is the operation of a send work request.
 type Opcode uint8
 
-// The operations of a reliable-connected queue pair (ibv_post_send(3)).
+// The operations of a reliable-connected queue pair (ibv_post_send(3), IBV_WR_*).
 const (
-	OpSend        Opcode = iota // into a receive that the peer posted
-	OpSendImm                   // with 32 bits beside it
-	OpWrite                     // into the peer's memory, unseen by it
-	OpWriteImm                  // and completes a receive that the peer posted, with 32 bits
-	OpRead                      // from the peer's memory
-	OpCompareSwap               // 8 bytes of the peer's memory, which must be aligned to 8
+	OpSend        Opcode = iota // message to a posted receive of the peer
+	OpSendImm                   // the same with 32 bits of immediate data
+	OpWrite                     // write to the peer's memory, without a completion there
+	OpWriteImm                  // the same, and completes a posted receive of the peer with immediate data
+	OpRead                      // read from the peer's memory
+	OpCompareSwap               // atomic on 8 bytes of the peer's memory, aligned to 8
 	OpFetchAdd                  // likewise
 )
 
@@ -18,45 +18,44 @@ func (o Opcode) String() string {
 	return nameOf(o, "SEND", "SEND_WITH_IMM", "RDMA_WRITE", "RDMA_WRITE_WITH_IMM", "RDMA_READ", "CMP_AND_SWP", "FETCH_AND_ADD")
 }
 
-// SGE is a piece of registered memory. Its bytes belong to the device from the
-// post of the work request that names it until the completion of that request
-// (of a later one of the same queue, where it is unsignalled).
+// SGE (scatter/gather element) is a piece of registered memory. The device owns the bytes
+// from the post of the work request until its completion. An unsignaled request ends no
+// later than the next completion of its queue.
 type SGE struct {
-	Addr   uint64 // in a memory region of this side
+	Addr   uint64 // within a memory region of this side (MR.Addr)
 	Length uint32 // bytes
 	LKey   LKey   // of that region
 }
 
-// SendWR is a work request for the send queue.
+// SendWR is a work request of the send queue.
 type SendWR struct {
 	ID WRID
 	Op Opcode
-	// Signaled asks for a completion. Without it there is one only when the
-	// request fails or is flushed.
+	// Signaled requests a completion. An unsignaled request completes only when it
+	// fails or is flushed.
 	Signaled bool
-	// Solicited wakes a peer that armed its queue for solicited events.
+	// Solicited causes an event at a peer that armed its queue with solicitedOnly.
 	Solicited bool
-	// Fence lets the request wait for all earlier reads and atomics.
+	// Fence delays the request until all earlier reads and atomics have completed.
 	Fence bool
-	// Imm goes with OpSendImm and OpWriteImm. It is a number: big-endian on
-	// the wire, whatever the machine.
+	// Imm is the immediate data of OpSendImm and OpWriteImm, in host byte order. It is
+	// big-endian on the wire.
 	Imm uint32
-	// RemoteAddr and RKey name the peer's memory for writes, reads, atomics.
+	// RemoteAddr and RKey name the peer's memory, for writes, reads and atomics.
 	RemoteAddr uint64
 	RKey       RKey
-	// Swap is stored by OpCompareSwap where memory equals Compare; Add is
-	// what OpFetchAdd adds. The old value comes into the one SGE, 8 bytes.
+	// OpCompareSwap stores Swap if the memory equals Compare. OpFetchAdd adds Add.
+	// Both return the old value in a single SGE of 8 bytes. All are in host byte order.
 	Compare, Swap, Add uint64
-	// SGL is the local memory, in order. Read when the request is posted:
-	// the slice itself is the caller's again when PostSend returns.
+	// SGL (scatter/gather list) names the local memory, in order. PostSend copies the
+	// slice itself.
 	SGL []SGE
-	// Inline, when not nil, takes the place of SGL: its bytes are copied
-	// when the request is posted and need no registration. At most the
-	// queue pair's MaxInline bytes; for sends and writes only.
+	// Inline, when not nil, replaces SGL, for sends and writes only. PostSend copies
+	// the bytes, which need no registration. At most QP.MaxInline bytes.
 	Inline []byte
 }
 
-// Len is the number of bytes that the request moves.
+// Len returns the number of bytes that the request transfers.
 func (w *SendWR) Len() uint64 {
 	if w.Inline != nil {
 		return uint64(len(w.Inline))
@@ -64,14 +63,14 @@ func (w *SendWR) Len() uint64 {
 	return sglLen(w.SGL)
 }
 
-// RecvWR is a work request for the receive queue: room for one message, or with
-// an empty SGL for a WRITE_WITH_IMM or an empty message.
+// RecvWR is a work request of the receive queue: the buffer of one message. An empty SGL
+// is enough for an empty message or an OpWriteImm of the peer.
 type RecvWR struct {
 	ID  WRID
-	SGL []SGE // as in SendWR
+	SGL []SGE // local memory to fill, in order; PostRecv copies the slice itself
 }
 
-// Len is the room that the request gives.
+// Len returns the size of the buffer in bytes.
 func (w *RecvWR) Len() uint64 { return sglLen(w.SGL) }
 
 func sglLen(sgl []SGE) (n uint64) {
@@ -81,30 +80,30 @@ func sglLen(sgl []SGE) (n uint64) {
 	return n
 }
 
-// WC is a work completion. When Status is not StatusOK only ID, Status, VendorErr
-// and QPN mean anything (ibv_poll_cq(3)).
+// WC is a work completion. If Status is not StatusOK, only ID, Status, VendorErr and QPN
+// are valid (ibv_poll_cq(3)).
 type WC struct {
 	ID        WRID
 	Status    Status
 	Op        WCOp
 	HasImm    bool
-	VendorErr uint32 // the device's own number for the failure
-	Len       uint32 // bytes received (WCRecv: the message; WCRecvWrite: what was written)
-	Imm       uint32 // with HasImm
-	QPN       QPN    // of the queue pair of this side; for words only: who it was says ID
+	VendorErr uint32 // vendor-specific error code (VendorError); 0: none
+	Len       uint32 // bytes: of the message for WCRecv, written by the peer for WCRecvWrite
+	Imm       uint32 // immediate data in host byte order, if HasImm
+	QPN       QPN    // local queue pair, for messages; numbers are reused, so identify it by ID
 }
 
-// WCOp says what completed.
+// WCOp is the type of the work request that completed.
 type WCOp uint8
 
-// What completes.
+// The types of completions.
 const (
 	WCSend WCOp = iota
 	WCWrite
 	WCRead
 	WCAtomic
-	WCRecv      // a message into a posted receive
-	WCRecvWrite // a WRITE_WITH_IMM of the peer, which took a posted receive
+	WCRecv      // a message in a posted receive
+	WCRecvWrite // an OpWriteImm of the peer, which consumed a posted receive
 )
 
 func (o WCOp) String() string {
