@@ -9,11 +9,11 @@ import (
 func closeCases() []testCase {
 	return []testCase{
 		{name: "WrongOrderIsBusy", run: wrongOrder},
-		{name: "TwiceIsOnce", run: closeTwice},
-		{name: "ClosedSaysSo", run: closedSaysSo},
+		{name: "Twice", run: closeTwice},
+		{name: "UseAfterClose", run: useAfterClose},
 		{name: "WithWorkPosted", run: closeWithWork},
-		{name: "IsAFence", run: closeIsAFence},
-		{name: "OthersGoOn", run: othersGoOn},
+		{name: "StopsPeerWrites", run: closeStopsPeerWrites},
+		{name: "OtherConnectionsContinue", run: otherConnections},
 		{name: "OpenTwice", run: openTwice},
 	}
 }
@@ -21,22 +21,22 @@ func closeCases() []testCase {
 // wrongOrder: what is still in use is not closed, as the kernel has it (EBUSY),
 // and says what is open.
 func wrongOrder(w *world) {
-	e := w.end(w.nodes[0], w.wants())
-	w.is(e.cq.Close(), verbs.ErrBusy)
-	w.is(e.pd.Close(), verbs.ErrBusy)
+	e := w.end(w.nodes[0], w.params())
+	w.errorIs(e.cq.Close(), verbs.ErrBusy)
+	w.errorIs(e.pd.Close(), verbs.ErrBusy)
 	err := e.n.dev.Close()
-	w.is(err, verbs.ErrBusy)
-	w.words(err, "1 QP", "1 MR", "1 CQ", "1 PD")
+	w.errorIs(err, verbs.ErrBusy)
+	w.errorContains(err, "1 QP", "1 MR", "1 CQ", "1 PD")
 	w.noError(e.qp.Close())
-	w.is(e.pd.Close(), verbs.ErrBusy)
+	w.errorIs(e.pd.Close(), verbs.ErrBusy)
 	w.noError(e.mr.Close())
 	w.noError(e.pd.Close())
-	w.is(e.n.dev.Close(), verbs.ErrBusy)
+	w.errorIs(e.n.dev.Close(), verbs.ErrBusy)
 	w.noError(e.cq.Close())
 }
 
 func closeTwice(w *world) {
-	e := w.end(w.nodes[0], w.wants())
+	e := w.end(w.nodes[0], w.params())
 	for _, c := range []interface{ Close() error }{e.qp, e.mr, e.cq, e.pd} {
 		w.noError(c.Close())
 		w.noError(c.Close())
@@ -45,31 +45,31 @@ func closeTwice(w *world) {
 	w.noError(e.n.dev.Close())
 }
 
-func closedSaysSo(w *world) {
+func useAfterClose(w *world) {
 	a, b := w.pair()
 	w.noError(a.qp.Close())
 	_, err := a.qp.PostSend([]verbs.SendWR{a.send(1, 0, 8)})
-	w.is(err, verbs.ErrClosed)
+	w.errorIs(err, verbs.ErrClosed)
 	_, err = a.qp.PostRecv([]verbs.RecvWR{{ID: 1}})
-	w.is(err, verbs.ErrClosed)
+	w.errorIs(err, verbs.ErrClosed)
 	_, err = a.qp.State()
-	w.is(err, verbs.ErrClosed)
-	w.is(a.qp.ToErr(), verbs.ErrClosed)
+	w.errorIs(err, verbs.ErrClosed)
+	w.errorIs(a.qp.ToErr(), verbs.ErrClosed)
 	w.noError(a.cq.Close())
 	_, err = a.cq.Poll(make([]verbs.WC, 1))
-	w.is(err, verbs.ErrClosed)
-	w.is(a.cq.Arm(false), verbs.ErrClosed)
+	w.errorIs(err, verbs.ErrClosed)
+	w.errorIs(a.cq.Arm(false), verbs.ErrClosed)
 	w.noError(a.mr.Close())
 	w.noError(a.pd.Close())
 	_, err = a.pd.RegisterMemory(a.mem, verbs.AccessLocalWrite)
-	w.is(err, verbs.ErrClosed)
+	w.errorIs(err, verbs.ErrClosed)
 	_ = b
 }
 
 // closeWithWork: a queue pair is closed with work posted and completions that
 // nobody has polled.
 func closeWithWork(w *world) {
-	a, b := w.stuck()
+	a, b := w.blockedPair()
 	for i := range 20 {
 		a.recv(verbs.WRID(i), 0, 8)
 		a.post(a.send(verbs.WRID(i), 0, 8))
@@ -80,10 +80,10 @@ func closeWithWork(w *world) {
 	w.noError(a.cq.Close())
 }
 
-// closeIsAFence: when Close has returned nothing of the peer's touches memory
+// closeStopsPeerWrites: when Close has returned nothing of the peer's touches memory
 // any more.
-func closeIsAFence(w *world) {
-	a, b := w.pair(func(s *wants) { s.retry = 1 })
+func closeStopsPeerWrites(w *world) {
+	a, b := w.pair(func(s *params) { s.retry = 1 })
 	pattern(a.mem, 1)
 	for i := range 60 {
 		a.post(a.to(b, verbs.WRID(i), verbs.OpWrite, 0, memorySize/2, 0))
@@ -97,34 +97,34 @@ func closeIsAFence(w *world) {
 			break
 		}
 	}
-	pause(w.within(quiet))
+	pause(w.scaled(quiet))
 	if !bytes.Equal(b.mem, want) {
 		w.Error("memory was written after Close")
 	}
 }
 
-// othersGoOn: the end of a connection is nothing to another one.
-func othersGoOn(w *world) {
+// otherConnections: the end of a connection is nothing to another one.
+func otherConnections(w *world) {
 	a1, b1 := w.pair()
 	a2, b2 := w.pair()
 	w.noError(a1.qp.Close())
 	w.noError(b1.qp.ToErr())
-	a2.talksTo(b2)
-	b2.talksTo(a2)
+	a2.sendsTo(b2)
+	b2.sendsTo(a2)
 }
 
 // openTwice: a device that is open twice has two sets of objects.
 func openTwice(w *world) {
 	n := w.nodes[0]
 	other := w.open(n.end)
-	e := w.end(other, w.wants())
+	e := w.end(other, w.params())
 	if c := n.dev.Counts(); c != (verbs.Counts{}) {
 		w.Errorf("%+v are open on another opening of the device", c)
 	}
-	mine := w.end(n, w.wants())
+	mine := w.end(n, w.params())
 	if _, err := e.pd.CreateQP(verbs.QPConfig{SendCQ: mine.cq, RecvCQ: mine.cq, MaxSend: 1, MaxRecv: 1}); err == nil {
 		w.Error("a queue pair is made from parts of two openings")
 	}
 	w.join(mine, e)
-	mine.talksTo(e)
+	mine.sendsTo(e)
 }

@@ -19,22 +19,22 @@ func dataCases() []testCase {
 		{name: "Atomics", needs: []Feature{Atomics}, run: atomics},
 		{name: "Inline", needs: []Feature{Inline}, run: inline},
 		{name: "InlineTooLong", needs: []Feature{Inline}, run: inlineTooLong},
-		{name: "EmptyWriteTakesNoReceiveAndNoKey", run: emptyWrite},
+		{name: "EmptyWriteNeedsNoReceiveNorKey", run: emptyWrite},
 		{name: "EmptySendTakesAReceive", run: emptySend},
 		{name: "EmptyWriteWithImm", run: emptyWriteImm},
 		{name: "ScatterAndGather", run: scatterGather},
 		{name: "TooManyPieces", run: tooManyPieces},
 		{name: "ShorterThanTheReceive", run: shorter},
 		{name: "InOrder", run: inOrder},
-		{name: "ContentIsThereBeforeItsImm", run: contentBeforeImm},
+		{name: "ContentBeforeImm", run: contentBeforeImm},
 		{name: "ManyAtOnce", run: manyAtOnce},
 	}
 }
 
 // sized is a pair, and the lengths of its messages: around the boundaries of
 // packets, and those that are asked for.
-func (w *world) sized() (a, b *end, sizes []int) {
-	a, b = w.pair(func(s *wants) {
+func (w *world) sizedPair() (a, b *end, sizes []int) {
+	a, b = w.pair(func(s *params) {
 		for _, n := range w.env.Sizes {
 			s.size = max(s.size, n+4096)
 		}
@@ -45,7 +45,7 @@ func (w *world) sized() (a, b *end, sizes []int) {
 
 // sendSizes: ibv_post_send(3), IBV_WR_SEND and IBV_WR_SEND_WITH_IMM.
 func sendSizes(w *world, op verbs.Opcode) {
-	a, b, sizes := w.sized()
+	a, b, sizes := w.sizedPair()
 	for i, n := range sizes {
 		pattern(a.mem[:n], byte(i))
 		clear(b.mem)
@@ -61,13 +61,13 @@ func sendSizes(w *world, op verbs.Opcode) {
 		if wc.Op != verbs.WCRecv || wc.Len != uint32(n) || wc.HasImm != (op == verbs.OpSendImm) || wc.HasImm && wc.Imm != wr.Imm {
 			w.Errorf("%v of %d bytes with imm %#x is received as %+v", op, n, wr.Imm, wc)
 		}
-		w.only(b.mem, 13, a.mem[7:7+n], 0)
+		w.memoryIs(b.mem, 13, a.mem[7:7+n], 0)
 	}
 }
 
 // writeSizes: ibv_post_send(3), IBV_WR_RDMA_WRITE and IBV_WR_RDMA_WRITE_WITH_IMM.
 func writeSizes(w *world, op verbs.Opcode) {
-	a, b, sizes := w.sized()
+	a, b, sizes := w.sizedPair()
 	for i, n := range sizes {
 		pattern(a.mem[7:7+n], byte(i))
 		clear(b.mem)
@@ -86,16 +86,16 @@ func writeSizes(w *world, op verbs.Opcode) {
 				w.Errorf("%v of %d bytes with imm %#x is received as %+v", op, n, wr.Imm, wc)
 			}
 		}
-		w.only(b.mem, 13, a.mem[7:7+n], 0)
+		w.memoryIs(b.mem, 13, a.mem[7:7+n], 0)
 	}
 	if op == verbs.OpWrite {
-		b.nothing()
+		b.noCompletion()
 	}
 }
 
 // readSizes: ibv_post_send(3), IBV_WR_RDMA_READ.
 func readSizes(w *world) {
-	a, b, sizes := w.sized()
+	a, b, sizes := w.sizedPair()
 	// Who is asked has sent before, as in most connections: a device may have learnt
 	// from it in what way it may answer.
 	b.post(b.to(a, 1000, verbs.OpWrite, 0, 300<<10, 0))
@@ -107,9 +107,9 @@ func readSizes(w *world) {
 		if wc := a.expect(verbs.WRID(i), verbs.StatusOK); wc.Op != verbs.WCRead {
 			w.Errorf("a read completes as %v", wc.Op)
 		}
-		w.only(a.mem, 7, b.mem[13:13+n], 0)
+		w.memoryIs(a.mem, 7, b.mem[13:13+n], 0)
 	}
-	b.nothing()
+	b.noCompletion()
 }
 
 // readsInARow posts more reads than may be under way at once: the queue pair
@@ -183,8 +183,8 @@ func atomics(w *world) {
 // (ibv_post_send(3), IBV_SEND_INLINE).
 func inline(w *world) {
 	a, b := w.pair()
-	if a.qp.MaxInline() < a.wants.inline {
-		w.Fatalf("asked for %d bytes inline, got %d", a.wants.inline, a.qp.MaxInline())
+	if a.qp.MaxInline() < a.params.inline {
+		w.Fatalf("asked for %d bytes inline, got %d", a.params.inline, a.qp.MaxInline())
 	}
 	for _, n := range []int{0, 1, a.qp.MaxInline()} {
 		clear(b.mem)
@@ -201,8 +201,8 @@ func inline(w *world) {
 		if wc := b.expect(1, verbs.StatusOK); wc.Len != uint32(n) {
 			w.Errorf("%d bytes inline are received as %d", n, wc.Len)
 		}
-		w.only(b.mem[:4096], 0, want, 0)
-		w.only(b.mem[8192:], 0, want, 0)
+		w.memoryIs(b.mem[:4096], 0, want, 0)
+		w.memoryIs(b.mem[8192:], 0, want, 0)
 	}
 }
 
@@ -212,12 +212,12 @@ func inlineTooLong(w *world) {
 	if n != 0 {
 		w.Errorf("%d were taken", n)
 	}
-	w.is(err, verbs.ErrInvalid)
+	w.errorIs(err, verbs.ErrInvalid)
 	_, err = a.pd.CreateQP(verbs.QPConfig{SendCQ: a.cq, RecvCQ: a.cq, MaxSend: 1, MaxRecv: 1, MaxInline: 1 << 20})
 	if err == nil {
 		w.Error("a queue pair is made with a MiB inline")
 	}
-	a.talksTo(b)
+	a.sendsTo(b)
 }
 
 // emptyWrite is what a probe is (specification, volume 1, 9.7.5.2.4: the key of
@@ -227,7 +227,7 @@ func emptyWrite(w *world) {
 	b.recv(7, 0, 8)
 	a.post(verbs.SendWR{ID: 1, Op: verbs.OpWrite, Signaled: true, RemoteAddr: 0xdead, RKey: 0xbeef})
 	a.expect(1, verbs.StatusOK)
-	b.nothing()
+	b.noCompletion()
 	a.post(a.send(2, 0, 8))
 	a.expect(2, verbs.StatusOK)
 	b.expect(7, verbs.StatusOK)
@@ -281,8 +281,8 @@ func scatterGather(w *world) {
 	wr.SGL = gather
 	a.post(wr)
 	a.expect(3, verbs.StatusOK)
-	w.only(b.mem[200000:], 0, want, 0)
-	if w.lacks(Reads) {
+	w.memoryIs(b.mem[200000:], 0, want, 0)
+	if w.unsupported(Reads) {
 		return
 	}
 	wr = a.to(b, 4, verbs.OpRead, 0, 0, 200000)
@@ -308,13 +308,13 @@ func tooManyPieces(w *world) {
 	if n != 0 {
 		w.Errorf("%d sends were taken", n)
 	}
-	w.is(err, verbs.ErrInvalid)
+	w.errorIs(err, verbs.ErrInvalid)
 	n, err = a.qp.PostRecv([]verbs.RecvWR{{SGL: sgl}})
 	if n != 0 {
 		w.Errorf("%d receives were taken", n)
 	}
-	w.is(err, verbs.ErrInvalid)
-	a.talksTo(b)
+	w.errorIs(err, verbs.ErrInvalid)
+	a.sendsTo(b)
 }
 
 func shorter(w *world) {
@@ -326,7 +326,7 @@ func shorter(w *world) {
 	if wc := b.expect(1, verbs.StatusOK); wc.Len != 10 {
 		w.Errorf("received %d bytes of 10", wc.Len)
 	}
-	w.only(b.mem, 0, a.mem[:10], 0)
+	w.memoryIs(b.mem, 0, a.mem[:10], 0)
 }
 
 // inOrder: a responder executes in the order of posting, and each queue

@@ -10,15 +10,15 @@ import (
 
 func deviceCases() []testCase {
 	return []testCase{
-		{name: "IsListedAndDescribesItself", run: describes},
+		{name: "Info", run: deviceInfo},
 		{name: "OpenUnknown", run: openUnknown},
 		{name: "PortUnknown", run: portUnknown},
-		{name: "CountsWhatIsOpen", run: countsWhatIsOpen},
-		{name: "TellsWhatItLacks", run: tellsWhatItLacks},
+		{name: "Counts", run: countsOpen},
+		{name: "UnsupportedMatchesInfo", run: unsupportedMatchesInfo},
 	}
 }
 
-func describes(w *world) {
+func deviceInfo(w *world) {
 	n := w.nodes[0]
 	infos, err := n.end.Provider.Devices()
 	if err != nil {
@@ -51,8 +51,8 @@ func describes(w *world) {
 // openUnknown: Provider.Open.
 func openUnknown(w *world) {
 	_, err := w.nodes[0].end.Provider.Open("no-such-device")
-	w.is(err, verbs.ErrNotFound)
-	w.words(err, "no-such-device", w.nodes[0].end.Device)
+	w.errorIs(err, verbs.ErrNotFound)
+	w.errorContains(err, "no-such-device", w.nodes[0].end.Device)
 }
 
 func portUnknown(w *world) {
@@ -67,7 +67,7 @@ func portUnknown(w *world) {
 	}
 }
 
-func countsWhatIsOpen(w *world) {
+func countsOpen(w *world) {
 	dev := w.nodes[0].dev
 	want := verbs.Counts{}
 	same := func() {
@@ -77,7 +77,7 @@ func countsWhatIsOpen(w *world) {
 		}
 	}
 	same()
-	e := w.end(w.nodes[0], w.wants())
+	e := w.end(w.nodes[0], w.params())
 	want = verbs.Counts{PDs: 1, MRs: 1, CQs: 1, QPs: 1}
 	same()
 	w.noError(e.qp.Close())
@@ -94,14 +94,14 @@ func countsWhatIsOpen(w *world) {
 	same()
 }
 
-// tellsWhatItLacks: Env.Lacks and what the devices say of themselves agree.
-func tellsWhatItLacks(w *world) {
+// unsupportedMatchesInfo: Env.Lacks and what the devices say of themselves agree.
+func unsupportedMatchesInfo(w *world) {
 	a, b := w.nodes[0].dev.Info(), w.nodes[1].dev.Info()
-	if b.Windows == w.lacks(Windows) {
-		w.Errorf("the second device says Windows: %v, and Env.Lacks that they lack: %v", b.Windows, w.lacks(Windows))
+	if b.Windows == w.unsupported(Windows) {
+		w.Errorf("the second device says Windows: %v, and Env.Lacks that they lack: %v", b.Windows, w.unsupported(Windows))
 	}
-	if has := a.Limits.Atomics && b.Limits.Atomics; has == w.lacks(Atomics) {
-		w.Errorf("the devices say Atomics: %v, and Env.Lacks that they lack: %v", has, w.lacks(Atomics))
+	if has := a.Limits.Atomics && b.Limits.Atomics; has == w.unsupported(Atomics) {
+		w.Errorf("the devices say Atomics: %v, and Env.Lacks that they lack: %v", has, w.unsupported(Atomics))
 	}
 	for f, reason := range w.env.Unsupported {
 		if reason == "" {
@@ -112,7 +112,7 @@ func tellsWhatItLacks(w *world) {
 
 // nextEvent waits for an asynchronous event of that kind, and passes others over.
 func (n *node) nextEvent(d time.Duration, want func(verbs.AsyncEvent) bool) (verbs.AsyncEvent, bool) {
-	ctx, cancel := context.WithTimeout(n.w.ctx, n.w.within(d))
+	ctx, cancel := context.WithTimeout(n.w.ctx, n.w.scaled(d))
 	defer cancel()
 	for {
 		e, err := n.dev.NextEvent(ctx)

@@ -11,7 +11,7 @@ import (
 func eventCases() []testCase {
 	return []testCase{
 		{name: "EventWakes", run: eventWakes},
-		{name: "EventBeforeTheWaitIsKept", run: eventIsKept},
+		{name: "EventBeforeWait", run: eventBeforeWait},
 		{name: "NoEventWithoutArming", run: noEventWithoutArming},
 		{name: "SolicitedOnly", run: solicitedOnly},
 		{name: "FailureIsAlwaysSolicited", run: failureIsSolicited},
@@ -31,7 +31,7 @@ func eventWakes(w *world) {
 	b.recv(1, 0, 8)
 	w.noError(b.cq.Arm(false))
 	done := w.background(func() { w.noError(b.cq.Wait(w.ctx)) })
-	pause(w.within(quiet))
+	pause(w.scaled(quiet))
 	select {
 	case <-done:
 		w.Fatal("woken without a completion")
@@ -42,7 +42,7 @@ func eventWakes(w *world) {
 	b.expect(1, verbs.StatusOK)
 }
 
-func eventIsKept(w *world) {
+func eventBeforeWait(w *world) {
 	a, b := w.pair()
 	b.recv(1, 0, 8)
 	w.noError(b.cq.Arm(false))
@@ -59,20 +59,20 @@ func noEventWithoutArming(w *world) {
 	b.recv(3, 0, 8)
 	a.post(a.send(9, 0, 8))
 	b.expect(1, verbs.StatusOK)
-	b.sleeps()
+	b.noEvent()
 	w.noError(b.cq.Arm(false))
 	a.post(a.send(9, 0, 8))
 	b.expect(2, verbs.StatusOK)
 	w.noError(b.cq.Wait(w.ctx))
 	a.post(a.send(9, 0, 8))
 	b.expect(3, verbs.StatusOK)
-	b.sleeps()
+	b.noEvent()
 }
 
 // sleeps sees that no event is there.
-func (e *end) sleeps() {
+func (e *end) noEvent() {
 	e.w.Helper()
-	ctx, cancel := context.WithTimeout(e.w.ctx, e.w.within(quiet))
+	ctx, cancel := context.WithTimeout(e.w.ctx, e.w.scaled(quiet))
 	defer cancel()
 	if err := e.cq.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		e.w.Errorf("Wait ends with %v", err)
@@ -87,7 +87,7 @@ func solicitedOnly(w *world) {
 	w.noError(b.cq.Arm(true))
 	a.post(a.send(9, 0, 8))
 	b.expect(1, verbs.StatusOK)
-	b.sleeps()
+	b.noEvent()
 	wr := a.send(9, 0, 8)
 	wr.Solicited = true
 	a.post(wr)
@@ -160,11 +160,11 @@ func (e *end) serve(w *world, i int) bool {
 // waited for.
 func noLostWakeUpInBurst(w *world) {
 	a, b := w.pair()
-	for i := range b.wants.recvs {
+	for i := range b.params.recvs {
 		b.recv(verbs.WRID(i), 0, 8)
 	}
 	room := make(chan struct{}, wakeUps)
-	for range b.wants.recvs {
+	for range b.params.recvs {
 		room <- struct{}{}
 	}
 	done := w.background(func() {
@@ -212,7 +212,7 @@ func waitEndsWithContext(w *world) {
 			w.Errorf("Wait ends with %v", err)
 		}
 	})
-	pause(w.within(time.Millisecond))
+	pause(w.scaled(time.Millisecond))
 	cancel()
 	<-done
 	if err := b.cq.Wait(ctx); !errors.Is(err, context.Canceled) {
@@ -230,19 +230,19 @@ func waitEndsWithClose(w *world) {
 	if err != nil {
 		w.Fatal(err)
 	}
-	done := w.background(func() { w.is(c.Wait(w.ctx), verbs.ErrClosed) })
-	pause(w.within(time.Millisecond))
+	done := w.background(func() { w.errorIs(c.Wait(w.ctx), verbs.ErrClosed) })
+	pause(w.scaled(time.Millisecond))
 	w.noError(c.Close())
 	select {
 	case <-done:
 	case <-w.ctx.Done():
 		w.Fatal("Wait does not end")
 	}
-	w.is(c.Wait(w.ctx), verbs.ErrClosed)
+	w.errorIs(c.Wait(w.ctx), verbs.ErrClosed)
 }
 
 func nextEventEndsWithContext(w *world) {
-	ctx, cancel := context.WithTimeout(w.ctx, w.within(quiet))
+	ctx, cancel := context.WithTimeout(w.ctx, w.scaled(quiet))
 	defer cancel()
 	for {
 		_, err := w.nodes[0].dev.NextEvent(ctx)
@@ -265,12 +265,12 @@ func nextEventEndsWithClose(w *world) {
 	done := w.background(func() {
 		for {
 			if _, err := dev.NextEvent(w.ctx); err != nil {
-				w.is(err, verbs.ErrClosed)
+				w.errorIs(err, verbs.ErrClosed)
 				return
 			}
 		}
 	})
-	pause(w.within(time.Millisecond))
+	pause(w.scaled(time.Millisecond))
 	w.noError(dev.Close())
 	select {
 	case <-done:
@@ -283,7 +283,7 @@ func nextEventEndsWithClose(w *world) {
 // ibv_get_async_event(3).
 func portDownAndUp(w *world) {
 	a, b := w.pair()
-	a.talksTo(b)
+	a.sendsTo(b)
 	n := w.nodes[0]
 	w.Cleanup(func() { w.env.SetPort(w, n.end, true) })
 	for _, step := range []struct {
@@ -295,7 +295,7 @@ func portDownAndUp(w *world) {
 		if _, ok := n.nextEvent(soon, func(e verbs.AsyncEvent) bool { return e.Kind == step.kind && e.Port == n.end.Port }); !ok {
 			w.Errorf("no %v comes", step.kind)
 		}
-		if !w.until(soon, func() bool {
+		if !w.eventually(soon, func() bool {
 			p, err := n.dev.Port(n.end.Port)
 			if err != nil {
 				w.Fatal(err)
@@ -305,5 +305,5 @@ func portDownAndUp(w *world) {
 			w.Errorf("the port does not become %v", step.state)
 		}
 	}
-	a.talksTo(b)
+	a.sendsTo(b)
 }

@@ -12,25 +12,25 @@ func failureCases() []testCase {
 	return []testCase{
 		{name: "NoReceive", run: noReceive},
 		{name: "NoReceiveForAWriteWithImm", run: noReceiveForImm},
-		{name: "ReceiveComesLate", run: receiveComesLate},
+		{name: "LateReceive", run: lateReceive},
 		{name: "WrongRKey", run: wrongRKey},
 		{name: "RKeyOfAnotherDomain", run: rkeyOfAnotherDomain},
 		{name: "PastTheEnd", run: pastTheEnd},
 		{name: "ReadOnlyRegion", run: readOnlyRegion},
 		{name: "UnreadableRegion", needs: []Feature{Reads}, run: unreadableRegion},
-		{name: "QueuePairForbidsWrites", run: qpForbidsWrites},
+		{name: "QueuePairWithoutWriteAccess", run: qpWithoutWriteAccess},
 		{name: "RegionClosed", run: regionClosed},
 		{name: "LongerThanTheReceive", run: longerThanTheReceive},
 		{name: "WrongLKey", run: wrongLKey},
 		{name: "LocalPastTheEnd", run: localPastTheEnd},
 		{name: "WrongLKeyOfAReceive", run: wrongLKeyOfAReceive},
-		{name: "EarlierRequestsEndWell", run: earlierEndWell},
-		{name: "EverythingPostedIsFlushed", run: everythingIsFlushed},
-		{name: "PostedToABrokenOneIsFlushed", run: postedToBroken},
+		{name: "EarlierRequestsSucceed", run: earlierSucceed},
+		{name: "AllOutstandingAreFlushed", run: allFlushed},
+		{name: "PostedInErrIsFlushed", run: postedToBroken},
 		{name: "SentIntoInitIsLost", run: sentIntoInit},
 		{name: "DestroyedPeer", run: destroyedPeer},
 		{name: "BrokenPeer", run: brokenPeer},
-		{name: "PeerGoesWithoutAWord", run: peerGoesWithoutAWord},
+		{name: "PeerClosesSilently", run: peerClosesSilently},
 		{name: "WrongPSN", run: wrongPSN},
 	}
 }
@@ -38,37 +38,37 @@ func failureCases() []testCase {
 // noReceive: after the retries RNR_RETRY_EXC_ERR (specification, volume 1,
 // 9.7.5.2.8 and 10.10.3).
 func noReceive(w *world) {
-	a, b := w.pair(func(s *wants) { s.rnrRetry = 2 })
+	a, b := w.pair(func(s *params) { s.rnrRetry = 2 })
 	a.post(a.send(1, 0, 8), a.send(2, 0, 8))
 	a.expect(1, verbs.StatusRNRRetryExceeded)
 	a.expect(2, verbs.StatusFlushed)
-	a.becomes(verbs.StateErr)
+	a.waitState(verbs.StateErr)
 	// The peer has not noticed anything.
-	b.in(verbs.StateRTS)
-	b.nothing()
+	b.stateIs(verbs.StateRTS)
+	b.noCompletion()
 }
 
 func noReceiveForImm(w *world) {
-	a, b := w.pair(func(s *wants) { s.rnrRetry = 2 })
+	a, b := w.pair(func(s *params) { s.rnrRetry = 2 })
 	a.post(a.to(b, 1, verbs.OpWriteImm, 0, 64, 0))
 	a.expect(1, verbs.StatusRNRRetryExceeded)
 }
 
-func receiveComesLate(w *world) {
-	a, b := w.pair(func(s *wants) { s.rnrRetry = 7 })
+func lateReceive(w *world) {
+	a, b := w.pair(func(s *params) { s.rnrRetry = 7 })
 	pattern(a.mem[:100], 5)
 	a.post(a.send(1, 0, 100))
-	a.nothing()
+	a.noCompletion()
 	b.recv(2, 0, 100)
 	a.expect(1, verbs.StatusOK)
 	b.expect(2, verbs.StatusOK)
-	w.only(b.mem, 0, a.mem[:100], 0)
+	w.memoryIs(b.mem, 0, a.mem[:100], 0)
 }
 
 // refused lets a request be refused by the peer: the requester's queue pair
 // breaks with the status, and so does the responder's, with an event
 // (specification, volume 1, 9.9.3 and 9.9.6, class C; rxe_resp.c).
-func (e *end) refused(peer *end, wr verbs.SendWR, status ...verbs.Status) {
+func (e *end) isRejected(peer *end, wr verbs.SendWR, status ...verbs.Status) {
 	e.w.Helper()
 	peer.recv(800, 0, 8)
 	wr.ID = 900
@@ -78,10 +78,10 @@ func (e *end) refused(peer *end, wr verbs.SendWR, status ...verbs.Status) {
 		e.w.Fatalf("%v ends with %+v (%v), want %v", wr.Op, wc, wc.Status, status)
 	}
 	e.expect(901, verbs.StatusFlushed)
-	e.becomes(verbs.StateErr)
-	peer.becomes(verbs.StateErr)
+	e.waitState(verbs.StateErr)
+	peer.waitState(verbs.StateErr)
 	peer.expect(800, verbs.StatusFlushed)
-	if !e.w.lacks(QPEvents) {
+	if !e.w.unsupported(QPEvents) {
 		if _, ok := peer.n.nextEvent(soon, func(a verbs.AsyncEvent) bool {
 			return a.QPN == peer.qp.QPN() && (a.Kind == verbs.EventQPAccess || a.Kind == verbs.EventQPRequest || a.Kind == verbs.EventQPFatal)
 		}); !ok {
@@ -96,18 +96,18 @@ func wrongRKey(w *world) {
 	wr := a.to(b, 0, verbs.OpWrite, 0, 64, 0)
 	wr.RKey ^= 0x5555
 	pattern(a.mem[:64], 1)
-	a.refused(b, wr, verbs.StatusRemoteAccess)
-	w.only(b.mem, 0, nil, 0)
+	a.isRejected(b, wr, verbs.StatusRemoteAccess)
+	w.memoryIs(b.mem, 0, nil, 0)
 }
 
 // rkeyOfAnotherDomain: a key holds in its protection domain only (specification,
 // volume 1, 10.6.3).
 func rkeyOfAnotherDomain(w *world) {
 	a, b := w.pair()
-	other := w.end(w.nodes[1], w.wants())
+	other := w.end(w.nodes[1], w.params())
 	pattern(a.mem[:64], 1)
-	a.refused(b, a.to(other, 0, verbs.OpWrite, 0, 64, 0), verbs.StatusRemoteAccess)
-	w.only(other.mem, 0, nil, 0)
+	a.isRejected(b, a.to(other, 0, verbs.OpWrite, 0, 64, 0), verbs.StatusRemoteAccess)
+	w.memoryIs(other.mem, 0, nil, 0)
 }
 
 // pastTheEnd: the whole range must lie within the region.
@@ -115,37 +115,37 @@ func pastTheEnd(w *world) {
 	for _, at := range []int{memorySize - 63, memorySize, memorySize + 1<<20, -1} {
 		a, b := w.pair()
 		pattern(a.mem[:64], 1)
-		a.refused(b, a.to(b, 0, verbs.OpWrite, 0, 64, at), verbs.StatusRemoteAccess)
+		a.isRejected(b, a.to(b, 0, verbs.OpWrite, 0, 64, at), verbs.StatusRemoteAccess)
 		// Whole packets may have been written before the end was met, but
 		// this is one packet.
-		w.only(b.mem, 0, nil, 0)
+		w.memoryIs(b.mem, 0, nil, 0)
 	}
 	a, b := w.pair()
 	wr := a.to(b, 0, verbs.OpWrite, 0, 64, 0)
 	wr.RemoteAddr = ^uint64(0) - 10 // wraps
-	a.refused(b, wr, verbs.StatusRemoteAccess)
+	a.isRejected(b, wr, verbs.StatusRemoteAccess)
 }
 
 func readOnlyRegion(w *world) {
-	a, b := w.pair(func(s *wants) { s.access = verbs.AccessLocalWrite | verbs.AccessRemoteRead })
+	a, b := w.pair(func(s *params) { s.access = verbs.AccessLocalWrite | verbs.AccessRemoteRead })
 	pattern(a.mem[:64], 1)
-	a.refused(b, a.to(b, 0, verbs.OpWrite, 0, 64, 0), verbs.StatusRemoteAccess)
-	w.only(b.mem, 0, nil, 0)
+	a.isRejected(b, a.to(b, 0, verbs.OpWrite, 0, 64, 0), verbs.StatusRemoteAccess)
+	w.memoryIs(b.mem, 0, nil, 0)
 }
 
 func unreadableRegion(w *world) {
-	a, b := w.pair(func(s *wants) { s.access = verbs.AccessLocalWrite | verbs.AccessRemoteWrite })
-	a.refused(b, a.to(b, 0, verbs.OpRead, 0, 64, 0), verbs.StatusRemoteAccess)
+	a, b := w.pair(func(s *params) { s.access = verbs.AccessLocalWrite | verbs.AccessRemoteWrite })
+	a.isRejected(b, a.to(b, 0, verbs.OpRead, 0, 64, 0), verbs.StatusRemoteAccess)
 }
 
-// qpForbidsWrites: the rights of the queue pair count, too. The specification
+// qpWithoutWriteAccess: the rights of the queue pair count, too. The specification
 // has an invalid request (volume 1, 9.7.4.1.3), as rxe says; some NICs say
 // access.
-func qpForbidsWrites(w *world) {
-	a, b := w.pair(func(s *wants) { s.allows = 0 })
+func qpWithoutWriteAccess(w *world) {
+	a, b := w.pair(func(s *params) { s.allows = 0 })
 	pattern(a.mem[:64], 1)
-	a.refused(b, a.to(b, 0, verbs.OpWrite, 0, 64, 0), verbs.StatusRemoteInvalidRequest, verbs.StatusRemoteAccess)
-	w.only(b.mem, 0, nil, 0)
+	a.isRejected(b, a.to(b, 0, verbs.OpWrite, 0, 64, 0), verbs.StatusRemoteInvalidRequest, verbs.StatusRemoteAccess)
+	w.memoryIs(b.mem, 0, nil, 0)
 }
 
 // regionClosed: the keys of a region die with it.
@@ -160,7 +160,7 @@ func regionClosed(w *world) {
 	a.post(wr)
 	a.expect(0, verbs.StatusOK)
 	w.noError(extra.Close())
-	a.refused(b, wr, verbs.StatusRemoteAccess)
+	a.isRejected(b, wr, verbs.StatusRemoteAccess)
 
 	a, b = w.pair()
 	if extra, err = a.pd.RegisterMemory(w.memory(a.n, 4096), allMemory); err != nil {
@@ -205,7 +205,7 @@ func (e *end) failsLocally(peer *end, wr verbs.SendWR) {
 	e.w.Helper()
 	n, err := e.qp.PostSend([]verbs.SendWR{wr})
 	if err != nil { // a provider may see it at once
-		e.w.is(err, verbs.ErrInvalid)
+		e.w.errorIs(err, verbs.ErrInvalid)
 		return
 	}
 	if n != 1 {
@@ -215,9 +215,9 @@ func (e *end) failsLocally(peer *end, wr verbs.SendWR) {
 	if wc.ID != wr.ID || !slices.Contains([]verbs.Status{verbs.StatusLocalProtection, verbs.StatusLocalQPOperation}, wc.Status) {
 		e.w.Errorf("the work request ends with %+v (%v)", wc, wc.Status)
 	}
-	e.becomes(verbs.StateErr)
-	e.w.only(peer.mem, 0, nil, 0)
-	peer.in(verbs.StateRTS)
+	e.waitState(verbs.StateErr)
+	e.w.memoryIs(peer.mem, 0, nil, 0)
+	peer.stateIs(verbs.StateRTS)
 }
 
 func wrongLKey(w *world) {
@@ -241,7 +241,7 @@ func wrongLKeyOfAReceive(w *world) {
 	sge := b.sge(0, 64)
 	sge.LKey ^= 0x5555
 	if n, err := b.qp.PostRecv([]verbs.RecvWR{{ID: 1, SGL: []verbs.SGE{sge}}}); err != nil || n != 1 {
-		w.is(err, verbs.ErrInvalid)
+		w.errorIs(err, verbs.ErrInvalid)
 		return
 	}
 	a.post(a.send(2, 0, 64))
@@ -252,9 +252,9 @@ func wrongLKeyOfAReceive(w *world) {
 	}
 }
 
-// earlierEndWell: a request that fails takes those behind it along, not those
+// earlierSucceed: a request that fails takes those behind it along, not those
 // before it.
-func earlierEndWell(w *world) {
+func earlierSucceed(w *world) {
 	a, b := w.pair()
 	pattern(a.mem[:512], 1)
 	var wrs []verbs.SendWR
@@ -270,13 +270,13 @@ func earlierEndWell(w *world) {
 	a.expect(5, verbs.StatusRemoteAccess)
 	a.expect(6, verbs.StatusFlushed)
 	a.expect(7, verbs.StatusFlushed)
-	w.only(b.mem, 0, a.mem[:320], 0)
+	w.memoryIs(b.mem, 0, a.mem[:320], 0)
 }
 
-// everythingIsFlushed: 40 unsignalled sends and 16 receives give 56 completions,
+// allFlushed: 40 unsignalled sends and 16 receives give 56 completions,
 // as rxe and NICs do (specification, volume 1, 10.3.1.6).
-func everythingIsFlushed(w *world) {
-	a, _ := w.stuck()
+func allFlushed(w *world) {
+	a, _ := w.blockedPair()
 	for i := range 40 {
 		wr := a.send(verbs.WRID(i), 0, 8)
 		wr.Signaled = false
@@ -302,7 +302,7 @@ func everythingIsFlushed(w *world) {
 	if sends != 40 || recvs != 16 {
 		w.Errorf("%d sends and %d receives were flushed, want 40 and 16", sends, recvs)
 	}
-	a.nothing()
+	a.noCompletion()
 }
 
 // postedToBroken: in ERR work requests are taken, and flushed (specification,
@@ -323,28 +323,28 @@ func postedToBroken(w *world) {
 // patience is how long a requester tries: (retries + 1) times the timeout, each
 // of which may last up to four times as long (specification, volume 1,
 // 9.7.6.1.3).
-func (e *end) patience() (least, most time.Duration) {
+func (e *end) retryTime() (least, most time.Duration) {
 	t := verbs.TimeoutDuration(e.w.env.Path.Timeout)
-	n := time.Duration(e.wants.retry)
+	n := time.Duration(e.params.retry)
 	return n * t, 4 * (n + 1) * t
 }
 
 // givesUp waits until a request has failed for want of an answer, in the time
 // that the path says.
-func (e *end) givesUp(id verbs.WRID, since time.Time) {
+func (e *end) retriesExpire(id verbs.WRID, since time.Time) {
 	e.w.Helper()
 	e.expect(id, verbs.StatusRetryExceeded)
-	least, most := e.patience()
-	if d := time.Since(since); d < least || d > e.w.within(most+time.Second) {
-		e.w.Errorf("given up after %v, want %v to %v", d, least, e.w.within(most))
+	least, most := e.retryTime()
+	if d := time.Since(since); d < least || d > e.w.scaled(most+time.Second) {
+		e.w.Errorf("given up after %v, want %v to %v", d, least, e.w.scaled(most))
 	}
-	e.becomes(verbs.StateErr)
+	e.waitState(verbs.StateErr)
 }
 
 // sentIntoInit: a queue pair in INIT drops what comes without a word, so the
 // message is lost with its retries (specification, volume 1, 10.3.1.2).
 func sentIntoInit(w *world) {
-	s := w.wants(func(s *wants) { s.retry = 2 })
+	s := w.params(func(s *params) { s.retry = 2 })
 	a, b := w.end(w.nodes[0], s), w.end(w.nodes[1], s)
 	a.init()
 	b.init()
@@ -352,49 +352,49 @@ func sentIntoInit(w *world) {
 	a.connect(b)
 	start := time.Now()
 	a.post(a.send(2, 0, 64))
-	a.givesUp(2, start)
-	b.nothing()
-	b.in(verbs.StateInit)
+	a.retriesExpire(2, start)
+	b.noCompletion()
+	b.stateIs(verbs.StateInit)
 }
 
 func destroyedPeer(w *world) {
-	a, b := w.pair(func(s *wants) { s.retry = 3 })
-	a.talksTo(b)
+	a, b := w.pair(func(s *params) { s.retry = 3 })
+	a.sendsTo(b)
 	w.noError(b.qp.Close())
 	start := time.Now()
 	a.post(a.to(b, 1, verbs.OpWrite, 0, 64, 0), a.send(2, 0, 8))
-	a.givesUp(1, start)
+	a.retriesExpire(1, start)
 	a.expect(2, verbs.StatusFlushed)
 }
 
 // brokenPeer: a queue pair in ERR answers nothing.
 func brokenPeer(w *world) {
-	a, b := w.pair(func(s *wants) { s.retry = 1 })
+	a, b := w.pair(func(s *params) { s.retry = 1 })
 	b.recv(1, 0, 8)
 	w.noError(b.qp.ToErr())
 	b.expect(1, verbs.StatusFlushed)
 	start := time.Now()
 	a.post(a.send(2, 0, 8))
-	a.givesUp(2, start)
+	a.retriesExpire(2, start)
 }
 
-// peerGoesWithoutAWord: who only waits is told nothing; an empty write finds out
+// peerClosesSilently: who only waits is told nothing; an empty write finds out
 // (seen on rxe).
-func peerGoesWithoutAWord(w *world) {
-	a, b := w.pair(func(s *wants) { s.retry = 1 })
+func peerClosesSilently(w *world) {
+	a, b := w.pair(func(s *params) { s.retry = 1 })
 	a.recv(1, 0, 8)
 	w.noError(b.qp.Close())
-	a.nothing()
-	a.in(verbs.StateRTS)
+	a.noCompletion()
+	a.stateIs(verbs.StateRTS)
 	start := time.Now()
 	a.post(verbs.SendWR{ID: 2, Op: verbs.OpWrite})
-	a.givesUp(2, start)
+	a.retriesExpire(2, start)
 	a.expect(1, verbs.StatusFlushed)
 }
 
 // wrongPSN: packets that are not expected change nothing.
 func wrongPSN(w *world) {
-	s := w.wants(func(s *wants) { s.retry = 1 })
+	s := w.params(func(s *params) { s.retry = 1 })
 	a, b := w.end(w.nodes[0], s), w.end(w.nodes[1], s)
 	a.init()
 	b.init()
@@ -406,5 +406,5 @@ func wrongPSN(w *world) {
 	b.connect(a)
 	a.post(a.send(2, 0, 8))
 	a.expect(2, verbs.StatusRetryExceeded)
-	b.nothing()
+	b.noCompletion()
 }

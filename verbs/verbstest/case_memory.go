@@ -8,45 +8,45 @@ import (
 
 func memoryCases() []testCase {
 	return []testCase{
-		{name: "RegionSaysWhatItIs", run: regionSays},
+		{name: "RegionAddrLenKeys", run: regionFields},
 		{name: "NothingToRegister", run: nothingToRegister},
 		{name: "TooLargeToRegister", needs: []Feature{MaxRegion}, run: tooLarge},
 		{name: "RemoteWriteNeedsLocalWrite", run: remoteNeedsLocal},
 		{name: "PartOfAMapping", run: partOfAMapping},
 		{name: "TwiceTheSame", run: twiceTheSame},
-		{name: "Window", needs: []Feature{Windows}, run: windowLives},
+		{name: "Window", needs: []Feature{Windows}, run: windowAccess},
 		{name: "WindowIsOfItsQueuePair", needs: []Feature{Windows}, run: windowOfItsQP},
-		{name: "WindowDies", needs: []Feature{Windows}, run: windowDies},
-		{name: "WindowHoldsItsRegion", needs: []Feature{Windows}, run: windowHolds},
-		{name: "NoWindowsIsAnAnswer", run: noWindows},
+		{name: "WindowClose", needs: []Feature{Windows}, run: windowClose},
+		{name: "WindowKeepsRegionBusy", needs: []Feature{Windows}, run: windowKeepsRegion},
+		{name: "WindowsUnsupported", run: windowsUnsupported},
 	}
 }
 
-func regionSays(w *world) {
-	e := w.end(w.nodes[0], w.wants())
+func regionFields(w *world) {
+	e := w.end(w.nodes[0], w.params())
 	if e.mr.Len() != memorySize || e.mr.Addr() == 0 || e.mr.Addr()+e.mr.Len() < e.mr.Addr() {
 		w.Errorf("%d bytes at %#x", e.mr.Len(), e.mr.Addr())
 	}
-	o := w.end(w.nodes[0], w.wants())
+	o := w.end(w.nodes[0], w.params())
 	if o.mr.RKey() == e.mr.RKey() || o.mr.LKey() == e.mr.LKey() {
 		w.Error("two regions have the same key")
 	}
 }
 
 func nothingToRegister(w *world) {
-	e := w.end(w.nodes[0], w.wants())
+	e := w.end(w.nodes[0], w.params())
 	for _, mem := range [][]byte{nil, {}} {
 		if mr, err := e.pd.RegisterMemory(mem, verbs.AccessLocalWrite); err == nil {
 			w.Error("no bytes are registered")
 			w.noError(mr.Close())
 		} else {
-			w.is(err, verbs.ErrInvalid)
+			w.errorIs(err, verbs.ErrInvalid)
 		}
 	}
 }
 
 func tooLarge(w *world) {
-	e := w.end(w.nodes[0], w.wants())
+	e := w.end(w.nodes[0], w.params())
 	limit := w.nodes[0].dev.Info().Limits.MRSize
 	if limit > 1<<30 {
 		w.Fatalf("a region may have %d bytes: Env.Lacks must name %q", limit, MaxRegion)
@@ -59,19 +59,19 @@ func tooLarge(w *world) {
 
 // remoteNeedsLocal: ibv_reg_mr(3).
 func remoteNeedsLocal(w *world) {
-	e := w.end(w.nodes[0], w.wants())
+	e := w.end(w.nodes[0], w.params())
 	mr, err := e.pd.RegisterMemory(w.memory(e.n, 4096), verbs.AccessRemoteWrite)
 	if err == nil {
 		w.Error("peers may write where the device may not")
 		w.noError(mr.Close())
 	}
-	w.is(err, verbs.ErrInvalid)
+	w.errorIs(err, verbs.ErrInvalid)
 }
 
 // partOfAMapping: a region need not begin or end at a page.
 func partOfAMapping(w *world) {
 	var whole []byte
-	a, b := w.pair(func(s *wants) {
+	a, b := w.pair(func(s *params) {
 		s.memory = func() []byte {
 			whole = w.memory(w.nodes[1], memorySize)
 			return whole[1001 : memorySize-1003]
@@ -80,8 +80,8 @@ func partOfAMapping(w *world) {
 	pattern(a.mem[:5000], 1)
 	a.post(a.to(b, 1, verbs.OpWrite, 0, 5000, 0))
 	a.expect(1, verbs.StatusOK)
-	w.only(whole, 1001, a.mem[:5000], 0)
-	a.refused(b, a.to(b, 2, verbs.OpWrite, 0, 8, len(b.mem)-7), verbs.StatusRemoteAccess)
+	w.memoryIs(whole, 1001, a.mem[:5000], 0)
+	a.isRejected(b, a.to(b, 2, verbs.OpWrite, 0, 8, len(b.mem)-7), verbs.StatusRemoteAccess)
 }
 
 func twiceTheSame(w *world) {
@@ -98,7 +98,7 @@ func twiceTheSame(w *world) {
 	w.noError(again.Close())
 	a.post(a.to(b, 2, verbs.OpWrite, 0, 64, 64))
 	a.expect(2, verbs.StatusOK)
-	w.only(b.mem[:64], 0, a.mem[:64], 0)
+	w.memoryIs(b.mem[:64], 0, a.mem[:64], 0)
 }
 
 // through is a write by a window's key.
@@ -117,9 +117,9 @@ func (e *end) window(off, n uint64, access verbs.Access) verbs.Window {
 	return win
 }
 
-// windowLives: specification, volume 1, 10.6.6.2; ibv_bind_mw(3). Outside of the
+// windowAccess: specification, volume 1, 10.6.6.2; ibv_bind_mw(3). Outside of the
 // window, and without the right, its key gives nothing.
-func windowLives(w *world) {
+func windowAccess(w *world) {
 	a, b := w.pair()
 	win := b.window(4096, 4096, verbs.AccessRemoteWrite)
 	if c := b.n.dev.Counts(); c.Windows != 1 {
@@ -131,23 +131,23 @@ func windowLives(w *world) {
 	pattern(a.mem[:4096], 1)
 	a.post(a.through(b, win, 1, 0, 4096, 4096))
 	a.expect(1, verbs.StatusOK)
-	w.only(b.mem, 4096, a.mem[:4096], 0)
-	a.refused(b, a.through(b, win, 2, 0, 64, 8192-63), verbs.StatusRemoteAccess)
+	w.memoryIs(b.mem, 4096, a.mem[:4096], 0)
+	a.isRejected(b, a.through(b, win, 2, 0, 64, 8192-63), verbs.StatusRemoteAccess)
 	w.noError(win.Close())
-	if w.lacks(Reads) {
+	if w.unsupported(Reads) {
 		return
 	}
 	a, b = w.pair()
 	win = b.window(0, 4096, verbs.AccessRemoteWrite)
 	read := a.to(b, 3, verbs.OpRead, 0, 8, 0)
 	read.RKey = win.RKey()
-	a.refused(b, read, verbs.StatusRemoteAccess)
+	a.isRejected(b, read, verbs.StatusRemoteAccess)
 	w.noError(win.Close())
 }
 
 // windowOfItsQP: a type 2 window holds through its queue pair only.
 func windowOfItsQP(w *world) {
-	s := w.wants()
+	s := w.params()
 	a1, b1 := w.end(w.nodes[0], s), w.end(w.nodes[1], s)
 	s.of = b1
 	b2 := w.end(w.nodes[1], s)
@@ -158,12 +158,12 @@ func windowOfItsQP(w *world) {
 	win := b1.window(0, 4096, verbs.AccessRemoteWrite)
 	a1.post(a1.through(b1, win, 1, 0, 8, 0))
 	a1.expect(1, verbs.StatusOK)
-	a2.refused(b2, a2.through(b1, win, 2, 0, 8, 0), verbs.StatusRemoteAccess)
+	a2.isRejected(b2, a2.through(b1, win, 2, 0, 8, 0), verbs.StatusRemoteAccess)
 	w.noError(win.Close())
 }
 
-// windowDies: the key dies with the lease; the region's own still holds.
-func windowDies(w *world) {
+// windowClose: the key dies with the lease; the region's own still holds.
+func windowClose(w *world) {
 	a, b := w.pair()
 	win := b.window(0, 4096, verbs.AccessRemoteWrite)
 	a.post(a.through(b, win, 1, 0, 8, 0))
@@ -172,13 +172,13 @@ func windowDies(w *world) {
 	w.noError(win.Close())
 	a.post(a.to(b, 2, verbs.OpWrite, 0, 8, 0))
 	a.expect(2, verbs.StatusOK)
-	a.refused(b, a.through(b, win, 3, 0, 8, 0), verbs.StatusRemoteAccess)
+	a.isRejected(b, a.through(b, win, 3, 0, 8, 0), verbs.StatusRemoteAccess)
 }
 
-func windowHolds(w *world) {
+func windowKeepsRegion(w *world) {
 	_, b := w.pair()
 	win := b.window(0, 4096, verbs.AccessRemoteWrite)
-	w.is(b.mr.Close(), verbs.ErrBusy)
+	w.errorIs(b.mr.Close(), verbs.ErrBusy)
 	for _, bad := range [][2]uint64{{0, 0}, {memorySize, 1}, {1, memorySize}, {^uint64(0), 2}} {
 		if extra, err := b.qp.BindWindow(b.mr, bad[0], bad[1], verbs.AccessRemoteWrite); err == nil {
 			w.Errorf("a window of %d bytes at %d is bound", bad[1], bad[0])
@@ -189,12 +189,12 @@ func windowHolds(w *world) {
 	w.noError(b.mr.Close())
 }
 
-// noWindows: "not supported" is an answer.
-func noWindows(w *world) {
-	if !w.lacks(Windows) {
+// windowsUnsupported: "not supported" is an answer.
+func windowsUnsupported(w *world) {
+	if !w.unsupported(Windows) {
 		return
 	}
 	_, b := w.pair()
 	_, err := b.qp.BindWindow(b.mr, 0, 4096, verbs.AccessRemoteWrite)
-	w.is(err, errors.ErrUnsupported)
+	w.errorIs(err, errors.ErrUnsupported)
 }

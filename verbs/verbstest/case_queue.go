@@ -10,18 +10,18 @@ import (
 func queueCases() []testCase {
 	return []testCase{
 		{name: "SelectiveSignalling", run: selectiveSignalling},
-		{name: "UnsignalledSlotsComeBack", run: unsignalledSlots},
+		{name: "UnsignaledSlotsAreFreed", run: unsignaledSlots},
 		{name: "SendQueueFull", run: sendQueueFull},
 		{name: "SendQueueFullInABatch", run: sendQueueFullBatch},
 		{name: "ReceiveQueueFull", run: recvQueueFull},
-		{name: "BatchUpToTheWrongOne", run: batchUpToTheWrongOne},
+		{name: "BatchStopsAtInvalid", run: batchStopsAtInvalid},
 		{name: "PollInBatches", run: pollInBatches},
-		{name: "TwoQueuePairsOnOne", run: twoOnOne},
-		{name: "RoomForAll", run: roomForAll},
+		{name: "TwoQueuePairsOnOneCQ", run: twoOnOne},
+		{name: "NoOverrun", run: noOverrun},
 		{name: "SeparateQueues", run: separateQueues},
 		{name: "PostSendAndPoll", run: postSendAndPoll},
 		{name: "ConcurrentPosters", run: concurrentPosters},
-		{name: "SizeIsWhatWasAskedAtLeast", run: cqSize},
+		{name: "SizeIsAtLeastTheRequest", run: cqSize},
 	}
 }
 
@@ -40,14 +40,14 @@ func selectiveSignalling(w *world) {
 	for i := 7; i < 40; i += 8 {
 		a.expect(verbs.WRID(i), verbs.StatusOK)
 	}
-	a.nothing()
-	w.only(b.mem, 0, a.mem[:40*64], 0)
+	a.noCompletion()
+	w.memoryIs(b.mem, 0, a.mem[:40*64], 0)
 }
 
-// unsignalledSlots: polling a completion frees the slots of all before it
+// unsignaledSlots: polling a completion frees the slots of all before it
 // (specification, volume 1, 10.8.5.1).
-func unsignalledSlots(w *world) {
-	a, b := w.pair(func(s *wants) { s.sends = 16 })
+func unsignaledSlots(w *world) {
+	a, b := w.pair(func(s *params) { s.sends = 16 })
 	for round := range 50 {
 		for i := range 8 {
 			wr := a.to(b, verbs.WRID(round), verbs.OpWrite, 0, 8, 0)
@@ -56,27 +56,27 @@ func unsignalledSlots(w *world) {
 		}
 		a.expect(verbs.WRID(round), verbs.StatusOK)
 	}
-	a.nothing()
+	a.noCompletion()
 }
 
 // stuck is a pair whose sends wait for the peer's receives, for ever.
-func (w *world) stuck(change ...func(*wants)) (a, b *end) {
+func (w *world) blockedPair(change ...func(*params)) (a, b *end) {
 	w.Helper()
-	return w.pair(append(change, func(s *wants) {
-		s.rnrRetry = 7       // for ever: specification, volume 1, 9.7.5.2.8
-		s.room = 4 * 64 * 64 // a device may make queues longer than asked
+	return w.pair(append(change, func(s *params) {
+		s.rnrRetry = 7         // for ever: specification, volume 1, 9.7.5.2.8
+		s.cqSize = 4 * 64 * 64 // a device may make queues longer than asked
 		s.recvs = 128
 	})...)
 }
 
 // sendQueueFull: ErrQueueFull, and room again when what was posted has ended.
 func sendQueueFull(w *world) {
-	a, b := w.stuck(func(s *wants) { s.sends = 16 })
+	a, b := w.blockedPair(func(s *params) { s.sends = 16 })
 	posted := 0
 	for ; posted < 16*64; posted++ {
 		n, err := a.qp.PostSend([]verbs.SendWR{a.send(verbs.WRID(posted), 0, 8)})
 		if err != nil {
-			w.is(err, verbs.ErrQueueFull)
+			w.errorIs(err, verbs.ErrQueueFull)
 			if n != 0 {
 				w.Errorf("%d of 1 posted, and %v", n, err)
 			}
@@ -100,11 +100,11 @@ func (e *end) drains(peer *end, posted int) {
 		peer.expect(1, verbs.StatusOK)
 		e.expect(verbs.WRID(i), verbs.StatusOK)
 	}
-	e.nothing()
+	e.noCompletion()
 }
 
 func sendQueueFullBatch(w *world) {
-	a, b := w.stuck(func(s *wants) { s.sends = 16 })
+	a, b := w.blockedPair(func(s *params) { s.sends = 16 })
 	var wrs []verbs.SendWR
 	for i := range 16 * 64 {
 		wrs = append(wrs, a.send(verbs.WRID(i), 0, 8))
@@ -114,7 +114,7 @@ func sendQueueFullBatch(w *world) {
 		w.Fatalf("%d of 5 posted: %v", posted, err)
 	}
 	n, err := a.qp.PostSend(wrs[5:])
-	w.is(err, verbs.ErrQueueFull)
+	w.errorIs(err, verbs.ErrQueueFull)
 	if posted += n; posted < 16 || posted == len(wrs) {
 		w.Fatalf("a send queue of 16 takes %d", posted)
 	}
@@ -122,13 +122,13 @@ func sendQueueFullBatch(w *world) {
 }
 
 func recvQueueFull(w *world) {
-	a, b := w.pair(func(s *wants) { s.recvs, s.room = 16, 64*64 })
+	a, b := w.pair(func(s *params) { s.recvs, s.cqSize = 16, 64*64 })
 	var wrs []verbs.RecvWR
 	for i := range 16 * 64 {
 		wrs = append(wrs, verbs.RecvWR{ID: verbs.WRID(i), SGL: []verbs.SGE{b.sge(0, 8)}})
 	}
 	posted, err := b.qp.PostRecv(wrs)
-	w.is(err, verbs.ErrQueueFull)
+	w.errorIs(err, verbs.ErrQueueFull)
 	if posted < 16 || posted == len(wrs) {
 		w.Fatalf("a receive queue of 16 takes %d", posted)
 	}
@@ -142,9 +142,9 @@ func recvQueueFull(w *world) {
 	b.expect(4711, verbs.StatusOK)
 }
 
-// batchUpToTheWrongOne: what stands before a wrong work request is posted, what
+// batchStopsAtInvalid: what stands before a wrong work request is posted, what
 // stands behind is not (ibv_post_send(3), bad_wr).
-func batchUpToTheWrongOne(w *world) {
+func batchStopsAtInvalid(w *world) {
 	a, b := w.pair()
 	wrong := a.send(2, 0, 8)
 	wrong.SGL = slices.Repeat(wrong.SGL, a.n.dev.Info().Limits.SGEs+1)
@@ -152,22 +152,22 @@ func batchUpToTheWrongOne(w *world) {
 		b.recv(7, 0, 8)
 	}
 	n, err := a.qp.PostSend([]verbs.SendWR{a.send(0, 0, 8), a.send(1, 0, 8), wrong, a.send(3, 0, 8)})
-	w.is(err, verbs.ErrInvalid)
+	w.errorIs(err, verbs.ErrInvalid)
 	if n != 2 {
 		w.Errorf("%d were taken, want 2", n)
 	}
 	a.expect(0, verbs.StatusOK)
 	a.expect(1, verbs.StatusOK)
-	a.nothing()
+	a.noCompletion()
 	long := verbs.RecvWR{SGL: slices.Repeat([]verbs.SGE{b.sge(0, 1)}, a.n.dev.Info().Limits.SGEs+1)}
 	n, err = b.qp.PostRecv([]verbs.RecvWR{{ID: 8, SGL: []verbs.SGE{b.sge(0, 8)}}, long, {ID: 9}})
-	w.is(err, verbs.ErrInvalid)
+	w.errorIs(err, verbs.ErrInvalid)
 	if n != 1 {
 		w.Errorf("%d receives were taken, want 1", n)
 	}
 	b.expect(7, verbs.StatusOK)
 	b.expect(7, verbs.StatusOK)
-	b.nothing()
+	b.noCompletion()
 }
 
 // pollInBatches: at most as many as there is room for, oldest first
@@ -183,7 +183,7 @@ func pollInBatches(w *world) {
 		w.Errorf("polling into nothing: %d, %v", n, err)
 	}
 	wcs, got := make([]verbs.WC, 7), 0
-	if !w.until(soon, func() bool {
+	if !w.eventually(soon, func() bool {
 		n, err := a.cq.Poll(wcs)
 		if err != nil {
 			w.Fatal(err)
@@ -201,13 +201,13 @@ func pollInBatches(w *world) {
 	}) {
 		w.Fatalf("%d of %d completions came", got, len(wrs))
 	}
-	a.nothing()
+	a.noCompletion()
 }
 
 // twoOnOne: the completions of several queue pairs come from one queue, each in
 // its own order.
 func twoOnOne(w *world) {
-	s := w.wants(func(s *wants) { s.room = 256 })
+	s := w.params(func(s *params) { s.cqSize = 256 })
 	a1, b1 := w.end(w.nodes[0], s), w.end(w.nodes[1], s)
 	s.cq, s.of = a1.cq, a1
 	a2 := w.end(w.nodes[0], s)
@@ -238,11 +238,11 @@ func twoOnOne(w *world) {
 	a1.expect(5, verbs.StatusOK)
 }
 
-// roomForAll: a queue that has room for everything that can be posted does not
+// noOverrun: a queue that has room for everything that can be posted does not
 // overrun when all of it is flushed.
-func roomForAll(w *world) {
+func noOverrun(w *world) {
 	const each = 32
-	s := w.wants(func(s *wants) { s.sends, s.recvs, s.room, s.rnrRetry = each, each, 4*each, 7 })
+	s := w.params(func(s *params) { s.sends, s.recvs, s.cqSize, s.rnrRetry = each, each, 4*each, 7 })
 	a1, b1 := w.end(w.nodes[0], s), w.end(w.nodes[1], s)
 	s.cq, s.of = a1.cq, a1
 	a2 := w.end(w.nodes[0], s)
@@ -260,34 +260,34 @@ func roomForAll(w *world) {
 	}
 	w.noError(a1.qp.ToErr())
 	w.noError(a2.qp.ToErr())
-	pause(w.within(quiet)) // nobody polls meanwhile
+	pause(w.scaled(quiet)) // nobody polls meanwhile
 	for range 4 * each {
 		if wc := a1.next(); wc.Status != verbs.StatusFlushed {
 			w.Fatalf("the completion is %+v (%v)", wc, wc.Status)
 		}
 	}
-	a1.nothing()
+	a1.noCompletion()
 }
 
 func separateQueues(w *world) {
-	s := w.wants()
+	s := w.params()
 	a, b := w.end(w.nodes[0], s), w.end(w.nodes[1], s)
 	recvCQ, err := b.n.dev.CreateCQ(verbs.CQConfig{Size: 16})
 	if err != nil {
 		w.Fatal(err)
 	}
-	w.closes(recvCQ)
+	w.closeAtEnd(recvCQ)
 	w.noError(b.qp.Close())
 	b.qp, err = b.pd.CreateQP(verbs.QPConfig{SendCQ: b.cq, RecvCQ: recvCQ, MaxSend: 8, MaxRecv: 8, MaxSendSGE: 1, MaxRecvSGE: 1})
 	if err != nil {
 		w.Fatal(err)
 	}
-	w.closes(b.qp)
+	w.closeAtEnd(b.qp)
 	w.join(a, b)
 	b.recv(1, 0, 8)
 	a.post(a.send(2, 0, 8))
 	a.expect(2, verbs.StatusOK)
-	b.nothing()
+	b.noCompletion()
 	b.cq = recvCQ
 	b.expect(1, verbs.StatusOK)
 }
@@ -303,8 +303,8 @@ func postSendAndPoll(w *world) {
 		if posted != 1 || err != nil {
 			w.Fatalf("%d of 1 posted: %v", posted, err)
 		}
-		a.early = append(a.early, wcs[:polled]...)
-		for len(a.early) > 0 || i-got > 32 { // no more than there are slots
+		a.polled = append(a.polled, wcs[:polled]...)
+		for len(a.polled) > 0 || i-got > 32 { // no more than there are slots
 			a.expect(verbs.WRID(got), verbs.StatusOK)
 			got++
 		}
@@ -322,9 +322,9 @@ func postSendAndPoll(w *world) {
 	wrong := a.send(2, 0, 8)
 	wrong.SGL = slices.Repeat(wrong.SGL, a.n.dev.Info().Limits.SGEs+1)
 	total := 0
-	if !w.until(soon, func() bool {
+	if !w.eventually(soon, func() bool {
 		posted, polled, err := a.qp.PostSendAndPoll([]verbs.SendWR{wrong}, a.cq, wcs)
-		w.is(err, verbs.ErrInvalid)
+		w.errorIs(err, verbs.ErrInvalid)
 		if posted != 0 {
 			w.Errorf("%d posted of a wrong one", posted)
 		}
@@ -340,7 +340,7 @@ func postSendAndPoll(w *world) {
 
 // concurrentPosters: methods may be called from many goroutines.
 func concurrentPosters(w *world) {
-	a, b := w.pair(func(s *wants) { s.sends, s.recvs = 128, 128 })
+	a, b := w.pair(func(s *params) { s.sends, s.recvs = 128, 128 })
 	const posters, each = 4, 25
 	for i := range posters * each {
 		b.recv(verbs.WRID(i), 4096+64*i, 64)
@@ -373,7 +373,7 @@ func concurrentPosters(w *world) {
 	for i := range posters * each {
 		b.expect(verbs.WRID(i), verbs.StatusOK)
 	}
-	a.nothing()
+	a.noCompletion()
 }
 
 func cqSize(w *world) {

@@ -6,26 +6,26 @@ import (
 
 func stateCases() []testCase {
 	return []testCase{
-		{name: "BringUpToAnother", run: bringUpToAnother},
-		{name: "BringUpToItself", needs: []Feature{ToItself}, run: bringUpToItself},
-		{name: "WrongStepsInWords", run: wrongSteps},
-		{name: "WrongAttributesInWords", run: wrongAttributes},
-		{name: "ResetStartsAnew", run: resetStartsAnew},
-		{name: "PostsFitTheState", run: postsFitTheState},
-		{name: "ReceiverMayBeBehind", run: receiverMayBeBehind},
+		{name: "Connect", run: connectPair},
+		{name: "ConnectToItself", needs: []Feature{SelfConnect}, run: connectToItself},
+		{name: "WrongTransitions", run: wrongTransitions},
+		{name: "WrongAttributes", run: wrongAttributes},
+		{name: "Reset", run: resetAndReuse},
+		{name: "PostsInEachState", run: postsInEachState},
+		{name: "ReceiverInRTR", run: receiverInRTR},
 	}
 }
 
-func (e *end) in(want verbs.QPState) {
+func (e *end) stateIs(want verbs.QPState) {
 	e.w.Helper()
 	if s, err := e.qp.State(); err != nil || s != want {
 		e.w.Errorf("the queue pair is in %v (%v), want %v", s, err, want)
 	}
 }
 
-// bringUpToAnother: InfiniBand specification, volume 1, 10.3.1; ibv_modify_qp(3).
-func bringUpToAnother(w *world) {
-	s := w.wants()
+// connectPair: InfiniBand specification, volume 1, 10.3.1; ibv_modify_qp(3).
+func connectPair(w *world) {
+	s := w.params()
 	a, b := w.end(w.nodes[0], s), w.end(w.nodes[1], s)
 	if a.qp.QPN() < 2 || a.qp.QPN() > 0xffffff || a.n == b.n && a.qp.QPN() == b.qp.QPN() {
 		w.Errorf("the queue pairs have numbers %v and %v", a.qp.QPN(), b.qp.QPN())
@@ -33,10 +33,10 @@ func bringUpToAnother(w *world) {
 	if a.qp.Endpoint().QPN != a.qp.QPN() {
 		w.Errorf("QPN %v, and the endpoint says %v", a.qp.QPN(), a.qp.Endpoint().QPN)
 	}
-	a.in(verbs.StateReset)
+	a.stateIs(verbs.StateReset)
 	a.init()
 	b.init()
-	a.in(verbs.StateInit)
+	a.stateIs(verbs.StateInit)
 	p, q := a.path(b), b.path(a)
 	for _, e := range []struct {
 		from, to *end
@@ -49,23 +49,23 @@ func bringUpToAnother(w *world) {
 		if err != nil {
 			w.Fatal(err)
 		}
-		e.from.in(verbs.StateRTR)
+		e.from.stateIs(verbs.StateRTR)
 		err = e.from.qp.ToRTS(verbs.RTSAttr{
 			PSN: e.from.psn, Timeout: e.path.Timeout, Retry: e.path.Retry, RNRRetry: e.path.RNRRetry, MaxReadAtomic: e.path.ReadAtomic,
 		})
 		if err != nil {
 			w.Fatal(err)
 		}
-		e.from.in(verbs.StateRTS)
+		e.from.stateIs(verbs.StateRTS)
 	}
-	a.talksTo(b)
-	b.talksTo(a)
+	a.sendsTo(b)
+	b.sendsTo(a)
 	w.noError(a.qp.ToErr())
-	a.in(verbs.StateErr)
+	a.stateIs(verbs.StateErr)
 }
 
 // talksTo sends one message.
-func (e *end) talksTo(to *end) {
+func (e *end) sendsTo(to *end) {
 	e.w.Helper()
 	pattern(e.mem[:100], byte(e.psn))
 	clear(to.mem[200:400])
@@ -86,23 +86,23 @@ func (e *end) talksTo(to *end) {
 			e.w.Errorf("received %+v on QP %v", wc, to.qp.QPN())
 		}
 	}
-	e.w.only(to.mem[200:400], 0, e.mem[:100], 0)
+	e.w.memoryIs(to.mem[200:400], 0, e.mem[:100], 0)
 }
 
-func bringUpToItself(w *world) {
-	e := w.end(w.nodes[0], w.wants())
+func connectToItself(w *world) {
+	e := w.end(w.nodes[0], w.params())
 	e.init()
 	e.connect(e)
-	e.talksTo(e)
+	e.sendsTo(e)
 }
 
-// wrongSteps: each step that verbs.CheckTransition refuses is refused by the provider,
+// wrongTransitions: each step that verbs.CheckTransition refuses is refused by the provider,
 // in words and not as EINVAL, and changes nothing.
-func wrongSteps(w *world) {
-	s := w.wants()
+func wrongTransitions(w *world) {
+	s := w.params()
 	for _, from := range []verbs.QPState{verbs.StateReset, verbs.StateInit, verbs.StateRTR, verbs.StateRTS, verbs.StateErr} {
 		e, peer := w.end(w.nodes[0], s), w.end(w.nodes[1], s)
-		e.bring(peer, from)
+		e.moveTo(peer, from)
 		path := e.path(peer)
 		for _, try := range []struct {
 			to   verbs.QPState
@@ -116,12 +116,12 @@ func wrongSteps(w *world) {
 				continue
 			}
 			err := try.call()
-			w.is(err, verbs.ErrInvalid)
-			w.words(err, try.to.String())
+			w.errorIs(err, verbs.ErrInvalid)
+			w.errorContains(err, try.to.String())
 			if from != try.to {
-				w.words(err, from.String())
+				w.errorContains(err, from.String())
 			}
-			e.in(from)
+			e.stateIs(from)
 		}
 	}
 }
@@ -140,7 +140,7 @@ func (e *end) toRTS(peer *end) error {
 }
 
 // bring takes a queue pair in RESET to a state.
-func (e *end) bring(peer *end, to verbs.QPState) {
+func (e *end) moveTo(peer *end, to verbs.QPState) {
 	e.w.Helper()
 	steps := []struct {
 		to   verbs.QPState
@@ -167,13 +167,13 @@ func (e *end) bring(peer *end, to verbs.QPState) {
 // wrongAttributes: what RTRAttr.Check and RTSAttr.Check refuse, and what only
 // the device can know.
 func wrongAttributes(w *world) {
-	s := w.wants()
+	s := w.params()
 	e, peer := w.end(w.nodes[0], s), w.end(w.nodes[1], s)
 	p := e.path(peer)
 	for _, port := range []uint8{0, e.n.dev.Info().Ports + 1} {
-		w.is(e.qp.ToInit(verbs.InitAttr{Port: port, Access: allQP}), verbs.ErrInvalid)
+		w.errorIs(e.qp.ToInit(verbs.InitAttr{Port: port, Access: allQP}), verbs.ErrInvalid)
 	}
-	e.in(verbs.StateReset)
+	e.stateIs(verbs.StateReset)
 	e.init()
 	good := verbs.RTRAttr{
 		Peer: peer.endpoint(), MTU: p.MTU, SGIDIndex: p.SGIDIndex, MaxDestReadAtomic: p.ReadAtomic, MinRNRTimer: p.MinRNRTimer,
@@ -192,7 +192,7 @@ func wrongAttributes(w *world) {
 		if err := e.qp.ToRTR(a); err == nil {
 			w.Fatalf("%s is taken", name)
 		}
-		e.in(verbs.StateInit)
+		e.stateIs(verbs.StateInit)
 	}
 	if err := e.qp.ToRTR(good); err != nil {
 		w.Fatal(err)
@@ -203,16 +203,16 @@ func wrongAttributes(w *world) {
 		{Timeout: 14, Retry: 8, RNRRetry: 6},
 		{Timeout: 14, Retry: 6, RNRRetry: 8},
 	} {
-		w.is(e.qp.ToRTS(a), verbs.ErrInvalid)
-		e.in(verbs.StateRTR)
+		w.errorIs(e.qp.ToRTS(a), verbs.ErrInvalid)
+		e.stateIs(verbs.StateRTR)
 	}
 }
 
-// resetStartsAnew: in RESET everything posted is forgotten, without completions
+// resetAndReuse: in RESET everything posted is forgotten, without completions
 // (specification, volume 1, 10.3.1.1), and the queue pair can be used again.
-func resetStartsAnew(w *world) {
+func resetAndReuse(w *world) {
 	a, b := w.pair()
-	a.talksTo(b)
+	a.sendsTo(b)
 	b.recv(1, 0, 10)
 	for _, e := range []*end{a, b} {
 		w.noError(e.qp.ToErr())
@@ -220,35 +220,35 @@ func resetStartsAnew(w *world) {
 	b.expect(1, verbs.StatusFlushed)
 	for _, e := range []*end{a, b} {
 		w.noError(e.qp.ToReset())
-		e.in(verbs.StateReset)
+		e.stateIs(verbs.StateReset)
 		e.psn ^= 0x1234
 	}
 	w.join(a, b)
-	a.talksTo(b)
-	b.talksTo(a)
-	a.nothing()
-	b.nothing()
+	a.sendsTo(b)
+	b.sendsTo(a)
+	a.noCompletion()
+	b.noCompletion()
 }
 
-// postsFitTheState: receives are taken from INIT on, sends in RTS only
+// postsInEachState: receives are taken from INIT on, sends in RTS only
 // (ibv_post_recv(3), ibv_post_send(3); specification, volume 1, 10.3.1).
-func postsFitTheState(w *world) {
-	s := w.wants()
+func postsInEachState(w *world) {
+	s := w.params()
 	for _, from := range []verbs.QPState{verbs.StateReset, verbs.StateInit, verbs.StateRTR} {
 		e, peer := w.end(w.nodes[0], s), w.end(w.nodes[1], s)
-		e.bring(peer, from)
+		e.moveTo(peer, from)
 		n, err := e.qp.PostSend([]verbs.SendWR{e.send(1, 0, 8)})
 		if n != 0 {
 			w.Errorf("%d sends are taken in %v", n, from)
 		}
-		w.is(err, verbs.ErrInvalid)
-		w.words(err, from.String())
+		w.errorIs(err, verbs.ErrInvalid)
+		w.errorContains(err, from.String())
 		n, err = e.qp.PostRecv([]verbs.RecvWR{{ID: 2, SGL: []verbs.SGE{e.sge(0, 8)}}})
 		if from == verbs.StateReset {
 			if n != 0 {
 				w.Errorf("%d receives are taken in %v", n, from)
 			}
-			w.is(err, verbs.ErrInvalid)
+			w.errorIs(err, verbs.ErrInvalid)
 			continue
 		}
 		if n != 1 || err != nil {
@@ -259,10 +259,10 @@ func postsFitTheState(w *world) {
 	}
 }
 
-// receiverMayBeBehind: a queue pair in RTR takes messages (specification, volume
+// receiverInRTR: a queue pair in RTR takes messages (specification, volume
 // 1, 10.3.1.3).
-func receiverMayBeBehind(w *world) {
-	s := w.wants()
+func receiverInRTR(w *world) {
+	s := w.params()
 	a, b := w.end(w.nodes[0], s), w.end(w.nodes[1], s)
 	a.init()
 	b.init()
@@ -270,9 +270,9 @@ func receiverMayBeBehind(w *world) {
 		w.Fatal(err)
 	}
 	a.connect(b)
-	a.talksTo(b)
+	a.sendsTo(b)
 	if err := b.toRTS(a); err != nil {
 		w.Fatal(err)
 	}
-	b.talksTo(a)
+	b.sendsTo(a)
 }

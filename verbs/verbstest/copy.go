@@ -2,11 +2,11 @@ package verbstest
 
 import "bytes"
 
-// zeroPage is what untouched memory reads as.
+// zeroPage is the content of an untouched page.
 var zeroPage [pageSize]byte
 
-// copyPieces copies n bytes from one scatter list to another, each from an
-// offset on. Both are long enough.
+// copyPieces copies n bytes from src at srcOff to dst at dstOff, both lists of pieces. The
+// caller ensures that both are long enough.
 func copyPieces(dst [][]byte, dstOff uint64, src [][]byte, srcOff, n uint64) {
 	d, s := 0, 0
 	for n > 0 {
@@ -27,11 +27,11 @@ func copyPieces(dst [][]byte, dstOff uint64, src [][]byte, srcOff, n uint64) {
 	}
 }
 
-// copySparse copies, but writes no page that is empty on both sides: reading an
-// untouched page of a mapping takes no memory, writing one does. So tensors of
-// many gigabytes can be moved on small machines.
+// copySparse copies src to dst, but does not write pages that are zero on both sides.
+// Reading an untouched page of a mapping allocates no memory, writing one does. So tests
+// can move tensors larger than the memory of the machine.
 func copySparse(dst, src []byte) {
-	if len(src) < sparseFrom {
+	if len(src) < sparseMin {
 		copy(dst, src)
 		return
 	}

@@ -9,33 +9,33 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// cq is a completion queue. It has a lock of its own, taken after the fabric's,
-// so that polling does not wait for copies.
+// cq implements verbs.CQ. It has a lock of its own, taken after the fabric's, so polling
+// does not wait for copies.
 type cq struct {
 	dev      *device
 	pollTime time.Duration
 
-	users int // queue pairs on it; guarded by the fabric's lock
+	users int // queue pairs that use it; guarded by the fabric's lock
 
-	filled atomic.Int32 // entries; read without the lock by polls that find nothing
+	filled atomic.Int32 // number of entries, for polls of an empty queue without the lock
 	dead   atomic.Bool  // closed, overrun, or its device is gone
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	ring     []cqe
-	head     int // of the oldest entry
+	head     int // index of the oldest entry
 	n        int
 	armed    armed
-	event    bool // came and was not waited for
+	event    bool // occurred, and Wait has not returned for it
 	overrun  bool
 	closed   bool
 	waiting  bool
-	returned chan struct{} // made by Close, closed by the Wait that is under way
+	returned chan struct{} // made by Close, closed when the running Wait returns
 
-	wake chan struct{} // one token: look at event
+	wake chan struct{} // holds a token when event was set
 	done chan struct{} // closed by Close
 }
 
-// armed is for what a queue makes an event.
+// armed is the kind of completion for which a queue raises an event.
 type armed uint8
 
 const (
@@ -44,7 +44,8 @@ const (
 	armedAny
 )
 
-// cqe is a completion, and whose slot is free when it has been polled.
+// cqe is a completion. When it is polled, the slots before upTo of its queue become free:
+// Poll stores upTo in freed.
 type cqe struct {
 	wc    verbs.WC
 	freed *atomic.Uint64
@@ -56,7 +57,7 @@ func newCQ(d *device, size int) *cq {
 	return &cq{dev: d, pollTime: d.nic.f.options.PollTime, ring: make([]cqe, size), wake: make(chan struct{}, 1), done: make(chan struct{})}
 }
 
-// push adds a completion and reports whether there was room.
+// push adds a completion. It returns false if the queue overran.
 func (c *cq) push(e cqe, solicited bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -76,16 +77,16 @@ func (c *cq) push(e cqe, solicited bool) bool {
 	c.ring[at] = e
 	c.n++
 	c.filled.Store(int32(c.n))
-	if c.armed == armedAny || c.armed == armedSolicited && (solicited || e.wc.Status != verbs.StatusOK || c.dev.nic.f.has(ignoresSolicited)) {
+	if c.armed == armedAny || c.armed == armedSolicited && (solicited || e.wc.Status != verbs.StatusOK || c.dev.nic.f.hasBug(ignoresSolicited)) {
 		c.fireLocked()
 	}
 	return true
 }
 
-// fireLocked makes the event that somebody armed for.
+// fireLocked raises the event that Arm requested.
 func (c *cq) fireLocked() {
 	c.armed = armedNot
-	if c.dev.nic.f.has(losesWakeUps) && !c.waiting {
+	if c.dev.nic.f.hasBug(losesWakeUps) && !c.waiting {
 		return
 	}
 	c.event = true
@@ -95,8 +96,8 @@ func (c *cq) fireLocked() {
 	}
 }
 
-// purge drops the completions of a queue pair, as a NIC's library does when the
-// queue pair is destroyed.
+// purge drops the completions of a queue pair, as the library of a NIC does when the queue
+// pair is destroyed or reset.
 func (c *cq) purge(q *qp) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -145,14 +146,14 @@ func (c *cq) Poll(wcs []verbs.WC) (int, error) {
 	case n > 0 || len(wcs) == 0:
 	case c.overrun:
 		return 0, verbs.Errorf("poll", "completion queue", verbs.ErrInvalid,
-			"it overran: more than its %d completions were outstanding", len(c.ring))
+			"it overran: more than %d completions were outstanding", len(c.ring))
 	case c.dev.gone.Load():
 		return 0, c.dev.goneError("poll")
 	}
 	return n, nil
 }
 
-// pause waits. On virtual time others go on meanwhile.
+// pause blocks for d. Other goroutines run meanwhile, also on virtual time.
 func pause(d time.Duration) {
 	t := time.NewTimer(d)
 	<-t.C
@@ -169,7 +170,7 @@ func (c *cq) Arm(solicitedOnly bool) error {
 		return c.dev.goneError("arm")
 	case !solicitedOnly:
 		c.armed = armedAny
-	case c.armed == armedNot: // "any" is not taken back: specification, volume 1, 11.4.2.2
+	case c.armed == armedNot: // an earlier Arm(false) stays in force: specification, volume 1, 11.4.2.2
 		c.armed = armedSolicited
 	}
 	return nil
@@ -184,7 +185,7 @@ func (c *cq) Wait(ctx context.Context) error {
 		return verbs.Errorf("wait", "completion queue", verbs.ErrClosed, "it is closed")
 	case c.waiting:
 		c.mu.Unlock()
-		return verbs.Errorf("wait", "completion queue", verbs.ErrBusy, "another goroutine waits")
+		return verbs.Errorf("wait", "completion queue", verbs.ErrBusy, "another goroutine is in Wait")
 	}
 	c.waiting = true
 	c.mu.Unlock()
@@ -251,7 +252,7 @@ func (c *cq) Close() error {
 	}
 	c.mu.Unlock()
 	f.mu.Unlock()
-	if !f.has(waitOutlivesClose) {
+	if !f.hasBug(waitOutlivesClose) {
 		close(c.done)
 	}
 	if returned != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// NIC is a device of a host, seen from outside: what a test breaks.
+// NIC is a device of a host as tests control it: its methods inject faults.
 type NIC struct {
 	f       *Fabric
 	host    *Host
@@ -17,24 +17,24 @@ type NIC struct {
 	options DeviceOptions
 	guid    uint64
 
-	// What follows is guarded by the fabric's lock.
+	// The fabric's lock guards the fields below.
 	removed bool
 	ports   []*port
 	open    map[*device]struct{}
 	qps     map[verbs.QPN]*qp
 	local   map[verbs.LKey]*mr
 	remote  map[verbs.RKey]*grant
-	address uint64 // of the next memory region
+	address uint64 // of the next memory region to be registered
 }
 
-// port is one of a NIC's.
+// port is a port of a NIC.
 type port struct {
 	nic    *NIC
 	number uint8
 	down   bool
 	lid    verbs.LID
 	gids   [gidTableSize]verbs.GIDEntry
-	wires  map[*port]*wire // to other ports, and to itself
+	wires  map[*port]*wire // by destination, which may be the port itself
 }
 
 func newNIC(h *Host, index int, o DeviceOptions) *NIC {
@@ -64,7 +64,7 @@ func newNIC(h *Host, index int, o DeviceOptions) *NIC {
 		f: f, host: h, name: o.Name, options: o, guid: 0x02005e0000000000 | uint64(h.number)<<8 | uint64(index+1),
 		open: make(map[*device]struct{}), qps: make(map[verbs.QPN]*qp),
 		local: make(map[verbs.LKey]*mr), remote: make(map[verbs.RKey]*grant),
-		// Any address that user space has; a NIC's are those of the process.
+		// Any address of user space. Real devices use the addresses of the process.
 		address: 0x7000_0000_0000 + uint64(f.random.Uint32N(1<<20))<<20,
 	}
 	for i := range o.Ports {
@@ -95,10 +95,10 @@ func (p *port) setGIDLocked(index int, g verbs.GID, t verbs.GIDType) {
 	}
 }
 
-// works says whether packets pass the port.
-func (p *port) works() bool { return !p.down && !p.nic.removed }
+// up reports whether packets pass the port.
+func (p *port) up() bool { return !p.down && !p.nic.removed }
 
-// info describes the NIC.
+// info returns the description of the NIC.
 func (n *NIC) info() verbs.DeviceInfo {
 	return verbs.DeviceInfo{
 		Name: n.name, NodeGUID: n.guid, Vendor: 0, Firmware: "in memory", Ports: n.options.Ports,
@@ -106,18 +106,18 @@ func (n *NIC) info() verbs.DeviceInfo {
 	}
 }
 
-// tellLocked gives all who have the NIC open an event.
-func (n *NIC) tellLocked(e verbs.AsyncEvent) {
+// notifyLocked sends an event to all open devices of the NIC.
+func (n *NIC) notifyLocked(e verbs.AsyncEvent) {
 	for d := range n.open {
 		d.async.push(e)
 	}
 }
 
-// PortDown takes a port's carrier away: packets from and to it are lost, and
-// whoever has the device open is told.
+// PortDown removes the carrier of a port: its packets are lost in both directions. Open
+// devices get EventPortDown.
 func (n *NIC) PortDown(number uint8) { n.setPort(number, true, verbs.EventPortDown) }
 
-// PortUp undoes PortDown.
+// PortUp restores the carrier. Open devices get EventPortActive.
 func (n *NIC) PortUp(number uint8) { n.setPort(number, false, verbs.EventPortActive) }
 
 func (n *NIC) setPort(number uint8, down bool, kind verbs.EventKind) {
@@ -125,15 +125,15 @@ func (n *NIC) setPort(number uint8, down bool, kind verbs.EventKind) {
 	defer n.f.leave()
 	if p := n.portLocked(number); p != nil && p.down != down {
 		p.down = down
-		if n.f.has(silentPorts) {
+		if n.f.hasBug(silentPorts) {
 			return
 		}
-		n.tellLocked(verbs.AsyncEvent{Kind: kind, Port: number})
+		n.notifyLocked(verbs.AsyncEvent{Kind: kind, Port: number})
 	}
 }
 
-// SetGID changes an entry of a port's GID table; the zero GID empties it. Queue
-// pairs that send from or to the old one reach nobody any more.
+// SetGID changes an entry of a port's GID table; the zero GID empties it. Packets from and
+// to the old address are lost. Open devices get EventGIDChange.
 func (n *NIC) SetGID(number uint8, index int, g verbs.GID) {
 	n.f.enter()
 	defer n.f.leave()
@@ -146,12 +146,12 @@ func (n *NIC) SetGID(number uint8, index int, g verbs.GID) {
 		t = verbs.GIDTypeIB
 	}
 	p.setGIDLocked(index, g, t)
-	n.tellLocked(verbs.AsyncEvent{Kind: verbs.EventGIDChange, Port: number})
+	n.notifyLocked(verbs.AsyncEvent{Kind: verbs.EventGIDChange, Port: number})
 }
 
-// Remove takes the device out: EventDeviceFatal, everything posted is flushed,
-// and from now on each call fails with ErrDeviceGone, but for polls of what was
-// flushed and for Close.
+// Remove unplugs the device. Open devices get EventDeviceFatal, and all outstanding work
+// requests are flushed. Later calls fail with ErrDeviceGone, except Close and the polls that
+// return the flushed completions.
 func (n *NIC) Remove() {
 	n.f.enter()
 	defer n.f.leave()
@@ -164,24 +164,25 @@ func (n *NIC) Remove() {
 	}
 	for d := range n.open {
 		d.async.push(verbs.AsyncEvent{Kind: verbs.EventDeviceFatal})
-		d.goLocked()
+		d.markGoneLocked()
 	}
 }
 
-// Insert puts the device back. It has to be opened anew.
+// Insert plugs the device in again. It can be opened again; objects from before Remove stay
+// unusable.
 func (n *NIC) Insert() {
 	n.f.mu.Lock()
 	defer n.f.mu.Unlock()
 	n.removed = false
 }
 
-// BreakQP lets a queue pair fail by itself, with EventQPFatal.
+// BreakQP makes a queue pair fail without a cause on its connection, with EventQPFatal.
 func (n *NIC) BreakQP(number verbs.QPN) {
 	n.f.enter()
 	defer n.f.leave()
 	if q := n.qps[number]; q != nil {
 		q.breakLocked()
-		q.tellLocked(verbs.EventQPFatal)
+		q.notifyLocked(verbs.EventQPFatal)
 	}
 }
 
@@ -192,19 +193,19 @@ func (n *NIC) portLocked(number uint8) *port {
 	return n.ports[number-1]
 }
 
-// device implements verbs.Device: a NIC as one process has it open.
+// device implements verbs.Device: one opening of a NIC.
 type device struct {
 	nic        *NIC
-	gone       atomic.Bool // removed or killed
+	gone       atomic.Bool // the NIC was removed, or the process killed
 	killed     atomic.Bool
-	goneSignal chan struct{} // closed with gone
+	goneSignal chan struct{} // closed when gone is set
 	done       chan struct{} // closed by Close
 
-	// What follows is guarded by the fabric's lock.
+	// The fabric's lock guards the fields below.
 	closed   bool
 	async    asyncQueue
-	waiting  bool
-	returned chan struct{}
+	waiting  bool          // a NextEvent is running
+	returned chan struct{} // made by Close, closed when the running NextEvent returns
 	pds      map[*pd]struct{}
 	cqs      map[*cq]struct{}
 	mrs      int
@@ -226,7 +227,7 @@ func (d *device) goneError(op string) error {
 	return verbs.Errorf(op, d.nic.name, verbs.ErrDeviceGone, "the device was removed")
 }
 
-// usableLocked is nil while calls make sense.
+// usableLocked returns nil if the device is open and present, else the error of op.
 func (d *device) usableLocked(op string) error {
 	switch {
 	case d.closed:
@@ -237,8 +238,8 @@ func (d *device) usableLocked(op string) error {
 	return nil
 }
 
-// goLocked marks the device as gone and wakes who waits.
-func (d *device) goLocked() {
+// markGoneLocked marks the device as gone and ends Wait and NextEvent.
+func (d *device) markGoneLocked() {
 	if d.gone.Swap(true) {
 		return
 	}
@@ -248,13 +249,13 @@ func (d *device) goLocked() {
 	close(d.goneSignal)
 }
 
-// vanishLocked is the death of the process.
-func (d *device) vanishLocked() {
+// killLocked destroys all objects, as the kernel does when the process dies.
+func (d *device) killLocked() {
 	d.killed.Store(true)
 	n := d.nic
 	for num, q := range n.qps {
 		if q.pd.dev == d {
-			q.captureLocked()
+			q.detachInFlightLocked()
 			q.closed = true
 			q.state = verbs.StateReset
 			delete(n.qps, num)
@@ -271,7 +272,7 @@ func (d *device) vanishLocked() {
 		}
 	}
 	delete(n.open, d)
-	d.goLocked()
+	d.markGoneLocked()
 }
 
 // Info implements verbs.Device.
@@ -332,7 +333,7 @@ func (d *device) AllocPD() (verbs.PD, error) {
 		return nil, err
 	}
 	if len(d.pds) >= d.nic.options.Limits.PDs {
-		return nil, verbs.Errorf("allocate PD", d.nic.name, verbs.ErrInvalid, "there are %d, which is the device's limit", len(d.pds))
+		return nil, verbs.Errorf("allocate PD", d.nic.name, verbs.ErrInvalid, "%d are open, the limit of the device", len(d.pds))
 	}
 	p := &pd{dev: d}
 	d.pds[p] = struct{}{}
@@ -349,9 +350,9 @@ func (d *device) CreateCQ(c verbs.CQConfig) (verbs.CQ, error) {
 	}
 	switch limits := d.nic.options.Limits; {
 	case c.Size < 1 || c.Size > limits.CQEntries:
-		return nil, verbs.Errorf(op, d.nic.name, verbs.ErrInvalid, "size %d: 1 to %d", c.Size, limits.CQEntries)
+		return nil, verbs.Errorf(op, d.nic.name, verbs.ErrInvalid, "size %d is out of range (1 to %d)", c.Size, limits.CQEntries)
 	case len(d.cqs) >= limits.CQs:
-		return nil, verbs.Errorf(op, d.nic.name, verbs.ErrInvalid, "there are %d, which is the device's limit", len(d.cqs))
+		return nil, verbs.Errorf(op, d.nic.name, verbs.ErrInvalid, "%d are open, the limit of the device", len(d.cqs))
 	}
 	q := newCQ(d, c.Size)
 	d.cqs[q] = struct{}{}
@@ -368,7 +369,7 @@ func (d *device) NextEvent(ctx context.Context) (verbs.AsyncEvent, error) {
 		return verbs.AsyncEvent{}, verbs.Errorf("next event", d.nic.name, verbs.ErrClosed, "the device is closed")
 	case d.waiting:
 		f.mu.Unlock()
-		return verbs.AsyncEvent{}, verbs.Errorf("next event", d.nic.name, verbs.ErrBusy, "another goroutine waits")
+		return verbs.AsyncEvent{}, verbs.Errorf("next event", d.nic.name, verbs.ErrBusy, "another goroutine is in NextEvent")
 	}
 	d.waiting = true
 	f.mu.Unlock()
@@ -431,7 +432,7 @@ func (d *device) Close() error {
 	}
 	if c := d.countsLocked(); c != (verbs.Counts{}) && !d.killed.Load() {
 		f.mu.Unlock()
-		return verbs.Errorf("close", d.nic.name, verbs.ErrBusy, "open are %d PDs, %d MRs, %d CQs, %d QPs, %d windows",
+		return verbs.Errorf("close", d.nic.name, verbs.ErrBusy, "still open: %d PDs, %d MRs, %d CQs, %d QPs, %d windows",
 			c.PDs, c.MRs, c.CQs, c.QPs, c.Windows)
 	}
 	d.closed = true

@@ -1,31 +1,33 @@
-// Package verbstest has what every provider of package verbs is tested with: the
-// conformance suite, and a provider in memory that can fail in all the ways in
-// which networks, devices and peers do.
+// Package verbstest tests providers of package verbs. It has two parts:
+//
+//   - Run, the conformance suite that every provider passes.
+//   - Fabric, a provider in memory, with the faults of networks, devices and peers.
+//     Tests of code above package verbs use it in place of hardware.
+//
+// docs/providers.md explains how to write a provider and how to test it.
 //
 // # The fabric
 //
 //	Fabric ── Host ── NIC ── port ══ wire ══ port ── NIC ── Host
 //	            │      │
-//	            │      └── what a test breaks: NIC.Remove, PortDown, SetGID
-//	            └── Provider ── Open ──► verbs.Device and all that comes from it
+//	            │      └── faults: NIC.Remove, PortDown, SetGID, BreakQP
+//	            └── Provider ── Open ──► verbs.Device and its objects
 //
-// NewFabric makes hosts as they are named; each pair of ports is joined by two
-// wires, one a direction, with latency, bandwidth, loss, and faults: cut, hold.
-// Bytes are copied when they arrive, in the order of the wire: a write that comes
-// late is seen in memory late. What was on the way when its sender broke, closed
-// or died still arrives.
+// Hosts are created when they are first named. Two wires connect each pair of ports, one
+// per direction. A wire has latency, bandwidth, loss and faults (Link): cut and hold.
+// Bytes are copied when they arrive, in the order of the wire, so a late write is late in
+// memory. Packets in flight still arrive when their sender breaks, closes or dies.
 //
-// A queue pair behaves as the InfiniBand specification says (volume 1, chapters
-// 9, 10 and 11), and where that leaves a choice, as the kernel's rxe or a NIC,
-// whichever is the less forgiving: completions of a closed queue pair are lost, a
-// slot is free when a completion of it or of a later one was polled, keys and
-// queue pair numbers are random.
+// A queue pair follows the InfiniBand specification (volume 1, chapters 9 to 11). Where
+// that leaves a choice it does what is harder for the caller, of what the kernel's rxe and
+// NICs do: completions of a closed queue pair are lost, a slot of the send queue becomes
+// free only when a completion of it or of a later request is polled, and keys and queue
+// pair numbers are random.
 //
 // # Time
 //
-// There is no goroutine. What is due now is done by the goroutine that posts,
-// and what is due later by a timer. So on the virtual time of testing/synctest
-// (the fabric is then made within the bubble) everything is exact, and on real
-// time nothing is left running. Virtual time stands still while somebody spins:
-// Options.PollTime lets an empty poll take time.
+// The fabric has no goroutine. The goroutine that posts does what is due now, and a timer
+// does the rest. In a bubble of testing/synctest, with a fabric made there, all times are
+// virtual and exact. Virtual time stops while a goroutine spins: Options.PollTime makes an
+// empty poll take time.
 package verbstest

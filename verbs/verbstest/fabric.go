@@ -10,59 +10,60 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// Options say what a fabric is like. The zero value is fast, loses nothing, and
-// has one device "mem0" with one port on each host.
+// Options configures a fabric. With the zero value each host has one device "mem0" with one
+// port, and the wires have no latency, no loss and unlimited bandwidth.
 type Options struct {
-	// Seed makes loss, keys, addresses and queue pair numbers the same in
-	// each run; 0 for other ones each time.
+	// Seed makes loss, keys, addresses and queue pair numbers reproducible;
+	// 0 means a random seed.
 	Seed uint64
-	// Devices are those of each host.
+	// Devices lists the devices of each host.
 	Devices []DeviceOptions
-	// Latency is how long a packet travels, Bandwidth in bytes per second how
-	// fast a wire takes them (0 for at once), Loss the share of packets, of
-	// the path's MTU, that get lost (0 to 1). All can be changed per wire.
+	// Latency, Bandwidth and Loss are the initial values of all wires: the time
+	// from sender to receiver, bytes per second (0 means unlimited), and the
+	// probability that a packet of the path MTU is lost, 0 to 1. Link changes them.
 	Latency   time.Duration
 	Bandwidth int64
 	Loss      float64
-	// PollTime is what a poll takes that finds nothing. On virtual time it
-	// must not be 0 where somebody polls until something happens.
+	// PollTime is the duration of a poll that finds nothing. On virtual time it must
+	// not be 0 if a goroutine polls in a loop: time would stand still.
 	PollTime time.Duration
-	// StaleCompletions leaves the completions of a closed queue pair in their
-	// queue, as rxe does. Else they are lost, as with a NIC.
+	// StaleCompletions keeps the completions of a closed queue pair in the completion
+	// queue, as rxe does. The default drops them, as the libraries of NICs do.
 	StaleCompletions bool
 }
 
-// DeviceOptions say what a device is like. What is zero gets a default.
+// DeviceOptions configures a device. Zero fields get the default in the comment.
 type DeviceOptions struct {
-	Name       string // mem0, mem1 and so on, by its place
-	Ports      uint8  // 1
-	Link       verbs.LinkLayer
-	MTU        verbs.MTU // active and largest: 4096
-	MaxMessage uint32    // bytes: 1 GiB
-	MaxInline  int       // bytes: 400; -1 for none
-	Limits     verbs.Limits
-	// NoWindows makes BindWindow answer errors.ErrUnsupported, NoAtomics the
-	// atomics, and NoGoMemory says so in DeviceInfo, no more.
+	Name       string          // "mem" and its index in Options.Devices
+	Ports      uint8           // 1
+	Link       verbs.LinkLayer // Ethernet
+	MTU        verbs.MTU       // active and largest: 4096
+	MaxMessage uint32          // bytes: 1 GiB
+	MaxInline  int             // bytes: 400; -1 for none
+	Limits     verbs.Limits    // similar to those of rxe
+	// NoWindows makes BindWindow fail with errors.ErrUnsupported. NoAtomics makes posts
+	// of atomics fail with verbs.ErrInvalid. NoGoMemory clears DeviceInfo.GoMemory, and
+	// has no other effect.
 	NoWindows, NoAtomics, NoGoMemory bool
 }
 
-// Fabric is a network of hosts with RDMA devices, in memory. Its methods and
-// those of all that comes from it may be called from any goroutine.
+// Fabric is an in-memory network of hosts with RDMA devices. All methods of the fabric and
+// its objects may be called from several goroutines at once.
 type Fabric struct {
 	clock
 	options Options
-	planted mistake
+	bug     bug
 
-	// What follows is guarded by clock.mu.
+	// clock.mu guards the fields below.
 	random *rand.Rand
 	hosts  map[string]*Host
-	names  []string // of the hosts, in the order in which they were made
+	names  []string // of the hosts, in order of creation
 	gids   map[verbs.GID]*port
 	lids   map[verbs.LID]*port
-	free   *packet // list of packets for use
+	free   *packet // list of packets for reuse
 }
 
-// NewFabric makes a fabric without hosts; they are made when they are named.
+// NewFabric creates a fabric. On virtual time call it inside the synctest bubble.
 func NewFabric(o Options) *Fabric {
 	if len(o.Devices) == 0 {
 		o.Devices = []DeviceOptions{{}}
@@ -83,7 +84,7 @@ func NewFabric(o Options) *Fabric {
 	return f
 }
 
-// Host is the host of that name, made at its first mention.
+// Host returns the host of that name, and creates it on first use.
 func (f *Fabric) Host(name string) *Host {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -103,10 +104,11 @@ func (f *Fabric) hostLocked(name string) *Host {
 	return h
 }
 
-// Provider is what a process on that host has: Host(name).Provider().
+// Provider returns the provider of a host: Host(host).Provider().
 func (f *Fabric) Provider(host string) verbs.Provider { return f.Host(host).Provider() }
 
-// Counts sums up what is open on all hosts: zero when a test has closed all.
+// Counts returns the number of open objects on all hosts. A test that closed everything
+// gets zero.
 func (f *Fabric) Counts() verbs.Counts {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -126,8 +128,8 @@ func (f *Fabric) Counts() verbs.Counts {
 	return sum
 }
 
-// Close ends the fabric: nothing happens on it any more, and its timer is
-// stopped. It is not an error to leave that out.
+// Close stops the fabric: no packet arrives and no timer fires any more. Calling it is
+// optional.
 func (f *Fabric) Close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -139,32 +141,32 @@ func (f *Fabric) Close() {
 type Host struct {
 	f      *Fabric
 	name   string
-	number int // from 1: part of its addresses
+	number int // from 1; part of its addresses
 	nics   []*NIC
 	sent   Sent
 }
 
-// Sent counts the work requests that the queue pairs of a host have taken.
+// Sent counts the work requests that the queue pairs of a host accepted.
 type Sent struct {
 	Sends, Writes, WriteImms, Reads, Atomics uint64
 	Bytes                                    uint64 // of sends and writes
-	Registrations                            uint64 // memory regions made
+	Registrations                            uint64 // of memory regions
 }
 
-// Sent returns the counts so far. Those of killed processes are among them.
+// Sent returns the counts so far, including those of killed processes.
 func (h *Host) Sent() Sent {
 	h.f.mu.Lock()
 	defer h.f.mu.Unlock()
 	return h.sent
 }
 
-// Name is its name.
+// Name returns the name of the host.
 func (h *Host) Name() string { return h.name }
 
-// Provider gives the devices of the host.
+// Provider returns a provider of the host's devices.
 func (h *Host) Provider() verbs.Provider { return provider{h} }
 
-// NIC is the device of that name; nil when there is none.
+// NIC returns the device of that name, or nil.
 func (h *Host) NIC(name string) *NIC {
 	for _, n := range h.nics {
 		if n.name == name {
@@ -174,16 +176,16 @@ func (h *Host) NIC(name string) *NIC {
 	return nil
 }
 
-// Kill ends the process on the host as SIGKILL does: all that it had open
-// vanishes without a word, and nothing touches its memory any more. What it
-// calls afterwards fails with ErrDeviceGone, but for Close, which does nothing.
-// What is opened after Kill belongs to the next process.
+// Kill ends the process on the host as SIGKILL does. All its objects are destroyed, peers
+// are not informed, and the devices no longer access its memory. Later calls on the old
+// objects fail with ErrDeviceGone, except Close, which does nothing. Devices that are
+// opened after Kill belong to the next process.
 func (h *Host) Kill() {
 	h.f.enter()
 	defer h.f.leave()
 	for _, n := range h.nics {
 		for d := range n.open {
-			d.vanishLocked()
+			d.killLocked()
 		}
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// pd implements verbs.PD. Its fields are guarded by the fabric's lock.
+// pd implements verbs.PD. The fabric's lock guards its fields.
 type pd struct {
 	dev    *device
 	closed bool
@@ -18,27 +18,27 @@ type pd struct {
 // mr implements verbs.MR.
 type mr struct {
 	pd     *pd
-	mem    []byte // lent until Close
+	mem    []byte // the caller's; used until Close
 	access verbs.Access
 	addr   uint64
 	lkey   verbs.LKey
 	rkey   verbs.RKey
 
-	// What follows is guarded by the fabric's lock.
+	// The fabric's lock guards the fields below.
 	closed  bool
 	windows int
 }
 
-// grant is what a remote key gives: a region, or a window's part of it.
+// grant is the memory and the rights behind a remote key: those of a region or a window.
 type grant struct {
 	mr     *mr
 	addr   uint64
 	length uint64
 	access verbs.Access
-	qp     *qp // through which alone it holds; nil for a region's own key
+	qp     *qp // the only queue pair that may use it, for a window; nil for a region
 }
 
-// usableLocked is nil while calls make sense.
+// usableLocked returns nil if the domain can be used, else the error of op.
 func (p *pd) usableLocked(op string) error {
 	if p.closed {
 		return verbs.Errorf(op, p.dev.nic.name, verbs.ErrClosed, "the protection domain is closed")
@@ -57,13 +57,13 @@ func (p *pd) RegisterMemory(mem []byte, access verbs.Access) (verbs.MR, error) {
 	}
 	switch limits := n.options.Limits; {
 	case len(mem) == 0:
-		return nil, verbs.Errorf(op, n.name, verbs.ErrInvalid, "no memory was given")
+		return nil, verbs.Errorf(op, n.name, verbs.ErrInvalid, "mem is empty")
 	case uint64(len(mem)) > limits.MRSize:
-		return nil, verbs.Errorf(op, n.name, verbs.ErrInvalid, "%d bytes: the device's limit is %d", len(mem), limits.MRSize)
+		return nil, verbs.Errorf(op, n.name, verbs.ErrInvalid, "%d bytes exceed the limit of the device, %d", len(mem), limits.MRSize)
 	case p.dev.mrs >= limits.MRs:
-		return nil, verbs.Errorf(op, n.name, verbs.ErrInvalid, "there are %d, which is the device's limit", p.dev.mrs)
+		return nil, verbs.Errorf(op, n.name, verbs.ErrInvalid, "%d are open, the limit of the device", p.dev.mrs)
 	case access&(verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic) != 0 && access&verbs.AccessLocalWrite == 0:
-		return nil, verbs.Errorf(op, n.name, verbs.ErrInvalid, "peers may write only where the device may: AccessLocalWrite is missing (ibv_reg_mr(3))")
+		return nil, verbs.Errorf(op, n.name, verbs.ErrInvalid, "remote write and atomic access need AccessLocalWrite (ibv_reg_mr(3))")
 	}
 	m := &mr{pd: p, mem: mem, access: access, addr: n.address, lkey: n.freshLKey(), rkey: n.freshRKey()}
 	n.address += (uint64(len(mem)) + pageSize - 1) &^ (pageSize - 1)
@@ -76,8 +76,8 @@ func (p *pd) RegisterMemory(mem []byte, access verbs.Access) (verbs.MR, error) {
 	return m, nil
 }
 
-// Keys are random, and those of both kinds differ, so that no stale or mixed-up
-// key works by luck.
+// freshLKey returns a random unused key. Local and remote keys differ too, so a stale key,
+// or one of the wrong kind, does not work by chance.
 func (n *NIC) freshLKey() verbs.LKey {
 	for {
 		k := verbs.LKey(n.f.random.Uint32())
@@ -87,6 +87,7 @@ func (n *NIC) freshLKey() verbs.LKey {
 	}
 }
 
+// freshRKey is like freshLKey.
 func (n *NIC) freshRKey() verbs.RKey {
 	for {
 		k := verbs.RKey(n.f.random.Uint32())
@@ -106,8 +107,8 @@ func (p *pd) Close() error {
 	if p.closed || p.dev.killed.Load() {
 		return nil
 	}
-	if p.mrs+p.qps > 0 && !p.dev.nic.f.has(anyCloseOrder) {
-		return verbs.Errorf("close", "protection domain", verbs.ErrBusy, "open are %d memory regions and %d queue pairs", p.mrs, p.qps)
+	if p.mrs+p.qps > 0 && !p.dev.nic.f.hasBug(anyCloseOrder) {
+		return verbs.Errorf("close", "protection domain", verbs.ErrBusy, "still open: %d memory regions and %d queue pairs", p.mrs, p.qps)
 	}
 	p.closed = true
 	delete(p.dev.pds, p)
@@ -137,9 +138,9 @@ func (m *mr) Close() error {
 	if m.windows > 0 {
 		return verbs.Errorf("close", "memory region", verbs.ErrBusy, "%d windows are bound to it", m.windows)
 	}
-	// What is on the way was read by the device before.
+	// A real device has read the content of packets in flight before.
 	for _, q := range n.qps {
-		q.captureLocked()
+		q.detachInFlightLocked()
 	}
 	m.closed = true
 	m.mem = nil
@@ -150,11 +151,11 @@ func (m *mr) Close() error {
 	return nil
 }
 
-// sliceLocked is the memory that an SGE names, nil and false when it names none
-// that the queue pair may use so.
+// sliceLocked returns the memory of an SGE. It returns false if the SGE does not lie within
+// a region of the domain, or write is set and the region does not allow writes.
 func (n *NIC) sliceLocked(p *pd, s verbs.SGE, write bool) ([]byte, bool) {
 	m := n.local[s.LKey]
-	if m == nil || m.pd != p && !n.f.has(anyDomain) || write && m.access&verbs.AccessLocalWrite == 0 {
+	if m == nil || m.pd != p && !n.f.hasBug(anyDomain) || write && m.access&verbs.AccessLocalWrite == 0 {
 		return nil, false
 	}
 	off := s.Addr - m.addr
@@ -164,11 +165,12 @@ func (n *NIC) sliceLocked(p *pd, s verbs.SGE, write bool) ([]byte, bool) {
 	return m.mem[off : off+uint64(s.Length) : off+uint64(s.Length)], true
 }
 
-// grantedLocked is the memory that a peer names through a queue pair.
+// grantedLocked returns the memory that a request of the peer names. It returns false if the
+// key is invalid for the queue pair, the range or the access.
 func (q *qp) grantedLocked(addr, length uint64, key verbs.RKey, need verbs.Access) ([]byte, bool) {
 	g := q.nic.remote[key]
 	f := q.nic.f
-	if g == nil || g.mr.pd != q.pd && !f.has(anyDomain) || g.access&need != need && !f.has(ignoresRights) || g.qp != nil && g.qp != q {
+	if g == nil || g.mr.pd != q.pd && !f.hasBug(anyDomain) || g.access&need != need && !f.hasBug(ignoresRights) || g.qp != nil && g.qp != q {
 		return nil, false
 	}
 	off := addr - g.addr
@@ -179,8 +181,8 @@ func (q *qp) grantedLocked(addr, length uint64, key verbs.RKey, need verbs.Acces
 	return g.mr.mem[at : at+length : at+length], true
 }
 
-// window implements verbs.Window: a type 2B window, whose key holds through one
-// queue pair only (specification, volume 1, 10.6.7.2).
+// window implements verbs.Window. It is of type 2B: its key is valid for one queue pair only
+// (specification, volume 1, 10.6.7.2).
 type window struct {
 	grant  *grant
 	rkey   verbs.RKey
@@ -204,19 +206,19 @@ func (q *qp) BindWindow(region verbs.MR, offset, length uint64, access verbs.Acc
 	const rights = verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
 	switch {
 	case !ours || m.pd != q.pd:
-		return nil, verbs.Errorf(op, q.object(), verbs.ErrInvalid, "the memory region is not of the queue pair's protection domain")
+		return nil, verbs.Errorf(op, q.object(), verbs.ErrInvalid, "the memory region belongs to another protection domain")
 	case m.closed:
 		return nil, verbs.Errorf(op, q.object(), verbs.ErrClosed, "the memory region is closed")
 	case q.state != verbs.StateRTS:
-		return nil, verbs.Errorf(op, q.object(), verbs.ErrInvalid, "windows are bound by a work request, and the queue pair is in %v", q.state)
+		return nil, verbs.Errorf(op, q.object(), verbs.ErrInvalid, "the queue pair is in %v: windows can be bound in RTS", q.state)
 	case m.access&verbs.AccessBindWindow == 0:
 		return nil, verbs.Errorf(op, q.object(), verbs.ErrInvalid, "the memory region has no AccessBindWindow")
 	case access&^rights != 0:
-		return nil, verbs.Errorf(op, q.object(), verbs.ErrInvalid, "a window gives remote rights only")
+		return nil, verbs.Errorf(op, q.object(), verbs.ErrInvalid, "a window can grant only remote rights")
 	case access&(verbs.AccessRemoteWrite|verbs.AccessRemoteAtomic) != 0 && m.access&verbs.AccessLocalWrite == 0:
 		return nil, verbs.Errorf(op, q.object(), verbs.ErrInvalid, "the memory region has no AccessLocalWrite")
 	case length == 0 || offset > m.Len() || length > m.Len()-offset:
-		return nil, verbs.Errorf(op, q.object(), verbs.ErrInvalid, "%d bytes at %d do not lie within the %d of the memory region", length, offset, m.Len())
+		return nil, verbs.Errorf(op, q.object(), verbs.ErrInvalid, "%d bytes at offset %d exceed the memory region of %d bytes", length, offset, m.Len())
 	}
 	w := &window{rkey: q.nic.freshRKey(), dev: q.pd.dev, grant: &grant{mr: m, addr: m.addr + offset, length: length, access: access, qp: q}}
 	q.nic.remote[w.rkey] = w.grant
@@ -237,7 +239,7 @@ func (w *window) Close() error {
 		return nil
 	}
 	w.closed = true
-	if !n.f.has(windowSurvives) {
+	if !n.f.hasBug(windowKeyOutlivesClose) {
 		delete(n.remote, w.rkey)
 	}
 	w.grant.mr.windows--
@@ -245,5 +247,5 @@ func (w *window) Close() error {
 	return nil
 }
 
-// object names the queue pair in errors.
+// object names the queue pair in error texts.
 func (q *qp) object() string { return fmt.Sprintf("%s QP %v", q.nic.name, q.number) }

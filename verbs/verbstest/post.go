@@ -26,44 +26,44 @@ func (q *qp) postSendLocked(wrs []verbs.SendWR) (int, error) {
 		return 0, err
 	}
 	if q.state != verbs.StateRTS && q.state != verbs.StateErr {
-		return 0, verbs.Errorf(op, q.object(), verbs.ErrInvalid, "the queue pair is in %v and sends only in RTS", q.state)
+		return 0, verbs.Errorf(op, q.object(), verbs.ErrInvalid, "the queue pair is in %v: sends can be posted in RTS", q.state)
 	}
 	for i := range wrs {
 		if err := q.checkSend(&wrs[i]); err != nil {
 			return i, err
 		}
 		if q.posted-q.sendFreed.Load() >= uint64(len(q.sends)) {
-			if q.nic.f.has(countsTooMany) {
+			if q.nic.f.hasBug(overcountsPosted) {
 				i++
 			}
-			return i, verbs.Errorf(op, q.object(), verbs.ErrQueueFull, "all %d slots of the send queue are taken", len(q.sends))
+			return i, verbs.Errorf(op, q.object(), verbs.ErrQueueFull, "all %d slots of the send queue are in use", len(q.sends))
 		}
 		q.enqueueSend(&wrs[i])
 	}
 	return len(wrs), nil
 }
 
-// checkSend says why a work request cannot be posted at all.
+// checkSend returns the error of a malformed work request.
 func (q *qp) checkSend(wr *verbs.SendWR) error {
 	const op = "post send"
 	switch {
 	case wr.Op > verbs.OpFetchAdd:
-		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "there is no operation %d", wr.Op)
+		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "unknown operation %d", wr.Op)
 	case wr.Inline != nil && wr.Op >= verbs.OpRead:
 		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "%v cannot be inline", wr.Op)
 	case len(wr.Inline) > q.config.MaxInline:
-		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "%d bytes inline: at most %d", len(wr.Inline), q.config.MaxInline)
+		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "%d inline bytes exceed the limit of %d", len(wr.Inline), q.config.MaxInline)
 	case len(wr.SGL) > q.config.MaxSendSGE:
-		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "%d pieces: at most %d", len(wr.SGL), q.config.MaxSendSGE)
+		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "%d SGEs exceed the limit of %d", len(wr.SGL), q.config.MaxSendSGE)
 	}
 	if wr.Op == verbs.OpCompareSwap || wr.Op == verbs.OpFetchAdd {
 		switch {
 		case !q.nic.options.Limits.Atomics:
-			return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "the device has no atomics")
+			return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "the device does not support atomics")
 		case len(wr.SGL) != 1 || wr.SGL[0].Length != 8:
-			return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "%v needs one piece of 8 bytes", wr.Op)
+			return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "%v needs one SGE of 8 bytes", wr.Op)
 		case wr.RemoteAddr%8 != 0:
-			return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "%v needs an address that 8 divides", wr.Op)
+			return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "%v needs a remote address aligned to 8", wr.Op)
 		}
 	}
 	return nil
@@ -78,7 +78,7 @@ func (q *qp) enqueueSend(wr *verbs.SendWR) {
 	if wr.Inline != nil {
 		w.sgl = w.sgl[:0]
 		w.mem = append(w.mem, w.inline)
-		if q.nic.f.has(inlineLater) {
+		if q.nic.f.hasBug(inlineLater) {
 			w.mem[0] = wr.Inline
 		}
 	}
@@ -108,10 +108,10 @@ func (q *qp) count(w *sendWork) {
 	}
 }
 
-// work is the slot of a send.
+// work returns the slot of a send work request.
 func (q *qp) work(number uint64) *sendWork { return &q.sends[number%uint64(len(q.sends))] }
 
-// recv is the slot of a receive.
+// recv returns the slot of a receive work request.
 func (q *qp) recv(number uint64) *recvWork { return &q.recvs[number%uint64(len(q.recvs))] }
 
 // PostRecv implements verbs.QP.
@@ -124,14 +124,14 @@ func (q *qp) PostRecv(wrs []verbs.RecvWR) (int, error) {
 		return 0, err
 	}
 	if q.state == verbs.StateReset {
-		return 0, verbs.Errorf(op, q.object(), verbs.ErrInvalid, "the queue pair is in RESET: receives can be posted from INIT on")
+		return 0, verbs.Errorf(op, q.object(), verbs.ErrInvalid, "the queue pair is in RESET: receives can be posted in INIT and later states")
 	}
 	for i := range wrs {
 		if len(wrs[i].SGL) > q.config.MaxRecvSGE {
-			return i, verbs.Errorf(op, q.object(), verbs.ErrInvalid, "%d pieces: at most %d", len(wrs[i].SGL), q.config.MaxRecvSGE)
+			return i, verbs.Errorf(op, q.object(), verbs.ErrInvalid, "%d SGEs exceed the limit of %d", len(wrs[i].SGL), q.config.MaxRecvSGE)
 		}
 		if q.recvPosted-q.recvFreed.Load() >= uint64(len(q.recvs)) {
-			return i, verbs.Errorf(op, q.object(), verbs.ErrQueueFull, "all %d slots of the receive queue are taken", len(q.recvs))
+			return i, verbs.Errorf(op, q.object(), verbs.ErrQueueFull, "all %d slots of the receive queue are in use", len(q.recvs))
 		}
 		r := q.recv(q.recvPosted)
 		r.id, r.length = wrs[i].ID, wrs[i].Len()

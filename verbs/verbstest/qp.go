@@ -9,12 +9,13 @@ import (
 
 // qp implements verbs.QP.
 //
-//	PostSend ─► sends (a ring) ─► transmit ─► wire ─► respond  (the peer)
-//	                                 ▲                    │ RNR, gap: again
-//	completion ◄── finish ◄── answered ◄── wire ◄─────────┘ ack, response
+//	PostSend ─► sends (a ring) ─► transmit ─► wire ─► handleRequest (of the peer)
+//	                                 ▲                    │
+//	                                 │ after a NAK        │ ACK, NAK, response
+//	completion ◄── finishLocked ◄── handleReply ◄── wire ◄┘
 //
-// requester.go has the upper half, responder.go the lower one. Everything but
-// the two freed counters is guarded by the fabric's lock.
+// requester.go has the sending side, responder.go the receiving side. The fabric's lock
+// guards all fields except the two Freed counters.
 type qp struct {
 	nic            *NIC
 	pd             *pd
@@ -31,55 +32,55 @@ type qp struct {
 	mtu         verbs.MTU
 	rtr         verbs.RTRAttr
 	rts         verbs.RTSAttr
-	established bool // EventCommEstablished was told
+	established bool // EventCommEstablished was sent
 
-	// The send queue. Work requests are numbered from 0 on; the ring holds
-	// those from freed to posted, in this order:
-	// freed <= finished <= sending <= posted.
+	// The send queue. Work requests are numbered from 0. The ring holds those from
+	// sendFreed to posted: sendFreed <= finished <= sending <= posted.
 	sends     []sendWork
 	posted    uint64
-	finished  uint64        // the oldest that has not ended
-	sending   uint64        // the next one to send, or a part of it
-	sendFreed atomic.Uint64 // written by polls
-	// The segments of these.
+	finished  uint64        // the oldest one that has not completed
+	sending   uint64        // the next one to send; a part of it may be sent
+	sendFreed atomic.Uint64 // written by Poll
+	// Segments are numbered from 0 over all work requests, as packets are by PSN.
 	segPosted, segAcked, segSent uint64
-	reads                        uint8 // of the work requests from finished to sending, the reads and atomics
+	reads                        uint8 // outstanding reads and atomics: those from finished to sending
 
-	// The requester's patience.
+	// Retries of the requester. Times are since the creation of the fabric.
 	retries, rnrRetries uint8
-	wentBack            uint64        // 1 + the segment that an answer was missing for
-	deadline            time.Duration // when to send again; 0 for never
-	timerAt             time.Duration // when the agenda looks at deadline; 0 for not at all
-	rnrUntil            time.Duration // when to try again after an RNR NAK; 0 when not waiting
-	expect              time.Duration // when the last packet of the connection arrives that is known of
-	travelling          *packet
+	wentBack            uint64        // 1 + the segment from which a read or atomic was sent again, its response missing
+	deadline            time.Duration // when to retransmit; 0: never
+	timerAt             time.Duration // when the scheduled timer event checks deadline; 0: none scheduled
+	rnrUntil            time.Duration // when to retry after an RNR NAK; 0: not waiting
+	lastArrival         time.Duration // when the last known packet of the connection arrives
+	inFlight            *packet
 
-	// The receive queue, likewise: freed <= taken <= received.
+	// The receive queue, likewise: recvFreed <= recvTaken <= recvPosted.
 	recvs      []recvWork
 	recvPosted uint64
 	recvTaken  uint64
 	recvFreed  atomic.Uint64
 
-	// The responder.
+	// State of the responder.
 	segExpected uint64
-	receiving   bool // the receive before recvTaken has a part of its message
-	gapTold     bool
-	atomics     [maxResponderAtomics]atomicAnswer
+	receiving   bool // the receive recvTaken-1 has a part of its message
+	nakSent     bool
+	atomics     [maxReadAtomic]atomicResponse
 	one         [1][]byte // scratch
 }
 
 // sendWork is a slot of the send queue.
 type sendWork struct {
 	wr     verbs.SendWR
-	sgl    []verbs.SGE // the slot's own copy
+	sgl    []verbs.SGE // copy, owned by the slot
 	inline []byte      // likewise
-	mem    [][]byte    // what they name, as of the last look
+	mem    [][]byte    // the memory of sgl or inline, set by resolve
 	length uint64
 	seg    uint64 // its first segment
-	segs   uint64 // 1 at least
+	segs   uint64 // at least 1
 }
 
-func (w *sendWork) asks() bool { return w.wr.Op >= verbs.OpRead }
+// hasResponse reports whether the request completes by a response with content.
+func (w *sendWork) hasResponse() bool { return w.wr.Op >= verbs.OpRead }
 
 // recvWork is a slot of the receive queue.
 type recvWork struct {
@@ -89,8 +90,8 @@ type recvWork struct {
 	length uint64
 }
 
-// atomicAnswer is kept for a requester that asks again.
-type atomicAnswer struct {
+// atomicResponse is kept for a request that is sent again.
+type atomicResponse struct {
 	seg   uint64
 	value uint64
 	valid bool
@@ -108,20 +109,20 @@ func (p *pd) CreateQP(c verbs.QPConfig) (verbs.QP, error) {
 	sendCQ, ok1 := c.SendCQ.(*cq)
 	recvCQ, ok2 := c.RecvCQ.(*cq)
 	if !ok1 || !ok2 || sendCQ.dev != p.dev || recvCQ.dev != p.dev {
-		return nil, verbs.Errorf(op, n.name, verbs.ErrInvalid, "both completion queues must be of this device, as it was opened here")
+		return nil, verbs.Errorf(op, n.name, verbs.ErrInvalid, "both completion queues must belong to this opening of the device")
 	}
 	c.MaxSendSGE, c.MaxRecvSGE = max(c.MaxSendSGE, 1), max(c.MaxRecvSGE, 1)
 	switch l := n.options.Limits; {
 	case sendCQ.closed || recvCQ.closed:
 		return nil, verbs.Errorf(op, n.name, verbs.ErrClosed, "a completion queue is closed")
 	case c.MaxSend < 0 || c.MaxSend > l.SendWR || c.MaxRecv < 0 || c.MaxRecv > l.RecvWR:
-		return nil, verbs.Errorf(op, n.name, verbs.ErrInvalid, "%d sends and %d receives: at most %d and %d", c.MaxSend, c.MaxRecv, l.SendWR, l.RecvWR)
+		return nil, verbs.Errorf(op, n.name, verbs.ErrInvalid, "%d sends and %d receives exceed the limits of %d and %d", c.MaxSend, c.MaxRecv, l.SendWR, l.RecvWR)
 	case c.MaxSendSGE > l.SGEs || c.MaxRecvSGE > l.SGEs:
-		return nil, verbs.Errorf(op, n.name, verbs.ErrInvalid, "%d and %d pieces a work request: at most %d", c.MaxSendSGE, c.MaxRecvSGE, l.SGEs)
+		return nil, verbs.Errorf(op, n.name, verbs.ErrInvalid, "%d and %d SGEs per work request exceed the limit of %d", c.MaxSendSGE, c.MaxRecvSGE, l.SGEs)
 	case c.MaxInline < 0 || c.MaxInline > n.options.MaxInline:
-		return nil, verbs.Errorf(op, n.name, verbs.ErrInvalid, "%d bytes inline: at most %d", c.MaxInline, n.options.MaxInline)
+		return nil, verbs.Errorf(op, n.name, verbs.ErrInvalid, "%d inline bytes exceed the limit of %d", c.MaxInline, n.options.MaxInline)
 	case p.dev.qps >= l.QPs:
-		return nil, verbs.Errorf(op, n.name, verbs.ErrInvalid, "there are %d, which is the device's limit", p.dev.qps)
+		return nil, verbs.Errorf(op, n.name, verbs.ErrInvalid, "%d are open, the limit of the device", p.dev.qps)
 	}
 	q := &qp{nic: n, pd: p, config: c, sendCQ: sendCQ, recvCQ: recvCQ, sends: make([]sendWork, c.MaxSend), recvs: make([]recvWork, c.MaxRecv)}
 	for q.number = n.freshQPN(); n.qps[q.number] != nil; {
@@ -135,11 +136,11 @@ func (p *pd) CreateQP(c verbs.QPConfig) (verbs.QP, error) {
 	return q, nil
 }
 
-// freshQPN is a random one; 0 and 1 are the management queue pairs, and the last
-// one is the multicast's.
+// freshQPN returns a random number. It leaves out 0 and 1, the management queue pairs, and
+// 0xffffff, which is for multicast.
 func (n *NIC) freshQPN() verbs.QPN { return verbs.QPN(2 + n.f.random.Uint32N(0xfffffd)) }
 
-// usableLocked is nil while calls make sense.
+// usableLocked returns nil if the queue pair can be used, else the error of op.
 func (q *qp) usableLocked(op string) error {
 	if q.closed && !q.pd.dev.killed.Load() {
 		return verbs.Errorf(op, q.object(), verbs.ErrClosed, "the queue pair is closed")
@@ -147,8 +148,8 @@ func (q *qp) usableLocked(op string) error {
 	return q.pd.dev.usableLocked(op)
 }
 
-// tellLocked gives the queue pair's owner an event.
-func (q *qp) tellLocked(kind verbs.EventKind) {
+// notifyLocked sends an event of the queue pair to its device.
+func (q *qp) notifyLocked(kind verbs.EventKind) {
 	q.pd.dev.async.push(verbs.AsyncEvent{Kind: kind, QPN: q.number})
 }
 
@@ -171,13 +172,13 @@ func (q *qp) State() (verbs.QPState, error) {
 	return q.state, nil
 }
 
-// step begins a change of state. The caller has entered.
-func (q *qp) step(to verbs.QPState) error {
-	op := "bring to " + to.String()
+// transition checks that the queue pair can move to a state. The caller holds the lock.
+func (q *qp) transition(to verbs.QPState) error {
+	op := "move to " + to.String()
 	if err := q.usableLocked(op); err != nil {
 		return err
 	}
-	if err := verbs.CheckTransition(q.state, to); err != nil && (!q.nic.f.has(anyStep) || q.port == nil) {
+	if err := verbs.CheckTransition(q.state, to); err != nil && (!q.nic.f.hasBug(anyTransition) || q.port == nil) {
 		return &verbs.Error{Op: op, Object: q.object(), Err: err}
 	}
 	return nil
@@ -187,15 +188,15 @@ func (q *qp) step(to verbs.QPState) error {
 func (q *qp) ToInit(a verbs.InitAttr) error {
 	q.nic.f.mu.Lock()
 	defer q.nic.f.mu.Unlock()
-	if err := q.step(verbs.StateInit); err != nil {
+	if err := q.transition(verbs.StateInit); err != nil {
 		return err
 	}
 	p := q.nic.portLocked(a.Port)
 	if p == nil {
-		return verbs.Errorf("bring to INIT", q.object(), verbs.ErrInvalid, "port %d: the ports are 1 to %d", a.Port, len(q.nic.ports))
+		return verbs.Errorf("move to INIT", q.object(), verbs.ErrInvalid, "port %d is out of range (1 to %d)", a.Port, len(q.nic.ports))
 	}
 	if a.PKeyIndex != 0 {
-		return verbs.Errorf("bring to INIT", q.object(), verbs.ErrInvalid, "partition index %d: there is only 0", a.PKeyIndex)
+		return verbs.Errorf("move to INIT", q.object(), verbs.ErrInvalid, "partition key index %d is out of range (only 0)", a.PKeyIndex)
 	}
 	q.port, q.access, q.state = p, a.Access, verbs.StateInit
 	return nil
@@ -205,23 +206,23 @@ func (q *qp) ToInit(a verbs.InitAttr) error {
 func (q *qp) ToRTR(a verbs.RTRAttr) error {
 	q.nic.f.mu.Lock()
 	defer q.nic.f.mu.Unlock()
-	if err := q.step(verbs.StateRTR); err != nil {
+	if err := q.transition(verbs.StateRTR); err != nil {
 		return err
 	}
-	const op = "bring to RTR"
+	const op = "move to RTR"
 	if err := a.Check(); err != nil {
 		return &verbs.Error{Op: op, Object: q.object(), Err: err}
 	}
 	o := &q.nic.options
 	switch {
 	case a.MTU > o.MTU:
-		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "path MTU %d: the port has %d active", a.MTU, o.MTU)
+		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "path MTU %d exceeds the port's active MTU of %d", a.MTU, o.MTU)
 	case int(a.SGIDIndex) >= gidTableSize || q.port.gids[a.SGIDIndex].GID.IsZero():
-		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "GID index %d is empty", a.SGIDIndex)
+		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "the GID table has no entry %d", a.SGIDIndex)
 	case o.Link == verbs.LinkEthernet && a.Peer.GID.IsZero():
-		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "the peer has no GID, which Ethernet needs")
+		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "the peer's endpoint has no GID, which Ethernet needs")
 	case a.MaxDestReadAtomic > o.Limits.ReadAtomic:
-		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "%d reads at once: at most %d", a.MaxDestReadAtomic, o.Limits.ReadAtomic)
+		return verbs.Errorf(op, q.object(), verbs.ErrInvalid, "%d outstanding reads exceed the limit of %d", a.MaxDestReadAtomic, o.Limits.ReadAtomic)
 	}
 	q.rtr, q.peer, q.mtu, q.sgid, q.state = a, a.Peer, a.MTU, q.port.gids[a.SGIDIndex].GID, verbs.StateRTR
 	return nil
@@ -231,17 +232,17 @@ func (q *qp) ToRTR(a verbs.RTRAttr) error {
 func (q *qp) ToRTS(a verbs.RTSAttr) error {
 	q.nic.f.mu.Lock()
 	defer q.nic.f.mu.Unlock()
-	if err := q.step(verbs.StateRTS); err != nil {
+	if err := q.transition(verbs.StateRTS); err != nil {
 		return err
 	}
 	if err := a.Check(); err != nil {
-		return &verbs.Error{Op: "bring to RTS", Object: q.object(), Err: err}
+		return &verbs.Error{Op: "move to RTS", Object: q.object(), Err: err}
 	}
 	if l := q.nic.options.Limits.ReadAtomic; a.MaxReadAtomic > l {
-		return verbs.Errorf("bring to RTS", q.object(), verbs.ErrInvalid, "%d reads at once: at most %d", a.MaxReadAtomic, l)
+		return verbs.Errorf("move to RTS", q.object(), verbs.ErrInvalid, "%d outstanding reads exceed the limit of %d", a.MaxReadAtomic, l)
 	}
 	if q.state == verbs.StateRTS {
-		a.PSN = q.rts.PSN // it is set once
+		a.PSN = q.rts.PSN // the PSN is set once, on the move from RTR
 	}
 	q.rts, q.state = a, verbs.StateRTS
 	return nil
@@ -251,7 +252,7 @@ func (q *qp) ToRTS(a verbs.RTSAttr) error {
 func (q *qp) ToErr() error {
 	q.nic.f.enter()
 	defer q.nic.f.leave()
-	if err := q.step(verbs.StateErr); err != nil {
+	if err := q.transition(verbs.StateErr); err != nil {
 		return err
 	}
 	q.breakLocked()
@@ -262,15 +263,15 @@ func (q *qp) ToErr() error {
 func (q *qp) ToReset() error {
 	q.nic.f.enter()
 	defer q.nic.f.leave()
-	if err := q.step(verbs.StateReset); err != nil {
+	if err := q.transition(verbs.StateReset); err != nil {
 		return err
 	}
-	q.captureLocked()
+	q.detachInFlightLocked()
 	q.sendCQ.purge(q)
 	q.recvCQ.purge(q)
-	q.state, q.established, q.receiving, q.gapTold = verbs.StateReset, false, false, false
+	q.state, q.established, q.receiving, q.nakSent = verbs.StateReset, false, false, false
 	q.posted, q.finished, q.sending, q.segPosted, q.segAcked, q.segSent, q.reads = 0, 0, 0, 0, 0, 0, 0
-	q.retries, q.rnrRetries, q.wentBack, q.deadline, q.rnrUntil, q.expect = 0, 0, 0, 0, 0, 0
+	q.retries, q.rnrRetries, q.wentBack, q.deadline, q.rnrUntil, q.lastArrival = 0, 0, 0, 0, 0, 0
 	q.recvPosted, q.recvTaken, q.segExpected = 0, 0, 0
 	q.sendFreed.Store(0)
 	q.recvFreed.Store(0)
@@ -279,14 +280,13 @@ func (q *qp) ToReset() error {
 	return nil
 }
 
-// breakLocked brings the queue pair to ERR and flushes everything posted, also
-// what asked for no completion (rxe and NICs do; specification, volume 1,
-// 10.3.1).
+// breakLocked moves the queue pair to ERR and flushes all outstanding work requests,
+// unsignaled ones too, as rxe and NICs do (specification, volume 1, 10.3.1).
 func (q *qp) breakLocked() {
 	if q.state == verbs.StateErr || q.closed {
 		return
 	}
-	q.captureLocked()
+	q.detachInFlightLocked()
 	q.state = verbs.StateErr
 	q.deadline, q.rnrUntil = 0, 0
 	q.flushSends()
@@ -299,7 +299,7 @@ func (q *qp) breakLocked() {
 
 func (q *qp) flushSends() {
 	for q.finished < q.posted {
-		if q.nic.f.has(flushesSignalled) && !q.work(q.finished).wr.Signaled {
+		if q.nic.f.hasBug(flushesSignaledOnly) && !q.work(q.finished).wr.Signaled {
 			q.finished++
 			continue
 		}
@@ -309,7 +309,7 @@ func (q *qp) flushSends() {
 }
 
 func (q *qp) flushRecvs() {
-	if q.nic.f.has(keepsReceives) {
+	if q.nic.f.hasBug(receivesNotFlushed) {
 		return
 	}
 	for q.recvTaken < q.recvPosted {
@@ -318,8 +318,8 @@ func (q *qp) flushRecvs() {
 	}
 }
 
-// pushLocked puts a completion into a queue. One that overruns is lost, and
-// breaks every queue pair on it (specification, volume 1, 11.6.3.1).
+// pushLocked adds a completion to a queue. If the queue overruns, the completion is lost and
+// all queue pairs of the queue break (specification, volume 1, 11.6.3.1).
 func (q *qp) pushLocked(c *cq, e cqe, solicited bool) {
 	e.qp = q
 	e.wc.QPN = q.number
@@ -341,9 +341,9 @@ func (q *qp) Close() error {
 	if q.closed {
 		return nil
 	}
-	q.captureLocked()
+	q.detachInFlightLocked()
 	q.closed = true
-	if !q.nic.f.has(closedLives) {
+	if !q.nic.f.hasBug(respondsAfterClose) {
 		delete(q.nic.qps, q.number)
 	}
 	for key, g := range q.nic.remote {

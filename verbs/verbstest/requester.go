@@ -8,7 +8,7 @@ import (
 func (q *qp) transmit() {
 	for q.state == verbs.StateRTS && q.rnrUntil == 0 && q.sending < q.posted && !q.closed {
 		w := q.work(q.sending)
-		if q.segSent-q.segAcked >= windowSegments || w.wr.Fence && q.reads > 0 && !q.nic.f.has(ignoresFence) {
+		if q.segSent-q.segAcked >= windowSegments || w.wr.Fence && q.reads > 0 && !q.nic.f.hasBug(ignoresFence) {
 			break
 		}
 		if status := q.checkLocal(w); status != verbs.StatusOK {
@@ -18,7 +18,7 @@ func (q *qp) transmit() {
 			}
 			break
 		}
-		if w.asks() {
+		if w.hasResponse() {
 			if q.reads >= q.rts.MaxReadAtomic {
 				break
 			}
@@ -26,7 +26,7 @@ func (q *qp) transmit() {
 		}
 		q.sendSegment(w)
 	}
-	q.watch()
+	q.setRetryTimer()
 }
 
 // checkLocal looks at a work request's own memory.
@@ -34,7 +34,7 @@ func (q *qp) checkLocal(w *sendWork) verbs.Status {
 	if w.length > uint64(q.nic.options.MaxMessage) {
 		return verbs.StatusLocalLength
 	}
-	if w.asks() && q.rts.MaxReadAtomic == 0 {
+	if w.hasResponse() && q.rts.MaxReadAtomic == 0 {
 		return verbs.StatusLocalQPOperation
 	}
 	if !q.resolve(w) {
@@ -50,9 +50,9 @@ func (q *qp) resolve(w *sendWork) bool {
 	}
 	w.mem = w.mem[:0]
 	for _, s := range w.sgl {
-		m, ok := q.nic.sliceLocked(q.pd, s, w.asks())
+		m, ok := q.nic.sliceLocked(q.pd, s, w.hasResponse())
 		if !ok && s.Length > 0 {
-			if !q.nic.f.has(anyLocalKey) {
+			if !q.nic.f.hasBug(anyLocalKey) {
 				return false
 			}
 			m = make([]byte, s.Length)
@@ -87,23 +87,23 @@ func (q *qp) sendSegment(w *sendWork) {
 	q.send(p)
 }
 
-// watch sees to it that the retry timer runs while something is not
+// setRetryTimer sees to it that the retry timer runs while something is not
 // acknowledged.
-func (q *qp) watch() {
+func (q *qp) setRetryTimer() {
 	if q.segSent == q.segAcked || q.rts.Timeout == 0 || q.rnrUntil != 0 || q.state != verbs.StateRTS {
 		q.deadline = 0
 		return
 	}
 	if q.deadline == 0 {
-		q.deadline = max(q.nic.f.now, q.expect) + verbs.TimeoutDuration(q.rts.Timeout)
+		q.deadline = max(q.nic.f.now, q.lastArrival) + verbs.TimeoutDuration(q.rts.Timeout)
 	}
 	if q.timerAt == 0 || q.deadline < q.timerAt {
 		q.timerAt = q.deadline
-		q.nic.f.agenda.add(entry{at: q.timerAt, qp: q})
+		q.nic.f.schedule.add(timedEvent{at: q.timerAt, qp: q})
 	}
 }
 
-// retryTimer is the agenda's: send again what was not acknowledged in time.
+// retryTimer is the schedule's: send again what was not acknowledged in time.
 func (q *qp) retryTimer() {
 	f := q.nic.f
 	if f.now < q.timerAt {
@@ -114,26 +114,26 @@ func (q *qp) retryTimer() {
 		return
 	}
 	if f.now < q.deadline {
-		q.watch()
+		q.setRetryTimer()
 		return
 	}
-	if q.expect > f.now { // on a slow wire, the answer is still to come
+	if q.lastArrival > f.now { // on a slow wire, the answer is still to come
 		q.deadline = 0
-		q.watch()
+		q.setRetryTimer()
 		return
 	}
-	if q.rts.Retry != retryForEver && q.retries >= q.rts.Retry {
-		if !f.has(neverGivesUp) {
+	if q.rts.Retry != retryUnlimited && q.retries >= q.rts.Retry {
+		if !f.hasBug(unlimitedRetries) {
 			q.failLocked(verbs.StatusRetryExceeded)
 			return
 		}
 	}
 	q.retries++
-	q.goBack(q.segAcked)
+	q.retransmitFrom(q.segAcked)
 }
 
-// goBack sends again from a segment on.
-func (q *qp) goBack(seg uint64) {
+// retransmitFrom sends again from a segment on.
+func (q *qp) retransmitFrom(seg uint64) {
 	q.segSent = seg
 	q.reads = 0
 	for q.sending = q.finished; q.sending < q.posted; q.sending++ {
@@ -141,7 +141,7 @@ func (q *qp) goBack(seg uint64) {
 		if seg < w.seg+w.segs {
 			break
 		}
-		if w.asks() {
+		if w.hasResponse() {
 			q.reads++
 		}
 	}
@@ -149,8 +149,8 @@ func (q *qp) goBack(seg uint64) {
 	q.transmit()
 }
 
-// receivesMayBeThere is the agenda's: the time after an RNR NAK is over.
-func (q *qp) receivesMayBeThere() {
+// rnrTimer is the schedule's: the time after an RNR NAK is over.
+func (q *qp) rnrTimer() {
 	if q.closed || q.rnrUntil == 0 || q.nic.f.now < q.rnrUntil {
 		return
 	}
@@ -159,30 +159,30 @@ func (q *qp) receivesMayBeThere() {
 }
 
 // answered takes a packet of the responder.
-func (q *qp) answered(p *packet) {
+func (q *qp) handleReply(p *packet) {
 	before := q.segAcked
 	if p.seg > q.segPosted {
 		return
 	}
 	missing := q.acknowledge(p.seg)
 	if q.segAcked != before {
-		q.progress()
+		q.resetRetries()
 	}
 	switch {
 	case missing || q.state != verbs.StateRTS:
 		return
-	case p.kind == refusal:
+	case p.kind == nakError:
 		if q.finished < q.posted && q.segAcked == p.seg {
 			q.failLocked(p.status)
 		}
 		return
-	case p.kind == gap:
+	case p.kind == nakSequence:
 		if q.segAcked == p.seg && q.segSent > p.seg {
-			q.goBack(p.seg)
+			q.retransmitFrom(p.seg)
 		}
 		return
-	case p.kind == notReady:
-		q.waitForReceives(p)
+	case p.kind == nakRNR:
+		q.handleRNR(p)
 		return
 	case p.kind == response && q.segAcked == p.seg:
 		q.takeResponse(p)
@@ -191,7 +191,7 @@ func (q *qp) answered(p *packet) {
 }
 
 // progress is what an acknowledgement of something new means to the patience.
-func (q *qp) progress() {
+func (q *qp) resetRetries() {
 	q.retries, q.rnrRetries, q.deadline = 0, 0, 0
 }
 
@@ -201,10 +201,10 @@ func (q *qp) progress() {
 func (q *qp) acknowledge(seg uint64) bool {
 	for q.segAcked < seg && q.finished < q.posted {
 		w := q.work(q.finished)
-		if w.asks() {
+		if w.hasResponse() {
 			if again := q.segAcked + 1; q.wentBack != again {
 				q.wentBack = again
-				q.goBack(q.segAcked)
+				q.retransmitFrom(q.segAcked)
 			}
 			return true
 		}
@@ -214,30 +214,30 @@ func (q *qp) acknowledge(seg uint64) bool {
 			q.finishLocked(verbs.StatusOK)
 		}
 	}
-	q.catchUp()
+	q.skipFinished()
 	return false
 }
 
-// catchUp leaves out what was to be sent again and has ended meanwhile.
-func (q *qp) catchUp() {
+// skipFinished leaves out what was to be sent again and has ended meanwhile.
+func (q *qp) skipFinished() {
 	q.segSent = max(q.segSent, q.segAcked)
 	q.sending = max(q.sending, q.finished)
 }
 
-// waitForReceives is the answer to an RNR NAK.
-func (q *qp) waitForReceives(p *packet) {
+// handleRNR is the answer to an RNR NAK.
+func (q *qp) handleRNR(p *packet) {
 	if q.segAcked != p.seg || q.finished == q.posted || q.rnrUntil != 0 {
 		return
 	}
-	if q.rts.RNRRetry != rnrForEver && q.rnrRetries >= q.rts.RNRRetry && !q.nic.f.has(waitsForReceives) {
+	if q.rts.RNRRetry != rnrUnlimited && q.rnrRetries >= q.rts.RNRRetry && !q.nic.f.hasBug(unlimitedRNRRetries) {
 		q.failLocked(verbs.StatusRNRRetryExceeded)
 		return
 	}
 	q.rnrRetries++
 	f := q.nic.f
 	q.rnrUntil = f.now + rnrTime[p.wait%32]*rnrUnit
-	f.agenda.add(entry{at: q.rnrUntil, qp: q, rnr: true})
-	q.goBack(p.seg)
+	f.schedule.add(timedEvent{at: q.rnrUntil, qp: q, rnr: true})
+	q.retransmitFrom(p.seg)
 }
 
 // takeResponse stores what a read or an atomic brought.
@@ -246,7 +246,7 @@ func (q *qp) takeResponse(p *packet) {
 		return
 	}
 	w := q.work(q.finished)
-	if !w.asks() {
+	if !w.hasResponse() {
 		return
 	}
 	if !q.resolve(w) {
@@ -258,21 +258,21 @@ func (q *qp) takeResponse(p *packet) {
 		copyPieces(w.mem, (p.seg-w.seg)*segmentSize, q.one[:], 0, uint64(len(p.data)))
 	}
 	q.segAcked++
-	q.progress()
+	q.resetRetries()
 	if q.segAcked == w.seg+w.segs {
 		if q.finished < q.sending { // else it was about to be asked for again
 			q.reads--
 		}
 		q.finishLocked(verbs.StatusOK)
 	}
-	q.catchUp()
+	q.skipFinished()
 }
 
 // finishLocked ends the oldest work request.
 func (q *qp) finishLocked(status verbs.Status) {
 	w := q.work(q.finished)
 	q.finished++
-	if !w.wr.Signaled && status == verbs.StatusOK && !q.nic.f.has(completesAll) {
+	if !w.wr.Signaled && status == verbs.StatusOK && !q.nic.f.hasBug(completesUnsignaled) {
 		return
 	}
 	q.pushLocked(q.sendCQ, cqe{wc: verbs.WC{ID: w.wr.ID, Status: status, Op: completionOf(w.wr.Op)}, freed: &q.sendFreed, upTo: q.finished}, false)
@@ -280,7 +280,7 @@ func (q *qp) finishLocked(status verbs.Status) {
 
 // failLocked ends the oldest work request and breaks the queue pair.
 func (q *qp) failLocked(status verbs.Status) {
-	q.captureLocked()
+	q.detachInFlightLocked()
 	q.finishLocked(status)
 	q.breakLocked()
 }

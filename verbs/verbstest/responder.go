@@ -8,32 +8,32 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// respond carries out a request of the peer, in order (specification, volume 1,
+// handleRequest carries out a request of the peer, in order (specification, volume 1,
 // 9.7.5).
-func (q *qp) respond(p *packet) {
+func (q *qp) handleRequest(p *packet) {
 	if q.state == verbs.StateRTR && !q.established {
 		q.established = true
-		q.tellLocked(verbs.EventCommEstablished)
+		q.notifyLocked(verbs.EventCommEstablished)
 	}
 	switch {
 	case p.seg > q.segExpected:
-		if !q.gapTold {
-			q.gapTold = true
-			q.reply(p, gap, q.segExpected)
+		if !q.nakSent {
+			q.nakSent = true
+			q.reply(p, nakSequence, q.segExpected)
 		}
 		return
 	case p.seg < q.segExpected:
-		q.repeat(p)
+		q.repeatReply(p)
 		return
 	}
-	q.gapTold = false
+	q.nakSent = false
 	switch p.op {
 	case verbs.OpSend, verbs.OpSendImm:
 		q.takeSend(p)
 	case verbs.OpWrite, verbs.OpWriteImm:
 		q.takeWrite(p)
 	case verbs.OpRead:
-		if !q.allowed(p, verbs.AccessRemoteRead) || !q.answerRead(p) {
+		if !q.checkAccess(p, verbs.AccessRemoteRead) || !q.sendReadResponse(p) {
 			return
 		}
 		q.segExpected += max(1, (p.n+segmentSize-1)/segmentSize)
@@ -42,14 +42,14 @@ func (q *qp) respond(p *packet) {
 	}
 }
 
-// repeat answers a request that was carried out before: its answer was lost.
-func (q *qp) repeat(p *packet) {
+// repeatReply answers a request that was carried out before: its answer was lost.
+func (q *qp) repeatReply(p *packet) {
 	switch p.op {
 	case verbs.OpRead:
-		q.answerRead(p)
+		q.sendReadResponse(p)
 	case verbs.OpCompareSwap, verbs.OpFetchAdd:
-		if a := &q.atomics[p.seg%maxResponderAtomics]; a.valid && a.seg == p.seg {
-			q.answerAtomic(p, a.value)
+		if a := &q.atomics[p.seg%maxReadAtomic]; a.valid && a.seg == p.seg {
+			q.sendAtomicResponse(p, a.value)
 		}
 	default:
 		q.reply(p, ack, q.segExpected)
@@ -64,19 +64,19 @@ func (q *qp) reply(to *packet, kind packetKind, seg uint64) {
 	q.send(p)
 }
 
-// refuse answers that a request fails, and breaks the queue pair (specification,
+// reject answers that a request fails, and breaks the queue pair (specification,
 // volume 1, 9.9.3.1, classes A and C).
-func (q *qp) refuse(to *packet, status verbs.Status) {
-	if !q.nic.f.has(toleratesAccess) {
+func (q *qp) reject(to *packet, status verbs.Status) {
+	if !q.nic.f.hasBug(omitsAccessNAK) {
 		p := q.nic.f.newPacketLocked()
-		p.kind, p.psn, p.seg, p.status = refusal, to.psn, to.seg, status
+		p.kind, p.psn, p.seg, p.status = nakError, to.psn, to.seg, status
 		q.send(p)
 	}
 	q.breakLocked()
 	if status == verbs.StatusRemoteAccess {
-		q.tellLocked(verbs.EventQPAccess)
+		q.notifyLocked(verbs.EventQPAccess)
 	} else {
-		q.tellLocked(verbs.EventQPRequest)
+		q.notifyLocked(verbs.EventQPRequest)
 	}
 }
 
@@ -84,20 +84,20 @@ func (q *qp) refuse(to *packet, status verbs.Status) {
 func (q *qp) failReceive(p *packet, own, theirs verbs.Status) {
 	q.receiving = false
 	q.received(verbs.WC{Status: own}, false)
-	q.refuse(p, theirs)
+	q.reject(p, theirs)
 }
 
-// allowed refuses what the queue pair does not allow.
-func (q *qp) allowed(p *packet, need verbs.Access) bool {
-	if q.access&need == need || q.nic.f.has(ignoresQPRights) {
+// checkAccess refuses what the queue pair does not allow.
+func (q *qp) checkAccess(p *packet, need verbs.Access) bool {
+	if q.access&need == need || q.nic.f.hasBug(ignoresQPRights) {
 		return true
 	}
-	q.refuse(p, verbs.StatusRemoteInvalidRequest)
+	q.reject(p, verbs.StatusRemoteInvalidRequest)
 	return false
 }
 
-// taken goes on to the next segment, and acknowledges.
-func (q *qp) taken(p *packet) {
+// advance goes on to the next segment, and acknowledges.
+func (q *qp) advance(p *packet) {
 	q.segExpected++
 	if p.off+p.n == p.total || q.segExpected%ackEvery == 0 {
 		q.reply(p, ack, q.segExpected)
@@ -109,7 +109,7 @@ func (q *qp) mtuFits(p *packet) bool {
 	if p.mtu == q.mtu || p.total <= uint64(min(p.mtu, q.mtu)) {
 		return true
 	}
-	q.refuse(p, verbs.StatusRemoteInvalidRequest)
+	q.reject(p, verbs.StatusRemoteInvalidRequest)
 	return false
 }
 
@@ -117,7 +117,7 @@ func (q *qp) mtuFits(p *packet) bool {
 // the requester is told.
 func (q *qp) takeReceive(p *packet) bool {
 	if q.recvTaken == q.recvPosted {
-		q.reply(p, notReady, p.seg)
+		q.reply(p, nakRNR, p.seg)
 		return false
 	}
 	q.recvTaken++
@@ -141,7 +141,7 @@ func (q *qp) takeSend(p *packet) {
 		q.receiving = true
 	}
 	r := q.recv(q.recvTaken - 1)
-	if p.off+p.n > r.length && q.nic.f.has(cutsLong) {
+	if p.off+p.n > r.length && q.nic.f.hasBug(truncatesMessages) {
 		p.n = r.length - p.off
 		p.total = p.off + p.n
 	}
@@ -169,15 +169,15 @@ func (q *qp) takeSend(p *packet) {
 		}
 		q.received(wc, p.solic)
 	}
-	q.taken(p)
+	q.advance(p)
 }
 
 func (q *qp) takeWrite(p *packet) {
-	if !q.allowed(p, verbs.AccessRemoteWrite) || !q.mtuFits(p) {
+	if !q.checkAccess(p, verbs.AccessRemoteWrite) || !q.mtuFits(p) {
 		return
 	}
 	last := p.off+p.n == p.total
-	if q.nic.f.has(emptyTakesReceive) && p.total == 0 && p.op == verbs.OpWrite {
+	if q.nic.f.hasBug(emptyTakesReceive) && p.total == 0 && p.op == verbs.OpWrite {
 		q.takeReceive(p)
 	}
 	if last && p.op == verbs.OpWriteImm && !q.takeReceive(p) {
@@ -189,11 +189,11 @@ func (q *qp) takeWrite(p *packet) {
 			if last && p.op == verbs.OpWriteImm {
 				q.recvTaken-- // it is flushed
 			}
-			q.refuse(p, verbs.StatusRemoteAccess)
+			q.reject(p, verbs.StatusRemoteAccess)
 			return
 		}
 		q.one[0] = mem
-		if last && q.nic.f.has(lateContent) {
+		if last && q.nic.f.hasBug(lateContent) {
 			p.data = make([]byte, p.n)
 			copyPieces([][]byte{p.data}, 0, p.work.mem, p.off, p.n)
 			content := p.data
@@ -206,11 +206,11 @@ func (q *qp) takeWrite(p *packet) {
 	if last && p.op == verbs.OpWriteImm {
 		q.received(verbs.WC{Op: verbs.WCRecvWrite, HasImm: true, Imm: q.immOf(p), Len: uint32(p.total)}, p.solic)
 	}
-	q.taken(p)
+	q.advance(p)
 }
 
 func (q *qp) immOf(p *packet) uint32 {
-	if q.nic.f.has(swapsImm) {
+	if q.nic.f.hasBug(swapsImm) {
 		return bits.ReverseBytes32(p.imm)
 	}
 	return p.imm
@@ -225,17 +225,17 @@ func (q *qp) store(dst [][]byte, off uint64, p *packet) {
 	copyPieces(dst, off, p.work.mem, p.off, p.n)
 }
 
-// answerRead sends what a read asks for, as it is now.
-func (q *qp) answerRead(p *packet) bool {
+// sendReadResponse sends what a read asks for, as it is now.
+func (q *qp) sendReadResponse(p *packet) bool {
 	if q.rtr.MaxDestReadAtomic == 0 {
-		q.refuse(p, verbs.StatusRemoteInvalidRequest)
+		q.reject(p, verbs.StatusRemoteInvalidRequest)
 		return false
 	}
 	var mem []byte
 	if p.total > 0 {
 		var ok bool
 		if mem, ok = q.grantedLocked(p.addr, p.total, p.rkey, verbs.AccessRemoteRead); !ok {
-			q.refuse(p, verbs.StatusRemoteAccess)
+			q.reject(p, verbs.StatusRemoteAccess)
 			return false
 		}
 	}
@@ -257,16 +257,16 @@ func (q *qp) answerRead(p *packet) bool {
 }
 
 func (q *qp) takeAtomic(p *packet) {
-	if !q.allowed(p, verbs.AccessRemoteAtomic) {
+	if !q.checkAccess(p, verbs.AccessRemoteAtomic) {
 		return
 	}
 	if q.rtr.MaxDestReadAtomic == 0 {
-		q.refuse(p, verbs.StatusRemoteInvalidRequest)
+		q.reject(p, verbs.StatusRemoteInvalidRequest)
 		return
 	}
 	mem, ok := q.grantedLocked(p.addr, 8, p.rkey, verbs.AccessRemoteAtomic)
 	if !ok {
-		q.refuse(p, verbs.StatusRemoteAccess)
+		q.reject(p, verbs.StatusRemoteAccess)
 		return
 	}
 	old := binary.NativeEndian.Uint64(mem)
@@ -275,12 +275,12 @@ func (q *qp) takeAtomic(p *packet) {
 	} else if old == p.a {
 		binary.NativeEndian.PutUint64(mem, p.b)
 	}
-	q.atomics[p.seg%maxResponderAtomics] = atomicAnswer{seg: p.seg, value: old, valid: true}
+	q.atomics[p.seg%maxReadAtomic] = atomicResponse{seg: p.seg, value: old, valid: true}
 	q.segExpected++
-	q.answerAtomic(p, old)
+	q.sendAtomicResponse(p, old)
 }
 
-func (q *qp) answerAtomic(p *packet, old uint64) {
+func (q *qp) sendAtomicResponse(p *packet, old uint64) {
 	r := q.nic.f.newPacketLocked()
 	r.kind, r.psn, r.seg, r.n = response, p.psn, p.seg, 8
 	if cap(r.buf) < 8 {

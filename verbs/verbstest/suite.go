@@ -59,14 +59,14 @@ type Feature string
 
 // The features that can be lacking.
 const (
-	Atomics    Feature = "atomics"           // OpCompareSwap and OpFetchAdd
-	Reads      Feature = "reads"             // OpRead
-	Inline     Feature = "inline"            // SendWR.Inline
-	Windows    Feature = "windows"           // BindWindow, of the second end
-	ToItself   Feature = "to itself"         // a queue pair connected to itself
-	PortEvents Feature = "port events"       // EventPortDown and EventPortActive, and a way to cause them
-	QPEvents   Feature = "queue pair events" // EventQPAccess or EventQPRequest when a peer's request is refused
-	MaxRegion  Feature = "limit of regions"  // a Limits.MRSize that is small enough to be exceeded in a test
+	Atomics     Feature = "atomics"           // OpCompareSwap and OpFetchAdd
+	Reads       Feature = "reads"             // OpRead
+	Inline      Feature = "inline"            // SendWR.Inline
+	Windows     Feature = "windows"           // BindWindow, of the second end
+	SelfConnect Feature = "to itself"         // a queue pair connected to itself
+	PortEvents  Feature = "port events"       // EventPortDown and EventPortActive, and a way to cause them
+	QPEvents    Feature = "queue pair events" // EventQPAccess or EventQPRequest when a peer's request is refused
+	MaxRegion   Feature = "limit of regions"  // a Limits.MRSize that is small enough to be exceeded in a test
 )
 
 // testCase is one behaviour.
@@ -159,13 +159,13 @@ const (
 )
 
 // lacks says whether a feature is among those that are not expected.
-func (w *world) lacks(f Feature) bool {
+func (w *world) unsupported(f Feature) bool {
 	_, lacks := w.env.Unsupported[f]
 	return lacks
 }
 
 // words fails the case unless an error says all of that.
-func (w *world) words(err error, want ...string) {
+func (w *world) errorContains(err error, want ...string) {
 	w.Helper()
 	for _, s := range want {
 		if err == nil || !strings.Contains(err.Error(), s) {

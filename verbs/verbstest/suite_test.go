@@ -9,7 +9,7 @@ import (
 
 // memoryEnv is the suite's environment over a fabric. A region's limit is low
 // enough to be exceeded.
-func memoryEnv(o Options, virtual bool, plant mistake) Env {
+func memoryEnv(o Options, virtual bool, plant bug) Env {
 	limits := defaultLimits()
 	limits.MRSize = 8 << 20
 	if len(o.Devices) == 0 {
@@ -23,7 +23,7 @@ func memoryEnv(o Options, virtual bool, plant mistake) Env {
 		Virtual: virtual,
 		Ends: func(t testing.TB) (End, End) {
 			f := NewFabric(o)
-			f.planted = plant
+			f.bug = plant
 			t.Cleanup(func() {
 				if c := f.Counts(); c != (verbs.Counts{}) && !t.Failed() {
 					t.Errorf("left open: %+v", c)

@@ -153,7 +153,7 @@ func (l *Link) Release() *Link {
 			w.meter.held = nil
 		}
 		for _, p := range w.held {
-			w.from.nic.f.agenda.add(entry{at: w.from.nic.f.now, packet: p})
+			w.from.nic.f.schedule.add(timedEvent{at: w.from.nic.f.now, packet: p})
 		}
 		w.held = nil
 	})
@@ -252,7 +252,7 @@ type packet struct {
 	rkey   verbs.RKey
 	a, b   uint64 // operands of an atomic; of its answer, a is the old value
 
-	status verbs.Status // of a refusal
+	status verbs.Status // of a nakError
 	wait   uint8        // of an RNR NAK: the code of the time
 	// data is the content, where it is not read from the sender's memory on
 	// arrival: an answer's, and that of a sender who has let go meanwhile.
@@ -261,19 +261,19 @@ type packet struct {
 	void bool   // there is no content any more: a second copy
 
 	next, prev *packet // requests of one queue pair under way; next also in the free list
-	listed     bool
+	tracked    bool
 }
 
 // packetKind says what a packet is.
 type packetKind uint8
 
 const (
-	request  packetKind = iota
-	ack                 // everything before seg was taken
-	refusal             // NAK: seg failed with status
-	gap                 // NAK: seg was expected
-	notReady            // RNR NAK: no receive is posted for seg
-	response            // seg of a read or atomic
+	request     packetKind = iota
+	ack                    // everything before seg was taken
+	nakError               // NAK: seg failed with status
+	nakSequence            // NAK: seg was expected
+	nakRNR                 // RNR NAK: no receive is posted for seg
+	response               // seg of a read or atomic
 )
 
 func (f *Fabric) newPacketLocked() *packet {
@@ -293,31 +293,31 @@ func (f *Fabric) freeLocked(p *packet) {
 }
 
 func (f *Fabric) dropLocked(p *packet) {
-	p.unlist()
+	p.untrack()
 	f.freeLocked(p)
 }
 
 // list enters a request among those that read the memory of their sender when
 // they arrive.
-func (p *packet) list() {
+func (p *packet) track() {
 	q := p.from
-	p.listed = true
-	p.next = q.travelling
+	p.tracked = true
+	p.next = q.inFlight
 	if p.next != nil {
 		p.next.prev = p
 	}
-	q.travelling = p
+	q.inFlight = p
 }
 
-func (p *packet) unlist() {
-	if !p.listed {
+func (p *packet) untrack() {
+	if !p.tracked {
 		return
 	}
-	p.listed = false
+	p.tracked = false
 	if p.prev != nil {
 		p.prev.next = p.next
 	} else {
-		p.from.travelling = p.next
+		p.from.inFlight = p.next
 	}
 	if p.next != nil {
 		p.next.prev = p.prev
@@ -325,10 +325,10 @@ func (p *packet) unlist() {
 	p.next, p.prev = nil, nil
 }
 
-// captureLocked lets what is on the way from a queue pair take its content
+// detachInFlightLocked lets what is on the way from a queue pair take its content
 // along: from now on the memory that it came from is its owner's.
-func (q *qp) captureLocked() {
-	for p := q.travelling; p != nil; {
+func (q *qp) detachInFlightLocked() {
+	for p := q.inFlight; p != nil; {
 		next := p.next
 		if p.number < q.finished {
 			p.void = true
@@ -336,7 +336,7 @@ func (q *qp) captureLocked() {
 			p.data = make([]byte, p.n)
 			copyPieces([][]byte{p.data}, 0, p.work.mem, p.off, p.n)
 		}
-		p.unlist()
+		p.untrack()
 		p = next
 	}
 }
@@ -345,7 +345,7 @@ func (q *qp) captureLocked() {
 func (q *qp) send(p *packet) {
 	f := q.nic.f
 	to := q.routeLocked()
-	if to == nil || !q.port.works() || !to.works() {
+	if to == nil || !q.port.up() || !to.up() {
 		f.freeLocked(p)
 		return
 	}
@@ -366,16 +366,16 @@ func (q *qp) send(p *packet) {
 	}
 	at = max(at+w.latency, w.last)
 	w.last = at
-	q.expect = max(q.expect, at)
+	q.lastArrival = max(q.lastArrival, at)
 	if p.kind != request {
 		if peer := to.nic.qps[p.dst]; peer != nil {
-			peer.expect = max(peer.expect, at)
+			peer.lastArrival = max(peer.lastArrival, at)
 		}
 	}
 	if p.kind == request && p.op != verbs.OpRead && p.n > 0 {
-		p.list()
+		p.track()
 	}
-	f.agenda.add(entry{at: at, packet: p})
+	f.schedule.add(timedEvent{at: at, packet: p})
 }
 
 // lostLocked says whether one of the packets is lost that n bytes take.
@@ -403,7 +403,7 @@ func (f *Fabric) arrive(p *packet) {
 		m.check(p.n)
 	}
 	switch {
-	case w.cut || !w.from.works() || !w.to.works():
+	case w.cut || !w.from.up() || !w.to.up():
 		f.dropLocked(p)
 		return
 	case w.hold:
@@ -416,13 +416,13 @@ func (f *Fabric) arrive(p *packet) {
 			w.meter.carried += p.n
 		}
 	}
-	if q := w.to.nic.qps[p.dst]; q != nil && q.knows(p) {
-		p.void = p.void || p.listed && p.number < p.from.finished
+	if q := w.to.nic.qps[p.dst]; q != nil && q.accepts(p) {
+		p.void = p.void || p.tracked && p.number < p.from.finished
 		switch {
 		case p.kind != request:
-			q.answered(p)
+			q.handleReply(p)
 		case !p.void || p.seg < q.segExpected:
-			q.respond(p)
+			q.handleRequest(p)
 		}
 	}
 	if m := w.meter; m != nil {
@@ -431,9 +431,9 @@ func (f *Fabric) arrive(p *packet) {
 	f.dropLocked(p)
 }
 
-// knows says whether a packet comes from the queue pair's peer, as a device
+// accepts says whether a packet comes from the queue pair's peer, as a device
 // checks it; what does not is dropped without a word (rxe_recv.c).
-func (q *qp) knows(p *packet) bool {
+func (q *qp) accepts(p *packet) bool {
 	if q.port != p.wire.to || q.peer.QPN != p.fromQPN {
 		return false
 	}
@@ -441,7 +441,7 @@ func (q *qp) knows(p *packet) bool {
 		return false
 	}
 	if p.kind == request {
-		return (q.state == verbs.StateRTR || q.state == verbs.StateRTS) && (q.peer.PSN == p.psn || q.nic.f.has(anyPSN))
+		return (q.state == verbs.StateRTR || q.state == verbs.StateRTS) && (q.peer.PSN == p.psn || q.nic.f.hasBug(anyPSN))
 	}
 	return q.state == verbs.StateRTS && q.rts.PSN == p.psn
 }

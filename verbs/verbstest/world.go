@@ -82,7 +82,7 @@ func (w *world) noError(err error) {
 }
 
 // is fails the case unless an error is a sentinel.
-func (w *world) is(err, sentinel error) {
+func (w *world) errorIs(err, sentinel error) {
 	w.Helper()
 	if !errors.Is(err, sentinel) {
 		w.Errorf("the error is %v, not %q", err, sentinel)
@@ -90,14 +90,14 @@ func (w *world) is(err, sentinel error) {
 }
 
 // within is a wait on this machine.
-func (w *world) within(d time.Duration) time.Duration { return d * time.Duration(w.env.TimeScale) }
+func (w *world) scaled(d time.Duration) time.Duration { return d * time.Duration(w.env.TimeScale) }
 
 // until polls until something is so; false when it is not so in time. The
 // pauses let virtual time go on.
-func (w *world) until(d time.Duration, so func() bool) bool {
+func (w *world) eventually(d time.Duration, so func() bool) bool {
 	start := time.Now()
 	for wait := time.Microsecond; !so(); wait = min(2*wait, time.Millisecond) {
-		if time.Since(start) > w.within(d) || w.ctx.Err() != nil {
+		if time.Since(start) > w.scaled(d) || w.ctx.Err() != nil {
 			return so()
 		}
 		pause(wait)
@@ -106,9 +106,9 @@ func (w *world) until(d time.Duration, so func() bool) bool {
 }
 
 // wants is what a case asks of the two ends of a connection.
-type wants struct {
+type params struct {
 	sends, recvs, sges, inline int
-	room                       int           // of the completion queue; 0 for all that can be posted
+	cqSize                     int           // of the completion queue; 0 for all that can be posted
 	access                     verbs.Access  // of the memory
 	allows                     verbs.Access  // of the queue pair
 	retry, rnrRetry            uint8         // of both ends
@@ -125,22 +125,22 @@ const (
 	allQP     = verbs.AccessRemoteWrite | verbs.AccessRemoteRead
 )
 
-func (w *world) wants(change ...func(*wants)) wants {
-	s := wants{
+func (w *world) params(change ...func(*params)) params {
+	s := params{
 		sends: 64, recvs: 64, sges: 4, access: allMemory, allows: allQP,
 		retry: 6, rnrRetry: 6, rnr: verbs.DefaultMinRNRTimer,
 	}
-	if !w.lacks(Reads) {
+	if !w.unsupported(Reads) {
 		s.reads = 4
 	}
-	if !w.lacks(Inline) {
+	if !w.unsupported(Inline) {
 		s.inline = 32
 	}
-	if !w.lacks(Atomics) {
+	if !w.unsupported(Atomics) {
 		s.access |= verbs.AccessRemoteAtomic
 		s.allows |= verbs.AccessRemoteAtomic
 	}
-	if !w.lacks(Windows) {
+	if !w.unsupported(Windows) {
 		s.access |= verbs.AccessBindWindow
 	}
 	for _, c := range change {
@@ -152,22 +152,22 @@ func (w *world) wants(change ...func(*wants)) wants {
 // end is one end of a connection with its own protection domain, completion
 // queue and memory, all closed at the end of the case.
 type end struct {
-	w     *world
-	n     *node
-	wants wants
-	pd    verbs.PD
-	cq    verbs.CQ
-	qp    verbs.QP
-	mem   []byte
-	mr    verbs.MR
-	psn   verbs.PSN
-	early []verbs.WC // polled before they were asked for
+	w      *world
+	n      *node
+	params params
+	pd     verbs.PD
+	cq     verbs.CQ
+	qp     verbs.QP
+	mem    []byte
+	mr     verbs.MR
+	psn    verbs.PSN
+	polled []verbs.WC // polled before they were asked for
 }
 
 // end makes an end whose queue pair is in RESET.
-func (w *world) end(n *node, s wants) *end {
+func (w *world) end(n *node, s params) *end {
 	w.Helper()
-	e := &end{w: w, n: n, wants: s, cq: s.cq}
+	e := &end{w: w, n: n, params: s, cq: s.cq}
 	var err error
 	if s.of != nil {
 		e.pd, e.mem, e.mr = s.of.pd, s.of.mem, s.of.mr
@@ -175,7 +175,7 @@ func (w *world) end(n *node, s wants) *end {
 		if e.pd, err = n.dev.AllocPD(); err != nil {
 			w.Fatal(err)
 		}
-		w.closes(e.pd)
+		w.closeAtEnd(e.pd)
 		if s.memory != nil {
 			e.mem = s.memory()
 		} else {
@@ -187,17 +187,17 @@ func (w *world) end(n *node, s wants) *end {
 		if e.mr, err = e.pd.RegisterMemory(e.mem, s.access); err != nil {
 			w.Fatal(err)
 		}
-		w.closes(e.mr)
+		w.closeAtEnd(e.mr)
 	}
 	if e.cq == nil {
-		room := s.room
+		room := s.cqSize
 		if room == 0 {
 			room = s.sends + s.recvs
 		}
 		if e.cq, err = n.dev.CreateCQ(verbs.CQConfig{Size: room}); err != nil {
 			w.Fatal(err)
 		}
-		w.closes(e.cq)
+		w.closeAtEnd(e.cq)
 	}
 	e.qp, err = e.pd.CreateQP(verbs.QPConfig{
 		SendCQ: e.cq, RecvCQ: e.cq, MaxSend: s.sends, MaxRecv: s.recvs, MaxSendSGE: s.sges, MaxRecvSGE: s.sges, MaxInline: s.inline,
@@ -205,13 +205,13 @@ func (w *world) end(n *node, s wants) *end {
 	if err != nil {
 		w.Fatal(err)
 	}
-	w.closes(e.qp)
+	w.closeAtEnd(e.qp)
 	e.psn = verbs.PSN(e.qp.QPN()*2654435761) & 0xffffff // another one for each
 	return e
 }
 
 // closes closes an object at the end of the case, those that came later first.
-func (w *world) closes(c interface{ Close() error }) {
+func (w *world) closeAtEnd(c interface{ Close() error }) {
 	w.Cleanup(func() { w.noError(c.Close()) })
 }
 
@@ -231,7 +231,7 @@ func (w *world) memory(n *node, size int) []byte {
 func (e *end) path(to *end) verbs.Path {
 	p := e.w.env.Path
 	p.Port, p.SGIDIndex = e.n.end.Port, e.n.end.GIDIndex
-	p.Access, p.Retry, p.RNRRetry, p.ReadAtomic, p.MinRNRTimer = e.wants.allows, e.wants.retry, e.wants.rnrRetry, e.wants.reads, e.wants.rnr
+	p.Access, p.Retry, p.RNRRetry, p.ReadAtomic, p.MinRNRTimer = e.params.allows, e.params.retry, e.params.rnrRetry, e.params.reads, e.params.rnr
 	if p.MTU == 0 {
 		p.MTU = min(e.n.mtu, to.n.mtu)
 	}
@@ -260,9 +260,9 @@ func (e *end) connect(to *end) {
 }
 
 // pair is a connection between the two devices.
-func (w *world) pair(change ...func(*wants)) (a, b *end) {
+func (w *world) pair(change ...func(*params)) (a, b *end) {
 	w.Helper()
-	s := w.wants(change...)
+	s := w.params(change...)
 	a, b = w.end(w.nodes[0], s), w.end(w.nodes[1], s)
 	w.join(a, b)
 	return a, b
@@ -321,17 +321,17 @@ func (e *end) poll() {
 	if err != nil {
 		e.w.Fatal(err)
 	}
-	e.early = append(e.early, wcs[:n]...)
+	e.polled = append(e.polled, wcs[:n]...)
 }
 
 // next is the next completion.
 func (e *end) next() verbs.WC {
 	e.w.Helper()
-	if !e.w.until(soon, func() bool { e.poll(); return len(e.early) > 0 }) {
+	if !e.w.eventually(soon, func() bool { e.poll(); return len(e.polled) > 0 }) {
 		e.w.Fatal("a completion does not come")
 	}
-	wc := e.early[0]
-	e.early = e.early[1:]
+	wc := e.polled[0]
+	e.polled = e.polled[1:]
 	return wc
 }
 
@@ -346,18 +346,18 @@ func (e *end) expect(id verbs.WRID, status verbs.Status) verbs.WC {
 }
 
 // nothing sees that no completion comes for a while.
-func (e *end) nothing() {
+func (e *end) noCompletion() {
 	e.w.Helper()
-	if e.w.until(quiet, func() bool { e.poll(); return len(e.early) > 0 }) {
-		e.w.Fatalf("a completion comes that must not: %+v", e.early[0])
+	if e.w.eventually(quiet, func() bool { e.poll(); return len(e.polled) > 0 }) {
+		e.w.Fatalf("a completion comes that must not: %+v", e.polled[0])
 	}
 }
 
 // becomes waits for a state of the queue pair.
-func (e *end) becomes(want verbs.QPState) {
+func (e *end) waitState(want verbs.QPState) {
 	e.w.Helper()
 	var state verbs.QPState
-	if !e.w.until(soon, func() bool {
+	if !e.w.eventually(soon, func() bool {
 		var err error
 		if state, err = e.qp.State(); err != nil {
 			e.w.Fatal(err)
@@ -371,9 +371,9 @@ func (e *end) becomes(want verbs.QPState) {
 // wait is the next completion, waited for by an event.
 func (e *end) wait() (verbs.WC, error) {
 	for {
-		if len(e.early) > 0 {
-			wc := e.early[0]
-			e.early = e.early[1:]
+		if len(e.polled) > 0 {
+			wc := e.polled[0]
+			e.polled = e.polled[1:]
 			return wc, nil
 		}
 		for range 2 { // once before arming, once after
@@ -382,14 +382,14 @@ func (e *end) wait() (verbs.WC, error) {
 			if err != nil {
 				return verbs.WC{}, err
 			}
-			if e.early = append(e.early, wcs[:n]...); n > 0 {
+			if e.polled = append(e.polled, wcs[:n]...); n > 0 {
 				break
 			}
 			if err := e.cq.Arm(false); err != nil {
 				return verbs.WC{}, err
 			}
 		}
-		if len(e.early) > 0 {
+		if len(e.polled) > 0 {
 			continue
 		}
 		if err := e.cq.Wait(e.w.ctx); err != nil {
@@ -417,7 +417,7 @@ func pattern(b []byte, seed byte) {
 
 // only checks that of some memory one piece is as it should be, and that the
 // rest is still all of one byte.
-func (w *world) only(mem []byte, at int, want []byte, rest byte) {
+func (w *world) memoryIs(mem []byte, at int, want []byte, rest byte) {
 	w.Helper()
 	if rest == 0 && bytes.Equal(mem[at:at+len(want)], want) && empty(mem[:at]) && empty(mem[at+len(want):]) {
 		return

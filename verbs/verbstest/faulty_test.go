@@ -8,63 +8,63 @@ import (
 	"time"
 )
 
-// mistakes lists what is planted, each with cases that must fail by it.
-var mistakes = []struct {
-	mistake mistake
-	cases   []string
+// bugs lists what is planted, each with cases that must fail by it.
+var bugs = []struct {
+	bug   bug
+	cases []string
 }{
-	{anyStep, []string{"State/WrongStepsInWords"}},
-	{flushesSignalled, []string{"Failure/EverythingPostedIsFlushed", "Failure/PostedToABrokenOneIsFlushed"}},
-	{keepsReceives, []string{"Failure/EverythingPostedIsFlushed", "Failure/WrongRKey"}},
-	{closedLives, []string{"Close/IsAFence", "Failure/DestroyedPeer"}},
-	{countsTooMany, []string{"Queue/SendQueueFull", "Queue/SendQueueFullInABatch"}},
+	{anyTransition, []string{"State/WrongTransitions"}},
+	{flushesSignaledOnly, []string{"Failure/AllOutstandingAreFlushed", "Failure/PostedInErrIsFlushed"}},
+	{receivesNotFlushed, []string{"Failure/AllOutstandingAreFlushed", "Failure/WrongRKey"}},
+	{respondsAfterClose, []string{"Close/StopsPeerWrites", "Failure/DestroyedPeer"}},
+	{overcountsPosted, []string{"Queue/SendQueueFull", "Queue/SendQueueFullInABatch"}},
 	{anyLocalKey, []string{"Failure/WrongLKey", "Failure/LocalPastTheEnd"}},
-	{neverGivesUp, []string{"Failure/DestroyedPeer", "Failure/SentIntoInitIsLost"}},
-	{toleratesAccess, []string{"Failure/WrongRKey"}},
-	{losesWakeUps, []string{"Event/EventBeforeTheWaitIsKept"}},
-	{lateContent, []string{"Data/ContentIsThereBeforeItsImm"}},
-	{emptyTakesReceive, []string{"Data/EmptyWriteTakesNoReceiveAndNoKey"}},
+	{unlimitedRetries, []string{"Failure/DestroyedPeer", "Failure/SentIntoInitIsLost"}},
+	{omitsAccessNAK, []string{"Failure/WrongRKey"}},
+	{losesWakeUps, []string{"Event/EventBeforeWait"}},
+	{lateContent, []string{"Data/ContentBeforeImm"}},
+	{emptyTakesReceive, []string{"Data/EmptyWriteNeedsNoReceiveNorKey"}},
 	{ignoresRights, []string{"Failure/ReadOnlyRegion", "Failure/UnreadableRegion"}},
-	{ignoresQPRights, []string{"Failure/QueuePairForbidsWrites"}},
+	{ignoresQPRights, []string{"Failure/QueuePairWithoutWriteAccess"}},
 	{anyDomain, []string{"Failure/RKeyOfAnotherDomain"}},
 	{anyPSN, []string{"Failure/WrongPSN"}},
-	{completesAll, []string{"Queue/SelectiveSignalling"}},
-	{cutsLong, []string{"Failure/LongerThanTheReceive"}},
+	{completesUnsignaled, []string{"Queue/SelectiveSignalling"}},
+	{truncatesMessages, []string{"Failure/LongerThanTheReceive"}},
 	{swapsImm, []string{"Data/SendWithImm", "Data/WriteWithImm"}},
 	{anyCloseOrder, []string{"Close/WrongOrderIsBusy"}},
-	{windowSurvives, []string{"Memory/WindowDies"}},
+	{windowKeyOutlivesClose, []string{"Memory/WindowClose"}},
 	{inlineLater, []string{"Data/Inline"}},
 	{waitOutlivesClose, []string{"Event/WaitEndsWithClose"}},
-	{waitsForReceives, []string{"Failure/NoReceive"}},
+	{unlimitedRNRRetries, []string{"Failure/NoReceive"}},
 	{ignoresFence, []string{"Data/FenceWaitsForReads"}},
 	{silentPorts, []string{"Event/PortDownAndUp"}},
 	{ignoresSolicited, []string{"Event/SolicitedOnly"}},
 }
 
-// mistakeEnv makes TestFaulty, in a process of its own, run the suite over a
-// fabric with that mistake.
-const mistakeEnv = "VERBSTEST_MISTAKE"
+// bugEnv makes TestFaulty, in a process of its own, run the suite over a
+// fabric with that bug.
+const bugEnv = "VERBSTEST_BUG"
 
 func TestFaulty(t *testing.T) {
-	m := mistake(os.Getenv(mistakeEnv))
+	m := bug(os.Getenv(bugEnv))
 	if m == "" {
-		return // TestSuiteFindsMistakes starts it
+		return // TestSuiteFindsBugs starts it
 	}
 	Run(t, memoryEnv(Options{Seed: 1, Latency: 10 * time.Microsecond}, true, m))
 }
 
-// TestSuiteFindsMistakes: each planted mistake fails the cases that are about it.
-func TestSuiteFindsMistakes(t *testing.T) {
+// TestSuiteFindsBugs: each planted bug fails the cases that are about it.
+func TestSuiteFindsBugs(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range mistakes {
-		t.Run(string(m.mistake), func(t *testing.T) {
+	for _, m := range bugs {
+		t.Run(string(m.bug), func(t *testing.T) {
 			for _, name := range m.cases {
 				only := "^TestFaulty$/^" + strings.ReplaceAll(name, "/", "$/^") + "$"
 				cmd := exec.CommandContext(t.Context(), self, "-test.run="+only, "-test.v", "-test.timeout=1m")
-				cmd.Env = append(os.Environ(), mistakeEnv+"="+string(m.mistake))
+				cmd.Env = append(os.Environ(), bugEnv+"="+string(m.bug))
 				out, err := cmd.CombinedOutput()
 				if err == nil || !strings.Contains(string(out), "--- FAIL: TestFaulty/"+name) {
 					t.Errorf("%s does not fail (%v):\n%s", name, err, out)

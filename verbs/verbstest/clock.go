@@ -7,27 +7,26 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// agenda is what is going to happen, in order of time and, at one time, in the
-// order in which it was entered: a heap.
-type agenda struct {
-	entries []entry
+// schedule is a heap of future events, ordered by time, and by insertion for equal times.
+type schedule struct {
+	entries []timedEvent
 	entered uint64
 }
 
-// entry is one thing that happens: a packet arrives, or a queue pair is woken.
-type entry struct {
-	at     time.Duration // since the fabric was made
+// timedEvent is the arrival of a packet or a timer of a queue pair.
+type timedEvent struct {
+	at     time.Duration // since the creation of the fabric
 	number uint64
 	packet *packet
 	qp     *qp
-	rnr    bool // the queue pair has waited for receives of its peer, else its retry timer
+	rnr    bool // the timer that follows an RNR NAK, else the retry timer
 }
 
-func (a *entry) before(b *entry) bool {
+func (a *timedEvent) before(b *timedEvent) bool {
 	return a.at < b.at || a.at == b.at && a.number < b.number
 }
 
-func (g *agenda) add(e entry) {
+func (g *schedule) add(e timedEvent) {
 	g.entered++
 	e.number = g.entered
 	g.entries = append(g.entries, e)
@@ -41,14 +40,14 @@ func (g *agenda) add(e entry) {
 	}
 }
 
-// due takes the first entry if its time has come.
-func (g *agenda) due(now time.Duration) (entry, bool) {
+// due removes and returns the first event if its time has come.
+func (g *schedule) due(now time.Duration) (timedEvent, bool) {
 	if len(g.entries) == 0 || g.entries[0].at > now {
-		return entry{}, false
+		return timedEvent{}, false
 	}
 	first, last := g.entries[0], len(g.entries)-1
 	g.entries[0] = g.entries[last]
-	g.entries[last] = entry{}
+	g.entries[last] = timedEvent{}
 	g.entries = g.entries[:last]
 	for i := 0; ; {
 		least := i
@@ -65,29 +64,29 @@ func (g *agenda) due(now time.Duration) (entry, bool) {
 	}
 }
 
-// clock runs the agenda under the fabric's lock.
+// clock runs the schedule, under the fabric's lock.
 type clock struct {
-	mu     sync.Mutex // the fabric's lock: guards everything but the completion queues' entries
-	start  time.Time
-	now    time.Duration // since start, as of enter
-	agenda agenda
-	timer  *time.Timer
-	set    bool // the timer is going to fire
-	setTo  time.Duration
-	closed bool
+	mu       sync.Mutex // the fabric's lock: guards everything but the entries of completion queues
+	start    time.Time
+	now      time.Duration // since start, as of enter
+	schedule schedule
+	timer    *time.Timer
+	set      bool          // the timer is running
+	setTo    time.Duration // when it fires
+	closed   bool
 }
 
-// enter takes the lock for something that may let things happen; leave gives it
-// back.
+// enter locks the fabric and reads the time. Operations that can schedule events call it,
+// and leave at their end.
 func (f *Fabric) enter() {
 	f.mu.Lock()
 	f.now = time.Since(f.start)
 }
 
-// leave does what is due, sets the timer for what is not, and unlocks.
+// leave handles the events that are due, sets the timer for the next one, and unlocks.
 func (f *Fabric) leave() {
 	for !f.closed {
-		e, ok := f.agenda.due(f.now)
+		e, ok := f.schedule.due(f.now)
 		if !ok {
 			break
 		}
@@ -95,13 +94,13 @@ func (f *Fabric) leave() {
 		case e.packet != nil:
 			f.arrive(e.packet)
 		case e.rnr:
-			e.qp.receivesMayBeThere()
+			e.qp.rnrTimer()
 		default:
 			e.qp.retryTimer()
 		}
 	}
-	if len(f.agenda.entries) > 0 && !f.closed {
-		if first := f.agenda.entries[0].at; !f.set || first < f.setTo {
+	if len(f.schedule.entries) > 0 && !f.closed {
+		if first := f.schedule.entries[0].at; !f.set || first < f.setTo {
 			f.set, f.setTo = true, first
 			f.timer.Reset(first - f.now)
 		}
@@ -109,7 +108,7 @@ func (f *Fabric) leave() {
 	f.mu.Unlock()
 }
 
-// tick is the timer's.
+// tick runs when the timer fires.
 func (f *Fabric) tick() {
 	f.mu.Lock()
 	f.set = false
@@ -117,10 +116,10 @@ func (f *Fabric) tick() {
 	f.leave()
 }
 
-// asyncQueue holds a device's asynchronous events until somebody asks.
+// asyncQueue holds asynchronous events of a device until NextEvent takes them.
 type asyncQueue struct {
 	events []verbs.AsyncEvent // guarded by the fabric's lock
-	wake   chan struct{}      // one token: look at events
+	wake   chan struct{}      // holds a token when events changed
 }
 
 func (a *asyncQueue) push(e verbs.AsyncEvent) {
