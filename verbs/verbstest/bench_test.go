@@ -6,7 +6,7 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// BenchmarkRoundTrip is a message there and one back, of 8 bytes.
+// BenchmarkRoundTrip sends a message of 8 bytes in each direction.
 func BenchmarkRoundTrip(b *testing.B) {
 	x, y := pair(b, NewFabric(Options{}))
 	wcs := make([]verbs.WC, 4)
@@ -35,7 +35,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 	}
 }
 
-// BenchmarkWrite is a write of 1 MiB.
+// BenchmarkWrite writes 1 MiB.
 func BenchmarkWrite(b *testing.B) {
 	x, y := pair(b, NewFabric(Options{}))
 	fill(x.mem, 1)

@@ -18,8 +18,8 @@ func closeCases() []testCase {
 	}
 }
 
-// wrongOrder: what is still in use is not closed, as the kernel has it (EBUSY),
-// and says what is open.
+// wrongOrder: closing an object in use fails with ErrBusy, as in the kernel (EBUSY), and
+// the error names the open objects.
 func wrongOrder(w *world) {
 	e := w.end(w.nodes[0], w.params())
 	w.errorIs(e.cq.Close(), verbs.ErrBusy)
@@ -66,8 +66,8 @@ func useAfterClose(w *world) {
 	_ = b
 }
 
-// closeWithWork: a queue pair is closed with work posted and completions that
-// nobody has polled.
+// closeWithWork closes a queue pair with outstanding work requests and unpolled
+// completions.
 func closeWithWork(w *world) {
 	a, b := w.blockedPair()
 	for i := range 20 {
@@ -80,8 +80,7 @@ func closeWithWork(w *world) {
 	w.noError(a.cq.Close())
 }
 
-// closeStopsPeerWrites: when Close has returned nothing of the peer's touches memory
-// any more.
+// closeStopsPeerWrites: after Close has returned, no request of the peer writes to memory.
 func closeStopsPeerWrites(w *world) {
 	a, b := w.pair(func(s *params) { s.retry = 1 })
 	pattern(a.mem, 1)
@@ -103,7 +102,7 @@ func closeStopsPeerWrites(w *world) {
 	}
 }
 
-// otherConnections: the end of a connection is nothing to another one.
+// otherConnections: the end of a connection does not affect others.
 func otherConnections(w *world) {
 	a1, b1 := w.pair()
 	a2, b2 := w.pair()
@@ -113,17 +112,17 @@ func otherConnections(w *world) {
 	b2.sendsTo(a2)
 }
 
-// openTwice: a device that is open twice has two sets of objects.
+// openTwice: each opening of a device has objects of its own.
 func openTwice(w *world) {
 	n := w.nodes[0]
 	other := w.open(n.end)
 	e := w.end(other, w.params())
 	if c := n.dev.Counts(); c != (verbs.Counts{}) {
-		w.Errorf("%+v are open on another opening of the device", c)
+		w.Errorf("%+v are open on the other opening of the device", c)
 	}
 	mine := w.end(n, w.params())
 	if _, err := e.pd.CreateQP(verbs.QPConfig{SendCQ: mine.cq, RecvCQ: mine.cq, MaxSend: 1, MaxRecv: 1}); err == nil {
-		w.Error("a queue pair is made from parts of two openings")
+		w.Error("CreateQP accepts objects of two openings")
 	}
 	w.join(mine, e)
 	mine.sendsTo(e)

@@ -31,8 +31,8 @@ func dataCases() []testCase {
 	}
 }
 
-// sized is a pair, and the lengths of its messages: around the boundaries of
-// packets, and those that are asked for.
+// sizedPair returns a pair and the message lengths to test: around the packet boundaries,
+// and Env.Sizes.
 func (w *world) sizedPair() (a, b *end, sizes []int) {
 	a, b = w.pair(func(s *params) {
 		for _, n := range w.env.Sizes {
@@ -96,8 +96,8 @@ func writeSizes(w *world, op verbs.Opcode) {
 // readSizes: ibv_post_send(3), IBV_WR_RDMA_READ.
 func readSizes(w *world) {
 	a, b, sizes := w.sizedPair()
-	// Who is asked has sent before, as in most connections: a device may have learnt
-	// from it in what way it may answer.
+	// The responder has sent before, as in most connections: a device may derive from it
+	// how to send responses.
 	b.post(b.to(a, 1000, verbs.OpWrite, 0, 300<<10, 0))
 	b.expect(1000, verbs.StatusOK)
 	for i, n := range sizes {
@@ -112,8 +112,8 @@ func readSizes(w *world) {
 	b.noCompletion()
 }
 
-// readsInARow posts more reads than may be under way at once: the queue pair
-// holds the others back by itself (specification, volume 1, 9.4.5).
+// readsInARow posts more reads than can be outstanding: the queue pair delays the others
+// (specification, volume 1, 9.4.5).
 func readsInARow(w *world) {
 	a, b := w.pair()
 	pattern(b.mem, 1)
@@ -127,12 +127,12 @@ func readsInARow(w *world) {
 		a.expect(verbs.WRID(i), verbs.StatusOK)
 	}
 	if !bytes.Equal(a.mem[:20*n], b.mem[:20*n]) {
-		w.Error("what was read is not what is there")
+		w.Error("the reads returned wrong bytes")
 	}
 }
 
-// fenceWaits: a fenced request starts after earlier reads have ended
-// (specification, volume 1, 10.8.3.3), so it can send what they brought.
+// fenceWaits: a fenced request starts after earlier reads have completed (specification,
+// volume 1, 10.8.3.3), so it can send what they returned.
 func fenceWaits(w *world) {
 	a, b := w.pair()
 	const n = 100 << 10
@@ -151,7 +151,7 @@ func fenceWaits(w *world) {
 }
 
 // atomics: ibv_post_send(3), IBV_WR_ATOMIC_CMP_AND_SWP and
-// IBV_WR_ATOMIC_FETCH_AND_ADD: 8 bytes in the order of the machine.
+// IBV_WR_ATOMIC_FETCH_AND_ADD: 8 bytes in host byte order.
 func atomics(w *world) {
 	a, b := w.pair()
 	at := b.mem[64:72]
@@ -175,12 +175,12 @@ func atomics(w *world) {
 	a.post(swap)
 	a.expect(2, verbs.StatusOK)
 	if was() != 77 || is() != 77 {
-		w.Errorf("after CMP_AND_SWP of what it is not: was %d, is %d", was(), is())
+		w.Errorf("after CMP_AND_SWP of another value: was %d, is %d", was(), is())
 	}
 }
 
-// inline: the bytes are taken when the request is posted, from anywhere
-// (ibv_post_send(3), IBV_SEND_INLINE).
+// inline: the post copies the bytes, which need no registration (ibv_post_send(3),
+// IBV_SEND_INLINE).
 func inline(w *world) {
 	a, b := w.pair()
 	if a.qp.MaxInline() < a.params.inline {
@@ -210,18 +210,18 @@ func inlineTooLong(w *world) {
 	a, b := w.pair()
 	n, err := a.qp.PostSend([]verbs.SendWR{{ID: 1, Op: verbs.OpSend, Inline: make([]byte, a.qp.MaxInline()+1)}})
 	if n != 0 {
-		w.Errorf("%d were taken", n)
+		w.Errorf("%d were accepted", n)
 	}
 	w.errorIs(err, verbs.ErrInvalid)
 	_, err = a.pd.CreateQP(verbs.QPConfig{SendCQ: a.cq, RecvCQ: a.cq, MaxSend: 1, MaxRecv: 1, MaxInline: 1 << 20})
 	if err == nil {
-		w.Error("a queue pair is made with a MiB inline")
+		w.Error("CreateQP accepts 1 MiB inline")
 	}
 	a.sendsTo(b)
 }
 
-// emptyWrite is what a probe is (specification, volume 1, 9.7.5.2.4: the key of
-// an empty write is not looked at; rxe likewise).
+// emptyWrite: an empty write needs no valid key (specification, volume 1, 9.7.5.2.4) and
+// consumes no receive. Callers use it as a probe.
 func emptyWrite(w *world) {
 	a, b := w.pair()
 	b.recv(7, 0, 8)
@@ -253,8 +253,8 @@ func emptyWriteImm(w *world) {
 	}
 }
 
-// scatterGather: pieces are gathered and scattered in the order of their lists,
-// wherever they are cut. A piece of no bytes is none.
+// scatterGather: SGEs are gathered and scattered in the order of their lists, at any
+// boundaries.
 func scatterGather(w *world) {
 	a, b := w.pair()
 	pattern(a.mem[:50000], 1)
@@ -275,7 +275,7 @@ func scatterGather(w *world) {
 	got = append(got, b.mem[90000])
 	got = append(got, b.mem[50000:50000+len(want)-4098]...)
 	if !bytes.Equal(got, want) {
-		w.Error("a send arrives in another order")
+		w.Error("a send arrives with wrong bytes")
 	}
 	wr := a.to(b, 3, verbs.OpWrite, 0, 0, 200000)
 	wr.SGL = gather
@@ -293,7 +293,7 @@ func scatterGather(w *world) {
 	got = append(got, a.mem[400000:404097]...)
 	got = append(got, a.mem[500000:500000+len(want)-8193]...)
 	if !bytes.Equal(got, want) {
-		w.Error("a read arrives in another order")
+		w.Error("a read arrives with wrong bytes")
 	}
 }
 
@@ -306,12 +306,12 @@ func tooManyPieces(w *world) {
 	}
 	n, err := a.qp.PostSend([]verbs.SendWR{{Op: verbs.OpSend, SGL: sgl}})
 	if n != 0 {
-		w.Errorf("%d sends were taken", n)
+		w.Errorf("%d sends were accepted", n)
 	}
 	w.errorIs(err, verbs.ErrInvalid)
 	n, err = a.qp.PostRecv([]verbs.RecvWR{{SGL: sgl}})
 	if n != 0 {
-		w.Errorf("%d receives were taken", n)
+		w.Errorf("%d receives were accepted", n)
 	}
 	w.errorIs(err, verbs.ErrInvalid)
 	a.sendsTo(b)
@@ -329,8 +329,8 @@ func shorter(w *world) {
 	w.memoryIs(b.mem, 0, a.mem[:10], 0)
 }
 
-// inOrder: a responder executes in the order of posting, and each queue
-// completes in that order (specification, volume 1, 9.5 and 10.8.5).
+// inOrder: a responder executes requests in the order of posting, and each queue completes
+// them in that order (specification, volume 1, 9.5 and 10.8.5).
 func inOrder(w *world) {
 	a, b := w.pair()
 	const rounds = 200
@@ -341,7 +341,7 @@ func inOrder(w *world) {
 			recv++
 		}
 		for sent < recv && sent < got+16 {
-			// The write of the number is seen by the message behind it.
+			// The message must find the number that the write before it stored.
 			binary.LittleEndian.PutUint32(a.mem[1000+4*(sent%32):], uint32(sent))
 			write := a.to(b, 0, verbs.OpWrite, 1000+4*(sent%32), 4, memorySize-4)
 			write.Signaled = false
@@ -356,18 +356,18 @@ func inOrder(w *world) {
 		for got < sent {
 			b.expect(verbs.WRID(got), verbs.StatusOK)
 			if n := binary.LittleEndian.Uint32(b.mem[4096*(got%32):]); n != uint32(got) {
-				w.Fatalf("message %d says %d", got, n)
+				w.Fatalf("message %d contains %d", got, n)
 			}
 			if n := binary.LittleEndian.Uint32(b.mem[memorySize-4:]); n < uint32(got) {
-				w.Fatalf("at message %d the write before it is not there, but %d", got, n)
+				w.Fatalf("at message %d the write before it has not arrived, but that of %d", got, n)
 			}
 			got++
 		}
 	}
 }
 
-// contentBeforeImm: what a WRITE_WITH_IMM and the writes before it bring is in
-// memory when the receive completes (specification, volume 1, 9.5).
+// contentBeforeImm: the content of a WRITE_WITH_IMM and of the writes before it is in memory
+// when the receive completes (specification, volume 1, 9.5).
 func contentBeforeImm(w *world) {
 	a, b := w.pair()
 	const n = 40 << 10
@@ -383,13 +383,13 @@ func contentBeforeImm(w *world) {
 			w.Fatalf("imm %d, want %d", wc.Imm, i)
 		}
 		if !bytes.Equal(b.mem[:2*n], a.mem[:2*n]) {
-			w.Fatalf("round %d: the content was not there", i)
+			w.Fatalf("round %d: the content is not in memory", i)
 		}
 		a.expect(2, verbs.StatusOK)
 	}
 }
 
-// manyAtOnce fills the queue with long writes.
+// manyAtOnce posts many long writes in one batch.
 func manyAtOnce(w *world) {
 	a, b := w.pair()
 	pattern(a.mem, 9)
@@ -403,6 +403,6 @@ func manyAtOnce(w *world) {
 		a.expect(verbs.WRID(i), verbs.StatusOK)
 	}
 	if !bytes.Equal(a.mem, b.mem) {
-		w.Error("what was written is not there")
+		w.Error("the writes stored wrong bytes")
 	}
 }

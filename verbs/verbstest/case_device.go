@@ -29,7 +29,7 @@ func deviceInfo(w *world) {
 		w.Fatalf("%s is not among the devices %+v", n.end.Device, infos)
 	}
 	if infos[i] != n.dev.Info() {
-		w.Errorf("listed as %+v, open it is %+v", infos[i], n.dev.Info())
+		w.Errorf("Devices has %+v, Info has %+v", infos[i], n.dev.Info())
 	}
 	if n.end.Provider.Name() == "" {
 		w.Error("the provider has no name")
@@ -94,23 +94,24 @@ func countsOpen(w *world) {
 	same()
 }
 
-// unsupportedMatchesInfo: Env.Lacks and what the devices say of themselves agree.
+// unsupportedMatchesInfo: Env.Unsupported agrees with DeviceInfo.
 func unsupportedMatchesInfo(w *world) {
 	a, b := w.nodes[0].dev.Info(), w.nodes[1].dev.Info()
 	if b.Windows == w.unsupported(Windows) {
-		w.Errorf("the second device says Windows: %v, and Env.Lacks that they lack: %v", b.Windows, w.unsupported(Windows))
+		w.Errorf("the second device has Windows: %v, but Env.Unsupported has it: %v", b.Windows, w.unsupported(Windows))
 	}
 	if has := a.Limits.Atomics && b.Limits.Atomics; has == w.unsupported(Atomics) {
-		w.Errorf("the devices say Atomics: %v, and Env.Lacks that they lack: %v", has, w.unsupported(Atomics))
+		w.Errorf("the devices have Atomics: %v, but Env.Unsupported has it: %v", has, w.unsupported(Atomics))
 	}
 	for f, reason := range w.env.Unsupported {
 		if reason == "" {
-			w.Errorf("Env.Lacks gives no reason for %s", f)
+			w.Errorf("Env.Unsupported gives no reason for %s", f)
 		}
 	}
 }
 
-// nextEvent waits for an asynchronous event of that kind, and passes others over.
+// nextEvent waits for an asynchronous event that want accepts, and discards others. It
+// returns false after d.
 func (n *node) nextEvent(d time.Duration, want func(verbs.AsyncEvent) bool) (verbs.AsyncEvent, bool) {
 	ctx, cancel := context.WithTimeout(n.w.ctx, n.w.scaled(d))
 	defer cancel()

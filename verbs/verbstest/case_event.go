@@ -34,7 +34,7 @@ func eventWakes(w *world) {
 	pause(w.scaled(quiet))
 	select {
 	case <-done:
-		w.Fatal("woken without a completion")
+		w.Fatal("Wait returned without a completion")
 	default:
 	}
 	a.post(a.send(2, 0, 8))
@@ -51,7 +51,7 @@ func eventBeforeWait(w *world) {
 	w.noError(b.cq.Wait(w.ctx))
 }
 
-// noEventWithoutArming: arming is for one event.
+// noEventWithoutArming: Arm requests one event.
 func noEventWithoutArming(w *world) {
 	a, b := w.pair()
 	b.recv(1, 0, 8)
@@ -69,7 +69,7 @@ func noEventWithoutArming(w *world) {
 	b.noEvent()
 }
 
-// sleeps sees that no event is there.
+// noEvent checks that Wait finds no event.
 func (e *end) noEvent() {
 	e.w.Helper()
 	ctx, cancel := context.WithTimeout(e.w.ctx, e.w.scaled(quiet))
@@ -104,7 +104,7 @@ func failureIsSolicited(w *world) {
 	b.expect(1, verbs.StatusFlushed)
 }
 
-// noLostWakeUp plays ping-pong, both ends asleep in between.
+// noLostWakeUp exchanges messages in turns; both ends block in Wait in between.
 func noLostWakeUp(w *world) {
 	a, b := w.pair()
 	player := func(e *end, serves bool) {
@@ -145,7 +145,7 @@ func noLostWakeUp(w *world) {
 	<-done
 }
 
-// serve sends an unsignalled message, but for each sixteenth.
+// serve sends a message. Every 16th is signaled.
 func (e *end) serve(w *world, i int) bool {
 	wr := e.send(1<<20, 8, 8)
 	wr.Signaled = i%16 == 15
@@ -156,23 +156,23 @@ func (e *end) serve(w *world, i int) bool {
 	return true
 }
 
-// noLostWakeUpInBurst: completions come while the queue is armed, polled and
-// waited for.
+// noLostWakeUpInBurst: completions occur while the queue is being armed, polled and waited
+// for.
 func noLostWakeUpInBurst(w *world) {
 	a, b := w.pair()
 	for i := range b.params.recvs {
 		b.recv(verbs.WRID(i), 0, 8)
 	}
-	room := make(chan struct{}, wakeUps)
+	credits := make(chan struct{}, wakeUps)
 	for range b.params.recvs {
-		room <- struct{}{}
+		credits <- struct{}{}
 	}
 	done := w.background(func() {
 		for i := range wakeUps {
 			select {
-			case <-room:
+			case <-credits:
 			case <-w.ctx.Done():
-				w.Errorf("message %d has no room", i)
+				w.Errorf("message %d: no receive is posted", i)
 				return
 			}
 			wr := a.send(verbs.WRID(i), 0, 8)
@@ -199,7 +199,7 @@ func noLostWakeUpInBurst(w *world) {
 			w.Errorf("%d posted, %v", n, err)
 			break
 		}
-		room <- struct{}{}
+		credits <- struct{}{}
 	}
 	<-done
 }
@@ -218,7 +218,7 @@ func waitEndsWithContext(w *world) {
 	if err := b.cq.Wait(ctx); !errors.Is(err, context.Canceled) {
 		w.Errorf("Wait ends with %v", err)
 	}
-	// The next one is as good as the first.
+	// A later Wait works.
 	b.recv(1, 0, 8)
 	w.noError(b.cq.Arm(false))
 	a.post(a.send(2, 0, 8))
@@ -236,7 +236,7 @@ func waitEndsWithClose(w *world) {
 	select {
 	case <-done:
 	case <-w.ctx.Done():
-		w.Fatal("Wait does not end")
+		w.Fatal("Wait does not return")
 	}
 	w.errorIs(c.Wait(w.ctx), verbs.ErrClosed)
 }
@@ -247,7 +247,7 @@ func nextEventEndsWithContext(w *world) {
 	for {
 		_, err := w.nodes[0].dev.NextEvent(ctx)
 		if err == nil {
-			continue // of the device, not of this case
+			continue // an event of the device, unrelated to this case
 		}
 		if !errors.Is(err, context.DeadlineExceeded) {
 			w.Errorf("NextEvent ends with %v", err)
@@ -275,7 +275,7 @@ func nextEventEndsWithClose(w *world) {
 	select {
 	case <-done:
 	case <-w.ctx.Done():
-		w.Fatal("NextEvent does not end")
+		w.Fatal("NextEvent does not return")
 	}
 }
 
@@ -293,7 +293,7 @@ func portDownAndUp(w *world) {
 	}{{false, verbs.EventPortDown, verbs.PortDown}, {true, verbs.EventPortActive, verbs.PortActive}} {
 		w.env.SetPort(w, n.end, step.up)
 		if _, ok := n.nextEvent(soon, func(e verbs.AsyncEvent) bool { return e.Kind == step.kind && e.Port == n.end.Port }); !ok {
-			w.Errorf("no %v comes", step.kind)
+			w.Errorf("no event %v occurred", step.kind)
 		}
 		if !w.eventually(soon, func() bool {
 			p, err := n.dev.Port(n.end.Port)

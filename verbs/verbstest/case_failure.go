@@ -35,7 +35,7 @@ func failureCases() []testCase {
 	}
 }
 
-// noReceive: after the retries RNR_RETRY_EXC_ERR (specification, volume 1,
+// noReceive: RNR_RETRY_EXC_ERR after the retries (specification, volume 1,
 // 9.7.5.2.8 and 10.10.3).
 func noReceive(w *world) {
 	a, b := w.pair(func(s *params) { s.rnrRetry = 2 })
@@ -43,7 +43,7 @@ func noReceive(w *world) {
 	a.expect(1, verbs.StatusRNRRetryExceeded)
 	a.expect(2, verbs.StatusFlushed)
 	a.waitState(verbs.StateErr)
-	// The peer has not noticed anything.
+	// The peer is not affected.
 	b.stateIs(verbs.StateRTS)
 	b.noCompletion()
 }
@@ -65,8 +65,8 @@ func lateReceive(w *world) {
 	w.memoryIs(b.mem, 0, a.mem[:100], 0)
 }
 
-// refused lets a request be refused by the peer: the requester's queue pair
-// breaks with the status, and so does the responder's, with an event
+// isRejected posts a request that the peer rejects. It checks that the requester's queue
+// pair breaks with one of the statuses, and that the responder's breaks with an event
 // (specification, volume 1, 9.9.3 and 9.9.6, class C; rxe_resp.c).
 func (e *end) isRejected(peer *end, wr verbs.SendWR, status ...verbs.Status) {
 	e.w.Helper()
@@ -85,7 +85,7 @@ func (e *end) isRejected(peer *end, wr verbs.SendWR, status ...verbs.Status) {
 		if _, ok := peer.n.nextEvent(soon, func(a verbs.AsyncEvent) bool {
 			return a.QPN == peer.qp.QPN() && (a.Kind == verbs.EventQPAccess || a.Kind == verbs.EventQPRequest || a.Kind == verbs.EventQPFatal)
 		}); !ok {
-			e.w.Error("no event tells of the refused request")
+			e.w.Error("no event for the rejected request")
 		}
 	}
 }
@@ -100,8 +100,8 @@ func wrongRKey(w *world) {
 	w.memoryIs(b.mem, 0, nil, 0)
 }
 
-// rkeyOfAnotherDomain: a key holds in its protection domain only (specification,
-// volume 1, 10.6.3).
+// rkeyOfAnotherDomain: a key is valid only in its protection domain (specification, volume
+// 1, 10.6.3).
 func rkeyOfAnotherDomain(w *world) {
 	a, b := w.pair()
 	other := w.end(w.nodes[1], w.params())
@@ -116,13 +116,12 @@ func pastTheEnd(w *world) {
 		a, b := w.pair()
 		pattern(a.mem[:64], 1)
 		a.isRejected(b, a.to(b, 0, verbs.OpWrite, 0, 64, at), verbs.StatusRemoteAccess)
-		// Whole packets may have been written before the end was met, but
-		// this is one packet.
+		// Packets before the invalid one may be written. This message is one packet.
 		w.memoryIs(b.mem, 0, nil, 0)
 	}
 	a, b := w.pair()
 	wr := a.to(b, 0, verbs.OpWrite, 0, 64, 0)
-	wr.RemoteAddr = ^uint64(0) - 10 // wraps
+	wr.RemoteAddr = ^uint64(0) - 10 // the range wraps around
 	a.isRejected(b, wr, verbs.StatusRemoteAccess)
 }
 
@@ -138,9 +137,8 @@ func unreadableRegion(w *world) {
 	a.isRejected(b, a.to(b, 0, verbs.OpRead, 0, 64, 0), verbs.StatusRemoteAccess)
 }
 
-// qpWithoutWriteAccess: the rights of the queue pair count, too. The specification
-// has an invalid request (volume 1, 9.7.4.1.3), as rxe says; some NICs say
-// access.
+// qpWithoutWriteAccess: a request needs the rights of the queue pair too. The specification
+// (volume 1, 9.7.4.1.3) and rxe report an invalid request, some NICs an access error.
 func qpWithoutWriteAccess(w *world) {
 	a, b := w.pair(func(s *params) { s.allows = 0 })
 	pattern(a.mem[:64], 1)
@@ -148,7 +146,7 @@ func qpWithoutWriteAccess(w *world) {
 	w.memoryIs(b.mem, 0, nil, 0)
 }
 
-// regionClosed: the keys of a region die with it.
+// regionClosed: the keys of a region are invalid after Close.
 func regionClosed(w *world) {
 	a, b := w.pair()
 	extra, err := b.pd.RegisterMemory(w.memory(b.n, 4096), allMemory)
@@ -173,9 +171,9 @@ func regionClosed(w *world) {
 	a.failsLocally(b, wr)
 }
 
-// longerThanTheReceive: the responder has a length error, the requester an
-// invalid request (specification, volume 1, 9.7.4.1.7). rxe gives both sides the
-// same status, or, when it notices only while it copies, says operation error.
+// longerThanTheReceive: the responder gets a length error, the requester an invalid request
+// (specification, volume 1, 9.7.4.1.7). rxe gives both sides the same status, or an
+// operation error if it detects the excess only while copying.
 func longerThanTheReceive(w *world) {
 	for _, n := range []int{65, 100 << 10} {
 		a, b := w.pair()
@@ -185,26 +183,27 @@ func longerThanTheReceive(w *world) {
 		a.post(a.send(3, 0, n), a.send(4, 0, 8))
 		wc := a.next()
 		if wc.ID != 3 || !slices.Contains([]verbs.Status{verbs.StatusRemoteInvalidRequest, verbs.StatusRemoteOperation}, wc.Status) {
-			w.Errorf("the send that was too long ends with %+v (%v)", wc, wc.Status)
+			w.Errorf("the send that is too long completes as %+v (%v)", wc, wc.Status)
 		}
 		a.expect(4, verbs.StatusFlushed)
 		wc = b.next()
 		if wc.ID != 1 || !slices.Contains([]verbs.Status{verbs.StatusLocalLength, verbs.StatusRemoteInvalidRequest, verbs.StatusLocalQPOperation}, wc.Status) {
-			w.Errorf("the receive that was too short ends with %+v (%v)", wc, wc.Status)
+			w.Errorf("the receive that is too short completes as %+v (%v)", wc, wc.Status)
 		}
 		b.expect(2, verbs.StatusFlushed)
 		if !bytes.Equal(b.mem[4096+64:8192], make([]byte, 4096-64)) {
-			w.Error("memory behind the receive was written")
+			w.Error("memory after the receive was written")
 		}
 	}
 }
 
-// failsLocally posts what is wrong on this side: a protection error, nothing
-// reaches the peer, and the queue pair breaks (specification, volume 1, 9.9.2).
+// failsLocally posts a request with an error on this side. It checks for a protection error,
+// that nothing reaches the peer, and that the queue pair breaks (specification, volume 1,
+// 9.9.2).
 func (e *end) failsLocally(peer *end, wr verbs.SendWR) {
 	e.w.Helper()
 	n, err := e.qp.PostSend([]verbs.SendWR{wr})
-	if err != nil { // a provider may see it at once
+	if err != nil { // a provider may check at the post
 		e.w.errorIs(err, verbs.ErrInvalid)
 		return
 	}
@@ -213,7 +212,7 @@ func (e *end) failsLocally(peer *end, wr verbs.SendWR) {
 	}
 	wc := e.next()
 	if wc.ID != wr.ID || !slices.Contains([]verbs.Status{verbs.StatusLocalProtection, verbs.StatusLocalQPOperation}, wc.Status) {
-		e.w.Errorf("the work request ends with %+v (%v)", wc, wc.Status)
+		e.w.Errorf("the work request completes as %+v (%v)", wc, wc.Status)
 	}
 	e.waitState(verbs.StateErr)
 	e.w.memoryIs(peer.mem, 0, nil, 0)
@@ -234,8 +233,8 @@ func localPastTheEnd(w *world) {
 	}
 }
 
-// wrongLKeyOfAReceive: the receiver has a protection error, the sender a remote
-// operation error (specification, volume 1, 9.9.3.1.6).
+// wrongLKeyOfAReceive: the receiver gets a protection error, the sender a remote operation
+// error (specification, volume 1, 9.9.3.1.6).
 func wrongLKeyOfAReceive(w *world) {
 	a, b := w.pair()
 	sge := b.sge(0, 64)
@@ -248,12 +247,11 @@ func wrongLKeyOfAReceive(w *world) {
 	a.expect(2, verbs.StatusRemoteOperation)
 	wc := b.next()
 	if wc.ID != 1 || !slices.Contains([]verbs.Status{verbs.StatusLocalProtection, verbs.StatusLocalQPOperation}, wc.Status) {
-		w.Errorf("the receive ends with %+v (%v)", wc, wc.Status)
+		w.Errorf("the receive completes as %+v (%v)", wc, wc.Status)
 	}
 }
 
-// earlierSucceed: a request that fails takes those behind it along, not those
-// before it.
+// earlierSucceed: a request that fails flushes those after it, not those before.
 func earlierSucceed(w *world) {
 	a, b := w.pair()
 	pattern(a.mem[:512], 1)
@@ -273,8 +271,8 @@ func earlierSucceed(w *world) {
 	w.memoryIs(b.mem, 0, a.mem[:320], 0)
 }
 
-// allFlushed: 40 unsignalled sends and 16 receives give 56 completions,
-// as rxe and NICs do (specification, volume 1, 10.3.1.6).
+// allFlushed: 40 unsignaled sends and 16 receives give 56 completions, as with rxe and NICs
+// (specification, volume 1, 10.3.1.6).
 func allFlushed(w *world) {
 	a, _ := w.blockedPair()
 	for i := range 40 {
@@ -295,7 +293,7 @@ func allFlushed(w *world) {
 			want, id = &recvs, 100+recvs
 		}
 		if wc.ID != verbs.WRID(id) || wc.Status != verbs.StatusFlushed {
-			w.Fatalf("after %d sends and %d receives comes %+v (%v)", sends, recvs, wc, wc.Status)
+			w.Fatalf("after %d sends and %d receives: unexpected completion %+v (%v)", sends, recvs, wc, wc.Status)
 		}
 		*want++
 	}
@@ -305,8 +303,8 @@ func allFlushed(w *world) {
 	a.noCompletion()
 }
 
-// postedToBroken: in ERR work requests are taken, and flushed (specification,
-// volume 1, 10.3.1.6).
+// postedToBroken: in ERR work requests are accepted and flushed (specification, volume 1,
+// 10.3.1.6).
 func postedToBroken(w *world) {
 	a, b := w.pair()
 	w.noError(a.qp.ToErr())
@@ -320,29 +318,29 @@ func postedToBroken(w *world) {
 	a.expect(3, verbs.StatusFlushed)
 }
 
-// patience is how long a requester tries: (retries + 1) times the timeout, each
-// of which may last up to four times as long (specification, volume 1,
-// 9.7.6.1.3).
+// retryTime returns the limits of the time until a requester reports an error: (retries + 1)
+// times the timeout, each of which may last up to four times as long (specification, volume
+// 1, 9.7.6.1.3).
 func (e *end) retryTime() (least, most time.Duration) {
 	t := verbs.TimeoutDuration(e.w.env.Path.Timeout)
 	n := time.Duration(e.params.retry)
 	return n * t, 4 * (n + 1) * t
 }
 
-// givesUp waits until a request has failed for want of an answer, in the time
-// that the path says.
+// retriesExpire waits until a request fails for lack of an acknowledgement, and checks that
+// the time since the post is within retryTime.
 func (e *end) retriesExpire(id verbs.WRID, since time.Time) {
 	e.w.Helper()
 	e.expect(id, verbs.StatusRetryExceeded)
 	least, most := e.retryTime()
 	if d := time.Since(since); d < least || d > e.w.scaled(most+time.Second) {
-		e.w.Errorf("given up after %v, want %v to %v", d, least, e.w.scaled(most))
+		e.w.Errorf("failed after %v, want %v to %v", d, least, e.w.scaled(most))
 	}
 	e.waitState(verbs.StateErr)
 }
 
-// sentIntoInit: a queue pair in INIT drops what comes without a word, so the
-// message is lost with its retries (specification, volume 1, 10.3.1.2).
+// sentIntoInit: a queue pair in INIT drops packets silently, so all retries of the message
+// are lost (specification, volume 1, 10.3.1.2).
 func sentIntoInit(w *world) {
 	s := w.params(func(s *params) { s.retry = 2 })
 	a, b := w.end(w.nodes[0], s), w.end(w.nodes[1], s)
@@ -367,7 +365,7 @@ func destroyedPeer(w *world) {
 	a.expect(2, verbs.StatusFlushed)
 }
 
-// brokenPeer: a queue pair in ERR answers nothing.
+// brokenPeer: a queue pair in ERR does not respond.
 func brokenPeer(w *world) {
 	a, b := w.pair(func(s *params) { s.retry = 1 })
 	b.recv(1, 0, 8)
@@ -378,8 +376,8 @@ func brokenPeer(w *world) {
 	a.retriesExpire(2, start)
 }
 
-// peerClosesSilently: who only waits is told nothing; an empty write finds out
-// (seen on rxe).
+// peerClosesSilently: a side that only waits is not informed when the peer closes its queue
+// pair. An empty write detects it.
 func peerClosesSilently(w *world) {
 	a, b := w.pair(func(s *params) { s.retry = 1 })
 	a.recv(1, 0, 8)
@@ -392,7 +390,7 @@ func peerClosesSilently(w *world) {
 	a.expect(1, verbs.StatusFlushed)
 }
 
-// wrongPSN: packets that are not expected change nothing.
+// wrongPSN: packets with an unexpected PSN have no effect.
 func wrongPSN(w *world) {
 	s := w.params(func(s *params) { s.retry = 1 })
 	a, b := w.end(w.nodes[0], s), w.end(w.nodes[1], s)
@@ -400,8 +398,8 @@ func wrongPSN(w *world) {
 	b.init()
 	b.recv(1, 0, 8)
 	a.connect(b)
-	// What b expects lies behind what comes: a gap that is never closed. (What
-	// lies ahead looks like a repetition, which rxe acknowledges.)
+	// b expects a PSN before the one that arrives: a gap that never closes. (A PSN
+	// before the expected one looks like a duplicate, which rxe acknowledges.)
 	a.psn = (a.psn - 1000) & 0xffffff
 	b.connect(a)
 	a.post(a.send(2, 0, 8))

@@ -37,7 +37,7 @@ func nothingToRegister(w *world) {
 	e := w.end(w.nodes[0], w.params())
 	for _, mem := range [][]byte{nil, {}} {
 		if mr, err := e.pd.RegisterMemory(mem, verbs.AccessLocalWrite); err == nil {
-			w.Error("no bytes are registered")
+			w.Error("RegisterMemory accepts no bytes")
 			w.noError(mr.Close())
 		} else {
 			w.errorIs(err, verbs.ErrInvalid)
@@ -49,10 +49,10 @@ func tooLarge(w *world) {
 	e := w.end(w.nodes[0], w.params())
 	limit := w.nodes[0].dev.Info().Limits.MRSize
 	if limit > 1<<30 {
-		w.Fatalf("a region may have %d bytes: Env.Lacks must name %q", limit, MaxRegion)
+		w.Fatalf("a region may have %d bytes: Env.Unsupported must contain %q", limit, MaxRegion)
 	}
 	if mr, err := e.pd.RegisterMemory(w.memory(e.n, int(limit)+1), verbs.AccessLocalWrite); err == nil {
-		w.Error("a region of more than the limit is made")
+		w.Error("RegisterMemory accepts more than the limit")
 		w.noError(mr.Close())
 	}
 }
@@ -62,13 +62,13 @@ func remoteNeedsLocal(w *world) {
 	e := w.end(w.nodes[0], w.params())
 	mr, err := e.pd.RegisterMemory(w.memory(e.n, 4096), verbs.AccessRemoteWrite)
 	if err == nil {
-		w.Error("peers may write where the device may not")
+		w.Error("RegisterMemory accepts AccessRemoteWrite without AccessLocalWrite")
 		w.noError(mr.Close())
 	}
 	w.errorIs(err, verbs.ErrInvalid)
 }
 
-// partOfAMapping: a region need not begin or end at a page.
+// partOfAMapping: a region need not begin or end at a page boundary.
 func partOfAMapping(w *world) {
 	var whole []byte
 	a, b := w.pair(func(s *params) {
@@ -101,7 +101,7 @@ func twiceTheSame(w *world) {
 	w.memoryIs(b.mem[:64], 0, a.mem[:64], 0)
 }
 
-// through is a write by a window's key.
+// through returns a write with the key of a window.
 func (e *end) through(peer *end, win verbs.Window, id verbs.WRID, off, n, at int) verbs.SendWR {
 	wr := e.to(peer, id, verbs.OpWrite, off, n, at)
 	wr.RKey = win.RKey()
@@ -117,8 +117,8 @@ func (e *end) window(off, n uint64, access verbs.Access) verbs.Window {
 	return win
 }
 
-// windowAccess: specification, volume 1, 10.6.6.2; ibv_bind_mw(3). Outside of the
-// window, and without the right, its key gives nothing.
+// windowAccess: the key of a window grants access to its range with its rights only
+// (specification, volume 1, 10.6.6.2; ibv_bind_mw(3)).
 func windowAccess(w *world) {
 	a, b := w.pair()
 	win := b.window(4096, 4096, verbs.AccessRemoteWrite)
@@ -145,7 +145,7 @@ func windowAccess(w *world) {
 	w.noError(win.Close())
 }
 
-// windowOfItsQP: a type 2 window holds through its queue pair only.
+// windowOfItsQP: the key of a type 2 window is valid only through its queue pair.
 func windowOfItsQP(w *world) {
 	s := w.params()
 	a1, b1 := w.end(w.nodes[0], s), w.end(w.nodes[1], s)
@@ -162,7 +162,7 @@ func windowOfItsQP(w *world) {
 	w.noError(win.Close())
 }
 
-// windowClose: the key dies with the lease; the region's own still holds.
+// windowClose: Close revokes the key of the window, and not that of its region.
 func windowClose(w *world) {
 	a, b := w.pair()
 	win := b.window(0, 4096, verbs.AccessRemoteWrite)
@@ -181,7 +181,7 @@ func windowKeepsRegion(w *world) {
 	w.errorIs(b.mr.Close(), verbs.ErrBusy)
 	for _, bad := range [][2]uint64{{0, 0}, {memorySize, 1}, {1, memorySize}, {^uint64(0), 2}} {
 		if extra, err := b.qp.BindWindow(b.mr, bad[0], bad[1], verbs.AccessRemoteWrite); err == nil {
-			w.Errorf("a window of %d bytes at %d is bound", bad[1], bad[0])
+			w.Errorf("BindWindow accepts %d bytes at %d", bad[1], bad[0])
 			w.noError(extra.Close())
 		}
 	}
@@ -189,7 +189,7 @@ func windowKeepsRegion(w *world) {
 	w.noError(b.mr.Close())
 }
 
-// windowsUnsupported: "not supported" is an answer.
+// windowsUnsupported: BindWindow fails with ErrUnsupported on a device without windows.
 func windowsUnsupported(w *world) {
 	if !w.unsupported(Windows) {
 		return

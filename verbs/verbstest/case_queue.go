@@ -25,7 +25,7 @@ func queueCases() []testCase {
 	}
 }
 
-// selectiveSignalling: only what asks for it completes (ibv_post_send(3),
+// selectiveSignalling: only signaled requests complete (ibv_post_send(3),
 // IBV_SEND_SIGNALED).
 func selectiveSignalling(w *world) {
 	a, b := w.pair()
@@ -44,7 +44,7 @@ func selectiveSignalling(w *world) {
 	w.memoryIs(b.mem, 0, a.mem[:40*64], 0)
 }
 
-// unsignaledSlots: polling a completion frees the slots of all before it
+// unsignaledSlots: polling a completion frees the slots of all requests before it
 // (specification, volume 1, 10.8.5.1).
 func unsignaledSlots(w *world) {
 	a, b := w.pair(func(s *params) { s.sends = 16 })
@@ -59,17 +59,17 @@ func unsignaledSlots(w *world) {
 	a.noCompletion()
 }
 
-// stuck is a pair whose sends wait for the peer's receives, for ever.
+// blockedPair returns a pair whose sends wait for receives of the peer without limit.
 func (w *world) blockedPair(change ...func(*params)) (a, b *end) {
 	w.Helper()
 	return w.pair(append(change, func(s *params) {
-		s.rnrRetry = 7         // for ever: specification, volume 1, 9.7.5.2.8
-		s.cqSize = 4 * 64 * 64 // a device may make queues longer than asked
+		s.rnrRetry = 7         // unlimited: specification, volume 1, 9.7.5.2.8
+		s.cqSize = 4 * 64 * 64 // a device may create longer queues than requested
 		s.recvs = 128
 	})...)
 }
 
-// sendQueueFull: ErrQueueFull, and room again when what was posted has ended.
+// sendQueueFull: ErrQueueFull, and free slots again when the posted requests have completed.
 func sendQueueFull(w *world) {
 	a, b := w.blockedPair(func(s *params) { s.sends = 16 })
 	posted := 0
@@ -84,7 +84,7 @@ func sendQueueFull(w *world) {
 		}
 	}
 	if posted < 16 || posted == 16*64 {
-		w.Fatalf("a send queue of 16 takes %d", posted)
+		w.Fatalf("a send queue of 16 accepts %d", posted)
 	}
 	a.drains(b, posted)
 	a.post(a.send(9999, 0, 8))
@@ -92,7 +92,7 @@ func sendQueueFull(w *world) {
 	a.expect(9999, verbs.StatusOK)
 }
 
-// drains posts the receives that the stuck sends wait for.
+// drains posts the receives that the sends of a blockedPair wait for.
 func (e *end) drains(peer *end, posted int) {
 	e.w.Helper()
 	for i := range posted {
@@ -116,7 +116,7 @@ func sendQueueFullBatch(w *world) {
 	n, err := a.qp.PostSend(wrs[5:])
 	w.errorIs(err, verbs.ErrQueueFull)
 	if posted += n; posted < 16 || posted == len(wrs) {
-		w.Fatalf("a send queue of 16 takes %d", posted)
+		w.Fatalf("a send queue of 16 accepts %d", posted)
 	}
 	a.drains(b, posted)
 }
@@ -130,7 +130,7 @@ func recvQueueFull(w *world) {
 	posted, err := b.qp.PostRecv(wrs)
 	w.errorIs(err, verbs.ErrQueueFull)
 	if posted < 16 || posted == len(wrs) {
-		w.Fatalf("a receive queue of 16 takes %d", posted)
+		w.Fatalf("a receive queue of 16 accepts %d", posted)
 	}
 	for i := range posted {
 		a.post(a.send(1, 0, 8))
@@ -142,8 +142,8 @@ func recvQueueFull(w *world) {
 	b.expect(4711, verbs.StatusOK)
 }
 
-// batchStopsAtInvalid: what stands before a wrong work request is posted, what
-// stands behind is not (ibv_post_send(3), bad_wr).
+// batchStopsAtInvalid: the requests before an invalid one are posted, those after it are not
+// (ibv_post_send(3), bad_wr).
 func batchStopsAtInvalid(w *world) {
 	a, b := w.pair()
 	wrong := a.send(2, 0, 8)
@@ -154,7 +154,7 @@ func batchStopsAtInvalid(w *world) {
 	n, err := a.qp.PostSend([]verbs.SendWR{a.send(0, 0, 8), a.send(1, 0, 8), wrong, a.send(3, 0, 8)})
 	w.errorIs(err, verbs.ErrInvalid)
 	if n != 2 {
-		w.Errorf("%d were taken, want 2", n)
+		w.Errorf("%d were accepted, want 2", n)
 	}
 	a.expect(0, verbs.StatusOK)
 	a.expect(1, verbs.StatusOK)
@@ -163,15 +163,14 @@ func batchStopsAtInvalid(w *world) {
 	n, err = b.qp.PostRecv([]verbs.RecvWR{{ID: 8, SGL: []verbs.SGE{b.sge(0, 8)}}, long, {ID: 9}})
 	w.errorIs(err, verbs.ErrInvalid)
 	if n != 1 {
-		w.Errorf("%d receives were taken, want 1", n)
+		w.Errorf("%d receives were accepted, want 1", n)
 	}
 	b.expect(7, verbs.StatusOK)
 	b.expect(7, verbs.StatusOK)
 	b.noCompletion()
 }
 
-// pollInBatches: at most as many as there is room for, oldest first
-// (ibv_poll_cq(3)).
+// pollInBatches: Poll returns at most len(wcs) completions, oldest first (ibv_poll_cq(3)).
 func pollInBatches(w *world) {
 	a, b := w.pair()
 	var wrs []verbs.SendWR
@@ -180,7 +179,7 @@ func pollInBatches(w *world) {
 	}
 	a.post(wrs...)
 	if n, err := a.cq.Poll(nil); n != 0 || err != nil {
-		w.Errorf("polling into nothing: %d, %v", n, err)
+		w.Errorf("Poll(nil): %d, %v", n, err)
 	}
 	wcs, got := make([]verbs.WC, 7), 0
 	if !w.eventually(soon, func() bool {
@@ -199,13 +198,13 @@ func pollInBatches(w *world) {
 		}
 		return got == len(wrs)
 	}) {
-		w.Fatalf("%d of %d completions came", got, len(wrs))
+		w.Fatalf("%d of %d completions occurred", got, len(wrs))
 	}
 	a.noCompletion()
 }
 
-// twoOnOne: the completions of several queue pairs come from one queue, each in
-// its own order.
+// twoOnOne: one queue delivers the completions of several queue pairs, those of each in
+// order.
 func twoOnOne(w *world) {
 	s := w.params(func(s *params) { s.cqSize = 256 })
 	a1, b1 := w.end(w.nodes[0], s), w.end(w.nodes[1], s)
@@ -232,14 +231,14 @@ func twoOnOne(w *world) {
 		}
 		*want++
 	}
-	// One breaks, the other one goes on.
+	// If one breaks, the other one continues.
 	w.noError(a1.qp.ToErr())
 	a2.post(a2.to(b2, 5, verbs.OpWrite, 8, 8, 8))
 	a1.expect(5, verbs.StatusOK)
 }
 
-// noOverrun: a queue that has room for everything that can be posted does not
-// overrun when all of it is flushed.
+// noOverrun: a queue of the size of all work requests that can be posted does not overrun
+// when all of them are flushed.
 func noOverrun(w *world) {
 	const each = 32
 	s := w.params(func(s *params) { s.sends, s.recvs, s.cqSize, s.rnrRetry = each, each, 4*each, 7 })
@@ -260,7 +259,7 @@ func noOverrun(w *world) {
 	}
 	w.noError(a1.qp.ToErr())
 	w.noError(a2.qp.ToErr())
-	pause(w.scaled(quiet)) // nobody polls meanwhile
+	pause(w.scaled(quiet)) // without polling
 	for range 4 * each {
 		if wc := a1.next(); wc.Status != verbs.StatusFlushed {
 			w.Fatalf("the completion is %+v (%v)", wc, wc.Status)
@@ -292,7 +291,7 @@ func separateQueues(w *world) {
 	b.expect(1, verbs.StatusOK)
 }
 
-// postSendAndPoll: both counts are right, also when posting fails.
+// postSendAndPoll: both counts are correct, also if the post fails.
 func postSendAndPoll(w *world) {
 	a, b := w.pair()
 	wcs := make([]verbs.WC, 8)
@@ -304,7 +303,7 @@ func postSendAndPoll(w *world) {
 			w.Fatalf("%d of 1 posted: %v", posted, err)
 		}
 		a.polled = append(a.polled, wcs[:polled]...)
-		for len(a.polled) > 0 || i-got > 32 { // no more than there are slots
+		for len(a.polled) > 0 || i-got > 32 { // bounded by the slots of the send queue
 			a.expect(verbs.WRID(got), verbs.StatusOK)
 			got++
 		}
@@ -314,10 +313,10 @@ func postSendAndPoll(w *world) {
 	}
 	posted, polled, err := a.qp.PostSendAndPoll(nil, a.cq, wcs)
 	if posted != 0 || polled != 0 || err != nil {
-		w.Errorf("nothing posted, nothing there: %d, %d, %v", posted, polled, err)
+		w.Errorf("without requests and completions: %d, %d, %v", posted, polled, err)
 	}
 
-	// The wrong one is refused, and what is there is polled all the same.
+	// The invalid request is rejected, and completions are polled nevertheless.
 	a.post(a.to(b, 7, verbs.OpWrite, 0, 64, 0))
 	wrong := a.send(2, 0, 8)
 	wrong.SGL = slices.Repeat(wrong.SGL, a.n.dev.Info().Limits.SGEs+1)
@@ -326,19 +325,19 @@ func postSendAndPoll(w *world) {
 		posted, polled, err := a.qp.PostSendAndPoll([]verbs.SendWR{wrong}, a.cq, wcs)
 		w.errorIs(err, verbs.ErrInvalid)
 		if posted != 0 {
-			w.Errorf("%d posted of a wrong one", posted)
+			w.Errorf("%d invalid requests posted", posted)
 		}
 		total += polled
 		return total > 0
 	}) {
-		w.Error("a completion is not polled beside a post that fails")
+		w.Error("no completion is polled when the post fails")
 	}
 	if wcs[0].ID != 7 {
 		w.Errorf("polled %+v", wcs[0])
 	}
 }
 
-// concurrentPosters: methods may be called from many goroutines.
+// concurrentPosters: several goroutines may post at once.
 func concurrentPosters(w *world) {
 	a, b := w.pair(func(s *params) { s.sends, s.recvs = 128, 128 })
 	const posters, each = 4, 25
@@ -366,7 +365,7 @@ func concurrentPosters(w *world) {
 		wc := a.next()
 		p := int(wc.ID) / each
 		if wc.Status != verbs.StatusOK || p >= posters || int(wc.ID) != p*each+next[p] {
-			w.Fatalf("the completion is %+v; of each poster have come %v", wc, next)
+			w.Fatalf("the completion is %+v; completions per poster so far: %v", wc, next)
 		}
 		next[p]++
 	}
@@ -383,13 +382,13 @@ func cqSize(w *world) {
 			w.Fatal(err)
 		}
 		if c.Size() < size {
-			w.Errorf("asked for room for %d, got %d", size, c.Size())
+			w.Errorf("requested size %d, got %d", size, c.Size())
 		}
 		w.noError(c.Close())
 	}
 	for _, size := range []int{0, -1, w.nodes[0].dev.Info().Limits.CQEntries + 1} {
 		if c, err := w.nodes[0].dev.CreateCQ(verbs.CQConfig{Size: size}); err == nil {
-			w.Errorf("a completion queue for %d is made", size)
+			w.Errorf("CreateCQ accepts size %d", size)
 			w.noError(c.Close())
 		}
 	}

@@ -16,6 +16,7 @@ func stateCases() []testCase {
 	}
 }
 
+// stateIs checks the state of the queue pair.
 func (e *end) stateIs(want verbs.QPState) {
 	e.w.Helper()
 	if s, err := e.qp.State(); err != nil || s != want {
@@ -31,7 +32,7 @@ func connectPair(w *world) {
 		w.Errorf("the queue pairs have numbers %v and %v", a.qp.QPN(), b.qp.QPN())
 	}
 	if a.qp.Endpoint().QPN != a.qp.QPN() {
-		w.Errorf("QPN %v, and the endpoint says %v", a.qp.QPN(), a.qp.Endpoint().QPN)
+		w.Errorf("QPN %v, but the endpoint has %v", a.qp.QPN(), a.qp.Endpoint().QPN)
 	}
 	a.stateIs(verbs.StateReset)
 	a.init()
@@ -64,7 +65,7 @@ func connectPair(w *world) {
 	a.stateIs(verbs.StateErr)
 }
 
-// talksTo sends one message.
+// sendsTo sends one message and checks that it arrives.
 func (e *end) sendsTo(to *end) {
 	e.w.Helper()
 	pattern(e.mem[:100], byte(e.psn))
@@ -96,8 +97,8 @@ func connectToItself(w *world) {
 	e.sendsTo(e)
 }
 
-// wrongTransitions: each step that verbs.CheckTransition refuses is refused by the provider,
-// in words and not as EINVAL, and changes nothing.
+// wrongTransitions: the provider rejects each transition that verbs.CheckTransition rejects,
+// with an error that names the states, and keeps its state.
 func wrongTransitions(w *world) {
 	s := w.params()
 	for _, from := range []verbs.QPState{verbs.StateReset, verbs.StateInit, verbs.StateRTR, verbs.StateRTS, verbs.StateErr} {
@@ -139,7 +140,7 @@ func (e *end) toRTS(peer *end) error {
 	return e.qp.ToRTS(verbs.RTSAttr{PSN: e.psn, Timeout: p.Timeout, Retry: p.Retry, RNRRetry: p.RNRRetry, MaxReadAtomic: p.ReadAtomic})
 }
 
-// bring takes a queue pair in RESET to a state.
+// moveTo moves a queue pair in RESET to a state.
 func (e *end) moveTo(peer *end, to verbs.QPState) {
 	e.w.Helper()
 	steps := []struct {
@@ -164,8 +165,8 @@ func (e *end) moveTo(peer *end, to verbs.QPState) {
 	}
 }
 
-// wrongAttributes: what RTRAttr.Check and RTSAttr.Check refuse, and what only
-// the device can know.
+// wrongAttributes: the provider rejects the attributes that RTRAttr.Check and RTSAttr.Check
+// reject, and those that only the device can check.
 func wrongAttributes(w *world) {
 	s := w.params()
 	e, peer := w.end(w.nodes[0], s), w.end(w.nodes[1], s)
@@ -190,7 +191,7 @@ func wrongAttributes(w *world) {
 		a := good
 		change(&a)
 		if err := e.qp.ToRTR(a); err == nil {
-			w.Fatalf("%s is taken", name)
+			w.Fatalf("ToRTR accepts %s", name)
 		}
 		e.stateIs(verbs.StateInit)
 	}
@@ -208,8 +209,8 @@ func wrongAttributes(w *world) {
 	}
 }
 
-// resetAndReuse: in RESET everything posted is forgotten, without completions
-// (specification, volume 1, 10.3.1.1), and the queue pair can be used again.
+// resetAndReuse: ToReset discards all work requests without completions (specification,
+// volume 1, 10.3.1.1), and the queue pair can be used again.
 func resetAndReuse(w *world) {
 	a, b := w.pair()
 	a.sendsTo(b)
@@ -230,7 +231,7 @@ func resetAndReuse(w *world) {
 	b.noCompletion()
 }
 
-// postsInEachState: receives are taken from INIT on, sends in RTS only
+// postsInEachState: receives are accepted from INIT on, sends only in RTS and ERR
 // (ibv_post_recv(3), ibv_post_send(3); specification, volume 1, 10.3.1).
 func postsInEachState(w *world) {
 	s := w.params()
@@ -239,28 +240,27 @@ func postsInEachState(w *world) {
 		e.moveTo(peer, from)
 		n, err := e.qp.PostSend([]verbs.SendWR{e.send(1, 0, 8)})
 		if n != 0 {
-			w.Errorf("%d sends are taken in %v", n, from)
+			w.Errorf("%d sends are accepted in %v", n, from)
 		}
 		w.errorIs(err, verbs.ErrInvalid)
 		w.errorContains(err, from.String())
 		n, err = e.qp.PostRecv([]verbs.RecvWR{{ID: 2, SGL: []verbs.SGE{e.sge(0, 8)}}})
 		if from == verbs.StateReset {
 			if n != 0 {
-				w.Errorf("%d receives are taken in %v", n, from)
+				w.Errorf("%d receives are accepted in %v", n, from)
 			}
 			w.errorIs(err, verbs.ErrInvalid)
 			continue
 		}
 		if n != 1 || err != nil {
-			w.Errorf("in %v %d of 1 receives are taken: %v", from, n, err)
+			w.Errorf("in %v %d of 1 receives are accepted: %v", from, n, err)
 		}
 		w.noError(e.qp.ToErr())
 		e.expect(2, verbs.StatusFlushed)
 	}
 }
 
-// receiverInRTR: a queue pair in RTR takes messages (specification, volume
-// 1, 10.3.1.3).
+// receiverInRTR: a queue pair in RTR receives messages (specification, volume 1, 10.3.1.3).
 func receiverInRTR(w *world) {
 	s := w.params()
 	a, b := w.end(w.nodes[0], s), w.end(w.nodes[1], s)

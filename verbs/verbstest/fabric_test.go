@@ -10,7 +10,7 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// side is one end of a connection, with everything that it needs.
+// side is one end of a connection with all its objects.
 type side struct {
 	t   testing.TB
 	dev verbs.Device
@@ -24,8 +24,8 @@ type side struct {
 
 const sideMemory = 1 << 20
 
-// sidePath is how the sides of these tests are connected: a dead peer is found
-// in 4 times 67 ms.
+// sidePath is the path of the connections of these tests. A dead peer is detected after 4
+// timeouts of 67 ms.
 var sidePath = verbs.Path{
 	Port: 1, Access: verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic,
 	SGIDIndex: gidIndexIPv4, MTU: verbs.MTU4096, Timeout: 14, Retry: 3, RNRRetry: 3,
@@ -96,8 +96,8 @@ func connect(t testing.TB, a, b *side) {
 	}
 }
 
-// pair is two connected sides on two hosts, closed at the end, when nothing may
-// be left.
+// pair returns two connected sides on two hosts. At the end of the test it closes them and
+// checks that no object is left.
 func pair(t testing.TB, f *Fabric) (*side, *side) {
 	t.Helper()
 	a, b := newSide(t, f, "a"), newSide(t, f, "b")
@@ -131,8 +131,7 @@ func (s *side) post(wrs ...verbs.SendWR) {
 	}
 }
 
-// write is a signalled write of this side's memory to the same place of the
-// peer's.
+// write returns a signaled write of this side's memory to the same offset of the peer's.
 func (s *side) write(id verbs.WRID, to *side, off, n int) verbs.SendWR {
 	return verbs.SendWR{
 		ID: id, Op: verbs.OpWrite, Signaled: true, SGL: []verbs.SGE{s.sge(off, n)},
@@ -140,7 +139,7 @@ func (s *side) write(id verbs.WRID, to *side, off, n int) verbs.SendWR {
 	}
 }
 
-// next is the next completion, waited for by an event.
+// next waits for the next completion.
 func (s *side) next() verbs.WC {
 	s.t.Helper()
 	var wc [1]verbs.WC
@@ -199,19 +198,19 @@ func TestSendAndWriteCarryBytes(t *testing.T) {
 		}
 		a.expect(1, verbs.StatusOK)
 		if !bytes.Equal(a.mem[:n], b.mem[:n]) {
-			t.Error("the message is another one")
+			t.Error("the message has wrong bytes")
 		}
 		fill(a.mem[:n], 2)
 		a.post(a.write(2, b, 0, n))
 		a.expect(2, verbs.StatusOK)
 		if !bytes.Equal(a.mem[:n], b.mem[:n]) {
-			t.Error("the content is another one")
+			t.Error("the write stored wrong bytes")
 		}
 		b.idle()
 	})
 }
 
-func TestDestroyedPeerIsFoundWhenTheRetriesAreUsedUp(t *testing.T) {
+func TestDestroyedPeerFailsAfterRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := pair(t, NewFabric(Options{Seed: 1, Latency: time.Microsecond}))
 		b.qp.Close()
@@ -220,7 +219,7 @@ func TestDestroyedPeerIsFoundWhenTheRetriesAreUsedUp(t *testing.T) {
 		a.expect(1, verbs.StatusRetryExceeded)
 		least := 4 * verbs.TimeoutDuration(sidePath.Timeout)
 		if d := time.Since(start); d < least || d > least+time.Millisecond {
-			t.Errorf("found after %v, want %v", d, least)
+			t.Errorf("failed after %v, want %v", d, least)
 		}
 		if s, err := a.qp.State(); s != verbs.StateErr || err != nil {
 			t.Errorf("state %v, %v", s, err)
@@ -283,7 +282,7 @@ func TestOpenNamesTheDevices(t *testing.T) {
 	}
 }
 
-func TestLackingFeaturesAreAnswered(t *testing.T) {
+func TestUnsupportedFeatures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := NewFabric(Options{Devices: []DeviceOptions{{NoWindows: true, NoAtomics: true, NoGoMemory: true, MaxInline: 64}}})
 		a, b := pair(t, f)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// bugs lists what is planted, each with cases that must fail by it.
+// bugs lists the bugs, each with cases that must fail because of it.
 var bugs = []struct {
 	bug   bug
 	cases []string
@@ -41,19 +41,19 @@ var bugs = []struct {
 	{ignoresSolicited, []string{"Event/SolicitedOnly"}},
 }
 
-// bugEnv makes TestFaulty, in a process of its own, run the suite over a
-// fabric with that bug.
+// bugEnv is the environment variable by which TestSuiteFindsBugs makes TestFaulty, in a
+// process of its own, run the suite on a fabric with a bug.
 const bugEnv = "VERBSTEST_BUG"
 
 func TestFaulty(t *testing.T) {
 	m := bug(os.Getenv(bugEnv))
 	if m == "" {
-		return // TestSuiteFindsBugs starts it
+		return // run by TestSuiteFindsBugs only
 	}
 	Run(t, memoryEnv(Options{Seed: 1, Latency: 10 * time.Microsecond}, true, m))
 }
 
-// TestSuiteFindsBugs: each planted bug fails the cases that are about it.
+// TestSuiteFindsBugs: each bug makes its cases fail.
 func TestSuiteFindsBugs(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -76,12 +76,12 @@ func TestSuiteFindsBugs(t *testing.T) {
 	}
 }
 
-// firstComplaint is the first line that a failed test printed.
+// firstComplaint returns the first line that a failed test printed.
 func firstComplaint(out string) string {
 	for line := range strings.Lines(out) {
 		if strings.Contains(line, ".go:") && !strings.Contains(line, "goroutine") {
 			return strings.TrimSpace(line)
 		}
 	}
-	return "without a word"
+	return "without a message"
 }

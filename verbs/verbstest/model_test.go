@@ -11,7 +11,7 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// The operations of a program, one a byte, and a parameter behind it.
+// The operations of a program: one byte each, followed by a parameter byte.
 const (
 	opWrite = iota
 	opWriteImm
@@ -33,27 +33,27 @@ const (
 	opKinds
 )
 
-// modelSizes are what the work requests move: around the size of a segment.
+// modelSizes are the lengths of the work requests, around the segment size.
 var modelSizes = []int{0, 1, 8, 4096, segmentSize - 1, segmentSize, segmentSize + 1, 2*segmentSize + 77}
 
 const (
-	modelSlot = 3 * segmentSize // of memory, for each work request
-	modelWRs  = 20              // at most, of a program
+	modelSlot = 3 * segmentSize // bytes of memory per work request
+	modelWRs  = 20              // maximum work requests of a program
 )
 
-// promised is what the model knows of a work request when it is posted.
-type promised struct {
+// prediction is the result of a work request that the model expects.
+type prediction struct {
 	op   verbs.Opcode
 	id   verbs.WRID
-	read []byte // what a read or atomic brings, at its slot of the requester's memory
+	read []byte // content that a read or atomic returns at its slot; nil: any
 	slot int
-	from int // of a read: where in the peer's memory
+	from int // offset of a read in the peer's memory
 }
 
-// overtaken forgets what reads bring that a later write may overtake: one that is
-// asked for again sees what is there then (specification, volume 1, 9.4.4 and
-// table 76). A fence keeps the write back.
-func overtaken(sent []promised, at, n int, fence bool) {
+// clearOverlappingReads clears the expected content of reads that a later write overlaps: a
+// retransmitted read returns the memory of that time (specification, volume 1, 9.4.4 and
+// table 76). A fenced write waits for the reads.
+func clearOverlappingReads(sent []prediction, at, n int, fence bool) {
 	for i := range sent {
 		if r := &sent[i]; r.op == verbs.OpRead && !fence && at < r.from+len(r.read) && r.from < at+n {
 			r.read = nil
@@ -61,10 +61,10 @@ func overtaken(sent []promised, at, n int, fence bool) {
 	}
 }
 
-// FuzzModel runs programs of posts and faults and compares with a model that
-// carries out everything at once: with retries for ever, all ends well, in
-// order, once, with the same bytes. A program may break the queue pair; then
-// what ended well is a beginning of what was posted, and the rest is flushed.
+// FuzzModel runs programs of posts and faults and compares the results with a model that
+// executes each request at once. With unlimited retries all requests succeed, once, in
+// order, with the same bytes. If the program breaks the queue pair, a prefix of the requests
+// succeeds and the rest is flushed.
 func FuzzModel(f *testing.F) {
 	f.Add([]byte{opWrite, 3, opWriteImm, 6, opRecv, 1, opPoll, 0})
 	f.Add([]byte{opLoss, 9, opWrite, 7, opRead, 7, opAdd, 0, opSend, 5, opWait, 3})
@@ -109,9 +109,9 @@ func runModel(t *testing.T, program []byte) {
 	}
 	link, back := f.OneWay("a", "b"), f.OneWay("b", "a")
 
-	model := make([]byte, len(b.mem)) // b's memory when everything posted is done
-	var sent []promised
-	var messages []uint32 // what takes a receive, by its imm
+	model := make([]byte, len(b.mem)) // b's memory after all posted requests
+	var sent []prediction
+	var messages []uint32 // immediate data of the requests that consume a receive
 	var got []verbs.WC    // a's completions
 	var received []verbs.WC
 	recvs, broken, polls := 0, false, 0
@@ -143,11 +143,11 @@ func runModel(t *testing.T, program []byte) {
 			here := modelSlot * k
 			wr := a.write(verbs.WRID(k), b, here, n)
 			wr.RemoteAddr = b.mr.Addr() + uint64(at)
-			what := promised{id: verbs.WRID(k), slot: here}
+			what := prediction{id: verbs.WRID(k), slot: here}
 			switch op {
 			case opWrite, opWriteImm:
 				wr.Fence = arg&0x80 != 0
-				overtaken(sent, at, n, wr.Fence)
+				clearOverlappingReads(sent, at, n, wr.Fence)
 				fill(a.mem[here:here+n], arg+byte(k))
 				copy(model[at:], a.mem[here:here+n])
 				if op == opWriteImm {
@@ -157,15 +157,14 @@ func runModel(t *testing.T, program []byte) {
 			case opSend:
 				wr.Op, wr.Imm = verbs.OpSendImm, uint32(k)
 				messages = append(messages, wr.Imm)
-				wr.SGL[0].Length = 0 // receives lie nowhere in the model
-				wr.SGL = nil
+				wr.SGL = nil // receives have no memory in the model
 			case opRead:
 				wr.Op, wr.Fence = verbs.OpRead, arg&0x80 != 0
 				what.read, what.from = bytes.Clone(model[at:at+n]), at
 			case opAdd:
 				wr.Op, wr.Add = verbs.OpFetchAdd, uint64(arg)+1
 				wr.SGL[0].Length = 8
-				overtaken(sent, at, 8, false)
+				clearOverlappingReads(sent, at, 8, false)
 				what.read = bytes.Clone(model[at : at+8])
 				binary.NativeEndian.PutUint64(model[at:], binary.NativeEndian.Uint64(model[at:])+wr.Add)
 			}
@@ -211,7 +210,7 @@ func runModel(t *testing.T, program []byte) {
 			}
 		}
 	}
-	// Everything is mended, and there is room for every message.
+	// All faults end, and a receive is posted for each message.
 	for _, l := range []*Link{link, back} {
 		l.Restore().Release().SetLoss(0)
 	}
@@ -227,7 +226,7 @@ func runModel(t *testing.T, program []byte) {
 	time.Sleep(time.Second)
 	poll()
 
-	// Each ends once, in order.
+	// Each request completes once, in order.
 	if len(got) != len(sent) {
 		t.Fatalf("%d of %d work requests ended", len(got), len(sent))
 	}

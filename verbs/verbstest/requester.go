@@ -4,7 +4,8 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// transmit sends what may be sent.
+// transmit sends segments of the posted work requests as far as the window, fences and the
+// limit of reads allow.
 func (q *qp) transmit() {
 	for q.state == verbs.StateRTS && q.rnrUntil == 0 && q.sending < q.posted && !q.closed {
 		w := q.work(q.sending)
@@ -12,7 +13,7 @@ func (q *qp) transmit() {
 			break
 		}
 		if status := q.checkLocal(w); status != verbs.StatusOK {
-			// It fails in its turn, after those before it.
+			// The request fails after those before it have completed.
 			if q.finished == q.sending {
 				q.failLocked(status)
 			}
@@ -29,7 +30,7 @@ func (q *qp) transmit() {
 	q.setRetryTimer()
 }
 
-// checkLocal looks at a work request's own memory.
+// checkLocal checks a work request against the local limits and memory.
 func (q *qp) checkLocal(w *sendWork) verbs.Status {
 	if w.length > uint64(q.nic.options.MaxMessage) {
 		return verbs.StatusLocalLength
@@ -43,7 +44,7 @@ func (q *qp) checkLocal(w *sendWork) verbs.Status {
 	return verbs.StatusOK
 }
 
-// resolve finds the memory that a work request names.
+// resolve looks up the memory of a work request. It returns false if an SGE is invalid.
 func (q *qp) resolve(w *sendWork) bool {
 	if len(w.sgl) == 0 {
 		return true // inline or empty
@@ -69,14 +70,14 @@ func (q *qp) sendSegment(w *sendWork) {
 	p.total, p.n = w.length, min(segmentSize, w.length-p.off)
 	p.addr, p.rkey, p.imm, p.solic = w.wr.RemoteAddr, w.wr.RKey, w.wr.Imm, w.wr.Solicited
 	switch w.wr.Op {
-	case verbs.OpRead: // one packet asks for all
+	case verbs.OpRead: // one packet requests all segments
 		p.n = w.length - p.off
 		q.segSent = w.seg + w.segs
 	case verbs.OpCompareSwap:
-		p.a, p.b, p.n = w.wr.Compare, w.wr.Swap, 0
+		p.compareAdd, p.swap, p.n = w.wr.Compare, w.wr.Swap, 0
 		q.segSent++
 	case verbs.OpFetchAdd:
-		p.a, p.n = w.wr.Add, 0
+		p.compareAdd, p.n = w.wr.Add, 0
 		q.segSent++
 	default:
 		q.segSent++
@@ -87,8 +88,8 @@ func (q *qp) sendSegment(w *sendWork) {
 	q.send(p)
 }
 
-// setRetryTimer sees to it that the retry timer runs while something is not
-// acknowledged.
+// setRetryTimer starts the retry timer if segments are unacknowledged and it is not running,
+// and stops it if there are none.
 func (q *qp) setRetryTimer() {
 	if q.segSent == q.segAcked || q.rts.Timeout == 0 || q.rnrUntil != 0 || q.state != verbs.StateRTS {
 		q.deadline = 0
@@ -103,11 +104,12 @@ func (q *qp) setRetryTimer() {
 	}
 }
 
-// retryTimer is the schedule's: send again what was not acknowledged in time.
+// retryTimer handles the retry timer: it retransmits unacknowledged segments, or fails the
+// oldest request when the retries are exhausted.
 func (q *qp) retryTimer() {
 	f := q.nic.f
 	if f.now < q.timerAt {
-		return // set for what was to be later, and is earlier now
+		return // an event of a later deadline; an earlier one was scheduled
 	}
 	q.timerAt = 0
 	if q.closed || q.deadline == 0 {
@@ -117,7 +119,7 @@ func (q *qp) retryTimer() {
 		q.setRetryTimer()
 		return
 	}
-	if q.lastArrival > f.now { // on a slow wire, the answer is still to come
+	if q.lastArrival > f.now { // the reply is still in flight, on a slow wire
 		q.deadline = 0
 		q.setRetryTimer()
 		return
@@ -132,7 +134,7 @@ func (q *qp) retryTimer() {
 	q.retransmitFrom(q.segAcked)
 }
 
-// retransmitFrom sends again from a segment on.
+// retransmitFrom sends all segments from seg on again.
 func (q *qp) retransmitFrom(seg uint64) {
 	q.segSent = seg
 	q.reads = 0
@@ -149,7 +151,7 @@ func (q *qp) retransmitFrom(seg uint64) {
 	q.transmit()
 }
 
-// rnrTimer is the schedule's: the time after an RNR NAK is over.
+// rnrTimer handles the end of the wait after an RNR NAK.
 func (q *qp) rnrTimer() {
 	if q.closed || q.rnrUntil == 0 || q.nic.f.now < q.rnrUntil {
 		return
@@ -158,7 +160,7 @@ func (q *qp) rnrTimer() {
 	q.transmit()
 }
 
-// answered takes a packet of the responder.
+// handleReply handles an ACK, a NAK or a response of the responder.
 func (q *qp) handleReply(p *packet) {
 	before := q.segAcked
 	if p.seg > q.segPosted {
@@ -190,14 +192,14 @@ func (q *qp) handleReply(p *packet) {
 	q.transmit()
 }
 
-// progress is what an acknowledgement of something new means to the patience.
+// resetRetries restarts the retry counts and the timer, after progress.
 func (q *qp) resetRetries() {
 	q.retries, q.rnrRetries, q.deadline = 0, 0, 0
 }
 
-// acknowledge takes everything before a segment as done. What was asked for is
-// only done when it was answered: an answer that is missing is asked for again,
-// and true returned.
+// acknowledge completes the work requests whose segments lie before seg. A read or atomic
+// completes only by its response. If a response is missing, acknowledge retransmits from
+// there and returns true.
 func (q *qp) acknowledge(seg uint64) bool {
 	for q.segAcked < seg && q.finished < q.posted {
 		w := q.work(q.finished)
@@ -218,13 +220,14 @@ func (q *qp) acknowledge(seg uint64) bool {
 	return false
 }
 
-// skipFinished leaves out what was to be sent again and has ended meanwhile.
+// skipFinished skips segments that are due for retransmission but were acknowledged
+// meanwhile.
 func (q *qp) skipFinished() {
 	q.segSent = max(q.segSent, q.segAcked)
 	q.sending = max(q.sending, q.finished)
 }
 
-// handleRNR is the answer to an RNR NAK.
+// handleRNR waits after an RNR NAK, or fails when the RNR retries are exhausted.
 func (q *qp) handleRNR(p *packet) {
 	if q.segAcked != p.seg || q.finished == q.posted || q.rnrUntil != 0 {
 		return
@@ -240,7 +243,7 @@ func (q *qp) handleRNR(p *packet) {
 	q.retransmitFrom(p.seg)
 }
 
-// takeResponse stores what a read or an atomic brought.
+// takeResponse stores the content of a response.
 func (q *qp) takeResponse(p *packet) {
 	if q.finished >= q.posted {
 		return
@@ -260,7 +263,7 @@ func (q *qp) takeResponse(p *packet) {
 	q.segAcked++
 	q.resetRetries()
 	if q.segAcked == w.seg+w.segs {
-		if q.finished < q.sending { // else it was about to be asked for again
+		if q.finished < q.sending { // else it was to be retransmitted
 			q.reads--
 		}
 		q.finishLocked(verbs.StatusOK)
@@ -268,7 +271,7 @@ func (q *qp) takeResponse(p *packet) {
 	q.skipFinished()
 }
 
-// finishLocked ends the oldest work request.
+// finishLocked completes the oldest work request.
 func (q *qp) finishLocked(status verbs.Status) {
 	w := q.work(q.finished)
 	q.finished++
@@ -278,7 +281,7 @@ func (q *qp) finishLocked(status verbs.Status) {
 	q.pushLocked(q.sendCQ, cqe{wc: verbs.WC{ID: w.wr.ID, Status: status, Op: completionOf(w.wr.Op)}, freed: &q.sendFreed, upTo: q.finished}, false)
 }
 
-// failLocked ends the oldest work request and breaks the queue pair.
+// failLocked completes the oldest work request with an error and breaks the queue pair.
 func (q *qp) failLocked(status verbs.Status) {
 	q.detachInFlightLocked()
 	q.finishLocked(status)

@@ -8,8 +8,7 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// handleRequest carries out a request of the peer, in order (specification, volume 1,
-// 9.7.5).
+// handleRequest executes a request of the peer, in order (specification, volume 1, 9.7.5).
 func (q *qp) handleRequest(p *packet) {
 	if q.state == verbs.StateRTR && !q.established {
 		q.established = true
@@ -42,7 +41,7 @@ func (q *qp) handleRequest(p *packet) {
 	}
 }
 
-// repeatReply answers a request that was carried out before: its answer was lost.
+// repeatReply answers a duplicate of an executed request, whose reply was lost.
 func (q *qp) repeatReply(p *packet) {
 	switch p.op {
 	case verbs.OpRead:
@@ -56,7 +55,7 @@ func (q *qp) repeatReply(p *packet) {
 	}
 }
 
-// reply sends an answer to a request.
+// reply sends an ACK or NAK for a request.
 func (q *qp) reply(to *packet, kind packetKind, seg uint64) {
 	p := q.nic.f.newPacketLocked()
 	p.kind, p.psn, p.seg = kind, to.psn, seg
@@ -64,8 +63,8 @@ func (q *qp) reply(to *packet, kind packetKind, seg uint64) {
 	q.send(p)
 }
 
-// reject answers that a request fails, and breaks the queue pair (specification,
-// volume 1, 9.9.3.1, classes A and C).
+// reject sends a NAK with an error status and breaks the queue pair (specification, volume
+// 1, 9.9.3.1, classes A and C).
 func (q *qp) reject(to *packet, status verbs.Status) {
 	if !q.nic.f.hasBug(omitsAccessNAK) {
 		p := q.nic.f.newPacketLocked()
@@ -80,14 +79,15 @@ func (q *qp) reject(to *packet, status verbs.Status) {
 	}
 }
 
-// failReceive ends the receive at hand with an error of this side.
+// failReceive completes the current receive with the status own, and rejects the request
+// with the status theirs.
 func (q *qp) failReceive(p *packet, own, theirs verbs.Status) {
 	q.receiving = false
 	q.received(verbs.WC{Status: own}, false)
 	q.reject(p, theirs)
 }
 
-// checkAccess refuses what the queue pair does not allow.
+// checkAccess rejects a request that needs rights which the queue pair does not grant.
 func (q *qp) checkAccess(p *packet, need verbs.Access) bool {
 	if q.access&need == need || q.nic.f.hasBug(ignoresQPRights) {
 		return true
@@ -96,7 +96,8 @@ func (q *qp) checkAccess(p *packet, need verbs.Access) bool {
 	return false
 }
 
-// advance goes on to the next segment, and acknowledges.
+// advance expects the next segment, and acknowledges at the end of a message and every
+// ackEvery segments.
 func (q *qp) advance(p *packet) {
 	q.segExpected++
 	if p.off+p.n == p.total || q.segExpected%ackEvery == 0 {
@@ -104,7 +105,7 @@ func (q *qp) advance(p *packet) {
 	}
 }
 
-// mtuFits refuses a message whose packets are not of this side's size.
+// mtuFits rejects a message whose packets do not match the path MTU of this side.
 func (q *qp) mtuFits(p *packet) bool {
 	if p.mtu == q.mtu || p.total <= uint64(min(p.mtu, q.mtu)) {
 		return true
@@ -113,8 +114,8 @@ func (q *qp) mtuFits(p *packet) bool {
 	return false
 }
 
-// takeReceive takes the oldest posted receive; false when there is none, which
-// the requester is told.
+// takeReceive consumes the oldest posted receive. If there is none, it sends an RNR NAK and
+// returns false.
 func (q *qp) takeReceive(p *packet) bool {
 	if q.recvTaken == q.recvPosted {
 		q.reply(p, nakRNR, p.seg)
@@ -124,12 +125,13 @@ func (q *qp) takeReceive(p *packet) bool {
 	return true
 }
 
-// received completes the receive that was taken last.
+// received completes the last consumed receive.
 func (q *qp) received(wc verbs.WC, solicited bool) {
 	wc.ID = q.recv(q.recvTaken - 1).id
 	q.pushLocked(q.recvCQ, cqe{wc: wc, freed: &q.recvFreed, upTo: q.recvTaken}, solicited)
 }
 
+// takeSend executes a segment of a send.
 func (q *qp) takeSend(p *packet) {
 	if !q.mtuFits(p) {
 		return
@@ -172,6 +174,7 @@ func (q *qp) takeSend(p *packet) {
 	q.advance(p)
 }
 
+// takeWrite executes a segment of a write.
 func (q *qp) takeWrite(p *packet) {
 	if !q.checkAccess(p, verbs.AccessRemoteWrite) || !q.mtuFits(p) {
 		return
@@ -187,7 +190,7 @@ func (q *qp) takeWrite(p *packet) {
 		mem, ok := q.grantedLocked(p.addr, p.total, p.rkey, verbs.AccessRemoteWrite)
 		if !ok {
 			if last && p.op == verbs.OpWriteImm {
-				q.recvTaken-- // it is flushed
+				q.recvTaken-- // reject flushes it
 			}
 			q.reject(p, verbs.StatusRemoteAccess)
 			return
@@ -216,7 +219,7 @@ func (q *qp) immOf(p *packet) uint32 {
 	return p.imm
 }
 
-// store copies a segment's content to where it goes.
+// store copies the content of a segment to off in dst.
 func (q *qp) store(dst [][]byte, off uint64, p *packet) {
 	if p.data != nil {
 		copyPieces(dst, off, [][]byte{p.data}, 0, p.n)
@@ -225,7 +228,8 @@ func (q *qp) store(dst [][]byte, off uint64, p *packet) {
 	copyPieces(dst, off, p.work.mem, p.off, p.n)
 }
 
-// sendReadResponse sends what a read asks for, as it is now.
+// sendReadResponse sends the current content that a read requests. It returns false if it
+// rejected the read.
 func (q *qp) sendReadResponse(p *packet) bool {
 	if q.rtr.MaxDestReadAtomic == 0 {
 		q.reject(p, verbs.StatusRemoteInvalidRequest)
@@ -256,6 +260,7 @@ func (q *qp) sendReadResponse(p *packet) bool {
 	}
 }
 
+// takeAtomic executes an atomic.
 func (q *qp) takeAtomic(p *packet) {
 	if !q.checkAccess(p, verbs.AccessRemoteAtomic) {
 		return
@@ -271,9 +276,9 @@ func (q *qp) takeAtomic(p *packet) {
 	}
 	old := binary.NativeEndian.Uint64(mem)
 	if p.op == verbs.OpFetchAdd {
-		binary.NativeEndian.PutUint64(mem, old+p.a)
-	} else if old == p.a {
-		binary.NativeEndian.PutUint64(mem, p.b)
+		binary.NativeEndian.PutUint64(mem, old+p.compareAdd)
+	} else if old == p.compareAdd {
+		binary.NativeEndian.PutUint64(mem, p.swap)
 	}
 	q.atomics[p.seg%maxReadAtomic] = atomicResponse{seg: p.seg, value: old, valid: true}
 	q.segExpected++

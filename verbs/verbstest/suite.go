@@ -11,38 +11,37 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// Env is what a provider's test gives to Run.
+// Env configures Run for a provider.
 type Env struct {
-	// Ends returns the two devices between which the cases work; they may be
-	// one. It is called at the beginning of each case. What it needs it gives
-	// back when t ends.
+	// Ends returns the two devices that the cases connect; they may be the same. It is
+	// called at the start of each case, and frees its resources with t.Cleanup.
 	Ends func(t testing.TB) (a, b End)
-	// Path has what the cases do not choose themselves, for both directions:
-	// MTU (0 for the smaller of what the ports have active), TrafficClass,
-	// ServiceLevel, PKeyIndex, Timeout (0 for 14, 67 ms).
+	// Path holds the path parameters that the cases do not choose, for both directions:
+	// MTU (0 means the smaller active MTU of the two ports), TrafficClass,
+	// ServiceLevel, PKeyIndex, Timeout (0 means code 14, 67 ms).
 	Path verbs.Path
-	// Memory returns memory that can be registered, of that many bytes, all
-	// zero, until t ends. Nil for the Go heap, where DeviceInfo.GoMemory is set.
+	// Memory returns zeroed memory of size bytes that can be registered, valid until t
+	// ends. Nil means the Go heap, which needs DeviceInfo.GoMemory.
 	Memory func(t testing.TB, size int) []byte
-	// TimeScale multiplies every wait: 1 on a real machine, which 0 means too; 40
-	// in an emulated one.
+	// TimeScale multiplies all waits. 0 means 1; emulated machines need about 40.
 	TimeScale int
-	// Groups are those that run; nil for all.
+	// Groups selects the groups of cases by name; nil means all.
 	Groups []string
-	// Sizes are lengths of messages in Data, beside those of the suite.
+	// Sizes adds lengths of messages in bytes to those of the group Data.
 	Sizes []int
-	// Virtual runs each case on virtual time (testing/synctest).
+	// Virtual runs each case on virtual time, in a bubble of testing/synctest.
 	Virtual bool
-	// Unsupported says what the provider cannot do, with the reason; where the ends
-	// have two providers, what one of them cannot, and Windows if b's cannot. The cases that
-	// need it are skipped with it. That what it claims to have is not among
-	// them, and the reverse, is tested.
+	// Unsupported maps each feature that the provider does not have to the reason, with
+	// which the cases that need it are skipped. If the two ends have different
+	// providers, it has the features that either lacks, but Windows only if the second
+	// end lacks it. The suite checks Windows and Atomics against DeviceInfo.
 	Unsupported map[Feature]string
-	// SetPort takes a's port down, or up again. Needed unless PortEvents is
-	// lacking.
+	// SetPort takes the port of the first end down or up. Required unless PortEvents is
+	// in Unsupported.
 	SetPort func(t testing.TB, a End, up bool)
-	// KernelCounts, when not nil, counts the objects that are open on an end's
-	// device by other means than the provider's: the kernel's count.
+	// KernelCounts, when not nil, returns the number of open objects of a device from a
+	// source other than the provider: the kernel. It must be the same before and after
+	// each case.
 	KernelCounts func(t testing.TB, e End) verbs.Counts
 }
 
@@ -54,22 +53,22 @@ type End struct {
 	GIDIndex uint8
 }
 
-// Feature is what not every provider has.
+// Feature is an optional feature of providers.
 type Feature string
 
-// The features that can be lacking.
+// The features that Env.Unsupported can name.
 const (
 	Atomics     Feature = "atomics"           // OpCompareSwap and OpFetchAdd
 	Reads       Feature = "reads"             // OpRead
 	Inline      Feature = "inline"            // SendWR.Inline
-	Windows     Feature = "windows"           // BindWindow, of the second end
-	SelfConnect Feature = "to itself"         // a queue pair connected to itself
-	PortEvents  Feature = "port events"       // EventPortDown and EventPortActive, and a way to cause them
-	QPEvents    Feature = "queue pair events" // EventQPAccess or EventQPRequest when a peer's request is refused
-	MaxRegion   Feature = "limit of regions"  // a Limits.MRSize that is small enough to be exceeded in a test
+	Windows     Feature = "windows"           // QP.BindWindow
+	SelfConnect Feature = "self-connection"   // a queue pair connected to itself
+	PortEvents  Feature = "port events"       // EventPortDown and EventPortActive, and a way to cause them (Env.SetPort)
+	QPEvents    Feature = "queue pair events" // EventQPAccess or EventQPRequest for a rejected request of the peer
+	MaxRegion   Feature = "limit of regions"  // a Limits.MRSize that a test can exceed, at most 1 GiB
 )
 
-// testCase is one behaviour.
+// testCase checks one behaviour.
 type testCase struct {
 	name  string
 	needs []Feature
@@ -95,8 +94,8 @@ func groups() []struct {
 	}
 }
 
-// Run runs the suite, each case as a subtest of its own. After each one all
-// objects are closed, in order, and the device's counts are zero.
+// Run runs the suite. Each case is a subtest GROUP/CASE. After each case it closes all
+// objects in order and checks that no object of the devices is left.
 func Run(t *testing.T, env Env) {
 	env.TimeScale = max(env.TimeScale, 1)
 	if env.Path.Timeout == 0 {
@@ -110,8 +109,8 @@ func Run(t *testing.T, env Env) {
 			for _, c := range g.cases {
 				t.Run(c.name, func(t *testing.T) {
 					for _, f := range c.needs {
-						if reason, lacks := env.Unsupported[f]; lacks {
-							t.Skipf("the provider lacks %s: %s", f, reason)
+						if reason, ok := env.Unsupported[f]; ok {
+							t.Skipf("the provider does not support %s: %s", f, reason)
 						}
 					}
 					if env.Virtual {
@@ -128,7 +127,7 @@ func Run(t *testing.T, env Env) {
 func runCase(t *testing.T, env Env, c testCase) {
 	ctx, cancel := context.WithTimeout(t.Context(), caseTime*time.Duration(env.TimeScale))
 	w := &world{TB: t, env: env, ctx: ctx}
-	t.Cleanup(func() { // after the objects are closed
+	t.Cleanup(func() { // runs after the objects are closed
 		cancel()
 		w.running.Wait()
 	})
@@ -142,34 +141,34 @@ func runCase(t *testing.T, env Env, c testCase) {
 	c.run(w)
 }
 
-// The suite's own numbers. All waits are multiplied by Env.TimeScale.
+// Constants of the suite. Env.TimeScale multiplies all times.
 const (
-	// caseTime ends a case that hangs.
+	// caseTime is the time limit of a case.
 	caseTime = time.Minute
-	// soon is how long a case waits for what has to happen at once.
+	// soon is how long a case waits for an event that must occur promptly.
 	soon = 10 * time.Second
-	// quiet is how long a case looks whether nothing happens.
+	// quiet is how long a case checks that an event does not occur.
 	quiet = 50 * time.Millisecond
-	// defaultTimeout is 67 ms.
+	// defaultTimeout is the code of 67 ms, for Env.Path.Timeout.
 	defaultTimeout = 14
-	// memorySize is what each end registers.
+	// memorySize is the size of each end's memory in bytes.
 	memorySize = 1 << 20
-	// wakeUps is how many round trips must be without a lost wake-up.
+	// wakeUps is the number of messages of the cases that look for lost wake-ups.
 	wakeUps = 1000
 )
 
-// lacks says whether a feature is among those that are not expected.
+// unsupported reports whether the environment lacks a feature.
 func (w *world) unsupported(f Feature) bool {
-	_, lacks := w.env.Unsupported[f]
-	return lacks
+	_, ok := w.env.Unsupported[f]
+	return ok
 }
 
-// words fails the case unless an error says all of that.
+// errorContains fails the case unless the error text contains all of want.
 func (w *world) errorContains(err error, want ...string) {
 	w.Helper()
 	for _, s := range want {
 		if err == nil || !strings.Contains(err.Error(), s) {
-			w.Errorf("the error does not tell %q: %v", s, err)
+			w.Errorf("the error does not contain %q: %v", s, err)
 		}
 	}
 }

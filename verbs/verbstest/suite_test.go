@@ -7,8 +7,8 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// memoryEnv is the suite's environment over a fabric. A region's limit is low
-// enough to be exceeded.
+// memoryEnv returns an environment of the suite on a fabric. The limit of a memory region is
+// low enough for a test to exceed it.
 func memoryEnv(o Options, virtual bool, plant bug) Env {
 	limits := defaultLimits()
 	limits.MRSize = 8 << 20
@@ -53,7 +53,7 @@ func memoryEnv(o Options, virtual bool, plant bug) Env {
 	}
 }
 
-// TestSuite: fabrics of all kinds pass.
+// TestSuite runs the suite on fabrics with different options.
 func TestSuite(t *testing.T) {
 	for _, c := range []struct {
 		name    string

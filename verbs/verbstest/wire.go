@@ -8,34 +8,32 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// wire carries packets from one port to another, in order. Guarded by the
-// fabric's lock.
+// wire carries packets from one port to another, in order. The fabric's lock guards it.
 type wire struct {
 	from, to  *port
 	latency   time.Duration
-	bandwidth int64 // bytes per second; 0 for at once
+	bandwidth int64 // bytes per second; 0: unlimited
 	loss      float64
 	cut       bool
 	hold      bool
 	held      []*packet
-	last      time.Duration // when the last packet arrives that is on the way
-	free      time.Duration // when the wire takes the next one
-	carried   uint64        // bytes that have arrived
+	last      time.Duration // when the last packet in flight arrives
+	free      time.Duration // when the wire accepts the next packet
+	carried   uint64        // bytes of content that arrived
 	meter     *meter
 }
 
-// meter counts the bytes that a link carries, to do something at a number of
-// them.
+// meter counts the bytes that a link carries, for HoldAfter and CutAfter.
 type meter struct {
 	carried uint64
 	holdAt  uint64
 	cutAt   uint64
-	held    chan struct{} // closed when the hold begins; nil when none is to come
+	held    chan struct{} // closed when the hold begins; nil if none is planned
 	cut     chan struct{} // likewise
-	wires   []*wire       // that stop together
+	wires   []*wire       // of the link
 }
 
-// wireLocked is the wire from one port to another, made at its first use.
+// wireLocked returns the wire from one port to another, and creates it on first use.
 func (f *Fabric) wireLocked(from, to *port) *wire {
 	w := from.wires[to]
 	if w == nil {
@@ -45,15 +43,15 @@ func (f *Fabric) wireLocked(from, to *port) *wire {
 	return w
 }
 
-// Link is all wires between two hosts, or in one direction between them, for
-// the faults of a test.
+// Link is a set of wires between two hosts or NICs. Its methods change their properties and
+// inject faults, and return the link for chaining.
 type Link struct {
 	f     *Fabric
 	wires []*wire
 }
 
-// Link is what joins two hosts: every port of one with every port of the other,
-// both ways. A host's link to itself is its loopback.
+// Link returns all wires between two hosts, in both directions. The link of a host to
+// itself is its loopback.
 func (f *Fabric) Link(a, b string) *Link {
 	ab, ba := f.OneWay(a, b), f.OneWay(b, a)
 	if a != b {
@@ -62,8 +60,7 @@ func (f *Fabric) Link(a, b string) *Link {
 	return ab
 }
 
-// OneWay is the direction of a link in which packets go from one host to the
-// other. Acknowledgements go the other way.
+// OneWay returns the wires in one direction. Acknowledgements travel in the other one.
 func (f *Fabric) OneWay(from, to string) *Link {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -76,7 +73,7 @@ func (f *Fabric) OneWay(from, to string) *Link {
 	return l
 }
 
-// Between is what joins two NICs, both ways: one rail.
+// Between returns the wires between two NICs, in both directions: one rail.
 func (f *Fabric) Between(a, b *NIC) *Link {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -105,21 +102,20 @@ func (l *Link) each(do func(*wire)) *Link {
 	return l
 }
 
-// SetLatency changes how long packets travel that are sent from now on; none
-// overtakes an earlier one.
+// SetLatency changes the latency of packets sent from now on. No packet overtakes an
+// earlier one.
 func (l *Link) SetLatency(d time.Duration) *Link { return l.each(func(w *wire) { w.latency = d }) }
 
-// SetBandwidth changes how many bytes per second each wire takes; 0 for all at
-// once.
+// SetBandwidth changes the bandwidth of each wire, in bytes per second; 0 means unlimited.
 func (l *Link) SetBandwidth(bytesPerSecond int64) *Link {
 	return l.each(func(w *wire) { w.bandwidth = bytesPerSecond })
 }
 
-// SetLoss changes the share of packets that get lost, 0 to 1. They are sent
-// again, so loss costs time, until the retries are used up.
+// SetLoss changes the probability that a packet is lost, 0 to 1. Queue pairs retransmit, so
+// loss costs time, until their retries are exhausted.
 func (l *Link) SetLoss(share float64) *Link { return l.each(func(w *wire) { w.loss = share }) }
 
-// Cut loses everything, also what is on the way, until Restore. Nobody is told.
+// Cut drops all packets, including those in flight, until Restore. Devices get no event.
 func (l *Link) Cut() *Link { return l.each((*wire).sever) }
 
 func (w *wire) sever() {
@@ -130,7 +126,7 @@ func (w *wire) sever() {
 	w.held = nil
 }
 
-// Restore ends a cut, also one that has not happened yet.
+// Restore ends a cut, and cancels a pending CutAfter.
 func (l *Link) Restore() *Link {
 	return l.each(func(w *wire) {
 		w.cut = false
@@ -140,12 +136,12 @@ func (l *Link) Restore() *Link {
 	})
 }
 
-// Hold stops packets on their way, until Release. What waits for their answer
-// may time out and send again meanwhile.
+// Hold delays all packets until Release. Queue pairs that wait for an acknowledgement may
+// time out meanwhile and retransmit.
 func (l *Link) Hold() *Link { return l.each(func(w *wire) { w.hold = true }) }
 
-// Release ends a hold, also one that has not happened yet: everything arrives
-// at once, in order.
+// Release ends a hold, and cancels a pending HoldAfter. The held packets arrive at once, in
+// order.
 func (l *Link) Release() *Link {
 	return l.each(func(w *wire) {
 		w.hold = false
@@ -159,17 +155,16 @@ func (l *Link) Release() *Link {
 	})
 }
 
-// HoldAfter lets n more bytes of content arrive, over all wires of the link
-// together, and then holds them all. The channel is closed when that has
-// happened. One link counts at a time on a wire: another one that has the wire,
-// too, takes the place of this one.
+// HoldAfter holds the link after n more bytes of content have arrived, over all its wires
+// together. The channel is closed when the hold begins. A wire counts for one link at a
+// time: a later HoldAfter or CutAfter of another link replaces this one on shared wires.
 func (l *Link) HoldAfter(n uint64) <-chan struct{} {
 	c := make(chan struct{})
 	l.measure(func(m *meter) { m.holdAt, m.held = m.carried+n, c })
 	return c
 }
 
-// CutAfter does the same with a cut.
+// CutAfter is like HoldAfter, with a cut.
 func (l *Link) CutAfter(n uint64) <-chan struct{} {
 	c := make(chan struct{})
 	l.measure(func(m *meter) { m.cutAt, m.cut = m.carried+n, c })
@@ -193,7 +188,7 @@ func (l *Link) measure(do func(*meter)) {
 	m.check(0)
 }
 
-// check does what is to happen when n more bytes want to pass.
+// check begins the hold or cut if n more bytes would exceed its limit.
 func (m *meter) check(n uint64) {
 	if m.held != nil && m.carried+n > m.holdAt || m.held != nil && m.carried >= m.holdAt {
 		close(m.held)
@@ -211,7 +206,7 @@ func (m *meter) check(n uint64) {
 	}
 }
 
-// Carried is how many bytes of content have arrived over the link.
+// Carried returns the number of bytes of content that arrived over the link.
 func (l *Link) Carried() (n uint64) {
 	l.f.mu.Lock()
 	defer l.f.mu.Unlock()
@@ -221,61 +216,64 @@ func (l *Link) Carried() (n uint64) {
 	return n
 }
 
-// packet is what travels as one: a segment of a message, or an answer.
+// packet is the unit of transmission: a segment of a message, or a reply.
 type packet struct {
 	kind packetKind
 	wire *wire
-	sgid verbs.GID // the sender's address
-	dst  verbs.QPN
-	// from is the sending queue pair; its number stays what it was.
+	sgid verbs.GID // source address
+	dst  verbs.QPN // destination queue pair
+	// from is the sending queue pair. fromQPN is kept apart: from may be closed.
 	from    *qp
 	fromQPN verbs.QPN
-	// psn is the first one of the requester's life: who expects another one
-	// does not know the packet.
+	// psn is the initial PSN of the requester. A queue pair that expects another
+	// initial PSN drops the packet.
 	psn verbs.PSN
 	mtu verbs.MTU
 
-	// Of a request. seg numbers it: a queue pair's segments are numbered
-	// from 0 on, as packets are by PSNs. Of an answer: what it is about.
+	// seg is the number of the segment: the segments of a queue pair are numbered from
+	// 0, as packets are by PSN. In a reply it is the segment that the reply is for.
 	seg   uint64
 	op    verbs.Opcode
-	off   uint64 // in the message
-	n     uint64 // bytes of this segment; of a read request, all that is asked for
+	off   uint64 // of the segment in the message
+	n     uint64 // bytes of this segment; of a read request, all requested bytes
 	total uint64 // of the message
 	work  *sendWork
-	// number is the work request's: when that has ended, its slot may be
-	// another's, and the packet is a second copy of what was taken.
+	// number is that of the work request. If the request has completed, its slot may
+	// have been reused, and the packet is a duplicate of one that was accepted.
 	number uint64
 	imm    uint32
 	solic  bool
 	addr   uint64
 	rkey   verbs.RKey
-	a, b   uint64 // operands of an atomic; of its answer, a is the old value
+	// Operands of an atomic.
+	compareAdd, swap uint64
 
-	status verbs.Status // of a nakError
-	wait   uint8        // of an RNR NAK: the code of the time
-	// data is the content, where it is not read from the sender's memory on
-	// arrival: an answer's, and that of a sender who has let go meanwhile.
+	status verbs.Status // of nakError
+	wait   uint8        // of an RNR NAK: the code of the time to wait
+	// data is the content of a response, and of a request whose sender has released
+	// its memory. The content of other requests is read from the sender's memory on
+	// arrival.
 	data []byte
-	buf  []byte // for use as data
-	void bool   // there is no content any more: a second copy
+	buf  []byte // capacity to reuse for data
+	void bool   // a duplicate without content
 
-	next, prev *packet // requests of one queue pair under way; next also in the free list
+	next, prev *packet // list of the queue pair's requests in flight; next also links the free list
 	tracked    bool
 }
 
-// packetKind says what a packet is.
+// packetKind is the type of a packet.
 type packetKind uint8
 
 const (
 	request     packetKind = iota
-	ack                    // everything before seg was taken
-	nakError               // NAK: seg failed with status
-	nakSequence            // NAK: seg was expected
+	ack                    // all segments before seg were accepted
+	nakError               // NAK: seg was rejected with status
+	nakSequence            // NAK of a sequence error: seg was expected
 	nakRNR                 // RNR NAK: no receive is posted for seg
-	response               // seg of a read or atomic
+	response               // seg of a read, or the old value of an atomic
 )
 
+// newPacketLocked returns a zero packet; freeLocked returns it to the free list.
 func (f *Fabric) newPacketLocked() *packet {
 	p := f.free
 	if p == nil {
@@ -297,8 +295,8 @@ func (f *Fabric) dropLocked(p *packet) {
 	f.freeLocked(p)
 }
 
-// list enters a request among those that read the memory of their sender when
-// they arrive.
+// track adds a request to the list of its sender: its content is read from the sender's
+// memory when it arrives.
 func (p *packet) track() {
 	q := p.from
 	p.tracked = true
@@ -325,8 +323,8 @@ func (p *packet) untrack() {
 	p.next, p.prev = nil, nil
 }
 
-// detachInFlightLocked lets what is on the way from a queue pair take its content
-// along: from now on the memory that it came from is its owner's.
+// detachInFlightLocked copies the content of the queue pair's requests in flight, so that
+// their memory is the owner's again.
 func (q *qp) detachInFlightLocked() {
 	for p := q.inFlight; p != nil; {
 		next := p.next
@@ -378,25 +376,25 @@ func (q *qp) send(p *packet) {
 	f.schedule.add(timedEvent{at: at, packet: p})
 }
 
-// lostLocked says whether one of the packets is lost that n bytes take.
+// lostLocked reports whether at least one of the packets of n bytes is lost.
 func (f *Fabric) lostLocked(share float64, n uint64, mtu verbs.MTU) bool {
 	packets := max(1, (n+uint64(mtu)-1)/uint64(mtu))
 	return f.random.Float64() >= math.Pow(1-share, float64(packets))
 }
 
-// routeLocked is the port that a queue pair's peer has, by its address.
+// routeLocked returns the port with the address of the queue pair's peer, or nil.
 func (q *qp) routeLocked() *port {
 	f := q.nic.f
 	if q.peer.GID.IsZero() {
 		return f.lids[q.peer.LID]
 	}
-	if f.gids[q.sgid] != q.port { // the address was taken away
+	if f.gids[q.sgid] != q.port { // the source address was removed
 		return nil
 	}
 	return f.gids[q.peer.GID]
 }
 
-// arrive is the end of a packet's way.
+// arrive delivers a packet, unless its wire is cut or held.
 func (f *Fabric) arrive(p *packet) {
 	w := p.wire
 	if m := w.meter; m != nil && p.n > 0 && (p.kind != request || p.op != verbs.OpRead) {
@@ -431,8 +429,8 @@ func (f *Fabric) arrive(p *packet) {
 	f.dropLocked(p)
 }
 
-// accepts says whether a packet comes from the queue pair's peer, as a device
-// checks it; what does not is dropped without a word (rxe_recv.c).
+// accepts reports whether a packet comes from the peer of the queue pair, as devices check
+// it. Other packets are dropped silently (drivers/infiniband/sw/rxe/rxe_recv.c).
 func (q *qp) accepts(p *packet) bool {
 	if q.port != p.wire.to || q.peer.QPN != p.fromQPN {
 		return false

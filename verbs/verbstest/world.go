@@ -11,16 +11,16 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// world is what a case works with.
+// world is the environment of one case.
 type world struct {
 	testing.TB
 	env     Env
 	ctx     context.Context
-	nodes   [2]*node // the same one where there is one device
+	nodes   [2]*node // the same one twice, if both ends are one device
 	running sync.WaitGroup
 }
 
-// node is an open device.
+// node is an open device with the address of its port.
 type node struct {
 	w   *world
 	end End
@@ -30,8 +30,8 @@ type node struct {
 	mtu verbs.MTU
 }
 
-// open opens a device, and closes it at the end of the case, when nothing may be
-// open on it.
+// open opens a device. At the end of the case it checks that no object is open on it, and
+// closes it.
 func (w *world) open(e End) *node {
 	w.Helper()
 	var before verbs.Counts
@@ -45,12 +45,12 @@ func (w *world) open(e End) *node {
 	}
 	w.Cleanup(func() {
 		if c := n.dev.Counts(); c != (verbs.Counts{}) {
-			w.Errorf("open on %s at the end: %+v", e.Device, c)
+			w.Errorf("still open on %s at the end: %+v", e.Device, c)
 		}
 		w.noError(n.dev.Close())
 		if w.env.KernelCounts != nil {
 			if after := w.env.KernelCounts(w, e); after != before {
-				w.Errorf("the witness counts %+v on %s after the case, and %+v before", after, e.Device, before)
+				w.Errorf("Env.KernelCounts of %s: %+v after the case, %+v before", e.Device, after, before)
 			}
 		}
 	})
@@ -81,7 +81,7 @@ func (w *world) noError(err error) {
 	}
 }
 
-// is fails the case unless an error is a sentinel.
+// errorIs fails the case unless errors.Is(err, sentinel).
 func (w *world) errorIs(err, sentinel error) {
 	w.Helper()
 	if !errors.Is(err, sentinel) {
@@ -89,11 +89,11 @@ func (w *world) errorIs(err, sentinel error) {
 	}
 }
 
-// within is a wait on this machine.
+// scaled multiplies a wait by Env.TimeScale.
 func (w *world) scaled(d time.Duration) time.Duration { return d * time.Duration(w.env.TimeScale) }
 
-// until polls until something is so; false when it is not so in time. The
-// pauses let virtual time go on.
+// eventually polls a condition until it is true, or returns false after d. The pauses let
+// virtual time advance.
 func (w *world) eventually(d time.Duration, so func() bool) bool {
 	start := time.Now()
 	for wait := time.Microsecond; !so(); wait = min(2*wait, time.Millisecond) {
@@ -105,19 +105,19 @@ func (w *world) eventually(d time.Duration, so func() bool) bool {
 	return true
 }
 
-// wants is what a case asks of the two ends of a connection.
+// params holds the parameters of an end of a connection.
 type params struct {
 	sends, recvs, sges, inline int
-	cqSize                     int           // of the completion queue; 0 for all that can be posted
-	access                     verbs.Access  // of the memory
-	allows                     verbs.Access  // of the queue pair
+	cqSize                     int           // of the completion queue; 0: all work requests that can be posted
+	access                     verbs.Access  // of the memory region
+	allows                     verbs.Access  // of the queue pair, for its peer
 	retry, rnrRetry            uint8         // of both ends
-	reads                      uint8         // at once
-	rnr                        uint8         // code of the time that a peer without receives asks for
-	cq                         verbs.CQ      // in place of one of its own
-	of                         *end          // whose protection domain is taken
-	size                       int           // of the memory, where more than memorySize
-	memory                     func() []byte // in place of it
+	reads                      uint8         // outstanding reads and atomics
+	rnr                        uint8         // code of the time to wait after an RNR NAK
+	cq                         verbs.CQ      // completion queue to share; nil: a new one
+	of                         *end          // end whose protection domain and memory are shared; nil: new ones
+	size                       int           // of the memory in bytes, if more than memorySize
+	memory                     func() []byte // returns the memory to use; nil: Env.Memory or the Go heap
 }
 
 const (
@@ -161,10 +161,10 @@ type end struct {
 	mem    []byte
 	mr     verbs.MR
 	psn    verbs.PSN
-	polled []verbs.WC // polled before they were asked for
+	polled []verbs.WC // completions that were polled and not yet checked
 }
 
-// end makes an end whose queue pair is in RESET.
+// end creates an end with its queue pair in RESET.
 func (w *world) end(n *node, s params) *end {
 	w.Helper()
 	e := &end{w: w, n: n, params: s, cq: s.cq}
@@ -190,11 +190,11 @@ func (w *world) end(n *node, s params) *end {
 		w.closeAtEnd(e.mr)
 	}
 	if e.cq == nil {
-		room := s.cqSize
-		if room == 0 {
-			room = s.sends + s.recvs
+		size := s.cqSize
+		if size == 0 {
+			size = s.sends + s.recvs
 		}
-		if e.cq, err = n.dev.CreateCQ(verbs.CQConfig{Size: room}); err != nil {
+		if e.cq, err = n.dev.CreateCQ(verbs.CQConfig{Size: size}); err != nil {
 			w.Fatal(err)
 		}
 		w.closeAtEnd(e.cq)
@@ -206,28 +206,28 @@ func (w *world) end(n *node, s params) *end {
 		w.Fatal(err)
 	}
 	w.closeAtEnd(e.qp)
-	e.psn = verbs.PSN(e.qp.QPN()*2654435761) & 0xffffff // another one for each
+	e.psn = verbs.PSN(e.qp.QPN()*2654435761) & 0xffffff // differs between queue pairs
 	return e
 }
 
-// closes closes an object at the end of the case, those that came later first.
+// closeAtEnd closes an object at the end of the case, in reverse order of the calls.
 func (w *world) closeAtEnd(c interface{ Close() error }) {
 	w.Cleanup(func() { w.noError(c.Close()) })
 }
 
-// memory returns memory for a device.
+// memory returns memory that the device can register.
 func (w *world) memory(n *node, size int) []byte {
 	w.Helper()
 	if w.env.Memory != nil {
 		return w.env.Memory(w, size)
 	}
 	if !n.dev.Info().GoMemory {
-		w.Fatal("Env.Memory is needed: the device takes no Go memory")
+		w.Fatal("Env.Memory is missing: the device does not accept Go memory")
 	}
 	return make([]byte, size)
 }
 
-// path is how an end sends.
+// path returns the path of an end to its peer.
 func (e *end) path(to *end) verbs.Path {
 	p := e.w.env.Path
 	p.Port, p.SGIDIndex = e.n.end.Port, e.n.end.GIDIndex
@@ -238,7 +238,7 @@ func (e *end) path(to *end) verbs.Path {
 	return p
 }
 
-// endpoint is what the peer is told.
+// endpoint returns the endpoint of an end, for its peer.
 func (e *end) endpoint() verbs.Endpoint {
 	p := e.qp.Endpoint()
 	p.PSN, p.GID, p.LID = e.psn, e.n.gid, e.n.lid
@@ -259,7 +259,7 @@ func (e *end) connect(to *end) {
 	}
 }
 
-// pair is a connection between the two devices.
+// pair returns two connected ends, one on each device.
 func (w *world) pair(change ...func(*params)) (a, b *end) {
 	w.Helper()
 	s := w.params(change...)
@@ -276,17 +276,18 @@ func (w *world) join(a, b *end) {
 	b.connect(a)
 }
 
-// sge is a piece of the end's memory.
+// sge returns an SGE of the end's memory.
 func (e *end) sge(off, n int) verbs.SGE {
 	return verbs.SGE{Addr: e.mr.Addr() + uint64(off), Length: uint32(n), LKey: e.mr.LKey()}
 }
 
-// send is a signalled send of one piece.
+// send returns a signaled send with one SGE.
 func (e *end) send(id verbs.WRID, off, n int) verbs.SendWR {
 	return verbs.SendWR{ID: id, Op: verbs.OpSend, Signaled: true, SGL: []verbs.SGE{e.sge(off, n)}}
 }
 
-// to is a signalled operation on one piece of each end's memory.
+// to returns a signaled operation on n bytes at off of this end's memory and at of the
+// peer's.
 func (e *end) to(peer *end, id verbs.WRID, op verbs.Opcode, off, n, at int) verbs.SendWR {
 	return verbs.SendWR{
 		ID: id, Op: op, Signaled: true, SGL: []verbs.SGE{e.sge(off, n)},
@@ -301,7 +302,7 @@ func (e *end) post(wrs ...verbs.SendWR) {
 	}
 }
 
-// recv posts a receive of one piece; of none when n is 0.
+// recv posts a receive with one SGE, or none if n is 0.
 func (e *end) recv(id verbs.WRID, off, n int) {
 	e.w.Helper()
 	wr := verbs.RecvWR{ID: id}
@@ -313,7 +314,7 @@ func (e *end) recv(id verbs.WRID, off, n int) {
 	}
 }
 
-// poll takes what is there.
+// poll polls the completion queue once into e.polled.
 func (e *end) poll() {
 	e.w.Helper()
 	var wcs [16]verbs.WC
@@ -324,18 +325,18 @@ func (e *end) poll() {
 	e.polled = append(e.polled, wcs[:n]...)
 }
 
-// next is the next completion.
+// next polls for the next completion.
 func (e *end) next() verbs.WC {
 	e.w.Helper()
 	if !e.w.eventually(soon, func() bool { e.poll(); return len(e.polled) > 0 }) {
-		e.w.Fatal("a completion does not come")
+		e.w.Fatal("no completion occurred")
 	}
 	wc := e.polled[0]
 	e.polled = e.polled[1:]
 	return wc
 }
 
-// expect is the next completion, which must be that.
+// expect returns the next completion and checks its ID and status.
 func (e *end) expect(id verbs.WRID, status verbs.Status) verbs.WC {
 	e.w.Helper()
 	wc := e.next()
@@ -345,15 +346,15 @@ func (e *end) expect(id verbs.WRID, status verbs.Status) verbs.WC {
 	return wc
 }
 
-// nothing sees that no completion comes for a while.
+// noCompletion checks that no completion occurs for a while.
 func (e *end) noCompletion() {
 	e.w.Helper()
 	if e.w.eventually(quiet, func() bool { e.poll(); return len(e.polled) > 0 }) {
-		e.w.Fatalf("a completion comes that must not: %+v", e.polled[0])
+		e.w.Fatalf("unexpected completion: %+v", e.polled[0])
 	}
 }
 
-// becomes waits for a state of the queue pair.
+// waitState waits until the queue pair is in a state.
 func (e *end) waitState(want verbs.QPState) {
 	e.w.Helper()
 	var state verbs.QPState
@@ -368,7 +369,7 @@ func (e *end) waitState(want verbs.QPState) {
 	}
 }
 
-// wait is the next completion, waited for by an event.
+// wait returns the next completion, with Arm and Wait in place of polling.
 func (e *end) wait() (verbs.WC, error) {
 	for {
 		if len(e.polled) > 0 {
@@ -398,7 +399,7 @@ func (e *end) wait() (verbs.WC, error) {
 	}
 }
 
-// background runs something beside the case, which ends after it.
+// background runs do in a goroutine. The case ends after it.
 func (w *world) background(do func()) (ended <-chan struct{}) {
 	done := make(chan struct{})
 	w.running.Go(func() {
@@ -408,15 +409,14 @@ func (w *world) background(do func()) (ended <-chan struct{}) {
 	return done
 }
 
-// pattern fills memory so that no two places look alike.
+// pattern fills memory with bytes that differ from place to place.
 func pattern(b []byte, seed byte) {
 	for i := range b {
 		b[i] = byte(i)*31 + byte(i>>8)*17 + byte(i>>16)*7 + seed
 	}
 }
 
-// only checks that of some memory one piece is as it should be, and that the
-// rest is still all of one byte.
+// memoryIs checks that mem holds want at offset at, and the byte rest everywhere else.
 func (w *world) memoryIs(mem []byte, at int, want []byte, rest byte) {
 	w.Helper()
 	if rest == 0 && bytes.Equal(mem[at:at+len(want)], want) && empty(mem[:at]) && empty(mem[at+len(want):]) {
@@ -433,7 +433,7 @@ func (w *world) memoryIs(mem []byte, at int, want []byte, rest byte) {
 	}
 }
 
-// empty says whether memory is all zero: each byte is the one before it.
+// empty reports whether mem is all zero, by comparing each byte with the one before.
 func empty(mem []byte) bool {
 	return len(mem) == 0 || mem[0] == 0 && bytes.Equal(mem[1:], mem[:len(mem)-1])
 }
