@@ -35,10 +35,10 @@ type CatalogOptions struct {
 	CacheBytes int64
 	// EndStep is called once for each step that a puller was given, when
 	// its stream has ended: what is kept of the step is not needed any more.
-	// It must not block. Nil for nobody.
+	// It must not block. It may be nil.
 	EndStep func(step int64)
-	// Progress is told how much of a publication's content has been read
-	// for its digests, some times a second. Nil for nobody.
+	// Progress is called a few times a second while the content of a
+	// publication is read for its digests. Nil for no reports.
 	Progress func(publication string, done, total int64)
 	// Logger gets a line for each publication and each pull; nil for none.
 	Logger *slog.Logger

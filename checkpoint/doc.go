@@ -9,15 +9,15 @@
 //
 // A publication does not change; its version is derived from its content. Open
 // gives a puller a step of its own and the rendezvous key of each tensor. The
-// tensors then come through the ordinary rendezvous of whatever transport there
-// is: there is no second data path. The step ends with the stream of Open, by
-// whatever cause, and with it everything that is kept for the puller.
+// tensors then come through the ordinary rendezvous of the transport that is
+// configured: there is no second data path. The step ends when the stream of
+// Open ends, for any reason, and everything kept for the puller ends with it.
 //
-// Published tensors are not sent into a step's table. Their keys are answered
-// in every step, by reference, as often as asked, so what one puller took is
-// there for all others (ARCHITECTURE.md section 6b).
+// Published tensors are not put into a step's table. Every request for one of
+// their keys, in any step, is answered with a reference to the same tensor,
+// which stays there for all others.
 //
-// Tensors that lie in files are read when they are asked for, into memory that
-// all who ask for them share. A file must stay as it was when it was published:
-// one whose size, time or inode changed is an error to pullers.
+// Tensors in files are read when the first request for them comes. Requests at
+// the same time share one read and one buffer. A file must stay as it was when
+// it was published: pullers get an error when its size, time or inode changed.
 package checkpoint

@@ -21,8 +21,8 @@ func quote(s string) string {
 	return strconv.Quote(s[:maxQuoted]) + "... (" + strconv.Itoa(len(s)) + " bytes)"
 }
 
-// wrap returns err with what was being done in front of it, and with the class
-// that codeOf says.
+// wrap puts what, the operation that failed, in front of err. codeOf gives the
+// code.
 func wrap(what string, err error) *status.Error {
 	if _, ok := errors.AsType[*status.Error](err); ok {
 		return status.From(err).WithPrefix(what)
@@ -63,7 +63,7 @@ func toGRPC(err error) error {
 	return grpcstatus.Error(codes.Code(e.Code()), status.ForPeer(e.Message()))
 }
 
-// fromGRPC is the inverse of toGRPC, with what was asked in front.
+// fromGRPC is the inverse of toGRPC. It puts what, the operation, in front.
 func fromGRPC(what string, err error) *status.Error {
 	s := grpcstatus.Convert(err)
 	if s.Code() == codes.Unimplemented {

@@ -51,8 +51,8 @@ func openFile(path string) (*os.File, fs.FileInfo, error) {
 	return f, stat, nil
 }
 
-// changed tells how a file differs from what was published; nil when it does
-// not. Pullers see the message, so it has no directories.
+// changed returns an error with the difference between a file and what was
+// published; nil when there is none. Pullers see the message, so it has no directories.
 func (f *file) changed(now fs.FileInfo) error {
 	var how string
 	switch {
@@ -144,7 +144,7 @@ func readPlain(r io.ReaderAt, e *TensorInfo, a tensor.Allocator) (*tensor.Tensor
 	return t, nil
 }
 
-// inspect reads the header of a file and returns what a manifest says of it;
+// inspect reads the header of a file and returns its part of a manifest;
 // the entries have no digests and no file number yet.
 func inspect(path string, mmap bool) (*file, []TensorInfo, error) {
 	f := &file{path: path, info: FileInfo{Name: filepath.Base(path)}}
@@ -172,7 +172,7 @@ func (f *file) inspect(r io.ReaderAt) ([]TensorInfo, error) {
 		}
 		f.info.Format = FormatNPY
 		info := n.Info()
-		// Bytes is the file's as yet; reading tells what the tensor has.
+		// Bytes is the size in the file for now. The tensor's size is known when it is read.
 		return []TensorInfo{{
 			Name: defaultName(f.path), DType: info.DType, Shape: info.Shape, Bytes: info.Bytes, Offset: info.Offset,
 		}}, nil

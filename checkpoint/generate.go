@@ -14,7 +14,7 @@ import (
 	"github.com/tryst-rdma/tryst/tensor/safetensors"
 )
 
-// GenerateOptions says what Generate makes.
+// GenerateOptions are the options of Generate.
 type GenerateOptions struct {
 	// Model is one of Models; DefaultModel when empty.
 	Model string
@@ -25,8 +25,8 @@ type GenerateOptions struct {
 	Shards int
 	// Force replaces files that exist.
 	Force bool
-	// Progress is told how many bytes of the tensors are written, some times
-	// a second. Nil for nobody.
+	// Progress is called a few times a second with the bytes of tensors that
+	// are written. Nil for no reports.
 	Progress func(done, total int64)
 }
 

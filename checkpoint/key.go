@@ -16,8 +16,8 @@ const edgePrefix = "publication:"
 
 const upperHex = "0123456789ABCDEF"
 
-// EdgeName returns the edge name of a published tensor's key, for who receives
-// it without a Puller. Its source is the device of the catalog, its frame and
+// EdgeName returns the edge name of a published tensor's key, for programs
+// that receive it without a Puller. Its source is the device of the catalog, its frame and
 // iteration are 0, and every step answers it.
 func EdgeName(publication, version, tensor string) string {
 	b := make([]byte, 0, len(edgePrefix)+len(publication)+len(version)+len(tensor)+2)

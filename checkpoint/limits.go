@@ -20,7 +20,7 @@ const (
 	DefaultInflight = 4
 
 	// DefaultInflightBytes bounds the memory of the tensors that a puller
-	// has asked for and not handed on. One tensor may always be under way,
+	// has requested and not yet handed to its caller. One tensor may always be under way,
 	// however large.
 	DefaultInflightBytes = 256 << 20
 
@@ -54,13 +54,13 @@ const (
 	maxManifest = 256 << 20
 
 	// keysPerMessage bounds the bytes of keys in one message of Open. It is
-	// far below 4 MiB, the largest message that a gRPC client takes when
-	// nothing else is said.
+	// far below 4 MiB, the largest message that a gRPC client takes by
+	// default.
 	keysPerMessage = 1 << 20
 
 	// maxOpenNames is the largest list of tensors in bytes that an Open
 	// names. A longer selection asks for the keys of all: servers take
-	// requests up to 4 MiB when nothing else is said.
+	// requests up to 4 MiB by default.
 	maxOpenNames = 1 << 20
 
 	// suggestions is how many known names an error shows beside one that is

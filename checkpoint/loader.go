@@ -10,13 +10,13 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// loader reads tensors from files for those who ask for them:
+// loader reads tensors from files when they are requested:
 //
 //	get ─ in the cache? ──────────────────────────────► done
 //	  └─ being read, or to be read? ─ wait with the others
 //	       └─ queue ─► reader, one of maxReaders ─► cache ─► done of each
 //
-// All who ask for a tensor while it is read share one read and one buffer. A
+// Requests for a tensor that is being read share one read and one buffer. A
 // tensor stays in the cache, which holds the most recently used ones, as long
 // as the bound on its bytes allows.
 type loader struct {
@@ -144,7 +144,7 @@ func (l *loader) work() {
 	}
 }
 
-// finish hands what was read to all who wait, each with a reference.
+// finish gives every waiting request its own reference to what was read.
 func (l *loader) finish(ld *load, t *tensor.Tensor, err error) {
 	l.mu.Lock()
 	delete(l.loads, ld.entry)

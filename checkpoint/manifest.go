@@ -254,8 +254,8 @@ func (m *Manifest) Digest() string {
 	return m.combinedDigest(all)
 }
 
-// check tells whether what was received is the tensor that the manifest says,
-// by its digest too when verify is set.
+// check compares a tensor that was received with its entry in the manifest. It
+// compares the digest too when verify is set.
 func (e *TensorInfo) check(t *tensor.Tensor, algorithm string, verify bool) error {
 	if t.DType() != e.DType || !t.Shape().Equal(e.Shape) {
 		return status.Errorf(status.DataLoss, "%v was received; the manifest says %v%v", t, e.DType, e.Shape)

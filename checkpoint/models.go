@@ -106,7 +106,7 @@ func gpt2(layers int, width int64) []safetensors.Spec {
 	return l.specs
 }
 
-// llamaShape is what tells one model of the Llama family from another.
+// llamaShape has the numbers in which the models of the Llama family differ.
 type llamaShape struct {
 	vocab, hidden int64
 	keys          int64 // width of keys and values, of all their heads

@@ -22,7 +22,7 @@ import (
 //	  check the digest             ─ while others are received
 //	  hand on: yield, or write     ─ its bytes fewer
 
-// PullRequest says what to pull.
+// PullRequest is what to pull.
 type PullRequest struct {
 	// Publication is the name; empty for the only one that the server has.
 	Publication string
@@ -35,16 +35,16 @@ type PullRequest struct {
 	// Inflight is how many tensors are received at once; 0 means
 	// DefaultInflight.
 	Inflight int
-	// InflightBytes bounds the memory of the tensors that are asked for and
-	// not handed on; 0 means DefaultInflightBytes. One tensor may always be
+	// InflightBytes bounds the memory of the tensors that are requested and
+	// not yet handed to the caller; 0 means DefaultInflightBytes. One tensor may always be
 	// under way, whatever its size.
 	InflightBytes int64
 	// SkipDigests leaves the content unchecked.
 	SkipDigests bool
-	// Progress is told after each tensor that was received and checked,
-	// one call at a time. Nil for nobody.
+	// Progress is called after each tensor that was received and checked,
+	// one call at a time. Nil for no reports.
 	Progress func(Progress)
-	// Summary is filled in when the pull has ended well. Nil for nobody.
+	// Summary is filled in when the pull has succeeded. It may be nil.
 	Summary *Summary
 }
 
@@ -67,7 +67,7 @@ type Summary struct {
 	// Digest is one for all pulled tensors: over their digests, in the order
 	// of the manifest, as "xxh64:53f0…".
 	Digest string
-	// Verified says that each tensor's digest was checked.
+	// Verified reports that each tensor's digest was checked.
 	Verified bool
 	// Files are the paths that were written.
 	Files []string
@@ -90,7 +90,7 @@ type pull struct {
 	chosen   []int // indexes in Manifest.Entries, ascending
 	begin    time.Time
 
-	window *semaphore.Weighted // bytes of what is asked for and not handed on
+	window *semaphore.Weighted // bytes of what is requested and not handed on
 	size   int64               // of the window
 
 	mu sync.Mutex
@@ -239,7 +239,7 @@ func (pl *pull) done() int {
 	return pl.progress.Tensors
 }
 
-// explain says of a pull that the caller ended how far it had come.
+// explain adds how far a pull had come when the caller ended it.
 func (pl *pull) explain(caller context.Context, err error) error {
 	if err == nil || caller.Err() == nil {
 		return err
@@ -284,7 +284,7 @@ func (p *Puller) each(ctx context.Context, req PullRequest, yield func(*tensor.T
 	if err != nil {
 		return err
 	}
-	// A tensor's place in the order is made before it is asked for, and
+	// A tensor's place in the order is made before it is requested, and
 	// filled when it has come. As many as the window has can wait.
 	type place struct {
 		i      int

@@ -134,7 +134,7 @@ type session struct {
 func (p *Puller) open(ctx context.Context, m *Manifest, chosen []int, lost context.CancelCauseFunc) (*session, error) {
 	what := "opening publication " + quote(m.Name)
 	// The stream ends with ctx, but does not carry its deadline: the server
-	// would end it a moment earlier, and say less.
+	// would end it a moment earlier, with a less exact error.
 	streamCtx, end := context.WithCancel(context.WithoutCancel(ctx))
 	unwatch := context.AfterFunc(ctx, end)
 	cancel := func() {
@@ -199,8 +199,9 @@ func (s *session) take(resp *trystpb.OpenResponse, atMost int) error {
 }
 
 // cause returns why a receive failed with err: what ended ctx, if that came
-// first. An error that only follows from another one (the step was cleaned up,
-// say, because the server stops) waits a little for the stream to tell which.
+// first. An error may only follow from another one: the step was cleaned up
+// because the server stops. Then cause waits a little for the stream to end with
+// the first one.
 func (s *session) cause(ctx context.Context, err *status.Error) error {
 	if status.IsDerived(err) || err.Code() == status.Aborted {
 		timer := time.NewTimer(causeDelay)

@@ -16,7 +16,7 @@ import (
 	"github.com/tryst-rdma/tryst/tensor/safetensors"
 )
 
-// SaveOptions says where a pull is written.
+// SaveOptions are the options of Save.
 type SaveOptions struct {
 	// Out is a file or a directory.
 	//
@@ -54,7 +54,7 @@ type output struct {
 func (p *Puller) Save(ctx context.Context, req PullRequest, o SaveOptions) (*Summary, error) {
 	dir, err := isDir(o.Out)
 	if err == nil && !dir {
-		err = checkTarget(o.Out, o.Force) // before the server is asked
+		err = checkTarget(o.Out, o.Force) // before the server gets a request
 	}
 	if err != nil {
 		return nil, err

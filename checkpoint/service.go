@@ -93,7 +93,7 @@ func (c *Catalog) open(req *trystpb.OpenRequest, stream grpc.ServerStreamingServ
 	}
 	select {
 	case <-stream.Context().Done():
-		return nil // who left is told nothing
+		return nil // the puller has left
 	case <-c.streams.closing:
 		return errClosed()
 	}

@@ -15,14 +15,14 @@ const partExt = ".part"
 
 // target is a file that is written under another name, PATH.part, and appears
 // under its own only when it is whole and on the disk. The lock on the .part
-// tells a second writer; what a killed one left behind is overwritten.
+// file keeps a second writer out. What a killed writer left is overwritten.
 type target struct {
 	path  string
 	force bool // replaces what is there
 	file  *os.File
 }
 
-// checkTarget tells whether a file may be written at path.
+// checkTarget returns an error when no file may be written at path.
 func checkTarget(path string, force bool) error {
 	info, err := os.Lstat(path)
 	switch {

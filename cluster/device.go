@@ -6,7 +6,7 @@ import "strconv"
 // The zero Device names nothing.
 type Device struct {
 	Task  Task
-	Type  string // "CPU", "GPU", or any word; case counts
+	Type  string // "CPU", "GPU", or any other type; case counts
 	Index int    // 0 to 2^31-1
 }
 

@@ -22,7 +22,7 @@
 // here: a part given twice, and a number above 2^31-1, which it would wrap.
 //
 // Everything in this package is a value or immutable, and safe for concurrent
-// use. Errors are [*status.Error], InvalidArgument unless said otherwise.
+// use. Errors are [*status.Error], InvalidArgument unless stated otherwise.
 package cluster
 
 import (

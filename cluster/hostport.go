@@ -28,7 +28,7 @@ func ValidateHostPort(s string) error {
 	return nil
 }
 
-// hostPortFault says what is wrong with an address, or "".
+// hostPortFault returns what is wrong with an address, or "".
 func hostPortFault(s string) string {
 	const want = "; want HOST:PORT, an IPv6 host in brackets"
 	if name, ok := strings.CutPrefix(s, bnsPrefix); ok {

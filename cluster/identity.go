@@ -5,8 +5,8 @@ import (
 	"encoding/binary"
 )
 
-// NewIncarnation returns the random number that tells this life of a process
-// from all others. It is never 0: TensorFlow's master refuses a device
+// NewIncarnation returns a random number for this run of a process. It differs
+// from that of every other run. It is never 0: TensorFlow's master refuses a device
 // without an incarnation. Two incarnations have no order.
 func NewIncarnation() uint64 {
 	for {

@@ -7,7 +7,7 @@ import (
 
 // Pattern is a device name whose parts may be left open, as in a graph's
 // device request or a session's device filters. A field counts only when its
-// Has says so, and is zero otherwise; the zero Pattern matches every device.
+// Has field is set, and is zero otherwise; the zero Pattern matches every device.
 type Pattern struct {
 	Job     string
 	Replica int

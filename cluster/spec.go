@@ -9,7 +9,7 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// Spec says which tasks a cluster has and at which address each one listens.
+// Spec lists the tasks of a cluster and the address at which each one listens.
 // Task numbers may have gaps: a task need not know all others. The replica is
 // always 0, as in every TensorFlow cluster. A Spec is immutable; the zero Spec
 // and a nil one are empty.
@@ -24,7 +24,7 @@ type Spec struct {
 // address that ValidateHostPort refuses.
 func NewSpec(jobs map[string]map[int]string) (*Spec, error) {
 	s := &Spec{addresses: make(map[Task]string)}
-	for _, job := range slices.Sorted(maps.Keys(jobs)) { // sorted: of two mistakes always the same is told
+	for _, job := range slices.Sorted(maps.Keys(jobs)) { // sorted, so that of two mistakes always the same one is reported
 		if !isWord(job) {
 			return nil, invalid("cluster job", job, "%s", whyJob)
 		}
@@ -125,7 +125,7 @@ func (s *Spec) String() string {
 }
 
 // ResolveTarget turns what a person writes for a server, an address or a task
-// name, into the address to dial. isTask tells that s was a task name, which is
+// name, into the address to dial. isTask reports that s was a task name, which is
 // then in task. A task that the spec does not have is NotFound; anything else
 // that does not parse is InvalidArgument.
 func ResolveTarget(spec *Spec, s string) (address string, task Task, isTask bool, err error) {

@@ -13,7 +13,7 @@ import (
 // address is its task's number; without it a task has the number after the
 // one before it, the first is 0. So ps has the tasks 0, 7 and 8 here. Blanks
 // around any of these are dropped. A text without any job is the empty spec.
-// The error says at which byte the text is wrong.
+// The error names the byte at which the text is wrong.
 func ParseSpec(s string) (*Spec, error) {
 	jobs := make(map[string]map[int]string)
 	if strings.TrimSpace(s) == "" {
@@ -93,7 +93,7 @@ func fields(s string, separator byte) iter.Seq2[int, string] {
 	}
 }
 
-// trim drops the blanks around s and tells how many stood before it.
+// trim drops the blanks around s and returns how many preceded it.
 func trim(s string) (text string, skipped int) {
 	text = strings.TrimLeft(s, " \t\r\n")
 	return strings.TrimRight(text, " \t\r\n"), len(s) - len(text)

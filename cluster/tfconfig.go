@@ -12,7 +12,7 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// TFConfig is what the environment variable TF_CONFIG says.
+// TFConfig is the content of the environment variable TF_CONFIG.
 type TFConfig struct {
 	Spec        *Spec  // never nil; empty when there is no "cluster"
 	Task        Task   // this process; only when HasTask
@@ -31,7 +31,7 @@ const evaluator = "evaluator"
 //	 "environment": "cloud"}
 //
 // A job's tasks are a list, or an object from task number to address. All keys
-// are optional, other keys are passed over, and an empty text says nothing, as
+// are optional, other keys are passed over, and an empty text has none of them, as
 // TensorFlow's TFConfigClusterResolver has it; an index may be a decimal
 // string, too. A value of the wrong type is an error that names its place. So
 // is a task that a cluster does not list, except an evaluator's.
@@ -75,7 +75,7 @@ func clusterMember(raw json.RawMessage) (*Spec, error) {
 		return nil, err
 	}
 	jobs := make(map[string]map[int]string, len(cluster))
-	for _, job := range slices.Sorted(maps.Keys(cluster)) { // sorted: of two mistakes always the same is told
+	for _, job := range slices.Sorted(maps.Keys(cluster)) { // sorted, so that of two mistakes always the same one is reported
 		if !isWord(job) {
 			return nil, fieldError("cluster", "job %s: %s", quote(job), whyJob)
 		}
@@ -136,7 +136,7 @@ func addTask(tasks map[int]string, field string, index int, raw json.RawMessage)
 }
 
 // taskMember parses {"type": "worker", "index": 0}. An object with neither
-// says nothing.
+// names no task.
 func taskMember(raw json.RawMessage) (task Task, ok bool, err error) {
 	object, err := members("task", raw)
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// Group makes one error of what several parts of an operation ended with, as
-// TensorFlow's StatusGroup does: it tells what went wrong, not what went wrong
-// because of it. The zero Group is empty. It must not be used from several
+// Group makes one error of the errors of several parts of an operation, as
+// TensorFlow's StatusGroup does. It reports the causes and leaves out what
+// followed from them. The zero Group is empty. It must not be used from several
 // goroutines at once.
 type Group struct{ roots, derived []*Error }
 
@@ -106,7 +106,7 @@ func comparePayloads(a, b map[string][]byte) int {
 
 // merge puts the payloads of sorted errors over those that are there.
 func merge(payloads map[string][]byte, errs []*Error) {
-	for _, e := range slices.Backward(errs) { // the first has the last word
+	for _, e := range slices.Backward(errs) { // the first error's payloads win
 		maps.Copy(payloads, e.payloads)
 	}
 }

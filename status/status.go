@@ -22,7 +22,7 @@ const (
 	// PayloadDerived marks an error that is the consequence of another one.
 	// Its value is empty.
 	PayloadDerived = "type.googleapis.com/tensorflow.DerivedStatus"
-	// PayloadPossiblyRestarted says that the worker may have restarted and
+	// PayloadPossiblyRestarted reports that the worker may have restarted and
 	// lost what the caller refers to.
 	PayloadPossiblyRestarted = "type.googleapis.com/tensorflow.distributed_runtime.WorkerPossiblyRestarted"
 	// PayloadLost is set by the reader when the sender's payloads could not
@@ -138,8 +138,8 @@ func CodeOf(err error) Code {
 }
 
 // From returns err as an *Error: itself when its chain holds one (an outer
-// error's text is kept as the message), else a new one with the class that
-// CodeOf says. From(nil) is nil.
+// error's text is kept as the message), else a new one with the code that
+// CodeOf returns. From(nil) is nil.
 func From(err error) *Error {
 	if err == nil {
 		return nil
@@ -173,9 +173,9 @@ func IsDerived(err error) bool {
 
 var numbers = regexp.MustCompile(`(QP|queue pair) 0x[0-9a-f]{6}\b`)
 
-// WithoutQPNs is a text without the numbers of queue pairs, in verbs' form. Who is not on
-// the path has to guess them, so they are told to the log and the caller, and to the peer
-// that they are for, and nobody else.
+// WithoutQPNs is a text without the numbers of queue pairs, in verbs' form. An
+// attacker who is not on the path has to guess these numbers. So they go only to the log,
+// to the caller, and to the peer that they are for.
 func WithoutQPNs(text string) string { return numbers.ReplaceAllString(text, "$1") }
 
 // ForPeer is a message as it leaves for a peer: without the numbers of queue pairs, and
