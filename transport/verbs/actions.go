@@ -120,8 +120,8 @@ func (l *link) act(acts []channel.Action, now time.Time) (again bool) {
 			l.places = append(l.places, placing{attemptID{a.ID, a.Attempt}, a.Handle, a.Value.Size})
 		case channel.ActStage:
 			l.stage(attemptID{a.ID, a.Attempt}, a.Source.Handle)
-		case channel.ActAsk:
-			again = l.request(now, &a.Ask) || again
+		case channel.ActRequest:
+			again = l.request(now, &a.Request) || again
 		case channel.ActDetach:
 			l.outbox = append(l.outbox, outgoing{kind: outDetach, id: attemptID{a.ID, a.Attempt}})
 		case channel.ActDrop:
@@ -129,7 +129,7 @@ func (l *link) act(acts []channel.Action, now time.Time) (again bool) {
 				l.staged.Release(s.staged)
 				l.outbox = append(l.outbox, outgoing{kind: outRelease, buf: s.buf})
 			}
-		case channel.ActFinished:
+		case channel.ActAcked:
 			l.outbox = append(l.outbox, outgoing{kind: outAck, ids: a.IDs.AppendTo(nil)})
 		case channel.ActCancelled:
 			// From here on the CANCEL counts as taken: no request of the peer by another way
@@ -380,7 +380,7 @@ func (l *link) outcome(a *attempt, e *channel.Action, dest *destination, now tim
 	case channel.OutcomeWritten:
 		e.Value.CopyTo(&a.meta)
 		a.buf = dest.Buffer().Retain()
-	case channel.OutcomeElsewhere:
+	case channel.OutcomeFallback:
 		a.err = &delivery.FallbackError{Err: cmp.Or(a.noPlace, e.Err)}
 		switch c := &l.peer.counters; {
 		case e.ByPeer:

@@ -46,9 +46,9 @@ func (l *link) begin(t *delivery.Transfer) *attempt {
 	now := t.Began
 	a.own = l.attempts.put(a)
 	req := channel.Receive{
-		ID: t.ID, Attempt: t.Attempt, Handle: a.own, Sender: t.Peer, Left: t.Left, Step: t.Step, Key: t.Key.String(), Finished: t.Acks,
+		ID: t.ID, Attempt: t.Attempt, Handle: a.own, Responder: t.Peer, Left: t.Left, Step: t.Step, Key: t.Key.String(), Acks: t.Acks,
 	}
-	if v, ok := l.machine.Known(req.Key); ok {
+	if v, ok := l.machine.CachedMeta(req.Key); ok {
 		if d, err := l.destination(a, v.Size, regmem.InAdvance, regmem.Stay); err == nil {
 			req.Early, req.Value = &d, v
 		}
@@ -66,7 +66,7 @@ func (l *link) cancels(now time.Time, ids []uint64) {
 		return slices.ContainsFunc(l.batches, func(b *batch) bool { return b.cancel && slices.Contains(b.ids, id) })
 	})
 	if len(ids) > 0 {
-		l.machine.SayCancelled(now, ids)
+		l.machine.SendCancels(now, ids)
 	}
 }
 
@@ -181,9 +181,9 @@ func (b *batch) end(err error) {
 
 func (b *batch) reached(m channel.Marks) bool {
 	if b.cancel {
-		return m.Cancel >= b.mark
+		return m.Cancels >= b.mark
 	}
-	return m.Finish >= b.mark
+	return m.Acks >= b.mark
 }
 
 // flush sends a batch, and waits until the peer has confirmed it.
@@ -197,9 +197,9 @@ func (l *link) flush(ctx context.Context, ids []uint64, cancel bool) error {
 	}
 	now := time.Now()
 	if cancel {
-		b.mark = l.machine.SayCancelled(now, ids)
+		b.mark = l.machine.SendCancels(now, ids)
 	} else {
-		b.mark = l.machine.Finish(now, ids)
+		b.mark = l.machine.Ack(now, ids)
 	}
 	if b.reached(l.confirmed) {
 		b.end(nil)

@@ -94,7 +94,7 @@ func TestV03SteadyStateOfALargeTensor(t *testing.T) {
 				if a != steps || b != 0 {
 					t.Errorf("%d REQUESTs for %d receives, and %d the other way", a, steps, b)
 				}
-			case wire.KindFinished: // where a receive did not follow within 5 ms, or 1 MiB was kept
+			case wire.KindAck: // where a receive did not follow within 5 ms, or 1 MiB was kept
 				if a > steps+1 || b != 0 { // that of the round before may be late
 					t.Errorf("%d ACK for %d receives, and %d the other way", a, steps, b)
 				}

@@ -172,7 +172,7 @@ func TestReceiverThatNeverSaysFinished(t *testing.T) {
 	victim.sendsBlob(2, k, 1, 100*kib)
 	other.recv(2, k).isBlob(1, 100*kib)
 	// One ACK makes room for one more.
-	var f wire.Finished
+	var f wire.Ack
 	f.Header, f.IDs = p.Header(), wire.IDs(nil).Append(1)
 	waited := victim.kept.Stats().Waiting
 	p.Says(f.Append(nil))

@@ -20,11 +20,11 @@ import (
 // request looks for the response to a request of the peer. If there is one at once, the
 // machine gets it, and there is more to do. Else the cache replies. Called with the lock
 // held; the key is in a message that will be gone.
-func (l *link) request(now time.Time, q *channel.Ask) (answered bool) {
+func (l *link) request(now time.Time, q *channel.Request) (answered bool) {
 	id := attemptID{q.ID, q.Attempt}
 	r, err := l.parse(q)
 	if err != nil {
-		l.answered(now, id, channel.Answer{Err: status.From(err)}, source{})
+		l.answered(now, id, channel.Response{Err: status.From(err)}, source{})
 		return true
 	}
 	if q.Left > l.named { // each request names it, once is enough
@@ -52,13 +52,13 @@ func (l *link) request(now time.Time, q *channel.Ask) (answered bool) {
 }
 
 // parse checks a request that the machine has taken.
-func (l *link) parse(q *channel.Ask) (transport.Request, error) {
+func (l *link) parse(q *channel.Request) (transport.Request, error) {
 	if q.Left >= l.own.Generation { // what was left before is a lower one
 		return transport.Request{}, status.Errorf(status.FailedPrecondition,
 			"%v reports on %v that it has left generation %d", l.peer.task, l, q.Left)
 	}
-	if own := l.peer.transport.opts.Self.Incarnation; q.Sender != own {
-		return transport.Request{}, delivery.OtherProcess(q.Sender, own)
+	if own := l.peer.transport.opts.Self.Incarnation; q.Responder != own {
+		return transport.Request{}, delivery.OtherProcess(q.Responder, own)
 	}
 	key, err := l.keys.parse(q.Key)
 	return transport.Request{Requester: l.requester, ID: q.ID, Attempt: q.Attempt, Step: q.Step, Key: key}, err
@@ -71,13 +71,13 @@ func (l *link) Reply(id uint64, attempt uint32, ans transport.Response) {
 	at := attemptID{id, attempt}
 	if ans.Err != nil {
 		var open *transport.UndecidedError
-		l.answer(at, channel.Answer{Err: status.From(ans.Err), Elsewhere: errors.As(ans.Err, &open)}, source{})
+		l.answer(at, channel.Response{Err: status.From(ans.Err), Fallback: errors.As(ans.Err, &open)}, source{})
 		return
 	}
 	t := ans.Value.Tensor
 	switch {
 	case ans.Value.Dead:
-		l.answer(at, channel.Answer{Value: deadValue()}, source{})
+		l.answer(at, channel.Response{Value: deadValue()}, source{})
 		l.peer.transport.release(t.Buffer())
 	case !t.DType().Plain():
 		l.aside(func() { l.answerProto(at, t) })
@@ -91,7 +91,7 @@ func (l *link) Reply(id uint64, attempt uint32, ans transport.Response) {
 func (l *link) answerPlain(id attemptID, t *tensor.Tensor) {
 	l.mu.Lock()
 	if t.Size() == 0 {
-		l.answerLocked(id, channel.Answer{Value: l.describe(t)}, source{})
+		l.answerLocked(id, channel.Response{Value: l.describe(t)}, source{})
 		l.peer.transport.release(t.Buffer())
 		return
 	}
@@ -100,8 +100,8 @@ func (l *link) answerPlain(id attemptID, t *tensor.Tensor) {
 }
 
 // plain is the answer with plain memory that is not empty. Called with the lock held.
-func (l *link) plain(t *tensor.Tensor) (channel.Answer, source) {
-	a := channel.Answer{Value: l.describe(t)}
+func (l *link) plain(t *tensor.Tensor) (channel.Response, source) {
+	a := channel.Response{Value: l.describe(t)}
 	src := source{buf: t.Buffer(), bytes: t.Bytes()}
 	if !l.machine.Eager(&a.Value) {
 		var registered bool
@@ -124,22 +124,22 @@ func (l *link) answerProto(id attemptID, t *tensor.Tensor) {
 	defer t.Release()
 	content, err := tensorproto.Append(nil, t)
 	if err != nil {
-		l.answer(id, channel.Answer{Err: status.From(err)}, source{})
+		l.answer(id, channel.Response{Err: status.From(err)}, source{})
 		return
 	}
-	a := channel.Answer{Value: describeProto(t, len(content))}
+	a := channel.Response{Value: describeProto(t, len(content))}
 	a.Unregistered = !l.machine.Eager(&a.Value)
 	l.answer(id, a, source{buf: tensor.NewBuffer(content, nil), bytes: content})
 }
 
 // answer tells the machine. It takes over the source's reference.
-func (l *link) answer(id attemptID, a channel.Answer, src source) {
+func (l *link) answer(id attemptID, a channel.Response, src source) {
 	l.mu.Lock()
 	l.answerLocked(id, a, src)
 }
 
 // answerLocked is answer with the lock held, which it gives up.
-func (l *link) answerLocked(id attemptID, a channel.Answer, src source) {
+func (l *link) answerLocked(id attemptID, a channel.Response, src source) {
 	if l.state == linkGone {
 		l.mu.Unlock()
 		if src.buf != nil {
@@ -153,12 +153,12 @@ func (l *link) answerLocked(id attemptID, a channel.Answer, src source) {
 }
 
 // answered tells the machine of an answer. Called with the lock held.
-func (l *link) answered(now time.Time, id attemptID, a channel.Answer, src source) {
+func (l *link) answered(now time.Time, id attemptID, a channel.Response, src source) {
 	if src.buf != nil {
 		a.Source.Handle = l.sources.put(src)
 	}
 	l.machine.Watch(now, true) // until the table keeps nothing for the peer
-	if l.machine.Answer(now, id.id, id.attempt, a) && a.Err == nil {
+	if l.machine.Respond(now, id.id, id.attempt, a) && a.Err == nil {
 		l.peer.counters.sent.Add(1)
 		l.peer.counters.sentBytes.Add(a.Value.Size)
 	}

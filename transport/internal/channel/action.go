@@ -48,9 +48,9 @@ const (
 	// ActPlace wants a destination for Value.Size bytes: ID, Attempt, Value
 	// (refers to the message). The answer is Place or NoPlace, now or later.
 	ActPlace
-	// ActAsk asks the table of answers: Ask. The answer is Answer. If
+	// ActRequest asks the table of answers: Ask. The answer is Answer. If
 	// Ask.Left is not 0, that generation is left first (ARCHITECTURE.md 6c).
-	ActAsk
+	ActRequest
 	// ActStage wants the content of a request in registered memory, since its
 	// destination is known: ID, Attempt, Source, which lies elsewhere. The answer is
 	// Staged or NotStaged, now or later.
@@ -61,12 +61,12 @@ const (
 	// ActDrop lets go the channel's reference to Source: no work request
 	// names it any more. Exactly one comes for each source given.
 	ActDrop
-	// ActFinished passes the peer's ACK on: IDs (refers to the message).
-	ActFinished
+	// ActAcked passes the peer's ACK on: IDs (refers to the message).
+	ActAcked
 	// ActCancelled passes the peer's CANCEL on: IDs (refers to the message).
 	ActCancelled
 	// ActTaken says how far the peer has taken what was said: Taken. It comes
-	// when it has passed a mark that Finish or SayCancelled gave.
+	// when it has passed a mark that Finish or SendCancels gave.
 	ActTaken
 	// ActUp says that HELLO has come: the channel carries both ways.
 	ActUp
@@ -91,7 +91,7 @@ type Action struct {
 	Attempt uint32
 	Handle  uint64 // with ActEnd and ActPlace: the receive's
 	Outcome Outcome
-	ByPeer  bool // with OutcomeElsewhere and OutcomeError: it is the peer that cannot
+	ByPeer  bool // with OutcomeFallback and OutcomeError: it is the peer that cannot
 	Value   wire.Value
 	Content []byte // with OutcomeEager: Value.Size bytes in the message
 	Dest    uint64 // the Handle of a destination
@@ -102,9 +102,9 @@ type Action struct {
 	Count int
 	Post  Post
 
-	Ask   Ask
-	IDs   wire.IDs
-	Taken Marks
+	Request Request
+	IDs     wire.IDs
+	Taken   Marks
 }
 
 // Outcome is how a receive ended on this channel.
@@ -122,10 +122,10 @@ const (
 	// OutcomeError is the peer's own error, or ours that no other wire would
 	// mend (ResourceExhausted): Err, a *status.Error.
 	OutcomeError
-	// OutcomeElsewhere is a receive that this wire cannot carry, Err tells
+	// OutcomeFallback is a receive that this wire cannot carry, Err tells
 	// why: its key does not fit, there was no memory here (NoPlace) or at
 	// the peer. It is to be asked over another wire, with the next attempt.
-	OutcomeElsewhere
+	OutcomeFallback
 	// OutcomeLost is a receive that had no answer when the channel was left:
 	// Err. It is to be asked again, with the next attempt, naming the
 	// generation that was left.
@@ -161,29 +161,29 @@ type Post struct {
 }
 
 // Ask is a request of the peer.
-type Ask struct {
+type Request struct {
 	ID      uint64
 	Attempt uint32
 	// Sender is the incarnation of the process that is asked. When it is not
 	// ours, Answer with transport.OtherProcess.
-	Sender uint64
-	Left   uint64 // generation that the asker left; 0 for none
-	Step   int64
-	Key    []byte // refers to the message
+	Responder uint64
+	Left      uint64 // generation that the asker left; 0 for none
+	Step      int64
+	Key       []byte // refers to the message
 }
 
 // Receive is one attempt of one receive.
 type Receive struct {
-	ID      uint64 // not 0
-	Attempt uint32 // not 0
-	Handle  uint64 // the shell's own name for it
-	Sender  uint64 // incarnation of the process that is asked
-	Left    uint64 // generation of the channel that was left before; 0 for none
-	Step    int64
-	Key     string
+	ID        uint64 // not 0
+	Attempt   uint32 // not 0
+	Handle    uint64 // the shell's own name for it
+	Responder uint64 // incarnation of the process that is asked
+	Left      uint64 // generation of the channel that was left before; 0 for none
+	Step      int64
+	Key       string
 	// Finished ride on the request, or go before it: when the request has
 	// been answered they have been taken. Kept until the request is posted.
-	Finished []uint64
+	Acks []uint64
 	// Early, when not nil, is a destination for a value like the one that
 	// Known told, which Value repeats.
 	Early *Dest
@@ -191,7 +191,7 @@ type Receive struct {
 }
 
 // Answer is what the sender's side has for a request: a value or an error.
-type Answer struct {
+type Response struct {
 	// Value and Source are the value. The source is named by work requests
 	// until ActDrop. A dead or empty value may have none (Handle 0).
 	Value  wire.Value
@@ -203,14 +203,14 @@ type Answer struct {
 	Err *status.Error
 	// Elsewhere says that the value is there, but this wire cannot carry it
 	// (no registered memory left): Err says why to a person.
-	Elsewhere bool
+	Fallback bool
 }
 
 // Mark counts the ids that were given to be said since the channel began.
 type Mark uint64
 
-// Marks are how far the peer has taken what Finish and SayCancelled were given.
-type Marks struct{ Finish, Cancel Mark }
+// Marks are how far the peer has taken what Finish and SendCancels were given.
+type Marks struct{ Acks, Cancels Mark }
 
 func (a *Action) String() string {
 	switch a.Kind {
@@ -222,16 +222,16 @@ func (a *Action) String() string {
 		return fmt.Sprintf("repost %d on rail %d", a.Count, a.Rail)
 	case ActPlace, ActStage, ActDetach:
 		return fmt.Sprintf("%v %x.%d", a.Kind, a.ID, a.Attempt)
-	case ActAsk:
-		return fmt.Sprintf("ask %x.%d %s", a.Ask.ID, a.Ask.Attempt, a.Ask.Key)
+	case ActRequest:
+		return fmt.Sprintf("ask %x.%d %s", a.Request.ID, a.Request.Attempt, a.Request.Key)
 	case ActFree:
 		return fmt.Sprintf("free destination %d", a.Dest)
 	case ActDrop:
 		return fmt.Sprintf("drop source %d", a.Source.Handle)
-	case ActFinished, ActCancelled:
+	case ActAcked, ActCancelled:
 		return fmt.Sprintf("%v %x", a.Kind, a.IDs.AppendTo(nil))
 	case ActTaken:
-		return fmt.Sprintf("taken finish %d cancel %d", a.Taken.Finish, a.Taken.Cancel)
+		return fmt.Sprintf("taken finish %d cancel %d", a.Taken.Acks, a.Taken.Cancels)
 	case ActClose:
 		return fmt.Sprintf("close: %v", a.Err)
 	}

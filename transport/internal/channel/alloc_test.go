@@ -35,8 +35,8 @@ func (c *carry) run() {
 				switch a := &acts[k]; a.Kind {
 				case ActEnd:
 					c.ended++
-				case ActAsk:
-					ch.Answer(c.now, a.Ask.ID, a.Ask.Attempt, Answer{Value: c.value, Source: Source{Handle: 1}})
+				case ActRequest:
+					ch.Respond(c.now, a.Request.ID, a.Request.Attempt, Response{Value: c.value, Source: Source{Handle: 1}})
 				case ActPlace:
 					ch.Place(c.now, a.ID, a.Attempt, c.early)
 				case ActPost:
@@ -59,8 +59,8 @@ func (c *carry) run() {
 }
 
 func (c *carry) receive(id uint64, riders []uint64) {
-	r := Receive{ID: id, Attempt: 1, Sender: 2, Key: "k", Finished: riders}
-	if v, ok := c.ends[0].Known(r.Key); ok {
+	r := Receive{ID: id, Attempt: 1, Responder: 2, Key: "k", Acks: riders}
+	if v, ok := c.ends[0].CachedMeta(r.Key); ok {
 		r.Early, r.Value = &c.early, v
 	}
 	c.ends[0].Receive(c.now, r)

@@ -29,9 +29,9 @@ type Channel struct {
 	err   error // why it was left
 	began time.Time
 
-	greeted bool // our HELLO is posted
-	heard   bool // the peer's has come
-	bye     bye
+	helloSent     bool // our HELLO is posted
+	helloReceived bool // the peer's has come
+	bye           bye
 
 	rails [wire.MaxRails]rail // cfg.Rails of them
 
@@ -43,24 +43,24 @@ type Channel struct {
 	quarantined int64 // bytes of destinations in listQuarantine
 
 	// The sender's side.
-	asks      slab[ask, *ask]
-	asksByID  map[uint64]ref
-	shares    slab[share, *share] // of contents that are being written
-	turn      uint64              // of the share that was put in line last
-	cancelled queue[uint64]       // CANCELLED is to be said of them, over rail 0 alone
-	waiting   queue[uint64]       // WAITING
-	unknown   queue[uint64]       // UNKNOWN
+	requests     slab[request, *request]
+	requestsByID map[uint64]ref
+	shares       slab[share, *share] // of contents that are being written
+	turn         uint64              // of the share that was put in line last
+	cancelledIDs queue[uint64]       // CANCELLED is to be said of them, over rail 0 alone
+	waitingIDs   queue[uint64]       // WAITING
+	unknownIDs   queue[uint64]       // UNKNOWN
 
-	say say
+	pending pendingIDs
 
-	lastHeard time.Time // when something last came from the peer, or arrived there
-	watched   bool
-	tellBy    time.Time // when counts are to be said at the latest; zero when nobody asked
+	lastContact time.Time // when something last came from the peer, or arrived there
+	watched     bool
+	countsBy    time.Time // when counts are to be said at the latest; zero when nobody asked
 
 	acts   []Action // since Actions was called
 	spare  []Action // what it gave then
 	out    []byte   // messages in acts
-	riders []byte   // ids of the message that is being written
+	ackBuf []byte   // ids of the message that is being written
 
 	// Numbers of limits.go. Tests change them.
 	stripe  uint64 // stripeUnit
@@ -89,11 +89,11 @@ func New(now time.Time, cfg Config) (*Channel, error) {
 		return nil, err
 	}
 	return &Channel{
-		cfg: cfg, began: now, lastHeard: now, stripe: stripeUnit, reserve: creditReserve,
-		receives: newSlab[receive](listGivenUp), byID: make(map[uint64]ref),
+		cfg: cfg, began: now, lastContact: now, stripe: stripeUnit, reserve: creditReserve,
+		receives: newSlab[receive](listCancelled), byID: make(map[uint64]ref),
 		slots: slots{most: wire.Slots}, metas: newMetas(cfg.MaxMetas),
-		asks: newSlab[ask](listToPlace), asksByID: make(map[uint64]ref),
-		shares: newSlab[share](sharesEnded.on(cfg.Rails - 1)),
+		requests: newSlab[request](listAwaitsDest), requestsByID: make(map[uint64]ref),
+		shares: newSlab[share](sharesToEnd.on(cfg.Rails - 1)),
 	}, nil
 }
 
@@ -145,13 +145,13 @@ func (c *Channel) leave(why error) {
 		return
 	}
 	c.state, c.err = Leaving, why
-	c.asks.each(func(r ref, a *ask) {
+	c.requests.each(func(r ref, a *request) {
 		switch {
-		case a.state == askAsking:
+		case a.state == requestWaiting:
 			c.act(Action{Kind: ActDetach, ID: a.id, Attempt: a.attempt})
 			c.forget(r)
-		case a.flying == 0:
-			c.letGo(r)
+		case a.inFlight == 0:
+			c.release(r)
 		}
 	})
 }
@@ -178,9 +178,9 @@ func (c *Channel) Destroyed(time.Time) {
 	}
 	c.leave(errors.New("the channel was destroyed"))
 	c.state = Gone
-	c.asks.each(func(r ref, _ *ask) { c.letGo(r) })
+	c.requests.each(func(r ref, _ *request) { c.release(r) })
 	c.receives.each(func(r ref, x *receive) {
-		if !x.over {
+		if !x.ended {
 			c.act(Action{Kind: ActEnd, ID: x.id, Attempt: x.attempt, Handle: x.handle, Outcome: OutcomeLost, Err: c.err})
 		}
 		c.end(r)
@@ -210,13 +210,13 @@ func (c *Channel) act(a Action) { c.acts = append(c.acts, a) }
 // In a channel that is left they would come back at once.
 func (c *Channel) repost() {
 	least := max(1, c.cfg.Window/repostPart)
-	if !c.tellBy.IsZero() {
+	if !c.countsBy.IsZero() {
 		least = 1
 	}
 	for i := range c.rails[:c.cfg.Rails] {
-		if r := &c.rails[i]; r.repost >= least && c.state < Leaving {
-			c.act(Action{Kind: ActRepost, Rail: i, Count: r.repost})
-			r.repost = 0
+		if r := &c.rails[i]; r.toRepost >= least && c.state < Leaving {
+			c.act(Action{Kind: ActRepost, Rail: i, Count: r.toRepost})
+			r.toRepost = 0
 		}
 	}
 }

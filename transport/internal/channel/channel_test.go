@@ -55,8 +55,8 @@ func TestV3SteadyStateIsOneRequestAndItsWrites(t *testing.T) {
 	l.run()
 	l.trace = nil
 	for id := uint64(2); id < 100; id++ {
-		r := Receive{ID: id, Attempt: 1, Sender: 2, Key: "k", Finished: []uint64{id - 1}}
-		v, _ := l.ends[0].ch.Known("k")
+		r := Receive{ID: id, Attempt: 1, Responder: 2, Key: "k", Acks: []uint64{id - 1}}
+		v, _ := l.ends[0].ch.CachedMeta("k")
 		d := l.ends[0].dest()
 		r.Early, r.Value = &d, v
 		l.ends[0].ch.Receive(l.now, r)
@@ -93,8 +93,8 @@ func TestV4DeadValue(t *testing.T) {
 
 func TestV5EmptyTensorNeedsNoMemory(t *testing.T) {
 	l := newLink(t, func(c *Config) { c.Eager = 0 })
-	l.ends[1].answer = func(Ask) Answer {
-		return Answer{Value: wire.Value{DType: tensor.Float32, Dims: wire.AppendDims(nil, 3, 0, 7)}}
+	l.ends[1].answer = func(Request) Response {
+		return Response{Value: wire.Value{DType: tensor.Float32, Dims: wire.AppendDims(nil, 3, 0, 7)}}
 	}
 	l.receive(1, "k")
 	l.run()
@@ -109,7 +109,7 @@ func TestV6StringsGoAsProto(t *testing.T) {
 	l := newLink(t)
 	for i, size := range []uint64{0, 5, 70_000, 70_000} {
 		v := wire.Value{DType: tensor.String, Proto: true, Size: size, Dims: wire.AppendDims(nil, 2)}
-		l.ends[1].answer = func(Ask) Answer { return Answer{Value: v, Source: Source{Handle: 1}} }
+		l.ends[1].answer = func(Request) Response { return Response{Value: v, Source: Source{Handle: 1}} }
 		l.receive(uint64(i)+1, "k")
 		l.run()
 		if a := l.last(); !a.Value.Same(&v) {
@@ -145,7 +145,7 @@ func TestV9LongKeyGoesElsewhere(t *testing.T) {
 	l.receive(2, strings.Repeat("k", wire.MinMessage))
 	l.run()
 	l.expect()
-	if a := l.last(); a.Outcome != OutcomeElsewhere || !strings.Contains(a.Err.Error(), "does not fit") {
+	if a := l.last(); a.Outcome != OutcomeFallback || !strings.Contains(a.Err.Error(), "does not fit") {
 		t.Errorf("ended with %v: %v", a.Outcome, a.Err)
 	}
 	l.clean()
@@ -159,7 +159,7 @@ func TestKeyTooLongForARequest(t *testing.T) {
 	l.receive(2, strings.Repeat("k", wire.MaxKey+1))
 	l.run()
 	l.expect(">REQUEST", "<EAGER")
-	if a := l.ends[0].ended[0]; a.Outcome != OutcomeElsewhere || !strings.Contains(a.Err.Error(), "65536 bytes: a request has room for 65535") {
+	if a := l.ends[0].ended[0]; a.Outcome != OutcomeFallback || !strings.Contains(a.Err.Error(), "65536 bytes: a request has room for 65535") {
 		t.Errorf("ended with %v: %v", a.Outcome, a.Err)
 	}
 	l.clean()
@@ -174,7 +174,7 @@ func TestLongKeyAndLargeShape(t *testing.T) {
 	}
 	dims[0] = 64 << 10
 	v := wire.Value{DType: tensor.Uint8, Size: 64 << 10, Dims: wire.AppendDims(nil, dims...)}
-	l.ends[1].answer = func(Ask) Answer { return Answer{Value: v, Source: Source{Handle: 1}} }
+	l.ends[1].answer = func(Request) Response { return Response{Value: v, Source: Source{Handle: 1}} }
 	for id := range uint64(2) {
 		l.receive(id+1, strings.Repeat("k", 3000))
 		l.run()
@@ -186,13 +186,13 @@ func TestLongKeyAndLargeShape(t *testing.T) {
 // TestV10IncarnationIsTold: the shell can refuse a request for another process.
 func TestV10IncarnationIsTold(t *testing.T) {
 	l := newLink(t)
-	l.ends[1].answer = func(a Ask) Answer {
-		if a.Sender != 99 || a.Left != 2 || a.Step != -1 || string(a.Key) != "k" || a.Attempt != 4 {
+	l.ends[1].answer = func(a Request) Response {
+		if a.Responder != 99 || a.Left != 2 || a.Step != -1 || string(a.Key) != "k" || a.Attempt != 4 {
 			t.Errorf("asked %+v", a)
 		}
-		return Answer{Err: status.New(status.Aborted, "another process").WithPayload("p", []byte("v"))}
+		return Response{Err: status.New(status.Aborted, "another process").WithPayload("p", []byte("v"))}
 	}
-	l.ends[0].ch.Receive(l.now, Receive{ID: 1, Attempt: 4, Sender: 99, Left: 2, Step: -1, Key: "k"})
+	l.ends[0].ch.Receive(l.now, Receive{ID: 1, Attempt: 4, Responder: 99, Left: 2, Step: -1, Key: "k"})
 	l.run()
 	var err *status.Error
 	if a := l.last(); a.Outcome != OutcomeError || !errors.As(a.Err, &err) || err.Code() != status.Aborted || a.Attempt != 4 {
@@ -207,7 +207,7 @@ func TestV10IncarnationIsTold(t *testing.T) {
 // TestV11StepAbortedAtTheSender: an error, and the channel lives.
 func TestV11StepAbortedAtTheSender(t *testing.T) {
 	l := newLink(t)
-	l.ends[1].answer = func(Ask) Answer { return Answer{Err: status.New(status.Aborted, "Cleanup 1")} }
+	l.ends[1].answer = func(Request) Response { return Response{Err: status.New(status.Aborted, "Cleanup 1")} }
 	l.receive(1, "k")
 	l.run()
 	l.expect(">REQUEST", "<ERROR")
@@ -299,12 +299,12 @@ func TestErrorBehindWrites(t *testing.T) {
 // TestSenderWithoutMemory sends the asker to another wire.
 func TestSenderWithoutMemory(t *testing.T) {
 	l := newLink(t)
-	l.ends[1].answer = func(Ask) Answer {
-		return Answer{Err: status.New(status.ResourceExhausted, "no registered memory"), Elsewhere: true}
+	l.ends[1].answer = func(Request) Response {
+		return Response{Err: status.New(status.ResourceExhausted, "no registered memory"), Fallback: true}
 	}
 	l.receive(1, "k")
 	l.run()
-	if a := l.last(); a.Outcome != OutcomeElsewhere || status.CodeOf(a.Err) != status.ResourceExhausted {
+	if a := l.last(); a.Outcome != OutcomeFallback || status.CodeOf(a.Err) != status.ResourceExhausted {
 		t.Errorf("ended with %v: %v", a.Outcome, a.Err)
 	}
 	l.clean()
@@ -328,8 +328,8 @@ func appendList(kind wire.Kind, h wire.Header, ids wire.IDs) []byte {
 		var m wire.Cancelled
 		m.Header, m.IDs = h, ids
 		return m.Append(nil)
-	case wire.KindFinished:
-		var m wire.Finished
+	case wire.KindAck:
+		var m wire.Ack
 		m.Header, m.IDs = h, ids
 		return m.Append(nil)
 	case wire.KindQuery:
@@ -372,7 +372,7 @@ func TestV13SlotsAndGenerationsWrap(t *testing.T) {
 		t.Errorf("%d slots were used for 3 receives at once", n)
 	}
 	for _, a := range l.ends[1].asked[1:3] {
-		l.ends[1].ch.Answer(l.now, a.ID, a.Attempt, l.ends[1].answer(a))
+		l.ends[1].ch.Respond(l.now, a.ID, a.Attempt, l.ends[1].answer(a))
 		l.run()
 		if e := l.last(); e.ID != a.ID || e.Outcome != OutcomeWritten {
 			t.Errorf("receive %x ended with %v, want receive %x", e.ID, e.Outcome, a.ID)
@@ -413,7 +413,7 @@ func TestV14MoreRequestsThanTheWindow(t *testing.T) {
 	}
 	for i := range asked { // in the other order: values that depend on later requests
 		a := asked[n-1-i]
-		l.ends[1].ch.Answer(l.now, a.ID, a.Attempt, Answer{Value: valueOf(int64(i)), Source: Source{Handle: uint64(i) + 1}})
+		l.ends[1].ch.Respond(l.now, a.ID, a.Attempt, Response{Value: valueOf(int64(i)), Source: Source{Handle: uint64(i) + 1}})
 	}
 	l.run()
 	if len(l.ends[0].ended) != n {
@@ -449,7 +449,7 @@ func TestPeerThatAsksAndTakesNoAnswers(t *testing.T) {
 	const most = 4
 	for what, says := range map[string]func(id uint64, h wire.Header) []byte{
 		"it has 4 requests": func(id uint64, h wire.Header) []byte {
-			m := wire.Request{Header: h, ID: id, Attempt: 1, Asker: 1, Sender: 2, Key: []byte("k")}
+			m := wire.Request{Header: h, ID: id, Attempt: 1, Requester: 1, Responder: 2, Key: []byte("k")}
 			return m.Append(nil)
 		},
 		"it has asked 5 questions": func(id uint64, h wire.Header) []byte {
@@ -458,8 +458,8 @@ func TestPeerThatAsksAndTakesNoAnswers(t *testing.T) {
 	} {
 		l := newLink(t, func(c *Config) { c.MaxWaiting = most / 2 })
 		c := l.ends[1].ch
-		c.rails[0].sent = c.rails[0].told + 16 // no answer goes
-		h := wire.Header{Taken: wire.Counts{N: 1, Of: [wire.MaxRails]uint32{c.rails[0].told}}}
+		c.rails[0].sent = c.rails[0].confirmed + 16 // no answer goes
+		h := wire.Header{Taken: wire.Counts{N: 1, Of: [wire.MaxRails]uint32{c.rails[0].confirmed}}}
 		for id := range uint64(most) {
 			if c.Message(l.now, 0, says(id+1, h)); c.err != nil {
 				t.Fatalf("%d: %v", id+1, c.err)
@@ -479,7 +479,7 @@ func TestPayloadsFillTheMessage(t *testing.T) {
 		l := newLink(t, func(c *Config) { c.Message, c.PeerMessage = wire.MinMessage, wire.MinMessage })
 		l.open(1)
 		c := l.ends[1].ch
-		c.Answer(l.now, 1, 1, Answer{Err: status.New(status.Internal, "x").WithPayload("a", make([]byte, size))})
+		c.Respond(l.now, 1, 1, Response{Err: status.New(status.Internal, "x").WithPayload("a", make([]byte, size))})
 		for _, a := range c.Actions(l.now) {
 			switch n := len(a.Post.Message); {
 			case n > wire.MinMessage:
@@ -502,7 +502,7 @@ func TestCancelBeforeRerequestIsPosted(t *testing.T) {
 	l.manual = true
 	l.receive(1, "k")
 	l.run()
-	l.ends[1].ch.Answer(l.now, 1, 1, l.ends[1].answer(Ask{}))
+	l.ends[1].ch.Respond(l.now, 1, 1, l.ends[1].answer(Request{}))
 	l.run()
 	l.ends[0].ch.Place(l.now, 1, 1, l.ends[0].dest())
 	if !l.ends[0].ch.Cancel(l.now, 1, 1) {
@@ -526,7 +526,7 @@ func TestV15BreakGivesBackWhatHasNotEnded(t *testing.T) {
 	l.manual = true
 	l.receive(2, "other")
 	l.run()
-	mark := l.ends[0].ch.Finish(l.now, []uint64{77})
+	mark := l.ends[0].ch.Ack(l.now, []uint64{77})
 	l.trace = nil
 	why := errors.New("transport retry counter exceeded")
 	for i := range l.ends {
@@ -557,7 +557,7 @@ func TestV15BreakGivesBackWhatHasNotEnded(t *testing.T) {
 	if len(l.ends[0].ended) != 3 || len(l.ends[1].dropped) != 1 {
 		t.Errorf("%d ended, dropped %v", len(l.ends[0].ended), l.ends[1].dropped)
 	}
-	if l.ends[0].taken.Finish >= mark {
+	if l.ends[0].taken.Acks >= mark {
 		t.Error("ACK is said to be taken")
 	}
 	l.clean()
@@ -586,9 +586,9 @@ func TestWhatCameBeforeTheEndCounts(t *testing.T) {
 	l.ends[1].ch.Leave(l.now, errors.New("broken"))
 	var h wire.Header
 	h.Taken.N, h.Taken.Of[0] = 1, l.ends[0].ch.rails[0].taken-1
-	l.ends[1].ch.Message(l.now, 0, appendList(wire.KindFinished, h, wire.IDs(nil).Append(2)))
+	l.ends[1].ch.Message(l.now, 0, appendList(wire.KindAck, h, wire.IDs(nil).Append(2)))
 	l.ends[1].ch.Message(l.now, 0, appendList(wire.KindCancel, h, wire.IDs(nil).Append(3)))
-	m := wire.Request{Header: h, ID: 9, Attempt: 1, Asker: 1, Sender: 2, Key: []byte("k")}
+	m := wire.Request{Header: h, ID: 9, Attempt: 1, Requester: 1, Responder: 2, Key: []byte("k")}
 	l.ends[1].ch.Message(l.now, 0, m.Append(nil))
 	l.run()
 	var kinds []string
@@ -646,8 +646,8 @@ func TestV21ContentOver4GiB(t *testing.T) {
 func TestV22LongErrorTextIsCut(t *testing.T) {
 	l := newLink(t, func(c *Config) { c.Message, c.PeerMessage = wire.MinMessage, wire.MinMessage })
 	text := strings.Repeat("ä", 1<<19)
-	l.ends[1].answer = func(Ask) Answer {
-		return Answer{Err: status.New(status.Internal, text).WithPayload("a", make([]byte, 4000)).WithPayload("b", []byte("fits"))}
+	l.ends[1].answer = func(Request) Response {
+		return Response{Err: status.New(status.Internal, text).WithPayload("a", make([]byte, 4000)).WithPayload("b", []byte("fits"))}
 	}
 	l.receive(1, "k")
 	l.run()
@@ -667,16 +667,16 @@ func TestV22LongErrorTextIsCut(t *testing.T) {
 // TestV26TwoShapesForOneKeyAtOnce: two steps, in turn and together.
 func TestV26TwoShapesForOneKeyAtOnce(t *testing.T) {
 	l := newLink(t)
-	l.ends[1].answer = func(a Ask) Answer {
-		return Answer{Value: valueOf(64<<10 + a.Step), Source: Source{Handle: a.ID}}
+	l.ends[1].answer = func(a Request) Response {
+		return Response{Value: valueOf(64<<10 + a.Step), Source: Source{Handle: a.ID}}
 	}
 	id := uint64(0)
 	for range 20 {
 		for range 2 {
 			for step := range int64(2) {
 				id++
-				r := Receive{ID: id, Attempt: 1, Sender: 2, Step: step, Key: "k"}
-				if v, ok := l.ends[0].ch.Known("k"); ok {
+				r := Receive{ID: id, Attempt: 1, Responder: 2, Step: step, Key: "k"}
+				if v, ok := l.ends[0].ch.CachedMeta("k"); ok {
 					d := l.ends[0].dest()
 					r.Early, r.Value = &d, v
 				}
@@ -695,8 +695,8 @@ func TestV26TwoShapesForOneKeyAtOnce(t *testing.T) {
 
 func TestShapeThatChangesEveryStep(t *testing.T) {
 	l := newLink(t)
-	l.ends[1].answer = func(a Ask) Answer {
-		return Answer{Value: valueOf(int64(64<<10 + a.ID)), Source: Source{Handle: a.ID}}
+	l.ends[1].answer = func(a Request) Response {
+		return Response{Value: valueOf(int64(64<<10 + a.ID)), Source: Source{Handle: a.ID}}
 	}
 	for id := range uint64(5) {
 		l.receive(id+1, "k")
@@ -712,10 +712,10 @@ func TestMetasAreBounded(t *testing.T) {
 	for i := range 30 {
 		l.receive(uint64(i)+1, fmt.Sprint("k", i))
 		l.run()
-		l.ends[0].ch.Known("k3") // used
+		l.ends[0].ch.CachedMeta("k3") // used
 	}
 	for i, want := range map[int]bool{3: true, 29: true, 21: true, 20: false, 0: false} {
-		if _, ok := l.ends[0].ch.Known(fmt.Sprint("k", i)); ok != want {
+		if _, ok := l.ends[0].ch.CachedMeta(fmt.Sprint("k", i)); ok != want {
 			t.Errorf("k%d is known: %v", i, ok)
 		}
 	}
@@ -730,12 +730,12 @@ func TestNoMemoryForDestination(t *testing.T) {
 	l.manual = true
 	l.receive(1, "k")
 	l.run()
-	l.ends[1].ch.Answer(l.now, 1, 1, l.ends[1].answer(Ask{}))
+	l.ends[1].ch.Respond(l.now, 1, 1, l.ends[1].answer(Request{}))
 	l.run()
 	l.ends[0].ch.NoPlace(l.now, 1, 1)
 	l.run()
 	l.expect(">REQUEST", "<META", ">REREQUEST")
-	if a := l.last(); a.Outcome != OutcomeElsewhere {
+	if a := l.last(); a.Outcome != OutcomeFallback {
 		t.Errorf("ended with %v", a.Outcome)
 	}
 	if len(l.ends[1].dropped) != 1 || len(l.ends[1].others) != 0 {
@@ -750,7 +750,7 @@ func TestPlaceThatComesTooLate(t *testing.T) {
 	l.manual = true
 	l.receive(1, "k")
 	l.run()
-	l.ends[1].ch.Answer(l.now, 1, 1, l.ends[1].answer(Ask{}))
+	l.ends[1].ch.Respond(l.now, 1, 1, l.ends[1].answer(Request{}))
 	l.run()
 	l.ends[0].ch.Cancel(l.now, 1, 1)
 	l.run()
@@ -785,8 +785,8 @@ func TestSmallIsNotHeldUpByLarge(t *testing.T) {
 func TestContentIsStagedWhenItsDestinationIsKnown(t *testing.T) {
 	l := newLink(t)
 	sender := &l.ends[1]
-	sender.answer = func(a Ask) Answer {
-		return Answer{Value: valueOf(64 << 10), Source: Source{Handle: a.ID}, Unregistered: true}
+	sender.answer = func(a Request) Response {
+		return Response{Value: valueOf(64 << 10), Source: Source{Handle: a.ID}, Unregistered: true}
 	}
 	staging := func() (n int) {
 		for _, a := range sender.others {
@@ -799,7 +799,7 @@ func TestContentIsStagedWhenItsDestinationIsKnown(t *testing.T) {
 	l.manual = true
 	l.receive(1, "k")
 	l.run()
-	sender.ch.Answer(l.now, 1, 1, sender.answer(Ask{ID: 1}))
+	sender.ch.Respond(l.now, 1, 1, sender.answer(Request{ID: 1}))
 	l.run()
 	l.expect(">REQUEST", "<META")
 	if n := staging(); n != 0 {
@@ -827,7 +827,7 @@ func TestContentIsStagedWhenItsDestinationIsKnown(t *testing.T) {
 	sender.ch.NotStaged(l.now, 2, 1, status.New(status.ResourceExhausted, "no registered memory"))
 	l.run()
 	l.expect(">REQUEST", "<ERROR")
-	if a := l.last(); a.Outcome != OutcomeElsewhere || !a.ByPeer || status.CodeOf(a.Err) != status.ResourceExhausted {
+	if a := l.last(); a.Outcome != OutcomeFallback || !a.ByPeer || status.CodeOf(a.Err) != status.ResourceExhausted {
 		t.Errorf("ended with %v: %v", a.Outcome, a.Err)
 	}
 	if want := []uint64{1, 100, 2}; !slices.Equal(sender.dropped, want) {
@@ -840,8 +840,8 @@ func TestContentIsStagedWhenItsDestinationIsKnown(t *testing.T) {
 func TestStagedTooLate(t *testing.T) {
 	l := newLink(t)
 	sender := &l.ends[1]
-	sender.answer = func(a Ask) Answer {
-		return Answer{Value: valueOf(64 << 10), Source: Source{Handle: a.ID}, Unregistered: true}
+	sender.answer = func(a Request) Response {
+		return Response{Value: valueOf(64 << 10), Source: Source{Handle: a.ID}, Unregistered: true}
 	}
 	l.receive(1, "k")
 	l.run()

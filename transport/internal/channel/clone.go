@@ -12,23 +12,23 @@ import (
 // tries every order of events.
 func (c *Channel) Clone() *Channel {
 	n := *c
-	n.byID, n.asksByID = maps.Clone(c.byID), maps.Clone(c.asksByID)
+	n.byID, n.requestsByID = maps.Clone(c.byID), maps.Clone(c.requestsByID)
 	n.receives.items = slices.Clone(c.receives.items)
 	for i := range n.receives.items {
 		x := &n.receives.items[i]
 		x.value = x.value.Clone()
-		if x.each != nil {
-			each := *x.each
-			x.each = &each
+		if x.final != nil {
+			each := *x.final
+			x.final = &each
 		}
 	}
-	n.asks.items = slices.Clone(c.asks.items)
-	for i := range n.asks.items {
-		a := &n.asks.items[i]
+	n.requests.items = slices.Clone(c.requests.items)
+	for i := range n.requests.items {
+		a := &n.requests.items[i]
 		a.value = a.value.Clone()
 	}
 	n.shares.items, n.shares.lists = slices.Clone(c.shares.items), slices.Clone(c.shares.lists)
-	n.receives.lists, n.asks.lists, n.metas.of.lists = slices.Clone(c.receives.lists), slices.Clone(c.asks.lists), slices.Clone(c.metas.of.lists)
+	n.receives.lists, n.requests.lists, n.metas.of.lists = slices.Clone(c.receives.lists), slices.Clone(c.requests.lists), slices.Clone(c.metas.of.lists)
 	n.slots.of, n.slots.free = slices.Clone(c.slots.of), cloneQueue(c.slots.free)
 	n.metas.byKey, n.metas.of.items = maps.Clone(c.metas.byKey), slices.Clone(c.metas.of.items)
 	for i := range n.metas.of.items {
@@ -38,10 +38,10 @@ func (c *Channel) Clone() *Channel {
 		r := &n.rails[i]
 		r.posts = cloneQueue(r.posts)
 	}
-	n.cancelled, n.waiting, n.unknown = cloneQueue(c.cancelled), cloneQueue(c.waiting), cloneQueue(c.unknown)
-	n.say.finished.ids, n.say.cancelled.ids = cloneQueue(c.say.finished.ids), cloneQueue(c.say.cancelled.ids)
-	n.say.under = cloneQueue(c.say.under)
-	n.acts, n.spare, n.out, n.riders = slices.Clone(c.acts), nil, nil, nil
+	n.cancelledIDs, n.waitingIDs, n.unknownIDs = cloneQueue(c.cancelledIDs), cloneQueue(c.waitingIDs), cloneQueue(c.unknownIDs)
+	n.pending.acks.ids, n.pending.cancels.ids = cloneQueue(c.pending.acks.ids), cloneQueue(c.pending.cancels.ids)
+	n.pending.unconfirmed = cloneQueue(c.pending.unconfirmed)
+	n.acts, n.spare, n.out, n.ackBuf = slices.Clone(c.acts), nil, nil, nil
 	return &n
 }
 
@@ -76,18 +76,18 @@ func (c *Channel) AppendState(b []byte) []byte {
 	}
 	set := func(t time.Time) { flag(!t.IsZero()) }
 	num(uint64(c.state), uint64(len(c.acts)))
-	flag(c.greeted, c.heard, c.bye.wanted, c.bye.posted, c.watched)
-	set(c.tellBy)
+	flag(c.helloSent, c.helloReceived, c.bye.wanted, c.bye.posted, c.watched)
+	set(c.countsBy)
 	for i := range c.rails[:c.cfg.Rails] {
 		r := &c.rails[i]
-		num(uint64(r.sent-r.told), uint64(r.taken-r.said), uint64(r.repost), uint64(r.unsigned), uint64(r.posts.n)) //nolint:gosec // not negative
+		num(uint64(r.sent-r.confirmed), uint64(r.taken-r.reported), uint64(r.toRepost), uint64(r.unsignaled), uint64(r.posts.n)) //nolint:gosec // not negative
 		flag(r.probing, r.starved)
 		set(r.blocked)
 		for k := range r.posts.n {
 			p := r.posts.at(k)
 			num(uint64(p.kind), uint64(p.bytes)) //nolint:gosec // not negative
 			if p.kind == postContent {
-				num(c.asks.at(p.ask).id)
+				num(c.requests.at(p.request).id)
 			}
 		}
 		var shares []*share
@@ -99,15 +99,15 @@ func (c *Channel) AppendState(b []byte) []byte {
 		}
 		slices.SortFunc(shares, func(x, y *share) int { return cmp.Compare(x.turn, y.turn) })
 		for _, s := range shares {
-			num(c.asks.at(s.ask).id, uint64(s.list), s.from)
+			num(c.requests.at(s.request).id, uint64(s.list), s.from)
 		}
 	}
-	for l := listToAsk; l <= listGivenUp; l++ {
+	for l := listToRequest; l <= listCancelled; l++ {
 		num(uint64(c.receives.lists[l].n)) //nolint:gosec // not negative
 		for r := c.receives.first(l); r != none; r = c.receives.at(r).next {
 			x := c.receives.at(r)
-			num(x.id, uint64(x.attempt), uint64(x.imm), uint64(x.done), x.dest.Handle, uint64(x.dest.First), x.value.Size)
-			flag(x.over, x.placed, x.hasDest, x.told, x.each != nil, x.each != nil && x.each.err != nil, x.riders > c.say.finished.out)
+			num(x.id, uint64(x.attempt), uint64(x.imm), uint64(x.railsDone), x.dest.Handle, uint64(x.dest.First), x.value.Size)
+			flag(x.ended, x.gotMeta, x.hasDest, x.destSent, x.final != nil, x.final != nil && x.final.err != nil, x.acksUpTo > c.pending.acks.sent)
 		}
 	}
 	for i := range c.slots.of {
@@ -119,29 +119,29 @@ func (c *Channel) AppendState(b []byte) []byte {
 		b = append(append(b, k.key...), k.value.Dims...)
 		num(k.value.Size)
 	}
-	for _, id := range slices.Sorted(maps.Keys(c.asksByID)) {
-		a := c.asks.at(c.asksByID[id])
-		num(id, uint64(a.attempt), uint64(a.state), uint64(a.dest.Imm), uint64(a.dest.First), a.dest.Rails[a.dest.First].Addr, a.value.Size, a.source.Handle, uint64(a.flying)) //nolint:gosec // not negative
-		flag(a.hasDest, a.err != nil, a.elsewhere, a.cancelled, a.placed, a.written, a.unstaged)
-		num(uint64(a.open)) //nolint:gosec // not negative
+	for _, id := range slices.Sorted(maps.Keys(c.requestsByID)) {
+		a := c.requests.at(c.requestsByID[id])
+		num(id, uint64(a.attempt), uint64(a.state), uint64(a.dest.Imm), uint64(a.dest.First), a.dest.Rails[a.dest.First].Addr, a.value.Size, a.source.Handle, uint64(a.inFlight)) //nolint:gosec // not negative
+		flag(a.hasDest, a.err != nil, a.fallback, a.cancelled, a.metaSent, a.written, a.unstaged)
+		num(uint64(a.openShares)) //nolint:gosec // not negative
 	}
-	for l := listToAnswer; l <= listToPlace; l++ {
-		for r := c.asks.first(l); r != none; r = c.asks.at(r).next {
-			num(c.asks.at(r).id)
+	for l := listToRespond; l <= listAwaitsDest; l++ {
+		for r := c.requests.first(l); r != none; r = c.requests.at(r).next {
+			num(c.requests.at(r).id)
 		}
 	}
-	ids(&c.cancelled)
-	ids(&c.waiting)
-	ids(&c.unknown)
-	for _, s := range []*said{&c.say.finished, &c.say.cancelled} {
+	ids(&c.cancelledIDs)
+	ids(&c.waitingIDs)
+	ids(&c.unknownIDs)
+	for _, s := range []*idQueue{&c.pending.acks, &c.pending.cancels} {
 		ids(&s.ids)
-		num(uint64(s.out - s.taken))
+		num(uint64(s.sent - s.taken))
 		flag(s.wanted > s.taken)
 	}
-	num(uint64(c.say.under.n)) //nolint:gosec // not negative
-	for i := range c.say.under.n {
-		m := c.say.under.at(i)
-		num(uint64(c.rails[0].sent-m.sent), uint64(c.say.finished.out-m.upTo.Finish), uint64(c.say.cancelled.out-m.upTo.Cancel))
+	num(uint64(c.pending.unconfirmed.n)) //nolint:gosec // not negative
+	for i := range c.pending.unconfirmed.n {
+		m := c.pending.unconfirmed.at(i)
+		num(uint64(c.rails[0].sent-m.sent), uint64(c.pending.acks.sent-m.upTo.Acks), uint64(c.pending.cancels.sent-m.upTo.Cancels))
 	}
 	return b
 }

@@ -58,7 +58,7 @@ func newBusy(t testing.TB, n int) *busy {
 	w.message(hello.Append(nil))
 	for i := range uint64(n) { // as an asker
 		for _, id := range []uint64{asked, placing, quarantined} {
-			c.Receive(w.now, Receive{ID: id + i, Attempt: 1, Sender: 2, Step: 1, Key: "k"})
+			c.Receive(w.now, Receive{ID: id + i, Attempt: 1, Responder: 2, Step: 1, Key: "k"})
 			w.settle()
 		}
 		for _, id := range []uint64{placing, quarantined} {
@@ -79,30 +79,30 @@ func newBusy(t testing.TB, n int) *busy {
 		w.asks(small+i, 16<<10)
 		w.asks(large+i, 1<<20)
 		w.asks(staging+i, 1<<20)
-		c.Answer(w.now, placeless+i, 1, Answer{Value: valueOf(1 << 20), Source: Source{Handle: placeless + i}})
-		c.Answer(w.now, staging+i, 1, Answer{Value: valueOf(1 << 20), Source: Source{Handle: staging + i}, Unregistered: true})
+		c.Respond(w.now, placeless+i, 1, Response{Value: valueOf(1 << 20), Source: Source{Handle: placeless + i}})
+		c.Respond(w.now, staging+i, 1, Response{Value: valueOf(1 << 20), Source: Source{Handle: staging + i}, Unregistered: true})
 		w.settle()
 	}
-	w.list(wire.KindFinished, 1) // the last news of credits
+	w.list(wire.KindAck, 1) // the last news of credits
 	for i := range uint64(n) {
 		for _, v := range []struct {
 			id   uint64
 			size int64
 		}{{large, 1 << 20}, {small, 16 << 10}, {answered, 100}} {
-			c.Answer(w.now, v.id+i, 1, Answer{Value: valueOf(v.size), Source: Source{Handle: v.id + i}})
+			c.Respond(w.now, v.id+i, 1, Response{Value: valueOf(v.size), Source: Source{Handle: v.id + i}})
 		}
-		c.Receive(w.now, Receive{ID: notAsked + i, Attempt: 1, Sender: 2, Step: 1, Key: "k"})
+		c.Receive(w.now, Receive{ID: notAsked + i, Attempt: 1, Responder: 2, Step: 1, Key: "k"})
 		w.act()
 	}
 	// The device has done all that it was given, and the peer has not said so.
 	w.completes()
-	for l, least := range map[listID]int{listAsked: n, listPlacing: n, listQuarantine: n, listToAsk: n - 16} {
+	for l, least := range map[listID]int{listRequested: n, listPlacing: n, listQuarantine: n, listToRequest: n - 16} {
 		if got := c.receives.lists[l].n; got < least {
 			t.Fatalf("list %d of receives has %d of %d", l, got, least)
 		}
 	}
-	if got := c.shares.lists[sharesLast.on(0)].n; got < n-16 || c.asks.lists[listToAnswer].n < n-16 || c.shares.lists[sharesMore.on(0)].n < min(n-16, 1) {
-		t.Fatalf("%d last writes wait, %d answers, %d large contents", got, c.asks.lists[listToAnswer].n, c.shares.lists[sharesMore.on(0)].n)
+	if got := c.shares.lists[sharesLast.on(0)].n; got < n-16 || c.requests.lists[listToRespond].n < n-16 || c.shares.lists[sharesMore.on(0)].n < min(n-16, 1) {
+		t.Fatalf("%d last writes wait, %d answers, %d large contents", got, c.requests.lists[listToRespond].n, c.shares.lists[sharesMore.on(0)].n)
 	}
 	return w
 }
@@ -132,7 +132,7 @@ func (w *busy) list(kind wire.Kind, ids ...uint64) {
 
 // asks is a request of the peer, with a destination for size bytes unless they are 0.
 func (w *busy) asks(id uint64, size int64) {
-	m := wire.Request{Header: w.header(), ID: id, Asker: 2, Sender: 1, Step: 1, Attempt: 1, Key: []byte("k")}
+	m := wire.Request{Header: w.header(), ID: id, Requester: 2, Responder: 1, Step: 1, Attempt: 1, Key: []byte("k")}
 	if size > 0 {
 		m.HasDest, m.Value = true, valueOf(size)
 		m.Dest = wire.Dest{N: 1, Rails: [wire.MaxRails]wire.Remote{{Addr: 1 << 40, RKey: 1}}}
@@ -179,8 +179,8 @@ func (w *busy) completes() {
 
 // looks is how many records and elements of queues the machine has looked at so far.
 func (c *Channel) looks() int {
-	n := c.receives.looks + c.asks.looks + c.shares.looks + c.metas.of.looks + c.slots.free.looks +
-		c.cancelled.looks + c.waiting.looks + c.unknown.looks + c.say.under.looks + c.say.finished.ids.looks + c.say.cancelled.ids.looks
+	n := c.receives.looks + c.requests.looks + c.shares.looks + c.metas.of.looks + c.slots.free.looks +
+		c.cancelledIDs.looks + c.waitingIDs.looks + c.unknownIDs.looks + c.pending.unconfirmed.looks + c.pending.acks.ids.looks + c.pending.cancels.ids.looks
 	for i := range c.rails {
 		n += c.rails[i].posts.looks
 	}
@@ -190,7 +190,7 @@ func (c *Channel) looks() int {
 // written is a content that is being written, of which something is posted.
 func (w *busy) written(n int) uint64 {
 	id := uint64(large + n) //nolint:gosec // small
-	if a := w.c.asks.at(w.c.asksByID[id]); a.state != askWriting || !a.written {
+	if a := w.c.requests.at(w.c.requestsByID[id]); a.state != requestWriting || !a.written {
 		w.t.Fatalf("nothing of %x is written", id)
 	}
 	return id
@@ -236,12 +236,14 @@ func (w *busy) events() []busyEvent {
 		{"CANCEL of a request", ids(wire.KindCancel, unanswered+mid)},
 		{"CANCEL without a destination", ids(wire.KindCancel, placeless+mid)},
 		{"CANCELLED", ids(wire.KindCancelled, quarantined+mid)},
-		{"ACK", ids(wire.KindFinished, mid)},
+		{"ACK", ids(wire.KindAck, mid)},
 		{"QUERY", ids(wire.KindQuery, unanswered+mid+1, 1)},
 		{"WAITING", ids(wire.KindWaiting, asked+mid)},
-		{"a Send of a small value", func() { c.Answer(w.now, unanswered+mid+2, 1, Answer{Value: valueOf(100), Source: Source{Handle: 1}}) }},
+		{"a Send of a small value", func() {
+			c.Respond(w.now, unanswered+mid+2, 1, Response{Value: valueOf(100), Source: Source{Handle: 1}})
+		}},
 		{"a Send of a large value", func() {
-			c.Answer(w.now, unanswered+mid+3, 1, Answer{Value: valueOf(1 << 20), Source: Source{Handle: 1}})
+			c.Respond(w.now, unanswered+mid+3, 1, Response{Value: valueOf(1 << 20), Source: Source{Handle: 1}})
 		}},
 		{"a value that is given up", func() { c.Fail(w.now, small+mid+1, 1, status.New(status.DataLoss, "given up")) }},
 		{"a large value that is given up", func() { c.Fail(w.now, large+mid+1, 1, status.New(status.DataLoss, "given up")) }},
@@ -249,7 +251,7 @@ func (w *busy) events() []busyEvent {
 		{"NotStaged", func() { c.NotStaged(w.now, staging+mid+1, 1, status.New(status.ResourceExhausted, "no memory")) }},
 		{"CANCEL of a content that is staged", ids(wire.KindCancel, staging+mid+2)},
 		{"REQUEST", func() {
-			m := wire.Request{Header: w.stale(), ID: 77, Asker: 2, Sender: 1, Step: 1, Attempt: 1, Key: []byte("k")}
+			m := wire.Request{Header: w.stale(), ID: 77, Requester: 2, Responder: 1, Step: 1, Attempt: 1, Key: []byte("k")}
 			send(m.Append(nil))
 		}},
 		{"REREQUEST", func() {
@@ -268,12 +270,12 @@ func (w *busy) events() []busyEvent {
 			m := wire.Error{Header: w.stale(), ID: asked + mid + 3, Code: status.Aborted}
 			send(m.Append(nil))
 		}},
-		{"a Recv", func() { c.Receive(w.now, Receive{ID: 78, Attempt: 1, Sender: 2, Key: "k"}) }},
+		{"a Recv", func() { c.Receive(w.now, Receive{ID: 78, Attempt: 1, Responder: 2, Key: "k"}) }},
 		{"its Cancel", func() { c.Cancel(w.now, asked+mid+3, 1) }},
 		{"Cancel of one placed", func() { c.Cancel(w.now, placing+mid+1, 1) }},
 		{"Cancel before REQUEST", func() { c.Cancel(w.now, notAsked+mid, 1) }},
-		{"SayCancelled", func() { c.SayCancelled(w.now, []uint64{asked + mid, 79}) }},
-		{"Finish", func() { c.Finish(w.now, []uint64{80}) }},
+		{"SendCancels", func() { c.SendCancels(w.now, []uint64{asked + mid, 79}) }},
+		{"Finish", func() { c.Ack(w.now, []uint64{80}) }},
 		{"Place", func() { c.Place(w.now, placing+mid+2, 1, Dest{Handle: 1}) }},
 		{"NoPlace", func() { c.NoPlace(w.now, placing+mid+3, 1) }},
 		{"an imm", func() { c.Imm(w.now, 0, uint32(c.receives.at(c.byID[quarantined+mid+1]).imm)) }},

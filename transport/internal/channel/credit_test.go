@@ -51,7 +51,7 @@ func TestLastCreditsAreCreditsOwn(t *testing.T) {
 	if n := l.ends[0].ch.credits(0); n != creditReserve {
 		t.Errorf("%d credits are left", n)
 	}
-	l.ends[0].ch.SayCancelled(l.now, []uint64{99})
+	l.ends[0].ch.SendCancels(l.now, []uint64{99})
 	l.run()
 	if n := l.ends[0].ch.credits(0); n != creditReserve {
 		t.Errorf("%d credits are left after CANCEL", n)
@@ -64,11 +64,11 @@ func TestVeryLastCreditTellsOfRail0(t *testing.T) {
 	l := newLink(t, func(c *Config) { c.Rails = 2 })
 	l.cut = true
 	c := l.ends[0].ch
-	c.rails[0].sent = c.rails[0].told + 15
-	c.rails[1].taken = c.rails[1].said + 8
+	c.rails[0].sent = c.rails[0].confirmed + 15
+	c.rails[1].taken = c.rails[1].reported + 8
 	l.run()
 	l.expect()
-	c.rails[0].taken = c.rails[0].said + 8
+	c.rails[0].taken = c.rails[0].reported + 8
 	l.run()
 	l.expect(">CREDIT")
 }
@@ -81,12 +81,12 @@ func TestWindowIsExact(t *testing.T) {
 		c := l.ends[0].ch
 		m := wire.Error{ID: 99, Code: status.Aborted} // of nobody
 		if rail == 0 {
-			m.Taken.N, m.Taken.Of[0] = 2, c.rails[0].told
+			m.Taken.N, m.Taken.Of[0] = 2, c.rails[0].confirmed
 		}
 		b := m.Append(nil)
-		for c.rails[rail].taken != c.rails[rail].said+uint32(c.cfg.Window) {
+		for c.rails[rail].taken != c.rails[rail].reported+uint32(c.cfg.Window) {
 			if c.Message(l.now, rail, b); c.err != nil {
-				t.Fatalf("rail %d, with %d of its window taken: %v", rail, c.rails[rail].taken-c.rails[rail].said, c.err)
+				t.Fatalf("rail %d, with %d of its window taken: %v", rail, c.rails[rail].taken-c.rails[rail].reported, c.err)
 			}
 		}
 		if n := c.Messages().Received; n != uint64(c.rails[0].taken+c.rails[1].taken) {
@@ -141,11 +141,11 @@ func TestLastWriteIsNotStarvedByMessages(t *testing.T) {
 	l.run()
 	l.trace, l.cut = nil, true
 	c := l.ends[1].ch
-	c.rails[0].sent = c.rails[0].told + 14 // no credits but CREDIT's own
-	c.Answer(l.now, 2, 1, Answer{Value: valueOf(64 << 10), Source: Source{Handle: 2}})
+	c.rails[0].sent = c.rails[0].confirmed + 14 // no credits but CREDIT's own
+	c.Respond(l.now, 2, 1, Response{Value: valueOf(64 << 10), Source: Source{Handle: 2}})
 	l.run()
 	for id := range uint64(5) {
-		c.Answer(l.now, id+3, 1, Answer{Value: valueOf(5), Source: Source{Handle: id + 3}})
+		c.Respond(l.now, id+3, 1, Response{Value: valueOf(5), Source: Source{Handle: id + 3}})
 	}
 	l.run()
 	l.expect()
@@ -169,7 +169,7 @@ func TestSendPlacesAreKeptForUpkeep(t *testing.T) {
 	if free := 16 - c.rails[0].posts.n; free != 2*sendReserve {
 		t.Errorf("content leaves %d places", free)
 	}
-	l.ends[1].answer = func(a Ask) Answer { return Answer{Value: valueOf(5), Source: Source{Handle: a.ID}} }
+	l.ends[1].answer = func(a Request) Response { return Response{Value: valueOf(5), Source: Source{Handle: a.ID}} }
 	for id := range uint64(20) {
 		l.receive(id+2, "small")
 	}
@@ -177,12 +177,12 @@ func TestSendPlacesAreKeptForUpkeep(t *testing.T) {
 	if free := 16 - c.rails[0].posts.n; free != sendReserve {
 		t.Errorf("answers leave %d places", free)
 	}
-	c.SayCancelled(l.now, []uint64{5})
+	c.SendCancels(l.now, []uint64{5})
 	l.run()
 	if l.trace[len(l.trace)-1] != "<CANCEL" {
 		t.Errorf("no CANCEL: %v", l.trace)
 	}
-	c.Finish(l.now, []uint64{6})
+	c.Ack(l.now, []uint64{6})
 	l.run()
 	if l.trace[len(l.trace)-1] != "<ACK" {
 		t.Errorf("no ACK: %v", l.trace)
@@ -205,10 +205,10 @@ func TestUnsignalledPostsAreFollowedByASignalledOne(t *testing.T) {
 func TestFinishedRidesOnTheNextMessage(t *testing.T) {
 	l := newLink(t)
 	l.sends(10)
-	l.ends[0].ch.Receive(l.now, Receive{ID: 1, Attempt: 1, Sender: 2, Key: "k", Finished: []uint64{7, 8}})
+	l.ends[0].ch.Receive(l.now, Receive{ID: 1, Attempt: 1, Responder: 2, Key: "k", Acks: []uint64{7, 8}})
 	l.run()
 	l.expect(">REQUEST", "<EAGER")
-	if a := l.ends[1].others[0]; a.Kind != ActFinished || fmt.Sprint(a.IDs.AppendTo(nil)) != "[7 8]" {
+	if a := l.ends[1].others[0]; a.Kind != ActAcked || fmt.Sprint(a.IDs.AppendTo(nil)) != "[7 8]" {
 		t.Errorf("the sender took %v", &a)
 	}
 }
@@ -216,12 +216,12 @@ func TestFinishedRidesOnTheNextMessage(t *testing.T) {
 // TestFinishedGoesAloneAtOnce, since whoever says it has waited for a request already.
 func TestFinishedGoesAloneAtOnce(t *testing.T) {
 	l := newLink(t)
-	mark := l.ends[0].ch.Finish(l.now, []uint64{7})
+	mark := l.ends[0].ch.Ack(l.now, []uint64{7})
 	l.run()
 	l.expect(">ACK")
-	l.wait(tellDelay) // nothing else carries the counts
+	l.wait(countsDelay) // nothing else carries the counts
 	l.expect("<CREDIT")
-	if l.ends[0].taken.Finish != mark {
+	if l.ends[0].taken.Acks != mark {
 		t.Errorf("taken %v, want %d", l.ends[0].taken, mark)
 	}
 }
@@ -234,12 +234,12 @@ func TestFinishedDoesNotWaitForItsRequestForLong(t *testing.T) {
 	for id := range uint64(2) {
 		d := l.ends[0].dest()
 		l.ends[0].ch.Receive(l.now, Receive{
-			ID: id + 1, Attempt: 1, Sender: 2, Key: "k", Early: &d, Value: valueOf(1 << 20), Finished: []uint64{id + 100},
+			ID: id + 1, Attempt: 1, Responder: 2, Key: "k", Early: &d, Value: valueOf(1 << 20), Acks: []uint64{id + 100},
 		})
 		l.run()
 	}
 	l.expect(">REQUEST")
-	l.wait(finishDelay - 1)
+	l.wait(ackDelay - 1)
 	l.expect()
 	l.wait(1)
 	l.expect(">ACK")
@@ -252,13 +252,13 @@ func TestThousandsFinished(t *testing.T) {
 	for id := range uint64(5000) {
 		ids = append(ids, id+1)
 	}
-	mark := l.ends[0].ch.Finish(l.now, ids)
+	mark := l.ends[0].ch.Ack(l.now, ids)
 	l.wait(time.Second)
 	var got []uint64
 	for _, a := range l.ends[1].others {
 		got = a.IDs.AppendTo(got)
 	}
-	if !slices.Equal(got, ids) || l.ends[0].taken.Finish != mark {
+	if !slices.Equal(got, ids) || l.ends[0].taken.Acks != mark {
 		t.Errorf("%d ids came, taken %v", len(got), l.ends[0].taken)
 	}
 	if n := len(l.ends[1].others); n > 11 {
@@ -275,7 +275,7 @@ func TestRidersGoBeforeTheirRequest(t *testing.T) {
 	for id := range uint64(1000) {
 		ids = append(ids, id+100)
 	}
-	l.ends[0].ch.Receive(l.now, Receive{ID: 1, Attempt: 1, Sender: 2, Key: "k", Finished: ids})
+	l.ends[0].ch.Receive(l.now, Receive{ID: 1, Attempt: 1, Responder: 2, Key: "k", Acks: ids})
 	l.run()
 	var got []uint64
 	for _, a := range l.ends[1].others {
@@ -291,9 +291,9 @@ func TestRidersGoBeforeTheirRequest(t *testing.T) {
 func TestRidersForWhichALongKeyLeavesNoRoom(t *testing.T) {
 	l := newLink(t, func(c *Config) { c.Message, c.PeerMessage = wire.MinMessage, wire.MinMessage })
 	l.sends(100)
-	r := Receive{ID: 1, Attempt: 1, Sender: 2, Step: 1, Key: strings.Repeat("k", 3500)}
+	r := Receive{ID: 1, Attempt: 1, Responder: 2, Step: 1, Key: strings.Repeat("k", 3500)}
 	for id := range uint64(100) {
-		r.Finished = append(r.Finished, 1000+id)
+		r.Acks = append(r.Acks, 1000+id)
 	}
 	l.ends[0].ch.Receive(l.now, r)
 	l.run()
@@ -307,14 +307,14 @@ func TestFinishDoesNotWaitForRiders(t *testing.T) {
 	l := newLink(t)
 	l.cut = true
 	c := l.ends[0].ch
-	for c.places(0, urgentNot) { // then no request goes
+	for c.sendQueueFree(0, regularMessage) { // then no request goes
 		c.post(0, posted{}, Post{Op: verbs.OpWrite})
 	}
 	c.Actions(l.now)
-	c.Receive(l.now, Receive{ID: 1, Attempt: 1, Sender: 2, Key: "k", Finished: []uint64{7}})
+	c.Receive(l.now, Receive{ID: 1, Attempt: 1, Responder: 2, Key: "k", Acks: []uint64{7}})
 	l.run()
 	l.expect()
-	c.Finish(l.now, []uint64{8})
+	c.Ack(l.now, []uint64{8})
 	l.run()
 	l.expect(">ACK")
 }
@@ -322,7 +322,7 @@ func TestFinishDoesNotWaitForRiders(t *testing.T) {
 // TestRidersGoBeforeBye, though they waited for a request.
 func TestRidersGoBeforeBye(t *testing.T) {
 	l := newLink(t)
-	l.ends[0].ch.Receive(l.now, Receive{ID: 1, Attempt: 1, Sender: 2, Key: "k", Finished: []uint64{7}})
+	l.ends[0].ch.Receive(l.now, Receive{ID: 1, Attempt: 1, Responder: 2, Key: "k", Acks: []uint64{7}})
 	l.ends[0].ch.Bye(l.now, "shutdown")
 	l.run()
 	l.expect(">ACK", ">BYE")
@@ -334,16 +334,16 @@ func TestNobodyIsToldOfRidersTaken(t *testing.T) {
 	l := newLink(t)
 	l.sends(100)
 	for id := range uint64(100) {
-		l.ends[0].ch.Receive(l.now, Receive{ID: id + 1, Attempt: 1, Sender: 2, Key: "k", Finished: []uint64{id + 1000}})
+		l.ends[0].ch.Receive(l.now, Receive{ID: id + 1, Attempt: 1, Responder: 2, Key: "k", Acks: []uint64{id + 1000}})
 		l.run()
 	}
 	if l.ends[0].taken != (Marks{}) {
 		t.Errorf("told of %v", l.ends[0].taken)
 	}
-	mark := l.ends[0].ch.Finish(l.now, []uint64{1})
+	mark := l.ends[0].ch.Ack(l.now, []uint64{1})
 	l.run()
 	l.wait(time.Second)
-	if l.ends[0].taken.Finish != mark {
+	if l.ends[0].taken.Acks != mark {
 		t.Errorf("told of %v, want %d", l.ends[0].taken, mark)
 	}
 }
@@ -353,10 +353,10 @@ func TestCancelledIsSaidAndTaken(t *testing.T) {
 	l.manual = true
 	l.receive(1, "k")
 	l.run()
-	mark := l.ends[0].ch.SayCancelled(l.now, []uint64{1, 50})
+	mark := l.ends[0].ch.SendCancels(l.now, []uint64{1, 50})
 	l.run()
 	l.expect(">REQUEST", ">CANCEL", "<CANCELLED")
-	if l.ends[0].taken.Cancel != mark {
+	if l.ends[0].taken.Cancels != mark {
 		t.Errorf("taken %v, want %d", l.ends[0].taken, mark)
 	}
 	if a := l.last(); a.ID != 1 || a.Outcome != OutcomeError || l.ends[0].ch.Cancel(l.now, 1, 1) {
@@ -387,36 +387,36 @@ func TestReceivesArePostedAgainSomeAtATime(t *testing.T) {
 	l := newLink(t, func(c *Config) { c.Window, c.PeerWindow = 32, 32 })
 	l.manual = true
 	rail := &l.ends[1].ch.rails[0]
-	if rail.taken != 1 || rail.repost != 1 { // HELLO
-		t.Fatalf("%d taken and %d of them not posted again, want 1 and 1", rail.taken, rail.repost)
+	if rail.taken != 1 || rail.toRepost != 1 { // HELLO
+		t.Fatalf("%d taken and %d of them not posted again, want 1 and 1", rail.taken, rail.toRepost)
 	}
 	for id, left := range []int{2, 3, 0, 1} {
 		l.receive(uint64(id)+1, "k")
 		l.run()
-		if rail.repost != left {
-			t.Errorf("after request %d %d receives are not posted again, want %d", id+1, rail.repost, left)
+		if rail.toRepost != left {
+			t.Errorf("after request %d %d receives are not posted again, want %d", id+1, rail.toRepost, left)
 		}
 	}
-	l.ends[1].ch.Answer(l.now, 1, 1, Answer{Value: valueOf(5), Source: Source{Handle: 1}})
+	l.ends[1].ch.Respond(l.now, 1, 1, Response{Value: valueOf(5), Source: Source{Handle: 1}})
 	l.run()
-	if rail.said != 4 || l.ends[0].ch.rails[0].told != 4 {
-		t.Errorf("%d were told and %d heard of, want the 4 that are posted again", rail.said, l.ends[0].ch.rails[0].told)
+	if rail.reported != 4 || l.ends[0].ch.rails[0].confirmed != 4 {
+		t.Errorf("%d were told and %d heard of, want the 4 that are posted again", rail.reported, l.ends[0].ch.rails[0].confirmed)
 	}
-	mark := l.ends[0].ch.Finish(l.now, []uint64{1}) // with WANT_COUNTS
+	mark := l.ends[0].ch.Ack(l.now, []uint64{1}) // with WANT_COUNTS
 	l.run()
 	l.wait(time.Second)
-	if l.ends[0].taken.Finish != mark || rail.repost != 0 {
-		t.Errorf("%v is known to be taken, want %d; %d receives are not posted again", l.ends[0].taken, mark, rail.repost)
+	if l.ends[0].taken.Acks != mark || rail.toRepost != 0 {
+		t.Errorf("%v is known to be taken, want %d; %d receives are not posted again", l.ends[0].taken, mark, rail.toRepost)
 	}
 }
 
 // TestRequestComesBeforeWhatRidesOnIt: somebody waits for the one and nobody for the other.
 func TestRequestComesBeforeWhatRidesOnIt(t *testing.T) {
 	l := newLink(t)
-	l.ends[1].answer = func(a Ask) Answer { return Answer{Value: valueOf(5), Source: Source{Handle: a.ID}} }
+	l.ends[1].answer = func(a Request) Response { return Response{Value: valueOf(5), Source: Source{Handle: a.ID}} }
 	l.receive(1, "k")
 	l.run()
-	l.ends[0].ch.Receive(l.now, Receive{ID: 2, Attempt: 1, Sender: 2, Key: "k", Finished: []uint64{1}})
+	l.ends[0].ch.Receive(l.now, Receive{ID: 2, Attempt: 1, Responder: 2, Key: "k", Acks: []uint64{1}})
 	var post *Post
 	for _, a := range l.ends[0].ch.Actions(l.now) {
 		if a.Kind == ActPost {
@@ -429,11 +429,11 @@ func TestRequestComesBeforeWhatRidesOnIt(t *testing.T) {
 	l.ends[1].ch.Message(l.now, 0, slices.Clone(post.Message))
 	var kinds []ActionKind
 	for _, a := range l.ends[1].ch.Actions(l.now) {
-		if a.Kind == ActAsk || a.Kind == ActFinished {
+		if a.Kind == ActRequest || a.Kind == ActAcked {
 			kinds = append(kinds, a.Kind)
 		}
 	}
-	if want := []ActionKind{ActAsk, ActFinished}; !slices.Equal(kinds, want) {
+	if want := []ActionKind{ActRequest, ActAcked}; !slices.Equal(kinds, want) {
 		t.Errorf("the request led to %v, want %v", kinds, want)
 	}
 }

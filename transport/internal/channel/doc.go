@@ -7,7 +7,7 @@
 // A receive, at the asker (left) and at the sender (right):
 //
 //  1. Known, Receive(early destination or none)
-//  2. ActPost REQUEST ───────────────────────────► Message → ActAsk
+//  2. ActPost REQUEST ───────────────────────────► Message → ActRequest
 //  3. Answer(value and its source, or error)
 //     4a. small, dead, empty:       Message ◄──────── ActPost EAGER, ActDrop
 //     → ActEnd with the content
@@ -19,7 +19,7 @@
 //  5. (memory) ◄─────── ActPost WRITE, in chunks
 //     Imm ◄──────────── ActPost WRITE_WITH_IMM, last on each rail
 //     → ActEnd with the destination                Sent → ActDrop
-//  6. Finish; ids ride on the next message ──────► Message → ActFinished
+//  6. Finish; ids ride on the next message ──────► Message → ActAcked
 //
 // The states of a channel:
 //
@@ -34,7 +34,7 @@
 // The shell holds one lock from the event to the last post. It may pass many
 // events (a batch of completions) before it calls Actions once: what is posted for
 // them then goes in one list and says counts once. Actions are carried out in
-// order. Those that call out of the package (ActAsk, ActFinished, ActCancelled,
+// order. Those that call out of the package (ActRequest, ActAcked, ActCancelled,
 // ActDetach, ActEnd, ActPlace) may be carried out after the lock was given up, in
 // order among themselves; what they refer to in a message has to be copied before.
 //

@@ -112,19 +112,19 @@ func TestHostileMessages(t *testing.T) {
 			return appendList(wire.KindUnknown, h, wire.IDs(nil).Append(1))
 		}, "knows nothing of receive"},
 		{"REQUEST twice", func(_ *link, h wire.Header) []byte {
-			m := wire.Request{Header: h, ID: 10, Attempt: 2, Asker: 2, Sender: 1, Key: []byte("k")}
+			m := wire.Request{Header: h, ID: 10, Attempt: 2, Requester: 2, Responder: 1, Key: []byte("k")}
 			return m.Append(nil)
 		}, "REQUEST twice"},
 		{"REQUEST of somebody else", func(_ *link, h wire.Header) []byte {
-			m := wire.Request{Header: h, ID: 11, Attempt: 1, Asker: 3, Sender: 1, Key: []byte("k")}
+			m := wire.Request{Header: h, ID: 11, Attempt: 1, Requester: 3, Responder: 1, Key: []byte("k")}
 			return m.Append(nil)
 		}, "of incarnation 0000000000000003"},
 		{"REQUEST with a destination for other rails", func(_ *link, h wire.Header) []byte {
-			m := wire.Request{Header: h, ID: 11, Attempt: 1, Asker: 2, Sender: 1, Key: []byte("k"), HasDest: true, Dest: wire.Dest{N: 2}, Value: large}
+			m := wire.Request{Header: h, ID: 11, Attempt: 1, Requester: 2, Responder: 1, Key: []byte("k"), HasDest: true, Dest: wire.Dest{N: 2}, Value: large}
 			return m.Append(nil)
 		}, "a destination for 2 rails"},
 		{"REQUEST for nothing", func(_ *link, h wire.Header) []byte {
-			m := wire.Request{Header: h, ID: 11, Attempt: 1, Asker: 2, Sender: 1}
+			m := wire.Request{Header: h, ID: 11, Attempt: 1, Requester: 2, Responder: 1}
 			return m.Append(nil)
 		}, "REQUEST has no key"},
 		{"REREQUEST of nobody", func(_ *link, h wire.Header) []byte {
@@ -157,16 +157,16 @@ func TestHostileMessages(t *testing.T) {
 			for id := range uint64(3) {
 				l.receive(id+1, "k")
 			}
-			l.ends[1].ch.Receive(l.now, Receive{ID: 10, Attempt: 1, Sender: 1, Key: "k"})
+			l.ends[1].ch.Receive(l.now, Receive{ID: 10, Attempt: 1, Responder: 1, Key: "k"})
 			l.run()
-			l.ends[1].ch.Answer(l.now, 2, 1, Answer{Value: large, Source: Source{Handle: 1}})
+			l.ends[1].ch.Respond(l.now, 2, 1, Response{Value: large, Source: Source{Handle: 1}})
 			l.run()
 			l.cut = true
 			l.ends[0].ch.Place(l.now, 2, 1, l.ends[0].dest())
 			l.ends[0].ch.Cancel(l.now, 3, 1)
 			l.run()
 			var h wire.Header
-			h.Taken.N, h.Taken.Of[0] = 1, l.ends[0].ch.rails[0].told
+			h.Taken.N, h.Taken.Of[0] = 1, l.ends[0].ch.rails[0].confirmed
 			b := c.send(l, h)
 			if b != nil || c.name == "nothing" {
 				l.ends[0].ch.Message(l.now, 0, b)
@@ -225,18 +225,18 @@ func TestHostileRails(t *testing.T) {
 		{"ERROR for all rails after a last write", func(l *link, c *Channel) {
 			c.Imm(l.now, 1, imm)
 			m := wire.Error{ID: 1, Code: status.Aborted}
-			m.Taken.N, m.Taken.Of[0] = 3, c.rails[0].told
+			m.Taken.N, m.Taken.Of[0] = 3, c.rails[0].confirmed
 			c.Message(l.now, 0, m.Append(nil))
 		}, "of which rail 1 has brought its last"},
 		{"an answer to what was not asked yet", func(l *link, c *Channel) {
-			c.Receive(l.now, Receive{ID: 2, Attempt: 1, Sender: 2, Key: "k"})
+			c.Receive(l.now, Receive{ID: 2, Attempt: 1, Responder: 2, Key: "k"})
 			m := wire.Error{ID: 2, Code: status.Aborted}
-			m.Taken.N, m.Taken.Of[0] = 3, c.rails[0].told
+			m.Taken.N, m.Taken.Of[0] = 3, c.rails[0].confirmed
 			c.Message(l.now, 0, m.Append(nil))
 		}, "which was not asked yet"},
 		{"WAITING for what was not asked yet", func(l *link, c *Channel) {
-			c.Receive(l.now, Receive{ID: 2, Attempt: 1, Sender: 2, Key: "k"})
-			c.Message(l.now, 0, listMessage(wire.KindWaiting, 2, c.rails[0].told, 3))
+			c.Receive(l.now, Receive{ID: 2, Attempt: 1, Responder: 2, Key: "k"})
+			c.Message(l.now, 0, listMessage(wire.KindWaiting, 2, c.rails[0].confirmed, 3))
 		}, "which was not asked yet"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -244,7 +244,7 @@ func TestHostileRails(t *testing.T) {
 			l.manual = true
 			l.receive(1, "k")
 			l.run()
-			l.ends[1].ch.Answer(l.now, 1, 1, Answer{Value: valueOf(4 << 20), Source: Source{Handle: 1}})
+			l.ends[1].ch.Respond(l.now, 1, 1, Response{Value: valueOf(4 << 20), Source: Source{Handle: 1}})
 			l.run()
 			l.cut = true
 			l.ends[0].ch.Place(l.now, 1, 1, l.ends[0].dest())
@@ -338,11 +338,11 @@ func FuzzPeer(f *testing.F) {
 	f.Add(meta.Append(nil), uint32(0), uint8(0))
 	eager := wire.Eager{Header: h, ID: 2, Value: wire.Value{DType: tensor.Uint8, Size: 1, Dims: wire.AppendDims(nil, 1)}, Content: []byte{1}}
 	f.Add(eager.Append(nil), uint32(wire.NewImm(0, 1)), uint8(1))
-	request := wire.Request{Header: h, ID: 50, Attempt: 1, Asker: 2, Sender: 1, Key: []byte("k"), HasDest: true, Dest: wire.Dest{N: 1}, Value: large}
+	request := wire.Request{Header: h, ID: 50, Attempt: 1, Requester: 2, Responder: 1, Key: []byte("k"), HasDest: true, Dest: wire.Dest{N: 1}, Value: large}
 	f.Add(request.Append(nil), uint32(wire.NewImm(1, 1)), uint8(2))
 	failed := wire.Error{Header: h, ID: 3, Code: 5, Each: true, Text: []byte("x")}
 	f.Add(failed.Append(nil), uint32(7), uint8(3))
-	for _, k := range []wire.Kind{wire.KindCancel, wire.KindCancelled, wire.KindFinished, wire.KindQuery, wire.KindWaiting, wire.KindUnknown} {
+	for _, k := range []wire.Kind{wire.KindCancel, wire.KindCancelled, wire.KindAck, wire.KindQuery, wire.KindWaiting, wire.KindUnknown} {
 		f.Add(appendList(k, h, wire.IDs(nil).Append(1).Append(50)), uint32(0), uint8(k))
 	}
 	f.Fuzz(func(t *testing.T, b []byte, imm uint32, cancel uint8) {
@@ -354,9 +354,9 @@ func FuzzPeer(f *testing.F) {
 		for id := range uint64(4) {
 			l.receive(id+1, "k")
 		}
-		l.ends[1].ch.Receive(l.now, Receive{ID: 50, Attempt: 1, Sender: 1, Key: "k"})
+		l.ends[1].ch.Receive(l.now, Receive{ID: 50, Attempt: 1, Responder: 1, Key: "k"})
 		l.run()
-		l.ends[1].ch.Answer(l.now, 2, 1, Answer{Value: valueOf(1 << 20), Source: Source{Handle: 7}})
+		l.ends[1].ch.Respond(l.now, 2, 1, Response{Value: valueOf(1 << 20), Source: Source{Handle: 7}})
 		l.run()
 		l.cut = true
 		e := &l.ends[0]
@@ -371,7 +371,7 @@ func FuzzPeer(f *testing.F) {
 			e.ch.Message(l.now, 0, b)
 			l.run()
 			e.ch.Imm(l.now, 0, imm)
-			e.ch.Answer(l.now, 50, 1, Answer{Value: valueOf(1 << 20), Source: Source{Handle: 9}})
+			e.ch.Respond(l.now, 50, 1, Response{Value: valueOf(1 << 20), Source: Source{Handle: 9}})
 			l.run()
 		}
 		for i := range l.ends {

@@ -86,7 +86,7 @@ const (
 
 	// placeTime is how long a peer may take to say where a content goes: it holds the
 	// content meanwhile. The longest that anything of a healthy peer waits.
-	placeTime = stallTime
+	destTime = stallTime
 
 	// repostPart is the part of a window that is posted again at once: a crossing into C
 	// for each message would be in the way of its answer.
@@ -94,11 +94,11 @@ const (
 
 	// finishDelay is how long finished ids that came with a request which cannot go
 	// yet wait for it.
-	finishDelay = 5 * time.Millisecond
+	ackDelay = 5 * time.Millisecond
 
 	// tellDelay is how long counts that the peer asked for wait for a message
 	// to ride on.
-	tellDelay = 5 * time.Millisecond
+	countsDelay = 5 * time.Millisecond
 
 	// byeTime is how long a BYE may take to be posted and to arrive.
 	byeTime = time.Second

@@ -15,8 +15,8 @@ func TestTimesAreThoseOfTheContract(t *testing.T) {
 		"QUERY":                        {queryAfter, 30 * time.Second},
 		"its answer":                   {queryTime, 10 * time.Second},
 		"BYE":                          {byeTime, time.Second},
-		"finished ids with no request": {finishDelay, 5 * time.Millisecond},
-		"counts that are asked for":    {tellDelay, 5 * time.Millisecond},
+		"finished ids with no request": {ackDelay, 5 * time.Millisecond},
+		"counts that are asked for":    {countsDelay, 5 * time.Millisecond},
 	} {
 		if c.is != c.want {
 			t.Errorf("%s: %v, want %v", name, c.is, c.want)

@@ -24,13 +24,13 @@ type link struct {
 
 type end struct {
 	ch      *Channel
-	answer  func(Ask) Answer
-	asked   []Ask
+	answer  func(Request) Response
+	asked   []Request
 	ended   []Action
 	freed   []uint64 // destinations
 	dropped []uint64 // sources
 	places  []Action
-	others  []Action // ActTaken, ActFinished, ActCancelled, ActDetach, ActClose, ActUp
+	others  []Action // ActTaken, ActAcked, ActCancelled, ActDetach, ActClose, ActUp
 	taken   Marks
 	handle  uint64
 	first   uint8 // rail on which its destinations begin
@@ -54,7 +54,7 @@ func newLink(t testing.TB, change ...func(*Config)) *link {
 			t.Fatal(err)
 		}
 		l.ends[i].ch = ch
-		l.ends[i].answer = func(a Ask) Answer { t.Errorf("asked for %s", a.Key); return Answer{} }
+		l.ends[i].answer = func(a Request) Response { t.Errorf("asked for %s", a.Key); return Response{} }
 	}
 	l.ends[0].ch.Ready(l.now)
 	l.run()
@@ -137,11 +137,11 @@ func (l *link) do(i int, a Action) {
 		if !l.manual {
 			e.ch.Place(l.now, a.ID, a.Attempt, e.dest())
 		}
-	case ActAsk:
-		a.Ask.Key = slices.Clone(a.Ask.Key)
-		e.asked = append(e.asked, a.Ask)
+	case ActRequest:
+		a.Request.Key = slices.Clone(a.Request.Key)
+		e.asked = append(e.asked, a.Request)
 		if !l.manual {
-			e.ch.Answer(l.now, a.Ask.ID, a.Ask.Attempt, e.answer(a.Ask))
+			e.ch.Respond(l.now, a.Request.ID, a.Request.Attempt, e.answer(a.Request))
 		}
 	case ActPost:
 		l.post(i, a.Post)
@@ -214,8 +214,8 @@ func (l *link) expect(want ...string) {
 // receive begins a receive at side 0.
 func (l *link) receive(id uint64, key string) {
 	e := &l.ends[0]
-	r := Receive{ID: id, Attempt: 1, Sender: 2, Step: 1, Key: key}
-	if v, ok := e.ch.Known(key); ok {
+	r := Receive{ID: id, Attempt: 1, Responder: 2, Step: 1, Key: key}
+	if v, ok := e.ch.CachedMeta(key); ok {
 		d := e.dest()
 		r.Early, r.Value = &d, v
 	}
@@ -234,9 +234,9 @@ func (l *link) last() Action {
 // sends lets side 1 answer with values of these sizes in turn.
 func (l *link) sends(sizes ...int64) {
 	n := uint64(0)
-	l.ends[1].answer = func(Ask) Answer {
+	l.ends[1].answer = func(Request) Response {
 		n++
-		return Answer{Value: valueOf(sizes[int(n-1)%len(sizes)]), Source: Source{Handle: n}}
+		return Response{Value: valueOf(sizes[int(n-1)%len(sizes)]), Source: Source{Handle: n}}
 	}
 }
 
@@ -248,7 +248,7 @@ func (l *link) clean() {
 		if n := e.ch.receives.n; n > 0 {
 			l.t.Errorf("side %d has %d receives left", i, n)
 		}
-		if n := e.ch.asks.n; n > 0 {
+		if n := e.ch.requests.n; n > 0 {
 			l.t.Errorf("side %d has %d asks left", i, n)
 		}
 		if n := e.ch.shares.n; n > 0 {

@@ -13,7 +13,7 @@ import (
 // rail. b is what it holds; the channel refers to it until the actions of the next
 // Actions have been carried out, and not later.
 func (c *Channel) Message(now time.Time, rail int, b []byte) {
-	if c.state == Gone || rail < 0 || rail >= c.cfg.Rails || !c.took(now, rail) {
+	if c.state == Gone || rail < 0 || rail >= c.cfg.Rails || !c.countReceived(now, rail) {
 		return
 	}
 	kind, err := wire.KindOf(b)
@@ -21,8 +21,8 @@ func (c *Channel) Message(now time.Time, rail int, b []byte) {
 		c.fault("%w", err)
 		return
 	}
-	if c.heard == (kind == wire.KindHello) {
-		if c.heard {
+	if c.helloReceived == (kind == wire.KindHello) {
+		if c.helloReceived {
 			c.fault("HELLO twice")
 		} else {
 			c.fault("%v before HELLO", kind)
@@ -47,21 +47,21 @@ func (c *Channel) dispatch(now time.Time, rail int, kind wire.Kind, b []byte) er
 		if err := m.Parse(b); err != nil {
 			return err
 		}
-		if c.head(rail, &m.Header) {
-			c.hello(&m)
+		if c.takeHeader(rail, &m.Header) {
+			c.onHello(&m)
 		}
 	case wire.KindCredit:
 		var m wire.Credit
 		if err := m.Parse(b); err != nil {
 			return err
 		}
-		c.head(rail, &m.Header)
+		c.takeHeader(rail, &m.Header)
 	case wire.KindBye:
 		var m wire.Bye
 		if err := m.Parse(b); err != nil {
 			return err
 		}
-		if c.head(rail, &m.Header) {
+		if c.takeHeader(rail, &m.Header) {
 			c.close(fmt.Errorf("%s, channel generation %d: it closed the channel: %s", c.cfg.Peer, c.cfg.Generation, m.Reason))
 		}
 	case wire.KindRequest:
@@ -69,58 +69,58 @@ func (c *Channel) dispatch(now time.Time, rail int, kind wire.Kind, b []byte) er
 		if err := m.Parse(b); err != nil {
 			return err
 		}
-		c.tell(now, &m.Header)
-		if !c.counted(rail, &m.Header) {
+		c.noteWantCounts(now, &m.Header)
+		if !c.takeCounts(rail, &m.Header) {
 			return nil
 		}
 		if c.state < Leaving {
-			c.request(&m) // before what rides on it, which nobody waits for
+			c.onRequest(&m) // before what rides on it, which nobody waits for
 		}
-		c.finishedBy(&m.Header)
+		c.onAcks(&m.Header)
 	case wire.KindMeta:
 		var m wire.Meta
 		if err := m.Parse(b); err != nil {
 			return err
 		}
-		c.tell(now, &m.Header)
-		if c.head(rail, &m.Header) {
-			c.meta(now, &m)
+		c.noteWantCounts(now, &m.Header)
+		if c.takeHeader(rail, &m.Header) {
+			c.onMeta(now, &m)
 		}
 	case wire.KindReRequest:
 		var m wire.ReRequest
 		if err := m.Parse(b); err != nil {
 			return err
 		}
-		c.tell(now, &m.Header)
-		if c.head(rail, &m.Header) && c.state < Leaving {
-			c.rerequest(&m)
+		c.noteWantCounts(now, &m.Header)
+		if c.takeHeader(rail, &m.Header) && c.state < Leaving {
+			c.onReRequest(&m)
 		}
 	case wire.KindEager:
 		var m wire.Eager
 		if err := m.Parse(b); err != nil {
 			return err
 		}
-		c.tell(now, &m.Header)
-		if c.head(rail, &m.Header) {
-			c.eager(&m)
+		c.noteWantCounts(now, &m.Header)
+		if c.takeHeader(rail, &m.Header) {
+			c.onEager(&m)
 		}
 	case wire.KindError:
 		var m wire.Error
 		if err := m.Parse(b); err != nil {
 			return err
 		}
-		c.tell(now, &m.Header)
-		if c.head(rail, &m.Header) {
-			c.errored(now, rail, &m)
+		c.noteWantCounts(now, &m.Header)
+		if c.takeHeader(rail, &m.Header) {
+			c.onError(now, rail, &m)
 		}
 	case wire.KindCancelled:
 		var m wire.Cancelled
 		if err := m.Parse(b); err != nil {
 			return err
 		}
-		c.tell(now, &m.Header)
-		if c.head(rail, &m.Header) {
-			c.cancelledBy(now, rail, &m)
+		c.noteWantCounts(now, &m.Header)
+		if c.takeHeader(rail, &m.Header) {
+			c.onCancelled(now, rail, &m)
 		}
 	default:
 		return c.dispatchList(now, rail, kind, b)
@@ -139,8 +139,8 @@ func (c *Channel) dispatchList(now time.Time, rail int, kind wire.Kind, b []byte
 			return err
 		}
 		ids, h = m.IDs, m.Header
-	case wire.KindFinished:
-		var m wire.Finished
+	case wire.KindAck:
+		var m wire.Ack
 		if err := m.Parse(b); err != nil {
 			return err
 		}
@@ -164,70 +164,70 @@ func (c *Channel) dispatchList(now time.Time, rail int, kind wire.Kind, b []byte
 		}
 		ids, h = m.IDs, m.Header
 	}
-	c.tell(now, &h)
-	if !c.head(rail, &h) {
+	c.noteWantCounts(now, &h)
+	if !c.takeHeader(rail, &h) {
 		return nil
 	}
 	switch kind {
 	case wire.KindCancel:
 		c.act(Action{Kind: ActCancelled, IDs: ids})
 		for i := range ids.Count() {
-			c.cancelAsk(ids.At(i))
+			c.onCancel(ids.At(i))
 		}
-	case wire.KindFinished:
-		c.act(Action{Kind: ActFinished, IDs: ids})
+	case wire.KindAck:
+		c.act(Action{Kind: ActAcked, IDs: ids})
 	case wire.KindQuery:
-		c.query(ids)
+		c.onQuery(ids)
 	case wire.KindWaiting, wire.KindUnknown:
-		c.queryAnswer(now, kind, ids)
+		c.onQueryReply(now, kind, ids)
 	}
 	return nil
 }
 
 // head takes in what every message carries. false after a fault.
-func (c *Channel) head(rail int, h *wire.Header) bool {
-	if !c.counted(rail, h) {
+func (c *Channel) takeHeader(rail int, h *wire.Header) bool {
+	if !c.takeCounts(rail, h) {
 		return false
 	}
-	c.finishedBy(h)
+	c.onAcks(h)
 	return true
 }
 
 // finishedBy takes in which answers the peer has.
-func (c *Channel) finishedBy(h *wire.Header) {
-	if len(h.Finished) > 0 {
-		c.act(Action{Kind: ActFinished, IDs: h.Finished})
+func (c *Channel) onAcks(h *wire.Header) {
+	if len(h.Acks) > 0 {
+		c.act(Action{Kind: ActAcked, IDs: h.Acks})
 	}
 }
 
 // counted takes in the counts of a message. false after a fault.
-func (c *Channel) counted(rail int, h *wire.Header) bool {
+func (c *Channel) takeCounts(rail int, h *wire.Header) bool {
 	if rail != 0 {
-		if h.Taken.N == 0 && len(h.Finished) == 0 {
+		if h.Taken.N == 0 && len(h.Acks) == 0 {
 			return true
 		}
 		c.fault("a message on rail %d carries counts or finished ids", rail)
 		return false
 	}
 	before := c.state
-	c.counts(h.Taken)
+	c.confirm(h.Taken)
 	return c.state == before
 }
 
 // tell notes that the peer wants to know soon that this was taken.
-func (c *Channel) tell(now time.Time, h *wire.Header) {
-	if h.Tell && c.tellBy.IsZero() {
-		c.tellBy = now.Add(tellDelay)
+func (c *Channel) noteWantCounts(now time.Time, h *wire.Header) {
+	if h.WantCounts && c.countsBy.IsZero() {
+		c.countsBy = now.Add(countsDelay)
 	}
 }
 
-func (c *Channel) hello(m *wire.Hello) {
+func (c *Channel) onHello(m *wire.Hello) {
 	if m.Generation != c.cfg.Generation || m.From != c.cfg.PeerIncarnation || m.To != c.cfg.OwnIncarnation {
 		c.fault("HELLO for generation %d from %016x to %016x, want generation %d from %016x to %016x",
 			m.Generation, m.From, m.To, c.cfg.Generation, c.cfg.PeerIncarnation, c.cfg.OwnIncarnation)
 		return
 	}
-	c.heard = true
+	c.helloReceived = true
 	if c.state == Opening {
 		c.state = Up
 	}
@@ -251,4 +251,4 @@ func errorOf(m *wire.Error) *status.Error {
 // railsOf names the first rail of a set of bits.
 func railsOf(done uint8) string { return fmt.Sprint(bits.TrailingZeros8(done)) }
 
-func errSaidBye(reason []byte) error { return fmt.Errorf("closed here: %s", reason) }
+func errByeSent(reason []byte) error { return fmt.Errorf("closed here: %s", reason) }

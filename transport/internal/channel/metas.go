@@ -6,12 +6,12 @@ import "github.com/tryst-rdma/tryst/transport/internal/wire"
 // that the next request can bring its destination along. It forgets the one used
 // longest ago. The key has no step in it.
 type metas struct {
-	of    slab[known, *known]
+	of    slab[metaEntry, *metaEntry]
 	byKey map[string]ref
 	most  int
 }
 
-type known struct {
+type metaEntry struct {
 	node
 	key   string
 	value wire.Value
@@ -20,7 +20,7 @@ type known struct {
 const byUse listID = 1 // the one used longest ago first
 
 func newMetas(most int) metas {
-	return metas{of: newSlab[known](byUse), byKey: make(map[string]ref), most: most}
+	return metas{of: newSlab[metaEntry](byUse), byKey: make(map[string]ref), most: most}
 }
 
 func (m *metas) find(key string) *wire.Value {

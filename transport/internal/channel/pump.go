@@ -16,18 +16,18 @@ import (
 // its rail, so that requests do not starve answers; ACK and CREDIT, which have
 // credits and places of their own, are held up by nobody.
 func (c *Channel) pump(now time.Time) {
-	if !c.greeted && !c.sendHello() || c.bye.posted {
+	if !c.helloSent && !c.sendHello() || c.bye.posted {
 		return
 	}
-	all := c.sendCancels() && c.sendAnswers(now) &&
+	all := c.sendCancels() && c.sendResponses(now) &&
 		(c.bye.wanted || c.sendRequests(now) && c.sendQueries(now))
-	all = c.sendFinished(now) && all
+	all = c.sendDueAcks(now) && all
 	c.sendCredit(now)
 	if c.bye.wanted && all {
 		all = c.sendBye()
 	}
 	for i := range c.rails[:c.cfg.Rails] {
-		stuck := !c.sendEnders(i)
+		stuck := !c.sendFinals(i)
 		stuck = !c.sendContent(i) || stuck
 		c.block(now, i, stuck || i == 0 && !all)
 	}
@@ -45,7 +45,7 @@ func (c *Channel) block(now time.Time, rail int, stuck bool) {
 }
 
 func (c *Channel) sendHello() bool {
-	if !c.may(0, urgentSay) {
+	if !c.canPost(0, urgentControl) {
 		return false
 	}
 	m := wire.Hello{Generation: c.cfg.Generation, From: c.cfg.OwnIncarnation, To: c.cfg.PeerIncarnation}
@@ -53,12 +53,12 @@ func (c *Channel) sendHello() bool {
 	at := len(c.out)
 	c.out = m.Append(c.out)
 	c.send(0, at, posted{})
-	c.greeted = true
+	c.helloSent = true
 	return true
 }
 
 func (c *Channel) sendBye() bool {
-	if !c.may(0, urgentSay) {
+	if !c.canPost(0, urgentControl) {
 		return false
 	}
 	m := wire.Bye{Reason: c.bye.reason}
@@ -72,16 +72,16 @@ func (c *Channel) sendBye() bool {
 
 // sendCancels and the like report false when they could not post all.
 func (c *Channel) sendCancels() bool {
-	s := &c.say.cancelled
+	s := &c.pending.cancels
 	for s.ids.n > 0 {
-		if !c.may(0, urgentSay) {
+		if !c.canPost(0, urgentControl) {
 			return false
 		}
 		var m wire.Cancel
-		m.IDs, m.Tell = s.take(nil, min(s.ids.n, wire.ListRoom(c.cfg.PeerMessage, c.cfg.Rails)))
-		tell := m.Tell
+		m.IDs, m.WantCounts = s.take(nil, min(s.ids.n, wire.ListCapacity(c.cfg.PeerMessage, c.cfg.Rails)))
+		tell := m.WantCounts
 		m.Header = c.header(0, m.Length(), wire.KindCancel)
-		m.Tell = m.Tell || tell
+		m.WantCounts = m.WantCounts || tell
 		at := len(c.out)
 		c.out = m.Append(c.out)
 		c.send(0, at, posted{})
@@ -90,86 +90,86 @@ func (c *Channel) sendCancels() bool {
 }
 
 // ids takes up to a message full off a queue.
-func (c *Channel) ids(q *queue[uint64]) (ids wire.IDs) {
-	for range min(q.n, wire.ListRoom(c.cfg.PeerMessage, c.cfg.Rails)) {
+func (c *Channel) popIDs(q *queue[uint64]) (ids wire.IDs) {
+	for range min(q.n, wire.ListCapacity(c.cfg.PeerMessage, c.cfg.Rails)) {
 		ids = ids.Append(q.pop())
 	}
 	return ids
 }
 
-func (c *Channel) sendAnswers(now time.Time) bool {
-	for c.cancelled.n > 0 {
-		if !c.may(0, urgentNot) {
+func (c *Channel) sendResponses(now time.Time) bool {
+	for c.cancelledIDs.n > 0 {
+		if !c.canPost(0, regularMessage) {
 			return false
 		}
 		var m wire.Cancelled
-		m.IDs = c.ids(&c.cancelled)
+		m.IDs = c.popIDs(&c.cancelledIDs)
 		m.Header = c.header(0, m.Length(), wire.KindCancelled)
 		at := len(c.out)
 		c.out = m.Append(c.out)
 		c.send(0, at, posted{})
 	}
-	for c.waiting.n > 0 {
-		if !c.may(0, urgentNot) {
+	for c.waitingIDs.n > 0 {
+		if !c.canPost(0, regularMessage) {
 			return false
 		}
 		var m wire.Waiting
-		m.IDs = c.ids(&c.waiting)
+		m.IDs = c.popIDs(&c.waitingIDs)
 		m.Header = c.header(0, m.Length(), wire.KindWaiting)
 		at := len(c.out)
 		c.out = m.Append(c.out)
 		c.send(0, at, posted{})
 	}
-	for c.unknown.n > 0 {
-		if !c.may(0, urgentNot) {
+	for c.unknownIDs.n > 0 {
+		if !c.canPost(0, regularMessage) {
 			return false
 		}
 		var m wire.Unknown
-		m.IDs = c.ids(&c.unknown)
+		m.IDs = c.popIDs(&c.unknownIDs)
 		m.Header = c.header(0, m.Length(), wire.KindUnknown)
 		at := len(c.out)
 		c.out = m.Append(c.out)
 		c.send(0, at, posted{})
 	}
 	for {
-		r := c.asks.first(listToAnswer)
+		r := c.requests.first(listToRespond)
 		if r == none {
 			return true
 		}
-		if !c.may(0, urgentNot) {
+		if !c.canPost(0, regularMessage) {
 			return false
 		}
-		c.sendAnswer(now, r)
+		c.sendResponse(now, r)
 	}
 }
 
-func (c *Channel) sendAnswer(now time.Time, r ref) {
-	a := c.asks.at(r)
+func (c *Channel) sendResponse(now time.Time, r ref) {
+	a := c.requests.at(r)
 	at := len(c.out)
 	switch {
 	case a.err != nil:
 		c.appendError(0, a, false)
 		c.send(0, at, posted{})
-		c.letGo(r)
+		c.release(r)
 	case c.Eager(&a.value):
 		m := wire.Eager{ID: a.id, Value: a.value}
 		m.Header = c.header(0, m.HeadLength()+int(a.value.Size), wire.KindEager) //nolint:gosec // at most the eager limit
 		c.out = m.AppendHead(c.out)
 		c.sendWith(0, at, posted{}, a.source, uint32(a.value.Size)) //nolint:gosec // at most the eager limit
-		c.letGo(r)
+		c.release(r)
 	default:
 		m := wire.Meta{ID: a.id, Value: a.value}
 		m.Header = c.header(0, m.Length(), wire.KindMeta)
 		c.out = m.Append(c.out)
 		c.send(0, at, posted{})
-		c.asks.move(r, listToPlace)
-		a.state, a.placed, a.since = askPlacing, true, now
+		c.requests.move(r, listAwaitsDest)
+		a.state, a.metaSent, a.since = requestAwaitsDest, true, now
 	}
 }
 
 // appendError writes the ERROR of a request; payloads as many as fit.
-func (c *Channel) appendError(rail int, a *ask, each bool) {
-	m := wire.Error{ID: a.id, Code: a.err.Code(), Elsewhere: a.elsewhere, Each: each}
+func (c *Channel) appendError(rail int, a *request, each bool) {
+	m := wire.Error{ID: a.id, Code: a.err.Code(), Fallback: a.fallback, Each: each}
 	m.Text = []byte(status.ForPeer(a.err.Message()))
 	payloads := a.err.Payloads()
 	for _, key := range slices.Sorted(maps.Keys(payloads)) {
@@ -185,12 +185,12 @@ func (c *Channel) appendError(rail int, a *ask, each bool) {
 
 func (c *Channel) sendRequests(now time.Time) bool {
 	for {
-		r := c.receives.first(listToReask)
+		r := c.receives.first(listToReRequest)
 		if r == none {
 			break
 		}
 		x := c.receives.at(r)
-		if !c.may(0, urgentNot) || x.hasDest && !c.open(r) {
+		if !c.canPost(0, regularMessage) || x.hasDest && !c.openSlot(r) {
 			return false
 		}
 		m := wire.ReRequest{ID: x.id, HasDest: x.hasDest}
@@ -202,35 +202,35 @@ func (c *Channel) sendRequests(now time.Time) bool {
 		c.out = m.Append(c.out)
 		c.send(0, at, posted{})
 		if x.hasDest {
-			c.queue(now, r, listAsked)
+			c.setList(now, r, listRequested)
 		} else {
 			c.end(r)
 		}
 	}
 	for {
-		r := c.receives.first(listToAsk)
+		r := c.receives.first(listToRequest)
 		if r == none {
 			return true
 		}
 		x := c.receives.at(r)
-		for x.riders > c.say.finished.out+wire.MaxRiders { // they go before the request, or on it
-			if !c.sendFinish() {
+		for x.acksUpTo > c.pending.acks.sent+wire.MaxHeaderAcks { // they go before the request, or on it
+			if !c.sendAck() {
 				return false
 			}
 		}
-		if !c.may(0, urgentNot) || x.hasDest && !c.open(r) {
+		if !c.canPost(0, regularMessage) || x.hasDest && !c.openSlot(r) {
 			return false
 		}
 		m := wire.Request{
-			ID: x.id, Asker: c.cfg.OwnIncarnation, Sender: x.sender, Left: x.left,
+			ID: x.id, Requester: c.cfg.OwnIncarnation, Responder: x.responder, Left: x.left,
 			Step: x.step, Attempt: x.attempt, HasDest: x.hasDest,
 		}
 		if x.hasDest {
 			m.Dest, m.Value = c.wireDest(x), x.value
 		}
 		bare := m.Length() + len(x.key)
-		if room := (c.cfg.PeerMessage - bare - 4*c.cfg.Rails) / 8; x.riders > c.say.finished.out+Mark(max(0, room)) { //nolint:gosec // not negative
-			if !c.sendFinish() {
+		if room := (c.cfg.PeerMessage - bare - 4*c.cfg.Rails) / 8; x.acksUpTo > c.pending.acks.sent+Mark(max(0, room)) { //nolint:gosec // not negative
+			if !c.sendAck() {
 				return false
 			}
 			continue
@@ -240,18 +240,18 @@ func (c *Channel) sendRequests(now time.Time) bool {
 		c.out = m.AppendHead(c.out, len(x.key))
 		c.out = append(c.out, x.key...)
 		c.send(0, at, posted{})
-		c.queue(now, r, listAsked)
+		c.setList(now, r, listRequested)
 	}
 }
 
 // open gives a receive with a destination its slot.
-func (c *Channel) open(r ref) bool {
+func (c *Channel) openSlot(r ref) bool {
 	x := c.receives.at(r)
-	if x.told {
+	if x.destSent {
 		return true
 	}
-	x.imm, x.told = c.slots.take(r)
-	return x.told
+	x.imm, x.destSent = c.slots.take(r)
+	return x.destSent
 }
 
 func (c *Channel) wireDest(x *receive) wire.Dest {
@@ -260,30 +260,30 @@ func (c *Channel) wireDest(x *receive) wire.Dest {
 
 // sendFinished says finished ids alone, when their time has come and nothing
 // carried them.
-func (c *Channel) sendFinished(now time.Time) bool {
-	s := &c.say
-	for s.finished.ids.n > 0 && (c.bye.wanted || !now.Before(s.by)) {
-		if !c.sendFinish() {
+func (c *Channel) sendDueAcks(now time.Time) bool {
+	s := &c.pending
+	for s.acks.ids.n > 0 && (c.bye.wanted || !now.Before(s.flushBy)) {
+		if !c.sendAck() {
 			return false
 		}
 	}
 	return true
 }
 
-func (c *Channel) sendFinish() bool {
-	if !c.may(0, urgentSay) {
+func (c *Channel) sendAck() bool {
+	if !c.canPost(0, urgentControl) {
 		return false
 	}
-	var m wire.Finished
+	var m wire.Ack
 	var tell bool
-	m.IDs, tell = c.ride(wire.ListRoom(c.cfg.PeerMessage, c.cfg.Rails), 1<<30)
+	m.IDs, tell = c.takeAcks(wire.ListCapacity(c.cfg.PeerMessage, c.cfg.Rails), 1<<30)
 	ids := m.IDs
-	c.riders = nil // they stand in the body
-	m.Header = c.header(0, c.cfg.PeerMessage, wire.KindFinished)
-	m.IDs, m.Tell = ids, tell
+	c.ackBuf = nil // they stand in the body
+	m.Header = c.header(0, c.cfg.PeerMessage, wire.KindAck)
+	m.IDs, m.WantCounts = ids, tell
 	at := len(c.out)
 	c.out = m.Append(c.out)
-	c.riders = ids[:0]
+	c.ackBuf = ids[:0]
 	c.send(0, at, posted{})
 	return true
 }
@@ -291,15 +291,15 @@ func (c *Channel) sendFinish() bool {
 // sendCredit says counts alone when half a window of a rail has not been told, or
 // the peer wanted to know, and nothing else that goes now has said it.
 func (c *Channel) sendCredit(now time.Time) {
-	u := urgentTell
-	due := !c.tellBy.IsZero() && !now.Before(c.tellBy)
+	u := urgentCounts
+	due := !c.countsBy.IsZero() && !now.Before(c.countsBy)
 	for i := range c.cfg.Rails {
-		due = due || c.owed(i)
+		due = due || c.owesCounts(i)
 	}
-	if c.owed(0) {
+	if c.owesCounts(0) {
 		u = urgentCredit
 	}
-	if !due || !c.may(0, u) {
+	if !due || !c.canPost(0, u) {
 		return
 	}
 	var m wire.Credit
@@ -310,17 +310,17 @@ func (c *Channel) sendCredit(now time.Time) {
 }
 
 // sendEnders posts CANCELLED and ERROR behind the writes of a rail.
-func (c *Channel) sendEnders(rail int) bool {
+func (c *Channel) sendFinals(rail int) bool {
 	for {
-		s := c.shares.first(sharesEnded.on(rail))
+		s := c.shares.first(sharesToEnd.on(rail))
 		if s == none {
 			return true
 		}
-		if !c.may(rail, urgentNot) {
+		if !c.canPost(rail, regularMessage) {
 			return false
 		}
-		r := c.shares.at(s).ask
-		a := c.asks.at(r)
+		r := c.shares.at(s).request
+		a := c.requests.at(r)
 		at := len(c.out)
 		if a.cancelled {
 			m := wire.Cancelled{Each: true}
@@ -330,9 +330,9 @@ func (c *Channel) sendEnders(rail int) bool {
 		} else {
 			c.appendError(rail, a, true)
 		}
-		c.lastPosted(s)
-		a.flying++
-		c.send(rail, at, posted{kind: postContent, ask: r})
+		c.closeShare(s)
+		a.inFlight++
+		c.send(rail, at, posted{kind: postContent, request: r})
 	}
 }
 
@@ -341,18 +341,18 @@ func (c *Channel) sendEnders(rail int) bool {
 func (c *Channel) sendContent(rail int) bool {
 	q := &c.rails[rail]
 	for {
-		credit := c.credits(rail) > c.reserved(rail, urgentWrite)
+		credit := c.credits(rail) > c.reserved(rail, regularWrite)
 		q.starved = !credit && c.shares.first(sharesLast.on(rail)) != none
-		s, last := c.turnOf(rail, credit)
+		s, last := c.nextShare(rail, credit)
 		if s == none {
 			return !q.starved
 		}
-		if !c.places(rail, urgentWrite) || q.flying+int64(c.cfg.Chunk) > c.cfg.Outstanding {
+		if !c.sendQueueFree(rail, regularWrite) || q.inFlight+int64(c.cfg.Chunk) > c.cfg.Outstanding {
 			return true // a completion will come
 		}
 		x := c.shares.at(s)
-		r := x.ask
-		a := c.asks.at(r)
+		r := x.request
+		a := c.requests.at(r)
 		n := min(x.to-x.from, uint64(c.cfg.Chunk)) //nolint:gosec // not negative
 		at := &a.dest.Rails[rail]
 		w := Post{
@@ -361,13 +361,13 @@ func (c *Channel) sendContent(rail int) bool {
 		}
 		x.from += n
 		a.written = true
-		a.flying++
+		a.inFlight++
 		if last {
 			w.Op, w.Imm = verbs.OpWriteImm, uint32(a.dest.Imm)
-			c.lastPosted(s)
+			c.closeShare(s)
 		} else {
-			c.line(s)
+			c.enqueue(s)
 		}
-		c.post(rail, posted{kind: postContent, ask: r, bytes: int64(n)}, w) //nolint:gosec // at most MaxChunk
+		c.post(rail, posted{kind: postContent, request: r, bytes: int64(n)}, w) //nolint:gosec // at most MaxChunk
 	}
 }

@@ -4,7 +4,7 @@ package channel
 // write, or what takes its place, is posted.
 type share struct {
 	node
-	ask      ref
+	request  ref
 	rail     uint8
 	from, to uint64 // of the content: what is still to be written
 	turn     uint64 // orders the shares of a rail: each write of one puts it behind the others
@@ -16,7 +16,7 @@ type shareList uint8
 const (
 	sharesMore  shareList = iota // to be written, with more than one write
 	sharesLast                   // to be written, with the last write: it takes a credit
-	sharesEnded                  // CANCELLED or ERROR is to be posted
+	sharesToEnd                  // CANCELLED or ERROR is to be posted
 	shareLists
 )
 
@@ -26,21 +26,21 @@ func (l shareList) on(rail int) listID {
 }
 
 // write begins to write a content into the destination that is known.
-func (c *Channel) write(r ref) {
-	a := c.asks.at(r)
-	a.state, a.open = askWriting, c.Stripes(a.value.Size)
-	for i := range a.open {
+func (c *Channel) startWrites(r ref) {
+	a := c.requests.at(r)
+	a.state, a.openShares = requestWriting, c.Stripes(a.value.Size)
+	for i := range a.openShares {
 		s := c.shares.add()
 		x := c.shares.at(s)
-		*x = share{node: x.node, ask: r, rail: uint8(c.RailOf(a.dest.First, i))} //nolint:gosec // at most wire.MaxRails
-		x.from, x.to = stripe(a.value.Size, a.open, i)
+		*x = share{node: x.node, request: r, rail: uint8(c.RailOf(a.dest.First, i))} //nolint:gosec // at most wire.MaxRails
+		x.from, x.to = stripe(a.value.Size, a.openShares, i)
 		a.shares[i] = s
-		c.line(s)
+		c.enqueue(s)
 	}
 }
 
 // line puts a share behind the others that are to be written on its rail.
-func (c *Channel) line(s ref) {
+func (c *Channel) enqueue(s ref) {
 	x := c.shares.at(s)
 	c.turn++
 	x.turn = c.turn
@@ -53,7 +53,7 @@ func (c *Channel) line(s ref) {
 
 // turnOf is the share of a rail whose turn it is, and whether its next write is its last.
 // While last writes have no credit, only those are considered that need none.
-func (c *Channel) turnOf(rail int, credit bool) (s ref, last bool) {
+func (c *Channel) nextShare(rail int, credit bool) (s ref, last bool) {
 	more, lasts := c.shares.first(sharesMore.on(rail)), c.shares.first(sharesLast.on(rail))
 	switch {
 	case lasts == none || !credit:
@@ -65,27 +65,27 @@ func (c *Channel) turnOf(rail int, credit bool) (s ref, last bool) {
 }
 
 // endEach has CANCELLED or ERROR posted on every rail that has not had its last write.
-func (c *Channel) endEach(a *ask) {
-	a.state = askEnded
+func (c *Channel) endOnRails(a *request) {
+	a.state = requestEnding
 	for _, s := range a.shares[:c.Stripes(a.value.Size)] {
 		if s != none {
-			c.shares.move(s, sharesEnded.on(int(c.shares.at(s).rail)))
+			c.shares.move(s, sharesToEnd.on(int(c.shares.at(s).rail)))
 		}
 	}
 }
 
 // lastPosted is the end of a share: nothing of it is to be posted any more.
-func (c *Channel) lastPosted(s ref) {
+func (c *Channel) closeShare(s ref) {
 	x := c.shares.at(s)
-	a := c.asks.at(x.ask)
+	a := c.requests.at(x.request)
 	a.shares[c.shareOf(a.dest.First, int(x.rail))] = none
 	c.shares.remove(s)
-	a.open--
+	a.openShares--
 }
 
 // dropShares forgets the shares of a content.
-func (c *Channel) dropShares(a *ask) {
-	if a.open == 0 {
+func (c *Channel) dropShares(a *request) {
+	if a.openShares == 0 {
 		return
 	}
 	for _, s := range a.shares[:c.Stripes(a.value.Size)] {
@@ -93,5 +93,5 @@ func (c *Channel) dropShares(a *ask) {
 			c.shares.remove(s)
 		}
 	}
-	a.open = 0
+	a.openShares = 0
 }

@@ -18,12 +18,12 @@ func (c *Channel) Tick(now time.Time) {
 	if c.state >= Leaving {
 		return
 	}
-	if !c.heard && !now.Before(c.began.Add(helloTime)) {
+	if !c.helloReceived && !now.Before(c.began.Add(helloTime)) {
 		c.fault("no HELLO came within %v", helloTime)
 		return
 	}
 	if c.bye.wanted && !now.Before(c.bye.by) {
-		c.close(errSaidBye(c.bye.reason))
+		c.close(errByeSent(c.bye.reason))
 		return
 	}
 	for i := range c.rails[:c.cfg.Rails] {
@@ -41,18 +41,18 @@ func (c *Channel) Tick(now time.Time) {
 		switch l.list {
 		case listQueried:
 			c.fault("it has not said within %v whether it knows of receive %016x", l.after, id)
-		case listQuarantine, listGivenUp:
+		case listQuarantine, listCancelled:
 			c.fault("it has not said within %v that it has done with receive %016x, which was cancelled", l.after, id)
-		case listAsked:
+		case listRequested:
 			continue // pump asks
 		}
 		return
 	}
-	if r := c.asks.first(listToPlace); r != none && !now.Before(c.asks.at(r).since.Add(placeTime)) {
-		c.fault("it has not said within %v where the content of receive %016x goes", placeTime, c.asks.at(r).id)
+	if r := c.requests.first(listAwaitsDest); r != none && !now.Before(c.requests.at(r).since.Add(destTime)) {
+		c.fault("it has not said within %v where the content of receive %016x goes", destTime, c.requests.at(r).id)
 		return
 	}
-	if c.probes() && !now.Before(c.lastHeard.Add(probeAfter)) {
+	if c.shouldProbe() && !now.Before(c.lastContact.Add(probeAfter)) {
 		c.probe()
 	}
 }
@@ -64,8 +64,8 @@ var timed = [...]struct {
 }{
 	{listQueried, queryTime},
 	{listQuarantine, quarantineTime},
-	{listGivenUp, stallTime},
-	{listAsked, queryAfter},
+	{listCancelled, stallTime},
+	{listRequested, queryAfter},
 }
 
 // Deadline is when Tick is to be called, and Actions after it, although no event has
@@ -79,7 +79,7 @@ func (c *Channel) Deadline() (at time.Time) {
 			at = t
 		}
 	}
-	if !c.heard {
+	if !c.helloReceived {
 		first(c.began.Add(helloTime))
 	}
 	if c.bye.wanted {
@@ -92,34 +92,34 @@ func (c *Channel) Deadline() (at time.Time) {
 	}
 	// What waits for a credit or a place goes when an event brings one: its own
 	// time does not count meanwhile.
-	free := c.greeted && !c.bye.posted && c.rails[0].blocked.IsZero()
+	free := c.helloSent && !c.bye.posted && c.rails[0].blocked.IsZero()
 	for _, l := range timed {
-		if r := c.receives.first(l.list); r != none && (l.list != listAsked || free) {
+		if r := c.receives.first(l.list); r != none && (l.list != listRequested || free) {
 			first(c.receives.at(r).since.Add(l.after))
 		}
 	}
-	if r := c.asks.first(listToPlace); r != none {
-		first(c.asks.at(r).since.Add(placeTime))
+	if r := c.requests.first(listAwaitsDest); r != none {
+		first(c.requests.at(r).since.Add(destTime))
 	}
-	if free && !c.say.by.IsZero() {
-		first(c.say.by)
+	if free && !c.pending.flushBy.IsZero() {
+		first(c.pending.flushBy)
 	}
-	if free && !c.tellBy.IsZero() && c.may(0, urgentTell) {
-		first(c.tellBy)
+	if free && !c.countsBy.IsZero() && c.canPost(0, urgentCounts) {
+		first(c.countsBy)
 	}
-	if c.probes() {
-		first(c.lastHeard.Add(probeAfter))
+	if c.shouldProbe() {
+		first(c.lastContact.Add(probeAfter))
 	}
 	return at
 }
 
 // probes reports whether a probe is posted as soon as it has been silent for long.
-func (c *Channel) probes() bool {
-	if c.state != Up || !c.greeted || !c.outstanding() {
+func (c *Channel) shouldProbe() bool {
+	if c.state != Up || !c.helloSent || !c.outstanding() {
 		return false
 	}
 	for i := range c.rails[:c.cfg.Rails] {
-		if c.rails[i].probing || !c.places(i, urgentSay) {
+		if c.rails[i].probing || !c.sendQueueFree(i, urgentControl) {
 			return false // a completion will come
 		}
 	}
@@ -128,7 +128,7 @@ func (c *Channel) probes() bool {
 
 // outstanding reports whether it matters that the peer is there.
 func (c *Channel) outstanding() bool {
-	return c.receives.n > 0 || c.asks.n > 0 || c.watched || c.say.unsaid()
+	return c.receives.n > 0 || c.requests.n > 0 || c.watched || c.pending.outstanding()
 }
 
 // probe asks the peer's device on each rail whether it is there. It takes no
@@ -143,18 +143,18 @@ func (c *Channel) probe() {
 // sendQueries asks about receives that were not answered for long.
 func (c *Channel) sendQueries(now time.Time) bool {
 	for {
-		r := c.receives.first(listAsked)
+		r := c.receives.first(listRequested)
 		if r == none || now.Before(c.receives.at(r).since.Add(queryAfter)) {
 			return true
 		}
-		if !c.may(0, urgentNot) {
+		if !c.canPost(0, regularMessage) {
 			return false
 		}
 		var m wire.Query
-		for r != none && !now.Before(c.receives.at(r).since.Add(queryAfter)) && m.IDs.Count() < wire.ListRoom(c.cfg.PeerMessage, c.cfg.Rails) {
+		for r != none && !now.Before(c.receives.at(r).since.Add(queryAfter)) && m.IDs.Count() < wire.ListCapacity(c.cfg.PeerMessage, c.cfg.Rails) {
 			m.IDs = m.IDs.Append(c.receives.at(r).id)
-			c.queue(now, r, listQueried)
-			r = c.receives.first(listAsked)
+			c.setList(now, r, listQueried)
+			r = c.receives.first(listRequested)
 		}
 		m.Header = c.header(0, m.Length(), wire.KindQuery)
 		at := len(c.out)

@@ -23,8 +23,8 @@ func TestIdleChannelPostsNothing(t *testing.T) {
 	l := newLink(t)
 	l.sends(10, 64<<10, 64<<10)
 	for id := range uint64(3) {
-		r := Receive{ID: id + 1, Attempt: 1, Sender: 2, Key: "k", Finished: []uint64{id + 100}}
-		if v, ok := l.ends[0].ch.Known("k"); ok {
+		r := Receive{ID: id + 1, Attempt: 1, Responder: 2, Key: "k", Acks: []uint64{id + 100}}
+		if v, ok := l.ends[0].ch.CachedMeta("k"); ok {
 			d := l.ends[0].dest()
 			r.Early, r.Value = &d, v
 		}
@@ -61,7 +61,7 @@ func TestProbeWhileSomethingIsOutstanding(t *testing.T) {
 func TestWhatComesPutsOffTheProbe(t *testing.T) {
 	for what, comes := range map[string]func(*link){
 		"a message": func(l *link) {
-			m := wire.Credit{Header: wire.Header{Taken: wire.Counts{N: 1, Of: [wire.MaxRails]uint32{l.ends[0].ch.rails[0].told}}}}
+			m := wire.Credit{Header: wire.Header{Taken: wire.Counts{N: 1, Of: [wire.MaxRails]uint32{l.ends[0].ch.rails[0].confirmed}}}}
 			l.ends[0].ch.Message(l.now, 0, m.Append(nil))
 		},
 		"a last write": func(l *link) { l.ends[0].ch.Imm(l.now, 0, uint32(wire.NewImm(0, 2))) },
@@ -95,8 +95,8 @@ func TestWhatComesPutsOffTheProbe(t *testing.T) {
 // has taken ACK, or CANCEL.
 func TestProbeWhileSomebodyWaitsForFinished(t *testing.T) {
 	for what, says := range map[string]func(*Channel, time.Time){
-		">ACK":    func(c *Channel, now time.Time) { c.Finish(now, []uint64{1}) },
-		">CANCEL": func(c *Channel, now time.Time) { c.SayCancelled(now, []uint64{1}) },
+		">ACK":    func(c *Channel, now time.Time) { c.Ack(now, []uint64{1}) },
+		">CANCEL": func(c *Channel, now time.Time) { c.SendCancels(now, []uint64{1}) },
 	} {
 		l := newLink(t)
 		l.cut = true
@@ -128,7 +128,7 @@ func TestQueryAfterLongSilence(t *testing.T) {
 	}
 	l.trace = messages
 	l.expect(">QUERY", "<WAITING", ">QUERY", "<WAITING", ">QUERY", "<WAITING")
-	l.ends[1].ch.Answer(l.now, 1, 1, Answer{Value: valueOf(5), Source: Source{Handle: 1}})
+	l.ends[1].ch.Respond(l.now, 1, 1, Response{Value: valueOf(5), Source: Source{Handle: 1}})
 	l.run()
 	if a := l.last(); a.Outcome != OutcomeEager {
 		t.Errorf("ended with %v", a.Outcome)
@@ -140,7 +140,7 @@ func TestQueryAfterLongSilence(t *testing.T) {
 func TestQueryOfLostRequestClosesTheChannel(t *testing.T) {
 	l := newLink(t)
 	l.open(1)
-	r := l.ends[1].ch.asksByID[1]
+	r := l.ends[1].ch.requestsByID[1]
 	l.ends[1].ch.forget(r) // lost
 	l.wait(31 * time.Second)
 	if why := l.ends[0].closed(); !strings.Contains(why, "knows nothing of receive 0000000000000001") {
@@ -186,7 +186,7 @@ func TestPeerIsJudgedByTickAlone(t *testing.T) {
 			t.Errorf("%s: closed by an event: %s", name, why)
 		}
 		if reads {
-			ch.Message(l.now, 0, listMessage(wire.KindWaiting, 1, ch.rails[0].told, 1))
+			ch.Message(l.now, 0, listMessage(wire.KindWaiting, 1, ch.rails[0].confirmed, 1))
 		}
 		ch.Tick(l.now)
 		for _, a := range ch.Actions(l.now) {
@@ -218,17 +218,17 @@ func TestTellWithoutCredits(t *testing.T) {
 	l.open(1)
 	l.cut = true
 	c := l.ends[1].ch
-	c.rails[0].sent = c.rails[0].told + 16
-	m := wire.Finished{}
-	m.Tell, m.Taken, m.IDs = true, wire.Counts{N: 1, Of: [wire.MaxRails]uint32{c.rails[0].told}}, wire.IDs(nil).Append(1)
+	c.rails[0].sent = c.rails[0].confirmed + 16
+	m := wire.Ack{}
+	m.WantCounts, m.Taken, m.IDs = true, wire.Counts{N: 1, Of: [wire.MaxRails]uint32{c.rails[0].confirmed}}, wire.IDs(nil).Append(1)
 	c.Message(l.now, 0, m.Append(nil))
 	l.run()
-	l.now = l.now.Add(2 * tellDelay)
+	l.now = l.now.Add(2 * countsDelay)
 	l.run()
 	if at := c.Deadline(); !at.After(l.now) {
 		t.Errorf("it wants to be called %v ago", l.now.Sub(at))
 	}
-	m.Tell, m.Taken.Of[0] = false, c.rails[0].told+16
+	m.WantCounts, m.Taken.Of[0] = false, c.rails[0].confirmed+16
 	c.Message(l.now, 0, m.Append(nil))
 	l.run()
 	l.expect("<CREDIT")
@@ -241,7 +241,7 @@ func TestQueryWithoutCredits(t *testing.T) {
 	l.open(1)
 	l.cut = true
 	c := l.ends[0].ch
-	c.rails[0].sent = c.rails[0].told + 16
+	c.rails[0].sent = c.rails[0].confirmed + 16
 	for i := range l.ends {
 		l.ends[i].ch.rails[0].probing = true // probes are not what this is about
 	}
@@ -250,7 +250,7 @@ func TestQueryWithoutCredits(t *testing.T) {
 	if at := c.Deadline(); !at.After(l.now) {
 		t.Errorf("it wants to be called %v ago", l.now.Sub(at))
 	}
-	c.Message(l.now, 0, listMessage(wire.KindFinished, 1, c.rails[0].sent, 1))
+	c.Message(l.now, 0, listMessage(wire.KindAck, 1, c.rails[0].sent, 1))
 	l.run()
 	l.expect(">QUERY")
 }
@@ -347,7 +347,7 @@ func TestMetaEndsTheQuarantine(t *testing.T) {
 	if c.quarantined != 64<<10 {
 		t.Fatalf("%d bytes in quarantine", c.quarantined)
 	}
-	m := wire.Meta{Header: wire.Header{Taken: wire.Counts{N: 1, Of: [wire.MaxRails]uint32{c.rails[0].told}}}, ID: 2, Value: valueOf(1 << 20)}
+	m := wire.Meta{Header: wire.Header{Taken: wire.Counts{N: 1, Of: [wire.MaxRails]uint32{c.rails[0].confirmed}}}, ID: 2, Value: valueOf(1 << 20)}
 	c.Message(l.now, 0, m.Append(nil))
 	l.run()
 	if n := len(l.ends[0].freed); c.quarantined != 0 || n != 2 {
@@ -357,7 +357,7 @@ func TestMetaEndsTheQuarantine(t *testing.T) {
 	if why := l.ends[0].closed(); why != "" {
 		t.Errorf("closed: %s", why)
 	}
-	c.Message(l.now, 0, listMessage(wire.KindCancelled, 2, c.rails[0].told, 1))
+	c.Message(l.now, 0, listMessage(wire.KindCancelled, 2, c.rails[0].confirmed, 1))
 	if _, known := c.byID[2]; known || c.quarantined != 0 {
 		t.Errorf("CANCELLED left it, and %d bytes in quarantine", c.quarantined)
 	}
@@ -437,7 +437,7 @@ func TestSlowPeerIsNotGivenUp(t *testing.T) {
 	l.cut = true
 	c := l.ends[1].ch
 	for id := range uint64(100) {
-		c.Answer(l.now, id+1, 1, Answer{Value: valueOf(5), Source: Source{Handle: id + 1}})
+		c.Respond(l.now, id+1, 1, Response{Value: valueOf(5), Source: Source{Handle: id + 1}})
 	}
 	does := func() {
 		for _, a := range inTime(c, l.now) {
@@ -450,7 +450,7 @@ func TestSlowPeerIsNotGivenUp(t *testing.T) {
 			l.now = l.now.Add(time.Second)
 			does()
 		}
-		c.Message(l.now, 0, appendList(wire.KindFinished, wire.Header{Taken: wire.Counts{N: 1, Of: [wire.MaxRails]uint32{c.rails[0].told + 1}}}, wire.IDs(nil).Append(1)))
+		c.Message(l.now, 0, appendList(wire.KindAck, wire.Header{Taken: wire.Counts{N: 1, Of: [wire.MaxRails]uint32{c.rails[0].confirmed + 1}}}, wire.IDs(nil).Append(1)))
 		does()
 		if why := l.ends[1].closed(); why != "" {
 			t.Fatalf("closed after %d: %s", i, why)
@@ -476,7 +476,7 @@ func TestContentWaitsForCreditsInVain(t *testing.T) {
 		c := l.ends[1].ch
 		began := l.now
 		for id := range uint64(10) {
-			c.Answer(l.now, id+2, 1, Answer{Value: valueOf(64 << 10), Source: Source{Handle: id + 2}})
+			c.Respond(l.now, id+2, 1, Response{Value: valueOf(64 << 10), Source: Source{Handle: id + 2}})
 		}
 		for c.State() == Up && l.now.Sub(began) < time.Hour {
 			l.now = l.now.Add(500 * time.Millisecond)
@@ -496,7 +496,7 @@ func TestContentWaitsForCreditsInVain(t *testing.T) {
 func TestBye(t *testing.T) {
 	l := newLink(t)
 	l.open(1)
-	l.ends[0].ch.Finish(l.now, []uint64{7})
+	l.ends[0].ch.Ack(l.now, []uint64{7})
 	l.ends[0].ch.Bye(l.now, "shutdown")
 	l.run()
 	l.expect(">ACK", ">BYE")
@@ -525,14 +525,14 @@ func TestByeThatDoesNotGo(t *testing.T) {
 // TestPeerThatNeverSaysWhereAContentGoes: META is answered in time, or the channel ends.
 func TestPeerThatNeverSaysWhereAContentGoes(t *testing.T) {
 	l := newLink(t)
-	l.ends[1].answer = func(a Ask) Answer { return Answer{Value: valueOf(64 << 10), Source: Source{Handle: a.ID}} }
+	l.ends[1].answer = func(a Request) Response { return Response{Value: valueOf(64 << 10), Source: Source{Handle: a.ID}} }
 	l.manual = true
 	l.receive(1, "k")
 	l.run()
-	l.ends[1].ch.Answer(l.now, 1, 1, l.ends[1].answer(Ask{ID: 1}))
+	l.ends[1].ch.Respond(l.now, 1, 1, l.ends[1].answer(Request{ID: 1}))
 	l.run()
 	met := l.now
-	l.wait(placeTime - time.Millisecond)
+	l.wait(destTime - time.Millisecond)
 	if why := l.ends[1].closed(); why != "" {
 		t.Fatalf("closed after %v: %s", l.now.Sub(met), why)
 	}

@@ -365,7 +365,7 @@ func (w *world) moves() (all []move, inner int) {
 		if s.left && !s.gone {
 			add(moveDestroy, i, 0)
 		}
-		if at := s.ch.Deadline(); !at.IsZero() && at.Sub(w.now) <= 2*finishDelay {
+		if at := s.ch.Deadline(); !at.IsZero() && at.Sub(w.now) <= 2*ackDelay {
 			add(moveTick, i, 0)
 		}
 	}
@@ -494,15 +494,15 @@ func (w *world) receive(i int) {
 	n := len(s.recvs)
 	r := simReceive{id: uint64(n)*2 + uint64(i) + 1, key: simKeys[n%max(1, w.cfg.keys)], late: s.ch.State() >= Leaving}
 	s.recvs = append(s.recvs, r)
-	a := Receive{ID: r.id, Attempt: 1, Sender: uint64(2 - i), Step: 1, Key: r.key}
-	if v, ok := s.ch.Known(r.key); ok && !w.cfg.noEarly {
+	a := Receive{ID: r.id, Attempt: 1, Responder: uint64(2 - i), Step: 1, Key: r.key}
+	if v, ok := s.ch.CachedMeta(r.key); ok && !w.cfg.noEarly {
 		d := w.dest(i, v.Size)
 		a.Early, a.Value = &d, v
 	}
 	for k := range s.recvs { // riders: what has arrived and was not said
-		if s.recvs[k].ended == 1 && !s.said.has(k) && s.recvs[k].outcome < OutcomeElsewhere {
+		if s.recvs[k].ended == 1 && !s.said.has(k) && s.recvs[k].outcome < OutcomeFallback {
 			s.said.add(k)
-			a.Finished = append(a.Finished, s.recvs[k].id)
+			a.Acks = append(a.Acks, s.recvs[k].id)
 		}
 	}
 	s.ch.Receive(w.now, a)
@@ -532,17 +532,17 @@ func (w *world) answer(i, n int) {
 	a := &s.asks[n]
 	a.answered = true
 	if a.canceled {
-		s.ch.Answer(w.now, a.id, a.attempt, Answer{Err: status.New(status.Cancelled, "cancelled")})
+		s.ch.Respond(w.now, a.id, a.attempt, Response{Err: status.New(status.Cancelled, "cancelled")})
 		return
 	}
 	size := w.cfg.values[int(a.id-1)/2%len(w.cfg.values)]
 	switch size {
 	case -2, -3:
-		s.ch.Answer(w.now, a.id, a.attempt, Answer{Err: status.New(status.NotFound, "nothing"), Elsewhere: size == -3})
+		s.ch.Respond(w.now, a.id, a.attempt, Response{Err: status.New(status.NotFound, "nothing"), Fallback: size == -3})
 		return
 	}
 	s.values = append(s.values, simValue{id: a.id, size: size})
-	s.ch.Answer(w.now, a.id, a.attempt, Answer{Value: valueOf(size), Source: Source{Handle: uint64(len(s.values))}, Unregistered: w.cfg.unregistered})
+	s.ch.Respond(w.now, a.id, a.attempt, Response{Value: valueOf(size), Source: Source{Handle: uint64(len(s.values))}, Unregistered: w.cfg.unregistered})
 }
 
 // deliver lets the next packet of a rail land.
@@ -613,9 +613,9 @@ func (w *world) message(s *side, c *completion) {
 	if w.cfg.broken.order && m.Parse(b) == nil {
 		var others wire.IDs
 		for _, id := range m.IDs.AppendTo(nil) {
-			if r, ok := s.ch.asksByID[id]; ok && s.ch.asks.at(r).state == askWriting {
-				s.ch.cancelled.push(id) // and goes on to write
-				id = 1 << 60            // nobody
+			if r, ok := s.ch.requestsByID[id]; ok && s.ch.requests.at(r).state == requestWriting {
+				s.ch.cancelledIDs.push(id) // and goes on to write
+				id = 1 << 60               // nobody
 			}
 			others = others.Append(id)
 		}
@@ -624,7 +624,7 @@ func (w *world) message(s *side, c *completion) {
 	}
 	s.ch.Message(w.now, c.rail, b)
 	if w.cfg.broken.answer && kind == wire.KindCredit && s.ch.State() == Up {
-		s.ch.tellBy = w.now
+		s.ch.countsBy = w.now
 	}
 }
 
@@ -657,11 +657,11 @@ func (w *world) do(i int) {
 				s.ch.Place(w.now, a.ID, a.Attempt, w.dest(i, a.Value.Size))
 				defer w.do(i)
 			}
-		case ActAsk:
-			if r := w.find(1-i, a.Ask.ID); string(a.Ask.Key) != r.key {
-				w.fail("side %d is asked for %q by receive %d, which is for %q", i, a.Ask.Key, a.Ask.ID, r.key)
+		case ActRequest:
+			if r := w.find(1-i, a.Request.ID); string(a.Request.Key) != r.key {
+				w.fail("side %d is asked for %q by receive %d, which is for %q", i, a.Request.Key, a.Request.ID, r.key)
 			}
-			s.asks = append(s.asks, simAsk{id: a.Ask.ID, attempt: a.Ask.Attempt})
+			s.asks = append(s.asks, simAsk{id: a.Request.ID, attempt: a.Request.Attempt})
 		case ActStage:
 			for k := range s.asks {
 				if s.asks[k].id == a.ID {
@@ -691,7 +691,7 @@ func (w *world) do(i int) {
 					}
 				}
 			}
-		case ActFinished:
+		case ActAcked:
 			for _, id := range a.IDs.AppendTo(nil) {
 				if s.knows.has(int(id-1) / 2) {
 					w.fail("ACK was said twice of receive %d", id)
@@ -810,7 +810,7 @@ func (w *world) end(i int, a *Action) {
 		if failed = failed && status.CodeOf(a.Err) == status.DataLoss; want != -2 && !failed {
 			w.fail("receive %d ended with %v", a.ID, a.Err)
 		}
-	case OutcomeElsewhere:
+	case OutcomeFallback:
 		if want != -3 && !w.cfg.noMemory {
 			w.fail("receive %d ended elsewhere: %v", a.ID, a.Err)
 		}
@@ -833,7 +833,7 @@ func (w *world) end(i int, a *Action) {
 		k := int(a.ID-1) / 2
 		if w.left.receives == 0 { // nothing will come to ride on
 			s.said.add(k)
-			s.mark = s.ch.Finish(w.now, []uint64{a.ID})
+			s.mark = s.ch.Ack(w.now, []uint64{a.ID})
 		}
 	}
 }
@@ -857,7 +857,7 @@ func (w *world) checkQuiet() {
 				w.fail("source %d of side %d was never dropped", k+1, i)
 			}
 		}
-		if n := s.ch.receives.n + s.ch.asks.n + s.ch.shares.n; n > 0 {
+		if n := s.ch.receives.n + s.ch.requests.n + s.ch.shares.n; n > 0 {
 			w.fail("side %d still has %d records", i, n)
 		}
 		if n := s.ch.slots.free.n; n != len(s.ch.slots.of) {
@@ -866,14 +866,14 @@ func (w *world) checkQuiet() {
 		if s.gone {
 			continue
 		}
-		if s.ch.say.finished.taken < s.mark {
+		if s.ch.pending.acks.taken < s.mark {
 			w.fail("side %d never learnt that its ACK was taken", i)
 		}
 		if s.said != w.sides[1-i].knows && !w.sides[1-i].gone {
 			w.fail("not all that side %d has was said to be finished", i)
 		}
 		for rail, n := range s.posted {
-			window, left := w.cfg.windowOf(i), s.ch.rails[rail].repost
+			window, left := w.cfg.windowOf(i), s.ch.rails[rail].toRepost
 			if n+left != window || left > window/repostPart {
 				w.fail("side %d has %d receives posted on rail %d, and %d to post", i, n, rail, left)
 			}

@@ -12,21 +12,21 @@ import (
 
 // begin is called when the destination of a content is known: it is staged, where that
 // is needed, and written.
-func (c *Channel) begin(r ref) {
-	a := c.asks.at(r)
-	c.asks.move(r, noList)
+func (c *Channel) startContent(r ref) {
+	a := c.requests.at(r)
+	c.requests.move(r, noList)
 	if !a.unstaged {
-		c.write(r)
+		c.startWrites(r)
 		return
 	}
-	a.state = askStaging
+	a.state = requestStaging
 	c.act(Action{Kind: ActStage, ID: a.id, Attempt: a.attempt, Source: a.source})
 }
 
 // staging is the request whose content ActStage wanted; none when it has ended meanwhile.
-func (c *Channel) staging(id uint64, attempt uint32) ref {
-	r, ok := c.asksByID[id]
-	if !ok || c.asks.at(r).attempt != attempt || c.asks.at(r).state != askStaging || c.state >= Leaving {
+func (c *Channel) findStaging(id uint64, attempt uint32) ref {
+	r, ok := c.requestsByID[id]
+	if !ok || c.requests.at(r).attempt != attempt || c.requests.at(r).state != requestStaging || c.state >= Leaving {
 		return none
 	}
 	return r
@@ -35,22 +35,22 @@ func (c *Channel) staging(id uint64, attempt uint32) ref {
 // Staged is the event that a content lies in registered memory, as ActStage wanted: it
 // is written from src.
 func (c *Channel) Staged(_ time.Time, id uint64, attempt uint32, src Source) {
-	r := c.staging(id, attempt)
+	r := c.findStaging(id, attempt)
 	if r == none {
 		c.act(Action{Kind: ActDrop, Source: src})
 		return
 	}
-	a := c.asks.at(r)
+	a := c.requests.at(r)
 	c.act(Action{Kind: ActDrop, Source: a.source})
 	a.source, a.unstaged = src, false
-	c.write(r)
+	c.startWrites(r)
 }
 
 // NotStaged is the event that there is no registered memory for a content, as ActStage
 // wanted, because of err: it goes over another wire.
 func (c *Channel) NotStaged(now time.Time, id uint64, attempt uint32, err *status.Error) {
-	if r := c.staging(id, attempt); r != none {
+	if r := c.findStaging(id, attempt); r != none {
 		c.Fail(now, id, attempt, err)
-		c.asks.at(r).elsewhere = true
+		c.requests.at(r).fallback = true
 	}
 }

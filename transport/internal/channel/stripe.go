@@ -23,12 +23,12 @@ func (c *Channel) shareOf(first uint8, rail int) int {
 // expects reports whether the last of a receive's content, whose destination the peer
 // knows, is still to come on a rail.
 func (c *Channel) expects(x *receive, rail int) bool {
-	return c.shareOf(x.dest.First, rail) < c.Stripes(x.value.Size) && x.done&(1<<rail) == 0
+	return c.shareOf(x.dest.First, rail) < c.Stripes(x.value.Size) && x.railsDone&(1<<rail) == 0
 }
 
 // complete reports whether the last has come of every share of a receive.
 func (c *Channel) complete(x *receive) bool {
-	return bits.OnesCount8(x.done) == c.Stripes(x.value.Size)
+	return bits.OnesCount8(x.railsDone) == c.Stripes(x.value.Size)
 }
 
 // stripe is the part of a content that is one of its n shares.

@@ -71,9 +71,9 @@ type duoTelling struct {
 
 func (y *duoTelling) reached(m channel.Marks) bool {
 	if y.act.kind == doCancel {
-		return m.Cancel >= y.mark
+		return m.Cancels >= y.mark
 	}
-	return m.Finish >= y.mark
+	return m.Acks >= y.mark
 }
 
 const (
@@ -130,15 +130,15 @@ func (w *duo) receive(i, n int) {
 	e := &s.ends[t.generation-1]
 	a := t.act
 	req := channel.Receive{
-		ID: a.id, Attempt: a.attempt, Sender: a.peer, Left: uint64(s.gone), Step: 1, //nolint:gosec // small
-		Key: w.cfg.parsed[1-i][s.recvs[a.id-1].key].String(), Finished: a.ids,
+		ID: a.id, Attempt: a.attempt, Responder: a.peer, Left: uint64(s.gone), Step: 1, //nolint:gosec // small
+		Key: w.cfg.parsed[1-i][s.recvs[a.id-1].key].String(), Acks: a.ids,
 	}
-	if v, ok := e.ch.Known(req.Key); ok {
+	if v, ok := e.ch.CachedMeta(req.Key); ok {
 		d := w.destination(i, v.Size)
 		req.Early, req.Value, t.dest = &d, v, int(d.Handle) //nolint:gosec // small
 	}
 	if ids := w.unsaid(e, a.cancels); len(ids) > 0 {
-		e.ch.SayCancelled(w.now, ids) // link.cancels
+		e.ch.SendCancels(w.now, ids) // link.cancels
 	}
 	e.ch.Receive(w.now, req)
 	w.run(i, t.generation)
@@ -202,8 +202,8 @@ func (w *duo) act(i, generation int) (again bool) {
 			w.post(i, generation, a.Post)
 		case channel.ActPlace:
 			places = append(places, a)
-		case channel.ActAsk:
-			w.request(i, generation, &a.Ask, out)
+		case channel.ActRequest:
+			w.request(i, generation, &a.Request, out)
 		case channel.ActDetach:
 			c := duoCaller{generation: generation, id: a.ID, attempt: a.Attempt}
 			out(func() { // Kept.DetachFor
@@ -224,7 +224,7 @@ func (w *duo) act(i, generation int) (again bool) {
 			}
 			src.gone = true
 			w.release(src.value)
-		case channel.ActFinished:
+		case channel.ActAcked:
 			ids := a.IDs.AppendTo(nil)
 			out(func() { w.finish(i, Process{w.requester(1 - i).Name, e.peer}, ids, false) })
 		case channel.ActCancelled:
@@ -279,11 +279,11 @@ func (w *duo) act(i, generation int) (again bool) {
 }
 
 // request is link.request and Kept.AskFor.
-func (w *duo) request(i, generation int, a *channel.Ask, out func(func())) {
+func (w *duo) request(i, generation int, a *channel.Request, out func(func())) {
 	s := &w.sides[i]
 	e := &s.ends[generation-1]
-	if a.Sender != s.process && !w.cfg.rules.anyProcess {
-		e.ch.Answer(w.now, a.ID, a.Attempt, channel.Answer{Err: OtherProcess(a.Sender, s.process)})
+	if a.Responder != s.process && !w.cfg.rules.anyProcess {
+		e.ch.Respond(w.now, a.ID, a.Attempt, channel.Response{Err: OtherProcess(a.Responder, s.process)})
 		out(func() { w.run(i, generation) })
 		return
 	}
@@ -309,15 +309,15 @@ func (w *duo) answered(i int, c duoCaller, name byte, err error) {
 		w.release(name)
 		return
 	}
-	a := channel.Answer{}
+	a := channel.Response{}
 	var open *UndecidedError
 	if err != nil {
-		a.Err, a.Elsewhere = status.From(err), errors.As(err, &open)
+		a.Err, a.Fallback = status.From(err), errors.As(err, &open)
 	} else {
 		e.sources = append(slices.Clone(e.sources), duoSource{value: name})
 		a.Value, a.Source.Handle = valueSized(w.value(name).size), uint64(len(e.sources))
 	}
-	e.ch.Answer(w.now, c.id, c.attempt, a)
+	e.ch.Respond(w.now, c.id, c.attempt, a)
 	w.run(i, c.generation)
 }
 
@@ -512,7 +512,7 @@ func (w *duo) ended(i, generation int, a *channel.Action) {
 			}
 		}
 		w.free(i, a.Dest)
-	case channel.OutcomeElsewhere:
+	case channel.OutcomeFallback:
 		err = &FallbackError{Err: a.Err}
 	case channel.OutcomeLost:
 		err = &LostError{Err: a.Err}

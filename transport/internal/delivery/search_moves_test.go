@@ -653,7 +653,7 @@ func (w *duo) appendEnd(b []byte, i, g int) []byte {
 		num(uint64(len(e.says)))
 		for _, y := range e.says {
 			b = w.appendSaying(b, i, y.act)
-			num(uint64(y.mark-e.taken.Finish), uint64(y.mark-e.taken.Cancel))
+			num(uint64(y.mark-e.taken.Acks), uint64(y.mark-e.taken.Cancels))
 		}
 	}
 	num(uint64(len(e.sources)))

@@ -502,9 +502,9 @@ func (w *duo) tell(i int) {
 	e := &s.ends[s.up-1]
 	y := duoTelling{act: a}
 	if a.kind == doCancel {
-		y.mark = e.ch.SayCancelled(w.now, a.ids)
+		y.mark = e.ch.SendCancels(w.now, a.ids)
 	} else {
-		y.mark = e.ch.Finish(w.now, a.ids)
+		y.mark = e.ch.Ack(w.now, a.ids)
 	}
 	if y.reached(e.taken) {
 		w.told(i, a, nil)

@@ -12,7 +12,7 @@ func (m *Credit) Append(b []byte) []byte { return m.append(b, KindCredit, 0, m.L
 // Parse reads it. It refers to b.
 func (m *Credit) Parse(b []byte) error {
 	_, r := m.parse(b, KindCredit)
-	if len(m.Finished) > 0 {
+	if len(m.Acks) > 0 {
 		r.fail("carries finished ids: nobody would say that they were taken")
 	}
 	return r.end()

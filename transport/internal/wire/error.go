@@ -15,9 +15,9 @@ type Error struct {
 	Each bool
 	// Elsewhere says that the receive has not ended: it is to be asked over
 	// another wire, for the reason given.
-	Elsewhere bool
-	Text      []byte   // UTF-8, at most what status.Truncate leaves
-	Payloads  Payloads // sorted by key
+	Fallback bool
+	Text     []byte   // UTF-8, at most what status.Truncate leaves
+	Payloads Payloads // sorted by key
 }
 
 // maxErrorText is what status.Truncate leaves at most: 3 KiB and its mark.
@@ -34,8 +34,8 @@ func (m *Error) Append(b []byte) []byte {
 	if m.Each {
 		f |= flagEach
 	}
-	if m.Elsewhere {
-		f |= flagElsewhere
+	if m.Fallback {
+		f |= flagFallback
 	}
 	b = m.append(b, KindError, f, m.Length())
 	b = binary.LittleEndian.AppendUint64(b, m.ID)
@@ -47,7 +47,7 @@ func (m *Error) Append(b []byte) []byte {
 // Parse reads it. It refers to b.
 func (m *Error) Parse(b []byte) error {
 	f, r := m.parse(b, KindError)
-	m.Each, m.Elsewhere = f&flagEach != 0, f&flagElsewhere != 0
+	m.Each, m.Fallback = f&flagEach != 0, f&flagFallback != 0
 	m.ID = r.uint64()
 	m.Code = status.Code(r.uint32())
 	n := r.uint32()

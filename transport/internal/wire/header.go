@@ -9,13 +9,13 @@ import (
 type Header struct {
 	// Tell asks the taker to say its counts soon: within 5 ms, by a CREDIT
 	// when nothing else goes.
-	Tell bool
+	WantCounts bool
 	// Taken is how many messages and WRITE_WITH_IMMs the giver has taken from
 	// each rail since the channel began, modulo 2³². It grants credits. Empty on
 	// rails other than the first.
 	Taken Counts
 	// Finished are answers that the taker may let go.
-	Finished IDs
+	Acks IDs
 }
 
 // Counts is one number per rail.
@@ -25,22 +25,22 @@ type Counts struct {
 }
 
 func (h *Header) length() int {
-	return headerFixed + 4*int(h.Taken.N) + len(h.Finished)
+	return headerFixed + 4*int(h.Taken.N) + len(h.Acks)
 }
 
 // append writes the header of a message whose length in all is given.
 func (h *Header) append(b []byte, kind Kind, f flags, length int) []byte {
-	if h.Tell {
-		f |= flagTell
+	if h.WantCounts {
+		f |= flagWantCounts
 	}
 	b = append(b, Version, byte(kind), byte(f), h.Taken.N)
-	b = binary.LittleEndian.AppendUint32(b, uint32(length))             //nolint:gosec // a message is far below 4 GiB
-	b = binary.LittleEndian.AppendUint16(b, uint16(h.Finished.Count())) //nolint:gosec // a message has no room for more
+	b = binary.LittleEndian.AppendUint32(b, uint32(length))         //nolint:gosec // a message is far below 4 GiB
+	b = binary.LittleEndian.AppendUint16(b, uint16(h.Acks.Count())) //nolint:gosec // a message has no room for more
 	b = append(b, 0, 0)
 	for _, n := range h.Taken.Of[:h.Taken.N] {
 		b = binary.LittleEndian.AppendUint32(b, n)
 	}
-	return append(b, h.Finished...)
+	return append(b, h.Acks...)
 }
 
 // KindOf is the kind of the message that b begins with. The error says why there
@@ -78,12 +78,12 @@ func (h *Header) parse(b []byte, kind Kind) (f flags, r reader) {
 		return f, r
 	}
 	r.rest = b[headerFixed:]
-	h.Tell = f&flagTell != 0
+	h.WantCounts = f&flagWantCounts != 0
 	h.Taken = Counts{N: uint8(counts)} //nolint:gosec // one byte
 	for i, of := 0, r.bytes(4*counts); len(of) >= 4; i, of = i+1, of[4:] {
 		h.Taken.Of[i] = binary.LittleEndian.Uint32(of)
 	}
-	h.Finished = IDs(r.bytes(finished * idSize))
+	h.Acks = IDs(r.bytes(finished * idSize))
 	return f, r
 }
 

@@ -51,4 +51,4 @@ func (m *list) parse(b []byte, kind Kind) (flags, error) {
 
 // ListRoom is how many ids fit into a message of one of the list kinds, of the
 // given size and with counts for so many rails.
-func ListRoom(size, rails int) int { return max(0, (size-headerFixed-4*rails-4)/idSize) }
+func ListCapacity(size, rails int) int { return max(0, (size-headerFixed-4*rails-4)/idSize) }

@@ -17,7 +17,7 @@ const (
 	KindError     Kind = 8
 	KindCancel    Kind = 9
 	KindCancelled Kind = 10
-	KindFinished  Kind = 11
+	KindAck       Kind = 11
 	KindQuery     Kind = 12
 	KindWaiting   Kind = 13
 	KindUnknown   Kind = 14
@@ -30,17 +30,17 @@ var kinds = [...]struct {
 	KindHello:     {"HELLO", 0},
 	KindCredit:    {"CREDIT", 0},
 	KindBye:       {"BYE", 0},
-	KindRequest:   {"REQUEST", flagTell | flagDest},
-	KindMeta:      {"META", flagTell},
-	KindReRequest: {"REREQUEST", flagTell | flagDest},
-	KindEager:     {"EAGER", flagTell},
-	KindError:     {"ERROR", flagTell | flagEach | flagElsewhere},
-	KindCancel:    {"CANCEL", flagTell},
-	KindCancelled: {"CANCELLED", flagTell | flagEach},
-	KindFinished:  {"ACK", flagTell},
-	KindQuery:     {"QUERY", flagTell},
-	KindWaiting:   {"WAITING", flagTell},
-	KindUnknown:   {"UNKNOWN", flagTell},
+	KindRequest:   {"REQUEST", flagWantCounts | flagDest},
+	KindMeta:      {"META", flagWantCounts},
+	KindReRequest: {"REREQUEST", flagWantCounts | flagDest},
+	KindEager:     {"EAGER", flagWantCounts},
+	KindError:     {"ERROR", flagWantCounts | flagEach | flagFallback},
+	KindCancel:    {"CANCEL", flagWantCounts},
+	KindCancelled: {"CANCELLED", flagWantCounts | flagEach},
+	KindAck:       {"ACK", flagWantCounts},
+	KindQuery:     {"QUERY", flagWantCounts},
+	KindWaiting:   {"WAITING", flagWantCounts},
+	KindUnknown:   {"UNKNOWN", flagWantCounts},
 }
 
 // Valid reports whether there is such a kind.
@@ -57,8 +57,8 @@ func (k Kind) String() string {
 type flags uint8
 
 const (
-	flagTell      flags = 1 << 0 // the giver wants to know soon that this was taken
-	flagEach      flags = 1 << 1 // one comes over each rail that carries the content
-	flagDest      flags = 1 << 2 // a destination is given
-	flagElsewhere flags = 1 << 3 // the receive is to be asked over another wire
+	flagWantCounts flags = 1 << 0 // the giver wants to know soon that this was taken
+	flagEach       flags = 1 << 1 // one comes over each rail that carries the content
+	flagDest       flags = 1 << 2 // a destination is given
+	flagFallback   flags = 1 << 3 // the receive is to be asked over another wire
 )

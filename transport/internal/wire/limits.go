@@ -15,9 +15,9 @@ const (
 	// 3200; so only keys and payloads can be too long for a message.
 	MinMessage = 4096
 
-	// MaxRiders is how many finished ids ride on a message of another kind:
+	// MaxHeaderAcks is how many finished ids ride on a message of another kind:
 	// 1 KiB, so that they do not crowd out what they ride on.
-	MaxRiders = 128
+	MaxHeaderAcks = 128
 
 	// MaxKey is the longest rendezvous key in bytes: its length has two. One of
 	// usual length has 150; one that is longer is asked for over another wire.

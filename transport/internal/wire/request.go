@@ -8,8 +8,8 @@ import (
 // Request (the asker's) is one attempt of one receive.
 type Request struct {
 	Header
-	ID            uint64 // of the receive: random, the same in each attempt
-	Asker, Sender uint64 // incarnations
+	ID                   uint64 // of the receive: random, the same in each attempt
+	Requester, Responder uint64 // incarnations
 	// Left is the generation of the channel that the asker left before it
 	// asked again; 0 for none.
 	Left    uint64
@@ -50,8 +50,8 @@ func (m *Request) AppendHead(b []byte, keyLength int) []byte {
 	}
 	b = m.append(b, KindRequest, f, m.Length()+keyLength)
 	b = binary.LittleEndian.AppendUint64(b, m.ID)
-	b = binary.LittleEndian.AppendUint64(b, m.Asker)
-	b = binary.LittleEndian.AppendUint64(b, m.Sender)
+	b = binary.LittleEndian.AppendUint64(b, m.Requester)
+	b = binary.LittleEndian.AppendUint64(b, m.Responder)
 	b = binary.LittleEndian.AppendUint64(b, m.Left)
 	b = binary.LittleEndian.AppendUint64(b, uint64(m.Step)) //nolint:gosec // the same bits
 	b = binary.LittleEndian.AppendUint32(b, m.Attempt)
@@ -68,8 +68,8 @@ func (m *Request) Parse(b []byte) error {
 	f, r := m.parse(b, KindRequest)
 	n, zero := 0, uint16(0)
 	if b := r.bytes(requestFixed); b != nil {
-		m.ID, m.Asker = binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])
-		m.Sender, m.Left = binary.LittleEndian.Uint64(b[16:]), binary.LittleEndian.Uint64(b[24:])
+		m.ID, m.Requester = binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])
+		m.Responder, m.Left = binary.LittleEndian.Uint64(b[16:]), binary.LittleEndian.Uint64(b[24:])
 		m.Step = int64(binary.LittleEndian.Uint64(b[32:])) //nolint:gosec // the same bits
 		m.Attempt, n = binary.LittleEndian.Uint32(b[40:]), int(binary.LittleEndian.Uint16(b[44:]))
 		zero = binary.LittleEndian.Uint16(b[46:])

@@ -42,8 +42,8 @@ func newMessage(k Kind) message {
 		return new(Cancel)
 	case KindCancelled:
 		return new(Cancelled)
-	case KindFinished:
-		return new(Finished)
+	case KindAck:
+		return new(Ack)
 	case KindQuery:
 		return new(Query)
 	case KindWaiting:
@@ -89,11 +89,11 @@ var examples = []struct {
 	{"verbs-credit", &Credit{Header{Taken: counts(64, 3)}}},
 	{"verbs-bye", &Bye{Header: Header{Taken: counts(9)}, Reason: []byte("shutdown")}},
 	{"verbs-request", &Request{
-		Header: Header{Taken: counts(1)}, ID: 0x0a0b0c0d0e0f0102, Asker: 0x1111, Sender: 0x2222, Step: -3, Attempt: 1, Key: []byte(key),
+		Header: Header{Taken: counts(1)}, ID: 0x0a0b0c0d0e0f0102, Requester: 0x1111, Responder: 0x2222, Step: -3, Attempt: 1, Key: []byte(key),
 	}},
 	{"verbs-request-dest", &Request{
-		Header: Header{Taken: counts(2), Finished: ids(0x0a0b0c0d0e0f0102)},
-		ID:     0x42, Asker: 0x1111, Sender: 0x2222, Left: 6, Step: 4, Attempt: 2, Key: []byte(key), HasDest: true, Dest: dest, Value: large,
+		Header: Header{Taken: counts(2), Acks: ids(0x0a0b0c0d0e0f0102)},
+		ID:     0x42, Requester: 0x1111, Responder: 0x2222, Left: 6, Step: 4, Attempt: 2, Key: []byte(key), HasDest: true, Dest: dest, Value: large,
 	}},
 	{"verbs-meta", &Meta{Header: Header{Taken: counts(3)}, ID: 0x42, Value: large}},
 	{"verbs-rerequest", &ReRequest{Header: Header{Taken: counts(4)}, ID: 0x42, HasDest: true, Dest: dest}},
@@ -105,9 +105,9 @@ var examples = []struct {
 	{"verbs-error", &Error{
 		Header: Header{Taken: counts(6)}, ID: 0x45, Code: status.Aborted, Text: []byte("Cleanup 4"), Payloads: Payloads(nil).Append("k", []byte("v")),
 	}},
-	{"verbs-cancel", &Cancel{listOf(Header{Tell: true, Taken: counts(7)}, 0x46)}},
+	{"verbs-cancel", &Cancel{listOf(Header{WantCounts: true, Taken: counts(7)}, 0x46)}},
 	{"verbs-cancelled", &Cancelled{list: listOf(Header{}, 0x46), Each: true}},
-	{"verbs-ack", &Finished{listOf(Header{Tell: true, Taken: counts(8)}, 0x42, 0x43)}},
+	{"verbs-ack", &Ack{listOf(Header{WantCounts: true, Taken: counts(8)}, 0x42, 0x43)}},
 	{"verbs-query", &Query{listOf(Header{Taken: counts(9)}, 0x47)}},
 	{"verbs-waiting", &Waiting{listOf(Header{Taken: counts(9)}, 0x47)}},
 	{"verbs-unknown", &Unknown{listOf(Header{Taken: counts(9)}, 0x47)}},
@@ -196,7 +196,7 @@ func TestV8Dims0To254(t *testing.T) {
 			dims[i] = 1
 		}
 		v := Value{DType: tensor.Uint8, Size: 1, Dims: AppendDims(nil, dims...)}
-		m := Meta{Header: Header{Taken: counts(make([]uint32, MaxRails)...), Finished: make(IDs, 8*MaxRiders)}, ID: 1, Value: v}
+		m := Meta{Header: Header{Taken: counts(make([]uint32, MaxRails)...), Acks: make(IDs, 8*MaxHeaderAcks)}, ID: 1, Value: v}
 		b := m.Append(nil)
 		if len(b) > MinMessage {
 			t.Fatalf("META with %d dimensions takes %d bytes", n, len(b))
@@ -327,7 +327,7 @@ func TestImm(t *testing.T) {
 // TestListRoom: as many ids as it says fit, and no more.
 func TestListRoom(t *testing.T) {
 	for _, rails := range []int{1, MaxRails} {
-		n := ListRoom(MinMessage, rails)
+		n := ListCapacity(MinMessage, rails)
 		h := Header{Taken: counts(make([]uint32, rails)...)}
 		m := Cancel{list{h, make(IDs, 8*n)}}
 		if m.Length() > MinMessage || m.Length()+8 <= MinMessage {

@@ -119,12 +119,12 @@ func Cases() []Case {
 		}, Want: "REQUEST has no key"},
 		{Name: "a request of another process", Do: func(p *Stranger) {
 			m := p.Request(p.Key("v"))
-			m.Asker++
+			m.Requester++
 			p.Says(m.Append(nil))
 		}, Want: "REQUEST of incarnation"},
 		{Name: "a request to another process", Do: func(p *Stranger) {
 			m := p.Request(p.Key("v"))
-			m.Sender++
+			m.Responder++
 			p.Says(m.Append(nil))
 			var e wire.Error
 			p.parse(&e, p.Hears(wire.KindError))
@@ -219,7 +219,7 @@ func Cases() []Case {
 			var cancel wire.Cancel
 			cancel.Header, cancel.IDs = p.Header(), wire.IDs(nil).Append(4711)
 			p.Says(cancel.Append(nil))
-			var finished wire.Finished
+			var finished wire.Ack
 			finished.Header, finished.IDs = p.Header(), wire.IDs(nil).Append(4711)
 			p.Says(finished.Append(nil))
 		}},
@@ -276,7 +276,7 @@ func Cases() []Case {
 		}, Want: "remote access error"},
 		{Name: "more than the window", Do: func(p *Stranger) {
 			// It takes no CREDIT, so that the victim can grant nothing after a while.
-			m := wire.Finished{}
+			m := wire.Ack{}
 			m.Header, m.IDs = p.Header(), wire.IDs(nil).Append(1)
 			p.flood(m.Append(nil))
 		}, Want: "more than its window"},

@@ -301,7 +301,7 @@ func (p *Stranger) keyOf(from cluster.Task, incarnation uint64, to cluster.Task,
 func (p *Stranger) Request(key rendezvous.Key) wire.Request {
 	p.requests++
 	return wire.Request{
-		Header: p.Header(), ID: p.requests, Attempt: 1, Asker: p.incarnation, Sender: p.of, Step: p.Step, Key: []byte(key.String()),
+		Header: p.Header(), ID: p.requests, Attempt: 1, Requester: p.incarnation, Responder: p.of, Step: p.Step, Key: []byte(key.String()),
 	}
 }
 

@@ -2,16 +2,16 @@ package wire
 
 // Finished (the asker's): the answers have arrived and may be let go. For those that nothing
 // carried; others ride in headers.
-type Finished struct{ list }
+type Ack struct{ list }
 
 // Length is its length in bytes.
-func (m *Finished) Length() int { return m.length() }
+func (m *Ack) Length() int { return m.length() }
 
 // Append writes it to b.
-func (m *Finished) Append(b []byte) []byte { return m.append(b, KindFinished, 0) }
+func (m *Ack) Append(b []byte) []byte { return m.append(b, KindAck, 0) }
 
 // Parse reads it. It refers to b.
-func (m *Finished) Parse(b []byte) error {
-	_, err := m.parse(b, KindFinished)
+func (m *Ack) Parse(b []byte) error {
+	_, err := m.parse(b, KindAck)
 	return err
 }
