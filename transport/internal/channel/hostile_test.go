@@ -29,11 +29,11 @@ func TestHostileMessages(t *testing.T) {
 			m := wire.Meta{Header: h, ID: 1, Value: large}
 			b := m.Append(nil)
 			return b[:len(b)-1]
-		}, "META says that it has"},
+		}, "META gives its length as"},
 		{"longer than it says", func(_ *link, h wire.Header) []byte {
 			m := wire.Credit{Header: h}
 			return append(m.Append(nil), 0)
-		}, "CREDIT says that it has"},
+		}, "CREDIT gives its length as"},
 		{"HELLO twice", func(_ *link, h wire.Header) []byte {
 			m := wire.Hello{Header: h, Generation: 3, From: 2, To: 1}
 			return m.Append(nil)

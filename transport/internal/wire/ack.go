@@ -1,16 +1,16 @@
 package wire
 
-// Finished (the asker's): the answers have arrived and may be let go. For those that nothing
-// carried; others ride in headers.
+// Ack, from the requester, acknowledges responses: the responder may drop them from its
+// response cache. It is for ids that no other message has carried in its header.
 type Ack struct{ list }
 
-// Length is its length in bytes.
+// Length returns the length of the message in bytes.
 func (m *Ack) Length() int { return m.length() }
 
-// Append writes it to b.
+// Append encodes the message and appends it to b.
 func (m *Ack) Append(b []byte) []byte { return m.append(b, KindAck, 0) }
 
-// Parse reads it. It refers to b.
+// Parse decodes b, to which m then refers.
 func (m *Ack) Parse(b []byte) error {
 	_, err := m.parse(b, KindAck)
 	return err

@@ -2,23 +2,23 @@ package wire
 
 import "encoding/binary"
 
-// Bye is the last message of a side: it leaves the channel.
+// Bye is the last message of a side that closes the channel in order.
 type Bye struct {
 	Header
-	Reason []byte // UTF-8, at most MaxText bytes; for a log
+	Reason []byte // UTF-8, at most MaxText bytes; for the peer's log
 }
 
-// Length is its length in bytes.
+// Length returns the length of the message in bytes.
 func (m *Bye) Length() int { return m.length() + 4 + len(m.Reason) }
 
-// Append writes it to b.
+// Append encodes the message and appends it to b.
 func (m *Bye) Append(b []byte) []byte {
 	b = m.append(b, KindBye, 0, m.Length())
 	b = binary.LittleEndian.AppendUint16(b, uint16(len(m.Reason))) //nolint:gosec // bounded by MaxText
 	return append(append(b, 0, 0), m.Reason...)
 }
 
-// Parse reads it. It refers to b.
+// Parse decodes b, to which m then refers.
 func (m *Bye) Parse(b []byte) error {
 	_, r := m.parse(b, KindBye)
 	n := int(r.uint16())

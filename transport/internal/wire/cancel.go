@@ -1,16 +1,16 @@
 package wire
 
-// Cancel (the asker's): the receives are not wanted any more. Each is told by its
-// CANCELLED, ERROR, EAGER or last writes that nothing more of it comes.
+// Cancel, from the requester: the receives are no longer wanted. CANCELLED, ERROR, EAGER
+// or the last writes of a receive confirm that nothing more of it comes.
 type Cancel struct{ list }
 
-// Length is its length in bytes.
+// Length returns the length of the message in bytes.
 func (m *Cancel) Length() int { return m.length() }
 
-// Append writes it to b.
+// Append encodes the message and appends it to b.
 func (m *Cancel) Append(b []byte) []byte { return m.append(b, KindCancel, 0) }
 
-// Parse reads it. It refers to b.
+// Parse decodes b, to which m then refers.
 func (m *Cancel) Parse(b []byte) error {
 	_, err := m.parse(b, KindCancel)
 	return err

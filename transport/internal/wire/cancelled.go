@@ -1,18 +1,18 @@
 package wire
 
-// Cancelled (the sender's): nothing is written for these receives any more, so
-// their destinations are the asker's again.
+// Cancelled, from the responder: nothing more is written for these receives. The
+// requester may use their destinations again.
 type Cancelled struct {
 	list
-	// Each says that writes had been posted: one such message comes over
+	// Each is set when writes were posted before. Then one such message comes over
 	// each rail that carries the content and has not had its last write.
 	Each bool
 }
 
-// Length is its length in bytes.
+// Length returns the length of the message in bytes.
 func (m *Cancelled) Length() int { return m.length() }
 
-// Append writes it to b.
+// Append encodes the message and appends it to b.
 func (m *Cancelled) Append(b []byte) []byte {
 	var f flags
 	if m.Each {
@@ -21,7 +21,7 @@ func (m *Cancelled) Append(b []byte) []byte {
 	return m.append(b, KindCancelled, f)
 }
 
-// Parse reads it. It refers to b.
+// Parse decodes b, to which m then refers.
 func (m *Cancelled) Parse(b []byte) error {
 	f, err := m.parse(b, KindCancelled)
 	m.Each = f&flagEach != 0

@@ -1,19 +1,19 @@
 package wire
 
-// Credit is a header that goes alone, to say what was taken.
+// Credit is a header alone. It reports counts when no other message does.
 type Credit struct{ Header }
 
-// Length is its length in bytes.
+// Length returns the length of the message in bytes.
 func (m *Credit) Length() int { return m.length() }
 
-// Append writes it to b.
+// Append encodes the message and appends it to b.
 func (m *Credit) Append(b []byte) []byte { return m.append(b, KindCredit, 0, m.Length()) }
 
-// Parse reads it. It refers to b.
+// Parse decodes b, to which m then refers.
 func (m *Credit) Parse(b []byte) error {
 	_, r := m.parse(b, KindCredit)
 	if len(m.Acks) > 0 {
-		r.fail("carries finished ids: nobody would say that they were taken")
+		r.fail("carries acknowledged ids, which only other kinds may carry")
 	}
 	return r.end()
 }

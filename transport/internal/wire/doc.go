@@ -1,11 +1,11 @@
-// Package wire has the messages of a verbs channel, byte for byte as PROTOCOL.md
-// section 8 writes them: one kind a file, each with Append, Length and Parse.
+// Package wire encodes and decodes the messages of a verbs channel (PROTOCOL.md
+// section 8). Each kind has its own file, with Append, Length and Parse.
 //
 //	0       1     2      3       4         8          10        12
-//	version kind  flags  counts  length    finished   zero      counts × 4   finished × 8   body
+//	version kind  flags  counts  length    acks       zero      counts × 4   acks × 8   body
 //
-// Numbers are little-endian. What Parse returns refers to the bytes that it was
-// given and copies nothing: it is good as long as they are. No length of a peer is
-// used before it has been compared with the bytes that are there, and none makes
-// Parse allocate, save for an error's text.
+// Numbers are little-endian. Parse copies nothing: the parsed message refers to the
+// bytes that were passed to Parse, and is valid as long as they are. Parse compares every
+// length with the number of bytes present before it uses it, and allocates only for the
+// text of an error.
 package wire

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Eager (the sender's) is a whole value. The content is the end of the message.
+// Eager, from the responder, has a value with its content, which ends the message.
 type Eager struct {
 	Header
 	ID      uint64
@@ -13,22 +13,22 @@ type Eager struct {
 	Content []byte // Value.Size bytes
 }
 
-// HeadLength is the length in bytes of all but the content.
+// HeadLength returns the length in bytes of all but the content.
 func (m *Eager) HeadLength() int { return m.length() + idSize + m.Value.length() }
 
-// AppendHead writes all but the content to b. Value.Size bytes of content follow.
+// AppendHead encodes all but the content, of which the caller appends Value.Size bytes.
 func (m *Eager) AppendHead(b []byte) []byte {
 	b = m.append(b, KindEager, 0, m.HeadLength()+int(m.Value.Size)) //nolint:gosec // at most the eager limit
 	return m.Value.append(binary.LittleEndian.AppendUint64(b, m.ID))
 }
 
-// Length is its length in bytes.
+// Length returns the length of the message in bytes.
 func (m *Eager) Length() int { return m.HeadLength() + len(m.Content) }
 
-// Append writes it to b.
+// Append encodes the message and appends it to b.
 func (m *Eager) Append(b []byte) []byte { return append(m.AppendHead(b), m.Content...) }
 
-// Parse reads it. It refers to b.
+// Parse decodes b, to which m then refers.
 func (m *Eager) Parse(b []byte) error {
 	_, r := m.parse(b, KindEager)
 	if b := r.bytes(idSize + valueFixed); b != nil {
@@ -36,7 +36,7 @@ func (m *Eager) Parse(b []byte) error {
 		m.Value.parseFrom(b[idSize:], &r)
 	}
 	if r.err == nil && m.Value.Size != uint64(len(r.rest)) {
-		r.fail("says that its content has %d bytes, and %d follow", m.Value.Size, len(r.rest))
+		r.fail("gives its content as %d bytes, and %d follow", m.Value.Size, len(r.rest))
 	}
 	m.Content = slices.Clip(r.rest)
 	return r.err

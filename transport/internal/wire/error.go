@@ -6,29 +6,29 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// Error (the sender's): the receive has no value.
+// Error, from the responder: the receive has no value.
 type Error struct {
 	Header
 	ID   uint64
 	Code status.Code // not OK
 	// Each is as in Cancelled.
 	Each bool
-	// Elsewhere says that the receive has not ended: it is to be asked over
-	// another wire, for the reason given.
+	// Fallback is set when the receive has not ended: the requester repeats the request
+	// over gRPC. Text has the reason.
 	Fallback bool
 	Text     []byte   // UTF-8, at most what status.Truncate leaves
 	Payloads Payloads // sorted by key
 }
 
-// maxErrorText is what status.Truncate leaves at most: 3 KiB and its mark.
+// maxErrorText is the most bytes that status.Truncate leaves: 3 KiB and its mark.
 const maxErrorText = status.MaxMessage + 32
 
 const errorFixed = idSize + 8
 
-// Length is its length in bytes.
+// Length returns the length of the message in bytes.
 func (m *Error) Length() int { return m.length() + errorFixed + len(m.Text) + len(m.Payloads) }
 
-// Append writes it to b.
+// Append encodes the message and appends it to b.
 func (m *Error) Append(b []byte) []byte {
 	var f flags
 	if m.Each {
@@ -44,7 +44,7 @@ func (m *Error) Append(b []byte) []byte {
 	return append(append(b, m.Text...), m.Payloads...)
 }
 
-// Parse reads it. It refers to b.
+// Parse decodes b, to which m then refers.
 func (m *Error) Parse(b []byte) error {
 	f, r := m.parse(b, KindError)
 	m.Each, m.Fallback = f&flagEach != 0, f&flagFallback != 0
@@ -69,17 +69,17 @@ func (m *Error) Parse(b []byte) error {
 	return r.end()
 }
 
-// Payloads are the payloads of an error as they stand in a message.
+// Payloads are the encoded payloads of an error.
 type Payloads []byte
 
-// Append adds one: the lengths of key and value, 4 bytes each, then both.
+// Append adds a payload: the lengths of key and value, 4 bytes each, then both.
 func (p Payloads) Append(key string, value []byte) Payloads {
 	p = binary.LittleEndian.AppendUint32(p, uint32(len(key)))   //nolint:gosec // a message has no room for more
 	p = binary.LittleEndian.AppendUint32(p, uint32(len(value))) //nolint:gosec // likewise
 	return append(append(p, key...), value...)
 }
 
-// Next takes the first one off. ok is false when the bytes end within it.
+// Next returns the first payload and the rest. ok is false when the first is cut off.
 func (p Payloads) Next() (key, value []byte, rest Payloads, ok bool) {
 	if len(p) < 8 {
 		return nil, nil, nil, false

@@ -5,20 +5,20 @@ import (
 	"fmt"
 )
 
-// Header is what every message begins with.
+// Header begins every message.
 type Header struct {
-	// Tell asks the taker to say its counts soon: within 5 ms, by a CREDIT
-	// when nothing else goes.
+	// WantCounts requests the peer's counts within 5 ms, by CREDIT if no other message
+	// goes.
 	WantCounts bool
-	// Taken is how many messages and WRITE_WITH_IMMs the giver has taken from
-	// each rail since the channel began, modulo 2³². It grants credits. Empty on
-	// rails other than the first.
+	// Taken counts the messages and WRITE_WITH_IMMs that this side has taken from each
+	// rail since the channel began, modulo 2³². It grants credits. Empty on rails other
+	// than rail 0.
 	Taken Counts
-	// Finished are answers that the taker may let go.
+	// Acks are receives whose responses the peer may drop from its response cache.
 	Acks IDs
 }
 
-// Counts is one number per rail.
+// Counts has one number per rail.
 type Counts struct {
 	N  uint8 // rails; at most MaxRails
 	Of [MaxRails]uint32
@@ -28,7 +28,7 @@ func (h *Header) length() int {
 	return headerFixed + 4*int(h.Taken.N) + len(h.Acks)
 }
 
-// append writes the header of a message whose length in all is given.
+// append writes the header of a message. length is that of the whole message.
 func (h *Header) append(b []byte, kind Kind, f flags, length int) []byte {
 	if h.WantCounts {
 		f |= flagWantCounts
@@ -43,8 +43,8 @@ func (h *Header) append(b []byte, kind Kind, f flags, length int) []byte {
 	return append(b, h.Acks...)
 }
 
-// KindOf is the kind of the message that b begins with. The error says why there
-// is none. Which bytes follow is for the kind's Parse to judge.
+// KindOf returns the kind of the message in b. It checks the length of the fixed header,
+// the version and the kind; Parse of that kind checks the rest.
 func KindOf(b []byte) (Kind, error) {
 	if len(b) < headerFixed {
 		return 0, fmt.Errorf("a message of %d bytes is shorter than its header of %d", len(b), headerFixed)
@@ -59,7 +59,7 @@ func KindOf(b []byte) (Kind, error) {
 	return k, nil
 }
 
-// parse reads the header of a message of the given kind. The body is left to r.
+// parse reads the header of a message of the given kind. r continues with the body.
 func (h *Header) parse(b []byte, kind Kind) (f flags, r reader) {
 	r = reader{kind: kind}
 	if len(b) < headerFixed || b[0] != Version || Kind(b[1]) != kind {
@@ -71,8 +71,8 @@ func (h *Header) parse(b []byte, kind Kind) (f flags, r reader) {
 	}
 	f = flags(b[2])
 	counts, length := int(b[3]), binary.LittleEndian.Uint32(b[4:])
-	finished, zero := int(binary.LittleEndian.Uint16(b[8:])), binary.LittleEndian.Uint16(b[10:])
-	// Two branches where nothing is wrong, as in almost every message.
+	acks, zero := int(binary.LittleEndian.Uint16(b[8:])), binary.LittleEndian.Uint16(b[10:])
+	// All checks at once: almost every message passes.
 	if uint64(length)^uint64(len(b))|uint64(zero)|uint64(f&^kinds[kind].flags) != 0 || counts > MaxRails {
 		r.failHeader(f, length, len(b), zero, counts)
 		return f, r
@@ -83,17 +83,18 @@ func (h *Header) parse(b []byte, kind Kind) (f flags, r reader) {
 	for i, of := 0, r.bytes(4*counts); len(of) >= 4; i, of = i+1, of[4:] {
 		h.Taken.Of[i] = binary.LittleEndian.Uint32(of)
 	}
-	h.Acks = IDs(r.bytes(finished * idSize))
+	h.Acks = IDs(r.bytes(acks * idSize))
 	return f, r
 }
 
-// failHeader says what is wrong with a header.
-func (r *reader) failHeader(f flags, length uint32, is int, zero uint16, counts int) {
+// failHeader reports which field of a header is wrong. size is the number of bytes
+// received.
+func (r *reader) failHeader(f flags, length uint32, size int, zero uint16, counts int) {
 	switch wrong := f &^ kinds[r.kind].flags; {
 	case wrong != 0:
-		r.fail("has flags %#02x", byte(wrong))
-	case uint64(length) != uint64(is): //nolint:gosec // never negative
-		r.fail("says that it has %d bytes and has %d", length, is)
+		r.fail("has flags %#02x, which its kind does not have", byte(wrong))
+	case uint64(length) != uint64(size): //nolint:gosec // never negative
+		r.fail("gives its length as %d bytes and has %d", length, size)
 	case zero != 0:
 		r.fail("has %#04x where zero belongs", zero)
 	default:
@@ -101,9 +102,8 @@ func (r *reader) failHeader(f flags, length uint32, is int, zero uint16, counts 
 	}
 }
 
-// reader takes numbers off the front of a message. After its first error it
-// gives zeros. Where several numbers stand in a row, whoever reads many messages takes
-// their bytes at once.
+// reader reads numbers from the front of a message. After its first error it returns
+// zeros. The frequent kinds read adjacent numbers with one call of bytes, for speed.
 type reader struct {
 	kind Kind
 	rest []byte
@@ -117,13 +117,13 @@ func (r *reader) fail(format string, args ...any) {
 	r.rest = nil
 }
 
-// bytes takes n bytes, which the message's bytes keep.
+// bytes returns the next n bytes, without a copy.
 func (r *reader) bytes(n int) []byte {
 	if r.err != nil {
 		return nil
 	}
 	if n < 0 || n > len(r.rest) {
-		r.fail("ends where %d more bytes belong: %d are left", n, len(r.rest))
+		r.fail("is too short: %d more bytes are needed, %d are left", n, len(r.rest))
 		return nil
 	}
 	b := r.rest[:n:n]
@@ -159,7 +159,7 @@ func (r *reader) uint64() uint64 {
 	return 0
 }
 
-// zero takes n bytes that have no meaning yet.
+// zero reads n reserved bytes, which must be 0.
 func (r *reader) zero(n int) {
 	for _, b := range r.bytes(n) {
 		if b != 0 {
@@ -169,10 +169,10 @@ func (r *reader) zero(n int) {
 	}
 }
 
-// end is the end of the message.
+// end returns the first error. Bytes that are left are one.
 func (r *reader) end() error {
 	if r.err == nil && len(r.rest) > 0 {
-		r.fail("goes on for %d bytes after its end", len(r.rest))
+		r.fail("has %d bytes after its end", len(r.rest))
 	}
 	return r.err
 }

@@ -2,18 +2,18 @@ package wire
 
 import "encoding/binary"
 
-// Hello is the first message of each side. It proves that the queue pairs are
-// those of the pair of offers that both sides mean.
+// Hello is the first message of each side. It proves that both sides mean the same
+// channel: the same pair of offers (PROTOCOL.md section 9).
 type Hello struct {
 	Header
 	Generation uint64 // of the channel
-	From, To   uint64 // incarnations of the giver and of the taker
+	From, To   uint64 // own incarnation, and that of the peer
 }
 
-// Length is its length in bytes.
+// Length returns the length of the message in bytes.
 func (m *Hello) Length() int { return m.length() + 24 }
 
-// Append writes it to b.
+// Append encodes the message and appends it to b.
 func (m *Hello) Append(b []byte) []byte {
 	b = m.append(b, KindHello, 0, m.Length())
 	b = binary.LittleEndian.AppendUint64(b, m.Generation)
@@ -21,7 +21,7 @@ func (m *Hello) Append(b []byte) []byte {
 	return binary.LittleEndian.AppendUint64(b, m.To)
 }
 
-// Parse reads it. It refers to b.
+// Parse decodes b, to which m then refers.
 func (m *Hello) Parse(b []byte) error {
 	_, r := m.parse(b, KindHello)
 	m.Generation, m.From, m.To = r.uint64(), r.uint64(), r.uint64()

@@ -2,19 +2,19 @@ package wire
 
 import "encoding/binary"
 
-// IDs are ids of receives as they stand in a message, 8 bytes each.
+// IDs are encoded ids of receives, 8 bytes each.
 type IDs []byte
 
-// Count is how many they are.
+// Count returns the number of ids.
 func (s IDs) Count() int { return len(s) / idSize }
 
-// At is one of them, from 0.
+// At returns id number i, from 0.
 func (s IDs) At(i int) uint64 { return binary.LittleEndian.Uint64(s[i*idSize:]) }
 
-// Append adds one.
+// Append adds an id.
 func (s IDs) Append(id uint64) IDs { return binary.LittleEndian.AppendUint64(s, id) }
 
-// AppendTo adds all of them to a list that is the caller's.
+// AppendTo decodes all ids and appends them to a slice of the caller.
 func (s IDs) AppendTo(ids []uint64) []uint64 {
 	for i := range s.Count() {
 		ids = append(ids, s.At(i))
@@ -22,7 +22,7 @@ func (s IDs) AppendTo(ids []uint64) []uint64 {
 	return ids
 }
 
-// list is the body of the kinds that are nothing but ids.
+// list is a message whose body is a list of ids.
 type list struct {
 	Header
 	IDs IDs // at least one
@@ -40,15 +40,15 @@ func (m *list) parse(b []byte, kind Kind) (flags, error) {
 	f, r := m.Header.parse(b, kind)
 	n := r.uint32()
 	if r.err == nil && n == 0 {
-		r.fail("names no receive")
+		r.fail("has no ids")
 	}
 	if uint64(n)*idSize != uint64(len(r.rest)) {
-		r.fail("says that it names %d receives in %d bytes", n, len(r.rest))
+		r.fail("gives its ids as %d and has %d bytes for them", n, len(r.rest))
 	}
 	m.IDs = IDs(r.bytes(len(r.rest)))
 	return f, r.end()
 }
 
-// ListRoom is how many ids fit into a message of one of the list kinds, of the
-// given size and with counts for so many rails.
+// ListCapacity returns how many ids fit into the body of a list message of the given size
+// in bytes, with counts for the given number of rails.
 func ListCapacity(size, rails int) int { return max(0, (size-headerFixed-4*rails-4)/idSize) }

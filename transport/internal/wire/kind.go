@@ -2,10 +2,10 @@ package wire
 
 import "fmt"
 
-// Kind is the kind of a message. The numbers are those on the wire.
+// Kind is the kind of a message: its second byte.
 type Kind uint8
 
-// The kinds, in PROTOCOL.md's order.
+// The kinds (PROTOCOL.md section 8.2).
 const (
 	KindHello     Kind = 1
 	KindCredit    Kind = 2
@@ -43,7 +43,7 @@ var kinds = [...]struct {
 	KindUnknown:   {"UNKNOWN", flagWantCounts},
 }
 
-// Valid reports whether there is such a kind.
+// Valid reports whether the protocol has this kind.
 func (k Kind) Valid() bool { return k > 0 && int(k) < len(kinds) }
 
 func (k Kind) String() string {
@@ -57,8 +57,8 @@ func (k Kind) String() string {
 type flags uint8
 
 const (
-	flagWantCounts flags = 1 << 0 // the giver wants to know soon that this was taken
+	flagWantCounts flags = 1 << 0 // the peer is to send its counts within 5 ms
 	flagEach       flags = 1 << 1 // one comes over each rail that carries the content
-	flagDest       flags = 1 << 2 // a destination is given
-	flagFallback   flags = 1 << 3 // the receive is to be asked over another wire
+	flagDest       flags = 1 << 2 // the body has a destination
+	flagFallback   flags = 1 << 3 // the requester is to repeat the request over gRPC
 )

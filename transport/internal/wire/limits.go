@@ -1,33 +1,33 @@
 package wire
 
-// The numbers of the format. PROTOCOL.md section 8 has them too.
+// The numbers of the format. All are in PROTOCOL.md section 8.
 const (
-	// Version is what the first byte of every message says: the version that the
-	// sides agreed on at bootstrap. Sides without a common one open no channel.
+	// Version is the first byte of every message: the version that the sides agreed on
+	// at bootstrap. Without a common version no channel opens.
 	Version = 4
 
-	// MaxRails is how many queue pairs one channel has at most: two ports of
-	// four devices. Each costs four bytes in every message.
+	// MaxRails is the most queue pairs of a channel: two ports of four devices. Each
+	// takes four bytes in every message.
 	MaxRails = 8
 
-	// MinMessage is the least that a posted receive holds, in bytes. META
-	// with 254 dimensions takes 2160 at most, ERROR with the longest text
-	// 3200; so only keys and payloads can be too long for a message.
+	// MinMessage is the least size in bytes of a posted receive. META with 254
+	// dimensions takes at most 2160, ERROR with the longest text 3200: only keys and
+	// payloads can be too long for a message.
 	MinMessage = 4096
 
-	// MaxHeaderAcks is how many finished ids ride on a message of another kind:
-	// 1 KiB, so that they do not crowd out what they ride on.
+	// MaxHeaderAcks is the most acknowledged ids in the header of a message other than
+	// ACK: 1 KiB, so that enough space is left for the body.
 	MaxHeaderAcks = 128
 
-	// MaxKey is the longest rendezvous key in bytes: its length has two. One of
-	// usual length has 150; one that is longer is asked for over another wire.
+	// MaxKey is the longest rendezvous key in bytes: its length field has two. Usual
+	// keys have about 150. A request with a longer key goes over gRPC.
 	MaxKey = 1<<16 - 1
 
-	// MaxText is the longest text of a BYE in bytes. It is for a log line.
+	// MaxText is the longest reason of a BYE in bytes: a line of a log.
 	MaxText = 1024
 )
 
 const (
-	headerFixed = 12
+	headerFixed = 12 // bytes of a header before counts and acks
 	idSize      = 8
 )

@@ -1,15 +1,16 @@
 package wire
 
-// Query (the asker's): are these receives known? WAITING and UNKNOWN answer it.
+// Query, from the requester: does the responder know these receives? WAITING and UNKNOWN
+// answer it.
 type Query struct{ list }
 
-// Length is its length in bytes.
+// Length returns the length of the message in bytes.
 func (m *Query) Length() int { return m.length() }
 
-// Append writes it to b.
+// Append encodes the message and appends it to b.
 func (m *Query) Append(b []byte) []byte { return m.append(b, KindQuery, 0) }
 
-// Parse reads it. It refers to b.
+// Parse decodes b, to which m then refers.
 func (m *Query) Parse(b []byte) error {
 	_, err := m.parse(b, KindQuery)
 	return err

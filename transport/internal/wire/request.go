@@ -5,27 +5,27 @@ import (
 	"slices"
 )
 
-// Request (the asker's) is one attempt of one receive.
+// Request, from the requester, is one attempt of one receive.
 type Request struct {
 	Header
 	ID                   uint64 // of the receive: random, the same in each attempt
 	Requester, Responder uint64 // incarnations
-	// Left is the generation of the channel that the asker left before it
-	// asked again; 0 for none.
+	// Left is the highest generation of the channel that the requester has left; 0 for
+	// none.
 	Left    uint64
 	Step    int64
 	Attempt uint32 // from 1
 	Key     []byte // rendezvous key, 1 to MaxKey bytes
-	// HasDest says that the asker knows the value by its last time: it gives
-	// a destination for such a one.
+	// HasDest is set when the requester expects a value of the type, shape and size of
+	// Value, because the last one under this key was. Dest is for such a value.
 	HasDest bool
 	Dest    Dest  // with HasDest
-	Value   Value // likewise
+	Value   Value // with HasDest
 }
 
 const requestFixed = 48
 
-// Length is its length in bytes.
+// Length returns the length of the message in bytes.
 func (m *Request) Length() int {
 	n := m.length() + requestFixed + len(m.Key)
 	if m.HasDest {
@@ -34,15 +34,15 @@ func (m *Request) Length() int {
 	return n
 }
 
-// Append writes it to b.
+// Append encodes the message and appends it to b.
 func (m *Request) Append(b []byte) []byte {
 	without := *m
 	without.Key = nil
 	return append(without.AppendHead(b, len(m.Key)), m.Key...)
 }
 
-// AppendHead writes it to b up to the key. keyLength bytes of key follow; m has
-// none.
+// AppendHead writes all but the key to b, with m.Key empty. The caller appends keyLength
+// bytes of key.
 func (m *Request) AppendHead(b []byte, keyLength int) []byte {
 	var f flags
 	if m.HasDest {
@@ -63,7 +63,7 @@ func (m *Request) AppendHead(b []byte, keyLength int) []byte {
 	return b
 }
 
-// Parse reads it. It refers to b.
+// Parse decodes b, to which m then refers.
 func (m *Request) Parse(b []byte) error {
 	f, r := m.parse(b, KindRequest)
 	n, zero := 0, uint16(0)
@@ -88,9 +88,9 @@ func (m *Request) Parse(b []byte) error {
 	case n == 0:
 		r.fail("has no key")
 	case n != len(r.rest):
-		r.fail("says that its key has %d bytes, and %d follow", n, len(r.rest))
+		r.fail("gives its key as %d bytes, and %d follow", n, len(r.rest))
 	case m.HasDest && (m.Value.Dead || m.Value.Size == 0):
-		r.fail("gives a destination for a value without content")
+		r.fail("has a destination for a value without content")
 	}
 	m.Key = slices.Clip(r.rest) // nil after an error
 	return r.err

@@ -2,9 +2,9 @@ package wire
 
 import "encoding/binary"
 
-// ReRequest (the asker's) answers META with a destination; or with none, when it
-// has no memory: the sender forgets the request then, and is asked over another
-// wire.
+// ReRequest, from the requester, answers META with a destination. It has none when the
+// requester has no memory: then the responder forgets the request, and the requester
+// repeats it over gRPC.
 type ReRequest struct {
 	Header
 	ID      uint64
@@ -12,7 +12,7 @@ type ReRequest struct {
 	Dest    Dest // with HasDest
 }
 
-// Length is its length in bytes.
+// Length returns the length of the message in bytes.
 func (m *ReRequest) Length() int {
 	n := m.length() + idSize
 	if m.HasDest {
@@ -21,7 +21,7 @@ func (m *ReRequest) Length() int {
 	return n
 }
 
-// Append writes it to b.
+// Append encodes the message and appends it to b.
 func (m *ReRequest) Append(b []byte) []byte {
 	var f flags
 	if m.HasDest {
@@ -35,7 +35,7 @@ func (m *ReRequest) Append(b []byte) []byte {
 	return b
 }
 
-// Parse reads it. It refers to b.
+// Parse decodes b, to which m then refers.
 func (m *ReRequest) Parse(b []byte) error {
 	f, r := m.parse(b, KindReRequest)
 	m.ID = r.uint64()

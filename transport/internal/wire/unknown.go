@@ -1,15 +1,16 @@
 package wire
 
-// Unknown (the sender's): nothing is known of these receives on this channel.
+// Unknown, from the responder, answers QUERY: it does not know these receives on this
+// channel.
 type Unknown struct{ list }
 
-// Length is its length in bytes.
+// Length returns the length of the message in bytes.
 func (m *Unknown) Length() int { return m.length() }
 
-// Append writes it to b.
+// Append encodes the message and appends it to b.
 func (m *Unknown) Append(b []byte) []byte { return m.append(b, KindUnknown, 0) }
 
-// Parse reads it. It refers to b.
+// Parse decodes b, to which m then refers.
 func (m *Unknown) Parse(b []byte) error {
 	_, err := m.parse(b, KindUnknown)
 	return err

@@ -10,13 +10,13 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// Value is the meta-data of a value: all of it but the content.
+// Value describes a value: everything but its content.
 type Value struct {
 	DType tensor.DType
 	// Dead marks the value of a branch that was not taken.
 	Dead bool
-	// Proto says that the content is a serialised tensorflow.TensorProto:
-	// the elements are no plain memory (strings, resources, variants).
+	// Proto is set when the content is a serialised tensorflow.TensorProto, because the
+	// elements are not plain memory (strings, resources, variants).
 	Proto bool
 	// Size is the length of the content in bytes.
 	Size uint64
@@ -29,17 +29,17 @@ const (
 	valueProto = 1 << 1
 )
 
-// Dims are the dimensions of a shape as they stand in a message, outermost first,
-// 8 bytes each. Scalars have none.
+// Dims are the encoded dimensions of a shape, outermost first, 8 bytes each. Scalars have
+// none.
 type Dims []byte
 
-// Count is how many they are.
+// Count returns the number of dimensions.
 func (d Dims) Count() int { return len(d) / 8 }
 
-// At is one of them, from 0.
+// At returns dimension number i, from 0.
 func (d Dims) At(i int) int64 { return int64(binary.LittleEndian.Uint64(d[i*8:])) } //nolint:gosec // the same bits
 
-// AppendTo adds all of them to a list that is the caller's.
+// AppendTo decodes all dimensions and appends them to a slice of the caller.
 func (d Dims) AppendTo(dims []int64) []int64 {
 	for i := range d.Count() {
 		dims = append(dims, d.At(i))
@@ -47,7 +47,7 @@ func (d Dims) AppendTo(dims []int64) []int64 {
 	return dims
 }
 
-// AppendDims writes dimensions in the form of Dims.
+// AppendDims encodes dimensions.
 func AppendDims(b []byte, dims ...int64) Dims {
 	for _, d := range dims {
 		b = binary.LittleEndian.AppendUint64(b, uint64(d)) //nolint:gosec // the same bits
@@ -55,19 +55,19 @@ func AppendDims(b []byte, dims ...int64) Dims {
 	return b
 }
 
-// Same reports whether two values differ in nothing but their content.
+// Same reports whether two values differ at most in their content.
 func (v *Value) Same(o *Value) bool {
 	return v.DType == o.DType && v.Dead == o.Dead && v.Proto == o.Proto && v.Size == o.Size && bytes.Equal(v.Dims, o.Dims)
 }
 
-// CopyTo makes o the same as v, with dimensions in o's own memory.
+// CopyTo copies v to o. The dimensions go into memory of o, which it reuses.
 func (v *Value) CopyTo(o *Value) {
 	dims := append(o.Dims[:0], v.Dims...)
 	*o = *v
 	o.Dims = dims
 }
 
-// Clone is a copy that shares nothing with v.
+// Clone returns a copy that shares no memory with v.
 func (v *Value) Clone() Value {
 	o := *v
 	o.Dims = slices.Clone(v.Dims)
@@ -92,14 +92,14 @@ func (v *Value) append(b []byte) []byte {
 	return append(b, v.Dims...)
 }
 
-// parse reads a value and checks that its size is that of its shape.
+// parse reads a value and checks that its size matches its type and shape.
 func (v *Value) parse(r *reader) {
 	if b := r.bytes(valueFixed); b != nil {
 		v.parseFrom(b, r)
 	}
 }
 
-// parseFrom is parse of a value whose first valueFixed bytes were taken off r.
+// parseFrom is parse when the first valueFixed bytes have been read from r as b.
 func (v *Value) parseFrom(b []byte, r *reader) {
 	v.DType = tensor.DType(binary.LittleEndian.Uint32(b)) //nolint:gosec // the same bits
 	f, n := b[4], int(b[5])
@@ -115,7 +115,7 @@ func (v *Value) parseFrom(b []byte, r *reader) {
 	case !v.DType.Valid():
 		r.fail("has elements of unknown type %d", int32(v.DType))
 	case v.Proto == v.DType.Plain():
-		r.fail("has elements of type %v in the wrong form", v.DType)
+		r.fail("has elements of type %v, and proto=%v", v.DType, v.Proto)
 	}
 	v.Dims = Dims(r.bytes(8 * n))
 	if r.err != nil {
@@ -134,24 +134,24 @@ func (v *Value) parseFrom(b []byte, r *reader) {
 		v.failShape(r)
 	case v.Size > math.MaxInt64:
 		r.fail("has a content of %d bytes", v.Size)
-	case v.Dead: // nobody looks at its content, so it may take no memory (PROTOCOL.md section 3)
+	case v.Dead: // so that it takes no memory at the peer (PROTOCOL.md section 3)
 		if v.DType != tensor.Float32 || n != 1 || count != 0 || v.Size != 0 {
-			r.fail("has a dead value of type %v with %d elements in %d dimensions and %d bytes, and each is float[0]", v.DType, count, n, v.Size)
+			r.fail("has a dead value of type %v with %d elements in %d dimensions and %d bytes, want float[0]", v.DType, count, n, v.Size)
 		}
 	case v.Proto:
 	case v.Size != size || over != 0:
-		r.fail("says that %d elements of %v take %d bytes", count, v.DType, v.Size)
+		r.fail("has %d elements of %v, which do not take %d bytes", count, v.DType, v.Size)
 	}
 }
 
-// failShape says which dimension is negative, or the first with which the shape has more
+// failShape reports the first dimension that is negative, or with which the shape has more
 // elements than a tensor can have.
 func (v *Value) failShape(r *reader) {
 	count := int64(1)
 	for i := range v.Dims.Count() {
 		d := v.Dims.At(i)
 		if d < 0 || d > 0 && count > math.MaxInt64/d {
-			r.fail("has a shape that no tensor has: dimension %d is %d", i, d)
+			r.fail("has an impossible shape: dimension %d is %d", i, d)
 			return
 		}
 		count *= d

@@ -1,16 +1,16 @@
 package wire
 
-// Waiting (the sender's): these receives are known, and their answers come when there
-// are any.
+// Waiting, from the responder, answers QUERY: it knows these receives and sends their
+// responses when it has them.
 type Waiting struct{ list }
 
-// Length is its length in bytes.
+// Length returns the length of the message in bytes.
 func (m *Waiting) Length() int { return m.length() }
 
-// Append writes it to b.
+// Append encodes the message and appends it to b.
 func (m *Waiting) Append(b []byte) []byte { return m.append(b, KindWaiting, 0) }
 
-// Parse reads it. It refers to b.
+// Parse decodes b, to which m then refers.
 func (m *Waiting) Parse(b []byte) error {
 	_, err := m.parse(b, KindWaiting)
 	return err

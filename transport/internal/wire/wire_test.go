@@ -13,7 +13,7 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// message is what every kind can do.
+// message is implemented by every kind.
 type message interface {
 	Length() int
 	Append([]byte) []byte
@@ -74,13 +74,14 @@ var (
 	vector = Value{DType: tensor.Float32, Size: 8, Dims: AppendDims(nil, 2)}
 	large  = Value{DType: tensor.BFloat16, Size: 33554432, Dims: AppendDims(nil, 4096, 4096)}
 	dest   = Dest{Imm: NewImm(5, 17), N: 1, Rails: [MaxRails]Remote{{0x7f12_3400_0000, 0x8877}}}
-	// onSecond is of two rails, the second of which carries the content.
+	// onSecond has two rails, of which the second carries the content.
 	onSecond = Dest{Imm: NewImm(5, 17), N: 2, First: 1, Rails: [MaxRails]Remote{1: {0x7f12_3400_0000, 0x8877}}}
-	// onBoth is of two rails of different devices, which both carry it, from the second on.
+	// onBoth has two rails of different devices. Both carry the content, beginning with
+	// the second.
 	onBoth = Dest{Imm: NewImm(5, 17), N: 2, First: 1, Rails: [MaxRails]Remote{{0x7f12_3400_0000, 0x8877}, {0x2000, 0x6655}}}
 )
 
-// examples are those of PROTOCOL.md section 8, by the names of its hex blocks.
+// examples are the messages in the hex blocks of PROTOCOL.md section 8, by block name.
 var examples = []struct {
 	name string
 	m    message
@@ -113,8 +114,8 @@ var examples = []struct {
 	{"verbs-unknown", &Unknown{listOf(Header{Taken: counts(9)}, 0x47)}},
 }
 
-// TestV1EveryKindIsAsProtocolWritesIt compares what is written with PROTOCOL.md,
-// and what is read from there with what was meant.
+// TestV1EveryKindIsAsProtocolWritesIt compares the encoding of each example with
+// PROTOCOL.md, and decodes and encodes the bytes of PROTOCOL.md.
 func TestV1EveryKindIsAsProtocolWritesIt(t *testing.T) {
 	seen := make(map[Kind]bool)
 	for _, e := range examples {
@@ -163,7 +164,7 @@ func TestV1FieldsComeBack(t *testing.T) {
 	}
 }
 
-// TestV1EveryByteCounts cuts every example at every length, and makes it longer.
+// TestV1EveryByteCounts cuts every example at every length, and appends a byte.
 func TestV1EveryByteCounts(t *testing.T) {
 	for _, e := range examples {
 		b := e.m.Append(nil)
@@ -172,23 +173,23 @@ func TestV1EveryByteCounts(t *testing.T) {
 			if newMessage(kind).Parse(b[:n:n]) == nil {
 				t.Errorf("%s is taken when cut to %d bytes", e.name, n)
 			}
-			// The length is right for what is left: the body is not.
+			// Now the header gives the length of the cut message: the body is too short.
 			cut := bytes.Clone(b[:n])
 			if n >= headerFixed {
 				cut[4], cut[5] = byte(n), byte(n>>8)
 			}
 			if newMessage(kind).Parse(cut) == nil && kind != KindEager && kind != KindError {
-				t.Errorf("%s is taken when cut to %d bytes that it says it has", e.name, n)
+				t.Errorf("%s is taken when cut to %d bytes with the length in its header changed", e.name, n)
 			}
 		}
 		long := append(bytes.Clone(b), 0)
 		if newMessage(kind).Parse(long) == nil {
-			t.Errorf("%s is taken with a byte behind it", e.name)
+			t.Errorf("%s is taken with a byte after its end", e.name)
 		}
 	}
 }
 
-// TestV8Dims0To254: each number of dimensions goes through.
+// TestV8Dims0To254: values of 0 to 254 dimensions are encoded and decoded.
 func TestV8Dims0To254(t *testing.T) {
 	for n := range tensor.MaxDims + 1 {
 		dims := make([]int64, n)
@@ -215,7 +216,7 @@ func TestV8Dims0To254(t *testing.T) {
 	}
 }
 
-// TestValuesThatNoTensorHas: sizes and shapes that do not fit each other.
+// TestValuesThatNoTensorHas: a type, shape and size that do not match are refused.
 func TestValuesThatNoTensorHas(t *testing.T) {
 	for name, v := range map[string]Value{
 		"size too small":      {DType: tensor.Float32, Size: 7, Dims: AppendDims(nil, 2)},
@@ -257,7 +258,7 @@ func TestValuesThatNoTensorHas(t *testing.T) {
 	}
 }
 
-// TestV22ErrorText: the longest text goes through, a longer one is refused.
+// TestV22ErrorText: the longest text is decoded, a longer one is refused.
 func TestV22ErrorText(t *testing.T) {
 	text := status.Truncate(strings.Repeat("ä", 1<<19))
 	m := Error{Header: Header{Taken: counts(make([]uint32, MaxRails)...)}, ID: 1, Code: status.Internal, Text: []byte(text)}
@@ -275,16 +276,16 @@ func TestV22ErrorText(t *testing.T) {
 	}
 }
 
-// TestFirstRailThatIsNotThere: a destination begins on one of its rails.
+// TestFirstRailThatIsNotThere: the first rail of a destination is one of its rails.
 func TestFirstRailThatIsNotThere(t *testing.T) {
 	m := ReRequest{Header: Header{Taken: counts(4, 0)}, ID: 0x42, HasDest: true, Dest: onSecond}
 	m.Dest.First = 2
-	if err := new(ReRequest).Parse(m.Append(nil)); err == nil || !strings.Contains(err.Error(), "begins on rail 2: there are 2") {
+	if err := new(ReRequest).Parse(m.Append(nil)); err == nil || !strings.Contains(err.Error(), "begins on rail 2 of 2") {
 		t.Error(err)
 	}
 }
 
-// TestKeysOfRequests: a request has a key of 1 to MaxKey bytes, and its length is true.
+// TestKeysOfRequests: a key has 1 to MaxKey bytes, and its length field is checked.
 func TestKeysOfRequests(t *testing.T) {
 	for _, n := range []int{1, len(key), MaxKey} {
 		m := Request{Header: Header{Taken: counts(1)}, ID: 1, Attempt: 1, Key: bytes.Repeat([]byte{'k'}, n)}
@@ -302,13 +303,13 @@ func TestKeysOfRequests(t *testing.T) {
 		b := m.Append(nil)
 		b[headerFixed+4+44] = byte(n)
 		if err := new(Request).Parse(b); (err == nil) != (n == len(key)) {
-			t.Errorf("a key of %d bytes that says it has %d: %v", len(key), n, err)
+			t.Errorf("a key of %d bytes with the length field %d: %v", len(key), n, err)
 		}
 	}
 	b := m.Append(nil)
 	b[headerFixed+4+46] = 5
 	if err := new(Request).Parse(b); err == nil || !strings.Contains(err.Error(), "0x0005 where zero belongs") {
-		t.Errorf("a number behind the length of the key: %v", err)
+		t.Errorf("a reserved field that is not 0: %v", err)
 	}
 }
 
@@ -324,8 +325,8 @@ func TestImm(t *testing.T) {
 	}
 }
 
-// TestListRoom: as many ids as it says fit, and no more.
-func TestListRoom(t *testing.T) {
+// TestListCapacity: that many ids fit into a message, and no more.
+func TestListCapacity(t *testing.T) {
 	for _, rails := range []int{1, MaxRails} {
 		n := ListCapacity(MinMessage, rails)
 		h := Header{Taken: counts(make([]uint32, rails)...)}
@@ -336,8 +337,7 @@ func TestListRoom(t *testing.T) {
 	}
 }
 
-// TestParseAllocatesNothing, whatever the lengths in it say: everything refers to
-// the message.
+// TestParseAllocatesNothing: a parsed message refers to the bytes of the message.
 func TestParseAllocatesNothing(t *testing.T) {
 	for _, e := range examples {
 		b := e.m.Append(nil)
@@ -373,7 +373,7 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("%v:\n%s\nbecame\n%s", kind, hex.Dump(b), hex.Dump(again))
 		}
 		if m.Length() != len(b) {
-			t.Errorf("%v of %d bytes says that it has %d", kind, len(b), m.Length())
+			t.Errorf("%v of %d bytes has Length %d", kind, len(b), m.Length())
 		}
 		if e, ok := m.(*Error); ok {
 			for rest := e.Payloads; len(rest) > 0; {

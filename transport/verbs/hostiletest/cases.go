@@ -91,7 +91,7 @@ func Cases() []Case {
 			m := p.Request(p.Key("v"))
 			b := m.Append(nil)
 			p.Says(b[:len(b)-1])
-		}, Want: "REQUEST says that it has"},
+		}, Want: "REQUEST gives its length as"},
 		{Name: "oversized", Do: func(p *Stranger) { p.Says(noise(room)) }, Want: "local length error"},
 		{Name: "a key that is none", Do: func(p *Stranger) {
 			m := p.Request(rendezvous.Key{})
