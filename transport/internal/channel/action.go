@@ -8,90 +8,90 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// Dest is memory on the asker's side into which a content is written.
+// Dest is memory at the requester into which a content is written.
 type Dest struct {
 	// First is the rail that carries the first share; see RailOf.
 	First uint8
-	// Rails has where it begins for each rail that carries a share. Its length is
-	// that of the content.
+	// Rails has, for each rail that carries a share, the address and key of the first
+	// byte of the content.
 	Rails [wire.MaxRails]wire.Remote
-	// Handle is the shell's own name for it.
+	// Handle identifies it in the shell.
 	Handle uint64
 }
 
-// Source is memory on the sender's side out of which a content is written.
+// Source is memory at the responder from which a content is written.
 type Source struct {
-	// Handle is the shell's own name for it, never 0 for a value.
+	// Handle identifies it in the shell. It is not 0 for a value with content.
 	Handle uint64
 }
 
-// ActionKind says what is to be done.
+// ActionKind is the kind of an Action.
 type ActionKind uint8
 
-// What is to be done. For each kind the fields that have a meaning are named;
-// Post is for ActPost only.
+// The kinds. Each names the fields of Action that it uses.
 const (
-	// ActEnd ends a receive: ID, Attempt, Outcome and what goes with it.
-	// Exactly one comes for each Receive, unless Cancel returned true.
+	// ActEnd ends a receive: ID, Attempt, Handle, Outcome and the fields of that
+	// outcome. Each Receive gets exactly one, unless Cancel returned true.
 	ActEnd ActionKind = iota
-	// ActFree gives back Dest, which has no receive any more: nothing is
-	// written into it from now on. Exactly one ActFree or ActEnd comes for
-	// each destination given (with OutcomeWritten the value is in it).
+	// ActFree returns the destination Dest, whose receive has ended: nothing is written
+	// into it from now on. Each destination gets exactly one ActFree, or ActEnd with
+	// OutcomeWritten, which says that the value is in it.
 	ActFree
-	// ActRepost posts Count receives of Rail again: those of the last events
-	// Message and Imm, whose bytes are not needed once the actions before
-	// this one have been carried out. It stands before every ActPost that
-	// tells the peer of it.
+	// ActRepost posts Count receives of Rail again: those of earlier events Message and
+	// Imm. The actions before it are the last that need their bytes. It precedes every
+	// ActPost whose counts report it.
 	ActRepost
 	// ActPost posts Post on Post.Rail.
 	ActPost
-	// ActPlace wants a destination for Value.Size bytes: ID, Attempt, Value
-	// (refers to the message). The answer is Place or NoPlace, now or later.
+	// ActPlace requests a destination for Value.Size bytes: ID, Attempt, Handle, Value
+	// (refers to the message). The shell answers by Place or NoPlace, now or later.
 	ActPlace
-	// ActRequest asks the table of answers: Ask. The answer is Answer. If
-	// Ask.Left is not 0, that generation is left first (ARCHITECTURE.md 6c).
+	// ActRequest passes a request of the peer to the response cache: Request. The shell
+	// answers by Respond, now or later. If Request.Left is not 0, the shell leaves that
+	// generation first (ARCHITECTURE.md section 6c).
 	ActRequest
-	// ActStage wants the content of a request in registered memory, since its
-	// destination is known: ID, Attempt, Source, which lies elsewhere. The answer is
-	// Staged or NotStaged, now or later.
+	// ActStage requests a copy of the content of a request in registered memory, because
+	// its destination is now known: ID, Attempt, Source. The shell answers by Staged or
+	// NotStaged, now or later.
 	ActStage
-	// ActDetach says that nobody waits for the answer to ID, Attempt on this
-	// channel any more: it was left (transport.Call.Detach). No cancel.
+	// ActDetach ends a request without its response, because the channel was left: ID,
+	// Attempt. It does not cancel the receive (delivery.ResponseCache.Detach).
 	ActDetach
-	// ActDrop lets go the channel's reference to Source: no work request
-	// names it any more. Exactly one comes for each source given.
+	// ActDrop releases Source: no work request uses it any more. Each source gets exactly
+	// one.
 	ActDrop
-	// ActAcked passes the peer's ACK on: IDs (refers to the message).
+	// ActAcked passes on acknowledged ids from the peer: IDs (refers to the message).
 	ActAcked
-	// ActCancelled passes the peer's CANCEL on: IDs (refers to the message).
+	// ActCancelled passes on the peer's CANCEL: IDs (refers to the message).
 	ActCancelled
-	// ActTaken says how far the peer has taken what was said: Taken. It comes
-	// when it has passed a mark that Finish or SendCancels gave.
+	// ActTaken reports which acks and cancels the peer has taken: Taken. It comes when a
+	// mark returned by Ack or SendCancels is reached.
 	ActTaken
-	// ActUp says that HELLO has come: the channel carries both ways.
+	// ActUp reports that the peer's HELLO has arrived: the channel carries both
+	// directions.
 	ActUp
-	// ActClose says that the channel is to be left, because of Err: the queue
-	// pairs go to ERR, what was posted is polled, 1 s at most, and passed
-	// on by Message and Imm; they are destroyed; then Destroyed.
+	// ActClose closes the channel because of Err. The shell moves the queue pairs to ERR,
+	// polls their completions for at most 1 s, passes them on by Message and Imm,
+	// destroys the queue pairs, and calls Destroyed.
 	ActClose
 )
 
 var actionNames = [...]string{
-	"end", "free", "repost", "post", "place", "ask", "stage", "detach", "drop", "finished", "cancelled", "taken", "up", "close",
+	"end", "free", "repost", "post", "place", "request", "stage", "detach", "drop", "acked", "cancelled", "taken", "up", "close",
 }
 
 func (k ActionKind) String() string { return actionNames[k] }
 
-// Action is one thing for the shell to do. Slices in it are good until Actions is
-// called again, and those that refer to a message as long as its bytes are.
+// Action is one thing for the shell to do. Its slices are valid until the next call of
+// Actions; those that refer to a message, as long as the bytes of the message are.
 type Action struct {
 	Kind ActionKind
 
 	ID      uint64
 	Attempt uint32
-	Handle  uint64 // with ActEnd and ActPlace: the receive's
+	Handle  uint64 // with ActEnd and ActPlace: of the receive
 	Outcome Outcome
-	ByPeer  bool // with OutcomeFallback and OutcomeError: it is the peer that cannot
+	ByPeer  bool // with OutcomeFallback and OutcomeError: the peer sent it
 	Value   wire.Value
 	Content []byte // with OutcomeEager: Value.Size bytes in the message
 	Dest    uint64 // the Handle of a destination
@@ -110,48 +110,46 @@ type Action struct {
 // Outcome is how a receive ended on this channel.
 type Outcome uint8
 
-// The outcomes. One that did not bring a value or the peer's error is asked again
-// by delivery.Requester.
+// The outcomes. After OutcomeFallback and OutcomeLost delivery.Requester sends the request
+// again, with the next attempt.
 const (
-	// OutcomeEager is a value that came in a message: Value, Content (empty
-	// when the value is dead or empty).
+	// OutcomeEager is a value that arrived in EAGER: Value, Content (empty when the value
+	// is dead or empty).
 	OutcomeEager Outcome = iota
-	// OutcomeWritten is a value that was written into Dest: Value. The
-	// destination is the shell's again, with the value in it.
+	// OutcomeWritten is a value that was written into Dest: Value, Dest. The destination
+	// belongs to the shell again.
 	OutcomeWritten
-	// OutcomeError is the peer's own error, or ours that no other wire would
-	// mend (ResourceExhausted): Err, a *status.Error.
+	// OutcomeError is an error of the peer, or a local one that gRPC would not avoid
+	// (ResourceExhausted): Err, a *status.Error.
 	OutcomeError
-	// OutcomeFallback is a receive that this wire cannot carry, Err tells
-	// why: its key does not fit, there was no memory here (NoPlace) or at
-	// the peer. It is to be asked over another wire, with the next attempt.
+	// OutcomeFallback is a receive that this channel cannot carry: Err. Its key does not
+	// fit, or there was no memory here (NoPlace) or at the peer. It goes over gRPC.
 	OutcomeFallback
-	// OutcomeLost is a receive that had no answer when the channel was left:
-	// Err. It is to be asked again, with the next attempt, naming the
-	// generation that was left.
+	// OutcomeLost is a receive that had no response when the channel was left: Err. The
+	// next attempt gives the generation that was left.
 	OutcomeLost
 )
 
-var outcomeNames = [...]string{"eager", "written", "error", "elsewhere", "lost"}
+var outcomeNames = [...]string{"eager", "written", "error", "fallback", "lost"}
 
 func (o Outcome) String() string { return outcomeNames[o] }
 
 // Post is a work request for the send queue of a rail.
 type Post struct {
 	Rail int
-	// Slot is its place in the send queue, from 0, below Config.SendQueue: a
-	// ring in the order of posting. Sent gives it back for a signalled one,
-	// which tells that all before it have ended too.
+	// Slot is its place in the send queue, a ring of Config.SendQueue slots in the order
+	// of posting. The shell passes the slot of a signalled work request to Sent when it
+	// completes: then all before it have completed too.
 	Slot     uint32
 	Op       verbs.Opcode // OpSend, OpWrite, OpWriteImm
 	Signaled bool
 
-	// Message is what is sent (OpSend). With a Source, Length bytes of it
-	// from 0 on follow; they are copied when it is posted.
+	// Message is the message (OpSend). With a Source, its first Length bytes follow. The
+	// shell copies both when it posts them.
 	Message []byte
 
-	// Source, Offset and Length are what is written (OpWrite, OpWriteImm). A
-	// probe has Length 0, RemoteAddr 0, RKey 0 and no source.
+	// Source, Offset and Length are the part of a content to write (OpWrite, OpWriteImm).
+	// A probe has Length 0, RemoteAddr 0, RKey 0 and no source.
 	Source     Source
 	Offset     uint64
 	Length     uint32
@@ -164,10 +162,10 @@ type Post struct {
 type Request struct {
 	ID      uint64
 	Attempt uint32
-	// Sender is the incarnation of the process that is asked. When it is not
-	// ours, Answer with transport.OtherProcess.
+	// Responder is the incarnation that the request is for. If it is not that of this
+	// process, the shell responds with delivery.OtherProcess.
 	Responder uint64
-	Left      uint64 // generation that the asker left; 0 for none
+	Left      uint64 // generation that the requester has left; 0 for none
 	Step      int64
 	Key       []byte // refers to the message
 }
@@ -176,40 +174,41 @@ type Request struct {
 type Receive struct {
 	ID        uint64 // not 0
 	Attempt   uint32 // not 0
-	Handle    uint64 // the shell's own name for it
-	Responder uint64 // incarnation of the process that is asked
-	Left      uint64 // generation of the channel that was left before; 0 for none
+	Handle    uint64 // identifies it in the shell
+	Responder uint64 // incarnation of the process that has the value
+	Left      uint64 // highest generation of the channel that was left; 0 for none
 	Step      int64
 	Key       string
-	// Finished ride on the request, or go before it: when the request has
-	// been answered they have been taken. Kept until the request is posted.
+	// Acks are acknowledged ids. They travel with the request or before it, so a
+	// response to the request confirms that the peer has taken them.
 	Acks []uint64
-	// Early, when not nil, is a destination for a value like the one that
-	// Known told, which Value repeats.
+	// Early, when not nil, is a destination for a value like Value, which CachedMeta
+	// returned.
 	Early *Dest
 	Value wire.Value
 }
 
-// Answer is what the sender's side has for a request: a value or an error.
+// Response is the responder's reply to a request: a value or an error.
 type Response struct {
-	// Value and Source are the value. The source is named by work requests
+	// Value describes the value, Source has its content. Work requests use the source
 	// until ActDrop. A dead or empty value may have none (Handle 0).
 	Value  wire.Value
 	Source Source
-	// Unregistered says that Source is memory that no device reads: what is written
-	// from it is staged first (ActStage).
+	// Unregistered is set when Source is not registered memory: then it is staged before
+	// it is written (ActStage).
 	Unregistered bool
-	// Err is why there is no value; its code is not OK.
+	// Err is why there is no value. Its code is not OK.
 	Err *status.Error
-	// Elsewhere says that the value is there, but this wire cannot carry it
-	// (no registered memory left): Err says why to a person.
+	// Fallback is set when there is a value that this channel cannot carry, because no
+	// registered memory is left: the requester repeats the request over gRPC. Err has
+	// the reason.
 	Fallback bool
 }
 
-// Mark counts the ids that were given to be said since the channel began.
+// Mark is a number of ids that were passed to Ack or SendCancels since the channel began.
 type Mark uint64
 
-// Marks are how far the peer has taken what Finish and SendCancels were given.
+// Marks are the numbers of acks and of cancels that the peer has taken.
 type Marks struct{ Acks, Cancels Mark }
 
 func (a *Action) String() string {
@@ -223,7 +222,7 @@ func (a *Action) String() string {
 	case ActPlace, ActStage, ActDetach:
 		return fmt.Sprintf("%v %x.%d", a.Kind, a.ID, a.Attempt)
 	case ActRequest:
-		return fmt.Sprintf("ask %x.%d %s", a.Request.ID, a.Request.Attempt, a.Request.Key)
+		return fmt.Sprintf("request %x.%d %s", a.Request.ID, a.Request.Attempt, a.Request.Key)
 	case ActFree:
 		return fmt.Sprintf("free destination %d", a.Dest)
 	case ActDrop:
@@ -231,7 +230,7 @@ func (a *Action) String() string {
 	case ActAcked, ActCancelled:
 		return fmt.Sprintf("%v %x", a.Kind, a.IDs.AppendTo(nil))
 	case ActTaken:
-		return fmt.Sprintf("taken finish %d cancel %d", a.Taken.Acks, a.Taken.Cancels)
+		return fmt.Sprintf("taken %d acks, %d cancels", a.Taken.Acks, a.Taken.Cancels)
 	case ActClose:
 		return fmt.Sprintf("close: %v", a.Err)
 	}

@@ -8,10 +8,10 @@ import (
 	"github.com/tryst-rdma/tryst/transport/internal/wire"
 )
 
-// State is where a channel is in its life.
+// State is the state of a channel.
 type State uint8
 
-// The states, in order; see the package comment.
+// The states, in order. See the package comment.
 const (
 	Opening State = iota
 	Up
@@ -21,46 +21,45 @@ const (
 
 func (s State) String() string { return [...]string{"opening", "up", "leaving", "gone"}[s] }
 
-// Channel is one generation of a channel to one peer. It is not safe for
-// concurrent use.
+// Channel is one generation of a channel to one peer. It is not safe for concurrent use.
 type Channel struct {
 	cfg   Config
 	state State
-	err   error // why it was left
+	err   error // why the channel was left
 	began time.Time
 
-	helloSent     bool // our HELLO is posted
-	helloReceived bool // the peer's has come
+	helloSent     bool // HELLO is posted
+	helloReceived bool
 	bye           bye
 
-	rails [wire.MaxRails]rail // cfg.Rails of them
+	rails [wire.MaxRails]rail // the first cfg.Rails are used
 
-	// The asker's side.
+	// The requester's side.
 	receives    slab[receive, *receive]
 	byID        map[uint64]ref
 	slots       slots
 	metas       metas
 	quarantined int64 // bytes of destinations in listQuarantine
 
-	// The sender's side.
+	// The responder's side.
 	requests     slab[request, *request]
 	requestsByID map[uint64]ref
 	shares       slab[share, *share] // of contents that are being written
-	turn         uint64              // of the share that was put in line last
-	cancelledIDs queue[uint64]       // CANCELLED is to be said of them, over rail 0 alone
-	waitingIDs   queue[uint64]       // WAITING
-	unknownIDs   queue[uint64]       // UNKNOWN
+	turn         uint64              // of the share that was queued last
+	cancelledIDs queue[uint64]       // to send in CANCELLED over rail 0
+	waitingIDs   queue[uint64]       // to send in WAITING
+	unknownIDs   queue[uint64]       // to send in UNKNOWN
 
 	pending pendingIDs
 
-	lastContact time.Time // when something last came from the peer, or arrived there
-	watched     bool
-	countsBy    time.Time // when counts are to be said at the latest; zero when nobody asked
+	lastContact time.Time // when something last arrived from the peer or completed at it
+	watched     bool      // see Watch
+	countsBy    time.Time // when counts are to be sent at the latest; zero without WANT_COUNTS
 
-	acts   []Action // since Actions was called
-	spare  []Action // what it gave then
+	acts   []Action // since the last call of Actions
+	spare  []Action // what that call returned
 	out    []byte   // messages in acts
-	ackBuf []byte   // ids of the message that is being written
+	ackBuf []byte   // acknowledged ids of the message that is being encoded
 
 	// Numbers of limits.go. Tests change them.
 	stripe  uint64 // stripeUnit
@@ -69,21 +68,22 @@ type Channel struct {
 	messages Messages
 }
 
-// Messages counts what takes a receive: messages and WRITE_WITH_IMMs.
+// Messages counts what consumes a posted receive: messages and WRITE_WITH_IMMs.
 type Messages struct{ Sent, Received uint64 }
 
 // Messages returns the counts since the channel began.
 func (c *Channel) Messages() Messages { return c.messages }
 
+// bye is a close in order.
 type bye struct {
 	wanted bool
 	posted bool
 	reason []byte
-	by     time.Time
+	by     time.Time // when the channel closes at the latest
 }
 
-// New is a channel whose queue pairs are connected, or will be before an event
-// comes, with all receives posted. The error is a fault of cfg.
+// New returns a channel. Before its first event, the shell connects the queue pairs and
+// posts all receives. The error says which field of cfg is invalid.
 func New(now time.Time, cfg Config) (*Channel, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
@@ -97,28 +97,29 @@ func New(now time.Time, cfg Config) (*Channel, error) {
 	}, nil
 }
 
-// State is where the channel is in its life.
+// State returns the state of the channel.
 func (c *Channel) State() State { return c.state }
 
-// Err is why the channel was left; nil before.
+// Err returns why the channel was left, nil before.
 func (c *Channel) Err() error { return c.err }
 
-// Ready is the event that our own bootstrap was answered: the peer's queue pairs
-// take messages.
+// Ready is the event that the peer has answered our bootstrap call: its queue pairs
+// receive messages.
 func (c *Channel) Ready(time.Time) {
 	if c.state == Opening {
 		c.state = Up
 	}
 }
 
-// Watch is the event that the shell begins, or ends, to care whether the peer is
-// there although the channel knows of nothing outstanding: an answer is kept for it.
+// Watch is the event that the response cache begins or ceases to keep responses for the
+// peer. While it does, the channel checks that the peer is alive even when nothing is
+// outstanding on it.
 func (c *Channel) Watch(_ time.Time, on bool) {
 	c.watched = on
 }
 
-// Bye is the event that the channel is to be closed in order: the peer is told
-// the reason, and ActClose follows, in a second at the latest.
+// Bye is the event that the channel is to be closed in order: BYE gives the peer the
+// reason. ActClose follows within byeTime.
 func (c *Channel) Bye(now time.Time, reason string) {
 	switch {
 	case c.state == Opening:
@@ -131,15 +132,15 @@ func (c *Channel) Bye(now time.Time, reason string) {
 	}
 }
 
-// Leave is the event that the channel is left: a work request failed, the peer
-// left this generation, the device is gone. Nothing is posted from now on. Unlike
-// the machine's own ActClose it is the shell's decision, so no action asks for it.
+// Leave is the event that the shell leaves the channel: a work request failed, the peer
+// left this generation, or the device is gone. Nothing is posted from now on, and no
+// ActClose follows.
 func (c *Channel) Leave(_ time.Time, why error) {
 	c.leave(why)
 }
 
-// leave posts nothing more. Requests of the peer that have no value are
-// forgotten: its next attempt stands in for them (ARCHITECTURE.md section 6c).
+// leave ends posting. It drops requests of the peer that have no response: the peer sends
+// them again with the next attempt (ARCHITECTURE.md section 6c).
 func (c *Channel) leave(why error) {
 	if c.state >= Leaving {
 		return
@@ -165,13 +166,13 @@ func (c *Channel) close(why error) {
 	c.act(Action{Kind: ActClose, Err: why})
 }
 
-// fault is the end of the channel because of what the peer did.
+// fault closes the channel because of an error of the peer.
 func (c *Channel) fault(format string, args ...any) {
 	c.close(fmt.Errorf("%s, channel generation %d: %w", c.cfg.Peer, c.cfg.Generation, fmt.Errorf(format, args...)))
 }
 
-// Destroyed is the event that the queue pairs have been destroyed: nothing of
-// them touches memory any more. What has not ended is given back.
+// Destroyed is the event that the queue pairs are destroyed, so that they do not access
+// memory any more. Every receive ends, and every destination and source is returned.
 func (c *Channel) Destroyed(time.Time) {
 	if c.state == Gone {
 		return
@@ -187,10 +188,10 @@ func (c *Channel) Destroyed(time.Time) {
 	})
 }
 
-// Actions gives what is to be done about the events since it was called last, and what
-// was to be said by now at the latest. They are good until it is called again; only the
-// value of OutcomeWritten is good no longer than until the next Receive. Events may come
-// while they are carried out: what follows from them is in the next list.
+// Actions returns what to do about the events since the last call, and what is due at now.
+// The slice is valid until the next call; the value of OutcomeWritten only until the next
+// Receive. Events may be passed while the actions are carried out: their actions are in
+// the next slice.
 func (c *Channel) Actions(now time.Time) []Action {
 	c.out = c.out[:0]
 	c.repost()
@@ -198,16 +199,16 @@ func (c *Channel) Actions(now time.Time) []Action {
 		c.pump(now)
 	}
 	given := c.acts
-	clear(c.spare) // what they refer to
+	clear(c.spare) // release what they refer to
 	c.acts, c.spare = c.spare[:0], given
 	return given
 }
 
 func (c *Channel) act(a Action) { c.acts = append(c.acts, a) }
 
-// repost has the receives posted again that were taken since the last time: an eighth of
-// the window at once, or all of them when the peer wants to know that something was taken.
-// In a channel that is left they would come back at once.
+// repost posts receives again that were consumed since the last time: an eighth of the
+// window at once, or all of them when the peer has set WANT_COUNTS. Queue pairs of a
+// channel that is left would flush them at once, so it posts none there.
 func (c *Channel) repost() {
 	least := max(1, c.cfg.Window/repostPart)
 	if !c.countsBy.IsZero() {

@@ -595,7 +595,7 @@ func TestWhatCameBeforeTheEndCounts(t *testing.T) {
 	for _, a := range l.ends[1].others {
 		kinds = append(kinds, a.Kind.String())
 	}
-	if got := strings.Join(kinds, " "); got != "detach finished cancelled" || len(l.ends[1].asked) != 2 {
+	if got := strings.Join(kinds, " "); got != "detach acked cancelled" || len(l.ends[1].asked) != 2 {
 		t.Errorf("the sender took %s, asked %d", got, len(l.ends[1].asked))
 	}
 }

@@ -6,35 +6,36 @@ import (
 	"github.com/tryst-rdma/tryst/transport/internal/wire"
 )
 
-// Config is what both sides agreed on at bootstrap and what the operator chose.
-// Zero fields of the second half take the defaults of limits.go.
+// Config has what both sides agreed on at bootstrap, and settings of the operator. Zero
+// fields of the second part take the defaults of limits.go.
 type Config struct {
-	// Peer names the peer in errors.
+	// Peer is the task name of the peer, for errors.
 	Peer string
-	// Generation is the channel's, not 0.
+	// Generation is that of the channel, not 0.
 	Generation uint64
-	// OwnIncarnation and PeerIncarnation are the two processes.
+	// OwnIncarnation and PeerIncarnation are those of the two processes, not 0.
 	OwnIncarnation, PeerIncarnation uint64
-	// Rails is how many queue pairs the channel has, 1 to wire.MaxRails.
-	// Control messages go over rail 0.
+	// Rails is the number of queue pairs, 1 to wire.MaxRails. Rail 0 carries the control
+	// messages.
 	Rails int
-	// Window is how many receives are posted on each rail: here, and at the
-	// peer. At least MinWindow.
+	// Window is the number of receives posted on each rail here, PeerWindow at the peer.
+	// At least MinWindow.
 	Window, PeerWindow int
-	// Message is how many bytes each of them holds. At least wire.MinMessage.
+	// Message is the size in bytes of each of these receives, PeerMessage at the peer.
+	// At least wire.MinMessage.
 	Message, PeerMessage int
-	// Eager is the largest content in bytes that is sent within a message:
-	// the less of what both sides offered.
+	// Eager is the largest content in bytes that is sent within a message: the lower
+	// offer of both sides.
 	Eager int
-	// SendQueue is how many work requests the send queue of each rail holds.
+	// SendQueue is the number of work requests that the send queue of each rail holds.
 	// At least MinSendQueue.
 	SendQueue int
 
-	MaxWaiting      int   // receives without an answer, and requests of the peer likewise
-	MaxMetas        int   // values whose meta-data is remembered
-	Chunk           int   // bytes of one write
-	Outstanding     int64 // bytes of writes under way on one rail
-	QuarantineBytes int64 // of destinations of cancelled receives; beyond it the channel ends
+	MaxWaiting      int   // most receives without a response, and most requests of the peer
+	MaxMetas        int   // most keys of which the last value is remembered
+	Chunk           int   // most bytes of one write
+	Outstanding     int64 // most bytes of writes in flight on one rail
+	QuarantineBytes int64 // most bytes of destinations in quarantine; beyond it the channel closes
 }
 
 func (c *Config) complete() error {
@@ -55,8 +56,8 @@ func (c *Config) complete() error {
 	}
 	for _, f := range []struct {
 		what        string
-		is, atLeast int64
-		atMost      int64
+		value       int64
+		least, most int64
 	}{
 		{"rails", int64(c.Rails), 1, wire.MaxRails},
 		{"receives posted", int64(c.Window), MinWindow, MaxWindow},
@@ -68,15 +69,15 @@ func (c *Config) complete() error {
 		{"waiting receives", int64(c.MaxWaiting), 1, 1 << 31},
 		{"remembered values", int64(c.MaxMetas), 1, 1 << 31},
 		{"bytes of a write", int64(c.Chunk), MinChunk, MaxChunk},
-		{"bytes under way", c.Outstanding, int64(c.Chunk), 1 << 40},
+		{"bytes in flight", c.Outstanding, int64(c.Chunk), 1 << 40},
 		{"quarantined bytes", c.QuarantineBytes, 1, 1 << 62},
 	} {
-		if f.is < f.atLeast || f.is > f.atMost {
-			return fmt.Errorf("a channel to %s with %s = %d: %d to %d are possible", c.Peer, f.what, f.is, f.atLeast, f.atMost)
+		if f.value < f.least || f.value > f.most {
+			return fmt.Errorf("channel to %s: %s = %d, want %d to %d", c.Peer, f.what, f.value, f.least, f.most)
 		}
 	}
 	if c.Generation == 0 || c.OwnIncarnation == 0 || c.PeerIncarnation == 0 {
-		return fmt.Errorf("a channel to %s with generation %d between incarnations %016x and %016x: none is ever 0",
+		return fmt.Errorf("channel to %s with generation %d between incarnations %016x and %016x: none may be 0",
 			c.Peer, c.Generation, c.OwnIncarnation, c.PeerIncarnation)
 	}
 	return nil
