@@ -45,7 +45,7 @@ type Channel struct {
 	requests     slab[request, *request]
 	requestsByID map[uint64]ref
 	shares       slab[share, *share] // of contents that are being written
-	turn         uint64              // of the share that was queued last
+	turn         uint64              // of the share that was queued last; see enqueue
 	cancelledIDs queue[uint64]       // to send in CANCELLED over rail 0
 	waitingIDs   queue[uint64]       // to send in WAITING
 	unknownIDs   queue[uint64]       // to send in UNKNOWN

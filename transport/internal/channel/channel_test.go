@@ -452,7 +452,7 @@ func TestPeerThatAsksAndTakesNoAnswers(t *testing.T) {
 			m := wire.Request{Header: h, ID: id, Attempt: 1, Requester: 1, Responder: 2, Key: []byte("k")}
 			return m.Append(nil)
 		},
-		"it has asked 5 questions": func(id uint64, h wire.Header) []byte {
+		"it has sent QUERY for 5 receives": func(id uint64, h wire.Header) []byte {
 			return appendList(wire.KindQuery, h, wire.IDs(nil).Append(id))
 		},
 	} {

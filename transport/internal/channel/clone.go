@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Clone is a copy that shares nothing with c that either changes: for a search that
-// tries every order of events.
+// Clone returns a copy. Neither channel changes memory of the other. It is for the searches
+// in tests, which try every order of events.
 func (c *Channel) Clone() *Channel {
 	n := *c
 	n.byID, n.requestsByID = maps.Clone(c.byID), maps.Clone(c.requestsByID)
@@ -50,9 +50,8 @@ func cloneQueue[T any](q queue[T]) queue[T] {
 	return q
 }
 
-// AppendState writes what makes a difference for what can happen later: two
-// channels with the same text behave alike. Counts are given by their differences,
-// times by whether they are set.
+// AppendState encodes the state that later behaviour depends on: two channels with the same
+// encoding behave alike. Of counts it has the differences, of times whether they are set.
 func (c *Channel) AppendState(b []byte) []byte {
 	num := func(xs ...uint64) {
 		for _, x := range xs {

@@ -110,7 +110,7 @@ func TestHostileMessages(t *testing.T) {
 		}, ""},
 		{"UNKNOWN of what was asked", func(_ *link, h wire.Header) []byte {
 			return appendList(wire.KindUnknown, h, wire.IDs(nil).Append(1))
-		}, "knows nothing of receive"},
+		}, "UNKNOWN for receive"},
 		{"REQUEST twice", func(_ *link, h wire.Header) []byte {
 			m := wire.Request{Header: h, ID: 10, Attempt: 2, Requester: 2, Responder: 1, Key: []byte("k")}
 			return m.Append(nil)
@@ -227,17 +227,17 @@ func TestHostileRails(t *testing.T) {
 			m := wire.Error{ID: 1, Code: status.Aborted}
 			m.Taken.N, m.Taken.Of[0] = 3, c.rails[0].confirmed
 			c.Message(l.now, 0, m.Append(nil))
-		}, "of which rail 1 has brought its last"},
-		{"an answer to what was not asked yet", func(l *link, c *Channel) {
+		}, "which has ended on rail 1"},
+		{"a response to what was not requested yet", func(l *link, c *Channel) {
 			c.Receive(l.now, Receive{ID: 2, Attempt: 1, Responder: 2, Key: "k"})
 			m := wire.Error{ID: 2, Code: status.Aborted}
 			m.Taken.N, m.Taken.Of[0] = 3, c.rails[0].confirmed
 			c.Message(l.now, 0, m.Append(nil))
-		}, "which was not asked yet"},
-		{"WAITING for what was not asked yet", func(l *link, c *Channel) {
+		}, "which was not requested yet"},
+		{"WAITING for what was not requested yet", func(l *link, c *Channel) {
 			c.Receive(l.now, Receive{ID: 2, Attempt: 1, Responder: 2, Key: "k"})
 			c.Message(l.now, 0, listMessage(wire.KindWaiting, 2, c.rails[0].confirmed, 3))
-		}, "which was not asked yet"},
+		}, "which was not requested yet"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := newLink(t, func(c *Config) { c.Rails = 3 })

@@ -9,9 +9,9 @@ import (
 	"github.com/tryst-rdma/tryst/transport/internal/wire"
 )
 
-// Message is the event that a message of the peer has completed a receive of a
-// rail. b is what it holds; the channel refers to it until the actions of the next
-// Actions have been carried out, and not later.
+// Message is the event that a message of the peer has consumed a posted receive of a rail.
+// The channel refers to its bytes b until the shell has carried out the actions that the
+// next call of Actions returns.
 func (c *Channel) Message(now time.Time, rail int, b []byte) {
 	if c.state == Gone || rail < 0 || rail >= c.cfg.Rails || !c.countReceived(now, rail) {
 		return
@@ -38,8 +38,8 @@ func (c *Channel) Message(now time.Time, rail int, b []byte) {
 	}
 }
 
-// dispatch parses a message and takes it in. Each kind's body stands here so that
-// none escapes to the heap.
+// dispatch parses and processes a message. The variables of all kinds are declared here so
+// that none escapes to the heap.
 func (c *Channel) dispatch(now time.Time, rail int, kind wire.Kind, b []byte) error {
 	switch kind {
 	case wire.KindHello:
@@ -74,7 +74,7 @@ func (c *Channel) dispatch(now time.Time, rail int, kind wire.Kind, b []byte) er
 			return nil
 		}
 		if c.state < Leaving {
-			c.onRequest(&m) // before what rides on it, which nobody waits for
+			c.onRequest(&m) // before its acks, which are not urgent
 		}
 		c.onAcks(&m.Header)
 	case wire.KindMeta:
@@ -128,7 +128,7 @@ func (c *Channel) dispatch(now time.Time, rail int, kind wire.Kind, b []byte) er
 	return nil
 }
 
-// dispatchList does it for the kinds that are lists of ids.
+// dispatchList is dispatch for the kinds that are lists of ids.
 func (c *Channel) dispatchList(now time.Time, rail int, kind wire.Kind, b []byte) error {
 	var ids wire.IDs
 	var h wire.Header
@@ -184,7 +184,7 @@ func (c *Channel) dispatchList(now time.Time, rail int, kind wire.Kind, b []byte
 	return nil
 }
 
-// head takes in what every message carries. false after a fault.
+// takeHeader processes the counts and acks of a message. It returns false after a fault.
 func (c *Channel) takeHeader(rail int, h *wire.Header) bool {
 	if !c.takeCounts(rail, h) {
 		return false
@@ -193,20 +193,20 @@ func (c *Channel) takeHeader(rail int, h *wire.Header) bool {
 	return true
 }
 
-// finishedBy takes in which answers the peer has.
+// onAcks passes on the acks of a header.
 func (c *Channel) onAcks(h *wire.Header) {
 	if len(h.Acks) > 0 {
 		c.act(Action{Kind: ActAcked, IDs: h.Acks})
 	}
 }
 
-// counted takes in the counts of a message. false after a fault.
+// takeCounts processes the counts of a message. It returns false after a fault.
 func (c *Channel) takeCounts(rail int, h *wire.Header) bool {
 	if rail != 0 {
 		if h.Taken.N == 0 && len(h.Acks) == 0 {
 			return true
 		}
-		c.fault("a message on rail %d carries counts or finished ids", rail)
+		c.fault("a message on rail %d carries counts or acknowledged ids", rail)
 		return false
 	}
 	before := c.state
@@ -214,7 +214,7 @@ func (c *Channel) takeCounts(rail int, h *wire.Header) bool {
 	return c.state == before
 }
 
-// tell notes that the peer wants to know soon that this was taken.
+// noteWantCounts notes that the peer has set WANT_COUNTS.
 func (c *Channel) noteWantCounts(now time.Time, h *wire.Header) {
 	if h.WantCounts && c.countsBy.IsZero() {
 		c.countsBy = now.Add(countsDelay)
@@ -234,13 +234,13 @@ func (c *Channel) onHello(m *wire.Hello) {
 	c.act(Action{Kind: ActUp})
 }
 
-// errorOf is the error that a message carries.
+// errorOf returns the error in a message.
 func errorOf(m *wire.Error) *status.Error {
 	e := status.New(m.Code, string(m.Text))
 	for rest := m.Payloads; len(rest) > 0; {
 		key, value, next, ok := rest.Next()
 		if !ok {
-			break // Parse has seen to it
+			break // cannot happen: Parse checks the payloads
 		}
 		e = e.WithPayload(string(key), append([]byte(nil), value...))
 		rest = next
@@ -248,7 +248,7 @@ func errorOf(m *wire.Error) *status.Error {
 	return e
 }
 
-// railsOf names the first rail of a set of bits.
+// railsOf returns the number of the first rail in a set of bits.
 func railsOf(done uint8) string { return fmt.Sprint(bits.TrailingZeros8(done)) }
 
 func errByeSent(reason []byte) error { return fmt.Errorf("closed here: %s", reason) }

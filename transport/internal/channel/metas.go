@@ -2,9 +2,9 @@ package channel
 
 import "github.com/tryst-rdma/tryst/transport/internal/wire"
 
-// metas remembers the meta-data of the large value that came last under a key, so
-// that the next request can bring its destination along. It forgets the one used
-// longest ago. The key has no step in it.
+// metas is a cache of the meta-data of the last large value under each key. With it the
+// next request can carry a destination. It evicts the least recently used key. Keys have
+// no step in them.
 type metas struct {
 	of    slab[metaEntry, *metaEntry]
 	byKey map[string]ref
@@ -17,7 +17,7 @@ type metaEntry struct {
 	value wire.Value
 }
 
-const byUse listID = 1 // the one used longest ago first
+const byUse listID = 1 // the least recently used first
 
 func newMetas(most int) metas {
 	return metas{of: newSlab[metaEntry](byUse), byKey: make(map[string]ref), most: most}

@@ -10,11 +10,11 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// pump posts what can be posted, in this order: CANCEL; answers; requests; what
-// ACK and CREDIT have to say if nothing else carried it; content, in turns. A
-// kind that does not go for want of a credit or a place holds up those behind it on
-// its rail, so that requests do not starve answers; ACK and CREDIT, which have
-// credits and places of their own, are held up by nobody.
+// pump posts what can be posted, in this order: CANCEL; responses; requests; ACK and
+// CREDIT, if no message before carried their ids and counts; content, a chunk of each
+// share in turn. A kind that cannot be posted for lack of a credit or a place stops those
+// after it on its rail, so that requests do not starve responses. ACK and CREDIT have
+// reserved credits and places and are not stopped.
 func (c *Channel) pump(now time.Time) {
 	if !c.helloSent && !c.sendHello() || c.bye.posted {
 		return
@@ -33,7 +33,7 @@ func (c *Channel) pump(now time.Time) {
 	}
 }
 
-// block notes whether something waits for a credit or a place on a rail.
+// block notes since when something waits for a credit or a place on a rail.
 func (c *Channel) block(now time.Time, rail int, stuck bool) {
 	r := &c.rails[rail]
 	switch {
@@ -70,7 +70,8 @@ func (c *Channel) sendBye() bool {
 	return true
 }
 
-// sendCancels and the like report false when they could not post all.
+// sendCancels posts CANCEL. Like all senders of pump it returns false when it could not
+// post everything.
 func (c *Channel) sendCancels() bool {
 	s := &c.pending.cancels
 	for s.ids.n > 0 {
@@ -79,9 +80,9 @@ func (c *Channel) sendCancels() bool {
 		}
 		var m wire.Cancel
 		m.IDs, m.WantCounts = s.take(nil, min(s.ids.n, wire.ListCapacity(c.cfg.PeerMessage, c.cfg.Rails)))
-		tell := m.WantCounts
+		wantCounts := m.WantCounts
 		m.Header = c.header(0, m.Length(), wire.KindCancel)
-		m.WantCounts = m.WantCounts || tell
+		m.WantCounts = m.WantCounts || wantCounts
 		at := len(c.out)
 		c.out = m.Append(c.out)
 		c.send(0, at, posted{})
@@ -89,7 +90,7 @@ func (c *Channel) sendCancels() bool {
 	return true
 }
 
-// ids takes up to a message full off a queue.
+// popIDs takes as many ids from a queue as fit into a message.
 func (c *Channel) popIDs(q *queue[uint64]) (ids wire.IDs) {
 	for range min(q.n, wire.ListCapacity(c.cfg.PeerMessage, c.cfg.Rails)) {
 		ids = ids.Append(q.pop())
@@ -167,7 +168,7 @@ func (c *Channel) sendResponse(now time.Time, r ref) {
 	}
 }
 
-// appendError writes the ERROR of a request; payloads as many as fit.
+// appendError encodes the ERROR of a request, with as many payloads as fit.
 func (c *Channel) appendError(rail int, a *request, each bool) {
 	m := wire.Error{ID: a.id, Code: a.err.Code(), Fallback: a.fallback, Each: each}
 	m.Text = []byte(status.ForPeer(a.err.Message()))
@@ -213,7 +214,7 @@ func (c *Channel) sendRequests(now time.Time) bool {
 			return true
 		}
 		x := c.receives.at(r)
-		for x.acksUpTo > c.pending.acks.sent+wire.MaxHeaderAcks { // they go before the request, or on it
+		for x.acksUpTo > c.pending.acks.sent+wire.MaxHeaderAcks { // they are sent before the request or in its header
 			if !c.sendAck() {
 				return false
 			}
@@ -244,7 +245,8 @@ func (c *Channel) sendRequests(now time.Time) bool {
 	}
 }
 
-// open gives a receive with a destination its slot.
+// openSlot assigns a slot to a receive with a destination. It returns false when all slots
+// are in use.
 func (c *Channel) openSlot(r ref) bool {
 	x := c.receives.at(r)
 	if x.destSent {
@@ -258,8 +260,7 @@ func (c *Channel) wireDest(x *receive) wire.Dest {
 	return wire.Dest{Imm: x.imm, N: uint8(c.cfg.Rails), First: x.dest.First, Rails: x.dest.Rails} //nolint:gosec // at most wire.MaxRails
 }
 
-// sendFinished says finished ids alone, when their time has come and nothing
-// carried them.
+// sendDueAcks posts ACK for ids whose time has come and that no message has carried.
 func (c *Channel) sendDueAcks(now time.Time) bool {
 	s := &c.pending
 	for s.acks.ids.n > 0 && (c.bye.wanted || !now.Before(s.flushBy)) {
@@ -275,12 +276,12 @@ func (c *Channel) sendAck() bool {
 		return false
 	}
 	var m wire.Ack
-	var tell bool
-	m.IDs, tell = c.takeAcks(wire.ListCapacity(c.cfg.PeerMessage, c.cfg.Rails), 1<<30)
+	var wantCounts bool
+	m.IDs, wantCounts = c.takeAcks(wire.ListCapacity(c.cfg.PeerMessage, c.cfg.Rails), 1<<30)
 	ids := m.IDs
-	c.ackBuf = nil // they stand in the body
+	c.ackBuf = nil // m.IDs uses it: header must not
 	m.Header = c.header(0, c.cfg.PeerMessage, wire.KindAck)
-	m.IDs, m.WantCounts = ids, tell
+	m.IDs, m.WantCounts = ids, wantCounts
 	at := len(c.out)
 	c.out = m.Append(c.out)
 	c.ackBuf = ids[:0]
@@ -288,8 +289,8 @@ func (c *Channel) sendAck() bool {
 	return true
 }
 
-// sendCredit says counts alone when half a window of a rail has not been told, or
-// the peer wanted to know, and nothing else that goes now has said it.
+// sendCredit posts CREDIT when half a window of a rail is not reported, or the peer has set
+// WANT_COUNTS, and no message before in this pump carried the counts.
 func (c *Channel) sendCredit(now time.Time) {
 	u := urgentCounts
 	due := !c.countsBy.IsZero() && !now.Before(c.countsBy)
@@ -309,7 +310,7 @@ func (c *Channel) sendCredit(now time.Time) {
 	c.send(0, at, posted{})
 }
 
-// sendEnders posts CANCELLED and ERROR behind the writes of a rail.
+// sendFinals posts CANCELLED and ERROR after the writes of a rail.
 func (c *Channel) sendFinals(rail int) bool {
 	for {
 		s := c.shares.first(sharesToEnd.on(rail))
@@ -336,8 +337,8 @@ func (c *Channel) sendFinals(rail int) bool {
 	}
 }
 
-// sendContent posts writes of the contents on a rail, a chunk each in turn, as far
-// as bytes and places allow. It reports false when last writes wait for a credit.
+// sendContent posts writes on a rail, a chunk of each share in turn, as far as Outstanding
+// and places allow. It returns false when a last write waits for a credit.
 func (c *Channel) sendContent(rail int) bool {
 	q := &c.rails[rail]
 	for {
@@ -348,7 +349,7 @@ func (c *Channel) sendContent(rail int) bool {
 			return !q.starved
 		}
 		if !c.sendQueueFree(rail, regularWrite) || q.inFlight+int64(c.cfg.Chunk) > c.cfg.Outstanding {
-			return true // a completion will come
+			return true // a completion allows more
 		}
 		x := c.shares.at(s)
 		r := x.request

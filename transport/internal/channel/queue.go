@@ -1,11 +1,11 @@
 package channel
 
-// queue is a first-in, first-out queue that keeps its memory.
+// queue is a first-in, first-out queue. It reuses its memory.
 type queue[T any] struct {
 	ring  []T
 	head  int
 	n     int
-	looks int // at elements: what an event costs, for tests
+	looks int // accesses to elements: the cost of an event, for tests
 }
 
 func (q *queue[T]) push(x T) {
@@ -20,13 +20,13 @@ func (q *queue[T]) push(x T) {
 	q.n++
 }
 
-// at is the i-th, from the oldest. It must be there.
+// at returns the i-th element from the oldest, from 0. It must exist.
 func (q *queue[T]) at(i int) *T {
 	q.looks++
 	return &q.ring[(q.head+i)%len(q.ring)]
 }
 
-// pop takes the oldest. There must be one.
+// pop removes the oldest element. There must be one.
 func (q *queue[T]) pop() T {
 	q.looks++
 	x := q.ring[q.head]

@@ -7,32 +7,32 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// rail is one queue pair. Credits are counted from the beginning of the channel,
-// modulo 2³²: a difference of two counts is never more than a window.
+// rail is one queue pair and its credits. Counts begin with the channel and are modulo
+// 2³²; the difference of two counts is at most a window.
 type rail struct {
 	sent      uint32 // messages and WRITE_WITH_IMMs posted
-	confirmed uint32 // how many of them the peer said that it has taken
+	confirmed uint32 // how many of them the peer has taken, by its counts
 
-	taken    uint32 // those of the peer, taken here
-	reported uint32 // and how many of them it was told of
-	toRepost int    // taken since the last ActRepost: the peer is told of none of these
+	taken    uint32 // messages and WRITE_WITH_IMMs of the peer that have arrived
+	reported uint32 // how many of them our counts have reported
+	toRepost int    // taken since the last ActRepost; not reported yet
 
 	posts      queue[posted]
-	slot       uint32 // of the next post
-	unsignaled int    // posts since the last signalled one
-	inFlight   int64  // bytes of writes under way
-	probing    bool   // a probe is under way
+	slot       uint32 // of the next work request
+	unsignaled int    // work requests since the last signalled one
+	inFlight   int64  // bytes of writes in flight
+	probing    bool   // a probe is in flight
 
-	starved bool // a last write waits for a credit: the next one is for it
+	starved bool // a last write waits for a credit and gets the next one
 
 	blocked time.Time // since when something waits for a credit or a place; zero when nothing does
 }
 
-// free is how many of the peer's messages had been taken when receives were last posted
-// again.
+// reposted is the count to report: it leaves out messages whose receives are not posted
+// again yet.
 func (r *rail) reposted() uint32 { return r.taken - uint32(r.toRepost) } //nolint:gosec // at most a window
 
-// posted is a work request under way.
+// posted is a work request in flight.
 type posted struct {
 	kind    postKind
 	request ref   // postContent
@@ -43,36 +43,37 @@ type postKind uint8
 
 const (
 	postMessage postKind = iota
-	postContent          // names a source, or fences it
+	postContent          // uses a source, or follows writes that do
 	postProbe
 	postBye
 )
 
-// urgency says what of the reserves a post may use.
+// urgency is which part of the reserves a post may use.
 type urgency uint8
 
 const (
-	urgentCredit   urgency = iota // CREDIT that tells of half a window of rail 0: all
-	urgentCounts                  // other CREDITs: all but the last credit
-	urgentControl                 // CANCEL, ACK, HELLO, BYE: every place
-	regularMessage                // answers and requests
-	regularWrite                  // content: leaves places to messages, too
+	urgentCredit   urgency = iota // CREDIT that reports half a window of rail 0: every credit and place
+	urgentCounts                  // other CREDITs: every place, all but the last credit
+	urgentControl                 // CANCEL, ACK, HELLO, BYE: every place, no reserved credit
+	regularMessage                // responses and requests: no reserved place or credit
+	regularWrite                  // content: also leaves places to messages
 )
 
-// may reports whether a message or WRITE_WITH_IMM can be posted on a rail.
+// canPost reports whether a message or WRITE_WITH_IMM can be posted on a rail.
 func (c *Channel) canPost(rail int, u urgency) bool {
 	return c.credits(rail) > c.reserved(rail, u) && c.sendQueueFree(rail, u)
 }
 
-// credits is how many receives of the peer on a rail are certain to be free.
+// credits returns the number of credits of a rail: receives that the peer has posted and
+// this side has not used.
 func (c *Channel) credits(rail int) int {
 	r := &c.rails[rail]
 	return c.cfg.PeerWindow - int(r.sent-r.confirmed)
 }
 
-// reserved is how many credits have to be left over. The last one can tell of
-// receives of rail 0 only: if those of other rails could use it up, both sides might
-// be without when it comes to rail 0.
+// reserved returns the number of credits that a post must leave. The last credit is for a
+// CREDIT that reports receives of rail 0. If receives of other rails could use it up, both
+// sides might have none left to report those of rail 0.
 func (c *Channel) reserved(rail int, u urgency) int {
 	switch {
 	case rail != 0 || u == urgentCredit:
@@ -80,12 +81,12 @@ func (c *Channel) reserved(rail int, u urgency) int {
 	case u == urgentCounts:
 		return min(1, c.reserve)
 	case u == regularMessage && c.rails[0].starved:
-		return c.reserve + 1 // else a stream of messages would hold a content up for ever
+		return c.reserve + 1 // otherwise a stream of messages could delay a content for ever
 	}
 	return c.reserve
 }
 
-// places reports whether the send queue has room.
+// sendQueueFree reports whether the send queue of a rail has a free place.
 func (c *Channel) sendQueueFree(rail int, u urgency) bool {
 	free := c.cfg.SendQueue - c.rails[rail].posts.n
 	switch u {
@@ -97,12 +98,12 @@ func (c *Channel) sendQueueFree(rail int, u urgency) bool {
 	return free > 0
 }
 
-// post puts a work request on a rail.
+// post posts a work request on a rail.
 func (c *Channel) post(rail int, p posted, w Post) {
 	r := &c.rails[rail]
 	w.Rail, w.Slot = rail, r.slot
-	// A run without a signal is short enough that one always comes before the
-	// queue is full.
+	// At least each quarter of the queue is signalled, so that completions free places
+	// before the queue is full.
 	w.Signaled = p.kind != postMessage || r.unsignaled+1 >= c.cfg.SendQueue/4
 	if r.unsignaled++; w.Signaled {
 		r.unsignaled = 0
@@ -119,8 +120,8 @@ func (c *Channel) post(rail int, p posted, w Post) {
 	c.act(Action{Kind: ActPost, Post: w})
 }
 
-// Sent is the event that a signalled work request has ended well: that in the
-// given slot of a rail, and with it all that were posted there before it.
+// Sent is the event that the signalled work request in a slot of a rail has completed
+// successfully, and with it all that were posted on the rail before it.
 func (c *Channel) Sent(now time.Time, rail int, slot uint32) {
 	if c.state == Gone || rail < 0 || rail >= c.cfg.Rails {
 		return
@@ -129,7 +130,7 @@ func (c *Channel) Sent(now time.Time, rail int, slot uint32) {
 	r := &c.rails[rail]
 	depth := uint32(c.cfg.SendQueue)                       //nolint:gosec // at most MaxSendQueue
 	oldest := (r.slot + depth - uint32(r.posts.n)) % depth //nolint:gosec // at most depth
-	n := int((slot%depth+depth-oldest)%depth) + 1          // posts that have ended
+	n := int((slot%depth+depth-oldest)%depth) + 1          // work requests that have completed
 	if slot >= depth || n > r.posts.n {
 		c.fault("the device completed send slot %d of rail %d, where nothing is posted", slot, rail)
 		return
@@ -147,28 +148,28 @@ func (c *Channel) Sent(now time.Time, rail int, slot uint32) {
 	}
 }
 
-// counts takes in how much the peer has taken.
-func (c *Channel) confirm(told wire.Counts) {
-	if int(told.N) != c.cfg.Rails {
-		c.fault("a message counts %d rails, and the channel has %d", told.N, c.cfg.Rails)
+// confirm processes the counts of the peer.
+func (c *Channel) confirm(counts wire.Counts) {
+	if int(counts.N) != c.cfg.Rails {
+		c.fault("a message counts %d rails, and the channel has %d", counts.N, c.cfg.Rails)
 		return
 	}
 	for i := range c.rails[:c.cfg.Rails] {
 		r := &c.rails[i]
-		switch more := told.Of[i] - r.confirmed; {
+		switch more := counts.Of[i] - r.confirmed; {
 		case more == 0:
 		case more > r.sent-r.confirmed:
-			c.fault("the credit count of rail %d goes from %d to %d, and %d messages were posted", i, r.confirmed, told.Of[i], r.sent)
+			c.fault("the credit count of rail %d goes from %d to %d, and %d messages were posted", i, r.confirmed, counts.Of[i], r.sent)
 			return
 		default:
-			r.confirmed, r.blocked = told.Of[i], time.Time{}
+			r.confirmed, r.blocked = counts.Of[i], time.Time{}
 		}
 	}
 	c.confirmIDs()
 }
 
-// took counts a message or WRITE_WITH_IMM of the peer. ok is false when that was
-// more than it was allowed.
+// countReceived counts a message or WRITE_WITH_IMM of the peer. ok is false when the peer
+// has exceeded its credits.
 func (c *Channel) countReceived(now time.Time, rail int) (ok bool) {
 	r := &c.rails[rail]
 	c.lastContact = now
@@ -182,14 +183,14 @@ func (c *Channel) countReceived(now time.Time, rail int) (ok bool) {
 	return true
 }
 
-// owed reports whether half a window of a rail is to be told.
+// owesCounts reports whether half a window of a rail is not reported.
 func (c *Channel) owesCounts(rail int) bool {
 	r := &c.rails[rail]
 	return int(r.taken-r.reported) >= c.cfg.Window/2
 }
 
-// header is what a message on a rail begins with, whose length without ids is
-// bare. Finished ids ride on it as room is.
+// header returns the header of a message on a rail. bare is the length of the message in
+// bytes without acknowledged ids; as many of these as fit are added.
 func (c *Channel) header(rail, bare int, kind wire.Kind) (h wire.Header) {
 	if rail != 0 {
 		return h
@@ -207,13 +208,14 @@ func (c *Channel) header(rail, bare int, kind wire.Kind) (h wire.Header) {
 	return h
 }
 
-// send posts the message that was appended to c.out from at on.
+// send posts the message in c.out[at:].
 func (c *Channel) send(rail, at int, p posted) {
 	c.sendWith(rail, at, p, Source{}, 0)
 }
 
-func (c *Channel) sendWith(rail, at int, p posted, beside Source, length uint32) {
-	c.post(rail, p, Post{Op: verbs.OpSend, Message: c.out[at:len(c.out):len(c.out)], Source: beside, Length: length})
+// sendWith also posts the first length bytes of a source as the end of the message.
+func (c *Channel) sendWith(rail, at int, p posted, content Source, length uint32) {
+	c.post(rail, p, Post{Op: verbs.OpSend, Message: c.out[at:len(c.out):len(c.out)], Source: content, Length: length})
 	if rail == 0 {
 		c.pending.notePosted(c.rails[0].sent)
 	}

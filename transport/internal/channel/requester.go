@@ -8,7 +8,7 @@ import (
 	"github.com/tryst-rdma/tryst/transport/internal/wire"
 )
 
-// receive is one receive, from Receive until it has ended on the wire. Its list is
+// receive is one receive, from Receive until nothing more of it can arrive. Its list is
 // its state:
 //
 //	listToRequest ──► listRequested ◄──► listQueried
@@ -16,8 +16,8 @@ import (
 //	                 ▼               ▼
 //	             listPlacing ──► listToReRequest ──► listRequested
 //
-// and, when it was cancelled, listQuarantine with a destination that the peer
-// knows, else listCancelled, until the peer's word that nothing more comes.
+// A cancelled receive waits for the peer's confirmation that nothing more of it comes: in
+// listQuarantine if its destination was sent, else in listCancelled.
 type receive struct {
 	node
 	id              uint64
@@ -26,21 +26,21 @@ type receive struct {
 	responder, left uint64
 	step            int64
 	key             string
-	acksUpTo        Mark      // finished ids up to here go with or before the request
-	since           time.Time // that it is in its list
+	acksUpTo        Mark      // acks up to here are sent with or before the request
+	since           time.Time // when it came into its list
 
-	ended     bool // it has ended for the shell: only the wire has to end
-	gotMeta   bool // there was a META: nothing but content comes now
+	ended     bool // for the shell: ActEnd was given, or Cancel returned true
+	gotMeta   bool // META has arrived: EAGER and another META are faults now
 	hasDest   bool
-	destSent  bool // the peer knows the destination: imm is an open slot
+	destSent  bool // the destination was sent to the peer: imm is an open slot
 	dest      Dest
 	imm       wire.Imm
 	value     wire.Value
-	railsDone uint8         // rails that have brought their last, one bit each
-	final     *finalMessage // what CANCELLED or ERROR over each rail said
+	railsDone uint8         // rails whose last write, CANCELLED or ERROR has arrived, one bit each
+	final     *finalMessage // the first CANCELLED or ERROR; nil when there was none
 }
 
-// wireError is what an ERROR said. nil Err: CANCELLED.
+// finalMessage is an ERROR, or CANCELLED when err is nil.
 type finalMessage struct {
 	err      *status.Error
 	fallback bool
@@ -56,8 +56,8 @@ const (
 	listCancelled
 )
 
-// Known tells the meta-data of the value that came last under a key, when it is
-// worth a destination. It is good until the next event.
+// CachedMeta returns the meta-data of the last large value under a key. A request for the
+// key can carry a destination for such a value. The result is valid until the next event.
 func (c *Channel) CachedMeta(key string) (wire.Value, bool) {
 	if v := c.metas.find(key); v != nil {
 		return *v, true
@@ -65,7 +65,7 @@ func (c *Channel) CachedMeta(key string) (wire.Value, bool) {
 	return wire.Value{}, false
 }
 
-// Receive is the event that a receive begins.
+// Receive is the event that a receive is requested. When it cannot be, it ends by ActEnd.
 func (c *Channel) Receive(now time.Time, a Receive) {
 	refuse := func(o Outcome, err error) {
 		if a.Early != nil {
@@ -95,13 +95,13 @@ func (c *Channel) Receive(now time.Time, a Receive) {
 	}
 	early := a.Early
 	if early != nil && (a.Value.Dead || a.Value.Size == 0) {
-		c.act(Action{Kind: ActFree, Dest: early.Handle}) // nothing would be written
+		c.act(Action{Kind: ActFree, Dest: early.Handle}) // such a value is not written
 		early = nil
 	}
 	if early != nil {
 		m.HasDest, m.Value, m.Dest.N = true, a.Value, uint8(c.cfg.Rails) //nolint:gosec // at most wire.MaxRails
 		if m.Length()+len(a.Key) > c.cfg.PeerMessage {
-			c.act(Action{Kind: ActFree, Dest: early.Handle}) // a long key and a large shape: one at a time
+			c.act(Action{Kind: ActFree, Dest: early.Handle}) // the request is too long with both a long key and a large shape
 			early = nil
 		}
 	}
@@ -123,7 +123,7 @@ func (c *Channel) Receive(now time.Time, a Receive) {
 	c.setList(now, r, listToRequest)
 }
 
-// queue moves a receive to another list.
+// setList moves a receive to another list.
 func (c *Channel) setList(now time.Time, r ref, l listID) {
 	x := c.receives.at(r)
 	if x.list == listQuarantine {
@@ -136,7 +136,7 @@ func (c *Channel) setList(now time.Time, r ref, l listID) {
 	c.receives.move(r, l)
 }
 
-// attempt finds a receive.
+// findAttempt finds a receive by id and attempt.
 func (c *Channel) findAttempt(id uint64, attempt uint32) (ref, *receive) {
 	r, ok := c.byID[id]
 	if !ok {
@@ -149,7 +149,7 @@ func (c *Channel) findAttempt(id uint64, attempt uint32) (ref, *receive) {
 	return r, x
 }
 
-// Place is the event that there is a destination for a receive, as ActPlace wanted.
+// Place answers ActPlace with a destination for the receive.
 func (c *Channel) Place(now time.Time, id uint64, attempt uint32, to Dest) {
 	r, x := c.findAttempt(id, attempt)
 	if x == nil || x.list != listPlacing || c.state >= Leaving {
@@ -160,8 +160,8 @@ func (c *Channel) Place(now time.Time, id uint64, attempt uint32, to Dest) {
 	c.setList(now, r, listToReRequest)
 }
 
-// NoPlace is the event that there is no memory for a receive. It ends here; the
-// peer is told to forget it, which is no cancel.
+// NoPlace answers ActPlace when there is no memory for the receive. The receive ends, and
+// REREQUEST without destination makes the peer forget the request. That is not a cancel.
 func (c *Channel) NoPlace(now time.Time, id uint64, attempt uint32) {
 	r, x := c.findAttempt(id, attempt)
 	if x == nil || x.list != listPlacing || c.state >= Leaving {
@@ -173,9 +173,9 @@ func (c *Channel) NoPlace(now time.Time, id uint64, attempt uint32) {
 	c.setList(now, r, listToReRequest)
 }
 
-// Cancel is the event that a receive is not wanted any more. It reports whether
-// that ended it: then there is no ActEnd, and its destination comes back by
-// ActFree when the peer cannot write into it any more. The peer is told.
+// Cancel is the event that a receive is no longer wanted. It reports whether that ended
+// the receive: then no ActEnd follows, CANCEL is sent, and ActFree returns the destination
+// when the peer cannot write into it any more.
 func (c *Channel) Cancel(now time.Time, id uint64, attempt uint32) bool {
 	r, x := c.findAttempt(id, attempt)
 	if x == nil || x.ended {
@@ -188,7 +188,8 @@ func (c *Channel) Cancel(now time.Time, id uint64, attempt uint32) bool {
 	return true
 }
 
-// cancel ends a receive for the shell. What the peer does not know of ends at once.
+// cancel ends a receive for the shell. A receive whose REQUEST is not posted is removed at
+// once.
 func (c *Channel) cancel(now time.Time, r ref) {
 	x := c.receives.at(r)
 	x.ended = true
@@ -201,7 +202,7 @@ func (c *Channel) cancel(now time.Time, r ref) {
 	case x.destSent:
 		c.setList(now, r, listQuarantine)
 		if c.quarantined > c.cfg.QuarantineBytes {
-			c.close(fmt.Errorf("%s, channel generation %d: the memory of cancelled receives that wait for its word came to %d bytes, the limit is %d",
+			c.close(fmt.Errorf("%s, channel generation %d: the destinations of cancelled receives that it has not confirmed have %d bytes, the limit is %d",
 				c.cfg.Peer, c.cfg.Generation, c.quarantined, c.cfg.QuarantineBytes))
 		}
 	default:
@@ -209,7 +210,7 @@ func (c *Channel) cancel(now time.Time, r ref) {
 	}
 }
 
-// free gives a receive's destination back.
+// freeDest returns the destination of a receive, if it has one, to the shell.
 func (c *Channel) freeDest(r ref) {
 	x := c.receives.at(r)
 	if !x.hasDest {
@@ -222,7 +223,7 @@ func (c *Channel) freeDest(r ref) {
 	x.hasDest, x.destSent, x.dest = false, false, Dest{}
 }
 
-// end forgets a receive, which has ended for the shell and on the wire.
+// end removes a receive that has ended for the shell and of which nothing more can arrive.
 func (c *Channel) end(r ref) {
 	x := c.receives.at(r)
 	if x.list == listQuarantine {
@@ -234,7 +235,8 @@ func (c *Channel) end(r ref) {
 	c.receives.remove(r)
 }
 
-// endWith ends a receive by an action, unless it has ended for the shell before.
+// endWith removes a receive. The ActEnd that a completes is given unless the receive has
+// ended for the shell before.
 func (c *Channel) endWith(r ref, a Action) {
 	x := c.receives.at(r)
 	if !x.ended {
@@ -244,9 +246,9 @@ func (c *Channel) endWith(r ref, a Action) {
 	c.end(r)
 }
 
-// answers finds the receive that a message of the peer is for: one that was asked
-// and may be answered so. nil for one that has ended, which is no fault; or after a
-// fault.
+// findOutstanding finds the receive that a message of the peer answers. It returns nil
+// when the receive has ended, which is no fault, and after a fault: the receive was not
+// requested yet, or has ended on a rail.
 func (c *Channel) findOutstanding(kind wire.Kind, id uint64) (ref, *receive) {
 	r, ok := c.byID[id]
 	if !ok {
@@ -254,9 +256,9 @@ func (c *Channel) findOutstanding(kind wire.Kind, id uint64) (ref, *receive) {
 	}
 	switch x := c.receives.at(r); {
 	case x.list == listToRequest:
-		c.fault("%v for receive %016x, which was not asked yet", kind, id)
+		c.fault("%v for receive %016x, which was not requested yet", kind, id)
 	case x.railsDone != 0:
-		c.fault("%v for receive %016x, of which rail %s has brought its last", kind, id, railsOf(x.railsDone))
+		c.fault("%v for receive %016x, which has ended on rail %s", kind, id, railsOf(x.railsDone))
 	default:
 		return r, x
 	}
@@ -273,7 +275,7 @@ func (c *Channel) onEager(m *wire.Eager) {
 		return
 	}
 	if !m.Value.Dead {
-		c.metas.drop(x.key) // it has become small
+		c.metas.drop(x.key) // the value has become small
 	}
 	c.endWith(r, Action{Outcome: OutcomeEager, Value: m.Value, Content: m.Content})
 }
@@ -287,11 +289,12 @@ func (c *Channel) onMeta(now time.Time, m *wire.Meta) {
 		c.fault("META twice for receive %016x", m.ID)
 		return
 	case m.Value.Dead || m.Value.Size == 0:
-		c.fault("META for receive %016x without a content to place", m.ID)
+		c.fault("META for receive %016x, whose value is without a content", m.ID)
 		return
 	}
 	x.gotMeta = true
-	// Nothing was written into an early destination, and nothing will be.
+	// The peer does not write into an early destination after META (PROTOCOL.md
+	// section 8.3).
 	if x.list == listQuarantine {
 		c.setList(now, r, listCancelled)
 	}
@@ -338,7 +341,7 @@ func (c *Channel) onCancelled(now time.Time, rail int, m *wire.Cancelled) {
 	}
 }
 
-// last finds the receive that an ERROR or CANCELLED is for.
+// findFinal finds the receive that an ERROR or CANCELLED is for. each is the flag EACH.
 func (c *Channel) findFinal(rail int, kind wire.Kind, id uint64, each bool) (ref, *receive) {
 	if !each {
 		return c.findOutstanding(kind, id)
@@ -355,8 +358,8 @@ func (c *Channel) findFinal(rail int, kind wire.Kind, id uint64, each bool) (ref
 	return r, x
 }
 
-// Imm is the event that a WRITE_WITH_IMM of the peer has completed a receive: the
-// last write of a content on a rail, all of which on this rail has arrived.
+// Imm is the event that a WRITE_WITH_IMM of the peer has consumed a posted receive. It is
+// the last write of a share: the whole share has arrived.
 func (c *Channel) Imm(now time.Time, rail int, imm uint32) {
 	if c.state == Gone || rail < 0 || rail >= c.cfg.Rails || !c.countReceived(now, rail) {
 		return
@@ -364,24 +367,25 @@ func (c *Channel) Imm(now time.Time, rail int, imm uint32) {
 	i := wire.Imm(imm)
 	r := c.slots.find(i)
 	if r == none {
-		c.fault("a write into %v, which is not open: its bytes have landed in memory of somebody else", i)
+		c.fault("a write into %v, which is not open: its bytes were written to the wrong place", i)
 		return
 	}
 	x := c.receives.at(r)
 	if !c.expects(x, rail) {
-		c.fault("a last write of receive %016x on rail %d, which had its last or carries none of it", x.id, rail)
+		c.fault("a last write of receive %016x on rail %d, which had its last or carries no share", x.id, rail)
 		return
 	}
 	c.railDone(now, r, rail, true)
 }
 
-// arrived notes that the last of a receive has come on a rail; or, not each, on all.
+// railDone notes that the last write of a receive, or the message that replaces it, has
+// arrived on a rail. Without each, the message is for all rails.
 func (c *Channel) railDone(now time.Time, r ref, rail int, each bool) {
 	x := c.receives.at(r)
 	x.railsDone |= 1 << rail
 	if each && !c.complete(x) {
 		if x.list == listRequested {
-			c.setList(now, r, listRequested) // it moves
+			c.setList(now, r, listRequested) // content arrives: QUERY can wait
 		}
 		return
 	}
@@ -400,7 +404,7 @@ func (c *Channel) railDone(now time.Time, r ref, rail int, each bool) {
 	}
 }
 
-// queryAnswer is WAITING or UNKNOWN.
+// onQueryReply processes WAITING and UNKNOWN.
 func (c *Channel) onQueryReply(now time.Time, kind wire.Kind, ids wire.IDs) {
 	for i := range ids.Count() {
 		id := ids.At(i)
@@ -411,10 +415,10 @@ func (c *Channel) onQueryReply(now time.Time, kind wire.Kind, ids wire.IDs) {
 		x := c.receives.at(r)
 		switch {
 		case x.list == listToRequest:
-			c.fault("%v for receive %016x, which was not asked yet", kind, id)
+			c.fault("%v for receive %016x, which was not requested yet", kind, id)
 			return
 		case kind == wire.KindUnknown && !x.ended:
-			c.fault("it knows nothing of receive %016x, which was asked and not answered", id)
+			c.fault("UNKNOWN for receive %016x, which is outstanding", id)
 			return
 		case x.list == listQueried:
 			c.setList(now, r, listRequested)

@@ -7,8 +7,8 @@ import (
 	"github.com/tryst-rdma/tryst/transport/internal/wire"
 )
 
-// ask is one request of the peer, from its REQUEST until nothing of it is posted
-// and no work request under way names its source.
+// request is one request of the peer, from its REQUEST until nothing of it is left to post
+// and no work request in flight uses its source.
 type request struct {
 	node
 	id         uint64
@@ -16,31 +16,31 @@ type request struct {
 	state      requestState
 	hasDest    bool
 	dest       wire.Dest
-	value      wire.Value // what the peer expects, then what it is
+	value      wire.Value // what the peer expects; once answered, what it is
 	source     Source
-	unstaged   bool // the source is not registered memory
+	unstaged   bool // the source is not in registered memory
 	err        *status.Error
 	fallback   bool
-	cancelled  bool      // what it ends with over each rail is CANCELLED
+	cancelled  bool      // it ends with CANCELLED on each rail, not with ERROR
 	metaSent   bool      // META is posted
-	since      time.Time // of requestAwaitsDest
-	written    bool      // some of the content is posted
-	openShares int       // shares that have not had their last write, or what takes its place
-	// shares are those of the content, by their number, while it is written; none for
-	// one that has had its last.
+	since      time.Time // when META was posted
+	written    bool      // a write of the content is posted
+	openShares int       // shares whose last write, or the message that replaces it, is not posted
+	// shares are the shares of the content by number, while it is written; none for a
+	// closed one.
 	shares   [wire.MaxRails]ref
-	inFlight int // work requests under way that name the source, or fence it
+	inFlight int // work requests in flight that use the source, or follow such a one
 }
 
 type requestState uint8
 
 const (
-	requestWaiting    requestState = iota // waits for Answer
-	requestAnswered                       // in listToRespond
-	requestAwaitsDest                     // in listAwaitsDest: META is posted; waits for REREQUEST
-	requestStaging                        // the destination is known; waits for Staged
-	requestWriting                        // content is being posted
-	requestEnding                         // nothing is posted but CANCELLED or ERROR on each rail
+	requestWaiting    requestState = iota // for Respond
+	requestAnswered                       // in listToRespond: EAGER, META or ERROR is to be posted
+	requestAwaitsDest                     // in listAwaitsDest: META is posted, REREQUEST has not arrived
+	requestStaging                        // the destination is known; waits for Staged or NotStaged
+	requestWriting                        // writes are being posted
+	requestEnding                         // only CANCELLED or ERROR is still posted on each rail
 )
 
 const (
@@ -58,7 +58,7 @@ func (c *Channel) onRequest(m *wire.Request) {
 	case m.HasDest && int(m.Dest.N) != c.cfg.Rails:
 		c.fault("REQUEST with a destination for %d rails, and the channel has %d", m.Dest.N, c.cfg.Rails)
 	case c.requests.n >= 2*c.cfg.MaxWaiting:
-		c.fault("it has %d requests and takes no answers", c.requests.n)
+		c.fault("it has %d requests and takes no responses", c.requests.n)
 	}
 	if c.state >= Leaving {
 		return
@@ -82,8 +82,9 @@ func (c *Channel) onRequest(m *wire.Request) {
 	}})
 }
 
-// Answer is the event that there is an answer to a request, as ActRequest wanted. It reports
-// whether that goes to the peer, which may have cancelled the request meanwhile.
+// Respond answers ActRequest. It reports whether the response goes to the peer: not when
+// the peer has cancelled the request meanwhile, or the channel was left. Then ActDrop
+// returns its source.
 func (c *Channel) Respond(_ time.Time, id uint64, attempt uint32, ans Response) (taken bool) {
 	r, ok := c.requestsByID[id]
 	if !ok || c.requests.at(r).attempt != attempt || c.requests.at(r).state != requestWaiting || c.state >= Leaving {
@@ -109,9 +110,9 @@ func (c *Channel) respond(r ref, ans Response) {
 	c.requests.move(r, listToRespond)
 }
 
-// Fail is the event that a request ends with an error although it has its answer:
-// the value cannot be kept. Nothing more of it is written. What has been posted to
-// its end ends well.
+// Fail is the event that a request ends with an error although it has a response, because
+// the value cannot be kept. Nothing more of it is written. A share whose last write is
+// posted already completes.
 func (c *Channel) Fail(_ time.Time, id uint64, attempt uint32, err *status.Error) {
 	r, ok := c.requestsByID[id]
 	if !ok || c.requests.at(r).attempt != attempt || c.state >= Leaving {
@@ -134,8 +135,8 @@ func (c *Channel) Fail(_ time.Time, id uint64, attempt uint32, err *status.Error
 	c.requests.move(r, listToRespond)
 }
 
-// Eager reports whether a value goes within a message. It depends on the Config alone
-// and may be called without the lock.
+// Eager reports whether a value is sent in EAGER. It depends on the Config alone and may be
+// called without the lock.
 func (c *Channel) Eager(v *wire.Value) bool {
 	m := wire.Eager{Value: *v}
 	m.Taken.N = uint8(c.cfg.Rails)                                                                                              //nolint:gosec // at most wire.MaxRails
@@ -145,11 +146,11 @@ func (c *Channel) Eager(v *wire.Value) bool {
 func (c *Channel) onReRequest(m *wire.ReRequest) {
 	r, ok := c.requestsByID[m.ID]
 	if !ok {
-		return // it has ended meanwhile
+		return // the request has ended meanwhile
 	}
 	a := c.requests.at(r)
 	switch {
-	case a.metaSent && a.err != nil: // its ERROR is under way
+	case a.metaSent && a.err != nil: // its ERROR is in flight
 	case a.state != requestAwaitsDest:
 		c.fault("REREQUEST for receive %016x without a META", m.ID)
 	case !m.HasDest:
@@ -162,13 +163,13 @@ func (c *Channel) onReRequest(m *wire.ReRequest) {
 	}
 }
 
-// cancelAsk answers the peer's CANCEL: nothing is posted for the request any more
-// but CANCELLED, over rail 0 alone when nothing was written, else behind the writes
-// on each rail. Where the last write has been posted, that is the end.
+// onCancel processes one id of CANCEL. From now on only CANCELLED is posted for the
+// request: over rail 0 when nothing was written, else after the writes on each rail whose
+// last write is not posted.
 func (c *Channel) onCancel(id uint64) {
 	r, ok := c.requestsByID[id]
 	if !ok || c.state >= Leaving {
-		return // its last message is under way
+		return // the message that ends it is in flight
 	}
 	a := c.requests.at(r)
 	switch {
@@ -183,15 +184,14 @@ func (c *Channel) onCancel(id uint64) {
 	c.cancelledIDs.push(id)
 }
 
-// ended is the event that a work request which names or fences the source of r has
-// ended.
+// workDone notes that a work request that counts in inFlight has completed.
 func (c *Channel) workDone(r ref) {
 	a := c.requests.at(r)
 	a.inFlight--
 	c.settle(r)
 }
 
-// settle lets a content go of which nothing is left to post or under way.
+// settle releases a request of which nothing is left to post or in flight.
 func (c *Channel) settle(r ref) {
 	a := c.requests.at(r)
 	if a.inFlight == 0 && a.openShares == 0 {
@@ -199,7 +199,7 @@ func (c *Channel) settle(r ref) {
 	}
 }
 
-// letGo forgets a request and lets its source go.
+// release removes a request and drops its source.
 func (c *Channel) release(r ref) {
 	if s := c.requests.at(r).source; s.Handle != 0 {
 		c.act(Action{Kind: ActDrop, Source: s})
@@ -215,7 +215,7 @@ func (c *Channel) forget(r ref) {
 	c.requests.remove(r)
 }
 
-// query answers the peer's question whether its receives are known.
+// onQuery queues WAITING or UNKNOWN for each id.
 func (c *Channel) onQuery(ids wire.IDs) {
 	if c.state >= Leaving {
 		return
@@ -228,6 +228,6 @@ func (c *Channel) onQuery(ids wire.IDs) {
 		}
 	}
 	if n := c.waitingIDs.n + c.unknownIDs.n; n > 2*c.cfg.MaxWaiting {
-		c.fault("it has asked %d questions and takes no answers", n)
+		c.fault("it has sent QUERY for %d receives and takes no answers", n)
 	}
 }

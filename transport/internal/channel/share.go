@@ -1,31 +1,32 @@
 package channel
 
-// share is the part of a content that one rail carries, from the answer until its last
-// write, or what takes its place, is posted.
+// share is the part of a content that one rail carries. It exists from the time that the
+// destination is known until its last write, or the CANCELLED or ERROR that replaces it,
+// is posted.
 type share struct {
 	node
 	request  ref
 	rail     uint8
-	from, to uint64 // of the content: what is still to be written
-	turn     uint64 // orders the shares of a rail: each write of one puts it behind the others
+	from, to uint64 // range of the content that is still to be written
+	turn     uint64 // order among the shares of a rail; see enqueue
 }
 
-// shareList is what a share waits for. A rail has one list of each.
+// shareList is what a share waits for. Each rail has a list of each.
 type shareList uint8
 
 const (
-	sharesMore  shareList = iota // to be written, with more than one write
-	sharesLast                   // to be written, with the last write: it takes a credit
-	sharesToEnd                  // CANCELLED or ERROR is to be posted
+	sharesMore  shareList = iota // for more than one write
+	sharesLast                   // for the last write, which consumes a credit
+	sharesToEnd                  // for CANCELLED or ERROR
 	shareLists
 )
 
-// on is the list of a rail.
+// on returns the list of a rail.
 func (l shareList) on(rail int) listID {
 	return 1 + listID(rail)*listID(shareLists) + listID(l) //nolint:gosec // at most wire.MaxRails
 }
 
-// write begins to write a content into the destination that is known.
+// startWrites makes the shares of a content. Its destination is known.
 func (c *Channel) startWrites(r ref) {
 	a := c.requests.at(r)
 	a.state, a.openShares = requestWriting, c.Stripes(a.value.Size)
@@ -39,7 +40,8 @@ func (c *Channel) startWrites(r ref) {
 	}
 }
 
-// line puts a share behind the others that are to be written on its rail.
+// enqueue puts a share after the others that are to be written on its rail, so that the
+// shares of a rail take turns.
 func (c *Channel) enqueue(s ref) {
 	x := c.shares.at(s)
 	c.turn++
@@ -51,8 +53,8 @@ func (c *Channel) enqueue(s ref) {
 	c.shares.move(s, l.on(int(x.rail)))
 }
 
-// turnOf is the share of a rail whose turn it is, and whether its next write is its last.
-// While last writes have no credit, only those are considered that need none.
+// nextShare returns the share of a rail whose turn it is, and whether its next write is its
+// last. Without a credit it returns only shares whose next write needs none.
 func (c *Channel) nextShare(rail int, credit bool) (s ref, last bool) {
 	more, lasts := c.shares.first(sharesMore.on(rail)), c.shares.first(sharesLast.on(rail))
 	switch {
@@ -64,7 +66,7 @@ func (c *Channel) nextShare(rail int, credit bool) (s ref, last bool) {
 	return more, false
 }
 
-// endEach has CANCELLED or ERROR posted on every rail that has not had its last write.
+// endOnRails queues CANCELLED or ERROR on every rail whose last write is not posted.
 func (c *Channel) endOnRails(a *request) {
 	a.state = requestEnding
 	for _, s := range a.shares[:c.Stripes(a.value.Size)] {
@@ -74,7 +76,7 @@ func (c *Channel) endOnRails(a *request) {
 	}
 }
 
-// lastPosted is the end of a share: nothing of it is to be posted any more.
+// closeShare removes a share of which nothing is left to post.
 func (c *Channel) closeShare(s ref) {
 	x := c.shares.at(s)
 	a := c.requests.at(x.request)
@@ -83,7 +85,7 @@ func (c *Channel) closeShare(s ref) {
 	a.openShares--
 }
 
-// dropShares forgets the shares of a content.
+// dropShares removes the shares of a content.
 func (c *Channel) dropShares(a *request) {
 	if a.openShares == 0 {
 		return

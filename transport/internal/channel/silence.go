@@ -7,13 +7,12 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// What time alone does (ARCHITECTURE.md section 5, "Silence"). Every state that
-// waits for the peer has a time in Deadline.
+// Timeouts, probes and QUERY (ARCHITECTURE.md section 5, "Silence"). Every state that waits
+// for the peer has a time in Deadline.
 
-// Tick is the event that the time in Deadline has come, and that all that had completed
-// by then has been told. Only here the peer is judged by what has not come, and probed: a
-// process that was stopped for a while has more to read first, and its other events come
-// in any order.
+// Tick is the event that the time of Deadline has come. The shell first passes all events
+// that completed by then. Only Tick checks timeouts and probes the peer: a process that
+// was stopped for a while must process what has arrived before, in any order.
 func (c *Channel) Tick(now time.Time) {
 	if c.state >= Leaving {
 		return
@@ -28,7 +27,7 @@ func (c *Channel) Tick(now time.Time) {
 	}
 	for i := range c.rails[:c.cfg.Rails] {
 		if b := c.rails[i].blocked; !b.IsZero() && !now.Before(b.Add(stallTime)) {
-			c.fault("it has taken nothing from rail %d for %v, while messages wait for it", i, stallTime)
+			c.fault("it has taken nothing from rail %d for %v, while messages wait for credits", i, stallTime)
 			return
 		}
 	}
@@ -40,16 +39,16 @@ func (c *Channel) Tick(now time.Time) {
 		id := c.receives.at(r).id
 		switch l.list {
 		case listQueried:
-			c.fault("it has not said within %v whether it knows of receive %016x", l.after, id)
+			c.fault("it has not answered QUERY for receive %016x within %v", id, l.after)
 		case listQuarantine, listCancelled:
-			c.fault("it has not said within %v that it has done with receive %016x, which was cancelled", l.after, id)
+			c.fault("it has not confirmed the cancel of receive %016x within %v", id, l.after)
 		case listRequested:
-			continue // pump asks
+			continue // sendQueries sends QUERY
 		}
 		return
 	}
 	if r := c.requests.first(listAwaitsDest); r != none && !now.Before(c.requests.at(r).since.Add(destTime)) {
-		c.fault("it has not said within %v where the content of receive %016x goes", destTime, c.requests.at(r).id)
+		c.fault("it has not sent the destination of receive %016x within %v", c.requests.at(r).id, destTime)
 		return
 	}
 	if c.shouldProbe() && !now.Before(c.lastContact.Add(probeAfter)) {
@@ -57,7 +56,7 @@ func (c *Channel) Tick(now time.Time) {
 	}
 }
 
-// timed are the lists of receives that wait for the peer.
+// timed are the lists of receives that wait for the peer, and how long.
 var timed = [...]struct {
 	list  listID
 	after time.Duration
@@ -68,8 +67,8 @@ var timed = [...]struct {
 	{listRequested, queryAfter},
 }
 
-// Deadline is when Tick is to be called, and Actions after it, although no event has
-// come; the zero time for never.
+// Deadline returns when the shell is to call Tick, and Actions after it, if no event comes
+// before. The zero time means never.
 func (c *Channel) Deadline() (at time.Time) {
 	if c.state >= Leaving {
 		return at
@@ -90,8 +89,8 @@ func (c *Channel) Deadline() (at time.Time) {
 			first(b.Add(stallTime))
 		}
 	}
-	// What waits for a credit or a place goes when an event brings one: its own
-	// time does not count meanwhile.
+	// A message that waits for a credit or a place is sent when an event brings one, so
+	// its own time does not matter meanwhile.
 	free := c.helloSent && !c.bye.posted && c.rails[0].blocked.IsZero()
 	for _, l := range timed {
 		if r := c.receives.first(l.list); r != none && (l.list != listRequested || free) {
@@ -113,7 +112,7 @@ func (c *Channel) Deadline() (at time.Time) {
 	return at
 }
 
-// probes reports whether a probe is posted as soon as it has been silent for long.
+// shouldProbe reports whether a probe is to be posted after probeAfter of silence.
 func (c *Channel) shouldProbe() bool {
 	if c.state != Up || !c.helloSent || !c.outstanding() {
 		return false
@@ -126,13 +125,13 @@ func (c *Channel) shouldProbe() bool {
 	return true
 }
 
-// outstanding reports whether it matters that the peer is there.
+// outstanding reports whether anything waits for the peer.
 func (c *Channel) outstanding() bool {
 	return c.receives.n > 0 || c.requests.n > 0 || c.watched || c.pending.outstanding()
 }
 
-// probe asks the peer's device on each rail whether it is there. It takes no
-// receive and needs no key; if it fails, that is the end of the channel.
+// probe posts a write of length 0 on each rail. It consumes no receive and needs no rkey.
+// The peer's device acknowledges it; if it fails, the shell leaves the channel.
 func (c *Channel) probe() {
 	for i := range c.rails[:c.cfg.Rails] {
 		c.rails[i].probing = true
@@ -140,7 +139,7 @@ func (c *Channel) probe() {
 	}
 }
 
-// sendQueries asks about receives that were not answered for long.
+// sendQueries sends QUERY for receives that have waited for queryAfter.
 func (c *Channel) sendQueries(now time.Time) bool {
 	for {
 		r := c.receives.first(listRequested)

@@ -136,14 +136,14 @@ func TestQueryAfterLongSilence(t *testing.T) {
 	l.clean()
 }
 
-// TestQueryOfLostRequestClosesTheChannel: the sender knows nothing of it.
+// TestQueryOfLostRequestClosesTheChannel: the responder does not know it.
 func TestQueryOfLostRequestClosesTheChannel(t *testing.T) {
 	l := newLink(t)
 	l.open(1)
 	r := l.ends[1].ch.requestsByID[1]
 	l.ends[1].ch.forget(r) // lost
 	l.wait(31 * time.Second)
-	if why := l.ends[0].closed(); !strings.Contains(why, "knows nothing of receive 0000000000000001") {
+	if why := l.ends[0].closed(); !strings.Contains(why, "UNKNOWN for receive 0000000000000001, which is outstanding") {
 		t.Errorf("closed: %q", why)
 	}
 }
@@ -162,7 +162,7 @@ func TestQueryWithoutReplyClosesTheChannel(t *testing.T) {
 			}
 		}
 	}
-	if why := l.ends[0].closed(); !strings.Contains(why, "has not said within 10s whether it knows") {
+	if why := l.ends[0].closed(); !strings.Contains(why, "has not answered QUERY for receive 0000000000000001 within 10s") {
 		t.Errorf("closed: %q", why)
 	}
 }
@@ -302,7 +302,7 @@ func TestQuarantineIsBounded(t *testing.T) {
 	}
 	l.now = l.now.Add(time.Millisecond)
 	l.run()
-	if why := l.ends[0].closed(); !strings.Contains(why, "receive 0000000000000002, which was cancelled") {
+	if why := l.ends[0].closed(); !strings.Contains(why, "has not confirmed the cancel of receive 0000000000000002") {
 		t.Errorf("closed: %q", why)
 	}
 	if n := len(l.ends[0].freed); n != 1 {
@@ -375,7 +375,7 @@ func TestCancelledReceiveWithoutDestination(t *testing.T) {
 		t.Fatalf("closed: %s", why)
 	}
 	l.wait(time.Second)
-	if why := l.ends[0].closed(); !strings.Contains(why, "receive 0000000000000001, which was cancelled") {
+	if why := l.ends[0].closed(); !strings.Contains(why, "has not confirmed the cancel of receive 0000000000000001") {
 		t.Errorf("closed: %q", why)
 	}
 }
@@ -537,7 +537,7 @@ func TestPeerThatNeverSaysWhereAContentGoes(t *testing.T) {
 		t.Fatalf("closed after %v: %s", l.now.Sub(met), why)
 	}
 	l.wait(time.Millisecond)
-	if why := l.ends[1].closed(); !strings.Contains(why, "has not said within 40s where the content of receive 0000000000000001 goes") {
+	if why := l.ends[1].closed(); !strings.Contains(why, "has not sent the destination of receive 0000000000000001 within 40s") {
 		t.Errorf("closed after %v: %q", l.now.Sub(met), why)
 	}
 }

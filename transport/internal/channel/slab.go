@@ -1,12 +1,12 @@
 package channel
 
-// ref names a record of a slab. Records are named by numbers and not by pointers,
-// so that a channel can be copied, and so that they are reused without allocation.
+// ref is the index of a record in a slab. Records have indexes and not pointers, so that a
+// channel can be copied (Clone) and records are reused without allocation.
 type ref int32
 
 const none ref = -1
 
-// node is what a record has to be in one list of its slab.
+// node is embedded in a record. It links the record into one list of its slab.
 type node struct {
 	prev, next ref
 	list       listID
@@ -14,11 +14,11 @@ type node struct {
 
 func (n *node) links() *node { return n }
 
-// listID names a list of a slab. What the lists are say the slab's records.
+// listID identifies a list of a slab. The lists are declared next to the record type.
 type listID uint8
 
 const (
-	noList   listID = 0 // taken, and in no list
+	noList   listID = 0 // in use, and in no list
 	freeList listID = 255
 )
 
@@ -33,13 +33,13 @@ type slab[T any, P interface {
 	links() *node
 }] struct {
 	items []T
-	free  ref    // first of those that are not taken
-	n     int    // taken
+	free  ref    // first record that is not in use
+	n     int    // records in use
 	lists []list // by listID
-	looks int    // at records: what an event costs, for tests
+	looks int    // accesses to records: the cost of an event, for tests
 }
 
-// newSlab is an empty slab with the lists up to last.
+// newSlab returns an empty slab with the lists up to last.
 func newSlab[T any, P interface {
 	*T
 	links() *node
@@ -51,13 +51,13 @@ func newSlab[T any, P interface {
 	return s
 }
 
-// at is the record; good until the next add.
+// at returns a record. The pointer is valid until the next add.
 func (s *slab[T, P]) at(r ref) P {
 	s.looks++
 	return P(&s.items[r])
 }
 
-// add takes a record, in no list. It is as its last user left it.
+// add returns an unused record, in no list. The caller resets its contents.
 func (s *slab[T, P]) add() ref {
 	r := s.free
 	if r == none {
@@ -71,7 +71,7 @@ func (s *slab[T, P]) add() ref {
 	return r
 }
 
-// remove gives a record back.
+// remove frees a record.
 func (s *slab[T, P]) remove(r ref) {
 	s.unlink(r)
 	*s.at(r).links() = node{prev: none, next: s.free, list: freeList}
@@ -79,7 +79,7 @@ func (s *slab[T, P]) remove(r ref) {
 	s.n--
 }
 
-// move takes a record to the end of a list, or out of any.
+// move moves a record to the end of a list, or out of its list with noList.
 func (s *slab[T, P]) move(r ref, to listID) {
 	s.unlink(r)
 	if to == noList {
@@ -116,10 +116,10 @@ func (s *slab[T, P]) unlink(r ref) {
 	*n = node{prev: none, next: none}
 }
 
-// first is the oldest record of a list; none when it is empty.
+// first returns the oldest record of a list, none when it is empty.
 func (s *slab[T, P]) first(l listID) ref { return s.lists[l].first }
 
-// each calls f with every record that is taken. f may remove it.
+// each calls f with every record in use. f may remove it.
 func (s *slab[T, P]) each(f func(ref, P)) {
 	for i := range s.items {
 		s.looks++

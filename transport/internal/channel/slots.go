@@ -2,14 +2,14 @@ package channel
 
 import "github.com/tryst-rdma/tryst/transport/internal/wire"
 
-// slots are the numbers by which the peer tells with its last write which receive
-// it was. One is taken when an address is given out, and free when the transfer
-// has ended on the wire. Its generation counts its uses, so that a write that
-// comes late is told from one of the next user.
+// slots are the numbers in immediate data that identify a receive (PROTOCOL.md section
+// 8.5). One is taken when its destination is sent, and freed when no write for it can
+// arrive any more. The generation counts the uses of a slot: a late write with an old
+// generation is detected.
 type slots struct {
 	of   []slot
 	free queue[uint32]
-	most int // of them
+	most int // slots
 }
 
 type slot struct {
@@ -17,7 +17,7 @@ type slot struct {
 	receive    ref // none when the slot is free
 }
 
-// take gives r a slot. ok is false when all are taken.
+// take assigns a slot to r. ok is false when all are taken.
 func (s *slots) take(r ref) (imm wire.Imm, ok bool) {
 	if s.free.n == 0 {
 		if len(s.of) == s.most {
@@ -33,7 +33,7 @@ func (s *slots) take(r ref) (imm wire.Imm, ok bool) {
 	return wire.NewImm(n, at.generation), true
 }
 
-// find is the receive that imm is for; none when it fits no open slot.
+// find returns the receive that has the slot of imm, none when imm matches no open slot.
 func (s *slots) find(imm wire.Imm) ref {
 	n := imm.Slot()
 	if int(n) >= len(s.of) || s.of[n].generation != imm.Generation() {

@@ -6,12 +6,12 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// A content that does not lie in registered memory is staged: copied into memory that a
-// device can read. The shell takes that memory when the destination of the content is
-// known and not before, so that a peer which never says where a content goes holds none.
+// A content outside registered memory is staged: copied into registered memory. The shell
+// allocates that memory only when the destination is known, so that a peer that never
+// sends one does not occupy any.
 
-// begin is called when the destination of a content is known: it is staged, where that
-// is needed, and written.
+// startContent is called when the destination of a content is known. It stages the content
+// if necessary, and starts its writes.
 func (c *Channel) startContent(r ref) {
 	a := c.requests.at(r)
 	c.requests.move(r, noList)
@@ -23,7 +23,7 @@ func (c *Channel) startContent(r ref) {
 	c.act(Action{Kind: ActStage, ID: a.id, Attempt: a.attempt, Source: a.source})
 }
 
-// staging is the request whose content ActStage wanted; none when it has ended meanwhile.
+// findStaging returns the request of an ActStage, none when it has ended meanwhile.
 func (c *Channel) findStaging(id uint64, attempt uint32) ref {
 	r, ok := c.requestsByID[id]
 	if !ok || c.requests.at(r).attempt != attempt || c.requests.at(r).state != requestStaging || c.state >= Leaving {
@@ -32,8 +32,7 @@ func (c *Channel) findStaging(id uint64, attempt uint32) ref {
 	return r
 }
 
-// Staged is the event that a content lies in registered memory, as ActStage wanted: it
-// is written from src.
+// Staged answers ActStage: src is a copy of the content in registered memory.
 func (c *Channel) Staged(_ time.Time, id uint64, attempt uint32, src Source) {
 	r := c.findStaging(id, attempt)
 	if r == none {
@@ -46,8 +45,8 @@ func (c *Channel) Staged(_ time.Time, id uint64, attempt uint32, src Source) {
 	c.startWrites(r)
 }
 
-// NotStaged is the event that there is no registered memory for a content, as ActStage
-// wanted, because of err: it goes over another wire.
+// NotStaged answers ActStage when there is no registered memory for the content, for the
+// reason err: the requester repeats the request over gRPC.
 func (c *Channel) NotStaged(now time.Time, id uint64, attempt uint32, err *status.Error) {
 	if r := c.findStaging(id, attempt); r != none {
 		c.Fail(now, id, attempt, err)

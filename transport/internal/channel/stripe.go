@@ -2,36 +2,37 @@ package channel
 
 import "math/bits"
 
-// A content goes in shares over some of the rails: one after the other from that which
-// the asker chose, and after the last rail the first. Both sides compute this
-// (PROTOCOL.md section 8.5): the asker waits for the last of each share.
+// A content is written in shares over consecutive rails, beginning with the rail that the
+// requester chose; rail 0 follows the last rail. Both sides compute the shares (PROTOCOL.md
+// section 8.5): the requester waits for the last write of each.
 
-// Stripes is in how many shares a content of size bytes is written, each over a rail of
-// its own.
+// Stripes returns the number of shares of a content of size bytes. Each share goes over
+// another rail.
 func (c *Channel) Stripes(size uint64) int {
 	return int(min(max(size/c.stripe, 1), uint64(c.cfg.Rails))) //nolint:gosec // at most wire.MaxRails
 }
 
-// RailOf is the rail that carries a share of a content whose first share is on first.
+// RailOf returns the rail of a share. first is the rail of the first share.
 func (c *Channel) RailOf(first uint8, share int) int { return (int(first) + share) % c.cfg.Rails }
 
-// shareOf is the share that a rail carries, if there are so many.
+// shareOf returns the number of the share that a rail carries. The content has such a
+// share only if the number is less than Stripes.
 func (c *Channel) shareOf(first uint8, rail int) int {
 	return (rail - int(first) + c.cfg.Rails) % c.cfg.Rails
 }
 
-// expects reports whether the last of a receive's content, whose destination the peer
-// knows, is still to come on a rail.
+// expects reports whether the last write of a share, or the message that replaces it, has
+// still to arrive on a rail. The destination of x has been sent.
 func (c *Channel) expects(x *receive, rail int) bool {
 	return c.shareOf(x.dest.First, rail) < c.Stripes(x.value.Size) && x.railsDone&(1<<rail) == 0
 }
 
-// complete reports whether the last has come of every share of a receive.
+// complete reports whether every share of a receive has ended.
 func (c *Channel) complete(x *receive) bool {
 	return bits.OnesCount8(x.railsDone) == c.Stripes(x.value.Size)
 }
 
-// stripe is the part of a content that is one of its n shares.
+// stripe returns the range of bytes of a share, from 0, of the n shares of a content.
 func stripe(size uint64, n, share int) (from, to uint64) {
 	each := (size + uint64(n) - 1) / uint64(n) //nolint:gosec // not negative
 	each = (each + pageSize - 1) / pageSize * pageSize

@@ -135,7 +135,7 @@ func TestLastWriteOnAnotherRail(t *testing.T) {
 		l.receive(2, "k")
 		l.run()
 		l.ends[0].ch.Imm(l.now, rail, uint32(wire.NewImm(0, 2)))
-		if err := l.ends[0].ch.err; err == nil || !strings.Contains(err.Error(), "carries none of it") {
+		if err := l.ends[0].ch.err; err == nil || !strings.Contains(err.Error(), "carries no share") {
 			t.Errorf("rail %d: %v", rail, err)
 		}
 	}
