@@ -7,36 +7,34 @@ import (
 	"github.com/tryst-rdma/tryst/transport/internal/wire"
 )
 
-// say is what the peer has to know beside requests and answers: which answers have
-// arrived, and which receives are not wanted any more. Ids are counted from the
-// channel's beginning; each list has been said up to one count and taken up to
-// another (ARCHITECTURE.md section 6d).
+// pendingIDs are the ids to report to the peer: acks, for responses that have arrived, and
+// cancels. Ids are counted from the beginning of the channel. Each list has been sent up to
+// one count, and taken by the peer up to another (ARCHITECTURE.md section 6d).
 type pendingIDs struct {
 	acks, cancels idQueue
-	unconfirmed   queue[idMessage] // messages that carried ids and have not been told as taken
-	flushBy       time.Time        // when they are said alone; zero when there are none
+	unconfirmed   queue[idMessage] // messages that carried ids and that the peer's counts have not confirmed
+	flushBy       time.Time        // when acks are sent in ACK at the latest; zero when there are none
 }
 
 type idQueue struct {
-	ids    queue[uint64] // not said yet
-	sent   Mark          // how many were said
-	taken  Mark          // how many of these the peer has taken
-	wanted Mark          // up to which somebody waits for that
+	ids    queue[uint64] // not sent yet
+	sent   Mark          // number of ids sent
+	taken  Mark          // number of these that the peer has taken
+	wanted Mark          // the shell waits until taken has reached it
 }
 
-// given is the mark of the last id that is known.
+// end is the mark of the last id.
 func (s *idQueue) end() Mark { return s.sent + Mark(s.ids.n) } //nolint:gosec // not negative
 
-// saying is a message that carried ids.
+// idMessage is a message that carried ids.
 type idMessage struct {
-	sent uint32 // the count of rail 0 with it
+	sent uint32 // rail.sent of rail 0 after it
 	upTo Marks
 }
 
-// Finish is the event that the answers to ids have arrived and may be let go by the
-// peer, and that no request came for them to ride on (Receive.Finished): they are said
-// at once. ActTaken with the mark tells that the peer took them; if the channel goes
-// before, they are to be said again on another wire.
+// Ack is the event that ids are acknowledged without a request that could carry them
+// (Receive.Acks). They are sent at once. ActTaken with the mark confirms that the peer has
+// taken them. If the channel ends before, the shell acknowledges them again elsewhere.
 func (c *Channel) Ack(now time.Time, ids []uint64) Mark {
 	c.addAcks(now, ids)
 	f := &c.pending.acks
@@ -44,7 +42,7 @@ func (c *Channel) Ack(now time.Time, ids []uint64) Mark {
 	return f.wanted
 }
 
-// finish has ids said with the next message, or alone when the time has come.
+// addAcks queues ids for the next message, or for ACK at the given time.
 func (c *Channel) addAcks(by time.Time, ids []uint64) {
 	s := &c.pending
 	if len(ids) > 0 && (s.flushBy.IsZero() || s.flushBy.After(by)) {
@@ -55,9 +53,9 @@ func (c *Channel) addAcks(by time.Time, ids []uint64) {
 	}
 }
 
-// SendCancels is the event that ids are not wanted any more, whichever wire they
-// were asked on. They are said at once. The mark is as in Finish. A receive among
-// them that has not ended on this channel ends, with OutcomeError.
+// SendCancels is the event that ids are no longer wanted, whichever connection they were
+// requested on. They are sent at once. The mark is as in Ack. A receive among them that has
+// not ended on this channel ends with OutcomeError.
 func (c *Channel) SendCancels(now time.Time, ids []uint64) Mark {
 	s := &c.pending.cancels
 	for _, id := range ids {
@@ -73,38 +71,38 @@ func (c *Channel) SendCancels(now time.Time, ids []uint64) Mark {
 	return s.wanted
 }
 
-// ride takes finished ids off the list for a message that has room for so many.
-// tell says that somebody waits for them to be taken.
-func (c *Channel) takeAcks(room, most int) (ids wire.IDs, tell bool) {
+// takeAcks takes acks from the list: as many as room, but at most most. wantCounts
+// reports whether the shell waits for one of them to be taken.
+func (c *Channel) takeAcks(room, most int) (ids wire.IDs, wantCounts bool) {
 	s := &c.pending
 	n := max(0, min(room, most, s.acks.ids.n))
-	c.ackBuf, tell = s.acks.take(c.ackBuf[:0], n)
+	c.ackBuf, wantCounts = s.acks.take(c.ackBuf[:0], n)
 	if s.acks.ids.n == 0 {
 		s.flushBy = time.Time{}
 	}
-	return c.ackBuf, tell
+	return c.ackBuf, wantCounts
 }
 
-// take moves n ids from the list to b.
+// take moves n ids from the list to b. The second result is as in takeAcks.
 func (s *idQueue) take(b wire.IDs, n int) (wire.IDs, bool) {
-	tell := n > 0 && s.sent < s.wanted
+	wantCounts := n > 0 && s.sent < s.wanted
 	for range n {
 		b = b.Append(s.ids.pop())
 	}
 	s.sent += Mark(n) //nolint:gosec // not negative
-	return b, tell
+	return b, wantCounts
 }
 
-// posted notes that a message has been posted, the sent-th on rail 0.
+// notePosted notes that a message has been posted on rail 0. sent is the count with it.
 func (s *pendingIDs) notePosted(sent uint32) {
 	upTo := Marks{s.acks.sent, s.cancels.sent}
 	if s.unconfirmed.n > 0 && s.unconfirmed.at(s.unconfirmed.n-1).upTo == upTo || s.unconfirmed.n == 0 && upTo == (Marks{s.acks.taken, s.cancels.taken}) {
-		return // it carried none
+		return // the message carried no ids
 	}
 	s.unconfirmed.push(idMessage{sent, upTo})
 }
 
-// taken looks which of what was said the peer has taken.
+// confirmIDs updates which ids the peer has taken, by its counts.
 func (c *Channel) confirmIDs() {
 	s := &c.pending
 	before := Marks{s.acks.taken, s.cancels.taken}
@@ -118,8 +116,7 @@ func (c *Channel) confirmIDs() {
 	}
 }
 
-// unsaid reports whether something is to be said, or somebody waits to know that it
-// was taken.
+// outstanding reports whether ids are to be sent, or the shell waits for ids to be taken.
 func (s *pendingIDs) outstanding() bool {
 	return s.acks.ids.n+s.cancels.ids.n > 0 || s.acks.taken < s.acks.wanted || s.cancels.taken < s.cancels.wanted
 }
