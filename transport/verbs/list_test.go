@@ -48,16 +48,16 @@ var conformance = []proof{
 		here + " TestSuiteRequired/Size/ChangingUnderOneKey", here + " TestShapeThatChangesEveryStep", "transport/internal/channel TestV7ValueShrinksAndGrows",
 	}},
 	{8, "0 to 254 dimensions", []string{here + " TestSuiteRequired/Content/Dimensions", "transport/internal/wire TestV8Dims0To254"}},
-	{9, "a key of more than 512 bytes", []string{here + " TestV09LongKeys", "transport/internal/channel TestV9LongKeyGoesElsewhere"}},
+	{9, "a key of more than 512 bytes", []string{here + " TestV09LongKeys", "transport/internal/channel TestV9LongKeyFallsBack"}},
 	{10, "another incarnation is Aborted at the receiver", []string{
-		here + " TestV10OtherIncarnation", "transport/internal/channel TestV10IncarnationIsTold", here + " TestSuite/Peer/OtherIncarnation",
+		here + " TestV10OtherIncarnation", "transport/internal/channel TestV10RequestNamesTheIncarnation", here + " TestSuite/Peer/OtherIncarnation",
 	}},
 	{11, "a step aborted at the sender: its status, and the process lives", []string{
 		here + " TestV11StepAbortedAtTheSender", "transport/internal/channel TestV11StepAbortedAtTheSender", here + " TestSuiteRequired/Abort/AtTheSenderInMidTransfer",
 	}},
 	{12, "cancelled or aborted by the receiver, with a late write", []string{
 		here + " TestV12CancelWhileWritesLand", here + " TestCancelOfMoreThanMayBeInQuarantine",
-		"transport/internal/channel TestV12DestinationIsHeldUntilTheSenderSaysSo", here + " TestSuiteRequired/Abort/AtTheReceiverInMidTransfer",
+		"transport/internal/channel TestV12DestinationIsHeldUntilConfirmed", here + " TestSuiteRequired/Abort/AtTheReceiverInMidTransfer",
 	}},
 	{13, "slot and generation wrap with requests outstanding", []string{
 		here + " TestV13SlotsAndGenerationsWrap", "transport/internal/channel TestV13SlotsAndGenerationsWrap", "transport/internal/channel TestV13StaleImmClosesTheChannel",
@@ -128,7 +128,7 @@ var faults = []proof{
 		"transport/verbs/bootstrap TestNothingInAMessageStopsAProcess", "transport/verbs/bootstrap TestWithMutualTLSTheNameIsTheCertificates", "transport/verbs/bootstrap FuzzRequest",
 	}},
 	{21, "indices that wrap skip what is in use", []string{here + " TestV13SlotsAndGenerationsWrap"}},
-	{22, "a response that goes while others have it", []string{here + " TestSuiteRequired/Cancel/RacingTheValue", "transport/internal/channel TestSimulationSearch", "transport/internal/channel TestPlaceThatComesTooLate"}},
+	{22, "a response that goes while others have it", []string{here + " TestSuiteRequired/Cancel/RacingTheValue", "transport/internal/channel TestSimulationSearch", "transport/internal/channel TestPlaceTooLate"}},
 	{23, "the cache of meta-data is bounded, its entries copies", []string{"transport/internal/channel TestMetasAreBounded", here + " TestV26TwoStepsWithTwoShapesForOneKey"}},
 	{24, "a text is cut before it is written", []string{"transport/internal/channel TestV22LongErrorTextIsCut", here + " TestSuiteRequired/Abort/LongTextArrivesCut"}},
 	{25, "there are tests", []string{here + " TestSuite", here + " TestSuiteRequired", here + " TestRxeSuite"}},

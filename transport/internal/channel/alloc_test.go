@@ -9,7 +9,7 @@ import (
 )
 
 // carry is a link without memory of what happened.
-type carry struct {
+type allocLink struct {
 	ends  [2]*Channel
 	now   time.Time
 	value wire.Value
@@ -18,14 +18,14 @@ type carry struct {
 	buf   [2][]byte
 }
 
-func newCarry(t testing.TB, size int64) *carry {
+func newAllocLink(t testing.TB, size int64) *allocLink {
 	l := newLink(t)
-	c := &carry{ends: [2]*Channel{l.ends[0].ch, l.ends[1].ch}, now: l.now, value: valueOf(size), early: Dest{Handle: 1}}
+	c := &allocLink{ends: [2]*Channel{l.ends[0].ch, l.ends[1].ch}, now: l.now, value: valueOf(size), early: Dest{Handle: 1}}
 	c.buf[0], c.buf[1] = make([]byte, 0, 12<<10), make([]byte, 0, 12<<10)
 	return c
 }
 
-func (c *carry) run() {
+func (c *allocLink) run() {
 	for busy := true; busy; {
 		busy = false
 		for i, ch := range c.ends {
@@ -58,7 +58,7 @@ func (c *carry) run() {
 	}
 }
 
-func (c *carry) receive(id uint64, riders []uint64) {
+func (c *allocLink) receive(id uint64, riders []uint64) {
 	r := Receive{ID: id, Attempt: 1, Responder: 2, Key: "k", Acks: riders}
 	if v, ok := c.ends[0].CachedMeta(r.Key); ok {
 		r.Early, r.Value = &c.early, v
@@ -70,7 +70,7 @@ func (c *carry) receive(id uint64, riders []uint64) {
 // TestSteadyStateAllocatesNothing: neither side, whether small or large.
 func TestSteadyStateAllocatesNothing(t *testing.T) {
 	for name, size := range map[string]int64{"8 bytes": 8, "8 KiB": 8 << 10, "1 MiB": 1 << 20} {
-		c := newCarry(t, size)
+		c := newAllocLink(t, size)
 		id := uint64(0)
 		riders := make([]uint64, 1)
 		one := func() {
@@ -97,7 +97,7 @@ func BenchmarkReceive(b *testing.B) {
 		size int64
 	}{{"8B", 8}, {"1MiB", 1 << 20}, {"16MiB", 16 << 20}} {
 		b.Run(bench.name, func(b *testing.B) {
-			c := newCarry(b, bench.size)
+			c := newAllocLink(b, bench.size)
 			b.ReportAllocs()
 			id := uint64(0)
 			riders := make([]uint64, 1)

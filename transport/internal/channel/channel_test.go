@@ -16,7 +16,7 @@ import (
 
 func TestSmallTakesOneRoundTrip(t *testing.T) {
 	l := newLink(t)
-	l.sends(100)
+	l.respondWith(100)
 	l.receive(1, "k")
 	l.run()
 	l.expect(">REQUEST", "<EAGER")
@@ -28,7 +28,7 @@ func TestSmallTakesOneRoundTrip(t *testing.T) {
 
 func TestV2MetaOnlyAtFirstAndOnChange(t *testing.T) {
 	l := newLink(t)
-	l.sends(64<<10, 64<<10, 64<<10, 32<<10, 32<<10)
+	l.respondWith(64<<10, 64<<10, 64<<10, 32<<10, 32<<10)
 	for i, want := range [][]string{
 		{">REQUEST", "<META", ">REREQUEST", "<IMM 65536"},
 		{">REQUEST", "<IMM 65536"},
@@ -50,7 +50,7 @@ func TestV2MetaOnlyAtFirstAndOnChange(t *testing.T) {
 // a large tensor, each of which tells that the one before has finished.
 func TestV3SteadyStateIsOneRequestAndItsWrites(t *testing.T) {
 	l := newLink(t)
-	l.sends(200 << 10)
+	l.respondWith(200 << 10)
 	l.receive(1, "k")
 	l.run()
 	l.trace = nil
@@ -79,7 +79,7 @@ func TestV3SteadyStateIsOneRequestAndItsWrites(t *testing.T) {
 
 func TestV4DeadValue(t *testing.T) {
 	l := newLink(t)
-	l.sends(64<<10, -1, 64<<10)
+	l.respondWith(64<<10, -1, 64<<10)
 	for i := range 3 {
 		l.receive(uint64(i)+1, "k")
 		l.run()
@@ -93,7 +93,7 @@ func TestV4DeadValue(t *testing.T) {
 
 func TestV5EmptyTensorNeedsNoMemory(t *testing.T) {
 	l := newLink(t, func(c *Config) { c.Eager = 0 })
-	l.ends[1].answer = func(Request) Response {
+	l.ends[1].respond = func(Request) Response {
 		return Response{Value: wire.Value{DType: tensor.Float32, Dims: wire.AppendDims(nil, 3, 0, 7)}}
 	}
 	l.receive(1, "k")
@@ -109,7 +109,7 @@ func TestV6StringsGoAsProto(t *testing.T) {
 	l := newLink(t)
 	for i, size := range []uint64{0, 5, 70_000, 70_000} {
 		v := wire.Value{DType: tensor.String, Proto: true, Size: size, Dims: wire.AppendDims(nil, 2)}
-		l.ends[1].answer = func(Request) Response { return Response{Value: v, Source: Source{Handle: 1}} }
+		l.ends[1].respond = func(Request) Response { return Response{Value: v, Source: Source{Handle: 1}} }
 		l.receive(uint64(i)+1, "k")
 		l.run()
 		if a := l.last(); !a.Value.Same(&v) {
@@ -125,7 +125,7 @@ func TestV6StringsGoAsProto(t *testing.T) {
 func TestV7ValueShrinksAndGrows(t *testing.T) {
 	l := newLink(t)
 	sizes := []int64{64 << 10, 100, 16 << 10, 1 << 20, 8 << 10, 8<<10 + 1}
-	l.sends(sizes...)
+	l.respondWith(sizes...)
 	for i, size := range sizes {
 		l.receive(uint64(i)+1, "k")
 		l.run()
@@ -136,9 +136,9 @@ func TestV7ValueShrinksAndGrows(t *testing.T) {
 	l.clean()
 }
 
-func TestV9LongKeyGoesElsewhere(t *testing.T) {
+func TestV9LongKeyFallsBack(t *testing.T) {
 	l := newLink(t, func(c *Config) { c.Message, c.PeerMessage = wire.MinMessage, wire.MinMessage })
-	l.sends(100)
+	l.respondWith(100)
 	l.receive(1, strings.Repeat("k", 3000))
 	l.run()
 	l.expect(">REQUEST", "<EAGER")
@@ -154,7 +154,7 @@ func TestV9LongKeyGoesElsewhere(t *testing.T) {
 // TestKeyTooLongForARequest: its length has two bytes, whatever a message holds.
 func TestKeyTooLongForARequest(t *testing.T) {
 	l := newLink(t, func(c *Config) { c.Message, c.PeerMessage = MaxMessage, MaxMessage })
-	l.sends(100)
+	l.respondWith(100)
 	l.receive(1, strings.Repeat("k", wire.MaxKey))
 	l.receive(2, strings.Repeat("k", wire.MaxKey+1))
 	l.run()
@@ -174,7 +174,7 @@ func TestLongKeyAndLargeShape(t *testing.T) {
 	}
 	dims[0] = 64 << 10
 	v := wire.Value{DType: tensor.Uint8, Size: 64 << 10, Dims: wire.AppendDims(nil, dims...)}
-	l.ends[1].answer = func(Request) Response { return Response{Value: v, Source: Source{Handle: 1}} }
+	l.ends[1].respond = func(Request) Response { return Response{Value: v, Source: Source{Handle: 1}} }
 	for id := range uint64(2) {
 		l.receive(id+1, strings.Repeat("k", 3000))
 		l.run()
@@ -183,10 +183,10 @@ func TestLongKeyAndLargeShape(t *testing.T) {
 	l.clean()
 }
 
-// TestV10IncarnationIsTold: the shell can refuse a request for another process.
-func TestV10IncarnationIsTold(t *testing.T) {
+// TestV10RequestNamesTheIncarnation: the shell can refuse a request for another process.
+func TestV10RequestNamesTheIncarnation(t *testing.T) {
 	l := newLink(t)
-	l.ends[1].answer = func(a Request) Response {
+	l.ends[1].respond = func(a Request) Response {
 		if a.Responder != 99 || a.Left != 2 || a.Step != -1 || string(a.Key) != "k" || a.Attempt != 4 {
 			t.Errorf("asked %+v", a)
 		}
@@ -207,26 +207,26 @@ func TestV10IncarnationIsTold(t *testing.T) {
 // TestV11StepAbortedAtTheSender: an error, and the channel lives.
 func TestV11StepAbortedAtTheSender(t *testing.T) {
 	l := newLink(t)
-	l.ends[1].answer = func(Request) Response { return Response{Err: status.New(status.Aborted, "Cleanup 1")} }
+	l.ends[1].respond = func(Request) Response { return Response{Err: status.New(status.Aborted, "Cleanup 1")} }
 	l.receive(1, "k")
 	l.run()
 	l.expect(">REQUEST", "<ERROR")
 	if a := l.last(); status.CodeOf(a.Err) != status.Aborted {
 		t.Errorf("ended with %v", a.Err)
 	}
-	l.sends(10)
+	l.respondWith(10)
 	l.receive(2, "k")
 	l.run()
 	l.expect(">REQUEST", "<EAGER")
 	l.clean()
 }
 
-// TestV12DestinationIsHeldUntilTheSenderSaysSo: cancelled while writes are landing.
-func TestV12DestinationIsHeldUntilTheSenderSaysSo(t *testing.T) {
+// TestV12DestinationIsHeldUntilConfirmed: cancelled while writes are landing.
+func TestV12DestinationIsHeldUntilConfirmed(t *testing.T) {
 	for _, rails := range []int{1, 2} {
 		t.Run(fmt.Sprint(rails, " rails"), func(t *testing.T) {
 			l := newLink(t, func(c *Config) { c.Rails = rails })
-			l.sends(4 << 20)
+			l.respondWith(4 << 20)
 			l.ends[1].hold = true // the first writes are under way
 			l.receive(1, "k")
 			l.run()
@@ -271,7 +271,7 @@ func TestV12DestinationIsHeldUntilTheSenderSaysSo(t *testing.T) {
 // over each rail, and the destination is free when the last has come.
 func TestErrorBehindWrites(t *testing.T) {
 	l := newLink(t, func(c *Config) { c.Rails = 3 })
-	l.sends(4 << 20)
+	l.respondWith(4 << 20)
 	l.ends[1].hold = true
 	l.receive(1, "k")
 	l.run()
@@ -296,10 +296,10 @@ func TestErrorBehindWrites(t *testing.T) {
 	l.clean()
 }
 
-// TestSenderWithoutMemory sends the asker to another wire.
-func TestSenderWithoutMemory(t *testing.T) {
+// TestResponderWithoutMemory sends the asker to another wire.
+func TestResponderWithoutMemory(t *testing.T) {
 	l := newLink(t)
-	l.ends[1].answer = func(Request) Response {
+	l.ends[1].respond = func(Request) Response {
 		return Response{Err: status.New(status.ResourceExhausted, "no registered memory"), Fallback: true}
 	}
 	l.receive(1, "k")
@@ -351,7 +351,7 @@ func appendList(kind wire.Kind, h wire.Header, ids wire.IDs) []byte {
 // while other receives are under way all the time.
 func TestV13SlotsAndGenerationsWrap(t *testing.T) {
 	l := newLink(t)
-	l.sends(64 << 10)
+	l.respondWith(64 << 10)
 	l.receive(1, "k")
 	l.run()
 	// Two that have their address told and whose contents do not come.
@@ -371,8 +371,8 @@ func TestV13SlotsAndGenerationsWrap(t *testing.T) {
 	if n := len(l.ends[0].ch.slots.of); n > 4 {
 		t.Errorf("%d slots were used for 3 receives at once", n)
 	}
-	for _, a := range l.ends[1].asked[1:3] {
-		l.ends[1].ch.Respond(l.now, a.ID, a.Attempt, l.ends[1].answer(a))
+	for _, a := range l.ends[1].requests[1:3] {
+		l.ends[1].ch.Respond(l.now, a.ID, a.Attempt, l.ends[1].respond(a))
 		l.run()
 		if e := l.last(); e.ID != a.ID || e.Outcome != OutcomeWritten {
 			t.Errorf("receive %x ended with %v, want receive %x", e.ID, e.Outcome, a.ID)
@@ -384,7 +384,7 @@ func TestV13SlotsAndGenerationsWrap(t *testing.T) {
 // TestV13StaleImmClosesTheChannel: a write for an earlier use of a slot.
 func TestV13StaleImmClosesTheChannel(t *testing.T) {
 	l := newLink(t)
-	l.sends(64 << 10)
+	l.respondWith(64 << 10)
 	l.receive(1, "k")
 	l.run()
 	l.manual = true
@@ -407,7 +407,7 @@ func TestV14MoreRequestsThanTheWindow(t *testing.T) {
 		l.receive(id+1, fmt.Sprint("k", id))
 	}
 	l.run()
-	asked := l.ends[1].asked
+	asked := l.ends[1].requests
 	if len(asked) != n {
 		t.Fatalf("%d of %d were asked", len(asked), n)
 	}
@@ -433,8 +433,8 @@ func TestMoreReceivesThanMayWait(t *testing.T) {
 		l.receive(id+1, "k")
 	}
 	l.run()
-	if len(l.ends[0].ended) != 2 || len(l.ends[1].asked) != 2 {
-		t.Fatalf("%d ended, %d asked", len(l.ends[0].ended), len(l.ends[1].asked))
+	if len(l.ends[0].ended) != 2 || len(l.ends[1].requests) != 2 {
+		t.Fatalf("%d ended, %d asked", len(l.ends[0].ended), len(l.ends[1].requests))
 	}
 	for i, id := range []uint64{4, 3} { // here, then at the peer
 		if a := l.ends[0].ended[i]; a.ID != id || status.CodeOf(a.Err) != status.ResourceExhausted {
@@ -443,9 +443,9 @@ func TestMoreReceivesThanMayWait(t *testing.T) {
 	}
 }
 
-// TestPeerThatAsksAndTakesNoAnswers: of requests, and of questions whether receives are
+// TestPeerThatRequestsAndTakesNoResponses: of requests, and of questions whether receives are
 // known, twice as many wait as there may be receives; then the channel is closed.
-func TestPeerThatAsksAndTakesNoAnswers(t *testing.T) {
+func TestPeerThatRequestsAndTakesNoResponses(t *testing.T) {
 	const most = 4
 	for what, says := range map[string]func(id uint64, h wire.Header) []byte{
 		"it has 4 requests": func(id uint64, h wire.Header) []byte {
@@ -498,11 +498,11 @@ func TestPayloadsFillTheMessage(t *testing.T) {
 // once.
 func TestCancelBeforeRerequestIsPosted(t *testing.T) {
 	l := newLink(t)
-	l.sends(64 << 10)
+	l.respondWith(64 << 10)
 	l.manual = true
 	l.receive(1, "k")
 	l.run()
-	l.ends[1].ch.Respond(l.now, 1, 1, l.ends[1].answer(Request{}))
+	l.ends[1].ch.Respond(l.now, 1, 1, l.ends[1].respond(Request{}))
 	l.run()
 	l.ends[0].ch.Place(l.now, 1, 1, l.ends[0].dest())
 	if !l.ends[0].ch.Cancel(l.now, 1, 1) {
@@ -519,7 +519,7 @@ func TestCancelBeforeRerequestIsPosted(t *testing.T) {
 // TestV15BreakGivesBackWhatHasNotEnded, and what came before counts.
 func TestV15BreakGivesBackWhatHasNotEnded(t *testing.T) {
 	l := newLink(t)
-	l.sends(1 << 20)
+	l.respondWith(1 << 20)
 	l.ends[1].hold = true
 	l.receive(1, "k")
 	l.run() // writes are under way
@@ -563,11 +563,11 @@ func TestV15BreakGivesBackWhatHasNotEnded(t *testing.T) {
 	l.clean()
 }
 
-// TestWhatCameBeforeTheEndCounts: a last write and ACK that are polled after
+// TestMessagesBeforeTheEndAreProcessed: a last write and ACK that are polled after
 // the channel was left.
-func TestWhatCameBeforeTheEndCounts(t *testing.T) {
+func TestMessagesBeforeTheEndAreProcessed(t *testing.T) {
 	l := newLink(t)
-	l.sends(64 << 10)
+	l.respondWith(64 << 10)
 	l.cut = true
 	l.receive(1, "k")
 	l.cut = false
@@ -595,8 +595,8 @@ func TestWhatCameBeforeTheEndCounts(t *testing.T) {
 	for _, a := range l.ends[1].others {
 		kinds = append(kinds, a.Kind.String())
 	}
-	if got := strings.Join(kinds, " "); got != "detach acked cancelled" || len(l.ends[1].asked) != 2 {
-		t.Errorf("the sender took %s, asked %d", got, len(l.ends[1].asked))
+	if got := strings.Join(kinds, " "); got != "detach acked cancelled" || len(l.ends[1].requests) != 2 {
+		t.Errorf("the sender took %s, asked %d", got, len(l.ends[1].requests))
 	}
 }
 
@@ -606,7 +606,7 @@ func TestV20MessageBeforeOwnReadyIsNotLost(t *testing.T) {
 	if l.ends[1].ch.State() != Up {
 		t.Errorf("side 1 is %v", l.ends[1].ch.State())
 	}
-	l.sends(1)
+	l.respondWith(1)
 	l.receive(1, "k")
 	l.run()
 	l.expect(">REQUEST", "<EAGER")
@@ -616,7 +616,7 @@ func TestV20MessageBeforeOwnReadyIsNotLost(t *testing.T) {
 func TestV21ContentOver4GiB(t *testing.T) {
 	const size = 10<<30 + 7
 	l := newLink(t, func(c *Config) { c.Chunk, c.Outstanding, c.Rails = 1<<30, 2<<30, 3 })
-	l.sends(size)
+	l.respondWith(size)
 	var bytes uint64
 	next := make(map[int]uint64)
 	for i := range 3 {
@@ -646,7 +646,7 @@ func TestV21ContentOver4GiB(t *testing.T) {
 func TestV22LongErrorTextIsCut(t *testing.T) {
 	l := newLink(t, func(c *Config) { c.Message, c.PeerMessage = wire.MinMessage, wire.MinMessage })
 	text := strings.Repeat("ä", 1<<19)
-	l.ends[1].answer = func(Request) Response {
+	l.ends[1].respond = func(Request) Response {
 		return Response{Err: status.New(status.Internal, text).WithPayload("a", make([]byte, 4000)).WithPayload("b", []byte("fits"))}
 	}
 	l.receive(1, "k")
@@ -667,7 +667,7 @@ func TestV22LongErrorTextIsCut(t *testing.T) {
 // TestV26TwoShapesForOneKeyAtOnce: two steps, in turn and together.
 func TestV26TwoShapesForOneKeyAtOnce(t *testing.T) {
 	l := newLink(t)
-	l.ends[1].answer = func(a Request) Response {
+	l.ends[1].respond = func(a Request) Response {
 		return Response{Value: valueOf(64<<10 + a.Step), Source: Source{Handle: a.ID}}
 	}
 	id := uint64(0)
@@ -695,7 +695,7 @@ func TestV26TwoShapesForOneKeyAtOnce(t *testing.T) {
 
 func TestShapeThatChangesEveryStep(t *testing.T) {
 	l := newLink(t)
-	l.ends[1].answer = func(a Request) Response {
+	l.ends[1].respond = func(a Request) Response {
 		return Response{Value: valueOf(int64(64<<10 + a.ID)), Source: Source{Handle: a.ID}}
 	}
 	for id := range uint64(5) {
@@ -708,7 +708,7 @@ func TestShapeThatChangesEveryStep(t *testing.T) {
 
 func TestMetasAreBounded(t *testing.T) {
 	l := newLink(t, func(c *Config) { c.MaxMetas = 10 })
-	l.sends(64 << 10)
+	l.respondWith(64 << 10)
 	for i := range 30 {
 		l.receive(uint64(i)+1, fmt.Sprint("k", i))
 		l.run()
@@ -726,11 +726,11 @@ func TestMetasAreBounded(t *testing.T) {
 
 func TestNoMemoryForDestination(t *testing.T) {
 	l := newLink(t)
-	l.sends(64 << 10)
+	l.respondWith(64 << 10)
 	l.manual = true
 	l.receive(1, "k")
 	l.run()
-	l.ends[1].ch.Respond(l.now, 1, 1, l.ends[1].answer(Request{}))
+	l.ends[1].ch.Respond(l.now, 1, 1, l.ends[1].respond(Request{}))
 	l.run()
 	l.ends[0].ch.NoPlace(l.now, 1, 1)
 	l.run()
@@ -744,13 +744,13 @@ func TestNoMemoryForDestination(t *testing.T) {
 	l.clean()
 }
 
-func TestPlaceThatComesTooLate(t *testing.T) {
+func TestPlaceTooLate(t *testing.T) {
 	l := newLink(t)
-	l.sends(64 << 10)
+	l.respondWith(64 << 10)
 	l.manual = true
 	l.receive(1, "k")
 	l.run()
-	l.ends[1].ch.Respond(l.now, 1, 1, l.ends[1].answer(Request{}))
+	l.ends[1].ch.Respond(l.now, 1, 1, l.ends[1].respond(Request{}))
 	l.run()
 	l.ends[0].ch.Cancel(l.now, 1, 1)
 	l.run()
@@ -760,10 +760,10 @@ func TestPlaceThatComesTooLate(t *testing.T) {
 	l.clean()
 }
 
-// TestSmallIsNotHeldUpByLarge: chunks of several contents take turns.
-func TestSmallIsNotHeldUpByLarge(t *testing.T) {
+// TestSmallIsNotDelayedByLarge: chunks of several contents take turns.
+func TestSmallIsNotDelayedByLarge(t *testing.T) {
 	l := newLink(t, func(c *Config) { c.Outstanding = 128 << 10 })
-	l.sends(10<<20, 64<<10, 10)
+	l.respondWith(10<<20, 64<<10, 10)
 	l.ends[1].hold = true
 	l.receive(1, "a")
 	l.run()
@@ -785,7 +785,7 @@ func TestSmallIsNotHeldUpByLarge(t *testing.T) {
 func TestContentIsStagedWhenItsDestinationIsKnown(t *testing.T) {
 	l := newLink(t)
 	sender := &l.ends[1]
-	sender.answer = func(a Request) Response {
+	sender.respond = func(a Request) Response {
 		return Response{Value: valueOf(64 << 10), Source: Source{Handle: a.ID}, Unregistered: true}
 	}
 	staging := func() (n int) {
@@ -799,7 +799,7 @@ func TestContentIsStagedWhenItsDestinationIsKnown(t *testing.T) {
 	l.manual = true
 	l.receive(1, "k")
 	l.run()
-	sender.ch.Respond(l.now, 1, 1, sender.answer(Request{ID: 1}))
+	sender.ch.Respond(l.now, 1, 1, sender.respond(Request{ID: 1}))
 	l.run()
 	l.expect(">REQUEST", "<META")
 	if n := staging(); n != 0 {
@@ -840,7 +840,7 @@ func TestContentIsStagedWhenItsDestinationIsKnown(t *testing.T) {
 func TestStagedTooLate(t *testing.T) {
 	l := newLink(t)
 	sender := &l.ends[1]
-	sender.answer = func(a Request) Response {
+	sender.respond = func(a Request) Response {
 		return Response{Value: valueOf(64 << 10), Source: Source{Handle: a.ID}, Unregistered: true}
 	}
 	l.receive(1, "k")

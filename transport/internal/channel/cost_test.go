@@ -16,11 +16,11 @@ import (
 // peer, which the test plays, has taken all that was posted but for what fills the window
 // now.
 type busy struct {
-	t    testing.TB
-	c    *Channel
-	now  time.Time
-	sent uint32 // messages and last writes of the machine
-	told uint32 // of these, what the peer has told
+	t         testing.TB
+	c         *Channel
+	now       time.Time
+	sent      uint32 // messages and last writes of the machine
+	confirmed uint32 // of these, what the peer has told
 	// posts are those that are under way, by rail and slot.
 	posts   []Post
 	waiting int
@@ -73,12 +73,12 @@ func newBusy(t testing.TB, n int) *busy {
 		w.settle()
 	}
 	for i := range uint64(n) { // as a sender
-		w.asks(unanswered+i, 0)
-		w.asks(placeless+i, 0)
-		w.asks(answered+i, 0)
-		w.asks(small+i, 16<<10)
-		w.asks(large+i, 1<<20)
-		w.asks(staging+i, 1<<20)
+		w.request(unanswered+i, 0)
+		w.request(placeless+i, 0)
+		w.request(answered+i, 0)
+		w.request(small+i, 16<<10)
+		w.request(large+i, 1<<20)
+		w.request(staging+i, 1<<20)
 		c.Respond(w.now, placeless+i, 1, Response{Value: valueOf(1 << 20), Source: Source{Handle: placeless + i}})
 		c.Respond(w.now, staging+i, 1, Response{Value: valueOf(1 << 20), Source: Source{Handle: staging + i}, Unregistered: true})
 		w.settle()
@@ -108,13 +108,13 @@ func newBusy(t testing.TB, n int) *busy {
 }
 
 func (w *busy) header() wire.Header {
-	w.told = w.sent
-	return wire.Header{Taken: wire.Counts{N: 1, Of: [wire.MaxRails]uint32{w.told}}}
+	w.confirmed = w.sent
+	return wire.Header{Taken: wire.Counts{N: 1, Of: [wire.MaxRails]uint32{w.confirmed}}}
 }
 
 // stale is a header that tells of nothing new.
-func (w *busy) stale() wire.Header {
-	return wire.Header{Taken: wire.Counts{N: 1, Of: [wire.MaxRails]uint32{w.told}}}
+func (w *busy) staleHeader() wire.Header {
+	return wire.Header{Taken: wire.Counts{N: 1, Of: [wire.MaxRails]uint32{w.confirmed}}}
 }
 
 func (w *busy) message(b []byte) {
@@ -131,7 +131,7 @@ func (w *busy) list(kind wire.Kind, ids ...uint64) {
 }
 
 // asks is a request of the peer, with a destination for size bytes unless they are 0.
-func (w *busy) asks(id uint64, size int64) {
+func (w *busy) request(id uint64, size int64) {
 	m := wire.Request{Header: w.header(), ID: id, Requester: 2, Responder: 1, Step: 1, Attempt: 1, Key: []byte("k")}
 	if size > 0 {
 		m.HasDest, m.Value = true, valueOf(size)
@@ -211,14 +211,14 @@ func (w *busy) events() []busyEvent {
 			for _, id := range ids {
 				l = l.Append(id)
 			}
-			send(appendList(kind, w.stale(), l))
+			send(appendList(kind, w.staleHeader(), l))
 		}
 	}
 	credit := func(more uint32) func() {
 		return func() {
-			m := wire.Credit{Header: w.stale()}
+			m := wire.Credit{Header: w.staleHeader()}
 			m.Taken.Of[0] += more
-			w.told += more
+			w.confirmed += more
 			send(m.Append(nil))
 		}
 	}
@@ -251,23 +251,23 @@ func (w *busy) events() []busyEvent {
 		{"NotStaged", func() { c.NotStaged(w.now, staging+mid+1, 1, status.New(status.ResourceExhausted, "no memory")) }},
 		{"CANCEL of a content that is staged", ids(wire.KindCancel, staging+mid+2)},
 		{"REQUEST", func() {
-			m := wire.Request{Header: w.stale(), ID: 77, Requester: 2, Responder: 1, Step: 1, Attempt: 1, Key: []byte("k")}
+			m := wire.Request{Header: w.staleHeader(), ID: 77, Requester: 2, Responder: 1, Step: 1, Attempt: 1, Key: []byte("k")}
 			send(m.Append(nil))
 		}},
 		{"REREQUEST", func() {
-			m := wire.ReRequest{Header: w.stale(), ID: placeless + mid + 1, HasDest: true, Dest: wire.Dest{N: 1}}
+			m := wire.ReRequest{Header: w.staleHeader(), ID: placeless + mid + 1, HasDest: true, Dest: wire.Dest{N: 1}}
 			send(m.Append(nil))
 		}},
 		{"META", func() {
-			m := wire.Meta{Header: w.stale(), ID: asked + mid + 1, Value: valueOf(1 << 20)}
+			m := wire.Meta{Header: w.staleHeader(), ID: asked + mid + 1, Value: valueOf(1 << 20)}
 			send(m.Append(nil))
 		}},
 		{"EAGER", func() {
-			m := wire.Eager{Header: w.stale(), ID: asked + mid + 2, Value: valueOf(1), Content: []byte{1}}
+			m := wire.Eager{Header: w.staleHeader(), ID: asked + mid + 2, Value: valueOf(1), Content: []byte{1}}
 			send(m.Append(nil))
 		}},
 		{"ERROR", func() {
-			m := wire.Error{Header: w.stale(), ID: asked + mid + 3, Code: status.Aborted}
+			m := wire.Error{Header: w.staleHeader(), ID: asked + mid + 3, Code: status.Aborted}
 			send(m.Append(nil))
 		}},
 		{"a Recv", func() { c.Receive(w.now, Receive{ID: 78, Attempt: 1, Responder: 2, Key: "k"}) }},
@@ -290,9 +290,9 @@ func (w *busy) events() []busyEvent {
 	}
 }
 
-// TestEventCostsTheSameHoweverMuchWaits: no event walks over everything that waits. With
+// TestEventCostDoesNotGrow: no event walks over everything that waits. With
 // 80,000 of everything each looks at as much as with 30.
-func TestEventCostsTheSameHoweverMuchWaits(t *testing.T) {
+func TestEventCostDoesNotGrow(t *testing.T) {
 	const few, many = 30, 80_000
 	cost := func(n int) map[string]int {
 		w := newBusy(t, n)

@@ -12,8 +12,8 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// TestCreditGoesAloneWhenHalfTheWindowIsOwed, and only then.
-func TestCreditGoesAloneWhenHalfTheWindowIsOwed(t *testing.T) {
+// TestCreditIsSentWhenHalfTheWindowIsOwed, and only then.
+func TestCreditIsSentWhenHalfTheWindowIsOwed(t *testing.T) {
 	l := newLink(t)
 	l.manual = true
 	for id := range uint64(6) { // with HELLO that is one less than half of 16
@@ -40,8 +40,8 @@ func TestCreditGoesAloneWhenHalfTheWindowIsOwed(t *testing.T) {
 	}
 }
 
-// TestLastCreditsAreCreditsOwn: requests stop two short of the window.
-func TestLastCreditsAreCreditsOwn(t *testing.T) {
+// TestLastCreditsAreReservedForCredit: requests stop two short of the window.
+func TestLastCreditsAreReservedForCredit(t *testing.T) {
 	l := newLink(t)
 	l.cut = true
 	for id := range uint64(30) {
@@ -58,9 +58,9 @@ func TestLastCreditsAreCreditsOwn(t *testing.T) {
 	}
 }
 
-// TestVeryLastCreditTellsOfRail0: what other rails owe may not use it up, or both
+// TestVeryLastCreditReportsRail0: what other rails owe may not use it up, or both
 // sides could be without one when their messages wait.
-func TestVeryLastCreditTellsOfRail0(t *testing.T) {
+func TestVeryLastCreditReportsRail0(t *testing.T) {
 	l := newLink(t, func(c *Config) { c.Rails = 2 })
 	l.cut = true
 	c := l.ends[0].ch
@@ -102,7 +102,7 @@ func TestWindowIsExact(t *testing.T) {
 // TestWriteWithImmTakesACredit, and waits for one.
 func TestWriteWithImmTakesACredit(t *testing.T) {
 	l := newLink(t, func(c *Config) { c.Window, c.PeerWindow = 4, 4 })
-	l.sends(64 << 10)
+	l.respondWith(64 << 10)
 	for id := range uint64(50) {
 		l.receive(id+1, "k")
 		if id == 0 {
@@ -130,7 +130,7 @@ func TestWriteWithImmTakesACredit(t *testing.T) {
 // is its own, however many answers wait.
 func TestLastWriteIsNotStarvedByMessages(t *testing.T) {
 	l := newLink(t)
-	l.sends(64 << 10)
+	l.respondWith(64 << 10)
 	l.receive(1, "k")
 	l.run()
 	l.manual = true
@@ -157,11 +157,11 @@ func TestLastWriteIsNotStarvedByMessages(t *testing.T) {
 	l.expect("<EAGER")
 }
 
-// TestSendPlacesAreKeptForUpkeep: when the send queue is full of content and
+// TestSendPlacesAreReserved: when the send queue is full of content and
 // answers, and more of them and of requests wait, CANCEL and ACK still go.
-func TestSendPlacesAreKeptForUpkeep(t *testing.T) {
+func TestSendPlacesAreReserved(t *testing.T) {
 	l := newLink(t, func(c *Config) { c.Window, c.PeerWindow, c.SendQueue, c.Outstanding = 1000, 1000, 16, 1<<30 })
-	l.sends(4 << 20)
+	l.respondWith(4 << 20)
 	l.ends[1].hold = true
 	l.receive(1, "k")
 	l.run()
@@ -169,7 +169,7 @@ func TestSendPlacesAreKeptForUpkeep(t *testing.T) {
 	if free := 16 - c.rails[0].posts.n; free != 2*sendReserve {
 		t.Errorf("content leaves %d places", free)
 	}
-	l.ends[1].answer = func(a Request) Response { return Response{Value: valueOf(5), Source: Source{Handle: a.ID}} }
+	l.ends[1].respond = func(a Request) Response { return Response{Value: valueOf(5), Source: Source{Handle: a.ID}} }
 	for id := range uint64(20) {
 		l.receive(id+2, "small")
 	}
@@ -189,10 +189,10 @@ func TestSendPlacesAreKeptForUpkeep(t *testing.T) {
 	}
 }
 
-// TestUnsignalledPostsAreFollowedByASignalledOne: so that places come back.
-func TestUnsignalledPostsAreFollowedByASignalledOne(t *testing.T) {
+// TestUnsignaledPostsAreFollowedByASignaledOne: so that places come back.
+func TestUnsignaledPostsAreFollowedByASignaledOne(t *testing.T) {
 	l := newLink(t, func(c *Config) { c.SendQueue = MinSendQueue })
-	l.sends(10)
+	l.respondWith(10)
 	for id := range uint64(1000) {
 		l.receive(id+1, "k")
 		l.run()
@@ -202,9 +202,9 @@ func TestUnsignalledPostsAreFollowedByASignalledOne(t *testing.T) {
 	}
 }
 
-func TestFinishedRidesOnTheNextMessage(t *testing.T) {
+func TestAcksTravelWithTheNextMessage(t *testing.T) {
 	l := newLink(t)
-	l.sends(10)
+	l.respondWith(10)
 	l.ends[0].ch.Receive(l.now, Receive{ID: 1, Attempt: 1, Responder: 2, Key: "k", Acks: []uint64{7, 8}})
 	l.run()
 	l.expect(">REQUEST", "<EAGER")
@@ -213,8 +213,8 @@ func TestFinishedRidesOnTheNextMessage(t *testing.T) {
 	}
 }
 
-// TestFinishedGoesAloneAtOnce, since whoever says it has waited for a request already.
-func TestFinishedGoesAloneAtOnce(t *testing.T) {
+// TestAckIsSentAtOnce, since whoever says it has waited for a request already.
+func TestAckIsSentAtOnce(t *testing.T) {
 	l := newLink(t)
 	mark := l.ends[0].ch.Ack(l.now, []uint64{7})
 	l.run()
@@ -226,8 +226,8 @@ func TestFinishedGoesAloneAtOnce(t *testing.T) {
 	}
 }
 
-// TestFinishedDoesNotWaitForItsRequestForLong, where that may not go: no slot is free.
-func TestFinishedDoesNotWaitForItsRequestForLong(t *testing.T) {
+// TestAcksDoNotWaitLongForTheirRequest, where that may not go: no slot is free.
+func TestAcksDoNotWaitLongForTheirRequest(t *testing.T) {
 	l := newLink(t)
 	l.manual = true
 	l.ends[0].ch.slots.most = 1
@@ -245,8 +245,8 @@ func TestFinishedDoesNotWaitForItsRequestForLong(t *testing.T) {
 	l.expect(">ACK")
 }
 
-// TestThousandsFinished go in few messages, and each once.
-func TestThousandsFinished(t *testing.T) {
+// TestThousandsOfAcks go in few messages, and each once.
+func TestThousandsOfAcks(t *testing.T) {
 	l := newLink(t, func(c *Config) { c.Message, c.PeerMessage = wire.MinMessage, wire.MinMessage })
 	var ids []uint64
 	for id := range uint64(5000) {
@@ -266,11 +266,11 @@ func TestThousandsFinished(t *testing.T) {
 	}
 }
 
-// TestRidersGoBeforeTheirRequest, when they do not fit into it: an answer to it
+// TestAcksGoBeforeTheirRequest, when they do not fit into it: an answer to it
 // says that they were taken.
-func TestRidersGoBeforeTheirRequest(t *testing.T) {
+func TestAcksGoBeforeTheirRequest(t *testing.T) {
 	l := newLink(t, func(c *Config) { c.Message, c.PeerMessage = wire.MinMessage, wire.MinMessage })
-	l.sends(10)
+	l.respondWith(10)
 	var ids []uint64
 	for id := range uint64(1000) {
 		ids = append(ids, id+100)
@@ -287,10 +287,10 @@ func TestRidersGoBeforeTheirRequest(t *testing.T) {
 	l.expect(">ACK", ">ACK", ">REQUEST", "<EAGER")
 }
 
-// TestRidersForWhichALongKeyLeavesNoRoom go before the request, too.
-func TestRidersForWhichALongKeyLeavesNoRoom(t *testing.T) {
+// TestAcksThatDoNotFitNextToALongKey go before the request, too.
+func TestAcksThatDoNotFitNextToALongKey(t *testing.T) {
 	l := newLink(t, func(c *Config) { c.Message, c.PeerMessage = wire.MinMessage, wire.MinMessage })
-	l.sends(100)
+	l.respondWith(100)
 	r := Receive{ID: 1, Attempt: 1, Responder: 2, Step: 1, Key: strings.Repeat("k", 3500)}
 	for id := range uint64(100) {
 		r.Acks = append(r.Acks, 1000+id)
@@ -301,9 +301,9 @@ func TestRidersForWhichALongKeyLeavesNoRoom(t *testing.T) {
 	l.clean()
 }
 
-// TestFinishDoesNotWaitForRiders: ids that wait for their request to go do not hold up those
+// TestAckDoesNotWaitForARequest: ids that wait for their request to go do not hold up those
 // that are said at once.
-func TestFinishDoesNotWaitForRiders(t *testing.T) {
+func TestAckDoesNotWaitForARequest(t *testing.T) {
 	l := newLink(t)
 	l.cut = true
 	c := l.ends[0].ch
@@ -319,8 +319,8 @@ func TestFinishDoesNotWaitForRiders(t *testing.T) {
 	l.expect(">ACK")
 }
 
-// TestRidersGoBeforeBye, though they waited for a request.
-func TestRidersGoBeforeBye(t *testing.T) {
+// TestAcksGoBeforeBye, though they waited for a request.
+func TestAcksGoBeforeBye(t *testing.T) {
 	l := newLink(t)
 	l.ends[0].ch.Receive(l.now, Receive{ID: 1, Attempt: 1, Responder: 2, Key: "k", Acks: []uint64{7}})
 	l.ends[0].ch.Bye(l.now, "shutdown")
@@ -328,11 +328,11 @@ func TestRidersGoBeforeBye(t *testing.T) {
 	l.expect(">ACK", ">BYE")
 }
 
-// TestNobodyIsToldOfRidersTaken: the request that they rode on has its answer, which says
+// TestAcksOfARequestAreNotReportedAsTaken: the request that they rode on has its answer, which says
 // so.
-func TestNobodyIsToldOfRidersTaken(t *testing.T) {
+func TestAcksOfARequestAreNotReportedAsTaken(t *testing.T) {
 	l := newLink(t)
-	l.sends(100)
+	l.respondWith(100)
 	for id := range uint64(100) {
 		l.ends[0].ch.Receive(l.now, Receive{ID: id + 1, Attempt: 1, Responder: 2, Key: "k", Acks: []uint64{id + 1000}})
 		l.run()
@@ -348,7 +348,7 @@ func TestNobodyIsToldOfRidersTaken(t *testing.T) {
 	}
 }
 
-func TestCancelledIsSaidAndTaken(t *testing.T) {
+func TestCancelIsSentAndTaken(t *testing.T) {
 	l := newLink(t)
 	l.manual = true
 	l.receive(1, "k")
@@ -380,10 +380,10 @@ func TestCancelBeforeTheRequestIsPosted(t *testing.T) {
 	l.clean()
 }
 
-// TestReceivesArePostedAgainSomeAtATime: an eighth of the window at once, and the peer is
+// TestReceivesAreRepostedInBatches: an eighth of the window at once, and the peer is
 // told of no receive that is not posted; all of them when it wants to know that something
 // was taken.
-func TestReceivesArePostedAgainSomeAtATime(t *testing.T) {
+func TestReceivesAreRepostedInBatches(t *testing.T) {
 	l := newLink(t, func(c *Config) { c.Window, c.PeerWindow = 32, 32 })
 	l.manual = true
 	rail := &l.ends[1].ch.rails[0]
@@ -410,10 +410,10 @@ func TestReceivesArePostedAgainSomeAtATime(t *testing.T) {
 	}
 }
 
-// TestRequestComesBeforeWhatRidesOnIt: somebody waits for the one and nobody for the other.
-func TestRequestComesBeforeWhatRidesOnIt(t *testing.T) {
+// TestRequestComesBeforeItsAcks: somebody waits for the one and nobody for the other.
+func TestRequestComesBeforeItsAcks(t *testing.T) {
 	l := newLink(t)
-	l.ends[1].answer = func(a Request) Response { return Response{Value: valueOf(5), Source: Source{Handle: a.ID}} }
+	l.ends[1].respond = func(a Request) Response { return Response{Value: valueOf(5), Source: Source{Handle: a.ID}} }
 	l.receive(1, "k")
 	l.run()
 	l.ends[0].ch.Receive(l.now, Receive{ID: 2, Attempt: 1, Responder: 2, Key: "k", Acks: []uint64{1}})

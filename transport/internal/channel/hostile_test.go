@@ -347,7 +347,7 @@ func FuzzPeer(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte, imm uint32, cancel uint8) {
 		l := newLink(t)
-		l.sends(64 << 10)
+		l.respondWith(64 << 10)
 		l.receive(100, "k")
 		l.run()
 		l.manual = true

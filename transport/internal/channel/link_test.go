@@ -23,19 +23,19 @@ type link struct {
 }
 
 type end struct {
-	ch      *Channel
-	answer  func(Request) Response
-	asked   []Request
-	ended   []Action
-	freed   []uint64 // destinations
-	dropped []uint64 // sources
-	places  []Action
-	others  []Action // ActTaken, ActAcked, ActCancelled, ActDetach, ActClose, ActUp
-	taken   Marks
-	handle  uint64
-	first   uint8 // rail on which its destinations begin
-	hold    bool  // completions of sends are kept back
-	held    []uint32
+	ch       *Channel
+	respond  func(Request) Response
+	requests []Request
+	ended    []Action
+	freed    []uint64 // destinations
+	dropped  []uint64 // sources
+	places   []Action
+	others   []Action // ActTaken, ActAcked, ActCancelled, ActDetach, ActClose, ActUp
+	taken    Marks
+	handle   uint64
+	first    uint8 // rail on which its destinations begin
+	hold     bool  // completions of sends are kept back
+	held     []uint32
 }
 
 func newLink(t testing.TB, change ...func(*Config)) *link {
@@ -54,7 +54,7 @@ func newLink(t testing.TB, change ...func(*Config)) *link {
 			t.Fatal(err)
 		}
 		l.ends[i].ch = ch
-		l.ends[i].answer = func(a Request) Response { t.Errorf("asked for %s", a.Key); return Response{} }
+		l.ends[i].respond = func(a Request) Response { t.Errorf("asked for %s", a.Key); return Response{} }
 	}
 	l.ends[0].ch.Ready(l.now)
 	l.run()
@@ -66,7 +66,7 @@ func newLink(t testing.TB, change ...func(*Config)) *link {
 }
 
 // inTime is Actions, after Tick when that is due.
-func inTime(c *Channel, now time.Time) []Action {
+func tickAndAct(c *Channel, now time.Time) []Action {
 	if at := c.Deadline(); !at.IsZero() && !now.Before(at) {
 		c.Tick(now)
 	}
@@ -78,7 +78,7 @@ func (l *link) run() {
 	for busy := true; busy; {
 		busy = false
 		for i := range l.ends {
-			for _, a := range inTime(l.ends[i].ch, l.now) {
+			for _, a := range tickAndAct(l.ends[i].ch, l.now) {
 				busy = true
 				l.do(i, a)
 			}
@@ -139,9 +139,9 @@ func (l *link) do(i int, a Action) {
 		}
 	case ActRequest:
 		a.Request.Key = slices.Clone(a.Request.Key)
-		e.asked = append(e.asked, a.Request)
+		e.requests = append(e.requests, a.Request)
 		if !l.manual {
-			e.ch.Respond(l.now, a.Request.ID, a.Request.Attempt, e.answer(a.Request))
+			e.ch.Respond(l.now, a.Request.ID, a.Request.Attempt, e.respond(a.Request))
 		}
 	case ActPost:
 		l.post(i, a.Post)
@@ -232,9 +232,9 @@ func (l *link) last() Action {
 }
 
 // sends lets side 1 answer with values of these sizes in turn.
-func (l *link) sends(sizes ...int64) {
+func (l *link) respondWith(sizes ...int64) {
 	n := uint64(0)
-	l.ends[1].answer = func(Request) Response {
+	l.ends[1].respond = func(Request) Response {
 		n++
 		return Response{Value: valueOf(sizes[int(n-1)%len(sizes)]), Source: Source{Handle: n}}
 	}

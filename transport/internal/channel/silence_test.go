@@ -21,7 +21,7 @@ func (l *link) open(id uint64) {
 
 func TestIdleChannelPostsNothing(t *testing.T) {
 	l := newLink(t)
-	l.sends(10, 64<<10, 64<<10)
+	l.respondWith(10, 64<<10, 64<<10)
 	for id := range uint64(3) {
 		r := Receive{ID: id + 1, Attempt: 1, Responder: 2, Key: "k", Acks: []uint64{id + 100}}
 		if v, ok := l.ends[0].ch.CachedMeta("k"); ok {
@@ -57,8 +57,8 @@ func TestProbeWhileSomethingIsOutstanding(t *testing.T) {
 	l.expect()
 }
 
-// TestWhatComesPutsOffTheProbe: a message, a last write, a completion.
-func TestWhatComesPutsOffTheProbe(t *testing.T) {
+// TestArrivalsDelayTheProbe: a message, a last write, a completion.
+func TestArrivalsDelayTheProbe(t *testing.T) {
 	for what, comes := range map[string]func(*link){
 		"a message": func(l *link) {
 			m := wire.Credit{Header: wire.Header{Taken: wire.Counts{N: 1, Of: [wire.MaxRails]uint32{l.ends[0].ch.rails[0].confirmed}}}}
@@ -68,7 +68,7 @@ func TestWhatComesPutsOffTheProbe(t *testing.T) {
 		"a completion": func(l *link) { l.ends[0].ch.Sent(l.now, 0, (l.ends[0].ch.rails[0].slot+63)%64) },
 	} {
 		l := newLink(t)
-		l.sends(64 << 10)
+		l.respondWith(64 << 10)
 		l.receive(1, "k")
 		l.run()
 		l.open(2) // into slot 0, which it takes the second time
@@ -91,9 +91,9 @@ func TestWhatComesPutsOffTheProbe(t *testing.T) {
 	}
 }
 
-// TestProbeWhileSomebodyWaitsForFinished: nothing is outstanding but to know that the peer
+// TestProbeWhileAcksAreUnconfirmed: nothing is outstanding but to know that the peer
 // has taken ACK, or CANCEL.
-func TestProbeWhileSomebodyWaitsForFinished(t *testing.T) {
+func TestProbeWhileAcksAreUnconfirmed(t *testing.T) {
 	for what, says := range map[string]func(*Channel, time.Time){
 		">ACK":    func(c *Channel, now time.Time) { c.Ack(now, []uint64{1}) },
 		">CANCEL": func(c *Channel, now time.Time) { c.SendCancels(now, []uint64{1}) },
@@ -155,7 +155,7 @@ func TestQueryWithoutReplyClosesTheChannel(t *testing.T) {
 	l.cut = true // writes still complete, in this link's way
 	for range 45 {
 		l.now = l.now.Add(time.Second)
-		for _, a := range inTime(l.ends[0].ch, l.now) {
+		for _, a := range tickAndAct(l.ends[0].ch, l.now) {
 			l.do(0, a)
 			if a.Kind == ActPost && a.Post.Signaled {
 				l.ends[0].ch.Sent(l.now, 0, a.Post.Slot)
@@ -167,9 +167,9 @@ func TestQueryWithoutReplyClosesTheChannel(t *testing.T) {
 	}
 }
 
-// TestPeerIsJudgedByTickAlone: a process that was stopped has its own receives, and
+// TestOnlyTickChecksTimeouts: a process that was stopped has its own receives, and
 // completions of long ago, before it has read what came meanwhile.
-func TestPeerIsJudgedByTickAlone(t *testing.T) {
+func TestOnlyTickChecksTimeouts(t *testing.T) {
 	for name, reads := range map[string]bool{"its word is read before": true, "there is none": false} {
 		l := newLink(t)
 		l.open(1)
@@ -201,7 +201,7 @@ func TestPeerIsJudgedByTickAlone(t *testing.T) {
 // TestQueryWhileContentIsWritten: the sender does nothing more than say so.
 func TestQueryWhileContentIsWritten(t *testing.T) {
 	l := newLink(t)
-	l.sends(64 << 10)
+	l.respondWith(64 << 10)
 	l.ends[1].hold = true // the last write is not confirmed
 	l.receive(1, "k")
 	l.run()
@@ -211,9 +211,9 @@ func TestQueryWhileContentIsWritten(t *testing.T) {
 	l.expect("<WAITING")
 }
 
-// TestTellWithoutCredits: there is no credit for the CREDIT that the peer asked for. The
+// TestWantCountsWithoutCredits: there is no credit for the CREDIT that the peer asked for. The
 // machine does not want to be called again and again for that.
-func TestTellWithoutCredits(t *testing.T) {
+func TestWantCountsWithoutCredits(t *testing.T) {
 	l := newLink(t)
 	l.open(1)
 	l.cut = true
@@ -268,7 +268,7 @@ func TestNoHelloInTime(t *testing.T) {
 	if at := c.Deadline(); at != now.Add(helloTime) {
 		t.Errorf("deadline in %v", at.Sub(now))
 	}
-	acts := inTime(c, now.Add(helloTime))
+	acts := tickAndAct(c, now.Add(helloTime))
 	if len(acts) != 1 || acts[0].Kind != ActClose || c.State() != Leaving {
 		t.Errorf("%v", acts)
 	}
@@ -278,13 +278,13 @@ func TestNoHelloInTime(t *testing.T) {
 func TestQuarantineIsBounded(t *testing.T) {
 	cancelled := func(l *link, id uint64) {
 		l.ends[0].ch.Cancel(l.now, id, 1)
-		for _, a := range inTime(l.ends[0].ch, l.now) {
+		for _, a := range tickAndAct(l.ends[0].ch, l.now) {
 			l.do(0, a)
 		}
 	}
 	begin := func(limit int64) *link {
 		l := newLink(t, func(c *Config) { c.QuarantineBytes = limit })
-		l.sends(64 << 10)
+		l.respondWith(64 << 10)
 		l.receive(1, "k")
 		l.run()
 		l.open(2)
@@ -337,7 +337,7 @@ func TestQuarantineIsBounded(t *testing.T) {
 // for CANCELLED no longer.
 func TestMetaEndsTheQuarantine(t *testing.T) {
 	l := newLink(t)
-	l.sends(64 << 10)
+	l.respondWith(64 << 10)
 	l.receive(1, "k")
 	l.run()
 	l.open(2) // with a destination
@@ -380,11 +380,11 @@ func TestCancelledReceiveWithoutDestination(t *testing.T) {
 	}
 }
 
-// TestContentThatArrivesPutsOffTheQuery: the last write on one of its rails has come.
-func TestContentThatArrivesPutsOffTheQuery(t *testing.T) {
+// TestContentThatArrivesDelaysTheQuery: the last write on one of its rails has come.
+func TestContentThatArrivesDelaysTheQuery(t *testing.T) {
 	l := newLink(t, func(c *Config) { c.Rails = 2 })
 	l.ends[0].ch.stripe, l.ends[1].ch.stripe = 64<<10, 64<<10
-	l.sends(128 << 10)
+	l.respondWith(128 << 10)
 	l.receive(1, "k")
 	l.run()
 	l.open(2)
@@ -416,7 +416,7 @@ func TestPeerThatTakesNothing(t *testing.T) {
 		} else {
 			l.now = l.now.Add(time.Millisecond)
 		}
-		for _, a := range inTime(l.ends[0].ch, l.now) {
+		for _, a := range tickAndAct(l.ends[0].ch, l.now) {
 			l.do(0, a)
 			if a.Kind == ActPost && a.Post.Op != 0 {
 				l.ends[0].ch.Sent(l.now, 0, a.Post.Slot)
@@ -428,8 +428,8 @@ func TestPeerThatTakesNothing(t *testing.T) {
 	}
 }
 
-// TestSlowPeerIsNotGivenUp: it takes an answer now and then, and more wait all the time.
-func TestSlowPeerIsNotGivenUp(t *testing.T) {
+// TestSlowPeerKeepsItsChannel: it takes an answer now and then, and more wait all the time.
+func TestSlowPeerKeepsItsChannel(t *testing.T) {
 	l := newLink(t, func(c *Config) { c.Window, c.PeerWindow = 4, 4 })
 	for id := range uint64(100) {
 		l.open(id + 1)
@@ -440,7 +440,7 @@ func TestSlowPeerIsNotGivenUp(t *testing.T) {
 		c.Respond(l.now, id+1, 1, Response{Value: valueOf(5), Source: Source{Handle: id + 1}})
 	}
 	does := func() {
-		for _, a := range inTime(c, l.now) {
+		for _, a := range tickAndAct(c, l.now) {
 			l.do(1, a)
 		}
 	}
@@ -463,7 +463,7 @@ func TestSlowPeerIsNotGivenUp(t *testing.T) {
 func TestContentWaitsForCreditsInVain(t *testing.T) {
 	for rail := range 2 {
 		l := newLink(t, func(c *Config) { c.Rails, c.Window, c.PeerWindow = 2, 4, 4 })
-		l.sends(64 << 10)
+		l.respondWith(64 << 10)
 		l.ends[0].first = uint8(rail) //nolint:gosec // a rail
 		l.receive(1, "k")
 		l.run()
@@ -480,7 +480,7 @@ func TestContentWaitsForCreditsInVain(t *testing.T) {
 		}
 		for c.State() == Up && l.now.Sub(began) < time.Hour {
 			l.now = l.now.Add(500 * time.Millisecond)
-			for _, a := range inTime(c, l.now) {
+			for _, a := range tickAndAct(c, l.now) {
 				l.do(1, a)
 				if a.Kind == ActPost && a.Post.Signaled {
 					c.Sent(l.now, a.Post.Rail, a.Post.Slot)
@@ -508,8 +508,8 @@ func TestBye(t *testing.T) {
 	}
 }
 
-// TestByeThatDoesNotGo: the channel closes all the same.
-func TestByeThatDoesNotGo(t *testing.T) {
+// TestByeThatCannotBeSent: the channel closes all the same.
+func TestByeThatCannotBeSent(t *testing.T) {
 	l := newLink(t)
 	l.open(1)
 	l.ends[0].hold, l.cut = true, true
@@ -522,14 +522,14 @@ func TestByeThatDoesNotGo(t *testing.T) {
 	}
 }
 
-// TestPeerThatNeverSaysWhereAContentGoes: META is answered in time, or the channel ends.
-func TestPeerThatNeverSaysWhereAContentGoes(t *testing.T) {
+// TestPeerThatNeverSendsTheDestination: META is answered in time, or the channel ends.
+func TestPeerThatNeverSendsTheDestination(t *testing.T) {
 	l := newLink(t)
-	l.ends[1].answer = func(a Request) Response { return Response{Value: valueOf(64 << 10), Source: Source{Handle: a.ID}} }
+	l.ends[1].respond = func(a Request) Response { return Response{Value: valueOf(64 << 10), Source: Source{Handle: a.ID}} }
 	l.manual = true
 	l.receive(1, "k")
 	l.run()
-	l.ends[1].ch.Respond(l.now, 1, 1, l.ends[1].answer(Request{ID: 1}))
+	l.ends[1].ch.Respond(l.now, 1, 1, l.ends[1].respond(Request{ID: 1}))
 	l.run()
 	met := l.now
 	l.wait(destTime - time.Millisecond)

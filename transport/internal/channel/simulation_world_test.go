@@ -28,9 +28,9 @@ type world struct {
 	sides [2]side
 	wires [2][]simQueue // from each side, per rail
 
-	old    []completion // WRITE_WITH_IMMs that have arrived at side 0
-	posts  int          // that were made
-	broken string       // the first violation
+	staleImms []completion // WRITE_WITH_IMMs that have arrived at side 0
+	posts     int          // that were made
+	broken    string       // the first violation
 }
 
 type simQueue []packet
@@ -76,20 +76,20 @@ type rules struct {
 type budget struct{ receives, cancels, fails, breaks, byes, replays int }
 
 type side struct {
-	ch     *Channel
-	posted []int // receives posted, per rail
-	cq     []completion
-	recvs  []simReceive
-	asks   []simAsk
-	dests  []simDest
-	values []simValue // of the sender's side, by number-1
-	ready  bool
-	left   bool // its queue pairs are in ERR
-	close  bool // ActClose came
-	gone   bool
-	said   simSet // receives of this side that were said to be finished
-	knows  simSet // those of the other side that were said here
-	mark   Mark
+	ch           *Channel
+	posted       []int // receives posted, per rail
+	cq           []completion
+	recvs        []simReceive
+	requests     []simRequest
+	dests        []simDest
+	values       []simValue // of the sender's side, by number-1
+	ready        bool
+	left         bool // its queue pairs are in ERR
+	close        bool // ActClose came
+	gone         bool
+	acked        simSet // receives of this side that were said to be finished
+	acksReceived simSet // those of the other side that were said here
+	mark         Mark
 }
 
 type completion struct {
@@ -107,11 +107,11 @@ type simReceive struct {
 	cancelled bool // Cancel returned true
 	outcome   Outcome
 	placing   bool
-	wants     uint64 // bytes, while it is placing
+	size      uint64 // bytes, while it is placing
 	late      bool   // the channel had been left when it began
 }
 
-type simAsk struct {
+type simRequest struct {
 	id       uint64
 	attempt  uint32
 	answered bool
@@ -183,12 +183,12 @@ func (w *world) fail(format string, args ...any) {
 // copy is a world that can go another way.
 func (w *world) copy() *world {
 	n := *w
-	n.old = slices.Clone(w.old)
+	n.staleImms = slices.Clone(w.staleImms)
 	for i := range n.sides {
 		s := &n.sides[i]
 		s.ch = s.ch.Clone()
 		s.posted, s.cq = slices.Clone(s.posted), slices.Clone(s.cq)
-		s.recvs, s.asks, s.values = slices.Clone(s.recvs), slices.Clone(s.asks), slices.Clone(s.values)
+		s.recvs, s.requests, s.values = slices.Clone(s.recvs), slices.Clone(s.requests), slices.Clone(s.values)
 		s.dests = slices.Clone(s.dests)
 		for k := range s.dests {
 			s.dests[k].pages = slices.Clone(s.dests[k].pages)
@@ -218,7 +218,7 @@ func (w *world) state() [2]uint64 {
 			}
 		}
 	}
-	num(uint64(w.left.receives), uint64(w.left.cancels), uint64(w.left.fails), uint64(w.left.breaks), uint64(w.left.byes), uint64(w.left.replays), uint64(len(w.old)))
+	num(uint64(w.left.receives), uint64(w.left.cancels), uint64(w.left.fails), uint64(w.left.breaks), uint64(w.left.byes), uint64(w.left.replays), uint64(len(w.staleImms)))
 	flag(w.down)
 	for i := range w.sides {
 		s := &w.sides[i]
@@ -240,7 +240,7 @@ func (w *world) state() [2]uint64 {
 			num(r.id, uint64(r.ended), uint64(r.outcome))
 			flag(r.cancelled, r.placing, r.late)
 		}
-		for _, a := range s.asks {
+		for _, a := range s.requests {
 			num(a.id)
 			flag(a.answered, a.canceled, a.failed, a.staging)
 		}
@@ -332,11 +332,11 @@ func (w *world) moves() (all []move, inner int) {
 		if !s.ready {
 			add(moveReady, i, 0)
 		}
-		for k := range s.asks {
-			if !s.asks[k].answered {
+		for k := range s.requests {
+			if !s.requests[k].answered {
 				add(moveAnswer, i, k)
 			}
-			if s.asks[k].staging {
+			if s.requests[k].staging {
 				add(moveStage, i, k)
 				if w.cfg.noMemory {
 					add(moveNoStage, i, k)
@@ -387,8 +387,8 @@ func (w *world) moves() (all []move, inner int) {
 		}
 	}
 	for i := range w.sides {
-		for k := range w.sides[i].asks {
-			if w.left.fails > 0 && !w.sides[i].asks[k].failed {
+		for k := range w.sides[i].requests {
+			if w.left.fails > 0 && !w.sides[i].requests[k].failed {
 				add(moveFail, i, k)
 			}
 		}
@@ -402,7 +402,7 @@ func (w *world) moves() (all []move, inner int) {
 		add(moveBye, 1, 0)
 	}
 	if w.left.replays > 0 && w.sides[0].posted[0] > 0 && !w.sides[0].left {
-		for i := range w.old {
+		for i := range w.staleImms {
 			add(moveReplay, 0, i)
 		}
 	}
@@ -426,21 +426,21 @@ func (w *world) play(m move) {
 		s.ready = true
 		s.ch.Ready(w.now)
 	case moveAnswer:
-		w.answer(m.side, m.n)
+		w.respond(m.side, m.n)
 	case movePlace:
 		r := &s.recvs[m.n]
 		r.placing = false
-		s.ch.Place(w.now, r.id, 1, w.dest(m.side, r.wants))
+		s.ch.Place(w.now, r.id, 1, w.dest(m.side, r.size))
 	case moveNoPlace:
 		s.recvs[m.n].placing = false
 		s.ch.NoPlace(w.now, s.recvs[m.n].id, 1)
 	case moveStage:
-		a := &s.asks[m.n]
+		a := &s.requests[m.n]
 		a.staging = false
 		s.values = append(s.values, simValue{id: a.id})
 		s.ch.Staged(w.now, a.id, a.attempt, Source{Handle: uint64(len(s.values))})
 	case moveNoStage:
-		a := &s.asks[m.n]
+		a := &s.requests[m.n]
 		a.staging = false
 		s.ch.NotStaged(w.now, a.id, a.attempt, status.New(status.ResourceExhausted, "no memory"))
 	case moveDeliver:
@@ -474,13 +474,13 @@ func (w *world) play(m move) {
 		s.ch.Destroyed(w.now)
 	case moveFail:
 		w.left.fails--
-		a := &s.asks[m.n]
+		a := &s.requests[m.n]
 		a.failed = true
 		s.ch.Fail(w.now, a.id, a.attempt, status.New(status.DataLoss, "given up"))
 	case moveReplay: // a peer, or a network, that repeats itself
 		w.left.replays--
 		s.posted[0]--
-		s.cq = append(s.cq, w.old[m.n])
+		s.cq = append(s.cq, w.staleImms[m.n])
 		return
 	case moveBye:
 		w.left.byes--
@@ -500,8 +500,8 @@ func (w *world) receive(i int) {
 		a.Early, a.Value = &d, v
 	}
 	for k := range s.recvs { // riders: what has arrived and was not said
-		if s.recvs[k].ended == 1 && !s.said.has(k) && s.recvs[k].outcome < OutcomeFallback {
-			s.said.add(k)
+		if s.recvs[k].ended == 1 && !s.acked.has(k) && s.recvs[k].outcome < OutcomeFallback {
+			s.acked.add(k)
 			a.Acks = append(a.Acks, s.recvs[k].id)
 		}
 	}
@@ -527,9 +527,9 @@ func valueOf(size int64) wire.Value {
 	return wire.Value{DType: tensor.Uint8, Size: uint64(size), Dims: wire.AppendDims(nil, size)}
 }
 
-func (w *world) answer(i, n int) {
+func (w *world) respond(i, n int) {
 	s := &w.sides[i]
-	a := &s.asks[n]
+	a := &s.requests[n]
 	a.answered = true
 	if a.canceled {
 		s.ch.Respond(w.now, a.id, a.attempt, Response{Err: status.New(status.Cancelled, "cancelled")})
@@ -578,7 +578,7 @@ func (w *world) deliver(from, rail int) {
 		c := completion{rail: rail, message: p.message, imm: p.post.Imm}
 		to.cq = append(to.cq, c)
 		if w.left.replays > 0 && from == 1 && p.message == nil {
-			w.old = append(w.old, c)
+			w.staleImms = append(w.staleImms, c)
 		}
 	}
 	if s := &w.sides[from]; p.post.Signaled && !s.left {
@@ -632,7 +632,7 @@ func (w *world) message(s *side, c *completion) {
 func (w *world) do(i int) {
 	s := &w.sides[i]
 	told := false
-	for _, a := range inTime(s.ch, w.now) {
+	for _, a := range tickAndAct(s.ch, w.now) {
 		switch a.Kind {
 		case ActEnd:
 			w.end(i, &a)
@@ -651,7 +651,7 @@ func (w *world) do(i int) {
 			w.post(i, a.Post)
 		case ActPlace:
 			r := w.find(i, a.ID)
-			r.placing, r.wants = true, a.Value.Size
+			r.placing, r.size = true, a.Value.Size
 			if !w.cfg.noMemory {
 				r.placing = false
 				s.ch.Place(w.now, a.ID, a.Attempt, w.dest(i, a.Value.Size))
@@ -661,18 +661,18 @@ func (w *world) do(i int) {
 			if r := w.find(1-i, a.Request.ID); string(a.Request.Key) != r.key {
 				w.fail("side %d is asked for %q by receive %d, which is for %q", i, a.Request.Key, a.Request.ID, r.key)
 			}
-			s.asks = append(s.asks, simAsk{id: a.Request.ID, attempt: a.Request.Attempt})
+			s.requests = append(s.requests, simRequest{id: a.Request.ID, attempt: a.Request.Attempt})
 		case ActStage:
-			for k := range s.asks {
-				if s.asks[k].id == a.ID {
-					s.asks[k].staging = true
+			for k := range s.requests {
+				if s.requests[k].id == a.ID {
+					s.requests[k].staging = true
 				}
 			}
 			s.values[a.Source.Handle-1].over = 0xff // it is not written out of
 		case ActDetach:
-			for k := range s.asks {
-				if s.asks[k].id == a.ID {
-					s.asks[k].answered = true
+			for k := range s.requests {
+				if s.requests[k].id == a.ID {
+					s.requests[k].answered = true
 				}
 			}
 		case ActDrop:
@@ -693,16 +693,16 @@ func (w *world) do(i int) {
 			}
 		case ActAcked:
 			for _, id := range a.IDs.AppendTo(nil) {
-				if s.knows.has(int(id-1) / 2) {
+				if s.acksReceived.has(int(id-1) / 2) {
 					w.fail("ACK was said twice of receive %d", id)
 				}
-				s.knows.add(int(id-1) / 2)
+				s.acksReceived.add(int(id-1) / 2)
 			}
 		case ActCancelled:
 			for _, id := range a.IDs.AppendTo(nil) {
-				for k := range s.asks {
-					if s.asks[k].id == id {
-						s.asks[k].canceled = true
+				for k := range s.requests {
+					if s.requests[k].id == id {
+						s.requests[k].canceled = true
 					}
 				}
 			}
@@ -804,7 +804,7 @@ func (w *world) end(i int, a *Action) {
 		}
 	case OutcomeError:
 		failed := false
-		for _, k := range w.sides[1-i].asks {
+		for _, k := range w.sides[1-i].requests {
 			failed = failed || k.id == a.ID && k.failed
 		}
 		if failed = failed && status.CodeOf(a.Err) == status.DataLoss; want != -2 && !failed {
@@ -832,7 +832,7 @@ func (w *world) end(i int, a *Action) {
 	if a.Outcome <= OutcomeWritten && !s.gone && s.ch.State() == Up {
 		k := int(a.ID-1) / 2
 		if w.left.receives == 0 { // nothing will come to ride on
-			s.said.add(k)
+			s.acked.add(k)
 			s.mark = s.ch.Ack(w.now, []uint64{a.ID})
 		}
 	}
@@ -869,7 +869,7 @@ func (w *world) checkQuiet() {
 		if s.ch.pending.acks.taken < s.mark {
 			w.fail("side %d never learnt that its ACK was taken", i)
 		}
-		if s.said != w.sides[1-i].knows && !w.sides[1-i].gone {
+		if s.acked != w.sides[1-i].acksReceived && !w.sides[1-i].gone {
 			w.fail("not all that side %d has was said to be finished", i)
 		}
 		for rail, n := range s.posted {

@@ -44,7 +44,7 @@ func TestStripes(t *testing.T) {
 // sends goes in shares of unit bytes at least.
 func ofThreeRails(t *testing.T, first uint8, unit uint64, size int64) *link {
 	l := newLink(t, func(c *Config) { c.Rails, c.Chunk, c.Outstanding = 3, 1<<20, 4<<20 })
-	l.sends(size)
+	l.respondWith(size)
 	l.ends[0].first = first
 	for i := range l.ends {
 		l.ends[i].ch.stripe = unit
@@ -66,9 +66,9 @@ func (l *link) railsEnds() string {
 	return strings.Join(ends, ", ")
 }
 
-// TestContentBeginsOnTheAskersRail: its shares go over the rails from there on, and
+// TestContentBeginsOnTheRequestersRail: its shares go over the rails from there on, and
 // after the last over the first.
-func TestContentBeginsOnTheAskersRail(t *testing.T) {
+func TestContentBeginsOnTheRequestersRail(t *testing.T) {
 	for _, c := range []struct {
 		first  uint8
 		shares int64
@@ -92,9 +92,9 @@ func TestContentBeginsOnTheAskersRail(t *testing.T) {
 	}
 }
 
-// TestEndOnTheAskersRails: what ends a content while it is written goes over the rails
+// TestEndOnTheRequestersRails: what ends a content while it is written goes over the rails
 // that carry it, and over no other.
-func TestEndOnTheAskersRails(t *testing.T) {
+func TestEndOnTheRequestersRails(t *testing.T) {
 	for want, end := range map[string]func(*link){
 		"<2CANCELLED, <CANCELLED": func(l *link) { l.ends[0].ch.Cancel(l.now, 1, 1) },
 		"<2ERROR, <ERROR": func(l *link) {
