@@ -8,7 +8,7 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// carry is a link without memory of what happened.
+// allocLink is a link that records nothing, so that it allocates nothing.
 type allocLink struct {
 	ends  [2]*Channel
 	now   time.Time
@@ -67,7 +67,7 @@ func (c *allocLink) receive(id uint64, riders []uint64) {
 	c.run()
 }
 
-// TestSteadyStateAllocatesNothing: neither side, whether small or large.
+// TestSteadyStateAllocatesNothing at either side, for small and large values.
 func TestSteadyStateAllocatesNothing(t *testing.T) {
 	for name, size := range map[string]int64{"8 bytes": 8, "8 KiB": 8 << 10, "1 MiB": 1 << 20} {
 		c := newAllocLink(t, size)
@@ -90,7 +90,7 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkReceive is what both machines take for one receive.
+// BenchmarkReceive measures the time of both channels for one receive.
 func BenchmarkReceive(b *testing.B) {
 	for _, bench := range []struct {
 		name string

@@ -47,7 +47,7 @@ func TestV2MetaOnlyAtFirstAndOnChange(t *testing.T) {
 }
 
 // TestV3SteadyStateIsOneRequestAndItsWrites counts the messages of many receives of
-// a large tensor, each of which tells that the one before has finished.
+// a large tensor. Each request acknowledges the receive before.
 func TestV3SteadyStateIsOneRequestAndItsWrites(t *testing.T) {
 	l := newLink(t)
 	l.respondWith(200 << 10)
@@ -62,7 +62,7 @@ func TestV3SteadyStateIsOneRequestAndItsWrites(t *testing.T) {
 		l.ends[0].ch.Receive(l.now, r)
 		l.run()
 		want := []string{">REQUEST", "<WRITE 65536", "<WRITE 65536", "<WRITE 65536", "<IMM 8192"}
-		if len(l.trace) > 0 && l.trace[len(l.trace)-1] != "<IMM 8192" { // counts of the sender, once in half a window
+		if len(l.trace) > 0 && l.trace[len(l.trace)-1] != "<IMM 8192" { // CREDIT of the responder, once in half a window
 			l.trace = l.trace[:len(l.trace)-1]
 		}
 		if len(l.trace) == 6 && l.trace[1] == "<CREDIT" {
@@ -72,7 +72,7 @@ func TestV3SteadyStateIsOneRequestAndItsWrites(t *testing.T) {
 	}
 	credits := l.ends[1].ch.rails[0].sent
 	if want := uint32(99 + 99/8 + 8); credits > want {
-		t.Errorf("the sender took %d credits, want at most %d", credits, want)
+		t.Errorf("the responder used %d credits, want at most %d", credits, want)
 	}
 	l.clean()
 }
@@ -116,7 +116,7 @@ func TestV6StringsGoAsProto(t *testing.T) {
 			t.Errorf("ended with %+v", a.Value)
 		}
 	}
-	// Their size is another one each time: nothing is remembered.
+	// The size of a serialised value changes each time, so it is not in the cache of meta-data.
 	l.expect(">REQUEST", "<EAGER", ">REQUEST", "<EAGER",
 		">REQUEST", "<META", ">REREQUEST", "<WRITE 65536", "<IMM 4464", ">REQUEST", "<META", ">REREQUEST", "<WRITE 65536", "<IMM 4464")
 	l.clean()
@@ -151,7 +151,7 @@ func TestV9LongKeyFallsBack(t *testing.T) {
 	l.clean()
 }
 
-// TestKeyTooLongForARequest: its length has two bytes, whatever a message holds.
+// TestKeyTooLongForARequest: the length field has two bytes, however long a message may be.
 func TestKeyTooLongForARequest(t *testing.T) {
 	l := newLink(t, func(c *Config) { c.Message, c.PeerMessage = MaxMessage, MaxMessage })
 	l.respondWith(100)
@@ -165,7 +165,7 @@ func TestKeyTooLongForARequest(t *testing.T) {
 	l.clean()
 }
 
-// TestLongKeyAndLargeShape: both fit, but not both at once.
+// TestLongKeyAndLargeShape: each fits into a REQUEST, both together do not.
 func TestLongKeyAndLargeShape(t *testing.T) {
 	l := newLink(t, func(c *Config) { c.Message, c.PeerMessage, c.Eager = wire.MinMessage, wire.MinMessage, 0 })
 	dims := make([]int64, 254)
@@ -188,7 +188,7 @@ func TestV10RequestNamesTheIncarnation(t *testing.T) {
 	l := newLink(t)
 	l.ends[1].respond = func(a Request) Response {
 		if a.Responder != 99 || a.Left != 2 || a.Step != -1 || string(a.Key) != "k" || a.Attempt != 4 {
-			t.Errorf("asked %+v", a)
+			t.Errorf("request %+v", a)
 		}
 		return Response{Err: status.New(status.Aborted, "another process").WithPayload("p", []byte("v"))}
 	}
@@ -204,7 +204,7 @@ func TestV10RequestNamesTheIncarnation(t *testing.T) {
 	l.clean()
 }
 
-// TestV11StepAbortedAtTheSender: an error, and the channel lives.
+// TestV11StepAbortedAtTheSender: the receive ends with an error, and the channel stays up.
 func TestV11StepAbortedAtTheSender(t *testing.T) {
 	l := newLink(t)
 	l.ends[1].respond = func(Request) Response { return Response{Err: status.New(status.Aborted, "Cleanup 1")} }
@@ -221,18 +221,18 @@ func TestV11StepAbortedAtTheSender(t *testing.T) {
 	l.clean()
 }
 
-// TestV12DestinationIsHeldUntilConfirmed: cancelled while writes are landing.
+// TestV12DestinationIsHeldUntilConfirmed: a receive is cancelled while it is written.
 func TestV12DestinationIsHeldUntilConfirmed(t *testing.T) {
 	for _, rails := range []int{1, 2} {
 		t.Run(fmt.Sprint(rails, " rails"), func(t *testing.T) {
 			l := newLink(t, func(c *Config) { c.Rails = rails })
 			l.respondWith(4 << 20)
-			l.ends[1].hold = true // the first writes are under way
+			l.ends[1].hold = true // the first writes are in flight
 			l.receive(1, "k")
 			l.run()
 			l.trace = nil
 			if !l.ends[0].ch.Cancel(l.now, 1, 1) || l.ends[0].ch.Cancel(l.now, 1, 1) {
-				t.Error("it can be cancelled once")
+				t.Error("a receive can be cancelled only once")
 			}
 			l.cut = true
 			for _, a := range l.ends[0].ch.Actions(l.now) {
@@ -240,7 +240,7 @@ func TestV12DestinationIsHeldUntilConfirmed(t *testing.T) {
 			}
 			l.expect(">CANCEL")
 			if len(l.ends[0].freed) > 0 {
-				t.Fatal("the destination was given back before the sender knew")
+				t.Fatal("the destination was returned before the responder confirmed the cancel")
 			}
 			l.cut = false
 			l.ends[1].ch.Message(l.now, 0, listMessage(wire.KindCancel, 1, 2, rails))
@@ -252,7 +252,7 @@ func TestV12DestinationIsHeldUntilConfirmed(t *testing.T) {
 				t.Errorf("freed %v, ended %v", l.ends[0].freed, l.ends[0].ended)
 			}
 			if len(l.ends[1].dropped) > 0 {
-				t.Error("the source was dropped with writes under way")
+				t.Error("the source was dropped with writes in flight")
 			}
 			for rail := range rails {
 				r := &l.ends[1].ch.rails[rail]
@@ -267,8 +267,8 @@ func TestV12DestinationIsHeldUntilConfirmed(t *testing.T) {
 	}
 }
 
-// TestErrorBehindWrites: a value that is given up while it is written. ERROR goes
-// over each rail, and the destination is free when the last has come.
+// TestErrorBehindWrites: a request fails while its value is written. ERROR goes over each
+// rail, and the destination is free when the last one has arrived.
 func TestErrorBehindWrites(t *testing.T) {
 	l := newLink(t, func(c *Config) { c.Rails = 3 })
 	l.respondWith(4 << 20)
@@ -296,7 +296,7 @@ func TestErrorBehindWrites(t *testing.T) {
 	l.clean()
 }
 
-// TestResponderWithoutMemory sends the asker to another wire.
+// TestResponderWithoutMemory: the receive ends with OutcomeFallback.
 func TestResponderWithoutMemory(t *testing.T) {
 	l := newLink(t)
 	l.ends[1].respond = func(Request) Response {
@@ -310,7 +310,7 @@ func TestResponderWithoutMemory(t *testing.T) {
 	l.clean()
 }
 
-// listMessage is a message of one id, the counts being those of n messages taken.
+// listMessage returns a list message with one id. Its counts report n messages taken.
 func listMessage(kind wire.Kind, id uint64, n uint32, rails int) []byte {
 	var h wire.Header
 	h.Taken.N = uint8(rails) //nolint:gosec // a handful
@@ -347,14 +347,14 @@ func appendList(kind wire.Kind, h wire.Header, ids wire.IDs) []byte {
 	}
 }
 
-// TestV13SlotsAndGenerationsWrap uses a slot more often than its generation counts,
-// while other receives are under way all the time.
+// TestV13SlotsAndGenerationsWrap uses a slot more often than its generation can count,
+// while other receives are outstanding.
 func TestV13SlotsAndGenerationsWrap(t *testing.T) {
 	l := newLink(t)
 	l.respondWith(64 << 10)
 	l.receive(1, "k")
 	l.run()
-	// Two that have their address told and whose contents do not come.
+	// Two receives whose destination is sent and whose content does not arrive.
 	l.manual = true
 	l.receive(2, "k")
 	l.receive(3, "k")
@@ -381,7 +381,7 @@ func TestV13SlotsAndGenerationsWrap(t *testing.T) {
 	l.clean()
 }
 
-// TestV13StaleImmClosesTheChannel: a write for an earlier use of a slot.
+// TestV13StaleImmClosesTheChannel: the immediate data is of an earlier use of the slot.
 func TestV13StaleImmClosesTheChannel(t *testing.T) {
 	l := newLink(t)
 	l.respondWith(64 << 10)
@@ -397,8 +397,8 @@ func TestV13StaleImmClosesTheChannel(t *testing.T) {
 	}
 }
 
-// TestV14MoreRequestsThanTheWindow: a thousand, of which none is answered before
-// the last was asked.
+// TestV14MoreRequestsThanTheWindow: of a thousand requests none is answered before the
+// last one has arrived.
 func TestV14MoreRequestsThanTheWindow(t *testing.T) {
 	l := newLink(t)
 	l.manual = true
@@ -409,9 +409,9 @@ func TestV14MoreRequestsThanTheWindow(t *testing.T) {
 	l.run()
 	asked := l.ends[1].requests
 	if len(asked) != n {
-		t.Fatalf("%d of %d were asked", len(asked), n)
+		t.Fatalf("%d of %d requests arrived", len(asked), n)
 	}
-	for i := range asked { // in the other order: values that depend on later requests
+	for i := range asked { // in reverse order, as when values depend on later requests
 		a := asked[n-1-i]
 		l.ends[1].ch.Respond(l.now, a.ID, a.Attempt, Response{Value: valueOf(int64(i)), Source: Source{Handle: uint64(i) + 1}})
 	}
@@ -434,7 +434,7 @@ func TestMoreReceivesThanMayWait(t *testing.T) {
 	}
 	l.run()
 	if len(l.ends[0].ended) != 2 || len(l.ends[1].requests) != 2 {
-		t.Fatalf("%d ended, %d asked", len(l.ends[0].ended), len(l.ends[1].requests))
+		t.Fatalf("%d ended, %d requests", len(l.ends[0].ended), len(l.ends[1].requests))
 	}
 	for i, id := range []uint64{4, 3} { // here, then at the peer
 		if a := l.ends[0].ended[i]; a.ID != id || status.CodeOf(a.Err) != status.ResourceExhausted {
@@ -443,8 +443,8 @@ func TestMoreReceivesThanMayWait(t *testing.T) {
 	}
 }
 
-// TestPeerThatRequestsAndTakesNoResponses: of requests, and of questions whether receives are
-// known, twice as many wait as there may be receives; then the channel is closed.
+// TestPeerThatRequestsAndTakesNoResponses: twice MaxWaiting requests, or answers to QUERY,
+// may wait; then the channel closes.
 func TestPeerThatRequestsAndTakesNoResponses(t *testing.T) {
 	const most = 4
 	for what, says := range map[string]func(id uint64, h wire.Header) []byte{
@@ -458,7 +458,7 @@ func TestPeerThatRequestsAndTakesNoResponses(t *testing.T) {
 	} {
 		l := newLink(t, func(c *Config) { c.MaxWaiting = most / 2 })
 		c := l.ends[1].ch
-		c.rails[0].sent = c.rails[0].confirmed + 16 // no answer goes
+		c.rails[0].sent = c.rails[0].confirmed + 16 // no response can be posted
 		h := wire.Header{Taken: wire.Counts{N: 1, Of: [wire.MaxRails]uint32{c.rails[0].confirmed}}}
 		for id := range uint64(most) {
 			if c.Message(l.now, 0, says(id+1, h)); c.err != nil {
@@ -472,7 +472,7 @@ func TestPeerThatRequestsAndTakesNoResponses(t *testing.T) {
 	}
 }
 
-// TestPayloadsFillTheMessage, and do not pass its end: those that fit with the counts go.
+// TestPayloadsFillTheMessage: the payloads that fit into a message with its counts are sent.
 func TestPayloadsFillTheMessage(t *testing.T) {
 	full := 0
 	for size := 4000; size < wire.MinMessage; size++ {
@@ -494,8 +494,7 @@ func TestPayloadsFillTheMessage(t *testing.T) {
 	}
 }
 
-// TestCancelBeforeRerequestIsPosted: the peer does not know the destination, so it is free at
-// once.
+// TestCancelBeforeRerequestIsPosted: the destination was not sent, so it is free at once.
 func TestCancelBeforeRerequestIsPosted(t *testing.T) {
 	l := newLink(t)
 	l.respondWith(64 << 10)
@@ -511,18 +510,19 @@ func TestCancelBeforeRerequestIsPosted(t *testing.T) {
 	l.cut = true
 	l.run()
 	if n := len(l.ends[0].freed); n != 1 {
-		t.Errorf("%d destinations were given back", n)
+		t.Errorf("%d destinations were returned", n)
 	}
 	l.expect(">REQUEST", "<META", ">CANCEL")
 }
 
-// TestV15BreakGivesBackWhatHasNotEnded, and what came before counts.
+// TestV15BreakGivesBackWhatHasNotEnded: after a break every receive, destination and source
+// is returned. Messages that arrived before are processed.
 func TestV15BreakGivesBackWhatHasNotEnded(t *testing.T) {
 	l := newLink(t)
 	l.respondWith(1 << 20)
 	l.ends[1].hold = true
 	l.receive(1, "k")
-	l.run() // writes are under way
+	l.run() // writes are in flight
 	l.manual = true
 	l.receive(2, "other")
 	l.run()
@@ -543,7 +543,7 @@ func TestV15BreakGivesBackWhatHasNotEnded(t *testing.T) {
 		t.Errorf("%d ended, freed %v, dropped %v before the queue pairs were destroyed", n, l.ends[0].freed, l.ends[1].dropped)
 	}
 	if len(l.ends[1].others) == 0 || l.ends[1].others[0].Kind != ActDetach || l.ends[1].others[0].ID != 2 {
-		t.Errorf("the sender did not forget the request without a value: %v", l.ends[1].others)
+		t.Errorf("the responder did not forget the request without a value: %v", l.ends[1].others)
 	}
 	for i := range l.ends {
 		l.ends[i].ch.Destroyed(l.now)
@@ -558,7 +558,7 @@ func TestV15BreakGivesBackWhatHasNotEnded(t *testing.T) {
 		t.Errorf("%d ended, dropped %v", len(l.ends[0].ended), l.ends[1].dropped)
 	}
 	if l.ends[0].taken.Acks >= mark {
-		t.Error("ACK is said to be taken")
+		t.Error("ACK is reported as taken")
 	}
 	l.clean()
 }
@@ -596,13 +596,13 @@ func TestMessagesBeforeTheEndAreProcessed(t *testing.T) {
 		kinds = append(kinds, a.Kind.String())
 	}
 	if got := strings.Join(kinds, " "); got != "detach acked cancelled" || len(l.ends[1].requests) != 2 {
-		t.Errorf("the sender took %s, asked %d", got, len(l.ends[1].requests))
+		t.Errorf("the responder got %s, %d requests", got, len(l.ends[1].requests))
 	}
 }
 
-// TestV20MessageBeforeOwnReadyIsNotLost: the peer may be sooner.
+// TestV20MessageBeforeOwnReadyIsNotLost: HELLO of the peer may arrive before Ready.
 func TestV20MessageBeforeOwnReadyIsNotLost(t *testing.T) {
-	l := newLink(t) // only side 0 was told that its bootstrap was answered
+	l := newLink(t) // only side 0 has had Ready
 	if l.ends[1].ch.State() != Up {
 		t.Errorf("side 1 is %v", l.ends[1].ch.State())
 	}
@@ -612,7 +612,7 @@ func TestV20MessageBeforeOwnReadyIsNotLost(t *testing.T) {
 	l.expect(">REQUEST", "<EAGER")
 }
 
-// TestV21ContentOver4GiB: addresses and lengths stay right.
+// TestV21ContentOver4GiB: addresses and lengths are correct beyond 32 bits.
 func TestV21ContentOver4GiB(t *testing.T) {
 	const size = 10<<30 + 7
 	l := newLink(t, func(c *Config) { c.Chunk, c.Outstanding, c.Rails = 1<<30, 2<<30, 3 })
@@ -657,14 +657,14 @@ func TestV22LongErrorTextIsCut(t *testing.T) {
 		t.Fatalf("ended with %.80v", a.Err)
 	}
 	if _, ok := err.Payload("a"); ok {
-		t.Error("a payload that does not fit came")
+		t.Error("a payload that does not fit was sent")
 	}
 	if v, _ := err.Payload("b"); string(v) != "fits" {
-		t.Error("a payload that fits did not come")
+		t.Error("a payload that fits was not sent")
 	}
 }
 
-// TestV26TwoShapesForOneKeyAtOnce: two steps, in turn and together.
+// TestV26TwoShapesForOneKeyAtOnce: receives of two steps, one after the other and together.
 func TestV26TwoShapesForOneKeyAtOnce(t *testing.T) {
 	l := newLink(t)
 	l.ends[1].respond = func(a Request) Response {
@@ -716,11 +716,11 @@ func TestMetasAreBounded(t *testing.T) {
 	}
 	for i, want := range map[int]bool{3: true, 29: true, 21: true, 20: false, 0: false} {
 		if _, ok := l.ends[0].ch.CachedMeta(fmt.Sprint("k", i)); ok != want {
-			t.Errorf("k%d is known: %v", i, ok)
+			t.Errorf("k%d is in the cache: %v", i, ok)
 		}
 	}
 	if n := l.ends[0].ch.metas.of.n; n != 10 || len(l.ends[0].ch.metas.of.items) != 10 {
-		t.Errorf("%d are remembered", n)
+		t.Errorf("%d are in the cache", n)
 	}
 }
 
@@ -780,8 +780,8 @@ func TestSmallIsNotDelayedByLarge(t *testing.T) {
 	l.expect("<WRITE 65536", "<IMM 65536", "<WRITE 65536")
 }
 
-// TestContentIsStagedWhenItsDestinationIsKnown: registered memory for a copy is taken when
-// the peer has said where the content goes, not before.
+// TestContentIsStagedWhenItsDestinationIsKnown: registered memory for a copy is requested
+// only when the peer has sent the destination.
 func TestContentIsStagedWhenItsDestinationIsKnown(t *testing.T) {
 	l := newLink(t)
 	sender := &l.ends[1]
@@ -803,13 +803,13 @@ func TestContentIsStagedWhenItsDestinationIsKnown(t *testing.T) {
 	l.run()
 	l.expect(">REQUEST", "<META")
 	if n := staging(); n != 0 {
-		t.Errorf("%d copies before the peer has said where the content goes", n)
+		t.Errorf("%d copies before the peer has sent the destination", n)
 	}
 	l.ends[0].ch.Place(l.now, 1, 1, l.ends[0].dest())
 	l.run()
 	l.expect(">REREQUEST")
 	if n := staging(); n != 1 {
-		t.Errorf("%d copies are wanted, want 1", n)
+		t.Errorf("%d copies are requested, want 1", n)
 	}
 	sender.ch.Staged(l.now, 1, 1, Source{Handle: 100})
 	l.run()
@@ -817,12 +817,12 @@ func TestContentIsStagedWhenItsDestinationIsKnown(t *testing.T) {
 	if a := l.last(); a.Outcome != OutcomeWritten {
 		t.Errorf("ended with %v", a.Outcome)
 	}
-	// A destination that came with the request is known at once.
+	// With an early destination, the content is staged at once.
 	l.manual = false
 	l.receive(2, "k")
 	l.run()
 	if n := staging(); n != 2 {
-		t.Errorf("%d copies are wanted, want 2", n)
+		t.Errorf("%d copies are requested, want 2", n)
 	}
 	sender.ch.NotStaged(l.now, 2, 1, status.New(status.ResourceExhausted, "no registered memory"))
 	l.run()
@@ -836,7 +836,7 @@ func TestContentIsStagedWhenItsDestinationIsKnown(t *testing.T) {
 	l.clean()
 }
 
-// TestStagedTooLate: a copy that is there when its request has been cancelled is given back.
+// TestStagedTooLate: a copy for a request that was cancelled meanwhile is dropped.
 func TestStagedTooLate(t *testing.T) {
 	l := newLink(t)
 	sender := &l.ends[1]

@@ -9,37 +9,37 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// busy is a machine with many of everything that can wait. As a sender: small contents,
-// whose last write wants a credit, large ones, which wait for room, contents that are
-// staged, answers, requests without an answer or without a destination. As an asker:
-// receives that are asked, are not asked yet, want a destination, or were cancelled. The
-// peer, which the test plays, has taken all that was posted but for what fills the window
-// now.
+// busy is a channel with many of everything that can wait. As a responder: small contents
+// whose last write waits for a credit; large ones, which wait for space; contents that are
+// staged; responses; requests without a response or without a destination. As a requester:
+// receives that are requested, are not requested yet, wait for a destination, or are
+// cancelled. The test plays the peer. It has taken everything that was posted, except for
+// one window.
 type busy struct {
 	t         testing.TB
 	c         *Channel
 	now       time.Time
-	sent      uint32 // messages and last writes of the machine
-	confirmed uint32 // of these, what the peer has told
-	// posts are those that are under way, by rail and slot.
+	sent      uint32 // messages and last writes of the channel
+	confirmed uint32 // how many of these the peer has confirmed
+	// posts are the work requests in flight, by rail and slot.
 	posts   []Post
 	waiting int
 }
 
-// The ids of what waits, from 1 on in each group. Those of one group are its number times
-// group, and what counts them.
+// The ids of receives and requests that wait. Each group has ids from its number times group
+// on.
 const (
-	group       = 1 << 32
-	unanswered  = 1 * group
-	placeless   = 2 * group
-	small       = 3 * group
-	large       = 4 * group
-	answered    = 5 * group
-	asked       = 6 * group
-	placing     = 7 * group
-	quarantined = 8 * group
-	notAsked    = 9 * group
-	staging     = 10 * group
+	group        = 1 << 32
+	unanswered   = 1 * group
+	withoutDest  = 2 * group
+	small        = 3 * group
+	large        = 4 * group
+	answered     = 5 * group
+	requested    = 6 * group
+	placing      = 7 * group
+	quarantined  = 8 * group
+	notRequested = 9 * group
+	staging      = 10 * group
 )
 
 func newBusy(t testing.TB, n int) *busy {
@@ -56,8 +56,8 @@ func newBusy(t testing.TB, n int) *busy {
 	c.Ready(w.now)
 	hello := wire.Hello{Header: w.header(), Generation: 3, From: 2, To: 1}
 	w.message(hello.Append(nil))
-	for i := range uint64(n) { // as an asker
-		for _, id := range []uint64{asked, placing, quarantined} {
+	for i := range uint64(n) { // as a requester
+		for _, id := range []uint64{requested, placing, quarantined} {
 			c.Receive(w.now, Receive{ID: id + i, Attempt: 1, Responder: 2, Step: 1, Key: "k"})
 			w.settle()
 		}
@@ -72,18 +72,18 @@ func newBusy(t testing.TB, n int) *busy {
 		}
 		w.settle()
 	}
-	for i := range uint64(n) { // as a sender
+	for i := range uint64(n) { // as a responder
 		w.request(unanswered+i, 0)
-		w.request(placeless+i, 0)
+		w.request(withoutDest+i, 0)
 		w.request(answered+i, 0)
 		w.request(small+i, 16<<10)
 		w.request(large+i, 1<<20)
 		w.request(staging+i, 1<<20)
-		c.Respond(w.now, placeless+i, 1, Response{Value: valueOf(1 << 20), Source: Source{Handle: placeless + i}})
+		c.Respond(w.now, withoutDest+i, 1, Response{Value: valueOf(1 << 20), Source: Source{Handle: withoutDest + i}})
 		c.Respond(w.now, staging+i, 1, Response{Value: valueOf(1 << 20), Source: Source{Handle: staging + i}, Unregistered: true})
 		w.settle()
 	}
-	w.list(wire.KindAck, 1) // the last news of credits
+	w.list(wire.KindAck, 1) // the last counts of the peer
 	for i := range uint64(n) {
 		for _, v := range []struct {
 			id   uint64
@@ -91,10 +91,10 @@ func newBusy(t testing.TB, n int) *busy {
 		}{{large, 1 << 20}, {small, 16 << 10}, {answered, 100}} {
 			c.Respond(w.now, v.id+i, 1, Response{Value: valueOf(v.size), Source: Source{Handle: v.id + i}})
 		}
-		c.Receive(w.now, Receive{ID: notAsked + i, Attempt: 1, Responder: 2, Step: 1, Key: "k"})
+		c.Receive(w.now, Receive{ID: notRequested + i, Attempt: 1, Responder: 2, Step: 1, Key: "k"})
 		w.act()
 	}
-	// The device has done all that it was given, and the peer has not said so.
+	// All work requests have completed, and the peer's counts do not confirm them.
 	w.completes()
 	for l, least := range map[listID]int{listRequested: n, listPlacing: n, listQuarantine: n, listToRequest: n - 16} {
 		if got := c.receives.lists[l].n; got < least {
@@ -102,7 +102,7 @@ func newBusy(t testing.TB, n int) *busy {
 		}
 	}
 	if got := c.shares.lists[sharesLast.on(0)].n; got < n-16 || c.requests.lists[listToRespond].n < n-16 || c.shares.lists[sharesMore.on(0)].n < min(n-16, 1) {
-		t.Fatalf("%d last writes wait, %d answers, %d large contents", got, c.requests.lists[listToRespond].n, c.shares.lists[sharesMore.on(0)].n)
+		t.Fatalf("%d last writes wait, %d responses, %d large contents", got, c.requests.lists[listToRespond].n, c.shares.lists[sharesMore.on(0)].n)
 	}
 	return w
 }
@@ -112,7 +112,7 @@ func (w *busy) header() wire.Header {
 	return wire.Header{Taken: wire.Counts{N: 1, Of: [wire.MaxRails]uint32{w.confirmed}}}
 }
 
-// stale is a header that tells of nothing new.
+// staleHeader returns a header whose counts confirm nothing new.
 func (w *busy) staleHeader() wire.Header {
 	return wire.Header{Taken: wire.Counts{N: 1, Of: [wire.MaxRails]uint32{w.confirmed}}}
 }
@@ -130,7 +130,7 @@ func (w *busy) list(kind wire.Kind, ids ...uint64) {
 	w.message(appendList(kind, w.header(), l))
 }
 
-// asks is a request of the peer, with a destination for size bytes unless they are 0.
+// request passes a REQUEST of the peer, with a destination for size bytes unless size is 0.
 func (w *busy) request(id uint64, size int64) {
 	m := wire.Request{Header: w.header(), ID: id, Requester: 2, Responder: 1, Step: 1, Attempt: 1, Key: []byte("k")}
 	if size > 0 {
@@ -140,7 +140,7 @@ func (w *busy) request(id uint64, size int64) {
 	w.message(m.Append(nil))
 }
 
-// act carries out what the machine wants.
+// act carries out the actions of the channel.
 func (w *busy) act() {
 	for more := true; more; {
 		acts := w.c.Actions(w.now)
@@ -159,14 +159,14 @@ func (w *busy) act() {
 	}
 }
 
-// settle carries out all, and completes it.
+// settle carries out all actions and completes all work requests.
 func (w *busy) settle() {
 	for w.act(); len(w.posts) > 0; w.act() {
 		w.completes()
 	}
 }
 
-// completes is the completion of all posts that are under way.
+// completes completes all work requests in flight.
 func (w *busy) completes() {
 	posts := w.posts
 	w.posts = nil
@@ -177,7 +177,7 @@ func (w *busy) completes() {
 	}
 }
 
-// looks is how many records and elements of queues the machine has looked at so far.
+// looks returns how many records and elements of queues the channel has accessed so far.
 func (c *Channel) looks() int {
 	n := c.receives.looks + c.requests.looks + c.shares.looks + c.metas.of.looks + c.slots.free.looks +
 		c.cancelledIDs.looks + c.waitingIDs.looks + c.unknownIDs.looks + c.pending.unconfirmed.looks + c.pending.acks.ids.looks + c.pending.cancels.ids.looks
@@ -187,7 +187,7 @@ func (c *Channel) looks() int {
 	return n
 }
 
-// written is a content that is being written, of which something is posted.
+// written returns the id of a content that is being written, of which a write is posted.
 func (w *busy) written(n int) uint64 {
 	id := uint64(large + n) //nolint:gosec // small
 	if a := w.c.requests.at(w.c.requestsByID[id]); a.state != requestWriting || !a.written {
@@ -201,7 +201,7 @@ type busyEvent struct {
 	do   func()
 }
 
-// events are all that can happen to a busy machine, in an order in which each can.
+// events returns all kinds of events of a busy channel, in an order in which each can happen.
 func (w *busy) events() []busyEvent {
 	c, mid := w.c, uint64(w.waiting)/2
 	send := func(b []byte) { c.Message(w.now, 0, b) }
@@ -234,11 +234,11 @@ func (w *busy) events() []busyEvent {
 		{"a content that is being written is given up", func() { c.Fail(w.now, w.written(1), 1, status.New(status.DataLoss, "given up")) }},
 		{"CANCEL of an answer", ids(wire.KindCancel, answered+mid)},
 		{"CANCEL of a request", ids(wire.KindCancel, unanswered+mid)},
-		{"CANCEL without a destination", ids(wire.KindCancel, placeless+mid)},
+		{"CANCEL without a destination", ids(wire.KindCancel, withoutDest+mid)},
 		{"CANCELLED", ids(wire.KindCancelled, quarantined+mid)},
 		{"ACK", ids(wire.KindAck, mid)},
 		{"QUERY", ids(wire.KindQuery, unanswered+mid+1, 1)},
-		{"WAITING", ids(wire.KindWaiting, asked+mid)},
+		{"WAITING", ids(wire.KindWaiting, requested+mid)},
 		{"a Send of a small value", func() {
 			c.Respond(w.now, unanswered+mid+2, 1, Response{Value: valueOf(100), Source: Source{Handle: 1}})
 		}},
@@ -255,26 +255,26 @@ func (w *busy) events() []busyEvent {
 			send(m.Append(nil))
 		}},
 		{"REREQUEST", func() {
-			m := wire.ReRequest{Header: w.staleHeader(), ID: placeless + mid + 1, HasDest: true, Dest: wire.Dest{N: 1}}
+			m := wire.ReRequest{Header: w.staleHeader(), ID: withoutDest + mid + 1, HasDest: true, Dest: wire.Dest{N: 1}}
 			send(m.Append(nil))
 		}},
 		{"META", func() {
-			m := wire.Meta{Header: w.staleHeader(), ID: asked + mid + 1, Value: valueOf(1 << 20)}
+			m := wire.Meta{Header: w.staleHeader(), ID: requested + mid + 1, Value: valueOf(1 << 20)}
 			send(m.Append(nil))
 		}},
 		{"EAGER", func() {
-			m := wire.Eager{Header: w.staleHeader(), ID: asked + mid + 2, Value: valueOf(1), Content: []byte{1}}
+			m := wire.Eager{Header: w.staleHeader(), ID: requested + mid + 2, Value: valueOf(1), Content: []byte{1}}
 			send(m.Append(nil))
 		}},
 		{"ERROR", func() {
-			m := wire.Error{Header: w.staleHeader(), ID: asked + mid + 3, Code: status.Aborted}
+			m := wire.Error{Header: w.staleHeader(), ID: requested + mid + 3, Code: status.Aborted}
 			send(m.Append(nil))
 		}},
 		{"a Recv", func() { c.Receive(w.now, Receive{ID: 78, Attempt: 1, Responder: 2, Key: "k"}) }},
-		{"its Cancel", func() { c.Cancel(w.now, asked+mid+3, 1) }},
+		{"its Cancel", func() { c.Cancel(w.now, requested+mid+3, 1) }},
 		{"Cancel of one placed", func() { c.Cancel(w.now, placing+mid+1, 1) }},
-		{"Cancel before REQUEST", func() { c.Cancel(w.now, notAsked+mid, 1) }},
-		{"SendCancels", func() { c.SendCancels(w.now, []uint64{asked + mid, 79}) }},
+		{"Cancel before REQUEST", func() { c.Cancel(w.now, notRequested+mid, 1) }},
+		{"SendCancels", func() { c.SendCancels(w.now, []uint64{requested + mid, 79}) }},
 		{"Finish", func() { c.Ack(w.now, []uint64{80}) }},
 		{"Place", func() { c.Place(w.now, placing+mid+2, 1, Dest{Handle: 1}) }},
 		{"NoPlace", func() { c.NoPlace(w.now, placing+mid+3, 1) }},
@@ -290,8 +290,8 @@ func (w *busy) events() []busyEvent {
 	}
 }
 
-// TestEventCostDoesNotGrow: no event walks over everything that waits. With
-// 80,000 of everything each looks at as much as with 30.
+// TestEventCostDoesNotGrow: no event walks over everything that waits. With 80,000 of
+// everything, an event accesses as many records as with 30.
 func TestEventCostDoesNotGrow(t *testing.T) {
 	const few, many = 30, 80_000
 	cost := func(n int) map[string]int {
@@ -309,7 +309,7 @@ func TestEventCostDoesNotGrow(t *testing.T) {
 	want, got := cost(few), cost(many)
 	for name := range want {
 		if got[name] > want[name] {
-			t.Errorf("%s looks at %d records where %d of each kind wait, and at %d where %d do", name, got[name], many, want[name], few)
+			t.Errorf("%s accesses %d records while %d of each kind wait, and %d while %d do", name, got[name], many, want[name], few)
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// TestCreditIsSentWhenHalfTheWindowIsOwed, and only then.
+// TestCreditIsSentWhenHalfTheWindowIsOwed, and not before.
 func TestCreditIsSentWhenHalfTheWindowIsOwed(t *testing.T) {
 	l := newLink(t)
 	l.manual = true
@@ -21,7 +21,7 @@ func TestCreditIsSentWhenHalfTheWindowIsOwed(t *testing.T) {
 		l.run()
 	}
 	if slices.Contains(l.trace, "<CREDIT") {
-		t.Error("CREDIT came early")
+		t.Error("CREDIT was sent too early")
 	}
 	l.receive(7, "k")
 	l.receive(8, "k")
@@ -58,8 +58,8 @@ func TestLastCreditsAreReservedForCredit(t *testing.T) {
 	}
 }
 
-// TestVeryLastCreditReportsRail0: what other rails owe may not use it up, or both
-// sides could be without one when their messages wait.
+// TestVeryLastCreditReportsRail0: a CREDIT for other rails may not use the last credit.
+// Otherwise both sides could be without one while their messages wait.
 func TestVeryLastCreditReportsRail0(t *testing.T) {
 	l := newLink(t, func(c *Config) { c.Rails = 2 })
 	l.cut = true
@@ -73,13 +73,13 @@ func TestVeryLastCreditReportsRail0(t *testing.T) {
 	l.expect(">CREDIT")
 }
 
-// TestWindowIsExact: the peer may send as many messages as it was told of, on each rail,
-// and no more.
+// TestWindowIsExact: the peer may send as many messages as its window on each rail, and no
+// more.
 func TestWindowIsExact(t *testing.T) {
 	for rail := range 2 {
 		l := newLink(t, func(c *Config) { c.Rails = 2 })
 		c := l.ends[0].ch
-		m := wire.Error{ID: 99, Code: status.Aborted} // of nobody
+		m := wire.Error{ID: 99, Code: status.Aborted} // for no receive
 		if rail == 0 {
 			m.Taken.N, m.Taken.Of[0] = 2, c.rails[0].confirmed
 		}
@@ -99,7 +99,7 @@ func TestWindowIsExact(t *testing.T) {
 	}
 }
 
-// TestWriteWithImmTakesACredit, and waits for one.
+// TestWriteWithImmTakesACredit: a WRITE_WITH_IMM uses a credit, and waits when there is none.
 func TestWriteWithImmTakesACredit(t *testing.T) {
 	l := newLink(t, func(c *Config) { c.Window, c.PeerWindow = 4, 4 })
 	l.respondWith(64 << 10)
@@ -121,13 +121,13 @@ func TestWriteWithImmTakesACredit(t *testing.T) {
 		}
 	}
 	if imms != 50 || r.sent < 50 {
-		t.Errorf("%d imms took %d credits", imms, r.sent)
+		t.Errorf("%d imms used %d credits", imms, r.sent)
 	}
 	l.clean()
 }
 
-// TestLastWriteIsNotStarvedByMessages: when it has waited for a credit, the next one
-// is its own, however many answers wait.
+// TestLastWriteIsNotStarvedByMessages: a last write that waits for a credit gets the next
+// one, however many responses wait.
 func TestLastWriteIsNotStarvedByMessages(t *testing.T) {
 	l := newLink(t)
 	l.respondWith(64 << 10)
@@ -141,7 +141,7 @@ func TestLastWriteIsNotStarvedByMessages(t *testing.T) {
 	l.run()
 	l.trace, l.cut = nil, true
 	c := l.ends[1].ch
-	c.rails[0].sent = c.rails[0].confirmed + 14 // no credits but CREDIT's own
+	c.rails[0].sent = c.rails[0].confirmed + 14 // only the credits that are reserved for CREDIT
 	c.Respond(l.now, 2, 1, Response{Value: valueOf(64 << 10), Source: Source{Handle: 2}})
 	l.run()
 	for id := range uint64(5) {
@@ -157,8 +157,8 @@ func TestLastWriteIsNotStarvedByMessages(t *testing.T) {
 	l.expect("<EAGER")
 }
 
-// TestSendPlacesAreReserved: when the send queue is full of content and
-// answers, and more of them and of requests wait, CANCEL and ACK still go.
+// TestSendPlacesAreReserved: CANCEL and ACK can be posted when contents and responses fill
+// the send queue, and more of them and requests wait.
 func TestSendPlacesAreReserved(t *testing.T) {
 	l := newLink(t, func(c *Config) { c.Window, c.PeerWindow, c.SendQueue, c.Outstanding = 1000, 1000, 16, 1<<30 })
 	l.respondWith(4 << 20)
@@ -175,7 +175,7 @@ func TestSendPlacesAreReserved(t *testing.T) {
 	}
 	l.run()
 	if free := 16 - c.rails[0].posts.n; free != sendReserve {
-		t.Errorf("answers leave %d places", free)
+		t.Errorf("responses leave %d places", free)
 	}
 	c.SendCancels(l.now, []uint64{5})
 	l.run()
@@ -189,7 +189,7 @@ func TestSendPlacesAreReserved(t *testing.T) {
 	}
 }
 
-// TestUnsignaledPostsAreFollowedByASignaledOne: so that places come back.
+// TestUnsignaledPostsAreFollowedByASignaledOne, so that their places become free.
 func TestUnsignaledPostsAreFollowedByASignaledOne(t *testing.T) {
 	l := newLink(t, func(c *Config) { c.SendQueue = MinSendQueue })
 	l.respondWith(10)
@@ -209,24 +209,24 @@ func TestAcksTravelWithTheNextMessage(t *testing.T) {
 	l.run()
 	l.expect(">REQUEST", "<EAGER")
 	if a := l.ends[1].others[0]; a.Kind != ActAcked || fmt.Sprint(a.IDs.AppendTo(nil)) != "[7 8]" {
-		t.Errorf("the sender took %v", &a)
+		t.Errorf("the responder got %v", &a)
 	}
 }
 
-// TestAckIsSentAtOnce, since whoever says it has waited for a request already.
+// TestAckIsSentAtOnce: the caller of Ack has waited for a request already.
 func TestAckIsSentAtOnce(t *testing.T) {
 	l := newLink(t)
 	mark := l.ends[0].ch.Ack(l.now, []uint64{7})
 	l.run()
 	l.expect(">ACK")
-	l.wait(countsDelay) // nothing else carries the counts
+	l.wait(countsDelay) // no other message carries the counts
 	l.expect("<CREDIT")
 	if l.ends[0].taken.Acks != mark {
 		t.Errorf("taken %v, want %d", l.ends[0].taken, mark)
 	}
 }
 
-// TestAcksDoNotWaitLongForTheirRequest, where that may not go: no slot is free.
+// TestAcksDoNotWaitLongForTheirRequest when it cannot be posted: no slot is free.
 func TestAcksDoNotWaitLongForTheirRequest(t *testing.T) {
 	l := newLink(t)
 	l.manual = true
@@ -245,7 +245,7 @@ func TestAcksDoNotWaitLongForTheirRequest(t *testing.T) {
 	l.expect(">ACK")
 }
 
-// TestThousandsOfAcks go in few messages, and each once.
+// TestThousandsOfAcks: they are sent in few messages, each once.
 func TestThousandsOfAcks(t *testing.T) {
 	l := newLink(t, func(c *Config) { c.Message, c.PeerMessage = wire.MinMessage, wire.MinMessage })
 	var ids []uint64
@@ -259,15 +259,15 @@ func TestThousandsOfAcks(t *testing.T) {
 		got = a.IDs.AppendTo(got)
 	}
 	if !slices.Equal(got, ids) || l.ends[0].taken.Acks != mark {
-		t.Errorf("%d ids came, taken %v", len(got), l.ends[0].taken)
+		t.Errorf("%d ids arrived, taken %v", len(got), l.ends[0].taken)
 	}
 	if n := len(l.ends[1].others); n > 11 {
 		t.Errorf("%d messages", n)
 	}
 }
 
-// TestAcksGoBeforeTheirRequest, when they do not fit into it: an answer to it
-// says that they were taken.
+// TestAcksGoBeforeTheirRequest when they do not fit into it: a response to the request
+// confirms them.
 func TestAcksGoBeforeTheirRequest(t *testing.T) {
 	l := newLink(t, func(c *Config) { c.Message, c.PeerMessage = wire.MinMessage, wire.MinMessage })
 	l.respondWith(10)
@@ -282,12 +282,12 @@ func TestAcksGoBeforeTheirRequest(t *testing.T) {
 		got = a.IDs.AppendTo(got)
 	}
 	if !slices.Equal(got, ids) {
-		t.Errorf("%d ids came", len(got))
+		t.Errorf("%d ids arrived", len(got))
 	}
 	l.expect(">ACK", ">ACK", ">REQUEST", "<EAGER")
 }
 
-// TestAcksThatDoNotFitNextToALongKey go before the request, too.
+// TestAcksThatDoNotFitNextToALongKey: they are sent before the request.
 func TestAcksThatDoNotFitNextToALongKey(t *testing.T) {
 	l := newLink(t, func(c *Config) { c.Message, c.PeerMessage = wire.MinMessage, wire.MinMessage })
 	l.respondWith(100)
@@ -301,13 +301,12 @@ func TestAcksThatDoNotFitNextToALongKey(t *testing.T) {
 	l.clean()
 }
 
-// TestAckDoesNotWaitForARequest: ids that wait for their request to go do not hold up those
-// that are said at once.
+// TestAckDoesNotWaitForARequest: acks that wait for their request do not delay those of Ack.
 func TestAckDoesNotWaitForARequest(t *testing.T) {
 	l := newLink(t)
 	l.cut = true
 	c := l.ends[0].ch
-	for c.sendQueueFree(0, regularMessage) { // then no request goes
+	for c.sendQueueFree(0, regularMessage) { // then no request can be posted
 		c.post(0, posted{}, Post{Op: verbs.OpWrite})
 	}
 	c.Actions(l.now)
@@ -319,7 +318,7 @@ func TestAckDoesNotWaitForARequest(t *testing.T) {
 	l.expect(">ACK")
 }
 
-// TestAcksGoBeforeBye, though they waited for a request.
+// TestAcksGoBeforeBye, although they wait for a request.
 func TestAcksGoBeforeBye(t *testing.T) {
 	l := newLink(t)
 	l.ends[0].ch.Receive(l.now, Receive{ID: 1, Attempt: 1, Responder: 2, Key: "k", Acks: []uint64{7}})
@@ -328,8 +327,8 @@ func TestAcksGoBeforeBye(t *testing.T) {
 	l.expect(">ACK", ">BYE")
 }
 
-// TestAcksOfARequestAreNotReportedAsTaken: the request that they rode on has its answer, which says
-// so.
+// TestAcksOfARequestAreNotReportedAsTaken: the response to the request confirms them, so
+// there is no ActTaken.
 func TestAcksOfARequestAreNotReportedAsTaken(t *testing.T) {
 	l := newLink(t)
 	l.respondWith(100)
@@ -338,13 +337,13 @@ func TestAcksOfARequestAreNotReportedAsTaken(t *testing.T) {
 		l.run()
 	}
 	if l.ends[0].taken != (Marks{}) {
-		t.Errorf("told of %v", l.ends[0].taken)
+		t.Errorf("ActTaken with %v", l.ends[0].taken)
 	}
 	mark := l.ends[0].ch.Ack(l.now, []uint64{1})
 	l.run()
 	l.wait(time.Second)
 	if l.ends[0].taken.Acks != mark {
-		t.Errorf("told of %v, want %d", l.ends[0].taken, mark)
+		t.Errorf("ActTaken with %v, want %d", l.ends[0].taken, mark)
 	}
 }
 
@@ -363,12 +362,12 @@ func TestCancelIsSentAndTaken(t *testing.T) {
 		t.Errorf("%x ended with %v", a.ID, a.Outcome)
 	}
 	if a := l.ends[1].others[0]; a.Kind != ActCancelled || fmt.Sprint(a.IDs.AppendTo(nil)) != "[1 50]" {
-		t.Errorf("the sender took %v", &a)
+		t.Errorf("the responder got %v", &a)
 	}
 	l.clean()
 }
 
-// TestCancelBeforeTheRequestIsPosted takes it back.
+// TestCancelBeforeTheRequestIsPosted: the request is not posted.
 func TestCancelBeforeTheRequestIsPosted(t *testing.T) {
 	l := newLink(t)
 	l.receive(1, "k")
@@ -380,9 +379,8 @@ func TestCancelBeforeTheRequestIsPosted(t *testing.T) {
 	l.clean()
 }
 
-// TestReceivesAreRepostedInBatches: an eighth of the window at once, and the peer is
-// told of no receive that is not posted; all of them when it wants to know that something
-// was taken.
+// TestReceivesAreRepostedInBatches: an eighth of the window at once, or all of them after
+// WANT_COUNTS. The counts report no receive that is not posted again.
 func TestReceivesAreRepostedInBatches(t *testing.T) {
 	l := newLink(t, func(c *Config) { c.Window, c.PeerWindow = 32, 32 })
 	l.manual = true
@@ -400,17 +398,17 @@ func TestReceivesAreRepostedInBatches(t *testing.T) {
 	l.ends[1].ch.Respond(l.now, 1, 1, Response{Value: valueOf(5), Source: Source{Handle: 1}})
 	l.run()
 	if rail.reported != 4 || l.ends[0].ch.rails[0].confirmed != 4 {
-		t.Errorf("%d were told and %d heard of, want the 4 that are posted again", rail.reported, l.ends[0].ch.rails[0].confirmed)
+		t.Errorf("%d were reported and %d confirmed, want the 4 that are posted again", rail.reported, l.ends[0].ch.rails[0].confirmed)
 	}
 	mark := l.ends[0].ch.Ack(l.now, []uint64{1}) // with WANT_COUNTS
 	l.run()
 	l.wait(time.Second)
 	if l.ends[0].taken.Acks != mark || rail.toRepost != 0 {
-		t.Errorf("%v is known to be taken, want %d; %d receives are not posted again", l.ends[0].taken, mark, rail.toRepost)
+		t.Errorf("ActTaken with %v, want %d; %d receives are not posted again", l.ends[0].taken, mark, rail.toRepost)
 	}
 }
 
-// TestRequestComesBeforeItsAcks: somebody waits for the one and nobody for the other.
+// TestRequestComesBeforeItsAcks: the peer waits for the response, nothing waits for the acks.
 func TestRequestComesBeforeItsAcks(t *testing.T) {
 	l := newLink(t)
 	l.ends[1].respond = func(a Request) Response { return Response{Value: valueOf(5), Source: Source{Handle: a.ID}} }

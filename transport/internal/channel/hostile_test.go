@@ -10,10 +10,9 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// TestHostileMessages: what a peer must not say, and what we do about it
-// (PROTOCOL.md section 8.6). The victim is side 0. It has asked for receives 1
-// (waits), 2 (its content is being written into slot 0) and 3 (cancelled), and has
-// been asked for 10 (waits).
+// TestHostileMessages: the faults of PROTOCOL.md section 8.6. The victim is side 0. It has
+// requested receives 1 (waits), 2 (its content is being written into slot 0) and 3
+// (cancelled), and has request 10 of the peer (waits).
 func TestHostileMessages(t *testing.T) {
 	large := wire.Value{DType: tensor.Uint8, Size: 64 << 10, Dims: wire.AppendDims(nil, 64<<10)}
 	small := wire.Value{DType: tensor.Uint8, Size: 2, Dims: wire.AppendDims(nil, 2)}
@@ -30,7 +29,7 @@ func TestHostileMessages(t *testing.T) {
 			b := m.Append(nil)
 			return b[:len(b)-1]
 		}, "META gives its length as"},
-		{"longer than it says", func(_ *link, h wire.Header) []byte {
+		{"longer than its length", func(_ *link, h wire.Header) []byte {
 			m := wire.Credit{Header: h}
 			return append(m.Append(nil), 0)
 		}, "CREDIT gives its length as"},
@@ -63,7 +62,7 @@ func TestHostileMessages(t *testing.T) {
 			m := wire.Credit{Header: h}
 			return m.Append(nil)
 		}, "counts 2 rails"},
-		{"EAGER of nobody", func(_ *link, h wire.Header) []byte {
+		{"EAGER for no receive", func(_ *link, h wire.Header) []byte {
 			m := wire.Eager{Header: h, ID: 99, Value: small, Content: []byte{1, 2}}
 			return m.Append(nil)
 		}, ""},
@@ -71,7 +70,7 @@ func TestHostileMessages(t *testing.T) {
 			m := wire.Eager{Header: h, ID: 2, Value: small, Content: []byte{1, 2}}
 			return m.Append(nil)
 		}, "after its META"},
-		{"META of nobody", func(_ *link, h wire.Header) []byte {
+		{"META for no receive", func(_ *link, h wire.Header) []byte {
 			m := wire.Meta{Header: h, ID: 99, Value: large}
 			return m.Append(nil)
 		}, ""},
@@ -79,7 +78,7 @@ func TestHostileMessages(t *testing.T) {
 			m := wire.Meta{Header: h, ID: 2, Value: large}
 			return m.Append(nil)
 		}, "META twice"},
-		{"META of nothing", func(_ *link, h wire.Header) []byte {
+		{"META of an empty value", func(_ *link, h wire.Header) []byte {
 			m := wire.Meta{Header: h, ID: 1, Value: wire.Value{DType: tensor.Uint8, Dims: wire.AppendDims(nil, 0)}}
 			return m.Append(nil)
 		}, "without a content"},
@@ -87,35 +86,35 @@ func TestHostileMessages(t *testing.T) {
 			m := wire.Meta{Header: h, ID: 1, Value: wire.Value{DType: tensor.Uint8, Size: 1 << 40, Dims: wire.AppendDims(nil, 7)}}
 			return m.Append(nil)
 		}, "take 1099511627776 bytes"},
-		{"ERROR of nobody", func(_ *link, h wire.Header) []byte {
+		{"ERROR for no receive", func(_ *link, h wire.Header) []byte {
 			m := wire.Error{Header: h, ID: 99, Code: status.Aborted}
 			return m.Append(nil)
 		}, ""},
-		{"ERROR over each rail of what has no address", func(_ *link, h wire.Header) []byte {
+		{"ERROR over each rail for a receive without destination", func(_ *link, h wire.Header) []byte {
 			m := wire.Error{Header: h, ID: 1, Code: status.Aborted, Each: true}
 			return m.Append(nil)
 		}, "expects nothing more on rail 0"},
 		{"CANCELLED of what was not cancelled", func(_ *link, h wire.Header) []byte {
 			return appendList(wire.KindCancelled, h, wire.IDs(nil).Append(1))
 		}, "which was not cancelled"},
-		{"CANCELLED of nobody", func(_ *link, h wire.Header) []byte {
+		{"CANCELLED for no receive", func(_ *link, h wire.Header) []byte {
 			return appendList(wire.KindCancelled, h, wire.IDs(nil).Append(99))
 		}, ""},
-		{"CANCEL of nobody", func(_ *link, h wire.Header) []byte {
+		{"CANCEL for no receive", func(_ *link, h wire.Header) []byte {
 			return appendList(wire.KindCancel, h, wire.IDs(nil).Append(99))
 		}, ""},
-		{"WAITING and UNKNOWN of nobody", func(l *link, h wire.Header) []byte {
+		{"WAITING and UNKNOWN for no receive", func(l *link, h wire.Header) []byte {
 			l.ends[0].ch.Message(l.now, 0, appendList(wire.KindWaiting, h, wire.IDs(nil).Append(99)))
 			return appendList(wire.KindUnknown, h, wire.IDs(nil).Append(99))
 		}, ""},
-		{"UNKNOWN of what was asked", func(_ *link, h wire.Header) []byte {
+		{"UNKNOWN of an outstanding receive", func(_ *link, h wire.Header) []byte {
 			return appendList(wire.KindUnknown, h, wire.IDs(nil).Append(1))
 		}, "UNKNOWN for receive"},
 		{"REQUEST twice", func(_ *link, h wire.Header) []byte {
 			m := wire.Request{Header: h, ID: 10, Attempt: 2, Requester: 2, Responder: 1, Key: []byte("k")}
 			return m.Append(nil)
 		}, "REQUEST twice"},
-		{"REQUEST of somebody else", func(_ *link, h wire.Header) []byte {
+		{"REQUEST of another process", func(_ *link, h wire.Header) []byte {
 			m := wire.Request{Header: h, ID: 11, Attempt: 1, Requester: 3, Responder: 1, Key: []byte("k")}
 			return m.Append(nil)
 		}, "of incarnation 0000000000000003"},
@@ -123,11 +122,11 @@ func TestHostileMessages(t *testing.T) {
 			m := wire.Request{Header: h, ID: 11, Attempt: 1, Requester: 2, Responder: 1, Key: []byte("k"), HasDest: true, Dest: wire.Dest{N: 2}, Value: large}
 			return m.Append(nil)
 		}, "a destination for 2 rails"},
-		{"REQUEST for nothing", func(_ *link, h wire.Header) []byte {
+		{"REQUEST without a key", func(_ *link, h wire.Header) []byte {
 			m := wire.Request{Header: h, ID: 11, Attempt: 1, Requester: 2, Responder: 1}
 			return m.Append(nil)
 		}, "REQUEST has no key"},
-		{"REREQUEST of nobody", func(_ *link, h wire.Header) []byte {
+		{"REREQUEST for no receive", func(_ *link, h wire.Header) []byte {
 			m := wire.ReRequest{Header: h, ID: 99}
 			return m.Append(nil)
 		}, ""},
@@ -139,10 +138,10 @@ func TestHostileMessages(t *testing.T) {
 			l.ends[0].ch.Imm(l.now, 0, uint32(wire.NewImm(1000, 1)))
 			return nil
 		}, "slot 1000 generation 1, which is not open"},
-		{"imm on a rail that carries nothing of it", func(l *link, _ wire.Header) []byte {
+		{"imm on a rail that the channel does not have", func(l *link, _ wire.Header) []byte {
 			l.ends[0].ch.Imm(l.now, 1, uint32(wire.NewImm(0, 1)))
 			return nil
-		}, ""}, // there is no such rail: it is nobody's
+		}, ""}, // ignored
 		{"more than the window", func(l *link, h wire.Header) []byte {
 			m := wire.Credit{Header: h}
 			for range 40 {
@@ -177,7 +176,7 @@ func TestHostileMessages(t *testing.T) {
 				t.Errorf("closed: %q, want %q", why, c.want)
 			}
 			if c.want != "" && !strings.Contains(why, "/job:peer/replica:0/task:0, channel generation 3") {
-				t.Errorf("the reason does not say who: %s", why)
+				t.Errorf("the reason does not name the peer: %s", why)
 			}
 			l.ends[0].ch.Destroyed(l.now)
 			l.run()
@@ -188,8 +187,8 @@ func TestHostileMessages(t *testing.T) {
 	}
 }
 
-// TestHostileRails: what must not come over several rails. Receive 1 is being
-// written over all three of them, into slot 0.
+// TestHostileRails: faults with several rails. Receive 1 is being written over all three,
+// into slot 0.
 func TestHostileRails(t *testing.T) {
 	imm := uint32(wire.NewImm(0, 1))
 	cancelled := func(each bool) []byte {
@@ -310,13 +309,14 @@ func TestConfigIsChecked(t *testing.T) {
 	}
 }
 
-// TestCompletionsOfNothing: a device that completes what was not posted ends the channel.
+// TestCompletionsOfNothing: a completion of a work request that was not posted closes the
+// channel.
 func TestCompletionsOfNothing(t *testing.T) {
 	for _, slot := range []uint32{0, 1, 63, 64, 64 + 5, 1 << 31} {
 		l := newLink(t)
 		l.open(1)
 		c := l.ends[0].ch
-		c.rails[0].posts = queue[posted]{} // all that was posted has ended
+		c.rails[0].posts = queue[posted]{} // everything that was posted has completed
 		if slot < 64 {
 			c.Sent(l.now, 0, slot)
 		} else {
@@ -329,8 +329,8 @@ func TestCompletionsOfNothing(t *testing.T) {
 	}
 }
 
-// FuzzPeer lets a peer say anything. Nothing of it may panic; and in the end every
-// receive, destination and source has come back exactly once.
+// FuzzPeer passes any message of a peer. None may cause a panic, and in the end every
+// receive, destination and source is returned exactly once.
 func FuzzPeer(f *testing.F) {
 	h := wire.Header{Taken: wire.Counts{N: 1, Of: [wire.MaxRails]uint32{3}}}
 	large := wire.Value{DType: tensor.Uint8, Size: 64 << 10, Dims: wire.AppendDims(nil, 64<<10)}

@@ -11,15 +11,15 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// link is two channels with a wire between them that delivers at once and in
-// order. What they want is done as the test says.
+// link is two channels that are connected. Messages are delivered at once and in order. The
+// test decides how requests are answered.
 type link struct {
 	t      testing.TB
 	now    time.Time
 	ends   [2]end
 	trace  []string
 	cut    bool // nothing is delivered any more
-	manual bool // asks and places wait for the test
+	manual bool // the test answers ActRequest and ActPlace
 }
 
 type end struct {
@@ -34,7 +34,7 @@ type end struct {
 	taken    Marks
 	handle   uint64
 	first    uint8 // rail on which its destinations begin
-	hold     bool  // completions of sends are kept back
+	hold     bool  // completions of sends are held back
 	held     []uint32
 }
 
@@ -54,7 +54,7 @@ func newLink(t testing.TB, change ...func(*Config)) *link {
 			t.Fatal(err)
 		}
 		l.ends[i].ch = ch
-		l.ends[i].respond = func(a Request) Response { t.Errorf("asked for %s", a.Key); return Response{} }
+		l.ends[i].respond = func(a Request) Response { t.Errorf("a request for %s", a.Key); return Response{} }
 	}
 	l.ends[0].ch.Ready(l.now)
 	l.run()
@@ -65,7 +65,7 @@ func newLink(t testing.TB, change ...func(*Config)) *link {
 	return l
 }
 
-// inTime is Actions, after Tick when that is due.
+// tickAndAct calls Tick when it is due, then Actions.
 func tickAndAct(c *Channel, now time.Time) []Action {
 	if at := c.Deadline(); !at.IsZero() && !now.Before(at) {
 		c.Tick(now)
@@ -86,8 +86,7 @@ func (l *link) run() {
 	}
 }
 
-// wait lets time pass until the next deadline of either side, or until it has been
-// as long.
+// wait advances the time by d, and runs at each deadline of either side.
 func (l *link) wait(d time.Duration) {
 	for until := l.now.Add(d); ; {
 		next := until
@@ -202,7 +201,7 @@ func describe(i int, p *Post) string {
 	return s
 }
 
-// expect compares what was posted since the last time: ">" is from side 0.
+// expect compares what was posted since the last call: ">" is from side 0, "<" from side 1.
 func (l *link) expect(want ...string) {
 	l.t.Helper()
 	if got := strings.Join(l.trace, ", "); got != strings.Join(want, ", ") {
@@ -211,7 +210,7 @@ func (l *link) expect(want ...string) {
 	l.trace = nil
 }
 
-// receive begins a receive at side 0.
+// receive starts a receive at side 0.
 func (l *link) receive(id uint64, key string) {
 	e := &l.ends[0]
 	r := Receive{ID: id, Attempt: 1, Responder: 2, Step: 1, Key: key}
@@ -222,7 +221,7 @@ func (l *link) receive(id uint64, key string) {
 	e.ch.Receive(l.now, r)
 }
 
-// last is how the last receive of side 0 ended.
+// last returns the ActEnd of the last receive of side 0.
 func (l *link) last() Action {
 	l.t.Helper()
 	if len(l.ends[0].ended) == 0 {
@@ -231,7 +230,7 @@ func (l *link) last() Action {
 	return l.ends[0].ended[len(l.ends[0].ended)-1]
 }
 
-// sends lets side 1 answer with values of these sizes in turn.
+// respondWith makes side 1 respond with values of these sizes in turn.
 func (l *link) respondWith(sizes ...int64) {
 	n := uint64(0)
 	l.ends[1].respond = func(Request) Response {
@@ -240,7 +239,7 @@ func (l *link) respondWith(sizes ...int64) {
 	}
 }
 
-// clean checks that nothing is left of any receive.
+// clean checks that every receive, request, destination, slot and share is released.
 func (l *link) clean() {
 	l.t.Helper()
 	for i := range l.ends {
@@ -249,13 +248,13 @@ func (l *link) clean() {
 			l.t.Errorf("side %d has %d receives left", i, n)
 		}
 		if n := e.ch.requests.n; n > 0 {
-			l.t.Errorf("side %d has %d asks left", i, n)
+			l.t.Errorf("side %d has %d requests left", i, n)
 		}
 		if n := e.ch.shares.n; n > 0 {
 			l.t.Errorf("side %d has %d shares left", i, n)
 		}
 		if got := len(slices.Compact(slices.Sorted(slices.Values(e.freed)))); got != len(e.freed) || uint64(got) != e.handle {
-			l.t.Errorf("side %d gave back destinations %v of %d", i, e.freed, e.handle)
+			l.t.Errorf("side %d returned destinations %v of %d", i, e.freed, e.handle)
 		}
 		if e.ch.slots.free.n != len(e.ch.slots.of) {
 			l.t.Errorf("side %d has slots that are not free", i)
@@ -266,7 +265,7 @@ func (l *link) clean() {
 	}
 }
 
-// closed is why a side wants the channel closed; empty when it does not.
+// closed returns the error of ActClose of a side, empty when there was none.
 func (e *end) closed() string {
 	for _, a := range e.others {
 		if a.Kind == ActClose {

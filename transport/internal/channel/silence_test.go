@@ -10,7 +10,7 @@ import (
 	"github.com/tryst-rdma/tryst/transport/internal/wire"
 )
 
-// open begins a receive that the sender knows and does not answer.
+// open starts a receive that the responder knows and does not answer.
 func (l *link) open(id uint64) {
 	l.manual = true
 	l.receive(id, "k")
@@ -36,12 +36,12 @@ func TestIdleChannelPostsNothing(t *testing.T) {
 	l.expect()
 	for i := range l.ends {
 		if at := l.ends[i].ch.Deadline(); !at.IsZero() {
-			t.Errorf("side %d wants to be called in %v", i, at.Sub(l.now))
+			t.Errorf("side %d has a deadline in %v", i, at.Sub(l.now))
 		}
 	}
 }
 
-// TestProbeWhileSomethingIsOutstanding: both sides, once a second of silence.
+// TestProbeWhileSomethingIsOutstanding: both sides probe after each second of silence.
 func TestProbeWhileSomethingIsOutstanding(t *testing.T) {
 	l := newLink(t)
 	l.open(1)
@@ -57,7 +57,7 @@ func TestProbeWhileSomethingIsOutstanding(t *testing.T) {
 	l.expect()
 }
 
-// TestArrivalsDelayTheProbe: a message, a last write, a completion.
+// TestArrivalsDelayTheProbe: a message, a last write and a completion do.
 func TestArrivalsDelayTheProbe(t *testing.T) {
 	for what, comes := range map[string]func(*link){
 		"a message": func(l *link) {
@@ -71,7 +71,7 @@ func TestArrivalsDelayTheProbe(t *testing.T) {
 		l.respondWith(64 << 10)
 		l.receive(1, "k")
 		l.run()
-		l.open(2) // into slot 0, which it takes the second time
+		l.open(2) // into slot 0, in its second use
 		l.open(3)
 		l.cut = true
 		l.wait(probeAfter - time.Millisecond)
@@ -79,7 +79,7 @@ func TestArrivalsDelayTheProbe(t *testing.T) {
 		comes(l)
 		l.wait(probeAfter - time.Millisecond)
 		if slices.Contains(l.trace, ">PROBE") {
-			t.Errorf("%s does not put the probe off", what)
+			t.Errorf("%s does not delay the probe", what)
 		}
 		l.wait(2 * time.Millisecond)
 		if !slices.Contains(l.trace, ">PROBE") {
@@ -91,8 +91,7 @@ func TestArrivalsDelayTheProbe(t *testing.T) {
 	}
 }
 
-// TestProbeWhileAcksAreUnconfirmed: nothing is outstanding but to know that the peer
-// has taken ACK, or CANCEL.
+// TestProbeWhileAcksAreUnconfirmed: only the confirmation of an ACK or CANCEL is outstanding.
 func TestProbeWhileAcksAreUnconfirmed(t *testing.T) {
 	for what, says := range map[string]func(*Channel, time.Time){
 		">ACK":    func(c *Channel, now time.Time) { c.Ack(now, []uint64{1}) },
@@ -148,11 +147,11 @@ func TestQueryOfLostRequestClosesTheChannel(t *testing.T) {
 	}
 }
 
-// TestQueryWithoutReplyClosesTheChannel: the peer's device lives, the peer does not.
+// TestQueryWithoutReplyClosesTheChannel: the peer's device responds, the process does not.
 func TestQueryWithoutReplyClosesTheChannel(t *testing.T) {
 	l := newLink(t)
 	l.open(1)
-	l.cut = true // writes still complete, in this link's way
+	l.cut = true // no message is delivered; writes still complete
 	for range 45 {
 		l.now = l.now.Add(time.Second)
 		for _, a := range tickAndAct(l.ends[0].ch, l.now) {
@@ -167,8 +166,8 @@ func TestQueryWithoutReplyClosesTheChannel(t *testing.T) {
 	}
 }
 
-// TestOnlyTickChecksTimeouts: a process that was stopped has its own receives, and
-// completions of long ago, before it has read what came meanwhile.
+// TestOnlyTickChecksTimeouts: a process that was stopped may process local events and old
+// completions before the messages that have arrived meanwhile.
 func TestOnlyTickChecksTimeouts(t *testing.T) {
 	for name, reads := range map[string]bool{"its word is read before": true, "there is none": false} {
 		l := newLink(t)
@@ -198,7 +197,7 @@ func TestOnlyTickChecksTimeouts(t *testing.T) {
 	}
 }
 
-// TestQueryWhileContentIsWritten: the sender does nothing more than say so.
+// TestQueryWhileContentIsWritten: the responder answers WAITING.
 func TestQueryWhileContentIsWritten(t *testing.T) {
 	l := newLink(t)
 	l.respondWith(64 << 10)
@@ -211,8 +210,8 @@ func TestQueryWhileContentIsWritten(t *testing.T) {
 	l.expect("<WAITING")
 }
 
-// TestWantCountsWithoutCredits: there is no credit for the CREDIT that the peer asked for. The
-// machine does not want to be called again and again for that.
+// TestWantCountsWithoutCredits: there is no credit for the CREDIT that the peer requests. The
+// channel has no deadline for it meanwhile.
 func TestWantCountsWithoutCredits(t *testing.T) {
 	l := newLink(t)
 	l.open(1)
@@ -226,7 +225,7 @@ func TestWantCountsWithoutCredits(t *testing.T) {
 	l.now = l.now.Add(2 * countsDelay)
 	l.run()
 	if at := c.Deadline(); !at.After(l.now) {
-		t.Errorf("it wants to be called %v ago", l.now.Sub(at))
+		t.Errorf("the deadline was %v ago", l.now.Sub(at))
 	}
 	m.WantCounts, m.Taken.Of[0] = false, c.rails[0].confirmed+16
 	c.Message(l.now, 0, m.Append(nil))
@@ -234,8 +233,8 @@ func TestWantCountsWithoutCredits(t *testing.T) {
 	l.expect("<CREDIT")
 }
 
-// TestQueryWithoutCredits: what waits for a credit is due when one comes, and until then the
-// machine does not want to be called again and again.
+// TestQueryWithoutCredits: a QUERY that waits for a credit is sent when one arrives. Until
+// then the channel has no deadline for it.
 func TestQueryWithoutCredits(t *testing.T) {
 	l := newLink(t)
 	l.open(1)
@@ -243,12 +242,12 @@ func TestQueryWithoutCredits(t *testing.T) {
 	c := l.ends[0].ch
 	c.rails[0].sent = c.rails[0].confirmed + 16
 	for i := range l.ends {
-		l.ends[i].ch.rails[0].probing = true // probes are not what this is about
+		l.ends[i].ch.rails[0].probing = true // without probes
 	}
 	l.now = l.now.Add(queryAfter + time.Second)
 	l.run()
 	if at := c.Deadline(); !at.After(l.now) {
-		t.Errorf("it wants to be called %v ago", l.now.Sub(at))
+		t.Errorf("the deadline was %v ago", l.now.Sub(at))
 	}
 	c.Message(l.now, 0, listMessage(wire.KindAck, 1, c.rails[0].sent, 1))
 	l.run()
@@ -274,7 +273,7 @@ func TestNoHelloInTime(t *testing.T) {
 	}
 }
 
-// TestQuarantineIsBounded, in time and in bytes.
+// TestQuarantineIsBounded in time and in bytes.
 func TestQuarantineIsBounded(t *testing.T) {
 	cancelled := func(l *link, id uint64) {
 		l.ends[0].ch.Cancel(l.now, id, 1)
@@ -306,12 +305,12 @@ func TestQuarantineIsBounded(t *testing.T) {
 		t.Errorf("closed: %q", why)
 	}
 	if n := len(l.ends[0].freed); n != 1 {
-		t.Errorf("%d destinations were given back before the queue pairs were destroyed", n)
+		t.Errorf("%d destinations were returned before the queue pairs were destroyed", n)
 	}
 	l.ends[0].ch.Destroyed(l.now)
 	l.run()
 	if n := len(l.ends[0].freed); n != 3 {
-		t.Errorf("%d destinations were given back", n)
+		t.Errorf("%d destinations were returned", n)
 	}
 
 	l = begin(128 << 10) // as much as both
@@ -332,9 +331,8 @@ func TestQuarantineIsBounded(t *testing.T) {
 	}
 }
 
-// TestMetaEndsTheQuarantine: the peer says that it has another value than the one that the
-// destination was for, so nothing is written there. Its memory comes back at once, and waits
-// for CANCELLED no longer.
+// TestMetaEndsTheQuarantine: after META the peer does not write into the early destination.
+// It is returned at once and does not wait for CANCELLED.
 func TestMetaEndsTheQuarantine(t *testing.T) {
 	l := newLink(t)
 	l.respondWith(64 << 10)
@@ -351,7 +349,7 @@ func TestMetaEndsTheQuarantine(t *testing.T) {
 	c.Message(l.now, 0, m.Append(nil))
 	l.run()
 	if n := len(l.ends[0].freed); c.quarantined != 0 || n != 2 {
-		t.Errorf("%d bytes in quarantine, and %d destinations were given back", c.quarantined, n)
+		t.Errorf("%d bytes in quarantine, and %d destinations were returned", c.quarantined, n)
 	}
 	l.wait(quarantineTime + time.Second)
 	if why := l.ends[0].closed(); why != "" {
@@ -359,12 +357,12 @@ func TestMetaEndsTheQuarantine(t *testing.T) {
 	}
 	c.Message(l.now, 0, listMessage(wire.KindCancelled, 2, c.rails[0].confirmed, 1))
 	if _, known := c.byID[2]; known || c.quarantined != 0 {
-		t.Errorf("CANCELLED left it, and %d bytes in quarantine", c.quarantined)
+		t.Errorf("the receive is left after CANCELLED, with %d bytes in quarantine", c.quarantined)
 	}
 }
 
-// TestCancelledReceiveWithoutDestination waits for CANCELLED as long as anything waits for a
-// healthy peer, since it holds no memory.
+// TestCancelledReceiveWithoutDestination: it occupies no memory, so it waits for CANCELLED
+// for stallTime.
 func TestCancelledReceiveWithoutDestination(t *testing.T) {
 	l := newLink(t)
 	l.open(1)
@@ -380,7 +378,7 @@ func TestCancelledReceiveWithoutDestination(t *testing.T) {
 	}
 }
 
-// TestContentThatArrivesDelaysTheQuery: the last write on one of its rails has come.
+// TestContentThatArrivesDelaysTheQuery: the last write on one of its rails has arrived.
 func TestContentThatArrivesDelaysTheQuery(t *testing.T) {
 	l := newLink(t, func(c *Config) { c.Rails = 2 })
 	l.ends[0].ch.stripe, l.ends[1].ch.stripe = 64<<10, 64<<10
@@ -394,14 +392,14 @@ func TestContentThatArrivesDelaysTheQuery(t *testing.T) {
 	l.ends[0].ch.Imm(l.now, 1, uint32(wire.NewImm(0, 2)))
 	l.wait(queryAfter - time.Second)
 	if queried() {
-		t.Error("it was asked about")
+		t.Error("QUERY was sent")
 	}
 	if l.wait(2 * time.Second); !queried() {
-		t.Error("it was not asked about, although nothing more has come")
+		t.Error("QUERY was not sent, although nothing more has arrived")
 	}
 }
 
-// TestPeerThatTakesNothing: messages wait for credits, and nothing else tells.
+// TestPeerThatTakesNothing: messages wait for credits, and nothing else is outstanding.
 func TestPeerThatTakesNothing(t *testing.T) {
 	l := newLink(t, func(c *Config) { c.Window, c.PeerWindow = 4, 4 })
 	l.cut = true
@@ -428,7 +426,7 @@ func TestPeerThatTakesNothing(t *testing.T) {
 	}
 }
 
-// TestSlowPeerKeepsItsChannel: it takes an answer now and then, and more wait all the time.
+// TestSlowPeerKeepsItsChannel: it takes a response now and then, while more wait.
 func TestSlowPeerKeepsItsChannel(t *testing.T) {
 	l := newLink(t, func(c *Config) { c.Window, c.PeerWindow = 4, 4 })
 	for id := range uint64(100) {
@@ -459,7 +457,7 @@ func TestSlowPeerKeepsItsChannel(t *testing.T) {
 }
 
 // TestContentWaitsForCreditsInVain: the peer takes nothing any more, its device still
-// answers probes, and a last write waits. On either rail.
+// acknowledges probes, and a last write waits, on either rail.
 func TestContentWaitsForCreditsInVain(t *testing.T) {
 	for rail := range 2 {
 		l := newLink(t, func(c *Config) { c.Rails, c.Window, c.PeerWindow = 2, 4, 4 })
@@ -508,7 +506,7 @@ func TestBye(t *testing.T) {
 	}
 }
 
-// TestByeThatCannotBeSent: the channel closes all the same.
+// TestByeThatCannotBeSent: the channel closes nevertheless.
 func TestByeThatCannotBeSent(t *testing.T) {
 	l := newLink(t)
 	l.open(1)
@@ -522,7 +520,7 @@ func TestByeThatCannotBeSent(t *testing.T) {
 	}
 }
 
-// TestPeerThatNeverSendsTheDestination: META is answered in time, or the channel ends.
+// TestPeerThatNeverSendsTheDestination: the channel closes when META is not answered in time.
 func TestPeerThatNeverSendsTheDestination(t *testing.T) {
 	l := newLink(t)
 	l.ends[1].respond = func(a Request) Response { return Response{Value: valueOf(64 << 10), Source: Source{Handle: a.ID}} }

@@ -9,7 +9,7 @@ import (
 	"github.com/tryst-rdma/tryst/transport/internal/wire"
 )
 
-// TestStripes: every byte once, each share on a rail of its own, and both sides agree.
+// TestStripes: the shares have every byte once, and each goes over another rail.
 func TestStripes(t *testing.T) {
 	for rails := 1; rails <= wire.MaxRails; rails++ {
 		c := &Channel{cfg: Config{Rails: rails}, stripe: stripeUnit}
@@ -40,8 +40,8 @@ func TestStripes(t *testing.T) {
 	}
 }
 
-// ofThreeRails is a channel whose asker places contents from rail first on. What side 1
-// sends goes in shares of unit bytes at least.
+// ofThreeRails returns a link whose requester chooses first as the first rail. A share has at
+// least unit bytes.
 func ofThreeRails(t *testing.T, first uint8, unit uint64, size int64) *link {
 	l := newLink(t, func(c *Config) { c.Rails, c.Chunk, c.Outstanding = 3, 1<<20, 4<<20 })
 	l.respondWith(size)
@@ -52,8 +52,8 @@ func ofThreeRails(t *testing.T, first uint8, unit uint64, size int64) *link {
 	return l
 }
 
-// railsEnds are the last writes and messages of side 1 since the last time, in the order of
-// their rails.
+// railsEnds returns the last writes and messages of side 1 since the last call, in the order
+// of their rails.
 func (l *link) railsEnds() string {
 	var ends []string
 	for _, p := range l.trace {
@@ -66,8 +66,8 @@ func (l *link) railsEnds() string {
 	return strings.Join(ends, ", ")
 }
 
-// TestContentBeginsOnTheRequestersRail: its shares go over the rails from there on, and
-// after the last over the first.
+// TestContentBeginsOnTheRequestersRail: the shares go over the rails from there on; rail 0
+// follows the last.
 func TestContentBeginsOnTheRequestersRail(t *testing.T) {
 	for _, c := range []struct {
 		first  uint8
@@ -92,8 +92,8 @@ func TestContentBeginsOnTheRequestersRail(t *testing.T) {
 	}
 }
 
-// TestEndOnTheRequestersRails: what ends a content while it is written goes over the rails
-// that carry it, and over no other.
+// TestEndOnTheRequestersRails: CANCELLED and ERROR go over the rails that carry the content,
+// and over no other.
 func TestEndOnTheRequestersRails(t *testing.T) {
 	for want, end := range map[string]func(*link){
 		"<2CANCELLED, <CANCELLED": func(l *link) { l.ends[0].ch.Cancel(l.now, 1, 1) },
@@ -106,26 +106,26 @@ func TestEndOnTheRequestersRails(t *testing.T) {
 		l.receive(1, "k")
 		l.run()
 		if got := l.railsEnds(); got != "" {
-			t.Fatalf("it is not under way: %s", got)
+			t.Fatalf("it is not in flight: %s", got)
 		}
 		end(l)
 		l.run()
 		if got := l.railsEnds(); got != want {
 			t.Errorf("posted %s, want %s", got, want)
 		}
-		for _, rail := range []int{2, 0} { // there is room again
+		for _, rail := range []int{2, 0} { // the send queue has places again
 			l.ends[1].ch.Sent(l.now, rail, (l.ends[1].ch.rails[rail].slot+63)%64)
 		}
 		l.run()
 		if len(l.trace) > 0 {
-			t.Errorf("%s: and after it %v", want, l.trace)
+			t.Errorf("%s, and then %v", want, l.trace)
 		}
 		l.clean()
 	}
 }
 
-// TestLastWriteOnAnotherRail: on a rail that carries none of the content it closes the
-// channel.
+// TestLastWriteOnAnotherRail: a last write on a rail that carries none of the content closes
+// the channel.
 func TestLastWriteOnAnotherRail(t *testing.T) {
 	for rail := range 2 {
 		l := ofThreeRails(t, 2, 64<<10, 64<<10)
