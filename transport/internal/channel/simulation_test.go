@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// The rules of a channel are explored here over the machines themselves: every
-// order of events in small worlds, and long random walks in larger ones.
-// TRYST_SIMULATION=n makes both n times as large.
+// These tests explore the rules of a channel with the real state machines: every order of
+// events in small worlds, and long random walks in larger ones. TRYST_SIMULATION=n makes
+// both n times as large.
 
 func effort(t *testing.T) int {
 	s := os.Getenv("TRYST_SIMULATION")
@@ -28,9 +28,8 @@ func effort(t *testing.T) int {
 	return n
 }
 
-// search looks at every world that cfg allows, those with few moves first, until
-// it has seen limit of them. It returns the first violation with the moves that
-// lead to it.
+// search explores every world that cfg allows, breadth first, until it has seen limit of
+// them. It returns the first violation with the moves that lead to it.
 func search(cfg simConfig, limit int) (seen int, whole bool, violation string) {
 	type node struct {
 		w    *world
@@ -124,11 +123,11 @@ func TestSimulationSearch(t *testing.T) {
 	}
 }
 
-// walk plays moves at random until nothing is left to do.
+// walk plays random moves until none is left.
 func walk(cfg simConfig, seed uint64) string {
 	rng := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test that can be repeated
 	w := newWorld(&cfg)
-	calm := rng.IntN(30) // how rarely something new happens
+	bias := rng.IntN(30) // towards inner moves
 	for steps := 0; ; steps++ {
 		moves, inner := w.moves()
 		if inner == 0 {
@@ -140,12 +139,12 @@ func walk(cfg simConfig, seed uint64) string {
 			return fmt.Sprintf("it never ends: %v", moves)
 		}
 		choice := moves
-		if inner > 0 && rng.IntN(calm+1) > 0 {
+		if inner > 0 && rng.IntN(bias+1) > 0 {
 			choice = moves[:inner]
 		}
 		m := choice[rng.IntN(len(choice))]
 		if (m.kind == moveBreak || m.kind == moveBye) && rng.IntN(40) > 0 {
-			continue // late, as a rule
+			continue // rarely, so that it happens late
 		}
 		if m.kind == moveTick && rng.IntN(3) > 0 && inner > 1 {
 			continue
@@ -182,12 +181,13 @@ func TestSimulationWalk(t *testing.T) {
 	}
 }
 
-// Each rule matters: without it the search finds what goes wrong.
+// TestSimulationEachRuleMatters breaks one rule at a time and checks that the search finds a
+// violation.
 func TestSimulationEachRuleMatters(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		cfg  simConfig
-		want string // in the violation
+		want string // part of the violation
 	}{
 		{"nothing is posted after CANCELLED",
 			simConfig{rails: 1, window: 4, values: []int64{3 * simPage}, budget: budget{receives: 1, cancels: 1}, broken: rules{order: true}}, "after the last of it"},
@@ -207,7 +207,7 @@ func TestSimulationEachRuleMatters(t *testing.T) {
 		broken rules
 		want   string
 	}{
-		{"the last credits are CREDIT's own", rules{reserve: true}, "for ever"},
+		{"the last credits are reserved for CREDIT", rules{reserve: true}, "for ever"},
 		{"CREDIT is not answered by CREDIT", rules{answer: true}, "never ends"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -225,7 +225,7 @@ func TestSimulationEachRuleMatters(t *testing.T) {
 	}
 }
 
-// FuzzSchedule plays moves as the bytes say.
+// FuzzSchedule plays the moves that the bytes choose.
 func FuzzSchedule(f *testing.F) {
 	f.Add(uint8(0), []byte{0, 0, 0, 1, 2, 3, 4, 5, 6})
 	f.Add(uint8(2), []byte("every byte picks one of the moves that are possible"))
@@ -239,7 +239,7 @@ func FuzzSchedule(f *testing.F) {
 			if inner == 0 {
 				w.checkQuiet()
 			}
-			if i >= len(schedule) { // then all runs out
+			if i >= len(schedule) { // then only inner moves, until the end
 				if moves = moves[:inner]; inner == 0 {
 					break
 				}

@@ -13,13 +13,13 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// world is two machines with everything between and around them: on each side a
-// shell that has memory, a table of answers and a completion queue, and between
-// them reliable wires, each in order, one pair per rail. Everything that can happen
-// next is a move; a search or a random walk chooses among them.
+// world is two channels with everything between and around them: on each side a shell with
+// memory, a response cache and a completion queue, and between them a reliable, ordered
+// wire in each direction of each rail. A move is something that can happen next; a search
+// or a random walk chooses among the moves.
 //
-// Memory is looked at by page: a content of n pages has n marks, each the number
-// of its value.
+// Memory is modelled by page: a content of n pages has n marks, each the number of its
+// value.
 type world struct {
 	cfg   *simConfig
 	now   time.Time
@@ -35,7 +35,7 @@ type world struct {
 
 type simQueue []packet
 
-// packet is a work request on its way.
+// packet is a work request in flight.
 type packet struct {
 	post    Post
 	message []byte
@@ -47,11 +47,11 @@ type simConfig struct {
 	rails          int
 	window         int
 	window1        int     // of side 1; 0 is the same
-	values         []int64 // contents in turn, in bytes; -1: dead, -2: an error, -3: elsewhere
-	keys           int     // how many keys the receives use in turn; 0 is 1
+	values         []int64 // contents in turn, in bytes; -1: dead, -2: an error, -3: fallback
+	keys           int     // number of keys that the receives use in turn; 0 is 1
 	both           bool    // both sides receive
-	noEarly        bool    // nothing is known of values
-	noMemory       bool    // there may be none: placing is a choice
+	noEarly        bool    // no early destinations
+	noMemory       bool    // there may be none: NoPlace and NotStaged are possible
 	unregistered   bool    // contents are staged before they are written
 	broken         rules
 	maxOutstanding int64
@@ -64,15 +64,15 @@ func (c *simConfig) windowOf(side int) int {
 	return c.window
 }
 
-// rules are those of a channel that a test breaks, to see that it would notice.
+// rules are rules of a channel. A test breaks one to check that the search notices.
 type rules struct {
-	reserve    bool // the last credits are CREDIT's own
+	reserve    bool // the last credits are reserved for CREDIT
 	order      bool // nothing is posted after CANCELLED
 	generation bool // an imm fits the generation of its slot
 	answer     bool // CREDIT is not answered by CREDIT
 }
 
-// budget is how much of what may happen from outside is left.
+// budget is how many events from outside may still happen.
 type budget struct{ receives, cancels, fails, breaks, byes, replays int }
 
 type side struct {
@@ -82,10 +82,10 @@ type side struct {
 	recvs        []simReceive
 	requests     []simRequest
 	dests        []simDest
-	values       []simValue // of the sender's side, by number-1
+	values       []simValue // of the responder, by number-1
 	ready        bool
 	left         bool // its queue pairs are in ERR
-	close        bool // ActClose came
+	close        bool // after ActClose
 	gone         bool
 	acked        simSet // receives of this side that were said to be finished
 	acksReceived simSet // those of the other side that were said here
@@ -107,8 +107,8 @@ type simReceive struct {
 	cancelled bool // Cancel returned true
 	outcome   Outcome
 	placing   bool
-	size      uint64 // bytes, while it is placing
-	late      bool   // the channel had been left when it began
+	size      uint64 // in bytes, while it is placing
+	late      bool   // it began after the channel was left
 }
 
 type simRequest struct {
@@ -117,14 +117,14 @@ type simRequest struct {
 	answered bool
 	canceled bool
 	failed   bool
-	staging  bool // ActStage came
+	staging  bool // after ActStage, before the answer
 }
 
 type simValue struct {
 	id      uint64 // of the receive
 	size    int64
 	dropped bool
-	over    uint8 // rails on which nothing may be posted for it any more, a bit each
+	over    uint8 // rails on which nothing more may be posted for it, one bit each
 }
 
 type simDest struct {
@@ -142,7 +142,7 @@ type simSet [4]uint64
 func (s *simSet) has(i int) bool { return s[i/64]&(1<<(i%64)) != 0 }
 func (s *simSet) add(i int)      { s[i/64] |= 1 << (i % 64) }
 
-// addrOf is the address of a destination as one rail's device knows it.
+// addrOf returns the address of a destination for the device of a rail.
 func addrOf(dest, rail int) uint64 { return uint64(dest+1)<<32 + uint64(rail)<<24 }
 
 func newWorld(cfg *simConfig) *world {
@@ -180,7 +180,7 @@ func (w *world) fail(format string, args ...any) {
 	}
 }
 
-// copy is a world that can go another way.
+// copy returns a copy of which other moves can be played.
 func (w *world) copy() *world {
 	n := *w
 	n.staleImms = slices.Clone(w.staleImms)
@@ -201,7 +201,7 @@ func (w *world) copy() *world {
 	return &n
 }
 
-// state is what makes a difference for what can happen later.
+// state returns a hash of everything that later moves depend on.
 func (w *world) state() [2]uint64 {
 	b := make([]byte, 0, 1024)
 	num := func(xs ...uint64) {
@@ -268,8 +268,8 @@ func (w *world) state() [2]uint64 {
 
 var simSeed, simSeed2 = maphash.MakeSeed(), maphash.MakeSeed()
 
-// appendMessage writes a message on its way to a side, with counts given by their
-// distance from what that side has sent.
+// appendMessage encodes a message in flight to a side. Of its counts it has the differences
+// to what that side has sent.
 func (w *world) appendMessage(b, m []byte, to int) []byte {
 	b = binary.AppendUvarint(b, uint64(len(m)))
 	if len(m) < 12 {
@@ -315,16 +315,16 @@ const (
 )
 
 var moveNames = [...]string{
-	"receives", "cancels receive", "has its bootstrap answered", "answers ask", "places receive", "has no memory for receive",
-	"sends what is next on rail", "polls", "has its time come", "breaks", "leaves", "destroys", "says bye", "gets once more imm", "fails ask", "stages ask", "has no memory for ask",
+	"receives", "cancels receive", "has its bootstrap answered", "responds to request", "places receive", "has no memory for receive",
+	"sends the next packet on rail", "polls", "reaches its deadline", "breaks", "leaves", "destroys", "sends BYE", "gets again imm", "fails request", "stages request", "has no memory for request",
 }
 
 func (m move) String() string {
 	return fmt.Sprintf("side %d %s %d", m.side, moveNames[m.kind], m.n)
 }
 
-// moves lists what can happen next. inner moves are those that happen without
-// anything new from outside.
+// moves returns the moves that can happen next. The first inner moves need no event from
+// outside.
 func (w *world) moves() (all []move, inner int) {
 	add := func(kind moveKind, side, n int) { all = append(all, move{kind, side, n}) }
 	for i := range w.sides {
@@ -477,7 +477,7 @@ func (w *world) play(m move) {
 		a := &s.requests[m.n]
 		a.failed = true
 		s.ch.Fail(w.now, a.id, a.attempt, status.New(status.DataLoss, "given up"))
-	case moveReplay: // a peer, or a network, that repeats itself
+	case moveReplay: // an old last write arrives again
 		w.left.replays--
 		s.posted[0]--
 		s.cq = append(s.cq, w.staleImms[m.n])
@@ -499,7 +499,7 @@ func (w *world) receive(i int) {
 		d := w.dest(i, v.Size)
 		a.Early, a.Value = &d, v
 	}
-	for k := range s.recvs { // riders: what has arrived and was not said
+	for k := range s.recvs { // acknowledge what has arrived
 		if s.recvs[k].ended == 1 && !s.acked.has(k) && s.recvs[k].outcome < OutcomeFallback {
 			s.acked.add(k)
 			a.Acks = append(a.Acks, s.recvs[k].id)
@@ -519,7 +519,7 @@ func (w *world) dest(i int, size uint64) Dest {
 	return d
 }
 
-// valueOf is the meta-data of a value of size bytes.
+// valueOf returns the meta-data of a value of size bytes.
 func valueOf(size int64) wire.Value {
 	if size < 0 {
 		return wire.Value{DType: tensor.Float32, Dead: true, Dims: wire.AppendDims(nil, 0)}
@@ -545,7 +545,7 @@ func (w *world) respond(i, n int) {
 	s.ch.Respond(w.now, a.id, a.attempt, Response{Value: valueOf(size), Source: Source{Handle: uint64(len(s.values))}, Unregistered: w.cfg.unregistered})
 }
 
-// deliver lets the next packet of a rail land.
+// deliver delivers the next packet of a rail.
 func (w *world) deliver(from, rail int) {
 	q := w.wires[from][rail]
 	p := q[0]
@@ -569,7 +569,7 @@ func (w *world) deliver(from, rail int) {
 			w.fail("%v was written out of bounds", &p.post)
 			return
 		case to.dests[d].free:
-			w.fail("%v was written into memory that was given back", &p.post)
+			w.fail("%v was written into memory that was returned", &p.post)
 			return
 		}
 		to.dests[d].pages[page] = p.content
@@ -605,7 +605,7 @@ func (w *world) poll(i int) {
 	w.do(i)
 }
 
-// message gives a machine a message, and breaks the rules of the configuration for it.
+// message passes a message to a channel, and breaks the rules of the configuration.
 func (w *world) message(s *side, c *completion) {
 	kind, _ := wire.KindOf(c.message)
 	b := c.message
@@ -614,8 +614,8 @@ func (w *world) message(s *side, c *completion) {
 		var others wire.IDs
 		for _, id := range m.IDs.AppendTo(nil) {
 			if r, ok := s.ch.requestsByID[id]; ok && s.ch.requests.at(r).state == requestWriting {
-				s.ch.cancelledIDs.push(id) // and goes on to write
-				id = 1 << 60               // nobody
+				s.ch.cancelledIDs.push(id) // and continue to write
+				id = 1 << 60               // no receive
 			}
 			others = others.Append(id)
 		}
@@ -628,10 +628,10 @@ func (w *world) message(s *side, c *completion) {
 	}
 }
 
-// do carries out what the machine of a side wants.
+// do carries out the actions of a side.
 func (w *world) do(i int) {
 	s := &w.sides[i]
-	told := false
+	reported := false
 	for _, a := range tickAndAct(s.ch, w.now) {
 		switch a.Kind {
 		case ActEnd:
@@ -639,15 +639,15 @@ func (w *world) do(i int) {
 		case ActFree:
 			w.free(i, a.Dest)
 		case ActRepost:
-			if told {
-				w.fail("side %d told of receives before they were posted again", i)
+			if reported {
+				w.fail("side %d reported receives before they were posted again", i)
 			}
 			s.posted[a.Rail] += a.Count
 			if s.posted[a.Rail] > w.cfg.windowOf(i) {
 				w.fail("side %d has %d receives posted", i, s.posted[a.Rail])
 			}
 		case ActPost:
-			told = told || a.Post.Op == verbs.OpSend
+			reported = reported || a.Post.Op == verbs.OpSend
 			w.post(i, a.Post)
 		case ActPlace:
 			r := w.find(i, a.ID)
@@ -659,7 +659,7 @@ func (w *world) do(i int) {
 			}
 		case ActRequest:
 			if r := w.find(1-i, a.Request.ID); string(a.Request.Key) != r.key {
-				w.fail("side %d is asked for %q by receive %d, which is for %q", i, a.Request.Key, a.Request.ID, r.key)
+				w.fail("side %d has a request for %q by receive %d, which is for %q", i, a.Request.Key, a.Request.ID, r.key)
 			}
 			s.requests = append(s.requests, simRequest{id: a.Request.ID, attempt: a.Request.Attempt})
 		case ActStage:
@@ -668,7 +668,7 @@ func (w *world) do(i int) {
 					s.requests[k].staging = true
 				}
 			}
-			s.values[a.Source.Handle-1].over = 0xff // it is not written out of
+			s.values[a.Source.Handle-1].over = 0xff // no write may use it
 		case ActDetach:
 			for k := range s.requests {
 				if s.requests[k].id == a.ID {
@@ -687,14 +687,14 @@ func (w *world) do(i int) {
 			for rail := range w.wires[i] {
 				for _, p := range w.wires[i][rail] {
 					if p.post.Op != verbs.OpSend && p.post.Source == a.Source && !s.gone {
-						w.fail("source %d was dropped with a write under way", a.Source.Handle)
+						w.fail("source %d was dropped with a write in flight", a.Source.Handle)
 					}
 				}
 			}
 		case ActAcked:
 			for _, id := range a.IDs.AppendTo(nil) {
 				if s.acksReceived.has(int(id-1) / 2) {
-					w.fail("ACK was said twice of receive %d", id)
+					w.fail("receive %d was acknowledged twice", id)
 				}
 				s.acksReceived.add(int(id-1) / 2)
 			}
@@ -753,7 +753,7 @@ func (w *world) post(i int, p Post) {
 	w.wires[i][p.Rail] = append(w.wires[i][p.Rail], k)
 }
 
-// over notes after which messages nothing more may be posted for a receive.
+// over notes the messages after which nothing more may be posted for a receive.
 func (w *world) over(i, rail int, b []byte) {
 	end := func(id uint64, each bool) {
 		for k := range w.sides[i].values {
@@ -779,7 +779,7 @@ func (w *world) over(i, rail int, b []byte) {
 func (w *world) free(i int, dest uint64) {
 	x := &w.sides[i].dests[dest-1]
 	if x.free {
-		w.fail("destination %d was given back twice", dest)
+		w.fail("destination %d was returned twice", dest)
 	}
 	x.free = true
 }
@@ -812,7 +812,7 @@ func (w *world) end(i int, a *Action) {
 		}
 	case OutcomeFallback:
 		if want != -3 && !w.cfg.noMemory {
-			w.fail("receive %d ended elsewhere: %v", a.ID, a.Err)
+			w.fail("receive %d ended with fallback: %v", a.ID, a.Err)
 		}
 	case OutcomeLost:
 		if !s.gone && !r.late {
@@ -831,14 +831,14 @@ func (w *world) end(i int, a *Action) {
 	}
 	if a.Outcome <= OutcomeWritten && !s.gone && s.ch.State() == Up {
 		k := int(a.ID-1) / 2
-		if w.left.receives == 0 { // nothing will come to ride on
+		if w.left.receives == 0 { // no request will follow that could carry it
 			s.acked.add(k)
 			s.mark = s.ch.Ack(w.now, []uint64{a.ID})
 		}
 	}
 }
 
-// checkQuiet looks at a world in which nothing happens any more by itself.
+// checkQuiet checks a world without inner moves.
 func (w *world) checkQuiet() {
 	for i := range w.sides {
 		s := &w.sides[i]
@@ -849,7 +849,7 @@ func (w *world) checkQuiet() {
 		}
 		for k := range s.dests {
 			if !s.dests[k].free {
-				w.fail("destination %d of side %d was never given back", k+1, i)
+				w.fail("destination %d of side %d was never returned", k+1, i)
 			}
 		}
 		for k := range s.values {
@@ -867,10 +867,10 @@ func (w *world) checkQuiet() {
 			continue
 		}
 		if s.ch.pending.acks.taken < s.mark {
-			w.fail("side %d never learnt that its ACK was taken", i)
+			w.fail("side %d has no confirmation of its ACK", i)
 		}
 		if s.acked != w.sides[1-i].acksReceived && !w.sides[1-i].gone {
-			w.fail("not all that side %d has was said to be finished", i)
+			w.fail("not all receives of side %d were acknowledged", i)
 		}
 		for rail, n := range s.posted {
 			window, left := w.cfg.windowOf(i), s.ch.rails[rail].toRepost
