@@ -158,7 +158,7 @@ type Post struct {
 	Imm        uint32
 }
 
-// Ask is a request of the peer.
+// Request is a request of the peer.
 type Request struct {
 	ID      uint64
 	Attempt uint32

@@ -159,7 +159,7 @@ func TestKeyTooLongForARequest(t *testing.T) {
 	l.receive(2, strings.Repeat("k", wire.MaxKey+1))
 	l.run()
 	l.expect(">REQUEST", "<EAGER")
-	if a := l.ends[0].ended[0]; a.Outcome != OutcomeFallback || !strings.Contains(a.Err.Error(), "65536 bytes: a request has room for 65535") {
+	if a := l.ends[0].ended[0]; a.Outcome != OutcomeFallback || !strings.Contains(a.Err.Error(), "65536 bytes: the most is 65535") {
 		t.Errorf("ended with %v: %v", a.Outcome, a.Err)
 	}
 	l.clean()

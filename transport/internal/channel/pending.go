@@ -34,7 +34,8 @@ type idMessage struct {
 
 // Ack is the event that ids are acknowledged without a request that could carry them
 // (Receive.Acks). They are sent at once. ActTaken with the mark confirms that the peer has
-// taken them. If the channel ends before, the shell acknowledges them again elsewhere.
+// taken them. If the channel ends before, the shell acknowledges them again on another
+// connection.
 func (c *Channel) Ack(now time.Time, ids []uint64) Mark {
 	c.addAcks(now, ids)
 	f := &c.pending.acks
@@ -71,11 +72,11 @@ func (c *Channel) SendCancels(now time.Time, ids []uint64) Mark {
 	return s.wanted
 }
 
-// takeAcks takes acks from the list: as many as room, but at most most. wantCounts
+// takeAcks takes acks from the list: as many as space, but at most most. wantCounts
 // reports whether the shell waits for one of them to be taken.
-func (c *Channel) takeAcks(room, most int) (ids wire.IDs, wantCounts bool) {
+func (c *Channel) takeAcks(space, most int) (ids wire.IDs, wantCounts bool) {
 	s := &c.pending
-	n := max(0, min(room, most, s.acks.ids.n))
+	n := max(0, min(space, most, s.acks.ids.n))
 	c.ackBuf, wantCounts = s.acks.take(c.ackBuf[:0], n)
 	if s.acks.ids.n == 0 {
 		s.flushBy = time.Time{}

@@ -230,7 +230,7 @@ func (c *Channel) sendRequests(now time.Time) bool {
 			m.Dest, m.Value = c.wireDest(x), x.value
 		}
 		bare := m.Length() + len(x.key)
-		if room := (c.cfg.PeerMessage - bare - 4*c.cfg.Rails) / 8; x.acksUpTo > c.pending.acks.sent+Mark(max(0, room)) { //nolint:gosec // not negative
+		if space := (c.cfg.PeerMessage - bare - 4*c.cfg.Rails) / 8; x.acksUpTo > c.pending.acks.sent+Mark(max(0, space)) { //nolint:gosec // not negative
 			if !c.sendAck() {
 				return false
 			}

@@ -84,7 +84,7 @@ func (c *Channel) Receive(now time.Time, a Receive) {
 		refuse(OutcomeFallback, fmt.Errorf("a rendezvous key of %d bytes does not fit into a message of %d", len(a.Key), c.cfg.PeerMessage))
 		return
 	case len(a.Key) > wire.MaxKey:
-		refuse(OutcomeFallback, fmt.Errorf("a rendezvous key of %d bytes: a request has room for %d", len(a.Key), wire.MaxKey))
+		refuse(OutcomeFallback, fmt.Errorf("a rendezvous key of %d bytes: the most is %d", len(a.Key), wire.MaxKey))
 		return
 	case known:
 		refuse(OutcomeFallback, fmt.Errorf("an earlier attempt of receive %016x has not ended on this channel", a.ID))

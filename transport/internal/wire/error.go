@@ -74,7 +74,7 @@ type Payloads []byte
 
 // Append adds a payload: the lengths of key and value, 4 bytes each, then both.
 func (p Payloads) Append(key string, value []byte) Payloads {
-	p = binary.LittleEndian.AppendUint32(p, uint32(len(key)))   //nolint:gosec // a message has no room for more
+	p = binary.LittleEndian.AppendUint32(p, uint32(len(key)))   //nolint:gosec // bounded by the size of a message
 	p = binary.LittleEndian.AppendUint32(p, uint32(len(value))) //nolint:gosec // likewise
 	return append(append(p, key...), value...)
 }

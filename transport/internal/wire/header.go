@@ -35,7 +35,7 @@ func (h *Header) append(b []byte, kind Kind, f flags, length int) []byte {
 	}
 	b = append(b, Version, byte(kind), byte(f), h.Taken.N)
 	b = binary.LittleEndian.AppendUint32(b, uint32(length))         //nolint:gosec // a message is far below 4 GiB
-	b = binary.LittleEndian.AppendUint16(b, uint16(h.Acks.Count())) //nolint:gosec // a message has no room for more
+	b = binary.LittleEndian.AppendUint16(b, uint16(h.Acks.Count())) //nolint:gosec // bounded by the size of a message
 	b = append(b, 0, 0)
 	for _, n := range h.Taken.Of[:h.Taken.N] {
 		b = binary.LittleEndian.AppendUint32(b, n)

@@ -32,7 +32,7 @@ func (m *list) length() int { return m.Header.length() + 4 + len(m.IDs) }
 
 func (m *list) append(b []byte, kind Kind, f flags) []byte {
 	b = m.Header.append(b, kind, f, m.length())
-	b = binary.LittleEndian.AppendUint32(b, uint32(m.IDs.Count())) //nolint:gosec // a message has no room for more
+	b = binary.LittleEndian.AppendUint32(b, uint32(m.IDs.Count())) //nolint:gosec // bounded by the size of a message
 	return append(b, m.IDs...)
 }
 
