@@ -12,9 +12,10 @@ import (
 // its state:
 //
 //	listToRequest ──► listRequested ◄──► listQueried
-//	                 │ META          │
-//	                 ▼               ▼
-//	             listPlacing ──► listToReRequest ──► listRequested
+//	                        │                 │
+//	                        └───── META ──────┤
+//	                                          ▼
+//	                                     listPlacing ──► listToReRequest ──► listRequested
 //
 // A cancelled receive waits for the peer's confirmation that nothing more of it comes: in
 // listQuarantine if its destination was sent, else in listCancelled.
