@@ -1,6 +1,6 @@
 package wire
 
-// Ack, from the requester, acknowledges responses: the responder may drop them from its
+// Ack is sent by the requester. It acknowledges responses: the responder may drop them from its
 // response cache. It is for ids that no other message has carried in its header.
 type Ack struct{ list }
 

@@ -1,6 +1,6 @@
 package wire
 
-// Cancel, from the requester: the receives are no longer wanted. CANCELLED, ERROR, EAGER
+// Cancel is sent by the requester: the receives are no longer wanted. CANCELLED, ERROR, EAGER
 // or the last writes of a receive confirm that nothing more of it comes.
 type Cancel struct{ list }
 

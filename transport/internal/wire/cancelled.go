@@ -1,6 +1,6 @@
 package wire
 
-// Cancelled, from the responder: nothing more is written for these receives. The
+// Cancelled is sent by the responder: nothing more is written for these receives. The
 // requester may use their destinations again.
 type Cancelled struct {
 	list

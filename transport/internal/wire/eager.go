@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Eager, from the responder, has a value with its content, which ends the message.
+// Eager is sent by the responder. It has a value with its content, which ends the message.
 type Eager struct {
 	Header
 	ID      uint64

@@ -6,7 +6,7 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// Error, from the responder: the receive has no value.
+// Error is sent by the responder: the receive has no value.
 type Error struct {
 	Header
 	ID   uint64

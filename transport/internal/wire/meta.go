@@ -2,7 +2,7 @@ package wire
 
 import "encoding/binary"
 
-// Meta, from the responder, describes the value of a receive for which the responder has
+// Meta is sent by the responder. It describes the value of a receive for which the responder has
 // no destination. The requester answers with REREQUEST, which gives one.
 type Meta struct {
 	Header

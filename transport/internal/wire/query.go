@@ -1,6 +1,6 @@
 package wire
 
-// Query, from the requester: does the responder know these receives? WAITING and UNKNOWN
+// Query is sent by the requester: does the responder know these receives? WAITING and UNKNOWN
 // answer it.
 type Query struct{ list }
 

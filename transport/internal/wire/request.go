@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Request, from the requester, is one attempt of one receive.
+// Request is sent by the requester. It is one attempt of one receive.
 type Request struct {
 	Header
 	ID                   uint64 // of the receive: random, the same in each attempt

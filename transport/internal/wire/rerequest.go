@@ -2,7 +2,7 @@ package wire
 
 import "encoding/binary"
 
-// ReRequest, from the requester, answers META with a destination. It has none when the
+// ReRequest is sent by the requester. It answers META with a destination. It has none when the
 // requester has no memory: then the responder forgets the request, and the requester
 // repeats it over gRPC.
 type ReRequest struct {

@@ -1,6 +1,6 @@
 package wire
 
-// Unknown, from the responder, answers QUERY: it does not know these receives on this
+// Unknown is sent by the responder. It answers QUERY: it does not know these receives on this
 // channel.
 type Unknown struct{ list }
 

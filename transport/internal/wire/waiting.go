@@ -1,6 +1,6 @@
 package wire
 
-// Waiting, from the responder, answers QUERY: it knows these receives and sends their
+// Waiting is sent by the responder. It answers QUERY: it knows these receives and sends their
 // responses when it has them.
 type Waiting struct{ list }
 
