@@ -289,7 +289,7 @@ func TestStreamsOfServicesAreBounded(t *testing.T) {
 					t.Fatalf("stream %d: %v", i, err)
 				}
 			}
-			wantCode(t, open(ctx, first), codes.ResourceExhausted, "64 calls of "+service+" are under way on this connection")
+			wantCode(t, open(ctx, first), codes.ResourceExhausted, "64 calls of "+service+" are in progress on this connection")
 			endOne()
 			for open(ctx, first) != nil { // the server hears of it a moment later
 				if t.Context().Err() != nil {
@@ -304,7 +304,7 @@ func TestStreamsOfServicesAreBounded(t *testing.T) {
 					}
 				}
 			}
-			wantCode(t, open(ctx, dialPlainly(t, s.Addr().String())), codes.ResourceExhausted, "1024 calls of "+service+" are under way from 127.0.0.1")
+			wantCode(t, open(ctx, dialPlainly(t, s.Addr().String())), codes.ResourceExhausted, "1024 calls of "+service+" are in progress from 127.0.0.1")
 		})
 	}
 }

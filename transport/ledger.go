@@ -4,8 +4,7 @@ import (
 	"github.com/tryst-rdma/tryst/transport/internal/delivery"
 )
 
-// The ledger of receives is package delivery. These are the names of it that servers and
-// workers need.
+// These are the types of the ledger of receives, package delivery.
 type (
 	// Process identifies a process: its task name and incarnation.
 	Process = delivery.Process
@@ -15,7 +14,7 @@ type (
 	Response = delivery.Response
 	// Source is where a responder takes values from.
 	Source = delivery.Source
-	// Replier brings responses to requesters.
+	// Replier sends responses to requesters.
 	Replier = delivery.Replier
 	// ResponseCache keeps responses until they are acknowledged. A process has one for
 	// all its transports.
@@ -47,6 +46,6 @@ func NewResponseCache(source Source, o CacheOptions) *ResponseCache {
 	return delivery.NewResponseCache(source, o)
 }
 
-// OtherProcess is the response to a request that was meant for an earlier process of this
-// one's name.
-func OtherProcess(asked, is uint64) error { return delivery.OtherProcess(asked, is) }
+// OtherProcess returns the error for a request that was meant for another process of this
+// task: the request has incarnation requested, this process has incarnation own.
+func OtherProcess(requested, own uint64) error { return delivery.OtherProcess(requested, own) }

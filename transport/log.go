@@ -10,26 +10,23 @@ import (
 // Transfer is the record of one RecvTensor.
 type Transfer struct {
 	Step        int64
-	Tensor      string // the name in the key
+	Tensor      string // the tensor name in the key
 	Source      cluster.Device
 	Destination cluster.Device
 	Transport   string
 	Bytes       int64
-	// Attempt is which one brought it: 1, or more when it was asked again.
+	// Attempt is the number of the attempt that succeeded, from 1.
 	Attempt uint32
-	// Start and End are by this process's clock. Start is when the sender
-	// began, as far as that is known and plausible: the sender's clock may
-	// be wrong, so a transfer never begins before its request or after its
-	// end.
+	// Start and End are times of this process's clock. Start is when the sender began. As
+	// the sender's clock may be wrong, Start is never before the request or after End.
 	Start, End time.Time
 }
 
-// NewTransfer places a transfer between its request and its end.
-// sendStartMicros is the sender's word on when it began, in microseconds since
-// 1970 by its clock; 0 when it said nothing.
+// NewTransfer returns a Transfer with Start and End. sendStartMicros is when the sender
+// began, in microseconds since 1970 by the sender's clock; 0 when unknown.
 func NewTransfer(requested, ended time.Time, sendStartMicros int64) (t Transfer) {
-	// How long it took is by the monotonic clock; what is recorded is by the
-	// wall clock, which may have been set meanwhile.
+	// The duration is by the monotonic clock, and the record by the wall clock, which may
+	// have been set during the transfer.
 	took := max(0, ended.Sub(requested))
 	t.Start = requested.Round(0)
 	t.End = t.Start.Add(took)
@@ -45,20 +42,19 @@ func NewTransfer(requested, ended time.Time, sendStartMicros int64) (t Transfer)
 	return t
 }
 
-// Log keeps the last transfers and hands each to an observer. A nil Log
-// records nothing. It is safe for concurrent use.
+// Log keeps the last transfers and passes each one to an observer. A nil Log records nothing.
+// It is safe for concurrent use.
 type Log struct {
 	observe func(Transfer)
 
-	mu   sync.Mutex // guards the ring
+	mu   sync.Mutex // guards the fields below
 	ring []Transfer
-	next int // where the next one goes
-	full bool
+	next int  // index of the next transfer in ring
+	full bool // ring has no unused elements
 }
 
-// NewLog returns a log of the last size transfers; of none when size is not
-// positive. observe, if not nil, is called with each one, on the goroutine that
-// received it; it must not block.
+// NewLog returns a log of the last size transfers; of none when size is not positive. Add
+// calls observe, if not nil, with each transfer; observe must not block.
 func NewLog(size int, observe func(Transfer)) *Log {
 	return &Log{ring: make([]Transfer, max(0, size)), observe: observe}
 }

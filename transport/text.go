@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// PlainText takes gRPC's wrapping off the text of a connection error, so that a
-// person reads what the network said:
+// PlainText removes gRPC's wrapping from the text of a connection error, so that the text of
+// the network error remains:
 //
 //	connection error: desc = "transport: Error while dialing: dial tcp 10.0.0.1:2222: connect: connection refused"
 //	dial tcp 10.0.0.1:2222: connect: connection refused
 //
-// What stands around it stays, and so does every other text.
+// It keeps the text around the wrapping, and returns any other text unchanged.
 func PlainText(s string) string {
 	const wrapping = `connection error: desc = `
 	before, rest, ok := strings.Cut(s, wrapping)

@@ -11,8 +11,8 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// Worker is TensorFlow's WorkerService as Go calls: the worker of this process
-// itself, or a stub for one elsewhere. Errors are *status.Error.
+// Worker is TensorFlow's WorkerService as a Go interface. It is the worker of this process,
+// or a stub for a worker of another process. Errors are *status.Error.
 type Worker interface {
 	GetStatus(context.Context, *tfpb.GetStatusRequest) (*tfpb.GetStatusResponse, error)
 	CreateWorkerSession(context.Context, *tfpb.CreateWorkerSessionRequest) (*tfpb.CreateWorkerSessionResponse, error)
@@ -22,8 +22,8 @@ type Worker interface {
 	RunGraph(context.Context, *tfpb.RunGraphRequest) (*tfpb.RunGraphResponse, error)
 	CleanupGraph(context.Context, *tfpb.CleanupGraphRequest) (*tfpb.CleanupGraphResponse, error)
 	CleanupAll(context.Context, *tfpb.CleanupAllRequest) (*tfpb.CleanupAllResponse, error)
-	// RecvTensor waits for the value of a key. The caller releases the
-	// tensor of the answer.
+	// RecvTensor waits for the value of a key. The caller must release the tensor of the
+	// response.
 	RecvTensor(context.Context, *tfpb.RecvTensorRequest) (*TensorResponse, error)
 	RecvBuf(context.Context, *tfpb.RecvBufRequest) (*tfpb.RecvBufResponse, error)
 	Logging(context.Context, *tfpb.LoggingRequest) (*tfpb.LoggingResponse, error)
@@ -39,25 +39,24 @@ type Worker interface {
 type TensorResponse struct {
 	// Tensor is the value; the receiver of the response releases it.
 	Tensor *tensor.Tensor
-	// Dead says that the value's producer was not executed (the untaken
-	// side of a branch); the tensor is then empty.
+	// Dead means that the producer of the value was not executed (the branch was not
+	// taken). The tensor is then empty.
 	Dead bool
-	// SendStartMicros is when the sender put the value under its key, in
-	// microseconds since 1970 by the sender's clock; 0 when not known.
+	// SendStartMicros is when the sender sent the value to its rendezvous, in microseconds
+	// since 1970 by the sender's clock; 0 when unknown.
 	SendStartMicros int64
-	// RequireAck asks the receiver for MarkRecvFinished.
+	// RequireAck asks the receiver to acknowledge the response by MarkRecvFinished.
 	RequireAck bool
-	// Options travels in transport_options; nil for none.
+	// Options is the field transport_options; nil for none.
 	Options *anypb.Any
 }
 
 // WorkerCache finds the workers of a cluster.
 type WorkerCache interface {
-	// Worker returns the worker of a task: this process's own for its own
-	// task, a stub for another one. NotFound for a task that the cluster
-	// does not have.
+	// Worker returns the worker of a task: this process's worker for its own task, a stub
+	// for any other. It returns NotFound for a task that is not in the cluster.
 	Worker(cluster.Task) (Worker, error)
-	// Tasks lists the tasks of the cluster, this process's own included.
+	// Tasks returns the tasks of the cluster, including that of this process.
 	Tasks() []cluster.Task
 }
 
@@ -65,35 +64,34 @@ type WorkerCache interface {
 type Transport interface {
 	// Remoter receives from other tasks on behalf of a step.
 	rendezvous.Remoter
-	// Name is what the --transport flag calls it.
+	// Name is the transport's name in the --transport flag.
 	Name() string
-	// Close ends all receives with Cancelled and waits, until ctx ends, for
-	// their callbacks and for what is still to be said to peers.
+	// Close ends all receives with Cancelled. It waits, until ctx ends, for their callbacks
+	// and until pending acks and cancels are sent to the peers.
 	Close(ctx context.Context) error
 }
 
-// Caller tells a Worker who called, as far as its wire knows.
+// Caller is what a transport knows of the caller of a Worker.
 type Caller struct {
 	// Address is the network address of the caller, for limits and logs.
 	Address string
-	// Chunks says that the caller takes large content in chunks.
+	// Chunks reports whether the caller accepts large content in chunks.
 	Chunks bool
-	// Accept is called for a request of a Tryst peer that has passed all checks
-	// of the Worker, before the request has any effect. The wire checks there
-	// what it knows of the caller; an error refuses the request. left is the
-	// generation of a channel that the request says the asker has left, 0 for
-	// none. Nil accepts every request.
-	Accept func(ctx context.Context, a Process, left uint64) error
+	// Accept checks the requester of a Tryst request against what the transport knows of
+	// the caller. The Worker calls it after its own checks, before the request has any
+	// effect; an error refuses the request. left is the channel generation that the
+	// requester reports to have left, 0 for none. Nil accepts every request.
+	Accept func(ctx context.Context, requester Process, left uint64) error
 }
 
 type callerKey struct{}
 
-// WithCaller returns a context that says who called.
+// WithCaller returns a context with a Caller.
 func WithCaller(ctx context.Context, c Caller) context.Context {
 	return context.WithValue(ctx, callerKey{}, c)
 }
 
-// CallerOf returns what WithCaller said; the zero Caller when nothing was.
+// CallerOf returns the Caller of a context; the zero Caller when it has none.
 func CallerOf(ctx context.Context) Caller {
 	c, _ := ctx.Value(callerKey{}).(Caller)
 	return c

@@ -7,17 +7,17 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// quota bounds how many receives of one host wait at once, for askers that the
-// table of answers does not count.
+// quota bounds the receives of one host that wait at once, for requesters that do not use
+// the response cache.
 type quota struct {
 	limit      int
 	limitBytes int64
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	count map[string]waits
 }
 
-// waits are the receives of a host.
+// waits counts the waiting receives of a host.
 type waits struct {
 	n     int
 	bytes int64 // of their keys
@@ -27,12 +27,12 @@ func newQuota(limit int, limitBytes int64) *quota {
 	return &quota{limit: limit, limitBytes: limitBytes, count: make(map[string]waits)}
 }
 
-// take counts one receive of the host of address, with a key of size bytes, until
-// release is called.
+// take counts one receive of the host in address, with a key of size bytes. The caller must
+// call release when the receive ends.
 func (q *quota) take(address string, size int64) (release func(), err error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
-		host = address // an address without port, as of an in-memory connection
+		host = address // without a port, for instance of an in-memory connection
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -40,10 +40,10 @@ func (q *quota) take(address string, size int64) (release func(), err error) {
 	switch {
 	case now.n >= q.limit:
 		return nil, status.Errorf(status.ResourceExhausted,
-			"%d receives of %s wait here already, the limit of max-waiting", now.n, host)
+			"%d receives of %s wait already, the limit of max-waiting", now.n, host)
 	case now.bytes+size > q.limitBytes:
 		return nil, status.Errorf(status.ResourceExhausted,
-			"the keys of the receives of %s that wait here have %d bytes, and %d more would pass the limit of max-waiting-bytes, %d", host, now.bytes, size, q.limitBytes)
+			"the keys of the waiting receives of %s have %d bytes; %d more would exceed the limit of max-waiting-bytes, %d", host, now.bytes, size, q.limitBytes)
 	}
 	q.count[host] = waits{now.n + 1, now.bytes + size}
 	return func() {

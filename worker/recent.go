@@ -7,17 +7,15 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// recentWindow is how many request ids are remembered, as many as TensorFlow's
-// worker remembers.
+// recentWindow is how many request ids are remembered, as in TensorFlow's worker.
 const recentWindow = 100_000
 
-// recentIDs remembers the last request ids, so that a request which a retry
-// below the application has repeated is answered once. It is first in, first
-// out: seeing an id again does not make it younger.
+// recentIDs remembers the last request ids, so that a request repeated by a layer below the
+// application has one response. It is first in, first out: a repeated id keeps its place.
 type recentIDs struct {
 	method string
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	seen map[int64]struct{}
 	ring []int64
 	next int
@@ -27,9 +25,8 @@ func newRecentIDs(method string, window int) *recentIDs {
 	return &recentIDs{method: method, seen: make(map[int64]struct{}), ring: make([]int64, window)}
 }
 
-// track refuses with Aborted an id that is remembered, and remembers it
-// otherwise. The id 0 is that of a caller which gives none; it is never a
-// duplicate. request is what the error shows.
+// track returns Aborted if id is remembered, and remembers it otherwise. The id 0 means that
+// the caller sent none; it is never a duplicate. request is for the text of the error.
 func (r *recentIDs) track(id int64, request fmt.Stringer) error {
 	if id == 0 {
 		return nil

@@ -13,14 +13,13 @@ import (
 	"github.com/tryst-rdma/tryst/transport"
 )
 
-// RecvTensor waits for the value of a key. It may come before the step exists
-// here, and waits then as long as the call lives.
+// RecvTensor waits for the value of a key. The request may arrive before the step exists in
+// this process; it then waits until ctx ends.
 //
-// The end of ctx before the answer means different things. From a Tryst peer it
-// is only the loss of a connection, and the peer asks again; a cancel it says
-// by Peers.Cancel. From any other peer it is a cancel, and as in TensorFlow
-// 2.21 it aborts the step after a second, since a consumer that is gone makes
-// the step fail.
+// The end of ctx before the response has two meanings. For a Tryst peer it is the loss of a
+// connection: the peer requests again, and cancels by Peers.Cancel. For any other peer it
+// is a cancel: as in TensorFlow 2.21 the step is aborted a second later, since it fails
+// without its consumer.
 func (w *Worker) RecvTensor(ctx context.Context, req *tfpb.RecvTensorRequest) (*transport.TensorResponse, error) {
 	key, err := rendezvous.ParseKey(req.GetRendezvousKey())
 	if err != nil {
@@ -37,8 +36,8 @@ func (w *Worker) RecvTensor(ctx context.Context, req *tfpb.RecvTensorRequest) (*
 		return nil, err
 	}
 	if id := uint64(req.GetRequestId()); w.opts.CacheRPCResponse && id != 0 {
-		ask := transport.Request{ID: id, Step: req.GetStepId(), Key: key}
-		v, err := w.receive(ctx, ask, func() { w.opts.Manager.AbortStepLater(ask.Step) })
+		r := transport.Request{ID: id, Step: req.GetStepId(), Key: key}
+		v, err := w.receive(ctx, r, func() { w.opts.Manager.AbortStepLater(r.Step) })
 		if err != nil {
 			return nil, err
 		}
@@ -50,15 +49,15 @@ func (w *Worker) RecvTensor(ctx context.Context, req *tfpb.RecvTensorRequest) (*
 	return w.recvOnce(ctx, req.GetStepId(), key)
 }
 
-// recvOptions returns what a Tryst asker says about itself; nil when the asker
-// is none. Options of a kind not known here are passed over, as TensorFlow does.
+// recvOptions returns the options of a Tryst request; nil for any other request. It ignores
+// options of an unknown type, as TensorFlow does.
 func recvOptions(a *anypb.Any) (*trystpb.RecvOptions, error) {
 	var o trystpb.RecvOptions
 	if !a.MessageIs(&o) {
 		return nil, nil
 	}
 	if err := a.UnmarshalTo(&o); err != nil {
-		return nil, invalid("RecvTensor: transport_options do not parse as tryst.RecvOptions: %w", err)
+		return nil, invalid("RecvTensor: cannot parse transport_options as tryst.RecvOptions: %w", err)
 	}
 	if o.GetAskerIncarnation() == 0 || o.GetId() == 0 || o.GetAttempt() == 0 || o.GetAsker() == "" {
 		return nil, invalid("RecvTensor: tryst.RecvOptions has asker %q, incarnation %016x, id %016x, attempt %d; none may be empty or 0",
@@ -74,17 +73,17 @@ func (w *Worker) recvTryst(ctx context.Context, step int64, key rendezvous.Key, 
 	if err := w.session.CheckSource(key); err != nil {
 		return nil, err
 	}
-	asker := transport.Process{Name: o.GetAsker(), Incarnation: o.GetAskerIncarnation()}
+	requester := transport.Process{Name: o.GetAsker(), Incarnation: o.GetAskerIncarnation()}
 	if accept := transport.CallerOf(ctx).Accept; accept != nil {
-		if err := accept(ctx, asker, uint64(o.GetLeftGeneration())); err != nil {
+		if err := accept(ctx, requester, uint64(o.GetLeftGeneration())); err != nil {
 			return nil, err
 		}
 	}
-	w.opts.Cache.Ack(asker, o.GetFinished())
-	if err := w.opts.Cache.Cancel(asker, o.GetCancelled()); err != nil {
+	w.opts.Cache.Ack(requester, o.GetFinished())
+	if err := w.opts.Cache.Cancel(requester, o.GetCancelled()); err != nil {
 		return nil, err
 	}
-	v, err := w.receive(ctx, transport.Request{Requester: asker, ID: o.GetId(), Attempt: o.GetAttempt(), Step: step, Key: key}, nil)
+	v, err := w.receive(ctx, transport.Request{Requester: requester, ID: o.GetId(), Attempt: o.GetAttempt(), Step: step, Key: key}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -95,9 +94,9 @@ func response(v rendezvous.Value, requireAck bool) *transport.TensorResponse {
 	return &transport.TensorResponse{Tensor: v.Tensor, Dead: v.Dead, RequireAck: requireAck}
 }
 
-// receive waits for the response to a request. When ctx ends first it detaches its call and
-// calls gone, if that is not nil.
-func (w *Worker) receive(ctx context.Context, r transport.Request, gone func()) (rendezvous.Value, error) {
+// receive waits for the response to r. If ctx ends first, it detaches its call from the
+// receive and calls onCancel, if that is not nil.
+func (w *Worker) receive(ctx context.Context, r transport.Request, onCancel func()) (rendezvous.Value, error) {
 	c := &call{response: make(chan transport.Response, 1)}
 	w.opts.Cache.Request(c, r)
 	select {
@@ -109,8 +108,8 @@ func (w *Worker) receive(ctx context.Context, r transport.Request, gone func()) 
 			return resp.Value, resp.Err
 		}
 		w.opts.Cache.Detach(c, r.Requester, r.ID, r.Attempt)
-		if gone != nil {
-			gone()
+		if onCancel != nil {
+			onCancel()
 		}
 		return rendezvous.Value{}, status.From(ctx.Err())
 	}
@@ -118,7 +117,7 @@ func (w *Worker) receive(ctx context.Context, r transport.Request, gone func()) 
 
 // call is a call that waits for its response. It implements transport.Replier.
 type call struct {
-	over     atomic.Bool // by the response, or by the end of its context: the first one
+	over     atomic.Bool // set by the response or by the end of the context, whichever is first
 	response chan transport.Response
 }
 
@@ -127,12 +126,12 @@ func (c *call) Reply(_ uint64, _ uint32, r transport.Response) {
 	if c.over.CompareAndSwap(false, true) {
 		c.response <- r
 	} else if r.Err == nil {
-		r.Value.Tensor.Release() // the cache has another reference
+		r.Value.Tensor.Release() // the cache has its own reference
 	}
 }
 
-// recvOnce answers an asker that has no ids: the value is its own as soon as it
-// was matched, and lost with its call.
+// recvOnce serves a request without an id. The value leaves the rendezvous when it is
+// matched, and is lost if the call fails.
 func (w *Worker) recvOnce(ctx context.Context, step int64, key rendezvous.Key) (*transport.TensorResponse, error) {
 	release, err := w.waiting.take(transport.CallerOf(ctx).Address, int64(len(key.String())))
 	if err != nil {

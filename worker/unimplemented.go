@@ -7,8 +7,8 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// unimplemented answers the methods that need graphs and collectives, which
-// this worker does not run. A TensorFlow master that hears it tells its client.
+// unimplemented refuses the methods for graphs and collectives, which this worker does not
+// run. A TensorFlow master returns the error to its client.
 type unimplemented struct{}
 
 func refuse(method string) error {

@@ -1,12 +1,10 @@
-// Package worker is this process as TensorFlow's WorkerService sees it: what a
-// master or another worker asks, answered without knowing over which wire it
-// came.
+// Package worker implements TensorFlow's WorkerService for this process. It serves requests
+// of masters and of other workers, and is independent of the transport.
 //
-// RecvTensor is where the two kinds of askers part. A Tryst peer names its
-// receives (RecvOptions): its answer comes out of the table of answers, which
-// it may ask again. Any other peer, TensorFlow among them, gets its value
-// straight from the rendezvous, once; unless cache_rpc_response is on, which
-// gives it the same table by its request ids.
+// RecvTensor has two kinds of requesters. A request of a Tryst peer has RecvOptions with the
+// id of its receive; its response comes from the response cache, and may be requested
+// again. Any other peer, such as TensorFlow, gets the value from the rendezvous, once. With
+// cache_rpc_response the response cache serves these peers, too, by their request ids.
 package worker
 
 import (
@@ -19,28 +17,28 @@ import (
 	"github.com/tryst-rdma/tryst/transport"
 )
 
-// memoryLimit is what a CPU device says that it has: TensorFlow's default for
-// one, which nothing enforces.
+// memoryLimit is the memory in bytes that GetStatus reports for a CPU device: TensorFlow's
+// default. Nothing enforces it.
 const memoryLimit = 256 << 20
 
 // Options configures a Worker. All fields but CacheRPCResponse and MaxWaiting
 // are needed.
 type Options struct {
-	// Task is the name of this process, Incarnation the random number that
-	// it chose at its start; its device CPU:0 has the same one.
+	// Task is the name of this process. Incarnation is the random number that it chose at
+	// its start; its device CPU:0 has the same incarnation.
 	Task        cluster.Task
 	Incarnation uint64
-	// Manager holds the steps.
+	// Manager has the steps.
 	Manager *rendezvous.Manager
-	// Cache has the responses, over the same Manager.
+	// Cache is the response cache, which takes its values from the same Manager.
 	Cache *transport.ResponseCache
-	// CacheRPCResponse keeps answers also for peers that are not Tryst, by
-	// their request ids, until they say MarkRecvFinished.
+	// CacheRPCResponse caches responses also for peers that are not Tryst, by their request
+	// ids and until their MarkRecvFinished.
 	CacheRPCResponse bool
-	// MaxWaiting is how many receives of one address that is not Tryst may
-	// wait; transport.DefaultMaxWaiting when 0.
+	// MaxWaiting is how many receives of peers that are not Tryst may wait per host;
+	// transport.DefaultMaxWaiting when 0.
 	MaxWaiting int
-	// MaxWaitingBytes bounds the keys of these receives;
+	// MaxWaitingBytes bounds the bytes of the keys of these receives;
 	// transport.DefaultMaxWaitingBytes when 0.
 	MaxWaitingBytes int64
 }
@@ -92,7 +90,8 @@ func (w *Worker) GetStatus(context.Context, *tfpb.GetStatusRequest) (*tfpb.GetSt
 	}}}, nil
 }
 
-// CleanupGraph ends a step: its receives with Aborted, and what is kept of it.
+// CleanupGraph ends a step. Its receives end with Aborted, and its cached responses are
+// released.
 func (w *Worker) CleanupGraph(_ context.Context, req *tfpb.CleanupGraphRequest) (*tfpb.CleanupGraphResponse, error) {
 	w.EndStep(req.GetStepId())
 	return &tfpb.CleanupGraphResponse{}, nil
@@ -104,14 +103,13 @@ func (w *Worker) EndStep(step int64) {
 	w.opts.Cache.EndStep(step)
 }
 
-// CleanupAll resets containers of variables. There are none yet, so that every
-// container that is named is as empty as it should be.
+// CleanupAll resets containers of variables. This worker has none, so there is nothing to do.
 func (w *Worker) CleanupAll(context.Context, *tfpb.CleanupAllRequest) (*tfpb.CleanupAllResponse, error) {
 	return &tfpb.CleanupAllResponse{}, nil
 }
 
-// MarkRecvFinished lets answers go: one of a peer that is not Tryst, or several
-// of one that is, which says so by its incarnation.
+// MarkRecvFinished releases cached responses: those in finished for a Tryst peer, which sends
+// its name and incarnation, and that of request_id for any other peer.
 func (w *Worker) MarkRecvFinished(_ context.Context, req *tfpb.MarkRecvFinishedRequest) (*tfpb.MarkRecvFinishedResponse, error) {
 	if a := (transport.Process{Name: req.GetAsker(), Incarnation: req.GetAskerIncarnation()}); a != (transport.Process{}) {
 		w.opts.Cache.Ack(a, req.GetFinished())
@@ -121,7 +119,7 @@ func (w *Worker) MarkRecvFinished(_ context.Context, req *tfpb.MarkRecvFinishedR
 	return &tfpb.MarkRecvFinishedResponse{}, nil
 }
 
-// invalid is the error of a request that cannot be right.
+// invalid returns the error of an invalid request.
 func invalid(format string, args ...any) error {
 	return status.Errorf(status.InvalidArgument, format, args...)
 }

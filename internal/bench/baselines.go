@@ -14,20 +14,20 @@ import (
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
 )
 
-// The gRPC baselines are two methods of a service that only this package has.
+// The gRPC baselines are two methods of a service in this package.
 const (
 	baselineServiceName = "tryst.bench.Baselines"
 	passThroughMethod   = "PassThrough"
 	generatedMethod     = "Generated"
 )
 
-// baselineService answers with tensors, by the size that is asked for.
+// baselineService responds with a tensor of the requested size.
 func baselineService(tensors map[int64]*tensor.Tensor) *grpc.ServiceDesc {
 	find := func(size int64) (*tensor.Tensor, error) {
 		if t := tensors[size]; t != nil {
 			return t, nil
 		}
-		return nil, status.Errorf(status.NotFound, "no tensor has %d bytes", size)
+		return nil, status.Errorf(status.NotFound, "there is no tensor of %d bytes", size)
 	}
 	passThrough := func(_ any, _ context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
 		var q question
@@ -67,8 +67,7 @@ func baselineService(tensors map[int64]*tensor.Tensor) *grpc.ServiceDesc {
 	}
 }
 
-// newQuestion asks for a size. It is as long as text, which is what a receive
-// has to send in its place.
+// newQuestion makes a request for a size, as long as text, the key that a receive would send.
 func newQuestion(size int64, text string) question {
 	q := make(question, 8+len(text))
 	binary.BigEndian.PutUint64(q, uint64(size))
@@ -76,7 +75,7 @@ func newQuestion(size int64, text string) question {
 	return q
 }
 
-// sizeOf returns what newQuestion put in; 0 when there is none.
+// sizeOf returns the size in a request of newQuestion, or 0 if there is none.
 func sizeOf(q question) int64 {
 	if len(q) < 8 {
 		return 0
@@ -84,8 +83,8 @@ func sizeOf(q question) int64 {
 	return int64(binary.BigEndian.Uint64(q))
 }
 
-// baselines is the client of the gRPC baselines, over one connection with the
-// options of Tryst's own.
+// baselines is the client of the gRPC baselines, over one connection with the same options as
+// Tryst's.
 type baselines struct {
 	conns *grpctransport.Conns
 	conn  grpc.ClientConnInterface
@@ -106,7 +105,7 @@ func dialBaselines(address string, pool tensor.Allocator, o grpctransport.DialOp
 
 func (b *baselines) close() error { return b.conns.Close() }
 
-// passThrough is one bare call; text stands for a receive's key.
+// passThrough makes one bare call; text has the length of a receive's key.
 func (b *baselines) passThrough(ctx context.Context, size int64, text string) error {
 	a := arrived{pool: b.pool}
 	err := b.conn.Invoke(ctx, "/"+baselineServiceName+"/"+passThroughMethod, newQuestion(size, text), &a, b.codec)
@@ -118,7 +117,7 @@ func (b *baselines) passThrough(ctx context.Context, size int64, text string) er
 	return arrivedWhole(err, n, size)
 }
 
-// generated is one call with the generated code.
+// generated makes one call with generated code.
 func (b *baselines) generated(ctx context.Context, size int64, text string) error {
 	var resp tfpb.RecvTensorResponse
 	req := &tfpb.RecvTensorRequest{StepId: size, RendezvousKey: text}
@@ -136,7 +135,7 @@ func (b *baselines) generated(ctx context.Context, size int64, text string) erro
 
 func arrivedWhole(err error, n int, size int64) error {
 	if err == nil && int64(n) != size {
-		return status.Errorf(status.DataLoss, "%d bytes arrived in place of %d", n, size)
+		return status.Errorf(status.DataLoss, "received %d bytes, want %d", n, size)
 	}
 	return err
 }

@@ -16,68 +16,65 @@ import (
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 )
 
-// Options say what is measured, and how. Zero fields take their defaults.
+// Options are what to measure, and how. Zero fields take their defaults.
 type Options struct {
-	// Command returns the command that starts the second process: one that
-	// calls Serve. Needed unless From is given.
+	// Command returns the command that starts the second process, which calls
+	// Serve. It is required unless From is set.
 	Command func(context.Context) *exec.Cmd
-	// From is a server elsewhere, HOST:PORT or a task, to receive from. There
-	// are no baselines there, so only what is ours is measured, with the
-	// published tensors that are nearest to Sizes.
+	// From is a remote server, HOST:PORT or a task, to receive from. It has no
+	// baselines, so only Tryst is measured, with the published tensors whose
+	// sizes are nearest to Sizes.
 	From string
-	// Client is how that server is dialed.
+	// Client has the settings for dialing that server.
 	Client config.Client
-	// Transports are the wires to measure; grpc when empty. With verbs, the
-	// devices are those of Client.
+	// Transports are the transports to measure; empty: grpc. The device of verbs
+	// is that of Client.
 	Transports []string
 	// PeerDevice is the RDMA device of the second process, as
-	// config.RDMA.Device; that of Client when empty.
+	// config.RDMA.Device; empty: that of Client.
 	PeerDevice string
-	// Only are the names of the benchmarks to run; all when empty.
+	// Only has the names of the benchmarks to run; empty: all.
 	Only []string
-	// Sizes of the receives, in bytes, and how many are under way at once.
+	// Sizes has the sizes of receives in bytes, Inflight how many are concurrent.
 	Sizes    []int64
 	Inflight []int
-	// Pairs is how many pairs a contest has, PairTime how long one run.
+	// Pairs is the number of pairs in a contest, PairTime the duration of one run.
 	Pairs    int
 	PairTime time.Duration
-	// Pin keeps the two processes whose latency is measured, those of a baseline as
-	// well, on a processor each: Linux would else put threads of both on one now and then,
-	// which on a machine with two processors is every other moment.
+	// Pin keeps each of the two processes whose latency is measured, and those of a
+	// baseline, on a processor of its own. Otherwise Linux sometimes runs threads of both
+	// on one processor, on a machine with two processors often.
 	Pin bool
-	// Row is told each row as soon as it is measured, and Progress what is
-	// being measured, or why something is not. Nil for nobody.
+	// Row is called with each row as soon as it is measured, and Progress with what
+	// is being measured, or why something is skipped. Both may be nil.
 	Row      func(Row)
 	Progress func(string)
 	// Profile is a directory for CPU profiles of this process, first-*.pprof, and of
-	// each second one, second-*.pprof, from the start of each to its end; none when
-	// empty.
+	// each second process, second-*.pprof, over its whole life. Empty: none.
 	Profile string
 
-	many, waiting int           // receives and keys at once; fewer in tests
-	idle          time.Duration // that a channel is watched while it is idle; less in tests
-	polls         []string      // ways of waiting whose latency is measured; fewer in tests
-	pool          *tensor.Pool  // of what is received; one for each benchmark when nil, as tests look at theirs
-	loadFile      string        // of the load average; another in tests
+	many, waiting int           // concurrent receives, waiting keys; fewer in tests
+	idle          time.Duration // for which an idle channel is watched; less in tests
+	polls         []string      // values of the setting poll to measure; fewer in tests
+	pool          *tensor.Pool  // for received tensors; nil: one for each benchmark. Tests set it to check it
+	loadFile      string        // file with the load average; another one in tests
 }
 
-// benchmark is one thing that can be measured.
+// benchmark is one benchmark.
 type benchmark struct {
 	name      string
-	transport string // the wire that it measures; local for none
+	transport string // that it measures, or local
 	run       func(*suite, context.Context) error
 }
 
-// local is what is said in place of a wire where nothing leaves the process.
+// local is the transport of benchmarks within one process.
 const local = "local"
 
-// recvName is the benchmark of receives, the one that needs no second process of
-// our own.
+// recvName is the benchmark of receives, the only one that works with a remote server.
 const recvName = "recv"
 
-// benchmarks are all of them, in the order in which they run: first those that
-// look at the memory of this process, before it has had a hundred thousand
-// goroutines.
+// benchmarks lists all benchmarks in the order in which they run. Those that measure the memory of
+// this process come first, before it has had a hundred thousand goroutines.
 func benchmarks() []benchmark {
 	return []benchmark{
 		{"local-match", local, (*suite).localMatch},
@@ -111,15 +108,15 @@ func Names() []string {
 // suite is one run of the benchmarks.
 type suite struct {
 	Options
-	now benchmark // the one that runs
+	now benchmark // the current one
 	// second is where the second process of the benchmark is; nil for anywhere.
 	second *pin
 	load   float64 // of the machine, before the first benchmark
 	rows   []Row
 }
 
-// Run measures and returns the rows. On an error they are those measured so far.
-// It returns when the second process has ended.
+// Run runs the benchmarks and returns the rows; after an error, those measured so far. It returns
+// when the second process has ended.
 func Run(ctx context.Context, o Options) (_ []Row, err error) {
 	if err := o.complete(); err != nil {
 		return nil, err
@@ -153,20 +150,20 @@ func Run(ctx context.Context, o Options) (_ []Row, err error) {
 	return s.rows, nil
 }
 
-// Validate refuses, with InvalidArgument, what Run could not do.
+// Validate checks the options. An error is InvalidArgument.
 func (o Options) Validate() error { return o.complete() }
 
-// complete puts the defaults in and refuses what cannot be.
+// complete sets the defaults and checks the options.
 func (o *Options) complete() error {
 	known := config.Transports()
 	for _, name := range o.Transports {
 		if !slices.Contains(known, name) {
-			return status.Errorf(status.InvalidArgument, "no transport %q; there is %s", name, strings.Join(known, ", "))
+			return status.Errorf(status.InvalidArgument, "unknown transport %q; want one of %s", name, strings.Join(known, ", "))
 		}
 	}
 	for _, name := range o.Only {
 		if !slices.Contains(Names(), name) {
-			return status.Errorf(status.InvalidArgument, "no benchmark %q; there are %s", name, strings.Join(Names(), ", "))
+			return status.Errorf(status.InvalidArgument, "unknown benchmark %q; want one of %s", name, strings.Join(Names(), ", "))
 		}
 	}
 	if len(o.Transports) == 0 {
@@ -192,21 +189,21 @@ func (o *Options) complete() error {
 	}
 	switch {
 	case slices.Min(o.Sizes) < 0:
-		return status.Errorf(status.InvalidArgument, "a size of %d bytes is none", slices.Min(o.Sizes))
+		return status.Errorf(status.InvalidArgument, "size %d: it must not be negative", slices.Min(o.Sizes))
 	case slices.Min(o.Inflight) < 1:
-		return status.Errorf(status.InvalidArgument, "%d receives under way at once are too few", slices.Min(o.Inflight))
+		return status.Errorf(status.InvalidArgument, "%d receives in flight: it must be at least 1", slices.Min(o.Inflight))
 	case o.Pairs < 1 || o.PairTime <= 0:
-		return status.Errorf(status.InvalidArgument, "%d pairs of %v measure nothing", o.Pairs, o.PairTime)
+		return status.Errorf(status.InvalidArgument, "%d pairs of %v: both must be positive", o.Pairs, o.PairTime)
 	case o.From != "" && len(o.Only) > 0 && !slices.Equal(o.Only, []string{recvName}):
-		return status.Errorf(status.InvalidArgument, "from a server elsewhere only %s can be measured", recvName)
+		return status.Errorf(status.InvalidArgument, "with a remote server only %s can be measured", recvName)
 	case o.Command == nil && o.From == "":
-		return status.New(status.InvalidArgument, "bench.Options says neither how to start the second process nor where another server is")
+		return status.New(status.InvalidArgument, "bench.Options has neither Command nor From: set one")
 	}
 	return nil
 }
 
-// client returns how servers are dialed for the wire that is measured. No other
-// wire takes its place.
+// client returns the settings for dialing servers over the transport that is measured, without a
+// fallback.
 func (s *suite) client() config.Client {
 	c := config.Config{Client: s.Client}
 	c.FillDefaults()

@@ -149,12 +149,12 @@ func TestOptionsThatCannotBe(t *testing.T) {
 		change func(*Options)
 		text   string
 	}{
-		{func(o *Options) { o.Transports = []string{"pigeon"} }, `no transport "pigeon"; there is grpc, verbs`},
-		{func(o *Options) { o.Only = []string{"recieve"} }, `no benchmark "recieve"; there are `},
-		{func(o *Options) { o.Sizes = []int64{-1} }, "a size of -1 bytes"},
-		{func(o *Options) { o.Inflight = []int{0} }, "0 receives under way"},
+		{func(o *Options) { o.Transports = []string{"pigeon"} }, `unknown transport "pigeon"; want one of grpc, verbs`},
+		{func(o *Options) { o.Only = []string{"recieve"} }, `unknown benchmark "recieve"; want one of `},
+		{func(o *Options) { o.Sizes = []int64{-1} }, "size -1: it must not be negative"},
+		{func(o *Options) { o.Inflight = []int{0} }, "0 receives in flight"},
 		{func(o *Options) { o.Pairs = -1 }, "-1 pairs"},
-		{func(o *Options) { o.Command = nil }, "neither how to start"},
+		{func(o *Options) { o.Command = nil }, "neither Command nor From"},
 	} {
 		o := smoke(t)
 		c.change(&o)

@@ -14,7 +14,7 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// child is the second process, seen from the first.
+// child is the first process's handle of the second one.
 type child struct {
 	hello
 	cmd     *exec.Cmd
@@ -22,7 +22,7 @@ type child struct {
 	answers chan []byte // lines of its output; closed at the end
 	stderr  tail
 	dead    chan struct{}           // closed when the process has ended
-	lost    context.CancelCauseFunc // of what depends on it
+	lost    context.CancelCauseFunc // cancels the context that startChild returned
 	ending  sync.Once
 }
 
@@ -68,15 +68,15 @@ func (c *child) watch(stdout io.Reader) {
 		var line json.RawMessage
 		if err := d.Decode(&line); err != nil {
 			if !errors.Is(err, io.EOF) {
-				_ = c.cmd.Process.Kill() // it is not what we know how to talk to
+				_ = c.cmd.Process.Kill() // its output is not of the expected form
 			}
 			break
 		}
-		c.answers <- line // each is asked for
+		c.answers <- line // ask receives each
 	}
 	close(c.answers)
 	err := c.cmd.Wait()
-	why := "it said nothing"
+	why := "it wrote no error"
 	switch words := c.stderr.String(); {
 	case words != "":
 		why = words
@@ -86,10 +86,10 @@ func (c *child) watch(stdout io.Reader) {
 	c.lost(status.Errorf(status.Unavailable, "the second process ended: %s", why))
 }
 
-// ask writes one line to the process and reads its answer.
+// ask writes one line to the process and reads the response.
 func (c *child) ask(ctx context.Context, wait time.Duration, question, answer any) error {
 	if err := json.NewEncoder(c.stdin).Encode(question); err != nil {
-		<-c.dead // nothing else closes the pipe
+		<-c.dead // only the end of the process closes the pipe
 		return context.Cause(ctx)
 	}
 	timeout := time.NewTimer(wait)
@@ -111,7 +111,7 @@ func (c *child) ask(ctx context.Context, wait time.Duration, question, answer an
 	}
 }
 
-// obey has the process carry out a command.
+// obey makes the process execute a command.
 func (c *child) obey(ctx context.Context, cmd command) (state, error) {
 	var s state
 	if err := c.ask(ctx, answerWait, cmd, &s); err != nil {
@@ -126,24 +126,24 @@ func (c *child) obey(ctx context.Context, cmd command) (state, error) {
 // close ends the process: gracefully, and after stopWait by force.
 func (c *child) close() {
 	c.ending.Do(func() {
-		_ = c.stdin.Close() // it ends with its input
+		_ = c.stdin.Close() // it ends at the end of its input
 		timer := time.AfterFunc(stopWait, func() { _ = c.cmd.Process.Kill() })
 		defer timer.Stop()
-		for open := true; open; { // an answer that came too late
+		for open := true; open; { // a late response
 			_, open = <-c.answers
 		}
 		<-c.dead
 	})
 }
 
-// tail keeps the first line of what is written to it: of a panic that is the
-// one that says what happened.
+// tail keeps the first line that is written to it. In the output of a panic that is the
+// line with the reason.
 type tail struct {
 	mu   sync.Mutex // guards line
 	line []byte
 }
 
-// maxLine bounds what is kept.
+// maxLine bounds the kept line, in bytes.
 const maxLine = 1 << 10
 
 // Write implements io.Writer.

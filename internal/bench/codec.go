@@ -8,23 +8,21 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// codec is protobuf, and for the messages of the pass-through call their bytes
-// as they are: the least that a gRPC call can do.
+// codec encodes the messages of the pass-through call as their bytes, which is the least work
+// of a gRPC call, and all others as protobuf.
 type codec struct {
-	encoding.CodecV2 // of gRPC, for everything else
+	encoding.CodecV2 // protobuf, for all other messages
 }
 
 func newCodec() codec { return codec{encoding.GetCodecV2("proto")} }
 
-// content is what the pass-through call answers with: memory that stays where
-// it is.
+// content is the response of the pass-through call: memory that is not copied.
 type content []byte
 
-// question is what the pass-through call asks with.
+// question is the request of the pass-through call.
 type question []byte
 
-// arrived is a content on the receiver's side: copied once, into memory from
-// pool.
+// arrived is a content at the receiver, copied once into memory from pool.
 type arrived struct {
 	pool   tensor.Allocator
 	buffer *tensor.Buffer

@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// side is one of two things that are compared. It runs for about d.
+// side is one of the two sides of a contest. It runs for about d.
 type side func(ctx context.Context, d time.Duration) (run, error)
 
-// run is what one run of a side, or all of them together, came to.
+// run is the result of one run of a side, or of all together.
 type run struct {
-	// score is what is compared; more is better.
+	// score is the value that is compared; higher is better.
 	score     float64
 	count     int64
 	time      time.Duration
 	latencies histogram
-	mallocs   uint64 // heap allocations of this process meanwhile, when counted
+	mallocs   uint64 // heap allocations of this process during the run, if counted
 	counted   bool
 }
 
@@ -27,9 +27,9 @@ func (r *run) add(other *run) {
 	r.latencies.merge(&other.latencies)
 }
 
-// load returns a side that keeps inflight workers busy with op, and scores the
-// operations in a second. op does n operations, of which batch are timed at
-// once; worker is from 0 to inflight-1.
+// load returns a side in which inflight workers call op all the time. Its score is the
+// number of operations in a second. op does n operations, of which batch are timed
+// together; worker is from 0 to inflight-1.
 func load(inflight, batch int, op func(ctx context.Context, worker, n int) error) side {
 	latencies := make([]histogram, inflight) // one for each worker: no lock, no allocation
 	return func(ctx context.Context, d time.Duration) (run, error) {
@@ -65,14 +65,14 @@ func load(inflight, batch int, op func(ctx context.Context, worker, n int) error
 	}
 }
 
-// contest says how sides are compared.
+// contest has the parameters of a comparison.
 type contest struct {
 	pairs int
 	time  time.Duration // of one run
 	lower bool          // the ratio is of times, not of scores
 }
 
-// outcome is what a side did in a contest.
+// outcome is the result of a side in a contest.
 type outcome struct {
 	run
 	ratio  spread  // to the baseline; of the baseline to itself
@@ -86,7 +86,7 @@ func (c contest) ratio(a, b run) float64 {
 	return a.score / b.score
 }
 
-// compare runs ours and the baseline in turn.
+// compare runs Tryst and the baseline in turn.
 func (c contest) compare(ctx context.Context, ours, baseline side) (o, own outcome, err error) {
 	for _, s := range []side{baseline, ours} {
 		if _, err := s(ctx, c.time); err != nil {
@@ -105,7 +105,7 @@ func (c contest) compare(ctx context.Context, ours, baseline side) (o, own outco
 				return o, own, err
 			}
 		}
-		pairs = append(pairs, c.ratio(runs[2], runs[1])) // they stand side by side
+		pairs = append(pairs, c.ratio(runs[2], runs[1])) // they ran one after the other
 		again = append(again, c.ratio(runs[0], runs[1]))
 		own.add(&runs[0])
 		own.add(&runs[1])
@@ -118,7 +118,7 @@ func (c contest) compare(ctx context.Context, ours, baseline side) (o, own outco
 	return o, own, err
 }
 
-// measure runs a side that has no baseline.
+// measure runs a side without a baseline.
 func (c contest) measure(ctx context.Context, s side) (o outcome, err error) {
 	for i := -1; i < c.pairs; i++ { // from -1: the warm-up
 		r, err := s(ctx, c.time)
@@ -143,8 +143,8 @@ func (c contest) allocs(ctx context.Context, s side) (float64, error) {
 	return float64(r.mallocs) / float64(r.count), nil
 }
 
-// counted is s with its allocations, unless it counts itself those that matter. Looking
-// costs time, which is not that of s.
+// counted returns s with its allocations counted, unless s counts them itself. The time
+// for counting does not belong to s.
 func counted(s side) side {
 	return func(ctx context.Context, d time.Duration) (run, error) {
 		var before, after runtime.MemStats

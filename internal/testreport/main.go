@@ -1,5 +1,5 @@
-// Command testreport runs go test -json and prints what a reader needs of it: the go tool's line for each package, all output of
-// what failed, each skip with its reason, and one closing line that a machine can find:
+// Command testreport runs go test -json and prints a short report: the go tool's line for each package, all output of failed
+// tests, each skip with its reason, and a last line that scripts can find:
 //
 //	412 passed, 0 failed, 2 skipped
 //
@@ -9,7 +9,7 @@
 //
 // It exits with 1 when a test or a build failed, when no test ran at all (a pattern that matches nothing must not look like
 // success), and, with -allow-skips, when a test was skipped that no FILE lists. See [parseAllowedSkips] for the format. Packages whose
-// tests took longer than -budget are listed: that is no failure, since it depends on what else the machine does.
+// tests took longer than -budget are listed. That is not a failure, since it depends on the load of the machine.
 package main
 
 import (
@@ -38,7 +38,7 @@ func main() {
 	flag.DurationVar(&o.budget, "budget", 0, "list the packages whose tests took longer than this `duration`")
 	flag.Parse()
 	if flag.NArg() == 0 {
-		fmt.Fprintln(os.Stderr, "testreport: which command? usage: testreport [-allow-skips FILE]... [-budget DURATION] -- go test -json ARGUMENT...")
+		fmt.Fprintln(os.Stderr, "testreport: the command is missing; usage: testreport [-allow-skips FILE]... [-budget DURATION] -- go test -json ARGUMENT...")
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -58,8 +58,8 @@ type options struct {
 	budget     time.Duration
 }
 
-// run runs the command, which is a go test -json with its arguments, writes the report to out, and says whether everything is as it should be. An error means that
-// the report itself could not be made.
+// run runs the command, a go test -json with its arguments, and writes the report to out. It reports whether the whole run passed.
+// An error means that there is no report.
 func run(ctx context.Context, o options, command []string, out, errOut io.Writer) (bool, error) {
 	r := newReport(out)
 	r.budget = o.budget
@@ -73,8 +73,8 @@ func run(ctx context.Context, o options, command []string, out, errOut io.Writer
 
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Stderr = errOut
-	// go test expects that its test binaries get an interrupt too, and leaves them behind otherwise: so it leads a process
-	// group, and the group is interrupted. Interrupted, it removes its temporary files; killed, it could not.
+	// go test expects that its test binaries are interrupted, too; otherwise they keep running. So it gets a process group of
+	// its own, which is interrupted as a whole. An interrupted go test removes its temporary files; a killed one does not.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	var kill *time.Timer
 	cmd.Cancel = func() error {
@@ -102,7 +102,7 @@ func run(ctx context.Context, o options, command []string, out, errOut io.Writer
 	var exit *exec.ExitError
 	switch {
 	case errors.As(waitErr, &exit):
-		if ok { // Nothing in the events says why.
+		if ok { // The events do not have the reason.
 			fmt.Fprintf(out, "%s ended with %v\n", command[0], exit)
 		}
 		return false, nil
@@ -112,8 +112,8 @@ func run(ctx context.Context, o options, command []string, out, errOut io.Writer
 	return ok, nil
 }
 
-// read feeds the lines of a go test -json stream to the report. A line that is no event (the go tool prints some of its own
-// errors so) is passed on as it is.
+// read passes the lines of a go test -json stream to the report. A line that is not an event, such as some errors of the go tool,
+// is printed unchanged.
 func (r *report) read(events io.Reader) error {
 	lines := bufio.NewReader(events)
 	for {

@@ -18,11 +18,11 @@ type event struct {
 	Package string
 	Test    string
 	Output  string
-	Elapsed float64 // seconds, of what has ended
+	Elapsed float64 // seconds; of a test or package that has ended
 }
 
-// outcome is how a test ended. A test that never ended, because the process exited, panicked or ran out of time under it,
-// keeps unfinished, and counts as failed.
+// outcome is the result of a test. A test that did not end, because the process exited, panicked or timed out, stays unfinished
+// and counts as failed.
 type outcome string
 
 const (
@@ -32,12 +32,12 @@ const (
 	skipped    outcome = "skip"
 )
 
-// report collects the events of one go test run and writes the readable form as the packages end.
+// report collects the events of a go test run, and writes the report of each package when it ends.
 type report struct {
 	out         io.Writer
 	allowed     []allowedSkip
 	refuseSkips bool
-	budget      time.Duration // of a package; 0 for no bound
+	budget      time.Duration // of a package; 0: none
 
 	packages map[string]*pkg // those that have not ended
 	count    struct{ passed, failed, skipped int }
@@ -46,7 +46,7 @@ type report struct {
 	slow     []string // packages over the budget
 }
 
-// pkg is what is kept of a package until it ends.
+// pkg has the events of a package that has not ended.
 type pkg struct {
 	output []string // printed by the package itself, outside all tests
 	tests  map[string]*test
@@ -103,12 +103,12 @@ func (r *report) line(line []byte) {
 	case "pass", "fail", "skip":
 		t.outcome = outcome(e.Action)
 		if t.outcome == passed {
-			t.output = nil // Nobody will ask for it.
+			t.output = nil // Only failed tests show their output.
 		}
 	}
 }
 
-// end counts and prints a package, and forgets it.
+// end counts, prints and removes a package.
 func (r *report) end(name string, p *pkg, result outcome) {
 	delete(r.packages, name)
 	failures := 0
@@ -118,7 +118,7 @@ func (r *report) end(name string, p *pkg, result outcome) {
 		case t.outcome == skipped:
 			r.skip(name, testName, t)
 		case p.hasSubtests(testName) && (t.outcome == passed || p.subtestFailed(testName)):
-			// Counted by its subtests; its own output is still part of the story of a failure.
+			// Its subtests are counted; its own output is still shown with a failure.
 			if t.outcome != passed {
 				r.print(t.output)
 			}
@@ -134,7 +134,7 @@ func (r *report) end(name string, p *pkg, result outcome) {
 	}
 	r.count.failed += failures
 	if result != failed {
-		// Only the go tool's own line; what a passing package prints beside it is of no interest.
+		// Only the line of the go tool; other output of a passing package is dropped.
 		r.print(slices.DeleteFunc(p.output, func(s string) bool { return !strings.HasPrefix(s, "ok ") }))
 		return
 	}
@@ -156,8 +156,8 @@ func (r *report) skip(pkgName, testName string, t *test) {
 	fmt.Fprintln(r.out, word, s)
 }
 
-// close prints the closing lines and says whether the whole run is good. A package that has no end event (go test was
-// interrupted) is counted as it stands.
+// close prints the last lines and reports whether the whole run passed. It counts packages without an end event (go test was
+// interrupted) with the events that they have.
 func (r *report) close() bool {
 	for _, name := range slices.Sorted(maps.Keys(r.packages)) {
 		r.end(name, r.packages[name], failed)

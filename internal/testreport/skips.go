@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// allowedSkip names a test that may be skipped, and why. It prints as the report prints a skip, so that such a line can be
-// copied into the file.
+// allowedSkip names a test that may be skipped, and the reason. Its string has the format of the report, so that a line of the
+// report can be copied into the file.
 type allowedSkip struct {
 	pkg, test, reason string
 }
 
 func (s allowedSkip) String() string { return s.pkg + " " + s.test + ": " + s.reason }
 
-// allowedBy says whether the line a of the file permits the skip s: same package, same test, and a reason that begins as
-// the line says, so that a test which starts to skip for another reason is noticed.
+// allowedBy reports whether the line a of the file permits the skip s: the package and the test are the same, and the reason has
+// that of the line as its prefix. So a test that is skipped for another reason is refused.
 func (s allowedSkip) allowedBy(a allowedSkip) bool {
 	return s.pkg == a.pkg && s.test == a.test && strings.HasPrefix(s.reason, a.reason)
 }
@@ -40,7 +40,7 @@ func readAllowedSkips(file string) ([]allowedSkip, error) {
 //	# why this is right on the machine that uses the list
 //	example.org/module/package TestName/subtest: reason that the test gives
 //
-// Empty lines and lines that begin with # are left out. A line without a reason is an error.
+// Empty lines and lines that begin with # are ignored. A line without a reason is an error.
 func parseAllowedSkips(r io.Reader) ([]allowedSkip, error) {
 	var all []allowedSkip
 	lines := bufio.NewScanner(r)

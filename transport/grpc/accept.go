@@ -9,14 +9,14 @@ import (
 	"github.com/tryst-rdma/tryst/transport/identity"
 )
 
-// accept checks what a request claims about its caller, and then lets it take
-// effect: the connection is one of the asker's from now on, and the generation
-// that the asker has left is closed. A request that is refused has no effect.
+// accept checks the identity that a request claims for its caller. If it is accepted,
+// accept binds the connection to the requester and closes the channel generations up to
+// left, 0 for none. A refused request has no effect.
 func (s *service) accept(ctx context.Context, a transport.Process, left uint64) error {
 	c := connectionOf(ctx)
-	tied, source := c.carries(a), ""
-	if !tied { // else this was looked at before
-		if err := s.mayBe(ctx, a); err != nil {
+	bound, source := c.isBound(a), ""
+	if !bound { // a bound requester has passed these checks
+		if err := s.checkName(ctx, a); err != nil {
 			return err
 		}
 		source = identity.Source(ctx)
@@ -31,8 +31,8 @@ func (s *service) accept(ctx context.Context, a transport.Process, left uint64) 
 	if err := s.Cache.Introduce(ctx, a, source); err != nil {
 		return err
 	}
-	if !tied {
-		if err := c.tie(s.Cache, a); err != nil {
+	if !bound {
+		if err := c.bind(s.Cache, a); err != nil {
 			return err
 		}
 	}
@@ -40,9 +40,9 @@ func (s *service) accept(ctx context.Context, a transport.Process, left uint64) 
 	return nil
 }
 
-// mayBe refuses an asker whose name the certificate of its caller does not cover.
-// It has no effect.
-func (s *service) mayBe(ctx context.Context, a transport.Process) error {
+// checkName refuses a requester whose name is invalid or not covered by the certificate of
+// the connection. It changes nothing.
+func (s *service) checkName(ctx context.Context, a transport.Process) error {
 	task, err := parseName(a.Name)
 	if err != nil {
 		return err
@@ -54,18 +54,18 @@ func (s *service) mayBe(ctx context.Context, a transport.Process) error {
 	return identity.Of(ctx).Check(task, host)
 }
 
-// parseName refuses what is no task name, or a task name in another form than
-// PROTOCOL.md section 2 writes it: two names of one task would be two askers.
+// parseName parses the name of a requester. It refuses a task name that is not in the form
+// of PROTOCOL.md section 2, because two spellings of one task would be two requesters.
 func parseName(name string) (cluster.Task, error) {
 	if n := len(name); n > transport.MaxProcessName {
-		return cluster.Task{}, status.Errorf(status.InvalidArgument, "the name of an asker has %d bytes; at most %d are possible", n, transport.MaxProcessName)
+		return cluster.Task{}, status.Errorf(status.InvalidArgument, "the requester's name has %d bytes; the limit is %d", n, transport.MaxProcessName)
 	}
 	task, err := cluster.ParseTask(name)
 	switch {
 	case err != nil:
-		return cluster.Task{}, status.Errorf(status.InvalidArgument, "the name of an asker must be a task name: %w", err)
+		return cluster.Task{}, status.Errorf(status.InvalidArgument, "the requester's name must be a task name: %w", err)
 	case task.String() != name:
-		return cluster.Task{}, status.Errorf(status.InvalidArgument, "the asker calls itself %q; the full name of that task is %q", name, task)
+		return cluster.Task{}, status.Errorf(status.InvalidArgument, "the requester's name is %q, but must be the full task name, %q", name, task)
 	}
 	return task, nil
 }

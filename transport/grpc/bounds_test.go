@@ -78,7 +78,7 @@ func TestConnectionStandsForFewAskers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &connection{Conn: b, quota: quota, downs: make(map[transport.Process]func())}
+	c := &connection{Conn: b, quota: quota, disconnects: make(map[transport.Process]func())}
 	c.remote = address{b.RemoteAddr(), "pipe", c}
 	key, err := rendezvous.NewKey(worker.Device(task(0)), 1, worker.Device(task(1)), "x", rendezvous.FrameIter{})
 	if err != nil {
@@ -87,26 +87,26 @@ func TestConnectionStandsForFewAskers(t *testing.T) {
 	client := func(i int) transport.Process {
 		return transport.Process{Name: cluster.Task{Job: cluster.ClientJob, Index: i}.String(), Incarnation: uint64(i) + 1}
 	}
-	for i := range 3 * maxAskersOf {
-		if err := c.tie(k, client(i)); err != nil {
+	for i := range 3 * maxRequestersPerConn {
+		if err := c.bind(k, client(i)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if len(c.downs) > maxAskersOf {
-		t.Errorf("it stands for %d askers", len(c.downs))
+	if len(c.disconnects) > maxRequestersPerConn {
+		t.Errorf("it stands for %d requesters", len(c.disconnects))
 	}
-	for i := range maxAskersOf {
-		if err := c.tie(k, client(i)); err != nil {
+	for i := range maxRequestersPerConn {
+		if err := c.bind(k, client(i)); err != nil {
 			t.Fatal(err)
 		}
 		k.Request(replyTo(func(transport.Response) {}), transport.Request{Requester: client(i), ID: 1, Attempt: 1, Step: 1, Key: key}) // the error is kept
 	}
-	err = c.tie(k, client(maxAskersOf))
+	err = c.bind(k, client(maxRequestersPerConn))
 	if status.CodeOf(err) != status.ResourceExhausted || !strings.Contains(err.Error(), "one connection") {
 		t.Errorf("one more than it may stand for: %v", err)
 	}
-	if !c.carries(client(0)) {
-		t.Error("an asker for whom something is kept was forgotten")
+	if !c.isBound(client(0)) {
+		t.Error("a requester for whom something is kept was forgotten")
 	}
 	if err := c.Close(); err != nil {
 		t.Error(err)
@@ -187,10 +187,10 @@ func TestFetchOfAnOldAttemptIsRefused(t *testing.T) {
 	c := new(testCluster)
 	a, b := c.start(t, 0, nodeOptions{}), c.start(t, 1, nodeOptions{})
 	a.send(1, a.key(b, "x"), float32s(t, tensor.Heap{}, tensor.Vector(1), 1))
-	asker := transport.Process{Name: b.task.String(), Incarnation: b.incarnation}
+	requester := transport.Process{Name: b.task.String(), Incarnation: b.incarnation}
 	answered := make(chan transport.Response, 1)
 	a.kept.Request(replyTo(func(r transport.Response) { answered <- r }),
-		transport.Request{Requester: asker, ID: 5, Attempt: 2, Step: 1, Key: a.key(b, "x")})
+		transport.Request{Requester: requester, ID: 5, Attempt: 2, Step: 1, Key: a.key(b, "x")})
 	(<-answered).Value.Tensor.Release()
 	conn, err := b.conns.Conn(a.task)
 	if err != nil {
@@ -198,7 +198,7 @@ func TestFetchOfAnOldAttemptIsRefused(t *testing.T) {
 	}
 	for attempt, want := range map[uint32]status.Code{1: status.Aborted, 2: status.OK, 3: status.OK} {
 		stream, err := trystgrpc.NewChunksClient(conn).Fetch(t.Context(),
-			&trystpb.FetchRequest{Asker: asker.Name, AskerIncarnation: asker.Incarnation, Id: 5, Attempt: attempt})
+			&trystpb.FetchRequest{Asker: requester.Name, AskerIncarnation: requester.Incarnation, Id: 5, Attempt: attempt})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,22 +5,21 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// payload is a message that writes its own bytes: what Marshal returns is
-// gRPC's to free.
+// payload is a message that encodes itself. gRPC frees the buffers that takeBuffers returns.
 type payload interface {
 	takeBuffers() mem.BufferSlice
 }
 
-// parser is a message that reads its own bytes, out of buffers that are valid
-// until it returns.
+// parser is a message that parses itself. The buffers are valid until parse returns. It
+// keeps its error itself, since gRPC would replace an error's code by Internal.
 type parser interface {
 	parse(mem.BufferSlice)
 }
 
-// codec is protobuf, and for the messages of this package the bytes as they are.
-// It is given to each server and each call and registered nowhere.
+// codec is gRPC's protobuf codec, except for payload and parser. It is an option of each
+// server and each client, and is not registered globally.
 type codec struct {
-	encoding.CodecV2 // of gRPC, for everything else
+	encoding.CodecV2 // gRPC's, for all other messages
 }
 
 func newCodec() codec { return codec{encoding.GetCodecV2("proto")} }
@@ -33,8 +32,7 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	return c.CodecV2.Marshal(v)
 }
 
-// Unmarshal implements encoding.CodecV2. What a parser finds wrong is its own to
-// keep, since gRPC would make Internal of it.
+// Unmarshal implements encoding.CodecV2.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	if p, ok := v.(parser); ok {
 		p.parse(data)

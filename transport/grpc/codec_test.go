@@ -218,7 +218,7 @@ func TestT3LargeTensor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = encodeAnswer(&transport.TensorResponse{Tensor: x},
+	_, err = encodeResponseFor(&transport.TensorResponse{Tensor: x},
 		&tfpb.RecvTensorRequest{StepId: 3, RequestId: 5, RendezvousKey: "k"}, charge{})
 	if status.CodeOf(err) != status.Internal {
 		t.Errorf("got %v", err)
@@ -414,7 +414,7 @@ func FuzzChunk(f *testing.F) {
 		offset %= 512
 		buf := make([]byte, offset+missing)
 		p := delivery.Partial{Buffer: tensor.NewBuffer(buf, nil), Bytes: int64(offset)}
-		a := arriving{fetching: &fetching{content: content{size: len(buf)}, partial: &p, alloc: tensor.Heap{}}}
+		a := arrivedChunk{download: &download{content: content{size: len(buf)}, partial: &p, alloc: tensor.Heap{}}}
 		a.parse(split(b, cut&0xffff))
 		var m trystpb.Chunk
 		err := proto.Unmarshal(b, &m)

@@ -41,7 +41,7 @@ func (c *conn) Hello(ctx context.Context) (delivery.Peer, error) {
 		if e.Code() == status.Unimplemented {
 			return delivery.Peer{}, nil
 		}
-		if e.Code() == status.DeadlineExceeded { // with the last error of the connection in its text
+		if e.Code() == status.DeadlineExceeded { // its text has the last error of the connection
 			e = status.New(status.Unavailable, e.Message())
 		}
 		if e = e.WithPrefix(c.address); answered(trailer) || ctx.Err() != nil {
@@ -56,7 +56,7 @@ func (c *conn) Hello(ctx context.Context) (delivery.Peer, error) {
 	return delivery.Peer{Tryst: true, Incarnation: resp.GetIncarnation()}, nil
 }
 
-// Begin implements delivery.Conn. The call is made by Wait.
+// Begin implements delivery.Conn. Wait makes the call.
 func (c *conn) Begin(t *delivery.Transfer) delivery.Attempt {
 	a := &attempt{conn: c, t: t}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
@@ -87,16 +87,16 @@ func (c *conn) send(ctx context.Context, method string, req, resp any) error {
 	return &delivery.LostError{Err: err}
 }
 
-// attempt implements delivery.Attempt: one call of RecvTensor, and of Fetch for a large
+// attempt implements delivery.Attempt: one call of RecvTensor, and one of Fetch for a large
 // tensor.
 type attempt struct {
 	*conn
 	t      *delivery.Transfer
-	ctx    context.Context // ends with Drop
+	ctx    context.Context // cancelled by Drop
 	cancel context.CancelFunc
 }
 
-// Notify implements delivery.Attempt: a call needs a goroutine.
+// Notify implements delivery.Attempt. It returns false because a call needs a goroutine.
 func (*attempt) Notify(func()) bool { return false }
 
 // Drop implements delivery.Attempt.
@@ -145,14 +145,14 @@ func recvOptions(t *delivery.Transfer) *trystpb.RecvOptions {
 	return &trystpb.RecvOptions{
 		Asker: t.Requester.Name, AskerIncarnation: t.Requester.Incarnation, SenderIncarnation: t.Peer,
 		Id: t.ID, Attempt: t.Attempt, Finished: t.Acks, Cancelled: t.Cancels,
-		LeftGeneration: uint32(min(t.Left, math.MaxUint32)), //nolint:gosec // generations end before (package pairing)
+		LeftGeneration: uint32(min(t.Left, math.MaxUint32)), //nolint:gosec // generations fit in 32 bits (package handshake)
 	}
 }
 
-// failed returns what the error of an attempt means: the peer's own error, the end of this
-// side's context, or that the peer has not answered. An error of a Tryst peer has a trailer
-// that marks it. A peer that is not Tryst sends none: there every error counts as its own,
-// but for those of gRPC when a connection ends.
+// failed returns the error of an attempt as the Requester expects it: the peer's own error,
+// a ReceiverError when ctx has ended, or a LostError when the peer has not answered. A Tryst
+// peer marks its errors with a trailer. A peer that is not Tryst does not: its errors are all
+// taken as its own, except the codes that gRPC uses when a connection ends.
 func (c *conn) failed(ctx context.Context, t *delivery.Transfer, err error, trailer metadata.MD) error {
 	e := status.From(fromGRPC(err, trailer))
 	switch {
@@ -165,15 +165,15 @@ func (c *conn) failed(ctx context.Context, t *delivery.Transfer, err error, trai
 	case t.Plain && e.Code() != status.Unavailable && e.Code() != status.Cancelled:
 		return e
 	}
-	return &delivery.LostError{Err: e.WithPrefix(c.address)} // the requester names the task
+	return &delivery.LostError{Err: e.WithPrefix(c.address)} // the Requester adds the task
 }
 
-// markFinished acknowledges the response of a peer that is not Tryst.
+// markFinished acknowledges the response of a peer that is not Tryst. It does not wait.
 func (c *conn) markFinished(requestID int64) {
 	c.transport.acks.Go(func() {
 		ctx, cancel := context.WithTimeout(c.transport.base, ackWait)
 		defer cancel()
-		// If it fails the peer releases its copy with the step.
+		// After an error the peer releases its copy at the end of the step.
 		_, _ = c.worker.MarkRecvFinished(ctx, &tfpb.MarkRecvFinishedRequest{RequestId: requestID})
 	})
 }

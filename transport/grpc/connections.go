@@ -12,54 +12,54 @@ import (
 	"github.com/tryst-rdma/tryst/transport"
 )
 
-// tracked gives each connection of a server a place for its askers. It hangs on
-// the handshake because that is where a connection can be wrapped before gRPC
-// has it; gRPC's own way to hear of a connection's end, a stats handler, costs a
-// fifth of a small call.
-type tracked struct {
+// trackedCredentials wraps each connection of a server in a *connection. The handshake is
+// where a connection can be wrapped before gRPC uses it. gRPC's stats handler also reports
+// the end of a connection, but slows down every small call.
+type trackedCredentials struct {
 	credentials.TransportCredentials
 	quotas *quotas
 }
 
 // ServerHandshake implements credentials.TransportCredentials.
-func (c tracked) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	quota, err := c.quotas.connect(raw.RemoteAddr())
+func (t trackedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	quota, err := t.quotas.connect(raw.RemoteAddr())
 	if err != nil {
 		return raw, nil, err
 	}
-	conn, auth, err := c.TransportCredentials.ServerHandshake(raw)
+	conn, auth, err := t.TransportCredentials.ServerHandshake(raw)
 	if err != nil {
 		quota.close()
 		return conn, auth, err
 	}
-	tied := &connection{Conn: conn, quota: quota, downs: make(map[transport.Process]func())}
-	tied.remote = address{conn.RemoteAddr(), conn.RemoteAddr().String(), tied}
-	return tied, auth, nil
+	c := &connection{Conn: conn, quota: quota, disconnects: make(map[transport.Process]func())}
+	c.remote = address{conn.RemoteAddr(), conn.RemoteAddr().String(), c}
+	return c, auth, nil
 }
 
 // Clone implements credentials.TransportCredentials.
-func (c tracked) Clone() credentials.TransportCredentials {
-	return tracked{c.TransportCredentials.Clone(), c.quotas}
+func (t trackedCredentials) Clone() credentials.TransportCredentials {
+	return trackedCredentials{t.TransportCredentials.Clone(), t.quotas}
 }
 
-// connection knows the askers whose requests came over it.
+// connection is a server's connection with the requesters that use it.
 type connection struct {
 	net.Conn
 	remote address
 	quota  *connQuota
 
-	mu    sync.Mutex                   // guards what follows
-	downs map[transport.Process]func() // each reports that the connection has ended; nil then
+	mu          sync.Mutex                   // guards what follows
+	disconnects map[transport.Process]func() // reports the end of the connection to the cache; nil after it
 }
 
-// address is a remote address that leads to its connection.
+// address is the remote address of a connection. It refers to the connection, so that
+// connectionOf finds it by the peer of a call.
 type address struct {
 	net.Addr
 	text string
-	of   *connection
+	conn *connection
 }
 
-// String implements net.Addr; it is asked for in every call.
+// String implements net.Addr. Each call uses the text, so it is made once.
 func (a *address) String() string { return a.text }
 
 // RemoteAddr implements net.Conn.
@@ -70,27 +70,27 @@ func (c *connection) Close() error {
 	err := c.Conn.Close()
 	c.quota.close()
 	c.mu.Lock()
-	downs := c.downs
-	c.downs = nil
+	disconnects := c.disconnects
+	c.disconnects = nil
 	c.mu.Unlock()
-	for _, down := range downs {
+	for _, down := range disconnects {
 		down()
 	}
 	return err
 }
 
-// connectionOf returns the connection that ctx's call came over; nil where the server was made
-// without ServerOptions.
+// connectionOf returns the connection of ctx's call; nil when the server was made without
+// ServerOptions.
 func connectionOf(ctx context.Context) *connection {
 	if p, ok := peer.FromContext(ctx); ok {
 		if at, ok := p.Addr.(*address); ok {
-			return at.of
+			return at.conn
 		}
 	}
 	return nil
 }
 
-// quotaOf returns what the connection may make this server hold; nil for anything.
+// quotaOf returns the quota of the connection of ctx's call; nil for no limits.
 func quotaOf(ctx context.Context) *connQuota {
 	if c := connectionOf(ctx); c != nil {
 		return c.quota
@@ -98,38 +98,39 @@ func quotaOf(ctx context.Context) *connQuota {
 	return nil
 }
 
-// carries reports whether an accepted request of a came over the connection.
-func (c *connection) carries(a transport.Process) bool {
+// isBound reports whether bind has bound the connection to a.
+func (c *connection) isBound(a transport.Process) bool {
 	if c == nil {
 		return false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.downs[a] != nil
+	return c.disconnects[a] != nil
 }
 
-// tie makes the connection one of a. It is refused when the connection has as many
-// askers as it may that have something here.
-func (c *connection) tie(k *transport.ResponseCache, a transport.Process) error {
+// bind binds the connection to requester a: the cache regards a as connected until the
+// connection ends. At the limit of requesters it removes those without anything in the
+// cache, and returns ResourceExhausted when there are none.
+func (c *connection) bind(k *transport.ResponseCache, a transport.Process) error {
 	if c == nil {
 		return nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.downs == nil || c.downs[a] != nil {
-		return nil // it has ended, or is tied already
+	if c.disconnects == nil || c.disconnects[a] != nil {
+		return nil // the connection has ended, or a is bound already
 	}
-	if len(c.downs) >= maxAskersOf {
-		for other, down := range c.downs {
+	if len(c.disconnects) >= maxRequestersPerConn {
+		for other, down := range c.disconnects {
 			if !k.Holds(other) {
-				delete(c.downs, other)
+				delete(c.disconnects, other)
 				down()
 			}
 		}
 	}
-	if len(c.downs) >= maxAskersOf {
-		return status.Errorf(status.ResourceExhausted, "%d processes ask here over one connection already; at most %d may", len(c.downs), maxAskersOf)
+	if len(c.disconnects) >= maxRequestersPerConn {
+		return status.Errorf(status.ResourceExhausted, "%d processes send requests over this connection already; the limit is %d", len(c.disconnects), maxRequestersPerConn)
 	}
-	c.downs[a] = k.Connected(a)
+	c.disconnects[a] = k.Connected(a)
 	return nil
 }

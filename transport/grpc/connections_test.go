@@ -16,7 +16,7 @@ import (
 	"github.com/tryst-rdma/tryst/worker"
 )
 
-// TestResponsesOutliveConnections: what is kept for an asker stays while one of
+// TestResponsesOutliveConnections: what is kept for a requester stays while one of
 // its connections lives, and is given up a minute after the last has ended.
 func TestResponsesOutliveConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -37,9 +37,9 @@ func TestResponsesOutliveConnections(t *testing.T) {
 		}
 		x.Release()
 
-		asker := transport.Process{Name: task(1).String(), Incarnation: 5}
-		tie := func(ctx context.Context) {
-			if err := connectionOf(ctx).tie(kept, asker); err != nil {
+		requester := transport.Process{Name: task(1).String(), Incarnation: 5}
+		bind := func(ctx context.Context) {
+			if err := connectionOf(ctx).bind(kept, requester); err != nil {
 				t.Error(err)
 			}
 		}
@@ -47,13 +47,13 @@ func TestResponsesOutliveConnections(t *testing.T) {
 		for range 2 {
 			client, server := net.Pipe()
 			defer client.Close()
-			conn, _, err := tracked{insecure.NewCredentials(), newQuotas(ServerTuning{})}.Clone().ServerHandshake(server)
+			conn, _, err := trackedCredentials{insecure.NewCredentials(), newQuotas(ServerTuning{})}.Clone().ServerHandshake(server)
 			if err != nil {
 				t.Fatal(err)
 			}
 			ctx := peer.NewContext(context.Background(), &peer.Peer{Addr: conn.RemoteAddr()})
-			tie(ctx)
-			tie(ctx) // a second request
+			bind(ctx)
+			bind(ctx) // a second request
 			conns = append(conns, conn)
 		}
 		kept.Request(replyTo(func(r transport.Response) {
@@ -62,7 +62,7 @@ func TestResponsesOutliveConnections(t *testing.T) {
 				return
 			}
 			r.Value.Tensor.Release()
-		}), transport.Request{Requester: asker, ID: 7, Attempt: 1, Step: 1, Key: key})
+		}), transport.Request{Requester: requester, ID: 7, Attempt: 1, Step: 1, Key: key})
 		after := func(what string, want int) {
 			<-time.After(2 * time.Minute) // of the test's own time
 			synctest.Wait()
@@ -76,7 +76,7 @@ func TestResponsesOutliveConnections(t *testing.T) {
 		conns[1].Close()
 		after("none lives", 0)
 		ctx := peer.NewContext(context.Background(), &peer.Peer{Addr: conns[1].RemoteAddr()})
-		tie(ctx) // a request that was under way: too late to count
-		tie(context.Background())
+		bind(ctx) // a request that was under way: too late to count
+		bind(context.Background())
 	})
 }

@@ -14,43 +14,41 @@ import (
 
 // ConnsOptions configures the connections of one process.
 type ConnsOptions struct {
-	// Self is the task of this process, and Local its own worker, nil when it
-	// has none.
+	// Self is the task of this process, and Local its own worker; nil when it has none.
 	Self  cluster.Task
 	Local transport.Worker
-	// Spec has the tasks of the cluster, and Resolve, if not nil, the
-	// addresses of others.
+	// Spec has the tasks of the cluster. Resolve, if not nil, returns the addresses of
+	// tasks that are not in Spec.
 	Spec    *cluster.Spec
 	Resolve func(cluster.Task) (address string, ok bool)
-	// Allocator gives the memory of the tensors that arrive; tensor.Heap when
-	// nil.
+	// Allocator allocates the memory of received tensors; tensor.Heap when nil.
 	Allocator tensor.Allocator
-	// Log gets a record of each RecvTensor; nil for none.
+	// Log records each RecvTensor; nil for no log.
 	Log *transport.Log
 	// Dial configures each connection.
 	Dial DialOptions
 }
 
-// Conns holds the connections to other tasks: each is made when it is first
-// needed and shared by all that talk to that task. It implements
-// transport.WorkerCache and is safe for concurrent use.
+// Conns has the connections to other tasks. A connection is made at its first use and
+// shared by all callers. Conns implements transport.WorkerCache and is safe for concurrent
+// use.
 type Conns struct {
 	opts   ConnsOptions
 	frames *framePool
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	peers    map[cluster.Task]*peerConn
-	channels map[string]*channel // by address: two names of one server share it
+	channels map[string]*channel // by address: tasks with one address share a channel
 	closed   bool
 }
 
-// peerConn is what there is of one task.
+// peerConn is the channel and the stub of one task.
 type peerConn struct {
 	channel *channel
 	worker  *RemoteWorker
 }
 
-// NewConns returns a cache without connections.
+// NewConns returns a Conns. It connects to no task yet.
 func NewConns(o ConnsOptions) *Conns {
 	if o.Allocator == nil {
 		o.Allocator = tensor.Heap{}
@@ -58,8 +56,7 @@ func NewConns(o ConnsOptions) *Conns {
 	return &Conns{opts: o, frames: newFramePool(), peers: make(map[cluster.Task]*peerConn), channels: make(map[string]*channel)}
 }
 
-// Worker implements transport.WorkerCache. It returns the same Worker for the
-// same task.
+// Worker implements transport.WorkerCache. It returns the same Worker each time for a task.
 func (c *Conns) Worker(task cluster.Task) (transport.Worker, error) {
 	if task == c.opts.Self && c.opts.Local != nil {
 		return c.opts.Local, nil
@@ -71,9 +68,9 @@ func (c *Conns) Worker(task cluster.Task) (transport.Worker, error) {
 	return p.worker, nil
 }
 
-// Conn returns the connections to a task, for services other than the worker's.
-// Calls are spread over them, and encoded with this package's codec. They belong
-// to c.
+// Conn returns the connection to a task, for services other than the worker's. It spreads
+// its calls over the TCP connections to the task and encodes them with this package's codec.
+// It may be used until Close.
 func (c *Conns) Conn(task cluster.Task) (grpc.ClientConnInterface, error) {
 	p, err := c.peer(task)
 	if err != nil {
@@ -120,7 +117,7 @@ func (c *Conns) peer(task cluster.Task) (*peerConn, error) {
 	return p, nil
 }
 
-// Close closes all connections; calls under way end with Cancelled.
+// Close closes all connections. Calls in progress end with Cancelled.
 func (c *Conns) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

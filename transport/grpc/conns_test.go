@@ -280,7 +280,7 @@ func TestH12LocalAndRemoteAreEqual(t *testing.T) {
 		sent, _ := reflect.TypeAssert[proto.Message](req)
 		filled(sent)
 		if finished, ok := sent.(*tfpb.MarkRecvFinishedRequest); ok {
-			finished.Asker = task(1).String() // no other text is the name of an asker
+			finished.Asker = task(1).String() // no other text is the name of a requester
 		}
 		want, err := call(r, req)
 		if err != nil {
@@ -304,7 +304,7 @@ func TestH12LocalAndRemoteAreEqual(t *testing.T) {
 	}
 }
 
-// TestTLS: with credentials on both sides tensors go over TLS, and the asker is
+// TestTLS: with credentials on both sides tensors go over TLS, and the requester is
 // known by its connection all the same.
 func TestTLS(t *testing.T) {
 	cert, pool := certificate(t)

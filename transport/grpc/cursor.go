@@ -5,18 +5,18 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// cursor reads protobuf's wire format out of buffers that are split anywhere.
-// It is a value: a copy reads on by itself. Nothing is read beyond left bytes;
-// a method that returns false leaves the cursor anywhere.
+// cursor reads protobuf's wire format from a message that is split over several buffers. It
+// is a value: a copy has a position of its own. It never reads beyond left bytes. After a
+// method has returned false the position is undefined.
 type cursor struct {
 	left int    // bytes until the end of the message
-	cur  []byte // rest of the present buffer
+	cur  []byte // rest of the current buffer
 	rest mem.BufferSlice
 }
 
 func newCursor(data mem.BufferSlice) cursor { return cursor{left: data.Len(), rest: data} }
 
-// fill makes cur not empty. left must not be 0.
+// fill moves to the next buffer with data if cur is empty. left must not be 0.
 func (c *cursor) fill() {
 	for len(c.cur) == 0 {
 		c.cur, c.rest = c.rest[0].ReadOnlyData(), c.rest[1:]
@@ -43,8 +43,8 @@ func (c *cursor) copyTo(dst []byte) {
 	}
 }
 
-// peek returns the next bytes, n of them or all that are left, without moving.
-// They may be the buffers' own.
+// peek returns the next n bytes, or all bytes left if these are fewer, without moving. The
+// result may share memory with the buffers.
 func (c *cursor) peek(n int) []byte {
 	n = min(n, c.left)
 	if n <= len(c.cur) {
@@ -88,8 +88,8 @@ func (c *cursor) tag() (protowire.Number, protowire.Type, bool) {
 	return num, typ, num.IsValid()
 }
 
-// message returns a cursor for the field of which the tag was read, and moves
-// behind the field.
+// message returns a cursor over the length-delimited field after its tag, and moves behind
+// the field.
 func (c *cursor) message() (cursor, bool) {
 	n, ok := c.varint()
 	if !ok || n > uint64(c.left) {
@@ -101,7 +101,7 @@ func (c *cursor) message() (cursor, bool) {
 	return inner, true
 }
 
-// bytes returns a copy of the field of which the tag was read.
+// bytes returns a copy of the length-delimited field after its tag.
 func (c *cursor) bytes() ([]byte, bool) {
 	inner, ok := c.message()
 	if !ok {
@@ -112,8 +112,8 @@ func (c *cursor) bytes() ([]byte, bool) {
 	return b, true
 }
 
-// skip moves behind a field of which the tag was read. Groups are not
-// understood: no message here has any.
+// skip moves behind a field after its tag. It returns false for groups, which no message
+// here has.
 func (c *cursor) skip(typ protowire.Type) bool {
 	switch typ {
 	case protowire.VarintType:

@@ -16,28 +16,27 @@ import (
 	"github.com/tryst-rdma/tryst/transport"
 )
 
-// received is a RecvTensorResponse that arrives.
+// received is a received RecvTensorResponse.
 //
-// Messages of the usual form are read in place, and their content is copied
-// once, into memory from alloc. As soon as anything else turns up (fields that
-// come twice, lists of values, strings), the whole is parsed by the generated
-// code. Both ways give the same.
+// A message of the usual form is parsed in place: the content is copied once, into memory
+// from alloc. The generated code parses any other message, for instance one with repeated
+// fields, lists of values or strings. Both give the same result.
 type received struct {
 	alloc tensor.Allocator
 
-	// What was read; err says why nothing was.
+	// The result of parse: the response, or err.
 	transport.TensorResponse
 	extra *trystpb.RecvExtra // nil when the peer sent none
 	err   error
 
-	// With a ticket there is no tensor yet; this is what it will be.
+	// The type of the tensor to fetch, when the response has a ticket and no tensor.
 	dtype tensor.DType
 	shape tensor.Shape
 }
 
 // parse implements parser.
 func (r *received) parse(data mem.BufferSlice) {
-	r.release() // gRPC may ask twice
+	r.release() // gRPC may parse twice
 	done, err := r.parseUsual(newCursor(data))
 	if err == nil && !done {
 		r.release()
@@ -49,7 +48,7 @@ func (r *received) parse(data mem.BufferSlice) {
 	}
 }
 
-// release drops what was read.
+// release releases the tensor and clears the result.
 func (r *received) release() {
 	if r.Tensor != nil {
 		r.Tensor.Release()
@@ -64,8 +63,8 @@ func unparsable(why error) error {
 // ticket returns the ticket for content that is not in the message, or nil.
 func (r *received) ticket() *trystpb.Ticket { return r.extra.GetTicket() }
 
-// setDead makes an empty float[0] of a dead value, whatever the peer says that it is: nobody
-// reads its content (PROTOCOL.md section 3).
+// setDead makes the result an empty float[0], whatever tensor the peer sent: the content of
+// a dead value is not used (PROTOCOL.md section 3).
 func (r *received) setDead() {
 	r.Tensor = deadTensor()
 	if r.extra != nil {
@@ -73,7 +72,7 @@ func (r *received) setDead() {
 	}
 }
 
-// setOptions reads the peer's RecvExtra, if that is what a is.
+// setOptions sets Options to a, and extra if a is a RecvExtra.
 func (r *received) setOptions(a *anypb.Any) error {
 	r.Options = a
 	var extra trystpb.RecvExtra
@@ -87,8 +86,8 @@ func (r *received) setOptions(a *anypb.Any) error {
 	return nil
 }
 
-// parseUsual reads a message of the usual form; false means that it has
-// another one, or is broken.
+// parseUsual parses a message of the usual form. It returns false for any other message,
+// valid or not.
 func (r *received) parseUsual(c cursor) (done bool, err error) {
 	var content cursor // the TensorProto
 	found := false
@@ -139,8 +138,8 @@ func (r *received) parseUsual(c cursor) (done bool, err error) {
 	return r.parseTensor(content)
 }
 
-// parseTensor reads a TensorProto whose content is memory. That there is as
-// much of it as the shape says is known before memory is taken.
+// parseTensor parses a TensorProto whose content is the memory of the elements. It checks
+// that the content has the size of the shape before it allocates.
 func (r *received) parseTensor(c cursor) (ok bool, err error) {
 	h, ok := tensorproto.ParseHeader(c.peek(tensorproto.MaxHeader), c.left)
 	if !ok {
@@ -155,11 +154,11 @@ func (r *received) parseTensor(c cursor) (ok bool, err error) {
 	return true, nil
 }
 
-// parseAny reads a message of any form. All of it is gathered first, so large
-// tensors of peers that are neither TensorFlow nor Tryst cost a second copy.
+// parseAny parses a message of any form. It joins the buffers first, which costs a second
+// copy of the content.
 func (r *received) parseAny(data mem.BufferSlice) error {
 	var m tfpb.RecvTensorResponse
-	content, rest, err := cutTensor(data.Materialize())
+	content, rest, err := splitTensor(data.Materialize())
 	if err == nil {
 		err = proto.Unmarshal(rest, &m)
 	}
@@ -187,10 +186,10 @@ func (r *received) parseAny(data mem.BufferSlice) error {
 	return err
 }
 
-// cutTensor returns the TensorProto of a RecvTensorResponse, and the message without it. So
-// package tensorproto parses it, which reserves memory before. If the field comes more than
-// once, protobuf merges: it parses one value behind the other.
-func cutTensor(b []byte) (content, rest []byte, err error) {
+// splitTensor returns the TensorProto of a RecvTensorResponse, and the message without it.
+// Package tensorproto parses the TensorProto, since it reserves memory from the allocator
+// first. A repeated field is concatenated, which merges the values as protobuf does.
+func splitTensor(b []byte) (content, rest []byte, err error) {
 	for len(b) > 0 {
 		num, typ, n := protowire.ConsumeTag(b)
 		if n < 0 {
@@ -215,7 +214,7 @@ func cutTensor(b []byte) (content, rest []byte, err error) {
 	return content, rest, nil
 }
 
-// take gives what was read to the caller, and with it the tensor.
+// take returns the response. The caller owns its tensor from now on.
 func (r *received) take() transport.TensorResponse {
 	t := r.TensorResponse
 	r.Tensor = nil

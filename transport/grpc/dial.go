@@ -18,33 +18,32 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// DialOptions configures the connections to peers. The zero value is one
-// connection to each, without TLS.
+// DialOptions configures the connections to peers. The zero value means one connection to
+// each peer, without TLS.
 type DialOptions struct {
-	// Credentials are those of TLS; none when nil.
+	// Credentials are the TLS credentials; nil for no TLS.
 	Credentials credentials.TransportCredentials
-	// Connections is how many connections the calls to one peer are spread
-	// over, in turn; 1 when 0.
+	// Connections is the number of connections to each peer; calls use them in turn. 1 when
+	// 0.
 	Connections int
-	// KeepaliveTime is the silence after which the peer's host is probed, and
-	// KeepaliveTimeout how long it may not answer before the connection is
-	// closed; the operating system's values when 0. The probes are TCP's:
-	// TensorFlow's servers close connections on which HTTP/2 pings come more
-	// often than every five minutes.
+	// KeepaliveTime is how long a connection may be idle before TCP probes the peer's host.
+	// Without a reply within KeepaliveTimeout the connection is closed. The defaults of the
+	// operating system when 0. HTTP/2 pings are not used, since TensorFlow's servers close
+	// connections with more than one ping in five minutes.
 	KeepaliveTime, KeepaliveTimeout time.Duration
-	// Extra options come last, for instance a stats handler.
+	// Extra options are applied last, for instance a stats handler.
 	Extra []grpc.DialOption
 }
 
-// channel is the connections to one peer. Calls take those that are up in turn.
+// channel has the connections to one peer. Calls use the ready ones in turn.
 type channel struct {
 	address string
 	conns   []*grpc.ClientConn
 	next    atomic.Uint32
 }
 
-// dial returns the channel to an address, whose frames arrive in buffers from
-// frames. Nothing is connected before the first call.
+// dial returns the channel to an address. gRPC reads frames into buffers from frames. The
+// first call connects.
 func dial(address string, o DialOptions, frames mem.BufferPool) (*channel, error) {
 	ch := &channel{address: address, conns: make([]*grpc.ClientConn, max(o.Connections, 1))}
 	creds := o.Credentials
@@ -56,7 +55,7 @@ func dial(address string, o DialOptions, frames mem.BufferPool) (*channel, error
 		grpc.WithContextDialer(o.connect),
 		grpc.WithNoProxy(), // tensors go to the peer itself
 		grpc.WithDisableServiceConfig(),
-		grpc.WithDisableRetry(), // a receive must not be asked twice unseen
+		grpc.WithDisableRetry(), // the Requester must know of each request
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: reconnectMin, Multiplier: 1.6, Jitter: 0.2, MaxDelay: reconnectMax},
 			MinConnectTimeout: connectMax,
@@ -84,22 +83,22 @@ func dial(address string, o DialOptions, frames mem.BufferPool) (*channel, error
 	return ch, nil
 }
 
-// connect looks the host of address up and dials TCP, one of its addresses after the other,
-// with the keepalive of o.
+// connect resolves the host of address and tries its addresses one after the other, with
+// TCP keepalive as in o.
 func (o DialOptions) connect(ctx context.Context, address string) (net.Conn, error) {
 	d := net.Dialer{
 		KeepAliveConfig: net.KeepAliveConfig{
 			Enable: true, Idle: o.KeepaliveTime, Interval: o.KeepaliveTimeout / keepaliveProbes, Count: keepaliveProbes,
 		},
-		Control: giveUpUnacknowledged(o.KeepaliveTimeout),
+		Control: userTimeout(o.KeepaliveTimeout),
 	}
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err
 	}
 	addresses := []string{host}
-	if host != "" { // else it is this machine
-		// Apart, since the Dialer's Timeout would bound it, too.
+	if host != "" { // an empty host is this machine
+		// Not by the Dialer, since its Timeout would include the look-up.
 		if addresses, err = net.DefaultResolver.LookupHost(ctx, host); err != nil {
 			return nil, err
 		}
@@ -116,9 +115,9 @@ func (o DialOptions) connect(ctx context.Context, address string) (net.Conn, err
 	return conn, err
 }
 
-// pick returns the connection for the next call: in turn among those that are up,
-// if any is. After a break they come back one by one, and a call over one that
-// waits before it tries again would fail although the peer can be reached.
+// pick returns the connection for the next call: the next ready one, if any. After a break
+// the connections come back one by one; a call on one in its reconnect pause would fail
+// although the peer is reachable over another one.
 func (c *channel) pick() *grpc.ClientConn {
 	if len(c.conns) == 1 {
 		return c.conns[0]

@@ -5,13 +5,14 @@ import (
 	"time"
 )
 
-// tcpUserTimeout is TCP_USER_TIMEOUT (tcp(7)): how long sent data may stay
-// unacknowledged before the connection is given up. Keepalive probes only an
-// idle connection; without this a request to a host that has vanished is
-// repeated for a quarter of an hour.
+// tcpUserTimeout is TCP_USER_TIMEOUT (tcp(7)): how long sent data may stay unacknowledged
+// before the kernel closes the connection. Keepalive probes only idle connections. Without
+// this option the kernel retransmits to an unreachable host for about 15 minutes.
 const tcpUserTimeout = 18
 
-func giveUpUnacknowledged(after time.Duration) func(network, address string, c syscall.RawConn) error {
+// userTimeout returns a net.Dialer.Control that sets TCP_USER_TIMEOUT; nil when after is not
+// positive.
+func userTimeout(after time.Duration) func(network, address string, c syscall.RawConn) error {
 	if after <= 0 {
 		return nil
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// giveUpUnacknowledged has no counterpart here; the system's own limit holds.
-func giveUpUnacknowledged(time.Duration) func(network, address string, c syscall.RawConn) error {
+// userTimeout returns nil: only Linux has TCP_USER_TIMEOUT. The system's limit applies.
+func userTimeout(time.Duration) func(network, address string, c syscall.RawConn) error {
 	return nil
 }

@@ -1,20 +1,19 @@
-// Package grpctransport moves tensors over gRPC: the server and the client side
-// of TensorFlow's WorkerService, and RpcRemoteRendezvous, the transport made of
-// them.
+// Package grpctransport moves tensors over gRPC. It has the server and the client of
+// TensorFlow's WorkerService, and RpcRemoteRendezvous, the transport built on them.
 //
 //	receiver                                     sender
 //	rendezvous.BaseRemote                        transport.Worker
 //	      │                                            ▲
 //	RpcRemoteRendezvous (delivery.Requester)     Register: WorkerService
-//	      │ one wire per peer                          │  RecvTensor in place
+//	      │ one Conn per peer                          │  RecvTensor in place
 //	      ├── WorkerService/RecvTensor ────────────────┤
 //	      ├── WorkerService/MarkRecvFinished ──────────┤
 //	      ├── Peers/Hello, Peers/Cancel ───────────────┤  transport.ResponseCache
 //	      └── Chunks/Fetch ────────────────────────────┘
 //
-// A RecvTensorResponse is not built as a message. The sender writes these bytes
-// and then lends gRPC the tensor's own memory; the receiver copies that memory,
-// out of the frames that it came in, once into memory from its Allocator:
+// A RecvTensorResponse is not built as a protobuf message. The sender writes the bytes
+// below and lends gRPC the tensor's own memory for the content. The receiver copies the
+// content once, from gRPC's frames into memory from its Allocator:
 //
 //	10 01          is_dead (2), when true
 //	18 <varint>    send_start_micros (3), always
@@ -25,11 +24,11 @@
 //	   12 <len> ...   tensor_shape (2), absent for a scalar
 //	   22 <len> ...   tensor_content (4): the memory
 //
-// which is the order of TensorFlow's writer, byte for byte. For strings, resources
-// and variants there the whole tensor comes first. Any order is understood; an
-// unusual one is parsed by the generated code.
+// These are the bytes of TensorFlow's writer, in its order. For strings, resources and
+// variants TensorFlow writes the tensor first, and so does this package. The receiver
+// accepts any order; the generated code parses the unusual ones.
 //
-// A tensor above the server's unary limit goes to clients that say they take it
-// (header tryst-caps: chunks) as dtype, shape and a ticket, and its content by
-// Chunks/Fetch in pieces, from any byte on (ARCHITECTURE.md section 6c).
+// A client that sends the header "tryst-caps: chunks" gets a tensor above the server's
+// unary limit as dtype, shape and a ticket. It fetches the content by Chunks/Fetch, in
+// pieces and from any byte on (ARCHITECTURE.md section 6c).
 package grpctransport

@@ -20,7 +20,7 @@ const (
 	fieldRequireAck      = 5
 )
 
-// response is a RecvTensorResponse that is ready to be sent.
+// response is an encoded RecvTensorResponse.
 type response struct{ buffers mem.BufferSlice }
 
 // takeBuffers implements payload.
@@ -30,12 +30,12 @@ func (r *response) takeBuffers() mem.BufferSlice {
 	return b
 }
 
-// drop frees a response that was not sent; it does nothing to one that was.
+// drop frees the buffers if gRPC has not taken them.
 func (r *response) drop() { r.takeBuffers().Free() }
 
-// weigh returns how many bytes gRPC will hold of an answer with t, and how many of them are
-// copies: what is small is copied and not counted.
-func weigh(t *tensor.Tensor) (n, copies int64, err error) {
+// heldBytes returns how many bytes gRPC will hold of a response with t, and how many of them
+// are copies rather than the tensor's own memory. Responses up to copyLimit are not counted.
+func heldBytes(t *tensor.Tensor) (n, copies int64, err error) {
 	if !t.DType().Plain() {
 		size, err := tensorproto.Size(t)
 		if err != nil {
@@ -49,10 +49,9 @@ func weigh(t *tensor.Tensor) (n, copies int64, err error) {
 	return n, copies, nil
 }
 
-// encodeResponse returns r as bytes. It takes over the reference to the
-// response's tensor and the charge for what it weighs, whether it fails or not: large content
-// is lent to gRPC, small content is copied. A tensor that
-// is too large for protobuf is Internal, with the text that TensorFlow has.
+// encodeResponse encodes r. It takes over the reference to r's tensor and the charge, also
+// when it fails. Content above copyLimit is lent to gRPC, smaller content is copied. A tensor
+// that is too large for protobuf is Internal with TensorFlow's text.
 func encodeResponse(r *transport.TensorResponse, charged charge) (*response, error) {
 	t := r.Tensor
 	if !t.DType().Plain() {
@@ -81,13 +80,13 @@ func encodeResponse(r *transport.TensorResponse, charged charge) (*response, err
 	return &response{mem.BufferSlice{mem.SliceBuffer(b)}}, nil
 }
 
-// headSize has room for the bytes before the content of usual shapes; longer
-// ones make append allocate.
+// headSize is the space for the bytes before the content. It suffices for usual shapes;
+// append allocates more for longer ones.
 const headSize = 128
 
-// encodeElements is for tensors that are not plain memory: the whole
-// TensorProto, and the other fields behind it. TensorFlow leaves these answers
-// to protobuf, which writes fields in the order of their numbers.
+// encodeElements encodes a response whose tensor is not plain memory: first the whole
+// TensorProto, then the other fields. TensorFlow encodes these with protobuf, which writes
+// fields in the order of their numbers.
 func encodeElements(r *transport.TensorResponse, charged charge) (*response, error) {
 	l := newLease(nil, charged)
 	defer l.end()
@@ -121,7 +120,7 @@ func appendFields(b []byte, r *transport.TensorResponse) ([]byte, error) {
 		b = protowire.AppendVarint(b, uint64(proto.Size(r.Options)))
 		var err error
 		if b, err = (proto.MarshalOptions{UseCachedSize: true}).MarshalAppend(b, r.Options); err != nil {
-			return nil, status.Errorf(status.Internal, "transport_options of the answer: %w", err)
+			return nil, status.Errorf(status.Internal, "cannot encode transport_options of the response: %w", err)
 		}
 	}
 	if r.RequireAck {
@@ -131,7 +130,7 @@ func appendFields(b []byte, r *transport.TensorResponse) ([]byte, error) {
 	return b, nil
 }
 
-// deadTensor is what every dead value is on the wire, whatever its tensor was.
+// deadTensor returns the tensor that is sent for every dead value.
 func deadTensor() *tensor.Tensor {
 	t, _ := tensor.FromBytes(tensor.Float32, tensor.Vector(0), nil) // no bytes for no elements
 	return t

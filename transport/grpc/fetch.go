@@ -17,15 +17,15 @@ import (
 	"github.com/tryst-rdma/tryst/transport/internal/delivery"
 )
 
-// content is what a ticket stands for.
+// content describes the content that a ticket is for.
 type content struct {
-	size  int
-	proto bool // a serialised TensorProto, and not the elements themselves
+	size  int  // in bytes
+	proto bool // a serialised TensorProto; otherwise the memory of the elements
 }
 
-// fetch gets the content that the ticket in resp stands for, and makes the
-// tensor of it. What arrives is kept in the attempt's Partial, with the content
-// as its State, and the next attempt goes on from there.
+// fetch gets the content for the ticket in resp and sets resp.Tensor. The bytes received so
+// far are in the transfer's Partial, with the content as its State: the next attempt resumes
+// after the last byte received.
 func (c *conn) fetch(ctx context.Context, t *delivery.Transfer, resp *received) error {
 	of, err := contentOf(resp)
 	if err != nil {
@@ -36,9 +36,9 @@ func (c *conn) fetch(ctx context.Context, t *delivery.Transfer, resp *received) 
 		p.Drop()
 		p.State = of
 	}
-	f := fetching{content: of, partial: p, alloc: c.worker.alloc}
+	f := download{content: of, partial: p, alloc: c.worker.alloc}
 	if err := f.reserve(0); err != nil {
-		return &delivery.ReceiverError{Err: status.From(err).WithPrefix(fmt.Sprintf("%v has a ticket for a %v tensor of shape %v with %d bytes",
+		return &delivery.ReceiverError{Err: status.From(err).WithPrefix(fmt.Sprintf("%v sent a ticket for a %v tensor of shape %v with %d bytes",
 			c.task, resp.dtype, resp.shape, of.size))}
 	}
 	if err := c.fetchInto(ctx, t, &f, resp.extra.GetSenderIncarnation()); err != nil {
@@ -48,7 +48,7 @@ func (c *conn) fetch(ctx context.Context, t *delivery.Transfer, resp *received) 
 		resp.Tensor, err = tensorproto.Unmarshal(p.Buffer.Bytes(), c.worker.alloc)
 		p.Drop()
 	} else if resp.Tensor, err = tensor.New(resp.dtype, resp.shape, p.Buffer); err == nil {
-		*p = delivery.Partial{} // the buffer is the tensor's now
+		*p = delivery.Partial{} // the tensor owns the buffer now
 	}
 	if err != nil {
 		return &delivery.ReceiverError{Err: err}
@@ -56,7 +56,7 @@ func (c *conn) fetch(ctx context.Context, t *delivery.Transfer, resp *received) 
 	return nil
 }
 
-// contentOf checks a ticket against the tensor that it is for.
+// contentOf returns the content of the ticket in resp, checked against dtype and shape.
 func contentOf(resp *received) (content, error) {
 	size := resp.ticket().GetBytes()
 	if resp.ticket().GetProto() {
@@ -78,11 +78,11 @@ func contentOf(resp *received) (content, error) {
 	return content{want, false}, nil
 }
 
-// fetchInto gets what is still missing.
-func (c *conn) fetchInto(ctx context.Context, t *delivery.Transfer, f *fetching, sender uint64) error {
+// fetchInto fetches the missing bytes of f.
+func (c *conn) fetchInto(ctx context.Context, t *delivery.Transfer, f *download, sender uint64) error {
 	p := f.partial
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends the stream on every way out
+	defer cancel() // ends the stream on every return
 	stream, err := c.worker.conn.NewStream(ctx, &trystgrpc.Chunks_ServiceDesc.Streams[0], trystgrpc.Chunks_Fetch_FullMethodName)
 	if err != nil {
 		return c.failed(ctx, t, err, nil)
@@ -91,14 +91,14 @@ func (c *conn) fetchInto(ctx context.Context, t *delivery.Transfer, f *fetching,
 		Asker: t.Requester.Name, AskerIncarnation: t.Requester.Incarnation, Id: t.ID, Attempt: t.Attempt,
 		Offset: uint64(p.Bytes), SenderIncarnation: sender,
 	}
-	if err := stream.SendMsg(req); err != nil && !errors.Is(err, io.EOF) { // EOF: RecvMsg knows why
+	if err := stream.SendMsg(req); err != nil && !errors.Is(err, io.EOF) { // after EOF, RecvMsg returns the error
 		return c.failed(ctx, t, err, nil)
 	}
 	if err := stream.CloseSend(); err != nil {
 		return c.failed(ctx, t, err, nil)
 	}
 	for {
-		part := arriving{fetching: f}
+		part := arrivedChunk{download: f}
 		switch err := stream.RecvMsg(&part); {
 		case errors.Is(err, io.EOF):
 			if f.missing() != 0 {
@@ -115,24 +115,22 @@ func (c *conn) fetchInto(ctx context.Context, t *delivery.Transfer, f *fetching,
 	}
 }
 
-// fetching is content that is on its way.
-type fetching struct {
+// download is a content that is being received.
+type download struct {
 	content
 	partial *delivery.Partial
 	alloc   tensor.Allocator
 }
 
-// missing returns how many bytes have not come.
-func (f *fetching) missing() int { return f.size - int(f.partial.Bytes) }
+// missing returns the number of bytes not yet received.
+func (f *download) missing() int { return f.size - int(f.partial.Bytes) }
 
-// reserve makes room in the buffer for n more bytes that are here; n is at most
-// missing.
+// reserve grows the buffer so that n more bytes fit; n is at most missing.
 //
-// The elements of a tensor are received in place, so their buffer is whole from
-// the beginning: its allocator decides whether there may be so much. A message
-// is only read and dropped: its buffer grows with what arrives, and is never
-// larger than twice that and growth.
-func (f *fetching) reserve(n int) error {
+// The elements of a tensor are received in place, so the first call allocates the whole
+// buffer, and the allocator decides about its size. A serialised tensor is parsed and
+// dropped: its buffer grows with the bytes received, to at most twice as many plus growth.
+func (f *download) reserve(n int) error {
 	p, size := f.partial, f.size
 	have := int(p.Bytes) + n
 	switch {
@@ -153,16 +151,16 @@ func (f *fetching) reserve(n int) error {
 	return nil
 }
 
-// arriving is a tryst.Chunk that arrives: its data is copied to where the
-// content is missing.
-type arriving struct {
-	*fetching
-	n   int // bytes that have come
+// arrivedChunk is a received tryst.Chunk. parse copies its data to the end of the bytes
+// received so far.
+type arrivedChunk struct {
+	*download
+	n   int // bytes copied
 	err error
 }
 
 // parse implements parser.
-func (a *arriving) parse(data mem.BufferSlice) {
+func (a *arrivedChunk) parse(data mem.BufferSlice) {
 	var offset uint64
 	var body cursor
 	for c := newCursor(data); c.left > 0; {

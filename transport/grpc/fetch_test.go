@@ -204,7 +204,7 @@ func TestFetchGrows(t *testing.T) {
 	const size = 20<<20 + 5
 	alloc := &largest{Allocator: tensortest.NewAllocator(t)}
 	var p delivery.Partial
-	f := fetching{content: content{size, true}, partial: &p, alloc: alloc}
+	f := download{content: content{size, true}, partial: &p, alloc: alloc}
 	for came := 0; came < size; {
 		n := min(700_000, size-came)
 		if err := f.reserve(n); err != nil {

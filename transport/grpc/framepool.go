@@ -6,15 +6,14 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// framePool is where gRPC takes the buffers that frames arrive in. gRPC's own
-// pool clears each buffer before it is filled, which is one more pass over every
-// byte that arrives, and garbage collections empty it, of which a process with
-// little heap has hundreds a second. Here some buffers stay, and only what a
-// large message needs beside them is the collector's.
+// framePool allocates the buffers into which gRPC reads frames. gRPC's own pool clears each
+// buffer before use, which is one more pass over all received bytes. The garbage collector
+// empties that pool, very often in a process with a small heap. A framePool does not clear
+// buffers and keeps up to maxIdleFrames of them from the collector.
 type framePool struct {
 	mu    sync.Mutex     // guards idle
 	idle  []*[]byte      // of frameSize each, at most maxIdleFrames
-	more  sync.Pool      // of the same
+	more  sync.Pool      // of frameSize each; the collector may free them
 	other mem.BufferPool // for other sizes
 }
 

@@ -9,16 +9,17 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// lease is what an answer holds while gRPC has it: a reference to the tensor whose memory it
-// reads, if any, and the answer's charge. It is counted, since the chunks of a stream share one.
+// lease holds what a response needs until gRPC has written it: the charge, and a reference
+// to the tensor whose memory gRPC reads, if any. It has a reference count, since the chunks
+// of a stream share one lease.
 type lease struct {
 	refs   atomic.Int64
 	tensor *tensor.Tensor // nil for a copy
 	charge charge
 }
 
-// newLease takes over the caller's reference to t, which may be nil, and the charge. The lease
-// is the caller's to end.
+// newLease takes over the caller's reference to t, which may be nil, and the charge. The
+// caller must call end.
 func newLease(t *tensor.Tensor, c charge) *lease {
 	l := &lease{tensor: t, charge: c}
 	l.refs.Store(1)
@@ -30,8 +31,8 @@ func (l *lease) retain() *lease {
 	return l
 }
 
-// buffer returns a buffer over data, which the lease is for. gRPC does not tell of small ones
-// that it needs them no more.
+// buffer returns a buffer over data, which is memory of the lease. A small buffer holds no
+// reference to the lease, since gRPC does not report when it has written one.
 func (l *lease) buffer(data []byte) mem.Buffer {
 	if len(data) <= copyLimit {
 		return mem.SliceBuffer(data)
@@ -39,7 +40,7 @@ func (l *lease) buffer(data []byte) mem.Buffer {
 	return lend(data, l.retain())
 }
 
-// end gives up one reference; the last one gives everything back.
+// end drops one reference. The last one releases the tensor and the charge.
 func (l *lease) end() {
 	if l.refs.Add(-1) > 0 {
 		return
@@ -50,33 +51,32 @@ func (l *lease) end() {
 	l.charge.end()
 }
 
-// loan is memory that gRPC reads; its lease ends when gRPC has written the bytes. To gRPC it is
-// the pool that the buffer returns to.
+// loan is memory that gRPC reads. gRPC treats it as the pool of the buffer, and Put ends the
+// reference to the lease when gRPC has written the bytes.
 //
-// grpc-go drops buffers without freeing them when a connection dies with
-// messages in its queues, and when a stream is reset between the queueing of a
-// message and its turn. That nothing refers to the loan any more is then the
-// only sign that nobody reads the memory, so the garbage collector gives it back.
+// grpc-go drops buffers without freeing them when a connection breaks with messages in its
+// queues, and when a stream is reset while a message of it is queued. Then a cleanup ends the
+// reference to the lease, when the garbage collector finds that nothing refers to the loan.
 type loan struct {
 	data    []byte
 	lease   *lease
 	dropped runtime.Cleanup
 }
 
-// lend returns a buffer over data, which is longer than copyLimit. It takes over the caller's
-// reference to the lease.
+// lend returns a buffer over data, which must be longer than copyLimit. It takes over the
+// caller's reference to the lease.
 func lend(data []byte, of *lease) mem.Buffer {
 	l := &loan{data: data, lease: of}
 	l.dropped = runtime.AddCleanup(l, (*lease).end, of)
 	return mem.NewBuffer(&l.data, l)
 }
 
-// Get implements mem.BufferPool; nothing takes memory from a loan.
+// Get implements mem.BufferPool. gRPC never calls it.
 func (*loan) Get(n int) *[]byte { b := make([]byte, n); return &b }
 
 // Put implements mem.BufferPool: gRPC has written the bytes.
 func (l *loan) Put(*[]byte) {
 	l.dropped.Stop()
 	l.lease.end()
-	runtime.KeepAlive(l) // else the collector may come between the two
+	runtime.KeepAlive(l) // so that the cleanup cannot run before Stop
 }

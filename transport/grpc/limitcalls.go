@@ -9,10 +9,10 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// LimitCalls returns a registrar for services that a client needs rarely, such as health and
-// reflection. Few of their calls may be under way on one connection and from one address: one
-// more ends with ResourceExhausted, before its request is parsed. Their answers are charged as
-// tensors are. s is a server made with ServerOptions.
+// LimitCalls returns a registrar for services with few calls per client, such as health and
+// reflection. It limits the calls in progress on one connection and from one address. A call
+// beyond the limit ends with ResourceExhausted before its request is parsed. Responses are
+// charged like those with tensors. s must be a server made with ServerOptions.
 func LimitCalls(s grpc.ServiceRegistrar) grpc.ServiceRegistrar { return limitedCalls{s} }
 
 type limitedCalls struct{ grpc.ServiceRegistrar }
@@ -38,7 +38,7 @@ func limitUnary(service string, m grpc.MethodDesc) grpc.MethodHandler {
 			if interceptor == nil {
 				return nil, toGRPC(ctx, err)
 			}
-			// The interceptor counts the call.
+			// Interceptors see refused calls, too, for instance to count them.
 			return interceptor(ctx, nil, &grpc.UnaryServerInfo{Server: srv, FullMethod: full},
 				func(context.Context, any) (any, error) { return nil, toGRPC(ctx, err) })
 		}
@@ -62,7 +62,7 @@ func limitStream(service string, handler grpc.StreamHandler) grpc.StreamHandler 
 	}
 }
 
-// chargedStream is a stream whose messages are charged.
+// chargedStream is a stream that charges its messages to the connection.
 type chargedStream struct {
 	grpc.ServerStream
 	quota *connQuota
@@ -77,7 +77,8 @@ func (s chargedStream) SendMsg(m any) error {
 	return s.ServerStream.SendMsg(m)
 }
 
-// charged returns a message as bytes that are charged to q, unless it is small.
+// charged returns m encoded and charged to q; m itself when it is small or no protobuf
+// message.
 func charged(ctx context.Context, q *connQuota, m any) (any, error) {
 	message, ok := m.(proto.Message)
 	if !ok {

@@ -7,120 +7,114 @@ import (
 
 // The numbers of this package, with their reasons.
 const (
-	// DefaultUnaryLimit is the size above which a tensor goes in chunks to a
-	// client that takes them. gRPC holds a whole message before it is decoded,
-	// so one message costs the receiver its size twice; up to here that is
-	// little, and one round trip is saved.
+	// DefaultUnaryLimit is the size in bytes above which a client that accepts chunks gets a
+	// tensor in chunks. gRPC holds a whole message before it is decoded, so a tensor in one
+	// message needs its size twice at the receiver. Below the limit that is little memory,
+	// and it saves a round trip.
 	DefaultUnaryLimit = 32 << 20
 
-	// maxMessage is the largest message either way: protobuf's limit, which
-	// is also what TensorFlow's servers and clients set.
+	// maxMessage is the largest message that is sent, and that a client receives, in bytes:
+	// protobuf's limit. TensorFlow's servers and clients set the same.
 	maxMessage = math.MaxInt32
 
-	// maxRequest is the longest message that a server takes, unpacked: nobody asks in more
-	// (checkpoint's maxOpenNames and transport's maxSaid reckon with it), and what has millions
-	// of ids would take the time of everybody. gRPC's own limit.
+	// maxRequest is the largest message that a server receives, in bytes after decompression:
+	// gRPC's own limit. No request needs more (checkpoint's maxOpenNames and delivery's
+	// maxBatch stay below it), and a message with millions of ids would delay all clients.
 	maxRequest = 4 << 20
 
-	// maxAskersOf is how many askers a connection stands for: one, or those behind a proxy.
-	// Beyond it those that have nothing here are forgotten until they ask again.
-	maxAskersOf = 1024
+	// maxRequestersPerConn is how many requesters are bound to one connection. Usually it is
+	// one; a proxy has one for each process behind it. At the limit the requesters without
+	// anything in the response cache are unbound until their next request.
+	maxRequestersPerConn = 1024
 
-	// maxCopies bounds the copies among the answers under way on one connection: encoded
-	// strings, manifests and keys. Twice what a connection has on its way at most, so that
-	// a client that reads never waits for it.
+	// maxCopies bounds the copied bytes among the unsent responses on one connection, such
+	// as encoded strings, manifests and keys. It is a multiple of connWindow, so that a
+	// client that reads is not slowed down by it.
 	maxCopies = 64 << 20
 
-	// maxServiceCalls and maxAddressCalls bound the calls of a service that clients need
-	// rarely (LimitCalls), of one connection and of all from one address: a stream of Open for
-	// each pull under way, a watch of the health for each balancer.
-	maxServiceCalls = 64
-	maxAddressCalls = 1024
+	// maxServiceCallsPerConn and maxServiceCallsPerAddress bound the calls in progress of a
+	// service under LimitCalls. A client has one stream of Open for each pull, a load balancer
+	// one health watch.
+	maxServiceCallsPerConn    = 64
+	maxServiceCallsPerAddress = 1024
 
-	// maxConnections bounds the connections of one address: gRPC's buffers for one take
-	// 0.75 MiB. A host has a few for each process, a gateway one for each client behind it.
-	maxConnections = 1024
+	// maxConnsPerAddress bounds the connections of one address: each costs 0.75 MiB for gRPC's
+	// buffers. A host has a few for each process, a gateway one for each client behind it.
+	maxConnsPerAddress = 1024
 
-	// moreStreams is how many calls a connection may have beside the receives that may wait,
-	// so that one receive too many gets its refusal in words rather than no stream.
-	moreStreams = 4096
+	// extraStreams is how many calls a connection may have in addition to the waiting
+	// receives. So a receive above MaxWaiting gets an error with a reason; without a free
+	// stream it would wait in the client.
+	extraStreams = 4096
 
-	// copyLimit is the content up to which it is copied behind the header
-	// rather than lent, as in TensorFlow. gRPC does not call a buffer's pool
-	// at this size or below, so a lent tensor would never come back.
+	// copyLimit is the size in bytes up to which content is copied behind the header rather
+	// than lent, as in TensorFlow. gRPC does not return buffers up to this size to their
+	// pool, so a lent tensor would not be released.
 	copyLimit = 1024
 
-	// chunkSize is the content of one message of Chunks/Fetch: small beside
-	// the memory that both sides may take for a transfer, and large beside
-	// what a message costs.
+	// chunkSize is the content of one message of Chunks/Fetch in bytes: small compared with
+	// the memory that a transfer may use, large compared with the cost of a message.
 	chunkSize = 1 << 20
 
-	// growth is how far ahead of what has come the buffer of a serialised tensor
-	// may be, beside doubling: a chunk, so that the first one has room.
+	// growth is added when the buffer of a serialised tensor doubles, in bytes. It has space
+	// for the first chunk.
 	growth = chunkSize
 
-	// reconnectMin and reconnectMax bound the pause before a connection is
-	// tried again: soon back after a restart, no storm at a peer that is gone.
+	// reconnectMin and reconnectMax bound the pause between two attempts to connect: short
+	// enough to reconnect soon after a restart, long enough not to load an absent peer.
 	reconnectMin = 50 * time.Millisecond
 	reconnectMax = time.Second
 
-	// connectMax bounds one try to connect: the look-up of a name, for which Go waits 5 s
-	// when the first name server is away, TCP, TLS and until the peer's HTTP/2 is heard.
-	// gRPC's own bound. A server gives a client as long for TLS and HTTP/2.
+	// connectMax bounds one attempt to connect: name look-up (Go waits 5 s for a name server
+	// before it tries the next one), TCP, TLS and the peer's HTTP/2 settings. It is gRPC's own
+	// default. A server gives a client the same time for TLS and HTTP/2.
 	connectMax = 20 * time.Second
 
-	// tcpMax bounds TCP to one address, so that a host that swallows packets is tried anew
-	// soon: a lost SYN is sent again after 1 s and after 3 s. Where a host has several
-	// addresses each but the last has reconnectMax.
+	// tcpMax bounds the TCP connect to one address, or to the last one of a host with
+	// several; the others have reconnectMax. It covers the retransmissions of a lost SYN after
+	// 1 s and 3 s. A host that drops all packets is tried again soon.
 	tcpMax = 4 * time.Second
 
-	// ackWait bounds MarkRecvFinished to a peer that is not Tryst: the answer
-	// is here, and the peer lets its copy go with the step anyway.
+	// ackWait bounds MarkRecvFinished to a peer that is not Tryst. Without it the peer
+	// releases its copy at the end of the step.
 	ackWait = 10 * time.Second
 
-	// keepaliveProbes is how many TCP probes the keepalive timeout has room
-	// for: one that is lost on the way does not end a connection.
+	// keepaliveProbes is the number of TCP probes within the keepalive timeout: one lost
+	// probe does not end a connection.
 	keepaliveProbes = 3
 
-	// pingMin is the shortest interval of HTTP/2 pings that the server
-	// takes from a client.
+	// pingMin is the shortest interval of HTTP/2 pings that the server accepts.
 	pingMin = 5 * time.Second
 )
 
-// Buffers and windows, measured against each other in turns over loopback on two
-// cores, at 1 and 16 MiB with 1 and 4 in flight.
+// Buffers and windows, chosen by measurement over loopback with tensors of 1 and 16 MiB.
 const (
-	// writeBuffer and readBuffer are what one system call moves. 256 KiB gave
-	// 1.1 to 1.2 times the throughput of 64 KiB, and more of it no more.
+	// writeBuffer and readBuffer are the most bytes that one system call moves. Smaller ones
+	// cost throughput; larger ones gain none.
 	writeBuffer = 256 << 10
 	readBuffer  = 256 << 10
 
 	// frameSize is the content of grpc-go's largest frames.
 	frameSize = 16 << 10
-	// maxIdleFrames bounds the buffers for frames that are kept for the next
-	// transfer: as many as arrive ahead of one receiver.
+	// maxIdleFrames bounds the frame buffers that are kept for the next transfer: those of
+	// one full streamWindow.
 	maxIdleFrames = streamWindow / frameSize
 
-	// streamWindow is what a sender may be ahead of the receiver on one call,
-	// and so what a transfer costs the receiver beside its tensor. Windows
-	// that gRPC estimates by itself (it does when they are not set) start at
-	// 64 KiB and gave 0.6 to 0.8 of the throughput of any fixed one from 1 MiB
-	// on.
+	// streamWindow is the HTTP/2 window of one call at a client: the bytes that may be sent
+	// before the receiver reads them. A transfer needs this memory in addition to its tensor.
+	// It is set because the windows that gRPC estimates start at 64 KiB and are slower.
 	streamWindow = 4 << 20
-	// requestWindow is what a client may send ahead on one call, and so what each call may
-	// hold before its request is read: gRPC's smallest. Requests fit into it but for long
-	// lists of names and ids.
+	// requestWindow is the window of one call at a server, gRPC's smallest. It bounds what a
+	// call may hold before its request is read. Requests fit into it except those with long
+	// lists of names or ids.
 	requestWindow = 64<<10 - 1
 
-	// connWindow bounds what is on its way on a connection, for all calls
-	// together. gRPC opens it again as soon as bytes are read, so it has to
-	// cover a round trip and holds no memory for long.
+	// connWindow is the window of one connection, for all calls together. gRPC reopens it as
+	// soon as it has received the bytes, so it must only cover a round trip.
 	connWindow = 16 << 20
 
-	// streamWorkers is how many goroutines a server keeps for calls, beyond
-	// which each call gets one of its own. A new one has its stack grown and
-	// copied three times on the way to the rendezvous: with kept ones a receive
-	// of 8 bytes took 0.92 of the time. Receives that wait hold theirs, so
-	// there are more than are answered at once.
+	// streamWorkers is the number of goroutines that a server keeps for calls. A call beyond
+	// them gets a new goroutine, whose stack must grow first. Waiting receives occupy a
+	// goroutine, so there are more than can run at once.
 	streamWorkers = 16
 )

@@ -14,48 +14,49 @@ import (
 	"github.com/tryst-rdma/tryst/transport"
 )
 
-// What the clients of a server make it hold is charged to the connection that they use, to the
-// address that it comes from, and to all together (docs/security.md):
+// The memory that clients use in a server is charged to their connection, to its address and
+// to the server (docs/security.md). The limits are:
 //
-//	                     connection         address           server
-//	answers under way    PerPeer            half of Total     Total
-//	copies among them    maxCopies          –                 –
-//	calls of a service   maxServiceCalls    maxAddressCalls   –
-//	connections          –                  maxConnections    –
+//	                     connection               address                     server
+//	unsent responses     PerPeer                  half of Total               Total
+//	copies among them    maxCopies                –                           –
+//	calls of a service   maxServiceCallsPerConn   maxServiceCallsPerAddress   –
+//	connections          –                        maxConnsPerAddress          –
 //
-// Bytes are waited for, since a client that reads gives them back soon. What is larger than a
-// limit passes when nothing else is charged. Calls and connections beyond a limit are refused.
+// A response that would exceed a limit waits until others are written. A response larger than
+// the limit waits until nothing else is charged. Calls and connections beyond a limit are
+// refused.
 
-// quotas are those of one server.
+// quotas has the quotas of one server.
 type quotas struct {
 	perPeer, perAddress, total int64
 	log                        *slog.Logger
 	bytes                      *semaphore.Weighted
 
-	mu        sync.Mutex // guards what follows, and the counts of addresses and connections
+	mu        sync.Mutex // guards the fields below, and those of addressQuota and connQuota that name it
 	addresses map[string]*addressQuota
 }
 
-// addressQuota is what the connections of one address have together.
+// addressQuota is the quota of all connections from one address.
 type addressQuota struct {
-	of      *quotas
-	address string
-	bytes   *semaphore.Weighted
+	server *quotas
+	host   string
+	bytes  *semaphore.Weighted
 
 	// All below are guarded by quotas.mu.
 	connections int
-	refusing    bool           // a refusal was logged
+	refusing    bool           // a refused connection was logged
 	calls       map[string]int // by service
 }
 
-// connQuota is what one connection has.
+// connQuota is the quota of one connection.
 type connQuota struct {
-	of            *addressQuota
+	addr          *addressQuota
 	bytes, copies *semaphore.Weighted
 
 	// All below are guarded by quotas.mu.
 	closed             bool
-	ofAddress, ofTotal int64          // bytes that are charged to the address and to all
+	ofAddress, ofTotal int64          // bytes charged to the address and to the server
 	calls              map[string]int // by service
 }
 
@@ -75,12 +76,12 @@ func newQuotas(t ServerTuning) *quotas {
 	return q
 }
 
-// hostOf is an address without its port. Of an IPv6 address it is the network of 64 bits: a host
-// has all of that as a rule.
+// hostOf returns an address without its port. For IPv6 it returns the /64 network, since a
+// host usually has all addresses of one.
 func hostOf(a net.Addr) string {
 	at, err := netip.ParseAddrPort(a.String())
 	if err != nil {
-		return a.String() // a network without ports
+		return a.String() // no IP address, for instance of a Unix socket
 	}
 	ip := at.Addr().Unmap().WithZone("")
 	if ip.Is6() {
@@ -91,33 +92,34 @@ func hostOf(a net.Addr) string {
 	return ip.String()
 }
 
-// connect counts a connection from an address. The caller closes what it returns.
+// connect counts a connection from an address. The caller must close the connQuota.
 func (q *quotas) connect(from net.Addr) (*connQuota, error) {
 	host := hostOf(from)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	a := q.addresses[host]
 	if a == nil {
-		a = &addressQuota{of: q, address: host, bytes: semaphore.NewWeighted(q.perAddress), calls: make(map[string]int)}
+		a = &addressQuota{server: q, host: host, bytes: semaphore.NewWeighted(q.perAddress), calls: make(map[string]int)}
 		q.addresses[host] = a
 	}
-	if a.connections >= maxConnections {
+	if a.connections >= maxConnsPerAddress {
 		if !a.refusing {
 			a.refusing = true
-			q.log.Warn("connections are refused: their address has as many as one may have", "address", host, "connections", a.connections)
+			q.log.Warn("refusing connections from an address that has reached the limit", "address", host, "connections", a.connections)
 		}
-		return nil, status.Errorf(status.ResourceExhausted, "%s has %d connections to this server, as many as one address may have", host, a.connections)
+		return nil, status.Errorf(status.ResourceExhausted, "%s has %d connections to this server, the limit for one address", host, a.connections)
 	}
 	a.connections++
 	return &connQuota{
-		of: a, bytes: semaphore.NewWeighted(q.perPeer), copies: semaphore.NewWeighted(maxCopies), calls: make(map[string]int),
+		addr: a, bytes: semaphore.NewWeighted(q.perPeer), copies: semaphore.NewWeighted(maxCopies), calls: make(map[string]int),
 	}, nil
 }
 
-// close gives back what the connection has of its address and of all. gRPC may have dropped
-// answers, which only the garbage collector finds.
+// close returns all that the connection has charged to its address and to the server. It does
+// not wait for the leases: those of responses that gRPC dropped end only by the garbage
+// collector.
 func (c *connQuota) close() {
-	a, q := c.of, c.of.of
+	a, q := c.addr, c.addr.server
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if c.closed {
@@ -130,36 +132,36 @@ func (c *connQuota) close() {
 	}
 	a.refusing = false
 	if a.connections--; a.connections == 0 {
-		delete(q.addresses, a.address)
+		delete(q.addresses, a.host)
 	}
 }
 
-// returnLocked gives bytes back to the address and to all.
+// returnLocked returns bytes to the address and to the server. The caller holds quotas.mu.
 func (c *connQuota) returnLocked(ofAddress, ofTotal int64) {
 	c.ofAddress -= ofAddress
 	c.ofTotal -= ofTotal
-	c.of.bytes.Release(ofAddress)
-	c.of.of.bytes.Release(ofTotal)
+	c.addr.bytes.Release(ofAddress)
+	c.addr.server.bytes.Release(ofTotal)
 }
 
-// enter counts a call of a service; leave ends it. Both do nothing where c is nil: the server
-// was made without ServerOptions.
+// enter counts a call of a service until leave. Both do nothing when c is nil, that is for a
+// server made without ServerOptions.
 func (c *connQuota) enter(service string) error {
 	if c == nil {
 		return nil
 	}
-	a := c.of
-	a.of.mu.Lock()
-	defer a.of.mu.Unlock()
+	a := c.addr
+	a.server.mu.Lock()
+	defer a.server.mu.Unlock()
 	switch {
 	case c.closed:
 		return status.New(status.Unavailable, "the connection has ended")
-	case c.calls[service] >= maxServiceCalls:
+	case c.calls[service] >= maxServiceCallsPerConn:
 		return status.Errorf(status.ResourceExhausted,
-			"%d calls of %s are under way on this connection, as many as one may have; end some first", c.calls[service], service)
-	case a.calls[service] >= maxAddressCalls:
+			"%d calls of %s are in progress on this connection, the limit for one connection; end some first", c.calls[service], service)
+	case a.calls[service] >= maxServiceCallsPerAddress:
 		return status.Errorf(status.ResourceExhausted,
-			"%d calls of %s are under way from %s, as many as one address may have; end some first", a.calls[service], service, a.address)
+			"%d calls of %s are in progress from %s, the limit for one address; end some first", a.calls[service], service, a.host)
 	}
 	c.calls[service]++
 	a.calls[service]++
@@ -170,31 +172,32 @@ func (c *connQuota) leave(service string) {
 	if c == nil {
 		return
 	}
-	c.of.of.mu.Lock()
-	defer c.of.of.mu.Unlock()
+	c.addr.server.mu.Lock()
+	defer c.addr.server.mu.Unlock()
 	if !c.closed {
 		c.calls[service]--
-		c.of.calls[service]--
+		c.addr.calls[service]--
 	}
 }
 
-// charge is bytes of an answer under way. Its zero value is for no bytes.
+// charge is what a response is charged with until it is written. The zero value is a charge
+// of 0 bytes.
 type charge struct {
-	to *connQuota
+	conn *connQuota
 
-	copies, ofConn, ofAddress, ofTotal int64 // what each limit counts
+	copies, ofConn, ofAddress, ofTotal int64 // bytes charged to each limit
 }
 
-// chargeOf is n bytes, of which copies are no tensor's.
+// chargeOf returns the charge for n bytes, of which copies are copies.
 func (c *connQuota) chargeOf(n, copies int64) charge {
-	q := c.of.of
+	q := c.addr.server
 	return charge{c, min(copies, maxCopies), min(n, q.perPeer), min(n, q.perAddress), min(n, q.total)}
 }
 
-// limits are what counts a charge, in the order in which they are taken, and how much each does.
+// limits returns the limits that a charge is taken from, in that order, with the bytes of each.
 func (g *charge) limits() [4]limited {
-	a := g.to.of
-	return [...]limited{{g.to.copies, g.copies}, {g.to.bytes, g.ofConn}, {a.bytes, g.ofAddress}, {a.of.bytes, g.ofTotal}}
+	a := g.conn.addr
+	return [...]limited{{g.conn.copies, g.copies}, {g.conn.bytes, g.ofConn}, {a.bytes, g.ofAddress}, {a.server.bytes, g.ofTotal}}
 }
 
 type limited struct {
@@ -202,7 +205,7 @@ type limited struct {
 	n     int64
 }
 
-// take takes what a charge counts by acquire, all or nothing.
+// take acquires the bytes of all limits, or none.
 func (g *charge) take(acquire func(limited) error) error {
 	limits := g.limits()
 	for i, l := range limits {
@@ -213,19 +216,19 @@ func (g *charge) take(acquire func(limited) error) error {
 			return err
 		}
 	}
-	c, q := g.to, g.to.of.of
+	c, q := g.conn, g.conn.addr.server
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	c.ofAddress += g.ofAddress
 	c.ofTotal += g.ofTotal
-	if c.closed { // meanwhile
+	if c.closed { // while acquire waited
 		c.returnLocked(g.ofAddress, g.ofTotal)
 	}
 	return nil
 }
 
-// charge waits until n bytes of an answer may be under way, of which copies are no tensor's.
-// The caller ends what it returns when they are not needed any more.
+// charge charges n bytes of a response, of which copies are copies rather than memory of a
+// tensor. It waits until the limits permit them, or ctx ends. The caller must end the charge.
 func (c *connQuota) charge(ctx context.Context, n, copies int64) (charge, error) {
 	if c == nil {
 		return charge{}, nil
@@ -238,9 +241,9 @@ func (c *connQuota) charge(ctx context.Context, n, copies int64) (charge, error)
 	return g, nil
 }
 
-var errMustWait = errors.New("other answers are under way")
+var errMustWait = errors.New("other responses are in progress")
 
-// tryCharge is charge unless it would have to wait.
+// tryCharge is charge without waiting: ok is false when charge would wait.
 func (c *connQuota) tryCharge(n, copies int64) (g charge, ok bool) {
 	if c == nil {
 		return charge{}, true
@@ -258,15 +261,15 @@ func (c *connQuota) tryCharge(n, copies int64) (g charge, ok bool) {
 	return g, true
 }
 
-// end gives the bytes back.
+// end returns the bytes.
 func (g charge) end() {
-	c := g.to
+	c := g.conn
 	if c == nil {
 		return
 	}
 	c.copies.Release(g.copies)
 	c.bytes.Release(g.ofConn)
-	q := c.of.of
+	q := c.addr.server
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !c.closed {

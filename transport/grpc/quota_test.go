@@ -260,8 +260,8 @@ func TestServerSettings(t *testing.T) {
 	for s := range slices.Chunk(body, 6) {
 		settings[binary.BigEndian.Uint16(s)] = binary.BigEndian.Uint32(s[2:])
 	}
-	if got := settings[maxConcurrentStreams]; got != 10+moreStreams {
-		t.Errorf("%d streams, want %d: those that may wait, and some more", got, 10+moreStreams)
+	if got := settings[maxConcurrentStreams]; got != 10+extraStreams {
+		t.Errorf("%d streams, want %d: those that may wait, and some more", got, 10+extraStreams)
 	}
 	if got := settings[initialWindowSize]; got != requestWindow {
 		t.Errorf("a window of %d for a request, want %d", got, requestWindow)
@@ -282,7 +282,7 @@ func connectFrom(t *testing.T, q *quotas, address string) *connQuota {
 func TestConnectionsOfAnAddressAreBounded(t *testing.T) {
 	q := newQuotas(ServerTuning{})
 	var last *connQuota
-	for range maxConnections {
+	for range maxConnsPerAddress {
 		last = connectFrom(t, q, "10.0.0.1")
 	}
 	_, err := q.connect(&net.TCPAddr{IP: net.ParseIP("10.0.0.1"), Port: 2})
@@ -307,12 +307,12 @@ func TestRefusedConnectionIsClosed(t *testing.T) {
 	client, server := net.Pipe()
 	defer client.Close()
 	defer server.Close()
-	for range maxConnections {
+	for range maxConnsPerAddress {
 		if _, err := q.connect(server.RemoteAddr()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, _, err := (tracked{insecure.NewCredentials(), q}).ServerHandshake(server); status.CodeOf(err) != status.ResourceExhausted {
+	if _, _, err := (trackedCredentials{insecure.NewCredentials(), q}).ServerHandshake(server); status.CodeOf(err) != status.ResourceExhausted {
 		t.Errorf("the handshake of one more: %v", err)
 	}
 }
@@ -350,7 +350,7 @@ func TestFailedHandshakeIsNotCounted(t *testing.T) {
 	client, server := net.Pipe()
 	defer client.Close()
 	defer server.Close()
-	if _, _, err := (tracked{noHandshake{insecure.NewCredentials()}, q}).ServerHandshake(server); err == nil {
+	if _, _, err := (trackedCredentials{noHandshake{insecure.NewCredentials()}, q}).ServerHandshake(server); err == nil {
 		t.Error("it succeeds")
 	}
 	if len(q.addresses) != 0 {

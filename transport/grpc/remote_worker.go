@@ -15,17 +15,16 @@ import (
 	"github.com/tryst-rdma/tryst/transport"
 )
 
-// RemoteWorker implements transport.Worker over a connection: each method is
-// one call, which fails at once when the peer cannot be reached; only GetStatus,
-// by which a cluster finds itself, waits for the peer to come up, as
-// TensorFlow's does. Conns makes it.
+// RemoteWorker implements transport.Worker by calls to a peer. A call fails at once when the
+// peer is unreachable. Only GetStatus waits for the peer, as in TensorFlow, where a starting
+// cluster uses it to find its tasks. Conns.Worker returns one.
 type RemoteWorker struct {
 	conn  grpc.ClientConnInterface
 	alloc tensor.Allocator
 	log   *transport.Log
 }
 
-// call makes one call.
+// call calls a method and returns its response.
 func call[Resp any](ctx context.Context, w *RemoteWorker, method string, req any, opts ...grpc.CallOption) (*Resp, error) {
 	resp := new(Resp)
 	var trailer metadata.MD
@@ -35,8 +34,7 @@ func call[Resp any](ctx context.Context, w *RemoteWorker, method string, req any
 	return resp, nil
 }
 
-// RecvTensor implements transport.Worker. The tensor is in memory from the
-// allocator of Conns.
+// RecvTensor implements transport.Worker. The Allocator of ConnsOptions allocates the tensor.
 func (w *RemoteWorker) RecvTensor(ctx context.Context, req *tfpb.RecvTensorRequest) (*transport.TensorResponse, error) {
 	requested := time.Now()
 	resp := received{alloc: w.alloc}
@@ -47,7 +45,7 @@ func (w *RemoteWorker) RecvTensor(ctx context.Context, req *tfpb.RecvTensorReque
 		return nil, resp.err
 	}
 	if resp.ticket() != nil {
-		return nil, status.New(status.Internal, "the peer answered with a ticket for content in chunks, which it was not asked for")
+		return nil, status.New(status.Internal, "the peer sent a ticket for content in chunks to a client that does not accept chunks")
 	}
 	r := resp.take()
 	if w.log != nil {
@@ -58,17 +56,17 @@ func (w *RemoteWorker) RecvTensor(ctx context.Context, req *tfpb.RecvTensorReque
 	return &r, nil
 }
 
-// recv makes the call and leaves in resp what came. An error is gRPC's, and
-// then resp has nothing.
+// recv calls RecvTensor and parses the response into resp. On error, which is gRPC's, resp
+// holds nothing.
 func (w *RemoteWorker) recv(ctx context.Context, req *tfpb.RecvTensorRequest, resp *received) (trailer metadata.MD, err error) {
 	err = w.conn.Invoke(ctx, tensorflowgrpc.WorkerService_RecvTensor_FullMethodName, req, resp, grpc.Trailer(&trailer))
 	if err != nil {
-		resp.release() // the message came and the call failed after it
+		resp.release() // the call may fail after its message
 	}
 	return trailer, err
 }
 
-// logTransfer records one RecvTensor that ends now.
+// logTransfer records a RecvTensor that ends now.
 func logTransfer(log *transport.Log, step int64, key rendezvous.Key, attempt uint32, requested time.Time, sendStartMicros, bytes int64) {
 	t := transport.NewTransfer(requested, time.Now(), sendStartMicros)
 	t.Step, t.Tensor, t.Transport, t.Bytes = step, key.Edge(), Name, bytes
@@ -76,8 +74,7 @@ func logTransfer(log *transport.Log, step int64, key rendezvous.Key, attempt uin
 	log.Add(t)
 }
 
-// GetStatus implements transport.Worker. It waits for the peer as long as ctx
-// lives.
+// GetStatus implements transport.Worker. It waits until the peer is reachable or ctx ends.
 func (w *RemoteWorker) GetStatus(ctx context.Context, req *tfpb.GetStatusRequest) (*tfpb.GetStatusResponse, error) {
 	return call[tfpb.GetStatusResponse](ctx, w, tensorflowgrpc.WorkerService_GetStatus_FullMethodName, req, grpc.WaitForReady(true))
 }

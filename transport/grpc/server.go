@@ -23,40 +23,40 @@ import (
 )
 
 const (
-	// capsKey is the header in which a client says what it takes beyond
-	// TensorFlow's messages: words with commas between them.
+	// capsKey is the header with a client's capabilities beyond TensorFlow's messages,
+	// separated by commas.
 	capsKey = "tryst-caps"
-	// capChunks is the word for large tensors in chunks.
+	// capChunks is the capability to take large tensors in chunks.
 	capChunks = "chunks"
 )
 
 // ServiceOptions configures the services of one process. All fields but
 // UnaryLimit, Host and LeftGeneration are needed.
 type ServiceOptions struct {
-	// Self is this process, as Hello names it.
+	// Self is the name and incarnation of this process, which Hello returns.
 	Self transport.Process
-	// Worker answers TensorFlow's methods.
+	// Worker implements TensorFlow's methods.
 	Worker transport.Worker
-	// Cache has the responses; the Worker uses it, too.
+	// Cache is the response cache, which the Worker uses, too.
 	Cache *transport.ResponseCache
-	// UnaryLimit is the size in bytes above which a tensor goes in chunks to
-	// a client that takes them; DefaultUnaryLimit when 0.
+	// UnaryLimit is the size in bytes above which a client that accepts chunks gets a
+	// tensor in chunks; DefaultUnaryLimit when 0.
 	UnaryLimit int64
-	// Host returns the host of the address that the cluster has for a task; ok is
-	// false for a task without one. Under mutual TLS it decides which certificate
-	// covers the task's name (package identity). Nil where no task has one.
+	// Host returns the host of a task's address in the cluster; ok is false for a task
+	// without an address. Under mutual TLS a certificate for this host covers the task's
+	// name (package identity). Nil when no task has an address.
 	Host func(cluster.Task) (host string, ok bool)
-	// LeftGeneration checks a generation of its other wire that an asker says
-	// it has left. leave is called when the request has passed all checks, and
-	// before the Worker looks for its value: requests that came over that
-	// generation, or one before it, count no more (ARCHITECTURE.md section 6,
-	// rule c). Nil where there is no other wire.
-	LeftGeneration func(asker transport.Process, generation uint64) (leave func(), err error)
+	// LeftGeneration checks the channel generation that a requester reports to have left
+	// for gRPC. The server calls leave after the request has passed all checks and before
+	// the Worker looks up its value. From then on requests of that generation, or of an
+	// earlier one, are ignored (ARCHITECTURE.md section 6, rule c). Nil when gRPC is the
+	// only transport.
+	LeftGeneration func(requester transport.Process, generation uint64) (leave func(), err error)
 }
 
 // Register adds WorkerService, Peers and Chunks to a server that was made with
-// ServerOptions. Errors of the Worker reach the client with code, payloads and
-// up to 3 KiB of text, as between TensorFlow's workers.
+// ServerOptions. Errors of the Worker reach the client with their code, payloads and up to
+// 3 KiB of text, as between TensorFlow's workers.
 func Register(s grpc.ServiceRegistrar, o ServiceOptions) {
 	if o.UnaryLimit == 0 {
 		o.UnaryLimit = DefaultUnaryLimit
@@ -68,38 +68,38 @@ func Register(s grpc.ServiceRegistrar, o ServiceOptions) {
 	trystgrpc.RegisterChunksServer(s, svc)
 }
 
-// service is what the three services are registered with.
+// service implements the three services.
 type service struct {
 	ServiceOptions
 	trystgrpc.UnimplementedPeersServer
 	trystgrpc.UnimplementedChunksServer
-	extra *anypb.Any // the RecvExtra of every answer without a ticket
+	extra *anypb.Any // the RecvExtra of every response without a ticket
 }
 
-// ServerTuning configures the connections of a server. Zero durations take the
-// defaults of gRPC.
+// ServerTuning configures the connections of a server. A zero duration is gRPC's default.
 type ServerTuning struct {
-	// Credentials are those of TLS; none when nil.
+	// Credentials are the TLS credentials; nil for no TLS.
 	Credentials credentials.TransportCredentials
-	// KeepaliveTime is the silence after which a client is probed, and
-	// KeepaliveTimeout the wait for its answer before the connection is closed.
+	// KeepaliveTime is how long a connection may be idle before the server sends an HTTP/2
+	// ping. Without a reply within KeepaliveTimeout the server closes the connection.
 	KeepaliveTime, KeepaliveTimeout time.Duration
-	// MaxWaiting is how many receives of one peer may wait, as the Worker limits them;
-	// transport.DefaultMaxWaiting when 0. A connection has calls for so many, and some more.
+	// MaxWaiting is the Worker's limit of waiting receives per peer;
+	// transport.DefaultMaxWaiting when 0. A connection may have as many calls at once, and
+	// extraStreams more.
 	MaxWaiting int
-	// PerPeer bounds the bytes of answers under way on one connection;
+	// PerPeer bounds the bytes of unsent responses on one connection;
 	// transport.DefaultKeptPerRequester when 0.
 	PerPeer int64
-	// Total bounds those of all connections, and half of it those of all connections from
-	// one address; no limit when 0.
+	// Total bounds the bytes of unsent responses on all connections; the connections of one
+	// address may have half of it. No limit when 0.
 	Total int64
-	// Logger has the refusals that no client can be told of; nil for none.
+	// Logger logs refused connections, which get no error of gRPC; nil for no log.
 	Logger *slog.Logger
 }
 
-// ServerOptions returns what a gRPC server needs for Register: the codec, sizes, windows and
-// limits, and credentials that tell when an asker's last connection has ended (so grpc.Creds
-// must not be given beside them).
+// ServerOptions returns the options that Register needs: codec, message sizes, windows,
+// limits, and credentials that track connections, so that the response cache learns when a
+// requester's last connection ends. Do not pass grpc.Creds in addition.
 func ServerOptions(t ServerTuning) []grpc.ServerOption {
 	creds := t.Credentials
 	if creds == nil {
@@ -117,15 +117,15 @@ func ServerOptions(t ServerTuning) []grpc.ServerOption {
 		grpc.InitialWindowSize(requestWindow),
 		grpc.InitialConnWindowSize(connWindow),
 		grpc.NumStreamWorkers(streamWorkers),
-		grpc.MaxConcurrentStreams(uint32(min(t.MaxWaiting, math.MaxInt32)) + moreStreams), //nolint:gosec // within its range
+		grpc.MaxConcurrentStreams(uint32(min(t.MaxWaiting, math.MaxInt32)) + extraStreams), //nolint:gosec // within its range
 		grpc.ConnectionTimeout(connectMax),
-		grpc.Creds(tracked{creds, newQuotas(t)}),
+		grpc.Creds(trackedCredentials{creds, newQuotas(t)}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: t.KeepaliveTime, Timeout: t.KeepaliveTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingMin, PermitWithoutStream: true}),
 	}
 }
 
-// callerOf returns who calls.
+// callerOf returns the caller of ctx's call.
 func callerOf(ctx context.Context) (c transport.Caller) {
 	if p, ok := peer.FromContext(ctx); ok {
 		c.Address = p.Addr.String()
@@ -138,8 +138,8 @@ func callerOf(ctx context.Context) (c transport.Caller) {
 	return c
 }
 
-// method returns the description of a unary method that f answers. f gets a
-// context that says who called, and its errors are the worker's own.
+// method returns the description of a unary method that f implements. f gets a context with
+// the Caller. It returns status errors, which method turns into gRPC's.
 func method[Req any](serviceName, name string, f func(context.Context, *Req) (any, error)) grpc.MethodDesc {
 	full := "/" + serviceName + "/" + name
 	answer := func(ctx context.Context, req *Req) (any, error) {
@@ -164,13 +164,13 @@ func method[Req any](serviceName, name string, f func(context.Context, *Req) (an
 				func(ctx context.Context, req any) (resp any, err error) {
 					r, ok := req.(*Req)
 					if !ok {
-						return nil, toGRPC(ctx, status.Errorf(status.Internal, "%s: an interceptor made %T of the request", full, req))
+						return nil, toGRPC(ctx, status.Errorf(status.Internal, "%s: an interceptor replaced the request by a %T", full, req))
 					}
 					made, err = answer(ctx, r)
 					return made, err
 				})
 			if d, ok := made.(interface{ drop() }); ok && (err != nil || resp != made) {
-				d.drop() // the interceptor keeps it from being sent
+				d.drop() // the interceptor replaced it
 			}
 			return resp, err
 		},

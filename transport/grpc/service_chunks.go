@@ -26,11 +26,11 @@ func (s *service) Fetch(req *trystpb.FetchRequest, stream grpc.ServerStreamingSe
 }
 
 func (s *service) fetch(req *trystpb.FetchRequest, stream grpc.ServerStream) error {
-	if asked := req.GetSenderIncarnation(); asked != 0 && asked != s.Self.Incarnation {
-		return transport.OtherProcess(asked, s.Self.Incarnation)
+	if want := req.GetSenderIncarnation(); want != 0 && want != s.Self.Incarnation {
+		return transport.OtherProcess(want, s.Self.Incarnation)
 	}
 	a := transport.Process{Name: req.GetAsker(), Incarnation: req.GetAskerIncarnation()}
-	if err := s.mayBe(stream.Context(), a); err != nil {
+	if err := s.checkName(stream.Context(), a); err != nil {
 		return err
 	}
 	v, err := s.Cache.Value(a, req.GetId(), req.GetAttempt())
@@ -40,22 +40,24 @@ func (s *service) fetch(req *trystpb.FetchRequest, stream grpc.ServerStream) err
 	return s.sendChunks(req, stream, v.Tensor)
 }
 
-// sendChunks takes over the reference to the tensor. It is charged as long as the stream, or
-// gRPC, has it: the peer may finish the receive meanwhile, and then nothing else counts it.
+// sendChunks sends the content of t from the requested byte on. It takes over the caller's
+// reference to t. The tensor is charged to the connection while the stream or gRPC holds
+// it: the peer may acknowledge the receive meanwhile, and then the cache no longer counts it.
 func (s *service) sendChunks(req *trystpb.FetchRequest, stream grpc.ServerStream, t *tensor.Tensor) error {
 	ticket, err := ticketFor(t)
 	if err == nil && req.GetOffset() > ticket.GetBytes() {
-		err = status.Errorf(status.OutOfRange, "receive %016x: fetch from byte %d of %d", req.GetId(), req.GetOffset(), ticket.GetBytes())
+		err = status.Errorf(status.OutOfRange, "receive %016x: the fetch starts at byte %d, but the content has %d", req.GetId(), req.GetOffset(), ticket.GetBytes())
 	}
 	if err != nil {
 		t.Release()
 		return err
 	}
-	size, copies := int(ticket.GetBytes()), 0 //nolint:gosec // of a tensor that is here
+	size, copies := int(ticket.GetBytes()), 0 //nolint:gosec // of a tensor in memory
 	if ticket.GetProto() {
-		copies = min(size, 2*chunkSize) // a chunk that gRPC has, and one that waits for it
+		copies = min(size, 2*chunkSize) // a chunk in gRPC's queue, and the next one
 	}
-	t, charged, err := s.chargeKept(stream.Context(), t, receiveID{transport.Process{Name: req.GetAsker(), Incarnation: req.GetAskerIncarnation()}, req.GetId(), req.GetAttempt()}, t.MemorySize()+int64(copies), int64(copies))
+	of := receiveID{transport.Process{Name: req.GetAsker(), Incarnation: req.GetAskerIncarnation()}, req.GetId(), req.GetAttempt()}
+	t, charged, err := s.chargeCached(stream.Context(), t, of, t.MemorySize()+int64(copies), int64(copies))
 	if err != nil {
 		return err
 	}
@@ -86,7 +88,7 @@ func (s *service) sendChunks(req *trystpb.FetchRequest, stream grpc.ServerStream
 	return nil
 }
 
-// chunk is a tryst.Chunk that is sent.
+// chunk is a tryst.Chunk to send.
 type chunk struct {
 	offset int
 	data   []byte

@@ -7,7 +7,8 @@ import (
 	"github.com/tryst-rdma/tryst/transport"
 )
 
-// Hello implements trystgrpc.PeersServer. Without a name it only answers.
+// Hello implements trystgrpc.PeersServer. A request without a requester introduces no
+// process; it gets the same response.
 func (s *service) Hello(ctx context.Context, req *trystpb.HelloRequest) (*trystpb.HelloResponse, error) {
 	a := transport.Process{Name: req.GetAsker(), Incarnation: req.GetAskerIncarnation()}
 	if a != (transport.Process{}) {

@@ -14,7 +14,7 @@ import (
 	"github.com/tryst-rdma/tryst/transport"
 )
 
-// recvTensor answers RecvTensor with a *response.
+// recvTensor implements RecvTensor. It returns a *response, or the message with a ticket.
 func (s *service) recvTensor(ctx context.Context, req *tfpb.RecvTensorRequest) (any, error) {
 	caller := transport.CallerOf(ctx)
 	caller.Accept = s.accept
@@ -35,16 +35,17 @@ func (s *service) recvTensor(ctx context.Context, req *tfpb.RecvTensorRequest) (
 		}
 		r.Options = s.extra
 	}
-	charged, err := s.chargeAnswer(ctx, r, req)
+	charged, err := s.chargeResponse(ctx, r, req)
 	if err != nil {
 		return nil, named(err, req)
 	}
-	return encodeAnswer(r, req, charged)
+	return encodeResponseFor(r, req, charged)
 }
 
-// chargeAnswer charges what gRPC will hold of r. When it fails it releases the tensor.
-func (s *service) chargeAnswer(ctx context.Context, r *transport.TensorResponse, req *tfpb.RecvTensorRequest) (charge, error) {
-	n, copies, err := weigh(r.Tensor)
+// chargeResponse charges to the connection the bytes of r that gRPC will hold. It releases
+// the tensor on error.
+func (s *service) chargeResponse(ctx context.Context, r *transport.TensorResponse, req *tfpb.RecvTensorRequest) (charge, error) {
+	n, copies, err := heldBytes(r.Tensor)
 	if err != nil || n == 0 {
 		if err != nil {
 			r.Tensor.Release()
@@ -56,26 +57,27 @@ func (s *service) chargeAnswer(ctx context.Context, r *transport.TensorResponse,
 	if ok {
 		return charged, nil
 	}
-	var asker trystpb.RecvOptions
-	if o := req.GetTransportOptions(); o.MessageIs(&asker) && o.UnmarshalTo(&asker) == nil {
-		r.Tensor, charged, err = s.chargeKept(ctx, r.Tensor, receiveID{transport.Process{Name: asker.GetAsker(), Incarnation: asker.GetAskerIncarnation()}, asker.GetId(), asker.GetAttempt()}, n, copies)
+	var opts trystpb.RecvOptions
+	if o := req.GetTransportOptions(); o.MessageIs(&opts) && o.UnmarshalTo(&opts) == nil {
+		of := receiveID{transport.Process{Name: opts.GetAsker(), Incarnation: opts.GetAskerIncarnation()}, opts.GetId(), opts.GetAttempt()}
+		r.Tensor, charged, err = s.chargeCached(ctx, r.Tensor, of, n, copies)
 	} else if charged, err = q.charge(ctx, n, copies); err != nil {
 		r.Tensor.Release()
 	}
 	return charged, err
 }
 
-// receiveID names an attempt of a Tryst peer's receive.
+// receiveID identifies one attempt of a Tryst peer's receive.
 type receiveID struct {
-	asker   transport.Process
-	id      uint64
-	attempt uint32
+	requester transport.Process
+	id        uint64
+	attempt   uint32
 }
 
-// chargeKept charges n bytes for the tensor of a kept answer, and takes over the reference to it.
-// While it waits it has none, since the asker may finish the receive meanwhile: then nothing
-// counts the tensor.
-func (s *service) chargeKept(ctx context.Context, t *tensor.Tensor, of receiveID, n, copies int64) (*tensor.Tensor, charge, error) {
+// chargeCached charges n bytes for t, the tensor of a cached response. It takes over the
+// caller's reference and returns one. It holds none while it waits: the requester may
+// acknowledge the receive meanwhile, and then the cache no longer counts the tensor.
+func (s *service) chargeCached(ctx context.Context, t *tensor.Tensor, of receiveID, n, copies int64) (*tensor.Tensor, charge, error) {
 	q := quotaOf(ctx)
 	if charged, ok := q.tryCharge(n, copies); ok {
 		return t, charged, nil
@@ -85,7 +87,7 @@ func (s *service) chargeKept(ctx context.Context, t *tensor.Tensor, of receiveID
 	if err != nil {
 		return nil, charge{}, err
 	}
-	v, err := s.Cache.Value(of.asker, of.id, of.attempt)
+	v, err := s.Cache.Value(of.requester, of.id, of.attempt)
 	if err != nil {
 		charged.end()
 		return nil, charge{}, err
@@ -93,9 +95,8 @@ func (s *service) chargeKept(ctx context.Context, t *tensor.Tensor, of receiveID
 	return v.Tensor, charged, nil
 }
 
-// encodeAnswer is encodeResponse with an error that names the request, as
-// TensorFlow's does.
-func encodeAnswer(r *transport.TensorResponse, req *tfpb.RecvTensorRequest, charged charge) (any, error) {
+// encodeResponseFor is encodeResponse with errors that name the request, as TensorFlow's do.
+func encodeResponseFor(r *transport.TensorResponse, req *tfpb.RecvTensorRequest, charged charge) (any, error) {
 	resp, err := encodeResponse(r, charged)
 	if err != nil {
 		return nil, named(err, req)
@@ -108,7 +109,7 @@ func named(err error, req *tfpb.RecvTensorRequest) error {
 		status.From(err).Message(), req.GetRequestId(), req.GetStepId(), req.GetRendezvousKey())
 }
 
-// ticketFor returns the ticket for a kept tensor's content.
+// ticketFor returns the ticket for the content of a cached tensor.
 func ticketFor(t *tensor.Tensor) (*trystpb.Ticket, error) {
 	if t.DType().Plain() {
 		return &trystpb.Ticket{Bytes: uint64(t.Size())}, nil
@@ -120,8 +121,8 @@ func ticketFor(t *tensor.Tensor) (*trystpb.Ticket, error) {
 	return &trystpb.Ticket{Bytes: uint64(size), Proto: true}, nil //nolint:gosec // not negative
 }
 
-// encodeTicket returns the answer whose content is to be fetched. It takes over
-// the reference to the tensor.
+// encodeTicket returns a response with a ticket in place of the content. It takes over the
+// caller's reference to the tensor.
 func (s *service) encodeTicket(r *transport.TensorResponse) (any, error) {
 	defer r.Tensor.Release()
 	ticket, err := ticketFor(r.Tensor)

@@ -10,8 +10,8 @@ import (
 	"github.com/tryst-rdma/tryst/transport"
 )
 
-// workerService describes TensorFlow's WorkerService over s. Its methods are
-// those of the generated description; RecvTensor answers with bytes of its own.
+// workerService describes TensorFlow's WorkerService over s. It has the methods of the
+// generated description; the response of RecvTensor encodes itself.
 func workerService(s *service) *grpc.ServiceDesc {
 	desc := tensorflowgrpc.WorkerService_ServiceDesc // a copy
 	desc.HandlerType = (*any)(nil)
@@ -37,10 +37,10 @@ func workerService(s *service) *grpc.ServiceDesc {
 	return &desc
 }
 
-// markRecvFinished lets answers go that are the caller's.
+// markRecvFinished releases cached responses, after the check of the caller's name.
 func (s *service) markRecvFinished(ctx context.Context, req *tfpb.MarkRecvFinishedRequest) (*tfpb.MarkRecvFinishedResponse, error) {
 	if a := (transport.Process{Name: req.GetAsker(), Incarnation: req.GetAskerIncarnation()}); a != (transport.Process{}) {
-		if err := s.mayBe(ctx, a); err != nil {
+		if err := s.checkName(ctx, a); err != nil {
 			return nil, err
 		}
 	}

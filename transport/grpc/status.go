@@ -18,35 +18,34 @@ import (
 )
 
 const (
-	// detailsKey is gRPC's trailer for error details. TensorFlow puts a
-	// GrpcPayloadContainer there, bare; gRPC's own libraries expect a
-	// google.rpc.Status.
+	// detailsKey is gRPC's trailer for error details. TensorFlow writes a bare
+	// GrpcPayloadContainer there; gRPC's own libraries expect a google.rpc.Status.
 	detailsKey = "grpc-status-details-bin"
 
-	// answeredKey is the trailer of an error that this package's server returns.
-	// An error of a Tryst peer without it (and without details) comes from gRPC or
-	// from a proxy: the peer has not answered (PROTOCOL.md section 4).
+	// answeredKey is the trailer that marks an error as the peer's own. An error of a
+	// Tryst peer without it, and without details, comes from gRPC or from a proxy: the
+	// peer has not answered (PROTOCOL.md section 4).
 	answeredKey = "tryst-answered"
 
-	// streamRemoved is what TensorFlow's gRPC says, with the code Unknown,
-	// when a connection breaks in the middle.
+	// streamRemoved is the text of TensorFlow's gRPC, with the code Unknown, when a
+	// connection breaks during a call.
 	streamRemoved = "Stream removed"
 )
 
-// toGRPC returns err as gRPC sends it: code, cut message, and the payloads in
-// TensorFlow's form in the trailer of the call that ctx belongs to.
+// toGRPC returns err as a gRPC error with its code and shortened message. It sets the
+// trailers of ctx's call: answeredKey, and the payloads in TensorFlow's form.
 func toGRPC(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
 	e := status.From(err)
-	if open := new(transport.UndecidedError); errors.As(err, &open) {
-		return grpcstatus.Error(codes.Code(e.Code()), status.ForPeer(e.Message())) // without the trailer: nothing was answered
+	if undecided := new(transport.UndecidedError); errors.As(err, &undecided) {
+		return grpcstatus.Error(codes.Code(e.Code()), status.ForPeer(e.Message())) // without the trailer: this is no answer
 	}
 	trailer := metadata.Pairs(answeredKey, "1")
 	if payloads := e.Payloads(); len(payloads) > 0 {
 		b, err := proto.Marshal(&tfpb.GrpcPayloadContainer{Payloads: payloads})
-		if err == nil { // fails only for a key that is no UTF-8
+		if err == nil { // fails only for a key that is not UTF-8
 			trailer.Set(detailsKey, string(b))
 		}
 	}
@@ -54,8 +53,8 @@ func toGRPC(ctx context.Context, err error) error {
 	return grpcstatus.Error(codes.Code(e.Code()), status.ForPeer(e.Message()))
 }
 
-// fromGRPC returns the error of a call as the peer meant it. trailer is what
-// grpc.Trailer caught.
+// fromGRPC returns the error of a call as a status error with the peer's code, text and
+// payloads. trailer is the trailer of the call.
 func fromGRPC(err error, trailer metadata.MD) error {
 	if err == nil {
 		return nil
@@ -63,7 +62,7 @@ func fromGRPC(err error, trailer metadata.MD) error {
 	s := grpcstatus.Convert(err)
 	code, message := status.Code(s.Code()), transport.PlainText(s.Message())
 	if s.Code() == codes.Internal {
-		if c, m, ok := unmismatched(message); ok {
+		if c, m, ok := parseMismatch(message); ok {
 			code, message = c, m
 		}
 	}
@@ -83,21 +82,19 @@ func fromGRPC(err error, trailer metadata.MD) error {
 	return e
 }
 
-// answered reports whether an error with this trailer is the peer's own word.
-// TensorFlow's worker has no trailer that says so, but marks the Cancelled of a
-// step that ended as derived, and what gRPC says by itself has no payloads.
+// answered reports whether an error with this trailer is the peer's own. TensorFlow does not
+// send answeredKey. It sends payloads with some errors, for instance to mark the Cancelled of
+// an ended step as derived; errors of gRPC itself have no payloads.
 func answered(trailer metadata.MD) bool {
 	return len(trailer.Get(answeredKey)) > 0 || len(trailer.Get(detailsKey)) > 0
 }
 
-// unmismatched undoes what grpc-go makes of a GrpcPayloadContainer. It takes
-// the details for a google.rpc.Status, finds no code in it, and replaces the
-// peer's code and message by
+// parseMismatch recovers the peer's code and message from an error with TensorFlow's details.
+// grpc-go parses the GrpcPayloadContainer as a google.rpc.Status, finds no code in it, and
+// replaces code and message by Internal and
 //
 //	grpc-status-details-bin mismatch: grpc-status=CODE, grpc-message="TEXT", grpc-status-details-bin=...
-//
-// which is the only place where they are left.
-func unmismatched(s string) (code status.Code, message string, ok bool) {
+func parseMismatch(s string) (code status.Code, message string, ok bool) {
 	s, ok = strings.CutPrefix(s, detailsKey+" mismatch: grpc-status=")
 	if !ok {
 		return 0, "", false

@@ -97,8 +97,8 @@ func (c *suiteCluster) Start(task cluster.Task, o transporttest.NodeOptions) tra
 	n.manager = rendezvous.NewManager(rendezvous.ManagerOptions{
 		Session: worker.Session(task, o.Incarnation), Remoter: n.transport,
 	})
-	o.Kept.Addressed, o.Kept.Verify = n.conns.Addressed, n.conns.Incarnation
-	n.kept = transport.NewResponseCache(n.manager, o.Kept)
+	o.Cache.Addressed, o.Cache.Verify = n.conns.Addressed, n.conns.Incarnation
+	n.kept = transport.NewResponseCache(n.manager, o.Cache)
 	w := worker.New(worker.Options{Task: task, Incarnation: o.Incarnation, Manager: n.manager, Cache: n.kept})
 	n.server = grpc.NewServer(grpctransport.ServerOptions(grpctransport.ServerTuning{})...)
 	grpctransport.Register(n.server, grpctransport.ServiceOptions{Self: self, Worker: w, Cache: n.kept, UnaryLimit: c.unaryLimit})
@@ -111,8 +111,8 @@ func (c *suiteCluster) Start(task cluster.Task, o transporttest.NodeOptions) tra
 	return n
 }
 
-func (n *suiteNode) Manager() *rendezvous.Manager   { return n.manager }
-func (n *suiteNode) Kept() *transport.ResponseCache { return n.kept }
+func (n *suiteNode) Manager() *rendezvous.Manager    { return n.manager }
+func (n *suiteNode) Cache() *transport.ResponseCache { return n.kept }
 
 // Stop: first nothing is received any more and the peers are told so, then those
 // who wait here get their error, then the connections are closed.

@@ -19,36 +19,34 @@ const Name = "grpc"
 
 // Options configures the receiving side of a process. Self and Conns are needed.
 type Options struct {
-	// Self is this process, as it names itself to its peers.
+	// Self is the name and incarnation that this process sends to its peers.
 	Self transport.Process
-	// Conns finds the peers; it says where tensors go and who is told of them.
-	// It is not closed with the transport.
+	// Conns has the connections to the peers, the allocator of received tensors and the
+	// log of transfers. The caller closes it, after the transport.
 	Conns *Conns
-	// PeerTimeout is how long a peer may be out of reach before receives from
-	// it end with Unavailable; transport.DefaultPeerTimeout when 0.
+	// PeerTimeout is how long a peer may be unreachable before receives from it end with
+	// Unavailable; transport.DefaultPeerTimeout when 0.
 	PeerTimeout time.Duration
-	// Logger is told when a peer is lost and found; none when nil.
+	// Logger logs when a peer is lost and when it is back; nil for no log.
 	Logger *slog.Logger
 }
 
-// RpcRemoteRendezvous receives from other tasks over gRPC. Together with
-// rendezvous.BaseRemote, whose Remoter it is, it is what TensorFlow calls by
-// this name; one serves all steps of a process. It implements
-// transport.Transport.
+// RpcRemoteRendezvous receives from other tasks over gRPC. With rendezvous.BaseRemote,
+// whose Remoter it is, it does what TensorFlow's class of this name does; one serves all
+// steps of a process. It implements transport.Transport.
 //
-// A Tryst peer is asked so that a broken connection loses nothing
-// (ARCHITECTURE.md section 6). Any other peer, TensorFlow among them, is asked
-// once, with nothing but step, key and a random request id.
+// Receives from a Tryst peer survive a broken connection (ARCHITECTURE.md section 6). Any
+// other peer, such as TensorFlow, gets one request with step, key and a random request id.
 type RpcRemoteRendezvous struct {
 	opts      Options
 	requester *delivery.Requester
-	caps      metadata.MD     // header of each request to a Tryst peer
-	acks      sync.WaitGroup  // MarkRecvFinished to peers that are not Tryst
-	base      context.Context // of these; its end is the end of Close
-	stop      context.CancelFunc
+	caps      metadata.MD        // header of each request to a Tryst peer
+	acks      sync.WaitGroup     // MarkRecvFinished calls to peers that are not Tryst
+	base      context.Context    // of those calls
+	stop      context.CancelFunc // cancels base; called by Close
 }
 
-// New returns the transport of a process. Its Close ends what it has started.
+// New returns the transport of a process. The caller must close it.
 func New(o Options) *RpcRemoteRendezvous {
 	t := &RpcRemoteRendezvous{opts: o, caps: metadata.Pairs(capsKey, capChunks)}
 	t.base, t.stop = context.WithCancel(context.Background())
@@ -75,8 +73,8 @@ func (t *RpcRemoteRendezvous) Close(ctx context.Context) error {
 	return err
 }
 
-// Conn returns the connection to a task by gRPC alone, for a transport that has another
-// route beside it. It may be used until Close.
+// Conn returns the gRPC connection to a task. A transport with another route uses it as the
+// fallback. It may be used until Close.
 func (t *RpcRemoteRendezvous) Conn(task cluster.Task) (delivery.Conn, error) {
 	p, err := t.opts.Conns.peer(task)
 	if err != nil {

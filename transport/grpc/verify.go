@@ -8,7 +8,7 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// Addressed reports whether a name is that of a task with an address.
+// Addressed reports whether name is the name of a task with an address.
 func (c *Conns) Addressed(name string) bool {
 	task, err := cluster.ParseTask(name)
 	if err != nil {
@@ -18,10 +18,9 @@ func (c *Conns) Addressed(name string) bool {
 	return ok
 }
 
-// Incarnation calls the address of a task and returns the incarnation of the process
-// there. It waits for an answer as long as ctx lives. The call is TensorFlow's
-// GetStatus, which names no asker: two processes that verify each other do not wait
-// for each other.
+// Incarnation calls the address of a task and returns the incarnation of the process there.
+// It waits for the response until ctx ends. The call is TensorFlow's GetStatus, which has no
+// requester to verify: two processes that verify each other do not wait for each other.
 func (c *Conns) Incarnation(ctx context.Context, name string) (uint64, error) {
 	task, err := cluster.ParseTask(name)
 	if err != nil {

@@ -1,7 +1,6 @@
-// Package identity is what mutual TLS proves of the caller of a gRPC service, and
-// which task names a caller with that proof may use. The bootstrap of verbs and
-// the services of package grpctransport share this one check (PROTOCOL.md
-// section 10).
+// Package identity checks the task name that a caller of a gRPC service claims against its
+// certificate (mutual TLS). The bootstrap of verbs and the services of package grpctransport
+// share this check (PROTOCOL.md section 10).
 package identity
 
 import (
@@ -18,18 +17,17 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// Identity is what a connection has proved of its other end.
+// Identity has the names in the certificate of a connection's peer.
 type Identity struct {
-	// Proven reports that there is a certificate that was verified (mutual TLS).
-	// A connection without one may use every name.
+	// Proven reports whether the peer has a verified certificate (mutual TLS). A peer
+	// without one may use every name.
 	Proven bool
-	// Tasks are the task names in the certificate, and Hosts its DNS names and IP
-	// addresses.
+	// Tasks are the task names in the certificate. Hosts are its DNS names and IP addresses.
 	Tasks []cluster.Task
 	Hosts []string
 }
 
-// Of returns what the connection of a call has proved of its caller.
+// Of returns the identity of the caller of ctx's call.
 func Of(ctx context.Context) Identity {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
@@ -56,8 +54,8 @@ func Of(ctx context.Context) Identity {
 	return id
 }
 
-// taskPath is the path of a URI that may name a task: tryst:/job:ps/replica:0/task:7,
-// or spiffe://example.org/job:ps/task:7.
+// taskPath returns the path of a URI that may name a task, for instance
+// tryst:/job:ps/replica:0/task:7 or spiffe://example.org/job:ps/task:7.
 func taskPath(u *url.URL) string {
 	if u.Scheme != "tryst" && u.Scheme != "spiffe" {
 		return ""
@@ -65,14 +63,14 @@ func taskPath(u *url.URL) string {
 	return u.Path
 }
 
-// Check refuses with PermissionDenied a name that the certificate does not cover.
-// host is the host of the address that the cluster has for the task; empty when it
-// has none.
+// Check returns PermissionDenied if the certificate does not cover the name of task. host is
+// the host of the task's address in the cluster; empty for a task without an address.
 //
-// A certificate with task names covers these. One without covers the tasks on its
-// hosts, and tasks without an address. A wildcard is no host: it may stand for every
-// host of a cluster, each of which could then use the name of any task. The name of
-// a client is random and no certificate has it, so every certificate covers those.
+// A certificate with task names covers these tasks. A certificate without task names covers
+// the tasks on its hosts, and tasks without an address. A wildcard does not count as a host:
+// it may match all hosts of a cluster, and each of them could then use the name of any task.
+// The names of clients are random, so no certificate can have them; every certificate covers
+// them.
 func (id Identity) Check(task cluster.Task, host string) error {
 	if !id.Proven || task.Job == cluster.ClientJob || slices.Contains(id.Tasks, task) {
 		return nil
@@ -87,11 +85,11 @@ func (id Identity) Check(task cluster.Task, host string) error {
 		wildcard = " (a wildcard does not count)"
 	}
 	return status.Errorf(status.PermissionDenied,
-		"the caller claims the name %v, and its certificate is for tasks %v and hosts %q%s; give it a certificate with the URI tryst:%v, or one for its host %q",
+		"the caller claims the name %v, but its certificate is for tasks %v and hosts %q%s; give it a certificate with the URI tryst:%v, or one for its host %q",
 		task, id.Tasks, id.Hosts, wildcard, task, host)
 }
 
-// sameHost compares two hosts, as addresses where they are such.
+// sameHost compares two hosts: as addresses if both are IP addresses, otherwise as DNS names.
 func sameHost(a, b string) bool {
 	x, errX := netip.ParseAddr(a)
 	y, errY := netip.ParseAddr(b)

@@ -7,13 +7,12 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// hostBits is how much of an IPv6 address names a network: a host has all addresses in
-// its own (RFC 4291, section 2.5.1).
+// hostBits is the length of the prefix of an IPv6 network. A host can use all addresses of
+// its network (RFC 4291, section 2.5.1).
 const hostBits = 64
 
-// Source is the address that a call came from, as far as it counts for the share of
-// what peers may make this process remember: without the port, and of IPv6 the
-// network of the host, which has each address in it.
+// Source returns the source of ctx's call, to which the limits for unknown processes apply:
+// the IPv4 address of the caller, or the IPv6 network, without the port.
 func Source(ctx context.Context) string {
 	p, ok := peer.FromContext(ctx)
 	if !ok {

@@ -20,8 +20,8 @@ func abortCases() []testCase {
 		{name: "AtTheSenderBefore", run: abortSenderBefore},
 		{name: "AtTheSenderInMidTransfer", run: abortSenderTransferring},
 		{name: "CodesArrive", run: codesArrive},
-		{name: "LongTextArrivesCut", run: longText},
-		{name: "NumbersOfQueuePairsStay", run: numbersStay},
+		{name: "LongTextIsShortened", run: longText},
+		{name: "QueuePairNumbersAreNotSent", run: numbersStay},
 		{name: "OtherStepsGoOn", run: otherStepsGoOn},
 	}
 }

@@ -14,7 +14,7 @@ func cancelCases() []testCase {
 		{name: "Before", run: cancelBefore},
 		{name: "WhileWaiting", run: cancelWaiting},
 		{name: "WhileWaitingForTheStep", run: cancelWaitingForStep},
-		{name: "WhileTheWireIsStuck", run: cancelStuck},
+		{name: "WhileTheConnectionHangs", run: cancelStuck},
 		{name: "InMidTransfer", run: cancelTransferring},
 		{name: "AfterTheReceive", run: cancelAfter},
 		{name: "Deadline", run: deadline},
@@ -183,7 +183,7 @@ func cancelRacing(w *world) {
 // spin takes a while that differs from round to round.
 func spin(n *node, round int) {
 	for range round * 7 % 40 {
-		n.Kept().Stats()
+		n.Cache().Stats()
 	}
 }
 

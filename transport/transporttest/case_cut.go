@@ -25,8 +25,8 @@ func cutCases() []testCase {
 		{name: "WhenTheValueIsMatched", run: cutMatched},
 		{name: "InMidTransfer", run: func(w *world) { cutTransferring(w, mib) }},
 		{name: "InMidTransferOfManyChunks", run: func(w *world) { cutTransferring(w, 40*mib) }, size: 40 * mib},
-		{name: "BeforeFinished", run: cutBeforeFinished},
-		{name: "OfAnError", run: cutError},
+		{name: "BeforeTheAck", run: cutBeforeFinished},
+		{name: "OfAnErrorResponse", run: cutError},
 		{name: "RandomlyUnderLoad", run: cutUnderLoad},
 		{name: "RandomlyWithCancels", run: cutWithCancels},
 	}

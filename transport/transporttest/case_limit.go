@@ -12,15 +12,15 @@ import (
 func limitCases() []testCase {
 	return []testCase{
 		{name: "OfReceivesThatWait", run: limitWaiting},
-		{name: "OfAnswersThatAreKept", run: limitKept},
-		{name: "OfAnswersThatAreKeptWhileTheWireIsStuck", run: limitKeptStuck},
+		{name: "OfCachedResponses", run: limitKept},
+		{name: "OfCachedResponsesWhileTheConnectionHangs", run: limitKeptStuck},
 	}
 }
 
 func limitWaiting(w *world) {
 	const most = 10
 	from, to := w.absent(0), w.start(1)
-	from.start(NodeOptions{Kept: transport.CacheOptions{MaxWaiting: most}})
+	from.start(NodeOptions{Cache: transport.CacheOptions{MaxWaiting: most}})
 	var receives []*receive
 	for i := range most {
 		receives = append(receives, to.recv(1, w.key(from, to, fmt.Sprint("v", i))))
@@ -40,7 +40,7 @@ func limitWaiting(w *world) {
 // is made.
 func limitKept(w *world) {
 	from, to := w.absent(0), w.start(1)
-	from.start(NodeOptions{Kept: transport.CacheOptions{KeptPerRequester: 200 * kib}})
+	from.start(NodeOptions{Cache: transport.CacheOptions{KeptPerRequester: 200 * kib}})
 	const n = 30
 	var receives []*receive
 	for i := range n {
@@ -57,7 +57,7 @@ func limitKept(w *world) {
 func limitKeptStuck(w *world) {
 	from, to := w.absent(0), w.start(1)
 	const limit = 200 * kib
-	from.start(NodeOptions{Kept: transport.CacheOptions{KeptPerRequester: limit}})
+	from.start(NodeOptions{Cache: transport.CacheOptions{KeptPerRequester: limit}})
 	link := w.link(from)
 	w.warm(from, to)
 	const n, size = 20, 30 * kib
@@ -70,7 +70,7 @@ func limitKeptStuck(w *world) {
 	for i := range n {
 		from.send(1, w.key(from, to, fmt.Sprint("v", i)), w.blob(uint64(i), size))
 	}
-	if s := from.Kept().Stats(); s.Bytes == 0 || s.Bytes > limit {
+	if s := from.Cache().Stats(); s.Bytes == 0 || s.Bytes > limit {
 		w.Errorf("%d bytes are kept, the limit is %d", s.Bytes, limit)
 	}
 	link.Release()

@@ -13,7 +13,7 @@ import (
 // reference, as often as asked (rule 1 of ARCHITECTURE.md section 3).
 func publicationCases() []testCase {
 	return []testCase{
-		{name: "AsOftenAsAsked", run: publishedOften},
+		{name: "AnyNumberOfTimes", run: publishedOften},
 		{name: "CancelInMidTransfer", run: publishedCancel},
 		{name: "CutInMidTransfer", run: publishedCut},
 		{name: "EndsForLaterReceives", run: publishedEnd},

@@ -7,7 +7,7 @@ func slowCases() []testCase {
 	return []testCase{
 		{name: "ValueComesLaterThanThePeerTimeout", run: lateValue},
 		{name: "TransferTakesLongerThanThePeerTimeout", run: slowTransfer},
-		{name: "SmallIsNotHeldUpByLarge", run: smallBesideLarge, size: 40 * mib},
+		{name: "SmallIsNotDelayedByLarge", run: smallBesideLarge, size: 40 * mib},
 	}
 }
 

@@ -14,7 +14,7 @@ func stepCases() []testCase {
 		{name: "CleanedUpAtTheSenderBefore", run: cleanedUpBefore},
 		{name: "CleanedUpAtTheReceiver", run: cleanedUpReceiver},
 		{name: "CleanupAllAtTheSender", run: cleanupAll},
-		{name: "UntakenValuesAreReleased", run: untaken},
+		{name: "UnreceivedValuesAreReleased", run: untaken},
 	}
 }
 

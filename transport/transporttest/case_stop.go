@@ -14,7 +14,7 @@ func stopCases() []testCase {
 		{name: "ReceiverInMidTransfer", run: stopReceiverTransferring},
 		{name: "SenderWhileOthersWait", run: stopSender},
 		{name: "ReceiveAfterwards", run: receiveAfterStop},
-		{name: "FinishedIsSaid", run: stopSaysFinished},
+		{name: "AcksAreSent", run: stopSaysFinished},
 	}
 }
 

@@ -45,7 +45,7 @@ var faults = []struct {
 	{deliversTwice, []string{"Order/FirstInFirstOut", "Cut/RandomlyUnderLoad", "Cut/RandomlyWithCancels"}},
 	{forgetsRelease, []string{"Memory/SourceIsReleasedAfterTheReceive", "Order/SendFirst"}},
 	{ignoresCancel, []string{"Cancel/InMidTransfer", "Abort/AtTheReceiverInMidTransfer"}},
-	{neverAcks, []string{"Order/SendFirst", "Cut/BeforeFinished", "Stop/FinishedIsSaid"}},
+	{neverAcks, []string{"Order/SendFirst", "Cut/BeforeTheAck", "Stop/AcksAreSent"}},
 	{givesUpAtBreak, []string{"Cut/WhileWaiting", "Cut/ManyWaiting", "Cut/BeforeTheRequestIsTaken"}},
 	{givesUpSlow, []string{"Slow/ValueComesLaterThanThePeerTimeout", "Slow/TransferTakesLongerThanThePeerTimeout"}},
 	{givesUpPeerAtOnce, []string{"Peer/GoneWhileWaiting", "Peer/NeverThere"}},
@@ -59,7 +59,7 @@ var faults = []struct {
 	{servesOneByOne, []string{"Step/TwoAtOnceUnderOneKey", "Abort/OtherStepsGoOn", "Many/TenThousandReceivesAtOnce"}},
 	{callsOneByOne, []string{"Callback/Blocks", "Callback/Receives"}},
 	{leavesGoroutine, []string{"Order/SendFirst"}},
-	{stopsWithoutAWord, []string{"Stop/FinishedIsSaid"}},
+	{stopsWithoutAWord, []string{"Stop/AcksAreSent"}},
 	{cancelsLate, []string{"Cancel/InOrderAfterwards"}},
 }
 

@@ -83,16 +83,16 @@ func (c *reference) Start(task cluster.Task, o NodeOptions) Node {
 		Self: n.self, Conn: n.conn, PeerTimeout: c.fault.peerTimeout(o.PeerTimeout),
 	})
 	n.manager = rendezvous.NewManager(rendezvous.ManagerOptions{Session: n.session, Remoter: c.fault.remoter(n.requester)})
-	o.Kept.Addressed, o.Kept.Verify = func(string) bool { return true }, c.verify
-	n.kept = transport.NewResponseCache(n.manager, o.Kept)
+	o.Cache.Addressed, o.Cache.Verify = func(string) bool { return true }, c.verify
+	n.kept = transport.NewResponseCache(n.manager, o.Cache)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.nodes[task] = n
 	return n
 }
 
-func (n *refNode) Manager() *rendezvous.Manager   { return n.manager }
-func (n *refNode) Kept() *transport.ResponseCache { return n.kept }
+func (n *refNode) Manager() *rendezvous.Manager    { return n.manager }
+func (n *refNode) Cache() *transport.ResponseCache { return n.kept }
 
 func (n *refNode) Stop(ctx context.Context) error {
 	if n.c.fault == stopsWithoutAWord {

@@ -68,7 +68,7 @@ type NodeOptions struct {
 	// end with Unavailable.
 	PeerTimeout time.Duration
 	// Kept bounds its table of answers.
-	Kept transport.CacheOptions
+	Cache transport.CacheOptions
 }
 
 // Node is a process that runs.
@@ -76,7 +76,7 @@ type Node interface {
 	// Manager holds its steps. Their remote receives go over the transport.
 	Manager() *rendezvous.Manager
 	// Kept is its table of answers.
-	Kept() *transport.ResponseCache
+	Cache() *transport.ResponseCache
 	// Stop ends it in order: its receives end, and the peers hear what they
 	// have to know. It returns when nothing of it runs any more.
 	Stop(ctx context.Context) error

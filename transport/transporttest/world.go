@@ -86,8 +86,8 @@ func newWorld(t *testing.T, s Suite, size int64) *world {
 // checkIdle says what a case has left behind while its processes still run.
 func (w *world) checkIdle() {
 	for _, n := range w.nodes {
-		if !w.leaves && !w.holds(func() bool { s := n.Kept().Stats(); return s.Waiting+s.Kept == 0 && s.Bytes == 0 }) {
-			w.Errorf("%v still keeps answers: %+v", n.task, n.Kept().Stats())
+		if !w.leaves && !w.holds(func() bool { s := n.Cache().Stats(); return s.Waiting+s.Kept == 0 && s.Bytes == 0 }) {
+			w.Errorf("%v still keeps answers: %+v", n.task, n.Cache().Stats())
 		}
 	}
 	for step := range w.steps {
@@ -285,14 +285,14 @@ func (n *node) in(step int64) *rendezvous.BaseRemote {
 // endStep is what a worker does for CleanupGraph.
 func (n *node) endStep(step int64) {
 	n.Manager().Cleanup(step)
-	n.Kept().EndStep(step)
+	n.Cache().EndStep(step)
 }
 
 // waiting waits until so many receives wait at the node for their value.
 func (n *node) waiting(want int) {
 	n.w.Helper()
-	if !n.w.holds(func() bool { return n.Kept().Stats().Waiting == want }) {
-		n.w.Fatalf("after %v %d receives wait at %v, want %d", n.w.patience, n.Kept().Stats().Waiting, n.task, want)
+	if !n.w.holds(func() bool { return n.Cache().Stats().Waiting == want }) {
+		n.w.Fatalf("after %v %d receives wait at %v, want %d", n.w.patience, n.Cache().Stats().Waiting, n.task, want)
 	}
 }
 
@@ -300,7 +300,7 @@ func (n *node) waiting(want int) {
 func (n *node) keeps(want int) {
 	n.w.Helper()
 	var s transport.CacheStats
-	if !n.w.holds(func() bool { s = n.Kept().Stats(); return s.Kept == want }) {
+	if !n.w.holds(func() bool { s = n.Cache().Stats(); return s.Kept == want }) {
 		n.w.Fatalf("after %v %v keeps %d answers, want %d", n.w.patience, n.task, s.Kept, want)
 	}
 }

@@ -12,22 +12,22 @@ func TestAlarm(t *testing.T) {
 	if !a.set(after(time.Second)) || a.set(after(2*time.Second)) || !a.set(after(time.Millisecond)) {
 		t.Error("it is set, not to be set later, and to be set earlier")
 	}
-	if wait := a.rings(after(2*time.Millisecond), false); wait != 0 || !a.at.IsZero() {
+	if wait := a.fires(after(2*time.Millisecond), false); wait != 0 || !a.at.IsZero() {
 		t.Errorf("on time: %v, %+v", wait, a)
 	}
 	a.set(after(time.Second))
-	if wait := a.rings(after(time.Minute), true); wait != 0 {
+	if wait := a.fires(after(time.Minute), true); wait != 0 {
 		t.Errorf("late, and all was read: %v", wait)
 	}
 	a.set(after(time.Second))
-	if wait := a.rings(after(time.Minute), false); wait != lateBy/2 {
+	if wait := a.fires(after(time.Minute), false); wait != lateTimer/2 {
 		t.Errorf("late, and somebody else reads: %v", wait)
 	}
 	// Events of other receives do not put it off: what is overdue is before them all.
 	if a.set(after(time.Second)) {
 		t.Error("what is overdue has brought forward the second time")
 	}
-	if wait := a.rings(after(time.Hour), false); wait != 0 {
+	if wait := a.fires(after(time.Hour), false); wait != 0 {
 		t.Errorf("late for the second time: %v", wait)
 	}
 	if !a.set(after(2 * time.Hour)) {

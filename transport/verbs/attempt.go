@@ -1,6 +1,7 @@
 package verbstransport
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -22,18 +23,18 @@ type attempt struct {
 	t      *delivery.Transfer
 	id     attemptID
 
-	// All below are guarded by link.mu until waiter is done.
-	own     uint64         // its handle in link.attempts; 0 when it has ended
-	dest    uint64         // handle of its destination; 0 while it has none
-	noPlace error          // why there is no destination
-	meta    wire.Value     // of the value, when there is no error
-	buf     *tensor.Buffer // the content, where it was written
-	content []byte         // else: a copy of it
+	// The fields below are guarded by link.mu until waiter is done.
+	handle  uint64         // in link.attempts; 0 when the attempt has ended
+	dest    uint64         // handle of its destination in link.dests; 0 for none
+	noDest  error          // why there is no destination
+	meta    wire.Value     // meta-data of the value, if err is nil
+	buf     *tensor.Buffer // content that was written into registered memory; else nil
+	content []byte         // copy of content that came in a message
 	err     error
 }
 
-// begin begins an attempt over this channel. What it wants posted has been posted when it
-// returns.
+// begin begins an attempt over this channel. When it returns, the request is posted or
+// waits for a credit.
 func (l *link) begin(t *delivery.Transfer) *attempt {
 	a := &attempt{link: l, waiter: l.queue.NewWaiter(), t: t, id: attemptID{t.ID, t.Attempt}}
 	l.mu.Lock()
@@ -44,24 +45,24 @@ func (l *link) begin(t *delivery.Transfer) *attempt {
 		return a
 	}
 	now := t.Began
-	a.own = l.attempts.put(a)
+	a.handle = l.attempts.put(a)
 	req := channel.Receive{
-		ID: t.ID, Attempt: t.Attempt, Handle: a.own, Responder: t.Peer, Left: t.Left, Step: t.Step, Key: t.Key.String(), Acks: t.Acks,
+		ID: t.ID, Attempt: t.Attempt, Handle: a.handle, Responder: t.Peer, Left: t.Left, Step: t.Step, Key: t.Key.String(), Acks: t.Acks,
 	}
 	if v, ok := l.machine.CachedMeta(req.Key); ok {
-		if d, err := l.destination(a, v.Size, regmem.InAdvance, regmem.Stay); err == nil {
+		if d, err := l.destination(a, v.Size, regmem.InAdvance, regmem.NoGrow); err == nil {
 			req.Early, req.Value = &d, v
 		}
 	}
-	l.cancels(now, t.Cancels)
+	l.sendCancels(now, t.Cancels)
 	l.machine.Receive(now, req)
 	l.run(now)
 	return a
 }
 
-// cancels cancels ids at the peer before a request is posted, but for those of a batch that
-// is under way. Called with the lock held.
-func (l *link) cancels(now time.Time, ids []uint64) {
+// sendCancels cancels ids at the peer before a request is posted, except the ids of a batch
+// that the peer has not confirmed yet. Called with mu held.
+func (l *link) sendCancels(now time.Time, ids []uint64) {
 	ids = slices.DeleteFunc(slices.Clone(ids), func(id uint64) bool {
 		return slices.ContainsFunc(l.batches, func(b *batch) bool { return b.cancel && slices.Contains(b.ids, id) })
 	})
@@ -77,14 +78,14 @@ func (a *attempt) Wait(ctx context.Context) (rendezvous.Value, error) {
 	}
 	v, err := a.value()
 	if err != nil {
-		return v, a.link.peer.failed(err)
+		return v, a.link.peer.countFailed(err)
 	}
-	a.link.peer.arrived(a.t, v.Tensor.Size())
+	a.link.peer.countReceived(a.t, v.Tensor.Size())
 	return v, nil
 }
 
-// value is what the attempt has ended with. The waiting goroutine makes it: memory comes
-// from an allocator that others wrote.
+// value returns the outcome of an attempt that has ended. It runs on the waiting goroutine
+// since it calls the user's allocator.
 func (a *attempt) value() (rendezvous.Value, error) {
 	if a.err != nil {
 		return rendezvous.Value{}, a.err
@@ -105,124 +106,128 @@ func (a *attempt) value() (rendezvous.Value, error) {
 // Notify implements delivery.Attempt.
 func (a *attempt) Notify(ready func()) bool { return a.waiter.Watch(ready) }
 
-// Drop implements delivery.Attempt. The memory that the peer may write into stays the
-// channel's until the peer has confirmed that it does not.
+// Drop implements delivery.Attempt. Memory that the peer may write into is quarantined until
+// the peer has confirmed the cancel.
 func (a *attempt) Drop() {
 	l := a.link
 	l.mu.Lock()
-	if a.own == 0 {
+	if a.handle == 0 {
 		l.mu.Unlock()
-		return // it has ended already
+		return // the attempt has ended already
 	}
 	now := time.Now()
 	l.quarantine(now, a)
 	if l.state != linkGone {
 		l.machine.Cancel(now, a.id.id, a.id.attempt)
 	}
-	l.attempts.take(a.own)
-	a.own, a.err = 0, &delivery.ReceiverError{Err: errDropped()}
+	l.attempts.take(a.handle)
+	a.handle, a.err = 0, &delivery.ReceiverError{Err: errDropped()}
 	a.waiter.Done()
 	l.run(now)
 }
 
 func errDropped() error {
-	return status.New(status.Cancelled, "the receive is not wanted any more").Derived()
+	return status.New(status.Cancelled, "the receive was cancelled").Derived()
 }
 
-// quarantine marks the destination of an attempt, if it has one, as one that nobody wants
-// while the peer may still write. Called with the lock held.
+// quarantine marks the destination of an attempt, if it has one, as unused while the peer
+// may still write into it. Called with mu held.
 func (l *link) quarantine(now time.Time, a *attempt) {
 	if d, ok := l.dests.get(a.dest); ok {
 		d.Quarantine(now)
 	}
 }
 
-// failed counts an attempt that takes another route, where there is one.
-func (p *peer) failed(err error) error {
+// attempt finds an attempt that has not ended; nil for another. Handles are reused, so the id
+// is checked. Called with mu held.
+func (l *link) attempt(handle uint64, id attemptID) *attempt {
+	a, _ := l.attempts.get(handle)
+	if a == nil || a.id != id {
+		return nil
+	}
+	return a
+}
+
+// end ends an attempt of this side. Called with mu held.
+func (l *link) end(e *channel.Action, now time.Time) {
+	a := l.attempt(e.Handle, attemptID{e.ID, e.Attempt})
+	if a != nil {
+		l.attempts.take(e.Handle)
+		a.handle = 0
+	}
+	dest, written := l.takeDest(e.Dest)
+	if a != nil {
+		l.outcome(a, e, &dest, now)
+	}
+	if written {
+		l.release(&dest)
+	}
+	if a != nil { // from here on the receiver owns the memory alone
+		a.waiter.Done()
+	}
+}
+
+// outcome sets the result of an attempt that has ended.
+func (l *link) outcome(a *attempt, e *channel.Action, dest *destination, now time.Time) {
+	a.t.Ended = now
+	switch e.Outcome {
+	case channel.OutcomeEager:
+		e.Value.CopyTo(&a.meta)
+		a.content = slices.Clone(e.Content)
+	case channel.OutcomeWritten:
+		e.Value.CopyTo(&a.meta)
+		a.buf = dest.Buffer().Retain()
+	case channel.OutcomeFallback:
+		a.err = &delivery.FallbackError{Err: cmp.Or(a.noDest, e.Err)}
+		switch c := &l.peer.counters; {
+		case e.ByPeer:
+			c.peerNoMemory.Add(1)
+		case a.noDest != nil:
+			c.noMemory.Add(1)
+		default:
+			c.noFit.Add(1)
+		}
+	case channel.OutcomeLost:
+		a.err = lostBy(cmp.Or(l.err, e.Err)) // l.err may be more specific
+	default:
+		l.quarantine(now, a) // CANCEL may have been sent before the attempt was dropped
+		a.err = e.Err
+		switch {
+		case delivery.IsOtherProcess(e.Err):
+			a.err = &delivery.RestartedError{Err: e.Err}
+		case !e.ByPeer:
+			a.err = &delivery.ReceiverError{Err: e.Err}
+		}
+	}
+}
+
+// countFailed counts an attempt that is retried or takes the fallback. Without a fallback
+// (--fallback none) it turns a FallbackError into the error of the receive.
+func (p *peer) countFailed(err error) error {
 	switch e := err.(type) { //nolint:errorlint // an attempt's own errors, not wrapped
 	case *delivery.LostError:
 		p.counters.lost.Add(1)
 	case *delivery.FallbackError:
 		if p.transport.opts.Require {
-			return &delivery.ReceiverError{Err: status.Errorf(status.ResourceExhausted, "%w (--fallback none allows no other wire)", e.Err)}
+			return &delivery.ReceiverError{Err: status.Errorf(status.ResourceExhausted, "%w (--fallback none allows no other connection)", e.Err)}
 		}
 	}
 	return err
 }
 
-// failed is a delivery.Attempt that has failed before it began.
-type failed struct{ err error }
+// failedAttempt is a delivery.Attempt that failed before it began.
+type failedAttempt struct{ err error }
 
 // Wait implements delivery.Attempt.
-func (f failed) Wait(context.Context) (rendezvous.Value, error) { return rendezvous.Value{}, f.err }
+func (f failedAttempt) Wait(context.Context) (rendezvous.Value, error) {
+	return rendezvous.Value{}, f.err
+}
 
 // Notify implements delivery.Attempt.
-func (failed) Notify(ready func()) bool {
+func (failedAttempt) Notify(ready func()) bool {
 	ready()
 	return true
 }
 
 // Drop implements delivery.Attempt.
-func (failed) Drop() {}
-
-// batch is a batch of acknowledgements or cancels that the peer has not confirmed.
-type batch struct {
-	cancel bool // cancels, else acknowledgements
-	ids    []uint64
-	mark   channel.Mark
-	done   chan struct{}
-	err    error
-}
-
-func (b *batch) end(err error) {
-	b.err = err
-	close(b.done)
-}
-
-func (b *batch) reached(m channel.Marks) bool {
-	if b.cancel {
-		return m.Cancels >= b.mark
-	}
-	return m.Acks >= b.mark
-}
-
-// flush sends a batch, and waits until the peer has confirmed it.
-func (l *link) flush(ctx context.Context, ids []uint64, cancel bool) error {
-	b := &batch{cancel: cancel, ids: ids, done: make(chan struct{})}
-	l.mu.Lock()
-	if l.state != linkOpen {
-		err := l.lostErr()
-		l.mu.Unlock()
-		return err
-	}
-	now := time.Now()
-	if cancel {
-		b.mark = l.machine.SendCancels(now, ids)
-	} else {
-		b.mark = l.machine.Ack(now, ids)
-	}
-	if b.reached(l.confirmed) {
-		b.end(nil)
-	} else {
-		l.batches = append(l.batches, b)
-	}
-	l.run(now)
-	select {
-	case <-b.done:
-		return b.err
-	case <-ctx.Done():
-		return status.From(context.Cause(ctx))
-	}
-}
-
-// confirms ends the batches that the peer has confirmed. Called with the lock held.
-func (l *link) confirms(m channel.Marks) {
-	l.confirmed = m
-	l.batches = slices.DeleteFunc(l.batches, func(b *batch) bool {
-		if !b.reached(m) {
-			return false
-		}
-		b.end(nil)
-		return true
-	})
-}
+func (failedAttempt) Drop() {}

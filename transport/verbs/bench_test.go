@@ -71,7 +71,7 @@ func newBenchRig(t testing.TB, size int, o clusterOptions) *benchRig {
 	start := func(task cluster.Task, incarnation uint64) *suiteNode {
 		n, ok := c.Start(task, transporttest.NodeOptions{
 			Incarnation: incarnation, Allocator: tensor.NewPool(tensor.PoolOptions{}), PeerTimeout: 10 * time.Second,
-			Kept: transport.CacheOptions{KeptTotal: 1 << 30},
+			Cache: transport.CacheOptions{KeptTotal: 1 << 30},
 		}).(*suiteNode)
 		if !ok {
 			t.Fatal("another kind of node")
@@ -99,7 +99,7 @@ func newBenchRig(t testing.TB, size int, o clusterOptions) *benchRig {
 		t.Fatal(err)
 	}
 	t.Cleanup(x.Release)
-	return &benchRig{t: t, out: sender.Manager().Find(1), in: receiver.Manager().Find(1), key: key, x: x, kept: sender.Kept()}
+	return &benchRig{t: t, out: sender.Manager().Find(1), in: receiver.Manager().Find(1), key: key, x: x, kept: sender.Cache()}
 }
 
 // once is a Send and a Recv.

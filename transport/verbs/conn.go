@@ -16,17 +16,19 @@ type conn struct {
 	grpc delivery.Conn
 }
 
+var _ delivery.Conn = (*conn)(nil)
+
 // Hello implements delivery.Conn. While a channel is up the peer is known without gRPC.
 func (c *conn) Hello(ctx context.Context) (delivery.Peer, error) {
 	if known, ok := c.peer.known(); ok {
 		return known, nil
 	}
-	c.peer.want()
+	c.peer.keepConnected()
 	known, err := c.grpcHello(ctx)
 	if err != nil || !c.peer.transport.opts.Require {
 		return known, err
 	}
-	c.peer.hurry()
+	c.peer.connectNow()
 	again := time.NewTicker(c.peer.transport.opts.Backoff)
 	defer again.Stop()
 	for {
@@ -37,16 +39,17 @@ func (c *conn) Hello(ctx context.Context) (delivery.Peer, error) {
 		select {
 		case <-changed:
 		case <-again.C:
-			c.peer.hurry() // what was tried meanwhile may have failed, and the next try is far off
+			c.peer.connectNow() // an attempt may have failed meanwhile and have set a long back-off
 		case <-ctx.Done():
-			k := c.peer.link()
+			k := c.peer.status()
 			return delivery.Peer{}, status.Errorf(status.Unavailable,
-				"there is no verbs channel to %v (%v), and --fallback none wants nothing else", c.peer.task, k.Reason)
+				"there is no verbs channel to %v (%v), and --fallback none allows no other connection", c.peer.task, k.Reason)
 		}
 	}
 }
 
-// grpcHello sends Hello over gRPC, as long as no channel comes up, which answers as well.
+// grpcHello sends Hello over gRPC. It cancels the call when a channel comes up, which
+// identifies the peer as well.
 func (c *conn) grpcHello(ctx context.Context) (delivery.Peer, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -76,13 +79,13 @@ func (c *conn) grpcHello(ctx context.Context) (delivery.Peer, error) {
 // Begin implements delivery.Conn.
 func (c *conn) Begin(t *delivery.Transfer) delivery.Attempt {
 	p := c.peer
-	l, was, _ := p.current()
-	t.Left = was.with(t.Peer)
+	l, last, _ := p.current()
+	t.Left = last.with(t.Peer)
 	switch {
 	case l != nil && !t.Fallback && !t.Plain && l.requester.Incarnation == t.Peer:
 		return l.begin(t)
 	case p.transport.opts.Require:
-		return failed{&delivery.LostError{Err: status.Errorf(status.Unavailable, "the verbs channel to %v is down", p.task)}}
+		return failedAttempt{&delivery.LostError{Err: status.Errorf(status.Unavailable, "the verbs channel to %v is down", p.task)}}
 	case !t.Fallback:
 		p.counters.without.Add(1)
 	}
@@ -92,7 +95,7 @@ func (c *conn) Begin(t *delivery.Transfer) delivery.Attempt {
 // Ack implements delivery.Conn.
 func (c *conn) Ack(ctx context.Context, ids []uint64) error {
 	if l, _, _ := c.peer.current(); l != nil {
-		return l.flush(ctx, ids, false)
+		return l.sendBatch(ctx, ids, false)
 	}
 	return c.grpc.Ack(ctx, ids)
 }
@@ -100,7 +103,7 @@ func (c *conn) Ack(ctx context.Context, ids []uint64) error {
 // Cancel implements delivery.Conn.
 func (c *conn) Cancel(ctx context.Context, ids []uint64) error {
 	if l, _, _ := c.peer.current(); l != nil {
-		return l.flush(ctx, ids, true)
+		return l.sendBatch(ctx, ids, true)
 	}
 	return c.grpc.Cancel(ctx, ids)
 }

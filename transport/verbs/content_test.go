@@ -19,8 +19,8 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/verbstest"
 )
 
-// TestV02MetaOnFirstUseAndOnChange: of a tensor that goes by writes, META and
-// REREQUEST come when the receiver does not know what it is, and not else.
+// TestV02MetaOnFirstUseAndOnChange: META and REREQUEST are sent for a tensor that is
+// transferred by writes if the receiver does not know its meta-data, and otherwise not.
 func TestV02MetaOnFirstUseAndOnChange(t *testing.T) {
 	o, spies := watched(clusterOptions{})
 	s := newStage(t, o)
@@ -46,19 +46,19 @@ func TestV02MetaOnFirstUseAndOnChange(t *testing.T) {
 	}
 }
 
-// TestV03SteadyStateOfALargeTensor: exactly one request message and its writes. Beside
-// them only what says that something was taken, when nothing carries it; nothing is
-// registered, and what is allocated does not grow with the size.
+// TestV03SteadyStateOfALargeTensor: a large tensor takes exactly one REQUEST and its
+// writes. Other messages only acknowledge or return credits, when no message can carry
+// that. Nothing is registered, and allocations do not grow with the size.
 func TestV03SteadyStateOfALargeTensor(t *testing.T) {
 	const chunk, steps = 64 * kib, 60
 	perReceive := func(size int) uint64 {
 		o, spies := watched(tuned(clusterOptions{}, func(o *verbstransport.Options) {
 			o.Chunk, o.Outstanding = chunk, 4*mib
-			o.Memory.Arena, o.Memory.LateWrite = 32*mib, nil // which would look at every byte
+			o.Memory.Arena, o.Memory.LateWrite = 32*mib, nil // LateWrite would read every byte
 		}))
 		s := newStage(t, o)
 		from, to := s.pair()
-		third := s.start(2) // whoever waits for it would register memory for its messages
+		third := s.start(2) // a receive from it would register memory for its messages
 		third.meets(from)
 		third.meets(to)
 		k := from.key(to, "v")
@@ -94,11 +94,11 @@ func TestV03SteadyStateOfALargeTensor(t *testing.T) {
 				if a != steps || b != 0 {
 					t.Errorf("%d REQUESTs for %d receives, and %d the other way", a, steps, b)
 				}
-			case wire.KindAck: // where a receive did not follow within 5 ms, or 1 MiB was kept
-				if a > steps+1 || b != 0 { // that of the round before may be late
+			case wire.KindAck: // when no request followed within 5 ms, or the peer kept 1 MiB
+				if a > steps+1 || b != 0 { // one of the previous round may be late
 					t.Errorf("%d ACK for %d receives, and %d the other way", a, steps, b)
 				}
-			case wire.KindCredit: // half a window, or counts that ACK has asked for
+			case wire.KindCredit: // after half a window, or when ACK requests counts
 				if a > steps/(verbstransport.DefaultWindow/2)+1 || b > steps+steps/(verbstransport.DefaultWindow/2)+1 {
 					t.Errorf("%d and %d CREDITs for %d receives", a, b, steps)
 				}
@@ -129,13 +129,13 @@ func TestV03SteadyStateOfALargeTensor(t *testing.T) {
 	}
 }
 
-// TestFinishedComesSoon: the memory of a large tensor goes back long before that of a
-// small one, which waits 5 ms for a request to ride on.
+// TestFinishedComesSoon: the memory of a large tensor is released long before that of a
+// small one, whose ACK waits 5 ms for a request to carry it.
 func TestFinishedComesSoon(t *testing.T) {
 	s := newStage(t, clusterOptions{require: true})
 	from, to := s.pair()
-	// A machine may always be slower: the least of many counts. What is kept is so from
-	// before the receive ends to after it.
+	// The machine may be slow, so the minimum of many runs counts. A response is kept
+	// from before the receive ends until after it.
 	least := func(size int) (atMost, atLeast time.Duration) {
 		atMost, atLeast = time.Hour, time.Hour
 		for i := range 20 {
@@ -159,8 +159,8 @@ func TestFinishedComesSoon(t *testing.T) {
 	}
 }
 
-// TestV04V05NoContentTakesNoMemory: dead and empty values come in a message, in their
-// place among the others of the key, and nobody asks for memory.
+// TestV04V05NoContentTakesNoMemory: dead and empty values come in a message, in the order
+// of their key, and take no memory.
 func TestV04V05NoContentTakesNoMemory(t *testing.T) {
 	o, spies := watched(clusterOptions{})
 	s := newStage(t, o)
@@ -196,8 +196,8 @@ func TestV04V05NoContentTakesNoMemory(t *testing.T) {
 	to.recv(1, k).isBlob(2, 100*kib)
 }
 
-// TestV09LongKeys: what TensorFlow's 512 bytes could not hold goes through; what no
-// message holds goes over gRPC, or ends with a status where that is not allowed.
+// TestV09LongKeys: keys longer than TensorFlow's limit of 512 bytes work. A key that is
+// longer than a message takes gRPC, or ends with a status if gRPC is not allowed.
 func TestV09LongKeys(t *testing.T) {
 	for _, require := range []bool{false, true} {
 		t.Run(fmt.Sprint("require=", require), func(t *testing.T) {
@@ -206,7 +206,7 @@ func TestV09LongKeys(t *testing.T) {
 			long := from.key(to, strings.Repeat("n", 3000))
 			from.sendsBlob(1, long, 1, 100*kib)
 			to.recv(1, long).isBlob(1, 100*kib)
-			if k := to.link(from); k.Stats.Received != 1 || k.Stats.Elsewhere() != 0 {
+			if k := to.link(from); k.Stats.Received != 1 || k.Stats.Fallbacks() != 0 {
 				t.Errorf("a key of 3000 bytes: %+v, want it over verbs", k.Stats)
 			}
 			longer := from.key(to, strings.Repeat("n", 100_000))
@@ -217,15 +217,15 @@ func TestV09LongKeys(t *testing.T) {
 			} else {
 				r.isBlob(2, 100*kib)
 			}
-			if k := to.link(from); k.Stats.Received != 1 || k.Stats.Elsewhere() != 1 || !k.Verbs || k.Stats.Breaks != 0 {
+			if k := to.link(from); k.Stats.Received != 1 || k.Stats.Fallbacks() != 1 || !k.Verbs || k.Stats.Breaks != 0 {
 				t.Errorf("a key of 100 kB: %+v, want it elsewhere, and the channel still there", k)
 			}
 		})
 	}
 }
 
-// TestV10OtherIncarnation: the key is of an earlier life of the device. The sender
-// says so over verbs, and the channel lives.
+// TestV10OtherIncarnation: the key has an earlier incarnation of the device. The sender
+// reports that over verbs, and the channel stays up.
 func TestV10OtherIncarnation(t *testing.T) {
 	s := newStage(t, clusterOptions{require: true})
 	from, to := s.pair()
@@ -249,8 +249,9 @@ func TestV10OtherIncarnation(t *testing.T) {
 	}
 }
 
-// TestV11StepAbortedAtTheSender: its status is the receiver's, whether the receive
-// waits, comes later or is being written; the sender lives and the channel, too.
+// TestV11StepAbortedAtTheSender: the receiver gets the status of the aborted step,
+// whether the receive waits, comes later or is being written. The sender and the channel
+// go on.
 func TestV11StepAbortedAtTheSender(t *testing.T) {
 	s := newStage(t, clusterOptions{require: true, path: patient})
 	from, to := s.pair()
@@ -283,8 +284,8 @@ func TestV11StepAbortedAtTheSender(t *testing.T) {
 	}
 }
 
-// TestV21LargerThan4GiB: lengths and offsets beyond 32 bits, from the tensor through
-// registered memory and the wire to the tensor. Only the pages with marks are there.
+// TestV21LargerThan4GiB: lengths and offsets beyond 32 bits, from the sender's tensor to
+// the receiver's. Only the pages with marks are allocated.
 func TestV21LargerThan4GiB(t *testing.T) {
 	const size = 4*gib + 4096 + 5
 	s := newStage(t, tuned(clusterOptions{
@@ -303,7 +304,7 @@ func TestV21LargerThan4GiB(t *testing.T) {
 		x.Bytes()[at] = byte(i + 1)
 	}
 	k := from.key(to, "v")
-	for step := range int64(2) { // told by META, then known
+	for step := range int64(2) { // meta-data by META, then from the cache
 		from.send(step+1, k, x.Retain())
 		y := to.recv(step+1, k).value()
 		if y.Size() != size {
@@ -317,7 +318,7 @@ func TestV21LargerThan4GiB(t *testing.T) {
 			page := y.Bytes()[at&^4095 : min(at&^4095+4096, size)]
 			marked += len(page) - bytes.Count(page, []byte{0})
 		}
-		if want := len(marks) + 2; marked != want { // the page of two marks was counted twice
+		if want := len(marks) + 2; marked != want { // one page has two marks and was counted twice
 			t.Errorf("step %d: %d bytes are set in the pages of the marks, want %d", step+1, marked, want)
 		}
 		y.Release()
@@ -332,9 +333,9 @@ func TestV21LargerThan4GiB(t *testing.T) {
 	}
 }
 
-// TestV25InPlaceUpdateDuringASend: who updates a variable in place must hold the only
-// reference. While the transfer is under way it does not, so it updates a copy, and
-// the receiver gets the value of the time of Send, whole.
+// TestV25InPlaceUpdateDuringASend: a kernel that updates a variable in place must hold
+// the only reference. During the transfer it does not, so it updates a copy, and the
+// receiver gets the complete value as of Send.
 func TestV25InPlaceUpdateDuringASend(t *testing.T) {
 	for _, where := range []string{"registered", "heap"} {
 		t.Run(where, func(t *testing.T) {
@@ -355,7 +356,7 @@ func TestV25InPlaceUpdateDuringASend(t *testing.T) {
 					t.Fatal("the variable may be written to while it is sent")
 				}
 				next := variable
-				if !variable.Buffer().Unique() { // as a kernel does that updates in place where it may
+				if !variable.Buffer().Unique() { // as a kernel that updates in place if it may
 					var err error
 					if next, err = variable.Clone(alloc); err != nil {
 						t.Fatal(err)
@@ -376,8 +377,8 @@ func TestV25InPlaceUpdateDuringASend(t *testing.T) {
 	}
 }
 
-// TestV26TwoStepsWithTwoShapesForOneKey: each step gets its own, though the receiver
-// expects by the key what came last.
+// TestV26TwoStepsWithTwoShapesForOneKey: each step gets its own value, although the
+// receiver expects the shape that came last for the key.
 func TestV26TwoStepsWithTwoShapesForOneKey(t *testing.T) {
 	o, spies := watched(clusterOptions{require: true})
 	s := newStage(t, o)
@@ -387,7 +388,7 @@ func TestV26TwoStepsWithTwoShapesForOneKey(t *testing.T) {
 	const rounds = 30
 	for round := range rounds {
 		var receives []*receiving
-		for i := range shapes { // all ask before any value is there
+		for i := range shapes { // all are requested before any value is sent
 			receives = append(receives, to.recv(int64(round*len(shapes)+i+1), k))
 		}
 		var sends sync.WaitGroup
@@ -416,8 +417,8 @@ func TestV26TwoStepsWithTwoShapesForOneKey(t *testing.T) {
 	}
 }
 
-// TestShapeThatChangesEveryStep costs a META each step, leaves nothing behind, and
-// each step gets its own.
+// TestShapeThatChangesEveryStep: a new shape costs one META in each step, leaves nothing
+// behind, and each step gets its own value.
 func TestShapeThatChangesEveryStep(t *testing.T) {
 	o, spies := watched(clusterOptions{require: true})
 	s := newStage(t, o)
@@ -435,9 +436,9 @@ func TestShapeThatChangesEveryStep(t *testing.T) {
 	s.until("no destination is left", func() bool { return to.transport.Memory().Receiving.InUse == 0 })
 }
 
-// TestStringsThatChangeAndFail: the memory in which serialised strings arrive and
-// leave is given back when their size changes, when they are cancelled in the midst
-// and when their step fails.
+// TestStringsThatChangeAndFail: the memory of serialised strings is released at both ends
+// when their size changes, when they are cancelled during the transfer, and when their
+// step fails.
 func TestStringsThatChangeAndFail(t *testing.T) {
 	s := newStage(t, clusterOptions{require: true, path: patient})
 	from, to := s.pair()
@@ -476,7 +477,8 @@ func TestStringsThatChangeAndFail(t *testing.T) {
 	}
 }
 
-// TestWaitingRequestsAreBounded: one peer's receives that wait, on a channel.
+// TestWaitingRequestsAreBounded: the number of receives of one peer that wait on a
+// channel is bounded.
 func TestWaitingRequestsAreBounded(t *testing.T) {
 	const most = 20
 	s := newStage(t, tuned(clusterOptions{require: true}, func(o *verbstransport.Options) { o.MaxWaiting = most }))

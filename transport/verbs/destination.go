@@ -10,53 +10,53 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// The memory that the contents of receives are written into.
+// The registered memory that the peer writes the contents of receives into.
 
-// destination is memory that a receive has been given, and which one: nil when that
-// had ended before.
+// destination is memory of the receiving pool, reserved for one attempt.
 type destination struct {
 	regmem.Destination
-	of     *attempt
-	leases [wire.MaxRails]verbs.Window // by rail; nil where the arena's key was told
+	of     *attempt                    // nil when the attempt had ended already
+	leases [wire.MaxRails]verbs.Window // by rail; nil where the peer has the rkey of the arena
 }
 
-// placing is a receive that wants a destination.
-type placing struct {
+// destRequest is an attempt that needs a destination of size bytes.
+type destRequest struct {
 	attemptID
 	handle uint64
 	size   uint64
 }
 
-// place finds the destination of a receive. Called with the lock held.
-func (l *link) place(p placing, grow regmem.Grow) {
+// assignDest gives an attempt a destination, or reports to the machine that there is none.
+// Called with mu held.
+func (l *link) assignDest(p destRequest, grow regmem.Grow) {
 	d, err := l.destination(l.attempt(p.handle, p.attemptID), p.size, regmem.OnDemand, grow)
 	switch {
 	case errors.Is(err, regmem.ErrMustGrow):
-		l.aside(func() { l.placeGrown(p) })
+		l.async(func() { l.growDest(p) })
 	case err != nil:
-		l.noPlace(p, err)
+		l.refuseDest(p, err)
 	default:
-		l.placed(p, d)
+		l.setDest(p, d)
 	}
 }
 
-// noPlace ends a receive that has no destination, and keeps why: the machine knows
-// nothing of pools and limits.
-func (l *link) noPlace(p placing, err error) {
+// refuseDest reports to the machine that there is no destination. The attempt keeps the
+// reason, since the machine knows nothing of pools and limits. Called with mu held.
+func (l *link) refuseDest(p destRequest, err error) {
 	if a := l.attempt(p.handle, p.attemptID); a != nil {
-		a.noPlace = err
+		a.noDest = err
 	}
 	l.machine.NoPlace(time.Now(), p.id, p.attempt)
 }
 
-// placed gives a receive its destination, which the machine gives back when the
-// receive has ended meanwhile.
-func (l *link) placed(p placing, d channel.Dest) {
+// setDest passes a destination to the machine, which releases it if the attempt has ended.
+// Called with mu held.
+func (l *link) setDest(p destRequest, d channel.Dest) {
 	l.machine.Place(time.Now(), p.id, p.attempt, d)
 }
 
-// placeGrown is place where it may take time.
-func (l *link) placeGrown(p placing) {
+// growDest is assignDest on a goroutine that may register memory. Called without mu.
+func (l *link) growDest(p destRequest) {
 	dest, err := l.account.Destination(int(p.size), regmem.OnDemand, regmem.MayGrow) //nolint:gosec // checked when it was parsed
 	l.mu.Lock()
 	if l.state == linkGone {
@@ -67,27 +67,28 @@ func (l *link) placeGrown(p placing) {
 		return
 	}
 	if err != nil {
-		l.noPlace(p, err)
-	} else if d, err := l.told(l.attempt(p.handle, p.attemptID), dest, p.size); err == nil {
-		l.placed(p, d)
+		l.refuseDest(p, err)
+	} else if d, err := l.offerDest(l.attempt(p.handle, p.attemptID), dest, p.size); err == nil {
+		l.setDest(p, d)
 	}
 	l.run(time.Now())
 }
 
-// destination takes memory of the receiving pool for a receive; nil when that has
-// ended meanwhile.
+// destination reserves memory of the receiving pool for an attempt, which is nil when it has
+// ended. Called with mu held.
 func (l *link) destination(a *attempt, size uint64, early regmem.Early, grow regmem.Grow) (channel.Dest, error) {
 	dest, err := l.account.Destination(int(size), early, grow) //nolint:gosec // checked when it was parsed
 	if err != nil {
 		return channel.Dest{}, err
 	}
-	return l.told(a, dest, size)
+	return l.offerDest(a, dest, size)
 }
 
-// told is a destination of size bytes as the machine and the peer are told of it: with
-// a key for each rail that carries so much. The error, which ends the channel, is that
-// of a queue pair that is broken: it takes no window.
-func (l *link) told(a *attempt, dest regmem.Destination, size uint64) (channel.Dest, error) {
+// offerDest returns a destination of size bytes as it is sent to the peer, with the address
+// and an rkey for each rail that carries a share of the content. It takes over dest. It fails
+// when a queue pair in ERR refuses the memory window, and then leaves the channel. Called
+// with mu held.
+func (l *link) offerDest(a *attempt, dest regmem.Destination, size uint64) (channel.Dest, error) {
 	p := dest.Piece()
 	var d channel.Dest
 	to := destination{Destination: dest, of: a}
@@ -103,7 +104,7 @@ func (l *link) told(a *attempt, dest regmem.Destination, size uint64) (channel.D
 		w, err := dest.Lease(l.rails[i].qp)
 		if err != nil {
 			l.release(&to)
-			l.fails(time.Now(), witnessFlushed, err) // the completions know why
+			l.fail(time.Now(), rankFlushed, err) // a completion has the cause
 			return channel.Dest{}, err
 		}
 		to.leases[i], at.RKey = w, w.RKey()
@@ -115,38 +116,39 @@ func (l *link) told(a *attempt, dest regmem.Destination, size uint64) (channel.D
 	return d, nil
 }
 
-// firstRail is the rail on which a content of some shares begins: those that do not
-// take all rails take them in turn. Called with the lock held.
+// firstRail returns the rail of the first share of a content. Contents with fewer shares
+// than rails use the rails in turn. Called with mu held.
 func (l *link) firstRail(shares int) uint8 {
 	if shares == len(l.rails) {
 		return 0
 	}
-	first := l.turn
-	l.turn = uint8(l.machine.RailOf(first, shares)) //nolint:gosec // at most wire.MaxRails
+	first := l.nextRail
+	l.nextRail = uint8(l.machine.RailOf(first, shares)) //nolint:gosec // at most wire.MaxRails
 	return first
 }
 
-// release ends the keys of a destination, and then the channel's hold on its memory.
+// release revokes the rkeys of a destination, and then releases its memory.
 func (l *link) release(d *destination) {
 	for _, w := range d.leases {
 		if w != nil {
-			l.peer.transport.closedObject("memory window", w.Close())
+			l.peer.transport.logClose("memory window", w.Close())
 		}
 	}
 	d.Release()
 }
 
-// free gives back a destination that nothing is written into any more.
+// free releases a destination that the peer does not write into any more. Called with mu
+// held.
 func (l *link) free(handle uint64) {
 	if dest, ok := l.takeDest(handle); ok {
 		l.release(&dest)
 	}
 }
 
-// takeDest takes a destination out of the table.
+// takeDest removes a destination from the table. Called with mu held.
 func (l *link) takeDest(handle uint64) (destination, bool) {
 	d, ok := l.dests.take(handle)
-	if ok && d.of != nil && d.of.dest == handle { // else it has another one by now
+	if ok && d.of != nil && d.of.dest == handle { // else the attempt has another one by now
 		d.of.dest = 0
 	}
 	return d, ok

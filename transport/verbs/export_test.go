@@ -1,4 +1,4 @@
 package verbstransport
 
-// SetMaxPeers sets how many records of peers there may be.
+// SetMaxPeers sets the limit of records of peers without an address.
 func (t *RdmaRemoteRendezvous) SetMaxPeers(n int) { t.clients.total = n }

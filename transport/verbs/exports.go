@@ -6,9 +6,9 @@ import (
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/regmem"
 )
 
-// This file names the types of internal packages that are part of this package's API.
+// Types of internal packages that are part of the API of this package.
 
-// Offer is one end of a channel, as the two processes exchange it. An Exchanger carries it.
+// Offer describes one end of a channel. The two processes exchange offers (Exchanger).
 type Offer = handshake.Offer
 
 // Rail is one queue pair of an Offer.

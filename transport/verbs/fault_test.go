@@ -16,7 +16,7 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/verbstest"
 )
 
-// quick lets a channel come back soon after a break.
+// quick shortens the back-off, so that a channel is made again soon after a break.
 func quick(o clusterOptions, also ...func(*verbstransport.Options)) clusterOptions {
 	return tuned(o, func(o *verbstransport.Options) {
 		o.Backoff = 20 * time.Millisecond
@@ -26,8 +26,8 @@ func quick(o clusterOptions, also ...func(*verbstransport.Options)) clusterOptio
 	})
 }
 
-// cut breaks the channel between two processes, by wires that carry nothing for a
-// while. gRPC goes on.
+// cut breaks the channel between two processes by dropping all RDMA packets for a while.
+// gRPC is not affected.
 func (s *stage) cut(a, b *actor) {
 	s.Helper()
 	before := b.link(a).Stats.Breaks
@@ -35,14 +35,14 @@ func (s *stage) cut(a, b *actor) {
 	s.until("the receiver has left the channel", func() bool { return b.link(a).Stats.Breaks > before && !b.link(a).Verbs })
 }
 
-// TestBrokenChannelWhoseAnswerComesOverGRPC: a content is half written when RDMA
-// alone breaks. The value comes over gRPC, whole and once; what the peer has still in
-// its queue lands nowhere, though the memory is in use again at once.
+// TestBrokenChannelWhoseAnswerComesOverGRPC: RDMA breaks when a content is half written.
+// The value comes over gRPC, complete and once. Writes that the peer still has queued
+// land nowhere, although the memory is reused at once.
 func TestBrokenChannelWhoseAnswerComesOverGRPC(t *testing.T) {
 	s := newStage(t, quick(clusterOptions{}))
 	from, to := s.pair()
-	// Each receive has a key of its own: those of one key that are under way together, over
-	// two wires, may take its values in any order.
+	// Each receive has its own key: receives of one key that are under way over two
+	// connections may take its values in any order.
 	k, other, third := from.key(to, "v"), from.key(to, "other"), from.key(to, "third")
 	const rounds = 3
 	for round := range rounds {
@@ -54,8 +54,8 @@ func TestBrokenChannelWhoseAnswerComesOverGRPC(t *testing.T) {
 		s.happens("the transfer is under way", stuck)
 		s.cut(from, to)
 		r.isBlob(1, mib)
-		// The next ones take the memory that the first one had, while packets of
-		// the first are still on the wire.
+		// The next receives reuse the memory of the first one while its packets are still
+		// under way.
 		from.sendsBlob(step, other, 2, mib)
 		next := to.recv(step, other)
 		s.wires(from, to).Release().Restore()
@@ -70,8 +70,8 @@ func TestBrokenChannelWhoseAnswerComesOverGRPC(t *testing.T) {
 	}
 }
 
-// TestVerbsCutWhileGRPCLives, and then the other way round: each carries on where the
-// other fails.
+// TestVerbsCutWhileGRPCLives, and the other way round: each connection takes over when
+// the other fails.
 func TestVerbsCutWhileGRPCLives(t *testing.T) {
 	s := newStage(t, quick(clusterOptions{}))
 	from, to := s.pair()
@@ -94,8 +94,8 @@ func TestVerbsCutWhileGRPCLives(t *testing.T) {
 	}
 }
 
-// TestGRPCCutWhileVerbsLives: no connection is needed to receive, to cancel and to
-// finish while the channel is up.
+// TestGRPCCutWhileVerbsLives: while the channel is up, receive, cancel and acknowledge
+// need no gRPC connection.
 func TestGRPCCutWhileVerbsLives(t *testing.T) {
 	s := newStage(t, clusterOptions{path: patient})
 	from, to := s.pair()
@@ -129,9 +129,10 @@ func TestGRPCCutWhileVerbsLives(t *testing.T) {
 	to.proxy.SetTarget(targets[1])
 }
 
-// TestV12CancelWhileWritesLand: a large receive is cancelled while writes are landing,
-// and others want memory of the same size at once. The pool has no room but that, so
-// they go another way until the sender's word has come; nobody's bytes are touched.
+// TestV12CancelWhileWritesLand: a large receive is cancelled while its writes land, and
+// other receives need memory of the same size at once. The pool has no more, so they take
+// the fallback until the sender has confirmed the cancel. No other receive's bytes are
+// overwritten.
 func TestV12CancelWhileWritesLand(t *testing.T) {
 	const size = 4 * mib
 	s := newStage(t, tuned(clusterOptions{path: patient}, func(o *verbstransport.Options) { o.Memory.Arena, o.Memory.RecvLimit = size, 4*size }))
@@ -139,7 +140,7 @@ func TestV12CancelWhileWritesLand(t *testing.T) {
 	third := s.start(2)
 	third.meets(to)
 	k := from.key(to, "v")
-	for i := range 3 { // stay in the pool
+	for i := range 3 { // these stay in the pool
 		from.sendsBlob(100, k, 100, size)
 		x := to.recv(100, k).value()
 		defer x.Release()
@@ -167,23 +168,24 @@ func TestV12CancelWhileWritesLand(t *testing.T) {
 		}
 		s.wires(from, to).Release()
 		s.until("the memory is given back", func() bool { return to.transport.Memory().Quarantined == 0 })
-		// And now it is used again, by the value that was cancelled.
+		// The memory is used again, by the value that was cancelled.
 		to.recv(step, k).isBlob(seed+1, size)
 		if !isNoise(x.Bytes(), seed+2) {
 			t.Errorf("round %d: the tensor that came meanwhile was written to", round)
 		}
 		x.Release()
 	}
-	if l := to.link(third); l.Stats.Elsewhere() == 0 {
+	if l := to.link(third); l.Stats.Fallbacks() == 0 {
 		t.Errorf("%+v: the pool was never empty", l)
 	}
-	if l := to.link(from); l.Stats.Breaks != 0 || l.Stats.Elsewhere() != 0 {
+	if l := to.link(from); l.Stats.Breaks != 0 || l.Stats.Fallbacks() != 0 {
 		t.Errorf("%+v: a cancel has broken the channel, or memory was not given back", l)
 	}
 }
 
-// TestCancelOfMoreThanMayBeInQuarantine closes the channel: its memory is another
-// receive's at once, while writes for the first one are still on the wire.
+// TestCancelOfMoreThanMayBeInQuarantine: a cancel above the limit of quarantined memory
+// closes the channel. Another receive reuses the memory at once, while writes of the
+// first one are still under way.
 func TestCancelOfMoreThanMayBeInQuarantine(t *testing.T) {
 	const size = 4 * mib
 	s := newStage(t, quick(clusterOptions{}, func(o *verbstransport.Options) { o.Memory.Arena, o.Memory.RecvLimit = size, size }))
@@ -206,20 +208,20 @@ func TestCancelOfMoreThanMayBeInQuarantine(t *testing.T) {
 		third.sendsBlob(step, now, seed+2, size)
 		x := to.recv(step, now).value()
 		s.wires(from, to).Release()
-		to.recv(step, k).isBlob(seed+1, size) // over gRPC, or verbs again
+		to.recv(step, k).isBlob(seed+1, size) // over gRPC or over verbs
 		if !isNoise(x.Bytes(), seed+2) {
 			t.Errorf("round %d: the tensor that came meanwhile was written to", round)
 		}
 		x.Release()
 	}
-	if l := to.link(third); l.Stats.Received != 3 || l.Stats.Elsewhere() != 0 {
+	if l := to.link(third); l.Stats.Received != 3 || l.Stats.Fallbacks() != 0 {
 		t.Errorf("%+v: the memory was not given back at once", l)
 	}
 }
 
-// TestPoolIsEmpty: no transfer waits for registered memory. It goes over gRPC, or ends
-// with ResourceExhausted where that is not allowed; on the receiver's side and on the
-// sender's.
+// TestPoolIsEmpty: no transfer waits for registered memory. Without memory, at the
+// receiver or at the sender, it takes gRPC, or ends with ResourceExhausted if gRPC is not
+// allowed.
 func TestPoolIsEmpty(t *testing.T) {
 	for _, side := range []string{"receiving", "sending"} {
 		for _, require := range []bool{false, true} {
@@ -234,9 +236,9 @@ func TestPoolIsEmpty(t *testing.T) {
 				}))
 				from, to := s.pair()
 				k := from.key(to, "v")
-				send := func(seed uint64, size int) { from.send(1, k, s.blob(s.source, seed, size)) } // to be copied
+				send := func(seed uint64, size int) { from.send(1, k, s.blob(s.source, seed, size)) } // has to be copied
 				send(1, 2*mib)
-				first := to.recv(1, k).value() // holds all of the receiving pool
+				first := to.recv(1, k).value() // occupies the whole receiving pool
 				var holds = []interface{ Release() }{first}
 				if side == "sending" {
 					s.until("the copy is given back", func() bool { return from.transport.Memory().Sending.InUse == 0 })
@@ -255,11 +257,11 @@ func TestPoolIsEmpty(t *testing.T) {
 				for _, h := range holds {
 					h.Release()
 				}
-				if l := to.link(from); l.Stats.Elsewhere() != 1 || l.Stats.Received != 1 || l.Stats.Breaks != 0 {
+				if l := to.link(from); l.Stats.Fallbacks() != 1 || l.Stats.Received != 1 || l.Stats.Breaks != 0 {
 					t.Errorf("%+v: want one elsewhere and no break", l.Stats)
 				}
 				if require {
-					return // the value went with its receive
+					return // the value was consumed by its receive
 				}
 				send(3, mib)
 				to.recv(1, k).isBlob(3, mib)
@@ -271,8 +273,8 @@ func TestPoolIsEmpty(t *testing.T) {
 	}
 }
 
-// TestV19MemlockTooSmall: a device that registers no more, at the start and on the
-// way. The error has the number to raise, and what can go another way does.
+// TestV19MemlockTooSmall: the device cannot register more memory, at start and later. The
+// error names the limit to raise, and transfers that may take the fallback do.
 func TestV19MemlockTooSmall(t *testing.T) {
 	tooSmall := verbs.Errorf("register memory", "mem0", verbs.ErrMemlock, "RLIMIT_MEMLOCK is 65536")
 	t.Run("at the start", func(t *testing.T) {
@@ -321,7 +323,7 @@ func TestV19MemlockTooSmall(t *testing.T) {
 				small := from.key(to, "small")
 				from.send(1, small, s.blob(s.source, 2, mib))
 				to.recv(1, small).isBlob(2, mib)
-				if l := to.link(from); l.Stats.Elsewhere() != 1 || l.Stats.Received != 1 || l.Stats.Breaks != 0 {
+				if l := to.link(from); l.Stats.Fallbacks() != 1 || l.Stats.Received != 1 || l.Stats.Breaks != 0 {
 					t.Errorf("%+v: want the large one elsewhere, the small one over verbs", l.Stats)
 				}
 				spy.mu.Lock()
@@ -334,9 +336,9 @@ func TestV19MemlockTooSmall(t *testing.T) {
 	}
 }
 
-// TestFatalDeviceEvent: the device goes away in the midst of a transfer. Within ten
-// seconds nothing of it is open, since whoever removes it waits for that; what was
-// under way comes over gRPC, and so does what follows. Others keep their channels.
+// TestFatalDeviceEvent: the device is lost during a transfer. Within ten seconds none of
+// its objects is open, since its removal waits for that. The transfer and later ones take
+// gRPC. Other processes keep their channels.
 func TestFatalDeviceEvent(t *testing.T) {
 	for _, side := range []string{"receiver", "sender"} {
 		t.Run(side, func(t *testing.T) {
@@ -387,8 +389,7 @@ func TestFatalDeviceEvent(t *testing.T) {
 	}
 }
 
-// TestFatalDeviceEventWithoutFallback: a receive that may use nothing else ends, with
-// the reason.
+// TestFatalDeviceEventWithoutFallback: a receive without fallback ends with the reason.
 func TestFatalDeviceEventWithoutFallback(t *testing.T) {
 	s := newStage(t, clusterOptions{require: true})
 	from := s.start(0)
@@ -401,8 +402,8 @@ func TestFatalDeviceEventWithoutFallback(t *testing.T) {
 	s.until("nothing of the device is open", func() bool { return to.device.Counts() == verbs.Counts{} })
 }
 
-// TestPortDownInMidTransfer, and up again: what was under way comes whole, over one
-// wire or the other, and verbs is back.
+// TestPortDownInMidTransfer: the port goes down during a transfer and up again. The value
+// arrives complete, over verbs or gRPC, and verbs is used again.
 func TestPortDownInMidTransfer(t *testing.T) {
 	for _, require := range []bool{false, true} {
 		t.Run(fmt.Sprint("require=", require), func(t *testing.T) {
@@ -439,8 +440,7 @@ func TestPortDownInMidTransfer(t *testing.T) {
 	}
 }
 
-// TestLossAndDelay: a wire that loses one packet in fifty and is slow costs time, and
-// nothing else.
+// TestLossAndDelay: a slow connection that loses one packet in fifty only costs time.
 func TestLossAndDelay(t *testing.T) {
 	o := clusterOptions{
 		require: true, fabric: verbstest.Options{Seed: 1, Loss: 0.02, Latency: 200 * time.Microsecond},
@@ -463,8 +463,8 @@ func TestLossAndDelay(t *testing.T) {
 	}
 }
 
-// TestV17SlowPeer: a receive is issued, and cancelled, before the peer is there at
-// all; it comes when the peer does.
+// TestV17SlowPeer: receives are begun, and cancelled, before the peer has started. They
+// end when it has.
 func TestV17SlowPeer(t *testing.T) {
 	for _, require := range []bool{false, true} {
 		t.Run(fmt.Sprint("require=", require), func(t *testing.T) {

@@ -7,46 +7,46 @@ import (
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
 )
 
-// errForgotten says that a record of a peer is not the one of its task any more.
+// errForgotten means that the record of a peer was dropped; its task may have a new one.
 var errForgotten = errors.New("the peer has been forgotten")
 
-// forget drops the records of peers that nobody can call and that have no channel,
-// nor one in the making: processes that only pull have names of their own, and come
-// and go for as long as a server lives. What went to and from them stays counted.
-// Called with the lock held.
+// forget drops the records of peers that have no address, no channel and no handshake under
+// way. Each client process has its own name, and clients come and go for as long as a server
+// runs. Their counts are kept in t.forgotten. Called with t.mu held.
 func (t *RdmaRemoteRendezvous) forget() {
 	for task, p := range t.peers {
 		if t.opts.Callable(task) || !p.retire() {
 			continue
 		}
 		delete(t.peers, task)
-		t.clients.give(p.source)
+		t.clients.release(p.source)
 		if t.forgotten == nil {
 			t.forgotten = &Link{Task: cluster.Task{Job: cluster.ClientJob}}
 		}
-		k := p.full() // nothing changes it any more
+		k := p.statusWithCounts() // it does not change any more
 		t.forgotten.Stats.add(k.Stats)
 		t.forgotten.Poll.Add(k.Poll)
 	}
 }
 
-// hasRoomFor refuses the record of one more peer without an address, which has called
-// from a source. Called with the lock held.
-func (t *RdmaRemoteRendezvous) hasRoomFor(source string) error {
+// checkClients returns an error if there is no space for the record of another peer without
+// an address, which has called from source. Called with t.mu held.
+func (t *RdmaRemoteRendezvous) checkClients(source string) error {
 	const what = "peers that are in no cluster"
-	if t.clients.hasRoom(source, what) == nil {
+	if t.clients.check(source, what) == nil {
 		return nil
 	}
 	t.forget()
-	return t.clients.hasRoom(source, what)
+	return t.clients.check(source, what)
 }
 
-// retire ends a record that is of no use; false for one that is.
+// retire ends a record that has no channel and no handshake under way. It returns false for
+// any other record.
 func (p *peer) retire() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	state, _ := p.machine.State()
-	if state != handshake.Down || p.acting || len(p.acts)+len(p.links)+len(p.requests) > 0 {
+	if state != handshake.Down || p.running || len(p.actions)+len(p.links)+len(p.requests) > 0 {
 		return false
 	}
 	if p.timer != nil {

@@ -14,12 +14,12 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/verbstest"
 )
 
-// gates disturb a cluster over devices whose wires nobody can reach. What a task
-// posts to send goes through its gate, which counts it, keeps it back, or breaks
-// the queue pairs. All else is the devices' own affair: what has passed a gate
-// arrives, is acknowledged and completes whatever the gate does then.
+// gates disturb a cluster whose devices have connections that a test cannot reach. The
+// posts of a task go through its gate, which counts them, holds them back, or breaks the
+// queue pairs. A gate does not affect what has passed it: that arrives, is acknowledged
+// and completes.
 //
-// One lock is held from the decision to the post, so nothing is posted out of order.
+// mu is held from the decision to the post, so nothing is posted out of order.
 type gates struct {
 	t     testing.TB
 	mu    sync.Mutex
@@ -27,33 +27,31 @@ type gates struct {
 	over  bool
 }
 
-// gate is what a task's posts go through, those of all its processes. Guarded by
-// gates.mu.
+// gate handles the posts of all processes of a task. Guarded by gates.mu.
 type gate struct {
 	of      *gates
 	task    cluster.Task
-	qps     map[*gatedQP]struct{} // those that are open
+	qps     map[*gatedQP]struct{} // open ones
 	carried uint64                // bytes posted
 	held    bool
 	cut     gateMark
 	hold    gateMark
-	rate    int64       // bytes per second that the task may post; 0 for no limit
-	free    time.Time   // when the rate allows the next post
-	timer   *time.Timer // posts then
+	rate    int64       // maximum rate of posts in bytes per second; 0 for no limit
+	free    time.Time   // earliest time of the next post
+	timer   *time.Timer // fires at free
 }
 
-// gateMark is a number of carried bytes at which something happens.
+// gateMark is a number of carried bytes at which an action runs.
 type gateMark struct {
 	at      uint64
-	also    func()        // what is to happen with it; quick
-	reached chan struct{} // nil when nothing is to happen
+	also    func()        // runs with the action; must not block
+	reached chan struct{} // closed when the mark is reached; nil when there is no mark
 }
 
-// gateBackoff is shorter than the usual one, since cases break channels by the
-// dozen.
+// gateBackoff is shorter than the default, since the cases break many channels.
 const gateBackoff = 20 * time.Millisecond
 
-// TestSuiteGated: the gate disturbs as the fabric does.
+// TestSuiteGated runs the suite with gates in place of a fabric that is disturbed.
 func TestSuiteGated(t *testing.T) {
 	transporttest.Run(t, transporttest.Suite{
 		New: newCluster(clusterOptions{
@@ -78,7 +76,7 @@ func newGates(t testing.TB) *gates {
 	return s
 }
 
-// gate is that of a task, made at its first mention.
+// gate returns the gate of a task, and makes it at the first call.
 func (s *gates) gate(task cluster.Task) *gate {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,7 +90,7 @@ func (s *gates) gate(task cluster.Task) *gate {
 	return g
 }
 
-// do calls f with the lock held, unless the test is over.
+// do calls f with gates.mu held, unless the test has ended.
 func (g *gate) do(f func()) {
 	g.of.mu.Lock()
 	defer g.of.mu.Unlock()
@@ -101,7 +99,7 @@ func (g *gate) do(f func()) {
 	}
 }
 
-// device is a device as a process of the task has it.
+// device wraps the device of a process of the task.
 func (g *gate) device(d verbs.Device) (verbs.Device, error) {
 	gd := &gatedDevice{Device: d, gate: g}
 	for port := range d.Info().Ports {
@@ -133,7 +131,7 @@ func (g *gate) mark(m *gateMark, n int64, also func()) <-chan struct{} {
 	return c
 }
 
-// release ends a hold, and what has not happened yet.
+// release ends a hold, and cancels marks that are not reached.
 func (g *gate) release() {
 	g.do(func() {
 		g.held, g.cut, g.hold = false, gateMark{}, gateMark{}
@@ -150,19 +148,19 @@ func (g *gate) throttle(bytesPerSecond int64) {
 	})
 }
 
-// reachedBy reports whether n more bytes come as far as the mark.
+// reachedBy reports whether the mark is reached when n more bytes pass.
 func (m *gateMark) reachedBy(carried, n uint64) bool {
 	return m.reached != nil && (carried >= m.at || carried+n > m.at)
 }
 
-// happen ends the mark.
+// happen runs the mark's action and clears the mark.
 func (m *gateMark) happen() {
 	m.also()
 	close(m.reached)
 	*m = gateMark{}
 }
 
-// check does what is to happen before n more bytes pass. Called with the lock
+// check runs the marks that are reached before n more bytes pass. Called with gates.mu
 // held.
 func (g *gate) check(n uint64) {
 	if g.hold.reachedBy(g.carried, n) {
@@ -179,8 +177,7 @@ func (g *gate) check(n uint64) {
 	}
 }
 
-// flow posts what was kept back and need not be any more. Called with the lock
-// held.
+// flow posts what is held back and may be posted now. Called with gates.mu held.
 func (g *gate) flow() {
 	paced := false
 	for q := range g.qps {
@@ -204,8 +201,7 @@ type gatedDevice struct {
 	dead bool        // the process was killed; guarded by gates.mu
 }
 
-// kill ends the process for its peers: not a byte leaves it any more, and nobody
-// is told.
+// kill ends the process without notice to its peers: it posts nothing any more.
 func (d *gatedDevice) kill() {
 	d.gate.do(func() {
 		d.dead = true
@@ -217,7 +213,7 @@ func (d *gatedDevice) kill() {
 	})
 }
 
-// alive is an error after kill. Called with the lock held.
+// alive returns an error after kill. Called with gates.mu held.
 func (d *gatedDevice) alive(op string) error {
 	if d.dead {
 		return verbs.Errorf(op, d.Info().Name, verbs.ErrDeviceGone, "the process of %v was killed", d.gate.task)
@@ -254,16 +250,16 @@ func (p *gatedPD) CreateQP(c verbs.QPConfig) (verbs.QP, error) {
 	return q, nil
 }
 
-// gatedQP is a queue pair whose sends go through the gate. What is kept back, its
-// memory included, belongs to the device by the rules of verbs.QP.
+// gatedQP is a queue pair whose sends go through the gate. Memory of sends that are held
+// back belongs to the device, by the rules of verbs.QP.
 type gatedQP struct {
 	verbs.QP
 	device *gatedDevice
 	gate   *gate
 
-	// What follows is guarded by gates.mu.
-	peer  *gate         // of the task at the other end; nil when that is none of the cluster's
-	state verbs.QPState // RTR, RTS and ERR when it was brought there; what is posted in RTS only is kept back
+	// The fields below are guarded by gates.mu.
+	peer  *gate         // of the task at the other end; nil for one outside the cluster
+	state verbs.QPState // the last state set through the gate; only posts in RTS are held back
 	kept  []verbs.SendWR
 }
 
@@ -292,7 +288,7 @@ func (q *gatedQP) ToRTS(a verbs.RTSAttr) error {
 	return q.to(verbs.StateRTS, q.QP.ToRTS(a))
 }
 
-// to notes that a step succeeded.
+// to records the state after a successful transition.
 func (q *gatedQP) to(s verbs.QPState, err error) error {
 	if err == nil {
 		q.state = s
@@ -306,8 +302,8 @@ func (q *gatedQP) ToErr() error {
 	return q.toErr()
 }
 
-// toErr posts what was kept back, too: the device flushes it. Called with the lock
-// held.
+// toErr moves the queue pair to ERR and posts what was held back, so that the device
+// flushes it. Called with gates.mu held.
 func (q *gatedQP) toErr() error {
 	if err := q.to(verbs.StateErr, q.QP.ToErr()); err != nil || len(q.kept) == 0 {
 		return err
@@ -320,28 +316,27 @@ func (q *gatedQP) toErr() error {
 func (q *gatedQP) ToReset() error {
 	q.gate.of.mu.Lock()
 	defer q.gate.of.mu.Unlock()
-	q.kept = nil // the device forgets what was posted
+	q.kept = nil // a reset drops what was posted
 	return q.to(verbs.StateReset, q.QP.ToReset())
 }
 
-// breakNow breaks a queue pair of a test's own accord. Called with the lock held.
+// breakNow breaks a queue pair on purpose. Called with gates.mu held.
 func (q *gatedQP) breakNow() {
 	if err := q.toErr(); err != nil {
 		q.gate.of.t.Errorf("breaking QP %v of %v: %v", q.QPN(), q.gate.task, err)
 	}
 }
 
-// held reports whether a hold is on, at this end or the other. Called with the
-// lock held.
+// held reports whether either end holds posts back. Called with gates.mu held.
 func (q *gatedQP) held() bool { return q.gate.held || q.peer != nil && q.peer.held }
 
-// stopped reports whether nothing may be posted now. Called with the lock held.
+// stopped reports whether nothing may be posted now. Called with gates.mu held.
 func (q *gatedQP) stopped(now time.Time) bool {
 	return q.held() || q.gate.rate > 0 && now.Before(q.gate.free)
 }
 
-// next posts the first that was kept back. Nobody is there to hear an error, so it
-// breaks the queue pair, and the test. Called with the lock held.
+// next posts the first work request that was held back. An error cannot be returned to
+// its caller, so it breaks the queue pair and fails the test. Called with gates.mu held.
 func (q *gatedQP) next() {
 	g := q.gate
 	n := q.kept[0].Len()
@@ -358,8 +353,8 @@ func (q *gatedQP) next() {
 	g.check(0)
 }
 
-// keeps takes work requests over when they must not be posted as they are.
-// Called with the lock held.
+// keeps takes over work requests that must not be posted now, and reports whether it has.
+// Called with gates.mu held.
 func (q *gatedQP) keeps(wrs []verbs.SendWR) bool {
 	var n uint64
 	for i := range wrs {
@@ -378,7 +373,7 @@ func (q *gatedQP) keeps(wrs []verbs.SendWR) bool {
 	return true
 }
 
-// count counts what was posted as it was.
+// count counts work requests that were posted directly.
 func (q *gatedQP) count(wrs []verbs.SendWR) {
 	for i := range wrs {
 		q.gate.carried += wrs[i].Len()
@@ -408,7 +403,7 @@ func (q *gatedQP) PostSendAndPoll(wrs []verbs.SendWR, cq verbs.CQ, wcs []verbs.W
 	return posted, polled, err
 }
 
-// BindWindow is a post, too, and must not overtake.
+// BindWindow is a post as well, and must not overtake others.
 func (q *gatedQP) BindWindow(mr verbs.MR, offset, length uint64, access verbs.Access) (verbs.Window, error) {
 	q.gate.of.mu.Lock()
 	defer q.gate.of.mu.Unlock()
@@ -418,7 +413,7 @@ func (q *gatedQP) BindWindow(mr verbs.MR, offset, length uint64, access verbs.Ac
 	return q.QP.BindWindow(mr, offset, length, access)
 }
 
-// Close drops what was kept back.
+// Close drops what was held back.
 func (q *gatedQP) Close() error {
 	q.gate.of.mu.Lock()
 	delete(q.gate.qps, q)
@@ -427,7 +422,7 @@ func (q *gatedQP) Close() error {
 	return q.QP.Close()
 }
 
-// gatedLink is a transporttest.Link: a task's gate, and the proxy before its calls.
+// gatedLink is a transporttest.Link: the gate of a task, and its gRPC proxy.
 type gatedLink struct {
 	gate  *gate
 	proxy *transporttest.Proxy
@@ -451,7 +446,7 @@ func (l gatedLink) Throttle(bytesPerSecond int64) {
 	l.gate.throttle(bytesPerSecond)
 }
 
-// gatedEnd is a queue pair on a fabric, behind a gate.
+// gatedEnd is a queue pair on a fabric behind a gate.
 type gatedEnd struct {
 	t    *testing.T
 	gate *gate
@@ -461,8 +456,8 @@ type gatedEnd struct {
 	mem  []byte
 }
 
-// gatedPair is two of them that are connected, with 16 receives of 16 bytes at the
-// second; the first sends.
+// gatedPair connects two of them. The second has 16 receives of 16 bytes; the first
+// sends.
 func gatedPair(t *testing.T) (a, b *gatedEnd) {
 	fabric, s := verbstest.NewFabric(verbstest.Options{}), newGates(t)
 	t.Cleanup(fabric.Close)
@@ -513,7 +508,7 @@ func gatedPair(t *testing.T) (a, b *gatedEnd) {
 	return ends[0], ends[1]
 }
 
-// post posts texts, inline and from memory in turn, in one list.
+// post posts texts, alternately inline and from memory, in one list.
 func (e *gatedEnd) post(texts ...string) {
 	e.t.Helper()
 	wrs := make([]verbs.SendWR, len(texts))
@@ -528,13 +523,14 @@ func (e *gatedEnd) post(texts ...string) {
 	if n != len(wrs) || polled != 0 || err != nil {
 		e.t.Fatalf("%d posted, %d polled, %v", n, polled, err)
 	}
-	for i := range wrs { // the caller's again
+	for i := range wrs { // inline data belongs to the caller again
 		copy(wrs[i].Inline, "????????")
 		clear(wrs[i].SGL)
 	}
 }
 
-// completions waits for n completions, in a word each: what came, or the status.
+// completions waits for n completions and returns a word for each: the received text, or
+// the status.
 func (e *gatedEnd) completions(n int) string {
 	e.t.Helper()
 	var words []string
@@ -574,8 +570,8 @@ func happened(c <-chan struct{}) bool {
 	}
 }
 
-// What is kept back goes in order, as it was when it was posted: after a release,
-// at the other end's, too, and a mark within a list parts it.
+// TestGateKeepsOrder: what is held back is posted in order with its original content,
+// after a release at either end, and when a mark splits a list.
 func TestGateKeepsOrder(t *testing.T) {
 	a, b := gatedPair(t)
 	held := a.gate.holdAfter(5, never)
@@ -598,7 +594,7 @@ func TestGateKeepsOrder(t *testing.T) {
 	}
 }
 
-// What is kept back is flushed by a cut, and by ToErr.
+// TestGateFlushes: a cut, and ToErr, flush what is held back.
 func TestGateFlushes(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -631,7 +627,8 @@ func TestGateFlushes(t *testing.T) {
 	}
 }
 
-// What is kept back never leaves a queue pair that is closed, or its process killed.
+// TestGateDrops: what is held back is not posted after the queue pair is closed or the
+// process is killed.
 func TestGateDrops(t *testing.T) {
 	for _, killed := range []bool{false, true} {
 		a, b := gatedPair(t)
@@ -647,7 +644,7 @@ func TestGateDrops(t *testing.T) {
 	}
 }
 
-// A limit on the rate holds, and keeps the order.
+// TestGateThrottles: a rate limit holds and keeps the order.
 func TestGateThrottles(t *testing.T) {
 	a, b := gatedPair(t)
 	begun := time.Now()

@@ -2,15 +2,15 @@ package verbstransport
 
 import "sync"
 
-// group counts goroutines that start each other: unlike a sync.WaitGroup it may
-// be added to at any time, also while somebody waits and nothing runs.
+// group counts goroutines that start each other. Unlike sync.WaitGroup it allows an add at
+// any time, also during Wait when the count is 0.
 type group struct {
 	mu   sync.Mutex
 	n    int
-	idle chan struct{} // closed when n is 0; nil when nobody waits
+	idle chan struct{} // closed when n becomes 0; nil when no goroutine waits
 }
 
-// Go runs f on a goroutine of its own.
+// Go runs f on a new goroutine.
 func (g *group) Go(f func()) {
 	g.add()
 	go func() {
@@ -19,7 +19,7 @@ func (g *group) Go(f func()) {
 	}()
 }
 
-// add counts something that is not a goroutine and ends with done.
+// add counts something other than a goroutine, until done is called.
 func (g *group) add() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -35,7 +35,7 @@ func (g *group) done() {
 	}
 }
 
-// Wait returns when nothing runs.
+// Wait returns when the count is 0.
 func (g *group) Wait() {
 	g.mu.Lock()
 	if g.n == 0 {

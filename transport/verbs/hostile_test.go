@@ -148,7 +148,7 @@ func TestHostilePeer(t *testing.T) {
 // else's do, and the end of the step gives everything back.
 func TestReceiverThatNeverSaysFinished(t *testing.T) {
 	const limit, size = 100 * kib, 4 * kib
-	s, victim, said := newVictim(t, transporttest.NodeOptions{Kept: transport.CacheOptions{KeptPerRequester: limit}})
+	s, victim, said := newVictim(t, transporttest.NodeOptions{Cache: transport.CacheOptions{KeptPerRequester: limit}})
 	other := s.start(2)
 	other.meets(victim)
 	p := newStranger(s, 1, victim, said)

@@ -6,23 +6,23 @@ import (
 	"github.com/tryst-rdma/tryst/rendezvous"
 )
 
-// keys remembers the keys that requests named lately, since the next step asks for
-// the same ones: they are neither parsed nor checked nor copied again. Each has one
-// place, which it takes from the one that had it before, so a peer that invents keys
-// makes the link hold keySlots of them, at most as long as messages are. The zero value is not ready.
+// keys caches the keys of recent requests, since each step requests the same keys: a cached
+// key is not parsed, checked or copied again. The cache is direct-mapped, so a peer that
+// invents keys makes a link hold keySlots keys at most, each no longer than a message. Use
+// newKeys.
 type keys struct {
-	check func(rendezvous.Key) error // that it may be asked for; always the same for a key
+	check func(rendezvous.Key) error // Options.Check
 	seed  maphash.Seed
-	of    [keySlots]rendezvous.Key // that passed it
+	slots [keySlots]rendezvous.Key // keys that passed check
 }
 
 func newKeys(check func(rendezvous.Key) error) *keys {
 	return &keys{check: check, seed: maphash.MakeSeed()}
 }
 
-// parse is rendezvous.ParseKey of a text that is not kept, and check.
+// parse parses and checks a key. It does not keep text.
 func (k *keys) parse(text []byte) (rendezvous.Key, error) {
-	at := &k.of[maphash.Bytes(k.seed, text)%keySlots]
+	at := &k.slots[maphash.Bytes(k.seed, text)%keySlots]
 	if at.String() == string(text) && len(text) > 0 {
 		return *at, nil
 	}

@@ -20,20 +20,20 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/verbstest"
 )
 
-// Rule c of ARCHITECTURE.md section 6 at the sender: the generation that is named
-// is closed before the request is looked at. The search of package transport shows
-// what for; here it is seen that the links do it.
+// Rule c of ARCHITECTURE.md section 6 at the responder: the generation that a request
+// names is closed before the request is served. TestSearch of transport/internal/delivery
+// shows why; these tests check that links do it.
 
-// leftPair is an asker and a sender with a channel of generation 1.
+// leftPair is a requester and a responder with a channel of generation 1.
 type leftPair struct {
 	fabric *verbstest.Fabric
-	ends   [2]*RdmaRemoteRendezvous // asker, sender
+	ends   [2]*RdmaRemoteRendezvous // requester, responder
 	tasks  [2]cluster.Task
-	looks  func() error                    // what the sender's rendezvous answers
-	takes  func() (rendezvous.Value, bool) // the same, asked first, with locks of the sender held; nil for none
+	looks  func() error                    // the result of the responder's rendezvous
+	takes  func() (rendezvous.Value, bool) // the same for TakeLocal, which is called first, with locks of the responder held; nil for no value
 }
 
-// leftSlow is longer than anything here takes.
+// leftSlow is longer than any step of these tests takes.
 const leftSlow = 20 * time.Second
 
 func newLeftPair(t *testing.T) *leftPair {
@@ -126,12 +126,12 @@ func (p *leftPair) TakeLocal(int64, rendezvous.Key) (rendezvous.Value, bool) {
 
 func (p *leftPair) Restore(int64, rendezvous.Key, rendezvous.Value) bool { return false }
 
-// A request on a later channel names the first, which its asker has left, and which
-// the sender does not know of.
+// TestRequestClosesTheChannelThatItNames: a request on a later channel names the first
+// one, which the requester has left without the responder's knowledge.
 func TestRequestClosesTheChannelThatItNames(t *testing.T) {
 	p := newLeftPair(t)
 	first := p.up(t, 1)
-	const later = 1000 // far from the generation that the bootstrap makes meanwhile
+	const later = 1000 // far from the generation that the handshake makes meanwhile
 	var second [2]*link
 	for i := range second {
 		peer := p.up(t, i).peer
@@ -158,7 +158,8 @@ func TestRequestClosesTheChannelThatItNames(t *testing.T) {
 			}
 		}
 		p.takes = func() (rendezvous.Value, bool) {
-			// With the cache's lock held, which others take while they hold that of a link.
+			// The cache's lock is held, which others take while they hold the lock of a
+			// link.
 			if first.mu.TryLock() {
 				open := first.state == linkOpen
 				first.mu.Unlock()
@@ -181,7 +182,8 @@ func TestRequestClosesTheChannelThatItNames(t *testing.T) {
 	}
 }
 
-// leftGeneration is the word of an asker over another wire, which must be accepted.
+// leftGeneration reports over gRPC that a requester has left a generation. The report has
+// to be accepted.
 func leftGeneration(t *testing.T, at *RdmaRemoteRendezvous, asker transport.Process, generation uint64) {
 	t.Helper()
 	leave, err := at.LeftGeneration(asker, generation)
@@ -191,8 +193,8 @@ func leftGeneration(t *testing.T, at *RdmaRemoteRendezvous, asker transport.Proc
 	leave()
 }
 
-// The word that a generation was left counts for the links of the process that says
-// it, and whatever the bootstrap is at.
+// TestLeftGenerationWhileTheNextIsBootstrapped: the report closes the links of the
+// reporting process only, in any state of the handshake.
 func TestLeftGenerationWhileTheNextIsBootstrapped(t *testing.T) {
 	p := newLeftPair(t)
 	first, asker := p.up(t, 1), p.ends[0].opts.Self
@@ -212,7 +214,7 @@ func TestLeftGenerationWhileTheNextIsBootstrapped(t *testing.T) {
 	}
 }
 
-// second makes a link of that generation at an end, which nobody tears down.
+// second makes a link of that generation at an end. No test tears it down.
 func (p *leftPair) second(t *testing.T, i int, generation uint64) *link {
 	t.Helper()
 	peer := p.up(t, i).peer
@@ -228,26 +230,27 @@ func (p *leftPair) second(t *testing.T, i int, generation uint64) *link {
 	return l
 }
 
-// TestLinkThatWasLeftIsNotPutUp: HELLO and what ends the channel may be heard in one
-// breath, and the end be quicker.
+// TestLinkThatWasLeftIsNotPutUp: HELLO and the end of a channel may be handled
+// concurrently, and the end may come first.
 func TestLinkThatWasLeftIsNotPutUp(t *testing.T) {
 	p := newLeftPair(t)
 	l := p.second(t, 0, 1000)
-	l.peer.leaving(l)
+	l.peer.linkDown(l)
 	l.peer.linkUp(l)
 	if up, _, _ := l.peer.current(); up == l {
 		t.Error("receives go to a link that was left")
 	}
 }
 
-// TestLargestOfferConnects: what the bootstrap lets pass, the channel takes.
+// TestLargestOfferConnects: package channel accepts every offer that the handshake
+// accepts.
 func TestLargestOfferConnects(t *testing.T) {
 	p := newLeftPair(t)
 	a, b := p.second(t, 0, 1000), p.second(t, 1, 1000)
 	offer := b.own
 	offer.Window, offer.ReceiveSize, offer.EagerLimit = handshake.MaxWindow, handshake.MaxReceiveSize, handshake.MaxReceiveSize
 	offer.MaxMessage = handshake.MaxReceiveSize
-	if err := handshake.Vet(offer); err != nil {
+	if err := handshake.Validate(offer); err != nil {
 		t.Fatal(err)
 	}
 	if err := a.connect(offer); err != nil {
@@ -256,8 +259,8 @@ func TestLargestOfferConnects(t *testing.T) {
 	a.leave(errors.New("the test is over"))
 }
 
-// TestCompletionOfAQueuePairThatIsGone: a device may leave what was flushed of a queue
-// pair that was destroyed, as the peer had none for it.
+// TestCompletionOfAQueuePairThatIsGone: a device may deliver flushed completions of a
+// queue pair that was destroyed because the peer had no counterpart.
 func TestCompletionOfAQueuePairThatIsGone(t *testing.T) {
 	l := newLeftPair(t).up(t, 0)
 	slot := uint32(len(l.rails) * l.peer.transport.opts.Window) //nolint:gosec // a window
@@ -267,8 +270,8 @@ func TestCompletionOfAQueuePairThatIsGone(t *testing.T) {
 	}
 }
 
-// TestDestinationThatAnAttemptHasNoMore: it has another by the time when the peer lets
-// the memory go.
+// TestDestinationThatAnAttemptHasNoMore: the attempt has another destination when the
+// peer releases the first.
 func TestDestinationThatAnAttemptHasNoMore(t *testing.T) {
 	var l link
 	a := &attempt{link: &l}
@@ -284,7 +287,7 @@ func TestDestinationThatAnAttemptHasNoMore(t *testing.T) {
 	}
 }
 
-// TestAttemptIsFoundByItsOwnHandleAlone: handles are used again.
+// TestAttemptIsFoundByItsOwnHandleAlone: handles are reused.
 func TestAttemptIsFoundByItsOwnHandleAlone(t *testing.T) {
 	var l link
 	dropped := &attempt{link: &l, id: attemptID{1, 1}}
@@ -305,13 +308,13 @@ func TestAttemptIsFoundByItsOwnHandleAlone(t *testing.T) {
 	}
 }
 
-// TestStrangersAreBounded: who only calls, and says nothing on the channel that is made
-// for it, gets no more than so much memory, whatever it calls itself.
+// TestStrangersAreBounded: peers that make bootstrap calls and send nothing on their
+// channels get a bounded amount of memory, under whatever names.
 func TestStrangersAreBounded(t *testing.T) {
 	p := newLeftPair(t)
 	end := p.ends[0]
 	end.opts.Callable = func(task cluster.Task) bool { return task.Job != "client" }
-	end.strangers.total = 2
+	end.unverified.total = 2
 	calls := func(i int) (*peer, error) {
 		offer := p.up(t, 1).own
 		offer.Task, offer.Incarnation, offer.Generation = cluster.Task{Job: "client", Index: i}, uint64(i)+100, 1 //nolint:gosec // a few
@@ -336,7 +339,7 @@ func TestStrangersAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := first.existing()[0]
-	first.linkUp(l) // it has spoken
+	first.linkUp(l) // HELLO has arrived
 	third, err := calls(3)
 	if err != nil {
 		t.Fatalf("when one has spoken: %v", err)
@@ -356,10 +359,11 @@ func TestStrangersAreBounded(t *testing.T) {
 	}
 }
 
-// TestStrangersOfOneSourceLeaveRoomForOthers: of channels without a message, and of records.
+// TestStrangersOfOneSourceLeaveRoomForOthers checks the limits per source, of unverified
+// channels and of records.
 func TestStrangersOfOneSourceLeaveRoomForOthers(t *testing.T) {
 	for what, limit := range map[string]func(*RdmaRemoteRendezvous){
-		"channels that wait for the first message": func(t *RdmaRemoteRendezvous) { t.strangers.each = 2 },
+		"channels that wait for the first message": func(t *RdmaRemoteRendezvous) { t.unverified.each = 2 },
 		"peers that are in no cluster":             func(t *RdmaRemoteRendezvous) { t.clients.each = 2 },
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -388,8 +392,8 @@ func TestStrangersOfOneSourceLeaveRoomForOthers(t *testing.T) {
 	}
 }
 
-// TestQueuesThatTheDeviceDoesNotHave: a setting that no peer could have a channel with
-// is refused at the start, with the number to stay below.
+// TestQueuesThatTheDeviceDoesNotHave: a setting with which no channel can be made is
+// refused at start, and the error has the limit.
 func TestQueuesThatTheDeviceDoesNotHave(t *testing.T) {
 	info := verbs.DeviceInfo{Name: "mlx5_0", Limits: verbs.Limits{SendWR: 257, RecvWR: 128, CQEntries: 770}}
 	for words, o := range map[string]Options{
@@ -398,17 +402,18 @@ func TestQueuesThatTheDeviceDoesNotHave(t *testing.T) {
 		"mlx5_0 has 128 receives":          {SendQueue: 256, Window: 129, Rails: 1},
 		"mlx5_0 has 770 entries in a comp": {SendQueue: 256, Window: 128, Rails: 3},
 	} {
-		err := o.fits(info)
+		err := o.checkLimits(info)
 		if (err != nil) != (words != "") || err != nil && !strings.Contains(err.Error(), words) {
 			t.Errorf("%+v: %v, want %q", o, err, words)
 		}
 	}
-	if err := (&Options{SendQueue: 1 << 15, Window: 1 << 14, Rails: 8}).fits(verbs.DeviceInfo{}); err != nil {
+	if err := (&Options{SendQueue: 1 << 15, Window: 1 << 14, Rails: 8}).checkLimits(verbs.DeviceInfo{}); err != nil {
 		t.Errorf("a device that does not say: %v", err)
 	}
 }
 
-// An answer that crosses the peer's CANCEL is dropped, and is no tensor sent.
+// TestAnswerThatNobodyWaitsForIsNotCounted: a response that crosses the peer's CANCEL is
+// dropped and does not count as sent.
 func TestAnswerThatNobodyWaitsForIsNotCounted(t *testing.T) {
 	p := newLeftPair(t)
 	l := p.up(t, 1)

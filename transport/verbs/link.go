@@ -6,10 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport"
 	"github.com/tryst-rdma/tryst/transport/internal/channel"
-	"github.com/tryst-rdma/tryst/transport/internal/delivery"
 	"github.com/tryst-rdma/tryst/transport/internal/wire"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/progress"
@@ -17,76 +15,66 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// link is one generation of a channel to a peer: its queue pairs, the completion
-// queue that they share, the memory of its messages, and the machine that decides
-// (package channel).
+// link is one generation of a channel to a peer: its queue pairs, the completion queue
+// that they share, the memory of its messages, and the state machine (package channel).
 //
-//	newLink ──► open ──────► leave, or the machine's word ──► torn down
-//	offer made   connected    queue pairs to ERR, drained,     peer.linkGone
-//	             machine runs destroyed; what is left ends
+//	newLink ───► connect ────────► leave, or ActClose ──► tearDown ──────────► linkGone
+//	offer made   queue pairs RTS,  nothing is posted      queue pairs to ERR,
+//	             machine runs      any more               drained, destroyed
 //
-// What is posted and what completes goes through one lock, mu, held from the event
-// to the last post. What calls out of the package waits in outbox and is carried
-// out in order, by one goroutine at a time, when the lock has been given up; but for the
-// question whether the table of answers has a value already, which calls nobody.
+// mu is held from an event to the last post that follows from it. Calls out of the package
+// are queued in outbox and run in order, by one goroutine at a time, without mu. The one
+// exception is ResponseCache.RequestNow, which does not block.
 type link struct {
 	peer      *peer
-	id        uint64 // the machine of the bootstrap knows it by (handshake.Action.ID)
-	own       handshake.Offer
-	index     uint32 // in wr_ids: tells links of one device apart
+	id        uint64          // handshake.Action.ID
+	own       handshake.Offer // this side's offer
+	index     uint32          // identifies the link in wr_ids
 	cq        verbs.CQ
 	rails     []*rail
-	inbox     *regmem.Slots // messages of the peer: those of all rails, one rail after the other
-	out       *regmem.Slots // messages to it, likewise
+	inbox     *regmem.Slots // received messages: the slots of each rail follow those of the one before
+	out       *regmem.Slots // messages to send, likewise
 	queue     *progress.Queue
-	requester transport.Process // the peer, from connect on
-	// stranger says that it counts among Transport.strangers. Guarded by peer.mu.
-	stranger bool
+	requester transport.Process // the peer's process; set by connect
+	// unverified is set while the link is counted in RdmaRemoteRendezvous.unverified.
+	// Guarded by peer.mu.
+	unverified bool
 
-	mu        sync.Mutex
-	machine   *channel.Channel // nil until open
-	account   *regmem.Account
-	attempts  table[*attempt]
-	keys      *keys  // of the peer's requests
-	turn      uint8  // rail on which the next content of less than all rails begins
-	named     uint64 // the highest generation that the peer's requests said it had left
-	sources   table[source]
-	staged    regmem.Share // copies for this peer
-	dests     table[destination]
-	batches   []*batch
-	confirmed channel.Marks
-	sends     []verbs.SendWR // scratch of flush
-	sges      []verbs.SGE
-	recvs     []verbs.RecvWR
-	places    []placing
-	shape     []int64 // scratch of describe
-	dims      wire.Dims
-	outbox    []outgoing
-	emptying  bool // somebody carries out the outbox
-	timer     *time.Timer
-	alarm     alarm // of timer
-	state     linkState
-	err       error // why it was left; set once, but that a better witness replaces it
-	witness   witness
-	drained   *sync.Cond
+	mu           sync.Mutex       // guards what follows
+	machine      *channel.Channel // nil until connect
+	account      *regmem.Account
+	attempts     table[*attempt]
+	keys         *keys  // of the peer's requests
+	nextRail     uint8  // first rail of the next content that does not use all rails
+	peerLeft     uint64 // highest generation that the peer's requests report as left
+	sources      table[source]
+	staged       regmem.Share // copies for this peer
+	dests        table[destination]
+	batches      []*batch
+	confirmed    channel.Marks
+	sends        []verbs.SendWR // scratch of execute: one post
+	sges         []verbs.SGE
+	recvs        []verbs.RecvWR
+	destRequests []destRequest // scratch of execute
+	shape        []int64       // scratch of describe
+	dims         wire.Dims
+	outbox       []outgoing
+	outboxBusy   bool // a goroutine runs the outbox
+	timer        *time.Timer
+	alarm        alarm // of timer
+	state        linkState
+	err          error      // why it was left; only an error of a lower rank replaces it
+	rank         causeRank  // of err
+	drained      *sync.Cond // signals changes of what tearDown waits for
 }
 
 type linkState uint8
 
 const (
-	linkOffered linkState = iota // shown to the peer
-	linkOpen                     // carries messages, or will when HELLO has come
-	linkLeaving                  // posts nothing more; what comes in counts
-	linkGone                     // its queue pairs are destroyed
-)
-
-// witness is who has told why a channel was left: the lower, the better it knows.
-type witness uint8
-
-const (
-	witnessCause   witness = iota // a completion with an error of its own, the machine, the peer
-	witnessEvent                  // the device, of a queue pair
-	witnessFlushed                // a completion that only says that the queue pair broke before
+	linkOffered linkState = iota // the offer is made; not connected
+	linkOpen                     // connected
+	linkLeaving                  // nothing is posted any more; completions are still handled
+	linkGone                     // the queue pairs are destroyed
 )
 
 // attemptID names one attempt of a receive.
@@ -95,28 +83,28 @@ type attemptID struct {
 	attempt uint32
 }
 
-// rail is a queue pair with the places of its messages. Receives complete in the
-// order in which they were posted, so both queues are rings.
+// rail is a queue pair with the slots of its messages. Receives complete in the order in
+// which they were posted, so their slots are a ring.
 type rail struct {
 	qp        verbs.QP
 	psn       verbs.PSN
 	recvBase  int    // index of the first slot of its receives
-	window    int    // how many there are
+	window    int    // number of those slots
 	completed uint64 // receives that have completed
 	posted    uint64 // receives that have been posted
-	marked    bool   // a marker is posted behind the last send and has not come back
-	inline    int    // bytes that the queue pair sends inline
+	marked    bool   // the marker of breakRail is posted and has not completed
+	inline    int    // maximum inline data of the queue pair, in bytes
 }
 
-// The kinds of work requests, as wr_ids say them.
+// The kinds of work requests, as wr_ids encode them.
 const (
 	kindRecv uint8 = iota + 1
 	kindSend
-	kindMarker // the last of a broken queue
+	kindMarker // the last send of a queue pair in ERR (breakRail)
 )
 
-// newLink makes queue pairs in INIT with all receives posted, and the offer that
-// shows them. What it has made is gone again when it fails.
+// newLink makes queue pairs in INIT with all receives posted, and the offer that describes
+// them. When it fails, everything that it made is destroyed.
 func newLink(p *peer, id, generation uint64) (l *link, err error) {
 	t := p.transport
 	o := &t.opts
@@ -132,8 +120,8 @@ func newLink(p *peer, id, generation uint64) (l *link, err error) {
 	}()
 	rails := o.Rails
 	message := o.messageSize()
-	// Room for each receive and each send of all rails, signalled or not: a
-	// break completes them all.
+	// The completion queue has an entry for each receive and each send, signalled or not: a
+	// queue pair in ERR completes them all.
 	l.cq, err = t.port.device.CreateCQ(verbs.CQConfig{Size: rails * (o.Window + o.SendQueue + 1)})
 	if err != nil {
 		return l, err
@@ -170,8 +158,8 @@ func newLink(p *peer, id, generation uint64) (l *link, err error) {
 	return l, nil
 }
 
-// connect takes the queue pairs to RTS, with the peer's at their other ends, and
-// starts to take what comes. The machine posts nothing before open.
+// connect brings the queue pairs to RTS, connected to those of the peer's offer, and starts
+// polling. The machine posts nothing before open.
 func (l *link) connect(peer handshake.Offer) error {
 	t := l.peer.transport
 	o := &t.opts
@@ -183,10 +171,10 @@ func (l *link) connect(peer handshake.Offer) error {
 			return err
 		}
 	}
-	// Those that the peer has none for are not broken first, as queue pairs in use are:
-	// nothing has reached them, and receives that are flushed mean a break.
+	// Queue pairs without a counterpart at the peer are destroyed without moving them to
+	// ERR: the receives that this would flush look like the end of the channel.
 	for _, r := range l.rails[rails:] {
-		t.closedObject("queue pair", r.qp.Close())
+		t.logClose("queue pair", r.qp.Close())
 	}
 	l.rails = l.rails[:rails]
 	l.requester = transport.Process{Name: peer.Task.String(), Incarnation: peer.Incarnation}
@@ -203,29 +191,28 @@ func (l *link) connect(peer handshake.Offer) error {
 		return err
 	}
 	account := t.port.memory.OpenAccount(l.String())
-	l.mu.Lock() // Handle waits for it
+	l.mu.Lock() // Handle, which progress.Start may call at once, takes mu
 	l.queue = progress.Start(progress.Config{CQ: l.cq, Handle: l.completed, Failed: l.leave, Mode: o.Poll, Spinners: t.spinners})
 	l.machine, l.account, l.state = machine, account, linkOpen
 	l.run(time.Now())
 	return nil
 }
 
-// longestWrite is how many bytes of a content go in one write: no more than the ports of
-// both sides take. Messages are bounded by what the receives of both sides hold, which is
-// less (openPort, handshake.Vet).
+// longestWrite is the size of one RDMA write in bytes, bounded by the maximum message size
+// of both ports. Messages need no such bound: they are no longer than the receives of both
+// sides (openPort, handshake.Validate).
 func longestWrite(o *Options, own, peer handshake.Offer) int {
 	return int(min(int64(cmp.Or(o.Chunk, channel.DefaultChunk)), int64(own.MaxMessage), int64(peer.MaxMessage)))
 }
 
-// open lets the machine send: the peer has answered, so its queue pairs take what
-// comes.
+// open lets the machine send: the peer has answered, so its queue pairs can receive.
 func (l *link) open() {
 	l.mu.Lock()
 	l.machine.Ready(time.Now())
 	l.run(time.Now())
 }
 
-// postReceives posts the next n receives of a rail.
+// postReceives posts the next n receives of a rail. Called with mu held, or before connect.
 func (l *link) postReceives(at, n int) error {
 	r := l.rails[at]
 	l.recvs, l.sges = l.recvs[:0], l.sges[:0]
@@ -242,8 +229,8 @@ func (l *link) postReceives(at, n int) error {
 	return err
 }
 
-// wrID is the name of a work request. For sends slot has the rail in its upper
-// bits, for receives it is the index of the slot.
+// wrID is the wr_id of a work request. slot is the index of its slot in inbox or out, or
+// the rail for a marker.
 func (l *link) wrID(slot uint32, kind uint8) verbs.WRID {
 	return verbs.NewWRID(l.index, uint32(l.own.Generation), slot, kind) //nolint:gosec // the lower bits
 }
@@ -252,45 +239,8 @@ func (l *link) String() string {
 	return fmt.Sprintf("channel to %v, generation %d", l.peer.task, l.own.Generation)
 }
 
-// leave leaves the channel because of err: a failed completion, a generation that
-// the peer has left, a device that is gone. It may be called in any state and
-// from any goroutine, and does not block.
-func (l *link) leave(err error) {
-	l.mu.Lock()
-	if l.state != linkOpen {
-		l.mu.Unlock()
-		return
-	}
-	l.machine.Leave(time.Now(), err)
-	l.leaving(err)
-	l.run(time.Now())
-}
-
-// broke is the word of the device that a queue pair of the channel broke by itself,
-// or refused what the peer wanted. What was posted is flushed, before or after this
-// word.
-func (l *link) broke(e verbs.AsyncEvent) {
-	l.mu.Lock()
-	l.fails(time.Now(), witnessEvent, status.Errorf(status.Unavailable, "%v: QP %v: %v: %s", l, e.QPN, e.Kind, e.Kind.Cause()))
-	l.run(time.Now())
-}
-
-// fails leaves the channel because of err, or takes it for the reason when it is a
-// better one than what was known. Called with the lock held.
-func (l *link) fails(now time.Time, w witness, err error) {
-	switch {
-	case l.state == linkOpen:
-		l.witness = w
-		l.machine.Leave(now, err)
-		l.leaving(err)
-	case l.state == linkLeaving && w < l.witness:
-		l.err, l.witness = err, w
-		l.drained.Broadcast()
-	}
-}
-
-// has reports whether a queue pair is the link's.
-func (l *link) has(qpn verbs.QPN) bool {
+// ownsQP reports whether a queue pair belongs to the link.
+func (l *link) ownsQP(qpn verbs.QPN) bool {
 	for _, r := range l.own.Rails {
 		if r.QPN == qpn {
 			return true
@@ -299,184 +249,16 @@ func (l *link) has(qpn verbs.QPN) bool {
 	return false
 }
 
-// leads reports whether the channel is, or was, to the process with that
-// incarnation.
-func (l *link) leads(incarnation uint64) bool {
+// isTo reports whether the link is, or was, connected to the process with that incarnation.
+func (l *link) isTo(incarnation uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.state != linkOffered && l.requester.Incarnation == incarnation
 }
 
-// leaving begins the end. Called with the lock held.
-func (l *link) leaving(err error) {
-	if l.state != linkOpen {
-		return
-	}
-	l.state, l.err = linkLeaving, err
-	l.aside(l.tearDown)
-}
-
-// tearDown is rule b of ARCHITECTURE.md section 6: nothing more is posted; all
-// queue pairs go to ERR; what was posted comes back, what came complete counts;
-// they are destroyed; then what has not ended is given back. The order is that:
-// the peer's writes can land until a queue pair is destroyed, so a destination is
-// nobody else's before, and a receive is not asked again before either, since its
-// answer may be under way to be counted.
-func (l *link) tearDown() {
-	p, t := l.peer, l.peer.transport
-	p.leaving(l)
-	broken := true
-	l.mu.Lock()
-	for i, r := range l.rails {
-		if err := l.breakRail(i, r); err != nil {
-			broken = false // then there is nothing to wait for
-		}
-	}
-	if broken {
-		timeout := time.AfterFunc(drainTime, func() {
-			l.mu.Lock()
-			broken = false
-			l.mu.Unlock()
-			l.drained.Broadcast()
-		})
-		for broken && !l.isDrained() {
-			l.drained.Wait()
-		}
-		timeout.Stop()
-	}
-	l.awaitCause()
-	l.mu.Unlock()
-	l.destroy()
-	l.mu.Lock()
-	l.state = linkGone
-	if l.timer != nil {
-		l.timer.Stop()
-	}
-	l.machine.Destroyed(time.Now())
-	unconfirmed := l.batches
-	l.batches = nil
-	l.run(time.Now())
-	for _, b := range unconfirmed {
-		b.end(l.lostErr())
-	}
-	t.closedObject("account", l.account.Close())
-	// The peer's state has the reason for a moment only: then the next try has its own.
-	t.opts.Logger.Info("a channel was left", "peer", p.task.String(), "generation", l.own.Generation, "reason", l.err)
-	p.linkGone(l, l.err)
-}
-
-// awaitCause waits a moment for the cause of a break that is known by what was flushed
-// alone. Some devices never tell. Called with the lock held.
-func (l *link) awaitCause() {
-	late := false
-	timeout := time.AfterFunc(causeTime, func() {
-		l.mu.Lock()
-		late = true
-		l.mu.Unlock()
-		l.drained.Broadcast()
-	})
-	for l.witness == witnessFlushed && !late {
-		l.drained.Wait()
-	}
-	timeout.Stop()
-	l.witness = witnessCause // what comes now comes too late
-}
-
-// breakRail breaks a queue pair and posts a marker behind what was sent: sends that
-// are not signalled say nothing when they end well, so the last one's end has to be
-// seen (as the kernel's ib_drain_sq does). Called with the lock held.
-func (l *link) breakRail(at int, r *rail) error {
-	if err := r.qp.ToErr(); err != nil {
-		return err
-	}
-	r.marked = true
-	_, err := r.qp.PostSend([]verbs.SendWR{{
-		ID: l.wrID(uint32(at), kindMarker), Op: verbs.OpWrite, Signaled: true, //nolint:gosec // a rail
-	}})
-	if err != nil {
-		r.marked = false
-	}
-	return err
-}
-
-// isDrained says whether everything that was posted has come back. Called with
-// the lock held.
-func (l *link) isDrained() bool {
-	for _, r := range l.rails {
-		if r.completed != r.posted || r.marked {
-			return false
-		}
-	}
-	return true
-}
-
-// discard ends a link whatever its state: one that was shown and never connected
-// has nothing to drain; one in use tells the peer, unless the peer has left it.
-func (l *link) discard(err error, left bool) {
-	l.mu.Lock()
-	if l.state != linkOffered {
-		l.mu.Unlock()
-		if left {
-			l.leave(err)
-		} else {
-			l.bye(err.Error())
-		}
-		return
-	}
-	l.state, l.err = linkGone, err
-	l.mu.Unlock()
-	l.destroy()
-	l.peer.linkGone(l, err)
-}
-
-// bye leaves the channel, and tells the peer why.
-func (l *link) bye(reason string) {
-	l.mu.Lock()
-	if l.state != linkOpen {
-		l.mu.Unlock()
-		return
-	}
-	l.machine.Bye(time.Now(), status.WithoutQPNs(reason))
-	l.run(time.Now())
-}
-
-// holds reports whether an account is the link's.
-func (l *link) holds(a *regmem.Account) bool {
+// ownsAccount reports whether an account belongs to the link.
+func (l *link) ownsAccount(a *regmem.Account) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.account == a
-}
-
-// destroy gives back what the device has of the link.
-func (l *link) destroy() {
-	t := l.peer.transport
-	for _, r := range l.rails {
-		if r.qp != nil {
-			t.closedObject("queue pair", r.qp.Close())
-		}
-	}
-	if l.queue != nil {
-		_ = l.queue.Stop() // why it failed was told
-	}
-	if l.cq != nil {
-		t.closedObject("completion queue", l.cq.Close())
-	}
-	for _, s := range []*regmem.Slots{l.inbox, l.out} {
-		if s != nil {
-			t.closedObject("memory of messages", s.Close())
-		}
-	}
-}
-
-// lostErr is why receives of the channel have no answer. Called with the lock held, or
-// when the channel is gone.
-func (l *link) lostErr() *status.Error {
-	return status.Errorf(status.Unavailable, "%v was left: %w", l, l.err)
-}
-
-// lostBy is the outcome of an attempt whose channel was left because of cause. It is
-// Unavailable whatever the code of the cause: a connection that breaks is no answer, however
-// often it breaks (delivery.LostError).
-func lostBy(cause error) error {
-	return &delivery.LostError{Err: status.New(status.Unavailable, status.From(cause).Message())}
 }

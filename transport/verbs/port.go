@@ -14,29 +14,29 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// port is what the transport has of its device, for all peers: a protection
-// domain, its memory, and the address that packets come from.
+// port is the port of the device that all peers share: its protection domain, its registered
+// memory, and the address that packets are sent from.
 type port struct {
-	device verbs.Device
-	pd     verbs.PD
-	memory *regmem.Memory
-	was    verbs.GIDEntry  // the address of the start
-	mtu    verbs.MTU       // the largest path MTU that may be used
-	self   handshake.Offer // what all offers have in common
+	device     verbs.Device
+	pd         verbs.PD
+	memory     *regmem.Memory
+	configured verbs.GIDEntry  // the address when the transport was started
+	mtu        verbs.MTU       // upper bound of the path MTU
+	self       handshake.Offer // the part that all offers share
 
-	// mu guards what follows the port of the device (follow). It is held,
-	// shared, while a link is made or connected (steady).
+	// mu guards the attributes that refresh updates. withPort holds it, shared, while a
+	// link is made or connected.
 	mu   sync.RWMutex
 	path verbs.Path
-	gid  verbs.GID // the address; its place in the table is path.SGIDIndex
+	gid  verbs.GID // the address in use; its index in the GID table is path.SGIDIndex
 	lid  verbs.LID
-	gone bool // the address, as far as is known
+	gone bool // the GID table did not have the address at the last refresh
 
-	again  func([]verbs.GIDEntry, verbs.GIDEntry) (verbs.GIDEntry, bool, error)
-	asking sync.Mutex // one follow at a time, so that the last answer counts
+	replacement func([]verbs.GIDEntry, verbs.GIDEntry) (verbs.GIDEntry, bool, error)
+	refreshing  sync.Mutex // serialises refresh, so that the last result wins
 }
 
-// Why a port is of no use for now, while its device is well.
+// Why a port cannot be used for now although its device works.
 var (
 	errInactive  = errors.New("the port is not active")
 	errNoAddress = errors.New("the port has lost its address")
@@ -48,10 +48,10 @@ func openPort(o *Options) (*port, error) {
 		return nil, err
 	}
 	if most, message := info.MaxMessage, o.messageSize(); int64(most) < int64(message) {
-		return nil, status.Errorf(status.InvalidArgument, "%s port %d takes messages of at most %d bytes, and those of a channel have up to %d: lower --eager-limit, now %d bytes",
+		return nil, status.Errorf(status.InvalidArgument, "%s port %d supports messages of at most %d bytes, and those of a channel have up to %d: lower --eager-limit, now %d bytes",
 			o.Device.Info().Name, o.Path.Port, most, message, o.EagerLimit)
 	}
-	p := &port{device: o.Device, path: o.Path, was: o.Address, again: o.Again, gid: o.Address.GID, mtu: o.Path.MTU, lid: info.LID}
+	p := &port{device: o.Device, path: o.Path, configured: o.Address, replacement: o.Again, gid: o.Address.GID, mtu: o.Path.MTU, lid: info.LID}
 	p.path.SGIDIndex = uint8(o.Address.Index) //nolint:gosec // ibv_ah_attr has 8 bits; discovery refuses more
 	p.path.Access = verbs.AccessLocalWrite | verbs.AccessRemoteWrite
 	if p.mtu == 0 {
@@ -68,7 +68,7 @@ func openPort(o *Options) (*port, error) {
 	if p.memory, err = regmem.New(p.pd, o.Memory); err != nil {
 		return nil, errors.Join(err, p.pd.Close())
 	}
-	udp, err := p.sockets()
+	udp, err := p.udpEndpoint()
 	if err != nil {
 		return nil, errors.Join(err, p.close())
 	}
@@ -83,9 +83,9 @@ func openPort(o *Options) (*port, error) {
 	return p, nil
 }
 
-// sockets is where a device in software takes packets, which decides whom it can
-// talk to (handshake.Talk); nothing of one of the kernel. A queue pair in INIT tells.
-func (p *port) sockets() (udp verbs.UDPEndpoint, err error) {
+// udpEndpoint returns the UDP endpoint of a user-space device, which decides which peers it
+// can reach (handshake.Compatible). It is zero for a kernel device. A queue pair in INIT has it.
+func (p *port) udpEndpoint() (udp verbs.UDPEndpoint, err error) {
 	if !p.device.Info().GoMemory {
 		return udp, nil
 	}
@@ -109,15 +109,14 @@ func (p *port) close() error { return errors.Join(p.memory.Close(), p.pd.Close()
 
 func (p *port) String() string { return fmt.Sprintf("%s port %d", p.device.Info().Name, p.path.Port) }
 
-// follow takes over what may change while the device is open: the place of the
-// address in the table, the path MTU, the LID. An address that was taken away and
-// set again comes to another place when a queue pair still holds the old one, and
-// the old place may be somebody else's then. The error is errInactive,
-// errNoAddress, or of the device. changed tells whether the answer is another than
-// the last time.
-func (p *port) follow() (changed bool, err error) {
-	p.asking.Lock()
-	defer p.asking.Unlock()
+// refresh reads the attributes that may change while the device is open: the index of the
+// address in the GID table, the path MTU, the LID. An address that was removed and added
+// again gets another index while a queue pair holds the old entry, and the old index may
+// then belong to another address. The error is errInactive, errNoAddress, or an error of the
+// device. changed reports whether the result differs from the last one.
+func (p *port) refresh() (changed bool, err error) {
+	p.refreshing.Lock()
+	defer p.refreshing.Unlock()
 	number := p.path.Port // never changes
 	info, err := p.device.Port(number)
 	if err != nil {
@@ -130,15 +129,15 @@ func (p *port) follow() (changed bool, err error) {
 	if err != nil {
 		return true, err
 	}
-	path := p.path // it changes here alone
+	path := p.path // only refresh changes it
 	path.MTU = min(p.mtu, info.ActiveMTU)
-	gid, index, has := p.address(table)
+	gid, index, has := p.chooseAddress(table)
 	gone := index < 0
 	if gone {
 		err = verbs.Errorf("use", p.String(), errNoAddress,
-			"its address %v (%v) is gone; %s. Verbs comes back with the address", p.gid, p.was.Type, has)
+			"its address %v (%v) is gone; %s. Verbs comes back with the address", p.gid, p.configured.Type, has)
 	} else {
-		path.SGIDIndex = uint8(index) //nolint:gosec // place takes none beyond
+		path.SGIDIndex = uint8(index) //nolint:gosec // at most MaxUint8
 	}
 	if path == p.path && gid == p.gid && info.LID == p.lid && gone == p.gone {
 		return false, err
@@ -149,55 +148,55 @@ func (p *port) follow() (changed bool, err error) {
 	return true, err
 }
 
-// address is the address to use and its place, or -1 and what the table has. It is
-// that of the start wherever it can be had; else the present one; else one that may
-// stand for it.
-func (p *port) address(table []verbs.GIDEntry) (gid verbs.GID, index int, has string) {
-	for _, gid := range []verbs.GID{p.was.GID, p.gid} {
-		if index, has = p.place(table, gid, int(p.path.SGIDIndex)); index >= 0 {
+// chooseAddress returns the address to use and its index in the GID table. The order of
+// preference is: the address at start, the address in use, a substitute (Options.Again). The
+// index is -1 when the table has none of them; has then describes the table.
+func (p *port) chooseAddress(table []verbs.GIDEntry) (gid verbs.GID, index int, has string) {
+	for _, gid := range []verbs.GID{p.configured.GID, p.gid} {
+		if index, has = p.findAddress(table, gid, int(p.path.SGIDIndex)); index >= 0 {
 			return gid, index, has
 		}
 	}
-	if p.again != nil {
-		if e, _, err := p.again(table, p.was); err == nil && e.Index <= math.MaxUint8 {
+	if p.replacement != nil {
+		if e, _, err := p.replacement(table, p.configured); err == nil && e.Index <= math.MaxUint8 {
 			return e.GID, e.Index, has
 		}
 	}
 	return p.gid, -1, has
 }
 
-// now is the address that new channels have, and its place.
-func (p *port) now() (verbs.GID, verbs.Path) {
+// address returns the address of new channels, and the path with its index.
+func (p *port) address() (verbs.GID, verbs.Path) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	return p.gid, p.path
 }
 
-// place is where the table has an address, at the old index where it can be; -1
-// when it has not, and what it has in words.
-func (p *port) place(table []verbs.GIDEntry, gid verbs.GID, old int) (index int, has string) {
+// findAddress returns the index of an address in the GID table: the old index if that is
+// possible, and -1 if there is none. has describes the table for an error text.
+func (p *port) findAddress(table []verbs.GIDEntry, gid verbs.GID, old int) (index int, has string) {
 	index = -1
 	var others []string
 	for _, e := range table {
-		if e.GID == gid && e.Type == p.was.Type && e.Index <= math.MaxUint8 && (index < 0 || e.Index == old) {
+		if e.GID == gid && e.Type == p.configured.Type && e.Index <= math.MaxUint8 && (index < 0 || e.Index == old) {
 			index = e.Index
 		}
 		others = append(others, fmt.Sprintf("%d (%v, %v)", e.Index, e.GID, e.Type))
 	}
 	if len(others) == 0 {
-		return index, "the table of addresses is empty"
+		return index, "the GID table is empty"
 	}
 	return index, "there are " + strings.Join(others, ", ")
 }
 
-// steady runs f, which makes or connects a link, with the port as it is now; it
-// does not change meanwhile. A port that cannot be asked is a reason to look whether
-// the device is gone: not every device says so by an event.
-func (t *RdmaRemoteRendezvous) steady(f func() error) error {
+// withPort refreshes the port and runs f, which makes or connects a link. The attributes do
+// not change while f runs. If the port cannot be queried, withPort checks whether the device
+// is gone: not every device reports that by an event.
+func (t *RdmaRemoteRendezvous) withPort(f func() error) error {
 	p := t.port
-	if err := t.follow(); err != nil {
+	if err := t.refresh(); err != nil {
 		if !errors.Is(err, errInactive) && !errors.Is(err, errNoAddress) {
-			t.look()
+			t.checkDevice()
 		}
 		return err
 	}
@@ -206,11 +205,11 @@ func (t *RdmaRemoteRendezvous) steady(f func() error) error {
 	return f()
 }
 
-// sweep gives back what has been idle, and ends channels that keep memory which
-// is of use to nobody. After the process was stopped it waits for another tick: messages
-// that free memory may have come meanwhile and wait to be read.
+// sweep releases idle memory, and closes channels whose quarantined memory exceeds its
+// limits. When its tick is late because the process was stopped, it waits for the next one:
+// messages that free memory may have arrived and wait to be read.
 func (t *RdmaRemoteRendezvous) sweep() {
-	tick := time.NewTicker(sweepEvery)
+	tick := time.NewTicker(sweepInterval)
 	defer tick.Stop()
 	for last := time.Now(); ; {
 		select {
@@ -219,24 +218,24 @@ func (t *RdmaRemoteRendezvous) sweep() {
 		case <-tick.C:
 		}
 		now := time.Now()
-		stopped := now.Sub(last) > sweepEvery+lateBy
+		stopped := now.Sub(last) > sweepInterval+lateTimer
 		if last = now; stopped {
 			continue
 		}
-		t.closedObject("memory region", t.port.memory.Sweep(now))
+		t.logClose("memory region", t.port.memory.Sweep(now))
 		for _, o := range t.port.memory.Overdue(now) {
 			t.closeAccount(o)
 		}
 	}
 }
 
-// closeAccount leaves the channel that an account is of.
+// closeAccount closes the channel that an account belongs to.
 func (t *RdmaRemoteRendezvous) closeAccount(o regmem.Overdue) {
 	for _, p := range t.all() {
 		p.mu.Lock()
 		var owner *link
 		for _, l := range p.links {
-			if l.holds(o.Account) {
+			if l.ownsAccount(o.Account) {
 				owner = l
 			}
 		}
@@ -247,77 +246,76 @@ func (t *RdmaRemoteRendezvous) closeAccount(o regmem.Overdue) {
 	}
 }
 
-// watchEvents takes the device's events. A device that is being removed may say
-// nothing but that its table of addresses has changed, so each event is a reason
-// to ask it (ARCHITECTURE.md section 6); the kernel waits until all of it has been
-// let go.
+// watchEvents handles the asynchronous events of the device. A device that is being removed
+// may report only a change of its GID table, so each event makes watchEvents query the
+// device (ARCHITECTURE.md section 6). The kernel waits for the removal until every object of
+// the device is released.
 func (t *RdmaRemoteRendezvous) watchEvents() {
 	name := t.port.device.Info().Name
 	for {
 		e, err := t.port.device.NextEvent(t.base)
 		if err != nil {
 			if t.base.Err() == nil && !errors.Is(err, verbs.ErrClosed) {
-				t.lose(err)
+				t.deviceLost(err)
 			}
 			return
 		}
 		t.opts.Logger.Info("event of the RDMA device", "device", name, "event", e.Kind.String(), "port", e.Port)
 		switch e.Kind {
 		case verbs.EventQPFatal, verbs.EventQPRequest, verbs.EventQPAccess:
-			t.broke(e)
+			t.qpEvent(e)
 		case verbs.EventDeviceFatal:
-			t.lose(verbs.Errorf("use", name, verbs.ErrDeviceGone, "%v", e.Kind))
+			t.deviceLost(verbs.Errorf("use", name, verbs.ErrDeviceGone, "%v", e.Kind))
 			return
 		}
-		if !t.look() {
+		if !t.checkDevice() {
 			return
 		}
 	}
 }
 
-// broke tells the channel of a queue pair that it broke.
-func (t *RdmaRemoteRendezvous) broke(e verbs.AsyncEvent) {
+// qpEvent passes an event of a queue pair to its link.
+func (t *RdmaRemoteRendezvous) qpEvent(e verbs.AsyncEvent) {
 	for _, p := range t.all() {
 		for _, l := range p.existing() {
-			if l.has(e.QPN) {
-				l.broke(e)
+			if l.ownsQP(e.QPN) {
+				l.qpEvent(e)
 				return
 			}
 		}
 	}
 }
 
-// follow asks the device how its port is. Whoever is the first to see a change, an
-// event or a channel that is about to be made, says so.
-func (t *RdmaRemoteRendezvous) follow() error {
-	changed, err := t.port.follow()
+// refresh refreshes the port and logs a change.
+func (t *RdmaRemoteRendezvous) refresh() error {
+	changed, err := t.port.refresh()
 	switch {
 	case !changed:
 	case err == nil:
-		gid, path := t.port.now()
+		gid, path := t.port.address()
 		t.opts.Logger.Info("the port has changed; new channels use", "port", t.port.String(), "GID", gid.String(), "index", path.SGIDIndex, "MTU", int(path.MTU))
 	case errors.Is(err, errNoAddress):
-		t.opts.Logger.Warn("the address of verbs is gone; tensors go over "+t.instead(), "reason", err)
+		t.opts.Logger.Warn("the address of the port is gone; tensors go over "+t.fallback(), "reason", err)
 	}
 	return err
 }
 
-// look asks the device how its port is, and does what follows from it; false when
-// the device is lost.
-func (t *RdmaRemoteRendezvous) look() bool {
-	switch err := t.follow(); {
+// checkDevice refreshes the port and ends the channels that cannot go on. It returns false
+// when the device is lost.
+func (t *RdmaRemoteRendezvous) checkDevice() bool {
+	switch err := t.refresh(); {
 	case errors.Is(err, errInactive):
-		return true // what is under way finds out by itself, or goes on when the port is back in time
+		return true // channels go on if the port is active again before their retries run out
 	case errors.Is(err, errNoAddress):
-		for _, p := range t.all() { // packets from an address that is not ours find no way back
+		for _, p := range t.all() { // responses to the old address do not reach this host
 			p.leaveAll(err)
 		}
 		return true
 	case err != nil:
-		t.lose(err)
+		t.deviceLost(err)
 		return false
 	}
-	gid, _ := t.port.now()
+	gid, _ := t.port.address()
 	for _, p := range t.all() {
 		for _, l := range p.existing() {
 			if from := l.own.Rails[0].GID; from != gid {
@@ -326,15 +324,14 @@ func (t *RdmaRemoteRendezvous) look() bool {
 				p.offerGone(l, why)
 			}
 		}
-		p.hurry()
+		p.connectNow()
 	}
 	return true
 }
 
-// lose gives up the device: every channel ends, and everything of it is closed,
-// since whoever removes it waits for that. Receives go over the other wire.
-// Who comes second, of those that find out, does nothing.
-func (t *RdmaRemoteRendezvous) lose(err error) {
+// deviceLost ends every channel and closes the device with all its objects, since its
+// removal waits for that. Receives take the fallback. Only the first call has an effect.
+func (t *RdmaRemoteRendezvous) deviceLost(err error) {
 	t.mu.Lock()
 	second := t.lost != nil
 	if !second {
@@ -344,12 +341,12 @@ func (t *RdmaRemoteRendezvous) lose(err error) {
 	if second {
 		return
 	}
-	t.opts.Logger.Error("the RDMA device is lost; tensors go over "+t.instead(), "device", t.port.device.Info().Name, "error", err)
+	t.opts.Logger.Error("the RDMA device is lost; tensors go over "+t.fallback(), "device", t.port.device.Info().Name, "error", err)
 	for _, p := range t.all() {
-		p.lose(err)
+		p.deviceLost(err)
 	}
 	t.work.Go(func() {
 		t.links.Wait()
-		t.closedObject("device", errors.Join(t.port.close(), t.port.device.Close()))
+		t.logClose("device", errors.Join(t.port.close(), t.port.device.Close()))
 	})
 }

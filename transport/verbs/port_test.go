@@ -20,13 +20,13 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/verbstest"
 )
 
-// pair is two processes of which the first receives from the second.
+// pair is two processes; the first receives from the second.
 type pair struct {
 	t        *testing.T
 	to, from *suiteNode
 	step     int64
-	sender   uint64        // the incarnation of from
-	slow     time.Duration // longer than anything takes
+	sender   uint64        // incarnation of from
+	slow     time.Duration // longer than any step takes
 }
 
 func newPair(t *testing.T, o clusterOptions) *pair {
@@ -55,7 +55,7 @@ func newPair(t *testing.T, o clusterOptions) *pair {
 	return p
 }
 
-// link is what the receiving side tells of the other.
+// link is how the receiving side reports its connection to the other.
 func (p *pair) link() verbstransport.Link {
 	for _, l := range p.to.transport.Links() {
 		if l.Task == p.from.task {
@@ -65,7 +65,7 @@ func (p *pair) link() verbstransport.Link {
 	return verbstransport.Link{}
 }
 
-// until waits until the receiving side says what it is to say.
+// until waits until ok is true of that report.
 func (p *pair) until(what string, ok func(verbstransport.Link) bool) verbstransport.Link {
 	p.t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -82,7 +82,7 @@ func (p *pair) until(what string, ok func(verbstransport.Link) bool) verbstransp
 
 func isUp(l verbstransport.Link) bool { return l.Verbs }
 
-// exchange moves a tensor that is too large for a message.
+// exchange transfers a tensor that is too large for a message.
 func (p *pair) exchange() {
 	p.t.Helper()
 	p.step++
@@ -118,12 +118,12 @@ func (p *pair) exchange() {
 	}
 }
 
-// nic is the device of a node, from outside.
+// nic is the fabric's view of a node's device.
 func (p *pair) nic(n *suiteNode) *verbstest.NIC {
 	return n.c.fabric.Host(n.task.String()).NIC(n.device.Info().Name)
 }
 
-// address is the entry of the table that a node uses from its start.
+// address is the GID entry that a node has used since its start.
 func (p *pair) address(n *suiteNode) verbs.GIDEntry {
 	p.t.Helper()
 	a, err := address(n.device)
@@ -133,8 +133,9 @@ func (p *pair) address(n *suiteNode) verbs.GIDEntry {
 	return a
 }
 
-// An address that is taken away takes verbs away, with the reason, and tensors go
-// over gRPC; when it is back, at another place of the table, so is verbs.
+// TestAddressGoesAndComesBackElsewhere: without its address verbs is down, with the
+// reason, and tensors take gRPC. When the address is back, at another index, verbs is up
+// again.
 func TestAddressGoesAndComesBackElsewhere(t *testing.T) {
 	p := newPair(t, clusterOptions{})
 	nic, a := p.nic(p.to), p.address(p.to)
@@ -154,7 +155,8 @@ func TestAddressGoesAndComesBackElsewhere(t *testing.T) {
 		t.Errorf("without the address: %+v; want no tensor over verbs", l)
 	}
 
-	// Its old place is another's now: whoever used it would be nobody's peer.
+	// The old index belongs to another address now. A queue pair that used it would reach
+	// no peer.
 	other := a.GID
 	other[15]++
 	nic.SetGID(1, a.Index, other)
@@ -169,8 +171,8 @@ func TestAddressGoesAndComesBackElsewhere(t *testing.T) {
 	}
 }
 
-// Where another address of the kind may stand for the one that is gone, verbs comes
-// back with it, and with the first one when that is back.
+// TestAnotherAddressStandsForIt: if a substitute is allowed, verbs comes back with it,
+// and with the first address when that is back.
 func TestAnotherAddressStandsForIt(t *testing.T) {
 	p := newPair(t, clusterOptions{tune: func(_ cluster.Task, o *verbstransport.Options) { o.Again = discovery.Again }})
 	nic, a := p.nic(p.to), p.address(p.to)
@@ -179,7 +181,7 @@ func TestAnotherAddressStandsForIt(t *testing.T) {
 
 	other, link := a.GID, a.GID
 	other[15]++
-	link[12], link[13] = 169, 254 // of another reach
+	link[12], link[13] = 169, 254 // of another scope
 	nic.SetGID(1, a.Index+1, link)
 	nic.SetGID(1, a.Index, verbs.GID{})
 	p.until("no verbs", func(l verbstransport.Link) bool { return !l.Verbs && l.Reason != nil })
@@ -198,8 +200,8 @@ func TestAnotherAddressStandsForIt(t *testing.T) {
 	}
 }
 
-// A table that changes elsewhere, or an address that is at two places, disturbs
-// nobody.
+// TestAddressThatStays: changes of other entries, or a second entry of the address, have
+// no effect.
 func TestAddressThatStays(t *testing.T) {
 	p := newPair(t, clusterOptions{})
 	first := p.until("verbs at first", isUp)
@@ -209,22 +211,22 @@ func TestAddressThatStays(t *testing.T) {
 	nic.SetGID(1, a.Index+1, other)
 	nic.SetGID(1, a.Index+2, a.GID)
 	nic.SetGID(1, a.Index+2, verbs.GID{})
-	nic.SetGID(1, a.Index, a.GID) // it is looked up by the last of one GID, and there is one again
+	nic.SetGID(1, a.Index, a.GID) // a lookup by GID finds the last entry; now there is one again
 	p.exchange()
 	if l := p.link(); !l.Verbs || l.Generation != first.Generation || l.Stats.Received != 1 {
 		t.Errorf("%+v; want generation %d still", l, first.Generation)
 	}
 }
 
-// While the port is down nothing is made, and the reason says so; a smaller path
-// MTU of the port is that of new channels.
+// TestPortThatFlaps: while the port is down no channel is made, and the reason is
+// reported. New channels use a lower path MTU of the port.
 func TestPortThatFlaps(t *testing.T) {
 	p := newPair(t, clusterOptions{})
 	p.until("verbs at first", isUp)
 	p.exchange()
 	nic := p.nic(p.to)
 	nic.PortDown(1)
-	// The channel is idle, and would not notice for a while: break it.
+	// The channel is idle and would not notice soon, so break it.
 	p.exchange()
 	l := p.until("no verbs", func(l verbstransport.Link) bool {
 		return !l.Verbs && l.Reason != nil && strings.Contains(l.Reason.Error(), "DOWN")
@@ -239,12 +241,12 @@ func TestPortThatFlaps(t *testing.T) {
 	}
 }
 
-// narrow is a device whose port has another active MTU than the fabric says, and
-// which remembers the last path.
+// narrow is a device whose port reports an active MTU of the test, and which records the
+// last path MTU.
 type narrow struct {
 	verbs.Device
 	mtu  atomic.Int64
-	last atomic.Int64 // path MTU of the last queue pair in RTR
+	last atomic.Int64 // of the last queue pair in RTR
 }
 
 func (d *narrow) Port(n uint8) (verbs.PortInfo, error) {
@@ -278,8 +280,8 @@ func (q narrowQP) ToRTR(a verbs.RTRAttr) error {
 	return q.QP.ToRTR(a)
 }
 
-// The path MTU of new channels is what the port has then: that of its network
-// device may have been lowered.
+// TestMTUFollowsThePort: new channels use the present path MTU of the port, since that of
+// its network device may have been lowered.
 func TestMTUFollowsThePort(t *testing.T) {
 	var d *narrow
 	p := newPair(t, clusterOptions{wrap: func(task cluster.Task, dev verbs.Device) verbs.Device {
@@ -294,7 +296,7 @@ func TestMTUFollowsThePort(t *testing.T) {
 	if d.last.Load() != 2048 {
 		t.Errorf("the path MTU is %d, want 2048", d.last.Load())
 	}
-	for _, mtu := range []int64{1024, 4096} { // it is not raised beyond what it was
+	for _, mtu := range []int64{1024, 4096} { // not raised beyond the first one
 		was := p.link().Generation
 		d.mtu.Store(mtu)
 		nic, a := p.nic(p.to), p.address(p.to)
@@ -309,7 +311,7 @@ func TestMTUFollowsThePort(t *testing.T) {
 	}
 }
 
-// mute is a device whose port cannot be asked any more, without an event.
+// mute is a device whose port cannot be queried any more and which reports no event.
 type mute struct {
 	verbs.Device
 	gone atomic.Bool
@@ -322,8 +324,8 @@ func (d *mute) Port(n uint8) (verbs.PortInfo, error) {
 	return d.Device.Port(n)
 }
 
-// TestDeviceThatIsGoneWithoutAnEvent: who wants a new channel of it finds out, and
-// closes everything on it.
+// TestDeviceThatIsGoneWithoutAnEvent: making a new channel reveals that the device is
+// gone, and closes everything on it.
 func TestDeviceThatIsGoneWithoutAnEvent(t *testing.T) {
 	var d *mute
 	s := newStage(t, quick(clusterOptions{wrap: func(task cluster.Task, dev verbs.Device) verbs.Device {

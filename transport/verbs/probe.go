@@ -10,26 +10,25 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// Probed is what Probe has found out of a channel that works.
+// Probed describes a channel that Probe has found to work.
 type Probed struct {
 	Generation uint64
 	// GID is the peer's address, and MTU the path MTU of the first rail.
 	GID verbs.GID
 	MTU verbs.MTU
-	// Took is how long it took from the call to the channel.
+	// Took is the time from the call until the channel was up.
 	Took time.Duration
-	// Bytes is the size of what was sent then, at least: full packets.
+	// Bytes is the minimum size of the message data that Probe has sent, in full packets.
 	Bytes int
 }
 
-// Probe finds out whether packets of RDMA pass between this process and a task. It
-// waits for a channel, which takes a bootstrap and a message each way, and then for
-// the peer to take messages that fill packets of the path MTU: those get lost where
-// something on the way takes only smaller ones, and the first messages of a channel
-// are small. They name answers that nobody has, so nothing changes at the peer.
+// Probe checks whether RDMA packets pass between this process and a task. It waits for a
+// channel, which takes a bootstrap call and a message in each direction. Then it sends
+// acknowledgements that fill packets of the path MTU, and waits until the peer has confirmed
+// them: the first messages of a channel are small, and do not reveal a path that loses full
+// packets. The acknowledged ids are random, so they change nothing at the peer.
 //
-// The error says what went wrong last; it comes before ctx ends when trying again
-// would bring the same.
+// The error is the last one. Probe returns before ctx ends if the error is permanent.
 func (t *RdmaRemoteRendezvous) Probe(ctx context.Context, task cluster.Task) (Probed, error) {
 	start := time.Now()
 	p, l, err := t.channel(ctx, task)
@@ -40,7 +39,7 @@ func (t *RdmaRemoteRendezvous) Probe(ctx context.Context, task cluster.Task) (Pr
 	remote := p.machine.Peer()
 	p.mu.Unlock()
 	if remote.Generation != l.own.Generation {
-		return Probed{}, status.Errorf(status.Unavailable, "%v was left when it had just begun: %v", l, p.link().Reason)
+		return Probed{}, status.Errorf(status.Unavailable, "%v was left just after it came up: %v", l, p.status().Reason)
 	}
 	r := Probed{
 		Generation: l.own.Generation, GID: remote.Rails[0].GID, MTU: min(l.own.Rails[0].MTU, remote.Rails[0].MTU),
@@ -50,51 +49,51 @@ func (t *RdmaRemoteRendezvous) Probe(ctx context.Context, task cluster.Task) (Pr
 	for i := range ids {
 		ids[i] = rand.Uint64()
 	}
-	if err := l.flush(ctx, ids, false); err != nil {
+	if err := l.sendBatch(ctx, ids, false); err != nil {
 		return r, status.Errorf(status.Unavailable,
-			"the first messages came through, and %d bytes in packets of %d did not: something on the way takes only smaller packets, or loses many; try --rdma-mtu %d, or raise the MTU of every switch between (%w)",
+			"the first messages arrived, and %d bytes in packets of %d did not: a device on the path drops packets of this size; try --rdma-mtu %d, or raise the MTU of every switch on the path (%w)",
 			probeBytes, int(r.MTU), int(max(r.MTU/2, verbs.MTU256)), err)
 	}
 	return r, nil
 }
 
-// Await waits until there is a channel to a task, over which its tensors then come.
-// The error says what went wrong last; it comes before ctx ends when trying again
-// would bring the same.
+// Await waits until a channel to a task is up. The error is the last one. Await returns
+// before ctx ends if the error is permanent.
 func (t *RdmaRemoteRendezvous) Await(ctx context.Context, task cluster.Task) error {
 	_, _, err := t.channel(ctx, task)
 	return err
 }
 
-// channel is the one to a task, when it is up.
+// channel waits until a channel to a task is up.
 func (t *RdmaRemoteRendezvous) channel(ctx context.Context, task cluster.Task) (*peer, *link, error) {
 	p, err := t.peer(task)
 	if err != nil {
 		return nil, nil, err
 	}
-	p.want()
-	p.hurry()
+	p.keepConnected()
+	p.connectNow()
 	l, err := p.await(ctx)
 	return p, l, err
 }
 
-// await waits for the peer's channel.
+// await waits until a channel to the peer is up. It returns an error when ctx ends, when
+// the error is permanent, or when probeBreaks channels broke.
 func (p *peer) await(ctx context.Context) (*link, error) {
 	breaks := p.counters.breaks.Load() + probeBreaks
-	tick := time.NewTicker(awaitEvery)
+	tick := time.NewTicker(awaitInterval)
 	defer tick.Stop()
 	for {
 		l, _, changed := p.current()
 		if l != nil {
 			return l, nil
 		}
-		reason := p.link().Reason
-		if sameAgain(reason) || reason != nil && p.counters.breaks.Load() >= breaks {
+		reason := p.status().Reason
+		if isPermanent(reason) || reason != nil && p.counters.breaks.Load() >= breaks {
 			return nil, reason
 		}
 		select {
 		case <-changed:
-		case <-tick.C: // a reason makes no change of the channel
+		case <-tick.C: // changed does not signal a new reason
 		case <-ctx.Done():
 			if reason == nil {
 				reason = status.From(context.Cause(ctx))
@@ -104,8 +103,8 @@ func (p *peer) await(ctx context.Context) (*link, error) {
 	}
 }
 
-// sameAgain says that the reason will be the same when it is tried again.
-func sameAgain(reason error) bool {
+// isPermanent reports whether another attempt would fail for the same reason.
+func isPermanent(reason error) bool {
 	switch status.CodeOf(reason) {
 	case status.FailedPrecondition, status.InvalidArgument, status.PermissionDenied, status.Unauthenticated, status.Unimplemented:
 		return true

@@ -14,8 +14,8 @@ import (
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 )
 
-// cramped are channels with next to no room: a window of 8 messages, a send queue of
-// 16, writes of a page.
+// cramped makes channels with minimal queues: a window of 8 messages, a send queue of 16,
+// writes of one page.
 func cramped(o clusterOptions) clusterOptions {
 	return tuned(o, func(o *verbstransport.Options) {
 		o.Window, o.SendQueue = 8, 16
@@ -23,8 +23,8 @@ func cramped(o clusterOptions) clusterOptions {
 	})
 }
 
-// TestV13SlotsAndGenerationsWrap: a slot is used more often than its 12 bits count,
-// while a receive is outstanding that took its slot before.
+// TestV13SlotsAndGenerationsWrap: a slot is reused more often than its 12-bit generation
+// counts, while a receive is outstanding that used the slot before.
 func TestV13SlotsAndGenerationsWrap(t *testing.T) {
 	const size, rounds = 12 * kib, wire.SlotGenerations + 100
 	o, spies := watched(clusterOptions{require: true})
@@ -32,7 +32,7 @@ func TestV13SlotsAndGenerationsWrap(t *testing.T) {
 	from, to := s.pair()
 	waits, k := from.key(to, "waits"), from.key(to, "v")
 	from.sendsBlob(1, waits, 1, size)
-	to.recv(1, waits).isBlob(1, size) // known: the next request brings an address, and waits with it
+	to.recv(1, waits).isBlob(1, size) // meta-data is known: the next request brings an address, and waits with it
 	early := to.recv(2, waits)
 	from.waiting(1)
 	x := s.blob(from.transport.Allocator(), 2, size)
@@ -63,8 +63,8 @@ func TestV13SlotsAndGenerationsWrap(t *testing.T) {
 	}
 }
 
-// TestV14ManyMoreRequestsThanTheWindow: over a thousand wait for values, through a
-// window of eight; they are answered from the last to the first.
+// TestV14ManyMoreRequestsThanTheWindow: more than a thousand requests wait for values
+// behind a window of eight. They are answered in reverse order.
 func TestV14ManyMoreRequestsThanTheWindow(t *testing.T) {
 	const n = 1200
 	s := newStage(t, cramped(clusterOptions{require: true}))
@@ -88,9 +88,9 @@ func TestV14ManyMoreRequestsThanTheWindow(t *testing.T) {
 	}
 }
 
-// TestValuesThatDependOnLaterRequests: a thousand requests beyond the window, of which
-// each has its value only when the next one has been answered. Whoever lets earlier
-// requests hold a credit until they are answered waits for ever.
+// TestValuesThatDependOnLaterRequests: a thousand requests beyond the window, each with a
+// value that is sent only after the next one was answered. An implementation in which a
+// waiting request holds a credit would deadlock.
 func TestValuesThatDependOnLaterRequests(t *testing.T) {
 	const n = 1000
 	s := newStage(t, cramped(clusterOptions{require: true}))
@@ -130,8 +130,8 @@ func TestValuesThatDependOnLaterRequests(t *testing.T) {
 	s.happens("all have come", done)
 }
 
-// TestSendQueueFull: more contents and messages at once, both ways, than sixteen
-// places hold. None is lost, and no channel breaks.
+// TestSendQueueFull: more contents and messages at once, in both directions, than a send
+// queue of sixteen holds. None is lost, and no channel breaks.
 func TestSendQueueFull(t *testing.T) {
 	const each, size = 40, 300*kib + 1
 	o, spies := watched(cramped(clusterOptions{require: true}))
@@ -171,8 +171,8 @@ func TestSendQueueFull(t *testing.T) {
 	}
 }
 
-// TestQueuesHaveRoomForABreak (fault 6 of TensorFlow's extension): whatever a queue
-// pair can have outstanding, its completion queue has room for.
+// TestQueuesHaveRoomForABreak (fault 6 of TensorFlow's extension): a completion queue has
+// an entry for everything that its queue pairs can have outstanding.
 func TestQueuesHaveRoomForABreak(t *testing.T) {
 	for _, rails := range []int{1, 3} {
 		o, spies := watched(tuned(clusterOptions{}, func(o *verbstransport.Options) { o.Rails, o.Window, o.SendQueue = rails, 24, 40 }))
@@ -188,7 +188,7 @@ func TestQueuesHaveRoomForABreak(t *testing.T) {
 		spy.mu.Lock()
 		channels := 0
 		for _, q := range spy.cqs {
-			if q.load > 1 { // the other one is gone: it asked for the sockets of the port
+			if q.load > 1 { // the one of port.udpEndpoint is destroyed already
 				channels++
 			}
 			if q.load > q.room || q.load > 1 && q.load < rails*(24+40) {
@@ -202,8 +202,8 @@ func TestQueuesHaveRoomForABreak(t *testing.T) {
 	}
 }
 
-// TestAThousandCancelsBeyondTheWindow: receives that wait are cancelled all at once,
-// and others among them go on.
+// TestAThousandCancelsBeyondTheWindow: waiting receives are cancelled all at once, and
+// the others go on.
 func TestAThousandCancelsBeyondTheWindow(t *testing.T) {
 	const n = 1000
 	s := newStage(t, cramped(clusterOptions{require: true}))
@@ -238,7 +238,7 @@ func TestAThousandCancelsBeyondTheWindow(t *testing.T) {
 }
 
 // TestSidesWithDifferentQueuePairs: a channel has as many queue pairs as the side with
-// fewer. A content goes over as many of them as it has MiB, and only those get a key.
+// fewer. A content uses one queue pair per MiB, and only those get an rkey.
 func TestSidesWithDifferentQueuePairs(t *testing.T) {
 	rails := map[int]int{0: 4, 1: 2}
 	o, spies := watched(clusterOptions{require: true, tune: func(task cluster.Task, o *verbstransport.Options) { o.Rails = rails[task.Index] }})
@@ -273,8 +273,8 @@ func TestSidesWithDifferentQueuePairs(t *testing.T) {
 	}
 }
 
-// TestSmallContentsTakeQueuePairsInTurn: contents that go over fewer than all queue
-// pairs are spread over them.
+// TestSmallContentsTakeQueuePairsInTurn: contents that use fewer than all queue pairs are
+// spread over them.
 func TestSmallContentsTakeQueuePairsInTurn(t *testing.T) {
 	o, spies := watched(clusterOptions{require: true, tune: func(_ cluster.Task, o *verbstransport.Options) { o.Rails = 2 }})
 	s := newStage(t, o)
@@ -295,8 +295,8 @@ func TestSmallContentsTakeQueuePairsInTurn(t *testing.T) {
 	}
 }
 
-// TestLargestEagerLimit: with the largest that can be set there are channels, and a
-// content of as many bytes goes within a message.
+// TestLargestEagerLimit: channels work with the largest eager limit, and a content of
+// that size is sent within a message.
 func TestLargestEagerLimit(t *testing.T) {
 	o, spies := watched(clusterOptions{require: true, tune: func(_ cluster.Task, o *verbstransport.Options) {
 		o.EagerLimit, o.Window = mib, 8
@@ -312,8 +312,7 @@ func TestLargestEagerLimit(t *testing.T) {
 	}
 }
 
-// TestChannelMemory: what a channel is said to take is what it registers beside the
-// arenas.
+// TestChannelMemory: ChannelMemory is what a channel registers beside the arenas.
 func TestChannelMemory(t *testing.T) {
 	var own verbstransport.Options
 	o, spies := watched(clusterOptions{require: true, tune: func(_ cluster.Task, o *verbstransport.Options) {

@@ -6,22 +6,23 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// shares counts what strangers make this process hold. Each source address has a share,
-// and there is a total. It is safe for concurrent use.
+// shares counts what unverified peers make this process hold. There is a limit per source
+// address and a limit in total. It is safe for concurrent use.
 type shares struct {
 	total, each int // limits
 
-	mu  sync.Mutex     // guards what follows; taken last
-	all int            // there are
-	of  map[string]int // those of each source
+	mu  sync.Mutex     // guards what follows; no other lock is taken while it is held
+	all int            // the count in total
+	of  map[string]int // the count of each source
 }
 
 func newShares(total, each int) *shares {
 	return &shares{total: total, each: each, of: make(map[string]int)}
 }
 
-// hasRoom refuses one more of a source.
-func (s *shares) hasRoom(source, what string) error {
+// check returns an error if one more of a source exceeds a limit. what describes the counted
+// objects for the error text.
+func (s *shares) check(source, what string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -33,7 +34,7 @@ func (s *shares) hasRoom(source, what string) error {
 	return nil
 }
 
-// add counts one more, for which there is room.
+// add counts one more, which check has allowed.
 func (s *shares) add(source string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -41,17 +42,17 @@ func (s *shares) add(source string) {
 	s.of[source]++
 }
 
-// take counts one more, or refuses it.
+// take counts one more, or returns the error of check.
 func (s *shares) take(source, what string) error {
-	err := s.hasRoom(source, what)
+	err := s.check(source, what)
 	if err == nil {
 		s.add(source)
 	}
 	return err
 }
 
-// give counts one less.
-func (s *shares) give(source string) {
+// release counts one less.
+func (s *shares) release(source string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.all--

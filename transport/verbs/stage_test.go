@@ -28,26 +28,25 @@ const (
 	kib = 1 << 10
 	mib = 1 << 20
 	gib = 1 << 30
-	// patience is how long a test waits for what must happen soon; only one that
-	// fails waits so long.
+	// patience bounds the wait for something that should happen soon. Only a failing test
+	// waits so long.
 	patience = 40 * time.Second
-	// lookEvery is how often a condition is looked at that nobody announces.
+	// lookEvery is the interval at which a condition is polled.
 	lookEvery = time.Millisecond
 )
 
-// stage is where a test of this package plays what the suite of all transports
-// cannot know: which wire carried what, what was registered and posted, and faults
-// of one wire alone. When the test ends it asks the suite's questions: is every
-// answer forgotten, every step gone, all memory given back, of the heap and of the
-// pools, was none of it written to afterwards, is any object of a device open, does
-// any goroutine run.
+// stage runs tests of what the suite of all transports does not cover: which connection
+// carried what, what was registered and posted, and faults of RDMA or of gRPC alone. At
+// the end of a test it makes the checks of the suite: no response is kept, every step is
+// gone, all memory of the heap and of the pools is released and was not written to
+// afterwards, no object of a device is open, and no goroutine runs.
 type stage struct {
 	*testing.T
 	c      *suiteCluster
 	tasks  []cluster.Task
-	heaps  []*tensortest.Allocator // of what each task receives
-	source *tensortest.Allocator   // of what is sent and not registered
-	actors []*actor                // that run
+	heaps  []*tensortest.Allocator // allocates what each task receives
+	source *tensortest.Allocator   // allocates what is sent from memory that is not registered
+	actors []*actor                // running
 	steps  map[int64]bool
 }
 
@@ -77,7 +76,7 @@ func newStage(t *testing.T, o clusterOptions) *stage {
 	return s
 }
 
-// end asks the questions, and stops what runs.
+// end makes the checks, and stops the actors.
 func (s *stage) end() {
 	for step := range s.steps {
 		for _, a := range s.actors {
@@ -95,7 +94,7 @@ func (s *stage) end() {
 	}
 }
 
-// released waits until a process has nothing any more of what tests made it hold.
+// released waits until a process has released everything that the test made it hold.
 func (s *stage) released(a *actor) {
 	s.Helper()
 	s.holds(func() bool { return a.leftover() == "" })
@@ -104,7 +103,7 @@ func (s *stage) released(a *actor) {
 	}
 }
 
-// leftover says what a process holds; "" for nothing.
+// leftover describes what a process still holds; "" for nothing.
 func (a *actor) leftover() string {
 	var left []string
 	if k := a.kept.Stats(); k.Waiting+k.Kept != 0 || k.Bytes != 0 {
@@ -122,12 +121,12 @@ func (a *actor) leftover() string {
 	return strings.Join(left, ", ")
 }
 
-// actor is a process on the stage.
+// actor is one process of a stage.
 type actor struct {
 	*suiteNode
 	s           *stage
 	incarnation uint64
-	heap        *tensortest.Allocator // of what it receives outside registered memory
+	heap        *tensortest.Allocator // allocates what it receives outside registered memory
 }
 
 // start starts the i-th task.
@@ -149,8 +148,8 @@ func (s *stage) startWith(i int, o transporttest.NodeOptions) *actor {
 	return a
 }
 
-// pair starts two processes and waits until verbs carries both ways. The first is
-// to send.
+// pair starts two processes and waits until each has a verbs channel to the other. The
+// first is the sender.
 func (s *stage) pair() (from, to *actor) {
 	s.Helper()
 	from, to = s.start(0), s.start(1)
@@ -164,7 +163,7 @@ func (a *actor) meets(b *actor) {
 	a.s.until(fmt.Sprintf("a channel of %v and %v", a.task, b.task), func() bool { return a.link(b).Verbs && b.link(a).Verbs })
 }
 
-// stop ends the process in order.
+// stop stops the process gracefully.
 func (a *actor) stop() {
 	a.s.Helper()
 	a.s.forget(a)
@@ -185,7 +184,7 @@ func (s *stage) forget(a *actor) {
 	s.actors = rest
 }
 
-// holds waits until cond is true, and tells whether it became so.
+// holds waits until cond is true, and reports whether it became true.
 func (s *stage) holds(cond func() bool) bool {
 	limit := time.NewTimer(patience)
 	defer limit.Stop()
@@ -201,7 +200,7 @@ func (s *stage) holds(cond func() bool) bool {
 	return true
 }
 
-// until waits until cond is true, which what describes.
+// until waits until cond is true, and fails the test otherwise. what describes cond.
 func (s *stage) until(what string, cond func() bool) {
 	s.Helper()
 	if !s.holds(cond) {
@@ -209,7 +208,7 @@ func (s *stage) until(what string, cond func() bool) {
 	}
 }
 
-// happens waits for a channel to be closed.
+// happens waits until a Go channel is closed.
 func (s *stage) happens(what string, c <-chan struct{}) {
 	s.Helper()
 	select {
@@ -219,22 +218,22 @@ func (s *stage) happens(what string, c <-chan struct{}) {
 	}
 }
 
-// wires are the RDMA wires between two processes, both ways. What the suite's Link
-// disturbs is gRPC, too.
+// wires is the RDMA connection between two processes, in both directions. Unlike the
+// suite's Link it does not affect gRPC.
 func (s *stage) wires(a, b *actor) *verbstest.Link {
 	return s.c.fabric.Link(a.task.String(), b.task.String())
 }
 
-// oneWay is the direction in which content goes from one to the other.
+// oneWay is the direction of wires in which content goes from one process to the other.
 func (s *stage) oneWay(from, to *actor) *verbstest.Link {
 	return s.c.fabric.OneWay(from.task.String(), to.task.String())
 }
 
-// host is what the fabric knows of a process's machine, and nic its device there.
+// host is the host of a process in the fabric, and nic its device there.
 func (a *actor) host() *verbstest.Host { return a.s.c.fabric.Host(a.task.String()) }
 func (a *actor) nic() *verbstest.NIC   { return a.host().NIC("mem0") }
 
-// link is what a process tells of its wire to a task.
+// link is how a process reports its connection to a task.
 func (a *actor) link(to *actor) verbstransport.Link { return a.linkTo(to.task) }
 
 func (a *actor) linkTo(task cluster.Task) verbstransport.Link {
@@ -246,7 +245,7 @@ func (a *actor) linkTo(task cluster.Task) verbstransport.Link {
 	return verbstransport.Link{}
 }
 
-// key names a value that a process sends to another one.
+// key is the key of a value that a process sends to another one.
 func (a *actor) key(to *actor, name string) rendezvous.Key {
 	a.s.Helper()
 	return a.s.keyOf(a.task, a.incarnation, to.task, name)
@@ -267,7 +266,7 @@ func (a *actor) in(step int64) *rendezvous.BaseRemote {
 	return a.manager.Find(step)
 }
 
-// send sends x and gives the caller's reference up.
+// send sends x and takes over the caller's reference.
 func (a *actor) send(step int64, k rendezvous.Key, x *tensor.Tensor) {
 	a.s.Helper()
 	defer x.Release()
@@ -276,13 +275,13 @@ func (a *actor) send(step int64, k rendezvous.Key, x *tensor.Tensor) {
 	}
 }
 
-// sendsBlob sends the blob of a seed, out of registered memory.
+// sendsBlob sends a blob out of registered memory.
 func (a *actor) sendsBlob(step int64, k rendezvous.Key, seed uint64, size int) {
 	a.s.Helper()
 	a.send(step, k, a.s.blob(a.transport.Allocator(), seed, size))
 }
 
-// blob makes a vector of bytes that need not be kept to be checked.
+// blob makes a vector of pseudo-random bytes, which a seed suffices to check.
 func (s *stage) blob(from tensor.Allocator, seed uint64, size int) *tensor.Tensor {
 	s.Helper()
 	return s.shaped(from, seed, tensor.Uint8, int64(size))
@@ -305,7 +304,7 @@ func noise(seed uint64) *rand.ChaCha8 {
 	return rand.NewChaCha8(key)
 }
 
-// isNoise reports whether bytes are those of a seed.
+// isNoise reports whether data has the pseudo-random bytes of a seed.
 func isNoise(data []byte, seed uint64) bool {
 	want, from := make([]byte, 64*kib), noise(seed)
 	for len(data) > 0 {
@@ -319,7 +318,7 @@ func isNoise(data []byte, seed uint64) bool {
 	return true
 }
 
-// receiving is a receive under way. A second end of it fails the test.
+// receiving is a receive under way. The test fails when it ends twice.
 type receiving struct {
 	s       *stage
 	key     rendezvous.Key
@@ -363,7 +362,7 @@ func (r *receiving) wait() outcome {
 	}
 }
 
-// value is the tensor that the receive brings; the caller releases it.
+// value waits for the tensor of the receive. The caller releases it.
 func (r *receiving) value() *tensor.Tensor {
 	r.s.Helper()
 	o := r.wait()
@@ -373,7 +372,7 @@ func (r *receiving) value() *tensor.Tensor {
 	return o.value.Tensor
 }
 
-// isBlob ends the test unless the receive brings the blob of that seed and size.
+// isBlob fails the test unless the receive ends with the blob of that seed and size.
 func (r *receiving) isBlob(seed uint64, size int) {
 	r.s.Helper()
 	x := r.value()
@@ -383,8 +382,8 @@ func (r *receiving) isBlob(seed uint64, size int) {
 	}
 }
 
-// fails ends the test unless the receive ends with an error of that code that says
-// all of words.
+// fails fails the test unless the receive ends with an error of that code whose text
+// contains all of words.
 func (r *receiving) fails(code status.Code, words ...string) {
 	r.s.Helper()
 	o := r.wait()
@@ -402,22 +401,23 @@ func (r *receiving) fails(code status.Code, words ...string) {
 	}
 }
 
-// waiting waits until so many receives wait at a process for their value.
+// waiting waits until n receives wait at a process for their value.
 func (a *actor) waiting(n int) {
 	a.s.Helper()
 	a.s.until(fmt.Sprint(n, " receives wait"), func() bool { return a.kept.Stats().Waiting == n })
 }
 
-// keeps waits until a process keeps so many answers.
+// keeps waits until a process keeps n responses.
 func (a *actor) keeps(n int) {
 	a.s.Helper()
 	a.s.until(fmt.Sprint(n, " answers are kept"), func() bool { return a.kept.Stats().Kept == n })
 }
 
-// patient is a path whose queue pairs outlive a wire that is held for long.
+// patient is a path whose queue pairs survive a long interruption of the connection.
 var patient = verbs.Path{Port: 1, Timeout: verbs.TimeoutCode(4 * time.Second), Retry: 6, RNRRetry: 6}
 
-// tuned returns options of a cluster that change what each process is made with.
+// tuned returns options of a cluster in which change adjusts the transport options of
+// each process.
 func tuned(o clusterOptions, change func(*verbstransport.Options)) clusterOptions {
 	o.tune = func(_ cluster.Task, t *verbstransport.Options) { change(t) }
 	return o

@@ -11,43 +11,45 @@ import (
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/progress"
 )
 
-// Link is which wire carries a peer's tensors, why, and what has gone over verbs.
+// Link describes the connection to a peer: whether verbs or gRPC carries its tensors, why,
+// and counts of what verbs has carried.
 type Link struct {
 	Task cluster.Task
-	// Verbs says that a channel is up, of that Generation, with so many QueuePairs.
+	// Verbs is set while a channel is up. Generation is its generation and QueuePairs the
+	// number of its queue pairs.
 	Verbs      bool
 	Generation uint64
 	QueuePairs int
-	// State is how far the bootstrap has come.
+	// State is the state of the handshake.
 	State handshake.State
-	// Reason is why there is no channel; nil when nothing went wrong.
+	// Reason is the last error while there is no channel; nil when there was none.
 	Reason error
 	Stats  Stats
-	// Poll is what the queues of all channels so far did.
+	// Poll counts what the completion queues of all channels to the peer have done.
 	Poll progress.Stats
 }
 
-// Stats counts what has gone over verbs to and from one peer.
+// Stats counts what verbs has carried to and from one peer.
 type Stats struct {
 	Received, ReceivedBytes uint64 // values, and the bytes of their content
 	Sent, SentBytes         uint64
-	// Lost receives were asked again since their channel broke, Without ones took the
-	// other wire since no channel was up.
+	// Lost counts attempts whose channel broke, so that the receive was requested again.
+	// Without counts receives that took gRPC since no channel was up.
 	Lost, Without uint64
-	// The others that took it: for want of registered memory, here or at the peer, and
-	// those whose request is none for a channel (the key is longer than a message, an
-	// earlier attempt has not ended).
+	// Receives that took gRPC although a channel was up: no registered memory here, or none
+	// at the peer, or a request that the channel cannot carry (the key is longer than a
+	// message, or an earlier attempt has not ended).
 	NoMemory, PeerNoMemory, NoFit uint64
 	Breaks                        uint64 // channels that were left
-	// Messages took a receive of the other side: control messages, and the last
-	// writes of contents.
+	// MessagesSent and MessagesReceived count what takes a posted receive: control messages,
+	// and the last write of each content.
 	MessagesSent, MessagesReceived uint64
-	// Bootstraps are the calls that showed an offer to the peer.
+	// Bootstraps counts the bootstrap calls to the peer.
 	Bootstraps uint64
 }
 
-// Elsewhere are the receives that took the other wire although a channel was up.
-func (s Stats) Elsewhere() uint64 { return s.NoMemory + s.PeerNoMemory + s.NoFit }
+// Fallbacks counts the receives that took gRPC although a channel was up.
+func (s Stats) Fallbacks() uint64 { return s.NoMemory + s.PeerNoMemory + s.NoFit }
 
 func (s *Stats) add(o Stats) {
 	s.Received += o.Received
@@ -65,7 +67,7 @@ func (s *Stats) add(o Stats) {
 	s.Bootstraps += o.Bootstraps
 }
 
-// counters are Stats while they change.
+// counters are the Stats that change concurrently.
 type counters struct {
 	received, receivedBytes, sent, sentBytes atomic.Uint64
 	lost, without, breaks                    atomic.Uint64
@@ -73,26 +75,26 @@ type counters struct {
 	bootstraps                               atomic.Uint64
 }
 
-// past is what channels that are no more did.
-type past struct {
+// totals are the counts of links.
+type totals struct {
 	messages channel.Messages
 	poll     progress.Stats
 }
 
-func (p *past) add(o past) {
+func (p *totals) add(o totals) {
 	p.messages.Sent += o.messages.Sent
 	p.messages.Received += o.messages.Received
 	p.poll.Add(o.poll)
 }
 
-// did is what a link has done so far. What it counts ends before peer.linkGone.
-func (l *link) did() past {
+// totals returns the counts of a link. They do not change after peer.linkGone.
+func (l *link) totals() totals {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.machine == nil {
-		return past{}
+		return totals{}
 	}
-	return past{l.machine.Messages(), l.queue.Stats()}
+	return totals{l.machine.Messages(), l.queue.Stats()}
 }
 
 func (c *counters) read() Stats {
@@ -105,8 +107,8 @@ func (c *counters) read() Stats {
 	}
 }
 
-// arrived counts a value that came over verbs, and tells the transfer log.
-func (p *peer) arrived(a *delivery.Transfer, bytes int64) {
+// countReceived counts a value that came over verbs, and adds it to the transfer log.
+func (p *peer) countReceived(a *delivery.Transfer, bytes int64) {
 	p.counters.received.Add(1)
 	p.counters.receivedBytes.Add(uint64(bytes)) //nolint:gosec // never negative
 	t := transport.NewTransfer(a.Began, a.Ended, 0)

@@ -24,29 +24,30 @@ import (
 	"github.com/tryst-rdma/tryst/worker"
 )
 
-// giveUp is longer than a queue pair of the suite tries.
+// giveUp is longer than the retries of a queue pair of the suite take.
 const giveUp = 50 * time.Millisecond
 
-// TestSuiteRequired: and needs gRPC for nothing but the bootstrap. Nothing hides there
-// how long it takes to get over a break, so the back-off is short.
+// TestSuiteRequired runs the suite with gRPC only for the bootstrap. No fallback hides
+// the time that a break takes, so the back-off is short.
 func TestSuiteRequired(t *testing.T) {
 	o := tuned(clusterOptions{require: true}, func(o *verbstransport.Options) { o.Backoff = 20 * time.Millisecond })
 	transporttest.Run(t, transporttest.Suite{New: newCluster(o), MaxSize: largest, Registered: true, Parallel: true,
 		Only: []string{"Order", "Content", "Size", "Memory", "Abort", "Cancel", "Step", "Cut", "Stop"}})
 }
 
-// TestSuite: verbs is a transport, over devices in memory.
+// TestSuite runs the suite of all transports over devices in memory.
 func TestSuite(t *testing.T) {
 	transporttest.Run(t, transporttest.Suite{New: newCluster(clusterOptions{}), MaxSize: 64 << 20, Registered: true, Parallel: true})
 }
 
-// TestSuiteBlocking: those who wait for their receives do the polling.
+// TestSuiteBlocking: the callers that wait for their receives poll.
 func TestSuiteBlocking(t *testing.T) {
 	transporttest.Run(t, transporttest.Suite{New: newCluster(clusterOptions{}), MaxSize: largest, Registered: true, Parallel: true,
 		Blocking: true, Only: []string{"Content", "Abort", "Cancel", "Cut", "Peer", "Stop"}})
 }
 
-// TestSuiteTwoQueuePairs: large contents go over two at once, and either can be late.
+// TestSuiteTwoQueuePairs: large contents use two queue pairs at once, and either may be
+// late.
 func TestSuiteTwoQueuePairs(t *testing.T) {
 	o := tuned(clusterOptions{require: true, gate: true}, func(o *verbstransport.Options) { o.Rails, o.Backoff = 2, gateBackoff })
 	transporttest.Run(t, transporttest.Suite{New: newCluster(o), MaxSize: largest, Registered: true, Parallel: true,
@@ -55,24 +56,23 @@ func TestSuiteTwoQueuePairs(t *testing.T) {
 
 type clusterOptions struct {
 	require bool
-	// open opens the device of a task on a real system, whose wires nobody
-	// disturbs; a fabric when nil.
+	// open opens the device of a task on a real system, whose connections cannot be
+	// disturbed. A fabric is used when nil.
 	open func(cluster.Task) (verbs.Device, error)
-	gate bool // disturb what is posted, and not the wires
+	gate bool // disturb posts instead of connections
 	// parallel runs a stage's test in parallel with others; the package's TestMain
 	// then checks for its goroutines.
 	parallel bool
-	path     verbs.Path // fast and easily broken when zero
-	// fabric is what the fabric is like, wrap what a task sees of its device
-	// there, and tune changes what a node's transport is made with.
+	path     verbs.Path // short timeouts when zero
+	// fabric configures the fabric. wrap wraps the device of a task there. tune changes
+	// the transport options of a process.
 	fabric verbstest.Options
 	wrap   func(cluster.Task, verbs.Device) verbs.Device
 	tune   func(cluster.Task, *verbstransport.Options)
 }
 
-// suiteCluster is a transporttest.Cluster: each task is a host of a fabric, and is
-// called by gRPC through a proxy, which stays at its address when the process
-// restarts.
+// suiteCluster is a transporttest.Cluster. Each task is a host of a fabric. Its gRPC
+// address is a proxy, which keeps the address when the process restarts.
 type suiteCluster struct {
 	clusterOptions
 	t       testing.TB
@@ -84,7 +84,7 @@ type suiteCluster struct {
 	mu    sync.Mutex
 	nodes map[cluster.Task]*suiteNode
 	work  sync.WaitGroup
-	over  chan struct{} // closed when the test is
+	over  chan struct{} // closed at the end of the test
 }
 
 func newCluster(o clusterOptions) func(testing.TB, []cluster.Task) transporttest.Cluster {
@@ -141,8 +141,8 @@ func (c *suiteCluster) node(task cluster.Task) *suiteNode {
 	return c.nodes[task]
 }
 
-// exchange is the bootstrap of the suite: a call from node to node, as long as the
-// address leads to a process.
+// exchange makes bootstrap calls from node to node, as long as the proxy of the peer has
+// a target.
 type exchange struct{ c *suiteCluster }
 
 func (e exchange) Exchange(ctx context.Context, peer cluster.Task, own handshake.Offer) (handshake.Offer, error) {
@@ -153,7 +153,7 @@ func (e exchange) Exchange(ctx context.Context, peer cluster.Task, own handshake
 	return n.transport.Answer(ctx, "", own)
 }
 
-// suiteNode is a transporttest.Node: the parts of a server, put together by hand.
+// suiteNode is a transporttest.Node: the parts of a server without the server.
 type suiteNode struct {
 	c         *suiteCluster
 	task      cluster.Task
@@ -187,15 +187,15 @@ func (c *suiteCluster) Start(task cluster.Task, o transporttest.NodeOptions) tra
 	n.conns = grpctransport.NewConns(grpctransport.ConnsOptions{Self: task, Resolve: c.resolve, Allocator: o.Allocator})
 	n.grpc = grpctransport.New(grpctransport.Options{Self: self, Conns: n.conns, PeerTimeout: o.PeerTimeout})
 	late := &lateManager{}
-	o.Kept.Addressed, o.Kept.Verify = n.conns.Addressed, n.conns.Incarnation
-	n.kept = transport.NewResponseCache(late, o.Kept)
+	o.Cache.Addressed, o.Cache.Verify = n.conns.Addressed, n.conns.Incarnation
+	n.kept = transport.NewResponseCache(late, o.Cache)
 	options := verbstransport.Options{
 		Self: self, Task: task, Device: n.device, Address: address,
 		Path:      c.path,
 		Exchanger: exchange{c}, Callable: func(cluster.Task) bool { return true }, GRPC: n.grpc.Conn, Cache: n.kept,
 		Check:   worker.Session(task, o.Incarnation).CheckSource,
 		Require: c.require, Allocator: o.Allocator, PeerTimeout: o.PeerTimeout,
-		// What is under way when a link is held is not all of a tensor.
+		// When a link is held, only a part of a tensor may be posted.
 		Chunk: 64 << 10, Outstanding: 256 << 10,
 		Memory: regmem.Options{Arena: 4 << 20, LateWrite: func(w regmem.LateWrite) { c.t.Errorf("%v", w) }},
 	}
@@ -231,8 +231,8 @@ func (c *suiteCluster) Start(task cluster.Task, o transporttest.NodeOptions) tra
 	return n
 }
 
-// address is the entry of a device's port 1 that the suite uses: IPv4 over RoCE v2
-// where there is one.
+// address returns the GID entry of port 1 that the suite uses: IPv4 over RoCE v2 if there
+// is one.
 func address(d verbs.Device) (verbs.GIDEntry, error) {
 	gids, err := d.GIDs(1)
 	if err != nil || len(gids) == 0 {
@@ -246,14 +246,14 @@ func address(d verbs.Device) (verbs.GIDEntry, error) {
 	return gids[0], nil
 }
 
-// lateManager is a Source whose manager is made after it.
+// lateManager is a Source that is made before its Manager.
 type lateManager struct{ *rendezvous.Manager }
 
-func (n *suiteNode) Manager() *rendezvous.Manager   { return n.manager }
-func (n *suiteNode) Kept() *transport.ResponseCache { return n.kept }
+func (n *suiteNode) Manager() *rendezvous.Manager    { return n.manager }
+func (n *suiteNode) Cache() *transport.ResponseCache { return n.kept }
 
-// Stop: first nothing is received any more and the peers are told so, then those
-// who wait here get their error, then the connections are closed.
+// Stop closes the transports first, which flushes pending acks and cancels to the peers.
+// Then local waiters end with an error, and then the connections are closed.
 func (n *suiteNode) Stop(ctx context.Context) error {
 	err := n.transport.Close(ctx)
 	n.kept.Close()
@@ -271,13 +271,13 @@ func (n *suiteNode) Stop(ctx context.Context) error {
 	return err
 }
 
-// Kill: first no byte leaves the process any more, over neither wire.
+// Kill stops all output of the process first, over RDMA and gRPC.
 func (n *suiteNode) Kill() {
 	if d, ok := n.device.(*gatedDevice); ok {
 		d.kill()
 	} else if n.c.fabric != nil {
 		link := &suiteLink{c: n.c, task: n.task}
-		link.wires(func(w *verbstest.Link) { w.Cut() }) // what is on the way is lost
+		link.wires(func(w *verbstest.Link) { w.Cut() }) // packets under way are lost
 		n.c.fabric.Host(n.task.String()).Kill()
 		link.wires(func(w *verbstest.Link) { w.Restore() })
 	}
@@ -295,12 +295,12 @@ func (n *suiteNode) Kill() {
 	_ = n.device.Close()
 }
 
-// suiteLink disturbs both wires of a task.
+// suiteLink disturbs the RDMA and gRPC connections of a task.
 type suiteLink struct {
 	c     *suiteCluster
 	task  cluster.Task
 	proxy *transporttest.Proxy
-	stop  chan struct{} // ends what has not happened yet
+	stop  chan struct{} // cancels what has not happened yet
 }
 
 func (c *suiteCluster) Link(task cluster.Task) transporttest.Link {
@@ -313,7 +313,7 @@ func (c *suiteCluster) Link(task cluster.Task) transporttest.Link {
 	return &suiteLink{c: c, task: task, proxy: c.proxies[task]}
 }
 
-// wires are those of the fabric between the task and its askers.
+// wires calls do with each link of the fabric between the task and its requesters.
 func (l *suiteLink) wires(do func(*verbstest.Link)) {
 	for _, other := range l.c.tasks {
 		if other != l.task {
@@ -322,8 +322,7 @@ func (l *suiteLink) wires(do func(*verbstest.Link)) {
 	}
 }
 
-// CutAfter breaks the queue pairs by a wire that carries nothing for a while, as
-// nobody closes them.
+// CutAfter breaks the queue pairs by dropping all packets for a while.
 func (l *suiteLink) CutAfter(n int64) <-chan struct{} {
 	return l.after(n, (*verbstest.Link).CutAfter, l.proxy.CutAfter, func() {
 		l.wires(func(w *verbstest.Link) { w.Cut() })
@@ -338,7 +337,7 @@ func (l *suiteLink) HoldAfter(n int64) <-chan struct{} {
 	})
 }
 
-// after does something to both wires when one of them has carried n bytes.
+// after disturbs both connections when one of them has carried n bytes.
 func (l *suiteLink) after(n int64, fabric func(*verbstest.Link, uint64) <-chan struct{}, proxy func(int64) <-chan struct{}, do func()) <-chan struct{} {
 	l.stop = make(chan struct{})
 	stop, done := l.stop, make(chan struct{})

@@ -25,74 +25,74 @@ import (
 const Name = "verbs"
 
 // Options configures the transport of a process. The fields of the first part are
-// needed; zero fields of the second take the defaults of limits.go.
+// required. Zero fields of the second part take the defaults of limits.go.
 type Options struct {
-	// Self is this process, as it names itself to its peers, and Task its task.
+	// Self is this process, as it identifies itself to its peers. Task is its task.
 	Self transport.Process
 	Task cluster.Task
-	// Device is the device, open. It is closed when it is lost, else by its
-	// owner after Close.
+	// Device is an open device. The transport closes it only when the device is lost;
+	// otherwise the caller closes it after Close.
 	Device verbs.Device
-	// Address is the entry of the port's GID table that packets come from, and
-	// LID the port's on InfiniBand.
+	// Address is the entry of the port's GID table that is the source of all packets.
 	Address verbs.GIDEntry
-	// Again finds the address in a table that has changed, or one of its type and
-	// reach that stands for it while it is gone (discovery.Again); then same is
-	// false. Nil when no other may be taken, as for one that was asked for.
+	// Again finds the address was in a GID table that has changed. When it is gone,
+	// Again returns a substitute of the same type and scope, and same is false
+	// (discovery.Again). Nil allows no substitute: the user has chosen the address.
 	Again func(table []verbs.GIDEntry, was verbs.GIDEntry) (now verbs.GIDEntry, same bool, err error)
-	// Path is how this side sends: port, MTU, timeouts, classes.
+	// Path has the attributes of the queue pairs: port, MTU, timeouts, traffic class.
 	Path verbs.Path
-	// Exchanger does the bootstrap; Callable says whether a peer has an address
-	// to call.
+	// Exchanger makes the bootstrap calls. Callable reports whether a task has an
+	// address that this process can call.
 	Exchanger Exchanger
 	Callable  func(cluster.Task) bool
-	// GRPC returns the way to a task by gRPC alone.
+	// GRPC returns the gRPC connection to a task, which is the fallback.
 	GRPC func(cluster.Task) (delivery.Conn, error)
-	// Cache has the responses of this process, and Check returns why a key
-	// cannot be one of its own (rendezvous.Session.CheckSource): of one key always
-	// the same.
+	// Cache is the response cache of this process. Check returns an error for a key whose
+	// source is not this process (rendezvous.Session.CheckSource). It has to return the
+	// same result for a key each time, since results are cached.
 	Cache *transport.ResponseCache
 	Check func(rendezvous.Key) error
 
-	// Host is what processes that share the network of this host have in common, and
-	// no others; 0 when it is not known. Peers are shown it.
+	// Host identifies the network namespace of this host: all processes in it have the
+	// same value, and no others. 0 when it is not known. It is part of each offer.
 	Host uint64
-	// Require says that receives never go over gRPC (--fallback none).
+	// Require forbids receives over gRPC (--fallback none).
 	Require bool
-	// Allocator gives the memory of what does not arrive in registered memory:
-	// small tensors, strings. tensor.Heap when nil.
+	// Allocator allocates values that do not arrive in registered memory: small tensors
+	// and strings. tensor.Heap when nil.
 	Allocator tensor.Allocator
-	// Memory configures the pools. Its Device is filled in.
+	// Memory configures the pools of registered memory. New sets its Device.
 	Memory regmem.Options
-	// Window is how many receives are posted for each rail, SendQueue how many
-	// work requests a send queue holds, EagerLimit the largest content in bytes
-	// that travels in a message.
+	// Window is the number of receives posted on each rail. SendQueue is the number of
+	// work requests that a send queue holds. EagerLimit is the largest content, in bytes,
+	// that travels within a message.
 	Window, SendQueue, EagerLimit int
-	// Rails is the number of queue pairs of a channel, 1 to 8; 0 for 1. The channel has
-	// as many as the side with fewer (PROTOCOL.md section 9).
+	// Rails is the number of queue pairs of a channel, 1 to 8; 1 when 0. A channel has
+	// the smaller number of both sides (PROTOCOL.md section 9).
 	Rails int
-	// MaxWaiting bounds the receives without answer, each way, for each peer.
+	// MaxWaiting bounds the receives without response, in each direction, for each peer.
 	MaxWaiting int
-	// Chunk is the size of one write, and Outstanding how many bytes of writes
-	// are under way on a rail.
+	// Chunk is the size of one RDMA write in bytes. Outstanding bounds the bytes of
+	// writes that are posted and not completed on a rail.
 	Chunk       int
 	Outstanding int64
-	// Poll says how completions are waited for.
+	// Poll selects how completions are awaited.
 	Poll progress.Mode
 	// PeerTimeout is delivery.RequesterOptions.PeerTimeout.
 	PeerTimeout time.Duration
-	// Backoff is handshake.Config.Backoff: the wait before a channel that broke
-	// is made again. Tests that break many have less time than peers.
+	// Backoff is handshake.Config.Backoff: the wait before a channel that broke is made
+	// again. Tests shorten it.
 	Backoff time.Duration
-	// Transfers is told of every receive; none when nil.
+	// Transfers records every receive over verbs; nothing is recorded when nil.
 	Transfers *transport.Log
-	// Logger is told when a wire changes; none when nil.
+	// Logger logs when a peer changes between verbs and gRPC, and events of the device;
+	// nothing is logged when nil.
 	Logger *slog.Logger
 }
 
-// RdmaRemoteRendezvous receives from other tasks by RDMA writes into registered
-// memory, and answers those that ask. One serves all steps of a process, and is
-// its rendezvous.Remoter. It implements transport.Transport.
+// RdmaRemoteRendezvous receives from other tasks by RDMA writes into registered memory,
+// and responds to their requests. One instance serves all steps of a process and is its
+// rendezvous.Remoter. It implements transport.Transport.
 type RdmaRemoteRendezvous struct {
 	opts      Options
 	port      *port
@@ -100,37 +100,38 @@ type RdmaRemoteRendezvous struct {
 	base      context.Context
 	stop      context.CancelFunc
 	work      group
-	aside     func(func()) // work.Go
+	async     func(func()) // work.Go
 	index     atomic.Uint32
 	spinners  *progress.Spinners
 
-	links group // those that exist
+	links group // counts the links that exist
 
 	mu     sync.Mutex
 	peers  map[cluster.Task]*peer
 	closed bool
-	lost   error // why there is no device any more
-	// forgotten is the sum of the peers without a record any more; nil for none.
+	lost   error // why the device was lost; nil while there is one
+	// forgotten has the counts of all peers whose records were dropped; nil for none.
 	forgotten *Link
 
-	// Records of peers that have no address, and their links without a HELLO yet.
-	clients, strangers *shares
+	// clients counts the records of peers without an address. unverified counts their
+	// links that have not received HELLO.
+	clients, unverified *shares
 }
 
-// New returns the transport of a process, with its memory registered. Its Close
-// ends what it has started.
+// New returns the transport of a process, with its memory registered. The caller has to
+// call Close.
 func New(o Options) (*RdmaRemoteRendezvous, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
 	t := &RdmaRemoteRendezvous{opts: o, peers: make(map[cluster.Task]*peer), spinners: progress.NewSpinners(0)}
-	t.clients = newShares(maxPeers, maxPeersOfSource)
-	t.strangers = newShares(maxStrangers, maxStrangersOfSource)
+	t.clients = newShares(maxPeers, maxPeersPerSource)
+	t.unverified = newShares(maxUnverified, maxUnverifiedPerSource)
 	var err error
 	if t.port, err = openPort(&t.opts); err != nil {
 		return nil, err
 	}
-	t.aside = t.work.Go
+	t.async = t.work.Go
 	t.base, t.stop = context.WithCancel(context.Background())
 	t.index.Store(rand.Uint32())
 	t.requester = delivery.NewRequester(delivery.RequesterOptions{
@@ -144,7 +145,7 @@ func New(o Options) (*RdmaRemoteRendezvous, error) {
 // Name implements transport.Transport.
 func (*RdmaRemoteRendezvous) Name() string { return Name }
 
-// Allocator makes tensors that are sent without a copy.
+// Allocator allocates tensors that are sent without a copy.
 func (t *RdmaRemoteRendezvous) Allocator() tensor.Allocator { return t.port.memory.Allocator() }
 
 // RecvFromRemoteAsync implements rendezvous.Remoter.
@@ -152,12 +153,12 @@ func (t *RdmaRemoteRendezvous) RecvFromRemoteAsync(step int64, key rendezvous.Ke
 	return t.requester.RecvFromRemoteAsync(step, key, args, done)
 }
 
-// Connect asks for channels to tasks, now and again after each break: what is up
-// is reached at once, the others when they come.
+// Connect makes channels to tasks, and makes them again after each break. It does not wait
+// for them.
 func (t *RdmaRemoteRendezvous) Connect(tasks ...cluster.Task) {
 	for _, task := range tasks {
 		if p, err := t.peer(task); err == nil {
-			p.want()
+			p.keepConnected()
 		}
 	}
 }
@@ -175,8 +176,8 @@ func (t *RdmaRemoteRendezvous) Conn(task cluster.Task) (delivery.Conn, error) {
 	return &conn{peer: p, grpc: g}, nil
 }
 
-// Answer answers a bootstrap of a peer, which shows from and has called from a source
-// address. The caller has checked that the peer may have this name.
+// Answer answers the bootstrap call of a peer: from is its offer, source is its address.
+// The caller has checked that the peer may use the name in its offer.
 func (t *RdmaRemoteRendezvous) Answer(ctx context.Context, source string, from handshake.Offer) (handshake.Offer, error) {
 	if from.Task == t.opts.Task {
 		return handshake.Offer{}, status.Errorf(status.InvalidArgument,
@@ -188,34 +189,34 @@ func (t *RdmaRemoteRendezvous) Answer(ctx context.Context, source string, from h
 			return handshake.Offer{}, err
 		}
 		offer, err := p.request(ctx, from)
-		if err != errForgotten { //nolint:errorlint // it is said as it is
+		if err != errForgotten { //nolint:errorlint // never wrapped
 			return offer, err
 		}
 	}
 }
 
-// LeftGeneration checks the word of an asker, over another wire, that it has left
-// a generation of its channel and all before it. leave closes them: their requests
-// count no more (ARCHITECTURE.md section 6, rule c). A generation that neither side
-// has shown is FailedPrecondition.
-func (t *RdmaRemoteRendezvous) LeftGeneration(asker transport.Process, generation uint64) (leave func(), err error) {
+// LeftGeneration checks a requester's report, received over gRPC, that it has left a
+// generation of its channel and all earlier ones. The function leave closes them: their
+// requests are not served any more (ARCHITECTURE.md section 6, rule c). The error is
+// FailedPrecondition for a generation that neither side has offered.
+func (t *RdmaRemoteRendezvous) LeftGeneration(requester transport.Process, generation uint64) (leave func(), err error) {
 	for _, p := range t.all() {
-		if p.task.String() == asker.Name {
-			if err := p.checkLeft(asker.Incarnation, generation); err != nil {
+		if p.task.String() == requester.Name {
+			if err := p.checkLeft(requester.Incarnation, generation); err != nil {
 				return nil, err
 			}
-			return func() { p.leftBy(asker.Incarnation, generation) }, nil
+			return func() { p.closeLeft(requester.Incarnation, generation) }, nil
 		}
 	}
 	return func() {}, nil
 }
 
-// Links tells for each peer which wire carries its tensors. Those that have come and
-// gone may be one together, a client.
+// Links returns for each peer which connection carries its tensors. Clients whose records
+// were dropped share one entry, with the job of clients as its task.
 func (t *RdmaRemoteRendezvous) Links() []Link {
 	var links []Link
 	for _, p := range t.all() {
-		links = append(links, p.full())
+		links = append(links, p.statusWithCounts())
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -225,7 +226,7 @@ func (t *RdmaRemoteRendezvous) Links() []Link {
 	return links
 }
 
-// Memory tells what is registered.
+// Memory returns the counts of registered memory.
 func (t *RdmaRemoteRendezvous) Memory() regmem.Stats { return t.port.memory.Stats(time.Now()) }
 
 func (t *RdmaRemoteRendezvous) all() []*peer {
@@ -238,13 +239,13 @@ func (t *RdmaRemoteRendezvous) all() []*peer {
 	return all
 }
 
-// peer finds or makes the record of a task that this process wants to reach.
+// peer finds or makes the record of a task that this process connects to.
 func (t *RdmaRemoteRendezvous) peer(task cluster.Task) (*peer, error) { return t.peerFrom(task, "") }
 
-// peerFrom is peer for a task that has called from a source address. Tasks with an
-// address are as many as the cluster has. Of the others each source has a share, and
-// there is a total: beyond them those that have gone are forgotten, and newcomers are
-// refused.
+// peerFrom is peer for a task that has called from a source address. The cluster bounds
+// the number of tasks with an address. Tasks without one are bounded per source and in
+// total: at a limit, records without a channel are dropped; if that is not enough, the new
+// peer is refused.
 func (t *RdmaRemoteRendezvous) peerFrom(task cluster.Task, source string) (*peer, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -255,7 +256,7 @@ func (t *RdmaRemoteRendezvous) peerFrom(task cluster.Task, source string) (*peer
 	if p == nil {
 		client := !t.opts.Callable(task)
 		if client {
-			if err := t.hasRoomFor(source); err != nil {
+			if err := t.checkClients(source); err != nil {
 				return nil, err
 			}
 		}
@@ -265,33 +266,33 @@ func (t *RdmaRemoteRendezvous) peerFrom(task cluster.Task, source string) (*peer
 		}
 		t.peers[task] = p
 		if t.lost != nil {
-			p.lose(t.lost)
+			p.deviceLost(t.lost)
 		}
 	}
 	return p, nil
 }
 
-// nextIndex numbers links in wr_ids.
+// nextIndex returns the number of a new link, which is part of its wr_ids.
 func (t *RdmaRemoteRendezvous) nextIndex() uint32 { return t.index.Add(1) % verbs.MaxWRChannel }
 
-// instead says what happens to receives without a channel.
-func (t *RdmaRemoteRendezvous) instead() string {
+// fallback describes, for log lines, what carries receives without a channel.
+func (t *RdmaRemoteRendezvous) fallback() string {
 	if t.opts.Require {
 		return "nothing: they wait for it (--fallback none)"
 	}
 	return "grpc"
 }
 
-// closedObject logs what the device did not let go of.
-func (t *RdmaRemoteRendezvous) closedObject(what string, err error) {
+// logClose logs that an object of the device could not be released.
+func (t *RdmaRemoteRendezvous) logClose(what string, err error) {
 	if err != nil {
-		t.opts.Logger.Error("the device does not let go of a "+what, "error", err)
+		t.opts.Logger.Error("the device does not release a "+what, "error", err)
 	}
 }
 
-// Close ends all receives with Cancelled, says to the peers what they have to
-// know, leaves every channel, and gives back what it has of the device. It waits
-// for callbacks until they have returned, and for peers until ctx ends.
+// Close ends all receives with Cancelled, sends pending acknowledgements and cancels to
+// the peers, leaves every channel, and releases all objects of the device. It waits for
+// callbacks until they have returned, and for peers until ctx ends.
 func (t *RdmaRemoteRendezvous) Close(ctx context.Context) error {
 	err := t.requester.Close(ctx)
 	t.mu.Lock()
@@ -309,12 +310,12 @@ func (t *RdmaRemoteRendezvous) Close(ctx context.Context) error {
 	return err
 }
 
-// release gives up a reference to a tensor's memory on a goroutine that polls, or that
-// one which polls waits for: what an owner does with it may take its time.
-func (t *RdmaRemoteRendezvous) release(b *tensor.Buffer) { b.ReleaseBy(t.aside) }
+// release releases a reference to a tensor's memory. It may be called by the polling
+// goroutine: the owner's release function, which may be slow, runs on another one.
+func (t *RdmaRemoteRendezvous) release(b *tensor.Buffer) { b.ReleaseBy(t.async) }
 
-// messageSize is how many bytes a posted receive holds: a small content with its
-// message, and at least what every message of the protocol fits into.
-func (o *Options) messageSize() int { return max(o.EagerLimit+messageRoom, wire.MinMessage) }
+// messageSize is the size of a posted receive in bytes: a message with the largest eager
+// content, and at least the smallest size that the protocol allows.
+func (o *Options) messageSize() int { return max(o.EagerLimit+messageOverhead, wire.MinMessage) }
 
 func (o *Options) jitter() func() float64 { return rand.Float64 }

@@ -8,7 +8,7 @@ import (
 	"github.com/tryst-rdma/tryst/transport/internal/wire"
 )
 
-// describe is the meta-data of a value whose elements are plain memory.
+// describe returns the meta-data of a value whose elements are plain memory.
 func describe(t *tensor.Tensor) wire.Value {
 	return wire.Value{
 		DType: t.DType(), Size: uint64(t.Size()), //nolint:gosec // never negative
@@ -16,26 +16,26 @@ func describe(t *tensor.Tensor) wire.Value {
 	}
 }
 
-// deadValue is the meta-data of every dead value, whatever its tensor is: it has
-// no content, and nobody looks at its type (PROTOCOL.md section 3: float[0]).
+// deadValue returns the meta-data of a dead value. It has no content, and its type is
+// ignored (PROTOCOL.md section 3: float[0]).
 func deadValue() wire.Value {
 	return wire.Value{DType: tensor.Float32, Dead: true, Dims: wire.AppendDims(nil, 0)}
 }
 
-// describeProto is the meta-data of a value that travels as a serialised
-// TensorProto of size bytes.
+// describeProto returns the meta-data of a value that is sent as a serialised TensorProto
+// of size bytes.
 func describeProto(t *tensor.Tensor, size int) wire.Value {
 	v := describe(t)
 	v.Proto, v.Size = true, uint64(size) //nolint:gosec // never negative
 	return v
 }
 
-// shapeOf is the shape that a value has.
+// shapeOf returns the shape of a value.
 func shapeOf(v *wire.Value) (tensor.Shape, error) {
 	return tensor.NewShape(v.Dims.AppendTo(make([]int64, 0, v.Dims.Count()))...)
 }
 
-// fromMessage makes the value whose content came in a message; content is copied.
+// fromMessage makes a value whose content came in a message. It copies content.
 func fromMessage(v *wire.Value, content []byte, a tensor.Allocator) (rendezvous.Value, error) {
 	shape, err := shapeOf(v)
 	if err != nil {
@@ -53,8 +53,8 @@ func fromMessage(v *wire.Value, content []byte, a tensor.Allocator) (rendezvous.
 	return rendezvous.Value{Tensor: t, Dead: v.Dead}, nil
 }
 
-// fromMemory makes the value whose content was written into buf, whose reference
-// it takes over.
+// fromMemory makes a value whose content was written into buf. It takes over the reference
+// to buf.
 func fromMemory(v *wire.Value, buf *tensor.Buffer, a tensor.Allocator) (rendezvous.Value, error) {
 	if v.Proto {
 		defer buf.Release()

@@ -96,7 +96,7 @@ func TestRxeTakenPort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const why = "a device of the kernel sends to UDP port 4791 only"
+	const why = "a device behind the kernel sends to UDP port 4791 only"
 	t.Cleanup(func() { // before the other server's end, whose receive would fail
 		ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 		defer cancel()

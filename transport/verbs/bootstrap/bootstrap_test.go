@@ -109,7 +109,7 @@ func TestForeignIncarnation(t *testing.T) {
 	stranger := offer(zero, 4711)
 	stranger.Generation = 99
 	o, err := a.ex.Exchange(t.Context(), one, stranger)
-	if err != nil || !o.Bare() || o.Incarnation != b.self.Incarnation {
+	if err != nil || !o.IsIntroduction() || o.Incarnation != b.self.Incarnation {
 		t.Fatalf("answered %v, %v", o, err)
 	}
 	b.up(a)

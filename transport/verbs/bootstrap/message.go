@@ -68,7 +68,7 @@ func fromMessage(m message) (handshake.Offer, error) {
 		return handshake.Offer{}, status.Errorf(status.FailedPrecondition,
 			"the offer of %.200q for a verbs channel cannot be used: %s", m.GetHostName(), fmt.Sprintf(format, args...))
 	}
-	if why := handshake.VersionFlaw(m.GetVersion()); why != "" {
+	if why := handshake.VersionProblem(m.GetVersion()); why != "" {
 		return bad("%s", why)
 	}
 	task, err := cluster.ParseTask(m.GetHostName())
@@ -91,7 +91,7 @@ func fromMessage(m message) (handshake.Offer, error) {
 		}
 		o.Rails = append(o.Rails, rail)
 	}
-	if err := handshake.Vet(o); err != nil {
+	if err := handshake.Validate(o); err != nil {
 		return handshake.Offer{}, err
 	}
 	return o, nil

@@ -156,7 +156,7 @@ func (n *node) want(peer cluster.Task) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	s := n.side(peer)
-	n.do(s, s.m.Want(time.Now()))
+	n.do(s, s.m.Maintain(time.Now()))
 }
 
 func (n *node) answer(ctx context.Context, _ string, from handshake.Offer) (handshake.Offer, error) {
@@ -203,9 +203,9 @@ func (n *node) do(s *side, acts []handshake.Action) {
 				o, err := n.ex.Exchange(ctx, n.peerOf(s), a.Offer)
 				n.mu.Lock()
 				defer n.mu.Unlock()
-				n.do(s, s.m.Answered(time.Now(), a.Call, o, err))
+				n.do(s, s.m.CallDone(time.Now(), a.Call, o, err))
 			})
-		case handshake.Answer, handshake.Refuse:
+		case handshake.Respond, handshake.Refuse:
 			s.requests[a.Request](a.Offer, a.Err)
 			delete(s.requests, a.Request)
 		}

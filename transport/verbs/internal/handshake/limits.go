@@ -2,70 +2,73 @@ package handshake
 
 import "time"
 
-// The versions of the protocol that PROTOCOL.md sections 8 and 9 describe. Two sides
-// use the lower of the versions that they offer.
+// Versions of the protocol of PROTOCOL.md sections 8 and 9. Two sides use the lower of
+// the versions that they offer.
 const (
 	// Version is the highest version that this process speaks.
 	Version uint32 = 4
-	// MinVersion is the lowest: a peer below it is refused, and uses gRPC.
+	// MinVersion is the lowest version. A peer below it is refused, and uses gRPC.
 	MinVersion uint32 = 4
 )
 
-// What a peer may say of itself. Beyond that its offer is refused: it would cost
-// memory here, or not work.
+// Limits of an offer of the peer. An offer beyond them would cost memory here, or not
+// work, and is refused.
 const (
 	// MaxRails bounds the queue pairs of one channel (PROTOCOL.md section 8).
 	MaxRails = 8
-	// MaxGeneration leaves 2^31 breaks between two processes, and fits
+	// MaxGeneration allows 2^31 breaks between two processes, and fits
 	// RecvOptions.left_generation.
 	MaxGeneration = 1 << 31
-	// MaxStep is how far a generation may be above the last one. A peer whose offers we
-	// did not get has a few more; a jump to MaxGeneration would use all numbers up.
+	// MaxStep is how far a generation may be above the last one. The peer is a few ahead
+	// when its offers were lost. A jump to MaxGeneration would use all generations up.
 	MaxStep = 1 << 16
-	// MinWindow lets a message go while the last two credits are kept for CREDIT.
+	// MinWindow allows a message while the last two credits are reserved for CREDIT.
 	MinWindow = 4
-	// MaxWindow is as many receives as a queue pair of today's devices has (32 Ki
-	// on most), with room.
+	// MaxWindow is above what queue pairs of present devices hold (32 Ki receives on
+	// most).
 	MaxWindow = 1 << 18
-	// MinReceiveSize holds an error with a full text (status.MaxMessage) and any
+	// MinReceiveSize holds an error with the longest text (status.MaxMessage) and an
 	// ordinary key.
 	MinReceiveSize = 4096
-	// MaxReceiveSize: what is larger goes by RDMA write.
+	// MaxReceiveSize bounds a message. Larger content goes by RDMA write.
 	MaxReceiveSize = 16 << 20
-	// MaxUDPSources bounds the list of ports that a device in user space sends from.
+	// MaxUDPSources bounds the ports that a device in user space sends from.
 	MaxUDPSources = 64
 )
 
-// How long things take.
+// Times.
 const (
-	// OfferLife is for an offer that is not paired: its queue pairs and posted
-	// receives are memory.
+	// OfferLife is how long an offer may stay unconnected. Its queue pairs and posted
+	// receives take memory.
 	OfferLife = 30 * time.Second
-	// HelloWait is for the first message on a channel, from the pairing on: a
-	// round trip, with what a lost packet costs.
+	// HelloWait is how long the first message of a channel may take after the queue
+	// pairs were connected: a round trip, and retransmissions of lost packets.
 	HelloWait = 10 * time.Second
-	// CallTimeout is for one call: a connection is made in it.
+	// CallTimeout bounds one call, which may include making a gRPC connection.
 	CallTimeout = 10 * time.Second
-	// MinBackoff is the wait after the first failure; it doubles.
+	// MinBackoff is the wait after the first failure. Further failures double it.
 	MinBackoff = 500 * time.Millisecond
-	// MaxBackoff is where it ends: the price of a peer that never has verbs is two
-	// small calls a minute. Who comes up later calls by itself, at once. After a
-	// refusal that will be said again (FailedPrecondition, InvalidArgument,
-	// PermissionDenied, Unauthenticated, Unimplemented) it is the first wait
-	// already. Config.Jitter adds up to a quarter to every wait, this one too.
+	// MaxBackoff is the longest wait: a peer that never has verbs costs two small calls
+	// a minute. A peer that starts later calls at once. After an error that will not
+	// change soon (FailedPrecondition, InvalidArgument, PermissionDenied,
+	// Unauthenticated, Unimplemented) the first wait has this length already.
+	// Config.Jitter adds up to a quarter to every wait.
 	MaxBackoff = 30 * time.Second
-	// Steady is how long a channel must have been up for its next break to count as
-	// the first.
+	// Steady is how long a channel must have been up for its break to count as the first
+	// one again.
 	Steady = 30 * time.Second
-	// CheckEvery is between two calls that find out whether a peer is the process
-	// that another request says; whoever can reach the port can cause them.
+	// CheckEvery is the least time between two calls that verify the peer's incarnation.
+	// Any process that can reach the port can cause such calls.
 	CheckEvery = time.Second
 )
 
-// maxEarlier is how many earlier processes of a peer a machine knows the generations of: two
-// may take turns while the late calls of one arrive.
+// maxDoublings of MinBackoff exceed MaxBackoff.
+const maxDoublings = 8
+
+// maxEarlier is for how many earlier processes of a peer a machine remembers the
+// generation. Two processes may alternate while late calls of one arrive.
 const maxEarlier = 4
 
 // maxPending bounds the requests of one peer that wait for an offer to be made or
-// connected. A peer has one call under way.
+// connected. A peer that follows the protocol has one call under way.
 const maxPending = 8

@@ -47,13 +47,13 @@ func refused(t *testing.T, as []Action, code status.Code, words string) {
 
 func TestAChannelComesUp(t *testing.T) {
 	m := machine()
-	want(t, m.Want(began), Make)
+	want(t, m.Maintain(began), Make)
 	if s, _ := m.State(); s != Pairing {
 		t.Fatalf("state %v", s)
 	}
 	as := m.Made(began, 1, at(1, testOffer(0, 1)))
 	want(t, as, Call)
-	want(t, m.Answered(began, as[0].Call, at(1, testOffer(1, 2)), nil), Connect)
+	want(t, m.CallDone(began, as[0].Call, at(1, testOffer(1, 2)), nil), Connect)
 	want(t, m.Connected(began, 1), Open)
 	if w := m.Wake(); w != began.Add(HelloWait) {
 		t.Fatalf("wake at %v", w)
@@ -64,7 +64,7 @@ func TestAChannelComesUp(t *testing.T) {
 	}
 	// The peer calls too, late: the same answer, and nothing changes.
 	as = m.Request(began, 7, at(1, testOffer(1, 2)))
-	want(t, as, Answer)
+	want(t, as, Respond)
 	if as[0].Offer.Generation != 1 || as[0].Request != 7 {
 		t.Fatalf("answered %v", as[0])
 	}
@@ -74,7 +74,7 @@ func TestABreakIsToldByTheNextGeneration(t *testing.T) {
 	m := machine()
 	m.Request(began, 1, at(3, testOffer(1, 2)))
 	want(t, m.Made(began, 3, at(3, testOffer(0, 1))), Connect)
-	want(t, m.Connected(began, 3), Answer)
+	want(t, m.Connected(began, 3), Respond)
 	want(t, m.Hello(began, 3), Open)
 	as := m.Broken(began, 3, errors.New("the wire was cut"))
 	want(t, as, Destroy, Make)
@@ -122,11 +122,11 @@ func TestOurOwnName(t *testing.T) {
 
 func TestAnotherNameThanMeant(t *testing.T) {
 	m := machine()
-	m.Want(began)
+	m.Maintain(began)
 	as := m.Made(began, 1, at(1, testOffer(0, 1)))
 	o := at(1, testOffer(1, 2))
 	o.Task = cluster.Task{Job: "c"}
-	want(t, m.Answered(began, as[0].Call, o, nil))
+	want(t, m.CallDone(began, as[0].Call, o, nil))
 	if _, err := m.State(); status.CodeOf(err) != status.FailedPrecondition || !strings.Contains(err.Error(), "/job:c/") || !strings.Contains(err.Error(), "/job:b/") {
 		t.Fatalf("%v", err)
 	}
@@ -144,15 +144,15 @@ func TestSidesThatCannotTalkAreToldAtOnce(t *testing.T) {
 
 func TestStoppedRefuses(t *testing.T) {
 	m := machine()
-	m.Want(began)
+	m.Maintain(began)
 	m.Made(began, 1, at(1, testOffer(0, 1)))
 	want(t, m.Stop(began, nil), Destroy)
 	refused(t, m.Request(began, 1, at(1, testOffer(1, 2))), status.Unavailable, "stopping")
-	if !m.Wake().IsZero() || len(m.Tick(began.Add(time.Hour)))+len(m.Want(began)) != 0 {
+	if !m.Wake().IsZero() || len(m.Tick(began.Add(time.Hour)))+len(m.Maintain(began)) != 0 {
 		t.Fatal("it goes on")
 	}
 	late := machine()
-	late.Want(began)
+	late.Maintain(began)
 	want(t, late.Stop(began, nil))
 	want(t, late.Made(began, 1, at(1, testOffer(0, 1))), Destroy)
 }
@@ -160,7 +160,7 @@ func TestStoppedRefuses(t *testing.T) {
 // Who goes on without its device does not say that it ends.
 func TestStoppedSaysWhy(t *testing.T) {
 	m := machine()
-	m.Want(began)
+	m.Maintain(began)
 	m.Made(began, 1, at(1, testOffer(0, 1)))
 	acts := m.Stop(began, verbs.ErrDeviceGone)
 	want(t, acts, Destroy)
@@ -230,10 +230,10 @@ func storm(t *testing.T, refusal error, raise bool, then string, off bool) (n in
 	t.Helper()
 	m := machine()
 	now := began
-	queue := m.Want(now)
+	queue := m.Maintain(now)
 	for now.Before(began.Add(time.Hour)) && n < 1000 {
 		if off {
-			m.failures, m.raised = 0, false
+			m.failures, m.peerAhead = 0, false
 			if m.nextCall.After(now) {
 				m.nextCall = now
 			}
@@ -265,7 +265,7 @@ func storm(t *testing.T, refusal error, raise bool, then string, off bool) (n in
 			if raise {
 				o.Generation++
 			}
-			queue = append(queue, m.Answered(now, a.Call, o, refusal)...)
+			queue = append(queue, m.CallDone(now, a.Call, o, refusal)...)
 		case Connect:
 			queue = append(queue, m.Connected(now, a.ID)...)
 		case Open:
@@ -273,7 +273,7 @@ func storm(t *testing.T, refusal error, raise bool, then string, off bool) (n in
 				m.Hello(now, a.ID)
 				queue = append(queue, m.Broken(now, a.ID, errors.New("cut"))...)
 			}
-		case Destroy, Answer, Refuse:
+		case Destroy, Respond, Refuse:
 		}
 	}
 	return n
@@ -288,7 +288,7 @@ func TestAPeerThatComesMinutesLate(t *testing.T) {
 		up := began.Add(late)
 		now, n, opened := began, 0, time.Time{}
 		called := !calls
-		for queue := m.Want(now); opened.IsZero(); {
+		for queue := m.Maintain(now); opened.IsZero(); {
 			if len(queue) == 0 {
 				now = m.Wake()
 				if !called && now.After(up) {
@@ -313,12 +313,12 @@ func TestAPeerThatComesMinutesLate(t *testing.T) {
 				if now.Before(up) {
 					err = status.New(status.Unavailable, "connection refused")
 				}
-				queue = append(queue, m.Answered(now, a.Call, at(a.Offer.Generation, testOffer(1, 2)), err)...)
+				queue = append(queue, m.CallDone(now, a.Call, at(a.Offer.Generation, testOffer(1, 2)), err)...)
 			case Connect:
 				queue = append(queue, m.Connected(now, a.ID)...)
 			case Open:
 				opened = now
-			case Answer: // the peer has it, and says HELLO
+			case Respond: // the peer has it, and says HELLO
 				queue = append(queue, m.Hello(now, a.Offer.Generation)...)
 			case Destroy, Refuse:
 			}
@@ -343,9 +343,9 @@ func TestTheFirstWaitAfterARefusalIsTheLongest(t *testing.T) {
 	} {
 		for _, jitter := range []float64{0, 0.5, 1} {
 			m := New(Config{Self: testOffer(0, 1), Peer: names[1], Callable: true, Jitter: func() float64 { return jitter }})
-			m.Want(began)
+			m.Maintain(began)
 			as := m.Made(began, 1, at(1, testOffer(0, 1)))
-			m.Answered(began, as[0].Call, Offer{}, status.New(code, "no"))
+			m.CallDone(began, as[0].Call, Offer{}, status.New(code, "no"))
 			if got, want := m.nextCall.Sub(began), want+time.Duration(jitter*float64(want)/4); got != want {
 				t.Errorf("%v, jitter %v: a wait of %v, want %v", code, jitter, got, want)
 			}

@@ -9,40 +9,40 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// Offer is one side's end of a channel, as it is shown to the peer: queue pairs
-// in INIT with all their receives posted. A channel is a pair of offers with the
-// same generation. An offer is never changed once it was shown, and a process
-// never shows two different ones with the same generation to a peer.
+// Offer is one side's end of a channel, as the peer gets it: queue pairs in INIT with
+// all receives posted. A channel is a pair of offers of the same generation. An offer
+// does not change once it was shown, and a process never shows a peer two different
+// offers of the same generation.
 type Offer struct {
-	Task        cluster.Task // who gives it
-	Incarnation uint64       // of that process, not 0
-	Version     uint32       // of the protocol; of two sides the lower counts
-	Generation  uint64       // from 1; higher than that of any offer to this peer before
-	For         uint64       // in a call: incarnation of the process that is meant; 0 for not known
-	Host        uint64       // what processes that share the network of a host have in common; 0 for not known
+	Task        cluster.Task // the side that gives it
+	Incarnation uint64       // of the process, not 0
+	Version     uint32       // of the protocol; the channel uses the lower one of both sides
+	Generation  uint64       // from 1; higher than that of any earlier offer to this process of the peer
+	For         uint64       // in a call: incarnation of the process that the caller means; 0 for not known
+	Host        uint64       // equal for processes that share a network namespace; 0 for not known
 
-	// Rails are the queue pairs. The channel has as many as the side with fewer
-	// offers; rail i of one side is connected to rail i of the other.
+	// Rails are the queue pairs. The channel has as many rails as the shorter list. Rail i
+	// of one side is connected to rail i of the other.
 	Rails   []Rail
 	Link    verbs.LinkLayer // of all rails
 	GIDType verbs.GIDType   // of all rails
 
-	Window      uint32 // receives that are posted on each rail, in messages
-	ReceiveSize uint32 // bytes that each of them holds
-	EagerLimit  uint32 // bytes of content that the giver takes within a message
-	MaxMessage  uint32 // bytes of the longest message or write that the giver's ports take
+	Window      uint32 // receives posted on each rail, in messages
+	ReceiveSize uint32 // bytes of each receive
+	EagerLimit  uint32 // bytes of content that this side accepts within a message
+	MaxMessage  uint32 // bytes of the longest message or write that the ports of this side carry
 }
 
 // Rail is one queue pair of an offer.
 type Rail struct {
 	verbs.Endpoint
-	MTU verbs.MTU // path MTU that the giver's port has; of two the lower counts
+	MTU verbs.MTU // path MTU of this side's port; the rail uses the lower one of both sides
 }
 
-// Bare reports whether the offer has no queue pairs. As an answer it is an
-// introduction: it says which process is there, and that this process does not
-// believe the caller's name yet and will call it.
-func (o Offer) Bare() bool { return len(o.Rails) == 0 }
+// IsIntroduction reports whether the offer has no queue pairs. Such a response is an
+// introduction: it names the process that responds. That process has not accepted the
+// caller's incarnation yet, and will call the caller's address.
+func (o Offer) IsIntroduction() bool { return len(o.Rails) == 0 }
 
 // Equal reports whether both are the same offer.
 func (o Offer) Equal(p Offer) bool {
@@ -57,7 +57,7 @@ func (r Rail) equal(s Rail) bool {
 }
 
 func (o Offer) String() string {
-	if o.Bare() {
+	if o.IsIntroduction() {
 		return fmt.Sprintf("introduction of %v (incarnation %016x)", o.Task, o.Incarnation)
 	}
 	rails := make([]string, len(o.Rails))

@@ -106,7 +106,7 @@ func (w *world) start(i int) {
 		ends: map[uint64]*end{}, requests: map[uint64]message{}, wanted: false,
 	}
 	if w.off == "steps are bounded" {
-		w.sides[i].m.step = MaxGeneration
+		w.sides[i].m.maxStep = MaxGeneration
 	}
 }
 
@@ -128,7 +128,7 @@ func (w *world) copy() *world {
 }
 
 func short(o Offer) string {
-	if o.Bare() {
+	if o.IsIntroduction() {
 		return fmt.Sprintf("%d", o.Incarnation)
 	}
 	return fmt.Sprintf("%d.%d.%d", o.Incarnation, o.Generation, o.Rails[0].PSN)
@@ -148,8 +148,8 @@ func (w *world) state() string {
 		s := &w.sides[i]
 		m := s.m
 		_, reason := m.State()
-		fmt.Fprint(&b, "|", s.wanted, m.phase, m.gen, short(m.own), short(m.peer), m.answered, m.helloed, rel(m.deadline), m.last, m.stale, m.anybody, m.earlier, m.raised, m.believed,
-			m.want, m.check, rel(m.checked.Add(CheckEvery)), m.call != 0, m.after, rel(m.callEnds), rel(m.nextCall), m.failures, reason != nil, rel(m.upSince.Add(Steady)), len(m.pending))
+		fmt.Fprint(&b, "|", s.wanted, m.phase, m.gen, short(m.own), short(m.peer), m.answered, m.helloReceived, rel(m.deadline), m.last, m.stale, m.lastToAny, m.earlier, m.peerAhead, m.accepted,
+			m.maintain, m.verify, rel(m.lastVerify.Add(CheckEvery)), m.call != 0, m.callAfterConnect, rel(m.callEnds), rel(m.nextCall), m.failures, reason != nil, rel(m.upSince.Add(Steady)), len(m.pending))
 		fmt.Fprint(&b, s.used)
 		for _, p := range m.pending {
 			fmt.Fprint(&b, "p", short(p.offer))
@@ -203,7 +203,7 @@ func (w *world) moves() (all []move, inner int) {
 		}
 	}
 	for i := range w.sides {
-		if w.left.pushes > 0 && w.sides[i].m.believed != 0 {
+		if w.left.pushes > 0 && w.sides[i].m.accepted != 0 {
 			all = append(all, move{"push", i})
 		}
 		if w.left.restarts > 0 && w.sides[i].wanted {
@@ -232,7 +232,7 @@ func (w *world) play(m move) {
 	switch m.kind {
 	case "want":
 		w.sides[m.i].wanted = true
-		w.take(m.i, w.sides[m.i].m.Want(w.now))
+		w.take(m.i, w.sides[m.i].m.Maintain(w.now))
 	case "work":
 		w.work(m.i)
 	case "cannot make", "cannot connect":
@@ -270,7 +270,7 @@ func (w *world) play(m move) {
 		}
 	case "push":
 		w.left.pushes--
-		o := testOffer(1-m.i, w.sides[m.i].m.believed)
+		o := testOffer(1-m.i, w.sides[m.i].m.accepted)
 		o.Generation = MaxGeneration
 		w.deliver(message{kind: 'q', to: m.i, offer: o, orphaned: true})
 	case "restart":
@@ -322,10 +322,10 @@ func (w *world) deliver(x message) {
 	switch x.kind {
 	case 'q':
 		if w.off == "who is believed" {
-			if s.m.believed != x.offer.Incarnation && s.m.phase >= connecting && s.m.phase <= open {
+			if s.m.accepted != x.offer.Incarnation && s.m.phase >= connecting && s.m.phase <= open {
 				s.m.drop(status.New(status.Aborted, "it says that it has restarted"))
 			}
-			s.m.believed = x.offer.Incarnation
+			s.m.accepted = x.offer.Incarnation
 		}
 		s.lastReq++
 		s.requests[s.lastReq] = x
@@ -335,13 +335,13 @@ func (w *world) deliver(x message) {
 			return // the process that asked is gone
 		}
 		if w.off == "an answer is younger than the pairing that it ends" {
-			s.m.after = true
+			s.m.callAfterConnect = true
 		}
 		if x.err {
-			w.take(x.to, s.m.Answered(w.now, x.call, Offer{}, status.New(status.Unavailable, "lost")))
+			w.take(x.to, s.m.CallDone(w.now, x.call, Offer{}, status.New(status.Unavailable, "lost")))
 			return
 		}
-		w.take(x.to, s.m.Answered(w.now, x.call, x.offer, nil))
+		w.take(x.to, s.m.CallDone(w.now, x.call, x.offer, nil))
 	case 'h':
 		id, e := s.end(x.offer)
 		switch {
@@ -413,7 +413,7 @@ func (w *world) act(i int, a Action) {
 	case Call:
 		w.calls++
 		w.net = append(w.net, message{kind: 'q', to: 1 - i, call: a.Call, offer: a.Offer})
-	case Answer, Refuse:
+	case Respond, Refuse:
 		x, ok := s.requests[a.Request]
 		if !ok {
 			w.violation("side %d answers request %d twice", i, a.Request)
@@ -493,7 +493,7 @@ func (w *world) fail(i int) {
 func (w *world) connected() bool {
 	for i := range w.sides {
 		m, o := w.sides[i].m, w.sides[1-i].m
-		if m.phase != open || !m.helloed || !m.peer.Equal(o.own) || w.sides[i].ends[m.id].doomed {
+		if m.phase != open || !m.helloReceived || !m.peer.Equal(o.own) || w.sides[i].ends[m.id].doomed {
 			return false
 		}
 	}

@@ -12,43 +12,43 @@ import (
 )
 
 func TestNumbersOfAPeerAreChecked(t *testing.T) {
-	if err := Vet(at(1, testOffer(0, 1))); err != nil {
+	if err := Validate(at(1, testOffer(0, 1))); err != nil {
 		t.Fatal(err)
 	}
 	for words, spoil := range map[string]func(*Offer){
 		"protocol version": func(o *Offer) { o.Version = 0 },
 		"speaks protocol version 3, and this process needs version 4 at least; run the same release": func(o *Offer) { o.Version = 3 },
-		"no task":              func(o *Offer) { o.Task = cluster.Task{} },
-		"incarnation is 0":     func(o *Offer) { o.Incarnation = 0 },
-		"generation is 0":      func(o *Offer) { o.Generation = 0 },
-		"generation is 1844":   func(o *Offer) { o.Generation = 1<<64 - 1 },
-		"0 rails":              func(o *Offer) { o.Rails = nil },
-		"9 rails":              func(o *Offer) { o.Rails = make([]Rail, 9) },
-		"link layer is":        func(o *Offer) { o.Link = 9 },
-		"GID type on Ethernet": func(o *Offer) { o.GIDType = verbs.GIDTypeIB },
-		"GID type on Infini":   func(o *Offer) { o.Link = verbs.LinkInfiniBand },
-		"window is 0":          func(o *Offer) { o.Window = 0 },
-		"window is 42":         func(o *Offer) { o.Window = 1<<32 - 1 },
-		"receives hold 0":      func(o *Offer) { o.ReceiveSize = 0 },
-		"receives hold 4294":   func(o *Offer) { o.ReceiveSize = 1<<32 - 1 },
-		"eager limit is":       func(o *Offer) { o.EagerLimit = o.ReceiveSize + 1 },
-		"ports take messages":  func(o *Offer) { o.MaxMessage = 1 },
-		"number 0x0":           func(o *Offer) { o.Rails[0].QPN = 0 },
-		"number 0x1":           func(o *Offer) { o.Rails[0].QPN = 1 },
-		"number 0xffffff":      func(o *Offer) { o.Rails[0].QPN = 1<<24 - 1 },
-		"number 0x1000000":     func(o *Offer) { o.Rails[0].QPN = 1 << 24 },
-		"packet number":        func(o *Offer) { o.Rails[0].PSN = 1 << 24 },
-		"no MTU of 1500":       func(o *Offer) { o.Rails[0].MTU = 1500 },
-		"GID is empty":         func(o *Offer) { o.Rails[0].GID = verbs.GID{} },
-		"multicast":            func(o *Offer) { o.Rails[0].GID[0] = 0xff },
-		"LID is 0":             func(o *Offer) { o.Link, o.GIDType = verbs.LinkInfiniBand, verbs.GIDTypeIB },
-		"names no port that":   func(o *Offer) { o.Rails[0].UDP.Port = 4791 },
-		"UDP source ports":     func(o *Offer) { o.Rails[0].UDP.Sources = make([]uint16, 65) },
-		"rail 1: queue pair":   func(o *Offer) { o.Rails = append(o.Rails, o.Rails[0]) },
+		"no task":                func(o *Offer) { o.Task = cluster.Task{} },
+		"incarnation is 0":       func(o *Offer) { o.Incarnation = 0 },
+		"generation is 0":        func(o *Offer) { o.Generation = 0 },
+		"generation is 1844":     func(o *Offer) { o.Generation = 1<<64 - 1 },
+		"0 rails":                func(o *Offer) { o.Rails = nil },
+		"9 rails":                func(o *Offer) { o.Rails = make([]Rail, 9) },
+		"link layer is":          func(o *Offer) { o.Link = 9 },
+		"GID type on Ethernet":   func(o *Offer) { o.GIDType = verbs.GIDTypeIB },
+		"GID type on Infini":     func(o *Offer) { o.Link = verbs.LinkInfiniBand },
+		"window is 0":            func(o *Offer) { o.Window = 0 },
+		"window is 42":           func(o *Offer) { o.Window = 1<<32 - 1 },
+		"receives hold 0":        func(o *Offer) { o.ReceiveSize = 0 },
+		"receives hold 4294":     func(o *Offer) { o.ReceiveSize = 1<<32 - 1 },
+		"eager limit is":         func(o *Offer) { o.EagerLimit = o.ReceiveSize + 1 },
+		"ports take messages":    func(o *Offer) { o.MaxMessage = 1 },
+		"number 0x0":             func(o *Offer) { o.Rails[0].QPN = 0 },
+		"number 0x1":             func(o *Offer) { o.Rails[0].QPN = 1 },
+		"number 0xffffff":        func(o *Offer) { o.Rails[0].QPN = 1<<24 - 1 },
+		"number 0x1000000":       func(o *Offer) { o.Rails[0].QPN = 1 << 24 },
+		"packet sequence number": func(o *Offer) { o.Rails[0].PSN = 1 << 24 },
+		"no MTU of 1500":         func(o *Offer) { o.Rails[0].MTU = 1500 },
+		"GID is empty":           func(o *Offer) { o.Rails[0].GID = verbs.GID{} },
+		"multicast":              func(o *Offer) { o.Rails[0].GID[0] = 0xff },
+		"LID is 0":               func(o *Offer) { o.Link, o.GIDType = verbs.LinkInfiniBand, verbs.GIDTypeIB },
+		"names no port that":     func(o *Offer) { o.Rails[0].UDP.Port = 4791 },
+		"UDP source ports":       func(o *Offer) { o.Rails[0].UDP.Sources = make([]uint16, 65) },
+		"rail 1: queue pair":     func(o *Offer) { o.Rails = append(o.Rails, o.Rails[0]) },
 	} {
 		o := at(1, testOffer(0, 1))
 		spoil(&o)
-		err := Vet(o)
+		err := Validate(o)
 		if status.CodeOf(err) != status.FailedPrecondition || !strings.Contains(err.Error(), words) {
 			t.Errorf("want %q, got %v", words, err)
 		}
@@ -65,7 +65,7 @@ func TestAGIDIsOneHosts(t *testing.T) {
 		for _, kind := range []verbs.GIDType{verbs.GIDTypeRoCEv1, verbs.GIDTypeRoCEv2} {
 			o := at(1, testOffer(0, 1))
 			o.GIDType, o.Rails[0].GID = kind, verbs.GIDFromAddr(netip.MustParseAddr(address))
-			switch err := Vet(o); {
+			switch err := Validate(o); {
 			case words == "" && err != nil:
 				t.Errorf("%s: %v", address, err)
 			case words != "" && (status.CodeOf(err) != status.FailedPrecondition || !strings.Contains(err.Error(), words)):
@@ -104,7 +104,7 @@ func TestTalk(t *testing.T) {
 	} {
 		a, b := testOffer(0, 1), testOffer(1, 2)
 		spoil(&a, &b)
-		err := Talk(a, b)
+		err := Compatible(a, b)
 		if words == "" {
 			if err != nil {
 				t.Error(err)
@@ -135,14 +135,14 @@ func TestTalk(t *testing.T) {
 	} {
 		a, b := testOffer(0, 1), testOffer(1, 2)
 		meet(&a, &b)
-		if err := errors.Join(Talk(a, b), Talk(b, a)); err != nil {
+		if err := errors.Join(Compatible(a, b), Compatible(b, a)); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	for _, ports := range [][2]uint16{{4791, 0}, {0, 4791}, {5000, 5001}, {0, 0}} {
 		a, b := testOffer(0, 1), testOffer(1, 2)
 		a.Rails[0].UDP.Port, b.Rails[0].UDP.Port = ports[0], ports[1]
-		if err := Talk(a, b); err != nil {
+		if err := Compatible(a, b); err != nil {
 			t.Errorf("ports %v: %v", ports, err)
 		}
 	}

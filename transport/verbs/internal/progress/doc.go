@@ -1,42 +1,42 @@
-// Package progress takes the completions of one queue. Whoever waits for one polls
-// for all; a completion then reaches its waiter without a change of goroutines,
-// which costs more than the network does.
+// Package progress handles the completions of one completion queue. A goroutine that
+// waits for a completion polls for all waiters. So a completion reaches its waiter
+// without a change of goroutines, which costs more than the network does.
 //
-// The right to poll is a baton under a lock. At every instant
+// The right to poll is a token under a lock. At every instant
 //
-//   - somebody holds it, or
-//   - the queue is armed, was found empty after arming, and its resident
-//     goroutine sleeps until the queue's next event.
+//   - a goroutine holds it, or
+//   - the queue is armed, was found empty after arming, and its poller goroutine
+//     sleeps until the queue's next event.
 //
-// So no completion is lost, and none is handled by two.
+// So no completion is lost, and none is handled twice.
 //
-//	          enters, baton free                 own completion handled, context
+//	          enters, token free                 own completion handled, context
 //	waiter ───────────────────────► polls ──┐    or spin ended
-//	   │ baton taken                  ▲      ├──────► to a waiter that spins
-//	   ▼                              │      ├──────► nobody spins: arm, poll until
+//	   │ token taken                  ▲      ├──────► to a waiter that spins
+//	   ▼                              │      ├──────► none spins: arm, poll until
 //	spins, for some time ─────────────┘      │        empty, leave
-//	   │          handed over                └──────► nobody spins, too much to do:
-//	   ▼ time is over                                  to the resident, which is woken
-//	parks until Waiter.Done or its context ends (is never handed the baton)
+//	   │          handed over                └──────► none spins, too much to do:
+//	   ▼ time is over                                  wakes the poller
+//	parks until Waiter.Done or its context ends (is never handed the token)
 //
-//	resident: sleeps ── event ──► baton free: polls, as above
-//	                         └──► taken: notes that an event came, sleeps again
+//	poller: sleeps ── event ──► token free: polls, as above
+//	                       └──► taken: notes that an event came, sleeps again
 //
-// An event that comes while somebody holds the baton has used up the arming, so
-// the holder arms again before it leaves.
+// An event that arrives while the token is held has used up the arming, so the holder
+// arms again before it leaves.
 //
-// The machine is in baton.go, without goroutines, clocks and queues; a test plays
-// it in every order of steps. Time is only in how long a goroutine spins (spin.go), and
-// decides nothing but which goroutine polls.
+// The state machine is in token.go, without goroutines, clocks and queues; a test plays
+// it in every order of steps. Time decides only how long a goroutine spins (spin.go), and
+// so which goroutine polls.
 //
-// A device in software may call for its events (verbs.CallbackCQ). Then a call is the
-// resident's turn, on the goroutine of the device, and no goroutine spins.
+// A software device may call a function for its events (verbs.CallbackCQ). Then the
+// device's goroutine polls in place of the poller, and no goroutine spins.
 //
 // A goroutine that would only sleep can have a function called instead (Waiter.Watch).
 //
 // # Virtual time
 //
-// While a goroutine spins, the time of testing/synctest does not pass. In ModeEvent
-// none spins. In ModeAdaptive spinning ends after a number of polls too; in ModeBusy it
-// never does.
+// While a goroutine spins, the time of testing/synctest stands still. In ModeEvent no
+// goroutine spins. In ModeAdaptive spinning also ends after a number of polls. In
+// ModeBusy it never ends.
 package progress

@@ -129,7 +129,7 @@ func transfers(t testing.TB, mode progress.Mode, people, each int) {
 	for i := range content.Bytes() {
 		content.Bytes()[i] = byte(i * 7)
 	}
-	var sources []regmem.Source // in the order of their writes; touched with the baton held
+	var sources []regmem.Source // in the order of their writes; touched with the token held
 	sender.q = progress.Start(progress.Config{CQ: sender.cq, Mode: mode, Spinners: spinners, Failed: func(err error) { t.Error(err) }, Handle: func(wcs []verbs.WC, _ time.Time) {
 		for _, wc := range wcs {
 			i := int(wc.ID.Slot())
@@ -143,7 +143,7 @@ func transfers(t testing.TB, mode progress.Mode, people, each int) {
 				m := sender.recv.Slot(i)
 				id, addr, key := binary.BigEndian.Uint32(m), binary.BigEndian.Uint64(m[8:]), binary.BigEndian.Uint32(m[16:])
 				sender.post(i)
-				src, err := sender.mem.Source(content, content.Bytes(), regmem.Stay)
+				src, err := sender.mem.Source(content, content.Bytes(), regmem.NoGrow)
 				if err != nil {
 					t.Error(err)
 					continue

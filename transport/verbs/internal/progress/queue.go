@@ -10,19 +10,19 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// Mode says who polls when. A queue that calls for its events (verbs.CallbackCQ) is always
-// in ModeEvent: no goroutine has to be woken there, and spinning takes the processor from
-// the device.
+// Mode says which goroutines poll, and when. A queue that calls a function for its events
+// (verbs.CallbackCQ) is always in ModeEvent: no goroutine has to be woken, and spinning
+// would take the processor from the software device.
 type Mode uint8
 
 const (
 	// ModeAdaptive spins for a bounded time without a completion, then sleeps.
 	ModeAdaptive Mode = iota
-	// ModeBusy spins always: the resident, or in its place a waiter. It takes a
-	// processor for each queue.
+	// ModeBusy always spins: the poller, or a waiter in its place. It takes a processor
+	// for each queue.
 	ModeBusy
-	// ModeEvent never spins: the resident handles everything, or the goroutine of the
-	// device that calls.
+	// ModeEvent never spins: the poller handles everything, or the calling goroutine of
+	// the device.
 	ModeEvent
 )
 
@@ -35,7 +35,7 @@ func (m Mode) String() string {
 
 var modes = [...]string{"adaptive", "busy", "event"}
 
-// ParseMode reads what String writes.
+// ParseMode is the reverse of String.
 func ParseMode(s string) (Mode, error) {
 	for i, name := range modes {
 		if s == name {
@@ -47,25 +47,26 @@ func ParseMode(s string) (Mode, error) {
 
 // Config configures a Queue.
 type Config struct {
-	// CQ is polled, armed and waited for by nobody else. The caller closes it
-	// after Stop.
+	// CQ is polled, armed and waited for by this queue only. The caller closes it after
+	// Stop.
 	CQ verbs.CQ
-	// Handle is called with each batch of completions and when it came, in order,
-	// never by two goroutines at a time, with the baton held and no lock of this
-	// package. The slice is lent for the call. It must not block, nor call Stop or
-	// Wait.
+	// Handle is called with each batch of completions and the time of the poll, in
+	// order, by one goroutine at a time, with the token held and no lock of this
+	// package. The slice is valid during the call only. Handle must not block, nor call
+	// Stop or Wait.
 	Handle func(wcs []verbs.WC, now time.Time)
-	// Failed is called once, when polling, arming or waiting has failed and the
-	// queue is of no use any more: by the goroutine that found it, without the
-	// baton and without locks. It must not call Stop or Wait. It may be nil.
+	// Failed is called once when polling, arming or waiting has failed, after which the
+	// queue cannot be used. The goroutine that got the error calls it, without the token
+	// and without locks. It must not call Stop or Wait. It may be nil.
 	Failed func(error)
 	Mode   Mode
-	// Batch is the most completions that Handle gets; 0 means DefaultBatch.
+	// Batch is the largest number of completions in a call of Handle; 0 means
+	// DefaultBatch.
 	Batch int
 	// Spinners is shared by the queues of a process; nil means one of its own.
 	Spinners *Spinners
 
-	longest time.Duration // spinFor, but in tests
+	maxSpin time.Duration // 0 for spinFor; tests set it
 }
 
 // Queue polls one completion queue, from Start to Stop.
@@ -75,20 +76,20 @@ type Queue struct {
 	failed   func(error)
 	mode     Mode
 	spinners *Spinners
-	longest  time.Duration // that a goroutine spins without a completion
-	wcs      []verbs.WC    // of the baton's holder
+	maxSpin  time.Duration // how long a goroutine spins without a completion
+	wcs      []verbs.WC    // of the token's holder
 
-	ended   chan struct{} // closed when the resident has ended
-	handed  chan struct{} // closed when the stopper has the baton, or it is gone
-	called  chan struct{} // ModeBusy: wakes the resident; holds one call
-	stopped atomic.Bool   // nobody polls any more, but for the stopper
-	lingers atomic.Bool   // the resident polls and counts as spinning
-	crowd   atomic.Int32  // length of baton.spinning: a hint without the lock
+	ended       chan struct{} // closed when the poller has ended
+	stopperTurn chan struct{} // closed when Stop may poll, or the queue has failed
+	pollerCall  chan struct{} // ModeBusy: wakes the poller; holds one call
+	stopped     atomic.Bool   // only Stop polls any more
+	pollerSpins atomic.Bool   // the poller polls and counts as spinning
+	contenders  atomic.Int32  // length of token.spinning, as a hint without the lock
 
 	mu sync.Mutex
-	// All below are guarded by mu.
-	baton   baton[*Waiter]
-	sleep   context.Context // the resident waits in it
+	// mu guards all fields below.
+	token   token[*Waiter]
+	sleep   context.Context // of the poller's wait; wake cancels it
 	wake    context.CancelFunc
 	err     error // why the queue failed
 	closing bool  // Stop was called
@@ -96,8 +97,8 @@ type Queue struct {
 	stats stats
 }
 
-// Start takes over the queue's completions: the resident goroutine, which Stop
-// ends, polls it and arms it.
+// Start takes over the completions of a queue. It starts the poller goroutine, which
+// Stop ends.
 func Start(c Config) *Queue {
 	if c.Batch <= 0 {
 		c.Batch = DefaultBatch
@@ -108,42 +109,42 @@ func Start(c Config) *Queue {
 	if c.Failed == nil {
 		c.Failed = func(error) {}
 	}
-	if c.longest == 0 {
-		c.longest = spinFor
+	if c.maxSpin == 0 {
+		c.maxSpin = spinFor
 	}
 	q := &Queue{
-		cq: c.CQ, handle: c.Handle, failed: c.Failed, mode: c.Mode, spinners: c.Spinners, longest: c.longest, wcs: make([]verbs.WC, c.Batch),
-		ended: make(chan struct{}), handed: make(chan struct{}), called: make(chan struct{}, 1),
+		cq: c.CQ, handle: c.Handle, failed: c.Failed, mode: c.Mode, spinners: c.Spinners, maxSpin: c.maxSpin, wcs: make([]verbs.WC, c.Batch),
+		ended: make(chan struct{}), stopperTurn: make(chan struct{}), pollerCall: make(chan struct{}, 1),
 	}
 	if e, ok := c.CQ.(verbs.CallbackCQ); ok {
 		q.mode = ModeEvent
 		e.OnEvent(q.event)
 	}
 	if q.mode == ModeBusy {
-		q.longest = forever
+		q.maxSpin = forever
 	}
 	q.sleep, q.wake = context.WithCancel(context.Background())
-	q.baton = baton[*Waiter]{holder: resident}
-	go q.reside()
+	q.token = token[*Waiter]{holder: poller}
+	go q.runPoller()
 	return q
 }
 
-// reside is the resident goroutine. It begins with the baton.
-func (q *Queue) reside() {
+// runPoller is the poller goroutine. It begins with the token.
+func (q *Queue) runPoller() {
 	defer close(q.ended)
 	for holds := true; ; {
 		if holds {
-			q.residentTurn()
+			q.pollerTurn()
 		}
 		q.mu.Lock()
-		ctx, end := q.sleep, q.baton.stop
+		ctx, end := q.sleep, q.token.stop
 		q.mu.Unlock()
 		if end {
 			return
 		}
 		if q.mode == ModeBusy {
 			select {
-			case <-q.called:
+			case <-q.pollerCall:
 			case <-ctx.Done():
 			}
 		} else if err := q.cq.Wait(ctx); err != nil && ctx.Err() == nil {
@@ -152,41 +153,40 @@ func (q *Queue) reside() {
 		}
 		q.mu.Lock()
 		q.stats.wakeups.Add(1)
-		if holds = q.baton.event(); !holds {
+		if holds = q.token.event(); !holds {
 			q.stats.idleWakeups.Add(1)
 		}
-		if ctx.Err() != nil && !q.baton.stop {
+		if ctx.Err() != nil && !q.token.stop {
 			q.sleep, q.wake = context.WithCancel(context.Background())
 		}
 		q.mu.Unlock()
 	}
 }
 
-// residentTurn is a turn of the resident with the baton.
-func (q *Queue) residentTurn() {
+// pollerTurn is one turn of the poller with the token.
+func (q *Queue) pollerTurn() {
 	s := spin{ctx: context.Background()}
 	if q.mode == ModeBusy {
 		s.limit = forever
 	} else if q.mode == ModeAdaptive && q.spinners.enter() {
-		s.limit = q.longest
-		q.lingers.Store(true)
+		s.limit = q.maxSpin
+		q.pollerSpins.Store(true)
 		defer func() {
-			q.lingers.Store(false)
+			q.pollerSpins.Store(false)
 			q.spinners.leave()
 		}()
 	}
 	q.poll(nil, s)
 }
 
-// eventTurn is a turn with the baton in place of the resident.
+// eventTurn is one turn with the token in place of the poller.
 func (q *Queue) eventTurn() { q.poll(nil, spin{ctx: context.Background()}) }
 
-// event is called by the device for an event. It is a wake-up of the resident without
-// the resident.
+// event is called by the device for an event, in place of waking the poller.
 func (q *Queue) event() {
 	q.mu.Lock()
 	q.stats.wakeups.Add(1)
-	holds := q.baton.event()
+	holds := q.token.event()
 	if !holds {
 		q.stats.idleWakeups.Add(1)
 	}
@@ -196,11 +196,11 @@ func (q *Queue) event() {
 	}
 }
 
-// Look handles what has come, and reports whether it could: else another goroutine does,
-// or the queue has ended.
-func (q *Queue) Look() bool {
+// PollOnce handles the completions that have come. It returns false when another
+// goroutine is polling or the queue has ended.
+func (q *Queue) PollOnce() bool {
 	q.mu.Lock()
-	holds := q.baton.take()
+	holds := q.token.tryTake()
 	q.mu.Unlock()
 	if holds {
 		q.eventTurn()
@@ -208,21 +208,21 @@ func (q *Queue) Look() bool {
 	return holds
 }
 
-// poll is one turn with the baton, from having it until it is given up: w's, or with
-// nil the resident's. s bounds it.
+// poll is one turn with the token, until it is released: of w, or with nil of the
+// poller. s bounds it.
 func (q *Queue) poll(w *Waiter, s spin) {
-	t := turn{resident: w == nil, busy: q.mode == ModeBusy}
+	t := turn{poller: w == nil, busy: q.mode == ModeBusy}
 	for {
-		n, err := q.take()
+		n, err := q.pollBatch()
 		if err != nil {
 			q.fail(err, true)
 			return
 		}
-		leaves := t.leaving || q.stopped.Load() || w != nil && w.done() || w == nil && q.crowd.Load() > 0
+		leaves := t.leaving || q.stopped.Load() || w != nil && w.done() || w == nil && q.contenders.Load() > 0
 		if s.goesOn(n > 0) && !leaves {
 			continue
 		}
-		switch q.give(&t, n > 0) {
+		switch q.release(&t, n > 0) {
 		case stepPoll:
 		case stepArm:
 			q.stats.arms.Add(1)
@@ -236,8 +236,8 @@ func (q *Queue) poll(w *Waiter, s spin) {
 	}
 }
 
-// take polls once and handles what came. The caller holds the baton.
-func (q *Queue) take() (int, error) {
+// pollBatch polls once and handles what came. The caller holds the token.
+func (q *Queue) pollBatch() (int, error) {
 	q.stats.polls.Add(1)
 	n, err := q.cq.Poll(q.wcs)
 	if n > 0 {
@@ -251,39 +251,39 @@ func (q *Queue) take() (int, error) {
 	return n, nil
 }
 
-// give asks the baton what to do, and tells whoever gets it.
-func (q *Queue) give(t *turn, found bool) step {
+// release advances the release of the token, and notifies its next holder.
+func (q *Queue) release(t *turn, found bool) step {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	s := q.baton.give(t, found)
+	s := q.token.release(t, found)
 	switch s {
-	case stepHanded:
-		q.crowd.Store(int32(len(q.baton.spinning)))
+	case stepHandOver:
+		q.contenders.Store(int32(len(q.token.spinning)))
 		q.stats.handovers.Add(1)
-		q.baton.waiter.flags.Or(flagHanded)
-	case stepCalled:
+		q.token.waiter.flags.Or(flagHanded)
+	case stepWakePoller:
 		q.stats.calls.Add(1)
-		q.callLocked()
+		q.wakePollerLocked()
 	case stepStopped:
-		close(q.handed)
+		close(q.stopperTurn)
 	}
 	return s
 }
 
-// callLocked wakes the resident.
-func (q *Queue) callLocked() {
+// wakePollerLocked wakes the poller.
+func (q *Queue) wakePollerLocked() {
 	if q.mode != ModeBusy {
 		q.wake()
 		return
 	}
 	select {
-	case q.called <- struct{}{}:
-	default: // it is being woken
+	case q.pollerCall <- struct{}{}:
+	default: // a call is pending already
 	}
 }
 
-// fail ends the queue. holds says whether the caller holds the baton; if not it
-// is the resident, whose wait has failed.
+// fail ends the queue. holds says whether the caller holds the token; otherwise it is
+// the poller, whose wait has failed.
 func (q *Queue) fail(err error, holds bool) {
 	q.mu.Lock()
 	first := q.err == nil && !q.closing
@@ -297,29 +297,29 @@ func (q *Queue) fail(err error, holds bool) {
 	}
 }
 
-// endLocked takes the baton for ever: it is the caller's, free, or comes when
-// its holder gives it up.
+// endLocked takes the token for ever: from the caller, or at once if it is free, or when
+// its holder releases it.
 func (q *Queue) endLocked(holds bool) {
 	if holds {
-		q.baton.holder = nobody
+		q.token.holder = noHolder
 	}
-	if q.baton.end() {
-		close(q.handed)
+	if q.token.end() {
+		close(q.stopperTurn)
 	}
 	q.stopped.Store(true)
 	q.wake()
 }
 
-// Stop ends the queue: it waits until nobody polls, handles what is left in the
-// queue and returns when the resident has ended. Waiters stay until they are Done
-// or their context ends. Completions that come later stay in the queue. To be
-// called once, not from Handle or Failed. Its error is why the queue had failed.
+// Stop ends the queue. It waits until no other goroutine polls and the poller has ended,
+// and handles what is left in the queue. Completions that come later stay in the queue.
+// Waiters wait until they are Done or their context ends. Call Stop once, not from Handle
+// or Failed. Its error is the one that the queue has failed with.
 func (q *Queue) Stop() error {
 	q.mu.Lock()
 	q.closing = true
 	q.endLocked(false)
 	q.mu.Unlock()
-	<-q.handed
+	<-q.stopperTurn
 	<-q.ended
 	for {
 		q.mu.Lock()
@@ -328,7 +328,7 @@ func (q *Queue) Stop() error {
 		if err != nil {
 			return err
 		}
-		n, err := q.take()
+		n, err := q.pollBatch()
 		if err != nil || n == 0 {
 			return err
 		}

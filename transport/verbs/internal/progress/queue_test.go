@@ -64,11 +64,11 @@ func TestCallHandlesWhatCame(t *testing.T) {
 			cq := &callingCQ{fakeCQ: newFakeCQ()}
 			handled := 0
 			q := Start(Config{CQ: cq, Mode: mode, Handle: func(wcs []verbs.WC, _ time.Time) { handled += len(wcs) }})
-			for q.Stats().Arms == 0 { // the resident's first turn
+			for q.Stats().Arms == 0 { // the poller's first turn
 				runtime.Gosched()
 			}
 			q.mu.Lock()
-			for q.baton.holder != nobody {
+			for q.token.holder != noHolder {
 				q.mu.Unlock()
 				runtime.Gosched()
 				q.mu.Lock()
@@ -84,18 +84,18 @@ func TestCallHandlesWhatCame(t *testing.T) {
 	}
 }
 
-// crowd are waiters that wait for completions with their own numbers.
-type crowd struct {
+// contenders are waiters that wait for completions with their own numbers.
+type contenders struct {
 	t       *testing.T
 	inside  atomic.Int32
 	handled atomic.Int64
-	last    verbs.WRID // of the completion handled last; written with the baton held
+	last    verbs.WRID // of the completion handled last; written with the token held
 
 	mu      sync.Mutex
 	waiters map[verbs.WRID]*Waiter
 }
 
-func (c *crowd) handle(wcs []verbs.WC, _ time.Time) {
+func (c *contenders) handle(wcs []verbs.WC, _ time.Time) {
 	if c.inside.Add(1) != 1 {
 		c.t.Error("two handle at a time")
 	}
@@ -131,7 +131,7 @@ func everythingIsHandledOnce(t *testing.T, mode Mode, spinners int, kind func(*f
 		fake := newFakeCQ()
 		fake.number = true
 		cq := kind(fake)
-		c := &crowd{t: t, waiters: make(map[verbs.WRID]*Waiter)}
+		c := &contenders{t: t, waiters: make(map[verbs.WRID]*Waiter)}
 		q := Start(Config{CQ: cq, Mode: mode, Handle: c.handle, Batch: 7, Spinners: NewSpinners(spinners)})
 		const people, each = 8, 300
 		var wg sync.WaitGroup
@@ -188,7 +188,7 @@ func everythingIsHandledOnce(t *testing.T, mode Mode, spinners int, kind func(*f
 func TestWaitersSleepWithoutPolling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cq := newFakeCQ()
-		c := &crowd{t: t, waiters: make(map[verbs.WRID]*Waiter)}
+		c := &contenders{t: t, waiters: make(map[verbs.WRID]*Waiter)}
 		cq.number = true
 		q := Start(Config{CQ: cq, Mode: ModeEvent, Handle: c.handle})
 		w := q.NewWaiter()
@@ -256,14 +256,14 @@ func TestAFailedQueueIsToldOnce(t *testing.T) {
 			"wait": func(c *fakeCQ) { c.waitErr = cause; close(c.broken) },
 		} {
 			if mode == ModeBusy && name != "poll" {
-				continue // its resident does neither
+				continue // its poller does neither
 			}
 			t.Run(mode.String()+" "+name, func(t *testing.T) {
 				cq := newFakeCQ()
 				var told atomic.Int32
 				failed := make(chan error, 1)
 				var w *Waiter
-				q := Start(Config{CQ: cq, Mode: mode, longest: time.Millisecond, Handle: func([]verbs.WC, time.Time) {}, Failed: func(err error) {
+				q := Start(Config{CQ: cq, Mode: mode, maxSpin: time.Millisecond, Handle: func([]verbs.WC, time.Time) {}, Failed: func(err error) {
 					if told.Add(1) == 1 {
 						failed <- err
 					}
@@ -274,7 +274,7 @@ func TestAFailedQueueIsToldOnce(t *testing.T) {
 				cq.mu.Lock()
 				breakIt(cq)
 				cq.mu.Unlock()
-				cq.complete(1) // so that the resident looks
+				cq.complete(1) // so that the poller looks
 				if err := <-failed; !errors.Is(err, cause) || !strings.Contains(err.Error(), "completion") {
 					t.Errorf("told was %v", err)
 				}
@@ -358,30 +358,30 @@ func TestAFailureIsToldOnceAndNotAfterStop(t *testing.T) {
 	}
 }
 
-// The resident that a waiter called away from its sleep sleeps again.
-func TestTheResidentSleepsAfterACall(t *testing.T) {
+// The poller that a waiter called away from its sleep sleeps again.
+func TestThePollerSleepsAfterACall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := Start(Config{CQ: newFakeCQ(), Mode: ModeEvent, Handle: func([]verbs.WC, time.Time) {}})
 		synctest.Wait()
 		for range 3 {
 			q.mu.Lock()
-			q.baton.call()
-			q.callLocked()
+			q.token.wakePoller()
+			q.wakePollerLocked()
 			q.mu.Unlock()
 			synctest.Wait() // for ever, if it does not sleep
 		}
 		q.mu.Lock()
-		holder := q.baton.holder
+		holder := q.token.holder
 		q.mu.Unlock()
-		if s := q.Stats(); s.Wakeups != 3 || s.IdleWakeups != 0 || holder != nobody {
+		if s := q.Stats(); s.Wakeups != 3 || s.IdleWakeups != 0 || holder != noHolder {
 			t.Errorf("%+v, holder %d", s, holder)
 		}
 		stop(t, q)
 	})
 }
 
-// A waiter that does not get the baton parks, though the holder polls for ever.
-func TestWhoDoesNotGetTheBatonParks(t *testing.T) {
+// A waiter that does not get the token parks, though the holder polls for ever.
+func TestWhoDoesNotGetTheTokenParks(t *testing.T) {
 	q := Start(Config{CQ: newFakeCQ(), Mode: ModeBusy, Spinners: NewSpinners(2), Handle: func([]verbs.WC, time.Time) {}})
 	var wg sync.WaitGroup
 	ws := []*Waiter{q.NewWaiter(), q.NewWaiter()}
@@ -406,16 +406,16 @@ func TestWhoDoesNotGetTheBatonParks(t *testing.T) {
 
 // A waiter that is done does not work for others for ever.
 func TestWhoLeavesHandlesABoundedNumberOfBatches(t *testing.T) {
-	b := baton[int]{holder: waiter, waiter: 1}
+	b := token[int]{holder: waiter, waiter: 1}
 	var u turn
 	for n := 0; ; n++ {
-		if s := b.give(&u, true); s == stepCalled {
+		if s := b.release(&u, true); s == stepWakePoller {
 			break
 		} else if s != stepArm || n > leaveRounds {
 			t.Fatalf("step %d after %d batches", s, n)
 		}
 	}
-	if b.holder != resident || !b.called {
+	if b.holder != poller || !b.waking {
 		t.Errorf("%+v", b)
 	}
 }
@@ -494,7 +494,7 @@ func TestWatch(t *testing.T) {
 	for _, mode := range []Mode{ModeAdaptive, ModeBusy} {
 		spinners := NewSpinners(1)
 		q := Start(Config{CQ: newFakeCQ(), Mode: mode, Handle: func([]verbs.WC, time.Time) {}, Spinners: spinners})
-		for spinners.Spinning() > 0 { // the resident, at first
+		for spinners.Spinning() > 0 { // the poller, at first
 			runtime.Gosched()
 		}
 		w := q.NewWaiter()
@@ -527,7 +527,7 @@ func TestEachWatchIsCalledOnce(t *testing.T) {
 		}
 		t.Run(mode.String(), func(t *testing.T) {
 			cq := kind(newFakeCQ())
-			c := &crowd{t: t, waiters: make(map[verbs.WRID]*Waiter)}
+			c := &contenders{t: t, waiters: make(map[verbs.WRID]*Waiter)}
 			fake, ok := cq.(*callingCQ)
 			if ok {
 				fake.number = true

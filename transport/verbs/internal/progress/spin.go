@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// forever is the limit of a spin that only its context ends.
+// forever is the limit of a spin that ends only with its context.
 const forever time.Duration = 1<<63 - 1
 
-// spin bounds how long a goroutine polls, or waits for the baton, without a completion.
+// spin bounds how long a goroutine polls, or waits for the token, without a completion.
 type spin struct {
 	ctx   context.Context
-	limit time.Duration // 0: it ends with the first poll that finds nothing
+	limit time.Duration // 0: the first poll that finds nothing ends it
 	polls int
 	empty int       // polls since the last completion
-	since time.Time // about when that came
+	since time.Time // roughly when that came
 }
 
 // goesOn counts a poll, and reports whether to make another.

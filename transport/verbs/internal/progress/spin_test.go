@@ -29,7 +29,7 @@ func TestASpinIsBounded(t *testing.T) {
 		var w *Waiter
 		q := Start(Config{CQ: cq, Mode: ModeAdaptive, Spinners: NewSpinners(1), Handle: func([]verbs.WC, time.Time) { w.Done() }})
 		w = q.NewWaiter()
-		time.Sleep(time.Millisecond) // the resident's first spin ends
+		time.Sleep(time.Millisecond) // the poller's first spin ends
 		synctest.Wait()
 		for _, c := range []struct {
 			takes time.Duration
@@ -47,7 +47,7 @@ func TestASpinIsBounded(t *testing.T) {
 			if n := s.Parks - before.Parks; n != c.parks {
 				t.Errorf("a wait of %v slept %d times, want %d", c.takes, n, c.parks)
 			}
-			// At most two spins: the waiter's, and the resident's after the completion.
+			// At most two spins: the waiter's, and the poller's after the completion.
 			if n, most := s.Polls-before.Polls, uint64(2*(spinFor/100+2*checkEvery)); n > most {
 				t.Errorf("%d polls in a wait of %v, want %d at most", n, c.takes, most)
 			}
@@ -94,7 +94,7 @@ func TestASpinningGoroutineYields(t *testing.T) {
 	const times = 100
 	before := q.Stats().Polls
 	for range times {
-		runtime.Gosched() // to the resident, and back
+		runtime.Gosched() // to the poller, and back
 	}
 	if n := q.Stats().Polls - before; n > (times+1)*yieldEvery {
 		t.Errorf("%d polls while another goroutine wanted to run %d times", n, times)
@@ -108,7 +108,7 @@ func TestAContextEndsOnAQueueThatIsNeverEmpty(t *testing.T) {
 		t.Run(mode.String(), func(t *testing.T) {
 			cq := newFakeCQ()
 			var polled, enough atomic.Bool
-			q := Start(Config{CQ: cq, Mode: mode, longest: time.Hour, Spinners: NewSpinners(1), Handle: func([]verbs.WC, time.Time) {
+			q := Start(Config{CQ: cq, Mode: mode, maxSpin: time.Hour, Spinners: NewSpinners(1), Handle: func([]verbs.WC, time.Time) {
 				polled.Store(true)
 				if !enough.Load() {
 					cq.complete(1)

@@ -2,17 +2,17 @@ package progress
 
 import "sync/atomic"
 
-// Stats is what a Queue did since Start.
+// Stats counts the work of a Queue since Start.
 type Stats struct {
 	Polls       uint64
-	Batches     uint64 // polls that brought completions
+	Batches     uint64 // polls that returned completions
 	Completions uint64
 	Arms        uint64
-	Wakeups     uint64 // of the resident
-	IdleWakeups uint64 // of these, with somebody else holding the baton
-	Handovers   uint64 // from a holder to a waiter that spun
-	Calls       uint64 // from a waiter to the resident
-	Parks       uint64 // of waiters
+	Wakeups     uint64 // of the poller
+	IdleWakeups uint64 // of these, while another goroutine held the token
+	Handovers   uint64 // of the token to a waiter that spun
+	Calls       uint64 // times that a waiter gave the token to the poller and woke it
+	Parks       uint64 // times that a waiter slept
 }
 
 // Add adds the counts of another queue, or of an earlier one.
@@ -32,7 +32,7 @@ type stats struct {
 	polls, batches, completions, arms, wakeups, idleWakeups, handovers, calls, parks atomic.Uint64
 }
 
-// Stats returns the counts at the moment.
+// Stats returns the present counts.
 func (q *Queue) Stats() Stats {
 	s := &q.stats
 	return Stats{

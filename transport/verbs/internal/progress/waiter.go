@@ -5,44 +5,43 @@ import (
 	"sync/atomic"
 )
 
-// Waiter is one goroutine's wait for a completion that Handle knows to be its
-// own. Make it with NewWaiter, post what will complete, then Wait.
+// Waiter is one goroutine's wait for a completion that Handle recognises. Make it with
+// NewWaiter, post the work request, then Wait.
 type Waiter struct {
 	q     *Queue
 	flags atomic.Uint32
-	wake  chan struct{} // holds one; sent to once, by Done, when the waiter is parked
+	wake  chan struct{} // capacity 1; Done sends to it once, if the waiter is parked
 
-	ready func() // of Watch
+	ready func() // the function given to Watch
 }
 
 const (
 	flagDone    = 1 << iota // Done was called
-	flagHanded              // the baton was given to it
-	flagParked              // it sleeps, or is about to
-	flagWatched             // ready is to be called
+	flagHanded              // the waiter was given the token
+	flagParked              // the waiter sleeps, or is about to
+	flagWatched             // Done is to call ready
 )
 
 // NewWaiter returns a waiter of this queue.
 func (q *Queue) NewWaiter() *Waiter { return &Waiter{q: q, wake: make(chan struct{}, 1)} }
 
-// Done says that what w waits for has happened, whether Wait has been called or
-// not. It does not block and may be called from anywhere, by Handle above all;
-// calls after the first do nothing.
+// Done ends the wait, whether Wait has been called or not. It does not block, and may be
+// called from anywhere, normally from Handle. Calls after the first do nothing.
 func (w *Waiter) Done() {
 	old := w.flags.Or(flagDone)
 	switch {
 	case old&flagDone != 0:
 	case old&flagWatched != 0:
-		w.tell()
+		w.callReady()
 	case old&flagParked != 0:
-		w.wake <- struct{}{} // never blocks: it is sent once
+		w.wake <- struct{}{} // does not block: it is the only send
 	}
 }
 
-// Watch has ready called once, when w is done, by the goroutine that calls Done, or at
-// once: then nobody has to sleep in Wait, which returns nil from then on. It returns
-// false, and ready is not called, where a waiter would poll: then Wait is to be called
-// soon. For a wait that may end before, by a context, there is only Wait.
+// Watch arranges that ready is called once when w is done: by the goroutine that calls
+// Done, or at once. Then no goroutine has to sleep in Wait. Where a waiter would poll,
+// Watch returns false and ready is not called; the caller then calls Wait soon. A wait
+// that a context may end needs Wait.
 func (w *Waiter) Watch(ready func()) bool {
 	q := w.q
 	if q.spins() && q.spinners.free() {
@@ -51,20 +50,20 @@ func (w *Waiter) Watch(ready func()) bool {
 	q.stats.parks.Add(1)
 	w.ready = ready
 	if w.flags.Or(flagWatched)&flagDone != 0 {
-		w.tell()
+		w.callReady()
 	}
 	return true
 }
 
-// tell calls ready. When it is called the waiter may be another wait's.
-func (w *Waiter) tell() {
+// callReady calls ready, which may reset w for another wait.
+func (w *Waiter) callReady() {
 	ready := w.ready
 	w.ready = nil
 	ready()
 }
 
-// Reset makes w new after a Wait that returned nil, when every call of Done for that
-// one has returned.
+// Reset prepares w for another wait, after Wait returned nil and every call of Done for
+// that wait has returned.
 func (w *Waiter) Reset() {
 	if w.flags.Load()&flagParked != 0 {
 		select {
@@ -77,9 +76,9 @@ func (w *Waiter) Reset() {
 
 func (w *Waiter) done() bool { return w.flags.Load()&flagDone != 0 }
 
-// Wait returns nil when w is done, and ctx's error when ctx ends before. While it
-// waits it polls the queue for everybody, or sleeps. On a queue that has ended it
-// sleeps: the goroutine that ends the queue calls Done for those that are left.
+// Wait returns nil when w is done, and ctx's error when ctx ends before. Meanwhile it
+// polls the queue for all waiters, or sleeps. On a queue that has ended it sleeps: the
+// goroutine that ended the queue calls Done for the remaining waiters.
 func (w *Waiter) Wait(ctx context.Context) error {
 	if w.done() {
 		return nil
@@ -99,28 +98,28 @@ func (w *Waiter) Wait(ctx context.Context) error {
 // spins reports whether waiters may spin.
 func (q *Queue) spins() bool { return q.mode != ModeEvent && !q.stopped.Load() }
 
-// spin competes for the baton, and polls when it has it.
+// spin competes for the token, and polls when it has it.
 func (w *Waiter) spin(ctx context.Context) {
 	q := w.q
 	if !q.spinners.enter() {
-		if !q.lingers.Load() {
+		if !q.pollerSpins.Load() {
 			return
 		}
-		q.spinners.replace() // the resident gives way at once
+		q.spinners.replace() // the poller hands the token over at once and stops spinning
 	}
 	defer q.spinners.leave()
 	q.mu.Lock()
-	holds := q.baton.enter(w)
-	q.crowd.Store(int32(len(q.baton.spinning)))
+	holds := q.token.enter(w)
+	q.contenders.Store(int32(len(q.token.spinning)))
 	q.mu.Unlock()
-	if holds || w.awaitBaton(ctx) {
-		q.poll(w, spin{ctx: ctx, limit: q.longest})
+	if holds || w.awaitToken(ctx) {
+		q.poll(w, spin{ctx: ctx, limit: q.maxSpin})
 	}
 }
 
-// awaitBaton spins until w has the baton (true) or is done, for spinFor at most: in
-// ModeBusy the holder may never give it up.
-func (w *Waiter) awaitBaton(ctx context.Context) bool {
+// awaitToken spins until w has the token (true) or is done, for at most spinFor, since in
+// ModeBusy the holder may never release the token.
+func (w *Waiter) awaitToken(ctx context.Context) bool {
 	s := spin{ctx: ctx, limit: spinFor}
 	for {
 		switch f := w.flags.Load(); {
@@ -133,13 +132,13 @@ func (w *Waiter) awaitBaton(ctx context.Context) bool {
 	}
 }
 
-// quit gives up competing; true when w has the baton by now.
+// quit stops competing. It reports whether w has been given the token meanwhile.
 func (w *Waiter) quit() bool {
 	q := w.q
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	holds := q.baton.quit(w)
-	q.crowd.Store(int32(len(q.baton.spinning)))
+	holds := q.token.quit(w)
+	q.contenders.Store(int32(len(q.token.spinning)))
 	w.flags.And(^uint32(flagHanded))
 	return holds
 }
@@ -150,7 +149,7 @@ func (w *Waiter) park(ctx context.Context) {
 		return
 	}
 	w.q.stats.parks.Add(1)
-	for !w.done() { // whatever has woken it
+	for !w.done() { // only Done ends the wait, whatever woke the goroutine
 		select {
 		case <-w.wake:
 		case <-ctx.Done():

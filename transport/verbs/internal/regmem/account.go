@@ -73,7 +73,7 @@ type Destination struct {
 }
 
 // Destination takes n bytes (at least 1) of the receiving pool. Errors:
-// ErrMustGrow with Stay, ErrEarlyLimit with InAdvance, ResourceExhausted when the
+// ErrMustGrow with NoGrow, ErrEarlyLimit with InAdvance, ResourceExhausted when the
 // pool is at its limit.
 func (a *Account) Destination(n int, early Early, grow Grow) (Destination, error) {
 	m, p := a.m, &a.m.receiving

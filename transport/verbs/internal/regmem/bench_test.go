@@ -16,14 +16,14 @@ func TestASteadyFlowAllocatesNothingButHeaders(t *testing.T) {
 		"allocator": func() { allocate(t, m, 300<<10).Release() },
 		"own arena": func() { allocate(t, m, 3*mib).Release() },
 		"copy": func() {
-			s, err := m.Source(data, data.Bytes(), Stay)
+			s, err := m.Source(data, data.Bytes(), NoGrow)
 			if err != nil {
 				t.Fatal(err)
 			}
 			s.Release()
 		},
 		"destination": func() {
-			d, err := a.Destination(100<<10, InAdvance, Stay)
+			d, err := a.Destination(100<<10, InAdvance, NoGrow)
 			if err != nil {
 				t.Fatal(err)
 			}

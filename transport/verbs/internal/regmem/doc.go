@@ -17,7 +17,7 @@
 // Nothing waits for memory to come back: a pool that is at its limit answers
 // ResourceExhausted at once. Registering takes milliseconds, so it happens on the
 // goroutine that allocates and only where it says MayGrow; who polls completions
-// says Stay and gets ErrMustGrow instead.
+// says NoGrow and gets ErrMustGrow instead.
 //
 // # Who owns a block and until when
 //

@@ -47,7 +47,7 @@ func TestATensorOfOurOwnMemoryIsFoundAndAnyOtherCopiedOnce(t *testing.T) {
 	m, pd := newMemory(t, small)
 	buf := allocate(t, m, 1000)
 	copy(buf.Bytes(), "content")
-	src, err := m.Source(buf, buf.Bytes(), Stay)
+	src, err := m.Source(buf, buf.Bytes(), NoGrow)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestATensorOfOurOwnMemoryIsFoundAndAnyOtherCopiedOnce(t *testing.T) {
 	src.Release()
 
 	foreign := tensor.NewBuffer([]byte("of the heap"), nil)
-	src, err = m.Source(foreign, foreign.Bytes(), Stay)
+	src, err = m.Source(foreign, foreign.Bytes(), NoGrow)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func TestATensorIsFoundWhateverItsSize(t *testing.T) {
 func TestWhatCameInGoesOutAgainWithoutACopy(t *testing.T) {
 	m, pd := newMemory(t, small)
 	a := m.OpenAccount("peer")
-	d, err := a.Destination(5000, OnDemand, Stay)
+	d, err := a.Destination(5000, OnDemand, NoGrow)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +110,7 @@ func TestWhatCameInGoesOutAgainWithoutACopy(t *testing.T) {
 	}
 	user := d.Buffer().Retain()
 	d.Release()
-	src, err := m.Source(user, user.Bytes(), Stay)
+	src, err := m.Source(user, user.Bytes(), NoGrow)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -249,21 +249,21 @@ func TestWhoPollsNeverRegisters(t *testing.T) {
 	if pd.made != 0 {
 		t.Errorf("%d registrations at the start", pd.made)
 	}
-	if _, err := a.Destination(100, OnDemand, Stay); !errors.Is(err, ErrMustGrow) || pd.made != 0 {
+	if _, err := a.Destination(100, OnDemand, NoGrow); !errors.Is(err, ErrMustGrow) || pd.made != 0 {
 		t.Errorf("%v after %d registrations", err, pd.made)
 	}
 	d, err := a.Destination(100, OnDemand, MayGrow)
 	if err != nil || pd.made != 1 {
 		t.Fatalf("%v after %d registrations", err, pd.made)
 	}
-	e, err := a.Destination(100, OnDemand, Stay)
+	e, err := a.Destination(100, OnDemand, NoGrow)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.Destination(4*mib, OnDemand, Stay); !exhausted(err) { // growing would not do
+	if _, err := a.Destination(4*mib, OnDemand, NoGrow); !exhausted(err) { // growing would not do
 		t.Errorf("%v", err)
 	}
-	if _, err := m.Copy([]byte{1}, Stay); !errors.Is(err, ErrMustGrow) {
+	if _, err := m.Copy([]byte{1}, NoGrow); !errors.Is(err, ErrMustGrow) {
 		t.Errorf("%v", err)
 	}
 	d.Release()
@@ -292,7 +292,7 @@ func TestEarlyDestinationsTakeAQuarter(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	d.Release()
-	if d, err = b.Destination(1, InAdvance, Stay); err != nil {
+	if d, err = b.Destination(1, InAdvance, NoGrow); err != nil {
 		t.Errorf("after one came back: %v", err)
 	}
 	for _, d := range []Destination{d, e, f} {
@@ -374,7 +374,7 @@ func TestQuarantineNamesTheChannelsToClose(t *testing.T) {
 func TestAReleasedDestinationIsNotReleasedTwice(t *testing.T) {
 	m, _ := newMemory(t, small)
 	a := m.OpenAccount("peer")
-	d, err := a.Destination(100, OnDemand, Stay)
+	d, err := a.Destination(100, OnDemand, NoGrow)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -392,7 +392,7 @@ func TestAReleasedDestinationIsNotReleasedTwice(t *testing.T) {
 	if !panics(d.Release) || !panics(func() { d.Quarantine(zero) }) {
 		t.Error("memory of somebody else was released")
 	}
-	if e, err := a.Destination(100, OnDemand, Stay); err != nil || a.Close() == nil {
+	if e, err := a.Destination(100, OnDemand, NoGrow); err != nil || a.Close() == nil {
 		t.Errorf("%v, and an account with a destination closes without a word", err)
 	} else {
 		e.Release()

@@ -18,14 +18,14 @@ import (
 type Grow bool
 
 const (
-	// Stay never registers: for the goroutine that polls completions, which
+	// NoGrow never registers: for the goroutine that polls completions, which
 	// everybody waits for. The answer may be ErrMustGrow.
-	Stay Grow = false
+	NoGrow Grow = false
 	// MayGrow registers when the pool has no room and is below its limit.
 	MayGrow Grow = true
 )
 
-// ErrMustGrow is the answer to Stay when only new memory would do, and the limit
+// ErrMustGrow is the answer to NoGrow when only new memory would do, and the limit
 // allows it: ask again with MayGrow, where that may take time.
 var ErrMustGrow = errors.New("no registered memory is free; more may be registered")
 
@@ -100,7 +100,7 @@ func (p *pool) take(n int, grow Grow) (*block, error) {
 	}
 	size, own := p.sizeOf(n)
 	b, err := p.takeFree(n, size, own)
-	if err == nil || grow == Stay || !errors.Is(err, ErrMustGrow) {
+	if err == nil || grow == NoGrow || !errors.Is(err, ErrMustGrow) {
 		return b, err
 	}
 

@@ -61,7 +61,7 @@ func (m *Memory) Source(buf *tensor.Buffer, data []byte, grow Grow) (Source, err
 }
 
 // Copy returns a copy of data (at least 1 byte) in the sending pool. Errors:
-// ErrMustGrow with Stay, ResourceExhausted when the pool is at its limit.
+// ErrMustGrow with NoGrow, ResourceExhausted when the pool is at its limit.
 func (m *Memory) Copy(data []byte, grow Grow) (Source, error) {
 	b, err := m.sending.take(len(data), grow)
 	if err != nil {

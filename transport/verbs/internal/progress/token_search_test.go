@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Here the baton is played in every order of steps that goroutines, the queue and
+// Here the token is played in every order of steps that goroutines, the queue and
 // its events can take. The steps are those of queue.go: what happens there under
 // the lock, or is one call of the queue, is one step here. What depends on time
 // (how long somebody spins, when a context ends) may happen at any time.
@@ -22,23 +22,23 @@ const (
 
 // world is one state. It is comparable.
 type world struct {
-	holder   who
-	waiter   int8
-	spinning [maxWaiters]int8 // the first crowd of them
-	crowd    int8
-	called   bool
-	missed   bool
-	stop     bool
+	holder     holder
+	waiter     int8
+	spinning   [maxWaiters]int8 // the first contenders of them
+	contenders int8
+	waking     bool
+	missed     bool
+	stop       bool
 
 	queue  [maxQueued]int8 // whose completion; the first queued of them
 	queued int8
 	armed  bool
 	event  bool // has come and was not taken
 	call   bool // likewise, and the device will call
-	wake   bool // the resident's context has ended
+	wake   bool // the poller's context has ended
 
 	waiters [maxWaiters]player
-	home    player // the resident
+	home    player // the poller
 	caller  player // the device's goroutine that calls
 	stopper player
 	foreign int8 // completions of nobody that are still to come
@@ -62,13 +62,13 @@ type place uint8
 
 const (
 	outside  place = iota
-	awaiting       // spins for the baton
+	awaiting       // spins for the token
 	parking        // has given up to spin, sleeps as soon as it looked whether it is done
 	parked
 	polling
 	deciding
 	arming
-	asleep // the resident
+	asleep // the poller
 	woken
 	gone
 )
@@ -76,10 +76,10 @@ const (
 // rules switches off what the machine needs from the code around it or from
 // itself; the search must see that.
 type rules struct {
-	forgetMissed   bool // an event that comes while somebody holds the baton is not noted
+	forgetMissed   bool // an event that comes while somebody holds the token is not noted
 	armOnce        bool // completions found after arming do not lead to arming again
 	neverArm       bool
-	parkWithBaton  bool // who stops spinning does not look whether it has the baton
+	parkWithToken  bool // who stops spinning does not look whether it has the token
 	leaveCompleted bool // the queue is not polled after arming
 }
 
@@ -93,15 +93,15 @@ type game struct {
 	busy    bool // ModeBusy
 	event   bool // ModeEvent
 	calls   bool // the device calls for some events
-	patient bool // who waits spins until it has the baton or is done
+	patient bool // who waits spins until it has the token or is done
 	batch   int8
 	rules   rules
 }
 
 func (g *game) first() world {
-	w := world{holder: resident, foreign: g.foreign, looks: g.looks}
+	w := world{holder: poller, foreign: g.foreign, looks: g.looks}
 	w.caller.at = asleep
-	w.home = player{at: polling, t: turn{resident: true, busy: g.busy}}
+	w.home = player{at: polling, t: turn{poller: true, busy: g.busy}}
 	for i := range g.waiters {
 		w.waiters[i].rounds = g.rounds
 	}
@@ -111,15 +111,15 @@ func (g *game) first() world {
 	return w
 }
 
-// with plays f on the baton.
-func (w *world) with(f func(*baton[int8])) {
-	b := baton[int8]{
-		holder: w.holder, waiter: w.waiter, spinning: slices.Clone(w.spinning[:w.crowd]),
-		called: w.called, missed: w.missed, stop: w.stop,
+// with plays f on the token.
+func (w *world) with(f func(*token[int8])) {
+	b := token[int8]{
+		holder: w.holder, waiter: w.waiter, spinning: slices.Clone(w.spinning[:w.contenders]),
+		waking: w.waking, missed: w.missed, stop: w.stop,
 	}
 	f(&b)
-	w.holder, w.waiter, w.called, w.missed, w.stop = b.holder, b.waiter, b.called, b.missed, b.stop
-	w.crowd = int8(len(b.spinning))
+	w.holder, w.waiter, w.waking, w.missed, w.stop = b.holder, b.waiter, b.waking, b.missed, b.stop
+	w.contenders = int8(len(b.spinning))
 	w.spinning = [maxWaiters]int8{}
 	copy(w.spinning[:], b.spinning)
 }
@@ -183,7 +183,7 @@ func (g *game) moves(w world) (all []next) {
 			add(name+" enters", func(n *world) {
 				q := begin(n)
 				q.at = awaiting
-				n.with(func(b *baton[int8]) {
+				n.with(func(b *token[int8]) {
 					if b.enter(me) {
 						q.at, q.t = polling, turn{busy: g.busy}
 					}
@@ -191,7 +191,7 @@ func (g *game) moves(w world) (all []next) {
 			})
 		case awaiting:
 			if w.holder == waiter && w.waiter == me {
-				add(name+" sees that it has the baton", func(n *world) {
+				add(name+" sees that it has the token", func(n *world) {
 					n.waiters[i].at, n.waiters[i].t = polling, turn{busy: g.busy}
 				})
 			}
@@ -201,8 +201,8 @@ func (g *game) moves(w world) (all []next) {
 			add(name+" stops spinning", func(n *world) {
 				q := &n.waiters[i]
 				q.at = parking
-				n.with(func(b *baton[int8]) {
-					if b.quit(me) && !g.rules.parkWithBaton {
+				n.with(func(b *token[int8]) {
+					if b.quit(me) && !g.rules.parkWithToken {
 						q.at, q.t = polling, turn{busy: g.busy}
 					}
 				})
@@ -229,9 +229,9 @@ func (g *game) moves(w world) (all []next) {
 	if w.looks > 0 && w.caller.at == asleep {
 		add("somebody looks by itself", func(n *world) {
 			n.looks--
-			n.with(func(b *baton[int8]) {
-				if b.take() {
-					n.caller = player{at: polling, t: turn{resident: true}}
+			n.with(func(b *token[int8]) {
+				if b.tryTake() {
+					n.caller = player{at: polling, t: turn{poller: true}}
 				}
 			})
 		})
@@ -243,9 +243,9 @@ func (g *game) moves(w world) (all []next) {
 		add("the device calls", func(n *world) {
 			n.call = false
 			missed := n.missed
-			n.with(func(b *baton[int8]) {
+			n.with(func(b *token[int8]) {
 				if b.event() {
-					n.caller = player{at: polling, t: turn{resident: true}}
+					n.caller = player{at: polling, t: turn{poller: true}}
 				}
 			})
 			if g.rules.forgetMissed {
@@ -256,19 +256,19 @@ func (g *game) moves(w world) (all []next) {
 	switch p := w.home; p.at {
 	case asleep:
 		if w.event && !g.busy || w.wake {
-			add("the resident wakes up", func(n *world) {
+			add("the poller wakes up", func(n *world) {
 				if n.home.at = woken; !g.busy {
 					n.event = false
 				}
 			})
 		}
 	case woken:
-		add("the resident asks for the baton", func(n *world) {
+		add("the poller asks for the token", func(n *world) {
 			n.home.at = asleep
 			missed := n.missed
-			n.with(func(b *baton[int8]) {
+			n.with(func(b *token[int8]) {
 				if b.event() {
-					n.home = player{at: polling, t: turn{resident: true, busy: g.busy}}
+					n.home = player{at: polling, t: turn{poller: true, busy: g.busy}}
 				}
 			})
 			if g.rules.forgetMissed {
@@ -281,14 +281,14 @@ func (g *game) moves(w world) (all []next) {
 		})
 	case gone:
 	default:
-		g.hold(w, "the resident", func(n *world) *player { return &n.home }, p, add)
+		g.hold(w, "the poller", func(n *world) *player { return &n.home }, p, add)
 	}
 	switch p := w.stopper; p.at {
 	case outside:
 		if p.rounds > 0 {
 			add("somebody stops the queue", func(n *world) {
 				n.stopper = player{at: parked}
-				n.with(func(b *baton[int8]) {
+				n.with(func(b *token[int8]) {
 					if b.end() {
 						n.stopper.at = polling
 					}
@@ -298,7 +298,7 @@ func (g *game) moves(w world) (all []next) {
 		}
 	case parked:
 		if w.holder == stopper {
-			add("the stopper gets the baton", func(n *world) { n.stopper.at = polling })
+			add("the stopper gets the token", func(n *world) { n.stopper.at = polling })
 		}
 	case polling:
 		if w.home.at == gone {
@@ -339,7 +339,7 @@ func (g *game) take(w *world) int {
 	return int(n)
 }
 
-// hold are the steps of who holds the baton.
+// hold are the steps of who holds the token.
 func (g *game) hold(w world, name string, of func(*world) *player, p player, add func(string, func(*world))) {
 	switch p.at {
 	case arming:
@@ -361,23 +361,23 @@ func (g *game) hold(w world, name string, of func(*world) *player, p player, add
 		if !mustGo {
 			add(name+" polls on", func(n *world) { of(n).at = polling })
 		}
-		add(name+" gives the baton up", func(n *world) {
+		add(name+" gives the token up", func(n *world) {
 			q := of(n)
-			found := q.found && (!g.rules.armOnce || !q.t.leaving || q.t.resident)
+			found := q.found && (!g.rules.armOnce || !q.t.leaving || q.t.poller)
 			var s step
-			n.with(func(b *baton[int8]) { s = b.give(&q.t, found) })
+			n.with(func(b *token[int8]) { s = b.release(&q.t, found) })
 			switch s {
 			case stepPoll:
 				q.at = polling
 			case stepArm:
 				q.at = arming
-			case stepCalled:
+			case stepWakePoller:
 				n.wake = true
 				q.at = parking
 			default:
 				q.at = parking
 			}
-			if (q.t.resident || q == &n.caller) && q.at == parking {
+			if (q.t.poller || q == &n.caller) && q.at == parking {
 				q.at = asleep
 			}
 		})
@@ -391,34 +391,34 @@ func (g *game) check(w *world) string {
 	for i := range g.waiters {
 		if holds(w.waiters[i].at) {
 			if polls++; w.holder != waiter || w.waiter != int8(i) {
-				return fmt.Sprintf("waiter %d polls without the baton", i)
+				return fmt.Sprintf("waiter %d polls without the token", i)
 			}
 		}
 	}
 	if holds(w.home.at) {
-		if polls++; w.holder != resident || w.called {
-			return "the resident polls without the baton"
+		if polls++; w.holder != poller || w.waking {
+			return "the poller polls without the token"
 		}
 	}
 	if holds(w.caller.at) {
-		if polls++; w.holder != resident || w.called {
-			return "who calls polls without the baton"
+		if polls++; w.holder != poller || w.waking {
+			return "who calls polls without the token"
 		}
 	}
 	if w.stopper.at == polling {
 		if polls++; w.holder != stopper {
-			return "the stopper polls without the baton"
+			return "the stopper polls without the token"
 		}
 	}
 	if polls > 1 {
 		return "two poll"
 	}
-	if wakes := w.armed && w.queued == 0 || w.event || w.call || w.home.at == woken; w.holder == nobody && !wakes {
-		return "nobody holds the baton, and the resident will not wake up"
+	if wakes := w.armed && w.queued == 0 || w.event || w.call || w.home.at == woken; w.holder == noHolder && !wakes {
+		return "nobody holds the token, and the poller will not wake up"
 	}
 	if w.holder == waiter {
 		if p := w.waiters[w.waiter].at; p == parking || p == parked || p == outside {
-			return fmt.Sprintf("waiter %d sleeps with the baton", w.waiter)
+			return fmt.Sprintf("waiter %d sleeps with the token", w.waiter)
 		}
 	}
 	return ""
@@ -517,9 +517,9 @@ func (g *game) search() searched {
 	return searched{states: len(states)}
 }
 
-// quiet: in ModeBusy the resident may poll for ever; nothing else is left to do.
+// quiet: in ModeBusy the poller may poll for ever; nothing else is left to do.
 func (g *game) quiet(w *world) bool {
-	if w.holder != resident || w.called || w.stop || w.queued > 0 || w.foreign > 0 || w.stopper.rounds > 0 {
+	if w.holder != poller || w.waking || w.stop || w.queued > 0 || w.foreign > 0 || w.stopper.rounds > 0 {
 		return false
 	}
 	for i := range g.waiters {
@@ -568,7 +568,7 @@ var largest = []named{
 }
 
 // TRYST_SIMULATION, set to anything, adds the largest games.
-func TestBatonInEveryOrder(t *testing.T) {
+func TestTokenInEveryOrder(t *testing.T) {
 	games := games
 	if !testing.Short() {
 		games = slices.Concat(games, larger)
@@ -589,17 +589,17 @@ func TestBatonInEveryOrder(t *testing.T) {
 }
 
 // Each rule matters: without it the search finds what goes wrong.
-func TestBatonEachRuleMatters(t *testing.T) {
+func TestTokenEachRuleMatters(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		game game
 	}{
-		{"an event that comes while somebody holds the baton is noted", game{waiters: 1, rounds: 1, foreign: 1, batch: 1, rules: rules{forgetMissed: true}}},
-		{"a call that comes while somebody holds the baton is noted", game{waiters: 1, rounds: 1, foreign: 1, batch: 1, event: true, calls: true, rules: rules{forgetMissed: true}}},
+		{"an event that comes while somebody holds the token is noted", game{waiters: 1, rounds: 1, foreign: 1, batch: 1, rules: rules{forgetMissed: true}}},
+		{"a call that comes while somebody holds the token is noted", game{waiters: 1, rounds: 1, foreign: 1, batch: 1, event: true, calls: true, rules: rules{forgetMissed: true}}},
 		{"who found completions after arming arms again", game{waiters: 1, rounds: 1, foreign: 2, batch: 1, rules: rules{armOnce: true}}},
 		{"who leaves arms", game{waiters: 1, rounds: 1, batch: 1, rules: rules{neverArm: true}}},
 		{"who leaves polls after arming", game{waiters: 1, rounds: 1, batch: 1, rules: rules{leaveCompleted: true}}},
-		{"nobody sleeps with the baton", game{waiters: 2, rounds: 1, batch: 1, rules: rules{parkWithBaton: true}}},
+		{"nobody sleeps with the token", game{waiters: 2, rounds: 1, batch: 1, rules: rules{parkWithToken: true}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := c.game.search()
