@@ -33,8 +33,8 @@ type leftPair struct {
 	takes  func() (rendezvous.Value, bool) // the same for TakeLocal, which is called first, with locks of the responder held; nil for no value
 }
 
-// leftSlow is longer than any step of these tests takes.
-const leftSlow = 20 * time.Second
+// stepLimit is longer than any step of these tests takes.
+const stepLimit = 20 * time.Second
 
 func newLeftPair(t *testing.T) *leftPair {
 	p := &leftPair{fabric: verbstest.NewFabric(verbstest.Options{}), tasks: [2]cluster.Task{{Job: "worker"}, {Job: "worker", Index: 1}}}
@@ -61,7 +61,7 @@ func newLeftPair(t *testing.T) *leftPair {
 		}
 		p.ends[i] = end
 		t.Cleanup(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), leftSlow)
+			ctx, cancel := context.WithTimeout(context.Background(), stepLimit)
 			defer cancel()
 			if err := errors.Join(end.Close(ctx), device.Close()); err != nil {
 				t.Error(err)
@@ -83,7 +83,7 @@ func (p *leftPair) up(t *testing.T, i int) *link {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for end := time.After(leftSlow); ; {
+	for end := time.After(stepLimit); ; {
 		l, _, changed := peer.current()
 		if l != nil {
 			return l
@@ -149,12 +149,12 @@ func TestRequestClosesTheChannelThatItNames(t *testing.T) {
 	}
 	second[0].open()
 	key := keyBetween(t, p.tasks[1], p.tasks[0])
-	ctx, cancel := context.WithTimeout(t.Context(), leftSlow)
+	ctx, cancel := context.WithTimeout(t.Context(), stepLimit)
 	defer cancel()
 	for id, left := range []uint64{0, 1, 1} {
-		isLookedAt := func(open bool) {
+		served := func(open bool) {
 			if open != (left == 0) {
-				t.Errorf("request %d is looked at, which names generation %d: the channel of generation 1 is open: %v", id+1, left, open)
+				t.Errorf("request %d is served, which names generation %d: the channel of generation 1 is open: %v", id+1, left, open)
 			}
 		}
 		p.takes = func() (rendezvous.Value, bool) {
@@ -163,19 +163,19 @@ func TestRequestClosesTheChannelThatItNames(t *testing.T) {
 			if first.mu.TryLock() {
 				open := first.state == linkOpen
 				first.mu.Unlock()
-				isLookedAt(open)
+				served(open)
 			}
 			return rendezvous.Value{}, false
 		}
 		p.looks = func() error {
-			isLookedAt(first.isOpen())
-			return status.New(status.NotFound, "looked at")
+			served(first.isOpen())
+			return status.New(status.NotFound, "served")
 		}
-		asked := second[0].begin(&delivery.Transfer{
+		attempt := second[0].begin(&delivery.Transfer{
 			Request: transport.Request{Requester: p.ends[0].opts.Self, ID: uint64(id) + 1, Attempt: 1, Step: 1, Key: key}, //nolint:gosec // small
 			Left:    left, Peer: 2, Began: time.Now(),
 		})
-		_, err := asked.Wait(ctx)
+		_, err := attempt.Wait(ctx)
 		if status.CodeOf(err) != status.NotFound {
 			t.Fatalf("request %d ends with %v", id+1, err)
 		}
@@ -184,9 +184,9 @@ func TestRequestClosesTheChannelThatItNames(t *testing.T) {
 
 // leftGeneration reports over gRPC that a requester has left a generation. The report has
 // to be accepted.
-func leftGeneration(t *testing.T, at *RdmaRemoteRendezvous, asker transport.Process, generation uint64) {
+func leftGeneration(t *testing.T, at *RdmaRemoteRendezvous, requester transport.Process, generation uint64) {
 	t.Helper()
-	leave, err := at.LeftGeneration(asker, generation)
+	leave, err := at.LeftGeneration(requester, generation)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,20 +197,20 @@ func leftGeneration(t *testing.T, at *RdmaRemoteRendezvous, asker transport.Proc
 // reporting process only, in any state of the handshake.
 func TestLeftGenerationWhileTheNextIsBootstrapped(t *testing.T) {
 	p := newLeftPair(t)
-	first, asker := p.up(t, 1), p.ends[0].opts.Self
+	first, requester := p.up(t, 1), p.ends[0].opts.Self
 	p.fabric.Link(p.tasks[0].String(), p.tasks[1].String()).Hold() // no BYE arrives
 	defer p.fabric.Link(p.tasks[0].String(), p.tasks[1].String()).Release()
 	first.peer.mu.Lock()
 	first.peer.do(first.peer.machine.Stop(time.Now(), nil)) // as for a higher generation: the pair of offers is dropped
-	leftGeneration(t, p.ends[1], transport.Process{Name: asker.Name, Incarnation: 9}, 1)
+	leftGeneration(t, p.ends[1], transport.Process{Name: requester.Name, Incarnation: 9}, 1)
 	leftGeneration(t, p.ends[1], transport.Process{Name: p.tasks[1].String(), Incarnation: 1}, 1)
-	leftGeneration(t, p.ends[1], asker, 0)
+	leftGeneration(t, p.ends[1], requester, 0)
 	if !first.isOpen() {
-		t.Fatal("the word of somebody else closes it")
+		t.Fatal("the report of another process closes it")
 	}
-	leftGeneration(t, p.ends[1], asker, 1)
+	leftGeneration(t, p.ends[1], requester, 1)
 	if first.isOpen() {
-		t.Error("generation 1 is open after its asker has left it")
+		t.Error("generation 1 is open after its requester has left it")
 	}
 }
 
@@ -349,7 +349,7 @@ func TestStrangersAreBounded(t *testing.T) {
 	}
 	gone := third.existing()[0]
 	gone.leave(errors.New("it is gone"))
-	for end := time.Now().Add(leftSlow); len(third.existing()) > 0; runtime.Gosched() {
+	for end := time.Now().Add(stepLimit); len(third.existing()) > 0; runtime.Gosched() {
 		if time.Now().After(end) {
 			t.Fatal("the link does not end")
 		}
@@ -397,10 +397,10 @@ func TestStrangersOfOneSourceLeaveRoomForOthers(t *testing.T) {
 func TestQueuesThatTheDeviceDoesNotHave(t *testing.T) {
 	info := verbs.DeviceInfo{Name: "mlx5_0", Limits: verbs.Limits{SendWR: 257, RecvWR: 128, CQEntries: 770}}
 	for words, o := range map[string]Options{
-		"":                                 {SendQueue: 256, Window: 128, Rails: 2},
-		"mlx5_0 has 257 work requests":     {SendQueue: 257, Window: 128, Rails: 1},
-		"mlx5_0 has 128 receives":          {SendQueue: 256, Window: 129, Rails: 1},
-		"mlx5_0 has 770 entries in a comp": {SendQueue: 256, Window: 128, Rails: 3},
+		"":                                      {SendQueue: 256, Window: 128, Rails: 2},
+		"mlx5_0 supports 257 work requests":     {SendQueue: 257, Window: 128, Rails: 1},
+		"mlx5_0 supports 128 receives":          {SendQueue: 256, Window: 129, Rails: 1},
+		"mlx5_0 supports 770 entries in a comp": {SendQueue: 256, Window: 128, Rails: 3},
 	} {
 		err := o.checkLimits(info)
 		if (err != nil) != (words != "") || err != nil && !strings.Contains(err.Error(), words) {
@@ -423,6 +423,6 @@ func TestAnswerThatNobodyWaitsForIsNotCounted(t *testing.T) {
 	}
 	l.Reply(77, 1, transport.Response{Value: rendezvous.Value{Tensor: v}})
 	if n := l.peer.counters.sent.Load(); n != 0 {
-		t.Errorf("%d tensors were sent, and none was asked for", n)
+		t.Errorf("%d tensors were sent, and none was requested", n)
 	}
 }

@@ -22,8 +22,8 @@ func newEmpty() (*tensor.Tensor, error) {
 	return tensor.FromSlice(shape, []float32{})
 }
 
-// TestResponsesThatAreThereAtOnce: whatever the value is, it reaches the request that it is
-// for, also when the messages behind it are dealt with before it is sent.
+// TestResponsesThatAreThereAtOnce: a value of any kind reaches its request, also when
+// later messages are handled before it is sent.
 func TestResponsesThatAreThereAtOnce(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -46,17 +46,17 @@ func TestResponsesThatAreThereAtOnce(t *testing.T) {
 				}
 				return rendezvous.Value{Tensor: x, Dead: c.dead}, true
 			}
-			asks, answers := p.up(t, 0), p.up(t, 1)
+			requester, responder := p.up(t, 0), p.up(t, 1)
 			key := keyBetween(t, p.tasks[1], p.tasks[0])
 			id := uint64(0)
 			begin := func(incarnation uint64) *attempt {
 				id++
-				return asks.begin(&delivery.Transfer{
+				return requester.begin(&delivery.Transfer{
 					Request: transport.Request{Requester: p.ends[0].opts.Self, ID: id, Attempt: 1, Step: 1, Key: key},
 					Peer:    incarnation, Began: time.Now(),
 				})
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), leftSlow)
+			ctx, cancel := context.WithTimeout(t.Context(), stepLimit)
 			defer cancel()
 			refused := func(a *attempt) {
 				t.Helper()
@@ -66,17 +66,17 @@ func TestResponsesThatAreThereAtOnce(t *testing.T) {
 				}
 			}
 			for range 5 {
-				// While the first is refused, the others arrive and are taken together.
+				// While the first is refused, the others arrive and are handled together.
 				const pause = 10 * time.Millisecond
-				answers.mu.Lock()
+				responder.mu.Lock()
 				first := begin(9)
 				<-time.After(pause)
-				asked, behind := begin(2), begin(9)
+				served, behind := begin(2), begin(9)
 				<-time.After(pause)
-				answers.mu.Unlock()
+				responder.mu.Unlock()
 				refused(first)
 				refused(behind)
-				v, err := asked.Wait(ctx)
+				v, err := served.Wait(ctx)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -89,7 +89,7 @@ func TestResponsesThatAreThereAtOnce(t *testing.T) {
 	}
 }
 
-// keyBetween is a key from the process with incarnation 2.
+// keyBetween is a key whose source process has incarnation 2.
 func keyBetween(t *testing.T, from, to cluster.Task) rendezvous.Key {
 	t.Helper()
 	key, err := rendezvous.ParseKey(rendezvous.CreateKey(from.String()+"/device:CPU:0", 2, to.String()+"/device:CPU:0", "x", rendezvous.FrameIter{}))
