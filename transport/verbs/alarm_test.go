@@ -21,9 +21,9 @@ func TestAlarm(t *testing.T) {
 	}
 	a.set(after(time.Second))
 	if wait := a.fires(after(time.Minute), false); wait != lateTimer/2 {
-		t.Errorf("late, and somebody else reads: %v", wait)
+		t.Errorf("late, and another goroutine polls: %v", wait)
 	}
-	// Events of other receives do not put it off: what is overdue is before them all.
+	// Events of other receives do not postpone it: overdue events come first.
 	if a.set(after(time.Second)) {
 		t.Error("what is overdue has brought forward the second time")
 	}

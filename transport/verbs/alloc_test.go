@@ -7,9 +7,9 @@ import (
 	"github.com/tryst-rdma/tryst/rendezvous"
 )
 
-// TestAllocationsOfASmallReceive bounds what both sides together leave for the garbage
-// collector, from Send to the value: the tensor, and a few records of each side. No number
-// of messages or of waiting receives adds to it.
+// TestAllocationsOfASmallReceive bounds the allocations of both sides together, from Send
+// to the value: the tensor, and a few records of each side. The number of messages or of
+// waiting receives does not add to it.
 func TestAllocationsOfASmallReceive(t *testing.T) {
 	t.Run("InMemory", func(t *testing.T) { allocationsOfASmallReceive(t, clusterOptions{require: true}) })
 	t.Run("Roce", func(t *testing.T) { allocationsOfASmallReceive(t, plainRoce()) })
@@ -32,14 +32,14 @@ func allocationsOfASmallReceive(t *testing.T, o clusterOptions) {
 		r.in.RecvAsync(t.Context(), r.key, rendezvous.Args{}, done)
 		return <-ends
 	}
-	look := time.NewTimer(lookEvery)
+	look := time.NewTimer(pollInterval)
 	defer look.Stop()
-	early := func() error { // asked before it is sent
+	early := func() error { // requested before it is sent
 		r.in.RecvAsync(t.Context(), r.key, rendezvous.Args{}, done)
-		// AllocsPerRun leaves one processor: while a goroutine yields in a loop there,
-		// nothing looks at the sockets, so it sleeps between its looks.
+		// AllocsPerRun leaves one processor. While a goroutine yields in a loop there, no
+		// goroutine polls the sockets, so this one sleeps between checks.
 		for r.kept.Stats().Waiting == 0 {
-			look.Reset(lookEvery)
+			look.Reset(pollInterval)
 			<-look.C
 		}
 		if err := r.out.Send(r.key, rendezvous.Args{}, r.x, false); err != nil {
@@ -53,8 +53,8 @@ func allocationsOfASmallReceive(t *testing.T, o clusterOptions) {
 		once func() error
 	}{
 		{"Recv", most, r.once},
-		{"RecvAsync", most + 7, async},           // the watch of a context that can end (context.AfterFunc)
-		{"RecvAsync and Send", most + 21, early}, // and of the request, by the table of the step
+		{"RecvAsync", most + 7, async},           // watching a context that can end (context.AfterFunc)
+		{"RecvAsync and Send", most + 21, early}, // and watching the request in the table of the step
 	} {
 		var failed error
 		run := func() {
@@ -65,7 +65,7 @@ func allocationsOfASmallReceive(t *testing.T, o clusterOptions) {
 		for range 200 {
 			run()
 		}
-		// Timers and probes of the channel allocate now and then.
+		// Timers and probes of the channel allocate occasionally.
 		if n := testing.AllocsPerRun(2000, run); n > c.most {
 			t.Errorf("%s: %v allocations, want at most %v", c.what, n, c.most)
 		}

@@ -16,16 +16,16 @@ import (
 	"github.com/tryst-rdma/tryst/worker"
 )
 
-// BenchmarkReceive is a Send and a Recv of one tensor over the in-memory provider,
-// whose own work is in the time. It is for profiles, and shows what a receive
-// allocates on both sides.
+// BenchmarkReceive measures Send and Recv of one tensor over the in-memory provider,
+// including the provider's work. It is meant for profiles and for the allocations of both
+// sides.
 func BenchmarkReceive(b *testing.B) {
 	for _, size := range []int{8, 1 << 20} {
 		b.Run(strconv.Itoa(size), func(b *testing.B) { benchmarkReceive(b, size, clusterOptions{require: true}) })
 	}
 }
 
-// BenchmarkRoce is BenchmarkReceive over the device in user space.
+// BenchmarkRoce is BenchmarkReceive over the user-space device.
 func BenchmarkRoce(b *testing.B) {
 	for _, size := range []int{8, 1 << 20, 16 << 20} {
 		b.Run(strconv.Itoa(size), func(b *testing.B) {
@@ -34,8 +34,8 @@ func BenchmarkRoce(b *testing.B) {
 	}
 }
 
-// plainRoce has the device in user space on the host's loopback interface, as a process
-// has it.
+// plainRoce uses the user-space device of the loopback interface, configured as by the
+// server.
 func plainRoce() clusterOptions {
 	return clusterOptions{
 		require: true,
@@ -55,7 +55,7 @@ func benchmarkReceive(b *testing.B, size int, o clusterOptions) {
 	}
 }
 
-// benchRig is two processes with a channel between them, and a tensor that one sends.
+// benchRig is two processes with a channel between them, and the tensor that one sends.
 type benchRig struct {
 	t       testing.TB
 	out, in *rendezvous.BaseRemote
@@ -102,7 +102,7 @@ func newBenchRig(t testing.TB, size int, o clusterOptions) *benchRig {
 	return &benchRig{t: t, out: sender.Manager().Find(1), in: receiver.Manager().Find(1), key: key, x: x, kept: sender.Cache()}
 }
 
-// once is a Send and a Recv.
+// once does one Send and one Recv.
 func (r *benchRig) once() error {
 	if err := r.out.Send(r.key, rendezvous.Args{}, r.x, false); err != nil {
 		return err

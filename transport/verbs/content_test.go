@@ -39,9 +39,9 @@ func TestV02MetaOnFirstUseAndOnChange(t *testing.T) {
 			t.Errorf("step %d: another tensor came: %v", step, x)
 		}
 		x.Release()
-		sent, asked := spies.of(from).tally(), spies.of(to).tally()
-		if asked.Kinds[wire.KindRequest] != 1 || sent.Kinds[wire.KindMeta] != c.meta || asked.Kinds[wire.KindReRequest] != c.meta || sent.Imms != 1 {
-			t.Errorf("step %d: asked by %+v, answered by %+v; want one REQUEST, %d META and REREQUEST, one last write", step, asked, sent, c.meta)
+		sent, requester := spies.of(from).tally(), spies.of(to).tally()
+		if requester.Kinds[wire.KindRequest] != 1 || sent.Kinds[wire.KindMeta] != c.meta || requester.Kinds[wire.KindReRequest] != c.meta || sent.Imms != 1 {
+			t.Errorf("step %d: requester %+v, responder %+v; want one REQUEST, %d META and REREQUEST, one last write", step, requester, sent, c.meta)
 		}
 	}
 }
@@ -86,9 +86,9 @@ func TestV03SteadyStateOfALargeTensor(t *testing.T) {
 		}
 		runtime.ReadMemStats(&after)
 
-		asked, sent := spies.of(to).tally(), spies.of(from).tally()
+		requester, sent := spies.of(to).tally(), spies.of(from).tally()
 		for kind := wire.KindHello; kind <= wire.KindUnknown; kind++ {
-			a, b := asked.Kinds[kind], sent.Kinds[kind]
+			a, b := requester.Kinds[kind], sent.Kinds[kind]
 			switch kind {
 			case wire.KindRequest:
 				if a != steps || b != 0 {
@@ -104,11 +104,11 @@ func TestV03SteadyStateOfALargeTensor(t *testing.T) {
 				}
 			default:
 				if a+b != 0 {
-					t.Errorf("%d %v from the asker and %d from the sender", a, kind, b)
+					t.Errorf("%d %v from the requester and %d from the responder", a, kind, b)
 				}
 			}
 		}
-		if want := steps * ((size - 1) / chunk); sent.Writes != want || sent.Imms != steps || asked.Writes+asked.Imms != 0 || sent.Bytes != uint64(steps*size) {
+		if want := steps * ((size - 1) / chunk); sent.Writes != want || sent.Imms != steps || requester.Writes+requester.Imms != 0 || sent.Bytes != uint64(steps*size) {
 			t.Errorf("content of %d bytes went by %+v, want %d writes and %d last ones", size, sent, want, steps)
 		}
 		if n := to.host().Sent().Registrations + from.host().Sent().Registrations; n != registered {
@@ -144,7 +144,7 @@ func TestFinishedComesSoon(t *testing.T) {
 			began := time.Now()
 			x := to.recv(1, k).value()
 			ended := time.Now()
-			for from.kept.Stats().Kept > 0 && time.Since(ended) < patience {
+			for from.kept.Stats().Kept > 0 && time.Since(ended) < waitLimit {
 				runtime.Gosched()
 			}
 			atMost, atLeast = min(atMost, time.Since(began)), min(atLeast, time.Since(ended))

@@ -8,11 +8,11 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// lossy is a device that never gives back what is posted behind the break of a queue pair:
-// a firmware that has stopped.
+// lossy is a device that never completes what is posted behind the break of a queue pair,
+// as one whose firmware has stopped.
 type lossy struct {
 	verbs.Device
-	took chan<- time.Duration // from a queue pair's break to its end
+	took chan<- time.Duration // time from a queue pair's break to its close
 }
 
 func (d lossy) AllocPD() (verbs.PD, error) {
@@ -33,7 +33,7 @@ func (p lossyPD) CreateQP(c verbs.QPConfig) (verbs.QP, error) {
 type lossyQP struct {
 	verbs.QP
 	took  chan<- time.Duration
-	broke time.Time // guarded by the link's lock
+	broke time.Time // guarded by link.mu
 }
 
 func (q *lossyQP) ToErr() error {
@@ -55,8 +55,8 @@ func (q *lossyQP) Close() error {
 	return q.QP.Close()
 }
 
-// TestDrainEndsAfterASecond: what never comes back is waited for 1 s (ARCHITECTURE.md
-// section 6, rule b), and only then is the receive asked again.
+// TestDrainEndsAfterASecond: the wait for missing completions ends after 1 s
+// (ARCHITECTURE.md section 6, rule b), and only then is the receive requested again.
 func TestDrainEndsAfterASecond(t *testing.T) {
 	took := make(chan time.Duration, 10)
 	o := clusterOptions{wrap: func(task cluster.Task, d verbs.Device) verbs.Device {

@@ -266,7 +266,7 @@ func TestPoolIsEmpty(t *testing.T) {
 				send(3, mib)
 				to.recv(1, k).isBlob(3, mib)
 				if l := to.link(from); l.Stats.Received != 2 {
-					t.Errorf("%+v: want verbs again when there is room", l.Stats)
+					t.Errorf("%+v: want verbs again when there is memory", l.Stats)
 				}
 			})
 		}

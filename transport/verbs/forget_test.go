@@ -11,8 +11,8 @@ import (
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 )
 
-// Processes that only pull come and go under names of their own: a server takes as
-// many as there will be, one after the other, and what went to them stays counted.
+// TestPeersThatHaveGoneAreForgotten: clients come and go under their own names. A server
+// serves any number of them, one after the other, and their counts are kept.
 func TestPeersThatHaveGoneAreForgotten(t *testing.T) {
 	tasks := make([]cluster.Task, 7)
 	for i := range tasks {
@@ -24,7 +24,7 @@ func TestPeersThatHaveGoneAreForgotten(t *testing.T) {
 	if !ok {
 		t.Fatal("it is no cluster of the suite")
 	}
-	c.tasks = tasks[:1] // whom others connect to
+	c.tasks = tasks[:1] // the task that the others connect to
 	start := func(i int) *suiteNode {
 		n, ok := c.Start(tasks[i], transporttest.NodeOptions{
 			Incarnation: uint64(i + 1), Allocator: tensortest.NewAllocator(t), PeerTimeout: 10 * time.Second,

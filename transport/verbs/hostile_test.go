@@ -21,8 +21,8 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// newStranger takes the name of the i-th task, and has no channel yet.
-func newStranger(s *stage, i int, victim *actor, said *diary) *hostiletest.Stranger {
+// newStranger makes a hostile peer with the name of the i-th task, without a channel.
+func newStranger(s *stage, i int, victim *actor, said *logBuffer) *hostiletest.Stranger {
 	s.Helper()
 	device, err := s.c.fabric.Provider(s.tasks[i].String()).Open("mem0")
 	if err != nil {
@@ -34,7 +34,7 @@ func newStranger(s *stage, i int, victim *actor, said *diary) *hostiletest.Stran
 	}
 	p := hostiletest.New(s.T, hostiletest.Options{
 		Task: s.tasks[i], Victim: victimOf{victim, s.tasks[i], said}, Device: device, Address: gid,
-		Timeout: 20 * time.Millisecond, Patience: patience,
+		Timeout: 20 * time.Millisecond, Patience: waitLimit,
 	})
 	s.Cleanup(func() {
 		p.Close()
@@ -45,34 +45,34 @@ func newStranger(s *stage, i int, victim *actor, said *diary) *hostiletest.Stran
 	return p
 }
 
-// victimOf is a process as the stranger with the name of a task sees it.
+// victimOf is a process under attack, as the hostile peer sees it.
 type victimOf struct {
 	*actor
 	stranger cluster.Task
-	said     *diary
+	said     *logBuffer
 }
 
-// diary is what a process has logged.
-type diary struct {
+// logBuffer collects the log of a process.
+type logBuffer struct {
 	mu   sync.Mutex
 	text strings.Builder
 }
 
-func (d *diary) Write(b []byte) (int, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.text.Write(b)
+func (l *logBuffer) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
 }
 
-func (d *diary) String() string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.text.String()
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
 
-// newVictim starts the first task of a new stage, and keeps its log.
-func newVictim(t *testing.T, o transporttest.NodeOptions) (*stage, *actor, *diary) {
-	said := &diary{}
+// newVictim starts the first task of a new stage and collects its log.
+func newVictim(t *testing.T, o transporttest.NodeOptions) (*stage, *actor, *logBuffer) {
+	said := &logBuffer{}
 	s := newStage(t, clusterOptions{tune: func(task cluster.Task, o *verbstransport.Options) {
 		if task.Index == 0 {
 			o.Logger = slog.New(slog.NewTextHandler(said, nil))
@@ -119,9 +119,9 @@ func (r receiveOf) Wait() error {
 	return o.err
 }
 
-// TestHostilePeer: a peer with a queue pair of its own says and writes what no peer
-// may. The channel to it is left, with an error that says why; nothing panics, and a
-// channel to somebody else does not feel it.
+// TestHostilePeer: a peer with its own queue pair sends and writes what the protocol
+// forbids. Its channel is left with an error that names the violation, nothing panics,
+// and the channel to another peer is not affected.
 func TestHostilePeer(t *testing.T) {
 	for _, c := range hostiletest.Cases() {
 		t.Run(c.Name, func(t *testing.T) {
@@ -143,9 +143,9 @@ func TestHostilePeer(t *testing.T) {
 	}
 }
 
-// TestReceiverThatNeverSaysFinished: it has its answers and does not say so. They are
-// kept, bounded; beyond the limit its next requests wait without a value, nobody
-// else's do, and the end of the step gives everything back.
+// TestReceiverThatNeverSaysFinished: a peer never acknowledges its responses. They are
+// kept up to a limit. Beyond it the peer's requests wait without taking a value, those of
+// others do not, and the end of the step releases everything.
 func TestReceiverThatNeverSaysFinished(t *testing.T) {
 	const limit, size = 100 * kib, 4 * kib
 	s, victim, said := newVictim(t, transporttest.NodeOptions{Cache: transport.CacheOptions{KeptPerRequester: limit}})
@@ -153,8 +153,8 @@ func TestReceiverThatNeverSaysFinished(t *testing.T) {
 	other.meets(victim)
 	p := newStranger(s, 1, victim, said)
 	p.Meets()
-	const asks = 2 * limit / size
-	for i := range asks {
+	const requests = 2 * limit / size
+	for i := range requests {
 		k := p.Key(fmt.Sprint("v", i))
 		victim.sendsBlob(1, k, uint64(i), size)
 		m := p.Request(k)
@@ -164,14 +164,14 @@ func TestReceiverThatNeverSaysFinished(t *testing.T) {
 			p.Hears(wire.KindEager)
 		}
 	}
-	s.until("all have been asked", func() bool { k := victim.kept.Stats(); return k.Kept+k.Waiting == asks })
-	if k := victim.kept.Stats(); k.Bytes > limit || k.Waiting < asks/2-2 {
+	s.until("all requests have arrived", func() bool { k := victim.kept.Stats(); return k.Kept+k.Waiting == requests })
+	if k := victim.kept.Stats(); k.Bytes > limit || k.Waiting < requests/2-2 {
 		t.Errorf("%+v: more is kept than %d bytes", k, limit)
 	}
 	k := victim.key(other, "v")
 	victim.sendsBlob(2, k, 1, 100*kib)
 	other.recv(2, k).isBlob(1, 100*kib)
-	// One ACK makes room for one more.
+	// One ACK makes space for one more response.
 	var f wire.Ack
 	f.Header, f.IDs = p.Header(), wire.IDs(nil).Append(1)
 	waited := victim.kept.Stats().Waiting
@@ -188,8 +188,8 @@ func TestReceiverThatNeverSaysFinished(t *testing.T) {
 	})
 }
 
-// TestChannelIsAHello: who waits for a peer that gRPC does not reach has it with the
-// first channel.
+// TestChannelIsAHello: a peer that gRPC does not reach is known as soon as its first
+// channel is up.
 func TestChannelIsAHello(t *testing.T) {
 	s, victim, said := newVictim(t, transporttest.NodeOptions{PeerTimeout: 2 * time.Second})
 	p := newStranger(s, 1, victim, said)
@@ -200,8 +200,8 @@ func TestChannelIsAHello(t *testing.T) {
 	_ = r.Wait()
 }
 
-// TestOffersThatDisturbNobody: what the bootstrap of a live channel must bear, over and
-// over and all at once: our own name, another incarnation, offers that are none, an
+// TestOffersThatDisturbNobody: the handshake of a live channel ignores or refuses bad
+// offers, repeated and concurrent: our own name, another incarnation, invalid offers, an
 // earlier generation, a second offer of the present one.
 func TestOffersThatDisturbNobody(t *testing.T) {
 	s := newStage(t, clusterOptions{})
@@ -220,10 +220,10 @@ func TestOffersThatDisturbNobody(t *testing.T) {
 		change(&o)
 		return o
 	}
-	var asks sync.WaitGroup
+	var requests sync.WaitGroup
 	for name, c := range map[string]struct {
 		offer handshake.Offer
-		code  status.Code // OK: answered
+		code  status.Code // OK when the offer is answered
 		words string
 	}{
 		"our own name":        {offer(func(o *handshake.Offer) { o.Task = to.task }), status.InvalidArgument, "its own peer"},
@@ -240,7 +240,7 @@ func TestOffersThatDisturbNobody(t *testing.T) {
 		}), status.FailedPrecondition, "cannot talk by verbs"},
 	} {
 		for range 20 {
-			asks.Go(func() {
+			requests.Go(func() {
 				answer, err := to.transport.Answer(t.Context(), "", c.offer)
 				got := answer.String()
 				if err != nil {
@@ -252,7 +252,7 @@ func TestOffersThatDisturbNobody(t *testing.T) {
 			})
 		}
 	}
-	asks.Wait()
+	requests.Wait()
 	k := from.key(to, "v")
 	from.sendsBlob(1, k, 1, 100*kib)
 	to.recv(1, k).isBlob(1, 100*kib)

@@ -18,11 +18,11 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/discovery"
 )
 
-// stoppable is a device whose events wake nobody while the process is stopped.
+// stoppable is a device that delivers no events while the process is stopped.
 type stoppable struct {
 	verbs.Device
 	mu   sync.Mutex
-	gate chan struct{} // nil: runs
+	gate chan struct{} // nil while the process runs
 }
 
 func (d *stoppable) stop() { d.mu.Lock(); d.gate = make(chan struct{}); d.mu.Unlock() }
@@ -32,7 +32,7 @@ func (d *stoppable) CreateCQ(c verbs.CQConfig) (verbs.CQ, error) {
 	return &stoppableCQ{cq, d}, err
 }
 
-// AllocPD gives queue pairs their own CQ.
+// AllocPD returns a domain that unwraps the completion queues of its queue pairs.
 func (d *stoppable) AllocPD() (verbs.PD, error) {
 	pd, err := d.Device.AllocPD()
 	return stoppablePD{pd}, err
@@ -66,7 +66,8 @@ func (c *stoppableCQ) Wait(ctx context.Context) error {
 	return err
 }
 
-// What came while this process stood still counts before the peer is judged.
+// TestStoppedProcessDoesNotBlameItsPeer: messages that arrived while this process was
+// stopped count before a timeout of the peer does.
 func TestStoppedProcessDoesNotBlameItsPeer(t *testing.T) {
 	var d *stoppable
 	s := newStage(t, clusterOptions{
@@ -84,13 +85,13 @@ func TestStoppedProcessDoesNotBlameItsPeer(t *testing.T) {
 	})
 	from, to := s.pair()
 	k := from.key(to, "v")
-	from.sendsBlob(1, k, 1, mib) // so that the next one has an early destination
+	from.sendsBlob(1, k, 1, mib) // the next receive then has an early destination
 	to.recv(1, k).isBlob(1, mib)
 	ctx, cancel := context.WithCancel(t.Context())
 	r := to.recvCtx(ctx, 2, k)
 	from.waiting(1)
 	d.stop() // SIGSTOP
-	cancel() // CANCEL is out; the peer says CANCELLED in a moment
+	cancel() // CANCEL is posted; CANCELLED arrives soon
 	r.fails(status.Cancelled)
 	<-time.After(11 * time.Second)
 	d.cont() // SIGCONT
@@ -100,7 +101,7 @@ func TestStoppedProcessDoesNotBlameItsPeer(t *testing.T) {
 	}
 }
 
-// nosy asks the transport for something when it has its answer.
+// nosy calls the transport from its Reply.
 type nosy struct {
 	t    *testing.T
 	to   *verbstransport.RdmaRemoteRendezvous
@@ -112,7 +113,7 @@ func (n *nosy) Reply(uint64, uint32, transport.Response) {
 	told := make(chan struct{})
 	go func() {
 		defer close(told)
-		n.to.Links() // takes every peer's lock for a moment
+		n.to.Links() // takes every peer's lock
 	}()
 	select {
 	case <-told:
@@ -122,18 +123,18 @@ func (n *nosy) Reply(uint64, uint32, transport.Response) {
 }
 
 // TestRepliesRunOutsideThePeersLock: a Replier is called outside every lock, also when a new
-// process of a peer takes the place of the one that asked.
+// process of a peer takes the place of the requester.
 func TestRepliesRunOutsideThePeersLock(t *testing.T) {
 	s := newStage(t, clusterOptions{})
 	from := s.start(0)
 	n := &nosy{t, from.transport, make(chan struct{})}
 	old := transport.Process{Name: s.tasks[1].String(), Incarnation: 42}
 	from.kept.Request(n, transport.Request{Requester: old, ID: 1, Attempt: 1, Step: 1, Key: s.keyOf(from.task, from.incarnation, s.tasks[1], "v")})
-	s.start(1) // another incarnation: the receives of the old one are refused
+	s.start(1) // another incarnation: receives of the old process are refused
 	s.happens("the receive of the old process is refused", n.done)
 }
 
-// slowExchange holds bootstraps back.
+// slowExchange delays bootstrap calls.
 type slowExchange struct {
 	verbstransport.Exchanger
 	entered chan struct{}
@@ -147,7 +148,7 @@ func (e slowExchange) Exchange(ctx context.Context, peer cluster.Task, own hands
 	return e.Exchanger.Exchange(ctx, peer, own)
 }
 
-// An offer that shows an address which is gone is not paired.
+// TestOfferFollowsTheAddress: an offer with an address that is gone is not paired.
 func TestOfferFollowsTheAddress(t *testing.T) {
 	entered, open := [2]chan struct{}{make(chan struct{}), make(chan struct{})}, make(chan struct{})
 	var once [2]sync.Once
@@ -172,7 +173,7 @@ func TestOfferFollowsTheAddress(t *testing.T) {
 	}
 }
 
-// eventless is a device whose events never come.
+// eventless is a device that delivers no events.
 type eventless struct{ verbs.Device }
 
 func (eventless) NextEvent(ctx context.Context) (verbs.AsyncEvent, error) {
@@ -180,12 +181,12 @@ func (eventless) NextEvent(ctx context.Context) (verbs.AsyncEvent, error) {
 	return verbs.AsyncEvent{}, ctx.Err()
 }
 
-// A channel that is about to be made may see a new address before the device's event
-// does: the log says so then too, and once.
+// TestNewAddressIsLoggedWithoutAnEvent: making a channel may reveal a new address before
+// the device reports it. Then the change is logged as well, once.
 func TestNewAddressIsLoggedWithoutAnEvent(t *testing.T) {
 	entered, open := [2]chan struct{}{make(chan struct{}), make(chan struct{})}, make(chan struct{})
 	var once [2]sync.Once
-	said := &diary{}
+	said := &logBuffer{}
 	p := newPair(t, clusterOptions{
 		wrap: func(_ cluster.Task, d verbs.Device) verbs.Device { return eventless{d} },
 		tune: func(task cluster.Task, o *verbstransport.Options) {

@@ -8,8 +8,9 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// A key is what its text says, whatever had its place before; the second time it costs
-// nothing; and what does not parse, or may not be asked for, never becomes one that is.
+// TestKeysOfRequests: the cache returns the key of the text, whatever used its slot
+// before; the second lookup does not allocate; a key that does not parse, or fails the
+// check, is never returned.
 func TestKeysOfRequests(t *testing.T) {
 	text := func(i int) []byte {
 		return []byte(rendezvous.CreateKey("/job:a/replica:0/task:0/device:CPU:0", 1, "/job:b/replica:0/task:0/device:CPU:0", strconv.Itoa(i), rendezvous.FrameIter{}))
@@ -27,14 +28,14 @@ func TestKeysOfRequests(t *testing.T) {
 			got, err := k.parse(b)
 			if string(b) == string(refused) {
 				if err == nil {
-					t.Errorf("round %d: %q was refused by nobody", round, got)
+					t.Errorf("round %d: %q was not refused", round, got)
 				}
 				continue
 			}
 			if err != nil || got.Edge() != strconv.Itoa(i) {
 				t.Fatalf("round %d: key %d is %q, %v", round, i, got, err)
 			}
-			clear(b) // the message is gone
+			clear(b) // the message buffer is reused
 		}
 		for _, bad := range []string{"", "a;b", string(text(1)) + ";"} {
 			if got, err := k.parse([]byte(bad)); err == nil {

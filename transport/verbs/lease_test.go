@@ -11,15 +11,15 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/verbstest"
 )
 
-// TestEachTransferHasAKeyOfItsOwn: one window a transfer, which is gone when the
-// receive has ended. A write that comes later is refused by the device and touches
-// nothing; it costs the channel, and the next receive comes all the same.
+// TestEachTransferHasAKeyOfItsOwn: each transfer has one memory window, which is closed
+// when the receive has ended. The device refuses a later write, which lands nowhere and
+// breaks the channel. The next receive succeeds.
 func TestEachTransferHasAKeyOfItsOwn(t *testing.T) {
 	o, spies := watched(tuned(clusterOptions{}, func(o *verbstransport.Options) { o.Memory.LateWrite = nil }))
 	eachTransfer(t, o, spies)
 }
 
-// TestRoceEachTransferHasAKeyOfItsOwn is the same on the device in user space.
+// TestRoceEachTransferHasAKeyOfItsOwn is the same over the user-space device.
 func TestRoceEachTransferHasAKeyOfItsOwn(t *testing.T) {
 	o, spies := watched(clusterOptions{path: verbs.Path{Port: 1, Timeout: verbs.TimeoutCode(100 * time.Millisecond), Retry: 6, RNRRetry: 6}})
 	o.open = func(task cluster.Task) (verbs.Device, error) {
@@ -83,7 +83,8 @@ func eachTransfer(t *testing.T, o clusterOptions, spies spies) {
 	to.recv(steps+1, k).isBlob(steps+1, size)
 }
 
-// TestArenaKeysWhereWindowsCost: a device that has none gives the arena's key.
+// TestArenaKeysWhereWindowsCost: with a device without windows the peer gets the rkey of
+// the arena.
 func TestArenaKeysWhereWindowsCost(t *testing.T) {
 	for name, d := range map[string]verbstest.DeviceOptions{"none": {NoWindows: true}, "pinned": {NoGoMemory: true}} {
 		t.Run(name, func(t *testing.T) {

@@ -12,9 +12,9 @@ import (
 	"testing"
 )
 
-// proof is a behaviour and the tests that prove it: "room Test", with the room's path
-// from the root of the project, or "room Test/Group/Case" of the suite of all
-// transports. TestListsAreTrue sees to it that they exist; it is they that are true.
+// proof names the tests of a behaviour: "package Test", with the package's path from the
+// root of the module, or "package Test/Group/Case" for the suite of all transports.
+// TestListsAreTrue checks that they exist.
 type proof struct {
 	number int
 	what   string
@@ -23,8 +23,8 @@ type proof struct {
 
 const here = "transport/verbs"
 
-// conformance is what a verbs transport has to do that TensorFlow's had no test for:
-// V1 to V26.
+// conformance lists the required behaviours of a verbs transport that TensorFlow's
+// extension had no test for: V1 to V26.
 var conformance = []proof{
 	{1, "layout and round trip of every message type", []string{
 		"transport/internal/wire TestV1EveryKindIsAsProtocolWritesIt", "transport/internal/wire TestV1FieldsComeBack", "transport/internal/wire TestV1EveryByteCounts",
@@ -98,8 +98,8 @@ var conformance = []proof{
 	}},
 }
 
-// faults are what can be read in TensorFlow 1.10's extension: 30 mistakes, and what
-// ours does instead.
+// faults lists 30 faults of TensorFlow 1.10's extension, and the tests that this
+// transport does not have them.
 var faults = []proof{
 	{1, "a bad completion ends the requests of its peer alone", []string{here + " TestHostilePeer", here + " TestVerbsCutWhileGRPCLives", here + " TestSuite/Peer/OthersGoOn"}},
 	{2, "an error of the receive at the sender is sent", []string{here + " TestV11StepAbortedAtTheSender", here + " TestSuiteRequired/Abort/CodesArrive"}},
@@ -108,7 +108,7 @@ var faults = []proof{
 		here + " TestSuiteRequired/Abort/AtTheReceiverWhileWaiting", here + " TestSuiteRequired/Cancel/WhileTheConnectionHangs", here + " TestAThousandCancelsBeyondTheWindow",
 	}},
 	{5, "a late write lands in memory that is still the transport's", []string{here + " TestV12CancelWhileWritesLand", here + " TestCancelOfMoreThanMayBeInQuarantine"}},
-	{6, "completion queues have room for every work request", []string{here + " TestQueuesHaveRoomForABreak", "verbs/verbstest TestOverrun"}},
+	{6, "completion queues have an entry for every work request", []string{here + " TestQueuesHaveRoomForABreak", "verbs/verbstest TestOverrun"}},
 	{7, "a queue is polled until it is empty", []string{"transport/verbs/internal/progress TestTokenInEveryOrder", "transport/verbs/internal/progress TestEverythingIsHandledOnceInOrderByOneAtATime"}},
 	{8, "callbacks run elsewhere than completions", []string{here + " TestSuite/Callback/Blocks", here + " TestSuite/Callback/Receives", here + " TestValuesThatDependOnLaterRequests"}},
 	{9, "a peer that restarts is a new incarnation", []string{here + " TestSuite/Peer/RestartedWhileWaiting", "server TestVerbsServerMeetsARestartedPeer"}},
@@ -139,9 +139,9 @@ var faults = []proof{
 	{30, "the GID entry itself is looked at", []string{"verbs/discovery TestChooseTellsItsReasons", "verbs/discovery TestReadEmptyGIDs", "internal/config TestGIDIndexZero"}},
 }
 
-// TestListsAreTrue: the lists are whole, and every test that they name exists.
+// TestListsAreTrue: the lists are complete, and every test that they name exists.
 func TestListsAreTrue(t *testing.T) {
-	rooms := make(map[string]map[string]bool)
+	packages := make(map[string]map[string]bool)
 	for list, l := range map[string]struct {
 		proofs []proof
 		count  int
@@ -154,7 +154,7 @@ func TestListsAreTrue(t *testing.T) {
 				t.Errorf("entry %d of %s is number %d, with %d tests", i+1, list, p.number, len(p.tests))
 			}
 			for _, named := range p.tests {
-				if why := missing(t, rooms, named); why != "" {
+				if why := missing(t, packages, named); why != "" {
 					t.Errorf("%s %d (%s): %s", list, p.number, p.what, why)
 				}
 			}
@@ -162,7 +162,7 @@ func TestListsAreTrue(t *testing.T) {
 	}
 	for number := 1; number <= len(conformance); number++ {
 		prefix := fmt.Sprintf("TestV%02d", number)
-		for name := range rooms[here] {
+		for name := range packages[here] {
 			if strings.HasPrefix(name, prefix) && !slices.Contains(conformance[number-1].tests, here+" "+name) {
 				t.Errorf("%s is not in the list", name)
 			}
@@ -170,38 +170,39 @@ func TestListsAreTrue(t *testing.T) {
 	}
 }
 
-// missing says why there is no such test; "" when there is one.
-func missing(t *testing.T, rooms map[string]map[string]bool, named string) string {
+// missing returns why there is no such test; "" when there is one.
+func missing(t *testing.T, packages map[string]map[string]bool, named string) string {
 	t.Helper()
-	room, test, ok := strings.Cut(named, " ")
+	pkg, test, ok := strings.Cut(named, " ")
 	if !ok {
-		return named + " is no room and test"
+		return named + " does not name a package and a test"
 	}
 	test, sub, isSuite := strings.Cut(test, "/")
-	if !names(t, rooms, room, "_test.go")[test] {
-		return "there is no " + test + " in " + room
+	if !names(t, packages, pkg, "_test.go")[test] {
+		return "there is no " + test + " in " + pkg
 	}
 	if !isSuite {
 		return ""
 	}
 	group, name, _ := strings.Cut(sub, "/")
 	for _, part := range []string{group, name} {
-		if !names(t, rooms, "transport/transporttest", ".go")[strconv.Quote(part)] {
+		if !names(t, packages, "transport/transporttest", ".go")[strconv.Quote(part)] {
 			return "the suite has no " + strconv.Quote(part)
 		}
 	}
 	return ""
 }
 
-// names are the functions of the files of a room, and the texts in them, quoted.
-func names(t *testing.T, rooms map[string]map[string]bool, room, suffix string) map[string]bool {
+// names returns the functions of a package's files, and the string literals in them,
+// quoted.
+func names(t *testing.T, packages map[string]map[string]bool, pkg, suffix string) map[string]bool {
 	t.Helper()
-	if rooms[room] != nil {
-		return rooms[room]
+	if packages[pkg] != nil {
+		return packages[pkg]
 	}
-	files, err := filepath.Glob(filepath.Join("..", "..", filepath.FromSlash(room), "*"+suffix))
+	files, err := filepath.Glob(filepath.Join("..", "..", filepath.FromSlash(pkg), "*"+suffix))
 	if err != nil || len(files) == 0 {
-		t.Fatalf("%s has no tests: %v", room, err)
+		t.Fatalf("%s has no tests: %v", pkg, err)
 	}
 	found := make(map[string]bool)
 	for _, f := range files {
@@ -221,6 +222,6 @@ func names(t *testing.T, rooms map[string]map[string]bool, room, suffix string) 
 			return true
 		})
 	}
-	rooms[room] = found
+	packages[pkg] = found
 	return found
 }

@@ -11,7 +11,7 @@ import (
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 )
 
-// shutAllocator has no memory while it is shut.
+// shutAllocator fails while it is shut.
 type shutAllocator struct {
 	tensor.Allocator
 	shut *atomic.Bool
@@ -24,8 +24,8 @@ func (a shutAllocator) Allocate(n int) (*tensor.Buffer, error) {
 	return a.Allocator.Allocate(n)
 }
 
-// TestReceiverWithoutRoomLosesNothing: whatever a receive lacks, on either side, and has no
-// other wire for, its value is there for the next receive.
+// TestReceiverWithoutRoomLosesNothing: when a receive without fallback fails for lack of
+// any resource, at either side, its value is there for the next receive.
 func TestReceiverWithoutRoomLosesNothing(t *testing.T) {
 	for _, c := range []struct {
 		name  string

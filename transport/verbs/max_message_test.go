@@ -12,7 +12,7 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/verbstest"
 )
 
-// portLimit is a device whose ports say that they take messages of so many bytes.
+// portLimit is a device whose ports report a given maximum message size.
 type portLimit struct {
 	verbs.Device
 	most uint32
@@ -24,13 +24,12 @@ func (d portLimit) Port(n uint8) (verbs.PortInfo, error) {
 	return info, err
 }
 
-// TestWritesFitBothPorts: nothing that is posted is longer than what the port of either
-// side takes.
+// TestWritesFitBothPorts: no post is longer than the maximum message size of either port.
 func TestWritesFitBothPorts(t *testing.T) {
 	const size, small = 2*mib + 5, 256 * kib
 	for name, tt := range map[string]struct {
-		device verbstest.DeviceOptions // that refuses what is longer
-		says   map[int]uint32          // what the port of a task says
+		device verbstest.DeviceOptions // refuses longer posts
+		says   map[int]uint32          // maximum message size that the port of a task reports
 		chunk  int
 		want   uint64
 	}{
@@ -65,8 +64,8 @@ func TestWritesFitBothPorts(t *testing.T) {
 	}
 }
 
-// TestPortTooSmallForMessages: a port that does not take the messages of a channel is
-// refused at the start, in words.
+// TestPortTooSmallForMessages: a port that does not support the messages of a channel is
+// refused at start, with an error that says what to change.
 func TestPortTooSmallForMessages(t *testing.T) {
 	f := verbstest.NewFabric(verbstest.Options{Devices: []verbstest.DeviceOptions{{MaxMessage: 8 * kib}}})
 	defer f.Close()

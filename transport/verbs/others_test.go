@@ -11,10 +11,10 @@ import (
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 )
 
-// What importers of this module write, an allocator and the owner of a tensor's memory,
-// may take its time: nobody but who waits for it waits for it.
+// Allocators and owners of tensor memory are written by importers of this module and may
+// block. They may block only their own caller.
 
-// gatekeeper is an Allocator whose first Allocate, once shut, waits until it is opened.
+// gatekeeper is an Allocator whose first Allocate after shut waits until it is opened.
 type gatekeeper struct {
 	tensor.Allocator
 	shut    atomic.Bool
@@ -43,8 +43,8 @@ func TestAllocatorThatWaitsHoldsUpItsOwnReceiveOnly(t *testing.T) {
 	g.shut.Store(true)
 	held := from.key(to, "held")
 	first := to.recv(1, held)
-	from.sendsBlob(1, held, 1, 100) // in a message
-	s.happens("the allocator was asked", g.entered)
+	from.sendsBlob(1, held, 1, 100) // sent in a message
+	s.happens("the allocator is called", g.entered)
 	for i, size := range []int{8, 100 * kib, 8} {
 		k := from.key(to, fmt.Sprint("v", i))
 		from.sendsBlob(1, k, 2, size)
@@ -60,7 +60,7 @@ func TestAllocatorThatWaitsHoldsUpItsOwnReceiveOnly(t *testing.T) {
 	first.isBlob(1, 100)
 }
 
-// slow makes a tensor whose owner, when it gets the memory back, says so and waits.
+// slow makes a tensor whose owner reports when it gets the memory back, and then blocks.
 func (s *stage) slow(size int) (x *tensor.Tensor, back <-chan struct{}) {
 	s.Helper()
 	entered, open := make(chan struct{}), make(chan struct{})
@@ -75,7 +75,7 @@ func (s *stage) slow(size int) (x *tensor.Tensor, back <-chan struct{}) {
 	return x, entered
 }
 
-// both has values go both ways between two processes.
+// both transfers values in both directions between two processes.
 func (s *stage) both(a, b *actor, name string) {
 	s.Helper()
 	for _, c := range []struct{ from, to *actor }{{a, b}, {b, a}} {
@@ -87,8 +87,8 @@ func (s *stage) both(a, b *actor, name string) {
 	}
 }
 
-// TestOwnerThatWaitsHoldsUpNobody: the table of answers has the last reference, and gives
-// it up when the receiver says that it has finished.
+// TestOwnerThatWaitsHoldsUpNobody: the response cache has the last reference and releases
+// it on ACK.
 func TestOwnerThatWaitsHoldsUpNobody(t *testing.T) {
 	s := newStage(t, clusterOptions{require: true})
 	from, to := s.pair()
@@ -102,8 +102,8 @@ func TestOwnerThatWaitsHoldsUpNobody(t *testing.T) {
 	}
 }
 
-// TestOwnerThatWaitsHoldsUpNoChannel: the channel has the last reference, to what waits
-// for credits when its step ends.
+// TestOwnerThatWaitsHoldsUpNoChannel: the channel has the last reference, to content that
+// waits for credits when its step ends.
 func TestOwnerThatWaitsHoldsUpNoChannel(t *testing.T) {
 	const n = 40
 	s := newStage(t, cramped(clusterOptions{require: true}))

@@ -14,10 +14,10 @@ import (
 	libibverbs "github.com/tryst-rdma/tryst/verbs/cgo"
 )
 
-// An address is taken away from the network device and set again: verbs goes and
-// comes back with it, wherever the kernel puts it in the table. (An entry that a
-// queue pair holds stays there without its address, so the address may come to
-// another one.)
+// TestRxeAddressGoesAndComesBack: an address is removed from the network device and added
+// again. Verbs goes down and comes back with it, at whatever index the kernel puts it.
+// (An entry that a queue pair holds stays in the table without its address, so the
+// address may get another one.)
 func TestRxeAddressGoesAndComesBack(t *testing.T) {
 	names := rxeDevices(t)
 	ip := func(args string) {

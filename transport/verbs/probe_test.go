@@ -10,7 +10,7 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// A probe says that full packets pass, and changes nothing of the channel.
+// TestProbe: a probe reports that full packets pass, and does not change the channel.
 func TestProbe(t *testing.T) {
 	p := newPair(t, clusterOptions{})
 	first := p.until("verbs at first", isUp)
@@ -29,8 +29,8 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// When small messages pass and full packets do not, the probe says that, and what
-// to do.
+// TestProbeWhoseFullPacketsAreLost: when small messages pass and full packets do not, the
+// error says so and what to do.
 func TestProbeWhoseFullPacketsAreLost(t *testing.T) {
 	p := newPair(t, clusterOptions{})
 	p.until("verbs at first", isUp)
@@ -41,26 +41,27 @@ func TestProbeWhoseFullPacketsAreLost(t *testing.T) {
 	<-lost
 	if err == nil || !strings.Contains(err.Error(), "smaller packets") || !strings.Contains(err.Error(), "--rdma-mtu 2048") ||
 		!strings.Contains(err.Error(), "transport retry counter exceeded") {
-		t.Errorf("the probe says %v", err)
+		t.Errorf("the probe returns %v", err)
 	}
 }
 
-// Where no packet passes, the probe says what the queue pair said, and soon.
+// TestProbeWithoutAnyPacket: when no packet passes, the probe returns the error of the
+// queue pair, and soon.
 func TestProbeWithoutAnyPacket(t *testing.T) {
 	p := newPair(t, clusterOptions{})
 	p.until("verbs at first", isUp)
 	p.to.c.fabric.Link(p.to.task.String(), p.from.task.String()).Cut()
-	p.exchange() // finds that out
+	p.exchange() // detects the broken path
 	ctx, cancel := context.WithTimeout(t.Context(), p.slow)
 	defer cancel()
 	_, err := p.to.transport.Probe(ctx, p.from.task)
 	if err == nil || !strings.Contains(err.Error(), "transport retry counter exceeded") || !strings.Contains(err.Error(), "UDP port 4791") || ctx.Err() != nil {
-		t.Errorf("the probe says %v; %v", err, ctx.Err())
+		t.Errorf("the probe returns %v; %v", err, ctx.Err())
 	}
 }
 
-// A peer that never comes ends a probe with its context; a task that cannot be one
-// ends it at once.
+// TestProbeOfNobody: a probe of a peer that never comes ends with its context. One of a
+// task that cannot exist ends at once.
 func TestProbeOfNobody(t *testing.T) {
 	p := newPair(t, clusterOptions{})
 	p.until("verbs at first", isUp)

@@ -191,8 +191,8 @@ func TestQueuesHaveRoomForABreak(t *testing.T) {
 			if q.load > 1 { // the one of port.udpEndpoint is destroyed already
 				channels++
 			}
-			if q.load > q.room || q.load > 1 && q.load < rails*(24+40) {
-				t.Errorf("%d rails: a completion queue has room for %d, and its queue pairs may have %d outstanding", rails, q.room, q.load)
+			if q.load > q.size || q.load > 1 && q.load < rails*(24+40) {
+				t.Errorf("%d rails: a completion queue has %d entries, and its queue pairs may have %d outstanding", rails, q.size, q.load)
 			}
 		}
 		if channels < 2 {
@@ -266,7 +266,7 @@ func TestSidesWithDifferentQueuePairs(t *testing.T) {
 		}
 	}
 	if na, nb := a.link(b).QueuePairs, b.link(a).QueuePairs; na != 2 || nb != 2 {
-		t.Errorf("the sides say that there are %d and %d queue pairs", na, nb)
+		t.Errorf("the sides report %d and %d queue pairs", na, nb)
 	}
 	if n := a.link(b).Stats.Breaks + b.link(a).Stats.Breaks; n != 0 {
 		t.Errorf("the channel broke %d times", n)
@@ -333,6 +333,6 @@ func TestChannelMemory(t *testing.T) {
 		}
 	}
 	if sum == 0 || sum%own.ChannelMemory() != 0 { // one channel for each peer
-		t.Errorf("%d bytes are registered for messages, and a channel is said to take %d", sum, own.ChannelMemory())
+		t.Errorf("%d bytes are registered for messages, and ChannelMemory is %d", sum, own.ChannelMemory())
 	}
 }

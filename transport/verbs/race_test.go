@@ -2,9 +2,9 @@
 
 package verbstransport_test
 
-// underRace says that the race detector runs.
+// underRace reports that the race detector runs.
 const underRace = true
 
-// largest is MaxSize of most suites. The race detector watches each byte, and
-// TestSuite moves larger tensors already.
+// largest is MaxSize of most suites. The race detector checks each byte, and TestSuite
+// transfers larger tensors.
 const largest = 4 << 20

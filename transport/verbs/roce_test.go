@@ -18,9 +18,9 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/roce"
 )
 
-// overRoce is a cluster over the loopback interface's device in user space, at that
-// address. Each task has sockets of its own, disturbed by its gate, and nothing goes
-// over gRPC but the bootstrap.
+// overRoce is a cluster over the user-space device of the loopback interface, at an
+// address. Each task has its own sockets and is disturbed by its gate. gRPC is used only
+// for the bootstrap.
 func overRoce(t testing.TB, at netip.Addr) clusterOptions {
 	return clusterOptions{
 		require: true,
@@ -46,12 +46,12 @@ func overRoce(t testing.TB, at netip.Addr) clusterOptions {
 	}
 }
 
-// TestRoceSuite: verbs is a transport on the device in user space.
+// TestRoceSuite runs the suite over the user-space device.
 func TestRoceSuite(t *testing.T) {
 	transporttest.Run(t, transporttest.Suite{New: newCluster(overRoce(t, local4)), MaxSize: largest, Registered: true, Parallel: true})
 }
 
-// TestRoceSuiteIPv6: and over IPv6.
+// TestRoceSuiteIPv6 is TestRoceSuite over IPv6.
 func TestRoceSuiteIPv6(t *testing.T) {
 	transporttest.Run(t, transporttest.Suite{New: newCluster(overRoce(t, local6)), MaxSize: 4 << 20, Registered: true, Parallel: true})
 }
@@ -61,9 +61,9 @@ var (
 	local6 = netip.IPv6Loopback()
 )
 
-// TestRoceSizes: up to 1 GiB, over IPv4 and IPv6, in chunks of the default size, with
-// the path's default patience. With -short up to 64 MiB, and under the race detector,
-// which watches each byte, up to 4 MiB.
+// TestRoceSizes transfers up to 1 GiB over IPv4 and IPv6, in chunks of the default size
+// and with the default timeouts. The limit is 64 MiB with -short, and 4 MiB under the
+// race detector, which checks each byte.
 func TestRoceSizes(t *testing.T) {
 	size := int64(gib)
 	switch {
@@ -81,8 +81,8 @@ func TestRoceSizes(t *testing.T) {
 	}
 }
 
-// large lets a cluster move large tensors as a process does: with default chunks,
-// and pools that hold one.
+// large configures a cluster for large tensors: default chunks, and pools that hold one
+// tensor.
 func large(o clusterOptions) clusterOptions {
 	tune := o.tune
 	o.gate, o.path = false, patient
@@ -94,9 +94,9 @@ func large(o clusterOptions) clusterOptions {
 	return o
 }
 
-// TestRoceLarge: 1 GiB, and lengths and offsets beyond 32 bits. What is sent is
-// memory that nobody has written to but at the marks, so that only the receiver
-// needs it all. With -short it is 256 MiB, and under the race detector 64 MiB.
+// TestRoceLarge transfers 1 GiB and more than 4 GiB, for lengths and offsets beyond 32 bits. The
+// sender has written only the marks, so that only the receiver needs all pages. With
+// -short it transfers 256 MiB, and under the race detector 64 MiB.
 func TestRoceLarge(t *testing.T) {
 	sizes := map[string]int{"1GiB": gib, "4GiB": 4*gib + 4096 + 5}
 	switch {
@@ -109,7 +109,7 @@ func TestRoceLarge(t *testing.T) {
 		for what, size := range sizes {
 			t.Run(name+"/"+what, func(t *testing.T) {
 				need := size + size/4
-				if underRace { // the race detector watches it
+				if underRace { // the shadow memory of the race detector
 					need = 4 * size
 				}
 				roomFor(t, need)
@@ -124,7 +124,7 @@ func roomFor(t *testing.T, need int) {
 	t.Helper()
 	b, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
-		return // no Linux
+		return // not Linux
 	}
 	for line := range strings.Lines(string(b)) {
 		if rest, ok := strings.CutPrefix(line, "MemAvailable:"); ok {
@@ -136,7 +136,7 @@ func roomFor(t *testing.T, need int) {
 	}
 }
 
-// movesMarks sends a tensor of zeros with some other bytes.
+// movesMarks sends a tensor of zeros with a few marks.
 func movesMarks(t *testing.T, addr netip.Addr, size int) {
 	s := newStage(t, large(overRoce(t, addr)))
 	from, to := s.pair()
@@ -193,6 +193,5 @@ func movesMarks(t *testing.T, addr netip.Addr, size int) {
 	x.Release()
 }
 
-// largeTime is how long 4 GiB may take: on a loaded machine under the race detector
-// 20 MB a second were seen.
+// largeTime bounds the transfer of 4 GiB, for a loaded machine with the race detector.
 const largeTime = 8 * time.Minute

@@ -18,10 +18,10 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/discovery"
 )
 
-// slow is how much longer an emulated processor takes than a real one.
+// slow is how many times slower an emulated processor is than a real one.
 const slow = 40
 
-// rxeDevices are the two ends of a veth pair.
+// rxeDevices are the devices at the two ends of a veth pair.
 func rxeDevices(t *testing.T) []string {
 	t.Helper()
 	names := strings.Split(os.Getenv("TRYST_TEST_DEVICES"), ",")
@@ -31,8 +31,8 @@ func rxeDevices(t *testing.T) []string {
 	return names
 }
 
-// kernelCountsComeBack asks the kernel by netlink, when the test has ended, whether it
-// has as many objects of each kind as now.
+// kernelCountsComeBack checks by netlink, at the end of the test, that the kernel has as
+// many objects of each kind as before.
 func kernelCountsComeBack(t *testing.T, devices []string) {
 	t.Helper()
 	count := func() (all []discovery.ResourceCounts) {
@@ -57,18 +57,16 @@ func kernelCountsComeBack(t *testing.T, devices []string) {
 	})
 }
 
-// suiteSlow is slow for the suite, several cases of which wait for a peer timeout
-// that is multiplied with it: 5 s, and nothing else takes as long. Its deadlines are
-// 40 s: with slow they would end a case that hangs later than the VM is ended, which tells
-// of none.
+// suiteSlow is slow for the suite. Several of its cases wait for a peer timeout that is
+// multiplied with it: 5 s, the longest wait. Its deadlines are then 40 s; with slow, a
+// case that hangs would outlive the VM and not be reported.
 const suiteSlow = 10
 
-// TestRxeSuite: verbs is a transport on the kernel's Soft-RoCE. Tasks are on one
-// device or the other in turn, with two queue pairs for each peer as programs have
-// them, disturbed by their gates, and nothing goes over gRPC
-// but the bootstrap. A queue pair gives up after half a second, since one end waits
-// for that with each cut. Larger tensors are left out for the minute that an emulated
-// processor takes to fill and compare them.
+// TestRxeSuite runs the suite on the kernel's Soft-RoCE. Tasks are on two devices in
+// turn, with two queue pairs per peer, as the server configures them. They are disturbed
+// by their gates, and gRPC is used only for the bootstrap. A queue pair fails after half
+// a second of retries, since one end waits for that in each cut. Larger tensors are left
+// out: an emulated processor takes a minute to fill and compare them.
 func TestRxeSuite(t *testing.T) {
 	names := rxeDevices(t)
 	kernelCountsComeBack(t, names)

@@ -14,16 +14,16 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// keeper compares messages that are on their way with what they were when they were
-// posted: a device may read them until they have completed.
+// keeper compares messages under way with their content at the time of the post: a device
+// may read them until they have completed.
 type keeper struct {
 	verbs.Device
 	spy *spy
 
 	mu        sync.Mutex // taken before spy.mu
 	keeps     bool
-	posted    []message // not inline
-	cancelled int       // messages of that kind
+	posted    []message // messages that are not inline
+	cancelled int       // number of CANCELLED messages
 }
 
 type message struct{ now, was []byte }
@@ -72,15 +72,15 @@ func (k *keeper) sees(wrs []verbs.SendWR) {
 	}
 }
 
-// has reports whether so much was posted.
+// has reports whether that many messages were posted.
 func (k *keeper) has(posted, cancelled int) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return len(k.posted) >= posted && k.cancelled >= cancelled
 }
 
-// TestMessagesOfTwoQueuePairsDoNotMeet: what ends a content on the second queue pair is
-// not written over a message that the first one still sends.
+// TestMessagesOfTwoQueuePairsDoNotMeet: the message that ends a content on the second
+// queue pair does not overwrite one that the first queue pair still sends.
 func TestMessagesOfTwoQueuePairsDoNotMeet(t *testing.T) {
 	o, spies := watched(clusterOptions{require: true, path: patient})
 	inner, k := o.wrap, &keeper{}
@@ -96,9 +96,9 @@ func TestMessagesOfTwoQueuePairsDoNotMeet(t *testing.T) {
 	from, to := s.pair()
 	large := from.key(to, "large")
 	from.sendsBlob(1, large, 1, 8*mib)
-	to.recv(1, large).isBlob(1, 8*mib) // known from now on
-	// Messages go over the first queue pair alone, which is so many ahead: the second
-	// one's next place is among those of what it posts next.
+	to.recv(1, large).isBlob(1, 8*mib) // its meta-data is known from now on
+	// All messages use the first queue pair, which is n messages ahead, so that the next
+	// slot index of the second one is in use on the first.
 	const n = 40
 	small := func(i int) rendezvous.Key { return from.key(to, fmt.Sprint("small", i)) }
 	for i := range n {

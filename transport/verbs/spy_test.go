@@ -10,30 +10,30 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// spy sees what a process makes of its device and posts there.
+// spy records what a process makes of its device and posts there.
 type spy struct {
 	mu       sync.Mutex
 	memory   []spiedMR
 	cqs      map[verbs.CQ]*spiedCQ
 	counts   tally
-	imms     map[wire.Imm]int // of the writes that the process has posted
-	over     map[verbs.QP]int // the same by queue pair
-	refuse   error            // what RegisterMemory answers; nil to pass it on
+	imms     map[wire.Imm]int // of posted writes
+	over     map[verbs.QP]int // the same, by queue pair
+	refuse   error            // error of RegisterMemory; nil to register
 	refused  int
 	register int
-	windows  int                      // that were bound
-	write    verbs.SendWR             // the last one with imm
-	late     func(verbs.SendWR) error // posts on the queue pair of that
+	windows  int                      // number of windows bound
+	write    verbs.SendWR             // last write with imm
+	late     func(verbs.SendWR) error // posts on the queue pair of write
 }
 
-// tally counts posts: messages by kind, writes without and with imm, and the bytes
-// of content in both.
+// tally counts posts: messages by kind, writes with and without imm, and the bytes of
+// content in both.
 type tally struct {
 	Kinds        [wire.KindUnknown + 1]int
 	Writes, Imms int
 	Bytes        uint64
 	Probes       int
-	Longest      uint64 // of the posts, in bytes
+	Longest      uint64 // longest post, in bytes
 }
 
 type spiedMR struct {
@@ -41,14 +41,14 @@ type spiedMR struct {
 	mem []byte
 }
 
-// spiedCQ is how much room a completion queue has, and how much work requests its
+// spiedCQ is the size of a completion queue, and the number of work requests that its
 // queue pairs can have outstanding.
-type spiedCQ struct{ room, load int }
+type spiedCQ struct{ size, load int }
 
-// spies are one spy for each task of a cluster.
+// spies has a spy for each task of a cluster.
 type spies map[cluster.Task]*spy
 
-// watched returns options of a cluster whose devices spies look at.
+// watched returns options of a cluster whose devices are watched by spies.
 func watched(o clusterOptions) (clusterOptions, spies) {
 	all := make(spies)
 	for i := range 3 {
@@ -58,7 +58,7 @@ func watched(o clusterOptions) (clusterOptions, spies) {
 	return o, all
 }
 
-// of is the spy at a process.
+// of returns the spy of a process.
 func (s spies) of(a *actor) *spy { return s[a.task] }
 
 // tally returns what has been posted since it was called last.
@@ -70,14 +70,14 @@ func (s *spy) tally() tally {
 	return t
 }
 
-// lasts is how many last writes went over each queue pair that had any, the fewest first.
+// lasts counts the last writes on each queue pair that had any, in ascending order.
 func (s *spy) lasts() []int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Sorted(maps.Values(s.over))
 }
 
-// refuses lets registrations fail from now on; nil ends that.
+// refuses makes registrations fail with err from now on; nil ends that.
 func (s *spy) refuses(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,7 +101,7 @@ func (d *spiedDevice) CreateCQ(c verbs.CQConfig) (verbs.CQ, error) {
 	cq, err := d.Device.CreateCQ(c)
 	if err == nil {
 		d.spy.mu.Lock()
-		d.spy.cqs[cq] = &spiedCQ{room: cq.Size()}
+		d.spy.cqs[cq] = &spiedCQ{size: cq.Size()}
 		d.spy.mu.Unlock()
 	}
 	return cq, err
@@ -157,7 +157,7 @@ func (q *spiedQP) BindWindow(mr verbs.MR, offset, length uint64, access verbs.Ac
 }
 
 func (q *spiedQP) PostSend(wrs []verbs.SendWR) (int, error) {
-	q.spy.saw(q.QP, wrs) // before it has arrived
+	q.spy.saw(q.QP, wrs) // count before the peer can receive it
 	return q.QP.PostSend(wrs)
 }
 
@@ -191,7 +191,7 @@ func (s *spy) saw(qp verbs.QP, wrs []verbs.SendWR) {
 	}
 }
 
-// bytesLocked is the beginning of a message that was posted.
+// bytesLocked returns the first part of a message that was posted.
 func (s *spy) bytesLocked(w *verbs.SendWR) []byte {
 	if w.Inline != nil || len(w.SGL) == 0 {
 		return w.Inline

@@ -28,11 +28,11 @@ const (
 	kib = 1 << 10
 	mib = 1 << 20
 	gib = 1 << 30
-	// patience bounds the wait for something that should happen soon. Only a failing test
+	// waitLimit bounds the wait for something that should happen soon. Only a failing test
 	// waits so long.
-	patience = 40 * time.Second
-	// lookEvery is the interval at which a condition is polled.
-	lookEvery = time.Millisecond
+	waitLimit = 40 * time.Second
+	// pollInterval is the interval at which a condition is polled.
+	pollInterval = time.Millisecond
 )
 
 // stage runs tests of what the suite of all transports does not cover: which connection
@@ -137,7 +137,7 @@ func (s *stage) startWith(i int, o transporttest.NodeOptions) *actor {
 	a := &actor{s: s, incarnation: cluster.NewIncarnation(), heap: s.heaps[i]}
 	o.Incarnation, o.Allocator = a.incarnation, a.heap
 	if o.PeerTimeout == 0 {
-		o.PeerTimeout = patience / 2
+		o.PeerTimeout = waitLimit / 2
 	}
 	n, ok := s.c.Start(s.tasks[i], o).(*suiteNode)
 	if !ok {
@@ -167,7 +167,7 @@ func (a *actor) meets(b *actor) {
 func (a *actor) stop() {
 	a.s.Helper()
 	a.s.forget(a)
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	if err := a.Stop(ctx); err != nil {
 		a.s.Errorf("Stop of %v: %v", a.task, err)
@@ -186,9 +186,9 @@ func (s *stage) forget(a *actor) {
 
 // holds waits until cond is true, and reports whether it became true.
 func (s *stage) holds(cond func() bool) bool {
-	limit := time.NewTimer(patience)
+	limit := time.NewTimer(waitLimit)
 	defer limit.Stop()
-	tick := time.NewTicker(lookEvery)
+	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for !cond() {
 		select {
@@ -204,7 +204,7 @@ func (s *stage) holds(cond func() bool) bool {
 func (s *stage) until(what string, cond func() bool) {
 	s.Helper()
 	if !s.holds(cond) {
-		s.Fatalf("not so after %v: %s", patience, what)
+		s.Fatalf("not so after %v: %s", waitLimit, what)
 	}
 }
 
@@ -213,8 +213,8 @@ func (s *stage) happens(what string, c <-chan struct{}) {
 	s.Helper()
 	select {
 	case <-c:
-	case <-time.After(patience):
-		s.Fatalf("not so after %v: %s", patience, what)
+	case <-time.After(waitLimit):
+		s.Fatalf("not so after %v: %s", waitLimit, what)
 	}
 }
 
@@ -356,8 +356,8 @@ func (r *receiving) wait() outcome {
 	select {
 	case o := <-r.outcome:
 		return o
-	case <-time.After(patience):
-		r.s.Fatalf("the receive of %s has not ended after %v", r.key.Edge(), patience)
+	case <-time.After(waitLimit):
+		r.s.Fatalf("the receive of %s has not ended after %v", r.key.Edge(), waitLimit)
 		return outcome{}
 	}
 }

@@ -11,15 +11,15 @@ import (
 	"github.com/tryst-rdma/tryst/transport/verbs/hostiletest"
 )
 
-// A content that does not lie in registered memory is copied into the sending pool, which
-// all peers share.
+// Content outside registered memory is copied into the sending pool, which all peers
+// share.
 
 const sendLimit = 8 * mib
 
-// crowdedSender is a process with a small sending pool, another peer of it, and a stranger
-// with a channel to it. Nothing goes over another wire.
+// crowdedSender is a process with a small sending pool, another peer, and a hostile peer
+// with a channel to it. There is no fallback.
 func crowdedSender(t *testing.T) (s *stage, sender, other *actor, p *hostiletest.Stranger) {
-	said := &diary{}
+	said := &logBuffer{}
 	s = newStage(t, clusterOptions{require: true, tune: func(task cluster.Task, o *verbstransport.Options) {
 		if task.Index == 0 {
 			o.Memory.Arena, o.Memory.SendLimit, o.Memory.RecvLimit = 4*mib, sendLimit, 64*mib
@@ -33,8 +33,8 @@ func crowdedSender(t *testing.T) (s *stage, sender, other *actor, p *hostiletest
 	return s, sender, other, p
 }
 
-// requests has the stranger ask for n values of size bytes, up to where it is told what
-// they are. It says with header that it has taken next to nothing.
+// requests makes the hostile peer request n values of size bytes, until it has received
+// their META. header returns almost no credits.
 func requests(s *stage, sender *actor, p *hostiletest.Stranger, header wire.Header, n, size int) (all []wire.Request) {
 	s.Helper()
 	for i := range n {
@@ -49,8 +49,8 @@ func requests(s *stage, sender *actor, p *hostiletest.Stranger, header wire.Head
 	return all
 }
 
-// TestPeerThatNeverSaysWhereContentsGoHoldsNoSendingMemory: a copy is made when there is a
-// destination.
+// TestPeerThatNeverSaysWhereContentsGoHoldsNoSendingMemory: a copy is made only when the
+// peer has sent a destination.
 func TestPeerThatNeverSaysWhereContentsGoHoldsNoSendingMemory(t *testing.T) {
 	s, sender, other, p := crowdedSender(t)
 	requests(s, sender, p, p.Header(), 2*sendLimit/mib, mib)
@@ -65,10 +65,10 @@ func TestPeerThatNeverSaysWhereContentsGoHoldsNoSendingMemory(t *testing.T) {
 	}
 }
 
-// TestPeerThatTakesNothingLeavesOthersSendingMemory: it says where contents go, and gives
-// no credits, so that next to none can be written.
+// TestPeerThatTakesNothingLeavesOthersSendingMemory: the peer sends destinations and
+// returns no credits, so that almost nothing can be written.
 func TestPeerThatTakesNothingLeavesOthersSendingMemory(t *testing.T) {
-	const n, size = hostiletest.Window - 2, 256 * kib // the METAs take nearly all credits
+	const n, size = hostiletest.Window - 2, 256 * kib // META messages use nearly all credits
 	s, sender, other, p := crowdedSender(t)
 	header, into := p.Header(), p.Destination(size)
 	for _, m := range requests(s, sender, p, header, n, size) {

@@ -24,8 +24,8 @@ import (
 	"github.com/tryst-rdma/tryst/worker"
 )
 
-// giveUp is longer than the retries of a queue pair of the suite take.
-const giveUp = 50 * time.Millisecond
+// retryTime is longer than the retries of a queue pair of the suite take.
+const retryTime = 50 * time.Millisecond
 
 // TestSuiteRequired runs the suite with gRPC only for the bootstrap. No fallback hides
 // the time that a break takes, so the back-off is short.
@@ -326,7 +326,7 @@ func (l *suiteLink) wires(do func(*verbstest.Link)) {
 func (l *suiteLink) CutAfter(n int64) <-chan struct{} {
 	return l.after(n, (*verbstest.Link).CutAfter, l.proxy.CutAfter, func() {
 		l.wires(func(w *verbstest.Link) { w.Cut() })
-		<-time.After(giveUp)
+		<-time.After(retryTime)
 		l.wires(func(w *verbstest.Link) { w.Restore() })
 	})
 }
