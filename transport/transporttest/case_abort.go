@@ -21,7 +21,7 @@ func abortCases() []testCase {
 		{name: "AtTheSenderInMidTransfer", run: abortSenderTransferring},
 		{name: "CodesArrive", run: codesArrive},
 		{name: "LongTextIsShortened", run: longText},
-		{name: "QueuePairNumbersAreNotSent", run: numbersStay},
+		{name: "QueuePairNumbersAreNotSent", run: queuePairNumbersNotSent},
 		{name: "OtherStepsGoOn", run: otherStepsGoOn},
 	}
 }
@@ -39,9 +39,9 @@ func abortReceiverWaiting(w *world) {
 	from.waiting(10)
 	to.in(1).Abort(kernelFailed())
 	for _, r := range receives {
-		r.fails(status.Internal, "node mul")
+		r.mustFail(status.Internal, "node mul")
 	}
-	to.recv(1, w.key(from, to, "late")).fails(status.Internal, "node mul")
+	to.recv(1, w.key(from, to, "late")).mustFail(status.Internal, "node mul")
 	from.waiting(0)
 }
 
@@ -53,9 +53,9 @@ func abortReceiverTransferring(w *world) {
 	stuck := link.HoldAfter(300 * kib)
 	from.send(2, k, w.blob(1, mib))
 	r := to.recv(2, k)
-	w.happens("the transfer is under way", stuck)
+	w.waitClosed("the transfer is in progress", stuck)
 	to.in(2).Abort(kernelFailed())
-	r.fails(status.Internal, "node mul")
+	r.mustFail(status.Internal, "node mul")
 	w.released(to.memory)
 	link.Release()
 	from.keeps(0)
@@ -69,7 +69,7 @@ func abortReceiverConsumesNothing(w *world) {
 	r := to.recv(1, k)
 	from.waiting(1)
 	to.in(1).Abort(kernelFailed())
-	r.fails(status.Internal)
+	r.mustFail(status.Internal)
 	from.waiting(0)
 	from.sendNumber(1, k, 7)
 	v, err := from.Manager().RecvLocal(w.ctx, 1, k)
@@ -84,13 +84,13 @@ func abortSenderWaiting(w *world) {
 	r := to.recv(1, w.key(from, to, "v"))
 	from.waiting(1)
 	from.in(1).Abort(kernelFailed())
-	r.fails(status.Internal, "node mul")
+	r.mustFail(status.Internal, "node mul")
 }
 
 func abortSenderBefore(w *world) {
 	from, to := w.pair()
 	from.in(1).Abort(kernelFailed())
-	to.recv(1, w.key(from, to, "v")).fails(status.Internal, "node mul")
+	to.recv(1, w.key(from, to, "v")).mustFail(status.Internal, "node mul")
 }
 
 // abortSenderTransferring: the abort ends what waits. A value that is on its
@@ -103,7 +103,7 @@ func abortSenderTransferring(w *world) {
 	stuck := link.HoldAfter(300 * kib)
 	from.send(2, k, w.blob(1, mib))
 	r := to.recv(2, k)
-	w.happens("the transfer is under way", stuck)
+	w.waitClosed("the transfer is in progress", stuck)
 	from.in(2).Abort(kernelFailed())
 	link.Release()
 	if o := r.wait(); o.err != nil {
@@ -146,9 +146,9 @@ func longText(w *world) {
 	}
 }
 
-// numbersStay: an application that aborts a step with what became of a receive does not
+// queuePairNumbersNotSent: an application that aborts a step with what became of a receive does not
 // tell the peer the queue pair that it has with another one.
-func numbersStay(w *world) {
+func queuePairNumbersNotSent(w *world) {
 	from, to := w.pair()
 	from.in(1).Abort(status.New(status.Unavailable, "channel with w/2: QP 0x8c3dd6: flushed"))
 	err := to.recv(1, w.key(from, to, "v")).failure()
@@ -164,10 +164,10 @@ func otherStepsGoOn(w *world) {
 	aborted, other := to.recv(1, k), to.recv(2, k)
 	from.waiting(2)
 	from.in(1).Abort(kernelFailed())
-	aborted.fails(status.Internal)
-	if !other.underWay() {
+	aborted.mustFail(status.Internal)
+	if !other.inProgress() {
 		w.Fatal("the abort of one step has ended a receive of another one")
 	}
 	from.sendNumber(2, k, 7)
-	other.isNumber(7)
+	other.mustBeNumber(7)
 }

@@ -44,12 +44,12 @@ func callbackBlocks(w *world) {
 		close(inside)
 		<-gate
 	})
-	defer func() { w.happens("the callback returns", done) }()
+	defer func() { w.waitClosed("the callback returns", done) }()
 	defer close(gate)
-	w.happens("the callback runs", inside)
+	w.waitClosed("the callback runs", inside)
 	for i := range 20 {
 		from.sendNumber(1, second, i)
-		to.recv(1, second).isNumber(i)
+		to.recv(1, second).mustBeNumber(i)
 	}
 }
 
@@ -59,8 +59,8 @@ func callbackSends(w *world) {
 	r := a.recv(1, pong)
 	done := b.after(1, ping, func() { b.sendNumber(1, pong, 2) })
 	a.sendNumber(1, ping, 1)
-	r.isNumber(2)
-	w.happens("the callback returns", done)
+	r.mustBeNumber(2)
+	w.waitClosed("the callback returns", done)
 }
 
 // callbackReceives: asynchronously, and waiting for it inside the callback.
@@ -80,7 +80,7 @@ func callbackReceives(w *world) {
 	})
 	from.sendNumber(1, first, 1)
 	from.sendNumber(1, second, 2)
-	w.happens("the callback returns", done)
+	w.waitClosed("the callback returns", done)
 	if failed != nil || got != 2 {
 		w.Fatalf("the receive within the callback brought %d, %v", got, failed)
 	}
@@ -93,6 +93,6 @@ func callbackAborts(w *world) {
 	from.waiting(1)
 	done := to.after(1, first, func() { to.in(1).Abort(kernelFailed()) })
 	from.sendNumber(1, first, 1)
-	other.fails(status.Internal, "node mul")
-	w.happens("the callback returns", done)
+	other.mustFail(status.Internal, "node mul")
+	w.waitClosed("the callback returns", done)
 }

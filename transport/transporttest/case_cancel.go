@@ -31,8 +31,8 @@ func cancelBefore(w *world) {
 	from.sendNumber(1, k, 7)
 	ctx, cancel := context.WithCancel(w.ctx)
 	cancel()
-	to.recvCtx(ctx, 1, k).fails(status.Cancelled)
-	to.recv(1, k).isNumber(7)
+	to.recvCtx(ctx, 1, k).mustFail(status.Cancelled)
+	to.recv(1, k).mustBeNumber(7)
 }
 
 func cancelWaiting(w *world) {
@@ -43,10 +43,10 @@ func cancelWaiting(w *world) {
 	r := to.recvCtx(ctx, 1, k)
 	from.waiting(1)
 	cancel()
-	r.fails(status.Cancelled)
+	r.mustFail(status.Cancelled)
 	from.waiting(0)
 	from.sendNumber(1, k, 7)
-	to.recv(1, k).isNumber(7)
+	to.recv(1, k).mustBeNumber(7)
 }
 
 // cancelWaitingForStep: a step that only a peer's receive has called into being
@@ -57,8 +57,8 @@ func cancelWaitingForStep(w *world) {
 	r := to.recvCtx(ctx, 1, w.key(from, to, "v"))
 	from.waiting(1)
 	cancel()
-	r.fails(status.Cancelled)
-	w.until("the sender has forgotten the step", func() bool { return from.Manager().Steps() == 0 })
+	r.mustFail(status.Cancelled)
+	w.waitUntil("the sender has forgotten the step", func() bool { return from.Manager().Steps() == 0 })
 }
 
 // cancelStuck: the request may not have left yet, and the cancel cannot; the
@@ -69,14 +69,14 @@ func cancelStuck(w *world) {
 	k := w.key(from, to, "v")
 	w.warm(from, to)
 	from.sendNumber(1, k, 7)
-	w.happens("the wire is stuck", link.HoldAfter(0))
+	w.waitClosed("the connection hangs", link.HoldAfter(0))
 	ctx, cancel := context.WithCancel(w.ctx)
 	r := to.recvCtx(ctx, 1, k)
 	w.settle()
 	cancel()
-	r.fails(status.Cancelled)
+	r.mustFail(status.Cancelled)
 	link.Release()
-	to.recv(1, k).isNumber(7)
+	to.recv(1, k).mustBeNumber(7)
 }
 
 // cancelTransferring: the value was matched and half of it had come. It goes
@@ -91,13 +91,13 @@ func cancelTransferring(w *world) {
 	stuck := link.HoldAfter(300 * kib)
 	ctx, cancel := context.WithCancel(w.ctx)
 	r := to.recvCtx(ctx, 1, k)
-	w.happens("the transfer is under way", stuck)
+	w.waitClosed("the transfer is in progress", stuck)
 	cancel()
-	r.fails(status.Cancelled)
+	r.mustFail(status.Cancelled)
 	link.Release()
 	from.keeps(0)
-	to.recv(1, k).isBlob(1, mib)
-	to.recv(1, k).isBlob(2, mib)
+	to.recv(1, k).mustBeBlob(1, mib)
+	to.recv(1, k).mustBeBlob(2, mib)
 }
 
 func cancelAfter(w *world) {
@@ -106,10 +106,10 @@ func cancelAfter(w *world) {
 	ctx, cancel := context.WithCancel(w.ctx)
 	r := to.recvCtx(ctx, 1, k)
 	from.sendNumber(1, k, 7)
-	r.isNumber(7)
+	r.mustBeNumber(7)
 	cancel()
 	from.sendNumber(1, k, 8)
-	to.recv(1, k).isNumber(8)
+	to.recv(1, k).mustBeNumber(8)
 }
 
 func deadline(w *world) {
@@ -118,10 +118,10 @@ func deadline(w *world) {
 	from.in(1)
 	ctx, cancel := context.WithTimeout(w.ctx, 50*time.Millisecond)
 	defer cancel()
-	to.recvCtx(ctx, 1, k).fails(status.DeadlineExceeded)
+	to.recvCtx(ctx, 1, k).mustFail(status.DeadlineExceeded)
 	from.waiting(0)
 	from.sendNumber(1, k, 7)
-	to.recv(1, k).isNumber(7)
+	to.recv(1, k).mustBeNumber(7)
 }
 
 // cancelTwoOfFour: of four receives of one key two are cancelled; the others get
@@ -137,8 +137,8 @@ func cancelTwoOfFour(w *world) {
 		from.waiting(i + 1)
 	}
 	cancel()
-	receives[0].fails(status.Cancelled)
-	receives[1].fails(status.Cancelled)
+	receives[0].mustFail(status.Cancelled)
+	receives[1].mustFail(status.Cancelled)
 	from.waiting(2)
 	from.sendNumber(1, k, 0)
 	from.sendNumber(1, k, 1)
@@ -167,7 +167,7 @@ func cancelRacing(w *world) {
 		o := r.wait()
 		if o.err != nil {
 			w.mustBe(o.err, status.Cancelled)
-			to.recv(1, k).isNumber(i)
+			to.recv(1, k).mustBeNumber(i)
 			continue
 		}
 		won++
@@ -233,7 +233,7 @@ func cancelInOrder(w *world) {
 		}
 		for n := range values {
 			if !got[n] {
-				to.recv(1, k).isNumber(n)
+				to.recv(1, k).mustBeNumber(n)
 			}
 		}
 	}
@@ -257,13 +257,13 @@ func cancelManyInOrder(w *world) {
 	for i := range n {
 		from.sendNumber(1, k, i)
 	}
-	w.happens("the answers are on their way", stuck)
+	w.waitClosed("the responses are in progress", stuck)
 	cancel()
 	for _, r := range receives {
-		r.fails(status.Cancelled)
+		r.mustFail(status.Cancelled)
 	}
 	link.Release()
 	for i := range n {
-		to.recv(1, k).isNumber(i)
+		to.recv(1, k).mustBeNumber(i)
 	}
 }

@@ -64,9 +64,9 @@ func deadKeepsOrder(w *world) {
 		w.Fatal(err)
 	}
 	from.sendNumber(1, k, 2)
-	to.recv(1, k).isNumber(1)
+	to.recv(1, k).mustBeNumber(1)
 	to.recv(1, k).isDead()
-	to.recv(1, k).isNumber(2)
+	to.recv(1, k).mustBeNumber(2)
 }
 
 // arrives sends x and ends the case unless an equal tensor arrives. It takes
@@ -80,7 +80,7 @@ func (w *world) arrives(from, to *node, name string, x *tensor.Tensor) {
 	defer want.Release()
 	k := w.key(from, to, name)
 	from.send(1, k, x)
-	to.recv(1, k).is(want)
+	to.recv(1, k).mustEqual(want)
 }
 
 func (w *world) random(rng *rand.Rand, d tensor.DType, dims ...int64) *tensor.Tensor {
@@ -170,6 +170,6 @@ func frameIters(w *world) {
 		from.sendNumber(1, k, i)
 	}
 	for i, k := range slices.Backward(keys) {
-		to.recv(1, k).isNumber(i)
+		to.recv(1, k).mustBeNumber(i)
 	}
 }

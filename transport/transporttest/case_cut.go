@@ -25,7 +25,7 @@ func cutCases() []testCase {
 		{name: "WhenTheValueIsMatched", run: cutMatched},
 		{name: "InMidTransfer", run: func(w *world) { cutTransferring(w, mib) }},
 		{name: "InMidTransferOfManyChunks", run: func(w *world) { cutTransferring(w, 40*mib) }, size: 40 * mib},
-		{name: "BeforeTheAck", run: cutBeforeFinished},
+		{name: "BeforeTheAck", run: cutBeforeAck},
 		{name: "OfAnErrorResponse", run: cutError},
 		{name: "RandomlyUnderLoad", run: cutUnderLoad},
 		{name: "RandomlyWithCancels", run: cutWithCancels},
@@ -38,9 +38,9 @@ func cutIdle(w *world) {
 	k := w.key(from, to, "v")
 	for i := range 5 {
 		from.sendNumber(1, k, i)
-		to.recv(1, k).isNumber(i)
+		to.recv(1, k).mustBeNumber(i)
 		from.keeps(0)
-		w.happens("cut", link.CutAfter(0))
+		w.waitClosed("cut", link.CutAfter(0))
 	}
 }
 
@@ -51,12 +51,12 @@ func cutWaiting(w *world) {
 	r := to.recv(1, k)
 	for range 3 {
 		from.waiting(1)
-		w.happens("cut", link.CutAfter(0))
+		w.waitClosed("cut", link.CutAfter(0))
 	}
 	from.sendNumber(1, k, 7)
 	from.sendNumber(1, k, 8)
-	r.isNumber(7)
-	to.recv(1, k).isNumber(8)
+	r.mustBeNumber(7)
+	to.recv(1, k).mustBeNumber(8)
 }
 
 // cutManyWaiting: more receives than are asked again at once.
@@ -69,12 +69,12 @@ func cutManyWaiting(w *world) {
 		receives = append(receives, to.recv(1, w.key(from, to, fmt.Sprint("v", i))))
 	}
 	from.waiting(n)
-	w.happens("cut", link.CutAfter(0))
+	w.waitClosed("cut", link.CutAfter(0))
 	for i := range n {
 		from.sendNumber(1, w.key(from, to, fmt.Sprint("v", i)), i)
 	}
 	for i, r := range receives {
-		r.isNumber(i)
+		r.mustBeNumber(i)
 	}
 }
 
@@ -84,12 +84,12 @@ func cutBeforeRequest(w *world) {
 	k := w.key(from, to, "v")
 	w.warm(from, to)
 	from.sendNumber(1, k, 7)
-	w.happens("the wire is stuck", link.HoldAfter(0))
+	w.waitClosed("the connection hangs", link.HoldAfter(0))
 	r := to.recv(1, k)
 	w.settle()
-	w.happens("cut", link.CutAfter(0))
+	w.waitClosed("cut", link.CutAfter(0))
 	link.Release()
-	r.isNumber(7)
+	r.mustBeNumber(7)
 }
 
 // cutMatched: the sender has given the value to the receive, and no byte of
@@ -101,14 +101,14 @@ func cutMatched(w *world) {
 	w.warm(from, to)
 	r := to.recv(1, k)
 	from.waiting(1)
-	w.happens("the wire is stuck", link.HoldAfter(0))
+	w.waitClosed("the connection hangs", link.HoldAfter(0))
 	from.sendNumber(1, k, 7)
 	from.sendNumber(1, k, 8)
 	from.keeps(1)
-	w.happens("cut", link.CutAfter(0))
+	w.waitClosed("cut", link.CutAfter(0))
 	link.Release()
-	r.isNumber(7)
-	to.recv(1, k).isNumber(8)
+	r.mustBeNumber(7)
+	to.recv(1, k).mustBeNumber(8)
 }
 
 func cutTransferring(w *world, size int) {
@@ -120,16 +120,16 @@ func cutTransferring(w *world, size int) {
 	from.send(1, k, w.blob(2, size))
 	cut := link.CutAfter(int64(size) / 3)
 	r := to.recv(1, k)
-	w.happens("the first cut", cut)
+	w.waitClosed("the first cut", cut)
 	again := link.CutAfter(int64(size) / 4)
-	r.isBlob(1, size)
-	to.recv(1, k).isBlob(2, size)
-	w.happens("the second cut", again)
+	r.mustBeBlob(1, size)
+	to.recv(1, k).mustBeBlob(2, size)
+	w.waitClosed("the second cut", again)
 }
 
-// cutBeforeFinished: the receiver has the value, the sender does not know it
+// cutBeforeAck: the receiver has the value, the sender does not know it
 // yet. It must neither give it again nor keep it for ever.
-func cutBeforeFinished(w *world) {
+func cutBeforeAck(w *world) {
 	from, to := w.pair()
 	link := w.link(from)
 	k := w.key(from, to, "v")
@@ -147,7 +147,7 @@ func cutBeforeFinished(w *world) {
 				v.Tensor.Release()
 			}
 		})
-		w.happens("the value has come", got)
+		w.waitClosed("the value is received", got)
 		if err != nil {
 			w.Fatal(err)
 		}
@@ -162,11 +162,11 @@ func cutError(w *world) {
 	w.warm(from, to)
 	r := to.recv(2, w.key(from, to, "v"))
 	from.waiting(1)
-	w.happens("the wire is stuck", link.HoldAfter(0))
+	w.waitClosed("the connection hangs", link.HoldAfter(0))
 	from.in(2).Abort(kernelFailed())
-	w.happens("cut", link.CutAfter(0))
+	w.waitClosed("cut", link.CutAfter(0))
 	link.Release()
-	r.fails(status.Internal, "node mul")
+	r.mustFail(status.Internal, "node mul")
 }
 
 // load is a number of keys with numbered values of many sizes each.
@@ -261,7 +261,7 @@ func (w *world) finishes(work *sync.WaitGroup) {
 		defer close(done)
 		work.Wait()
 	}()
-	w.happens("every value has come", done)
+	w.waitClosed("all values are received", done)
 }
 
 // cutWithCancels: connections break and receives are cancelled at random. The
@@ -286,7 +286,7 @@ func cutWithCancels(w *world) {
 			rng := rand.New(rand.NewPCG(13, uint64(key)))
 			var seen [loadValues]bool
 			for range loadValues {
-				x := to.insist(k, rng, &cancelled)
+				x := to.recvWithCancels(k, rng, &cancelled)
 				if x == nil {
 					return
 				}
@@ -307,9 +307,9 @@ func cutWithCancels(w *world) {
 // cancelSize is the size of the values: some packets.
 const cancelSize = 10 * kib
 
-// insist receives until it has a value; half of its receives it cancels at some
+// recvWithCancels receives until it has a value; half of its receives it cancels at some
 // moment. Nil says that it failed.
-func (n *node) insist(k rendezvous.Key, rng *rand.Rand, cancelled *atomic.Int64) *tensor.Tensor {
+func (n *node) recvWithCancels(k rendezvous.Key, rng *rand.Rand, cancelled *atomic.Int64) *tensor.Tensor {
 	for {
 		ctx, cancel := n.w.ctx, context.CancelFunc(func() {})
 		if rng.IntN(2) == 0 {

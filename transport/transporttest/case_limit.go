@@ -7,7 +7,7 @@ import (
 	"github.com/tryst-rdma/tryst/transport"
 )
 
-// limitCases: what one asker can make a sender hold is bounded (rule 6 of
+// limitCases: what one requester can make a sender hold is bounded (rule 6 of
 // ARCHITECTURE.md section 3, rule e of section 6).
 func limitCases() []testCase {
 	return []testCase{
@@ -19,27 +19,27 @@ func limitCases() []testCase {
 
 func limitWaiting(w *world) {
 	const most = 10
-	from, to := w.absent(0), w.start(1)
+	from, to := w.newNode(0), w.start(1)
 	from.start(NodeOptions{Cache: transport.CacheOptions{MaxWaiting: most}})
 	var receives []*receive
 	for i := range most {
 		receives = append(receives, to.recv(1, w.key(from, to, fmt.Sprint("v", i))))
 	}
 	from.waiting(most)
-	to.recv(1, w.key(from, to, "beyond")).fails(status.ResourceExhausted, to.task.String())
+	to.recv(1, w.key(from, to, "beyond")).mustFail(status.ResourceExhausted, to.task.String())
 	for i, r := range receives {
 		from.sendNumber(1, w.key(from, to, fmt.Sprint("v", i)), i)
-		r.isNumber(i)
+		r.mustBeNumber(i)
 	}
 	k := w.key(from, to, "later")
 	from.sendNumber(1, k, 99)
-	to.recv(1, k).isNumber(99)
+	to.recv(1, k).mustBeNumber(99)
 }
 
 // limitKept: more is under way than may be kept. It comes all the same, as room
 // is made.
 func limitKept(w *world) {
-	from, to := w.absent(0), w.start(1)
+	from, to := w.newNode(0), w.start(1)
 	from.start(NodeOptions{Cache: transport.CacheOptions{KeptPerRequester: 200 * kib}})
 	const n = 30
 	var receives []*receive
@@ -49,13 +49,13 @@ func limitKept(w *world) {
 		from.send(1, k, w.blob(uint64(i), (i+1)*10*kib)) // the last ones alone are beyond it
 	}
 	for i, r := range receives {
-		r.isBlob(uint64(i), (i+1)*10*kib)
+		r.mustBeBlob(uint64(i), (i+1)*10*kib)
 	}
 }
 
 // limitKeptStuck: while nothing is carried, no more is kept than may be.
 func limitKeptStuck(w *world) {
-	from, to := w.absent(0), w.start(1)
+	from, to := w.newNode(0), w.start(1)
 	const limit = 200 * kib
 	from.start(NodeOptions{Cache: transport.CacheOptions{KeptPerRequester: limit}})
 	link := w.link(from)
@@ -66,7 +66,7 @@ func limitKeptStuck(w *world) {
 		receives = append(receives, to.recv(1, w.key(from, to, fmt.Sprint("v", i))))
 	}
 	from.waiting(n)
-	w.happens("the wire is stuck", link.HoldAfter(0))
+	w.waitClosed("the connection hangs", link.HoldAfter(0))
 	for i := range n {
 		from.send(1, w.key(from, to, fmt.Sprint("v", i)), w.blob(uint64(i), size))
 	}
@@ -75,6 +75,6 @@ func limitKeptStuck(w *world) {
 	}
 	link.Release()
 	for i, r := range receives {
-		r.isBlob(uint64(i), size)
+		r.mustBeBlob(uint64(i), size)
 	}
 }

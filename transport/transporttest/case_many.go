@@ -31,7 +31,7 @@ func tenThousandReceives(w *world) {
 		from.sendNumber(1, k, i)
 	}
 	for i, r := range receives {
-		r.isNumber(i)
+		r.mustBeNumber(i)
 	}
 }
 
@@ -49,7 +49,7 @@ func hundredThousandKeys(w *world) {
 	}
 	rng := rand.New(rand.NewPCG(8, 0))
 	for _, i := range rng.Perm(n)[:asked] {
-		to.recv(1, key(i)).isNumber(3)
+		to.recv(1, key(i)).mustBeNumber(3)
 	}
 }
 
@@ -83,6 +83,6 @@ func allToAll(w *world) {
 		}
 	}
 	for _, e := range all {
-		e.r.isBlob(e.seed, e.size)
+		e.r.mustBeBlob(e.seed, e.size)
 	}
 }

@@ -22,7 +22,7 @@ func sourceReleased(w *world) {
 	from, to := w.pair()
 	k := w.key(from, to, "v")
 	from.send(1, k, w.blob(1, mib))
-	to.recv(1, k).isBlob(1, mib)
+	to.recv(1, k).mustBeBlob(1, mib)
 	w.released(w.source)
 }
 
@@ -62,13 +62,13 @@ func destinationFree(w *world) {
 	stuck := link.HoldAfter(300 * kib)
 	from.send(1, k, w.blob(1, mib))
 	r := to.recvCtx(ctx, 1, k)
-	w.happens("the transfer is under way", stuck)
+	w.waitClosed("the transfer is in progress", stuck)
 	cancel()
-	r.fails(status.Cancelled)
+	r.mustFail(status.Cancelled)
 	w.released(to.memory)
 	link.Release()
 	again := to.recv(1, k) // into memory of the same size
-	again.isBlob(1, mib)
+	again.mustBeBlob(1, mib)
 }
 
 // allocatorRefuses: a receiver without memory is told so, and lives.
@@ -77,8 +77,8 @@ func allocatorRefuses(w *world) {
 	k := w.key(from, to, "v")
 	to.memory.SetLimit(100 * kib)
 	from.send(1, k, w.blob(1, mib))
-	to.recv(1, k).fails(status.ResourceExhausted)
+	to.recv(1, k).mustFail(status.ResourceExhausted)
 	k = w.key(from, to, "small")
 	from.send(1, k, w.blob(2, 50*kib))
-	to.recv(1, k).isBlob(2, 50*kib)
+	to.recv(1, k).mustBeBlob(2, 50*kib)
 }

@@ -26,7 +26,7 @@ func sendFirst(w *world) {
 	from, to := w.pair()
 	k := w.key(from, to, "v")
 	from.sendNumber(1, k, 7)
-	to.recv(1, k).isNumber(7)
+	to.recv(1, k).mustBeNumber(7)
 }
 
 func recvFirst(w *world) {
@@ -36,7 +36,7 @@ func recvFirst(w *world) {
 	r := to.recv(1, k)
 	from.waiting(1)
 	from.sendNumber(1, k, 7)
-	r.isNumber(7)
+	r.mustBeNumber(7)
 }
 
 // recvBeforeStep: nobody at the sender has heard of the step.
@@ -46,7 +46,7 @@ func recvBeforeStep(w *world) {
 	r := to.recv(1, k)
 	from.waiting(1)
 	from.sendNumber(1, k, 7)
-	r.isNumber(7)
+	r.mustBeNumber(7)
 }
 
 func blockingRecv(w *world) {
@@ -73,7 +73,7 @@ func firstInFirstOut(w *world) {
 		from.sendNumber(1, k, i)
 	}
 	for i := range n {
-		to.recv(1, k).isNumber(i)
+		to.recv(1, k).mustBeNumber(i)
 	}
 }
 
@@ -82,9 +82,9 @@ func pingPong(w *world) {
 	ping, pong := w.key(a, b, "ping"), w.key(b, a, "pong")
 	for i := range 100 {
 		a.sendNumber(1, ping, i)
-		b.recv(1, ping).isNumber(i)
+		b.recv(1, ping).mustBeNumber(i)
 		b.sendNumber(1, pong, -i)
-		a.recv(1, pong).isNumber(-i)
+		a.recv(1, pong).mustBeNumber(-i)
 	}
 }
 
@@ -112,7 +112,7 @@ func randomKeys(w *world) {
 		}
 	}
 	for i, r := range receives {
-		r.isNumber(i)
+		r.mustBeNumber(i)
 	}
 }
 

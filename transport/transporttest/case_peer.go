@@ -18,7 +18,7 @@ func peerCases() []testCase {
 		{name: "StartsAfterItsRequester", run: startsLater},
 		{name: "RestartedWhileWaiting", run: restartedWaiting},
 		{name: "RestartedInBetween", run: restartedBetween},
-		{name: "RequesterRestarted", run: askerRestarted},
+		{name: "RequesterRestarted", run: requesterRestarted},
 		{name: "OthersGoOn", run: othersGoOn},
 		{name: "OtherIncarnation", run: otherIncarnation},
 		{name: "UnknownDevice", run: unknownDevice},
@@ -27,64 +27,64 @@ func peerCases() []testCase {
 	}
 }
 
-// gone ends the case unless the receive ends with Unavailable that names the
+// mustBeUnavailable ends the case unless the receive ends with Unavailable that names the
 // peer, and not before the peer timeout.
-func (r *receive) gone(peer *node, since time.Time) {
+func (r *receive) mustBeUnavailable(peer *node, since time.Time) {
 	r.w.Helper()
-	r.fails(status.Unavailable, peer.task.String())
+	r.mustFail(status.Unavailable, peer.task.String())
 	if d := time.Since(since); d < shortTimeout {
 		r.w.Errorf("the receive was given up after %v; the peer timeout is %v", d, shortTimeout)
 	}
 }
 
 func goneWaiting(w *world) {
-	from, to := w.start(0), w.startImpatient(1)
+	from, to := w.start(0), w.startShortTimeout(1)
 	w.warm(from, to)
 	r := to.recv(1, w.key(from, to, "v"))
 	from.waiting(1)
 	since := time.Now()
 	from.kill()
-	r.gone(from, since)
+	r.mustBeUnavailable(from, since)
 }
 
 func goneTransferring(w *world) {
-	from, to := w.start(0), w.startImpatient(1)
+	from, to := w.start(0), w.startShortTimeout(1)
 	link := w.link(from)
 	w.warm(from, to)
 	k := w.key(from, to, "v")
 	from.send(1, k, w.blob(1, mib))
 	stuck := link.HoldAfter(300 * kib)
 	r := to.recv(1, k)
-	w.happens("the transfer is under way", stuck)
+	w.waitClosed("the transfer is in progress", stuck)
 	since := time.Now()
 	from.kill()
 	link.Release()
-	r.gone(from, since)
+	r.mustBeUnavailable(from, since)
 	w.released(to.memory)
 }
 
 func neverThere(w *world) {
-	from, to := w.absent(0), w.startImpatient(1)
+	from, to := w.newNode(0), w.startShortTimeout(1)
 	since := time.Now()
-	to.recv(1, w.key(from, to, "v")).gone(from, since)
+	to.recv(1, w.key(from, to, "v")).mustBeUnavailable(from, since)
 }
 
 func backAfterUnavailable(w *world) {
-	from, to := w.absent(0), w.startImpatient(1)
-	to.recv(1, w.key(from, to, "v")).fails(status.Unavailable)
+	from, to := w.newNode(0), w.startShortTimeout(1)
+	to.recv(1, w.key(from, to, "v")).mustFail(status.Unavailable)
 	from = w.start(0)
 	w.warm(from, to)
 }
 
-// startsLater: tasks may start in any order. The asker knows the incarnation of
+// startsLater: tasks may start in any order. The requester knows the incarnation of
 // the one that does not run yet, since a key has it.
 func startsLater(w *world) {
-	from, to := w.absent(0), w.start(1)
+	from, to := w.newNode(0), w.start(1)
 	k := w.key(from, to, "v")
 	r := to.recv(1, k)
 	from.start(NodeOptions{})
 	from.sendNumber(1, k, 7)
-	r.isNumber(7)
+	r.mustBeNumber(7)
 }
 
 // restartedWaiting: what the old process was asked for is lost; the new one is
@@ -96,11 +96,11 @@ func restartedWaiting(w *world) {
 	from.waiting(1)
 	from.kill()
 	from = w.start(0)
-	r.fails(status.Aborted, from.task.String())
+	r.mustFail(status.Aborted, from.task.String())
 	k := w.key(from, to, "v")
 	from.sendNumber(1, k, 7)
-	to.recv(1, k).isNumber(7)
-	to.recv(1, old).fails(status.Aborted, "restarted")
+	to.recv(1, k).mustBeNumber(7)
+	to.recv(1, old).mustFail(status.Aborted, "restarted")
 }
 
 // restartedBetween: nothing was under way, so nothing is lost.
@@ -109,7 +109,7 @@ func restartedBetween(w *world) {
 	for i := range 3 {
 		k := w.key(from, to, "v")
 		from.sendNumber(1, k, i)
-		to.recv(1, k).isNumber(i)
+		to.recv(1, k).mustBeNumber(i)
 		if i < 2 {
 			from.kill()
 			from = w.start(0)
@@ -117,8 +117,8 @@ func restartedBetween(w *world) {
 	}
 }
 
-// askerRestarted: what was kept for the old process goes when the new one asks.
-func askerRestarted(w *world) {
+// requesterRestarted: what was kept for the old process goes when the new one asks.
+func requesterRestarted(w *world) {
 	from, to := w.pair()
 	link := w.link(from)
 	w.warm(from, to)
@@ -129,23 +129,23 @@ func askerRestarted(w *world) {
 	from.waiting(1)
 	stuck := link.HoldAfter(300 * kib)
 	to.recv(1, k)
-	w.happens("the transfer is under way", stuck)
+	w.waitClosed("the transfer is in progress", stuck)
 	from.keeps(1)
 	to.kill()
 	link.Release()
 	to = w.start(1)
 	other := w.key(from, to, "other")
 	from.sendNumber(1, other, 7)
-	to.recv(1, other).isNumber(7)
+	to.recv(1, other).mustBeNumber(7)
 	from.keeps(0)
 	from.waiting(0)
 	from.sendNumber(1, waits, 8)
-	to.recv(1, waits).isNumber(8)
+	to.recv(1, waits).mustBeNumber(8)
 }
 
 // othersGoOn: a fault of one peer never touches another one.
 func othersGoOn(w *world) {
-	dies, lives, to := w.start(0), w.start(1), w.startImpatient(2)
+	dies, lives, to := w.start(0), w.start(1), w.startShortTimeout(2)
 	w.warm(dies, to)
 	w.warm(lives, to)
 	lost := to.recv(1, w.key(dies, to, "v"))
@@ -154,43 +154,43 @@ func othersGoOn(w *world) {
 	dies.waiting(1)
 	lives.waiting(1)
 	dies.kill()
-	lost.fails(status.Unavailable, dies.task.String())
-	if !r.underWay() {
+	lost.mustFail(status.Unavailable, dies.task.String())
+	if !r.inProgress() {
 		w.Fatalf("the death of one peer has ended a receive from another one: %v", r.wait().err)
 	}
 	lives.sendNumber(1, k, 7)
-	r.isNumber(7)
+	r.mustBeNumber(7)
 }
 
 // otherIncarnation: the key is of an earlier life of the peer's device.
 func otherIncarnation(w *world) {
 	from, to := w.pair()
 	k := w.keyOf(from.device, from.incarnation+1, to.device, "v")
-	to.recv(1, k).fails(status.Aborted, "incarnation", "restarted")
+	to.recv(1, k).mustFail(status.Aborted, "incarnation", "restarted")
 }
 
 func unknownDevice(w *world) {
 	from, to := w.pair()
 	d := from.device
 	d.Type, d.Index = "GPU", 7
-	to.recv(1, w.keyOf(d, from.incarnation, to.device, "v")).fails(status.InvalidArgument, d.String())
+	to.recv(1, w.keyOf(d, from.incarnation, to.device, "v")).mustFail(status.InvalidArgument, d.String())
 }
 
 func unknownTask(w *world) {
 	to := w.start(1)
 	d := cluster.Device{Task: cluster.Task{Job: "nobody", Index: 3}, Type: "CPU"}
-	to.recv(1, w.keyOf(d, 1, to.device, "v")).fails(status.NotFound, d.Task.String())
+	to.recv(1, w.keyOf(d, 1, to.device, "v")).mustFail(status.NotFound, d.Task.String())
 }
 
 // wrongKeys: values of others are neither sent nor received. The name of task 1
 // is the beginning of that of task 10.
 func wrongKeys(w *world) {
 	one, ten := w.start(1), w.start(2)
-	other := w.absent(0)
+	other := w.newNode(0)
 	x := w.number(1)
 	defer x.Release()
 	w.mustBe(one.in(1).Send(w.key(ten, one, "v"), noArgs, x, false), status.InvalidArgument, "(src)")
 	w.mustBe(ten.in(1).Send(w.key(one, ten, "v"), noArgs, x, false), status.InvalidArgument, "(src)")
-	one.recv(1, w.key(other, ten, "v")).fails(status.InvalidArgument, "(dst)")
-	ten.recv(1, w.key(other, one, "v")).fails(status.InvalidArgument, "(dst)")
+	one.recv(1, w.key(other, ten, "v")).mustFail(status.InvalidArgument, "(dst)")
+	ten.recv(1, w.key(other, one, "v")).mustFail(status.InvalidArgument, "(dst)")
 }

@@ -64,7 +64,7 @@ func publishedOften(w *world) {
 		second := b.recv(1, w.key(from, b, "weights"))
 		third := b.recv(1, w.key(from, b, "weights"))
 		for _, r := range []*receive{first, second, third} {
-			r.isBlob(1, published)
+			r.mustBeBlob(1, published)
 		}
 	}
 	if n := from.Manager().Steps(); n != 0 {
@@ -82,12 +82,12 @@ func publishedCancel(w *world) {
 	stuck := link.HoldAfter(published / 2)
 	ctx, cancel := context.WithCancel(w.ctx)
 	r := to.recvCtx(ctx, 2, k)
-	w.happens("the transfer is under way", stuck)
+	w.waitClosed("the transfer is in progress", stuck)
 	cancel()
-	r.fails(status.Cancelled)
+	r.mustFail(status.Cancelled)
 	link.Release()
 	from.keeps(0)
-	to.recv(2, k).isBlob(1, published)
+	to.recv(2, k).mustBeBlob(1, published)
 	if n := from.Manager().Steps(); n > 1 { // that of warm
 		w.Errorf("the sender has %d steps, want 1", n)
 	}
@@ -100,8 +100,8 @@ func publishedCut(w *world) {
 	defer from.publish("weights")()
 	cut := link.CutAfter(published / 2)
 	r := to.recv(2, w.key(from, to, "weights"))
-	w.happens("cut", cut)
-	r.isBlob(1, published)
+	w.waitClosed("cut", cut)
+	r.mustBeBlob(1, published)
 }
 
 // publishedEnd: who comes after the end waits for a Send, as for any key.
@@ -109,12 +109,12 @@ func publishedEnd(w *world) {
 	from, to := w.pair()
 	end := from.publish("weights")
 	k := w.key(from, to, "weights")
-	to.recv(1, k).isBlob(1, published)
+	to.recv(1, k).mustBeBlob(1, published)
 	end()
 	ctx, cancel := context.WithCancel(w.ctx)
 	r := to.recvCtx(ctx, 1, k)
 	from.waiting(1)
 	cancel()
-	r.fails(status.Cancelled)
-	w.until(fmt.Sprintf("%v has no step", from.task), func() bool { return from.Manager().Steps() == 0 })
+	r.mustFail(status.Cancelled)
+	w.waitUntil(fmt.Sprintf("%v has no step", from.task), func() bool { return from.Manager().Steps() == 0 })
 }

@@ -30,7 +30,7 @@ func oneSize(w *world, size int) {
 	from, to := w.pair()
 	k := w.key(from, to, "v")
 	from.send(1, k, w.blob(1, size))
-	to.recv(1, k).isBlob(1, size)
+	to.recv(1, k).mustBeBlob(1, size)
 }
 
 // changingSizes: a receiver that remembers what a key brought last must see
@@ -40,7 +40,7 @@ func changingSizes(w *world) {
 	k := w.key(from, to, "v")
 	for i, size := range []int{100 * kib, 100 * kib, 7, 0, 300 * kib, 300*kib + 1, 299 * kib, 1, 100 * kib} {
 		from.send(1, k, w.blob(uint64(i), size))
-		to.recv(1, k).isBlob(uint64(i), size)
+		to.recv(1, k).mustBeBlob(uint64(i), size)
 	}
 }
 
@@ -59,6 +59,6 @@ func manyLarge(w *world) {
 		from.send(1, k, w.blob(uint64(i), size))
 	}
 	for i, r := range receives {
-		r.isBlob(uint64(i), size)
+		r.mustBeBlob(uint64(i), size)
 	}
 }

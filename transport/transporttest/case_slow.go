@@ -7,35 +7,35 @@ func slowCases() []testCase {
 	return []testCase{
 		{name: "ValueComesLaterThanThePeerTimeout", run: lateValue},
 		{name: "TransferTakesLongerThanThePeerTimeout", run: slowTransfer},
-		{name: "SmallIsNotDelayedByLarge", run: smallBesideLarge, size: 40 * mib},
+		{name: "SmallIsNotDelayedByLarge", run: smallWithLarge, size: 40 * mib},
 	}
 }
 
 func lateValue(w *world) {
-	from, to := w.start(0), w.startImpatient(1)
+	from, to := w.start(0), w.startShortTimeout(1)
 	w.warm(from, to)
 	k := w.key(from, to, "v")
 	r := to.recv(1, k)
 	from.waiting(1)
 	w.pass(2 * shortTimeout * time.Duration(w.suite.TimeScale))
 	from.sendNumber(1, k, 7)
-	r.isNumber(7)
+	r.mustBeNumber(7)
 }
 
 func slowTransfer(w *world) {
-	from, to := w.start(0), w.startImpatient(1)
+	from, to := w.start(0), w.startShortTimeout(1)
 	link := w.link(from)
 	w.warm(from, to)
 	k := w.key(from, to, "v")
 	// Three times the peer timeout, as it is without Slow.
 	link.Throttle(int64(mib / (3 * shortTimeout).Seconds() / float64(w.suite.TimeScale)))
 	from.send(1, k, w.blob(1, mib))
-	to.recv(1, k).isBlob(1, mib)
+	to.recv(1, k).mustBeBlob(1, mib)
 }
 
-// smallBesideLarge: content does not go in one piece, so that a small receive
+// smallWithLarge: content does not go in one piece, so that a small receive
 // passes a large one.
-func smallBesideLarge(w *world) {
+func smallWithLarge(w *world) {
 	from, to := w.pair()
 	link := w.link(from)
 	w.warm(from, to)
@@ -45,13 +45,13 @@ func smallBesideLarge(w *world) {
 	from.send(1, large, w.blob(1, size))
 	begun := link.HoldAfter(mib)
 	r := to.recv(1, large)
-	w.happens("the large transfer is under way", begun)
+	w.waitClosed("the large transfer is in progress", begun)
 	link.Release()
 	from.sendNumber(1, small, 7)
-	to.recv(1, small).isNumber(7)
-	if !r.underWay() {
+	to.recv(1, small).mustBeNumber(7)
+	if !r.inProgress() {
 		w.Error("the large transfer has ended first")
 	}
 	link.Throttle(0)
-	r.isBlob(1, size)
+	r.mustBeBlob(1, size)
 }

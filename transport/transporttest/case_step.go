@@ -14,7 +14,7 @@ func stepCases() []testCase {
 		{name: "CleanedUpAtTheSenderBefore", run: cleanedUpBefore},
 		{name: "CleanedUpAtTheReceiver", run: cleanedUpReceiver},
 		{name: "CleanupAllAtTheSender", run: cleanupAll},
-		{name: "UnreceivedValuesAreReleased", run: untaken},
+		{name: "UnreceivedValuesAreReleased", run: unreceived},
 	}
 }
 
@@ -27,8 +27,8 @@ func twoSteps(w *world) {
 	from.waiting(2)
 	from.send(2, k, w.blob(2, 300*kib))
 	from.send(1, k, w.blob(1, 5))
-	first.isBlob(1, 5)
-	second.isBlob(2, 300*kib)
+	first.mustBeBlob(1, 5)
+	second.mustBeBlob(2, 300*kib)
 }
 
 // shapeOfEachStep: a key brings another shape in every step.
@@ -39,7 +39,7 @@ func shapeOfEachStep(w *world) {
 		size := int(step * 7919 % 50_000)
 		r := to.recv(step, k)
 		from.send(step, k, w.blob(uint64(step), size))
-		r.isBlob(uint64(step), size)
+		r.mustBeBlob(uint64(step), size)
 	}
 }
 
@@ -48,7 +48,7 @@ func cleanedUpWaiting(w *world) {
 	r := to.recv(5, w.key(from, to, "v"))
 	from.waiting(1)
 	from.endStep(5)
-	r.fails(status.Aborted, "Cleanup 5")
+	r.mustFail(status.Aborted, "Cleanup 5")
 }
 
 // cleanedUpBefore: a receive for a step that is over ends at once; it does not
@@ -58,7 +58,7 @@ func cleanedUpBefore(w *world) {
 	k := w.key(from, to, "v")
 	from.sendNumber(5, k, 1)
 	from.endStep(5)
-	to.recv(5, k).fails(status.Aborted, "Cleanup 5")
+	to.recv(5, k).mustFail(status.Aborted, "Cleanup 5")
 	if n := from.Manager().Steps(); n != 0 {
 		w.Errorf("the sender has %d steps", n)
 	}
@@ -70,8 +70,8 @@ func cleanedUpReceiver(w *world) {
 	r := to.recv(5, k)
 	from.waiting(1)
 	to.endStep(5)
-	r.fails(status.Aborted, "Cleanup 5")
-	to.recv(5, k).fails(status.Aborted, "Cleanup 5")
+	r.mustFail(status.Aborted, "Cleanup 5")
+	to.recv(5, k).mustFail(status.Aborted, "Cleanup 5")
 	from.waiting(0)
 }
 
@@ -82,23 +82,23 @@ func cleanupAll(w *world) {
 		receives = append(receives, to.recv(step, w.key(from, to, "v")))
 	}
 	// A receive that comes to its step after the clean-up begins a new one.
-	w.until("the receives wait in their steps", func() bool { return from.Manager().Steps() == 5 })
+	w.waitUntil("the receives wait in their steps", func() bool { return from.Manager().Steps() == 5 })
 	from.Manager().CleanupAll()
 	for _, r := range receives {
-		r.fails(status.Aborted)
+		r.mustFail(status.Aborted)
 	}
 	k := w.key(from, to, "v")
 	from.sendNumber(9, k, 7)
-	to.recv(9, k).isNumber(7)
+	to.recv(9, k).mustBeNumber(7)
 }
 
-// untaken: values that nobody asked for go with their step.
-func untaken(w *world) {
+// unreceived: values that nobody asked for go with their step.
+func unreceived(w *world) {
 	from, to := w.pair()
 	for i := range 100 {
 		from.sendNumber(1, w.key(from, to, fmt.Sprint("v", i)), i)
 	}
-	to.recv(1, w.key(from, to, "v42")).isNumber(42)
+	to.recv(1, w.key(from, to, "v42")).mustBeNumber(42)
 	from.endStep(1)
 	w.released(w.source)
 }

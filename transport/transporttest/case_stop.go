@@ -14,7 +14,7 @@ func stopCases() []testCase {
 		{name: "ReceiverInMidTransfer", run: stopReceiverTransferring},
 		{name: "SenderWhileOthersWait", run: stopSender},
 		{name: "ReceiveAfterwards", run: receiveAfterStop},
-		{name: "AcksAreSent", run: stopSaysFinished},
+		{name: "AcksAreSent", run: stopSendsAcks},
 	}
 }
 
@@ -50,7 +50,7 @@ func stopReceiverTransferring(w *world) {
 	from.send(1, k, w.blob(1, mib))
 	stuck := link.HoldAfter(300 * kib)
 	r := to.recv(1, k)
-	w.happens("the transfer is under way", stuck)
+	w.waitClosed("the transfer is in progress", stuck)
 	link.Throttle(8 * mib)
 	link.Release()
 	to.stop()
@@ -60,7 +60,7 @@ func stopReceiverTransferring(w *world) {
 
 // stopSender: those who wait are told; they need not find out.
 func stopSender(w *world) {
-	from, to := w.start(0), w.startImpatient(1)
+	from, to := w.start(0), w.startShortTimeout(1)
 	w.warm(from, to)
 	r := to.recv(1, w.key(from, to, "v"))
 	from.waiting(1)
@@ -82,13 +82,13 @@ func receiveAfterStop(w *world) {
 	}
 }
 
-// stopSaysFinished: a receiver that stops right after its receive lets the
+// stopSendsAcks: a receiver that stops right after its receive lets the
 // sender forget.
-func stopSaysFinished(w *world) {
+func stopSendsAcks(w *world) {
 	from, to := w.pair()
 	k := w.key(from, to, "v")
 	from.send(1, k, w.blob(1, 100*kib))
-	to.recv(1, k).isBlob(1, 100*kib)
+	to.recv(1, k).mustBeBlob(1, 100*kib)
 	to.stop()
 	from.keeps(0)
 	w.released(w.source)

@@ -9,7 +9,7 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// number makes a tensor that holds the number i. The reference is the caller's.
+// number returns a tensor that holds the number i. The caller must release it.
 func (w *world) number(i int) *tensor.Tensor {
 	w.Helper()
 	x, err := tensor.Allocate(w.source, tensor.Int64, tensor.Shape{})
@@ -20,7 +20,7 @@ func (w *world) number(i int) *tensor.Tensor {
 	return x
 }
 
-// numberOf returns the number that a tensor holds, or why it holds none.
+// numberOf returns the number that a tensor holds, or the reason why it holds none.
 func numberOf(x *tensor.Tensor) (n int, why string) {
 	if x.DType() != tensor.Int64 || x.Shape().Rank() != 0 {
 		return 0, fmt.Sprintf("it brought %v, no number", x)
@@ -28,10 +28,10 @@ func numberOf(x *tensor.Tensor) (n int, why string) {
 	return int(binary.LittleEndian.Uint64(x.Bytes())), ""
 }
 
-// Blobs are bytes that need not be kept to be checked: a page of noise, the
-// same in all, that begins with the blob's seed plus the page's number. So a
-// page that is missing, repeated, in a wrong place or of another blob shows, and
-// a gigabyte is made and checked in a moment, also under the race detector.
+// A blob is content that can be checked without a copy of it. Each page is the same page of
+// noise, with a stamp of the blob's seed and the page number at its start. So a page that is
+// missing, repeated, misplaced or of another blob is detected. Blobs are fast to make and
+// check, also under the race detector.
 const pageSize = 4096
 
 var noise = func() (page [pageSize]byte) {
@@ -42,16 +42,16 @@ var noise = func() (page [pageSize]byte) {
 	return page
 }()
 
-// stamp is what the page with the given number begins with.
+// stamp returns the first bytes of the page with the given number.
 func stamp(seed uint64, page int) (s [8]byte) {
 	binary.LittleEndian.PutUint64(s[:], mix(seed)+uint64(page))
 	return s
 }
 
-// mix spreads seeds, so that those of neighbours share no page.
+// mix spreads the seeds, so that blobs of neighbouring seeds share no page.
 func mix(seed uint64) uint64 { return (seed + 1) * 0x9e3779b97f4a7c15 }
 
-// blob makes a vector of so many bytes. The reference is the caller's.
+// blob returns the blob of a seed, a vector of size bytes. The caller must release it.
 func (w *world) blob(seed uint64, size int) *tensor.Tensor {
 	w.Helper()
 	x, err := tensor.Allocate(w.source, tensor.Uint8, tensor.Vector(size))
@@ -68,7 +68,7 @@ func (w *world) blob(seed uint64, size int) *tensor.Tensor {
 	return x
 }
 
-// checkBlob says how a tensor differs from the blob; "" when it does not.
+// checkBlob returns how a tensor differs from the blob; "" if it is equal.
 func checkBlob(x *tensor.Tensor, seed uint64, size int) string {
 	if x.DType() != tensor.Uint8 || x.Shape().Rank() != 1 || x.Size() != int64(size) {
 		return fmt.Sprintf("it brought %v, want %d bytes", x, size)

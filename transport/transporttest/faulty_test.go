@@ -32,7 +32,7 @@ const (
 	servesOneByOne    fault = "serves one receive at a time"
 	callsOneByOne     fault = "runs one callback at a time"
 	leavesGoroutine   fault = "leaves a goroutine"
-	stopsWithoutAWord fault = "stops without a word"
+	stopsWithoutAcks  fault = "stops without acks"
 	cancelsLate       fault = "cancels after later requests"
 )
 
@@ -59,7 +59,7 @@ var faults = []struct {
 	{servesOneByOne, []string{"Step/TwoAtOnceUnderOneKey", "Abort/OtherStepsGoOn", "Many/TenThousandReceivesAtOnce"}},
 	{callsOneByOne, []string{"Callback/Blocks", "Callback/Receives"}},
 	{leavesGoroutine, []string{"Order/SendFirst"}},
-	{stopsWithoutAWord, []string{"Stop/AcksAreSent"}},
+	{stopsWithoutAcks, []string{"Stop/AcksAreSent"}},
 	{cancelsLate, []string{"Cancel/InOrderAfterwards"}},
 }
 

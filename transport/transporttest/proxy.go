@@ -8,25 +8,25 @@ import (
 	"testing"
 )
 
-// Proxy is a Link for transports over TCP: a port of this machine whose
-// connections go on to a target. It owns a goroutine that accepts and two for
-// each connection; Close waits for them.
+// Proxy is a Link for transports over TCP. It listens on a local port and forwards its
+// connections to a target. It has one goroutine that accepts, and two for each connection;
+// Close waits for them.
 type Proxy struct {
 	*valve
 	listener net.Listener
 	work     sync.WaitGroup
 
-	mu     sync.Mutex // guards what follows
-	target string     // "": nobody is there
+	mu     sync.Mutex // guards the fields below
+	target string     // "" for none
 	socket map[net.Conn]struct{}
 	closed bool
 }
 
-// proxyBuffer is what a connection carries at a time: large enough that the
-// system calls cost little, small enough that a throttled flow is even.
+// proxyBuffer is the size in bytes of a connection's buffer: large enough to make few system
+// calls, small enough for an even flow when throttled.
 const proxyBuffer = 64 << 10
 
-// NewProxy returns a proxy to nobody that is closed when t ends.
+// NewProxy returns a proxy without a target. It is closed when t ends.
 func NewProxy(t testing.TB) *Proxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -39,33 +39,32 @@ func NewProxy(t testing.TB) *Proxy {
 	return p
 }
 
-// Addr is where it listens, as host:port.
+// Addr returns the address on which it listens, as host:port.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// SetTarget says where connections made from now on go to. With "" they are
-// closed at once, as of a host where nobody listens.
+// SetTarget sets the target of new connections. With "" they are reset at once, as if nothing
+// listened there.
 func (p *Proxy) SetTarget(address string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.target = address
 }
 
-// Target returns where new connections go to; "" for nowhere.
+// Target returns the target of new connections; "" for none.
 func (p *Proxy) Target() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.target
 }
 
-// Carried returns how many bytes went from the target to its clients.
+// Carried returns the number of bytes forwarded from the target to its clients.
 func (p *Proxy) Carried() int64 {
 	p.valve.mu.Lock()
 	defer p.valve.mu.Unlock()
 	return p.carried
 }
 
-// Close closes all connections and waits for its goroutines. Closing twice is
-// harmless.
+// Close closes all connections and waits for its goroutines. It may be called twice.
 func (p *Proxy) Close() {
 	p.mu.Lock()
 	p.closed = true
@@ -90,7 +89,7 @@ func (p *Proxy) accept() {
 	}
 }
 
-// own enters a socket, so that Close closes it; false after Close.
+// own registers a socket, which Close then closes. It returns false after Close.
 func (p *Proxy) own(c net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -107,23 +106,23 @@ func (p *Proxy) disown(c net.Conn) {
 	delete(p.socket, c)
 }
 
-// serve carries one connection until both directions have ended.
-func (p *Proxy) serve(asker net.Conn) {
-	defer asker.Close()
-	if !p.own(asker) {
+// serve forwards one connection until both directions have ended.
+func (p *Proxy) serve(requester net.Conn) {
+	defer requester.Close()
+	if !p.own(requester) {
 		return
 	}
-	defer p.disown(asker)
+	defer p.disown(requester)
 	p.mu.Lock()
 	target := p.target
 	p.mu.Unlock()
 	if target == "" {
-		reset(asker)
+		reset(requester)
 		return
 	}
 	task, err := net.Dial("tcp", target)
 	if err != nil {
-		reset(asker)
+		reset(requester)
 		return
 	}
 	defer task.Close()
@@ -132,23 +131,23 @@ func (p *Proxy) serve(asker net.Conn) {
 	}
 	defer p.disown(task)
 	l := p.open(func() {
-		reset(asker)
+		reset(requester)
 		reset(task)
 	})
 	defer l.close()
-	if p.Target() != target { // a cut that followed may have come before this one could be cut
-		reset(asker)
+	if p.Target() != target { // a cut since then may have missed this connection
+		reset(requester)
 		reset(task)
 		return
 	}
 	var both sync.WaitGroup
-	both.Go(func() { carry(task, asker, func(n int) (int, bool) { return n, l.toTask() }) })
-	carry(asker, task, l.fromTask)
+	both.Go(func() { carry(task, requester, func(n int) (int, bool) { return n, l.toTask() }) })
+	carry(requester, task, l.fromTask)
 	both.Wait()
 }
 
-// carry copies src to dst, as much at a time as pass allows. At its end it ends
-// the other side's input; after a fault it breaks both connections.
+// carry copies src to dst, as many bytes at a time as pass permits. At the end of src it
+// closes dst for writing; after an error it resets both connections.
 func carry(dst, src net.Conn, pass func(n int) (int, bool)) {
 	buf := make([]byte, proxyBuffer)
 	for {
@@ -167,7 +166,7 @@ func carry(dst, src net.Conn, pass func(n int) (int, bool)) {
 		switch {
 		case errors.Is(err, io.EOF):
 			if c, ok := dst.(*net.TCPConn); ok {
-				_ = c.CloseWrite() // it may be closed already
+				_ = c.CloseWrite() // may be closed already
 			}
 			return
 		case err != nil:
@@ -177,7 +176,7 @@ func carry(dst, src net.Conn, pass func(n int) (int, bool)) {
 	}
 }
 
-// reset breaks a connection: both ends see an error, not an end.
+// reset breaks a connection: both ends get an error instead of EOF.
 func reset(c net.Conn) {
 	if c, ok := c.(*net.TCPConn); ok {
 		_ = c.SetLinger(0) // fails only when it is closed already

@@ -59,7 +59,7 @@ func dial(t *testing.T, p *Proxy) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(caseTimeout))
 	return c
 }
 
@@ -85,7 +85,7 @@ func wait(t *testing.T, c <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-c:
-	case <-time.After(patience):
+	case <-time.After(caseTimeout):
 		t.Fatal("it has not happened")
 	}
 }

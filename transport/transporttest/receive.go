@@ -12,7 +12,7 @@ import (
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
 )
 
-// receive is a receive under way. A second end of it fails the case.
+// receive is a receive in progress. The case fails if it ends twice.
 type receive struct {
 	w       *world
 	key     rendezvous.Key
@@ -21,7 +21,7 @@ type receive struct {
 	ends    atomic.Int32
 }
 
-// outcome is what a receive ended with.
+// outcome is the result of a receive.
 type outcome struct {
 	value rendezvous.Value
 	err   error
@@ -33,7 +33,7 @@ func (o outcome) release() {
 	}
 }
 
-// recv begins a receive that lasts as long as the case.
+// recv starts a receive with the context of the case.
 func (n *node) recv(step int64, k rendezvous.Key) *receive { return n.recvCtx(n.w.ctx, step, k) }
 
 func (n *node) recvCtx(ctx context.Context, step int64, k rendezvous.Key) *receive {
@@ -60,23 +60,24 @@ func (n *node) recvCtx(ctx context.Context, step int64, k rendezvous.Key) *recei
 	return r
 }
 
-// wait returns the outcome; its value belongs to the case.
+// wait returns the outcome. The caller must release its value.
 func (r *receive) wait() outcome {
 	r.w.Helper()
 	select {
 	case o := <-r.outcome:
 		close(r.taken)
 		return o
-	case <-time.After(r.w.patience):
-		r.w.Fatalf("the receive of %s has not ended after %v", r.key.Edge(), r.w.patience)
+	case <-time.After(r.w.timeout):
+		r.w.Fatalf("the receive of %s has not ended after %v", r.key.Edge(), r.w.timeout)
 		panic("not reached") //nolint:forbidigo // Fatalf does not return
 	}
 }
 
-// underWay reports whether the receive has not ended.
-func (r *receive) underWay() bool { return r.ends.Load() == 0 }
+// inProgress reports whether the receive has not ended.
+func (r *receive) inProgress() bool { return r.ends.Load() == 0 }
 
-// value ends the case unless the receive brings a value that lives.
+// value returns the tensor that the receive gets. It fails the case for an error or a dead
+// value.
 func (r *receive) value() *tensor.Tensor {
 	r.w.Helper()
 	o := r.wait()
@@ -90,23 +91,23 @@ func (r *receive) value() *tensor.Tensor {
 	return o.value.Tensor
 }
 
-// is ends the case unless the receive brings a tensor that equals want.
-func (r *receive) is(want *tensor.Tensor) {
+// mustEqual fails the case unless the receive gets a tensor equal to want.
+func (r *receive) mustEqual(want *tensor.Tensor) {
 	r.w.Helper()
 	x := r.value()
 	defer x.Release()
 	tensortest.RequireEqual(r.w, want, x)
 }
 
-// isNumber ends the case unless the receive brings number want.
-func (r *receive) isNumber(want int) {
+// mustBeNumber fails the case unless the receive gets number want.
+func (r *receive) mustBeNumber(want int) {
 	r.w.Helper()
 	if got := r.number(); got != want {
 		r.w.Fatalf("receive of %s brought number %d, want %d", r.key.Edge(), got, want)
 	}
 }
 
-// number returns the number that the receive brings.
+// number returns the number that the receive gets.
 func (r *receive) number() int {
 	r.w.Helper()
 	x := r.value()
@@ -118,9 +119,8 @@ func (r *receive) number() int {
 	return n
 }
 
-// isBlob ends the case unless the receive brings the content of that seed and
-// size.
-func (r *receive) isBlob(seed uint64, size int) {
+// mustBeBlob fails the case unless the receive gets the blob of that seed and size.
+func (r *receive) mustBeBlob(seed uint64, size int) {
 	r.w.Helper()
 	x := r.value()
 	defer x.Release()
@@ -129,14 +129,14 @@ func (r *receive) isBlob(seed uint64, size int) {
 	}
 }
 
-// fails ends the case unless the receive ends with an error of that code that
-// says all of words.
-func (r *receive) fails(code status.Code, words ...string) {
+// mustFail fails the case unless the receive ends with an error of that code whose text
+// contains all of words.
+func (r *receive) mustFail(code status.Code, words ...string) {
 	r.w.Helper()
 	r.w.mustBe(r.failure(), code, words...)
 }
 
-// failure ends the case unless the receive ends with an error, and returns it.
+// failure returns the error that the receive ends with. It fails the case if there is none.
 func (r *receive) failure() error {
 	r.w.Helper()
 	o := r.wait()
@@ -154,7 +154,7 @@ func (w *world) mustBe(err error, code status.Code, words ...string) {
 	}
 	for _, word := range words {
 		if !strings.Contains(err.Error(), word) {
-			w.Fatalf("the error %q does not say %q", err, word)
+			w.Fatalf("the error %q does not contain %q", err, word)
 		}
 	}
 }

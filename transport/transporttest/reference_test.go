@@ -95,7 +95,7 @@ func (n *refNode) Manager() *rendezvous.Manager    { return n.manager }
 func (n *refNode) Cache() *transport.ResponseCache { return n.kept }
 
 func (n *refNode) Stop(ctx context.Context) error {
-	if n.c.fault == stopsWithoutAWord {
+	if n.c.fault == stopsWithoutAcks {
 		n.Kill()
 		return nil
 	}
@@ -148,7 +148,7 @@ type refConn struct {
 	task cluster.Task
 	link *valve
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	now    *refLink   // nil when there is none
 	closed bool
 }

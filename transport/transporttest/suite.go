@@ -15,93 +15,90 @@ import (
 	"github.com/tryst-rdma/tryst/transport"
 )
 
-// Suite is what a transport's test gives to Run.
+// Suite configures Run for a transport.
 type Suite struct {
-	// New returns a cluster of the given tasks, none of which runs yet. What
-	// it needs beyond the nodes it gives back when t ends.
+	// New returns a cluster of the given tasks, none of which runs yet. It releases its
+	// resources when t ends.
 	New func(t testing.TB, tasks []cluster.Task) Cluster
-	// MaxSize is the size in bytes of the largest tensor to move; 1 MiB when
-	// 0. Cases with larger ones are left out.
+	// MaxSize is the size in bytes of the largest tensor; 1 MiB when 0. Cases with larger
+	// tensors do not run.
 	MaxSize int64
-	// Only names the groups of cases to run ("Cut", "Size"); all when empty.
-	// It is for a second run of a transport with other settings.
+	// Only names the groups of cases to run ("Cut", "Size"); all when empty. It is for a
+	// second run of a transport with other settings.
 	Only []string
-	// TimeScale multiplies every wait: 1 on a real machine, which 0 means too; 40
-	// in an emulated one.
+	// TimeScale multiplies all timeouts. 0 means 1, for a real machine; an emulated machine
+	// needs 40.
 	TimeScale int
-	// Registered says that tensors arrive in memory that the transport has of
-	// its own; NodeOptions.Allocator gives that of the others. The cases that
-	// make it give all memory, or none, are left out.
+	// Registered means that the transport receives tensors into memory of its own, and uses
+	// NodeOptions.Allocator only for the others. Cases that expect all memory from the
+	// allocator do not run.
 	Registered bool
-	// Blocking says that receives are calls that wait, each on a goroutine of the
-	// case, and not calls with a callback.
+	// Blocking makes receives by blocking calls, each on a goroutine of the case, instead of
+	// calls with a callback.
 	Blocking bool
-	// Virtual runs each case on virtual time (testing/synctest), for a
-	// transport without sockets.
+	// Virtual runs each case on virtual time (testing/synctest), for a transport without
+	// sockets.
 	Virtual bool
-	// Parallel runs the suite in parallel with other tests, and its cases with
-	// each other, since most of them wait; those with large tensors run one
-	// after the other. A goroutine that is left cannot be told from another
-	// case's then: the package's TestMain must check for them.
+	// Parallel runs the suite in parallel with other tests, and its cases in parallel, since
+	// most of them wait. Cases with large tensors run one after the other. A case cannot
+	// check for leaked goroutines then; the package's TestMain must.
 	Parallel bool
 }
 
-// Cluster is a set of processes that know each other's addresses. Its methods
-// may be called from any goroutine.
+// Cluster is a set of processes that know each other's addresses. Its methods may be called
+// from any goroutine.
 type Cluster interface {
-	// Start starts the process of a task. After a Kill it is a new process
-	// at the old address.
+	// Start starts the process of a task. After a Kill it is a new process at the same
+	// address.
 	Start(task cluster.Task, o NodeOptions) Node
-	// Link is what carries the bytes between a task and those who ask it,
-	// whether the task runs or not. Nil says that the transport has no way
-	// to disturb it; the cases that do are then skipped.
+	// Link returns the link between a task and its requesters; the task need not run. Nil
+	// means that the transport cannot disturb its connections; cases that need it are skipped.
 	Link(task cluster.Task) Link
 }
 
-// NodeOptions is what a case decides about a process.
+// NodeOptions are a case's options for a process.
 type NodeOptions struct {
-	// Incarnation is the process's, and that of its one device, CPU:0.
+	// Incarnation is that of the process and of its one device, CPU:0.
 	Incarnation uint64
-	// Allocator gives the memory of the tensors that it receives.
+	// Allocator allocates the tensors that the process receives.
 	Allocator tensor.Allocator
-	// PeerTimeout is how long no wire may reach a peer before its receives
-	// end with Unavailable.
+	// PeerTimeout is how long a peer may be unreachable before receives from it end with
+	// Unavailable.
 	PeerTimeout time.Duration
-	// Kept bounds its table of answers.
+	// Cache configures its response cache.
 	Cache transport.CacheOptions
 }
 
-// Node is a process that runs.
+// Node is a running process.
 type Node interface {
-	// Manager holds its steps. Their remote receives go over the transport.
+	// Manager has its steps. Their remote receives use the transport.
 	Manager() *rendezvous.Manager
-	// Kept is its table of answers.
+	// Cache is its response cache.
 	Cache() *transport.ResponseCache
-	// Stop ends it in order: its receives end, and the peers hear what they
-	// have to know. It returns when nothing of it runs any more.
+	// Stop ends it in order: its receives end, and pending acks and cancels are sent to the
+	// peers. It returns when no goroutine of it is left.
 	Stop(ctx context.Context) error
-	// Kill ends it without a word to anybody, as when the process died.
+	// Kill ends it without a message to its peers, as when the process died.
 	Kill()
 }
 
-// Link disturbs the connections over which a task is asked. Bytes are counted
-// from the task to its askers, over all connections together.
+// Link disturbs the connections between a task and its requesters. It counts the bytes from
+// the task to the requesters, over all connections together.
 type Link interface {
-	// CutAfter breaks every connection when n more bytes have been carried,
-	// at once when n is 0. The channel is closed when it has happened. New
-	// connections are possible immediately.
+	// CutAfter breaks every connection after n more bytes, at once when n is 0. The channel
+	// is closed when it has happened. New connections are possible immediately.
 	CutAfter(n int64) <-chan struct{}
-	// HoldAfter stops the flow in both directions when n more bytes have been
-	// carried, at once when n is 0, until Release. The connections live, and
-	// nobody is told. The channel is closed when it has happened.
+	// HoldAfter stops the flow in both directions after n more bytes, at once when n is 0,
+	// until Release. The connections stay open, without an error. The channel is closed when
+	// it has happened.
 	HoldAfter(n int64) <-chan struct{}
-	// Release ends a hold, and a cut or hold that has not happened yet.
+	// Release ends a hold, and cancels a cut or hold that has not happened yet.
 	Release()
 	// Throttle limits the flow to bytes per second; 0 for no limit.
 	Throttle(bytesPerSecond int64)
 }
 
-// group is a part of the suite, a subtest of its own.
+// group is a part of the suite, with a subtest of its own.
 type group struct {
 	name  string
 	cases []testCase
@@ -111,11 +108,11 @@ type group struct {
 type testCase struct {
 	name string
 	run  func(w *world)
-	size int64 // of the largest tensor that it moves, when above 1 MiB
-	heap bool  // for a transport whose memory is all the allocator's
+	size int64 // size of its largest tensor in bytes, if above 1 MiB
+	heap bool  // needs a transport that allocates all memory from the allocator
 }
 
-// defaultMaxSize is MaxSize when it is not given.
+// defaultMaxSize is the default of MaxSize.
 const defaultMaxSize = 1 << 20
 
 func (s Suite) groups() []group {
@@ -138,8 +135,7 @@ func (s Suite) groups() []group {
 	}
 }
 
-// Run runs the suite, each case as a subtest with a cluster of its own. What is
-// larger than MaxSize is left out.
+// Run runs the suite. Each case is a subtest with a cluster of its own.
 func Run(t *testing.T, s Suite) {
 	if s.MaxSize == 0 {
 		s.MaxSize = defaultMaxSize

@@ -5,23 +5,23 @@ import (
 	"time"
 )
 
-// valve is a Link as a value: it decides what may flow over lanes, each of which
-// is a connection. What flows is its owner's affair.
+// valve implements Link without doing any I/O. It decides how many bytes may flow over its
+// lanes; a lane is one connection. The owner of the valve moves the bytes.
 type valve struct {
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	lanes map[*lane]struct{}
-	// carried counts the bytes towards the askers.
+	// carried counts the bytes from the task to the requesters.
 	carried   int64
 	cut, hold mark
-	held      chan struct{} // closed by Release; nil while the flow is free
+	held      chan struct{} // closed by Release; nil without a hold
 	rate      int64         // bytes per second; 0 for no limit
-	free      time.Time     // when the rate lets the next byte pass
+	free      time.Time     // when the rate permits the next byte
 }
 
-// mark is a number of carried bytes at which something happens.
+// mark is a number of carried bytes at which a cut or hold happens.
 type mark struct {
 	at      int64
-	reached chan struct{} // nil when nothing is to happen
+	reached chan struct{} // nil for no mark
 }
 
 // lane is one connection.
@@ -42,7 +42,7 @@ func (v *valve) open(onCut func()) *lane {
 	return l
 }
 
-// close ends a connection without breaking it.
+// close removes a connection without breaking it.
 func (l *lane) close() {
 	l.v.mu.Lock()
 	defer l.v.mu.Unlock()
@@ -63,7 +63,7 @@ func (v *valve) CutAfter(n int64) <-chan struct{} {
 	return c
 }
 
-// cutLocked takes all lanes out. The caller breaks them without the lock.
+// cutLocked removes all lanes and returns them. The caller must call breakAll without the lock.
 func (v *valve) cutLocked() []*lane {
 	var cut []*lane
 	for l := range v.lanes {
@@ -124,8 +124,7 @@ func (v *valve) Throttle(bytesPerSecond int64) {
 	v.rate, v.free = bytesPerSecond, time.Time{}
 }
 
-// toTask waits until bytes towards the task may flow; false when the
-// connection was cut.
+// toTask waits until bytes to the task may flow. It returns false after a cut.
 func (l *lane) toTask() bool {
 	for {
 		l.v.mu.Lock()
@@ -140,8 +139,8 @@ func (l *lane) toTask() bool {
 	}
 }
 
-// fromTask waits until some of n bytes towards the askers may flow, and returns
-// how many; false when the connection was cut.
+// fromTask waits until some of n bytes to the requesters may flow, and returns how many. It
+// returns false after a cut.
 func (l *lane) fromTask(n int) (int, bool) {
 	for {
 		l.v.mu.Lock()
@@ -156,7 +155,7 @@ func (l *lane) fromTask(n int) (int, bool) {
 			if cut != nil {
 				return 0, false
 			}
-			continue // it is held now
+			continue // takeLocked has started a hold
 		}
 		l.v.mu.Unlock()
 		if !l.waitFor(held) {
@@ -165,8 +164,7 @@ func (l *lane) fromTask(n int) (int, bool) {
 	}
 }
 
-// takeLocked lets up to n bytes pass after a wait, or none when it reaches a
-// mark.
+// takeLocked permits k of n bytes after a wait; none when it reaches a mark.
 func (v *valve) takeLocked(n int) (k int, wait time.Duration, cut []*lane) {
 	k = n
 	if v.cut.reached != nil {
@@ -192,8 +190,7 @@ func (v *valve) takeLocked(n int) (k int, wait time.Duration, cut []*lane) {
 	return k, wait, nil
 }
 
-// waitFor waits for the end of a hold, if there is one; false when the
-// connection was cut.
+// waitFor waits until held, if not nil, is closed. It returns false after a cut.
 func (l *lane) waitFor(held <-chan struct{}) bool {
 	if held == nil {
 		select {

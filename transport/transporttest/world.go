@@ -17,53 +17,51 @@ import (
 )
 
 const (
-	// patience is how long a case waits for what must happen soon. Only a
-	// case that fails waits so long. It is below the minute after which a
-	// table of answers gives up by itself what nobody has finished.
-	patience = 40 * time.Second
-	// slowest is how many bytes a second even a loaded machine moves, under
-	// the race detector.
-	slowest = 8 << 20
-	// peerTimeout is that of most nodes: no case may reach it but by a
-	// fault.
+	// caseTimeout is how long a case waits for something that must happen soon. Only a
+	// failing case waits so long. It is less than the minute after which the response cache
+	// itself drops responses without an ack.
+	caseTimeout = 40 * time.Second
+	// minRate is how many bytes a second a loaded machine moves at least, under the race
+	// detector.
+	minRate = 8 << 20
+	// peerTimeout is the peer timeout of most nodes. Only a faulty transport reaches it.
 	peerTimeout = 20 * time.Second
-	// shortTimeout is the peer timeout of nodes whose peer is gone: the case
-	// has to wait for it, and the machine must not take as long for
-	// anything else.
+	// shortTimeout is the peer timeout of nodes whose peer is gone. The case waits for it, so
+	// it is short; all other operations must be faster.
 	shortTimeout = 500 * time.Millisecond
-	// pollEvery is how often a condition is looked at that nobody announces.
-	pollEvery = time.Millisecond
-	// collectEvery is after how many looks the garbage is collected.
-	collectEvery = 50
-	// settleTime is when a request has usually left.
+	// pollInterval is the interval at which eventually checks its condition.
+	pollInterval = time.Millisecond
+	// pollsPerGC is the number of polls between two garbage collections in released.
+	pollsPerGC = 50
+	// settleTime is the time within which a request is usually sent.
 	settleTime = 20 * time.Millisecond
 )
 
-// tasks are those of every cluster. The name of the second is a prefix of the
-// name of the third.
+// tasks are the tasks of every cluster. The name of the second is a prefix of the name of the
+// third.
 var tasks = []cluster.Task{{Job: "worker", Index: 0}, {Job: "worker", Index: 1}, {Job: "worker", Index: 10}}
 
-// world is what a case plays in.
+// world is the environment of a case: its cluster, nodes, receives and memory.
 type world struct {
 	*testing.T
-	suite    Suite
-	cluster  Cluster
-	ctx      context.Context // of the case's receives; ends with the case
-	patience time.Duration
-	source   *tensortest.Allocator   // memory of what is sent
-	memory   []*tensortest.Allocator // of what each task receives
+	suite   Suite
+	cluster Cluster
+	ctx     context.Context // of the case's receives; ends with the case
+	timeout time.Duration
+	source  *tensortest.Allocator   // memory of what is sent
+	memory  []*tensortest.Allocator // of what each task receives
 
-	mu sync.Mutex // guards what follows
+	mu sync.Mutex // guards the fields below
 	// nodes are those that run.
-	nodes    []*node
-	receives []*receive
-	steps    map[int64]bool // that a node has used
-	leaves   bool           // answers stay on purpose: their asker was killed
+	nodes          []*node
+	receives       []*receive
+	steps          map[int64]bool // that a node has used
+	keepsResponses bool           // answers stay on purpose: their requester was killed
 }
 
 func newWorld(t *testing.T, s Suite, size int64) *world {
 	w := &world{
-		T: t, suite: s, patience: (patience + time.Duration(size/slowest)*time.Second) * time.Duration(s.TimeScale),
+		T: t, suite: s, timeout: (caseTimeout + time.Duration(size/minRate)*time.Second) * time.Duration(s.TimeScale),
 		source: tensortest.NewAllocator(t), steps: make(map[int64]bool),
 	}
 	for range tasks {
@@ -83,11 +81,11 @@ func newWorld(t *testing.T, s Suite, size int64) *world {
 	return w
 }
 
-// checkIdle says what a case has left behind while its processes still run.
+// checkIdle reports what a case has left behind, while its processes still run.
 func (w *world) checkIdle() {
 	for _, n := range w.nodes {
-		if !w.leaves && !w.holds(func() bool { s := n.Cache().Stats(); return s.Waiting+s.Kept == 0 && s.Bytes == 0 }) {
-			w.Errorf("%v still keeps answers: %+v", n.task, n.Cache().Stats())
+		if !w.keepsResponses && !w.eventually(func() bool { s := n.Cache().Stats(); return s.Waiting+s.Kept == 0 && s.Bytes == 0 }) {
+			w.Errorf("%v still keeps responses: %+v", n.task, n.Cache().Stats())
 		}
 	}
 	for step := range w.steps {
@@ -96,7 +94,7 @@ func (w *world) checkIdle() {
 		}
 	}
 	for _, n := range w.nodes {
-		if !w.holds(func() bool { return n.Manager().Steps() == 0 }) {
+		if !w.eventually(func() bool { return n.Manager().Steps() == 0 }) {
 			w.Errorf("%v still has %d steps", n.task, n.Manager().Steps())
 		}
 		w.released(n.memory)
@@ -104,48 +102,48 @@ func (w *world) checkIdle() {
 	w.released(w.source)
 }
 
-// released waits until all memory of an allocator is given back. A transport may
-// hold memory that its library has dropped without a word, and learn of it from
-// the garbage collector only, after a broken transfer.
+// released waits until all memory of an allocator is released. It runs the garbage collector:
+// after a broken transfer gRPC drops buffers without freeing them, and the transport learns
+// of it by a cleanup.
 func (w *world) released(a *tensortest.Allocator) {
 	w.Helper()
-	looked := 0
-	w.holds(func() bool {
-		if looked++; looked%collectEvery == 0 {
+	polls := 0
+	w.eventually(func() bool {
+		if polls++; polls%pollsPerGC == 0 {
 			runtime.GC()
 		}
 		return a.Outstanding() == 0
 	})
-	a.WaitAllReleased(0) // says what is left
+	a.WaitAllReleased(0) // reports what is left
 }
 
-// checkReceives waits until each receive has ended, once; values that no case
-// took are released.
+// checkReceives waits until each receive has ended. It releases the values that the case has
+// not taken.
 func (w *world) checkReceives() {
 	for _, r := range w.receives {
 		select {
 		case o := <-r.outcome:
 			o.release()
 		case <-r.taken:
-		case <-time.After(w.patience):
-			w.Errorf("the receive of %s has not ended %v after its cancel", r.key.Edge(), w.patience)
+		case <-time.After(w.timeout):
+			w.Errorf("the receive of %s has not ended %v after its cancel", r.key.Edge(), w.timeout)
 			return
 		}
 	}
 }
 
-// stop stops the nodes that run.
+// stop stops the running nodes.
 func (w *world) stop() {
 	for len(w.nodes) > 0 {
 		w.nodes[0].stop()
 	}
 }
 
-// holds waits until cond is true, and tells whether it became so.
-func (w *world) holds(cond func() bool) bool {
-	limit := time.NewTimer(w.patience)
+// eventually waits until cond is true. It returns false after the timeout.
+func (w *world) eventually(cond func() bool) bool {
+	limit := time.NewTimer(w.timeout)
 	defer limit.Stop()
-	tick := time.NewTicker(pollEvery)
+	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for !cond() {
 		select {
@@ -157,26 +155,27 @@ func (w *world) holds(cond func() bool) bool {
 	return true
 }
 
-// until waits until cond is true, which what describes.
-func (w *world) until(what string, cond func() bool) {
+// waitUntil waits until cond is true. what describes cond.
+func (w *world) waitUntil(what string, cond func() bool) {
 	w.Helper()
-	if !w.holds(cond) {
-		w.Fatalf("not so after %v: %s", w.patience, what)
+	if !w.eventually(cond) {
+		w.Fatalf("not so after %v: %s", w.timeout, what)
 	}
 }
 
-// happens waits for a channel to be closed.
-func (w *world) happens(what string, c <-chan struct{}) {
+// waitClosed waits until c is closed.
+func (w *world) waitClosed(what string, c <-chan struct{}) {
 	w.Helper()
 	select {
 	case <-c:
-	case <-time.After(w.patience):
-		w.Fatalf("not so after %v: %s", w.patience, what)
+	case <-time.After(w.timeout):
+		w.Fatalf("not so after %v: %s", w.timeout, what)
 	}
 }
 
-// settle lets what was begun get as far as it can, where nothing tells how far
-// that is. A case holds either way; it is about this way in particular.
+// settle gives operations that were started time to proceed as far as they can, where nothing
+// reports their progress. The case must pass in any order; with settle the order that it is
+// about is likely.
 func (w *world) settle() {
 	if w.suite.Virtual {
 		synctest.Wait()
@@ -185,7 +184,7 @@ func (w *world) settle() {
 	w.pass(settleTime)
 }
 
-// pass lets time go by.
+// pass waits for d.
 func (w *world) pass(d time.Duration) { <-time.After(d) }
 
 // link returns the link of a node's task, or skips the case.
@@ -193,49 +192,49 @@ func (w *world) link(n *node) Link {
 	w.Helper()
 	l := w.cluster.Link(n.task)
 	if l == nil {
-		w.Skip("this transport has no way to disturb its connections")
+		w.Skip("this transport cannot disturb its connections")
 	}
-	w.Cleanup(func() { // before the checks: they are about what comes after
+	w.Cleanup(func() { // runs before the checks of newWorld, which need the connections
 		l.Throttle(0)
 		l.Release()
 	})
 	return l
 }
 
-// node is a process of the case.
+// node is a task of the case with its process.
 type node struct {
 	Node
 	w           *world
 	task        cluster.Task
 	device      cluster.Device
 	incarnation uint64
-	memory      *tensortest.Allocator // of what it receives
+	memory      *tensortest.Allocator // of the tensors that it receives
 }
 
 // start starts the i-th task.
 func (w *world) start(i int) *node { return w.startWith(i, peerTimeout) }
 
-// startImpatient starts the i-th task with the peer timeout of cases that wait
-// for it.
-func (w *world) startImpatient(i int) *node {
+// startShortTimeout starts the i-th task with a short peer timeout, for cases that wait until
+// it passes.
+func (w *world) startShortTimeout(i int) *node {
 	return w.startWith(i, shortTimeout*time.Duration(w.suite.TimeScale))
 }
 
 func (w *world) startWith(i int, timeout time.Duration) *node {
-	n := w.absent(i)
+	n := w.newNode(i)
 	n.start(NodeOptions{PeerTimeout: timeout})
 	return n
 }
 
-// absent is the i-th task before it runs.
-func (w *world) absent(i int) *node {
+// newNode returns the i-th task before its process starts.
+func (w *world) newNode(i int) *node {
 	return &node{
 		w: w, task: tasks[i], device: cluster.Device{Task: tasks[i], Type: "CPU"},
 		incarnation: cluster.NewIncarnation(), memory: w.memory[i],
 	}
 }
 
-// start starts a task that was absent.
+// start starts the process of a node from newNode.
 func (n *node) start(o NodeOptions) {
 	o.Incarnation, o.Allocator = n.incarnation, n.memory
 	if o.PeerTimeout == 0 {
@@ -245,7 +244,7 @@ func (n *node) start(o NodeOptions) {
 	n.w.nodes = append(n.w.nodes, n)
 }
 
-// pair starts two nodes; the first is to send.
+// pair starts two nodes.
 func (w *world) pair() (sender, receiver *node) { return w.start(0), w.start(1) }
 
 func (w *world) forget(n *node) {
@@ -260,15 +259,14 @@ func (w *world) forget(n *node) {
 func (n *node) stop() {
 	n.w.Helper()
 	n.w.forget(n)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(n.w.ctx), n.w.patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(n.w.ctx), n.w.timeout)
 	defer cancel()
 	if err := n.Stop(ctx); err != nil {
 		n.w.Errorf("Stop of %v: %v", n.task, err)
 	}
 }
 
-// kill ends the process without a word. What it had received and what it had
-// sent is gone with it.
+// kill ends the process without a message to its peers.
 func (n *node) kill() {
 	n.w.forget(n)
 	n.Kill()
@@ -282,38 +280,38 @@ func (n *node) in(step int64) *rendezvous.BaseRemote {
 	return n.Manager().Find(step)
 }
 
-// endStep is what a worker does for CleanupGraph.
+// endStep ends a step, as a worker does for CleanupGraph.
 func (n *node) endStep(step int64) {
 	n.Manager().Cleanup(step)
 	n.Cache().EndStep(step)
 }
 
-// waiting waits until so many receives wait at the node for their value.
+// waiting waits until so many receives wait for their value at the node.
 func (n *node) waiting(want int) {
 	n.w.Helper()
-	if !n.w.holds(func() bool { return n.Cache().Stats().Waiting == want }) {
-		n.w.Fatalf("after %v %d receives wait at %v, want %d", n.w.patience, n.Cache().Stats().Waiting, n.task, want)
+	if !n.w.eventually(func() bool { return n.Cache().Stats().Waiting == want }) {
+		n.w.Fatalf("after %v %d receives wait at %v, want %d", n.w.timeout, n.Cache().Stats().Waiting, n.task, want)
 	}
 }
 
-// keeps waits until the node keeps so many answers.
+// keeps waits until the node has so many cached responses.
 func (n *node) keeps(want int) {
 	n.w.Helper()
 	var s transport.CacheStats
-	if !n.w.holds(func() bool { s = n.Cache().Stats(); return s.Kept == want }) {
-		n.w.Fatalf("after %v %v keeps %d answers, want %d", n.w.patience, n.task, s.Kept, want)
+	if !n.w.eventually(func() bool { s = n.Cache().Stats(); return s.Kept == want }) {
+		n.w.Fatalf("after %v %v keeps %d responses, want %d", n.w.timeout, n.task, s.Kept, want)
 	}
 }
 
-// warm makes the two know each other, so that the next bytes are those of the
-// case. An asker with a short peer timeout may give up on a loaded machine
-// before it has reached the other one, and then tries again.
+// warm connects the two nodes, so that the next bytes are those of the case. It repeats a
+// receive that ends with Unavailable: on a loaded machine a short peer timeout may pass
+// before the nodes are connected.
 func (w *world) warm(from, to *node) {
 	w.Helper()
 	k := w.key(from, to, "warm")
 	from.sendNumber(1, k, 0)
 	var err error
-	if !w.holds(func() bool {
+	if !w.eventually(func() bool {
 		o := to.recv(1, k).wait()
 		o.release()
 		err = o.err
@@ -338,7 +336,7 @@ func (w *world) keyOf(src cluster.Device, incarnation uint64, dst cluster.Device
 	return k
 }
 
-// send sends x and gives the caller's reference up.
+// send sends x. It takes over the caller's reference.
 func (n *node) send(step int64, k rendezvous.Key, x *tensor.Tensor) {
 	n.w.Helper()
 	defer x.Release()
