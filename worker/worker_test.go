@@ -190,7 +190,7 @@ func TestRecvTensorRefuses(t *testing.T) {
 	bad := request(1, "x")
 	bad.TransportOptions = &anypb.Any{TypeUrl: "type.googleapis.com/tryst.RecvOptions", Value: []byte{0xff}}
 	_, err = f.RecvTensor(ctx, bad)
-	wantCode(t, err, status.InvalidArgument, "do not parse")
+	wantCode(t, err, status.InvalidArgument, "cannot parse")
 	_, err = f.RecvTensor(ctx, asTryst(t, request(1, "x"), 0, 1))
 	wantCode(t, err, status.InvalidArgument, "none may be empty or 0")
 }

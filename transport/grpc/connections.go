@@ -129,7 +129,7 @@ func (c *connection) bind(k *transport.ResponseCache, a transport.Process) error
 		}
 	}
 	if len(c.disconnects) >= maxRequestersPerConn {
-		return status.Errorf(status.ResourceExhausted, "%d processes send requests over this connection already; the limit is %d", len(c.disconnects), maxRequestersPerConn)
+		return status.Errorf(status.ResourceExhausted, "%d processes send requests over one connection already; the limit is %d", len(c.disconnects), maxRequestersPerConn)
 	}
 	c.disconnects[a] = k.Connected(a)
 	return nil

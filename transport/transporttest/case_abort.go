@@ -61,8 +61,8 @@ func abortReceiverTransferring(w *world) {
 	from.keeps(0)
 }
 
-// abortReceiverConsumesNothing: the step is over at the receiver only; the
-// value is there for another task.
+// abortReceiverConsumesNothing: after an abort at the receiver only, the value stays
+// available for another task.
 func abortReceiverConsumesNothing(w *world) {
 	from, to := w.pair()
 	k := w.key(from, to, "v")
@@ -93,8 +93,7 @@ func abortSenderBefore(w *world) {
 	to.recv(1, w.key(from, to, "v")).mustFail(status.Internal, "node mul")
 }
 
-// abortSenderTransferring: the abort ends what waits. A value that is on its
-// way may arrive or not, but the receive ends.
+// abortSenderTransferring: a value in transfer may arrive or not, but the receive ends.
 func abortSenderTransferring(w *world) {
 	from, to := w.pair()
 	link := w.link(from)
@@ -116,9 +115,8 @@ func abortSenderTransferring(w *world) {
 	}
 }
 
-// codesArrive: every code crosses the wire with its text, and the mark of an
-// error that is the consequence of another one. Cancelled and Unavailable are
-// among them: they must not be taken for the wire's own.
+// codesArrive: every code arrives with its text and with the mark of a derived error. The
+// peer's own Cancelled and Unavailable must not be taken for errors of the connection.
 func codesArrive(w *world) {
 	from, to := w.pair()
 	for code := status.Cancelled; code <= status.Unauthenticated; code++ {
@@ -134,8 +132,8 @@ func codesArrive(w *world) {
 	}
 }
 
-// longText: a text that does not fit is cut, at a character, and is no reason
-// to lose the receive.
+// longText: a text that does not fit is shortened at a character boundary. The receive gets
+// the error.
 func longText(w *world) {
 	from, to := w.pair()
 	from.in(1).Abort(status.New(status.OutOfRange, "begins here "+strings.Repeat("日本", 200_000)))
@@ -146,15 +144,15 @@ func longText(w *world) {
 	}
 }
 
-// queuePairNumbersNotSent: an application that aborts a step with what became of a receive does not
-// tell the peer the queue pair that it has with another one.
+// queuePairNumbersNotSent: an application may abort a step with the error of a receive. The
+// number of the queue pair in that error is not sent to another peer.
 func queuePairNumbersNotSent(w *world) {
 	from, to := w.pair()
 	from.in(1).Abort(status.New(status.Unavailable, "channel with w/2: QP 0x8c3dd6: flushed"))
 	err := to.recv(1, w.key(from, to, "v")).failure()
 	w.mustBe(err, status.Unavailable, "channel with w/2")
 	if strings.Contains(err.Error(), "8c3dd6") {
-		w.Errorf("the peer is told the number of a queue pair: %v", err)
+		w.Errorf("the peer gets the number of a queue pair: %v", err)
 	}
 }
 

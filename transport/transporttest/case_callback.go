@@ -5,8 +5,8 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// callbackCases: the callback of a remote receive may do what it likes (rule 2
-// of ARCHITECTURE.md section 3).
+// callbackCases: the callback of a remote receive may block and may call the rendezvous (rule
+// 2 of ARCHITECTURE.md section 3).
 func callbackCases() []testCase {
 	return []testCase{
 		{name: "Blocks", run: callbackBlocks},
@@ -16,7 +16,7 @@ func callbackCases() []testCase {
 	}
 }
 
-// after receives and calls f in the callback. The channel is closed when f has
+// after starts a receive and calls f in its callback. The channel is closed when f has
 // returned.
 func (n *node) after(step int64, k rendezvous.Key, f func()) <-chan struct{} {
 	done := make(chan struct{})
@@ -32,8 +32,7 @@ func (n *node) after(step int64, k rendezvous.Key, f func()) <-chan struct{} {
 	return done
 }
 
-// callbackBlocks: one that waits for another receive holds up neither it nor
-// anybody else.
+// callbackBlocks: a callback that waits for another receive delays no receive.
 func callbackBlocks(w *world) {
 	from, to := w.pair()
 	first, second := w.key(from, to, "first"), w.key(from, to, "second")
@@ -63,7 +62,7 @@ func callbackSends(w *world) {
 	w.waitClosed("the callback returns", done)
 }
 
-// callbackReceives: asynchronously, and waiting for it inside the callback.
+// callbackReceives: a callback starts a receive and waits for it.
 func callbackReceives(w *world) {
 	from, to := w.pair()
 	first, second := w.key(from, to, "first"), w.key(from, to, "second")

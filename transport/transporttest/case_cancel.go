@@ -49,8 +49,7 @@ func cancelWaiting(w *world) {
 	to.recv(1, k).mustBeNumber(7)
 }
 
-// cancelWaitingForStep: a step that only a peer's receive has called into being
-// goes with it.
+// cancelWaitingForStep: a step that was created by a peer's receive ends with it.
 func cancelWaitingForStep(w *world) {
 	from, to := w.pair()
 	ctx, cancel := context.WithCancel(w.ctx)
@@ -61,8 +60,8 @@ func cancelWaitingForStep(w *world) {
 	w.waitUntil("the sender has forgotten the step", func() bool { return from.Manager().Steps() == 0 })
 }
 
-// cancelStuck: the request may not have left yet, and the cancel cannot; the
-// receive ends all the same, and its late request consumes nothing.
+// cancelStuck: the cancel cannot be sent, and perhaps not even the request. The receive ends
+// nevertheless, and the late request consumes no value.
 func cancelStuck(w *world) {
 	from, to := w.pair()
 	link := w.link(from)
@@ -79,8 +78,8 @@ func cancelStuck(w *world) {
 	to.recv(1, k).mustBeNumber(7)
 }
 
-// cancelTransferring: the value was matched and half of it had come. It goes
-// back to the head of its key.
+// cancelTransferring: a value that was matched and half received returns to the head of its
+// key's queue.
 func cancelTransferring(w *world) {
 	from, to := w.pair()
 	link := w.link(from)
@@ -124,8 +123,8 @@ func deadline(w *world) {
 	to.recv(1, k).mustBeNumber(7)
 }
 
-// cancelTwoOfFour: of four receives of one key two are cancelled; the others get
-// the next two values.
+// cancelTwoOfFour: when two of four receives of one key are cancelled, the others get the
+// next two values.
 func cancelTwoOfFour(w *world) {
 	from, to := w.pair()
 	k := w.key(from, to, "v")
@@ -145,8 +144,8 @@ func cancelTwoOfFour(w *world) {
 	w.eachOnce(receives[2:], 2)
 }
 
-// cancelRacing: the cancel and the value meet at every possible moment. Either
-// the receive has the value or the next one gets it.
+// cancelRacing: a cancel races the value, with varying delays. Either the receive or the next
+// one gets the value.
 func cancelRacing(w *world) {
 	from, to := w.pair()
 	k := w.key(from, to, "v")
@@ -158,7 +157,7 @@ func cancelRacing(w *world) {
 		var both sync.WaitGroup
 		both.Go(func() { from.sendNumber(1, k, i) })
 		both.Go(func() {
-			if i%3 > 0 { // else at once: the request has not left
+			if i%3 > 0 { // otherwise cancel at once, before the request is sent
 				spin(from, i)
 			}
 			cancel()
@@ -180,22 +179,22 @@ func cancelRacing(w *world) {
 	w.Logf("the value was first in %d of %d rounds", won, rounds)
 }
 
-// spin takes a while that differs from round to round.
+// spin delays by a time that differs from round to round.
 func spin(n *node, round int) {
 	for range round * 7 % 40 {
 		n.Cache().Stats()
 	}
 }
 
-// cancelInOrder: when one or two receives of a key have been cancelled at any moment, and
-// have ended, the next ones get what was sent in order.
+// cancelInOrder: after one or two receives of a key were cancelled at any moment and have
+// ended, the next ones get the values in the order in which they were sent.
 func cancelInOrder(w *world) {
 	from, to := w.pair()
 	const rounds, values = 150, 4
 	won := 0
 	for i := range rounds {
 		k := w.key(from, to, fmt.Sprint("v", i))
-		early := i%2 == 0 // the values are there before the receives
+		early := i%2 == 0 // the values are sent before the receives start
 		if early {
 			for n := range values {
 				from.sendNumber(1, k, n)
@@ -219,7 +218,7 @@ func cancelInOrder(w *world) {
 		}
 		cancel()
 		both.Wait()
-		got := make(map[int]bool) // by receives that were cancelled too late
+		got := make(map[int]bool) // got by receives that were cancelled too late
 		for _, r := range receives {
 			o := r.wait()
 			if o.err != nil {
@@ -240,7 +239,7 @@ func cancelInOrder(w *world) {
 	w.Logf("the value was first in %d receives", won)
 }
 
-// cancelManyInOrder: of so many receives not every request can say that they were cancelled.
+// cancelManyInOrder: more receives are cancelled than one request can report.
 func cancelManyInOrder(w *world) {
 	from, to := w.pair()
 	link := w.link(from)

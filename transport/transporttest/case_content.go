@@ -11,7 +11,7 @@ import (
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
 )
 
-// contentCases: whatever a tensor holds arrives as it was sent.
+// contentCases: tensors of every type and content arrive unchanged.
 func contentCases() []testCase {
 	cases := []testCase{
 		{name: "Dead", run: dead},
@@ -28,8 +28,7 @@ func contentCases() []testCase {
 	return cases
 }
 
-// dead: the mark of a branch that was not taken arrives, with and without a
-// tensor.
+// dead: a dead value arrives as one, whether it was sent with a tensor or without.
 func dead(w *world) {
 	from, to := w.pair()
 	for i, x := range []*tensor.Tensor{nil, w.number(3)} {
@@ -69,8 +68,8 @@ func deadKeepsOrder(w *world) {
 	to.recv(1, k).mustBeNumber(2)
 }
 
-// arrives sends x and ends the case unless an equal tensor arrives. It takes
-// the caller's reference.
+// arrives sends x and fails the case unless an equal tensor arrives. It takes over the
+// caller's reference.
 func (w *world) arrives(from, to *node, name string, x *tensor.Tensor) {
 	w.Helper()
 	want, err := x.Clone(tensor.Heap{})
@@ -98,7 +97,7 @@ func noElements(w *world) {
 	}
 }
 
-// dimensions: from a scalar to as many dimensions as a shape can have.
+// dimensions: shapes from a scalar to the maximum rank.
 func dimensions(w *world) {
 	from, to := w.pair()
 	rng := rand.New(rand.NewPCG(5, 0))
@@ -115,8 +114,7 @@ func dimensions(w *world) {
 	}
 }
 
-// dtype: every type, in numbers of elements whose bytes are a multiple of
-// nothing.
+// dtype: every type, with sizes in bytes that are multiples of no alignment.
 func dtype(w *world, d tensor.DType) {
 	from, to := w.pair()
 	rng := rand.New(rand.NewPCG(6, uint64(d)))
@@ -157,7 +155,7 @@ func largeString(w *world) {
 	w.arrives(from, to, "v", x)
 }
 
-// frameIters: keys that differ in nothing but the run of a loop.
+// frameIters: keys that differ only in the frame and iteration of a loop.
 func frameIters(w *world) {
 	from, to := w.pair()
 	var keys []rendezvous.Key

@@ -59,7 +59,7 @@ func cutWaiting(w *world) {
 	to.recv(1, k).mustBeNumber(8)
 }
 
-// cutManyWaiting: more receives than are asked again at once.
+// cutManyWaiting: more receives wait than are requested again at once.
 func cutManyWaiting(w *world) {
 	from, to := w.pair()
 	link := w.link(from)
@@ -92,8 +92,8 @@ func cutBeforeRequest(w *world) {
 	r.mustBeNumber(7)
 }
 
-// cutMatched: the sender has given the value to the receive, and no byte of
-// the answer arrives.
+// cutMatched: the sender has matched the value to the receive, and no byte of the response
+// arrives.
 func cutMatched(w *world) {
 	from, to := w.pair()
 	link := w.link(from)
@@ -127,8 +127,8 @@ func cutTransferring(w *world, size int) {
 	w.waitClosed("the second cut", again)
 }
 
-// cutBeforeAck: the receiver has the value, the sender does not know it
-// yet. It must neither give it again nor keep it for ever.
+// cutBeforeAck: the receiver has the value and the ack is lost. The sender must neither send
+// the value again nor keep it forever.
 func cutBeforeAck(w *world) {
 	from, to := w.pair()
 	link := w.link(from)
@@ -155,7 +155,7 @@ func cutBeforeAck(w *world) {
 	from.keeps(0)
 }
 
-// cutError: an error is an answer too.
+// cutError: an error is a response, too.
 func cutError(w *world) {
 	from, to := w.pair()
 	link := w.link(from)
@@ -169,14 +169,14 @@ func cutError(w *world) {
 	r.mustFail(status.Internal, "node mul")
 }
 
-// load is a number of keys with numbered values of many sizes each.
+// load is a number of keys, each with numbered values of many sizes.
 const (
 	loadKeys   = 16
 	loadValues = 24
 )
 
-// loadCuts is how often a load is cut: with -short only a few times, since a
-// transport may take a second to get over each.
+// loadCuts is how often a load is cut. With -short it is few, since a transport may take a
+// second to recover.
 func loadCuts() int {
 	if testing.Short() {
 		return 8
@@ -184,15 +184,15 @@ func loadCuts() int {
 	return 30
 }
 
-// loadBlob returns the seed and the size of a value: most are small, some take
-// many packets.
+// loadBlob returns the seed and the size of a value: most values are small, some need many
+// packets.
 func loadBlob(key, value int) (seed uint64, size int) {
 	seed = uint64(key)<<32 | uint64(value)
 	rng := rand.New(rand.NewPCG(7, seed))
 	return seed, rng.IntN(1 << (8 + 2*rng.IntN(6)))
 }
 
-// cutRandomly cuts until the function that it returns is called.
+// cutRandomly cuts the link at random until the returned function is called.
 func (w *world) cutRandomly(link Link, seed uint64) (stop func()) {
 	ctx, cancel := context.WithCancel(w.ctx)
 	var cuts sync.WaitGroup
@@ -220,8 +220,8 @@ func (w *world) cutRandomly(link Link, seed uint64) (stop func()) {
 	}
 }
 
-// cutUnderLoad: many keys, each received in turn, while connections break at
-// random: each key brings its values whole, in order, once.
+// cutUnderLoad: connections break at random while many keys are received. Each key gets its
+// values complete, in order and once.
 func cutUnderLoad(w *world) {
 	from, to := w.pair()
 	stop := w.cutRandomly(w.link(from), 11)
@@ -253,7 +253,7 @@ func cutUnderLoad(w *world) {
 	w.finishes(&work)
 }
 
-// finishes waits for goroutines of the case.
+// finishes waits for the goroutines of the case.
 func (w *world) finishes(work *sync.WaitGroup) {
 	w.Helper()
 	done := make(chan struct{})
@@ -264,13 +264,13 @@ func (w *world) finishes(work *sync.WaitGroup) {
 	w.waitClosed("all values are received", done)
 }
 
-// cutWithCancels: connections break and receives are cancelled at random. The
-// values of a key may come in another order, since a value goes back to its key
-// while the next receive is already under way; each comes once.
+// cutWithCancels: connections break and receives are cancelled at random. Each value arrives
+// once. The order may change, since a value may return to its key while the next receive is
+// in progress.
 func cutWithCancels(w *world) {
 	from, to := w.pair()
 	link := w.link(from)
-	link.Throttle(8 * mib) // so that there is time to cancel
+	link.Throttle(8 * mib) // slow enough to cancel in time
 	stop := w.cutRandomly(link, 12)
 	defer stop()
 	var work sync.WaitGroup
@@ -293,7 +293,7 @@ func cutWithCancels(w *world) {
 				value := whichBlob(x, loadValues, cancelSize)
 				x.Release()
 				if value < 0 || seen[value] {
-					w.Errorf("key %d: value %d came twice, or is damaged (-1)", key, value)
+					w.Errorf("key %d: value %d was received twice, or is damaged (-1)", key, value)
 					return
 				}
 				seen[value] = true
@@ -304,11 +304,11 @@ func cutWithCancels(w *world) {
 	w.Logf("%d receives were cancelled", cancelled.Load())
 }
 
-// cancelSize is the size of the values: some packets.
+// cancelSize is the size of the values in bytes: a few packets.
 const cancelSize = 10 * kib
 
-// recvWithCancels receives until it has a value; half of its receives it cancels at some
-// moment. Nil says that it failed.
+// recvWithCancels receives until it has a value. It cancels half of its receives at some moment.
+// It returns nil after an error.
 func (n *node) recvWithCancels(k rendezvous.Key, rng *rand.Rand, cancelled *atomic.Int64) *tensor.Tensor {
 	for {
 		ctx, cancel := n.w.ctx, context.CancelFunc(func() {})
@@ -329,8 +329,7 @@ func (n *node) recvWithCancels(k rendezvous.Key, rng *rand.Rand, cancelled *atom
 	}
 }
 
-// whichBlob returns which of the blobs with the seeds below n a tensor is; -1
-// for none.
+// whichBlob returns the seed, below n, of the blob in x; -1 for none.
 func whichBlob(x *tensor.Tensor, n, size int) int {
 	for seed := range n {
 		if checkBlob(x, uint64(seed), size) == "" {

@@ -7,7 +7,7 @@ import (
 	"github.com/tryst-rdma/tryst/transport"
 )
 
-// limitCases: what one requester can make a sender hold is bounded (rule 6 of
+// limitCases: the memory that one requester uses at a sender is bounded (rule 6 of
 // ARCHITECTURE.md section 3, rule e of section 6).
 func limitCases() []testCase {
 	return []testCase{
@@ -36,8 +36,8 @@ func limitWaiting(w *world) {
 	to.recv(1, k).mustBeNumber(99)
 }
 
-// limitKept: more is under way than may be kept. It comes all the same, as room
-// is made.
+// limitKept: more responses are requested than the cache may hold. They arrive as space
+// becomes free.
 func limitKept(w *world) {
 	from, to := w.newNode(0), w.start(1)
 	from.start(NodeOptions{Cache: transport.CacheOptions{KeptPerRequester: 200 * kib}})
@@ -46,14 +46,14 @@ func limitKept(w *world) {
 	for i := range n {
 		k := w.key(from, to, fmt.Sprint("v", i))
 		receives = append(receives, to.recv(1, k))
-		from.send(1, k, w.blob(uint64(i), (i+1)*10*kib)) // the last ones alone are beyond it
+		from.send(1, k, w.blob(uint64(i), (i+1)*10*kib)) // each of the last ones exceeds the limit
 	}
 	for i, r := range receives {
 		r.mustBeBlob(uint64(i), (i+1)*10*kib)
 	}
 }
 
-// limitKeptStuck: while nothing is carried, no more is kept than may be.
+// limitKeptStuck: while the connection hangs, the cache does not exceed its limit.
 func limitKeptStuck(w *world) {
 	from, to := w.newNode(0), w.start(1)
 	const limit = 200 * kib
@@ -71,7 +71,7 @@ func limitKeptStuck(w *world) {
 		from.send(1, w.key(from, to, fmt.Sprint("v", i)), w.blob(uint64(i), size))
 	}
 	if s := from.Cache().Stats(); s.Bytes == 0 || s.Bytes > limit {
-		w.Errorf("%d bytes are kept, the limit is %d", s.Bytes, limit)
+		w.Errorf("%d bytes are cached, the limit is %d", s.Bytes, limit)
 	}
 	link.Release()
 	for i, r := range receives {

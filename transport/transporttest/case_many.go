@@ -15,8 +15,8 @@ func manyCases() []testCase {
 	}
 }
 
-// tenThousandReceives: all wait at the sender together, as in TensorFlow's test
-// of its remote rendezvous.
+// tenThousandReceives: all receives wait at the sender at once, as in TensorFlow's test of its
+// remote rendezvous.
 func tenThousandReceives(w *world) {
 	from, to := w.pair()
 	const n = 10_000
@@ -35,7 +35,7 @@ func tenThousandReceives(w *world) {
 	}
 }
 
-// hundredThousandKeys: values wait for their receives, most of them in vain.
+// hundredThousandKeys: values wait at the sender, and most of them are never received.
 func hundredThousandKeys(w *world) {
 	from, to := w.pair()
 	const n, asked = 100_000, 200
@@ -53,8 +53,7 @@ func hundredThousandKeys(w *world) {
 	}
 }
 
-// allToAll: three processes, each of which sends to and receives from all
-// others at once.
+// allToAll: three processes, each sends to and receives from all others at once.
 func allToAll(w *world) {
 	nodes := []*node{w.start(0), w.start(1), w.start(2)}
 	const perPair = 40

@@ -6,8 +6,8 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// memoryCases: ARCHITECTURE.md section 4, as far as it shows from outside. That
-// all memory is given back and not written to afterwards every case checks.
+// memoryCases: the parts of ARCHITECTURE.md section 4 that are visible from outside. Every
+// case checks that all memory is released, and not written to afterwards.
 func memoryCases() []testCase {
 	return []testCase{
 		{name: "SourceIsReleasedAfterTheReceive", run: sourceReleased},
@@ -17,7 +17,8 @@ func memoryCases() []testCase {
 	}
 }
 
-// sourceReleased: without the end of the step, or another receive.
+// sourceReleased: the sent tensor is released without the end of the step and without another
+// receive.
 func sourceReleased(w *world) {
 	from, to := w.pair()
 	k := w.key(from, to, "v")
@@ -26,8 +27,8 @@ func sourceReleased(w *world) {
 	w.released(w.source)
 }
 
-// destinationIsReceivers: the tensor received is in memory of the receiver's
-// allocator, and nobody else's.
+// destinationIsReceivers: the received tensor is in memory of the receiver's allocator and has
+// no other references.
 func destinationIsReceivers(w *world) {
 	from, to := w.pair()
 	k := w.key(from, to, "v")
@@ -39,10 +40,10 @@ func destinationIsReceivers(w *world) {
 	got := to.recv(1, k).value()
 	defer got.Release()
 	if to.memory.InUse() < 64*kib {
-		w.Errorf("the receiver's allocator has given %d bytes, not the tensor's", to.memory.InUse())
+		w.Errorf("the receiver's allocator has allocated %d bytes, which is not the tensor's size", to.memory.InUse())
 	}
 	if !got.Buffer().Unique() {
-		w.Fatal("somebody else has a reference to what was received")
+		w.Fatal("the received tensor has another reference")
 	}
 	clear(got.Bytes())
 	if why := checkBlob(sent, 1, 64*kib); why != "" {
@@ -50,8 +51,8 @@ func destinationIsReceivers(w *world) {
 	}
 }
 
-// destinationFree: what had arrived of a cancelled transfer is given back soon,
-// while the wire is still stuck, and not written to when it goes on.
+// destinationFree: the buffer of a cancelled transfer is released soon, while the connection
+// still hangs. It is not written to when the flow continues.
 func destinationFree(w *world) {
 	from, to := w.pair()
 	link := w.link(from)
@@ -71,7 +72,8 @@ func destinationFree(w *world) {
 	again.mustBeBlob(1, mib)
 }
 
-// allocatorRefuses: a receiver without memory is told so, and lives.
+// allocatorRefuses: without memory a receive ends with the allocator's error. Later receives
+// work.
 func allocatorRefuses(w *world) {
 	from, to := w.pair()
 	k := w.key(from, to, "v")

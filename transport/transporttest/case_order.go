@@ -39,7 +39,7 @@ func recvFirst(w *world) {
 	r.mustBeNumber(7)
 }
 
-// recvBeforeStep: nobody at the sender has heard of the step.
+// recvBeforeStep: the receive arrives before the step exists at the sender.
 func recvBeforeStep(w *world) {
 	from, to := w.pair()
 	k := w.key(from, to, "v")
@@ -63,8 +63,7 @@ func blockingRecv(w *world) {
 	}
 }
 
-// firstInFirstOut: receives one after the other get the values in the order of
-// the sends.
+// firstInFirstOut: successive receives get the values in the order of the sends.
 func firstInFirstOut(w *world) {
 	from, to := w.pair()
 	k := w.key(from, to, "v")
@@ -88,7 +87,7 @@ func pingPong(w *world) {
 	}
 }
 
-// randomKeys: many keys, some asked before and some after their value is sent.
+// randomKeys: many keys, some received before and some after their value is sent.
 func randomKeys(w *world) {
 	from, to := w.pair()
 	rng := rand.New(rand.NewPCG(3, 0))
@@ -116,8 +115,7 @@ func randomKeys(w *world) {
 	}
 }
 
-// oneKeyAtOnce: of receives of one key that are under way together each gets
-// another value, in any order.
+// oneKeyAtOnce: simultaneous receives of one key get different values, in any order.
 func oneKeyAtOnce(w *world) {
 	from, to := w.pair()
 	k := w.key(from, to, "v")
@@ -136,15 +134,14 @@ func oneKeyAtOnce(w *world) {
 	w.eachOnce(receives, n)
 }
 
-// eachOnce ends the case unless the receives bring the numbers below n, each
-// once.
+// eachOnce fails the case unless the receives get the numbers below n, each once.
 func (w *world) eachOnce(receives []*receive, n int) {
 	w.Helper()
 	seen := make([]bool, n)
 	for _, r := range receives {
 		i := r.number()
 		if i < 0 || i >= n || seen[i] {
-			w.Fatalf("number %d came twice or was never sent", i)
+			w.Fatalf("number %d was received twice or never sent", i)
 		}
 		seen[i] = true
 	}

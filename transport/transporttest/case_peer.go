@@ -7,8 +7,8 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// peerCases: what a receive ends with when its peer is gone, and who else feels
-// it: nobody.
+// peerCases: how a receive ends when its peer is gone. Receives from other peers are not
+// affected.
 func peerCases() []testCase {
 	return []testCase{
 		{name: "GoneWhileWaiting", run: goneWaiting},
@@ -27,13 +27,13 @@ func peerCases() []testCase {
 	}
 }
 
-// mustBeUnavailable ends the case unless the receive ends with Unavailable that names the
+// mustBeUnavailable fails the case unless the receive ends with an Unavailable that names the
 // peer, and not before the peer timeout.
 func (r *receive) mustBeUnavailable(peer *node, since time.Time) {
 	r.w.Helper()
 	r.mustFail(status.Unavailable, peer.task.String())
 	if d := time.Since(since); d < shortTimeout {
-		r.w.Errorf("the receive was given up after %v; the peer timeout is %v", d, shortTimeout)
+		r.w.Errorf("the receive ended after %v; the peer timeout is %v", d, shortTimeout)
 	}
 }
 
@@ -76,8 +76,8 @@ func backAfterUnavailable(w *world) {
 	w.warm(from, to)
 }
 
-// startsLater: tasks may start in any order. The requester knows the incarnation of
-// the one that does not run yet, since a key has it.
+// startsLater: tasks may start in any order. The key has the incarnation of the task that does
+// not run yet.
 func startsLater(w *world) {
 	from, to := w.newNode(0), w.start(1)
 	k := w.key(from, to, "v")
@@ -87,8 +87,8 @@ func startsLater(w *world) {
 	r.mustBeNumber(7)
 }
 
-// restartedWaiting: what the old process was asked for is lost; the new one is
-// asked for new keys.
+// restartedWaiting: receives from the old process fail; receives from the new process have
+// new keys.
 func restartedWaiting(w *world) {
 	from, to := w.pair()
 	old := w.key(from, to, "v")
@@ -103,7 +103,7 @@ func restartedWaiting(w *world) {
 	to.recv(1, old).mustFail(status.Aborted, "restarted")
 }
 
-// restartedBetween: nothing was under way, so nothing is lost.
+// restartedBetween: without a receive in progress nothing is lost.
 func restartedBetween(w *world) {
 	from, to := w.pair()
 	for i := range 3 {
@@ -117,7 +117,8 @@ func restartedBetween(w *world) {
 	}
 }
 
-// requesterRestarted: what was kept for the old process goes when the new one asks.
+// requesterRestarted: the cached responses of the old process are released when the new
+// process sends a request.
 func requesterRestarted(w *world) {
 	from, to := w.pair()
 	link := w.link(from)
@@ -143,7 +144,7 @@ func requesterRestarted(w *world) {
 	to.recv(1, waits).mustBeNumber(8)
 }
 
-// othersGoOn: a fault of one peer never touches another one.
+// othersGoOn: a failure of one peer does not affect another one.
 func othersGoOn(w *world) {
 	dies, lives, to := w.start(0), w.start(1), w.startShortTimeout(2)
 	w.warm(dies, to)
@@ -162,7 +163,7 @@ func othersGoOn(w *world) {
 	r.mustBeNumber(7)
 }
 
-// otherIncarnation: the key is of an earlier life of the peer's device.
+// otherIncarnation: the key has another incarnation of the peer's device.
 func otherIncarnation(w *world) {
 	from, to := w.pair()
 	k := w.keyOf(from.device, from.incarnation+1, to.device, "v")
@@ -182,8 +183,8 @@ func unknownTask(w *world) {
 	to.recv(1, w.keyOf(d, 1, to.device, "v")).mustFail(status.NotFound, d.Task.String())
 }
 
-// wrongKeys: values of others are neither sent nor received. The name of task 1
-// is the beginning of that of task 10.
+// wrongKeys: a task neither sends nor receives values whose key has another task. The name of
+// task 1 is a prefix of that of task 10.
 func wrongKeys(w *world) {
 	one, ten := w.start(1), w.start(2)
 	other := w.newNode(0)

@@ -9,8 +9,8 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// publicationCases: the keys of a publication are answered in every step, by
-// reference, as often as asked (rule 1 of ARCHITECTURE.md section 3).
+// publicationCases: the keys of a publication can be received in every step, any number of
+// times, by reference (rule 1 of ARCHITECTURE.md section 3).
 func publicationCases() []testCase {
 	return []testCase{
 		{name: "AnyNumberOfTimes", run: publishedOften},
@@ -45,8 +45,7 @@ func (p *publication) RecvPublished(_ context.Context, k rendezvous.Key, done re
 
 const published = 300 * kib
 
-// publish makes a node answer the name with a blob, until the function that it
-// returns is called.
+// publish publishes a blob under a name until the returned function is called.
 func (n *node) publish(name string) (end func()) {
 	p := &publication{name, n.w.blob(1, published)}
 	n.Manager().AddSource(p)
@@ -72,7 +71,7 @@ func publishedOften(w *world) {
 	}
 }
 
-// publishedCancel: nothing is put back, since nothing was taken.
+// publishedCancel: a cancelled receive puts nothing back, since it took nothing.
 func publishedCancel(w *world) {
 	from, to := w.pair()
 	link := w.link(from)
@@ -88,7 +87,7 @@ func publishedCancel(w *world) {
 	link.Release()
 	from.keeps(0)
 	to.recv(2, k).mustBeBlob(1, published)
-	if n := from.Manager().Steps(); n > 1 { // that of warm
+	if n := from.Manager().Steps(); n > 1 { // the step of warm
 		w.Errorf("the sender has %d steps, want 1", n)
 	}
 }
@@ -104,7 +103,7 @@ func publishedCut(w *world) {
 	r.mustBeBlob(1, published)
 }
 
-// publishedEnd: who comes after the end waits for a Send, as for any key.
+// publishedEnd: a receive after the end waits for a Send, as for any key.
 func publishedEnd(w *world) {
 	from, to := w.pair()
 	end := from.publish("weights")

@@ -8,8 +8,8 @@ const (
 	gib = 1 << 30
 )
 
-// sizes lie at and beside the borders where a transport changes its way: what
-// fits into a message, a packet, a page, a unary answer.
+// sizes are at and next to the limits at which transports behave differently: what fits into
+// a message, a packet, a page, a unary response.
 var sizes = []int{
 	0, 1, 8, kib - 1, kib, kib + 1, 4*kib - 1, 4 * kib, 64*kib - 1, 64 * kib, 64*kib + 1,
 	mib, mib + 1, 4*mib - 1, 4 * mib, 32*mib - 1, 32 * mib, 32*mib + 1, 64 * mib, 256 * mib, gib,
@@ -33,8 +33,8 @@ func oneSize(w *world, size int) {
 	to.recv(1, k).mustBeBlob(1, size)
 }
 
-// changingSizes: a receiver that remembers what a key brought last must see
-// that it has changed.
+// changingSizes: a receiver that remembers the last type and shape of a key must detect a
+// change.
 func changingSizes(w *world) {
 	from, to := w.pair()
 	k := w.key(from, to, "v")
@@ -44,7 +44,7 @@ func changingSizes(w *world) {
 	}
 }
 
-// manyLarge: several large transfers at once, of both directions.
+// manyLarge: several large transfers at once, in both directions.
 func manyLarge(w *world) {
 	a, b := w.pair()
 	const size, n = 12 * mib, 4

@@ -2,7 +2,7 @@ package transporttest
 
 import "time"
 
-// slowCases: slow is not gone.
+// slowCases: a slow peer is not treated as gone.
 func slowCases() []testCase {
 	return []testCase{
 		{name: "ValueComesLaterThanThePeerTimeout", run: lateValue},
@@ -27,14 +27,13 @@ func slowTransfer(w *world) {
 	link := w.link(from)
 	w.warm(from, to)
 	k := w.key(from, to, "v")
-	// Three times the peer timeout, as it is without Slow.
+	// The transfer takes three times the peer timeout (with Slow 1).
 	link.Throttle(int64(mib / (3 * shortTimeout).Seconds() / float64(w.suite.TimeScale)))
 	from.send(1, k, w.blob(1, mib))
 	to.recv(1, k).mustBeBlob(1, mib)
 }
 
-// smallWithLarge: content does not go in one piece, so that a small receive
-// passes a large one.
+// smallWithLarge: large content is sent in pieces, so that a small receive overtakes it.
 func smallWithLarge(w *world) {
 	from, to := w.pair()
 	link := w.link(from)

@@ -18,8 +18,8 @@ func stepCases() []testCase {
 	}
 }
 
-// twoSteps: the same key in two steps, with values of different shapes, under
-// way at once.
+// twoSteps: simultaneous receives of the same key in two steps, with values of different
+// shapes.
 func twoSteps(w *world) {
 	from, to := w.pair()
 	k := w.key(from, to, "v")
@@ -31,7 +31,7 @@ func twoSteps(w *world) {
 	second.mustBeBlob(2, 300*kib)
 }
 
-// shapeOfEachStep: a key brings another shape in every step.
+// shapeOfEachStep: a key has a different shape in every step.
 func shapeOfEachStep(w *world) {
 	from, to := w.pair()
 	k := w.key(from, to, "v")
@@ -51,8 +51,8 @@ func cleanedUpWaiting(w *world) {
 	r.mustFail(status.Aborted, "Cleanup 5")
 }
 
-// cleanedUpBefore: a receive for a step that is over ends at once; it does not
-// call the step into being again.
+// cleanedUpBefore: a receive for a step that has ended ends at once. It does not create the
+// step again.
 func cleanedUpBefore(w *world) {
 	from, to := w.pair()
 	k := w.key(from, to, "v")
@@ -81,7 +81,7 @@ func cleanupAll(w *world) {
 	for step := range int64(5) {
 		receives = append(receives, to.recv(step, w.key(from, to, "v")))
 	}
-	// A receive that comes to its step after the clean-up begins a new one.
+	// A receive that arrives after the clean-up would create a new step.
 	w.waitUntil("the receives wait in their steps", func() bool { return from.Manager().Steps() == 5 })
 	from.Manager().CleanupAll()
 	for _, r := range receives {
@@ -92,7 +92,7 @@ func cleanupAll(w *world) {
 	to.recv(9, k).mustBeNumber(7)
 }
 
-// unreceived: values that nobody asked for go with their step.
+// unreceived: values without a receive are released with their step.
 func unreceived(w *world) {
 	from, to := w.pair()
 	for i := range 100 {

@@ -6,8 +6,7 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// stopCases: a process that stops in order leaves nothing waiting, here or at
-// its peers.
+// stopCases: after a process stops in order, no receive waits in it or at its peers.
 func stopCases() []testCase {
 	return []testCase{
 		{name: "ReceiverWhileWaiting", run: stopReceiver},
@@ -18,8 +17,7 @@ func stopCases() []testCase {
 	}
 }
 
-// ended ends the case unless the receive ends with an error of a process that
-// stops.
+// ended fails the case unless the receive ends with an error of a stopping process.
 func (r *receive) ended(codes ...status.Code) {
 	r.w.Helper()
 	if err := r.failure(); !slices.Contains(codes, status.CodeOf(err)) {
@@ -58,7 +56,7 @@ func stopReceiverTransferring(w *world) {
 	from.keeps(0)
 }
 
-// stopSender: those who wait are told; they need not find out.
+// stopSender: a sender that stops ends the receives that wait for its values.
 func stopSender(w *world) {
 	from, to := w.start(0), w.startShortTimeout(1)
 	w.warm(from, to)
@@ -82,8 +80,7 @@ func receiveAfterStop(w *world) {
 	}
 }
 
-// stopSendsAcks: a receiver that stops right after its receive lets the
-// sender forget.
+// stopSendsAcks: a receiver that stops right after its receive has sent the ack.
 func stopSendsAcks(w *world) {
 	from, to := w.pair()
 	k := w.key(from, to, "v")
