@@ -1,11 +1,11 @@
 // Package bootstrap exchanges the offers of verbs channels over
-// /tensorflow.VerbsService/GetRemoteAddress (PROTOCOL.md section 9): the Exchanger
-// of package verbstransport, and the service that answers it.
+// /tensorflow.VerbsService/GetRemoteAddress (PROTOCOL.md section 9). It has the
+// Exchanger of package verbstransport, and the service for its calls.
 //
-// The message has TensorFlow's fields 1 to 3, filled from rail 0, so that its tools
-// can read them; what counts are the fields from 16 up. A message without them
-// comes from no Tryst server, and is answered FailedPrecondition.
+// The message has TensorFlow's fields 1 to 3, filled from rail 0 for TensorFlow's tools.
+// Tryst reads the fields from 16 up. A message without them does not come from a Tryst
+// server, and gets FailedPrecondition.
 //
-// Nothing in a message is believed before it is checked, and nothing in one stops
-// a process: what is wrong is an error to its sender.
+// Every field is checked before it is used. A message with an invalid field gets an error
+// and has no effect.
 package bootstrap

@@ -20,14 +20,15 @@ type Exchanger struct {
 }
 
 // NewExchanger returns an exchanger that takes its connections from conn, such as
-// grpctransport.Conns.Conn. They stay conn's.
+// grpctransport.Conns.Conn. It does not close them.
 func NewExchanger(conn func(cluster.Task) (grpc.ClientConnInterface, error)) *Exchanger {
 	return &Exchanger{conn}
 }
 
-// Exchange shows own to the process at the address of peer and returns its offer,
-// vetted. It ends with ctx. Unimplemented: the peer has no verbs. FailedPrecondition:
-// it and this process cannot talk by verbs, or another task is there.
+// Exchange shows own to the process at the address of peer and returns that process's
+// offer, validated. It ends with ctx. Errors: Unimplemented when the peer does not serve
+// verbs; FailedPrecondition when the two processes cannot use verbs, or another task runs
+// at the address.
 func (e *Exchanger) Exchange(ctx context.Context, peer cluster.Task, own handshake.Offer) (handshake.Offer, error) {
 	conn, err := e.conn(peer)
 	if err != nil {
@@ -42,12 +43,12 @@ func (e *Exchanger) Exchange(ctx context.Context, peer cluster.Task, own handsha
 	case err != nil:
 		return handshake.Offer{}, err
 	case o.Task != peer:
-		return handshake.Offer{}, status.Errorf(status.FailedPrecondition, "at the address of %v is %v: look at the addresses of the cluster", peer, o.Task)
+		return handshake.Offer{}, status.Errorf(status.FailedPrecondition, "the process at the address of %v is %v: check the addresses of the cluster", peer, o.Task)
 	}
 	return o, nil
 }
 
-// fromGRPC is the error of a call in our terms.
+// fromGRPC converts the error of a call.
 func fromGRPC(peer cluster.Task, err error) error {
 	s := grpcstatus.Convert(err)
 	if s.Code() == codes.Unimplemented {

@@ -11,7 +11,7 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// toRequest is the message that shows own to peer.
+// toRequest returns the request that shows own to peer.
 func toRequest(peer cluster.Task, own handshake.Offer) *tfpb.GetRemoteAddressRequest {
 	r := toResponse(own)
 	return &tfpb.GetRemoteAddressRequest{
@@ -21,7 +21,7 @@ func toRequest(peer cluster.Task, own handshake.Offer) *tfpb.GetRemoteAddressReq
 	}
 }
 
-// toResponse is the message that shows own to who asked.
+// toResponse returns the response that shows own to the caller.
 func toResponse(own handshake.Offer) *tfpb.GetRemoteAddressResponse {
 	m := &tfpb.GetRemoteAddressResponse{
 		HostName: own.Task.String(), Version: own.Version, Incarnation: own.Incarnation, Generation: own.Generation,
@@ -45,7 +45,7 @@ func toResponse(own handshake.Offer) *tfpb.GetRemoteAddressResponse {
 	return m
 }
 
-// message is what request and response have in common.
+// message is the fields that request and response have in common.
 type message interface {
 	GetHostName() string
 	GetVersion() uint32
@@ -61,8 +61,8 @@ type message interface {
 	GetHost() uint64
 }
 
-// fromMessage reads the offer that a message shows, and vets it. All its errors are
-// FailedPrecondition, which means that gRPC is used.
+// fromMessage decodes and validates the offer of a message. Its errors are
+// FailedPrecondition, which makes the peer use gRPC.
 func fromMessage(m message) (handshake.Offer, error) {
 	bad := func(format string, args ...any) (handshake.Offer, error) {
 		return handshake.Offer{}, status.Errorf(status.FailedPrecondition,
@@ -73,14 +73,14 @@ func fromMessage(m message) (handshake.Offer, error) {
 	}
 	task, err := cluster.ParseTask(m.GetHostName())
 	if err != nil {
-		return bad("host_name is no task name: %.300s", status.From(err).Message())
+		return bad("host_name is not a task name: %.300s", status.From(err).Message())
 	}
 	if n := len(m.GetRails()); n > handshake.MaxRails {
-		return bad("it has %d rails; at most %d are taken", n, handshake.MaxRails)
+		return bad("it has %d rails; at most %d are allowed", n, handshake.MaxRails)
 	}
 	o := handshake.Offer{
 		Task: task, Version: m.GetVersion(), Incarnation: m.GetIncarnation(), Generation: m.GetGeneration(),
-		Link: verbs.LinkLayer(small(m.GetLinkLayer())), GIDType: verbs.GIDType(small(m.GetGidType())),
+		Link: verbs.LinkLayer(toEnum(m.GetLinkLayer())), GIDType: verbs.GIDType(toEnum(m.GetGidType())),
 		Window: m.GetWindow(), ReceiveSize: m.GetReceiveSize(), EagerLimit: m.GetEagerLimit(), MaxMessage: m.GetMaxMessage(),
 		Host: m.GetHost(),
 	}
@@ -97,9 +97,9 @@ func fromMessage(m message) (handshake.Offer, error) {
 	return o, nil
 }
 
-// small is a number of an enumeration; one that has no room becomes one that
-// nothing has.
-func small(n uint32) uint8 { return uint8(min(n, math.MaxUint8)) }
+// toEnum converts the number of an enumeration. One above 255 becomes 255, which no
+// enumeration of verbs uses.
+func toEnum(n uint32) uint8 { return uint8(min(n, math.MaxUint8)) }
 
 func fromRail(r *tfpb.TrystRail) (handshake.Rail, string) {
 	rail := handshake.Rail{MTU: verbs.MTU(min(r.GetMtu(), math.MaxUint16))}
@@ -107,16 +107,16 @@ func fromRail(r *tfpb.TrystRail) (handshake.Rail, string) {
 	rail.UDP.Buffer = r.GetUdpBuffer()
 	switch n := len(r.GetUdpSources()); {
 	case len(r.GetGid()) != len(rail.GID):
-		return rail, fmt.Sprintf("its GID has %d bytes, and must have %d", len(r.GetGid()), len(rail.GID))
+		return rail, fmt.Sprintf("its GID has %d bytes; it must have %d", len(r.GetGid()), len(rail.GID))
 	case r.GetLid() > math.MaxUint16:
 		return rail, fmt.Sprintf("its LID %d has more than 16 bits", r.GetLid())
 	case r.GetUdpPort() > math.MaxUint16:
 		return rail, fmt.Sprintf("its UDP port %d has more than 16 bits", r.GetUdpPort())
 	case n > handshake.MaxUDPSources:
-		return rail, fmt.Sprintf("it has %d UDP source ports; at most %d are taken", n, handshake.MaxUDPSources)
+		return rail, fmt.Sprintf("it has %d UDP source ports; at most %d are allowed", n, handshake.MaxUDPSources)
 	}
 	copy(rail.GID[:], r.GetGid())
-	rail.LID, rail.UDP.Port = verbs.LID(r.GetLid()), uint16(r.GetUdpPort()) //nolint:gosec // looked at above
+	rail.LID, rail.UDP.Port = verbs.LID(r.GetLid()), uint16(r.GetUdpPort()) //nolint:gosec // checked above
 	for _, p := range r.GetUdpSources() {
 		if p == 0 || p > math.MaxUint16 {
 			return rail, fmt.Sprintf("there is no UDP port %d", p)

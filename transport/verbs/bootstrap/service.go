@@ -15,15 +15,15 @@ import (
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
 )
 
-// ServiceOptions configures the service. All fields are needed.
+// ServiceOptions configures the service. All fields are required.
 type ServiceOptions struct {
 	// Self is the task of this process.
 	Self cluster.Task
-	// Host tells where the cluster has a task: the host of its address. ok is
-	// false for a task that the cluster does not have.
+	// Host returns the host of a task's address in the cluster. ok is false for a task
+	// that the cluster does not have.
 	Host func(cluster.Task) (host string, ok bool)
-	// Answer takes the offer of a peer, vetted, whose name it may have, and the
-	// source address that it came from (identity.Source). It returns ours, as
+	// Answer takes the validated offer of a peer, which may use its name, and the source
+	// address of the call (identity.Source). It returns this side's offer, as
 	// (*verbstransport.RdmaRemoteRendezvous).Answer does. It ends with ctx, which has a
 	// deadline.
 	Answer func(ctx context.Context, source string, from handshake.Offer) (handshake.Offer, error)
@@ -54,14 +54,14 @@ func (s *service) GetRemoteAddress(ctx context.Context, m *tfpb.GetRemoteAddress
 func (s *service) answer(ctx context.Context, m *tfpb.GetRemoteAddressRequest) (handshake.Offer, error) {
 	if t, err := cluster.ParseTask(m.GetHostName()); err == nil && t == s.Self {
 		return handshake.Offer{}, status.Errorf(status.InvalidArgument,
-			"the caller says that it is %v, which is this process: two processes have one name, or one calls itself", t)
+			"the caller uses the name of this process, %v: two processes have the same name, or the address of another task is this process's", t)
 	}
 	from, err := fromMessage(m)
 	if err != nil {
 		return handshake.Offer{}, err
 	}
 	if meant, err := cluster.ParseTask(m.GetPeerName()); err != nil || meant != s.Self {
-		return handshake.Offer{}, status.Errorf(status.FailedPrecondition, "%v means %.200q, and this is %v: look at the addresses of the cluster",
+		return handshake.Offer{}, status.Errorf(status.FailedPrecondition, "%v called %.200q, and this is %v: check the addresses of the cluster",
 			from.Task, m.GetPeerName(), s.Self)
 	}
 	from.For = m.GetPeerIncarnation()

@@ -109,7 +109,7 @@ func railProblem(link verbs.LinkLayer, r Rail) string {
 	case r.UDP.Port != 0 && len(r.UDP.Sources) == 0:
 		return fmt.Sprintf("it takes packets on UDP port %d and names no port that they come from, so packets of any sender would have to be accepted", r.UDP.Port)
 	case len(r.UDP.Sources) > MaxUDPSources:
-		return fmt.Sprintf("it has %d UDP source ports; at most %d are taken", len(r.UDP.Sources), MaxUDPSources)
+		return fmt.Sprintf("it has %d UDP source ports; at most %d are allowed", len(r.UDP.Sources), MaxUDPSources)
 	}
 	return ""
 }
