@@ -10,22 +10,22 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// Account is what one channel holds of the receiving pool. A generation of a
-// channel has an account of its own. Its methods may be called from any goroutine.
+// Account records the memory that one channel holds of the receiving pool. Each
+// generation of a channel has its own. Its methods may be called from any goroutine.
 type Account struct {
 	name string
 	m    *Memory
 
-	// All below are guarded by the receiving pool's lock.
-	held        int // destinations
+	// The receiving pool's lock guards all fields below.
+	held        int // number of destinations
 	heldBytes   int64
-	early       int64  // bytes
-	quarantine  *block // the one that has been there longest; linked by next
-	last        *block // the one that came last
-	quarantined int64  // bytes
+	early       int64  // bytes of destinations given out in advance
+	quarantine  *block // the oldest block in quarantine; linked by next
+	last        *block // the newest
+	quarantined int64  // bytes in quarantine
 }
 
-// OpenAccount returns a new account. name says whose it is, in errors.
+// OpenAccount returns a new account. Errors contain name.
 func (m *Memory) OpenAccount(name string) *Account {
 	a := &Account{name: name, m: m}
 	m.receiving.mu.Lock()
@@ -34,47 +34,45 @@ func (m *Memory) OpenAccount(name string) *Account {
 	return a
 }
 
-// Close ends the account, when every queue pair of its channel is destroyed and
-// every destination released. Destinations that are left are an error that tells
-// how many; they stay valid.
+// Close ends the account. Call it when all queue pairs of the channel are destroyed and
+// all destinations released. Destinations that are left are an error; they stay valid.
 func (a *Account) Close() error {
 	a.m.receiving.mu.Lock()
 	defer a.m.receiving.mu.Unlock()
 	delete(a.m.accounts, a)
 	if a.held > 0 {
-		return status.Errorf(status.Internal, "%s ended with %d destinations (%d bytes) that nobody released", a.name, a.held, a.heldBytes)
+		return status.Errorf(status.Internal, "%s ended with %d destinations (%d bytes) that were not released", a.name, a.held, a.heldBytes)
 	}
 	return nil
 }
 
-// Name is what OpenAccount was given.
+// Name is the name given to OpenAccount.
 func (a *Account) Name() string { return a.name }
 
-// Early says that a destination's address goes out with the request, before the
-// sender is known to have the tensor.
+// Early says that the request carries the destination's address, before the sender is
+// known to have the tensor.
 type Early bool
 
-// The two times at which an address is given out.
+// When an address is given to the sender.
 const (
-	OnDemand  Early = false // the sender has the tensor and said its size
-	InAdvance Early = true  // counted, and limited to a quarter of the receiving pool
+	OnDemand  Early = false // the sender has the tensor and has sent its size
+	InAdvance Early = true  // with the request; limited to a quarter of the receiving pool
 )
 
-// ErrEarlyLimit is the answer to InAdvance when a quarter of the receiving pool is
-// given out in advance: the request goes without an address.
-var ErrEarlyLimit error = status.Errorf(status.ResourceExhausted, "a quarter of the receiving pool waits for answers")
+// ErrEarlyLimit is returned for InAdvance when a quarter of the receiving pool has been
+// given out in advance. The request then carries no address.
+var ErrEarlyLimit error = status.Errorf(status.ResourceExhausted, "a quarter of the receiving pool is given out in advance")
 
-// Destination is the transport's reference to memory that a peer may write to,
-// from the moment that its address is given out until Release. The zero value is
-// none.
+// Destination is the transport's reference to memory that a peer may write to, from the
+// time that its address is given out until Release. The zero value is no destination.
 type Destination struct {
 	buf *tensor.Buffer
 	b   *block
 }
 
-// Destination takes n bytes (at least 1) of the receiving pool. Errors:
-// ErrMustGrow with NoGrow, ErrEarlyLimit with InAdvance, ResourceExhausted when the
-// pool is at its limit.
+// Destination allocates n bytes (at least 1) of the receiving pool. Errors: ErrMustGrow
+// with NoGrow, ErrEarlyLimit with InAdvance, ResourceExhausted when the pool is at its
+// limit.
 func (a *Account) Destination(n int, early Early, grow Grow) (Destination, error) {
 	m, p := a.m, &a.m.receiving
 	var reserved int64
@@ -111,22 +109,22 @@ func (a *Account) Destination(n int, early Early, grow Grow) (Destination, error
 // IsZero reports whether d is no destination.
 func (d Destination) IsZero() bool { return d.buf == nil }
 
-// Buffer is the memory, with the reference that is d's own. A receive that is
-// complete gives its tensor one more (Retain).
+// Buffer is the memory. The reference belongs to d; a receive that has completed adds one
+// for its tensor (Retain).
 func (d Destination) Buffer() *tensor.Buffer { return d.buf }
 
-// Piece is the memory as the peer is told of it.
+// Piece is the memory as it is described to the peer.
 func (d Destination) Piece() Piece { return d.b.piece(0, d.buf.Len()) }
 
-// Lease gives the peer of a queue pair in RTS the right to write to the memory, and
-// to no other, by a key at random that dies with the window. The window is the
-// caller's, to be closed before Release. For a Memory that Leases.
+// Lease allows the peer of a queue pair in RTS to write to this memory and no other, with
+// a random rkey that is valid until the window is closed. The caller closes the window
+// before Release. Only for a Memory whose Leases is true.
 func (d Destination) Lease(qp verbs.QP) (verbs.Window, error) {
 	return qp.BindWindow(d.b.arena.mr, uint64(d.b.off), uint64(d.buf.Len()), verbs.AccessRemoteWrite) //nolint:gosec // never negative
 }
 
-// Quarantine says that at now the receive has ended without the tensor, while
-// the peer may still write. Only the first call counts.
+// Quarantine records that the receive has ended at now without the tensor, while the
+// peer may still write. Only the first call counts.
 func (d Destination) Quarantine(now time.Time) {
 	d.buf.Len() // panics when d was released
 	p := d.b.arena.pool
@@ -149,7 +147,7 @@ func (d Destination) Quarantine(now time.Time) {
 	a.m.quarantineCount++
 }
 
-// Release gives up the transport's reference, when the peer cannot write to the
+// Release ends the transport's reference. Call it when the peer cannot write to the
 // memory any more. It panics when d was released before, like the methods of
 // tensor.Buffer.
 func (d Destination) Release() {
@@ -162,12 +160,12 @@ func (d Destination) Release() {
 	}
 	p.mu.Unlock()
 	if !held {
-		panic("mem: Release of a released Destination") //nolint:forbidigo // going on would take away somebody else's reference
+		panic("regmem: Release of a released Destination") //nolint:forbidigo // going on would release another owner's reference
 	}
 	d.buf.Release()
 }
 
-// dropLocked ends what the account knows of b.
+// dropLocked removes b from the account.
 func (a *Account) dropLocked(b *block) {
 	n := int64(b.size)
 	a.held--
@@ -194,17 +192,16 @@ func (a *Account) dropLocked(b *block) {
 	b.account, b.early, b.quarantined = nil, false, false
 }
 
-// Overdue is an account whose channel must be closed, and why.
+// Overdue is an account whose channel must be closed, with the reason.
 type Overdue struct {
 	Account *Account
 	Reason  string // for the log and the BYE
 }
 
-// Overdue names the channels that must be closed since they keep memory that is
-// of use to nobody: a block has been in quarantine for QuarantineTime, or all
-// blocks there together are more than a quarter of the receiving pool; then those
-// that hold most of it. To be asked when a Destination goes into quarantine, and
-// every second.
+// Overdue returns the channels that must be closed because of their memory in
+// quarantine: those with a block there for QuarantineTime, and, when all blocks there
+// together exceed a quarter of the receiving pool, those that hold most of it. Call it
+// when a Destination goes into quarantine, and every second.
 func (m *Memory) Overdue(now time.Time) []Overdue {
 	p := &m.receiving
 	p.mu.Lock()
@@ -222,7 +219,7 @@ func (m *Memory) Overdue(now time.Time) []Overdue {
 		}
 		if age := now.Sub(a.quarantine.since); age >= QuarantineTime {
 			left -= a.quarantined
-			over = append(over, Overdue{a, fmt.Sprintf("%d bytes of cancelled receives are not given back for %v", a.quarantined, age.Round(time.Millisecond))})
+			over = append(over, Overdue{a, fmt.Sprintf("%d bytes of cancelled receives have not been released for %v", a.quarantined, age.Round(time.Millisecond))})
 			continue
 		}
 		young = append(young, a)

@@ -6,33 +6,33 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// arena is memory that is mapped and registered as one.
+// arena is memory that is mapped and registered in one piece.
 type arena struct {
 	pool *pool
 	mem  []byte
 	kind mapping
 	mr   verbs.MR
-	own  bool // holds one tensor that is larger than an ordinary arena
+	own  bool // for one tensor that is larger than an ordinary arena
 
-	// Guarded by the pool's lock.
+	// The pool's lock guards all fields below.
 	first *block // lowest in memory
-	used  int    // bytes handed out
-	// idleSince is the sweep that first saw it without use; zero when it has
-	// been used since the last one.
+	used  int    // bytes allocated
+	// idleSince is the time of the first sweep that found it unused; zero when it was
+	// used since the last sweep.
 	idleSince time.Time
 	state     arenaState
 }
 
-// arenaState is how an arena ends when its pool is closed.
+// arenaState says how far an arena has come in the closing of its pool.
 type arenaState uint8
 
 const (
 	liveArena    arenaState = iota
-	leavingArena            // hands out nothing, still registered
-	goneArena               // not registered; the memory goes with its last block
+	leavingArena            // allocates nothing, still registered
+	goneArena               // not registered; unmapped with its last block
 )
 
-// newArena maps and registers size bytes. It takes time: no lock is held.
+// newArena maps and registers size bytes. It takes milliseconds: call it without p.mu.
 func newArena(p *pool, size int) (*arena, error) {
 	mem, kind, err := mapMemory(size, p.mapping.of(size))
 	if err != nil {
@@ -47,10 +47,10 @@ func newArena(p *pool, size int) (*arena, error) {
 	return &arena{pool: p, mem: mem, kind: kind, mr: mr}, nil
 }
 
-// idleLonger orders arenas: the one to do without comes first.
+// idleLonger orders idle arenas: the first to deregister comes first.
 func idleLonger(a, b *arena) int {
 	switch {
-	case a.own != b.own: // ordinary ones serve everybody
+	case a.own != b.own: // ordinary arenas serve tensors of any size
 		if a.own {
 			return -1
 		}

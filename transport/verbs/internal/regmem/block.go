@@ -6,30 +6,30 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// block is a run of an arena's memory, free or handed out. It is the Owner of the
-// buffer that it is handed out as. Guarded by its pool's lock; what a buffer's
-// holder reads (pool, arena, off, size) does not change while it is handed out.
+// block is a range of an arena's memory, free or allocated. It is the Owner of its
+// buffer. Its pool's lock guards it. Fields that the holder of a buffer reads (arena,
+// off, size) do not change while the block is allocated.
 type block struct {
 	arena  *arena
-	off    int // bytes from the arena's beginning, a multiple of granule
-	size   int // bytes, a multiple of granule
-	out    bool
-	number uint64 // in the order of handing out, for pattern
+	off    int    // bytes from the arena's beginning, a multiple of granule
+	size   int    // bytes, a multiple of granule
+	out    bool   // allocated
+	number uint64 // in the order of allocation, for pattern
 
-	below, above *block // the neighbours in memory; nil at the arena's ends
+	below, above *block // neighbours in memory; nil at the arena's ends
 
-	// The neighbours in a list: of its class while free, of its account's
-	// quarantine while there.
+	// Neighbours in a list: of its size class while it is free, of its account's
+	// quarantine while it is there.
 	prev, next *block
 
-	// Of a destination.
-	account     *Account // nil: nobody else can write to it
+	// For a destination.
+	account     *Account // nil: no peer can write to it
 	early       bool
 	quarantined bool
-	since       time.Time // of the quarantine
+	since       time.Time // beginning of the quarantine
 }
 
-// bytes is all of the block's memory, and cannot be grown into the next one.
+// bytes is the block's memory. Its capacity ends with the block.
 func (b *block) bytes() []byte {
 	return b.arena.mem[b.off : b.off+b.size : b.off+b.size]
 }
@@ -40,15 +40,15 @@ func (b *block) Reclaim([]byte) { b.arena.pool.reclaim(b) }
 // ReclaimsPromptly implements tensor.PromptOwner.
 func (*block) ReclaimsPromptly() {}
 
-// Piece is a run of registered memory, as a work request or a peer names it.
+// Piece is a range of registered memory, as in a work request or a message to a peer.
 type Piece struct {
-	Addr uint64 // in the device's numbering
+	Addr uint64 // as the device addresses it
 	Len  uint64 // bytes
 	LKey verbs.LKey
-	RKey verbs.RKey // gives no rights to memory of the sending pool, nor to that of a Memory that Leases
+	RKey verbs.RKey // gives no access to the sending pool, nor to a Memory that Leases
 }
 
-// piece is n bytes of the block, from its offset at on.
+// piece is the n bytes of the block from offset at.
 func (b *block) piece(at, n int) Piece {
 	mr := b.arena.mr
 	return Piece{Addr: mr.Addr() + uint64(b.off+at), Len: uint64(n), LKey: mr.LKey(), RKey: mr.RKey()}

@@ -2,10 +2,10 @@ package regmem
 
 import "math/bits"
 
-// Size classes: every multiple of a granule up to 31, then sixteen steps in each
-// doubling, so that a block is less than 1/16 larger than what was asked for.
-// A free block is kept under the largest class that it can serve; so any block
-// of a class not below the wanted one fits, and none is searched for.
+// Size classes: multiples of a granule up to 31 granules, then sixteen steps in each
+// doubling, so that a block is less than 1/16 larger than requested. A free block is
+// listed under the largest class that it can serve. So any block of the requested class
+// or a higher one fits, and no list is searched.
 const (
 	exactClasses = 31
 	classSteps   = 16
@@ -40,7 +40,7 @@ func classSize(c int) int {
 	return (c + 1 - doubling*classSteps) << doubling * granule
 }
 
-// classes are the free blocks of a pool, by class.
+// classes holds the free blocks of a pool, by size class.
 type classes struct {
 	free []*block // the head of each class's list, linked by prev and next
 	some []uint64 // a bit for each class that is not empty
@@ -51,7 +51,8 @@ func newClasses(largest int) classes {
 	return classes{free: make([]*block, n), some: make([]uint64, (n+63)/64)}
 }
 
-// put keeps a free block. What was freed last is used first: its pages are warm.
+// put adds a free block. The block that was freed last is used first: it is likely in the
+// cache.
 func (c *classes) put(b *block) {
 	i := floorClass(b.size)
 	b.prev, b.next = nil, c.free[i]
@@ -62,7 +63,7 @@ func (c *classes) put(b *block) {
 	c.some[i/64] |= 1 << (i % 64)
 }
 
-// drop takes a block out of the list that it is in.
+// drop removes a block from its list.
 func (c *classes) drop(b *block) {
 	i := floorClass(b.size)
 	if b.next != nil {
@@ -76,8 +77,8 @@ func (c *classes) drop(b *block) {
 	b.prev, b.next = nil, nil
 }
 
-// find returns a block of the smallest class from class i on that has one; nil
-// when none has. It leaves the block where it is.
+// find returns a block of the smallest class from class i on that has one, or nil. The
+// block stays in its list.
 func (c *classes) find(i int) *block {
 	if i >= len(c.free) {
 		return nil

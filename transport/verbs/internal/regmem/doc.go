@@ -1,37 +1,37 @@
-// Package regmem is the registered memory of one protection domain: what a device
-// may read when a tensor goes out, and what peers may write when one comes in.
+// Package regmem is the registered memory of one protection domain: memory that a device
+// reads tensors from when it sends, and that peers write tensors to.
 //
-//	Memory ─┬─ sending pool    rights: none for peers        ← Allocator, Source
-//	        ├─ receiving pool  rights: local and remote write ← Account.Destination
-//	        └─ Slots           control messages, a registration of their own
+//	Memory ─┬─ sending pool    access: none for peers         ← Allocator, Source
+//	        ├─ receiving pool  access: local and remote write ← Account.Destination
+//	        └─ Slots           messages; each set has a registration of its own
 //
 //	pool ─── arenas, each mapped from the system and registered once
-//	           └─ blocks, handed out by size class, merged again when they come back
+//	           └─ blocks, allocated by size class, merged again when they are freed
 //
-// A tensor larger than an arena gets an arena of its own. Registered arenas stay
-// until they have been idle for a while (Sweep), or until the pool's limit needs
-// them, so that a steady flow registers nothing.
+// A tensor larger than an arena gets an arena of its own. Arenas stay registered until
+// they have been idle for a while (Sweep), or until the pool's limit needs their space.
+// So a steady flow of tensors registers nothing.
 //
-// # Who may wait for what
+// # Waiting
 //
-// Nothing waits for memory to come back: a pool that is at its limit answers
-// ResourceExhausted at once. Registering takes milliseconds, so it happens on the
-// goroutine that allocates and only where it says MayGrow; who polls completions
-// says NoGrow and gets ErrMustGrow instead.
+// No call waits for memory to be freed: a pool that is at its limit returns
+// ResourceExhausted at once. Registering takes milliseconds, so only a goroutine that
+// passes MayGrow does it, for its own allocation. The goroutine that polls completions
+// passes NoGrow and gets ErrMustGrow instead.
 //
-// # Who owns a block and until when
+// # Ownership of blocks
 //
-// A block is a [tensor.Buffer] whose Owner knows the registration. It comes back
-// when the last reference is gone. A [Destination] is the transport's own
-// reference to a block whose address was given to a peer; it lasts until the peer
-// cannot write there any more. When the receive ends before (cancelled), the block
-// is in quarantine: held, and of use to nobody. [Memory.Overdue] names the
-// channels that must be closed for holding too much or too long.
+// A block is a [tensor.Buffer] whose Owner knows the registration. It is freed with its
+// last reference. A [Destination] is the transport's own reference to a block whose
+// address was given to a peer; it lasts until the peer cannot write there any more. When
+// the receive ends before (it was cancelled), the block is in quarantine: allocated, but
+// not used. [Memory.Overdue] returns the channels that must be closed because their
+// quarantine is too large or too old.
 //
 // # Trust
 //
-// All peers of a device share one protection domain: whoever has a key to a
-// receiving arena can write anywhere in it. Where windows cost nothing no peer has
-// such a key: each transfer gets one of its own ([Destination.Lease]), which gives
-// its destination to one queue pair until the transfer has ended.
+// All peers of a device share one protection domain: a peer with the rkey of a receiving
+// arena can write anywhere in it. Where memory windows cost nothing, no peer has such an
+// rkey. Each transfer gets an rkey of its own ([Destination.Lease]), which lets one queue
+// pair write to its destination until the transfer has ended.
 package regmem

@@ -2,25 +2,24 @@ package regmem
 
 import "github.com/tryst-rdma/tryst/tensor"
 
-// mapping says where memory comes from.
+// mapping is the source of memory.
 type mapping uint8
 
 const (
-	pages     mapping = iota // of the system, locked by the device when it is registered
-	lazyPages                // of the system, which a device uses without locking it: there when touched
-	hugePages                // of the system's huge pages
-	goHeap                   // of Go
+	pages     mapping = iota // ordinary pages, which registering locks
+	lazyPages                // ordinary pages for a device that locks nothing; present when touched
+	hugePages                // huge pages of the system's pool
+	goHeap                   // the Go heap
 )
 
 func (m mapping) String() string {
 	return [...]string{"pages", "lazy pages", "huge pages", "Go heap"}[m]
 }
 
-// mappingFor says where the memory for a device comes from. A device must never
-// get Go's heap: the runtime does not move what lies there, but frees it and
-// gives its pages back, and the device goes on with pages that are nobody's. Only
-// for one that is Go code itself it does no harm, and the race detector, which
-// sees no other memory, then sees what the device does.
+// mappingFor returns the source of memory for a device. A hardware device must never get
+// the Go heap: the runtime may free the memory and return its pages to the system while
+// the device still uses them. For a device that is Go code the heap is safe, and the race
+// detector, which watches no other memory, then sees the accesses of the device.
 func mappingFor(goMemory bool) mapping {
 	switch {
 	case goMemory && raceBuild:
@@ -31,7 +30,7 @@ func mappingFor(goMemory bool) mapping {
 	return pages
 }
 
-// of is where an arena of that size comes from.
+// of returns the source of memory for an arena of that size.
 func (m mapping) of(size int) mapping {
 	if m == goHeap && size > maxWatched {
 		return lazyPages
@@ -39,12 +38,12 @@ func (m mapping) of(size int) mapping {
 	return m
 }
 
-// maxWatched is the largest arena that the race detector watches: with what it notes of
-// each, bytes take 5 to 10 times their room (go.dev/doc/articles/race_detector), and a
-// tensor of 4 GiB more than most machines have.
+// maxWatched is the largest arena in bytes that the race detector watches. It multiplies
+// memory by 5 to 10 (go.dev/doc/articles/race_detector): a tensor of 4 GiB would take more
+// than most machines have.
 const maxWatched = 1 << 30
 
-// heapMemory is memory of Go; it is collected, not unmapped.
+// heapMemory returns memory of the Go heap. It is garbage-collected, not unmapped.
 func heapMemory(size int) ([]byte, error) {
 	b, err := tensor.Heap{}.Allocate(size)
 	if err != nil {

@@ -16,29 +16,29 @@ func mapMemory(size int, want mapping) ([]byte, mapping, error) {
 		b, err := heapMemory(size)
 		return b, goHeap, err
 	case lazyPages:
-		// Nothing of it is locked, and a test's tensor of many GiB is more
-		// than the machine promises.
+		// Without MAP_NORESERVE a tensor of many GiB may exceed the commit limit, even
+		// if few of its pages are touched.
 		b, err := unix.Mmap(-1, 0, size, access, private|unix.MAP_NORESERVE)
 		return b, lazyPages, os.NewSyscallError("mmap", err)
 	}
 	if b := mapHuge(size); b != nil {
 		return b, hugePages, nil
 	}
-	// No MAP_POPULATE: registering faults every page in, and says so when there
-	// is none; populating ignores it.
+	// No MAP_POPULATE: registering faults every page in, and reports an error when memory
+	// is short, which MAP_POPULATE ignores (mmap(2)).
 	b, err := unix.Mmap(-1, 0, size, access, private)
 	if err != nil {
 		return nil, pages, os.NewSyscallError("mmap", err)
 	}
-	_ = unix.Madvise(b, unix.MADV_HUGEPAGE) // a kernel without them refuses, and nothing is lost
+	_ = unix.Madvise(b, unix.MADV_HUGEPAGE) // optional: a kernel without transparent huge pages refuses
 	return b, pages, nil
 }
 
-// mapHuge maps huge pages of the system's pool; nil when there are not enough,
-// the size is not a multiple of theirs, or the kernel is older than 5.14.
-// Such a mapping can succeed where touching it kills the process with SIGBUS (a
-// container whose hugetlb controller allows none), so all of it is touched by
-// MADV_POPULATE_WRITE, which has an error instead.
+// mapHuge maps huge pages of the system's pool. It returns nil when there are not enough,
+// when size is not a multiple of their size, or when the kernel is older than 5.14. In a
+// container whose hugetlb controller allows no huge pages, mmap succeeds and the first
+// access kills the process with SIGBUS. So MADV_POPULATE_WRITE touches all pages, and
+// returns an error instead.
 func mapHuge(size int) []byte {
 	if huge := hugePageSize(); huge == 0 || size%huge != 0 {
 		return nil
@@ -54,8 +54,8 @@ func mapHuge(size int) []byte {
 	return b
 }
 
-// hugePageSize is the system's default huge page in bytes (proc_meminfo(5)); 0
-// when it has none.
+// hugePageSize is the size of the system's default huge page in bytes
+// (proc_meminfo(5)); 0 when there are none.
 func hugePageSize() int {
 	info, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
@@ -83,8 +83,8 @@ func parseHugePageSize(info []byte) int {
 	return 0
 }
 
-// unmapMemory gives memory back. That fails only when the process has so many
-// mappings that it may not split one; then it stays, as nobody could do better.
+// unmapMemory returns memory to the system. munmap fails only when the process has too
+// many mappings to split one (munmap(2)); the memory then stays mapped.
 func unmapMemory(b []byte, kind mapping) {
 	if kind != goHeap {
 		_ = unix.Munmap(b)

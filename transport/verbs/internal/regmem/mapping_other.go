@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mapMemory returns size zero bytes, a multiple of pageMultiple. No system but
-// Linux has devices that are not Go code.
+// mapMemory returns size zero bytes, a multiple of pageMultiple. Hardware devices are
+// supported on Linux only.
 func mapMemory(size int, want mapping) ([]byte, mapping, error) {
 	if want == goHeap {
 		b, err := heapMemory(size)
