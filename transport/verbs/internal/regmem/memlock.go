@@ -11,14 +11,14 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// Memlock is how much memory this process may lock, which is what registering
-// with a device does (getrlimit(2), RLIMIT_MEMLOCK; mlock(2), "Limits").
+// Memlock is how much memory this process may lock. Registering memory with a device locks
+// it (getrlimit(2), RLIMIT_MEMLOCK; mlock(2), "Limits").
 type Memlock struct {
-	Limit  uint64 // bytes, the soft limit; NoMemlock when there is none
-	Hard   uint64 // bytes, to which the process may raise the soft one by itself
-	Locked uint64 // bytes that it has pinned already
-	// Exempt says that the limit does not count: the process has CAP_IPC_LOCK
-	// in the first user namespace, the one that the kernel asks for.
+	Limit  uint64 // the soft limit in bytes; NoMemlock when there is none
+	Hard   uint64 // the hard limit in bytes, up to which the process may raise the soft one
+	Locked uint64 // bytes that the process has pinned already
+	// Exempt says that the limit does not apply: the process has CAP_IPC_LOCK in the
+	// initial user namespace, where the kernel checks it.
 	Exempt bool
 }
 
@@ -30,13 +30,13 @@ func (l Memlock) Enough(need uint64) bool {
 	return l.Exempt || l.Limit == NoMemlock || need <= l.Limit && l.Locked <= l.Limit-need
 }
 
-// CheckMemlock finds out before anything is registered whether the pools may grow
-// to their limits. Its error is ResourceExhausted with the number to raise, and
-// is verbs.ErrMemlock; a caller may take it for a warning, as the pools then serve
-// what they get. extra is what else is locked: the messages of channels.
+// CheckMemlock checks, before anything is registered, whether the pools may grow to their
+// limits. Its error is ResourceExhausted and verbs.ErrMemlock, and names the limit to
+// raise. A caller may treat it as a warning: the pools then grow as far as they can. extra
+// is the bytes that are locked besides: the messages of channels.
 func (o Options) CheckMemlock(l Memlock, extra uint64) error {
 	if o.Device.GoMemory {
-		return nil // nothing is locked
+		return nil // a software device locks nothing
 	}
 	if err := o.fill(); err != nil {
 		return err
@@ -49,7 +49,7 @@ func (o Options) CheckMemlock(l Memlock, extra uint64) error {
 		o.Device.Name, need, o.SendLimit, o.RecvLimit, extra), need, l, verbs.ErrMemlock)
 }
 
-// registerError is why size bytes could not be mapped and registered.
+// registerError wraps the error of mapping and registering size bytes.
 func (p *pool) registerError(size int, err error) error {
 	if errors.Is(err, verbs.ErrMemlock) {
 		l, lerr := ReadMemlock()
@@ -61,11 +61,11 @@ func (p *pool) registerError(size int, err error) error {
 	return status.Errorf(status.ResourceExhausted, "%s cannot register %d bytes for the %s pool: %w", p.device, size, p.name, err)
 }
 
-// memlockError tells what limit stands in the way of what, and how to raise it.
-// The advice is for all that is locked then.
+// memlockError names the limit that prevents what, and how to raise it to the total that
+// is locked then.
 func memlockError(what string, need uint64, l Memlock, cause error) error {
 	total := l.total(need)
-	limit := "the limit of locked memory is in the way"
+	limit := "the limit of locked memory (RLIMIT_MEMLOCK) is too low"
 	if l.Limit != NoMemlock {
 		limit = fmt.Sprintf("this process may lock %d (RLIMIT_MEMLOCK), of which %d are taken, and has no CAP_IPC_LOCK", l.Limit, l.Locked)
 	}
@@ -75,14 +75,14 @@ func memlockError(what string, need uint64, l Memlock, cause error) error {
 	return status.Errorf(status.ResourceExhausted, "%s; %s: %s, or make the pools smaller: %w", what, limit, l.Raise(need), cause)
 }
 
-// Raise says in words how to let a process lock need bytes more than it has.
+// Raise describes how to let a process lock need bytes more than it has locked.
 func (l Memlock) Raise(need uint64) string {
 	total := l.total(need)
 	return fmt.Sprintf("raise it to %d bytes or more (shell: ulimit -l %d; /etc/security/limits.conf: * - memlock %d; systemd: LimitMEMLOCK=%d; docker: --ulimit memlock=%d:%d)",
 		total, total/1024, total/1024, total, total, total)
 }
 
-// total is what the limit has to be, in bytes, a multiple of the KiB that ulimit counts.
+// total is the limit needed in bytes, a multiple of the KiB that ulimit counts in.
 func (l Memlock) total(need uint64) uint64 { return (need + l.Locked + 1023) / 1024 * 1024 }
 
 func bytesOrNone(n uint64) string {
@@ -95,7 +95,7 @@ func bytesOrNone(n uint64) string {
 // capIPCLock is the capability's number (capabilities(7), <linux/capability.h>).
 const capIPCLock = 14
 
-// parseStatus takes the effective capabilities and the pinned bytes out of
+// parseStatus returns the effective capabilities and the pinned bytes of
 // /proc/PID/status (proc_pid_status(5)): CapEff in hexadecimal, VmPin in kB.
 func parseStatus(text []byte) (capEff, pinned uint64, err error) {
 	found := false
@@ -125,10 +125,10 @@ func parseStatus(text []byte) (capEff, pinned uint64, err error) {
 	return capEff, pinned, nil
 }
 
-// firstNamespace reports whether a uid_map (user_namespaces(7)) is that of the
-// first user namespace: it maps every id to itself. In any other one the kernel
-// counts no capability for locking.
-func firstNamespace(uidMap []byte) bool {
+// initialNamespace reports whether a uid_map (user_namespaces(7)) is that of the initial
+// user namespace, which maps every id to itself. In any other one the kernel ignores
+// CAP_IPC_LOCK.
+func initialNamespace(uidMap []byte) bool {
 	f := bytes.Fields(uidMap)
 	return len(f) == 3 && string(f[0]) == "0" && string(f[1]) == "0" && string(f[2]) == "4294967295"
 }

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ReadMemlock asks the system what this process may lock.
+// ReadMemlock reads how much memory this process may lock.
 func ReadMemlock() (Memlock, error) {
 	var r unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &r); err != nil {
@@ -23,9 +23,8 @@ func ReadMemlock() (Memlock, error) {
 		return Memlock{}, fmt.Errorf("/proc/self/status: %w", err)
 	}
 	l.Locked = pinned
-	// Without user namespaces in the kernel there is no such file, and one
-	// namespace.
+	// A kernel without user namespaces has no such file, and only the initial namespace.
 	uidMap, err := os.ReadFile("/proc/self/uid_map")
-	l.Exempt = capEff&(1<<capIPCLock) != 0 && (err != nil || firstNamespace(uidMap))
+	l.Exempt = capEff&(1<<capIPCLock) != 0 && (err != nil || initialNamespace(uidMap))
 	return l, nil
 }

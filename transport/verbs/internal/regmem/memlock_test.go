@@ -38,7 +38,7 @@ func TestCapabilitiesCountInTheFirstUserNamespaceOnly(t *testing.T) {
 	for text, want := range map[string]bool{
 		"         0          0 4294967295\n": true, "0 100000 65536\n": false, "0 0 4294967295\n1 1 1\n": false, "": false,
 	} {
-		if firstNamespace([]byte(text)) != want {
+		if initialNamespace([]byte(text)) != want {
 			t.Errorf("%q: %v", text, !want)
 		}
 	}

@@ -14,25 +14,25 @@ import (
 
 // Options configure a Memory.
 type Options struct {
-	// Device is what the memory is registered with.
+	// Device is the device that the memory is registered with.
 	Device verbs.DeviceInfo
-	// Arena is the size of an arena in bytes; 0 means DefaultArena. At least
-	// MinArena, at most the smaller pool; rounded up to a size class, or down
-	// where that is more than the pool, or than the device can register as one.
+	// Arena is the size of an arena in bytes; 0 means DefaultArena. At least MinArena, at
+	// most the smaller pool. It is rounded up to a size class, or down where that exceeds
+	// the pool or the device's largest region.
 	Arena int64
-	// SendLimit and RecvLimit are the most bytes that the pools register; 0
-	// means DefaultLimit. At least MinArena; rounded down to whole pages.
+	// SendLimit and RecvLimit bound the bytes that each pool registers; 0 means
+	// DefaultLimit. At least MinArena; rounded down to whole pages.
 	SendLimit, RecvLimit int64
-	// Start is how many bytes each pool registers in New and keeps registered
-	// when they are idle, unless its limit needs them for a tensor larger than
-	// an arena; rounded up to whole arenas. 0 means one arena, negative none.
+	// Start is how many bytes each pool registers in New and keeps registered when they
+	// are idle, unless the limit needs them for a tensor larger than an arena. Rounded up
+	// to whole arenas. 0 means one arena, negative none.
 	Start int64
-	// Idle is how long an arena beyond Start is kept without use; 0 means
+	// Idle is how long an arena beyond Start stays registered without use; 0 means
 	// DefaultIdle.
 	Idle time.Duration
-	// LateWrite, when not nil, watches memory that nobody has: it is filled
-	// with a pattern, and looked at when it is handed out again. It is called
-	// with a pool's lock held. For tests: it touches every byte.
+	// LateWrite, when not nil, is called for each write to free memory. Free memory is
+	// filled with a pattern, which is checked when it is allocated again. LateWrite is
+	// called with a pool's lock held. For tests, as it touches every byte.
 	LateWrite func(LateWrite)
 }
 
@@ -49,19 +49,19 @@ type Memory struct {
 	copiedBytes atomic.Int64
 	slotBytes   atomic.Int64
 
-	staging sync.Mutex // one copy at a time is counted in a Share; taken before the sending pool's locks
+	staging sync.Mutex // Stage checks and counts one copy at a time; taken before the sending pool's locks
 
-	// Guarded by the receiving pool's lock, with all that is in an Account.
+	// The receiving pool's lock guards all fields below and those of the accounts.
 	accounts        map[*Account]struct{}
-	early           int64 // bytes
-	quarantined     int64
-	quarantineCount int64
+	early           int64 // bytes given out in advance
+	quarantined     int64 // bytes in quarantine
+	quarantineCount int64 // blocks in quarantine
 }
 
-// New returns the memory of pd, with what Options.Start says registered. The
-// caller closes it before pd. Errors: InvalidArgument for options,
-// ResourceExhausted when the start cannot be registered (with verbs.ErrMemlock and
-// the number to raise when that is why).
+// New returns the memory of pd, with Options.Start bytes of each pool registered. The
+// caller closes it before pd. Errors: InvalidArgument for options; ResourceExhausted when
+// Start cannot be registered, which is verbs.ErrMemlock and names the limit to raise when
+// the limit of locked memory is the cause.
 func New(pd verbs.PD, o Options) (*Memory, error) {
 	if err := o.fill(); err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func New(pd verbs.PD, o Options) (*Memory, error) {
 	return m, nil
 }
 
-// fill replaces zeros by defaults and checks.
+// fill replaces zeros by defaults and checks the values.
 func (o *Options) fill() error {
 	if o.Arena == 0 {
 		o.Arena = DefaultArena
@@ -95,7 +95,7 @@ func (o *Options) fill() error {
 			*limit = DefaultLimit
 		}
 		if *limit < MinArena || *limit > math.MaxInt-DefaultArena {
-			return status.Errorf(status.InvalidArgument, "a pool of registered memory cannot have %d bytes: %d at least", *limit, MinArena)
+			return status.Errorf(status.InvalidArgument, "a pool of registered memory cannot have %d bytes: the minimum is %d", *limit, MinArena)
 		}
 		*limit = *limit / pageMultiple * pageMultiple
 	}
@@ -106,10 +106,10 @@ func (o *Options) fill() error {
 	if o.Device.Limits.MRSize == 0 {
 		o.Device.Limits.MRSize = math.MaxInt
 	}
-	// Arenas, also those of one tensor, and slots are whole pages.
+	// Arenas (also those for one tensor) and slots have whole pages.
 	limit := o.Device.Limits.MRSize / pageMultiple * pageMultiple
 	if limit == 0 {
-		return status.Errorf(status.InvalidArgument, "%s registers regions of %d bytes at most, and memory comes in pieces of %d; use another device",
+		return status.Errorf(status.InvalidArgument, "%s registers at most %d bytes in one region, and at least %d are needed; use another device",
 			o.Device.Name, o.Device.Limits.MRSize, pageMultiple)
 	}
 	o.Device.Limits.MRSize = limit
@@ -120,8 +120,8 @@ func (o *Options) fill() error {
 }
 
 func (p *pool) setUp(m *Memory, name string, access verbs.Access, limit int64, o Options) {
-	// A size class: else what takes a whole arena is of a class above that of the
-	// arena when it is free, and is not found again.
+	// A size class: otherwise a request for a whole arena would look in a class above the
+	// one that lists the free arena, and not find it.
 	most := int(min(uint64(limit), o.Device.Limits.MRSize))
 	p.arenaSize = classSize(min(ceilClass(int(o.Arena)), floorClass(most)))
 	p.name, p.pd, p.access, p.device = name, m.pd, access, o.Device.Name
@@ -133,62 +133,62 @@ func (p *pool) setUp(m *Memory, name string, access verbs.Access, limit int64, o
 	}
 }
 
-// Leases reports whether peers get a key for each destination (Destination.Lease)
-// and none of an arena: where windows are made without a word to a device, as those
-// of a device in software.
+// Leases reports whether peers get an rkey for each destination (Destination.Lease) and
+// none for an arena. That is so where memory windows need no command to hardware: on a
+// device in software.
 func (m *Memory) Leases() bool { return m.leases }
 
-// Allocator makes tensors that go out without a copy. They may outlive the
-// Memory.
+// Allocator allocates tensors that are sent without a copy. They may outlive the Memory.
 func (m *Memory) Allocator() tensor.Allocator { return &m.sending }
 
-// Sweep gives back to the system what has been idle, and lets the pools try again
-// what the device has refused. It is to be called every few seconds, by a goroutine that
-// does not poll: giving back takes time. The error tells what the device did not let go
-// of; that memory stays.
+// Sweep returns idle arenas to the system, and lets the pools try registrations again that
+// the device has refused. Call it every few seconds, on a goroutine that does not poll:
+// deregistering takes time. Its error names memory that could not be deregistered; that
+// memory stays mapped.
 func (m *Memory) Sweep(now time.Time) error {
 	return errors.Join(m.sending.sweep(now, m.idle), m.receiving.sweep(now, m.idle))
 }
 
-// Close ends all registrations, when every queue pair of the domain is destroyed.
-// Tensors that are still in use stay valid; their memory goes back to the system
-// with their last reference. Slots are closed by their owners. Idempotent.
+// Close ends all registrations. Call it when every queue pair of the protection domain is
+// destroyed. Tensors that are in use stay valid; their memory is unmapped with their last
+// reference. Owners close their Slots. Idempotent.
 func (m *Memory) Close() error {
 	return errors.Join(m.sending.close(), m.receiving.close())
 }
 
-// Stats is what a Memory has and did.
+// Stats describes a Memory and counts its work.
 type Stats struct {
 	Sending, Receiving PoolStats
-	// Early and Quarantined are bytes of the receiving pool: given out in
-	// advance; and held for peers that may still write, though the receive has
-	// ended. Quarantine is the number of blocks there and Oldest the age of the
-	// oldest.
+	// Early is the bytes of the receiving pool that were given out in advance.
+	// Quarantined is the bytes in quarantine: the receive has ended, and the peer may
+	// still write. Quarantine is the number of blocks there, and Oldest the age of the
+	// oldest one.
 	Early       int64
 	Quarantined int64
 	Quarantine  int64
 	Oldest      time.Duration
-	// Copies of tensors that did not lie in registered memory.
+	// Copies counts tensors that were copied because they did not lie in registered
+	// memory.
 	Copies      int64
 	CopiedBytes int64
-	// Slots are bytes registered for control messages.
+	// Slots is the bytes registered for messages.
 	Slots int64
 }
 
-// PoolStats is what a pool has and did.
+// PoolStats describes a pool and counts its work.
 type PoolStats struct {
 	Limit      int64 // bytes that may be registered
-	Registered int64 // bytes that are
-	InUse      int64 // bytes of the blocks handed out
-	Buffers    int64 // number of them
+	Registered int64 // bytes that are registered
+	InUse      int64 // bytes of the allocated blocks
+	Buffers    int64 // number of allocated blocks
 	Arenas     int64
 	HugePages  int64 // bytes registered in the system's huge pages
 	Grown      int64 // how often memory was registered
-	Exhausted  int64 // how often there was none
-	Stuck      int64 // bytes that the device did not let go of
+	Exhausted  int64 // how often an allocation failed for lack of memory
+	Stuck      int64 // bytes that could not be deregistered
 }
 
-// Stats returns what the memory has at the moment.
+// Stats returns the present values.
 func (m *Memory) Stats(now time.Time) Stats {
 	s := Stats{Sending: m.sending.stats(), Copies: m.copies.Load(), CopiedBytes: m.copiedBytes.Load(), Slots: m.slotBytes.Load()}
 	s.Receiving = m.receiving.stats()

@@ -8,20 +8,20 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// SlotUse says what a set of slots is for.
+// SlotUse is the use of a set of slots.
 type SlotUse uint8
 
 const (
-	// SendSlots are read by the device: no rights for anybody else.
+	// SendSlots are read by the local device only.
 	SendSlots SlotUse = iota
-	// RecvSlots are written by the device when a message comes. Peers have no
-	// rights to write them at an address.
+	// RecvSlots are written by the local device when a message arrives. Peers cannot
+	// address them with RDMA writes.
 	RecvSlots
 )
 
-// Slots are rooms of one size for messages, in memory that is mapped and
-// registered as one: the receive ring of a channel, or what it sends from. Which
-// slot is in use is for its owner to know. It may be used from any goroutine.
+// Slots are message buffers of one size, mapped and registered in one piece: the receive
+// ring or the send buffers of a channel. Their owner keeps track of which are in use. The
+// methods other than Close may be called from any goroutine.
 type Slots struct {
 	m      *Memory
 	mem    []byte
@@ -33,14 +33,13 @@ type Slots struct {
 	closed atomic.Bool
 }
 
-// NewSlots registers count slots of size bytes each, for messages. The caller
-// closes them when the queue pairs that use them are destroyed.
+// NewSlots registers count slots of size bytes each. The caller closes them when the
+// queue pairs that use them are destroyed.
 func (m *Memory) NewSlots(count, size int, use SlotUse) (*Slots, error) {
 	if count <= 0 || size <= 0 || size > 1<<30 || count > 1<<24 {
 		return nil, status.Errorf(status.InvalidArgument, "%d slots of %d bytes for messages", count, size)
 	}
-	// Each slot in cache lines of its own: the device writes one while the
-	// next is read.
+	// Slots share no cache line: the device writes one while the next is read.
 	stride := (size + granule - 1) / granule * granule
 	total := int64(stride) * int64(count)
 	total = (total + pageMultiple - 1) / pageMultiple * pageMultiple
@@ -68,7 +67,7 @@ func (m *Memory) NewSlots(count, size int, use SlotUse) (*Slots, error) {
 // Len is the number of slots.
 func (s *Slots) Len() int { return s.count }
 
-// Size is how many bytes each of them has.
+// Size is the size of a slot in bytes.
 func (s *Slots) Size() int { return s.size }
 
 // Slot is the memory of slot i, 0 ≤ i < Len.
@@ -77,20 +76,20 @@ func (s *Slots) Slot(i int) []byte {
 	return s.mem[at : at+s.size : at+s.size]
 }
 
-// SGE names the first n bytes of slot i, n ≤ Size.
+// SGE describes the first n bytes of slot i, n ≤ Size.
 func (s *Slots) SGE(i, n int) verbs.SGE {
 	return verbs.SGE{Addr: s.mr.Addr() + uint64(i*s.stride), Length: uint32(n), LKey: s.mr.LKey()}
 }
 
-// Close ends the registration and gives the memory back; no slot may be used
-// afterwards. Idempotent, from one goroutine.
+// Close ends the registration and unmaps the memory. No slot may be used afterwards.
+// Idempotent; call it from one goroutine.
 func (s *Slots) Close() error {
 	if s.closed.Swap(true) {
 		return nil
 	}
 	s.m.slotBytes.Add(-int64(len(s.mem)))
 	if err := s.mr.Close(); err != nil && !errors.Is(err, verbs.ErrDeviceGone) {
-		return err // the device may still write: the memory stays
+		return err // the device may still write to the memory, so it stays mapped
 	}
 	unmapMemory(s.mem, s.kind)
 	s.mem = nil

@@ -6,27 +6,26 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// Source is memory that a device reads a tensor's content from, with a reference
-// that the transport keeps until every work request that names it has completed
-// or its queue pair is destroyed. The zero value is none.
+// Source is memory that a device reads the content of a tensor from. The transport keeps
+// its reference until all work requests that read from it have completed, or their queue
+// pair is destroyed. The zero value is no source.
 type Source struct {
 	Piece
 	buf *tensor.Buffer
 }
 
-// Release gives the reference up, once.
+// Release ends the reference. Call it once.
 func (s Source) Release() { s.buf.Release() }
 
-// Buffer is the memory, with the reference that is s's own.
+// Buffer is the memory. The reference belongs to s.
 func (s Source) Buffer() *tensor.Buffer { return s.buf }
 
 // IsZero reports whether s is no source.
 func (s Source) IsZero() bool { return s.buf == nil }
 
-// Find returns where data lies in registered memory, when all of it does: data is
-// memory of buf, to which the caller holds a reference as long as it uses the
-// piece. Memory of both pools is found, so that a tensor that came in can go out
-// again.
+// Find returns the registered memory of data, if all of data lies in registered memory.
+// data is memory of buf; the caller holds a reference to buf while it uses the piece. It
+// finds memory of both pools, so a received tensor can be sent again without a copy.
 func (m *Memory) Find(buf *tensor.Buffer, data []byte) (Piece, bool) {
 	b, ok := buf.Owner().(*block)
 	if !ok || len(data) == 0 {
@@ -36,12 +35,12 @@ func (m *Memory) Find(buf *tensor.Buffer, data []byte) (Piece, bool) {
 		return Piece{}, false
 	}
 	all := b.bytes()
-	if &all[0] == &data[0] && cap(data) <= len(all) { // a tensor's: it has no room behind its end
+	if &all[0] == &data[0] && cap(data) <= len(all) { // all of a tensor's content
 		return b.piece(0, len(data)), true
 	}
-	// What can grow to the end of the block begins so far from it; that is a
-	// guess until the addresses agree. Then all of data is in the block, since
-	// its capacity is. Another slice from the middle is copied.
+	// A slice whose capacity ends with the block begins cap(data) before its end. If the
+	// addresses agree, all of data lies in the block. Other slices of the middle are
+	// copied.
 	at := len(all) - cap(data)
 	if at < 0 || at >= len(all) || &all[at] != &data[0] {
 		return Piece{}, false
@@ -49,10 +48,9 @@ func (m *Memory) Find(buf *tensor.Buffer, data []byte) (Piece, bool) {
 	return b.piece(at, len(data)), true
 }
 
-// Source returns where the device reads data from: where it lies when that is
-// registered memory, else a copy in the sending pool. data is memory of buf. The
-// source has a reference of its own; the caller's stays the caller's. Errors: as
-// of Copy.
+// Source returns memory that the device can read data from: data itself if it lies in
+// registered memory, otherwise a copy in the sending pool. data is memory of buf. The
+// source has a reference of its own; the caller keeps its reference. Errors: as of Copy.
 func (m *Memory) Source(buf *tensor.Buffer, data []byte, grow Grow) (Source, error) {
 	if p, ok := m.Find(buf, data); ok {
 		return Source{Piece: p, buf: buf.Retain()}, nil
@@ -78,19 +76,20 @@ func (m *Memory) copyInto(b *block, data []byte) Source {
 	return Source{Piece: b.piece(0, len(data)), buf: buf}
 }
 
-// Share is what one peer has of the sending pool in copies. Its zero value is empty.
+// Share counts the bytes of copies in the sending pool for one peer. The zero value is
+// empty.
 type Share struct {
 	held atomic.Int64 // bytes
 }
 
-// Release takes a copy of n bytes out of the share, when its source is released. It does
-// not block.
+// Release subtracts a copy of n bytes. Call it when its source is released. It does not
+// block.
 func (s *Share) Release(n int64) { s.held.Add(-n) }
 
-// Stage is Copy for a peer. Its copies take no more of the sending pool than they leave
-// free, so that one peer has half of the pool at most, and the next one always finds some.
-// Only a content that alone is larger takes more, while nothing else is in the pool. It may
-// register memory. Release the bytes of the share together with the source.
+// Stage is Copy for a peer with a share. The copies of a peer may take as much of the
+// sending pool as they leave free: at most half of it, so that other peers find memory.
+// Only content that is larger than that may take more, while nothing else is in the pool.
+// Stage may register memory. Release the bytes of the share together with the source.
 // Errors: ResourceExhausted.
 func (m *Memory) Stage(data []byte, s *Share) (Source, error) {
 	b, err := m.stage(len(data), s)
@@ -100,8 +99,8 @@ func (m *Memory) Stage(data []byte, s *Share) (Source, error) {
 	return m.copyInto(b, data), nil
 }
 
-// stage takes memory for one copy at a time: several at once would each be compared with a
-// share that does not count the others yet.
+// stage allocates the memory of a copy. It does one at a time, since each check has to
+// count the copies before it.
 func (m *Memory) stage(n int, s *Share) (*block, error) {
 	m.staging.Lock()
 	defer m.staging.Unlock()
