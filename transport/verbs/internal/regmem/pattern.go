@@ -5,22 +5,22 @@ import (
 	"fmt"
 )
 
-// patternByte fills memory that nobody has. It is no small integer, no text and,
-// as a float, a number that no tensor of a test has.
+// patternByte fills free memory. It is not a small integer or text, and as part of a float
+// it gives a number that tensors of tests do not have.
 const patternByte = 0xA7
 
-// remembered is how many released blocks are kept in mind, to name the one that
-// was written to.
+// remembered is how many freed blocks are remembered, to name the one that was written
+// to.
 const remembered = 4096
 
-// LateWrite is a write to memory that nobody had.
+// LateWrite is a write to free memory.
 type LateWrite struct {
 	Pool  string
-	Addr  uint64 // of the first byte that changed, as the device numbers it
-	Value byte   // that is there now
-	// Block is the block that the byte was part of when it was last handed out:
-	// its number in the order of handing out, its size, and where in it the byte
-	// lies. Number 0: it has not been handed out before, or that was too long ago.
+	Addr  uint64 // of the first byte that changed, as the device addresses it
+	Value byte   // of that byte now
+	// Number, Size and Offset describe the block that contained the byte when it was last
+	// allocated: its number in the order of allocation, its size in bytes, and the byte's
+	// place in it. Number is 0 when the byte was never allocated, or too long ago.
 	Number uint64
 	Size   int
 	Offset int
@@ -28,23 +28,23 @@ type LateWrite struct {
 
 func (w LateWrite) String() string {
 	if w.Number == 0 {
-		return fmt.Sprintf("the %s pool's memory at %#x was written (%#x), which nobody has had", w.Pool, w.Addr, w.Value)
+		return fmt.Sprintf("the %s pool's memory at %#x was written (%#x) while it was free", w.Pool, w.Addr, w.Value)
 	}
 	return fmt.Sprintf("byte %d of block %d of the %s pool (%d bytes, at %#x) was written after its release (%#x)",
 		w.Offset, w.Number, w.Pool, w.Size, w.Addr-uint64(w.Offset), w.Value)
 }
 
-// pattern watches memory that nobody has. nil watches nothing. All but fill are
-// called with the pool's lock held.
+// pattern watches free memory. nil watches nothing. All methods but fill are called with
+// the pool's lock held.
 type pattern struct {
 	report func(LateWrite)
 	number uint64
-	past   []lease // the last released blocks; a ring from next on once full
+	past   []pastBlock // the last freed blocks; once full, a ring that begins at next
 	next   int
 }
 
-// lease is a block while it was handed out.
-type lease struct {
+// pastBlock is a block as it was while allocated.
+type pastBlock struct {
 	number uint64
 	arena  *arena
 	off    int
@@ -60,7 +60,7 @@ func (p *pattern) fill(data []byte) {
 	}
 }
 
-// handOut looks whether b is as it was left.
+// handOut checks that b was not written to while it was free.
 func (p *pattern) handOut(pool *pool, b *block) {
 	if p == nil {
 		return
@@ -88,13 +88,13 @@ func (p *pattern) handOut(pool *pool, b *block) {
 	}
 }
 
-// release remembers b and fills it.
+// release remembers b, which is being freed, and fills it.
 func (p *pattern) release(b *block) {
 	if p == nil {
 		return
 	}
 	p.fill(b.bytes())
-	l := lease{number: b.number, arena: b.arena, off: b.off, size: b.size}
+	l := pastBlock{number: b.number, arena: b.arena, off: b.off, size: b.size}
 	if len(p.past) < remembered {
 		p.past = append(p.past, l)
 		return

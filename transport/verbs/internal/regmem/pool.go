@@ -18,18 +18,18 @@ import (
 type Grow bool
 
 const (
-	// NoGrow never registers: for the goroutine that polls completions, which
-	// everybody waits for. The answer may be ErrMustGrow.
+	// NoGrow never registers. It is for the goroutine that polls completions, which must
+	// not be delayed. The allocation may fail with ErrMustGrow.
 	NoGrow Grow = false
-	// MayGrow registers when the pool has no room and is below its limit.
+	// MayGrow registers when the pool has no free memory and is below its limit.
 	MayGrow Grow = true
 )
 
-// ErrMustGrow is the answer to NoGrow when only new memory would do, and the limit
-// allows it: ask again with MayGrow, where that may take time.
+// ErrMustGrow is returned for NoGrow when the pool would have to register memory, and its
+// limit allows it. Call again with MayGrow on a goroutine that may take that time.
 var ErrMustGrow = errors.New("no registered memory is free; more may be registered")
 
-// pool is arenas with the same rights.
+// pool is a set of arenas with the same access rights.
 type pool struct {
 	name      string // "sending", "receiving"
 	pd        verbs.PD
@@ -39,28 +39,28 @@ type pool struct {
 	arenaSize int
 	maxRegion uint64
 	limit     int64    // bytes, a multiple of pageMultiple
-	start     int64    // bytes that are never given back while the pool lives
-	pattern   *pattern // nil: released blocks are not watched
+	start     int64    // bytes that Sweep keeps registered while the pool is open
+	pattern   *pattern // nil: freed blocks are not watched
 	closed    atomic.Bool
 
-	// growing is held by who maps, registers and gives back, for as long as
-	// that takes: two who find no room must not both make some. It is taken
-	// before mu.
+	// growing is held while arenas are registered or deregistered, so that two
+	// goroutines that find no free memory do not both register some. It is taken before
+	// mu.
 	growing sync.Mutex
 
 	mu sync.Mutex
-	// All below are guarded by mu, the blocks and arenas of the pool too.
+	// mu guards all fields below, and the blocks and arenas of the pool.
 	free       classes  // the free blocks of ordinary arenas
-	arenas     []*arena // all that are registered
-	registered int64    // bytes of arenas, and of the one being made
-	inUse      int64    // bytes of the blocks handed out
-	buffers    int64
-	grown      int64    // how many arenas were registered
-	exhausted  int64    // how often the answer was no
-	refused    error    // why the device registers no more; asked again after the next sweep
-	refusal    int      // bytes of the smallest region that it refused
-	spare      []*block // headers to use again
-	stuck      int64    // bytes of arenas whose registration could not be ended
+	arenas     []*arena // all registered arenas
+	registered int64    // bytes of arenas, including the one being made
+	inUse      int64    // bytes of allocated blocks
+	buffers    int64    // number of allocated blocks
+	grown      int64    // number of arenas registered so far
+	exhausted  int64    // number of allocations that failed
+	refused    error    // why the device refused to register; tried again after the next sweep
+	refusal    int      // bytes of the smallest region that the device refused
+	spare      []*block // headers of merged blocks, to use again
+	stuck      int64    // bytes of arenas that could not be deregistered
 }
 
 // Allocate implements tensor.Allocator. It may register memory.
@@ -79,8 +79,8 @@ func (b *block) buffer(n int) *tensor.Buffer {
 	return tensor.NewOwnedBuffer(b.bytes()[:n], b)
 }
 
-// sizeOf is how much of an arena n bytes take, and whether they need an arena of
-// their own.
+// sizeOf returns how many bytes of an arena an allocation of n takes, and whether it needs
+// an arena of its own.
 func (p *pool) sizeOf(n int) (size int, own bool) {
 	if n > p.arenaSize {
 		return (n + pageMultiple - 1) / pageMultiple * pageMultiple, true
@@ -88,15 +88,15 @@ func (p *pool) sizeOf(n int) (size int, own bool) {
 	return classSize(ceilClass(n)), false
 }
 
-// take hands out a block of at least n bytes, n ≥ 1.
+// take allocates a block of at least n bytes, n ≥ 1.
 func (p *pool) take(n int, grow Grow) (*block, error) {
 	switch {
 	case n <= 0:
 		return nil, status.Errorf(status.InvalidArgument, "cannot allocate %d bytes of registered memory", n)
 	case int64(n) > p.limit:
-		return nil, p.tooLarge(n, "the limit of the "+p.name+" pool", uint64(p.limit))
+		return nil, p.tooLargeError(n, "the limit of the "+p.name+" pool", uint64(p.limit))
 	case uint64(n) > p.maxRegion:
-		return nil, p.tooLarge(n, "the largest memory region", p.maxRegion)
+		return nil, p.tooLargeError(n, "the largest memory region", p.maxRegion)
 	}
 	size, own := p.sizeOf(n)
 	b, err := p.takeFree(n, size, own)
@@ -106,31 +106,32 @@ func (p *pool) take(n int, grow Grow) (*block, error) {
 
 	p.growing.Lock()
 	defer p.growing.Unlock()
-	// Who held growing may have made room.
+	// Another goroutine may have registered memory meanwhile.
 	if b, err = p.takeFree(n, size, own); err == nil || !errors.Is(err, ErrMustGrow) {
 		return b, err
 	}
 	return p.grow(n, size, own)
 }
 
-func (p *pool) tooLarge(n int, what string, limit uint64) error {
+// tooLargeError is the error of an allocation that the pool can never satisfy.
+func (p *pool) tooLargeError(n int, what string, limit uint64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.exhausted++
 	return status.Errorf(status.ResourceExhausted, "a tensor of %d bytes is larger than %s of %s (%d bytes); send it in parts, or raise --arena-limit as far as the device allows", n, what, p.device, limit)
 }
 
-// noRoomLocked is the answer of a pool that is at its limit.
-func (p *pool) noRoomLocked(n int) error {
+// fullErrorLocked is the error of a pool that is at its limit.
+func (p *pool) fullErrorLocked(n int) error {
 	p.exhausted++
 	return status.Errorf(status.ResourceExhausted,
 		"no room for %d bytes in the %s pool of %s: %d bytes are in use and its limit is %d; release tensors sooner, move fewer at a time, or raise --arena-limit",
 		n, p.name, p.device, p.inUse, p.limit)
 }
 
-// leavesEnough checks that a peer which has held bytes of the pool leaves as much free as
-// it has then, when it takes n more. A content that is larger than half of the pool finds
-// room while all of the pool is free.
+// leavesEnough checks that a peer with held bytes of the pool, after it takes n more,
+// leaves as much free as it has then. Content that is larger than half of the pool is
+// allowed while the whole pool is free.
 func (p *pool) leavesEnough(n int, held int64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -139,12 +140,13 @@ func (p *pool) leavesEnough(n int, held int64) error {
 	}
 	p.exhausted++
 	return status.Errorf(status.ResourceExhausted,
-		"no room for a copy of %d bytes in the %s pool of %s: it would leave others less than this peer has (%d bytes of copies; %d of %d bytes are in use); "+
+		"no room for a copy of %d bytes in the %s pool of %s: it would leave other peers less than this peer has (%d bytes of copies; %d of %d bytes are in use); "+
 			"allocate tensors with the server's allocator, which need no copy, move fewer at a time, or raise --arena-limit",
 		n, p.name, p.device, held, p.inUse, p.limit)
 }
 
-// takeFree is take without registering: ErrMustGrow when that could help.
+// takeFree is take without registering. It returns ErrMustGrow when registering could
+// help.
 func (p *pool) takeFree(n, size int, own bool) (*block, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -156,9 +158,9 @@ func (p *pool) takeFree(n, size int, own bool) (*block, error) {
 		return b, nil
 	}
 	if p.idleLocked() < int64(size)-(p.limit-p.registered) {
-		return nil, p.noRoomLocked(n)
+		return nil, p.fullErrorLocked(n)
 	}
-	if p.refused != nil && p.growthLocked(size, own) >= p.refusal { // there may be room for less
+	if p.refused != nil && p.growthLocked(size, own) >= p.refusal { // less may still be registered
 		p.exhausted++
 		return nil, p.refused
 	}
@@ -183,8 +185,8 @@ func (p *pool) freeLocked(size int, own bool) *block {
 	return best.first
 }
 
-// idleLocked is how many bytes could be given back to make room for others. The
-// arenas of the start count too: they come back with the next ones.
+// idleLocked is how many bytes could be deregistered to make space for others. The arenas
+// of the start count too, as new ones replace them.
 func (p *pool) idleLocked() (n int64) {
 	for _, a := range p.arenas {
 		if a.used == 0 {
@@ -194,7 +196,7 @@ func (p *pool) idleLocked() (n int64) {
 	return n
 }
 
-// handOutLocked cuts size bytes off the free block b and gives them out.
+// handOutLocked allocates the first size bytes of the free block b.
 func (p *pool) handOutLocked(b *block, size int) {
 	a := b.arena
 	if !a.own {
@@ -217,7 +219,7 @@ func (p *pool) handOutLocked(b *block, size int) {
 	p.pattern.handOut(p, b)
 }
 
-// reclaim takes a block back and merges it with its free neighbours.
+// reclaim frees a block and merges it with its free neighbours.
 func (p *pool) reclaim(b *block) {
 	p.mu.Lock()
 	p.pattern.release(b)
@@ -251,7 +253,7 @@ func (p *pool) reclaim(b *block) {
 	p.mu.Unlock()
 }
 
-// mergeLocked makes low, which is in no list, as large as both. high is gone.
+// mergeLocked merges high into low. Neither is in a list.
 func (p *pool) mergeLocked(low, high *block) {
 	low.size += high.size
 	low.above = high.above
@@ -272,15 +274,15 @@ func (p *pool) headerLocked() *block {
 	return b
 }
 
-// grow registers an arena that has room for size bytes, and takes them; none with
-// size 0. To stay within the limit it first gives back what is idle. The caller
+// grow registers an arena of at least size bytes and allocates size of them, nothing if
+// size is 0. It first deregisters idle arenas as far as the limit requires. The caller
 // holds growing.
 func (p *pool) grow(n, size int, own bool) (*block, error) {
 	p.mu.Lock()
 	leaving := p.leavingLocked(int64(size))
 	room := p.limit - p.registered
-	if int64(size) > room { // what was idle has been taken in the meantime
-		err := p.noRoomLocked(n)
+	if int64(size) > room { // idle arenas are in use again meanwhile
+		err := p.fullErrorLocked(n)
 		p.mu.Unlock()
 		return nil, errors.Join(err, p.endAll(leaving))
 	}
@@ -294,7 +296,7 @@ func (p *pool) grow(n, size int, own bool) (*block, error) {
 		a, err = newArena(p, total)
 	}
 	if err != nil {
-		return nil, p.cannot(total, p.registerError(total, err))
+		return nil, p.growFailed(total, p.registerError(total, err))
 	}
 	a.own = own
 
@@ -314,17 +316,17 @@ func (p *pool) grow(n, size int, own bool) (*block, error) {
 	return a.first, nil
 }
 
-// growthLocked is how many bytes grow registers for size. What grow gives back
-// before, to stay within the limit, may make it more.
+// growthLocked is how many bytes grow registers for size. It may be more after grow has
+// deregistered idle arenas.
 func (p *pool) growthLocked(size int, own bool) int {
 	if own {
 		return size
 	}
-	return int(min(int64(p.arenaSize), max(p.limit-p.registered, int64(size)))) // the last one is smaller
+	return int(min(int64(p.arenaSize), max(p.limit-p.registered, int64(size)))) // the last arena below the limit is smaller
 }
 
-// cannot undoes the reservation of bytes that were not registered.
-func (p *pool) cannot(bytes int, err error) error {
+// growFailed undoes the reservation of bytes that could not be registered.
+func (p *pool) growFailed(bytes int, err error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.registered -= int64(bytes)
@@ -335,8 +337,8 @@ func (p *pool) cannot(bytes int, err error) error {
 	return err
 }
 
-// leavingLocked takes idle arenas out of the pool until need more bytes are
-// within the limit, or none is idle.
+// leavingLocked removes idle arenas from the pool until need more bytes are within the
+// limit, or none is idle.
 func (p *pool) leavingLocked(need int64) (leaving []*arena) {
 	if need <= p.limit-p.registered {
 		return nil
@@ -352,14 +354,14 @@ func (p *pool) leavingLocked(need int64) (leaving []*arena) {
 		if need <= p.limit-p.registered {
 			break
 		}
-		p.forgetLocked(a)
+		p.removeLocked(a)
 		leaving = append(leaving, a)
 	}
 	return leaving
 }
 
-// forgetLocked takes an idle arena out of the pool.
-func (p *pool) forgetLocked(a *arena) {
+// removeLocked removes an idle arena from the pool.
+func (p *pool) removeLocked(a *arena) {
 	if !a.own {
 		p.free.drop(a.first)
 	}
@@ -368,8 +370,8 @@ func (p *pool) forgetLocked(a *arena) {
 	p.registered -= int64(len(a.mem))
 }
 
-// endAll gives arenas back that forgetLocked took out. What the device does not
-// let go of stays mapped: it might still write there.
+// endAll deregisters and unmaps arenas that removeLocked removed. Memory that cannot be
+// deregistered stays mapped, since the device may still write to it.
 func (p *pool) endAll(arenas []*arena) (err error) {
 	for _, a := range arenas {
 		if e := p.deregister(a); e != nil {
@@ -381,11 +383,11 @@ func (p *pool) endAll(arenas []*arena) (err error) {
 	return err
 }
 
-// deregister ends an arena's registration. When it fails the device may still
-// write there: the memory stays, and is told in the statistics.
+// deregister ends an arena's registration. If that fails, the memory must stay mapped,
+// and PoolStats.Stuck counts it.
 func (p *pool) deregister(a *arena) error {
 	err := a.mr.Close()
-	if err == nil || errors.Is(err, verbs.ErrDeviceGone) { // a device that is gone writes nothing
+	if err == nil || errors.Is(err, verbs.ErrDeviceGone) { // a device that is gone does not write
 		return nil
 	}
 	p.mu.Lock()
@@ -394,8 +396,8 @@ func (p *pool) deregister(a *arena) error {
 	return fmt.Errorf("%d bytes of the %s pool stay registered: %w", len(a.mem), p.name, err)
 }
 
-// prepare registers ordinary arenas until the pool has bytes, rounded up to
-// whole arenas within the limit. They stay while the pool lives.
+// prepare registers ordinary arenas until the pool has bytes, rounded up to whole arenas
+// within the limit. Sweep keeps them.
 func (p *pool) prepare(bytes int64) error {
 	p.growing.Lock()
 	defer p.growing.Unlock()
@@ -415,7 +417,7 @@ func (p *pool) prepare(bytes int64) error {
 	}
 }
 
-// sweep gives back the arenas that no sweep of the last idle time saw in use.
+// sweep deregisters the arenas that no sweep within the time idle saw in use.
 func (p *pool) sweep(now time.Time, idle time.Duration) error {
 	p.growing.Lock()
 	defer p.growing.Unlock()
@@ -439,7 +441,7 @@ func (p *pool) sweep(now time.Time, idle time.Duration) error {
 			if !a.own {
 				ordinary -= int64(len(a.mem))
 			}
-			p.forgetLocked(a)
+			p.removeLocked(a)
 			leaving = append(leaving, a)
 		}
 	}
@@ -447,8 +449,8 @@ func (p *pool) sweep(now time.Time, idle time.Duration) error {
 	return p.endAll(leaving)
 }
 
-// close ends all registrations. Memory that is still handed out goes with its
-// last reference.
+// close ends all registrations. Memory that is in use is unmapped with its last
+// reference.
 func (p *pool) close() (err error) {
 	p.growing.Lock()
 	defer p.growing.Unlock()
