@@ -62,7 +62,7 @@ func TestAChannelComesUp(t *testing.T) {
 	if s, err := m.State(); s != Up || err != nil || !m.Wake().IsZero() {
 		t.Fatalf("state %v, %v, wake at %v", s, err, m.Wake())
 	}
-	// The peer calls too, late: the same answer, and nothing changes.
+	// The peer calls too, late: it gets the same response, and nothing changes.
 	as = m.Request(began, 7, at(1, testOffer(1, 2)))
 	want(t, as, Respond)
 	if as[0].Offer.Generation != 1 || as[0].Request != 7 {
@@ -70,7 +70,7 @@ func TestAChannelComesUp(t *testing.T) {
 	}
 }
 
-func TestABreakIsToldByTheNextGeneration(t *testing.T) {
+func TestTheNextGenerationReportsABreak(t *testing.T) {
 	m := machine()
 	m.Request(began, 1, at(3, testOffer(1, 2)))
 	want(t, m.Made(began, 3, at(3, testOffer(0, 1))), Connect)
@@ -87,9 +87,9 @@ func TestABreakIsToldByTheNextGeneration(t *testing.T) {
 	}
 }
 
-// A channel that the peer has left is left at once: a BYE would wait for queue pairs
-// that are gone.
-func TestWhoHasLeftHearsNoBye(t *testing.T) {
+// A channel that the peer has left is destroyed without BYE, which would wait for queue
+// pairs that are gone.
+func TestAPeerThatHasLeftGetsNoBye(t *testing.T) {
 	up := func() *Machine {
 		m := machine()
 		m.Request(began, 1, at(3, testOffer(1, 2)))
@@ -132,7 +132,7 @@ func TestAnotherNameThanMeant(t *testing.T) {
 	}
 }
 
-func TestSidesThatCannotTalkAreToldAtOnce(t *testing.T) {
+func TestIncompatibleSidesAreRefusedAtOnce(t *testing.T) {
 	m := machine()
 	o := at(1, testOffer(1, 2))
 	o.GIDType = verbs.GIDTypeRoCEv1
@@ -149,7 +149,7 @@ func TestStoppedRefuses(t *testing.T) {
 	want(t, m.Stop(began, nil), Destroy)
 	refused(t, m.Request(began, 1, at(1, testOffer(1, 2))), status.Unavailable, "stopping")
 	if !m.Wake().IsZero() || len(m.Tick(began.Add(time.Hour)))+len(m.Maintain(began)) != 0 {
-		t.Fatal("it goes on")
+		t.Fatal("a stopped machine acts")
 	}
 	late := machine()
 	late.Maintain(began)
@@ -157,8 +157,8 @@ func TestStoppedRefuses(t *testing.T) {
 	want(t, late.Made(began, 1, at(1, testOffer(0, 1))), Destroy)
 }
 
-// Who goes on without its device does not say that it ends.
-func TestStoppedSaysWhy(t *testing.T) {
+// A process that goes on without its device does not report that it stops.
+func TestStoppedReportsTheReason(t *testing.T) {
 	m := machine()
 	m.Maintain(began)
 	m.Made(began, 1, at(1, testOffer(0, 1)))
@@ -183,7 +183,7 @@ func TestWaitingRequestsAreBounded(t *testing.T) {
 	}
 }
 
-func TestNoRouteIsToldToThePeer(t *testing.T) {
+func TestNoRouteIsReportedToThePeer(t *testing.T) {
 	m := machine()
 	m.Request(began, 1, at(1, testOffer(1, 2)))
 	m.Made(began, 1, at(1, testOffer(0, 1)))
@@ -204,9 +204,9 @@ func TestTwoOffersOfOneGeneration(t *testing.T) {
 	refused(t, m.Request(began, 2, other), status.Aborted, "another offer of generation 1")
 }
 
-// Whatever a peer does or does not do, in an hour it costs few calls and offers.
+// No behaviour of a peer causes more than a few calls and offers an hour.
 func TestNeverAStorm(t *testing.T) {
-	const perHour = 3*120 + 40 // in each 30 s at most a call and two offers, and the beginning
+	const perHour = 3*120 + 40 // a call and two offers per 30 s, and those of the start
 	for name, peer := range map[string]struct {
 		err   error // the answer to calls
 		raise bool  // answers a higher generation each time
@@ -215,7 +215,7 @@ func TestNeverAStorm(t *testing.T) {
 		"is not there":                     {err: status.New(status.Unavailable, "connection refused")},
 		"has no verbs":                     {err: status.New(status.Unimplemented, "unknown service")},
 		"has another generation each time": {raise: true},
-		"never says HELLO":                 {then: "silent"},
+		"never sends HELLO":                {then: "silent"},
 		"breaks each channel":              {then: "break"},
 	} {
 		for _, off := range []bool{false, true} {
@@ -244,7 +244,7 @@ func storm(t *testing.T, refusal error, raise bool, then string, off bool) (n in
 		if len(queue) == 0 {
 			wake := m.Wake()
 			if wake.IsZero() {
-				t.Fatal("it has given up")
+				t.Fatal("the machine waits for nothing")
 			}
 			if wake.After(now) {
 				now = wake
@@ -279,8 +279,8 @@ func storm(t *testing.T, refusal error, raise bool, then string, off bool) (n in
 	return n
 }
 
-// A peer that comes up minutes late has a channel within the longest back-off when it
-// waits to be called, and at once when it calls; who waited has not called often.
+// A peer that starts minutes late has a channel within the longest backoff when it waits
+// for a call, and at once when it calls. This side does not call it often meanwhile.
 func TestAPeerThatComesMinutesLate(t *testing.T) {
 	const late = 20 * time.Minute
 	for _, calls := range []bool{false, true} {
@@ -297,7 +297,7 @@ func TestAPeerThatComesMinutesLate(t *testing.T) {
 					continue
 				}
 				if now.IsZero() || now.After(up.Add(late)) {
-					t.Fatalf("it has given up: %v", now)
+					t.Fatalf("no channel, and the next wake-up is %v", now)
 				}
 				queue = m.Tick(now)
 				continue
@@ -318,7 +318,7 @@ func TestAPeerThatComesMinutesLate(t *testing.T) {
 				queue = append(queue, m.Connected(now, a.ID)...)
 			case Open:
 				opened = now
-			case Respond: // the peer has it, and says HELLO
+			case Respond: // the peer connects, and sends HELLO
 				queue = append(queue, m.Hello(now, a.Offer.Generation)...)
 			case Destroy, Refuse:
 			}
@@ -333,8 +333,8 @@ func TestAPeerThatComesMinutesLate(t *testing.T) {
 	}
 }
 
-// PROTOCOL.md section 9, rule 6: what will be said again is not asked for soon, and
-// waits are spread by a quarter.
+// PROTOCOL.md section 9, rule 6: errors that will not change soon are not retried soon,
+// and waits are spread by a quarter.
 func TestTheFirstWaitAfterARefusalIsTheLongest(t *testing.T) {
 	for code, want := range map[status.Code]time.Duration{
 		status.FailedPrecondition: MaxBackoff, status.InvalidArgument: MaxBackoff, status.PermissionDenied: MaxBackoff,
@@ -353,8 +353,8 @@ func TestTheFirstWaitAfterARefusalIsTheLongest(t *testing.T) {
 	}
 }
 
-// A channel that was up for long is made again at once when it breaks.
-func TestBackOffForgetsWhatIsLongAgo(t *testing.T) {
+// A channel that was up for Steady is made again at once when it breaks.
+func TestBackOffForgetsOldFailures(t *testing.T) {
 	m := machine()
 	now := began
 	for range 10 {
@@ -368,8 +368,8 @@ func TestBackOffForgetsWhatIsLongAgo(t *testing.T) {
 	want(t, m.Broken(now, 1, errors.New("cut")), Destroy, Make)
 }
 
-// A peer has restarted while this side has no queue pair to give (its port is down):
-// it is tried again with back-off, not as a storm.
+// A peer has restarted while this side cannot make queue pairs (its port is down): the
+// attempts are spread by the backoff.
 func TestNoQueuePairsAndAnotherIncarnationIsNoStorm(t *testing.T) {
 	m := machine()
 	down := errors.New("the port is not active")
@@ -384,7 +384,7 @@ func TestNoQueuePairsAndAnotherIncarnationIsNoStorm(t *testing.T) {
 			}
 		}
 	}
-	take(m.Request(began, 1, at(3, testOffer(1, 2)))) // it is believed
+	take(m.Request(began, 1, at(3, testOffer(1, 2)))) // this process is accepted
 	take(m.MakeFailed(began, next, down))
 	take(m.Request(began, 2, at(1, testOffer(1, 3)))) // it has restarted
 	for i := 0; i < 10000 && next != 0; i++ {

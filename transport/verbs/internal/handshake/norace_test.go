@@ -2,5 +2,5 @@
 
 package handshake
 
-// searchLimit is how many worlds a search looks at, at most: none is as large.
+// searchLimit bounds the worlds of a search. No search reaches it.
 const searchLimit = 1_000_000

@@ -2,6 +2,6 @@
 
 package handshake
 
-// searchLimit is how many worlds a search looks at, at most. The race detector
-// makes it ten times slower, and finds nothing in one goroutine.
+// searchLimit bounds the worlds of a search. The race detector makes the search ten times
+// slower, and has nothing to find in one goroutine.
 const searchLimit = 1_000

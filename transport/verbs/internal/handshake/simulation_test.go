@@ -16,12 +16,13 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// Two machines against each other, with all orders of what can happen between
-// them: calls that are lost, late or come twice, processes that restart, channels
-// that break, queue pairs that cannot be made or connected. TRYST_SIMULATION=n makes search and walk n times as large.
+// The simulation runs two machines against each other, through all orders of the events
+// between them: calls that are lost, late or duplicated, processes that restart, channels
+// that break, queue pairs that cannot be made or connected. TRYST_SIMULATION=n makes
+// search and walk n times as large.
 
-// world is both machines with their shells and the network between them. Nothing
-// in it is concurrent: what a shell takes time for is a move of its own.
+// world is both machines, their callers and the network between them. Nothing in it is
+// concurrent: an action that takes time is a move of its own.
 type world struct {
 	left  budget
 	off   string // the rule that is switched off
@@ -29,37 +30,37 @@ type world struct {
 	sides [2]side
 	net   []message
 	calls int    // made so far
-	psn   uint32 // tells offers apart
+	psn   uint32 // distinguishes offers
 	procs uint64 // incarnations so far
 	wrong string // the first violation
 }
 
-// budget is how much may still go wrong, or happen early.
+// budget is how many faults and early events may still happen.
 type budget struct {
 	restarts, breaks, losses, lates, doubles, ticks int
 	fails                                           int  // of Make and Connect
-	pushes                                          int  // offers in a peer's name with the highest generation
+	pushes                                          int  // forged offers in a peer's name with the highest generation
 	client                                          bool // side 0 has no address
 }
 
 type side struct {
 	m        *Machine
 	wanted   bool
-	queue    []Action        // not carried out yet; the first takes time
-	ends     map[uint64]*end // by id; those that are there
+	queue    []Action        // not carried out yet; the first one takes time
+	ends     map[uint64]*end // those that exist, by id
 	requests map[uint64]message
 	lastReq  uint64
 	used     []channelID // that it has connected
 }
 
-// channelID is what two processes tell their channels apart by.
+// channelID identifies a channel of a process.
 type channelID struct{ peer, generation uint64 }
 
 // end is a queue pair.
 type end struct {
 	own, peer              Offer
 	connected, open, heard bool
-	doomed                 bool // its peer will not answer: it breaks once it notices
+	doomed                 bool // its other end is gone: it breaks once this side notices
 	broken                 bool // it was reported
 }
 
@@ -71,7 +72,7 @@ type message struct {
 	offer    Offer // of a HELLO: that of the end that it goes to
 	own      Offer // of a HELLO: that of the end that it comes from
 	err      bool
-	orphaned bool // the caller has given up
+	orphaned bool // the caller does not wait any more
 }
 
 type move struct {
@@ -134,7 +135,7 @@ func short(o Offer) string {
 	return fmt.Sprintf("%d.%d.%d", o.Incarnation, o.Generation, o.Rails[0].PSN)
 }
 
-// state has all that makes a difference for what can happen.
+// state describes everything that the future of the world depends on.
 func (w *world) state() string {
 	var b strings.Builder
 	rel := func(t time.Time) int64 {
@@ -168,7 +169,7 @@ func (w *world) state() string {
 	return b.String()
 }
 
-// moves lists what can happen next: first what is no fault, inner of them.
+// moves lists the possible next moves. The first inner ones are not faults.
 func (w *world) moves() (all []move, inner int) {
 	for i := range w.sides {
 		if len(w.sides[i].queue) > 0 {
@@ -219,7 +220,7 @@ func (w *world) moves() (all []move, inner int) {
 	return all, inner
 }
 
-// cannot are the moves by which what takes time comes to nothing.
+// cannot is the move by which an action that takes time fails.
 var cannot = map[Kind]string{Make: "cannot make", Connect: "cannot connect"}
 
 func (w *world) violation(format string, args ...any) {
@@ -283,7 +284,7 @@ func (w *world) play(m move) {
 		x := w.net[m.i]
 		if m.kind == "double" {
 			w.left.doubles--
-			w.net[m.i].orphaned = true // the second answer goes to nobody
+			w.net[m.i].orphaned = true // nothing waits for the second response
 		} else {
 			w.net = slices.Delete(w.net, m.i, m.i+1)
 		}
@@ -321,9 +322,9 @@ func (w *world) deliver(x message) {
 	s := &w.sides[x.to]
 	switch x.kind {
 	case 'q':
-		if w.off == "who is believed" {
+		if w.off == "another incarnation is verified" {
 			if s.m.accepted != x.offer.Incarnation && s.m.phase >= connecting && s.m.phase <= open {
-				s.m.drop(status.New(status.Aborted, "it says that it has restarted"))
+				s.m.drop(status.New(status.Aborted, "the request has another incarnation"))
 			}
 			s.m.accepted = x.offer.Incarnation
 		}
@@ -332,9 +333,9 @@ func (w *world) deliver(x message) {
 		w.take(x.to, s.m.Request(w.now, s.lastReq, x.offer))
 	case 'r':
 		if x.from != s.m.cfg.Self.Incarnation {
-			return // the process that asked is gone
+			return // the process that called is gone
 		}
-		if w.off == "an answer is younger than the pairing that it ends" {
+		if w.off == "a response that ends a channel is younger than it" {
 			s.m.callAfterConnect = true
 		}
 		if x.err {
@@ -368,14 +369,14 @@ func (s *side) end(own Offer) (id uint64, e *end) {
 	return 0, nil
 }
 
-// doom says that the end of a side has no other end any more.
+// doom records that the other end of a side's end is gone.
 func (w *world) doom(i int, own Offer) {
 	if _, e := w.sides[i].end(own); e != nil {
 		e.doomed = true
 	}
 }
 
-// take queues what a machine wants done, and does what takes no time.
+// take queues the actions of a machine, and carries out those that take no time.
 func (w *world) take(i int, as []Action) {
 	s := &w.sides[i]
 	s.queue = append(s.queue, as...)
@@ -420,7 +421,7 @@ func (w *world) act(i int, a Action) {
 		}
 		delete(s.requests, a.Request)
 		bad := a.Kind == Refuse
-		if w.off == "who shows a lower one gets the current offer" && a.Offer.Generation > x.offer.Generation {
+		if w.off == "a lower generation gets the current offer" && a.Offer.Generation > x.offer.Generation {
 			bad = true
 		}
 		if !x.orphaned {
@@ -437,7 +438,7 @@ func (w *world) act(i int, a Action) {
 	}
 }
 
-// work does the first action of a queue, which takes time.
+// work carries out the first action of a queue, which takes time.
 func (w *world) work(i int) {
 	s := &w.sides[i]
 	a := s.queue[0]
@@ -471,13 +472,13 @@ func (w *world) work(i int) {
 	}
 }
 
-// fail has the first action of a queue, which takes time, come to nothing.
+// fail lets the first action of a queue, which takes time, fail.
 func (w *world) fail(i int) {
 	s := &w.sides[i]
 	a := s.queue[0]
 	s.queue = s.queue[1:]
 	switch {
-	case w.off == "a failure is told":
+	case w.off == "a failure is reported":
 		w.take(i, nil)
 	case a.Kind == Make:
 		w.take(i, s.m.MakeFailed(w.now, a.ID, status.New(status.ResourceExhausted, "no queue pair is left")))
@@ -489,7 +490,7 @@ func (w *world) fail(i int) {
 	}
 }
 
-// connected says whether there is one channel, with both ends open.
+// connected reports whether there is one channel with both ends open.
 func (w *world) connected() bool {
 	for i := range w.sides {
 		m, o := w.sides[i].m, w.sides[1-i].m
@@ -500,8 +501,8 @@ func (w *world) connected() bool {
 	return true
 }
 
-// settle lets a copy of the world go on without faults: it must come to a
-// channel, and that without a storm of calls.
+// settle runs a copy of the world on without faults. It must reach a channel with few
+// calls.
 func (w *world) settle() string {
 	n := w.copy()
 	n.left = budget{client: w.left.client}
@@ -615,17 +616,17 @@ func TestSimulationSearch(t *testing.T) {
 	}
 }
 
-// Each rule matters: without it the search finds a world where it goes wrong.
+// Each rule is needed: without it the search finds a violation.
 func TestSimulationEachRuleMatters(t *testing.T) {
 	for rule, b := range map[string]budget{
-		"send after the response": {},
-		"who is believed":         {restarts: 1, lates: 1},
-		"generations grow":        {breaks: 1, lates: 1, ticks: 1},
-		"an answer is younger than the pairing that it ends": {restarts: 1},
-		"HELLO in 10 s":     {losses: 1, restarts: 1},
-		"steps are bounded": {pushes: 1},
-		"a failure is told": {fails: 1},
-		"who shows a lower one gets the current offer": {breaks: 1, restarts: 1, lates: 1, client: true},
+		"send after the response":                           {},
+		"another incarnation is verified":                   {restarts: 1, lates: 1},
+		"generations grow":                                  {breaks: 1, lates: 1, ticks: 1},
+		"a response that ends a channel is younger than it": {restarts: 1},
+		"HELLO in 10 s":                                     {losses: 1, restarts: 1},
+		"steps are bounded":                                 {pushes: 1},
+		"a failure is reported":                             {fails: 1},
+		"a lower generation gets the current offer":         {breaks: 1, restarts: 1, lates: 1, client: true},
 	} {
 		t.Run(rule, func(t *testing.T) {
 			seen, _, violation := search(b, rule, 60_000)
@@ -642,15 +643,15 @@ func TestSimulationWalk(t *testing.T) {
 		seed := rand.Uint64()
 		rng := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test that can be repeated
 		w := newWorld(budget{restarts: 20, breaks: 40, losses: 30, lates: 20, doubles: 20, fails: 30, ticks: 1000, client: seed%4 == 0}, "")
-		calm := rng.IntN(5)
+		quiet := rng.IntN(5)
 		for steps := 0; steps < 3000 && w.wrong == ""; steps++ {
 			moves, inner := w.moves()
-			if inner > 0 && rng.IntN(calm+1) > 0 {
+			if inner > 0 && rng.IntN(quiet+1) > 0 {
 				moves = moves[:inner]
 			}
 			m := moves[rng.IntN(len(moves))]
 			if busy := inner > 0 || len(w.net) > 0; !busy && m.kind != "tick" && rng.IntN(3) > 0 {
-				continue // breaks and restarts are to find something under way
+				continue // so that breaks and restarts happen while something is under way
 			}
 			w.play(m)
 			w.now = w.now.Add(time.Duration(rng.IntN(int(20 * time.Millisecond))))

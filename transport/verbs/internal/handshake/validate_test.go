@@ -11,7 +11,7 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-func TestNumbersOfAPeerAreChecked(t *testing.T) {
+func TestAPeersOfferIsValidated(t *testing.T) {
 	if err := Validate(at(1, testOffer(0, 1))); err != nil {
 		t.Fatal(err)
 	}
@@ -55,8 +55,8 @@ func TestNumbersOfAPeerAreChecked(t *testing.T) {
 	}
 }
 
-// TestAGIDIsOneHosts: packets to an address of many, or of none, are no peer's.
-func TestAGIDIsOneHosts(t *testing.T) {
+// TestAGIDIsTheAddressOfOneHost: multicast, broadcast and unspecified addresses are refused.
+func TestAGIDIsTheAddressOfOneHost(t *testing.T) {
 	for address, words := range map[string]string{
 		"10.0.0.1": "", "2001:db8::1": "", "fe80::1": "", "127.0.0.1": "", "::1": "", "223.255.255.255": "", "::ffff:10.0.0.1": "",
 		"ff02::1": "multicast", "ff0e::1": "multicast", "224.0.0.1": "multicast", "239.255.255.255": "multicast", "::ffff:224.0.0.251": "multicast",
@@ -75,7 +75,7 @@ func TestAGIDIsOneHosts(t *testing.T) {
 	}
 }
 
-func TestTalk(t *testing.T) {
+func TestCompatible(t *testing.T) {
 	gid := func(s string) verbs.GID { return verbs.GIDFromAddr(netip.MustParseAddr(s)) }
 	for words, spoil := range map[string]func(a, b *Offer){
 		"":           func(_, _ *Offer) {},
@@ -156,7 +156,7 @@ func TestOffersAreCompared(t *testing.T) {
 	} {
 		b := at(1, testOffer(0, 1))
 		if !a.Equal(b) {
-			t.Fatal("two offers that are the same differ")
+			t.Fatal("two equal offers differ")
 		}
 		if change(&b); a.Equal(b) {
 			t.Errorf("change %d makes no difference", i)
