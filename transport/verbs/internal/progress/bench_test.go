@@ -74,7 +74,7 @@ func BenchmarkPingPong(b *testing.B) {
 	}
 }
 
-// What a wait costs whose completion is there already.
+// The cost of a wait whose completion is there already.
 func BenchmarkWaitReady(b *testing.B) {
 	for _, mode := range allModes {
 		b.Run(mode.String(), func(b *testing.B) {

@@ -42,7 +42,7 @@ var path = verbs.Path{
 	MinRNRTimer: verbs.DefaultMinRNRTimer,
 }
 
-// must ends the test with an error. It is for the test's own goroutine.
+// must fails the test on an error. Call it on the test's goroutine.
 func must[T any](v T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {
 		t.Helper()
@@ -90,8 +90,8 @@ func (n *node) connect(to *node) {
 	}
 }
 
-// close closes everything in order. destroyed is called when the device touches no
-// memory any more.
+// close closes everything in order. It calls destroyed when the device accesses no memory
+// any more.
 func (n *node) close(destroyed func()) {
 	n.t.Helper()
 	gone := func() error { destroyed(); return nil }
@@ -117,13 +117,13 @@ func TestTensorsOverTheFabric(t *testing.T) {
 func transfers(t testing.TB, mode progress.Mode, people, each int) {
 	f := verbstest.NewFabric(verbstest.Options{
 		Latency: 20 * time.Microsecond, Loss: 0.002,
-		Devices: []verbstest.DeviceOptions{{NoWindows: true}}, // requests give out the key of the arena
+		Devices: []verbstest.DeviceOptions{{NoWindows: true}}, // requests carry the rkey of the arena
 	})
 	defer f.Close()
 	asker, sender := newNode(t, f, "asker"), newNode(t, f, "sender")
 	spinners := progress.NewSpinners(0)
 
-	// The sender: one tensor, sent as often as somebody asks.
+	// The sender: one tensor, sent for each request.
 	const size = 100_000
 	content := must(sender.mem.Allocator().Allocate(size))(t)
 	for i := range content.Bytes() {

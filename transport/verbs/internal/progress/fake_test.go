@@ -15,7 +15,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // fakeCQ is a completion queue in memory, with the rules of ibv_req_notify_cq(3):
 // an armed queue makes one event, at the next completion.
 type fakeCQ struct {
-	events chan struct{} // holds one: what Wait takes are all that have come
+	events chan struct{} // capacity 1: Wait takes all events that have come
 
 	mu      sync.Mutex
 	queue   []verbs.WC
@@ -23,7 +23,7 @@ type fakeCQ struct {
 	pollErr error
 	armErr  error
 	waitErr error
-	number  bool // completions carry their order
+	number  bool // completions carry their number in VendorErr
 	count   uint32
 	broken  chan struct{} // closed: Wait fails with waitErr
 }
@@ -32,7 +32,7 @@ func newFakeCQ() *fakeCQ {
 	return &fakeCQ{events: make(chan struct{}, 1), broken: make(chan struct{})}
 }
 
-// complete puts a completion in.
+// complete adds a completion.
 func (c *fakeCQ) complete(id verbs.WRID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -51,8 +51,8 @@ func (c *fakeCQ) complete(id verbs.WRID) {
 	}
 }
 
-// callingCQ calls for its events, in the goroutine that completes, as a device does
-// for those that a packet brings. Every fourth it leaves to Wait.
+// callingCQ calls the function for its events on the goroutine that completes, as a
+// software device does for a packet. Every fourth event it leaves to Wait.
 type callingCQ struct {
 	*fakeCQ
 	f     func()
@@ -115,13 +115,13 @@ func stop(t testing.TB, q *Queue) {
 
 var allModes = []Mode{ModeAdaptive, ModeBusy, ModeEvent}
 
-// testCQ is a completion queue that tests complete.
+// testCQ is a completion queue with a method that completes.
 type testCQ interface {
 	verbs.CQ
 	complete(id verbs.WRID)
 }
 
-// fakes are all kinds of it.
+// fakes are all kinds of testCQ.
 var fakes = map[string]func(*fakeCQ) testCQ{
 	"waits": func(c *fakeCQ) testCQ { return c },
 	"calls": func(c *fakeCQ) testCQ { return &callingCQ{fakeCQ: c} },

@@ -2,6 +2,5 @@
 
 package progress
 
-// searchLimit is how many states of a game a search looks at, at most: no game has
-// as many.
+// searchLimit bounds the states of a search. No game has as many.
 const searchLimit = 1 << 30

@@ -56,8 +56,8 @@ func eachQueue(t *testing.T, f func(t *testing.T, mode Mode, fake func(*fakeCQ) 
 	}
 }
 
-// Where the device calls, what came is handled when its call ends, and no goroutine spins in
-// any mode.
+// When the device calls, completions are handled before its call returns, and no goroutine
+// spins in any mode.
 func TestCallHandlesWhatCame(t *testing.T) {
 	for _, mode := range allModes {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -97,7 +97,7 @@ type contenders struct {
 
 func (c *contenders) handle(wcs []verbs.WC, _ time.Time) {
 	if c.inside.Add(1) != 1 {
-		c.t.Error("two handle at a time")
+		c.t.Error("two goroutines handle at a time")
 	}
 	for _, wc := range wcs {
 		if wc.VendorErr != uint32(c.last) {
@@ -116,8 +116,8 @@ func (c *contenders) handle(wcs []verbs.WC, _ time.Time) {
 	c.inside.Add(-1)
 }
 
-// Many waiters, completions from elsewhere, contexts that end: everything is
-// handled once, in order, by one at a time, and nobody is left behind.
+// Many waiters, completions without a waiter, contexts that end: everything is handled
+// once, in order, by one goroutine at a time, and every wait ends.
 func TestEverythingIsHandledOnceInOrderByOneAtATime(t *testing.T) {
 	eachQueue(t, func(t *testing.T, mode Mode, kind func(*fakeCQ) testCQ) {
 		for _, spinners := range []int{1, 3} { // few processors, and enough
@@ -164,7 +164,7 @@ func everythingIsHandledOnce(t *testing.T, mode Mode, spinners int, kind func(*f
 				}
 			})
 		}
-		wg.Go(func() { // and those of nobody
+		wg.Go(func() { // and completions without a waiter
 			for k := range people * each {
 				cq.complete(verbs.WRID(1<<40 + k))
 			}
@@ -183,8 +183,8 @@ func everythingIsHandledOnce(t *testing.T, mode Mode, spinners int, kind func(*f
 	})
 }
 
-// On virtual time nobody who sleeps is seen by chance: if nobody can go on, the
-// bubble ends with a deadlock.
+// On virtual time no sleeping goroutine is woken by chance: if none can go on, the bubble
+// ends with a deadlock.
 func TestWaitersSleepWithoutPolling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cq := newFakeCQ()
@@ -256,15 +256,15 @@ func TestAFailedQueueIsToldOnce(t *testing.T) {
 			"wait": func(c *fakeCQ) { c.waitErr = cause; close(c.broken) },
 		} {
 			if mode == ModeBusy && name != "poll" {
-				continue // its poller does neither
+				continue // ModeBusy neither arms nor waits
 			}
 			t.Run(mode.String()+" "+name, func(t *testing.T) {
 				cq := newFakeCQ()
-				var told atomic.Int32
+				var calls atomic.Int32
 				failed := make(chan error, 1)
 				var w *Waiter
 				q := Start(Config{CQ: cq, Mode: mode, maxSpin: time.Millisecond, Handle: func([]verbs.WC, time.Time) {}, Failed: func(err error) {
-					if told.Add(1) == 1 {
+					if calls.Add(1) == 1 {
 						failed <- err
 					}
 				}})
@@ -274,24 +274,24 @@ func TestAFailedQueueIsToldOnce(t *testing.T) {
 				cq.mu.Lock()
 				breakIt(cq)
 				cq.mu.Unlock()
-				cq.complete(1) // so that the poller looks
+				cq.complete(1) // so that the poller polls
 				if err := <-failed; !errors.Is(err, cause) || !strings.Contains(err.Error(), "completion") {
-					t.Errorf("told was %v", err)
+					t.Errorf("Failed got %v", err)
 				}
 				select {
 				case err := <-left:
 					t.Errorf("Wait on a queue that ended returned %v", err)
 				default:
 				}
-				w.Done() // as who ends the queue does
+				w.Done() // as the goroutine that ends the queue does
 				if err := <-left; err != nil {
 					t.Error(err)
 				}
 				if err := q.Stop(); !errors.Is(err, cause) {
 					t.Errorf("Stop: %v", err)
 				}
-				if n := told.Load(); n != 1 {
-					t.Errorf("it was told %d times", n)
+				if n := calls.Load(); n != 1 {
+					t.Errorf("Failed was called %d times", n)
 				}
 			})
 		}
@@ -330,20 +330,20 @@ func TestStopHandlesWhatIsLeftAndWaitersStay(t *testing.T) {
 	}
 }
 
-// Done may come when Wait has looked and not yet parked.
-func TestDoneBetweenLookingAndSleeping(t *testing.T) {
+// Done may be called after the check of Wait and before it parks.
+func TestDoneBetweenCheckAndPark(t *testing.T) {
 	q := Start(Config{CQ: newFakeCQ(), Mode: ModeEvent, Handle: func([]verbs.WC, time.Time) {}})
 	defer stop(t, q)
 	w := q.NewWaiter()
 	w.Done()
-	w.park(t.Context()) // must not sleep: nobody wakes it
+	w.park(t.Context()) // must not sleep: nothing wakes it
 }
 
-func TestAFailureIsToldOnceAndNotAfterStop(t *testing.T) {
+func TestAFailureIsReportedOnceAndNotAfterStop(t *testing.T) {
 	one, other := errors.New("one"), errors.New("other")
 	for _, stopped := range []bool{false, true} {
-		var told []error
-		q := Start(Config{CQ: newFakeCQ(), Mode: ModeEvent, Handle: func([]verbs.WC, time.Time) {}, Failed: func(err error) { told = append(told, err) }})
+		var reported []error
+		q := Start(Config{CQ: newFakeCQ(), Mode: ModeEvent, Handle: func([]verbs.WC, time.Time) {}, Failed: func(err error) { reported = append(reported, err) }})
 		if stopped {
 			stop(t, q)
 		}
@@ -352,13 +352,13 @@ func TestAFailureIsToldOnceAndNotAfterStop(t *testing.T) {
 		if err := q.Stop(); !errors.Is(err, one) {
 			t.Errorf("Stop: %v", err)
 		}
-		if stopped != (len(told) == 0) || len(told) > 1 {
-			t.Errorf("stopped before: %v; told: %v", stopped, told)
+		if stopped != (len(reported) == 0) || len(reported) > 1 {
+			t.Errorf("stopped before: %v; reported: %v", stopped, reported)
 		}
 	}
 }
 
-// The poller that a waiter called away from its sleep sleeps again.
+// A poller that a waiter has woken sleeps again.
 func TestThePollerSleepsAfterACall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := Start(Config{CQ: newFakeCQ(), Mode: ModeEvent, Handle: func([]verbs.WC, time.Time) {}})
@@ -381,7 +381,7 @@ func TestThePollerSleepsAfterACall(t *testing.T) {
 }
 
 // A waiter that does not get the token parks, though the holder polls for ever.
-func TestWhoDoesNotGetTheTokenParks(t *testing.T) {
+func TestAWaiterWithoutTheTokenParks(t *testing.T) {
 	q := Start(Config{CQ: newFakeCQ(), Mode: ModeBusy, Spinners: NewSpinners(2), Handle: func([]verbs.WC, time.Time) {}})
 	var wg sync.WaitGroup
 	ws := []*Waiter{q.NewWaiter(), q.NewWaiter()}
@@ -404,8 +404,8 @@ func TestWhoDoesNotGetTheTokenParks(t *testing.T) {
 	}
 }
 
-// A waiter that is done does not work for others for ever.
-func TestWhoLeavesHandlesABoundedNumberOfBatches(t *testing.T) {
+// A waiter that is done handles a bounded number of batches for others.
+func TestALeavingWaiterHandlesABoundedNumberOfBatches(t *testing.T) {
 	b := token[int]{holder: waiter, waiter: 1}
 	var u turn
 	for n := 0; ; n++ {
@@ -461,8 +461,8 @@ func TestWaitingAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Who watches is called once, whether what it waits for comes before or after; then
-// its Wait returns at once. Where it would poll itself, it is not called.
+// Watch calls its function once, whether Done comes before or after it; then Wait returns
+// at once. Where the waiter would poll, Watch returns false and calls nothing.
 func TestWatch(t *testing.T) {
 	cq := newFakeCQ()
 	var w *Waiter
@@ -474,7 +474,7 @@ func TestWatch(t *testing.T) {
 			w.Done()
 		}
 		if !w.Watch(func() { calls <- struct{}{} }) {
-			t.Fatalf("%d: in event mode nobody polls, and Watch refuses", i)
+			t.Fatalf("%d: Watch refuses in event mode, where no waiter polls", i)
 		}
 		if !before {
 			if len(calls) > 0 {
@@ -490,7 +490,7 @@ func TestWatch(t *testing.T) {
 	}
 	stop(t, q)
 
-	// Where waiters spin it is refused, but where none more may.
+	// Where waiters spin Watch is refused, unless no more may spin.
 	for _, mode := range []Mode{ModeAdaptive, ModeBusy} {
 		spinners := NewSpinners(1)
 		q := Start(Config{CQ: newFakeCQ(), Mode: mode, Handle: func([]verbs.WC, time.Time) {}, Spinners: spinners})

@@ -2,6 +2,6 @@
 
 package progress
 
-// searchLimit is how many states of a game a search looks at, at most. The race
-// detector makes it ten times slower, and finds nothing in one goroutine.
+// searchLimit bounds the states of a search. The race detector makes the search ten times
+// slower, and has nothing to find in one goroutine.
 const searchLimit = 10_000

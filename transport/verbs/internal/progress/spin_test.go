@@ -21,8 +21,8 @@ func (c sleepyCQ) Poll(wcs []verbs.WC) (int, error) {
 	return n, err
 }
 
-// In ModeAdaptive a wait for what comes soon does not sleep; one for what takes long
-// sleeps after spinFor; and an idle queue is not polled.
+// In ModeAdaptive a short wait does not sleep, a long one sleeps after spinFor, and an
+// idle queue is not polled.
 func TestASpinIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cq := sleepyCQ{newFakeCQ()}
@@ -41,7 +41,7 @@ func TestASpinIsBounded(t *testing.T) {
 				t.Fatal(err)
 			}
 			w.Reset()
-			time.Sleep(time.Millisecond) // whoever spins now stops
+			time.Sleep(time.Millisecond) // goroutines that spin now stop
 			synctest.Wait()
 			s := q.Stats()
 			if n := s.Parks - before.Parks; n != c.parks {
@@ -61,13 +61,13 @@ func TestASpinIsBounded(t *testing.T) {
 	})
 }
 
-// With one processor, other goroutines run while one spins, and what they complete is
+// With one processor other goroutines run while one spins, and their completions are
 // handled.
 func TestOneProcessor(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	for _, mode := range allModes {
 		t.Run(mode.String(), func(t *testing.T) {
-			for _, spinners := range []int{0, 1} { // nobody may spin; one may, all the same
+			for _, spinners := range []int{0, 1} { // 0 means the default, which is none on one processor
 				cq := newFakeCQ()
 				var w *Waiter
 				q := Start(Config{CQ: cq, Mode: mode, Spinners: NewSpinners(spinners), Handle: func([]verbs.WC, time.Time) { w.Done() }})
@@ -102,7 +102,7 @@ func TestASpinningGoroutineYields(t *testing.T) {
 	stop(t, q)
 }
 
-// On a queue that is never empty a waiter whose context ends returns all the same.
+// A waiter whose context ends returns even if its queue is never empty.
 func TestAContextEndsOnAQueueThatIsNeverEmpty(t *testing.T) {
 	for _, mode := range []Mode{ModeAdaptive, ModeBusy} {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -141,12 +141,12 @@ func TestAContextEndsOnAQueueThatIsNeverEmpty(t *testing.T) {
 	}
 }
 
-// Whatever has woken who sleeps, it is only Done that ends the wait.
-func TestNobodyIsDoneByTheWaitBefore(t *testing.T) {
+// Only Done ends a wait, whatever wakes the sleeping goroutine.
+func TestAnEarlierWaitEndsNoLaterOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := Start(Config{CQ: newFakeCQ(), Mode: ModeEvent, Handle: func([]verbs.WC, time.Time) {}})
 		w := q.NewWaiter()
-		w.wake <- struct{}{} // by a Done that had not returned when w was made new
+		w.wake <- struct{}{} // by a Done that had not returned before Reset
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		if err := w.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {

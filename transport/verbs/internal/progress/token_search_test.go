@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// Here the token is played in every order of steps that goroutines, the queue and
-// its events can take. The steps are those of queue.go: what happens there under
-// the lock, or is one call of the queue, is one step here. What depends on time
-// (how long somebody spins, when a context ends) may happen at any time.
+// The search runs the token through every order of steps that goroutines, the queue and
+// its events can take. The steps are those of queue.go: what happens there under the
+// lock, or in one call of the queue, is one step here. What depends on time (how long a
+// goroutine spins, when a context ends) may happen at any time.
 
 const (
 	maxWaiters = 3
 	maxQueued  = 4
-	nobodys    = int8(-1) // the completion is no waiter's
+	noWaiter   = int8(-1) // the completion belongs to no waiter
 )
 
 // world is one state. It is comparable.
@@ -30,27 +30,27 @@ type world struct {
 	missed     bool
 	stop       bool
 
-	queue  [maxQueued]int8 // whose completion; the first queued of them
+	queue  [maxQueued]int8 // the waiter of each completion; the first queued elements count
 	queued int8
 	armed  bool
-	event  bool // has come and was not taken
-	call   bool // likewise, and the device will call
+	event  bool // an event came and was not taken
+	call   bool // likewise, and the device will call for it
 	wake   bool // the poller's context has ended
 
-	waiters [maxWaiters]player
-	home    player // the poller
-	caller  player // the device's goroutine that calls
-	stopper player
-	foreign int8 // completions of nobody that are still to come
-	looks   int8 // how often somebody will still look by itself
-	handled int8
+	waiters   [maxWaiters]player
+	home      player // the poller
+	caller    player // the device's goroutine that calls
+	stopper   player
+	foreign   int8 // completions without a waiter that are still to come
+	pollOnces int8 // calls of PollOnce still to come
+	handled   int8
 }
 
-// player is a goroutine of the world.
+// player is a goroutine in the world.
 type player struct {
 	at      place
 	t       turn
-	found   bool // the last poll brought something
+	found   bool // the last poll returned completions
 	done    bool
 	ended   bool // its context
 	posted  bool // its completion is still to come
@@ -63,7 +63,7 @@ type place uint8
 const (
 	outside  place = iota
 	awaiting       // spins for the token
-	parking        // has given up to spin, sleeps as soon as it looked whether it is done
+	parking        // does not spin any more, and sleeps after a check whether it is done
 	parked
 	polling
 	deciding
@@ -73,33 +73,33 @@ const (
 	gone
 )
 
-// rules switches off what the machine needs from the code around it or from
-// itself; the search must see that.
+// rules switches off rules of the state machine and of the code around it. The search
+// must find a violation then.
 type rules struct {
-	forgetMissed   bool // an event that comes while somebody holds the token is not noted
+	forgetMissed   bool // an event during a turn is not noted
 	armOnce        bool // completions found after arming do not lead to arming again
 	neverArm       bool
-	parkWithToken  bool // who stops spinning does not look whether it has the token
+	parkWithToken  bool // a waiter that stops spinning does not check whether it has the token
 	leaveCompleted bool // the queue is not polled after arming
 }
 
 type game struct {
-	waiters int
-	rounds  int8
-	foreign int8
-	looks   int8
-	cancel  bool // contexts may end
-	stop    bool // the queue is stopped at some time
-	busy    bool // ModeBusy
-	event   bool // ModeEvent
-	calls   bool // the device calls for some events
-	patient bool // who waits spins until it has the token or is done
-	batch   int8
-	rules   rules
+	waiters   int
+	rounds    int8
+	foreign   int8
+	pollOnces int8
+	cancel    bool // contexts may end
+	stop      bool // the queue is stopped at some time
+	busy      bool // ModeBusy
+	event     bool // ModeEvent
+	calls     bool // the device calls for some events
+	patient   bool // a waiter spins until it has the token or is done
+	batch     int8
+	rules     rules
 }
 
 func (g *game) first() world {
-	w := world{holder: poller, foreign: g.foreign, looks: g.looks}
+	w := world{holder: poller, foreign: g.foreign, pollOnces: g.pollOnces}
 	w.caller.at = asleep
 	w.home = player{at: polling, t: turn{poller: true, busy: g.busy}}
 	for i := range g.waiters {
@@ -111,7 +111,7 @@ func (g *game) first() world {
 	return w
 }
 
-// with plays f on the token.
+// with applies f to the token.
 func (w *world) with(f func(*token[int8])) {
 	b := token[int8]{
 		holder: w.holder, waiter: w.waiter, spinning: slices.Clone(w.spinning[:w.contenders]),
@@ -129,7 +129,7 @@ type next struct {
 	w  world
 }
 
-// moves are all steps that can be taken.
+// moves returns all possible steps.
 func (g *game) moves(w world) (all []next) {
 	add := func(by string, f func(*world)) {
 		n := w
@@ -139,7 +139,7 @@ func (g *game) moves(w world) (all []next) {
 	complete := func(n *world, whose int8) {
 		n.queue[n.queued] = whose
 		n.queued++
-		if g.batch >= maxQueued { // they are polled together: their order is nothing
+		if g.batch >= maxQueued { // they are polled together, so their order does not matter
 			slices.Sort(n.queue[:n.queued])
 		}
 		if n.armed {
@@ -208,7 +208,7 @@ func (g *game) moves(w world) (all []next) {
 				})
 			})
 		case parking:
-			add(name+" looks before it sleeps", func(n *world) {
+			add(name+" checks before it sleeps", func(n *world) {
 				if q := &n.waiters[i]; q.done || q.ended {
 					g.end(q)
 				} else {
@@ -224,11 +224,11 @@ func (g *game) moves(w world) (all []next) {
 		}
 	}
 	if w.foreign > 0 {
-		comes("a completion of nobody comes", nobodys, func(n *world) { n.foreign-- })
+		comes("a completion without a waiter comes", noWaiter, func(n *world) { n.foreign-- })
 	}
-	if w.looks > 0 && w.caller.at == asleep {
-		add("somebody looks by itself", func(n *world) {
-			n.looks--
+	if w.pollOnces > 0 && w.caller.at == asleep {
+		add("a goroutine calls PollOnce", func(n *world) {
+			n.pollOnces--
 			n.with(func(b *token[int8]) {
 				if b.tryTake() {
 					n.caller = player{at: polling, t: turn{poller: true}}
@@ -238,7 +238,7 @@ func (g *game) moves(w world) (all []next) {
 	}
 	switch p := w.caller; {
 	case p.at != asleep:
-		g.hold(w, "who calls", func(n *world) *player { return &n.caller }, p, add)
+		g.hold(w, "the device", func(n *world) *player { return &n.caller }, p, add)
 	case w.call:
 		add("the device calls", func(n *world) {
 			n.call = false
@@ -286,7 +286,7 @@ func (g *game) moves(w world) (all []next) {
 	switch p := w.stopper; p.at {
 	case outside:
 		if p.rounds > 0 {
-			add("somebody stops the queue", func(n *world) {
+			add("a goroutine stops the queue", func(n *world) {
 				n.stopper = player{at: parked}
 				n.with(func(b *token[int8]) {
 					if b.end() {
@@ -324,7 +324,7 @@ func (g *game) take(w *world) int {
 	n := min(w.queued, g.batch)
 	for _, whose := range w.queue[:n] {
 		w.handled++
-		if whose != nobodys {
+		if whose != noWaiter {
 			p := &w.waiters[whose]
 			p.done = true
 			if p.at == parked {
@@ -339,7 +339,7 @@ func (g *game) take(w *world) int {
 	return int(n)
 }
 
-// hold are the steps of who holds the token.
+// hold adds the steps of the holder of the token.
 func (g *game) hold(w world, name string, of func(*world) *player, p player, add func(string, func(*world))) {
 	switch p.at {
 	case arming:
@@ -361,7 +361,7 @@ func (g *game) hold(w world, name string, of func(*world) *player, p player, add
 		if !mustGo {
 			add(name+" polls on", func(n *world) { of(n).at = polling })
 		}
-		add(name+" gives the token up", func(n *world) {
+		add(name+" releases the token", func(n *world) {
 			q := of(n)
 			found := q.found && (!g.rules.armOnce || !q.t.leaving || q.t.poller)
 			var s step
@@ -384,7 +384,7 @@ func (g *game) hold(w world, name string, of func(*world) *player, p player, add
 	}
 }
 
-// check is what must hold in every state.
+// check returns what is wrong with a state, or nothing.
 func (g *game) check(w *world) string {
 	polls := 0
 	holds := func(at place) bool { return at == polling || at == deciding || at == arming }
@@ -402,7 +402,7 @@ func (g *game) check(w *world) string {
 	}
 	if holds(w.caller.at) {
 		if polls++; w.holder != poller || w.waking {
-			return "who calls polls without the token"
+			return "the device polls without the token"
 		}
 	}
 	if w.stopper.at == polling {
@@ -414,7 +414,7 @@ func (g *game) check(w *world) string {
 		return "two poll"
 	}
 	if wakes := w.armed && w.queued == 0 || w.event || w.call || w.home.at == woken; w.holder == noHolder && !wakes {
-		return "nobody holds the token, and the poller will not wake up"
+		return "the token is free, and the poller will not wake up"
 	}
 	if w.holder == waiter {
 		if p := w.waiters[w.waiter].at; p == parking || p == parked || p == outside {
@@ -424,7 +424,7 @@ func (g *game) check(w *world) string {
 	return ""
 }
 
-// over reports whether a state without moves is as it should be.
+// over returns what is wrong with a state without moves, or nothing.
 func (g *game) over(w *world) string {
 	switch {
 	case w.queued > 0 && w.stopper.at != gone:
@@ -447,8 +447,7 @@ type searched struct {
 	violation string
 }
 
-// search looks at every state that can be reached, and whether the game can end
-// from each of them.
+// search checks every reachable state, and that the game can end from each of them.
 func (g *game) search() searched {
 	type edge struct {
 		from int
@@ -546,11 +545,11 @@ var games = []named{
 	{"events only, some of them calls", game{waiters: 2, rounds: 1, foreign: 2, batch: 1, event: true, calls: true}},
 	{"calls, stopped", game{waiters: 1, rounds: 1, foreign: 2, batch: 1, event: true, calls: true, stop: true, cancel: true}},
 	{"calls, and waiters that spin", game{waiters: 2, rounds: 1, foreign: 1, batch: 2, calls: true}},
-	{"somebody looks", game{waiters: 2, rounds: 1, batch: 2, looks: 1}},
-	{"somebody looks twice", game{waiters: 1, rounds: 2, foreign: 1, batch: 2, looks: 2}},
-	{"somebody looks, stopped", game{waiters: 1, rounds: 1, foreign: 1, batch: 1, looks: 1, stop: true, cancel: true}},
-	{"somebody looks, calls", game{waiters: 1, rounds: 1, foreign: 2, batch: 1, looks: 1, event: true, calls: true}},
-	{"somebody looks, busy", game{waiters: 1, rounds: 1, foreign: 1, batch: 1, looks: 1, busy: true}},
+	{"PollOnce", game{waiters: 2, rounds: 1, batch: 2, pollOnces: 1}},
+	{"PollOnce twice", game{waiters: 1, rounds: 2, foreign: 1, batch: 2, pollOnces: 2}},
+	{"PollOnce, stopped", game{waiters: 1, rounds: 1, foreign: 1, batch: 1, pollOnces: 1, stop: true, cancel: true}},
+	{"PollOnce, calls", game{waiters: 1, rounds: 1, foreign: 2, batch: 1, pollOnces: 1, event: true, calls: true}},
+	{"PollOnce, busy", game{waiters: 1, rounds: 1, foreign: 1, batch: 1, pollOnces: 1, busy: true}},
 	{"busy", game{waiters: 2, rounds: 2, foreign: 1, batch: 1, busy: true}},
 	{"busy, stopped, contexts end", game{waiters: 2, rounds: 1, batch: 2, busy: true, stop: true, cancel: true}},
 }
@@ -562,7 +561,7 @@ var larger = []named{
 
 // Millions of states.
 var largest = []named{
-	{"two waiters, somebody looks twice", game{waiters: 2, rounds: 1, foreign: 1, batch: 2, looks: 2}},
+	{"two waiters, PollOnce twice", game{waiters: 2, rounds: 1, foreign: 1, batch: 2, pollOnces: 2}},
 	{"two waiters, twice, that park", game{waiters: 2, rounds: 2, batch: 2}},
 	{"three waiters that park", game{waiters: 3, rounds: 1, batch: 2}},
 }
@@ -588,18 +587,18 @@ func TestTokenInEveryOrder(t *testing.T) {
 	}
 }
 
-// Each rule matters: without it the search finds what goes wrong.
+// Each rule is needed: without it the search finds a violation.
 func TestTokenEachRuleMatters(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		game game
 	}{
-		{"an event that comes while somebody holds the token is noted", game{waiters: 1, rounds: 1, foreign: 1, batch: 1, rules: rules{forgetMissed: true}}},
-		{"a call that comes while somebody holds the token is noted", game{waiters: 1, rounds: 1, foreign: 1, batch: 1, event: true, calls: true, rules: rules{forgetMissed: true}}},
-		{"who found completions after arming arms again", game{waiters: 1, rounds: 1, foreign: 2, batch: 1, rules: rules{armOnce: true}}},
-		{"who leaves arms", game{waiters: 1, rounds: 1, batch: 1, rules: rules{neverArm: true}}},
-		{"who leaves polls after arming", game{waiters: 1, rounds: 1, batch: 1, rules: rules{leaveCompleted: true}}},
-		{"nobody sleeps with the token", game{waiters: 2, rounds: 1, batch: 1, rules: rules{parkWithToken: true}}},
+		{"an event during a turn is noted", game{waiters: 1, rounds: 1, foreign: 1, batch: 1, rules: rules{forgetMissed: true}}},
+		{"a call during a turn is noted", game{waiters: 1, rounds: 1, foreign: 1, batch: 1, event: true, calls: true, rules: rules{forgetMissed: true}}},
+		{"completions after arming lead to arming again", game{waiters: 1, rounds: 1, foreign: 2, batch: 1, rules: rules{armOnce: true}}},
+		{"the last holder arms", game{waiters: 1, rounds: 1, batch: 1, rules: rules{neverArm: true}}},
+		{"the last holder polls after arming", game{waiters: 1, rounds: 1, batch: 1, rules: rules{leaveCompleted: true}}},
+		{"no waiter sleeps with the token", game{waiters: 2, rounds: 1, batch: 1, rules: rules{parkWithToken: true}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := c.game.search()
