@@ -102,7 +102,7 @@ func TestConnectionStandsForFewAskers(t *testing.T) {
 		k.Request(replyTo(func(transport.Response) {}), transport.Request{Requester: client(i), ID: 1, Attempt: 1, Step: 1, Key: key}) // the error is kept
 	}
 	err = c.bind(k, client(maxRequestersPerConn))
-	if status.CodeOf(err) != status.ResourceExhausted || !strings.Contains(err.Error(), "over this connection already") {
+	if status.CodeOf(err) != status.ResourceExhausted || !strings.Contains(err.Error(), "over one connection already") {
 		t.Errorf("one more than it may stand for: %v", err)
 	}
 	if !c.isBound(client(0)) {
