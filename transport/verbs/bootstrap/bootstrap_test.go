@@ -37,7 +37,7 @@ import (
 var _ verbstransport.Exchanger = (*Exchanger)(nil)
 
 func TestBothSidesAtOnce(t *testing.T) {
-	w := newTown(t)
+	w := newFakeCluster(t)
 	a, b := w.start(zero), w.start(one)
 	var both sync.WaitGroup
 	both.Go(func() { a.want(one) })
@@ -48,7 +48,7 @@ func TestBothSidesAtOnce(t *testing.T) {
 }
 
 func TestStartInAnyOrder(t *testing.T) {
-	w := newTown(t)
+	w := newFakeCluster(t)
 	a := w.start(zero)
 	a.want(one)
 	a.wait("the failure", one, func(m *handshake.Machine) bool { _, err := m.State(); return err != nil })
@@ -59,7 +59,7 @@ func TestStartInAnyOrder(t *testing.T) {
 }
 
 func TestTwiceTheSame(t *testing.T) {
-	w := newTown(t)
+	w := newFakeCluster(t)
 	a, b := w.start(zero), w.start(one)
 	a.want(one)
 	a.up(b)
@@ -80,13 +80,13 @@ func TestTwiceTheSame(t *testing.T) {
 		t.Errorf("one offer was answered with %v and %v", answers[0], answers[1])
 	}
 	if a.closed+b.closed != 0 {
-		t.Error("a channel was closed by it")
+		t.Error("the request closed a channel")
 	}
 	a.up(b)
 }
 
 func TestRestartedPeer(t *testing.T) {
-	w := newTown(t)
+	w := newFakeCluster(t)
 	a, b := w.start(zero), w.start(one)
 	a.want(one)
 	a.up(b)
@@ -98,10 +98,10 @@ func TestRestartedPeer(t *testing.T) {
 	again.up(a)
 }
 
-// Who shows another incarnation is told who is here, and changes nothing: the
-// address of the peer is called, and there the peer lives.
+// A caller with another incarnation gets an introduction and changes nothing: the call to
+// the peer's address finds the accepted process there.
 func TestForeignIncarnation(t *testing.T) {
-	w := newTown(t)
+	w := newFakeCluster(t)
 	a, b := w.start(zero), w.start(one)
 	a.want(one)
 	a.up(b)
@@ -114,14 +114,14 @@ func TestForeignIncarnation(t *testing.T) {
 	}
 	b.up(a)
 	if a.closed+b.closed != 0 {
-		t.Error("a channel was closed by it")
+		t.Error("the request closed a channel")
 	}
 }
 
 // TestHighGenerationEndsNothing: an offer in a peer's name with the highest generation is
-// refused in words, and the channel goes on; so do later ones.
+// refused. The channel goes on, and later channels can be made.
 func TestHighGenerationEndsNothing(t *testing.T) {
-	w := newTown(t)
+	w := newFakeCluster(t)
 	a, b := w.start(zero), w.start(one)
 	a.want(one)
 	a.up(b)
@@ -134,7 +134,7 @@ func TestHighGenerationEndsNothing(t *testing.T) {
 	}
 	b.up(a)
 	if a.closed+b.closed != 0 {
-		t.Error("a channel was closed by it")
+		t.Error("the request closed a channel")
 	}
 	b.close()
 	again := w.start(one)
@@ -143,10 +143,10 @@ func TestHighGenerationEndsNothing(t *testing.T) {
 	again.up(a)
 }
 
-// TestGenerationsBeginAnewWithAnotherProcess, so that what was used up with an earlier one is
-// there again.
+// TestGenerationsBeginAnewWithAnotherProcess: generations that were used up with an earlier
+// process are available again.
 func TestGenerationsBeginAnewWithAnotherProcess(t *testing.T) {
-	w := newTown(t)
+	w := newFakeCluster(t)
 	a, b := w.start(zero), w.start(one)
 	a.want(one)
 	a.up(b)
@@ -172,7 +172,7 @@ func TestGenerationsBeginAnewWithAnotherProcess(t *testing.T) {
 	}
 }
 
-// ask sends a message as it is.
+// ask sends a message unchanged.
 func (n *node) ask(m *tfpb.GetRemoteAddressRequest, to cluster.Task) (*tfpb.GetRemoteAddressResponse, error) {
 	conn, err := n.ex.conn(to)
 	if err != nil {
@@ -184,9 +184,9 @@ func (n *node) ask(m *tfpb.GetRemoteAddressRequest, to cluster.Task) (*tfpb.GetR
 }
 
 // TestLaterVersionsMayAddFields: a message of a later version, with fields that this one
-// does not know in it and in its rails, is answered like one without them.
+// does not know in it and in its rails, gets the response of one without them.
 func TestLaterVersionsMayAddFields(t *testing.T) {
-	w := newTown(t)
+	w := newFakeCluster(t)
 	a, b := w.start(zero), w.start(one)
 	own := a.self
 	own.Generation = 1
@@ -220,7 +220,7 @@ func TestLaterVersionsMayAddFields(t *testing.T) {
 }
 
 func TestNothingInAMessageStopsAProcess(t *testing.T) {
-	w := newTown(t)
+	w := newFakeCluster(t)
 	a, b := w.start(zero), w.start(one)
 	good := func() *tfpb.GetRemoteAddressRequest {
 		o := a.self
@@ -235,15 +235,15 @@ func TestNothingInAMessageStopsAProcess(t *testing.T) {
 			t.Errorf("%s: want %v %q, got %v", c.Name, c.Code, c.Words, err)
 		}
 	}
-	// It still serves.
+	// The service still responds.
 	a.want(one)
 	a.up(b)
 	b.up(a)
 }
 
-// TestErrorsHaveNoQueuePairs: who calls learns why, and no number of a queue pair.
+// TestErrorsHaveNoQueuePairs: the caller gets the reason, and no queue pair number.
 func TestErrorsHaveNoQueuePairs(t *testing.T) {
-	w := newTown(t)
+	w := newFakeCluster(t)
 	a := w.start(zero)
 	o := a.self
 	o.Generation = 1
@@ -261,7 +261,7 @@ func TestErrorsHaveNoQueuePairs(t *testing.T) {
 }
 
 func TestAnotherTaskIsAtTheAddress(t *testing.T) {
-	w := newTown(t)
+	w := newFakeCluster(t)
 	a, b := w.start(zero), w.start(one)
 	two := cluster.Task{Job: "worker", Index: 2}
 	w.mu.Lock()
@@ -281,7 +281,7 @@ func TestAnotherTaskIsAtTheAddress(t *testing.T) {
 }
 
 func TestPeerWithoutVerbs(t *testing.T) {
-	w := newTown(t)
+	w := newFakeCluster(t)
 	a, b := w.start(zero), w.start(one)
 	b.server.Stop()
 	plain := grpc.NewServer()
@@ -303,9 +303,9 @@ func TestPeerWithoutVerbs(t *testing.T) {
 }
 
 func TestACallEndsWithItsDeadline(t *testing.T) {
-	w := newTown(t)
+	w := newFakeCluster(t)
 	a := w.start(zero)
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0") // takes connections and says nothing
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0") // accepts connections and sends nothing
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -322,7 +322,7 @@ func TestACallEndsWithItsDeadline(t *testing.T) {
 	}
 }
 
-// certificates makes an authority, and certificates that it has signed.
+// certificates makes a certificate authority and certificates signed by it.
 func certificates(t *testing.T) (roots *x509.CertPool, sign func(*x509.Certificate) tls.Certificate) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -382,7 +382,7 @@ func TestWithMutualTLSTheNameIsTheCertificates(t *testing.T) {
 		"nothing": {&x509.Certificate{}, status.PermissionDenied},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newTown(t)
+			w := newFakeCluster(t)
 			pair := sign(c.cert)
 			w.tls = func(task cluster.Task) (server, client credentials.TransportCredentials) {
 				own := sign(&x509.Certificate{DNSNames: []string{"tryst.test"}})
@@ -403,7 +403,7 @@ func TestWithMutualTLSTheNameIsTheCertificates(t *testing.T) {
 	}
 }
 
-// What TensorFlow's tools read of an offer is rail 0.
+// TensorFlow's tools read rail 0 of an offer.
 func TestTensorFlowsFieldsAreFilled(t *testing.T) {
 	o := offer(zero, 9)
 	o.Generation = 1
@@ -415,8 +415,8 @@ func TestTensorFlowsFieldsAreFilled(t *testing.T) {
 	}
 }
 
-// TestOfferIsAsProtocolWritesIt compares a request with PROTOCOL.md section 9, and what is
-// read from there with what was meant.
+// TestOfferIsAsProtocolWritesIt compares an encoded request with the bytes of PROTOCOL.md
+// section 9, and the decoded bytes with the offer.
 func TestOfferIsAsProtocolWritesIt(t *testing.T) {
 	own := offer(zero, 0x1122334455667788)
 	own.Generation = 3
@@ -468,7 +468,7 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// TestMessagesShowTheWholeOffer: what one side shows the other one sees.
+// TestMessagesShowTheWholeOffer: decoding a message returns the offer that was encoded.
 func TestMessagesShowTheWholeOffer(t *testing.T) {
 	own := offer(zero, 7)
 	own.Generation = 3

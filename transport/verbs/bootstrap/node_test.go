@@ -17,9 +17,9 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// town is a cluster of processes without devices: each has a machine for each
-// peer, and real gRPC between them over loopback.
-type town struct {
+// fakeCluster is a cluster of processes without devices. Each has a machine for each peer. Calls
+// between them are real gRPC over loopback.
+type fakeCluster struct {
 	t     *testing.T
 	tls   func(cluster.Task) (server, client credentials.TransportCredentials)
 	mu    sync.Mutex
@@ -27,30 +27,30 @@ type town struct {
 	addrs map[cluster.Task]string
 }
 
-func newTown(t *testing.T) *town {
-	return &town{t: t, nodes: map[cluster.Task]*node{}, addrs: map[cluster.Task]string{}}
+func newFakeCluster(t *testing.T) *fakeCluster {
+	return &fakeCluster{t: t, nodes: map[cluster.Task]*node{}, addrs: map[cluster.Task]string{}}
 }
 
 // node is one process.
 type node struct {
-	town   *town
-	task   cluster.Task
-	self   handshake.Offer
-	ex     *Exchanger
-	conns  map[cluster.Task]*grpc.ClientConn
-	server *grpc.Server
-	ctx    context.Context
-	stop   context.CancelFunc
-	work   sync.WaitGroup
+	fakeCluster *fakeCluster
+	task        cluster.Task
+	self        handshake.Offer
+	ex          *Exchanger
+	conns       map[cluster.Task]*grpc.ClientConn
+	server      *grpc.Server
+	ctx         context.Context
+	stop        context.CancelFunc
+	work        sync.WaitGroup
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards all fields below
 	peers   map[cluster.Task]*side
 	changed chan struct{}
 	opened  int // channels so far
 	closed  int
 }
 
-// side is the bootstrap with one peer.
+// side is the handshake with one peer.
 type side struct {
 	m        *handshake.Machine
 	requests map[uint64]func(handshake.Offer, error)
@@ -74,14 +74,14 @@ func offer(task cluster.Task, incarnation uint64) handshake.Offer {
 	}
 }
 
-// start begins a process; its address is the task's from now on.
-func (w *town) start(task cluster.Task) *node {
+// start starts a process, which has the address of the task from now on.
+func (w *fakeCluster) start(task cluster.Task) *node {
 	w.t.Helper()
 	l, err := new(net.ListenConfig).Listen(w.t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	n := &node{town: w, task: task, self: offer(task, cluster.NewIncarnation()), peers: map[cluster.Task]*side{}, conns: map[cluster.Task]*grpc.ClientConn{}, changed: make(chan struct{})}
+	n := &node{fakeCluster: w, task: task, self: offer(task, cluster.NewIncarnation()), peers: map[cluster.Task]*side{}, conns: map[cluster.Task]*grpc.ClientConn{}, changed: make(chan struct{})}
 	n.ctx, n.stop = context.WithCancel(context.Background())
 	server, client := insecure.NewCredentials(), insecure.NewCredentials()
 	if w.tls != nil {
@@ -97,7 +97,7 @@ func (w *town) start(task cluster.Task) *node {
 					addr := w.addrs[peer]
 					w.mu.Unlock()
 					if addr == "" {
-						return nil, errors.New("nobody is there")
+						return nil, errors.New("no process has this address")
 					}
 					return new(net.Dialer).DialContext(ctx, "tcp", addr)
 				}))
@@ -118,7 +118,7 @@ func (w *town) start(task cluster.Task) *node {
 	return n
 }
 
-func (w *town) host(task cluster.Task) (string, bool) {
+func (w *fakeCluster) host(task cluster.Task) (string, bool) {
 	return "127.0.0.1", task.Job == "worker"
 }
 
@@ -139,7 +139,7 @@ func (n *node) close() {
 	n.work.Wait()
 }
 
-// side is called with the lock held.
+// Call side with the lock held.
 func (n *node) side(peer cluster.Task) *side {
 	s := n.peers[peer]
 	if s == nil {
@@ -179,7 +179,7 @@ func (n *node) answer(ctx context.Context, _ string, from handshake.Offer) (hand
 	}
 }
 
-// do carries actions out, with the lock held; devices take no time here.
+// do carries out actions with the lock held. Devices take no time here.
 func (n *node) do(s *side, acts []handshake.Action) {
 	for len(acts) > 0 {
 		a := acts[0]
@@ -235,14 +235,14 @@ func (n *node) peerOf(s *side) cluster.Task {
 	return cluster.Task{}
 }
 
-// hello is the first message on a channel, without the wire.
+// hello is the first message of a channel, delivered without a network.
 func (n *node) hello(generation uint64, m *handshake.Machine) {
 	n.mu.Lock()
 	to := m.Peer().Task
 	n.mu.Unlock()
-	n.town.mu.Lock()
-	other := n.town.nodes[to]
-	n.town.mu.Unlock()
+	n.fakeCluster.mu.Lock()
+	other := n.fakeCluster.nodes[to]
+	n.fakeCluster.mu.Unlock()
 	if other == nil {
 		return
 	}
@@ -251,16 +251,16 @@ func (n *node) hello(generation uint64, m *handshake.Machine) {
 	s := other.side(n.task)
 	if p := s.m.Peer(); p.Incarnation != n.self.Incarnation || p.Generation != generation {
 		if s.m.Generation() == generation {
-			n.town.t.Errorf("a HELLO of %v came to an end that is connected to %v", n.task, p)
+			n.fakeCluster.t.Errorf("a HELLO of %v came to an end that is connected to %v", n.task, p)
 		}
 		return
 	}
 	other.do(s, s.m.Hello(time.Now(), s.made))
 }
 
-// wait waits until what holds of a peer's machine.
+// wait waits until a condition on a peer's machine holds.
 func (n *node) wait(what string, peer cluster.Task, holds func(*handshake.Machine) bool) {
-	n.town.t.Helper()
+	n.fakeCluster.t.Helper()
 	deadline := time.After(30 * time.Second)
 	for {
 		n.mu.Lock()
@@ -274,13 +274,13 @@ func (n *node) wait(what string, peer cluster.Task, holds func(*handshake.Machin
 		select {
 		case <-changed:
 		case <-deadline:
-			n.town.t.Fatalf("%v waits in vain for %s: %v, %v", n.task, what, state, err)
+			n.fakeCluster.t.Fatalf("%v waits in vain for %s: %v, %v", n.task, what, state, err)
 		}
 	}
 }
 
 func (n *node) up(peer *node) {
-	n.town.t.Helper()
+	n.fakeCluster.t.Helper()
 	n.wait("a channel", peer.task, func(m *handshake.Machine) bool {
 		state, err := m.State()
 		return state == handshake.Up && err == nil && m.Peer().Incarnation == peer.self.Incarnation

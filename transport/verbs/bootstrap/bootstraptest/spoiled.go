@@ -1,5 +1,5 @@
-// Package bootstraptest has what a request for the address of queue pairs must not be,
-// for tests of the service: in one process, and of real servers.
+// Package bootstraptest has invalid bootstrap requests, for tests of the service in one
+// process and of real servers.
 package bootstraptest
 
 import (
@@ -11,7 +11,8 @@ import (
 	tfpb "github.com/tryst-rdma/tryst/proto/tensorflow"
 )
 
-// Spoiled makes a good request one that is refused, with a code and some words.
+// Spoiled turns a valid request into one that is refused, with the code and a part of the
+// error text.
 type Spoiled struct {
 	Name  string
 	Spoil func(*tfpb.GetRemoteAddressRequest)
@@ -19,15 +20,15 @@ type Spoiled struct {
 	Words string
 }
 
-// one is the task that is asked.
+// one is the called task.
 const one = "/job:worker/replica:0/task:1"
 
-// All spoil a request from /job:worker/task:0 to /job:worker/task:1, whose process has
-// that incarnation.
+// All returns changes to a request from /job:worker/task:0 to /job:worker/task:1, whose
+// process has the given incarnation.
 func All(incarnation uint64) []Spoiled {
 	return []Spoiled{
-		{"our own name", func(m *tfpb.GetRemoteAddressRequest) { m.HostName = one }, codes.InvalidArgument, "is this process"},
-		{"our own name, TensorFlow's", func(m *tfpb.GetRemoteAddressRequest) { proto.Reset(m); m.HostName = one }, codes.InvalidArgument, "is this process"},
+		{"our own name", func(m *tfpb.GetRemoteAddressRequest) { m.HostName = one }, codes.InvalidArgument, "the name of this process"},
+		{"our own name, TensorFlow's", func(m *tfpb.GetRemoteAddressRequest) { proto.Reset(m); m.HostName = one }, codes.InvalidArgument, "the name of this process"},
 		{"nothing", func(m *tfpb.GetRemoteAddressRequest) { proto.Reset(m) }, codes.FailedPrecondition, "no protocol version"},
 		{"TensorFlow's fields", func(m *tfpb.GetRemoteAddressRequest) { m.Version = 0 }, codes.FailedPrecondition, "no protocol version"},
 		{"an older version", func(m *tfpb.GetRemoteAddressRequest) { m.Version = 3 }, codes.FailedPrecondition, "speaks protocol version 3, and this process needs version 4 at least; run the same release of Tryst"},
