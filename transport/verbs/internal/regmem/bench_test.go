@@ -6,8 +6,8 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// One allocation each, of the buffer's header; a used one could not tell a late
-// call of its last owner.
+// One allocation each, of the buffer's header. A header cannot be used again: a late call
+// of its last owner would go undetected.
 func TestASteadyFlowAllocatesNothingButHeaders(t *testing.T) {
 	m, pd := newMemory(t, Options{Arena: mib, SendLimit: 16 * mib, RecvLimit: 16 * mib})
 	a := m.OpenAccount("peer")

@@ -13,13 +13,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fakePD registers memory and remembers it. The numbering begins at a place of
-// its own, so that nobody takes an address of Go for one of the device.
+// fakePD registers memory and remembers it. Its device addresses differ from the
+// addresses of Go, so that a mix-up is found.
 type fakePD struct {
 	mu     sync.Mutex
 	next   uint64
 	open   map[*fakeMR]struct{}
-	asked  int // to register
+	asked  int // number of calls of RegisterMemory
 	made   int
 	refuse error  // of RegisterMemory
 	limit  uint64 // bytes that may be registered; 0 for all
@@ -77,8 +77,7 @@ func (m *fakeMR) Close() error {
 	return nil
 }
 
-// at is the registered memory that a piece names, as the device finds it; nil
-// when it is not all registered.
+// at is the registered memory of a piece; nil when not all of it is registered.
 func (p *fakePD) at(piece Piece, need verbs.Access) []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -91,8 +90,8 @@ func (p *fakePD) at(piece Piece, need verbs.Access) []byte {
 	return nil
 }
 
-// newMemory is a Memory over a fake domain; at the end of the test nothing may be
-// registered.
+// newMemory returns a Memory over a fake protection domain. At the end of the test
+// nothing may be registered.
 func newMemory(t testing.TB, o Options) (*Memory, *fakePD) {
 	t.Helper()
 	pd := newFakePD()

@@ -7,9 +7,9 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// Bytes are operations; a list of what is held is the model: blocks are apart, as
-// large as was asked, in registered memory, within the limit, and all of it is one
-// free block per arena when the last one is back.
+// Bytes are operations, and the list of allocated blocks is the model. Blocks do not
+// overlap, have the requested size, lie in registered memory and within the limit. When
+// all are freed, each arena is one free block.
 func FuzzPool(f *testing.F) {
 	f.Add([]byte{0x10, 0x20, 0x30, 0x01, 0x00, 0x02})
 	f.Add([]byte{0xf0, 0xff, 0x01, 0xf1, 0x02, 0xe0, 0x03, 0x00, 0x00, 0x00})

@@ -13,7 +13,7 @@ func TestHugePageSizeIsRead(t *testing.T) {
 	}
 }
 
-// Every kind is there, all zero, and writable to its end.
+// Memory of every kind exists, is zero, and is writable to its end.
 func TestMappings(t *testing.T) {
 	for _, want := range []mapping{pages, lazyPages, goHeap} {
 		b, kind, err := mapMemory(4<<20, want)
@@ -31,7 +31,7 @@ func TestMappings(t *testing.T) {
 	}
 }
 
-// Devices that pin get no memory of Go, whatever the build.
+// Devices that pin memory never get the Go heap, in any build.
 func TestOnlyDevicesThatAreGoGetTheGoHeap(t *testing.T) {
 	if got := mappingFor(false); got != pages {
 		t.Errorf("%v", got)
@@ -41,8 +41,8 @@ func TestOnlyDevicesThatAreGoGetTheGoHeap(t *testing.T) {
 	}
 }
 
-// The race detector watches no arena that would take most of a machine's memory; what a
-// device locks is never another's.
+// Arenas above maxWatched do not come from the Go heap. Memory for a device that locks it
+// is of the same kind at any size.
 func TestLargeArenasAreNotWatched(t *testing.T) {
 	for _, c := range []struct {
 		m    mapping

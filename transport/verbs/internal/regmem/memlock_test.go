@@ -32,9 +32,9 @@ func TestCapabilitiesAndPinnedBytesAreRead(t *testing.T) {
 	}
 }
 
-// In a user namespace of its own a process has every capability and may lock no
-// more than its limit: the kernel asks for the capability in the first one.
-func TestCapabilitiesCountInTheFirstUserNamespaceOnly(t *testing.T) {
+// In a user namespace of its own a process has every capability and still may lock no more
+// than its limit: the kernel checks the capability in the initial namespace.
+func TestCapabilitiesCountInTheInitialUserNamespaceOnly(t *testing.T) {
 	for text, want := range map[string]bool{
 		"         0          0 4294967295\n": true, "0 100000 65536\n": false, "0 0 4294967295\n1 1 1\n": false, "": false,
 	} {
@@ -49,7 +49,7 @@ func TestMemlockIsFoundOutBeforeAnythingIsRegistered(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		l    Memlock
-		want []string // of the text; nil: enough
+		want []string // parts of the text; nil when the limit is enough
 	}{
 		{"exempt", Memlock{Limit: 8 * mib, Exempt: true}, nil},
 		{"unlimited", Memlock{Limit: NoMemlock}, nil},

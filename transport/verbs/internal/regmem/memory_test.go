@@ -31,7 +31,7 @@ func sweep(t testing.TB, m *Memory, now time.Time) {
 	}
 }
 
-// blockOf is the block that a buffer is; nil when it is none.
+// blockOf is the block of a buffer; nil when it has none.
 func blockOf(buf *tensor.Buffer) *block {
 	b, _ := buf.Owner().(*block)
 	return b
@@ -81,8 +81,8 @@ func TestATensorOfOurOwnMemoryIsFoundAndAnyOtherCopiedOnce(t *testing.T) {
 	}
 }
 
-// TestATensorIsFoundWhateverItsSize: its bytes have no room behind their end, and
-// their block has, unless the size is a class's.
+// TestATensorIsFoundWhateverItsSize: the capacity of its bytes ends with its length, while
+// the block may be larger, unless the length is the size of a class.
 func TestATensorIsFoundWhateverItsSize(t *testing.T) {
 	m, _ := newMemory(t, small)
 	for _, n := range []int{1, 63, 64, 65, 1000, 1024, 5000, mib - 1} {
@@ -98,7 +98,7 @@ func TestATensorIsFoundWhateverItsSize(t *testing.T) {
 	}
 }
 
-func TestWhatCameInGoesOutAgainWithoutACopy(t *testing.T) {
+func TestAReceivedTensorIsSentAgainWithoutACopy(t *testing.T) {
 	m, pd := newMemory(t, small)
 	a := m.OpenAccount("peer")
 	d, err := a.Destination(5000, OnDemand, NoGrow)
@@ -106,7 +106,7 @@ func TestWhatCameInGoesOutAgainWithoutACopy(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := pd.at(d.Piece(), receiveRights); got == nil || &got[0] != &d.Buffer().Bytes()[0] || len(got) != 5000 {
-		t.Error("what the peer is told is not the buffer")
+		t.Error("the piece for the peer is not the buffer")
 	}
 	user := d.Buffer().Retain()
 	d.Release()
@@ -124,8 +124,8 @@ func TestWhatCameInGoesOutAgainWithoutACopy(t *testing.T) {
 	}
 }
 
-// Fault 17 of TensorFlow's verbs extension: it looked where a tensor begins and
-// not where it ends.
+// Fault 17 of TensorFlow's verbs extension: it checked the beginning of a tensor and not
+// its end.
 func TestFindLooksAtTheEnd(t *testing.T) {
 	m, pd := newMemory(t, small)
 	buf, other := allocate(t, m, 4096), allocate(t, m, 4096)
@@ -146,7 +146,7 @@ func TestFindLooksAtTheEnd(t *testing.T) {
 			}
 		}
 	}
-	// A slice that reaches beyond the block, as from who sliced the arena.
+	// A slice that reaches beyond the block, such as a slice of the arena.
 	block := blockOf(buf)
 	long := block.arena.mem[block.off : block.off+block.size+1]
 	if _, ok := m.Find(buf, long); ok {
@@ -194,7 +194,7 @@ func TestALargeTensorHasAnArenaOfItsOwnThatIsReusedAndGivenBack(t *testing.T) {
 	}
 }
 
-func TestAnIdleArenaThatIsUsedBeginsAnew(t *testing.T) {
+func TestUseRestartsTheIdleTimeOfAnArena(t *testing.T) {
 	m, _ := newMemory(t, Options{Arena: mib, SendLimit: 8 * mib, RecvLimit: mib, Idle: time.Minute})
 	now := time.Unix(1000, 0)
 	allocate(t, m, 3*mib).Release()
@@ -225,7 +225,7 @@ func TestAPoolStaysWithinItsLimitAndAnswersAtOnce(t *testing.T) {
 	for _, b := range held {
 		b.Release()
 	}
-	// What is idle makes room for a large one, and the other way round.
+	// Idle arenas make space for a large tensor, and the other way round.
 	large := allocate(t, m, 4*mib)
 	if _, err := m.Allocator().Allocate(1); !exhausted(err) {
 		t.Errorf("%v", err)
@@ -243,7 +243,7 @@ func TestAPoolStaysWithinItsLimitAndAnswersAtOnce(t *testing.T) {
 	}
 }
 
-func TestWhoPollsNeverRegisters(t *testing.T) {
+func TestThePollingGoroutineNeverRegisters(t *testing.T) {
 	m, pd := newMemory(t, Options{Arena: mib, SendLimit: 4 * mib, RecvLimit: 4 * mib, Start: -1})
 	a := m.OpenAccount("peer")
 	if pd.made != 0 {
@@ -260,7 +260,7 @@ func TestWhoPollsNeverRegisters(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.Destination(4*mib, OnDemand, NoGrow); !exhausted(err) { // growing would not do
+	if _, err := a.Destination(4*mib, OnDemand, NoGrow); !exhausted(err) { // growing would not help
 		t.Errorf("%v", err)
 	}
 	if _, err := m.Copy([]byte{1}, NoGrow); !errors.Is(err, ErrMustGrow) {
@@ -478,7 +478,7 @@ func TestMemoryThatTheDeviceKeepsStaysMapped(t *testing.T) {
 	clear(pd.open)
 }
 
-// faults reports whether memory is not there any more.
+// faults reports whether memory is no longer mapped.
 func faults(b []byte) (did bool) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() { did = recover() != nil }()
@@ -507,7 +507,7 @@ func TestMemoryGoesBackToTheSystem(t *testing.T) {
 	}
 	kept.Release()
 	if !faults(tiny) {
-		t.Error("memory that nobody has stays mapped")
+		t.Error("free memory stays mapped")
 	}
 }
 
@@ -553,8 +553,8 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-// Allocating, releasing, quarantine, sweeps and statistics from many goroutines:
-// every block is only its owner's, and at the end all are back.
+// Allocating, releasing, quarantine, sweeps and statistics from many goroutines: no block
+// has two owners, and at the end all are free.
 func TestPoolsFromManyGoroutines(t *testing.T) {
 	o := Options{Arena: mib, SendLimit: 4 * mib, RecvLimit: 4 * mib}
 	o.LateWrite = func(w LateWrite) { t.Error(w) }
@@ -611,7 +611,8 @@ func TestPoolsFromManyGoroutines(t *testing.T) {
 	}
 }
 
-// TestCopiesOfAPeerAreCountedOneByOne: many at once take no more than one after the other.
+// TestCopiesOfAPeerAreCountedOneByOne: concurrent copies take no more memory than
+// successive ones.
 func TestCopiesOfAPeerAreCountedOneByOne(t *testing.T) {
 	m, _ := newMemory(t, Options{Arena: mib, SendLimit: 8 * mib, RecvLimit: 4 * mib})
 	var peer Share
@@ -634,8 +635,8 @@ func TestCopiesOfAPeerAreCountedOneByOne(t *testing.T) {
 	}
 }
 
-// TestCopiesOfAPeerLeaveRoomForOthers: each peer has as much as it leaves free, and a content
-// that is larger than half of the pool goes while nothing else is in it.
+// TestCopiesOfAPeerLeaveRoomForOthers: a peer takes as much as it leaves free, and content
+// that is larger than half of the pool is copied while the pool is empty.
 func TestCopiesOfAPeerLeaveRoomForOthers(t *testing.T) {
 	m, _ := newMemory(t, Options{Arena: mib, SendLimit: 8 * mib, RecvLimit: 4 * mib})
 	stage := func(n int, peer *Share, want status.Code) Source {

@@ -30,8 +30,8 @@ func TestARefusedRegistrationIsNotTriedWithEachTensor(t *testing.T) {
 	allocate(t, m, mib).Release()
 }
 
-// TestARefusedRegistrationIsNoReasonToRefuseLess: a device that has no room for a large
-// tensor may have it for a small one, which does not wait for the next sweep.
+// TestARefusedRegistrationIsNoReasonToRefuseLess: a device that refuses a large region may
+// register a small one, and the pool tries it before the next sweep.
 func TestARefusedRegistrationIsNoReasonToRefuseLess(t *testing.T) {
 	m, pd := newMemory(t, Options{Arena: mib, Start: -1, SendLimit: 64 * mib, RecvLimit: mib})
 	pd.limit = 8 * mib
@@ -85,9 +85,8 @@ func TestOptionsAreChecked(t *testing.T) {
 	}
 }
 
-// TestARegionLimitThatIsNoWholeNumberOfPages: as 2³²−1, which devices have. What is
-// registered stays below it, no tensor up to it is refused, and one that was released
-// is found again.
+// TestARegionLimitThatIsNoWholeNumberOfPages: devices have the limit 2³²−1. Regions stay
+// below it, tensors up to it are allocated, and a freed one is used again.
 func TestARegionLimitThatIsNoWholeNumberOfPages(t *testing.T) {
 	for _, region := range []uint64{64<<10 + 1, mib - 1, mib + 63, 3*mib + 5, 3*mib + 64<<10, 33*mib + 64<<10 + 4095, 64*mib - 1} {
 		m, pd := newMemory(t, Options{Arena: 16 * mib, Device: verbs.DeviceInfo{Name: "odd0", GoMemory: true, Limits: verbs.Limits{MRSize: region}}})
@@ -126,7 +125,7 @@ func TestARegionLimitThatIsNoWholeNumberOfPages(t *testing.T) {
 	}
 }
 
-// TestATensorAsLargeAsThePool: also when that is no size class, and so is the arena.
+// TestATensorAsLargeAsThePool: also when pool and arena are not the size of a class.
 func TestATensorAsLargeAsThePool(t *testing.T) {
 	for _, limit := range []int64{mib, 4 * mib, 65 * 64 << 10, 97*64<<10 + 1000} {
 		for _, arena := range []int64{mib, limit / pageMultiple * pageMultiple} {
@@ -142,8 +141,8 @@ func TestATensorAsLargeAsThePool(t *testing.T) {
 	}
 }
 
-// Lengths and offsets beyond 32 bits. Nothing of it is touched; with the race
-// detector the arena is Go's own, which clears it, and so it is smaller.
+// Lengths and offsets beyond 32 bits. The memory is not touched. With the race detector
+// the arena is on the Go heap, which clears it, so it is smaller.
 func TestATensorOfMoreThan4GiB(t *testing.T) {
 	size := 5 << 30
 	if raceBuild {
