@@ -21,12 +21,13 @@ const linkType = "rxe"
 
 // Link is an RDMA device of the driver rdma_rxe.
 type Link struct {
-	Name   string // of the RDMA device, as libibverbs says it
+	Name   string // of the RDMA device, as in libibverbs
 	Netdev string // the network interface under it
 }
 
-// AddLink makes the RDMA device name on the network interface netdev; rdma-link(8), "rdma link add". It is there when AddLink
-// returns; its port is active once the interface is up, see [WaitActive].
+// AddLink adds the RDMA device name on the network interface netdev; rdma-link(8), "rdma link
+// add". The device exists when AddLink returns. Its port becomes active when the interface is
+// up, see [WaitActive].
 func AddLink(name, netdev string) error {
 	if err := checkName("RDMA device", name, nameMax); err != nil {
 		return err
@@ -37,8 +38,9 @@ func AddLink(name, netdev string) error {
 	return addError(name, netdev, netlink.RdmaLinkAdd(name, linkType, netdev))
 }
 
-// RemoveLink removes the RDMA device name; rdma-link(8), "rdma link delete". It refuses a device of another driver. The kernel answers
-// only when all processes have closed the device: the caller must not have it open.
+// RemoveLink removes the RDMA device name; rdma-link(8), "rdma link delete". It refuses a device
+// of another driver. It blocks until all processes have closed the device, so the caller must
+// not have it open.
 func RemoveLink(name string) error {
 	links, err := Links()
 	if err != nil {
@@ -50,10 +52,12 @@ func RemoveLink(name string) error {
 	return removeError(name, netlink.RdmaLinkDel(name))
 }
 
-// Links lists the Soft-RoCE devices of this machine by name. None is no error, even where the kernel knows no RDMA.
+// Links returns the Soft-RoCE devices of this machine, sorted by name. It returns none, without
+// an error, if the kernel has no RDMA.
 func Links() ([]Link, error) { return linksIn("/sys/class/infiniband") }
 
-// linksIn reads the devices from sysfs: the file parent, with the interface's name, is rdma_rxe's own (rxe_verbs.c, parent_show).
+// linksIn reads the devices from sysfs. Only rdma_rxe has the file parent, with the name of the
+// interface (rxe_verbs.c, parent_show).
 func linksIn(class string) ([]Link, error) {
 	entries, err := os.ReadDir(class)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -66,15 +70,16 @@ func linksIn(class string) ([]Link, error) {
 	for _, e := range entries {
 		parent, err := os.ReadFile(filepath.Join(class, e.Name(), "parent"))
 		if err != nil {
-			continue // Another driver's, or removed in this moment.
+			continue // a device of another driver, or just removed
 		}
 		links = append(links, Link{Name: e.Name(), Netdev: strings.TrimSpace(string(parent))})
 	}
 	return links, nil
 }
 
-// WaitActive waits until port 1 of the device is active and its GID table has an IPv4 address of the interface, which comes a moment after
-// the interface is up and has one. The error, when the context ends first, says what was missing.
+// WaitActive waits until port 1 of the device is active and its GID table has an IPv4 address of
+// the interface. The kernel adds that shortly after the interface is up and has the address. If
+// ctx ends first, the error has what is missing.
 func WaitActive(ctx context.Context, name string) error {
 	return waitActiveIn(ctx, "/sys/class/infiniband", name)
 }
@@ -95,7 +100,7 @@ func waitActiveIn(ctx context.Context, class, name string) error {
 	}
 }
 
-// missingIn says what the port lacks for use, or "".
+// missingIn returns what the port lacks for use; "" if nothing.
 func missingIn(port string) string {
 	state, err := os.ReadFile(filepath.Join(port, "state")) // "4: ACTIVE"
 	if err != nil {
@@ -110,7 +115,7 @@ func missingIn(port string) string {
 	}
 	for _, g := range gids {
 		gid, err := os.ReadFile(filepath.Join(port, "gids", g.Name()))
-		// An IPv4 address is mapped: 0000:0000:0000:0000:0000:ffff:c000:0201.
+		// The GID of an IPv4 address is the mapped address: 0000:0000:0000:0000:0000:ffff:c000:0201.
 		if err == nil && strings.HasPrefix(string(gid), "0000:0000:0000:0000:0000:ffff:") {
 			return ""
 		}
@@ -118,18 +123,19 @@ func missingIn(port string) string {
 	return "its GID table has no IPv4 address; has the interface one?"
 }
 
-// checkName refuses what the kernel would cut off or read as a path.
+// checkName refuses names that the kernel would truncate or read as a path.
 func checkName(what, name string, most int) error {
 	if name == "" || len(name) > most || strings.ContainsAny(name, "/ \t\n\x00") {
-		return status.Errorf(status.InvalidArgument, "%s %q: a name of 1 to %d bytes without slashes and spaces is needed", what, name, most)
+		return status.Errorf(status.InvalidArgument, "%s %q: the name must have 1 to %d bytes, without slashes and spaces", what, name, most)
 	}
 	return nil
 }
 
-// noDriver is what to do when the kernel has no rdma_rxe.
+// noDriver is the advice for a kernel without rdma_rxe.
 const noDriver = "this kernel has no Soft-RoCE loaded: modprobe rdma_rxe, or where the kernel is built without it, use the VM (make rxe-vm)"
 
-// addError puts the kernel's answer to RDMA_NLDEV_CMD_NEWLINK into words (nldev.c nldev_newlink, rxe.c rxe_newlink).
+// addError explains the kernel's error for RDMA_NLDEV_CMD_NEWLINK (nldev.c nldev_newlink, rxe.c
+// rxe_newlink).
 func addError(name, netdev string, err error) error {
 	code, words := status.Internal, ""
 	switch {
@@ -152,7 +158,7 @@ func addError(name, netdev string, err error) error {
 	return status.Errorf(code, "add RDMA link %s on %s: %s: %w", name, netdev, words, err)
 }
 
-// removeError puts the kernel's answer to RDMA_NLDEV_CMD_DELLINK into words.
+// removeError explains the kernel's error for RDMA_NLDEV_CMD_DELLINK.
 func removeError(name string, err error) error {
 	switch {
 	case err == nil:
@@ -164,7 +170,7 @@ func removeError(name string, err error) error {
 	}
 }
 
-// list names the links for an error.
+// list returns the names of the links, for an error.
 func list(links []Link) string {
 	if len(links) == 0 {
 		return "none"

@@ -85,11 +85,11 @@ func TestWaitActiveSaysWhatIsMissing(t *testing.T) {
 
 func TestNamesAreCheckedBeforeTheKernelSeesThem(t *testing.T) {
 	for _, tt := range []struct{ name, netdev, want string }{
-		{"", "eth0", `RDMA device "": a name of 1 to 63 bytes`},
-		{strings.Repeat("x", 64), "eth0", "a name of 1 to 63 bytes"},
+		{"", "eth0", `RDMA device "": the name must have 1 to 63 bytes`},
+		{strings.Repeat("x", 64), "eth0", "the name must have 1 to 63 bytes"},
 		{"a/b", "eth0", `RDMA device "a/b"`},
-		{"rxe0", "", `network interface "": a name of 1 to 15 bytes`},
-		{"rxe0", strings.Repeat("e", 16), "a name of 1 to 15 bytes"},
+		{"rxe0", "", `network interface "": the name must have 1 to 15 bytes`},
+		{"rxe0", strings.Repeat("e", 16), "the name must have 1 to 15 bytes"},
 	} {
 		err := AddLink(tt.name, tt.netdev)
 		if status.CodeOf(err) != status.InvalidArgument || !strings.Contains(err.Error(), tt.want) {

@@ -20,11 +20,12 @@ type End struct {
 	IPv4, IPv6 netip.Prefix
 }
 
-// Pair is two RDMA devices on one machine whose packets really travel, from one end of a virtual cable (veth(4)) to the other.
+// Pair is two RDMA devices on one machine, at the ends of a virtual cable (veth(4)). Their packets
+// pass through the kernel's network stack.
 type Pair [2]End
 
-// DefaultPair is the pair that the VM has: rxe0 on v0 and rxe1 on v1. The addresses are of the ranges for documentation (RFC 5737,
-// RFC 3849), which no real network uses.
+// DefaultPair returns the pair of the VM: rxe0 on v0 and rxe1 on v1. The addresses are in the
+// ranges for documentation (RFC 5737, RFC 3849), which real networks do not use.
 func DefaultPair() Pair {
 	return Pair{
 		{Link{"rxe0", "v0"}, netip.MustParsePrefix("192.0.2.1/24"), netip.MustParsePrefix("2001:db8::1/64")},
@@ -32,10 +33,11 @@ func DefaultPair() Pair {
 	}
 }
 
-// SetupPair makes the interfaces and the devices on them, and waits until both are active. What it has made is removed again when it
-// fails. Packets between two addresses of one machine are dropped as forged, without a word, unless accept_local is 1 and rp_filter
-// is 0 (ip-sysctl in the kernel's documentation): it sets both on the two interfaces, and rp_filter for "all", of which the
-// larger value counts.
+// SetupPair adds the interfaces and their devices, and waits until both are active. If it fails, it
+// removes what it has added. The kernel silently drops packets between two addresses of one machine
+// unless accept_local is 1 and rp_filter is 0 (ip-sysctl in the kernel's documentation). So
+// SetupPair sets both for the two interfaces, and rp_filter also for "all", since the larger value
+// counts.
 func SetupPair(ctx context.Context, p Pair) (err error) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU = p[0].Netdev, pairMTU
@@ -86,7 +88,7 @@ func (p Pair) remove() error {
 	case errors.As(err, new(netlink.LinkNotFoundError)):
 	case err != nil:
 		errs = append(errs, status.Errorf(status.Internal, "find network interface %s: %w", p[0].Netdev, err))
-	case veth.Type() == "veth": // Its other end goes with it.
+	case veth.Type() == "veth": // the kernel removes the other end, too
 		if err := netlink.LinkDel(veth); err != nil {
 			errs = append(errs, status.Errorf(status.Internal, "remove network interface %s: %w", p[0].Netdev, err))
 		}
@@ -94,7 +96,7 @@ func (p Pair) remove() error {
 	return errors.Join(errs...)
 }
 
-// up gives the interface its settings and addresses and switches it on.
+// up sets the settings and addresses of the interface and brings it up.
 func (e End) up() error {
 	link, err := netlink.LinkByName(e.Netdev)
 	if err != nil {
@@ -108,8 +110,9 @@ func (e End) up() error {
 	prefixes := []netip.Prefix{e.IPv4}
 	if _, err := os.Stat(filepath.Join(sysctl, "ipv6")); err == nil {
 		prefixes = append(prefixes, e.IPv6)
-		// Nobody else is on the cable: to wait for another owner of an address would cost a second.
-		// And who switches the interface off and on again has its addresses as before, as with IPv4.
+		// Without duplicate address detection, which takes a second: there are no other hosts on
+		// the cable. And the interface keeps its addresses when it is set down and up again, as
+		// with IPv4.
 		settings = append(settings, setting{"ipv6/conf/" + e.Netdev + "/accept_dad", "0"}, setting{"ipv6/conf/" + e.Netdev + "/keep_addr_on_down", "1"})
 	}
 	for _, s := range settings {
@@ -132,10 +135,10 @@ func (e End) up() error {
 	return nil
 }
 
-// sysctl is where the network's settings are.
+// sysctl is the directory of the network settings.
 const sysctl = "/proc/sys/net"
 
-// setting is one of them.
+// setting is a network setting below sysctl.
 type setting struct{ path, value string }
 
 func (s setting) write() error {
@@ -145,12 +148,12 @@ func (s setting) write() error {
 	return nil
 }
 
-// pairError puts the answer to the request for the interfaces into words.
+// pairError explains the kernel's error when the interfaces are added.
 func pairError(p Pair, err error) error {
 	what := fmt.Sprintf("make the network interfaces %s and %s", p[0].Netdev, p[1].Netdev)
 	switch {
 	case errors.Is(err, unix.EEXIST):
-		return status.Errorf(status.AlreadyExists, "%s: one of them is there already: %w", what, err)
+		return status.Errorf(status.AlreadyExists, "%s: one of them exists already: %w", what, err)
 	case errors.Is(err, unix.EPERM):
 		return status.Errorf(status.PermissionDenied, "%s: the right to change the network is needed: run as root, or with CAP_NET_ADMIN: %w", what, err)
 	case errors.Is(err, unix.EOPNOTSUPP):

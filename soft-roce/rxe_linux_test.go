@@ -116,7 +116,7 @@ func TestRxeKernelsAnswersInWords(t *testing.T) {
 		{"the name is taken", AddLink(pair[0].Name, "d1"), status.AlreadyExists, "the name is taken"},
 		{"the interface has one", AddLink("rxe8", pair[0].Netdev), status.AlreadyExists, "the interface has a Soft-RoCE device already"},
 		{"no such device", RemoveLink("rxe8"), status.NotFound, "there are: rxe0, rxe1"},
-		{"the pair is there", SetupPair(t.Context(), pair), status.AlreadyExists, "one of them is there already"},
+		{"the pair is there", SetupPair(t.Context(), pair), status.AlreadyExists, "one of them exists already"},
 	} {
 		if status.CodeOf(tt.err) != tt.code || !strings.Contains(tt.err.Error(), tt.want) {
 			t.Errorf("%s: error %v, want %v with %q", tt.what, tt.err, tt.code, tt.want)

@@ -5,18 +5,18 @@ import (
 	"fmt"
 )
 
-// Mode is what the person asked for (TRYST_TEST_RXE).
+// Mode is the value of TRYST_TEST_RXE: where the user wants the tests to run.
 type Mode string
 
 // The modes.
 const (
-	Auto   Mode = ""       // the VM, or nowhere when none is possible
-	VM     Mode = "vm"     // the VM; it is an error when none is possible
-	Native Mode = "native" // this machine's own kernel, on which it makes devices; an error when it has no rdma_rxe
+	Auto   Mode = ""       // the VM, or nowhere if no VM is possible
+	VM     Mode = "vm"     // the VM; an error if no VM is possible
+	Native Mode = "native" // this machine's kernel, with devices that are added; an error without rdma_rxe
 	Off    Mode = "off"    // nowhere
 )
 
-// ParseMode takes the value of TRYST_TEST_RXE.
+// ParseMode parses the value of TRYST_TEST_RXE.
 func ParseMode(value string) (Mode, error) {
 	switch m := Mode(value); m {
 	case Auto, VM, Native, Off:
@@ -24,7 +24,7 @@ func ParseMode(value string) (Mode, error) {
 	case "auto":
 		return Auto, nil
 	}
-	return "", fmt.Errorf("TRYST_TEST_RXE=%s: auto, vm, native or off is needed", value)
+	return "", fmt.Errorf("TRYST_TEST_RXE=%s: must be auto, vm, native or off", value)
 }
 
 // Where is where the tests run.
@@ -43,9 +43,10 @@ type Decision struct {
 	Why   string
 }
 
-// Decide chooses the place. prepareVM makes the VM bootable, or says why it is not possible; nothing of this machine's kernel is touched unless
-// the mode is Native. An error means that what was asked for explicitly cannot be had, or that the context ended before it was known: an
-// interrupt does not say that no VM is possible.
+// Decide chooses the place. prepareVM prepares the VM, or returns why no VM is possible. Decide
+// changes nothing in this machine's kernel unless the mode is Native. It returns an error if an
+// explicit mode is not possible, or if ctx ends first: an interrupt does not mean that no VM is
+// possible.
 func Decide(ctx context.Context, mode Mode, prepareVM func() error) (Decision, error) {
 	switch mode {
 	case Off:

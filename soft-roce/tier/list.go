@@ -8,22 +8,23 @@ import (
 	"strings"
 )
 
-// Tag is the build tag of the tests that need the devices: without it they are not even compiled, so they are no skips elsewhere.
+// Tag is the build tag of the tests that need the devices. Without it they are not compiled, so
+// other runs do not report them as skipped.
 const Tag = "rxe"
 
 // Entry is one package of the list.
 type Entry struct {
-	Package string   // as go test takes it: ./verbs/cgo
-	Pattern string   // of test names, as go test -run takes it
+	Package string   // as for go test: ./verbs/cgo
+	Pattern string   // of test names, as for go test -run
 	Args    []string // further arguments of the test binary
 }
 
-// ParseList reads the list, an entry a line:
+// ParseList parses the list, one entry a line:
 //
 //	# why this package
 //	./package Pattern [-test.flag=value ...]
 //
-// Empty lines and those that begin with # are left out.
+// Empty lines and lines that begin with # are ignored.
 func ParseList(r io.Reader) ([]Entry, error) {
 	var entries []Entry
 	lines := bufio.NewScanner(r)
@@ -33,14 +34,14 @@ func ParseList(r io.Reader) ([]Entry, error) {
 			continue
 		}
 		if len(fields) < 2 || !strings.HasPrefix(fields[0], "./") || strings.HasPrefix(fields[1], "-") {
-			return nil, fmt.Errorf("line %d: %q: a package that begins with ./ and a pattern of test names are needed", n, lines.Text())
+			return nil, fmt.Errorf("line %d: %q: must have a package that begins with ./ and a pattern of test names", n, lines.Text())
 		}
 		entries = append(entries, Entry{Package: fields[0], Pattern: fields[1], Args: fields[2:]})
 	}
 	return entries, lines.Err()
 }
 
-// testArgs turns arguments of go test (-run X --count=5 -test.v) into those of a test binary.
+// testArgs converts arguments of go test (-run X --count=5 -test.v) to those of a test binary.
 func testArgs(args []string) []string {
 	var out []string
 	for _, a := range args {
@@ -52,7 +53,8 @@ func testArgs(args []string) []string {
 	return out
 }
 
-// chooses says whether arguments of a test binary choose among the tests: then a package of which none is left is no mistake.
+// chooses reports whether arguments of a test binary select tests. Then a package without a
+// selected test is no error.
 func chooses(args []string) bool {
 	return slices.ContainsFunc(args, func(a string) bool {
 		name, _, _ := strings.Cut(a, "=")

@@ -13,13 +13,13 @@ import (
 	"github.com/tryst-rdma/tryst/soft-roce/vm"
 )
 
-// virtual is the VM. It is booted for the first command, and again after one that brought it down.
+// virtual is the VM. It boots for the first command, and again after a command that crashed it.
 type virtual struct {
 	config  vm.Config
-	machine *vm.Machine // nil when none runs
+	machine *vm.Machine // nil when no VM runs
 }
 
-// InMachine is the VM as a place.
+// InMachine returns a Place that is a VM.
 func InMachine(c vm.Config) Place { return &virtual{config: c} }
 
 func (v *virtual) Run(ctx context.Context, c vm.Command) (int, error) {
@@ -47,22 +47,25 @@ func (v *virtual) Close() error {
 	return nil
 }
 
-// These are the guest's, too: a command ends on this machine as it does in the VM.
+// The guest has the same values, so that a command ends on this machine as it does in the VM.
 const (
-	// drain is how long the output of a command may stay open after the command has ended, by something that it left running.
+	// drain is how long a process that the command left running may keep its output open after
+	// the command has ended.
 	drain = 2 * time.Second
 
-	// notStarted is the status of a command that could not be started, and signalled what is added to a signal's number, as in a shell.
+	// notStarted is the status of a command that could not be started. The status of a command
+	// that was killed is signalled plus the signal's number. Both are as in a shell.
 	notStarted = 127
 	signalled  = 128
 )
 
 // native is this machine.
 type native struct {
-	ours bool // the pair was made here
+	ours bool // Close removes the pair
 }
 
-// OnThisMachine makes the pair of devices on this machine's kernel, unless it is there already, and takes it away again at Close.
+// OnThisMachine returns a Place that is this machine. It adds the pair of devices, unless that
+// exists already; Close removes a pair that it has added.
 func OnThisMachine(ctx context.Context) (Place, error) {
 	pair := softroce.DefaultPair()
 	links, err := softroce.Links()

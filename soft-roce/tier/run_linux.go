@@ -18,26 +18,27 @@ import (
 	"github.com/tryst-rdma/tryst/soft-roce/vm"
 )
 
-// Config is what Run needs. Paths are absolute.
+// Config configures Run. Paths are absolute.
 type Config struct {
 	Go       string        // the go command
 	Root     string        // the module's directory
-	Binaries string        // where the test binaries go; the VM must see it
+	Binaries string        // the directory for the test binaries, which the VM must have access to
 	Timeout  time.Duration // of one package's tests
-	Args     []string      // further arguments for every package, as go test has them
+	Args     []string      // further arguments for every package, as for go test
 	Events   io.Writer     // gets the events, one JSON object a line, as go test -json writes them
-	Log      io.Writer     // gets a line for what takes time
+	Log      io.Writer     // gets a line for each slow operation
 }
 
 // Place is a machine with the devices: a VM, or this one.
 type Place interface {
-	// Run runs a command there, as [vm.Machine.Run] does. After an error the place is as new at the next call.
+	// Run runs a command there, as [vm.Machine.Run] does. After an error the next call has a new
+	// place.
 	Run(context.Context, vm.Command) (int, error)
 	Close() error
 }
 
-// Run builds and runs the entries in turn. A package that does not build or whose tests fail is in the events, not in the error; an error
-// means that the events do not tell the whole story.
+// Run builds and runs the entries in turn. The events report a package that does not build or whose
+// tests fail. An error means that the events are incomplete.
 func Run(ctx context.Context, c Config, entries []Entry, place Place) error {
 	if err := os.MkdirAll(c.Binaries, 0o755); err != nil {
 		return err
@@ -53,7 +54,7 @@ func Run(ctx context.Context, c Config, entries []Entry, place Place) error {
 	return nil
 }
 
-// testPackage is what go list says of a package.
+// testPackage is the output of go list for a package.
 type testPackage struct{ path, dir string }
 
 func (c Config) run(ctx context.Context, e Entry, place Place) error {
@@ -84,7 +85,7 @@ func (c Config) run(ctx context.Context, e Entry, place Place) error {
 	})
 }
 
-// find asks where the package is.
+// find finds the package with go list.
 func (c Config) find(ctx context.Context, e Entry) (testPackage, error) {
 	out, err := c.output(ctx, "list", "-tags", Tag, "-f", "{{.ImportPath}} {{.Dir}}", e.Package)
 	if err != nil {
@@ -94,9 +95,10 @@ func (c Config) find(ctx context.Context, e Entry) (testPackage, error) {
 	return testPackage{path, dir}, nil
 }
 
-// build builds the test binary, with cgo, without the race detector: an emulated processor is slow enough.
+// build builds the test binary with cgo. It does not use the race detector, which is too slow on an
+// emulated processor.
 func (c Config) build(ctx context.Context, e Entry, binary string) error {
-	// A package without tests leaves no binary, which must not be that of last time.
+	// A package without tests makes no binary; remove that of an earlier build.
 	if err := os.Remove(binary); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -109,11 +111,12 @@ func (c Config) build(ctx context.Context, e Entry, binary string) error {
 	return nil
 }
 
-// output runs the go command with cgo; an error has its words.
+// output runs the go command with cgo. An error has the command's error output.
 func (c Config) output(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, c.Go, args...)
 	cmd.Dir = c.Root
-	// The header of libibverbs may have been installed after the last build, which Go's cache would not notice.
+	// Go's build cache does not detect that the header of libibverbs was installed after the last
+	// build.
 	flags := "-DSHIM_HEADERS"
 	for _, variable := range cmd.Environ() {
 		if given, ok := strings.CutPrefix(variable, "CGO_CPPFLAGS="); ok {
@@ -129,10 +132,11 @@ func (c Config) output(ctx context.Context, args ...string) (string, error) {
 	return out.String(), nil
 }
 
-// report turns what run writes, the output of a test binary, into events, and ends them as go test does: with a line that says how the
-// package ended, and an event that says it, too.
+// report converts the output of a test binary, which run writes, into events. It ends them as go
+// test does, with a line and an event for the result of the package.
 func (c Config) report(pkg string, run func(io.Writer) error) error {
-	// Without the context, and in a group of its own: it ends with its input, and what was said before an interrupt is still told.
+	// Without ctx and in a process group of its own: an interrupt must not end it before it has
+	// converted its input.
 	convert := exec.Command(c.Go, "tool", "test2json", "-t", "-p", pkg)
 	convert.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	convert.Dir = c.Root
@@ -162,7 +166,7 @@ func (c Config) report(pkg string, run func(io.Writer) error) error {
 	return json.NewEncoder(c.Events).Encode(end)
 }
 
-// event is one line of go test -json, as far as it is looked at or made here; "go doc test2json".
+// event is one line of go test -json, with the fields that are used here; "go doc test2json".
 type event struct {
 	Time    time.Time
 	Action  string
@@ -171,11 +175,11 @@ type event struct {
 	Elapsed float64
 }
 
-// verdictless passes on a stream of events without those that say how the package ended: test2json believes the word PASS, and does not see
-// the exit status, which comes after it.
+// verdictless forwards a stream of events without those for the result of the package. test2json
+// derives them from the line PASS and does not know the exit status, which comes later.
 type verdictless struct {
 	to   io.Writer
-	line []byte // what has come of a line
+	line []byte // the incomplete last line
 	err  error  // the first
 }
 
@@ -196,7 +200,7 @@ func (v *verdictless) Write(p []byte) (int, error) {
 	}
 }
 
-// watcher looks for package testing's words for "no test was run".
+// watcher detects the text of package testing for "no test was run".
 type watcher struct {
 	nothing bool
 	last    []byte

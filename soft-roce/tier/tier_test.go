@@ -43,7 +43,7 @@ func TestDecide(t *testing.T) {
 			t.Errorf("%q with %v: %v, error %v, asked %v; want %v, %q, %v", tt.value, tt.vm, got, err, asked, tt.want, tt.err, tt.asked)
 		}
 	}
-	if _, err := ParseMode("docker"); err == nil || err.Error() != "TRYST_TEST_RXE=docker: auto, vm, native or off is needed" {
+	if _, err := ParseMode("docker"); err == nil || err.Error() != "TRYST_TEST_RXE=docker: must be auto, vm, native or off" {
 		t.Errorf("docker: error %v", err)
 	}
 }
