@@ -7,8 +7,9 @@ type Accelerator string
 
 // The accelerators.
 const (
-	// Auto takes KVM where it works and emulation elsewhere. What it found is kept in the cache: /dev/kvm can be there and not work with a
-	// stock kernel (inside some virtual machines), and finding out costs a deadline.
+	// Auto uses KVM if it works, and emulation otherwise. It keeps the result in the cache: inside some
+	// virtual machines /dev/kvm exists but does not work with a stock kernel, and detecting that takes
+	// kvmDeadline.
 	Auto Accelerator = "auto"
 	KVM  Accelerator = "kvm"
 	TCG  Accelerator = "tcg" // emulation

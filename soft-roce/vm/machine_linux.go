@@ -27,18 +27,19 @@ const qemuProgram = "qemu-system-x86_64"
 
 // Config is what Boot needs. All paths are absolute.
 type Config struct {
-	// Cache is the directory for what is downloaded and found out; it is made when missing, and costs 90 MB.
+	// Cache is the directory for downloads and for the accelerator that works. It is created if
+	// missing, and needs 90 MB.
 	Cache string
 	// Share is the directory that the guest may write to, at the same path.
 	Share string
 	// Program is a statically linked program that calls guest.Init when its first argument is layout.InitArg, and guest.Agent when it
 	// is layout.AgentArg.
 	Program string
-	// Accelerator is how the processors run; "" is Auto.
+	// Accelerator runs the guest's processors; "" is Auto.
 	Accelerator Accelerator
-	// Log gets a line for each thing that takes time.
+	// Log gets a line for each slow operation.
 	Log io.Writer
-	// Console, when not nil, gets everything that the kernel and QEMU say.
+	// Console, if not nil, gets the output of the kernel and of QEMU.
 	Console io.Writer
 
 	host host // zero: this one; tests have their own

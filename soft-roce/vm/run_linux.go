@@ -20,7 +20,7 @@ type Command struct {
 	Dir  string   // absolute
 	// Env is the whole environment, NAME=value; see [Environment].
 	Env []string
-	// Stdout and Stderr get what it says, as it comes. Its input is empty.
+	// Stdout and Stderr get the command's output as it arrives. Its input is empty.
 	Stdout, Stderr io.Writer
 }
 

@@ -158,7 +158,7 @@ func where(ctx context.Context, o options, _ []string) (int, error) {
 	return 0, nil
 }
 
-// missing prints what the VM needs of this machine and is not there, a line each.
+// missing prints what the VM needs and this machine lacks, one a line.
 func missing(_ context.Context, o options, _ []string) (int, error) {
 	c, err := o.config()
 	if err != nil {
@@ -174,7 +174,7 @@ func missing(_ context.Context, o options, _ []string) (int, error) {
 	return 0, nil
 }
 
-// test runs the tests where where said.
+// test runs the tests at the place that where has printed.
 func test(ctx context.Context, o options, args []string) (_ int, err error) {
 	entries, err := o.entries(ctx)
 	if err != nil {
@@ -188,7 +188,7 @@ func test(ctx context.Context, o options, args []string) (_ int, err error) {
 	if err != nil {
 		return failed, err
 	}
-	// A directory of its own: another run may be under way.
+	// A directory of its own, since another run may be in progress.
 	tests := filepath.Join(c.Cache, "tests")
 	if err := os.MkdirAll(tests, 0o755); err != nil {
 		return failed, err
@@ -216,7 +216,7 @@ func test(ctx context.Context, o options, args []string) (_ int, err error) {
 	}, entries, place)
 }
 
-// entries is the list, or the part of it that -pkg leaves.
+// entries returns the list, or its entries for the packages of -pkg.
 func (o options) entries(ctx context.Context) ([]tier.Entry, error) {
 	f, err := os.Open(o.list)
 	if err != nil {
