@@ -7,7 +7,7 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// TestQuotaForgetsHosts that have nothing waiting: any number of them may have had.
+// TestQuotaForgetsHosts: hosts without waiting receives use no memory.
 func TestQuotaForgetsHosts(t *testing.T) {
 	q := newQuota(2, 100)
 	for i := range 1000 {

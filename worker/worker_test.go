@@ -27,8 +27,8 @@ var (
 	there = cluster.Task{Job: "worker", Index: 3}
 )
 
-// fixture is a worker with its rendezvous and table, and a count of the tensors
-// that live.
+// fixture is a worker with its rendezvous and response cache, and an allocator that counts
+// tensors.
 type fixture struct {
 	*Worker
 	t       *testing.T
@@ -60,7 +60,7 @@ func key(name string) string {
 	return rendezvous.CreateKey(Device(here).String(), incarnation, Device(there).String(), name, rendezvous.FrameIter{})
 }
 
-// send puts a float under a key.
+// send sends a float to a key.
 func (f *fixture) send(step int64, name string, value float32) {
 	f.t.Helper()
 	v, err := tensor.FromSlice(tensor.Shape{}, []float32{value})
@@ -82,7 +82,7 @@ func (f *fixture) send(step int64, name string, value float32) {
 	}
 }
 
-// value takes the float out of a response and releases it.
+// value returns the float in a response and releases the response.
 func value(t *testing.T, r *transport.TensorResponse, err error) float32 {
 	t.Helper()
 	if err != nil {
@@ -100,7 +100,7 @@ func request(step int64, name string) *tfpb.RecvTensorRequest {
 	return &tfpb.RecvTensorRequest{StepId: step, RendezvousKey: key(name)}
 }
 
-// asTryst makes req one of a Tryst peer.
+// asTryst makes req a request of a Tryst peer.
 func asTryst(t *testing.T, req *tfpb.RecvTensorRequest, id uint64, attempt uint32) *tfpb.RecvTensorRequest {
 	t.Helper()
 	a, err := anypb.New(&trystpb.RecvOptions{
@@ -213,8 +213,7 @@ func TestRecvTensorForAnEarlierProcess(t *testing.T) {
 	}
 }
 
-// A TensorFlow peer cannot say CANCEL: the end of its call aborts the step after
-// a second.
+// A TensorFlow peer cannot send a cancel: the end of its call aborts the step after a second.
 func TestEndOfATensorFlowCallAbortsTheStep(t *testing.T) {
 	for _, cache := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -242,8 +241,8 @@ func TestEndOfATensorFlowCallAbortsTheStep(t *testing.T) {
 	}
 }
 
-// From a Tryst peer the end of a call is a lost connection: the step lives, and
-// the next attempt gets the value.
+// For a Tryst peer the end of a call is a lost connection: the step continues, and the next attempt
+// gets the value.
 func TestEndOfATrystCallLosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, Options{})
@@ -298,8 +297,8 @@ func TestFinishedRidesOnRequests(t *testing.T) {
 	}
 }
 
-// With cache_rpc_response a TensorFlow peer may repeat a request until it has
-// said MarkRecvFinished, and the answer asks for that word.
+// With cache_rpc_response a TensorFlow peer may repeat a request until its MarkRecvFinished, which
+// the response requires.
 func TestCacheRPCResponse(t *testing.T) {
 	f := newFixture(t, Options{CacheRPCResponse: true})
 	defer f.close()

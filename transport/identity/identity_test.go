@@ -33,7 +33,8 @@ func TestNameIsTheCertificates(t *testing.T) {
 	}
 }
 
-// TestAWildcardIsNoHost, although TLS takes it for one; who has such a certificate is told.
+// TestAWildcardIsNoHost: a wildcard does not count as a host, other than in TLS. The error explains
+// it.
 func TestAWildcardIsNoHost(t *testing.T) {
 	ps, told := cluster.Task{Job: "ps"}, "(a wildcard does not count)"
 	err := Identity{Proven: true, Hosts: []string{"*.cluster.example"}}.Check(ps, "h3.cluster.example")
@@ -49,7 +50,8 @@ func TestAWildcardIsNoHost(t *testing.T) {
 	}
 }
 
-// TestEveryCertificateCoversClients: their names are random, so that none can have them.
+// TestEveryCertificateCoversClients: the names of clients are random, so no certificate can have
+// them.
 func TestEveryCertificateCoversClients(t *testing.T) {
 	client := cluster.Task{Job: cluster.ClientJob, Index: 1234}
 	for _, id := range []Identity{{Proven: true}, {Proven: true, Hosts: []string{"h3"}}, {Proven: true, Tasks: []cluster.Task{{Job: "ps", Index: 8}}}} {
@@ -59,7 +61,7 @@ func TestEveryCertificateCoversClients(t *testing.T) {
 	}
 }
 
-// TestSourceOfACall: a host counts once, with whatever port or address of its network.
+// TestSourceOfACall: all ports and addresses of a host's network are one source.
 func TestSourceOfACall(t *testing.T) {
 	for address, want := range map[string]string{
 		"10.0.0.1:7000": "10.0.0.1", "[::ffff:10.0.0.1]:7001": "10.0.0.1", "[::1]:7000": "::1",

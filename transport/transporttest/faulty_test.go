@@ -10,7 +10,7 @@ import (
 	"github.com/tryst-rdma/tryst/transport/internal/delivery"
 )
 
-// fault is a mistake that a transport could make.
+// fault is a fault that a transport could have.
 type fault string
 
 const (
@@ -36,7 +36,7 @@ const (
 	cancelsLate       fault = "cancels after later requests"
 )
 
-// faults lists the mistakes, each with cases that must fail by it.
+// faults lists the faults, each with cases that must detect it.
 var faults = []struct {
 	fault fault
 	cases []string
@@ -80,8 +80,8 @@ func (f fault) remoter(r rendezvous.Remoter) rendezvous.Remoter {
 	return r
 }
 
-// callInTurn runs one callback at a time. The turn is a channel, as virtual time
-// stands still while somebody waits for a mutex.
+// callInTurn runs one callback at a time. It uses a channel as its lock, since virtual time does
+// not advance while a goroutine waits for a mutex.
 type callInTurn struct {
 	rendezvous.Remoter
 	turn chan struct{}
@@ -99,7 +99,7 @@ func (r callInTurn) RecvFromRemoteAsync(step int64, k rendezvous.Key, args rende
 	}), ended}
 }
 
-// inTurn is a transfer whose Wait, too, needs the turn.
+// inTurn is a transfer whose Wait also takes the lock.
 type inTurn struct {
 	rendezvous.Transfer
 	ended <-chan outcome
@@ -123,7 +123,7 @@ func (f fault) conn(w *refConn) delivery.Conn {
 	return &faultyConn{refConn: w, fault: f, turn: make(chan struct{}, 1)}
 }
 
-// faultyConn makes one mistake.
+// faultyConn is a connection with one fault.
 type faultyConn struct {
 	*refConn
 	fault fault
@@ -154,7 +154,7 @@ func (w *faultyConn) Begin(t *delivery.Transfer) delivery.Attempt {
 	return &faultyAttempt{w.begin(t), w}
 }
 
-// faultyAttempt makes the mistakes of its connection.
+// faultyAttempt is an attempt with the fault of its connection.
 type faultyAttempt struct {
 	*refAttempt
 	w *faultyConn
@@ -186,7 +186,7 @@ func (a *faultyAttempt) Wait(ctx context.Context) (rendezvous.Value, error) {
 	return v, err
 }
 
-// spoil makes the mistake after the receive.
+// spoil applies the faults that act after the receive.
 func (w *faultyConn) spoil(to *refNode, a *delivery.Transfer, v rendezvous.Value, err error) (rendezvous.Value, error) {
 	var lost *delivery.LostError
 	broken := errors.As(err, &lost)

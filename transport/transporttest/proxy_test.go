@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// talker listens and answers every byte that it gets with as many bytes of
-// noise as asked for.
+// talker listens, and sends a given number of bytes of noise for each byte that it gets.
 func talker(t *testing.T, answer []byte) (address string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -129,7 +128,7 @@ func TestProxyCutAfter(t *testing.T) {
 	ask(t, c)
 	got, err := io.ReadAll(c)
 	wait(t, cut)
-	// The reset overtakes what is on its way.
+	// The reset discards bytes that are not received yet.
 	if len(got) > n || !bytes.HasPrefix(answer, got) {
 		t.Errorf("%d bytes arrived, want at most %d, as sent", len(got), n)
 	}
@@ -188,8 +187,8 @@ func TestProxyThrottle(t *testing.T) {
 	since := time.Now()
 	ask(t, c)
 	mustRead(t, c, answer)
-	// The first piece passes at once, the last one a quarter of a second
-	// after it. More it may take as the machine likes.
+	// The first piece passes at once, the last one a quarter of a second later. On a loaded
+	// machine it may take longer.
 	if d := time.Since(since); d < 200*time.Millisecond {
 		t.Errorf("1 MiB at 4 MiB/s took %v", d)
 	}
@@ -210,8 +209,8 @@ func TestProxyWithoutTarget(t *testing.T) {
 	mustRead(t, c, answerOf(10))
 }
 
-// TestProxyCloseWaits: Close ends stuck connections too, and nothing of the
-// proxy runs after it (goleak).
+// TestProxyCloseWaits: Close also ends held connections, and no goroutine of the proxy is left
+// (goleak).
 func TestProxyCloseWaits(t *testing.T) {
 	p, c := through(t, answerOf(10))
 	ask(t, c)

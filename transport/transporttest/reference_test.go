@@ -16,8 +16,8 @@ import (
 	"github.com/tryst-rdma/tryst/transport/internal/delivery"
 )
 
-// The reference is the smallest transport that keeps the contract: a Requester and a
-// ResponseCache, with calls between goroutines for a connection, whose bytes pass a valve.
+// The reference is the smallest transport that conforms to the contract: a Requester and a
+// ResponseCache. Its connections are calls between goroutines, whose bytes pass a valve.
 
 // reference is a Cluster.
 type reference struct {
@@ -45,7 +45,7 @@ func (c *reference) node(task cluster.Task) *refNode {
 	return c.nodes[task]
 }
 
-// verify finds the process that is at the address of a name.
+// verify returns the incarnation of the process at the address of a name.
 func (c *reference) verify(_ context.Context, name string) (uint64, error) {
 	task, err := cluster.ParseTask(name)
 	if err != nil {
@@ -115,7 +115,7 @@ func (n *refNode) Kill() {
 	n.manager.Close()
 }
 
-// leave takes the process off the network.
+// leave removes the process from the network.
 func (n *refNode) leave() {
 	n.c.mu.Lock()
 	if n.c.nodes[n.task] == n {
@@ -162,7 +162,7 @@ type refLink struct {
 
 var errRefused = errors.New("connection refused")
 
-// connect returns the connection, made when there is none.
+// connect returns the connection. It makes one if there is none.
 func (w *refConn) connect() (*refLink, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -208,8 +208,8 @@ func (w *refConn) close() {
 
 var errBroken = status.New(status.Unavailable, "connection broken")
 
-// send takes a request to the peer. The flow of a requester that has given up, like
-// that of a real one, goes on without it.
+// send sends a request to the peer. As on a real connection, its bytes are carried also after
+// the requester has dropped the attempt.
 func (w *refConn) send(ctx context.Context) (*refLink, error) {
 	c, err := w.connect()
 	if err != nil {
@@ -253,7 +253,7 @@ func (w *refConn) say(ctx context.Context, what func(to *refNode)) error {
 	return nil
 }
 
-// Begin begins an attempt that its Wait makes.
+// Begin returns an attempt. Its Wait sends the request.
 func (w *refConn) Begin(t *delivery.Transfer) delivery.Attempt { return w.begin(t) }
 
 func (w *refConn) begin(t *delivery.Transfer) *refAttempt {
@@ -288,7 +288,7 @@ func (a *refAttempt) Wait(ctx context.Context) (rendezvous.Value, error) {
 	return v, err
 }
 
-// refCall is a call at the peer. It is a transport.Replier.
+// refCall is a call at the peer, a transport.Replier.
 type refCall struct {
 	taken    atomic.Bool // by the response, or by the end of the call: the first one
 	response chan transport.Response
@@ -338,11 +338,11 @@ func (a *refAttempt) recv() (rendezvous.Value, error) {
 	return rendezvous.Value{}, err
 }
 
-// piece is how much is carried at a time.
+// piece is how many bytes are carried at a time.
 const piece = 16 << 10
 
-// carry brings a response to the requester, into memory of its own. What an earlier
-// attempt has brought is not carried again.
+// carry copies a response to the requester, into memory of the requester. It resumes after the
+// bytes of earlier attempts.
 func (a *refAttempt) carry(ctx context.Context, c *refLink, resp transport.Response) (rendezvous.Value, error) {
 	defer outcome{resp.Value, resp.Err}.release()
 	if _, err := a.flow(ctx, c, 1); err != nil {

@@ -17,18 +17,18 @@ func referenceSuite(f fault) Suite {
 	}
 }
 
-// TestReference: the suite passes over a transport that is right.
+// TestReference: the suite passes over a correct transport.
 func TestReference(t *testing.T) { Run(t, referenceSuite("")) }
 
-// TestReferenceBlocking: also by calls that wait.
+// TestReferenceBlocking: the suite passes with blocking receives, too.
 func TestReferenceBlocking(t *testing.T) {
 	s := referenceSuite("")
 	s.Blocking = true
 	Run(t, s)
 }
 
-// faultEnv makes TestFaulty, in a process of its own, run the suite over a
-// transport with that mistake.
+// faultEnv is the environment variable that makes TestFaulty, in a process of its own, run the
+// suite over a transport with a fault.
 const faultEnv = "TRANSPORTTEST_FAULT"
 
 func TestFaulty(t *testing.T) {
@@ -39,8 +39,7 @@ func TestFaulty(t *testing.T) {
 	Run(t, referenceSuite(f))
 }
 
-// TestSuiteFindsFaults: each mistake that a transport could make fails the cases
-// that are about it.
+// TestSuiteFindsFaults: each fault makes its cases fail.
 func TestSuiteFindsFaults(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -63,7 +62,7 @@ func TestSuiteFindsFaults(t *testing.T) {
 	}
 }
 
-// firstComplaint is the first line that a failed test printed.
+// firstComplaint returns the first line that a failed test printed.
 func firstComplaint(out string) string {
 	for line := range strings.Lines(out) {
 		if strings.Contains(line, ".go:") && !strings.Contains(line, "goroutine") {
