@@ -29,13 +29,13 @@ func pair(t *testing.T, sender, receiver nodeOptions) (a, b *node, p *proxy) {
 	return a, c.start(t, 1, receiver), p
 }
 
-// outcome is what a receive ended with.
+// outcome is the result of a receive.
 type outcome struct {
 	v   rendezvous.Value
 	err error
 }
 
-// start begins a receive at n that ends on the channel.
+// start starts a receive at n. Its outcome is sent to the channel.
 func (n *node) begin(ctx context.Context, step int64, key rendezvous.Key) <-chan outcome {
 	c := make(chan outcome, 1)
 	n.manager.Find(step).RecvAsync(ctx, key, rendezvous.Args{}, func(v rendezvous.Value, _ rendezvous.Args, err error) {
@@ -56,7 +56,8 @@ func (n *node) gives(to *node, sent tensor.Allocator) {
 	v.Tensor.Release()
 }
 
-// TestSlowPeerIsConnected: a lost SYN costs a second, and a try to connect has more.
+// TestSlowPeerIsConnected: a lost SYN is sent again after a second, and an attempt to connect takes
+// longer.
 func TestSlowPeerIsConnected(t *testing.T) {
 	sent := tensortest.NewAllocator(t)
 	a, b, p := pair(t, nodeOptions{}, nodeOptions{})
@@ -66,7 +67,7 @@ func TestSlowPeerIsConnected(t *testing.T) {
 	a.gives(b, sent)
 }
 
-// TestSlowNameIsLookedUp: Go's resolver waits 5 s for a first name server that is away.
+// TestSlowNameIsLookedUp: Go's resolver waits 5 s for a first name server that does not respond.
 func TestSlowNameIsLookedUp(t *testing.T) {
 	was := net.DefaultResolver
 	defer func() { net.DefaultResolver = was }()
@@ -86,7 +87,8 @@ func TestSlowNameIsLookedUp(t *testing.T) {
 	a.gives(b, sent)
 }
 
-// TestAddressesOfThisMachine: a name, which may have addresses where nobody listens, and none.
+// TestAddressesOfThisMachine: a name, some of whose addresses may have no listener, and an empty
+// host.
 func TestAddressesOfThisMachine(t *testing.T) {
 	sent := tensortest.NewAllocator(t)
 	c := new(testCluster)
@@ -101,8 +103,8 @@ func TestAddressesOfThisMachine(t *testing.T) {
 	}
 }
 
-// slowDNS answers each question for an IPv4 address with 127.0.0.1, and others with
-// nothing, after a pause.
+// slowDNS responds to each query for an IPv4 address with 127.0.0.1, and to others with no address,
+// after a pause.
 func slowDNS(t *testing.T, pause time.Duration) string {
 	p, err := net.ListenPacket("udp", "127.0.0.1:0") //nolint:noctx // it listens at once
 	if err != nil {
@@ -136,8 +138,8 @@ func slowDNS(t *testing.T, pause time.Duration) string {
 	return p.LocalAddr().String()
 }
 
-// TestCutLosesNothing: the connection breaks while a value is on its way, while
-// receives wait, and between; each receive gets its value, once.
+// TestCutLosesNothing: the connection breaks during a transfer, while receives wait, and in between.
+// Each receive gets its value, once.
 func TestCutLosesNothing(t *testing.T) {
 	sent := tensortest.NewAllocator(t)
 	a, b, p := pair(t, nodeOptions{}, nodeOptions{})
@@ -186,8 +188,8 @@ func TestCutLosesNothing(t *testing.T) {
 	collected(t, sent)
 }
 
-// TestChunksResumeAtTheByte: a large tensor comes in chunks, and after a break
-// only what is missing is sent again.
+// TestChunksResumeAtTheByte: a large tensor is sent in chunks, and after a break only the missing
+// bytes are sent again.
 func TestChunksResumeAtTheByte(t *testing.T) {
 	const size = 24 << 20
 	for _, dtype := range []tensor.DType{tensor.Uint8, tensor.String} {
@@ -208,8 +210,8 @@ func TestChunksResumeAtTheByte(t *testing.T) {
 			tensortest.RequireEqual(t, x, v.Tensor)
 			v.Tensor.Release()
 			x.Release()
-			// What was under way in windows and sockets at the cut is lost
-			// and comes again: no more than that.
+			// Only the bytes in windows and sockets at the cut are lost and sent
+			// again.
 			if down, most := p.down.Load(), int64(size+streamWindow+4<<20); p.cuts != 1 || down > most {
 				t.Errorf("%d bytes came for %d, in %d cuts", down, size, p.cuts)
 			}
@@ -221,8 +223,7 @@ func TestChunksResumeAtTheByte(t *testing.T) {
 	}
 }
 
-// TestManyCutsInChunks: a tensor arrives whole although the connection breaks
-// again and again.
+// TestManyCutsInChunks: a tensor arrives complete although the connection breaks repeatedly.
 func TestManyCutsInChunks(t *testing.T) {
 	const size = 16 << 20
 	a, b, p := pair(t, nodeOptions{unaryLimit: 1 << 20}, nodeOptions{})
@@ -254,8 +255,8 @@ func TestManyCutsInChunks(t *testing.T) {
 	}
 }
 
-// TestCancelInChunks: a receive that is cancelled in the middle of its chunks
-// gives back its memory, and the value goes to the next one.
+// TestCancelInChunks: a receive that is cancelled between its chunks releases its memory, and the
+// next receive gets the value.
 func TestCancelInChunks(t *testing.T) {
 	const size = 64 << 20
 	a, b, p := pair(t, nodeOptions{unaryLimit: 1 << 20}, nodeOptions{})
@@ -278,8 +279,8 @@ func TestCancelInChunks(t *testing.T) {
 	v.Tensor.Release()
 }
 
-// TestPeerDown: a peer that cannot be reached is Unavailable after the timeout,
-// and the error has its name, its address and why.
+// TestPeerDown: a receive from an unreachable peer is Unavailable after the timeout. The error has
+// the name, the address and the reason.
 func TestPeerDown(t *testing.T) {
 	c := new(testCluster)
 	b := c.start(t, 1, nodeOptions{peerTimeout: 300 * time.Millisecond})
@@ -306,8 +307,8 @@ func TestPeerDown(t *testing.T) {
 	}
 }
 
-// TestPeerGoesDown: a peer that vanishes while a receive waits there is
-// Unavailable after the timeout too.
+// TestPeerGoesDown: a receive is also Unavailable after the timeout if its peer disappears while it
+// waits.
 func TestPeerGoesDown(t *testing.T) {
 	a, b, p := pair(t, nodeOptions{}, nodeOptions{peerTimeout: 300 * time.Millisecond})
 	wait := b.begin(t.Context(), 1, a.key(b, "x"))
@@ -319,7 +320,7 @@ func TestPeerGoesDown(t *testing.T) {
 	}
 }
 
-// TestPeerComesLate: a receive waits for a peer that is not up yet.
+// TestPeerComesLate: a receive waits for a peer that starts later.
 func TestPeerComesLate(t *testing.T) {
 	a, b, p := pair(t, nodeOptions{}, nodeOptions{})
 	p.to("")
@@ -336,8 +337,8 @@ func TestPeerComesLate(t *testing.T) {
 	o.v.Tensor.Release()
 }
 
-// TestPeerRestarted: what was asked of a process that is gone ends with Aborted,
-// and says that it restarted.
+// TestPeerRestarted: receives from a process that has restarted end with Aborted and an error that
+// says so.
 func TestPeerRestarted(t *testing.T) {
 	c := new(testCluster)
 	a := c.start(t, 0, nodeOptions{})
@@ -355,7 +356,7 @@ func TestPeerRestarted(t *testing.T) {
 	if _, ok := e.Payload(status.PayloadPossiblyRestarted); !ok {
 		t.Errorf("payloads %q", e.Payloads())
 	}
-	// Later receives are asked of the new process.
+	// Later receives are sent to the new process.
 	key := next.key(b, "x")
 	x := tensortest.Tensor(t, tensor.Float32, 300)
 	next.send(1, key, x)
@@ -364,8 +365,8 @@ func TestPeerRestarted(t *testing.T) {
 	v.Tensor.Release()
 }
 
-// TestPeerRestartedUnseen: a request that meets another process than the one
-// that Hello met is asked again, as nobody has taken it.
+// TestPeerRestartedUnseen: a request that reaches another process than Hello did is sent again,
+// since it had no effect.
 func TestPeerRestartedUnseen(t *testing.T) {
 	c := new(testCluster)
 	a := c.start(t, 0, nodeOptions{})
@@ -389,8 +390,8 @@ func TestPeerRestartedUnseen(t *testing.T) {
 	v.Tensor.Release()
 }
 
-// TestWorkerUnavailableIsNoBreak: an Unavailable of the peer's worker is its
-// answer, not a lost connection.
+// TestWorkerUnavailableIsNoBreak: an Unavailable of the peer's worker is its response, not a lost
+// connection.
 func TestWorkerUnavailableIsNoBreak(t *testing.T) {
 	a, b, _ := pair(t, nodeOptions{}, nodeOptions{})
 	wait := b.begin(t.Context(), 1, a.key(b, "x"))
@@ -401,8 +402,8 @@ func TestWorkerUnavailableIsNoBreak(t *testing.T) {
 	}
 }
 
-// TestWrongServer: an address at which another task answers is a mistake of the
-// configuration, and said at once.
+// TestWrongServer: a different task at an address is an error of the configuration, which is
+// reported at once.
 func TestWrongServer(t *testing.T) {
 	c := new(testCluster)
 	a := c.start(t, 0, nodeOptions{})

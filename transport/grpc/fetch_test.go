@@ -22,7 +22,7 @@ import (
 	"github.com/tryst-rdma/tryst/transport/internal/delivery"
 )
 
-// largest is an allocator that knows the largest size it has given.
+// largest is an allocator that records the largest allocated size.
 type largest struct {
 	*tensortest.Allocator
 	mu   sync.Mutex
@@ -39,8 +39,7 @@ func (l *largest) Allocate(n int) (*tensor.Buffer, error) {
 	return b, err
 }
 
-// liar answers every receive with a ticket, and every fetch with so many chunks
-// of zeros.
+// liar responds to every receive with a ticket, and to every fetch with a number of chunks of zeros.
 type liar struct {
 	tensorflowgrpc.UnimplementedWorkerServiceServer
 	trystgrpc.UnimplementedPeersServer
@@ -80,10 +79,9 @@ func (l *liar) Fetch(_ *trystpb.FetchRequest, stream grpc.ServerStreamingServer[
 	return nil
 }
 
-// TestFetchLyingTicket: a ticket for more than there is, or for something else,
-// ends its receive with an error that names the peer and the sizes. What is taken
-// for a message is in proportion to what has come, and the elements of a tensor
-// are the allocator's to refuse.
+// TestFetchLyingTicket: a ticket for more content than is sent, or for other content, ends the
+// receive with an error that names the peer and the sizes. The memory for a message is in proportion
+// to the bytes received; the allocator may refuse the memory for the elements of a tensor.
 func TestFetchLyingTicket(t *testing.T) {
 	const limit = 64 << 20
 	for _, c := range []struct {
@@ -167,8 +165,7 @@ func TestFetchLyingTicket(t *testing.T) {
 	}
 }
 
-// TestChunkOutOfPlaceIsRefused: one that leaves a gap, or that has come before, would be written
-// where another belongs.
+// TestChunkOutOfPlaceIsRefused: a chunk after a gap, or a repeated one, is refused.
 func TestChunkOutOfPlaceIsRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		place func(i int) int
@@ -199,7 +196,7 @@ func TestChunkOutOfPlaceIsRefused(t *testing.T) {
 	}
 }
 
-// TestFetchGrows: the buffer of a message follows what arrives, and keeps it.
+// TestFetchGrows: the buffer of a message grows with the bytes received, and keeps them.
 func TestFetchGrows(t *testing.T) {
 	const size = 20<<20 + 5
 	alloc := &largest{Allocator: tensortest.NewAllocator(t)}

@@ -2,8 +2,7 @@ package grpctransport
 
 import "testing"
 
-// TestFramePool: buffers have the length asked for, come back, and no more are
-// kept than are meant to be.
+// TestFramePool: buffers have the requested length, are reused, and at most maxIdleFrames are kept.
 func TestFramePool(t *testing.T) {
 	p := newFramePool()
 	for _, n := range []int{0, 1, 1024, 1025, frameSize - 1, frameSize, frameSize + 1, 1 << 20, 1<<20 + 1} {

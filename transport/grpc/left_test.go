@@ -13,7 +13,7 @@ import (
 	"github.com/tryst-rdma/tryst/worker"
 )
 
-// watched records which generation was left before each look for a value.
+// watched records which generation was left before each look-up of a value.
 type watched struct {
 	*rendezvous.Manager
 	mu   sync.Mutex
@@ -43,8 +43,8 @@ func (w *watched) look() {
 	w.seen, w.left = append(w.seen, w.left), nil
 }
 
-// TestLeftGenerationIsClosedFirst: the channel that an attempt says was left is
-// closed before its value is looked for (ARCHITECTURE.md section 6, rule c).
+// TestLeftGenerationIsClosedFirst: the channel that an attempt reports as left is closed before its
+// value is looked up (ARCHITECTURE.md section 6, rule c).
 func TestLeftGenerationIsClosedFirst(t *testing.T) {
 	var c testCluster
 	var w *watched

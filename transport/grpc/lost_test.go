@@ -26,7 +26,7 @@ func throughResets(t *testing.T, sender, receiver nodeOptions) (a, b *node, p *r
 	return a, c.start(t, 1, receiver), p
 }
 
-// awaitKept waits until a node keeps n answers.
+// awaitKept waits until a node has n cached responses.
 func (n *node) awaitKept(want int) {
 	n.t.Helper()
 	for end := time.Now().Add(patience); n.kept.Stats().Kept != want; {
@@ -37,8 +37,8 @@ func (n *node) awaitKept(want int) {
 	}
 }
 
-// TestResetOfACallLosesNothing: gRPC ends a call with many codes. Without the worker's trailer
-// none of them is the worker's word, whichever call it is.
+// TestResetOfACallLosesNothing: gRPC may end any call with various codes. Without the worker's
+// trailer none of them is the worker's own error.
 func TestResetOfACallLosesNothing(t *testing.T) {
 	codes := []http2.ErrCode{
 		http2.ErrCodeInternal, http2.ErrCodeEnhanceYourCalm, http2.ErrCodeRefusedStream, http2.ErrCodeCancel,
@@ -76,11 +76,11 @@ func TestResetOfACallLosesNothing(t *testing.T) {
 	}
 }
 
-// TestResetOfCancelLosesNothing: the value goes back all the same.
+// TestResetOfCancelLosesNothing: the value returns to its key although the cancel is reset.
 func TestResetOfCancelLosesNothing(t *testing.T) {
 	a, b, p := throughResets(t, nodeOptions{}, nodeOptions{})
 	p.reset("Cancel", resetRule{code: http2.ErrCodeInternal, times: 2})
-	// The answer is on its way when the receive is cancelled: it is the proxy's to lose.
+	// The response is in transfer when the receive is cancelled, and the proxy loses it.
 	p.reset("RecvTensor", resetRule{code: http2.ErrCodeRefusedStream, times: forEver})
 	x := value(t, a.alloc, 100)
 	defer x.Release()
@@ -100,7 +100,8 @@ func TestResetOfCancelLosesNothing(t *testing.T) {
 	v.Tensor.Release()
 }
 
-// TestResetForEverEndsInWords, and the value is there for the next receive.
+// TestResetForEverEndsInWords: a receive whose calls are always reset ends with an error that
+// explains it. The next receive gets the value.
 func TestResetForEverEndsInWords(t *testing.T) {
 	for _, c := range []struct {
 		method string
@@ -133,8 +134,8 @@ func TestResetForEverEndsInWords(t *testing.T) {
 	}
 }
 
-// TestResetsOfALargeTensorThatComesOn: a receive whose content comes on, a piece with each
-// attempt, does not end, however often it is reset.
+// TestResetsOfALargeTensorThatComesOn: a receive that gets a piece of its content with each attempt
+// continues, however often it is reset.
 func TestResetsOfALargeTensorThatComesOn(t *testing.T) {
 	a, b, p := throughResets(t, nodeOptions{unaryLimit: 1000}, nodeOptions{})
 	p.reset("Fetch", resetRule{code: http2.ErrCodeInternal, times: 5, after: chunkSize + chunkSize/2})
@@ -152,8 +153,7 @@ func TestResetsOfALargeTensorThatComesOn(t *testing.T) {
 	collected(t, a.alloc) // gRPC drops what it had not written of a call that was reset
 }
 
-// TestReceiverWithoutMemoryLosesNothing: the value is there for the next receive, which has
-// memory for it.
+// TestReceiverWithoutMemoryLosesNothing: the next receive, which has memory, gets the value.
 func TestReceiverWithoutMemoryLosesNothing(t *testing.T) {
 	for name, unary := range map[string]int64{"in one message": 0, "in chunks": 1000} {
 		t.Run(name, func(t *testing.T) {

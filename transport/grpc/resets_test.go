@@ -24,7 +24,7 @@ type resets struct {
 	open  []net.Conn
 }
 
-// resetRule says which calls of a method are reset.
+// resetRule describes which calls of a method are reset.
 type resetRule struct {
 	code  http2.ErrCode
 	times int // how many calls more
@@ -125,7 +125,7 @@ func number(kind http2.FrameType, stream, n uint32) []byte {
 	return f.bytes()
 }
 
-// answer sends the server a frame that the client would have sent.
+// answer sends the server a frame in place of the client.
 func (c *resetConn) answer(kind http2.FrameType, stream, n uint32) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -133,8 +133,8 @@ func (c *resetConn) answer(kind http2.FrameType, stream, n uint32) error {
 	return err
 }
 
-// up brings the client's frames to the server, and learns which stream is which method. grpc-go
-// sends HEADERS without padding, and small ones in one frame.
+// up forwards the client's frames to the server, and records the method of each stream. grpc-go sends
+// HEADERS without padding, and small ones in one frame.
 func (c *resetConn) up() {
 	defer c.server.Close()
 	preface := make([]byte, len(http2.ClientPreface))
@@ -173,8 +173,8 @@ func (c *resetConn) up() {
 	}
 }
 
-// down brings the server's frames to the client. HEADERS pass even where the stream has been
-// reset, since those that follow are compressed with them.
+// down forwards the server's frames to the client. It forwards HEADERS also of a reset stream, since
+// the compression of later HEADERS depends on them.
 func (c *resetConn) down() {
 	defer c.client.Close()
 	for {

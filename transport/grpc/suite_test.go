@@ -16,8 +16,8 @@ import (
 	"github.com/tryst-rdma/tryst/worker"
 )
 
-// TestSuite: gRPC is a transport, from 0 bytes to 1 GiB; to 64 MiB with -short and
-// under the race detector, which takes ten times the memory.
+// TestSuite runs the conformance suite with tensors up to 1 GiB; up to 64 MiB with -short and under
+// the race detector, which needs ten times the memory.
 func TestSuite(t *testing.T) {
 	size := int64(1 << 30)
 	if testing.Short() || grpctransport.UnderRace {
@@ -26,7 +26,7 @@ func TestSuite(t *testing.T) {
 	transporttest.Run(t, transporttest.Suite{New: newCluster(clusterOptions{}), MaxSize: size, Parallel: true})
 }
 
-// TestSuiteInChunks: all but the smallest tensors go in chunks.
+// TestSuiteInChunks runs the suite with chunks for all but the smallest tensors.
 func TestSuiteInChunks(t *testing.T) {
 	transporttest.Run(t, transporttest.Suite{
 		New: newCluster(clusterOptions{unaryLimit: 4 << 10}), MaxSize: 8 << 20, Parallel: true,
@@ -47,8 +47,8 @@ type clusterOptions struct {
 	connections int
 }
 
-// suiteCluster is a transporttest.Cluster: each process is asked through a
-// proxy, which stays at its address when the process restarts.
+// suiteCluster is a transporttest.Cluster. Each process has a proxy, which keeps its address when
+// the process restarts.
 type suiteCluster struct {
 	clusterOptions
 	t       testing.TB
