@@ -2,8 +2,8 @@ package cluster
 
 import "strconv"
 
-// Device names one device of a task in full. Devices are compared with ==.
-// The zero Device names nothing.
+// Device is the full name of a device of a task. Devices are compared with ==. The zero
+// Device is no name.
 type Device struct {
 	Task  Task
 	Type  string // "CPU", "GPU", or any other type; case counts
@@ -11,12 +11,12 @@ type Device struct {
 }
 
 // ParseDevice parses a full device name: job, replica, task, type and index,
-// none missing and none a wildcard. The legacy forms "/cpu:0", "/CPU:0",
-// "/gpu:0" and "/GPU:0" in the place of "/device:CPU:0" are understood. Two
-// spellings of a device give equal values.
+// none missing and none a wildcard. The legacy forms "/cpu:0", "/CPU:0", "/gpu:0" and
+// "/GPU:0" are accepted in place of "/device:CPU:0". All spellings of a device give equal
+// values.
 //
-// A name that parses costs no allocation: every rendezvous key has two. The
-// Device's strings are parts of s and keep it alive.
+// Parsing a valid name does not allocate, since every rendezvous key has two. The Device's
+// strings are parts of s and keep it alive.
 func ParseDevice(s string) (Device, error) {
 	const kind = "device name"
 	var p Pattern
@@ -29,7 +29,7 @@ func ParseDevice(s string) (Device, error) {
 	return p.device(), nil
 }
 
-// String returns the full name in its present form,
+// String returns the full name in its current form,
 // "/job:worker/replica:0/task:3/device:CPU:0".
 func (d Device) String() string {
 	b := d.Task.appendTo(make([]byte, 0, 96))
@@ -37,9 +37,9 @@ func (d Device) String() string {
 	return string(strconv.AppendInt(append(b, ':'), int64(d.Index), 10))
 }
 
-// SameAddressSpace reports whether two names, of tasks or of devices, belong
-// to one process: job, replica and task are all there and equal. A name that
-// does not parse, or leaves one of the three open, is in no address space.
+// SameAddressSpace reports whether two names of tasks or devices belong to one process: both
+// have a job, a replica and a task, and these are equal. A name that does not parse, or lacks
+// one of the three, is in no address space.
 func SameAddressSpace(a, b string) bool {
 	x, ok := addressSpace(a)
 	if !ok {
@@ -49,7 +49,7 @@ func SameAddressSpace(a, b string) bool {
 	return ok && x == y
 }
 
-// addressSpace returns the task in a name, if it is named in full.
+// addressSpace returns the task in a name; false if the name lacks a part of it.
 func addressSpace(name string) (Task, bool) {
 	var p Pattern
 	_, why := p.parse(name)

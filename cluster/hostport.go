@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// bnsPrefix begins a name that a resolver of the site turns into an address.
-// TensorFlow takes such names without a port.
+// bnsPrefix is the prefix of a name that a site's resolver turns into an address. TensorFlow
+// accepts such names without a port.
 const bnsPrefix = "/bns/"
 
 // ValidateHostPort checks the form of an address, without resolving it:
@@ -17,10 +17,10 @@ const bnsPrefix = "/bns/"
 // a port of 0 to 65535, or "/bns/NAME". An empty host is a listener on every
 // interface; port 0 is a listener's free choice.
 //
-// What it takes TensorFlow's channels take, too. It refuses in addition what
-// nobody could dial: a port above 65535, an IPv6 address without brackets, a
-// host with blanks, control characters, bytes beyond ASCII, or one of the
-// characters that part a cluster spec (, ; = @) or a URL.
+// TensorFlow accepts all addresses that it accepts. In addition it refuses addresses that
+// cannot be dialled: a port above 65535, an IPv6 address without brackets, a host with
+// blanks, control characters, bytes that are not ASCII, or one of the separators of a cluster
+// spec (, ; = @) or a URL.
 func ValidateHostPort(s string) error {
 	if why := hostPortFault(s); why != "" {
 		return invalid("address", s, "%s", why)
@@ -28,7 +28,7 @@ func ValidateHostPort(s string) error {
 	return nil
 }
 
-// hostPortFault returns what is wrong with an address, or "".
+// hostPortFault returns what is wrong with an address; "" for a valid one.
 func hostPortFault(s string) string {
 	const want = "; want HOST:PORT, an IPv6 host in brackets"
 	if name, ok := strings.CutPrefix(s, bnsPrefix); ok {
@@ -59,7 +59,7 @@ func hostPortFault(s string) string {
 	return ""
 }
 
-// plain reports whether s is of visible ASCII characters without those in not.
+// plain reports whether s has only visible ASCII characters, and none of those in not.
 func plain(s, not string) bool {
 	for i := range len(s) {
 		if s[i] <= ' ' || s[i] > '~' || strings.IndexByte(not, s[i]) >= 0 {

@@ -5,9 +5,8 @@ import (
 	"encoding/binary"
 )
 
-// NewIncarnation returns a random number for this run of a process. It differs
-// from that of every other run. It is never 0: TensorFlow's master refuses a device
-// without an incarnation. Two incarnations have no order.
+// NewIncarnation returns a random number that identifies one run of a process. It is never 0:
+// TensorFlow's master refuses a device without an incarnation. Incarnations have no order.
 func NewIncarnation() uint64 {
 	for {
 		if n := random(); n != 0 {
@@ -19,8 +18,8 @@ func NewIncarnation() uint64 {
 // ClientJob is the job of processes that are in no cluster spec (ClientTask).
 const ClientJob = "client"
 
-// ClientTask returns a name for a process that only pulls and so is in no
-// cluster spec: /job:client/replica:0/task:<random 31 bits>.
+// ClientTask returns a name for a process that only receives, and so is in no cluster spec:
+// /job:client/replica:0/task:<random 31 bits>.
 func ClientTask() Task {
 	return Task{Job: ClientJob, Index: int(random() & maxNumber)}
 }

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// Pattern is a device name whose parts may be left open, as in a graph's
-// device request or a session's device filters. A field counts only when its
-// Has field is set, and is zero otherwise; the zero Pattern matches every device.
+// Pattern is a device name with optional parts, as in a graph's device request or a session's
+// device filters. A field is zero unless its Has field is true. The zero Pattern matches
+// every device.
 type Pattern struct {
 	Job     string
 	Replica int
@@ -18,9 +18,8 @@ type Pattern struct {
 	HasJob, HasReplica, HasTask, HasType, HasIndex bool
 }
 
-// ParsePattern parses a name with any of its parts missing or "*". "" and "/"
-// leave all open. The local form without a slash, "CPU:0", is understood too
-// (its type keeps its case).
+// ParsePattern parses a name in which any part may be missing or "*". "" and "/" match every
+// device. The local form without a slash, "CPU:0", is accepted, too (its type keeps its case).
 //
 // The Pattern's strings are parts of s and keep it alive.
 func ParsePattern(s string) (Pattern, error) {
@@ -48,7 +47,7 @@ func parseLocal(s string) (p Pattern, ok bool) {
 	return p, true
 }
 
-// Matches reports whether d has every part that the pattern fixes.
+// Matches reports whether d has every part of the pattern.
 func (p Pattern) Matches(d Device) bool {
 	return (!p.HasJob || p.Job == d.Task.Job) &&
 		(!p.HasReplica || p.Replica == d.Task.Replica) &&
@@ -57,12 +56,12 @@ func (p Pattern) Matches(d Device) bool {
 		(!p.HasIndex || p.Index == d.Index)
 }
 
-// device returns what the pattern fixes; the rest is zero.
+// device returns the parts of the pattern; the missing ones are zero.
 func (p *Pattern) device() Device {
 	return Device{Task: Task{Job: p.Job, Replica: p.Replica, Index: p.Task}, Type: p.Type, Index: p.Index}
 }
 
-// String returns the pattern as ParsePattern takes it, open parts left out.
+// String returns the pattern in the form of ParsePattern, without missing parts.
 func (p Pattern) String() string {
 	b := make([]byte, 0, 96)
 	if p.HasJob {
@@ -89,7 +88,7 @@ func (p Pattern) String() string {
 	return string(b)
 }
 
-// missing names the first part that is open, or returns "".
+// missing returns the name of the first missing part; "" if there is none.
 func (p *Pattern) missing() string {
 	switch {
 	case !p.HasJob:
@@ -106,8 +105,7 @@ func (p *Pattern) missing() string {
 	return ""
 }
 
-// The parts of a name, to notice one that comes twice: a wildcard leaves no
-// trace in the Pattern.
+// The parts of a name, to detect a repeated one: a wildcard sets no field of the Pattern.
 const (
 	partJob = 1 << iota
 	partReplica
@@ -115,7 +113,7 @@ const (
 	partDevice
 )
 
-// Why a name does not parse.
+// The reasons why a name does not parse.
 const (
 	whyPart   = "want /job:, /replica:, /task:, /device:, /cpu: or /gpu:"
 	whyTwice  = "this part was given before"
@@ -125,8 +123,8 @@ const (
 	whyRange  = "the number is above 2147483647"
 )
 
-// parse fills a zero Pattern from s. When s does not parse it returns the
-// byte where and the reason; it does not allocate, the caller makes the error.
+// parse fills a zero Pattern from s. If s is not valid, it returns the byte offset and the
+// reason. It does not allocate; the caller makes the error.
 func (p *Pattern) parse(s string) (at int, why string) {
 	if s == "/" {
 		return 0, ""
@@ -182,7 +180,7 @@ func (p *Pattern) parse(s string) (at int, why string) {
 	return 0, ""
 }
 
-// scanner walks over a name. Its methods move pos only past what they accept.
+// scanner reads a name. Its methods move pos only past the text that they accept.
 type scanner struct {
 	s   string
 	pos int
@@ -196,7 +194,7 @@ func (sc *scanner) consume(prefix string) bool {
 	return true
 }
 
-// word takes the longest job name or device type, "" when there is none.
+// word returns the longest job name or device type at pos; "" if there is none.
 func (sc *scanner) word() string {
 	n := wordLen(sc.s[sc.pos:])
 	sc.pos += n

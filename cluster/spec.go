@@ -9,22 +9,20 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// Spec lists the tasks of a cluster and the address at which each one listens.
-// Task numbers may have gaps: a task need not know all others. The replica is
-// always 0, as in every TensorFlow cluster. A Spec is immutable; the zero Spec
-// and a nil one are empty.
+// Spec has the tasks of a cluster and the address of each. Task numbers may have gaps, since
+// a task need not know all others. The replica is always 0, as in every TensorFlow cluster. A
+// Spec is immutable; the zero Spec and a nil one are empty.
 type Spec struct {
 	addresses map[Task]string
 	tasks     []Task // the keys of addresses, sorted
 }
 
-// NewSpec makes a Spec from the jobs' task numbers and addresses, which it
-// copies. A job without tasks leaves no trace. The error names the job and the
-// task: a job name or a task number that TensorFlow could not have, or an
-// address that ValidateHostPort refuses.
+// NewSpec returns a Spec of the jobs' task numbers and addresses, which it copies. It ignores
+// jobs without tasks. The error names the job and the task whose name or number is not valid
+// in TensorFlow, or whose address ValidateHostPort refuses.
 func NewSpec(jobs map[string]map[int]string) (*Spec, error) {
 	s := &Spec{addresses: make(map[Task]string)}
-	for _, job := range slices.Sorted(maps.Keys(jobs)) { // sorted, so that of two mistakes always the same one is reported
+	for _, job := range slices.Sorted(maps.Keys(jobs)) { // sorted, so that the error does not depend on the order of the map
 		if !isWord(job) {
 			return nil, invalid("cluster job", job, "%s", whyJob)
 		}
@@ -52,8 +50,8 @@ func SpecFromLists(jobs map[string][]string) (*Spec, error) {
 	return NewSpec(sparse)
 }
 
-// Address returns where a task listens; false for a task that the spec does
-// not have, and so for every replica but 0.
+// Address returns the address of a task; false for a task that is not in the spec, such as any
+// with a replica other than 0.
 func (s *Spec) Address(t Task) (string, bool) {
 	if s == nil {
 		return "", false
@@ -98,8 +96,7 @@ func (s *Spec) Equal(other *Spec) bool {
 	return s.Len() == 0 || maps.Equal(s.addresses, other.addresses)
 }
 
-// String returns the spec as ParseSpec takes it. A number stands only before
-// an address that does not follow on the one before it.
+// String returns the spec in the form of ParseSpec. It writes a task number only after a gap.
 func (s *Spec) String() string {
 	var b strings.Builder
 	job, next := "", 0
@@ -124,10 +121,9 @@ func (s *Spec) String() string {
 	return b.String()
 }
 
-// ResolveTarget turns what a person writes for a server, an address or a task
-// name, into the address to dial. isTask reports that s was a task name, which is
-// then in task. A task that the spec does not have is NotFound; anything else
-// that does not parse is InvalidArgument.
+// ResolveTarget returns the address to dial for a server that the user names by an address or
+// a task name. isTask reports whether s is a task name; task is then that task. A task that is
+// not in the spec is NotFound; any other invalid s is InvalidArgument.
 func ResolveTarget(spec *Spec, s string) (address string, task Task, isTask bool, err error) {
 	if !strings.HasPrefix(s, "/") || strings.HasPrefix(s, bnsPrefix) {
 		if err := ValidateHostPort(s); err != nil {

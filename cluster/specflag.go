@@ -9,11 +9,10 @@ import (
 //
 //	worker=h1:2222,h2:2222;ps=0@h3:2222,7@h4:2222,[2001:db8::1]:2222
 //
-// Jobs are parted by semicolons, their tasks by commas. NUMBER@ before an
-// address is its task's number; without it a task has the number after the
-// one before it, the first is 0. So ps has the tasks 0, 7 and 8 here. Blanks
-// around any of these are dropped. A text without any job is the empty spec.
-// The error names the byte at which the text is wrong.
+// Semicolons separate jobs, commas the tasks of a job. NUMBER@ before an address is the number
+// of its task. Without it the first task has number 0, and any other the number after the
+// previous one; ps in the example has the tasks 0, 7 and 8. Blanks around these parts are
+// ignored. A text without a job is the empty spec. The error has the byte offset of the fault.
 func ParseSpec(s string) (*Spec, error) {
 	jobs := make(map[string]map[int]string)
 	if strings.TrimSpace(s) == "" {
@@ -40,7 +39,7 @@ func ParseSpec(s string) (*Spec, error) {
 	return NewSpec(jobs)
 }
 
-// parseTasks parses one job's addresses, which begin at byte base of the spec.
+// parseTasks parses the addresses of a job, which start at byte base of the spec.
 func parseTasks(s string, base int) (tasks map[int]string, at int, why string) {
 	tasks = make(map[int]string)
 	next := 0
@@ -75,7 +74,7 @@ func specError(s string, at int, why string) error {
 	return invalid("cluster spec", s, "at byte %d: %s", at, why)
 }
 
-// fields yields the parts of s between separators and where each begins.
+// fields yields the parts of s between separators, with the offset of each.
 func fields(s string, separator byte) iter.Seq2[int, string] {
 	return func(yield func(int, string) bool) {
 		at := 0
@@ -93,7 +92,7 @@ func fields(s string, separator byte) iter.Seq2[int, string] {
 	}
 }
 
-// trim drops the blanks around s and returns how many preceded it.
+// trim removes the blanks around s. It returns how many preceded it.
 func trim(s string) (text string, skipped int) {
 	text = strings.TrimLeft(s, " \t\r\n")
 	return strings.TrimRight(text, " \t\r\n"), len(s) - len(text)

@@ -6,16 +6,15 @@ import (
 	"strings"
 )
 
-// Task names one process of a cluster. Tasks are compared with ==. The zero
-// Task names nothing.
+// Task is the name of a process of a cluster. Tasks are compared with ==. The zero Task is no
+// name.
 type Task struct {
 	Job            string // a letter, then letters, digits and underscores
 	Replica, Index int    // 0 to 2^31-1; the replica is 0 in every cluster spec
 }
 
-// ParseTask parses "/job:worker/replica:0/task:3". The replica may be left
-// out and is then 0. A device part, a wildcard and a missing job or task are
-// errors.
+// ParseTask parses "/job:worker/replica:0/task:3". A missing replica is 0. A device part, a
+// wildcard, and a missing job or task are errors.
 //
 // The Task's strings are parts of s and keep it alive.
 func ParseTask(s string) (Task, error) {
@@ -28,7 +27,7 @@ func ParseTask(s string) (Task, error) {
 	switch {
 	case p.HasType || p.HasIndex:
 		return Task{}, invalid(kind, s, "it names a device"+want)
-	case strings.IndexByte(s, '*') >= 0: // stands in a name that parses only as a wildcard
+	case strings.IndexByte(s, '*') >= 0: // in a valid name * is a wildcard
 		return Task{}, invalid(kind, s, "it holds a wildcard"+want)
 	case !p.HasJob:
 		return Task{}, invalid(kind, s, "no job"+want)

@@ -20,8 +20,8 @@ type TFConfig struct {
 	Environment string // "environment", for example "cloud"; often ""
 }
 
-// evaluator is the one job that TensorFlow lets run beside the cluster: it
-// only reads checkpoints, so no other task has to know its address.
+// evaluator is a job that need not be in the cluster: it only reads checkpoints, so no other
+// task needs its address.
 const evaluator = "evaluator"
 
 // ParseTFConfig parses the text of TF_CONFIG:
@@ -30,11 +30,11 @@ const evaluator = "evaluator"
 //	 "task": {"type": "worker", "index": 5},
 //	 "environment": "cloud"}
 //
-// A job's tasks are a list, or an object from task number to address. All keys
-// are optional, other keys are passed over, and an empty text has none of them, as
-// TensorFlow's TFConfigClusterResolver has it; an index may be a decimal
-// string, too. A value of the wrong type is an error that names its place. So
-// is a task that a cluster does not list, except an evaluator's.
+// A job's tasks are a list, or an object from task number to address. As in TensorFlow's
+// TFConfigClusterResolver all keys are optional, unknown keys are ignored, and an empty text
+// is an empty TFConfig. An index may be a decimal string, too. A value of the wrong type is an
+// error with the path of its field. A task that is not in the cluster is an error, except an
+// evaluator.
 func ParseTFConfig(text string) (TFConfig, error) {
 	config := TFConfig{Spec: new(Spec)}
 	if strings.TrimSpace(text) == "" {
@@ -75,7 +75,7 @@ func clusterMember(raw json.RawMessage) (*Spec, error) {
 		return nil, err
 	}
 	jobs := make(map[string]map[int]string, len(cluster))
-	for _, job := range slices.Sorted(maps.Keys(cluster)) { // sorted, so that of two mistakes always the same one is reported
+	for _, job := range slices.Sorted(maps.Keys(cluster)) { // sorted, so that the error does not depend on the order of the map
 		if !isWord(job) {
 			return nil, fieldError("cluster", "job %s: %s", quote(job), whyJob)
 		}
@@ -135,8 +135,7 @@ func addTask(tasks map[int]string, field string, index int, raw json.RawMessage)
 	return nil
 }
 
-// taskMember parses {"type": "worker", "index": 0}. An object with neither
-// names no task.
+// taskMember parses {"type": "worker", "index": 0}. It ignores an object with neither.
 func taskMember(raw json.RawMessage) (task Task, ok bool, err error) {
 	object, err := members("task", raw)
 	if err != nil {
@@ -170,7 +169,7 @@ func taskMember(raw json.RawMessage) (task Task, ok bool, err error) {
 	return task, true, nil
 }
 
-// parseIndex parses a task number, and nothing but it.
+// parseIndex parses a task number without any other characters.
 func parseIndex(s string) (int, bool) {
 	sc := scanner{s: s}
 	n, why := sc.number()
@@ -185,8 +184,8 @@ func stringMember(field string, raw json.RawMessage) (s string, err error) {
 	return s, err
 }
 
-// members returns the members of a JSON object; of a name given twice the
-// last one, as in TensorFlow. The field is "" for the whole text.
+// members returns the members of a JSON object. Of a repeated name the last one counts, as in
+// TensorFlow. The field is "" for the whole text.
 func members(field string, raw json.RawMessage) (object map[string]json.RawMessage, err error) {
 	if got := typeOf(raw); got != "an object" && json.Valid(raw) {
 		return nil, fieldError(field, "want an object, got %s", got)
@@ -206,7 +205,7 @@ func decode(field string, raw json.RawMessage, into any) error {
 	return nil
 }
 
-// typeOf names the type of a JSON value by its first character.
+// typeOf returns the type of a JSON value by its first character.
 func typeOf(raw json.RawMessage) string {
 	switch text := bytes.TrimLeft(raw, " \t\r\n"); {
 	case len(text) == 0:

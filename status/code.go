@@ -2,9 +2,8 @@ package status
 
 import "strconv"
 
-// Code is the class of an error. The numbers are gRPC's and TensorFlow's
-// (error_codes.proto), which agree, so that a code crosses every wire
-// unchanged.
+// Code is the class of an error. gRPC and TensorFlow (error_codes.proto) have the same
+// numbers, so all transports send codes unchanged.
 type Code uint32
 
 // The codes, in the order of their numbers.

@@ -9,13 +9,12 @@ import (
 	"strings"
 )
 
-// Group makes one error of the errors of several parts of an operation, as
-// TensorFlow's StatusGroup does. It reports the causes and leaves out what
-// followed from them. The zero Group is empty. It must not be used from several
-// goroutines at once.
+// Group combines the errors of the parts of an operation into one error, as TensorFlow's
+// StatusGroup does. It prefers root causes to derived errors. The zero Group is empty. It is
+// not safe for concurrent use.
 type Group struct{ roots, derived []*Error }
 
-// Add notes what one part ended with; nil is success.
+// Add adds the error of one part; nil is success.
 func (g *Group) Add(err error) {
 	switch {
 	case err == nil:
@@ -26,18 +25,16 @@ func (g *Group) Add(err error) {
 	}
 }
 
-// Err returns the summary, nil when no part failed. The order of the Adds does
-// not matter, and errors of the same code and message count as one.
+// Err returns the summary; nil when no part failed. It does not depend on the order of the
+// Adds. Errors with the same code and message count as one.
 //
-// One error that is not derived is the summary. Several are listed in its
-// message, cut as Truncate does; its code, and what errors.Is and errors.As
-// find in it, are those of the first one listed, which is Cancelled only when
-// all are. Derived errors are left out as long as there is another; when there
-// is none the summary is one of them, again not a Cancelled one if it can be.
+// If one error is not derived, it is the summary. If several are not derived, the message of
+// the summary lists them, shortened by Truncate; its code, and what errors.Is and errors.As
+// find, are those of the first one in the list, which is Cancelled only if all are. If all
+// errors are derived, the summary is one of them, if possible not a Cancelled one.
 //
-// The payloads are those of all errors together, the derived ones included.
-// Where two have the same key, the one that is not derived counts, or else the
-// one that would be listed first.
+// The summary has the payloads of all errors, including the derived ones. For a key in
+// several errors, errors that are not derived come first, then the order of the list.
 func (g *Group) Err() *Error {
 	roots, derived := slices.SortedFunc(slices.Values(g.roots), inList), slices.SortedFunc(slices.Values(g.derived), inList)
 	payloads := make(map[string][]byte)
@@ -72,7 +69,7 @@ func (g *Group) Err() *Error {
 	return &Error{code: roots[0].code, message: Truncate(list.String()), cause: roots[0], payloads: payloads}
 }
 
-// inList orders errors: Cancelled last, then by their texts, then by payloads.
+// inList orders errors: Cancelled last, then by text, then by payloads.
 func inList(a, b *Error) int {
 	if c := cmp.Compare(cancelled(a), cancelled(b)); c != 0 {
 		return c
@@ -90,7 +87,7 @@ func cancelled(e *Error) int {
 	return 0
 }
 
-// comparePayloads orders payloads by their keys and then by their values.
+// comparePayloads orders payloads by key, then by value.
 func comparePayloads(a, b map[string][]byte) int {
 	keys := slices.Sorted(maps.Keys(a))
 	if c := slices.Compare(keys, slices.Sorted(maps.Keys(b))); c != 0 {
@@ -104,9 +101,9 @@ func comparePayloads(a, b map[string][]byte) int {
 	return 0
 }
 
-// merge puts the payloads of sorted errors over those that are there.
+// merge adds the payloads of sorted errors, and replaces those with the same key.
 func merge(payloads map[string][]byte, errs []*Error) {
-	for _, e := range slices.Backward(errs) { // the first error's payloads win
+	for _, e := range slices.Backward(errs) { // backward, so that the first error's payloads remain
 		maps.Copy(payloads, e.payloads)
 	}
 }

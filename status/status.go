@@ -1,11 +1,9 @@
-// Package status is the error type that crosses the borders between rooms,
-// processes and wires: a code, a message for people, and payloads for
-// programs.
+// Package status has the error type of all packages, processes and transports: a code, a
+// message for people, and payloads for programs.
 //
-// An error is *derived* when it is only the consequence of another one: the
-// step was aborted because something else failed first. Whoever reports
-// errors to a person prefers one that is not derived. The mark travels as a
-// payload, as TensorFlow's workers send it.
+// An error is *derived* if it is only the consequence of another one, for instance when a
+// step was aborted because something else failed first. Reports to people prefer errors that
+// are not derived. The mark is a payload, as between TensorFlow's workers.
 package status
 
 import (
@@ -22,22 +20,21 @@ const (
 	// PayloadDerived marks an error that is the consequence of another one.
 	// Its value is empty.
 	PayloadDerived = "type.googleapis.com/tensorflow.DerivedStatus"
-	// PayloadPossiblyRestarted reports that the worker may have restarted and
-	// lost what the caller refers to.
+	// PayloadPossiblyRestarted means that the worker may have restarted and lost the state
+	// that the caller refers to.
 	PayloadPossiblyRestarted = "type.googleapis.com/tensorflow.distributed_runtime.WorkerPossiblyRestarted"
-	// PayloadLost is set by the reader when the sender's payloads could not
-	// be parsed.
+	// PayloadLost is set by the receiver of an error whose payloads cannot be parsed.
 	PayloadLost = "type.googleapis.com/tensorflow.distributed_runtime.GrpcPayloadsLost"
 )
 
-// MaxMessage is how many bytes of a message cross a wire: TensorFlow's
-// workers cut there, since a longer text does not fit gRPC's trailers.
+// MaxMessage is how many bytes of a message are sent to a peer, as between TensorFlow's
+// workers: a longer text does not fit into gRPC's trailers.
 const MaxMessage = 3072
 
 const truncated = " ... [truncated]"
 
-// Error is a failure with its class. It is immutable: the With methods return
-// copies. The zero Error is not valid; use New or Errorf.
+// Error is an error with a code. It is immutable: the With methods return copies. The zero
+// Error is not valid; use New or Errorf.
 type Error struct {
 	code     Code
 	message  string
@@ -45,9 +42,8 @@ type Error struct {
 	payloads map[string][]byte
 }
 
-// New returns an error with the given code and message. A code of OK is a
-// mistake of the caller and becomes Unknown, so that an error never reads as
-// success.
+// New returns an error with the given code and message. It replaces the code OK by Unknown, so
+// that an error is never taken for success.
 func New(code Code, message string) *Error {
 	if code == OK {
 		code = Unknown
@@ -73,7 +69,7 @@ func (e *Error) Code() Code { return e.code }
 // Message returns the text without the code.
 func (e *Error) Message() string { return e.message }
 
-// Unwrap returns what Errorf's %w named, or nil.
+// Unwrap returns the error that Errorf wrapped with %w, or nil.
 func (e *Error) Unwrap() error { return e.cause }
 
 // Is makes a cancelled or timed-out operation match the standard library's
@@ -88,8 +84,7 @@ func (e *Error) Is(target error) bool {
 	return false
 }
 
-// Timeout reports whether the error is a deadline that passed (net.Error's
-// convention).
+// Timeout reports whether the code is DeadlineExceeded (net.Error's convention).
 func (e *Error) Timeout() bool { return e.code == DeadlineExceeded }
 
 // Payload returns the value stored under key; it belongs to the error.
@@ -101,7 +96,7 @@ func (e *Error) Payload(key string) ([]byte, bool) {
 // Payloads returns a copy of all payloads; nil when there are none.
 func (e *Error) Payloads() map[string][]byte { return maps.Clone(e.payloads) }
 
-// WithPayload returns a copy of the error that carries value under key.
+// WithPayload returns a copy of the error with value under key.
 func (e *Error) WithPayload(key string, value []byte) *Error {
 	c := *e
 	c.payloads = maps.Clone(e.payloads)
@@ -137,9 +132,9 @@ func CodeOf(err error) Code {
 	return From(err).code
 }
 
-// From returns err as an *Error: itself when its chain holds one (an outer
-// error's text is kept as the message), else a new one with the code that
-// CodeOf returns. From(nil) is nil.
+// From returns err as an *Error. If the chain of err has an *Error, the result has its code
+// and payloads, and the text of err. Otherwise it is a new error with the code CodeOf(err).
+// From(nil) is nil.
 func From(err error) *Error {
 	if err == nil {
 		return nil
@@ -173,17 +168,17 @@ func IsDerived(err error) bool {
 
 var numbers = regexp.MustCompile(`(QP|queue pair) 0x[0-9a-f]{6}\b`)
 
-// WithoutQPNs is a text without the numbers of queue pairs, in verbs' form. An
-// attacker who is not on the path has to guess these numbers. So they go only to the log,
-// to the caller, and to the peer that they are for.
+// WithoutQPNs removes the queue pair numbers, as package verbs writes them, from a text. An
+// attacker who cannot see the packets has to guess these numbers. So they are only in logs,
+// in local errors, and in messages to the peer of the queue pair.
 func WithoutQPNs(text string) string { return numbers.ReplaceAllString(text, "$1") }
 
-// ForPeer is a message as it leaves for a peer: without the numbers of queue pairs, and
-// no longer than what crosses a wire.
+// ForPeer returns a message as it is sent to a peer: without queue pair numbers, and shortened
+// by Truncate.
 func ForPeer(message string) string { return Truncate(WithoutQPNs(message)) }
 
-// Truncate cuts a message to what crosses a wire (MaxMessage bytes plus a
-// mark), never within a character. A shorter message is returned as it is.
+// Truncate shortens a message to MaxMessage bytes plus a mark, at a character boundary. It
+// returns a shorter message unchanged.
 func Truncate(message string) string {
 	if len(message) <= MaxMessage {
 		return message
