@@ -6,7 +6,7 @@ import (
 	"syscall"
 )
 
-// allocate gives an empty file size bytes of disk, so that a full one shows
+// allocate reserves size bytes of disk for an empty file, so that a full disk is detected
 // before anything is transferred.
 func allocate(f *os.File, size int64) error {
 	if size == 0 {
@@ -17,7 +17,7 @@ func allocate(f *os.File, size int64) error {
 		switch {
 		case errors.Is(err, syscall.EINTR):
 			continue
-		case errors.Is(err, syscall.EOPNOTSUPP), errors.Is(err, syscall.ENOSYS): // the file system cannot
+		case errors.Is(err, syscall.EOPNOTSUPP), errors.Is(err, syscall.ENOSYS): // not supported by the file system
 			return f.Truncate(size)
 		}
 		return err

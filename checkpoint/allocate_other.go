@@ -4,5 +4,5 @@ package checkpoint
 
 import "os"
 
-// allocate gives an empty file its size.
+// allocate sets the size of an empty file. It does not reserve disk space.
 func allocate(f *os.File, size int64) error { return f.Truncate(size) }

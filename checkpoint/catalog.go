@@ -18,35 +18,33 @@ import (
 
 // CatalogOptions configures a Catalog. Device and Incarnation are needed.
 type CatalogOptions struct {
-	// Device is the source in the keys, Incarnation the one that this
-	// process' rendezvous knows it by.
+	// Device is the source in the keys, and Incarnation its incarnation in this process'
+	// rendezvous.
 	Device      cluster.Device
 	Incarnation uint64
-	// Allocator gives the memory that files are read into; a tensor.Pool of
-	// the catalog's own when nil.
+	// Allocator allocates the memory into which files are read; a tensor.Pool of the
+	// catalog's own when nil.
 	Allocator tensor.Allocator
-	// Digest is XXH64, which it is when empty, or SHA256.
+	// Digest is XXH64 or SHA256; XXH64 when empty.
 	Digest string
-	// MMap maps files instead of reading them. A mapped file that is
-	// truncated kills the process.
+	// MMap maps files instead of reading them. The process crashes if a mapped file is
+	// truncated.
 	MMap bool
-	// CacheBytes is how much of the files' content stays in memory for the
-	// next puller; 0 means DefaultCacheBytes, a negative number nothing.
+	// CacheBytes is how many bytes of the files' content stay in memory for the next puller.
+	// 0 means DefaultCacheBytes, a negative number means none.
 	CacheBytes int64
-	// EndStep is called once for each step that a puller was given, when
-	// its stream has ended: what is kept of the step is not needed any more.
-	// It must not block. It may be nil.
+	// EndStep, if not nil, is called once for each step of a puller, when its stream has
+	// ended and its state can be released. It must not block.
 	EndStep func(step int64)
-	// Progress is called a few times a second while the content of a
-	// publication is read for its digests. Nil for no reports.
+	// Progress, if not nil, is called a few times a second with the number of bytes of a
+	// publication that have been read for its digests.
 	Progress func(publication string, done, total int64)
-	// Logger gets a line for each publication and each pull; nil for none.
+	// Logger logs each publication and each pull; nil for no log.
 	Logger *slog.Logger
 }
 
-// Catalog is the publications of one server. It answers receives of their
-// tensors (rendezvous.Source) and the service tryst.Publications (Register). It
-// is safe for concurrent use.
+// Catalog has the publications of one server. It is the rendezvous.Source of their tensors, and
+// implements the service tryst.Publications (Register). It is safe for concurrent use.
 type Catalog struct {
 	o       CatalogOptions
 	newHash func() hash.Hash
@@ -91,14 +89,14 @@ func NewCatalog(o CatalogOptions) (*Catalog, error) {
 	return c, nil
 }
 
-// Publish offers the tensors of files under a name, and returns when their
-// digests are computed. A path is a .safetensors file, the index of a sharded
-// checkpoint (*.safetensors.index.json), a directory that holds one of the two,
-// or an .npy file, whose tensor has the base name without the extension. With
-// one path an empty name means the base name of the path without its extension.
+// Publish publishes the tensors of files under a name. It returns when their digests are
+// computed. A path is a .safetensors file, the index of a sharded checkpoint
+// (*.safetensors.index.json), a directory with one of the two, or an .npy file; the tensor of
+// an .npy file has the file's base name without the extension. If name is empty and there is
+// one path, the name is the base name of the path without its extension.
 //
-// The error is AlreadyExists when the name is taken, InvalidArgument or
-// DataLoss for a file that is not valid, and names the file.
+// The error is AlreadyExists for a name in use, and InvalidArgument or DataLoss for an invalid
+// file, which it names.
 func (c *Catalog) Publish(ctx context.Context, name string, paths ...string) (Publication, error) {
 	if name == "" && len(paths) == 1 {
 		name = defaultName(paths[0])
@@ -106,14 +104,13 @@ func (c *Catalog) Publish(ctx context.Context, name string, paths ...string) (Pu
 	return c.publish(ctx, name, func() (*publication, error) { return fromFiles(name, paths, c.o.MMap) })
 }
 
-// PublishTensors offers tensors in memory, which must have names. It takes a
-// reference of its own to each: from now on nobody writes to their memory until
-// every reference is gone.
+// PublishTensors publishes tensors in memory, which must have names. It takes references of its
+// own. The memory must not be written to until all references are released.
 func (c *Catalog) PublishTensors(name string, tensors ...*tensor.Tensor) (Publication, error) {
 	return c.publish(context.Background(), name, func() (*publication, error) { return fromTensors(name, tensors) })
 }
 
-// publish keeps the name, makes the publication and enters it.
+// publish reserves the name, makes the publication and adds it to the catalog.
 func (c *Catalog) publish(ctx context.Context, name string, build func() (*publication, error)) (Publication, error) {
 	begin := time.Now()
 	if err := checkName("publication", name); err != nil {
@@ -141,7 +138,7 @@ func (c *Catalog) publish(ctx context.Context, name string, build func() (*publi
 	return m.Publication, nil
 }
 
-// finish computes what a new publication lacks, and enters it.
+// finish computes digests and version of a new publication, and adds it to the catalog.
 func (c *Catalog) finish(ctx context.Context, p *publication) error {
 	m := &p.manifest
 	var report func(done, total int64)
@@ -185,8 +182,8 @@ func (c *Catalog) enter(p *publication) error {
 	return nil
 }
 
-// Withdraw ends a publication. Pullers that are at it get NotFound for what
-// they have not received. An unknown name is NotFound.
+// Withdraw ends a publication. Its pullers get NotFound for the tensors that they have not
+// received yet. An unknown name is NotFound.
 func (c *Catalog) Withdraw(name string) error {
 	c.mu.Lock()
 	p, err := c.findLocked(name, "")
@@ -205,7 +202,7 @@ func (c *Catalog) Withdraw(name string) error {
 	return nil
 }
 
-// List returns the publications, by name.
+// List returns the publications, sorted by name.
 func (c *Catalog) List() []Publication {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -219,8 +216,8 @@ func (c *Catalog) List() []Publication {
 	return all
 }
 
-// Describe returns the manifest of a publication. An empty version means the
-// current one; another one than that is NotFound, as is an unknown name.
+// Describe returns the manifest of a publication. An empty version means the current one. Any
+// other version, and an unknown name, is NotFound.
 func (c *Catalog) Describe(name, version string) (*Manifest, error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -251,8 +248,8 @@ func (c *Catalog) Publishes(key rendezvous.Key) bool {
 	return ok && (key.SrcEmpty() || key.Src() == c.o.Device)
 }
 
-// find looks up what a key names: held is a reference to what lies in memory. ok is false
-// where the key cannot be the catalog's.
+// find returns the entry of a key; held is a reference to its tensor if that is in memory. ok is
+// false for a key that no publication can have.
 func (c *Catalog) find(name string, key *rendezvous.Key) (e *entry, held *tensor.Tensor, closed, ok bool) {
 	if !strings.HasPrefix(name, edgePrefix) || !key.SrcEmpty() && key.Src() != c.o.Device {
 		return nil, nil, false, false
@@ -266,8 +263,8 @@ func (c *Catalog) find(name string, key *rendezvous.Key) (e *entry, held *tensor
 	return e, held, closed, true
 }
 
-// RecvPublished implements rendezvous.Source. What lies in memory is answered
-// on this goroutine, what must be read on a goroutine of the catalog.
+// RecvPublished implements rendezvous.Source. It calls done on this goroutine for a tensor in
+// memory, and on a goroutine of the catalog for a tensor that must be read.
 func (c *Catalog) RecvPublished(ctx context.Context, key rendezvous.Key, done rendezvous.DoneFunc) bool {
 	name := key.Edge()
 	e, held, closed, ok := c.find(name, &key)
@@ -301,8 +298,8 @@ func (c *Catalog) TakePublished(key rendezvous.Key) (v rendezvous.Value, ok bool
 	return rendezvous.Value{Tensor: held}, held != nil
 }
 
-// Close ends all pulls with Unavailable and all publications, waits for reads
-// that are under way, and releases all memory. Closing twice is harmless.
+// Close ends all pulls with Unavailable and all publications, waits for reads in progress, and
+// releases all memory. It may be called twice.
 func (c *Catalog) Close() {
 	c.mu.Lock()
 	c.closed = true

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// counter reports progress now and then, one report at a time.
+// counter reports progress every progressEvery, one report at a time.
 type counter struct {
 	total  int64
-	report func(done, total int64) // nil for nobody
+	report func(done, total int64) // nil for no reports
 
 	mu   sync.Mutex
 	done int64 // guarded by mu, as is last

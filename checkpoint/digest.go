@@ -12,15 +12,15 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// The digests of tensors. XXH64 finds damage on the way at the speed of memory,
-// but whoever wants to can make another content with the same digest. SHA-256
-// withstands that, and is slower than the transfer.
+// The digests of tensors. XXH64 detects damage in transfer at the speed of memory, but it is
+// easy to forge content with the same digest. SHA-256 prevents that, but is slower than the
+// transfer.
 const (
 	XXH64  = "xxh64"
 	SHA256 = "sha256"
 )
 
-// newHash returns what computes digests of the named kind.
+// newHash returns the hash of the named algorithm.
 func newHash(algorithm string) (func() hash.Hash, error) {
 	switch algorithm {
 	case XXH64:
@@ -31,9 +31,9 @@ func newHash(algorithm string) (func() hash.Hash, error) {
 	return nil, status.Errorf(status.InvalidArgument, "unknown digest %s; known are %q and %q", quote(algorithm), XXH64, SHA256)
 }
 
-// digestOf returns the digest of a tensor's content: its elements in row-major
-// order, little-endian. Elements that are not plain memory count with their
-// length before them, as 8 bytes, little-endian.
+// digestOf returns the digest of a tensor's content: its elements in row-major order,
+// little-endian. Elements that are not plain memory are preceded by their length as 8 bytes,
+// little-endian.
 func digestOf(h hash.Hash, t *tensor.Tensor) []byte {
 	if t.DType().Plain() {
 		_, _ = h.Write(t.Bytes()) // a hash's Write never fails
@@ -45,7 +45,7 @@ func digestOf(h hash.Hash, t *tensor.Tensor) []byte {
 	return h.Sum(nil)
 }
 
-// formatDigest writes a digest as people compare it: "xxh64:53f0…".
+// formatDigest formats a digest for people: "xxh64:53f0…".
 func formatDigest(algorithm string, sum []byte) string {
 	return algorithm + ":" + hex.EncodeToString(sum)
 }

@@ -16,10 +16,9 @@ const (
 	npyExt         = ".npy"
 )
 
-// SplitName takes a publication as a command line has it, [NAME=]PATH, apart.
-// What stands before the first = is a name only when it has no path separator,
-// so that ./a=b.npy is a path. Without a name the base name of the path is it,
-// less its extension.
+// SplitName parses a publication of a command line, [NAME=]PATH. The text before the first = is
+// a name only if it has no path separator, so that ./a=b.npy is a path. Without a name it
+// returns the base name of the path without its extension.
 func SplitName(arg string) (name, path string) {
 	if before, after, ok := strings.Cut(arg, "="); ok && !strings.ContainsRune(before, filepath.Separator) && before != "" {
 		return before, after
@@ -27,10 +26,10 @@ func SplitName(arg string) (name, path string) {
 	return defaultName(arg), arg
 }
 
-// defaultName is the name of a publication that was given none.
+// defaultName returns the name of a publication without a given name.
 func defaultName(path string) string {
 	if abs, err := filepath.Abs(path); err == nil {
-		path = abs // "." has a name, too
+		path = abs // so that "." has a name, too
 	}
 	base := filepath.Base(path)
 	for _, ext := range []string{indexExt, safetensorsExt, npyExt} {
@@ -41,16 +40,16 @@ func defaultName(path string) string {
 	return base
 }
 
-// found is what lies behind the paths of a publication.
+// found has the files of a publication's paths.
 type found struct {
 	files []string // paths, in the order of publication
-	// indexes are the sharded checkpoints among them, by the directory of
-	// the index, for a check against the files' headers.
+	// indexes are the indexes of sharded checkpoints, by directory. check compares them with
+	// the headers of the files.
 	indexes map[string]*safetensors.Index
 }
 
-// discover finds the files behind a path: the path itself, the files of an
-// index, or those of a directory.
+// discover finds the files of a path: the path itself, the files of an index, or those of a
+// directory.
 func (f *found) discover(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -71,7 +70,7 @@ func (f *found) discover(path string) error {
 		path, safetensorsExt, indexExt, npyExt)
 }
 
-// directory takes the index in a directory, or else its one file.
+// directory adds the index in a directory, or otherwise its only file.
 func (f *found) directory(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -99,7 +98,7 @@ func (f *found) directory(dir string) error {
 	return status.Errorf(status.NotFound, "%s has no %s file", dir, safetensorsExt)
 }
 
-// index takes the files that an index names, which lie beside it.
+// index adds the files that an index names, which are in its directory.
 func (f *found) index(path string) error {
 	r, err := os.Open(path)
 	if err != nil {
@@ -140,8 +139,8 @@ func (f *found) check(headers map[string]*safetensors.Header) error {
 	return nil
 }
 
-// distinct refuses a file that would be published twice, and two files whose
-// base names, which a puller writes, are the same.
+// distinct refuses a repeated file, and two files with the same base name, since a puller writes
+// files under their base names.
 func (f *found) distinct() error {
 	names := make(map[string]string)
 	for _, path := range f.files {

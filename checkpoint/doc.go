@@ -1,5 +1,5 @@
-// Package checkpoint offers named sets of tensors, publications, to any number
-// of pullers, and pulls them: model checkpoints on their way to a fleet.
+// Package checkpoint publishes named sets of tensors, and pulls them from other processes. A
+// typical publication is a model checkpoint that a fleet of servers pulls.
 //
 //	files, tensors ─► Catalog                                Puller ─► file, iterator
 //	                   │  └──── Publications service, gRPC ────► │
@@ -7,17 +7,16 @@
 //	                   └─ rendezvous.Source ◄─── transport ◄─── Receiver
 //	                      (the tensors)
 //
-// A publication does not change; its version is derived from its content. Open
-// gives a puller a step of its own and the rendezvous key of each tensor. The
-// tensors then come through the ordinary rendezvous of the transport that is
-// configured: there is no second data path. The step ends when the stream of
-// Open ends, for any reason, and everything kept for the puller ends with it.
+// A publication is immutable; its version is derived from its content. Open gives a puller a
+// step of its own and the rendezvous key of each tensor. The puller receives the tensors
+// through the rendezvous, over any transport. The step ends with the stream of Open, and with
+// it everything that is cached for the puller.
 //
-// Published tensors are not put into a step's table. Every request for one of
-// their keys, in any step, is answered with a reference to the same tensor,
-// which stays there for all others.
+// Published tensors are not sent to a step. Their keys can be received in every step, any
+// number of times and by reference, so all pullers can receive the same tensors
+// (ARCHITECTURE.md section 6b).
 //
-// Tensors in files are read when the first request for them comes. Requests at
-// the same time share one read and one buffer. A file must stay as it was when
-// it was published: pullers get an error when its size, time or inode changed.
+// Tensors in files are read on request, into memory that all pullers share. A file must not
+// change after it was published: pullers get an error when its size, modification time or
+// inode has changed.
 package checkpoint

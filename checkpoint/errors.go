@@ -13,7 +13,7 @@ import (
 	"github.com/tryst-rdma/tryst/transport"
 )
 
-// quote returns s in quotes for a message, cut when it is long.
+// quote returns s in quotes for a message, shortened to maxQuoted bytes.
 func quote(s string) string {
 	if len(s) <= maxQuoted {
 		return strconv.Quote(s)
@@ -21,8 +21,7 @@ func quote(s string) string {
 	return strconv.Quote(s[:maxQuoted]) + "... (" + strconv.Itoa(len(s)) + " bytes)"
 }
 
-// wrap puts what, the operation that failed, in front of err. codeOf gives the
-// code.
+// wrap returns err with the code of codeOf and with the operation before its text.
 func wrap(what string, err error) *status.Error {
 	if _, ok := errors.AsType[*status.Error](err); ok {
 		return status.From(err).WithPrefix(what)
@@ -30,7 +29,7 @@ func wrap(what string, err error) *status.Error {
 	return status.Errorf(codeOf(err), "%s: %w", what, err)
 }
 
-// codeOf is status.CodeOf that knows the errors of the operating system.
+// codeOf is status.CodeOf, extended to errors of the operating system.
 func codeOf(err error) status.Code {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -45,8 +44,8 @@ func codeOf(err error) status.Code {
 	return status.CodeOf(err)
 }
 
-// bare takes the operation and path off an error of package os, for messages
-// that name the file themselves.
+// bare removes the operation and the path from an error of package os, for messages that name
+// the file themselves.
 func bare(err error) error {
 	if pe, ok := errors.AsType[*fs.PathError](err); ok {
 		return pe.Err
@@ -54,7 +53,7 @@ func bare(err error) error {
 	return err
 }
 
-// toGRPC makes an error cross gRPC with its class; the codes are the same.
+// toGRPC returns err as a gRPC error with the same code.
 func toGRPC(err error) error {
 	if err == nil {
 		return nil
@@ -63,7 +62,7 @@ func toGRPC(err error) error {
 	return grpcstatus.Error(codes.Code(e.Code()), status.ForPeer(e.Message()))
 }
 
-// fromGRPC is the inverse of toGRPC. It puts what, the operation, in front.
+// fromGRPC is the inverse of toGRPC. It adds the request before the text.
 func fromGRPC(what string, err error) *status.Error {
 	s := grpcstatus.Convert(err)
 	if s.Code() == codes.Unimplemented {

@@ -16,21 +16,20 @@ import (
 	"github.com/tryst-rdma/tryst/tensor/safetensors"
 )
 
-// file is a published file. It is opened for each read, so that a publication
-// of a thousand shards holds no descriptors, and so that a file that was
-// replaced is seen.
+// file is a published file. It is opened for each read, so that a publication of a thousand
+// shards holds no descriptors, and that a replaced file is detected.
 type file struct {
 	path string
 	info FileInfo
 	stat fs.FileInfo // when it was published
-	// header is that of a safetensors file; nil for the other format.
+	// header is the header of a safetensors file; nil for an .npy file.
 	header *safetensors.Header
-	// mapped is set when the file lies in memory, and closes it.
+	// mapped is the mapping of the file; nil when it is read.
 	mapped io.Closer
 }
 
-// openFile opens a regular file. Others are refused before they are opened:
-// opening a pipe waits for its other end.
+// openFile opens a regular file. It refuses other files before it opens them, since opening a
+// pipe blocks until its other end is open.
 func openFile(path string) (*os.File, fs.FileInfo, error) {
 	stat, err := os.Stat(path)
 	if err != nil {
@@ -51,8 +50,8 @@ func openFile(path string) (*os.File, fs.FileInfo, error) {
 	return f, stat, nil
 }
 
-// changed returns an error with the difference between a file and what was
-// published; nil when there is none. Pullers see the message, so it has no directories.
+// changed returns how a file differs from the published one; nil if it does not. The message is
+// sent to pullers, so it has no directories.
 func (f *file) changed(now fs.FileInfo) error {
 	var how string
 	switch {
@@ -68,7 +67,7 @@ func (f *file) changed(now fs.FileInfo) error {
 	return status.Errorf(status.FailedPrecondition, "file %s changed since it was published (%s); publish it again", f.info.Name, how)
 }
 
-// check looks whether the file is still what was published.
+// check returns an error if the file has changed since it was published.
 func (f *file) check() error {
 	now, err := os.Stat(f.path)
 	if err != nil {
@@ -77,14 +76,14 @@ func (f *file) check() error {
 	return f.changed(now)
 }
 
-// gone is the error of a published file that cannot be had any more.
+// gone returns the error of a published file that is not accessible any more.
 func (f *file) gone(err error) error {
 	e := wrap("file "+f.info.Name+" cannot be read any more", bare(err))
 	return status.Errorf(status.FailedPrecondition, "%s; publish it again", e.Message())
 }
 
-// read calls do with the open file and checks before and after that it is
-// still what was published.
+// read calls do with the open file. It checks before and after the call that the file has not
+// changed.
 func (f *file) read(do func(*os.File) error) error {
 	r, now, err := openFile(f.path)
 	if err != nil {
@@ -95,7 +94,7 @@ func (f *file) read(do func(*os.File) error) error {
 		return err
 	}
 	err = do(r)
-	// A change explains an error better than the error itself.
+	// If the file has changed, that is the cause of any error.
 	now, statErr := r.Stat()
 	if statErr != nil {
 		return f.gone(statErr)
@@ -144,8 +143,8 @@ func readPlain(r io.ReaderAt, e *TensorInfo, a tensor.Allocator) (*tensor.Tensor
 	return t, nil
 }
 
-// inspect reads the header of a file and returns its part of a manifest;
-// the entries have no digests and no file number yet.
+// inspect reads the header of a file and returns its part of the manifest. The entries have no
+// digests and no file number yet.
 func inspect(path string, mmap bool) (*file, []TensorInfo, error) {
 	f := &file{path: path, info: FileInfo{Name: filepath.Base(path)}}
 	r, stat, err := openFile(path)
@@ -172,7 +171,7 @@ func (f *file) inspect(r io.ReaderAt) ([]TensorInfo, error) {
 		}
 		f.info.Format = FormatNPY
 		info := n.Info()
-		// Bytes is the size in the file for now. The tensor's size is known when it is read.
+		// Bytes is the size in the file; the tensor's size is known when it is read.
 		return []TensorInfo{{
 			Name: defaultName(f.path), DType: info.DType, Shape: info.Shape, Bytes: info.Bytes, Offset: info.Offset,
 		}}, nil
@@ -190,10 +189,10 @@ func (f *file) inspect(r io.ReaderAt) ([]TensorInfo, error) {
 	return entries, err
 }
 
-// foreignHeader returns what stands before the first tensor unless it is what
-// package safetensors would write there.
+// foreignHeader returns the bytes before the first tensor; nil if package safetensors would
+// write the same.
 func foreignHeader(r io.ReaderAt, h *safetensors.Header) ([]byte, error) {
-	data := h.Size() // where the tensors begin
+	data := h.Size() // offset of the first tensor
 	if infos := h.Tensors(); len(infos) > 0 {
 		data = infos[0].Offset
 	}
@@ -206,14 +205,14 @@ func foreignHeader(r io.ReaderAt, h *safetensors.Header) ([]byte, error) {
 	for i, t := range h.Tensors() {
 		specs[i] = t.Spec
 	}
-	// A name that may stand in a file but not be written is a foreign header.
+	// A name that may be in a file but cannot be written makes a foreign header.
 	if _, err := safetensors.NewWriter(&ours, specs, h.Metadata()); err == nil && bytes.Equal(ours.Bytes(), text) {
 		return nil, nil
 	}
 	return text, nil
 }
 
-// mmap maps the file, if its bytes are those of the tensors as they stand.
+// mmap maps the file, unless its elements must be converted.
 func (f *file) mmap() error {
 	if f.header != nil {
 		m, err := safetensors.OpenMapped(f.path)
@@ -226,7 +225,7 @@ func (f *file) mmap() error {
 	switch status.CodeOf(err) {
 	case status.OK:
 		f.mapped = m
-	case status.Unimplemented: // converted elements: it is read instead
+	case status.Unimplemented: // elements must be converted: the file is read instead
 		err = nil
 	}
 	return err
@@ -248,7 +247,7 @@ func (f *file) mappedTensor(name string) (*tensor.Tensor, error) {
 	return t.Named(name), nil
 }
 
-// close unmaps the file once nobody has a tensor over it.
+// close closes the mapping. The memory is unmapped when the last tensor over it is released.
 func (f *file) close() {
 	if f.mapped != nil {
 		_ = f.mapped.Close() // unmapping fails only for what was never mapped

@@ -8,11 +8,10 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// The content of a generated tensor is a function of the seed, the tensor's
-// name and the offset alone, so it can be made in any order and by any number
-// of goroutines. Word n of a tensor (8 bytes, little-endian) is element n of
-// the sequence SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom
-// number generators", 2014), which costs about a nanosecond.
+// The content of a generated tensor depends only on the seed, the tensor's name and the offset,
+// so it can be made in any order and by any number of goroutines. Word n of a tensor (8 bytes,
+// little-endian) is element n of the sequence SplitMix64 (Steele, Lea, Flood: "Fast splittable
+// pseudorandom number generators", 2014).
 
 // splitMixGamma is the step of SplitMix64's counter.
 const splitMixGamma = 0x9E3779B97F4A7C15
@@ -23,10 +22,10 @@ func splitMix64(state uint64) uint64 {
 	return z ^ z>>31
 }
 
-// filler makes the content of one tensor.
+// filler generates the content of one tensor.
 type filler struct {
 	state     uint64 // before the first word
-	keep, set uint64 // random bits that are kept, and bits that are set
+	keep, set uint64 // masks of the random bits, and of the bits that are always 1
 }
 
 func newFiller(seed uint64, name string, dtype tensor.DType) filler {
@@ -36,9 +35,9 @@ func newFiller(seed uint64, name string, dtype tensor.DType) filler {
 	return filler{state: h.Sum64(), keep: keep, set: set}
 }
 
-// elementBits returns which bits of a word are random and which are set, so
-// that each element in it is valid: floats are finite and, like weights, of
-// either sign and between 2⁻⁷ and 2⁻³ (8-bit ones: below 2).
+// elementBits returns the masks keep and set of a filler. Each element is valid: floats are
+// finite and, like weights, have either sign and an absolute value between 2⁻⁷ and 2⁻³ (8-bit
+// floats: below 2).
 func elementBits(dtype tensor.DType) (keep, set uint64) {
 	const each16, each8 = 0x0001000100010001, 0x0101010101010101
 	switch dtype {
@@ -51,8 +50,8 @@ func elementBits(dtype tensor.DType) (keep, set uint64) {
 	case tensor.Float16:
 		return 0x8FFF * each16, 0x2000 * each16
 	case tensor.Float8E5M2, tensor.Float8E4M3FN, tensor.Float8E4M3FNUZ, tensor.Float8E5M2FNUZ, tensor.Float8E4M3B11:
-		// Without the exponent's upper bit none is infinite or no number;
-		// with the next one none is minus zero, which is NaN in some.
+		// With the exponent's highest bit 0 no element is infinite or NaN. With the next
+		// bit 1 no element is minus zero, which is NaN in some types.
 		return 0xBF * each8, 0x20 * each8
 	case tensor.Bool:
 		return 0x01 * each8, 0

@@ -18,19 +18,19 @@ import (
 type GenerateOptions struct {
 	// Model is one of Models; DefaultModel when empty.
 	Model string
-	// Seed decides on the content: the same model and seed give the same
-	// bytes everywhere.
+	// Seed determines the content: the same model and seed give the same bytes on all
+	// machines.
 	Seed uint64
-	// Shards is the number of files; 0 means as the original has.
+	// Shards is the number of files; 0 means the number of the original.
 	Shards int
 	// Force replaces files that exist.
 	Force bool
-	// Progress is called a few times a second with the bytes of tensors that
-	// are written. Nil for no reports.
+	// Progress, if not nil, is called a few times a second with the number of bytes of the
+	// tensors that are written.
 	Progress func(done, total int64)
 }
 
-// Generated is what Generate made.
+// Generated is the result of Generate.
 type Generated struct {
 	Model   string
 	Tensors int
@@ -38,11 +38,10 @@ type Generated struct {
 	Files   []string // paths; the index last
 }
 
-// Generate writes a checkpoint that has the layout of a known model, with
-// content from a seed. In several shards, or when path is a directory or ends
-// in a slash, the files have their usual names in the directory path, which is
-// made when it is not there; else path is the file. Files appear when they are
-// whole, as with Puller.Save.
+// Generate writes a checkpoint with the layout of a known model and content from a seed. With
+// several shards, or if path is a directory or ends in a slash, the files have their usual names
+// in the directory path, which is created if necessary. Otherwise path is the file. Files are
+// renamed to their names when they are complete, as with Puller.Save.
 func Generate(ctx context.Context, path string, o GenerateOptions) (*Generated, error) {
 	m, err := model(o.Model)
 	if err != nil {
@@ -82,8 +81,7 @@ func Generate(ctx context.Context, path string, o GenerateOptions) (*Generated, 
 	return made, commitAll(targets)
 }
 
-// outputs plans the files of a model. The entries of an output are indexes in
-// Specs.
+// outputs plans the files of a model. The entries of an output are indexes into Specs.
 func (m *Model) outputs(path string, shards int) ([]*output, error) {
 	dir, err := isDir(path)
 	if err != nil {
@@ -107,8 +105,8 @@ func (m *Model) outputs(path string, shards int) ([]*output, error) {
 	var outputs []*output
 	begin, written := 0, int64(0)
 	for n := range shards {
-		// As many tensors as make this shard's part of the bytes, and at
-		// least one for it and for each that follows.
+		// Enough tensors for this shard's part of the bytes, but at least one for this
+		// shard and one for each that follows.
 		end := begin
 		for end < len(m.Specs)-(shards-n-1) && (end == begin || n == shards-1 || written < m.Bytes*int64(n+1)/int64(shards)) {
 			written += specBytes(m.Specs[end])
@@ -149,7 +147,7 @@ func (m *Model) output(path string, begin, end int) (*output, error) {
 	return out, nil
 }
 
-// write makes the content of all files, in pieces, on all processors.
+// write generates and writes the content of all files, in pieces, on all processors.
 func (m *Model) write(ctx context.Context, outputs []*output, targets []*target, o GenerateOptions) error {
 	count := &counter{total: m.Bytes, report: o.Progress}
 	g, ctx := errgroup.WithContext(ctx)

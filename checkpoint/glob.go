@@ -11,20 +11,19 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// choose returns the indexes of the tensors that match at least one pattern, in
-// the order of the manifest; of all tensors when there is no pattern. A pattern
-// that matches none is NotFound, one that is malformed InvalidArgument.
+// choose returns the indexes of the tensors that match at least one pattern, in the order of the
+// manifest; of all tensors if there is no pattern. A pattern that matches no tensor is NotFound,
+// a malformed one InvalidArgument.
 //
-// Patterns are those of path.Match but for one thing: * and ? match every
-// character, the slash too, since tensor names have no directories.
+// Patterns are those of path.Match, except that * and ? match every character including the
+// slash, since tensor names have no directories.
 //
 //   - any text, the empty one too
 //     ?       one character
 //     [a-z]   one character of the class; [^a-z] one that is not of it
 //     \c      the character c
 //
-// A pattern that is the name of a tensor, character for character, means that
-// tensor.
+// A pattern that is equal to the name of a tensor means that tensor.
 func (m *Manifest) choose(patterns []string) ([]int, error) {
 	chosen := make([]int, 0, len(m.Entries))
 	if len(patterns) == 0 {
@@ -70,7 +69,7 @@ func (m *Manifest) choose(patterns []string) ([]int, error) {
 // takes time linear in the text, whatever the pattern.
 func compileGlob(pattern string) (*regexp.Regexp, error) {
 	var b strings.Builder
-	b.WriteString(`(?s)\A`) // s: a dot is every character, the newline too
+	b.WriteString(`(?s)\A`) // s: a dot matches the newline, too
 	for rest := pattern; rest != ""; {
 		c, size := utf8.DecodeRuneInString(rest)
 		rest = rest[size:]
@@ -100,8 +99,7 @@ func compileGlob(pattern string) (*regexp.Regexp, error) {
 	return re, nil
 }
 
-// appendClass translates a class, whose bracket has been read, and returns what
-// follows it.
+// appendClass translates a class after its opening bracket, and returns the text behind it.
 func appendClass(b *strings.Builder, rest string) (string, error) {
 	b.WriteByte('[')
 	if r, ok := strings.CutPrefix(rest, "^"); ok {
@@ -139,7 +137,7 @@ func appendClass(b *strings.Builder, rest string) (string, error) {
 
 func appendClassChar(b *strings.Builder, c rune) {
 	if ' ' < c && c < utf8.RuneSelf && !unicode.IsLetter(c) && !unicode.IsDigit(c) {
-		b.WriteByte('\\') // regexp lets any ASCII punctuation be escaped
+		b.WriteByte('\\') // regexp permits a backslash before any ASCII punctuation
 	}
 	b.WriteRune(c)
 }

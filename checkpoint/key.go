@@ -16,9 +16,9 @@ const edgePrefix = "publication:"
 
 const upperHex = "0123456789ABCDEF"
 
-// EdgeName returns the edge name of a published tensor's key, for programs
-// that receive it without a Puller. Its source is the device of the catalog, its frame and
-// iteration are 0, and every step answers it.
+// EdgeName returns the edge name of a published tensor's key, for receives without a Puller.
+// The key's source is the catalog's device, its frame and iteration are 0, and it can be
+// received in every step.
 func EdgeName(publication, version, tensor string) string {
 	b := make([]byte, 0, len(edgePrefix)+len(publication)+len(version)+len(tensor)+2)
 	b = append(b, edgePrefix...)
@@ -57,8 +57,7 @@ func parseEdge(s string) (publication, version, tensor string, ok bool) {
 	return publication, version, tensor, true
 }
 
-// unescape decodes what appendEscaped wrote. What it did not write is left as
-// it stands.
+// unescape decodes the text of appendEscaped. It leaves other escapes unchanged.
 func unescape(s string) string {
 	if strings.IndexByte(s, '%') < 0 {
 		return s

@@ -10,15 +10,14 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// loader reads tensors from files when they are requested:
+// loader reads tensors from files on request:
 //
 //	get ─ in the cache? ──────────────────────────────► done
 //	  └─ being read, or to be read? ─ wait with the others
 //	       └─ queue ─► reader, one of maxReaders ─► cache ─► done of each
 //
-// Requests for a tensor that is being read share one read and one buffer. A
-// tensor stays in the cache, which holds the most recently used ones, as long
-// as the bound on its bytes allows.
+// All requests for a tensor that arrive before it is read share one read and one buffer. The
+// cache holds the most recently used tensors within its limit of bytes.
 type loader struct {
 	alloc tensor.Allocator
 	limit int64 // bytes in the cache at most
@@ -26,25 +25,25 @@ type loader struct {
 	mu sync.Mutex
 	// All below are guarded by mu.
 	loads   map[*entry]*load
-	queue   []*load // that no reader has begun
-	readers int     // goroutines that read
+	queue   []*load // not started by a reader
+	readers int     // running reader goroutines
 	cached  map[*entry]*list.Element
 	recent  list.List // of cachedTensor, the most recently used first
 	bytes   int64     // in recent
-	closed  error     // why; nil while open
+	closed  error     // the error after close; nil before
 	idle    sync.WaitGroup
 }
 
-// load is a read that is to be made or under way.
+// load is a read that is queued or in progress.
 type load struct {
 	entry   *entry
 	waiters map[*waiter]struct{}
-	queued  bool // no reader has begun
+	queued  bool // not started by a reader
 }
 
 type waiter struct {
 	done func(*tensor.Tensor, error)
-	stop func() bool // ends the watch of its context; nil without one
+	stop func() bool // stops the watch of its context; nil without a watch
 }
 
 type cachedTensor struct {
@@ -52,7 +51,7 @@ type cachedTensor struct {
 	tensor *tensor.Tensor // with a reference of the cache
 }
 
-// cachedAt returns what an element of recent holds.
+// cachedAt returns the value of an element of recent.
 func cachedAt(at *list.Element) cachedTensor {
 	return at.Value.(cachedTensor) //nolint:errcheck // the list has nothing else
 }
@@ -61,9 +60,9 @@ func newLoader(a tensor.Allocator, limit int64) *loader {
 	return &loader{alloc: a, limit: limit, loads: make(map[*entry]*load), cached: make(map[*entry]*list.Element)}
 }
 
-// get calls done once, on this goroutine or a reader's, with a reference to the
-// tensor or an error. It never reads a file itself. When ctx ends first the
-// error is Cancelled or DeadlineExceeded.
+// get calls done once, on this goroutine or a reader's, with a reference to the tensor or an
+// error. It never reads a file itself. If ctx ends first, the error is Cancelled or
+// DeadlineExceeded.
 func (l *loader) get(ctx context.Context, e *entry, done func(*tensor.Tensor, error)) {
 	l.mu.Lock()
 	if l.closed != nil {
@@ -97,8 +96,8 @@ func (l *loader) get(ctx context.Context, e *entry, done func(*tensor.Tensor, er
 	}
 }
 
-// watch takes w out of the load when ctx ends. A read that nobody waits for
-// any more is not begun; one under way goes on, into the cache.
+// watch removes w from the load when ctx ends. A queued read without waiters is removed; a read
+// in progress continues, and its tensor goes into the cache.
 func (l *loader) watch(ctx context.Context, ld *load, w *waiter) {
 	stop := context.AfterFunc(ctx, func() {
 		l.mu.Lock()
@@ -125,7 +124,7 @@ func (l *loader) watch(ctx context.Context, ld *load, w *waiter) {
 	}
 }
 
-// work reads what is queued, and ends when nothing is.
+// work does the queued reads, and returns when the queue is empty.
 func (l *loader) work() {
 	for {
 		l.mu.Lock()
@@ -144,7 +143,7 @@ func (l *loader) work() {
 	}
 }
 
-// finish gives every waiting request its own reference to what was read.
+// finish passes the tensor or the error to all waiters, each with a reference.
 func (l *loader) finish(ld *load, t *tensor.Tensor, err error) {
 	l.mu.Lock()
 	delete(l.loads, ld.entry)
@@ -157,8 +156,8 @@ func (l *loader) finish(ld *load, t *tensor.Tensor, err error) {
 	l.mu.Unlock()
 	release(displaced)
 	if err == nil {
-		// All references are there before the first one is used: the
-		// reader's own does not outlive theirs.
+		// Take all references before the first waiter gets one, and release the reader's
+		// own before theirs.
 		for range waiters {
 			t.Retain()
 		}
@@ -172,8 +171,8 @@ func (l *loader) finish(ld *load, t *tensor.Tensor, err error) {
 	}
 }
 
-// addLocked puts a tensor into the cache and returns those that it displaces,
-// for release outside the lock: giving back memory can take its time.
+// addLocked adds a tensor to the cache and returns the displaced ones. The caller releases them
+// without the lock, since freeing memory may take long.
 func (l *loader) addLocked(e *entry, t *tensor.Tensor) (displaced []*tensor.Tensor) {
 	if t.Size() > l.limit {
 		return nil
@@ -185,8 +184,7 @@ func (l *loader) addLocked(e *entry, t *tensor.Tensor) (displaced []*tensor.Tens
 	return displaced
 }
 
-// dropLocked takes a tensor out of the cache and returns it with the cache's
-// reference.
+// dropLocked removes a tensor from the cache and returns it with the cache's reference.
 func (l *loader) dropLocked(at *list.Element) *tensor.Tensor {
 	c := cachedAt(at)
 	l.recent.Remove(at)
@@ -201,7 +199,7 @@ func release(tensors []*tensor.Tensor) {
 	}
 }
 
-// forget takes entries that were withdrawn out of the cache, for good.
+// forget removes withdrawn entries from the cache. They are not cached again.
 func (l *loader) forget(entries []*entry) {
 	var dropped []*tensor.Tensor
 	l.mu.Lock()
@@ -215,8 +213,7 @@ func (l *loader) forget(entries []*entry) {
 	release(dropped)
 }
 
-// close ends what is queued with err, waits for what is being read, and empties
-// the cache.
+// close ends queued reads with err, waits for reads in progress, and empties the cache.
 func (l *loader) close(err error) {
 	var dropped []*tensor.Tensor
 	l.mu.Lock()

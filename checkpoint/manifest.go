@@ -18,30 +18,29 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// Publication names a set of tensors that does not change.
+// Publication identifies an immutable set of tensors.
 type Publication struct {
 	// Name is unique on its server.
 	Name string
-	// Version is derived from the content: tensors, metadata and names of
-	// the files. The same content has the same version everywhere.
+	// Version is derived from the content: tensors, metadata and file names. The same content
+	// has the same version on all servers.
 	Version string
-	// Tensors is their number, Bytes the sum of their content.
+	// Tensors is the number of tensors. Bytes is the sum of their content.
 	Tensors int
 	Bytes   int64
 	// Published is when the server published it.
 	Published time.Time
 }
 
-// Manifest describes a publication: enough to receive every tensor, to check
-// it, and to write the files again. It must not be changed.
+// Manifest describes a publication. It has all that is needed to receive each tensor, to check
+// it, and to write the same files. It must not be changed.
 type Manifest struct {
 	Publication
-	// Entries are the tensors, in the order in which they lie in the files.
+	// Entries are the tensors, in the order of the files and of their offsets.
 	Entries []TensorInfo
-	// Files are the files that the tensors come from; empty when they come
-	// from memory.
+	// Files are the files of the tensors; empty for tensors in memory.
 	Files []FileInfo
-	// Algorithm is what the digests are: XXH64 or SHA256.
+	// Algorithm is the algorithm of the digests: XXH64 or SHA256.
 	Algorithm string
 
 	perFile []int // number of tensors in each file; of a manifest from a server
@@ -55,18 +54,17 @@ type TensorInfo struct {
 	Bytes  int64  // of the content
 	Digest []byte // of the content; see Manifest.Algorithm
 	File   int    // index in Manifest.Files
-	Offset int64  // where the content starts in that file, in bytes
+	Offset int64  // of the content in that file, in bytes
 }
 
-// FileInfo describes a file that tensors come from.
+// FileInfo describes a file of a publication.
 type FileInfo struct {
 	Name     string // base name
 	Format   string // FormatSafetensors or FormatNPY
 	Metadata map[string]string
 	Bytes    int64 // length of the file
-	// Header is what stands before the first tensor when it is not what
-	// package safetensors writes for the same tensors and metadata; else
-	// nil.
+	// Header is the bytes before the first tensor; nil if package safetensors writes the same
+	// header for these tensors and metadata.
 	Header []byte
 }
 
@@ -76,7 +74,7 @@ const (
 	FormatNPY         = "npy"
 )
 
-// setVersion computes what follows from the rest of the manifest.
+// setVersion computes the version and the other fields that are derived from the manifest.
 func (m *Manifest) setVersion() error {
 	m.Tensors, m.Bytes = len(m.Entries), 0
 	for _, e := range m.Entries {
@@ -132,8 +130,8 @@ func publicationOf(p *trystpb.Publication) Publication {
 	}
 }
 
-// manifestOf checks a manifest from a server, which is not trusted: a puller
-// makes files of the names in it, and memory of its sizes.
+// manifestOf checks a manifest from a server, which is not trusted: a puller creates files of
+// its names, and allocates memory of its sizes.
 func manifestOf(p *trystpb.DescribeResponse) (*Manifest, error) {
 	m := &Manifest{Publication: publicationOf(p.GetPublication()), Algorithm: p.GetDigestAlgorithm()}
 	if _, err := newHash(m.Algorithm); err != nil {
@@ -208,7 +206,7 @@ func tensorInfoOf(t *trystpb.TensorInfo) (TensorInfo, error) {
 	return e, checkName("tensor", e.Name)
 }
 
-// checkName refuses a name that no key and no message can hold.
+// checkName refuses a name that does not fit into keys and messages.
 func checkName(kind, name string) error {
 	switch {
 	case name == "":
@@ -221,8 +219,8 @@ func checkName(kind, name string) error {
 	return nil
 }
 
-// checkFileName refuses whatever is not the plain name of a file: a name from a
-// server must not reach outside the directory that the puller writes to.
+// checkFileName refuses names that are not plain file names: a name from a server must not lead
+// out of the directory that the puller writes to.
 func checkFileName(name string) error {
 	if name == "" || name == "." || name == ".." || len(name) > 255 || strings.ContainsAny(name, `/\:`) ||
 		strings.ContainsFunc(name, unicode.IsControl) || !utf8.ValidString(name) {
@@ -231,7 +229,7 @@ func checkFileName(name string) error {
 	return nil
 }
 
-// combinedDigest is the digest over the digests of the given tensors, in order.
+// combinedDigest returns the digest of the digests of the given tensors, in order.
 func (m *Manifest) combinedDigest(selected []int) string {
 	newHash, err := newHash(m.Algorithm)
 	if err != nil {
@@ -244,8 +242,8 @@ func (m *Manifest) combinedDigest(selected []int) string {
 	return formatDigest(m.Algorithm, h.Sum(nil))
 }
 
-// Digest returns one digest for the whole publication: over the digests of all
-// tensors in order, as "xxh64:53f0…".
+// Digest returns the digest of the publication: of the digests of all tensors in order, as
+// "xxh64:53f0…".
 func (m *Manifest) Digest() string {
 	all := make([]int, len(m.Entries))
 	for i := range all {
@@ -254,8 +252,7 @@ func (m *Manifest) Digest() string {
 	return m.combinedDigest(all)
 }
 
-// check compares a tensor that was received with its entry in the manifest. It
-// compares the digest too when verify is set.
+// check compares a received tensor with the manifest, including its digest if verify is set.
 func (e *TensorInfo) check(t *tensor.Tensor, algorithm string, verify bool) error {
 	if t.DType() != e.DType || !t.Shape().Equal(e.Shape) {
 		return status.Errorf(status.DataLoss, "%v was received; the manifest says %v%v", t, e.DType, e.Shape)

@@ -11,14 +11,14 @@ import (
 	"github.com/tryst-rdma/tryst/tensor/safetensors"
 )
 
-// DefaultModel is what Generate makes when no model is named.
+// DefaultModel is the default of GenerateOptions.Model.
 const DefaultModel = "gpt2"
 
-// Model is a checkpoint whose layout Generate knows: the names, types and
-// shapes of its tensors. Its weights it does not know.
+// Model is the layout of a known model's checkpoint: the names, types and shapes of its tensors,
+// without the weights.
 type Model struct {
 	Name string
-	// Shards is into how many files the original is split.
+	// Shards is the number of files of the original.
 	Shards int
 	// Specs are the tensors in the order of safetensors.Sort.
 	Specs []safetensors.Spec
@@ -41,7 +41,7 @@ func Models() []Model {
 	return models
 }
 
-// model returns the model of a name; DefaultModel when it is empty.
+// model returns the model of a name; DefaultModel for an empty name.
 func model(name string) (Model, error) {
 	if name == "" {
 		name = DefaultModel
@@ -71,15 +71,15 @@ type specList struct {
 	specs []safetensors.Spec
 }
 
-// add adds a tensor. The shapes are those of this file, and valid.
+// add adds a tensor. Its shape must be valid.
 func (l *specList) add(name string, dims ...int64) {
 	shape, _ := tensor.NewShape(dims...)
 	l.specs = append(l.specs, safetensors.Spec{Name: name, DType: l.dtype, Shape: shape})
 }
 
-// gpt2 is the layout of openai-community/gpt2 on Hugging Face and its larger
-// kin, which differ in layers and width: model.safetensors with F32 weights,
-// causal masks (attn.bias) included.
+// gpt2 is the layout of openai-community/gpt2 on Hugging Face, and of its larger variants with
+// other numbers of layers and widths: model.safetensors with F32 weights and the causal masks
+// (attn.bias).
 func gpt2(layers int, width int64) []safetensors.Spec {
 	const vocab, context = 50257, 1024
 	l := specList{dtype: tensor.Float32}
@@ -106,7 +106,7 @@ func gpt2(layers int, width int64) []safetensors.Spec {
 	return l.specs
 }
 
-// llamaShape has the numbers in which the models of the Llama family differ.
+// llamaShape has the parameters of a model of the Llama family.
 type llamaShape struct {
 	vocab, hidden int64
 	keys          int64 // width of keys and values, of all their heads
@@ -138,8 +138,8 @@ func llama(s llamaShape) []safetensors.Spec {
 	return l.specs
 }
 
-// tiny is for tests: a matrix, a scalar and an empty tensor of every type that
-// safetensors has, in all some hundred kilobytes.
+// tiny is for tests: a matrix, a scalar and an empty tensor of every type of safetensors, in all
+// some hundred kilobytes.
 func tiny() []safetensors.Spec {
 	var l specList
 	for d := tensor.Invalid + 1; d.Valid(); d++ {

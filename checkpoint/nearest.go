@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// nearest describes, for an error about a name that is not known, the known
-// names that are most like it: those that begin and end alike.
+// nearest describes, for an error about an unknown name, the most similar known names: those
+// with the longest common prefixes and suffixes.
 func nearest(name string, known iter.Seq[string]) string {
 	type candidate struct {
 		name  string
@@ -32,7 +32,7 @@ func nearest(name string, known iter.Seq[string]) string {
 	return "the nearest are " + strings.Join(names, ", ")
 }
 
-// alike counts the bytes that two names share at their beginnings and ends.
+// alike returns the length of the common prefix and suffix of two names.
 func alike(a, b string) int {
 	n := min(len(a), len(b))
 	front := 0

@@ -17,15 +17,15 @@ import (
 	"github.com/tryst-rdma/tryst/tensor/safetensors"
 )
 
-// publication is a published manifest with what its tensors come from.
+// publication is a published manifest with the sources of its tensors.
 type publication struct {
 	manifest Manifest
 	entries  []*entry // as Manifest.Entries
 	byName   map[string]*entry
 	files    []*file // as Manifest.Files
 
-	// described is the manifest as a message. It is made with the first call and shared by
-	// all: many calls at once must not make many.
+	// described is the manifest as a message. It is made at the first call and shared by all
+	// calls, so that simultaneous calls do not need a copy each.
 	described func() *trystpb.DescribeResponse
 }
 
@@ -36,11 +36,11 @@ func newPublication(name string) *publication {
 	return p
 }
 
-// entry is where one published tensor comes from: memory, or else a file.
+// entry is the source of one published tensor: memory or a file.
 type entry struct {
 	info *TensorInfo
-	held *tensor.Tensor // with a reference of the publication; nil when it is read
-	file *file          // nil when it was published from memory
+	held *tensor.Tensor // with a reference of the publication; nil for a tensor that is read
+	file *file          // nil for a tensor that was published from memory
 
 	withdrawn bool // guarded by the loader's lock
 }
@@ -112,7 +112,7 @@ func fromFiles(name string, paths []string, mmap bool) (*publication, error) {
 	return p, nil
 }
 
-// index makes the entries of the manifest and refuses names that cannot be.
+// index makes the entries of the manifest. It refuses invalid and repeated names.
 func (p *publication) index() error {
 	m := &p.manifest
 	p.byName = make(map[string]*entry, len(m.Entries))
@@ -137,7 +137,7 @@ func (p *publication) index() error {
 	return nil
 }
 
-// mapTensors takes the tensors of files that are mapped.
+// mapTensors sets the tensors of mapped files.
 func (p *publication) mapTensors() (err error) {
 	for _, e := range p.entries {
 		if e.file.mapped == nil {
@@ -150,7 +150,7 @@ func (p *publication) mapTensors() (err error) {
 	return nil
 }
 
-// close releases what the publication holds.
+// close releases the tensors and files of the publication.
 func (p *publication) close() {
 	for _, e := range p.entries {
 		if e.held != nil {
@@ -162,8 +162,8 @@ func (p *publication) close() {
 	}
 }
 
-// digest reads all tensors and puts their digests into the manifest. It works
-// on as many tensors at once as there are processors.
+// digest reads all tensors and sets their digests in the manifest. It uses one goroutine for
+// each processor.
 func (p *publication) digest(ctx context.Context, newHash func() hash.Hash, a tensor.Allocator, report func(done, total int64)) error {
 	count := &counter{report: report}
 	for _, e := range p.entries {
@@ -192,7 +192,7 @@ func (e *entry) digest(ctx context.Context, h hash.Hash, a tensor.Allocator, cou
 	case e.held != nil:
 		defer count.add(e.info.Bytes)
 		return digestOf(h, e.held), nil
-	case e.file.header == nil: // an array, whose elements may have to be put in order
+	case e.file.header == nil: // an .npy array, whose elements may have to be reordered
 		defer count.add(e.info.Bytes)
 		t, err := e.read(a)
 		if err != nil {
@@ -232,12 +232,12 @@ func (e *entry) digest(ctx context.Context, h hash.Hash, a tensor.Allocator, cou
 	return h.Sum(nil), nil
 }
 
-// unchanged checks that the files of the given entries are what was published.
+// unchanged checks that the files of the given entries have not changed.
 func unchanged(entries []*entry) error {
 	var last *file
 	for _, e := range entries {
 		if e.file == nil || e.file == last {
-			continue // the entries of a file follow each other
+			continue // checked already: the entries of a file are consecutive
 		}
 		last = e.file
 		if err := e.file.check(); err != nil {

@@ -14,67 +14,65 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// A pull has these stages. They run in parallel, bounded by two windows:
+// A pull has these stages. Two windows, of receives and of bytes, limit how many tensors are in
+// them at once:
 //
 //	for each chosen tensor, in the order of the manifest
-//	  wait for room in the window of bytes and the window of receives
-//	  receive                      ─ a receive fewer
+//	  wait for space in both windows
+//	  receive                      ─ then leave the window of receives
 //	  check the digest             ─ while others are received
-//	  hand on: yield, or write     ─ its bytes fewer
+//	  deliver: yield, or write     ─ then leave the window of bytes
 
 // PullRequest is what to pull.
 type PullRequest struct {
-	// Publication is the name; empty for the only one that the server has.
+	// Publication is the name; empty for the server's only publication.
 	Publication string
-	// Version is the one to pull; empty for the current one.
+	// Version is the version to pull; empty for the current one.
 	Version string
-	// Tensors are patterns of names, as path.Match has them but that * and ?
-	// match the slash too; empty for all. One that matches nothing is
-	// NotFound.
+	// Tensors are patterns of tensor names, as in path.Match except that * and ? also match
+	// a slash; empty for all. A pattern that matches no tensor is NotFound.
 	Tensors []string
 	// Inflight is how many tensors are received at once; 0 means
 	// DefaultInflight.
 	Inflight int
-	// InflightBytes bounds the memory of the tensors that are requested and
-	// not yet handed to the caller; 0 means DefaultInflightBytes. One tensor may always be
-	// under way, whatever its size.
+	// InflightBytes bounds the memory of the tensors that are requested and not yet
+	// delivered; 0 means DefaultInflightBytes. One tensor of any size is always permitted.
 	InflightBytes int64
-	// SkipDigests leaves the content unchecked.
+	// SkipDigests skips the check of the digests.
 	SkipDigests bool
-	// Progress is called after each tensor that was received and checked,
-	// one call at a time. Nil for no reports.
+	// Progress, if not nil, is called after each tensor that was received and checked, one
+	// call at a time.
 	Progress func(Progress)
-	// Summary is filled in when the pull has succeeded. It may be nil.
+	// Summary, if not nil, is set when the pull has succeeded.
 	Summary *Summary
 }
 
-// Progress is how far a pull has come.
+// Progress is the progress of a pull.
 type Progress struct {
-	Tensor         string // the name of the tensor that has just come
-	Tensors, Total int    // those that have come, and all
-	Bytes          int64  // of those that have come
+	Tensor         string // the name of the last received tensor
+	Tensors, Total int    // received tensors, and all
+	Bytes          int64  // of the received tensors
 	TotalBytes     int64
 }
 
-// Summary is what a pull did.
+// Summary is the result of a pull.
 type Summary struct {
 	Publication Publication
 	Tensors     int // that were pulled
 	Bytes       int64
-	// Transfer is the time while at least one receive was under way,
-	// without what was only checked or written. Total is everything.
+	// Transfer is the time during which at least one receive was in progress, without time
+	// that was only for checks and writes. Total is the whole time.
 	Transfer, Total time.Duration
-	// Digest is one for all pulled tensors: over their digests, in the order
-	// of the manifest, as "xxh64:53f0…".
+	// Digest is the digest of all pulled tensors: of their digests, in the order of the
+	// manifest, as "xxh64:53f0…".
 	Digest string
-	// Verified reports that each tensor's digest was checked.
+	// Verified reports whether the digest of each tensor was checked.
 	Verified bool
 	// Files are the paths that were written.
 	Files []string
 }
 
-// BytesPerSecond is the rate of the transfer alone; 0 when nothing was
-// transferred.
+// BytesPerSecond is the rate during Transfer; 0 when nothing was transferred.
 func (s *Summary) BytesPerSecond() float64 {
 	if s.Transfer <= 0 {
 		return 0
@@ -82,7 +80,7 @@ func (s *Summary) BytesPerSecond() float64 {
 	return float64(s.Bytes) / s.Transfer.Seconds()
 }
 
-// pull is one pull under way.
+// pull is a pull in progress.
 type pull struct {
 	p        *Puller
 	req      PullRequest
@@ -90,7 +88,7 @@ type pull struct {
 	chosen   []int // indexes in Manifest.Entries, ascending
 	begin    time.Time
 
-	window *semaphore.Weighted // bytes of what is requested and not handed on
+	window *semaphore.Weighted // bytes of the requested tensors that are not delivered
 	size   int64               // of the window
 
 	mu sync.Mutex
@@ -101,7 +99,7 @@ type pull struct {
 	progress  Progress
 }
 
-// start asks what there is and chooses.
+// start gets the manifest and chooses the tensors.
 func (p *Puller) start(ctx context.Context, req PullRequest) (*pull, error) {
 	if req.Inflight <= 0 {
 		req.Inflight = DefaultInflight
@@ -127,18 +125,18 @@ func (p *Puller) start(ctx context.Context, req PullRequest) (*pull, error) {
 	return pl, nil
 }
 
-// weight is what a tensor takes of the window.
+// weight returns how much of the window of bytes a tensor takes.
 func (pl *pull) weight(i int) int64 {
 	return min(max(pl.manifest.Entries[i].Bytes, leastWeight), pl.size)
 }
 
-// handedOn makes room for more tensors.
+// handedOn returns a tensor's share of the window of bytes.
 func (pl *pull) handedOn(i int) { pl.window.Release(pl.weight(i)) }
 
-// fetch receives and checks the chosen tensors. For each, in order, it calls
-// next, and hands the tensor with a reference to the function that next
-// returned, on a goroutine of its own; whoever has done with it calls handedOn.
-// It returns when all goroutines have ended, with the first error.
+// fetch receives and checks the chosen tensors. For each, in order, it calls next. It then
+// passes the tensor, with a reference, to the function that next returned, on a goroutine of
+// its own; that function, or a later consumer, must call handedOn. fetch returns the first
+// error when all goroutines have ended.
 func (pl *pull) fetch(caller context.Context, next func(i int) (func(*tensor.Tensor) error, error)) error {
 	ctx, lost := context.WithCancelCause(caller)
 	defer lost(nil)
@@ -199,7 +197,7 @@ func (pl *pull) receive(ctx context.Context, s *session, i int) (*tensor.Tensor,
 	return o.v.Tensor, nil
 }
 
-// check checks a tensor and hands it on.
+// check checks a tensor and passes it on.
 func (pl *pull) check(i int, t *tensor.Tensor, take func(*tensor.Tensor) error) error {
 	e := &pl.manifest.Entries[i]
 	if err := e.check(t, pl.manifest.Algorithm, !pl.req.SkipDigests); err != nil {
@@ -220,7 +218,7 @@ func (pl *pull) check(i int, t *tensor.Tensor, take func(*tensor.Tensor) error) 
 	return nil
 }
 
-// transferring counts the receives under way, and the time while there are any.
+// transferring counts the receives in progress, and measures the time with at least one.
 func (pl *pull) transferring(n int) {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
@@ -232,14 +230,14 @@ func (pl *pull) transferring(n int) {
 	pl.receiving += n
 }
 
-// done is how many tensors have come.
+// done returns how many tensors have been received.
 func (pl *pull) done() int {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
 	return pl.progress.Tensors
 }
 
-// explain adds how far a pull had come when the caller ended it.
+// explain adds the progress to the error of a pull that the caller has ended.
 func (pl *pull) explain(caller context.Context, err error) error {
 	if err == nil || caller.Err() == nil {
 		return err
@@ -251,7 +249,7 @@ func (pl *pull) explain(caller context.Context, err error) error {
 	return status.Errorf(code, "the pull of %s %s: %d of %d tensors had come", quote(pl.manifest.Name), why, pl.done(), len(pl.chosen))
 }
 
-// summary is what the pull did, once it has ended well.
+// summary returns the Summary of a pull that has succeeded.
 func (pl *pull) summary() Summary {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
@@ -263,13 +261,12 @@ func (pl *pull) summary() Summary {
 	}
 }
 
-// Pull receives tensors of a publication and yields them in the order of the
-// manifest, named and checked. Those that follow are received meanwhile, within
-// the bounds of the request. The loop owns a reference to each tensor that it
-// gets, and releases it.
+// Pull receives tensors of a publication and yields them in the order of the manifest, named
+// and checked. It receives the following tensors in parallel, within the limits of the request.
+// The loop owns a reference to each tensor and must release it.
 //
-// An error is yielded with a nil tensor, and is the last. Breaking out of the
-// loop ends the pull; nothing of it is left when the loop has ended.
+// An error is yielded last, with a nil tensor. Breaking out of the loop ends the pull. When the
+// loop has ended, no goroutine and no memory of the pull is left.
 func (p *Puller) Pull(ctx context.Context, req PullRequest) iter.Seq2[*tensor.Tensor, error] {
 	return func(yield func(*tensor.Tensor, error) bool) {
 		if err := p.each(ctx, req, func(t *tensor.Tensor) bool { return yield(t, nil) }); err != nil {
@@ -284,8 +281,8 @@ func (p *Puller) each(ctx context.Context, req PullRequest, yield func(*tensor.T
 	if err != nil {
 		return err
 	}
-	// A tensor's place in the order is made before it is requested, and
-	// filled when it has come. As many as the window has can wait.
+	// A tensor gets a place in the order before it is requested, and fills it when it is
+	// received. There are as many places as the window permits.
 	type place struct {
 		i      int
 		tensor chan *tensor.Tensor
@@ -299,14 +296,14 @@ func (p *Puller) each(ctx context.Context, req PullRequest, yield func(*tensor.T
 		defer close(order)
 		failure = pl.fetch(ctx, func(i int) (func(*tensor.Tensor) error, error) {
 			c := make(chan *tensor.Tensor, 1)
-			order <- place{i, c} // has room: each one in it has its share of the window
+			order <- place{i, c} // never blocks: each place has its share of the window
 			return func(t *tensor.Tensor) error {
 				c <- t
 				return nil
 			}, nil
 		})
 	}()
-	// Also when yield panics: nothing of the pull outlives it.
+	// Deferred, so that the pull also ends when yield panics.
 	defer func() {
 		cancel()
 		<-ended

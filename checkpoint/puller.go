@@ -15,17 +15,16 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// Receiver is the rendezvous of the pulling process, as a Puller uses it.
+// Receiver is the part of the pulling process' rendezvous that a Puller uses.
 type Receiver interface {
-	// RecvAsync receives the value of a key in a step, as
-	// rendezvous.Rendezvous does.
+	// RecvAsync receives the value of a key in a step, as in rendezvous.Rendezvous.
 	RecvAsync(ctx context.Context, step int64, key rendezvous.Key, done rendezvous.DoneFunc)
-	// EndStep forgets a step that was pulled from. It does not block.
+	// EndStep releases the state of a step. It does not block.
 	EndStep(step int64)
 }
 
-// NewReceiver returns the Receiver over a process' steps. The manager's session
-// must be that of the task that the Puller names.
+// NewReceiver returns a Receiver for the steps of a process. The manager's session must be that
+// of the Puller's task.
 func NewReceiver(m *rendezvous.Manager) Receiver { return receiver{m} }
 
 type receiver struct{ m *rendezvous.Manager }
@@ -38,18 +37,17 @@ func (r receiver) EndStep(step int64) { r.m.Cleanup(step) }
 
 // PullerOptions configures a Puller. All fields are needed.
 type PullerOptions struct {
-	// Conn leads to the server that has the publications.
+	// Conn is a connection to the server that has the publications.
 	Conn grpc.ClientConnInterface
-	// Task names this process, Incarnation is the random number of its
-	// life: those of the Receiver's session.
+	// Task and Incarnation are those of this process, and of the Receiver's session.
 	Task        cluster.Task
 	Incarnation uint64
 	// Receiver receives the tensors.
 	Receiver Receiver
 }
 
-// Puller pulls publications of one server. It is safe for concurrent use and
-// owns nothing that would have to be closed.
+// Puller pulls publications of one server. It is safe for concurrent use and need not be
+// closed.
 type Puller struct {
 	o      PullerOptions
 	client trystgrpc.PublicationsClient
@@ -60,7 +58,7 @@ func NewPuller(o PullerOptions) *Puller {
 	return &Puller{o: o, client: trystgrpc.NewPublicationsClient(o.Conn)}
 }
 
-// List returns the publications of the server, by name.
+// List returns the publications of the server, sorted by name.
 func (p *Puller) List(ctx context.Context) ([]Publication, error) {
 	resp, err := p.client.List(ctx, &trystpb.ListRequest{}, grpc.MaxCallRecvMsgSize(maxManifest))
 	if err != nil {
@@ -74,9 +72,9 @@ func (p *Puller) List(ctx context.Context) ([]Publication, error) {
 	return all, nil
 }
 
-// Describe returns the manifest of a publication. An empty name means the only
-// one that the server has, and is InvalidArgument when it has several; an empty
-// version means the current one.
+// Describe returns the manifest of a publication. An empty name means the server's only
+// publication; it is InvalidArgument if there are several. An empty version means the current
+// one.
 func (p *Puller) Describe(ctx context.Context, name, version string) (*Manifest, error) {
 	if name == "" {
 		only, err := p.only(ctx)
@@ -97,7 +95,7 @@ func (p *Puller) Describe(ctx context.Context, name, version string) (*Manifest,
 	return m, nil
 }
 
-// only returns the name of the server's one publication.
+// only returns the name of the server's only publication.
 func (p *Puller) only(ctx context.Context) (string, error) {
 	all, err := p.List(ctx)
 	if err != nil {
@@ -129,12 +127,12 @@ type session struct {
 	ended    chan struct{} // closed when the stream has ended
 }
 
-// open asks the server for a step with the keys of the chosen tensors. When
-// the stream ends before close, lost is called with the reason.
+// open gets a step with the keys of the chosen tensors from the server. When the stream ends
+// before close, lost is called with the reason.
 func (p *Puller) open(ctx context.Context, m *Manifest, chosen []int, lost context.CancelCauseFunc) (*session, error) {
 	what := "opening publication " + quote(m.Name)
-	// The stream ends with ctx, but does not carry its deadline: the server
-	// would end it a moment earlier, with a less exact error.
+	// The stream ends with ctx, but does not have its deadline: the server would end the
+	// stream first, with a less precise error.
 	streamCtx, end := context.WithCancel(context.WithoutCancel(ctx))
 	unwatch := context.AfterFunc(ctx, end)
 	cancel := func() {
@@ -180,7 +178,7 @@ func (p *Puller) open(ctx context.Context, m *Manifest, chosen []int, lost conte
 	return s, nil
 }
 
-// take enters the keys of one message.
+// take stores the keys of one message.
 func (s *session) take(resp *trystpb.OpenResponse, atMost int) error {
 	if s.step != 0 && resp.GetStepId() != s.step {
 		return status.Errorf(status.Internal, "the server changed the step from %d to %d", s.step, resp.GetStepId())
@@ -198,10 +196,9 @@ func (s *session) take(resp *trystpb.OpenResponse, atMost int) error {
 	return nil
 }
 
-// cause returns why a receive failed with err: what ended ctx, if that came
-// first. An error may only follow from another one: the step was cleaned up
-// because the server stops. Then cause waits a little for the stream to end with
-// the first one.
+// cause returns the cause of a receive's error err: the cause of ctx if that has ended. An error
+// may follow from the end of the stream, for instance when the server stops and ends the step.
+// Then cause waits up to causeDelay for the stream's error.
 func (s *session) cause(ctx context.Context, err *status.Error) error {
 	if status.IsDerived(err) || err.Code() == status.Aborted {
 		timer := time.NewTimer(causeDelay)
@@ -224,8 +221,8 @@ func (s *session) close() {
 	s.receiver.EndStep(s.step)
 }
 
-// namesOf returns the names to open: none, which means all, when all are
-// chosen or the list would be too long.
+// namesOf returns the names to open. It returns none, which means all tensors, if all are
+// chosen or the list would be longer than maxOpenNames.
 func (m *Manifest) namesOf(chosen []int) []string {
 	if len(chosen) == len(m.Entries) {
 		return nil

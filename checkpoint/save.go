@@ -20,17 +20,17 @@ import (
 type SaveOptions struct {
 	// Out is a file or a directory.
 	//
-	//   - A directory that exists, or a path that ends in a slash, gets the
-	//     files of the publication under their names, and for several
-	//     safetensors files an index, safetensors.IndexName. Tensors that
-	//     were published from memory go into NAME.safetensors.
-	//   - A path that ends in .npy gets one tensor.
-	//   - Any other path gets one safetensors file. Tensors of several files
-	//     are put into it in the order of safetensors.Sort, with the
-	//     metadata of all; of metadata that contradicts the first stands.
+	//   - An existing directory, or a path that ends in a slash: Save writes the files of the
+	//     publication under their names, and for several safetensors files an index,
+	//     safetensors.IndexName. Tensors that were published from memory are written to
+	//     NAME.safetensors.
+	//   - A path that ends in .npy: Save writes one tensor.
+	//   - Any other path: Save writes one safetensors file. Tensors of several files are
+	//     in the order of safetensors.Sort, with the metadata of all files. Where metadata
+	//     contradicts, the first file counts.
 	//
-	// When all tensors of a safetensors file are pulled and its tensors are
-	// not mixed with others, the written file has the same bytes.
+	// If all tensors of a safetensors file, and no others, are written to a file, that file
+	// has the same bytes.
 	Out string
 	// Force replaces files that exist.
 	Force bool
@@ -45,16 +45,15 @@ type output struct {
 	size    int64 // of the file
 }
 
-// Save pulls tensors into files. Each is written as PATH.part while tensors
-// arrive, in whatever order, and renamed when it is whole and on the disk; when
-// the pull fails nothing is left of it. What stands in the way is an error
-// before anything is transferred: an existing file (AlreadyExists) without
-// Force, another process that writes the same file (FailedPrecondition), a full
-// disk (ResourceExhausted).
+// Save pulls tensors into files. It writes each file as PATH.part while tensors arrive, in any
+// order, and renames it when it is complete and on the disk. If the pull fails, the .part files
+// are removed. Before anything is transferred, Save returns AlreadyExists for an existing file
+// without Force, FailedPrecondition if another process writes the same file, and
+// ResourceExhausted for a full disk.
 func (p *Puller) Save(ctx context.Context, req PullRequest, o SaveOptions) (*Summary, error) {
 	dir, err := isDir(o.Out)
 	if err == nil && !dir {
-		err = checkTarget(o.Out, o.Force) // before the server gets a request
+		err = checkTarget(o.Out, o.Force) // before any request to the server
 	}
 	if err != nil {
 		return nil, err
@@ -93,8 +92,7 @@ func makeDir(path string) error {
 	return nil
 }
 
-// save writes the outputs. Those without tensors have all their content in
-// head.
+// save writes the outputs. An output without tensors has all its content in head.
 func (pl *pull) save(ctx context.Context, outputs []*output, force bool) (*Summary, error) {
 	var targets []*target
 	defer func() {
@@ -167,8 +165,7 @@ func (pl *pull) single(path string) ([]*output, error) {
 	return []*output{out}, err
 }
 
-// directory plans the files of the publication, as far as chosen, and their
-// index.
+// directory plans the files of the publication that have chosen tensors, and their index.
 func (pl *pull) directory(dir string) (outputs []*output, err error) {
 	m := pl.manifest
 	if err := makeDir(dir); err != nil {
@@ -225,7 +222,7 @@ func (pl *pull) directory(dir string) (outputs []*output, err error) {
 	return outputs, distinctOutputs(outputs)
 }
 
-// distinctOutputs refuses names from a server that would meet on the disk.
+// distinctOutputs refuses file names from a server that would be one file on the disk.
 func distinctOutputs(outputs []*output) error {
 	taken := make(map[string]bool)
 	for _, out := range outputs {
@@ -239,7 +236,7 @@ func distinctOutputs(outputs []*output) error {
 	return nil
 }
 
-// oneFile returns the safetensors file that all chosen tensors are from.
+// oneFile returns the safetensors file that has all chosen tensors.
 func (m *Manifest) oneFile(chosen []int) (file int, ok bool) {
 	if len(m.Files) == 0 {
 		return 0, false
@@ -256,8 +253,8 @@ func (m *Manifest) oneFile(chosen []int) (file int, ok bool) {
 	return file, m.Files[file].Format == FormatSafetensors
 }
 
-// fileOutput plans a file with tensors of one file of the publication: the same
-// bytes when they are all of them.
+// fileOutput plans a file with tensors of one file of the publication. With all its tensors the
+// written file has the same bytes.
 func (m *Manifest) fileOutput(path string, file int, entries []int) (*output, error) {
 	f := &m.Files[file]
 	if f.Header != nil && m.perFile[file] == len(entries) {
@@ -266,7 +263,7 @@ func (m *Manifest) fileOutput(path string, file int, entries []int) (*output, er
 	return m.newOutput(path, entries, f.Metadata)
 }
 
-// foreignOutput plans a file with the header that the original has.
+// foreignOutput plans a file with the header of the original.
 func (m *Manifest) foreignOutput(path string, f *FileInfo, entries []int) (*output, error) {
 	h, err := safetensors.ReadHeader(bytes.NewReader(f.Header), f.Bytes)
 	if err != nil {
@@ -291,7 +288,7 @@ func (m *Manifest) foreignOutput(path string, f *FileInfo, entries []int) (*outp
 // mixedOutput plans a file with tensors from several files, or from memory.
 func (m *Manifest) mixedOutput(path string, chosen []int) (*output, error) {
 	metadata := make(map[string]string)
-	for _, f := range slices.Backward(m.Files) { // the first is put in last, and stays
+	for _, f := range slices.Backward(m.Files) { // backward, so that the first file's metadata remains
 		maps.Copy(metadata, f.Metadata)
 	}
 	specs := m.specs(chosen)
@@ -330,8 +327,8 @@ func (m *Manifest) specs(entries []int) []safetensors.Spec {
 	return specs
 }
 
-// npyOutput plans a file with one array. Its header is small, and the size of
-// strings on the disk is not known before they come.
+// npyOutput plans a file with one array. The size of strings on the disk is not known before
+// they are received.
 func (m *Manifest) npyOutput(path string, i int) (*output, error) {
 	e := &m.Entries[i]
 	if e.DType != tensor.String && !npy.Supported(e.DType) {

@@ -18,13 +18,13 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// Register adds the service tryst.Publications to a gRPC server. Streams of
-// Open live until their puller ends them: call Drain before a graceful stop.
+// Register adds the service tryst.Publications to a gRPC server. A stream of Open lasts until
+// its puller ends it, so call Drain before a graceful stop.
 func (c *Catalog) Register(r grpc.ServiceRegistrar) {
 	trystgrpc.RegisterPublicationsServer(r, &service{catalog: c})
 }
 
-// service speaks tryst.Publications for a Catalog.
+// service implements tryst.Publications for a Catalog.
 type service struct {
 	trystgrpc.UnimplementedPublicationsServer
 	catalog *Catalog
@@ -53,8 +53,7 @@ func (s *service) Open(req *trystpb.OpenRequest, stream grpc.ServerStreamingServ
 	return toGRPC(s.catalog.open(req, stream))
 }
 
-// open gives a puller its step and keys, and holds the step until the stream
-// ends.
+// open sends a puller its step and keys. The step lasts until the stream ends.
 func (c *Catalog) open(req *trystpb.OpenRequest, stream grpc.ServerStreamingServer[trystpb.OpenResponse]) error {
 	puller, err := cluster.ParseTask(req.GetPuller())
 	if err != nil {
@@ -93,13 +92,13 @@ func (c *Catalog) open(req *trystpb.OpenRequest, stream grpc.ServerStreamingServ
 	}
 	select {
 	case <-stream.Context().Done():
-		return nil // the puller has left
+		return nil // the puller has ended the stream
 	case <-c.streams.closing:
 		return errClosed()
 	}
 }
 
-// sendKeys sends the keys of the entries, as many in a message as fit.
+// sendKeys sends the keys of the entries, in messages of up to keysPerMessage.
 func (c *Catalog) sendKeys(p *publication, entries []*entry, step int64, puller cluster.Task, stream grpc.ServerStreamingServer[trystpb.OpenResponse]) error {
 	src := c.o.Device.String()
 	dst := cluster.Device{Task: puller, Type: "CPU"}.String()
@@ -138,7 +137,7 @@ func (p *publication) choose(names []string) ([]*entry, error) {
 	return slices.DeleteFunc(slices.Clone(p.entries), func(e *entry) bool { return !wanted[e] }), nil
 }
 
-// streams counts the pulls that are open and chooses their steps.
+// streams counts the open pulls and chooses their steps.
 type streams struct {
 	closing chan struct{} // closed by close
 	once    sync.Once
@@ -147,7 +146,7 @@ type streams struct {
 	// All below are guarded by mu.
 	steps    map[int64]struct{}
 	draining bool
-	idle     chan struct{} // closed while no step is open; nil before anybody waits
+	idle     chan struct{} // made by drain; closed when the last step ends
 }
 
 func (s *streams) init() {
@@ -155,9 +154,8 @@ func (s *streams) init() {
 	s.steps = make(map[int64]struct{})
 }
 
-// begin opens a step. Its id has bit 62 set and the others random: those of
-// TensorFlow's masters have bit 56 and none above, those that programs count
-// are small.
+// begin opens a step. Its id has bit 62 set and random other bits. So it differs from the ids of
+// TensorFlow's masters, whose highest bit is 56, and from small ids that programs count.
 func (s *streams) begin() (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -210,15 +208,15 @@ func (s *streams) close() {
 	<-s.drain()
 }
 
-// Pulls returns how many pulls are under way.
+// Pulls returns how many pulls are in progress.
 func (c *Catalog) Pulls() int {
 	c.streams.mu.Lock()
 	defer c.streams.mu.Unlock()
 	return len(c.streams.steps)
 }
 
-// Drain refuses new pulls and waits for those under way. When ctx ends first it
-// returns DeadlineExceeded or Cancelled, and how many are left.
+// Drain refuses new pulls and waits for those in progress. If ctx ends first, it returns
+// DeadlineExceeded or Cancelled, with the number of pulls that are left.
 func (c *Catalog) Drain(ctx context.Context) error {
 	select {
 	case <-c.streams.drain():

@@ -10,19 +10,19 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// partExt is what follows a file's name while it is written.
+// partExt is the suffix of a file's name while it is written.
 const partExt = ".part"
 
-// target is a file that is written under another name, PATH.part, and appears
-// under its own only when it is whole and on the disk. The lock on the .part
-// file keeps a second writer out. What a killed writer left is overwritten.
+// target is a file that is written as PATH.part and renamed to PATH when it is complete and on
+// the disk. The lock on the .part excludes a second writer. The .part of a killed process has no
+// lock, and is overwritten.
 type target struct {
 	path  string
-	force bool // replaces what is there
+	force bool // replaces an existing file
 	file  *os.File
 }
 
-// checkTarget returns an error when no file may be written at path.
+// checkTarget returns an error if no file may be written at path.
 func checkTarget(path string, force bool) error {
 	info, err := os.Lstat(path)
 	switch {
@@ -40,9 +40,9 @@ func checkTarget(path string, force bool) error {
 	return nil
 }
 
-// createTarget opens PATH.part, empty, with size bytes of disk. An existing
-// PATH is AlreadyExists unless force is set, a .part that another process
-// writes FailedPrecondition, a full disk ResourceExhausted.
+// createTarget opens PATH.part, empty, with size bytes of reserved disk. It returns
+// AlreadyExists for an existing PATH unless force is set, FailedPrecondition for a .part that
+// another process writes, and ResourceExhausted for a full disk.
 func createTarget(path string, size int64, force bool) (*target, error) {
 	if err := checkTarget(path, force); err != nil {
 		return nil, err
@@ -80,8 +80,8 @@ func openPart(path string) (*os.File, error) {
 	}
 }
 
-// lockPart locks an open .part. It returns false when the file has lost its
-// name meanwhile, because its last writer finished or gave up.
+// lockPart locks an open .part. It returns false if the file does not have its name any more,
+// because its last writer has renamed or removed it.
 func lockPart(f *os.File, path string) (current bool, err error) {
 	opened, err := f.Stat()
 	if err != nil {
@@ -118,8 +118,8 @@ func (t *target) wrap(what string, err error) error {
 	return wrap(what+" "+t.path+partExt, bare(err))
 }
 
-// disk is what a commit does to the file system. Tests watch it: what a crash would leave
-// cannot be seen otherwise.
+// disk has the file system operations of a commit. Tests replace it to check their order, on
+// which the state after a crash depends.
 type disk struct {
 	sync    func(*os.File) error
 	rename  func(from, to string) error
@@ -128,8 +128,8 @@ type disk struct {
 
 func realDisk() disk { return disk{(*os.File).Sync, os.Rename, syncDir} }
 
-// commitAll makes the files appear under their names, in order. Before the
-// first one does, all are whole and on the disk.
+// commitAll renames the files to their names, in order. Before the first rename all files are
+// complete and on the disk.
 func commitAll(targets []*target) error { return commitTo(realDisk(), targets) }
 
 func commitTo(d disk, targets []*target) error {
@@ -137,7 +137,7 @@ func commitTo(d disk, targets []*target) error {
 		if err := d.sync(t.file); err != nil {
 			return t.wrap("syncing", err)
 		}
-		if err := checkTarget(t.path, t.force); err != nil { // it may have come meanwhile
+		if err := checkTarget(t.path, t.force); err != nil { // the file may be new
 			return err
 		}
 	}
@@ -156,7 +156,7 @@ func commitTo(d disk, targets []*target) error {
 	return nil
 }
 
-// rename gives the file its name. There is nothing to discard any more.
+// rename renames the file to its name. discard does nothing afterwards.
 func (t *target) rename(d disk) error {
 	if err := d.rename(t.path+partExt, t.path); err != nil {
 		return wrap("renaming "+t.path+partExt, err)
@@ -169,18 +169,17 @@ func (t *target) rename(d disk) error {
 	return nil
 }
 
-// discard removes the .part of a target that was not committed. The lock is
-// held until it is gone.
+// discard removes the .part of a target that was not committed. It holds the lock until then.
 func (t *target) discard() {
 	if t.file == nil {
 		return
 	}
-	_ = os.Remove(t.path + partExt) // what cannot be removed is overwritten next time
-	_ = t.file.Close()              // its content is not wanted
+	_ = os.Remove(t.path + partExt) // a .part that is left is overwritten next time
+	_ = t.file.Close()              // its content is not needed
 	t.file = nil
 }
 
-// syncDir makes renames in a directory last.
+// syncDir makes renames in a directory durable.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

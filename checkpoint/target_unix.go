@@ -10,12 +10,11 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// noFollow refuses a .part that is a symbolic link: in a directory that others
-// write to it could lead anywhere.
+// noFollow refuses a .part that is a symbolic link. In a directory that others may write to, it
+// could lead to any file.
 const noFollow = syscall.O_NOFOLLOW
 
-// lock locks an open file against other processes that lock it, until it is
-// closed.
+// lock locks an open file until it is closed. Other processes that use lock are excluded.
 func lock(f *os.File) error {
 	err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
