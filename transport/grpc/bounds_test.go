@@ -22,7 +22,7 @@ import (
 	"github.com/tryst-rdma/tryst/worker"
 )
 
-// What peers can make us hold, do and wait for.
+// Limits of the memory and time that peers may use.
 
 // answering serves a WorkerService of the given methods alone.
 func answering(t *testing.T, methods ...grpc.MethodDesc) *node {
@@ -34,7 +34,8 @@ func answering(t *testing.T, methods ...grpc.MethodDesc) *node {
 
 const tensorflowWorker = "tensorflow.WorkerService"
 
-// TestTicketThatWasNotAskedFor: there is no tensor in such an answer.
+// TestTicketThatWasNotAskedFor: a ticket is an error for a client that does not accept chunks,
+// since the response has no tensor.
 func TestTicketThatWasNotAskedFor(t *testing.T) {
 	extra, err := anypb.New(&trystpb.RecvExtra{SenderIncarnation: 1, Ticket: &trystpb.Ticket{Bytes: 4}})
 	if err != nil {
@@ -56,7 +57,7 @@ func TestTicketThatWasNotAskedFor(t *testing.T) {
 	}
 }
 
-// noSource has nothing.
+// noSource is a source without values.
 type noSource struct{}
 
 func (noSource) RecvLocalAsync(_ context.Context, _ int64, _ rendezvous.Key, done rendezvous.DoneFunc) {
@@ -67,9 +68,9 @@ func (noSource) TakeLocal(int64, rendezvous.Key) (rendezvous.Value, bool) {
 }
 func (noSource) Restore(int64, rendezvous.Key, rendezvous.Value) bool { return false }
 
-// TestConnectionStandsForFewAskers: behind a proxy that is the usual use. Those that have
-// nothing at the server make room for others.
-func TestConnectionStandsForFewAskers(t *testing.T) {
+// TestRequestersOfAConnectionAreBounded: a proxy's connection has many requesters. At the limit
+// those without cached responses are removed for others.
+func TestRequestersOfAConnectionAreBounded(t *testing.T) {
 	k := transport.NewResponseCache(noSource{}, transport.CacheOptions{})
 	defer k.Close()
 	a, b := net.Pipe()
@@ -93,7 +94,7 @@ func TestConnectionStandsForFewAskers(t *testing.T) {
 		}
 	}
 	if len(c.disconnects) > maxRequestersPerConn {
-		t.Errorf("it stands for %d requesters", len(c.disconnects))
+		t.Errorf("%d requesters are bound to the connection", len(c.disconnects))
 	}
 	for i := range maxRequestersPerConn {
 		if err := c.bind(k, client(i)); err != nil {
@@ -102,11 +103,11 @@ func TestConnectionStandsForFewAskers(t *testing.T) {
 		k.Request(replyTo(func(transport.Response) {}), transport.Request{Requester: client(i), ID: 1, Attempt: 1, Step: 1, Key: key}) // the error is kept
 	}
 	err = c.bind(k, client(maxRequestersPerConn))
-	if status.CodeOf(err) != status.ResourceExhausted || !strings.Contains(err.Error(), "over one connection already") {
-		t.Errorf("one more than it may stand for: %v", err)
+	if status.CodeOf(err) != status.ResourceExhausted || !strings.Contains(err.Error(), "one connection") {
+		t.Errorf("one requester above the limit: %v", err)
 	}
 	if !c.isBound(client(0)) {
-		t.Error("a requester for whom something is kept was forgotten")
+		t.Error("a requester with a cached response was removed")
 	}
 	if err := c.Close(); err != nil {
 		t.Error(err)
@@ -116,8 +117,8 @@ func TestConnectionStandsForFewAskers(t *testing.T) {
 	}
 }
 
-// TestLongNameOfAnAskerIsRefused: names outlive connections.
-func TestLongNameOfAnAskerIsRefused(t *testing.T) {
+// TestLongRequesterNameIsRefused: names are kept longer than connections.
+func TestLongRequesterNameIsRefused(t *testing.T) {
 	c := new(testCluster)
 	a, b := c.start(t, 0, nodeOptions{}), c.start(t, 1, nodeOptions{})
 	w, err := b.conns.Worker(a.task)
@@ -134,7 +135,7 @@ func TestLongNameOfAnAskerIsRefused(t *testing.T) {
 	}
 }
 
-// TestManyIDsAtOnceAreRefused: the table is locked while they are looked for.
+// TestManyIDsAtOnceAreRefused: the response cache is locked while they are looked up.
 func TestManyIDsAtOnceAreRefused(t *testing.T) {
 	c := new(testCluster)
 	a, b := c.start(t, 0, nodeOptions{}), c.start(t, 1, nodeOptions{})
@@ -152,7 +153,7 @@ func TestManyIDsAtOnceAreRefused(t *testing.T) {
 	}
 }
 
-// TestCloseWaitsForNoAck longer than its context lives.
+// TestCloseWaitsForNoAck: Close waits for acks no longer than its context.
 func TestCloseWaitsForNoAck(t *testing.T) {
 	asked, hung := make(chan struct{}), make(chan struct{})
 	a := answering(t,
@@ -182,7 +183,7 @@ func TestCloseWaitsForNoAck(t *testing.T) {
 	}
 }
 
-// TestFetchOfAnOldAttemptIsRefused: only the newest attempt of a receive is answered.
+// TestFetchOfAnOldAttemptIsRefused: only the newest attempt of a receive gets content.
 func TestFetchOfAnOldAttemptIsRefused(t *testing.T) {
 	c := new(testCluster)
 	a, b := c.start(t, 0, nodeOptions{}), c.start(t, 1, nodeOptions{})

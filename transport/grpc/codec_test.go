@@ -71,8 +71,7 @@ func float32s(t testing.TB, alloc tensor.Allocator, shape tensor.Shape, values .
 	return x
 }
 
-// TestEncodeGoldenBytes holds the answers to TensorFlow's field order, byte by
-// byte.
+// TestEncodeGoldenBytes: responses have TensorFlow's bytes and field order.
 func TestEncodeGoldenBytes(t *testing.T) {
 	alloc := tensortest.NewAllocator(t)
 	for _, c := range []struct {
@@ -121,8 +120,8 @@ func TestEncodeGoldenBytes(t *testing.T) {
 	}
 }
 
-// TestEncodeLendsLargeTensors: content of more than 1024 bytes is the tensor's
-// own memory, with a reference until it is freed; less is copied.
+// TestEncodeLendsLargeTensors: content above 1024 bytes is the tensor's own memory, with a
+// reference until it is freed. Smaller content is copied.
 func TestEncodeLendsLargeTensors(t *testing.T) {
 	for _, n := range []int64{0, 1, 1023, 1024, 1025, 1 << 20} {
 		alloc := tensortest.NewAllocator(t)
@@ -200,8 +199,8 @@ func TestT2StringTensor(t *testing.T) {
 	}
 }
 
-// TestT3LargeTensor: what does not fit a protobuf message is Internal, with
-// TensorFlow's text, and the reference is given back.
+// TestT3LargeTensor: a tensor too large for a protobuf message is Internal, with TensorFlow's
+// text, and is released.
 func TestT3LargeTensor(t *testing.T) {
 	// Mapped memory, of which no page is ever touched.
 	memory, err := syscall.Mmap(-1, 0, 1<<31+1, syscall.PROT_READ, syscall.MAP_ANON|syscall.MAP_PRIVATE)
@@ -236,8 +235,8 @@ func TestT3LargeTensor(t *testing.T) {
 	}
 }
 
-// TestT4TensorResponse: the decoder is used again and again, on slices that are
-// split anywhere, and allocates where it is told to.
+// TestT4TensorResponse: the decoder can be reused, parses messages that are split anywhere, and
+// allocates from the given allocator.
 func TestT4TensorResponse(t *testing.T) {
 	sent, got := tensortest.NewAllocator(t), tensortest.NewAllocator(t)
 	rng := rand.New(rand.NewPCG(4, 4))
@@ -293,8 +292,7 @@ func TestH8ProtoAnySlicing(t *testing.T) {
 	}
 }
 
-// TestDecodeUnusual: forms that no writer here has are read as the generated
-// code reads them.
+// TestDecodeUnusual: unusual forms are parsed like the generated code does.
 func TestDecodeUnusual(t *testing.T) {
 	field := func(n protowire.Number, b ...byte) []byte {
 		return protowire.AppendBytes(protowire.AppendTag(nil, n, protowire.BytesType), b)
@@ -352,8 +350,8 @@ func checkDecode(t *testing.T, name string, b []byte, cuts ...int) {
 	}
 }
 
-// TestDecodeLyingLength: a message that promises more than it has is refused
-// before memory is taken.
+// TestDecodeLyingLength: a message whose length is larger than its content is refused before
+// memory is allocated.
 func TestDecodeLyingLength(t *testing.T) {
 	const huge = 1 << 30
 	head := func(inner, content uint64) []byte {
@@ -381,8 +379,7 @@ func TestDecodeLyingLength(t *testing.T) {
 	}
 }
 
-// FuzzDecode: any bytes, split anywhere, are read as the generated code reads
-// them.
+// FuzzDecode: any bytes, split anywhere, are parsed like the generated code does.
 func FuzzDecode(f *testing.F) {
 	rng := rand.New(rand.NewPCG(9, 9))
 	for _, dtype := range []tensor.DType{tensor.Float32, tensor.String, tensor.Bool, tensor.Resource} {
@@ -403,7 +400,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// FuzzChunk: a chunk never writes but where it says, and only what it has.
+// FuzzChunk: a chunk writes only its data, and only at its offset.
 func FuzzChunk(f *testing.F) {
 	c := chunk{offset: 300, data: []byte("abc")}
 	f.Add(c.takeBuffers().Materialize(), uint64(300), 2)

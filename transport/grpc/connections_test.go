@@ -16,8 +16,8 @@ import (
 	"github.com/tryst-rdma/tryst/worker"
 )
 
-// TestResponsesOutliveConnections: what is kept for a requester stays while one of
-// its connections lives, and is given up a minute after the last has ended.
+// TestResponsesOutliveConnections: the responses of a requester are kept while it has a
+// connection, and dropped a minute after its last connection has ended.
 func TestResponsesOutliveConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		manager := rendezvous.NewManager(rendezvous.ManagerOptions{Session: worker.Session(task(0), 1)})

@@ -14,7 +14,7 @@ import (
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
 )
 
-// TestDeadValueTakesNoMemory: a peer may say any shape of a dead value.
+// TestDeadValueTakesNoMemory: a dead value of any shape needs no memory.
 func TestDeadValueTakesNoMemory(t *testing.T) {
 	extra, err := anypb.New(&trystpb.RecvExtra{SenderIncarnation: 1, Ticket: &trystpb.Ticket{Bytes: 4 << 40}})
 	if err != nil {
@@ -48,7 +48,7 @@ func TestDeadValueTakesNoMemory(t *testing.T) {
 	}
 }
 
-// TestDeadValueIsSentEmpty: its content is nobody's to read, however large it is.
+// TestDeadValueIsSentEmpty: the content of a dead value is not sent.
 func TestDeadValueIsSentEmpty(t *testing.T) {
 	c := new(testCluster)
 	a, b := c.start(t, 0, nodeOptions{unaryLimit: 1 << 10}), c.start(t, 1, nodeOptions{})

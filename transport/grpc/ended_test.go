@@ -26,8 +26,8 @@ func (e ender) RecvTensor(ctx context.Context, req *tfpb.RecvTensorRequest) (*tr
 	return r, err
 }
 
-// A step that ends while its answer is about to be fetched: Aborted, as each receive of a
-// step that has ended (ARCHITECTURE.md sections 3.6 and 6).
+// A step that ends before the content of a ticket is fetched: the receive ends with Aborted, like
+// each receive of an ended step (ARCHITECTURE.md sections 3.6 and 6).
 func TestStepEndsBeforeFetch(t *testing.T) {
 	var cluster testCluster
 	a := cluster.start(t, 0, nodeOptions{unaryLimit: 1024, wrap: func(w transport.Worker) transport.Worker { return ender{w} }})

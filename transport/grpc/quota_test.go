@@ -27,9 +27,9 @@ import (
 	"github.com/tryst-rdma/tryst/transport"
 )
 
-// What the connections of a server may make it hold.
+// Limits of the memory that connections use at a server.
 
-// stalled is a client that asks and does not read.
+// stalled is a client that sends requests and does not read.
 type stalled struct {
 	t       *testing.T
 	conn    *grpc.ClientConn
@@ -83,7 +83,7 @@ func (s *stalled) fetch(id uint64) {
 		&trystpb.FetchRequest{Asker: task(7).String(), AskerIncarnation: stalledIncarnation, Id: id, Attempt: 1})
 }
 
-// read reads all answers at once, as their receivers would, and counts those that came whole.
+// read reads all responses in parallel and counts the complete ones.
 func (s *stalled) read(answer func() any) (whole int, errs []error) {
 	ended := make(chan error)
 	for _, stream := range s.streams {
@@ -105,7 +105,7 @@ func (s *stalled) read(answer func() any) (whole int, errs []error) {
 	return whole, errs
 }
 
-// atWorker counts the receives that the worker has answered, and knows their connection.
+// atWorker counts the responses of the worker, and records their connection.
 type atWorker struct {
 	transport.Worker
 	answered atomic.Int32
@@ -119,7 +119,7 @@ func (w *atWorker) RecvTensor(ctx context.Context, req *tfpb.RecvTensorRequest) 
 	return r, err
 }
 
-// full reports whether the connection has no room for an answer of n bytes.
+// full reports whether the quota of the connection has no space for a response of n bytes.
 func (w *atWorker) full(n, copies int64) bool {
 	g, ok := w.quota.Load().tryCharge(n, copies)
 	g.end()
@@ -133,8 +133,8 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestResponsesUnderWayAreBounded: a client that finishes receives without reading their answers
-// makes the server hold no more than PerPeer. One that reads gets them all.
+// TestResponsesUnderWayAreBounded: for a client that acknowledges receives without reading the
+// responses the server holds no more than PerPeer. A client that reads gets all responses.
 func TestResponsesUnderWayAreBounded(t *testing.T) {
 	const n, size = 20, 256 << 10
 	for _, finish := range []bool{false, true} {
@@ -201,9 +201,9 @@ func TestResponsesUnderWayAreBounded(t *testing.T) {
 	}
 }
 
-// TestCopiesOfAnAnswerAreBounded: strings are encoded for each call, however often one kept
-// answer is asked for or fetched.
-func TestCopiesOfAnAnswerAreBounded(t *testing.T) {
+// TestCopiesOfAResponseAreBounded: strings are encoded for each call, also when many calls request
+// or fetch the same cached response.
+func TestCopiesOfAResponseAreBounded(t *testing.T) {
 	const size, calls = 8 << 20, 40
 	for _, fetch := range []bool{false, true} {
 		t.Run(fmt.Sprintf("fetch=%v", fetch), func(t *testing.T) {
@@ -239,7 +239,7 @@ func TestCopiesOfAnAnswerAreBounded(t *testing.T) {
 	}
 }
 
-// TestServerSettings: what a server tells each client on its own.
+// TestServerSettings: the HTTP/2 settings that a server sends to each client.
 func TestServerSettings(t *testing.T) {
 	a := new(testCluster).start(t, 0, nodeOptions{tuning: ServerTuning{MaxWaiting: 10}})
 	conn, err := net.Dial("tcp", a.address)
@@ -278,7 +278,8 @@ func connectFrom(t *testing.T, q *quotas, address string) *connQuota {
 	return c
 }
 
-// TestConnectionsOfAnAddressAreBounded, and an address has room again when one has ended.
+// TestConnectionsOfAnAddressAreBounded: at the limit an address may connect again when one of its
+// connections has ended.
 func TestConnectionsOfAnAddressAreBounded(t *testing.T) {
 	q := newQuotas(ServerTuning{})
 	var last *connQuota
@@ -301,7 +302,7 @@ func TestConnectionsOfAnAddressAreBounded(t *testing.T) {
 	}
 }
 
-// TestRefusedConnectionIsClosed: a client that is one too many hears the end of its connection.
+// TestRefusedConnectionIsClosed: a connection above the limit is closed.
 func TestRefusedConnectionIsClosed(t *testing.T) {
 	q := newQuotas(ServerTuning{})
 	client, server := net.Pipe()
@@ -317,7 +318,7 @@ func TestRefusedConnectionIsClosed(t *testing.T) {
 	}
 }
 
-// TestAddressesOfOneHost: a host has the lower half of an IPv6 address to itself.
+// TestAddressesOfOneHost: all addresses of an IPv6 /64 network count as one host.
 func TestAddressesOfOneHost(t *testing.T) {
 	for address, want := range map[string]string{
 		"10.0.0.1": "10.0.0.1", "::ffff:10.0.0.1": "10.0.0.1", "::1": "::/64",
@@ -335,7 +336,7 @@ func TestAddressesOfOneHost(t *testing.T) {
 	}
 }
 
-// noHandshake are credentials with which none succeeds.
+// noHandshake are credentials whose handshake always fails.
 type noHandshake struct {
 	credentials.TransportCredentials
 }
@@ -344,7 +345,7 @@ func (noHandshake) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInf
 	return conn, nil, errors.New("no certificate")
 }
 
-// TestFailedHandshakeIsNotCounted as a connection for ever.
+// TestFailedHandshakeIsNotCounted: a failed handshake does not count as a connection.
 func TestFailedHandshakeIsNotCounted(t *testing.T) {
 	q := newQuotas(ServerTuning{})
 	client, server := net.Pipe()
@@ -358,8 +359,8 @@ func TestFailedHandshakeIsNotCounted(t *testing.T) {
 	}
 }
 
-// TestChargesOfAnAddressAndOfAll: an address has half of the total, and what a connection held
-// is free for others when it ends, whatever gRPC has dropped.
+// TestChargesOfAnAddressAndOfAll: an address may have half of the total. At the end of a connection
+// its charges are returned, including those of responses that gRPC has dropped.
 func TestChargesOfAnAddressAndOfAll(t *testing.T) {
 	q := newQuotas(ServerTuning{PerPeer: 40, Total: 100})
 	a, b, c, d := connectFrom(t, q, "10.0.0.1"), connectFrom(t, q, "10.0.0.1"), connectFrom(t, q, "10.0.0.2"), connectFrom(t, q, "10.0.0.3")

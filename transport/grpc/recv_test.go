@@ -178,7 +178,7 @@ func waiting(t *testing.T, a *node, n int) {
 	until(t, func() bool { return a.kept.Stats().Waiting == n }, "receives waiting at the sender")
 }
 
-// until waits until f is true, which nothing tells: it looks every millisecond.
+// until waits until f is true. It polls every millisecond.
 func until(t *testing.T, f func() bool, what string) {
 	t.Helper()
 	ticks := time.NewTicker(time.Millisecond)
@@ -193,8 +193,7 @@ func until(t *testing.T, f func() bool, what string) {
 	}
 }
 
-// tfWorker is a worker as TensorFlow's: only the generated code, and no service
-// of Tryst's.
+// tfWorker is a worker like TensorFlow's: the generated code, without Tryst's services.
 type tfWorker struct {
 	tensorflowgrpc.UnimplementedWorkerServiceServer
 	manager *rendezvous.Manager
@@ -227,9 +226,8 @@ func (w *tfWorker) MarkRecvFinished(_ context.Context, req *tfpb.MarkRecvFinishe
 	return &tfpb.MarkRecvFinishedResponse{}, nil
 }
 
-// TestTensorFlowPeer: a peer that is not Tryst is asked with step, key and a
-// request id alone, told MarkRecvFinished when it wants that, and sees a cancel
-// as the end of the call.
+// TestTensorFlowPeer: a peer that is not Tryst gets a request with only step, key and request id,
+// a MarkRecvFinished if its response requires one, and a cancel as the end of the call.
 func TestTensorFlowPeer(t *testing.T) {
 	var c testCluster
 	tf := &tfWorker{marked: make(chan int64, 10), ended: make(chan error, 10)}
@@ -266,9 +264,9 @@ func TestTensorFlowPeer(t *testing.T) {
 	}
 }
 
-// TestTensorFlowAsker: one that asks without Tryst's options gets one whole
-// message, whatever its size, and its answer is not kept.
-func TestTensorFlowAsker(t *testing.T) {
+// TestTensorFlowRequester: a request without Tryst's options gets one message of any size, and
+// its response is not cached.
+func TestTensorFlowRequester(t *testing.T) {
 	var c testCluster
 	a := c.start(t, 0, nodeOptions{unaryLimit: 1000})
 	b := c.start(t, 1, nodeOptions{})
@@ -323,8 +321,8 @@ func TestRemoteWorkerRecvTensor(t *testing.T) {
 	}
 }
 
-// TestAllocatorRefuses: a tensor for which the receiver has no memory is the
-// receiver's error, and the peer may let its copy go.
+// TestAllocatorRefuses: a receiver without memory for a tensor gets its own allocator's error, and
+// the peer releases its copy.
 func TestAllocatorRefuses(t *testing.T) {
 	var c testCluster
 	a := c.start(t, 0, nodeOptions{unaryLimit: 1 << 20})
@@ -343,8 +341,7 @@ func TestAllocatorRefuses(t *testing.T) {
 	until(t, func() bool { return a.kept.Stats().Kept == 0 }, "the answers to be let go")
 }
 
-// TestSendStartIsBounded: whatever the peer's clock says, a transfer does not
-// begin before its request.
+// TestSendStartIsBounded: a transfer does not begin before its request, whatever the peer's clock.
 func TestSendStartIsBounded(t *testing.T) {
 	log := transport.NewLog(10, nil)
 	requested := time.Now()
@@ -362,9 +359,9 @@ func TestSendStartIsBounded(t *testing.T) {
 	}
 }
 
-// TestInterceptorKeepsAnswer: an answer that an interceptor does not let through
-// is given back, and the tensor with it.
-func TestInterceptorKeepsAnswer(t *testing.T) {
+// TestInterceptorReplacesResponse: a response that an interceptor replaces is released with its
+// tensor.
+func TestInterceptorReplacesResponse(t *testing.T) {
 	alloc := tensortest.NewAllocator(t)
 	m := method("s", "m", func(context.Context, *tfpb.RecvTensorRequest) (any, error) {
 		return encodeResponse(&transport.TensorResponse{Tensor: value(t, alloc, 1000)}, charge{})

@@ -106,9 +106,8 @@ func (w rawWorker) GetStatus(ctx context.Context, _ *tfpb.GetStatusRequest) (*tf
 	return nil, w.getStatus(ctx)
 }
 
-// TestH9FromTensorFlow: error details as TensorFlow's gRPC writes them are
-// understood, although grpc-go takes them for something else; details that do
-// not parse are noted as lost.
+// TestH9FromTensorFlow: error details of TensorFlow's gRPC are parsed, although grpc-go expects
+// another message there. Invalid details are marked as lost.
 func TestH9FromTensorFlow(t *testing.T) {
 	const derived = "0a2f" + "0a2b" + "747970652e676f6f676c65617069732e636f6d2f74656e736f72666c6f772e44657269766564537461747573" + "1200"
 	var details string
@@ -148,8 +147,7 @@ func TestH9FromTensorFlow(t *testing.T) {
 	}
 }
 
-// TestStreamRemoved: what TensorFlow's gRPC says when a connection breaks means
-// that the peer cannot be reached.
+// TestStreamRemoved: the error of TensorFlow's gRPC for a broken connection is Unavailable.
 func TestStreamRemoved(t *testing.T) {
 	err := fromGRPC(grpcstatus.Error(codes.Unknown, "Stream removed"), nil)
 	if status.CodeOf(err) != status.Unavailable {
@@ -161,9 +159,8 @@ func TestStreamRemoved(t *testing.T) {
 	}
 }
 
-// TestUnmismatchedTakesOnlyItsOwnText: an Internal error of the peer stays what
-// it is.
-func TestUnmismatchedTakesOnlyItsOwnText(t *testing.T) {
+// TestMismatchParsesOnlyItsOwnText: an Internal error of the peer is not changed.
+func TestMismatchParsesOnlyItsOwnText(t *testing.T) {
 	for _, text := range []string{
 		"", "grpc-status-details-bin mismatch", "grpc-status-details-bin mismatch: grpc-status=Aborted",
 		"grpc-status-details-bin mismatch: grpc-status=Aborted, grpc-message=x",
