@@ -33,7 +33,7 @@ import (
 // A packet that never lands stands for one that is lost: all behind it are, too. What
 // has landed stays in the completion queue of a side that does not know of a break.
 //
-// Left out, since other searches have them: the bootstrap (package pairing; here a
+// Left out, since other searches have them: the bootstrap (package handshake; here a
 // new channel is there at once), timeouts of seconds, limits (simulation_test.go),
 // several rails, narrow windows (package channel).
 type duo struct {
