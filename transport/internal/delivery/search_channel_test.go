@@ -13,7 +13,7 @@ import (
 )
 
 // A channel between the two processes of a duo: the shell of package
-// verbstransport (link.go, drive.go, answer.go, receive.go, peer.go) in small, and
+// verbstransport (link.go, teardown.go, actions.go, attempt.go, respond.go) in small, and
 // the queue pairs under it.
 
 // duoEnd is a side's end of one generation: its link.
