@@ -14,7 +14,7 @@
 //
 // Published tensors are not sent to a step. Their keys can be received in every step, any
 // number of times and by reference, so all pullers can receive the same tensors
-// (ARCHITECTURE.md section 6b).
+// (ARCHITECTURE.md section 7).
 //
 // Tensors in files are read on request, into memory that all pullers share. A file must not
 // change after it was published: pullers get an error when its size, modification time or

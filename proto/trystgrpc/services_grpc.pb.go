@@ -176,7 +176,7 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // Chunks delivers the content of large tensors, for which an answer in one
-// message would cost the receiver a second copy (ARCHITECTURE.md section 6c).
+// message would cost the receiver a second copy (ARCHITECTURE.md section 8).
 type ChunksClient interface {
 	// Fetch streams the content of one kept answer from the given byte to its
 	// end. It does not release the answer: the asker says that it finished with
@@ -216,7 +216,7 @@ type Chunks_FetchClient = grpc.ServerStreamingClient[tryst.Chunk]
 // for forward compatibility.
 //
 // Chunks delivers the content of large tensors, for which an answer in one
-// message would cost the receiver a second copy (ARCHITECTURE.md section 6c).
+// message would cost the receiver a second copy (ARCHITECTURE.md section 8).
 type ChunksServer interface {
 	// Fetch streams the content of one kept answer from the given byte to its
 	// end. It does not release the answer: the asker says that it finished with
@@ -295,7 +295,7 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // Publications offers named, unchanging sets of tensors (ARCHITECTURE.md
-// section 6b).
+// section 7).
 type PublicationsClient interface {
 	// List names the publications of this server.
 	List(ctx context.Context, in *tryst.ListRequest, opts ...grpc.CallOption) (*tryst.ListResponse, error)
@@ -359,7 +359,7 @@ type Publications_OpenClient = grpc.ServerStreamingClient[tryst.OpenResponse]
 // for forward compatibility.
 //
 // Publications offers named, unchanging sets of tensors (ARCHITECTURE.md
-// section 6b).
+// section 7).
 type PublicationsServer interface {
 	// List names the publications of this server.
 	List(context.Context, *tryst.ListRequest) (*tryst.ListResponse, error)

@@ -48,7 +48,7 @@ const (
 	ActPlace
 	// ActRequest passes a request of the peer to the response cache: Request. The shell
 	// answers by Respond, now or later. If Request.Left is not 0, the shell leaves that
-	// generation first (ARCHITECTURE.md section 6c).
+	// generation first (ARCHITECTURE.md section 6, rule c).
 	ActRequest
 	// ActStage requests a copy of the content of a request in registered memory, because
 	// its destination is now known: ID, Attempt, Source. The shell answers by Staged or

@@ -140,7 +140,7 @@ func (c *Channel) Leave(_ time.Time, why error) {
 }
 
 // leave ends posting. It drops requests of the peer that have no response: the peer sends
-// them again with the next attempt (ARCHITECTURE.md section 6c).
+// them again with the next attempt (ARCHITECTURE.md section 6, rule c).
 func (c *Channel) leave(why error) {
 	if c.state >= Leaving {
 		return

@@ -9,7 +9,7 @@ import (
 
 // pendingIDs are the ids to report to the peer: acks, for responses that have arrived, and
 // cancels. Ids are counted from the beginning of the channel. Each list has been sent up to
-// one count, and taken by the peer up to another (ARCHITECTURE.md section 6d).
+// one count, and taken by the peer up to another (ARCHITECTURE.md section 6, rule d).
 type pendingIDs struct {
 	acks, cancels idQueue
 	unconfirmed   queue[idMessage] // messages that carried ids and that the peer's counts have not confirmed
