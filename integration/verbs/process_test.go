@@ -35,7 +35,7 @@ func TestRxeSenderKilledMidWriteAndRestarted(t *testing.T) {
 		p.untilVerbs(0, 0)
 		a.untilVerbs(i+1, 0)
 	}
-	before := c.untilVerbs(1, 0).Generation
+	before := c.untilVerbs(1, 0)
 	w.exchange(b, a, 1000)
 	w.exchange(b, c, 1000)
 
@@ -61,7 +61,7 @@ func TestRxeSenderKilledMidWriteAndRestarted(t *testing.T) {
 	a.bad(status.Aborted, "restarted", ofA...)
 	b.untilVerbs(0, 0)
 	a.untilVerbs(1, 0)
-	c.untilVerbs(1, before)
+	c.untilVerbsAgain(1, before)
 	w.meet(b, c)
 	w.exchange(b, a, 100, 1<<20)
 	w.exchange(a, b, 100, 1<<20)
@@ -84,12 +84,12 @@ func TestRxeReceiverKilledMidWriteAndRestarted(t *testing.T) {
 		t.Errorf("the sender has %d bytes in use, want all %d", s.Sending, large)
 	}
 	waits := a.recv(w.parcel(b, a, 10))
+	before := a.untilVerbs(1, 0)
 	killed := time.Now()
 	b.kill()
-	before := a.state().Links[1].Generation
 	b = w.start(1, settings{})
 	a.bad(status.Aborted, "restarted", waits)
-	a.untilVerbs(1, before)
+	a.untilVerbsAgain(1, before)
 	w.eventually("what the killed process did not finish is free", func() (string, bool) {
 		n := a.state().Sending
 		return fmt.Sprintf("%d bytes are in use", n), n < large

@@ -418,6 +418,17 @@ func (p *process) untilVerbs(peer int, after uint64) link {
 	return l
 }
 
+// untilVerbsAgain waits until verbs carries tensors again between p and a task whose process was
+// replaced. before is the state of the connection before that. Generations begin anew with a new
+// process, so they do not tell the new channel from the old one.
+func (p *process) untilVerbsAgain(peer int, before link) {
+	p.w.t.Helper()
+	p.w.eventually("verbs carries the tensors again", func() (string, bool) {
+		l := p.state().Links[peer]
+		return fmt.Sprintf("task %d: %+v, before %+v", p.task, l, before), l.Verbs && l.Breaks > before.Breaks
+	})
+}
+
 // untilIdle waits until the process holds nothing for its peers: no answers, no
 // memory that they may write or read. What it sends from may be a publication's,
 // which stays.
