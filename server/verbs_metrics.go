@@ -92,7 +92,7 @@ func newPeerMetrics(r *rdma) *peerMetrics {
 	fallbacks := desc("tryst_verbs_fallbacks_total", "Receives that fell back to gRPC or were retried, by reason.", "reason")
 	return &peerMetrics{
 		r:     r,
-		state: desc("tryst_verbs_channel_state", "1 for the state of a peer's channel: down, pairing or up.", "state"),
+		state: desc("tryst_verbs_channel_state", "1 for the state of a peer's channel: down, handshake or up.", "state"),
 		route: desc("tryst_route", "1 for the transport that carries a peer's tensors, with the reason if it is not verbs; none if verbs is down and fallback is none.", "transport", "reason"),
 		values: []peerValue{
 			{desc("tryst_verbs_sent_tensors_total", "Tensors sent over verbs."), total, func(l link) uint64 { return l.Stats.Sent }, nil},

@@ -180,7 +180,7 @@ func (w *world) inUse(all ...*process) map[string]discovery.ResourceCounts {
 	offers := make(map[string]uint64)
 	for _, p := range all {
 		for _, l := range p.state().Links {
-			if l.Pairing {
+			if l.Handshake {
 				offers[p.device]++
 			}
 		}

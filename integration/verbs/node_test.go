@@ -259,7 +259,7 @@ func (n *node) state() *state {
 		s.Kept = n.server.Kept().Kept
 		if v, ok := n.server.Verbs(); ok {
 			for _, l := range v.Links() {
-				k := link{Verbs: l.Verbs, Pairing: l.State == verbstransport.StatePairing, Generation: l.Generation, Breaks: l.Stats.Breaks, Lost: l.Stats.Lost, Elsewhere: l.Stats.Fallbacks(), Without: l.Stats.Without}
+				k := link{Verbs: l.Verbs, Handshake: l.State == verbstransport.StateHandshake, Generation: l.Generation, Breaks: l.Stats.Breaks, Lost: l.Stats.Lost, Elsewhere: l.Stats.Fallbacks(), Without: l.Stats.Without}
 				if l.Reason != nil {
 					k.Reason = l.Reason.Error()
 				}

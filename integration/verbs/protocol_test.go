@@ -71,7 +71,7 @@ type state struct {
 // link is which wire carries a peer's tensors.
 type link struct {
 	Verbs      bool
-	Pairing    bool // queue pairs are offered, and there is no channel yet
+	Handshake  bool // queue pairs are offered, and there is no channel yet
 	Generation uint64
 	Reason     string
 	// Breaks counts channels that were left; the others are receives that were

@@ -22,7 +22,7 @@ type waiters struct {
 
 // wait begins n receives of keys that nobody has sent, and returns when the
 // second process has them all.
-func (p *pairing) wait(ctx context.Context, n int) (*waiters, error) {
+func (p *session) wait(ctx context.Context, n int) (*waiters, error) {
 	src, err := cluster.ParseDevice(p.child.Device)
 	if err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func (p *pairing) wait(ctx context.Context, n int) (*waiters, error) {
 
 // send has the second process send what w waits for, n values, and returns when
 // all have come.
-func (p *pairing) send(ctx context.Context, w *waiters, n int) error {
+func (p *session) send(ctx context.Context, w *waiters, n int) error {
 	to := worker.Device(p.ours.client.Task()).String()
 	_, err := p.child.obey(ctx, command{Send: &sendCommand{Step: benchStep, To: to, Count: n}})
 	if err == nil {

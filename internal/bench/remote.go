@@ -11,9 +11,9 @@ import (
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 )
 
-// pairing is the second process and everything that is measured between it and
+// session is the second process and everything that is measured between it and
 // this one.
-type pairing struct {
+type session struct {
 	child     *child
 	pool      *tensor.Pool
 	ours      *receiver
@@ -24,13 +24,13 @@ type pairing struct {
 
 // pair starts a second process that publishes tensors of the sizes, and connects
 // to it. The context that it returns ends when that process does.
-func (s *suite) pair(ctx context.Context, sizes []int64) (_ *pairing, _ context.Context, err error) {
+func (s *suite) pair(ctx context.Context, sizes []int64) (_ *session, _ context.Context, err error) {
 	return s.pairAs(ctx, s.client(), sizes)
 }
 
 // pairAs is pair with settings of its own.
-func (s *suite) pairAs(ctx context.Context, client config.Client, sizes []int64) (_ *pairing, _ context.Context, err error) {
-	p := &pairing{pool: s.newPool()}
+func (s *suite) pairAs(ctx context.Context, client config.Client, sizes []int64) (_ *session, _ context.Context, err error) {
+	p := &session{pool: s.newPool()}
 	if p.child, ctx, err = startChild(ctx, s.Command, setup{Sizes: sizes, Profile: s.Profile, Pin: s.second, verbsSetup: s.verbsOf(client)}); err != nil {
 		return nil, nil, err
 	}
@@ -65,7 +65,7 @@ func (s *suite) newPool() *tensor.Pool {
 	return tensor.NewPool(tensor.PoolOptions{})
 }
 
-func (p *pairing) close() (err error) {
+func (p *session) close() (err error) {
 	if p.tcp != nil {
 		p.tcp.close()
 	}
@@ -94,7 +94,7 @@ func (s *suite) recv(ctx context.Context) error { return s.eachReceive(ctx, s.re
 
 // eachReceive starts a second process and measures one thing for each size and
 // number in flight.
-func (s *suite) eachReceive(ctx context.Context, one func(context.Context, *pairing, target, int) error) (err error) {
+func (s *suite) eachReceive(ctx context.Context, one func(context.Context, *session, target, int) error) (err error) {
 	p, ctx, err := s.pair(ctx, s.Sizes)
 	if err != nil {
 		return err
@@ -129,7 +129,7 @@ func ended(ctx context.Context, err error) error {
 }
 
 // recvOne is recv of one tensor with so many in flight.
-func (s *suite) recvOne(ctx context.Context, p *pairing, t target, inflight int) error {
+func (s *suite) recvOne(ctx context.Context, p *session, t target, inflight int) error {
 	text := t.key.String()
 	ours := load(inflight, 1, p.ours.receive(t, inflight))
 	for _, beside := range []struct {
@@ -156,7 +156,7 @@ func (s *suite) recvOne(ctx context.Context, p *pairing, t target, inflight int)
 
 // besideUDP sets a receive against the bare UDP loop.
 func (s *suite) besideUDP(ctx context.Context) error {
-	return s.eachReceive(ctx, func(ctx context.Context, p *pairing, t target, inflight int) error {
+	return s.eachReceive(ctx, func(ctx context.Context, p *session, t target, inflight int) error {
 		if p.udp == nil {
 			s.say("left out: this system has no super-packets")
 			return nil

@@ -93,7 +93,7 @@ func (s *suite) recvVerbs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.eachReceive(ctx, func(ctx context.Context, p *pairing, t target, inflight int) error {
+	return s.eachReceive(ctx, func(ctx context.Context, p *session, t target, inflight int) error {
 		var aim float64
 		if inflight > 1 {
 			aim = writeTargets[t.size]
@@ -259,7 +259,7 @@ func (s *suite) idleVerbs(ctx context.Context) (err error) {
 const idleTarget = 0.02
 
 // used is the time of processors that both processes have taken.
-func (p *pairing) used(ctx context.Context) (here, there time.Duration, err error) {
+func (p *session) used(ctx context.Context) (here, there time.Duration, err error) {
 	st, err := p.child.obey(ctx, command{Used: true})
 	if err != nil {
 		return 0, 0, ended(ctx, err)

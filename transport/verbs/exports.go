@@ -19,9 +19,9 @@ type State = handshake.State
 
 // The states of a channel.
 const (
-	StateDown    = handshake.Down
-	StatePairing = handshake.Pairing
-	StateUp      = handshake.Up
+	StateDown      = handshake.Down
+	StateHandshake = handshake.InProgress
+	StateUp        = handshake.Up
 )
 
 // PollMode selects how completions are awaited (Options.Poll).

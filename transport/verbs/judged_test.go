@@ -148,7 +148,7 @@ func (e slowExchange) Exchange(ctx context.Context, peer cluster.Task, own hands
 	return e.Exchanger.Exchange(ctx, peer, own)
 }
 
-// TestOfferFollowsTheAddress: an offer with an address that is gone is not paired.
+// TestOfferFollowsTheAddress: an offer with an address that is gone is never connected.
 func TestOfferFollowsTheAddress(t *testing.T) {
 	entered, open := [2]chan struct{}{make(chan struct{}), make(chan struct{})}, make(chan struct{})
 	var once [2]sync.Once
@@ -169,7 +169,7 @@ func TestOfferFollowsTheAddress(t *testing.T) {
 	l := p.until("verbs", isUp)
 	t.Logf("after %v: generation %d, %d breaks", time.Since(began), l.Generation, l.Stats.Breaks)
 	if l.Stats.Breaks != 0 || time.Since(began) > 2*time.Second {
-		t.Errorf("the stale offer was paired: %d breaks, up after %v", l.Stats.Breaks, time.Since(began))
+		t.Errorf("the stale offer was connected: %d breaks, up after %v", l.Stats.Breaks, time.Since(began))
 	}
 }
 

@@ -101,7 +101,7 @@ func (w *duo) connect(maker int) {
 	w.gens++
 	for i := range w.sides {
 		s, peer := &w.sides[i], &w.sides[1-i]
-		for g := range s.ends { // pairing has it destroyed, which says BYE
+		for g := range s.ends { // the offer of a higher generation destroys a live channel, which sends BYE
 			if e := &s.ends[g]; e.state == endOpen {
 				e.ch.Bye(w.now, "there is a higher generation")
 				w.run(i, g+1)

@@ -32,13 +32,13 @@ type State uint8
 
 // The states, in their order.
 const (
-	Down    State = iota // no offer exists
-	Pairing              // an offer exists, the channel is not open yet
-	Up                   // the channel is open
+	Down       State = iota // no offer exists
+	InProgress              // an offer exists, the channel is not open yet
+	Up                      // the channel is open
 )
 
 func (s State) String() string {
-	return [...]string{"down", "pairing", "up"}[min(s, Up)]
+	return [...]string{"down", "handshake", "up"}[min(s, Up)]
 }
 
 // phase is the internal state. The package comment draws the transitions.
@@ -129,7 +129,7 @@ func (m *Machine) State() (State, error) {
 	case open:
 		return Up, nil
 	}
-	return Pairing, m.reason
+	return InProgress, m.reason
 }
 
 // Generation is the generation of the present offer or channel, 0 when there is none.

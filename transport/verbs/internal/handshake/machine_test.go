@@ -48,7 +48,7 @@ func refused(t *testing.T, as []Action, code status.Code, words string) {
 func TestAChannelComesUp(t *testing.T) {
 	m := machine()
 	want(t, m.Maintain(began), Make)
-	if s, _ := m.State(); s != Pairing {
+	if s, _ := m.State(); s != InProgress {
 		t.Fatalf("state %v", s)
 	}
 	as := m.Made(began, 1, at(1, testOffer(0, 1)))
