@@ -48,8 +48,8 @@ func (v *VerbsServer) Choice() discovery.Choice { return v.rdma.Choice }
 // Selection returns the device with its provider, and the reason for the provider.
 func (v *VerbsServer) Selection() Selection { return v.rdma.Selection }
 
-// Links returns for each peer which transport carries its tensors, and the reason.
-func (v *VerbsServer) Links() []verbstransport.Link { return v.rdma.transport.Links() }
+// Links returns for each peer which transport carries its tensors, and why.
+func (v *VerbsServer) Links() []verbstransport.Connection { return v.rdma.transport.Connections() }
 
 // Memory returns statistics of the registered memory.
 func (v *VerbsServer) Memory() verbstransport.MemoryStats { return v.rdma.transport.Memory() }

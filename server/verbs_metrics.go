@@ -79,7 +79,7 @@ const otherPeers = "other"
 type peerValue struct {
 	desc   *prometheus.Desc
 	kind   prometheus.ValueType
-	read   func(verbstransport.Link) uint64
+	read   func(verbstransport.Connection) uint64
 	labels []string // after the peer
 }
 
@@ -88,29 +88,29 @@ func newPeerMetrics(r *rdma) *peerMetrics {
 		return prometheus.NewDesc(name, help, append([]string{"peer"}, labels...), nil)
 	}
 	const total, now = prometheus.CounterValue, prometheus.GaugeValue
-	type link = verbstransport.Link
+	type connection = verbstransport.Connection
 	fallbacks := desc("tryst_verbs_fallbacks_total", "Receives that fell back to gRPC or were retried, by reason.", "reason")
 	return &peerMetrics{
 		r:     r,
 		state: desc("tryst_verbs_channel_state", "1 for the state of a peer's channel: down, handshake or up.", "state"),
 		route: desc("tryst_route", "1 for the transport that carries a peer's tensors, with the reason if it is not verbs; none if verbs is down and fallback is none.", "transport", "reason"),
 		values: []peerValue{
-			{desc("tryst_verbs_sent_tensors_total", "Tensors sent over verbs."), total, func(l link) uint64 { return l.Stats.Sent }, nil},
-			{desc("tryst_verbs_sent_bytes_total", "Content of the tensors sent over verbs, in bytes."), total, func(l link) uint64 { return l.Stats.SentBytes }, nil},
-			{desc("tryst_verbs_breaks_total", "Channels that broke or were closed."), total, func(l link) uint64 { return l.Stats.Breaks }, nil},
-			{fallbacks, total, func(l link) uint64 { return l.Stats.Without }, []string{"no channel"}},
-			{fallbacks, total, func(l link) uint64 { return l.Stats.Lost }, []string{"channel broke"}},
-			{fallbacks, total, func(l link) uint64 { return l.Stats.NoMemory }, []string{"no registered memory"}},
-			{fallbacks, total, func(l link) uint64 { return l.Stats.PeerNoMemory }, []string{"no registered memory at the peer"}},
-			{fallbacks, total, func(l link) uint64 { return l.Stats.NoFit }, []string{"does not fit a channel"}},
-			{desc("tryst_verbs_sent_messages_total", "Messages sent over verbs: requests, responses, and the last writes of contents."), total, func(l link) uint64 { return l.Stats.MessagesSent }, nil},
-			{desc("tryst_verbs_received_messages_total", "Messages received over verbs: requests, responses, and the last writes of contents."), total, func(l link) uint64 { return l.Stats.MessagesReceived }, nil},
-			{desc("tryst_verbs_channel_generation", "Generation of the channel that is up, 0 if none is; it increases with each new channel."), now, func(l link) uint64 { return l.Generation }, nil},
-			{desc("tryst_verbs_queue_pairs", "Queue pairs of the channel that is up, 0 if none is; the lower setting of the two sides."), now, func(l link) uint64 { return uint64(l.QueuePairs) }, nil}, //nolint:gosec // at most wire.MaxRails
-			{desc("tryst_verbs_bootstraps_total", "Bootstrap calls to the peer; more than one for each channel are retries."), total, func(l link) uint64 { return l.Stats.Bootstraps }, nil},
-			{desc("tryst_verbs_polls_total", "Polls of the completion queues; divided by tryst_verbs_completions_total, the polls per completion."), total, func(l link) uint64 { return l.Poll.Polls }, nil},
-			{desc("tryst_verbs_completions_total", "Completions that the polls returned."), total, func(l link) uint64 { return l.Poll.Completions }, nil},
-			{desc("tryst_verbs_wakeups_total", "Wake-ups of the goroutine of a completion queue."), total, func(l link) uint64 { return l.Poll.Wakeups }, nil},
+			{desc("tryst_verbs_sent_tensors_total", "Tensors sent over verbs."), total, func(c connection) uint64 { return c.Stats.Sent }, nil},
+			{desc("tryst_verbs_sent_bytes_total", "Content of the tensors sent over verbs, in bytes."), total, func(c connection) uint64 { return c.Stats.SentBytes }, nil},
+			{desc("tryst_verbs_breaks_total", "Channels that broke or were closed."), total, func(c connection) uint64 { return c.Stats.Breaks }, nil},
+			{fallbacks, total, func(c connection) uint64 { return c.Stats.Without }, []string{"no channel"}},
+			{fallbacks, total, func(c connection) uint64 { return c.Stats.Lost }, []string{"channel broke"}},
+			{fallbacks, total, func(c connection) uint64 { return c.Stats.NoMemory }, []string{"no registered memory"}},
+			{fallbacks, total, func(c connection) uint64 { return c.Stats.PeerNoMemory }, []string{"no registered memory at the peer"}},
+			{fallbacks, total, func(c connection) uint64 { return c.Stats.NoFit }, []string{"does not fit a channel"}},
+			{desc("tryst_verbs_sent_messages_total", "Messages sent over verbs: requests, responses, and the last writes of contents."), total, func(c connection) uint64 { return c.Stats.MessagesSent }, nil},
+			{desc("tryst_verbs_received_messages_total", "Messages received over verbs: requests, responses, and the last writes of contents."), total, func(c connection) uint64 { return c.Stats.MessagesReceived }, nil},
+			{desc("tryst_verbs_channel_generation", "Generation of the channel that is up, 0 if none is; it increases with each new channel."), now, func(c connection) uint64 { return c.Generation }, nil},
+			{desc("tryst_verbs_queue_pairs", "Queue pairs of the channel that is up, 0 if none is; the lower setting of the two sides."), now, func(c connection) uint64 { return uint64(c.QueuePairs) }, nil}, //nolint:gosec // at most wire.MaxRails
+			{desc("tryst_verbs_bootstraps_total", "Bootstrap calls to the peer; more than one for each channel are retries."), total, func(c connection) uint64 { return c.Stats.Bootstraps }, nil},
+			{desc("tryst_verbs_polls_total", "Polls of the completion queues; divided by tryst_verbs_completions_total, the polls per completion."), total, func(c connection) uint64 { return c.Poll.Polls }, nil},
+			{desc("tryst_verbs_completions_total", "Completions that the polls returned."), total, func(c connection) uint64 { return c.Poll.Completions }, nil},
+			{desc("tryst_verbs_wakeups_total", "Wake-ups of the goroutine of a completion queue."), total, func(c connection) uint64 { return c.Poll.Wakeups }, nil},
 		},
 	}
 }
@@ -127,7 +127,7 @@ func (w *peerMetrics) Describe(c chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (w *peerMetrics) Collect(c chan<- prometheus.Metric) {
 	others := make([]uint64, len(w.values))
-	for _, l := range w.r.transport.Links() {
+	for _, l := range w.r.transport.Connections() {
 		if !w.r.callable(l.Task) {
 			for i, v := range w.values {
 				others[i] += v.read(l)
@@ -149,7 +149,7 @@ func (w *peerMetrics) Collect(c chan<- prometheus.Metric) {
 
 // currentRoute returns the transport that carries a peer's tensors, and the reason if it is not
 // verbs. Without the fallback it is noRoute instead of gRPC.
-func currentRoute(l verbstransport.Link, required bool) (name, reason string) {
+func currentRoute(l verbstransport.Connection, required bool) (name, reason string) {
 	if l.Verbs {
 		return verbstransport.Name, ""
 	}

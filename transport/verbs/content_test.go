@@ -206,7 +206,7 @@ func TestV09LongKeys(t *testing.T) {
 			long := from.key(to, strings.Repeat("n", 3000))
 			from.sendsBlob(1, long, 1, 100*kib)
 			to.recv(1, long).isBlob(1, 100*kib)
-			if k := to.link(from); k.Stats.Received != 1 || k.Stats.Fallbacks() != 0 {
+			if k := to.connection(from); k.Stats.Received != 1 || k.Stats.Fallbacks() != 0 {
 				t.Errorf("a key of 3000 bytes: %+v, want it over verbs", k.Stats)
 			}
 			longer := from.key(to, strings.Repeat("n", 100_000))
@@ -217,7 +217,7 @@ func TestV09LongKeys(t *testing.T) {
 			} else {
 				r.isBlob(2, 100*kib)
 			}
-			if k := to.link(from); k.Stats.Received != 1 || k.Stats.Fallbacks() != 1 || !k.Verbs || k.Stats.Breaks != 0 {
+			if k := to.connection(from); k.Stats.Received != 1 || k.Stats.Fallbacks() != 1 || !k.Verbs || k.Stats.Breaks != 0 {
 				t.Errorf("a key of 100 kB: %+v, want it elsewhere, and the channel still there", k)
 			}
 		})
@@ -244,7 +244,7 @@ func TestV10OtherIncarnation(t *testing.T) {
 	k := from.key(to, "v")
 	from.sendsBlob(1, k, 1, 100*kib)
 	to.recv(1, k).isBlob(1, 100*kib)
-	if l := to.link(from); l.Stats.Breaks != 0 {
+	if l := to.connection(from); l.Stats.Breaks != 0 {
 		t.Errorf("%+v, want no break", l)
 	}
 }
@@ -279,7 +279,7 @@ func TestV11StepAbortedAtTheSender(t *testing.T) {
 	}
 	from.sendsBlob(3, k, 2, mib)
 	to.recv(3, k).isBlob(2, mib)
-	if l := to.link(from); l.Stats.Breaks != 0 {
+	if l := to.connection(from); l.Stats.Breaks != 0 {
 		t.Errorf("%+v, want no break", l)
 	}
 }

@@ -14,7 +14,7 @@ type Offer = handshake.Offer
 // Rail is one queue pair of an Offer.
 type Rail = handshake.Rail
 
-// State is the state of the channel to a peer (Link.State).
+// State is the state of the channel to a peer (Connection.State).
 type State = handshake.State
 
 // The states of a channel.
@@ -37,7 +37,7 @@ const (
 // ParsePollMode parses the name of a poll mode: adaptive, busy or event.
 func ParsePollMode(s string) (PollMode, error) { return progress.ParseMode(s) }
 
-// PollStats counts what the polling of a channel has done (Link.Poll).
+// PollStats counts what the polling of a channel has done (Connection.Poll).
 type PollStats = progress.Stats
 
 // MemoryOptions configures registered memory (Options.Memory).

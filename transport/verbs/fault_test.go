@@ -30,9 +30,9 @@ func quick(o clusterOptions, also ...func(*verbstransport.Options)) clusterOptio
 // gRPC is not affected.
 func (s *stage) cut(a, b *actor) {
 	s.Helper()
-	before := b.link(a).Stats.Breaks
+	before := b.connection(a).Stats.Breaks
 	s.wires(a, b).Cut()
-	s.until("the receiver has left the channel", func() bool { return b.link(a).Stats.Breaks > before && !b.link(a).Verbs })
+	s.until("the receiver has left the channel", func() bool { return b.connection(a).Stats.Breaks > before && !b.connection(a).Verbs })
 }
 
 // TestBrokenChannelWhoseAnswerComesOverGRPC: RDMA breaks when a content is half written.
@@ -65,7 +65,7 @@ func TestBrokenChannelWhoseAnswerComesOverGRPC(t *testing.T) {
 		next.isBlob(2, mib)
 		again.isBlob(3, mib)
 	}
-	if k := to.link(from); k.Stats.Lost < rounds || k.Stats.Received < rounds {
+	if k := to.connection(from); k.Stats.Lost < rounds || k.Stats.Received < rounds {
 		t.Errorf("%+v; want what was lost with each channel, and values over verbs", k.Stats)
 	}
 }
@@ -81,15 +81,15 @@ func TestVerbsCutWhileGRPCLives(t *testing.T) {
 		from.sendsBlob(1, k, uint64(i), 100*kib)
 		to.recv(1, k).isBlob(uint64(i), 100*kib)
 	}
-	if l := to.link(from); l.Stats.Received != 0 || l.Verbs {
+	if l := to.connection(from); l.Stats.Received != 0 || l.Verbs {
 		t.Errorf("%+v: want no verbs while its wires are cut", l)
 	}
-	s.until("there is a reason", func() bool { return to.link(from).Reason != nil })
+	s.until("there is a reason", func() bool { return to.connection(from).Reason != nil })
 	s.wires(from, to).Restore()
 	from.meets(to)
 	from.sendsBlob(1, k, 9, 100*kib)
 	to.recv(1, k).isBlob(9, 100*kib)
-	if l := to.link(from); l.Stats.Received != 1 {
+	if l := to.connection(from); l.Stats.Received != 1 {
 		t.Errorf("%+v: want the last one over verbs", l)
 	}
 }
@@ -122,7 +122,7 @@ func TestGRPCCutWhileVerbsLives(t *testing.T) {
 	waits.fails(status.Cancelled)
 	from.waiting(0)
 	from.keeps(0)
-	if l := to.link(from); l.Stats.Received != 6 || l.Stats.Breaks != 0 {
+	if l := to.connection(from); l.Stats.Received != 6 || l.Stats.Breaks != 0 {
 		t.Errorf("%+v: want six over verbs, and no break", l)
 	}
 	from.proxy.SetTarget(targets[0])
@@ -175,10 +175,10 @@ func TestV12CancelWhileWritesLand(t *testing.T) {
 		}
 		x.Release()
 	}
-	if l := to.link(third); l.Stats.Fallbacks() == 0 {
+	if l := to.connection(third); l.Stats.Fallbacks() == 0 {
 		t.Errorf("%+v: the pool was never empty", l)
 	}
-	if l := to.link(from); l.Stats.Breaks != 0 || l.Stats.Fallbacks() != 0 {
+	if l := to.connection(from); l.Stats.Breaks != 0 || l.Stats.Fallbacks() != 0 {
 		t.Errorf("%+v: a cancel has broken the channel, or memory was not given back", l)
 	}
 }
@@ -214,7 +214,7 @@ func TestCancelOfMoreThanMayBeInQuarantine(t *testing.T) {
 		}
 		x.Release()
 	}
-	if l := to.link(third); l.Stats.Received != 3 || l.Stats.Fallbacks() != 0 {
+	if l := to.connection(third); l.Stats.Received != 3 || l.Stats.Fallbacks() != 0 {
 		t.Errorf("%+v: the memory was not given back at once", l)
 	}
 }
@@ -257,7 +257,7 @@ func TestPoolIsEmpty(t *testing.T) {
 				for _, h := range holds {
 					h.Release()
 				}
-				if l := to.link(from); l.Stats.Fallbacks() != 1 || l.Stats.Received != 1 || l.Stats.Breaks != 0 {
+				if l := to.connection(from); l.Stats.Fallbacks() != 1 || l.Stats.Received != 1 || l.Stats.Breaks != 0 {
 					t.Errorf("%+v: want one elsewhere and no break", l.Stats)
 				}
 				if require {
@@ -265,7 +265,7 @@ func TestPoolIsEmpty(t *testing.T) {
 				}
 				send(3, mib)
 				to.recv(1, k).isBlob(3, mib)
-				if l := to.link(from); l.Stats.Received != 2 {
+				if l := to.connection(from); l.Stats.Received != 2 {
 					t.Errorf("%+v: want verbs again when there is memory", l.Stats)
 				}
 			})
@@ -323,7 +323,7 @@ func TestV19MemlockTooSmall(t *testing.T) {
 				small := from.key(to, "small")
 				from.send(1, small, s.blob(s.source, 2, mib))
 				to.recv(1, small).isBlob(2, mib)
-				if l := to.link(from); l.Stats.Fallbacks() != 1 || l.Stats.Received != 1 || l.Stats.Breaks != 0 {
+				if l := to.connection(from); l.Stats.Fallbacks() != 1 || l.Stats.Received != 1 || l.Stats.Breaks != 0 {
 					t.Errorf("%+v: want the large one elsewhere, the small one over verbs", l.Stats)
 				}
 				spy.mu.Lock()
@@ -372,17 +372,17 @@ func TestFatalDeviceEvent(t *testing.T) {
 				from.send(1, k, s.blob(s.source, uint64(i), mib))
 				to.recv(1, k).isBlob(uint64(i), mib)
 			}
-			if l := lost.link(stays); l.Verbs || l.Reason == nil || !errors.Is(l.Reason, verbs.ErrDeviceGone) {
+			if l := lost.connection(stays); l.Verbs || l.Reason == nil || !errors.Is(l.Reason, verbs.ErrDeviceGone) {
 				t.Errorf("%+v: want that the device is gone", l)
 			}
 			s.until("the peer knows what the other one has lost", func() bool {
-				l := stays.link(lost)
+				l := stays.connection(lost)
 				return !l.Verbs && l.Reason != nil && strings.Contains(l.Reason.Error(), "does without verbs")
 			})
 			good := third.key(stays, "v")
 			third.sendsBlob(1, good, 3, 100*kib)
 			stays.recv(1, good).isBlob(3, 100*kib)
-			if l := stays.link(third); !l.Verbs || l.Stats.Breaks != 0 || l.Stats.Received != 1 {
+			if l := stays.connection(third); !l.Verbs || l.Stats.Breaks != 0 || l.Stats.Received != 1 {
 				t.Errorf("the channel of the two others: %+v", l)
 			}
 		})
@@ -417,10 +417,10 @@ func TestPortDownInMidTransfer(t *testing.T) {
 				from.sendsBlob(step, k, seed, mib)
 				r := to.recv(step, k)
 				s.happens("the transfer is under way", stuck)
-				before := from.link(to).Stats.Breaks + to.link(from).Stats.Breaks
+				before := from.connection(to).Stats.Breaks + to.connection(from).Stats.Breaks
 				side.nic().PortDown(1)
 				s.wires(from, to).Release()
-				s.until("a side has noticed", func() bool { return from.link(to).Stats.Breaks+to.link(from).Stats.Breaks > before })
+				s.until("a side has noticed", func() bool { return from.connection(to).Stats.Breaks+to.connection(from).Stats.Breaks > before })
 				if !require {
 					r.isBlob(seed, mib)
 				}
@@ -431,9 +431,9 @@ func TestPortDownInMidTransfer(t *testing.T) {
 			}
 			from.meets(to)
 			from.sendsBlob(9, k, 9, mib)
-			before := to.link(from).Stats.Received
+			before := to.connection(from).Stats.Received
 			to.recv(9, k).isBlob(9, mib)
-			if l := to.link(from); l.Stats.Received != before+1 {
+			if l := to.connection(from); l.Stats.Received != before+1 {
 				t.Errorf("%+v: want verbs again", l)
 			}
 		})
@@ -474,7 +474,7 @@ func TestV17SlowPeer(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			defer cancel()
 			to.recvCtx(ctx, 1, late).fails(status.DeadlineExceeded)
-			if l := to.linkTo(s.tasks[0]); l.Verbs || l.Reason == nil {
+			if l := to.connectionTo(s.tasks[0]); l.Verbs || l.Reason == nil {
 				t.Errorf("%+v: want a reason why there is no channel", l)
 			}
 			from := s.start(0)

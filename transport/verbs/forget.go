@@ -21,7 +21,7 @@ func (t *RdmaRemoteRendezvous) forget() {
 		delete(t.peers, task)
 		t.clients.release(p.source)
 		if t.forgotten == nil {
-			t.forgotten = &Link{Task: cluster.Task{Job: cluster.ClientJob}}
+			t.forgotten = &Connection{Task: cluster.Task{Job: cluster.ClientJob}}
 		}
 		k := p.statusWithCounts() // it does not change any more
 		t.forgotten.Stats.add(k.Stats)

@@ -45,7 +45,7 @@ func TestPeersThatHaveGoneAreForgotten(t *testing.T) {
 	defer stop(from)
 	from.transport.SetMaxPeers(2)
 	sent := func() (tensors, messages uint64, records int) {
-		for _, l := range from.transport.Links() {
+		for _, l := range from.transport.Connections() {
 			tensors, messages = tensors+l.Stats.Sent, messages+l.Stats.MessagesSent
 			records++
 		}

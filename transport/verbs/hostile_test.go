@@ -88,7 +88,7 @@ func (v victimOf) Answer(ctx context.Context, own handshake.Offer) (handshake.Of
 }
 
 func (v victimOf) Link() hostiletest.Link {
-	k := v.linkTo(v.stranger)
+	k := v.connectionTo(v.stranger)
 	return hostiletest.Link{Verbs: k.Verbs, Breaks: k.Stats.Breaks, Reason: v.said.String()}
 }
 
@@ -135,7 +135,7 @@ func TestHostilePeer(t *testing.T) {
 				back := victim.key(other, "v")
 				victim.sendsBlob(1000, back, 2, 100*kib)
 				other.recv(1000, back).isBlob(2, 100*kib)
-				if l := victim.link(other); l.Stats.Breaks != 0 || l.Stats.Received != 1 {
+				if l := victim.connection(other); l.Stats.Breaks != 0 || l.Stats.Received != 1 {
 					t.Errorf("the channel to another peer: %+v", l)
 				}
 			})
@@ -177,7 +177,7 @@ func TestReceiverThatNeverSaysFinished(t *testing.T) {
 	waited := victim.kept.Stats().Waiting
 	p.Says(f.Append(nil))
 	s.until("the next one is answered", func() bool { return victim.kept.Stats().Waiting < waited })
-	if l := victim.linkTo(s.tasks[1]); l.Stats.Breaks != 0 {
+	if l := victim.connectionTo(s.tasks[1]); l.Stats.Breaks != 0 {
 		t.Errorf("%+v: the channel was left", l)
 	}
 	victim.manager.Cleanup(1)
@@ -210,7 +210,7 @@ func TestOffersThatDisturbNobody(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	generation := to.link(from).Generation
+	generation := to.connection(from).Generation
 	offer := func(change func(*handshake.Offer)) handshake.Offer {
 		o := handshake.Offer{
 			Task: from.task, Incarnation: from.incarnation, Version: handshake.Version, Generation: generation,
@@ -256,7 +256,7 @@ func TestOffersThatDisturbNobody(t *testing.T) {
 	k := from.key(to, "v")
 	from.sendsBlob(1, k, 1, 100*kib)
 	to.recv(1, k).isBlob(1, 100*kib)
-	if l := to.link(from); l.Generation != generation || l.Stats.Breaks != 0 || l.Stats.Received != 1 {
+	if l := to.connection(from); l.Generation != generation || l.Stats.Breaks != 0 || l.Stats.Received != 1 {
 		t.Errorf("%+v: want generation %d still", l, generation)
 	}
 }

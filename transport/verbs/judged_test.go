@@ -96,8 +96,8 @@ func TestStoppedProcessDoesNotBlameItsPeer(t *testing.T) {
 	<-time.After(11 * time.Second)
 	d.cont() // SIGCONT
 	s.both(from, to, "after")
-	if n := to.link(from).Stats.Breaks; n != 0 {
-		t.Errorf("%d breaks of a healthy channel: %+v", n, to.link(from))
+	if n := to.connection(from).Stats.Breaks; n != 0 {
+		t.Errorf("%d breaks of a healthy channel: %+v", n, to.connection(from))
 	}
 }
 
@@ -113,7 +113,7 @@ func (n *nosy) Reply(uint64, uint32, transport.Response) {
 	told := make(chan struct{})
 	go func() {
 		defer close(told)
-		n.to.Links() // takes every peer's lock
+		n.to.Connections() // takes every peer's lock
 	}()
 	select {
 	case <-told:

@@ -75,7 +75,7 @@ func eachTransfer(t *testing.T, o clusterOptions, spies spies) {
 	if err := post(late); err != nil {
 		t.Fatal(err)
 	}
-	s.until("the device has refused the late write", func() bool { return to.link(from).Stats.Breaks == 1 })
+	s.until("the device has refused the late write", func() bool { return to.connection(from).Stats.Breaks == 1 })
 	if !isNoise(x.Bytes(), steps) {
 		t.Error("a write by a key that has ended was taken")
 	}

@@ -57,7 +57,7 @@ func TestWritesFitBothPorts(t *testing.T) {
 			if got := spies.of(from).tally(); got.Longest != tt.want || got.Bytes != 3*size {
 				t.Errorf("the longest of the posts has %d bytes, want %d; %d bytes were written", got.Longest, tt.want, got.Bytes)
 			}
-			if l := to.linkTo(from.task); l.Stats.Breaks != 0 {
+			if l := to.connectionTo(from.task); l.Stats.Breaks != 0 {
 				t.Errorf("%d channels broke: %v", l.Stats.Breaks, l.Reason)
 			}
 		})

@@ -8,10 +8,10 @@ import (
 )
 
 // status returns how the peer is reached, without counts.
-func (p *peer) status() Link {
+func (p *peer) status() Connection {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	k := Link{Task: p.task}
+	k := Connection{Task: p.task}
 	k.State, k.Reason = p.machine.State()
 	switch {
 	case p.active != nil:
@@ -23,7 +23,7 @@ func (p *peer) status() Link {
 }
 
 // statusWithCounts is status with all counts.
-func (p *peer) statusWithCounts() Link {
+func (p *peer) statusWithCounts() Connection {
 	k := p.status()
 	k.Stats = p.counters.read()
 	p.mu.Lock()

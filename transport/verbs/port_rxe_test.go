@@ -40,26 +40,26 @@ func TestRxeAddressGoesAndComesBack(t *testing.T) {
 	was := p.address(p.to)
 
 	ip("addr del " + address)
-	gone := p.until("no verbs", func(l verbstransport.Link) bool {
+	gone := p.until("no verbs", func(l verbstransport.Connection) bool {
 		return !l.Verbs && l.Reason != nil && strings.Contains(l.Reason.Error(), "192.0.2.1 (RoCE v2) is gone")
 	})
 	t.Log(gone.Reason)
 	p.exchange()
 	ip("addr add " + address)
-	p.until("verbs again", func(l verbstransport.Link) bool { return l.Verbs && l.Generation > up.Generation })
+	p.until("verbs again", func(l verbstransport.Connection) bool { return l.Verbs && l.Generation > up.Generation })
 	p.exchange()
 
 	// So quickly that a queue pair still holds the entry.
 	ip("addr del " + address)
 	ip("addr add " + address)
-	p.until("verbs in the end", func(l verbstransport.Link) bool {
+	p.until("verbs in the end", func(l verbstransport.Connection) bool {
 		if l.Verbs {
 			p.exchange()
 		}
-		return p.link().Verbs
+		return p.connection().Verbs
 	})
-	t.Logf("it was at index %d, and is at %d; %+v", was.Index, p.address(p.to).Index, p.link().Stats)
-	if l := p.link(); l.Stats.Received < 2 {
+	t.Logf("it was at index %d, and is at %d; %+v", was.Index, p.address(p.to).Index, p.connection().Stats)
+	if l := p.connection(); l.Stats.Received < 2 {
 		t.Errorf("%+v; want two tensors over verbs at least", l.Stats)
 	}
 }

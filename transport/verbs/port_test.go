@@ -55,32 +55,32 @@ func newPair(t *testing.T, o clusterOptions) *pair {
 	return p
 }
 
-// link is how the receiving side reports its connection to the other.
-func (p *pair) link() verbstransport.Link {
-	for _, l := range p.to.transport.Links() {
+// connection is how the receiving side reports its connection to the other.
+func (p *pair) connection() verbstransport.Connection {
+	for _, l := range p.to.transport.Connections() {
 		if l.Task == p.from.task {
 			return l
 		}
 	}
-	return verbstransport.Link{}
+	return verbstransport.Connection{}
 }
 
 // until waits until ok is true of that report.
-func (p *pair) until(what string, ok func(verbstransport.Link) bool) verbstransport.Link {
+func (p *pair) until(what string, ok func(verbstransport.Connection) bool) verbstransport.Connection {
 	p.t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for end := time.Now().Add(p.slow); ; <-tick.C {
-		if l := p.link(); ok(l) {
+		if l := p.connection(); ok(l) {
 			return l
 		}
 		if time.Now().After(end) {
-			p.t.Fatalf("%s: it never came to that: %+v", what, p.link())
+			p.t.Fatalf("%s: it never came to that: %+v", what, p.connection())
 		}
 	}
 }
 
-func isUp(l verbstransport.Link) bool { return l.Verbs }
+func isUp(l verbstransport.Connection) bool { return l.Verbs }
 
 // exchange transfers a tensor that is too large for a message.
 func (p *pair) exchange() {
@@ -141,17 +141,17 @@ func TestAddressGoesAndComesBackElsewhere(t *testing.T) {
 	nic, a := p.nic(p.to), p.address(p.to)
 	first := p.until("verbs at first", isUp)
 	p.exchange()
-	if n := p.link().Stats.Received; n != 1 {
+	if n := p.connection().Stats.Received; n != 1 {
 		t.Errorf("%d tensors came over verbs, want 1", n)
 	}
 
 	nic.SetGID(1, a.Index, verbs.GID{})
-	gone := p.until("no verbs", func(l verbstransport.Link) bool { return !l.Verbs && l.Reason != nil })
+	gone := p.until("no verbs", func(l verbstransport.Connection) bool { return !l.Verbs && l.Reason != nil })
 	if !strings.Contains(gone.Reason.Error(), a.GID.String()) || !strings.Contains(gone.Reason.Error(), "gone") {
 		t.Errorf("the reason is %q; want that %v is gone", gone.Reason, a.GID)
 	}
 	p.exchange()
-	if l := p.link(); l.Verbs || l.Stats.Received != 1 || l.Stats.Without == 0 {
+	if l := p.connection(); l.Verbs || l.Stats.Received != 1 || l.Stats.Without == 0 {
 		t.Errorf("without the address: %+v; want no tensor over verbs", l)
 	}
 
@@ -166,7 +166,7 @@ func TestAddressGoesAndComesBackElsewhere(t *testing.T) {
 		t.Errorf("generation %d came back as %d", first.Generation, again.Generation)
 	}
 	p.exchange()
-	if l := p.link(); l.Stats.Received != 2 {
+	if l := p.connection(); l.Stats.Received != 2 {
 		t.Errorf("%+v; want a second tensor over verbs", l)
 	}
 }
@@ -184,7 +184,7 @@ func TestAnotherAddressStandsForIt(t *testing.T) {
 	link[12], link[13] = 169, 254 // of another scope
 	nic.SetGID(1, a.Index+1, link)
 	nic.SetGID(1, a.Index, verbs.GID{})
-	p.until("no verbs", func(l verbstransport.Link) bool { return !l.Verbs && l.Reason != nil })
+	p.until("no verbs", func(l verbstransport.Connection) bool { return !l.Verbs && l.Reason != nil })
 	nic.SetGID(1, a.Index+4, other)
 	second := p.until("verbs from the other address", isUp)
 	if second.Generation <= first.Generation {
@@ -193,9 +193,9 @@ func TestAnotherAddressStandsForIt(t *testing.T) {
 	p.exchange()
 	nic.SetGID(1, a.Index+2, a.GID)
 	nic.SetGID(1, a.Index+4, verbs.GID{})
-	p.until("verbs from the first address", func(l verbstransport.Link) bool { return l.Verbs && l.Generation > second.Generation })
+	p.until("verbs from the first address", func(l verbstransport.Connection) bool { return l.Verbs && l.Generation > second.Generation })
 	p.exchange()
-	if l := p.link(); l.Stats.Received != 3 {
+	if l := p.connection(); l.Stats.Received != 3 {
 		t.Errorf("%+v; want three tensors over verbs", l)
 	}
 }
@@ -213,7 +213,7 @@ func TestAddressThatStays(t *testing.T) {
 	nic.SetGID(1, a.Index+2, verbs.GID{})
 	nic.SetGID(1, a.Index, a.GID) // a lookup by GID finds the last entry; now there is one again
 	p.exchange()
-	if l := p.link(); !l.Verbs || l.Generation != first.Generation || l.Stats.Received != 1 {
+	if l := p.connection(); !l.Verbs || l.Generation != first.Generation || l.Stats.Received != 1 {
 		t.Errorf("%+v; want generation %d still", l, first.Generation)
 	}
 }
@@ -228,7 +228,7 @@ func TestPortThatFlaps(t *testing.T) {
 	nic.PortDown(1)
 	// The channel is idle and would not notice soon, so break it.
 	p.exchange()
-	l := p.until("no verbs", func(l verbstransport.Link) bool {
+	l := p.until("no verbs", func(l verbstransport.Connection) bool {
 		return !l.Verbs && l.Reason != nil && strings.Contains(l.Reason.Error(), "DOWN")
 	})
 	t.Log(l.Reason)
@@ -236,7 +236,7 @@ func TestPortThatFlaps(t *testing.T) {
 	nic.PortUp(1)
 	p.until("verbs again", isUp)
 	p.exchange()
-	if l := p.link(); l.Stats.Received != 2 || l.Stats.Breaks != 1 {
+	if l := p.connection(); l.Stats.Received != 2 || l.Stats.Breaks != 1 {
 		t.Errorf("%+v; want two tensors over verbs and one break", l)
 	}
 }
@@ -297,13 +297,13 @@ func TestMTUFollowsThePort(t *testing.T) {
 		t.Errorf("the path MTU is %d, want 2048", d.last.Load())
 	}
 	for _, mtu := range []int64{1024, 4096} { // not raised beyond the first one
-		was := p.link().Generation
+		was := p.connection().Generation
 		d.mtu.Store(mtu)
 		nic, a := p.nic(p.to), p.address(p.to)
 		nic.SetGID(1, a.Index, verbs.GID{})
-		p.until("no verbs", func(l verbstransport.Link) bool { return !l.Verbs })
+		p.until("no verbs", func(l verbstransport.Connection) bool { return !l.Verbs })
 		nic.SetGID(1, a.Index, a.GID)
-		p.until("verbs again", func(l verbstransport.Link) bool { return l.Verbs && l.Generation > was })
+		p.until("verbs again", func(l verbstransport.Connection) bool { return l.Verbs && l.Generation > was })
 		p.exchange()
 		if want := min(mtu, 2048); d.last.Load() != want {
 			t.Errorf("with an active MTU of %d the path MTU is %d, want %d", mtu, d.last.Load(), want)
@@ -341,7 +341,7 @@ func TestDeviceThatIsGoneWithoutAnEvent(t *testing.T) {
 	d.gone.Store(true)
 	s.cut(from, to)
 	s.until("nothing of the device is open", func() bool { return to.device.Counts() == verbs.Counts{} })
-	if l := to.link(from); l.Verbs || !errors.Is(l.Reason, verbs.ErrDeviceGone) {
+	if l := to.connection(from); l.Verbs || !errors.Is(l.Reason, verbs.ErrDeviceGone) {
 		t.Errorf("%+v: want that the device is gone", l)
 	}
 	from.sendsBlob(2, from.key(to, "v"), 2, mib)

@@ -24,7 +24,7 @@ func TestProbe(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	p.exchange()
-	if l := p.link(); l.Generation != first.Generation || l.Stats.Received != 1 {
+	if l := p.connection(); l.Generation != first.Generation || l.Stats.Received != 1 {
 		t.Errorf("after the probe: %+v", l)
 	}
 }

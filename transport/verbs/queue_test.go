@@ -83,7 +83,7 @@ func TestV14ManyMoreRequestsThanTheWindow(t *testing.T) {
 	for i, r := range receives {
 		r.isBlob(uint64(i), size(i))
 	}
-	if k := to.link(from); k.Stats.Received != n || k.Stats.Breaks != 0 {
+	if k := to.connection(from); k.Stats.Received != n || k.Stats.Breaks != 0 {
 		t.Errorf("%+v, want %d values and no break", k.Stats, n)
 	}
 }
@@ -163,8 +163,8 @@ func TestSendQueueFull(t *testing.T) {
 	for i, r := range receives {
 		r.isBlob(uint64(i/2), size)
 	}
-	if a.link(b).Stats.Breaks+b.link(a).Stats.Breaks != 0 {
-		t.Errorf("a channel broke: %+v, %+v", a.link(b), b.link(a))
+	if a.connection(b).Stats.Breaks+b.connection(a).Stats.Breaks != 0 {
+		t.Errorf("a channel broke: %+v, %+v", a.connection(b), b.connection(a))
 	}
 	if sent := spies.of(a).tally(); sent.Writes < each*size/(4*kib)-each {
 		t.Errorf("%+v: the content went by fewer writes than the send queue has places for", sent)
@@ -265,10 +265,10 @@ func TestSidesWithDifferentQueuePairs(t *testing.T) {
 			}
 		}
 	}
-	if na, nb := a.link(b).QueuePairs, b.link(a).QueuePairs; na != 2 || nb != 2 {
+	if na, nb := a.connection(b).QueuePairs, b.connection(a).QueuePairs; na != 2 || nb != 2 {
 		t.Errorf("the sides report %d and %d queue pairs", na, nb)
 	}
-	if n := a.link(b).Stats.Breaks + b.link(a).Stats.Breaks; n != 0 {
+	if n := a.connection(b).Stats.Breaks + b.connection(a).Stats.Breaks; n != 0 {
 		t.Errorf("the channel broke %d times", n)
 	}
 }
@@ -290,7 +290,7 @@ func TestSmallContentsTakeQueuePairsInTurn(t *testing.T) {
 			t.Errorf("last writes of %v by queue pair: %v, want %v", from.task, got, want)
 		}
 	}
-	if n := a.link(b).Stats.Breaks + b.link(a).Stats.Breaks; n != 0 {
+	if n := a.connection(b).Stats.Breaks + b.connection(a).Stats.Breaks; n != 0 {
 		t.Errorf("the channel broke %d times", n)
 	}
 }

@@ -143,7 +143,7 @@ func TestMessagesOfTwoQueuePairsDoNotMeet(t *testing.T) {
 	for i, r := range all {
 		r.isBlob(uint64(i), 2*kib)
 	}
-	if l := to.link(from); l.Stats.Breaks != 0 {
+	if l := to.connection(from); l.Stats.Breaks != 0 {
 		t.Errorf("the channel broke %d times: %v", l.Stats.Breaks, l.Reason)
 	}
 }

@@ -160,7 +160,7 @@ func (s *stage) pair() (from, to *actor) {
 // meets waits until two processes have a channel.
 func (a *actor) meets(b *actor) {
 	a.s.Helper()
-	a.s.until(fmt.Sprintf("a channel of %v and %v", a.task, b.task), func() bool { return a.link(b).Verbs && b.link(a).Verbs })
+	a.s.until(fmt.Sprintf("a channel of %v and %v", a.task, b.task), func() bool { return a.connection(b).Verbs && b.connection(a).Verbs })
 }
 
 // stop stops the process gracefully.
@@ -233,16 +233,16 @@ func (s *stage) oneWay(from, to *actor) *verbstest.Link {
 func (a *actor) host() *verbstest.Host { return a.s.c.fabric.Host(a.task.String()) }
 func (a *actor) nic() *verbstest.NIC   { return a.host().NIC("mem0") }
 
-// link is how a process reports its connection to a task.
-func (a *actor) link(to *actor) verbstransport.Link { return a.linkTo(to.task) }
+// connection is how a process reports its connection to a task.
+func (a *actor) connection(to *actor) verbstransport.Connection { return a.connectionTo(to.task) }
 
-func (a *actor) linkTo(task cluster.Task) verbstransport.Link {
-	for _, k := range a.transport.Links() {
+func (a *actor) connectionTo(task cluster.Task) verbstransport.Connection {
+	for _, k := range a.transport.Connections() {
 		if k.Task == task {
 			return k
 		}
 	}
-	return verbstransport.Link{}
+	return verbstransport.Connection{}
 }
 
 // key is the key of a value that a process sends to another one.

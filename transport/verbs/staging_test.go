@@ -87,7 +87,7 @@ func TestPeerThatTakesNothingLeavesOthersSendingMemory(t *testing.T) {
 		sender.send(1, k, s.blob(s.source, 2, mib))
 		other.recv(1, k).isBlob(2, mib)
 	}
-	if l := other.link(sender); !l.Verbs || l.Stats.Fallbacks() != 0 {
+	if l := other.connection(sender); !l.Verbs || l.Stats.Fallbacks() != 0 {
 		t.Errorf("%+v", l)
 	}
 	if l := p.Victim.Link(); !l.Verbs || l.Breaks != 0 {

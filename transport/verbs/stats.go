@@ -11,9 +11,9 @@ import (
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/progress"
 )
 
-// Link describes the connection to a peer: whether verbs or gRPC carries its tensors, why,
+// Connection describes the connection to a peer: whether verbs or gRPC carries its tensors, why,
 // and counts of what verbs has carried.
-type Link struct {
+type Connection struct {
 	Task cluster.Task
 	// Verbs is set while a channel is up. Generation is its generation and QueuePairs the
 	// number of its queue pairs.

@@ -111,7 +111,7 @@ type RdmaRemoteRendezvous struct {
 	closed bool
 	lost   error // why the device was lost; nil while there is one
 	// forgotten has the counts of all peers whose records were dropped; nil for none.
-	forgotten *Link
+	forgotten *Connection
 
 	// clients counts the records of peers without an address. unverified counts their
 	// links that have not received HELLO.
@@ -211,19 +211,19 @@ func (t *RdmaRemoteRendezvous) LeftGeneration(requester transport.Process, gener
 	return func() {}, nil
 }
 
-// Links returns for each peer which connection carries its tensors. Clients whose records
-// were dropped share one entry, with the job of clients as its task.
-func (t *RdmaRemoteRendezvous) Links() []Link {
-	var links []Link
+// Connections returns for each peer whether verbs or gRPC carries its tensors. Clients whose
+// records were dropped share one entry, with the job of clients as its task.
+func (t *RdmaRemoteRendezvous) Connections() []Connection {
+	var all []Connection
 	for _, p := range t.all() {
-		links = append(links, p.statusWithCounts())
+		all = append(all, p.statusWithCounts())
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.forgotten != nil {
-		links = append(links, *t.forgotten)
+		all = append(all, *t.forgotten)
 	}
-	return links
+	return all
 }
 
 // Memory returns the counts of registered memory.

@@ -112,7 +112,9 @@ func TestRxeTakenPort(t *testing.T) {
 	begin(t, theirs)
 	thereAndBack(t, s, 1, 1<<20)
 	v, _ := s.Verbs()
-	told := func(l verbstransport.Link) bool { return l.Reason != nil && strings.Contains(l.Reason.Error(), why) }
+	told := func(l verbstransport.Connection) bool {
+		return l.Reason != nil && strings.Contains(l.Reason.Error(), why)
+	}
 	// Our attempt may begin before the peer listens, and end after the peer's own
 	// attempt was rejected. Then the next attempt reports why.
 	again, over := time.NewTicker(10*time.Millisecond), time.After(testTimeout)
