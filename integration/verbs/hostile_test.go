@@ -64,13 +64,13 @@ func (v victim) Answer(ctx context.Context, own verbstransport.Offer) (verbstran
 	return v.exchange.Exchange(ctx, v.Task(), own)
 }
 
-func (v victim) Link() hostiletest.Link {
+func (v victim) Channel() hostiletest.Channel {
 	v.w.t.Helper()
 	l := v.state().Links[v.stranger]
 	// The present reason is soon that of the next attempt: the log has them all.
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return hostiletest.Link{Verbs: l.Verbs, Breaks: l.Breaks, Reason: string(v.log.Bytes()[*v.logged:])}
+	return hostiletest.Channel{Up: l.Verbs, Breaks: l.Breaks, Reason: string(v.log.Bytes()[*v.logged:])}
 }
 
 // begins forgets the reasons of what was before.
@@ -142,10 +142,10 @@ func (w *world) newStranger(v victim) stranger {
 	p := hostiletest.New(t, hostiletest.Options{
 		Task: task(v.stranger), Victim: v, Device: device, Address: address,
 		Memory:  w.mapped,
-		Timeout: 100 * time.Millisecond, Patience: patience,
+		Timeout: 100 * time.Millisecond, WaitLimit: patience,
 		// rxe tells nothing of an access that it refuses, and calls a message that is
 		// too long a fault of the receive.
-		Told: map[string]string{"QP access error": "work request flushed", "local length error": "local QP operation error"},
+		Reasons: map[string]string{"QP access error": "work request flushed", "local length error": "local QP operation error"},
 	})
 	t.Cleanup(p.Close)
 	p.Step = 1_000_000 // none of the exchanges'
@@ -153,7 +153,7 @@ func (w *world) newStranger(v victim) stranger {
 }
 
 // stranger is the peer.
-type stranger struct{ *hostiletest.Stranger }
+type stranger struct{ *hostiletest.Peer }
 
 // within lets a subtest use it: it is the one that fails.
 func (s stranger) within(t *testing.T) {
@@ -249,15 +249,15 @@ func TestRxeReceiverThatNeverSaysFinished(t *testing.T) {
 	v := newVictim(p, 2)
 	stranger := w.newStranger(v)
 	before := w.inUse(other, p)
-	stranger.Meets()
+	stranger.Open()
 	const asks = 10
 	for i := range asks {
 		k := stranger.Key(fmt.Sprint("v", i))
 		v.Send(stranger.Step, k, 4096)
 		m := stranger.Request(k)
 		m.Header = stranger.Header()
-		stranger.Says(m.Append(nil))
-		stranger.Hears(hostiletest.KindEager)
+		stranger.Send(m.Append(nil))
+		stranger.Await(hostiletest.KindEager)
 	}
 	w.exchangeOverVerbs(other, p)
 	if s := p.state(); s.Kept < asks || s.Links[2].Breaks != 0 {
@@ -337,13 +337,13 @@ func TestRxeGetRemoteAddress(t *testing.T) {
 		for range 2 {
 			from := <-calls // b's is under way; ours begins
 			own := stranger.Prepare(from.Generation)
-			if answer := stranger.Show(own); !answer.Equal(from) {
+			if answer := stranger.Exchange(own); !answer.Equal(from) {
 				t.Errorf("b called with %v and answers %v", from, answer)
 			}
-			stranger.Join(own, from)
+			stranger.ConnectTo(own, from)
 			answers <- own
-			stranger.Greets()
-			stranger.IsThere()
+			stranger.ExchangeHello()
+			stranger.CheckChannel()
 			v.EndStep(stranger.Step)
 			stranger.Step++
 			stranger.Bye()
@@ -385,8 +385,8 @@ func TestRxeGetRemoteAddress(t *testing.T) {
 		<-time.After(2 * hostiletest.CheckEvery) // the one who is meant is called, and is who it was
 	})
 	run("twice", func(t *testing.T) {
-		stranger.Meets()
-		own, first := stranger.Present()
+		stranger.Open()
+		own, first := stranger.Offers()
 		var calls sync.WaitGroup
 		for range 5 {
 			calls.Go(func() {
@@ -396,13 +396,13 @@ func TestRxeGetRemoteAddress(t *testing.T) {
 			})
 		}
 		calls.Wait()
-		stranger.IsThere()
+		stranger.CheckChannel()
 		// Another offer of the same generation is somebody else's, or a mistake.
 		own.Rails[0].QPN++
 		if _, err := v.Answer(t.Context(), own); status.CodeOf(err) != status.Aborted {
 			t.Errorf("another offer was answered with %v", err)
 		}
-		stranger.IsThere()
+		stranger.CheckChannel()
 		v.EndStep(stranger.Step)
 		stranger.Step++
 		stranger.Bye()

@@ -17,47 +17,47 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// The UDP baseline is what a device in software cannot do without, and nothing
-// else. Each process has one socket that receives and one that sends, neither of
-// them connected, with the options of verbs/roce/internal/udp and no privilege. Packets have
-// the sizes of RoCE at a path MTU of 4096, go and come in super-packets, and are
-// copied to where they belong:
+// The UDP baseline does what every device in software has to do, and nothing else.
+// Each process has one socket that receives and one that sends, both unconnected,
+// with the options of verbs/roce/internal/udp and no privilege. Packets have the
+// sizes of RoCE at a path MTU of 4096, travel in super-packets, and are copied to
+// their destination:
 //
-//	kind 1 │ 0 3 │ id 4 │ number 4 │ 0 to 4096 bytes │ CRC-32 of all that 4
+//	kind 1 │ 0 3 │ id 4 │ number 4 │ 0 to 4096 bytes │ CRC-32 of all before 4
 //
-// Numbers are little-endian. A question asks for a size in 8 bytes and says in 2
-// where the asker receives; its number is 0. The content comes in the order of the
-// questions, each packet with the number that packets to this peer have. An ack
-// has the number of packets that have come, and the id 0: one for each super-packet
-// that brought content, and one for the questions that came together, behind the
-// first that is answered. What is sent and not acked never exceeds loopWindow, so
-// nothing is lost; what is lost all the same ends the connection.
+// Numbers are little-endian. A request has the size in 8 bytes and the port where
+// the requester receives in 2; its number is 0. The content comes in the order of
+// the requests; its packets are numbered. An ack has the number of packets that
+// have arrived, and the id 0: one for each super-packet with content, and one for
+// the requests that arrived together, behind the first response to them. At most
+// loopWindow bytes are sent and not acked, so that no buffer overflows. A lost
+// packet ends the connection.
 const (
-	loopQuestion = 1 + iota
+	loopRequest = 1 + iota
 	loopContent
 	loopAck
 )
 
 const (
-	loopHeader   = 12
-	loopTrailer  = 4
-	loopMTU      = 4096
-	loopPacket   = loopHeader + loopMTU + loopTrailer
-	loopAsk      = 8 + 2
-	loopSegments = 15 // of one super-packet: 64 KiB
+	loopHeader      = 12
+	loopTrailer     = 4
+	loopMTU         = 4096
+	loopPacket      = loopHeader + loopMTU + loopTrailer
+	loopRequestSize = 8 + 2
+	loopSegments    = 15 // of one super-packet: 64 KiB
 )
 
 const (
-	// loopWindow is the most that is sent and not acked, in bytes: three
-	// super-packets. The receive buffer that Linux gives by default without
-	// privilege (net.core.rmem_max of 208 KiB) lost nothing up to 256 KiB.
+	// loopWindow is how many bytes may be sent and not acked: three super-packets.
+	// They fit into the receive buffer that Linux gives without privilege
+	// (net.core.rmem_max of 208 KiB).
 	loopWindow = 208 << 10
-	// loopPatience is how long nothing may come after a question. Nothing is sent
-	// twice.
-	loopPatience = 10 * time.Second
+	// loopDeadline is how long after a request the next packet may take. Nothing is
+	// sent twice.
+	loopDeadline = 10 * time.Second
 )
 
-// loopPart is a packet that has come, in memory that the next one takes.
+// loopPart is a packet that has arrived. Its content is valid until the next one.
 type loopPart struct {
 	kind    byte
 	id      uint32
@@ -72,14 +72,14 @@ type loopEnd struct {
 	port    uint16           // of in
 	batch   *ipv4.PacketConn // of out
 
-	data, control []byte // of what has come; the one who receives has them
+	data, control []byte // of the last super-packet; owned by the receiving goroutine
 
-	// The one who sends has what follows. The last place is for an ack.
+	// The fields below are owned by the sending goroutine. The last place is for an ack.
 	headers  [loopSegments + 1][loopHeader]byte
 	trailers [loopSegments + 1][loopTrailer]byte
 	pieces   [3 * (loopSegments + 1)][]byte
 	messages [2]ipv4.Message
-	n        int // of messages
+	n        int // number of messages
 }
 
 func newLoopEnd() (_ *loopEnd, err error) {
@@ -100,7 +100,7 @@ func newLoopEnd() (_ *loopEnd, err error) {
 	return e, e.configure()
 }
 
-// address is where it receives.
+// address returns the address at which it receives.
 func (e *loopEnd) address() netip.AddrPort {
 	a, _ := e.in.LocalAddr().(*net.UDPAddr)
 	return a.AddrPort()
@@ -114,7 +114,7 @@ func (e *loopEnd) close() {
 	}
 }
 
-// fill makes the header and the trailer of a packet.
+// fill writes the header and the trailer of a packet.
 func (e *loopEnd) fill(i int, kind byte, id, number uint32, content []byte) {
 	h, t := e.headers[i][:], e.trailers[i][:]
 	h[0] = kind
@@ -124,8 +124,8 @@ func (e *loopEnd) fill(i int, kind byte, id, number uint32, content []byte) {
 	e.pieces[3*i], e.pieces[3*i+1], e.pieces[3*i+2] = h, content, t
 }
 
-// add makes a message of packets that were filled in, from first to before end: a
-// super-packet when it has that control message.
+// add makes a message of the packets from first to before end, which fill has
+// written: a super-packet if control asks for one.
 func (e *loopEnd) add(to *net.UDPAddr, first, end int, control []byte) {
 	e.messages[e.n] = ipv4.Message{Buffers: e.pieces[3*first : 3*end], Addr: to, OOB: control}
 	e.n++
@@ -137,7 +137,7 @@ func (e *loopEnd) ack(to *net.UDPAddr, number uint32) {
 	e.add(to, loopSegments, loopSegments+1, nil)
 }
 
-// flush sends what was added.
+// flush sends the added messages.
 func (e *loopEnd) flush() error {
 	for sent := 0; sent < e.n; {
 		n, err := e.batch.WriteBatch(e.messages[sent:e.n], 0)
@@ -150,7 +150,7 @@ func (e *loopEnd) flush() error {
 	return nil
 }
 
-// receive waits for something, and gives it to take packet by packet.
+// receive waits for a super-packet and calls take for each of its packets.
 func (e *loopEnd) receive(take func(loopPart) error) error {
 	n, control, _, from, err := e.in.ReadMsgUDPAddrPort(e.data, e.control)
 	if err != nil {
@@ -174,24 +174,25 @@ func (e *loopEnd) receive(take func(loopPart) error) error {
 	return nil
 }
 
-// loopServer answers one client, with the tensors' memory. It owns a goroutine;
+// loopServer responds to one client, from the tensors' memory. It owns a goroutine;
 // close waits for it.
 type loopServer struct {
 	*loopEnd
 	tensors map[int64]*tensor.Tensor
 	done    chan struct{}
 
-	client      *net.UDPAddr // where it receives; of the goroutine, as all that follows
-	questions   []loopAnswer
+	// The fields below are owned by the goroutine.
+	client      *net.UDPAddr // where the client receives
+	requests    []loopResponse
 	sent, acked uint32 // packets of content
-	owed        bool   // an ack of questions
+	owed        bool   // an ack of requests is to be sent
 }
 
-// loopAnswer is a question, and what is left of its answer.
-type loopAnswer struct {
-	id   uint32
-	rest []byte
-	none bool // that was asked for no bytes, and takes a packet all the same
+// loopResponse is the part of a response that is not sent yet.
+type loopResponse struct {
+	id    uint32
+	rest  []byte
+	empty bool // a request for 0 bytes: the response is one packet without content
 }
 
 func serveLoop(tensors map[int64]*tensor.Tensor) (*loopServer, error) {
@@ -206,46 +207,46 @@ func serveLoop(tensors map[int64]*tensor.Tensor) (*loopServer, error) {
 
 func (s *loopServer) serve() {
 	defer close(s.done)
-	for s.receive(s.take) == nil && s.answer() == nil { // else it is closed, or the client sees what is missing
+	for s.receive(s.take) == nil && s.respond() == nil { // after an error the client times out
 	}
 }
 
-// take takes a question or an ack.
+// take processes a request or an ack.
 func (s *loopServer) take(p loopPart) error {
 	switch {
 	case p.kind == loopAck:
 		s.acked = p.number
 		return nil
-	case p.kind != loopQuestion || len(p.content) != loopAsk:
-		return errors.New("this is no question")
+	case p.kind != loopRequest || len(p.content) != loopRequestSize:
+		return errors.New("the packet is no request")
 	}
-	t := s.tensors[int64(binary.LittleEndian.Uint64(p.content))] //nolint:gosec // what is no size is in no map
+	t := s.tensors[int64(binary.LittleEndian.Uint64(p.content))] //nolint:gosec // an invalid size is not in the map
 	if t == nil {
 		return errors.New("there is no such tensor")
 	}
 	client := netip.AddrPortFrom(p.from.Addr(), binary.LittleEndian.Uint16(p.content[8:]))
-	if s.client == nil || s.client.AddrPort() != client { // another one: it begins anew
-		s.client, s.questions, s.sent, s.acked = net.UDPAddrFromAddrPort(client), s.questions[:0], 0, 0
+	if s.client == nil || s.client.AddrPort() != client { // another client: the numbers start again
+		s.client, s.requests, s.sent, s.acked = net.UDPAddrFromAddrPort(client), s.requests[:0], 0, 0
 	}
-	s.questions = append(s.questions, loopAnswer{id: p.id, rest: t.Bytes(), none: t.Size() == 0})
+	s.requests = append(s.requests, loopResponse{id: p.id, rest: t.Bytes(), empty: t.Size() == 0})
 	s.owed = true
 	return nil
 }
 
-// answer sends what the window has room for.
-func (s *loopServer) answer() error {
-	answered := 0
-	for answered < len(s.questions) && (s.sent-s.acked+loopSegments)*loopPacket <= loopWindow {
-		q := &s.questions[answered]
+// respond sends as much content as the window allows.
+func (s *loopServer) respond() error {
+	sent := 0
+	for sent < len(s.requests) && (s.sent-s.acked+loopSegments)*loopPacket <= loopWindow {
+		q := &s.requests[sent]
 		n := 0
-		for ; n < loopSegments && (len(q.rest) > 0 || q.none); n++ {
+		for ; n < loopSegments && (len(q.rest) > 0 || q.empty); n++ {
 			k := min(len(q.rest), loopMTU)
 			s.fill(n, loopContent, q.id, s.sent, q.rest[:k])
 			s.sent++
-			q.rest, q.none = q.rest[k:], false
+			q.rest, q.empty = q.rest[k:], false
 		}
 		s.add(s.client, 0, n, loopSuper)
-		if s.owed { // behind what is waited for
+		if s.owed { // behind the content, which the client waits for
 			s.owed = false
 			s.ack(s.client, 0)
 		}
@@ -253,10 +254,10 @@ func (s *loopServer) answer() error {
 			return err
 		}
 		if len(q.rest) == 0 {
-			answered++
+			sent++
 		}
 	}
-	s.questions = append(s.questions[:0], s.questions[answered:]...)
+	s.requests = append(s.requests[:0], s.requests[sent:]...)
 	return nil
 }
 
@@ -265,35 +266,35 @@ func (s *loopServer) close() {
 	<-s.done
 }
 
-// loopClient asks. Any number of questions may be under way. Whoever waits for an
-// answer receives for all, one at a time, so that nobody is told by another what
-// came for himself.
+// loopClient sends requests, any number at a time. The goroutine that holds the
+// token receives for all goroutines that wait, so that a response does not cost a
+// wake-up.
 type loopClient struct {
 	*loopEnd
 	server  *net.UDPAddr
 	unwatch func() bool // stops watching the context
 	pool    tensor.Allocator
 
-	mu      sync.Mutex // guards what follows, and what the one who sends has
-	last    uint32     // id that was given out
+	mu      sync.Mutex // guards the fields below, and those that send
+	last    uint32     // last id in use
 	waiting map[uint32]*loopWait
-	err     error // why it has ended
+	err     error // why the connection has ended
 
-	baton chan struct{} // who has taken it receives, and has what follows
+	token chan struct{} // holds a value while a goroutine receives; that one owns the fields below
 
 	expected uint32 // number of the next packet
 	id       uint32 // of current
 	current  *loopWait
-	content  bool // has come, and is not acked
+	content  bool // content has arrived that is not acked
 }
 
-// loopWait is who waits for an answer.
+// loopWait is a request that waits for its response.
 type loopWait struct {
-	rest []byte // of the destination; of the one who receives
+	rest []byte // of the destination; owned by the receiving goroutine
 	done chan error
 }
 
-// dialLoop makes the client. The end of ctx ends what it does.
+// dialLoop makes the client. When ctx ends, so does the connection.
 func dialLoop(ctx context.Context, address string, pool tensor.Allocator) (*loopClient, error) {
 	server, err := net.ResolveUDPAddr("udp4", address)
 	var end *loopEnd
@@ -303,12 +304,12 @@ func dialLoop(ctx context.Context, address string, pool tensor.Allocator) (*loop
 	if err != nil {
 		return nil, status.Errorf(status.Unavailable, "%s: %w", UDPLoop, err)
 	}
-	c := &loopClient{loopEnd: end, server: server, pool: pool, waiting: make(map[uint32]*loopWait), baton: make(chan struct{}, 1)}
+	c := &loopClient{loopEnd: end, server: server, pool: pool, waiting: make(map[uint32]*loopWait), token: make(chan struct{}, 1)}
 	c.unwatch = context.AfterFunc(ctx, end.close)
 	return c, nil
 }
 
-// receive gets one answer into memory from the pool.
+// receive receives one response into memory from the pool.
 func (c *loopClient) receive(size int64) error {
 	b, err := c.pool.Allocate(int(size))
 	if err != nil {
@@ -318,30 +319,30 @@ func (c *loopClient) receive(size int64) error {
 	return c.fetch(size, b.Bytes())
 }
 
-// fetch gets an answer of a size into memory, to which nobody writes any more when
-// it returns.
+// fetch receives a response of size bytes into memory. Nothing writes into the memory
+// after it has returned.
 func (c *loopClient) fetch(size int64, into []byte) error {
 	w := &loopWait{rest: into, done: make(chan error, 1)}
-	if err := c.ask(size, w); err != nil {
+	if err := c.request(size, w); err != nil {
 		return err
 	}
 	select {
 	case err := <-w.done:
 		return err
-	case c.baton <- struct{}{}: // kept until the own answer has come: each hand-over is a wake-up
+	case c.token <- struct{}{}: // kept until the own response has arrived: each hand-over is a wake-up
 		for len(w.done) == 0 {
 			c.some()
 		}
-		<-c.baton
+		<-c.token
 		return <-w.done
 	}
 }
 
-// ask sends a question.
-func (c *loopClient) ask(size int64, w *loopWait) error {
-	var question [loopAsk]byte
-	binary.LittleEndian.PutUint64(question[:], uint64(size)) //nolint:gosec // sizes are not negative
-	binary.LittleEndian.PutUint16(question[8:], c.port)
+// request sends a request.
+func (c *loopClient) request(size int64, w *loopWait) error {
+	var request [loopRequestSize]byte
+	binary.LittleEndian.PutUint64(request[:], uint64(size)) //nolint:gosec // sizes are not negative
+	binary.LittleEndian.PutUint16(request[8:], c.port)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {
@@ -349,11 +350,11 @@ func (c *loopClient) ask(size int64, w *loopWait) error {
 	}
 	c.last++
 	c.waiting[c.last] = w
-	c.fill(0, loopQuestion, c.last, 0, question[:])
+	c.fill(0, loopRequest, c.last, 0, request[:])
 	c.add(c.server, 0, 1, nil)
 	err := c.flush()
 	if err == nil {
-		err = c.in.SetReadDeadline(time.Now().Add(loopPatience))
+		err = c.in.SetReadDeadline(time.Now().Add(loopDeadline))
 	}
 	if err != nil {
 		delete(c.waiting, c.last)
@@ -362,7 +363,7 @@ func (c *loopClient) ask(size int64, w *loopWait) error {
 	return nil
 }
 
-// some receives once, and acks.
+// some receives one super-packet and acks it.
 func (c *loopClient) some() {
 	err := c.loopEnd.receive(c.take)
 	c.mu.Lock()
@@ -382,13 +383,13 @@ func (c *loopClient) some() {
 	clear(c.waiting)
 }
 
-// take copies a packet to where it belongs.
+// take copies the content of a packet to its destination.
 func (c *loopClient) take(p loopPart) error {
 	if p.kind != loopContent {
 		return nil
 	}
 	if p.number != c.expected {
-		return fmt.Errorf("packet %d came in place of packet %d: something was lost", p.number, c.expected)
+		return fmt.Errorf("packet %d arrived in place of packet %d: a packet was lost", p.number, c.expected)
 	}
 	c.expected++
 	c.content = true
@@ -398,7 +399,7 @@ func (c *loopClient) take(p loopPart) error {
 		c.mu.Unlock()
 	}
 	if c.current == nil || len(p.content) > len(c.current.rest) {
-		return fmt.Errorf("%d bytes came that nobody asked for", len(p.content))
+		return fmt.Errorf("%d bytes arrived that were not requested", len(p.content))
 	}
 	c.current.rest = c.current.rest[copy(c.current.rest, p.content):]
 	if len(c.current.rest) == 0 {

@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// loopControl is room for what the kernel says of a super-packet.
+// loopControl is the size of the control messages of a super-packet, in bytes.
 const loopControl = 64
 
-// The sizes that a device asks for (verbs/roce/internal/udp).
+// The sizes that a device requests (verbs/roce/internal/udp).
 const (
 	loopReceiveBuffer = 4 << 20
 	loopSendBuffer    = 512 << 10

@@ -41,7 +41,7 @@ func loopPair(t *testing.T, sizes ...int64) (*loopClient, map[int64]*tensor.Tens
 	return c, tensors
 }
 
-// The baseline moves what it says that it moves, with several answers under way.
+// TestUDPLoopDelivers the right content, with several responses under way.
 func TestUDPLoopDelivers(t *testing.T) {
 	c, tensors := loopPair(t, 0, 1, 8, loopMTU, loopMTU+1, loopMTU*loopSegments, loopMTU*loopSegments+1, 1<<20)
 	var work sync.WaitGroup
@@ -55,7 +55,7 @@ func TestUDPLoopDelivers(t *testing.T) {
 						return
 					}
 					if !bytes.Equal(got, x.Bytes()) {
-						t.Errorf("%d bytes: others have come", size)
+						t.Errorf("%d bytes: wrong content", size)
 					}
 				}
 			})
@@ -64,7 +64,7 @@ func TestUDPLoopDelivers(t *testing.T) {
 	work.Wait()
 }
 
-// No more is under way than the window has room for, whatever is asked.
+// TestUDPLoopKeepsToItsWindow when more is requested.
 func TestUDPLoopKeepsToItsWindow(t *testing.T) {
 	x, err := randomTensor(tensor.Heap{}, 1<<20)
 	if err != nil {
@@ -77,21 +77,21 @@ func TestUDPLoopKeepsToItsWindow(t *testing.T) {
 	}
 	defer end.close()
 	s := &loopServer{loopEnd: end, tensors: map[int64]*tensor.Tensor{1 << 20: x}}
-	question := make([]byte, loopAsk)
-	binary.LittleEndian.PutUint64(question, 1<<20)
-	binary.LittleEndian.PutUint16(question[8:], end.port)
+	request := make([]byte, loopRequestSize)
+	binary.LittleEndian.PutUint64(request, 1<<20)
+	binary.LittleEndian.PutUint16(request[8:], end.port)
 	var acked uint32
-	for range 3 { // 3 MiB, for which there is no room
-		if err := s.take(loopPart{kind: loopQuestion, content: question, from: end.address()}); err != nil {
+	for range 3 { // 3 MiB, which the window does not allow at once
+		if err := s.take(loopPart{kind: loopRequest, content: request, from: end.address()}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for range 20 {
-		if err := s.answer(); err != nil {
+		if err := s.respond(); err != nil {
 			t.Fatal(err)
 		}
 		if under := (s.sent - acked) * loopPacket; under > loopWindow || under < loopWindow/2 {
-			t.Fatalf("%d bytes are under way, and the window has %d", under, loopWindow)
+			t.Fatalf("%d bytes are under way, want at most %d and at least half of it", under, loopWindow)
 		}
 		acked += loopSegments
 		if err := s.take(loopPart{kind: loopAck, number: acked}); err != nil {
@@ -100,21 +100,21 @@ func TestUDPLoopKeepsToItsWindow(t *testing.T) {
 	}
 }
 
-// What is lost or damaged ends the connection, for everybody who waits.
-func TestUDPLoopTellsOfLoss(t *testing.T) {
+// TestUDPLoopReportsLoss: a lost or damaged packet ends the connection, and every receive.
+func TestUDPLoopReportsLoss(t *testing.T) {
 	for what, change := range map[string]struct {
 		packet func(good []byte) []byte
 		text   string
 	}{
-		"lost":      {func(b []byte) []byte { return sealed(b, func(b []byte) { b[8]++ }) }, "packet 1 came in place of packet 0"},
-		"unasked":   {func(b []byte) []byte { return sealed(b, func(b []byte) { b[4]++ }) }, "8 bytes came that nobody asked for"},
-		"damaged":   {func(b []byte) []byte { b[13]++; return b }, "a packet is damaged"},
-		"cut off":   {func(b []byte) []byte { return b[:loopHeader] }, "a packet is damaged"},
-		"too much":  {func(b []byte) []byte { return sealed(append(b, b...), func([]byte) {}) }, "32 bytes came that nobody asked for"},
-		"a trailer": {func([]byte) []byte { return make([]byte, loopTrailer) }, "a packet is damaged"},
+		"lost":          {func(b []byte) []byte { return sealed(b, func(b []byte) { b[8]++ }) }, "packet 1 arrived in place of packet 0"},
+		"not requested": {func(b []byte) []byte { return sealed(b, func(b []byte) { b[4]++ }) }, "8 bytes arrived that were not requested"},
+		"damaged":       {func(b []byte) []byte { b[13]++; return b }, "a packet is damaged"},
+		"cut off":       {func(b []byte) []byte { return b[:loopHeader] }, "a packet is damaged"},
+		"too much":      {func(b []byte) []byte { return sealed(append(b, b...), func([]byte) {}) }, "32 bytes arrived that were not requested"},
+		"a trailer":     {func([]byte) []byte { return make([]byte, loopTrailer) }, "a packet is damaged"},
 	} {
 		t.Run(what, func(t *testing.T) {
-			server, err := newLoopEnd() // it answers by hand
+			server, err := newLoopEnd() // the test responds itself
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -139,17 +139,17 @@ func TestUDPLoopTellsOfLoss(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := <-done; status.CodeOf(err) != status.Unavailable || !strings.Contains(err.Error(), change.text) {
-				t.Errorf("%v, want Unavailable with %q", err, change.text)
+				t.Errorf("got %v, want Unavailable with %q", err, change.text)
 			}
 			if err := c.receive(8); status.CodeOf(err) != status.Unavailable || !strings.Contains(err.Error(), change.text) {
-				t.Errorf("later: %v, want the same", err)
+				t.Errorf("the next receive: got %v, want the same", err)
 			}
 		})
 	}
 }
 
-// An answer is not mixed with another.
-func TestUDPLoopKeepsAnswersApart(t *testing.T) {
+// TestUDPLoopSeparatesResponses whose packets arrive in turn.
+func TestUDPLoopSeparatesResponses(t *testing.T) {
 	first, second := &loopWait{rest: make([]byte, 8)}, &loopWait{rest: make([]byte, 8)}
 	c := &loopClient{waiting: map[uint32]*loopWait{1: first, 2: second}}
 	for i, p := range []loopPart{{id: 1}, {id: 2}, {id: 2}, {id: 1}} {
@@ -159,7 +159,7 @@ func TestUDPLoopKeepsAnswersApart(t *testing.T) {
 		}
 	}
 	if len(first.rest) != 2 || len(second.rest) != 2 {
-		t.Errorf("%d and %d bytes are left of answers of 8 of which 6 have come", len(first.rest), len(second.rest))
+		t.Errorf("%d and %d bytes are missing, want 2 and 2", len(first.rest), len(second.rest))
 	}
 }
 

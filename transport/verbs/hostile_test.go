@@ -21,8 +21,8 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// newStranger makes a hostile peer with the name of the i-th task, without a channel.
-func newStranger(s *stage, i int, victim *actor, said *logBuffer) *hostiletest.Stranger {
+// newHostilePeer makes a hostile peer with the name of the i-th task, without a channel.
+func newHostilePeer(s *stage, i int, victim *actor, said *logBuffer) *hostiletest.Peer {
 	s.Helper()
 	device, err := s.c.fabric.Provider(s.tasks[i].String()).Open("mem0")
 	if err != nil {
@@ -34,7 +34,7 @@ func newStranger(s *stage, i int, victim *actor, said *logBuffer) *hostiletest.S
 	}
 	p := hostiletest.New(s.T, hostiletest.Options{
 		Task: s.tasks[i], Victim: victimOf{victim, s.tasks[i], said}, Device: device, Address: gid,
-		Timeout: 20 * time.Millisecond, Patience: waitLimit,
+		Timeout: 20 * time.Millisecond, WaitLimit: waitLimit,
 	})
 	s.Cleanup(func() {
 		p.Close()
@@ -48,8 +48,8 @@ func newStranger(s *stage, i int, victim *actor, said *logBuffer) *hostiletest.S
 // victimOf is a process under attack, as the hostile peer sees it.
 type victimOf struct {
 	*actor
-	stranger cluster.Task
-	said     *logBuffer
+	peer cluster.Task
+	said *logBuffer
 }
 
 // logBuffer collects the log of a process.
@@ -87,9 +87,9 @@ func (v victimOf) Answer(ctx context.Context, own handshake.Offer) (handshake.Of
 	return v.transport.Answer(ctx, "", own)
 }
 
-func (v victimOf) Link() hostiletest.Link {
-	k := v.connectionTo(v.stranger)
-	return hostiletest.Link{Verbs: k.Verbs, Breaks: k.Stats.Breaks, Reason: v.said.String()}
+func (v victimOf) Channel() hostiletest.Channel {
+	k := v.connectionTo(v.peer)
+	return hostiletest.Channel{Up: k.Verbs, Breaks: k.Stats.Breaks, Reason: v.said.String()}
 }
 
 func (v victimOf) Send(step int64, key rendezvous.Key, size int) {
@@ -128,7 +128,7 @@ func TestHostilePeer(t *testing.T) {
 			s, victim, said := newVictim(t, transporttest.NodeOptions{PeerTimeout: 50 * time.Millisecond})
 			other := s.start(2)
 			other.meets(victim)
-			newStranger(s, 1, victim, said).Run(c, func() {
+			newHostilePeer(s, 1, victim, said).Run(c, func() {
 				k := other.key(victim, "v")
 				other.sendsBlob(1000, k, 1, 100*kib)
 				victim.recv(1000, k).isBlob(1, 100*kib)
@@ -143,25 +143,25 @@ func TestHostilePeer(t *testing.T) {
 	}
 }
 
-// TestReceiverThatNeverSaysFinished: a peer never acknowledges its responses. They are
+// TestReceiverThatNeverAcknowledges: a peer never acknowledges its responses. They are
 // kept up to a limit. Beyond it the peer's requests wait without taking a value, those of
 // others do not, and the end of the step releases everything.
-func TestReceiverThatNeverSaysFinished(t *testing.T) {
+func TestReceiverThatNeverAcknowledges(t *testing.T) {
 	const limit, size = 100 * kib, 4 * kib
 	s, victim, said := newVictim(t, transporttest.NodeOptions{Cache: transport.CacheOptions{KeptPerRequester: limit}})
 	other := s.start(2)
 	other.meets(victim)
-	p := newStranger(s, 1, victim, said)
-	p.Meets()
+	p := newHostilePeer(s, 1, victim, said)
+	p.Open()
 	const requests = 2 * limit / size
 	for i := range requests {
 		k := p.Key(fmt.Sprint("v", i))
 		victim.sendsBlob(1, k, uint64(i), size)
 		m := p.Request(k)
 		m.Header = p.Header()
-		p.Says(m.Append(nil))
+		p.Send(m.Append(nil))
 		if i < limit/size/2 {
-			p.Hears(wire.KindEager)
+			p.Await(wire.KindEager)
 		}
 	}
 	s.until("all requests have arrived", func() bool { k := victim.kept.Stats(); return k.Kept+k.Waiting == requests })
@@ -175,7 +175,7 @@ func TestReceiverThatNeverSaysFinished(t *testing.T) {
 	var f wire.Ack
 	f.Header, f.IDs = p.Header(), wire.IDs(nil).Append(1)
 	waited := victim.kept.Stats().Waiting
-	p.Says(f.Append(nil))
+	p.Send(f.Append(nil))
 	s.until("the next one is answered", func() bool { return victim.kept.Stats().Waiting < waited })
 	if l := victim.connectionTo(s.tasks[1]); l.Stats.Breaks != 0 {
 		t.Errorf("%+v: the channel was left", l)
@@ -192,10 +192,10 @@ func TestReceiverThatNeverSaysFinished(t *testing.T) {
 // channel is up.
 func TestChannelIsAHello(t *testing.T) {
 	s, victim, said := newVictim(t, transporttest.NodeOptions{PeerTimeout: 2 * time.Second})
-	p := newStranger(s, 1, victim, said)
-	r := p.Await("v")
-	p.Meets()
-	p.Hears(wire.KindRequest)
+	p := newHostilePeer(s, 1, victim, said)
+	r := p.VictimRecv("v")
+	p.Open()
+	p.Await(wire.KindRequest)
 	victim.manager.Cleanup(p.Step)
 	_ = r.Wait()
 }

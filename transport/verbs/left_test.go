@@ -308,9 +308,9 @@ func TestAttemptIsFoundByItsOwnHandleAlone(t *testing.T) {
 	}
 }
 
-// TestStrangersAreBounded: peers that make bootstrap calls and send nothing on their
+// TestUnverifiedPeersAreBounded: peers that make bootstrap calls and send nothing on their
 // channels get a bounded amount of memory, under whatever names.
-func TestStrangersAreBounded(t *testing.T) {
+func TestUnverifiedPeersAreBounded(t *testing.T) {
 	p := newLeftPair(t)
 	end := p.ends[0]
 	end.opts.Callable = func(task cluster.Task) bool { return task.Job != "client" }
@@ -359,9 +359,9 @@ func TestStrangersAreBounded(t *testing.T) {
 	}
 }
 
-// TestStrangersOfOneSourceLeaveRoomForOthers checks the limits per source, of unverified
+// TestUnverifiedPeersOfOneSourceLeaveSpaceForOthers checks the limits per source, of unverified
 // channels and of records.
-func TestStrangersOfOneSourceLeaveRoomForOthers(t *testing.T) {
+func TestUnverifiedPeersOfOneSourceLeaveSpaceForOthers(t *testing.T) {
 	for what, limit := range map[string]func(*RdmaRemoteRendezvous){
 		"channels that wait for the first message": func(t *RdmaRemoteRendezvous) { t.unverified.each = 2 },
 		"peers that are in no cluster":             func(t *RdmaRemoteRendezvous) { t.clients.each = 2 },

@@ -18,7 +18,7 @@ const sendLimit = 8 * mib
 
 // crowdedSender is a process with a small sending pool, another peer, and a hostile peer
 // with a channel to it. There is no fallback.
-func crowdedSender(t *testing.T) (s *stage, sender, other *actor, p *hostiletest.Stranger) {
+func crowdedSender(t *testing.T) (s *stage, sender, other *actor, p *hostiletest.Peer) {
 	said := &logBuffer{}
 	s = newStage(t, clusterOptions{require: true, tune: func(task cluster.Task, o *verbstransport.Options) {
 		if task.Index == 0 {
@@ -28,30 +28,30 @@ func crowdedSender(t *testing.T) (s *stage, sender, other *actor, p *hostiletest
 	sender = s.startWith(0, transporttest.NodeOptions{})
 	other = s.start(2)
 	other.meets(sender)
-	p = newStranger(s, 1, sender, said)
-	p.Meets()
+	p = newHostilePeer(s, 1, sender, said)
+	p.Open()
 	return s, sender, other, p
 }
 
 // requests makes the hostile peer request n values of size bytes, until it has received
 // their META. header returns almost no credits.
-func requests(s *stage, sender *actor, p *hostiletest.Stranger, header wire.Header, n, size int) (all []wire.Request) {
+func requests(s *stage, sender *actor, p *hostiletest.Peer, header wire.Header, n, size int) (all []wire.Request) {
 	s.Helper()
 	for i := range n {
 		k := p.Key(fmt.Sprint("v", i))
 		sender.send(1, k, s.blob(s.source, uint64(i), size))
 		m := p.Request(k)
 		m.Header = header
-		p.Says(m.Append(nil))
-		p.Hears(wire.KindMeta)
+		p.Send(m.Append(nil))
+		p.Await(wire.KindMeta)
 		all = append(all, m)
 	}
 	return all
 }
 
-// TestPeerThatNeverSaysWhereContentsGoHoldsNoSendingMemory: a copy is made only when the
+// TestPeerThatSendsNoDestinationHoldsNoSendingMemory: a copy is made only when the
 // peer has sent a destination.
-func TestPeerThatNeverSaysWhereContentsGoHoldsNoSendingMemory(t *testing.T) {
+func TestPeerThatSendsNoDestinationHoldsNoSendingMemory(t *testing.T) {
 	s, sender, other, p := crowdedSender(t)
 	requests(s, sender, p, p.Header(), 2*sendLimit/mib, mib)
 	if m := sender.transport.Memory().Sending; m.InUse != 0 {
@@ -73,7 +73,7 @@ func TestPeerThatTakesNothingLeavesOthersSendingMemory(t *testing.T) {
 	header, into := p.Header(), p.Destination(size)
 	for _, m := range requests(s, sender, p, header, n, size) {
 		again := wire.ReRequest{Header: header, ID: m.ID, HasDest: true, Dest: into}
-		p.Says(again.Append(nil))
+		p.Send(again.Append(nil))
 	}
 	s.until("all are copied, or not", func() bool {
 		m := sender.transport.Memory()
@@ -90,7 +90,7 @@ func TestPeerThatTakesNothingLeavesOthersSendingMemory(t *testing.T) {
 	if l := other.connection(sender); !l.Verbs || l.Stats.Fallbacks() != 0 {
 		t.Errorf("%+v", l)
 	}
-	if l := p.Victim.Link(); !l.Verbs || l.Breaks != 0 {
-		t.Errorf("the channel to the stranger was left: %+v", l)
+	if l := p.Victim.Channel(); !l.Up || l.Breaks != 0 {
+		t.Errorf("the victim left the channel to the hostile peer: %+v", l)
 	}
 }

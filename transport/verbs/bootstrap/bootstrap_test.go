@@ -106,9 +106,9 @@ func TestForeignIncarnation(t *testing.T) {
 	a.want(one)
 	a.up(b)
 	b.up(a)
-	stranger := offer(zero, 4711)
-	stranger.Generation = 99
-	o, err := a.ex.Exchange(t.Context(), one, stranger)
+	foreign := offer(zero, 4711)
+	foreign.Generation = 99
+	o, err := a.ex.Exchange(t.Context(), one, foreign)
 	if err != nil || !o.IsIntroduction() || o.Incarnation != b.self.Incarnation {
 		t.Fatalf("answered %v, %v", o, err)
 	}
@@ -126,9 +126,9 @@ func TestHighGenerationEndsNothing(t *testing.T) {
 	a.want(one)
 	a.up(b)
 	b.up(a)
-	stranger := offer(zero, a.self.Incarnation)
-	stranger.Generation = handshake.MaxGeneration
-	_, err := a.ex.Exchange(t.Context(), one, stranger)
+	forged := offer(zero, a.self.Incarnation)
+	forged.Generation = handshake.MaxGeneration
+	_, err := a.ex.Exchange(t.Context(), one, forged)
 	if status.CodeOf(err) != status.FailedPrecondition || !strings.Contains(err.Error(), "65536 above the last one") {
 		t.Errorf("%v", err)
 	}
