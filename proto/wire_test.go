@@ -52,12 +52,12 @@ func TestGoldenBytes(t *testing.T) {
 		},
 		{
 			"several finished ids at once",
-			&tensorflow.MarkRecvFinishedRequest{AskerIncarnation: 1, Finished: []uint64{2, 3}},
+			&tensorflow.MarkRecvFinishedRequest{RequesterIncarnation: 1, Finished: []uint64{2, 3}},
 			"8101" + "0100000000000000" + "8a0110" + "0200000000000000" + "0300000000000000",
 		},
 		{
 			"receive options",
-			&tryst.RecvOptions{Asker: "a", AskerIncarnation: 1, Id: 2, Attempt: 1},
+			&tryst.RecvOptions{Requester: "a", RequesterIncarnation: 1, Id: 2, Attempt: 1},
 			"0a0161" + "11" + "0100000000000000" + "21" + "0200000000000000" + "2801",
 		},
 	} {
@@ -168,9 +168,9 @@ func TestUnknownFieldsSurvive(t *testing.T) {
 }
 
 // TestRecvOptionsTravel puts Tryst's options into TensorFlow's request, as a
-// Tryst asker does, and takes them out.
+// Tryst requester does, and takes them out.
 func TestRecvOptionsTravel(t *testing.T) {
-	want := &tryst.RecvOptions{Asker: "/job:client/replica:0/task:7", Id: 9, Finished: []uint64{1, 2, 3}}
+	want := &tryst.RecvOptions{Requester: "/job:client/replica:0/task:7", Id: 9, Finished: []uint64{1, 2, 3}}
 	options, err := anypb.New(want)
 	if err != nil {
 		t.Fatal(err)

@@ -41,7 +41,7 @@ func TestPublishedIsNotRestored(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The asker has cancelled: the table of answers gives it back.
+	// The requester has cancelled: the response cache puts the value back.
 	if m.Restore(7, k, got) {
 		t.Error("a published tensor was put into the table of a step")
 	} else {

@@ -236,7 +236,7 @@ func TestB12AbortStepLater(t *testing.T) {
 			t.Errorf("aborted after %v, want 1s", d)
 		}
 
-		// A step that was there only for its asker is over when it comes.
+		// A step that existed only for a receive is over when the abort comes.
 		ctx, cancel := context.WithCancel(context.Background())
 		p = ask(ctx, m, 5, key(t, "a"))
 		cancel()
@@ -260,7 +260,7 @@ func TestAbortStep(t *testing.T) {
 	p := ask(t.Context(), m, step, key(t, "a"))
 	m.AbortStep(step, errBoom)
 	p.mustFail(t, errBoom)
-	// The step existed only for the asker and went away, aborted.
+	// The step existed only for the receive. It ended with the abort.
 	if err := c.send(m.Find(step), key(t, "a"), 1); !errors.Is(err, errBoom) {
 		t.Error(err)
 	}

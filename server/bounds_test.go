@@ -32,7 +32,7 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// What strangers can make a server hold, wait for and believe.
+// Limits on what unknown clients can make a server keep and wait for.
 
 func dialPlainly(t *testing.T, address string, opts ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
@@ -56,7 +56,7 @@ func wantCode(t *testing.T, err error, want codes.Code, words string) {
 func TestCompressedRequestIsRefused(t *testing.T) {
 	s := start(t, settings(), Options{})
 	_, err := trystgrpc.NewPeersClient(dialPlainly(t, s.Addr().String())).
-		Hello(t.Context(), &trystpb.HelloRequest{Asker: strings.Repeat("\x00", 64<<20)}, grpc.UseCompressor("gzip"))
+		Hello(t.Context(), &trystpb.HelloRequest{Requester: strings.Repeat("\x00", 64<<20)}, grpc.UseCompressor("gzip"))
 	wantCode(t, err, codes.ResourceExhausted, "4194304")
 }
 

@@ -73,7 +73,7 @@ const (
 func (c *Client) hello(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
-	_, err := trystgrpc.NewPeersClient(c.conn).Hello(ctx, &trystpb.HelloRequest{Asker: c.task.String(), AskerIncarnation: c.incarnation})
+	_, err := trystgrpc.NewPeersClient(c.conn).Hello(ctx, &trystpb.HelloRequest{Requester: c.task.String(), RequesterIncarnation: c.incarnation})
 	if s := grpcstatus.Convert(err); s.Code() != codes.OK {
 		return status.New(status.Code(s.Code()), transport.PlainText(s.Message())).WithPrefix(c.target)
 	}

@@ -69,7 +69,8 @@ func breaksOf(s *VerbsServer) (n uint64) {
 	return n
 }
 
-// TestRefusedRequestHasNoEffect: it leaves no channel, makes no asker known, and lets no answer go.
+// TestRefusedRequestHasNoEffect: it leaves no channel, registers no requester, and releases no
+// response.
 func TestRefusedRequestHasNoEffect(t *testing.T) {
 	w := newVerbsTown(t, 2)
 	s0, s1 := w.start(0), w.start(1)
@@ -84,7 +85,7 @@ func TestRefusedRequestHasNoEffect(t *testing.T) {
 		t.Fatal(err)
 	}
 	x.Release()
-	kept := rawRequest(t, rawKey(t, s0.Task(), s0.Incarnation(), client, "kept"), &trystpb.RecvOptions{Asker: client.String(), AskerIncarnation: 4, Id: 1, Attempt: 1})
+	kept := rawRequest(t, rawKey(t, s0.Task(), s0.Incarnation(), client, "kept"), &trystpb.RecvOptions{Requester: client.String(), RequesterIncarnation: 4, Id: 1, Attempt: 1})
 	if _, err := c.RecvTensor(t.Context(), kept); err != nil {
 		t.Fatal(err)
 	}
@@ -107,13 +108,13 @@ func TestRefusedRequestHasNoEffect(t *testing.T) {
 		"an earlier process here":        func(_ *string, o *trystpb.RecvOptions) { o.SenderIncarnation = 5 },
 		"no id":                          func(_ *string, o *trystpb.RecvOptions) { o.Id = 0 },
 		"no attempt":                     func(_ *string, o *trystpb.RecvOptions) { o.Attempt = 0 },
-		"no incarnation":                 func(_ *string, o *trystpb.RecvOptions) { o.AskerIncarnation = 0 },
-		"a name that is none":            func(_ *string, o *trystpb.RecvOptions) { o.Asker = "somebody" },
+		"no incarnation":                 func(_ *string, o *trystpb.RecvOptions) { o.RequesterIncarnation = 0 },
+		"a name that is none":            func(_ *string, o *trystpb.RecvOptions) { o.Requester = "somebody" },
 	} {
 		for who, o := range map[string]*trystpb.RecvOptions{
-			"a peer":        {Asker: s1.Task().String(), AskerIncarnation: s1.Incarnation(), LeftGeneration: 1, Id: 3, Attempt: 1},
-			"a known asker": {Asker: client.String(), AskerIncarnation: 4, Finished: []uint64{1}, Id: 3, Attempt: 1},
-			"a new asker":   {Asker: "/job:client/replica:0/task:10", AskerIncarnation: 6, Id: 3, Attempt: 1},
+			"a peer":            {Requester: s1.Task().String(), RequesterIncarnation: s1.Incarnation(), LeftGeneration: 1, Id: 3, Attempt: 1},
+			"a known requester": {Requester: client.String(), RequesterIncarnation: 4, Finished: []uint64{1}, Id: 3, Attempt: 1},
+			"a new requester":   {Requester: "/job:client/replica:0/task:10", RequesterIncarnation: 6, Id: 3, Attempt: 1},
 		} {
 			t.Run(name+", "+who, func(t *testing.T) {
 				key := good
@@ -133,7 +134,7 @@ func TestRefusedRequestHasNoEffect(t *testing.T) {
 	if n := breaksOf(s0) - breaks; n != 0 {
 		t.Errorf("%d channels were left", n)
 	}
-	if _, err := c.MarkRecvFinished(t.Context(), &tfpb.MarkRecvFinishedRequest{Asker: client.String(), AskerIncarnation: 4, Finished: []uint64{1}}); err != nil {
+	if _, err := c.MarkRecvFinished(t.Context(), &tfpb.MarkRecvFinishedRequest{Requester: client.String(), RequesterIncarnation: 4, Finished: []uint64{1}}); err != nil {
 		t.Error(err)
 	}
 }
@@ -174,7 +175,7 @@ func (m *mutual) dial(certificate string) *grpc.ClientConn {
 	return dialRaw(m.t, m.servers[0].Addr().String(), grpc.WithTransportCredentials(creds))
 }
 
-// TestNobodyActsInAnothersName: under mutual TLS each request of ours that names an asker is
+// TestNobodyActsInAnothersName: under mutual TLS each request of ours that names a requester is
 // refused when the caller's certificate does not cover the name, and has no effect.
 func TestNobodyActsInAnothersName(t *testing.T) {
 	m := newMutual(t)
@@ -187,7 +188,7 @@ func TestNobodyActsInAnothersName(t *testing.T) {
 	}
 	x.Release()
 	options := func(id uint64) *trystpb.RecvOptions {
-		return &trystpb.RecvOptions{Asker: victim.String(), AskerIncarnation: incarnation, Id: id, Attempt: 1, Finished: []uint64{1}}
+		return &trystpb.RecvOptions{Requester: victim.String(), RequesterIncarnation: incarnation, Id: id, Attempt: 1, Finished: []uint64{1}}
 	}
 	kept := rawRequest(t, rawKey(t, s0.Task(), s0.Incarnation(), victim, "kept"), options(1))
 	if _, err := tensorflowgrpc.NewWorkerServiceClient(own).RecvTensor(t.Context(), kept); err != nil {
@@ -201,25 +202,25 @@ func TestNobodyActsInAnothersName(t *testing.T) {
 		},
 		"RecvTensor of another incarnation": func(ctx context.Context, c *grpc.ClientConn) error {
 			o := options(2)
-			o.AskerIncarnation = 5
+			o.RequesterIncarnation = 5
 			_, err := tensorflowgrpc.NewWorkerServiceClient(c).RecvTensor(ctx, rawRequest(t, rawKey(t, s0.Task(), s0.Incarnation(), victim, "x"), o))
 			return err
 		},
 		"MarkRecvFinished": func(ctx context.Context, c *grpc.ClientConn) error {
 			_, err := tensorflowgrpc.NewWorkerServiceClient(c).MarkRecvFinished(ctx,
-				&tfpb.MarkRecvFinishedRequest{Asker: victim.String(), AskerIncarnation: incarnation, Finished: []uint64{1}})
+				&tfpb.MarkRecvFinishedRequest{Requester: victim.String(), RequesterIncarnation: incarnation, Finished: []uint64{1}})
 			return err
 		},
 		"Hello": func(ctx context.Context, c *grpc.ClientConn) error {
-			_, err := trystgrpc.NewPeersClient(c).Hello(ctx, &trystpb.HelloRequest{Asker: victim.String(), AskerIncarnation: incarnation})
+			_, err := trystgrpc.NewPeersClient(c).Hello(ctx, &trystpb.HelloRequest{Requester: victim.String(), RequesterIncarnation: incarnation})
 			return err
 		},
 		"Cancel": func(ctx context.Context, c *grpc.ClientConn) error {
-			_, err := trystgrpc.NewPeersClient(c).Cancel(ctx, &trystpb.CancelRequest{Asker: victim.String(), AskerIncarnation: incarnation, Ids: []uint64{1}})
+			_, err := trystgrpc.NewPeersClient(c).Cancel(ctx, &trystpb.CancelRequest{Requester: victim.String(), RequesterIncarnation: incarnation, Ids: []uint64{1}})
 			return err
 		},
 		"Fetch": func(ctx context.Context, c *grpc.ClientConn) error {
-			stream, err := trystgrpc.NewChunksClient(c).Fetch(ctx, &trystpb.FetchRequest{Asker: victim.String(), AskerIncarnation: incarnation, Id: 1, Attempt: 1})
+			stream, err := trystgrpc.NewChunksClient(c).Fetch(ctx, &trystpb.FetchRequest{Requester: victim.String(), RequesterIncarnation: incarnation, Id: 1, Attempt: 1})
 			if err == nil {
 				_, err = stream.Recv()
 			}
@@ -240,7 +241,7 @@ func TestNobodyActsInAnothersName(t *testing.T) {
 		})
 	}
 	if _, err := tensorflowgrpc.NewWorkerServiceClient(own).MarkRecvFinished(t.Context(),
-		&tfpb.MarkRecvFinishedRequest{Asker: victim.String(), AskerIncarnation: incarnation, Finished: []uint64{1}}); err != nil {
+		&tfpb.MarkRecvFinishedRequest{Requester: victim.String(), RequesterIncarnation: incarnation, Finished: []uint64{1}}); err != nil {
 		t.Errorf("the holder of the name: %v", err)
 	}
 	if is := s0.Kept(); is.Kept != 0 {
@@ -251,7 +252,7 @@ func TestNobodyActsInAnothersName(t *testing.T) {
 // hello says Hello in a name, and returns the error and whether a worker answered it.
 func hello(ctx context.Context, c *grpc.ClientConn, task cluster.Task, incarnation uint64) (code codes.Code, message string, answered bool) {
 	var trailer metadata.MD
-	_, err := trystgrpc.NewPeersClient(c).Hello(ctx, &trystpb.HelloRequest{Asker: task.String(), AskerIncarnation: incarnation}, grpc.Trailer(&trailer))
+	_, err := trystgrpc.NewPeersClient(c).Hello(ctx, &trystpb.HelloRequest{Requester: task.String(), RequesterIncarnation: incarnation}, grpc.Trailer(&trailer))
 	s := grpcstatus.Convert(err)
 	return s.Code(), s.Message(), len(trailer.Get("tryst-answered")) > 0
 }
@@ -276,7 +277,7 @@ func TestNobodyShutsOutAConnectedPeer(t *testing.T) {
 		t.Errorf("Hello of another process: %v %q", code, message)
 	}
 	_, err := tensorflowgrpc.NewWorkerServiceClient(other).RecvTensor(ctx, rawRequest(t, rawKey(t, a.Task(), a.Incarnation(), b.Task(), "x"),
-		&trystpb.RecvOptions{Asker: b.Task().String(), AskerIncarnation: 0xbad, Id: 1, Attempt: 1}))
+		&trystpb.RecvOptions{Requester: b.Task().String(), RequesterIncarnation: 0xbad, Id: 1, Attempt: 1}))
 	if grpcstatus.Code(err) != codes.PermissionDenied {
 		t.Errorf("its RecvTensor: %v", err)
 	}
@@ -394,7 +395,7 @@ func TestLeftGenerationThatWasNotShown(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), soon)
 		defer cancel()
 		_, err := c.RecvTensor(ctx, rawRequest(t, rawKey(t, s0.Task(), s0.Incarnation(), s1.Task(), "x"), &trystpb.RecvOptions{
-			Asker: s1.Task().String(), AskerIncarnation: s1.Incarnation(), Id: 3, Attempt: 2, LeftGeneration: generation,
+			Requester: s1.Task().String(), RequesterIncarnation: s1.Incarnation(), Id: 3, Attempt: 2, LeftGeneration: generation,
 		}))
 		if s := grpcstatus.Convert(err); s.Code() != codes.FailedPrecondition || !strings.Contains(s.Message(), fmt.Sprint(generation)) {
 			t.Errorf("generation %d: %v", generation, err)

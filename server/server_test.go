@@ -231,9 +231,9 @@ func TestTwoServersExchangeTensorsByName(t *testing.T) {
 	})
 }
 
-// The answers of an asker with a connection are not given up: the table has to
-// know of the connection, with TLS and without.
-func TestServerKnowsTheConnectionsOfItsAskers(t *testing.T) {
+// TestServerCountsConnectedRequesters, with TLS and without: the response cache drops no response
+// of a requester that has a connection, so it has to know of the connection.
+func TestServerCountsConnectedRequesters(t *testing.T) {
 	a := newAuthority(t)
 	a.make("server", loopbackIPs)
 	for name, change := range map[string]func(*config.Config){
@@ -249,7 +249,7 @@ func TestServerKnowsTheConnectionsOfItsAskers(t *testing.T) {
 			}
 			wantFloat(t, wait(t, to.recv(1, from.Task().String(), "x"), "the receive"), 1)
 			if s := from.cache.Stats(); s.Connected != 1 {
-				t.Errorf("%d askers with a connection, want 1: %+v", s.Connected, s)
+				t.Errorf("%d requesters with a connection, want 1: %+v", s.Connected, s)
 			}
 			if err := to.Close(t.Context()); err != nil {
 				t.Error(err)

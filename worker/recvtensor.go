@@ -59,9 +59,9 @@ func recvOptions(a *anypb.Any) (*trystpb.RecvOptions, error) {
 	if err := a.UnmarshalTo(&o); err != nil {
 		return nil, invalid("RecvTensor: cannot parse transport_options as tryst.RecvOptions: %w", err)
 	}
-	if o.GetAskerIncarnation() == 0 || o.GetId() == 0 || o.GetAttempt() == 0 || o.GetAsker() == "" {
-		return nil, invalid("RecvTensor: tryst.RecvOptions has asker %q, incarnation %016x, id %016x, attempt %d; none may be empty or 0",
-			o.GetAsker(), o.GetAskerIncarnation(), o.GetId(), o.GetAttempt())
+	if o.GetRequesterIncarnation() == 0 || o.GetId() == 0 || o.GetAttempt() == 0 || o.GetRequester() == "" {
+		return nil, invalid("RecvTensor: tryst.RecvOptions has requester %q, incarnation %016x, id %016x, attempt %d; none may be empty or 0",
+			o.GetRequester(), o.GetRequesterIncarnation(), o.GetId(), o.GetAttempt())
 	}
 	return &o, nil
 }
@@ -73,7 +73,7 @@ func (w *Worker) recvTryst(ctx context.Context, step int64, key rendezvous.Key, 
 	if err := w.session.CheckSource(key); err != nil {
 		return nil, err
 	}
-	requester := transport.Process{Name: o.GetAsker(), Incarnation: o.GetAskerIncarnation()}
+	requester := transport.Process{Name: o.GetRequester(), Incarnation: o.GetRequesterIncarnation()}
 	if accept := transport.CallerOf(ctx).Accept; accept != nil {
 		if err := accept(ctx, requester, uint64(o.GetLeftGeneration())); err != nil {
 			return nil, err

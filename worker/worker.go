@@ -111,7 +111,7 @@ func (w *Worker) CleanupAll(context.Context, *tfpb.CleanupAllRequest) (*tfpb.Cle
 // MarkRecvFinished releases cached responses: those in finished for a Tryst peer, which sends
 // its name and incarnation, and that of request_id for any other peer.
 func (w *Worker) MarkRecvFinished(_ context.Context, req *tfpb.MarkRecvFinishedRequest) (*tfpb.MarkRecvFinishedResponse, error) {
-	if a := (transport.Process{Name: req.GetAsker(), Incarnation: req.GetAskerIncarnation()}); a != (transport.Process{}) {
+	if a := (transport.Process{Name: req.GetRequester(), Incarnation: req.GetRequesterIncarnation()}); a != (transport.Process{}) {
 		w.opts.Cache.Ack(a, req.GetFinished())
 	} else if id := req.GetRequestId(); id != 0 {
 		w.opts.Cache.Ack(transport.Process{}, []uint64{uint64(id)})

@@ -104,7 +104,7 @@ func request(step int64, name string) *tfpb.RecvTensorRequest {
 func asTryst(t *testing.T, req *tfpb.RecvTensorRequest, id uint64, attempt uint32) *tfpb.RecvTensorRequest {
 	t.Helper()
 	a, err := anypb.New(&trystpb.RecvOptions{
-		Asker: there.String(), AskerIncarnation: 5, SenderIncarnation: incarnation, Id: id, Attempt: attempt,
+		Requester: there.String(), RequesterIncarnation: 5, SenderIncarnation: incarnation, Id: id, Attempt: attempt,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -198,7 +198,7 @@ func TestRecvTensorRefuses(t *testing.T) {
 func TestRecvTensorForAnEarlierProcess(t *testing.T) {
 	f := newFixture(t, Options{})
 	defer f.close()
-	a, err := anypb.New(&trystpb.RecvOptions{Asker: there.String(), AskerIncarnation: 5, SenderIncarnation: 99, Id: 1, Attempt: 1})
+	a, err := anypb.New(&trystpb.RecvOptions{Requester: there.String(), RequesterIncarnation: 5, SenderIncarnation: 99, Id: 1, Attempt: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,7 +267,7 @@ func TestEndOfATrystCallLosesNothing(t *testing.T) {
 		if s := f.kept.Stats(); s.Kept != 1 {
 			t.Errorf("kept %+v", s)
 		}
-		if _, err := f.MarkRecvFinished(t.Context(), &tfpb.MarkRecvFinishedRequest{RequestId: 42, Asker: there.String(), AskerIncarnation: 5, Finished: []uint64{42}}); err != nil {
+		if _, err := f.MarkRecvFinished(t.Context(), &tfpb.MarkRecvFinishedRequest{RequestId: 42, Requester: there.String(), RequesterIncarnation: 5, Finished: []uint64{42}}); err != nil {
 			t.Fatal(err)
 		}
 		if s := f.kept.Stats(); s.Kept != 0 || s.Bytes != 0 {
@@ -285,7 +285,7 @@ func TestFinishedRidesOnRequests(t *testing.T) {
 	value(t, r, err)
 	req := request(1, "y")
 	req.TransportOptions, err = anypb.New(&trystpb.RecvOptions{
-		Asker: there.String(), AskerIncarnation: 5, Id: 2, Attempt: 1, Finished: []uint64{1},
+		Requester: there.String(), RequesterIncarnation: 5, Id: 2, Attempt: 1, Finished: []uint64{1},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -1041,9 +1041,9 @@ type RecvTensorRequest struct {
 	DmaOk bool `protobuf:"varint,3,opt,name=dma_ok,json=dmaOk,proto3" json:"dma_ok,omitempty"`
 	// Where the receiving device sits.
 	ClientLocality *DeviceLocality `protobuf:"bytes,4,opt,name=client_locality,json=clientLocality,proto3" json:"client_locality,omitempty"`
-	// Where the asker takes the sending device to sit.
+	// Where the requester expects the sending device to be.
 	ServerLocality *DeviceLocality `protobuf:"bytes,5,opt,name=server_locality,json=serverLocality,proto3" json:"server_locality,omitempty"`
-	// tryst.RecvOptions when the asker is Tryst; absent from TensorFlow's gRPC
+	// tryst.RecvOptions when the requester is Tryst; absent from TensorFlow's gRPC
 	// worker.
 	TransportOptions *anypb.Any `protobuf:"bytes,6,opt,name=transport_options,json=transportOptions,proto3" json:"transport_options,omitempty"`
 	// Random and not 0; 0 switches the check for repeated requests off.
@@ -1219,12 +1219,12 @@ type MarkRecvFinishedRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// RecvTensorRequest.request_id of the answer.
 	RequestId int64 `protobuf:"varint,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// Incarnation of the asker, with finished.
-	AskerIncarnation uint64 `protobuf:"fixed64,16,opt,name=asker_incarnation,json=askerIncarnation,proto3" json:"asker_incarnation,omitempty"`
-	// tryst.RecvOptions.id of several answers at once; request_id may then be 0.
+	// Incarnation of the requester, with finished.
+	RequesterIncarnation uint64 `protobuf:"fixed64,16,opt,name=requester_incarnation,json=requesterIncarnation,proto3" json:"requester_incarnation,omitempty"`
+	// tryst.RecvOptions.id of several responses at once; request_id may then be 0.
 	Finished []uint64 `protobuf:"fixed64,17,rep,packed,name=finished,proto3" json:"finished,omitempty"`
-	// Task name of the asker, with asker_incarnation.
-	Asker         string `protobuf:"bytes,18,opt,name=asker,proto3" json:"asker,omitempty"`
+	// Task name of the requester, with requester_incarnation.
+	Requester     string `protobuf:"bytes,18,opt,name=requester,proto3" json:"requester,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1266,9 +1266,9 @@ func (x *MarkRecvFinishedRequest) GetRequestId() int64 {
 	return 0
 }
 
-func (x *MarkRecvFinishedRequest) GetAskerIncarnation() uint64 {
+func (x *MarkRecvFinishedRequest) GetRequesterIncarnation() uint64 {
 	if x != nil {
-		return x.AskerIncarnation
+		return x.RequesterIncarnation
 	}
 	return 0
 }
@@ -1280,9 +1280,9 @@ func (x *MarkRecvFinishedRequest) GetFinished() []uint64 {
 	return nil
 }
 
-func (x *MarkRecvFinishedRequest) GetAsker() string {
+func (x *MarkRecvFinishedRequest) GetRequester() string {
 	if x != nil {
-		return x.Asker
+		return x.Requester
 	}
 	return ""
 }
@@ -1667,13 +1667,13 @@ type RecvBufRequest struct {
 	StepId int64                  `protobuf:"varint,1,opt,name=step_id,json=stepId,proto3" json:"step_id,omitempty"`
 	// Key of the buffer.
 	BufRendezvousKey string `protobuf:"bytes,2,opt,name=buf_rendezvous_key,json=bufRendezvousKey,proto3" json:"buf_rendezvous_key,omitempty"`
-	// Length that the asker expects.
+	// Length that the requester expects.
 	NumBytes int64 `protobuf:"varint,3,opt,name=num_bytes,json=numBytes,proto3" json:"num_bytes,omitempty"`
 	// Address of the destination, for transports that write into it.
 	BufPtr uint64 `protobuf:"fixed64,4,opt,name=buf_ptr,json=bufPtr,proto3" json:"buf_ptr,omitempty"`
 	// Where the receiving device sits.
 	ClientLocality *DeviceLocality `protobuf:"bytes,5,opt,name=client_locality,json=clientLocality,proto3" json:"client_locality,omitempty"`
-	// Where the asker takes the sending device to sit.
+	// Where the requester expects the sending device to be.
 	ServerLocality   *DeviceLocality `protobuf:"bytes,6,opt,name=server_locality,json=serverLocality,proto3" json:"server_locality,omitempty"`
 	TransportOptions *anypb.Any      `protobuf:"bytes,7,opt,name=transport_options,json=transportOptions,proto3" json:"transport_options,omitempty"`
 	// Full name of the device that sends.
@@ -2518,13 +2518,13 @@ const file_tensorflow_worker_proto_rawDesc = "" +
 	"\x11send_start_micros\x18\x03 \x01(\x03R\x0fsendStartMicros\x12A\n" +
 	"\x11transport_options\x18\x04 \x01(\v2\x14.google.protobuf.AnyR\x10transportOptions\x12\x1f\n" +
 	"\vrequire_ack\x18\x05 \x01(\bR\n" +
-	"requireAck\"\x9b\x01\n" +
+	"requireAck\"\xab\x01\n" +
 	"\x17MarkRecvFinishedRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\x03R\trequestId\x12+\n" +
-	"\x11asker_incarnation\x18\x10 \x01(\x06R\x10askerIncarnation\x12\x1e\n" +
-	"\bfinished\x18\x11 \x03(\x06B\x02\x10\x01R\bfinished\x12\x14\n" +
-	"\x05asker\x18\x12 \x01(\tR\x05asker\"\x1a\n" +
+	"request_id\x18\x01 \x01(\x03R\trequestId\x123\n" +
+	"\x15requester_incarnation\x18\x10 \x01(\x06R\x14requesterIncarnation\x12\x1e\n" +
+	"\bfinished\x18\x11 \x03(\x06B\x02\x10\x01R\bfinished\x12\x1c\n" +
+	"\trequester\x18\x12 \x01(\tR\trequester\"\x1a\n" +
 	"\x18MarkRecvFinishedResponse\"\xa8\x01\n" +
 	"\x0eLoggingRequest\x12,\n" +
 	"\x12enable_rpc_logging\x18\x01 \x01(\bR\x10enableRpcLogging\x12\x14\n" +

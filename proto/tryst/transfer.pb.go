@@ -4,8 +4,8 @@
 // 	protoc        (unknown)
 // source: tryst/transfer.proto
 
-// Tryst's own messages and services, spoken between Tryst servers and pullers
-// beside TensorFlow's worker contract.
+// Tryst's own messages and services, between Tryst servers and pullers, beside
+// TensorFlow's worker contract.
 
 package tryst
 
@@ -29,33 +29,33 @@ const (
 )
 
 // RecvOptions travels in RecvTensorRequest.transport_options and says that the
-// asker is Tryst. The sender then keeps the answer until the asker has said
-// that it finished with it, so that a broken connection loses nothing
+// requester is Tryst. The responder then keeps the response until the requester
+// has acknowledged it, so that a broken connection loses nothing
 // (ARCHITECTURE.md section 6).
 type RecvOptions struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Task name of the asker, as /job:client/replica:0/task:17.
-	Asker string `protobuf:"bytes,1,opt,name=asker,proto3" json:"asker,omitempty"`
-	// Random number that the asker's process chose at its start; not 0.
-	AskerIncarnation uint64 `protobuf:"fixed64,2,opt,name=asker_incarnation,json=askerIncarnation,proto3" json:"asker_incarnation,omitempty"`
-	// Incarnation that the asker takes the sender to have; 0 when it does not
-	// know. Another one is answered Aborted: the sender has restarted and the
-	// value that was asked for is gone with its predecessor.
+	// Task name of the requester, as /job:client/replica:0/task:17.
+	Requester string `protobuf:"bytes,1,opt,name=requester,proto3" json:"requester,omitempty"`
+	// Random number that the requester's process chose at its start; not 0.
+	RequesterIncarnation uint64 `protobuf:"fixed64,2,opt,name=requester_incarnation,json=requesterIncarnation,proto3" json:"requester_incarnation,omitempty"`
+	// Incarnation that the requester expects the responder to have; 0 when it does
+	// not know. A responder with another one answers Aborted: it has restarted, and
+	// the requested value is gone with its predecessor.
 	SenderIncarnation uint64 `protobuf:"fixed64,3,opt,name=sender_incarnation,json=senderIncarnation,proto3" json:"sender_incarnation,omitempty"`
 	// Random id of the receive; not 0. It stays the same when the receive is
-	// asked again.
+	// requested again.
 	Id uint64 `protobuf:"fixed64,4,opt,name=id,proto3" json:"id,omitempty"`
-	// Number of times that this receive was asked, this one included: from 1.
-	// Only the newest attempt is answered.
+	// Number of this request of the receive, from 1. Only the newest attempt gets a
+	// response.
 	Attempt uint32 `protobuf:"varint,5,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// Generation of the channel that the asker left before it asked here; 0 for
-	// none. The sender closes that generation before it looks at the request.
+	// Highest generation of a channel to the responder that the requester has left;
+	// 0 for none. The responder closes that generation before it looks at the request.
 	LeftGeneration uint32 `protobuf:"varint,6,opt,name=left_generation,json=leftGeneration,proto3" json:"left_generation,omitempty"`
-	// Ids of earlier receives whose answers the sender may let go.
+	// Ids of earlier receives whose responses the responder may release.
 	Finished []uint64 `protobuf:"fixed64,7,rep,packed,name=finished,proto3" json:"finished,omitempty"`
-	// Ids of earlier receives that are not wanted any more, as in CancelRequest: all that
-	// no CancelRequest has been answered for. The sender has dealt with them before it
-	// looks at the request.
+	// Ids of earlier receives that are cancelled, as in CancelRequest: all that no
+	// CancelResponse has confirmed. The responder cancels them before it looks at the
+	// request.
 	Cancelled     []uint64 `protobuf:"fixed64,8,rep,packed,name=cancelled,proto3" json:"cancelled,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -91,16 +91,16 @@ func (*RecvOptions) Descriptor() ([]byte, []int) {
 	return file_tryst_transfer_proto_rawDescGZIP(), []int{0}
 }
 
-func (x *RecvOptions) GetAsker() string {
+func (x *RecvOptions) GetRequester() string {
 	if x != nil {
-		return x.Asker
+		return x.Requester
 	}
 	return ""
 }
 
-func (x *RecvOptions) GetAskerIncarnation() uint64 {
+func (x *RecvOptions) GetRequesterIncarnation() uint64 {
 	if x != nil {
-		return x.AskerIncarnation
+		return x.RequesterIncarnation
 	}
 	return 0
 }
@@ -147,13 +147,13 @@ func (x *RecvOptions) GetCancelled() []uint64 {
 	return nil
 }
 
-// RecvExtra travels in RecvTensorResponse.transport_options of an answer to an
-// asker that sent RecvOptions.
+// RecvExtra travels in RecvTensorResponse.transport_options of a response to a
+// requester that sent RecvOptions.
 type RecvExtra struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Random number that the sender's process chose at its start; not 0.
+	// Random number that the responder's process chose at its start; not 0.
 	SenderIncarnation uint64 `protobuf:"fixed64,1,opt,name=sender_incarnation,json=senderIncarnation,proto3" json:"sender_incarnation,omitempty"`
-	// Set when the content is not in the answer. RecvTensorResponse.tensor then
+	// Set when the content is not in the response. RecvTensorResponse.tensor then
 	// has dtype and shape only, and Chunks.Fetch with the id of the receive gives
 	// the content.
 	Ticket        *Ticket `protobuf:"bytes,2,opt,name=ticket,proto3" json:"ticket,omitempty"`
@@ -205,7 +205,7 @@ func (x *RecvExtra) GetTicket() *Ticket {
 	return nil
 }
 
-// Ticket says what Chunks.Fetch will deliver.
+// Ticket describes what Chunks.Fetch will deliver.
 type Ticket struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Length of the content.
@@ -261,16 +261,16 @@ func (x *Ticket) GetProto() bool {
 	return false
 }
 
-// HelloRequest asks a server who it is, and introduces the caller. With mutual
-// TLS the name must be one that the caller's certificate covers.
+// HelloRequest asks a server for its identity, and introduces the caller. With
+// mutual TLS the name must be one that the caller's certificate covers.
 type HelloRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Task name of the caller; empty for a caller that will not ask for tensors.
-	Asker string `protobuf:"bytes,1,opt,name=asker,proto3" json:"asker,omitempty"`
+	// Task name of the caller; empty for a caller that will not request tensors.
+	Requester string `protobuf:"bytes,1,opt,name=requester,proto3" json:"requester,omitempty"`
 	// Incarnation of the caller's process; 0 with an empty name.
-	AskerIncarnation uint64 `protobuf:"fixed64,2,opt,name=asker_incarnation,json=askerIncarnation,proto3" json:"asker_incarnation,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	RequesterIncarnation uint64 `protobuf:"fixed64,2,opt,name=requester_incarnation,json=requesterIncarnation,proto3" json:"requester_incarnation,omitempty"`
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
 }
 
 func (x *HelloRequest) Reset() {
@@ -303,16 +303,16 @@ func (*HelloRequest) Descriptor() ([]byte, []int) {
 	return file_tryst_transfer_proto_rawDescGZIP(), []int{3}
 }
 
-func (x *HelloRequest) GetAsker() string {
+func (x *HelloRequest) GetRequester() string {
 	if x != nil {
-		return x.Asker
+		return x.Requester
 	}
 	return ""
 }
 
-func (x *HelloRequest) GetAskerIncarnation() uint64 {
+func (x *HelloRequest) GetRequesterIncarnation() uint64 {
 	if x != nil {
-		return x.AskerIncarnation
+		return x.RequesterIncarnation
 	}
 	return 0
 }
@@ -326,7 +326,7 @@ type HelloResponse struct {
 	// that it has restarted.
 	Incarnation uint64 `protobuf:"fixed64,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	// Abilities beyond TensorFlow's worker, one word each, for instance
-	// "chunks". Unknown words are passed over.
+	// "chunks". Unknown words are ignored.
 	Caps          []string `protobuf:"bytes,3,rep,name=caps,proto3" json:"caps,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -383,18 +383,18 @@ func (x *HelloResponse) GetCaps() []string {
 	return nil
 }
 
-// CancelRequest ends receives on the sender's side. A cancelled receive
-// consumes nothing: a value that was already matched to it goes back to the
-// head of its key.
+// CancelRequest ends receives at the responder. A cancelled receive consumes
+// nothing: a value that was already matched to it goes back to the head of its
+// key.
 type CancelRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Incarnation of the asker; with its name and an id it names one receive.
-	AskerIncarnation uint64 `protobuf:"fixed64,1,opt,name=asker_incarnation,json=askerIncarnation,proto3" json:"asker_incarnation,omitempty"`
-	// Ids of the receives. Those that the sender does not know are remembered,
-	// so that a late copy of their request is dropped.
+	// Incarnation of the requester; with its name and an id it names one receive.
+	RequesterIncarnation uint64 `protobuf:"fixed64,1,opt,name=requester_incarnation,json=requesterIncarnation,proto3" json:"requester_incarnation,omitempty"`
+	// Ids of the receives. The responder remembers those that it does not know, so
+	// that it refuses a late copy of their request.
 	Ids []uint64 `protobuf:"fixed64,2,rep,packed,name=ids,proto3" json:"ids,omitempty"`
-	// Task name of the asker.
-	Asker         string `protobuf:"bytes,3,opt,name=asker,proto3" json:"asker,omitempty"`
+	// Task name of the requester.
+	Requester     string `protobuf:"bytes,3,opt,name=requester,proto3" json:"requester,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -429,9 +429,9 @@ func (*CancelRequest) Descriptor() ([]byte, []int) {
 	return file_tryst_transfer_proto_rawDescGZIP(), []int{5}
 }
 
-func (x *CancelRequest) GetAskerIncarnation() uint64 {
+func (x *CancelRequest) GetRequesterIncarnation() uint64 {
 	if x != nil {
-		return x.AskerIncarnation
+		return x.RequesterIncarnation
 	}
 	return 0
 }
@@ -443,14 +443,14 @@ func (x *CancelRequest) GetIds() []uint64 {
 	return nil
 }
 
-func (x *CancelRequest) GetAsker() string {
+func (x *CancelRequest) GetRequester() string {
 	if x != nil {
-		return x.Asker
+		return x.Requester
 	}
 	return ""
 }
 
-// CancelResponse says that every id of the request has been dealt with.
+// CancelResponse confirms that every id of the request is cancelled.
 type CancelResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -487,11 +487,11 @@ func (*CancelResponse) Descriptor() ([]byte, []int) {
 	return file_tryst_transfer_proto_rawDescGZIP(), []int{6}
 }
 
-// FetchRequest asks for the content that a Ticket stands for.
+// FetchRequest requests the content that a Ticket describes.
 type FetchRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Incarnation of the asker, as in RecvOptions.
-	AskerIncarnation uint64 `protobuf:"fixed64,1,opt,name=asker_incarnation,json=askerIncarnation,proto3" json:"asker_incarnation,omitempty"`
+	// Incarnation of the requester, as in RecvOptions.
+	RequesterIncarnation uint64 `protobuf:"fixed64,1,opt,name=requester_incarnation,json=requesterIncarnation,proto3" json:"requester_incarnation,omitempty"`
 	// Id of the receive, as in RecvOptions.
 	Id uint64 `protobuf:"fixed64,2,opt,name=id,proto3" json:"id,omitempty"`
 	// Attempt of the receive that got the ticket, as in RecvOptions. An older
@@ -500,11 +500,11 @@ type FetchRequest struct {
 	// Where to start, in bytes from the beginning of the content: what a broken
 	// stream has already delivered is not sent again.
 	Offset uint64 `protobuf:"varint,4,opt,name=offset,proto3" json:"offset,omitempty"`
-	// Incarnation of the sender, from RecvExtra. Another one is answered
+	// Incarnation of the responder, from RecvExtra. Another one is answered
 	// Aborted.
 	SenderIncarnation uint64 `protobuf:"fixed64,5,opt,name=sender_incarnation,json=senderIncarnation,proto3" json:"sender_incarnation,omitempty"`
-	// Task name of the asker, as in RecvOptions.
-	Asker         string `protobuf:"bytes,6,opt,name=asker,proto3" json:"asker,omitempty"`
+	// Task name of the requester, as in RecvOptions.
+	Requester     string `protobuf:"bytes,6,opt,name=requester,proto3" json:"requester,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -539,9 +539,9 @@ func (*FetchRequest) Descriptor() ([]byte, []int) {
 	return file_tryst_transfer_proto_rawDescGZIP(), []int{7}
 }
 
-func (x *FetchRequest) GetAskerIncarnation() uint64 {
+func (x *FetchRequest) GetRequesterIncarnation() uint64 {
 	if x != nil {
-		return x.AskerIncarnation
+		return x.RequesterIncarnation
 	}
 	return 0
 }
@@ -574,9 +574,9 @@ func (x *FetchRequest) GetSenderIncarnation() uint64 {
 	return 0
 }
 
-func (x *FetchRequest) GetAsker() string {
+func (x *FetchRequest) GetRequester() string {
 	if x != nil {
-		return x.Asker
+		return x.Requester
 	}
 	return ""
 }
@@ -641,10 +641,10 @@ var File_tryst_transfer_proto protoreflect.FileDescriptor
 
 const file_tryst_transfer_proto_rawDesc = "" +
 	"\n" +
-	"\x14tryst/transfer.proto\x12\x05tryst\"\x94\x02\n" +
-	"\vRecvOptions\x12\x14\n" +
-	"\x05asker\x18\x01 \x01(\tR\x05asker\x12+\n" +
-	"\x11asker_incarnation\x18\x02 \x01(\x06R\x10askerIncarnation\x12-\n" +
+	"\x14tryst/transfer.proto\x12\x05tryst\"\xa4\x02\n" +
+	"\vRecvOptions\x12\x1c\n" +
+	"\trequester\x18\x01 \x01(\tR\trequester\x123\n" +
+	"\x15requester_incarnation\x18\x02 \x01(\x06R\x14requesterIncarnation\x12-\n" +
 	"\x12sender_incarnation\x18\x03 \x01(\x06R\x11senderIncarnation\x12\x0e\n" +
 	"\x02id\x18\x04 \x01(\x06R\x02id\x12\x18\n" +
 	"\aattempt\x18\x05 \x01(\rR\aattempt\x12'\n" +
@@ -656,26 +656,26 @@ const file_tryst_transfer_proto_rawDesc = "" +
 	"\x06ticket\x18\x02 \x01(\v2\r.tryst.TicketR\x06ticket\"4\n" +
 	"\x06Ticket\x12\x14\n" +
 	"\x05bytes\x18\x01 \x01(\x04R\x05bytes\x12\x14\n" +
-	"\x05proto\x18\x02 \x01(\bR\x05proto\"Q\n" +
-	"\fHelloRequest\x12\x14\n" +
-	"\x05asker\x18\x01 \x01(\tR\x05asker\x12+\n" +
-	"\x11asker_incarnation\x18\x02 \x01(\x06R\x10askerIncarnation\"Y\n" +
+	"\x05proto\x18\x02 \x01(\bR\x05proto\"a\n" +
+	"\fHelloRequest\x12\x1c\n" +
+	"\trequester\x18\x01 \x01(\tR\trequester\x123\n" +
+	"\x15requester_incarnation\x18\x02 \x01(\x06R\x14requesterIncarnation\"Y\n" +
 	"\rHelloResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x06R\vincarnation\x12\x12\n" +
-	"\x04caps\x18\x03 \x03(\tR\x04caps\"h\n" +
-	"\rCancelRequest\x12+\n" +
-	"\x11asker_incarnation\x18\x01 \x01(\x06R\x10askerIncarnation\x12\x14\n" +
-	"\x03ids\x18\x02 \x03(\x06B\x02\x10\x01R\x03ids\x12\x14\n" +
-	"\x05asker\x18\x03 \x01(\tR\x05asker\"\x10\n" +
-	"\x0eCancelResponse\"\xc2\x01\n" +
-	"\fFetchRequest\x12+\n" +
-	"\x11asker_incarnation\x18\x01 \x01(\x06R\x10askerIncarnation\x12\x0e\n" +
+	"\x04caps\x18\x03 \x03(\tR\x04caps\"x\n" +
+	"\rCancelRequest\x123\n" +
+	"\x15requester_incarnation\x18\x01 \x01(\x06R\x14requesterIncarnation\x12\x14\n" +
+	"\x03ids\x18\x02 \x03(\x06B\x02\x10\x01R\x03ids\x12\x1c\n" +
+	"\trequester\x18\x03 \x01(\tR\trequester\"\x10\n" +
+	"\x0eCancelResponse\"\xd2\x01\n" +
+	"\fFetchRequest\x123\n" +
+	"\x15requester_incarnation\x18\x01 \x01(\x06R\x14requesterIncarnation\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\x06R\x02id\x12\x18\n" +
 	"\aattempt\x18\x03 \x01(\rR\aattempt\x12\x16\n" +
 	"\x06offset\x18\x04 \x01(\x04R\x06offset\x12-\n" +
-	"\x12sender_incarnation\x18\x05 \x01(\x06R\x11senderIncarnation\x12\x14\n" +
-	"\x05asker\x18\x06 \x01(\tR\x05asker\"3\n" +
+	"\x12sender_incarnation\x18\x05 \x01(\x06R\x11senderIncarnation\x12\x1c\n" +
+	"\trequester\x18\x06 \x01(\tR\trequester\"3\n" +
 	"\x05Chunk\x12\x16\n" +
 	"\x06offset\x18\x01 \x01(\x04R\x06offset\x12\x12\n" +
 	"\x04data\x18\x02 \x01(\fR\x04dataB)Z'github.com/tryst-rdma/tryst/proto/trystb\x06proto3"

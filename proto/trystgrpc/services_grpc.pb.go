@@ -28,7 +28,7 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Peers is what Tryst servers and pullers say to each other beside receives.
+// Peers has the calls between Tryst servers and pullers beside receives.
 type PeersClient interface {
 	// Hello asks a server for its name, incarnation and abilities.
 	Hello(ctx context.Context, in *tryst.HelloRequest, opts ...grpc.CallOption) (*tryst.HelloResponse, error)
@@ -68,7 +68,7 @@ func (c *peersClient) Cancel(ctx context.Context, in *tryst.CancelRequest, opts 
 // All implementations must embed UnimplementedPeersServer
 // for forward compatibility.
 //
-// Peers is what Tryst servers and pullers say to each other beside receives.
+// Peers has the calls between Tryst servers and pullers beside receives.
 type PeersServer interface {
 	// Hello asks a server for its name, incarnation and abilities.
 	Hello(context.Context, *tryst.HelloRequest) (*tryst.HelloResponse, error)
@@ -175,12 +175,12 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Chunks delivers the content of large tensors, for which an answer in one
+// Chunks delivers the content of large tensors, for which a response in one
 // message would cost the receiver a second copy (ARCHITECTURE.md section 8).
 type ChunksClient interface {
-	// Fetch streams the content of one kept answer from the given byte to its
-	// end. It does not release the answer: the asker says that it finished with
-	// the id, as for every receive.
+	// Fetch streams the content of one kept response from the given byte to its
+	// end. It does not release the response: the requester acknowledges the id, as
+	// for every receive.
 	Fetch(ctx context.Context, in *tryst.FetchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[tryst.Chunk], error)
 }
 
@@ -215,12 +215,12 @@ type Chunks_FetchClient = grpc.ServerStreamingClient[tryst.Chunk]
 // All implementations must embed UnimplementedChunksServer
 // for forward compatibility.
 //
-// Chunks delivers the content of large tensors, for which an answer in one
+// Chunks delivers the content of large tensors, for which a response in one
 // message would cost the receiver a second copy (ARCHITECTURE.md section 8).
 type ChunksServer interface {
-	// Fetch streams the content of one kept answer from the given byte to its
-	// end. It does not release the answer: the asker says that it finished with
-	// the id, as for every receive.
+	// Fetch streams the content of one kept response from the given byte to its
+	// end. It does not release the response: the requester acknowledges the id, as
+	// for every receive.
 	Fetch(*tryst.FetchRequest, grpc.ServerStreamingServer[tryst.Chunk]) error
 	mustEmbedUnimplementedChunksServer()
 }

@@ -125,7 +125,7 @@ func TestLongRequesterNameIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o, err := anypb.New(&trystpb.RecvOptions{Asker: strings.Repeat("n", 2000), AskerIncarnation: 1, Id: 1, Attempt: 1})
+	o, err := anypb.New(&trystpb.RecvOptions{Requester: strings.Repeat("n", 2000), RequesterIncarnation: 1, Id: 1, Attempt: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func TestManyIDsAtOnceAreRefused(t *testing.T) {
 	for i := range ids {
 		ids[i] = uint64(i) << 32
 	}
-	_, err = trystgrpc.NewPeersClient(conn).Cancel(t.Context(), &trystpb.CancelRequest{Asker: b.task.String(), AskerIncarnation: 7, Ids: ids})
+	_, err = trystgrpc.NewPeersClient(conn).Cancel(t.Context(), &trystpb.CancelRequest{Requester: b.task.String(), RequesterIncarnation: 7, Ids: ids})
 	if status.CodeOf(fromGRPC(err, nil)) != status.ResourceExhausted {
 		t.Error(err)
 	}
@@ -199,7 +199,7 @@ func TestFetchOfAnOldAttemptIsRefused(t *testing.T) {
 	}
 	for attempt, want := range map[uint32]status.Code{1: status.Aborted, 2: status.OK, 3: status.OK} {
 		stream, err := trystgrpc.NewChunksClient(conn).Fetch(t.Context(),
-			&trystpb.FetchRequest{Asker: requester.Name, AskerIncarnation: requester.Incarnation, Id: 5, Attempt: attempt})
+			&trystpb.FetchRequest{Requester: requester.Name, RequesterIncarnation: requester.Incarnation, Id: 5, Attempt: attempt})
 		if err != nil {
 			t.Fatal(err)
 		}

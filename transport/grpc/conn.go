@@ -31,7 +31,7 @@ type conn struct {
 // Hello implements delivery.Conn.
 func (c *conn) Hello(ctx context.Context) (delivery.Peer, error) {
 	self := c.transport.opts.Self
-	req := &trystpb.HelloRequest{Asker: self.Name, AskerIncarnation: self.Incarnation}
+	req := &trystpb.HelloRequest{Requester: self.Name, RequesterIncarnation: self.Incarnation}
 	var resp trystpb.HelloResponse
 	var trailer metadata.MD
 	err := c.worker.conn.Invoke(ctx, trystgrpc.Peers_Hello_FullMethodName, req, &resp,
@@ -66,14 +66,14 @@ func (c *conn) Begin(t *delivery.Transfer) delivery.Attempt {
 // Ack implements delivery.Conn.
 func (c *conn) Ack(ctx context.Context, ids []uint64) error {
 	return c.send(ctx, tensorflowgrpc.WorkerService_MarkRecvFinished_FullMethodName, &tfpb.MarkRecvFinishedRequest{
-		Asker: c.transport.opts.Self.Name, AskerIncarnation: c.transport.opts.Self.Incarnation, Finished: ids,
+		Requester: c.transport.opts.Self.Name, RequesterIncarnation: c.transport.opts.Self.Incarnation, Finished: ids,
 	}, new(tfpb.MarkRecvFinishedResponse))
 }
 
 // Cancel implements delivery.Conn.
 func (c *conn) Cancel(ctx context.Context, ids []uint64) error {
 	return c.send(ctx, trystgrpc.Peers_Cancel_FullMethodName, &trystpb.CancelRequest{
-		Asker: c.transport.opts.Self.Name, AskerIncarnation: c.transport.opts.Self.Incarnation, Ids: ids,
+		Requester: c.transport.opts.Self.Name, RequesterIncarnation: c.transport.opts.Self.Incarnation, Ids: ids,
 	}, new(trystpb.CancelResponse))
 }
 
@@ -143,7 +143,7 @@ func (a *attempt) Wait(ctx context.Context) (rendezvous.Value, error) {
 
 func recvOptions(t *delivery.Transfer) *trystpb.RecvOptions {
 	return &trystpb.RecvOptions{
-		Asker: t.Requester.Name, AskerIncarnation: t.Requester.Incarnation, SenderIncarnation: t.Peer,
+		Requester: t.Requester.Name, RequesterIncarnation: t.Requester.Incarnation, SenderIncarnation: t.Peer,
 		Id: t.ID, Attempt: t.Attempt, Finished: t.Acks, Cancelled: t.Cancels,
 		LeftGeneration: uint32(min(t.Left, math.MaxUint32)), //nolint:gosec // generations fit in 32 bits (package handshake)
 	}

@@ -32,9 +32,8 @@ import (
 	"github.com/tryst-rdma/tryst/transport"
 )
 
-// TestH2HostPorts: a task is translated to its address, the same task gives the
-// same connection and the same stub, and what the cluster does not have is
-// NotFound.
+// TestH2HostPorts: a task gives the connection to its address. The same task gives the
+// same connection and the same stub. A task that is not in the cluster is NotFound.
 func TestH2HostPorts(t *testing.T) {
 	spec, err := cluster.NewSpec(map[string]map[int]string{"mnist": {0: "a:1", 2: "c:3"}, "other": {0: "x:9"}})
 	if err != nil {
@@ -58,12 +57,12 @@ func TestH2HostPorts(t *testing.T) {
 		p, err := c.peer(task)
 		if want == "" {
 			if status.CodeOf(err) != status.NotFound {
-				t.Errorf("%s: %v", name, err)
+				t.Errorf("%s: got %v, want NotFound", name, err)
 			}
 			continue
 		}
 		if err != nil || p.channel.address != want {
-			t.Errorf("%s: %v, %v", name, p, err)
+			t.Errorf("%s: got %v, %v; want the address %s", name, p, err, want)
 			continue
 		}
 		w1, _ := c.Worker(task)
@@ -71,15 +70,15 @@ func TestH2HostPorts(t *testing.T) {
 		ch1, _ := c.Conn(task)
 		ch2, _ := c.Conn(task)
 		if w1 != w2 || ch1 != ch2 {
-			t.Errorf("%s: made twice", name)
+			t.Errorf("%s: two calls gave different connections or stubs", name)
 		}
 	}
 	if got := len(c.Tasks()); got != 3 {
-		t.Errorf("%d tasks", got)
+		t.Errorf("got %d tasks, want 3", got)
 	}
 }
 
-// TestH3SeveralConnections: calls to one peer go over its connections in turn.
+// TestH3SeveralConnections: calls to one peer use its connections in turn.
 func TestH3SeveralConnections(t *testing.T) {
 	var c testCluster
 	var mu sync.Mutex
@@ -99,7 +98,7 @@ func TestH3SeveralConnections(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := func() bool {
+	call := func() bool {
 		if _, err := w.GetStatus(t.Context(), &tfpb.GetStatusRequest{}); err != nil {
 			t.Fatal(err)
 		}
@@ -107,40 +106,40 @@ func TestH3SeveralConnections(t *testing.T) {
 		defer mu.Unlock()
 		return len(seen) == 4
 	}
-	until(t, all, "calls over four connections")
+	until(t, call, "calls over four connections")
 	order = nil
 	for range 12 {
-		all()
+		call()
 	}
 	if !slices.Equal(order[:4], order[4:8]) || !slices.Equal(order[:4], order[8:]) || len(seen) != 4 {
-		t.Errorf("not in turn over four: %v", order)
+		t.Errorf("got the order %v, want four connections in turn", order)
 	}
 }
 
-// TestH6OwnAddressIsLocal: the own task is this process's worker itself, another
-// one a stub.
+// TestH6OwnAddressIsLocal: the own task gives the worker of this process, another task
+// a stub.
 func TestH6OwnAddressIsLocal(t *testing.T) {
 	var c testCluster
 	a := c.start(t, 0, nodeOptions{})
 	b := c.start(t, 1, nodeOptions{})
 	if w, err := a.conns.Worker(a.task); err != nil || w != transport.Worker(a.worker) {
-		t.Errorf("%T, %v", w, err)
+		t.Errorf("got %T, %v; want the local worker", w, err)
 	}
 	w, err := a.conns.Worker(b.task)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, ok := w.(*RemoteWorker); !ok {
-		t.Errorf("%T", w)
+		t.Errorf("got %T, want *RemoteWorker", w)
 	}
 	resp, err := w.GetStatus(t.Context(), &tfpb.GetStatusRequest{})
 	if err != nil || resp.GetDeviceAttributes()[0].GetIncarnation() != b.incarnation {
-		t.Errorf("%v, %v", resp, err)
+		t.Errorf("got %v, %v; want the incarnation %d", resp, err, b.incarnation)
 	}
 }
 
-// TestH7CloseInCallback: connections may be closed from the callback of a
-// receive that they carry.
+// TestH7CloseInCallback: the callback of a receive may close the connection that
+// carried it.
 func TestH7CloseInCallback(t *testing.T) {
 	var c testCluster
 	a := c.start(t, 0, nodeOptions{})
@@ -158,12 +157,11 @@ func TestH7CloseInCallback(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := b.conns.Worker(a.task); status.CodeOf(err) != status.Cancelled {
-		t.Errorf("after Close: %v", err)
+		t.Errorf("after Close: got %v, want Cancelled", err)
 	}
 }
 
-// recorder shows each request to got and answers with a message that is filled
-// in.
+// recorder passes each request to got and returns a response with all plain fields set.
 type recorder struct {
 	transport.Worker
 	got func(context.Context, proto.Message)
@@ -175,7 +173,7 @@ func record[Resp any, P interface {
 }](ctx context.Context, r *recorder, req proto.Message) (*Resp, error) {
 	r.got(ctx, req)
 	resp := P(new(Resp))
-	filled(resp)
+	fillFields(resp)
 	return resp, nil
 }
 
@@ -225,8 +223,8 @@ func (r *recorder) MarkRecvFinished(ctx context.Context, q *tfpb.MarkRecvFinishe
 	return record[tfpb.MarkRecvFinishedResponse](ctx, r, q)
 }
 
-// filled sets the plain fields of m.
-func filled(m proto.Message) {
+// fillFields sets the plain fields of m.
+func fillFields(m proto.Message) {
 	r := m.ProtoReflect()
 	for i := range r.Descriptor().Fields().Len() {
 		f := r.Descriptor().Fields().Get(i)
@@ -249,8 +247,8 @@ func filled(m proto.Message) {
 	}
 }
 
-// TestH12LocalAndRemoteAreEqual: each of the methods gives through the stub what
-// it gives when called, and is served under TensorFlow's name.
+// TestH12LocalAndRemoteAreEqual: each method returns the same through the stub as from
+// the worker, and the server has it under TensorFlow's name.
 func TestH12LocalAndRemoteAreEqual(t *testing.T) {
 	var c testCluster
 	var last proto.Message
@@ -263,7 +261,7 @@ func TestH12LocalAndRemoteAreEqual(t *testing.T) {
 	}
 	for _, m := range tensorflowgrpc.WorkerService_ServiceDesc.Methods {
 		if m.MethodName == "RecvTensor" {
-			continue // its answer is no message: TestRemoteWorkerRecvTensor
+			continue // its response is no message: see TestRemoteWorkerRecvTensor
 		}
 		call := func(w transport.Worker, req reflect.Value) (proto.Message, error) {
 			out := reflect.ValueOf(w).MethodByName(m.MethodName).Call([]reflect.Value{reflect.ValueOf(t.Context()), req})
@@ -278,9 +276,9 @@ func TestH12LocalAndRemoteAreEqual(t *testing.T) {
 		}
 		req := reflect.New(method.Type.In(2).Elem())
 		sent, _ := reflect.TypeAssert[proto.Message](req)
-		filled(sent)
+		fillFields(sent)
 		if finished, ok := sent.(*tfpb.MarkRecvFinishedRequest); ok {
-			finished.Asker = task(1).String() // no other text is the name of a requester
+			finished.Requester = task(1).String() // must be a valid task name
 		}
 		want, err := call(r, req)
 		if err != nil {
@@ -300,12 +298,12 @@ func TestH12LocalAndRemoteAreEqual(t *testing.T) {
 	}
 	served := a.server.GetServiceInfo()["tensorflow.WorkerService"]
 	if len(served.Methods) != 16 || served.Metadata != tensorflowgrpc.WorkerService_ServiceDesc.Metadata {
-		t.Errorf("%d methods are served, by %v", len(served.Methods), served.Metadata)
+		t.Errorf("the server has %d methods of %v, want 16 of %v", len(served.Methods), served.Metadata, tensorflowgrpc.WorkerService_ServiceDesc.Metadata)
 	}
 }
 
-// TestTLS: with credentials on both sides tensors go over TLS, and the requester is
-// known by its connection all the same.
+// TestTLS: with credentials on both sides tensors go over TLS. A client without TLS gets
+// Unavailable.
 func TestTLS(t *testing.T) {
 	cert, pool := certificate(t)
 	var c testCluster
@@ -330,10 +328,11 @@ func TestTLS(t *testing.T) {
 	v.Tensor.Release()
 	plain := c.start(t, 2, nodeOptions{addresses: map[int]string{0: l.Addr().String()}, peerTimeout: 100 * time.Millisecond})
 	if o := <-plain.begin(t.Context(), 1, a.key(plain, "x")); status.CodeOf(o.err) != status.Unavailable {
-		t.Errorf("without TLS: %v", o.err)
+		t.Errorf("without TLS: got %v, want Unavailable", o.err)
 	}
 }
 
+// certificate returns a self-signed certificate for 127.0.0.1, and a pool that trusts it.
 func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -88,7 +88,7 @@ func (c *conn) fetchInto(ctx context.Context, t *delivery.Transfer, f *download,
 		return c.failed(ctx, t, err, nil)
 	}
 	req := &trystpb.FetchRequest{
-		Asker: t.Requester.Name, AskerIncarnation: t.Requester.Incarnation, Id: t.ID, Attempt: t.Attempt,
+		Requester: t.Requester.Name, RequesterIncarnation: t.Requester.Incarnation, Id: t.ID, Attempt: t.Attempt,
 		Offset: uint64(p.Bytes), SenderIncarnation: sender,
 	}
 	if err := stream.SendMsg(req); err != nil && !errors.Is(err, io.EOF) { // after EOF, RecvMsg returns the error

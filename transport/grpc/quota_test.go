@@ -38,7 +38,7 @@ type stalled struct {
 
 const stalledIncarnation = 77
 
-var stalledAsker = transport.Process{Name: task(7).String(), Incarnation: stalledIncarnation}
+var stalledRequester = transport.Process{Name: task(7).String(), Incarnation: stalledIncarnation}
 
 func stall(t *testing.T, address string) *stalled {
 	t.Helper()
@@ -69,7 +69,7 @@ func (s *stalled) call(desc *grpc.StreamDesc, method string, req any) {
 
 func (s *stalled) recvTensor(key string, id uint64) {
 	s.t.Helper()
-	o, err := anypb.New(&trystpb.RecvOptions{Asker: task(7).String(), AskerIncarnation: stalledIncarnation, Id: id, Attempt: 1})
+	o, err := anypb.New(&trystpb.RecvOptions{Requester: task(7).String(), RequesterIncarnation: stalledIncarnation, Id: id, Attempt: 1})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func (s *stalled) recvTensor(key string, id uint64) {
 func (s *stalled) fetch(id uint64) {
 	s.t.Helper()
 	s.call(&trystgrpc.Chunks_ServiceDesc.Streams[0], trystgrpc.Chunks_Fetch_FullMethodName,
-		&trystpb.FetchRequest{Asker: task(7).String(), AskerIncarnation: stalledIncarnation, Id: id, Attempt: 1})
+		&trystpb.FetchRequest{Requester: task(7).String(), RequesterIncarnation: stalledIncarnation, Id: id, Attempt: 1})
 }
 
 // read reads all responses in parallel and counts the complete ones.
@@ -163,7 +163,7 @@ func TestResponsesUnderWayAreBounded(t *testing.T) {
 					}
 					ans := make(chan transport.Response, 1)
 					a.kept.Request(replyTo(func(r transport.Response) { ans <- r }),
-						transport.Request{Requester: stalledAsker, ID: id, Attempt: 1, Step: 1, Key: k})
+						transport.Request{Requester: stalledRequester, ID: id, Attempt: 1, Step: 1, Key: k})
 					(<-ans).Value.Tensor.Release()
 					s.fetch(id)
 				}
@@ -176,7 +176,7 @@ func TestResponsesUnderWayAreBounded(t *testing.T) {
 						ids[i] = uint64(i) + 1
 					}
 					until(t, func() bool { // calls that are on their way take the answer a moment later
-						a.kept.Ack(stalledAsker, ids)
+						a.kept.Ack(stalledRequester, ids)
 						return sent.InUse() <= 4*size
 					}, "no more than the limit")
 					want = 5 // the first, and four of the others

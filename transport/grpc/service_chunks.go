@@ -29,7 +29,7 @@ func (s *service) fetch(req *trystpb.FetchRequest, stream grpc.ServerStream) err
 	if want := req.GetSenderIncarnation(); want != 0 && want != s.Self.Incarnation {
 		return transport.OtherProcess(want, s.Self.Incarnation)
 	}
-	a := transport.Process{Name: req.GetAsker(), Incarnation: req.GetAskerIncarnation()}
+	a := transport.Process{Name: req.GetRequester(), Incarnation: req.GetRequesterIncarnation()}
 	if err := s.checkName(stream.Context(), a); err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func (s *service) sendChunks(req *trystpb.FetchRequest, stream grpc.ServerStream
 	if ticket.GetProto() {
 		copies = min(size, 2*chunkSize) // a chunk in gRPC's queue, and the next one
 	}
-	of := receiveID{transport.Process{Name: req.GetAsker(), Incarnation: req.GetAskerIncarnation()}, req.GetId(), req.GetAttempt()}
+	of := receiveID{transport.Process{Name: req.GetRequester(), Incarnation: req.GetRequesterIncarnation()}, req.GetId(), req.GetAttempt()}
 	t, charged, err := s.chargeCached(stream.Context(), t, of, t.MemorySize()+int64(copies), int64(copies))
 	if err != nil {
 		return err

@@ -10,7 +10,7 @@ import (
 // Hello implements trystgrpc.PeersServer. A request without a requester introduces no
 // process; it gets the same response.
 func (s *service) Hello(ctx context.Context, req *trystpb.HelloRequest) (*trystpb.HelloResponse, error) {
-	a := transport.Process{Name: req.GetAsker(), Incarnation: req.GetAskerIncarnation()}
+	a := transport.Process{Name: req.GetRequester(), Incarnation: req.GetRequesterIncarnation()}
 	if a != (transport.Process{}) {
 		if err := s.accept(ctx, a, 0); err != nil {
 			return nil, toGRPC(ctx, err)
@@ -30,7 +30,7 @@ func (s *service) Cancel(ctx context.Context, req *trystpb.CancelRequest) (*trys
 }
 
 func (s *service) cancel(ctx context.Context, req *trystpb.CancelRequest) error {
-	a := transport.Process{Name: req.GetAsker(), Incarnation: req.GetAskerIncarnation()}
+	a := transport.Process{Name: req.GetRequester(), Incarnation: req.GetRequesterIncarnation()}
 	if err := s.accept(ctx, a, 0); err != nil {
 		return err
 	}

@@ -59,7 +59,7 @@ func (s *service) chargeResponse(ctx context.Context, r *transport.TensorRespons
 	}
 	var opts trystpb.RecvOptions
 	if o := req.GetTransportOptions(); o.MessageIs(&opts) && o.UnmarshalTo(&opts) == nil {
-		of := receiveID{transport.Process{Name: opts.GetAsker(), Incarnation: opts.GetAskerIncarnation()}, opts.GetId(), opts.GetAttempt()}
+		of := receiveID{transport.Process{Name: opts.GetRequester(), Incarnation: opts.GetRequesterIncarnation()}, opts.GetId(), opts.GetAttempt()}
 		r.Tensor, charged, err = s.chargeCached(ctx, r.Tensor, of, n, copies)
 	} else if charged, err = q.charge(ctx, n, copies); err != nil {
 		r.Tensor.Release()

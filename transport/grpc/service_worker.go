@@ -39,7 +39,7 @@ func workerService(s *service) *grpc.ServiceDesc {
 
 // markRecvFinished releases cached responses, after the check of the caller's name.
 func (s *service) markRecvFinished(ctx context.Context, req *tfpb.MarkRecvFinishedRequest) (*tfpb.MarkRecvFinishedResponse, error) {
-	if a := (transport.Process{Name: req.GetAsker(), Incarnation: req.GetAskerIncarnation()}); a != (transport.Process{}) {
+	if a := (transport.Process{Name: req.GetRequester(), Incarnation: req.GetRequesterIncarnation()}); a != (transport.Process{}) {
 		if err := s.checkName(ctx, a); err != nil {
 			return nil, err
 		}

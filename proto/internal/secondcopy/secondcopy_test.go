@@ -99,7 +99,7 @@ func registerGlobally(file protoreflect.FileDescriptor) (text string) {
 // and an Any of a well-known type, which ours find, too.
 func TestAnyResolves(t *testing.T) {
 	for _, want := range []proto.Message{
-		&tryst.RecvOptions{Asker: "/job:client/replica:0/task:7", Id: 9},
+		&tryst.RecvOptions{Requester: "/job:client/replica:0/task:7", Id: 9},
 		&tensorflow.TensorProto{Dtype: tensorflow.DataType_DT_INT8},
 		&anypb.Any{TypeUrl: "x/y"},
 	} {

@@ -17,7 +17,7 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-var asker7 = Process{Name: consumer, Incarnation: 7}
+var requester7 = Process{Name: consumer, Incarnation: 7}
 
 // answer asks and waits.
 func answer(k *ResponseCache, a Request) Response {
@@ -30,10 +30,10 @@ func TestCacheRemembersTenMinutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, source := newLeaks(t), newTable(t)
 		k := NewResponseCache(source, CacheOptions{})
-		request := Request{Requester: asker7, ID: 1, Attempt: 2, Step: 1, Key: key(t, "k")}
+		request := Request{Requester: requester7, ID: 1, Attempt: 2, Step: 1, Key: key(t, "k")}
 		source.send(t, 1, request.Key, l.value(t, 'a', 1))
 		answer(k, request).Value.Tensor.Release()
-		k.Ack(asker7, []uint64{1})
+		k.Ack(requester7, []uint64{1})
 		request.Attempt = 1
 		time.Sleep(rememberFor - 2*time.Second)
 		if ans := answer(k, request); status.CodeOf(ans.Err) != status.Aborted {
@@ -55,13 +55,13 @@ func TestCacheGivesUpInTimeThoughIDsAreRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, source := newLeaks(t), newTable(t)
 		k := NewResponseCache(source, CacheOptions{})
-		down := k.Connected(asker7)
-		if err := k.Cancel(asker7, []uint64{9}); err != nil {
+		down := k.Connected(requester7)
+		if err := k.Cancel(requester7, []uint64{9}); err != nil {
 			t.Error(err)
 		}
 		time.Sleep(2 * time.Minute) // the timer has been set anew
 		source.send(t, 1, key(t, "k"), l.value(t, 'a', 1))
-		answer(k, Request{Requester: asker7, ID: 1, Attempt: 1, Step: 1, Key: key(t, "k")}).Value.Tensor.Release()
+		answer(k, Request{Requester: requester7, ID: 1, Attempt: 1, Step: 1, Key: key(t, "k")}).Value.Tensor.Release()
 		time.Sleep(10 * time.Second)
 		down()
 		time.Sleep(expireAfter - time.Second)
@@ -72,7 +72,7 @@ func TestCacheGivesUpInTimeThoughIDsAreRemembered(t *testing.T) {
 		if k.Stats().Kept != 0 {
 			t.Error("not given up after 60 s")
 		}
-		if _, err := k.Value(asker7, 1, 1); status.CodeOf(err) != status.DataLoss {
+		if _, err := k.Value(requester7, 1, 1); status.CodeOf(err) != status.DataLoss {
 			t.Errorf("Value: %v", err)
 		}
 		k.Close()
@@ -82,16 +82,16 @@ func TestCacheGivesUpInTimeThoughIDsAreRemembered(t *testing.T) {
 func TestCacheValue(t *testing.T) {
 	l, source := newLeaks(t), newTable(t)
 	k := NewResponseCache(source, CacheOptions{})
-	if _, err := k.Value(asker7, 1, 1); status.CodeOf(err) != status.Aborted {
+	if _, err := k.Value(requester7, 1, 1); status.CodeOf(err) != status.Aborted {
 		t.Error(err)
 	}
 	source.send(t, 1, key(t, "k"), l.value(t, 'a', 1))
-	answer(k, Request{Requester: asker7, ID: 1, Attempt: 1, Step: 1, Key: key(t, "k")}).Value.Tensor.Release()
-	v, err := k.Value(asker7, 1, 1)
+	answer(k, Request{Requester: requester7, ID: 1, Attempt: 1, Step: 1, Key: key(t, "k")}).Value.Tensor.Release()
+	v, err := k.Value(requester7, 1, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	k.Ack(asker7, []uint64{1})
+	k.Ack(requester7, []uint64{1})
 	if v.Tensor.Bytes()[0] != 'a' {
 		t.Error("the value went with the entry")
 	}
@@ -103,15 +103,15 @@ func TestCacheEndStep(t *testing.T) {
 	l, source := newLeaks(t), newTable(t)
 	k := NewResponseCache(source, CacheOptions{})
 	source.send(t, 1, key(t, "k"), l.value(t, 'a', 1))
-	answer(k, Request{Requester: asker7, ID: 1, Attempt: 1, Step: 1, Key: key(t, "k")}).Value.Tensor.Release()
+	answer(k, Request{Requester: requester7, ID: 1, Attempt: 1, Step: 1, Key: key(t, "k")}).Value.Tensor.Release()
 	waits := make(chan Response, 1)
-	k.ask(Request{Requester: asker7, ID: 2, Attempt: 1, Step: 1, Key: key(t, "other")}, func(ans Response) { waits <- ans })
+	k.ask(Request{Requester: requester7, ID: 2, Attempt: 1, Step: 1, Key: key(t, "other")}, func(ans Response) { waits <- ans })
 	source.cleanup(1)
 	k.EndStep(1)
 	if ans := <-waits; status.CodeOf(ans.Err) != status.Aborted {
 		t.Error(ans.Err)
 	}
-	if ans := answer(k, Request{Requester: asker7, ID: 1, Attempt: 2, Step: 1, Key: key(t, "k")}); status.CodeOf(ans.Err) != status.Aborted {
+	if ans := answer(k, Request{Requester: requester7, ID: 1, Attempt: 2, Step: 1, Key: key(t, "k")}); status.CodeOf(ans.Err) != status.Aborted {
 		t.Errorf("asked again after the end: %v", ans.Err)
 	}
 	k.Close()
@@ -127,26 +127,26 @@ func keptRestoresOrReleases(t *testing.T) {
 	l, source := newLeaks(t), newTable(t)
 	k := NewResponseCache(source, CacheOptions{})
 	for i, step := range []int64{1, 2} {
-		a := Request{Requester: asker7, ID: uint64(i + 1), Attempt: 1, Step: step, Key: key(t, "k")} //nolint:gosec // small
+		a := Request{Requester: requester7, ID: uint64(i + 1), Attempt: 1, Step: step, Key: key(t, "k")} //nolint:gosec // small
 		source.send(t, step, a.Key, l.value(t, 'a', 1))
 		answer(k, a).Value.Tensor.Release()
 	}
 	source.cleanup(2)
-	if err := k.Cancel(asker7, []uint64{1, 2}); err != nil {
+	if err := k.Cancel(requester7, []uint64{1, 2}); err != nil {
 		t.Error(err)
 	}
 	synctest.Wait() // its owner is told by a goroutine
 	if n := l.alive.Load(); n != 1 {
 		t.Errorf("%d values are alive, want that of step 1", n)
 	}
-	if ans := answer(k, Request{Requester: asker7, ID: 3, Attempt: 1, Step: 1, Key: key(t, "k")}); ans.Err != nil {
+	if ans := answer(k, Request{Requester: requester7, ID: 3, Attempt: 1, Step: 1, Key: key(t, "k")}); ans.Err != nil {
 		t.Error(ans.Err)
 	} else {
 		ans.Value.Tensor.Release()
 	}
 	k.Close()
 	k.Close()
-	if ans := answer(k, Request{Requester: asker7, ID: 4, Attempt: 1, Step: 1, Key: key(t, "k")}); status.CodeOf(ans.Err) != status.Aborted {
+	if ans := answer(k, Request{Requester: requester7, ID: 4, Attempt: 1, Step: 1, Key: key(t, "k")}); status.CodeOf(ans.Err) != status.Aborted {
 		t.Errorf("after Close: %v", ans.Err)
 	}
 }
@@ -156,13 +156,13 @@ func keptRestoresOrReleases(t *testing.T) {
 func TestCacheAnswersAtOnce(t *testing.T) {
 	l, source := newLeaks(t), newTable(t)
 	k := NewResponseCache(source, CacheOptions{})
-	down := k.Connected(asker7)
+	down := k.Connected(requester7)
 	for i := range 3 {
 		source.send(t, 1, key(t, "k"), l.value(t, byte('a'+i), 1))
 	}
 	ask := func(id uint64, attempt uint32, want string) {
 		t.Helper()
-		ans := answer(k, Request{Requester: asker7, ID: id, Attempt: attempt, Step: 1, Key: key(t, "k")})
+		ans := answer(k, Request{Requester: requester7, ID: id, Attempt: attempt, Step: 1, Key: key(t, "k")})
 		if word(ans) != want {
 			t.Errorf("receive %d, attempt %d: %s, want %s", id, attempt, word(ans), want)
 		}
@@ -176,7 +176,7 @@ func TestCacheAnswersAtOnce(t *testing.T) {
 	if s := k.Stats(); s.Kept != 2 || s.Bytes != 2 || s.Waiting != 0 {
 		t.Errorf("kept: %+v", s)
 	}
-	if err := k.Cancel(asker7, []uint64{1, 2}); err != nil { // they go back to their places
+	if err := k.Cancel(requester7, []uint64{1, 2}); err != nil { // they go back to their places
 		t.Error(err)
 	}
 	ask(3, 1, "value a")
@@ -184,7 +184,7 @@ func TestCacheAnswersAtOnce(t *testing.T) {
 	ask(5, 1, "value c")
 	ask(1, 3, "Aborted") // it was cancelled
 	ask(2, 1, "Aborted")
-	k.Ack(asker7, []uint64{3, 4})
+	k.Ack(requester7, []uint64{3, 4})
 	k.EndStep(1)
 	if s := k.Stats(); s.Kept != 0 || s.Bytes != 0 {
 		t.Errorf("kept after the end of the step: %+v", s)
@@ -198,15 +198,15 @@ func TestCacheAnswersAtOnce(t *testing.T) {
 func TestCacheAnswersAtOnceWithinItsLimits(t *testing.T) {
 	l, source := newLeaks(t), newTable(t)
 	k := NewResponseCache(source, CacheOptions{KeptPerRequester: 4096})
-	down := k.Connected(asker7)
+	down := k.Connected(requester7)
 	source.send(t, 1, key(t, "first"), l.value(t, 'a', 3000))
-	answer(k, Request{Requester: asker7, ID: 1, Attempt: 1, Step: 1, Key: key(t, "first")}).Value.Tensor.Release()
+	answer(k, Request{Requester: requester7, ID: 1, Attempt: 1, Step: 1, Key: key(t, "first")}).Value.Tensor.Release()
 	source.send(t, 1, key(t, "k"), l.value(t, 'b', 3000))
 	source.send(t, 1, key(t, "k"), l.value(t, 'c', 1))
 	var got [2]chan Response
 	for i := range got {
 		got[i] = make(chan Response, 1)
-		k.ask(Request{Requester: asker7, ID: uint64(i + 2), Attempt: 1, Step: 1, Key: key(t, "k")}, func(ans Response) { got[i] <- ans }) //nolint:gosec // small
+		k.ask(Request{Requester: requester7, ID: uint64(i + 2), Attempt: 1, Step: 1, Key: key(t, "k")}, func(ans Response) { got[i] <- ans }) //nolint:gosec // small
 	}
 	select {
 	case ans := <-got[0]:
@@ -215,14 +215,14 @@ func TestCacheAnswersAtOnceWithinItsLimits(t *testing.T) {
 		t.Fatalf("%s, before its turn", word(ans))
 	default:
 	}
-	k.Ack(asker7, []uint64{1})
+	k.Ack(requester7, []uint64{1})
 	for i, want := range []string{"value b", "value c"} {
 		ans := <-got[i]
 		if word(ans) != want {
 			t.Errorf("receive %d: %s, want %s", i+2, word(ans), want)
 		}
 		ans.Value.Tensor.Release()
-		k.Ack(asker7, []uint64{uint64(i + 2)}) //nolint:gosec // small
+		k.Ack(requester7, []uint64{uint64(i + 2)}) //nolint:gosec // small
 	}
 	down()
 	k.Close()
@@ -253,7 +253,7 @@ func TestCacheCancelIsOverWhenItReturns(t *testing.T) {
 				l, source := newLeaks(t), &heldSource{table: newTable(t), held: make(chan func(), 1)}
 				k := NewResponseCache(source, CacheOptions{})
 				values := []byte("ab")
-				call := k.ask(Request{Requester: asker7, ID: 1, Attempt: 1, Step: 1, Key: key(t, "k")}, func(ans Response) {
+				call := k.ask(Request{Requester: requester7, ID: 1, Attempt: 1, Step: 1, Key: key(t, "k")}, func(ans Response) {
 					if ans.Err == nil {
 						t.Errorf("%s: the receive was answered", name)
 					}
@@ -267,7 +267,7 @@ func TestCacheCancelIsOverWhenItReturns(t *testing.T) {
 				over := make(chan struct{})
 				go func() {
 					defer close(over)
-					if err := k.Cancel(asker7, []uint64{1}); err != nil {
+					if err := k.Cancel(requester7, []uint64{1}); err != nil {
 						t.Error(err)
 					}
 				}()
@@ -286,7 +286,7 @@ func TestCacheCancelIsOverWhenItReturns(t *testing.T) {
 				}
 				source.send(t, 1, key(t, "k"), l.value(t, values[1], 1))
 				for i, want := range values {
-					ans := answer(k, Request{Requester: asker7, ID: uint64(i + 2), Attempt: 1, Step: 1, Key: key(t, "k")}) //nolint:gosec // small
+					ans := answer(k, Request{Requester: requester7, ID: uint64(i + 2), Attempt: 1, Step: 1, Key: key(t, "k")}) //nolint:gosec // small
 					if word(ans) != "value "+string(want) {
 						t.Errorf("%s, detached %v: got %s, want value %c", name, detached, word(ans), want)
 					}
@@ -294,7 +294,7 @@ func TestCacheCancelIsOverWhenItReturns(t *testing.T) {
 						ans.Value.Tensor.Release()
 					}
 				}
-				k.Ack(asker7, []uint64{2, 3})
+				k.Ack(requester7, []uint64{2, 3})
 				k.Close()
 			})
 		}
@@ -313,13 +313,13 @@ func TestCacheAskWaitsForACancelThatHasBegun(t *testing.T) {
 			source.send(t, 1, key(t, "k"), l.value(t, b, 1))
 		}
 		source.send(t, 1, key(t, "other"), l.value(t, 'c', 1))
-		ask(asker7, 1, "k").Value.Tensor.Release()
-		end, err := k.BeginCancel(asker7, []uint64{1})
+		ask(requester7, 1, "k").Value.Tensor.Release()
+		end, err := k.BeginCancel(requester7, []uint64{1})
 		if err != nil {
 			t.Fatal(err)
 		}
 		next := make(chan Response, 1)
-		go func() { next <- ask(asker7, 2, "k") }()
+		go func() { next <- ask(requester7, 2, "k") }()
 		synctest.Wait()
 		select {
 		case ans := <-next:
@@ -344,11 +344,11 @@ func TestCacheCancelGivesBackWhatALaterOneBegan(t *testing.T) {
 		l, source := newLeaks(t), &heldSource{table: newTable(t)}
 		k := NewResponseCache(source, CacheOptions{})
 		source.send(t, 1, key(t, "kept"), l.value(t, 'a', 1))
-		answer(k, Request{Requester: asker7, ID: 2, Attempt: 1, Step: 1, Key: key(t, "kept")}).Value.Tensor.Release()
+		answer(k, Request{Requester: requester7, ID: 2, Attempt: 1, Step: 1, Key: key(t, "kept")}).Value.Tensor.Release()
 		source.held = make(chan func(), 1)
-		k.ask(Request{Requester: asker7, ID: 1, Attempt: 1, Step: 1, Key: key(t, "waits")}, func(Response) {})
+		k.ask(Request{Requester: requester7, ID: 1, Attempt: 1, Step: 1, Key: key(t, "waits")}, func(Response) {})
 		begin := func(id uint64) (end func()) {
-			end, err := k.BeginCancel(asker7, []uint64{id})
+			end, err := k.BeginCancel(requester7, []uint64{id})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -374,12 +374,12 @@ func TestCacheCancelsBegunTogether(t *testing.T) {
 	k := NewResponseCache(source, CacheOptions{})
 	for i, b := range []byte("ab") {
 		source.send(t, 1, key(t, "k"), l.value(t, b, 1))
-		answer(k, Request{Requester: asker7, ID: uint64(i + 1), Attempt: 1, Step: 1, Key: key(t, "k")}).Value.Tensor.Release() //nolint:gosec // small
+		answer(k, Request{Requester: requester7, ID: uint64(i + 1), Attempt: 1, Step: 1, Key: key(t, "k")}).Value.Tensor.Release() //nolint:gosec // small
 	}
-	waits := k.ask(Request{Requester: asker7, ID: 3, Attempt: 1, Step: 1, Key: key(t, "k")}, func(Response) {})
+	waits := k.ask(Request{Requester: requester7, ID: 3, Attempt: 1, Step: 1, Key: key(t, "k")}, func(Response) {})
 	var ends []func()
 	for _, id := range []uint64{3, 1, 2} {
-		end, err := k.BeginCancel(asker7, []uint64{id})
+		end, err := k.BeginCancel(requester7, []uint64{id})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -390,7 +390,7 @@ func TestCacheCancelsBegunTogether(t *testing.T) {
 		end()
 	}
 	for i, want := range []string{"value a", "value b"} {
-		ans := answer(k, Request{Requester: asker7, ID: uint64(i + 4), Attempt: 1, Step: 1, Key: key(t, "k")}) //nolint:gosec // small
+		ans := answer(k, Request{Requester: requester7, ID: uint64(i + 4), Attempt: 1, Step: 1, Key: key(t, "k")}) //nolint:gosec // small
 		if word(ans) != want {
 			t.Errorf("%s, want %s", word(ans), want)
 		}
@@ -420,7 +420,7 @@ func TestCacheCloseWaitsForItsSource(t *testing.T) {
 		source := new(slowSource)
 		k := NewResponseCache(source, CacheOptions{})
 		got := make(chan Response, 1)
-		k.ask(Request{Requester: asker7, ID: 1, Attempt: 1, Key: key(t, "k")}, func(ans Response) { got <- ans })
+		k.ask(Request{Requester: requester7, ID: 1, Attempt: 1, Key: key(t, "k")}, func(ans Response) { got <- ans })
 		k.Close()
 		if ans := <-got; status.CodeOf(ans.Err) != status.Aborted || source.ended.Load() != 1 {
 			t.Errorf("%v, %d receives had ended", ans.Err, source.ended.Load())
@@ -443,8 +443,8 @@ func TestCacheRaces(t *testing.T) {
 		wg.Go(func() {
 			rng := rand.New(rand.NewPCG(rand.Uint64(), 0)) //nolint:gosec // a test
 			for i := range rounds {
-				id := uint64(i + 1)                                                                      //nolint:gosec // positive
-				a := Request{Requester: asker7, ID: id, Attempt: uint32(g + 1), Step: 1, Key: keys[i%3]} //nolint:gosec // small
+				id := uint64(i + 1)                                                                          //nolint:gosec // positive
+				a := Request{Requester: requester7, ID: id, Attempt: uint32(g + 1), Step: 1, Key: keys[i%3]} //nolint:gosec // small
 				var replies atomic.Int32
 				call := k.ask(a, func(ans Response) {
 					if replies.Add(1) > 1 {
@@ -458,15 +458,15 @@ func TestCacheRaces(t *testing.T) {
 				case 0:
 					call.Detach()
 				case 1:
-					if err := k.Cancel(asker7, []uint64{id}); err != nil {
+					if err := k.Cancel(requester7, []uint64{id}); err != nil {
 						t.Error(err)
 					}
 				case 2:
-					k.Ack(asker7, []uint64{id})
+					k.Ack(requester7, []uint64{id})
 				case 3:
 					source.send(t, 1, a.Key, l.value(t, 'x', 1))
 				case 4:
-					k.Connected(asker7)()
+					k.Connected(requester7)()
 				}
 			}
 		})
@@ -483,9 +483,9 @@ func TestCacheHostilePeer(t *testing.T) {
 	for i := range uint64(20_000) {
 		a := Request{Requester: Process{Name: fmt.Sprint("n", i%50), Incarnation: 1 + rand.Uint64N(1<<20)}, ID: i + 1, Attempt: 1, Step: 1 + int64(i%2), Key: key(t, "k")} //nolint:gosec // small
 		k.ask(a, func(Response) {})
-		stranger := Process{Name: fmt.Sprint("s", i), Incarnation: rand.Uint64() | 1}
-		_ = k.Cancel(stranger, []uint64{rand.Uint64()})
-		k.Ack(stranger, []uint64{rand.Uint64()})
+		other := Process{Name: fmt.Sprint("s", i), Incarnation: rand.Uint64() | 1}
+		_ = k.Cancel(other, []uint64{rand.Uint64()})
+		k.Ack(other, []uint64{rand.Uint64()})
 	}
 	s := k.Stats()
 	if s.Waiting > 100*waitingInAll || s.Kept > 50*100 || s.Requesters > 50 {
@@ -521,10 +521,10 @@ func TestCacheGivesBackWithoutAStack(t *testing.T) {
 	source := &deep{table: newTable(t)}
 	k := NewResponseCache(source, CacheOptions{KeptPerRequester: 4096})
 	source.send(t, 1, key(t, "first"), l.value(t, 'a', 3000))
-	answer(k, Request{Requester: asker7, ID: 1, Attempt: 1, Step: 1, Key: key(t, "first")}).Value.Tensor.Release() // kept: not finished
+	answer(k, Request{Requester: requester7, ID: 1, Attempt: 1, Step: 1, Key: key(t, "first")}).Value.Tensor.Release() // kept: not finished
 	const n = 2000
 	for i := range n {
-		k.ask(Request{Requester: asker7, ID: uint64(i + 2), Attempt: 1, Step: 1, Key: key(t, "k")}, func(ans Response) { //nolint:gosec // small
+		k.ask(Request{Requester: requester7, ID: uint64(i + 2), Attempt: 1, Step: 1, Key: key(t, "k")}, func(ans Response) { //nolint:gosec // small
 			if ans.Err == nil {
 				ans.Value.Tensor.Release()
 			}
@@ -542,15 +542,15 @@ func TestCacheRefusedWireTakesNoneAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, source := newLeaks(t), newTable(t)
 		k := NewResponseCache(source, CacheOptions{})
-		down := k.Connected(asker7) // lives
+		down := k.Connected(requester7) // lives
 		source.send(t, 1, key(t, "k"), l.value(t, 'a', 1))
-		answer(k, Request{Requester: asker7, ID: 1, Attempt: 1, Step: 1, Key: key(t, "k")}).Value.Tensor.Release()
+		answer(k, Request{Requester: requester7, ID: 1, Attempt: 1, Step: 1, Key: key(t, "k")}).Value.Tensor.Release()
 		k.Connected(Process{Name: "/job:c/replica:0/task:1", Incarnation: 7})() // InvalidArgument; ends at once
 		if n := k.Stats().Connected; n != 1 {
 			t.Errorf("%d requesters are connected, want 1", n)
 		}
 		time.Sleep(expireAfter + 2*time.Second)
-		if v, err := k.Value(asker7, 1, 1); err != nil {
+		if v, err := k.Value(requester7, 1, 1); err != nil {
 			t.Errorf("the answer of an requester whose connection lives: %v", err)
 		} else {
 			v.Tensor.Release()
@@ -568,18 +568,18 @@ func TestCacheZombieReplacesNobody(t *testing.T) {
 		k := NewResponseCache(source, CacheOptions{})
 		old := k.Connected(Process{Name: consumer, Incarnation: 6})
 		old()
-		defer k.Connected(asker7)() // it lives from now on
+		defer k.Connected(requester7)() // it lives from now on
 		time.Sleep(rememberFor + 2*time.Second)
 		source.send(t, 1, key(t, "k"), l.value(t, 'a', 1))
-		answer(k, Request{Requester: asker7, ID: 1, Attempt: 1, Step: 1, Key: key(t, "k")}).Value.Tensor.Release()
+		answer(k, Request{Requester: requester7, ID: 1, Attempt: 1, Step: 1, Key: key(t, "k")}).Value.Tensor.Release()
 		k.Connected(Process{Name: consumer, Incarnation: 6})() // the old process goes on for a moment
-		if v, err := k.Value(asker7, 1, 1); err != nil {
+		if v, err := k.Value(requester7, 1, 1); err != nil {
 			t.Errorf("the kept answer of the process that lives: %v", err)
 		} else {
 			v.Tensor.Release()
 		}
 		source.send(t, 2, key(t, "n"), l.value(t, 'b', 1))
-		if ans := answer(k, Request{Requester: asker7, ID: 2, Attempt: 1, Step: 2, Key: key(t, "n")}); ans.Err == nil {
+		if ans := answer(k, Request{Requester: requester7, ID: 2, Attempt: 1, Step: 2, Key: key(t, "n")}); ans.Err == nil {
 			ans.Value.Tensor.Release()
 		} else {
 			t.Errorf("it asks: %v", ans.Err)
@@ -595,14 +595,14 @@ func TestCacheCountsHeadersOfStrings(t *testing.T) {
 	source := newTable(t)
 	k := NewResponseCache(source, CacheOptions{KeptPerRequester: 2*n*tensor.ElementOverhead + 2*keptOverhead})
 	defer k.Close()
-	defer k.Connected(asker7)()
+	defer k.Connected(requester7)()
 	for id := range uint64(3) {
 		x, err := tensor.FromStrings(tensor.Vector(n), make([]string, n))
 		if err != nil {
 			t.Fatal(err)
 		}
 		source.send(t, 1, key(t, "k"), rendezvous.Value{Tensor: x})
-		k.ask(Request{Requester: asker7, ID: id + 1, Attempt: 1, Step: 1, Key: key(t, "k")}, func(ans Response) {
+		k.ask(Request{Requester: requester7, ID: id + 1, Attempt: 1, Step: 1, Key: key(t, "k")}, func(ans Response) {
 			if ans.Err == nil {
 				ans.Value.Tensor.Release()
 			}
@@ -621,9 +621,9 @@ func TestCacheCountsKeys(t *testing.T) {
 	source.cleanup(1) // what is asked there is answered with an error
 	k := NewResponseCache(source, CacheOptions{KeptPerRequester: limit})
 	defer k.Close()
-	defer k.Connected(asker7)()
+	defer k.Connected(requester7)()
 	for id := range uint64(100) {
-		k.ask(Request{Requester: asker7, ID: id + 1, Attempt: 1, Step: 1, Key: key(t, strings.Repeat("k", size))}, func(Response) {})
+		k.ask(Request{Requester: requester7, ID: id + 1, Attempt: 1, Step: 1, Key: key(t, strings.Repeat("k", size))}, func(Response) {})
 	}
 	if s := k.Stats(); s.Kept > limit/size || s.Kept == 0 || s.Kept+s.Waiting != 100 {
 		t.Errorf("%+v: errors for keys of %d bytes by a limit of %d", s, size, limit)

@@ -16,7 +16,7 @@ func TestDrainWaitsForValuesAndNotForErrors(t *testing.T) {
 		l, source := newLeaks(t), newTable(t)
 		k := NewResponseCache(source, CacheOptions{})
 		source.step(2).Abort(errors.New("over"))
-		if ans := answer(k, Request{Requester: asker7, ID: 1, Attempt: 1, Step: 2, Key: key(t, "k")}); ans.Err == nil {
+		if ans := answer(k, Request{Requester: requester7, ID: 1, Attempt: 1, Step: 2, Key: key(t, "k")}); ans.Err == nil {
 			t.Fatal("a value from an aborted step")
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -26,12 +26,12 @@ func TestDrainWaitsForValuesAndNotForErrors(t *testing.T) {
 		}
 
 		source.send(t, 1, key(t, "k"), l.value(t, 'a', 10))
-		answer(k, Request{Requester: asker7, ID: 2, Attempt: 1, Step: 1, Key: key(t, "k")}).Value.Tensor.Release()
+		answer(k, Request{Requester: requester7, ID: 2, Attempt: 1, Step: 1, Key: key(t, "k")}).Value.Tensor.Release()
 		err := k.Drain(ctx)
 		if status.CodeOf(err) != status.DeadlineExceeded || !strings.Contains(err.Error(), "1 values of 10 bytes") {
 			t.Errorf("with a value kept: %v", err)
 		}
-		time.AfterFunc(time.Second, func() { k.Ack(asker7, []uint64{2}) })
+		time.AfterFunc(time.Second, func() { k.Ack(requester7, []uint64{2}) })
 		begin := time.Now()
 		if err := k.Drain(t.Context()); err != nil || time.Since(begin) < time.Second {
 			t.Errorf("after %v: %v", time.Since(begin), err)

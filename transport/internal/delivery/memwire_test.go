@@ -296,7 +296,7 @@ func (m *memPeer) tell(ctx context.Context, say func(Process, []uint64), ids []u
 	if err := m.travel(ctx, delay, broken); err != nil {
 		return err
 	}
-	say(asker7, ids)
+	say(requester7, ids)
 	if after {
 		return errReset
 	}

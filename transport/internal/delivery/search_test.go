@@ -245,10 +245,10 @@ func TestSearchWithoutRuleA(t *testing.T) {
 	restarted := duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, restarts: 1}}
 	searchWithout(t, "another process does not answer", "which process 2 took, ends with value 1 of key 0 of process 12", restarted, duoRules{anyProcess: true})
 	reborn := duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 2, breaks: 1, reborn: 1}}
-	// The call of an asker's address says the same of one that is connected.
-	searchWithout(t, "an asker's earlier process is heard no more", "receive 2 of A ends with Aborted: another process has taken the place of", reborn, duoRules{forgetIDs: true, unverified: true})
+	// A call to the requester's address has the same effect while it is connected.
+	searchWithout(t, "requests of a requester's earlier process are refused", "receive 2 of A ends with Aborted: another process has taken the place of", reborn, duoRules{forgetIDs: true, unverified: true})
 	forged := duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, forged: 1}}
-	searchWithout(t, "a connected asker is displaced only by the process at its address", "another process has taken the place of", forged, duoRules{unverified: true})
+	searchWithout(t, "a connected requester is displaced only by the process at its address", "another process has taken the place of", forged, duoRules{unverified: true})
 	cut := duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, breaks: 1, cuts: 1}}
 	searchWithout(t, "only the newest attempt is answered", "gets no response any more", cut, duoRules{anyAttempt: true})
 }

@@ -120,7 +120,7 @@ func transfers(t testing.TB, mode progress.Mode, people, each int) {
 		Devices: []verbstest.DeviceOptions{{NoWindows: true}}, // requests carry the rkey of the arena
 	})
 	defer f.Close()
-	asker, sender := newNode(t, f, "asker"), newNode(t, f, "sender")
+	requester, sender := newNode(t, f, "requester"), newNode(t, f, "sender")
 	spinners := progress.NewSpinners(0)
 
 	// The sender: one tensor, sent for each request.
@@ -160,28 +160,28 @@ func transfers(t testing.TB, mode progress.Mode, people, each int) {
 	}})
 
 	var waiting [slots]atomic.Pointer[progress.Waiter]
-	asker.q = progress.Start(progress.Config{CQ: asker.cq, Mode: mode, Spinners: spinners, Failed: func(err error) { t.Error(err) }, Handle: func(wcs []verbs.WC, _ time.Time) {
+	requester.q = progress.Start(progress.Config{CQ: requester.cq, Mode: mode, Spinners: spinners, Failed: func(err error) { t.Error(err) }, Handle: func(wcs []verbs.WC, _ time.Time) {
 		for _, wc := range wcs {
 			switch {
 			case wc.Status != verbs.StatusOK:
 				t.Errorf("%v: %v", wc.ID, wc.Status)
 			case wc.Op == verbs.WCRecvWrite:
-				asker.post(int(wc.ID.Slot()))
+				requester.post(int(wc.ID.Slot()))
 				waiting[wc.Imm].Load().Done()
 			}
 		}
 	}})
-	asker.connect(sender)
-	sender.connect(asker)
+	requester.connect(sender)
+	sender.connect(requester)
 
-	account := asker.mem.OpenAccount("sender")
+	account := requester.mem.OpenAccount("sender")
 	var wg sync.WaitGroup
 	for i := range people {
 		wg.Go(func() {
-			w := asker.q.NewWaiter()
+			w := requester.q.NewWaiter()
 			waiting[i].Store(w)
 			for range each {
-				if err := pull(t.Context(), asker, account, i, w, content); err != nil {
+				if err := pull(t.Context(), requester, account, i, w, content); err != nil {
 					t.Error(err)
 					return
 				}
@@ -196,9 +196,9 @@ func transfers(t testing.TB, mode progress.Mode, people, each int) {
 	if s := sender.mem.Stats(time.Now()); s.Copies != 0 {
 		t.Errorf("%d copies", s.Copies)
 	}
-	t.Logf("%+v", asker.q.Stats())
+	t.Logf("%+v", requester.q.Stats())
 	content.Release()
-	asker.close(func() {})
+	requester.close(func() {})
 	sender.close(func() { // the last acknowledgements may not have come
 		for _, s := range sources {
 			s.Release()
@@ -210,18 +210,18 @@ func transfers(t testing.TB, mode progress.Mode, people, each int) {
 }
 
 // pull receives the tensor once.
-func pull(ctx context.Context, asker *node, account *regmem.Account, i int, w *progress.Waiter, want *tensor.Buffer) error {
+func pull(ctx context.Context, requester *node, account *regmem.Account, i int, w *progress.Waiter, want *tensor.Buffer) error {
 	d, err := account.Destination(want.Len(), regmem.InAdvance, regmem.MayGrow)
 	if err != nil {
 		return err
 	}
 	defer d.Release()
-	p, m := d.Piece(), asker.send.Slot(i)
+	p, m := d.Piece(), requester.send.Slot(i)
 	binary.BigEndian.PutUint32(m, uint32(i))
 	binary.BigEndian.PutUint64(m[8:], p.Addr)
 	binary.BigEndian.PutUint32(m[16:], uint32(p.RKey))
-	if _, err := asker.qp.PostSend([]verbs.SendWR{{
-		ID: verbs.NewWRID(0, 0, uint32(i), kindSend), Op: verbs.OpSend, Signaled: true, SGL: []verbs.SGE{asker.send.SGE(i, slotSize)},
+	if _, err := requester.qp.PostSend([]verbs.SendWR{{
+		ID: verbs.NewWRID(0, 0, uint32(i), kindSend), Op: verbs.OpSend, Signaled: true, SGL: []verbs.SGE{requester.send.SGE(i, slotSize)},
 	}}); err != nil {
 		return err
 	}
