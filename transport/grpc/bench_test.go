@@ -18,10 +18,10 @@ import (
 	"github.com/tryst-rdma/tryst/transport"
 )
 
-// BenchmarkRatio sets a receive through rendezvous and transport against a bare
-// grpc-go call of the same size over the same connection: the bytes passed
-// through with one copy at the receiver, and the generated code. The runs take
-// turns; the ratios are medians of the pairs. With -benchtime=1x it is one look.
+// BenchmarkRatio compares a receive through rendezvous and transport with two bare grpc-go
+// calls of the same size over the same connection: one that copies the bytes once at the
+// receiver, and one with generated code. The runs take turns, and the ratios are medians. With
+// -benchtime=1x it compares once.
 func BenchmarkRatio(b *testing.B) {
 	for _, size := range []int{1 << 10, 64 << 10, 1 << 20, 16 << 20} {
 		for _, inflight := range []int{1, 4} {
@@ -45,7 +45,7 @@ type benchRig struct {
 	size                  int
 }
 
-// compare reports GB/s of ours and its ratio to the baselines, and that of a
+// compare reports the rate of a receive in GB/s, its ratio to each baseline, and the ratio of a
 // baseline to itself.
 func (r *benchRig) compare(b *testing.B, inflight int) {
 	run := func(f func(context.Context) error) float64 { return r.rate(b, f, inflight) }
@@ -71,9 +71,9 @@ func median(x []float64) float64 {
 	return x[len(x)/2]
 }
 
-// rate returns calls a second.
+// rate returns the number of calls per second.
 func (r *benchRig) rate(b *testing.B, f func(context.Context) error, inflight int) float64 {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	var calls atomic.Int64
 	var wg sync.WaitGroup
@@ -148,7 +148,7 @@ func newBenchRig(b *testing.B, size int) *benchRig {
 	return r
 }
 
-// passed is a message taken as it comes, with one copy.
+// passed receives a message with one copy and without decoding it.
 type passed struct {
 	pool tensor.Allocator
 	buf  *tensor.Buffer
@@ -186,7 +186,7 @@ func benchService(x *tensor.Tensor) *grpc.ServiceDesc {
 	}
 }
 
-// BenchmarkRecvTensor is a receive through rendezvous and transport.
+// BenchmarkRecvTensor measures a receive through rendezvous and transport.
 func BenchmarkRecvTensor(b *testing.B) {
 	for _, size := range []int{1 << 10, 1 << 20, 16 << 20} {
 		b.Run(fmt.Sprintf("%dKiB", size>>10), func(b *testing.B) {
@@ -202,7 +202,7 @@ func BenchmarkRecvTensor(b *testing.B) {
 	}
 }
 
-// BenchmarkPassThrough is the bare call of the same size.
+// BenchmarkPassThrough measures a bare call of the same size.
 func BenchmarkPassThrough(b *testing.B) {
 	for _, size := range []int{1 << 10, 1 << 20, 16 << 20} {
 		b.Run(fmt.Sprintf("%dKiB", size>>10), func(b *testing.B) {

@@ -13,11 +13,11 @@ import (
 	"github.com/tryst-rdma/tryst/transport"
 )
 
-// The tests H10 are those of TensorFlow's CallOptions, which carry a cancel and
-// a timeout into a call. A context takes their place.
+// The tests H10 correspond to TensorFlow's tests of CallOptions, which pass a cancel and a
+// timeout into a call. A context does that here.
 
-// heldWorker shows the context of each call at the server. GetStatus waits for
-// a word from release, or for its context.
+// heldWorker passes on the context of each call at the server. GetStatus waits until
+// release has a value, or for its context.
 type heldWorker struct {
 	transport.Worker
 	contexts chan context.Context
@@ -39,7 +39,7 @@ func (w heldWorker) RecvTensor(ctx context.Context, req *tfpb.RecvTensorRequest)
 	return w.Worker.RecvTensor(ctx, req)
 }
 
-// held starts a server whose worker is a heldWorker, and a client of it.
+// held starts a server with a heldWorker, and a client of it.
 func held(t *testing.T) (server, client *node, w heldWorker) {
 	var c testCluster
 	w.contexts, w.release = make(chan context.Context, 10), make(chan struct{})
@@ -50,7 +50,7 @@ func held(t *testing.T) (server, client *node, w heldWorker) {
 	return server, c.start(t, 1, nodeOptions{}), w
 }
 
-// getStatus begins a call and returns where it ends.
+// getStatus begins a call. The channel that it returns gets the call's error.
 func getStatus(ctx context.Context, t *testing.T, client, server *node) <-chan error {
 	t.Helper()
 	stub, err := client.conns.Worker(server.task)
@@ -65,31 +65,31 @@ func getStatus(ctx context.Context, t *testing.T, client, server *node) <-chan e
 	return ended
 }
 
+// TestH10CancelReachesTheCallUnderWay: the cancel ends the call at both sides, and no later
+// call with this context reaches the server.
 func TestH10CancelReachesTheCallUnderWay(t *testing.T) {
 	server, client, w := held(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := getStatus(ctx, t, client, server)
-	there := <-w.contexts
-	if there.Err() != nil {
-		t.Fatal("ended before the cancel:", there.Err())
+	atServer := <-w.contexts
+	if atServer.Err() != nil {
+		t.Fatal("the context at the server ended before the cancel:", atServer.Err())
 	}
 	cancel()
 	if err := <-ended; status.CodeOf(err) != status.Cancelled {
-		t.Error(err)
+		t.Errorf("got %v, want Cancelled", err)
 	}
-	<-there.Done()
-
-	// A call that begins now does not reach the server.
+	<-atServer.Done()
 	if err := <-getStatus(ctx, t, client, server); status.CodeOf(err) != status.Cancelled {
-		t.Error(err)
+		t.Errorf("a later call: got %v, want Cancelled", err)
 	}
 	if n := len(w.contexts); n != 0 {
-		t.Errorf("%d calls came to the server after the cancel", n)
+		t.Errorf("%d calls reached the server after the cancel", n)
 	}
 }
 
-// TestH10CancelAfterTheEnd: a late cancel reaches neither another call on the
-// connection, nor the value that came, nor the step.
+// TestH10CancelAfterTheEnd: a cancel after the end of a call affects neither another call on
+// the connection, nor the received value, nor the step.
 func TestH10CancelAfterTheEnd(t *testing.T) {
 	server, client, w := held(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -123,23 +123,23 @@ func TestH10CancelAfterTheEnd(t *testing.T) {
 	}
 }
 
-// TestH10NoDeadlineByDefault: the server sees the deadline of a call's context,
-// and none when it has none. A receive never takes its own to the server: the
-// receiver keeps it, since the call may be repeated, and says when it is over.
+// TestH10NoDeadlineByDefault: the server sees the deadline of a call's context, and none if
+// that has none. A receive never passes its deadline to the server: the call may be repeated,
+// so the requester keeps the deadline and cancels.
 func TestH10NoDeadlineByDefault(t *testing.T) {
 	server, client, w := held(t)
-	limited, cancel := context.WithTimeout(t.Context(), patience)
+	limited, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
-	look := func(what string, want bool) {
+	check := func(what string, want bool) {
 		t.Helper()
 		deadline, got := (<-w.contexts).Deadline()
-		if got != want || got && time.Until(deadline) > patience {
-			t.Errorf("%s: the server sees the deadline %v, %v", what, deadline, got)
+		if got != want || got && time.Until(deadline) > waitLimit {
+			t.Errorf("%s: the server sees a deadline: %v (%v), want %v", what, got, deadline, want)
 		}
 	}
 	for name, ctx := range map[string]context.Context{"without": t.Context(), "with": limited} {
 		ended := getStatus(ctx, t, client, server)
-		look("a call "+name, ctx == limited)
+		check("a call "+name, ctx == limited)
 		w.release <- struct{}{}
 		if err := <-ended; err != nil {
 			t.Error(err)
@@ -151,6 +151,6 @@ func TestH10NoDeadlineByDefault(t *testing.T) {
 			t.Fatal(err)
 		}
 		v.Tensor.Release()
-		look("a receive "+name, false)
+		check("a receive "+name, false)
 	}
 }

@@ -185,7 +185,7 @@ func TestCutLosesNothing(t *testing.T) {
 	}
 	b.close()
 	a.close()
-	collected(t, sent)
+	waitReleased(t, sent)
 }
 
 // TestChunksResumeAtTheByte: a large tensor is sent in chunks, and after a break only the missing
@@ -313,7 +313,7 @@ func TestPeerGoesDown(t *testing.T) {
 	a, b, p := pair(t, nodeOptions{}, nodeOptions{peerTimeout: 300 * time.Millisecond})
 	wait := b.begin(t.Context(), 1, a.key(b, "x"))
 	waiting(t, a, 1)
-	p.to("")
+	p.setBackend("")
 	o := <-wait
 	if status.CodeOf(o.err) != status.Unavailable || !strings.Contains(o.err.Error(), p.address()) {
 		t.Fatal(o.err)
@@ -323,12 +323,12 @@ func TestPeerGoesDown(t *testing.T) {
 // TestPeerComesLate: a receive waits for a peer that starts later.
 func TestPeerComesLate(t *testing.T) {
 	a, b, p := pair(t, nodeOptions{}, nodeOptions{})
-	p.to("")
+	p.setBackend("")
 	key := a.key(b, "x")
 	wait := b.begin(t.Context(), 1, key)
 	x := tensortest.Tensor(t, tensor.Float32, 300)
 	a.send(1, key, x)
-	p.to(a.address)
+	p.setBackend(a.address)
 	o := <-wait
 	if o.err != nil {
 		t.Fatal(o.err)
@@ -347,7 +347,7 @@ func TestPeerRestarted(t *testing.T) {
 	wait := b.begin(t.Context(), 1, a.key(b, "x"))
 	waiting(t, a, 1)
 	next := c.start(t, 0, nodeOptions{})
-	p.to(next.address)
+	p.setBackend(next.address)
 	o := <-wait
 	var e *status.Error
 	if !errors.As(o.err, &e) || e.Code() != status.Aborted || !strings.Contains(e.Message(), "restarted") {
@@ -376,7 +376,7 @@ func TestPeerRestartedUnseen(t *testing.T) {
 	a.send(1, a.key(b, "x"), x)
 	b.recv(1, a.key(b, "x")).Tensor.Release()
 	next := c.start(t, 0, nodeOptions{})
-	p.to(next.address)
+	p.setBackend(next.address)
 	peer, err := b.conns.peer(a.task)
 	if err != nil {
 		t.Fatal(err)

@@ -157,7 +157,7 @@ func TestFetchLyingTicket(t *testing.T) {
 				}
 			}
 			b.close()
-			alloc.WaitAllReleased(patience)
+			alloc.WaitAllReleased(waitLimit)
 			if alloc.size > c.most {
 				t.Errorf("%d bytes were allocated at once, want at most %d", alloc.size, c.most)
 			}

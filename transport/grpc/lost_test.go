@@ -29,7 +29,7 @@ func throughResets(t *testing.T, sender, receiver nodeOptions) (a, b *node, p *r
 // awaitKept waits until a node has n cached responses.
 func (n *node) awaitKept(want int) {
 	n.t.Helper()
-	for end := time.Now().Add(patience); n.kept.Stats().Kept != want; {
+	for end := time.Now().Add(waitLimit); n.kept.Stats().Kept != want; {
 		if time.Now().After(end) {
 			n.t.Fatalf("%d answers are kept, want %d", n.kept.Stats().Kept, want)
 		}
@@ -150,7 +150,7 @@ func TestResetsOfALargeTensorThatComesOn(t *testing.T) {
 	}
 	x.Release()
 	a.awaitKept(0)
-	collected(t, a.alloc) // gRPC drops what it had not written of a call that was reset
+	waitReleased(t, a.alloc) // gRPC drops what it had not written of a call that was reset
 }
 
 // TestReceiverWithoutMemoryLosesNothing: the next receive, which has memory, gets the value.

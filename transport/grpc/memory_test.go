@@ -25,9 +25,9 @@ import (
 	"github.com/tryst-rdma/tryst/worker"
 )
 
-// TestMemoryOfOneGibibyte: a tensor of 1 GiB goes from one process to another,
-// and neither ever takes more than the tensor and 64 MiB. With -short the tensor
-// is smaller. Under the race detector it is small, and its own memory allowed for.
+// TestMemoryOfOneGibibyte: one process receives a tensor of 1 GiB from another, and neither
+// uses more memory than the tensor and 64 MiB. With -short the tensor is smaller. Under the
+// race detector it is smaller still, and the detector's memory is allowed for.
 func TestMemoryOfOneGibibyte(t *testing.T) {
 	const margin = 64 << 20
 	size := memoryTestSize
@@ -49,7 +49,7 @@ func TestMemoryOfOneGibibyte(t *testing.T) {
 	}
 	lines := bufio.NewScanner(out)
 	if !lines.Scan() {
-		t.Fatal("the sender has not started")
+		t.Fatal("the sender did not start")
 	}
 	receiver := exec.CommandContext(t.Context(), os.Args[0], "-child=receive", strconv.Itoa(size), lines.Text())
 	receiver.Stderr = os.Stderr
@@ -59,7 +59,7 @@ func TestMemoryOfOneGibibyte(t *testing.T) {
 	}
 	in.Close()
 	if !lines.Scan() {
-		t.Fatal("the sender has not ended well")
+		t.Fatal("the sender failed")
 	}
 	if err := sender.Wait(); err != nil {
 		t.Fatal(err)
@@ -67,15 +67,16 @@ func TestMemoryOfOneGibibyte(t *testing.T) {
 	for side, text := range map[string]string{"sender": lines.Text(), "receiver": string(received)} {
 		peak, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
 		if err != nil {
-			t.Fatalf("%s: %q", side, text)
+			t.Fatalf("the %s printed %q, want its peak memory", side, text)
 		}
-		t.Logf("%s: %d MiB beside the tensor", side, (peak-int64(size))>>20)
+		t.Logf("%s: %d MiB in addition to the tensor", side, (peak-int64(size))>>20)
 		if peak > int64(size)+margin+raceMemory {
-			t.Errorf("the %s took %d MiB for a tensor of %d MiB", side, peak>>20, size>>20)
+			t.Errorf("the %s used %d MiB for a tensor of %d MiB, want at most %d MiB more", side, peak>>20, size>>20, (margin+raceMemory)>>20)
 		}
 	}
 }
 
+// runChild runs one side of the test in this process and returns its exit status.
 func runChild(side string, args []string) int {
 	run := sendChild
 	if side == "receive" {
@@ -147,7 +148,7 @@ func childKey(incarnation uint64) (rendezvous.Key, error) {
 	return rendezvous.NewKey(worker.Device(task(0)), incarnation, worker.Device(task(1)), "x", rendezvous.FrameIter{})
 }
 
-// receiveChild receives that tensor.
+// receiveChild receives the tensor of sendChild and checks its content.
 func receiveChild(args []string) error {
 	text, address, _ := strings.Cut(args[1], " ")
 	key, err := rendezvous.ParseKey(text)
@@ -174,10 +175,10 @@ func receiveChild(args []string) error {
 		i++
 	}
 	if n := strconv.Itoa(i * pageSize); n != args[0] {
-		return fmt.Errorf("%s bytes came", n)
+		return fmt.Errorf("got %s bytes, want %s", n, args[0])
 	}
 	o.v.Tensor.Release()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	if err := tr.Close(ctx); err != nil {
 		return err
@@ -188,8 +189,8 @@ func receiveChild(args []string) error {
 	return printPeak()
 }
 
-// printPeak writes the most memory that this process ever had, in bytes: VmHWM,
-// and 0 where there is none.
+// printPeak prints the peak memory of this process in bytes (VmHWM), or 0 on systems that do
+// not report it.
 func printPeak() error {
 	if runtime.GOOS != "linux" {
 		fmt.Println(0)

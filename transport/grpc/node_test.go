@@ -19,12 +19,11 @@ import (
 	"github.com/tryst-rdma/tryst/worker"
 )
 
-// patience bounds every wait of these tests: far beyond what a loaded machine
-// takes, so that it ends only what hangs.
-const patience = 3 * time.Minute
+// waitLimit bounds every wait of these tests. It is much longer than any wait on a loaded
+// machine.
+const waitLimit = 3 * time.Minute
 
-// node is one process of a cluster: a whole sending and receiving side over
-// real TCP.
+// node has all parts of one process of a cluster, over real TCP.
 type node struct {
 	t           testing.TB
 	task        cluster.Task
@@ -37,16 +36,16 @@ type node struct {
 	served      chan struct{} // closed when Serve has returned
 	conns       *Conns
 	transport   *RpcRemoteRendezvous
-	alloc       *tensortest.Allocator // of what arrives
+	alloc       *tensortest.Allocator // of received tensors; nil if nodeOptions had another
 	log         *transport.Log
 	close       func()
 }
 
-// nodeOptions changes a node from the usual.
+// nodeOptions are the differences from a node with default settings.
 type nodeOptions struct {
 	unaryLimit  int64
-	listener    net.Listener   // to serve on
-	addresses   map[int]string // of the other tasks, in place of their own
+	listener    net.Listener   // of the server; a new one if nil
+	addresses   map[int]string // replace the addresses of other tasks
 	wrap        func(transport.Worker) transport.Worker
 	serve       func(*grpc.Server, *node) // registers in place of Register
 	peerTimeout time.Duration
@@ -57,7 +56,7 @@ type nodeOptions struct {
 
 func task(i int) cluster.Task { return cluster.Task{Job: "worker", Index: i} }
 
-// testCluster hands out addresses before its nodes exist.
+// testCluster has the addresses of its nodes.
 type testCluster struct {
 	mu        sync.Mutex
 	addresses map[cluster.Task]string
@@ -137,7 +136,7 @@ func (c *testCluster) start(t testing.TB, index int, o nodeOptions) *node {
 		_ = n.server.Serve(l) // ends with Stop
 	}()
 	n.close = sync.OnceFunc(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 		defer cancel()
 		if err := n.transport.Close(ctx); err != nil {
 			t.Errorf("closing the transport of %v: %v", n.task, err)
@@ -154,7 +153,7 @@ func (c *testCluster) start(t testing.TB, index int, o nodeOptions) *node {
 	return n
 }
 
-// key names a value that n sends to other.
+// key returns the key of a value that n sends to other.
 func (n *node) key(other *node, name string) rendezvous.Key {
 	n.t.Helper()
 	k, err := rendezvous.NewKey(worker.Device(n.task), n.incarnation, worker.Device(other.task), name, rendezvous.FrameIter{})
@@ -172,36 +171,35 @@ func (n *node) send(step int64, key rendezvous.Key, t *tensor.Tensor) {
 	}
 }
 
-// recv receives at n and fails the test when there is no value; the caller
-// releases the tensor.
+// recv receives at n and fails the test on an error. The caller releases the tensor.
 func (n *node) recv(step int64, key rendezvous.Key) rendezvous.Value {
 	n.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	v, err := n.manager.Find(step).Recv(ctx, key, rendezvous.Args{})
 	if err != nil {
-		n.t.Fatalf("receiving %s: %v", key, err)
+		n.t.Fatalf("receive of %s: %v", key, err)
 	}
 	return v
 }
 
-// value returns a float tensor of n elements with random content from alloc.
+// value returns a float tensor of n random elements, in memory of alloc.
 func value(t testing.TB, alloc tensor.Allocator, n int64) *tensor.Tensor {
 	return tensortest.Random(rand.New(rand.NewPCG(uint64(n), 1)), tensor.Float32, tensortest.Shape(t, n), alloc)
 }
 
-// collected waits until everything of a is released, and lets the garbage
-// collector find what gRPC has dropped.
-func collected(t testing.TB, a *tensortest.Allocator) {
+// waitReleased waits until all memory of a is released. It runs the garbage collector, since
+// gRPC drops some buffers without releasing them.
+func waitReleased(t testing.TB, a *tensortest.Allocator) {
 	t.Helper()
-	for end := time.Now().Add(patience); a.Outstanding() > 0 && time.Now().Before(end); {
+	for end := time.Now().Add(waitLimit); a.Outstanding() > 0 && time.Now().Before(end); {
 		runtime.GC()
 		runtime.Gosched()
 	}
 	a.WaitAllReleased(time.Millisecond)
 }
 
-// replier is a transport.Replier by a function.
+// replier is a transport.Replier that calls a function.
 type replier struct{ f func(transport.Response) }
 
 func (r *replier) Reply(_ uint64, _ uint32, resp transport.Response) { r.f(resp) }

@@ -9,18 +9,18 @@ import (
 	"time"
 )
 
-// proxy stands between a client and a server and cuts connections when told to.
-// Connections that come while it has no backend are closed at once.
+// proxy forwards connections to a server and can cut them. It closes new connections at once
+// while it has no backend.
 type proxy struct {
 	listener net.Listener
-	down     atomic.Int64 // bytes that went from the server to the client
+	down     atomic.Int64 // bytes from the server to the client
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below, but for work
 	backend  string
 	conns    map[net.Conn]struct{}
-	cutAfter int64 // bytes down after which all connections are cut, once; 0 for never
+	cutAfter int64 // value of down at which all connections are cut, once; 0 for never
 	cuts     int
-	slow     time.Duration // before the first byte of the server's goes on
+	slow     time.Duration // delay of each new connection
 	work     sync.WaitGroup
 }
 
@@ -29,7 +29,7 @@ func newProxy(t testing.TB, backend string) *proxy {
 	p.work.Go(p.accept)
 	t.Cleanup(func() {
 		p.listener.Close()
-		p.to("")
+		p.setBackend("")
 		p.work.Wait()
 	})
 	return p
@@ -85,7 +85,7 @@ func (p *proxy) serve(client net.Conn) {
 	for {
 		n, err := server.Read(buf)
 		if n > 0 {
-			if p.passed(int64(n)) {
+			if p.count(int64(n)) {
 				return
 			}
 			if _, err := client.Write(buf[:n]); err != nil {
@@ -98,8 +98,8 @@ func (p *proxy) serve(client net.Conn) {
 	}
 }
 
-// passed counts n bytes and cuts everything when it is time.
-func (p *proxy) passed(n int64) (cut bool) {
+// count counts n bytes to the client and cuts all connections at cutAfter.
+func (p *proxy) count(n int64) (cut bool) {
 	total := p.down.Add(n)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -115,35 +115,35 @@ func (p *proxy) cutLocked() {
 	p.cuts++
 	for c := range p.conns {
 		if tcp, ok := c.(*net.TCPConn); ok {
-			_ = tcp.SetLinger(0) // a reset, as of a host that has died
+			_ = tcp.SetLinger(0) // sends a reset, as the host of a process that was killed does
 		}
 		c.Close()
 	}
 }
 
-// cut ends all connections now.
+// cut cuts all connections now.
 func (p *proxy) cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cutLocked()
 }
 
-// cutAt ends all connections after n more bytes to the client.
+// cutAt cuts all connections after n more bytes to the client.
 func (p *proxy) cutAt(n int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cutAfter = p.down.Load() + n
 }
 
-// to sends later connections elsewhere, or nowhere, and ends those that are.
-func (p *proxy) to(backend string) {
+// setBackend changes the server of later connections, "" for none, and cuts all present ones.
+func (p *proxy) setBackend(backend string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.backend = backend
 	p.cutLocked()
 }
 
-// connected reports whether a connection to the present backend lives.
+// connected reports whether there is a connection to the present backend.
 func (p *proxy) connected() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

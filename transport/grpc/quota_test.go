@@ -195,7 +195,7 @@ func TestResponsesUnderWayAreBounded(t *testing.T) {
 					}
 				}
 				a.kept.EndStep(1)
-				collected(t, sent)
+				waitReleased(t, sent)
 			})
 		}
 	}

@@ -65,7 +65,7 @@ func TestM6RemoteRecvOne(t *testing.T) {
 	}
 	b.close()
 	a.close()
-	collected(t, sent)
+	waitReleased(t, sent)
 }
 
 // TestEveryDType: each type and form of value arrives as it was sent.
@@ -104,7 +104,7 @@ func TestM7RemoteRecvAsyncMany(t *testing.T) {
 	sent := tensortest.NewAllocator(t)
 	x := value(t, sent, 500)
 	step := b.manager.Find(1)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
 	keys := make([]rendezvous.Key, n)
 	for i := range keys {
@@ -136,7 +136,7 @@ func TestM7RemoteRecvAsyncMany(t *testing.T) {
 	x.Release()
 	b.close()
 	a.close()
-	collected(t, sent)
+	waitReleased(t, sent)
 }
 
 // TestCancelConsumesNothing: a receive that is cancelled ends at once, and the
@@ -183,7 +183,7 @@ func until(t *testing.T, f func() bool, what string) {
 	t.Helper()
 	ticks := time.NewTicker(time.Millisecond)
 	defer ticks.Stop()
-	end := time.After(patience)
+	end := time.After(waitLimit)
 	for !f() {
 		select {
 		case <-ticks.C:
@@ -331,7 +331,7 @@ func TestAllocatorRefuses(t *testing.T) {
 	for _, n := range []int64{1 << 10, 1 << 20} { // whole, and in chunks
 		key := a.key(b, "x")
 		a.send(1, key, tensortest.Tensor(t, tensor.Float32, n))
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 		_, err := b.manager.Find(1).Recv(ctx, key, rendezvous.Args{})
 		cancel()
 		if status.CodeOf(err) != status.ResourceExhausted {
