@@ -5,13 +5,13 @@ import (
 	"errors"
 	"log/slog"
 	"net"
-	"net/netip"
 	"sync"
 
 	"golang.org/x/sync/semaphore"
 
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport"
+	"github.com/tryst-rdma/tryst/transport/identity"
 )
 
 // The memory that clients use in a server is charged to their connection, to its address and
@@ -76,25 +76,9 @@ func newQuotas(t ServerTuning) *quotas {
 	return q
 }
 
-// hostOf returns an address without its port. For IPv6 it returns the /64 network, since a
-// host usually has all addresses of one.
-func hostOf(a net.Addr) string {
-	at, err := netip.ParseAddrPort(a.String())
-	if err != nil {
-		return a.String() // no IP address, for instance of a Unix socket
-	}
-	ip := at.Addr().Unmap().WithZone("")
-	if ip.Is6() {
-		if network, err := ip.Prefix(64); err == nil {
-			return network.String()
-		}
-	}
-	return ip.String()
-}
-
 // connect counts a connection from an address. The caller must close the connQuota.
 func (q *quotas) connect(from net.Addr) (*connQuota, error) {
-	host := hostOf(from)
+	host := identity.SourceOf(from)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	a := q.addresses[host]

@@ -320,19 +320,22 @@ func TestRefusedConnectionIsClosed(t *testing.T) {
 
 // TestAddressesOfOneHost: all addresses of an IPv6 /64 network count as one host.
 func TestAddressesOfOneHost(t *testing.T) {
-	for address, want := range map[string]string{
-		"10.0.0.1": "10.0.0.1", "::ffff:10.0.0.1": "10.0.0.1", "::1": "::/64",
-		"2001:db8:1:2:3:4:5:6": "2001:db8:1:2::/64", "2001:db8:1:2:ffff::1": "2001:db8:1:2::/64", "2001:db8:1:3::1": "2001:db8:1:3::/64",
-	} {
-		if got := hostOf(&net.TCPAddr{IP: net.ParseIP(address), Port: 5}); got != want {
-			t.Errorf("%s is of %s, want %s", address, got, want)
+	q := newQuotas(ServerTuning{})
+	addr := func(ip string) *addressQuota {
+		t.Helper()
+		c, err := q.connect(&net.TCPAddr{IP: net.ParseIP(ip), Port: 5})
+		if err != nil {
+			t.Fatal(err)
 		}
+		t.Cleanup(c.close)
+		return c.addr
 	}
-	if got := hostOf(&net.TCPAddr{IP: net.ParseIP("fe80::1"), Zone: "eth0", Port: 5}); got != "fe80::/64" {
-		t.Errorf("an address with a zone is of %s", got)
+	first := addr("2001:db8:1:2:3:4:5:6")
+	if same := addr("2001:db8:1:2:ffff::1"); same != first {
+		t.Errorf("another address of the network is charged to %s, want %s", same.host, first.host)
 	}
-	if got := hostOf(&net.UnixAddr{Name: "@", Net: "unix"}); got != "@" {
-		t.Errorf("a socket is of %s", got)
+	if other := addr("2001:db8:1:3::1"); other == first {
+		t.Errorf("an address of another network is charged to %s", other.host)
 	}
 }
 

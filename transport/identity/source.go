@@ -2,6 +2,7 @@ package identity
 
 import (
 	"context"
+	"net"
 	"net/netip"
 
 	"google.golang.org/grpc/peer"
@@ -11,17 +12,21 @@ import (
 // its network (RFC 4291, section 2.5.1).
 const hostBits = 64
 
-// Source returns the source of ctx's call, to which the limits for unknown processes apply:
-// the IPv4 address of the caller, or the IPv6 network, without the port.
+// Source returns the source of ctx's call (SourceOf), or "" outside of a call.
 func Source(ctx context.Context) string {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
 		return ""
 	}
-	return sourceAt(p.Addr.String())
+	return SourceOf(p.Addr)
 }
 
-func sourceAt(address string) string {
+// SourceOf returns the host of a connection's remote address, to which the limits for
+// connections and for unknown processes apply: the IPv4 address, or the IPv6 network, without
+// the port. It returns an address that is no IP address unchanged, for instance that of a
+// Unix socket.
+func SourceOf(a net.Addr) string {
+	address := a.String()
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return address
