@@ -8,8 +8,10 @@ import (
 	"time"
 )
 
-// Clone returns a copy. Neither channel changes memory of the other. It is for the searches
-// in tests, which try every order of events.
+// Clone and AppendState are for the searches in tests, which try every order of events. They
+// are in no test file since tests of package delivery search channels, too.
+
+// Clone returns a copy. Neither channel changes memory of the other.
 func (c *Channel) Clone() *Channel {
 	n := *c
 	n.byID, n.requestsByID = maps.Clone(c.byID), maps.Clone(c.requestsByID)
@@ -53,94 +55,126 @@ func cloneQueue[T any](q queue[T]) queue[T] {
 // AppendState encodes the state that later behaviour depends on: two channels with the same
 // encoding behave alike. Of counts it has the differences, of times whether they are set.
 func (c *Channel) AppendState(b []byte) []byte {
-	num := func(xs ...uint64) {
-		for _, x := range xs {
-			b = binary.AppendUvarint(b, x)
-		}
-	}
-	flag := func(xs ...bool) {
-		for _, x := range xs {
-			if x {
-				num(1)
-			} else {
-				num(0)
-			}
-		}
-	}
-	ids := func(q *queue[uint64]) {
-		num(uint64(q.n)) //nolint:gosec // not negative
-		for i := range q.n {
-			num(*q.at(i))
-		}
-	}
-	set := func(t time.Time) { flag(!t.IsZero()) }
-	num(uint64(c.state), uint64(len(c.acts)))
-	flag(c.helloSent, c.helloReceived, c.bye.wanted, c.bye.posted, c.watched)
-	set(c.countsBy)
+	e := stateEncoder{b}
+	e.num(uint64(c.state), uint64(len(c.acts)))
+	e.flag(c.helloSent, c.helloReceived, c.bye.wanted, c.bye.posted, c.watched)
+	e.isSet(c.countsBy)
 	for i := range c.rails[:c.cfg.Rails] {
-		r := &c.rails[i]
-		num(uint64(r.sent-r.confirmed), uint64(r.taken-r.reported), uint64(r.toRepost), uint64(r.unsignaled), uint64(r.posts.n)) //nolint:gosec // not negative
-		flag(r.probing, r.starved)
-		set(r.blocked)
-		for k := range r.posts.n {
-			p := r.posts.at(k)
-			num(uint64(p.kind), uint64(p.bytes)) //nolint:gosec // not negative
-			if p.kind == postContent {
-				num(c.requests.at(p.request).id)
-			}
-		}
-		var shares []*share
-		for l := range shareLists {
-			num(uint64(c.shares.lists[l.on(i)].n)) //nolint:gosec // not negative
-			for s := c.shares.first(l.on(i)); s != none; s = c.shares.at(s).next {
-				shares = append(shares, c.shares.at(s))
-			}
-		}
-		slices.SortFunc(shares, func(x, y *share) int { return cmp.Compare(x.turn, y.turn) })
-		for _, s := range shares {
-			num(c.requests.at(s.request).id, uint64(s.list), s.from)
-		}
+		e.rail(c, i)
 	}
-	for l := listToRequest; l <= listCancelled; l++ {
-		num(uint64(c.receives.lists[l].n)) //nolint:gosec // not negative
-		for r := c.receives.first(l); r != none; r = c.receives.at(r).next {
-			x := c.receives.at(r)
-			num(x.id, uint64(x.attempt), uint64(x.imm), uint64(x.railsDone), x.dest.Handle, uint64(x.dest.First), x.value.Size)
-			flag(x.ended, x.gotMeta, x.hasDest, x.destSent, x.final != nil, x.final != nil && x.final.err != nil, x.acksUpTo > c.pending.acks.sent)
-		}
-	}
+	e.receives(c)
 	for i := range c.slots.of {
-		num(uint64(c.slots.of[i].generation))
-		flag(c.slots.of[i].receive != none)
+		e.num(uint64(c.slots.of[i].generation))
+		e.flag(c.slots.of[i].receive != none)
 	}
 	for r := c.metas.of.first(byUse); r != none; r = c.metas.of.at(r).next {
 		k := c.metas.of.at(r)
-		b = append(append(b, k.key...), k.value.Dims...)
-		num(k.value.Size)
+		e.b = append(append(e.b, k.key...), k.value.Dims...)
+		e.num(k.value.Size)
 	}
+	e.requests(c)
+	e.pending(c)
+	return e.b
+}
+
+// stateEncoder appends parts of a channel's state to b.
+type stateEncoder struct{ b []byte }
+
+func (e *stateEncoder) num(xs ...uint64) {
+	for _, x := range xs {
+		e.b = binary.AppendUvarint(e.b, x)
+	}
+}
+
+func (e *stateEncoder) count(n int) { e.num(uint64(n)) } //nolint:gosec // not negative
+
+func (e *stateEncoder) flag(xs ...bool) {
+	for _, x := range xs {
+		if x {
+			e.num(1)
+		} else {
+			e.num(0)
+		}
+	}
+}
+
+func (e *stateEncoder) isSet(t time.Time) { e.flag(!t.IsZero()) }
+
+func (e *stateEncoder) ids(q *queue[uint64]) {
+	e.count(q.n)
+	for i := range q.n {
+		e.num(*q.at(i))
+	}
+}
+
+// rail encodes a rail, with its shares.
+func (e *stateEncoder) rail(c *Channel, i int) {
+	r := &c.rails[i]
+	e.num(uint64(r.sent-r.confirmed), uint64(r.taken-r.reported), uint64(r.toRepost), uint64(r.unsignaled)) //nolint:gosec // not negative
+	e.count(r.posts.n)
+	e.flag(r.probing, r.starved)
+	e.isSet(r.blocked)
+	for k := range r.posts.n {
+		p := r.posts.at(k)
+		e.num(uint64(p.kind), uint64(p.bytes)) //nolint:gosec // not negative
+		if p.kind == postContent {
+			e.num(c.requests.at(p.request).id)
+		}
+	}
+	var shares []*share
+	for l := range shareLists {
+		e.count(c.shares.lists[l.on(i)].n)
+		for s := c.shares.first(l.on(i)); s != none; s = c.shares.at(s).next {
+			shares = append(shares, c.shares.at(s))
+		}
+	}
+	slices.SortFunc(shares, func(x, y *share) int { return cmp.Compare(x.turn, y.turn) })
+	for _, s := range shares {
+		e.num(c.requests.at(s.request).id, uint64(s.list), s.from)
+	}
+}
+
+// receives encodes the receives of this side, by list.
+func (e *stateEncoder) receives(c *Channel) {
+	for l := listToRequest; l <= listCancelled; l++ {
+		e.count(c.receives.lists[l].n)
+		for r := c.receives.first(l); r != none; r = c.receives.at(r).next {
+			x := c.receives.at(r)
+			e.num(x.id, uint64(x.attempt), uint64(x.imm), uint64(x.railsDone), x.dest.Handle, uint64(x.dest.First), x.value.Size)
+			e.flag(x.ended, x.gotMeta, x.hasDest, x.destSent, x.final != nil, x.final != nil && x.final.err != nil, x.acksUpTo > c.pending.acks.sent)
+		}
+	}
+}
+
+// requests encodes the requests of the peer, by id, and their order in each list.
+func (e *stateEncoder) requests(c *Channel) {
 	for _, id := range slices.Sorted(maps.Keys(c.requestsByID)) {
 		a := c.requests.at(c.requestsByID[id])
-		num(id, uint64(a.attempt), uint64(a.state), uint64(a.dest.Imm), uint64(a.dest.First), a.dest.Rails[a.dest.First].Addr, a.value.Size, a.source.Handle, uint64(a.inFlight)) //nolint:gosec // not negative
-		flag(a.hasDest, a.err != nil, a.fallback, a.cancelled, a.metaSent, a.written, a.unstaged)
-		num(uint64(a.openShares)) //nolint:gosec // not negative
+		e.num(id, uint64(a.attempt), uint64(a.state), uint64(a.dest.Imm), uint64(a.dest.First), a.dest.Rails[a.dest.First].Addr, a.value.Size, a.source.Handle)
+		e.count(a.inFlight)
+		e.flag(a.hasDest, a.err != nil, a.fallback, a.cancelled, a.metaSent, a.written, a.unstaged)
+		e.count(a.openShares)
 	}
 	for l := listToRespond; l <= listAwaitsDest; l++ {
 		for r := c.requests.first(l); r != none; r = c.requests.at(r).next {
-			num(c.requests.at(r).id)
+			e.num(c.requests.at(r).id)
 		}
 	}
-	ids(&c.cancelledIDs)
-	ids(&c.waitingIDs)
-	ids(&c.unknownIDs)
+}
+
+// pending encodes the ids to send and to be confirmed.
+func (e *stateEncoder) pending(c *Channel) {
+	e.ids(&c.cancelledIDs)
+	e.ids(&c.waitingIDs)
+	e.ids(&c.unknownIDs)
 	for _, s := range []*idQueue{&c.pending.acks, &c.pending.cancels} {
-		ids(&s.ids)
-		num(uint64(s.sent - s.taken))
-		flag(s.wanted > s.taken)
+		e.ids(&s.ids)
+		e.num(uint64(s.sent - s.taken))
+		e.flag(s.wanted > s.taken)
 	}
-	num(uint64(c.pending.unconfirmed.n)) //nolint:gosec // not negative
+	e.count(c.pending.unconfirmed.n)
 	for i := range c.pending.unconfirmed.n {
 		m := c.pending.unconfirmed.at(i)
-		num(uint64(c.rails[0].sent-m.sent), uint64(c.pending.acks.sent-m.upTo.Acks), uint64(c.pending.cancels.sent-m.upTo.Cancels))
+		e.num(uint64(c.rails[0].sent-m.sent), uint64(c.pending.acks.sent-m.upTo.Acks), uint64(c.pending.cancels.sent-m.upTo.Cancels))
 	}
-	return b
 }

@@ -38,9 +38,22 @@ func (c *Channel) Message(now time.Time, rail int, b []byte) {
 	}
 }
 
-// dispatch parses and processes a message. The variables of all kinds are declared here so
-// that none escapes to the heap.
+// dispatch parses and processes a message. The functions that it calls declare a variable for
+// each kind, so that no message escapes to the heap.
 func (c *Channel) dispatch(now time.Time, rail int, kind wire.Kind, b []byte) error {
+	switch kind {
+	case wire.KindHello, wire.KindCredit, wire.KindBye:
+		return c.dispatchControl(rail, kind, b)
+	case wire.KindRequest, wire.KindReRequest:
+		return c.dispatchRequest(now, rail, kind, b)
+	case wire.KindMeta, wire.KindEager, wire.KindError, wire.KindCancelled:
+		return c.dispatchResponse(now, rail, kind, b)
+	}
+	return c.dispatchList(now, rail, kind, b)
+}
+
+// dispatchControl is dispatch for the kinds that concern the channel alone.
+func (c *Channel) dispatchControl(rail int, kind wire.Kind, b []byte) error {
 	switch kind {
 	case wire.KindHello:
 		var m wire.Hello
@@ -64,6 +77,13 @@ func (c *Channel) dispatch(now time.Time, rail int, kind wire.Kind, b []byte) er
 		if c.takeHeader(rail, &m.Header) {
 			c.close(fmt.Errorf("%s, channel generation %d: it closed the channel: %s", c.cfg.Peer, c.cfg.Generation, m.Reason))
 		}
+	}
+	return nil
+}
+
+// dispatchRequest is dispatch for the kinds that a requester sends for one receive.
+func (c *Channel) dispatchRequest(now time.Time, rail int, kind wire.Kind, b []byte) error {
+	switch kind {
 	case wire.KindRequest:
 		var m wire.Request
 		if err := m.Parse(b); err != nil {
@@ -77,15 +97,6 @@ func (c *Channel) dispatch(now time.Time, rail int, kind wire.Kind, b []byte) er
 			c.onRequest(&m) // before its acks, which are not urgent
 		}
 		c.onAcks(&m.Header)
-	case wire.KindMeta:
-		var m wire.Meta
-		if err := m.Parse(b); err != nil {
-			return err
-		}
-		c.noteWantCounts(now, &m.Header)
-		if c.takeHeader(rail, &m.Header) {
-			c.onMeta(now, &m)
-		}
 	case wire.KindReRequest:
 		var m wire.ReRequest
 		if err := m.Parse(b); err != nil {
@@ -94,6 +105,22 @@ func (c *Channel) dispatch(now time.Time, rail int, kind wire.Kind, b []byte) er
 		c.noteWantCounts(now, &m.Header)
 		if c.takeHeader(rail, &m.Header) && c.state < Leaving {
 			c.onReRequest(&m)
+		}
+	}
+	return nil
+}
+
+// dispatchResponse is dispatch for the kinds that a responder sends.
+func (c *Channel) dispatchResponse(now time.Time, rail int, kind wire.Kind, b []byte) error {
+	switch kind {
+	case wire.KindMeta:
+		var m wire.Meta
+		if err := m.Parse(b); err != nil {
+			return err
+		}
+		c.noteWantCounts(now, &m.Header)
+		if c.takeHeader(rail, &m.Header) {
+			c.onMeta(now, &m)
 		}
 	case wire.KindEager:
 		var m wire.Eager
@@ -122,8 +149,6 @@ func (c *Channel) dispatch(now time.Time, rail int, kind wire.Kind, b []byte) er
 		if c.takeHeader(rail, &m.Header) {
 			c.onCancelled(now, rail, &m)
 		}
-	default:
-		return c.dispatchList(now, rail, kind, b)
 	}
 	return nil
 }
