@@ -90,7 +90,7 @@ func TestIsTestSupport(t *testing.T) {
 	for dir, want := range map[string]bool{
 		"internal/archtest": true, "internal/protocoltest": true, "internal/testreport": true, "verbs/verbstest": true,
 		"integration": true, "integration/internal/peer": true,
-		"internal/config": false, "internal/doctor": false, "internal/proto/tryst": false, "internal/bench": false, "internal/bench/cmd/tryst-bench": false,
+		"internal/config": false, "internal/doctor": false, "internal/bench": false, "internal/bench/cmd/tryst-bench": false,
 		"server": false, ".": false,
 	} {
 		if got := isTestSupport(dir); got != want {
@@ -191,17 +191,6 @@ func TestCheckImports(t *testing.T) {
 			same(t, got, file+" imports "+tt.imports+": "+tt.want)
 		})
 	}
-	t.Run("proto below internal", func(t *testing.T) {
-		entries, err := parseTable(strings.ReplaceAll(document, "`proto/", "`internal/proto/"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		const text = "package x\n\nimport _ \"" + ours + "internal/proto/tensorflow\"\nimport _ \"google.golang.org/protobuf/proto\"\n"
-		same(t, checkImports(entries, made(t, "tensor/tensorproto/x.go", text)))
-		same(t, checkImports(entries, made(t, "status/x.go", text)),
-			"status/x.go imports "+ours+"internal/proto/tensorflow: package status may not import package internal/proto/tensorflow (ARCHITECTURE.md section 2)",
-			"status/x.go imports google.golang.org/protobuf/proto: package status may not import this module (ARCHITECTURE.md section 2)")
-	})
 	t.Run("tests apart", func(t *testing.T) {
 		same(t, checkImports(entries, made(t, "status/x_test.go", "package x\n\nimport _ \""+ours+"server\"\n")))
 	})

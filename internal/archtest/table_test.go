@@ -40,7 +40,7 @@ var modulesByWord = map[string]string{
 	"yaml":          "go.yaml.in/yaml/v3",
 }
 
-// packagesByPhrase maps the phrases of the table that are not paths to entries. The packages of proto may also be below internal/.
+// packagesByPhrase maps the phrases of the table that are not paths to entries.
 var packagesByPhrase = map[string][]string{
 	"–":                           {},
 	"":                            {},
@@ -130,7 +130,7 @@ func (e *entry) allow(entries map[string]*entry, cell string) error {
 		}
 		for _, p := range paths {
 			e.packages[p] = true
-			if strings.HasPrefix(strings.TrimPrefix(p, "internal/"), "proto/") { // Generated messages need their runtime.
+			if strings.HasPrefix(p, "proto/") { // Generated messages need their runtime.
 				e.modules = append(e.modules, modulesByWord["protobuf"])
 			}
 		}
