@@ -67,7 +67,7 @@ func (l *link) sendCancels(now time.Time, ids []uint64) {
 		return slices.ContainsFunc(l.batches, func(b *batch) bool { return b.cancel && slices.Contains(b.ids, id) })
 	})
 	if len(ids) > 0 {
-		l.machine.SendCancels(now, ids)
+		l.machine.CancelBefore(now, ids)
 	}
 }
 

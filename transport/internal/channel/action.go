@@ -205,7 +205,7 @@ type Response struct {
 	Fallback bool
 }
 
-// Mark is a number of ids that were passed to Ack or SendCancels since the channel began.
+// Mark is a number of acknowledged or of cancelled ids that were queued since the channel began.
 type Mark uint64
 
 // Marks are the numbers of acks and of cancels that the peer has taken.

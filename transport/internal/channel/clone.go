@@ -43,6 +43,7 @@ func (c *Channel) Clone() *Channel {
 	n.cancelledIDs, n.waitingIDs, n.unknownIDs = cloneQueue(c.cancelledIDs), cloneQueue(c.waitingIDs), cloneQueue(c.unknownIDs)
 	n.pending.acks.ids, n.pending.cancels.ids = cloneQueue(c.pending.acks.ids), cloneQueue(c.pending.cancels.ids)
 	n.pending.unconfirmed = cloneQueue(c.pending.unconfirmed)
+	n.pending.unbatched = maps.Clone(c.pending.unbatched)
 	n.acts, n.spare, n.out, n.ackBuf = slices.Clone(c.acts), nil, nil, nil
 	return &n
 }
@@ -171,6 +172,10 @@ func (e *stateEncoder) pending(c *Channel) {
 		e.ids(&s.ids)
 		e.num(uint64(s.sent - s.taken))
 		e.flag(s.wanted > s.taken)
+	}
+	e.count(len(c.pending.unbatched))
+	for _, id := range slices.Sorted(maps.Keys(c.pending.unbatched)) {
+		e.num(id)
 	}
 	e.count(c.pending.unconfirmed.n)
 	for i := range c.pending.unconfirmed.n {

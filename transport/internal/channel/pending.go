@@ -12,8 +12,12 @@ import (
 // one count, and taken by the peer up to another (ARCHITECTURE.md section 6, rule d).
 type pendingIDs struct {
 	acks, cancels idQueue
-	unconfirmed   queue[idMessage] // messages that carried ids and that the peer's counts have not confirmed
-	flushBy       time.Time        // when acks are sent in ACK at the latest; zero when there are none
+	// unbatched are the ids that Cancel and CancelBefore have queued in cancels and that no
+	// SendCancels has named since: it does not send them again. At most MaxWaiting, so that
+	// ids that are never named take no more; those beyond are sent twice, which is harmless.
+	unbatched   map[uint64]struct{}
+	unconfirmed queue[idMessage] // messages that carried ids and that the peer's counts have not confirmed
+	flushBy     time.Time        // when acks are sent in ACK at the latest; zero when there are none
 }
 
 type idQueue struct {
@@ -21,6 +25,12 @@ type idQueue struct {
 	sent   Mark          // number of ids sent
 	taken  Mark          // number of these that the peer has taken
 	wanted Mark          // the shell waits until taken has reached it
+}
+
+// push adds an id whose confirmation the shell waits for.
+func (s *idQueue) push(id uint64) {
+	s.ids.push(id)
+	s.wanted = s.end()
 }
 
 // end is the mark of the last id.
@@ -55,21 +65,56 @@ func (c *Channel) addAcks(by time.Time, ids []uint64) {
 }
 
 // SendCancels is the event that ids are no longer wanted, whichever connection they were
-// requested on. They are sent at once. The mark is as in Ack. A receive among them that has
-// not ended on this channel ends with OutcomeError.
+// requested on. They are sent at once, except those that Cancel or CancelBefore has sent. The
+// mark is as in Ack. A receive among them that has not ended on this channel ends with
+// OutcomeError.
 func (c *Channel) SendCancels(now time.Time, ids []uint64) Mark {
-	s := &c.pending.cancels
+	s := &c.pending
 	for _, id := range ids {
-		if r, ok := c.byID[id]; ok && !c.receives.at(r).ended {
-			x := c.receives.at(r)
-			c.act(Action{Kind: ActEnd, ID: id, Attempt: x.attempt, Handle: x.handle, Outcome: OutcomeError,
-				Err: status.New(status.Cancelled, "the receive was cancelled")})
-			c.cancel(now, r)
+		c.endCancelled(now, id)
+		if _, sent := s.unbatched[id]; sent {
+			delete(s.unbatched, id)
+			continue
 		}
-		s.ids.push(id)
+		s.cancels.push(id)
 	}
-	s.wanted = s.end()
-	return s.wanted
+	return s.cancels.end() // also of the ids that were sent before
+}
+
+// CancelBefore is SendCancels before a request, for ids that SendCancels will name later: the
+// peer must cancel them before it looks at the request.
+func (c *Channel) CancelBefore(now time.Time, ids []uint64) {
+	for _, id := range ids {
+		c.endCancelled(now, id)
+		if _, sent := c.pending.unbatched[id]; !sent {
+			c.queueCancel(id)
+		}
+	}
+}
+
+// endCancelled ends the receive with an id that is cancelled, if there is one.
+func (c *Channel) endCancelled(now time.Time, id uint64) {
+	r, ok := c.byID[id]
+	if !ok || c.receives.at(r).ended {
+		return
+	}
+	x := c.receives.at(r)
+	c.act(Action{Kind: ActEnd, ID: id, Attempt: x.attempt, Handle: x.handle, Outcome: OutcomeError,
+		Err: status.New(status.Cancelled, "the receive was cancelled")})
+	c.cancel(now, r)
+}
+
+// queueCancel sends an id in CANCEL that SendCancels will name later.
+func (c *Channel) queueCancel(id uint64) {
+	s := &c.pending
+	s.cancels.push(id)
+	if len(s.unbatched) >= c.cfg.MaxWaiting {
+		return
+	}
+	if s.unbatched == nil {
+		s.unbatched = make(map[uint64]struct{})
+	}
+	s.unbatched[id] = struct{}{}
 }
 
 // takeAcks takes acks from the list: as many as space, but at most most. wantCounts

@@ -176,14 +176,15 @@ func (c *Channel) NoPlace(now time.Time, id uint64, attempt uint32) {
 
 // Cancel is the event that a receive is no longer wanted. It reports whether that ended
 // the receive: then no ActEnd follows, CANCEL is sent, and ActFree returns the destination
-// when the peer cannot write into it any more.
+// when the peer cannot write into it any more. CANCEL does not wait for SendCancels: the
+// destination is in quarantine until the peer replies.
 func (c *Channel) Cancel(now time.Time, id uint64, attempt uint32) bool {
 	r, x := c.findAttempt(id, attempt)
 	if x == nil || x.ended {
 		return false
 	}
 	if x.list != listToRequest {
-		c.pending.cancels.ids.push(id)
+		c.queueCancel(id)
 	}
 	c.cancel(now, r)
 	return true

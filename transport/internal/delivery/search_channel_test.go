@@ -138,7 +138,7 @@ func (w *duo) receive(i, n int) {
 		req.Early, req.Value, t.dest = &d, v, int(d.Handle) //nolint:gosec // small
 	}
 	if ids := w.unsaid(e, a.cancels); len(ids) > 0 {
-		e.ch.SendCancels(w.now, ids) // link.cancels
+		e.ch.CancelBefore(w.now, ids) // link.sendCancels
 	}
 	e.ch.Receive(w.now, req)
 	w.run(i, t.generation)
