@@ -7,7 +7,7 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// Full and legacy forms, as TensorFlow's device_name_utils_test has them.
+// Full and legacy forms, from TensorFlow's device_name_utils_test.
 func TestX7FullAndLegacyDeviceNames(t *testing.T) {
 	foo := cluster.Task{Job: "foo", Replica: 1, Index: 2}
 	for s, want := range map[string]cluster.Device{
@@ -16,7 +16,7 @@ func TestX7FullAndLegacyDeviceNames(t *testing.T) {
 		"/job:foo/replica:1/task:2/cpu:0":        {Task: foo, Type: "CPU"},
 		"/job:foo/replica:1/task:2/CPU:0":        {Task: foo, Type: "CPU"},
 		"/job:foo/replica:1/task:2/device:GPU:3": {Task: foo, Type: "GPU", Index: 3},
-		// With "device:" the type is taken as it is written.
+		// After "device:" the case of the type is kept.
 		"/job:foo/replica:1/task:2/device:gpu:3":  {Task: foo, Type: "gpu", Index: 3},
 		"/job:foo/replica:1/task:2/device:abc:73": {Task: foo, Type: "abc", Index: 73},
 		// Any order.
@@ -32,7 +32,7 @@ func TestX7FullAndLegacyDeviceNames(t *testing.T) {
 			continue
 		}
 		if again, err := cluster.ParseDevice(got.String()); err != nil || again != got {
-			t.Errorf("ParseDevice(%q) = %v, %v", got, again, err)
+			t.Errorf("ParseDevice(%q) = %v, %v; want %v", got, again, err, got)
 		}
 	}
 	d := cluster.Device{Task: cluster.Task{Job: "hello", Replica: 1, Index: 2}, Type: "CPU", Index: 3}
@@ -41,7 +41,7 @@ func TestX7FullAndLegacyDeviceNames(t *testing.T) {
 	}
 }
 
-func TestX7DeviceNamesThatAreNotFull(t *testing.T) {
+func TestX7IncompleteDeviceNames(t *testing.T) {
 	for s, why := range map[string]string{
 		"":                                       "no job",
 		"/":                                      "no job",
@@ -95,22 +95,22 @@ func TestH1SameAddressSpace(t *testing.T) {
 		{"/job:mnist/replica:xx/task:10/cpu:0", "/job:mnist/replica:xx/task:10/cpu:1", false},
 		{"/job:mnist/replica:10/task:yy/cpu:0", "/job:mnist/replica:10/task:yy/cpu:1", false},
 
-		// What is left open is in no address space, not in every one.
+		// An incomplete name is in no address space.
 		{"", "", false},
 		{"/job:mnist/task:10", "/job:mnist/task:10", false},
 		{"/job:*/replica:10/task:10", "/job:*/replica:10/task:10", false},
 		{"/job:mnist/replica:10/cpu:0", "/job:mnist/replica:10/cpu:0", false},
 	} {
 		if got := cluster.SameAddressSpace(c.a, c.b); got != c.want {
-			t.Errorf("SameAddressSpace(%q, %q) = %v", c.a, c.b, got)
+			t.Errorf("SameAddressSpace(%q, %q) = %v, want %v", c.a, c.b, got, c.want)
 		}
 		if got := cluster.SameAddressSpace(c.b, c.a); got != c.want {
-			t.Errorf("SameAddressSpace(%q, %q) = %v", c.b, c.a, got)
+			t.Errorf("SameAddressSpace(%q, %q) = %v, want %v", c.b, c.a, got, c.want)
 		}
 	}
 }
 
-// Every rendezvous key holds two device names, parsed at every send and receive.
+// Each send and receive parses the two device names of its key.
 func TestParseDeviceAllocations(t *testing.T) {
 	for _, s := range []string{"/job:worker/replica:0/task:17/device:CPU:0", "/job:worker/replica:0/task:17/cpu:0"} {
 		if n := testing.AllocsPerRun(100, func() {
@@ -142,11 +142,11 @@ func FuzzParseDevice(f *testing.F) {
 			return
 		}
 		if again, err := cluster.ParseDevice(device.String()); err != nil || again != device {
-			t.Fatalf("%q parses to %v, which parses to %v, %v", s, device, again, err)
+			t.Fatalf("ParseDevice(%q) = %v, which parses to %v, %v", s, device, again, err)
 		}
 		pattern, err := cluster.ParsePattern(s)
 		if err != nil || !pattern.Matches(device) || pattern.String() != device.String() {
-			t.Fatalf("%q is a device, and as a pattern %v, %v", s, pattern, err)
+			t.Fatalf("ParsePattern(%q) = %v, %v; want the device %v", s, pattern, err, device)
 		}
 	})
 }

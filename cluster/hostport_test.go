@@ -15,7 +15,7 @@ func TestH5HostPortAccepted(t *testing.T) {
 		"[2002:a9c:258e::]:2222",
 		"[::]:2222",
 		"/bns/example",
-		// Beyond TensorFlow's list.
+		// Not in TensorFlow's list.
 		"localhost:0", ":2222", "h_1:65535", "[fe80::1%eth0]:2222",
 	} {
 		if err := cluster.ValidateHostPort(s); err != nil {
@@ -32,7 +32,7 @@ func TestH5HostPortRefused(t *testing.T) {
 		"[::]/:2222":           "",
 		"[::]:2222/":           "the port is no number",
 		"[::]:":                "the port is no number",
-		// Beyond TensorFlow's list.
+		// Not in TensorFlow's list.
 		"":                  "missing port",
 		"host":              "missing port",
 		"2222":              "missing port",

@@ -13,13 +13,13 @@ func TestNewIncarnation(t *testing.T) {
 	for range 1000 {
 		n := cluster.NewIncarnation()
 		if n == 0 || seen[n] {
-			t.Fatalf("incarnation %#x after %d others", n, len(seen))
+			t.Fatalf("incarnation %#x after %d others, want a new one that is not 0", n, len(seen))
 		}
 		seen[n] = true
 		bits |= n
 	}
 	if bits != math.MaxUint64 {
-		t.Errorf("some bits are never set: %#x", ^bits)
+		t.Errorf("bits %#x were never set, want all 64 used", ^bits)
 	}
 }
 
@@ -28,7 +28,7 @@ func TestClientTask(t *testing.T) {
 	for range 1000 {
 		task := cluster.ClientTask()
 		if parsed, err := cluster.ParseTask(task.String()); err != nil || parsed != task || task.Job != "client" || task.Replica != 0 {
-			t.Fatalf("%v parses to %v, %v", task, parsed, err)
+			t.Fatalf("ClientTask() = %v, which parses to %v, %v; want a task of job client, replica 0", task, parsed, err)
 		}
 		bits |= task.Index
 	}

@@ -11,7 +11,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// wantError checks that err has the code and holds every one of the texts.
+// wantError checks that err has the code, contains all texts, and is one line.
 func wantError(t *testing.T, err error, code status.Code, texts ...string) {
 	t.Helper()
 	if got := status.CodeOf(err); got != code {
@@ -20,10 +20,10 @@ func wantError(t *testing.T, err error, code status.Code, texts ...string) {
 	}
 	for _, text := range texts {
 		if !strings.Contains(err.Error(), text) {
-			t.Errorf("error %q does not say %q", err, text)
+			t.Errorf("error %q lacks %q", err, text)
 		}
 	}
 	if strings.Contains(err.Error(), "\n") {
-		t.Errorf("more than one line: %q", err)
+		t.Errorf("error %q has several lines, want one", err)
 	}
 }

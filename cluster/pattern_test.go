@@ -32,7 +32,7 @@ func TestX7PartialDeviceNames(t *testing.T) {
 			continue
 		}
 		if again, err := cluster.ParsePattern(got.String()); err != nil || again != got {
-			t.Errorf("ParsePattern(%q) = %+v, %v", got, again, err)
+			t.Errorf("ParsePattern(%q) = %+v, %v; want %+v", got, again, err, got)
 		}
 	}
 	for _, s := range []string{"foobar", "cpu:abc", "abc:", "abc", "CPU:*", "gpu:3/extra", "/bar:3", "//", "/job:a/", "/job:*a"} {
@@ -41,7 +41,7 @@ func TestX7PartialDeviceNames(t *testing.T) {
 	}
 }
 
-// Every choice of parts, in every spelling of the device, comes back as it was.
+// Every combination of parts, with every spelling of the device, prints as it was parsed.
 func TestX7PartsRoundTrip(t *testing.T) {
 	parts := []string{"/job:foo", "/replica:3", "/task:2"}
 	for device, want := range map[string]string{
@@ -65,7 +65,7 @@ func TestX7PartsRoundTrip(t *testing.T) {
 			}
 			p, err := cluster.ParsePattern(name.String() + device)
 			if err != nil || p.String() != name.String()+want {
-				t.Errorf("ParsePattern(%q) = %v, %v", name.String()+device, p, err)
+				t.Errorf("ParsePattern(%q) = %v, %v; want %s", name.String()+device, p, err, name.String()+want)
 			}
 		}
 	}
@@ -85,7 +85,7 @@ func TestX7PatternMatches(t *testing.T) {
 	} {
 		p, err := cluster.ParsePattern(s)
 		if err != nil || p.Matches(d) != want {
-			t.Errorf("pattern %q matches %v: %v (%v), want %v", s, d, p.Matches(d), err, want)
+			t.Errorf("pattern %q (%v): Matches(%v) = %v, want %v", s, err, d, p.Matches(d), want)
 		}
 	}
 }
@@ -101,7 +101,7 @@ func FuzzParsePattern(f *testing.F) {
 			return
 		}
 		if again, err := cluster.ParsePattern(p.String()); err != nil || again != p {
-			t.Fatalf("%q parses to %+v, which parses to %+v, %v", s, p, again, err)
+			t.Fatalf("ParsePattern(%q) = %+v, which parses to %+v, %v", s, p, again, err)
 		}
 	})
 }

@@ -37,11 +37,11 @@ func TestH2HostPorts(t *testing.T) {
 	}
 	tasks := spec.Tasks()
 	if len(tasks) != 6 || spec.Len() != 6 {
-		t.Fatalf("%d tasks: %v", spec.Len(), tasks)
+		t.Fatalf("Len() = %d and Tasks() = %v, want 6 tasks", spec.Len(), tasks)
 	}
 	for i, task := range tasks {
 		if task != (cluster.Task{Job: "mnist", Index: i}) {
-			t.Errorf("task %d is %v", i, task)
+			t.Errorf("task %d is %v, want index %d of job mnist", i, task, i)
 		}
 	}
 }
@@ -53,7 +53,7 @@ func TestH4SparseTaskIndexes(t *testing.T) {
 	}
 	for _, index := range []int{1, 2, 5, 7} {
 		if got, ok := spec.Address(cluster.Task{Job: "mnist", Index: index}); ok {
-			t.Errorf("task %d, which is not there, is at %q", index, got)
+			t.Errorf("task %d has address %q, want none", index, got)
 		}
 	}
 	want := []cluster.Task{{Job: "mnist"}, {Job: "mnist", Index: 3}, {Job: "mnist", Index: 4}, {Job: "mnist", Index: 10}, {Job: "ps", Index: 11}}
@@ -61,7 +61,7 @@ func TestH4SparseTaskIndexes(t *testing.T) {
 		t.Errorf("Tasks() = %v, want %v", got, want)
 	}
 	if got := spec.Jobs(); !slices.Equal(got, []string{"mnist", "ps"}) {
-		t.Errorf("Jobs() = %v", got)
+		t.Errorf("Jobs() = %v, want mnist and ps", got)
 	}
 	if want := "mnist=a:1,3@d:4,e:5,10@k:11;ps=11@p:7"; spec.String() != want {
 		t.Errorf("got %q, want %q", spec, want)
@@ -96,7 +96,7 @@ func TestSpecIsImmutable(t *testing.T) {
 	jobs["w"][0] = "b:2"
 	spec.Tasks()[0].Job = "x"
 	if got, ok := spec.Address(cluster.Task{Job: "w"}); !ok || got != "a:1" || spec.Tasks()[0].Job != "w" {
-		t.Errorf("the spec changed with its maker's map or with what it gave out: %v", spec)
+		t.Errorf("the spec changed with the caller's map or slice: %v", spec)
 	}
 }
 
@@ -107,10 +107,10 @@ func TestEmptySpec(t *testing.T) {
 	}
 	for name, spec := range map[string]*cluster.Spec{"nil": nil, "zero": new(cluster.Spec), "made": made} {
 		if _, ok := spec.Address(cluster.Task{Job: "w"}); ok || spec.Len() != 0 || spec.Tasks() != nil || spec.Jobs() != nil || spec.String() != "" {
-			t.Errorf("%s: not empty", name)
+			t.Errorf("%s: got %v, want an empty spec", name, spec)
 		}
 		if !spec.Equal(nil) || !spec.Equal(made) || !made.Equal(spec) {
-			t.Errorf("%s: empty specs differ", name)
+			t.Errorf("%s: Equal of two empty specs is false", name)
 		}
 	}
 }
@@ -118,7 +118,7 @@ func TestEmptySpec(t *testing.T) {
 func TestSpecEqual(t *testing.T) {
 	a, b, c := mustSpec(t, "w=h:1,h:2"), mustSpec(t, "w=1@h:2,0@h:1"), mustSpec(t, "w=h:1,h:3")
 	if !a.Equal(b) || a.Equal(c) || a.Equal(nil) || a.Equal(mustSpec(t, "w=h:1,2@h:2")) {
-		t.Error("Equal looks at something else than tasks and addresses")
+		t.Error("Equal does not compare tasks and addresses, and nothing else")
 	}
 }
 
@@ -137,7 +137,7 @@ func TestResolveTarget(t *testing.T) {
 	} {
 		address, task, isTask, err := cluster.ResolveTarget(spec, s)
 		if err != nil || address != want.address || task != want.task || isTask != want.isTask {
-			t.Errorf("ResolveTarget(%q) = %q, %v, %v, %v", s, address, task, isTask, err)
+			t.Errorf("ResolveTarget(%q) = %q, %v, %v, %v; want %+v", s, address, task, isTask, err, want)
 		}
 	}
 	for s, why := range map[string]string{
@@ -149,7 +149,7 @@ func TestResolveTarget(t *testing.T) {
 		address, _, _, err := cluster.ResolveTarget(spec, s)
 		wantError(t, err, status.InvalidArgument, why)
 		if address != "" {
-			t.Errorf("%q: an address beside the error: %q", s, address)
+			t.Errorf("ResolveTarget(%q) fails and returns address %q, want none", s, address)
 		}
 	}
 	_, _, _, err := cluster.ResolveTarget(spec, "/job:worker/task:1")

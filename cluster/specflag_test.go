@@ -42,7 +42,7 @@ func TestParseSpec(t *testing.T) {
 			t.Errorf("ParseSpec(%q) = %v, want %v", s, got, built)
 		}
 		if again := mustSpec(t, got.String()); !again.Equal(got) {
-			t.Errorf("%q became %q", got, again)
+			t.Errorf("%q parses to %q, want the same", got, again)
 		}
 	}
 }
@@ -95,7 +95,8 @@ func FuzzParseSpec(f *testing.F) {
 	})
 }
 
-// checkSpec checks what holds for every spec, however it was made.
+// checkSpec checks what holds for every spec: it prints as a spec that parses to an equal one, and
+// each of its tasks resolves to a valid address.
 func checkSpec(t *testing.T, spec *cluster.Spec) {
 	t.Helper()
 	again, err := cluster.ParseSpec(spec.String())

@@ -24,7 +24,7 @@ func TestParseTask(t *testing.T) {
 			continue
 		}
 		if again, err := cluster.ParseTask(got.String()); err != nil || again != got {
-			t.Errorf("ParseTask(%q) = %v, %v", got, again, err)
+			t.Errorf("ParseTask(%q) = %v, %v; want %v", got, again, err, got)
 		}
 	}
 }
@@ -62,19 +62,19 @@ func TestParseTaskRefuses(t *testing.T) {
 		_, err := cluster.ParseTask(s)
 		wantError(t, err, status.InvalidArgument, "task name", why)
 		if len(err.Error()) > 1000 {
-			t.Errorf("an error of %d bytes", len(err.Error()))
+			t.Errorf("the error has %d bytes, want at most 1000", len(err.Error()))
 		}
 	}
 }
 
-func TestTasksAreComparedAsNames(t *testing.T) {
+func TestTaskWithALongerIndexIsAnotherTask(t *testing.T) {
 	one, _ := cluster.ParseTask("/job:w/task:1")
 	ten, _ := cluster.ParseTask("/job:w/task:10")
 	if !strings.HasPrefix(ten.String(), one.String()) {
-		t.Fatal("the names are no longer prefixes of each other; choose others")
+		t.Fatalf("%v is no prefix of %v: choose other tasks for this test", one, ten)
 	}
 	if one == ten || cluster.SameAddressSpace(one.String(), ten.String()) {
-		t.Error("task:1 is task:10")
+		t.Error("task:1 equals task:10, or shares its address space")
 	}
 }
 
@@ -101,10 +101,10 @@ func FuzzParseTask(f *testing.F) {
 			return
 		}
 		if again, err := cluster.ParseTask(task.String()); err != nil || again != task {
-			t.Fatalf("%q parses to %v, which parses to %v, %v", s, task, again, err)
+			t.Fatalf("ParseTask(%q) = %v, which parses to %v, %v", s, task, again, err)
 		}
 		if !cluster.SameAddressSpace(task.String(), task.String()+"/cpu:0") {
-			t.Fatalf("%v does not hold its own device", task)
+			t.Fatalf("%v and its device cpu:0 are in different address spaces", task)
 		}
 	})
 }

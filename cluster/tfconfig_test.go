@@ -30,7 +30,7 @@ func TestParseTFConfig(t *testing.T) {
 			`{"cluster": {"chief": ["a:1"]}, "task": {"type": "evaluator", "index": 0}}`,
 			"chief=a:1", "/job:evaluator/replica:0/task:0", "",
 		},
-		{ // Keys of others are passed over, of whatever type.
+		{ // Unknown keys are ignored, whatever the type of their value.
 			`{"cluster": {"worker": ["a:1"]}, "environment": "cloud", "rpc_layer": "grpc", "session_master": 7, "job": {"x": [1]},
 			  "task": {"type": "worker", "index": 0, "trial": "1", "cloud": null}}`,
 			"worker=a:1", "/job:worker/replica:0/task:0", "cloud",
@@ -49,7 +49,7 @@ func TestParseTFConfig(t *testing.T) {
 			continue
 		}
 		if !got.Spec.Equal(mustSpec(t, c.spec)) || got.Environment != c.environment || got.HasTask != (c.task != "") {
-			t.Errorf("%s: got %+v with %v", c.text, got, got.Spec)
+			t.Errorf("%s: got %+v with spec %v, want spec %q, task %q and environment %q", c.text, got, got.Spec, c.spec, c.task, c.environment)
 		}
 		if got.HasTask && got.Task.String() != c.task || !got.HasTask && got.Task != (cluster.Task{}) {
 			t.Errorf("%s: task %v, want %v", c.text, got.Task, c.task)
@@ -119,7 +119,7 @@ func FuzzParseTFConfig(f *testing.F) {
 		checkSpec(t, config.Spec)
 		if config.HasTask {
 			if again, err := cluster.ParseTask(config.Task.String()); err != nil || again != config.Task {
-				t.Fatalf("task %v parses to %v, %v", config.Task, again, err)
+				t.Fatalf("ParseTask(%v) = %v, %v; want the same", config.Task, again, err)
 			}
 		}
 	})
