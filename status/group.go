@@ -51,7 +51,7 @@ func (g *Group) Err() *Error {
 	case 0:
 		return nil
 	case 1:
-		if len(payloads) == len(roots[0].payloads) { // its own, then, which come first
+		if len(payloads) == len(roots[0].payloads) { // the other errors added no key
 			return roots[0]
 		}
 		e := *roots[0]

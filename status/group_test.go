@@ -15,20 +15,20 @@ import (
 
 // permutations calls f with every order of errs.
 func permutations(errs []error, f func([]error)) {
-	var place func(i int)
-	place = func(i int) {
+	var permute func(i int)
+	permute = func(i int) {
 		if i == len(errs) {
 			f(errs)
 			return
 		}
 		for j := i; j < len(errs); j++ {
 			errs[i], errs[j] = errs[j], errs[i]
-			place(i + 1)
+			permute(i + 1)
 			errs[i], errs[j] = errs[j], errs[i]
 		}
 	}
 	errs = slices.Clone(errs)
-	place(0)
+	permute(0)
 }
 
 func group(errs ...error) *status.Error {
@@ -86,43 +86,43 @@ func TestH13GroupSummary(t *testing.T) {
 				switch {
 				case c.want == "":
 					if got != nil {
-						t.Fatalf("%v makes %v", errs, got)
+						t.Fatalf("summary of %v: got %v, want none", errs, got)
 					}
 				case got == nil || got.Error() != c.want:
-					t.Fatalf("%v makes\n%v, want\n%s", errs, got, c.want)
+					t.Fatalf("summary of %v: got\n%v, want\n%s", errs, got, c.want)
 				case status.IsDerived(got) != c.derived:
-					t.Fatalf("%v makes an error of which derived is %v", errs, !c.derived)
+					t.Fatalf("summary of %v: derived is %v, want %v", errs, !c.derived, c.derived)
 				}
 			})
 		})
 	}
 }
 
-// TestH13OneRootIsUnchanged: it is the very error, its cause included; a group
-// that is asked twice says the same.
+// TestH13OneRootIsUnchanged: the summary of one root is that error itself, with its cause. A
+// second call of Err returns the same.
 func TestH13OneRootIsUnchanged(t *testing.T) {
 	root := status.Errorf(status.Unavailable, "peer: %w", io.ErrUnexpectedEOF).WithPayload("k", []byte("v"))
 	derived := status.New(status.Aborted, "x").Derived()
 	var g status.Group
 	g.Add(derived)
 	if got := g.Err(); got != derived {
-		t.Errorf("a derived error alone became %v", got)
+		t.Errorf("summary of one derived error: got %v, want that error", got)
 	}
 	g.Add(root)
 	if got := g.Err(); got != root || g.Err() != root {
-		t.Errorf("the root became %v", got)
+		t.Errorf("summary with one root: got %v, want the root", got)
 	}
 	g.Add(status.New(status.Internal, "y"))
 	if got := g.Err(); got.Code() != status.Internal || !strings.Contains(got.Message(), root.Error()) {
-		t.Errorf("a second root, added later, makes %v", got)
+		t.Errorf("summary of two roots: got %v, want Internal with both texts", got)
 	}
 }
 
-// TestH13CauseIsTheFirst: errors.Is agrees with the code.
+// TestH13CauseIsTheFirst: errors.Is finds the cause of the error that gives the code.
 func TestH13CauseIsTheFirst(t *testing.T) {
 	got := group(context.Canceled, status.Errorf(status.DataLoss, "block 7: %w", io.ErrUnexpectedEOF))
 	if !errors.Is(got, io.ErrUnexpectedEOF) || errors.Is(got, context.Canceled) {
-		t.Errorf("%v has another cause", got)
+		t.Errorf("errors.Is(%v): want io.ErrUnexpectedEOF and not context.Canceled", got)
 	}
 }
 
@@ -170,7 +170,7 @@ func TestH13PayloadsMerge(t *testing.T) {
 					got[k] = string(v)
 				}
 				if !reflect.DeepEqual(got, c.want) {
-					t.Errorf("%v makes payloads %q, want %q", errs, got, c.want)
+					t.Errorf("payloads of the summary of %v: got %q, want %q", errs, got, c.want)
 				}
 			})
 		})
@@ -178,11 +178,12 @@ func TestH13PayloadsMerge(t *testing.T) {
 	root := with(status.Internal, "root", "a", "root")
 	_ = group(root, with(status.Aborted, "x", "b", "derived").Derived())
 	if len(root.Payloads()) != 1 {
-		t.Error("the summary changed the error it is made of")
+		t.Error("the summary changed the payloads of the root")
 	}
 }
 
-// TestH13LongListIsCut: the summary of very many errors fits a wire.
+// TestH13LongListIsCut: the message of the summary of many errors has at most MaxMessage bytes and
+// the mark.
 func TestH13LongListIsCut(t *testing.T) {
 	var g status.Group
 	for i := range 1000 {
@@ -190,6 +191,6 @@ func TestH13LongListIsCut(t *testing.T) {
 	}
 	text := g.Err().Message()
 	if !strings.HasPrefix(text, "1000 root error(s) found.\n  (0) Internal: value 0\n") || text != status.Truncate(text[:status.MaxMessage]+" ") {
-		t.Errorf("%d bytes: %.80q", len(text), text)
+		t.Errorf("message of %d bytes that begins with %.80q, want one cut at %d", len(text), text, status.MaxMessage)
 	}
 }

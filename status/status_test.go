@@ -31,7 +31,7 @@ func TestCodeOf(t *testing.T) {
 		}
 	}
 	if got := status.From(wrapped).Message(); !strings.HasPrefix(got, "outer: ") {
-		t.Errorf("From dropped the outer text: %q", got)
+		t.Errorf("From: got message %q, want the outer text in it", got)
 	}
 	if status.From(nil) != nil {
 		t.Error("From(nil) is not nil")
@@ -41,7 +41,7 @@ func TestCodeOf(t *testing.T) {
 func TestErrorfKeepsTheCause(t *testing.T) {
 	err := status.Errorf(status.Unavailable, "peer %s: %w", "/task:1", io.ErrUnexpectedEOF)
 	if !errors.Is(err, io.ErrUnexpectedEOF) {
-		t.Error("the wrapped error is lost")
+		t.Error("errors.Is does not find the wrapped error")
 	}
 	if want := "Unavailable: peer /task:1: unexpected EOF"; err.Error() != want {
 		t.Errorf("got %q, want %q", err, want)
@@ -50,14 +50,14 @@ func TestErrorfKeepsTheCause(t *testing.T) {
 
 func TestContextErrorsMatch(t *testing.T) {
 	if !errors.Is(status.New(status.Cancelled, "c"), context.Canceled) {
-		t.Error("Cancelled is not context.Canceled")
+		t.Error("Cancelled does not match context.Canceled")
 	}
 	late := status.New(status.DeadlineExceeded, "d")
 	if !errors.Is(late, context.DeadlineExceeded) || !late.Timeout() {
-		t.Error("DeadlineExceeded is not context.DeadlineExceeded with Timeout")
+		t.Error("DeadlineExceeded does not match context.DeadlineExceeded, or Timeout is false")
 	}
 	if errors.Is(late, context.Canceled) {
-		t.Error("a deadline is not a cancellation")
+		t.Error("DeadlineExceeded matches context.Canceled")
 	}
 }
 
@@ -68,21 +68,21 @@ func TestDerivedAndPayloads(t *testing.T) {
 		t.Error("Derived changed its receiver")
 	}
 	if !status.IsDerived(d) || !status.IsDerived(fmt.Errorf("wrapped: %w", d)) {
-		t.Error("the mark is lost")
+		t.Error("IsDerived is false for a derived error, or for one that wraps it")
 	}
 	if d.Derived() != d {
-		t.Error("marking twice makes a second copy")
+		t.Error("Derived of a derived error returns a copy, want the error itself")
 	}
 	p := d.WithPayload("k", []byte("v"))
 	if v, ok := p.Payload("k"); !ok || string(v) != "v" {
-		t.Error("payload lost")
+		t.Error("Payload does not return the value of WithPayload")
 	}
 	if _, ok := d.Payload("k"); ok {
 		t.Error("WithPayload changed its receiver")
 	}
 }
 
-// TestWithoutQPNs: the texts are those of package verbs, and of drivers.
+// TestWithoutQPNs uses texts of package verbs and of drivers.
 func TestWithoutQPNs(t *testing.T) {
 	for text, want := range map[string]string{
 		"channel, generation 3: QP 0x8c3dd6: flushed (0x0000f9)":     "channel, generation 3: QP: flushed (0x0000f9)",
@@ -91,36 +91,36 @@ func TestWithoutQPNs(t *testing.T) {
 		"nothing": "nothing",
 	} {
 		if got := status.WithoutQPNs(text); got != want {
-			t.Errorf("%q: %q, want %q", text, got, want)
+			t.Errorf("WithoutQPNs(%q) = %q, want %q", text, got, want)
 		}
 	}
 	if got := status.ForPeer("QP 0x8c3dd6 " + strings.Repeat("a", 2*status.MaxMessage)); strings.Contains(got, "8c3dd6") || !strings.HasSuffix(got, "[truncated]") {
-		t.Errorf("a peer is told %.40q…", got)
+		t.Errorf("ForPeer returned %.40q..., want no queue pair number and a text that was cut", got)
 	}
 }
 
 func TestTruncate(t *testing.T) {
 	short := strings.Repeat("a", status.MaxMessage)
 	if status.Truncate(short) != short {
-		t.Error("a message that fits was cut")
+		t.Error("Truncate changed a message of MaxMessage bytes")
 	}
 	for shift := range 4 { // the cut falls on each byte of a four-byte character
 		long := strings.Repeat("a", shift) + strings.Repeat("\U0001F600", status.MaxMessage)
 		got := status.Truncate(long)
 		if !utf8.ValidString(got) || !strings.HasSuffix(got, "[truncated]") {
-			t.Errorf("shift %d: not cut at a character: %q", shift, got[len(got)-24:])
+			t.Errorf("shift %d: got an end of %q, want a cut between two characters", shift, got[len(got)-24:])
 		}
 	}
 	if got := status.Truncate(strings.Repeat("\x80", 5000)); len(got) > status.MaxMessage+20 || len(got) < status.MaxMessage-4 {
-		t.Errorf("a message that is no text was cut to %d bytes", len(got))
+		t.Errorf("a message that is not UTF-8 was cut to %d bytes, want about %d", len(got), status.MaxMessage)
 	}
 }
 
 func TestCodeString(t *testing.T) {
 	if s := status.Unauthenticated.String(); s != "Unauthenticated" {
-		t.Error(s)
+		t.Errorf("got %q, want Unauthenticated", s)
 	}
 	if s := status.Code(99).String(); s != "Code(99)" {
-		t.Error(s)
+		t.Errorf("got %q, want Code(99)", s)
 	}
 }
