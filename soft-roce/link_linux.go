@@ -47,7 +47,7 @@ func RemoveLink(name string) error {
 		return err
 	}
 	if !slices.ContainsFunc(links, func(l Link) bool { return l.Name == name }) {
-		return status.Errorf(status.NotFound, "remove RDMA link %s: there is no Soft-RoCE device of that name; there are: %s", name, list(links))
+		return status.Errorf(status.NotFound, "remove RDMA link %s: no Soft-RoCE device has that name; existing devices: %s", name, list(links))
 	}
 	return removeError(name, netlink.RdmaLinkDel(name))
 }
@@ -120,7 +120,7 @@ func missingIn(port string) string {
 			return ""
 		}
 	}
-	return "its GID table has no IPv4 address; has the interface one?"
+	return "its GID table has no IPv4 address; does the interface have one?"
 }
 
 // checkName refuses names that the kernel would truncate or read as a path.
@@ -137,25 +137,25 @@ const noDriver = "this kernel has no Soft-RoCE loaded: modprobe rdma_rxe, or whe
 // addError explains the kernel's error for RDMA_NLDEV_CMD_NEWLINK (nldev.c nldev_newlink, rxe.c
 // rxe_newlink).
 func addError(name, netdev string, err error) error {
-	code, words := status.Internal, ""
+	code, advice := status.Internal, ""
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, unix.EPROTONOSUPPORT), errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP):
 		// No netlink family without ib_core; no link type of that name without rdma_rxe.
-		code, words = status.FailedPrecondition, noDriver
+		code, advice = status.FailedPrecondition, noDriver
 	case errors.Is(err, unix.ENODEV):
-		code, words = status.NotFound, "there is no network interface "+netdev+": ip link shows those that there are"
+		code, advice = status.NotFound, "there is no network interface "+netdev+": ip link shows those that there are"
 	case errors.Is(err, unix.EEXIST), errors.Is(err, unix.ENFILE):
-		code, words = status.AlreadyExists, "the name is taken, or the interface has a Soft-RoCE device already: rdma link shows them"
+		code, advice = status.AlreadyExists, "the name is taken, or the interface has a Soft-RoCE device already: rdma link shows them"
 	case errors.Is(err, unix.ENOENT):
-		code, words = status.FailedPrecondition, "the kernel lacks the checksum that Soft-RoCE needs: modprobe crc32_generic"
+		code, advice = status.FailedPrecondition, "the kernel lacks the checksum that Soft-RoCE needs: modprobe crc32_generic"
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
-		code, words = status.PermissionDenied, "the right to change the network is needed: run as root, or with CAP_NET_ADMIN"
+		code, advice = status.PermissionDenied, "the right to change the network is needed: run as root, or with CAP_NET_ADMIN"
 	default:
-		words = "the kernel refuses"
+		advice = "the kernel refused"
 	}
-	return status.Errorf(code, "add RDMA link %s on %s: %s: %w", name, netdev, words, err)
+	return status.Errorf(code, "add RDMA link %s on %s: %s: %w", name, netdev, advice, err)
 }
 
 // removeError explains the kernel's error for RDMA_NLDEV_CMD_DELLINK.
@@ -166,7 +166,7 @@ func removeError(name string, err error) error {
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		return status.Errorf(status.PermissionDenied, "remove RDMA link %s: the right to change the network is needed: run as root, or with CAP_NET_ADMIN: %w", name, err)
 	default:
-		return status.Errorf(status.Internal, "remove RDMA link %s: the kernel refuses: %w", name, err)
+		return status.Errorf(status.Internal, "remove RDMA link %s: the kernel refused: %w", name, err)
 	}
 }
 

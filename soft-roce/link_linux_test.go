@@ -16,7 +16,7 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-func TestLinksAreTheDevicesWithAParent(t *testing.T) {
+func TestLinksAreDevicesWithAParent(t *testing.T) {
 	class := t.TempDir()
 	put(t, filepath.Join(class, "rxe1", "parent"), "eth1\n")
 	put(t, filepath.Join(class, "rxe0", "parent"), "eth0\n")
@@ -30,21 +30,21 @@ func TestLinksAreTheDevicesWithAParent(t *testing.T) {
 	}
 }
 
-func TestNoRDMAIsNoLinks(t *testing.T) {
+func TestLinksWithoutRDMA(t *testing.T) {
 	if got, err := linksIn(filepath.Join(t.TempDir(), "infiniband")); err != nil || len(got) != 0 {
-		t.Errorf("links %v, error %v, want none of both", got, err)
+		t.Errorf("links %v, error %v, want no links and no error", got, err)
 	}
 }
 
-func TestSysfsThatCannotBeReadIsAnError(t *testing.T) {
+func TestLinksUnreadableSysfs(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "infiniband")
 	put(t, file, "")
 	if _, err := linksIn(file); status.CodeOf(err) != status.Internal {
-		t.Errorf("error %v, want an internal one", err)
+		t.Errorf("error %v, want code Internal", err)
 	}
 }
 
-func TestWaitActiveSaysWhatIsMissing(t *testing.T) {
+func TestWaitActiveReportsWhatIsMissing(t *testing.T) {
 	tests := []struct {
 		name  string
 		files map[string]string
@@ -71,19 +71,19 @@ func TestWaitActiveSaysWhatIsMissing(t *testing.T) {
 				err := waitActiveIn(ctx, class, "rxe0")
 				if tt.want == "" {
 					if err != nil {
-						t.Error(err)
+						t.Errorf("error %v, want none", err)
 					}
 					return
 				}
 				if status.CodeOf(err) != status.DeadlineExceeded || !strings.Contains(err.Error(), "RDMA device rxe0 is not active: "+tt.want) {
-					t.Errorf("error %v, want one with %q", err, tt.want)
+					t.Errorf("error %v, want DeadlineExceeded with %q", err, tt.want)
 				}
 			})
 		})
 	}
 }
 
-func TestNamesAreCheckedBeforeTheKernelSeesThem(t *testing.T) {
+func TestAddLinkRefusesInvalidNames(t *testing.T) {
 	for _, tt := range []struct{ name, netdev, want string }{
 		{"", "eth0", `RDMA device "": the name must have 1 to 63 bytes`},
 		{strings.Repeat("x", 64), "eth0", "the name must have 1 to 63 bytes"},
@@ -93,13 +93,13 @@ func TestNamesAreCheckedBeforeTheKernelSeesThem(t *testing.T) {
 	} {
 		err := AddLink(tt.name, tt.netdev)
 		if status.CodeOf(err) != status.InvalidArgument || !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("AddLink(%q, %q): error %v, want one with %q", tt.name, tt.netdev, err, tt.want)
+			t.Errorf("AddLink(%q, %q): error %v, want InvalidArgument with %q", tt.name, tt.netdev, err, tt.want)
 		}
 	}
 }
 
-// The kernel's answers, each with what it means and what to do.
-func TestErrorsSayWhatToDo(t *testing.T) {
+// addError gives each error of the kernel a code, and a text that says what to do.
+func TestAddErrorSaysWhatToDo(t *testing.T) {
 	for _, tt := range []struct {
 		errno unix.Errno
 		code  status.Code
@@ -112,19 +112,20 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		{unix.ENODEV, status.NotFound, "there is no network interface eth7"},
 		{unix.EEXIST, status.AlreadyExists, "the name is taken"},
 		{unix.EPERM, status.PermissionDenied, "run as root, or with CAP_NET_ADMIN"},
-		{unix.EIO, status.Internal, "the kernel refuses"},
+		{unix.EIO, status.Internal, "the kernel refused"},
 	} {
 		err := addError("rxe7", "eth7", tt.errno)
 		if status.CodeOf(err) != tt.code || !errors.Is(err, tt.errno) || !strings.Contains(err.Error(), tt.want) ||
 			!strings.HasPrefix(status.From(err).Message(), "add RDMA link rxe7 on eth7: ") {
-			t.Errorf("%v becomes %v (%v), want %v with %q", tt.errno, err, status.CodeOf(err), tt.code, tt.want)
+			t.Errorf("addError(%v) = %v (%v), want %v with %q", tt.errno, err, status.CodeOf(err), tt.code, tt.want)
 		}
 	}
 	if err := addError("rxe7", "eth7", nil); err != nil {
-		t.Errorf("success becomes %v", err)
+		t.Errorf("addError(nil) = %v, want nil", err)
 	}
 }
 
+// put writes a file, and the directories above it.
 func put(t *testing.T, path, text string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {

@@ -126,11 +126,11 @@ func (e End) up() error {
 			return status.Errorf(status.InvalidArgument, "address %s of %s: %w", prefix, e.Netdev, err)
 		}
 		if err := netlink.AddrAdd(link, addr); err != nil {
-			return status.Errorf(status.Internal, "give %s the address %s: %w", e.Netdev, prefix, err)
+			return status.Errorf(status.Internal, "add address %s to network interface %s: %w", prefix, e.Netdev, err)
 		}
 	}
 	if err := netlink.LinkSetUp(link); err != nil {
-		return status.Errorf(status.Internal, "switch %s on: %w", e.Netdev, err)
+		return status.Errorf(status.Internal, "set network interface %s up: %w", e.Netdev, err)
 	}
 	return nil
 }
@@ -150,7 +150,7 @@ func (s setting) write() error {
 
 // pairError explains the kernel's error when the interfaces are added.
 func pairError(p Pair, err error) error {
-	what := fmt.Sprintf("make the network interfaces %s and %s", p[0].Netdev, p[1].Netdev)
+	what := fmt.Sprintf("add network interfaces %s and %s", p[0].Netdev, p[1].Netdev)
 	switch {
 	case errors.Is(err, unix.EEXIST):
 		return status.Errorf(status.AlreadyExists, "%s: one of them exists already: %w", what, err)
