@@ -7,15 +7,15 @@ type Accelerator string
 
 // The accelerators.
 const (
-	// Auto uses KVM if it works, and emulation otherwise. It keeps the result in the cache: inside some
-	// virtual machines /dev/kvm exists but does not work with a stock kernel, and detecting that takes
-	// kvmDeadline.
+	// Auto uses KVM if it works, and emulation otherwise. It keeps the result in the cache: inside
+	// some virtual machines /dev/kvm exists but does not work with a stock kernel, and detecting
+	// that takes kvmDeadline.
 	Auto Accelerator = "auto"
 	KVM  Accelerator = "kvm"
 	TCG  Accelerator = "tcg" // emulation
 )
 
-// ParseAccelerator takes the name of an accelerator; "" is Auto.
+// ParseAccelerator parses the name of an accelerator; "" is Auto.
 func ParseAccelerator(name string) (Accelerator, error) {
 	switch a := Accelerator(name); a {
 	case Auto, KVM, TCG:
@@ -23,5 +23,5 @@ func ParseAccelerator(name string) (Accelerator, error) {
 	case "":
 		return Auto, nil
 	}
-	return "", fmt.Errorf("accelerator %q: auto, kvm or tcg is needed", name)
+	return "", fmt.Errorf("accelerator %q: must be auto, kvm or tcg", name)
 }

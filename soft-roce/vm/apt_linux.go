@@ -10,20 +10,22 @@ import (
 	"strings"
 )
 
-// apt asks Debian's package tools, and uses nothing that the machine has not been set up for: the lists that are there, updated
-// only as root and only when they do not suffice.
+// apt runs Debian's package tools with the sources that the machine is configured for. It updates
+// the package lists only as root, and only if they are missing or too old.
 type apt struct {
 	log io.Writer
 }
 
-// need is something that the VM or the programs in it want of the host, with the package that has it.
+// need is something that the host must have, and the package that contains it.
 type need struct {
 	pkg string
-	// any of these files is proof that it is there; one without a slash is a program.
+	// files are alternatives, each of which shows that the package is installed. A name without a
+	// slash is a program.
 	files []string
 }
 
-// needs are what is wanted of the host: the emulator, what programs in the guest use, and what builds those that use it.
+// needs returns what the host must have: the emulator, what programs in the guest use, and what
+// builds these programs.
 func needs() []need {
 	return []need{
 		{"qemu-system-x86", []string{qemuProgram}},
@@ -39,7 +41,7 @@ func needs() []need {
 	}
 }
 
-// missing lists the packages of the needs that are not met.
+// missing returns the packages that are not installed.
 func missing(needs []need) []string {
 	var pkgs []string
 next:
@@ -57,7 +59,8 @@ next:
 	return pkgs
 }
 
-// lookProgram is exec.LookPath, which also looks where an unprivileged user's PATH does not.
+// lookProgram is exec.LookPath, extended by the sbin directories, which an unprivileged user's PATH
+// may lack.
 func lookProgram(name string) (string, error) {
 	path, err := exec.LookPath(name)
 	if err == nil {
@@ -71,7 +74,8 @@ func lookProgram(name string) (string, error) {
 	return "", err
 }
 
-// install installs the packages that are missing, as root with apt-get. Where it cannot, the error says in one line what to do.
+// install installs the missing packages with apt-get, as root. Otherwise its error says in one line
+// what to do.
 func (a apt) install(ctx context.Context, needs []need) error {
 	pkgs := missing(needs)
 	if len(pkgs) == 0 {
@@ -79,10 +83,10 @@ func (a apt) install(ctx context.Context, needs []need) error {
 	}
 	list := strings.Join(pkgs, " ")
 	if _, err := exec.LookPath("apt-get"); err != nil {
-		return fmt.Errorf("the VM needs what Debian has in %s, and there is no apt-get to install it: install it with this system's own tools", list)
+		return fmt.Errorf("the VM needs the content of Debian's packages %s, and this system has no apt-get: install it by other means", list)
 	}
 	if os.Geteuid() != 0 {
-		return fmt.Errorf("the VM needs packages that are missing: as root, apt-get install %s", list)
+		return fmt.Errorf("the VM needs missing packages: as root, apt-get install %s", list)
 	}
 	fmt.Fprintln(a.log, "installing", list)
 	args := append([]string{"install", "--yes", "--no-install-recommends"}, pkgs...)
@@ -95,21 +99,22 @@ func (a apt) install(ctx context.Context, needs []need) error {
 		}
 	}
 	if pkgs := missing(needs); len(pkgs) > 0 {
-		return fmt.Errorf("%s are installed and what the VM needs of them is not where it should be", strings.Join(pkgs, ", "))
+		return fmt.Errorf("the packages %s are installed, but the files that the VM needs of them are missing", strings.Join(pkgs, ", "))
 	}
 	return nil
 }
 
-// download puts the file of a kernel's package into dir and returns its path: the package that Debian's linux-image-amd64 depends on,
-// that is the stock kernel of this release. (The flavour cloud-amd64 has no rdma_rxe.)
+// download downloads a kernel package into dir and returns its path. It is the package that Debian's
+// linux-image-amd64 depends on, the stock kernel of the release. (The flavour cloud-amd64 has no
+// rdma_rxe.)
 func (a apt) download(ctx context.Context, dir string) (string, error) {
 	const meta = "linux-image-amd64"
 	if _, err := exec.LookPath("apt-get"); err != nil {
-		return "", fmt.Errorf("the VM boots the kernel of Debian's %s, and there is no apt-get to download it", meta)
+		return "", fmt.Errorf("the VM boots the kernel of Debian's %s, and this system has no apt-get to download it", meta)
 	}
 	find := func() (string, error) {
 		cmd := exec.CommandContext(ctx, "apt-cache", "depends", meta)
-		cmd.Env = append(cmd.Environ(), "LC_ALL=C") // It translates the words that are looked for.
+		cmd.Env = append(cmd.Environ(), "LC_ALL=C") // apt-cache translates its output
 		out, err := cmd.Output()
 		if err != nil {
 			return "", fmt.Errorf("apt-cache depends %s: %w", meta, err)
@@ -120,7 +125,7 @@ func (a apt) download(ctx context.Context, dir string) (string, error) {
 	if err == nil {
 		err = a.get(ctx, dir, "download", pkg)
 	}
-	if err != nil && os.Geteuid() == 0 { // The lists are missing or old.
+	if err != nil && os.Geteuid() == 0 { // the lists are missing or too old
 		if err := a.get(ctx, "", "update"); err != nil {
 			return "", err
 		}
@@ -129,7 +134,7 @@ func (a apt) download(ctx context.Context, dir string) (string, error) {
 		}
 	}
 	if err != nil {
-		return "", fmt.Errorf("download the kernel of %s: %w (are the package lists there? as root, apt-get update)", meta, err)
+		return "", fmt.Errorf("download the kernel of %s: %w (if the package lists are missing: as root, apt-get update)", meta, err)
 	}
 	files, err := filepath.Glob(filepath.Join(dir, pkg+"_*.deb"))
 	if err != nil || len(files) != 1 {
@@ -138,17 +143,17 @@ func (a apt) download(ctx context.Context, dir string) (string, error) {
 	return files[0], nil
 }
 
-// kernelPackage finds the kernel in what apt-cache depends says of the package that stands for the newest.
+// kernelPackage returns the kernel package in the output of apt-cache depends for linux-image-amd64.
 func kernelPackage(depends string) (string, error) {
 	for line := range strings.Lines(depends) {
 		if pkg, ok := strings.CutPrefix(strings.TrimSpace(line), "Depends: linux-image-"); ok {
 			return "linux-image-" + pkg, nil
 		}
 	}
-	return "", fmt.Errorf("it depends on no linux-image-*: this is not Debian, or its package lists are missing")
+	return "", fmt.Errorf("apt-cache shows no dependency linux-image-*: this is not Debian, or its package lists are missing")
 }
 
-// get runs apt-get in dir; its words are shown only when it fails.
+// get runs apt-get in dir. If it fails, the error has the last line of its output.
 func (a apt) get(ctx context.Context, dir string, args ...string) error {
 	cmd := exec.CommandContext(ctx, "apt-get", append([]string{"--quiet"}, args...)...)
 	cmd.Dir = dir
@@ -160,7 +165,7 @@ func (a apt) get(ctx context.Context, dir string, args ...string) error {
 	return nil
 }
 
-// lastLine is the last line that says something.
+// lastLine returns the last line of out that is not blank.
 func lastLine(out []byte) string {
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	return strings.TrimSpace(lines[len(lines)-1])

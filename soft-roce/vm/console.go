@@ -9,27 +9,28 @@ import (
 	"sync"
 )
 
-// console keeps the last lines of what the kernel and QEMU say, and passes everything on to a second writer when there is one.
+// console keeps the last lines of the output of the kernel and of QEMU. It copies all output to tee,
+// unless that is nil.
 type console struct {
 	mu    sync.Mutex // protects the fields below
-	fault string     // the first line that tells of a fault of the kernel: what follows may be longer than lines
+	fault string     // the first line that reports a kernel fault; its trace may push it out of lines
 	lines []string   // at most consoleLines
-	last  []byte     // the line that has not ended
-	also  io.Writer  // may be nil
+	last  []byte     // the incomplete last line
+	tee   io.Writer  // may be nil
 }
 
-// controls are what a BIOS clears and paints the screen with.
+// controls matches the terminal controls that a BIOS writes.
 var controls = regexp.MustCompile("\x1b(\\[[0-9;?]*[A-Za-z]|c)|[\x00-\x08\x0b-\x1f\x7f]")
 
-// faults are the words with which the kernel begins to tell of one.
+// faults matches the beginning of a kernel's fault report.
 var faults = regexp.MustCompile(`Kernel panic|BUG: |Oops: |general protection fault`)
 
 // Write never fails.
 func (c *console) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.also != nil {
-		_, _ = c.also.Write(p)
+	if c.tee != nil {
+		_, _ = c.tee.Write(p)
 	}
 	c.last = append(c.last, p...)
 	for {
@@ -60,7 +61,7 @@ func (c *console) keep(line []byte) {
 	c.lines = append(c.lines, text)
 }
 
-// tail is the kept lines, each indented, for an error.
+// tail returns the kept lines, each indented, for an error.
 func (c *console) tail() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -74,12 +75,12 @@ func (c *console) tail() string {
 	const indent = "\n    "
 	text := "the console's last lines:" + indent + strings.Join(lines, indent)
 	if c.fault != "" && !slices.Contains(lines, c.fault) {
-		text = "the kernel's first complaint:" + indent + c.fault + "\n" + text
+		text = "the kernel's first fault:" + indent + c.fault + "\n" + text
 	}
 	return text
 }
 
-// clean takes out what a terminal would not show, and what is too long for a line.
+// clean removes terminal controls and surrounding blanks, and cuts a line to consoleLine bytes.
 func clean(line []byte) string {
 	text := strings.TrimSpace(controls.ReplaceAllString(string(line), ""))
 	if len(text) > consoleLine {

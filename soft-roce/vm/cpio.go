@@ -5,9 +5,10 @@ import (
 	"io"
 )
 
-// archive writes the initial file system in the form that the kernel unpacks: cpio's "newc"
-// (Documentation/driver-api/early-userspace/buffer-format.rst). Each entry is a header of hexadecimal fields, the name with a zero, and
-// the data, both padded with zeros to a multiple of 4.
+// archive writes the initial file system in the format that the kernel unpacks: cpio's "newc"
+// (Documentation/driver-api/early-userspace/buffer-format.rst). Each entry is a header of
+// hexadecimal fields, the name with a zero byte, and the data. Name and data are padded with zeros
+// to a multiple of 4.
 type archive struct {
 	w     io.Writer
 	inode uint32
@@ -17,7 +18,7 @@ type archive struct {
 // The types in st_mode (inode(7)).
 const (
 	modeDir    = 0o040000
-	modeDevice = 0o020000 // of characters
+	modeDevice = 0o020000 // a character device
 	modeFile   = 0o100000
 )
 
@@ -37,7 +38,7 @@ func (a *archive) file(name string, mode uint32, data []byte) {
 	a.entry(entry{name: name, mode: modeFile | mode, data: data})
 }
 
-// close ends the archive and gives the first error of all.
+// close ends the archive and returns the first error of all writes.
 func (a *archive) close() error {
 	a.entry(entry{name: "TRAILER!!!"})
 	return a.err

@@ -14,52 +14,56 @@ import (
 	"github.com/tryst-rdma/tryst/soft-roce/vm/internal/frame"
 )
 
-// The variables by which this test binary is told to be another program.
+// Environment variables that make this test binary another program.
 const (
-	// playQEMU makes it an emulator. The value says how its guests behave, by accelerator: "kvm=hangs tcg=good".
-	playQEMU = "TRYST_PLAY_QEMU"
-	// playParent makes it a program that boots such an emulator and then waits to be killed.
-	playParent = "TRYST_PLAY_PARENT"
-	// playWitness is an address that the emulator calls; it says its accelerator, and holds the connection as long as it lives.
-	playWitness = "TRYST_PLAY_WITNESS"
+	// fakeQEMU makes it an emulator. The value has the behaviour of the guest for each accelerator,
+	// for instance "kvm=hangs tcg=boots".
+	fakeQEMU = "TRYST_FAKE_QEMU"
+	// fakeParent makes it a program that boots such an emulator and then waits to be killed. The
+	// value is its directory.
+	fakeParent = "TRYST_FAKE_PARENT"
+	// fakeObserver is the address that the emulator connects to. It sends its accelerator, and keeps
+	// the connection open while it lives.
+	fakeObserver = "TRYST_FAKE_OBSERVER"
 )
 
-// played is true when this process was another program, which has ended.
-func played() bool {
+// runProgram runs the program that the environment selects. It returns false if there is none.
+func runProgram() bool {
 	switch {
-	case os.Getenv(playParent) != "":
-		beParent()
-	case os.Getenv(playQEMU) != "":
-		beQEMU()
+	case os.Getenv(fakeParent) != "":
+		runParent()
+	case os.Getenv(fakeQEMU) != "":
+		runQEMU()
 	default:
 		return false
 	}
 	return true
 }
 
-// beQEMU is an emulator with a guest: the port is descriptor 3, the console standard output.
-func beQEMU() {
+// runQEMU is an emulator with a guest. The port is descriptor 3, and the console is the standard
+// output.
+func runQEMU() {
 	if slices.Equal(os.Args[1:], []string{"--version"}) {
 		fmt.Println("QEMU emulator version 0")
 		return
 	}
 	accel, _, _ := strings.Cut(os.Args[slices.Index(os.Args, "-accel")+1], ",")
-	witness, err := net.Dial("tcp", os.Getenv(playWitness))
+	conn, err := net.Dial("tcp", os.Getenv(fakeObserver))
 	if err != nil {
-		fmt.Println("no witness:", err)
+		fmt.Println("connect to the observer:", err)
 		return
 	}
-	defer witness.Close()
-	fmt.Fprintln(witness, accel)
-	go func() { // However stubborn it is, it ends with the test.
-		_, _ = witness.Read(make([]byte, 1))
+	defer conn.Close()
+	fmt.Fprintln(conn, accel)
+	go func() { // ends the emulator with the test, whatever its behaviour
+		_, _ = conn.Read(make([]byte, 1))
 		os.Exit(1)
 	}()
 
 	port := os.NewFile(3, "port")
 	behaviour := map[string]string{}
-	for word := range strings.FieldsSeq(os.Getenv(playQEMU)) {
-		name, value, _ := strings.Cut(word, "=")
+	for field := range strings.FieldsSeq(os.Getenv(fakeQEMU)) {
+		name, value, _ := strings.Cut(field, "=")
 		behaviour[name] = value
 	}
 	fmt.Println("SeaBIOS\r")
@@ -74,11 +78,11 @@ func beQEMU() {
 		_ = frame.Write(port, frame.Alive, nil)
 		_ = frame.Write(port, frame.Failed, []byte("mount tryst.root (9p): no such device"))
 		select {}
-	case "gives-up": // As Init does: the words, then power off.
+	case "fails-and-ends": // as Init does: it sends Failed, then powers off
 		_ = frame.Write(port, frame.Alive, nil)
 		_ = frame.Write(port, frame.Failed, []byte("mount tryst.root (9p): no such device"))
 		return
-	case "babbles":
+	case "garbage":
 		_, _ = port.WriteString("GET / HTTP/1.1\r\n\r\n")
 		select {}
 	case "slow":
@@ -87,14 +91,14 @@ func beQEMU() {
 	}
 	_ = frame.Write(port, frame.Alive, nil)
 	_ = frame.Write(port, frame.Ready, nil)
-	if behaviour[accel] == "leaves" {
+	if behaviour[accel] == "panics" {
 		fmt.Println("[    7.1] Kernel panic - not syncing: Fatal exception")
 		return
 	}
 	for {
 		kind, payload, err := frame.Read(port)
 		if err != nil {
-			select {} // As QEMU does: the end of the port is not its end.
+			select {} // as QEMU does: it does not end with the port
 		}
 		if kind != frame.Run {
 			continue
@@ -108,7 +112,7 @@ func beQEMU() {
 		case "panic":
 			fmt.Println("[    7.1] Kernel panic - not syncing: Fatal exception")
 			return
-		case "talk and end":
+		case "print and end":
 			for i := range 100 {
 				_ = frame.Write(port, frame.Output, fmt.Appendln(nil, "line", i))
 			}
@@ -128,10 +132,10 @@ func beQEMU() {
 	}
 }
 
-// beParent boots an emulator, says so, and waits for its end.
-func beParent() {
-	dir := os.Getenv(playParent)
-	if err := os.Unsetenv(playParent); err != nil { // The emulator is this program, too, and must not be a parent in its turn.
+// runParent boots an emulator, prints the result, and waits to be killed.
+func runParent() {
+	dir := os.Getenv(fakeParent)
+	if err := os.Unsetenv(fakeParent); err != nil { // or the emulator would be a parent, too
 		fmt.Println(err)
 		return
 	}
@@ -143,7 +147,8 @@ func beParent() {
 	select {}
 }
 
-// fakeConfig is a machine whose emulator is this binary, with its files in dir.
+// fakeConfig returns the configuration of a machine whose emulator is this binary. Its files are in
+// dir.
 func fakeConfig(dir string) (Config, kernel, *os.File, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -161,43 +166,44 @@ func fakeConfig(dir string) (Config, kernel, *os.File, error) {
 	return c, kernel{dir: dir}, initramfs, nil
 }
 
-// witness hears of every emulator.
-type witness struct {
+// observer observes the start and the end of each emulator.
+type observer struct {
 	t        *testing.T
 	listener net.Listener
 }
 
-func newWitness(t *testing.T, behaviour string) *witness {
+func newObserver(t *testing.T, behaviour string) *observer {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { listener.Close() })
-	t.Setenv(playQEMU, behaviour)
-	t.Setenv(playWitness, listener.Addr().String())
-	return &witness{t, listener}
+	t.Setenv(fakeQEMU, behaviour)
+	t.Setenv(fakeObserver, listener.Addr().String())
+	return &observer{t, listener}
 }
 
-// started waits for the next emulator to start and returns its accelerator, and a function that waits for its end.
-func (w *witness) started() (accel string, ended func()) {
-	w.t.Helper()
-	conn, err := w.listener.Accept()
+// started waits for the start of the next emulator. It returns the accelerator, and a function that
+// waits until the emulator has ended.
+func (o *observer) started() (accel string, ended func()) {
+	o.t.Helper()
+	conn, err := o.listener.Accept()
 	if err != nil {
-		w.t.Fatal(err)
+		o.t.Fatal(err)
 	}
-	w.t.Cleanup(func() { conn.Close() })
+	o.t.Cleanup(func() { conn.Close() })
 	lines := bufio.NewReader(conn)
 	accel, err = lines.ReadString('\n')
 	if err != nil {
-		w.t.Fatal(err)
+		o.t.Fatal(err)
 	}
 	return strings.TrimSpace(accel), func() {
-		w.t.Helper()
+		o.t.Helper()
 		if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
-			w.t.Fatal(err)
+			o.t.Fatal(err)
 		}
 		if _, err := lines.ReadByte(); err == nil || os.IsTimeout(err) {
-			w.t.Errorf("the emulator (%s) still runs: %v", accel, err)
+			o.t.Errorf("the emulator (%s) has not ended: %v", accel, err)
 		}
 	}
 }

@@ -2,4 +2,4 @@
 
 package vm
 
-func played() bool { return false }
+func runProgram() bool { return false }

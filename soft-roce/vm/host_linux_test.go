@@ -17,17 +17,17 @@ import (
 func TestKernelPackage(t *testing.T) {
 	got, err := kernelPackage("linux-image-amd64\n  Depends: linux-image-6.1.0-56-amd64\n  Suggests: x\n")
 	if got != "linux-image-6.1.0-56-amd64" || err != nil {
-		t.Errorf("%q, error %v", got, err)
+		t.Errorf("got %q, error %v, want the package of the dependency", got, err)
 	}
 	for _, other := range []string{"", "<linux-image-amd64>\n", "linux-image-amd64\n  Depends: something\n"} {
 		if got, err := kernelPackage(other); err == nil {
-			t.Errorf("%q gives %q", other, got)
+			t.Errorf("kernelPackage(%q) = %q, want an error", other, got)
 		}
 	}
 }
 
-// apt-cache speaks the language of whoever asks; ours is English.
-func TestKernelIsFoundInEveryLanguage(t *testing.T) {
+// apt-cache translates its output. download makes it print English.
+func TestKernelIsFoundInAnyLocale(t *testing.T) {
 	dir := t.TempDir()
 	for name, script := range map[string]string{
 		"apt-cache": "[ \"$LC_ALL\" = C ] && echo '  Depends: linux-image-6.1.0-56-amd64' || echo '  Hängt ab von: linux-image-6.1.0-56-amd64'",
@@ -44,8 +44,9 @@ func TestKernelIsFoundInEveryLanguage(t *testing.T) {
 	}
 }
 
-// The directory that a path through links leads to is mounted, not the path: in the guest's first root the links lead nowhere.
-func TestSharedDirectoryIsNamedWithoutLinks(t *testing.T) {
+// The path of the share has no symbolic links, since the guest's initial file system lacks their
+// targets.
+func TestSharePathHasNoLinks(t *testing.T) {
 	target, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -56,10 +57,10 @@ func TestSharedDirectoryIsNamedWithoutLinks(t *testing.T) {
 	}
 	got, err := shared(filepath.Join(link, "tryst", "build"))
 	if want := filepath.Join(target, "tryst", "build"); got != want || err != nil {
-		t.Errorf("%q, error %v, want %q", got, err, want)
+		t.Errorf("got %q, error %v, want %q", got, err, want)
 	}
 	if info, err := os.Stat(got); err != nil || !info.IsDir() {
-		t.Errorf("it was not made: %v", err)
+		t.Errorf("the directory was not created: %v", err)
 	}
 }
 
@@ -75,59 +76,60 @@ func TestMissingNamesPackages(t *testing.T) {
 		{"d", []string{"there"}}, {"e", []string{"no-such-program"}},
 	})
 	if !slices.Equal(got, []string{"c", "e"}) {
-		t.Errorf("missing %v, want c and e", got)
+		t.Errorf("got %v, want c and e", got)
 	}
 }
 
-// What Prepare would do to this machine is told before it does it: packages, and the kernel until the cache has one.
-func TestMissingIsToldBefore(t *testing.T) {
+// Missing lists the packages that Prepare would install, and the kernel unless the cache has it.
+func TestMissingListsPackagesAndKernel(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	c := Config{Cache: t.TempDir()}
 	lines, err := Missing(c)
 	if err != nil || len(lines) != 2 || !strings.HasPrefix(lines[0], "as root, Debian's packages ") || !strings.HasPrefix(lines[1], "a Linux kernel (70 MB), into "+c.Cache) {
-		t.Errorf("without anything: %q, %v", lines, err)
+		t.Errorf("with an empty cache: got %q, %v, want packages and a kernel", lines, err)
 	}
 	if err := os.Mkdir(filepath.Join(c.Cache, "kernel-6.1"+kernelSuffix()), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if lines, err := Missing(c); err != nil || len(lines) != 1 {
-		t.Errorf("with a kernel: %q, %v", lines, err)
+		t.Errorf("with a kernel: got %q, %v, want packages only", lines, err)
 	}
 }
 
-// Where packages cannot be installed, one line says what to do.
+// If install cannot install packages, its error says in one line what to do.
 func TestInstallSaysWhatToDo(t *testing.T) {
 	needs := []need{{"qemu-system-x86", []string{"/nonexistent/qemu"}}, {"perftest", []string{"/nonexistent/perftest"}}}
-	t.Setenv("PATH", t.TempDir()) // No apt-get.
+	t.Setenv("PATH", t.TempDir()) // without apt-get
 	err := apt{io.Discard}.install(t.Context(), needs)
-	want(t, err, "the VM needs what Debian has in qemu-system-x86 perftest, and there is no apt-get")
+	wantError(t, err, "the VM needs the content of Debian's packages qemu-system-x86 perftest, and this system has no apt-get")
 	if strings.Contains(err.Error(), "\n") {
-		t.Errorf("more than a line: %q", err)
+		t.Errorf("error %q has several lines, want one", err)
 	}
 	if err := (apt{io.Discard}).install(t.Context(), nil); err != nil {
-		t.Errorf("nothing is needed: %v", err)
+		t.Errorf("without needs: error %v", err)
 	}
 }
 
-// As root apt-get installs, with new lists when the old ones do not do; elsewhere it is not asked.
+// As root, install runs apt-get, and again after an update of the lists if the first run fails. As
+// another user it does not run apt-get.
 func TestInstall(t *testing.T) {
 	dir := t.TempDir()
 	calls := filepath.Join(dir, "calls")
-	made := filepath.Join(dir, "program")
-	// It fails until the lists were updated, as on a machine without lists.
+	program := filepath.Join(dir, "program")
+	// This apt-get fails until the lists are updated, as on a machine without lists.
 	script := "#!/bin/sh\necho \"$*\" >>" + calls + "\ncase \"$*\" in\n*update*) : >" + dir + "/lists ;;\n" +
-		"*) [ -e " + dir + "/lists ] || { echo 'E: Unable to locate package'; exit 100; }; : >" + made + " ;;\nesac\n"
+		"*) [ -e " + dir + "/lists ] || { echo 'E: Unable to locate package'; exit 100; }; : >" + program + " ;;\nesac\n"
 	if err := os.WriteFile(filepath.Join(dir, "apt-get"), []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir+":/usr/bin:/bin")
 	var log bytes.Buffer
-	err := apt{&log}.install(t.Context(), []need{{"package", []string{made}}})
-	said, _ := os.ReadFile(calls)
+	err := apt{&log}.install(t.Context(), []need{{"package", []string{program}}})
+	called, _ := os.ReadFile(calls)
 	if os.Geteuid() != 0 {
-		want(t, err, "the VM needs packages that are missing: as root, apt-get install package")
-		if len(said) > 0 {
-			t.Errorf("apt-get was called: %s", said)
+		wantError(t, err, "the VM needs missing packages: as root, apt-get install package")
+		if len(called) > 0 {
+			t.Errorf("apt-get was called with %s, want no call", called)
 		}
 		return
 	}
@@ -135,16 +137,16 @@ func TestInstall(t *testing.T) {
 		t.Fatal(err)
 	}
 	const install = "--quiet install --yes --no-install-recommends package\n"
-	if string(said) != install+"--quiet update\n"+install {
-		t.Errorf("calls of apt-get:\n%s", said)
+	if string(called) != install+"--quiet update\n"+install {
+		t.Errorf("calls of apt-get:\n%s\nwant install, update, install", called)
 	}
 	if log.String() != "installing package\n" {
-		t.Errorf("log %q", &log)
+		t.Errorf("log %q, want one line", &log)
 	}
 }
 
-// The kernel that is in the cache is taken, without a question to anybody.
-func TestCachedKernel(t *testing.T) {
+// fetchKernel uses the kernel of the cache without running apt-get.
+func TestCachedKernelIsUsed(t *testing.T) {
 	cache := t.TempDir()
 	dir := filepath.Join(cache, "kernel-6.1.0-1-amd64-"+modulesKey(modules()))
 	if err := os.MkdirAll(filepath.Join(dir, "modules"), 0o755); err != nil {
@@ -159,16 +161,17 @@ func TestCachedKernel(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = fetchKernel(t.Context(), cache, io.Discard)
-	want(t, err, "the VM boots the kernel of Debian's linux-image-amd64, and there is no apt-get to download it")
+	wantError(t, err, "the VM boots the kernel of Debian's linux-image-amd64, and this system has no apt-get to download it")
 	if left, err := filepath.Glob(filepath.Join(cache, "*")); err != nil || len(left) != 1 {
-		t.Errorf("left in the cache: %v, %v; only the lock may be", left, err)
+		t.Errorf("the cache has %v (%v), want only the lock", left, err)
 	}
 }
 
-// Who waits while another process downloads is told so, and can be interrupted; when the other is done it goes on.
-func TestWaitForAnotherDownload(t *testing.T) {
+// While another process has the lock, fetchKernel logs that it waits, and its context can interrupt
+// it. It continues when the lock is free.
+func TestFetchKernelWaitsForTheLock(t *testing.T) {
 	cache := t.TempDir()
-	t.Setenv("PATH", t.TempDir()) // No apt-get.
+	t.Setenv("PATH", t.TempDir()) // without apt-get
 	other, err := os.Create(filepath.Join(cache, "lock"))
 	if err != nil {
 		t.Fatal(err)
@@ -180,30 +183,30 @@ func TestWaitForAnotherDownload(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	lines := 0
 	_, err = fetchKernel(ctx, cache, writer(func(p []byte) {
-		if bytes.HasPrefix(p, []byte("waiting for another process that fetches a kernel: it holds "+cache)) {
+		if bytes.HasPrefix(p, []byte("waiting for another process that downloads a kernel and has locked "+cache)) {
 			lines++
 		}
 		cancel(errors.New("killed after 30m0s"))
 	}))
-	want(t, err, "lock "+other.Name()+": killed after 30m0s")
+	wantError(t, err, "lock "+other.Name()+": killed after 30m0s")
 	_, err = fetchKernel(t.Context(), cache, writer(func(p []byte) {
 		if lines++; lines == 2 {
 			other.Close()
 		}
 	}))
-	want(t, err, "there is no apt-get to download it")
-	if lines != 3 { // The last one is of the download.
-		t.Errorf("%d lines, want one from each that waits and one of a download", lines)
+	wantError(t, err, "this system has no apt-get to download it")
+	if lines != 3 { // the last one is about the download
+		t.Errorf("%d lines were logged, want one for each wait and one for the download", lines)
 	}
 }
 
-func TestModulesKeyFollowsTheList(t *testing.T) {
+func TestModulesKeyDependsOnTheList(t *testing.T) {
 	if modulesKey(modules()) == modulesKey(modules()[1:]) {
-		t.Error("another list has the same key")
+		t.Error("two lists have the same key")
 	}
 }
 
-func TestInitramfsHasAllThatInitNeeds(t *testing.T) {
+func TestInitramfsContent(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "modules"), 0o755); err != nil {
 		t.Fatal(err)
@@ -230,10 +233,10 @@ func TestInitramfsHasAllThatInitNeeds(t *testing.T) {
 		`{"modules":["b.ko","a.ko"],"share":"/work/build"}`, "TRAILER!!!",
 	} {
 		if !bytes.Contains(text, []byte(part)) {
-			t.Errorf("no %q in it", part)
+			t.Errorf("the archive lacks %q", part)
 		}
 	}
 	if _, err := (kernel{dir}).initramfs(filepath.Join(dir, "none"), "/x"); err == nil {
-		t.Error("no error without a program")
+		t.Error("without the program: got no error")
 	}
 }

@@ -24,12 +24,13 @@ import (
 //
 //	vmlinuz
 //	modules/NAME.ko
-//	order            the files of modules/, one a line, in the order in which they are loaded
+//	order            the files of modules/, one a line, in load order
 type kernel struct {
 	dir string
 }
 
-// fetchKernel finds the kernel in the cache or puts it there. Several processes may do so at once.
+// fetchKernel returns the kernel of the cache, and downloads it first if the cache has none. Several
+// processes may call it at once.
 func fetchKernel(ctx context.Context, cache string, log io.Writer) (kernel, error) {
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return kernel{}, err
@@ -38,8 +39,8 @@ func fetchKernel(ctx context.Context, cache string, log io.Writer) (kernel, erro
 	if err != nil {
 		return kernel{}, err
 	}
-	defer lock.Close() // Which unlocks.
-	if err := hold(ctx, lock, log); err != nil {
+	defer lock.Close() // unlocks
+	if err := lockFile(ctx, lock, log); err != nil {
 		return kernel{}, fmt.Errorf("lock %s: %w", lock.Name(), err)
 	}
 	found, err := cachedKernels(cache)
@@ -55,7 +56,7 @@ func fetchKernel(ctx context.Context, cache string, log io.Writer) (kernel, erro
 	}
 	defer os.RemoveAll(tmp)
 
-	// The package is kept: another list of modules needs it again.
+	// The package stays in the cache: it is unpacked again when the list of modules changes.
 	debs, err := filepath.Glob(filepath.Join(cache, "linux-image-*.deb"))
 	if err != nil {
 		return kernel{}, err
@@ -84,27 +85,28 @@ func fetchKernel(ctx context.Context, cache string, log io.Writer) (kernel, erro
 	return kernel{dir}, nil
 }
 
-// kernelSuffix ends the name of each kernel's directory: kernels with other modules are of no use.
+// kernelSuffix is the end of the name of a kernel's directory. It differs for another list of
+// modules.
 func kernelSuffix() string { return "-" + modulesKey(modules()) }
 
 func cachedKernels(cache string) ([]string, error) {
 	return filepath.Glob(filepath.Join(cache, "kernel-*"+kernelSuffix()))
 }
 
-// hold locks the file, which its closing undoes. Another process may have it for as long as a download takes, and flock(2) itself cannot be
-// interrupted by a context: so it asks again and again.
-func hold(ctx context.Context, lock *os.File, log io.Writer) error {
+// lockFile locks the file until it is closed. Another process may hold the lock as long as a download
+// takes. A context cannot interrupt flock(2), so lockFile polls.
+func lockFile(ctx context.Context, lock *os.File, log io.Writer) error {
 	tick := time.NewTicker(lockPeriod)
 	defer tick.Stop()
-	for told := false; ; told = true {
+	for logged := false; ; logged = true {
 		err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		switch {
 		case err == nil:
 			return nil
 		case !errors.Is(err, unix.EWOULDBLOCK):
 			return err
-		case !told:
-			fmt.Fprintln(log, "waiting for another process that fetches a kernel: it holds", lock.Name())
+		case !logged:
+			fmt.Fprintln(log, "waiting for another process that downloads a kernel and has locked", lock.Name())
 		}
 		select {
 		case <-tick.C:
@@ -114,19 +116,19 @@ func hold(ctx context.Context, lock *os.File, log io.Writer) error {
 	}
 }
 
-// modulesKey changes with the list of modules.
+// modulesKey returns a hash of the list of modules.
 func modulesKey(list []module) string {
 	sum := sha256.Sum256(fmt.Append(nil, list))
 	return hex.EncodeToString(sum[:4])
 }
 
-// unpack makes the directory tmp/kernel out of the package and returns the kernel's version.
+// unpack creates the directory tmp/kernel from the package and returns the kernel's version.
 func unpack(ctx context.Context, deb, tmp string) (string, error) {
 	all := filepath.Join(tmp, "all")
 	if out, err := exec.CommandContext(ctx, "dpkg", "-x", deb, all).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("dpkg -x %s: %w: %s", deb, err, lastLine(out))
 	}
-	// Where /lib is a link to usr/lib, newer packages have their modules there.
+	// Packages of releases in which /lib is a link have the modules below usr/lib.
 	var trees []string
 	for _, lib := range []string{"lib", "usr/lib"} {
 		found, err := filepath.Glob(filepath.Join(all, lib, "modules", "*"))
@@ -136,7 +138,7 @@ func unpack(ctx context.Context, deb, tmp string) (string, error) {
 		trees = append(trees, found...)
 	}
 	if len(trees) != 1 {
-		return "", fmt.Errorf("%s has the modules of %d kernels, not of one", deb, len(trees))
+		return "", fmt.Errorf("%s has the modules of %d kernels, want 1", deb, len(trees))
 	}
 	version := filepath.Base(trees[0])
 	tree := os.DirFS(trees[0])
@@ -169,8 +171,8 @@ func unpack(ctx context.Context, deb, tmp string) (string, error) {
 
 func (k kernel) image() string { return filepath.Join(k.dir, "vmlinuz") }
 
-// initramfs is the guest's initial file system, in memory: the program that is its init, the modules and a configuration. The caller
-// closes it.
+// initramfs returns the guest's initial file system, in memory: the program that is its init, the
+// modules and a configuration. The caller closes the file.
 func (k kernel) initramfs(program, share string) (_ *os.File, err error) {
 	order, err := os.ReadFile(filepath.Join(k.dir, "order"))
 	if err != nil {
@@ -199,7 +201,7 @@ func (k kernel) initramfs(program, share string) (_ *os.File, err error) {
 	for _, dir := range slices.Sorted(slices.Values([]string{"dev", "proc", "sys", inArchive(layout.ModulesDir)})) {
 		a.dir(dir)
 	}
-	// The kernel opens it for init's standard descriptors before devtmpfs is there.
+	// The kernel opens it for init's standard descriptors before devtmpfs is mounted.
 	a.device("dev/console", consoleMajor, consoleMinor)
 	a.file(inArchive(layout.InitFile), 0o755, init)
 	a.file(inArchive(layout.ConfigFile), 0o644, config)
@@ -213,5 +215,5 @@ func (k kernel) initramfs(program, share string) (_ *os.File, err error) {
 	return f, a.close()
 }
 
-// inArchive is a path of the guest as the archive has it.
+// inArchive returns a path of the guest in the form of the archive.
 func inArchive(path string) string { return strings.TrimPrefix(path, "/") }

@@ -22,7 +22,8 @@ import (
 	"github.com/tryst-rdma/tryst/soft-roce/vm/internal/layout"
 )
 
-// qemuProgram is the emulator; the host's programs run in the guest, so it is the host's kind of processor.
+// qemuProgram is the emulator for the host's kind of processor, since the host's programs run in the
+// guest.
 const qemuProgram = "qemu-system-x86_64"
 
 // Config is what Boot needs. All paths are absolute.
@@ -32,8 +33,7 @@ type Config struct {
 	Cache string
 	// Share is the directory that the guest may write to, at the same path.
 	Share string
-	// Program is a statically linked program that calls guest.Init when its first argument is layout.InitArg, and guest.Agent when it
-	// is layout.AgentArg.
+	// Program is a statically linked program that calls guest.Main.
 	Program string
 	// Accelerator runs the guest's processors; "" is Auto.
 	Accelerator Accelerator
@@ -42,25 +42,25 @@ type Config struct {
 	// Console, if not nil, gets the output of the kernel and of QEMU.
 	Console io.Writer
 
-	host host // zero: this one; tests have their own
+	host host // set by Boot; tests replace it
 }
 
-// host is what Boot uses of the machine that it runs on.
+// host is what Boot uses of this machine.
 type host struct {
-	qemu        string        // the emulator's path
-	kvm         string        // the device
+	qemu        string        // path of the emulator
+	kvm         string        // path of the device
 	kvmDeadline time.Duration // see the constant
 }
 
-// Machine is a guest that runs. Its methods are for one goroutine.
+// Machine is a running guest. It is not safe for concurrent use.
 type Machine struct {
-	// Accelerator is what it runs on: KVM or TCG.
+	// Accelerator is KVM or TCG.
 	Accelerator Accelerator
 
 	console *console
 	port    net.Conn
-	frames  chan received // closed when read has ended
-	kill    func()        // ends QEMU, at any time, any number of times
+	frames  chan received // closed when read returns
+	kill    func()        // ends QEMU; may be called at any time, and again
 	ended   chan struct{} // closed when QEMU has ended
 }
 
@@ -70,14 +70,14 @@ type received struct {
 	err     error
 }
 
-// Prepare does all of Boot that needs the network or the right to install packages, and nothing else: when it fails, no VM is possible
-// here, and the error says why and what to do, in one line.
+// Prepare does the part of Boot that needs the network or the right to install packages. If it
+// fails, no VM is possible here. Its error says in one line why and what to do.
 func Prepare(ctx context.Context, c Config) error {
 	_, err := c.prepare(ctx)
 	return err
 }
 
-// Missing is what Prepare would install and download, an entry each, in words.
+// Missing returns a text for each thing that Prepare would install or download.
 func Missing(c Config) ([]string, error) {
 	var all []string
 	if pkgs := missing(needs()); len(pkgs) > 0 {
@@ -103,8 +103,8 @@ func (c Config) prepare(ctx context.Context) (kernel, error) {
 	return fetchKernel(ctx, c.Cache, c.Log)
 }
 
-// Boot prepares and boots a guest. It ends with Close, with the context, or with this process; Close also frees what is left of one that
-// has ended.
+// Boot prepares and boots a guest. The guest ends with Close, with the context, or with this process.
+// The caller must call Close in any case, to release its resources.
 func Boot(ctx context.Context, c Config) (*Machine, error) {
 	k, err := c.prepare(ctx)
 	if err != nil {
@@ -126,8 +126,9 @@ func Boot(ctx context.Context, c Config) (*Machine, error) {
 	return c.boot(ctx, k, initramfs)
 }
 
-// shared makes the shared directory when it is missing and returns its path without links: before the host's root is the guest's own, an
-// absolute link would lead into the initial file system. By whatever path a command asks for it, the guest's links lead there then.
+// shared creates the shared directory if it is missing, and returns its path without symbolic links.
+// The guest mounts it before it changes its root, when an absolute link would point into the initial
+// file system. Later the links of the host's root lead to it, so commands may use any of its paths.
 func shared(path string) (string, error) {
 	if err := os.MkdirAll(path, 0o755); err != nil {
 		return "", err
@@ -135,7 +136,7 @@ func shared(path string) (string, error) {
 	return filepath.EvalSymlinks(path)
 }
 
-// boot tries the accelerators.
+// boot starts the guest with the configured accelerator, or with the first that works.
 func (c Config) boot(ctx context.Context, k kernel, initramfs *os.File) (*Machine, error) {
 	switch c.Accelerator {
 	case KVM:
@@ -143,47 +144,49 @@ func (c Config) boot(ctx context.Context, k kernel, initramfs *os.File) (*Machin
 	case TCG:
 		return c.start(ctx, TCG, bootDeadline, k, initramfs)
 	}
-	memory := c.memory()
+	result := c.acceleratorFile()
 	kvm, err := os.OpenFile(c.host.kvm, os.O_RDWR, 0)
 	if err != nil {
 		return c.start(ctx, TCG, bootDeadline, k, initramfs)
 	}
 	_ = kvm.Close()
-	if known, err := os.ReadFile(memory); err == nil && strings.HasPrefix(string(known), string(TCG)) {
+	if known, err := os.ReadFile(result); err == nil && strings.HasPrefix(string(known), string(TCG)) {
 		return c.start(ctx, TCG, bootDeadline, k, initramfs)
 	}
-	m, why := c.start(ctx, KVM, c.host.kvmDeadline, k, initramfs)
+	m, err := c.start(ctx, KVM, c.host.kvmDeadline, k, initramfs)
 	if ctx.Err() != nil {
-		return m, why
+		return m, err
 	}
-	if why == nil {
-		c.remember(memory, string(KVM))
+	if err == nil {
+		c.storeAccelerator(result, string(KVM))
 		return m, nil
 	}
-	first, _, _ := strings.Cut(why.Error(), "\n")
-	if _, ok := errors.AsType[silentError](why); ok {
+	first, _, _ := strings.Cut(err.Error(), "\n")
+	if _, ok := errors.AsType[noStartError](err); ok {
 		fmt.Fprintln(c.Log, "KVM does not work here, emulating from now on:", first)
-		c.remember(memory, string(TCG)+"\n"+why.Error())
-	} else { // A kernel that has spoken ran on KVM: the failure is the guest's.
+		c.storeAccelerator(result, string(TCG)+"\n"+err.Error())
+	} else { // The kernel started, so KVM works, and the guest failed for another reason.
 		fmt.Fprintln(c.Log, "the guest failed under KVM, emulating this time:", first)
 	}
 	return c.start(ctx, TCG, bootDeadline, k, initramfs)
 }
 
-// silentError is why a guest's kernel never spoke.
-type silentError struct{ error }
+// noStartError is the error of a guest whose kernel did not start.
+type noStartError struct{ error }
 
-func (e silentError) Unwrap() error { return e.error }
+func (e noStartError) Unwrap() error { return e.error }
 
-// remember writes down which accelerator works. That it cannot is no failure: it is found out again next time.
-func (c Config) remember(memory, found string) {
-	if err := os.WriteFile(memory, []byte(found+"\n"), 0o644); err != nil {
-		fmt.Fprintln(c.Log, "whether KVM works will be found out again next time:", err)
+// storeAccelerator writes the accelerator that works to a file. If that fails, it only logs: the
+// next boot tries KVM again.
+func (c Config) storeAccelerator(file, text string) {
+	if err := os.WriteFile(file, []byte(text+"\n"), 0o644); err != nil {
+		fmt.Fprintln(c.Log, "the next boot will try KVM again:", err)
 	}
 }
 
-// memory is the file that says which accelerator works on this machine with this QEMU.
-func (c Config) memory() string {
+// acceleratorFile returns the path of the file that has the accelerator that works on this machine
+// with this QEMU.
+func (c Config) acceleratorFile() string {
 	var uts unix.Utsname
 	_ = unix.Uname(&uts)
 	version, _ := exec.Command(c.host.qemu, "--version").Output()
@@ -191,7 +194,8 @@ func (c Config) memory() string {
 	return filepath.Join(c.Cache, "accelerator-"+hex.EncodeToString(sum[:4]))
 }
 
-// start starts QEMU and waits until the guest is ready. The guest's init must speak within the deadline.
+// start starts QEMU and waits until the guest is ready. The guest's init must send its first frame
+// within the deadline.
 func (c Config) start(ctx context.Context, accel Accelerator, deadline time.Duration, k kernel, initramfs *os.File) (*Machine, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -199,7 +203,7 @@ func (c Config) start(ctx context.Context, accel Accelerator, deadline time.Dura
 	}
 	ours, theirs := os.NewFile(uintptr(pair[0]), "port"), os.NewFile(uintptr(pair[1]), "port")
 	port, err := net.FileConn(ours)
-	_ = ours.Close() // FileConn has its own.
+	_ = ours.Close() // FileConn has a duplicate
 	if err != nil {
 		_ = theirs.Close()
 		return nil, fmt.Errorf("port: %w", err)
@@ -207,31 +211,33 @@ func (c Config) start(ctx context.Context, accel Accelerator, deadline time.Dura
 
 	m := &Machine{
 		Accelerator: accel,
-		console:     &console{also: c.Console},
+		console:     &console{tee: c.Console},
 		port:        port,
 		frames:      make(chan received),
 		ended:       make(chan struct{}),
 	}
 	cmd := exec.Command(c.host.qemu, c.args(accel, k)...)
 	cmd.Stdout, cmd.Stderr = m.console, m.console
-	cmd.ExtraFiles = []*os.File{theirs, initramfs} // Descriptors 3 and 4, see args.
-	// A group of its own: the terminal's Ctrl-C is for us, and we end it. When we die, the kernel does.
+	cmd.ExtraFiles = []*os.File{theirs, initramfs} // descriptors 3 and 4, see args
+	// In its own process group, the terminal's Ctrl-C does not reach QEMU: this process ends it. If
+	// this process dies, the kernel kills QEMU.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 
 	started := make(chan error)
 	go func() {
-		// Pdeathsig comes when the thread that started the child ends: this one lives as long as the child, and ends with it.
+		// Pdeathsig is sent when the thread that started the child ends, so this thread must live as
+		// long as the child.
 		runtime.LockOSThread()
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // How it ended is in its state.
+			_ = cmd.Wait() // ProcessState has the result
 			fmt.Fprintf(m.console, "\n%s ended: %v\n", filepath.Base(c.host.qemu), cmd.ProcessState)
 		}
 		close(m.ended)
 	}()
 	err = <-started
-	_ = theirs.Close() // QEMU has its own, whose end is now the port's.
+	_ = theirs.Close() // only QEMU has it open now, so the port ends with QEMU
 	if err != nil {
 		_ = port.Close()
 		return nil, fmt.Errorf("start QEMU: %w", err)
@@ -239,7 +245,7 @@ func (c Config) start(ctx context.Context, accel Accelerator, deadline time.Dura
 	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })
 	m.kill = func() {
 		stop()
-		_ = cmd.Process.Kill() // An error when it has ended.
+		_ = cmd.Process.Kill() // an error if it has ended
 	}
 	go m.read()
 
@@ -254,7 +260,7 @@ func (c Config) start(ctx context.Context, accel Accelerator, deadline time.Dura
 		if err := m.expect(ctx, step.kind, step.what, step.in); err != nil {
 			m.Close()
 			if step.kind == frame.Alive {
-				err = silentError{err}
+				err = noStartError{err}
 			}
 			return nil, fmt.Errorf("boot the VM (%s): %w\n%s", accel, err, m.console.tail())
 		}
@@ -262,25 +268,25 @@ func (c Config) start(ctx context.Context, accel Accelerator, deadline time.Dura
 	return m, nil
 }
 
-// args is QEMU's command line.
+// args returns the arguments of QEMU.
 func (c Config) args(accel Accelerator, k kernel) []string {
-	how := string(accel)
+	accelArg := string(accel)
 	if accel == TCG {
-		how += ",thread=multi"
+		accelArg += ",thread=multi"
 	}
-	// A fault in the kernel is the guest's end, not a hang. What protects the processor's users from one another is only slow here.
+	// A kernel fault ends the guest instead of hanging it. Mitigations would only make it slower.
 	kernelArgs := "console=ttyS0 panic=-1 oops=panic mitigations=off audit=0 rdinit=" + layout.InitFile + " -- " + layout.InitArg
 	if c.Console == nil {
 		kernelArgs = "quiet " + kernelArgs
 	}
 	if accel == TCG {
-		// The emulated processor's cycle counter is the host's, though it does not say that it is steady: without this word each look
-		// at the clock goes to an emulated device, which takes 10 µs.
+		// The emulated processor uses the host's cycle counter, but does not declare it invariant.
+		// Without this option each read of the clock goes to an emulated device, which takes 10 µs.
 		kernelArgs = "tsc=reliable " + kernelArgs
 	}
 	args := []string{
 		"-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
-		"-accel", how, "-cpu", "max", "-m", fmt.Sprint(memoryMiB), "-smp", fmt.Sprint(processors),
+		"-accel", accelArg, "-cpu", "max", "-m", fmt.Sprint(memoryMiB), "-smp", fmt.Sprint(processors),
 		"-kernel", k.image(), "-initrd", "/dev/fd/4", "-append", kernelArgs,
 		"-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console",
 		"-chardev", "socket,id=port,fd=3", "-device", "virtio-serial-pci",
@@ -300,7 +306,8 @@ func (c Config) args(accel Accelerator, k kernel) []string {
 // escape doubles the commas of a path in a QEMU option.
 func escape(path string) string { return strings.ReplaceAll(path, ",", ",,") }
 
-// read passes the guest's frames on until the port ends: what QEMU said before its own end is still in there then. Close waits for it.
+// read forwards the guest's frames until the port ends. The port still has the guest's last frames
+// when QEMU has ended. Close waits for read.
 func (m *Machine) read() {
 	defer close(m.frames)
 	for {
@@ -318,22 +325,22 @@ func (m *Machine) expect(ctx context.Context, kind frame.Kind, what string, in t
 	defer cancel()
 	f, err := m.next(ctx)
 	if err == nil && f.kind != kind {
-		err = fmt.Errorf("the guest says %q, not %q", f.kind, kind)
+		err = fmt.Errorf("the guest sent frame %q, want %q", f.kind, kind)
 	}
 	return err
 }
 
-// next is the next frame that is no error of the guest's.
+// next returns the next frame. A Failed frame and the end of the port are errors.
 func (m *Machine) next(ctx context.Context) (received, error) {
 	select {
 	case f, more := <-m.frames:
 		switch {
-		case !more || f.err != nil: // The guest is gone; wait for QEMU's last words.
+		case !more || f.err != nil: // wait for QEMU's last output on the console
 			m.kill()
 			<-m.ended
-			return f, gone(ctx, f.err)
+			return f, portError(ctx, f.err)
 		case f.kind == frame.Failed:
-			return f, fmt.Errorf("the guest gave up: %s", f.payload)
+			return f, fmt.Errorf("the guest failed: %s", f.payload)
 		}
 		return f, nil
 	case <-ctx.Done():
@@ -341,9 +348,10 @@ func (m *Machine) next(ctx context.Context) (received, error) {
 	}
 }
 
-// gone says why nothing more comes from a guest, by the error with which reading ended; nil when that has been told.
-func gone(ctx context.Context, err error) error {
-	// The port's own errors are its end, too: a reset, when QEMU ended before it had read everything.
+// portError explains the error with which reading the port ended. err is nil if that error was
+// returned before.
+func portError(ctx context.Context, err error) error {
+	// A network error is an end, too: the port is reset if QEMU ends before it has read everything.
 	_, ofPort := errors.AsType[*net.OpError](err)
 	switch {
 	case ctx.Err() != nil:
@@ -351,15 +359,15 @@ func gone(ctx context.Context, err error) error {
 	case err == nil, ofPort, errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return errors.New("the guest has stopped")
 	}
-	return fmt.Errorf("the guest does not keep to the language of frames: %w", err)
+	return fmt.Errorf("the guest sent an invalid frame: %w", err)
 }
 
-// Close ends the guest, at once: what commands wrote to the share before they ended is there.
+// Close kills the guest. The share has everything that commands wrote to it before they ended.
 func (m *Machine) Close() {
 	m.kill()
 	<-m.ended
 	_ = m.port.Close()
-	for range m.frames { // What nobody took, until read has ended.
+	for range m.frames { // discards frames until read has returned
 		continue
 	}
 }

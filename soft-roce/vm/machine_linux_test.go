@@ -15,113 +15,114 @@ import (
 	"time"
 )
 
-// setup is a Config whose emulator behaves as said; see beQEMU.
-func setup(t *testing.T, behaviour string) (Config, kernel, *os.File, *witness) {
+// setup returns a Config whose emulator has the given behaviour, see runQEMU.
+func setup(t *testing.T, behaviour string) (Config, kernel, *os.File, *observer) {
 	t.Helper()
-	w := newWitness(t, behaviour)
+	o := newObserver(t, behaviour)
 	c, k, initramfs, err := fakeConfig(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { initramfs.Close() })
-	return c, k, initramfs, w
+	return c, k, initramfs, o
 }
 
-func bootGood(t *testing.T) (*Machine, *witness) { return bootAs(t, "good") }
+// bootFake boots a machine whose guest runs commands.
+func bootFake(t *testing.T) (*Machine, *observer) { return bootWith(t, "boots") }
 
-func bootAs(t *testing.T, behaviour string) (*Machine, *witness) {
+func bootWith(t *testing.T, behaviour string) (*Machine, *observer) {
 	t.Helper()
-	c, k, initramfs, w := setup(t, "tcg="+behaviour)
+	c, k, initramfs, o := setup(t, "tcg="+behaviour)
 	c.Accelerator = TCG
 	m, err := c.boot(t.Context(), k, initramfs)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(m.Close)
-	return m, w
+	return m, o
 }
 
-func TestRunGivesOutputAndStatus(t *testing.T) {
-	m, _ := bootGood(t)
-	for range 2 { // One machine, many commands.
+func TestRunReturnsOutputAndStatus(t *testing.T) {
+	m, _ := bootFake(t)
+	for range 2 { // a machine runs several commands
 		var out, errs bytes.Buffer
 		status, err := m.Run(t.Context(), Command{Args: []string{"say", "a b", "c"}, Dir: "/d", Env: []string{"X=1"}, Stdout: &out, Stderr: &errs})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if status != 3 || out.String() != "out a b,c /d\n" || errs.String() != "err X=1\n" {
-			t.Errorf("status %d, output %q, errors %q", status, &out, &errs)
+			t.Errorf("status %d, output %q, errors %q; want 3 and what the command wrote", status, &out, &errs)
 		}
 	}
 }
 
-func TestRunSaysWhyACommandDidNotStart(t *testing.T) {
-	m, _ := bootGood(t)
+func TestRunReportsACommandThatDidNotStart(t *testing.T) {
+	m, _ := bootFake(t)
 	var out, errs bytes.Buffer
 	status, err := m.Run(t.Context(), Command{Args: []string{"missing"}, Stdout: &out, Stderr: &errs})
 	if err != nil || status != 127 || errs.String() != "missing: not found\n" {
-		t.Errorf("status %d, error %v, errors %q", status, err, &errs)
+		t.Errorf("status %d, error %v, errors %q; want 127 and the reason", status, err, &errs)
 	}
 }
 
-func TestGuestThatPanics(t *testing.T) {
-	m, w := bootGood(t)
-	_, ended := w.started()
+func TestPanicDuringACommand(t *testing.T) {
+	m, o := bootFake(t)
+	_, ended := o.started()
 	_, err := m.Run(t.Context(), Command{Args: []string{"panic"}, Stdout: &bytes.Buffer{}, Stderr: &bytes.Buffer{}})
-	want(t, err, "panic in the VM: the guest has stopped\nthe console's last lines:\n", "Kernel panic - not syncing: Fatal exception")
+	wantError(t, err, "panic in the VM: the guest has stopped\nthe console's last lines:\n", "Kernel panic - not syncing: Fatal exception")
 	ended()
 }
 
-// A guest that is gone before it has the whole command is told as one that goes while it runs.
-func TestGuestThatPanickedBefore(t *testing.T) {
-	m, _ := bootAs(t, "leaves")
+// A guest that ended before it read the command gives the same error as one that ends during it.
+func TestPanicBeforeACommand(t *testing.T) {
+	m, _ := bootWith(t, "panics")
 	<-m.ended
 	_, err := m.Run(t.Context(), Command{Args: []string{"say"}, Stdout: &bytes.Buffer{}, Stderr: &bytes.Buffer{}})
-	want(t, err, "say in the VM: the guest has stopped\nthe console's last lines:\n", "Kernel panic - not syncing: Fatal exception")
+	wantError(t, err, "say in the VM: the guest has stopped\nthe console's last lines:\n", "Kernel panic - not syncing: Fatal exception")
 }
 
-// Whoever takes the output may be slower than the guest: what it said before its end is what tells why.
-func TestOutputBeforeTheEndArrives(t *testing.T) {
-	m, _ := bootGood(t)
+// Output that the guest sent before it ended is not lost, also if the caller reads it slowly.
+func TestOutputBeforeThePanicArrives(t *testing.T) {
+	m, _ := bootFake(t)
 	var out strings.Builder
 	slow := writer(func(p []byte) {
 		<-m.ended
 		out.Write(p)
 	})
-	_, err := m.Run(t.Context(), Command{Args: []string{"talk and end"}, Stdout: slow, Stderr: slow})
-	want(t, err, "talk and end in the VM: the guest has stopped\n")
+	_, err := m.Run(t.Context(), Command{Args: []string{"print and end"}, Stdout: slow, Stderr: slow})
+	wantError(t, err, "print and end in the VM: the guest has stopped\n")
 	if n := strings.Count(out.String(), "\n"); n != 100 || !strings.HasSuffix(out.String(), "line 99\n") {
-		t.Errorf("%d lines of 100 came:\n%s", n, &out)
+		t.Errorf("got %d lines, want 100:\n%s", n, &out)
 	}
 }
 
-func TestGuestThatHangsIsKilledAtTheDeadline(t *testing.T) {
-	m, w := bootGood(t)
-	_, ended := w.started()
+func TestHangingGuestIsKilledWithTheContext(t *testing.T) {
+	m, o := bootFake(t)
+	_, ended := o.started()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	m.console.mu.Lock()
-	m.console.also = writer(func(p []byte) { // As a deadline would, when it hangs.
+	m.console.tee = writer(func(p []byte) { // when the guest hangs, as a deadline would
 		if bytes.Contains(p, []byte("stalls")) {
 			cancel(errors.New("killed after 20m0s"))
 		}
 	})
 	m.console.mu.Unlock()
 	_, err := m.Run(ctx, Command{Args: []string{"hang"}, Stdout: &bytes.Buffer{}, Stderr: &bytes.Buffer{}})
-	want(t, err, "hang in the VM: killed after 20m0s\nthe console's last lines:\n", "Booting from ROM...", "rcu_preempt detected stalls")
+	wantError(t, err, "hang in the VM: killed after 20m0s\nthe console's last lines:\n", "Booting from ROM...", "rcu_preempt detected stalls")
 	m.Close()
 	ended()
 }
 
-func TestGuestThatSaysWhatItMayNot(t *testing.T) {
-	m, _ := bootGood(t)
+func TestUnexpectedFrameIsAnError(t *testing.T) {
+	m, _ := bootFake(t)
 	_, err := m.Run(t.Context(), Command{Args: []string{"alive"}, Stdout: &bytes.Buffer{}, Stderr: &bytes.Buffer{}})
-	want(t, err, `the guest says 'A' while a command runs`)
+	wantError(t, err, `the guest sent frame 'A' while a command runs`)
 }
 
-func TestOutputThatNobodyTakesEndsTheCommand(t *testing.T) {
-	m, _ := bootGood(t)
+func TestFailedWriteOfOutputIsAnError(t *testing.T) {
+	m, _ := bootFake(t)
 	_, err := m.Run(t.Context(), Command{Args: []string{"say"}, Stdout: broken{}, Stderr: broken{}})
-	want(t, err, "nobody reads")
+	wantError(t, err, "the write failed")
 }
 
 type writer func([]byte)
@@ -133,39 +134,39 @@ func (w writer) Write(p []byte) (int, error) {
 
 type broken struct{}
 
-func (broken) Write([]byte) (int, error) { return 0, errors.New("nobody reads") }
+func (broken) Write([]byte) (int, error) { return 0, errors.New("the write failed") }
 
-func TestBootThatFails(t *testing.T) {
+func TestBootErrors(t *testing.T) {
 	tests := []struct {
 		behaviour string
 		want      []string
 	}{
 		{"aborts", []string{"boot the VM (kvm): the guest has stopped", "failed to set MSR 0x10a", "exit status 134"}},
 		{"hangs", []string{"boot the VM (kvm): the kernel has not started after 300ms", "Booting from ROM..."}},
-		{"fails", []string{"boot the VM (kvm): the guest gave up: mount tryst.root (9p): no such device"}},
-		{"gives-up", []string{"boot the VM (kvm): the guest gave up: mount tryst.root (9p): no such device"}},
-		{"babbles", []string{"boot the VM (kvm): the guest does not keep to the language of frames: frame of unknown kind 'G'"}},
+		{"fails", []string{"boot the VM (kvm): the guest failed: mount tryst.root (9p): no such device"}},
+		{"fails-and-ends", []string{"boot the VM (kvm): the guest failed: mount tryst.root (9p): no such device"}},
+		{"garbage", []string{"boot the VM (kvm): the guest sent an invalid frame: frame of unknown kind 'G'"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.behaviour, func(t *testing.T) {
-			c, k, initramfs, w := setup(t, "kvm="+tt.behaviour)
+			c, k, initramfs, o := setup(t, "kvm="+tt.behaviour)
 			c.Accelerator = KVM
 			if tt.behaviour == "hangs" {
 				c.host.kvmDeadline = 300 * time.Millisecond
 			}
 			_, err := c.boot(t.Context(), k, initramfs)
-			want(t, err, tt.want...)
+			wantError(t, err, tt.want...)
 			if tt.behaviour == "hangs" && strings.Contains(err.Error(), "\x1b") {
-				t.Errorf("the console's controls are in the error: %q", err)
+				t.Errorf("error %q has terminal controls", err)
 			}
-			_, ended := w.started()
+			_, ended := o.started()
 			ended()
 		})
 	}
 }
 
 func TestInterruptedBootLeavesNoEmulator(t *testing.T) {
-	c, k, initramfs, w := setup(t, "tcg=slow")
+	c, k, initramfs, o := setup(t, "tcg=slow")
 	c.Accelerator = TCG
 	ctx, cancel := context.WithCancelCause(t.Context())
 	done := make(chan error)
@@ -173,101 +174,101 @@ func TestInterruptedBootLeavesNoEmulator(t *testing.T) {
 		_, err := c.boot(ctx, k, initramfs)
 		done <- err
 	}()
-	_, ended := w.started()
+	_, ended := o.started()
 	cancel(errors.New("interrupt"))
-	want(t, <-done, "boot the VM (tcg): interrupt")
+	wantError(t, <-done, "boot the VM (tcg): interrupt")
 	ended()
 }
 
-// A machine that nobody closes ends with the context that it was booted with.
+// A machine ends with the context of Boot, without Close.
 func TestMachineEndsWithItsContext(t *testing.T) {
-	c, k, initramfs, w := setup(t, "tcg=good")
+	c, k, initramfs, o := setup(t, "tcg=boots")
 	c.Accelerator = TCG
 	ctx, cancel := context.WithCancel(t.Context())
 	m, err := c.boot(ctx, k, initramfs)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, ended := w.started()
+	_, ended := o.started()
 	cancel()
 	ended()
 	_, err = m.Run(t.Context(), Command{Args: []string{"say"}, Stdout: &bytes.Buffer{}, Stderr: &bytes.Buffer{}})
 	if err == nil {
-		t.Error("a command ran after the end")
+		t.Error("Run after the end of the machine: got no error")
 	}
 	m.Close()
 }
 
-// KVM is tried once where it may work; what was found is remembered.
-func TestAutoFindsTheAccelerator(t *testing.T) {
+// Auto tries KVM once if the device exists, and stores the result for later boots.
+func TestAutoChoosesTheAccelerator(t *testing.T) {
 	tests := []struct {
 		name, behaviour string
 		noDevice        bool
 		first, second   []string // the accelerators tried in two boots
 	}{
-		{"KVM works", "kvm=good", false, []string{"kvm"}, []string{"kvm"}},
-		{"KVM aborts", "kvm=aborts tcg=good", false, []string{"kvm", "tcg"}, []string{"tcg"}},
-		{"KVM hangs", "kvm=hangs tcg=good", false, []string{"kvm", "tcg"}, []string{"tcg"}},
-		{"no KVM", "tcg=good", true, []string{"tcg"}, []string{"tcg"}},
+		{"KVM works", "kvm=boots", false, []string{"kvm"}, []string{"kvm"}},
+		{"KVM aborts", "kvm=aborts tcg=boots", false, []string{"kvm", "tcg"}, []string{"tcg"}},
+		{"KVM hangs", "kvm=hangs tcg=boots", false, []string{"kvm", "tcg"}, []string{"tcg"}},
+		{"no KVM", "tcg=boots", true, []string{"tcg"}, []string{"tcg"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			c, k, initramfs, w := setup(t, tt.behaviour)
-			if tt.behaviour != "kvm=good" {
+			c, k, initramfs, o := setup(t, tt.behaviour)
+			if tt.behaviour != "kvm=boots" {
 				c.host.kvmDeadline = 300 * time.Millisecond
 			}
 			if tt.noDevice {
 				c.host.kvm = filepath.Join(t.TempDir(), "none")
 			}
-			for _, tries := range [][]string{tt.first, tt.second} {
+			for _, want := range [][]string{tt.first, tt.second} {
 				m, err := c.boot(t.Context(), k, initramfs)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if last := tries[len(tries)-1]; string(m.Accelerator) != last {
-					t.Errorf("runs on %s, want %s", m.Accelerator, last)
+				if last := want[len(want)-1]; string(m.Accelerator) != last {
+					t.Errorf("the machine runs on %s, want %s", m.Accelerator, last)
 				}
 				m.Close()
 				var tried []string
-				for range tries {
-					accel, ended := w.started()
+				for range want {
+					accel, ended := o.started()
 					ended()
 					tried = append(tried, accel)
 				}
-				if !slices.Equal(tried, tries) {
-					t.Errorf("tried %v, want %v", tried, tries)
+				if !slices.Equal(tried, want) {
+					t.Errorf("it tried %v, want %v", tried, want)
 				}
 			}
-			if said := fmt.Sprint(c.Log); len(tt.first) > 1 && strings.Count(said, "KVM does not work here, emulating from now on: boot the VM (kvm): ") != 1 {
-				t.Errorf("log %q, want one line on KVM", said)
+			if log := fmt.Sprint(c.Log); len(tt.first) > 1 && strings.Count(log, "KVM does not work here, emulating from now on: boot the VM (kvm): ") != 1 {
+				t.Errorf("log %q, want one line on KVM", log)
 			}
 		})
 	}
 }
 
-// A guest that has spoken under KVM and then fails by itself says nothing about KVM.
-func TestAGuestsOwnFailureIsNotKVMs(t *testing.T) {
-	c, k, initramfs, _ := setup(t, "kvm=fails tcg=good")
+// If the guest's kernel started under KVM and the guest failed later, the next boot tries KVM again.
+func TestGuestFailureDoesNotDisableKVM(t *testing.T) {
+	c, k, initramfs, _ := setup(t, "kvm=fails tcg=boots")
 	for range 2 {
 		m, err := c.boot(t.Context(), k, initramfs)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if m.Accelerator != TCG {
-			t.Errorf("runs on %s", m.Accelerator)
+			t.Errorf("the machine runs on %s, want %s", m.Accelerator, TCG)
 		}
 		m.Close()
 	}
-	if n := strings.Count(fmt.Sprint(c.Log), "the guest failed under KVM, emulating this time: boot the VM (kvm): the guest gave up: mount"); n != 2 {
-		t.Errorf("KVM was tried %d times in two boots; log:\n%s", n, c.Log)
+	if n := strings.Count(fmt.Sprint(c.Log), "the guest failed under KVM, emulating this time: boot the VM (kvm): the guest failed: mount"); n != 2 {
+		t.Errorf("KVM was tried %d times in two boots, want 2; log:\n%s", n, c.Log)
 	}
 }
 
-// What was found out about KVM is for the next boot: this one has its machine also where nothing can be written.
-func TestBootWithoutMemory(t *testing.T) {
-	for behaviour, accel := range map[string]Accelerator{"kvm=good": KVM, "kvm=aborts tcg=good": TCG} {
+// Boot succeeds also if it cannot store which accelerator works.
+func TestBootWhenTheResultCannotBeStored(t *testing.T) {
+	for behaviour, accel := range map[string]Accelerator{"kvm=boots": KVM, "kvm=aborts tcg=boots": TCG} {
 		c, k, initramfs, _ := setup(t, behaviour)
-		if err := os.Mkdir(c.memory(), 0o755); err != nil { // No file can be written in its place, as on a full disk.
+		if err := os.Mkdir(c.acceleratorFile(), 0o755); err != nil { // then no file can be written there
 			t.Fatal(err)
 		}
 		m, err := c.boot(t.Context(), k, initramfs)
@@ -275,33 +276,33 @@ func TestBootWithoutMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		if m.Accelerator != accel {
-			t.Errorf("%s: runs on %s", behaviour, m.Accelerator)
+			t.Errorf("%s: the machine runs on %s, want %s", behaviour, m.Accelerator, accel)
 		}
 		m.Close()
-		if said := fmt.Sprint(c.Log); !strings.Contains(said, "whether KVM works will be found out again next time: open ") {
-			t.Errorf("log %q", said)
+		if log := fmt.Sprint(c.Log); !strings.Contains(log, "the next boot will try KVM again: open ") {
+			t.Errorf("log %q, want a line that the next boot tries KVM", log)
 		}
 	}
 }
 
 // An emulator that cannot be started is an error, not a hang.
-func TestNoEmulator(t *testing.T) {
-	c, k, initramfs, _ := setup(t, "tcg=good")
+func TestMissingEmulator(t *testing.T) {
+	c, k, initramfs, _ := setup(t, "tcg=boots")
 	c.Accelerator = TCG
 	c.host.qemu = filepath.Join(t.TempDir(), "qemu")
 	_, err := c.boot(t.Context(), k, initramfs)
-	want(t, err, "start QEMU: ")
+	wantError(t, err, "start QEMU: ")
 }
 
-// However this process ends, the emulator does not outlive it.
-func TestEmulatorDiesWithItsParent(t *testing.T) {
-	_, _, _, w := setup(t, "tcg=good kvm=good")
+// The emulator ends with the process that started it, even if that is killed.
+func TestEmulatorEndsWithItsParent(t *testing.T) {
+	_, _, _, o := setup(t, "tcg=boots kvm=boots")
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	parent := exec.Command(self)
-	parent.Env = append(parent.Environ(), playParent+"="+t.TempDir())
+	parent.Env = append(parent.Environ(), fakeParent+"="+t.TempDir())
 	out, err := parent.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -311,9 +312,9 @@ func TestEmulatorDiesWithItsParent(t *testing.T) {
 	}
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil || line != "booted <nil>\n" {
-		t.Errorf("the parent says %q (%v)", line, err)
+		t.Errorf("the parent wrote %q (%v), want that it booted", line, err)
 	}
-	_, ended := w.started()
+	_, ended := o.started()
 	if err := parent.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -321,25 +322,26 @@ func TestEmulatorDiesWithItsParent(t *testing.T) {
 	ended()
 }
 
-func TestCommasInPathsReachQEMU(t *testing.T) {
+func TestQEMUPaths(t *testing.T) {
 	c := Config{Share: "/a,b", host: host{qemu: "qemu"}}
 	args := strings.Join(c.args(TCG, kernel{dir: "/k"}), " ")
 	if !strings.Contains(args, "path=/a,,b,security_model=none") {
-		t.Errorf("arguments %s", args)
+		t.Errorf("arguments %s, want the comma of the share doubled", args)
 	}
 	if !strings.Contains(args, "path=/,security_model=none,multidevs=remap,readonly=on") {
-		t.Errorf("the host's root is not read-only: %s", args)
+		t.Errorf("arguments %s, want the host's root read-only", args)
 	}
 }
 
-func want(t *testing.T, err error, words ...string) {
+// wantError checks that err is an error whose text contains all texts.
+func wantError(t *testing.T, err error, texts ...string) {
 	t.Helper()
 	if err == nil {
-		t.Fatal("no error")
+		t.Fatalf("got no error, want one with %q", texts)
 	}
-	for _, w := range words {
-		if !strings.Contains(err.Error(), w) {
-			t.Errorf("error %q\nlacks %q", err, w)
+	for _, text := range texts {
+		if !strings.Contains(err.Error(), text) {
+			t.Errorf("error %q\nlacks %q", err, text)
 		}
 	}
 }

@@ -7,9 +7,9 @@ import (
 	"go.uber.org/goleak"
 )
 
-// TestMain also plays the other programs of these tests: see the functions that it calls.
+// TestMain runs the tests, or one of the programs that the tests start: see runProgram.
 func TestMain(m *testing.M) {
-	if played() {
+	if runProgram() {
 		os.Exit(0)
 	}
 	goleak.VerifyTestMain(m)

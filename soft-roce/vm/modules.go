@@ -13,25 +13,25 @@ import (
 // module is a kernel module that the guest loads.
 type module struct {
 	name string
-	// optional modules are missing from some kernels, which then have what they do built in or do without.
+	// optional is true for a module that some kernels have built in or do not need.
 	optional bool
 }
 
-// modules are loaded in this order, each after what it depends on.
+// modules returns the modules in load order, without those that they depend on.
 func modules() []module {
 	return []module{
-		// The bus and what hangs on it.
+		// The virtio bus and its devices.
 		{name: "virtio_pci"}, {name: "virtio_console"}, {name: "9pnet_virtio"}, {name: "9p"}, {name: "overlay"},
-		// Without a crc32 in the crypto API "rdma link add" fails with ENOENT.
+		// Without crc32 in the crypto API, adding a link fails with ENOENT.
 		{name: "crc32_generic", optional: true}, {name: "crc32_pclmul", optional: true},
 		{name: "rdma_rxe"}, {name: "rdma_ucm"},
-		// Faults on the wire, and other wires.
+		// Network interfaces for tests, and netem, which drops packets.
 		{name: "veth"}, {name: "dummy"}, {name: "bonding"}, {name: "sch_netem"}, {name: "tun"},
 	}
 }
 
-// loadOrder finds the files of the wanted modules and of all that they depend on, in a tree of modules, in an order in which they can
-// be loaded.
+// loadOrder returns the files of the wanted modules and of all that they depend on, in load order.
+// tree is the directory of a kernel's modules.
 func loadOrder(tree fs.FS, wanted []module) ([]string, error) {
 	files := map[string]string{}
 	err := fs.WalkDir(tree, ".", func(path string, d fs.DirEntry, err error) error {
@@ -57,7 +57,7 @@ func loadOrder(tree fs.FS, wanted []module) ([]string, error) {
 		seen[name] = true
 		path, ok := files[name]
 		if !ok {
-			return fmt.Errorf("the kernel's package has no module %s%s", name, neededBy)
+			return fmt.Errorf("the kernel package has no module %s%s", name, neededBy)
 		}
 		text, err := readModule(tree, path)
 		if err != nil {
@@ -86,14 +86,14 @@ func loadOrder(tree fs.FS, wanted []module) ([]string, error) {
 	return order, nil
 }
 
-// readModule reads a module's file. Newer Debian kernels have them compressed.
+// readModule reads a module's file, and decompresses it: newer Debian kernels have .ko.xz.
 func readModule(tree fs.FS, path string) ([]byte, error) {
 	text, err := fs.ReadFile(tree, path)
 	if err != nil || filepath.Ext(path) == ".ko" {
 		return text, err
 	}
 	if filepath.Ext(path) != ".xz" {
-		return nil, fmt.Errorf("module %s: .ko and .ko.xz are understood", path)
+		return nil, fmt.Errorf("module %s: must be .ko or .ko.xz", path)
 	}
 	xz := exec.Command("xz", "--decompress", "--stdout")
 	xz.Stdin = bytes.NewReader(text)
@@ -103,10 +103,12 @@ func readModule(tree fs.FS, path string) ([]byte, error) {
 	return text, nil
 }
 
-// canonical is a module's name as the kernel says it: file names may have hyphens.
+// canonical returns a module's name as the kernel writes it, with underscores for the hyphens that
+// file names may have.
 func canonical(name string) string { return strings.ReplaceAll(name, "-", "_") }
 
-// depends reads what a module depends on out of its section .modinfo, which is a row of key=value, each ended by a zero.
+// depends returns the names of the modules that a module depends on, from its section .modinfo: a
+// sequence of key=value, each ended by a zero byte.
 func depends(text []byte) ([]string, error) {
 	f, err := elf.NewFile(bytes.NewReader(text))
 	if err != nil {

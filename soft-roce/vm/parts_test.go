@@ -13,9 +13,9 @@ import (
 
 func TestConsoleKeepsTheLastLines(t *testing.T) {
 	var all bytes.Buffer
-	c := &console{also: &all}
+	c := &console{tee: &all}
 	if got := c.tail(); got != "the console is empty" {
-		t.Errorf("at first: %q", got)
+		t.Errorf("before any output: got %q", got)
 	}
 	for i := range consoleLines + 10 {
 		fmt.Fprintf(c, "line %d\r\n", i)
@@ -24,40 +24,40 @@ func TestConsoleKeepsTheLastLines(t *testing.T) {
 	fmt.Fprint(c, "ne")
 	lines := strings.Split(c.tail(), "\n")
 	if len(lines) != 1+consoleLines+1 || lines[1] != "    line 10" || lines[len(lines)-1] != "    half a line" {
-		t.Errorf("%d lines, from %q to %q", len(lines), lines[1], lines[len(lines)-1])
+		t.Errorf("got %d lines from %q to %q, want %d from line 10 to half a line", len(lines), lines[1], lines[len(lines)-1], 1+consoleLines+1)
 	}
 	if !strings.HasPrefix(all.String(), "line 0\r\n") || !strings.HasSuffix(all.String(), "half a line") {
-		t.Errorf("not everything was passed on: %q", &all)
+		t.Errorf("the second writer has %q, want all output", &all)
 	}
 }
 
-// A long trace does not hide what it is about.
+// The line that reports a fault is kept, however long the trace after it.
 func TestConsoleKeepsTheFirstFault(t *testing.T) {
 	c := &console{}
 	fmt.Fprintln(c, "[ 7.2] Kernel panic - not syncing: sysrq triggered crash")
 	if got := c.tail(); strings.Count(got, "Kernel panic") != 1 {
-		t.Errorf("while it is among the last lines: %s", got)
+		t.Errorf("while it is among the last lines: got %s, want it once", got)
 	}
 	for range 2 * consoleLines {
 		fmt.Fprintln(c, "[ 7.3]  panic+0x118/0x2f4")
 	}
 	fmt.Fprintln(c, "[ 7.4] BUG: a second one")
-	if got := c.tail(); !strings.HasPrefix(got, "the kernel's first complaint:\n    [ 7.2] Kernel panic - not syncing: sysrq triggered crash\nthe console's last lines:\n") {
-		t.Errorf("later: %s", got)
+	if got := c.tail(); !strings.HasPrefix(got, "the kernel's first fault:\n    [ 7.2] Kernel panic - not syncing: sysrq triggered crash\nthe console's last lines:\n") {
+		t.Errorf("after the trace: got %s, want the first fault at the beginning", got)
 	}
 }
 
-func TestConsoleBoundsWhatItKeeps(t *testing.T) {
+func TestConsoleLimitsItsMemory(t *testing.T) {
 	c := &console{}
 	for range 100 {
 		fmt.Fprint(c, strings.Repeat("x", 10*consoleLine))
 	}
 	if len(c.last) > consoleLine {
-		t.Errorf("%d bytes of a line without an end are kept", len(c.last))
+		t.Errorf("it keeps %d bytes of an incomplete line, want at most %d", len(c.last), consoleLine)
 	}
 	fmt.Fprintln(c, strings.Repeat("y", 10*consoleLine)+"\xff")
 	if n := len(c.tail()); n > 2*consoleLine {
-		t.Errorf("a tail of %d bytes", n)
+		t.Errorf("the tail has %d bytes, want at most %d", n, 2*consoleLine)
 	}
 }
 
@@ -84,7 +84,7 @@ func TestArchive(t *testing.T) {
 	broken := &archive{w: failing{}}
 	broken.file("init", 0o755, nil)
 	if err := broken.close(); err == nil {
-		t.Error("a failed write is no error")
+		t.Error("close after a failed write: got no error")
 	}
 }
 
@@ -94,13 +94,13 @@ func (failing) Write([]byte) (int, error) { return 0, fmt.Errorf("no space") }
 
 func TestLoadOrder(t *testing.T) {
 	tree := fstest.MapFS{
-		"kernel/net/9p/9pnet.ko":                    {Data: made("name=9pnet")},
-		"kernel/net/9p/9pnet_virtio.ko":             {Data: made("depends=9pnet,virtio_ring", "name=9pnet_virtio")},
-		"kernel/drivers/virtio/virtio_ring.ko":      {Data: made("depends=virtio")},
-		"kernel/drivers/virtio/virtio.ko":           {Data: made("depends=")},
-		"kernel/arch/x86/crypto/crc32-pclmul.ko":    {Data: made("depends=")},
-		"kernel/drivers/other/broken.ko":            {Data: made("depends=missing")},
-		"kernel/drivers/other/text.ko":              {Data: []byte("no module")},
+		"kernel/net/9p/9pnet.ko":                    {Data: moduleWith("name=9pnet")},
+		"kernel/net/9p/9pnet_virtio.ko":             {Data: moduleWith("depends=9pnet,virtio_ring", "name=9pnet_virtio")},
+		"kernel/drivers/virtio/virtio_ring.ko":      {Data: moduleWith("depends=virtio")},
+		"kernel/drivers/virtio/virtio.ko":           {Data: moduleWith("depends=")},
+		"kernel/arch/x86/crypto/crc32-pclmul.ko":    {Data: moduleWith("depends=")},
+		"kernel/drivers/other/broken.ko":            {Data: moduleWith("depends=missing")},
+		"kernel/drivers/other/text.ko":              {Data: []byte("not a module")},
 		"kernel/drivers/other/packed.ko.zst":        {Data: []byte("x")},
 		"modules.builtin":                           {Data: []byte("kernel/lib/crc32.ko\n")},
 		"kernel/drivers/other/without-a-section.ko": {Data: object(nil)},
@@ -114,13 +114,13 @@ func TestLoadOrder(t *testing.T) {
 		"kernel/arch/x86/crypto/crc32-pclmul.ko",
 	}
 	if !slices.Equal(got, want) {
-		t.Errorf("order %v, want %v", got, want)
+		t.Errorf("got order %v, want %v", got, want)
 	}
 	for name, want := range map[string]string{
-		"rdma_rxe":          "the kernel's package has no module rdma_rxe",
+		"rdma_rxe":          "the kernel package has no module rdma_rxe",
 		"broken":            "no module missing, which broken needs",
 		"text":              "text.ko: ",
-		"packed":            "packed.ko.zst: .ko and .ko.xz are understood",
+		"packed":            "packed.ko.zst: must be .ko or .ko.xz",
 		"without_a_section": "no section .modinfo",
 	} {
 		if _, err := loadOrder(tree, []module{{name: name}}); err == nil || !strings.Contains(err.Error(), want) {
@@ -129,10 +129,13 @@ func TestLoadOrder(t *testing.T) {
 	}
 }
 
-// made is a module with these entries in .modinfo.
-func made(entries ...string) []byte { return object([]byte(strings.Join(entries, "\x00") + "\x00")) }
+// moduleWith returns a module with these entries in .modinfo.
+func moduleWith(entries ...string) []byte {
+	return object([]byte(strings.Join(entries, "\x00") + "\x00"))
+}
 
-// object is a small ELF file (elf(5)): header, section names, .modinfo unless it is nil, and three section headers.
+// object returns a small ELF file (elf(5)): header, section names, .modinfo unless it is nil, and the
+// section headers.
 func object(modinfo []byte) []byte {
 	names := []byte("\x00.shstrtab\x00.modinfo\x00")
 	const headerSize, sectionSize = 64, 64
@@ -160,13 +163,13 @@ func object(modinfo []byte) []byte {
 }
 
 func FuzzDepends(f *testing.F) {
-	f.Add(made("depends=a,b", "name=c"))
-	f.Add(made("depends="))
+	f.Add(moduleWith("depends=a,b", "name=c"))
+	f.Add(moduleWith("depends="))
 	f.Add(object(nil))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		names, err := depends(text)
 		if err != nil && names != nil {
-			t.Errorf("names %v and error %v", names, err)
+			t.Errorf("got names %v with error %v, want none", names, err)
 		}
 	})
 }
@@ -174,21 +177,21 @@ func FuzzDepends(f *testing.F) {
 func TestParseAccelerator(t *testing.T) {
 	for name, want := range map[string]Accelerator{"": Auto, "auto": Auto, "kvm": KVM, "tcg": TCG} {
 		if got, err := ParseAccelerator(name); got != want || err != nil {
-			t.Errorf("%q is %q, error %v", name, got, err)
+			t.Errorf("ParseAccelerator(%q) = %q, %v; want %q", name, got, err, want)
 		}
 	}
 	if _, err := ParseAccelerator("hvf"); err == nil || !strings.Contains(err.Error(), "auto, kvm or tcg") {
-		t.Errorf("hvf: error %v", err)
+		t.Errorf("ParseAccelerator(hvf): error %v, want one that lists the names", err)
 	}
 }
 
-func TestPossibleOnlyWhereTheHostsProgramsRun(t *testing.T) {
+func TestPossibleOnLinuxAMD64Only(t *testing.T) {
 	if err := possible("linux", "amd64"); err != nil {
 		t.Error(err)
 	}
 	for _, other := range [][2]string{{"linux", "arm64"}, {"darwin", "amd64"}, {"windows", "amd64"}} {
 		if err := possible(other[0], other[1]); err == nil || !strings.HasSuffix(err.Error(), "this is "+other[0]+"/"+other[1]) {
-			t.Errorf("%v: error %v", other, err)
+			t.Errorf("%v: error %v, want one that names the system", other, err)
 		}
 	}
 }

@@ -11,20 +11,21 @@ import (
 	"github.com/tryst-rdma/tryst/soft-roce/vm/internal/layout"
 )
 
-// GuestName is the guest's host name, by which a program can tell that it runs in one.
+// GuestName is the guest's host name. Programs can detect the guest by it.
 const GuestName = layout.GuestName
 
-// Command is what Run runs.
+// Command is a command for Run.
 type Command struct {
 	Args []string // the program and its arguments
 	Dir  string   // absolute
 	// Env is the whole environment, NAME=value; see [Environment].
 	Env []string
-	// Stdout and Stderr get the command's output as it arrives. Its input is empty.
+	// Stdout and Stderr get the command's output as it is produced. The command's input is empty.
 	Stdout, Stderr io.Writer
 }
 
-// Environment is an environment for commands that does not depend on who starts the VM. TRYST_TEST_DEVICES names the two devices.
+// Environment returns an environment for commands, which does not depend on that of this process.
+// TRYST_TEST_DEVICES names the two devices.
 func Environment() []string {
 	return []string{
 		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -33,8 +34,10 @@ func Environment() []string {
 	}
 }
 
-// Run runs a command and returns its exit status: 128 and more for a signal, 127 when it could not be started, as a shell says it. What the
-// command leaves running is killed. With an error, which ends with the console's last lines, the guest is of no more use.
+// Run runs a command and returns its exit status. As in a shell, that is 128 plus the number of the
+// signal that ended it, and 127 if it could not be started. Processes that the command leaves running
+// are killed. After an error, which ends with the console's last lines, the guest cannot be used any
+// more.
 func (m *Machine) Run(ctx context.Context, c Command) (int, error) {
 	status, err := m.run(ctx, c)
 	if err != nil {
@@ -51,16 +54,16 @@ func (m *Machine) run(ctx context.Context, c Command) (int, error) {
 	if _, ofPort := errors.AsType[*net.OpError](err); err != nil && !ofPort {
 		return 0, err
 	}
-	return m.listen(ctx, c) // It says why a guest is gone that does not even read its command.
+	return m.forward(ctx, c) // if the guest did not read the command, its error says why
 }
 
-// explain adds to an error what ran and what the guest said last.
+// explain adds the name of the command and the console's last lines to an error.
 func (m *Machine) explain(c Command, err error) error {
 	return fmt.Errorf("%s in the VM: %w\n%s", c.Args[0], err, m.console.tail())
 }
 
-// listen passes on what the command says until it has ended.
-func (m *Machine) listen(ctx context.Context, c Command) (int, error) {
+// forward forwards the command's output until the command has ended, and returns its exit status.
+func (m *Machine) forward(ctx context.Context, c Command) (int, error) {
 	for {
 		f, err := m.next(ctx)
 		if err != nil {
@@ -81,7 +84,7 @@ func (m *Machine) listen(ctx context.Context, c Command) (int, error) {
 			}
 			return result.Status, nil
 		default:
-			err = fmt.Errorf("the guest says %q while a command runs", f.kind)
+			err = fmt.Errorf("the guest sent frame %q while a command runs", f.kind)
 		}
 		if err != nil {
 			return 0, err

@@ -12,8 +12,9 @@ import (
 	"github.com/tryst-rdma/tryst/soft-roce/vm/internal/frame"
 )
 
-// RunOnTerminal is Run with the caller's terminal in place of input and output, for a person. One goroutine goes on reading the terminal
-// until it has read once more: nothing can interrupt it. So it is for a process that ends soon after.
+// RunOnTerminal is Run with the caller's terminal as input and output. One of its goroutines outlives
+// it until the next input, since a read of the terminal cannot be interrupted. So the process should
+// end soon after.
 func (m *Machine) RunOnTerminal(ctx context.Context, c Command, terminal *os.File) (int, error) {
 	fd := int(terminal.Fd())
 	size, err := sizeOf(fd)
@@ -24,7 +25,7 @@ func (m *Machine) RunOnTerminal(ctx context.Context, c Command, terminal *os.Fil
 	if err != nil {
 		return 0, fmt.Errorf("terminal: %w", err)
 	}
-	defer term.Restore(fd, before) //nolint:errcheck // The terminal is gone then.
+	defer term.Restore(fd, before) //nolint:errcheck // it fails only if the terminal is gone
 
 	if err := frame.WriteJSON(m.port, frame.Run, frame.Command{Args: c.Args, Dir: c.Dir, Env: c.Env, Terminal: &size}); err != nil {
 		return 0, err
@@ -58,7 +59,7 @@ func (m *Machine) RunOnTerminal(ctx context.Context, c Command, terminal *os.Fil
 			}
 		}
 	}()
-	status, err := m.listen(ctx, c)
+	status, err := m.forward(ctx, c)
 	if err != nil {
 		return 0, m.explain(c, err)
 	}

@@ -36,7 +36,7 @@ func TestMistakesAreToldAndChangeNothing(t *testing.T) {
 	}{
 		{"", "which command?"},
 		{"start", `"start" is none of the commands vm, where, missing, test, up, down and list`},
-		{"vm -accel hvf -- true", `accelerator "hvf": auto, kvm or tcg is needed`},
+		{"vm -accel hvf -- true", `accelerator "hvf": must be auto, kvm or tcg`},
 		{"where -list none", "open none: no such file"},
 		{"where -list tests", "tests, line 1: "},
 		{"up rxe0", `"rxe0": NAME=NETDEV is needed`},

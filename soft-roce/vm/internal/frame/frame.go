@@ -1,26 +1,26 @@
-// Package frame is the language between the two ends of the VM's one serial port: the host, which says what to run, and the guest's
-// agent, which runs it. A frame is
+// Package frame is the protocol of the VM's serial port. The host sends commands, and the guest's
+// agent runs them. A frame is
 //
 //	kind     1 byte
 //	length   4 bytes, big-endian, at most [MaxPayload]
 //	payload  length bytes
 //
-// and the talk goes
+// The order of frames is
 //
 //	guest                            host
-//	Alive   the kernel runs, modules in
-//	Ready   file systems, devices made
+//	Alive   kernel and modules run
+//	Ready   file systems and devices are set up
 //	                                 Run     a Command
-//	                                 Input   its standard input, an empty one ends it (any number)
-//	                                 Size    the terminal has another size (any number)
-//	                                 Signal  to the command's process group (any number)
+//	                                 Input   its standard input; an empty one ends it (any number)
+//	                                 Size    a new size of the terminal (any number)
+//	                                 Signal  for the command's process group (any number)
 //	Output, Errors (any number)
 //	Exit    a Result
-//	                                 Run ... or the port's end: power off
-//	Failed  in place of any of the guest's: words on why it gives up
+//	                                 Run ... or the end of the port: power off
+//	Failed  instead of any other frame of the guest: a text that says why it ends
 //
-// Output comes before the Exit that it belongs to, since both take the same port: nothing of a command is lost, and the next
-// command's output is not taken for this one's.
+// All output of a command comes before its Exit on the same port. So none is lost, and none is
+// attributed to the next command.
 package frame
 
 import (
@@ -30,27 +30,28 @@ import (
 	"io"
 )
 
-// Kind says what the payload of a frame is.
+// Kind is the kind of a frame, which determines its payload.
 type Kind byte
 
-// The kinds; see the package comment for who says them and when.
+// The kinds. The package comment has their sender and order.
 const (
 	Alive  Kind = 'A' // no payload
 	Ready  Kind = 'R' // no payload
 	Run    Kind = 'C' // a Command
-	Input  Kind = 'I' // bytes; none: the end of the input
+	Input  Kind = 'I' // bytes; without any, the end of the input
 	Size   Kind = 'W' // a WindowSize
 	Signal Kind = 'K' // one byte, the signal's number
 	Output Kind = 'O' // bytes
 	Errors Kind = 'E' // bytes
 	Exit   Kind = 'X' // a Result
-	Failed Kind = 'F' // words
+	Failed Kind = 'F' // text
 )
 
-// MaxPayload is the most bytes that one frame carries: more than a pipe holds, and small enough to allocate without a thought.
+// MaxPayload is the largest payload in bytes: more than a pipe holds, and small enough to allocate
+// for each frame.
 const MaxPayload = 256 << 10
 
-// headerSize is the bytes before the payload.
+// headerSize is the number of bytes before the payload.
 const headerSize = 1 + 4
 
 // Command is what the agent runs.
@@ -58,7 +59,8 @@ type Command struct {
 	Args []string `json:"args"` // the program, looked up in the environment's PATH, and its arguments
 	Dir  string   `json:"dir"`  // absolute
 	Env  []string `json:"env"`  // NAME=value, the whole environment
-	// Terminal, when not nil, gives the command a terminal of that size; its output and errors then both come as Output.
+	// Terminal, if not nil, gives the command a terminal of that size. Its errors then come as
+	// Output, too.
 	Terminal *WindowSize `json:"terminal,omitempty"`
 }
 
@@ -70,17 +72,18 @@ type WindowSize struct {
 
 // Result is how a command ended.
 type Result struct {
-	// Status is the exit status; 128 and the signal's number when a signal ended it, as a shell says it; 127 when it did not start.
+	// Status is the exit status. As in a shell, it is 128 plus the number of the signal that ended
+	// the command, and 127 if the command did not start.
 	Status int `json:"status"`
-	// Reason is why the command did not start or how it was ended, "" when it exited by itself.
+	// Reason is why the command did not start, or how it was ended; "" if it exited by itself.
 	Reason string `json:"reason,omitempty"`
 }
 
-// Write writes one frame, in one Write call, so that frames of several writers stay whole when they share a lock.
-// The payload is read until it returns.
+// Write writes one frame with one call of w.Write, so that writers that share a lock do not mix their
+// frames. It does not keep the payload.
 func Write(w io.Writer, kind Kind, payload []byte) error {
 	if len(payload) > MaxPayload {
-		return fmt.Errorf("frame %q of %d bytes: at most %d fit", kind, len(payload), MaxPayload)
+		return fmt.Errorf("frame %q has a payload of %d bytes: the limit is %d", kind, len(payload), MaxPayload)
 	}
 	buf := make([]byte, headerSize, headerSize+len(payload))
 	buf[0] = byte(kind)
@@ -98,7 +101,8 @@ func WriteJSON(w io.Writer, kind Kind, v any) error {
 	return Write(w, kind, payload)
 }
 
-// Read reads one frame. The payload is the caller's. It ends with io.EOF between frames and io.ErrUnexpectedEOF within one.
+// Read reads one frame. The caller owns the payload. The error is io.EOF at an end between frames,
+// and io.ErrUnexpectedEOF at an end within a frame.
 func Read(r io.Reader) (Kind, []byte, error) {
 	var head [headerSize]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -109,11 +113,11 @@ func Read(r io.Reader) (Kind, []byte, error) {
 		return 0, nil, fmt.Errorf("frame of unknown kind %q", kind)
 	}
 	if size > MaxPayload {
-		return 0, nil, fmt.Errorf("frame %q says %d bytes: at most %d may come", kind, size, MaxPayload)
+		return 0, nil, fmt.Errorf("frame %q announces %d bytes: the limit is %d", kind, size, MaxPayload)
 	}
 	payload := make([]byte, size)
 	if _, err := io.ReadFull(r, payload); err != nil {
-		if err == io.EOF { // It would read as an end between frames.
+		if err == io.EOF { // an end after the header is not an end between frames
 			err = io.ErrUnexpectedEOF
 		}
 		return 0, nil, err

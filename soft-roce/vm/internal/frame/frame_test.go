@@ -34,7 +34,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 	kind, payload, err := Read(&w)
 	if err != nil || kind != Run {
-		t.Fatalf("kind %q, error %v", kind, err)
+		t.Fatalf("kind %q, error %v, want %q", kind, err, Run)
 	}
 	var got Command
 	if err := Decode(kind, payload, &got); err != nil {
@@ -51,7 +51,7 @@ func TestRoundTrip(t *testing.T) {
 func TestReadRefuses(t *testing.T) {
 	for _, tt := range []struct{ name, bytes, want string }{
 		{"an unknown kind", "G\x00\x00\x00\x00", "unknown kind 'G'"},
-		{"a length beyond the limit", "O\xff\xff\xff\xff", "says 4294967295 bytes: at most 262144 may come"},
+		{"a length beyond the limit", "O\xff\xff\xff\xff", "announces 4294967295 bytes: the limit is 262144"},
 		{"half a header", "O\x00\x00", "unexpected EOF"},
 		{"half a payload", "O\x00\x00\x00\x05hi", "unexpected EOF"},
 		{"no payload", "O\x00\x00\x00\x05", "unexpected EOF"},
@@ -64,9 +64,9 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
-func TestWriteRefusesWhatReadWould(t *testing.T) {
+func TestWriteRefusesTooLongPayload(t *testing.T) {
 	if err := Write(io.Discard, Output, make([]byte, MaxPayload+1)); err == nil {
-		t.Error("a payload beyond the limit was written")
+		t.Error("a payload beyond the limit: got no error")
 	}
 	if err := Write(io.Discard, Output, make([]byte, MaxPayload)); err != nil {
 		t.Error(err)
@@ -75,7 +75,7 @@ func TestWriteRefusesWhatReadWould(t *testing.T) {
 
 func TestDecodeNamesTheFrame(t *testing.T) {
 	if err := Decode(Exit, []byte("{"), &Result{}); err == nil || !strings.HasPrefix(err.Error(), "frame 'X': ") {
-		t.Errorf("error %v", err)
+		t.Errorf("error %v, want one that begins with frame 'X'", err)
 	}
 }
 
@@ -96,7 +96,7 @@ func FuzzRead(f *testing.F) {
 			}
 		}
 		if !bytes.HasPrefix(in, out.Bytes()) {
-			t.Errorf("read and written again: %q of %q", &out, in)
+			t.Errorf("the frames of %q were written again as %q, want a prefix of it", in, &out)
 		}
 	})
 }

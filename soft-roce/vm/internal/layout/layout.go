@@ -1,4 +1,5 @@
-// Package layout is what the host and the guest of the VM agree on: names, places and the guest's configuration.
+// Package layout has the names, paths and the configuration that the host and the guest of the VM
+// share.
 package layout
 
 import (
@@ -8,7 +9,7 @@ import (
 )
 
 const (
-	// GuestName is the guest's host name, by which programs can tell that they run in it.
+	// GuestName is the guest's host name. Programs can detect the guest by it.
 	GuestName = "tryst-rxe"
 	// PortName is the serial port's name (virtio-ports).
 	PortName = "tryst.agent"
@@ -20,22 +21,22 @@ const (
 	ShareTag = "tryst.share"
 )
 
-// The arguments with which the binary that is the guest's init becomes process 1 and the agent.
+// Arguments of the guest's binary, which select init or the agent.
 const (
 	InitArg  = "guest-init"
 	AgentArg = "guest-agent"
 )
 
-// Where the initial file system has that binary, the modules and a Config.
+// Paths in the initial file system: the binary, the modules and a Config.
 const (
 	InitFile   = "/init"
 	ModulesDir = "/modules"
 	ConfigFile = "/config.json"
 )
 
-// Config is what the guest's init must know before it can hear the host.
+// Config is what the guest's init needs before the port to the host works.
 type Config struct {
-	Modules []string `json:"modules"` // file names in ModulesDir, in the order in which they are loaded
+	Modules []string `json:"modules"` // file names in ModulesDir, in load order
 	Share   string   `json:"share"`   // the host's directory that the guest may write to, absolute
 }
 
