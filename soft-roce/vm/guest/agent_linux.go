@@ -15,12 +15,12 @@ import (
 // agentPort is the descriptor that init gives the agent.
 const agentPort = 3
 
-// Agent runs the host's commands until the port ends. Its standard error is the console.
+// Agent runs the host's commands until the port ends. Its standard error is the VM's console.
 func Agent() error {
 	unix.CloseOnExec(agentPort)
 	port := os.NewFile(agentPort, "port")
 	defer port.Close()
-	a := &agent{port: &lockedWriter{w: port}, settle: settle}
+	a := &agent{port: &lockedWriter{w: port}, cleanUp: cleanUp}
 	if err := frame.Write(a.port, frame.Ready, nil); err != nil {
 		return err
 	}
@@ -30,35 +30,35 @@ func Agent() error {
 // agent runs one command at a time.
 type agent struct {
 	port    *lockedWriter
-	settle  func() error // after each command
+	cleanUp func() error // called after each command
 	running *running     // nil between commands
 }
 
-// settle ends what a command left running, which is everything but init and this process, and writes what it wrote: the host ends
-// the machine without asking.
-func settle() error {
+// cleanUp kills all processes except init and this one, which are those that a command left running.
+// It syncs the file systems, since the host kills the VM without a shutdown.
+func cleanUp() error {
 	if err := unix.Kill(-1, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("end what the command left: %w", err)
+		return fmt.Errorf("kill the processes that the command left: %w", err)
 	}
 	unix.Sync()
 	return nil
 }
 
-// serve takes frames until the host closes the port: a read then gives no bytes, for ever.
+// serve handles frames until the host closes the port.
 func (a *agent) serve(port io.Reader) error {
 	type received struct {
 		kind    frame.Kind
 		payload []byte
 		err     error
 	}
-	frames, left := make(chan received), make(chan struct{})
-	defer close(left)
-	go func() { // Ends with the port, or at the next frame after serve has returned.
+	frames, returned := make(chan received), make(chan struct{})
+	defer close(returned)
+	go func() { // ends with the port, or at the next frame after serve has returned
 		for {
 			kind, payload, err := frame.Read(port)
 			select {
 			case frames <- received{kind, payload, err}:
-			case <-left:
+			case <-returned:
 				return
 			}
 			if err != nil {
@@ -79,12 +79,12 @@ func (a *agent) serve(port io.Reader) error {
 			if f.err != nil {
 				return f.err
 			}
-			if err := a.take(f.kind, f.payload); err != nil {
+			if err := a.handle(f.kind, f.payload); err != nil {
 				return err
 			}
 		case result := <-ended:
 			a.running = nil
-			if err := a.settle(); err != nil {
+			if err := a.cleanUp(); err != nil {
 				return err
 			}
 			if err := frame.WriteJSON(a.port, frame.Exit, result); err != nil {
@@ -94,11 +94,11 @@ func (a *agent) serve(port io.Reader) error {
 	}
 }
 
-// take acts on one frame.
-func (a *agent) take(kind frame.Kind, payload []byte) error {
+// handle acts on one frame.
+func (a *agent) handle(kind frame.Kind, payload []byte) error {
 	if kind == frame.Run {
 		if a.running != nil {
-			return errors.New("a second command while one runs")
+			return errors.New("the host sent a second command while one runs")
 		}
 		var c frame.Command
 		if err := frame.Decode(kind, payload, &c); err != nil {
@@ -112,7 +112,7 @@ func (a *agent) take(kind frame.Kind, payload []byte) error {
 		return nil
 	}
 	if a.running == nil {
-		return nil // Meant for a command that has just ended.
+		return nil // for a command that has just ended
 	}
 	switch kind {
 	case frame.Input:
@@ -126,10 +126,10 @@ func (a *agent) take(kind frame.Kind, payload []byte) error {
 		return a.running.resize(size)
 	case frame.Signal:
 		if len(payload) != 1 {
-			return fmt.Errorf("frame %q of %d bytes, not 1", kind, len(payload))
+			return fmt.Errorf("frame %q has %d bytes, want 1", kind, len(payload))
 		}
 		return a.running.signal(syscall.Signal(payload[0]))
 	default:
-		return fmt.Errorf("the host may not say %q", kind)
+		return fmt.Errorf("the host sent frame %q, which only the guest may send", kind)
 	}
 }

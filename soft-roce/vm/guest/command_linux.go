@@ -18,10 +18,12 @@ import (
 )
 
 const (
-	// drain is how long the output of a command may stay open after the command has ended, by something that it left running.
+	// drain is how long a process that the command left running may keep its output open after the
+	// command has ended.
 	drain = 2 * time.Second
 
-	// notStarted is the status of a command that could not be started, and signalled what is added to a signal's number, as in a shell.
+	// notStarted is the status of a command that could not be started. The status of a command that
+	// was killed is signalled plus the signal's number. Both are as in a shell.
 	notStarted = 127
 	signalled  = 128
 )
@@ -34,13 +36,14 @@ type running struct {
 	ended    chan frame.Result
 }
 
-// begin starts the command in a session of its own; its output goes to port as it comes. Two goroutines are the command's: one
-// feeds its input, one waits for it, writes the result to ended and is the last to use the port for it.
+// begin starts the command in its own session, and forwards its output to port. The command owns two
+// goroutines: one writes its input; the other waits for it and sends the result to ended, and then
+// nothing of the command uses port any more.
 func begin(c frame.Command, port io.Writer) (*running, error) {
 	if len(c.Args) == 0 {
-		return nil, errors.New("no command was given")
+		return nil, errors.New("no command given")
 	}
-	// The kernel would blame the program.
+	// For a missing directory the kernel's error would name the program.
 	if _, err := os.Stat(c.Dir); c.Dir != "" && err != nil {
 		return nil, err
 	}
@@ -56,7 +59,7 @@ func begin(c frame.Command, port io.Writer) (*running, error) {
 	if c.Terminal != nil {
 		return r, r.onTerminal(*c.Terminal, port)
 	}
-	// Not r.input itself: Wait would wait for its end.
+	// A pipe in place of r.input itself, since Wait would wait for the end of r.input.
 	in, feed, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -69,7 +72,7 @@ func begin(c frame.Command, port io.Writer) (*running, error) {
 		return nil, errors.Join(err, feed.Close())
 	}
 	go func() {
-		_, _ = io.Copy(feed, r.input) // Ends with the input, or with EPIPE when nobody reads it any more.
+		_, _ = io.Copy(feed, r.input) // ends with the input, or with EPIPE when the command has ended
 		_ = feed.Close()
 	}()
 	go func() {
@@ -92,16 +95,16 @@ func (r *running) onTerminal(size frame.WindowSize, port io.Writer) error {
 		return errors.Join(err, master.Close())
 	}
 	r.cmd.Stdin, r.cmd.Stdout, r.cmd.Stderr = slave, slave, slave
-	r.cmd.SysProcAttr.Setctty = true // The child's descriptor 0.
+	r.cmd.SysProcAttr.Setctty = true // the child's descriptor 0
 	if err := r.cmd.Start(); err != nil {
 		return errors.Join(err, master.Close())
 	}
 	copied := make(chan struct{})
-	go func() { // Ends with EIO, when the last process on the terminal has closed it.
+	go func() { // ends with EIO when the last process has closed the terminal
 		_, _ = io.Copy(output{frame.Output, port}, master)
 		close(copied)
 	}()
-	go func() { _, _ = io.Copy(master, r.input) }() // Ends when the input does, below.
+	go func() { _, _ = io.Copy(master, r.input) }() // ends with the input, below
 	go func() {
 		res := result(r.cmd.Wait())
 		select {
@@ -114,7 +117,7 @@ func (r *running) onTerminal(size frame.WindowSize, port io.Writer) error {
 	return nil
 }
 
-// openTerminal makes a pseudo-terminal.
+// openTerminal opens a new pseudo-terminal.
 func openTerminal() (master, slave *os.File, err error) {
 	master, err = os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {
@@ -133,7 +136,7 @@ func openTerminal() (master, slave *os.File, err error) {
 	return master, slave, nil
 }
 
-// resize tells the command its terminal's size.
+// resize sets the size of the command's terminal, if it has one.
 func (r *running) resize(size frame.WindowSize) error {
 	if r.terminal == nil {
 		return nil
@@ -141,7 +144,7 @@ func (r *running) resize(size frame.WindowSize) error {
 	return unix.IoctlSetWinsize(int(r.terminal.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: size.Rows, Col: size.Columns})
 }
 
-// signal sends a signal to the command's process group. That it has ended already is no error.
+// signal sends a signal to the command's process group. It is no error if that has ended.
 func (r *running) signal(s syscall.Signal) error {
 	if err := unix.Kill(-r.cmd.Process.Pid, s); err != nil && !errors.Is(err, unix.ESRCH) {
 		return err
@@ -149,14 +152,14 @@ func (r *running) signal(s syscall.Signal) error {
 	return nil
 }
 
-// result is how the command ended, as a shell would say it.
+// result converts the error of Wait to a Result.
 func result(err error) frame.Result {
 	var exit *exec.ExitError
 	switch {
 	case err == nil:
 		return frame.Result{}
 	case errors.Is(err, exec.ErrWaitDelay):
-		return frame.Result{Reason: "something that it left running held its output open and was ended"}
+		return frame.Result{Reason: "a process that it left running kept its output open and was killed"}
 	case !errors.As(err, &exit):
 		return frame.Result{Status: notStarted, Reason: err.Error()}
 	}
@@ -166,7 +169,7 @@ func result(err error) frame.Result {
 	return frame.Result{Status: exit.ExitCode()}
 }
 
-// lookPath finds a program as a shell with the environment env would: the agent itself has none.
+// lookPath finds a program in the PATH of env, as a shell does. The agent's own environment is empty.
 func lookPath(name string, env []string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, nil
@@ -175,7 +178,7 @@ func lookPath(name string, env []string) (string, error) {
 		if dirs, ok := strings.CutPrefix(e, "PATH="); ok {
 			for _, dir := range filepath.SplitList(dirs) {
 				path := filepath.Join(dir, name)
-				info, err := os.Stat(path) // A directory is executable, too.
+				info, err := os.Stat(path) // Access alone also accepts directories
 				if err == nil && !info.IsDir() && unix.Access(path, unix.X_OK) == nil {
 					return path, nil
 				}
@@ -185,7 +188,7 @@ func lookPath(name string, env []string) (string, error) {
 	return "", &exec.Error{Name: name, Err: exec.ErrNotFound}
 }
 
-// output writes what a command says as frames of one kind.
+// output writes the output of a command as frames of one kind.
 type output struct {
 	kind frame.Kind
 	port io.Writer
@@ -202,7 +205,7 @@ func (o output) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// lockedWriter keeps the frames of the command's streams apart.
+// lockedWriter keeps frames of concurrent writers whole.
 type lockedWriter struct {
 	mu sync.Mutex // held for one Write
 	w  io.Writer
@@ -214,8 +217,8 @@ func (l *lockedWriter) Write(p []byte) (int, error) {
 	return l.w.Write(p)
 }
 
-// queue is a command's input between the agent, which never waits, and the command, which may read when it likes. It is as long as
-// what a person types.
+// queue buffers a command's input, so that the agent does not wait for the command to read it. It has
+// no limit: it holds what a person types.
 type queue struct {
 	mu      sync.Mutex // protects the fields below
 	arrived *sync.Cond // signalled at each change of them
@@ -229,7 +232,7 @@ func newQueue() *queue {
 	return q
 }
 
-// put adds to the input; nothing ends it.
+// put adds to the input. An empty p ends the input.
 func (q *queue) put(p []byte) {
 	if len(p) == 0 {
 		q.end()
@@ -248,7 +251,7 @@ func (q *queue) end() {
 	q.arrived.Broadcast()
 }
 
-// Read waits for input.
+// Read waits for input, or for its end.
 func (q *queue) Read(p []byte) (int, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

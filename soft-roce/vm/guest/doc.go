@@ -1,8 +1,8 @@
-// Package guest is what runs inside the VM of package vm, as its first process and as the agent that runs commands for the host.
+// Package guest runs inside the VM of package vm.
 //
-//	init    process 1: loads modules, mounts the host's root, makes the RDMA devices, buries the dead, switches off
-//	agent   its child: reads frames from the serial port, runs one command after the other
+//	init    process 1: loads modules, mounts the host's root, adds the RDMA devices, reaps orphans, powers off
+//	agent   its child: reads frames from the serial port, runs one command at a time
 //
-// They are two processes since a process 1 must wait for every orphan, which would take the exit status from whoever started a
-// command.
+// They are two processes, because process 1 must wait for every orphan, and would take the exit
+// status of a command from the code that waits for it.
 package guest

@@ -18,31 +18,32 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// session is an agent at work, seen from the host's end of the port.
+// session is a running agent, with the host's end of its port.
 type session struct {
-	t       *testing.T
-	host    net.Conn
-	settled int
+	t        *testing.T
+	host     net.Conn
+	cleanUps int // calls of agent.cleanUp
 }
 
-// start starts an agent. It ends with the test.
+// startAgent starts an agent, which ends with the test.
 func startAgent(t *testing.T) *session {
 	t.Helper()
 	host, port := net.Pipe()
 	s := &session{t: t, host: host}
-	a := &agent{port: &lockedWriter{w: port}, settle: func() error { s.settled++; return nil }}
+	a := &agent{port: &lockedWriter{w: port}, cleanUp: func() error { s.cleanUps++; return nil }}
 	done := make(chan error, 1)
 	go func() { done <- a.serve(port) }()
 	t.Cleanup(func() {
 		host.Close()
 		if err := <-done; err != nil {
-			t.Errorf("the agent ended with %v", err)
+			t.Errorf("the agent ended with error %v", err)
 		}
 	})
 	return s
 }
 
-// run runs a command with the frames given after it, and returns what it said and how it ended.
+// run runs a command and sends the frames of then after it. It returns the command's output and
+// result.
 func (s *session) run(c frame.Command, then ...func(io.Writer) error) (out, errs string, result frame.Result) {
 	s.t.Helper()
 	if c.Env == nil {
@@ -78,7 +79,7 @@ func (s *session) run(c frame.Command, then ...func(io.Writer) error) (out, errs
 			}
 			return out, errs, result
 		default:
-			s.t.Fatalf("the agent says %q", kind)
+			s.t.Fatalf("the agent sent frame %q, want output or Exit", kind)
 		}
 	}
 }
@@ -109,7 +110,7 @@ func TestCommands(t *testing.T) {
 			frame.Result{Status: 127, Reason: `exec: "no-such-program": executable file not found in $PATH`}},
 		{"no directory", frame.Command{Args: []string{"true"}, Dir: dir + "/none"}, nil, "", "",
 			frame.Result{Status: 127, Reason: "stat " + dir + "/none: no such file or directory"}},
-		{"nothing", frame.Command{}, nil, "", "", frame.Result{Status: 127, Reason: "no command was given"}},
+		{"no arguments", frame.Command{}, nil, "", "", frame.Result{Status: 127, Reason: "no command given"}},
 		{"a signal from the host", bash("trap 'echo caught; exit 4' TERM; echo ready; read; exit 5"), []func(io.Writer) error{
 			func(w io.Writer) error { return frame.Write(w, frame.Signal, []byte{9}) },
 		}, "", "", frame.Result{Status: 137, Reason: "signal: killed"}},
@@ -117,20 +118,20 @@ func TestCommands(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			out, errs, result := s.run(tt.command, tt.then...)
 			if tt.name == "a signal from the host" {
-				out = "" // It may have come before the word.
+				out = "" // the signal may come before the command has printed
 			}
 			if out != tt.out || errs != tt.errs || result != tt.result {
 				t.Errorf("output %q, errors %q, %+v; want %q, %q, %+v", out, errs, result, tt.out, tt.errs, tt.result)
 			}
 		})
 	}
-	if s.settled != 7 { // Those that started.
-		t.Errorf("settled after %d commands", s.settled)
+	if want := 7; s.cleanUps != want { // one for each command that started
+		t.Errorf("cleanUp was called %d times, want %d", s.cleanUps, want)
 	}
 }
 
-// A directory that has the program's name is none, as for a shell.
-func TestProgramsAreLookedForPastDirectories(t *testing.T) {
+// As in a shell, a directory with the program's name is not a program.
+func TestLookPathSkipsDirectories(t *testing.T) {
 	first, second := t.TempDir(), t.TempDir()
 	if err := os.Mkdir(filepath.Join(first, "prog"), 0o755); err != nil {
 		t.Fatal(err)
@@ -140,37 +141,38 @@ func TestProgramsAreLookedForPastDirectories(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := lookPath("prog", []string{"PATH=" + first + ":" + second}); got != want || err != nil {
-		t.Errorf("%q, error %v, want %q", got, err, want)
+		t.Errorf("got %q, error %v, want %q", got, err, want)
 	}
 	if got, err := lookPath("prog", []string{"PATH=" + first}); err == nil {
-		t.Errorf("the directory %q is a program", got)
+		t.Errorf("got the directory %q, want an error", got)
 	}
 }
 
-// More than a frame holds, from both streams, arrives whole.
-func TestMuchOutput(t *testing.T) {
+// Output that is longer than a frame arrives whole, from both streams.
+func TestLongOutput(t *testing.T) {
 	s := startAgent(t)
 	out, errs, result := s.run(bash("head -c 1000000 /dev/zero; head -c 600000 /dev/zero >&2"))
 	if len(out) != 1000000 || len(errs) != 600000 || result.Status != 0 {
-		t.Errorf("%d and %d bytes, %+v", len(out), len(errs), result)
+		t.Errorf("got %d and %d bytes, %+v; want 1000000 and 600000, status 0", len(out), len(errs), result)
 	}
 	var port bytes.Buffer
 	n, err := output{frame.Output, &port}.Write(make([]byte, frame.MaxPayload+1))
 	if n != frame.MaxPayload+1 || err != nil || port.Len() != frame.MaxPayload+1+2*5 {
-		t.Errorf("%d bytes written as %d, error %v", n, port.Len(), err)
+		t.Errorf("Write took %d bytes and wrote %d, error %v; want all in two frames", n, port.Len(), err)
 	}
 }
 
-// What a command leaves running, with its output open, does not keep it from ending.
-func TestLeftovers(t *testing.T) {
+// A process that a command leaves running, with the command's output open, does not delay the
+// result.
+func TestLeftoverProcessDoesNotDelayTheResult(t *testing.T) {
 	s := startAgent(t)
 	out, _, result := s.run(bash("sleep 30 & echo $!"))
 	if result.Status != 0 || !strings.Contains(result.Reason, "left running") {
-		t.Errorf("%+v", result)
+		t.Errorf("got %+v, want status 0 and a note on the process", result)
 	}
 	pid := strings.TrimSpace(out)
-	if _, _, result := s.run(bash("kill " + pid)); result.Status != 0 { // In the guest settle does it.
-		t.Errorf("the leftover is gone: %+v", result)
+	if _, _, result := s.run(bash("kill " + pid)); result.Status != 0 { // in the guest cleanUp kills it
+		t.Errorf("kill of the process: got %+v, want status 0", result)
 	}
 }
 
@@ -187,18 +189,18 @@ func TestTerminal(t *testing.T) {
 		},
 		input("word\r"))
 	if errs != "" || result.Status != 0 || !strings.Contains(out, "33 44\r\n") || !strings.Contains(out, "got word\r\n") {
-		t.Errorf("output %q, errors %q, %+v", out, errs, result)
+		t.Errorf("output %q, errors %q, %+v; want the new size, the input and status 0", out, errs, result)
 	}
 }
 
-func TestHostThatSaysWhatItMayNot(t *testing.T) {
+func TestInvalidFramesEndTheAgent(t *testing.T) {
 	for name, frames := range map[string]func(io.Writer) error{
 		"two commands": func(w io.Writer) error {
 			c := frame.Command{Args: []string{"/bin/cat"}}
 			return errors.Join(frame.WriteJSON(w, frame.Run, c), frame.WriteJSON(w, frame.Run, c))
 		},
-		"no JSON": func(w io.Writer) error { return frame.Write(w, frame.Run, []byte("{")) },
-		"no frame": func(w io.Writer) error {
+		"invalid JSON": func(w io.Writer) error { return frame.Write(w, frame.Run, []byte("{")) },
+		"unknown kind": func(w io.Writer) error {
 			_, err := io.WriteString(w, "GET / HTTP/1.1\r\n\r\n")
 			return err
 		},
@@ -206,10 +208,10 @@ func TestHostThatSaysWhatItMayNot(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			host, port := net.Pipe()
 			defer host.Close()
-			a := &agent{port: &lockedWriter{w: io.Discard}, settle: func() error { return nil }}
+			a := &agent{port: &lockedWriter{w: io.Discard}, cleanUp: func() error { return nil }}
 			go func() { _ = frames(host) }()
 			if err := a.serve(port); err == nil {
-				t.Error("no error")
+				t.Error("serve returned no error")
 			}
 			_ = port.Close()
 			if a.running != nil {
@@ -220,20 +222,20 @@ func TestHostThatSaysWhatItMayNot(t *testing.T) {
 	}
 }
 
-func TestEmptiedDirectoriesNeverHideTheRepository(t *testing.T) {
+func TestEmptyDirsDoNotHideTheShare(t *testing.T) {
 	for share, want := range map[string][]string{
 		"/home/me/tryst/build": {"/run", "/tmp"},
 		"/tmp/clone/build":     {"/run"},
 		"/run/ci/build":        {"/tmp"},
 		"/tmpfoo/build":        {"/run", "/tmp"},
 	} {
-		if got := emptied(share); !slices.Equal(got, want) {
-			t.Errorf("%s: %v, want %v", share, got, want)
+		if got := emptyDirs(share); !slices.Equal(got, want) {
+			t.Errorf("emptyDirs(%s) = %v, want %v", share, got, want)
 		}
 	}
 }
 
-// The queue never makes the agent wait, and gives its reader everything before its end.
+// put of the queue does not block, and Read returns everything before the end.
 func TestQueue(t *testing.T) {
 	q := newQueue()
 	for range 1000 {
@@ -241,15 +243,15 @@ func TestQueue(t *testing.T) {
 	}
 	q.put(nil)
 	if n, err := io.Copy(io.Discard, q); n != 1000*1000 || err != nil {
-		t.Errorf("%d bytes, error %v", n, err)
+		t.Errorf("read %d bytes, error %v, want %d", n, err, 1000*1000)
 	}
 }
 
-// A guest that was started as a program of its own does nothing.
-func TestMainIsForTheGuestOnly(t *testing.T) {
+// Main runs nothing for other arguments, and no init outside of process 1.
+func TestMainRunsOnlyInTheGuest(t *testing.T) {
 	for _, args := range [][]string{{"soft-roce"}, {"soft-roce", "vm"}, {"soft-roce", "guest-init"}, {"soft-roce", "guest-agent", "x"}} {
 		if Main(args) {
-			t.Errorf("%v was taken for the guest's", args)
+			t.Errorf("Main(%v) = true, want false", args)
 		}
 	}
 }

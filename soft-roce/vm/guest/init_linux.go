@@ -18,16 +18,18 @@ import (
 )
 
 const (
-	// portDeadline is how long the serial port may take to appear after its driver was loaded: it is made from a work queue.
+	// portDeadline limits how long the serial port may take to appear after its driver is loaded,
+	// since the kernel adds it from a work queue. portPeriod is the interval of the polls.
 	portDeadline = 30 * time.Second
 	portPeriod   = 5 * time.Millisecond
 
-	// pairDeadline is how long the RDMA devices may take to become active.
+	// pairDeadline limits how long the RDMA devices may take to become active.
 	pairDeadline = 60 * time.Second
 )
 
-// Init is the first process of the guest. It returns never: the machine is switched off when the agent has ended, or when
-// something failed; the host has then been told, over the port if it was open, else on the console.
+// Init is the first process of the guest. It never returns: it powers the VM off when the agent has
+// ended or something has failed. It reports a failure on the console, and to the host if the port is
+// open.
 func Init() {
 	port, err := start()
 	if err == nil {
@@ -43,10 +45,11 @@ func Init() {
 	if err := unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF); err != nil {
 		fmt.Fprintln(os.Stderr, layout.GuestName+": power off:", err)
 	}
-	select {} // Process 1 must not end: the kernel would panic before it is off.
+	select {} // If process 1 ended before the power is off, the kernel would panic.
 }
 
-// start brings the guest up and returns the port to the host, also when it fails after the port was opened.
+// start sets the guest up and returns the port to the host, also if it fails after it has opened the
+// port.
 func start() (*os.File, error) {
 	for _, m := range []mount{
 		{"proc", "/proc", "proc", 0, ""},
@@ -76,7 +79,7 @@ func start() (*os.File, error) {
 	if err := enterRoot(config.Share); err != nil {
 		return port, err
 	}
-	// The kernel's own limit for process 1 is 4096; a login would have this one.
+	// The kernel's limit for process 1 is 4096. A login session has these.
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 1024, Max: 524288}); err != nil {
 		return port, fmt.Errorf("set the limit of open files: %w", err)
 	}
@@ -91,7 +94,8 @@ func start() (*os.File, error) {
 	return port, softroce.SetupPair(ctx, softroce.DefaultPair())
 }
 
-// load loads one module file (finit_module(2)). One that is there already, or that finds no device of its kind, is no error.
+// load loads one module file (finit_module(2)). It is no error if the module is loaded already, or
+// finds no device.
 func load(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -104,7 +108,7 @@ func load(path string) error {
 	return nil
 }
 
-// openPort finds the serial port by the name that the host gave it and opens it.
+// openPort finds the serial port by its name and opens it.
 func openPort() (*os.File, error) {
 	deadline := time.NewTimer(portDeadline)
 	defer deadline.Stop()
@@ -120,7 +124,7 @@ func openPort() (*os.File, error) {
 			if err != nil || strings.TrimSpace(string(name)) != layout.PortName {
 				continue
 			}
-			// Blocking reads and writes, with no poller: the agent inherits the descriptor so.
+			// The descriptor is in blocking mode, without Go's poller, since the agent inherits it.
 			fd, err := unix.Open(filepath.Join("/dev", filepath.Base(filepath.Dir(n))), unix.O_RDWR|unix.O_CLOEXEC, 0)
 			if err == nil {
 				return os.NewFile(uintptr(fd), layout.PortName), nil
@@ -129,7 +133,7 @@ func openPort() (*os.File, error) {
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			return nil, fmt.Errorf("the serial port %s has not appeared in %s", layout.PortName, portDeadline)
+			return nil, fmt.Errorf("the serial port %s has not appeared within %s", layout.PortName, portDeadline)
 		}
 	}
 }
@@ -141,7 +145,7 @@ type mount struct {
 	data                   string
 }
 
-// mount makes the target directory when it is missing.
+// mount mounts the file system, and creates the target directory if it is missing.
 func (m mount) mount() error {
 	if err := os.MkdirAll(m.target, 0o755); err != nil {
 		return fmt.Errorf("mount %s: %w", m.target, err)
@@ -152,17 +156,17 @@ func (m mount) mount() error {
 	return nil
 }
 
-// The directories of the initial file system under which the new root is put together.
+// Directories of the initial file system from which the new root is built.
 const (
 	hostDir    = "/host"    // the host's root, read-only
 	scratchDir = "/scratch" // what the guest writes, in memory
-	newRoot    = "/root"    // both in one
+	newRoot    = "/root"    // the overlay of both
 )
 
-// enterRoot makes the host's root, as the guest may see it, the root of this process: read-only under a layer in memory, share
-// writable, and the guest's own kernel file systems.
+// enterRoot changes the root of this process to the host's root, read-only under a layer in memory,
+// with a writable share and with kernel file systems of the guest.
 func enterRoot(share string) error {
-	// The cache may be loose: what the host changes under a running guest may be seen late, and nothing waits for it.
+	// With cache=loose the guest may see the host's later changes late. Nothing depends on them.
 	const ninep = "trans=virtio,version=9p2000.L,msize=512000,cache="
 	mounts := []mount{
 		{layout.RootTag, hostDir, "9p", unix.MS_RDONLY, ninep + "loose"},
@@ -187,7 +191,7 @@ func enterRoot(share string) error {
 		{"devpts", newRoot + "/dev/pts", "devpts", 0, "mode=620,ptmxmode=666"},
 		{"tmpfs", newRoot + "/dev/shm", "tmpfs", 0, "mode=1777"},
 	}
-	for _, dir := range emptied(share) {
+	for _, dir := range emptyDirs(share) {
 		mounts = append(mounts, mount{"tmpfs", newRoot + dir, "tmpfs", 0, "mode=1777"})
 	}
 	mounts = append(mounts, mount{layout.ShareTag, newRoot + share, "9p", 0, ninep + "mmap"})
@@ -212,8 +216,9 @@ func enterRoot(share string) error {
 	return nil
 }
 
-// emptied are the directories that the guest has its own of: what lies in the host's is of no use here, unless the repository does.
-func emptied(share string) []string {
+// emptyDirs returns the directories that are empty in the guest at first, in place of the host's. It
+// excludes one that contains the share, and with it the repository.
+func emptyDirs(share string) []string {
 	var dirs []string
 	for _, dir := range []string{"/run", "/tmp"} {
 		if !strings.HasPrefix(share, dir+"/") {
@@ -223,7 +228,7 @@ func emptied(share string) []string {
 	return dirs
 }
 
-// supervise runs the agent on the port and waits for every process of the guest that nobody else waits for, until the agent ends.
+// supervise runs the agent on the port until it ends, and reaps the guest's orphans.
 func supervise(port *os.File) error {
 	agent := exec.Command("/proc/self/exe", layout.AgentArg)
 	agent.Env = []string{}

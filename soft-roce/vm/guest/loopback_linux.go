@@ -6,14 +6,14 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// loopback switches lo on, which gives it its addresses.
+// loopback sets lo up, which also gives it its addresses.
 func loopback() error {
 	lo, err := netlink.LinkByName("lo")
 	if err == nil {
 		err = netlink.LinkSetUp(lo)
 	}
 	if err != nil {
-		return fmt.Errorf("switch lo on: %w", err)
+		return fmt.Errorf("set network interface lo up: %w", err)
 	}
 	return nil
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/tryst-rdma/tryst/soft-roce/vm/internal/layout"
 )
 
-// Main takes the process over when its arguments (with the program's name first) say that it is the guest's init or agent, and says
-// whether they did.
+// Main runs the guest's init or agent if the arguments, of which the first is the program's name,
+// select one. It returns false, and does nothing, if they do not. It does not return from init.
 func Main(args []string) bool {
 	switch {
 	case len(args) == 2 && args[1] == layout.InitArg && os.Getpid() == 1:
@@ -16,7 +16,7 @@ func Main(args []string) bool {
 	case len(args) == 2 && args[1] == layout.AgentArg:
 		if err := Agent(); err != nil {
 			fmt.Fprintln(os.Stderr, layout.GuestName+" agent:", err)
-			os.Exit(1) //nolint:forbidigo // It is main's body: the agent's failure is init's to tell.
+			os.Exit(1) //nolint:forbidigo // This is the agent's main. Its exit status tells init of the failure.
 		}
 	default:
 		return false
