@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# The tests that need the kernel's Soft-RoCE: test-rxe.sh SOFT-ROCE PACKAGES FLAG... -- TESTARG...
-# Of soft-roce/rxe-tests it runs those in PACKAGES, where TRYST_TEST_RXE says: vm, native, off, or auto, which is the VM or, where none
-# is possible, nowhere. Then the last line is SKIPPED and the reason; with REQUIRED set that is a failure. REPORT is the command, with
-# its flags, that makes a report of the events.
+# Runs the tests that need the kernel's Soft-RoCE: test-rxe.sh SOFT-ROCE PACKAGES FLAG... -- TESTARG...
+#
+# It runs the tests of PACKAGES that soft-roce/rxe-tests lists. TRYST_TEST_RXE selects the place: vm,
+# native, off, or auto (the VM if one is possible). If they cannot run, the last line of the output
+# is SKIPPED with the reason, and with REQUIRED set the script fails. REPORT is the command, with its
+# flags, that makes a report of the events.
 set -euo pipefail
 tool=$1
 packages=$2

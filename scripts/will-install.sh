@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prints what make test-all will install and download, unless it is there already: will-install.sh SOFT_ROCE
+# Prints what make test-all will install and download because it is missing: will-install.sh SOFT_ROCE
 set -euo pipefail
 softroce=$1
 

@@ -37,10 +37,10 @@ const (
 	Nowhere Where = "skip"
 )
 
-// Decision is where the tests run; with Nowhere it has a reason.
+// Decision is where the tests run.
 type Decision struct {
-	Where Where
-	Why   string
+	Where  Where
+	Reason string // for Nowhere; "" otherwise
 }
 
 // Decide chooses the place. prepareVM prepares the VM, or returns why no VM is possible. Decide

@@ -53,9 +53,9 @@ func testArgs(args []string) []string {
 	return out
 }
 
-// chooses reports whether arguments of a test binary select tests. Then a package without a
+// selectsTests reports whether arguments of a test binary select tests. Then a package without a
 // selected test is no error.
-func chooses(args []string) bool {
+func selectsTests(args []string) bool {
 	return slices.ContainsFunc(args, func(a string) bool {
 		name, _, _ := strings.Cut(a, "=")
 		return name == "-test.run" || name == "-test.skip"

@@ -61,7 +61,7 @@ const (
 
 // native is this machine.
 type native struct {
-	ours bool // Close removes the pair
+	added bool // whether Close removes the pair
 }
 
 // OnThisMachine returns a Place that is this machine. It adds the pair of devices, unless that
@@ -78,7 +78,7 @@ func OnThisMachine(ctx context.Context) (Place, error) {
 	if err := softroce.SetupPair(ctx, pair); err != nil {
 		return nil, err
 	}
-	return native{ours: true}, nil
+	return native{added: true}, nil
 }
 
 func (native) Run(ctx context.Context, c vm.Command) (int, error) {
@@ -90,7 +90,7 @@ func (native) Run(ctx context.Context, c vm.Command) (int, error) {
 	err := cmd.Run()
 	started := cmd.Process != nil
 	if started {
-		_ = cmd.Cancel() // What it left running; an error when there is nothing.
+		_ = cmd.Cancel() // kills what it left running; an error if there is nothing
 	}
 	exit, exited := errors.AsType[*exec.ExitError](err)
 	switch {
@@ -101,10 +101,10 @@ func (native) Run(ctx context.Context, c vm.Command) (int, error) {
 	case !started:
 		fmt.Fprintf(c.Stderr, "%s: %v\n", c.Args[0], err)
 		return notStarted, nil
-	case errors.Is(err, exec.ErrWaitDelay): // It ended well.
-		fmt.Fprintf(c.Stderr, "%s: something that it left running held its output open and was ended\n", c.Args[0])
+	case errors.Is(err, exec.ErrWaitDelay): // the command itself succeeded
+		fmt.Fprintf(c.Stderr, "%s: a process that it left running kept its output open and was killed\n", c.Args[0])
 		return 0, nil
-	case !exited: // Nobody takes its output.
+	case !exited: // its output could not be written
 		return 0, err
 	}
 	if ws, ok := exit.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
@@ -115,7 +115,7 @@ func (native) Run(ctx context.Context, c vm.Command) (int, error) {
 }
 
 func (n native) Close() error {
-	if !n.ours {
+	if !n.added {
 		return nil
 	}
 	return softroce.RemovePair(softroce.DefaultPair())

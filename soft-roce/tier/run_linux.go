@@ -67,19 +67,19 @@ func (c Config) run(ctx context.Context, e Entry, place Place) error {
 		if err := c.build(ctx, e, binary); err != nil {
 			return err
 		}
-		asked := testArgs(c.Args)
+		further := testArgs(c.Args)
 		args := []string{binary, "-test.paniconexit0", "-test.timeout=" + c.Timeout.String(), "-test.run=" + e.Pattern}
-		args = slices.Concat(args, e.Args, asked, []string{"-test.v=test2json"})
-		var said watcher
-		out := io.MultiWriter(w, &said)
+		args = slices.Concat(args, e.Args, further, []string{"-test.v=test2json"})
+		var warning warningDetector
+		out := io.MultiWriter(w, &warning)
 		status, err := place.Run(ctx, vm.Command{Args: args, Dir: pkg.dir, Env: vm.Environment(), Stdout: out, Stderr: out})
 		switch {
 		case err != nil:
 			return err
 		case status != 0:
 			return fmt.Errorf("exit status %d", status)
-		case said.nothing && !chooses(asked):
-			return fmt.Errorf("no test's name matches %q: nothing was tested", e.Pattern)
+		case warning.noTests && !selectsTests(further):
+			return fmt.Errorf("no test name matches %q: no test was run", e.Pattern)
 		}
 		return nil
 	})
@@ -124,10 +124,10 @@ func (c Config) output(ctx context.Context, args ...string) (string, error) {
 		}
 	}
 	cmd.Env = append(cmd.Environ(), "CGO_ENABLED=1", "CGO_CPPFLAGS="+flags)
-	var out, words bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &words
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("go %s: %w\n%s%s", strings.Join(args, " "), err, &words, &out)
+		return "", fmt.Errorf("go %s: %w\n%s%s", strings.Join(args, " "), err, &errs, &out)
 	}
 	return out.String(), nil
 }
@@ -141,7 +141,7 @@ func (c Config) report(pkg string, run func(io.Writer) error) error {
 	convert.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	convert.Dir = c.Root
 	convert.Stderr = c.Log
-	events := &verdictless{to: c.Events}
+	events := &resultFilter{to: c.Events}
 	convert.Stdout = events
 	in, err := convert.StdinPipe()
 	if err != nil {
@@ -175,43 +175,45 @@ type event struct {
 	Elapsed float64
 }
 
-// verdictless forwards a stream of events without those for the result of the package. test2json
+// resultFilter forwards a stream of events without those for the result of the package. test2json
 // derives them from the line PASS and does not know the exit status, which comes later.
-type verdictless struct {
+type resultFilter struct {
 	to   io.Writer
 	line []byte // the incomplete last line
 	err  error  // the first
 }
 
-func (v *verdictless) Write(p []byte) (int, error) {
-	v.line = append(v.line, p...)
+func (f *resultFilter) Write(p []byte) (int, error) {
+	f.line = append(f.line, p...)
 	for {
-		line, rest, whole := bytes.Cut(v.line, []byte("\n"))
+		line, rest, whole := bytes.Cut(f.line, []byte("\n"))
 		if !whole {
-			return len(p), v.err
+			return len(p), f.err
 		}
 		var e event
 		if err := json.Unmarshal(line, &e); err != nil || e.Test != "" || (e.Action != "pass" && e.Action != "fail" && e.Action != "skip") {
-			if _, err := v.to.Write(append(slices.Clip(line), '\n')); v.err == nil {
-				v.err = err
+			if _, err := f.to.Write(append(slices.Clip(line), '\n')); f.err == nil {
+				f.err = err
 			}
 		}
-		v.line = rest
+		f.line = rest
 	}
 }
 
-// watcher detects the text of package testing for "no test was run".
-type watcher struct {
-	nothing bool
-	last    []byte
+// noTests is the warning of package testing that no test was run.
+const noTests = "testing: warning: no tests to run"
+
+// warningDetector detects noTests in what is written to it, also across several writes.
+type warningDetector struct {
+	noTests bool   // whether the warning was written
+	last    []byte // the end of what was written, as long as the warning
 }
 
-func (w *watcher) Write(p []byte) (int, error) {
-	const words = "testing: warning: no tests to run"
-	w.last = append(w.last, p...)
-	w.nothing = w.nothing || bytes.Contains(w.last, []byte(words))
-	if keep := len(words); len(w.last) > keep {
-		w.last = append(w.last[:0], w.last[len(w.last)-keep:]...)
+func (d *warningDetector) Write(p []byte) (int, error) {
+	d.last = append(d.last, p...)
+	d.noTests = d.noTests || bytes.Contains(d.last, []byte(noTests))
+	if keep := len(noTests); len(d.last) > keep {
+		d.last = append(d.last[:0], d.last[len(d.last)-keep:]...)
 	}
 	return len(p), nil
 }

@@ -16,14 +16,14 @@ import (
 	"github.com/tryst-rdma/tryst/soft-roce/vm"
 )
 
-// fallen is a place that cannot run anything.
-type fallen struct{ native }
+// failingPlace is a place that cannot run anything.
+type failingPlace struct{ native }
 
-func (fallen) Run(context.Context, vm.Command) (int, error) {
+func (failingPlace) Run(context.Context, vm.Command) (int, error) {
 	return 0, errors.New("boot the VM (tcg): the guest has stopped")
 }
 
-// Each case is a package as somebody could write it, built and run for real, on this machine.
+// TestRun builds the package of each case and runs it on this machine.
 func TestRun(t *testing.T) {
 	for _, tt := range []struct {
 		name, source string
@@ -31,56 +31,56 @@ func TestRun(t *testing.T) {
 		args         []string
 		place        Place
 		action       string // of the package
-		words        string // in its output
+		output       string // a part of the package's output
 	}{{
 		name:   "passes",
-		source: "func TestRxeA(t *testing.T) { if os.Getenv(\"TRYST_TEST_DEVICES\") != \"rxe0,rxe1\" { t.Fatal(\"no devices\") } }\nfunc TestB(t *testing.T) { t.Error(\"not of the tier\") }",
-		action: "pass", words: "ok  \tm/p\t",
+		source: "func TestRxeA(t *testing.T) { if os.Getenv(\"TRYST_TEST_DEVICES\") != \"rxe0,rxe1\" { t.Fatal(\"no devices\") } }\nfunc TestB(t *testing.T) { t.Error(\"not in the list\") }",
+		action: "pass", output: "ok  \tm/p\t",
 	}, {
 		name:   "fails",
 		source: "func TestRxeA(t *testing.T) { t.Error(\"on purpose\") }\nvar _ = os.Exit",
-		action: "fail", words: "on purpose",
+		action: "fail", output: "on purpose",
 	}, {
 		name:   "fails after its tests",
 		source: "func TestRxeA(t *testing.T) {}\nfunc TestMain(m *testing.M) { m.Run(); println(\"leaked\"); os.Exit(1) }",
-		action: "fail", words: "leaked",
+		action: "fail", output: "leaked",
 	}, {
-		name:   "exits with 0 under a test",
+		name:   "exits with 0 during a test",
 		source: "func TestRxeA(t *testing.T) { os.Exit(0) }",
-		action: "fail", words: "unexpected call to os.Exit(0)",
+		action: "fail", output: "unexpected call to os.Exit(0)",
 	}, {
 		name:   "runs out of time",
 		source: "func TestRxeA(t *testing.T) { select {} }\nvar _ = os.Exit",
 		entry:  Entry{Args: []string{"-test.timeout=100ms"}},
-		action: "fail", words: "test timed out after 100ms",
+		action: "fail", output: "test timed out after 100ms",
 	}, {
 		name:   "has no such test",
 		source: "func TestA(t *testing.T) {}\nvar _ = os.Exit",
-		action: "fail", words: "no test's name matches \"^TestRxe\": nothing was tested",
+		action: "fail", output: "no test name matches \"^TestRxe\": no test was run",
 	}, {
-		name:   "has no test that was asked for",
-		source: "func TestRxeA(t *testing.T) { t.Error(\"not asked for\") }\nvar _ = os.Exit",
+		name:   "has no selected test",
+		source: "func TestRxeA(t *testing.T) { t.Error(\"not selected\") }\nvar _ = os.Exit",
 		args:   []string{"--run=TestRxeB"},
-		action: "pass", words: "no tests to run",
+		action: "pass", output: "no tests to run",
 	}, {
-		name:   "has nothing but what is to be left out",
-		source: "func TestRxeA(t *testing.T) { t.Error(\"not asked for\") }\nvar _ = os.Exit",
+		name:   "has only tests that -skip excludes",
+		source: "func TestRxeA(t *testing.T) { t.Error(\"not selected\") }\nvar _ = os.Exit",
 		args:   []string{"-skip", "TestRxeA"},
-		action: "pass", words: "no tests to run",
+		action: "pass", output: "no tests to run",
 	}, {
 		name:   "does not build",
 		source: "func TestRxeA(t *testing.T) { nothing() }\nvar _ = os.Exit",
-		action: "fail", words: "undefined: nothing",
+		action: "fail", output: "undefined: nothing",
 	}, {
-		name:   "is not there",
+		name:   "does not exist",
 		source: "func TestRxeA(t *testing.T) {}\nvar _ = os.Exit",
 		entry:  Entry{Package: "./q"},
-		action: "fail", words: "directory not found",
+		action: "fail", output: "directory not found",
 	}, {
-		name:   "has no place",
+		name:   "has a place that fails",
 		source: "func TestRxeA(t *testing.T) {}\nvar _ = os.Exit",
-		place:  fallen{},
-		action: "fail", words: "boot the VM (tcg): the guest has stopped",
+		place:  failingPlace{},
+		action: "fail", output: "boot the VM (tcg): the guest has stopped",
 	}} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -100,26 +100,27 @@ func TestRun(t *testing.T) {
 			if err := Run(t.Context(), c, []Entry{tt.entry}, tt.place); err != nil {
 				t.Fatal(err)
 			}
-			var output strings.Builder
+			var got strings.Builder
 			action := ""
 			for lines := json.NewDecoder(&events); lines.More(); {
 				var e struct{ Action, Package, Test, Output string }
 				if err := lines.Decode(&e); err != nil {
 					t.Fatal(err)
 				}
-				output.WriteString(e.Output)
+				got.WriteString(e.Output)
 				if e.Test == "" && (e.Action == "pass" || e.Action == "fail" || e.Action == "skip") {
 					action = e.Action
 				}
 			}
-			if action != tt.action || !strings.Contains(output.String(), tt.words) {
-				t.Errorf("the package's end is %q, want %q with %q; output:\n%s%s", action, tt.action, tt.words, &output, &log)
+			if action != tt.action || !strings.Contains(got.String(), tt.output) {
+				t.Errorf("the package's result is %q, want %q with %q; output:\n%s%s", action, tt.action, tt.output, &got, &log)
 			}
 		})
 	}
 }
 
-// When the whole takes too long, what was under way is told, and the rest is not begun.
+// When the context ends, the events report the package that was running as failed, and Run starts
+// no other.
 func TestRunEndsWithItsContext(t *testing.T) {
 	root := t.TempDir()
 	put(t, filepath.Join(root, "go.mod"), "module m\n\ngo 1.26\n")
@@ -127,28 +128,28 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	var events, log bytes.Buffer
 	c := Config{Go: "go", Root: root, Binaries: filepath.Join(root, "bin"), Timeout: time.Minute, Events: &events, Log: &log}
-	err := Run(ctx, c, []Entry{{Package: "./p", Pattern: "."}, {Package: "./p", Pattern: "."}}, late{cancel: cancel})
+	err := Run(ctx, c, []Entry{{Package: "./p", Pattern: "."}, {Package: "./p", Pattern: "."}}, cancellingPlace{cancel: cancel})
 	if err == nil || err.Error() != "killed after 30m0s" {
-		t.Errorf("error %v", err)
+		t.Errorf("error %v, want the cause of the context, killed after 30m0s", err)
 	}
 	if n := strings.Count(events.String(), `"Action":"fail"`); n != 1 || !strings.Contains(events.String(), "killed after 30m0s") {
-		t.Errorf("%d packages failed; events:\n%s", n, &events)
+		t.Errorf("%d packages failed, want 1 with the cause; events:\n%s", n, &events)
 	}
 }
 
-// late is a place where everything takes too long.
-type late struct {
+// cancellingPlace is a place whose commands end only with the context, which it cancels.
+type cancellingPlace struct {
 	native
 	cancel context.CancelCauseFunc
 }
 
-func (l late) Run(ctx context.Context, _ vm.Command) (int, error) {
-	l.cancel(errors.New("killed after 30m0s"))
+func (p cancellingPlace) Run(ctx context.Context, _ vm.Command) (int, error) {
+	p.cancel(errors.New("killed after 30m0s"))
 	return 0, context.Cause(ctx)
 }
 
-// A command ends on this machine as it does in the VM.
-func TestCommandsEndAsInTheVM(t *testing.T) {
+// Exit status and error texts of a command are the same on this machine as in the VM.
+func TestNativeCommandsEndAsInTheVM(t *testing.T) {
 	for _, tt := range []struct {
 		args   []string
 		status int
@@ -166,8 +167,9 @@ func TestCommandsEndAsInTheVM(t *testing.T) {
 	}
 }
 
-// What a command leaves running, with its output open, holds up nothing, and is ended.
-func TestLeftoversAreEnded(t *testing.T) {
+// A process that a command leaves running, with the command's output open, is killed and does not
+// delay the result.
+func TestLeftoverProcessesAreKilled(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
@@ -180,45 +182,44 @@ func TestLeftoversAreEnded(t *testing.T) {
 	var out, errs bytes.Buffer
 	status, err := native{}.Run(t.Context(), vm.Command{Args: []string{"/bin/sh", "-c", "sleep 60 3>" + fifo + " & echo done"}, Stdout: &out, Stderr: &errs})
 	if status != 0 || err != nil || out.String() != "done\n" || !strings.Contains(errs.String(), "left running") {
-		t.Errorf("status %d, error %v, output %q, errors %q", status, err, &out, &errs)
+		t.Errorf("status %d, error %v, output %q, errors %q; want 0, no error, done, and a note on the process", status, err, &out, &errs)
 	}
 	if err := held.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := held.Read(make([]byte, 1)); err != io.EOF {
-		t.Errorf("what was left still runs: %v", err)
+		t.Errorf("read from its FIFO: %v, want EOF: the process still runs", err)
 	}
 }
 
-// The deadline's own words are told, not those of the context's kind.
-func TestCommandThatIsEndedSaysWhy(t *testing.T) {
+// The error of a command that was killed is the cause of the context, not context.Canceled.
+func TestKilledCommandReturnsTheCause(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
-	out := cancels{cancel}
+	out := cancellingWriter{cancel}
 	if _, err := (native{}).Run(ctx, vm.Command{Args: []string{"/bin/sh", "-c", "echo; sleep 60"}, Stdout: out, Stderr: out}); err == nil || err.Error() != "killed after 30m0s" {
-		t.Errorf("error %v", err)
+		t.Errorf("error %v, want killed after 30m0s", err)
 	}
 }
 
-// cancels is an output after whose first line the time is over.
-type cancels struct{ cancel context.CancelCauseFunc }
+// cancellingWriter cancels at the first Write.
+type cancellingWriter struct{ cancel context.CancelCauseFunc }
 
-func (c cancels) Write(p []byte) (int, error) {
-	c.cancel(errors.New("killed after 30m0s"))
+func (w cancellingWriter) Write(p []byte) (int, error) {
+	w.cancel(errors.New("killed after 30m0s"))
 	return len(p), nil
 }
 
-func TestWatcherSeesWordsThatComeInParts(t *testing.T) {
-	const words = "testing: warning: no tests to run"
-	for cut := range len(words) {
-		var w watcher
-		for _, part := range []string{strings.Repeat("x", 100), words[:cut], words[cut:], "\nPASS\n"} {
-			if n, err := w.Write([]byte(part)); n != len(part) || err != nil {
-				t.Fatalf("%d of %d, error %v", n, len(part), err)
+func TestWarningIsDetectedAcrossWrites(t *testing.T) {
+	for cut := range len(noTests) {
+		var d warningDetector
+		for _, part := range []string{strings.Repeat("x", 100), noTests[:cut], noTests[cut:], "\nPASS\n"} {
+			if n, err := d.Write([]byte(part)); n != len(part) || err != nil {
+				t.Fatalf("wrote %d of %d bytes, error %v", n, len(part), err)
 			}
 		}
-		if !w.nothing {
-			t.Errorf("cut at %d it is not seen", cut)
+		if !d.noTests {
+			t.Errorf("not detected when it is cut at byte %d", cut)
 		}
 	}
 }

@@ -23,7 +23,7 @@ func TestDecide(t *testing.T) {
 		vm    error
 		want  Decision
 		err   string
-		asked bool // for the VM
+		tried bool // whether prepareVM is called
 	}{
 		{"", nil, Decision{Where: InVM}, "", true},
 		{"auto", nil, Decision{Where: InVM}, "", true},
@@ -37,19 +37,20 @@ func TestDecide(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		asked := false
-		got, err := Decide(t.Context(), mode, func() error { asked = true; return tt.vm })
-		if got != tt.want || asked != tt.asked || (err == nil) != (tt.err == "") || err != nil && err.Error() != tt.err {
-			t.Errorf("%q with %v: %v, error %v, asked %v; want %v, %q, %v", tt.value, tt.vm, got, err, asked, tt.want, tt.err, tt.asked)
+		tried := false
+		got, err := Decide(t.Context(), mode, func() error { tried = true; return tt.vm })
+		if got != tt.want || tried != tt.tried || (err == nil) != (tt.err == "") || err != nil && err.Error() != tt.err {
+			t.Errorf("mode %q, VM error %v: got %v, error %v, prepareVM called %v; want %v, %q, %v", tt.value, tt.vm, got, err, tried, tt.want, tt.err, tt.tried)
 		}
 	}
 	if _, err := ParseMode("docker"); err == nil || err.Error() != "TRYST_TEST_RXE=docker: must be auto, vm, native or off" {
-		t.Errorf("docker: error %v", err)
+		t.Errorf("docker: error %v, want that it is no mode", err)
 	}
 }
 
-// That somebody has interrupted it, or that it took too long, is no reason to skip tests.
-func TestAnInterruptIsNoSkip(t *testing.T) {
+// When the context ends while the VM is prepared, Decide returns an error. The tests must not
+// count as skipped then.
+func TestDecideDoesNotSkipWhenInterrupted(t *testing.T) {
 	for _, mode := range []Mode{Auto, VM} {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		d, err := Decide(ctx, mode, func() error {
@@ -57,7 +58,7 @@ func TestAnInterruptIsNoSkip(t *testing.T) {
 			return errors.New("apt-get update: signal: killed")
 		})
 		if d != (Decision{}) || err == nil || err.Error() != "prepare the VM: killed after 30m0s" {
-			t.Errorf("mode %q: %v, error %v", mode, d, err)
+			t.Errorf("mode %q: got %v, error %v, want no decision and the cause of the context", mode, d, err)
 		}
 	}
 }
@@ -66,11 +67,11 @@ func TestParseList(t *testing.T) {
 	got, err := ParseList(strings.NewReader("# why\n\n./verbs/cgo ^TestRxe\n  ./transport/verbs\tTestRxe|TestBoth -test.timeout=5m -x\n"))
 	want := []Entry{{"./verbs/cgo", "^TestRxe", []string{}}, {"./transport/verbs", "TestRxe|TestBoth", []string{"-test.timeout=5m", "-x"}}}
 	if err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("%v, error %v, want %v", got, err, want)
+		t.Errorf("got %v, error %v, want %v", got, err, want)
 	}
 	for _, wrong := range []string{"./verbs/cgo", "verbs/cgo TestRxe", "./verbs/cgo -test.v"} {
 		if _, err := ParseList(strings.NewReader("# first\n" + wrong + "\n")); err == nil || !strings.HasPrefix(err.Error(), "line 2: ") {
-			t.Errorf("%q: error %v", wrong, err)
+			t.Errorf("%q: error %v, want one for line 2", wrong, err)
 		}
 	}
 }
@@ -78,27 +79,26 @@ func TestParseList(t *testing.T) {
 func TestTestArgs(t *testing.T) {
 	got := testArgs([]string{"-run", "TestRxeX", "--count=3", "-test.v", "--test.short", "-shuffle=on"})
 	if want := []string{"-test.run", "TestRxeX", "-test.count=3", "-test.v", "-test.short", "-test.shuffle=on"}; !slices.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 
-// However tests are chosen, that a package has none of them is no mistake in the list.
-func TestChoiceOfTests(t *testing.T) {
+func TestSelectsTests(t *testing.T) {
 	for _, arg := range []string{"-run", "-run=X", "--run", "--run=X", "-test.run=X", "--test.run", "-skip=X", "--skip", "-test.skip"} {
-		if !chooses(testArgs([]string{"-count=1", arg, "X"})) {
-			t.Errorf("%s chooses nothing", arg)
+		if !selectsTests(testArgs([]string{"-count=1", arg, "X"})) {
+			t.Errorf("%s: got false, want true", arg)
 		}
 	}
 	for _, arg := range []string{"-count=1", "-runs=X", "run"} {
-		if chooses(testArgs([]string{arg})) {
-			t.Errorf("%s chooses", arg)
+		if selectsTests(testArgs([]string{arg})) {
+			t.Errorf("%s: got true, want false", arg)
 		}
 	}
 }
 
-// TestEveryPackageOfTheTierIsListed: what is compiled for the tier alone and stands in no
-// line of the list would never run.
-func TestEveryPackageOfTheTierIsListed(t *testing.T) {
+// TestEveryPackageWithTagRxeIsListed: tests with the build tag rxe run only if the list has their
+// package.
+func TestEveryPackageWithTagRxeIsListed(t *testing.T) {
 	root := filepath.Join("..", "..")
 	f, err := os.Open(filepath.Join(root, "soft-roce", "rxe-tests"))
 	if err != nil {
@@ -131,11 +131,11 @@ func TestEveryPackageOfTheTierIsListed(t *testing.T) {
 		found++
 		dir, err := filepath.Rel(root, filepath.Dir(path))
 		if pkg := "./" + filepath.ToSlash(dir); err == nil && !listed[pkg] {
-			t.Errorf("%s is of the tier, and soft-roce/rxe-tests has no line for %s", path, pkg)
+			t.Errorf("%s has the build tag %s, and soft-roce/rxe-tests has no line for %s", path, Tag, pkg)
 		}
 		return err
 	})
 	if err != nil || found == 0 {
-		t.Errorf("%d files of the tier, %v", found, err)
+		t.Errorf("found %d files with the build tag %s, error %v", found, Tag, err)
 	}
 }

@@ -8,11 +8,12 @@ import (
 	"syscall"
 )
 
-// failed is the exit status when the tool itself failed, as env(1) and timeout(1) have it: a command has the others.
+// failed is the exit status if the tool itself failed, as in env(1) and timeout(1). All others are
+// those of the command.
 const failed = 125
 
 func main() {
-	if takenOver(os.Args) {
+	if guestMain(os.Args) {
 		return
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)

@@ -11,8 +11,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// What is wrong with -pkg is told by the go command, in its own words.
-func TestPackagesThatAreNotThere(t *testing.T) {
+// The error for an unknown package in -pkg has the message of the go command.
+func TestUnknownPackage(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for name, text := range map[string]string{"go.mod": "module m\n\ngo 1.26\n", "tests": "./p TestRxe\n"} {
 		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
@@ -21,11 +21,12 @@ func TestPackagesThatAreNotThere(t *testing.T) {
 	}
 	status, err := run(t.Context(), []string{"where", "-list", "tests", "-pkg", "./typo"})
 	if status != failed || err == nil || !strings.Contains(err.Error(), "go list ./typo: exit status 1\n") || !strings.Contains(err.Error(), "directory not found") {
-		t.Errorf("./typo: status %d, error %v", status, err)
+		t.Errorf("./typo: status %d, error %v, want %d and the error of go list", status, err, failed)
 	}
 }
 
-func TestMistakesAreToldAndChangeNothing(t *testing.T) {
+// Invalid arguments are reported before anything is created.
+func TestInvalidArguments(t *testing.T) {
 	t.Chdir(t.TempDir())
 	if err := os.WriteFile("tests", []byte("nothing\n"), 0o644); err != nil {
 		t.Fatal(err)
@@ -34,20 +35,20 @@ func TestMistakesAreToldAndChangeNothing(t *testing.T) {
 		args string
 		want string
 	}{
-		{"", "which command?"},
-		{"start", `"start" is none of the commands vm, where, missing, test, up, down and list`},
+		{"", "no command given"},
+		{"start", `unknown command "start": use vm, where, missing, test, up, down or list`},
 		{"vm -accel hvf -- true", `accelerator "hvf": must be auto, kvm or tcg`},
 		{"where -list none", "open none: no such file"},
 		{"where -list tests", "tests, line 1: "},
-		{"up rxe0", `"rxe0": NAME=NETDEV is needed`},
+		{"up rxe0", `"rxe0": must be NAME=NETDEV`},
 		{"up rxe0=a/b", `network interface "a/b"`},
 	} {
 		status, err := run(t.Context(), strings.Fields(tt.args))
 		if status != failed || err == nil || !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("soft-roce %s: status %d, error %v, want %q", tt.args, status, err, tt.want)
+			t.Errorf("soft-roce %s: status %d, error %v, want %d and %q", tt.args, status, err, failed, tt.want)
 		}
 	}
 	if left, err := filepath.Glob("*"); err != nil || len(left) != 1 {
-		t.Errorf("left behind: %v, %v", left, err)
+		t.Errorf("the directory has %v (%v), want only the file tests", left, err)
 	}
 }

@@ -19,13 +19,13 @@ import (
 	"github.com/tryst-rdma/tryst/soft-roce/vm/guest"
 )
 
-// takenOver is true when the process was the guest's init or agent, and is done.
-func takenOver(args []string) bool { return guest.Main(args) }
+// guestMain runs the guest's init or agent if the arguments select one, and then returns true.
+func guestMain(args []string) bool { return guest.Main(args) }
 
-// upDeadline is how long devices may take to become active.
+// upDeadline limits how long new devices may take to become active.
 const upDeadline = 10 * time.Second
 
-// options are the flags; each command has those that it needs.
+// options are the values of all flags. Each command has some of the flags.
 type options struct {
 	cache, share, accel string
 	timeout             time.Duration
@@ -37,24 +37,24 @@ type options struct {
 
 func run(ctx context.Context, args []string) (int, error) {
 	if len(args) == 0 {
-		return failed, errors.New("which command? vm, where, missing, test, up, down or list; see the package's comment")
+		return failed, errors.New("no command given: use vm, where, missing, test, up, down or list")
 	}
 	var o options
 	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	machine := func() {
-		flags.StringVar(&o.cache, "cache", "build/rxe-vm", "`directory` for the kernel and what was found out about this machine")
+		flags.StringVar(&o.cache, "cache", "build/rxe-vm", "`directory` for the kernel and the accelerator that works here")
 		flags.StringVar(&o.share, "share", "build", "`directory` that the guest may write to")
-		flags.StringVar(&o.accel, "accel", "auto", "the guest's processors: kvm, tcg or auto")
+		flags.StringVar(&o.accel, "accel", "auto", "the accelerator of QEMU: kvm, tcg or auto")
 		flags.DurationVar(&o.timeout, "timeout", 30*time.Minute, "kill the guest after this")
 		flags.BoolVar(&o.verbose, "v", false, "show the guest's console")
 	}
 	tests := func() {
 		machine()
-		flags.StringVar(&o.mode, "mode", "auto", "where: vm, native, off or auto")
+		flags.StringVar(&o.mode, "mode", "auto", "where the tests run: vm, native, off or auto")
 		flags.StringVar(&o.list, "list", "soft-roce/rxe-tests", "`file` with the packages and tests")
-		flags.StringVar(&o.packages, "pkg", "./...", "only these of the list's packages, as the go command says them")
+		flags.StringVar(&o.packages, "pkg", "./...", "run only these packages of the list; patterns as for the go command")
 		flags.StringVar(&o.goCommand, "go", "go", "the go command")
-		flags.DurationVar(&o.packageTimeout, "package-timeout", 15*time.Minute, "for one package's tests")
+		flags.DurationVar(&o.packageTimeout, "package-timeout", 15*time.Minute, "the timeout of one package's tests")
 	}
 	commands := map[string]struct {
 		flags func()
@@ -70,7 +70,7 @@ func run(ctx context.Context, args []string) (int, error) {
 	}
 	c, ok := commands[args[0]]
 	if !ok {
-		return failed, fmt.Errorf("%q is none of the commands vm, where, missing, test, up, down and list", args[0])
+		return failed, fmt.Errorf("unknown command %q: use vm, where, missing, test, up, down or list", args[0])
 	}
 	c.flags()
 	if err := flags.Parse(args[1:]); err != nil {
@@ -84,7 +84,7 @@ func run(ctx context.Context, args []string) (int, error) {
 	return c.run(ctx, o, flags.Args())
 }
 
-// config is the VM's.
+// config returns the configuration of the VM.
 func (o options) config() (vm.Config, error) {
 	c := vm.Config{Log: os.Stderr}
 	if o.verbose {
@@ -115,7 +115,7 @@ func inVM(ctx context.Context, o options, args []string) (int, error) {
 	}
 	shell := len(args) == 0
 	if shell && !term.IsTerminal(int(os.Stdin.Fd())) {
-		return failed, errors.New("which command? soft-roce vm -- COMMAND..., or make rxe-vm CMD='...'; without one it is a shell, which needs a terminal")
+		return failed, errors.New("no command given, and a shell needs a terminal: use soft-roce vm -- COMMAND..., or make rxe-vm CMD='...'")
 	}
 	m, err := vm.Boot(ctx, c)
 	if err != nil {
@@ -131,8 +131,8 @@ func inVM(ctx context.Context, o options, args []string) (int, error) {
 	return m.Run(ctx, command)
 }
 
-// where prepares the VM when that is where the tests will run and prints the place; with skip the reason follows. It prints none when -pkg
-// leaves nothing of the list.
+// where prints where the tests will run, and prepares the VM if that is the place. It prints the
+// reason after skip. It prints none if -pkg selects nothing of the list.
 func where(ctx context.Context, o options, _ []string) (int, error) {
 	entries, err := o.entries(ctx)
 	if err != nil {
@@ -154,11 +154,11 @@ func where(ctx context.Context, o options, _ []string) (int, error) {
 	if err != nil {
 		return failed, err
 	}
-	fmt.Println(strings.TrimSpace(string(d.Where) + " " + d.Why))
+	fmt.Println(strings.TrimSpace(string(d.Where) + " " + d.Reason))
 	return 0, nil
 }
 
-// missing prints what the VM needs and this machine lacks, one a line.
+// missing prints what the VM needs and this machine lacks, one item a line.
 func missing(_ context.Context, o options, _ []string) (int, error) {
 	c, err := o.config()
 	if err != nil {
@@ -174,7 +174,7 @@ func missing(_ context.Context, o options, _ []string) (int, error) {
 	return 0, nil
 }
 
-// test runs the tests at the place that where has printed.
+// test runs the tests at the place that where printed.
 func test(ctx context.Context, o options, args []string) (_ int, err error) {
 	entries, err := o.entries(ctx)
 	if err != nil {
@@ -188,7 +188,7 @@ func test(ctx context.Context, o options, args []string) (_ int, err error) {
 	if err != nil {
 		return failed, err
 	}
-	// A directory of its own, since another run may be in progress.
+	// Another run may be in progress, so each has its own directory.
 	tests := filepath.Join(c.Cache, "tests")
 	if err := os.MkdirAll(tests, 0o755); err != nil {
 		return failed, err
@@ -207,7 +207,7 @@ func test(ctx context.Context, o options, args []string) (_ int, err error) {
 			return failed, err
 		}
 	default:
-		return failed, fmt.Errorf("-mode %s: vm or native is needed; soft-roce where says which", o.mode)
+		return failed, fmt.Errorf("-mode %s: must be vm or native, as soft-roce where prints it", o.mode)
 	}
 	defer func() { err = errors.Join(err, place.Close()) }()
 	return 0, tier.Run(ctx, tier.Config{
@@ -216,7 +216,7 @@ func test(ctx context.Context, o options, args []string) (_ int, err error) {
 	}, entries, place)
 }
 
-// entries returns the list, or its entries for the packages of -pkg.
+// entries returns the entries of the list for the packages that -pkg selects.
 func (o options) entries(ctx context.Context) ([]tier.Entry, error) {
 	f, err := os.Open(o.list)
 	if err != nil {
@@ -231,26 +231,26 @@ func (o options) entries(ctx context.Context) ([]tier.Entry, error) {
 		return all, nil
 	}
 	cmd := exec.CommandContext(ctx, o.goCommand, append([]string{"list", "-tags", tier.Tag, "-f", "{{.Dir}}"}, strings.Fields(o.packages)...)...)
-	var words strings.Builder
-	cmd.Stderr = &words
+	var errs strings.Builder
+	cmd.Stderr = &errs
 	out, err := cmd.Output()
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("go list %s: %w\n%s", o.packages, err, strings.TrimSpace(words.String()))
+		return nil, fmt.Errorf("go list %s: %w\n%s", o.packages, err, strings.TrimSpace(errs.String()))
 	}
 	wanted := map[string]bool{}
 	for dir := range strings.Lines(string(out)) {
 		wanted[strings.TrimSpace(dir)] = true
 	}
-	var some []tier.Entry
+	var selected []tier.Entry
 	for _, e := range all {
 		if dir, err := filepath.Abs(e.Package); err == nil && wanted[dir] {
-			some = append(some, e)
+			selected = append(selected, e)
 		}
 	}
-	return some, nil
+	return selected, nil
 }
 
 func up(ctx context.Context, _ options, args []string) (int, error) {
@@ -264,7 +264,7 @@ func up(ctx context.Context, _ options, args []string) (int, error) {
 	for _, a := range args {
 		name, netdev, ok := strings.Cut(a, "=")
 		if !ok {
-			return failed, fmt.Errorf("%q: NAME=NETDEV is needed, as in rxe0=eth0", a)
+			return failed, fmt.Errorf("%q: must be NAME=NETDEV, as in rxe0=eth0", a)
 		}
 		if err := softroce.AddLink(name, netdev); err != nil {
 			return failed, err

@@ -10,20 +10,20 @@ import (
 	"github.com/tryst-rdma/tryst/soft-roce/vm"
 )
 
-func takenOver([]string) bool { return false }
+func guestMain([]string) bool { return false }
 
-// run knows where the tests run: not here.
+// run supports only where and missing: the tests run on Linux alone.
 func run(_ context.Context, args []string) (int, error) {
-	why := vm.Possible()
-	if why == nil {
-		why = errors.New("it is for Linux")
+	reason := vm.Possible()
+	if reason == nil {
+		reason = errors.New("soft-roce needs Linux")
 	}
 	switch {
 	case len(args) > 0 && args[0] == "where":
-		fmt.Println("skip", why)
+		fmt.Println("skip", reason)
 		return 0, nil
 	case len(args) > 0 && args[0] == "missing":
-		return 0, nil // nothing to run
+		return 0, nil
 	}
-	return failed, why
+	return failed, reason
 }
