@@ -29,7 +29,7 @@ func TestRxeCapture(t *testing.T) {
 	if err := os.Remove(filepath.Join(build, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}
-	w := newWorld(t, roce.Options{})
+	bed := newTestbed(t, roce.Options{})
 	cabletest.Segment(t, cabletest.OurNetdev)
 	c := cabletest.NewCapture(t, cabletest.OurNetdev)
 	end := c.Begin()
@@ -37,52 +37,52 @@ func TestRxeCapture(t *testing.T) {
 		if r.loss == 0 {
 			continue
 		}
-		env := w.env(t, r.family, r.direction)
+		env := bed.env(t, r.family, r.direction)
 		env.Path.MTU = r.mtu
 		t.Run(r.String(), func(t *testing.T) {
-			w.loses(t, r.loss)
+			bed.lose(t, r.loss)
 			env.Groups = []string{"Data"}
 			verbstest.Run(t, env)
 		})
 		// A responder that has rejected a request sends nothing more. If its NAK were
 		// lost, the requester would not learn of it.
-		t.Run(r.String()+" no more", func(t *testing.T) {
+		t.Run(r.String()+" Failure", func(t *testing.T) {
 			env.Groups = []string{"Failure"}
 			verbstest.Run(t, env)
 		})
 	}
 	end()
 
-	type word struct {
+	type sent struct {
 		op   rocetest.Opcode
 		ours bool
 	}
-	seen := make(map[word]int)
-	segments, wrong := 0, 0
+	seen := make(map[sent]int)
+	segments, invalid := 0, 0
 	for _, r := range c.Records {
 		p, _ := rocetest.ParseFrame(r.Frame)
 		h, _, err := p.Check()
 		ours := isOurs(p)
 		if err != nil {
-			if wrong++; wrong < 10 {
+			if invalid++; invalid < 10 {
 				t.Errorf("%v to %v: %v", p.From, p.To, err)
 			}
 			continue
 		}
-		seen[word{h.Op, ours}]++
+		seen[sent{h.Op, ours}]++
 		if ours && p.Identification > 0 {
 			segments++
 		}
 	}
 	for op := rocetest.SendFirst; op <= rocetest.FetchAdd; op++ {
 		for _, ours := range []bool{false, true} {
-			if n := seen[word{op, ours}]; n == 0 && op.Known() {
-				t.Errorf("no %v, sent by us: %v", op, ours)
+			if n := seen[sent{op, ours}]; n == 0 && op.Known() {
+				t.Errorf("the capture has no %v (sent by our device: %v)", op, ours)
 			}
 		}
 	}
-	t.Logf("%d packets, %d of them of ours with an identification other than 0, %d wrong: %v",
-		len(c.Records), segments, wrong, slices.Sorted(maps.Values(seen)))
+	t.Logf("%d packets, %d of our device with an identification other than 0, %d invalid: %v",
+		len(c.Records), segments, invalid, slices.Sorted(maps.Values(seen)))
 	if segments == 0 {
 		t.Error("no super-packet was sent")
 	}
@@ -101,13 +101,13 @@ func isOurs(p rocetest.Packet) bool {
 // TestRxeSuperPackets: the first super-packet to the kernel's device has two packets,
 // and longer ones are sent after it was acknowledged.
 func TestRxeSuperPackets(t *testing.T) {
-	w := newWorld(t, roce.Options{})
+	bed := newTestbed(t, roce.Options{})
 	for f := range family(2) {
 		t.Run(f.String(), func(t *testing.T) {
-			lengths := w.lengths(t, f)
+			lengths := bed.lengths(t, f)
 			i := slices.IndexFunc(lengths, func(n int) bool { return n > 1 })
 			if i < 0 || lengths[i] != 2 || slices.Max(lengths) < 8 {
-				t.Errorf("packets in the datagrams of ours: %v", lengths)
+				t.Errorf("packets per datagram of our device: %v", lengths)
 			}
 		})
 	}
@@ -116,13 +116,13 @@ func TestRxeSuperPackets(t *testing.T) {
 // TestRxeWithoutOffloads: if the interface computes no checksums, the kernel takes no
 // super-packets, and the device works without them.
 func TestRxeWithoutOffloads(t *testing.T) {
-	w := newWorld(t, roce.Options{})
+	bed := newTestbed(t, roce.Options{})
 	cabletest.NoChecksums(t, cabletest.Here{}, cabletest.OurNetdev)
-	cabletest.NoChecksums(t, w.first, cabletest.KernelNetdev)
+	cabletest.NoChecksums(t, bed.first, cabletest.KernelNetdev)
 	for f := range family(2) {
 		t.Run(f.String(), func(t *testing.T) {
-			if lengths := w.lengths(t, f); slices.Max(lengths) > 1 {
-				t.Errorf("packets in the datagrams of ours: %v", lengths)
+			if lengths := bed.lengths(t, f); slices.Max(lengths) > 1 {
+				t.Errorf("packets per datagram of our device: %v", lengths)
 			}
 		})
 	}
@@ -130,12 +130,12 @@ func TestRxeWithoutOffloads(t *testing.T) {
 
 // lengths runs the suite's operations toward the kernel's device with a small MTU, and
 // returns the number of packets of each datagram that our device sent.
-func (w *world) lengths(t *testing.T, f family) (packets []int) {
+func (bed *testbed) lengths(t *testing.T, f family) (packets []int) {
 	t.Helper()
 	const mtu = verbs.MTU1024
 	c := cabletest.NewCapture(t, cabletest.OurNetdev)
 	end := c.Begin()
-	env := w.env(t, f, usToKernel)
+	env := bed.env(t, f, usToKernel)
 	env.Groups = []string{"Data"}
 	env.Path.MTU = mtu
 	verbstest.Run(t, env)

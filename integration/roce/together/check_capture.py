@@ -34,16 +34,16 @@ def main(capture):
         sys.exit(f"{capture} does not exist: make test-rxe writes it (TestRxeCapture in integration/roce/together)")
     # One line for each packet: the malformed part, the detected protocols, and the opcode.
     fields = ["_ws.malformed", "frame.protocols", "infiniband.bth.opcode"]
-    lines = tshark(capture, "-T", "fields", "-E", "separator=|", *[part for f in fields for part in ("-e", f)])
+    lines = tshark(capture, "-T", "fields", "-E", "separator=|", *[option for f in fields for option in ("-e", f)])
     malformed = not_roce = 0
     for line in lines:
-        bad, protocols, opcode = line.split("|")
-        malformed += bad != ""
+        part, protocols, opcode = line.split("|")
+        malformed += part != ""
         not_roce += opcode == "" or "infiniband" not in protocols
     print(f"tshark: {len(lines)} packets, {malformed} malformed, {not_roce} not detected as RoCEv2")
 
     opcodes = collections.Counter()
-    good = total = 0
+    matching = total = 0
     for data, _ in RawPcapReader(capture):
         packet = Ether(data)
         total += 1
@@ -54,15 +54,15 @@ def main(capture):
         received = bth.icrc.to_bytes(4, "big")
         computed = bth.compute_icrc(b"")
         if received == computed:
-            good += 1
-        elif total - good < 10:
+            matching += 1
+        elif total - matching < 10:
             print(f"scapy: packet {total}: ICRC {received.hex()}, computed {computed.hex()}: {packet.summary()}")
         source = packet[IP].src if IP in packet else packet["IPv6"].src
         opcodes[source, bth.sprintf("%opcode%")] += 1
     for (source, opcode), n in sorted(opcodes.items()):
         print(f"  {n:7} {opcode} from {source}")
-    print(f"scapy: {good} of {total} ICRCs as computed")
-    return int(malformed + not_roce > 0 or good != total or total == 0 or total != len(lines))
+    print(f"scapy: {matching} of {total} ICRCs match")
+    return int(malformed + not_roce > 0 or matching != total or total == 0 or total != len(lines))
 
 
 if __name__ == "__main__":

@@ -24,21 +24,22 @@ const (
 // TestMain runs the tests in a child process in a new network namespace, or runs the
 // other server of TestRxeTransport.
 func TestMain(m *testing.M) {
-	if text, ok := os.LookupEnv(asServer); ok {
-		if err := beServer(text); err != nil {
+	if text, ok := os.LookupEnv(serverVariable); ok {
+		if err := runServer(text); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
 		return
 	}
 	if os.Getenv(inside) == "" {
-		os.Exit(again())
+		os.Exit(runInNamespace())
 	}
 	goleak.VerifyTestMain(m)
 }
 
-// again runs the child process and returns its exit status.
-func again() int {
+// runInNamespace runs this program in a child process with its own network namespace, and returns
+// the exit status.
+func runInNamespace() int {
 	runtime.LockOSThread() // the child dies with this thread
 	first, err := os.Open("/proc/self/ns/net")
 	if err != nil {

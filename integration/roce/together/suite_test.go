@@ -15,13 +15,13 @@ import (
 // TestRxeSuite: the provider suite with the kernel's device on one end and our device
 // on the other.
 func TestRxeSuite(t *testing.T) {
-	w := newWorld(t, roce.Options{})
+	bed := newTestbed(t, roce.Options{})
 	for _, d := range []direction{kernelToUs, usToKernel} {
 		f := family(0)
 		if d == usToKernel {
 			f = 1
 		}
-		t.Run(fmt.Sprintf("%v %v", d, f), func(t *testing.T) { verbstest.Run(t, w.env(t, f, d)) })
+		t.Run(fmt.Sprintf("%v %v", d, f), func(t *testing.T) { verbstest.Run(t, bed.env(t, f, d)) })
 	}
 }
 
@@ -58,11 +58,11 @@ func routes() (list []route) {
 
 // TestRxeData: every operation with messages of every size, over every kind of path.
 func TestRxeData(t *testing.T) {
-	w := newWorld(t, roce.Options{})
+	bed := newTestbed(t, roce.Options{})
 	for _, r := range routes() {
 		t.Run(r.String(), func(t *testing.T) {
-			w.loses(t, r.loss)
-			env := w.env(t, r.family, r.direction)
+			bed.lose(t, r.loss)
+			env := bed.env(t, r.family, r.direction)
 			env.Groups = []string{"Data"}
 			env.Path = verbs.Path{MTU: r.mtu, Timeout: verbs.TimeoutCode(500 * time.Millisecond)}
 			env.Sizes = []int{64 << 10, 1 << 20, 16 << 20}

@@ -20,20 +20,20 @@ import (
 // slow is the factor by which waits may take longer than outside the VM.
 const slow = 10
 
-// world is the cable with a device on each end.
-type world struct {
+// testbed is a cable with a device on each end.
+type testbed struct {
 	first        *cabletest.Namespace
 	kernel, ours verbs.Provider
 }
 
-func newWorld(t *testing.T, o roce.Options) *world {
+func newTestbed(t *testing.T, o roce.Options) *testbed {
 	t.Helper()
-	w := &world{first: cabletest.Enter(t, firstFile)}
+	bed := &testbed{first: cabletest.Enter(t, firstFile)}
 	cabletest.Switch(t, cabletest.Here{}, "lo", true)
-	cabletest.New(t, w.first, cabletest.Here{})
+	cabletest.New(t, bed.first, cabletest.Here{})
 	o.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
-	w.kernel, w.ours = libibverbs.New(libibverbs.Options{}), roce.New(o)
-	return w
+	bed.kernel, bed.ours = libibverbs.New(libibverbs.Options{}), roce.New(o)
+	return bed
 }
 
 // family is IPv4 or IPv6, as the index of its addresses.
@@ -57,10 +57,10 @@ func (d direction) String() string {
 }
 
 // env returns the environment of the suite.
-func (w *world) env(t *testing.T, f family, d direction) verbstest.Env {
+func (bed *testbed) env(t *testing.T, f family, d direction) verbstest.Env {
 	t.Helper()
-	kernel := end(t, w.kernel, cabletest.KernelDevice, cabletest.KernelAddrs()[f].Addr())
-	ours := end(t, w.ours, roce.Name+"-"+cabletest.OurNetdev, cabletest.OurAddrs()[f].Addr())
+	kernel := end(t, bed.kernel, cabletest.KernelDevice, cabletest.KernelAddrs()[f].Addr())
+	ours := end(t, bed.ours, roce.Name+"-"+cabletest.OurNetdev, cabletest.OurAddrs()[f].Addr())
 	env := verbstest.Env{
 		Ends: func(testing.TB) (a, b verbstest.End) {
 			if d == usToKernel {
@@ -75,7 +75,7 @@ func (w *world) env(t *testing.T, f family, d direction) verbstest.Env {
 		Unsupported: map[verbstest.Feature]string{
 			verbstest.MaxRegion: "neither has a limit below the address space",
 		},
-		SetPort: w.setPort,
+		SetPort: bed.setPort,
 	}
 	if d == usToKernel {
 		env.Unsupported[verbstest.Windows] = "the kernel's device has none that an application could use"
@@ -85,18 +85,18 @@ func (w *world) env(t *testing.T, f family, d direction) verbstest.Env {
 }
 
 // setPort takes an end of the cable up or down.
-func (w *world) setPort(t testing.TB, e verbstest.End, up bool) {
+func (bed *testbed) setPort(t testing.TB, e verbstest.End, up bool) {
 	t.Helper()
-	w.change(t, e, up)
+	bed.change(t, e, up)
 	if up { // the kernel has forgotten the neighbour's address
-		cabletest.Introduce(t, w.first, cabletest.Here{})
+		cabletest.Introduce(t, bed.first, cabletest.Here{})
 	}
 }
 
-func (w *world) change(t testing.TB, e verbstest.End, up bool) {
+func (bed *testbed) change(t testing.TB, e verbstest.End, up bool) {
 	t.Helper()
 	if e.Device == cabletest.KernelDevice {
-		cabletest.Switch(t, w.first, cabletest.KernelNetdev, up)
+		cabletest.Switch(t, bed.first, cabletest.KernelNetdev, up)
 	} else {
 		cabletest.Switch(t, cabletest.Here{}, cabletest.OurNetdev, up)
 	}
@@ -138,12 +138,12 @@ func mapped(t testing.TB, size int) []byte {
 	return mem
 }
 
-// loses drops a percentage of the packets that each end sends, until the test ends.
-func (w *world) loses(t *testing.T, percent float32) {
+// lose drops a percentage of the packets that each end sends, until the test ends.
+func (bed *testbed) lose(t *testing.T, percent float32) {
 	t.Helper()
 	if percent == 0 {
 		return
 	}
-	t.Cleanup(cabletest.Lose(t, w.first, cabletest.KernelNetdev, percent))
+	t.Cleanup(cabletest.Lose(t, bed.first, cabletest.KernelNetdev, percent))
 	t.Cleanup(cabletest.Lose(t, cabletest.Here{}, cabletest.OurNetdev, percent))
 }

@@ -33,11 +33,10 @@ import (
 // testTimeout limits waits that must not hang, on an emulated processor.
 const testTimeout = 5 * time.Minute
 
-// TestRxeTransport: a process with the kernel's device and one with our device, which
-// is the test, exchange tensors over verbs alone. The first one sends back what it
-// receives.
+// TestRxeTransport: two processes exchange tensors over verbs alone. One has the kernel's device
+// and sends back what it receives. The other is the test, with our device.
 func TestRxeTransport(t *testing.T) {
-	w := newWorld(t, roce.Options{})
+	bed := newTestbed(t, roce.Options{})
 	sizes := []int64{0, 1, 1000, 4096, 100_003, 1 << 20, 8 << 20}
 	var sum uint64
 	for _, n := range sizes {
@@ -46,30 +45,30 @@ func TestRxeTransport(t *testing.T) {
 	for _, loss := range []float32{0, 1} {
 		for f := range family(2) {
 			t.Run(fmt.Sprintf("%v loss %v%%", f, loss), func(t *testing.T) {
-				env := w.env(t, f, kernelToUs)
+				env := bed.env(t, f, kernelToUs)
 				kernel, ours := env.Ends(t)
 				listen := map[int]string{theirTask: freeAddress(t), ourTask: freeAddress(t)}
-				s, err := placeOf(ourTask, ours, listen).start(t.Output())
+				s, err := configOf(ourTask, ours, listen).start(t.Output())
 				if err != nil {
 					t.Fatal(err)
 				}
-				t.Cleanup(func() { // before the other server's end, whose receive would fail
+				t.Cleanup(func() { // before the other server ends
 					ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 					defer cancel()
 					if err := s.Close(ctx); err != nil {
 						t.Error(err)
 					}
 				})
-				begin(t, placeOf(theirTask, kernel, listen))
-				w.loses(t, loss)
+				startServer(t, configOf(theirTask, kernel, listen))
+				bed.lose(t, loss)
 				for step, n := range sizes {
-					thereAndBack(t, s, int64(1+step), n)
+					exchange(t, s, int64(1+step), n)
 				}
 				v, _ := s.Verbs()
 				for _, l := range v.Links() {
 					n := uint64(len(sizes))
 					if l.Stats.Received != n || l.Stats.ReceivedBytes != sum || l.Stats.Sent != n || l.Stats.SentBytes != sum {
-						t.Errorf("over verbs went %+v, want %d tensors of %d bytes each way", l.Stats, n, sum)
+						t.Errorf("the channel carried %+v, want %d tensors with %d bytes each way", l.Stats, n, sum)
 					}
 				}
 			})
@@ -80,8 +79,8 @@ func TestRxeTransport(t *testing.T) {
 // TestRxeTakenPort: a process that does not have port 4791, the only one to which
 // kernels send, serves peers with a kernel's device over gRPC, and reports why.
 func TestRxeTakenPort(t *testing.T) {
-	w := newWorld(t, roce.Options{})
-	env := w.env(t, 0, kernelToUs)
+	bed := newTestbed(t, roce.Options{})
+	env := bed.env(t, 0, kernelToUs)
 	taken, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(cabletest.OurAddrs()[0].Addr(), rocetest.Port)))
 	if err != nil {
 		t.Fatal(err)
@@ -89,46 +88,44 @@ func TestRxeTakenPort(t *testing.T) {
 	defer taken.Close()
 	kernel, ours := env.Ends(t)
 	listen := map[int]string{theirTask: freeAddress(t), ourTask: freeAddress(t)}
-	theirs, own := placeOf(theirTask, kernel, listen), placeOf(ourTask, ours, listen)
+	theirs, own := configOf(theirTask, kernel, listen), configOf(ourTask, ours, listen)
 	theirs.Fallback, own.Fallback = "grpc", "grpc"
 	var log bytes.Buffer // read when the server is closed
 	s, err := own.start(io.MultiWriter(t.Output(), &log))
 	if err != nil {
 		t.Fatal(err)
 	}
-	const why = "a device behind the kernel sends to UDP port 4791 only"
-	t.Cleanup(func() { // before the other server's end, whose receive would fail
+	const reason = "a device behind the kernel sends to UDP port 4791 only"
+	t.Cleanup(func() { // before the other server ends
 		ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 		defer cancel()
 		if err := s.Close(ctx); err != nil {
 			t.Error(err)
 		}
-		for _, want := range []string{"peers with an RDMA device of a kernel or a NIC cannot send here", why} {
+		for _, want := range []string{"peers with an RDMA device of a kernel or a NIC cannot send here", reason} {
 			if !strings.Contains(log.String(), want) {
-				t.Errorf("the log does not say %q:\n%s", want, log.String())
+				t.Errorf("the log lacks %q:\n%s", want, log.String())
 			}
 		}
 	})
-	begin(t, theirs)
-	thereAndBack(t, s, 1, 1<<20)
+	startServer(t, theirs)
+	exchange(t, s, 1, 1<<20)
 	v, _ := s.Verbs()
-	told := func(l verbstransport.Connection) bool {
-		return l.Reason != nil && strings.Contains(l.Reason.Error(), why)
-	}
+	reported := func(l verbstransport.Link) bool { return l.Reason != nil && strings.Contains(l.Reason.Error(), reason) }
 	// Our attempt may begin before the peer listens, and end after the peer's own
 	// attempt was rejected. Then the next attempt reports why.
-	again, over := time.NewTicker(10*time.Millisecond), time.After(testTimeout)
-	defer again.Stop()
-	for waits := true; waits && !slices.ContainsFunc(v.Links(), told); {
+	tick, timeout := time.NewTicker(10*time.Millisecond), time.After(testTimeout)
+	defer tick.Stop()
+	for waiting := true; waiting && !slices.ContainsFunc(v.Links(), reported); {
 		select {
-		case <-again.C:
-		case <-over:
-			waits = false
+		case <-tick.C:
+		case <-timeout:
+			waiting = false
 		}
 	}
 	for _, l := range v.Links() {
-		if l.Verbs || l.Stats.Received > 0 || l.Stats.Sent > 0 || !told(l) {
-			t.Errorf("over verbs went %+v, and there is no channel because %v", l.Stats, l.Reason)
+		if l.Verbs || l.Stats.Received > 0 || l.Stats.Sent > 0 || !reported(l) {
+			t.Errorf("the channel carried %+v, reason %v; want no channel and the reason %q", l.Stats, l.Reason, reason)
 		}
 	}
 }
@@ -142,8 +139,8 @@ const (
 
 func task(i int) cluster.Task { return cluster.Task{Job: job, Index: i} }
 
-// place is the configuration of a server.
-type place struct {
+// serverConfig configures a server.
+type serverConfig struct {
 	Task             int
 	Listen           map[int]string // of all tasks
 	Provider, Device string
@@ -151,8 +148,8 @@ type place struct {
 	Fallback         string
 }
 
-func placeOf(task int, e verbstest.End, listen map[int]string) place {
-	return place{Task: task, Listen: listen, Provider: e.Provider.Name(), Device: e.Device, GIDIndex: int(e.GIDIndex), Fallback: "none"}
+func configOf(task int, e verbstest.End, listen map[int]string) serverConfig {
+	return serverConfig{Task: task, Listen: listen, Provider: e.Provider.Name(), Device: e.Device, GIDIndex: int(e.GIDIndex), Fallback: "none"}
 }
 
 // freeAddress returns an address for a server. gRPC uses the loopback interface, for
@@ -168,7 +165,7 @@ func freeAddress(t *testing.T) string {
 }
 
 // start starts the server. The caller closes it.
-func (p place) start(log io.Writer) (*server.Server, error) {
+func (p serverConfig) start(log io.Writer) (*server.Server, error) {
 	spec, err := cluster.NewSpec(map[string]map[int]string{job: p.Listen})
 	if err != nil {
 		return nil, err
@@ -181,20 +178,21 @@ func (p place) start(log io.Writer) (*server.Server, error) {
 	return server.Start(context.Background(), c, server.Options{Logger: slog.New(slog.NewTextHandler(log, nil))})
 }
 
-// asServer is set in the process that is the other server; its value is the place.
-const asServer = "TRYST_TEST_SERVER"
+// serverVariable is the environment variable of the process that is the other server. Its value is
+// the serverConfig.
+const serverVariable = "TRYST_TEST_SERVER"
 
-// begin starts that process, which must succeed at the end of the test.
-func begin(t *testing.T, p place) {
+// startServer starts that process. It must end with status 0 when the test ends.
+func startServer(t *testing.T, p serverConfig) {
 	t.Helper()
 	text, err := json.Marshal(p)
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), asServer+"="+string(text))
-	var said bytes.Buffer
-	cmd.Stderr = &said
+	cmd.Env = append(os.Environ(), serverVariable+"="+string(text))
+	var log bytes.Buffer
+	cmd.Stderr = &log
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -210,15 +208,15 @@ func begin(t *testing.T, p place) {
 			t.Errorf("the process with the kernel's device: %v", err)
 		}
 		if t.Failed() {
-			t.Logf("it said:\n%s", said.String())
+			t.Logf("its log:\n%s", log.String())
 		}
 	})
 }
 
-// beServer runs that process until its input ends. It sends each tensor back in the
-// step in which it arrives.
-func beServer(text string) error {
-	var p place
+// runServer is that process, until its input ends. It sends each tensor back in the step in which
+// it was received.
+func runServer(text string) error {
+	var p serverConfig
 	if err := json.Unmarshal([]byte(text), &p); err != nil {
 		return err
 	}
@@ -262,8 +260,9 @@ func receive(ctx context.Context, s *server.Server, step int64, from, name strin
 	return r.value, r.err
 }
 
-// thereAndBack sends a tensor in a step of its own and compares what comes back.
-func thereAndBack(t *testing.T, s *server.Server, step, size int64) {
+// exchange sends a tensor in a step of its own, receives what the other server sends back, and
+// compares both.
+func exchange(t *testing.T, s *server.Server, step, size int64) {
 	t.Helper()
 	shape, err := tensor.NewShape(size)
 	if err != nil {
@@ -293,7 +292,7 @@ func thereAndBack(t *testing.T, s *server.Server, step, size int64) {
 	}
 	defer back.Tensor.Release()
 	if !bytes.Equal(back.Tensor.Bytes(), sent.Bytes()) {
-		t.Errorf("%d bytes come back with another content", size)
+		t.Errorf("a tensor of %d bytes came back with another content", size)
 	}
 	s.EndStep(step)
 }
