@@ -91,7 +91,7 @@ func TestRxeCapture(t *testing.T) {
 					return
 				}
 			}
-			t.Error("no NAK for what was lost")
+			t.Error("no NAK of a PSN sequence error for the lost packets")
 		})
 	}
 	for _, ok := c.More(quiet); ok; _, ok = c.More(0) {
@@ -103,7 +103,7 @@ func TestRxeCapture(t *testing.T) {
 		}
 	}
 	for _, what := range rocetest.MissingOfRxe(c.Records) {
-		t.Errorf("it never says %s", what)
+		t.Errorf("the capture lacks %s", what)
 	}
 	c.Write("../../build", "rxe.pcap")
 }

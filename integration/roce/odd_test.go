@@ -50,7 +50,7 @@ func oddities() []odd {
 		return []oddPacket{{h: rocetest.Header{Op: a, Length: 2000}, payload: 1024}, {h: rocetest.Header{Op: b, PSN: 101, Length: 2000}, payload: payload}}
 	}
 	return []odd{
-		{"a good write", one(op(rocetest.WriteOnly), 64), false, []string{ack(100), expects(101)}},
+		{"a valid write", one(op(rocetest.WriteOnly), 64), false, []string{ack(100), expects(101)}},
 		{"congestion marks and reserved bits", changed(op(rocetest.WriteOnly), 64, func(b []byte) []byte { b[4] = 0xff; b[8] |= 0x7f; return b }), false, []string{ack(100), expects(101)}},
 		{"pad bytes that are not 0", changed(op(rocetest.WriteOnly), 63, func(b []byte) []byte { b[len(b)-1] = 0xff; return b }), false, []string{ack(100), expects(101)}},
 		{"an empty write with any key", one(rocetest.Header{Op: rocetest.WriteOnly, RKey: 0xbad}, 0), false, []string{ack(100), expects(101)}},
@@ -60,9 +60,9 @@ func oddities() []odd {
 		{"another queue pair", one(rocetest.Header{Op: rocetest.WriteOnly, DestQP: 0xfffffe}, 64), false, []string{expects(100)}},
 		{"a UD opcode", one(op(0x64), 64), false, []string{expects(100)}},
 		{"a reserved opcode", one(op(0x15), 64), false, []string{expects(100)}},
-		{"an opcode of RC that came later", one(op(rocetest.AtomicWrite), 8), false, []string{expects(100)}},
-		{"a RETH that is cut", changed(op(rocetest.WriteOnly), 0, func(b []byte) []byte { return b[:12] }), false, []string{expects(100)}},
-		{"a length that is no multiple of 4", changed(rocetest.Header{Op: rocetest.WriteOnly, Length: 63}, 64, func(b []byte) []byte { return b[:len(b)-1] }), false, []string{invalid(100)}},
+		{"an RC opcode of a later specification", one(op(rocetest.AtomicWrite), 8), false, []string{expects(100)}},
+		{"a truncated RETH", changed(op(rocetest.WriteOnly), 0, func(b []byte) []byte { return b[:12] }), false, []string{expects(100)}},
+		{"a length that is not a multiple of 4", changed(rocetest.Header{Op: rocetest.WriteOnly, Length: 63}, 64, func(b []byte) []byte { return b[:len(b)-1] }), false, []string{invalid(100)}},
 		{"a pad in a first packet", changed(rocetest.Header{Op: rocetest.WriteFirst, Length: 2000}, 1024, set(1, 0x10)), false, []string{invalid(100)}},
 		{"a pad without payload", changed(op(rocetest.WriteOnly), 0, set(1, 0x30)), false, []string{expects(100)}},
 		{"a middle without first", one(op(rocetest.WriteMiddle), 1024), false, []string{invalid(100)}},
@@ -73,10 +73,10 @@ func oddities() []odd {
 		{"a last without payload", two(rocetest.WriteFirst, rocetest.WriteLast, 0), false, []string{ack(100), invalid(101)}},
 		{"a last with more than is left", two(rocetest.WriteFirst, rocetest.WriteLast, 980), false, []string{ack(100), invalid(101)}},
 		{"a last with less than is left", two(rocetest.WriteFirst, rocetest.WriteLast, 972), false, []string{ack(100), invalid(101)}},
-		{"a good last", two(rocetest.WriteFirst, rocetest.WriteLast, 976), false, []string{ack(100), ack(101), expects(102)}},
+		{"a valid last", two(rocetest.WriteFirst, rocetest.WriteLast, 976), false, []string{ack(100), ack(101), expects(102)}},
 		{"a first of half an MTU", one(rocetest.Header{Op: rocetest.WriteFirst, Length: 2000}, 512), false, []string{invalid(100)}},
 		{"an only of more than an MTU", one(op(rocetest.WriteOnly), 1028), false, []string{invalid(100)}},
-		{"a payload that is not what the RETH says", one(rocetest.Header{Op: rocetest.WriteOnly, Length: 60}, 64), false, []string{invalid(100)}},
+		{"a payload longer than the RETH gives", one(rocetest.Header{Op: rocetest.WriteOnly, Length: 60}, 64), false, []string{invalid(100)}},
 		{"a write of more than 2 GiB", one(rocetest.Header{Op: rocetest.WriteFirst, Length: 1<<31 + 4}, 1024), false, []string{"NAK: remote access error of 100"}},
 		{"payload in a READ request", one(rocetest.Header{Op: rocetest.ReadRequest, Length: 64}, 64), false, []string{ack(100), expects(101)}},
 		{"an atomic that is not aligned", one(rocetest.Header{Op: rocetest.FetchAdd, Addr: 4}, 0), false, []string{invalid(100)}},
@@ -130,9 +130,9 @@ func TestRxeAnswersToOddPackets(t *testing.T) {
 				s.send(theirs, s.changed(theirs, fill(p.h, p.payload), bytes.Repeat([]byte{7}, p.payload), p.change))
 			}
 			s.send(theirs, s.packet(theirs, fill(rocetest.Header{Op: rocetest.ReadRequest, Length: 4, PSN: 0x1000}, 0), nil))
-			var answers []string
+			var responses []string
 			for within := testTimeout; ; {
-				if len(answers) >= len(o.want) {
+				if len(responses) >= len(o.want) {
 					within = quiet / 10
 				}
 				b, from, ok := s.next(within)
@@ -142,12 +142,12 @@ func TestRxeAnswersToOddPackets(t *testing.T) {
 				path := rocetest.NewPath(from, s.addr)
 				var h rocetest.Header
 				if _, err := h.Decode(b); err != nil || !path.Check(b, rocetest.IdentificationsAny) || h.DestQP != qpn {
-					t.Errorf("an answer that is none: %x: %v", b, err)
+					t.Errorf("got the packet %x (%v), want a valid response to QP %v", b, err, qpn)
 				}
-				answers = append(answers, fmt.Sprintf("%v of %d", h.Syndrome, h.PSN))
+				responses = append(responses, fmt.Sprintf("%v of %d", h.Syndrome, h.PSN))
 			}
-			if !slices.Equal(answers, o.want) {
-				t.Errorf("it says %q, want %q", answers, o.want)
+			if !slices.Equal(responses, o.want) {
+				t.Errorf("got responses %q, want %q", responses, o.want)
 			}
 		})
 	}

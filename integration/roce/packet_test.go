@@ -108,9 +108,9 @@ func (s *socket) next(within time.Duration) (packet []byte, from netip.AddrPort,
 // quiet is how long a test waits to see that no packet arrives.
 const quiet = time.Second
 
-// TestRxeAcknowledgesAPacketOfOurs is the basis of verbs/roce: the kernel's device
-// accepts a packet from an ordinary UDP socket, and its response can be decoded.
-func TestRxeAcknowledgesAPacketOfOurs(t *testing.T) {
+// TestRxeAcknowledgesPacketsOfAUDPSocket is the basis of verbs/roce: the kernel's device accepts
+// packets from an ordinary UDP socket, and its responses can be decoded.
+func TestRxeAcknowledgesPacketsOfAUDPSocket(t *testing.T) {
 	n := newCable(t)
 	for i, family := range []string{"IPv4", "IPv6"} {
 		t.Run(family, func(t *testing.T) {
@@ -135,41 +135,43 @@ func TestRxeAcknowledgesAPacketOfOurs(t *testing.T) {
 			damaged[100] ^= 1
 			s.send(theirs, damaged)
 			if b, from, ok := s.next(quiet); ok {
-				t.Fatalf("a damaged packet is answered from %v: %x", from, b)
+				t.Fatalf("a damaged packet got a response from %v: %x, want none", from, b)
 			}
 
 			for i, h := range []rocetest.Header{write, send} {
 				s.send(theirs, s.packet(theirs, h, content))
 				b, from, ok := s.next(testTimeout)
 				if !ok {
-					t.Fatalf("%v: no answer", h.Op)
+					t.Fatalf("%v: no response", h.Op)
 				}
 				path := rocetest.NewPath(from, s.addr)
-				id, good := path.Identify(b)
+				id, valid := path.Identify(b)
 				var ack rocetest.Header
 				payload, err := ack.Decode(b)
-				t.Logf("%v: answer from %v, ICRC good %v with identification %d: %+v", h.Op, from, good, id, ack)
-				if !good || err != nil || len(payload) != 0 {
-					t.Errorf("%v: answer %x: ICRC good %v, %v", h.Op, b, good, err)
+				t.Logf("%v: response from %v, ICRC valid %v with identification %d: %+v", h.Op, from, valid, id, ack)
+				if !valid || err != nil || len(payload) != 0 {
+					t.Errorf("%v: response %x: ICRC valid %v, error %v, want a valid one without payload", h.Op, b, valid, err)
 				}
 				want := rocetest.Header{
 					Op: rocetest.Ack, PKey: rocetest.DefaultPKey, DestQP: qpn, PSN: h.PSN, Syndrome: rocetest.AckUnlimited, MSN: uint32(i + 1),
 					MigReq: ack.MigReq,
 				}
 				if ack != want {
-					t.Errorf("%v: answer %+v, want %+v", h.Op, ack, want)
+					t.Errorf("%v: got response %+v, want %+v", h.Op, ack, want)
 				}
 			}
 			if !bytes.Equal(k.mem[2048:2048+1001], content) || k.mem[2048+1001] != 0 {
-				t.Errorf("memory has %q", k.mem[2048:2048+1010])
+				t.Errorf("memory has %q, want the content of the write", k.mem[2048:2048+1010])
 			}
 			if wc := k.completion(); wc.Status != verbs.StatusOK || wc.Op != verbs.WCRecv || wc.Len != 1001 || !bytes.Equal(k.mem[:1001], content) {
-				t.Errorf("receive: %+v, %q", wc, k.mem[:20])
+				t.Errorf("receive completes as %+v with %q, want the content of the send", wc, k.mem[:20])
 			}
 		})
 	}
 }
 
+// The kernel's device sends IPv6 packets without a UDP checksum. A socket receives them only with
+// UDP_NO_CHECK6_RX.
 func TestRxeSendsNoUDPChecksum(t *testing.T) {
 	n := newCable(t)
 	theirs, ours := kernelAddrs[1].Addr(), ourAddrs[1].Addr()
@@ -182,14 +184,14 @@ func TestRxeSendsNoUDPChecksum(t *testing.T) {
 	}
 	s.send(theirs, s.packet(theirs, h, []byte("here")))
 	if b, _, ok := s.next(quiet); ok {
-		t.Errorf("the answer %x has a checksum: UDP_NO_CHECK6_RX is not needed", b)
+		t.Errorf("got the response %x without UDP_NO_CHECK6_RX, want none", b)
 	}
 	if string(k.mem[:4]) != "here" {
 		t.Error("the write was not carried out")
 	}
 	s.withoutChecksum()
-	s.send(theirs, s.packet(theirs, h, []byte("here"))) // a duplicate, which is acknowledged, too
+	s.send(theirs, s.packet(theirs, h, []byte("here"))) // a duplicate is acknowledged, too
 	if _, _, ok := s.next(testTimeout); !ok {
-		t.Error("no answer even so")
+		t.Error("no response with UDP_NO_CHECK6_RX")
 	}
 }

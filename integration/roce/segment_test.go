@@ -48,27 +48,27 @@ func TestRxeTakesSuperPackets(t *testing.T) {
 				s.option(unix.IPPROTO_UDP, unix.UDP_SEGMENT, mtu+rocetest.MinOverhead)
 				s.send(theirs, super)
 				lost := id == 0 && ours.Is4()
-				if lost { // only the first segment is valid: find out what is expected
+				if lost { // only the first segment is valid: the response to a duplicate shows the expected PSN
 					h.PSN++
 					s.send(theirs, s.packet(theirs, h, content[:mtu]))
 				}
 
 				b, _, ok := s.next(testTimeout)
-				var answer rocetest.Header
-				if _, err := answer.Decode(b); !ok || err != nil {
-					t.Fatalf("no answer: %v", err)
+				var response rocetest.Header
+				if _, err := response.Decode(b); !ok || err != nil {
+					t.Fatalf("no response: %v", err)
 				}
 				if lost {
-					if answer.Syndrome != rocetest.NAKSequence || answer.PSN != 102 {
-						t.Errorf("answer %+v, want a NAK of PSN 102", answer)
+					if response.Syndrome != rocetest.NAKSequence || response.PSN != 102 {
+						t.Errorf("got response %+v, want a NAK of PSN 102", response)
 					}
 					return
 				}
-				if answer.Syndrome != rocetest.AckUnlimited || answer.PSN != 100+segments || answer.MSN != 1 {
-					t.Errorf("answer %+v, want an ACK of PSN %d", answer, 100+segments)
+				if response.Syndrome != rocetest.AckUnlimited || response.PSN != 100+segments || response.MSN != 1 {
+					t.Errorf("got response %+v, want an ACK of PSN %d", response, 100+segments)
 				}
 				if !bytes.Equal(k.mem[:len(content)], content) {
-					t.Error("memory has something else")
+					t.Error("memory differs from the content that was sent")
 				}
 			})
 		}

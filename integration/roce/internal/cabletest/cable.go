@@ -150,8 +150,7 @@ func New(t testing.TB, kernel, ours Place) {
 	do(kernel, func() error { return softroce.WaitActive(ctx, KernelDevice) })
 }
 
-// Introduce waits until both ends are up, and gives each the hardware address of the
-// other.
+// Introduce waits until both ends are up, and adds to each a neighbour entry for the other.
 func Introduce(t testing.TB, kernel, ours Place) {
 	t.Helper()
 	kernelAddrs, ourAddrs := KernelAddrs(), OurAddrs()
@@ -164,7 +163,7 @@ func Introduce(t testing.TB, kernel, ours Place) {
 	kernel.Do(func() { Neighbours(t, KernelNetdev, our, ourAddrs[:]...) })
 }
 
-// up assigns addresses to an interface of the current namespace and switches it on.
+// up assigns addresses to an interface of the current namespace and sets it up.
 // There are no other hosts on the cable, so duplicate address detection is off.
 func up(t testing.TB, netdev string, addrs ...netip.Prefix) {
 	t.Helper()
@@ -187,11 +186,11 @@ func up(t testing.TB, netdev string, addrs ...netip.Prefix) {
 			}
 		}
 		if err := netlink.AddrAdd(link, a); err != nil {
-			t.Errorf("give %s the address %s: %v", netdev, p, err)
+			t.Errorf("add address %s to %s: %v", p, netdev, err)
 		}
 	}
 	if err := netlink.LinkSetUp(link); err != nil {
-		t.Errorf("switch %s on: %v", netdev, err)
+		t.Errorf("set %s up: %v", netdev, err)
 	}
 }
 
@@ -233,13 +232,13 @@ func Neighbours(t testing.TB, netdev string, where net.HardwareAddr, addrs ...ne
 			LinkIndex: link.Attrs().Index, IP: p.Addr().AsSlice(), HardwareAddr: where, State: netlink.NUD_PERMANENT,
 		})
 		if err != nil {
-			t.Errorf("tell %s where %s is: %v", netdev, p.Addr(), err)
+			t.Errorf("add neighbour %s to %s: %v", p.Addr(), netdev, err)
 		}
 	}
 }
 
-// Lose drops a percentage of what an interface of a namespace sends, until mend.
-func Lose(t testing.TB, where Place, netdev string, percent float32) (mend func()) {
+// Lose drops a percentage of the packets that an interface of a namespace sends, until restore.
+func Lose(t testing.TB, where Place, netdev string, percent float32) (restore func()) {
 	t.Helper()
 	var q *netlink.Netem
 	var err error
