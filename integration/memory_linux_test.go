@@ -14,46 +14,44 @@ import (
 	"time"
 )
 
-// patience bounds what must not hang.
-const patience = 2 * time.Minute
+// testTimeout limits how long a process of the test may run.
+const testTimeout = 2 * time.Minute
 
-// TestPeakMemoryOfOneGibibyte: to send and to receive a tensor of 1 GiB takes,
-// in each of two processes, the tensor and at most 64 MiB beside it. With -short
-// the tensor has 256 MiB.
+// TestPeakMemoryOfOneGibibyte: a process that sends or receives a tensor of 1 GiB needs the memory
+// of the tensor and at most 64 MiB more. With -short the tensor has 256 MiB.
 func TestPeakMemoryOfOneGibibyte(t *testing.T) {
-	const beside = 64 << 20
+	const overhead = 64 << 20
 	size := 1 << 30
 	if testing.Short() {
 		size = 256 << 20
 	}
 	program := buildPeer(t)
 	sender := startPeer(t, program, "send", strconv.Itoa(size))
-	address := sender.says()
-	sent := sender.says()
+	address := sender.readLine()
+	sent := sender.readLine()
 	sender.expect("done")
 	receiver := startPeer(t, program, "recv", strconv.Itoa(size), address)
-	if got := receiver.says(); got != sent {
-		t.Errorf("the content that arrived has digest %s, what was sent %s", got, sent)
+	if got := receiver.readLine(); got != sent {
+		t.Errorf("the received content has digest %s, want %s as sent", got, sent)
 	}
 	receiver.expect("done")
-	for who, p := range map[string]*peer{"sender": sender, "receiver": receiver} {
+	for name, p := range map[string]*peer{"sender": sender, "receiver": receiver} {
 		peak := p.peakMemory()
-		t.Logf("%s: peak of %.1f MiB beside the tensor", who, float64(peak-int64(size))/(1<<20))
-		if peak > int64(size+beside) {
-			t.Errorf("%s: peak of %d bytes, %d beside the tensor; at most %d are allowed", who, peak, peak-int64(size), beside)
+		t.Logf("%s: peak of %.1f MiB more than the tensor", name, float64(peak-int64(size))/(1<<20))
+		if peak > int64(size+overhead) {
+			t.Errorf("%s: peak of %d bytes, %d more than the tensor, want at most %d more", name, peak, peak-int64(size), overhead)
 		}
 	}
 	receiver.end()
 	sender.end()
 }
 
-// buildPeer builds internal/peer, whatever this test is built with: the race
-// detector's own memory is not to be counted.
+// buildPeer builds internal/peer without the race detector, whose memory must not count.
 func buildPeer(t *testing.T) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "peer")
 	tool := "go"
-	if name := os.Getenv("GO"); name != "" { // the one that make uses
+	if name := os.Getenv("GO"); name != "" { // set by make
 		tool = name
 	}
 	cmd := exec.Command(tool, "build", "-race=false", "-o", program, "./internal/peer")
@@ -71,11 +69,10 @@ type peer struct {
 	lines *bufio.Scanner
 }
 
-// startPeer starts a process, which is killed if it is still there when the test
-// ends.
+// startPeer starts a process. It is killed if it still runs when the test ends.
 func startPeer(t *testing.T, program string, args ...string) *peer {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	t.Cleanup(cancel)
 	p := &peer{t: t, cmd: exec.CommandContext(ctx, program, args...)}
 	p.cmd.Stderr = os.Stderr
@@ -92,28 +89,28 @@ func startPeer(t *testing.T, program string, args ...string) *peer {
 	}
 	t.Cleanup(func() {
 		cancel()
-		_ = p.cmd.Wait() // it ended before, or was killed
+		_ = p.cmd.Wait() // an error if it was waited for before, or was killed
 	})
 	return p
 }
 
-// says returns the next line that the process writes.
-func (p *peer) says() string {
+// readLine returns the next line that the process writes.
+func (p *peer) readLine() string {
 	p.t.Helper()
 	if !p.lines.Scan() {
-		p.t.Fatalf("%v ended early", p.cmd)
+		p.t.Fatalf("%v ended its output, want another line", p.cmd)
 	}
 	return p.lines.Text()
 }
 
 func (p *peer) expect(line string) {
 	p.t.Helper()
-	if got := p.says(); got != line {
-		p.t.Fatalf("%v says %q, want %q", p.cmd, got, line)
+	if got := p.readLine(); got != line {
+		p.t.Fatalf("%v wrote %q, want %q", p.cmd, got, line)
 	}
 }
 
-// end lets the process end, and checks that it did so well.
+// end ends the process, which must exit with status 0.
 func (p *peer) end() {
 	p.t.Helper()
 	p.stdin.Close()
@@ -122,8 +119,8 @@ func (p *peer) end() {
 	}
 }
 
-// peakMemory returns the most physical memory that the process has had at a
-// time, in bytes: VmHWM of proc_pid_status(5).
+// peakMemory returns the largest resident memory of the process until now, in bytes: VmHWM of
+// proc_pid_status(5).
 func (p *peer) peakMemory() int64 {
 	p.t.Helper()
 	path := fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid)

@@ -8,9 +8,10 @@ import (
 	"testing"
 )
 
-// TestMainJob: what `make run` does, with a small model. One server, and the checkpoint
-// pulled and verified over gRPC and over verbs, all of it over the wire that was meant.
-func TestMainJob(t *testing.T) {
+// TestRunScript runs the script of `make run` with a small model: a server, and two pulls of the
+// checkpoint with verification, one over gRPC and one over verbs. All tensors of a pull must take
+// its route.
+func TestRunScript(t *testing.T) {
 	bash, err := exec.LookPath("bash")
 	if err != nil {
 		t.Skip("bash is missing: scripts/run.sh needs it")
@@ -18,33 +19,33 @@ func TestMainJob(t *testing.T) {
 	dir := t.TempDir()
 	program := filepath.Join(dir, "tryst")
 	tool := "go"
-	if name := os.Getenv("GO"); name != "" { // the one that make uses
+	if name := os.Getenv("GO"); name != "" { // set by make
 		tool = name
 	}
 	if out, err := exec.Command(tool, "build", "-o", program, "../cmd/tryst").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	cmd := exec.CommandContext(t.Context(), bash, "../scripts/run.sh", program, filepath.Join(dir, "run"), "tiny")
-	cmd.Env = append(os.Environ(), "TRYST_PROVIDER=roce") // on a host with RDMA, too
+	cmd.Env = append(os.Environ(), "TRYST_PROVIDER=roce") // also on a host with RDMA
 	out, err := cmd.Output()
 	if err != nil {
 		log, _ := os.ReadFile(filepath.Join(dir, "run", "server.log"))
 		t.Fatalf("%v\n%s\n%s", err, out, log)
 	}
-	row := func(wire string) string {
-		return `tiny +(\d+) +\d+ +\d+\.\d{3} s +\d+\.\d{3} s +\d+\.\d\d +xxh64:[0-9a-f]{16} +(\d+) over ` + wire + `\n`
+	row := func(route string) string {
+		return `tiny +(\d+) +\d+ +\d+\.\d{3} s +\d+\.\d{3} s +\d+\.\d\d +xxh64:[0-9a-f]{16} +(\d+) over ` + route + `\n`
 	}
 	m := regexp.MustCompile(`\nPUBLICATION +TENSORS +BYTES +TIME +TRANSFER +GB/S +DIGEST, CHECKED +ROUTE\n` + row("grpc") + row(`verbs \(roce-\w+\)`) + `$`).FindStringSubmatch(string(out))
 	if m == nil {
-		t.Fatalf("no table of two wires:\n%s", out)
+		t.Fatalf("got output\n%s\nwant a table with a row for gRPC and one for verbs", out)
 	}
 	for _, n := range m[2:] {
 		if n != m[1] {
-			t.Errorf("of %s tensors %s came over a wire:\n%s", m[1], n, out)
+			t.Errorf("a pull took its route for %s tensors, want %s:\n%s", n, m[1], out)
 		}
 	}
 	left, err := filepath.Glob(filepath.Join(dir, "run", "*"))
 	if err != nil || len(left) != 1 {
-		t.Errorf("it has left %v (%v), and the log alone was to stay", left, err)
+		t.Errorf("the directory has %v (%v), want only the log", left, err)
 	}
 }

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestSoftRoCEIsSkippedAloud: where the tests of Soft-RoCE cannot run make test-rxe says so in its
-// last line, with the reason; where they must run, that is a failure.
-func TestSoftRoCEIsSkippedAloud(t *testing.T) {
+// TestSkippedSoftRoCETestsAreReported: if the tests of Soft-RoCE cannot run, the last line of make
+// test-rxe says so, with the reason. If they are required, it fails.
+func TestSkippedSoftRoCETestsAreReported(t *testing.T) {
 	bash, err := exec.LookPath("bash")
 	if err != nil {
 		t.Skip("bash is missing: scripts/test-rxe.sh needs it")
@@ -28,14 +28,14 @@ func TestSoftRoCEIsSkippedAloud(t *testing.T) {
 		{"none", "", false, "no test of ./a needs Soft-RoCE"},
 		{"skip no qemu here", "", false, "SKIPPED the tests of Soft-RoCE: no qemu here"},
 		{"skip no qemu here", "list", true, "SKIPPED the tests of Soft-RoCE: no qemu here"},
-		{"vm", "list", true, "ran test -go go -pkg ./a -flag -mode vm -- -run X"}, // how the tests end is its end
+		{"vm", "list", true, "ran test -go go -pkg ./a -flag -mode vm -- -run X"}, // it returns the status of the tests
 	} {
 		cmd := exec.CommandContext(t.Context(), bash, "../scripts/test-rxe.sh", tool, "./a", "-flag", "--", "-run", "X")
 		cmd.Env = append(os.Environ(), "GO=go", "REPORT=env", "PLACE="+c.place, "REQUIRED="+c.required)
 		out, err := cmd.Output()
 		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 		if last := lines[len(lines)-1]; last != c.last || (err != nil) != c.fails {
-			t.Errorf("%s, required %q: ends with %q and %v, want %q, a failure: %v", c.place, c.required, last, err, c.last, c.fails)
+			t.Errorf("%s, required %q: got last line %q and error %v, want %q and failure %v", c.place, c.required, last, err, c.last, c.fails)
 		}
 	}
 }

@@ -1,10 +1,9 @@
-// Command peer is one of two processes between which a test moves one tensor of
-// one step:
+// Command peer is one of two processes between which a test moves one tensor of one step:
 //
-//	peer send BYTES           says its address, then the digest, and keeps the tensor
-//	peer recv BYTES ADDRESS   receives it and says the digest
+//	peer send BYTES           prints its address and the digest of the tensor, and sends it
+//	peer recv BYTES ADDRESS   receives the tensor and prints its digest
 //
-// Both then say "done", wait until their input ends, and end.
+// Both then print "done", and end when their input ends.
 package main
 
 import (
@@ -25,7 +24,7 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// What both sides agree on.
+// Names that both processes use.
 const (
 	step     = 1
 	name     = "x"
@@ -54,10 +53,10 @@ func run(ctx context.Context, args []string) error {
 	case args[0] == "recv" && len(args) == 3:
 		return recv(ctx, size, args[2])
 	}
-	return fmt.Errorf("no role %q", args)
+	return fmt.Errorf("%q: must be send BYTES, or recv BYTES ADDRESS", args)
 }
 
-// start starts the server of a task. The others of the cluster listen at peers.
+// start starts the server of a task; peers has the addresses of the cluster, or is nil.
 func start(ctx context.Context, task string, peers map[int]string, a tensor.Allocator) (*server.Server, error) {
 	c := config.Default()
 	c.Listen = "127.0.0.1:0"
@@ -118,13 +117,13 @@ func recv(ctx context.Context, size int64, address string) error {
 	}
 	defer got.v.Tensor.Release()
 	if n := got.v.Tensor.Size(); n != size {
-		return fmt.Errorf("%d bytes arrived in place of %d", n, size)
+		return fmt.Errorf("received %d bytes, want %d", n, size)
 	}
 	fmt.Println(crc32.ChecksumIEEE(got.v.Tensor.Bytes()))
 	return wait()
 }
 
-// wait says that the work is done and waits for the end of the input.
+// wait prints "done" and waits for the end of the input.
 func wait() error {
 	fmt.Println("done")
 	_, err := io.Copy(io.Discard, bufio.NewReader(os.Stdin))
