@@ -25,45 +25,45 @@ import (
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
 )
 
-// TestSameBytes: for one tensor TensorFlow and Tryst answer RecvTensor with the
-// same bytes, but for the time in them.
+// TestSameBytes: for the same tensor, the RecvTensor responses of TensorFlow and Tryst have the
+// same bytes, except for the time of the send.
 func TestSameBytes(t *testing.T) {
-	w := start(t, options{})
+	bed := start(t, options{})
 	for _, v := range append(smallValues(), largeValues()[0]) {
 		t.Run(v.name, func(t *testing.T) {
-			w := w.in(t)
-			x := v.make(t, w.alloc)
+			bed := bed.in(t)
+			x := v.make(t, bed.alloc)
 			defer x.Release()
-			theirs, ours := w.bytesOfTensorFlow(x), w.bytesOfTryst(x)
+			theirs, ours := bed.tensorFlowResponse(x), bed.trystResponse(x)
 			if !bytes.Equal(theirs, ours) {
-				t.Errorf("%v:\nTensorFlow %.200x\nTryst      %.200x", x, theirs, ours)
+				t.Errorf("%v: responses differ:\nTensorFlow %.200x\nTryst      %.200x", x, theirs, ours)
 			}
 		})
 	}
 	t.Run("dead", func(t *testing.T) {
-		w := w.in(t)
-		theirs := w.deadBytesOfTensorFlow()
-		s := w.newStep()
-		if err := s.Send(w.toTF("x"), rendezvous.Args{}, nil, true); err != nil {
+		bed := bed.in(t)
+		theirs := bed.tensorFlowDeadResponse()
+		s := bed.newStep()
+		if err := s.Send(bed.toTF("x"), rendezvous.Args{}, nil, true); err != nil {
 			t.Fatal(err)
 		}
-		if ours := w.capture(w.server.Task(), s, w.toTF("x")); !bytes.Equal(theirs, ours) {
-			t.Errorf("TensorFlow %x\nTryst      %x", theirs, ours)
+		if ours := bed.capture(bed.server.Task(), s, bed.toTF("x")); !bytes.Equal(theirs, ours) {
+			t.Errorf("dead value: responses differ:\nTensorFlow %x\nTryst      %x", theirs, ours)
 		}
 		s.cleanUp()
 	})
 }
 
-var update = flag.Bool("update", false, "write the golden file anew, with what TensorFlow sends")
+var update = flag.Bool("update", false, "write TensorFlow's responses to the golden file")
 
-// golden is what the tests of transport/grpc hold our codec to. Each line has a
-// tensor (dtype and dimensions; its content is tensortest.Sequence) and the
-// bytes of TensorFlow's answer, with 0 as the time of the send.
+// golden is the file with which the tests of transport/grpc compare our codec. Each line has a
+// tensor (dtype and dimensions; its content is tensortest.Sequence) and the bytes of TensorFlow's
+// response, with 0 as the time of the send.
 const golden = "../../transport/grpc/testdata/tensorflow.txt"
 
-// TestGolden: TensorFlow still sends what the golden file says.
+// TestGolden: TensorFlow's responses are those of the golden file.
 func TestGolden(t *testing.T) {
-	w := start(t, options{})
+	bed := start(t, options{})
 	var lines []string
 	for _, d := range tensortest.PlainDTypes() {
 		lines = append(lines, d.String()+" 2 3")
@@ -76,19 +76,19 @@ func TestGolden(t *testing.T) {
 	for _, l := range lines {
 		var b []byte
 		if l == "dead" {
-			b = w.deadBytesOfTensorFlow()
+			b = bed.tensorFlowDeadResponse()
 		} else {
-			words := strings.Fields(l)
-			dtype, _ := tensor.ParseDType(words[0])
+			fields := strings.Fields(l)
+			dtype, _ := tensor.ParseDType(fields[0])
 			var dims []int64
-			for _, word := range words[1:] {
-				n, err := strconv.ParseInt(word, 10, 64)
+			for _, field := range fields[1:] {
+				n, err := strconv.ParseInt(field, 10, 64)
 				if err != nil {
 					t.Fatal(err)
 				}
 				dims = append(dims, n)
 			}
-			b = w.bytesOfTensorFlow(tensortest.Sequence(t, dtype, dims...))
+			b = bed.tensorFlowResponse(tensortest.Sequence(t, dtype, dims...))
 		}
 		text += l + ": " + hex.EncodeToString(b) + "\n"
 	}
@@ -102,11 +102,11 @@ func TestGolden(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(want) != text {
-		t.Errorf("TensorFlow sends\n%s\nand %s has\n%s", text, golden, want)
+		t.Errorf("got responses\n%s\nwant, from %s,\n%s", text, golden, want)
 	}
 }
 
-// version returns the release that requirements.txt names.
+// version returns TensorFlow's release in requirements.txt.
 func version(t *testing.T) string {
 	t.Helper()
 	b, err := os.ReadFile("requirements.txt")
@@ -117,68 +117,67 @@ func version(t *testing.T) string {
 	return strings.TrimSpace(v)
 }
 
-// bytesOfTensorFlow returns TensorFlow's answer for x.
-func (w *world) bytesOfTensorFlow(x *tensor.Tensor) []byte {
-	w.t.Helper()
-	g := w.graph()
+// tensorFlowResponse returns TensorFlow's response for x.
+func (bed *testbed) tensorFlowResponse(x *tensor.Tensor) []byte {
+	bed.t.Helper()
+	g := bed.graph()
 	g.send("x", g.constant("c", x), x.DType())
-	s := w.run(g)
+	s := bed.run(g)
 	defer s.end()
-	return w.capture(tfTask, s, w.toTryst("x"))
+	return bed.capture(tfTask, s, bed.toTryst("x"))
 }
 
-// deadBytesOfTensorFlow returns its answer for the output of a Switch that was
-// not taken.
-func (w *world) deadBytesOfTensorFlow() []byte {
-	w.t.Helper()
-	g := w.graph()
+// tensorFlowDeadResponse returns TensorFlow's response for the output of a Switch that was not
+// taken.
+func (bed *testbed) tensorFlowDeadResponse() []byte {
+	bed.t.Helper()
+	g := bed.graph()
 	sw := g.add("switch", "Switch", attrs{"T": typeAttr(tensor.Float32)},
-		g.constant("data", slice[float32](w.t, 1)), g.constant("pred", slice(w.t, true)))
+		g.constant("data", slice[float32](bed.t, 1)), g.constant("pred", slice(bed.t, true)))
 	g.send("x", sw, tensor.Float32)
-	s := w.run(g)
+	s := bed.run(g)
 	defer s.end()
-	return w.capture(tfTask, s, w.toTryst("x"))
+	return bed.capture(tfTask, s, bed.toTryst("x"))
 }
 
-// bytesOfTryst returns our server's answer for x to an asker that is not Tryst.
-func (w *world) bytesOfTryst(x *tensor.Tensor) []byte {
-	w.t.Helper()
-	s := w.newStep()
-	defer w.server.EndStep(s.id)
-	w.send(s, "x", x)
-	return w.capture(w.server.Task(), s, w.toTF("x"))
+// trystResponse returns our server's response for x to a requester that is not Tryst.
+func (bed *testbed) trystResponse(x *tensor.Tensor) []byte {
+	bed.t.Helper()
+	s := bed.newStep()
+	defer bed.server.EndStep(s.id)
+	bed.send(s, "x", x)
+	return bed.capture(bed.server.Task(), s, bed.toTF("x"))
 }
 
-// capture returns the bytes of an answer, with 0 as the time of the send.
-func (w *world) capture(from cluster.Task, s *step, key rendezvous.Key) []byte {
-	w.t.Helper()
-	return w.captureID(from, s, key, stepID()) // any number that is not 0
+// capture requests a value and returns the bytes of the response, with 0 as the time of the send.
+func (bed *testbed) capture(from cluster.Task, s *step, key rendezvous.Key) []byte {
+	bed.t.Helper()
+	return bed.captureID(from, s, key, stepID()) // a request id: any number that is not 0
 }
 
-func (w *world) captureID(from cluster.Task, s *step, key rendezvous.Key, id int64) []byte {
-	w.t.Helper()
-	conn, err := w.conns.Conn(from)
+func (bed *testbed) captureID(from cluster.Task, s *step, key rendezvous.Key, id int64) []byte {
+	bed.t.Helper()
+	conn, err := bed.conns.Conn(from)
 	if err != nil {
-		w.t.Fatal(err)
+		bed.t.Fatal(err)
 	}
 	var b []byte
-	err = conn.Invoke(w.soon(), tensorflowgrpc.WorkerService_RecvTensor_FullMethodName,
+	err = conn.Invoke(bed.soon(), tensorflowgrpc.WorkerService_RecvTensor_FullMethodName,
 		&tfpb.RecvTensorRequest{StepId: s.id, RendezvousKey: key.String(), RequestId: id}, &b, grpc.ForceCodecV2(rawCodec{}))
 	if err != nil {
-		w.t.Fatal(err)
+		bed.t.Fatal(err)
 	}
-	return w.withoutTime(b)
+	return bed.withoutTime(b)
 }
 
-// withoutTime puts 0 in the place of send_start_micros (field 3), and leaves all
-// else where it is.
-func (w *world) withoutTime(b []byte) (out []byte) {
-	w.t.Helper()
+// withoutTime replaces the value of send_start_micros (field 3) by 0.
+func (bed *testbed) withoutTime(b []byte) (out []byte) {
+	bed.t.Helper()
 	const sendStartMicros = 3
 	for len(b) > 0 {
 		num, _, n := protowire.ConsumeField(b)
 		if n < 0 {
-			w.t.Fatalf("the answer does not parse: %v", protowire.ParseError(n))
+			bed.t.Fatalf("the response does not parse: %v", protowire.ParseError(n))
 		}
 		if num == sendStartMicros {
 			out = protowire.AppendVarint(protowire.AppendTag(out, num, protowire.VarintType), 0)
@@ -190,7 +189,7 @@ func (w *world) withoutTime(b []byte) (out []byte) {
 	return out
 }
 
-// rawCodec gives an answer as it came, and writes requests as protobuf does.
+// rawCodec returns the bytes of a response, and encodes requests as protobuf.
 type rawCodec struct{}
 
 func (rawCodec) Name() string { return "proto" }
@@ -198,7 +197,7 @@ func (rawCodec) Name() string { return "proto" }
 func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
 	m, ok := v.(proto.Message)
 	if !ok {
-		return nil, fmt.Errorf("%T is no message", v)
+		return nil, fmt.Errorf("%T: must be a proto.Message", v)
 	}
 	b, err := proto.Marshal(m)
 	return mem.BufferSlice{mem.SliceBuffer(b)}, err
@@ -207,7 +206,7 @@ func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
 func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	b, ok := v.(*[]byte)
 	if !ok {
-		return fmt.Errorf("%T is no slice of bytes", v)
+		return fmt.Errorf("%T: must be *[]byte", v)
 	}
 	*b = data.Materialize()
 	return nil

@@ -12,55 +12,54 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
-// TestCacheRPCResponse: with cache_rpc_response on both sides each answer asks
-// for MarkRecvFinished, which lets it go, and a request id that comes again is
-// answered again, with the same bytes.
+// TestCacheRPCResponse: with cache_rpc_response on both sides, each response requires
+// MarkRecvFinished, after which it is dropped. A repeated request id gets the same response again.
 func TestCacheRPCResponse(t *testing.T) {
-	w := start(t, options{
+	bed := start(t, options{
 		workerArgs: []string{"--cache-rpc-response"},
 		config:     func(c *config.Config) { c.CacheRPCResponse = true },
 	})
 	x := slice[float32](t, 1, 2, 3)
 	t.Run("there and back", func(t *testing.T) {
-		w := w.in(t)
-		s := w.run(w.echo(tensor.Float32))
-		w.send(s, "there", x)
-		w.wantValue(s, "back", x)
-		w.until("TensorFlow's MarkRecvFinished", func() bool {
-			return w.metric("tryst_rpcs_total", "/tensorflow.WorkerService/MarkRecvFinished") == 1
+		bed := bed.in(t)
+		s := bed.run(bed.echo(tensor.Float32))
+		bed.send(s, "there", x)
+		bed.wantValue(s, "back", x)
+		bed.until("TensorFlow's MarkRecvFinished", func() bool {
+			return bed.metric("tryst_rpcs_total", "/tensorflow.WorkerService/MarkRecvFinished") == 1
 		})
-		if n := w.metric("tryst_cached_responses", ""); n != 0 {
-			t.Errorf("%v answers are kept", n)
+		if n := bed.metric("tryst_cached_responses", ""); n != 0 {
+			t.Errorf("%v responses are kept, want none", n)
 		}
 		s.end()
 	})
-	t.Run("asked again", func(t *testing.T) {
-		w := w.in(t)
-		g := w.graph()
+	t.Run("requested again", func(t *testing.T) {
+		bed := bed.in(t)
+		g := bed.graph()
 		g.send("x", g.constant("c", x), x.DType())
-		s := w.run(g)
-		w.send(s, "x", x)
-		var answers [][]byte
+		s := bed.run(g)
+		bed.send(s, "x", x)
+		var responses [][]byte
 		for _, from := range []struct {
 			task cluster.Task
 			key  rendezvous.Key
-		}{{tfTask, w.toTryst("x")}, {w.server.Task(), w.toTF("x")}} {
+		}{{tfTask, bed.toTryst("x")}, {bed.server.Task(), bed.toTF("x")}} {
 			for range 2 {
-				answers = append(answers, w.captureID(from.task, s, from.key, 4711))
+				responses = append(responses, bed.captureID(from.task, s, from.key, 4711))
 			}
 		}
-		for _, a := range answers[1:] {
-			if !bytes.Equal(a, answers[0]) {
-				t.Errorf("TensorFlow twice, Tryst twice:\n%x", answers)
+		for _, a := range responses[1:] {
+			if !bytes.Equal(a, responses[0]) {
+				t.Errorf("responses differ (TensorFlow twice, Tryst twice):\n%x", responses)
 				break
 			}
 		}
-		if requireAck := []byte{0x28, 1}; !bytes.Contains(answers[0], requireAck) {
-			t.Errorf("no require_ack in %x", answers[0])
+		if requireAck := []byte{0x28, 1}; !bytes.Contains(responses[0], requireAck) {
+			t.Errorf("response %x has no require_ack", responses[0])
 		}
 		s.end()
-		if n := w.metric("tryst_cached_responses", ""); n != 0 {
-			t.Errorf("%v answers are kept beyond their step", n)
+		if n := bed.metric("tryst_cached_responses", ""); n != 0 {
+			t.Errorf("%v responses are kept after their step, want none", n)
 		}
 	})
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/tryst-rdma/tryst/transport"
 )
 
-// wantError checks an error's code and that its text begins with message: the
-// peer may add where it came from.
+// wantError checks the code of an error, and that its text begins with message. The peer may append
+// the origin of the error.
 func wantError(t testing.TB, err error, code status.Code, message string) {
 	t.Helper()
 	if e := status.From(err); status.CodeOf(err) != code || !strings.HasPrefix(e.Message(), message) {
@@ -28,14 +28,14 @@ func wantError(t testing.TB, err error, code status.Code, message string) {
 func wantPayload(t testing.TB, err error, key, value string) {
 	t.Helper()
 	if got, ok := status.From(err).Payload(key); !ok || string(got) != value {
-		t.Errorf("payload %s is %q (%v), want %q, in %v", key, got, ok, value, err)
+		t.Errorf("payload %s of %v is %q (%v), want %q", key, err, got, ok, value)
 	}
 }
 
-// TestAbortReachesTensorFlow: TensorFlow's graph waits for our value, and our
-// step ends with an error. RunGraph reports it with code, text and payloads.
+// TestAbortReachesTensorFlow: our step ends with an error while TensorFlow's graph waits for our
+// value. RunGraph returns the error with code, text and payloads.
 func TestAbortReachesTensorFlow(t *testing.T) {
-	w := start(t, options{})
+	bed := start(t, options{})
 	for _, c := range []struct {
 		name    string
 		err     *status.Error
@@ -43,11 +43,11 @@ func TestAbortReachesTensorFlow(t *testing.T) {
 	}{
 		{"root", status.New(status.FailedPrecondition, "the loader has no more rows").WithPayload("tryst.test/why", []byte("end\x00of file")), false},
 		{"aborted is derived", status.New(status.Aborted, "something else failed"), true},
-		{"unavailable is an answer", status.New(status.Unavailable, "the disk is away"), false},
+		{"unavailable", status.New(status.Unavailable, "the disk is away"), false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := w.in(t)
-			s := w.runUntilAsked(w.soon(), w.echo(tensor.Float32))
+			bed := bed.in(t)
+			s := bed.runUntilRequest(bed.soon(), bed.echo(tensor.Float32))
 			s.Abort(c.err)
 			err := s.wait()
 			wantError(t, err, c.err.Code(), c.err.Message())
@@ -55,42 +55,42 @@ func TestAbortReachesTensorFlow(t *testing.T) {
 				wantPayload(t, err, key, string(value))
 			}
 			if status.IsDerived(err) != c.derived {
-				t.Errorf("derived: %v, in %v", !c.derived, err)
+				t.Errorf("%v: derived is %v, want %v", err, !c.derived, c.derived)
 			}
 			s.cleanUp()
 		})
 	}
 }
 
-// TestLongErrorIsCut: an error of 1 MiB reaches TensorFlow, and comes back from
-// it, as an error and not as a broken call.
+// TestLongErrorIsCut: an error of 1 MiB is shortened, and reaches TensorFlow, and us again, with
+// its code. The call does not fail in gRPC.
 func TestLongErrorIsCut(t *testing.T) {
-	w := start(t, options{})
-	s := w.run(w.echo(tensor.Float32))
-	back := w.receive(s, "back")
+	bed := start(t, options{})
+	s := bed.run(bed.echo(tensor.Float32))
+	back := bed.receive(s, "back")
 	s.Abort(status.New(status.FailedPrecondition, strings.Repeat("long", 1<<18)))
 	wantError(t, s.wait(), status.FailedPrecondition, strings.Repeat("long", 700))
 	wantError(t, (await(t, back, "back")).err, status.FailedPrecondition, strings.Repeat("long", 700))
 	s.cleanUp()
 }
 
-// TestOtherIncarnation: a key with an incarnation of an earlier process is
-// refused on both sides with the same words, but for the names in them.
+// TestOtherIncarnation: both sides refuse a key with the incarnation of an earlier process, with
+// the same text except for the names in it.
 func TestOtherIncarnation(t *testing.T) {
-	w := start(t, options{})
+	bed := start(t, options{})
 	const text = "RecvTensor expects a different device incarnation: 1234 vs. "
 	const rest = "was probably restarted. Check your worker job for the reason why it was restarted."
 
-	g := w.graph()
+	g := bed.graph()
 	g.send("back", g.recvFrom("there", 1234, tensor.Float32), tensor.Float32)
-	s := w.run(g)
+	s := bed.run(g)
 	ours := s.wait()
 	s.cleanUp()
-	_, theirs := w.newStep().Recv(w.soon(), w.key(tfDevice, 1234, trystDevice, "x"), rendezvous.Args{})
+	_, theirs := bed.newStep().Recv(bed.soon(), bed.key(tfDevice, 1234, trystDevice, "x"), rendezvous.Args{})
 	for _, err := range []error{ours, theirs} {
 		wantError(t, err, status.Aborted, text)
 		if !strings.Contains(err.Error(), rest) {
-			t.Error(err)
+			t.Errorf("error %v lacks %q", err, rest)
 		}
 		wantPayload(t, err, status.PayloadPossiblyRestarted, "")
 	}
@@ -100,41 +100,40 @@ func TestOtherIncarnation(t *testing.T) {
 // what its graph would send. We get the kernel's error, with its code, and the
 // others of the step one that is marked as derived, if any.
 func TestKernelErrorReachesTryst(t *testing.T) {
-	w := start(t, options{})
-	g := w.graph()
+	bed := start(t, options{})
+	g := bed.graph()
 	three := g.constant("three", slice[float32](t, 1, 2, 3))
 	sum := g.add("sum", "AddV2", attrs{"T": typeAttr(tensor.Float32)}, g.recv("there", tensor.Float32), three)
 	g.send("back", sum, tensor.Float32)
-	s := w.run(g)
-	back := w.receive(s, "back")
-	w.send(s, "there", slice[float32](t, 1, 2))
+	s := bed.run(g)
+	back := bed.receive(s, "back")
+	bed.send(s, "there", slice[float32](t, 1, 2))
 	o := await(t, back, "back")
 	wantError(t, o.err, status.InvalidArgument, "Incompatible shapes: [2] vs. [3]")
 	wantError(t, s.wait(), status.InvalidArgument, "Incompatible shapes: [2] vs. [3]")
 	s.cleanUp()
 }
 
-// TestCleanupReachesTryst: the step ends at TensorFlow while we wait for a value
-// that nobody sends.
+// TestCleanupReachesTryst: the step ends at TensorFlow while our receive waits for a value that is
+// never sent.
 func TestCleanupReachesTryst(t *testing.T) {
-	w := start(t, options{})
-	s := w.run(w.echo(tensor.Float32))
-	never := w.receive(s, "never")
-	w.send(s, "there", slice[float32](t, 1))
-	w.wantValue(s, "back", slice[float32](t, 1))
+	bed := start(t, options{})
+	s := bed.run(bed.echo(tensor.Float32))
+	never := bed.receive(s, "never")
+	bed.send(s, "there", slice[float32](t, 1))
+	bed.wantValue(s, "back", slice[float32](t, 1))
 	s.end()
 	o := await(t, never, "the value that is never sent")
 	wantError(t, o.err, status.Aborted, "Cleanup ")
 	if !status.IsDerived(o.err) {
-		t.Errorf("not derived: %v", o.err)
+		t.Errorf("got %v, want a derived error", o.err)
 	}
 }
 
-// TestDuplicateRequest: a request id that comes twice is refused on both sides
-// with the same words.
+// TestDuplicateRequest: both sides refuse a repeated request id, with the same text.
 func TestDuplicateRequest(t *testing.T) {
-	w := start(t, options{})
-	us, err := w.conns.Worker(w.server.Task())
+	bed := start(t, options{})
+	us, err := bed.conns.Worker(bed.server.Task())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,18 +142,18 @@ func TestDuplicateRequest(t *testing.T) {
 		worker transport.Worker
 		key    rendezvous.Key
 	}{
-		{"TensorFlow", w.tf, w.toTryst("x")},
-		{"Tryst", us, w.toTF("x")},
+		{"TensorFlow", bed.tf, bed.toTryst("x")},
+		{"Tryst", us, bed.toTF("x")},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			req := &tfpb.RecvTensorRequest{StepId: stepID(), RendezvousKey: c.key.String(), RequestId: 4711}
-			ctx, cancel := context.WithCancel(w.soon())
+			ctx, cancel := context.WithCancel(bed.soon())
 			first := make(chan error, 1)
 			go func() {
 				_, err := c.worker.RecvTensor(ctx, req)
 				first <- err
 			}()
-			// Whichever comes second is refused; the other one waits.
+			// The call that arrives later is refused. The other one waits.
 			second := make(chan error, 1)
 			go func() {
 				_, err := c.worker.RecvTensor(ctx, req)
@@ -169,7 +168,7 @@ func TestDuplicateRequest(t *testing.T) {
 				cancel()
 				waited = await(t, first, "the other call")
 			case <-time.After(soon):
-				t.Fatal("both wait")
+				t.Fatal("both calls wait, want that one is refused")
 			}
 			wantError(t, refused, status.Aborted, "The same RecvTensor (GrpcWorker) request was received twice. ")
 			wantError(t, waited, status.Cancelled, "")
@@ -177,35 +176,34 @@ func TestDuplicateRequest(t *testing.T) {
 	}
 }
 
-// TestTensorFlowDies: receives from a TensorFlow that is killed end with
-// Unavailable, at once when a connection breaks and after the peer timeout when
-// it is asked later.
+// TestTensorFlowDies: receives from a killed TensorFlow end with Unavailable: those under way when
+// the connection breaks, at once; later ones after the peer timeout.
 func TestTensorFlowDies(t *testing.T) {
 	const timeout = 2 * time.Second
-	w := start(t, options{config: func(c *config.Config) { c.PeerTimeout = timeout }})
-	s := w.run(w.echo(tensor.Float32))
-	w.send(s, "there", slice[float32](t, 1))
-	w.wantValue(s, "back", slice[float32](t, 1)) // the connection is there
+	bed := start(t, options{config: func(c *config.Config) { c.PeerTimeout = timeout }})
+	s := bed.run(bed.echo(tensor.Float32))
+	bed.send(s, "there", slice[float32](t, 1))
+	bed.wantValue(s, "back", slice[float32](t, 1)) // the connection is up
 	s.end()
 
-	s = w.runUntilAsked(w.soon(), w.echo(tensor.Float32))
-	back := w.receive(s, "back")
-	w.process.kill()
-	wantError(t, await(t, back, "back").err, status.Unavailable, tfTask.String()+": "+w.theirs+": ")
+	s = bed.runUntilRequest(bed.soon(), bed.echo(tensor.Float32))
+	back := bed.receive(s, "back")
+	bed.process.kill()
+	wantError(t, await(t, back, "back").err, status.Unavailable, tfTask.String()+": "+bed.tfAddress+": ")
 	wantError(t, s.wait(), status.Unavailable, "")
-	o := await(t, w.receive(w.newStep(), "later"), "a receive of the dead")
+	o := await(t, bed.receive(bed.newStep(), "later"), "a receive from the killed process")
 	wantError(t, o.err, status.Unavailable, tfTask.String()+" was not reached for 2s: ")
 }
 
-// TestTrystStops: a server that closes tells the TensorFlow that waits for its
-// values.
+// TestTrystStops: when our server closes, TensorFlow's requests that wait for its values end with
+// an error.
 func TestTrystStops(t *testing.T) {
-	w := start(t, options{})
-	s := w.runUntilAsked(w.soon(), w.echo(tensor.Float32))
-	w.stopServer()
+	bed := start(t, options{})
+	s := bed.runUntilRequest(bed.soon(), bed.echo(tensor.Float32))
+	bed.stopServer()
 	err := s.wait()
 	wantError(t, err, status.Aborted, "Shutdown")
 	if !status.IsDerived(err) {
-		t.Errorf("not derived: %v", err)
+		t.Errorf("got %v, want a derived error", err)
 	}
 }

@@ -17,32 +17,32 @@ const (
 	trystDevice = "/job:worker/replica:0/task:1/device:CPU:0"
 )
 
-// graph is a GraphDef in the making, as TensorFlow's master sends it to a
-// worker: each node with its full device name.
+// graph builds a GraphDef as TensorFlow's master sends it to a worker: each node has its full
+// device name.
 type graph struct {
-	w   *world
+	bed *testbed
 	def *tfpb.GraphDef
 }
 
-func (w *world) graph() *graph {
-	return &graph{w: w, def: &tfpb.GraphDef{Versions: &tfpb.VersionDef{Producer: 2000}}}
+func (bed *testbed) graph() *graph {
+	return &graph{bed: bed, def: &tfpb.GraphDef{Versions: &tfpb.VersionDef{Producer: 2000}}}
 }
 
 var nodes atomic.Int64
 
-// echo returns the graph that sends back what it receives.
-func (w *world) echo(dtype tensor.DType) *graph {
-	g := w.graph()
+// echo returns a graph that sends back the value that it receives.
+func (bed *testbed) echo(dtype tensor.DType) *graph {
+	g := bed.graph()
 	g.send("back", g.identity("same", g.recv("there", dtype), dtype), dtype)
 	return g
 }
 
 type attrs map[string]*tfpb.AttrValue
 
-// add adds a node on TensorFlow's device and returns its name, which stands for
-// its first output. Its end is another one in each graph: a session keeps
-// stateful kernels, _Send and _Recv among them, by the names of their nodes, and
-// the next graph would get the same ones, whatever its attributes say.
+// add adds a node on TensorFlow's device and returns its name, which also means its first output.
+// It appends a number that is unique among all graphs: a session keeps stateful kernels, such as
+// _Send and _Recv, by the names of their nodes, and the next graph would get the kernels of the
+// last one, with their attributes.
 func (g *graph) add(name, op string, a attrs, inputs ...string) string {
 	name = fmt.Sprintf("%s_S%d", name, nodes.Add(1))
 	g.def.Node = append(g.def.Node, &tfpb.NodeDef{Name: name, Op: op, Device: tfDevice, Input: inputs, Attr: a})
@@ -50,10 +50,10 @@ func (g *graph) add(name, op string, a attrs, inputs ...string) string {
 }
 
 func (g *graph) constant(name string, x *tensor.Tensor) string {
-	g.w.t.Helper()
+	g.bed.t.Helper()
 	p, err := tensorproto.ToProto(x)
 	if err != nil {
-		g.w.t.Fatal(err)
+		g.bed.t.Fatal(err)
 	}
 	return g.add(name, "Const", attrs{"dtype": typeAttr(x.DType()), "value": {Value: &tfpb.AttrValue_Tensor{Tensor: p}}})
 }
@@ -62,16 +62,16 @@ func (g *graph) identity(name, input string, dtype tensor.DType) string {
 	return g.add(name, "Identity", attrs{"T": typeAttr(dtype)}, input)
 }
 
-// send is what the master puts where an edge leaves TensorFlow's task for ours.
+// send adds the node that the master adds where an edge leads from TensorFlow's task to ours.
 func (g *graph) send(edge, input string, dtype tensor.DType) {
-	a := edgeAttrs(edge, tfDevice, g.w.tfIncarnation, trystDevice)
+	a := edgeAttrs(edge, tfDevice, g.bed.tfIncarnation, trystDevice)
 	a["T"] = typeAttr(dtype)
 	g.add("send_"+edge, "_Send", a, input)
 }
 
-// recv is what the master puts where an edge comes from our task.
+// recv adds the node that the master adds where an edge leads from our task to TensorFlow's.
 func (g *graph) recv(edge string, dtype tensor.DType) string {
-	return g.recvFrom(edge, g.w.server.Incarnation(), dtype)
+	return g.recvFrom(edge, g.bed.server.Incarnation(), dtype)
 }
 
 func (g *graph) recvFrom(edge string, incarnation uint64, dtype tensor.DType) string {

@@ -24,15 +24,14 @@ type process struct {
 	waited sync.Once
 }
 
-// startWorker starts worker.py and returns the address where TensorFlow
-// listens.
+// startWorker starts worker.py and returns the address on which TensorFlow listens.
 func startWorker(t testing.TB, args ...string) (*process, string) {
 	t.Helper()
 	p := startPython(t, append([]string{"worker.py"}, args...)...)
 	for {
 		line, err := p.stdout.ReadString('\n')
 		if err != nil {
-			t.Fatalf("worker.py has not become ready: %v", err)
+			t.Fatalf("worker.py ended before it was ready: %v", err)
 		}
 		if address, ok := strings.CutPrefix(line, "ready "); ok {
 			return p, strings.TrimSpace(address)
@@ -44,7 +43,7 @@ func startPython(t testing.TB, args ...string) *process {
 	t.Helper()
 	python := os.Getenv("TENSORFLOW_PYTHON")
 	if python == "" {
-		t.Fatal("TENSORFLOW_PYTHON names no Python that has TensorFlow: run make interop")
+		t.Fatal("TENSORFLOW_PYTHON is not set to a Python with TensorFlow: run make interop")
 	}
 	p := &process{cmd: exec.Command(python, args...)}
 	p.cmd.Stderr = p
@@ -71,7 +70,7 @@ func startPython(t testing.TB, args ...string) *process {
 	return p
 }
 
-// Write takes what the process writes on stderr.
+// Write collects the process's stderr.
 func (p *process) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -85,7 +84,7 @@ func (p *process) stop() {
 	})
 }
 
-// kill ends the process as a crash would.
+// kill kills the process.
 func (p *process) kill() {
 	p.killed = true
 	_ = p.cmd.Process.Kill()

@@ -1,8 +1,8 @@
-"""Asks the TensorFlow master at an address for a session of its cluster, and says what came of it.
+"""Opens a session at a TensorFlow master and runs a small graph on task 0.
 
     session.py ADDRESS [--only-task-0]
 
-It runs a small graph on task 0 and prints its value, or the error, as one line of JSON.
+It prints the value of the graph, or the error, as one line of JSON. With --only-task-0 the session excludes the other tasks.
 """
 
 import json

@@ -10,21 +10,20 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// TestTensorFlowMaster: TensorFlow's own master, asked by its own client for a
-// session, finds this server by GetStatus. A session of the whole cluster then
-// ends with a clear error, not a hang, since this server runs no graphs; one
-// that leaves it out works beside it.
+// TestTensorFlowMaster: TensorFlow's client opens a session at TensorFlow's master, which finds our
+// server by GetStatus. A session of the whole cluster ends with an error that says that our server
+// runs no graphs. A session without our server works.
 func TestTensorFlowMaster(t *testing.T) {
-	w := start(t, options{})
+	bed := start(t, options{})
 	t.Run("with Tryst", func(t *testing.T) {
-		got := session(t, w.theirs)
+		got := session(t, bed.tfAddress)
 		if status.Code(got.Code) != status.Unimplemented || !strings.Contains(got.Message, "\nCreateWorkerSession: this worker moves tensors and runs no graphs\n") {
-			t.Errorf("the client got %+v", got)
+			t.Errorf("the client got %+v, want Unimplemented with the reason", got)
 		}
 	})
 	t.Run("without", func(t *testing.T) {
-		if got := session(t, w.theirs, "--only-task-0"); got.Code != 0 || got.Value != 6 {
-			t.Errorf("the client got %+v", got)
+		if got := session(t, bed.tfAddress, "--only-task-0"); got.Code != 0 || got.Value != 6 {
+			t.Errorf("the client got %+v, want the value 6", got)
 		}
 	})
 }
@@ -41,11 +40,11 @@ func session(t *testing.T, args ...string) (r sessionResult) {
 	p := startPython(t, append([]string{"session.py"}, args...)...)
 	line := make(chan string, 1)
 	go func() {
-		s, _ := p.stdout.ReadString('\n') // "" when it ended without a word
+		s, _ := p.stdout.ReadString('\n') // "" if it ended without output
 		line <- s
 	}()
 	if s := await(t, line, "session.py"); json.Unmarshal([]byte(s), &r) != nil {
-		t.Fatalf("session.py printed %q", s)
+		t.Fatalf("session.py printed %q, want JSON", s)
 	}
 	return r
 }

@@ -12,68 +12,66 @@ import (
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
 )
 
-// step is one run of a graph at TensorFlow, and the step of that id here.
+// step is one run of a graph at TensorFlow, and the step with the same id here.
 type step struct {
 	rendezvous.Rendezvous
-	w    *world
+	bed  *testbed
 	id   int64
 	done chan error // what RunGraph returned
 }
 
-// register hands a graph to TensorFlow's worker.
-func (w *world) register(g *graph) (handle string) {
-	w.t.Helper()
-	r, err := w.tf.RegisterGraph(w.soon(), &tfpb.RegisterGraphRequest{
-		SessionHandle: w.session, CreateWorkerSessionCalled: true, GraphDef: g.def,
+// register registers a graph at TensorFlow's worker.
+func (bed *testbed) register(g *graph) (handle string) {
+	bed.t.Helper()
+	r, err := bed.tf.RegisterGraph(bed.soon(), &tfpb.RegisterGraphRequest{
+		SessionHandle: bed.session, CreateWorkerSessionCalled: true, GraphDef: g.def,
 	})
 	if err != nil {
-		w.t.Fatalf("RegisterGraph: %v", err)
+		bed.t.Fatalf("RegisterGraph: %v", err)
 	}
 	return r.GetGraphHandle()
 }
 
 // run runs a graph in a step of its own.
-func (w *world) run(g *graph) *step {
-	w.t.Helper()
-	s := w.newStep()
-	s.runGraph(w.soon(), w.register(g))
+func (bed *testbed) run(g *graph) *step {
+	bed.t.Helper()
+	s := bed.newStep()
+	s.runGraph(bed.soon(), bed.register(g))
 	return s
 }
 
-// begin runs a graph, and leaves it to the caller, or to TensorFlow's requests,
-// to make the step here.
-func (w *world) begin(ctx context.Context, handle string) *step {
-	s := &step{w: w, id: stepID(), done: make(chan error, 1)}
+// begin runs a graph. It does not create the step here: the caller or a request of TensorFlow does.
+func (bed *testbed) begin(ctx context.Context, handle string) *step {
+	s := &step{bed: bed, id: stepID(), done: make(chan error, 1)}
 	s.runGraph(ctx, handle)
 	return s
 }
 
-// runUntilAsked runs a graph and returns when TensorFlow's first request of the
-// step waits here.
-func (w *world) runUntilAsked(ctx context.Context, g *graph) *step {
-	w.t.Helper()
-	steps := w.steps()
-	s := w.begin(ctx, w.register(g))
-	w.until("TensorFlow's request", func() bool { return w.steps() > steps })
-	s.Rendezvous = w.server.Rendezvous(s.id)
+// runUntilRequest runs a graph and returns when TensorFlow's first request of the step waits here.
+func (bed *testbed) runUntilRequest(ctx context.Context, g *graph) *step {
+	bed.t.Helper()
+	steps := bed.steps()
+	s := bed.begin(ctx, bed.register(g))
+	bed.until("TensorFlow's request", func() bool { return bed.steps() > steps })
+	s.Rendezvous = bed.server.Rendezvous(s.id)
 	return s
 }
 
-// newStep returns a step that TensorFlow has not heard of.
-func (w *world) newStep() *step {
-	s := &step{w: w, id: stepID(), done: make(chan error, 1)}
-	s.Rendezvous = w.server.Rendezvous(s.id)
+// newStep returns a step that does not exist at TensorFlow yet.
+func (bed *testbed) newStep() *step {
+	s := &step{bed: bed, id: stepID(), done: make(chan error, 1)}
+	s.Rendezvous = bed.server.Rendezvous(s.id)
 	return s
 }
 
-// stepID makes an id as TensorFlow's master does.
+// stepID returns a random step id, as TensorFlow's master chooses it.
 func stepID() int64 { return rand.Int64()&(1<<56-1) | 1<<56 }
 
-// runGraph makes the master's call, which returns when the graph has run.
+// runGraph calls RunGraph, which returns when the graph has run, on a goroutine.
 func (s *step) runGraph(ctx context.Context, handle string) {
 	go func() {
-		_, err := s.w.tf.RunGraph(ctx, &tfpb.RunGraphRequest{
-			SessionHandle: s.w.session, CreateWorkerSessionCalled: true,
+		_, err := s.bed.tf.RunGraph(ctx, &tfpb.RunGraphRequest{
+			SessionHandle: s.bed.session, CreateWorkerSessionCalled: true,
 			GraphHandle: handle, StepId: s.id, RequestId: rand.Int64() | 1,
 			ExecOpts: &tfpb.ExecutorOpts{},
 		})
@@ -83,98 +81,98 @@ func (s *step) runGraph(ctx context.Context, handle string) {
 
 // wait returns how the run at TensorFlow ended.
 func (s *step) wait() error {
-	s.w.t.Helper()
-	return await(s.w.t, s.done, "RunGraph")
+	s.bed.t.Helper()
+	return await(s.bed.t, s.done, "RunGraph")
 }
 
-// end waits for a run that should succeed, and cleans up.
+// end waits for the end of the run, which must succeed, and cleans up.
 func (s *step) end() {
-	s.w.t.Helper()
+	s.bed.t.Helper()
 	if err := s.wait(); err != nil {
-		s.w.t.Fatalf("RunGraph: %v", err)
+		s.bed.t.Fatalf("RunGraph: %v", err)
 	}
 	s.cleanUp()
 }
 
 // cleanUp ends the step on both sides.
 func (s *step) cleanUp() {
-	s.w.t.Helper()
-	if _, err := s.w.tf.CleanupGraph(s.w.soon(), &tfpb.CleanupGraphRequest{StepId: s.id}); err != nil {
-		s.w.t.Errorf("CleanupGraph: %v", err)
+	s.bed.t.Helper()
+	if _, err := s.bed.tf.CleanupGraph(s.bed.soon(), &tfpb.CleanupGraphRequest{StepId: s.id}); err != nil {
+		s.bed.t.Errorf("CleanupGraph: %v", err)
 	}
-	s.w.server.EndStep(s.id)
+	s.bed.server.EndStep(s.id)
 }
 
-// toTryst and toTF return the keys of edges as the nodes of a graph make them.
-func (w *world) toTryst(edge string) rendezvous.Key {
-	w.t.Helper()
-	return w.key(tfDevice, w.tfIncarnation, trystDevice, edge)
+// toTryst and toTF return the key of an edge in each direction, as the nodes of a graph build it.
+func (bed *testbed) toTryst(edge string) rendezvous.Key {
+	bed.t.Helper()
+	return bed.key(tfDevice, bed.tfIncarnation, trystDevice, edge)
 }
 
-func (w *world) toTF(edge string) rendezvous.Key {
-	w.t.Helper()
-	return w.key(trystDevice, w.server.Incarnation(), tfDevice, edge)
+func (bed *testbed) toTF(edge string) rendezvous.Key {
+	bed.t.Helper()
+	return bed.key(trystDevice, bed.server.Incarnation(), tfDevice, edge)
 }
 
-func (w *world) key(src string, incarnation uint64, dst, edge string) rendezvous.Key {
-	w.t.Helper()
+func (bed *testbed) key(src string, incarnation uint64, dst, edge string) rendezvous.Key {
+	bed.t.Helper()
 	k, err := rendezvous.ParseKey(rendezvous.CreateKey(src, incarnation, dst, edge, rendezvous.FrameIter{}))
 	if err != nil {
-		w.t.Fatal(err)
+		bed.t.Fatal(err)
 	}
 	return k
 }
 
-// send sends x to TensorFlow; the caller keeps its reference.
-func (w *world) send(s *step, edge string, x *tensor.Tensor) {
-	w.t.Helper()
-	if err := s.Send(w.toTF(edge), rendezvous.Args{}, x, false); err != nil {
-		w.t.Fatal(err)
+// send sends x to TensorFlow. The caller keeps its reference.
+func (bed *testbed) send(s *step, edge string, x *tensor.Tensor) {
+	bed.t.Helper()
+	if err := s.Send(bed.toTF(edge), rendezvous.Args{}, x, false); err != nil {
+		bed.t.Fatal(err)
 	}
 }
 
-// outcome is what a receive ended with.
+// outcome is the result of a receive.
 type outcome struct {
 	v   rendezvous.Value
 	err error
 }
 
-// receive asks TensorFlow for a value.
-func (w *world) receive(s *step, edge string) <-chan outcome {
-	w.t.Helper()
-	return w.receiveWith(w.soon(), s, edge)
+// receive requests a value from TensorFlow.
+func (bed *testbed) receive(s *step, edge string) <-chan outcome {
+	bed.t.Helper()
+	return bed.receiveWith(bed.soon(), s, edge)
 }
 
-func (w *world) receiveWith(ctx context.Context, s *step, edge string) <-chan outcome {
-	w.t.Helper()
+func (bed *testbed) receiveWith(ctx context.Context, s *step, edge string) <-chan outcome {
+	bed.t.Helper()
 	c := make(chan outcome, 1)
-	s.RecvAsync(ctx, w.toTryst(edge), rendezvous.Args{}, func(v rendezvous.Value, _ rendezvous.Args, err error) { c <- outcome{v, err} })
+	s.RecvAsync(ctx, bed.toTryst(edge), rendezvous.Args{}, func(v rendezvous.Value, _ rendezvous.Args, err error) { c <- outcome{v, err} })
 	return c
 }
 
 // wantValue receives a live value that equals x.
-func (w *world) wantValue(s *step, edge string, x *tensor.Tensor) {
-	w.t.Helper()
-	o := await(w.t, w.receive(s, edge), edge)
+func (bed *testbed) wantValue(s *step, edge string, x *tensor.Tensor) {
+	bed.t.Helper()
+	o := await(bed.t, bed.receive(s, edge), edge)
 	if o.err != nil {
-		w.t.Fatal(o.err)
+		bed.t.Fatal(o.err)
 	}
 	defer o.v.Tensor.Release()
-	tensortest.RequireEqual(w.t, x, o.v.Tensor)
+	tensortest.RequireEqual(bed.t, x, o.v.Tensor)
 	if o.v.Dead {
-		w.t.Errorf("%s is dead", edge)
+		bed.t.Errorf("%s is dead, want a live value", edge)
 	}
 }
 
 // wantDead receives a dead value.
-func (w *world) wantDead(s *step, edge string) {
-	w.t.Helper()
-	o := await(w.t, w.receive(s, edge), edge)
+func (bed *testbed) wantDead(s *step, edge string) {
+	bed.t.Helper()
+	o := await(bed.t, bed.receive(s, edge), edge)
 	if o.err != nil {
-		w.t.Fatal(o.err)
+		bed.t.Fatal(o.err)
 	}
 	defer o.v.Tensor.Release()
 	if !o.v.Dead || o.v.Tensor.Size() != 0 {
-		w.t.Errorf("%s is %v, dead: %v", edge, o.v.Tensor, o.v.Dead)
+		bed.t.Errorf("%s is %v with dead %v, want an empty dead value", edge, o.v.Tensor, o.v.Dead)
 	}
 }

@@ -21,138 +21,138 @@ import (
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
 )
 
-// soon bounds what a test waits for; a test that needs it fails.
+// soon limits how long a test waits for one event.
 const soon = time.Minute
 
-// world is the cluster of one test.
-type world struct {
+// testbed is the cluster of one test.
+type testbed struct {
 	t        testing.TB
 	server   *server.Server // task 1
 	alloc    *tensortest.Allocator
 	registry *prometheus.Registry
 
 	process       *process
-	theirs        string               // TensorFlow's address
+	tfAddress     string               // TensorFlow's address
 	conns         *grpctransport.Conns // of the master, which is the test
-	tf            transport.Worker     // TensorFlow's, as the master calls it
+	tf            transport.Worker     // TensorFlow's worker, as the master calls it
 	tfIncarnation uint64
 	session       string
 }
 
-// options of a world; the zero value is what most tests need.
+// options configures a testbed.
 type options struct {
 	workerArgs []string             // further arguments of worker.py
 	config     func(*config.Config) // changes the settings of the Tryst server
 }
 
-// start starts a world that ends with the test.
-func start(t testing.TB, o options) *world {
+// start starts a testbed, which ends with the test.
+func start(t testing.TB, o options) *testbed {
 	t.Helper()
-	w := &world{t: t, alloc: tensortest.NewAllocator(t), registry: prometheus.NewRegistry()}
+	bed := &testbed{t: t, alloc: tensortest.NewAllocator(t), registry: prometheus.NewRegistry()}
 
-	// TensorFlow is told our address before we know its own, so the port is
-	// held until the server takes it.
-	held, err := net.Listen("tcp", "127.0.0.1:0")
+	// TensorFlow needs our address before we know its own. So a listener reserves the port until
+	// our server listens.
+	reserved, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	ours := held.Addr().String()
-	w.process, w.theirs = startWorker(t, append([]string{ours}, o.workerArgs...)...)
-	held.Close()
+	ours := reserved.Addr().String()
+	bed.process, bed.tfAddress = startWorker(t, append([]string{ours}, o.workerArgs...)...)
+	reserved.Close()
 
 	c := config.Default()
 	c.Listen = ours
 	c.Task = cluster.Task{Job: "worker", Index: 1}
-	if c.Cluster, err = cluster.SpecFromLists(map[string][]string{"worker": {w.theirs, ours}}); err != nil {
+	if c.Cluster, err = cluster.SpecFromLists(map[string][]string{"worker": {bed.tfAddress, ours}}); err != nil {
 		t.Fatal(err)
 	}
 	if o.config != nil {
 		o.config(&c)
 	}
-	if w.server, err = server.Start(t.Context(), c, server.Options{Allocator: w.alloc, Registry: w.registry}); err != nil {
+	if bed.server, err = server.Start(t.Context(), c, server.Options{Allocator: bed.alloc, Registry: bed.registry}); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(w.stopServer)
+	t.Cleanup(bed.stopServer)
 
-	w.conns = grpctransport.NewConns(grpctransport.ConnsOptions{Self: cluster.ClientTask(), Spec: c.Cluster, Allocator: w.alloc})
-	t.Cleanup(func() { w.conns.Close() })
-	if w.tf, err = w.conns.Worker(tfTask); err != nil {
+	bed.conns = grpctransport.NewConns(grpctransport.ConnsOptions{Self: cluster.ClientTask(), Spec: c.Cluster, Allocator: bed.alloc})
+	t.Cleanup(func() { bed.conns.Close() })
+	if bed.tf, err = bed.conns.Worker(tfTask); err != nil {
 		t.Fatal(err)
 	}
-	w.openSession()
-	return w
+	bed.openSession()
+	return bed
 }
 
-// in returns the world for a subtest.
-func (w *world) in(t testing.TB) *world {
-	sub := *w
+// in returns the testbed for a subtest.
+func (bed *testbed) in(t testing.TB) *testbed {
+	sub := *bed
 	sub.t = t
 	return &sub
 }
 
 var tfTask = cluster.Task{Job: "worker", Index: 0}
 
-func (w *world) stopServer() {
-	if err := w.server.Close(context.Background()); err != nil {
-		w.t.Errorf("server: Close: %v", err)
+func (bed *testbed) stopServer() {
+	if err := bed.server.Close(context.Background()); err != nil {
+		bed.t.Errorf("server: Close: %v", err)
 	}
 }
 
-// openSession does what a master does before the first graph.
-func (w *world) openSession() {
-	w.t.Helper()
-	ctx := w.soon()
-	st, err := w.tf.GetStatus(ctx, &tfpb.GetStatusRequest{})
+// openSession makes the calls of a master before the first graph.
+func (bed *testbed) openSession() {
+	bed.t.Helper()
+	ctx := bed.soon()
+	st, err := bed.tf.GetStatus(ctx, &tfpb.GetStatusRequest{})
 	if err != nil {
-		w.t.Fatal(err)
+		bed.t.Fatal(err)
 	}
 	for _, d := range st.GetDeviceAttributes() {
 		if d.GetName() == tfDevice {
-			w.tfIncarnation = d.GetIncarnation()
+			bed.tfIncarnation = d.GetIncarnation()
 		}
 	}
-	if w.tfIncarnation == 0 {
-		w.t.Fatalf("TensorFlow has no device %s: %v", tfDevice, st)
+	if bed.tfIncarnation == 0 {
+		bed.t.Fatalf("TensorFlow's devices are %v, want %s among them", st, tfDevice)
 	}
-	w.session = fmt.Sprintf("%016x", rand.Uint64())
-	if _, err := w.tf.CreateWorkerSession(ctx, &tfpb.CreateWorkerSessionRequest{
-		SessionHandle: w.session,
+	bed.session = fmt.Sprintf("%016x", rand.Uint64())
+	if _, err := bed.tf.CreateWorkerSession(ctx, &tfpb.CreateWorkerSessionRequest{
+		SessionHandle: bed.session,
 		ServerDef:     &tfpb.ServerDef{Protocol: "grpc", JobName: "worker", TaskIndex: 0},
-		MasterTask:    "/job:worker/replica:0/task:1", MasterIncarnation: int64(w.server.Incarnation()),
+		MasterTask:    "/job:worker/replica:0/task:1", MasterIncarnation: int64(bed.server.Incarnation()),
 	}); err != nil {
-		w.t.Fatal(err)
+		bed.t.Fatal(err)
 	}
-	w.t.Cleanup(func() {
-		if w.process.killed {
+	bed.t.Cleanup(func() {
+		if bed.process.killed {
 			return
 		}
-		if _, err := w.tf.DeleteWorkerSession(w.soonAfterTest(), &tfpb.DeleteWorkerSessionRequest{SessionHandle: w.session}); err != nil {
-			w.t.Errorf("DeleteWorkerSession: %v", err)
+		if _, err := bed.tf.DeleteWorkerSession(bed.soonAfterTest(), &tfpb.DeleteWorkerSessionRequest{SessionHandle: bed.session}); err != nil {
+			bed.t.Errorf("DeleteWorkerSession: %v", err)
 		}
 	})
 }
 
-// soon returns a context for what should not take long.
-func (w *world) soon() context.Context {
-	ctx, cancel := context.WithTimeout(w.t.Context(), soon)
-	w.t.Cleanup(cancel)
+// soon returns a context that ends after the constant soon.
+func (bed *testbed) soon() context.Context {
+	ctx, cancel := context.WithTimeout(bed.t.Context(), soon)
+	bed.t.Cleanup(cancel)
 	return ctx
 }
 
-// soonAfterTest is soon in a cleanup.
-func (w *world) soonAfterTest() context.Context {
+// soonAfterTest is soon for a cleanup, when the context of the test has ended.
+func (bed *testbed) soonAfterTest() context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), soon)
-	w.t.Cleanup(cancel)
+	bed.t.Cleanup(cancel)
 	return ctx
 }
 
-// metric returns the sum of one of the server's gauges or counters: of all its
-// values, or of those that have a label of the given value.
-func (w *world) metric(name, label string) (sum float64) {
-	w.t.Helper()
-	families, err := w.registry.Gather()
+// metric returns the sum of the values of a gauge or counter of the server. Unless label is "", it
+// counts only those that have a label with this value.
+func (bed *testbed) metric(name, label string) (sum float64) {
+	bed.t.Helper()
+	families, err := bed.registry.Gather()
 	if err != nil {
-		w.t.Fatal(err)
+		bed.t.Fatal(err)
 	}
 	for _, f := range families {
 		if f.GetName() != name {
@@ -171,28 +171,28 @@ func (w *world) metric(name, label string) (sum float64) {
 	return sum
 }
 
-// steps returns how many steps the server has.
-func (w *world) steps() float64 {
-	w.t.Helper()
-	return w.metric("tryst_steps", "")
+// steps returns the number of steps of the server.
+func (bed *testbed) steps() float64 {
+	bed.t.Helper()
+	return bed.metric("tryst_steps", "")
 }
 
-// until waits for a condition that only looking can tell.
-func (w *world) until(what string, is func() bool) {
-	w.t.Helper()
-	ctx := w.soon()
+// until polls until a condition holds.
+func (bed *testbed) until(what string, is func() bool) {
+	bed.t.Helper()
+	ctx := bed.soon()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for !is() {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			w.t.Fatalf("%s: not within %v", what, soon)
+			bed.t.Fatalf("%s: not within %v", what, soon)
 		}
 	}
 }
 
-// await waits for what comes out of c.
+// await receives from c.
 func await[T any](t testing.TB, c <-chan T, what string) (v T) {
 	t.Helper()
 	select {

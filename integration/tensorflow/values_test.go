@@ -11,7 +11,7 @@ import (
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
 )
 
-// value is a tensor that crosses the wire.
+// value is a tensor that a test sends.
 type value struct {
 	name string
 	make func(t testing.TB, a tensor.Allocator) *tensor.Tensor
@@ -37,8 +37,7 @@ func elements(name string, dtype tensor.DType, dims []int64, elems ...string) va
 	}}
 }
 
-// slice returns a vector, or a scalar for one value; over heap memory, which
-// needs no release.
+// slice returns a vector, or a scalar for one value. It is in heap memory and needs no release.
 func slice[T tensor.Element](t testing.TB, values ...T) *tensor.Tensor {
 	t.Helper()
 	shape := tensor.Vector(len(values))
@@ -52,9 +51,9 @@ func slice[T tensor.Element](t testing.TB, values ...T) *tensor.Tensor {
 	return x
 }
 
-// smallValues are every type, and the shapes that are encoded in different
-// ways: TensorFlow and Tryst copy content of up to 1024 bytes behind the header
-// and lend what is longer.
+// smallValues returns values of every type, and of shapes and sizes that are encoded differently:
+// TensorFlow and Tryst copy content of up to 1024 bytes behind the header, and send longer content
+// by reference.
 func smallValues() []value {
 	var vs []value
 	for _, d := range tensortest.PlainDTypes() {
@@ -79,7 +78,7 @@ func smallValues() []value {
 	)
 }
 
-// largeValues are below and above every limit but protobuf's.
+// largeValues returns values around the limits, except protobuf's.
 func largeValues() []value {
 	return []value{
 		random("33 MiB", tensor.Float16, 33, 1<<19),

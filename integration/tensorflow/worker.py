@@ -2,8 +2,8 @@
 
     worker.py PEER [--cache-rpc-response]
 
-It prints "ready ADDRESS" when it listens and ends when its standard input does, so that it never outlives whoever started it.
-Nothing here takes part in what goes over the wire: that is all TensorFlow's own C++ code.
+It prints "ready ADDRESS" when it listens. It ends with its standard input, so that it does not outlive the process that started it.
+All that it sends over the network comes from TensorFlow's own C++ code.
 """
 
 import os
