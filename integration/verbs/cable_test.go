@@ -13,9 +13,9 @@ import (
 	softroce "github.com/tryst-rdma/tryst/soft-roce"
 )
 
-// What is done to the cable between the devices, over which nothing goes but RDMA.
+// Faults of the cable between the devices. Only RDMA uses it.
 
-// netdev is the network interface that a device is on.
+// netdev returns the network interface of a device.
 func (w *world) netdev(device string) netlink.Link {
 	w.t.Helper()
 	links, err := softroce.Links()
@@ -31,45 +31,44 @@ func (w *world) netdev(device string) netlink.Link {
 			return n
 		}
 	}
-	w.t.Fatalf("there is no %s, only %v", device, links)
+	w.t.Fatalf("links %v, want %s among them", links, device)
 	return nil
 }
 
-// disturb has netem treat what goes out of some devices. What it returns is the
-// end of that, and runs at the end of the test unless it has run before.
-func (w *world) disturb(how netlink.NetemQdiscAttrs, devices ...string) (mend func()) {
+// disturb adds netem to what some devices send. restore removes it; it also runs at the end of the
+// test.
+func (w *world) disturb(attrs netlink.NetemQdiscAttrs, devices ...string) (restore func()) {
 	w.t.Helper()
 	var all []netlink.Qdisc
 	for _, d := range devices {
 		q := netlink.NewNetem(netlink.QdiscAttrs{
 			LinkIndex: w.netdev(d).Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT,
-		}, how)
+		}, attrs)
 		if err := netlink.QdiscAdd(q); err != nil {
-			w.t.Fatalf("disturb %s: %v", d, err)
+			w.t.Fatalf("add netem to %s: %v", d, err)
 		}
 		all = append(all, q)
 	}
-	mend = func() {
+	restore = func() {
 		for _, q := range all {
 			if err := netlink.QdiscDel(q); err != nil {
-				w.t.Errorf("disturb it no more: %v", err)
+				w.t.Errorf("remove netem: %v", err)
 			}
 		}
 		all = nil
 	}
-	w.t.Cleanup(mend)
-	return mend
+	w.t.Cleanup(restore)
+	return restore
 }
 
-// lose loses a part of the packets, in percent, in both directions. All of them is
-// a cable that is cut.
-func (w *world) lose(percent float32) (mend func()) {
+// lose drops a percentage of the packets in both directions.
+func (w *world) lose(percent float32) (restore func()) {
 	w.t.Helper()
 	return w.disturb(netlink.NetemQdiscAttrs{Loss: percent}, w.devices...)
 }
 
-// dropped is how many packets netem has lost of what goes out of a device. (rxe's own
-// counters rise on a slow machine without a loss.)
+// dropped returns the number of packets of a device that netem has dropped. (On a slow machine
+// rxe's own counters also rise without a loss.)
 func (w *world) dropped(device string) uint32 {
 	w.t.Helper()
 	all, err := netlink.QdiscList(w.netdev(device))
@@ -81,19 +80,18 @@ func (w *world) dropped(device string) uint32 {
 			return q.Attrs().Statistics.Queue.Drops
 		}
 	}
-	w.t.Fatalf("%s is not disturbed", device)
+	w.t.Fatalf("%s has no netem", device)
 	return 0
 }
 
-// slow lets so many bytes a second out of a device.
-func (w *world) slow(device string, rate uint64) (mend func()) {
+// slow limits what a device sends to rate bytes per second.
+func (w *world) slow(device string, rate uint64) (restore func()) {
 	w.t.Helper()
 	return w.disturb(netlink.NetemQdiscAttrs{Rate64: rate}, device)
 }
 
-// down is `ip link set down` of a device's interface. What it returns is `up`, with
-// the addresses that the kernel has taken away meanwhile; it runs at the end of the
-// test unless it has run before.
+// down sets the interface of a device down. up sets it up and adds the addresses that the kernel
+// has removed; it also runs at the end of the test.
 func (w *world) down(device string) (up func()) {
 	w.t.Helper()
 	n := w.netdev(device)
@@ -114,7 +112,7 @@ func (w *world) down(device string) (up func()) {
 			w.t.Error(err)
 		}
 		for _, a := range addresses {
-			if a.Scope == unix.RT_SCOPE_UNIVERSE { // the others come by themselves
+			if a.Scope == unix.RT_SCOPE_UNIVERSE { // the kernel adds the others
 				a.Flags = 0
 				if err := netlink.AddrReplace(n, &a); err != nil {
 					w.t.Error(err)
@@ -127,29 +125,28 @@ func (w *world) down(device string) (up func()) {
 	return up
 }
 
-// replaceAddress takes an address from a device's interface and gives it another one.
-// At the end of the test it has the first.
-func (w *world) replaceAddress(device, old, now string) {
+// replaceAddress replaces an address of a device's interface. The end of the test restores it.
+func (w *world) replaceAddress(device, from, to string) {
 	w.t.Helper()
 	n := w.netdev(device)
 	address := func(ip string) *netlink.Addr {
 		return &netlink.Addr{IPNet: &net.IPNet{IP: net.ParseIP(ip).To4(), Mask: net.CIDRMask(24, 32)}}
 	}
-	if err := netlink.AddrDel(n, address(old)); err != nil {
+	if err := netlink.AddrDel(n, address(from)); err != nil {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(func() {
-		_ = netlink.AddrDel(n, address(now)) // it may have gone
-		if err := netlink.AddrReplace(n, address(old)); err != nil {
+		_ = netlink.AddrDel(n, address(to)) // an error if the test has replaced it
+		if err := netlink.AddrReplace(n, address(from)); err != nil {
 			w.t.Error(err)
 		}
 	})
-	if err := netlink.AddrAdd(n, address(now)); err != nil {
+	if err := netlink.AddrAdd(n, address(to)); err != nil {
 		w.t.Fatal(err)
 	}
 }
 
-// active waits until a device has its addresses.
+// active waits until a device is active and has its addresses.
 func (w *world) active(device string) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -159,11 +156,11 @@ func (w *world) active(device string) {
 	}
 }
 
-// removeTime is how long who removes a device waits for us at most.
+// removeTime limits how long the removal of a device may wait for the processes that have it open.
 const removeTime = 10 * time.Second
 
-// remove removes a device, as a process that has it not open, and returns what
-// makes it again; that runs at the end of the test unless it has run before.
+// remove removes a device, which this process does not have open. add adds it again; it also runs
+// at the end of the test.
 func (w *world) remove(device string) (add func()) {
 	w.t.Helper()
 	netdev := w.netdev(device).Attrs().Name
@@ -178,7 +175,7 @@ func (w *world) remove(device string) (add func()) {
 	case <-time.After(removeTime):
 		late = true
 		for _, p := range w.nodes {
-			_ = p.cmd.Process.Kill() // an error when it has ended
+			_ = p.cmd.Process.Kill() // an error if it has ended
 		}
 		err = <-removed
 	}
@@ -198,19 +195,19 @@ func (w *world) remove(device string) (add func()) {
 	}
 	w.t.Cleanup(add)
 	if late {
-		w.t.Fatalf("%s is not removed within %v: somebody does not let go", device, removeTime)
+		w.t.Fatalf("%s was not removed within %v: a process has not closed it", device, removeTime)
 	}
 	return add
 }
 
-// cut lets no packet through.
-func (w *world) cut() (mend func()) {
+// cut drops all packets.
+func (w *world) cut() (restore func()) {
 	w.t.Helper()
 	return w.lose(100)
 }
 
-// cutGRPC lets nobody be reached by gRPC until mendGRPC, and breaks what there is.
-func (w *world) cutGRPC() (mendGRPC func()) {
+// cutGRPC breaks all gRPC connections, and refuses new ones until restore.
+func (w *world) cutGRPC() (restore func()) {
 	var targets []string
 	for _, p := range w.proxies {
 		targets = append(targets, p.Target())

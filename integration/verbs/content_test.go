@@ -9,10 +9,9 @@ import (
 	"math/rand/v2"
 )
 
-// page is the unit of a tensor's content: a number that depends on the seed and on
-// the page's place, then bytes that depend on the seed. So a page at a wrong
-// place, of another tensor, or half written shows, and little is computed on an
-// emulated processor.
+// page is the unit of a tensor's content in bytes: a number that depends on the seed and on the
+// offset of the page, then bytes that depend on the seed. So check detects a page at a wrong
+// offset, of another tensor, or partly written. It is cheap to compute on an emulated processor.
 const page = 4096
 
 func basePage(seed uint64) []byte {
@@ -34,14 +33,14 @@ func fill(b []byte, seed uint64) {
 	}
 }
 
-// check says where b is not the content of a seed.
+// check returns an error with the first page of b that is not the content of the seed.
 func check(b []byte, seed uint64) error {
 	base := basePage(seed)
 	for at := 0; at < len(b); at += page {
 		binary.LittleEndian.PutUint64(base, pageMark(seed, at))
 		end := min(at+page, len(b))
 		if !bytes.Equal(b[at:end], base[:end-at]) {
-			return fmt.Errorf("the %d bytes at %d of %d are not those of seed %d", end-at, at, len(b), seed)
+			return fmt.Errorf("bytes %d to %d of %d are not the content of seed %d", at, end, len(b), seed)
 		}
 	}
 	return nil

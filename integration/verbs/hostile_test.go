@@ -35,19 +35,19 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/discovery"
 )
 
-// The hostile peer is the process of the test itself, which has a queue pair of its
-// own on the device that the victim has not, and calls the victim as any peer does.
+// The hostile peer is the process of the test. It has a queue pair on the device that the victim
+// does not use, and calls the victim as any peer does.
 
-// victim is a process as the stranger sees it that has the name of a task.
+// victim is the process that the hostile peer attacks.
 type victim struct {
 	*process
 	stranger int
 	exchange *bootstrap.Exchanger
 	conn     *grpc.ClientConn
-	logged   *int // how much the process had logged when the case began
+	logged   *int // length of the process's log when the case began
 }
 
-// newVictim calls the process at its task's address.
+// newVictim connects to the process at the address of its task.
 func newVictim(p *process, stranger int) victim {
 	p.w.t.Helper()
 	conn, err := grpc.NewClient(p.w.proxies[p.task].Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -67,13 +67,13 @@ func (v victim) Answer(ctx context.Context, own verbstransport.Offer) (verbstran
 func (v victim) Channel() hostiletest.Channel {
 	v.w.t.Helper()
 	l := v.state().Links[v.stranger]
-	// The present reason is soon that of the next attempt: the log has them all.
+	// The next attempt replaces the reason, so it comes from the log, which has all reasons.
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return hostiletest.Channel{Up: l.Verbs, Breaks: l.Breaks, Reason: string(v.log.Bytes()[*v.logged:])}
 }
 
-// begins forgets the reasons of what was before.
+// begins starts a case: Link then returns only later reasons.
 func (v victim) begins() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -95,7 +95,7 @@ func (v victim) EndStep(step int64) {
 	v.do(command{Op: opEndStep, Step: step})
 }
 
-// receiving is a receive of a process, by its command.
+// receiving is a receive of a process, identified by its command.
 type receiving struct {
 	*process
 	id int
@@ -115,7 +115,7 @@ func (r receiving) Wait() error {
 	return nil
 }
 
-// newStranger takes the name of a task without a process.
+// newStranger returns a hostile peer under the name of a task that has no process.
 func (w *world) newStranger(v victim) stranger {
 	w.t.Helper()
 	name := w.devices[v.stranger%2]
@@ -143,26 +143,25 @@ func (w *world) newStranger(v victim) stranger {
 		Task: task(v.stranger), Victim: v, Device: device, Address: address,
 		Memory:  w.mapped,
 		Timeout: 100 * time.Millisecond, WaitLimit: patience,
-		// rxe tells nothing of an access that it refuses, and calls a message that is
-		// too long a fault of the receive.
+		// rxe reports no access error, and reports a too long message as an error of the receive.
 		Reasons: map[string]string{"QP access error": "work request flushed", "local length error": "local QP operation error"},
 	})
 	t.Cleanup(p.Close)
-	p.Step = 1_000_000 // none of the exchanges'
+	p.Step = 1_000_000 // not a step of an exchange
 	return stranger{p}
 }
 
-// stranger is the peer.
+// stranger is the hostile peer.
 type stranger struct{ *hostiletest.Peer }
 
-// within lets a subtest use it: it is the one that fails.
+// within makes the hostile peer report failures to a subtest, until that ends.
 func (s stranger) within(t *testing.T) {
 	outer := s.TB
 	s.TB = t
 	t.Cleanup(func() { s.TB = outer })
 }
 
-// mapped is memory outside of Go's heap.
+// mapped returns memory outside of Go's heap.
 func (w *world) mapped(n int) []byte {
 	w.t.Helper()
 	b, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
@@ -173,14 +172,14 @@ func (w *world) mapped(n int) []byte {
 	return b
 }
 
-// inUse counts the kernel's objects without those that processes offer to peers that
-// are not there: an offer is made, and destroyed after a while, again and again.
+// inUse counts the kernel's objects, without those of offers to tasks that have no process:
+// processes create and destroy these repeatedly.
 func (w *world) inUse(all ...*process) map[string]discovery.ResourceCounts {
 	w.t.Helper()
 	offers := make(map[string]uint64)
 	for _, p := range all {
 		for _, l := range p.state().Links {
-			if l.Handshake {
+			if l.Pairing {
 				offers[p.device]++
 			}
 		}
@@ -196,7 +195,7 @@ func (w *world) inUse(all ...*process) map[string]discovery.ResourceCounts {
 	return m
 }
 
-// untilInUse waits until the kernel has that many objects in use.
+// untilInUse waits until inUse returns want.
 func (w *world) untilInUse(want map[string]discovery.ResourceCounts, all ...*process) {
 	w.t.Helper()
 	w.eventually("the kernel has as many objects in use as before", func() (string, bool) {
@@ -205,9 +204,9 @@ func (w *world) untilInUse(want map[string]discovery.ResourceCounts, all ...*pro
 	})
 }
 
-// A peer says and writes what none may: malformed, truncated, oversized, stale,
-// unknown. Its channel is left for a reason that is told; nothing is left of it, in
-// the kernel or in the process, and a channel to another process does not feel it.
+// A peer sends and writes what the protocol forbids: malformed, truncated, oversized, stale and
+// unknown messages. The victim leaves the channel and reports the reason. Neither the kernel nor
+// the process keeps anything of it, and the channel to another process is not affected.
 func TestRxeHostilePeer(t *testing.T) {
 	w := newWorld(t, 3)
 	other, p := w.launch(0, settings{}), w.launch(1, settings{PeerTimeout: time.Second})
@@ -231,14 +230,14 @@ func TestRxeHostilePeer(t *testing.T) {
 		})
 	}
 	if l := other.state().Links[1]; l.Generation != was.Generation || l.Breaks != 0 {
-		t.Errorf("the other's channel was %+v, and is %+v", was, l)
+		t.Errorf("the channel to the other process is %+v, want %+v as before", l, was)
 	}
 	w.end(other, p)
 }
 
-// A receiver has its answers and never says so: they are kept, nobody else's are held
-// up, and the end of the step gives all of them back.
-func TestRxeReceiverThatNeverSaysFinished(t *testing.T) {
+// A requester never acknowledges its responses. The responder keeps them, serves other requesters,
+// and drops them at the end of the step.
+func TestRxeRequesterThatNeverAcknowledges(t *testing.T) {
 	w := newWorld(t, 3)
 	other, p := w.launch(0, settings{}), w.launch(1, settings{})
 	for _, p := range []*process{other, p} {
@@ -250,8 +249,8 @@ func TestRxeReceiverThatNeverSaysFinished(t *testing.T) {
 	stranger := w.newStranger(v)
 	before := w.inUse(other, p)
 	stranger.Open()
-	const asks = 10
-	for i := range asks {
+	const requests = 10
+	for i := range requests {
 		k := stranger.Key(fmt.Sprint("v", i))
 		v.Send(stranger.Step, k, 4096)
 		m := stranger.Request(k)
@@ -260,8 +259,8 @@ func TestRxeReceiverThatNeverSaysFinished(t *testing.T) {
 		stranger.Await(hostiletest.KindEager)
 	}
 	w.exchangeOverVerbs(other, p)
-	if s := p.state(); s.Kept < asks || s.Links[2].Breaks != 0 {
-		t.Errorf("%d answers are kept, want %d or more; the channel: %+v", s.Kept, asks, s.Links[2])
+	if s := p.state(); s.Kept < requests || s.Links[2].Breaks != 0 {
+		t.Errorf("%d responses are kept, want %d or more; the channel is %+v", s.Kept, requests, s.Links[2])
 	}
 	v.EndStep(stranger.Step)
 	p.untilFree()
@@ -271,9 +270,9 @@ func TestRxeReceiverThatNeverSaysFinished(t *testing.T) {
 	w.end(other, p)
 }
 
-// The bootstrap of a real server is asked in every wrong way: with a wrong name, its
-// own name, twice, from both sides at once, with a foreign incarnation, with garbage.
-// Nothing is left in the kernel, and a channel that is up stays up.
+// The bootstrap of a real server gets every kind of wrong request: with a wrong name, with its own
+// name, twice, from both sides at once, with a foreign incarnation, and garbage. Nothing remains in
+// the kernel, and a channel that is up stays up.
 func TestRxeGetRemoteAddress(t *testing.T) {
 	w := newWorld(t, 3)
 	a, b := w.launch(0, settings{}), w.launch(1, settings{})
@@ -291,7 +290,7 @@ func TestRxeGetRemoteAddress(t *testing.T) {
 		w.exchangeOverVerbs(a, b)
 		for _, l := range []link{a.state().Links[1], b.state().Links[0]} {
 			if l.Generation != was.Generation || l.Breaks != 0 {
-				t.Errorf("the channel was %+v, and is %+v", was, l)
+				t.Errorf("the channel is %+v, want %+v as before", l, was)
 			}
 		}
 		w.untilInUse(before, a, b)
@@ -304,44 +303,44 @@ func TestRxeGetRemoteAddress(t *testing.T) {
 			stays(t)
 		})
 	}
-	ask := func(m *tfpb.GetRemoteAddressRequest) (*tfpb.GetRemoteAddressResponse, error) {
+	call := func(m *tfpb.GetRemoteAddressRequest) (*tfpb.GetRemoteAddressResponse, error) {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		return tensorflowgrpc.NewVerbsServiceClient(v.conn).GetRemoteAddress(ctx, m)
 	}
-	// good is what a foreign process shows that says it is task 0.
+	// valid is the request of a foreign process that claims to be task 0.
 	own := stranger.Prepare(1)
 	own.Task = task(0)
-	good := requestOf(t, task(1), own)
+	valid := requestOf(t, task(1), own)
 	stranger.Leave()
-	answer, err := ask(good)
+	response, err := call(valid)
 	if err != nil {
 		t.Fatal(err)
 	}
-	incarnation := answer.GetIncarnation()
+	incarnation := response.GetIncarnation()
 
 	run("from both sides at once", func(t *testing.T) {
 		calls := make(chan verbstransport.Offer)
-		answers := make(chan verbstransport.Offer)
+		replies := make(chan verbstransport.Offer)
 		w.serveBootstrap(2, func(ctx context.Context, from verbstransport.Offer) (verbstransport.Offer, error) {
 			if from.Task != task(1) {
-				return verbstransport.Offer{}, status.New(status.Unavailable, "it does not talk to others")
+				return verbstransport.Offer{}, status.New(status.Unavailable, "only task 1 may call")
 			}
 			select {
 			case calls <- from:
-				return <-answers, nil
+				return <-replies, nil
 			case <-ctx.Done():
 				return verbstransport.Offer{}, ctx.Err()
 			}
 		})
 		for range 2 {
-			from := <-calls // b's is under way; ours begins
+			from := <-calls // b's call is under way, and ours begins
 			own := stranger.Prepare(from.Generation)
-			if answer := stranger.Exchange(own); !answer.Equal(from) {
-				t.Errorf("b called with %v and answers %v", from, answer)
+			if response := stranger.Exchange(own); !response.Equal(from) {
+				t.Errorf("b responds with %v, want the offer of its call, %v", response, from)
 			}
 			stranger.ConnectTo(own, from)
-			answers <- own
+			replies <- own
 			stranger.ExchangeHello()
 			stranger.CheckChannel()
 			v.EndStep(stranger.Step)
@@ -350,39 +349,39 @@ func TestRxeGetRemoteAddress(t *testing.T) {
 		}
 		b.untilFree()
 	})
-	// Wrong names, our own name, our own incarnation, and garbage in every field.
+	// Wrong names, the server's name and incarnation, and garbage in every field.
 	for _, c := range bootstraptest.All(incarnation) {
 		run(c.Name, func(t *testing.T) {
 			var calls sync.WaitGroup
 			for range 3 {
 				calls.Go(func() {
-					m := proto.CloneOf(good)
+					m := proto.CloneOf(valid)
 					c.Spoil(m)
-					_, err := ask(m)
+					_, err := call(m)
 					if s := grpcstatus.Convert(err); s.Code() != c.Code || !strings.Contains(s.Message(), c.Words) {
-						t.Errorf("want %v %q, got %v", c.Code, c.Words, err)
+						t.Errorf("got %v, want %v with %q", err, c.Code, c.Words)
 					}
 				})
 			}
 			calls.Wait()
 		})
 	}
-	run("garbage that is no message", func(t *testing.T) {
+	run("garbage in place of a message", func(t *testing.T) {
 		err := v.conn.Invoke(t.Context(), tensorflowgrpc.VerbsService_GetRemoteAddress_FullMethodName, []byte("\xff\xff\xff\xff garbage"), new([]byte), grpc.ForceCodec(bytesCodec{}))
 		if s := grpcstatus.Code(err); s != codes.Internal {
-			t.Errorf("%v", err)
+			t.Errorf("got %v, want %v", err, codes.Internal)
 		}
 	})
 	run("a foreign incarnation", func(t *testing.T) {
 		for generation := range uint64(5) {
-			m := proto.CloneOf(good)
+			m := proto.CloneOf(valid)
 			m.Generation = was.Generation + generation
-			answer, err := ask(m)
-			if err != nil || len(answer.GetRails()) != 0 || answer.GetIncarnation() != incarnation {
-				t.Errorf("answered %v, %v; want an introduction", answer, err)
+			response, err := call(m)
+			if err != nil || len(response.GetRails()) != 0 || response.GetIncarnation() != incarnation {
+				t.Errorf("got %v, %v; want an introduction", response, err)
 			}
 		}
-		<-time.After(2 * hostiletest.CheckEvery) // the one who is meant is called, and is who it was
+		<-time.After(2 * hostiletest.CheckEvery) // b calls the address of task 0, and finds the known incarnation
 	})
 	run("twice", func(t *testing.T) {
 		stranger.Open()
@@ -391,16 +390,16 @@ func TestRxeGetRemoteAddress(t *testing.T) {
 		for range 5 {
 			calls.Go(func() {
 				if again, err := v.Answer(t.Context(), own); err != nil || !again.Equal(first) {
-					t.Errorf("one offer was answered with %v and %v, %v", first, again, err)
+					t.Errorf("the response to the same offer is %v, %v; want %v again", again, err, first)
 				}
 			})
 		}
 		calls.Wait()
 		stranger.CheckChannel()
-		// Another offer of the same generation is somebody else's, or a mistake.
+		// Another offer of the same generation is refused.
 		own.Rails[0].QPN++
 		if _, err := v.Answer(t.Context(), own); status.CodeOf(err) != status.Aborted {
-			t.Errorf("another offer was answered with %v", err)
+			t.Errorf("another offer of the generation: got %v, want Aborted", err)
 		}
 		stranger.CheckChannel()
 		v.EndStep(stranger.Step)
@@ -412,26 +411,26 @@ func TestRxeGetRemoteAddress(t *testing.T) {
 	w.end(a, b)
 }
 
-// requestOf is the message that shows an offer to a peer.
+// requestOf returns the request that carries an offer to a peer.
 func requestOf(t *testing.T, peer cluster.Task, own verbstransport.Offer) *tfpb.GetRemoteAddressRequest {
 	t.Helper()
 	var r recorder
 	_, _ = bootstrap.NewExchanger(func(cluster.Task) (grpc.ClientConnInterface, error) { return &r, nil }).Exchange(t.Context(), peer, own)
-	return r.asked
+	return r.request
 }
 
-// recorder is a connection that keeps what is asked, and answers nothing.
+// recorder is a connection that keeps the request of a call, which fails.
 type recorder struct {
 	grpc.ClientConnInterface
-	asked *tfpb.GetRemoteAddressRequest
+	request *tfpb.GetRemoteAddressRequest
 }
 
 func (r *recorder) Invoke(_ context.Context, _ string, args, _ any, _ ...grpc.CallOption) error {
-	r.asked, _ = args.(*tfpb.GetRemoteAddressRequest)
-	return grpcstatus.Error(codes.Unavailable, "nobody is there")
+	r.request, _ = args.(*tfpb.GetRemoteAddressRequest)
+	return grpcstatus.Error(codes.Unavailable, "not connected")
 }
 
-// bytesCodec sends bytes as they are.
+// bytesCodec sends and receives bytes unchanged.
 type bytesCodec struct{}
 
 func (bytesCodec) Name() string { return "proto" }
@@ -448,8 +447,7 @@ func (bytesCodec) Unmarshal(b []byte, v any) error {
 	return nil
 }
 
-// serveBootstrap serves nothing but the bootstrap at the address of a task, until the
-// test ends.
+// serveBootstrap serves only the bootstrap, at the address of a task, until the test ends.
 func (w *world) serveBootstrap(index int, answer func(context.Context, verbstransport.Offer) (verbstransport.Offer, error)) {
 	w.t.Helper()
 	s := grpc.NewServer()
@@ -464,7 +462,7 @@ func (w *world) serveBootstrap(index int, answer func(context.Context, verbstran
 		w.t.Fatal(err)
 	}
 	var serving sync.WaitGroup
-	serving.Go(func() { _ = s.Serve(l) }) // ends with Stop
+	serving.Go(func() { _ = s.Serve(l) }) // returns after Stop
 	w.proxies[index].SetTarget(l.Addr().String())
 	w.t.Cleanup(func() {
 		w.proxies[index].SetTarget("")

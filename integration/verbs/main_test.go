@@ -11,14 +11,13 @@ import (
 	"go.uber.org/goleak"
 )
 
-// asNode is the variable that makes this binary a node, with its settings. A node
-// starts no process, and what starts one sets it.
+// asNode is the environment variable that makes this binary a node. Its value is the settings.
 const asNode = "TRYST_INTEGRATION_NODE"
 
-// TestMain runs the tests, or is one of the processes between which they are.
+// TestMain runs the tests, or a node.
 func TestMain(m *testing.M) {
 	if text, ok := os.LookupEnv(asNode); ok {
-		beNode(text)
+		runNode(text)
 		return
 	}
 	if err := copyProgram(); err != nil {
@@ -31,8 +30,8 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// program is a copy of this binary. It lies in the memory of the VM: the original
-// is read through the host at each start, all of it, which takes seconds.
+// program is the path of a copy of this binary in the memory of the VM. Each start of the original
+// would read all of it from the host, which takes seconds.
 var program string
 
 func copyProgram() error {

@@ -10,29 +10,29 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// limited runs a process as one that may lock so many bytes, and has no capability
-// to lock more (capabilities(7), CAP_IPC_LOCK).
+// limited returns a command prefix for a process that may lock this many bytes, without the
+// capability to lock more (capabilities(7), CAP_IPC_LOCK).
 func limited(bytes int64) []string {
 	return []string{"prlimit", fmt.Sprintf("--memlock=%d:%d", bytes, bytes), "setpriv", "--bounding-set=-ipc_lock"}
 }
 
-// A process that may lock too little memory says which number to raise: at its
-// start when it can do nothing at all, and with the receive that has no room when
-// there is no other wire. Where there is one, that carries what has no room.
+// If a process may lock too little memory, its error names the limit to raise. It does not start if
+// it cannot allocate its pools. Otherwise a receive without memory takes gRPC, and fails if that is
+// off.
 func TestRxeMemlockTooSmall(t *testing.T) {
 	w := newWorld(t, 2)
-	t.Run("not even a start", func(t *testing.T) {
+	t.Run("too little to start", func(t *testing.T) {
 		w.within(t)
 		r := w.launch(0, settings{}, limited(1<<20)...).wait(0)
 		for _, want := range []string{"ulimit -l", "RLIMIT_MEMLOCK", "1048576"} {
 			if !strings.Contains(r.Text, want) {
-				t.Errorf("the error lacks %q: %q %s", want, r.Code, r.Text)
+				t.Errorf("error %q %s lacks %q", r.Code, r.Text, want)
 			}
 		}
 	})
 	b := w.start(1, settings{})
-	const locked = 24 << 20 // both pools' first arenas, messages, and some of what is exchanged
-	for _, tt := range []struct{ name, fallback string }{{"another wire", "grpc"}, {"no other wire", "none"}} {
+	const locked = 24 << 20 // the first arenas of both pools, messages, and some of the tensors
+	for _, tt := range []struct{ name, fallback string }{{"fallback grpc", "grpc"}, {"fallback none", "none"}} {
 		t.Run(tt.name, func(t *testing.T) {
 			w.within(t)
 			a := w.start(0, settings{Fallback: tt.fallback}, limited(locked)...)
@@ -47,7 +47,7 @@ func TestRxeMemlockTooSmall(t *testing.T) {
 			if tt.fallback == "grpc" {
 				a.good(id)
 				if s := a.state(); s.Bytes["grpc"] != x.size || s.Links[1].Elsewhere != 1 {
-					t.Errorf("%+v", s)
+					t.Errorf("state %+v, want %d bytes over gRPC, of one receive without memory", s, x.size)
 				}
 			} else {
 				a.bad(status.ResourceExhausted, "ulimit -l", id)
@@ -62,8 +62,8 @@ func TestRxeMemlockTooSmall(t *testing.T) {
 	b.close()
 }
 
-// When the pool is empty a tensor takes the other wire, or is an error where there
-// is none, and those with room go on over verbs.
+// When the pool is full, a tensor takes gRPC, or its receive fails if that is off. Tensors for
+// which there is memory still take verbs.
 func TestRxePoolEmpty(t *testing.T) {
 	const limit = 4 << 20
 	for _, fallback := range []string{"grpc", "none"} {
@@ -86,26 +86,26 @@ func TestRxePoolEmpty(t *testing.T) {
 			for _, x := range many {
 				ids = append(ids, a.recv(x))
 			}
-			mend := w.slow(b.device, 4<<20) // so that they are under way together
+			restore := w.slow(b.device, 4<<20) // so that all are under way together
 			b.send(many...)
-			there, exhausted := 0, 0
+			received, exhausted := 0, 0
 			for i, id := range ids {
 				switch r := a.wait(id); {
 				case r.Code == "":
-					there++
+					received++
 				case r.Code == status.ResourceExhausted.String() && strings.Contains(r.Text, "pool") && fallback == "none":
 					exhausted++
 				default:
 					t.Errorf("receive %d of %d bytes: %s", i, many[i].size, r.Text)
 				}
 			}
-			mend()
+			restore()
 			s := a.state()
-			t.Logf("%d arrived, %v; %d had no room; %+v", there, s.Tensors, exhausted, s.Links[1])
+			t.Logf("%d were received (%v), %d had no memory; channel %+v", received, s.Tensors, exhausted, s.Links[1])
 			if exhausted+s.Tensors["grpc"] < 2 { // one is larger than the pool
-				t.Error("everything had room that fits into the pool at all")
+				t.Errorf("%d tensors had no memory, want at least 2: the pool was never full", exhausted+s.Tensors["grpc"])
 			}
-			w.exchangeOverVerbs(a, b) // there is some again
+			w.exchangeOverVerbs(a, b) // the pool has memory again
 			b.do(command{Op: opAbort, Step: x.step, Name: "over"})
 			w.end(a, b)
 		})

@@ -31,26 +31,26 @@ const job = "worker"
 
 func task(index int) cluster.Task { return cluster.Task{Job: job, Index: index} }
 
-// beNode is a process of a test: a server, or a client that pulls, which does what
-// stdin says and tells stdout. It ends after opClose, or with its input.
-func beNode(text string) {
+// runNode runs a node: a server, or a client that pulls. It reads commands from stdin and writes
+// replies to stdout. It ends after opClose, or with its input.
+func runNode(text string) {
 	n := &node{out: json.NewEncoder(os.Stdout), cancels: make(map[int]context.CancelFunc)}
 	if err := n.start(text); err != nil {
-		n.say(errorReply(0, err))
+		n.reply(errorReply(0, err))
 		return
 	}
 	in := json.NewDecoder(os.Stdin)
 	for {
 		c := command{Op: opClose}
 		if err := in.Decode(&c); err != nil || c.Op == opClose {
-			n.say(errorReply(c.ID, n.close()))
+			n.reply(errorReply(c.ID, n.close()))
 			return
 		}
 		n.do(c)
 	}
 }
 
-// node is what beNode has.
+// node is the state of runNode.
 type node struct {
 	settings settings
 	server   *server.Server
@@ -63,10 +63,10 @@ type node struct {
 	cancels map[int]context.CancelFunc // of receives under way, by their commands
 }
 
-func (n *node) say(r reply) {
+func (n *node) reply(r reply) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	_ = n.out.Encode(r) // who does not read is gone
+	_ = n.out.Encode(r) // it fails only if the test has ended
 }
 
 func errorReply(id int, err error) reply {
@@ -85,8 +85,8 @@ func (n *node) start(text string) error {
 	c := config.Default()
 	c.Listen, c.ShutdownTimeout = "127.0.0.1:0", 30*time.Second
 	c.Transport, c.Provider, c.RDMA.Device = verbstransport.Name, config.ProviderLibibverbs, s.Device
-	c.RDMA.Timeout = 200 * time.Millisecond // of an emulated processor, who may be busy
-	c.Arena = 4 << 20                       // to register is what takes most of a start there
+	c.RDMA.Timeout = 200 * time.Millisecond // long, since an emulated processor may be busy
+	c.Arena = 4 << 20                       // small, since most of a start is registration
 	c.PeerTimeout = 10 * time.Minute
 	if s.Fallback != "" {
 		c.Fallback = s.Fallback
@@ -108,7 +108,7 @@ func (n *node) start(text string) error {
 		if n.client, err = server.Dial(ctx, c.Client, s.Dial, o); err != nil {
 			return err
 		}
-		n.say(reply{})
+		n.reply(reply{})
 		return nil
 	}
 	c.Task = task(s.Task)
@@ -118,11 +118,11 @@ func (n *node) start(text string) error {
 	if n.server, err = server.Start(ctx, c, o); err != nil {
 		return err
 	}
-	n.say(reply{Address: n.server.Addr().String()})
+	n.reply(reply{Address: n.server.Addr().String()})
 	return nil
 }
 
-// close ends everything and says what is left.
+// close closes the node. Its error also reports memory and goroutines that are left.
 func (n *node) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -142,7 +142,7 @@ func (n *node) close() error {
 func (n *node) do(c command) {
 	switch c.Op {
 	case opSend:
-		n.say(errorReply(c.ID, n.send(c)))
+		n.reply(errorReply(c.ID, n.send(c)))
 	case opRecv:
 		n.recv(c)
 	case opCancel:
@@ -152,26 +152,26 @@ func (n *node) do(c command) {
 		if cancel != nil {
 			cancel()
 		}
-		n.say(reply{ID: c.ID})
+		n.reply(reply{ID: c.ID})
 	case opAbort:
 		n.server.AbortStep(c.Step, status.Errorf(status.DataLoss, "%s", c.Name))
-		n.say(reply{ID: c.ID})
+		n.reply(reply{ID: c.ID})
 	case opEndStep:
 		n.server.EndStep(c.Step)
-		n.say(reply{ID: c.ID})
+		n.reply(reply{ID: c.ID})
 	case opState:
-		n.say(reply{ID: c.ID, State: n.state()})
+		n.reply(reply{ID: c.ID, State: n.state()})
 	case opPublish:
 		_, err := n.server.Catalog().Publish(context.Background(), c.Name, c.Path)
-		n.say(errorReply(c.ID, err))
+		n.reply(errorReply(c.ID, err))
 	case opPull:
-		n.work.Go(func() { n.say(errorReply(c.ID, n.pull(c))) })
+		n.work.Go(func() { n.reply(errorReply(c.ID, n.pull(c))) })
 	default:
-		n.say(errorReply(c.ID, status.Errorf(status.Unimplemented, "%s", c.Op)))
+		n.reply(errorReply(c.ID, status.Errorf(status.Unimplemented, "%s", c.Op)))
 	}
 }
 
-// send makes a tensor, in registered memory where there is some, and sends it.
+// send sends a tensor, which is in registered memory if possible.
 func (n *node) send(c command) error {
 	var a tensor.Allocator = n.pool
 	if v, ok := n.server.Verbs(); ok {
@@ -199,8 +199,8 @@ func (n *node) send(c command) error {
 	return n.server.Send(c.Step, task(c.Peer).String(), c.Name, t, false)
 }
 
-// recv receives, looks at every byte, and says so each time that it has ended,
-// which the test counts.
+// recv receives a tensor and checks every byte. It replies each time that its callback runs, so
+// that the test detects a second run.
 func (n *node) recv(c command) {
 	ctx, cancel := context.WithCancel(context.Background())
 	n.mu.Lock()
@@ -218,14 +218,14 @@ func (n *node) recv(c command) {
 			switch {
 			case c.Key != "":
 			case v.Tensor.Size() != c.Size:
-				err = status.Errorf(status.Internal, "%d bytes have come, want %d", v.Tensor.Size(), c.Size)
+				err = status.Errorf(status.Internal, "received %d bytes, want %d", v.Tensor.Size(), c.Size)
 			default:
 				if wrong := check(v.Tensor.Bytes(), c.Seed); wrong != nil {
 					err = status.Errorf(status.Internal, "%s: %w", c.Name, wrong)
 				}
 			}
 		}
-		n.say(errorReply(c.ID, err))
+		n.reply(errorReply(c.ID, err))
 	}
 	if c.Key == "" {
 		n.server.RecvAsync(ctx, c.Step, task(c.Peer).String(), c.Name, done)
@@ -244,7 +244,7 @@ func (n *node) pull(c command) error {
 	req.Publication = c.Name
 	sum, err := n.client.Puller().Save(context.Background(), req, checkpoint.SaveOptions{Out: c.Path})
 	if err == nil && !sum.Verified {
-		err = status.New(status.Internal, "it was not verified")
+		err = status.New(status.Internal, "the pull was not verified")
 	}
 	return err
 }

@@ -12,8 +12,7 @@ import (
 	"github.com/tryst-rdma/tryst/tensor/safetensors"
 )
 
-// A checkpoint goes from one process to another over verbs alone, and what arrives
-// is the same.
+// A client pulls a checkpoint over verbs alone, and gets an identical file.
 func TestRxeCheckpointPullOverVerbs(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -32,13 +31,13 @@ func TestRxeCheckpointPullOverVerbs(t *testing.T) {
 			since := w.sentPackets("rxe0")
 			client := w.launchClient()
 			client.do(command{Op: opPull, Name: "m", Path: filepath.Join(dir, "copy.safetensors")})
-			// Not one byte went another way, and the frames were on the cable.
+			// All bytes took verbs, and the frames were on the cable.
 			s := client.state()
 			if s.Bytes["verbs"] != total || s.Tensors["verbs"] != len(tt.sizes) || len(s.Tensors) != 1 {
-				t.Errorf("tensors %v and bytes %v came by these wires, want %d and %d by verbs", s.Tensors, s.Bytes, len(tt.sizes), total)
+				t.Errorf("received tensors %v and bytes %v, want %d tensors and %d bytes over verbs", s.Tensors, s.Bytes, len(tt.sizes), total)
 			}
-			if n, least := w.sentPackets("rxe0")-since, uint64(total/page); n < least {
-				t.Errorf("rxe0 has sent %d packets, want at least %d", n, least)
+			if n, minimum := w.sentPackets("rxe0")-since, uint64(total/page); n < minimum {
+				t.Errorf("rxe0 has sent %d packets, want at least %d", n, minimum)
 			}
 			client.close()
 			server.untilIdle()
@@ -48,8 +47,7 @@ func TestRxeCheckpointPullOverVerbs(t *testing.T) {
 	}
 }
 
-// launchClient starts a process that is in no cluster, on the device that task 0
-// has not.
+// launchClient starts a process outside of the cluster, on the device that task 0 does not use.
 func (w *world) launchClient() *process {
 	w.t.Helper()
 	p := w.launch(1, settings{Dial: w.proxies[0].Addr(), Fallback: "none"})
@@ -59,7 +57,7 @@ func (w *world) launchClient() *process {
 	return p
 }
 
-// writeCheckpoint writes a file with tensors of some sizes, and returns their sum.
+// writeCheckpoint writes a file with tensors of the given sizes, and returns the sum of the sizes.
 func writeCheckpoint(t *testing.T, path string, sizes []int64) (total int64) {
 	t.Helper()
 	var specs []safetensors.Spec

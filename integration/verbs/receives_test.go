@@ -10,13 +10,12 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// A large receive is cancelled while it is written, and another one uses its memory
-// as soon as it may: its writes come on another channel, faster, so they would not
-// hide what is still on its way on the first one. Where the pool is small, the
-// channel is left for the memory, which is free when the queue pairs are destroyed;
-// where it is not, it is so with the peer's CANCELLED. What was cancelled was not
-// consumed, and is received again.
-func TestRxeCancelMidWriteAndTheMemoryIsUsedAtOnce(t *testing.T) {
+// A large receive is cancelled while the peer writes it, and another receive gets its memory as
+// soon as that is free. The second one comes over another, faster channel, so a late write of the
+// first channel would corrupt it. If the pool is small, the process leaves the channel to get the
+// memory: it is free when the queue pairs are destroyed. Otherwise it is free with the peer's
+// CANCELLED. The cancelled receive has consumed nothing, and its value is received again.
+func TestRxeCancelMidWriteThenReuseOfMemory(t *testing.T) {
 	w := newWorld(t, 3)
 	b, c := w.launch(1, settings{}), w.launch(2, settings{})
 	b.up()
@@ -41,24 +40,24 @@ func TestRxeCancelMidWriteAndTheMemoryIsUsedAtOnce(t *testing.T) {
 			x, y := w.parcel(b, a, large), w.parcel(c, a, large)
 			b.send(x)
 			c.send(y)
-			mend := w.slow(b.device, 4<<20) // what is posted at once takes a second
+			restore := w.slow(b.device, 4<<20) // the writes that are posted at once take a second
 			since := w.sentPackets(b.device)
 			cancelled := a.recv(x)
 			w.untilSent(b.device, since, 128)
 			a.do(command{Op: opCancel, Of: cancelled})
-			w.eventually("the memory is back", func() (string, bool) {
+			w.eventually("the memory is free", func() (string, bool) {
 				n := a.state().Receiving
 				return fmt.Sprintf("%d bytes are in use", n), n == 0
 			})
-			a.good(a.recv(y)) // there is no other memory of that size that is registered
+			a.good(a.recv(y)) // no other registered memory is large enough
 			a.bad(status.Cancelled, "cancelled", cancelled)
-			mend()
+			restore()
 			now := a.state()
 			if now.Tensors["verbs"] != 1 || len(now.Tensors) != 1 {
-				t.Errorf("%v have come by these wires, want the one", now.Tensors)
+				t.Errorf("received %v, want one tensor over verbs", now.Tensors)
 			}
 			if left := now.Links[1].Breaks > before.Links[1].Breaks; left != tt.leave {
-				t.Errorf("the channel is %+v, before %+v", now.Links[1], before.Links[1])
+				t.Errorf("the channel is %+v, before %+v, want that it was left: %v", now.Links[1], before.Links[1], tt.leave)
 			}
 			a.good(a.recv(x))
 			a.untilFree()
@@ -71,8 +70,8 @@ func TestRxeCancelMidWriteAndTheMemoryIsUsedAtOnce(t *testing.T) {
 	}
 }
 
-// The sender aborts a step: who waits is told why, also who waits for what is being
-// written, and other steps go on.
+// The sender aborts a step. Its receives fail with the sender's error, except one whose value is
+// being written, which may also succeed. Receives of other steps continue.
 func TestRxeStepAbortedAtTheSender(t *testing.T) {
 	w := newWorld(t, 2)
 	a, b := w.startPair(settings{})
@@ -86,39 +85,38 @@ func TestRxeStepAbortedAtTheSender(t *testing.T) {
 		waits = append(waits, a.recv(w.parcel(b, a, 100)))
 	}
 	since := w.sentPackets(b.device)
-	ofOther := []int{a.recv(later)} // waits there when the step is aborted
+	ofOther := []int{a.recv(later)} // its value is sent after the abort
 	written := a.recv(x)
 	ofOther = append(ofOther, a.recv(other))
 	w.untilSent(b.device, since, packetsBefore)
-	const why = "the reader found a bad record"
-	b.do(command{Op: opAbort, Step: x.step, Name: why})
-	a.bad(status.DataLoss, why, waits...)
+	const reason = "the reader found a bad record"
+	b.do(command{Op: opAbort, Step: x.step, Name: reason})
+	a.bad(status.DataLoss, reason, waits...)
 	if r := a.wait(written); r.Code != "" && r.Code != status.DataLoss.String() {
-		t.Errorf("the one that was written ended with %+v", r)
+		t.Errorf("the receive that was being written ended with %+v, want success or DataLoss", r)
 	} else {
-		t.Logf("the one that was written ended with %q", r.Code)
+		t.Logf("the receive that was being written ended with %q", r.Code)
 	}
 	b.send(later)
 	a.good(ofOther...)
-	a.bad(status.DataLoss, why, a.recv(w.parcel(b, a, 100))) // too late
+	a.bad(status.DataLoss, reason, a.recv(w.parcel(b, a, 100))) // begins after the abort
 	w.exchangeOverVerbs(a, b)
 	w.end(a, b)
 }
 
-// A send queue of 16 and a window of 8 bound what is on the way, never what is
-// asked for: a thousand receives more than that, and values that are sent only
-// when later ones have arrived.
+// A send queue of 16 and a window of 8 limit the messages in flight, but not the requests: a
+// process may have a thousand receives more, and values may depend on later ones.
 func TestRxeThousandRequestsBeyondTheWindow(t *testing.T) {
 	w := newWorld(t, 2)
 	const depth, requests = 16, 1000 + 16
 	a, b := w.startPair(settings{QueueDepth: depth, Fallback: "none"})
 	before := [2]link{a.state().Links[1], b.state().Links[0]}
-	ask := func(n int) (xs []parcel, ids []int) {
+	recvMany := func(n int) (xs []parcel, ids []int) {
 		w.step++
 		for i := range n {
 			size := int64(100)
 			if i%50 == 0 {
-				size = 100_000 // is written
+				size = 100_000 // too large for an eager message
 			}
 			x := w.parcel(b, a, size)
 			xs, ids = append(xs, x), append(ids, a.recv(x))
@@ -127,14 +125,14 @@ func TestRxeThousandRequestsBeyondTheWindow(t *testing.T) {
 	}
 	t.Run("all at once", func(t *testing.T) {
 		w.within(t)
-		xs, ids := ask(requests)
+		xs, ids := recvMany(requests)
 		slices.Reverse(xs)
 		b.send(xs...)
 		a.good(ids...)
 	})
-	t.Run("each value depends on the later requests", func(t *testing.T) {
+	t.Run("each value is sent after the next one was received", func(t *testing.T) {
 		w.within(t)
-		xs, ids := ask(10 * depth)
+		xs, ids := recvMany(10 * depth)
 		for i, x := range slices.Backward(xs) {
 			b.send(x)
 			a.good(ids[i])
@@ -144,7 +142,7 @@ func TestRxeThousandRequestsBeyondTheWindow(t *testing.T) {
 		w.within(t)
 		w.step++
 		var xs []parcel
-		for range 2 * depth { // values that are there, each of more than one write
+		for range 2 * depth { // values that were sent before, each of more than one write
 			xs = append(xs, w.parcel(b, a, 1<<20+1))
 		}
 		b.send(xs...)
@@ -154,16 +152,17 @@ func TestRxeThousandRequestsBeyondTheWindow(t *testing.T) {
 		}
 		a.good(ids...)
 	})
-	// A side that sends more than the window breaks the channel, and all arrives over the next ones.
+	// A side that sends more than the window breaks the channel. Then all values would come over
+	// the next one.
 	for i, now := range [2]link{a.state().Links[1], b.state().Links[0]} {
 		if now.Generation != before[i].Generation || now.Breaks != before[i].Breaks {
-			t.Errorf("task %d: the channel was %+v, and is %+v", i, before[i], now)
+			t.Errorf("task %d: the channel is %+v, want %+v as before", i, now, before[i])
 		}
 	}
 	w.end(a, b)
 }
 
-// What is under one key has another shape in another step.
+// The values of one key have different shapes in different steps.
 func TestRxeShapesOfOneKey(t *testing.T) {
 	w := newWorld(t, 2)
 	a, b := w.startPair(settings{})
@@ -182,7 +181,7 @@ func TestRxeShapesOfOneKey(t *testing.T) {
 			a.good(ids...)
 		}
 	})
-	t.Run("another one in every step", func(t *testing.T) {
+	t.Run("another shape in every step", func(t *testing.T) {
 		w.within(t)
 		for i := range int64(30) {
 			x := one((i * 7919 * 4096 % (1 << 20)) + i%3)
@@ -197,7 +196,7 @@ func TestRxeShapesOfOneKey(t *testing.T) {
 		}
 	})
 	if s := a.state(); len(s.Tensors) != 1 || s.Tensors["verbs"] != 50 || s.Links[1].Breaks != 0 {
-		t.Errorf("%+v", s)
+		t.Errorf("state %+v, want 50 tensors over verbs and no break", s)
 	}
 	w.end(a, b)
 }
