@@ -16,91 +16,91 @@ import (
 // Faults of the cable between the devices. Only RDMA uses it.
 
 // netdev returns the network interface of a device.
-func (w *world) netdev(device string) netlink.Link {
-	w.t.Helper()
+func (bed *testbed) netdev(device string) netlink.Link {
+	bed.t.Helper()
 	links, err := softroce.Links()
 	if err != nil {
-		w.t.Fatal(err)
+		bed.t.Fatal(err)
 	}
 	for _, l := range links {
 		if l.Name == device {
 			n, err := netlink.LinkByName(l.Netdev)
 			if err != nil {
-				w.t.Fatal(err)
+				bed.t.Fatal(err)
 			}
 			return n
 		}
 	}
-	w.t.Fatalf("links %v, want %s among them", links, device)
+	bed.t.Fatalf("links %v, want %s among them", links, device)
 	return nil
 }
 
 // disturb adds netem to what some devices send. restore removes it; it also runs at the end of the
 // test.
-func (w *world) disturb(attrs netlink.NetemQdiscAttrs, devices ...string) (restore func()) {
-	w.t.Helper()
+func (bed *testbed) disturb(attrs netlink.NetemQdiscAttrs, devices ...string) (restore func()) {
+	bed.t.Helper()
 	var all []netlink.Qdisc
 	for _, d := range devices {
 		q := netlink.NewNetem(netlink.QdiscAttrs{
-			LinkIndex: w.netdev(d).Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT,
+			LinkIndex: bed.netdev(d).Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT,
 		}, attrs)
 		if err := netlink.QdiscAdd(q); err != nil {
-			w.t.Fatalf("add netem to %s: %v", d, err)
+			bed.t.Fatalf("add netem to %s: %v", d, err)
 		}
 		all = append(all, q)
 	}
 	restore = func() {
 		for _, q := range all {
 			if err := netlink.QdiscDel(q); err != nil {
-				w.t.Errorf("remove netem: %v", err)
+				bed.t.Errorf("remove netem: %v", err)
 			}
 		}
 		all = nil
 	}
-	w.t.Cleanup(restore)
+	bed.t.Cleanup(restore)
 	return restore
 }
 
 // lose drops a percentage of the packets in both directions.
-func (w *world) lose(percent float32) (restore func()) {
-	w.t.Helper()
-	return w.disturb(netlink.NetemQdiscAttrs{Loss: percent}, w.devices...)
+func (bed *testbed) lose(percent float32) (restore func()) {
+	bed.t.Helper()
+	return bed.disturb(netlink.NetemQdiscAttrs{Loss: percent}, bed.devices...)
 }
 
 // dropped returns the number of packets of a device that netem has dropped. (On a slow machine
 // rxe's own counters also rise without a loss.)
-func (w *world) dropped(device string) uint32 {
-	w.t.Helper()
-	all, err := netlink.QdiscList(w.netdev(device))
+func (bed *testbed) dropped(device string) uint32 {
+	bed.t.Helper()
+	all, err := netlink.QdiscList(bed.netdev(device))
 	if err != nil {
-		w.t.Fatal(err)
+		bed.t.Fatal(err)
 	}
 	for _, q := range all {
 		if _, ok := q.(*netlink.Netem); ok {
 			return q.Attrs().Statistics.Queue.Drops
 		}
 	}
-	w.t.Fatalf("%s has no netem", device)
+	bed.t.Fatalf("%s has no netem", device)
 	return 0
 }
 
 // slow limits what a device sends to rate bytes per second.
-func (w *world) slow(device string, rate uint64) (restore func()) {
-	w.t.Helper()
-	return w.disturb(netlink.NetemQdiscAttrs{Rate64: rate}, device)
+func (bed *testbed) slow(device string, rate uint64) (restore func()) {
+	bed.t.Helper()
+	return bed.disturb(netlink.NetemQdiscAttrs{Rate64: rate}, device)
 }
 
 // down sets the interface of a device down. up sets it up and adds the addresses that the kernel
 // has removed; it also runs at the end of the test.
-func (w *world) down(device string) (up func()) {
-	w.t.Helper()
-	n := w.netdev(device)
+func (bed *testbed) down(device string) (up func()) {
+	bed.t.Helper()
+	n := bed.netdev(device)
 	addresses, err := netlink.AddrList(n, netlink.FAMILY_ALL)
 	if err != nil {
-		w.t.Fatal(err)
+		bed.t.Fatal(err)
 	}
 	if err := netlink.LinkSetDown(n); err != nil {
-		w.t.Fatal(err)
+		bed.t.Fatal(err)
 	}
 	isDown := true
 	up = func() {
@@ -109,50 +109,50 @@ func (w *world) down(device string) (up func()) {
 		}
 		isDown = false
 		if err := netlink.LinkSetUp(n); err != nil {
-			w.t.Error(err)
+			bed.t.Error(err)
 		}
 		for _, a := range addresses {
 			if a.Scope == unix.RT_SCOPE_UNIVERSE { // the kernel adds the others
 				a.Flags = 0
 				if err := netlink.AddrReplace(n, &a); err != nil {
-					w.t.Error(err)
+					bed.t.Error(err)
 				}
 			}
 		}
-		w.active(device)
+		bed.active(device)
 	}
-	w.t.Cleanup(up)
+	bed.t.Cleanup(up)
 	return up
 }
 
 // replaceAddress replaces an address of a device's interface. The end of the test restores it.
-func (w *world) replaceAddress(device, from, to string) {
-	w.t.Helper()
-	n := w.netdev(device)
+func (bed *testbed) replaceAddress(device, from, to string) {
+	bed.t.Helper()
+	n := bed.netdev(device)
 	address := func(ip string) *netlink.Addr {
 		return &netlink.Addr{IPNet: &net.IPNet{IP: net.ParseIP(ip).To4(), Mask: net.CIDRMask(24, 32)}}
 	}
 	if err := netlink.AddrDel(n, address(from)); err != nil {
-		w.t.Fatal(err)
+		bed.t.Fatal(err)
 	}
-	w.t.Cleanup(func() {
+	bed.t.Cleanup(func() {
 		_ = netlink.AddrDel(n, address(to)) // an error if the test has replaced it
 		if err := netlink.AddrReplace(n, address(from)); err != nil {
-			w.t.Error(err)
+			bed.t.Error(err)
 		}
 	})
 	if err := netlink.AddrAdd(n, address(to)); err != nil {
-		w.t.Fatal(err)
+		bed.t.Fatal(err)
 	}
 }
 
 // active waits until a device is active and has its addresses.
-func (w *world) active(device string) {
-	w.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+func (bed *testbed) active(device string) {
+	bed.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	if err := softroce.WaitActive(ctx, device); err != nil {
-		w.t.Error(err)
+		bed.t.Error(err)
 	}
 }
 
@@ -161,9 +161,9 @@ const removeTime = 10 * time.Second
 
 // remove removes a device, which this process does not have open. add adds it again; it also runs
 // at the end of the test.
-func (w *world) remove(device string) (add func()) {
-	w.t.Helper()
-	netdev := w.netdev(device).Attrs().Name
+func (bed *testbed) remove(device string) (add func()) {
+	bed.t.Helper()
+	netdev := bed.netdev(device).Attrs().Name
 	removed := make(chan error, 1)
 	since := time.Now()
 	go func() { removed <- softroce.RemoveLink(device) }()
@@ -171,16 +171,16 @@ func (w *world) remove(device string) (add func()) {
 	late := false
 	select {
 	case err = <-removed:
-		w.t.Logf("%s was removed in %v", device, time.Since(since).Round(time.Millisecond))
+		bed.t.Logf("%s was removed in %v", device, time.Since(since).Round(time.Millisecond))
 	case <-time.After(removeTime):
 		late = true
-		for _, p := range w.nodes {
+		for _, p := range bed.nodes {
 			_ = p.cmd.Process.Kill() // an error if it has ended
 		}
 		err = <-removed
 	}
 	if err != nil {
-		w.t.Fatal(err)
+		bed.t.Fatal(err)
 	}
 	gone := true
 	add = func() {
@@ -189,33 +189,33 @@ func (w *world) remove(device string) (add func()) {
 		}
 		gone = false
 		if err := softroce.AddLink(device, netdev); err != nil {
-			w.t.Error(err)
+			bed.t.Error(err)
 		}
-		w.active(device)
+		bed.active(device)
 	}
-	w.t.Cleanup(add)
+	bed.t.Cleanup(add)
 	if late {
-		w.t.Fatalf("%s was not removed within %v: a process has not closed it", device, removeTime)
+		bed.t.Fatalf("%s was not removed within %v: a process has not closed it", device, removeTime)
 	}
 	return add
 }
 
 // cut drops all packets.
-func (w *world) cut() (restore func()) {
-	w.t.Helper()
-	return w.lose(100)
+func (bed *testbed) cut() (restore func()) {
+	bed.t.Helper()
+	return bed.lose(100)
 }
 
 // cutGRPC breaks all gRPC connections, and refuses new ones until restore.
-func (w *world) cutGRPC() (restore func()) {
+func (bed *testbed) cutGRPC() (restore func()) {
 	var targets []string
-	for _, p := range w.proxies {
+	for _, p := range bed.proxies {
 		targets = append(targets, p.Target())
 		p.SetTarget("")
 		<-p.CutAfter(0)
 	}
 	return func() {
-		for i, p := range w.proxies {
+		for i, p := range bed.proxies {
 			p.SetTarget(targets[i])
 		}
 	}

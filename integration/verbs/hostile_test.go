@@ -49,12 +49,12 @@ type victim struct {
 
 // newVictim connects to the process at the address of its task.
 func newVictim(p *process, stranger int) victim {
-	p.w.t.Helper()
-	conn, err := grpc.NewClient(p.w.proxies[p.task].Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	p.bed.t.Helper()
+	conn, err := grpc.NewClient(p.bed.proxies[p.task].Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
-		p.w.t.Fatal(err)
+		p.bed.t.Fatal(err)
 	}
-	p.w.t.Cleanup(func() { _ = conn.Close() })
+	p.bed.t.Cleanup(func() { _ = conn.Close() })
 	return victim{p, stranger, bootstrap.NewExchanger(func(cluster.Task) (grpc.ClientConnInterface, error) { return conn, nil }), conn, new(int)}
 }
 
@@ -65,7 +65,7 @@ func (v victim) Answer(ctx context.Context, own verbstransport.Offer) (verbstran
 }
 
 func (v victim) Channel() hostiletest.Channel {
-	v.w.t.Helper()
+	v.bed.t.Helper()
 	l := v.state().Links[v.stranger]
 	// The next attempt replaces the reason, so it comes from the log, which has all reasons.
 	v.mu.Lock()
@@ -81,17 +81,17 @@ func (v victim) begins() {
 }
 
 func (v victim) Send(step int64, key rendezvous.Key, size int) {
-	v.w.t.Helper()
+	v.bed.t.Helper()
 	v.do(command{Op: opSend, Step: step, Key: key.String(), Size: int64(size)})
 }
 
 func (v victim) Recv(step int64, key rendezvous.Key) hostiletest.Receive {
-	v.w.t.Helper()
+	v.bed.t.Helper()
 	return receiving{v.process, v.command(command{Op: opRecv, Step: step, Key: key.String()})}
 }
 
 func (v victim) EndStep(step int64) {
-	v.w.t.Helper()
+	v.bed.t.Helper()
 	v.do(command{Op: opEndStep, Step: step})
 }
 
@@ -108,7 +108,7 @@ func (r receiving) UnderWay() bool {
 }
 
 func (r receiving) Wait() error {
-	r.w.t.Helper()
+	r.bed.t.Helper()
 	if e := r.wait(r.id); e.Code != "" {
 		return errors.New(e.Text)
 	}
@@ -116,14 +116,14 @@ func (r receiving) Wait() error {
 }
 
 // newStranger returns a hostile peer under the name of a task that has no process.
-func (w *world) newStranger(v victim) stranger {
-	w.t.Helper()
-	name := w.devices[v.stranger%2]
+func (bed *testbed) newStranger(v victim) stranger {
+	bed.t.Helper()
+	name := bed.devices[v.stranger%2]
 	device, err := libibverbs.New(libibverbs.Options{}).Open(name)
 	if err != nil {
-		w.t.Fatal(err)
+		bed.t.Fatal(err)
 	}
-	t := w.t
+	t := bed.t
 	t.Cleanup(func() {
 		if err := device.Close(); err != nil {
 			t.Error(err)
@@ -131,7 +131,7 @@ func (w *world) newStranger(v victim) stranger {
 	})
 	table, err := device.GIDs(1)
 	if err != nil {
-		w.t.Fatal(err)
+		bed.t.Fatal(err)
 	}
 	var address verbs.GIDEntry
 	for _, e := range table {
@@ -141,8 +141,8 @@ func (w *world) newStranger(v victim) stranger {
 	}
 	p := hostiletest.New(t, hostiletest.Options{
 		Task: task(v.stranger), Victim: v, Device: device, Address: address,
-		Memory:  w.mapped,
-		Timeout: 100 * time.Millisecond, WaitLimit: patience,
+		Memory:  bed.mapped,
+		Timeout: 100 * time.Millisecond, WaitLimit: testTimeout,
 		// rxe reports no access error, and reports a too long message as an error of the receive.
 		Reasons: map[string]string{"QP access error": "work request flushed", "local length error": "local QP operation error"},
 	})
@@ -162,20 +162,20 @@ func (s stranger) within(t *testing.T) {
 }
 
 // mapped returns memory outside of Go's heap.
-func (w *world) mapped(n int) []byte {
-	w.t.Helper()
+func (bed *testbed) mapped(n int) []byte {
+	bed.t.Helper()
 	b, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
-		w.t.Fatal(err)
+		bed.t.Fatal(err)
 	}
-	w.t.Cleanup(func() { _ = unix.Munmap(b) })
+	bed.t.Cleanup(func() { _ = unix.Munmap(b) })
 	return b
 }
 
 // inUse counts the kernel's objects, without those of offers to tasks that have no process:
 // processes create and destroy these repeatedly.
-func (w *world) inUse(all ...*process) map[string]discovery.ResourceCounts {
-	w.t.Helper()
+func (bed *testbed) inUse(all ...*process) map[string]discovery.ResourceCounts {
+	bed.t.Helper()
 	offers := make(map[string]uint64)
 	for _, p := range all {
 		for _, l := range p.state().Links {
@@ -184,7 +184,7 @@ func (w *world) inUse(all ...*process) map[string]discovery.ResourceCounts {
 			}
 		}
 	}
-	m := w.objects()
+	m := bed.objects()
 	for d, n := range offers {
 		c := m[d]
 		c.QPs -= server.DefaultQueuePairs * n
@@ -196,10 +196,10 @@ func (w *world) inUse(all ...*process) map[string]discovery.ResourceCounts {
 }
 
 // untilInUse waits until inUse returns want.
-func (w *world) untilInUse(want map[string]discovery.ResourceCounts, all ...*process) {
-	w.t.Helper()
-	w.eventually("the kernel has as many objects in use as before", func() (string, bool) {
-		now := w.inUse(all...)
+func (bed *testbed) untilInUse(want map[string]discovery.ResourceCounts, all ...*process) {
+	bed.t.Helper()
+	bed.eventually("the kernel has as many objects in use as before", func() (string, bool) {
+		now := bed.inUse(all...)
 		return describe(want) + " before, now " + describe(now), maps.Equal(want, now)
 	})
 }
@@ -208,46 +208,46 @@ func (w *world) untilInUse(want map[string]discovery.ResourceCounts, all ...*pro
 // unknown messages. The victim leaves the channel and reports the reason. Neither the kernel nor
 // the process keeps anything of it, and the channel to another process is not affected.
 func TestRxeHostilePeer(t *testing.T) {
-	w := newWorld(t, 3)
-	other, p := w.launch(0, settings{}), w.launch(1, settings{PeerTimeout: time.Second})
+	bed := newTestbed(t, 3)
+	other, p := bed.launch(0, settings{}), bed.launch(1, settings{PeerTimeout: time.Second})
 	for _, p := range []*process{other, p} {
 		p.up()
 	}
 	p.untilVerbs(0, 0)
 	was := other.untilVerbs(1, 0)
-	w.exchangeOverVerbs(other, p)
+	bed.exchangeOverVerbs(other, p)
 	v := newVictim(p, 2)
-	stranger := w.newStranger(v)
-	before := w.inUse(other, p)
+	stranger := bed.newStranger(v)
+	before := bed.inUse(other, p)
 	for _, c := range hostiletest.Cases() {
 		t.Run(c.Name, func(t *testing.T) {
-			w.within(t)
+			bed.within(t)
 			stranger.within(t)
 			v.begins()
-			stranger.Run(c, func() { w.exchangeOverVerbs(other, p) })
+			stranger.Run(c, func() { bed.exchangeOverVerbs(other, p) })
 			p.untilFree()
-			w.untilInUse(before, other, p)
+			bed.untilInUse(before, other, p)
 		})
 	}
 	if l := other.state().Links[1]; l.Generation != was.Generation || l.Breaks != 0 {
 		t.Errorf("the channel to the other process is %+v, want %+v as before", l, was)
 	}
-	w.end(other, p)
+	bed.end(other, p)
 }
 
 // A requester never acknowledges its responses. The responder keeps them, serves other requesters,
 // and drops them at the end of the step.
 func TestRxeRequesterThatNeverAcknowledges(t *testing.T) {
-	w := newWorld(t, 3)
-	other, p := w.launch(0, settings{}), w.launch(1, settings{})
+	bed := newTestbed(t, 3)
+	other, p := bed.launch(0, settings{}), bed.launch(1, settings{})
 	for _, p := range []*process{other, p} {
 		p.up()
 	}
 	p.untilVerbs(0, 0)
 	other.untilVerbs(1, 0)
 	v := newVictim(p, 2)
-	stranger := w.newStranger(v)
-	before := w.inUse(other, p)
+	stranger := bed.newStranger(v)
+	before := bed.inUse(other, p)
 	stranger.Open()
 	const requests = 10
 	for i := range requests {
@@ -258,53 +258,53 @@ func TestRxeRequesterThatNeverAcknowledges(t *testing.T) {
 		stranger.Send(m.Append(nil))
 		stranger.Await(hostiletest.KindEager)
 	}
-	w.exchangeOverVerbs(other, p)
+	bed.exchangeOverVerbs(other, p)
 	if s := p.state(); s.Kept < requests || s.Links[2].Breaks != 0 {
 		t.Errorf("%d responses are kept, want %d or more; the channel is %+v", s.Kept, requests, s.Links[2])
 	}
 	v.EndStep(stranger.Step)
 	p.untilFree()
-	w.exchangeOverVerbs(other, p)
+	bed.exchangeOverVerbs(other, p)
 	stranger.Bye()
-	w.untilInUse(before, other, p)
-	w.end(other, p)
+	bed.untilInUse(before, other, p)
+	bed.end(other, p)
 }
 
 // The bootstrap of a real server gets every kind of wrong request: with a wrong name, with its own
 // name, twice, from both sides at once, with a foreign incarnation, and garbage. Nothing remains in
 // the kernel, and a channel that is up stays up.
 func TestRxeGetRemoteAddress(t *testing.T) {
-	w := newWorld(t, 3)
-	a, b := w.launch(0, settings{}), w.launch(1, settings{})
+	bed := newTestbed(t, 3)
+	a, b := bed.launch(0, settings{}), bed.launch(1, settings{})
 	for _, p := range []*process{a, b} {
 		p.up()
 	}
 	a.untilVerbs(1, 0)
 	was := b.untilVerbs(0, 0)
-	w.exchangeOverVerbs(a, b)
+	bed.exchangeOverVerbs(a, b)
 	v := newVictim(b, 2)
-	stranger := w.newStranger(v)
-	before := w.inUse(a, b)
+	stranger := bed.newStranger(v)
+	before := bed.inUse(a, b)
 	stays := func(t *testing.T) {
 		t.Helper()
-		w.exchangeOverVerbs(a, b)
+		bed.exchangeOverVerbs(a, b)
 		for _, l := range []link{a.state().Links[1], b.state().Links[0]} {
 			if l.Generation != was.Generation || l.Breaks != 0 {
 				t.Errorf("the channel is %+v, want %+v as before", l, was)
 			}
 		}
-		w.untilInUse(before, a, b)
+		bed.untilInUse(before, a, b)
 	}
 	run := func(name string, f func(t *testing.T)) {
 		t.Run(name, func(t *testing.T) {
-			w.within(t)
+			bed.within(t)
 			stranger.within(t)
 			f(t)
 			stays(t)
 		})
 	}
 	call := func(m *tfpb.GetRemoteAddressRequest) (*tfpb.GetRemoteAddressResponse, error) {
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 		defer cancel()
 		return tensorflowgrpc.NewVerbsServiceClient(v.conn).GetRemoteAddress(ctx, m)
 	}
@@ -322,7 +322,7 @@ func TestRxeGetRemoteAddress(t *testing.T) {
 	run("from both sides at once", func(t *testing.T) {
 		calls := make(chan verbstransport.Offer)
 		replies := make(chan verbstransport.Offer)
-		w.serveBootstrap(2, func(ctx context.Context, from verbstransport.Offer) (verbstransport.Offer, error) {
+		bed.serveBootstrap(2, func(ctx context.Context, from verbstransport.Offer) (verbstransport.Offer, error) {
 			if from.Task != task(1) {
 				return verbstransport.Offer{}, status.New(status.Unavailable, "only task 1 may call")
 			}
@@ -408,7 +408,7 @@ func TestRxeGetRemoteAddress(t *testing.T) {
 		b.untilFree()
 	})
 	stranger.Bye()
-	w.end(a, b)
+	bed.end(a, b)
 }
 
 // requestOf returns the request that carries an offer to a peer.
@@ -448,8 +448,8 @@ func (bytesCodec) Unmarshal(b []byte, v any) error {
 }
 
 // serveBootstrap serves only the bootstrap, at the address of a task, until the test ends.
-func (w *world) serveBootstrap(index int, answer func(context.Context, verbstransport.Offer) (verbstransport.Offer, error)) {
-	w.t.Helper()
+func (bed *testbed) serveBootstrap(index int, answer func(context.Context, verbstransport.Offer) (verbstransport.Offer, error)) {
+	bed.t.Helper()
 	s := grpc.NewServer()
 	bootstrap.Register(s, bootstrap.ServiceOptions{
 		Self: task(index), Host: func(cluster.Task) (string, bool) { return "127.0.0.1", true },
@@ -457,15 +457,15 @@ func (w *world) serveBootstrap(index int, answer func(context.Context, verbstran
 			return answer(ctx, from)
 		},
 	})
-	l, err := new(net.ListenConfig).Listen(w.t.Context(), "tcp", "127.0.0.1:0")
+	l, err := new(net.ListenConfig).Listen(bed.t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
-		w.t.Fatal(err)
+		bed.t.Fatal(err)
 	}
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = s.Serve(l) }) // returns after Stop
-	w.proxies[index].SetTarget(l.Addr().String())
-	w.t.Cleanup(func() {
-		w.proxies[index].SetTarget("")
+	bed.proxies[index].SetTarget(l.Addr().String())
+	bed.t.Cleanup(func() {
+		bed.proxies[index].SetTarget("")
 		s.Stop()
 		serving.Wait()
 	})

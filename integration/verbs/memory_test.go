@@ -20,40 +20,40 @@ func limited(bytes int64) []string {
 // it cannot allocate its pools. Otherwise a receive without memory takes gRPC, and fails if that is
 // off.
 func TestRxeMemlockTooSmall(t *testing.T) {
-	w := newWorld(t, 2)
+	bed := newTestbed(t, 2)
 	t.Run("too little to start", func(t *testing.T) {
-		w.within(t)
-		r := w.launch(0, settings{}, limited(1<<20)...).wait(0)
+		bed.within(t)
+		r := bed.launch(0, settings{}, limited(1<<20)...).wait(0)
 		for _, want := range []string{"ulimit -l", "RLIMIT_MEMLOCK", "1048576"} {
 			if !strings.Contains(r.Text, want) {
 				t.Errorf("error %q %s lacks %q", r.Code, r.Text, want)
 			}
 		}
 	})
-	b := w.start(1, settings{})
+	b := bed.start(1, settings{})
 	const locked = 24 << 20 // the first arenas of both pools, messages, and some of the tensors
 	for _, tt := range []struct{ name, fallback string }{{"fallback grpc", "grpc"}, {"fallback none", "none"}} {
 		t.Run(tt.name, func(t *testing.T) {
-			w.within(t)
-			a := w.start(0, settings{Fallback: tt.fallback}, limited(locked)...)
+			bed.within(t)
+			a := bed.start(0, settings{Fallback: tt.fallback}, limited(locked)...)
 			a.untilVerbs(1, 0)
 			b.untilVerbs(0, 0)
-			w.meet(a, b)
-			w.exchangeOverVerbs(a, b)
-			w.step++
-			x := w.parcel(b, a, large)
+			bed.untilRestartKnown(a, b)
+			bed.exchangeOverVerbs(a, b)
+			bed.step++
+			x := bed.newTensor(b, a, large)
 			b.send(x)
 			id := a.recv(x)
 			if tt.fallback == "grpc" {
-				a.good(id)
+				a.recvOK(id)
 				if s := a.state(); s.Bytes["grpc"] != x.size || s.Links[1].Elsewhere != 1 {
 					t.Errorf("state %+v, want %d bytes over gRPC, of one receive without memory", s, x.size)
 				}
 			} else {
-				a.bad(status.ResourceExhausted, "ulimit -l", id)
+				a.recvFails(status.ResourceExhausted, "ulimit -l", id)
 				b.do(command{Op: opAbort, Step: x.step, Name: "over"})
 			}
-			w.exchangeOverVerbs(a, b)
+			bed.exchangeOverVerbs(a, b)
 			a.untilFree()
 			a.close()
 		})
@@ -68,25 +68,25 @@ func TestRxePoolEmpty(t *testing.T) {
 	const limit = 4 << 20
 	for _, fallback := range []string{"grpc", "none"} {
 		t.Run("fallback "+fallback, func(t *testing.T) {
-			w := newWorld(t, 2)
-			a := w.launch(0, settings{Fallback: fallback, ArenaLimit: limit})
-			b := w.launch(1, settings{Fallback: fallback})
+			bed := newTestbed(t, 2)
+			a := bed.launch(0, settings{Fallback: fallback, ArenaLimit: limit})
+			b := bed.launch(1, settings{Fallback: fallback})
 			a.up()
 			b.up()
 			a.untilVerbs(1, 0)
 			b.untilVerbs(0, 0)
-			w.exchangeOverVerbs(a, b)
-			w.step++
-			x := w.parcel(b, a, 2*limit)
-			many := []parcel{x}
+			bed.exchangeOverVerbs(a, b)
+			bed.step++
+			x := bed.newTensor(b, a, 2*limit)
+			many := []testTensor{x}
 			for range 15 {
-				many = append(many, w.parcel(b, a, 1<<20))
+				many = append(many, bed.newTensor(b, a, 1<<20))
 			}
 			var ids []int
 			for _, x := range many {
 				ids = append(ids, a.recv(x))
 			}
-			restore := w.slow(b.device, 4<<20) // so that all are under way together
+			restore := bed.slow(b.device, 4<<20) // so that all are under way together
 			b.send(many...)
 			received, exhausted := 0, 0
 			for i, id := range ids {
@@ -105,9 +105,9 @@ func TestRxePoolEmpty(t *testing.T) {
 			if exhausted+s.Tensors["grpc"] < 2 { // one is larger than the pool
 				t.Errorf("%d tensors had no memory, want at least 2: the pool was never full", exhausted+s.Tensors["grpc"])
 			}
-			w.exchangeOverVerbs(a, b) // the pool has memory again
+			bed.exchangeOverVerbs(a, b) // the pool has memory again
 			b.do(command{Op: opAbort, Step: x.step, Name: "over"})
-			w.end(a, b)
+			bed.end(a, b)
 		})
 	}
 }

@@ -124,7 +124,7 @@ func (n *node) start(text string) error {
 
 // close closes the node. Its error also reports memory and goroutines that are left.
 func (n *node) close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	var err error
 	if n.client != nil {

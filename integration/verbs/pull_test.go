@@ -25,18 +25,18 @@ func TestRxeCheckpointPullOverVerbs(t *testing.T) {
 			dir := t.TempDir()
 			path := filepath.Join(dir, "m.safetensors")
 			total := writeCheckpoint(t, path, tt.sizes)
-			w := newWorld(t, 1)
-			server := w.start(0, settings{Fallback: "none"})
+			bed := newTestbed(t, 1)
+			server := bed.start(0, settings{Fallback: "none"})
 			server.do(command{Op: opPublish, Name: "m", Path: path})
-			since := w.sentPackets("rxe0")
-			client := w.launchClient()
+			since := bed.sentPackets("rxe0")
+			client := bed.launchClient()
 			client.do(command{Op: opPull, Name: "m", Path: filepath.Join(dir, "copy.safetensors")})
 			// All bytes took verbs, and the frames were on the cable.
 			s := client.state()
 			if s.Bytes["verbs"] != total || s.Tensors["verbs"] != len(tt.sizes) || len(s.Tensors) != 1 {
 				t.Errorf("received tensors %v and bytes %v, want %d tensors and %d bytes over verbs", s.Tensors, s.Bytes, len(tt.sizes), total)
 			}
-			if n, minimum := w.sentPackets("rxe0")-since, uint64(total/page); n < minimum {
+			if n, minimum := bed.sentPackets("rxe0")-since, uint64(total/page); n < minimum {
 				t.Errorf("rxe0 has sent %d packets, want at least %d", n, minimum)
 			}
 			client.close()
@@ -48,11 +48,11 @@ func TestRxeCheckpointPullOverVerbs(t *testing.T) {
 }
 
 // launchClient starts a process outside of the cluster, on the device that task 0 does not use.
-func (w *world) launchClient() *process {
-	w.t.Helper()
-	p := w.launch(1, settings{Dial: w.proxies[0].Addr(), Fallback: "none"})
+func (bed *testbed) launchClient() *process {
+	bed.t.Helper()
+	p := bed.launch(1, settings{Dial: bed.proxies[0].Addr(), Fallback: "none"})
 	if r := p.wait(0); r.Code != "" {
-		w.t.Fatalf("the client does not start: %s", r.Text)
+		bed.t.Fatalf("the client does not start: %s", r.Text)
 	}
 	return p
 }
