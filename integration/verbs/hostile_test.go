@@ -179,7 +179,7 @@ func (bed *testbed) inUse(all ...*process) map[string]discovery.ResourceCounts {
 	offers := make(map[string]uint64)
 	for _, p := range all {
 		for _, l := range p.state().Links {
-			if l.Pairing {
+			if l.Handshake {
 				offers[p.device]++
 			}
 		}
