@@ -135,7 +135,7 @@ func keptRestoresOrReleases(t *testing.T) {
 	if err := k.Cancel(requester7, []uint64{1, 2}); err != nil {
 		t.Error(err)
 	}
-	synctest.Wait() // its owner is told by a goroutine
+	synctest.Wait() // a goroutine notifies its owner
 	if n := l.alive.Load(); n != 1 {
 		t.Errorf("%d values are alive, want that of step 1", n)
 	}
@@ -475,7 +475,7 @@ func TestCacheRaces(t *testing.T) {
 	k.Close()
 }
 
-// A peer cannot make the table keep more than its limits say, whatever it asks.
+// TestCacheHostilePeer: no requests make the cache keep more than its limits.
 func TestCacheHostilePeer(t *testing.T) {
 	source := newTable(t)
 	k := NewResponseCache(source, CacheOptions{MaxWaiting: 100, KeptPerRequester: 100 * keptOverhead})
@@ -613,7 +613,7 @@ func TestCacheCountsHeadersOfStrings(t *testing.T) {
 	}
 }
 
-// TestCacheCountsKeys: an requester may ask for keys of any length, and is answered with errors that
+// TestCacheCountsKeys: a requester may request keys of any length, and is answered with errors that
 // name them.
 func TestCacheCountsKeys(t *testing.T) {
 	const size, limit = 100 << 10, 1 << 20

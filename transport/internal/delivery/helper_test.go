@@ -114,7 +114,7 @@ func (s *table) cleanup(step int64) {
 	s.step(step).Abort(status.Errorf(status.Aborted, "Cleanup %d", step))
 }
 
-// word says what an answer is, for comparisons.
+// word describes a response, for comparisons.
 func word(ans Response) string {
 	if ans.Err != nil {
 		return status.CodeOf(ans.Err).String()

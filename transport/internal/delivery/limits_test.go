@@ -9,11 +9,11 @@ import (
 // tests use the names of the constants, so they would pass after a change.
 func TestNumbersAreThoseOfTheContract(t *testing.T) {
 	for name, c := range map[string]struct{ is, want time.Duration }{
-		"a peer out of reach":                        {DefaultPeerTimeout, 10 * time.Second},
-		"responses for an unreachable requester":     {expireAfter, time.Minute},
-		"ids that may have copies under way":         {rememberFor, 10 * time.Minute},
-		"finished ids with no request":               {ackDelay, 5 * time.Millisecond},
-		"finished ids for which much memory is kept": {ackSoon, 200 * time.Microsecond},
+		"a peer out of reach":                    {DefaultPeerTimeout, 10 * time.Second},
+		"responses for an unreachable requester": {expireAfter, time.Minute},
+		"ids that may have copies under way":     {rememberFor, 10 * time.Minute},
+		"acks with no request":                   {ackDelay, 5 * time.Millisecond},
+		"acks for which much memory is kept":     {ackSoon, 200 * time.Microsecond},
 	} {
 		if c.is != c.want {
 			t.Errorf("%s: %v, want %v", name, c.is, c.want)

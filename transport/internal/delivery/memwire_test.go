@@ -12,7 +12,7 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// memPeer is a producer in memory with a Conn to it that fails as told.
+// memPeer is a producer in memory, with a Conn to it that fails where a test wants it.
 type memPeer struct {
 	kept  *ResponseCache
 	table *table
@@ -283,7 +283,7 @@ func (m *memPeer) recv(ctx context.Context, a *Transfer) (rendezvous.Value, erro
 	}
 }
 
-func (m *memPeer) tell(ctx context.Context, say func(Process, []uint64), ids []uint64) error {
+func (m *memPeer) flush(ctx context.Context, take func(Process, []uint64), ids []uint64) error {
 	m.mu.Lock()
 	m.finishes++
 	broken, delay, down := m.broken, m.delay, m.down
@@ -296,7 +296,7 @@ func (m *memPeer) tell(ctx context.Context, say func(Process, []uint64), ids []u
 	if err := m.travel(ctx, delay, broken); err != nil {
 		return err
 	}
-	say(requester7, ids)
+	take(requester7, ids)
 	if after {
 		return errReset
 	}
@@ -304,9 +304,9 @@ func (m *memPeer) tell(ctx context.Context, say func(Process, []uint64), ids []u
 }
 
 func (m *memPeer) Ack(ctx context.Context, ids []uint64) error {
-	return m.tell(ctx, m.kept.Ack, ids)
+	return m.flush(ctx, m.kept.Ack, ids)
 }
 
 func (m *memPeer) Cancel(ctx context.Context, ids []uint64) error {
-	return m.tell(ctx, func(a Process, ids []uint64) { _ = m.kept.Cancel(a, ids) }, ids)
+	return m.flush(ctx, func(a Process, ids []uint64) { _ = m.kept.Cancel(a, ids) }, ids)
 }

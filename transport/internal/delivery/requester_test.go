@@ -78,8 +78,8 @@ func TestRequesterFinishIsSaidAfter5ms(t *testing.T) {
 	})
 }
 
-// TestRequesterFinishIsSaidSoonOfMuch: RequesterOptions.AckBytes says what is much to keep.
-func TestRequesterFinishIsSaidSoonOfMuch(t *testing.T) {
+// TestRequesterAcknowledgesMuchSoon: much is RequesterOptions.AckBytes.
+func TestRequesterAcknowledgesMuchSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, memOptions{ackBytes: 10}) // as many as a value has
 		k := key(t, "k")
@@ -139,7 +139,7 @@ func TestRequesterComesBackWithinPeerTimeout(t *testing.T) {
 	})
 }
 
-// losesAnswer begins a receive whose value is matched at the peer and lost with the wire,
+// losesAnswer begins a receive whose value is matched at the peer and lost with the connection,
 // which stays down. The peer takes it for connected until down is called.
 func (p *pair) losesAnswer(t *testing.T, k rendezvous.Key) (c <-chan outcome, down func()) {
 	down = p.kept.Connected(Process{Name: consumer, Incarnation: 7})
@@ -150,9 +150,9 @@ func (p *pair) losesAnswer(t *testing.T, k rendezvous.Key) (c <-chan outcome, do
 	return c, down
 }
 
-// A value that was matched to a receive which has ended goes back to its key as soon as the
-// peer can be told, although nobody asks that one any more.
-func TestRequesterCancelIsSaidWhenThePeerIsBack(t *testing.T) {
+// TestRequesterCancelsWhenThePeerIsBack: a value that was matched to a receive that has ended
+// goes back to its key as soon as the peer is reached, although no receive waits for the peer.
+func TestRequesterCancelsWhenThePeerIsBack(t *testing.T) {
 	bubble(t, memOptions{}, func(t *testing.T, p *pair) {
 		k := key(t, "k")
 		c, down := p.losesAnswer(t, k)
@@ -160,7 +160,7 @@ func TestRequesterCancelIsSaidWhenThePeerIsBack(t *testing.T) {
 		p.wantError(c, status.Unavailable)
 		time.Sleep(expireAfter/2 - DefaultPeerTimeout)
 		if s := p.kept.Stats(); s.Kept != 1 {
-			t.Errorf("while the peer cannot be told: %+v", s)
+			t.Errorf("while the peer is not reached: %+v", s)
 		}
 		p.set(func() { p.down = false })
 		time.Sleep(2 * helloPauseMax)
@@ -177,7 +177,7 @@ func TestRequesterDataLossAfter60s(t *testing.T) {
 		c, down := p.losesAnswer(t, k)
 		time.Sleep(time.Hour / 2)
 		if s := p.kept.Stats(); s.Kept != 1 {
-			t.Errorf("while a wire lives: %+v", s)
+			t.Errorf("while a connection lives: %+v", s)
 		}
 		down()
 		time.Sleep(expireAfter - time.Second)
@@ -219,7 +219,7 @@ func TestRequesterRestart(t *testing.T) {
 		if e := status.From(o.err); status.CodeOf(o.err) != status.Aborted {
 			t.Errorf("got %v", o.err)
 		} else if _, ok := e.Payload(status.PayloadPossiblyRestarted); !ok {
-			t.Errorf("%v does not say that the peer restarted", e)
+			t.Errorf("got %v, want the reason that the peer restarted", e)
 		}
 		p.send(k, 'b')
 		p.wantValue(p.begin(t.Context(), k), 'b')
@@ -271,7 +271,7 @@ func TestRequesterPoison(t *testing.T) {
 	})
 }
 
-// TestRequesterCancelAtEveryMoment cancels a receive at each point of its way; the
+// TestRequesterCancelAtEveryMoment cancels a receive at each point of its life; the
 // value is then there for the next one, exactly once.
 func TestRequesterCancelAtEveryMoment(t *testing.T) {
 	for step := range 60 {
@@ -399,7 +399,7 @@ func TestRequesterCloseWaitsForCallbacks(t *testing.T) {
 			t.Errorf("%v, %d callbacks had returned", err, ended.Load())
 		}
 		if s := p.kept.Stats(); s.Kept+s.Waiting != 0 {
-			t.Errorf("the peer was not told: %+v", s)
+			t.Errorf("the peer has not got everything: %+v", s)
 		}
 		p.wantError(p.begin(t.Context(), key(t, "late")), status.Cancelled)
 	})
@@ -407,7 +407,7 @@ func TestRequesterCloseWaitsForCallbacks(t *testing.T) {
 
 // Close calls a peer that was lost a moment ago, once: a value that was matched over there
 // goes back to its key.
-func TestRequesterCloseTellsAPeerThatWasJustLost(t *testing.T) {
+func TestRequesterCloseFlushesToAPeerThatWasJustLost(t *testing.T) {
 	bubble(t, memOptions{}, func(t *testing.T, p *pair) {
 		p.fault = func(*Transfer) fault { p.fault = nil; return faultAfter }
 		p.send(key(t, "k"), 'a')
@@ -418,7 +418,7 @@ func TestRequesterCloseTellsAPeerThatWasJustLost(t *testing.T) {
 		}
 		p.wantError(c, status.Cancelled)
 		if s := p.kept.Stats(); s.Kept != 0 || p.alive.Load() != 1 {
-			t.Errorf("the peer was not told: %+v, %d alive", s, p.alive.Load())
+			t.Errorf("the peer has not got everything: %+v, %d alive", s, p.alive.Load())
 		}
 	})
 	// One that is gone is not waited for: those that end together would wait for each other.
@@ -435,7 +435,7 @@ func TestRequesterCloseTellsAPeerThatWasJustLost(t *testing.T) {
 	})
 }
 
-// Close says what it has to say no longer than its context lives.
+// Close flushes no longer than its context lives.
 func TestRequesterCloseIsCutOff(t *testing.T) {
 	bubble(t, memOptions{}, func(t *testing.T, p *pair) {
 		k := key(t, "k")

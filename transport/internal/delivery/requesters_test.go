@@ -37,7 +37,7 @@ func TestAnotherProcessIsVerified(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			b := newBench(t, cacheLimits{addressed: everyName})
 			b.up()
-			b.ask(1, 1, 1)
+			b.request(1, 1, 1)
 			b.value(1, 'a', 1)
 			if k, acts, err := b.m.introduce(b.now, who(other), "h"); k != nil || err != nil || len(acts) > 0 {
 				t.Fatalf("introduce: %v, %v, %q; want to verify", k, err, b.do(acts))
@@ -57,7 +57,7 @@ func TestAnotherProcessIsVerified(t *testing.T) {
 				t.Errorf("process %d has the name, %d is being verified", k.incarnation, k.newcomer)
 			}
 			if c.has == old {
-				b.want("the present one keeps its answer", b.ask(1, 2, 9), "call 9: value a")
+				b.want("the present one keeps its answer", b.request(1, 2, 9), "call 9: value a")
 			} else if _, _, err := b.m.introduce(b.now, who(old), "h"); status.CodeOf(err) != status.Aborted {
 				t.Errorf("the displaced one comes back: %v", err)
 			}
@@ -84,11 +84,11 @@ func TestNameWithoutAnAddressStaysWithItsProcess(t *testing.T) {
 	}
 	b.up()
 	b.wantCode("while it is connected", newcomer(), status.AlreadyExists, "draw a new name")
-	b.ask(1, 1, 1)
+	b.request(1, 1, 1)
 	b.value(1, 'a', 1)
 	b.down()
 	b.wantCode("while an answer is kept", newcomer(), status.AlreadyExists)
-	b.finish(1)
+	b.ack(1)
 	b.wantCode("when it has nothing here", newcomer(), status.OK)
-	b.want("the earlier process", b.ask(2, 1, 2), "call 2: Aborted")
+	b.want("the earlier process", b.request(2, 1, 2), "call 2: Aborted")
 }

@@ -11,27 +11,27 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// askBench drives the machine asking with words, as bench does answers.
-type askBench struct {
-	t   *testing.T
-	m   *requests
-	now time.Time
-	say simAct // the last doAck or doCancel
+// requestsBench calls the machine requests and prints its actions, as bench does for responses.
+type requestsBench struct {
+	t     *testing.T
+	m     *requests
+	now   time.Time
+	batch simAct // the last doAck or doCancel
 }
 
-func newAskBench(t *testing.T) *askBench {
-	return &askBench{t: t, m: newRequests(producer, DefaultPeerTimeout, DefaultAckBytes), now: t0}
+func newRequestsBench(t *testing.T) *requestsBench {
+	return &requestsBench{t: t, m: newRequests(producer, DefaultPeerTimeout, DefaultAckBytes), now: t0}
 }
 
-// ups is newAskBench with the peer reached.
-func ups(t *testing.T) *askBench {
-	b := newAskBench(t)
+// ups is newRequestsBench with the peer reached.
+func ups(t *testing.T) *requestsBench {
+	b := newRequestsBench(t)
 	b.m.conn = connReaching
 	b.hello(5)
 	return b
 }
 
-func (b *askBench) do(acts []requestAction) string {
+func (b *requestsBench) do(acts []requestAction) string {
 	var out []string
 	for _, a := range simActs(acts) {
 		s := ""
@@ -39,12 +39,12 @@ func (b *askBench) do(acts []requestAction) string {
 		case doHello:
 			s = fmt.Sprint("hello in ", a.after)
 		case doSend:
-			s = fmt.Sprintf("ask %d.%d", a.id, a.attempt)
+			s = fmt.Sprintf("send %d.%d", a.id, a.attempt)
 			if a.plain {
 				s += " plain"
 			}
 			if a.fallback {
-				s += " elsewhere"
+				s += " by the fallback"
 			}
 			if len(a.ids) > 0 {
 				s += fmt.Sprint(" with ", a.ids)
@@ -54,9 +54,9 @@ func (b *askBench) do(acts []requestAction) string {
 		case doEnd:
 			s = fmt.Sprintf("end %d: %v", a.id, status.CodeOf(a.err))
 		case doAck:
-			s, b.say = fmt.Sprint("finish ", a.ids), a
+			s, b.batch = fmt.Sprint("ack ", a.ids), a
 		case doCancel:
-			s, b.say = fmt.Sprint("cancel ", a.ids), a
+			s, b.batch = fmt.Sprint("cancel ", a.ids), a
 		case doWake:
 			s = fmt.Sprint("wake in ", a.after)
 		}
@@ -70,54 +70,56 @@ var (
 	errRestart = status.New(status.Aborted, "another process")
 )
 
-func (b *askBench) recv(id uint64) string { return b.do(b.m.recvID(b.now, id, 5)) }
-func (b *askBench) hello(inc uint64) string {
+func (b *requestsBench) recv(id uint64) string { return b.do(b.m.recvID(b.now, id, 5)) }
+func (b *requestsBench) hello(inc uint64) string {
 	return b.do(b.m.hello(b.now, Peer{Tryst: inc != 0, Incarnation: inc}, nil))
 }
-func (b *askBench) unreached(code status.Code) string {
+func (b *requestsBench) unreached(code status.Code) string {
 	return b.do(b.m.hello(b.now, Peer{}, status.New(code, "dial")))
 }
-func (b *askBench) answered(id uint64, size int64) string {
+func (b *requestsBench) answered(id uint64, size int64) string {
 	return b.do(b.m.answeredID(b.now, id, size, nil))
 }
-func (b *askBench) lost(id uint64, attempt uint32) string {
+func (b *requestsBench) lost(id uint64, attempt uint32) string {
 	return b.do(b.m.lostID(b.now, id, attempt, false, errLost))
 }
-func (b *askBench) elsewhere(id uint64, attempt uint32) string {
+func (b *requestsBench) fallback(id uint64, attempt uint32) string {
 	return b.do(b.m.fallbackID(b.now, id, attempt))
 }
-func (b *askBench) restarted(id uint64, attempt uint32) string {
+func (b *requestsBench) restarted(id uint64, attempt uint32) string {
 	return b.do(b.m.restartedID(b.now, id, attempt, errRestart))
 }
-func (b *askBench) cancel(id uint64) string {
+func (b *requestsBench) cancel(id uint64) string {
 	return b.do(b.m.cancelID(b.now, id, status.New(status.Cancelled, "")))
 }
-func (b *askBench) told(err error) string { return b.do(b.m.flushed(b.now, b.say.batch(), err)) }
-func (b *askBench) pass(d time.Duration) string {
+func (b *requestsBench) flushed(err error) string {
+	return b.do(b.m.flushed(b.now, b.batch.batch(), err))
+}
+func (b *requestsBench) pass(d time.Duration) string {
 	b.now = b.now.Add(d)
 	return b.do(b.m.tick(b.now))
 }
 
-func (b *askBench) want(what, got, want string) {
+func (b *requestsBench) want(what, got, want string) {
 	b.t.Helper()
 	if got != want {
 		b.t.Errorf("%s: %q, want %q", what, got, want)
 	}
 }
 
-// Each transition of the chart in requests.go.
+// TestRequestsChart checks each transition of the chart in requests.go.
 func TestRequestsChart(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		run  func(b *askBench)
+		run  func(b *requestsBench)
 	}{
-		{"none, reaching, up", func(b *askBench) {
+		{"none, reaching, up", func(b *requestsBench) {
 			b.want("first", b.recv(1), "hello in 0s")
 			b.want("second", b.recv(2), "")
-			b.want("reached", b.hello(5), "ask 1.1, ask 2.1")
-			b.want("third", b.recv(3), "ask 3.1")
+			b.want("reached", b.hello(5), "send 1.1, send 2.1")
+			b.want("third", b.recv(3), "send 3.1")
 		}},
-		{"reaching, not reached", func(b *askBench) {
+		{"reaching, not reached", func(b *requestsBench) {
 			b.recv(1)
 			b.want("1", b.unreached(status.Unavailable), "hello in 20ms")
 			b.want("2", b.unreached(status.DeadlineExceeded), "hello in 40ms")
@@ -127,11 +129,11 @@ func TestRequestsChart(t *testing.T) {
 			b.want("timeout", b.unreached(status.Unavailable), "end 1: Unavailable")
 			b.want("next", b.recv(2), "hello in 0s")
 		}},
-		{"reaching, the peer's own word", func(b *askBench) {
+		{"reaching, the peer's own word", func(b *requestsBench) {
 			b.recv(1)
 			b.want("word", b.unreached(status.PermissionDenied), "end 1: PermissionDenied")
 		}},
-		{"lost, reached again", func(b *askBench) {
+		{"lost, reached again", func(b *requestsBench) {
 			b.recv(1)
 			b.hello(5)
 			b.recv(2)
@@ -139,52 +141,52 @@ func TestRequestsChart(t *testing.T) {
 			b.want("lost", b.lost(1, 1), "hello in 0s")
 			b.want("with it", b.lost(2, 1), "")
 			b.want("reported twice", b.lost(2, 1), "")
-			b.want("reached", b.hello(5), "ask 1.2, ask 2.2")
+			b.want("reached", b.hello(5), "send 1.2, send 2.2")
 		}},
-		{"lost with an earlier link", func(b *askBench) {
+		{"lost with an earlier link", func(b *requestsBench) {
 			b.recv(1)
 			b.hello(5)
 			b.recv(2)
 			b.lost(1, 1)
 			b.hello(5)
-			b.want("late", b.lost(2, 1), "ask 2.2")
+			b.want("late", b.lost(2, 1), "send 2.2")
 		}},
-		{"lost, another process is there", func(b *askBench) {
+		{"lost, another process is there", func(b *requestsBench) {
 			b.recv(1)
 			b.hello(5)
 			b.recv(2)
 			b.lost(1, 1)
 			b.want("a new receive meanwhile", b.recv(3), "")
-			b.want("reached", b.hello(6), "end 1: Aborted, ask 3.1")
+			b.want("reached", b.hello(6), "end 1: Aborted, send 3.1")
 			b.want("lost late", b.lost(2, 1), "end 2: Aborted")
 		}},
-		{"lost, but the key names the other process", func(b *askBench) {
+		{"lost, but the key names the other process", func(b *requestsBench) {
 			b.recv(1)
 			b.hello(5)
 			b.do(b.m.recvID(b.now, 2, 6))
 			b.do(b.m.recvID(b.now, 3, 6))
 			b.lost(1, 1)
 			b.lost(2, 1)
-			b.want("reached", b.hello(6), "end 1: Aborted, ask 2.1")
-			b.want("lost late", b.lost(3, 1), "ask 3.1")
+			b.want("reached", b.hello(6), "end 1: Aborted, send 2.1")
+			b.want("lost late", b.lost(3, 1), "send 3.1")
 		}},
-		{"lost, then a peer that is not Tryst", func(b *askBench) {
+		{"lost, then a peer that is not Tryst", func(b *requestsBench) {
 			b.recv(1)
 			b.hello(5)
 			b.lost(1, 1)
 			b.want("perhaps it was a proxy", b.hello(0), "hello in 40ms")
 			b.want("perhaps again", b.hello(0), "hello in 80ms")
 			b.want("believed", b.hello(0), "end 1: Aborted")
-			b.want("asks plainly", b.recv(2), "ask 2.1 plain")
+			b.want("requests without an id", b.recv(2), "send 2.1 plain")
 		}},
-		{"the peer says that it is another process", func(b *askBench) {
+		{"the peer is another process", func(b *requestsBench) {
 			b.recv(1)
 			b.hello(5)
 			b.now = b.now.Add(time.Minute)
 			b.want("nobody took it", b.restarted(1, 1), "hello in 0s")
-			b.want("reached", b.hello(6), "ask 1.1")
+			b.want("reached", b.hello(6), "send 1.1")
 		}},
-		{"it says so of an attempt that may not be the first", func(b *askBench) {
+		{"the peer is another process at a later attempt", func(b *requestsBench) {
 			b.recv(1)
 			b.hello(5)
 			b.lost(1, 1)
@@ -193,37 +195,37 @@ func TestRequestsChart(t *testing.T) {
 			b.recv(2)
 			b.want("lost", b.restarted(1, 2), "end 1: Aborted, hello in 0s")
 		}},
-		{"it says so after it was reached anew", func(b *askBench) {
+		{"the peer is another process, which is known already", func(b *requestsBench) {
 			b.recv(1)
 			b.hello(5)
 			b.recv(2)
 			b.lost(1, 1)
 			b.hello(6)
-			b.want("asked at once", b.restarted(2, 1), "ask 2.1")
+			b.want("sent at once", b.restarted(2, 1), "send 2.1")
 		}},
-		{"cancelled before it was asked", func(b *askBench) {
+		{"cancelled before it was asked", func(b *requestsBench) {
 			b.recv(1)
 			b.want("cancel", b.cancel(1), "end 1: Cancelled")
 			b.want("cancel twice", b.cancel(1), "")
-			b.want("nothing to say", b.hello(5), "")
+			b.want("nothing to send", b.hello(5), "")
 		}},
-		{"cancelled on the wire", func(b *askBench) {
+		{"cancelled while under way", func(b *requestsBench) {
 			b.recv(1)
 			b.hello(5)
 			b.want("cancel", b.cancel(1), "drop 1.1, end 1: Cancelled, cancel [1]")
 			b.want("late answer", b.answered(1, 1), "")
 			b.want("late loss", b.lost(1, 1), "")
-			b.want("taken", b.told(nil), "")
+			b.want("taken", b.flushed(nil), "")
 		}},
-		{"cancelled while it waits to be asked again", func(b *askBench) {
+		{"cancelled while it waits to be asked again", func(b *requestsBench) {
 			b.recv(1)
 			b.recv(2)
 			b.hello(5)
 			b.lost(1, 1)
 			b.want("cancel", b.cancel(1), "end 1: Cancelled")
-			b.want("said when reached", b.hello(5), "cancel [1]")
+			b.want("sent when reached", b.hello(5), "cancel [1]")
 		}},
-		{"given up while something is on an old wire", func(b *askBench) {
+		{"given up while an attempt is on an old connection", func(b *requestsBench) {
 			b.recv(1)
 			b.hello(5)
 			b.recv(2)
@@ -234,11 +236,11 @@ func TestRequestsChart(t *testing.T) {
 			b.want("timeout", strings.Join(got, ", "), "drop 2.1, end 1: Unavailable, end 2: Unavailable, hello in 1s")
 			b.recv(3)
 			got = strings.Split(b.hello(5), ", ")
-			if got[0] != "ask 3.1" || len(b.say.ids) != 2 || b.say.kind != doCancel {
+			if got[0] != "send 3.1" || len(b.batch.ids) != 2 || b.batch.kind != doCancel {
 				b.t.Errorf("what may be matched over there is not cancelled when it is reached: %q", got)
 			}
 		}},
-		{"given up, and looked for while it may keep what is cancelled", func(b *askBench) {
+		{"given up, and looked for while it may keep what is cancelled", func(b *requestsBench) {
 			b.recv(1)
 			b.hello(5)
 			b.lost(1, 1)
@@ -247,9 +249,9 @@ func TestRequestsChart(t *testing.T) {
 			b.now = b.now.Add(expireAfter - DefaultPeerTimeout - time.Second)
 			b.want("still", b.unreached(status.Unavailable), "hello in 1s")
 			b.want("reached", b.hello(5), "cancel [1]")
-			b.want("taken", b.told(nil), "")
+			b.want("taken", b.flushed(nil), "")
 		}},
-		{"given up, and it keeps nothing any more", func(b *askBench) {
+		{"given up, and it keeps nothing any more", func(b *requestsBench) {
 			b.recv(1)
 			b.hello(5)
 			b.lost(1, 1)
@@ -258,9 +260,9 @@ func TestRequestsChart(t *testing.T) {
 			b.now = b.now.Add(expireAfter)
 			b.want("not any more", b.unreached(status.Unavailable), "")
 			b.want("next", b.recv(2), "hello in 0s")
-			b.want("said all the same", b.hello(5), "ask 2.1, cancel [1]")
+			b.want("the cancel is sent", b.hello(5), "send 2.1, cancel [1]")
 		}},
-		{"given up, asked meanwhile, and given up again", func(b *askBench) {
+		{"given up, asked meanwhile, and given up again", func(b *requestsBench) {
 			b.recv(1)
 			b.hello(5)
 			b.lost(1, 1)
@@ -273,7 +275,7 @@ func TestRequestsChart(t *testing.T) {
 			b.want("timeout", b.unreached(status.Unavailable), "end 2: Unavailable, hello in 1s")
 			b.want("another process", b.hello(6), "")
 		}},
-		{"cancel that was not taken by a peer that nobody asks any more", func(b *askBench) {
+		{"cancel that was not taken by a peer that nobody asks any more", func(b *requestsBench) {
 			b.recv(1)
 			b.recv(2)
 			b.hello(5)
@@ -281,10 +283,10 @@ func TestRequestsChart(t *testing.T) {
 			b.hello(5)
 			b.cancel(1)
 			b.want("the last receive ends", b.restarted(2, 2), "end 2: Aborted")
-			b.want("not taken", b.told(errLost), "hello in 1s")
+			b.want("not taken", b.flushed(errLost), "hello in 1s")
 			b.want("reached", b.hello(5), "cancel [1]")
 		}},
-		{"closing while the peer is lost", func(b *askBench) {
+		{"closing while the peer is lost", func(b *requestsBench) {
 			b.recv(1)
 			b.hello(5)
 			b.lost(1, 1)
@@ -304,55 +306,55 @@ func TestRequestsChart(t *testing.T) {
 			if b.m.quiet(b.now) {
 				b.t.Error("quiet before it was taken")
 			}
-			b.told(nil)
+			b.flushed(nil)
 			if !b.m.quiet(b.now) {
 				b.t.Error("not quiet")
 			}
 		}},
-		{"closing says at once", func(b *askBench) {
+		{"closing sends at once", func(b *requestsBench) {
 			b.recv(1)
 			b.hello(5)
 			b.answered(1, 10)
-			b.want("close", b.do(b.m.close(b.now)), "finish [1]")
+			b.want("close", b.do(b.m.close(b.now)), "ack [1]")
 			if b.m.quiet(b.now) {
 				b.t.Error("quiet before it was taken")
 			}
-			b.told(nil)
+			b.flushed(nil)
 			if !b.m.quiet(b.now) {
 				b.t.Error("not quiet")
 			}
 		}},
 	} {
-		t.Run(c.name, func(t *testing.T) { c.run(newAskBench(t)) })
+		t.Run(c.name, func(t *testing.T) { c.run(newRequestsBench(t)) })
 	}
 }
 
-// A wire that has another way gives receives back to be asked again that way,
-// and nothing is wrong with the link.
-func TestRequestsElsewhere(t *testing.T) {
+// TestRequestsFallback: a connection with another route returns receives, which are requested
+// again by that route. The connection counts as up.
+func TestRequestsFallback(t *testing.T) {
 	b := ups(t)
 	b.recv(1)
 	b.recv(2)
-	b.want("given back", b.elsewhere(1, 1), "ask 1.2 elsewhere")
-	b.want("late word", b.elsewhere(1, 1), "")
+	b.want("given back", b.fallback(1, 1), "send 1.2 by the fallback")
+	b.want("late word", b.fallback(1, 1), "")
 	b.want("cancelled meanwhile", b.do(b.m.fallbackID(b.now, 3, 1)), "")
 	if b.m.conn != connUp {
 		t.Errorf("the link is %v", b.m.conn)
 	}
 	b.want("lost there", b.lost(1, 2), "hello in 0s")
-	b.want("given back while looking", b.elsewhere(2, 1), "")
-	b.want("both again", b.hello(5), "ask 1.3 elsewhere, ask 2.2 elsewhere")
+	b.want("given back while looking", b.fallback(2, 1), "")
+	b.want("both again", b.hello(5), "send 1.3 by the fallback, send 2.2 by the fallback")
 	b.recv(4)
 	b.lost(2, 2)
 	b.want("another process", b.hello(6), "end 2: Aborted")
-	b.want("asked the old one", b.elsewhere(4, 1), "end 4: Aborted")
+	b.want("sent to the earlier process", b.fallback(4, 1), "end 4: Aborted")
 
 	b = ups(t)
 	for id := uint64(1); id <= maxResent+2; id++ {
 		b.recv(id)
 	}
 	for id := uint64(1); id <= maxResent+2; id++ {
-		b.elsewhere(id, 1)
+		b.fallback(id, 1)
 	}
 	if b.m.resent != maxResent || len(b.m.again) != 2 {
 		t.Errorf("%d are asked again, %d wait", b.m.resent, len(b.m.again))
@@ -360,16 +362,16 @@ func TestRequestsElsewhere(t *testing.T) {
 }
 
 func TestRequestsPlainPeerIsAskedOnce(t *testing.T) {
-	b := newAskBench(t)
+	b := newRequestsBench(t)
 	b.recv(1)
-	b.want("hello", b.hello(0), "ask 1.1 plain")
+	b.want("hello", b.hello(0), "send 1.1 plain")
 	b.recv(2)
 	b.recv(3)
-	b.want("answered: nothing to say", b.answered(3, 1<<30), "")
-	b.want("cancelled: nothing to say", b.cancel(2), "drop 2.1, end 2: Cancelled")
+	b.want("answered: nothing to send", b.answered(3, 1<<30), "")
+	b.want("cancelled: nothing to send", b.cancel(2), "drop 2.1, end 2: Cancelled")
 	b.want("lost", b.lost(1, 1), "end 1: Unavailable")
 	b.want("next: who is it now?", b.recv(4), "hello in 0s")
-	b.want("it is Tryst now", b.hello(5), "ask 4.1")
+	b.want("it is Tryst now", b.hello(5), "send 4.1")
 }
 
 // After a break 64 at once are asked again, in order.
@@ -386,7 +388,7 @@ func TestRequestsReaskedInOrder(t *testing.T) {
 	collect := func(s string) int {
 		n := 0
 		for w := range strings.SplitSeq(s, ", ") {
-			if strings.HasPrefix(w, "ask ") {
+			if strings.HasPrefix(w, "send ") {
 				asked = append(asked, strings.Fields(w)[1])
 				n++
 			}
@@ -394,7 +396,7 @@ func TestRequestsReaskedInOrder(t *testing.T) {
 		return n
 	}
 	if got := collect(b.hello(5)); got != maxResent {
-		t.Fatalf("%d asked again at once, want %d", got, maxResent)
+		t.Fatalf("%d sent again at once, want %d", got, maxResent)
 	}
 	for id := uint64(1); id <= n; id++ {
 		want := 0
@@ -436,7 +438,7 @@ func TestRequestsReaskedDoNotHoldUpTheRest(t *testing.T) {
 		t.Fatalf("%d are asked, %d wait", b.m.resent, len(b.m.again))
 	}
 
-	// While answers come there is no need to ask more at once.
+	// While responses arrive the window does not grow.
 	b = ups(t)
 	for id := uint64(1); id <= n; id++ {
 		b.recv(id)
@@ -455,7 +457,7 @@ func TestRequestsReaskedDoNotHoldUpTheRest(t *testing.T) {
 
 // A peer that takes hellos but loses every request is not asked in a hot loop.
 func TestRequestsNoHotLoop(t *testing.T) {
-	b := newAskBench(t)
+	b := newRequestsBench(t)
 	b.recv(1)
 	b.hello(5)
 	pause := helloPause
@@ -468,54 +470,54 @@ func TestRequestsNoHotLoop(t *testing.T) {
 	b.recv(2)
 	b.want("it serves again", b.lost(2, 1), "hello in 0s")
 
-	// The same for one that says each time that it is somebody else.
-	b = newAskBench(t)
+	// The same for a peer that is another process each time.
+	b = newRequestsBench(t)
 	b.recv(1)
 	b.hello(5)
 	b.want("restarted", b.restarted(1, 1), "hello in 20ms")
 	b.hello(5)
 	b.want("restarted", b.restarted(1, 1), "hello in 40ms")
 
-	// And for one that takes hellos but no finishes: it is told again and again,
-	// no faster than hellos, until it takes them.
+	// And for a peer that answers hellos and confirms no acks: they are sent again, no faster
+	// than hellos, until it confirms them.
 	b = ups(t)
 	b.recv(1)
 	b.answered(1, 1)
 	b.pass(ackDelay)
-	b.want("lost", b.told(errLost), "hello in 0s") // the link has carried an answer
+	b.want("lost", b.flushed(errLost), "hello in 0s") // the link has carried an answer
 	pause = helloPause
 	for range 50 {
 		b.hello(5)
 		b.pass(ackDelay)
-		b.want("lost again", b.told(errLost), fmt.Sprint("hello in ", pause))
+		b.want("lost again", b.flushed(errLost), fmt.Sprint("hello in ", pause))
 		pause = min(2*pause, helloPauseMax)
 	}
 	b.hello(5)
 	b.pass(ackDelay)
-	b.told(nil)
+	b.flushed(nil)
 	if !b.m.quiet(b.now) {
 		t.Error("not quiet though the peer took all")
 	}
 }
 
-// One connection's end is one break however many receives it takes along, and a
-// failure to say something on an earlier link is none.
-func TestRequestsOldLinksBreakNothing(t *testing.T) {
+// TestRequestsOldConnectionsBreakNothing: the end of a connection counts once, however many
+// receives it ends. A batch that fails on an earlier connection does not count.
+func TestRequestsOldConnectionsBreakNothing(t *testing.T) {
 	b := ups(t)
 	b.recv(1)
 	b.recv(2)
 	b.cancel(2)
-	say := b.say
+	batch := b.batch
 	b.lost(1, 1)
 	b.hello(5)
-	if got := b.do(b.m.flushed(b.now, say.batch(), errLost)); got != "cancel [2]" || b.m.conn != connUp {
+	if got := b.do(b.m.flushed(b.now, batch.batch(), errLost)); got != "cancel [2]" || b.m.conn != connUp {
 		t.Errorf("%q", got)
 	}
 }
 
-// TestErrorsTellWhatTheLinkWasLostFor: that the peer was not reached afterwards says
-// nothing of what was wrong.
-func TestErrorsTellWhatTheLinkWasLostFor(t *testing.T) {
+// TestErrorsNameWhyTheConnectionWasLost: that the peer was not reached afterwards does not
+// explain the loss.
+func TestErrorsNameWhyTheConnectionWasLost(t *testing.T) {
 	const words = "its connection was lost: connection reset"
 	ends := func(acts []requestAction) (texts []string) {
 		for _, a := range acts {
@@ -525,24 +527,24 @@ func TestErrorsTellWhatTheLinkWasLostFor(t *testing.T) {
 		}
 		return texts
 	}
-	for name, end := range map[string]func(b *askBench) []string{
-		"not reached": func(b *askBench) []string {
+	for name, end := range map[string]func(b *requestsBench) []string{
+		"not reached": func(b *requestsBench) []string {
 			b.lost(1, 1)
 			b.now = b.now.Add(DefaultPeerTimeout)
 			return ends(b.m.hello(b.now, Peer{}, status.New(status.Unavailable, "dial")))
 		},
-		"restarted": func(b *askBench) []string {
+		"restarted": func(b *requestsBench) []string {
 			b.lost(1, 1)
 			return ends(b.m.hello(b.now, Peer{Tryst: true, Incarnation: 6}, nil))
 		},
-		"restarted, lost late": func(b *askBench) []string {
+		"restarted, lost late": func(b *requestsBench) []string {
 			b.recv(2)
 			b.lost(2, 1)
 			b.hello(6)
 			return ends(b.m.lostID(b.now, 1, 1, false, errLost))
 		},
 	} {
-		b := newAskBench(t)
+		b := newRequestsBench(t)
 		b.recv(1)
 		b.hello(5)
 		if got := end(b); len(got) != 1 || !strings.Contains(got[0], words) {
@@ -551,19 +553,19 @@ func TestErrorsTellWhatTheLinkWasLostFor(t *testing.T) {
 	}
 	// What an earlier link was lost for, before the peer was reached or given up, is
 	// another story.
-	for name, between := range map[string]func(b *askBench){
-		"it was up again": func(b *askBench) {
+	for name, between := range map[string]func(b *requestsBench){
+		"it was up again": func(b *requestsBench) {
 			b.hello(5)
 			b.answered(1, 1)
 			b.m.lostID(b.now, 1, 1, false, errLost) // late, of a receive that has ended
 			b.m.conn = connNone                     // as when the connection was closed idle
 		},
-		"it was given up": func(b *askBench) {
+		"it was given up": func(b *requestsBench) {
 			b.now = b.now.Add(DefaultPeerTimeout)
 			b.unreached(status.Unavailable)
 		},
 	} {
-		b := newAskBench(t)
+		b := newRequestsBench(t)
 		b.recv(1)
 		b.hello(5)
 		b.lost(1, 1)
@@ -605,8 +607,8 @@ func TestRequestsEndsWhatIsLostAlike(t *testing.T) {
 			attempt++
 			got = b.do(b.m.lostID(b.now, 1, attempt, i > 0 && c.errs[i-1] == nil, err))
 			b.m.conn = connReaching
-			if say := b.hello(5); strings.HasPrefix(got, "end") && say != "cancel [1]" {
-				t.Errorf("%s: %q is said, want a cancel", c.name, say)
+			if acts := b.hello(5); strings.HasPrefix(got, "end") && acts != "cancel [1]" {
+				t.Errorf("%s: got %q, want a cancel", c.name, acts)
 			}
 		}
 		if got, _, _ = strings.Cut(got, ","); got != c.want {
@@ -618,7 +620,7 @@ func TestRequestsEndsWhatIsLostAlike(t *testing.T) {
 // The peer's own word ends a hello at once, a word from in between when it comes three times.
 func TestRequestsHelloIsLost(t *testing.T) {
 	for _, known := range []bool{false, true} {
-		b := newAskBench(t)
+		b := newRequestsBench(t)
 		b.recv(1)
 		if known {
 			b.hello(5)
@@ -637,15 +639,15 @@ func TestRequestsHelloIsLost(t *testing.T) {
 	}
 }
 
-// What is said is lost likewise: after the third time it is not said any more.
-func TestRequestsSaysWhatIsLostAlikeThreeTimes(t *testing.T) {
+// A batch that is lost three times in a row with the same error is dropped.
+func TestBatchLostThreeTimesAlikeIsDropped(t *testing.T) {
 	b := ups(t)
 	b.recv(1)
 	b.want("cancelled", b.cancel(1), "drop 1.1, end 1: Cancelled, cancel [1]")
 	for _, want := range []string{"cancel [1]", "cancel [1]", ""} {
 		b.now = b.now.Add(time.Minute)
-		b.told(&LostError{status.New(status.Internal, "reset")})
-		b.want("said", b.hello(5), want)
+		b.flushed(&LostError{status.New(status.Internal, "reset")})
+		b.want("sent", b.hello(5), want)
 	}
 }
 

@@ -10,9 +10,8 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// bench drives the machine answers with words: each event is a method, and what
-// it makes the shell do comes back as text. Receives of the source end when the
-// test says so, by value or fail.
+// bench calls the machine responses: each event is a method, which returns the actions as text.
+// The test ends receives of the source, by value or fail.
 type bench struct {
 	t   *testing.T
 	m   *responses
@@ -76,8 +75,8 @@ func (b *bench) do(acts []responseAction) string {
 	return strings.Join(out, ", ")
 }
 
-// ask asks for key k<id>.
-func (b *bench) ask(id uint64, attempt uint32, call callID) string {
+// request requests key k<id>.
+func (b *bench) request(id uint64, attempt uint32, call callID) string {
 	return b.do(b.m.request(b.now, Request{
 		Requester: Process{Name: b.name, Incarnation: b.inc}, ID: id, Attempt: attempt, Step: 1, Key: key(b.t, fmt.Sprint("k", id)),
 	}, call))
@@ -99,7 +98,7 @@ func (b *bench) fail(f uint64, code status.Code) string {
 	return b.do(b.m.fetched(b.now, ask, f, Response{Err: status.New(code, "source")}))
 }
 
-func (b *bench) finish(ids ...uint64) string { return b.do(b.m.ack(b.now, b.requester(), ids)) }
+func (b *bench) ack(ids ...uint64) string { return b.do(b.m.ack(b.now, b.requester(), ids)) }
 func (b *bench) cancel(ids ...uint64) string {
 	acts, err := b.m.cancel(b.now, b.requester(), ids)
 	if err != nil {
@@ -149,83 +148,83 @@ func TestResponsesChart(t *testing.T) {
 		run    func(b *bench)
 	}{
 		{"fetching to kept to gone", cacheLimits{}, func(b *bench) {
-			b.want("ask", b.ask(1, 1, 1), "fetch 1")
+			b.want("request", b.request(1, 1, 1), "fetch 1")
 			b.want("fetched", b.value(1, 'a', 10), "call 1: value a")
-			b.want("asked again", b.ask(1, 2, 2), "call 2: value a")
-			b.want("finish", b.finish(1), "release a")
-			b.want("finish again", b.finish(1), "")
+			b.want("requested again", b.request(1, 2, 2), "call 2: value a")
+			b.want("ack", b.ack(1), "release a")
+			b.want("ack again", b.ack(1), "")
 		}},
 		{"kept, cancelled", cacheLimits{}, func(b *bench) {
-			b.ask(1, 1, 1)
+			b.request(1, 1, 1)
 			b.value(1, 'a', 10)
 			b.want("cancel", b.cancel(1), "restore a")
-			b.want("late copy", b.ask(1, 1, 2), "call 2: Aborted")
+			b.want("late copy", b.request(1, 1, 2), "call 2: Aborted")
 		}},
 		{"fetching, detached, stopped", cacheLimits{}, func(b *bench) {
-			b.ask(1, 1, 1)
+			b.request(1, 1, 1)
 			b.want("detach", b.detach(1), "stop 1")
 			b.want("stopped", b.fail(1, status.Cancelled), "")
-			b.want("asked again", b.ask(1, 2, 2), "fetch 2")
+			b.want("requested again", b.request(1, 2, 2), "fetch 2")
 		}},
 		{"stopping, asked again, stopped", cacheLimits{}, func(b *bench) {
-			b.ask(1, 1, 1)
+			b.request(1, 1, 1)
 			b.detach(1)
-			b.want("asked again", b.ask(1, 2, 2), "")
+			b.want("requested again", b.request(1, 2, 2), "")
 			b.want("stopped", b.fail(1, status.Cancelled), "fetch 2")
 			b.want("fetched", b.value(2, 'a', 1), "call 2: value a")
 		}},
 		{"stopping, a value came first", cacheLimits{}, func(b *bench) {
-			b.ask(1, 1, 1)
+			b.request(1, 1, 1)
 			b.detach(1)
 			b.want("fetched", b.value(1, 'a', 1), "")
-			b.want("asked again", b.ask(1, 2, 2), "call 2: value a")
+			b.want("requested again", b.request(1, 2, 2), "call 2: value a")
 		}},
 		{"stopping, asked again, a value came first", cacheLimits{}, func(b *bench) {
-			b.ask(1, 1, 1)
+			b.request(1, 1, 1)
 			b.detach(1)
-			b.ask(1, 2, 2)
+			b.request(1, 2, 2)
 			b.want("fetched", b.value(1, 'a', 1), "call 2: value a")
 		}},
 		{"stopping, asked again, an error of the source", cacheLimits{}, func(b *bench) {
-			b.ask(1, 1, 1)
+			b.request(1, 1, 1)
 			b.detach(1)
-			b.ask(1, 2, 2)
+			b.request(1, 2, 2)
 			b.want("fetched", b.fail(1, status.Aborted), "call 2: Aborted")
 		}},
 		{"stopping, cancelled, a value came first", cacheLimits{}, func(b *bench) {
-			b.ask(1, 1, 1)
+			b.request(1, 1, 1)
 			b.detach(1)
 			b.want("cancel", b.cancel(1), "stop 1")
 			b.want("fetched", b.value(1, 'a', 1), "restore a")
 		}},
 		{"fetching, cancelled", cacheLimits{}, func(b *bench) {
-			b.ask(1, 1, 1)
+			b.request(1, 1, 1)
 			b.want("cancel", b.cancel(1), "call 1: Cancelled, stop 1")
 			b.want("stopped", b.fail(1, status.Cancelled), "")
-			b.want("a value never comes", b.ask(1, 2, 2), "call 2: Aborted")
+			b.want("a value never comes", b.request(1, 2, 2), "call 2: Aborted")
 		}},
 		{"cancelled before it was asked", cacheLimits{}, func(b *bench) {
 			b.up()
 			b.want("cancel", b.cancel(1), "")
-			b.want("ask", b.ask(1, 1, 1), "call 1: Aborted")
+			b.want("request", b.request(1, 1, 1), "call 1: Aborted")
 		}},
 		{"older and newer attempts", cacheLimits{}, func(b *bench) {
-			b.ask(1, 2, 1)
-			b.want("older", b.ask(1, 1, 2), "call 2: Aborted")
-			b.want("newer", b.ask(1, 3, 3), "call 1: Aborted")
-			b.want("same", b.ask(1, 3, 4), "")
+			b.request(1, 2, 1)
+			b.want("older", b.request(1, 1, 2), "call 2: Aborted")
+			b.want("newer", b.request(1, 3, 3), "call 1: Aborted")
+			b.want("same", b.request(1, 3, 4), "")
 			b.want("fetched", b.value(1, 'a', 1), "call 3: value a, call 4: value a")
 		}},
-		{"finished after two attempts: the first is a late copy", cacheLimits{}, func(b *bench) {
-			b.ask(1, 2, 1)
+		{"acknowledged after two attempts: the first is a late copy", cacheLimits{}, func(b *bench) {
+			b.request(1, 2, 1)
 			b.value(1, 'a', 1)
-			b.finish(1)
-			b.want("late", b.ask(1, 1, 2), "call 2: Aborted")
-			b.want("remembered", b.pass(rememberFor-time.Second)+b.ask(1, 1, 3), "call 3: Aborted")
-			b.want("forgotten", b.pass(time.Second)+b.ask(1, 1, 4), "fetch 2")
+			b.ack(1)
+			b.want("late", b.request(1, 1, 2), "call 2: Aborted")
+			b.want("remembered", b.pass(rememberFor-time.Second)+b.request(1, 1, 3), "call 3: Aborted")
+			b.want("forgotten", b.pass(time.Second)+b.request(1, 1, 4), "fetch 2")
 		}},
 		{"another key or step", cacheLimits{}, func(b *bench) {
-			b.ask(1, 1, 1)
+			b.request(1, 1, 1)
 			a := Request{Requester: Process{Name: b.name, Incarnation: b.inc}, ID: 1, Attempt: 2, Step: 1, Key: key(b.t, "other")}
 			b.want("key", b.do(b.m.request(b.now, a, callID(2))), "call 2: InvalidArgument")
 			a.Key, a.Step = key(b.t, "k1"), 2
@@ -233,25 +232,25 @@ func TestResponsesChart(t *testing.T) {
 		}},
 		{"lost for 60 s", cacheLimits{}, func(b *bench) {
 			b.up()
-			b.ask(1, 1, 1)
+			b.request(1, 1, 1)
 			b.value(1, 'a', 1)
-			b.want("an hour with a wire", b.pass(time.Hour), "")
+			b.want("an hour with a connection", b.pass(time.Hour), "")
 			b.down()
 			b.want("59 s without", b.pass(expireAfter-time.Second), "")
 			b.want("60 s", b.pass(time.Second), "release a")
-			b.want("asked again", b.ask(1, 2, 2), "call 2: DataLoss")
+			b.want("requested again", b.request(1, 2, 2), "call 2: DataLoss")
 		}},
-		{"a wire comes back", cacheLimits{}, func(b *bench) {
+		{"a connection comes back", cacheLimits{}, func(b *bench) {
 			b.up()
-			b.ask(1, 1, 1)
+			b.request(1, 1, 1)
 			b.value(1, 'a', 1)
 			b.down()
 			b.pass(expireAfter - time.Second)
 			b.up()
 			b.want("an hour", b.pass(time.Hour), "")
 		}},
-		{"no wire was ever named", cacheLimits{}, func(b *bench) {
-			b.ask(1, 1, 1)
+		{"there was never a connection", cacheLimits{}, func(b *bench) {
+			b.request(1, 1, 1)
 			b.want("a call that waits is a sign of life", b.pass(time.Hour), "")
 			b.value(1, 'a', 1)
 			b.want("59 s", b.pass(expireAfter-time.Second), "")
@@ -259,95 +258,95 @@ func TestResponsesChart(t *testing.T) {
 		}},
 		{"limited, room, fetched", small, func(b *bench) {
 			for i := uint64(1); i <= 2; i++ {
-				b.ask(i, 1, callID(i))
+				b.request(i, 1, callID(i))
 				b.value(i, byte('a'+i), 100)
 			}
-			b.want("no room", b.ask(3, 1, 3), "")
-			b.want("room", b.finish(1), "release b, fetch 3")
+			b.want("no space", b.request(3, 1, 3), "")
+			b.want("space", b.ack(1), "release b, fetch 3")
 			b.want("fetched", b.value(3, 'c', 100), "call 3: value c")
 		}},
 		{"limited, detached", small, func(b *bench) {
-			b.ask(1, 1, 1)
+			b.request(1, 1, 1)
 			b.value(1, 'a', 200)
-			b.ask(2, 1, 2)
+			b.request(2, 1, 2)
 			b.value(2, 'b', 0)
-			b.want("no room", b.ask(3, 1, 3), "")
+			b.want("no space", b.request(3, 1, 3), "")
 			b.want("detach", b.detach(3), "")
-			b.want("room", b.finish(1), "release a")
+			b.want("space", b.ack(1), "release a")
 		}},
 		{"limited, cancelled", small, func(b *bench) {
-			b.ask(1, 1, 1)
+			b.request(1, 1, 1)
 			b.value(1, 'a', 200)
-			b.ask(2, 1, 2)
+			b.request(2, 1, 2)
 			b.value(2, 'b', 0)
-			b.ask(3, 1, 3)
+			b.request(3, 1, 3)
 			b.want("cancel", b.cancel(3), "call 3: Cancelled")
-			b.want("room", b.finish(1), "release a")
+			b.want("space", b.ack(1), "release a")
 		}},
 		{"limited, the step ends", small, func(b *bench) {
-			b.ask(1, 1, 1)
+			b.request(1, 1, 1)
 			b.value(1, 'a', 1000)
-			b.want("no room", b.ask(2, 1, 2), "")
+			b.want("no space", b.request(2, 1, 2), "")
 			got := strings.Split(b.endStep(1), ", ")
 			slices.Sort(got)
 			b.want("end", strings.Join(got, ", "), "call 2: Aborted, release a")
 		}},
 		{"too large now", small, func(b *bench) {
-			b.ask(1, 1, 1)
-			b.ask(2, 1, 2)
+			b.request(1, 1, 1)
+			b.request(2, 1, 2)
 			b.value(1, 'a', 200)
 			b.want("no room for it", b.value(2, 'b', 1000), "restore b")
-			b.want("room", b.finish(1), "release a, fetch 3")
+			b.want("space", b.ack(1), "release a, fetch 3")
 			b.want("larger than the limit, alone", b.value(3, 'b', 5000), "call 2: value b")
 		}},
 		{"too large now, nobody asks", small, func(b *bench) {
-			b.ask(1, 1, 1)
-			b.ask(2, 1, 2)
+			b.request(1, 1, 1)
+			b.request(2, 1, 2)
 			b.value(1, 'a', 200)
 			b.detach(2)
 			b.want("no room for it", b.value(2, 'b', 1000), "restore b")
-			b.want("it takes nothing for nobody", b.finish(1), "release a")
+			b.want("nothing is fetched for a request that has ended", b.ack(1), "release a")
 		}},
 		{"a large value is not kept waiting by small ones", small, func(b *bench) {
-			b.ask(1, 1, 1)
-			b.ask(2, 1, 2)
+			b.request(1, 1, 1)
+			b.request(2, 1, 2)
 			b.value(1, 'a', 1)
 			b.value(2, 'b', 1000)
-			b.want("behind it", b.ask(3, 1, 3), "")
-			b.want("room for both, in order", b.finish(1), "release a, fetch 3")
+			b.want("behind it", b.request(3, 1, 3), "")
+			b.want("space for both, in order", b.ack(1), "release a, fetch 3")
 			b.want("large", b.value(3, 'b', 1000), "call 2: value b")
-			b.want("then small", b.finish(2), "release b, fetch 4")
+			b.want("then small", b.ack(2), "release b, fetch 4")
 		}},
-		{"room held free for a value that went elsewhere", small, func(b *bench) {
-			b.ask(1, 1, 1)
-			b.ask(2, 1, 2)
+		{"space reserved for a value that another receive got", small, func(b *bench) {
+			b.request(1, 1, 1)
+			b.request(2, 1, 2)
 			b.value(1, 'a', 200)
 			b.value(2, 'b', 1000)
-			b.ask(3, 1, 3)
-			b.want("room for one", b.finish(1), "release a, fetch 3")
+			b.request(3, 1, 3)
+			b.want("space for one", b.ack(1), "release a, fetch 3")
 			ask := b.fetch[3]
 			b.want("it waits", b.do(b.m.waits(b.now, ask, 3)), "fetch 4")
 			b.want("it still does", b.do(b.m.waits(b.now, ask, 3)), "")
 			b.want("fetched", b.value(4, 'c', 100), "call 3: value c")
 		}},
 		{"ended while it fetches", cacheLimits{}, func(b *bench) {
-			b.ask(1, 1, 1)
+			b.request(1, 1, 1)
 			b.want("end", b.endStep(1), "")
 			b.want("fetched", b.value(1, 'a', 1), "call 1: value a, release a")
 		}},
 		{"another process under the name", cacheLimits{addressed: everyName}, func(b *bench) {
-			b.ask(1, 1, 1)
+			b.request(1, 1, 1)
 			b.value(1, 'a', 1)
-			b.ask(2, 1, 2)
+			b.request(2, 1, 2)
 			b.detach(2)
 			old := b.inc
 			b.inc = 8
-			got := strings.Split(b.ask(1, 1, 3), ", ")
+			got := strings.Split(b.request(1, 1, 3), ", ")
 			slices.Sort(got)
 			b.want("ask", strings.Join(got, ", "), "fetch 3, release a")
 			b.want("its value", b.value(2, 'b', 1), "restore b")
 			b.inc = old
-			b.want("a late copy of the old one", b.ask(3, 1, 4), "call 4: Aborted")
+			b.want("a late copy of the old one", b.request(3, 1, 4), "call 4: Aborted")
 			b.up()
 			b.inc = 8
 			b.want("the new one is served", b.value(3, 'c', 1), "call 3: value c")
@@ -355,21 +354,21 @@ func TestResponsesChart(t *testing.T) {
 		{"a cancel of nothing", cacheLimits{}, func(b *bench) {
 			b.up()
 			b.want("cancel", b.cancel(0), "")
-			b.want("its process is not past", b.ask(1, 1, 1), "fetch 1")
+			b.want("its process is not past", b.request(1, 1, 1), "fetch 1")
 		}},
 		{"the incarnation of another name", cacheLimits{}, func(b *bench) {
-			b.ask(1, 1, 1)
+			b.request(1, 1, 1)
 			b.value(1, 'a', 1)
 			b.name = "/job:c/replica:0/task:1"
-			b.want("ask", b.ask(1, 1, 2), "fetch 2")
-			b.want("finish", b.finish(1), "")
+			b.want("request", b.request(1, 1, 2), "fetch 2")
+			b.want("ack", b.ack(1), "")
 			b.want("cancel", b.cancel(1), "call 2: Cancelled, stop 2")
 		}},
 		{"a cancel of a process that is not known", cacheLimits{}, func(b *bench) {
 			if got := b.cancel(1); !strings.HasPrefix(got, "FailedPrecondition") || !strings.Contains(got, "send Hello first") {
 				b.t.Error(got)
 			}
-			b.want("nothing is remembered", b.ask(1, 1, 1), "fetch 1")
+			b.want("nothing is remembered", b.request(1, 1, 1), "fetch 1")
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.run(newBench(t, c.limits)) })
@@ -383,44 +382,44 @@ func TestResponsesLimitForAll(t *testing.T) {
 	as := func(inc uint64) { b.inc, b.name = inc, fmt.Sprintf("/job:c/replica:0/task:%d", inc) }
 	as(1)
 	b.up()
-	b.ask(1, 1, 1)
+	b.request(1, 1, 1)
 	b.value(1, 'a', 900)
 	as(2)
 	b.up()
-	b.ask(1, 1, 2)
+	b.request(1, 1, 2)
 	b.want("too large", b.value(2, 'b', 900), "restore b")
 	as(3)
-	b.want("behind it", b.ask(1, 1, 3), "")
+	b.want("behind it", b.request(1, 1, 3), "")
 	as(1)
-	b.want("even for its own", b.ask(2, 1, 4), "")
+	b.want("even for its own", b.request(2, 1, 4), "")
 	b.want("who has a connection keeps all", b.pass(time.Hour), "")
 	b.down()
 	b.want("who has a call too", b.pass(time.Hour), "")
 	b.want("detach", b.detach(4), "")
 	b.want("who has neither gives way", b.pass(0), "release a, fetch 3, fetch 4")
-	b.want("DataLoss", b.ask(1, 2, 5), "call 5: DataLoss")
+	b.want("DataLoss", b.request(1, 2, 5), "call 5: DataLoss")
 	b.want("fetched", b.value(3, 'b', 900), "call 2: value b")
 }
 
 func TestResponsesWaitingLimits(t *testing.T) {
 	b := newBench(t, cacheLimits{maxWaiting: 2})
-	b.ask(1, 1, 1)
-	b.ask(2, 1, 2)
-	b.want("third", b.ask(3, 1, 3), "call 3: ResourceExhausted")
-	b.want("asked again", b.ask(2, 2, 4), "call 2: Aborted")
+	b.request(1, 1, 1)
+	b.request(2, 1, 2)
+	b.want("third", b.request(3, 1, 3), "call 3: ResourceExhausted")
+	b.want("requested again", b.request(2, 2, 4), "call 2: Aborted")
 	b.value(1, 'a', 1)
-	b.want("after one was answered", b.ask(3, 1, 5), "fetch 3")
+	b.want("after one was answered", b.request(3, 1, 5), "fetch 3")
 	for inc := uint64(100); inc < 120; inc++ {
 		b.inc, b.name = inc, fmt.Sprint("/job:c/replica:0/task:", inc)
-		b.ask(1, 1, callID(inc))
+		b.request(1, 1, callID(inc))
 	}
 	if b.m.waiting > 2*waitingInAll {
 		t.Errorf("%d receives of all wait, want at most %d", b.m.waiting, 2*waitingInAll)
 	}
 
 	b = newBench(t, cacheLimits{maxWaitingBytes: int64(len(key(t, "k1").String()))})
-	b.ask(1, 1, 1)
-	b.want("bytes", b.ask(2, 1, 2), "call 2: ResourceExhausted")
+	b.request(1, 1, 1)
+	b.want("bytes", b.request(2, 1, 2), "call 2: ResourceExhausted")
 }
 
 // Facts of TensorFlow's response cache, which the table is for requesters without
@@ -434,16 +433,16 @@ func cacheBench(t *testing.T) *bench {
 
 func TestC1FirstRequestIsHandled(t *testing.T) {
 	b := cacheBench(t)
-	b.want("ask", b.ask(1, 0, 1), "fetch 1")
+	b.want("request", b.request(1, 0, 1), "fetch 1")
 }
 
 func TestC2DuplicateWhileActive(t *testing.T) {
 	b := cacheBench(t)
-	b.ask(1, 0, 1)
-	b.want("duplicate", b.ask(1, 0, 2), "")
+	b.request(1, 0, 1)
+	b.want("duplicate", b.request(1, 0, 2), "")
 	b.want("one computation", b.value(1, 'a', 1), "call 1: value a, call 2: value a")
 	for c := callID(10); c < 10+2*maxCalls; c++ {
-		b.ask(2, 0, c)
+		b.request(2, 0, c)
 	}
 	if got := len(b.m.requesters[""].entries[2].calls); got != maxCalls {
 		t.Errorf("%d calls wait for one receive, want %d", got, maxCalls)
@@ -452,22 +451,22 @@ func TestC2DuplicateWhileActive(t *testing.T) {
 
 func TestC3DuplicateAfterFinished(t *testing.T) {
 	b := cacheBench(t)
-	b.ask(1, 0, 1)
+	b.request(1, 0, 1)
 	b.value(1, 'a', 1)
-	b.want("at once", b.ask(1, 0, 2), "call 2: value a")
+	b.want("at once", b.request(1, 0, 2), "call 2: value a")
 }
 
 func TestC4FinishErases(t *testing.T) {
 	b := cacheBench(t)
-	b.ask(1, 0, 1)
+	b.request(1, 0, 1)
 	b.value(1, 'a', 1)
-	b.want("finish", b.finish(1), "release a")
-	b.want("ask", b.ask(1, 0, 2), "fetch 2")
+	b.want("ack", b.ack(1), "release a")
+	b.want("request", b.request(1, 0, 2), "fetch 2")
 }
 
 func TestC5CleanupErasesTheStep(t *testing.T) {
 	b := cacheBench(t)
-	b.ask(1, 0, 1)
+	b.request(1, 0, 1)
 	b.value(1, 'a', 1)
 	other := Request{ID: 2, Step: 2, Key: key(t, "k2")}
 	b.do(b.m.request(b.now, other, callID(2)))
@@ -478,10 +477,10 @@ func TestC5CleanupErasesTheStep(t *testing.T) {
 
 func TestC6FinishOfUnknownID(t *testing.T) {
 	b := cacheBench(t)
-	b.want("no requester", b.finish(9), "")
-	b.ask(1, 0, 1)
-	b.want("no id", b.finish(9), "")
-	b.want("not answered yet", b.finish(1), "")
+	b.want("no requester", b.ack(9), "")
+	b.request(1, 0, 1)
+	b.want("no id", b.ack(9), "")
+	b.want("not answered yet", b.ack(1), "")
 	b.want("fetched", b.value(1, 'a', 1), "call 1: value a")
 }
 
@@ -489,14 +488,14 @@ func TestC6FinishOfUnknownID(t *testing.T) {
 // the end of its call does not end its receive, and it cannot cancel.
 func TestC7CallEndsReceiveGoesOn(t *testing.T) {
 	b := cacheBench(t)
-	b.ask(1, 0, 1)
+	b.request(1, 0, 1)
 	b.want("detach", b.detach(1), "")
 	if got := b.cancel(1); !strings.HasPrefix(got, "FailedPrecondition") {
 		t.Errorf("cancel: %s", got)
 	}
 	b.want("fetched", b.value(1, 'a', 1), "")
 	b.want("never given up", b.pass(time.Hour), "")
-	b.want("retry", b.ask(1, 0, 2), "call 2: value a")
+	b.want("retry", b.request(1, 0, 2), "call 2: value a")
 }
 
 func TestC8ErrorsAreCached(t *testing.T) {
@@ -505,11 +504,11 @@ func TestC8ErrorsAreCached(t *testing.T) {
 		if b.inc = inc; inc == 0 {
 			b.name = ""
 		}
-		b.ask(1, 0, 1)
+		b.request(1, 0, 1)
 		b.want("error", b.fail(1, status.Internal), "call 1: Internal")
-		b.want("again", b.ask(1, 0, 2), "call 2: Internal")
-		b.want("finish", b.finish(1), "")
-		b.want("new", b.ask(1, 0, 3), "fetch 2")
+		b.want("again", b.request(1, 0, 2), "call 2: Internal")
+		b.want("ack", b.ack(1), "")
+		b.want("new", b.request(1, 0, 3), "fetch 2")
 	}
 }
 
@@ -526,13 +525,13 @@ func TestResponsesValue(t *testing.T) {
 		}
 	}
 	check("no requester", false, status.OK)
-	b.ask(1, 1, 1)
+	b.request(1, 1, 1)
 	check("waits", false, status.OK)
 	b.value(1, 'a', 1)
 	check("kept", true, status.OK)
 	b.pass(expireAfter)
 	check("given up", false, status.DataLoss)
-	b.ask(2, 1, 2)
+	b.request(2, 1, 2)
 	b.fail(2, status.Internal)
 	if _, ok, err := b.m.value(b.requester(), 2, 1); ok || status.CodeOf(err) != status.Internal {
 		t.Errorf("error: %v, %v", ok, err)
@@ -556,11 +555,11 @@ func TestResponsesLateCopyAfterCleanup(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, cacheLimits{})
 			b.up()
-			b.want("the second attempt", b.ask(1, 2, 1), "fetch 1")
+			b.want("the second attempt", b.request(1, 2, 1), "fetch 1")
 			end(b)
-			b.finish(1)
-			b.want("the first", b.ask(1, 1, 2), "call 2: Aborted")
-			b.want("a third", b.ask(1, 3, 3), "call 3: Aborted")
+			b.ack(1)
+			b.want("the first", b.request(1, 1, 2), "call 2: Aborted")
+			b.want("a third", b.request(1, 3, 3), "call 3: Aborted")
 			if n := len(b.m.requesters[b.name].entries); n != 0 {
 				t.Errorf("%d entries stay", n)
 			}
@@ -569,11 +568,11 @@ func TestResponsesLateCopyAfterCleanup(t *testing.T) {
 	t.Run("waiting for room", func(t *testing.T) {
 		b := newBench(t, cacheLimits{keptPerRequester: keptOverhead})
 		b.up()
-		b.want("another", b.ask(9, 1, 1), "fetch 1")
+		b.want("another", b.request(9, 1, 1), "fetch 1")
 		b.value(1, 'z', 10)
-		b.want("the second attempt", b.ask(1, 2, 2), "")
+		b.want("the second attempt", b.request(1, 2, 2), "")
 		b.endStep(1)
-		b.want("the first", b.ask(1, 1, 3), "call 3: Aborted")
+		b.want("the first", b.request(1, 1, 3), "call 3: Aborted")
 	})
 }
 
@@ -583,7 +582,7 @@ func TestResponsesHostilePeers(t *testing.T) {
 	t.Run("answers without content", func(t *testing.T) {
 		b := newBench(t, cacheLimits{keptPerRequester: 100 * keptOverhead})
 		for i := uint64(1); i <= 1000; i++ {
-			b.ask(i, 1, callID(i))
+			b.request(i, 1, callID(i))
 			for f := range b.fetch {
 				b.fail(f, status.Aborted)
 			}
@@ -594,7 +593,7 @@ func TestResponsesHostilePeers(t *testing.T) {
 	})
 	t.Run("a hundred thousand receives without room", func(t *testing.T) {
 		b := newBench(t, cacheLimits{maxWaiting: 1 << 30, maxWaitingBytes: 1 << 50, keptPerRequester: 1})
-		b.ask(1, 1, 1)
+		b.request(1, 1, 1)
 		b.value(1, 'a', 1)
 		const n = 100_000
 		for i := range uint64(n) {
@@ -611,14 +610,14 @@ func TestResponsesHostilePeers(t *testing.T) {
 }
 
 // A timer for old ids must not keep what is lost afterwards waiting.
-func TestResponsesTickSaysWhatIsNext(t *testing.T) {
+func TestResponsesTickReturnsTheNextTime(t *testing.T) {
 	b := newBench(t, cacheLimits{})
 	b.up()
-	b.ask(1, 2, 1)
+	b.request(1, 2, 1)
 	b.value(1, 'a', 1)
-	b.ask(2, 1, 2)
+	b.request(2, 1, 2)
 	b.value(2, 'b', 1)
-	b.finish(1) // remembered for ten minutes
+	b.ack(1) // remembered for ten minutes
 	b.down()
 	b.now = b.now.Add(time.Second)
 	if _, next := b.m.tick(b.now); !next.Equal(t0.Add(expireAfter)) {

@@ -28,7 +28,7 @@ type duoEnd struct {
 	cq       []duoCompletion
 	wired    bool        // the table counts it as a connection of the peer
 	sources  []duoSource // by handle-1
-	says     []duoTelling
+	batches  []duoChannelBatch
 	taken    channel.Marks
 	outbox   []func()
 	emptying bool
@@ -63,13 +63,13 @@ type duoSource struct {
 	gone  bool
 }
 
-// duoTelling waits until the peer has taken what was said.
-type duoTelling struct {
+// duoChannelBatch is an ACK or CANCEL on a channel that the peer has not confirmed.
+type duoChannelBatch struct {
 	act  simAct
 	mark channel.Mark
 }
 
-func (y *duoTelling) reached(m channel.Marks) bool {
+func (y *duoChannelBatch) reached(m channel.Marks) bool {
 	if y.act.kind == doCancel {
 		return m.Cancels >= y.mark
 	}
@@ -123,7 +123,7 @@ func (w *duo) connect(maker int) {
 	w.run(1-maker, w.gens)
 }
 
-// receive is link.start.
+// receive is link.begin.
 func (w *duo) receive(i, n int) {
 	s := &w.sides[i]
 	t := &s.attempts[n]
@@ -137,20 +137,21 @@ func (w *duo) receive(i, n int) {
 		d := w.destination(i, v.Size)
 		req.Early, req.Value, t.dest = &d, v, int(d.Handle) //nolint:gosec // small
 	}
-	if ids := w.unsaid(e, a.cancels); len(ids) > 0 {
+	if ids := w.unconfirmed(e, a.cancels); len(ids) > 0 {
 		e.ch.CancelBefore(w.now, ids) // link.sendCancels
 	}
 	e.ch.Receive(w.now, req)
 	w.run(i, t.generation)
 }
 
-// unsaid are the ids of receives that were cancelled, but for those that are being said.
-func (w *duo) unsaid(e *duoEnd, ids []uint64) []uint64 {
+// unconfirmed returns the ids to cancel before a request: all but those of a batch that is under
+// way.
+func (w *duo) unconfirmed(e *duoEnd, ids []uint64) []uint64 {
 	if w.cfg.rules.cancelLate {
 		return nil
 	}
 	return slices.DeleteFunc(slices.Clone(ids), func(id uint64) bool {
-		return slices.ContainsFunc(e.says, func(y duoTelling) bool { return y.act.kind == doCancel && slices.Contains(y.act.ids, id) })
+		return slices.ContainsFunc(e.batches, func(y duoChannelBatch) bool { return y.act.kind == doCancel && slices.Contains(y.act.ids, id) })
 	})
 }
 
@@ -206,7 +207,7 @@ func (w *duo) act(i, generation int) (again bool) {
 			w.request(i, generation, &a.Request, out)
 		case channel.ActDetach:
 			c := duoCaller{generation: generation, id: a.ID, attempt: a.Attempt}
-			out(func() { // Kept.DetachFor
+			out(func() { // ResponseCache.Detach
 				for _, x := range s.callers {
 					if c.call = x.call; x == c {
 						w.detach(i, x.call)
@@ -232,17 +233,17 @@ func (w *duo) act(i, generation int) (again bool) {
 			out(func() { w.cancel(i, e.peer, ids) })
 		case channel.ActTaken:
 			e.taken = a.Taken
-			var told []duoTelling
-			e.says = slices.DeleteFunc(slices.Clone(e.says), func(y duoTelling) bool {
+			var confirmed []duoChannelBatch
+			e.batches = slices.DeleteFunc(slices.Clone(e.batches), func(y duoChannelBatch) bool {
 				if y.reached(a.Taken) {
-					told = append(told, y)
+					confirmed = append(confirmed, y)
 					return true
 				}
 				return false
 			})
 			out(func() {
-				for _, y := range told {
-					w.told(i, y.act, nil)
+				for _, y := range confirmed {
+					w.flushed(i, y.act, nil)
 				}
 			})
 		case channel.ActUp:
@@ -278,7 +279,7 @@ func (w *duo) act(i, generation int) (again bool) {
 	return again
 }
 
-// request is link.request and Kept.AskFor.
+// request is link.request and ResponseCache.Request.
 func (w *duo) request(i, generation int, a *channel.Request, out func(func())) {
 	s := &w.sides[i]
 	e := &s.ends[generation-1]
@@ -397,8 +398,7 @@ func (w *duo) write(i int, p *duoPacket) {
 	}
 }
 
-// poll takes a completion, and those before it that only say that something was
-// sent.
+// poll takes a completion, and the completions of sends before it.
 func (w *duo) poll(i, generation int) {
 	e := &w.sides[i].ends[generation-1]
 	for len(e.cq) > 0 {
@@ -454,11 +454,11 @@ func (w *duo) destroy(i, generation int) {
 	e.state, e.cq = endGone, nil
 	w.sides[1-i].ends[generation-1].wire = nil
 	e.ch.Destroyed(w.now)
-	says := e.says
-	e.says = nil
+	batches := e.batches
+	e.batches = nil
 	w.run(i, generation)
-	for _, y := range says {
-		w.told(i, y.act, errLost)
+	for _, y := range batches {
+		w.flushed(i, y.act, errLost)
 	}
 }
 

@@ -33,7 +33,7 @@ const (
 	duoBegin                       // n: attempt
 	duoDrop                        // n: attempt
 	duoReturn                      // n: attempt
-	duoTell                        //
+	duoFlush                       //
 	duoReport                      // n: report
 	duoCancels                     // n: list of ids off a channel
 	duoEnds                        // the table learns that the step has ended
@@ -42,19 +42,19 @@ const (
 	duoVerified                    // n: likewise
 	duoVanish                      // n: call
 	duoForge
-	duoDetach  // n: call
-	duoAnswer  // n: call
-	duoLose    // n: call
-	duoSays    // n: message over gRPC
-	duoSayGone // n
-	duoTold    // n
-	duoLand    // n: generation; side is the poster
-	duoPoll    // n: generation
-	duoNotice  // n: generation
-	duoDestroy // n: generation
-	duoTick    // n: generation
-	duoWake    //
-	duoCopied  // n: answer
+	duoDetach      // n: call
+	duoAnswer      // n: call
+	duoLose        // n: call
+	duoTakeBatch   // n: message over gRPC
+	duoLoseBatch   // n
+	duoReturnBatch // n
+	duoLand        // n: generation; side is the poster
+	duoPoll        // n: generation
+	duoNotice      // n: generation
+	duoDestroy     // n: generation
+	duoTick        // n: generation
+	duoWake        //
+	duoCopied      // n: answer
 )
 
 // moves lists what can happen next. inner moves are those that happen without
@@ -87,16 +87,16 @@ func (w *duo) moves() (all []duoMove, inner int) {
 			add(duoLose, c.from, n)
 		}
 	}
-	for n := range w.says {
-		m := &w.says[n]
+	for n := range w.batches {
+		m := &w.batches[n]
 		if !m.taken && !m.gone {
-			add(duoSays, 1-m.from, n)
+			add(duoTakeBatch, 1-m.from, n)
 			if m.cut {
-				add(duoSayGone, 1-m.from, n)
+				add(duoLoseBatch, 1-m.from, n)
 			}
 		}
-		if !m.told && (m.taken || m.cut) {
-			add(duoTold, m.from, n)
+		if !m.returned && (m.taken || m.cut) {
+			add(duoReturnBatch, m.from, n)
 		}
 	}
 	inner = len(all)
@@ -119,10 +119,10 @@ func (w *duo) innerMoves(i int, add func(duoMoveKind, int, int)) {
 			add(duoDrop, i, n)
 		}
 	}
-	if len(s.tells) > 0 {
-		add(duoTell, i, 0)
+	if len(s.flushes) > 0 {
+		add(duoFlush, i, 0)
 	}
-	if !s.asking.wakeAt.IsZero() {
+	if !s.requests.wakeAt.IsZero() {
 		add(duoWake, i, 0)
 	}
 	for n := range s.reports {
@@ -203,7 +203,7 @@ func (w *duo) outerMoves(add func(duoMoveKind, int, int)) {
 			add(duoChannel, i, 0)
 		}
 	}
-	if w.left.cuts > 0 && len(w.calls)+len(w.says) > 0 {
+	if w.left.cuts > 0 && len(w.calls)+len(w.batches) > 0 {
 		add(duoCut, 0, 0)
 	}
 	if w.left.forged > 0 {
@@ -233,11 +233,11 @@ func (w *duo) play(m duoMove) {
 		w.left.recvs--
 		w.clock++
 		s.recvs = append(s.recvs, duoRecv{key: m.n, begun: w.clock})
-		w.ask(m.side, s.asking.recvID(w.now, uint64(len(s.recvs)), w.sides[1-m.side].process))
+		w.ask(m.side, s.requests.recvID(w.now, uint64(len(s.recvs)), w.sides[1-m.side].process))
 	case duoCancel:
 		w.left.cancels--
 		s.recvs[m.n].cancelled = true
-		w.ask(m.side, s.asking.cancelID(w.now, uint64(m.n)+1, status.New(status.Cancelled, ""))) //nolint:gosec // few
+		w.ask(m.side, s.requests.cancelID(w.now, uint64(m.n)+1, status.New(status.Cancelled, ""))) //nolint:gosec // few
 	case duoBreak:
 		w.left.breaks--
 		w.leave(m.side, m.n)
@@ -276,8 +276,8 @@ func (w *duo) play(m duoMove) {
 		w.drop(m.side, m.n)
 	case duoReturn:
 		w.returns(m.side, m.n)
-	case duoTell:
-		w.tell(m.side)
+	case duoFlush:
+		w.flush(m.side)
 	case duoReport:
 		w.report(m.side, m.n)
 	case duoCancels:
@@ -308,17 +308,17 @@ func (w *duo) play(m duoMove) {
 		w.answer(m.n)
 	case duoLose:
 		w.lose(m.n)
-	case duoSays:
-		w.saying(m.n)
-	case duoSayGone:
-		w.says[m.n].gone = true
-	case duoTold:
-		say := &w.says[m.n]
-		say.told = true
-		if say.cut || say.vain {
-			w.told(say.from, say.act, errLost)
+	case duoTakeBatch:
+		w.takeBatch(m.n)
+	case duoLoseBatch:
+		w.batches[m.n].gone = true
+	case duoReturnBatch:
+		batch := &w.batches[m.n]
+		batch.returned = true
+		if batch.cut || batch.undecided {
+			w.flushed(batch.from, batch.act, errLost)
 		} else {
-			w.told(say.from, say.act, nil)
+			w.flushed(batch.from, batch.act, nil)
 		}
 	case duoLand:
 		w.land(m.side, m.n)
@@ -338,8 +338,8 @@ func (w *duo) play(m duoMove) {
 		s.copied = slices.Delete(s.copied, m.n, m.n+1)
 		w.answered(m.side, a.to, a.value, nil)
 	case duoWake:
-		w.now = later(w.now, s.asking.wakeAt)
-		w.ask(m.side, s.asking.tick(w.now))
+		w.now = later(w.now, s.requests.wakeAt)
+		w.ask(m.side, s.requests.tick(w.now))
 	}
 	w.sweep()
 }
@@ -382,8 +382,8 @@ func (w *duo) story(m duoMove) string {
 	case duoReturn:
 		a := &s.attempts[m.n]
 		return fmt.Sprintf("%s has attempt %d of receive %d return value %d, error %v", me, a.act.attempt, a.act.id, a.value, a.err)
-	case duoTell:
-		return fmt.Sprintf("%s says %s", me, sayString(s.tells[0]))
+	case duoFlush:
+		return fmt.Sprintf("%s sends %s", me, batchString(s.flushes[0]))
 	case duoReport:
 		r := &s.reports[m.n]
 		if r.value == 0 {
@@ -410,12 +410,12 @@ func (w *duo) story(m duoMove) string {
 		return fmt.Sprintf("%s gets value %d, error %v by gRPC for %v", me, c.value, c.err, c)
 	case duoLose:
 		return fmt.Sprintf("%s loses the call for %v", me, &w.calls[m.n])
-	case duoSays:
-		return fmt.Sprintf("%s takes %s from gRPC", me, sayString(w.says[m.n].act))
-	case duoSayGone:
-		return fmt.Sprintf("the network loses %s", sayString(w.says[m.n].act))
-	case duoTold:
-		return fmt.Sprintf("%s knows what came of %s", me, sayString(w.says[m.n].act))
+	case duoTakeBatch:
+		return fmt.Sprintf("%s takes %s from gRPC", me, batchString(w.batches[m.n].act))
+	case duoLoseBatch:
+		return fmt.Sprintf("the network loses %s", batchString(w.batches[m.n].act))
+	case duoReturnBatch:
+		return fmt.Sprintf("%s learns the outcome of %s", me, batchString(w.batches[m.n].act))
 	case duoLand:
 		p := &s.ends[m.n-1].wire[0]
 		if p.message != nil {
@@ -449,14 +449,14 @@ func (c *duoCall) String() string {
 	return fmt.Sprintf("attempt %d of receive %d of %s", c.request.Attempt, c.request.ID, duoNames[c.from])
 }
 
-func sayString(a simAct) string {
+func batchString(a simAct) string {
 	if a.kind == doCancel {
 		return fmt.Sprintf("CANCEL %d", a.ids)
 	}
 	return fmt.Sprintf("ACK %d", a.ids)
 }
 
-// messageString is what a message of a channel says.
+// messageString describes a message of a channel.
 func messageString(b []byte) string {
 	kind, _ := wire.KindOf(b)
 	text := kind.String()
@@ -488,17 +488,17 @@ func messageString(b []byte) string {
 // of the side that does not move, which no other move touches.
 func (w *duo) after(m duoMove) *duo {
 	n := *w
-	n.calls, n.says, n.values = slices.Clone(w.calls), slices.Clone(w.says), slices.Clone(w.values)
+	n.calls, n.batches, n.values = slices.Clone(w.calls), slices.Clone(w.batches), slices.Clone(w.values)
 	for i := range n.sides {
 		s := &n.sides[i]
 		s.keys, s.reports, s.cancelled, s.callers = slices.Clone(s.keys), slices.Clone(s.reports), slices.Clone(s.cancelled), slices.Clone(s.callers)
 		s.copied = slices.Clone(s.copied)
-		s.recvs, s.attempts, s.tells = slices.Clone(s.recvs), slices.Clone(s.attempts), slices.Clone(s.tells)
+		s.recvs, s.attempts, s.flushes = slices.Clone(s.recvs), slices.Clone(s.attempts), slices.Clone(s.flushes)
 		s.ends, s.mem = slices.Clone(s.ends), slices.Clone(s.mem)
 		if m.kind == duoLand || m.side != i && m.kind != duoChannel {
 			continue
 		}
-		s.table, s.asking = cloneResponses(s.table), cloneRequests(s.asking)
+		s.table, s.requests = cloneResponses(s.table), cloneRequests(s.requests)
 		for g := range s.ends {
 			if e := &s.ends[g]; e.state != endGone {
 				e.ch, e.sources = e.ch.Clone(), slices.Clone(e.sources)
@@ -561,7 +561,7 @@ func (w *duo) state() [2]uint64 {
 			num(ids.requester)
 			b = appendList(b, ids.ids)
 		}
-		b = appendRequests(b, s.asking)
+		b = appendRequests(b, s.requests)
 		count(s.hellos)
 		for _, r := range s.recvs {
 			count(r.key)
@@ -580,9 +580,9 @@ func (w *duo) state() [2]uint64 {
 			b = appendList(b, a.act.ids)
 			b = appendList(b, a.act.cancels)
 		}
-		count(len(s.tells))
-		for _, a := range s.tells {
-			b = w.appendSaying(b, i, a)
+		count(len(s.flushes))
+		for _, a := range s.flushes {
+			b = w.appendBatch(b, i, a)
 		}
 		count(s.up, s.gone, len(s.mem))
 		for _, d := range s.mem {
@@ -606,12 +606,12 @@ func (w *duo) state() [2]uint64 {
 		b = appendList(b, c.finished)
 		b = appendList(b, c.cancelled)
 	}
-	count(len(w.says))
-	for _, m := range w.says {
+	count(len(w.batches))
+	for _, m := range w.batches {
 		count(m.from)
 		num(m.requester, m.peer)
-		flag(m.taken, m.gone, m.told, m.cut, m.vain)
-		b = w.appendSaying(b, m.from, m.act)
+		flag(m.taken, m.gone, m.returned, m.cut, m.undecided)
+		b = w.appendBatch(b, m.from, m.act)
 	}
 	return [2]uint64{maphash.Bytes(duoSeed, b), maphash.Bytes(duoSeed2, b)}
 }
@@ -625,8 +625,8 @@ func appendError(b []byte, err error) []byte {
 	return append(append(b, fmt.Sprintf("%T", err)...), err.Error()...)
 }
 
-func (w *duo) appendSaying(b []byte, i int, a simAct) []byte {
-	b = appendNums(b, uint64(a.kind), min(w.sides[i].asking.generation-a.generation, 2))
+func (w *duo) appendBatch(b []byte, i int, a simAct) []byte {
+	b = appendNums(b, uint64(a.kind), min(w.sides[i].requests.generation-a.generation, 2))
 	return appendList(b, a.ids)
 }
 
@@ -650,9 +650,9 @@ func (w *duo) appendEnd(b []byte, i, g int) []byte {
 				b = w.appendMessage(b, c.message, i, g)
 			}
 		}
-		num(uint64(len(e.says)))
-		for _, y := range e.says {
-			b = w.appendSaying(b, i, y.act)
+		num(uint64(len(e.batches)))
+		for _, y := range e.batches {
+			b = w.appendBatch(b, i, y.act)
 			num(uint64(y.mark-e.taken.Acks), uint64(y.mark-e.taken.Cancels))
 		}
 	}

@@ -83,7 +83,7 @@ func (w *duo) put(i int, name byte, front bool) {
 	}
 }
 
-// report tells the table what a receive of the rendezvous has ended with.
+// report reports to the table how a receive of the rendezvous has ended.
 func (w *duo) report(i, n int) {
 	s := &w.sides[i]
 	rep := s.reports[n]
@@ -141,7 +141,7 @@ func (w *duo) finish(i int, requester Process, ids []uint64, grpc bool) {
 	w.keep(i, w.sides[i].table.ack(w.now, requester, ids))
 }
 
-// cancel is Kept.Cancel.
+// cancel is ResponseCache.Cancel.
 func (w *duo) cancel(i int, requester uint64, ids []uint64) {
 	if len(ids) == 0 {
 		return

@@ -17,7 +17,7 @@ import (
 // worlds of each.
 
 // searchDuo looks at every world that cfg allows, until it has seen limit of them.
-// It goes deep first, which needs little memory. violation says what was found.
+// It goes deep first, which needs little memory. violation describes what was found.
 func searchDuo(t *testing.T, cfg duoConfig, limit int) (seen int, whole bool, violation string) {
 	type node struct {
 		w     *duo
@@ -218,8 +218,8 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-// searchWithout switches rules off: the search finds what want says, and nothing
-// with cfg as it is.
+// searchWithout switches rules off: the search finds want, and nothing with cfg as
+// it is.
 func searchWithout(t *testing.T, name, want string, cfg duoConfig, off duoRules) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
@@ -273,22 +273,22 @@ func TestSearchWithoutRuleC(t *testing.T) {
 	searchWithout(t, "also when a channel names it", "value 2: 0 times delivered, 0 times in the table", again, duoRules{forgetIDs: true, callsOnly: true})
 }
 
-// ACK and CANCEL are said until they were taken, and what has ended is
-// remembered.
+// ACK and CANCEL are sent until the peer has confirmed them, and ids of receives that have ended
+// are remembered.
 func TestSearchWithoutRuleD(t *testing.T) {
 	broken := duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, breaks: 1}}
-	searchWithout(t, "ACK is said again", "B keeps an answer to receive 1 for ever", broken, duoRules{finishOnce: true})
+	searchWithout(t, "ACK is sent again", "B keeps an answer to receive 1 for ever", broken, duoRules{finishOnce: true})
 	cancelled := duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, breaks: 1, cancels: 1}}
-	searchWithout(t, "CANCEL is said again", "value 1: 0 times delivered, 0 times in the table", cancelled, duoRules{cancelOnce: true})
+	searchWithout(t, "CANCEL is sent again", "value 1: 0 times delivered, 0 times in the table", cancelled, duoRules{cancelOnce: true})
 	inOrder := duoConfig{serial: true, sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 2, recvs: 2, cancels: 1}}
-	searchWithout(t, "CANCEL is dealt with before a later request", "receive 2 gets value 2 before value 1", inOrder, duoRules{cancelLate: true})
-	searchWithout(t, "what has ended is remembered", "value 1: 0 times delivered, 0 times in the table", cancelled, duoRules{forgetIDs: true})
+	searchWithout(t, "CANCEL takes effect before a later request", "receive 2 gets value 2 before value 1", inOrder, duoRules{cancelLate: true})
+	searchWithout(t, "ids that have ended are remembered", "value 1: 0 times delivered, 0 times in the table", cancelled, duoRules{forgetIDs: true})
 }
 
-// An answer is kept until ACK.
+// A response is kept until ACK.
 func TestSearchWithoutRuleE(t *testing.T) {
 	broken := duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, breaks: 1}}
 	reborn := duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, reborn: 1}}
-	searchWithout(t, "but not for who is gone", "B has something of receive 1 for ever, whose process is no more", reborn, duoRules{keepAll: true})
-	searchWithout(t, "let go when it is given to a wire", "value 1: 0 times delivered, 0 times in the table", broken, duoRules{keepNone: true})
+	searchWithout(t, "but not for a process that is gone", "B has something of receive 1 for ever, whose process is no more", reborn, duoRules{keepAll: true})
+	searchWithout(t, "released when it is given to a connection", "value 1: 0 times delivered, 0 times in the table", broken, duoRules{keepNone: true})
 }

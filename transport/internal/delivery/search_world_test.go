@@ -17,15 +17,15 @@ import (
 )
 
 // duo is two processes, A and B, with both conns between them: the real machines
-// (asking, answers, channel.Channel) of each, a channel of one queue pair and gRPC,
+// (requests, responses, channel.Channel) of each, a channel of one queue pair and gRPC,
 // the memory that A's peer writes into, and what may go wrong. Everything that can
 // happen next is a move. What the shells do under one lock is one move; what they
 // do on another goroutine, or when another lock was taken meanwhile, is a move of
 // its own:
 //
-//   - an attempt, an ACK, a CANCEL begins to look for a wire (peer.start,
-//     peer.tell of Failover), is dropped, returns;
-//   - a receive of the rendezvous reports to the table (Kept.fetched), a CANCEL off
+//   - an attempt, an ACK, a CANCEL gets a connection (peer.begin and
+//     peer.flush of the Requester), is dropped, returns;
+//   - a receive of the rendezvous reports to the table (ResponseCache.fetched), a CANCEL off
 //     the channel reaches it (link.carry), an answer is copied (link.answerCopy);
 //   - a packet lands; a completion is polled; queue pairs are destroyed
 //     (link.tearDown); a side finds out that the other one has gone.
@@ -37,16 +37,16 @@ import (
 // new channel is there at once), timeouts of seconds, limits (simulation_test.go),
 // several rails, narrow windows (package channel).
 type duo struct {
-	cfg    *duoConfig
-	now    time.Time
-	left   duoBudget
-	sides  [2]duoSide
-	calls  []duoCall
-	says   []duoSay
-	values []duoValue // those sent, by name-1
-	clock  int        // orders begins and ends
-	gens   int        // channels that there have been
-	broken string     // the first violation
+	cfg     *duoConfig
+	now     time.Time
+	left    duoBudget
+	sides   [2]duoSide
+	calls   []duoCall
+	batches []duoBatch // over gRPC
+	values  []duoValue // those sent, by name-1
+	clock   int        // orders begins and ends
+	gens    int        // channels that there have been
+	broken  string     // the first violation
 }
 
 // duoBudget is how much of what comes from outside is left.
@@ -70,7 +70,7 @@ type duoConfig struct {
 	both   bool    // B receives from A, too
 	hasty  bool    // a queue pair may be destroyed before all is polled, as after a second
 	copies bool    // content is copied on its way from the table to a channel, which takes time
-	riding bool    // finished ids wait for a request to ride on; else they are said at once
+	riding bool    // acks wait for a request; else they are sent at once
 	slow   bool    // what is there is found later, too, as what is read from a file; else at once
 	serial bool    // a receive begins when those before it have ended
 	sent   bool    // and when everything has been sent
@@ -90,11 +90,11 @@ type duoRules struct {
 	callsOnly  bool // c. unless a gRPC call names it
 	unverified bool // another process that asks is believed
 	dropValue  bool // c. a request of a closed channel loses its value
-	finishOnce bool // d. ACK is said once
+	finishOnce bool // d. ACK is sent once
 	cancelOnce bool // d. CANCEL is
 	cancelLate bool // d. CANCEL is dealt with at any time, not before a later request
 	forgetIDs  bool // d. what has ended is not remembered
-	keepNone   bool // e. an answer is let go when it is given to a wire
+	keepNone   bool // e. a response is released when it is given to a connection
 	keepAll    bool // e. one for a process that is gone is not
 }
 
@@ -109,15 +109,15 @@ type duoSide struct {
 	lastCall  callID
 	copied    []duoAnswered // answers that are copied
 	over      bool          // the step is cleaned up
-	ending    bool          // and the table not told yet
+	ending    bool          // and the table does not know yet
 	cancelled []duoIDs      // CANCELs on their way to the table, where they may take their time
 
 	// What it has as a receiver.
-	asking   *requests
+	requests *requests
 	hellos   int
 	recvs    []duoRecv
 	attempts []duoAttempt
-	tells    []simAct // that look for a wire
+	flushes  []simAct // that have not got a connection yet
 
 	// Its ends of the channels, by generation-1.
 	ends []duoEnd
@@ -135,7 +135,7 @@ type duoValue struct {
 	home uint64 // the process that it was sent in
 }
 
-// duoIDs are what a process has said.
+// duoIDs are the ids of a batch of a process.
 type duoIDs struct {
 	requester uint64
 	ids       []uint64
@@ -164,7 +164,7 @@ type duoRecv struct {
 	first        uint64 // the process that first took the request
 }
 
-// duoAttempt is a goroutine of Failover that makes an attempt.
+// duoAttempt is a goroutine of the Requester that makes an attempt.
 type duoAttempt struct {
 	act        simAct
 	state      attemptState
@@ -213,20 +213,20 @@ const (
 
 func (c *duoCall) over() bool { return c.state == callGone && (!c.cut || !c.listening) }
 
-// duoSay is an ACK or CANCEL over gRPC.
-type duoSay struct {
+// duoBatch is an ACK or CANCEL over gRPC.
+type duoBatch struct {
 	from      int
 	act       simAct
-	requester uint64 // the process that says it
+	requester uint64 // the process that sends it
 	peer      uint64 // and the one that it goes to
 	taken     bool
 	gone      bool // lost on its way
-	vain      bool // refused without a decision
-	told      bool
+	undecided bool // refused without a decision (UndecidedError)
+	returned  bool // the requester has its outcome
 	cut       bool
 }
 
-func (s *duoSay) over() bool { return s.told && (s.taken || s.gone) }
+func (s *duoBatch) over() bool { return s.returned && (s.taken || s.gone) }
 
 // duoDest is memory that a peer may write into.
 type duoDest struct {
@@ -280,8 +280,8 @@ func (w *duo) begin(i int) {
 		addressed: everyName,
 	})
 	s.keys = make([]simKey, w.cfg.keys)
-	s.asking = newRequests([...]string{producer, consumer}[i], DefaultPeerTimeout, DefaultAckBytes)
-	s.asking.closing = !w.cfg.riding
+	s.requests = newRequests([...]string{producer, consumer}[i], DefaultPeerTimeout, DefaultAckBytes)
+	s.requests.closing = !w.cfg.riding
 }
 
 // greet lets the first messages of the first channel land: the search begins
@@ -320,7 +320,7 @@ func (w *duo) requester(i int) Process {
 	return Process{Name: [...]string{consumer, producer}[i], Incarnation: w.sides[i].process}
 }
 
-// The receiver's shell: Failover and way.
+// The requester's shell: Requester and Conn.
 
 func (w *duo) ask(i int, acts []requestAction) {
 	s := &w.sides[i]
@@ -340,7 +340,7 @@ func (w *duo) ask(i int, acts []requestAction) {
 		case doEnd:
 			w.end(i, a.id, 0, a.err)
 		case doAck, doCancel:
-			s.tells = append(s.tells, a)
+			s.flushes = append(s.flushes, a)
 		}
 	}
 }
@@ -349,7 +349,7 @@ func (w *duo) attemptOf(i int, id uint64, attempt uint32) int {
 	return slices.IndexFunc(w.sides[i].attempts, func(a duoAttempt) bool { return a.act.id == id && a.act.attempt == attempt })
 }
 
-// attempt is way.Start, or way.Recv.
+// attempt is Conn.Begin.
 func (w *duo) attempt(i, n int) {
 	s := &w.sides[i]
 	t := &s.attempts[n]
@@ -371,7 +371,7 @@ func (w *duo) attempt(i, n int) {
 	})
 }
 
-// drop is receive.Drop of a channel, and the end of a call's context.
+// drop is attempt.Drop of a channel, and the end of a call's context.
 func (w *duo) drop(i, n int) {
 	s := &w.sides[i]
 	switch t := &s.attempts[n]; t.state {
@@ -397,28 +397,28 @@ func (w *duo) drop(i, n int) {
 	}
 }
 
-// returns is what remoteReceive.attempted does with what its wire gave it.
+// returns is Transfer.work after the attempt has its outcome.
 func (w *duo) returns(i, n int) {
 	s := &w.sides[i]
 	t := s.attempts[n]
 	s.attempts = slices.Delete(s.attempts, n, n+1)
 	id := t.act.id
-	if x := s.asking.transfers[id]; x == nil || x.Attempt != t.act.attempt { // cancelled meanwhile
+	if x := s.requests.transfers[id]; x == nil || x.Attempt != t.act.attempt { // cancelled meanwhile
 		w.release(t.value)
 		return
 	}
 	var lost *LostError
 	var restarted *RestartedError
-	var elsewhere *FallbackError
+	var fallback *FallbackError
 	switch {
-	case errors.As(t.err, &elsewhere):
-		w.ask(i, s.asking.fallbackID(w.now, id, t.act.attempt))
+	case errors.As(t.err, &fallback):
+		w.ask(i, s.requests.fallbackID(w.now, id, t.act.attempt))
 	case errors.As(t.err, &lost):
-		w.ask(i, s.asking.lostID(w.now, id, t.act.attempt, false, lost.Err))
+		w.ask(i, s.requests.lostID(w.now, id, t.act.attempt, false, lost.Err))
 	case errors.As(t.err, &restarted):
-		w.ask(i, s.asking.restartedID(w.now, id, t.act.attempt, restarted.Err))
+		w.ask(i, s.requests.restartedID(w.now, id, t.act.attempt, restarted.Err))
 	default:
-		acts := s.asking.answeredID(w.now, id, 1, t.err)
+		acts := s.requests.answeredID(w.now, id, 1, t.err)
 		w.end(i, id, t.value, t.err)
 		w.release(t.value)
 		w.ask(i, acts)
@@ -432,8 +432,7 @@ func (w *duo) release(name byte) {
 	}
 }
 
-// returned has an attempt return. Who watches can tell when it does only while it
-// can be cancelled.
+// returned makes an attempt return. When it does matters only while it can be cancelled.
 func (w *duo) returned(i, n int, value byte, err error) {
 	t := &w.sides[i].attempts[n]
 	t.state, t.value, t.err = attemptReturns, value, err
@@ -490,38 +489,38 @@ func (w *duo) end(i int, id uint64, name byte, err error) {
 	}
 }
 
-// tell is way.Finish and way.Cancel.
-func (w *duo) tell(i int) {
+// flush is Conn.Ack and Conn.Cancel.
+func (w *duo) flush(i int) {
 	s := &w.sides[i]
-	a := s.tells[0]
-	s.tells = s.tells[1:]
+	a := s.flushes[0]
+	s.flushes = s.flushes[1:]
 	if s.up == 0 {
-		w.says = append(w.says, duoSay{from: i, act: a, requester: s.process, peer: w.sides[1-i].process})
+		w.batches = append(w.batches, duoBatch{from: i, act: a, requester: s.process, peer: w.sides[1-i].process})
 		return
 	}
 	e := &s.ends[s.up-1]
-	y := duoTelling{act: a}
+	y := duoChannelBatch{act: a}
 	if a.kind == doCancel {
 		y.mark = e.ch.SendCancels(w.now, a.ids)
 	} else {
 		y.mark = e.ch.Ack(w.now, a.ids)
 	}
 	if y.reached(e.taken) {
-		w.told(i, a, nil)
+		w.flushed(i, a, nil)
 	} else {
-		e.says = append(e.says, y)
+		e.batches = append(e.batches, y)
 	}
 	w.run(i, s.up)
 }
 
-func (w *duo) told(i int, a simAct, err error) {
+func (w *duo) flushed(i int, a simAct, err error) {
 	if a.kind == doAck && w.cfg.rules.finishOnce || a.kind == doCancel && w.cfg.rules.cancelOnce {
 		err = nil
 	}
-	w.ask(i, w.sides[i].asking.flushed(w.now, a.batch(), err))
+	w.ask(i, w.sides[i].requests.flushed(w.now, a.batch(), err))
 }
 
-// hello is way.Hello.
+// hello is Conn.Hello.
 func (w *duo) hello(i int) {
 	s := &w.sides[i]
 	s.hellos--
@@ -532,7 +531,7 @@ func (w *duo) hello(i int) {
 	if w.cfg.rules.anyProcess {
 		is = uint64(2 - i)
 	}
-	w.ask(i, s.asking.hello(w.now, Peer{Tryst: true, Incarnation: is}, nil))
+	w.ask(i, s.requests.hello(w.now, Peer{Tryst: true, Incarnation: is}, nil))
 }
 
 // gRPC.
@@ -554,7 +553,7 @@ func (w *duo) take(n int) {
 	w.introduced(n, k, err)
 }
 
-// introduced is what Kept.Introduce returns to the service of RecvTensor, or its wish to
+// introduced is what ResponseCache.Introduce returns to the service of RecvTensor, or its wish to
 // call the address of the requester.
 func (w *duo) introduced(n int, k *requester, err error) {
 	c := &w.calls[n]
@@ -629,7 +628,7 @@ func (w *duo) answer(n int) {
 	w.returned(c.from, k, c.value, err)
 }
 
-// lose tells the receiver that a call was lost.
+// lose reports to the requester that a call was lost.
 func (w *duo) lose(n int) {
 	c := &w.calls[n]
 	c.listening = false
@@ -645,14 +644,14 @@ func (w *duo) cut() {
 			w.goneCall(c)
 		}
 	}
-	for n := range w.says {
-		w.says[n].cut = true
+	for n := range w.batches {
+		w.batches[n].cut = true
 	}
 }
 
-// saying is the service of MarkRecvFinished and Cancel.
-func (w *duo) saying(n int) {
-	m := &w.says[n]
+// takeBatch is the service of MarkRecvFinished and Cancel.
+func (w *duo) takeBatch(n int) {
+	m := &w.batches[n]
 	m.taken = true
 	i := 1 - m.from
 	if m.peer != w.sides[i].process {
@@ -665,7 +664,7 @@ func (w *duo) saying(n int) {
 	_, acts, err := w.sides[i].table.introduceNow(w.now, Process{w.requester(m.from).Name, m.requester}, "")
 	w.keep(i, acts)
 	if err != nil {
-		w.says[n].vain = true
+		w.batches[n].undecided = true
 		return
 	}
 	w.cancel(i, m.requester, m.act.ids)
@@ -683,9 +682,9 @@ func (w *duo) restart(i int) {
 			c.state = callGone
 		}
 	}
-	for n := range w.says {
-		if m := &w.says[n]; m.from == i {
-			m.told = true // nobody wants to know
+	for n := range w.batches {
+		if m := &w.batches[n]; m.from == i {
+			m.returned = true // the process is gone
 		}
 	}
 	for _, t := range s.attempts {
@@ -708,7 +707,7 @@ func (w *duo) restart(i int) {
 	s.process += 10
 	w.begin(i)
 	s.reports, s.callers, s.copied, s.cancelled, s.up, s.gone = nil, nil, nil, nil, 0, 0
-	s.hellos, s.attempts, s.tells = 0, nil, nil
+	s.hellos, s.attempts, s.flushes = 0, nil, nil
 }
 
 // forgotten reports whether a side keeps something for a process that is no more, and
@@ -754,7 +753,7 @@ func (w *duo) abort(i int) {
 // sweep forgets what is over.
 func (w *duo) sweep() {
 	w.calls = slices.DeleteFunc(w.calls, func(c duoCall) bool { return c.over() })
-	w.says = slices.DeleteFunc(w.says, func(m duoSay) bool { return m.over() })
+	w.batches = slices.DeleteFunc(w.batches, func(m duoBatch) bool { return m.over() })
 }
 
 // checkQuiet looks at a world in which nothing happens any more.
@@ -772,8 +771,8 @@ func (w *duo) checkQuiet() {
 				w.fail("destination %d of %s is never given back", k+1, duoNames[i])
 			}
 		}
-		if a := s.asking; a.flushing || !a.flushedAll() {
-			w.fail("%s has something to say for ever", duoNames[i])
+		if a := s.requests; a.flushing || !a.flushedAll() {
+			w.fail("%s has something to send for ever", duoNames[i])
 		}
 	}
 	taken := 0 // receives of a process that is no more took one each

@@ -55,10 +55,10 @@ func TestRememberedIDsHaveAShareForEachRequester(t *testing.T) {
 	b.wantCode("as many as fit", b.cancelIDs(1000, share), status.OK)
 	b.wantCode("the same ones again", b.cancelIDs(1000, share), status.OK)
 	b.wantCode("one more", b.cancelIDs(1, 1), status.ResourceExhausted, b.name, fmt.Sprint(share), rememberFor.String())
-	b.want("which had no effect, and a new receive needs a place, too", b.ask(1, 1, 1), "call 1: ResourceExhausted")
+	b.want("which had no effect, and a new receive needs a place, too", b.request(1, 1, 1), "call 1: ResourceExhausted")
 	b.name, b.inc = victim.Name, victim.Incarnation
-	b.want("a late copy of what the victim cancelled", b.ask(42, 1, 2), "call 2: Aborted")
-	b.want("another receive of it", b.ask(43, 1, 3), "fetch 1")
+	b.want("a late copy of what the victim cancelled", b.request(42, 1, 2), "call 2: Aborted")
+	b.want("another receive of it", b.request(43, 1, 3), "fetch 1")
 	b.want("is cancelled", b.cancel(43), "call 3: Cancelled, stop 1")
 
 	b.pass(rememberFor + time.Second)
@@ -77,7 +77,7 @@ func TestReceivesHaveAPlaceForTheirIDs(t *testing.T) {
 	b := newBench(t, cacheLimits{maxWaiting: 10})
 	b.up()
 	for id := range uint64(10) {
-		b.ask(id+1, 1, callID(id+1))
+		b.request(id+1, 1, callID(id+1))
 	}
 	b.wantCode("as many as fit beside them", b.cancelIDs(1000, maxRemembered), status.OK)
 	b.wantCode("one more", b.cancelIDs(900, 1), status.ResourceExhausted)
@@ -111,7 +111,7 @@ func TestRememberedIDsHaveATotal(t *testing.T) {
 	}
 	b.wantCode("beyond the total", b.cancelIDs(1, 1), status.ResourceExhausted, "all processes")
 	b.name, b.inc = "/job:client/replica:0/task:1", 1
-	b.want("what the first one cancelled is remembered", b.ask(5, 1, 1), "call 1: Aborted")
+	b.want("what the first one cancelled is remembered", b.request(5, 1, 1), "call 1: Aborted")
 }
 
 func TestRequestersHaveAShareForEachSourceAndATotal(t *testing.T) {

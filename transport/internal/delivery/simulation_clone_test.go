@@ -119,8 +119,8 @@ func (w *world) state() string {
 		_, here := w.callsHere[c.call]
 		flag(here)
 	}
-	num(uint64(len(w.says)))
-	for _, m := range w.says {
+	num(uint64(len(w.batches)))
+	for _, m := range w.batches {
 		num(uint64(m.act.kind), min(w.conn-m.conn, 2), min(w.r.generation-m.act.generation, 2))
 		flag(m.taken, m.done, m.lost)
 		list(m.act.ids)

@@ -117,7 +117,7 @@ func TestSimulationEachRuleMatters(t *testing.T) {
 		{"a: an id names a receive in all its attempts", simConfig{keys: 1, budget: budget{sends: 1, recvs: 1, breaks: 1}, rules: rules{newID: true}}},
 		{"a: another process does not answer", simConfig{keys: 1, budget: budget{sends: 2, recvs: 1, restarts: 1}, rules: rules{anyProcess: true}}},
 		{"c: what was matched when the call broke is kept", simConfig{keys: 1, budget: budget{sends: 1, recvs: 1, breaks: 1}, rules: rules{dropBreak: true}}},
-		{"d: finished and cancelled are said again", simConfig{keys: 1, budget: budget{sends: 1, recvs: 1, breaks: 1}, rules: rules{sayOnce: true}}},
+		{"d: acks and cancels are sent again", simConfig{keys: 1, budget: budget{sends: 1, recvs: 1, breaks: 1}, rules: rules{sendOnce: true}}},
 		{"d: ended ids are remembered", simConfig{keys: 1, budget: budget{sends: 1, recvs: 1, breaks: 1, cancels: 1}, rules: rules{noPast: true}}},
 		{"e: answers are kept", simConfig{keys: 1, budget: budget{sends: 1, recvs: 1, breaks: 1}, rules: rules{keepNone: true}}},
 		{"a cancelled receive consumes nothing", simConfig{keys: 1, budget: budget{sends: 1, recvs: 1, cancels: 1}, rules: rules{noRestore: true}}},

@@ -41,10 +41,10 @@ type world struct {
 	home      [simValues]uint64 // the process that it was sent in
 
 	// The network.
-	conn  uint64 // number of the present connection
-	calls []simCall
-	says  []simSay
-	upAt  map[uint64]bool // connections that the sender knows
+	conn    uint64 // number of the present connection
+	calls   []simCall
+	batches []simBatch
+	upAt    map[uint64]bool // connections that the sender knows
 
 	// The receiver.
 	r      *requests
@@ -74,7 +74,7 @@ type simConfig struct {
 	values []*tensor.Tensor
 	parsed []rendezvous.Key
 	rules  rules
-	timed  bool // time passes by itself; else finished ids are said at once
+	timed  bool // time passes by itself; else acks are sent at once
 }
 
 // rules are the rules of ARCHITECTURE.md section 6 that a test switches off.
@@ -82,7 +82,7 @@ type rules struct {
 	newID      bool // a. an id names a receive: off, each attempt is another receive
 	anyProcess bool // a. the incarnation of the sender: off, any process answers
 	dropBreak  bool // c. a value that was matched when its call broke stays: off, it is dropped
-	sayOnce    bool // d. ACK and CANCEL are said again
+	sendOnce   bool // d. ACK and CANCEL are sent again
 	noPast     bool // d. ended ids are remembered
 	keepNone   bool // e. answers are kept until ACK
 	noRestore  bool // a cancelled receive consumes nothing
@@ -121,12 +121,12 @@ type simCall struct {
 	call     callID
 	response Response
 	value    byte
-	lost     bool // the receiver has not been told of the break yet
+	lost     bool // the requester does not know of the break yet
 	dropped  bool // the receiver does not listen any more
 	detached bool // the sender does not
 }
 
-type simSay struct {
+type simBatch struct {
 	act   simAct
 	conn  uint64
 	taken bool // by the sender
@@ -203,16 +203,16 @@ const (
 	moveRestart
 	moveBlackout
 	moveHello
-	moveDeliver // call n reaches the sender
-	moveVanish  // its request is lost in a broken connection
-	moveAnswer  // its answer reaches the receiver
-	moveLost    // the receiver learns that it was lost
-	moveDetach  // the sender learns that its connection was lost
-	moveReport  // the source ends a receive
-	moveSay     // a message reaches the sender
-	moveSayLost // it does not
-	moveTold    // the receiver learns what came of it
-	moveDown    // the sender learns of the end of a connection
+	moveDeliver     // call n reaches the sender
+	moveVanish      // its request is lost in a broken connection
+	moveAnswer      // its answer reaches the receiver
+	moveLost        // the receiver learns that it was lost
+	moveDetach      // the sender learns that its connection was lost
+	moveReport      // the source ends a receive
+	moveTakeBatch   // a message reaches the sender
+	moveLoseBatch   // it does not
+	moveReturnBatch // the requester learns its outcome
+	moveDown        // the sender learns of the end of a connection
 	moveTick
 )
 
@@ -254,16 +254,16 @@ func (w *world) moves() (all []move, inner int) {
 	for i := range w.reports {
 		add(moveReport, i)
 	}
-	for i := range w.says {
-		m := &w.says[i]
+	for i := range w.batches {
+		m := &w.batches[i]
 		if !m.taken && !m.lost {
-			add(moveSay, i)
+			add(moveTakeBatch, i)
 			if m.conn != w.conn {
-				add(moveSayLost, i)
+				add(moveLoseBatch, i)
 			}
 		}
 		if !m.done && (m.taken || m.conn != w.conn) {
-			add(moveTold, i)
+			add(moveReturnBatch, i)
 		}
 	}
 	for i := range w.downs {
@@ -290,7 +290,7 @@ func (w *world) moves() (all []move, inner int) {
 			}
 		}
 	}
-	busy := len(w.calls)+len(w.says) > 0
+	busy := len(w.calls)+len(w.batches) > 0
 	if w.left.breaks > 0 && busy {
 		add(moveBreak, 0)
 	}
@@ -332,7 +332,7 @@ func (w *world) play(m move) {
 		w.blackout()
 	case moveHello:
 		w.hellos--
-		w.ask(w.r.hello(w.now, Peer{Tryst: true, Incarnation: w.saysProcess()}, nil))
+		w.ask(w.r.hello(w.now, Peer{Tryst: true, Incarnation: w.peerProcess()}, nil))
 	case moveDeliver:
 		w.deliver(m.n)
 	case moveVanish:
@@ -351,12 +351,12 @@ func (w *world) play(m move) {
 		}
 	case moveReport:
 		w.report(m.n)
-	case moveSay:
-		w.saying(m.n)
-	case moveSayLost:
-		w.says[m.n].lost = true
-	case moveTold:
-		w.told(m.n)
+	case moveTakeBatch:
+		w.takeBatch(m.n)
+	case moveLoseBatch:
+		w.batches[m.n].lost = true
+	case moveReturnBatch:
+		w.flushed(m.n)
 	case moveDown:
 		w.s.connClosed(w.now, w.s.known(simulated))
 		w.downs = slices.Delete(w.downs, m.n, m.n+1)
@@ -380,7 +380,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-func (w *world) saysProcess() uint64 {
+func (w *world) peerProcess() uint64 {
 	if w.cfg.rules.anyProcess {
 		return 1
 	}
@@ -416,7 +416,7 @@ func (w *world) ask(acts []requestAction) {
 		case doEnd:
 			w.end(a.id, 0, a.err)
 		case doAck, doCancel:
-			w.says = append(w.says, simSay{act: a, conn: w.conn})
+			w.batches = append(w.batches, simBatch{act: a, conn: w.conn})
 		}
 	}
 }
@@ -469,11 +469,11 @@ func (w *world) answer(n int) {
 	w.ask(w.r.answeredID(w.now, c.attempt.ID, 1, c.response.Err))
 }
 
-func (w *world) told(n int) {
-	m := &w.says[n]
+func (w *world) flushed(n int) {
+	m := &w.batches[n]
 	m.done = true
 	err := error(errLost)
-	if m.conn == w.conn || w.cfg.rules.sayOnce {
+	if m.conn == w.conn || w.cfg.rules.sendOnce {
 		err = nil
 	}
 	w.ask(w.r.flushed(w.now, m.act.batch(), err))
@@ -582,7 +582,7 @@ func (w *world) report(n int) {
 	w.keep(w.s.fetched(w.now, rep.request, rep.fetch, ans))
 }
 
-// carry says that the requester's connection lives, when its first message comes.
+// carry reports the requester's connection when its first message arrives.
 func (w *world) carry(conn uint64) {
 	if !w.upAt[conn] && conn == w.conn {
 		w.upAt[conn] = true
@@ -595,7 +595,7 @@ func (w *world) deliver(n int) {
 	c := &w.calls[n]
 	c.state = callHeld
 	a := c.attempt
-	if a.Peer != w.saysProcess() {
+	if a.Peer != w.peerProcess() {
 		if c.response = (Response{Err: OtherProcess(a.Peer, w.process)}); c.conn == w.conn && !c.dropped {
 			c.state = callBack
 		} else {
@@ -620,7 +620,7 @@ func (w *world) deliver(n int) {
 	w.keep(w.s.request(w.now, a.Request, w.lastCall))
 }
 
-// cancel is Kept.Cancel, with Kept.Introduce before it.
+// cancel is ResponseCache.Cancel, with ResponseCache.Introduce before it.
 func (w *world) cancel(ids []uint64) {
 	_, acts, err := w.s.introduceNow(w.now, simulated, "")
 	if err != nil {
@@ -634,8 +634,8 @@ func (w *world) cancel(ids []uint64) {
 	w.keep(acts)
 }
 
-func (w *world) saying(n int) {
-	m := &w.says[n]
+func (w *world) takeBatch(n int) {
+	m := &w.batches[n]
 	m.taken = true
 	w.carry(m.conn)
 	if m.act.kind == doAck {
@@ -721,7 +721,7 @@ func (w *world) sweep() {
 		}
 		w.calls = calls
 	}
-	w.says = slices.DeleteFunc(slices.Clone(w.says), func(m simSay) bool { return m.done && (m.taken || m.lost) })
+	w.batches = slices.DeleteFunc(slices.Clone(w.batches), func(m simBatch) bool { return m.done && (m.taken || m.lost) })
 }
 
 func (c *simCall) over() bool { return c.state == callGone && (c.dropped || !c.lost) }
@@ -766,7 +766,7 @@ func (w *world) copy() *world {
 	c := *w
 	c.s, c.r = cloneResponses(w.s), cloneRequests(w.r)
 	c.keys, c.reports, c.downs = slices.Clone(w.keys), slices.Clone(w.reports), slices.Clone(w.downs)
-	c.calls, c.says, c.recvs = slices.Clone(w.calls), slices.Clone(w.says), slices.Clone(w.recvs)
+	c.calls, c.batches, c.recvs = slices.Clone(w.calls), slices.Clone(w.batches), slices.Clone(w.recvs)
 	c.callsHere, c.upAt = maps.Clone(w.callsHere), maps.Clone(w.upAt)
 	return &c
 }
