@@ -41,21 +41,21 @@ import (
 // victim is the process that the hostile peer attacks.
 type victim struct {
 	*process
-	stranger int
+	peer     int // index of the hostile peer's task
 	exchange *bootstrap.Exchanger
 	conn     *grpc.ClientConn
 	logged   *int // length of the process's log when the case began
 }
 
 // newVictim connects to the process at the address of its task.
-func newVictim(p *process, stranger int) victim {
+func newVictim(p *process, peer int) victim {
 	p.bed.t.Helper()
 	conn, err := grpc.NewClient(p.bed.proxies[p.task].Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		p.bed.t.Fatal(err)
 	}
 	p.bed.t.Cleanup(func() { _ = conn.Close() })
-	return victim{p, stranger, bootstrap.NewExchanger(func(cluster.Task) (grpc.ClientConnInterface, error) { return conn, nil }), conn, new(int)}
+	return victim{p, peer, bootstrap.NewExchanger(func(cluster.Task) (grpc.ClientConnInterface, error) { return conn, nil }), conn, new(int)}
 }
 
 func (v victim) Task() cluster.Task { return task(v.task) }
@@ -66,7 +66,7 @@ func (v victim) Answer(ctx context.Context, own verbstransport.Offer) (verbstran
 
 func (v victim) Channel() hostiletest.Channel {
 	v.bed.t.Helper()
-	l := v.state().Links[v.stranger]
+	l := v.state().Links[v.peer]
 	// The next attempt replaces the reason, so it comes from the log, which has all reasons.
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -115,10 +115,10 @@ func (r receiving) Wait() error {
 	return nil
 }
 
-// newStranger returns a hostile peer under the name of a task that has no process.
-func (bed *testbed) newStranger(v victim) stranger {
+// newHostilePeer returns a hostile peer under the name of a task that has no process.
+func (bed *testbed) newHostilePeer(v victim) hostilePeer {
 	bed.t.Helper()
-	name := bed.devices[v.stranger%2]
+	name := bed.devices[v.peer%2]
 	device, err := libibverbs.New(libibverbs.Options{}).Open(name)
 	if err != nil {
 		bed.t.Fatal(err)
@@ -140,7 +140,7 @@ func (bed *testbed) newStranger(v victim) stranger {
 		}
 	}
 	p := hostiletest.New(t, hostiletest.Options{
-		Task: task(v.stranger), Victim: v, Device: device, Address: address,
+		Task: task(v.peer), Victim: v, Device: device, Address: address,
 		Memory:  bed.mapped,
 		Timeout: 100 * time.Millisecond, WaitLimit: testTimeout,
 		// rxe reports no access error, and reports a too long message as an error of the receive.
@@ -148,17 +148,17 @@ func (bed *testbed) newStranger(v victim) stranger {
 	})
 	t.Cleanup(p.Close)
 	p.Step = 1_000_000 // not a step of an exchange
-	return stranger{p}
+	return hostilePeer{p}
 }
 
-// stranger is the hostile peer.
-type stranger struct{ *hostiletest.Peer }
+// hostilePeer is a hostile peer whose failures a subtest can take over.
+type hostilePeer struct{ *hostiletest.Peer }
 
 // within makes the hostile peer report failures to a subtest, until that ends.
-func (s stranger) within(t *testing.T) {
-	outer := s.TB
-	s.TB = t
-	t.Cleanup(func() { s.TB = outer })
+func (p hostilePeer) within(t *testing.T) {
+	outer := p.TB
+	p.TB = t
+	t.Cleanup(func() { p.TB = outer })
 }
 
 // mapped returns memory outside of Go's heap.
@@ -217,14 +217,14 @@ func TestRxeHostilePeer(t *testing.T) {
 	was := other.untilVerbs(1, 0)
 	bed.exchangeOverVerbs(other, p)
 	v := newVictim(p, 2)
-	stranger := bed.newStranger(v)
+	hostile := bed.newHostilePeer(v)
 	before := bed.inUse(other, p)
 	for _, c := range hostiletest.Cases() {
 		t.Run(c.Name, func(t *testing.T) {
 			bed.within(t)
-			stranger.within(t)
+			hostile.within(t)
 			v.begins()
-			stranger.Run(c, func() { bed.exchangeOverVerbs(other, p) })
+			hostile.Run(c, func() { bed.exchangeOverVerbs(other, p) })
 			p.untilFree()
 			bed.untilInUse(before, other, p)
 		})
@@ -246,26 +246,26 @@ func TestRxeRequesterThatNeverAcknowledges(t *testing.T) {
 	p.untilVerbs(0, 0)
 	other.untilVerbs(1, 0)
 	v := newVictim(p, 2)
-	stranger := bed.newStranger(v)
+	hostile := bed.newHostilePeer(v)
 	before := bed.inUse(other, p)
-	stranger.Open()
+	hostile.Open()
 	const requests = 10
 	for i := range requests {
-		k := stranger.Key(fmt.Sprint("v", i))
-		v.Send(stranger.Step, k, 4096)
-		m := stranger.Request(k)
-		m.Header = stranger.Header()
-		stranger.Send(m.Append(nil))
-		stranger.Await(hostiletest.KindEager)
+		k := hostile.Key(fmt.Sprint("v", i))
+		v.Send(hostile.Step, k, 4096)
+		m := hostile.Request(k)
+		m.Header = hostile.Header()
+		hostile.Send(m.Append(nil))
+		hostile.Await(hostiletest.KindEager)
 	}
 	bed.exchangeOverVerbs(other, p)
 	if s := p.state(); s.Kept < requests || s.Links[2].Breaks != 0 {
 		t.Errorf("%d responses are kept, want %d or more; the channel is %+v", s.Kept, requests, s.Links[2])
 	}
-	v.EndStep(stranger.Step)
+	v.EndStep(hostile.Step)
 	p.untilFree()
 	bed.exchangeOverVerbs(other, p)
-	stranger.Bye()
+	hostile.Bye()
 	bed.untilInUse(before, other, p)
 	bed.end(other, p)
 }
@@ -283,7 +283,7 @@ func TestRxeGetRemoteAddress(t *testing.T) {
 	was := b.untilVerbs(0, 0)
 	bed.exchangeOverVerbs(a, b)
 	v := newVictim(b, 2)
-	stranger := bed.newStranger(v)
+	hostile := bed.newHostilePeer(v)
 	before := bed.inUse(a, b)
 	stays := func(t *testing.T) {
 		t.Helper()
@@ -298,7 +298,7 @@ func TestRxeGetRemoteAddress(t *testing.T) {
 	run := func(name string, f func(t *testing.T)) {
 		t.Run(name, func(t *testing.T) {
 			bed.within(t)
-			stranger.within(t)
+			hostile.within(t)
 			f(t)
 			stays(t)
 		})
@@ -309,10 +309,10 @@ func TestRxeGetRemoteAddress(t *testing.T) {
 		return tensorflowgrpc.NewVerbsServiceClient(v.conn).GetRemoteAddress(ctx, m)
 	}
 	// valid is the request of a foreign process that claims to be task 0.
-	own := stranger.Prepare(1)
+	own := hostile.Prepare(1)
 	own.Task = task(0)
 	valid := requestOf(t, task(1), own)
-	stranger.Leave()
+	hostile.Leave()
 	response, err := call(valid)
 	if err != nil {
 		t.Fatal(err)
@@ -335,17 +335,17 @@ func TestRxeGetRemoteAddress(t *testing.T) {
 		})
 		for range 2 {
 			from := <-calls // b's call is under way, and ours begins
-			own := stranger.Prepare(from.Generation)
-			if response := stranger.Exchange(own); !response.Equal(from) {
+			own := hostile.Prepare(from.Generation)
+			if response := hostile.Exchange(own); !response.Equal(from) {
 				t.Errorf("b responds with %v, want the offer of its call, %v", response, from)
 			}
-			stranger.ConnectTo(own, from)
+			hostile.ConnectTo(own, from)
 			replies <- own
-			stranger.ExchangeHello()
-			stranger.CheckChannel()
-			v.EndStep(stranger.Step)
-			stranger.Step++
-			stranger.Bye()
+			hostile.ExchangeHello()
+			hostile.CheckChannel()
+			v.EndStep(hostile.Step)
+			hostile.Step++
+			hostile.Bye()
 		}
 		b.untilFree()
 	})
@@ -384,8 +384,8 @@ func TestRxeGetRemoteAddress(t *testing.T) {
 		<-time.After(2 * hostiletest.CheckEvery) // b calls the address of task 0, and finds the known incarnation
 	})
 	run("twice", func(t *testing.T) {
-		stranger.Open()
-		own, first := stranger.Offers()
+		hostile.Open()
+		own, first := hostile.Offers()
 		var calls sync.WaitGroup
 		for range 5 {
 			calls.Go(func() {
@@ -395,19 +395,19 @@ func TestRxeGetRemoteAddress(t *testing.T) {
 			})
 		}
 		calls.Wait()
-		stranger.CheckChannel()
+		hostile.CheckChannel()
 		// Another offer of the same generation is refused.
 		own.Rails[0].QPN++
 		if _, err := v.Answer(t.Context(), own); status.CodeOf(err) != status.Aborted {
 			t.Errorf("another offer of the generation: got %v, want Aborted", err)
 		}
-		stranger.CheckChannel()
-		v.EndStep(stranger.Step)
-		stranger.Step++
-		stranger.Bye()
+		hostile.CheckChannel()
+		v.EndStep(hostile.Step)
+		hostile.Step++
+		hostile.Bye()
 		b.untilFree()
 	})
-	stranger.Bye()
+	hostile.Bye()
 	bed.end(a, b)
 }
 

@@ -111,7 +111,9 @@ func TestRxeTakenPort(t *testing.T) {
 	startServer(t, theirs)
 	exchange(t, s, 1, 1<<20)
 	v, _ := s.Verbs()
-	reported := func(l verbstransport.Connection) bool { return l.Reason != nil && strings.Contains(l.Reason.Error(), reason) }
+	reported := func(l verbstransport.Connection) bool {
+		return l.Reason != nil && strings.Contains(l.Reason.Error(), reason)
+	}
 	// Our attempt may begin before the peer listens, and end after the peer's own
 	// attempt was rejected. Then the next attempt reports why.
 	tick, timeout := time.NewTicker(10*time.Millisecond), time.After(testTimeout)

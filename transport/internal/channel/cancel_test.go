@@ -4,8 +4,6 @@ import (
 	"slices"
 	"testing"
 	"time"
-
-	"github.com/tryst-rdma/tryst/transport/internal/wire"
 )
 
 // TestCancelIsSentOnce: the requester drops the attempt, and names the id in a batch and with the
@@ -50,7 +48,7 @@ func TestCancelIsSentOnce(t *testing.T) {
 			var ids []uint64
 			for _, a := range l.ends[1].others {
 				if a.Kind == ActCancelled {
-					for i := range wire.IDs(a.IDs).Count() {
+					for i := range a.IDs.Count() {
 						ids = append(ids, a.IDs.At(i))
 					}
 				}
