@@ -114,6 +114,8 @@ func (r *repository) isMissing(text, p string) bool {
 		return false
 	case strings.HasPrefix(p, "_"), slices.Contains(plannedPaths, p): // the end of a name, as in _unsafe.go
 		return false
+	case strings.HasPrefix(text, "./"): // a pattern of the go tool
+		return !r.paths[p]
 	case !sourceFile.MatchString(p) && (!nested || !r.paths[first]):
 		return false
 	case strings.Contains(p, "*"):
@@ -183,7 +185,7 @@ func TestCheckDocument(t *testing.T) {
 		"Not ours: /dev/uverbs0, build/tryst, google.golang.org/grpc/x, and/or, `graph/ops`.\n" +
 		"```\ngo install " + module + "/verbs/cgo\nv := x[0](y)\n```\n"
 	same(t, r.checkDocument("docs/a.md", good))
-	same(t, r.checkDocument("docs/a.md", "x\n`verbs/cgo/cq.go` and cq.go. [c](c/none)\n`verbs TestQP`; TestNot, FuzzNone\n`verbs/go`, *_safe.go\n"),
+	same(t, r.checkDocument("docs/a.md", "x\n`verbs/cgo/cq.go` and cq.go. [c](c/none)\n`verbs TestQP`; TestNot, FuzzNone\n`verbs/go`, *_safe.go; go test ./cgo, ./verbs/...\n"),
 		"docs/a.md:2 names the file cq.go, which does not exist",
 		"docs/a.md:2 names the file docs/c/none, which does not exist",
 		"docs/a.md:2 names the file verbs/cgo/cq.go, which does not exist",
@@ -191,6 +193,7 @@ func TestCheckDocument(t *testing.T) {
 		"docs/a.md:3 names the test TestNot, which does not exist",
 		"docs/a.md:3 names the test verbs TestQP, which does not exist",
 		"docs/a.md:4 names the file *_safe.go, which does not exist",
+		"docs/a.md:4 names the file cgo, which does not exist",
 		"docs/a.md:4 names the file verbs/go, which does not exist",
 	)
 }
