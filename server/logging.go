@@ -16,12 +16,17 @@ func NewLogger(c config.Log, w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, opts))
 }
 
-// LogInherited logs which settings come from variables of TensorFlow's verbs extension. Its
-// README and its code use different names for them, so a user may set one by mistake.
-func LogInherited(log *slog.Logger, c config.Config) {
+// LogVariables logs what is surprising about the variables of the environment: settings that come
+// from variables of TensorFlow's verbs extension, whose README and code use different names for
+// them, so that a user may set one by mistake; and variables of Kubernetes that begin as settings
+// do and are none.
+func LogVariables(log *slog.Logger, c config.Config) {
 	for _, e := range config.Describe(c) {
 		if e.Source.Kind == config.FromTensorFlow {
 			log.Info("a setting comes from a variable of TensorFlow's verbs extension", "setting", e.Key, "value", e.Value, "variable", e.Source.Name)
 		}
+	}
+	for _, name := range c.PassedOver() {
+		log.Debug("a variable describes a Service of Kubernetes and is not a setting", "variable", name)
 	}
 }

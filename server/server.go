@@ -113,7 +113,7 @@ func (s *Server) start(ctx context.Context, prepare func(context.Context, *Serve
 			s.failure = err
 		}
 	}()
-	LogInherited(s.log, s.cfg)
+	LogVariables(s.log, s.cfg)
 	if s.rdma != nil {
 		s.rdma.connect() // peers that are up answer now; the others call when they start
 	}

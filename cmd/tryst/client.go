@@ -72,7 +72,7 @@ func (f *source) with(cmd *cobra.Command, s streams, log io.Writer, do func(cont
 		defer cancel()
 	}
 	logger := server.NewLogger(quiet(cfg), log)
-	server.LogInherited(logger, cfg)
+	server.LogVariables(logger, cfg)
 	c, err := server.Dial(ctx, cfg.Client, f.from, server.Options{Logger: logger})
 	if err != nil {
 		return err

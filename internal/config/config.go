@@ -80,7 +80,13 @@ type Config struct {
 
 	// sources has the values that Load set, with their sources, by key.
 	sources map[string]given
+	// passedOver has the names of variables that look like settings and are not.
+	passedOver []string
 }
+
+// PassedOver returns the names of the environment variables that Load passed over: they begin as
+// those of settings do, and describe a Service of Kubernetes. The caller must not change them.
+func (c *Config) PassedOver() []string { return c.passedOver }
 
 // Client has the settings of a process that dials peers, with or without a listener.
 type Client struct {

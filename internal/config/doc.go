@@ -18,7 +18,9 @@
 //
 // TF_CONFIG sets the cluster and the task of this process, nothing else. An empty variable
 // sets the empty value, which turns some settings off. An unknown TRYST_ variable is an
-// error; variables that begin with TRYST_TEST_ belong to tests and are ignored.
+// error; variables that begin with TRYST_TEST_ belong to tests and are ignored. So are those
+// that the kubelet sets for a Service of Kubernetes named tryst or tryst-SOMETHING, such as
+// TRYST_PORT=tcp://10.0.0.1:2222: they are recognised by the form of name and value.
 //
 // The file is one YAML document (JSON is YAML, too). An unknown or repeated key, a value of
 // the wrong kind and a second document are errors, reported with their line.

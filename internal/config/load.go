@@ -49,25 +49,26 @@ func Load(o LoadOptions) (Config, error) {
 		o.ReadFile = readFile
 	}
 	var l loader
+	environ, passedOver := withoutServiceLinks(o.Environ)
 	above := koanf.New(".") // the sources above the file; they name the file
-	l.load(above, l.environment(o.Environ))
+	l.load(above, l.environment(environ))
 	if o.Flags != nil {
 		l.load(above, posflag.ProviderWithFlag(o.Flags, ".", nil, flagValue))
 	}
 	merged := koanf.New(".")
 	l.load(merged, confmap.Provider(defaults(), "."))
-	l.load(merged, confmap.Provider(l.tfConfig(o.Environ), "."))
+	l.load(merged, confmap.Provider(l.tfConfig(environ), "."))
 	var file map[string]any
 	if path, ok := above.Get(configKey).(given); ok && path.Text != "" {
 		file = l.file(path, o.ReadFile)
 	}
 	if usesVerbs(above, file) {
-		l.load(merged, confmap.Provider(l.inherited(o.Environ), "."))
+		l.load(merged, confmap.Provider(l.inherited(environ), "."))
 	}
 	l.load(merged, confmap.Provider(file, "."))
 	l.add(merged.Merge(above))
 
-	c := Config{sources: make(map[string]given, len(settings))}
+	c := Config{sources: make(map[string]given, len(settings)), passedOver: passedOver}
 	failed := make(map[string]bool)
 	for _, s := range settings {
 		g, ok := merged.Get(s.Key).(given)

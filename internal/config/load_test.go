@@ -319,13 +319,13 @@ func TestUnreadableFile(t *testing.T) {
 	wantErrors(t, err, []string{large, "larger than 256KiB"})
 }
 
-// FuzzEnv gives any variable: an unknown one with the prefix is refused, and a
-// known one sets its setting or is refused by name.
+// FuzzEnv gives any variable: an unknown one with the prefix is refused, unless it
+// describes a Service, and a known one sets its setting or is refused by name.
 func FuzzEnv(f *testing.F) {
 	for _, s := range settings {
 		f.Add(s.Env(), s.Default)
 	}
-	for _, v := range [][2]string{{"TRYST_", ""}, {"TRYST_LISTN", "x"}, {"TRYST_TEST_", "x"}, {"TRYST_listen", ":1"}, {"TRYST_LOG", "info"}, {"PATH", "/"},
+	for _, v := range [][2]string{{"TRYST_SERVICE_HOST", "::1"}, {"TRYST_RDMA_PORT", "tcp://10.0.0.1:1"}, {"TRYST_PORT_1_TCP_ADDR", "h"}, {"TRYST_", ""}, {"TRYST_LISTN", "x"}, {"TRYST_TEST_", "x"}, {"TRYST_listen", ":1"}, {"TRYST_LOG", "info"}, {"PATH", "/"},
 		{"TF_CONFIG", `{"cluster":{"a":["h:1"]},"task":{"type":"a","index":0}}`}, {"TRYST_LISTEN", "a\x00b"}, {"TRYST_TLS.CERT", "a"}} {
 		f.Add(v[0], v[1])
 	}
@@ -340,6 +340,10 @@ func FuzzEnv(f *testing.F) {
 		c, err := world{environ: []string{name + "=" + value}}.load(t)
 		s, isKnown := known[name]
 		switch {
+		case strings.HasPrefix(name, "TRYST_") && isServiceLink(name, value):
+			if err != nil || len(c.PassedOver()) != 1 {
+				t.Errorf("%s=%q: passed over %q, %v", name, value, c.PassedOver(), err)
+			}
 		case !isKnown && strings.HasPrefix(name, "TRYST_") && !strings.HasPrefix(name, "TRYST_TEST_"):
 			wantErrors(t, err, []string{"variable", "nearest is TRYST_"})
 		case err != nil && isKnown:

@@ -45,6 +45,16 @@ func (s Setting) Inherited() []string {
 	return nil
 }
 
+// isInherited reports whether a variable is one of TensorFlow's verbs extension.
+func isInherited(name string) bool {
+	for _, n := range inheritedNames {
+		if name == n.readme || name == n.code {
+			return true
+		}
+	}
+	return false
+}
+
 // inherited returns the settings in those variables. Empty ones are ignored.
 func (l *loader) inherited(environ []string) map[string]any {
 	found := make(map[string]string)
