@@ -217,6 +217,14 @@ type process struct {
 // killed.
 func start(t *testing.T, env []string, args ...string) *process {
 	t.Helper()
+	p := command(t, env, args...)
+	p.begin(t)
+	return p
+}
+
+// command returns a process that has not begun.
+func command(t *testing.T, env []string, args ...string) *process {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -224,6 +232,12 @@ func start(t *testing.T, env []string, args ...string) *process {
 	p := &process{Cmd: exec.Command(self, args...), err: newLog()}
 	p.Env = append([]string{asCommand + "=1"}, env...)
 	p.Stdout, p.Stderr = &p.out, p.err
+	return p
+}
+
+// begin starts a process.
+func (p *process) begin(t *testing.T) {
+	t.Helper()
 	if err := p.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +245,6 @@ func start(t *testing.T, env []string, args ...string) *process {
 		_ = p.Process.Kill() // an error when it has ended
 		_ = p.Wait()         // an error when it has been waited for
 	})
-	return p
 }
 
 // end waits for the end of a process.

@@ -7,8 +7,8 @@
 //
 // Results go to stdout, progress and logs to stderr. It exits with 0 when it
 // has done what it was asked, 1 when that failed, 2 for wrong usage, 130 when it
-// was interrupted. A server that stops gracefully on a signal has done what it
-// was asked.
+// was interrupted, 141 when the reader of the results has gone away. A server
+// that stops gracefully on a signal has done what it was asked.
 package main
 
 import (
@@ -19,6 +19,9 @@ import (
 )
 
 func main() {
+	// Otherwise the Go runtime ends the process when it logs to a pipe whose reader has gone. Writes
+	// to such a pipe fail instead: logs are lost, and results end the command (exitPipe).
+	signal.Ignore(syscall.SIGPIPE)
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	os.Exit(interruptible(signals, func(ctx context.Context) int {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -13,12 +14,14 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// The exit statuses. That of an interrupt is the shell's for SIGINT.
+// The exit statuses. Those of an interrupt and of a broken pipe are the shell's for SIGINT and
+// SIGPIPE.
 const (
 	exitDone        = 0
 	exitFailed      = 1
 	exitUsage       = 2
 	exitInterrupted = 130
+	exitPipe        = 141
 )
 
 // errInterrupted is the cause of a context that was cancelled by a signal.
@@ -76,6 +79,9 @@ func run(ctx context.Context, s streams, args []string) int {
 	}
 	if err == nil {
 		return exitDone
+	}
+	if errors.Is(out.err, syscall.EPIPE) && errors.Is(err, syscall.EPIPE) {
+		return exitPipe // as in tryst keys | head: the reader of the results has enough
 	}
 	_, wrong := errors.AsType[usageError](err)
 	// An error other than the cancellation is reported even if a signal came.
