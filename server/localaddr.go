@@ -34,7 +34,8 @@ func LocalAddr(ctx context.Context, c config.Config) (addr netip.Addr, why strin
 // wildcard; the address of this task in the cluster, if it is local; the local address of the route
 // to the first reachable peer.
 func serverLocalAddr(ctx context.Context, c config.Config) localAddr {
-	if host, _, err := net.SplitHostPort(c.Listen); err == nil && host != "" {
+	listen, _ := listenAddress(ctx, c)
+	if host, _, err := net.SplitHostPort(listen); err == nil && host != "" {
 		if a := resolve(ctx, host); a.IsValid() && !a.IsUnspecified() {
 			return localAddr{a, "the server listens there"}
 		}
@@ -84,16 +85,31 @@ func resolve(ctx context.Context, host string) netip.Addr {
 	if a, err := netip.ParseAddr(host); err == nil {
 		return a.Unmap()
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
-	defer cancel()
-	all, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-	if err != nil || len(all) == 0 {
+	all := lookup(ctx, host)
+	if len(all) == 0 {
 		return netip.Addr{}
 	}
-	if i := slices.IndexFunc(all, func(a netip.Addr) bool { return a.Unmap().Is4() }); i >= 0 {
-		return all[i].Unmap()
+	if i := slices.IndexFunc(all, netip.Addr.Is4); i >= 0 {
+		return all[i]
 	}
 	return all[0]
+}
+
+// lookup returns the addresses of a name, each once; nil if there are none.
+func lookup(ctx context.Context, name string) []netip.Addr {
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", name)
+	if err != nil {
+		return nil
+	}
+	var all []netip.Addr
+	for _, a := range found {
+		if a = a.Unmap(); !slices.Contains(all, a) {
+			all = append(all, a)
+		}
+	}
+	return all
 }
 
 // isLocal reports whether a network interface of this host has the address.

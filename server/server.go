@@ -97,7 +97,8 @@ func (s *Server) start(ctx context.Context, prepare func(context.Context, *Serve
 	if err := s.makeGRPC(); err != nil {
 		return err
 	}
-	lis, err := listen(ctx, "listen", s.cfg.Listen)
+	address, reason := listenAddress(ctx, s.cfg)
+	lis, err := s.listen(ctx, address, reason)
 	if err != nil {
 		return err
 	}

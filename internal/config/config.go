@@ -18,8 +18,10 @@ type Config struct {
 	Client
 
 	// Listen is the address of the gRPC listener, HOST:PORT. Port 0 means any
-	// free port, an empty host all interfaces. Zero: the default,
-	// 127.0.0.1:2222.
+	// free port, an empty host all interfaces. Zero: the default, which is the
+	// address of Task in Cluster if there is one, otherwise 127.0.0.1:2222. If
+	// that address is not one of this host, the server listens on all
+	// interfaces at its port.
 	Listen string
 	// AddressFile is the path of a file to which the server writes its actual
 	// address when it is ready. Default and zero: none.
@@ -80,6 +82,8 @@ type Config struct {
 
 	// sources has the values that Load set, with their sources, by key.
 	sources map[string]given
+	// ownAddress is the address of Task in Cluster if Listen was set to it.
+	ownAddress string
 	// passedOver has the names of variables that look like settings and are not.
 	passedOver []string
 }
@@ -263,9 +267,13 @@ func Default() Config {
 // FillDefaults sets each field with its zero value to its default.
 func (c *Config) FillDefaults() {
 	var zero Config
+	listens := c.Listen != ""
 	for _, s := range settings {
 		if v := s.value(c); v.String() == s.value(&zero).String() {
 			mustSet(v, s.Default)
 		}
+	}
+	if !listens {
+		c.takeOwnAddress()
 	}
 }

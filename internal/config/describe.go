@@ -20,9 +20,13 @@ func Describe(c Config) []Entry {
 	return entries
 }
 
-// source returns the source of a setting's value. A value that Load did not set, or that was
+// source returns the source of a setting's value. A value of listen that comes from the cluster has
+// the source of the cluster. A value that Load did not set, or that was
 // changed later, is the default or comes from the program.
 func (c *Config) source(key string) Source {
+	if key == listenKey && c.ListensInCluster() {
+		return c.source(clusterKey)
+	}
 	s, _ := byKey(key)
 	text := s.value(c).String()
 	if set, ok := c.sources[key]; ok && set.Text == text {

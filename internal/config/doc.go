@@ -16,10 +16,11 @@
 // code of RDMA_QP_TIMEOUT or RDMA_TIMEOUT, and two RDMA_ variables of one setting with
 // different values.
 //
-// TF_CONFIG sets the cluster and the task of this process, nothing else. An empty variable
-// sets the empty value, which turns some settings off. An unknown TRYST_ variable is an
-// error; variables that begin with TRYST_TEST_ belong to tests and are ignored. So are those
-// that the kubelet sets for a Service of Kubernetes named tryst or tryst-SOMETHING, such as
+// TF_CONFIG sets the cluster and the task of this process, nothing else. If no source sets
+// listen, its value is the address of the task in the cluster. An empty variable sets the
+// empty value, which turns some settings off. An unknown TRYST_ variable is an error;
+// variables that begin with TRYST_TEST_ belong to tests and are ignored. So are those that the
+// kubelet sets for a Service of Kubernetes named tryst or tryst-SOMETHING, such as
 // TRYST_PORT=tcp://10.0.0.1:2222: they are recognised by the form of name and value.
 //
 // The file is one YAML document (JSON is YAML, too). An unknown or repeated key, a value of

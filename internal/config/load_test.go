@@ -362,7 +362,7 @@ func FuzzEnv(f *testing.F) {
 	})
 }
 
-// TestTFConfig gives the cluster and the own task, and nothing else.
+// TestTFConfig gives the cluster and the own task, whose address is the one to listen on.
 func TestTFConfig(t *testing.T) {
 	const tf = `TF_CONFIG={"cluster":{"chief":["h0:1"],"worker":{"5":"h5:2"}},"task":{"type":"worker","index":5}}`
 	c, err := world{environ: []string{tf}, use: ForServer}.load(t)
@@ -375,7 +375,7 @@ func TestTFConfig(t *testing.T) {
 	if want := (cluster.Task{Job: "worker", Index: 5}); c.Task != want {
 		t.Errorf("got %v, want %v", c.Task, want)
 	}
-	if want := Default().Listen; c.Listen != want {
+	if want := "h5:2"; c.Listen != want {
 		t.Errorf("got %q, want %q", c.Listen, want)
 	}
 	_, err = world{environ: []string{`TF_CONFIG={"cluster":{"a":["nowhere"]}}`}}.load(t)

@@ -23,6 +23,8 @@ const (
 	transportKey = "transport"
 	// configKey is the setting that names the file.
 	configKey = "config"
+	// listenKey is the setting that a cluster gives when no source does.
+	listenKey = "listen"
 	// clusterKey and taskKey are the settings that TF_CONFIG can set, too.
 	clusterKey = "cluster"
 	taskKey    = "task"

@@ -77,7 +77,7 @@ var settings = []Setting{
 		both, func(c *Config) value { return anyText{&c.File, "path"} }},
 	{"transport", "grpc", "transport that carries tensors",
 		both, func(c *Config) value { return choice{&c.Transport, Transports()} }},
-	{"listen", "127.0.0.1:2222", "address that the server listens on; port 0 = any free port",
+	{listenKey, "127.0.0.1:2222", "address that the server listens on; port 0 = any free port; the default in a cluster is the address of task there",
 		ForServer, func(c *Config) value { return address{&c.Listen, false} }},
 	{"address-file", "", "file to which the server writes its address when it is ready",
 		ForServer, func(c *Config) value { return anyText{&c.AddressFile, "path"} }},

@@ -80,8 +80,8 @@ var rules = []rule{
 		}
 		return ""
 	}},
-	apart("metrics-address", "listen", func(c *Config) (string, string) { return c.MetricsAddress, c.Listen }),
-	apart("pprof-address", "listen", func(c *Config) (string, string) { return c.PprofAddress, c.Listen }),
+	apart("metrics-address", listenKey, func(c *Config) (string, string) { return c.MetricsAddress, c.Listen }),
+	apart("pprof-address", listenKey, func(c *Config) (string, string) { return c.PprofAddress, c.Listen }),
 	apart("pprof-address", "metrics-address", func(c *Config) (string, string) { return c.PprofAddress, c.MetricsAddress }),
 }
 

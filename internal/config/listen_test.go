@@ -1,0 +1,85 @@
+package config
+
+import (
+	"testing"
+
+	"github.com/tryst-rdma/tryst/cluster"
+)
+
+const (
+	ownTF      = `TF_CONFIG={"cluster":{"chief":["h0:1"],"worker":["h1:2","h2:3"]},"task":{"type":"worker","index":1}}`
+	ownAddress = "h2:3"
+)
+
+// TestListensAtTheOwnAddressOfTheCluster gives cluster and task in each way, and the address in none
+// or in one of the others.
+func TestListensAtTheOwnAddressOfTheCluster(t *testing.T) {
+	for name, c := range map[string]struct {
+		w            world
+		want, source string
+		own          bool
+	}{
+		"TF_CONFIG": {world{environ: []string{ownTF}}, ownAddress, "TF_CONFIG", true},
+		"flags":     {world{args: []string{"--cluster=worker=h1:2,h2:3", "--task=/job:worker/task:1"}}, ownAddress, "flag --cluster", true},
+		"variables": {world{environ: []string{"TRYST_CLUSTER=worker=h1:2,h2:3", "TRYST_TASK=/job:worker/task:1"}}, ownAddress, "env TRYST_CLUSTER", true},
+		"file":      {world{yaml: "cluster: worker=h1:2,h2:3\ntask: /job:worker/task:1\n"}, ownAddress, "file settings.yaml:1", true},
+		"one task":  {world{args: []string{"--cluster=worker=:7"}}, ":7", "flag --cluster", true},
+
+		"--listen says otherwise":       {world{environ: []string{ownTF}, args: []string{"--listen=:9"}}, ":9", "flag --listen", false},
+		"--listen says the default":     {world{environ: []string{ownTF}, args: []string{"--listen=127.0.0.1:2222"}}, "127.0.0.1:2222", "flag --listen", false},
+		"--listen says the same":        {world{environ: []string{ownTF}, args: []string{"--listen=" + ownAddress}}, ownAddress, "flag --listen", false},
+		"TRYST_LISTEN says otherwise":   {world{environ: []string{ownTF, "TRYST_LISTEN=:9"}}, ":9", "env TRYST_LISTEN", false},
+		"the file says otherwise":       {world{environ: []string{ownTF}, yaml: "listen: :9\n"}, ":9", "file settings.yaml:1", false},
+		"an evaluator is not in it":     {world{args: []string{"--cluster=worker=h1:2", "--task=/job:evaluator/task:0"}}, "127.0.0.1:2222", "default", false},
+		"a name of the site's resolver": {world{args: []string{"--cluster=worker=/bns/x"}}, "127.0.0.1:2222", "default", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.w.use = ForServer
+			got, err := c.w.load(t)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.Listen != c.want || got.source(listenKey).String() != c.source || got.ListensInCluster() != c.own {
+				t.Errorf("got %q from %v, own %v; want %q from %s, own %v", got.Listen, got.source(listenKey), got.ListensInCluster(), c.want, c.source, c.own)
+			}
+			got.Listen = ":8"
+			if s := got.source(listenKey); s.Kind != FromProgram || got.ListensInCluster() {
+				t.Errorf("after a change by the program: from %v", s)
+			}
+		})
+	}
+}
+
+// TestFillDefaultsTakesTheOwnAddress: a program that gives cluster and task as fields gets the same.
+func TestFillDefaultsTakesTheOwnAddress(t *testing.T) {
+	spec, err := cluster.ParseSpec("worker=h1:2,h2:3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		c    Config
+		want string
+	}{
+		{Config{Client: Client{Cluster: spec}, Task: cluster.Task{Job: "worker", Index: 1}}, "h2:3"},
+		{Config{Client: Client{Cluster: spec}}, "h1:2"}, // the default task
+		{Config{Client: Client{Cluster: spec}, Task: cluster.Task{Job: "worker", Index: 9}}, "127.0.0.1:2222"},
+		{Config{Client: Client{Cluster: spec}, Listen: "127.0.0.1:2222"}, "127.0.0.1:2222"},
+		{Config{}, "127.0.0.1:2222"},
+	} {
+		c := tt.c
+		c.FillDefaults()
+		if c.Listen != tt.want || c.ListensInCluster() != (tt.want[0] == 'h') {
+			t.Errorf("%v in %v: got %q, own %v; want %q", tt.c.Task, tt.c.Cluster, c.Listen, c.ListensInCluster(), tt.want)
+		}
+		c.FillDefaults()
+		if c.Listen != tt.want {
+			t.Errorf("the second time: got %q", c.Listen)
+		}
+	}
+}
+
+// TestOtherListenersAreApartFromTheOwnAddress: the rule holds for the address that is used.
+func TestOtherListenersAreApartFromTheOwnAddress(t *testing.T) {
+	_, err := world{environ: []string{ownTF}, args: []string{"--metrics-address=" + ownAddress}, use: ForServer}.load(t)
+	wantErrors(t, err, []string{`--metrics-address "h2:3"`, "address of listen"})
+}

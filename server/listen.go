@@ -1,0 +1,80 @@
+package server
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"strings"
+
+	"github.com/tryst-rdma/tryst/internal/config"
+)
+
+// ownHost finds out about the host in the address of this task in the cluster.
+type ownHost struct {
+	lookup  func(name string) []netip.Addr
+	isLocal func(netip.Addr) bool // of a network interface of this host
+}
+
+// listenAddress returns the address for the listener of a server: the setting listen. If that is
+// the address of this task in the cluster, it may be one that only peers can use; reason says then
+// why the server listens on all interfaces instead.
+func listenAddress(ctx context.Context, c config.Config) (address, reason string) {
+	if !c.ListensInCluster() {
+		return c.Listen, ""
+	}
+	h := ownHost{lookup: func(name string) []netip.Addr { return lookup(ctx, name) }, isLocal: isLocal}
+	return h.listenAddress(c.Listen)
+}
+
+// listenAddress takes a literal address of this host, and localhost, as they are. It takes a name
+// that has exactly one address, if that is one of this host. In all other cases it returns all
+// interfaces at the port of the cluster, as TensorFlow's servers listen:
+//
+//   - another host or a load balancer forwards the port;
+//   - the name is not known yet, as that of a pod that is not ready;
+//   - the name has several addresses, and peers may choose another one;
+//   - /etc/hosts has the name at a loopback address, which peers do not use.
+func (h ownHost) listenAddress(own string) (address, reason string) {
+	host, port, err := net.SplitHostPort(own)
+	if err != nil || host == "" || isLocalhost(host) { // the setting is valid: err is nil
+		return own, ""
+	}
+	if a, err := netip.ParseAddr(host); err == nil {
+		if a.IsUnspecified() || a.IsLoopback() || h.isLocal(a.Unmap()) {
+			return own, ""
+		}
+		return ":" + port, "no network interface has this address"
+	}
+	switch all := h.lookup(host); {
+	case len(all) == 0:
+		return ":" + port, "the name has no address here, or not yet"
+	case len(all) > 1:
+		return ":" + port, "the name has several addresses"
+	case all[0].IsLoopback():
+		return ":" + port, "here the name has the address " + all[0].String() + ", which peers cannot use"
+	case !h.isLocal(all[0]):
+		return ":" + port, "the name has the address " + all[0].String() + ", which no network interface has"
+	default:
+		return net.JoinHostPort(all[0].String(), port), ""
+	}
+}
+
+// isLocalhost reports whether a name always means the loopback interface (RFC 6761, section 6.3).
+func isLocalhost(host string) bool {
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	return host == "localhost" || strings.HasSuffix(host, ".localhost")
+}
+
+// listen opens the listener of the server.
+func (s *Server) listen(ctx context.Context, address, reason string) (net.Listener, error) {
+	setting := "listen"
+	if s.cfg.ListensInCluster() {
+		setting = "listen, by default the address of this task in the cluster"
+	}
+	lis, err := listen(ctx, setting, address)
+	if err == nil && reason != "" {
+		s.log.Info("listening on all interfaces, at the port of this task in the cluster",
+			"cluster", s.cfg.Listen, "address", lis.Addr().String(), "reason", reason)
+	}
+	return lis, err
+}
