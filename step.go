@@ -27,7 +27,8 @@ func (s *Server) Step(id int64) *Step { return &Step{s: s.s, id: id} }
 // "/job:worker/replica:0/task:1". It never blocks: the value waits until it is
 // requested or the step ends. Send takes a reference of its own to t; the caller
 // keeps its own. The memory of t must not be written to from now on. Values under
-// one name are received in the order in which they were sent.
+// one name are received in the order in which they were sent. A task that is not
+// in the cluster, and a device that the task does not have, is NotFound.
 func (st *Step) Send(to, name string, t *tensor.Tensor) error {
 	return st.s.Send(st.id, to, name, t, false)
 }
@@ -53,7 +54,7 @@ func (st *Step) RecvAsync(ctx context.Context, from, name string, done func(Valu
 }
 
 // Rendezvous returns the rendezvous of the step, for callers that build their own
-// keys.
+// keys, such as keys of processes that are in no cluster.
 func (st *Step) Rendezvous() rendezvous.Rendezvous { return st.s.Rendezvous(st.id) }
 
 // Abort ends the step with err: waiting and later calls fail with it, here and at

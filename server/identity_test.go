@@ -81,7 +81,11 @@ func TestRefusedRequestHasNoEffect(t *testing.T) {
 	client := cluster.Task{Job: "client", Index: 9}
 	c := tensorflowgrpc.NewWorkerServiceClient(dialRaw(t, s0.Addr().String()))
 	x := float(t, 5)
-	if err := s0.Send(77, client.String(), "kept", x, false); err != nil {
+	key, err := rendezvous.ParseKey(rawKey(t, s0.Task(), s0.Incarnation(), client, "kept"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s0.Rendezvous(77).Send(key, rendezvous.Args{}, x, false); err != nil { // Send takes tasks of the cluster only
 		t.Fatal(err)
 	}
 	x.Release()

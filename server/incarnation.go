@@ -155,6 +155,14 @@ func (i *incarnations) known(d cluster.Device) (n uint64, ok bool) {
 	return is.n, ok && !is.suspect
 }
 
+// found reports whether a device was found at its task, even if its incarnation may be outdated.
+func (i *incarnations) found(d cluster.Device) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	_, ok := i.m[d]
+	return ok
+}
+
 func (i *incarnations) learn(d cluster.Device, n uint64) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -22,9 +22,13 @@ func (s *Server) AbortStep(step int64, err error) { s.manager.AbortStep(step, er
 func (s *Server) EndStep(step int64) { s.worker.EndStep(step) }
 
 // Send sends a tensor under a name to a task or device; see rendezvous.Send. The name
-// becomes the edge name of the key, with frame and iteration 0.
+// becomes the edge name of the key, with frame and iteration 0. A task that is not in the
+// cluster, and a device that the task does not have, is NotFound, as for Recv.
 func (s *Server) Send(step int64, to, name string, t *tensor.Tensor, dead bool) error {
 	dst, err := device(to)
+	if err == nil {
+		err = s.checkDestination(name, dst)
+	}
 	if err != nil {
 		return err
 	}
@@ -40,6 +44,9 @@ func (s *Server) Send(step int64, to, name string, t *tensor.Tensor, dead bool) 
 // which waits for a peer that is not up yet for at most the peer timeout.
 func (s *Server) RecvAsync(ctx context.Context, step int64, from, name string, done func(rendezvous.Value, error)) {
 	src, err := device(from)
+	if err == nil {
+		err = s.checkSource(name, src)
+	}
 	if err != nil {
 		done(rendezvous.Value{}, err)
 		return
@@ -84,6 +91,9 @@ func (s *Server) RecvAsync(ctx context.Context, step int64, from, name string, d
 // Recv has less latency than RecvAsync.
 func (s *Server) Recv(ctx context.Context, step int64, from, name string) (v rendezvous.Value, err error) {
 	src, err := device(from)
+	if err == nil {
+		err = s.checkSource(name, src)
+	}
 	if err != nil {
 		return v, err
 	}
