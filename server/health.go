@@ -2,6 +2,8 @@ package server
 
 import (
 	"context"
+	"io"
+	"net/http"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
@@ -30,3 +32,63 @@ type watchStream struct {
 }
 
 func (w watchStream) Context() context.Context { return w.ctx }
+
+// stage is a stage in the life of a server, which only goes forward.
+type stage int32
+
+const (
+	publishing stage = iota // it accepts calls, and Options.Prepare has not ended
+	ready
+	stopping
+)
+
+// enter begins a stage. gRPC's health service and /readyz report ready as serving, and nothing else.
+func (s *Server) enter(now stage) {
+	s.stage.Store(int32(now))
+	switch now {
+	case ready:
+		s.health.SetServingStatus("", healthpb.HealthCheckResponse_SERVING)
+	case stopping:
+		s.health.Shutdown()
+	default:
+		s.health.SetServingStatus("", healthpb.HealthCheckResponse_NOT_SERVING)
+	}
+}
+
+// alive returns why the server must be replaced; "" while it is alive, also while it publishes or stops.
+func (s *Server) alive() string {
+	select {
+	case <-s.serving:
+		if stage(s.stage.Load()) != stopping {
+			return "the listener on " + s.address.String() + " has failed"
+		}
+	default:
+	}
+	return ""
+}
+
+// ready returns why the server must get no new callers; "" while it is ready for them.
+func (s *Server) ready() string {
+	switch stage(s.stage.Load()) {
+	case publishing:
+		return "publishing: the publications are not complete yet"
+	case stopping:
+		return "stopping: calls in progress may complete"
+	default:
+		return s.alive()
+	}
+}
+
+// probe serves an HTTP probe: 200 with the state, or 503 with the reason that check returns.
+func probe(state string, check func() string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.Header().Set("Cache-Control", "no-store")
+		text := state
+		if why := check(); why != "" {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			text = "not " + state + ": " + why
+		}
+		_, _ = io.WriteString(w, text+"\n") // the client sees a broken connection itself
+	}
+}

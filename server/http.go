@@ -26,12 +26,22 @@ const (
 	scrapeTimeout = 30 * time.Second
 )
 
-// httpServer serves metrics or profiles on its own address. It owns the goroutine that accepts
+// httpServer serves metrics and probes, or profiles, on its own address. It owns the goroutine that accepts
 // connections; close waits for it.
 type httpServer struct {
 	addr   net.Addr
 	server *http.Server
 	done   chan struct{}
+}
+
+// operatorHandler serves what operators and their systems ask for: metrics, and the probes of
+// Kubernetes and of load balancers.
+func (s *Server) operatorHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", metricsHandler(s.registry))
+	mux.Handle("GET /healthz", probe("alive", s.alive))
+	mux.Handle("GET /readyz", probe("ready", s.ready))
+	return mux
 }
 
 func metricsHandler(g prometheus.Gatherer) http.Handler {

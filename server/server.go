@@ -6,7 +6,7 @@
 //	      │       ├── Publications ── Catalog ──────────────────┘ (Source)
 //	      │       ├── VerbsService ── rdma ── device (transport verbs only)
 //	      │       └── health, reflection
-//	      └── HTTP: metrics, profiles (each optional, on its own address)
+//	      └── HTTP: metrics and probes; profiles (each optional, on its own address)
 //	Client ── connections, Manager, rdma; no listener
 package server
 
@@ -15,6 +15,7 @@ import (
 	"errors"
 	"net"
 	"sync"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
@@ -39,10 +40,12 @@ type Server struct {
 	catalog *checkpoint.Catalog
 	health  *health.Server
 	grpc    *grpc.Server
+	socket  net.Listener // of grpc
 	address net.Addr
 	file    addressFile
 	http    []*httpServer
 	devices incarnations
+	stage   atomic.Int32  // a stage
 	serving chan struct{} // closed when the listener has stopped
 	unwatch func()        // ends the Watch streams of the health service
 	failure error         // of the listener; set before serving is closed
@@ -102,7 +105,7 @@ func (s *Server) start(ctx context.Context, prepare func(context.Context, *Serve
 	if err != nil {
 		return err
 	}
-	s.address = lis.Addr()
+	s.socket, s.address = lis, lis.Addr()
 	s.file.path = s.cfg.AddressFile
 	s.file.clear()
 	if s.cfg.TLS.Cert == "" && !loopback(s.address) {
@@ -126,7 +129,7 @@ func (s *Server) start(ctx context.Context, prepare func(context.Context, *Serve
 			return err
 		}
 	}
-	s.health.SetServingStatus("", healthpb.HealthCheckResponse_SERVING)
+	s.enter(ready)
 	if err := s.file.write(s.address.String()); err != nil {
 		return err
 	}
@@ -172,7 +175,7 @@ func (s *Server) makeGRPC() error {
 	rarely := grpctransport.LimitCalls(s.grpc)
 	s.catalog.Register(rarely)
 	s.health = health.NewServer()
-	s.health.SetServingStatus("", healthpb.HealthCheckResponse_NOT_SERVING) // until Start completes
+	s.enter(publishing) // until Start completes
 	watched, unwatch := context.WithCancel(context.Background())
 	s.unwatch = unwatch
 	healthpb.RegisterHealthServer(rarely, healthServer{s.health, watched})
@@ -190,7 +193,7 @@ func (s *Server) makeGRPC() error {
 
 func (s *Server) startHTTP(ctx context.Context) error {
 	if a := s.cfg.MetricsAddress; a != "" {
-		h, err := startHTTP(ctx, "metrics-address", a, metricsHandler(s.registry), s.log)
+		h, err := startHTTP(ctx, "metrics-address", a, s.operatorHandler(), s.log)
 		if err != nil {
 			return err
 		}
@@ -251,7 +254,7 @@ func (s *Server) close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.ShutdownTimeout)
 	defer cancel()
 	s.log.Info("stopping", "address", s.address.String())
-	s.health.Shutdown()
+	s.enter(stopping)
 	err := s.catalog.Drain(ctx)
 	s.manager.Shutdown() // otherwise new sends and requests would prolong the wait
 	err = errors.Join(err, s.cache.Drain(ctx))

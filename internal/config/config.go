@@ -31,8 +31,8 @@ type Config struct {
 	// unless the task is an evaluator.
 	Task cluster.Task
 
-	// MetricsAddress is the HTTP address that serves Prometheus metrics,
-	// HOST:PORT. Default and zero: none.
+	// MetricsAddress is the HTTP address that serves Prometheus metrics and the
+	// probes /healthz and /readyz, HOST:PORT. Default and zero: none.
 	MetricsAddress string
 	// PprofAddress is the HTTP address that serves net/http/pprof, HOST:PORT.
 	// Default and zero: none.

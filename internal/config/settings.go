@@ -85,7 +85,7 @@ var settings = []Setting{
 		both, func(c *Config) value { return spec{&c.Cluster} }},
 	{"task", "/job:worker/replica:0/task:0", "name of this process",
 		ForServer, func(c *Config) value { return task{&c.Task} }},
-	{"metrics-address", "", "address that serves Prometheus metrics over HTTP",
+	{"metrics-address", "", "address that serves Prometheus metrics (/metrics) and probes (/healthz, /readyz) over HTTP",
 		ForServer, func(c *Config) value { return address{&c.MetricsAddress, true} }},
 	{"pprof-address", "", "address that serves net/http/pprof",
 		ForServer, func(c *Config) value { return address{&c.PprofAddress, true} }},
