@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"slices"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -23,7 +24,7 @@ A PATH is a .safetensors file, the index of a sharded checkpoint
 (*.safetensors.index.json), a directory that contains one of these, or an .npy
 file. NAME is the name of the publication; the default is the file's name. Paths
 with the same NAME form one publication. Once everything is published, the
-address is in the log and in --address-file.`,
+address is in the log and in --address-file, and systemd is notified.`,
 		Example: `  tryst serve --publish gpt2.safetensors
   tryst serve --listen :2222 llama=models/llama/ vocab=vocab.npy`,
 		DisableFlagsInUseLine: true,
@@ -71,10 +72,13 @@ func publications(args []string) []offer {
 }
 
 func (s streams) serve(ctx context.Context, cfg config.Config, offers []offer) error {
+	log := server.NewLogger(cfg.Log, s.err)
+	systemd := &notifier{socket: config.NotifySocket(s.env), log: log}
 	srv, err := server.Start(ctx, cfg, server.Options{
-		Logger: server.NewLogger(cfg.Log, s.err),
+		Logger: log,
 		Prepare: func(ctx context.Context, srv *server.Server) error {
 			for _, o := range offers {
+				systemd.busy("publishing " + strconv.Quote(o.name))
 				if _, err := srv.Catalog().Publish(ctx, o.name, o.paths...); err != nil {
 					return err
 				}
@@ -85,9 +89,11 @@ func (s streams) serve(ctx context.Context, cfg config.Config, offers []offer) e
 	if err != nil {
 		return err
 	}
+	systemd.ready("serving at " + srv.Addr().String())
 	select {
 	case <-ctx.Done():
 	case <-srv.Done(): // the listener failed; Close returns the error
 	}
+	systemd.stopping("stopping: calls in progress may complete")
 	return srv.Close(context.WithoutCancel(ctx))
 }

@@ -1,0 +1,24 @@
+package config
+
+import (
+	"os"
+	"strings"
+)
+
+// notifySocketVariable is the variable by which systemd names the socket for sd_notify(3).
+const notifySocketVariable = "NOTIFY_SOCKET"
+
+// NotifySocket returns the socket on which the process reports its state to systemd; "" without
+// systemd. environ is NAME=VALUE; nil means the environment of the process.
+func NotifySocket(environ []string) string {
+	if environ == nil {
+		environ = os.Environ()
+	}
+	path := ""
+	for _, variable := range environ {
+		if name, value, _ := strings.Cut(variable, "="); name == notifySocketVariable {
+			path = value
+		}
+	}
+	return path
+}
