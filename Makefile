@@ -177,6 +177,15 @@ lint: go-ready ## Run golangci-lint, in the version of tools/lint
 fmt: go-ready ## Format the code as lint requires
 	@$(golangci) fmt
 
+.PHONY: check-deploy
+check-deploy: go-ready build/check-deploy/installed ## Check the Containerfile, the Kubernetes manifests and the systemd unit in deploy/
+	@REQUIRED='$(ALLOWED_SKIPS)' scripts/check-deploy.sh build/check-deploy
+
+build/check-deploy/installed: deploy/requirements.txt
+	@python3 -m venv build/check-deploy || { echo "make check-deploy needs Python 3 with venv: on Debian and Ubuntu, apt-get install python3-venv" >&2; exit 1; }
+	@build/check-deploy/bin/pip install --quiet --disable-pip-version-check -r $<
+	@cp $< $@
+
 .PHONY: check-generated
 check-generated: go-ready ## Regenerate, and fail if that changes a file
 	@scripts/check-generated.sh
