@@ -31,6 +31,8 @@ type (
 // have them without flags: from TRYST_ variables, the YAML file that
 // TRYST_CONFIG names, TF_CONFIG, and the defaults. Several errors are joined;
 // each is an InvalidArgument of one line that names the source of the value.
+// A program that sets Cluster or Task afterwards sets Listen, too; "" is the
+// address of Task in Cluster.
 func LoadConfig() (Config, error) {
 	return config.Load(config.LoadOptions{Use: config.ForServer})
 }

@@ -6,13 +6,14 @@ set -euo pipefail
 venv=$1
 go=${GO:-go}
 out=build/deploy
-versions='1.29 1.33 1.37' # of Kubernetes: the oldest that clouds still offer, one between, the newest that the schemas have
+versions='1.29 1.33 1.37' # of Kubernetes: the newest that the schemas have, and two older ones
 rm -rf "$out"
 mkdir -p "$out"
 problems=0
 
-# check NAME COMMAND...: runs the command, whose output is shown when it fails.
-check() { # the shell does not stop at errors within the command, so each step of a function returns its own
+# check NAME COMMAND...: runs the command, whose output is shown when it fails. In a condition the shell does not stop at an
+# error inside a function, so functions that are checked return each error.
+check() {
   local name=$1 said
   shift
   if said=$("$@" 2>&1); then
