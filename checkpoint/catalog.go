@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"context"
+	"fmt"
 	"hash"
 	"log/slog"
 	"maps"
@@ -244,46 +245,72 @@ func (c *Catalog) findLocked(name, version string) (*publication, error) {
 
 // Publishes implements rendezvous.Source.
 func (c *Catalog) Publishes(key rendezvous.Key) bool {
-	_, _, _, ok := parseEdge(key.Edge())
+	_, _, _, _, ok := parseEdge(key.Edge())
 	return ok && (key.SrcEmpty() || key.Src() == c.o.Device)
 }
 
-// find returns the entry of a key; held is a reference to its tensor if that is in memory. ok is
-// false for a key that no publication can have.
-func (c *Catalog) find(name string, key *rendezvous.Key) (e *entry, held *tensor.Tensor, closed, ok bool) {
+// find returns the content of a key, without an entry if it is not published; held is a reference
+// to its tensor if that is in memory. ok is false for a key that no publication can have.
+func (c *Catalog) find(name string, key *rendezvous.Key) (x content, held *tensor.Tensor, closed, ok bool) {
 	if !strings.HasPrefix(name, edgePrefix) || !key.SrcEmpty() && key.Src() != c.o.Device {
-		return nil, nil, false, false
+		return content{}, nil, false, false
 	}
 	c.mu.RLock()
-	e, closed = c.edges[name], c.closed
-	if e != nil && e.held != nil {
-		held = e.held.Retain() // under mu: Withdraw releases after it
+	x.entry, closed = c.edges[name], c.closed
+	if x.entry == nil {
+		x = c.pieceLocked(name)
+	}
+	if x.entry != nil && x.held != nil {
+		held = x.held.Retain() // under mu: Withdraw releases after it
 	}
 	c.mu.RUnlock()
-	return e, held, closed, true
+	if held != nil {
+		var err error
+		if held, err = pieceOf(held, x.piece); err != nil {
+			return content{}, nil, closed, true
+		}
+	}
+	return x, held, closed, true
+}
+
+// pieceLocked returns the content of the key of a piece; without an entry if there is none.
+func (c *Catalog) pieceLocked(name string) content {
+	publication, version, tensor, p, ok := parseEdge(name)
+	if !ok || p.whole() {
+		return content{}
+	}
+	e := c.edges[EdgeName(publication, version, tensor)]
+	if e == nil || !e.has(p) {
+		return content{}
+	}
+	return content{e, p}
 }
 
 // RecvPublished implements rendezvous.Source. It calls done on this goroutine for a tensor in
 // memory, and on a goroutine of the catalog for a tensor that must be read.
 func (c *Catalog) RecvPublished(ctx context.Context, key rendezvous.Key, done rendezvous.DoneFunc) bool {
 	name := key.Edge()
-	e, held, closed, ok := c.find(name, &key)
+	x, held, closed, ok := c.find(name, &key)
 	switch {
 	case !ok:
 		return false
 	case held != nil:
 		done(rendezvous.Value{Tensor: held}, rendezvous.Args{}, nil)
-	case e != nil:
-		c.loader.get(ctx, e, func(t *tensor.Tensor, err error) {
+	case x.entry != nil:
+		c.loader.get(ctx, x, func(t *tensor.Tensor, err error) {
 			done(rendezvous.Value{Tensor: t}, rendezvous.Args{}, err)
 		})
 	default:
-		publication, version, tensor, ok := parseEdge(name)
+		publication, version, tensor, p, ok := parseEdge(name)
 		if !ok {
 			return false
 		}
-		err := status.Errorf(status.NotFound, "tensor %s of publication %s, version %s, is not here any more: it was withdrawn, or never published",
-			quote(tensor), quote(publication), quote(version))
+		what := "tensor " + quote(tensor)
+		if !p.whole() {
+			what = fmt.Sprintf("the piece of %d bytes at %d of %s", p.n, p.off, what)
+		}
+		err := status.Errorf(status.NotFound, "%s of publication %s, version %s, is not here any more: it was withdrawn, or never published",
+			what, quote(publication), quote(version))
 		if closed {
 			err = errClosed()
 		}

@@ -24,9 +24,12 @@ func FuzzEdgeName(f *testing.F) {
 		}
 		const version = "0123456789abcdef"
 		name := EdgeName(publication, version, tensor)
-		p, v, x, ok := parseEdge(name)
-		if !ok || p != publication || v != version || x != tensor {
-			t.Fatalf("%q and %q became %q, and then %q and %q (%v)", publication, tensor, name, p, x, ok)
+		for _, part := range []piece{{3 << 20, 77}, {}} {
+			name = edgeName(publication, version, tensor, part)
+			p, v, x, got, ok := parseEdge(name)
+			if !ok || p != publication || v != version || x != tensor || got != part {
+				t.Fatalf("%q, %q and %v became %q, and then %q, %q and %v (%v)", publication, tensor, part, name, p, x, got, ok)
+			}
 		}
 		const device = "/job:worker/replica:0/task:0/device:CPU:0"
 		key, err := rendezvous.ParseKey(rendezvous.CreateKey(device, 1, device, name, rendezvous.FrameIter{}))
@@ -41,9 +44,12 @@ func FuzzParseEdge(f *testing.F) {
 	f.Add("publication:gpt2@0123/wte.weight")
 	f.Add("publication:%40@v/%2")
 	f.Add("publication:0")
+	f.Add("publication:gpt2@0123:1048576+77/wte.weight")
+	f.Add("publication:gpt2@0123:+1+01/wte.weight")
+	f.Add("publication:gpt2@0123:0+0/wte.weight")
 	f.Fuzz(func(t *testing.T, s string) {
-		if p, v, x, ok := parseEdge(s); ok && EdgeName(p, v, x) != s {
-			t.Fatalf("%q parses, and is %q when written", s, EdgeName(p, v, x))
+		if p, v, x, part, ok := parseEdge(s); ok && edgeName(p, v, x, part) != s {
+			t.Fatalf("%q parses, and is %q when written", s, edgeName(p, v, x, part))
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"strconv"
 	"strings"
 )
 
@@ -12,6 +13,10 @@ import (
 // a percent sign, a semicolon (it ends the part of a key) and control
 // characters anywhere, @ and / in the publication's name. No edge of a graph
 // looks like this: in TensorFlow's names only a number follows a colon.
+//
+// The key of a piece of a tensor has the piece's offset and length, both in bytes and decimal:
+//
+//	publication:NAME@VERSION:OFFSET+LENGTH/TENSOR
 const edgePrefix = "publication:"
 
 const upperHex = "0123456789ABCDEF"
@@ -20,11 +25,22 @@ const upperHex = "0123456789ABCDEF"
 // The key's source is the catalog's device, its frame and iteration are 0, and it can be
 // received in every step.
 func EdgeName(publication, version, tensor string) string {
+	return edgeName(publication, version, tensor, piece{})
+}
+
+// edgeName is EdgeName for a piece of the tensor; the zero piece means the whole tensor.
+func edgeName(publication, version, tensor string, p piece) string {
 	b := make([]byte, 0, len(edgePrefix)+len(publication)+len(version)+len(tensor)+2)
 	b = append(b, edgePrefix...)
 	b = appendEscaped(b, publication, "@/")
 	b = append(b, '@')
 	b = append(b, version...)
+	if p != (piece{}) {
+		b = append(b, ':')
+		b = strconv.AppendInt(b, p.off, 10)
+		b = append(b, '+')
+		b = strconv.AppendInt(b, p.n, 10)
+	}
 	b = append(b, '/')
 	return string(appendEscaped(b, tensor, ""))
 }
@@ -41,20 +57,26 @@ func appendEscaped(b []byte, s, special string) []byte {
 	return b
 }
 
-// parseEdge takes an edge name apart; false when EdgeName does not write it so.
-func parseEdge(s string) (publication, version, tensor string, ok bool) {
+// parseEdge takes an edge name apart; false when edgeName does not write it so.
+func parseEdge(s string) (publication, version, tensor string, p piece, ok bool) {
 	rest, ok := strings.CutPrefix(s, edgePrefix)
 	if !ok {
-		return "", "", "", false
+		return "", "", "", piece{}, false
 	}
 	name, rest, _ := strings.Cut(rest, "@")
 	version, rest, _ = strings.Cut(rest, "/")
+	if v, numbers, found := strings.Cut(version, ":"); found {
+		version = v
+		off, n, _ := strings.Cut(numbers, "+")
+		p.off, _ = strconv.ParseInt(off, 10, 64) // what does not parse is not written so, below
+		p.n, _ = strconv.ParseInt(n, 10, 64)
+	}
 	publication, tensor = unescape(name), unescape(rest)
 	// One tensor has one edge name: what is escaped without need is foreign.
-	if EdgeName(publication, version, tensor) != s || publication == "" || version == "" || tensor == "" {
-		return "", "", "", false
+	if edgeName(publication, version, tensor, p) != s || publication == "" || version == "" || tensor == "" {
+		return "", "", "", piece{}, false
 	}
-	return publication, version, tensor, true
+	return publication, version, tensor, p, true
 }
 
 // unescape decodes the text of appendEscaped. It leaves other escapes unchanged.

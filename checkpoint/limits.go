@@ -53,6 +53,13 @@ const (
 	// the puller requests the keys of all tensors. The default limit of a gRPC server is 4 MiB.
 	maxOpenNames = 1 << 20
 
+	// pieceGrid is the unit of a piece's offset and length in bytes: large enough for a disk
+	// to read at its full speed.
+	pieceGrid = 1 << 20
+
+	// maxPieceBytes is the largest piece in bytes.
+	maxPieceBytes = 1 << 30
+
 	// suggestions is how many known names an error about an unknown name shows.
 	suggestions = 3
 

@@ -24,10 +24,10 @@ type loader struct {
 
 	mu sync.Mutex
 	// All below are guarded by mu.
-	loads   map[*entry]*load
+	loads   map[content]*load
 	queue   []*load // not started by a reader
 	readers int     // running reader goroutines
-	cached  map[*entry]*list.Element
+	cached  map[content]*list.Element
 	recent  list.List // of cachedTensor, the most recently used first
 	bytes   int64     // in recent
 	closed  error     // the error after close; nil before
@@ -36,7 +36,7 @@ type loader struct {
 
 // load is a read that is queued or in progress.
 type load struct {
-	entry   *entry
+	content content
 	waiters map[*waiter]struct{}
 	queued  bool // not started by a reader
 }
@@ -47,8 +47,8 @@ type waiter struct {
 }
 
 type cachedTensor struct {
-	entry  *entry
-	tensor *tensor.Tensor // with a reference of the cache
+	content content
+	tensor  *tensor.Tensor // with a reference of the cache
 }
 
 // cachedAt returns the value of an element of recent.
@@ -57,20 +57,20 @@ func cachedAt(at *list.Element) cachedTensor {
 }
 
 func newLoader(a tensor.Allocator, limit int64) *loader {
-	return &loader{alloc: a, limit: limit, loads: make(map[*entry]*load), cached: make(map[*entry]*list.Element)}
+	return &loader{alloc: a, limit: limit, loads: make(map[content]*load), cached: make(map[content]*list.Element)}
 }
 
 // get calls done once, on this goroutine or a reader's, with a reference to the tensor or an
 // error. It never reads a file itself. If ctx ends first, the error is Cancelled or
 // DeadlineExceeded.
-func (l *loader) get(ctx context.Context, e *entry, done func(*tensor.Tensor, error)) {
+func (l *loader) get(ctx context.Context, c content, done func(*tensor.Tensor, error)) {
 	l.mu.Lock()
 	if l.closed != nil {
 		l.mu.Unlock()
 		done(nil, l.closed)
 		return
 	}
-	if at, ok := l.cached[e]; ok {
+	if at, ok := l.cached[c]; ok {
 		l.recent.MoveToFront(at)
 		t := cachedAt(at).tensor.Retain()
 		l.mu.Unlock()
@@ -78,10 +78,10 @@ func (l *loader) get(ctx context.Context, e *entry, done func(*tensor.Tensor, er
 		return
 	}
 	w := &waiter{done: done}
-	ld := l.loads[e]
+	ld := l.loads[c]
 	if ld == nil {
-		ld = &load{entry: e, waiters: make(map[*waiter]struct{})}
-		l.loads[e] = ld
+		ld = &load{content: c, waiters: make(map[*waiter]struct{})}
+		l.loads[c] = ld
 		ld.queued = true
 		l.queue = append(l.queue, ld)
 		if l.readers < maxReaders {
@@ -106,7 +106,7 @@ func (l *loader) watch(ctx context.Context, ld *load, w *waiter) {
 		if len(ld.waiters) == 0 && ld.queued {
 			ld.queued = false
 			l.queue = slices.DeleteFunc(l.queue, func(other *load) bool { return other == ld })
-			delete(l.loads, ld.entry)
+			delete(l.loads, ld.content)
 		}
 		l.mu.Unlock()
 		if waits {
@@ -138,7 +138,7 @@ func (l *loader) work() {
 		ld.queued = false
 		l.mu.Unlock()
 
-		t, err := ld.entry.read(l.alloc)
+		t, err := ld.content.read(l.alloc)
 		l.finish(ld, t, err)
 	}
 }
@@ -146,12 +146,12 @@ func (l *loader) work() {
 // finish passes the tensor or the error to all waiters, each with a reference.
 func (l *loader) finish(ld *load, t *tensor.Tensor, err error) {
 	l.mu.Lock()
-	delete(l.loads, ld.entry)
+	delete(l.loads, ld.content)
 	waiters := ld.waiters
 	ld.waiters = nil
 	var displaced []*tensor.Tensor
-	if err == nil && l.closed == nil && !ld.entry.withdrawn {
-		displaced = l.addLocked(ld.entry, t)
+	if err == nil && l.closed == nil && !ld.content.withdrawn {
+		displaced = l.addLocked(ld.content, t)
 	}
 	l.mu.Unlock()
 	release(displaced)
@@ -173,11 +173,11 @@ func (l *loader) finish(ld *load, t *tensor.Tensor, err error) {
 
 // addLocked adds a tensor to the cache and returns the displaced ones. The caller releases them
 // without the lock, since freeing memory may take long.
-func (l *loader) addLocked(e *entry, t *tensor.Tensor) (displaced []*tensor.Tensor) {
+func (l *loader) addLocked(c content, t *tensor.Tensor) (displaced []*tensor.Tensor) {
 	if t.Size() > l.limit {
 		return nil
 	}
-	l.cached[e] = l.recent.PushFront(cachedTensor{e, t.Retain()})
+	l.cached[c] = l.recent.PushFront(cachedTensor{c, t.Retain()})
 	for l.bytes += t.Size(); l.bytes > l.limit; {
 		displaced = append(displaced, l.dropLocked(l.recent.Back()))
 	}
@@ -188,7 +188,7 @@ func (l *loader) addLocked(e *entry, t *tensor.Tensor) (displaced []*tensor.Tens
 func (l *loader) dropLocked(at *list.Element) *tensor.Tensor {
 	c := cachedAt(at)
 	l.recent.Remove(at)
-	delete(l.cached, c.entry)
+	delete(l.cached, c.content)
 	l.bytes -= c.tensor.Size()
 	return c.tensor
 }
@@ -205,9 +205,13 @@ func (l *loader) forget(entries []*entry) {
 	l.mu.Lock()
 	for _, e := range entries {
 		e.withdrawn = true
-		if at, ok := l.cached[e]; ok {
+	}
+	for at := l.recent.Front(); at != nil; {
+		next := at.Next()
+		if cachedAt(at).content.withdrawn {
 			dropped = append(dropped, l.dropLocked(at))
 		}
+		at = next
 	}
 	l.mu.Unlock()
 	release(dropped)

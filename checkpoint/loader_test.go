@@ -75,7 +75,7 @@ type result struct {
 
 func get(ctx context.Context, l *loader, e *entry) chan result {
 	c := make(chan result, 2)
-	l.get(ctx, e, func(t *tensor.Tensor, err error) { c <- result{t, err} })
+	l.get(ctx, content{entry: e}, func(t *tensor.Tensor, err error) { c <- result{t, err} })
 	return c
 }
 

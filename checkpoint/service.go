@@ -65,6 +65,9 @@ func (c *Catalog) open(req *trystpb.OpenRequest, stream grpc.ServerStreamingServ
 	if err != nil {
 		return err
 	}
+	if err := checkPieceBytes(req.GetPieceBytes()); err != nil {
+		return err
+	}
 	entries, err := p.choose(req.GetTensors())
 	if err != nil {
 		return err
@@ -87,7 +90,7 @@ func (c *Catalog) open(req *trystpb.OpenRequest, stream grpc.ServerStreamingServ
 		c.streams.end(step)
 		log.Info("a pull has ended", "seconds", time.Since(begin).Seconds())
 	}()
-	if err := c.sendKeys(p, entries, step, puller, stream); err != nil {
+	if err := c.sendKeys(p, entries, step, puller, int64(req.GetPieceBytes()), stream); err != nil {
 		return err
 	}
 	select {
@@ -98,22 +101,30 @@ func (c *Catalog) open(req *trystpb.OpenRequest, stream grpc.ServerStreamingServ
 	}
 }
 
-// sendKeys sends the keys of the entries, in messages of up to keysPerMessage.
-func (c *Catalog) sendKeys(p *publication, entries []*entry, step int64, puller cluster.Task, stream grpc.ServerStreamingServer[trystpb.OpenResponse]) error {
+// sendKeys sends the keys of the entries, in messages of up to keysPerMessage. Tensors that are
+// larger than pieceBytes, if it is not 0, are given in pieces.
+func (c *Catalog) sendKeys(p *publication, entries []*entry, step int64, puller cluster.Task, pieceBytes int64, stream grpc.ServerStreamingServer[trystpb.OpenResponse]) error {
 	src := c.o.Device.String()
 	dst := cluster.Device{Task: puller, Type: "CPU"}.String()
 	resp := &trystpb.OpenResponse{StepId: step}
 	size := 0
 	for _, e := range entries {
-		key := rendezvous.CreateKey(src, c.o.Incarnation, dst, EdgeName(p.manifest.Name, p.manifest.Version, e.info.Name), rendezvous.FrameIter{})
-		if n := len(key) + len(e.info.Name); size > 0 && size+n > keysPerMessage {
-			if err := stream.Send(resp); err != nil {
-				return err
+		err := e.pieces(pieceBytes, func(x piece) error {
+			edge := edgeName(p.manifest.Name, p.manifest.Version, e.info.Name, x)
+			key := rendezvous.CreateKey(src, c.o.Incarnation, dst, edge, rendezvous.FrameIter{})
+			if n := len(key) + len(e.info.Name); size > 0 && size+n > keysPerMessage {
+				if err := stream.Send(resp); err != nil {
+					return err
+				}
+				resp, size = &trystpb.OpenResponse{StepId: step}, 0
 			}
-			resp, size = &trystpb.OpenResponse{StepId: step}, 0
+			resp.Keys = append(resp.Keys, &trystpb.TensorKey{Name: e.info.Name, Key: key, Offset: uint64(x.off), Bytes: uint64(x.n)})
+			size += len(key) + len(e.info.Name)
+			return nil
+		})
+		if err != nil {
+			return err
 		}
-		resp.Keys = append(resp.Keys, &trystpb.TensorKey{Name: e.info.Name, Key: key})
-		size += len(key) + len(e.info.Name)
 	}
 	resp.Last = true
 	return stream.Send(resp)

@@ -530,8 +530,12 @@ type OpenRequest struct {
 	Puller string `protobuf:"bytes,4,opt,name=puller,proto3" json:"puller,omitempty"`
 	// Incarnation of the puller's process, as in RecvOptions.
 	PullerIncarnation uint64 `protobuf:"fixed64,5,opt,name=puller_incarnation,json=pullerIncarnation,proto3" json:"puller_incarnation,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// Tensors with more bytes than this get a key for each piece of this length
+	// (the last one may be shorter), if the server can give pieces of them. 0 for
+	// whole tensors. A multiple of 1 MiB, at most 1 GiB.
+	PieceBytes    uint64 `protobuf:"varint,6,opt,name=piece_bytes,json=pieceBytes,proto3" json:"piece_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *OpenRequest) Reset() {
@@ -599,6 +603,13 @@ func (x *OpenRequest) GetPullerIncarnation() uint64 {
 	return 0
 }
 
+func (x *OpenRequest) GetPieceBytes() uint64 {
+	if x != nil {
+		return x.PieceBytes
+	}
+	return 0
+}
+
 // OpenResponse gives the keys, in several messages when there are many. The
 // stream then stays open without messages: its end, by whatever cause, ends
 // the step.
@@ -606,7 +617,7 @@ type OpenResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Step in which the keys can be received; the same in every message.
 	StepId int64 `protobuf:"varint,1,opt,name=step_id,json=stepId,proto3" json:"step_id,omitempty"`
-	// Keys of some of the tensors, each tensor once over all messages.
+	// Keys of some of the tensors, each tensor or piece once over all messages.
 	Keys []*TensorKey `protobuf:"bytes,2,rep,name=keys,proto3" json:"keys,omitempty"`
 	// True in the last message that has keys.
 	Last          bool `protobuf:"varint,3,opt,name=last,proto3" json:"last,omitempty"`
@@ -665,13 +676,18 @@ func (x *OpenResponse) GetLast() bool {
 	return false
 }
 
-// TensorKey pairs a tensor with its rendezvous key.
+// TensorKey pairs a tensor, or a piece of one, with its rendezvous key.
 type TensorKey struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the tensor, as in TensorInfo.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Full rendezvous key, for RecvTensorRequest.rendezvous_key.
-	Key           string `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	Key string `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	// Offset of the piece in the tensor's content, in bytes.
+	Offset uint64 `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`
+	// Length of the piece, in bytes; 0 for a whole tensor. A piece is received as
+	// uint8[bytes].
+	Bytes         uint64 `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -720,6 +736,20 @@ func (x *TensorKey) GetKey() string {
 	return ""
 }
 
+func (x *TensorKey) GetOffset() uint64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *TensorKey) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
 var File_tryst_publication_proto protoreflect.FileDescriptor
 
 const file_tryst_publication_proto_rawDesc = "" +
@@ -764,20 +794,24 @@ const file_tryst_publication_proto_rawDesc = "" +
 	"\x06header\x18\x05 \x01(\fR\x06header\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xaa\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xcb\x01\n" +
 	"\vOpenRequest\x12 \n" +
 	"\vpublication\x18\x01 \x01(\tR\vpublication\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x18\n" +
 	"\atensors\x18\x03 \x03(\tR\atensors\x12\x16\n" +
 	"\x06puller\x18\x04 \x01(\tR\x06puller\x12-\n" +
-	"\x12puller_incarnation\x18\x05 \x01(\x06R\x11pullerIncarnation\"a\n" +
+	"\x12puller_incarnation\x18\x05 \x01(\x06R\x11pullerIncarnation\x12\x1f\n" +
+	"\vpiece_bytes\x18\x06 \x01(\x04R\n" +
+	"pieceBytes\"a\n" +
 	"\fOpenResponse\x12\x17\n" +
 	"\astep_id\x18\x01 \x01(\x03R\x06stepId\x12$\n" +
 	"\x04keys\x18\x02 \x03(\v2\x10.tryst.TensorKeyR\x04keys\x12\x12\n" +
-	"\x04last\x18\x03 \x01(\bR\x04last\"1\n" +
+	"\x04last\x18\x03 \x01(\bR\x04last\"_\n" +
 	"\tTensorKey\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
-	"\x03key\x18\x02 \x01(\tR\x03keyB)Z'github.com/tryst-rdma/tryst/proto/trystb\x06proto3"
+	"\x03key\x18\x02 \x01(\tR\x03key\x12\x16\n" +
+	"\x06offset\x18\x03 \x01(\x04R\x06offset\x12\x14\n" +
+	"\x05bytes\x18\x04 \x01(\x04R\x05bytesB)Z'github.com/tryst-rdma/tryst/proto/trystb\x06proto3"
 
 var (
 	file_tryst_publication_proto_rawDescOnce sync.Once

@@ -1,0 +1,82 @@
+package checkpoint
+
+import (
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
+)
+
+// A large tensor can be requested in pieces. A puller that writes a file records each piece
+// that it has written, so that a pull that is killed loses little of a large tensor. The
+// content of a piece is a tensor of bytes.
+
+// piece is a range of a tensor's content, in bytes. The zero piece means the whole tensor.
+type piece struct{ off, n int64 }
+
+// whole reports whether p means the whole tensor.
+func (p piece) whole() bool { return p == piece{} }
+
+func (p piece) end() int64 { return p.off + p.n }
+
+// content is what one request of a puller names: the whole of an entry, or a piece of it.
+type content struct {
+	*entry
+	piece
+}
+
+// divisible reports whether pieces of e can be requested: its content lies in memory or in a
+// file as it is sent.
+func (e *entry) divisible() bool {
+	return e.info.DType.Plain() && (e.held != nil || e.file.header != nil)
+}
+
+// pieces calls do with each piece of e, in order. It calls do once, with the zero piece, if e is
+// not larger than size, or is not divisible, or if size is 0.
+func (e *entry) pieces(size int64, do func(piece) error) error {
+	if size == 0 || e.info.Bytes <= size || !e.divisible() {
+		return do(piece{})
+	}
+	for off := int64(0); off < e.info.Bytes; off += size {
+		if err := do(piece{off, min(size, e.info.Bytes-off)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkPieceBytes checks the length of pieces that a puller asks for.
+func checkPieceBytes(n uint64) error {
+	if n%pieceGrid != 0 || n > maxPieceBytes {
+		return status.Errorf(status.InvalidArgument, "pieces of %d bytes: the length must be a multiple of %d and at most %d", n, pieceGrid, maxPieceBytes)
+	}
+	return nil
+}
+
+// has reports whether p is a piece that may be requested. Pieces begin and end on the grid,
+// or end with the tensor. So the cache has few of them, of a useful size, whatever a puller
+// requests.
+func (e *entry) has(p piece) bool {
+	return e.divisible() && p.off >= 0 && p.off%pieceGrid == 0 && p.n > 0 && p.n <= e.info.Bytes-p.off &&
+		(p.n%pieceGrid == 0 || p.end() == e.info.Bytes)
+}
+
+// pieceOf returns a tensor over a piece of t and takes over the caller's reference to t.
+func pieceOf(t *tensor.Tensor, p piece) (*tensor.Tensor, error) {
+	if p.whole() {
+		return t, nil
+	}
+	x, err := tensor.New(tensor.Uint8, tensor.Vector(int(p.n)), tensor.NewBuffer(t.Bytes()[p.off:p.end()], t.Release))
+	if err != nil {
+		t.Release()
+	}
+	return x, err
+}
+
+// read reads the content from its file. The caller releases it.
+func (c content) read(a tensor.Allocator) (*tensor.Tensor, error) {
+	if c.whole() {
+		return c.entry.read(a)
+	}
+	info := *c.info
+	info.DType, info.Shape, info.Bytes, info.Offset = tensor.Uint8, tensor.Vector(int(c.n)), c.n, info.Offset+c.off
+	return c.file.readTensor(&info, a)
+}
