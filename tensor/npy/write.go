@@ -33,18 +33,28 @@ func write(w io.Writer, t *tensor.Tensor) error {
 	if t.DType() == tensor.String {
 		return writeStrings(w, t)
 	}
-	code, ok := code(t.DType())
+	header, ok := Header(t.DType(), t.Shape())
 	if !ok {
 		return invalid("NumPy has no elements of type %v; convert the tensor or write safetensors", t.DType())
 	}
-	order := "<"
-	if t.DType().Size() == 1 {
-		order = "|"
-	}
-	if err := fileio.Write(w, encodeHeader(order+code, t.Shape())); err != nil {
+	if err := fileio.Write(w, header); err != nil {
 		return err
 	}
 	return fileio.Write(w, t.Bytes())
+}
+
+// Header returns what Write writes before the elements of a tensor of plain memory; false for a
+// type that NumPy lacks, and for strings.
+func Header(dtype tensor.DType, shape tensor.Shape) ([]byte, bool) {
+	code, ok := code(dtype)
+	if !ok || dtype == tensor.String {
+		return nil, false
+	}
+	order := "<"
+	if dtype.Size() == 1 {
+		order = "|"
+	}
+	return encodeHeader(order+code, shape), true
 }
 
 func writeStrings(w io.Writer, t *tensor.Tensor) error {
