@@ -3,6 +3,7 @@ package tryst
 import (
 	"context"
 	"iter"
+	"time"
 
 	"github.com/tryst-rdma/tryst/checkpoint"
 	"github.com/tryst-rdma/tryst/internal/config"
@@ -22,8 +23,8 @@ type Client struct {
 type Manifest = checkpoint.Manifest
 
 // Dial makes a client of the server at addr: HOST:PORT, or a task of the cluster
-// of WithClientConfig. The server need not be up yet; until it is, calls fail with
-// Unavailable.
+// of WithClientConfig. The server need not be up yet; until it is, a Pull waits (see
+// Retry), and other calls fail with Unavailable.
 func Dial(ctx context.Context, addr string, opts ...Option) (*Client, error) {
 	var o options
 	for _, opt := range opts {
@@ -69,6 +70,14 @@ func Version(v string) PullOption {
 // Inflight sets how many tensors are received at once.
 func Inflight(n int) PullOption {
 	return func(r *checkpoint.PullRequest) { r.Inflight = n }
+}
+
+// Retry sets how long a pull tries to go on without progress when a connection or
+// the server fails; a negative value means not at all. The default is
+// checkpoint.DefaultRetry, one minute. The server may restart meanwhile, if it then
+// has the same version of the publication.
+func Retry(d time.Duration) PullOption {
+	return func(r *checkpoint.PullRequest) { r.Retry = d }
 }
 
 // Pull receives the tensors of a publication in the order of its manifest. Each

@@ -1,12 +1,17 @@
 package checkpoint
 
 import (
+	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"strconv"
+	"strings"
 	"syscall"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	grpcstatus "google.golang.org/grpc/status"
 
 	"github.com/tryst-rdma/tryst/status"
@@ -53,20 +58,57 @@ func bare(err error) error {
 	return err
 }
 
-// toGRPC returns err as a gRPC error with the same code.
-func toGRPC(err error) error {
+// answeredKey is the trailer that marks an error as the server's own. An error without it comes
+// from gRPC or from a proxy (PROTOCOL.md section 4).
+const answeredKey = "tryst-answered"
+
+// answer returns err as a gRPC error with the same code, and marks it as the server's own with a
+// trailer, which setTrailer sets.
+func answer(err error, setTrailer func(metadata.MD)) error {
 	if err == nil {
 		return nil
 	}
 	e := status.From(err)
+	setTrailer(metadata.Pairs(answeredKey, "1"))
 	return grpcstatus.Error(codes.Code(e.Code()), status.ForPeer(e.Message()))
 }
 
-// fromGRPC is the inverse of toGRPC. It adds the request before the text.
-func fromGRPC(what string, err error) *status.Error {
+// setTrailer sets the trailer of a unary call.
+func setTrailer(ctx context.Context) func(metadata.MD) {
+	return func(md metadata.MD) { _ = grpc.SetTrailer(ctx, md) } // fails only outside of a call
+}
+
+// failed returns the error of a call to the server, with the request before the text. It quotes
+// what the server said. An error that only says that there was no answer becomes Unavailable,
+// whatever gRPC or a proxy made of it, unless ctx has ended.
+func (p *Puller) failed(ctx context.Context, what string, err error, trailer metadata.MD) *status.Error {
 	s := grpcstatus.Convert(err)
-	if s.Code() == codes.Unimplemented {
-		return status.Errorf(status.Unimplemented, "%s: the server has no publications: it is not a Tryst server, or of another version", what)
+	code, text := status.Code(s.Code()), transport.PlainText(s.Message())
+	if len(trailer.Get(answeredKey)) > 0 {
+		said := p.server()
+		if p.o.Address != "" {
+			said = "the server " + said
+		}
+		return status.Errorf(code, "%s: %s said: %s", what, said, text)
 	}
-	return status.Errorf(status.Code(s.Code()), "%s: %s", what, transport.PlainText(s.Message()))
+	switch code {
+	case status.Unimplemented:
+		return status.Errorf(code, "%s: %s has no publications: it is not a Tryst server, or of another version", what, p.server())
+	case status.Unavailable, status.Cancelled, status.Unknown, status.Internal, status.Aborted:
+		if strings.Contains(text, "the client connection is closing") { // by this process
+			return status.Errorf(status.Cancelled, "%s: the client is closed", what)
+		}
+		if errors.Is(err, io.EOF) {
+			text = "the stream ended"
+		}
+		how := "connection to " + p.server() + " lost"
+		if strings.Contains(s.Message(), "Error while dialing") {
+			how = "no connection to " + p.server()
+		}
+		if ctx.Err() == nil {
+			code = status.Unavailable
+		}
+		return status.Errorf(code, "%s: %s: %s", what, how, text)
+	}
+	return status.Errorf(code, "%s: %s: %s", what, p.server(), text)
 }

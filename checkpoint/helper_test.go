@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -296,9 +297,17 @@ func mustBe(t testing.TB, err error, code status.Code, words ...string) {
 
 func hexOf(b []byte) string { return hex.EncodeToString(b) }
 
-// damageAll changes a byte of every tensor that has one.
-func damageAll(v rendezvous.Value) {
-	if b := v.Tensor.Bytes(); len(b) > 0 {
-		b[0] ^= 1
+// damager returns a function that changes the given byte of tensors of at least so many bytes, in
+// memory that they may share.
+func damager(at int) func(rendezvous.Value) {
+	var mu sync.Mutex
+	done := make(map[*byte]bool)
+	return func(v rendezvous.Value) {
+		mu.Lock()
+		defer mu.Unlock()
+		if b := v.Tensor.Bytes(); len(b) > at && !done[&b[at]] {
+			done[&b[at]] = true
+			b[at] ^= 1
+		}
 	}
 }

@@ -127,8 +127,8 @@ func TestKeysAreChecked(t *testing.T) {
 		code   status.Code
 		want   string
 	}{
-		"more than there are":     {[]*trystpb.OpenResponse{keys(5, true, "x", "y", "z")}, status.Internal, "more than the 2 tensors"},
-		"more in many messages":   {[]*trystpb.OpenResponse{keys(5, false, "x", "y"), keys(5, true, "z")}, status.Internal, "more than the 2 tensors"},
+		"more than there are":     {[]*trystpb.OpenResponse{keys(5, true, "x", "y", "z")}, status.Internal, "not one of the 2 tensors"},
+		"more in many messages":   {[]*trystpb.OpenResponse{keys(5, false, "x", "y"), keys(5, true, "z")}, status.Internal, "not one of the 2 tensors"},
 		"another step meanwhile":  {[]*trystpb.OpenResponse{keys(5, false, "x"), keys(6, true, "y")}, status.Internal, "changed the step from 5 to 6"},
 		"one is missing":          {[]*trystpb.OpenResponse{keys(5, true, "x")}, status.Internal, `no key for tensor "y"`},
 		"one that does not parse": {[]*trystpb.OpenResponse{{StepId: 5, Keys: []*trystpb.TensorKey{{Name: "x", Key: "?"}}}}, status.InvalidArgument, `"x"`},

@@ -53,6 +53,32 @@ const (
 	// the puller requests the keys of all tensors. The default limit of a gRPC server is 4 MiB.
 	maxOpenNames = 1 << 20
 
+	// DefaultRetry is how long a pull tries to go on without progress: a server needs some
+	// seconds to restart, and a switch up to a minute.
+	DefaultRetry = time.Minute
+
+	// retryMin and retryMax bound the pause before a pull tries again, on average: soon after
+	// a broken connection, and not so often that many pullers load a server that starts.
+	retryMin = 100 * time.Millisecond
+	retryMax = 2 * time.Second
+
+	// leastPatience is how long a server has to answer a question during an outage, however
+	// short the rest of the outage is: longer than a connection needs (connectMax of
+	// transport/grpc).
+	leastPatience = 20 * time.Second
+
+	// pieceBytes is the length of the pieces in which Save requests large tensors: small
+	// compared with resentBytes, large compared with the cost of a message.
+	pieceBytes = 16 << 20
+
+	// resentBytes is how many bytes of files a pull may have requested and not yet recorded
+	// in the journal. Only these are sent again after the process was killed.
+	resentBytes = 64 << 20
+
+	// maxJournalLine bounds a line of a journal in bytes: a plan, whose name of a publication
+	// may take six times its length in JSON.
+	maxJournalLine = 8 * maxName
+
 	// pieceGrid is the unit of a piece's offset and length in bytes: large enough for a disk
 	// to read at its full speed.
 	pieceGrid = 1 << 20

@@ -288,8 +288,11 @@ func TestFileChangedWhileItIsRead(t *testing.T) {
 func TestWeightOfATensor(t *testing.T) {
 	pl := &pull{size: 1 << 20, manifest: &Manifest{Entries: []TensorInfo{{Bytes: 0}, {Bytes: 100 << 10}, {Bytes: 1 << 30}}}}
 	for i, want := range []int64{leastWeight, 100 << 10, 1 << 20} {
-		if got := pl.weight(i); got != want {
+		if got := pl.weight(part{i: i}); got != want {
 			t.Errorf("a tensor of %d bytes weighs %d, want %d", pl.manifest.Entries[i].Bytes, got, want)
 		}
+	}
+	if got := pl.weight(part{i: 2, piece: piece{1 << 20, 300 << 10}}); got != 300<<10 {
+		t.Errorf("a piece of 300 KiB weighs %d", got)
 	}
 }

@@ -3,13 +3,12 @@ package checkpoint
 import (
 	"context"
 	"iter"
+	"slices"
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
-	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 )
@@ -17,11 +16,14 @@ import (
 // A pull has these stages. Two windows, of receives and of bytes, limit how many tensors are in
 // them at once:
 //
-//	for each chosen tensor, in the order of the manifest
+//	for each chosen tensor that has not come, in the order of the manifest
 //	  wait for space in both windows
 //	  receive                      ─ then leave the window of receives
 //	  check the digest             ─ while others are received
 //	  deliver: yield, or write     ─ then leave the window of bytes
+//
+// When a connection or the server fails, the same begins again with what is missing
+// (session.go), for as long as the request permits (outage.go).
 
 // PullRequest is what to pull.
 type PullRequest struct {
@@ -37,11 +39,20 @@ type PullRequest struct {
 	Inflight int
 	// InflightBytes bounds the memory of the tensors that are requested and not yet
 	// delivered; 0 means DefaultInflightBytes. One tensor of any size is always permitted.
+	// Save uses at most 64 MiB, which is what is sent again after the process was killed.
 	InflightBytes int64
+	// Retry is how long the pull tries to go on after a connection or the server failed:
+	// the longest time without any progress. 0 means DefaultRetry; with a negative value the
+	// first failure ends the pull. It also holds for the first question to a server that is
+	// not up yet.
+	Retry time.Duration
+	// Interrupted, if not nil, is called when such a failure interrupts the pull, and when
+	// the pull goes on; one call at a time, not for every attempt.
+	Interrupted func(Interruption)
 	// SkipDigests skips the check of the digests.
 	SkipDigests bool
-	// Progress, if not nil, is called after each tensor that was received and checked, one
-	// call at a time.
+	// Progress, if not nil, is called after each tensor that was received and checked, and
+	// in Save also after each piece of a large one; one call at a time.
 	Progress func(Progress)
 	// Summary, if not nil, is set when the pull has succeeded.
 	Summary *Summary
@@ -60,6 +71,8 @@ type Summary struct {
 	Publication Publication
 	Tensors     int // that were pulled
 	Bytes       int64
+	// Resumed is how many of the Bytes were in the files already, from an earlier pull.
+	Resumed int64
 	// Transfer is the time during which at least one receive was in progress, without time
 	// that was only for checks and writes. Total is the whole time.
 	Transfer, Total time.Duration
@@ -77,7 +90,7 @@ func (s *Summary) BytesPerSecond() float64 {
 	if s.Transfer <= 0 {
 		return 0
 	}
-	return float64(s.Bytes) / s.Transfer.Seconds()
+	return float64(s.Bytes-s.Resumed) / s.Transfer.Seconds()
 }
 
 // pull is a pull in progress.
@@ -88,8 +101,9 @@ type pull struct {
 	chosen   []int // indexes in Manifest.Entries, ascending
 	begin    time.Time
 
-	window *semaphore.Weighted // bytes of the requested tensors that are not delivered
-	size   int64               // of the window
+	window     *semaphore.Weighted // bytes of the requested tensors that are not delivered
+	size       int64               // of the window
+	pieceBytes int64               // length of the pieces of large tensors; 0 for whole tensors
 
 	mu sync.Mutex
 	// All below are guarded by mu.
@@ -97,6 +111,8 @@ type pull struct {
 	since     time.Time
 	transfer  time.Duration // while receiving was not 0, up to since
 	progress  Progress
+	resumed   int64 // bytes of progress that an earlier pull had written
+	outage    outage
 }
 
 // start gets the manifest and chooses the tensors.
@@ -107,115 +123,62 @@ func (p *Puller) start(ctx context.Context, req PullRequest) (*pull, error) {
 	if req.InflightBytes <= 0 {
 		req.InflightBytes = DefaultInflightBytes
 	}
-	begin := time.Now()
-	m, err := p.Describe(ctx, req.Publication, req.Version)
+	if req.Retry == 0 {
+		req.Retry = DefaultRetry
+	}
+	pl := &pull{p: p, req: req, begin: time.Now(), outage: outage{retry: max(req.Retry, 0)}}
+	err := pl.ask(ctx, func(ctx context.Context) (err error) {
+		pl.manifest, err = p.Describe(ctx, req.Publication, req.Version)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	chosen, err := m.choose(req.Tensors)
-	if err != nil {
+	pl.progressed()
+	if pl.chosen, err = pl.manifest.choose(req.Tensors); err != nil {
 		return nil, err
 	}
-	pl := &pull{p: p, req: req, manifest: m, chosen: chosen, begin: begin,
-		window: semaphore.NewWeighted(req.InflightBytes), size: req.InflightBytes}
-	pl.progress.Total = len(chosen)
-	for _, i := range chosen {
-		pl.progress.TotalBytes += m.Entries[i].Bytes
+	pl.progress.Total = len(pl.chosen)
+	for _, i := range pl.chosen {
+		pl.progress.TotalBytes += pl.manifest.Entries[i].Bytes
 	}
 	return pl, nil
 }
 
-// weight returns how much of the window of bytes a tensor takes.
-func (pl *pull) weight(i int) int64 {
-	return min(max(pl.manifest.Entries[i].Bytes, leastWeight), pl.size)
+// limit sets the size of the window of bytes.
+func (pl *pull) limit(bytes int64) {
+	pl.window, pl.size = semaphore.NewWeighted(bytes), bytes
 }
 
-// handedOn returns a tensor's share of the window of bytes.
-func (pl *pull) handedOn(i int) { pl.window.Release(pl.weight(i)) }
-
-// fetch receives and checks the chosen tensors. For each, in order, it calls next. It then
-// passes the tensor, with a reference, to the function that next returned, on a goroutine of
-// its own; that function, or a later consumer, must call handedOn. fetch returns the first
-// error when all goroutines have ended.
-func (pl *pull) fetch(caller context.Context, next func(i int) (func(*tensor.Tensor) error, error)) error {
-	ctx, lost := context.WithCancelCause(caller)
-	defer lost(nil)
-	s, err := pl.p.open(ctx, pl.manifest, pl.chosen, lost)
-	if err != nil {
-		return pl.explain(caller, err)
+// weight returns how much of the window of bytes a part takes.
+func (pl *pull) weight(p part) int64 {
+	n := p.n
+	if p.whole() {
+		n = pl.manifest.Entries[p.i].Bytes
 	}
-	defer s.close()
-	receives := semaphore.NewWeighted(int64(pl.req.Inflight))
-	g, ctx := errgroup.WithContext(ctx)
-	for _, i := range pl.chosen {
-		// Both fail only when ctx has ended.
-		if pl.window.Acquire(ctx, pl.weight(i)) != nil || receives.Acquire(ctx, 1) != nil {
-			break
-		}
-		take, err := next(i)
-		if err != nil {
-			g.Go(func() error { return err })
-			break
-		}
-		g.Go(func() error {
-			t, err := pl.receive(ctx, s, i)
-			receives.Release(1)
-			if err != nil {
-				return err
-			}
-			return pl.check(i, t, take)
-		})
-	}
-	err = g.Wait() // the first error, which also ended ctx
-	if cause := context.Cause(ctx); err == nil && cause != nil && pl.done() < len(pl.chosen) {
-		err = cause
-	}
-	return pl.explain(caller, err)
+	return min(max(n, leastWeight), pl.size)
 }
 
-// receive receives one tensor through the rendezvous.
-func (pl *pull) receive(ctx context.Context, s *session, i int) (*tensor.Tensor, error) {
-	type outcome struct {
-		v   rendezvous.Value
-		err error
-	}
-	e := &pl.manifest.Entries[i]
-	c := make(chan outcome, 1)
-	pl.transferring(1)
-	s.receiver.RecvAsync(ctx, s.step, s.keys[e.Name], func(v rendezvous.Value, _ rendezvous.Args, err error) {
-		c <- outcome{v, err}
-	})
-	o := <-c
-	pl.transferring(-1)
-	switch {
-	case o.err != nil:
-		return nil, s.cause(ctx, wrap("receiving tensor "+quote(e.Name), o.err))
-	case o.v.Dead:
-		o.v.Tensor.Release()
-		return nil, status.Errorf(status.Internal, "receiving tensor %s: the server sent a dead value", quote(e.Name))
-	}
-	return o.v.Tensor, nil
-}
-
-// check checks a tensor and passes it on.
-func (pl *pull) check(i int, t *tensor.Tensor, take func(*tensor.Tensor) error) error {
-	e := &pl.manifest.Entries[i]
-	if err := e.check(t, pl.manifest.Algorithm, !pl.req.SkipDigests); err != nil {
-		t.Release()
-		return wrap("tensor "+quote(e.Name), err)
-	}
-	if err := take(t.Named(e.Name)); err != nil {
-		return err
-	}
+// came takes note of n bytes of a tensor that have come; whole is set with the last ones of it.
+func (pl *pull) came(i int, n int64, whole bool) {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
-	pl.progress.Tensor = e.Name
-	pl.progress.Tensors++
-	pl.progress.Bytes += e.Bytes
+	pl.outage.over()
+	pl.progress.Tensor = pl.manifest.Entries[i].Name
+	pl.progress.Bytes += n
+	if whole {
+		pl.progress.Tensors++
+	}
 	if pl.req.Progress != nil {
 		pl.req.Progress(pl.progress)
 	}
-	return nil
+}
+
+// progressed ends an outage.
+func (pl *pull) progressed() {
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	pl.outage.over()
 }
 
 // transferring counts the receives in progress, and measures the time with at least one.
@@ -246,7 +209,17 @@ func (pl *pull) explain(caller context.Context, err error) error {
 	if caller.Err() == context.DeadlineExceeded {
 		why, code = "took longer than its deadline", status.DeadlineExceeded
 	}
-	return status.Errorf(code, "the pull of %s %s: %d of %d tensors had come", quote(pl.manifest.Name), why, pl.done(), len(pl.chosen))
+	pl.mu.Lock()
+	last := pl.outage.err
+	pl.mu.Unlock()
+	before := ""
+	if last != nil {
+		before = "; it was interrupted: " + status.From(last).Message()
+	}
+	if pl.manifest == nil {
+		return status.Errorf(code, "the pull %s before %s answered%s", why, pl.p.server(), before)
+	}
+	return status.Errorf(code, "the pull of %s from %s %s: %d of %d tensors had come%s", quote(pl.manifest.Name), pl.p.server(), why, pl.done(), len(pl.chosen), before)
 }
 
 // summary returns the Summary of a pull that has succeeded.
@@ -255,7 +228,7 @@ func (pl *pull) summary() Summary {
 	defer pl.mu.Unlock()
 	return Summary{
 		Publication: pl.manifest.Publication,
-		Tensors:     pl.progress.Tensors, Bytes: pl.progress.Bytes,
+		Tensors:     pl.progress.Tensors, Bytes: pl.progress.Bytes, Resumed: pl.resumed,
 		Transfer: pl.transfer, Total: time.Since(pl.begin),
 		Digest: pl.manifest.combinedDigest(pl.chosen), Verified: !pl.req.SkipDigests,
 	}
@@ -281,53 +254,41 @@ func (p *Puller) each(ctx context.Context, req PullRequest, yield func(*tensor.T
 	if err != nil {
 		return err
 	}
-	// A tensor gets a place in the order before it is requested, and fills it when it is
-	// received. There are as many places as the window permits.
-	type place struct {
-		i      int
-		tensor chan *tensor.Tensor
-	}
-	order := make(chan place, min(int64(len(pl.chosen)), pl.size/leastWeight)+1)
+	pl.limit(pl.req.InflightBytes)
+	to := newPlaces(pl)
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	var failure error // of fetch; read after ended
 	go func() {
 		defer close(ended)
-		defer close(order)
-		failure = pl.fetch(ctx, func(i int) (func(*tensor.Tensor) error, error) {
-			c := make(chan *tensor.Tensor, 1)
-			order <- place{i, c} // never blocks: each place has its share of the window
-			return func(t *tensor.Tensor) error {
-				c <- t
-				return nil
-			}, nil
-		})
+		defer close(to.order)
+		failure = pl.fetch(ctx, to)
 	}()
 	// Deferred, so that the pull also ends when yield panics.
 	defer func() {
 		cancel()
 		<-ended
-		for at := range order {
+		for at := range to.order {
 			select {
-			case t := <-at.tensor:
-				t.Release()
+			case a := <-at:
+				a.tensor.Release()
 			default: // it never came
 			}
 		}
 	}()
-	for at := range order {
-		var t *tensor.Tensor
+	for at := range to.order {
+		var a arrival
 		select {
-		case t = <-at.tensor:
+		case a = <-at:
 		case <-ended:
 			select {
-			case t = <-at.tensor: // it came, and then fetch ended
+			case a = <-at: // it came, and then fetch ended
 			default:
 				return failure
 			}
 		}
-		pl.handedOn(at.i)
-		if !yield(t) {
+		a.free()
+		if !yield(a.tensor) {
 			return nil
 		}
 	}
@@ -336,4 +297,73 @@ func (p *Puller) each(ctx context.Context, req PullRequest, yield func(*tensor.T
 		*req.Summary = pl.summary()
 	}
 	return failure
+}
+
+// places is the sink of a pull whose tensors are yielded in order. A tensor gets a place in the
+// order when it is requested for the first time, and fills it when it has come, in this session
+// or a later one.
+type places struct {
+	pl    *pull
+	order chan place
+
+	made int // places in order, of the first tensors of the pull; used by one goroutine
+
+	mu  sync.Mutex
+	all []place // by tensor, as in pull.chosen; nil when the tensor has come. Guarded by mu.
+}
+
+// place is filled once.
+type place chan arrival
+
+// arrival is a tensor in the window of bytes, with a reference.
+type arrival struct {
+	tensor *tensor.Tensor
+	free   func() // takes it out of the window
+}
+
+func newPlaces(pl *pull) *places {
+	// A tensor without a share of the window has a place only if it had a share in an earlier
+	// session. So there are never more places than the window permits.
+	to := &places{pl: pl, order: make(chan place, min(int64(len(pl.chosen)), pl.size/leastWeight)+1)}
+	for range pl.chosen {
+		to.all = append(to.all, make(place, 1))
+	}
+	return to
+}
+
+func (to *places) missing() (missing []int) {
+	to.mu.Lock()
+	defer to.mu.Unlock()
+	for n, i := range to.pl.chosen {
+		if to.all[n] != nil {
+			missing = append(missing, i)
+		}
+	}
+	return missing
+}
+
+func (to *places) has(part) bool { return false } // a session requests only what is missing
+
+func (to *places) begin(p part) {
+	n, _ := slices.BinarySearch(to.pl.chosen, p.i)
+	if n < to.made {
+		return // in an earlier session
+	}
+	to.made++
+	to.mu.Lock()
+	at := to.all[n]
+	to.mu.Unlock()
+	to.order <- at // does not block: see newPlaces
+}
+
+func (to *places) take(p part, t *tensor.Tensor, free func()) error {
+	e := &to.pl.manifest.Entries[p.i]
+	n, _ := slices.BinarySearch(to.pl.chosen, p.i)
+	to.mu.Lock()
+	at := to.all[n]
+	to.all[n] = nil
+	to.mu.Unlock()
+	at <- arrival{t.Named(e.Name), free}
+	to.pl.came(p.i, e.Bytes, true)
+	return nil
 }

@@ -216,11 +216,7 @@ func TestDamageOnTheWayIsDataLoss(t *testing.T) {
 	x := named(t, "x", tensor.Uint8, 1000)
 	path := writeSafetensors(t, filepath.Join(t.TempDir(), "m.safetensors"), nil, named(t, "a", tensor.Float32, 3), x)
 	h.publish("m", path)
-	h.damage = func(v rendezvous.Value) {
-		if v.Tensor.Size() == 1000 {
-			v.Tensor.Bytes()[77] ^= 1
-		}
-	}
+	h.damage = damager(77)
 	m, err := h.catalog.Describe("m", "")
 	must(t, err)
 	c := h.dial()
@@ -267,7 +263,7 @@ func TestPullEndsWithItsContext(t *testing.T) {
 		x.Release()
 		cancel()
 	}
-	mustBe(t, failure, status.Cancelled, `"m" was cancelled`, "of 7 tensors had come")
+	mustBe(t, failure, status.Cancelled, `"m" from the server was cancelled`, "of 7 tensors had come")
 	if !errors.Is(failure, context.Canceled) {
 		t.Error("it is not context.Canceled")
 	}
@@ -291,7 +287,7 @@ func TestPullEndsWithItsDeadline(t *testing.T) {
 			<-ctx.Done()
 			synctest.Wait() // until the contexts below ctx have ended, too
 		}
-		mustBe(t, failure, status.DeadlineExceeded, `"m" took longer than its deadline`, "of 7 tensors had come")
+		mustBe(t, failure, status.DeadlineExceeded, `"m" from the server took longer than its deadline`, "of 7 tensors had come")
 	})
 }
 
@@ -307,7 +303,7 @@ func TestServerStopsDuringAPull(t *testing.T) {
 			_, err := h.catalog.PublishTensors("m", model(t)...)
 			must(t, err)
 			var failure error
-			for x, err := range h.dial().Pull(t.Context(), checkpoint.PullRequest{Inflight: 1, InflightBytes: 1}) {
+			for x, err := range h.dial().Pull(t.Context(), checkpoint.PullRequest{Inflight: 1, InflightBytes: 1, Retry: -1}) {
 				if failure = err; err != nil {
 					break
 				}
@@ -331,8 +327,8 @@ func TestServerIsGoneWhileAReceiveWaits(t *testing.T) {
 		<-hang.asked
 		h.grpc.Stop()
 	}()
-	for _, err := range p.Pull(t.Context(), checkpoint.PullRequest{}) {
-		mustBe(t, err, status.Unavailable, "the server has ended the pull", `"m"`)
+	for _, err := range p.Pull(t.Context(), checkpoint.PullRequest{Retry: -1}) {
+		mustBe(t, err, status.Unavailable, `the pull of "m" was interrupted`, "connection to the server lost")
 	}
 	if hang.ended.Load() != 1 {
 		t.Errorf("the step was ended %d times", hang.ended.Load())
@@ -374,8 +370,8 @@ func TestPullTellsTheCause(t *testing.T) {
 	c := h.dial()
 	r := &aborting{Receiver: checkpoint.NewReceiver(c.manager), first: sync.OnceFunc(func() { go h.catalog.Close() })}
 	p := checkpoint.NewPuller(checkpoint.PullerOptions{Conn: c.conn, Task: h.session.Task, Receiver: r})
-	for _, err := range p.Pull(t.Context(), checkpoint.PullRequest{}) {
-		mustBe(t, err, status.Unavailable, "the server is stopping")
+	for _, err := range p.Pull(t.Context(), checkpoint.PullRequest{Retry: -1}) {
+		mustBe(t, err, status.Unavailable, "the server said: the server is stopping")
 	}
 }
 
@@ -388,7 +384,7 @@ func TestPullTellsWhatItKnows(t *testing.T) {
 		c := h.dial()
 		r := &aborting{Receiver: checkpoint.NewReceiver(c.manager), first: func() {}}
 		p := checkpoint.NewPuller(checkpoint.PullerOptions{Conn: c.conn, Task: h.session.Task, Receiver: r})
-		for _, err := range p.Pull(t.Context(), checkpoint.PullRequest{}) {
+		for _, err := range p.Pull(t.Context(), checkpoint.PullRequest{Retry: -1}) {
 			mustBe(t, err, status.Aborted, "Cleanup 7", "receiving tensor")
 		}
 	})

@@ -3,7 +3,6 @@ package checkpoint
 import (
 	"bytes"
 	"context"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -34,20 +33,34 @@ type SaveOptions struct {
 	Out string
 	// Force replaces files that exist.
 	Force bool
+	// NoResume begins files anew although an earlier pull has left a part of them.
+	NoResume bool
+	// Found, if not nil, is called for each file of which an earlier pull has left a part,
+	// before anything is transferred.
+	Found func(Found)
+}
+
+// Found is what an earlier pull has left of a file.
+type Found struct {
+	Path  string // of the .part
+	Bytes int64  // of its tensors; these are not transferred again
+	// Err says why nothing of it can be used; nil if it is used.
+	Err error
 }
 
 // output is a file to write.
 type output struct {
 	path    string
 	entries []int  // indexes in Manifest.Entries
-	head    []byte // what stands before the first tensor; nil for .npy
+	head    []byte // what stands before the first tensor; nil for .npy with strings
 	offsets map[int]int64
 	size    int64 // of the file
 }
 
 // Save pulls tensors into files. It writes each file as PATH.part while tensors arrive, in any
-// order, and renames it when it is complete and on the disk. If the pull fails, the .part files
-// are removed. Before anything is transferred, Save returns AlreadyExists for an existing file
+// order, and renames it when it is complete and on the disk. If the pull fails, or the process is
+// killed, the .part and its journal PATH.part.journal stay. A later Save of the same version to
+// the same path verifies what is there and transfers only the rest. Before anything is transferred, Save returns AlreadyExists for an existing file
 // without Force, FailedPrecondition if another process writes the same file, and
 // ResourceExhausted for a full disk.
 func (p *Puller) Save(ctx context.Context, req PullRequest, o SaveOptions) (*Summary, error) {
@@ -71,7 +84,7 @@ func (p *Puller) Save(ctx context.Context, req PullRequest, o SaveOptions) (*Sum
 	if err != nil {
 		return nil, err
 	}
-	return pl.save(ctx, outputs, o.Force)
+	return pl.save(ctx, outputs, o)
 }
 
 func isDir(path string) (bool, error) {
@@ -93,56 +106,17 @@ func makeDir(path string) error {
 }
 
 // save writes the outputs. An output without tensors has all its content in head.
-func (pl *pull) save(ctx context.Context, outputs []*output, force bool) (*Summary, error) {
-	var targets []*target
-	defer func() {
-		for _, t := range targets {
-			t.discard()
-		}
-	}()
-	type spot struct {
-		*output
-		*target
-	}
-	spots := make(map[int]spot, len(pl.chosen))
-	for _, out := range outputs {
-		t, err := createTarget(out.path, out.size, force)
-		if err != nil {
-			return nil, err
-		}
-		targets = append(targets, t)
-		if err := t.writeAt(out.head, 0); err != nil {
-			return nil, err
-		}
-		for _, i := range out.entries {
-			spots[i] = spot{out, t}
-		}
-	}
-	err := pl.fetch(ctx, func(i int) (func(*tensor.Tensor) error, error) {
-		return func(t *tensor.Tensor) error {
-			defer pl.handedOn(i)
-			defer t.Release()
-			at := spots[i]
-			if at.head == nil {
-				return at.wrap("writing", npy.Write(io.NewOffsetWriter(at.file, 0), t))
-			}
-			return at.writeAt(t.Bytes(), at.offsets[i])
-		}, nil
-	})
+func (pl *pull) save(ctx context.Context, outputs []*output, o SaveOptions) (*Summary, error) {
+	to := newFiles(pl)
+	defer to.close()
+	sum, err := to.write(ctx, outputs, o)
 	if err != nil {
-		return nil, err
-	}
-	if err := commitAll(targets); err != nil {
-		return nil, err
-	}
-	sum := pl.summary()
-	for _, out := range outputs {
-		sum.Files = append(sum.Files, out.path)
+		return nil, to.kept(err)
 	}
 	if pl.req.Summary != nil {
-		*pl.req.Summary = sum
+		*pl.req.Summary = *sum
 	}
-	return &sum, nil
+	return sum, nil
 }
 
 // single plans one file for all chosen tensors.
@@ -226,7 +200,7 @@ func (pl *pull) directory(dir string) (outputs []*output, err error) {
 func distinctOutputs(outputs []*output) error {
 	taken := make(map[string]bool)
 	for _, out := range outputs {
-		for _, path := range []string{out.path, out.path + partExt} {
+		for _, path := range []string{out.path, out.path + partExt, out.path + partExt + journalExt} {
 			if taken[path] {
 				return status.Errorf(status.InvalidArgument, "two files of the publication would be written to %s", path)
 			}
@@ -331,8 +305,14 @@ func (m *Manifest) specs(entries []int) []safetensors.Spec {
 // they are received.
 func (m *Manifest) npyOutput(path string, i int) (*output, error) {
 	e := &m.Entries[i]
-	if e.DType != tensor.String && !npy.Supported(e.DType) {
+	if e.DType == tensor.String {
+		return &output{path: path, entries: []int{i}}, nil
+	}
+	head, ok := npy.Header(e.DType, e.Shape)
+	if !ok {
 		return nil, status.Errorf(status.InvalidArgument, "%s: NumPy has no elements of type %v; write safetensors", path, e.DType)
 	}
-	return &output{path: path, entries: []int{i}}, nil
+	return &output{
+		path: path, entries: []int{i}, head: head, offsets: map[int]int64{i: int64(len(head))}, size: int64(len(head)) + e.Bytes,
+	}, nil
 }

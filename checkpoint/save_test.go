@@ -259,7 +259,9 @@ func TestTwoPullsToOneTarget(t *testing.T) {
 	requireOnly(t, dir, "m.safetensors")
 }
 
-func TestInterruptedPullLeavesNoFile(t *testing.T) {
+// A pull that ends early keeps what has come, and says where. One that has written nothing
+// leaves nothing.
+func TestInterruptedPullKeepsWhatHasCome(t *testing.T) {
 	h := serve(t)
 	h.publish("m", writeSharded(t, t.TempDir(), model(t)...))
 	c, dir := h.dial(), t.TempDir()
@@ -269,13 +271,17 @@ func TestInterruptedPullLeavesNoFile(t *testing.T) {
 			cancel()
 		}
 	}}, checkpoint.SaveOptions{Out: dir})
-	mustBe(t, err, status.Cancelled, "was cancelled")
-	requireOnly(t, dir)
+	mustBe(t, err, status.Cancelled, "was cancelled", "what has come is in "+filepath.Join(dir, "model-00001-of-00002.safetensors.part"), "--no-resume")
+	requireOnly(t, dir, "model-00001-of-00002.safetensors.part", "model-00001-of-00002.safetensors.part.journal")
 	h.idle(t, 1)
 
-	h.damage = damageAll
+	dir = t.TempDir()
+	h.damage = damager(0)
 	_, err = c.Save(t.Context(), checkpoint.PullRequest{}, checkpoint.SaveOptions{Out: filepath.Join(dir, "x")})
 	mustBe(t, err, status.DataLoss)
+	if strings.Contains(err.Error(), ".part") {
+		t.Errorf("error %q names what is not there", err)
+	}
 	requireOnly(t, dir)
 	h.damage = nil
 }
@@ -318,17 +324,18 @@ func TestSaveLooksAgainBeforeItReplaces(t *testing.T) {
 				writeFile(t, out, []byte("precious"))
 			}
 		}}, checkpoint.SaveOptions{Out: out, Force: force})
-		want := []byte("precious")
+		want, left := []byte("precious"), []string{"m.safetensors"}
 		if force {
 			must(t, err)
 			want = readFile(t, from)
 		} else {
 			mustBe(t, err, status.AlreadyExists, out, "force")
+			left = append(left, "m.safetensors.part", "m.safetensors.part.journal")
 		}
 		if !bytes.Equal(readFile(t, out), want) {
 			t.Errorf("force %v: the file is not what it should be", force)
 		}
-		requireOnly(t, dir, "m.safetensors")
+		requireOnly(t, dir, left...)
 	}
 }
 

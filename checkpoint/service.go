@@ -38,19 +38,19 @@ func (s *service) List(context.Context, *trystpb.ListRequest) (*trystpb.ListResp
 	return resp, nil
 }
 
-func (s *service) Describe(_ context.Context, req *trystpb.DescribeRequest) (*trystpb.DescribeResponse, error) {
+func (s *service) Describe(ctx context.Context, req *trystpb.DescribeRequest) (*trystpb.DescribeResponse, error) {
 	c := s.catalog
 	c.mu.RLock()
 	p, err := c.findLocked(req.GetPublication(), req.GetVersion())
 	c.mu.RUnlock()
 	if err != nil {
-		return nil, toGRPC(err)
+		return nil, answer(err, setTrailer(ctx))
 	}
 	return p.described(), nil
 }
 
 func (s *service) Open(req *trystpb.OpenRequest, stream grpc.ServerStreamingServer[trystpb.OpenResponse]) error {
-	return toGRPC(s.catalog.open(req, stream))
+	return answer(s.catalog.open(req, stream), stream.SetTrailer)
 }
 
 // open sends a puller its step and keys. The step lasts until the stream ends.

@@ -15,11 +15,12 @@ const partExt = ".part"
 
 // target is a file that is written as PATH.part and renamed to PATH when it is complete and on
 // the disk. The lock on the .part excludes a second writer. The .part of a killed process has no
-// lock, and is overwritten.
+// lock. It is used again if it has a journal (openTarget), and otherwise overwritten.
 type target struct {
-	path  string
-	force bool // replaces an existing file
-	file  *os.File
+	path    string
+	force   bool // replaces an existing file
+	file    *os.File
+	journal *journal // nil for a file that is always begun anew
 }
 
 // checkTarget returns an error if no file may be written at path.
@@ -44,6 +45,18 @@ func checkTarget(path string, force bool) error {
 // AlreadyExists for an existing PATH unless force is set, FailedPrecondition for a .part that
 // another process writes, and ResourceExhausted for a full disk.
 func createTarget(path string, size int64, force bool) (*target, error) {
+	t, err := lockTarget(path, force)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.beginAnew(size); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// lockTarget opens PATH.part and locks it.
+func lockTarget(path string, force bool) (*target, error) {
 	if err := checkTarget(path, force); err != nil {
 		return nil, err
 	}
@@ -51,15 +64,59 @@ func createTarget(path string, size int64, force bool) (*target, error) {
 	if err != nil {
 		return nil, wrap("creating "+path+partExt, bare(err))
 	}
-	t := &target{path: path, force: force, file: f}
-	if err = f.Truncate(0); err == nil {
-		err = allocate(f, size)
+	return &target{path: path, force: force, file: f}, nil
+}
+
+// beginAnew empties the .part and reserves size bytes of disk. If that fails, the target is
+// discarded. The journal goes first: it must not name bytes that are not there.
+func (t *target) beginAnew(size int64) error {
+	err := os.Remove(t.path + partExt + journalExt)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	if err == nil {
+		err = t.file.Truncate(0)
+	}
+	if err == nil {
+		err = allocate(t.file, size)
 	}
 	if err != nil {
 		t.discard()
-		return nil, wrap(fmt.Sprintf("creating %s%s with %d bytes", path, partExt, size), bare(err))
+		return wrap(fmt.Sprintf("creating %s%s with %d bytes", t.path, partExt, size), bare(err))
 	}
-	return t, nil
+	return nil
+}
+
+// openTarget is createTarget for a file with a journal. With resume it uses the .part that an
+// earlier pull of the same plan left, and returns what its journal claims. If there is one that
+// it cannot use, it begins anew, and anew says why.
+func openTarget(path string, force bool, p plan, resume bool) (t *target, claims []claim, anew, err error) {
+	if t, err = lockTarget(path, force); err != nil {
+		return nil, nil, nil, err
+	}
+	stat, err := t.file.Stat()
+	if err != nil {
+		t.discard()
+		return nil, nil, nil, wrap(path+partExt, bare(err))
+	}
+	if resume && stat.Size() > 0 {
+		t.journal, claims, anew = readJournal(path+partExt+journalExt, p)
+		if anew == nil && stat.Size() == p.Size {
+			return t, claims, nil, nil
+		}
+		if anew == nil {
+			t.journal.close()
+			anew = status.Errorf(status.DataLoss, "it has %d bytes instead of %d", stat.Size(), p.Size)
+		}
+	}
+	if err = t.beginAnew(p.Size); err != nil {
+		return nil, nil, nil, err
+	}
+	if t.journal, err = createJournal(path+partExt+journalExt, p); err != nil {
+		t.discard()
+		return nil, nil, nil, err
+	}
+	return t, nil, anew, nil
 }
 
 // openPart opens a .part and locks it.
@@ -161,6 +218,10 @@ func (t *target) rename(d disk) error {
 	if err := d.rename(t.path+partExt, t.path); err != nil {
 		return wrap("renaming "+t.path+partExt, err)
 	}
+	if t.journal != nil { // under the lock, which ends with the file
+		t.journal.close()
+		_ = os.Remove(t.path + partExt + journalExt) // one that is left is removed by the next pull
+	}
 	f := t.file
 	t.file = nil
 	if err := f.Close(); err != nil {
@@ -174,9 +235,28 @@ func (t *target) discard() {
 	if t.file == nil {
 		return
 	}
+	if t.journal != nil {
+		t.journal.close()
+		_ = os.Remove(t.path + partExt + journalExt)
+	}
 	_ = os.Remove(t.path + partExt) // a .part that is left is overwritten next time
 	_ = t.file.Close()              // its content is not needed
 	t.file = nil
+}
+
+// leave closes a target that was not committed. It keeps the .part for the next pull if the
+// journal has a record, and reports whether it did. Otherwise it discards the target.
+func (t *target) leave() bool {
+	if t.file == nil {
+		return false
+	}
+	if t.journal == nil || t.journal.close() == 0 {
+		t.discard()
+		return false
+	}
+	_ = t.file.Close() // what is lost is sent again
+	t.file = nil
+	return true
 }
 
 // syncDir makes renames in a directory durable.

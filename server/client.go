@@ -174,7 +174,7 @@ func (c *Client) EndStep(step int64) { c.manager.Cleanup(step) }
 // Puller pulls the server's publications. It is valid until the client is closed.
 func (c *Client) Puller() *checkpoint.Puller {
 	return checkpoint.NewPuller(checkpoint.PullerOptions{
-		Conn: c.conn, Task: c.task, Incarnation: c.incarnation, Receiver: c,
+		Conn: c.conn, Task: c.task, Incarnation: c.incarnation, Receiver: c, Address: c.target,
 	})
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // Everything that goes wrong outside gives one clear line and an exit status,
-// and never a hang or a stack trace; a pull leaves nothing behind.
+// and never a hang or a stack trace; a pull leaves only what it says.
 
 func TestServeFaults(t *testing.T) {
 	model := generate(t)
@@ -73,7 +73,7 @@ func TestPullFaults(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			failed(t, tryst(t, append([]string{"pull", "--out", filepath.Join(dir, "x.safetensors")}, c.args...)...), exitFailed, c.want...)
+			failed(t, tryst(t, append([]string{"pull", "--retry", "0", "--out", filepath.Join(dir, "x.safetensors")}, c.args...)...), exitFailed, c.want...)
 			nothingLeft(t, dir)
 		})
 	}
@@ -175,8 +175,9 @@ func TestPeerDiesInTheMiddle(t *testing.T) {
 		}
 	})
 	dir := t.TempDir()
-	failed(t, tryst(t, "pull", "--from", middle, "--out", filepath.Join(dir, "x.safetensors"), "--peer-timeout", "300ms"), exitFailed)
-	nothingLeft(t, dir)
+	failed(t, tryst(t, "pull", "--from", middle, "--out", filepath.Join(dir, "x.safetensors"), "--peer-timeout", "300ms", "--retry", "0"), exitFailed,
+		"connection to "+middle+" lost", "what has come is in "+filepath.Join(dir, "x.safetensors.part"))
+	partLeft(t, dir)
 }
 
 func TestPeerFallsSilent(t *testing.T) {
@@ -184,8 +185,8 @@ func TestPeerFallsSilent(t *testing.T) {
 	middle := proxy(t, address, 8<<20, func() {})
 	dir := t.TempDir()
 	failed(t, tryst(t, "pull", "--from", middle, "--out", filepath.Join(dir, "x.safetensors"), "--timeout", "1s", "large"), exitFailed,
-		"large", "deadline")
-	nothingLeft(t, dir)
+		"large", "deadline", "what has come is in "+filepath.Join(dir, "x.safetensors.part"))
+	partLeft(t, dir)
 }
 
 // A peer that takes connections and is no Tryst server.
@@ -216,7 +217,7 @@ func TestPeerIsSomethingElse(t *testing.T) {
 			}()
 			t.Cleanup(func() { lis.Close(); <-done })
 			dir := t.TempDir()
-			failed(t, tryst(t, "pull", "--from", lis.Addr().String(), "--out", filepath.Join(dir, "x.safetensors"), "--timeout", "500ms"), exitFailed, c.want)
+			failed(t, tryst(t, "pull", "--from", lis.Addr().String(), "--out", filepath.Join(dir, "x.safetensors"), "--timeout", "500ms", "--retry", "0"), exitFailed, c.want)
 			failed(t, tryst(t, "keys", "--from", lis.Addr().String(), "--timeout", "500ms"), exitFailed, c.want)
 			nothingLeft(t, dir)
 		})

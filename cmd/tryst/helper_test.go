@@ -312,6 +312,15 @@ func proxy(t *testing.T, server string, bytes int64, then func()) string {
 	return lis.Addr().String()
 }
 
+// partLeft checks that a pull that failed has left what had come of x.safetensors.
+func partLeft(t *testing.T, dir string) {
+	t.Helper()
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) != 2 || left[0].Name() != "x.safetensors.part" || left[1].Name() != "x.safetensors.part.journal" {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
 // nothingLeft checks that a pull that failed has left nothing in its directory.
 func nothingLeft(t *testing.T, dir string) {
 	t.Helper()

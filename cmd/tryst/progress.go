@@ -31,6 +31,7 @@ type progress struct {
 	mu   sync.Mutex               // guards what follows
 	bar  *progressbar.ProgressBar // nil before the first update
 	last time.Time                // of the last line; begin before the first one
+	had  int64                    // bytes that do not count for the rate
 	done bool                     // nothing more is shown
 }
 
@@ -59,6 +60,13 @@ func (p *progress) update(done, total int64) {
 	}
 }
 
+// skip says that n of the bytes were complete before.
+func (p *progress) skip(n int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.had += n
+}
+
 func (p *progress) draw(done, total int64) {
 	if p.bar == nil {
 		p.bar = progressbar.NewOptions64(total,
@@ -84,8 +92,8 @@ func (p *progress) line(done, total int64) {
 	}
 	p.last = now
 	fmt.Fprintf(p.out, "%s: %s of %s (%d%%)", p.what, byteText(float64(done)), byteText(float64(total)), int(float64(done)/float64(total)*100))
-	if took := now.Sub(p.begin); done > 0 && took > 0 {
-		rate := float64(done) / took.Seconds()
+	if took := now.Sub(p.begin); done > p.had && took > 0 {
+		rate := float64(done-p.had) / took.Seconds()
 		fmt.Fprintf(p.out, ", %s/s", byteText(rate))
 		if done < total {
 			left := time.Duration(float64(total-done) / rate * float64(time.Second))

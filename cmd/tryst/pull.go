@@ -8,12 +8,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tryst-rdma/tryst/checkpoint"
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/server"
+	"github.com/tryst-rdma/tryst/status"
 )
 
 func (s streams) pullCommand() *cobra.Command {
@@ -22,6 +24,8 @@ func (s streams) pullCommand() *cobra.Command {
 		out  checkpoint.SaveOptions
 		req  checkpoint.PullRequest
 		json bool
+
+		retry time.Duration
 	)
 	cmd := &cobra.Command{
 		Use:   "pull --from HOST:PORT|TASK --out PATH [NAME]",
@@ -32,7 +36,12 @@ the server has only one publication.
 
 If PATH is a directory or ends in a slash, pull writes the files that were
 published. If it ends in .npy, pull writes one tensor, otherwise one safetensors
-file.`,
+file.
+
+A pull whose connection or server fails goes on when the server is back with the
+same version, for --retry without progress. What has come of a file is in
+FILE.part, beside its journal. After a pull that failed or was killed, the same
+command verifies what is there and receives only the rest.`,
 		Example: `  tryst pull --from 10.0.0.1:2222 --out gpt2.safetensors
   tryst pull --from 10.0.0.1:2222 --out llama/ llama
   tryst pull --from 10.0.0.1:2222 --out h0.safetensors --tensor 'h.0.*' --tensor wte.weight gpt2`,
@@ -45,10 +54,21 @@ file.`,
 				return usagef("--out is missing: the file or directory to write")
 			case req.Inflight < 1:
 				return usagef("--inflight %d: it must be at least 1", req.Inflight)
+			case retry < 0:
+				return usagef("--retry %v: it must not be negative", retry)
+			}
+			if req.Retry = retry; retry == 0 {
+				req.Retry = -1 // not at all
 			}
 			bar := newProgress(s.err, "pull")
 			defer bar.end()
 			req.Progress = func(p checkpoint.Progress) { bar.update(p.Bytes, p.TotalBytes) }
+			note := func(text string) { fmt.Fprintf(bar, "%s: %s\n", cmd.CommandPath(), printable(text)) }
+			req.Interrupted = func(i checkpoint.Interruption) { note(interruptionText(i, from.from)) }
+			out.Found = func(f checkpoint.Found) {
+				bar.skip(f.Bytes)
+				note(foundText(f))
+			}
 			var sum *checkpoint.Summary
 			var by routes
 			err := from.with(cmd, s, bar, func(ctx context.Context, c *server.Client) (err error) {
@@ -71,8 +91,26 @@ file.`,
 	flags.BoolVar(&out.Force, "force", false, "replace files that exist")
 	flags.StringArrayVar(&req.Tensors, "tensor", nil, "pull only tensors whose name matches `GLOB`; * and ? match any character; may be repeated")
 	flags.IntVar(&req.Inflight, "inflight", checkpoint.DefaultInflight, "number of tensors that are received at once")
+	flags.DurationVar(&retry, "retry", checkpoint.DefaultRetry, "go on after failures of the connection or the server until there was no progress for this time; 0 = fail at once")
+	flags.BoolVar(&out.NoResume, "no-resume", false, "begin anew, without what an earlier pull has left")
 	flags.BoolVar(&json, "json", false, "write the result as one line of JSON")
 	return cmd
+}
+
+// interruptionText says what interrupted a pull, or that it goes on.
+func interruptionText(i checkpoint.Interruption, from string) string {
+	if i.Err == nil {
+		return fmt.Sprintf("%s answers again after %v; the pull goes on", from, i.Lasted.Round(time.Second/10))
+	}
+	return fmt.Sprintf("%s; trying again for %v", status.From(i.Err).Message(), i.Retry)
+}
+
+// foundText says what an earlier pull has left.
+func foundText(f checkpoint.Found) string {
+	if f.Err != nil {
+		return fmt.Sprintf("%s is begun anew: %s", f.Path, status.From(f.Err).Message())
+	}
+	return fmt.Sprintf("%s has %s from an earlier pull, which are not transferred again", f.Path, byteText(float64(f.Bytes)))
 }
 
 // pullRecord is the result of a pull in JSON. Fields that benchmarks have, too, have
@@ -82,6 +120,7 @@ type pullRecord struct {
 	Version         string   `json:"version"`
 	Tensors         int      `json:"tensors"`
 	Bytes           int64    `json:"bytes"`
+	Resumed         int64    `json:"resumed_bytes"` // of bytes, from an earlier pull
 	Seconds         float64  `json:"seconds"`
 	TransferSeconds float64  `json:"transfer_seconds"`
 	Rate            float64  `json:"gbytes_per_second"` // of the transfer only
@@ -126,7 +165,7 @@ func (w routes) String() string {
 func pullRecordOf(sum *checkpoint.Summary, by routes) pullRecord {
 	return pullRecord{
 		Publication: sum.Publication.Name, Version: sum.Publication.Version,
-		Tensors: sum.Tensors, Bytes: sum.Bytes,
+		Tensors: sum.Tensors, Bytes: sum.Bytes, Resumed: sum.Resumed,
 		Seconds: sum.Total.Seconds(), TransferSeconds: sum.Transfer.Seconds(), Rate: sum.BytesPerSecond() / 1e9,
 		Digest: sum.Digest, Verified: sum.Verified, Files: sum.Files, routes: by,
 	}

@@ -74,6 +74,7 @@ func TestWrongUsage(t *testing.T) {
 		{append(pull, "--inflight", "0"), []string{"--inflight 0"}},
 		{append(pull, "--timeout", "5"), []string{`--timeout "5"`, "90s"}},
 		{append(pull, "--timeout", "-1s"), []string{"--timeout -1s"}},
+		{append(pull, "--retry", "-1s"), []string{"--retry -1s", "not be negative"}},
 		{append(pull, "--json=maybe"), []string{`--json "maybe"`, "true or false"}},
 		{append(pull, "a", "b"), []string{`"b"`}},
 		{append(pull, "--transport", "carrier-pigeon"), []string{`--transport "carrier-pigeon"`, "grpc", "verbs"}},

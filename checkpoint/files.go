@@ -1,0 +1,239 @@
+package checkpoint
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"hash"
+	"io"
+	"sync"
+
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/tensor/npy"
+)
+
+// files is the sink of a pull that writes files. A part is written to its place and recorded in
+// the journal when it has come; when a tensor is whole, its digest is checked:
+//
+//	part ─► .part ─► journal ─► digest, as far as the tensor has come without gaps
+//
+// A whole tensor has been checked before it comes here.
+type files struct {
+	pl      *pull
+	newHash func() hash.Hash // nil if digests are not checked
+	outputs []*output
+	targets []*target     // as outputs
+	spots   map[int]*spot // by tensor
+	left    []string      // .part files that stay after a failure
+}
+
+// spot is the place of one tensor.
+type spot struct {
+	*target
+	*TensorInfo
+	i   int   // index in Manifest.Entries
+	off int64 // of the content in the file
+
+	mu sync.Mutex
+	// All below are guarded by mu.
+	have    ranges    // of the content that is in the file
+	sum     hash.Hash // of the first summed bytes; nil if there are none
+	summed  int64
+	done    bool // whole, and checked
+	damaged bool // it was whole, and did not match its digest
+}
+
+func newFiles(pl *pull) *files {
+	to := &files{pl: pl, spots: make(map[int]*spot, len(pl.chosen))}
+	if !pl.req.SkipDigests {
+		to.newHash, _ = newHash(pl.manifest.Algorithm) // known since the manifest came
+	}
+	return to
+}
+
+// write opens the files, pulls what is missing in them, and gives them their names.
+func (to *files) write(ctx context.Context, outputs []*output, o SaveOptions) (*Summary, error) {
+	pl := to.pl
+	found := make([][]claim, len(outputs))
+	anew := make([]error, len(outputs))
+	for n, out := range outputs {
+		t, claims, why, err := to.open(out, o)
+		if err != nil {
+			return nil, err
+		}
+		to.outputs, to.targets = append(to.outputs, out), append(to.targets, t)
+		found[n], anew[n] = claims, why
+		if err := t.writeAt(out.head, 0); err != nil {
+			return nil, err
+		}
+		for _, i := range out.entries {
+			to.spots[i] = &spot{target: t, TensorInfo: &pl.manifest.Entries[i], i: i, off: out.offsets[i]}
+		}
+	}
+	for n, out := range to.outputs {
+		if err := to.resume(ctx, out, found[n], anew[n], o.Found); err != nil {
+			return nil, err
+		}
+	}
+	pl.limit(min(pl.req.InflightBytes, resentBytes))
+	pl.pieceBytes = pieceBytes
+	if err := pl.fetch(ctx, to); err != nil {
+		return nil, err
+	}
+	if err := commitAll(to.targets); err != nil {
+		return nil, err
+	}
+	sum := pl.summary()
+	for _, out := range outputs {
+		sum.Files = append(sum.Files, out.path)
+	}
+	return &sum, nil
+}
+
+// open opens the target of an output. Only files whose layout is known can go on later.
+func (to *files) open(out *output, o SaveOptions) (t *target, claims []claim, anew, err error) {
+	if len(out.entries) == 0 || out.head == nil {
+		t, err = createTarget(out.path, out.size, o.Force)
+		return t, nil, nil, err
+	}
+	return openTarget(out.path, o.Force, to.pl.manifest.planOf(out), !o.NoResume)
+}
+
+// close closes the targets that have not got their names.
+func (to *files) close() {
+	for _, t := range to.targets {
+		if t.leave() {
+			to.left = append(to.left, t.path+partExt)
+		}
+	}
+	to.targets = nil
+}
+
+// kept closes the targets, and adds to the error of the pull what stays on the disk.
+func (to *files) kept(err error) error {
+	to.close()
+	if len(to.left) == 0 {
+		return err
+	}
+	what := to.left[0]
+	if n := len(to.left); n > 1 {
+		what = fmt.Sprintf("%d files like %s", n, what)
+	}
+	e := status.From(err)
+	return status.Errorf(e.Code(), "%s; what has come is in %s: the same pull goes on with it, --no-resume begins anew; to give up, remove it and its %s",
+		e.Message(), what, journalExt[1:])
+}
+
+func (to *files) missing() (missing []int) {
+	for _, i := range to.pl.chosen {
+		s := to.spots[i]
+		s.mu.Lock()
+		if !s.done {
+			missing = append(missing, i)
+		}
+		s.mu.Unlock()
+	}
+	return missing
+}
+
+func (to *files) has(p part) bool {
+	s := to.spots[p.i]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.done || !p.whole() && s.have.covers(p.piece)
+}
+
+func (to *files) begin(part) {}
+
+func (to *files) take(p part, t *tensor.Tensor, free func()) error {
+	defer free()
+	defer t.Release()
+	s := to.spots[p.i]
+	if s.journal == nil {
+		if err := s.wrap("writing", npy.Write(io.NewOffsetWriter(s.file, 0), t)); err != nil {
+			return err
+		}
+		s.finish()
+		to.pl.came(p.i, s.Bytes, true)
+		return nil
+	}
+	b := t.Bytes()
+	if err := s.writeAt(b, s.off+p.off); err != nil {
+		return err
+	}
+	if len(b) > 0 {
+		s.journal.record(s.off+p.off, b)
+	}
+	if p.whole() {
+		to.pl.came(p.i, s.finish(), true)
+		return nil
+	}
+	whole, err := to.add(s, p.piece, b)
+	switch {
+	case err != nil:
+		return err
+	case whole < 0: // damaged: all of it must come again
+		to.pl.came(p.i, p.n-s.Bytes, false)
+	default:
+		to.pl.came(p.i, p.n, whole > 0)
+	}
+	return nil
+}
+
+// finish marks a tensor that has come as a whole. It returns how many of its bytes are new.
+func (s *spot) finish() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.Bytes - s.have.size()
+	s.done = true
+	return n
+}
+
+// add adds a piece that was written and checks the digest if the tensor is whole. It returns 1
+// for a tensor that is whole, 0 for one that is not, and -1 for one that was damaged for the
+// first time and must come again.
+func (to *files) add(s *spot, p piece, b []byte) (whole int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.have = s.have.add(p)
+	if to.newHash != nil {
+		if s.sum == nil {
+			s.sum = to.newHash()
+		}
+		if p.off == s.summed {
+			_, _ = s.sum.Write(b) // a hash's Write never fails
+			s.summed = p.end()
+		}
+		// What came earlier, and could not be added, is read from the kernel's cache.
+		if end := s.have.from(s.summed); end > s.summed {
+			if err := s.read(s.sum, piece{s.summed, end - s.summed}); err != nil {
+				return 0, err
+			}
+			s.summed = end
+		}
+	}
+	if !s.have.covers(piece{0, s.Bytes}) {
+		return 0, nil
+	}
+	if to.newHash == nil || bytes.Equal(s.sum.Sum(nil), s.Digest) {
+		s.done = true
+		return 1, nil
+	}
+	if !s.damaged {
+		s.damaged, s.have, s.sum, s.summed = true, nil, nil, 0
+		return -1, nil
+	}
+	m := to.pl.manifest
+	return 0, status.Errorf(status.DataLoss, "tensor %s from %s: the content is damaged: its digest is %s, the manifest's %s",
+		quote(s.Name), to.pl.p.server(), formatDigest(m.Algorithm, s.sum.Sum(nil)), formatDigest(m.Algorithm, s.Digest))
+}
+
+// read writes a piece of the tensor, as it is in the file, to a hash.
+func (s *spot) read(h hash.Hash, p piece) error {
+	_, err := io.CopyBuffer(onlyWriter{h}, io.NewSectionReader(s.file, s.off+p.off, p.n), make([]byte, min(p.n, digestChunk)))
+	return s.wrap("reading", err)
+}
+
+// onlyWriter hides other methods from io.CopyBuffer, which would not use its buffer.
+type onlyWriter struct{ io.Writer }

@@ -1,0 +1,151 @@
+package checkpoint
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/tryst-rdma/tryst/status"
+)
+
+// Interruption reports to a caller of a pull that it was interrupted, or that it goes on.
+type Interruption struct {
+	// Err is what interrupted the pull; nil when it goes on. Its text has the address.
+	Err error
+	// Retry is for how long the pull now tries to go on; with Err.
+	Retry time.Duration
+	// Lasted is how long the interruption took; without Err.
+	Lasted time.Duration
+}
+
+// outage is the time in which a pull makes no progress, from its first failure:
+//
+//	             failed                  failed for longer than retry
+//	progress ─────────────► interrupted ──────────────────────────────► the last error
+//	   ▲                         │
+//	   └──── a part has come ────┘
+//
+// It decides whether the pull tries again, and when. It is a value without a clock: time is
+// passed in.
+type outage struct {
+	retry time.Duration // the longest outage; 0 for none
+
+	began   time.Time     // zero without an outage
+	pause   time.Duration // before the next attempt
+	err     error         // the last one of the outage
+	resumed bool          // the caller knows that the pull goes on
+}
+
+// mayPass reports whether an error of a server or a connection may pass. Servers that stop, and
+// connections that break, are Unavailable. Aborted means that the server restarted, or that the
+// step of a session has ended.
+func mayPass(err error) bool {
+	code := status.CodeOf(err)
+	return code == status.Unavailable || code == status.Aborted
+}
+
+// failed takes note of a failure. It returns for how long to wait before the next attempt, or
+// the error that ends the pull. first is set if the failure begins an outage.
+func (o *outage) failed(now time.Time, err error) (pause time.Duration, first bool, final error) {
+	if !mayPass(err) || o.retry == 0 {
+		return 0, false, err
+	}
+	if o.began.IsZero() {
+		*o = outage{retry: o.retry, began: now, pause: retryMin}
+		first = true
+	}
+	o.err = err
+	left := o.retry - now.Sub(o.began)
+	if left <= 0 {
+		e := status.From(err)
+		return 0, false, status.Errorf(e.Code(), "%s; it was tried again for %v", e.Message(), now.Sub(o.began).Round(time.Second/10))
+	}
+	pause = min(o.pause/2+rand.N(o.pause), left) //nolint:gosec // so that pullers do not return all at once
+	o.pause = min(2*o.pause, retryMax)
+	return pause, first, nil
+}
+
+// left returns for how long the outage may still last.
+func (o *outage) left(now time.Time) time.Duration { return o.retry - now.Sub(o.began) }
+
+// over ends the outage.
+func (o *outage) over() { *o = outage{retry: o.retry} }
+
+// interrupted handles a failure of the pull: it returns nil when the pull must try again, after
+// a pause, or the error that ends it.
+func (pl *pull) interrupted(caller context.Context, err error) error {
+	if caller.Err() != nil {
+		return pl.explain(caller, err)
+	}
+	pl.mu.Lock()
+	pause, first, final := pl.outage.failed(time.Now(), err)
+	retry := pl.outage.retry
+	pl.mu.Unlock()
+	if final != nil {
+		return final
+	}
+	if first && pl.req.Interrupted != nil {
+		pl.req.Interrupted(Interruption{Err: err, Retry: retry})
+	}
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-caller.Done():
+		return pl.explain(caller, err)
+	}
+}
+
+// goesOn reports, once in an outage, that the server answers again. The outage ends only with
+// the next part: a session that breaks again without progress is the same outage.
+func (pl *pull) goesOn() {
+	pl.mu.Lock()
+	o := &pl.outage
+	tell := !o.began.IsZero() && !o.resumed
+	o.resumed = true
+	lasted := time.Since(o.began)
+	pl.mu.Unlock()
+	if tell && pl.req.Interrupted != nil {
+		pl.req.Interrupted(Interruption{Lasted: lasted})
+	}
+}
+
+// patience bounds a question to the server during an outage; 0 for no bound. Before an outage a
+// server may take its time.
+func (pl *pull) patience() time.Duration {
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	if pl.outage.began.IsZero() {
+		return 0
+	}
+	return max(pl.outage.left(time.Now()), leastPatience)
+}
+
+// ask repeats a question until it is answered. Only the time without any answer counts as an
+// outage.
+func (pl *pull) ask(caller context.Context, question func(context.Context) error) error {
+	for {
+		ctx, cancel := caller, context.CancelFunc(func() {})
+		if d := pl.patience(); d > 0 {
+			ctx, cancel = context.WithTimeoutCause(caller, d, pl.p.silent(d))
+		}
+		err := question(ctx)
+		if err != nil && ctx.Err() != nil && caller.Err() == nil {
+			err = context.Cause(ctx)
+		}
+		cancel()
+		if err == nil {
+			pl.goesOn()
+			return nil
+		}
+		if err = pl.interrupted(caller, err); err != nil {
+			return err
+		}
+	}
+}
+
+// silent is the error of a question without an answer.
+func (p *Puller) silent(d time.Duration) error {
+	return status.Errorf(status.Unavailable, "%s did not answer within %v", p.server(), d.Round(time.Second/10))
+}

@@ -1,0 +1,120 @@
+package checkpoint
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"runtime"
+	"slices"
+
+	"github.com/cespare/xxhash/v2"
+	"golang.org/x/sync/errgroup"
+)
+
+// What an earlier pull has written is read before it is used. A tensor that is whole and has its
+// digest is not requested again. Of any other tensor the parts stay whose content is that of the
+// journal; the digest is checked when the rest has come.
+
+// resume verifies what the journal of an output claims, and reports what was found.
+func (to *files) resume(ctx context.Context, out *output, claims []claim, anew error, found func(Found)) error {
+	f := Found{Path: out.path + partExt, Err: anew}
+	if len(claims) > 0 {
+		slices.SortStableFunc(claims, func(a, b claim) int { return cmp.Compare(a.off, b.off) })
+		g, ctx := errgroup.WithContext(ctx)
+		g.SetLimit(runtime.GOMAXPROCS(0))
+		for _, i := range out.entries {
+			s := to.spots[i]
+			mine := s.claimed(claims)
+			if len(mine) == 0 {
+				continue
+			}
+			g.Go(func() error {
+				if ctx.Err() != nil {
+					return context.Cause(ctx)
+				}
+				return to.verify(s, mine)
+			})
+		}
+		if err := g.Wait(); err != nil {
+			return to.pl.explain(ctx, err)
+		}
+		for _, i := range out.entries {
+			f.Bytes += to.found(to.spots[i])
+		}
+	}
+	if found != nil && (f.Bytes > 0 || f.Err != nil) {
+		found(f)
+	}
+	if to.pl.req.Progress != nil && f.Bytes > 0 {
+		to.pl.req.Progress(to.pl.progress) // nothing is under way yet
+	}
+	return nil
+}
+
+// claimed returns the claims that lie in the tensor, relative to its content.
+func (s *spot) claimed(claims []claim) (mine []claim) {
+	first, _ := slices.BinarySearchFunc(claims, s.off, func(c claim, off int64) int { return cmp.Compare(c.off, off) })
+	for _, c := range claims[first:] {
+		if c.off >= s.off+s.Bytes {
+			break
+		}
+		if c.off -= s.off; c.end() <= s.Bytes {
+			mine = append(mine, c)
+		}
+	}
+	return mine
+}
+
+// verify reads what was written of a tensor and marks what is right.
+func (to *files) verify(s *spot, claims []claim) error {
+	var all ranges
+	for _, c := range claims {
+		all = all.add(c.piece)
+	}
+	whole := all.covers(piece{0, s.Bytes})
+	if whole && to.newHash != nil {
+		h := to.newHash()
+		if err := s.read(h, piece{0, s.Bytes}); err != nil {
+			return err
+		}
+		if bytes.Equal(h.Sum(nil), s.Digest) {
+			s.have, s.done = all, true
+			return nil
+		}
+	}
+	var good ranges
+	for _, c := range claims {
+		h := xxhash.New()
+		if err := s.read(h, c.piece); err != nil {
+			return err
+		}
+		if h.Sum64() == c.sum {
+			good = good.add(c.piece)
+		}
+	}
+	if good.covers(piece{0, s.Bytes}) {
+		if to.newHash != nil {
+			return nil // each part is what was written, and yet the digest is wrong: nothing can be used
+		}
+		s.done = true
+	}
+	s.have = good
+	return nil
+}
+
+// found counts what was found of a tensor. It returns its bytes.
+func (to *files) found(s *spot) int64 {
+	n := s.have.size()
+	if n == 0 {
+		return 0
+	}
+	pl := to.pl
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	pl.resumed += n
+	pl.progress.Tensor, pl.progress.Bytes = s.Name, pl.progress.Bytes+n
+	if s.done {
+		pl.progress.Tensors++
+	}
+	return n
+}

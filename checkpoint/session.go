@@ -1,0 +1,312 @@
+package checkpoint
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
+	"google.golang.org/grpc"
+
+	trystpb "github.com/tryst-rdma/tryst/proto/tryst"
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
+)
+
+// A pull is a sequence of sessions. A session is a step that the server opened, with the keys of
+// the tensors that have not come yet, and the stream that keeps the step open. When the stream
+// or a receive fails with an error that may pass, the pull opens the next session:
+//
+//	Open ─► keys ─► receives, within the windows ─► all have come
+//	 ▲                    │
+//	 └──── outage ────────┘ the stream or a receive failed
+
+// part is what one receive brings: a tensor, or a piece of one.
+type part struct {
+	i int // index in Manifest.Entries
+	piece
+	key rendezvous.Key
+}
+
+// sink is where the parts of a pull go. One goroutine calls its methods, except take.
+type sink interface {
+	// missing returns the tensors that have not come whole, ascending.
+	missing() []int
+	// has reports whether a part has come already.
+	has(p part) bool
+	// begin prepares for a part that is about to be requested.
+	begin(p part)
+	// take takes over a part with a reference to its tensor. A whole tensor has been checked.
+	// It calls free once, when the part does not count against the window any more.
+	take(p part, t *tensor.Tensor, free func()) error
+}
+
+// fetch receives all tensors that are missing in the sink. It returns the error that ends the
+// pull, when all goroutines have ended.
+func (pl *pull) fetch(caller context.Context, to sink) error {
+	for {
+		missing := to.missing()
+		if len(missing) == 0 {
+			return nil
+		}
+		err := pl.session(caller, missing, to)
+		if err == nil {
+			continue // what was damaged is requested again
+		}
+		if err = pl.interrupted(caller, pl.versionOf(caller, err)); err != nil {
+			return err
+		}
+	}
+}
+
+// session requests the missing tensors in one session. It returns the first error.
+func (pl *pull) session(caller context.Context, missing []int, to sink) error {
+	whole, lost := context.WithCancelCause(caller)
+	defer lost(nil)
+	s, err := pl.p.open(whole, pl.manifest, missing, pl.pieceBytes, pl.patience(), lost)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	pl.goesOn()
+	receives := semaphore.NewWeighted(int64(pl.req.Inflight))
+	var underWay atomic.Int64
+	g, ctx := errgroup.WithContext(whole)
+	for _, p := range s.parts {
+		if to.has(p) {
+			continue
+		}
+		weight := pl.weight(p)
+		if pl.acquire(ctx, weight, &underWay) != nil { // only when ctx has ended
+			break
+		}
+		free := func() { pl.window.Release(weight) }
+		if receives.Acquire(ctx, 1) != nil {
+			free()
+			break
+		}
+		to.begin(p)
+		underWay.Add(1)
+		g.Go(func() error {
+			defer underWay.Add(-1)
+			t, err := pl.receiveChecked(ctx, s, p, func() { receives.Release(1) })
+			if err != nil {
+				free()
+				return err
+			}
+			return to.take(p, t, free)
+		})
+	}
+	err = g.Wait()
+	if err == nil && whole.Err() != nil && len(to.missing()) > 0 {
+		err = context.Cause(whole)
+	}
+	return err
+}
+
+// acquire waits for space in the window of bytes. When nothing is under way, only the consumer can
+// make space, and the time until it does is no outage.
+func (pl *pull) acquire(ctx context.Context, weight int64, underWay *atomic.Int64) error {
+	if pl.window.TryAcquire(weight) {
+		return nil
+	}
+	if underWay.Load() == 0 {
+		defer pl.progressed()
+	}
+	return pl.window.Acquire(ctx, weight)
+}
+
+// receiveChecked receives a part. It checks a whole tensor, and requests it once more if it is
+// damaged: the damage may have happened on the way. received is called once, when the part has
+// come and others can be received.
+func (pl *pull) receiveChecked(ctx context.Context, s *session, p part, received func()) (*tensor.Tensor, error) {
+	t, err := pl.receive(ctx, s, p)
+	received()
+	if err != nil {
+		return nil, err
+	}
+	err = pl.check(p, t)
+	if err == nil {
+		return t, nil
+	}
+	t.Release()
+	if t, err = pl.receive(ctx, s, p); err != nil {
+		return nil, err
+	}
+	if err = pl.check(p, t); err != nil {
+		t.Release()
+		return nil, err
+	}
+	return t, nil
+}
+
+// check checks a part as far as it can be checked alone.
+func (pl *pull) check(p part, t *tensor.Tensor) error {
+	e := &pl.manifest.Entries[p.i]
+	var err error
+	if p.whole() {
+		err = e.check(t, pl.manifest.Algorithm, !pl.req.SkipDigests)
+	} else if t.DType() != tensor.Uint8 || !t.Shape().Equal(tensor.Vector(int(p.n))) {
+		err = status.Errorf(status.DataLoss, "%v was received as a piece of %d bytes", t, p.n)
+	}
+	if err != nil {
+		return wrap("tensor "+quote(e.Name)+" from "+pl.p.server(), err)
+	}
+	return nil
+}
+
+// receive receives one part through the rendezvous.
+func (pl *pull) receive(ctx context.Context, s *session, p part) (*tensor.Tensor, error) {
+	type outcome struct {
+		v   rendezvous.Value
+		err error
+	}
+	c := make(chan outcome, 1)
+	pl.transferring(1)
+	s.receiver.RecvAsync(ctx, s.step, p.key, func(v rendezvous.Value, _ rendezvous.Args, err error) {
+		c <- outcome{v, err}
+	})
+	o := <-c
+	pl.transferring(-1)
+	what := "receiving tensor " + quote(pl.manifest.Entries[p.i].Name) + " from " + pl.p.server()
+	switch {
+	case o.err != nil:
+		return nil, s.cause(ctx, wrap(what, o.err))
+	case o.v.Dead:
+		o.v.Tensor.Release()
+		return nil, status.Errorf(status.Internal, "%s: a dead value was received", what)
+	}
+	return o.v.Tensor, nil
+}
+
+// versionOf explains the error of a session whose version the server does not have: it may have
+// another one. During an outage, a server without the publication may be one that is starting.
+func (pl *pull) versionOf(ctx context.Context, err error) error {
+	m := pl.manifest
+	if status.CodeOf(err) != status.NotFound || ctx.Err() != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, leastPatience)
+	defer cancel()
+	all, other := pl.p.List(ctx)
+	for _, p := range all {
+		if p.Name == m.Name && p.Version != m.Version {
+			return status.Errorf(status.FailedPrecondition, "publication %s changed during the pull, from version %s to version %s on %s; pull it again",
+				quote(m.Name), quote(m.Version), quote(p.Version), pl.p.server())
+		}
+	}
+	if pl.patience() > 0 {
+		return status.New(status.Unavailable, status.From(err).Message())
+	}
+	if other != nil && mayPass(other) {
+		return other
+	}
+	return err
+}
+
+// session is a step that the server opened, and the stream that keeps it open.
+type session struct {
+	step  int64
+	parts []part // in the order of the manifest
+
+	receiver Receiver
+	cancel   func()        // ends the stream
+	ended    chan struct{} // closed when the stream has ended
+}
+
+// open gets a step with the keys of the given tensors from the server. A patience that is not 0
+// bounds the time until all keys have come. When the stream ends before close, lost is called
+// with the reason.
+func (p *Puller) open(ctx context.Context, m *Manifest, chosen []int, pieceBytes int64, patience time.Duration, lost func(error)) (*session, error) {
+	what := "opening publication " + quote(m.Name)
+	// The stream ends with ctx, but does not have its deadline: the server would end the
+	// stream first, with a less precise error.
+	streamCtx, end := context.WithCancel(context.WithoutCancel(ctx))
+	unwatch := context.AfterFunc(ctx, end)
+	cancel := func() {
+		unwatch()
+		end()
+	}
+	var late atomic.Bool
+	if patience > 0 {
+		timer := time.AfterFunc(patience, func() {
+			late.Store(true)
+			end()
+		})
+		defer timer.Stop()
+	}
+	fail := func(err error, stream grpc.ServerStreamingClient[trystpb.OpenResponse]) error {
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case late.Load():
+			return wrap(what, p.silent(patience))
+		case stream == nil:
+			return p.failed(ctx, what, err, nil)
+		}
+		return p.failed(ctx, what, err, stream.Trailer())
+	}
+	stream, err := p.client.Open(streamCtx, &trystpb.OpenRequest{
+		Publication: m.Name, Version: m.Version, Tensors: m.namesOf(chosen),
+		Puller: p.o.Task.String(), PullerIncarnation: p.o.Incarnation, PieceBytes: uint64(pieceBytes),
+	})
+	if err != nil {
+		return nil, fail(err, nil)
+	}
+	s := &session{receiver: p.o.Receiver, cancel: cancel, ended: make(chan struct{})}
+	k := newKeys(m, pieceBytes)
+	for last := false; !last; {
+		resp, err := stream.Recv()
+		if err != nil {
+			return nil, fail(err, stream)
+		}
+		if err := k.take(resp); err != nil {
+			cancel()
+			return nil, wrap(what, err)
+		}
+		last = resp.GetLast()
+	}
+	s.step = k.step
+	if s.parts, err = k.parts(chosen); err != nil {
+		cancel()
+		return nil, wrap(what, err)
+	}
+	go func() {
+		defer close(s.ended)
+		for {
+			if _, err := stream.Recv(); err != nil {
+				lost(p.failed(streamCtx, "the pull of "+quote(m.Name)+" was interrupted", err, stream.Trailer()))
+				return
+			}
+		}
+	}()
+	return s, nil
+}
+
+// cause returns the cause of a receive's error err: the cause of ctx if that has ended. An error
+// may follow from the end of the stream, for instance when the server stops and ends the step.
+// Then cause waits up to causeDelay for the stream's error.
+func (s *session) cause(ctx context.Context, err *status.Error) error {
+	if status.IsDerived(err) || err.Code() == status.Aborted {
+		timer := time.NewTimer(causeDelay)
+		defer timer.Stop()
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		}
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// close ends the stream, and with it the step on both sides.
+func (s *session) close() {
+	s.cancel()
+	<-s.ended
+	s.receiver.EndStep(s.step)
+}
