@@ -1,0 +1,216 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tryst-rdma/tryst/checkpoint"
+	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/transport/transporttest"
+)
+
+// checkpointFile makes a safetensors file with some tensors, and one of more bytes than a piece
+// if large is set.
+func checkpointFile(t *testing.T, large bool) string {
+	t.Helper()
+	s, err := Start(t.Context(), settings(), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close(context.Background())
+	var tensors []*tensor.Tensor
+	for i, n := range []int{3000, 1, 200_000, 0, 70_000, 35 << 20} {
+		if n > 1<<20 && !large {
+			continue
+		}
+		b := make([]byte, n)
+		for k := range b {
+			b[k] = byte(k*(i+1) ^ k>>8 ^ k>>16)
+		}
+		x, err := tensor.FromBytes(tensor.Uint8, tensor.Vector(n), b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tensors = append(tensors, x.Named(fmt.Sprint("x", i)))
+	}
+	if _, err := s.Catalog().PublishTensors("m", tensors...); err != nil {
+		t.Fatal(err)
+	}
+	c := dial(t, config.Client{}, s.Addr().String())
+	path := filepath.Join(t.TempDir(), "m.safetensors")
+	if _, err := c.Puller().Save(t.Context(), checkpoint.PullRequest{}, checkpoint.SaveOptions{Out: path}); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// publisher starts a server of a file.
+func publisher(t *testing.T, listen, path string) *Server {
+	t.Helper()
+	s, err := Start(t.Context(), settings(func(c *config.Config) {
+		c.Listen, c.ShutdownTimeout = listen, 100*time.Millisecond
+	}), Options{Prepare: func(ctx context.Context, s *Server) error {
+		_, err := s.Catalog().Publish(ctx, "m", path)
+		return err
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close(context.Background()) }) // some are closed in mid-pull
+	return s
+}
+
+// saved pulls into a file and compares it with the published one.
+func saved(t *testing.T, c *Client, req checkpoint.PullRequest, published string) *checkpoint.Summary {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "copy.safetensors")
+	sum, err := c.Puller().Save(t.Context(), req, checkpoint.SaveOptions{Out: out})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := os.ReadFile(published)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(a, b) {
+		t.Error("the copy differs")
+	}
+	if left, err := os.ReadDir(filepath.Dir(out)); err != nil || len(left) != 1 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+	return sum
+}
+
+// TestPullSurvivesAResetAtAnyByte: the connection is reset once, at each of many positions, from
+// the first question to the last tensor.
+func TestPullSurvivesAResetAtAnyByte(t *testing.T) {
+	path := checkpointFile(t, false)
+	s := publisher(t, "127.0.0.1:0", path)
+	cutAt := func(at int64) (carried int64) {
+		p := transporttest.NewProxy(t)
+		defer p.Close()
+		p.SetTarget(s.Addr().String())
+		if at >= 0 {
+			p.CutAfter(at)
+		}
+		c, err := Dial(t.Context(), config.Default().Client, p.Addr(), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close(context.Background())
+		var told []checkpoint.Interruption
+		saved(t, c, checkpoint.PullRequest{Inflight: 2, Interrupted: func(i checkpoint.Interruption) { told = append(told, i) }}, path)
+		if len(told) > 0 && (!strings.Contains(told[0].Err.Error(), p.Addr()) || len(told) != 2) {
+			t.Errorf("a reset at byte %d: %v", at, told)
+		}
+		return p.Carried()
+	}
+	whole := cutAt(-1)
+	every := int64(40) // the questions and the keys
+	if testing.Short() {
+		every = 173
+	}
+	for at := int64(0); at < whole; at += every {
+		if at > 3000 {
+			at += whole / 29 // the tensors
+		}
+		cutAt(at)
+	}
+}
+
+// TestPullSurvivesAStall that the operating system ends: nothing comes any more, until the
+// keepalive closes the connection.
+func TestPullSurvivesAStall(t *testing.T) {
+	path := checkpointFile(t, false)
+	s := publisher(t, "127.0.0.1:0", path)
+	p := transporttest.NewProxy(t)
+	p.SetTarget(s.Addr().String())
+	stuck := p.HoldAfter(50_000)
+	c := dial(t, config.Client{}, p.Addr())
+	go func() {
+		<-stuck
+		p.Release()
+		p.CutAfter(0) // as the keepalive does when the host is gone
+	}()
+	saved(t, c, checkpoint.PullRequest{}, path)
+}
+
+// TestPullSurvivesARestart of the server, killed or in order, with the same version, in the middle
+// of a tensor. What came before is not sent again.
+func TestPullSurvivesARestart(t *testing.T) {
+	path := checkpointFile(t, true)
+	for _, way := range []string{"killed", "in order"} {
+		t.Run(way, func(t *testing.T) {
+			listen := freeAddresses(t, 1)[0]
+			s := publisher(t, listen, path)
+			p := transporttest.NewProxy(t)
+			p.SetTarget(listen)
+			c := dial(t, config.Client{}, p.Addr())
+			reached := p.HoldAfter(20 << 20)
+			restarted := make(chan struct{})
+			go func() {
+				defer close(restarted)
+				<-reached
+				if way == "killed" { // its connections are reset, and it is gone
+					p.SetTarget("")
+					p.Release()
+					p.CutAfter(0)
+					_ = s.Close(context.Background())
+				} else {
+					p.Release()
+					p.Throttle(1 << 20)               // too slow to end before the server does
+					_ = s.Close(context.Background()) // it says that it cuts off the pull
+					p.Throttle(0)
+				}
+				publisher(t, listen, path)
+				p.SetTarget(listen)
+			}()
+			var told []checkpoint.Interruption
+			saved(t, c, checkpoint.PullRequest{Inflight: 2, Interrupted: func(i checkpoint.Interruption) { told = append(told, i) }}, path)
+			<-restarted
+			if len(told) != 2 || !strings.Contains(told[0].Err.Error(), p.Addr()) {
+				t.Errorf("told %v", told)
+			}
+			if n := p.Carried(); n > 75<<20 { // 35, and at most what was under way when it was cut
+				t.Errorf("%d bytes were sent for a file of 35 MiB", n)
+			}
+		})
+	}
+}
+
+// TestPullFromAServerWithAnotherVersion after a restart is an error that names both.
+func TestPullFromAServerWithAnotherVersion(t *testing.T) {
+	listen := freeAddresses(t, 1)[0]
+	s := publisher(t, listen, checkpointFile(t, true))
+	p := transporttest.NewProxy(t)
+	p.SetTarget(listen)
+	c := dial(t, config.Client{}, p.Addr())
+	before := s.Catalog().List()[0].Version
+	other := checkpointFile(t, false)
+	reached := p.HoldAfter(20 << 20)
+	after := make(chan string, 1)
+	go func() {
+		<-reached
+		p.SetTarget("")
+		p.Release()
+		p.CutAfter(0)
+		_ = s.Close(context.Background())
+		after <- publisher(t, listen, other).Catalog().List()[0].Version
+		p.SetTarget(listen)
+	}()
+	dir := t.TempDir()
+	_, err := c.Puller().Save(t.Context(), checkpoint.PullRequest{}, checkpoint.SaveOptions{Out: filepath.Join(dir, "m.safetensors")})
+	wantError(t, err, status.FailedPrecondition, before, <-after, p.Addr(), "m.safetensors.part")
+}
