@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
@@ -40,6 +41,9 @@ type CatalogOptions struct {
 	// Progress, if not nil, is called a few times a second with the number of bytes of a
 	// publication that have been read for its digests.
 	Progress func(publication string, done, total int64)
+	// Preparing makes the service answer Unavailable until Ready is called, so that pullers
+	// do not take the publications that are there already for all of them.
+	Preparing bool
 	// Logger logs each publication and each pull; nil for no log.
 	Logger *slog.Logger
 }
@@ -51,6 +55,7 @@ type Catalog struct {
 	newHash func() hash.Hash
 	loader  *loader
 	streams streams
+	ready   atomic.Bool
 
 	mu sync.RWMutex
 	// All below are guarded by mu.
@@ -84,11 +89,15 @@ func NewCatalog(o CatalogOptions) (*Catalog, error) {
 		edges:        make(map[string]*entry),
 	}
 	c.streams.init()
+	c.ready.Store(!o.Preparing)
 	if o.MMap {
 		o.Logger.Warn("published files are mapped into memory: a file that is truncated meanwhile kills this process")
 	}
 	return c, nil
 }
+
+// Ready ends the time of CatalogOptions.Preparing.
+func (c *Catalog) Ready() { c.ready.Store(true) }
 
 // Publish publishes the tensors of files under a name. It returns when their digests are
 // computed. A path is a .safetensors file, the index of a sharded checkpoint

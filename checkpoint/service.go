@@ -30,7 +30,18 @@ type service struct {
 	catalog *Catalog
 }
 
-func (s *service) List(context.Context, *trystpb.ListRequest) (*trystpb.ListResponse, error) {
+// prepared returns an error as long as not all is published.
+func (c *Catalog) prepared() error {
+	if !c.ready.Load() {
+		return status.New(status.Unavailable, "the server is starting and has not published everything yet; try again")
+	}
+	return nil
+}
+
+func (s *service) List(ctx context.Context, _ *trystpb.ListRequest) (*trystpb.ListResponse, error) {
+	if err := s.catalog.prepared(); err != nil {
+		return nil, answer(err, setTrailer(ctx))
+	}
 	resp := &trystpb.ListResponse{}
 	for _, p := range s.catalog.List() {
 		resp.Publications = append(resp.Publications, p.proto())
@@ -40,6 +51,9 @@ func (s *service) List(context.Context, *trystpb.ListRequest) (*trystpb.ListResp
 
 func (s *service) Describe(ctx context.Context, req *trystpb.DescribeRequest) (*trystpb.DescribeResponse, error) {
 	c := s.catalog
+	if err := c.prepared(); err != nil {
+		return nil, answer(err, setTrailer(ctx))
+	}
 	c.mu.RLock()
 	p, err := c.findLocked(req.GetPublication(), req.GetVersion())
 	c.mu.RUnlock()
@@ -55,6 +69,9 @@ func (s *service) Open(req *trystpb.OpenRequest, stream grpc.ServerStreamingServ
 
 // open sends a puller its step and keys. The step lasts until the stream ends.
 func (c *Catalog) open(req *trystpb.OpenRequest, stream grpc.ServerStreamingServer[trystpb.OpenResponse]) error {
+	if err := c.prepared(); err != nil {
+		return err
+	}
 	puller, err := cluster.ParseTask(req.GetPuller())
 	if err != nil {
 		return wrap("puller", err)

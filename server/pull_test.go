@@ -190,6 +190,41 @@ func TestPullSurvivesARestart(t *testing.T) {
 	}
 }
 
+// TestPullFromAServerThatStarts waits until all is published: it does not take the first
+// publication for the only one.
+func TestPullFromAServerThatStarts(t *testing.T) {
+	x := float(t, 7)
+	defer x.Release()
+	listen := freeAddresses(t, 1)[0]
+	var pulled chan error
+	s, err := Start(t.Context(), settings(func(c *config.Config) { c.Listen = listen }), Options{Prepare: func(_ context.Context, s *Server) error {
+		if _, err := s.Catalog().PublishTensors("a", x.Named("w")); err != nil {
+			return err
+		}
+		told := make(chan checkpoint.Interruption, 2)
+		pulled = make(chan error, 1)
+		c := dial(t, config.Client{}, listen)
+		go func() {
+			for y, err := range c.Puller().Pull(t.Context(), checkpoint.PullRequest{Interrupted: func(i checkpoint.Interruption) { told <- i }}) {
+				if err != nil {
+					pulled <- err
+					return
+				}
+				y.Release()
+			}
+			pulled <- nil
+		}()
+		wantError(t, wait(t, told, "an interruption").Err, status.Unavailable, "the server "+listen+" said: the server is starting")
+		_, err := s.Catalog().PublishTensors("b", x.Named("w"))
+		return err
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close(context.Background())
+	wantError(t, wait(t, pulled, "the pull"), status.InvalidArgument, `2 publications ("a", "b")`)
+}
+
 // TestPullFromAServerWithAnotherVersion after a restart is an error that names both.
 func TestPullFromAServerWithAnotherVersion(t *testing.T) {
 	listen := freeAddresses(t, 1)[0]

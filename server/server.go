@@ -91,7 +91,7 @@ func (s *Server) start(ctx context.Context, prepare func(context.Context, *Serve
 	s.catalog, err = checkpoint.NewCatalog(checkpoint.CatalogOptions{
 		Device: s.Device(), Incarnation: s.incarnation, Allocator: s.sendAllocator(),
 		Digest: s.cfg.Digest, MMap: s.cfg.PublishMMap, CacheBytes: s.cfg.FileCache,
-		EndStep: s.worker.EndStep, Logger: s.log,
+		EndStep: s.worker.EndStep, Preparing: true, Logger: s.log,
 	})
 	if err != nil {
 		return err
@@ -129,6 +129,7 @@ func (s *Server) start(ctx context.Context, prepare func(context.Context, *Serve
 			return err
 		}
 	}
+	s.catalog.Ready()
 	s.enter(ready)
 	if err := s.file.write(s.address.String()); err != nil {
 		return err
