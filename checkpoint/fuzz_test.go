@@ -27,7 +27,7 @@ func FuzzEdgeName(f *testing.F) {
 		for _, part := range []piece{{3 << 20, 77}, {}} {
 			name = edgeName(publication, version, tensor, part)
 			p, v, x, got, ok := parseEdge(name)
-			if !ok || p != publication || v != version || x != tensor || got != part {
+			if !ok || p != publication || v != version || x != tensor || got != part || ContinuesTensor(name) != (part.off > 0) {
 				t.Fatalf("%q, %q and %v became %q, and then %q, %q and %v (%v)", publication, tensor, part, name, p, x, got, ok)
 			}
 		}

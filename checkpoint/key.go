@@ -79,6 +79,19 @@ func parseEdge(s string) (publication, version, tensor string, p piece, ok bool)
 	return publication, version, tensor, p, true
 }
 
+// ContinuesTensor reports whether an edge name is that of a piece of a published tensor, but not of
+// its first piece. Counters of tensors pass over these.
+func ContinuesTensor(edge string) bool {
+	rest, ok := strings.CutPrefix(edge, edgePrefix)
+	if !ok {
+		return false
+	}
+	_, rest, _ = strings.Cut(rest, "@")
+	version, _, _ := strings.Cut(rest, "/")
+	_, numbers, isPiece := strings.Cut(version, ":")
+	return isPiece && !strings.HasPrefix(numbers, "0+")
+}
+
 // unescape decodes the text of appendEscaped. It leaves other escapes unchanged.
 func unescape(s string) string {
 	if strings.IndexByte(s, '%') < 0 {

@@ -308,8 +308,8 @@ func (m *Manifest) npyOutput(path string, i int) (*output, error) {
 	if e.DType == tensor.String {
 		return &output{path: path, entries: []int{i}}, nil
 	}
-	head, ok := npy.Header(e.DType, e.Shape)
-	if !ok {
+	head, err := npy.Header(e.DType, e.Shape)
+	if err != nil {
 		return nil, status.Errorf(status.InvalidArgument, "%s: NumPy has no elements of type %v; write safetensors", path, e.DType)
 	}
 	return &output{

@@ -21,7 +21,7 @@ finish() {
   status=$?
   trap - EXIT
   [[ -z $server ]] || { kill "$server" && wait "$server"; } 2>/dev/null || true
-  rm -f "$model" "$pulled" "$pulled.part" "$address" "$rows"
+  rm -f "$model" "$pulled" "$pulled.part" "$pulled.part.journal" "$address" "$rows"
   if ((status)) && [[ -s $log ]]; then
     echo "the server's log ($log):" >&2
     tail -n 40 "$log" >&2

@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/tryst-rdma/tryst/checkpoint"
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/transport"
 )
@@ -64,11 +65,14 @@ func (m *receiveMetrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.tensors, m.bytes, m.retries, m.seconds}
 }
 
-// observe counts a completed receive. The transfer log calls it.
+// observe counts a completed receive. The transfer log calls it. A tensor that comes in pieces
+// counts once, with the first.
 func (m *receiveMetrics) observe(t transport.Transfer) {
 	a := m.of(route{t.Transport, t.Source.Task})
-	a.count.Add(1)
-	a.tensors.Inc()
+	if !checkpoint.ContinuesTensor(t.Tensor) {
+		a.count.Add(1)
+		a.tensors.Inc()
+	}
 	a.bytes.Add(float64(t.Bytes))
 	a.seconds.Observe(t.End.Sub(t.Start).Seconds())
 	if t.Attempt > 1 {

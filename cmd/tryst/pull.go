@@ -154,6 +154,9 @@ func (w routes) String() string {
 	})
 	for _, name := range names {
 		s := fmt.Sprintf("%d over %s", w.By[name], name)
+		if w.By[name] == 0 { // an earlier pull has the first piece of each
+			s = "pieces over " + name
+		}
 		if name == config.Verbs {
 			s += " (" + w.Device + ")"
 		}

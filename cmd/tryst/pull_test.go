@@ -213,6 +213,7 @@ func TestWires(t *testing.T) {
 	for want, w := range map[string]routes{
 		"158 over verbs (roce-lo), 2 over grpc": {By: map[string]int{"grpc": 2, "verbs": 158}, Device: "roce-lo"},
 		"3 over grpc":                           {By: map[string]int{"grpc": 3}, Device: "roce-lo"},
+		"pieces over grpc":                      {By: map[string]int{"grpc": 0}},
 		"":                                      {},
 	} {
 		if got := w.String(); got != want {

@@ -61,6 +61,9 @@ func TestKilledPullGoesOn(t *testing.T) {
 	if want := out + ".part has "; !strings.Contains(r.err, want) || !strings.Contains(r.err, "from an earlier pull") {
 		t.Errorf("no %q in:\n%s", want, r.err)
 	}
+	if n, ok := rec.By["grpc"]; !ok || n != 0 {
+		t.Errorf("tensors %v; the first piece of the only one was there", rec.By)
+	}
 	same(t, model, out)
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
 		t.Errorf("left behind: %v, %v", left, err)
@@ -97,6 +100,22 @@ func TestPullOutlivesItsServer(t *testing.T) {
 	if n := strings.Count(r.err, lost); n != 1 || !regexp.MustCompile(`(?m)^tryst pull: `+regexp.QuoteMeta(middle.Addr())+` answers again after [\d.]+m?s; the pull goes on$`).MatchString(r.err) {
 		t.Errorf("it said %d times that the connection was lost:\n%s", n, r.err)
 	}
+}
+
+// TestPullInPiecesOverVerbs: a tensor that comes in pieces counts once.
+func TestPullInPiecesOverVerbs(t *testing.T) {
+	model := oneTensor(t)
+	address := serve(t, "--transport", "verbs", "--provider", "roce", model)
+	out := filepath.Join(t.TempDir(), "x.safetensors")
+	var rec pullRecord
+	r := tryst(t, "pull", "--from", address, "--out", out, "--json", "--transport", "verbs", "--provider", "roce")
+	if err := json.Unmarshal([]byte(did(t, r)), &rec); err != nil {
+		t.Fatal(err)
+	}
+	if len(rec.By) != 1 || rec.By["verbs"] != 1 || rec.Tensors != 1 {
+		t.Errorf("%+v", rec)
+	}
+	same(t, model, out)
 }
 
 // With --no-resume everything is transferred, and with --retry 0 the first failure is the last.

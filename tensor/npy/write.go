@@ -33,9 +33,9 @@ func write(w io.Writer, t *tensor.Tensor) error {
 	if t.DType() == tensor.String {
 		return writeStrings(w, t)
 	}
-	header, ok := Header(t.DType(), t.Shape())
-	if !ok {
-		return invalid("NumPy has no elements of type %v; convert the tensor or write safetensors", t.DType())
+	header, err := Header(t.DType(), t.Shape())
+	if err != nil {
+		return err
 	}
 	if err := fileio.Write(w, header); err != nil {
 		return err
@@ -43,18 +43,18 @@ func write(w io.Writer, t *tensor.Tensor) error {
 	return fileio.Write(w, t.Bytes())
 }
 
-// Header returns what Write writes before the elements of a tensor of plain memory; false for a
-// type that NumPy lacks, and for strings.
-func Header(dtype tensor.DType, shape tensor.Shape) ([]byte, bool) {
+// Header returns what Write writes before the elements of a tensor of plain memory. A type that
+// NumPy lacks is InvalidArgument, and so are strings, whose header depends on their lengths.
+func Header(dtype tensor.DType, shape tensor.Shape) ([]byte, error) {
 	code, ok := code(dtype)
 	if !ok || dtype == tensor.String {
-		return nil, false
+		return nil, invalid("NumPy has no elements of type %v; convert the tensor or write safetensors", dtype)
 	}
 	order := "<"
 	if dtype.Size() == 1 {
 		order = "|"
 	}
-	return encodeHeader(order+code, shape), true
+	return encodeHeader(order+code, shape), nil
 }
 
 func writeStrings(w io.Writer, t *tensor.Tensor) error {
