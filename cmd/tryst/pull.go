@@ -18,15 +18,17 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-func (s streams) pullCommand() *cobra.Command {
-	var (
-		from source
-		out  checkpoint.SaveOptions
-		req  checkpoint.PullRequest
-		json bool
+// pullOptions are the flags of pull.
+type pullOptions struct {
+	from  source
+	out   checkpoint.SaveOptions
+	req   checkpoint.PullRequest
+	retry time.Duration
+	json  bool
+}
 
-		retry time.Duration
-	)
+func (s streams) pullCommand() *cobra.Command {
+	var o pullOptions
 	cmd := &cobra.Command{
 		Use:   "pull --from HOST:PORT|TASK --out PATH [NAME]",
 		Short: "Write tensors of a publication to files",
@@ -48,53 +50,68 @@ command verifies what is there and receives only the rest.`,
 		DisableFlagsInUseLine: true,
 		Args:                  oneName,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			req.Publication = firstOf(args)
-			switch {
-			case out.Out == "":
-				return usagef("--out is missing: the file or directory to write")
-			case req.Inflight < 1:
-				return usagef("--inflight %d: it must be at least 1", req.Inflight)
-			case retry < 0:
-				return usagef("--retry %v: it must not be negative", retry)
-			}
-			if req.Retry = retry; retry == 0 {
-				req.Retry = -1 // not at all
-			}
-			bar := newProgress(s.err, "pull")
-			defer bar.end()
-			req.Progress = func(p checkpoint.Progress) { bar.update(p.Bytes, p.TotalBytes) }
-			note := func(text string) { fmt.Fprintf(bar, "%s: %s\n", cmd.CommandPath(), printable(text)) }
-			req.Interrupted = func(i checkpoint.Interruption) { note(interruptionText(i, from.from)) }
-			out.Found = func(f checkpoint.Found) {
-				bar.skip(f.Bytes)
-				note(foundText(f))
-			}
-			var sum *checkpoint.Summary
-			var by routes
-			err := from.with(cmd, s, bar, func(ctx context.Context, c *server.Client) (err error) {
-				sum, err = c.Puller().Save(ctx, req, out)
-				by = routesOf(c)
-				return err
-			})
-			if err != nil {
+			o.req.Publication = firstOf(args)
+			if err := o.check(); err != nil {
 				return err
 			}
-			if json {
-				return writeJSON(s.out, pullRecordOf(sum, by))
-			}
-			return s.writeSummary(sum, by)
+			return s.pull(cmd, &o)
 		},
 	}
-	from.register(cmd, 0)
-	flags := cmd.Flags()
-	flags.StringVar(&out.Out, "out", "", "`PATH` of the file or directory to write")
-	flags.BoolVar(&out.Force, "force", false, "replace files that exist")
-	flags.StringArrayVar(&req.Tensors, "tensor", nil, "pull only tensors whose name matches `GLOB`; * and ? match any character; may be repeated")
-	flags.IntVar(&req.Inflight, "inflight", checkpoint.DefaultInflight, "number of tensors that are received at once")
-	flags.DurationVar(&retry, "retry", checkpoint.DefaultRetry, "go on after failures of the connection or the server until there was no progress for this time; 0 = fail at once")
-	flags.BoolVar(&out.NoResume, "no-resume", false, "begin anew, without what an earlier pull has left")
-	flags.BoolVar(&json, "json", false, "write the result as one line of JSON")
+	o.register(cmd)
 	return cmd
+}
+
+func (o *pullOptions) register(cmd *cobra.Command) {
+	o.from.register(cmd, 0)
+	flags := cmd.Flags()
+	flags.StringVar(&o.out.Out, "out", "", "`PATH` of the file or directory to write")
+	flags.BoolVar(&o.out.Force, "force", false, "replace files that exist")
+	flags.StringArrayVar(&o.req.Tensors, "tensor", nil, "pull only tensors whose name matches `GLOB`; * and ? match any character; may be repeated")
+	flags.IntVar(&o.req.Inflight, "inflight", checkpoint.DefaultInflight, "number of tensors that are received at once")
+	flags.DurationVar(&o.retry, "retry", checkpoint.DefaultRetry, "go on after failures of the connection or the server until there was no progress for this time; 0 = fail at once")
+	flags.BoolVar(&o.out.NoResume, "no-resume", false, "begin anew, without what an earlier pull has left")
+	flags.BoolVar(&o.json, "json", false, "write the result as one line of JSON")
+}
+
+func (o *pullOptions) check() error {
+	switch {
+	case o.out.Out == "":
+		return usagef("--out is missing: the file or directory to write")
+	case o.req.Inflight < 1:
+		return usagef("--inflight %d: it must be at least 1", o.req.Inflight)
+	case o.retry < 0:
+		return usagef("--retry %v: it must not be negative", o.retry)
+	}
+	if o.req.Retry = o.retry; o.retry == 0 {
+		o.req.Retry = -1 // not at all
+	}
+	return nil
+}
+
+func (s streams) pull(cmd *cobra.Command, o *pullOptions) error {
+	bar := newProgress(s.err, "pull")
+	defer bar.end()
+	note := func(text string) { fmt.Fprintf(bar, "%s: %s\n", cmd.CommandPath(), printable(text)) }
+	o.req.Progress = func(p checkpoint.Progress) { bar.update(p.Bytes, p.TotalBytes) }
+	o.out.Found = func(f checkpoint.Found) {
+		bar.skip(f.Bytes)
+		note(foundText(f))
+	}
+	var sum *checkpoint.Summary
+	var by routes
+	err := o.from.with(cmd, s, bar, func(ctx context.Context, c *server.Client) (err error) {
+		o.req.Interrupted = func(i checkpoint.Interruption) { note(interruptionText(i, c.Target())) }
+		sum, err = c.Puller().Save(ctx, o.req, o.out)
+		by = routesOf(c)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if o.json {
+		return writeJSON(s.out, pullRecordOf(sum, by))
+	}
+	return s.writeSummary(sum, by)
 }
 
 // interruptionText says what interrupted a pull, or that it goes on.
