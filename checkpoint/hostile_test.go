@@ -147,6 +147,42 @@ func TestKeysAreChecked(t *testing.T) {
 	}
 }
 
+// The pieces of a tensor come in order and without gaps, on the grid that was asked for.
+func TestKeysOfPiecesAreChecked(t *testing.T) {
+	const device = "/job:worker/replica:0/task:0/device:CPU:0"
+	key := rendezvous.CreateKey(device, 1, device, "x", rendezvous.FrameIter{})
+	piece := func(off, n uint64) *trystpb.TensorKey {
+		return &trystpb.TensorKey{Name: "x", Key: key, Offset: off, Bytes: n}
+	}
+	const size, step = 40 << 20, 16 << 20
+	for name, c := range map[string]struct {
+		keys []*trystpb.TensorKey
+		want string
+	}{
+		"the last is missing":  {[]*trystpb.TensorKey{piece(0, step), piece(step, step)}, "no key for tensor \"x\" from byte 33554432 of 41943040"},
+		"the first is missing": {[]*trystpb.TensorKey{piece(step, step)}, "no such piece"},
+		"one stands twice":     {[]*trystpb.TensorKey{piece(0, step), piece(0, step)}, "no such piece"},
+		"of another length":    {[]*trystpb.TensorKey{piece(0, step/2)}, "no such piece"},
+		"beyond the end":       {[]*trystpb.TensorKey{piece(0, step), piece(step, step), piece(2*step, step)}, "no such piece"},
+		"after the end":        {[]*trystpb.TensorKey{piece(0, step), piece(step, step), piece(2*step, size-2*step), piece(size, 1)}, "no such piece"},
+		"of no length":         {[]*trystpb.TensorKey{piece(step, 0)}, "no such piece"},
+		"huge":                 {[]*trystpb.TensorKey{piece(1<<63, 1<<63)}, "no such piece"},
+		"and the whole tensor": {[]*trystpb.TensorKey{piece(0, step), piece(0, 0)}, "more than one key"},
+		"after the whole":      {[]*trystpb.TensorKey{piece(0, 0), piece(0, step)}, "more than one key"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := pullFrom(t, &liar{opened: []*trystpb.OpenResponse{{StepId: 5, Keys: c.keys, Last: true}}, manifest: &trystpb.DescribeResponse{
+				Publication: &trystpb.Publication{Name: "m", Version: "1"}, DigestAlgorithm: "xxh64",
+				Tensors: []*trystpb.TensorInfo{{Name: "x", Dtype: tfpb.DataType_DT_UINT8, Shape: []int64{size}, Bytes: size}},
+			}})
+			dir := t.TempDir()
+			_, err := p.Save(t.Context(), checkpoint.PullRequest{Publication: "m"}, checkpoint.SaveOptions{Out: filepath.Join(dir, "m.safetensors")})
+			mustBe(t, err, status.Internal, c.want)
+			requireOnly(t, dir)
+		})
+	}
+}
+
 // A header that a server sends for a file fits its tensors: it says where each is written.
 func TestHeaderIsChecked(t *testing.T) {
 	text := func(header string) []byte {

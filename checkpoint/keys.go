@@ -55,7 +55,7 @@ func (k *keys) add(key *trystpb.TensorKey) error {
 		next = before[len(before)-1].end()
 	}
 	switch {
-	case p.whole() && len(before) > 0:
+	case len(before) > 0 && (p.whole() || before[0].whole()):
 		return status.Errorf(status.Internal, "the server gave more than one key for tensor %s", quote(e.Name))
 	case !p.whole() && (k.pieceBytes == 0 || !e.DType.Plain() || p.off != next || next >= e.Bytes || p.n != min(k.pieceBytes, e.Bytes-next)):
 		return status.Errorf(status.Internal, "the server gave a key for %d bytes at %d of tensor %s: no such piece of its %d bytes was requested, or not in this order",
