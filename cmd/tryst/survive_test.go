@@ -1,13 +1,21 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/tryst-rdma/tryst/checkpoint"
+	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/safetensors"
 	"github.com/tryst-rdma/tryst/transport/transporttest"
@@ -114,6 +122,64 @@ func TestPullInPiecesOverVerbs(t *testing.T) {
 	}
 	if len(rec.By) != 1 || rec.By["verbs"] != 1 || rec.Tensors != 1 {
 		t.Errorf("%+v", rec)
+	}
+	same(t, model, out)
+}
+
+// fixedAddress returns an address for a server that restarts. Its port is not one of those that the
+// system gives to outgoing connections.
+func fixedAddress(t *testing.T) string {
+	t.Helper()
+	for range 1000 {
+		if lis, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(12000))); err == nil {
+			defer lis.Close()
+			return lis.Addr().String()
+		}
+	}
+	t.Fatal("no free port")
+	return ""
+}
+
+// TestPullOverVerbsOutlivesItsServer: the server is killed while tensors come over verbs, and is
+// back at its address. The pull goes on, over the channel to the new process or over gRPC.
+func TestPullOverVerbsOutlivesItsServer(t *testing.T) {
+	model := oneTensor(t)
+	listen := fixedAddress(t)
+	serve := func() *process {
+		srv := start(t, nil, "serve", "--listen", listen, "--transport", "verbs", "--provider", "roce", model)
+		srv.err.until(t, serving)
+		return srv
+	}
+	srv := serve()
+	cfg := config.Default().Client
+	cfg.Transport, cfg.Provider = "verbs", "roce"
+	c, err := server.Dial(t.Context(), cfg, listen, server.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close(context.Background())
+	out := filepath.Join(t.TempDir(), "x.safetensors")
+	var restart sync.Once
+	var told []checkpoint.Interruption
+	_, err = c.Puller().Save(t.Context(), checkpoint.PullRequest{
+		Interrupted: func(i checkpoint.Interruption) { told = append(told, i) },
+		Progress: func(p checkpoint.Progress) {
+			if p.Bytes > 30<<20 {
+				restart.Do(func() {
+					if err := srv.Process.Kill(); err != nil {
+						t.Error(err)
+					}
+					srv.end(t)
+					serve()
+				})
+			}
+		},
+	}, checkpoint.SaveOptions{Out: out})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(told) != 2 || !strings.Contains(told[0].Err.Error(), listen) {
+		t.Errorf("told %v", told)
 	}
 	same(t, model, out)
 }
