@@ -102,12 +102,13 @@ func (p *Puller) failed(ctx context.Context, what string, err error, trailer met
 			text = "the stream ended"
 		}
 		how := "connection to " + p.server() + " lost"
-		if strings.Contains(s.Message(), "Error while dialing") {
+		switch {
+		case ctx.Err() != nil: // nothing else broke it
+			return status.Errorf(status.CodeOf(ctx.Err()), "%s: %s", what, text)
+		case strings.Contains(s.Message(), "Error while dialing"):
 			how = "no connection to " + p.server()
 		}
-		if ctx.Err() == nil {
-			code = status.Unavailable
-		}
+		code = status.Unavailable
 		return status.Errorf(code, "%s: %s: %s", what, how, text)
 	}
 	return status.Errorf(code, "%s: %s: %s", what, p.server(), text)

@@ -25,8 +25,15 @@ const mib = 1 << 20
 func patterned(t testing.TB, name string, n int) *tensor.Tensor {
 	t.Helper()
 	x := named(t, name, tensor.Uint8, int64(n))
-	for i := range x.Bytes() {
-		x.Bytes()[i] = byte(i ^ i>>8 ^ i>>16*7)
+	const block = 64 << 10
+	b := x.Bytes()
+	for i := range b[:min(n, block)] {
+		b[i] = byte(i ^ i>>8)
+	}
+	for at := block; at < n; at += block {
+		copy(b[at:], b[:block])
+		b[at] = byte(at / block)
+		b[at+min(1, n-at-1)] ^= byte(at / block >> 8)
 	}
 	return x
 }

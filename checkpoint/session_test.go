@@ -288,6 +288,33 @@ func TestSessionsWithoutProgressAreOneOutage(t *testing.T) {
 	})
 }
 
+// Each part that comes ends the outage, and the next one may last as long again.
+func TestProgressEndsAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tensors := model(t)
+		p, puller := at(t, published(t, tensors...))
+		var calls atomic.Int64
+		everySecond := func(string) error {
+			if calls.Add(1)%2 == 0 {
+				return nil
+			}
+			<-time.After(checkpoint.DefaultRetry / 2)
+			return status.New(status.Unavailable, "the device broke")
+		}
+		p.fail.Store(&everySecond)
+		var n notes
+		count := 0
+		for x, err := range puller.Pull(t.Context(), checkpoint.PullRequest{Inflight: 1, InflightBytes: 1, Interrupted: n.add}) {
+			must(t, err)
+			x.Release()
+			count++
+		}
+		if count != len(tensors) || len(n) != 2*len(tensors) {
+			t.Errorf("%d tensors came, after %d notes", count, len(n))
+		}
+	})
+}
+
 // The time that a consumer takes is no outage, however long it is and how often the stream
 // breaks meanwhile.
 func TestSlowConsumerIsNoOutage(t *testing.T) {

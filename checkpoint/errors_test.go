@@ -1,0 +1,58 @@
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	grpcstatus "google.golang.org/grpc/status"
+
+	"github.com/tryst-rdma/tryst/status"
+)
+
+// TestTheServerIsBlamedForWhatItSaid, and a connection for the rest, with the address.
+func TestTheServerIsBlamedForWhatItSaid(t *testing.T) {
+	said := metadata.Pairs(answeredKey, "1")
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, c := range []struct {
+		name    string
+		err     error
+		trailer metadata.MD
+		ctx     context.Context
+		want    string
+	}{
+		{"the server's own", grpcstatus.Error(codes.NotFound, "no m"), said, nil, "NotFound: asking: the server a:1 said: no m"},
+		{"the server is stopping", grpcstatus.Error(codes.Unavailable, "stopping"), said, nil, "Unavailable: asking: the server a:1 said: stopping"},
+		{"the server's own Internal", grpcstatus.Error(codes.Internal, "a bug"), said, nil, "Internal: asking: the server a:1 said: a bug"},
+		{"a broken connection", grpcstatus.Error(codes.Unavailable, "EOF"), nil, nil, "Unavailable: asking: connection to a:1 lost: EOF"},
+		{"the end of a stream", io.EOF, nil, nil, "Unavailable: asking: connection to a:1 lost: the stream ended"},
+		{"a reset by a proxy", grpcstatus.Error(codes.Internal, "stream terminated by RST_STREAM"), nil, nil, "Unavailable: asking: connection to a:1 lost: stream terminated by RST_STREAM"},
+		{"a cancel by a proxy", grpcstatus.Error(codes.Canceled, "stream terminated by RST_STREAM"), nil, nil, "Unavailable: asking: connection to a:1 lost: stream terminated by RST_STREAM"},
+		{"a cancel by the caller", grpcstatus.Error(codes.Canceled, "context canceled"), nil, over, "Cancelled: asking: context canceled"},
+		{"the end of the client", grpcstatus.Error(codes.Canceled, "grpc: the client connection is closing"), nil, nil, "Cancelled: asking: the client is closed"},
+		{"no connection", grpcstatus.Error(codes.Unavailable, `connection error: desc = "transport: Error while dialing: dial tcp a:1: connect: connection refused"`), nil, nil,
+			"Unavailable: asking: no connection to a:1: dial tcp a:1: connect: connection refused"},
+		{"another service", grpcstatus.Error(codes.Unimplemented, "unknown service"), nil, nil, "Unimplemented: asking: a:1 has no publications: it is not a Tryst server, or of another version"},
+		{"a refusal by gRPC", grpcstatus.Error(codes.PermissionDenied, "no"), nil, nil, "PermissionDenied: asking: a:1: no"},
+	} {
+		ctx := c.ctx
+		if ctx == nil {
+			ctx = t.Context()
+		}
+		p := &Puller{o: PullerOptions{Address: "a:1"}}
+		if got := p.failed(ctx, "asking", c.err, c.trailer); got.Error() != c.want {
+			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
+		}
+	}
+	anonymous := new(Puller)
+	if got := anonymous.failed(t.Context(), "asking", grpcstatus.Error(codes.NotFound, "no m"), said); got.Message() != "asking: the server said: no m" {
+		t.Errorf("without an address: %q", got)
+	}
+	if !errors.Is(anonymous.failed(over, "asking", grpcstatus.Error(codes.Canceled, ""), nil), context.Canceled) || status.IsDerived(anonymous.failed(over, "asking", io.EOF, nil)) {
+		t.Error("the caller's cancel is not context.Canceled")
+	}
+}
