@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -37,11 +38,11 @@ func TestOutageLastsAsLongAsItMay(t *testing.T) {
 	if _, first, final := o.failed(now, gone); !first || final != nil {
 		t.Errorf("after progress: first %v, %v", first, final)
 	}
-	if _, _, final := o.failed(now, other); final != other {
+	if _, _, final := o.failed(now, other); !errors.Is(final, other) {
 		t.Errorf("an error that does not pass: %v", final)
 	}
 	none := outage{}
-	if _, first, final := none.failed(now, gone); first || final != gone {
+	if _, first, final := none.failed(now, gone); first || !errors.Is(final, gone) {
 		t.Errorf("without retry: first %v, %v", first, final)
 	}
 }
