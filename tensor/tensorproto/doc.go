@@ -22,6 +22,10 @@ const (
 	// of 2 GiB − 1, less room for the fields of the message around it.
 	maxMessage = math.MaxInt32 - 1<<10
 
+	// protobufLimit is the limit in TensorFlow's error for a tensor that is too large: it
+	// counts the bytes of the elements beyond it.
+	protobufLimit = 1 << 31
+
 	// DefaultMaxExpand is how many bytes more than its message holds a tensor
 	// may take by the rule that the last value of a list repeats: with 20
 	// bytes a peer could otherwise ask for all memory. Constants of a graph

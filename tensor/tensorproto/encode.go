@@ -129,11 +129,18 @@ func appendElements(b []byte, elems []string) []byte {
 	return b
 }
 
+// checkSize refuses a tensor that does not fit into a message. TensorFlow counts the bytes of
+// the elements alone, and does not notice a tensor that only its header makes too large.
 func checkSize(t *tensor.Tensor) error {
 	const largest = maxMessage - MaxHeader
-	if n := contentSize(t); n > largest {
+	n := contentSize(t)
+	switch {
+	case n <= largest:
+		return nil
+	case t.Size() > protobufLimit:
 		return status.Errorf(status.Internal,
-			"Cannot encode a Tensor that exceeds the 2GB protobuf limit. Exceeded bytes: %d (tensor %v)", n-largest, t)
+			"Cannot encode a Tensor that exceeds the 2GB protobuf limit. Exceeded bytes: %d (tensor %v)", t.Size()-protobufLimit, t)
 	}
-	return nil
+	return status.Errorf(status.Internal,
+		"Cannot encode a Tensor that exceeds the 2GB protobuf limit with its header: it has %d bytes, and %d fit (tensor %v)", n, largest, t)
 }

@@ -157,9 +157,18 @@ func TestT3LargeTensor(t *testing.T) {
 	for name, f := range forms {
 		err := f()
 		if status.CodeOf(err) != status.Internal ||
-			!strings.Contains(err.Error(), "Cannot encode a Tensor that exceeds the 2GB protobuf limit. Exceeded bytes: ") {
+			!strings.Contains(err.Error(), "Cannot encode a Tensor that exceeds the 2GB protobuf limit. Exceeded bytes: 1 ") {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+	fits, err := tensor.Allocate(pool, tensor.Int8, tensortest.Shape(t, 1, 1<<31))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fits.Release()
+	_, err = tensorproto.AppendHeader(nil, fits)
+	if status.CodeOf(err) != status.Internal || !strings.Contains(err.Error(), "2GB protobuf limit with its header: it has 2147483648 bytes") {
+		t.Errorf("a tensor that only its header makes too large: %v", err)
 	}
 }
 

@@ -223,7 +223,7 @@ func TestT3LargeTensor(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	for _, part := range []string{
-		"Failed to encode tensor to byte buffer: Cannot encode a Tensor that exceeds the 2GB protobuf limit. Exceeded bytes: ",
+		"Failed to encode tensor to byte buffer: Cannot encode a Tensor that exceeds the 2GB protobuf limit. Exceeded bytes: 1 ",
 		"(request_id: 5 step_id: 3 rendezvous_key: k)",
 	} {
 		if !strings.Contains(err.Error(), part) {
