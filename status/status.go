@@ -27,9 +27,16 @@ const (
 	PayloadLost = "type.googleapis.com/tensorflow.distributed_runtime.GrpcPayloadsLost"
 )
 
-// MaxMessage is how many bytes of a message are sent to a peer, as between TensorFlow's
-// workers: a longer text does not fit into gRPC's trailers.
-const MaxMessage = 3072
+// The limits of a message that is sent to a peer.
+const (
+	// MaxMessage is the limit in bytes, as between TensorFlow's workers.
+	MaxMessage = 3072
+
+	// maxEncoded is the limit in bytes of gRPC's header, in which each byte that is not
+	// printable ASCII takes three ("%C3"). TensorFlow's gRPC refuses a response whose
+	// headers have more than 8 KiB; this leaves 2 KiB for the other ones.
+	maxEncoded = 6 << 10
+)
 
 const truncated = " ... [truncated]"
 
@@ -178,14 +185,37 @@ func WithoutQPNs(text string) string { return numbers.ReplaceAllString(text, "$1
 func ForPeer(message string) string { return Truncate(WithoutQPNs(message)) }
 
 // Truncate shortens a message to MaxMessage bytes plus a mark, at a character boundary. It
-// returns a shorter message unchanged.
+// cuts earlier if the message would take more than 6 KiB as a header of gRPC. It returns a
+// message within the limits unchanged.
 func Truncate(message string) string {
-	if len(message) <= MaxMessage {
-		return message
+	encoded, at := 0, 0 // at is the end of the last character that the message begins with
+	for i, r := range message {
+		if i > MaxMessage || encoded > maxEncoded {
+			return message[:at] + truncated
+		}
+		at = i
+		encoded += encodedLen(r)
 	}
-	cut := MaxMessage
-	for cut > 0 && cut > MaxMessage-utf8.UTFMax && !utf8.RuneStart(message[cut]) {
-		cut--
+	if len(message) > MaxMessage || encoded > maxEncoded {
+		return message[:at] + truncated
 	}
-	return message[:cut] + truncated
+	return message
+}
+
+// EncodedLen returns the bytes that a message takes in gRPC's header grpc-message.
+func EncodedLen(message string) int {
+	n := 0
+	for _, r := range message {
+		n += encodedLen(r)
+	}
+	return n
+}
+
+// encodedLen is EncodedLen of one character. gRPC sends U+FFFD for a byte that is none, as
+// range returns it.
+func encodedLen(r rune) int {
+	if r < ' ' || r > '~' || r == '%' {
+		return len("%XX") * utf8.RuneLen(r)
+	}
+	return 1
 }

@@ -111,8 +111,38 @@ func TestTruncate(t *testing.T) {
 			t.Errorf("shift %d: got an end of %q, want a cut between two characters", shift, got[len(got)-24:])
 		}
 	}
-	if got := status.Truncate(strings.Repeat("\x80", 5000)); len(got) > status.MaxMessage+20 || len(got) < status.MaxMessage-4 {
-		t.Errorf("a message that is not UTF-8 was cut to %d bytes, want about %d", len(got), status.MaxMessage)
+}
+
+// TestTruncatedMessageFitsAHeader: TensorFlow's gRPC refuses headers of more than 8 KiB, and
+// gRPC writes bytes that are not printable ASCII in three.
+func TestTruncatedMessageFitsAHeader(t *testing.T) {
+	const limit = 6<<10 + 20 // and the mark
+	for name, c := range map[string]struct {
+		part    string
+		encoded int // bytes of the part in the header
+	}{
+		"two bytes":  {"\u00e9", 6},
+		"control":    {"\x01", 3},
+		"line feed":  {"\n", 3},
+		"percent":    {"%", 3},
+		"four bytes": {"\U0001F600", 12},
+		"no text":    {"\x80", 9}, // as U+FFFD
+		"mixed":      {"a\u00e9", 7},
+	} {
+		got := status.Truncate(strings.Repeat(c.part, 5000))
+		if n := status.EncodedLen(got); n > limit || n < limit-40 {
+			t.Errorf("%s: cut to %d bytes of a header, want just below %d", name, n, limit)
+		}
+		kept, marked := strings.CutSuffix(got, " ... [truncated]")
+		if !marked || strings.Trim(kept, c.part) != "" {
+			t.Errorf("%s: not cut at a character: %q", name, got[len(got)-24:])
+		}
+		if n := status.EncodedLen(strings.Repeat(c.part, 10)); n != 10*c.encoded {
+			t.Errorf("%s: 10 parts have %d bytes in a header, want %d", name, n, 10*c.encoded)
+		}
+		if fits := strings.Repeat(c.part, 6<<10/c.encoded); len(fits) <= status.MaxMessage && status.Truncate(fits) != fits {
+			t.Errorf("%s: a message that fits was cut", name)
+		}
 	}
 }
 

@@ -22,6 +22,13 @@ const (
 	// maxBatch stay below it), and a message with millions of ids would delay all clients.
 	maxRequest = 4 << 20
 
+	// maxHeaders is the size of the headers of an error in bytes, with 32 for each header
+	// (RFC 9113, 6.5.2): TensorFlow's gRPC refuses more, and the peer would get another error.
+	maxHeaders = 8 << 10
+	// otherHeaders is the part of maxHeaders for the headers beside grpc-message and the
+	// payloads, and for the names of these two. gRPC and Tryst write some 300 bytes.
+	otherHeaders = 512
+
 	// maxRequestersPerConn is how many requesters are bound to one connection. Usually it is
 	// one; a proxy has one for each process behind it. At the limit the requesters without
 	// anything in the response cache are unbound until their next request.
@@ -74,6 +81,26 @@ const (
 	// several; the others have reconnectMax. It covers the retransmissions of a lost SYN after
 	// 1 s and 3 s. A host that drops all packets is tried again soon.
 	tcpMax = 4 * time.Second
+
+	// reasonWait is how long a write that has failed before the server's first frame waits for
+	// the reason that the server has sent. It has come already, or is on its way.
+	reasonWait = 500 * time.Millisecond
+
+	// greetingMin and greetingMax are the fewest and most bytes of a client that a server
+	// without TLS reads before it serves it. Every client sends greetingMin bytes at once;
+	// greetingMax holds the first line of a request of HTTP/1.
+	greetingMin = 8
+	greetingMax = 512
+
+	// refusalWait and refusalBytes bound how long a server waits for a refused client to read
+	// the answer, and what it reads meanwhile.
+	refusalWait  = 500 * time.Millisecond
+	refusalBytes = 64 << 10
+
+	// refusalPause is the shortest interval of log lines about refused connections of one
+	// kind from one address. maxRefusals bounds the memory of it, and the lines in that time.
+	refusalPause = time.Minute
+	maxRefusals  = 1024
 
 	// ackWait bounds MarkRecvFinished to a peer that is not Tryst. Without it the peer
 	// releases its copy at the end of the step.

@@ -1,8 +1,12 @@
 package grpctransport
 
 import (
+	"cmp"
 	"context"
+	"encoding/base64"
 	"errors"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -42,15 +46,41 @@ func toGRPC(ctx context.Context, err error) error {
 	if undecided := new(transport.UndecidedError); errors.As(err, &undecided) {
 		return grpcstatus.Error(codes.Code(e.Code()), status.ForPeer(e.Message())) // without the trailer: this is no answer
 	}
-	trailer := metadata.Pairs(answeredKey, "1")
+	trailer, message := metadata.Pairs(answeredKey, "1"), status.ForPeer(e.Message())
 	if payloads := e.Payloads(); len(payloads) > 0 {
-		b, err := proto.Marshal(&tfpb.GrpcPayloadContainer{Payloads: payloads})
-		if err == nil { // fails only for a key that is not UTF-8
-			trailer.Set(detailsKey, string(b))
-		}
+		trailer.Set(detailsKey, marshalPayloads(payloads, maxHeaders-otherHeaders-status.EncodedLen(message)))
 	}
 	_ = grpc.SetTrailer(ctx, trailer) // fails only outside of a call or after its end
-	return grpcstatus.Error(codes.Code(e.Code()), status.ForPeer(e.Message()))
+	return grpcstatus.Error(codes.Code(e.Code()), message)
+}
+
+// marshalPayloads returns the payloads in TensorFlow's form. If they would take more than
+// limit bytes of a header, the largest ones are left out, and PayloadLost says so.
+func marshalPayloads(payloads map[string][]byte, limit int) string {
+	sent := &tfpb.GrpcPayloadContainer{Payloads: payloads}
+	if fitsHeader(sent, limit) {
+		b, _ := proto.Marshal(sent) // fitsHeader has found that it does not fail
+		return string(b)
+	}
+	keys := slices.SortedFunc(maps.Keys(payloads), func(a, b string) int {
+		return cmp.Or(cmp.Compare(len(a)+len(payloads[a]), len(b)+len(payloads[b])), cmp.Compare(a, b))
+	})
+	sent.Payloads = map[string][]byte{status.PayloadLost: nil}
+	for _, key := range keys {
+		sent.Payloads[key] = payloads[key]
+		if !fitsHeader(sent, limit) {
+			delete(sent.Payloads, key)
+		}
+	}
+	b, _ := proto.Marshal(sent)
+	return string(b)
+}
+
+// fitsHeader reports whether a header can carry the payloads, in base64. It cannot carry a
+// key that is not UTF-8.
+func fitsHeader(c *tfpb.GrpcPayloadContainer, limit int) bool {
+	b, err := proto.Marshal(c)
+	return err == nil && base64.RawStdEncoding.EncodedLen(len(b)) <= limit
 }
 
 // fromGRPC returns the error of a call as a status error with the peer's code, text and
@@ -87,6 +117,18 @@ func fromGRPC(err error, trailer metadata.MD) error {
 // an ended step as derived; errors of gRPC itself have no payloads.
 func answered(trailer metadata.MD) bool {
 	return len(trailer.Get(answeredKey)) > 0 || len(trailer.Get(detailsKey)) > 0
+}
+
+// connecting are parts of gRPC's error for a call that was not sent, since no connection was
+// made: while dialing, in the TLS handshake, before the first frame.
+var connecting = [...]string{"transport: Error while dialing: ", "transport: authentication handshake failed: ", "error reading server preface: ", "failed to write client preface: "}
+
+// notConnected reports whether err is gRPC's error for a call that was not sent.
+func notConnected(err error) bool {
+	s := grpcstatus.Convert(err)
+	return s.Code() == codes.Unavailable && slices.ContainsFunc(connecting[:], func(part string) bool {
+		return strings.Contains(s.Message(), part)
+	})
 }
 
 // parseMismatch recovers the peer's code and message from an error with TensorFlow's details.

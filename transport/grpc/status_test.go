@@ -1,6 +1,7 @@
 package grpctransport
 
 import (
+	"bytes"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -91,6 +92,53 @@ func TestLongMessageIsCut(t *testing.T) {
 		got := send(sent)
 		if want := strings.Repeat("x", 3072) + " ... [truncated]"; got.Message() != want || got.Code() != status.Internal {
 			t.Errorf("got %d bytes, ending in %q", len(got.Message()), got.Message()[len(got.Message())-20:])
+		}
+	}
+}
+
+// TestErrorFitsTheHeadersOfTensorFlow: a client that takes 8 KiB of headers, as TensorFlow's,
+// gets every error with its code and as much of its text as fits.
+func TestErrorFitsTheHeadersOfTensorFlow(t *testing.T) {
+	var c testCluster
+	var next error
+	server := c.start(t, 0, nodeOptions{wrap: func(w transport.Worker) transport.Worker {
+		return failing{w, func() error { return next }}
+	}})
+	client := c.start(t, 1, nodeOptions{dial: DialOptions{Extra: []grpc.DialOption{grpc.WithMaxHeaderListSize(8 << 10)}}})
+	w, err := client.conns.Worker(server.task)
+	if err != nil {
+		t.Fatal(err)
+	}
+	large := func(n int) []byte { return bytes.Repeat([]byte{0xff}, n) }
+	for name, c := range map[string]struct {
+		text     string
+		payloads map[string][]byte
+		lost     bool // some payloads do not fit
+	}{
+		"accents":                {strings.Repeat("\u00e9", 5000), nil, false},
+		"control characters":     {strings.Repeat("\x01", 5000), nil, false},
+		"accents, derived":       {strings.Repeat("\u00e9", 5000), map[string][]byte{status.PayloadDerived: nil}, false},
+		"payloads":               {"x", map[string][]byte{"a": large(2000), "b": large(2000)}, false},
+		"a payload that is long": {"x", map[string][]byte{"a": large(9000), status.PayloadDerived: nil}, true},
+		"text and payload":       {strings.Repeat("\x01", 5000), map[string][]byte{"a": large(4000), status.PayloadDerived: nil}, true},
+		"key that is no text":    {"x", map[string][]byte{"\xff": nil, status.PayloadDerived: nil}, true},
+	} {
+		sent := status.New(status.FailedPrecondition, c.text)
+		for key, value := range c.payloads {
+			sent = sent.WithPayload(key, value)
+		}
+		next = sent
+		_, err := w.GetStatus(t.Context(), &tfpb.GetStatusRequest{})
+		got := status.From(err)
+		text := strings.TrimSuffix(got.Message(), " ... [truncated]")
+		if got.Code() != status.FailedPrecondition || !strings.HasPrefix(c.text, text) || len(text) < min(len(c.text), 1024) {
+			t.Errorf("%s: got %v with %d bytes of text", name, got.Code(), len(got.Message()))
+		}
+		if _, lost := got.Payload(status.PayloadLost); lost != c.lost {
+			t.Errorf("%s: payloads lost: %v, want %v", name, lost, c.lost)
+		}
+		if _, derived := c.payloads[status.PayloadDerived]; status.IsDerived(got) != derived {
+			t.Errorf("%s: derived: %v, want %v", name, !derived, derived)
 		}
 	}
 }
