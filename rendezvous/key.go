@@ -22,7 +22,7 @@ type FrameIter struct {
 //
 // incarnation is that of the source device, as 16 lower-case hexadecimal digits.
 // name is the name of the graph's edge. A Key is immutable. Keys are equal (==)
-// when their texts are. The zero Key names nothing.
+// when their texts are, and a key has one text. The zero Key names nothing.
 type Key struct {
 	text        string
 	edge        string // part of text
@@ -31,6 +31,9 @@ type Key struct {
 	frameIter   FrameIter
 }
 
+// incarnationDigits is the number of digits of the incarnation in the text of a key.
+const incarnationDigits = 16
+
 // CreateKey returns the text of a key. src and dst are full device names; they
 // and name must not contain a semicolon. CreateKey does not check them; ParseKey
 // does.
@@ -38,7 +41,7 @@ func CreateKey(src string, incarnation uint64, dst, name string, fi FrameIter) s
 	const digits = "0123456789abcdef"
 	b := make([]byte, 0, len(src)+len(dst)+len(name)+64)
 	b = append(append(b, src...), ';')
-	for shift := 60; shift >= 0; shift -= 4 {
+	for shift := 4 * (incarnationDigits - 1); shift >= 0; shift -= 4 {
 		b = append(b, digits[incarnation>>shift&15])
 	}
 	b = append(append(append(b, ';'), dst...), ';')
@@ -54,9 +57,10 @@ func NewKey(src cluster.Device, incarnation uint64, dst cluster.Device, name str
 
 // ParseKey parses the text of a key; the Key keeps s. Both devices must be full
 // device names, in their present or legacy form. The source may be empty: it is
-// then the host that gets the request (SrcEmpty). ParseKey returns
-// InvalidArgument for numbers that CreateKey would write in another way, so that
-// each key has one text only.
+// then the host that gets the request (SrcEmpty). The incarnation may have upper-case
+// digits or fewer than 16, as in TensorFlow; the text of the Key has it as CreateKey
+// writes it. ParseKey returns InvalidArgument for a frame or iteration that CreateKey
+// would write in another way.
 func ParseKey(s string) (Key, error) {
 	k := Key{text: s}
 	var parts [5]string
@@ -76,8 +80,9 @@ func ParseKey(s string) (Key, error) {
 			return Key{}, invalidKey(s, "source: "+status.From(err).Message())
 		}
 	}
-	if k.incarnation, err = parseIncarnation(parts[1]); err != nil {
-		return Key{}, invalidKey(s, "the incarnation is not 16 lower-case hexadecimal digits")
+	var canonicalText bool
+	if k.incarnation, canonicalText, err = parseIncarnation(parts[1]); err != nil {
+		return Key{}, invalidKey(s, "the incarnation is not a number of 1 to 16 hexadecimal digits")
 	}
 	if k.dst, err = cluster.ParseDevice(parts[2]); err != nil {
 		return Key{}, invalidKey(s, "destination: "+status.From(err).Message())
@@ -89,14 +94,20 @@ func ParseKey(s string) (Key, error) {
 	if k.frameIter, ok = parseFrameIter(parts[4]); !ok {
 		return Key{}, invalidKey(s, "the last part is not frame:iter, two decimal numbers")
 	}
+	if !canonicalText { // values are found by the text, which must be the sender's
+		k.text = CreateKey(parts[0], k.incarnation, parts[2], parts[3], k.frameIter)
+	}
 	return k, nil
 }
 
-func parseIncarnation(s string) (uint64, error) {
-	if len(s) != 16 || strings.ContainsAny(s, "ABCDEF") {
-		return 0, strconv.ErrSyntax
+// parseIncarnation parses hexadecimal digits. canonical reports whether s is what
+// CreateKey writes.
+func parseIncarnation(s string) (n uint64, canonical bool, err error) {
+	if len(s) > incarnationDigits || strings.ContainsAny(s, "+-_") {
+		return 0, false, strconv.ErrSyntax
 	}
-	return strconv.ParseUint(s, 16, 64)
+	n, err = strconv.ParseUint(s, 16, 64)
+	return n, len(s) == incarnationDigits && !strings.ContainsAny(s, "ABCDEF"), err
 }
 
 func parseFrameIter(s string) (FrameIter, bool) {

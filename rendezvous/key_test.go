@@ -91,8 +91,9 @@ func TestR3InvalidKeys(t *testing.T) {
 		"source in part":       {"/job:ps/task:0/CPU:0;" + inc + ";" + ps + ";x;0:0", "source"},
 		"no destination":       {ps + ";" + inc + ";;x;0:0", "destination"},
 		"destination wildcard": {ps + ";" + inc + ";/job:ps/replica:0/task:*/CPU:0;x;0:0", "destination"},
-		"short incarnation":    {ps + ";1ed2;" + ps + ";x;0:0", "incarnation"},
-		"upper case":           {ps + ";0000000000001ED2;" + ps + ";x;0:0", "incarnation"},
+		"no incarnation":       {ps + ";;" + ps + ";x;0:0", "incarnation"},
+		"long incarnation":     {ps + ";00000000000001ed2;" + ps + ";x;0:0", "incarnation"},
+		"underscore":           {ps + ";000000000000_1ed2;" + ps + ";x;0:0", "incarnation"},
 		"signed incarnation":   {ps + ";+000000000001ed2;" + ps + ";x;0:0", "incarnation"},
 		"not hexadecimal":      {ps + ";000000000000123g;" + ps + ";x;0:0", "incarnation"},
 		"no name":              {ps + ";" + inc + ";" + ps + ";;0:0", "name"},
@@ -118,6 +119,21 @@ func TestR3InvalidKeys(t *testing.T) {
 	}
 }
 
+// TestIncarnationOfAnyForm: TensorFlow takes an incarnation with upper-case digits, and one of
+// fewer digits. It names the same value as the usual form.
+func TestIncarnationOfAnyForm(t *testing.T) {
+	want, err := rendezvous.ParseKey(ps + ";000000000000abcd;" + gpu + ";x;0:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, incarnation := range []string{"000000000000ABCD", "000000000000aBcD", "abcd", "ABCD", "0abcd"} {
+		k, err := rendezvous.ParseKey(ps + ";" + incarnation + ";" + gpu + ";x;0:0")
+		if err != nil || k != want || k.String() != want.String() {
+			t.Errorf("%s: got %v, %v, want %v", incarnation, k, err, want)
+		}
+	}
+}
+
 func FuzzParseKey(f *testing.F) {
 	for _, s := range []string{
 		mnist, mnist + ";", "", ";;;;", "foo;bar;baz",
@@ -140,8 +156,10 @@ func FuzzParseKey(f *testing.F) {
 			return
 		}
 		parts := strings.Split(s, ";")
-		if got := rendezvous.CreateKey(parts[0], k.SrcIncarnation(), parts[2], k.Edge(), k.FrameIter()); got != s || k.String() != s {
-			t.Fatalf("parsed %q, which is created as %q and shown as %q", s, got, k)
+		got := rendezvous.CreateKey(parts[0], k.SrcIncarnation(), parts[2], k.Edge(), k.FrameIter())
+		parts[1] = strings.Repeat("0", 16-len(parts[1])) + strings.ToLower(parts[1])
+		if want := strings.Join(parts, ";"); got != want || k.String() != want {
+			t.Fatalf("parsed %q, which is created as %q and shown as %q, want %q", s, got, k, want)
 		}
 		if k.SrcEmpty() != (parts[0] == "") {
 			t.Fatalf("SrcEmpty is %v", k.SrcEmpty())
