@@ -111,14 +111,19 @@ func (m *Manager) RemoveSource(s Source) {
 // the Manager, it returns a rendezvous that is aborted already.
 func (m *Manager) Find(step int64) *BaseRemote {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	e, err := m.findLocked(step)
 	if err != nil {
+		defer m.mu.Unlock()
 		r := m.newStep(step)
 		r.Abort(err) // r is new and has no receives: no callback runs under mu
 		return r
 	}
+	begins := !e.used
 	e.used = true
+	m.mu.Unlock()
+	if begins {
+		e.r.beginStep()
+	}
 	return e.r
 }
 
@@ -142,7 +147,7 @@ func (m *Manager) findLocked(step int64) (*stepEntry, error) {
 func (m *Manager) newStep(step int64) *BaseRemote {
 	r := NewBaseRemote(step, m.remoter)
 	if m.session != nil {
-		_ = r.Initialize(m.session) // fails only for a second, other session
+		r.setSession(m.session)
 	}
 	return r
 }

@@ -577,3 +577,36 @@ func TestCloseDuringCleanup(t *testing.T) {
 		}
 	})
 }
+
+// TestReceiveOfAnotherTasksValueWaits: as in TensorFlow a peer's receive of a value that another
+// task sends waits until this process begins the step. Then it is InvalidArgument.
+func TestReceiveOfAnotherTasksValueWaits(t *testing.T) {
+	c, m := counted(t), manager(t)
+	foreign := between(t, ps1, ps, "a")
+	waits := ask(t.Context(), m, 1, foreign)
+	own := ask(t.Context(), m, 1, key(t, "a"))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancelled, aborted := ask(ctx, m, 2, foreign), ask(t.Context(), m, 3, foreign)
+	for _, p := range []*pending{waits, cancelled, aborted} {
+		if !p.waits() {
+			t.Fatal("the receive does not wait")
+		}
+	}
+	cancel()
+	cancelled.mustFail(t, context.Canceled)
+	m.AbortStep(3, errBoom)
+	aborted.mustFail(t, errBoom)
+	if m.Steps() != 1 {
+		t.Errorf("%d steps, want 1", m.Steps())
+	}
+	c.mustSend(t, m.Find(1), key(t, "a"), 1)
+	own.mustGet(t, 1)
+	const text = "Invalid rendezvous key (src): "
+	mustBe(t, waits.wait(t).err, status.InvalidArgument, text)
+	mustBe(t, ask(t.Context(), m, 1, foreign).wait(t).err, status.InvalidArgument, text)
+	m.Cleanup(1)
+	mustBeDerived(t, ask(t.Context(), m, 1, foreign).wait(t).err, status.Aborted, "Cleanup 1")
+	closing := ask(t.Context(), m, 4, foreign)
+	m.Close()
+	mustBeDerived(t, closing.wait(t).err, status.Aborted, "Shutdown")
+}

@@ -61,6 +61,7 @@ type BaseRemote struct {
 	// remote receive takes it a few times, for a place in a list.
 	mu       sync.Mutex
 	starting *Session          // given to Initialize
+	begun    bool              // Initialize was called, or this process has begun the step
 	deferred list.List         // of *deferredRecv, in the order of the calls
 	calls    map[Call]struct{} // nil when there are none
 	remote   list.List         // of *remoteRecv: those under way
@@ -68,7 +69,8 @@ type BaseRemote struct {
 	closed   bool              // nothing may start a goroutine any more
 }
 
-// deferredRecv is a receive of a peer that came before Initialize.
+// deferredRecv is a receive of a peer that came before Initialize, or one of another
+// task's value that came before the step began.
 type deferredRecv struct {
 	ctx   context.Context
 	key   Key
@@ -99,9 +101,10 @@ func (b *BaseRemote) Initialize(s *Session) error {
 		if was.Task != s.Task {
 			return status.Errorf(status.Internal, "Double init! Worker names would have changed from %v -> %v", was.Task, s.Task)
 		}
+		b.beginStep()
 		return nil
 	}
-	b.starting = s
+	b.starting, b.begun = s, true
 	for b.deferred.Len() > 0 {
 		d := b.undeferLocked(b.deferred.Front())
 		b.mu.Unlock()
@@ -112,6 +115,30 @@ func (b *BaseRemote) Initialize(s *Session) error {
 	b.session.Store(s) // inside mu: nothing can be deferred after this
 	b.mu.Unlock()
 	return nil
+}
+
+// setSession tells a new step its session before this process has begun the step.
+// The caller is the only user of b, so it takes no lock.
+func (b *BaseRemote) setSession(s *Session) {
+	b.starting = s
+	b.session.Store(s)
+}
+
+// beginStep notes that this process has begun a step that knows its session. It ends the
+// receives of other tasks' values, on this goroutine.
+func (b *BaseRemote) beginStep() {
+	b.mu.Lock()
+	s := b.session.Load()
+	if b.begun || s == nil {
+		b.mu.Unlock()
+		return
+	}
+	b.begun = true
+	deferred := b.undeferAllLocked()
+	b.mu.Unlock()
+	for _, d := range deferred {
+		b.end(d, s.notSource(d.key.text))
+	}
 }
 
 // ready returns the session, or why there is none yet.
@@ -182,7 +209,8 @@ func (b *BaseRemote) Recv(ctx context.Context, key Key, args Args) (Value, error
 
 // RecvLocalAsync asks, for a peer, for a value that this task sends. There is
 // no device copy: the sender's args tell where the tensor is. A source that is
-// not of this task is InvalidArgument. Before Initialize the receive waits.
+// not of this task is InvalidArgument once this process has begun the step. Before
+// that, and before Initialize, the receive waits, as in TensorFlow.
 func (b *BaseRemote) RecvLocalAsync(ctx context.Context, key Key, done DoneFunc) {
 	if s := b.session.Load(); s != nil {
 		b.recvForPeer(ctx, s, key, done)
@@ -198,6 +226,11 @@ func (b *BaseRemote) RecvLocalAsync(ctx context.Context, key Key, done DoneFunc)
 		b.recvForPeer(ctx, s, key, done)
 		return
 	}
+	b.deferLocked(ctx, key, done)
+}
+
+// deferLocked makes a peer's receive wait. It gives up b.mu.
+func (b *BaseRemote) deferLocked(ctx context.Context, key Key, done DoneFunc) {
 	if err := b.local.Err(); err != nil {
 		b.mu.Unlock()
 		done(Value{}, Args{}, err)
@@ -238,10 +271,25 @@ func (b *BaseRemote) watch(d *deferredRecv, at *list.Element) {
 
 func (b *BaseRemote) recvForPeer(ctx context.Context, s *Session, key Key, done DoneFunc) {
 	if !s.isSource(&key) {
-		done(Value{}, Args{}, s.notSource(key.text))
+		b.recvForeign(ctx, s, key, done)
 		return
 	}
 	b.local.recvAsync(ctx, key.text, Args{}, done)
+}
+
+// recvForeign is recvForPeer for a value of another task.
+func (b *BaseRemote) recvForeign(ctx context.Context, s *Session, key Key, done DoneFunc) {
+	err := ended(ctx, "RecvAsync", key.text)
+	b.mu.Lock()
+	if err == nil && !b.begun {
+		b.deferLocked(ctx, key, done)
+		return
+	}
+	b.mu.Unlock()
+	if err == nil {
+		err = s.notSource(key.text)
+	}
+	done(Value{}, Args{}, err)
 }
 
 // takeLocal is RecvLocalAsync for a value that is there; else it returns false.
@@ -259,6 +307,23 @@ func (b *BaseRemote) undeferLocked(at *list.Element) *deferredRecv {
 	d, _ := b.deferred.Remove(at).(*deferredRecv)
 	d.waits = false
 	return d
+}
+
+// undeferAllLocked takes all deferred receives out of the list. The caller ends each.
+func (b *BaseRemote) undeferAllLocked() []*deferredRecv {
+	var all []*deferredRecv
+	for b.deferred.Len() > 0 {
+		all = append(all, b.undeferLocked(b.deferred.Front()))
+	}
+	b.run.enterLocked(len(all))
+	return all
+}
+
+// end ends a receive that undeferAllLocked returned.
+func (b *BaseRemote) end(d *deferredRecv, err error) {
+	defer b.leave()
+	d.unwatch()
+	d.done(Value{}, Args{}, err)
 }
 
 func (d *deferredRecv) unwatch() {
@@ -378,11 +443,7 @@ func (b *BaseRemote) Abort(err error) {
 	b.mu.Lock()
 	calls := b.calls
 	b.calls = nil
-	var deferred []*deferredRecv
-	for b.deferred.Len() > 0 {
-		deferred = append(deferred, b.undeferLocked(b.deferred.Front()))
-	}
-	b.run.enterLocked(len(deferred))
+	deferred := b.undeferAllLocked()
 	remote := b.abandonLocked(err)
 	b.mu.Unlock()
 
@@ -393,11 +454,7 @@ func (b *BaseRemote) Abort(err error) {
 		t.Cancel(err)
 	}
 	for _, d := range deferred {
-		d.unwatch()
-		func() {
-			defer b.leave()
-			d.done(Value{}, Args{}, err)
-		}()
+		b.end(d, err)
 	}
 }
 

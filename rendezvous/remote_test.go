@@ -527,7 +527,9 @@ func TestCheckSource(t *testing.T) {
 	if err := s.CheckSource(between(t, "", ps, "a")); err != nil {
 		t.Error(err)
 	}
+	mustBe(t, s.CheckSource(between(t, gpu, ps, "a")), status.InvalidArgument, "/device:GPU:0 unknown device. ")
 	mustBe(t, s.CheckSource(between(t, gpu, ps, "a")), status.InvalidArgument, "has no device "+gpu)
+	mustBe(t, s.CheckSource(between(t, ps1, ps, "a")), status.InvalidArgument, "has no device "+ps1)
 	old, err := rendezvous.ParseKey(rendezvous.CreateKey(ps, 1, ps, "a", rendezvous.FrameIter{}))
 	if err != nil {
 		t.Fatal(err)
@@ -539,4 +541,22 @@ func TestCheckSource(t *testing.T) {
 	if _, ok := status.From(refused).Payload(status.PayloadPossiblyRestarted); !ok {
 		t.Error("no payload says that the process may have restarted")
 	}
+}
+
+// TestCheckSourceDevice: TensorFlow's worker looks up the device without its task.
+func TestCheckSourceDevice(t *testing.T) {
+	s := session(t)
+	for _, src := range []string{ps, ps1, ""} {
+		if err := s.CheckSourceDevice(between(t, src, ps, "a")); err != nil {
+			t.Errorf("source %q: %v", src, err)
+		}
+	}
+	if err := s.CheckSourceDevice(between(t, gpu, ps, "a")); status.CodeOf(err) != status.InvalidArgument || status.From(err).Message() != "/device:GPU:0 unknown device." {
+		t.Errorf("unknown device: %v", err)
+	}
+	old, err := rendezvous.ParseKey(rendezvous.CreateKey(ps1, 1, ps, "a", rendezvous.FrameIter{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustBe(t, s.CheckSourceDevice(old), status.Aborted, "RecvTensor expects a different device incarnation: 1 vs. 7890. ")
 }

@@ -1,6 +1,8 @@
 package rendezvous
 
 import (
+	"fmt"
+
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/status"
 )
@@ -29,12 +31,23 @@ func (s *Session) Incarnation(d cluster.Device) (uint64, bool) {
 // text and the payload of TensorFlow's worker, when the device has another
 // incarnation, which means that this process was restarted.
 func (s *Session) CheckSource(key Key) error {
+	if _, ok := s.Incarnation(key.src); !ok && !key.SrcEmpty() {
+		return status.Errorf(status.InvalidArgument, "%s RecvTensor of %s: %v has no device %v", unknownDevice(key.src), key, s.Task, key.src)
+	}
+	return s.CheckSourceDevice(key)
+}
+
+// CheckSourceDevice is CheckSource for a request of TensorFlow's worker, with the rules and
+// texts of TensorFlow: it does not compare the task of the source, only its device.
+func (s *Session) CheckSourceDevice(key Key) error {
 	if key.SrcEmpty() {
 		return nil
 	}
-	n, ok := s.Incarnation(key.src)
+	here := key.src
+	here.Task = s.Task
+	n, ok := s.Incarnation(here)
 	if !ok {
-		return status.Errorf(status.InvalidArgument, "RecvTensor of %s: %v has no device %v", key, s.Task, key.src)
+		return status.New(status.InvalidArgument, unknownDevice(here))
 	}
 	if n != key.incarnation {
 		return status.Errorf(status.Aborted, "RecvTensor expects a different device incarnation: %d vs. %d. "+
@@ -42,6 +55,11 @@ func (s *Session) CheckSource(key Key) error {
 			key.incarnation, n, s.Task).WithPayload(status.PayloadPossiblyRestarted, nil)
 	}
 	return nil
+}
+
+// unknownDevice is TensorFlow's text for a device that a worker does not have.
+func unknownDevice(d cluster.Device) string {
+	return fmt.Sprintf("/device:%s:%d unknown device.", d.Type, d.Index)
 }
 
 // isSource compares names as parsed values, not as texts: /task:1 is a prefix of

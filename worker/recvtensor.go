@@ -32,7 +32,7 @@ func (w *Worker) RecvTensor(ctx context.Context, req *tfpb.RecvTensorRequest) (*
 	if opts != nil {
 		return w.recvTryst(ctx, req.GetStepId(), key, opts)
 	}
-	if err := w.session.CheckSource(key); err != nil {
+	if err := w.session.CheckSourceDevice(key); err != nil {
 		return nil, err
 	}
 	if id := uint64(req.GetRequestId()); w.opts.CacheRPCResponse && id != 0 {

@@ -21,6 +21,10 @@ import (
 // default. Nothing enforces it.
 const memoryLimit = 256 << 20
 
+// noXLAID is the index among all devices of the cluster that GetStatus reports: TensorFlow's
+// number for a device without one. 0 would be the index of a device.
+const noXLAID = -1
+
 // Options configures a Worker. All fields but CacheRPCResponse and MaxWaiting
 // are needed.
 type Options struct {
@@ -87,6 +91,7 @@ func (w *Worker) GetStatus(context.Context, *tfpb.GetStatusRequest) (*tfpb.GetSt
 		MemoryLimit: memoryLimit,
 		Locality:    &tfpb.DeviceLocality{},
 		Incarnation: w.opts.Incarnation,
+		XlaGlobalId: noXLAID,
 	}}}, nil
 }
 

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,7 +21,7 @@ import (
 	"github.com/tryst-rdma/tryst/transport"
 )
 
-const incarnation = 0x1122334455667788
+const incarnation = 0x11223344556677ab
 
 var (
 	here  = cluster.Task{Job: "ps", Index: 0}
@@ -129,7 +130,7 @@ func TestGetStatus(t *testing.T) {
 	}
 	d := r.GetDeviceAttributes()[0]
 	if d.GetName() != "/job:ps/replica:0/task:0/device:CPU:0" || d.GetDeviceType() != "CPU" ||
-		d.GetMemoryLimit() != 256<<20 || d.GetIncarnation() != incarnation {
+		d.GetMemoryLimit() != 256<<20 || d.GetIncarnation() != incarnation || d.GetXlaGlobalId() != -1 {
 		t.Errorf("device attributes %v", d)
 	}
 }
@@ -175,9 +176,19 @@ func TestRecvTensorRefuses(t *testing.T) {
 	_, err = f.RecvTensor(ctx, &tfpb.RecvTensorRequest{RendezvousKey: other})
 	wantCode(t, err, status.Aborted, "RecvTensor expects a different device incarnation: ")
 
-	foreign := rendezvous.CreateKey(Device(there).String(), 1, Device(here).String(), "x", rendezvous.FrameIter{})
-	_, err = f.RecvTensor(ctx, &tfpb.RecvTensorRequest{RendezvousKey: foreign})
-	wantCode(t, err, status.InvalidArgument, "worker")
+	unknown := Device(here)
+	unknown.Type, unknown.Index = "GPU", 7
+	missing := rendezvous.CreateKey(unknown.String(), incarnation, Device(there).String(), "x", rendezvous.FrameIter{})
+	_, err = f.RecvTensor(ctx, &tfpb.RecvTensorRequest{RendezvousKey: missing})
+	if wantCode(t, err, status.InvalidArgument, ""); err != nil && status.From(err).Message() != "/device:GPU:7 unknown device." {
+		t.Errorf("unknown device: %v", err)
+	}
+	_, err = f.RecvTensor(ctx, asTryst(t, &tfpb.RecvTensorRequest{RendezvousKey: missing}, 9, 1))
+	wantCode(t, err, status.InvalidArgument, "/device:GPU:7 unknown device. ")
+
+	foreign := rendezvous.CreateKey(Device(there).String(), incarnation, Device(here).String(), "x", rendezvous.FrameIter{})
+	_, err = f.RecvTensor(ctx, asTryst(t, &tfpb.RecvTensorRequest{RendezvousKey: foreign}, 9, 1))
+	wantCode(t, err, status.InvalidArgument, Device(there).String())
 
 	f.send(1, "x", 1)
 	req := request(1, "x")
@@ -210,6 +221,50 @@ func TestRecvTensorForAnEarlierProcess(t *testing.T) {
 	}
 	if _, ok := status.From(err).Payload(status.PayloadPossiblyRestarted); !ok {
 		t.Error("no word that the worker may have restarted")
+	}
+}
+
+// A TensorFlow peer may request the value of another task, before this process has begun the step:
+// the request waits, as in TensorFlow, and counts as a waiting one.
+func TestRequestForAnotherTasksValueWaits(t *testing.T) {
+	for _, cache := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFixture(t, Options{CacheRPCResponse: cache, MaxWaiting: 1})
+			defer f.close()
+			req := &tfpb.RecvTensorRequest{
+				StepId: 1, RequestId: 5,
+				RendezvousKey: rendezvous.CreateKey(Device(there).String(), incarnation, Device(here).String(), "x", rendezvous.FrameIter{}),
+			}
+			got := make(chan error, 1)
+			go func() {
+				_, err := f.RecvTensor(t.Context(), req)
+				got <- err
+			}()
+			time.Sleep(time.Hour)
+			select {
+			case err := <-got:
+				t.Fatalf("cache %v: the request ended with %v", cache, err)
+			default:
+			}
+			if !cache {
+				_, err := f.RecvTensor(t.Context(), request(1, "y"))
+				wantCode(t, err, status.ResourceExhausted, "1 receives")
+			}
+			f.manager.Find(1)
+			wantCode(t, <-got, status.InvalidArgument, "Invalid rendezvous key (src): ")
+		})
+	}
+}
+
+// The incarnation in a key may have upper-case digits: the value is found.
+func TestRecvTensorWithAnUpperCaseIncarnation(t *testing.T) {
+	f := newFixture(t, Options{})
+	defer f.close()
+	f.send(1, "x", 3)
+	upper := strings.Replace(key("x"), fmt.Sprintf("%016x", uint64(incarnation)), fmt.Sprintf("%016X", uint64(incarnation)), 1)
+	r, err := f.RecvTensor(t.Context(), &tfpb.RecvTensorRequest{StepId: 1, RendezvousKey: upper})
+	if got := value(t, r, err); got != 3 {
+		t.Errorf("got %v", got)
 	}
 }
 
