@@ -41,6 +41,10 @@ const (
 	MaxProcessName = delivery.MaxProcessName
 )
 
+// ErrProcessGone is in the chain of the error of a receive whose request may have reached a
+// process of the peer that is gone.
+var ErrProcessGone = delivery.ErrProcessGone
+
 // NewResponseCache returns a cache whose values come from source.
 func NewResponseCache(source Source, o CacheOptions) *ResponseCache {
 	return delivery.NewResponseCache(source, o)

@@ -165,7 +165,7 @@ func (c *conn) failed(ctx context.Context, t *delivery.Transfer, err error, trai
 	case t.Plain && e.Code() != status.Unavailable && e.Code() != status.Cancelled:
 		return e
 	}
-	return &delivery.LostError{Err: e.WithPrefix(c.address)} // the Requester adds the task
+	return &delivery.LostError{Err: e.WithPrefix(c.address), Unsent: notConnected(err)} // the Requester adds the task
 }
 
 // markFinished acknowledges the response of a peer that is not Tryst. It does not wait.

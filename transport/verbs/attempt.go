@@ -39,7 +39,9 @@ func (l *link) begin(t *delivery.Transfer) *attempt {
 	a := &attempt{link: l, waiter: l.queue.NewWaiter(), t: t, id: attemptID{t.ID, t.Attempt}}
 	l.mu.Lock()
 	if l.state != linkOpen {
-		a.err = lostBy(l.lostErr())
+		lost := lostBy(l.lostErr())
+		lost.Unsent = true
+		a.err = lost
 		a.waiter.Done()
 		l.mu.Unlock()
 		return a

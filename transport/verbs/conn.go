@@ -85,7 +85,7 @@ func (c *conn) Begin(t *delivery.Transfer) delivery.Attempt {
 	case l != nil && !t.Fallback && !t.Plain && l.requester.Incarnation == t.Peer:
 		return l.begin(t)
 	case p.transport.opts.Require:
-		return failedAttempt{&delivery.LostError{Err: status.Errorf(status.Unavailable, "the verbs channel to %v is down", p.task)}}
+		return failedAttempt{&delivery.LostError{Err: status.Errorf(status.Unavailable, "the verbs channel to %v is down", p.task), Unsent: true}}
 	case !t.Fallback:
 		p.counters.without.Add(1)
 	}

@@ -225,6 +225,6 @@ func (l *link) lostErr() *status.Error {
 // lostBy is the error of an attempt whose channel was left because of cause. Its code is
 // Unavailable whatever the code of cause: a broken connection is no response
 // (delivery.LostError).
-func lostBy(cause error) error {
+func lostBy(cause error) *delivery.LostError {
 	return &delivery.LostError{Err: status.New(status.Unavailable, status.From(cause).Message())}
 }

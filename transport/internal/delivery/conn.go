@@ -88,7 +88,12 @@ func (p *Partial) Drop() {
 // LostError reports that a request has ended without the peer's response: its
 // connection was lost, or something between the two has ended it. Whether the peer
 // has received the request is not known.
-type LostError struct{ Err error }
+type LostError struct {
+	Err error
+	// Unsent reports that the request has not left this process, so no process of the
+	// peer has received it.
+	Unsent bool
+}
 
 func (e *LostError) Error() string { return e.Err.Error() }
 
@@ -114,6 +119,11 @@ func (e *ReceiverError) Error() string { return e.Err.Error() }
 
 // Unwrap returns the reason.
 func (e *ReceiverError) Unwrap() error { return e.Err }
+
+// ErrProcessGone is in the chain of the error of a receive whose request may have reached a
+// process of the peer that is gone. A receive that ends with Aborted because of a restart,
+// but without this error, has asked no earlier process.
+var ErrProcessGone = errors.New("what it had sent is lost")
 
 // RestartedError reports that the process that answered is not the one asked.
 type RestartedError struct{ Err error }

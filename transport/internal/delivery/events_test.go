@@ -41,6 +41,13 @@ func (m *requests) fallbackID(now time.Time, id uint64, attempt uint32) []reques
 	return nil
 }
 
+func (m *requests) unsentID(now time.Time, id uint64, attempt uint32, err error) []requestAction {
+	if t := m.underWay(id, attempt); t != nil {
+		return m.unsent(now, t, err)
+	}
+	return nil
+}
+
 func (m *requests) restartedID(now time.Time, id uint64, attempt uint32, err error) []requestAction {
 	if t := m.underWay(id, attempt); t != nil {
 		return m.restarted(now, t, err)

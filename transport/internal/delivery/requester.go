@@ -227,7 +227,9 @@ func (p *peer) begin(t *Transfer) {
 // every other outcome. It is called with the lock held, and gives it up when it returns
 // true.
 func (p *peer) retries(now time.Time, t *Transfer, err error) bool {
-	if lost, ok := errorAs[*LostError](err); ok {
+	if lost, ok := errorAs[*LostError](err); ok && lost.Unsent {
+		p.do(p.machine.unsent(now, t, lost.Err), lost.Err)
+	} else if ok {
 		p.do(p.machine.lost(now, t, t.Partial.Bytes > t.had, lost.Err), lost.Err)
 	} else if restarted, ok := errorAs[*RestartedError](err); ok {
 		t.Partial.Drop()

@@ -158,7 +158,7 @@ func (m *requests) hello(now time.Time, p Peer, err error) []requestAction {
 		return nil
 	}
 	if err == nil && !p.Tryst && m.incarnation != 0 && !m.hellos.add(errNotTryst) {
-		err = &LostError{errNotTryst}
+		err = &LostError{Err: errNotTryst}
 	} else if final := m.refused(err); final != nil {
 		m.tried, m.seeks = true, false
 		return m.fail(final)
@@ -237,17 +237,17 @@ func (m *requests) endAllOld() []requestAction {
 	return acts
 }
 
-// endOld ends t, since the process that it asked is gone. If the key names the present
-// process, t is sent to that one instead: the earlier process has nothing under such a
-// key. why is what the connection to the earlier process was lost for.
+// endOld ends t, since the process that it asked is gone. If no request of t has reached
+// that one, or the key names the present process, t is sent to the present one instead: the
+// earlier process has nothing under such a key. why is what the connection to the earlier process was lost for.
 func (m *requests) endOld(acts []requestAction, t *Transfer, why error) []requestAction {
-	if t.meant == m.incarnation && !m.plain {
-		t.Attempt = 0
+	if (t.meant == m.incarnation || !t.asked) && !m.plain {
+		t.Attempt, t.asked = 0, false
 		return m.first(acts, t)
 	}
 	return m.end(acts, t, status.Errorf(status.Aborted,
-		"%s restarted (incarnation %016x, before %016x); what it had sent is lost%s",
-		m.peer, m.incarnation, t.Peer, becauseOf(why)).WithPayload(status.PayloadPossiblyRestarted, nil))
+		"%s restarted (incarnation %016x, before %016x); %w%s",
+		m.peer, m.incarnation, t.Peer, ErrProcessGone, becauseOf(why)).WithPayload(status.PayloadPossiblyRestarted, nil))
 }
 
 // end ends a transfer with an error.
@@ -351,6 +351,11 @@ func (m *requests) answered(now time.Time, t *Transfer, size int64, err error) [
 // lost is the event that an attempt has ended without the peer's response. With progress
 // it has brought a part of the value.
 func (m *requests) lost(now time.Time, t *Transfer, progress bool, err error) []requestAction {
+	t.asked = true
+	return m.unanswered(now, t, progress, err)
+}
+
+func (m *requests) unanswered(now time.Time, t *Transfer, progress bool, err error) []requestAction {
 	generation := t.generation
 	m.returned(now, t)
 	if progress {
@@ -371,12 +376,17 @@ func (m *requests) lost(now time.Time, t *Transfer, progress bool, err error) []
 	return append(acts, m.left(now, generation, err)...)
 }
 
+// unsent is the event that an attempt has ended before its request was sent.
+func (m *requests) unsent(now time.Time, t *Transfer, err error) []requestAction {
+	return m.unanswered(now, t, false, err)
+}
+
 // fallback is the event that an attempt has ended without a response because its route
 // cannot carry it, and that there is another one. The peer may have received the request,
 // so the transfer is sent again as one that was lost; the connection has lost nothing.
 func (m *requests) fallback(now time.Time, t *Transfer) []requestAction {
 	m.returned(now, t)
-	t.Fallback = true
+	t.Fallback, t.asked = true, true
 	if m.conn == connUp && t.Peer != m.incarnation {
 		return m.endOld(nil, t, nil)
 	}
@@ -389,8 +399,10 @@ func (m *requests) fallback(now time.Time, t *Transfer) []requestAction {
 func (m *requests) restarted(now time.Time, t *Transfer, err error) []requestAction {
 	m.returned(now, t)
 	var acts []requestAction
-	if t.Attempt > 1 {
-		acts = m.end(acts, t, status.From(err).WithPrefix(m.peer))
+	if t.asked {
+		// Without the mark of OtherProcess: the receiver may send this error on as its own.
+		acts = m.end(acts, t, status.Errorf(status.Aborted, "%s: %s; %w", m.peer, status.From(err).Message(), ErrProcessGone).
+			WithPayload(status.PayloadPossiblyRestarted, nil))
 	} else {
 		// No process has received it: nothing is lost if the new process is asked.
 		t.Attempt = 0

@@ -361,6 +361,36 @@ func TestRequestsFallback(t *testing.T) {
 	}
 }
 
+// TestRequestThatWasNotSentGoesToTheNextProcess: a transfer is lost with the process that it was
+// sent to, but not when no attempt has left this process.
+func TestRequestThatWasNotSentGoesToTheNextProcess(t *testing.T) {
+	unsent := func(b *requestsBench, id uint64, attempt uint32) string {
+		return b.do(b.m.unsentID(b.now, id, attempt, errLost))
+	}
+	b := ups(t)
+	b.recv(1)
+	b.want("not sent", unsent(b, 1, 1), "hello in 0s")
+	b.want("the same process", b.hello(5), "send 1.2")
+	b.want("not sent again", unsent(b, 1, 2), "hello in 0s")
+	b.want("the next process", b.hello(6), "send 1.1")
+	b.want("lost with it", b.lost(1, 1), "hello in 0s")
+	b.want("a third process", b.hello(7), "end 1: Aborted")
+
+	b = ups(t)
+	b.recv(1)
+	b.lost(1, 1)
+	b.hello(5)
+	b.want("not sent after it was lost", unsent(b, 1, 2), "hello in 0s")
+	b.want("the next process", b.hello(6), "end 1: Aborted")
+
+	b = ups(t)
+	b.recv(1)
+	unsent(b, 1, 1)
+	b.hello(5)
+	b.want("another process answers what was not sent before", b.restarted(1, 2), "hello in 0s")
+	b.want("it is asked", b.hello(6), "send 1.1")
+}
+
 func TestRequestsPlainPeerIsAskedOnce(t *testing.T) {
 	b := newRequestsBench(t)
 	b.recv(1)
@@ -628,7 +658,7 @@ func TestRequestsHelloIsLost(t *testing.T) {
 			b.lost(1, 1)
 		}
 		lost := func() string {
-			return b.do(b.m.hello(b.now, Peer{}, &LostError{status.New(status.Unauthenticated, "expired")}))
+			return b.do(b.m.hello(b.now, Peer{}, &LostError{Err: status.New(status.Unauthenticated, "expired")}))
 		}
 		b.want("once", lost(), "hello in 20ms")
 		b.want("twice", lost(), "hello in 40ms")
@@ -646,7 +676,7 @@ func TestBatchLostThreeTimesAlikeIsDropped(t *testing.T) {
 	b.want("cancelled", b.cancel(1), "drop 1.1, end 1: Cancelled, cancel [1]")
 	for _, want := range []string{"cancel [1]", "cancel [1]", ""} {
 		b.now = b.now.Add(time.Minute)
-		b.flushed(&LostError{status.New(status.Internal, "reset")})
+		b.flushed(&LostError{Err: status.New(status.Internal, "reset")})
 		b.want("sent", b.hello(5), want)
 	}
 }
