@@ -26,15 +26,24 @@ func (s *Server) known(d cluster.Device) (uint64, bool) {
 	return s.devices.known(d)
 }
 
-// noteResult is called with the result of a receive from a device. An error that says that the
-// peer may have been restarted makes its incarnation suspect. The end of a step does not.
-func (s *Server) noteResult(src cluster.Device, incarnation uint64, err error) {
-	if status.CodeOf(err) != status.Aborted {
-		return
-	}
-	if _, restarted := status.From(err).Payload(status.PayloadPossiblyRestarted); restarted {
+// noteResult is called with the result of a receive from a device. An error makes the
+// incarnation suspect, whatever it is: the peer may be restarting, and it reports even that in
+// several ways. The end of the step in this process says nothing about the peer.
+func (s *Server) noteResult(step int64, src cluster.Device, incarnation uint64, err error) {
+	if err != nil && s.manager.Find(step).Err() == nil {
 		s.devices.suspect(src, incarnation)
 	}
+}
+
+// outdated reports whether a receive ended with err only because its key names an earlier
+// process of the peer, which the request has not reached. Nothing is lost, then, if the present
+// process is asked.
+func (s *Server) outdated(src cluster.Device, err error) bool {
+	if src.Task == s.task || status.CodeOf(err) != status.Aborted || errors.Is(err, transport.ErrProcessGone) {
+		return false
+	}
+	_, restarted := status.From(err).Payload(status.PayloadPossiblyRestarted)
+	return restarted
 }
 
 // incarnationCall is a request for an incarnation on behalf of a receive of a step.
@@ -54,7 +63,7 @@ func (s *Server) incarnationOf(ctx context.Context, step int64, d cluster.Device
 		return 0, err
 	}
 	defer in.DeregisterCall(call)
-	n, err := s.deviceIncarnation(request, d)
+	n, err := s.devices.request(request, d, s.deviceIncarnation)
 	switch {
 	case err == nil:
 		return n, nil
@@ -81,7 +90,6 @@ func (s *Server) deviceIncarnation(ctx context.Context, d cluster.Device) (uint6
 		_, lost := errors.AsType[*transport.LostError](err)
 		switch {
 		case err == nil:
-			s.devices.learn(d, n)
 			return n, nil
 		case wait.Err() != nil:
 			if why == nil {
@@ -138,8 +146,9 @@ func (s *Server) connTo(task cluster.Task) (transport.Conn, error) {
 
 // incarnations stores the incarnations of peers' devices.
 type incarnations struct {
-	mu sync.Mutex // guards m
-	m  map[cluster.Device]incarnation
+	mu       sync.Mutex // guards what follows
+	m        map[cluster.Device]incarnation
+	requests map[cluster.Device]*incarnationRequest // in progress
 }
 
 // incarnation is the incarnation of a device.
@@ -148,9 +157,22 @@ type incarnation struct {
 	suspect bool // it may belong to an earlier process
 }
 
+// incarnationRequest is a request for an incarnation, which all receives from the device wait
+// for: after an error there may be thousands.
+type incarnationRequest struct {
+	done chan struct{} // closed when the request has ended, which sets the fields below
+	n    uint64
+	err  error
+	left bool // the receive that made the request has ended
+}
+
 func (i *incarnations) known(d cluster.Device) (n uint64, ok bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	return i.knownLocked(d)
+}
+
+func (i *incarnations) knownLocked(d cluster.Device) (n uint64, ok bool) {
 	is, ok := i.m[d]
 	return is.n, ok && !is.suspect
 }
@@ -161,6 +183,51 @@ func (i *incarnations) found(d cluster.Device) bool {
 	defer i.mu.Unlock()
 	_, ok := i.m[d]
 	return ok
+}
+
+// request returns the incarnation of a device: the known one, or else the result of ask. It
+// calls ask unless another request for the device is in progress.
+func (i *incarnations) request(ctx context.Context, d cluster.Device, ask func(context.Context, cluster.Device) (uint64, error)) (uint64, error) {
+	for {
+		i.mu.Lock()
+		if n, ok := i.knownLocked(d); ok {
+			i.mu.Unlock()
+			return n, nil
+		}
+		r := i.requests[d]
+		if r == nil {
+			return i.askLocked(ctx, d, ask)
+		}
+		i.mu.Unlock()
+		select {
+		case <-r.done:
+			if !r.left {
+				return r.n, r.err
+			}
+		case <-ctx.Done():
+			return 0, status.From(ctx.Err())
+		}
+	}
+}
+
+// askLocked makes a request and stores its result. It gives up i.mu.
+func (i *incarnations) askLocked(ctx context.Context, d cluster.Device, ask func(context.Context, cluster.Device) (uint64, error)) (uint64, error) {
+	r := &incarnationRequest{done: make(chan struct{})}
+	if i.requests == nil {
+		i.requests = make(map[cluster.Device]*incarnationRequest)
+	}
+	i.requests[d] = r
+	i.mu.Unlock()
+	if r.n, r.err = ask(ctx, d); r.err == nil {
+		i.learn(d, r.n)
+	} else {
+		r.left = ctx.Err() != nil
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	delete(i.requests, d)
+	close(r.done)
+	return r.n, r.err
 }
 
 func (i *incarnations) learn(d cluster.Device, n uint64) {

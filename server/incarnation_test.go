@@ -3,13 +3,16 @@ package server
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor/tensortest"
 	"github.com/tryst-rdma/tryst/transport/transporttest"
+	"github.com/tryst-rdma/tryst/worker"
 )
 
 // TestEndOfAStepEndsAReceiveFromAnUnknownPeer at once, while the peer is looked for.
@@ -98,4 +101,202 @@ func TestPeerThatVerbsReachesIsKnownWithoutTCP(t *testing.T) {
 	b.AbortStep(4, nil)
 	wantError(t, wait(t, o, "the receive of a step that was aborted here").err, status.Aborted)
 	w.exchange(5, a, b, 5)
+}
+
+// restarted is a pair of tasks, of which task 0 is started again and again.
+type restarted struct {
+	t    *testing.T
+	at   func(i int) config.Config
+	a, b *Server
+	recv recvFunc
+}
+
+func newRestarted(t *testing.T, recv recvFunc, change ...func(*config.Config)) *restarted {
+	r := &restarted{t: t, at: twoPlaces(t, change...), recv: recv}
+	r.b = start(t, r.at(1), Options{})
+	r.startPeer()
+	return r
+}
+
+// startPeer starts a new process of task 0.
+func (r *restarted) startPeer() {
+	r.t.Helper()
+	a, err := Start(r.t.Context(), r.at(0), Options{Allocator: tensortest.NewAllocator(r.t)})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(r.stopPeerOf(a))
+	r.a = a
+}
+
+func (r *restarted) stopPeerOf(a *Server) func() {
+	return func() {
+		if err := a.Close(context.Background()); err != nil {
+			r.t.Errorf("Close: %v", err)
+		}
+	}
+}
+
+func (r *restarted) stopPeer() {
+	r.t.Helper()
+	r.stopPeerOf(r.a)()
+}
+
+// receive receives x from task 0. Task 0 sends it if send is set.
+func (r *restarted) receive(step int64, send bool) <-chan outcome {
+	r.t.Helper()
+	o := r.recv(r.b, step, "/job:worker/task:0", "x")
+	if send {
+		x := float(r.t, float32(step))
+		defer x.Release()
+		if err := r.a.Send(step, r.b.Task().String(), "x", x, false); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	return o
+}
+
+// works receives a value from task 0.
+func (r *restarted) works(step int64, what string) {
+	r.t.Helper()
+	wantFloat(r.t, wait(r.t, r.receive(step, true), what), float32(step))
+}
+
+// TestFirstReceiveAfterARestartWorks, whatever the last receive from the earlier process ended
+// with: the incarnation is requested again.
+func TestFirstReceiveAfterARestartWorks(t *testing.T) {
+	quick := func(c *config.Config) { c.PeerTimeout = 200 * time.Millisecond }
+	for name, between := range map[string]func(r *restarted){
+		"without an error": func(r *restarted) { r.stopPeer() },
+		"stopped while a receive waited": func(r *restarted) {
+			o := r.receive(2, false)
+			r.until("the request waits", func() bool { return r.a.cache.Stats().Waiting > 0 })
+			r.stopPeer()
+			wantError(r.t, wait(r.t, o, "the receive").err, status.Aborted, "Shutdown")
+		},
+		"not reached": func(r *restarted) {
+			r.stopPeer()
+			wantError(r.t, wait(r.t, r.receive(2, false), "the receive").err, status.Unavailable)
+		},
+		"step aborted by the peer": func(r *restarted) {
+			o := r.receive(2, false)
+			r.a.AbortStep(2, status.New(status.Internal, "boom"))
+			wantError(r.t, wait(r.t, o, "the receive").err, status.Internal, "boom")
+			r.stopPeer()
+		},
+		"deadline": func(r *restarted) {
+			r.stopPeer()
+			ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+			defer cancel()
+			_, err := r.b.Recv(ctx, 2, "/job:worker/task:0", "x")
+			wantError(r.t, err, status.DeadlineExceeded)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			eachWay(t, func(t *testing.T, recv recvFunc) {
+				r := newRestarted(t, recv, quick)
+				r.works(1, "a receive from the first process")
+				between(r)
+				first := r.a.Incarnation()
+				r.startPeer()
+				if r.a.Incarnation() == first {
+					t.Fatal("two processes have one incarnation")
+				}
+				r.works(3, "the first receive after the restart")
+				r.works(4, "the second receive after the restart")
+			})
+		})
+	}
+}
+
+func (r *restarted) until(what string, is func() bool) {
+	r.t.Helper()
+	ticks := time.NewTicker(5 * time.Millisecond)
+	defer ticks.Stop()
+	for end := time.Now().Add(soon); !is(); <-ticks.C {
+		if time.Now().After(end) {
+			r.t.Fatalf("%s: not within %v", what, soon)
+		}
+	}
+}
+
+// TestFirstReceiveAfterARestartOverVerbs: the same when a channel connects the two.
+func TestFirstReceiveAfterARestartOverVerbs(t *testing.T) {
+	w := newVerbsTown(t, 2)
+	b, a := w.start(1), w.start(0)
+	w.up(b, a.Task())
+	w.exchange(1, a, b, 1)
+	if err := a.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	again := w.start(0)
+	w.exchange(2, again, b, 2)
+	w.exchange(3, again, b, 3)
+}
+
+// TestReceivesShareARequestForAnIncarnation: after an error thousands of receives may need the
+// incarnation of one device. One request is made for them. When its receive ends, another one
+// makes it.
+func TestReceivesShareARequestForAnIncarnation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var known incarnations
+		d := worker.Device(cluster.Task{Job: "worker"})
+		asked := make(chan context.Context, 10)
+		answer := make(chan uint64)
+		ask := func(ctx context.Context, _ cluster.Device) (uint64, error) {
+			asked <- ctx
+			select {
+			case n := <-answer:
+				return n, nil
+			case <-ctx.Done():
+				return 0, ctx.Err()
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		results := make(chan uint64, 1000)
+		go func() {
+			_, err := known.request(ctx, d, ask)
+			wantError(t, err, status.Cancelled)
+		}()
+		synctest.Wait()
+		for range cap(results) {
+			go func() {
+				n, err := known.request(t.Context(), d, ask)
+				if err != nil {
+					t.Error(err)
+				}
+				results <- n
+			}()
+		}
+		gone, cancelToo := context.WithCancel(t.Context())
+		go func() {
+			_, err := known.request(gone, d, ask)
+			wantError(t, err, status.Cancelled)
+		}()
+		synctest.Wait()
+		if len(asked) != 1 {
+			t.Errorf("%d requests, want 1", len(asked))
+		}
+		cancelToo()
+		cancel()
+		synctest.Wait()
+		if len(asked) != 2 {
+			t.Errorf("%d requests after the first has ended, want 2", len(asked))
+		}
+		answer <- 7
+		for range cap(results) {
+			if n := <-results; n != 7 {
+				t.Errorf("got %d", n)
+			}
+		}
+		known.suspect(d, 6) // of an earlier process
+		if n, ok := known.known(d); n != 7 || !ok {
+			t.Errorf("the incarnation is %d, known: %v", n, ok)
+		}
+		known.suspect(d, 7)
+		if _, ok := known.known(d); ok {
+			t.Error("a suspect incarnation is used")
+		}
+	})
 }

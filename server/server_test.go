@@ -337,48 +337,6 @@ func TestReceiveFromAPeerThatIsLostWhileItIsAsked(t *testing.T) {
 	wantError(t, wait(t, o, "the second receive").err, status.NotFound, nowhere)
 }
 
-func TestPeerRestartsBetweenSteps(t *testing.T) {
-	eachWay(t, func(t *testing.T, recv recvFunc) {
-		addresses := freeAddresses(t, 2)
-		spec, err := cluster.SpecFromLists(map[string][]string{"worker": addresses})
-		if err != nil {
-			t.Fatal(err)
-		}
-		at := func(i int) config.Config {
-			c := settings()
-			c.Cluster, c.Listen, c.Task = spec, addresses[i], cluster.Task{Job: "worker", Index: i}
-			return c
-		}
-		b := start(t, at(1), Options{})
-		x := float(t, 5)
-		defer x.Release()
-		var first uint64
-		for step := int64(1); step <= 2; step++ {
-			a, err := Start(t.Context(), at(0), Options{Allocator: tensortest.NewAllocator(t)})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if step == 2 {
-				if a.Incarnation() == first {
-					t.Fatal("two processes have one incarnation")
-				}
-				// The first ask has the old incarnation; its error says so, and
-				// makes the next one ask anew.
-				o := wait(t, recv(b, step, a.Task().String(), "x"), "the first receive after the restart")
-				wantError(t, o.err, status.Aborted, "incarnation")
-			}
-			first = a.Incarnation()
-			if err := a.Send(step, b.Task().String(), "x", x, false); err != nil {
-				t.Fatal(err)
-			}
-			wantFloat(t, wait(t, recv(b, step, a.Task().String(), "x"), fmt.Sprint("step ", step)), 5)
-			if err := a.Close(context.Background()); err != nil {
-				t.Error(err)
-			}
-		}
-	})
-}
-
 func TestPublishAndPull(t *testing.T) {
 	s := start(t, settings(), Options{})
 	x := float(t, 7)

@@ -41,7 +41,8 @@ func (s *Server) Send(step int64, to, name string, t *tensor.Tensor, dead bool) 
 
 // RecvAsync receives the next value that a task or device sends here under a name. The
 // key contains the incarnation of the sender. It is requested before the first receive,
-// which waits for a peer that is not up yet for at most the peer timeout.
+// which waits for a peer that is not up yet for at most the peer timeout, and again when
+// the sender may have been restarted.
 func (s *Server) RecvAsync(ctx context.Context, step int64, from, name string, done func(rendezvous.Value, error)) {
 	src, err := device(from)
 	if err == nil {
@@ -51,21 +52,48 @@ func (s *Server) RecvAsync(ctx context.Context, step int64, from, name string, d
 		done(rendezvous.Value{}, err)
 		return
 	}
-	recv := func(incarnation uint64) {
-		key, err := rendezvous.NewKey(src, incarnation, s.Device(), name, rendezvous.FrameIter{})
-		if err != nil {
-			done(rendezvous.Value{}, err)
-			return
-		}
-		s.manager.Find(step).RecvAsync(ctx, key, rendezvous.Args{}, func(v rendezvous.Value, _ rendezvous.Args, err error) {
-			s.noteResult(src, incarnation, err)
-			done(v, err)
+	n, ok := s.known(src)
+	if !ok {
+		s.requestThenRecv(ctx, step, src, func(n uint64, err error) {
+			if err != nil {
+				done(rendezvous.Value{}, err)
+				return
+			}
+			s.recvAsync(ctx, step, src, n, name, done)
 		})
-	}
-	if n, ok := s.known(src); ok {
-		recv(n)
 		return
 	}
+	s.recvAsync(ctx, step, src, n, name, func(v rendezvous.Value, err error) {
+		if !s.outdated(src, err) {
+			done(v, err)
+			return
+		}
+		s.requestThenRecv(ctx, step, src, func(present uint64, _ error) {
+			if present == n || present == 0 {
+				done(v, err) // the first error says what was wrong
+				return
+			}
+			s.recvAsync(ctx, step, src, present, name, done)
+		})
+	})
+}
+
+// recvAsync receives under a key with the given incarnation of the sender.
+func (s *Server) recvAsync(ctx context.Context, step int64, src cluster.Device, incarnation uint64, name string, done func(rendezvous.Value, error)) {
+	key, err := rendezvous.NewKey(src, incarnation, s.Device(), name, rendezvous.FrameIter{})
+	if err != nil {
+		done(rendezvous.Value{}, err)
+		return
+	}
+	s.manager.Find(step).RecvAsync(ctx, key, rendezvous.Args{}, func(v rendezvous.Value, _ rendezvous.Args, err error) {
+		s.noteResult(step, src, incarnation, err)
+		done(v, err)
+	})
+}
+
+// requestThenRecv requests the incarnation of a device and calls recv with it, on a goroutine of
+// the server. A server that is closing calls recv at once, with 0.
+func (s *Server) requestThenRecv(ctx context.Context, step int64, src cluster.Device, recv func(uint64, error)) {
 	s.mu.Lock()
 	ending := s.ending
 	if !ending {
@@ -73,17 +101,12 @@ func (s *Server) RecvAsync(ctx context.Context, step int64, from, name string, d
 	}
 	s.mu.Unlock()
 	if ending {
-		recv(0) // fails: every step has ended
+		recv(0, nil) // fails: every step has ended
 		return
 	}
 	go func() {
 		defer s.work.Done()
-		n, err := s.incarnationOf(ctx, step, src)
-		if err != nil {
-			done(rendezvous.Value{}, err)
-			return
-		}
-		recv(n)
+		recv(s.incarnationOf(ctx, step, src))
 	}()
 }
 
@@ -97,18 +120,29 @@ func (s *Server) Recv(ctx context.Context, step int64, from, name string) (v ren
 	if err != nil {
 		return v, err
 	}
-	incarnation, ok := s.known(src)
+	n, ok := s.known(src)
 	if !ok {
-		if incarnation, err = s.incarnationOf(ctx, step, src); err != nil {
+		if n, err = s.incarnationOf(ctx, step, src); err != nil {
 			return v, err
 		}
 	}
+	v, err = s.recvFrom(ctx, step, src, n, name)
+	if ok && s.outdated(src, err) {
+		if present, askErr := s.incarnationOf(ctx, step, src); askErr == nil && present != n {
+			return s.recvFrom(ctx, step, src, present, name)
+		}
+	}
+	return v, err
+}
+
+// recvFrom is recvAsync that waits.
+func (s *Server) recvFrom(ctx context.Context, step int64, src cluster.Device, incarnation uint64, name string) (v rendezvous.Value, err error) {
 	key, err := rendezvous.NewKey(src, incarnation, s.Device(), name, rendezvous.FrameIter{})
 	if err != nil {
 		return v, err
 	}
 	v, err = s.manager.Find(step).Recv(ctx, key, rendezvous.Args{})
-	s.noteResult(src, incarnation, err)
+	s.noteResult(step, src, incarnation, err)
 	return v, err
 }
 
