@@ -11,9 +11,13 @@ import (
 //	connection error: desc = "transport: Error while dialing: dial tcp 10.0.0.1:2222: connect: connection refused"
 //	dial tcp 10.0.0.1:2222: connect: connection refused
 //
-// It keeps the text around the wrapping, and returns any other text unchanged.
+// It keeps the text around the wrapping. It also explains gRPC's error for the response of a web
+// server over HTTP/2. It returns any other text unchanged.
 func PlainText(s string) string {
-	const wrapping = `connection error: desc = `
+	const wrapping, httpStatus = `connection error: desc = `, "unexpected HTTP status code received from server: "
+	if code, rest, ok := strings.Cut(strings.TrimPrefix(s, httpStatus), "; "); ok && strings.HasPrefix(s, httpStatus) && strings.Contains(rest, "unexpected content-type") {
+		return "the server speaks HTTP/2 but not gRPC (it answered with the HTTP status " + code + "): check the port"
+	}
 	before, rest, ok := strings.Cut(s, wrapping)
 	if !ok {
 		return s
@@ -26,7 +30,8 @@ func PlainText(s string) string {
 	if err != nil {
 		return s
 	}
-	inner = strings.TrimPrefix(inner, "transport: ")
-	inner = strings.TrimPrefix(inner, "Error while dialing: ")
+	for _, where := range []string{"transport: ", "Error while dialing: ", "authentication handshake failed: ", "error reading server preface: ", "failed to write client preface: "} {
+		inner = strings.TrimPrefix(inner, where)
+	}
 	return before + inner + rest[len(quoted):]
 }

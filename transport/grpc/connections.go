@@ -26,7 +26,7 @@ func (t trackedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials
 	if err != nil {
 		return raw, nil, err
 	}
-	conn, auth, err := t.TransportCredentials.ServerHandshake(raw)
+	conn, auth, err := t.handshake(raw)
 	if err != nil {
 		quota.close()
 		return conn, auth, err

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/net/http2"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/peer"
 
@@ -47,6 +48,7 @@ func TestResponsesOutliveConnections(t *testing.T) {
 		for range 2 {
 			client, server := net.Pipe()
 			defer client.Close()
+			go func() { _, _ = client.Write([]byte(http2.ClientPreface)) }() // ends with the pipe
 			conn, _, err := trackedCredentials{insecure.NewCredentials(), newQuotas(ServerTuning{})}.Clone().ServerHandshake(server)
 			if err != nil {
 				t.Fatal(err)

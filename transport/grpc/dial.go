@@ -51,7 +51,7 @@ func dial(address string, o DialOptions, frames mem.BufferPool) (*channel, error
 		creds = insecure.NewCredentials()
 	}
 	opts := append([]grpc.DialOption{
-		grpc.WithTransportCredentials(creds),
+		grpc.WithTransportCredentials(explainedCredentials{creds}),
 		grpc.WithContextDialer(o.connect),
 		grpc.WithNoProxy(), // tensors go to the peer itself
 		grpc.WithDisableServiceConfig(),

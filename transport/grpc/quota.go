@@ -31,6 +31,7 @@ import (
 type quotas struct {
 	perPeer, perAddress, total int64
 	log                        *slog.Logger
+	refusals                   *refusalLog
 	bytes                      *semaphore.Weighted
 
 	mu        sync.Mutex // guards the fields below, and those of addressQuota and connQuota that name it
@@ -72,6 +73,7 @@ func newQuotas(t ServerTuning) *quotas {
 	if q.log == nil {
 		q.log = slog.New(slog.DiscardHandler)
 	}
+	q.refusals = newRefusalLog(q.log)
 	q.bytes = semaphore.NewWeighted(q.total)
 	return q
 }

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
@@ -247,6 +248,9 @@ func TestServerSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
+	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
+		t.Fatal(err)
+	}
 	head := make([]byte, 9)
 	if _, err := io.ReadFull(conn, head); err != nil || head[3] != 4 {
 		t.Fatalf("a frame of type %d, %v; want SETTINGS", head[3], err)
@@ -354,6 +358,7 @@ func TestFailedHandshakeIsNotCounted(t *testing.T) {
 	client, server := net.Pipe()
 	defer client.Close()
 	defer server.Close()
+	go func() { _, _ = io.WriteString(client, http2.ClientPreface) }() // ends with the pipe
 	if _, _, err := (trackedCredentials{noHandshake{insecure.NewCredentials()}, q}).ServerHandshake(server); err == nil {
 		t.Error("it succeeds")
 	}

@@ -1,0 +1,108 @@
+package grpctransport
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/tryst-rdma/tryst/transport/identity"
+)
+
+// refusal is why a server does not serve a connection.
+type refusal struct {
+	kind   refusalKind
+	reason string // for the log
+	answer []byte // to the client; nil for none
+}
+
+// refusalKind distinguishes refusals: the log has each kind once a minute for each address.
+type refusalKind uint8
+
+const (
+	refusedNot           refusalKind = iota // the client has ended the connection: not logged
+	refusedPlain                            // without TLS, to a port with TLS
+	refusedTLS                              // with TLS, to a port without
+	refusedNoCertificate                    // without a certificate that is required
+	refusedCertificate                      // with a certificate that is not accepted
+	refusedByClient                         // the client does not accept the server
+	refusedHTTP                             // an HTTP/1 client
+	refusedOther                            // none of these, for instance a port scanner
+)
+
+// refusalLog logs refused connections. A client that tries again every second is logged once
+// a minute.
+type refusalLog struct {
+	log *slog.Logger
+
+	mu     sync.Mutex // guards logged
+	logged map[refusalSource]*refusalCount
+}
+
+// refusalSource is what a line of the log stands for.
+type refusalSource struct {
+	host string
+	kind refusalKind
+}
+
+type refusalCount struct {
+	at     time.Time // of the last line
+	silent int       // refusals since
+}
+
+func newRefusalLog(log *slog.Logger) *refusalLog {
+	return &refusalLog{log: log, logged: make(map[refusalSource]*refusalCount)}
+}
+
+// add logs a refusal, unless one of this kind and host was logged within the last minute.
+func (l *refusalLog) add(from net.Addr, r refusal) {
+	if r.kind == refusedNot {
+		return
+	}
+	silent, ok := l.count(refusalSource{identity.SourceOf(from), r.kind}, time.Now())
+	if !ok {
+		return
+	}
+	level, args := slog.LevelWarn, []any{"address", from.String(), "reason", r.reason}
+	if r.kind == refusedOther {
+		level = slog.LevelInfo // nothing that an operator could set right
+	}
+	if silent > 0 {
+		args = append(args, "not_logged", silent)
+	}
+	l.log.Log(context.Background(), level, "refusing a connection", args...)
+}
+
+// count counts a refusal. ok reports whether to log it, with the number of those that were not
+// logged before.
+func (l *refusalLog) count(of refusalSource, now time.Time) (silent int, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := l.logged[of]
+	if c != nil && now.Sub(c.at) < refusalPause {
+		c.silent++
+		return 0, false
+	}
+	if c == nil {
+		if len(l.logged) >= maxRefusals {
+			l.forgetLocked(now)
+		}
+		if len(l.logged) >= maxRefusals {
+			return 0, false // a flood: the lines of this minute show it
+		}
+		c = new(refusalCount)
+		l.logged[of] = c
+	}
+	silent = c.silent
+	*c = refusalCount{at: now}
+	return silent, true
+}
+
+func (l *refusalLog) forgetLocked(now time.Time) {
+	for of, c := range l.logged {
+		if now.Sub(c.at) >= refusalPause {
+			delete(l.logged, of)
+		}
+	}
+}
