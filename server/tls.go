@@ -3,7 +3,10 @@ package server
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
+	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -68,12 +71,12 @@ func loadCA(c config.TLS) (*x509.CertPool, error) {
 	if c.CA == "" {
 		return nil, nil
 	}
-	pem, err := os.ReadFile(c.CA)
+	data, err := os.ReadFile(c.CA)
 	if err != nil {
 		return nil, status.Errorf(status.InvalidArgument, "tls.ca: %w", err)
 	}
 	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) {
+	if !pool.AppendCertsFromPEM(data) {
 		return nil, status.Errorf(status.InvalidArgument, "tls.ca: %s holds no certificate in PEM form", c.CA)
 	}
 	return pool, nil
@@ -92,9 +95,47 @@ type keyPair struct {
 func loadPair(c config.TLS) (*keyPair, error) {
 	p := &keyPair{cert: c.Cert, key: c.Key}
 	if _, err := p.current(); err != nil {
-		return nil, status.Errorf(status.InvalidArgument, "tls.cert, tls.key: %w", err)
+		return nil, status.Errorf(status.InvalidArgument, "%w", err)
 	}
 	return p, nil
+}
+
+// load reads the two files. Its errors begin with the setting that names the wrong file.
+func (p *keyPair) load() (*tls.Certificate, error) {
+	cert, err := os.ReadFile(p.cert)
+	if err != nil {
+		return nil, fmt.Errorf("tls.cert: %w", err)
+	}
+	key, err := os.ReadFile(p.key)
+	if err != nil {
+		return nil, fmt.Errorf("tls.key: %w", err)
+	}
+	if !holdsPEM(cert, "CERTIFICATE") {
+		return nil, fmt.Errorf("tls.cert: %s holds no certificate in PEM form", p.cert)
+	}
+	if !holdsPEM(key, "PRIVATE KEY") {
+		return nil, fmt.Errorf("tls.key: %s holds no private key in PEM form that is not encrypted", p.key)
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return nil, fmt.Errorf("tls.cert %s, tls.key %s: %w", p.cert, p.key, err)
+	}
+	return &pair, nil
+}
+
+// holdsPEM reports whether data has a PEM block of the given kind, or of one such as "EC
+// PRIVATE KEY".
+func holdsPEM(data []byte, kind string) bool {
+	for {
+		block, rest := pem.Decode(data)
+		if block == nil {
+			return false
+		}
+		if block.Type == kind || strings.HasSuffix(block.Type, " "+kind) && !strings.HasPrefix(block.Type, "ENCRYPTED") {
+			return true
+		}
+		data = rest
+	}
 }
 
 // current returns the certificate. It reads the files again if one has changed. If they cannot be
@@ -104,9 +145,9 @@ func (p *keyPair) current() (*tls.Certificate, error) {
 	defer p.mu.Unlock()
 	at, err := p.changed()
 	if err == nil && (p.loaded == nil || at != p.at) {
-		var pair tls.Certificate
-		if pair, err = tls.LoadX509KeyPair(p.cert, p.key); err == nil {
-			p.loaded, p.at = &pair, at
+		var pair *tls.Certificate
+		if pair, err = p.load(); err == nil {
+			p.loaded, p.at = pair, at
 		}
 	}
 	if p.loaded != nil {
@@ -117,10 +158,10 @@ func (p *keyPair) current() (*tls.Certificate, error) {
 
 // changed returns the modification times of the two files.
 func (p *keyPair) changed() (at [2]time.Time, err error) {
-	for i, path := range []string{p.cert, p.key} {
-		info, err := os.Stat(path)
+	for i, f := range []struct{ setting, path string }{{"tls.cert", p.cert}, {"tls.key", p.key}} {
+		info, err := os.Stat(f.path)
 		if err != nil {
-			return at, err
+			return at, fmt.Errorf("%s: %w", f.setting, err)
 		}
 		at[i] = info.ModTime()
 	}

@@ -25,10 +25,12 @@ type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 	n    int64
+
+	lifetime time.Duration // of the certificates, from now
 }
 
 func newAuthority(t *testing.T) *authority {
-	a := &authority{t: t, dir: t.TempDir()}
+	a := &authority{t: t, dir: t.TempDir(), lifetime: time.Hour}
 	a.cert, a.key = a.make("ca", nil)
 	return a
 }
@@ -50,7 +52,7 @@ func (a *authority) makeFor(commonName, name string, ips []net.IP) (*x509.Certif
 	a.n++
 	c := &x509.Certificate{
 		SerialNumber: big.NewInt(a.n), Subject: pkix.Name{CommonName: commonName},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IPAddresses: ips,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(a.lifetime), IPAddresses: ips,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	parent, signer := a.cert, a.key
@@ -112,7 +114,7 @@ func TestTLS(t *testing.T) {
 		t.Errorf("with the authority: %v", err)
 	}
 	wantError(t, list(t, clientConfig(config.TLS{CA: a.path("ca.pem"), ServerName: "elsewhere"}), addr), status.Unavailable, "elsewhere")
-	wantError(t, list(t, clientConfig(config.TLS{ServerName: "127.0.0.1"}), addr), status.Unavailable, "unknown authority")
+	wantError(t, list(t, clientConfig(config.TLS{ServerName: "127.0.0.1"}), addr), status.Unavailable, "signed by no authority that this process trusts", "unknown authority")
 	if err := list(t, config.Client{}, addr); err == nil {
 		t.Error("a client without TLS was served")
 	}
