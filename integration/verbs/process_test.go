@@ -42,12 +42,14 @@ func TestRxeSenderKilledMidWriteAndRestarted(t *testing.T) {
 	bed.step++
 	toA, toC := bed.newTensor(b, a, large), bed.newTensor(b, c, large)
 	b.send(toA, toC)
+	restore := bed.slow(b.device, slowRate)
 	since := bed.sentPackets(b.device)
 	ofA := []int{a.recv(toA), a.recv(bed.newTensor(b, a, 10)), a.recv(bed.newTensor(b, a, large))}
 	ofC := []int{c.recv(toC), c.recv(bed.newTensor(b, c, 10))}
 	bed.untilSent(b.device, since, packetsBefore)
 	killed := time.Now()
 	b.kill()
+	restore()
 	c.recvFails(status.Unavailable, ": QP 0x", ofC...)            // beside the peer and the completion status
 	if d := time.Since(killed); d > shortTimeout+15*time.Second { // QUERY would come after 30 s
 		t.Errorf("receives with a peer timeout of %v failed after %v, want at most 15 s more", shortTimeout, d)
@@ -77,6 +79,7 @@ func TestRxeReceiverKilledMidWriteAndRestarted(t *testing.T) {
 	bed.exchange(b, a, 10)
 	x := bed.newTensor(a, b, large)
 	a.send(x, bed.newTensor(a, b, 10))
+	restore := bed.slow(a.device, slowRate)
 	since := bed.sentPackets(a.device)
 	b.recv(x)
 	bed.untilSent(a.device, since, packetsBefore)
@@ -87,6 +90,7 @@ func TestRxeReceiverKilledMidWriteAndRestarted(t *testing.T) {
 	before := a.untilVerbs(1, 0)
 	killed := time.Now()
 	b.kill()
+	restore()
 	b = bed.start(1, settings{})
 	a.recvFails(status.Aborted, "restarted", waiting)
 	a.untilVerbsAgain(1, before)
@@ -136,14 +140,17 @@ func TestRxeStoppedForAMinute(t *testing.T) {
 	bed.step++
 	unfinished := bed.newTensor(a, c, large)
 	a.send(unfinished)
+	restore := bed.slow(a.device, slowRate)
 	since := bed.sentPackets(a.device)
 	c.recv(unfinished)
 	bed.untilSent(a.device, since, packetsBefore)
 	killed := time.Now()
 	c.kill()
+	restore()
 
 	underWay, later, toB := bed.newTensor(b, a, large), bed.newTensor(b, a, 100), bed.newTensor(a, b, 1000)
 	b.send(underWay)
+	restore = bed.slow(b.device, slowRate)
 	since = bed.sentPackets(b.device)
 	ofB := b.recv(toB)
 	ofA := []int{a.recv(underWay), a.recv(later)}
@@ -151,6 +158,7 @@ func TestRxeStoppedForAMinute(t *testing.T) {
 	bed.untilSent(b.device, since, packetsBefore)
 	stopped := time.Now()
 	b.signal(syscall.SIGSTOP)
+	restore()
 	a.send(toB)
 	// The kernel of the stopped process still acknowledges packets, so the queue pairs do not
 	// break. The channel is left because QUERY gets no reply.

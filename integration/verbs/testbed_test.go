@@ -128,6 +128,10 @@ func (bed *testbed) counter(device, name string) uint64 {
 	return n
 }
 
+// slowRate is what a slowed device sends in bytes per second: a large tensor takes six seconds, so
+// that it is still under way when a test that runs on a busy machine does what comes next.
+const slowRate = large / 6
+
 // untilSent waits until a device has sent packets more than since, so that a transfer over verbs is
 // in progress.
 func (bed *testbed) untilSent(device string, since uint64, packets uint64) {
