@@ -12,10 +12,12 @@ import (
 // one (Unique). The last Release returns the memory to its Owner.
 //
 // A method call on a released Buffer panics, since it is a bug that would
-// otherwise read or free memory in other use. Buffer cannot guard the slices that
+// otherwise read or free memory in other use. In a program that was built with -race
+// the panic shows where the last releases were. Buffer cannot guard the slices that
 // Bytes returned: do not use them after the release.
 type Buffer struct {
-	data  []byte // nil once released
+	past  releases // first, since an empty last field takes space
+	data  []byte   // nil once released
 	refs  atomic.Int64
 	owner Owner // may be nil
 }
@@ -95,7 +97,7 @@ func (b *Buffer) Len() int {
 // Retain adds a reference and returns b.
 func (b *Buffer) Retain() *Buffer {
 	if b.refs.Add(1) <= 1 { // 1 between the last Release's decrement and its Store
-		misuse("Retain of a released Buffer")
+		b.misuse("Retain of a released Buffer")
 	}
 	return b
 }
@@ -125,11 +127,13 @@ func (b *Buffer) ReleaseBy(run func(func())) {
 // drop releases one reference. If it was the last, it returns the memory and its
 // owner.
 func (b *Buffer) drop() (owner Owner, data []byte) {
+	number := b.past.record()
 	switch n := b.refs.Add(-1); {
 	case n > 0:
 		return nil, nil
 	case n < 0:
-		misuse("Release of a released Buffer")
+		b.past.forget(number)
+		b.misuse("Release of a released Buffer")
 	}
 	b.refs.Store(released)
 	owner, data = b.owner, b.data
@@ -142,16 +146,19 @@ func (b *Buffer) drop() (owner Owner, data []byte) {
 func (b *Buffer) Unique() bool {
 	n := b.refs.Load()
 	if n <= 0 {
-		misuse("Unique of a released Buffer")
+		b.misuse("Unique of a released Buffer")
 	}
 	return n == 1
 }
 
 func (b *Buffer) check(method string) {
 	if b.refs.Load() <= 0 {
-		misuse(method + " of a released Buffer")
+		b.misuse(method + " of a released Buffer")
 	}
 }
+
+// misuse panics for a method call on a released Buffer.
+func (b *Buffer) misuse(what string) { misuse(what + b.past.String()) }
 
 // misuse panics for a caller that breaks the rules of this package. No input from
 // a peer, a user or a file leads to it.
