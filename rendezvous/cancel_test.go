@@ -37,7 +37,7 @@ func TestH14CancelledBeforeRecv(t *testing.T) {
 		cancel()
 		c.mustSend(t, r, key(t, "a"), 1)
 		p := recvAsync(ctx, r, key(t, "a"))
-		mustBeDerived(t, p.wait(t).err, status.Cancelled, "RecvAsync is cancelled.")
+		mustBeDerived(t, p.wait(t).err, status.Cancelled, "RecvAsync of edge ")
 		cancel()
 		p.mustHaveRunOnce(t)
 		mustRecv(t, r, key(t, "a"), 1)
@@ -99,7 +99,7 @@ func TestH14ParentCancelsChildren(t *testing.T) {
 		other := recvAsync(sibling, r, key(t, "a"))
 		cancelParent()
 		for _, p := range both {
-			mustBeDerived(t, p.wait(t).err, status.Cancelled, "RecvAsync is cancelled.")
+			mustBeDerived(t, p.wait(t).err, status.Cancelled, "RecvAsync of edge ")
 			p.mustHaveRunOnce(t)
 		}
 		c.mustSend(t, r, key(t, "a"), 1)
@@ -132,7 +132,7 @@ func TestH14ParentCancelledAlready(t *testing.T) {
 		defer cancelChild()
 		c.mustSend(t, r, key(t, "a"), 1)
 		p := recvAsync(child, r, key(t, "a"))
-		mustBeDerived(t, p.wait(t).err, status.Cancelled, "RecvAsync is cancelled.")
+		mustBeDerived(t, p.wait(t).err, status.Cancelled, "RecvAsync of edge ")
 		p.mustHaveRunOnce(t)
 		mustRecv(t, r, key(t, "a"), 1)
 	})
@@ -162,7 +162,7 @@ func TestH14CloseWaitsForTheCallback(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		hold, ended := make(chan struct{}), false
 		r.RecvAsync(ctx, key(t, "a"), noArgs, func(_ rendezvous.Value, _ rendezvous.Args, err error) {
-			mustBeDerived(t, err, status.Cancelled, "RecvAsync is cancelled.")
+			mustBeDerived(t, err, status.Cancelled, "RecvAsync of edge ")
 			<-hold
 			ended = true
 		})

@@ -263,7 +263,7 @@ func TestContract3CancelRacesSend(t *testing.T) {
 		wg.Wait()
 		switch o := p.wait(t); {
 		case o.err != nil:
-			mustBeDerived(t, o.err, status.Cancelled, "RecvAsync is cancelled.")
+			mustBeDerived(t, o.err, status.Cancelled, "RecvAsync of edge ")
 			mustRecv(t, l, key(t, "a"), n)
 		case o.n != n:
 			t.Fatalf("got %d, want %d", o.n, n)

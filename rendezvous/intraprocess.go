@@ -99,7 +99,7 @@ func (d *deviceCopy) receive(v Value, args Args, err error) {
 	case d.copy == nil:
 		v.release()
 		d.done(Value{}, args, status.Errorf(status.Unimplemented,
-			"Recv of %s: no way to copy from %v to %v in this process: it has no CopyFunc", d.key, d.key.src, d.key.dst))
+			"Recv of %s: no way to copy from %v to %v in this process: it has no CopyFunc", d.key.Describe(), d.key.src, d.key.dst))
 	default:
 		d.copy(d.ctx, d.key, v, args, func(t *tensor.Tensor, err error) {
 			v.release()

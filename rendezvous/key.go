@@ -50,8 +50,16 @@ func CreateKey(src string, incarnation uint64, dst, name string, fi FrameIter) s
 	return string(strconv.AppendInt(append(b, ':'), fi.Iter, 10))
 }
 
-// NewKey creates and parses a key in one step.
+// NewKey creates and parses a key in one step. A name that is empty or has a semicolon
+// is InvalidArgument.
 func NewKey(src cluster.Device, incarnation uint64, dst cluster.Device, name string, fi FrameIter) (Key, error) {
+	switch {
+	case name == "":
+		return Key{}, status.New(status.InvalidArgument, "the edge name is empty: give the value a name")
+	case strings.Contains(name, ";"):
+		k := Key{edge: name, src: src, dst: dst, frameIter: fi}
+		return Key{}, status.Errorf(status.InvalidArgument, "%s: the name has a semicolon, which separates the parts of a key", k.Describe())
+	}
 	return ParseKey(CreateKey(src.String(), incarnation, dst.String(), name, fi))
 }
 
@@ -142,6 +150,47 @@ func invalidKey(s, why string) error {
 
 // String returns the full text.
 func (k Key) String() string { return k.text }
+
+// Describe returns what a person needs of the key, for errors and logs:
+//
+//	edge "x" from /job:a/replica:0/task:0 to /job:b/replica:0/task:1
+//
+// A device is named unless it is the CPU:0 of its task. The frame and iteration
+// follow within loops. The incarnation is left out.
+func (k Key) Describe() string {
+	b := append(make([]byte, 0, 160), "edge "...)
+	if len(k.edge) > maxQuoted {
+		b = append(strconv.AppendQuote(b, k.edge[:maxQuoted]), "..."...)
+	} else {
+		b = strconv.AppendQuote(b, k.edge)
+	}
+	if !k.SrcEmpty() {
+		b = append(append(b, " from "...), place(k.src)...)
+	}
+	b = append(append(b, " to "...), place(k.dst)...)
+	if k.frameIter != (FrameIter{}) {
+		b = strconv.AppendUint(append(b, " in frame "...), k.frameIter.Frame, 10)
+		b = strconv.AppendInt(append(b, ", iteration "...), k.frameIter.Iter, 10)
+	}
+	return string(b)
+}
+
+// place names a device in the description of a key.
+func place(d cluster.Device) string {
+	if d.Type == "CPU" && d.Index == 0 {
+		return d.Task.String()
+	}
+	return d.String()
+}
+
+// describe is Describe for the text of a key.
+func describe(text string) string {
+	k, err := ParseKey(text)
+	if err != nil { // it was a Key before
+		return strconv.Quote(text)
+	}
+	return k.Describe()
+}
 
 // Src returns the device that sends; the zero Device when SrcEmpty.
 func (k Key) Src() cluster.Device { return k.src }

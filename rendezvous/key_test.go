@@ -174,3 +174,36 @@ func FuzzParseKey(f *testing.F) {
 		}
 	})
 }
+
+// TestDescribe: errors and logs name the edge and where it leads, never the text of the key.
+func TestDescribe(t *testing.T) {
+	const task = "/job:ps/replica:0/task:"
+	for text, want := range map[string]string{
+		rendezvous.CreateKey(ps, 7, ps1, "x", rendezvous.FrameIter{}):                     `edge "x" from ` + task + "0 to " + task + "1",
+		rendezvous.CreateKey(gpu, 7, ps1, "x", rendezvous.FrameIter{}):                    `edge "x" from ` + gpu + " to " + task + "1",
+		rendezvous.CreateKey("", 7, ps1, "x", rendezvous.FrameIter{}):                     `edge "x" to ` + task + "1",
+		rendezvous.CreateKey(ps, 7, ps1, "a\n\"b", rendezvous.FrameIter{Frame: 3}):        `edge "a\n\"b" from ` + task + "0 to " + task + "1 in frame 3, iteration 0",
+		rendezvous.CreateKey(ps, 7, ps1, "x", rendezvous.FrameIter{Iter: -2}):             `edge "x" from ` + task + "0 to " + task + "1 in frame 0, iteration -2",
+		rendezvous.CreateKey(ps, 7, ps, strings.Repeat("x", 600), rendezvous.FrameIter{}): `edge "` + strings.Repeat("x", 512) + `"... from ` + task + "0 to " + task + "0",
+	} {
+		k, err := rendezvous.ParseKey(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := k.Describe(); got != want {
+			t.Errorf("%s\nis described as %s\nwant            %s", text, got, want)
+		}
+	}
+}
+
+// TestNewKeyRefusesNames: the error names the edge, not the text that cannot be a key.
+func TestNewKeyRefusesNames(t *testing.T) {
+	from, to := key(t, "a").Src(), between(t, ps, ps1, "a").Dst()
+	for name, text := range map[string]string{
+		"":    "the edge name is empty",
+		"a;b": `edge "a;b" from /job:ps/replica:0/task:0 to /job:ps/replica:0/task:1: the name has a semicolon`,
+	} {
+		_, err := rendezvous.NewKey(from, 7, to, name, rendezvous.FrameIter{})
+		mustBe(t, err, status.InvalidArgument, text)
+	}
+}

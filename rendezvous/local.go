@@ -159,7 +159,7 @@ func (l *Local) RecvAsync(ctx context.Context, key Key, args Args, done DoneFunc
 }
 
 func (l *Local) recvAsync(ctx context.Context, key string, args Args, done DoneFunc) {
-	if err := ended(ctx, "RecvAsync", key); err != nil {
+	if err := ended(ctx, methodAsync, key); err != nil {
 		done(Value{}, args, err)
 		return
 	}
@@ -193,7 +193,7 @@ func (l *Local) recvAsync(ctx context.Context, key string, args Args, done DoneF
 func (s *shard) watch(ctx context.Context, e *entry) {
 	stop := context.AfterFunc(ctx, func() {
 		if s.withdraw(e, 1) {
-			s.call(e.done, Value{}, e.args, ended(ctx, "RecvAsync", e.key))
+			s.call(e.done, Value{}, e.args, ended(ctx, methodAsync, e.key))
 		}
 	})
 	s.mu.Lock()
@@ -227,7 +227,7 @@ func (l *Local) Recv(ctx context.Context, key Key, args Args) (Value, error) {
 }
 
 func (l *Local) recv(ctx context.Context, key string, args Args) (Value, error) {
-	if err := ended(ctx, "RecvAsync", key); err != nil {
+	if err := ended(ctx, methodRecv, key); err != nil {
 		return Value{}, err
 	}
 	s, hash := l.shard(key)
@@ -253,7 +253,7 @@ func (l *Local) recv(ctx context.Context, key string, args Args) (Value, error) 
 	case <-ctx.Done():
 	}
 	if s.withdraw(e, 0) {
-		return Value{}, ended(ctx, "RecvAsync", key)
+		return Value{}, ended(ctx, methodRecv, key)
 	}
 	o := <-c // matched or aborted before the context ended
 	return o.v, o.err

@@ -110,9 +110,9 @@ func TestR7CancelBeforeRecv(t *testing.T) {
 		cancel()
 		c.mustSend(t, r, key(t, "a"), 1)
 		o := recvAsync(ctx, r, key(t, "a")).wait(t)
-		mustBeDerived(t, o.err, status.Cancelled, "RecvAsync is cancelled.")
+		mustBeDerived(t, o.err, status.Cancelled, "RecvAsync of edge ")
 		_, err := r.Recv(ctx, key(t, "a"), noArgs)
-		mustBeDerived(t, err, status.Cancelled, "RecvAsync is cancelled.")
+		mustBeDerived(t, err, status.Cancelled, "Recv of edge ")
 		if !errors.Is(err, context.Canceled) {
 			t.Error("the error is not context.Canceled")
 		}
@@ -128,9 +128,9 @@ func TestR8CancelAfterRecv(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() { _, blocked = r.Recv(ctx, key(t, "b"), noArgs) })
 		cancel()
-		mustBeDerived(t, p.wait(t).err, status.Cancelled, "RecvAsync is cancelled.")
+		mustBeDerived(t, p.wait(t).err, status.Cancelled, "RecvAsync of edge ")
 		wg.Wait()
-		mustBeDerived(t, blocked, status.Cancelled, "RecvAsync is cancelled.")
+		mustBeDerived(t, blocked, status.Cancelled, "Recv of edge ")
 
 		// Both left their queues: the next receives get the values.
 		c.mustSend(t, r, key(t, "a"), 1)
@@ -148,8 +148,8 @@ func TestDeadlineIsDeadlineExceeded(t *testing.T) {
 			defer cancel()
 			p := recvAsync(ctx, r, key(t, "a"))
 			_, err := r.Recv(ctx, key(t, "a"), noArgs)
-			mustBe(t, err, status.DeadlineExceeded, key(t, "a").String())
-			mustBe(t, p.wait(t).err, status.DeadlineExceeded, key(t, "a").String())
+			mustBe(t, err, status.DeadlineExceeded, key(t, "a").Describe())
+			mustBe(t, p.wait(t).err, status.DeadlineExceeded, key(t, "a").Describe())
 			if time.Since(start) != time.Minute {
 				t.Error("ended after", time.Since(start))
 			}

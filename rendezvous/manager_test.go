@@ -61,8 +61,8 @@ func TestM3LocalCancel(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	p, q := recvAsync(ctx, m.Find(step), key(t, "a")), ask(ctx, m, step, key(t, "a"))
 	cancel()
-	mustBeDerived(t, p.wait(t).err, status.Cancelled, "RecvAsync is cancelled.")
-	mustBeDerived(t, q.wait(t).err, status.Cancelled, "RecvAsync is cancelled.")
+	mustBeDerived(t, p.wait(t).err, status.Cancelled, "RecvAsync of edge ")
+	mustBeDerived(t, q.wait(t).err, status.Cancelled, "RecvAsync of edge ")
 }
 
 func TestM4CancelAfterReceived(t *testing.T) {

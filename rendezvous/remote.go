@@ -216,7 +216,7 @@ func (b *BaseRemote) RecvLocalAsync(ctx context.Context, key Key, done DoneFunc)
 		b.recvForPeer(ctx, s, key, done)
 		return
 	}
-	if err := ended(ctx, "RecvAsync", key.text); err != nil {
+	if err := ended(ctx, methodAsync, key.text); err != nil {
 		done(Value{}, Args{}, err)
 		return
 	}
@@ -256,7 +256,7 @@ func (b *BaseRemote) watch(d *deferredRecv, at *list.Element) {
 		b.run.enterLocked(1)
 		b.mu.Unlock()
 		defer b.leave()
-		d.done(Value{}, Args{}, ended(d.ctx, "RecvAsync", d.key.text))
+		d.done(Value{}, Args{}, ended(d.ctx, methodAsync, d.key.text))
 	})
 	b.mu.Lock()
 	waits := d.waits
@@ -279,7 +279,7 @@ func (b *BaseRemote) recvForPeer(ctx context.Context, s *Session, key Key, done 
 
 // recvForeign is recvForPeer for a value of another task.
 func (b *BaseRemote) recvForeign(ctx context.Context, s *Session, key Key, done DoneFunc) {
-	err := ended(ctx, "RecvAsync", key.text)
+	err := ended(ctx, methodAsync, key.text)
 	b.mu.Lock()
 	if err == nil && !b.begun {
 		b.deferLocked(ctx, key, done)
@@ -334,7 +334,7 @@ func (d *deferredRecv) unwatch() {
 
 // recvRemote hands a receive to the transport.
 func (b *BaseRemote) recvRemote(ctx context.Context, key Key, args Args, done DoneFunc) {
-	err := b.reaches(ctx, &key)
+	err := b.reaches(ctx, methodAsync, &key)
 	if err == nil {
 		var r *remoteRecv
 		if r, err = b.begin(ctx, key.text, done); err == nil {
@@ -347,7 +347,7 @@ func (b *BaseRemote) recvRemote(ctx context.Context, key Key, args Args, done Do
 
 // recvRemoteNow is recvRemote for a caller that waits.
 func (b *BaseRemote) recvRemoteNow(ctx context.Context, key Key, args Args) (Value, error) {
-	if err := b.reaches(ctx, &key); err != nil {
+	if err := b.reaches(ctx, methodRecv, &key); err != nil {
 		return Value{}, err
 	}
 	r, err := b.begin(ctx, key.text, nil)
@@ -363,12 +363,12 @@ func (b *BaseRemote) recvRemoteNow(ctx context.Context, key Key, args Args) (Val
 }
 
 // reaches returns why a receive cannot be handed to the transport.
-func (b *BaseRemote) reaches(ctx context.Context, key *Key) error {
-	if err := ended(ctx, methodRemote, key.text); err != nil {
+func (b *BaseRemote) reaches(ctx context.Context, method string, key *Key) error {
+	if err := ended(ctx, method, key.text); err != nil {
 		return err
 	}
 	if b.remoter == nil {
-		return status.Errorf(status.FailedPrecondition, "Recv of %s: this process has no transport to reach %v", key.text, key.src.Task)
+		return status.Errorf(status.FailedPrecondition, "%s of %s: this process has no transport to reach %v", method, key.Describe(), key.src.Task)
 	}
 	return nil
 }

@@ -124,9 +124,9 @@ func TestB1DeferredUntilInitialize(t *testing.T) {
 	cancelled := newPending()
 	b.RecvLocalAsync(ctx, key(t, "a"), cancelled.done)
 	cancel()
-	mustBeDerived(t, cancelled.wait(t).err, status.Cancelled, "RecvAsync is cancelled.")
+	mustBeDerived(t, cancelled.wait(t).err, status.Cancelled, "RecvAsync of edge ")
 	b.RecvLocalAsync(ctx, key(t, "a"), cancelled.done)
-	mustBeDerived(t, (<-cancelled.c).err, status.Cancelled, "RecvAsync is cancelled.")
+	mustBeDerived(t, (<-cancelled.c).err, status.Cancelled, "RecvAsync of edge ")
 	if !foreign.waits() {
 		t.Fatal("a deferred receive ran")
 	}
@@ -218,8 +218,8 @@ func TestB3DeviceChecks(t *testing.T) {
 	defer b.Close()
 	from1, to1 := between(t, ps1, ps, "a"), between(t, ps, ps1, "a")
 	err := c.send(b, from1, 1)
-	mustBe(t, err, status.InvalidArgument, "Invalid rendezvous key (src): "+from1.String()+" @ /job:ps/replica:0/task:0")
-	want := "Invalid rendezvous key (dst): " + to1.String() + " @ /job:ps/replica:0/task:0"
+	mustBe(t, err, status.InvalidArgument, "Invalid rendezvous key (src): "+from1.Describe()+" @ /job:ps/replica:0/task:0")
+	want := "Invalid rendezvous key (dst): " + to1.Describe() + " @ /job:ps/replica:0/task:0"
 	_, err = b.Recv(t.Context(), to1, noArgs)
 	mustBe(t, err, status.InvalidArgument, want)
 	mustBe(t, recvAsync(t.Context(), b, to1).wait(t).err, status.InvalidArgument, want)
@@ -434,14 +434,14 @@ func TestB8RemoteCancel(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	p := recvAsync(ctx, b, remoteKey(t, "a"))
 	cancel()
-	mustBeDerived(t, p.wait(t).err, status.Cancelled, "RecvFromRemoteAsync is cancelled.")
+	mustBeDerived(t, p.wait(t).err, status.Cancelled, "RecvAsync of edge ")
 	_, err := b.Recv(ctx, remoteKey(t, "a"), noArgs) // cancelled before
-	mustBeDerived(t, err, status.Cancelled, "RecvFromRemoteAsync is cancelled.")
+	mustBeDerived(t, err, status.Cancelled, "Recv of edge ")
 
 	late, cancel := context.WithTimeout(t.Context(), 1)
 	defer cancel()
 	_, err = b.Recv(late, remoteKey(t, "a"), noArgs)
-	mustBe(t, err, status.DeadlineExceeded, "RecvFromRemoteAsync of "+remoteKey(t, "a").String())
+	mustBe(t, err, status.DeadlineExceeded, "Recv of "+remoteKey(t, "a").Describe())
 }
 
 // failing is a transport whose own error comes when a receive is cancelled.

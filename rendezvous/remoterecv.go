@@ -7,9 +7,6 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// methodRemote is what TensorFlow calls a remote receive in its errors.
-const methodRemote = "RecvFromRemoteAsync"
-
 // remoteRecv is a receive that the transport works on. It has a place in the list of its
 // step, through which Abort ends it. Its own context ends it as well, and the first of
 // both is why.
@@ -70,7 +67,7 @@ func (r *remoteRecv) end(v Value, args Args, err error) {
 func (r *remoteRecv) over(err error) error {
 	var late error // asked without the lock: a foreign context may run code of its own
 	if err != nil {
-		late = ended(r.ctx, methodRemote, r.key)
+		late = ended(r.ctx, r.method(), r.key)
 	}
 	r.b.mu.Lock()
 	r.b.remote.Remove(r.at)
@@ -88,9 +85,17 @@ func (r *remoteRecv) over(err error) error {
 	return err
 }
 
+// method returns what the caller called.
+func (r *remoteRecv) method() string {
+	if r.done == nil {
+		return methodRecv
+	}
+	return methodAsync
+}
+
 // cancel is the end of the context.
 func (r *remoteRecv) cancel() {
-	err := ended(r.ctx, methodRemote, r.key)
+	err := ended(r.ctx, r.method(), r.key)
 	r.b.mu.Lock()
 	first := r.why == nil
 	if first {

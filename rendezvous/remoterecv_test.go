@@ -88,7 +88,7 @@ func TestCancelBeforeTheTransferIsThere(t *testing.T) {
 		}
 		p := recvAsync(ctx, b, remoteKey(t, "a"))
 		if err := p.wait(t).err; how == "context" {
-			mustBeDerived(t, err, status.Cancelled, "RecvFromRemoteAsync is cancelled.")
+			mustBeDerived(t, err, status.Cancelled, "RecvAsync of edge ")
 		} else if !errors.Is(err, errBoom) {
 			t.Errorf("%s: %v", how, err)
 		}
@@ -171,7 +171,7 @@ func TestEndOfAContextConcernsItsReceivesAlone(t *testing.T) {
 	}
 	for i := range 10 {
 		cancels[i]()
-		mustBeDerived(t, receives[i].wait(t).err, status.Cancelled, "RecvFromRemoteAsync is cancelled.")
+		mustBeDerived(t, receives[i].wait(t).err, status.Cancelled, "RecvAsync of edge ")
 		s.mu.Lock()
 		cancelled := len(s.cancelled)
 		s.mu.Unlock()
@@ -278,7 +278,7 @@ func TestRecvWaitsInTheTransfer(t *testing.T) {
 		cancel()
 		<-ctx.Done()
 	}
-	mustBeDerived(t, recv(ctx), status.Cancelled, "RecvFromRemoteAsync is cancelled.")
+	mustBeDerived(t, recv(ctx), status.Cancelled, "Recv of edge ")
 	if n := len(s.cancelled[4]); n != 1 { // by the transfer, which has the context, and nobody else
 		t.Errorf("cancelled %d times by the end of the context", n)
 	}

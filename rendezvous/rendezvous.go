@@ -72,7 +72,7 @@ func newValue(key string, args Args, t *tensor.Tensor, dead bool) (Value, error)
 	case t != nil:
 		t.Retain()
 	case !dead:
-		return Value{}, status.Errorf(status.InvalidArgument, "Send of %s: no tensor; only a dead value may have none", key)
+		return Value{}, status.Errorf(status.InvalidArgument, "Send of %s: no tensor; only a dead value may have none", describe(key))
 	default:
 		var err error
 		if t, err = tensor.FromBytes(tensor.Float32, tensor.Vector(0), nil); err != nil {
@@ -82,16 +82,22 @@ func newValue(key string, args Args, t *tensor.Tensor, dead bool) (Value, error)
 	return Value{Tensor: t, SendArgs: args, Dead: dead}, nil
 }
 
+// The names of the receiving methods in errors.
+const (
+	methodRecv  = "Recv"
+	methodAsync = "RecvAsync"
+)
+
 // ended returns the error of a receive whose context has ended, nil while the
-// context is live. method is the method's name in TensorFlow's error texts.
+// context is live. method is what the caller called, and key the text of its key.
 func ended(ctx context.Context, method, key string) error {
 	switch ctx.Err() {
 	case nil:
 		return nil
 	case context.DeadlineExceeded:
-		return status.Errorf(status.DeadlineExceeded, "%s of %s: the deadline passed before a value arrived", method, key).Derived()
+		return status.Errorf(status.DeadlineExceeded, "%s of %s: the deadline passed before a value arrived", method, describe(key)).Derived()
 	default:
-		return status.New(status.Cancelled, method+" is cancelled.").Derived()
+		return status.Errorf(status.Cancelled, "%s of %s: cancelled before a value arrived", method, describe(key)).Derived()
 	}
 }
 

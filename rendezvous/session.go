@@ -32,7 +32,7 @@ func (s *Session) Incarnation(d cluster.Device) (uint64, bool) {
 // incarnation, which means that this process was restarted.
 func (s *Session) CheckSource(key Key) error {
 	if _, ok := s.Incarnation(key.src); !ok && !key.SrcEmpty() {
-		return status.Errorf(status.InvalidArgument, "%s RecvTensor of %s: %v has no device %v", unknownDevice(key.src), key, s.Task, key.src)
+		return status.Errorf(status.InvalidArgument, "%s RecvTensor of %s: %v has no device %v", unknownDevice(key.src), key.Describe(), s.Task, key.src)
 	}
 	return s.CheckSourceDevice(key)
 }
@@ -69,9 +69,9 @@ func (s *Session) isSource(key *Key) bool { return key.src.Task == s.Task || key
 func (s *Session) isDestination(key *Key) bool { return key.dst.Task == s.Task }
 
 func (s *Session) notSource(key string) error {
-	return status.Errorf(status.InvalidArgument, "Invalid rendezvous key (src): %s @ %v", key, s.Task)
+	return status.Errorf(status.InvalidArgument, "Invalid rendezvous key (src): %s @ %v", describe(key), s.Task)
 }
 
 func (s *Session) notDestination(key string) error {
-	return status.Errorf(status.InvalidArgument, "Invalid rendezvous key (dst): %s @ %v", key, s.Task)
+	return status.Errorf(status.InvalidArgument, "Invalid rendezvous key (dst): %s @ %v", describe(key), s.Task)
 }

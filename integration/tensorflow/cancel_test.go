@@ -30,7 +30,7 @@ func TestCancelOfOurReceive(t *testing.T) {
 		if status.CodeOf(o.err) == status.Aborted {
 			break // TensorFlow has ended the step in the meantime
 		}
-		wantError(t, o.err, status.Cancelled, "RecvFromRemoteAsync is cancelled.")
+		wantError(t, o.err, status.Cancelled, "RecvAsync of edge ")
 	}
 	err := s.wait()
 	wantError(t, err, status.Aborted, fmt.Sprintf("Step %d cancelled.  Cancelling rendezvous.", s.id))

@@ -44,7 +44,7 @@ func (p *session) wait(ctx context.Context, n int) (*waiters, error) {
 			case err != nil:
 				w.errs = append(w.errs, err)
 			case v.Tensor.Size() != 8:
-				w.errs = append(w.errs, status.Errorf(status.DataLoss, "%s: %d bytes arrived in place of 8", key, v.Tensor.Size()))
+				w.errs = append(w.errs, status.Errorf(status.DataLoss, "%s: %d bytes arrived in place of 8", key.Describe(), v.Tensor.Size()))
 				fallthrough
 			default:
 				v.Tensor.Release()
