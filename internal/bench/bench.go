@@ -65,6 +65,7 @@ type benchmark struct {
 	name      string
 	transport string // that it measures, or local
 	run       func(*suite, context.Context) error
+	takes     estimate
 }
 
 // local is the transport of benchmarks within one process.
@@ -77,22 +78,22 @@ const recvName = "recv"
 // this process come first, before it has had a hundred thousand goroutines.
 func benchmarks() []benchmark {
 	return []benchmark{
-		{"local-match", local, (*suite).localMatch},
-		{"local-gain", local, (*suite).localGain},
-		{"waiting-value", local, (*suite).waitingValue},
-		{"waiting-receive", local, (*suite).waitingReceive},
-		{"waiting-kept", local, (*suite).waitingKept},
-		{recvName, grpctransport.Name, (*suite).recv},
-		{"recv-udp-loop", grpctransport.Name, (*suite).besideUDP},
-		{"recv-many", grpctransport.Name, (*suite).recvMany},
-		{"recv-whole", grpctransport.Name, (*suite).recvWhole},
-		{"waiting-remote", grpctransport.Name, (*suite).waitingRemote},
-		{"verbs-beside-grpc", verbstransport.Name, (*suite).besideGRPC},
-		{"verbs-small", verbstransport.Name, (*suite).smallBesideGRPC},
-		{"verbs-udp-loop", verbstransport.Name, (*suite).besideUDP},
-		{"verbs-recv", verbstransport.Name, (*suite).recvVerbs},
-		{"verbs-latency", verbstransport.Name, func(s *suite, ctx context.Context) error { return s.pinned(ctx, (*suite).latencyVerbs) }},
-		{"verbs-idle", verbstransport.Name, (*suite).idleVerbs},
+		{"local-match", local, (*suite).localMatch, contests(1)},
+		{"local-gain", local, (*suite).localGain, contests(2)},
+		{"waiting-value", local, (*suite).waitingValue, constant(waitingTime)},
+		{"waiting-receive", local, (*suite).waitingReceive, constant(waitingTime)},
+		{"waiting-kept", local, (*suite).waitingKept, constant(waitingTime)},
+		{recvName, grpctransport.Name, (*suite).recv, perReceive(3)},
+		{"recv-udp-loop", grpctransport.Name, (*suite).besideUDP, perReceive(1)},
+		{"recv-many", grpctransport.Name, (*suite).recvMany, constant(manyTime)},
+		{"recv-whole", grpctransport.Name, (*suite).recvWhole, constant(wholeTime)},
+		{"waiting-remote", grpctransport.Name, (*suite).waitingRemote, constant(remoteWaitingTime)},
+		{"verbs-beside-grpc", verbstransport.Name, (*suite).besideGRPC, perReceive(1)},
+		{"verbs-small", verbstransport.Name, (*suite).smallBesideGRPC, func(s *suite) time.Duration { return secondTime + contests(1)(s) }},
+		{"verbs-udp-loop", verbstransport.Name, (*suite).besideUDP, perReceive(1)},
+		{"verbs-recv", verbstransport.Name, (*suite).recvVerbs, perReceive(2)},
+		{"verbs-latency", verbstransport.Name, func(s *suite, ctx context.Context) error { return s.pinned(ctx, (*suite).latencyVerbs) }, perWay(2)},
+		{"verbs-idle", verbstransport.Name, (*suite).idleVerbs, func(s *suite) time.Duration { return secondTime + s.idle }},
 	}
 }
 
@@ -129,6 +130,8 @@ func Run(ctx context.Context, o Options) (_ []Row, err error) {
 	s := &suite{Options: o}
 	s.measureLoad()
 	if o.From != "" {
+		rows := len(o.Transports) * len(o.Sizes) * len(o.Inflight)
+		s.progress("%d %s will take about %v", rows, plural("measurement", rows), rough(time.Duration(rows)*s.contest().takesAlone()))
 		for _, wire := range o.Transports {
 			s.now = benchmark{name: recvName, transport: wire}
 			if err := s.recvFrom(ctx); err != nil {
@@ -137,17 +140,26 @@ func Run(ctx context.Context, o Options) (_ []Row, err error) {
 		}
 		return s.rows, nil
 	}
-	for _, b := range benchmarks() {
-		if len(o.Only) > 0 && !slices.Contains(o.Only, b.name) ||
-			b.transport != local && !slices.Contains(o.Transports, b.transport) {
-			continue
-		}
+	all := s.chosen()
+	s.announce(all)
+	for i, b := range all {
 		s.now = b
+		if len(all) > 1 {
+			s.announceNext(all, i)
+		}
 		if err := b.run(s, ctx); err != nil {
 			return s.rows, status.From(err).WithPrefix(b.name)
 		}
 	}
 	return s.rows, nil
+}
+
+// chosen returns the benchmarks of the options.
+func (s *suite) chosen() []benchmark {
+	return slices.DeleteFunc(benchmarks(), func(b benchmark) bool {
+		return len(s.Only) > 0 && !slices.Contains(s.Only, b.name) ||
+			b.transport != local && !slices.Contains(s.Transports, b.transport)
+	})
 }
 
 // Validate checks the options. An error is InvalidArgument.
@@ -225,8 +237,13 @@ func (s *suite) add(r Row) {
 	}
 }
 
+// say reports what the current benchmark does.
 func (s *suite) say(format string, args ...any) {
+	s.progress("%s: %s", s.now.name, fmt.Sprintf(format, args...))
+}
+
+func (s *suite) progress(format string, args ...any) {
 	if s.Progress != nil {
-		s.Progress(s.now.name + ": " + fmt.Sprintf(format, args...))
+		s.Progress(fmt.Sprintf(format, args...))
 	}
 }

@@ -43,7 +43,7 @@ func TestRunReportsTheLoad(t *testing.T) {
 	}{
 		{"0.50 0 0", 0.5, "load average at the start 0.50", false},
 		{"0.51 0 0", 0.51, "warning: load average at the start 0.51, above 0.50: ", true},
-		{"", unknownLoad, "local-match: ", false},
+		{"", unknownLoad, "1 benchmark will take ", false},
 	} {
 		o := smoke(t, "local-match")
 		o.loadFile = loadFile(t, c.text)
