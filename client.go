@@ -22,9 +22,9 @@ type Client struct {
 // shape, size and digest of each tensor.
 type Manifest = checkpoint.Manifest
 
-// Dial makes a client of the server at addr: HOST:PORT, or a task of the cluster
-// of WithClientConfig. The server need not be up yet; until it is, a Pull waits (see
-// Retry), and other calls fail with Unavailable.
+// Dial makes a client of the server at addr: HOST, which means port 2222, HOST:PORT,
+// or a task of the cluster of WithClientConfig. The server need not be up yet; until it
+// is, a Pull waits (see Retry), and other calls fail with Unavailable.
 func Dial(ctx context.Context, addr string, opts ...Option) (*Client, error) {
 	var o options
 	for _, opt := range opts {

@@ -12,6 +12,26 @@ import (
 // accepts such names without a port.
 const bnsPrefix = "/bns/"
 
+// DefaultPort is the port of a server that is named by its host alone, and of TensorFlow's
+// servers.
+const DefaultPort = "2222"
+
+// withPort returns an address with DefaultPort if s is a host name, an IPv4 address or an
+// IPv6 address, with or without brackets, and s otherwise.
+func withPort(s string) string {
+	if ip, err := netip.ParseAddr(s); err == nil {
+		return net.JoinHostPort(ip.String(), DefaultPort)
+	}
+	if s == "" || strings.HasPrefix(s, bnsPrefix) {
+		return s
+	}
+	inBrackets := s[0] == '[' && s[len(s)-1] == ']'
+	if inBrackets || !strings.Contains(s, ":") {
+		return s + ":" + DefaultPort
+	}
+	return s
+}
+
 // ValidateHostPort checks the form of an address, without resolving it:
 // "HOST:PORT" with a name, an IPv4 address or an IPv6 address in brackets and
 // a port of 0 to 65535, or "/bns/NAME". An empty host is a listener on every

@@ -122,14 +122,19 @@ func (s *Spec) String() string {
 }
 
 // ResolveTarget returns the address to dial for a server that the user names by an address or
-// a task name. isTask reports whether s is a task name; task is then that task. A task that is
-// not in the spec is NotFound; any other invalid s is InvalidArgument.
+// a task name. A host without a port means DefaultPort. isTask reports whether s is a task
+// name; task is then that task. A task that is not in the spec is NotFound; any other invalid
+// s is InvalidArgument.
 func ResolveTarget(spec *Spec, s string) (address string, task Task, isTask bool, err error) {
 	if !strings.HasPrefix(s, "/") || strings.HasPrefix(s, bnsPrefix) {
-		if err := ValidateHostPort(s); err != nil {
-			return "", Task{}, false, err
+		if _, err := strconv.ParseUint(s, 10, 16); err == nil {
+			return "", Task{}, false, invalid("address", s, "the host is missing before the port; want HOST[:PORT]")
 		}
-		return s, Task{}, false, nil
+		address = withPort(s)
+		if why := hostPortFault(address); why != "" {
+			return "", Task{}, false, invalid("address", s, "%s", why)
+		}
+		return address, Task{}, false, nil
 	}
 	task, err = ParseTask(s)
 	if err != nil {
@@ -140,7 +145,7 @@ func ResolveTarget(spec *Spec, s string) (address string, task Task, isTask bool
 	case ok:
 		return address, task, true, nil
 	case spec.Len() == 0:
-		err = status.Errorf(status.NotFound, "task %s: no cluster spec is configured; give HOST:PORT or a cluster spec", quote(s))
+		err = status.Errorf(status.NotFound, "task %s: no cluster spec is configured; give HOST[:PORT] or a cluster spec", quote(s))
 	default:
 		err = status.Errorf(status.NotFound, "task %s: not in the cluster spec %s", quote(s), quote(spec.String()))
 	}

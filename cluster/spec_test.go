@@ -131,6 +131,13 @@ func TestResolveTarget(t *testing.T) {
 	}{
 		"h9:1":                          {"h9:1", cluster.Task{}, false},
 		"/bns/example":                  {"/bns/example", cluster.Task{}, false},
+		"host":                          {"host:2222", cluster.Task{}, false},
+		"worker-0.example.com.":         {"worker-0.example.com.:2222", cluster.Task{}, false},
+		"10.0.0.1":                      {"10.0.0.1:2222", cluster.Task{}, false},
+		"::1":                           {"[::1]:2222", cluster.Task{}, false},
+		"[::1]":                         {"[::1]:2222", cluster.Task{}, false},
+		"fe80::1%eth0":                  {"[fe80::1%eth0]:2222", cluster.Task{}, false},
+		"[fe80::1%eth0]":                {"[fe80::1%eth0]:2222", cluster.Task{}, false},
 		"/job:worker/task:5":            {"h2:2222", cluster.Task{Job: "worker", Index: 5}, true},
 		"/job:worker/replica:0/task:0":  {"h1:2222", cluster.Task{Job: "worker"}, true},
 		"/task:5/job:worker/replica:00": {"h2:2222", cluster.Task{Job: "worker", Index: 5}, true},
@@ -141,8 +148,12 @@ func TestResolveTarget(t *testing.T) {
 		}
 	}
 	for s, why := range map[string]string{
-		"host":                     "want HOST:PORT",
-		"worker":                   "want HOST:PORT",
+		"":                         "want HOST:PORT",
+		"2222":                     "the host is missing",
+		"ho st":                    "a character that no host name has",
+		"host:":                    "the port is no number",
+		"[::1":                     "want HOST:PORT",
+		"10.0.0.1/x":               "want HOST:PORT",
 		"/job:worker":              "no task",
 		"/job:worker/task:5/cpu:0": "names a device",
 	} {

@@ -37,7 +37,7 @@ type Client struct {
 // answers. Connections are looked up by task.
 var serverTask = cluster.Task{Job: "server"}
 
-// Dial makes a client of the server at target: HOST:PORT, or a task of the
+// Dial makes a client of the server at target: HOST[:PORT], or a task of the
 // cluster. It does not wait for a server that is not up; the first call does. If the
 // server is up, Dial checks that the random task of the client is not in use there.
 func Dial(ctx context.Context, c config.Client, target string, o Options) (*Client, error) {

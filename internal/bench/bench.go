@@ -21,7 +21,7 @@ type Options struct {
 	// Command returns the command that starts the second process, which calls
 	// Serve. It is required unless From is set.
 	Command func(context.Context) *exec.Cmd
-	// From is a remote server, HOST:PORT or a task, to receive from. It has no
+	// From is a remote server, HOST[:PORT] or a task, to receive from. It has no
 	// baselines, so only Tryst is measured, with the published tensors whose
 	// sizes are nearest to Sizes.
 	From string

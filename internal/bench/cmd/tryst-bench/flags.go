@@ -55,7 +55,7 @@ func parse(args []string, s streams) (given, error) {
 	flags.Usage = func() {
 		fmt.Fprintf(s.out, help, strings.Join(bench.Names(), ", "), flags.FlagUsagesWrapped(helpWidth))
 	}
-	flags.StringVar(&o.From, "from", "", "receive from this server instead: `HOST:PORT|TASK`, a TASK being one of --cluster")
+	flags.StringVar(&o.From, "from", "", "receive from this server instead: `HOST[:PORT]|TASK`, a TASK being one of --cluster; without a PORT 2222")
 	flags.StringSliceVar(&o.Only, "only", nil, "run only these benchmarks: `NAME,...`")
 	flags.StringSliceVar(&sizes, "size", sizeTexts(bench.DefaultSizes), "what is received, `SIZE,...`, as 64KiB")
 	flags.IntSliceVar(&o.Inflight, "inflight", bench.DefaultInflight, "how many receives are under way at once, `N,...`")

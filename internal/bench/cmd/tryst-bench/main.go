@@ -6,8 +6,8 @@
 //	tryst-bench --from 10.0.0.1:2222 --json                from a server elsewhere
 //
 // Results go to stdout. Progress goes to stderr: first about how long all takes, then what
-// runs now and what is left. It exits with 0 when it has measured, 1 when
-// that failed or --check found a missed target, 2 for wrong usage.
+// runs now and what is left. It exits with 0 when it has measured, 1 when that failed or
+// --check found a missed target, 2 for wrong usage.
 package main
 
 import (

@@ -114,7 +114,7 @@ func TestWrongUsage(t *testing.T) {
 		{"--only recieve", `unknown benchmark "recieve"; want one of `},
 		{"--transport grpc,pigeon", `unknown transport "pigeon"; want one of grpc, verbs`},
 		{"--transport pigeon", `--transport "pigeon"`},
-		{"--from nowhere", "--from"},
+		{"--from 2222", "--from"},
 		{"--from 127.0.0.1:1 --only local-match", "only recv"},
 		{"more", `"more"`},
 		{"peer x", `"peer"`},
