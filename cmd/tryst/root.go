@@ -56,6 +56,7 @@ tensor.`,
 			}
 		}
 	}
+	s.addCompletions(root)
 	return root
 }
 
@@ -90,6 +91,9 @@ func helpCommand(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND]",
 		Short: "Show the help of a command",
+
+		ValidArgsFunction: commandNames,
+
 		RunE: func(_ *cobra.Command, args []string) error {
 			cmd, rest, err := root.Find(args)
 			if err != nil {

@@ -1,0 +1,26 @@
+package config
+
+import (
+	"strconv"
+	"strings"
+)
+
+// Values returns the valid values of the setting where they are few, such as the names of
+// transports; nil otherwise. Shells complete them.
+func (s Setting) Values() []string {
+	switch v := s.value(new(Config)).(type) {
+	case choice:
+		return v.known
+	case level:
+		return strings.Split(v.limits(), ", ")
+	case boolean:
+		return []string{"true", "false"}
+	case oneOf:
+		var all []string
+		for _, n := range v.known {
+			all = append(all, strconv.Itoa(n))
+		}
+		return all
+	}
+	return nil
+}
