@@ -6,24 +6,21 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/tryst-rdma/tryst/internal/console"
 )
 
-// writeTable writes rows in columns. The first row has the headings.
+// writeTable writes rows in columns that fit the terminal. The first row has the headings.
 func writeTable(w io.Writer, rows ...[]string) error {
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
 		for i, cell := range row {
 			row[i] = printable(cell)
 		}
-		if _, err := fmt.Fprintln(tw, strings.Join(row, "\t")); err != nil {
-			return err
-		}
 	}
-	return tw.Flush()
+	return console.Table{Width: console.Width(w)}.Write(w, rows...)
 }
 
 // writeJSON writes v as one line.

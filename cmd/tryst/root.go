@@ -40,7 +40,7 @@ tensor.`,
 	root.SetOut(s.out)
 	root.SetErr(s.err)
 	root.SetVersionTemplate("{{.Version}}\n")
-	root.SetUsageFunc(writeUsage)
+	root.SetUsageFunc(s.writeUsage)
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
 		s.serveCommand(), s.pullCommand(), s.keysCommand(), s.genCommand(), s.doctorCommand(), s.configCommand(), s.versionCommand(),

@@ -40,6 +40,9 @@ type output struct {
 	err error
 }
 
+// Unwrap returns where the output goes, for console.Width.
+func (o *output) Unwrap() io.Writer { return o.to }
+
 func (o *output) Write(b []byte) (int, error) {
 	n, err := o.to.Write(b)
 	if err != nil && o.err == nil {

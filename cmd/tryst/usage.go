@@ -8,14 +8,16 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/internal/console"
 )
 
-// helpWidth is the width in columns at which the lines of flags are wrapped.
+// helpWidth is the width in columns at which the lines of flags are wrapped, unless the
+// terminal is narrower.
 const helpWidth = 100
 
 // writeUsage writes the help below the description. It lists the flags of the command
 // itself apart from the settings, which other sources may set, too.
-func writeUsage(cmd *cobra.Command) error {
+func (s streams) writeUsage(cmd *cobra.Command) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Usage:\n  %s\n", cmd.UseLine())
 	if cmd.HasExample() {
@@ -29,13 +31,17 @@ func writeUsage(cmd *cobra.Command) error {
 			}
 		}
 	}
+	width := helpWidth
+	if n := console.Width(s.out); n > 0 {
+		width = min(width, n)
+	}
 	own, settings := groups(cmd)
 	if own.HasAvailableFlags() {
-		fmt.Fprintf(&b, "\nFlags:\n%s", own.FlagUsagesWrapped(helpWidth))
+		fmt.Fprintf(&b, "\nFlags:\n%s", own.FlagUsagesWrapped(width))
 	}
 	if settings.HasAvailableFlags() {
 		fmt.Fprintf(&b, "\nSettings, which TRYST_ variables and the file of --config can set, too (see 'tryst config'):\n%s",
-			settings.FlagUsagesWrapped(helpWidth))
+			settings.FlagUsagesWrapped(width))
 	}
 	if cmd.HasAvailableSubCommands() {
 		fmt.Fprintf(&b, "\n'%s COMMAND --help' shows the help of a command.\n", cmd.CommandPath())

@@ -4,23 +4,25 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"text/tabwriter"
 
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/internal/console"
 )
 
 // WriteTable writes the rows for people.
 func WriteTable(w io.Writer, rows []Row) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "name\twire\tsize\tin flight\tper second\tGB/s\tp50\tp99\tallocs\tbeside\tratio\tquartiles\ttarget\t\t")
+	table := [][]string{{
+		"name", "wire", "size", "in flight", "per second", "GB/s", "p50", "p99", "allocs", "beside", "ratio", "quartiles", "target", "",
+	}}
 	for i := range rows {
 		r := &rows[i]
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%.1f\t%s\t%s\t%s\t%s\t%s\t\n",
-			r.Name, r.who(), config.FormatSize(r.Size), r.Inflight, r.perSecond(), blankZero("%.3f", r.GBytesPerSecond),
-			timeText(r.P50), timeText(r.P99), r.AllocsPerOp, r.beside(),
-			blankZero("%.2f", r.Ratio), r.quartiles(), r.target(), r.word())
+		table = append(table, []string{
+			r.Name, r.who(), config.FormatSize(r.Size), strconv.Itoa(r.Inflight), r.perSecond(), blankZero("%.3f", r.GBytesPerSecond),
+			timeText(r.P50), timeText(r.P99), fmt.Sprintf("%.1f", r.AllocsPerOp), r.beside(),
+			blankZero("%.2f", r.Ratio), r.quartiles(), r.target(), r.word(),
+		})
 	}
-	if err := t.Flush(); err != nil {
+	if err := (console.Table{Width: console.Width(w), AlignRight: true}).Write(w, table...); err != nil {
 		return err
 	}
 	if len(rows) > 0 && rows[0].Load != unknownLoad {

@@ -572,3 +572,19 @@ func TestTextIsPrintable(t *testing.T) {
 		t.Errorf("%q", s.String())
 	}
 }
+
+// TestTextFitsTheTerminal: long texts continue below their beginning; without a terminal each is
+// one line.
+func TestTextFitsTheTerminal(t *testing.T) {
+	r := Report{{OK, "kernel", "short", ""}, {Warn, "memlock", "the limit of locked memory is 64 KiB", "raise it: ulimit -l unlimited"}}
+	for columns, want := range map[int]string{
+		0:  "OK    kernel   short\nWARN  memlock  the limit of locked memory is 64 KiB\n               do: raise it: ulimit -l unlimited\n",
+		36: "OK    kernel   short\nWARN  memlock  the limit of locked\n               memory is 64 KiB\n               do: raise it: ulimit\n               -l unlimited\n",
+		20: "OK    kernel   short\nWARN  memlock  the limit of locked memory is 64 KiB\n               do: raise it: ulimit -l unlimited\n",
+	} {
+		var s strings.Builder
+		if err := r.writeText(&s, columns); err != nil || s.String() != want {
+			t.Errorf("%d columns:\n%swant\n%s%v", columns, &s, want, err)
+		}
+	}
+}

@@ -6,6 +6,9 @@ import (
 	"io"
 	"strings"
 	"unicode"
+	"unicode/utf8"
+
+	"github.com/tryst-rdma/tryst/internal/console"
 )
 
 // Level is the result of a check.
@@ -68,20 +71,46 @@ func (r Report) Count(level Level) int {
 	return n
 }
 
-// WriteText writes a line of text for each check, and what to do below it.
-func (r Report) WriteText(w io.Writer) error {
+// minText is the least width, in columns, of the texts on a terminal. On a narrower one the
+// terminal wraps.
+const minText = 20
+
+// WriteText writes a line of text for each check, and what to do below it. On a terminal the
+// texts are wrapped.
+func (r Report) WriteText(w io.Writer) error { return r.writeText(w, console.Width(w)) }
+
+func (r Report) writeText(w io.Writer, columns int) error {
 	width := 0
 	for _, l := range r {
 		width = max(width, len([]rune(l.Check)))
 	}
+	indent := 6 + width + 2 // of the texts
+	room := columns - indent
+	if room < minText {
+		room = 0
+	}
 	for _, l := range r {
-		if _, err := fmt.Fprintf(w, "%-4s  %-*s  %s\n", l.Level, width, printable(l.Check), printable(l.Text)); err != nil {
+		first := fmt.Sprintf("%-4s  %-*s  ", l.Level, width, printable(l.Check))
+		if err := writeHanging(w, first, console.Wrap(printable(l.Text), room)); err != nil {
 			return err
 		}
 		if l.Do == "" {
 			continue
 		}
-		if _, err := fmt.Fprintf(w, "%*s  do: %s\n", 6+width, "", printable(l.Do)); err != nil {
+		if err := writeHanging(w, strings.Repeat(" ", indent), console.Wrap("do: "+printable(l.Do), room)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeHanging writes the first of the lines after a text, and the others below it.
+func writeHanging(w io.Writer, first string, lines []string) error {
+	for i, line := range lines {
+		if i > 0 {
+			first = strings.Repeat(" ", utf8.RuneCountInString(first))
+		}
+		if _, err := fmt.Fprintln(w, first+line); err != nil {
 			return err
 		}
 	}

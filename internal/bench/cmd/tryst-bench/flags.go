@@ -11,6 +11,7 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/bench"
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/internal/console"
 	"github.com/tryst-rdma/tryst/status"
 )
 
@@ -39,7 +40,7 @@ Benchmarks: %s.
 Flags, of which those of the settings may also be TRYST_ variables:
 %s`
 
-// helpWidth is where the lines of flags are wrapped.
+// helpWidth is where the lines of flags are wrapped, unless the terminal is narrower.
 const helpWidth = 100
 
 // parse reads the command line. It returns pflag.ErrHelp when it has written the help,
@@ -53,7 +54,11 @@ func parse(args []string, s streams) (given, error) {
 	flags := pflag.NewFlagSet("tryst-bench", pflag.ContinueOnError)
 	flags.SortFlags = false
 	flags.Usage = func() {
-		fmt.Fprintf(s.out, help, strings.Join(bench.Names(), ", "), flags.FlagUsagesWrapped(helpWidth))
+		width := helpWidth
+		if n := console.Width(s.out); n > 0 {
+			width = min(width, n)
+		}
+		fmt.Fprintf(s.out, help, strings.Join(bench.Names(), ", "), flags.FlagUsagesWrapped(width))
 	}
 	flags.StringVar(&o.From, "from", "", "receive from this server instead: `HOST[:PORT]|TASK`, a TASK being one of --cluster; without a PORT 2222")
 	flags.StringSliceVar(&o.Only, "only", nil, "run only these benchmarks: `NAME,...`")
