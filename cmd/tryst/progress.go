@@ -4,11 +4,14 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
-	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
+
+	"github.com/tryst-rdma/tryst/internal/console"
 )
 
 const (
@@ -17,6 +20,8 @@ const (
 	// lineEvery is the least time between two plain lines, and before the first
 	// one. It keeps logs short, and the first line has a meaningful rate.
 	lineEvery = time.Second
+	// defaultWidth is the width in columns of a terminal that does not tell it.
+	defaultWidth = 80
 )
 
 // progress shows the progress of a command: as a bar on a terminal, as lines elsewhere.
@@ -28,17 +33,18 @@ type progress struct {
 	terminal bool
 	begin    time.Time
 
-	mu   sync.Mutex               // guards what follows
-	bar  *progressbar.ProgressBar // nil before the first update
-	last time.Time                // of the last line; begin before the first one
-	had  int64                    // bytes that do not count for the rate
-	done bool                     // nothing more is shown
+	mu    sync.Mutex // guards what follows
+	meter meter
+	last  time.Time // of the last line or drawing; begin before the first line
+	drawn int       // columns of the bar on the terminal; 0 when there is none
+	done  bool      // nothing more is shown
 }
 
 // newProgress returns the progress of what, shown on w. The caller must call end.
 func newProgress(w io.Writer, what string) *progress {
 	now := time.Now()
 	p := &progress{what: what, out: w, begin: now, last: now}
+	p.meter.update(now, 0)
 	if f, ok := w.(*os.File); ok {
 		p.terminal = term.IsTerminal(int(f.Fd()))
 	}
@@ -46,68 +52,85 @@ func newProgress(w io.Writer, what string) *progress {
 }
 
 // update shows that done of total bytes are complete.
-func (p *progress) update(done, total int64) {
+func (p *progress) update(done, total int64) { p.updateWith(done, total, nil) }
+
+// updateWith is update with a text about what has come. detail is called when it is shown;
+// nil for no text.
+func (p *progress) updateWith(done, total int64, detail func() string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.done || total <= 0 { // nothing to wait for
 		return
 	}
+	now := time.Now()
+	p.meter.update(now, done)
 	p.done = done >= total
+	every := lineEvery
 	if p.terminal {
-		p.draw(done, total)
-	} else {
-		p.line(done, total)
+		every = barEvery
 	}
+	first := p.terminal && p.drawn == 0
+	if !p.done && !first && now.Sub(p.last) < every {
+		return
+	}
+	p.last = now
+	s := shown{what: p.what, done: done, total: total}
+	if detail != nil {
+		s.detail = detail()
+	}
+	p.times(&s, now)
+	if !p.terminal {
+		fmt.Fprintln(p.out, s.text())
+		return
+	}
+	p.draw(s)
+	if p.done {
+		fmt.Fprintln(p.out)
+	}
+}
+
+// times adds the rate and the time left, in the end those of the whole.
+func (p *progress) times(s *shown, now time.Time) {
+	rate, ok := p.meter.rate()
+	switch left, known := p.meter.left(s.total - s.done); {
+	case p.done:
+		rate, ok = p.meter.mean(now, s.done)
+		if p.terminal { // lines have it from the log that they are in
+			s.left = "in " + now.Sub(p.begin).Round(time.Second/10).String()
+		}
+	case known:
+		s.left = leftText(left)
+	}
+	if ok && rate > 0 {
+		s.rate = byteText(rate) + "/s"
+	}
+}
+
+// draw draws the bar over the last one.
+func (p *progress) draw(s shown) {
+	width := console.Width(p.out)
+	if width == 0 { // it cannot be told
+		width = defaultWidth
+	}
+	// The last column stays free: some terminals begin a new line after it.
+	line := s.line(width - 1)
+	n := utf8.RuneCountInString(line)
+	_, _ = fmt.Fprint(p.out, "\r", line, strings.Repeat(" ", max(0, min(p.drawn, width-1)-n))) // a terminal that cannot be written to shows no bar
+	p.drawn = n
 }
 
 // skip says that n of the bytes were complete before.
 func (p *progress) skip(n int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.had += n
-}
-
-func (p *progress) draw(done, total int64) {
-	if p.bar == nil {
-		p.bar = progressbar.NewOptions64(total,
-			progressbar.OptionSetWriter(p.out),
-			progressbar.OptionSetDescription(p.what),
-			progressbar.OptionFullWidth(),
-			progressbar.OptionShowBytes(true),
-			progressbar.OptionShowCount(),
-			progressbar.OptionSetPredictTime(true),
-			progressbar.OptionShowElapsedTimeOnFinish(),
-			progressbar.OptionThrottle(barEvery),
-			progressbar.OptionSetTheme(progressbar.ThemeASCII),
-			progressbar.OptionOnCompletion(func() { fmt.Fprintln(p.out) }),
-		)
-	}
-	_ = p.bar.Set64(done) // a terminal that cannot be written to shows no bar
-}
-
-func (p *progress) line(done, total int64) {
-	now := time.Now()
-	if done < total && now.Sub(p.last) < lineEvery {
-		return
-	}
-	p.last = now
-	fmt.Fprintf(p.out, "%s: %s of %s (%d%%)", p.what, byteText(float64(done)), byteText(float64(total)), int(float64(done)/float64(total)*100))
-	if took := now.Sub(p.begin); done > p.had && took > 0 {
-		rate := float64(done-p.had) / took.Seconds()
-		fmt.Fprintf(p.out, ", %s/s", byteText(rate))
-		if done < total {
-			left := time.Duration(float64(total-done) / rate * float64(time.Second))
-			fmt.Fprintf(p.out, ", %v left", left.Round(time.Second))
-		}
-	}
-	fmt.Fprintln(p.out)
+	p.meter.skip(n)
 }
 
 // end ends the line of a bar that is not complete.
 func (p *progress) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.bar != nil && !p.done {
+	if p.drawn > 0 && !p.done {
 		fmt.Fprintln(p.out)
 	}
 	p.done = true
@@ -117,8 +140,9 @@ func (p *progress) end() {
 func (p *progress) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.bar != nil && !p.done {
-		_ = p.bar.Clear() // as in draw
+	if p.drawn > 0 && !p.done {
+		_, _ = fmt.Fprint(p.out, "\r", strings.Repeat(" ", p.drawn), "\r") // as in draw
+		p.drawn = 0
 	}
 	return p.out.Write(b)
 }

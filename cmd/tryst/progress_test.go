@@ -37,6 +37,29 @@ func TestLinesOfProgress(t *testing.T) {
 	})
 }
 
+// TestBarShowsRateAndTimeLeft: both are averages, and what an earlier pull left does not count.
+func TestBarShowsRateAndTimeLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b bytes.Buffer
+		p := newProgress(&b, "pull")
+		p.terminal = true
+		p.skip(100_000_000)
+		detail := func() string { return "3/9 tensors over verbs" }
+		p.updateWith(100_000_000, 1_000_000_000, detail)
+		time.Sleep(10 * time.Second)
+		p.updateWith(400_000_000, 1_000_000_000, detail)
+		time.Sleep(10 * time.Second)
+		p.updateWith(1_000_000_000, 1_000_000_000, detail)
+		p.end()
+		want := "\rpull  10% [==>                          ] 100 MB/1.0 GB, 3/9 tensors over verbs" +
+			"\rpull  40% [===>    ] 400 MB/1.0 GB, 30.0 MB/s, 3/9 tensors over verbs, 20s left" +
+			"\rpull 100% [=============] 1.0/1.0 GB, 45.0 MB/s, 3/9 tensors over verbs, in 20s\n"
+		if b.String() != want {
+			t.Errorf("got:\n%q\nwant:\n%q", b.String(), want)
+		}
+	})
+}
+
 func TestNothingToTell(t *testing.T) {
 	var b bytes.Buffer
 	p := newProgress(&b, "pull")

@@ -92,7 +92,6 @@ func (s streams) pull(cmd *cobra.Command, o *pullOptions) error {
 	bar := newProgress(s.err, "pull")
 	defer bar.end()
 	note := func(text string) { fmt.Fprintf(bar, "%s: %s\n", cmd.CommandPath(), printable(text)) }
-	o.req.Progress = func(p checkpoint.Progress) { bar.update(p.Bytes, p.TotalBytes) }
 	o.out.Found = func(f checkpoint.Found) {
 		bar.skip(f.Bytes)
 		note(foundText(f))
@@ -100,6 +99,9 @@ func (s streams) pull(cmd *cobra.Command, o *pullOptions) error {
 	var sum *checkpoint.Summary
 	var by routes
 	err := o.from.with(cmd, s, bar, func(ctx context.Context, c *server.Client) (err error) {
+		o.req.Progress = func(p checkpoint.Progress) {
+			bar.updateWith(p.Bytes, p.TotalBytes, func() string { return tensorsText(p, c.Received()) })
+		}
 		o.req.Interrupted = func(i checkpoint.Interruption) { note(interruptionText(i, c.Target())) }
 		sum, err = c.Puller().Save(ctx, o.req, o.out)
 		by = routesOf(c)
@@ -163,13 +165,27 @@ func routesOf(c *server.Client) routes {
 	return w
 }
 
+// tensorsText says how many tensors have come, and over which transports: "72/160 tensors
+// over verbs", with the most used one first.
+func tensorsText(p checkpoint.Progress, by map[string]int) string {
+	text := fmt.Sprintf("%d/%d tensors", p.Tensors, p.Total)
+	if len(by) > 0 {
+		text += " over " + strings.Join(mostUsed(by), ", ")
+	}
+	return text
+}
+
+// mostUsed returns the names of transports, the one with the most tensors first.
+func mostUsed(by map[string]int) []string {
+	return slices.SortedFunc(maps.Keys(by), func(a, b string) int {
+		return cmp.Or(cmp.Compare(by[b], by[a]), strings.Compare(a, b))
+	})
+}
+
 // String lists the transports, the one with the most tensors first: "158 over verbs (roce-lo), 2 over grpc".
 func (w routes) String() string {
 	var words []string
-	names := slices.SortedFunc(maps.Keys(w.By), func(a, b string) int {
-		return cmp.Or(cmp.Compare(w.By[b], w.By[a]), strings.Compare(a, b))
-	})
-	for _, name := range names {
+	for _, name := range mostUsed(w.By) {
 		s := fmt.Sprintf("%d over %s", w.By[name], name)
 		if w.By[name] == 0 { // an earlier pull has the first piece of each
 			s = "pieces over " + name

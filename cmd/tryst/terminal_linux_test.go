@@ -61,10 +61,10 @@ func TestBarOnATerminal(t *testing.T) {
 	if code != exitDone {
 		t.Fatalf("exit status %d\n%s", code, text)
 	}
-	if !regexp.MustCompile(`\rpull +\d+% \[[=>.]+\] \(\S+/34 MB, \S+ .?B/s\) \[\d+s:\d+s\]`).MatchString(text) {
-		t.Errorf("no bytes, rate and time left in %q", text)
+	if !regexp.MustCompile(`\rpull +\d+% \[=*>? *\] \S+/33\.6 MB, .*\d+/32 tensors over grpc`).MatchString(text) {
+		t.Errorf("no bytes and tensors in %q", text)
 	}
-	if !regexp.MustCompile(`\rpull 100% \[=+\] \(34/34 MB, \S+ .?B/s\) \[\d+s\]\r\n$`).MatchString(text) {
+	if !regexp.MustCompile(`\rpull 100% \[=+\] 33\.6/33\.6 MB, \S+ .?B/s, 32/32 tensors over grpc, in \S+s *\r\n$`).MatchString(text) {
 		t.Errorf("no whole bar at the end of %q", text)
 	}
 	for _, frame := range frames(text) {

@@ -29,7 +29,6 @@ var modulesByWord = map[string]string{
 	"netlink":       "github.com/vishvananda/netlink",
 	"otel":          "go.opentelemetry.io",
 	"pflag":         "github.com/spf13/pflag",
-	"progressbar":   "github.com/schollz/progressbar",
 	"protobuf":      "google.golang.org/protobuf",
 	"rdmamap":       "github.com/Mellanox/rdmamap",
 	"x/net":         "golang.org/x/net",
