@@ -26,7 +26,7 @@ type source struct {
 
 // register adds the flags.
 func (f *source) register(cmd *cobra.Command, timeout time.Duration) {
-	cmd.Flags().StringVar(&f.from, "from", "", "address of the server: `HOST:PORT|TASK`; a TASK is one of --cluster")
+	cmd.Flags().StringVar(&f.from, "from", "", "address of the server: `HOST[:PORT]|TASK`; PORT is 2222 if omitted, a TASK is one of --cluster")
 	help := "fail after this time; 0 = never"
 	if timeout == 0 { // pflag does not show this default
 		help += " (default 0)"
@@ -49,21 +49,32 @@ func quiet(c config.Config) config.Log {
 	return c.Log
 }
 
+// check returns the settings. The error has all that is wrong: the flags, the settings, and
+// others, the problems of the command's own flags.
+func (f *source) check(cmd *cobra.Command, s streams, others ...error) (config.Config, error) {
+	cfg, err := s.load(cmd, config.ForClient)
+	var problems []error
+	switch {
+	case f.from == "":
+		problems = append(problems, usagef("--from is missing: HOST[:PORT] of the server, or a task of --cluster"))
+	case err == nil: // else the cluster is not known
+		if _, _, _, err := cluster.ResolveTarget(cfg.Cluster, f.from); err != nil {
+			problems = append(problems, status.From(err).WithPrefix("--from"))
+		}
+	}
+	if f.timeout < 0 {
+		problems = append(problems, usagef("--timeout %v: it must not be negative", f.timeout))
+	}
+	problems = append(problems, others...)
+	return cfg, wrongUsage(append(problems, err)...)
+}
+
 // with calls do with a client and a context that ends after --timeout. Logs go to
 // log.
 func (f *source) with(cmd *cobra.Command, s streams, log io.Writer, do func(context.Context, *server.Client) error) error {
-	cfg, err := s.load(cmd, config.ForClient)
+	cfg, err := f.check(cmd, s)
 	if err != nil {
 		return err
-	}
-	if f.from == "" {
-		return usagef("--from is missing: HOST:PORT of the server, or a task of --cluster")
-	}
-	if _, _, _, err := cluster.ResolveTarget(cfg.Cluster, f.from); err != nil {
-		return usageError{status.From(err).WithPrefix("--from")}
-	}
-	if f.timeout < 0 {
-		return usagef("--timeout %v: it must not be negative", f.timeout)
 	}
 	ctx := cmd.Context()
 	if f.timeout > 0 {

@@ -38,11 +38,8 @@ Models: ` + strings.Join(models, ", ") + ".",
 		DisableFlagsInUseLine: true,
 		Args:                  noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if out == "" {
-				return usagef("--out is missing: the file or directory to write")
-			}
-			if !known(o.Model) {
-				return usagef("--model %q: unknown model; the models are %s", o.Model, strings.Join(models, ", "))
+			if err := checkGen(out, o.Model, models); err != nil {
+				return err
 			}
 			bar := newProgress(s.err, "gen")
 			defer bar.end()
@@ -86,6 +83,18 @@ Models: ` + strings.Join(models, ", ") + ".",
 	flags.BoolVar(&o.Force, "force", false, "replace files that exist")
 	flags.BoolVar(&json, "json", false, "write the result as one line of JSON")
 	return cmd
+}
+
+// checkGen returns all that is wrong with the flags of gen. models describes the known ones.
+func checkGen(out, model string, models []string) error {
+	var problems []error
+	if out == "" {
+		problems = append(problems, usagef("--out is missing: the file or directory to write"))
+	}
+	if !known(model) {
+		problems = append(problems, usagef("--model %q: unknown model; the models are %s", model, strings.Join(models, ", ")))
+	}
+	return wrongUsage(problems...)
 }
 
 func known(model string) bool {

@@ -22,7 +22,7 @@ func (s streams) keysCommand() *cobra.Command {
 		tensors, json bool
 	)
 	cmd := &cobra.Command{
-		Use:   "keys --from HOST:PORT|TASK [--tensors] [NAME]",
+		Use:   "keys --from HOST[:PORT]|TASK [--tensors] [NAME]",
 		Short: "List the publications of a server",
 		Long: `Keys lists the publications of a server. With a NAME or --tensors it lists the
 tensors of one publication. NAME may be omitted if the server has only one.`,

@@ -30,7 +30,7 @@ type pullOptions struct {
 func (s streams) pullCommand() *cobra.Command {
 	var o pullOptions
 	cmd := &cobra.Command{
-		Use:   "pull --from HOST:PORT|TASK --out PATH [NAME]",
+		Use:   "pull --from HOST[:PORT]|TASK --out PATH [NAME]",
 		Short: "Write tensors of a publication to files",
 		Long: `Pull receives the tensors of a publication, checks the digest of each, and writes
 them to files. A file appears only when it is complete. NAME may be omitted if
@@ -51,7 +51,7 @@ command verifies what is there and receives only the rest.`,
 		Args:                  oneName,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.req.Publication = firstOf(args)
-			if err := o.check(); err != nil {
+			if _, err := o.from.check(cmd, s, o.check()...); err != nil {
 				return err
 			}
 			return s.pull(cmd, &o)
@@ -73,19 +73,21 @@ func (o *pullOptions) register(cmd *cobra.Command) {
 	flags.BoolVar(&o.json, "json", false, "write the result as one line of JSON")
 }
 
-func (o *pullOptions) check() error {
-	switch {
-	case o.out.Out == "":
-		return usagef("--out is missing: the file or directory to write")
-	case o.req.Inflight < 1:
-		return usagef("--inflight %d: it must be at least 1", o.req.Inflight)
-	case o.retry < 0:
-		return usagef("--retry %v: it must not be negative", o.retry)
+// check completes the request and returns all that is wrong with the flags.
+func (o *pullOptions) check() (problems []error) {
+	if o.out.Out == "" {
+		problems = append(problems, usagef("--out is missing: the file or directory to write"))
+	}
+	if o.req.Inflight < 1 {
+		problems = append(problems, usagef("--inflight %d: it must be at least 1", o.req.Inflight))
+	}
+	if o.retry < 0 {
+		problems = append(problems, usagef("--retry %v: it must not be negative", o.retry))
 	}
 	if o.req.Retry = o.retry; o.retry == 0 {
 		o.req.Retry = -1 // not at all
 	}
-	return nil
+	return problems
 }
 
 func (s streams) pull(cmd *cobra.Command, o *pullOptions) error {

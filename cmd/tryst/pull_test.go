@@ -24,7 +24,7 @@ func TestPull(t *testing.T) {
 		`tiny +(\d+) +\d+ +\d+\.\d{3} s +\d+\.\d{3} s +\d+\.\d\d +xxh64:[0-9a-f]{16} +\d+ over grpc\nwrote ` + regexp.QuoteMeta(out) + `\n$`).MatchString(text) {
 		t.Error(text)
 	}
-	if !regexp.MustCompile(`^pull: [\d.]+ kB of [\d.]+ kB \(100%\), [\d.]+ .?B/s\n$`).MatchString(r.err) {
+	if !regexp.MustCompile(`^pull: [\d.]+ kB of [\d.]+ kB \(100%\), [\d.]+ .?B/s, (\d+)/(\d+) tensors over grpc\n$`).MatchString(r.err) {
 		t.Errorf("progress: %q", r.err)
 	}
 	same(t, model, out)

@@ -117,6 +117,15 @@ func usagef(format string, args ...any) error {
 	return usageError{fmt.Errorf(format, args...)}
 }
 
+// wrongUsage returns one error for all that is wrong, so that a command names it at once; nil
+// if nothing is.
+func wrongUsage(problems ...error) error {
+	if err := errors.Join(problems...); err != nil {
+		return usageError{err}
+	}
+	return nil
+}
+
 // lines returns the text of an error: a line for each of the errors joined in it, without
 // their status codes.
 func lines(err error) []string {

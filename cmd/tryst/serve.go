@@ -30,14 +30,15 @@ address is in the log and in --address-file, and systemd is notified.`,
 		DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, err := s.load(cmd, config.ForServer)
-			if err != nil {
-				return err
-			}
+			problems := []error{err}
 			paths := slices.Concat(publish, args)
 			for _, arg := range paths { // empty where a script uses an unset variable
 				if _, path := checkpoint.SplitName(arg); path == "" {
-					return usagef("publication %q has no path: want [NAME=]PATH", arg)
+					problems = append(problems, usagef("publication %q has no path: want [NAME=]PATH", arg))
 				}
+			}
+			if err := wrongUsage(problems...); err != nil {
+				return err
 			}
 			return s.serve(cmd.Context(), cfg, publications(paths))
 		},

@@ -40,7 +40,7 @@ func TestHelpGroupsFlagsAndShowsDefaults(t *testing.T) {
 	if !ok {
 		t.Fatalf("no settings apart:\n%s", text)
 	}
-	for _, want := range []string{"--from HOST:PORT|TASK", "--out PATH", "--tensor GLOB", "--inflight int", fmt.Sprintf("(default %d)", checkpoint.DefaultInflight), "--timeout duration"} {
+	for _, want := range []string{"--from HOST[:PORT]|TASK", "--out PATH", "--tensor GLOB", "--inflight int", fmt.Sprintf("(default %d)", checkpoint.DefaultInflight), "--timeout duration"} {
 		if !strings.Contains(own, want) {
 			t.Errorf("no %q among the flags", want)
 		}
@@ -105,6 +105,33 @@ func TestWrongUsage(t *testing.T) {
 		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
 			failed(t, tryst(t, c.args...), exitUsage, append(c.want, "; see 'tryst")...)
 		})
+	}
+}
+
+// TestAllWrongFlagsAtOnce: what is missing, what is wrong and the settings, each in a line of its own.
+func TestAllWrongFlagsAtOnce(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want []string
+	}{
+		{[]string{"pull"}, []string{"--from is missing: ", "--out is missing: "}},
+		{[]string{"pull", "--inflight", "0", "--retry", "-1s", "--timeout", "-1s", "--log-level", "loud"}, []string{
+			"--from is missing", "--retry -1s", "--timeout -1s", "--out is missing", "--inflight 0", `--log-level "loud"`,
+		}},
+		{[]string{"pull", "--from", "2222"}, []string{`--from: address "2222"`, "--out is missing"}},
+		{[]string{"keys", "--timeout", "-1s"}, []string{"--from is missing", "--timeout -1s"}},
+		{[]string{"gen", "--model", "gpt7"}, []string{"--out is missing", `--model "gpt7"`}},
+		{[]string{"serve", "--publish", "a=", "--log-level", "loud", "b="}, []string{`publication "a="`, `publication "b="`, `--log-level "loud"`}},
+	} {
+		r := tryst(t, c.args...)
+		if r.code != exitUsage || strings.Count(r.err, "\n") != len(c.want) || strings.Count(r.err, "tryst "+c.args[0]+": ") != len(c.want) || strings.Count(r.err, "; see '") != 1 {
+			t.Errorf("%v: exit status %d, want %d lines:\n%s", c.args, r.code, len(c.want), r.err)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(r.err, want) {
+				t.Errorf("%v: no %q in\n%s", c.args, want, r.err)
+			}
+		}
 	}
 }
 

@@ -85,35 +85,42 @@ func parse(args []string, s streams) (given, error) {
 	}
 	o.Transports = severalWires(flags)
 	cfg, err := config.Load(config.LoadOptions{Flags: flags, Environ: s.env, Use: config.ForClient})
-	if err != nil {
+	problems := append(complete(o, cfg, err == nil, sizes), err)
+	if err := errors.Join(problems...); err != nil {
 		return g, usageError{err}
 	}
-	o.Client = cfg.Client
+	if err := o.Validate(); err != nil {
+		return g, usageError{err}
+	}
+	return g, nil
+}
+
+// complete sets the options that the settings and texts give, and returns all that is wrong.
+// loaded is false when the settings are not valid.
+func complete(o *bench.Options, cfg config.Config, loaded bool, sizes []string) (problems []error) {
+	o.Command, o.Client = secondProcess, cfg.Client
 	if len(o.Transports) == 0 {
 		o.Transports = []string{cfg.Transport}
 	}
 	for _, text := range sizes {
 		n, err := config.ParseSize(text)
 		if err != nil {
-			return g, usagef("--size %q: %w", text, err)
+			problems = append(problems, fmt.Errorf("--size %q: %w", text, err))
 		}
 		o.Sizes = append(o.Sizes, n)
 	}
-	switch {
-	case o.Pairs < 1:
-		return g, usagef("--pairs %d: at least 1 is needed", o.Pairs)
-	case o.PairTime <= 0:
-		return g, usagef("--pair-time %v: it must be above 0", o.PairTime)
-	case o.From != "":
+	if o.Pairs < 1 {
+		problems = append(problems, fmt.Errorf("--pairs %d: at least 1 is needed", o.Pairs))
+	}
+	if o.PairTime <= 0 {
+		problems = append(problems, fmt.Errorf("--pair-time %v: it must be above 0", o.PairTime))
+	}
+	if o.From != "" && loaded {
 		if _, _, _, err := cluster.ResolveTarget(cfg.Cluster, o.From); err != nil {
-			return g, usageError{status.From(err).WithPrefix("--from")}
+			problems = append(problems, status.From(err).WithPrefix("--from"))
 		}
 	}
-	o.Command = secondProcess
-	if err := o.Validate(); err != nil {
-		return g, usageError{err}
-	}
-	return g, nil
+	return problems
 }
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }

@@ -126,6 +126,19 @@ func TestWrongUsage(t *testing.T) {
 	}
 }
 
+// TestAllWrongFlagsAtOnce: each has a line of its own.
+func TestAllWrongFlagsAtOnce(t *testing.T) {
+	code, _, errs := command(t, strings.Fields("--size 1MB --size x --pairs 0 --pair-time 0s --log-level loud")...)
+	if code != exitUsage || strings.Count(errs, "tryst-bench: ") != 5 {
+		t.Errorf("exit status %d, want 5 lines:\n%s", code, errs)
+	}
+	for _, want := range []string{`--size "1MB"`, `--size "x"`, "--pairs 0", "--pair-time 0s", `--log-level "loud"`} {
+		if !strings.Contains(errs, want) {
+			t.Errorf("no %q in\n%s", want, errs)
+		}
+	}
+}
+
 // TestFailuresAreOneLineEach, with exit status 1.
 func TestFailuresAreOneLineEach(t *testing.T) {
 	code, out, errs := command(t, peerCommand) // its input ends at once
