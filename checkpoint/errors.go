@@ -109,6 +109,9 @@ func (p *Puller) failed(ctx context.Context, what string, err error, trailer met
 			how = "no connection to " + p.server()
 		}
 		code = status.Unavailable
+		if strings.HasPrefix(text, p.server()) { // it says what answers there
+			return status.Errorf(code, "%s: %s", what, text)
+		}
 		return status.Errorf(code, "%s: %s: %s", what, how, text)
 	}
 	return status.Errorf(code, "%s: %s: %s", what, p.server(), text)

@@ -196,7 +196,7 @@ func TestPeerIsSomethingElse(t *testing.T) {
 		want string
 	}{
 		"silent": {"", "deadline"},
-		"HTTP/1": {"HTTP/1.1 400 Bad Request\r\n\r\n", "looked like an HTTP/1.1 header"},
+		"HTTP/1": {"HTTP/1.1 400 Bad Request\r\n\r\n", "is an HTTP/1 server, not a Tryst server"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			lis, err := net.Listen("tcp", "127.0.0.1:0")
