@@ -3,6 +3,8 @@ package checkpoint
 import (
 	"strconv"
 	"strings"
+
+	"github.com/tryst-rdma/tryst/rendezvous"
 )
 
 // The edge name of a published tensor's key is
@@ -17,7 +19,7 @@ import (
 // The key of a piece of a tensor has the piece's offset and length, both in bytes and decimal:
 //
 //	publication:NAME@VERSION:OFFSET+LENGTH/TENSOR
-const edgePrefix = "publication:"
+const edgePrefix = rendezvous.PublicationPrefix
 
 const upperHex = "0123456789ABCDEF"
 

@@ -16,6 +16,10 @@ type FrameIter struct {
 	Iter  int64
 }
 
+// PublicationPrefix begins the edge name of a published tensor's key. A publication
+// answers such a key, never a Send (PROTOCOL.md section 2).
+const PublicationPrefix = "publication:"
+
 // Key names one value of a step:
 //
 //	src_device;incarnation;dst_device;name;frame:iter

@@ -3,6 +3,7 @@ package rendezvous
 import (
 	"container/list"
 	"context"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -158,11 +159,16 @@ func (b *BaseRemote) ready() (*Session, error) {
 }
 
 // Send implements Rendezvous. A source that is not of this task is
-// InvalidArgument.
+// InvalidArgument, and so is an edge name that begins with PublicationPrefix:
+// its receivers would be answered by the publications.
 func (b *BaseRemote) Send(key Key, args Args, t *tensor.Tensor, dead bool) error {
 	s, err := b.ready()
 	if err != nil {
 		return err
+	}
+	if strings.HasPrefix(key.edge, PublicationPrefix) {
+		return status.Errorf(status.InvalidArgument,
+			"Send of %q: names that begin with %q are those of published tensors, so nobody would receive it; send it under another name", key.edge, PublicationPrefix)
 	}
 	if !s.isSource(&key) {
 		return s.notSource(key.text)

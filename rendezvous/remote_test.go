@@ -560,3 +560,17 @@ func TestCheckSourceDevice(t *testing.T) {
 	}
 	mustBe(t, s.CheckSourceDevice(old), status.Aborted, "RecvTensor expects a different device incarnation: 1 vs. 7890. ")
 }
+
+// A value under the name of a published tensor would be kept until the step ends, since its
+// receivers are answered by the publications.
+func TestSendUnderTheNameOfAPublication(t *testing.T) {
+	c := counted(t)
+	b := initialized(t, nil)
+	defer b.Close()
+	for _, name := range []string{"publication:m@1/x", "publication:", "publication:0"} {
+		err := c.send(b, key(t, name), 1)
+		mustBe(t, err, status.InvalidArgument, `Send of "`+name+`": names that begin with "publication:" are those of published tensors, so nobody would receive it; send it under another name`)
+	}
+	c.mustSend(t, b, key(t, "publication"), 2)
+	mustRecv(t, b, key(t, "publication"), 2)
+}
