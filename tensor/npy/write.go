@@ -69,17 +69,12 @@ func writeStrings(w io.Writer, t *tensor.Tensor) error {
 	if _, err := b.Write(encodeHeader("|S"+strconv.Itoa(size), t.Shape())); err != nil {
 		return err
 	}
-	padding := make([]byte, min(size, chunkBytes))
 	for _, s := range t.Elements() {
 		if _, err := b.WriteString(s); err != nil {
 			return err
 		}
-		for rest := size - len(s); rest > 0; {
-			n, err := b.Write(padding[:min(rest, len(padding))])
-			if err != nil {
-				return err
-			}
-			rest -= n
+		if err := pad(b, int64(size-len(s))); err != nil {
+			return err
 		}
 	}
 	return b.Flush()
