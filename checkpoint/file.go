@@ -171,6 +171,9 @@ func (f *file) inspect(r io.ReaderAt) ([]TensorInfo, error) {
 		}
 		f.info.Format = FormatNPY
 		info := n.Info()
+		if f.info.Header, err = arrayHeader(r, info); err != nil {
+			return nil, err
+		}
 		// Bytes is the size in the file; the tensor's size is known when it is read.
 		return []TensorInfo{{
 			Name: defaultName(f.path), DType: info.DType, Shape: info.Shape, Bytes: info.Bytes, Offset: info.Offset,
@@ -187,6 +190,19 @@ func (f *file) inspect(r io.ReaderAt) ([]TensorInfo, error) {
 	}
 	f.info.Header, err = foreignHeader(r, h)
 	return entries, err
+}
+
+// arrayHeader returns the bytes before the elements of an array; nil if package npy would write the
+// same.
+func arrayHeader(r io.ReaderAt, info npy.Info) ([]byte, error) {
+	text := make([]byte, info.Offset)
+	if n, err := r.ReadAt(text, 0); n < len(text) {
+		return nil, err
+	}
+	if ours, err := npy.Header(info.DType, info.Shape); err == nil && bytes.Equal(ours, text) {
+		return nil, nil
+	}
+	return text, nil
 }
 
 // foreignHeader returns the bytes before the first tensor; nil if package safetensors would

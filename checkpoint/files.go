@@ -10,7 +10,6 @@ import (
 
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
-	"github.com/tryst-rdma/tryst/tensor/npy"
 )
 
 // files is the sink of a pull that writes files. A part is written to its place and recorded in
@@ -32,6 +31,7 @@ type files struct {
 type spot struct {
 	*target
 	*TensorInfo
+	out *output
 	i   int   // index in Manifest.Entries
 	off int64 // of the content in the file
 
@@ -68,7 +68,7 @@ func (to *files) write(ctx context.Context, outputs []*output, o SaveOptions) (*
 			return nil, err
 		}
 		for _, i := range out.entries {
-			to.spots[i] = &spot{target: t, TensorInfo: &pl.manifest.Entries[i], i: i, off: out.offsets[i]}
+			to.spots[i] = &spot{target: t, TensorInfo: &pl.manifest.Entries[i], out: out, i: i, off: out.offsets[i]}
 		}
 	}
 	for n, out := range to.outputs {
@@ -93,7 +93,7 @@ func (to *files) write(ctx context.Context, outputs []*output, o SaveOptions) (*
 
 // open opens the target of an output. Only files whose layout is known can go on later.
 func (to *files) open(out *output, o SaveOptions) (t *target, claims []claim, anew, err error) {
-	if len(out.entries) == 0 || out.head == nil {
+	if len(out.entries) == 0 || out.head == nil || out.array != nil {
 		t, err = createTarget(out.path, out.size, o.Force)
 		return t, nil, nil, err
 	}
@@ -151,7 +151,7 @@ func (to *files) take(p part, t *tensor.Tensor, free func()) error {
 	defer t.Release()
 	s := to.spots[p.i]
 	if s.journal == nil {
-		if err := s.wrap("writing", npy.Write(io.NewOffsetWriter(s.file, 0), t)); err != nil {
+		if err := s.wrap("writing", s.out.encode(io.NewOffsetWriter(s.file, int64(len(s.out.head))), t)); err != nil {
 			return err
 		}
 		s.finish()

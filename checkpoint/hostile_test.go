@@ -238,6 +238,39 @@ func TestArrayFileOfManyTensors(t *testing.T) {
 	mustBe(t, err, status.Internal, "m.npy", "holds 2 tensors")
 }
 
+// The header of an array fits the tensor, whose elements are written as it says.
+func TestHeaderOfAnArrayIsChecked(t *testing.T) {
+	array := func(descr, shape string) []byte {
+		text := "{'descr': '" + descr + "', 'fortran_order': False, 'shape': " + shape + "}\n"
+		return append([]byte("\x93NUMPY\x01\x00"), append([]byte{byte(len(text)), 0}, text...)...)
+	}
+	for name, c := range map[string]struct {
+		header []byte
+		bytes  int
+		want   string
+	}{
+		"as it is":       {array(">i2", "(2,)"), 4, "no key for tensor"},
+		"another type":   {array(">u2", "(2,)"), 4, `does not fit its tensor "x"`},
+		"another shape":  {array(">i2", "(1,2)"), 4, `does not fit its tensor "x"`},
+		"huge elements":  {array("|S2000000000", "(2,)"), 4, "header"},
+		"more in front":  {append(array(">i2", "(2,)"), 0, 0), 2, `does not fit its tensor "x"`},
+		"no header":      {[]byte("PK"), 4, "header"},
+		"another length": {array(">i2", "(2,)"), 6, "header"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := pullFrom(t, &liar{manifest: &trystpb.DescribeResponse{
+				Publication: &trystpb.Publication{Name: "m", Version: "1"}, DigestAlgorithm: "xxh64",
+				Files:   []*trystpb.FileInfo{{Name: "x.npy", Format: checkpoint.FormatNPY, Bytes: uint64(len(c.header) + c.bytes), Header: c.header}}, //nolint:gosec // small
+				Tensors: []*trystpb.TensorInfo{{Name: "x", Dtype: tfpb.DataType_DT_INT16, Shape: []int64{2}, Bytes: 4}},
+			}, opened: []*trystpb.OpenResponse{{StepId: 5, Last: true}}})
+			_, err := p.Save(t.Context(), checkpoint.PullRequest{Publication: "m"}, checkpoint.SaveOptions{Out: t.TempDir()})
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
 // What is received must be the tensor that the manifest says, also without digests.
 func TestAnotherTensorIsDataLoss(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -63,8 +63,8 @@ type FileInfo struct {
 	Format   string // FormatSafetensors or FormatNPY
 	Metadata map[string]string
 	Bytes    int64 // length of the file
-	// Header is the bytes before the first tensor; nil if package safetensors writes the same
-	// header for these tensors and metadata.
+	// Header is the bytes before the first tensor; nil if package safetensors or npy writes the
+	// same header for these tensors and metadata.
 	Header []byte
 }
 

@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"bytes"
 	"context"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -52,9 +53,12 @@ type Found struct {
 type output struct {
 	path    string
 	entries []int  // indexes in Manifest.Entries
-	head    []byte // what stands before the first tensor; nil for .npy with strings
+	head    []byte // what stands before the first tensor; nil for strings whose array has no header yet
 	offsets map[int]int64
 	size    int64 // of the file
+	// array encodes the elements of an .npy file that are not written as a tensor has them;
+	// nil for others.
+	array *npy.File
 }
 
 // Save pulls tensors into files. It writes each file as PATH.part while tensors arrive, in any
@@ -301,18 +305,51 @@ func (m *Manifest) specs(entries []int) []safetensors.Spec {
 	return specs
 }
 
-// npyOutput plans a file with one array. The size of strings on the disk is not known before
-// they are received.
+// npyOutput plans a file with one array. If it was published as an .npy file, the written file has
+// the same bytes. The size of other strings on the disk is not known before they are received.
 func (m *Manifest) npyOutput(path string, i int) (*output, error) {
 	e := &m.Entries[i]
+	out := &output{path: path, entries: []int{i}}
+	if e.File < len(m.Files) && m.Files[e.File].Format == FormatNPY {
+		if f := &m.Files[e.File]; f.Header != nil {
+			return out, m.asPublished(out, f, e)
+		}
+	}
 	if e.DType == tensor.String {
-		return &output{path: path, entries: []int{i}}, nil
+		return out, nil
 	}
 	head, err := npy.Header(e.DType, e.Shape)
 	if err != nil {
 		return nil, status.Errorf(status.InvalidArgument, "%s: NumPy has no elements of type %v; write safetensors", path, e.DType)
 	}
-	return &output{
-		path: path, entries: []int{i}, head: head, offsets: map[int]int64{i: int64(len(head))}, size: int64(len(head)) + e.Bytes,
-	}, nil
+	out.head, out.size = head, int64(len(head))+e.Bytes
+	out.offsets = map[int]int64{i: int64(len(head))}
+	return out, nil
+}
+
+// asPublished plans a file with the header of the published array.
+func (m *Manifest) asPublished(out *output, f *FileInfo, e *TensorInfo) error {
+	a, err := npy.Open(bytes.NewReader(f.Header), f.Bytes)
+	if err != nil {
+		return wrap("the server's header of "+quote(f.Name), err)
+	}
+	info := a.Info()
+	if info.Offset != int64(len(f.Header)) || info.DType != e.DType || !info.Shape.Equal(e.Shape) {
+		return status.Errorf(status.Internal, "the server's header of %s does not fit its tensor %s", quote(f.Name), quote(e.Name))
+	}
+	out.head, out.size = f.Header, f.Bytes
+	out.offsets = map[int]int64{out.entries[0]: info.Offset}
+	if !a.Direct() {
+		out.array = a
+	}
+	return nil
+}
+
+// encode writes the elements of an array that are not written as a tensor has them, and the
+// header if the output has none.
+func (o *output) encode(w io.Writer, t *tensor.Tensor) error {
+	if o.array != nil {
+		return o.array.Encode(w, t)
+	}
+	return npy.Write(w, t)
 }

@@ -31,6 +31,30 @@ func foreign(t testing.TB, path string) string {
 	return path
 }
 
+// arrayFile writes an array with a header of version 1.0 that nobody here would write.
+func arrayFile(t testing.TB, path, header, content string) string {
+	t.Helper()
+	b := append([]byte("\x93NUMPY\x01\x00"), byte(len(header)), byte(len(header)>>8))
+	writeFile(t, path, append(append(b, header...), content...))
+	return path
+}
+
+// foreignArray has 1 2 3 / 4 5 6, column-major and big-endian.
+func foreignArray(t testing.TB, path string) string {
+	return arrayFile(t, path, "{'descr': '>i2', 'fortran_order': True, 'shape': (2, 3)}\n", "\x00\x01\x00\x04\x00\x02\x00\x05\x00\x03\x00\x06")
+}
+
+// oldArray has elements as a tensor has them, after a header without padding.
+func oldArray(t testing.TB, path string) string {
+	return arrayFile(t, path, "{'shape': (2L,), 'descr': '<i2', 'fortran_order': False}\n", "\x01\x02\x03\x04")
+}
+
+// wideStrings has elements that are longer than any of its strings.
+func wideStrings(t testing.TB, path string) string {
+	return arrayFile(t, path, "{'descr': '>U3', 'fortran_order': False, 'shape': (2,)}\n",
+		"\x00\x00\x00\xe4\x00\x00\x00b\x00\x00\x00\x00"+strings.Repeat("\x00", 12))
+}
+
 // requireOnly checks which files a directory has: no .part above all.
 func requireOnly(t testing.TB, dir string, names ...string) {
 	t.Helper()
@@ -50,12 +74,15 @@ func TestSaveWritesTheSameBytes(t *testing.T) {
 	made, err := checkpoint.Generate(t.Context(), filepath.Join(dir, "tiny.safetensors"), checkpoint.GenerateOptions{Model: "tiny"})
 	must(t, err)
 	for what, path := range map[string]string{
-		"ours":      writeSafetensors(t, filepath.Join(dir, "m.safetensors"), map[string]string{"format": "pt"}, model(t)...),
-		"foreign":   foreign(t, filepath.Join(dir, "foreign.safetensors")),
-		"generated": made.Files[0],
-		"empty":     writeSafetensors(t, filepath.Join(dir, "e.safetensors"), nil),
-		"array":     writeNPY(t, filepath.Join(dir, "a.npy"), tensortest.Tensor(t, tensor.Float32, 3, 4)),
-		"strings":   writeNPY(t, filepath.Join(dir, "s.npy"), tensortest.Strings(t, "a", "", "ccc")),
+		"ours":                        writeSafetensors(t, filepath.Join(dir, "m.safetensors"), map[string]string{"format": "pt"}, model(t)...),
+		"foreign":                     foreign(t, filepath.Join(dir, "foreign.safetensors")),
+		"generated":                   made.Files[0],
+		"empty":                       writeSafetensors(t, filepath.Join(dir, "e.safetensors"), nil),
+		"array":                       writeNPY(t, filepath.Join(dir, "a.npy"), tensortest.Tensor(t, tensor.Float32, 3, 4)),
+		"big-endian and column-major": foreignArray(t, filepath.Join(dir, "be.npy")),
+		"an older header":             oldArray(t, filepath.Join(dir, "old.npy")),
+		"wide strings":                wideStrings(t, filepath.Join(dir, "w.npy")),
+		"strings":                     writeNPY(t, filepath.Join(dir, "s.npy"), tensortest.Strings(t, "a", "", "ccc")),
 	} {
 		t.Run(what, func(t *testing.T) {
 			h := serve(t)

@@ -441,9 +441,10 @@ type FileInfo struct {
 	Metadata map[string]string `protobuf:"bytes,3,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Length of the file.
 	Bytes uint64 `protobuf:"varint,4,opt,name=bytes,proto3" json:"bytes,omitempty"`
-	// What stands in a safetensors file before its first tensor, when it is not
-	// what Tryst writes for the same tensors and metadata: a puller needs it to
-	// write the same bytes. Else empty.
+	// What stands in the file before its first tensor, when it is not what Tryst
+	// writes for the same tensors and metadata: a puller needs it to write the
+	// same bytes. Else empty. The elements of an .npy file are then written as this
+	// header says, in its byte order and its order of elements.
 	Header        []byte `protobuf:"bytes,5,opt,name=header,proto3" json:"header,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
