@@ -42,9 +42,9 @@ func defaultName(path string) string {
 
 // found has the files of a publication's paths.
 type found struct {
-	files []string // paths, in the order of publication
-	// indexes are the indexes of sharded checkpoints, by directory. check compares them with
-	// the headers of the files.
+	files []string // paths, in the order of publication; an index follows its files
+	// indexes are the indexes of sharded checkpoints, by path. check compares them with the
+	// headers of the files.
 	indexes map[string]*safetensors.Index
 }
 
@@ -110,30 +110,32 @@ func (f *found) index(path string) error {
 		return wrap(path, err)
 	}
 	dir := filepath.Dir(path)
-	for _, name := range x.Files() {
-		f.files = append(f.files, filepath.Join(dir, name))
-	}
-	if len(f.files) == 0 {
+	names := x.Files()
+	if len(names) == 0 {
 		return status.Errorf(status.InvalidArgument, "%s names no file", path)
 	}
+	for _, name := range names {
+		f.files = append(f.files, filepath.Join(dir, name))
+	}
+	f.files = append(f.files, path)
 	if f.indexes == nil {
 		f.indexes = make(map[string]*safetensors.Index)
 	}
-	f.indexes[dir] = x
+	f.indexes[path] = x
 	return nil
 }
 
 // check compares the indexes with the headers of their files, by path.
 func (f *found) check(headers map[string]*safetensors.Header) error {
-	for dir, x := range f.indexes {
+	for index, x := range f.indexes {
 		mine := make(map[string]*safetensors.Header)
 		for path, h := range headers {
-			if filepath.Dir(path) == dir {
+			if filepath.Dir(path) == filepath.Dir(index) {
 				mine[filepath.Base(path)] = h
 			}
 		}
 		if err := x.Check(mine); err != nil {
-			return wrap(dir, err)
+			return wrap(index, err)
 		}
 	}
 	return nil

@@ -164,6 +164,9 @@ func inspect(path string, mmap bool) (*file, []TensorInfo, error) {
 }
 
 func (f *file) inspect(r io.ReaderAt) ([]TensorInfo, error) {
+	if strings.HasSuffix(f.path, indexExt) {
+		return nil, f.inspectIndex(r)
+	}
 	if strings.HasSuffix(f.path, npyExt) {
 		n, err := npy.Open(r, f.info.Bytes)
 		if err != nil {
@@ -190,6 +193,18 @@ func (f *file) inspect(r io.ReaderAt) ([]TensorInfo, error) {
 	}
 	f.info.Header, err = foreignHeader(r, h)
 	return entries, err
+}
+
+// inspectIndex takes the whole index into the manifest: it has no tensors, and is smaller than the
+// headers of its files.
+func (f *file) inspectIndex(r io.ReaderAt) error {
+	f.info.Format = FormatIndex
+	if f.info.Bytes > safetensors.MaxIndex {
+		return status.Errorf(status.InvalidArgument, "an index of %d bytes; at most %d are read", f.info.Bytes, safetensors.MaxIndex)
+	}
+	f.info.Header = make([]byte, f.info.Bytes)
+	_, err := io.ReadFull(io.NewSectionReader(r, 0, f.info.Bytes), f.info.Header)
+	return err
 }
 
 // arrayHeader returns the bytes before the elements of an array; nil if package npy would write the
@@ -230,6 +245,9 @@ func foreignHeader(r io.ReaderAt, h *safetensors.Header) ([]byte, error) {
 
 // mmap maps the file, unless its elements must be converted.
 func (f *file) mmap() error {
+	if f.info.Format == FormatIndex {
+		return nil
+	}
 	if f.header != nil {
 		m, err := safetensors.OpenMapped(f.path)
 		if err == nil {

@@ -91,6 +91,8 @@ func TestManifestIsChecked(t *testing.T) {
 		{"a control character", []*trystpb.FileInfo{file("a\n")}, nil, status.InvalidArgument, "not a plain file name"},
 		{"a long name", []*trystpb.FileInfo{file(strings.Repeat("a", 256))}, nil, status.InvalidArgument, "not a plain file name"},
 		{"another format", []*trystpb.FileInfo{{Name: "a", Format: "zip"}}, nil, status.Unimplemented, `unknown format "zip"`},
+		{"a part of an index", []*trystpb.FileInfo{{Name: "i", Format: checkpoint.FormatIndex, Bytes: 5, Header: []byte("{}")}}, nil, status.InvalidArgument, `index "i" has 5 bytes, and 2 came`},
+		{"a tensor in an index", []*trystpb.FileInfo{{Name: "i", Format: checkpoint.FormatIndex}}, []*trystpb.TensorInfo{info("x", nil)}, status.InvalidArgument, `it is in the index "i"`},
 		{"a tensor twice", nil, []*trystpb.TensorInfo{info("x", nil), info("x", nil)}, status.InvalidArgument, `tensor "x" stands twice`},
 		{"no name", nil, []*trystpb.TensorInfo{info("", nil)}, status.InvalidArgument, "is empty"},
 		{"no such file", []*trystpb.FileInfo{file("a")}, []*trystpb.TensorInfo{info("x", func(x *trystpb.TensorInfo) { x.File = 1 })}, status.InvalidArgument, "it is in file 1 of 1"},

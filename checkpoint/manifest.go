@@ -38,7 +38,8 @@ type Manifest struct {
 	Publication
 	// Entries are the tensors, in the order of the files and of their offsets.
 	Entries []TensorInfo
-	// Files are the files of the tensors; empty for tensors in memory.
+	// Files are the files of the tensors, and the indexes of sharded checkpoints; empty for
+	// tensors in memory.
 	Files []FileInfo
 	// Algorithm is the algorithm of the digests: XXH64 or SHA256.
 	Algorithm string
@@ -60,11 +61,11 @@ type TensorInfo struct {
 // FileInfo describes a file of a publication.
 type FileInfo struct {
 	Name     string // base name
-	Format   string // FormatSafetensors or FormatNPY
+	Format   string // FormatSafetensors, FormatNPY or FormatIndex
 	Metadata map[string]string
 	Bytes    int64 // length of the file
 	// Header is the bytes before the first tensor; nil if package safetensors or npy writes the
-	// same header for these tensors and metadata.
+	// same header for these tensors and metadata. For an index it is the whole file.
 	Header []byte
 }
 
@@ -72,6 +73,7 @@ type FileInfo struct {
 const (
 	FormatSafetensors = "safetensors"
 	FormatNPY         = "npy"
+	FormatIndex       = "safetensors.index"
 )
 
 // setVersion computes the version and the other fields that are derived from the manifest.
@@ -146,8 +148,14 @@ func manifestOf(p *trystpb.DescribeResponse) (*Manifest, error) {
 			return nil, status.Errorf(status.InvalidArgument, "file %s stands twice", quote(f.GetName()))
 		}
 		files[f.GetName()] = true
-		if format := f.GetFormat(); format != FormatSafetensors && format != FormatNPY {
-			return nil, status.Errorf(status.Unimplemented, "file %d has the unknown format %s", i, quote(format))
+		switch f.GetFormat() {
+		case FormatSafetensors, FormatNPY:
+		case FormatIndex:
+			if f.GetBytes() != uint64(len(f.GetHeader())) {
+				return nil, status.Errorf(status.InvalidArgument, "index %s has %d bytes, and %d came", quote(f.GetName()), f.GetBytes(), len(f.GetHeader()))
+			}
+		default:
+			return nil, status.Errorf(status.Unimplemented, "file %d has the unknown format %s", i, quote(f.GetFormat()))
 		}
 		m.Files = append(m.Files, FileInfo{
 			Name: f.GetName(), Format: f.GetFormat(), Metadata: f.GetMetadata(), Bytes: int64(f.GetBytes()), Header: f.GetHeader(),
@@ -162,6 +170,9 @@ func manifestOf(p *trystpb.DescribeResponse) (*Manifest, error) {
 		e, err := tensorInfoOf(t)
 		if err == nil && e.File >= max(len(m.Files), 1) {
 			err = status.Errorf(status.InvalidArgument, "it is in file %d of %d", e.File, len(m.Files))
+		}
+		if err == nil && len(m.Files) > 0 && m.Files[e.File].Format == FormatIndex {
+			err = status.Errorf(status.InvalidArgument, "it is in the index %s, which has no tensors", quote(m.Files[e.File].Name))
 		}
 		if err != nil {
 			return nil, wrap("tensor "+quote(t.GetName()), err)

@@ -21,9 +21,8 @@ type SaveOptions struct {
 	// Out is a file or a directory.
 	//
 	//   - An existing directory, or a path that ends in a slash: Save writes the files of the
-	//     publication under their names, and for several safetensors files an index,
-	//     safetensors.IndexName. Tensors that were published from memory are written to
-	//     NAME.safetensors.
+	//     publication under their names, and the index if one was published. Tensors that
+	//     were published from memory are written to NAME.safetensors.
 	//   - A path that ends in .npy: Save writes one tensor.
 	//   - Any other path: Save writes one safetensors file. Tensors of several files are
 	//     in the order of safetensors.Sort, with the metadata of all files. Where metadata
@@ -143,7 +142,7 @@ func (pl *pull) single(path string) ([]*output, error) {
 	return []*output{out}, err
 }
 
-// directory plans the files of the publication that have chosen tensors, and their index.
+// directory plans the files of the publication that have chosen tensors, and their indexes.
 func (pl *pull) directory(dir string) (outputs []*output, err error) {
 	m := pl.manifest
 	if err := makeDir(dir); err != nil {
@@ -161,8 +160,6 @@ func (pl *pull) directory(dir string) (outputs []*output, err error) {
 	for _, i := range pl.chosen {
 		byFile[m.Entries[i].File] = append(byFile[m.Entries[i].File], i)
 	}
-	index := &safetensors.Index{WeightMap: make(map[string]string)}
-	shards := 0
 	for n, f := range m.Files {
 		entries, ok := byFile[n]
 		if !ok && m.perFile[n] > 0 { // a file without tensors is written, too
@@ -170,34 +167,58 @@ func (pl *pull) directory(dir string) (outputs []*output, err error) {
 		}
 		path := filepath.Join(dir, f.Name)
 		var out *output
-		if f.Format == FormatNPY {
+		switch f.Format {
+		case FormatIndex:
+			out, err = m.indexOutput(path, &f, pl.chosen)
+		case FormatNPY:
 			if len(entries) != 1 {
 				return nil, status.Errorf(status.Internal, "the server says that %s holds %d tensors; an .npy file holds one", quote(f.Name), len(entries))
 			}
 			out, err = m.npyOutput(path, entries[0])
-		} else {
+		default:
 			out, err = m.fileOutput(path, n, entries)
-			shards++
-			for _, i := range entries {
-				index.WeightMap[m.Entries[i].Name] = f.Name
-				index.TotalSize += m.Entries[i].Bytes
-			}
 		}
 		if err != nil {
 			return nil, err
 		}
-		outputs = append(outputs, out)
-	}
-	if shards > 1 {
-		var b bytes.Buffer
-		if _, err := index.WriteTo(&b); err != nil {
-			return nil, err
+		if out != nil {
+			outputs = append(outputs, out)
 		}
-		outputs = append(outputs, &output{
-			path: filepath.Join(dir, safetensors.IndexName), head: b.Bytes(), size: int64(b.Len()),
-		})
 	}
 	return outputs, distinctOutputs(outputs)
+}
+
+// indexOutput plans an index: with the same bytes if all tensors are chosen, otherwise with the
+// chosen tensors. It returns nil for an index of which no tensor is chosen.
+func (m *Manifest) indexOutput(path string, f *FileInfo, chosen []int) (*output, error) {
+	whole := &output{path: path, head: f.Header, size: f.Bytes}
+	if len(chosen) == len(m.Entries) {
+		return whole, nil
+	}
+	x, err := safetensors.ParseIndex(f.Header)
+	if err != nil {
+		return nil, wrap("the server's index "+quote(f.Name), err)
+	}
+	files := x.WeightMap
+	x.TotalSize, x.WeightMap = 0, make(map[string]string)
+	for _, i := range chosen {
+		e := &m.Entries[i]
+		if file, ok := files[e.Name]; ok {
+			x.WeightMap[e.Name] = file
+			x.TotalSize += e.Bytes
+		}
+	}
+	switch len(x.WeightMap) {
+	case 0:
+		return nil, nil
+	case len(files):
+		return whole, nil
+	}
+	var b bytes.Buffer
+	if _, err := x.WriteTo(&b); err != nil {
+		return nil, wrap("the server's index "+quote(f.Name), err)
+	}
+	return &output{path: path, head: b.Bytes(), size: int64(b.Len())}, nil
 }
 
 // distinctOutputs refuses file names from a server that would be one file on the disk.
@@ -219,8 +240,8 @@ func (m *Manifest) oneFile(chosen []int) (file int, ok bool) {
 	if len(m.Files) == 0 {
 		return 0, false
 	}
-	if len(chosen) == 0 {
-		return 0, len(m.Files) == 1 && m.Files[0].Format == FormatSafetensors
+	if len(chosen) == 0 { // an index has at least one file before it
+		return 0, m.Files[0].Format == FormatSafetensors && !slices.ContainsFunc(m.Files[1:], func(f FileInfo) bool { return f.Format != FormatIndex })
 	}
 	file = m.Entries[chosen[0]].File
 	for _, i := range chosen {

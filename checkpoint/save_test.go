@@ -127,6 +127,64 @@ func TestSaveADirectory(t *testing.T) {
 	}
 }
 
+// The index comes out as it was published, with its name and its metadata, also that of a single
+// file. What had no index gets none.
+func TestSaveTheIndexThatWasPublished(t *testing.T) {
+	const name = "diffusion_pytorch_model.safetensors.index.json"
+	tensors := model(t)
+	weights := func(file string, tensors ...*tensor.Tensor) string {
+		var all []string
+		for _, x := range tensors {
+			all = append(all, fmt.Sprintf("%q:%q", x.Name(), file))
+		}
+		return strings.Join(all, ",")
+	}
+	sharded, single, none := t.TempDir(), t.TempDir(), t.TempDir()
+	writeSafetensors(t, filepath.Join(sharded, "1.safetensors"), nil, tensors[:3]...)
+	writeSafetensors(t, filepath.Join(sharded, "2.safetensors"), nil, tensors[3:]...)
+	writeFile(t, filepath.Join(sharded, name), []byte(`{ "metadata":{"total_parameters":7,"total_size":1}, "other":[1],
+		"weight_map":{`+weights("1.safetensors", tensors[:3]...)+","+weights("2.safetensors", tensors[3:]...)+"} }"))
+	writeSafetensors(t, filepath.Join(single, "1.safetensors"), nil, tensors...)
+	writeFile(t, filepath.Join(single, name), []byte(`{"weight_map":{`+weights("1.safetensors", tensors...)+"}}"))
+	writeSafetensors(t, filepath.Join(none, "1.safetensors"), nil, tensors[:3]...)
+	writeSafetensors(t, filepath.Join(none, "2.safetensors"), nil, tensors[3:]...)
+	h := serve(t)
+	h.publish("sharded", sharded)
+	h.publish("single", single)
+	h.publish("none", filepath.Join(none, "1.safetensors"), filepath.Join(none, "2.safetensors"))
+	c := h.dial()
+	save := func(publication string, patterns ...string) string {
+		t.Helper()
+		to := t.TempDir()
+		_, err := c.Save(t.Context(), checkpoint.PullRequest{Publication: publication, Tensors: patterns}, checkpoint.SaveOptions{Out: to})
+		must(t, err)
+		return to
+	}
+	for publication, from := range map[string]string{"sharded": sharded, "single": single, "none": none} {
+		to := save(publication)
+		entries, err := os.ReadDir(from)
+		must(t, err)
+		var names []string
+		for _, e := range entries {
+			names = append(names, e.Name())
+			if !bytes.Equal(readFile(t, filepath.Join(from, e.Name())), readFile(t, filepath.Join(to, e.Name()))) {
+				t.Errorf("%s: %s differs", publication, e.Name())
+			}
+		}
+		requireOnly(t, to, names...)
+	}
+	// Of some tensors it is the index of these.
+	to := save("sharded", "h.0/*")
+	requireOnly(t, to, "1.safetensors", name)
+	x, err := safetensors.ParseIndex(readFile(t, filepath.Join(to, name)))
+	must(t, err)
+	if size := tensors[1].Size() + tensors[2].Size(); len(x.WeightMap) != 2 || x.WeightMap["h.0/attn.bias"] != "1.safetensors" ||
+		x.TotalSize != size || string(x.Metadata["total_parameters"]) != "7" {
+		t.Errorf("the index is %+v", x)
+	}
+	serve(t).publish("again", to)
+}
+
 // Tensors of several files, or of none, go into one.
 func TestSaveOneFileFromMany(t *testing.T) {
 	tensors := model(t)
@@ -373,10 +431,9 @@ func TestSaveRefusesFilesThatMeet(t *testing.T) {
 		return &trystpb.FileInfo{Name: name, Format: checkpoint.FormatSafetensors, Bytes: 16}
 	}
 	for name, files := range map[string][]*trystpb.FileInfo{
-		"a file and the .part of another": {file("a.safetensors"), file("a.safetensors.part")},
-		"the .part comes first":           {file("a.part"), file("a")},
-		"a file and the index":            {file("a.safetensors"), file(safetensors.IndexName)},
-		"the .part of the index":          {file("a.safetensors"), file(safetensors.IndexName + ".part")},
+		"a file and the .part of another":  {file("a.safetensors"), file("a.safetensors.part")},
+		"the .part comes first":            {file("a.part"), file("a")},
+		"an index and the .part of a file": {file("a"), {Name: "a.part", Format: checkpoint.FormatIndex}},
 	} {
 		p := pullFrom(t, &liar{manifest: &trystpb.DescribeResponse{
 			Publication: &trystpb.Publication{Name: "m", Version: "1"}, DigestAlgorithm: "xxh64", Files: files,

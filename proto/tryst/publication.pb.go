@@ -256,7 +256,8 @@ type DescribeResponse struct {
 	Tensors []*TensorInfo `protobuf:"bytes,2,rep,name=tensors,proto3" json:"tensors,omitempty"`
 	// Metadata of the publication as a whole.
 	Metadata map[string]string `protobuf:"bytes,3,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// The files that the tensors come from; empty when they come from memory.
+	// The files that the tensors come from, and their indexes; empty when they
+	// come from memory.
 	Files []*FileInfo `protobuf:"bytes,4,rep,name=files,proto3" json:"files,omitempty"`
 	// What TensorInfo.digest is: "xxh64" or "sha256".
 	DigestAlgorithm string `protobuf:"bytes,5,opt,name=digest_algorithm,json=digestAlgorithm,proto3" json:"digest_algorithm,omitempty"`
@@ -346,7 +347,14 @@ type TensorInfo struct {
 	// Index into DescribeResponse.files.
 	File uint32 `protobuf:"varint,6,opt,name=file,proto3" json:"file,omitempty"`
 	// Where the content starts in that file, in bytes.
-	FileOffset    uint64 `protobuf:"varint,7,opt,name=file_offset,json=fileOffset,proto3" json:"file_offset,omitempty"`
+	FileOffset uint64 `protobuf:"varint,7,opt,name=file_offset,json=fileOffset,proto3" json:"file_offset,omitempty"`
+	// Name of the type in the file, when TensorFlow has no number for it: "F4",
+	// "F6_E2M3", "F6_E3M2" or "F8_E8M0" of safetensors. Then dtype is DT_UINT8, and
+	// the tensor has the bytes of the elements, which may be packed. Else empty.
+	PackedType string `protobuf:"bytes,8,opt,name=packed_type,json=packedType,proto3" json:"packed_type,omitempty"`
+	// Sizes of the dimensions in elements of packed_type, outermost first; shape
+	// is that of the bytes. Empty for a scalar and without packed_type.
+	PackedShape   []int64 `protobuf:"varint,9,rep,packed,name=packed_shape,json=packedShape,proto3" json:"packed_shape,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -430,12 +438,27 @@ func (x *TensorInfo) GetFileOffset() uint64 {
 	return 0
 }
 
+func (x *TensorInfo) GetPackedType() string {
+	if x != nil {
+		return x.PackedType
+	}
+	return ""
+}
+
+func (x *TensorInfo) GetPackedShape() []int64 {
+	if x != nil {
+		return x.PackedShape
+	}
+	return nil
+}
+
 // FileInfo describes a file that tensors come from.
 type FileInfo struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Base name, without directories.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// "safetensors" or "npy".
+	// "safetensors", "npy", or "safetensors.index" for the index of a sharded
+	// checkpoint, which has no tensors.
 	Format string `protobuf:"bytes,2,opt,name=format,proto3" json:"format,omitempty"`
 	// Metadata that the file carries.
 	Metadata map[string]string `protobuf:"bytes,3,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
@@ -444,7 +467,8 @@ type FileInfo struct {
 	// What stands in the file before its first tensor, when it is not what Tryst
 	// writes for the same tensors and metadata: a puller needs it to write the
 	// same bytes. Else empty. The elements of an .npy file are then written as this
-	// header says, in its byte order and its order of elements.
+	// header says, in its byte order and its order of elements. For an index, the
+	// whole file.
 	Header        []byte `protobuf:"bytes,5,opt,name=header,proto3" json:"header,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -776,7 +800,7 @@ const file_tryst_publication_proto_rawDesc = "" +
 	"\x10digest_algorithm\x18\x05 \x01(\tR\x0fdigestAlgorithm\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc5\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x89\x02\n" +
 	"\n" +
 	"TensorInfo\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12*\n" +
@@ -786,7 +810,10 @@ const file_tryst_publication_proto_rawDesc = "" +
 	"\x06digest\x18\x05 \x01(\fR\x06digest\x12\x12\n" +
 	"\x04file\x18\x06 \x01(\rR\x04file\x12\x1f\n" +
 	"\vfile_offset\x18\a \x01(\x04R\n" +
-	"fileOffset\"\xdc\x01\n" +
+	"fileOffset\x12\x1f\n" +
+	"\vpacked_type\x18\b \x01(\tR\n" +
+	"packedType\x12!\n" +
+	"\fpacked_shape\x18\t \x03(\x03R\vpackedShape\"\xdc\x01\n" +
 	"\bFileInfo\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06format\x18\x02 \x01(\tR\x06format\x129\n" +

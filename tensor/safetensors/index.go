@@ -22,11 +22,13 @@ const IndexName = "model.safetensors.index.json"
 //
 //	{"metadata":{"total_size":24},"weight_map":{"w":"model-00001-of-00002.safetensors"}}
 //
-// Other fields are passed over.
+// Other fields beside metadata and weight_map are passed over.
 type Index struct {
 	// TotalSize is the bytes of all tensors' elements; 0 when the index does
 	// not say.
 	TotalSize int64
+	// Metadata are the other fields of the metadata, as JSON.
+	Metadata map[string]json.RawMessage
 	// WeightMap is the file of each tensor by the tensor's name. A file is a
 	// plain name in the directory of the index.
 	WeightMap map[string]string
@@ -91,7 +93,17 @@ func (x *Index) parseMetadata(s scanner) error {
 	hasSize := false
 	err := s.object(func(key string) (err error) {
 		if key != "total_size" {
-			return s.skip()
+			if _, ok := x.Metadata[key]; ok {
+				return invalid("%s stands twice", quote(key))
+			}
+			value, err := s.raw()
+			if err == nil {
+				if x.Metadata == nil {
+					x.Metadata = make(map[string]json.RawMessage)
+				}
+				x.Metadata[key] = value
+			}
+			return err
 		}
 		if hasSize {
 			return invalid("total_size stands twice")
@@ -204,12 +216,14 @@ func (x *Index) WriteTo(w io.Writer) (int64, error) {
 		}
 	}
 	var doc struct {
-		Metadata struct {
-			TotalSize int64 `json:"total_size"`
-		} `json:"metadata"`
+		Metadata  map[string]any    `json:"metadata"`
 		WeightMap map[string]string `json:"weight_map"`
 	}
-	doc.Metadata.TotalSize = x.TotalSize
+	doc.Metadata = make(map[string]any)
+	for key, value := range x.Metadata {
+		doc.Metadata[key] = value
+	}
+	doc.Metadata["total_size"] = x.TotalSize
 	doc.WeightMap = x.WeightMap
 	if doc.WeightMap == nil {
 		doc.WeightMap = map[string]string{}

@@ -2,6 +2,7 @@ package safetensors_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"maps"
 	"slices"
@@ -43,6 +44,26 @@ func TestIndexRoundTrip(t *testing.T) {
 	}
 }
 
+// What else the metadata has is written again.
+func TestIndexKeepsItsMetadata(t *testing.T) {
+	x, err := safetensors.ParseIndex([]byte(`{"weight_map":{},"metadata":{"total_parameters":[7, "\ud83d\ude00"],"total_size":8,"a":null}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.TotalSize = 9
+	var out bytes.Buffer
+	if _, err := x.WriteTo(&out); err != nil {
+		t.Fatal(err)
+	}
+	var got bytes.Buffer
+	if err := json.Compact(&got, out.Bytes()); err != nil {
+		t.Fatal(err)
+	}
+	if want := `{"metadata":{"a":null,"total_parameters":[7,"\ud83d\ude00"],"total_size":9},"weight_map":{}}`; got.String() != want {
+		t.Errorf("got  %s\nwant %s", got.String(), want)
+	}
+}
+
 func TestIndexForms(t *testing.T) {
 	for _, c := range []struct {
 		text string
@@ -73,6 +94,7 @@ func TestBadIndex(t *testing.T) {
 		{`{"weight_map":{"a":1}}`, `weight_map: tensor "a": byte 20: the number "1" where a string belongs`},
 		{`{"metadata":{},"metadata":{},"weight_map":{}}`, "metadata stands twice"},
 		{`{"metadata":{"total_size":1,"total_size":1},"weight_map":{}}`, "metadata: total_size stands twice"},
+		{`{"metadata":{"x":1,"x":1},"weight_map":{}}`, `metadata: "x" stands twice`},
 		{`{"metadata":{"total_size":-1},"weight_map":{}}`, `metadata: total_size: byte 28: the number "-1"`},
 		{`{"metadata":{"total_size":1.5},"weight_map":{}}`, `the number "1.5"`},
 		{`{"metadata":{"total_size":1e3},"weight_map":{}}`, `the number "1e3"`},
@@ -155,7 +177,7 @@ func FuzzIndex(f *testing.F) {
 			t.Fatal(err)
 		}
 		again, err := safetensors.ParseIndex(out.Bytes())
-		if err != nil || again.TotalSize != x.TotalSize || !maps.Equal(again.WeightMap, x.WeightMap) {
+		if err != nil || again.TotalSize != x.TotalSize || !maps.Equal(again.WeightMap, x.WeightMap) || len(again.Metadata) != len(x.Metadata) {
 			t.Fatalf("came back as %+v, %v", again, err)
 		}
 	})

@@ -94,11 +94,17 @@ func (s scanner) size() (int64, error) {
 
 // skip reads a value of any kind and drops it. The decoder bounds its depth.
 func (s scanner) skip() error {
+	_, err := s.raw()
+	return err
+}
+
+// raw reads a value of any kind.
+func (s scanner) raw() (json.RawMessage, error) {
 	var raw json.RawMessage
 	if err := s.dec.Decode(&raw); err != nil {
-		return s.syntax(err)
+		return nil, s.syntax(err)
 	}
-	return nil
+	return raw, nil
 }
 
 // end checks that nothing but white space follows.
