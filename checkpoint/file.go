@@ -189,7 +189,9 @@ func (f *file) inspect(r io.ReaderAt) ([]TensorInfo, error) {
 	f.info.Format, f.info.Metadata, f.header = FormatSafetensors, h.Metadata(), h
 	var entries []TensorInfo
 	for _, t := range h.Tensors() {
-		entries = append(entries, TensorInfo{Name: t.Name, DType: t.DType, Shape: t.Shape, Bytes: t.Bytes, Offset: t.Offset})
+		entries = append(entries, TensorInfo{
+			Name: t.Name, DType: t.DType, Shape: t.Shape, Packed: t.Packed, Bytes: t.Bytes, Offset: t.Offset,
+		})
 	}
 	f.info.Header, err = foreignHeader(r, h)
 	return entries, err

@@ -102,6 +102,11 @@ func TestManifestIsChecked(t *testing.T) {
 		{"other bytes than the shape has", nil, []*trystpb.TensorInfo{info("x", func(x *trystpb.TensorInfo) { x.Bytes = 25 })}, status.InvalidArgument, "float[2,3] takes 24 bytes, not 25"},
 		{"more bytes than there are", nil, []*trystpb.TensorInfo{info("x", huge), info("y", huge)}, status.InvalidArgument, "more than 2^63-1 bytes"},
 		{"another type", nil, []*trystpb.TensorInfo{info("x", func(x *trystpb.TensorInfo) { x.Dtype = 77 })}, status.Unimplemented, "not known here"},
+		{"a packed type that is none", nil, []*trystpb.TensorInfo{info("x", func(x *trystpb.TensorInfo) { x.PackedType = "F5" })}, status.InvalidArgument, `"F5" is no packed type`},
+		{"a packed type of other bytes", nil, []*trystpb.TensorInfo{info("x", func(x *trystpb.TensorInfo) {
+			x.Dtype, x.Shape, x.Bytes, x.PackedType, x.PackedShape = tfpb.DataType_DT_UINT8, []int64{3}, 3, "F4", []int64{4}
+		})}, status.InvalidArgument, "the bytes of F4[4] are uint8[2], not uint8[3]"},
+		{"a packed type with a negative dimension", nil, []*trystpb.TensorInfo{info("x", func(x *trystpb.TensorInfo) { x.PackedType, x.PackedShape = "F4", []int64{-1} })}, status.InvalidArgument, "negative"},
 		{"a negative dimension", nil, []*trystpb.TensorInfo{info("x", func(x *trystpb.TensorInfo) { x.Shape = []int64{-1} })}, status.InvalidArgument, "negative"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	trystpb "github.com/tryst-rdma/tryst/proto/tryst"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/tensor/safetensors"
 )
 
 // Publication identifies an immutable set of tensors.
@@ -49,9 +50,12 @@ type Manifest struct {
 
 // TensorInfo describes one tensor of a publication.
 type TensorInfo struct {
-	Name   string // unique in the publication
-	DType  tensor.DType
-	Shape  tensor.Shape
+	Name  string // unique in the publication
+	DType tensor.DType
+	Shape tensor.Shape
+	// Packed is the type and shape in a safetensors file if package tensor lacks the type; DType
+	// and Shape are then those of the bytes.
+	Packed safetensors.Packed
 	Bytes  int64  // of the content
 	Digest []byte // of the content; see Manifest.Algorithm
 	File   int    // index in Manifest.Files
@@ -108,6 +112,7 @@ func (m *Manifest) proto() *trystpb.DescribeResponse {
 		p.Tensors = append(p.Tensors, &trystpb.TensorInfo{
 			Name: e.Name, Dtype: tfpb.DataType(e.DType), Shape: e.Shape.Dims(), Bytes: uint64(e.Bytes),
 			Digest: e.Digest, File: uint32(e.File), FileOffset: uint64(e.Offset),
+			PackedType: e.Packed.Type, PackedShape: e.Packed.Shape.Dims(),
 		})
 	}
 	for _, f := range m.Files {
@@ -214,7 +219,36 @@ func tensorInfoOf(t *trystpb.TensorInfo) (TensorInfo, error) {
 			return TensorInfo{}, status.Errorf(status.InvalidArgument, "%v%v takes %d bytes, not %d", e.DType, e.Shape, n, e.Bytes)
 		}
 	}
+	if err := e.setPacked(t.GetPackedType(), t.GetPackedShape()); err != nil {
+		return TensorInfo{}, err
+	}
 	return e, checkName("tensor", e.Name)
+}
+
+// setPacked sets the packed type of a tensor, if it has one. Its bytes must be those of the tensor.
+func (e *TensorInfo) setPacked(name string, dims []int64) error {
+	if name == "" {
+		return nil
+	}
+	shape, err := tensor.NewShape(dims...)
+	if err != nil {
+		return err
+	}
+	e.Packed = safetensors.Packed{Type: name, Shape: shape}
+	d, bytes, err := e.Packed.Tensor()
+	if err == nil && (d != e.DType || !bytes.Equal(e.Shape)) {
+		err = status.Errorf(status.InvalidArgument, "the bytes of %v are %v%v, not %v%v", e.Packed, d, bytes, e.DType, e.Shape)
+	}
+	return err
+}
+
+// Elements returns the name of the type and the shape for people: of a packed type if the tensor has
+// one.
+func (e *TensorInfo) Elements() (dtype string, shape tensor.Shape) {
+	if e.Packed.Type != "" {
+		return e.Packed.Type, e.Packed.Shape
+	}
+	return e.DType.String(), e.Shape
 }
 
 // checkName refuses a name that does not fit into keys and messages.

@@ -138,8 +138,8 @@ func llama(s llamaShape) []safetensors.Spec {
 	return l.specs
 }
 
-// tiny is for tests: a matrix, a scalar and an empty tensor of every type of safetensors, in all
-// some hundred kilobytes.
+// tiny is for tests: a matrix, a scalar and an empty tensor of every type that safetensors and
+// package tensor have, in all some hundred kilobytes.
 func tiny() []safetensors.Spec {
 	var l specList
 	for d := tensor.Invalid + 1; d.Valid(); d++ {

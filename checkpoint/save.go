@@ -272,7 +272,7 @@ func (m *Manifest) foreignOutput(path string, f *FileInfo, entries []int) (*outp
 	begin := f.Bytes
 	for n, info := range h.Tensors() {
 		if n >= len(entries) || m.Entries[entries[n]].Name != info.Name ||
-			m.Entries[entries[n]].DType != info.DType || !m.Entries[entries[n]].Shape.Equal(info.Shape) {
+			m.Entries[entries[n]].DType != info.DType || !m.Entries[entries[n]].Shape.Equal(info.Shape) || !m.Entries[entries[n]].Packed.Equal(info.Packed) {
 			return nil, status.Errorf(status.Internal, "the server's header of %s does not fit its tensor %s", quote(f.Name), quote(info.Name))
 		}
 		out.offsets[entries[n]] = info.Offset
@@ -321,7 +321,7 @@ func (m *Manifest) specs(entries []int) []safetensors.Spec {
 	specs := make([]safetensors.Spec, len(entries))
 	for n, i := range entries {
 		e := &m.Entries[i]
-		specs[n] = safetensors.Spec{Name: e.Name, DType: e.DType, Shape: e.Shape}
+		specs[n] = safetensors.Spec{Name: e.Name, DType: e.DType, Shape: e.Shape, Packed: e.Packed}
 	}
 	return specs
 }
@@ -338,6 +338,9 @@ func (m *Manifest) npyOutput(path string, i int) (*output, error) {
 	}
 	if e.DType == tensor.String {
 		return out, nil
+	}
+	if e.Packed.Type != "" {
+		return nil, status.Errorf(status.InvalidArgument, "%s: NumPy has no elements of type %s; write safetensors", path, e.Packed.Type)
 	}
 	head, err := npy.Header(e.DType, e.Shape)
 	if err != nil {

@@ -55,6 +55,21 @@ func wideStrings(t testing.TB, path string) string {
 		"\x00\x00\x00\xe4\x00\x00\x00b\x00\x00\x00\x00"+strings.Repeat("\x00", 12))
 }
 
+// rawSafetensors writes a file with a given header.
+func rawSafetensors(t testing.TB, path, header, data string) string {
+	t.Helper()
+	b := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
+	writeFile(t, path, append(append(b, header...), data...))
+	return path
+}
+
+// packed has a tensor of each type that package tensor lacks.
+func packed(t testing.TB, path string) string {
+	return rawSafetensors(t, path, `{"scales":{"dtype":"F8_E8M0","shape":[2,2],"data_offsets":[0,4]},`+
+		`"e3m2":{"dtype":"F6_E3M2","shape":[4],"data_offsets":[4,7]},"e2m3":{"dtype":"F6_E2M3","shape":[2,4],"data_offsets":[7,13]},`+
+		`"f4":{"dtype":"F4","shape":[2,3],"data_offsets":[13,16]}}`, "0123456789abcdef")
+}
+
 // requireOnly checks which files a directory has: no .part above all.
 func requireOnly(t testing.TB, dir string, names ...string) {
 	t.Helper()
@@ -77,6 +92,8 @@ func TestSaveWritesTheSameBytes(t *testing.T) {
 		"ours":                        writeSafetensors(t, filepath.Join(dir, "m.safetensors"), map[string]string{"format": "pt"}, model(t)...),
 		"foreign":                     foreign(t, filepath.Join(dir, "foreign.safetensors")),
 		"generated":                   made.Files[0],
+		"packed types":                packed(t, filepath.Join(dir, "p.safetensors")),
+		"packed types, foreign":       rawSafetensors(t, filepath.Join(dir, "q.safetensors"), `{"x":{"shape":[2,3],"dtype":"F4","data_offsets":[0,3]}}`, "abc"),
 		"empty":                       writeSafetensors(t, filepath.Join(dir, "e.safetensors"), nil),
 		"array":                       writeNPY(t, filepath.Join(dir, "a.npy"), tensortest.Tensor(t, tensor.Float32, 3, 4)),
 		"big-endian and column-major": foreignArray(t, filepath.Join(dir, "be.npy")),
@@ -99,6 +116,36 @@ func TestSaveWritesTheSameBytes(t *testing.T) {
 			}
 			requireOnly(t, to, filepath.Base(out))
 		})
+	}
+}
+
+// Types that package tensor lacks arrive as their bytes, the manifest has their names, and a file of
+// some of them has them again.
+func TestPackedTypes(t *testing.T) {
+	h := serve(t)
+	h.publish("m", packed(t, filepath.Join(t.TempDir(), "p.safetensors")))
+	c := h.dial()
+	var got []string
+	for _, x := range c.pull(t, checkpoint.PullRequest{}) {
+		got = append(got, x.Name()+" "+x.String()+" "+string(x.Bytes()))
+	}
+	if want := "scales uint8[2,2] 0123, e3m2 uint8[3] 456, e2m3 uint8[6] 789abc, f4 uint8[3] def"; strings.Join(got, ", ") != want {
+		t.Errorf("got  %s\nwant %s", strings.Join(got, ", "), want)
+	}
+	dir := t.TempDir()
+	out := filepath.Join(dir, "some.safetensors")
+	_, err := c.Save(t.Context(), checkpoint.PullRequest{Tensors: []string{"e2m3", "f4"}}, checkpoint.SaveOptions{Out: out})
+	must(t, err)
+	_, err = c.Save(t.Context(), checkpoint.PullRequest{Tensors: []string{"f4"}}, checkpoint.SaveOptions{Out: filepath.Join(dir, "f4.npy")})
+	mustBe(t, err, status.InvalidArgument, "NumPy has no elements of type F4")
+	again := serve(t)
+	again.publish("some", out)
+	m, err := again.dial().Describe(t.Context(), "some", "")
+	must(t, err)
+	for i, want := range []string{"F6_E2M3 [2,4]", "F4 [2,3]"} {
+		if dtype, shape := m.Entries[i].Elements(); dtype+" "+shape.String() != want {
+			t.Errorf("%s is %s %v, want %s", m.Entries[i].Name, dtype, shape, want)
+		}
 	}
 }
 

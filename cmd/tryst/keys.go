@@ -82,6 +82,7 @@ func (s streams) writePublications(all []checkpoint.Publication, json bool) erro
 func (s streams) writeTensors(m *checkpoint.Manifest, json bool) error {
 	rows := [][]string{{"NAME", "DTYPE", "SHAPE", "BYTES", "DIGEST"}}
 	for _, e := range m.Entries {
+		dtype, shape := e.Elements()
 		digest := m.Algorithm + ":" + hex.EncodeToString(e.Digest)
 		if json {
 			err := writeJSON(s.out, struct {
@@ -90,13 +91,13 @@ func (s streams) writeTensors(m *checkpoint.Manifest, json bool) error {
 				Shape  []int64 `json:"shape"`
 				Bytes  int64   `json:"bytes"`
 				Digest string  `json:"digest"`
-			}{e.Name, e.DType.String(), append([]int64{}, e.Shape.Dims()...), e.Bytes, digest})
+			}{e.Name, dtype, append([]int64{}, shape.Dims()...), e.Bytes, digest})
 			if err != nil {
 				return err
 			}
 			continue
 		}
-		rows = append(rows, []string{e.Name, e.DType.String(), e.Shape.String(), strconv.FormatInt(e.Bytes, 10), digest})
+		rows = append(rows, []string{e.Name, dtype, shape.String(), strconv.FormatInt(e.Bytes, 10), digest})
 	}
 	if json {
 		return nil

@@ -17,6 +17,9 @@
 // over, as by the reference implementation
 // (https://github.com/huggingface/safetensors, section "Format").
 //
+// A type that package tensor lacks (F4, F6_E2M3, F6_E3M2, F8_E8M0) is read and
+// written as its bytes: see Packed.
+//
 // Nothing in a file is trusted: a header is checked as a whole before the
 // first tensor can be read, and no count in it makes the reader allocate more
 // than a small multiple of the header's own size.

@@ -18,6 +18,9 @@ type Spec struct {
 	Name  string
 	DType tensor.DType
 	Shape tensor.Shape
+	// Packed is the type and shape in the header if package tensor lacks the
+	// type; DType and Shape are then those of the bytes.
+	Packed Packed
 }
 
 // Info describes a tensor in a file.
@@ -64,9 +67,9 @@ func (h *Header) find(name string) (Info, error) {
 }
 
 // ReadHeader reads and checks the header of a file of size bytes. The error is
-// InvalidArgument when it is not valid, naming tensor and field, Unimplemented
-// for a type that package tensor lacks, DataLoss when the file is shorter than
-// the header says, and otherwise what r's error stands for.
+// InvalidArgument when it is not valid, naming tensor and field, DataLoss when
+// the file is shorter than the header says, and otherwise what r's error stands
+// for.
 func ReadHeader(r io.ReaderAt, size int64) (*Header, error) {
 	text, err := readHeaderText(r, size)
 	if err != nil {
@@ -147,7 +150,7 @@ func (h *Header) parseMetadata(s scanner) error {
 		if _, ok := h.metadata[key]; ok {
 			return invalid("key %s stands twice", quote(key))
 		}
-		value, err := s.text()
+		value, err := s.string()
 		if err != nil {
 			return prefixed("key "+quote(key), err)
 		}
@@ -164,6 +167,8 @@ func (h *Header) parseMetadata(s scanner) error {
 func parseTensor(s scanner) (Info, error) {
 	var (
 		info                          Info
+		name                          string
+		shape                         tensor.Shape
 		begin, end                    int64
 		hasType, hasShape, hasOffsets bool
 	)
@@ -172,13 +177,10 @@ func parseTensor(s scanner) (Info, error) {
 		switch field {
 		case "dtype":
 			seen = &hasType
-			var name string
-			if name, err = s.text(); err == nil {
-				info.DType, err = parseDType(name)
-			}
+			name, err = s.string()
 		case "shape":
 			seen = &hasShape
-			info.Shape, err = parseShape(s)
+			shape, err = parseShape(s)
 		case "data_offsets":
 			seen = &hasOffsets
 			begin, end, err = parseOffsets(s)
@@ -205,12 +207,15 @@ func parseTensor(s scanner) (Info, error) {
 			return Info{}, invalid("%s is missing", field.name)
 		}
 	}
+	if err := info.parseDType(name, shape); err != nil {
+		return Info{}, err
+	}
 	n, err := tensor.ByteSize(info.DType, info.Shape)
 	if err != nil {
 		return Info{}, err
 	}
 	if end-begin != int64(n) {
-		return Info{}, invalid("data_offsets: [%d,%d] hold %d bytes; %v%v takes %d", begin, end, end-begin, info.DType, info.Shape, n)
+		return Info{}, invalid("data_offsets: [%d,%d] hold %d bytes; %s takes %d", begin, end, end-begin, info.typeText(), n)
 	}
 	info.Offset, info.Bytes = begin, end-begin
 	return info, nil

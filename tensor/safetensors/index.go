@@ -146,7 +146,7 @@ func (x *Index) parseWeightMap(s scanner) error {
 		if _, ok := x.WeightMap[name]; ok {
 			return invalid("tensor %s stands twice", quote(name))
 		}
-		file, err := s.text()
+		file, err := s.string()
 		if err == nil {
 			err = checkFileName(file)
 		}

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"io"
 	"strconv"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor/internal/fileio"
@@ -23,12 +25,15 @@ func prefixed(where string, err error) error { return fileio.Wrap(where, err) }
 // scanner reads foreign JSON token by token. Unmarshal is no choice here: it
 // takes the last of two equal keys, ignores the case of keys, and takes null
 // for anything. Every error says at which byte of the text it is.
-type scanner struct{ dec *json.Decoder }
+type scanner struct {
+	text []byte
+	dec  *json.Decoder
+}
 
 func newScanner(text []byte) scanner {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.UseNumber()
-	return scanner{dec}
+	return scanner{text, dec}
 }
 
 // object reads an object and calls each after every key; each reads the value.
@@ -37,7 +42,7 @@ func (s scanner) object(each func(key string) error) error {
 		return err
 	}
 	for s.dec.More() {
-		key, err := s.text()
+		key, err := s.string()
 		if err != nil {
 			return err
 		}
@@ -61,8 +66,10 @@ func (s scanner) array(each func(i int) error) error {
 	return s.delim(']', "the array's end")
 }
 
-// text reads a string.
-func (s scanner) text() (string, error) {
+// string reads a string. A surrogate without its other half is refused: the decoder
+// would put U+FFFD in its place, and different names could become one.
+func (s scanner) string() (string, error) {
+	begin := s.dec.InputOffset()
 	tok, err := s.token()
 	if err != nil {
 		return "", err
@@ -71,7 +78,43 @@ func (s scanner) text() (string, error) {
 	if !ok {
 		return "", s.unexpected(tok, "a string")
 	}
+	if at := loneSurrogate(s.text[begin:s.dec.InputOffset()]); at >= 0 {
+		return "", invalid("byte %d: half of a surrogate pair, which is no character", begin+int64(at))
+	}
 	return text, nil
+}
+
+// loneSurrogate returns where valid JSON has an escape of a surrogate (\ud800 to
+// \udfff) that is not part of a pair, -1 when it has none.
+func loneSurrogate(text []byte) int {
+	escape := func(at int) (r rune, ok bool) {
+		if at+6 > len(text) || text[at] != '\\' || text[at+1] != 'u' {
+			return 0, false
+		}
+		n, err := strconv.ParseUint(string(text[at+2:at+6]), 16, 16)
+		return rune(n), err == nil
+	}
+	for at := 0; ; {
+		i := bytes.IndexByte(text[at:], '\\')
+		if i < 0 {
+			return -1
+		}
+		at += i
+		first, ok := escape(at)
+		if !ok {
+			at += len(`\n`)
+			continue
+		}
+		second, _ := escape(at + len(`\u0000`))
+		switch {
+		case !utf16.IsSurrogate(first):
+			at += len(`\u0000`)
+		case utf16.DecodeRune(first, second) == utf8.RuneError:
+			return at
+		default:
+			at += 2 * len(`\u0000`)
+		}
+	}
 }
 
 // size reads an integer from 0 to 2⁶³−1, written without fraction or exponent.

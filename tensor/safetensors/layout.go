@@ -20,7 +20,7 @@ import (
 // a multiple of its element's size, which mapped tensors need.
 func Sort(specs []Spec) {
 	slices.SortFunc(specs, func(a, b Spec) int {
-		return cmp.Or(cmp.Compare(rank(b.DType), rank(a.DType)), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(b.rank(), a.rank()), cmp.Compare(a.Name, b.Name))
 	})
 }
 
@@ -85,8 +85,17 @@ func checkSpec(spec Spec) (int64, error) {
 		return 0, invalid("the name is not UTF-8 text")
 	case spec.Name == metadataKey:
 		return 0, invalid("the format keeps this name for other use")
-	case !Supported(spec.DType):
+	case spec.Packed.Type == "" && !Supported(spec.DType):
 		return 0, invalid("the format has no elements of type %v", spec.DType)
+	}
+	if spec.Packed.Type != "" {
+		d, shape, err := spec.Packed.Tensor()
+		if err != nil {
+			return 0, err
+		}
+		if spec.DType != d || !spec.Shape.Equal(shape) {
+			return 0, invalid("the bytes of %v are %v%v, not %v%v", spec.Packed, d, shape, spec.DType, spec.Shape)
+		}
 	}
 	n, err := tensor.ByteSize(spec.DType, spec.Shape)
 	return int64(n), err
@@ -118,11 +127,15 @@ func (e *encoder) metadata(metadata map[string]string) error {
 }
 
 func (e *encoder) tensor(spec Spec, begin, end int64) {
+	shape := spec.Shape
+	if spec.Packed.Type != "" {
+		shape = spec.Packed.Shape
+	}
 	e.string(spec.Name)
 	e.buf.WriteString(`:{"dtype":"`)
-	e.buf.WriteString(dtypes[rank(spec.DType)].name)
+	e.buf.WriteString(dtypes[spec.rank()].name)
 	e.buf.WriteString(`","shape":`)
-	e.buf.WriteString(spec.Shape.String()) // "[2,3]", as in JSON
+	e.buf.WriteString(shape.String()) // "[2,3]", as in JSON
 	e.buf.WriteString(`,"data_offsets":[`)
 	e.buf.WriteString(strconv.FormatInt(begin, 10))
 	e.buf.WriteByte(',')

@@ -86,15 +86,43 @@ func TestReadReferenceShapes(t *testing.T) {
 	wantCode(t, err, status.NotFound)
 }
 
-func TestReadTypeWithoutTensor(t *testing.T) {
-	_, err := open(golden(t, "fp4.safetensors"))
-	wantError(t, err, status.Unimplemented, `tensor "w.fp4": dtype: elements of type F4`)
+// A type that package tensor lacks is read as its bytes.
+func TestReadPackedTypes(t *testing.T) {
+	f := mustOpen(t, golden(t, "fp4.safetensors"))
+	x, err := f.Read("w.fp4", tensortest.NewAllocator(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Release()
+	if info, _ := f.Lookup("w.fp4"); info.Packed.String() != "F4[4]" || x.String() != "uint8[2]" || string(x.Bytes()) != "\x12\x34" {
+		t.Errorf("%v is read as %v with % x", info.Packed, x, x.Bytes())
+	}
+	for _, c := range []struct {
+		p    safetensors.Packed
+		want string
+	}{
+		{safetensors.Packed{Type: "F8_E8M0", Shape: shape(t, 2, 3)}, "uint8[2,3]"},
+		{safetensors.Packed{Type: "F8_E8M0"}, "uint8[]"},
+		{safetensors.Packed{Type: "F4", Shape: shape(t, 2, 3)}, "uint8[3]"},
+		{safetensors.Packed{Type: "F6_E2M3", Shape: shape(t, 2, 6)}, "uint8[9]"},
+		{safetensors.Packed{Type: "F6_E3M2", Shape: shape(t, 4)}, "uint8[3]"},
+		{safetensors.Packed{Type: "F4", Shape: shape(t, 5, 0)}, "uint8[0]"},
+	} {
+		d, s, err := c.p.Tensor()
+		if got := d.String() + s.String(); err != nil || got != c.want {
+			t.Errorf("%v is %s, %v; want %s", c.p, got, err, c.want)
+		}
+	}
+	for _, p := range []safetensors.Packed{{}, {Type: "F32"}, {Type: "F4"}, {Type: "F6_E2M3", Shape: shape(t, 2)}} {
+		_, _, err := p.Tensor()
+		wantCode(t, err, status.InvalidArgument)
+	}
 }
 
 // TestWriteReferenceBytes writes what was read, sorted as the reference does,
 // and gets the reference's file.
 func TestWriteReferenceBytes(t *testing.T) {
-	for _, name := range []string{"dtypes.safetensors", "shapes.safetensors", "none.safetensors"} {
+	for _, name := range []string{"dtypes.safetensors", "shapes.safetensors", "none.safetensors", "fp4.safetensors"} {
 		want := golden(t, name)
 		f := mustOpen(t, want)
 		var specs []safetensors.Spec

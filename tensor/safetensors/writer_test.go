@@ -159,6 +159,8 @@ func TestWriterRefusesSpecs(t *testing.T) {
 		{"strings", []safetensors.Spec{{Name: "s", DType: tensor.String}}, nil, status.InvalidArgument, `tensor "s": the format has no elements of type string`},
 		{"complex128", []safetensors.Spec{{Name: "c", DType: tensor.Complex128}}, nil, status.InvalidArgument, `no elements of type complex128`},
 		{"int4", []safetensors.Spec{{Name: "i", DType: tensor.Int4}}, nil, status.InvalidArgument, `no elements of type int4`},
+		{"no packed type", []safetensors.Spec{{Name: "p", DType: tensor.Uint8, Packed: safetensors.Packed{Type: "U8"}}}, nil, status.InvalidArgument, `tensor "p": "U8" is no packed type`},
+		{"other bytes than the packed elements", []safetensors.Spec{{Name: "p", DType: tensor.Uint8, Shape: shape(t, 3), Packed: safetensors.Packed{Type: "F4", Shape: shape(t, 4)}}}, nil, status.InvalidArgument, `tensor "p": the bytes of F4[4] are uint8[2], not uint8[3]`},
 		{"invalid", []safetensors.Spec{{Name: "i"}}, nil, status.InvalidArgument, `no elements of type`},
 		{"too large", []safetensors.Spec{f32("a", 1<<60), f32("b", 1<<60)}, nil, status.InvalidArgument, `tensor "b": with it the file has more than 2^63-1 bytes`},
 		{"metadata not UTF-8", nil, map[string]string{"k": "\xff"}, status.InvalidArgument, `__metadata__: key "k" or its value`},
@@ -180,7 +182,7 @@ func TestWriterRefusesSpecs(t *testing.T) {
 
 func TestWriterMisuse(t *testing.T) {
 	a, b := counting(t, tensor.Float32, tensor.Vector(2)), counting(t, tensor.Int8, tensor.Vector(3))
-	specs := []safetensors.Spec{{"a", a.DType(), a.Shape()}, {"b", b.DType(), b.Shape()}}
+	specs := []safetensors.Spec{{Name: "a", DType: a.DType(), Shape: a.Shape()}, {Name: "b", DType: b.DType(), Shape: b.Shape()}}
 	var out bytes.Buffer
 	w, err := safetensors.NewWriter(&out, specs, nil)
 	if err != nil {
@@ -207,7 +209,7 @@ func TestWriterMisuse(t *testing.T) {
 
 func TestWriterAtMisuse(t *testing.T) {
 	a, b := counting(t, tensor.Float32, tensor.Vector(2)), counting(t, tensor.Int8, tensor.Vector(3))
-	specs := []safetensors.Spec{{"a", a.DType(), a.Shape()}, {"b", b.DType(), b.Shape()}}
+	specs := []safetensors.Spec{{Name: "a", DType: a.DType(), Shape: a.Shape()}, {Name: "b", DType: b.DType(), Shape: b.Shape()}}
 	var m memoryFile
 	w, err := safetensors.NewWriterAt(&m, specs, nil)
 	if err != nil {
@@ -250,7 +252,7 @@ func (shortWriter) Write(p []byte) (int, error) { return len(p) / 2, nil }
 
 func TestDiskFull(t *testing.T) {
 	a := counting(t, tensor.Float32, tensor.Vector(100))
-	specs := []safetensors.Spec{{"a", a.DType(), a.Shape()}}
+	specs := []safetensors.Spec{{Name: "a", DType: a.DType(), Shape: a.Shape()}}
 
 	_, err := safetensors.NewWriter(&fullDisk{10}, specs, nil)
 	wantError(t, err, status.ResourceExhausted, "safetensors header: writing")
@@ -282,7 +284,7 @@ func TestDiskFull(t *testing.T) {
 func BenchmarkFile(b *testing.B) {
 	const size = 16 << 20
 	x := counting(b, tensor.Float32, tensor.Vector(size/4))
-	specs := []safetensors.Spec{{"w", x.DType(), x.Shape()}}
+	specs := []safetensors.Spec{{Name: "w", DType: x.DType(), Shape: x.Shape()}}
 	path := filepath.Join(b.TempDir(), "model.safetensors")
 	file, err := os.Create(path)
 	if err != nil {

@@ -50,5 +50,5 @@ serialize_file(
 
 serialize_file({}, "none.safetensors")
 
-# A type that package tensor lacks: two elements in a byte, four in all.
+# A type that package tensor lacks (Packed): two elements in a byte, four in all.
 serialize_file({"w.fp4": entry("float4_e2m1fn_x2", [2], b"\x12\x34")}, "fp4.safetensors")
