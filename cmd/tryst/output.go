@@ -4,14 +4,29 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"strconv"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
+	"golang.org/x/term"
+
 	"github.com/tryst-rdma/tryst/internal/console"
 )
+
+// toStdout is the value of --out that means stdout.
+const toStdout = "-"
+
+// isTerminal reports whether w is a terminal.
+func isTerminal(w io.Writer) bool {
+	if o, ok := w.(*output); ok {
+		w = o.to
+	}
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
 
 // writeTable writes rows in columns that fit the terminal. The first row has the headings.
 func writeTable(w io.Writer, rows ...[]string) error {

@@ -3,13 +3,10 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"sync"
 	"time"
 	"unicode/utf8"
-
-	"golang.org/x/term"
 
 	"github.com/tryst-rdma/tryst/internal/console"
 )
@@ -45,9 +42,7 @@ func newProgress(w io.Writer, what string) *progress {
 	now := time.Now()
 	p := &progress{what: what, out: w, begin: now, last: now}
 	p.meter.update(now, 0)
-	if f, ok := w.(*os.File); ok {
-		p.terminal = term.IsTerminal(int(f.Fd()))
-	}
+	p.terminal = isTerminal(w)
 	return p
 }
 

@@ -38,7 +38,7 @@ the server has only one publication.
 
 If PATH is a directory or ends in a slash, pull writes the files that were
 published. If it ends in .npy, pull writes one tensor, otherwise one safetensors
-file.
+file. If it is -, pull writes the only file to stdout, and its result to stderr.
 
 A pull whose connection or server fails goes on when the server is back with the
 same version, for --retry without progress. What has come of a file is in
@@ -46,6 +46,7 @@ FILE.part, beside its journal. After a pull that failed or was killed, the same
 command verifies what is there and receives only the rest.`,
 		Example: `  tryst pull --from 10.0.0.1:2222 --out gpt2.safetensors
   tryst pull --from 10.0.0.1:2222 --out llama/ llama
+  tryst pull --from 10.0.0.1:2222 --out - gpt2 | sha256sum
   tryst pull --from 10.0.0.1:2222 --out h0.safetensors --tensor 'h.0.*' --tensor wte.weight gpt2`,
 		DisableFlagsInUseLine: true,
 		Args:                  oneName,
@@ -53,6 +54,9 @@ command verifies what is there and receives only the rest.`,
 			o.req.Publication = firstOf(args)
 			if _, err := o.from.check(cmd, s, o.check()...); err != nil {
 				return err
+			}
+			if o.out.Out == toStdout && isTerminal(s.out) {
+				return usagef("--out -: stdout is a terminal: redirect it to a file or a pipe")
 			}
 			return s.pull(cmd, &o)
 		},
@@ -64,7 +68,7 @@ command verifies what is there and receives only the rest.`,
 func (o *pullOptions) register(cmd *cobra.Command) {
 	o.from.register(cmd, 0)
 	flags := cmd.Flags()
-	flags.StringVar(&o.out.Out, "out", "", "`PATH` of the file or directory to write")
+	flags.StringVar(&o.out.Out, "out", "", "`PATH` of the file or directory to write; - is stdout")
 	flags.BoolVar(&o.out.Force, "force", false, "replace files that exist")
 	flags.StringArrayVar(&o.req.Tensors, "tensor", nil, "pull only tensors whose name matches `GLOB`; * and ? match any character; may be repeated")
 	flags.IntVar(&o.req.Inflight, "inflight", checkpoint.DefaultInflight, "number of tensors that are received at once")
@@ -105,12 +109,19 @@ func (s streams) pull(cmd *cobra.Command, o *pullOptions) error {
 			bar.updateWith(p.Bytes, p.TotalBytes, func() string { return tensorsText(p, c.Received()) })
 		}
 		o.req.Interrupted = func(i checkpoint.Interruption) { note(interruptionText(i, c.Target())) }
-		sum, err = c.Puller().Save(ctx, o.req, o.out)
+		if o.out.Out == toStdout {
+			sum, err = c.Puller().Stream(ctx, o.req, s.out)
+		} else {
+			sum, err = c.Puller().Save(ctx, o.req, o.out)
+		}
 		by = routesOf(c)
 		return err
 	})
 	if err != nil {
 		return err
+	}
+	if o.out.Out == toStdout {
+		s.out = s.err // the result follows the progress
 	}
 	if o.json {
 		return writeJSON(s.out, pullRecordOf(sum, by))

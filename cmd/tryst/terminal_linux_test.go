@@ -94,3 +94,13 @@ func TestBarAmongOtherLines(t *testing.T) {
 		t.Errorf("%q", text)
 	}
 }
+
+// A terminal would interpret the bytes of a file.
+func TestPullToATerminal(t *testing.T) {
+	tty, shown := terminal(t)
+	var e bytes.Buffer
+	code := run(t.Context(), streams{out: tty, err: &e, env: []string{}}, []string{"pull", "--from", "127.0.0.1:1", "--out", "-"})
+	if text := shown(); code != exitUsage || text != "" || !strings.Contains(e.String(), "--out -: stdout is a terminal: redirect it") {
+		t.Errorf("exit status %d, %q, %q", code, text, e.String())
+	}
+}
