@@ -411,6 +411,45 @@ func TestFileDamagedUnseen(t *testing.T) {
 	mustBe(t, err, status.DataLoss, `"x"`, "damaged")
 }
 
+// macOS puts a file ._NAME beside each NAME on file systems without attributes.
+func TestCompanionsOfMacOSArePassedOver(t *testing.T) {
+	dir := t.TempDir()
+	tensors := model(t)
+	sharded := writeSharded(t, filepath.Join(dir, "sharded"), tensors...)
+	one := filepath.Dir(writeSafetensors(t, filepath.Join(dir, "one", "m.safetensors"), nil, tensors...))
+	for _, at := range []string{sharded, one} {
+		entries, err := os.ReadDir(at)
+		must(t, err)
+		for _, e := range entries {
+			writeFile(t, filepath.Join(at, "._"+e.Name()), []byte("\x00\x05\x16\x07"))
+		}
+		h := serve(t)
+		h.publish("m", at)
+		requireSame(t, tensors, h.dial().pull(t, checkpoint.PullRequest{}))
+	}
+	_, err := serve(t).catalog.Publish(t.Context(), "m", filepath.Join(one, "._m.safetensors"))
+	mustBe(t, err, status.InvalidArgument, "._m.safetensors", "macOS", "leave it out")
+}
+
+// A path that exists is a path, whatever it is called.
+func TestAPathThatExistsIsAPath(t *testing.T) {
+	t.Chdir(t.TempDir())
+	x := named(t, "x", tensor.Float32, 1)
+	writeSafetensors(t, "epoch=3-loss=0.1.safetensors", nil, x)
+	must(t, os.Mkdir("a=b", 0o777))
+	for arg, want := range map[string][2]string{
+		"epoch=3-loss=0.1.safetensors":   {"epoch=3-loss=0.1", "epoch=3-loss=0.1.safetensors"},
+		"m=epoch=3-loss=0.1.safetensors": {"m", "epoch=3-loss=0.1.safetensors"},
+		"epoch=4-loss=0.1.safetensors":   {"epoch", "4-loss=0.1.safetensors"},
+		"a=b":                            {"a=b", "a=b"},
+		"a=c":                            {"a", "c"},
+	} {
+		if name, path := checkpoint.SplitName(arg); name != want[0] || path != want[1] {
+			t.Errorf("SplitName(%q) = %q, %q; want %q", arg, name, path, want)
+		}
+	}
+}
+
 func TestSplitName(t *testing.T) {
 	for _, c := range []struct{ arg, name, path string }{
 		{"a/b.safetensors", "b", "a/b.safetensors"},

@@ -14,12 +14,23 @@ const (
 	safetensorsExt = ".safetensors"
 	indexExt       = ".safetensors.index.json"
 	npyExt         = ".npy"
+
+	// companionPrefix begins the names of the files in which macOS keeps attributes of another
+	// file, where the file system has no place for them.
+	companionPrefix = "._"
 )
 
-// SplitName parses a publication of a command line, [NAME=]PATH. The text before the first = is
-// a name only if it has no path separator, so that ./a=b.npy is a path. Without a name it
-// returns the base name of the path without its extension.
+// IsCompanion reports whether path is one of the files ._NAME in which macOS keeps attributes of
+// the file NAME. They have the extensions of NAME, and no tensors.
+func IsCompanion(path string) bool { return strings.HasPrefix(filepath.Base(path), companionPrefix) }
+
+// SplitName parses a publication of a command line, [NAME=]PATH. An arg that exists as it is
+// written is a path. Otherwise the text before the first = is a name, unless it has a path
+// separator. Without a name SplitName returns the base name of the path without its extension.
 func SplitName(arg string) (name, path string) {
+	if _, err := os.Lstat(arg); err == nil {
+		return defaultName(arg), arg
+	}
 	if before, after, ok := strings.Cut(arg, "="); ok && !strings.ContainsRune(before, filepath.Separator) && before != "" {
 		return before, after
 	}
@@ -60,6 +71,8 @@ func (f *found) discover(path string) error {
 		return f.directory(path)
 	case !info.Mode().IsRegular():
 		return status.Errorf(status.InvalidArgument, "%s is neither a file nor a directory", path)
+	case IsCompanion(path):
+		return status.Errorf(status.InvalidArgument, "%s has attributes of another file, which macOS keeps there, and no tensors: leave it out", path)
 	case strings.HasSuffix(path, indexExt):
 		return f.index(path)
 	case strings.HasSuffix(path, safetensorsExt), strings.HasSuffix(path, npyExt):
@@ -79,6 +92,7 @@ func (f *found) directory(dir string) error {
 	var indexes, files []string
 	for _, e := range entries {
 		switch name := e.Name(); {
+		case IsCompanion(name):
 		case strings.HasSuffix(name, indexExt):
 			indexes = append(indexes, filepath.Join(dir, name))
 		case strings.HasSuffix(name, safetensorsExt):

@@ -178,6 +178,20 @@ func TestKeys(t *testing.T) {
 	}
 }
 
+// A glob may match the files that macOS puts beside others.
+func TestServeAGlobWithCompanionsOfMacOS(t *testing.T) {
+	model := generate(t)
+	companion := filepath.Join(filepath.Dir(model), "._tiny.safetensors")
+	if err := os.WriteFile(companion, []byte("\x00\x05\x16\x07"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	address := serve(t, companion, model)
+	if text := did(t, tryst(t, "keys", "--from", address)); strings.Count(text, "\n") != 2 || !strings.Contains(text, "\ntiny ") {
+		t.Error(text)
+	}
+	failed(t, tryst(t, "serve", "--listen", "127.0.0.1:0", companion), exitFailed, "._tiny.safetensors", "macOS")
+}
+
 func TestPublications(t *testing.T) {
 	got := fmt.Sprint(publications([]string{"m=a.npy", "x/b.npy", "m=c.npy", "b=d.npy", "./e=f.npy"}))
 	if want := "[{m [a.npy c.npy]} {b [x/b.npy]} {b [d.npy]} {e=f [./e=f.npy]}]"; got != want {

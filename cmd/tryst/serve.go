@@ -24,7 +24,9 @@ A PATH is a .safetensors file, the index of a sharded checkpoint
 (*.safetensors.index.json), a directory that contains one of these, or an .npy
 file. NAME is the name of the publication; the default is the file's name. Paths
 with the same NAME form one publication. Once everything is published, the
-address is in the log and in --address-file, and systemd is notified.`,
+address is in the log and in --address-file, and systemd is notified. An argument
+that exists as it is written is a PATH, even with a = in it. Files ._NAME of macOS
+are passed over.`,
 		Example: `  tryst serve --publish gpt2.safetensors
   tryst serve --listen :2222 llama=models/llama/ vocab=vocab.npy`,
 		DisableFlagsInUseLine: true,
@@ -40,12 +42,25 @@ address is in the log and in --address-file, and systemd is notified.`,
 			if err := wrongUsage(problems...); err != nil {
 				return err
 			}
-			return s.serve(cmd.Context(), cfg, publications(paths))
+			return s.serve(cmd.Context(), cfg, publications(withoutCompanions(paths)))
 		},
 	}
 	cmd.Flags().StringArrayVar(&publish, "publish", nil, "publish the tensors of [NAME=]`PATH`; may be repeated")
 	config.RegisterFlags(cmd.Flags(), config.ForServer)
 	return cmd
+}
+
+// withoutCompanions removes the files that macOS puts beside others, which come with a glob. If
+// there are no others they remain, and are refused.
+func withoutCompanions(args []string) []string {
+	others := slices.DeleteFunc(slices.Clone(args), func(arg string) bool {
+		_, path := checkpoint.SplitName(arg)
+		return checkpoint.IsCompanion(path)
+	})
+	if len(others) == 0 {
+		return args
+	}
+	return others
 }
 
 // offer is a publication to make.
