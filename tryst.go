@@ -93,7 +93,8 @@ func (s *Server) Task() cluster.Task { return s.s.Task() }
 // until Withdraw or Close. A path is a .safetensors file, the index of a sharded
 // checkpoint, a directory that contains one of these, or an .npy file. An empty
 // name means the base name of the path. Publish returns when the digests of all
-// tensors are computed.
+// tensors are computed. The files stay open. When another file is renamed onto the
+// name of one of them, the publication gets a new version.
 func (s *Server) Publish(ctx context.Context, name string, paths ...string) (Publication, error) {
 	return s.s.Catalog().Publish(ctx, name, paths...)
 }
@@ -104,6 +105,13 @@ func (s *Server) Publish(ctx context.Context, name string, paths ...string) (Pub
 func (s *Server) PublishTensors(name string, tensors ...*tensor.Tensor) (Publication, error) {
 	return s.s.Catalog().PublishTensors(name, tensors...)
 }
+
+// Reload reads the files of all publications again, and takes what has changed as
+// a new version; pulls in progress go on with the old one. A publication that
+// cannot be read, or is being written, stays as it is and is named in the error.
+// Without Reload a file is taken when it is renamed onto the name of a published
+// one.
+func (s *Server) Reload(ctx context.Context) error { return s.s.Catalog().Reload(ctx) }
 
 // Withdraw ends a publication.
 func (s *Server) Withdraw(name string) error { return s.s.Catalog().Withdraw(name) }

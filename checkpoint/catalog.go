@@ -35,6 +35,10 @@ type CatalogOptions struct {
 	// CacheBytes is how many bytes of the files' content stay in memory for the next puller.
 	// 0 means DefaultCacheBytes, a negative number means none.
 	CacheBytes int64
+	// Settle is how long other files must have the names of published ones, and must not have
+	// changed, before they are taken, and the interval at which the catalog looks at its files.
+	// 0 means DefaultSettle. With a negative number files are only taken by Reload, at once.
+	Settle time.Duration
 	// EndStep, if not nil, is called once for each step of a puller, when its stream has
 	// ended and its state can be released. It must not block.
 	EndStep func(step int64)
@@ -57,8 +61,13 @@ type Catalog struct {
 	streams streams
 	ready   atomic.Bool
 
+	reloading chan struct{} // holds a value while a publication is read again
+	work      sync.WaitGroup
+
 	mu sync.RWMutex
 	// All below are guarded by mu.
+	old          []*publication          // replaced, for pulls of them
+	stopWatch    context.CancelFunc      // nil before the first publication of files
 	publications map[string]*publication // nil for one that is being made
 	edges        map[string]*entry       // by the edge name of the key
 	closed       bool
@@ -79,6 +88,9 @@ func NewCatalog(o CatalogOptions) (*Catalog, error) {
 	if o.CacheBytes == 0 {
 		o.CacheBytes = DefaultCacheBytes
 	}
+	if o.Settle == 0 {
+		o.Settle = DefaultSettle
+	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -87,6 +99,7 @@ func NewCatalog(o CatalogOptions) (*Catalog, error) {
 		loader:       newLoader(o.Allocator, o.CacheBytes),
 		publications: make(map[string]*publication),
 		edges:        make(map[string]*entry),
+		reloading:    make(chan struct{}, 1),
 	}
 	c.streams.init()
 	c.ready.Store(!o.Preparing)
@@ -105,13 +118,17 @@ func (c *Catalog) Ready() { c.ready.Store(true) }
 // an .npy file has the file's base name without the extension. If name is empty and there is
 // one path, the name is the base name of the path without its extension.
 //
+// The files stay open. When another file is renamed onto the name of one of them, the publication
+// gets a new version with its content; pulls in progress go on with the old one. A file that is
+// written in place is an error to pullers until Reload.
+//
 // The error is AlreadyExists for a name in use, and InvalidArgument or DataLoss for an invalid
 // file, which it names.
 func (c *Catalog) Publish(ctx context.Context, name string, paths ...string) (Publication, error) {
 	if name == "" && len(paths) == 1 {
 		name = defaultName(paths[0])
 	}
-	return c.publish(ctx, name, func() (*publication, error) { return fromFiles(name, paths, c.o.MMap) })
+	return c.publish(ctx, name, func() (*publication, error) { return c.fromFiles(name, paths) })
 }
 
 // PublishTensors publishes tensors in memory, which must have names. It takes references of its
@@ -132,7 +149,10 @@ func (c *Catalog) publish(ctx context.Context, name string, build func() (*publi
 	}
 	p, err := build()
 	if err == nil {
-		if err = c.finish(ctx, p); err != nil {
+		if err = c.complete(ctx, p); err == nil {
+			err = c.enter(p)
+		}
+		if err != nil {
 			p.close()
 		}
 	}
@@ -142,14 +162,18 @@ func (c *Catalog) publish(ctx context.Context, name string, build func() (*publi
 		c.mu.Unlock()
 		return Publication{}, wrap(what, err)
 	}
-	m := &p.manifest
-	c.o.Logger.Info("published", "publication", name, "version", m.Version, "tensors", m.Tensors,
-		"bytes", m.Bytes, "digest", m.Digest(), "seconds", time.Since(begin).Seconds())
-	return m.Publication, nil
+	c.logPublished(p, begin)
+	return p.manifest.Publication, nil
 }
 
-// finish computes digests and version of a new publication, and adds it to the catalog.
-func (c *Catalog) finish(ctx context.Context, p *publication) error {
+func (c *Catalog) logPublished(p *publication, begin time.Time, more ...any) {
+	m := &p.manifest
+	c.o.Logger.Info("published", append([]any{"publication", m.Name, "version", m.Version, "tensors", m.Tensors,
+		"bytes", m.Bytes, "digest", m.Digest(), "seconds", time.Since(begin).Seconds()}, more...)...)
+}
+
+// complete computes digests and version of a new publication.
+func (c *Catalog) complete(ctx context.Context, p *publication) error {
 	m := &p.manifest
 	var report func(done, total int64)
 	if c.o.Progress != nil {
@@ -159,10 +183,7 @@ func (c *Catalog) finish(ctx context.Context, p *publication) error {
 		return err
 	}
 	m.Algorithm, m.Published = c.o.Digest, time.Now()
-	if err := m.setVersion(); err != nil {
-		return err
-	}
-	return c.enter(p)
+	return m.setVersion()
 }
 
 func (c *Catalog) reserve(name string) error {
@@ -178,22 +199,42 @@ func (c *Catalog) reserve(name string) error {
 	return nil
 }
 
+// enter adds a new publication to the catalog.
 func (c *Catalog) enter(p *publication) error {
-	m := &p.manifest
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
 		return errClosed()
 	}
+	c.enterLocked(p)
+	return nil
+}
+
+func (c *Catalog) enterLocked(p *publication) {
+	m := &p.manifest
 	c.publications[m.Name] = p
 	for _, e := range p.entries {
 		c.edges[EdgeName(m.Name, m.Version, e.info.Name)] = e
 	}
-	return nil
+	if len(p.paths) > 0 && c.o.Settle > 0 && c.stopWatch == nil {
+		ctx, cancel := context.WithCancel(context.Background())
+		c.stopWatch = cancel
+		c.work.Go(func() { c.watch(ctx) })
+	}
 }
 
-// Withdraw ends a publication. Its pullers get NotFound for the tensors that they have not
-// received yet. An unknown name is NotFound.
+// removeLocked removes the keys of a publication, unless they are those of another one with the
+// same content.
+func (c *Catalog) removeLocked(p *publication) {
+	for _, e := range p.entries {
+		if edge := EdgeName(p.manifest.Name, p.manifest.Version, e.info.Name); c.edges[edge] == e {
+			delete(c.edges, edge)
+		}
+	}
+}
+
+// Withdraw ends a publication, with its old versions. Its pullers get NotFound for the tensors that
+// they have not received yet. An unknown name is NotFound.
 func (c *Catalog) Withdraw(name string) error {
 	c.mu.Lock()
 	p, err := c.findLocked(name, "")
@@ -202,14 +243,28 @@ func (c *Catalog) Withdraw(name string) error {
 		return err
 	}
 	delete(c.publications, name)
-	for _, e := range p.entries {
-		delete(c.edges, EdgeName(name, p.manifest.Version, e.info.Name))
+	all := []*publication{p}
+	c.old = slices.DeleteFunc(c.old, func(old *publication) bool {
+		if old.manifest.Name == name {
+			all = append(all, old)
+		}
+		return old.manifest.Name == name
+	})
+	for _, p := range all {
+		c.removeLocked(p)
 	}
 	c.mu.Unlock()
-	c.loader.forget(p.entries)
-	p.close()
+	c.end(all)
 	c.o.Logger.Info("withdrawn", "publication", name, "version", p.manifest.Version)
 	return nil
+}
+
+// end releases the memory and the files of publications that are not in the catalog any more.
+func (c *Catalog) end(all []*publication) {
+	for _, p := range all {
+		c.loader.forget(p.entries)
+		p.close()
+	}
 }
 
 // List returns the publications, sorted by name.
@@ -226,8 +281,9 @@ func (c *Catalog) List() []Publication {
 	return all
 }
 
-// Describe returns the manifest of a publication. An empty version means the current one. Any
-// other version, and an unknown name, is NotFound.
+// Describe returns the manifest of a publication. An empty version means the current one. A version
+// that was replaced is there while it is pulled, and a minute longer. Any other version, and an
+// unknown name, is NotFound.
 func (c *Catalog) Describe(name, version string) (*Manifest, error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -247,6 +303,11 @@ func (c *Catalog) findLocked(name, version string) (*publication, error) {
 		return nil, status.Errorf(status.NotFound, "there is no publication %s; %s", quote(name), nearest(name, maps.Keys(c.publications)))
 	}
 	if version != "" && version != p.manifest.Version {
+		for _, old := range c.old {
+			if old.manifest.Name == name && old.manifest.Version == version {
+				return old, nil
+			}
+		}
 		return nil, status.Errorf(status.NotFound, "publication %s has version %s; %s is not here", quote(name), p.manifest.Version, quote(version))
 	}
 	return p, nil
@@ -339,16 +400,23 @@ func (c *Catalog) TakePublished(key rendezvous.Key) (v rendezvous.Value, ok bool
 func (c *Catalog) Close() {
 	c.mu.Lock()
 	c.closed = true
-	publications := c.publications
-	c.publications = make(map[string]*publication)
+	all := c.old
+	for _, p := range c.publications {
+		if p != nil {
+			all = append(all, p)
+		}
+	}
+	c.old, c.publications = nil, make(map[string]*publication)
 	c.edges = make(map[string]*entry)
+	if c.stopWatch != nil {
+		c.stopWatch()
+	}
 	c.mu.Unlock()
 	c.streams.close()
+	c.work.Wait()
 	c.loader.close(errClosed())
-	for _, p := range publications {
-		if p != nil {
-			p.close()
-		}
+	for _, p := range all {
+		p.close()
 	}
 }
 

@@ -311,7 +311,7 @@ func TestUnknownNamesComeWithTheNearest(t *testing.T) {
 var changes = []struct {
 	name string
 	do   func(t *testing.T, path string)
-	want []string
+	want []string // of the error; none when pulls go on
 }{
 	{"truncated", func(t *testing.T, path string) { must(t, os.Truncate(path, 100)) }, []string{"changed since it was published (size ", "→ 100)", "publish it again"}},
 	{"written", func(t *testing.T, path string) {
@@ -321,24 +321,32 @@ var changes = []struct {
 		must(t, err)
 		must(t, f.Close())
 	}, []string{"changed since it was published (modified ", "publish it again"}},
+	{"written in its header", func(t *testing.T, path string) {
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		must(t, err)
+		_, err = f.WriteAt([]byte("x"), 10)
+		must(t, err)
+		must(t, f.Close())
+	}, []string{"changed since it was published (modified ", "publish it again"}},
+	{"touched", func(t *testing.T, path string) {
+		now := time.Now()
+		must(t, os.Chtimes(path, now, now))
+	}, nil},
 	{"written beside and renamed", func(t *testing.T, path string) {
 		b := readFile(t, path)
 		b[len(b)-1] ^= 1
 		writeFile(t, path+"2", b)
 		must(t, os.Rename(path+"2", path))
-	}, []string{"changed since it was published (modified ", "publish it again"}},
-	{"replaced", func(t *testing.T, path string) {
-		info, err := os.Stat(path)
-		must(t, err)
+	}, nil},
+	{"replaced by a copy", func(t *testing.T, path string) {
 		writeFile(t, path+"2", readFile(t, path))
-		must(t, os.Chtimes(path+"2", info.ModTime(), info.ModTime()))
 		must(t, os.Rename(path+"2", path))
-	}, []string{"changed since it was published (replaced by another file)", "publish it again"}},
-	{"removed", func(t *testing.T, path string) { must(t, os.Remove(path)) }, []string{"cannot be read any more", "no such file", "publish it again"}},
-	{"pipe", func(t *testing.T, path string) {
+	}, nil},
+	{"removed", func(t *testing.T, path string) { must(t, os.Remove(path)) }, nil},
+	{"replaced by a pipe", func(t *testing.T, path string) {
 		must(t, syscall.Mkfifo(path+"2", 0o666))
 		must(t, os.Rename(path+"2", path))
-	}, []string{"m.safetensors", "publish it again"}},
+	}, nil},
 }
 
 func must(t testing.TB, err error) {
@@ -348,34 +356,65 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// A file that changes under the server is an error to pullers: at once to who
-// comes later, and to who is at it.
+// A file that is written under the server is an error to pullers: at once to who comes later, and to
+// who is at it. One that was only touched is the same, and so is one whose name was taken away.
 func TestFileChangedUnderTheServer(t *testing.T) {
 	for _, c := range changes {
 		t.Run(c.name, func(t *testing.T) {
-			path := writeSafetensors(t, filepath.Join(t.TempDir(), "m.safetensors"), nil, model(t)...)
+			tensors := model(t)
+			path := writeSafetensors(t, filepath.Join(t.TempDir(), "m.safetensors"), nil, tensors...)
 			longAgo := time.Now().Add(-time.Hour) // the clock of files may tick every 4 ms only
 			must(t, os.Chtimes(path, longAgo, longAgo))
-			h := serve(t, func(o *checkpoint.CatalogOptions) { o.CacheBytes = -1 })
+			h := serve(t, func(o *checkpoint.CatalogOptions) { o.CacheBytes, o.Settle = -1, -1 })
 			h.publish("m", path)
 			puller := h.dial()
 			var failure error
+			var got []*tensor.Tensor
 			for x, err := range puller.Pull(t.Context(), checkpoint.PullRequest{Inflight: 1, InflightBytes: 1}) {
 				if failure = err; err != nil {
 					break
 				}
-				x.Release()
+				t.Cleanup(x.Release)
+				got = append(got, x)
 				if x.Name() == "wte.weight" {
 					c.do(t, path)
 				}
 			}
-			mustBe(t, failure, status.FailedPrecondition, append(c.want, "m.safetensors")...)
-			if strings.Contains(failure.Error(), filepath.Dir(path)) {
-				t.Errorf("a puller is told where the file is: %v", failure)
+			if c.want == nil {
+				must(t, failure)
+				requireSame(t, tensors, got)
+				requireSame(t, tensors, puller.pull(t, checkpoint.PullRequest{}))
+				return
 			}
-			_, err := puller.tryPull(t, checkpoint.PullRequest{})
-			mustBe(t, err, status.FailedPrecondition, append(c.want, "m.safetensors")...)
+			for range 2 { // what was found is remembered
+				mustBe(t, failure, status.FailedPrecondition, append(c.want, "m.safetensors")...)
+				if strings.Contains(failure.Error(), filepath.Dir(path)) {
+					t.Errorf("a puller is told where the file is: %v", failure)
+				}
+				_, failure = puller.tryPull(t, checkpoint.PullRequest{})
+			}
 		})
+	}
+}
+
+// A touch is no change for arrays, whose elements are converted, and for mapped files.
+func TestTouchedFilesOfEveryKind(t *testing.T) {
+	dir := t.TempDir()
+	paths := []string{
+		writeSharded(t, dir, model(t)...), foreignArray(t, filepath.Join(dir, "be.npy")), wideStrings(t, filepath.Join(dir, "w.npy")),
+	}
+	for _, mmap := range []bool{false, true} {
+		h := serve(t, func(o *checkpoint.CatalogOptions) { o.CacheBytes, o.Settle, o.MMap = -1, -1, mmap })
+		h.publish("m", paths...)
+		c := h.dial()
+		before := c.pull(t, checkpoint.PullRequest{})
+		entries, err := os.ReadDir(dir)
+		must(t, err)
+		for _, e := range entries {
+			later := time.Now().Add(time.Hour)
+			must(t, os.Chtimes(filepath.Join(dir, e.Name()), later, later))
+		}
+		requireSame(t, before, c.pull(t, checkpoint.PullRequest{}))
 	}
 }
 

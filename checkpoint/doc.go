@@ -16,7 +16,8 @@
 // number of times and by reference, so all pullers can receive the same tensors
 // (ARCHITECTURE.md section 7).
 //
-// Tensors in files are read on request, into memory that all pullers share. A file must not
-// change after it was published: pullers get an error when its size, modification time or
-// inode has changed.
+// Tensors in files are read on request, into memory that all pullers share. Published files stay
+// open. When another file is renamed onto the name of one of them, the publication gets a new
+// version, and the old one stays for the pulls of it. A file that is written in place is an error
+// to pullers until Catalog.Reload; one that was only touched is not.
 package checkpoint

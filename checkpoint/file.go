@@ -2,12 +2,16 @@ package checkpoint
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/tryst-rdma/tryst/status"
@@ -16,16 +20,37 @@ import (
 	"github.com/tryst-rdma/tryst/tensor/safetensors"
 )
 
-// file is a published file. It is opened for each read, so that a publication of a thousand
-// shards holds no descriptors, and that a replaced file is detected.
+// file is a published file. It stays open until its publication ends: another file that is
+// renamed onto its name, or its removal, does not change what pullers get. A thousand shards
+// need a thousand descriptors.
+//
+// The file may still be written in place. A modification time that has changed is therefore
+// followed by a check of the content (check).
 type file struct {
 	path string
 	info FileInfo
-	stat fs.FileInfo // when it was published
-	// header is the header of a safetensors file; nil for an .npy file.
+	// header is the header of a safetensors file; nil for others.
 	header *safetensors.Header
 	// mapped is the mapping of the file; nil when it is read.
 	mapped io.Closer
+	// head is the digest of the bytes before the first tensor, which are headSize.
+	head     [sha256.Size]byte
+	headSize int64
+	// closing is closed when the catalog closes: a check of the content ends early.
+	closing <-chan struct{}
+
+	// tensors are those of the file, with their digests by newHash; nil while the digests are
+	// being computed. Both are set once, before the publication is in the catalog.
+	tensors []*TensorInfo
+	newHash func() hash.Hash
+
+	open sync.RWMutex // held for reading while r is read
+	r    *os.File     // nil after close; guarded by open
+
+	checking sync.Mutex // one check of the content at a time; guards the fields below
+	// stat is the state of the file in which its content was read and found to be what is
+	// published, damaged the last one in which it was not.
+	stat, damaged fs.FileInfo
 }
 
 // openFile opens a regular file. It refuses other files before it opens them, since opening a
@@ -50,60 +75,165 @@ func openFile(path string) (*os.File, fs.FileInfo, error) {
 	return f, stat, nil
 }
 
-// changed returns how a file differs from the published one; nil if it does not. The message is
-// sent to pullers, so it has no directories.
+// sameState reports whether nothing shows that a file was written between a and b.
+func sameState(a, b fs.FileInfo) bool {
+	return a.Size() == b.Size() && a.ModTime().Equal(b.ModTime()) && os.SameFile(a, b)
+}
+
+// changed returns the error for a file whose content is not the published one any more. The
+// message is sent to pullers, so it has no directories.
 func (f *file) changed(now fs.FileInfo) error {
-	var how string
-	switch {
-	case now.Size() != f.stat.Size():
+	how := "modified " + now.ModTime().Format(time.RFC3339Nano)
+	if now.Size() != f.stat.Size() {
 		how = fmt.Sprintf("size %d → %d", f.stat.Size(), now.Size())
-	case !now.ModTime().Equal(f.stat.ModTime()):
-		how = "modified " + now.ModTime().Format(time.RFC3339Nano)
-	case !os.SameFile(now, f.stat):
-		how = "replaced by another file"
-	default:
-		return nil
 	}
-	return status.Errorf(status.FailedPrecondition, "file %s changed since it was published (%s); publish it again", f.info.Name, how)
+	return status.Errorf(status.FailedPrecondition, "file %s changed since it was published (%s); publish it again, with SIGHUP to tryst serve", f.info.Name, how)
 }
 
-// check returns an error if the file has changed since it was published.
+// check returns an error if the content of the file is not the published one any more. It reads
+// the content only if the modification time has changed since the last check: a file that was
+// only touched is the same file.
 func (f *file) check() error {
-	now, err := os.Stat(f.path)
-	if err != nil {
-		return f.gone(err)
+	f.open.RLock()
+	defer f.open.RUnlock()
+	return f.checked()
+}
+
+// checked is check for callers that hold open.
+func (f *file) checked() error {
+	if f.r == nil {
+		return f.withdrawn()
 	}
-	return f.changed(now)
+	f.checking.Lock()
+	defer f.checking.Unlock()
+	now, err := f.r.Stat()
+	switch {
+	case err != nil:
+		return f.failed(err)
+	case sameState(now, f.stat):
+		return nil
+	case f.tensors == nil:
+		return beingWritten(f.info.Name)
+	case now.Size() != f.stat.Size() || f.damaged != nil && sameState(now, f.damaged):
+		return f.changed(now)
+	}
+	same, err := f.sameContent()
+	if err != nil {
+		return f.failed(err)
+	}
+	after, err := f.r.Stat()
+	switch {
+	case err != nil:
+		return f.failed(err)
+	case !sameState(now, after): // it is being written
+		return f.changed(after)
+	case !same:
+		f.damaged = now
+		return f.changed(now)
+	}
+	f.stat = now
+	return nil
 }
 
-// gone returns the error of a published file that is not accessible any more.
-func (f *file) gone(err error) error {
-	e := wrap("file "+f.info.Name+" cannot be read any more", bare(err))
-	return status.Errorf(status.FailedPrecondition, "%s; publish it again", e.Message())
+// published returns the state of the file in which its content is the published one.
+func (f *file) published() fs.FileInfo {
+	f.checking.Lock()
+	defer f.checking.Unlock()
+	return f.stat
 }
 
-// read calls do with the open file. It checks before and after the call that the file has not
-// changed.
+func (f *file) failed(err error) error { return wrap("file "+f.info.Name, bare(err)) }
+
+// beingWritten is the error for a file that changes while it is published.
+func beingWritten(name string) error {
+	return status.Errorf(status.FailedPrecondition, "%s is being written; publish it when it is complete", name)
+}
+
+func (f *file) withdrawn() error {
+	return status.Errorf(status.NotFound, "file %s is not published any more", f.info.Name)
+}
+
+// sameContent reads the whole file and compares it with what is published.
+func (f *file) sameContent() (bool, error) {
+	head, err := headDigest(f.r, f.headSize)
+	if err != nil || head != f.head {
+		return false, err
+	}
+	buf := make([]byte, digestChunk)
+	for _, e := range f.tensors {
+		sum, err := f.digest(e, f.newHash(), buf, tensor.Heap{}, func(n int64) error {
+			select {
+			case <-f.closing:
+				return errClosed()
+			default:
+				return nil
+			}
+		})
+		if err != nil || !bytes.Equal(sum, e.Digest) {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+func headDigest(r io.ReaderAt, size int64) (sum [sha256.Size]byte, err error) {
+	h := sha256.New()
+	if _, err = io.Copy(h, io.NewSectionReader(r, 0, size)); err == nil {
+		h.Sum(sum[:0])
+	}
+	return sum, err
+}
+
+// digest returns the digest of a tensor's content. It reads pieces of the length of buf and calls
+// each after every one. An array, whose elements may have to be converted, is read whole into memory
+// from a. The caller holds open.
+func (f *file) digest(e *TensorInfo, h hash.Hash, buf []byte, a tensor.Allocator, each func(n int64) error) ([]byte, error) {
+	if f.info.Format == FormatNPY {
+		t, err := f.readArray(f.r, a)
+		if err != nil {
+			return nil, err
+		}
+		defer t.Release()
+		size := e.Bytes
+		if f.tensors == nil { // now the size in memory is known
+			e.Bytes = t.Size()
+		}
+		return digestOf(h, t), each(size)
+	}
+	for left, off := e.Bytes, e.Offset; left > 0; {
+		chunk := buf[:min(left, int64(len(buf)))]
+		if n, err := f.r.ReadAt(chunk, off); n < len(chunk) {
+			if errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
+			return nil, err
+		}
+		_, _ = h.Write(chunk) // a hash's Write never fails
+		left -= int64(len(chunk))
+		off += int64(len(chunk))
+		if err := each(int64(len(chunk))); err != nil {
+			return nil, err
+		}
+	}
+	return h.Sum(nil), nil
+}
+
+// read calls do with the open file. It checks before and after the call that the content is the
+// published one.
 func (f *file) read(do func(*os.File) error) error {
-	r, now, err := openFile(f.path)
-	if err != nil {
-		return f.gone(err)
-	}
-	defer r.Close()
-	if err := f.changed(now); err != nil {
+	f.open.RLock()
+	defer f.open.RUnlock()
+	if err := f.checked(); err != nil {
 		return err
 	}
-	err = do(r)
+	err := do(f.r)
 	// If the file has changed, that is the cause of any error.
-	now, statErr := r.Stat()
-	if statErr != nil {
-		return f.gone(statErr)
-	}
-	if changed := f.changed(now); changed != nil {
+	changed := f.checked()
+	switch {
+	case changed != nil:
 		return changed
-	}
-	if err != nil {
-		return wrap("file "+f.info.Name, bare(err))
+	case err != nil:
+		return f.failed(err)
 	}
 	return nil
 }
@@ -111,15 +241,11 @@ func (f *file) read(do func(*os.File) error) error {
 // readTensor reads one tensor into memory from a. The caller releases it.
 func (f *file) readTensor(e *TensorInfo, a tensor.Allocator) (t *tensor.Tensor, err error) {
 	err = f.read(func(r *os.File) (err error) {
-		if f.header != nil {
+		if f.info.Format == FormatNPY {
+			t, err = f.readArray(r, a)
+		} else {
 			t, err = readPlain(r, e, a)
-			return err
 		}
-		n, err := npy.Open(r, f.stat.Size())
-		if err != nil {
-			return err
-		}
-		t, err = n.Read(a)
 		return err
 	})
 	if err != nil {
@@ -129,6 +255,14 @@ func (f *file) readTensor(e *TensorInfo, a tensor.Allocator) (t *tensor.Tensor, 
 		return nil, wrap("tensor "+quote(e.Name), err)
 	}
 	return t.Named(e.Name), nil
+}
+
+func (f *file) readArray(r io.ReaderAt, a tensor.Allocator) (*tensor.Tensor, error) {
+	n, err := npy.Open(r, f.info.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	return n.Read(a)
 }
 
 func readPlain(r io.ReaderAt, e *TensorInfo, a tensor.Allocator) (*tensor.Tensor, error) {
@@ -143,64 +277,75 @@ func readPlain(r io.ReaderAt, e *TensorInfo, a tensor.Allocator) (*tensor.Tensor
 	return t, nil
 }
 
-// inspect reads the header of a file and returns its part of the manifest. The entries have no
-// digests and no file number yet.
-func inspect(path string, mmap bool) (*file, []TensorInfo, error) {
-	f := &file{path: path, info: FileInfo{Name: filepath.Base(path)}}
+// inspect opens a file, reads its header and returns its part of the manifest. The entries have
+// no digests and no file number yet. The caller closes the file.
+func inspect(path string, mmap bool, closing <-chan struct{}) (*file, []TensorInfo, error) {
 	r, stat, err := openFile(path)
 	if err != nil {
 		return nil, nil, wrap(path, err)
 	}
-	defer r.Close()
-	f.stat, f.info.Bytes = stat, stat.Size()
+	f := &file{path: path, info: FileInfo{Name: filepath.Base(path), Bytes: stat.Size()}, r: r, stat: stat, closing: closing}
 	entries, err := f.inspect(r)
 	if err == nil && mmap {
 		err = f.mmap()
 	}
+	if err == nil {
+		f.head, err = headDigest(r, f.headSize)
+	}
 	if err != nil {
+		f.close()
 		return nil, nil, wrap(path, err)
 	}
 	return f, entries, nil
 }
 
 func (f *file) inspect(r io.ReaderAt) ([]TensorInfo, error) {
-	if strings.HasSuffix(f.path, indexExt) {
+	switch {
+	case strings.HasSuffix(f.path, npyExt):
+		return f.inspectArray(r)
+	case strings.HasSuffix(f.path, indexExt):
 		return nil, f.inspectIndex(r)
-	}
-	if strings.HasSuffix(f.path, npyExt) {
-		n, err := npy.Open(r, f.info.Bytes)
-		if err != nil {
-			return nil, err
-		}
-		f.info.Format = FormatNPY
-		info := n.Info()
-		if f.info.Header, err = arrayHeader(r, info); err != nil {
-			return nil, err
-		}
-		// Bytes is the size in the file; the tensor's size is known when it is read.
-		return []TensorInfo{{
-			Name: defaultName(f.path), DType: info.DType, Shape: info.Shape, Bytes: info.Bytes, Offset: info.Offset,
-		}}, nil
 	}
 	h, err := safetensors.ReadHeader(r, f.info.Bytes)
 	if err != nil {
 		return nil, err
 	}
-	f.info.Format, f.info.Metadata, f.header = FormatSafetensors, h.Metadata(), h
+	f.info.Format, f.info.Metadata, f.header, f.headSize = FormatSafetensors, h.Metadata(), h, h.Size()
 	var entries []TensorInfo
 	for _, t := range h.Tensors() {
 		entries = append(entries, TensorInfo{
 			Name: t.Name, DType: t.DType, Shape: t.Shape, Packed: t.Packed, Bytes: t.Bytes, Offset: t.Offset,
 		})
+		f.headSize = min(f.headSize, t.Offset)
 	}
-	f.info.Header, err = foreignHeader(r, h)
+	f.info.Header, err = foreignHeader(r, h, f.headSize)
 	return entries, err
 }
 
-// inspectIndex takes the whole index into the manifest: it has no tensors, and is smaller than the
-// headers of its files.
+func (f *file) inspectArray(r io.ReaderAt) ([]TensorInfo, error) {
+	n, err := npy.Open(r, f.info.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	info := n.Info()
+	f.info.Format, f.headSize = FormatNPY, info.Offset
+	f.info.Header = make([]byte, info.Offset)
+	if _, err := io.ReadFull(io.NewSectionReader(r, 0, info.Offset), f.info.Header); err != nil {
+		return nil, err
+	}
+	if ours, err := npy.Header(info.DType, info.Shape); err == nil && bytes.Equal(ours, f.info.Header) {
+		f.info.Header = nil
+	}
+	// Bytes is the size in the file; the tensor's size is known when it is read.
+	return []TensorInfo{{
+		Name: defaultName(f.path), DType: info.DType, Shape: info.Shape, Bytes: info.Bytes, Offset: info.Offset,
+	}}, nil
+}
+
+// inspectIndex takes the whole index into the manifest: it has no tensors, and is small beside
+// the headers of its files.
 func (f *file) inspectIndex(r io.ReaderAt) error {
-	f.info.Format = FormatIndex
+	f.info.Format, f.headSize = FormatIndex, f.info.Bytes
 	if f.info.Bytes > safetensors.MaxIndex {
 		return status.Errorf(status.InvalidArgument, "an index of %d bytes; at most %d are read", f.info.Bytes, safetensors.MaxIndex)
 	}
@@ -209,27 +354,10 @@ func (f *file) inspectIndex(r io.ReaderAt) error {
 	return err
 }
 
-// arrayHeader returns the bytes before the elements of an array; nil if package npy would write the
-// same.
-func arrayHeader(r io.ReaderAt, info npy.Info) ([]byte, error) {
-	text := make([]byte, info.Offset)
-	if n, err := r.ReadAt(text, 0); n < len(text) {
-		return nil, err
-	}
-	if ours, err := npy.Header(info.DType, info.Shape); err == nil && bytes.Equal(ours, text) {
-		return nil, nil
-	}
-	return text, nil
-}
-
 // foreignHeader returns the bytes before the first tensor; nil if package safetensors would
 // write the same.
-func foreignHeader(r io.ReaderAt, h *safetensors.Header) ([]byte, error) {
-	data := h.Size() // offset of the first tensor
-	if infos := h.Tensors(); len(infos) > 0 {
-		data = infos[0].Offset
-	}
-	text := make([]byte, data)
+func foreignHeader(r io.ReaderAt, h *safetensors.Header, size int64) ([]byte, error) {
+	text := make([]byte, size)
 	if n, err := r.ReadAt(text, 0); n < len(text) {
 		return nil, err
 	}
@@ -247,24 +375,24 @@ func foreignHeader(r io.ReaderAt, h *safetensors.Header) ([]byte, error) {
 
 // mmap maps the file, unless its elements must be converted.
 func (f *file) mmap() error {
-	if f.info.Format == FormatIndex {
-		return nil
-	}
-	if f.header != nil {
+	switch f.info.Format {
+	case FormatSafetensors:
 		m, err := safetensors.OpenMapped(f.path)
 		if err == nil {
 			f.mapped = m
 		}
 		return err
+	case FormatNPY:
+		m, err := npy.OpenMapped(f.path)
+		switch status.CodeOf(err) {
+		case status.OK:
+			f.mapped = m
+		case status.Unimplemented: // elements must be converted: the file is read instead
+			err = nil
+		}
+		return err
 	}
-	m, err := npy.OpenMapped(f.path)
-	switch status.CodeOf(err) {
-	case status.OK:
-		f.mapped = m
-	case status.Unimplemented: // elements must be converted: the file is read instead
-		err = nil
-	}
-	return err
+	return nil
 }
 
 // mappedTensor returns a tensor over the mapped file, with a reference.
@@ -283,9 +411,16 @@ func (f *file) mappedTensor(name string) (*tensor.Tensor, error) {
 	return t.Named(name), nil
 }
 
-// close closes the mapping. The memory is unmapped when the last tensor over it is released.
+// close closes the file and its mapping, after the reads in progress. The memory is unmapped when
+// the last tensor over it is released.
 func (f *file) close() {
 	if f.mapped != nil {
 		_ = f.mapped.Close() // unmapping fails only for what was never mapped
+	}
+	f.open.Lock()
+	defer f.open.Unlock()
+	if f.r != nil {
+		_ = f.r.Close() // only read from
+		f.r = nil
 	}
 }

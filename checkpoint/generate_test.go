@@ -160,10 +160,16 @@ func TestGenerateShards(t *testing.T) {
 	if len(made.Files) != 4 || filepath.Base(made.Files[3]) != safetensors.IndexName {
 		t.Errorf("files %q", made.Files)
 	}
-	p, err := fromFiles("m", []string{dir}, false)
+	c, err := NewCatalog(CatalogOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer c.Close()
+	p, err := c.fromFiles("m", []string{dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.close()
 	if len(p.entries) != made.Tensors {
 		t.Errorf("%d tensors, want %d", len(p.entries), made.Tensors)
 	}

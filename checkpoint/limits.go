@@ -24,6 +24,19 @@ const (
 	// goroutine and its messages. It bounds their number to some thousands.
 	leastWeight = 64 << 10
 
+	// DefaultSettle is how long a file that may still be written must not change before it is
+	// taken: some times the interval at which a slow copy writes, and short for a person who
+	// waits. Looking at a thousand files that often costs nothing.
+	DefaultSettle = 2 * time.Second
+
+	// refusedPause is how long files that could not be taken are left alone. Reading them again
+	// costs at least the reading of their headers.
+	refusedPause = 30 * time.Second
+
+	// linger is how long a version that was replaced stays after its last pull. In that time a
+	// pull whose connection broke comes back for the rest.
+	linger = time.Minute
+
 	// maxReaders is how many tensors a Catalog reads from files at once. Solid-state disks
 	// reach their full speed with about as many requests; more would only need more memory.
 	maxReaders = 8

@@ -3,11 +3,11 @@ package checkpoint
 import (
 	"context"
 	"hash"
-	"io"
 	"os"
 	"path/filepath"
 	"runtime"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -22,11 +22,16 @@ type publication struct {
 	manifest Manifest
 	entries  []*entry // as Manifest.Entries
 	byName   map[string]*entry
-	files    []*file // as Manifest.Files
+	files    []*file  // as Manifest.Files
+	paths    []string // that the files were found by; nil for tensors in memory
 
 	// described is the manifest as a message. It is made at the first call and shared by all
 	// calls, so that simultaneous calls do not need a copy each.
 	described func() *trystpb.DescribeResponse
+
+	// Both below are guarded by the catalog's lock.
+	pulls   int       // under way
+	retired time.Time // when it was replaced, or its last pull after that ended; zero before
 }
 
 // newPublication returns a publication without tensors.
@@ -70,7 +75,7 @@ func fromTensors(name string, tensors []*tensor.Tensor) (*publication, error) {
 }
 
 // fromFiles returns the publication of the files behind paths, without digests.
-func fromFiles(name string, paths []string, mmap bool) (*publication, error) {
+func (c *Catalog) fromFiles(name string, paths []string) (*publication, error) {
 	var f found
 	for _, path := range paths {
 		if err := f.discover(path); err != nil {
@@ -81,9 +86,10 @@ func fromFiles(name string, paths []string, mmap bool) (*publication, error) {
 		return nil, err
 	}
 	p := newPublication(name)
+	p.paths = paths
 	headers := make(map[string]*safetensors.Header)
 	for i, path := range f.files {
-		file, entries, err := inspect(path, mmap)
+		file, entries, err := inspect(path, c.o.MMap, c.streams.closing)
 		if err != nil {
 			p.close()
 			return nil, err
@@ -181,68 +187,63 @@ func (p *publication) digest(ctx context.Context, newHash func() hash.Hash, a te
 			return nil
 		})
 	}
-	return g.Wait()
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	// From now on a file that was touched is compared with these.
+	for _, f := range p.files {
+		f.newHash, f.tensors = newHash, []*TensorInfo{}
+	}
+	for _, e := range p.entries {
+		if e.file != nil {
+			e.file.tensors = append(e.file.tensors, e.info)
+		}
+	}
+	return nil
 }
 
-func (e *entry) digest(ctx context.Context, h hash.Hash, a tensor.Allocator, count *counter) ([]byte, error) {
+func (e *entry) digest(ctx context.Context, h hash.Hash, a tensor.Allocator, count *counter) (sum []byte, err error) {
+	each := func(n int64) error {
+		count.add(n)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return nil
+	}
 	if ctx.Err() != nil {
 		return nil, status.From(context.Cause(ctx))
 	}
-	switch {
-	case e.held != nil:
+	if e.held != nil {
 		defer count.add(e.info.Bytes)
 		return digestOf(h, e.held), nil
-	case e.file.header == nil: // an .npy array, whose elements may have to be reordered
-		defer count.add(e.info.Bytes)
-		t, err := e.read(a)
-		if err != nil {
-			return nil, err
-		}
-		defer t.Release()
-		e.info.DType, e.info.Shape, e.info.Bytes = t.DType(), t.Shape(), t.Size()
-		return digestOf(h, t), nil
 	}
-	err := e.file.read(func(f *os.File) error {
-		buf, err := a.Allocate(digestChunk)
-		if err != nil {
-			return err
-		}
-		defer buf.Release()
-		for left, off := e.info.Bytes, e.info.Offset; left > 0; {
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			chunk := buf.Bytes()[:min(left, digestChunk)]
-			if n, err := f.ReadAt(chunk, off); n < len(chunk) {
-				if err == io.EOF {
-					err = io.ErrUnexpectedEOF
-				}
-				return err
-			}
-			_, _ = h.Write(chunk) // a hash's Write never fails
-			left -= int64(len(chunk))
-			off += int64(len(chunk))
-			count.add(int64(len(chunk)))
-		}
-		return nil
+	buf, err := a.Allocate(digestChunk)
+	if err != nil {
+		return nil, err
+	}
+	defer buf.Release()
+	err = e.file.read(func(*os.File) (err error) {
+		sum, err = e.file.digest(e.info, h, buf.Bytes()[:digestChunk], a, each)
+		return err
 	})
 	if err != nil {
 		return nil, wrap("tensor "+quote(e.info.Name), err)
 	}
-	return h.Sum(nil), nil
+	return sum, nil
 }
 
-// unchanged checks that the files of the given entries have not changed.
+// unchanged checks that the files of the given entries have not changed. Files that were touched are
+// read, on all processors.
 func unchanged(entries []*entry) error {
+	var g errgroup.Group
+	g.SetLimit(runtime.GOMAXPROCS(0))
 	var last *file
 	for _, e := range entries {
 		if e.file == nil || e.file == last {
 			continue // checked already: the entries of a file are consecutive
 		}
 		last = e.file
-		if err := e.file.check(); err != nil {
-			return err
-		}
+		g.Go(e.file.check)
 	}
-	return nil
+	return g.Wait()
 }

@@ -76,12 +76,11 @@ func (c *Catalog) open(req *trystpb.OpenRequest, stream grpc.ServerStreamingServ
 	if err != nil {
 		return wrap("puller", err)
 	}
-	c.mu.RLock()
-	p, err := c.findLocked(req.GetPublication(), req.GetVersion())
-	c.mu.RUnlock()
+	p, end, err := c.begin(req.GetPublication(), req.GetVersion())
 	if err != nil {
 		return err
 	}
+	defer end()
 	if err := checkPieceBytes(req.GetPieceBytes()); err != nil {
 		return err
 	}

@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"os"
+	"os/signal"
 	"slices"
 	"strconv"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -26,7 +29,13 @@ file. NAME is the name of the publication; the default is the file's name. Paths
 with the same NAME form one publication. Once everything is published, the
 address is in the log and in --address-file, and systemd is notified. An argument
 that exists as it is written is a PATH, even with a = in it. Files ._NAME of macOS
-are passed over.`,
+are passed over.
+
+When another file is renamed onto the name of a published one, and stays the same
+for 2 s, serve publishes it as a new version; pulls in progress get the old one.
+Replace several files as one by a symbolic link to their directory. A file that is
+written in place is an error to pullers until SIGHUP, with which serve reads its
+publications again. A file that is still being written is not taken.`,
 		Example: `  tryst serve --publish gpt2.safetensors
   tryst serve --listen :2222 llama=models/llama/ vocab=vocab.npy`,
 		DisableFlagsInUseLine: true,
@@ -90,6 +99,9 @@ func publications(args []string) []offer {
 func (s streams) serve(ctx context.Context, cfg config.Config, offers []offer) error {
 	log := server.NewLogger(cfg.Log, s.err)
 	systemd := &notifier{socket: config.NotifySocket(s.env), log: log}
+	reload := make(chan os.Signal, 1) // one that comes during the start is heeded after it
+	signal.Notify(reload, syscall.SIGHUP)
+	defer signal.Stop(reload)
 	srv, err := server.Start(ctx, cfg, server.Options{
 		Logger: log,
 		Prepare: func(ctx context.Context, srv *server.Server) error {
@@ -106,9 +118,15 @@ func (s streams) serve(ctx context.Context, cfg config.Config, offers []offer) e
 		return err
 	}
 	systemd.ready("serving at " + srv.Addr().String())
-	select {
-	case <-ctx.Done():
-	case <-srv.Done(): // the listener failed; Close returns the error
+	for running := true; running; {
+		select {
+		case <-reload:
+			_ = srv.Catalog().Reload(ctx) // the errors are in the log
+		case <-ctx.Done():
+			running = false
+		case <-srv.Done(): // the listener failed; Close returns the error
+			running = false
+		}
 	}
 	systemd.stopping("stopping: calls in progress may complete")
 	return srv.Close(context.WithoutCancel(ctx))

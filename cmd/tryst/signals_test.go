@@ -5,6 +5,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -69,6 +70,41 @@ func TestServeStopsOnSignal(t *testing.T) {
 		if _, err := os.Stat(address); err == nil {
 			t.Error("the address of nobody is left")
 		}
+	}
+}
+
+// SIGHUP makes a server read its files again, and does not end it. What it cannot read stays as it is.
+func TestServeReadsItsFilesAgainOnSIGHUP(t *testing.T) {
+	model := generate(t)
+	srv := start(t, nil, "serve", "--listen", "127.0.0.1:0", "tiny="+model)
+	address := srv.err.until(t, serving)
+	if err := os.WriteFile(model, []byte("broken"), 0o600); err != nil { // in place
+		t.Fatal(err)
+	}
+	if err := srv.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	srv.err.until(t, regexp.MustCompile(`(level=WARN msg="the old version stays published" publication=tiny .*)`))
+	did(t, tryst(t, "gen", "--model", "tiny", "--seed", "7", "--force", "--out", model+".safetensors"))
+	content, err := os.ReadFile(model + ".safetensors")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(model, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := srv.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	srv.err.until(t, regexp.MustCompile(`msg=published publication=tiny .* replaces=([0-9a-f]+)`))
+	out := filepath.Join(t.TempDir(), "copy.safetensors")
+	did(t, tryst(t, "pull", "--from", address, "--out", out))
+	same(t, model, out)
+	if err := srv.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if r := srv.end(t); r.code != exitDone {
+		t.Errorf("exit status %d\n%s", r.code, r.err)
 	}
 }
 

@@ -1,0 +1,255 @@
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/tryst-rdma/tryst/status"
+)
+
+// The files of a publication may be replaced. The catalog holds the published ones open, so the
+// publication stays as it is until new content is taken:
+//
+//	another file is renamed onto a name ─ watch sees it twice, Settle apart ─┐
+//	SIGHUP ─ Reload ─ the files have not changed for Settle ─────────────────┴─► reload
+//
+// reload reads the files anew and computes their digests. The result takes the place of the old
+// publication. Pulls of the old one go on: it is retired, and closed when it has had no pull for
+// linger.
+
+// Reload reads the files of all publications again, and takes what has changed, also files that
+// were written in place. Each changed publication gets a new version; pulls in progress go on with
+// the old one. A publication that cannot be read, or whose files change meanwhile, stays as it is
+// and is named in the error.
+func (c *Catalog) Reload(ctx context.Context) error {
+	var errs []error
+	for _, p := range c.current() {
+		if err := c.reload(ctx, p, false); err != nil {
+			if ctx.Err() != nil {
+				return errors.Join(append(errs, err)...)
+			}
+			err = wrap("publishing "+quote(p.manifest.Name)+" again", err)
+			c.o.Logger.Warn("the old version stays published", "publication", p.manifest.Name, "version", p.manifest.Version, "error", err)
+			errs = append(errs, err)
+		}
+	}
+	c.dropIdle(time.Now())
+	return errors.Join(errs...)
+}
+
+// current returns the publications of files, sorted by name.
+func (c *Catalog) current() []*publication {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	var all []*publication
+	for _, p := range c.publications {
+		if p != nil && len(p.paths) > 0 {
+			all = append(all, p)
+		}
+	}
+	slices.SortFunc(all, func(a, b *publication) int { return byName(a.manifest.Publication, b.manifest.Publication) })
+	return all
+}
+
+// reload publishes the files of old again. settled says that they have not changed for a while.
+func (c *Catalog) reload(ctx context.Context, old *publication, settled bool) error {
+	select {
+	case c.reloading <- struct{}{}: // one at a time, for the disk and the processors
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() { <-c.reloading }()
+	begin := time.Now()
+	p, err := c.fromFiles(old.manifest.Name, old.paths)
+	if err != nil {
+		return err
+	}
+	if p.sameFiles(old) {
+		p.close()
+		return nil
+	}
+	if !settled {
+		err = c.settle(ctx, p)
+	}
+	if err == nil {
+		err = c.complete(ctx, p)
+	}
+	if err == nil {
+		err = p.steady()
+	}
+	if err == nil {
+		err = c.replace(old, p)
+	}
+	if err != nil {
+		p.close()
+		return err
+	}
+	if p.manifest.Version == old.manifest.Version {
+		c.o.Logger.Debug("the files have the same content", "publication", p.manifest.Name, "version", p.manifest.Version)
+		return nil
+	}
+	c.logPublished(p, begin, "replaces", old.manifest.Version)
+	return nil
+}
+
+// settle waits for Settle and returns an error if the files have changed meanwhile.
+func (c *Catalog) settle(ctx context.Context, p *publication) error {
+	if c.o.Settle > 0 {
+		t := time.NewTimer(c.o.Settle)
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return p.steady()
+}
+
+// steady returns an error if a file has changed since it was opened.
+func (p *publication) steady() error {
+	for _, f := range p.files {
+		now, err := os.Stat(f.path)
+		if err != nil {
+			return wrap(f.path, bare(err))
+		}
+		if !sameState(now, f.published()) {
+			return beingWritten(f.path)
+		}
+	}
+	return nil
+}
+
+// sameFiles reports whether two publications have the same files in the same state.
+func (p *publication) sameFiles(old *publication) bool {
+	return slices.EqualFunc(p.files, old.files, func(a, b *file) bool {
+		return a.path == b.path && sameState(a.published(), b.published())
+	})
+}
+
+// replaced returns the state of all files if another file has the name of at least one of them;
+// nil if not, and while a file is missing.
+func (p *publication) replaced() []fs.FileInfo {
+	var states []fs.FileInfo
+	other := false
+	for _, f := range p.files {
+		now, err := os.Stat(f.path)
+		if err != nil || !now.Mode().IsRegular() {
+			return nil
+		}
+		other = other || !os.SameFile(now, f.published())
+		states = append(states, now)
+	}
+	if !other {
+		return nil
+	}
+	return states
+}
+
+// successor is what the watch knows of the files that have the names of a publication's files now.
+type successor struct {
+	states  []fs.FileInfo // when they were last seen
+	refused time.Time     // when they could last not be taken; zero if they were not tried
+	reason  string        // that was logged
+}
+
+// watch looks at the files of all publications every Settle, until ctx ends.
+func (c *Catalog) watch(ctx context.Context) {
+	seen := make(map[*publication]successor)
+	tick := time.NewTicker(c.o.Settle)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		last := seen
+		seen = make(map[*publication]successor)
+		for _, p := range c.current() {
+			if now := p.replaced(); now != nil {
+				seen[p] = c.look(ctx, p, now, last[p])
+			}
+		}
+		c.dropIdle(time.Now())
+	}
+}
+
+// look takes the files that have the names of p's files now, unless they have changed since the last
+// look: they may still be written. What was refused is tried again later, since a new index may come
+// before its files.
+func (c *Catalog) look(ctx context.Context, p *publication, now []fs.FileInfo, last successor) successor {
+	if !slices.EqualFunc(now, last.states, sameState) {
+		return successor{states: now, reason: last.reason}
+	}
+	if !last.refused.IsZero() && time.Since(last.refused) < refusedPause {
+		return last
+	}
+	err := c.reload(ctx, p, true)
+	switch {
+	case err == nil || ctx.Err() != nil:
+		return successor{}
+	case status.CodeOf(err) == status.FailedPrecondition: // it was written meanwhile
+		return successor{states: now, reason: last.reason}
+	case err.Error() != last.reason:
+		c.o.Logger.Warn("another file has the name of a published one, and cannot be taken; the old version stays published",
+			"publication", p.manifest.Name, "version", p.manifest.Version, "error", err)
+	}
+	return successor{states: now, refused: time.Now(), reason: err.Error()}
+}
+
+// replace puts p in the place of old, which is retired.
+func (c *Catalog) replace(old, p *publication) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.closed:
+		return errClosed()
+	case c.publications[old.manifest.Name] != old:
+		return status.New(status.FailedPrecondition, "it was withdrawn meanwhile")
+	}
+	c.enterLocked(p)
+	old.retired = time.Now()
+	c.old = append(c.old, old)
+	return nil
+}
+
+// dropIdle closes the retired publications that have had no pull for linger.
+func (c *Catalog) dropIdle(now time.Time) {
+	var idle []*publication
+	c.mu.Lock()
+	c.old = slices.DeleteFunc(c.old, func(p *publication) bool {
+		if p.pulls > 0 || now.Sub(p.retired) < linger {
+			return false
+		}
+		idle = append(idle, p)
+		c.removeLocked(p)
+		return true
+	})
+	c.mu.Unlock()
+	c.end(idle)
+	for _, p := range idle {
+		c.o.Logger.Debug("the old version is not here any more", "publication", p.manifest.Name, "version", p.manifest.Version)
+	}
+}
+
+// begin finds a publication and counts a pull of it. The caller calls end with its end.
+func (c *Catalog) begin(name, version string) (p *publication, end func(), err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p, err = c.findLocked(name, version); err != nil {
+		return nil, nil, err
+	}
+	p.pulls++
+	return p, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if p.pulls--; !p.retired.IsZero() {
+			p.retired = time.Now()
+		}
+	}, nil
+}
