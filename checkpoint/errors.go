@@ -105,7 +105,7 @@ func (p *Puller) failed(ctx context.Context, what string, err error, trailer met
 		switch {
 		case ctx.Err() != nil: // nothing else broke it
 			return status.Errorf(status.CodeOf(ctx.Err()), "%s: %s", what, text)
-		case strings.Contains(s.Message(), "Error while dialing"):
+		case strings.Contains(s.Message(), "connection error: desc"): // gRPC has made no connection
 			how = "no connection to " + p.server()
 		}
 		code = status.Unavailable

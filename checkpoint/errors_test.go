@@ -36,6 +36,8 @@ func TestTheServerIsBlamedForWhatItSaid(t *testing.T) {
 		{"the end of the client", grpcstatus.Error(codes.Canceled, "grpc: the client connection is closing"), nil, nil, "Cancelled: asking: the client is closed"},
 		{"no connection", grpcstatus.Error(codes.Unavailable, `connection error: desc = "transport: Error while dialing: dial tcp a:1: connect: connection refused"`), nil, nil,
 			"Unavailable: asking: no connection to a:1: dial tcp a:1: connect: connection refused"},
+		{"no gRPC server", grpcstatus.Error(codes.Unavailable, `connection error: desc = "error reading server preface: a:1 is no gRPC server; check the port"`), nil, nil,
+			"Unavailable: asking: a:1 is no gRPC server; check the port"},
 		{"another service", grpcstatus.Error(codes.Unimplemented, "unknown service"), nil, nil, "Unimplemented: asking: a:1 has no publications: it is not a Tryst server, or of another version"},
 		{"a refusal by gRPC", grpcstatus.Error(codes.PermissionDenied, "no"), nil, nil, "PermissionDenied: asking: a:1: no"},
 	} {

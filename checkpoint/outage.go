@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"context"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/tryst-rdma/tryst/status"
@@ -38,11 +39,20 @@ type outage struct {
 
 // mayPass reports whether an error of a server or a connection may pass. Servers that stop, and
 // connections that break, are Unavailable. Aborted means that the server restarted, or that the
-// step of a session has ended.
+// step of a session has ended. A wrong port or a wrong setting does not pass.
 func mayPass(err error) bool {
-	code := status.CodeOf(err)
-	return code == status.Unavailable || code == status.Aborted
+	switch status.CodeOf(err) {
+	case status.Unavailable, status.Aborted:
+		return !strings.Contains(err.Error(), checkThePort) && !strings.Contains(err.Error(), setTLS)
+	}
+	return false
 }
+
+// What the errors of transport/grpc tell a user to do about a wrong server (explain.go there).
+const (
+	checkThePort = "check the port"
+	setTLS       = ": set tls."
+)
 
 // failed takes note of a failure. It returns for how long to wait before the next attempt, or
 // the error that ends the pull. first is set if the failure begins an outage.

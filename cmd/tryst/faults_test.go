@@ -208,11 +208,12 @@ func TestPeerFallsSilent(t *testing.T) {
 // A peer that takes connections and is no Tryst server.
 func TestPeerIsSomethingElse(t *testing.T) {
 	for name, c := range map[string]struct {
-		says string
-		want string
+		says  string
+		retry string
+		want  string
 	}{
-		"silent": {"", "deadline"},
-		"HTTP/1": {"HTTP/1.1 400 Bad Request\r\n\r\n", "is an HTTP/1 server, not a Tryst server"},
+		"silent": {"", "0", "deadline"},
+		"HTTP/1": {"HTTP/1.1 400 Bad Request\r\n\r\n", "1h", "is an HTTP/1 server, not a Tryst server"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			lis, err := net.Listen("tcp", "127.0.0.1:0")
@@ -233,7 +234,7 @@ func TestPeerIsSomethingElse(t *testing.T) {
 			}()
 			t.Cleanup(func() { lis.Close(); <-done })
 			dir := t.TempDir()
-			failed(t, tryst(t, "pull", "--from", lis.Addr().String(), "--out", filepath.Join(dir, "x.safetensors"), "--timeout", "500ms", "--retry", "0"), exitFailed, c.want)
+			failed(t, tryst(t, "pull", "--from", lis.Addr().String(), "--out", filepath.Join(dir, "x.safetensors"), "--timeout", "500ms", "--retry", c.retry), exitFailed, c.want)
 			failed(t, tryst(t, "keys", "--from", lis.Addr().String(), "--timeout", "500ms"), exitFailed, c.want)
 			nothingLeft(t, dir)
 		})
