@@ -270,7 +270,9 @@ func (n *node) state() *state {
 		}
 	}
 	for _, t := range transfers {
-		s.Tensors[t.Transport]++
+		if !checkpoint.ContinuesTensor(t.Tensor) {
+			s.Tensors[t.Transport]++
+		}
 		s.Bytes[t.Transport] += t.Bytes
 	}
 	return s
