@@ -6,6 +6,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/worker"
 )
@@ -56,7 +57,7 @@ func (s *Server) RecvAsync(ctx context.Context, step int64, from, name string, d
 	if !ok {
 		s.requestThenRecv(ctx, step, src, func(n uint64, err error) {
 			if err != nil {
-				done(rendezvous.Value{}, err)
+				done(rendezvous.Value{}, s.named(err, step, "RecvAsync", src, name))
 				return
 			}
 			s.recvAsync(ctx, step, src, n, name, done)
@@ -123,7 +124,7 @@ func (s *Server) Recv(ctx context.Context, step int64, from, name string) (v ren
 	n, ok := s.known(src)
 	if !ok {
 		if n, err = s.incarnationOf(ctx, step, src); err != nil {
-			return v, err
+			return v, s.named(err, step, "Recv", src, name)
 		}
 	}
 	v, err = s.recvFrom(ctx, step, src, n, name)
@@ -144,6 +145,19 @@ func (s *Server) recvFrom(ctx context.Context, step int64, src cluster.Device, i
 	v, err = s.manager.Find(step).Recv(ctx, key, rendezvous.Args{})
 	s.noteResult(step, src, incarnation, err)
 	return v, err
+}
+
+// named returns the error of a receive that fails before its key is known: it names the method
+// and describes the key. The error that ended the step stays as it is.
+func (s *Server) named(err error, step int64, method string, src cluster.Device, name string) error {
+	if s.manager.Find(step).Err() != nil {
+		return err
+	}
+	key, invalid := rendezvous.NewKey(src, 0, s.Device(), name, rendezvous.FrameIter{})
+	if invalid != nil {
+		return invalid
+	}
+	return status.From(err).WithPrefix(method + " of " + key.Describe())
 }
 
 // device parses the name of a device, or of a task, which means its CPU:0.
