@@ -1,7 +1,10 @@
 package server
 
 import (
+	"strconv"
+
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/worker"
 )
@@ -16,29 +19,39 @@ func (s *Server) checkDestination(name string, dst cluster.Device) error {
 	_, listed := s.cfg.Cluster.Address(dst.Task)
 	switch {
 	case dst.Task == s.task:
-		return s.ownDevice("Send", name, dst)
+		return s.ownDevice("Send", name, s.Device(), dst, dst)
 	case s.cfg.Cluster.Len() == 0:
 		return nil
 	case !listed:
-		return status.Errorf(status.NotFound, "Send of %q: the cluster has no task %v", name, dst.Task)
+		return status.Errorf(status.NotFound, "Send of %s: the cluster has no task %v", describe(name, s.Device(), dst), dst.Task)
 	case dst != worker.Device(dst.Task) && !s.devices.found(dst):
-		return status.Errorf(status.NotFound, "Send of %q: as far as known here, %v has no device %v; a Step's Rendezvous takes a key for any device", name, dst.Task, dst)
+		return status.Errorf(status.NotFound, "Send of %s: as far as known here, %v has no device %v; a Step's Rendezvous takes a key for any device", describe(name, s.Device(), dst), dst.Task, dst)
 	}
 	return nil
 }
 
 // checkSource returns NotFound for a device of this task that does not exist. Peers are asked for
 // theirs.
-func (s *Server) checkSource(name string, src cluster.Device) error {
+func (s *Server) checkSource(method, name string, src cluster.Device) error {
 	if src.Task != s.task {
 		return nil
 	}
-	return s.ownDevice("Recv", name, src)
+	return s.ownDevice(method, name, src, s.Device(), src)
 }
 
-func (s *Server) ownDevice(method, name string, d cluster.Device) error {
+// ownDevice returns NotFound unless d, which is src or dst, is the device of this task.
+func (s *Server) ownDevice(method, name string, src, dst, d cluster.Device) error {
 	if d == s.Device() {
 		return nil
 	}
-	return status.Errorf(status.NotFound, "%s of %q: this task, %v, has no device %v; its device is %v", method, name, s.task, d, s.Device())
+	return status.Errorf(status.NotFound, "%s of %s: this task, %v, has no device %v; its device is %v", method, describe(name, src, dst), s.task, d, s.Device())
+}
+
+// describe describes a value that has no key yet, as rendezvous.Key.Describe.
+func describe(name string, src, dst cluster.Device) string {
+	key, err := rendezvous.NewKey(src, 0, dst, name, rendezvous.FrameIter{})
+	if err != nil { // the name is not valid, which Send and Recv report when they make the key
+		return "edge " + strconv.Quote(name)
+	}
+	return key.Describe()
 }

@@ -47,7 +47,7 @@ func (s *Server) Send(step int64, to, name string, t *tensor.Tensor, dead bool) 
 func (s *Server) RecvAsync(ctx context.Context, step int64, from, name string, done func(rendezvous.Value, error)) {
 	src, err := device(from)
 	if err == nil {
-		err = s.checkSource(name, src)
+		err = s.checkSource("RecvAsync", name, src)
 	}
 	if err != nil {
 		done(rendezvous.Value{}, err)
@@ -116,7 +116,7 @@ func (s *Server) requestThenRecv(ctx context.Context, step int64, src cluster.De
 func (s *Server) Recv(ctx context.Context, step int64, from, name string) (v rendezvous.Value, err error) {
 	src, err := device(from)
 	if err == nil {
-		err = s.checkSource(name, src)
+		err = s.checkSource("Recv", name, src)
 	}
 	if err != nil {
 		return v, err
@@ -153,11 +153,7 @@ func (s *Server) named(err error, step int64, method string, src cluster.Device,
 	if s.manager.Find(step).Err() != nil {
 		return err
 	}
-	key, invalid := rendezvous.NewKey(src, 0, s.Device(), name, rendezvous.FrameIter{})
-	if invalid != nil {
-		return invalid
-	}
-	return status.From(err).WithPrefix(method + " of " + key.Describe())
+	return status.From(err).WithPrefix(method + " of " + describe(name, src, s.Device()))
 }
 
 // device parses the name of a device, or of a task, which means its CPU:0.

@@ -20,4 +20,15 @@ func TestErrorOfAnUnknownPeerNamesTheCallAndTheEdge(t *testing.T) {
 	if got := status.From(err).Message(); status.CodeOf(err) != status.NotFound || !strings.HasPrefix(got, "RecvAsync"+edge) {
 		t.Errorf("RecvAsync: %v", err)
 	}
+	x := float(t, 1)
+	defer x.Release()
+	err = a.Send(1, "/job:worker/task:9", "x", x, false)
+	if got := status.From(err).Message(); status.CodeOf(err) != status.NotFound || !strings.HasPrefix(got, `Send of edge "x" from /job:worker/replica:0/task:0 to /job:worker/replica:0/task:9: `) {
+		t.Errorf("Send: %v", err)
+	}
+	own := a.Task().String() + "/device:GPU:0"
+	err = wait(t, a.recv(1, own, "x"), "RecvAsync").err
+	if got := status.From(err).Message(); status.CodeOf(err) != status.NotFound || !strings.HasPrefix(got, `RecvAsync of edge "x" from `+own+" to ") {
+		t.Errorf("RecvAsync from a device of this task: %v", err)
+	}
 }
