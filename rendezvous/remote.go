@@ -171,7 +171,7 @@ func (b *BaseRemote) Send(key Key, args Args, t *tensor.Tensor, dead bool) error
 			"Send of %q: names that begin with %q are those of published tensors, so nobody would receive it; send it under another name", key.edge, PublicationPrefix)
 	}
 	if !s.isSource(&key) {
-		return s.notSource(key.text)
+		return s.notSource(key.Describe())
 	}
 	return b.local.send(key.text, args, t, dead)
 }

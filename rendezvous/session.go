@@ -68,8 +68,10 @@ func (s *Session) isSource(key *Key) bool { return key.src.Task == s.Task || key
 
 func (s *Session) isDestination(key *Key) bool { return key.dst.Task == s.Task }
 
+// notSource is the error for a key whose source is not this task. key is describe's text for
+// a caller here, and the text of the key for a peer, as TensorFlow has it.
 func (s *Session) notSource(key string) error {
-	return status.Errorf(status.InvalidArgument, "Invalid rendezvous key (src): %s @ %v", describe(key), s.Task)
+	return status.Errorf(status.InvalidArgument, "Invalid rendezvous key (src): %s @ %v", key, s.Task)
 }
 
 func (s *Session) notDestination(key string) error {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/status"
 )
 
 // TestErrorsNameTheCallAndTheEdge: an error of a receive has the name of the method that was
@@ -64,4 +65,22 @@ func TestErrorsNameTheCallAndTheEdge(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestPeerGetsTensorFlowsText: a worker of TensorFlow that requests a value of another task gets
+// TensorFlow's text, which has the text of the key.
+func TestPeerGetsTensorFlowsText(t *testing.T) {
+	foreign := between(t, ps1, ps, "x")
+	want := "Invalid rendezvous key (src): " + foreign.String() + " @ /job:ps/replica:0/task:0"
+	b := initialized(t, nil)
+	defer b.Close()
+	after := make(chan outcome, 1)
+	b.RecvLocalAsync(t.Context(), foreign, func(_ rendezvous.Value, _ rendezvous.Args, err error) { after <- outcome{err: err} })
+	mustBe(t, (<-after).err, status.InvalidArgument, want)
+
+	m := manager(t)
+	waits := ask(t.Context(), m, 1, foreign) // until this process begins the step
+	m.Find(1)
+	mustBe(t, waits.wait(t).err, status.InvalidArgument, want)
+	m.Cleanup(1)
 }
