@@ -31,6 +31,8 @@ type file struct {
 	info FileInfo
 	// header is the header of a safetensors file; nil for others.
 	header *safetensors.Header
+	// direct is set for an array whose elements lie in the file as they are sent.
+	direct bool
 	// mapped is the mapping of the file; nil when it is read.
 	mapped io.Closer
 	// head is the digest of the bytes before the first tensor, which are headSize.
@@ -328,7 +330,7 @@ func (f *file) inspectArray(r io.ReaderAt) ([]TensorInfo, error) {
 		return nil, err
 	}
 	info := n.Info()
-	f.info.Format, f.headSize = FormatNPY, info.Offset
+	f.info.Format, f.headSize, f.direct = FormatNPY, info.Offset, n.Direct()
 	f.info.Header = make([]byte, info.Offset)
 	if _, err := io.ReadFull(io.NewSectionReader(r, 0, info.Offset), f.info.Header); err != nil {
 		return nil, err

@@ -1,6 +1,8 @@
 package checkpoint
 
 import (
+	"os"
+
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 )
@@ -26,7 +28,7 @@ type content struct {
 // divisible reports whether pieces of e can be requested: its content lies in memory or in a
 // file as it is sent.
 func (e *entry) divisible() bool {
-	return e.info.DType.Plain() && (e.held != nil || e.file.header != nil)
+	return e.info.DType.Plain() && (e.held != nil || e.file.header != nil || e.file.direct)
 }
 
 // pieces calls do with each piece of e, in order. It calls do once, with the zero piece, if e is
@@ -72,11 +74,21 @@ func pieceOf(t *tensor.Tensor, p piece) (*tensor.Tensor, error) {
 }
 
 // read reads the content from its file. The caller releases it.
-func (c content) read(a tensor.Allocator) (*tensor.Tensor, error) {
+func (c content) read(a tensor.Allocator) (t *tensor.Tensor, err error) {
 	if c.whole() {
 		return c.entry.read(a)
 	}
 	info := *c.info
 	info.DType, info.Shape, info.Bytes, info.Offset = tensor.Uint8, tensor.Vector(int(c.n)), c.n, info.Offset+c.off
-	return c.file.readTensor(&info, a)
+	err = c.file.read(func(r *os.File) (err error) {
+		t, err = readPlain(r, &info, a)
+		return err
+	})
+	if err != nil {
+		if t != nil {
+			t.Release()
+		}
+		return nil, wrap("tensor "+quote(info.Name), err)
+	}
+	return t, nil
 }

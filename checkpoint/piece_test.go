@@ -16,6 +16,7 @@ import (
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/tensor/npy"
 	"github.com/tryst-rdma/tryst/tensor/tensortest"
 )
 
@@ -66,8 +67,10 @@ func TestLargeTensorIsGivenInPieces(t *testing.T) {
 	const size = 5*mib + 77
 	x := patterned(t, "x", size)
 	file := writeSafetensors(t, filepath.Join(t.TempDir(), "m.safetensors"), nil, x)
+	array := writeNPY(t, filepath.Join(t.TempDir(), "x.npy"), x)
 	for what, publish := range map[string]func(h *host){
 		"file":   func(h *host) { h.publish("m", file) },
+		"array":  func(h *host) { h.publish("m", array) },
 		"memory": func(h *host) { _, err := h.catalog.PublishTensors("m", x); must(t, err) },
 	} {
 		for _, mmap := range []bool{false, true} {
@@ -113,11 +116,15 @@ func TestTensorsThatAreGivenWhole(t *testing.T) {
 		}
 	}
 	h = serve(t)
-	h.publish("m", writeNPY(t, filepath.Join(t.TempDir(), "x.npy"), patterned(t, "x", 3*mib)))
+	swapped := filepath.Join(t.TempDir(), "x.npy")
+	header, err := npy.Header(tensor.Int32, tensor.Vector(mib))
+	must(t, err)
+	writeFile(t, swapped, append(bytes.Replace(header, []byte("<i4"), []byte(">i4"), 1), make([]byte, 4*mib)...))
+	h.publish("m", swapped)
 	keys, err := h.dial().piecesOf(t, "x", 2*mib)
 	must(t, err)
 	if len(keys) != 1 || keys[0].GetBytes() != 0 {
-		t.Errorf("an array in a file: %v", keys)
+		t.Errorf("an array of big-endian elements: %v", keys)
 	}
 }
 
