@@ -299,18 +299,21 @@ func TestServerStopsDuringAPull(t *testing.T) {
 		"at once":  func(h *host) { h.grpc.Stop() },
 	} {
 		t.Run(what, func(t *testing.T) {
-			h := serve(t)
-			_, err := h.catalog.PublishTensors("m", model(t)...)
-			must(t, err)
-			var failure error
-			for x, err := range h.dial().Pull(t.Context(), checkpoint.PullRequest{Inflight: 1, InflightBytes: 1, Retry: -1}) {
-				if failure = err; err != nil {
-					break
+			synctest.Test(t, func(t *testing.T) {
+				h := serve(t)
+				_, err := h.catalog.PublishTensors("m", model(t)...)
+				must(t, err)
+				var failure error
+				for x, err := range h.dial().Pull(t.Context(), checkpoint.PullRequest{Inflight: 1, InflightBytes: 1, Retry: -1}) {
+					if failure = err; err != nil {
+						break
+					}
+					x.Release()
+					stop(h)
+					synctest.Wait() // until the puller has noticed it
 				}
-				x.Release()
-				stop(h)
-			}
-			mustBe(t, failure, status.Unavailable)
+				mustBe(t, failure, status.Unavailable)
+			})
 		})
 	}
 }
