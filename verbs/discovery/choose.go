@@ -23,6 +23,9 @@ type Choice struct {
 	// known before the device is open (then PathMTU with what the port says).
 	MTU  verbs.MTU
 	NUMA int // -1 unknown
+	// Near is false if peers reach this process by another address than that of the GID
+	// (Want.LocalAddr). Then another port, which may come later, would be better.
+	Near bool
 	// Understood is how Want.Device was understood; "" when it was empty.
 	Understood string
 	// Reason is why this one.
@@ -85,7 +88,7 @@ func (e *NoChoice) Error() string {
 
 // Unwrap returns the sentinel.
 func (e *NoChoice) Unwrap() error {
-	if e.Want != (Want{}) {
+	if e.Want.names() {
 		return verbs.ErrNotFound
 	}
 	return verbs.ErrUnavailable
@@ -115,9 +118,10 @@ func (c *candidate) name() string { return portName(c.dev, c.port) }
 //  3. Hardware before Soft-RoCE; then the port with the better GID, in the order
 //     of rule 4; then the faster port; then the lowest name and port.
 //  4. On InfiniBand the GID is entry 0. On RoCE: the address by which peers reach
-//     this process, where it is known; an address that reaches further before
-//     loopback, and that before link-local; RoCE v2 before v1; IPv4
-//     before IPv6; the port's own netdev before VLANs on it; the lowest index.
+//     this process, where it is known, and loopback only if that is loopback; an
+//     address that reaches further before loopback, and that before link-local; the
+//     address that was used before; RoCE v2 before v1; IPv4 before IPv6; the port's
+//     own netdev before VLANs on it; the lowest index.
 //
 // The error is *NoChoice, or verbs.ErrNotFound when the device's name means
 // nothing here, or verbs.ErrInvalid for a wish that nothing could fulfil.
@@ -306,6 +310,8 @@ func (c *candidate) roce(want Want, t target) string {
 			why = fmt.Sprintf("%s was asked for", want.Type)
 		case g.Type == verbs.GIDTypeUnknown:
 			why = "its type could not be read"
+		case want.GIDIndex == nil && want.beyondHost() && g.GID.Addr().IsLoopback():
+			why = fmt.Sprintf("it is loopback, and peers reach this process by %s", want.LocalAddr)
 		case want.Family == FamilyIPv4 && !g.GID.Addr().Is4(), want.Family == FamilyIPv6 && g.GID.Addr().Is4():
 			why = fmt.Sprintf("%s was asked for", want.Family)
 		}
@@ -352,6 +358,7 @@ func (c *candidate) choice(inv *Inventory, want Want, t target, good []*candidat
 	ch := Choice{
 		Device: c.dev.Name, Port: c.port.Number, GIDIndex: c.gid.Index, GID: c.gid.GID, Type: c.gid.Type,
 		Link: c.port.Link, LID: c.port.LID, Netdev: c.gid.Netdev, MTU: c.mtu, NUMA: c.dev.NUMA,
+		Near:       !want.LocalAddr.IsValid() || c.port.Link == verbs.LinkInfiniBand || want.isNear(c.gid),
 		Understood: t.words, Against: against,
 	}
 	if ch.Netdev == "" {

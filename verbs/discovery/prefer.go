@@ -38,10 +38,16 @@ func (w Want) nearness(g GID) int {
 // isNear reports whether peers reach this process by an entry.
 func (w Want) isNear(g GID) bool { return w.LocalAddr.IsValid() && w.nearness(g) < 2 }
 
+// beyondHost reports whether peers reach this process by an address that is not loopback.
+func (w Want) beyondHost() bool { return w.LocalAddr.IsValid() && !w.LocalAddr.IsLoopback() }
+
 // preferGID is the function of that name, for a wish.
 func (w Want) preferGID(a, b GID, own string) (int, string) {
 	if n := cmp.Compare(w.nearness(a), w.nearness(b)); n != 0 {
 		return n, fmt.Sprintf("peers reach this process by %s", w.LocalAddr)
+	}
+	if x, y := a.GID == w.Before, b.GID == w.Before; x != y && reach(a) == reach(b) {
+		return sign(x), "the other one was used before"
 	}
 	return preferGID(a, b, own)
 }

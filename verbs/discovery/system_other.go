@@ -12,6 +12,9 @@ import (
 // Network is not known here.
 func Network() uint64 { return 0 }
 
+// Watch is not possible here. The error is errors.ErrUnsupported.
+func Watch(func()) (stop func(), err error) { return nil, errors.ErrUnsupported }
+
 // Host says that there is nothing to find: RDMA devices are found on Linux only.
 // The error is verbs.ErrUnavailable and errors.ErrUnsupported.
 func Host() (System, error) {

@@ -31,6 +31,16 @@ type Want struct {
 	// there is; zero: not known. LocalAddrWhy says in words who says so.
 	LocalAddr    netip.Addr
 	LocalAddrWhy string
+	// Before is the address that was used until now, which is preferred to others that
+	// reach as far; zero for none.
+	Before verbs.GID
+}
+
+// names reports whether something was asked for. What only orders what there is does not
+// count.
+func (w Want) names() bool {
+	w.LocalAddr, w.LocalAddrWhy, w.Before = netip.Addr{}, "", verbs.GID{}
+	return w != Want{}
 }
 
 // Family is a family of addresses.
