@@ -90,7 +90,7 @@ func dialAs(ctx context.Context, task cluster.Task, c config.Client, target stri
 	c.Cluster = nil
 	nc := nodeConfig{task: task, resolve: func(cluster.Task) (string, bool) { return address, true }}
 	if c.Transport == verbstransport.Name {
-		nc.localAddr = routedLocalAddr(ctx, serverTask, address)
+		nc.localAddr = func(ctx context.Context) localAddr { return routedLocalAddr(ctx, serverTask, address) }
 	}
 	n, err := newNode(ctx, nc, c, o)
 	if err != nil {
@@ -150,12 +150,12 @@ func (c *Client) Recv(ctx context.Context, step int64, key rendezvous.Key) (rend
 func (c *Client) Received() map[string]int { return c.metrics.received.byTransport() }
 
 // Verbs returns the device that verbs uses. It returns false when all tensors go over gRPC,
-// because of the settings or because there is no usable device.
+// because of the settings or because there is no usable device at present.
 func (c *Client) Verbs() (Selection, bool) {
 	if c.rdma == nil {
 		return Selection{}, false
 	}
-	return c.rdma.Selection, true
+	return c.rdma.devices.current()
 }
 
 // Probe checks whether RDMA reaches the server, whose task is given; see

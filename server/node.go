@@ -70,8 +70,9 @@ type nodeConfig struct {
 	// resolve returns the address of a peer that is not in the cluster spec. Nil
 	// if there are none.
 	resolve func(cluster.Task) (string, bool)
-	// localAddr is the address by which peers reach the process.
-	localAddr localAddr
+	// localAddr returns the address by which peers reach the process. It may change
+	// with the network. Nil: not known.
+	localAddr func(context.Context) localAddr
 	// cache has the limits of the response cache.
 	cache transport.CacheOptions
 }
@@ -131,7 +132,7 @@ func newNode(ctx context.Context, nc nodeConfig, c config.Client, o Options) (_ 
 	nc.cache.Addressed, nc.cache.Verify = n.conns.Addressed, n.conns.Incarnation
 	n.cache = transport.NewResponseCache(late, nc.cache)
 	if c.Transport == verbstransport.Name {
-		if n.rdma, err = n.openRDMA(c, o.Provider, nc, session.CheckSource); err != nil {
+		if n.rdma, err = n.openRDMA(ctx, c, o.Provider, nc, session.CheckSource); err != nil {
 			n.cache.Close()
 			return nil, errors.Join(err, n.closeGRPC(ctx))
 		}

@@ -21,16 +21,17 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/discovery"
 )
 
-// rdma is the verbs part of a node: a device and the transport over it.
+// rdma is the verbs part of a node: the transport, and the device under it, which may go and
+// come back (devices.go).
 //
 //	openRDMA ─► register (answers bootstraps) ─► connect (calls the peers that are up)
 //	close    ◄─ gRPC ends                     ◄─ stop (closes every channel)
 type rdma struct {
-	Selection
 	task      cluster.Task
 	spec      *cluster.Spec
 	transport *verbstransport.RdmaRemoteRendezvous
 	required  bool // no fallback to gRPC
+	devices   *devices
 
 	stopped sync.Once
 	result  error // of stop
@@ -42,43 +43,29 @@ type rdma struct {
 const rnrRetries = 6
 
 // openRDMA chooses a device and makes the transport over it. If there is no usable device,
-// and the settings neither name one nor exclude the fallback, it logs the reason and returns
-// (nil, nil): all tensors go over gRPC.
+// and the settings neither name one nor exclude the fallback, it logs the reason: all tensors
+// go over gRPC until there is one.
 //
 // p is the provider that the program passed, or nil.
-func (n *node) openRDMA(c config.Client, p verbs.Provider, nc nodeConfig, check func(rendezvous.Key) error) (*rdma, error) {
+func (n *node) openRDMA(ctx context.Context, c config.Client, p verbs.Provider, nc nodeConfig, check func(rendezvous.Key) error) (*rdma, error) {
 	r := &rdma{task: n.task, spec: c.Cluster, required: c.Fallback == fallbackNone}
-	want := discovery.Want{
-		Device: c.RDMA.Device, Port: uint8(c.RDMA.Port), GIDIndex: c.RDMA.GIDIndex, MTU: verbs.MTU(c.RDMA.MTU), //nolint:gosec // limits of the settings
-		ServiceLevel: uint8(c.RDMA.ServiceLevel), //nolint:gosec // likewise
-		LocalAddr:    nc.localAddr.addr, LocalAddrWhy: nc.localAddr.why,
-	}
-	var err error
-	if p != nil {
-		r.Selection, _, err = sourceOf(p).open(want)
-		r.Why = "the program passed it"
-	} else {
-		r.Selection, err = Select(c.Provider, want, KernelSource(), RoCESource(n.log))
-	}
+	r.devices = newDevices(c, p, nc.localAddr, n.log)
+	s, err := r.devices.find(ctx)
 	if err != nil {
-		if errors.Is(err, verbs.ErrUnavailable) && !namesDevice(c.RDMA) && !r.required {
-			n.log.Warn("verbs cannot be used: all tensors go over gRPC", "reason", err)
-			return nil, nil //nolint:nilnil // gRPC alone is a valid mode
+		if !errors.Is(err, verbs.ErrUnavailable) || namesDevice(c.RDMA) || r.required {
+			return nil, status.Errorf(status.FailedPrecondition, "transport verbs: %w", err)
 		}
-		return nil, status.Errorf(status.FailedPrecondition, "transport verbs: %w", err)
+		n.log.Warn("verbs cannot be used: until there is a usable device all tensors go over gRPC", "reason", err)
 	}
-	r.transport, err = n.newTransport(r, c, nc.cache.MaxWaiting, check)
+	r.transport, err = n.newTransport(r, c, s, nc.cache.MaxWaiting, check)
 	if err != nil {
-		return nil, errors.Join(err, r.Device.Close())
+		if s.Device != nil {
+			err = errors.Join(err, s.Device.Close())
+		}
+		return nil, err
 	}
-	n.log.Info("verbs", "provider", r.Name(), "why", r.Why, "device", r.Choice.String(), "reason", r.Choice.Reason)
-	if r.Unused != nil {
-		n.log.Warn("verbs: the RDMA devices of this host are not used, and "+r.Choice.Device+" is software", "reason", r.Unused)
-	}
-	for _, w := range r.Choice.Warnings {
-		n.log.Warn("verbs: " + w)
-	}
-	n.watch(r)
+	r.devices.watch(r.transport, s)
+	n.addVerbsMetrics(r)
 	return r, nil
 }
 
@@ -99,31 +86,42 @@ func replacementAddress(c config.RDMA) func([]verbs.GIDEntry, verbs.GIDEntry) (v
 	return discovery.Again
 }
 
-// newTransport makes the transport over the device of r.
-func (n *node) newTransport(r *rdma, c config.Client, maxWaiting int, check func(rendezvous.Key) error) (*verbstransport.RdmaRemoteRendezvous, error) {
+// newTransport makes the transport over a device; without one if s has none.
+func (n *node) newTransport(r *rdma, c config.Client, s Selection, maxWaiting int, check func(rendezvous.Key) error) (*verbstransport.RdmaRemoteRendezvous, error) {
 	mode, err := verbstransport.ParsePollMode(c.Poll)
 	if err != nil {
 		return nil, err
 	}
-	memory := verbstransport.MemoryOptions{Arena: c.Arena, SendLimit: c.ArenaLimit, RecvLimit: c.ArenaLimit, Device: r.Device.Info()}
-	o := messageOptions(c, queuePairsOf(c.RDMA.QueuePairs, r))
-	o.Self, o.Task, o.Device, o.Host = n.process(), n.task, r.Device, discovery.Network()
-	o.Address = verbs.GIDEntry{Index: r.Choice.GIDIndex, GID: r.Choice.GID, Type: r.Choice.Type}
-	o.Again, o.Path = replacementAddress(c.RDMA), path(r.Selection, c.RDMA)
+	memory := verbstransport.MemoryOptions{Arena: c.Arena, SendLimit: c.ArenaLimit, RecvLimit: c.ArenaLimit}
+	o := messageOptions(c, cmp.Or(c.RDMA.QueuePairs, DefaultQueuePairs))
+	if s.Device != nil {
+		memory.Device, o.PortOptions = s.Device.Info(), portOptions(s, c.RDMA)
+	}
+	o.Self, o.Task, o.Host = n.process(), n.task, discovery.Network()
 	o.Exchanger, o.Callable = bootstrap.NewExchanger(n.conns.Conn), r.callable
 	o.GRPC, o.Cache, o.Check = n.transport.Conn, n.cache, check
 	o.Require, o.Allocator, o.Memory, o.MaxWaiting = r.required, n.allocator, memory, maxWaiting
 	o.Poll, o.PeerTimeout, o.Transfers, o.Logger = mode, c.PeerTimeout, n.transfers, n.log
-	if limit, err := verbstransport.ReadMemlock(); err == nil {
+	o.Lost = r.devices.gone
+	if limit, err := verbstransport.ReadMemlock(); err == nil && s.Device != nil {
 		if err := memory.CheckMemlock(limit, messageMemory(r.spec, o)); err != nil {
 			n.log.Warn("verbs may run out of locked memory", "reason", err)
 		}
 	}
 	t, err := verbstransport.New(o)
 	if err != nil {
-		return nil, status.Errorf(status.CodeOf(err), "transport verbs over %v: %w", r.Choice, err)
+		return nil, status.Errorf(status.CodeOf(err), "transport verbs over %v: %w", s.Choice, err)
 	}
 	return t, nil
+}
+
+// portOptions are a device, with its port and address, as the transport takes them.
+func portOptions(s Selection, c config.RDMA) verbstransport.PortOptions {
+	return verbstransport.PortOptions{
+		Device:  s.Device,
+		Address: verbs.GIDEntry{Index: s.Choice.GIDIndex, GID: s.Choice.GID, Type: s.Choice.Type},
+		Again:   replacementAddress(c), Path: path(s, c), Rails: queuePairsOf(c.QueuePairs, s),
+	}
 }
 
 // path returns the attributes with which queue pairs send.
@@ -159,7 +157,10 @@ func messageMemory(spec *cluster.Spec, o verbstransport.Options) uint64 {
 
 // messageOptions returns the options for the number and size of a channel's messages.
 func messageOptions(c config.Client, queuePairs int) verbstransport.Options {
-	return verbstransport.Options{Window: c.RDMA.QueueDepth / 2, SendQueue: c.RDMA.QueueDepth, Rails: queuePairs, EagerLimit: int(c.EagerLimit)}
+	return verbstransport.Options{
+		Window: c.RDMA.QueueDepth / 2, SendQueue: c.RDMA.QueueDepth, EagerLimit: int(c.EagerLimit),
+		PortOptions: verbstransport.PortOptions{Rails: queuePairs},
+	}
 }
 
 // callable reports whether this process can call a peer: a task of the cluster or, for a client,
@@ -188,12 +189,15 @@ func (r *rdma) connect() {
 
 // stop closes every channel. It notifies peers until ctx ends.
 func (r *rdma) stop(ctx context.Context) error {
-	r.stopped.Do(func() { r.result = r.transport.Close(ctx) })
+	r.stopped.Do(func() {
+		r.devices.stop()
+		r.result = r.transport.Close(ctx)
+	})
 	return r.result
 }
 
 // close closes the device, after stop.
-func (r *rdma) close() error { return r.Device.Close() }
+func (r *rdma) close() error { return r.devices.close() }
 
 // leftGeneration returns the function that checks and closes channels which requesters of the
 // gRPC service have left; nil without verbs.

@@ -65,7 +65,7 @@ func Start(ctx context.Context, cfg config.Config, o Options) (*Server, error) {
 		KeptPerRequester: cfg.KeptPerPeer, KeptTotal: keptTotal(cfg.KeptTotal),
 	}}
 	if cfg.Transport == verbstransport.Name {
-		nc.localAddr = serverLocalAddr(ctx, cfg)
+		nc.localAddr = func(ctx context.Context) localAddr { return serverLocalAddr(ctx, cfg) }
 	}
 	n, err := newNode(ctx, nc, cfg.Client, o)
 	if err != nil {

@@ -34,19 +34,27 @@ func StartVerbs(ctx context.Context, cfg config.Config, o Options) (*VerbsServer
 }
 
 // Verbs returns the server as a VerbsServer. ok is false when all tensors go over gRPC, because
-// of the settings or because there is no usable device.
+// of the settings or because there is no usable device at present.
 func (s *Server) Verbs() (v *VerbsServer, ok bool) {
 	if s.rdma == nil {
+		return nil, false
+	}
+	if _, ok := s.rdma.devices.current(); !ok {
 		return nil, false
 	}
 	return &VerbsServer{s}, true
 }
 
-// Choice returns the device, port and address in use, with the reason for them.
-func (v *VerbsServer) Choice() discovery.Choice { return v.rdma.Choice }
+// Choice returns the device, port and address in use, with the reason for them. While there is
+// no device it returns the last ones.
+func (v *VerbsServer) Choice() discovery.Choice { return v.Selection().Choice }
 
-// Selection returns the device with its provider, and the reason for the provider.
-func (v *VerbsServer) Selection() Selection { return v.rdma.Selection }
+// Selection returns the device with its provider, and the reason for the provider. While there
+// is no device it returns the last one.
+func (v *VerbsServer) Selection() Selection {
+	s, _ := v.rdma.devices.current()
+	return s
+}
 
 // Links returns for each peer which transport carries its tensors, and why.
 func (v *VerbsServer) Links() []verbstransport.Connection { return v.rdma.transport.Connections() }
@@ -55,4 +63,5 @@ func (v *VerbsServer) Links() []verbstransport.Connection { return v.rdma.transp
 func (v *VerbsServer) Memory() verbstransport.MemoryStats { return v.rdma.transport.Memory() }
 
 // Allocator returns an allocator of registered memory. Tensors in it are sent without a copy.
+// While there is no device it allocates other memory.
 func (v *VerbsServer) Allocator() tensor.Allocator { return v.rdma.transport.Allocator() }

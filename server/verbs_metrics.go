@@ -13,8 +13,8 @@ import (
 	"github.com/tryst-rdma/tryst/verbs/discovery"
 )
 
-// watch adds the metrics of r.
-func (n *node) watch(r *rdma) {
+// addVerbsMetrics adds the metrics of r.
+func (n *node) addVerbsMetrics(r *rdma) {
 	stats := func(name, help string, read func(verbstransport.MemoryStats) int64) {
 		n.metrics.gauge(name, help, func() float64 { return float64(read(r.transport.Memory())) })
 	}
@@ -26,38 +26,55 @@ func (n *node) watch(r *rdma) {
 	stats("tryst_verbs_message_bytes", "Memory registered for control messages, in bytes.", func(s verbstransport.MemoryStats) int64 { return s.Slots })
 	stats("tryst_verbs_pool_exhausted", "Failed allocations of registered memory.", func(s verbstransport.MemoryStats) int64 { return s.Sending.Exhausted + s.Receiving.Exhausted })
 	stats("tryst_verbs_copied_bytes", "Content copied into registered memory for sending, in bytes.", func(s verbstransport.MemoryStats) int64 { return s.CopiedBytes })
-	n.metrics.all = append(n.metrics.all, newDeviceInfo(r.Selection), newPeerMetrics(r))
-	if counters := r.counters(); counters != nil {
-		n.metrics.all = append(n.metrics.all, newPortCounters(r.Choice, counters))
-	}
-}
-
-// counters returns the function that reads the counters of the port, from the kernel or from the
-// device itself; nil if it has none.
-func (r *rdma) counters() func() (map[string]uint64, error) {
-	if d, ok := r.Device.(verbs.CounterReader); ok {
-		return func() (map[string]uint64, error) { return d.Counters(r.Choice.Port) }
-	}
-	if !r.Kernel {
-		return nil
-	}
-	return func() (map[string]uint64, error) {
-		host, err := discovery.Host()
-		if err != nil {
-			return nil, err
+	n.metrics.gauge("tryst_verbs_device_up", "1 while verbs has a device with an address, 0 while it has none and tensors go over gRPC.", func() float64 {
+		if _, ok := r.devices.current(); ok {
+			return 1
 		}
-		return host.Counters(r.Choice.Device, r.Choice.Port)
-	}
+		return 0
+	})
+	n.metrics.all = append(n.metrics.all, prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "tryst_verbs_devices_lost_total", Help: "Devices that were removed while verbs used them.",
+	}, func() float64 { return float64(r.devices.lost.Load()) }))
+	n.metrics.all = append(n.metrics.all, newDeviceInfo(r.devices.current), newPeerMetrics(r), newPortCounters(r.devices.counters))
 }
 
-// newDeviceInfo makes the metric whose labels describe the device that verbs uses.
-func newDeviceInfo(s Selection) prometheus.Collector {
-	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "tryst_verbs_device_info", Help: "1, with the device that verbs uses, its provider, and the reasons for both.",
-		ConstLabels: prometheus.Labels{
-			"provider": s.Name(), "why": labelText(s.Why), "device": s.Choice.Device, "reason": labelText(s.Choice.Reason),
-		},
-	}, func() float64 { return 1 })
+// counters reads the counters of the port in use, from the kernel or from the device itself;
+// nil if it has none.
+func (d *devices) counters() (on discovery.Choice, counters map[string]uint64) {
+	s, ok := d.current()
+	if !ok {
+		return s.Choice, nil
+	}
+	if r, ok := s.Device.(verbs.CounterReader); ok {
+		counters, _ = r.Counters(s.Choice.Port) // what can be read
+	} else if s.Kernel {
+		if host, err := discovery.Host(); err == nil {
+			counters, _ = host.Counters(s.Choice.Device, s.Choice.Port)
+		}
+	}
+	return s.Choice, counters
+}
+
+// deviceInfo is the metric whose labels describe the device that verbs uses. It has no value
+// while there is none.
+type deviceInfo struct {
+	current func() (Selection, bool)
+	desc    *prometheus.Desc
+}
+
+func newDeviceInfo(current func() (Selection, bool)) *deviceInfo {
+	return &deviceInfo{current, prometheus.NewDesc("tryst_verbs_device_info", "1, with the device that verbs uses, its provider, and the reasons for both.",
+		[]string{"device", "provider", "reason", "why"}, nil)}
+}
+
+// Describe implements prometheus.Collector.
+func (d *deviceInfo) Describe(c chan<- *prometheus.Desc) { c <- d.desc }
+
+// Collect implements prometheus.Collector.
+func (d *deviceInfo) Collect(c chan<- prometheus.Metric) {
+	if s, ok := d.current(); ok {
+		c <- prometheus.MustNewConstMetric(d.desc, prometheus.GaugeValue, 1, s.Choice.Device, s.Name(), labelText(s.Choice.Reason), labelText(s.Why))
+	}
 }
 
 // labelText makes s a label. Labels must be UTF-8, and must not show queue pair numbers, because all
@@ -168,13 +185,13 @@ const noRoute = "none"
 
 // portCounters are the counters of the port in use.
 type portCounters struct {
-	read    func() (map[string]uint64, error)
+	read    func() (discovery.Choice, map[string]uint64)
 	counter *prometheus.Desc
 }
 
-func newPortCounters(c discovery.Choice, read func() (map[string]uint64, error)) *portCounters {
+func newPortCounters(read func() (discovery.Choice, map[string]uint64)) *portCounters {
 	return &portCounters{read, prometheus.NewDesc("tryst_rdma_port_counter", "Counters of the RDMA port in use, with the names and units of the kernel, or of the device in user space.",
-		[]string{"counter"}, prometheus.Labels{"device": c.Device, "port": strconv.Itoa(int(c.Port))})}
+		[]string{"counter", "device", "port"}, nil)}
 }
 
 // Describe implements prometheus.Collector.
@@ -182,8 +199,8 @@ func (p *portCounters) Describe(c chan<- *prometheus.Desc) { c <- p.counter }
 
 // Collect implements prometheus.Collector. Counters that cannot be read are left out.
 func (p *portCounters) Collect(c chan<- prometheus.Metric) {
-	values, _ := p.read()
+	on, values := p.read()
 	for name, v := range values {
-		c <- prometheus.MustNewConstMetric(p.counter, prometheus.UntypedValue, float64(v), name)
+		c <- prometheus.MustNewConstMetric(p.counter, prometheus.UntypedValue, float64(v), name, on.Device, strconv.Itoa(int(on.Port)))
 	}
 }

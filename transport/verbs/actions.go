@@ -73,7 +73,7 @@ func (l *link) completion(now time.Time, wc *verbs.WC) {
 // completionError returns the error of a failed completion.
 func (l *link) completionError(wc *verbs.WC) error {
 	return status.Errorf(status.Unavailable, "%v: QP %v: %v (%s): %s",
-		l, wc.QPN, wc.Status, verbs.VendorError(l.peer.transport.port.device.Info().Vendor, wc.VendorErr), wc.Status.Cause())
+		l, wc.QPN, wc.Status, verbs.VendorError(l.port.device.Info().Vendor, wc.VendorErr), wc.Status.Cause())
 }
 
 // run executes the machine's actions until there are none, and then runs the outbox. now is

@@ -98,7 +98,7 @@ func (l *link) offerDest(a *attempt, dest regmem.Destination, size uint64) (chan
 		i := l.machine.RailOf(d.First, share)
 		at := &d.Rails[i]
 		*at = wire.Remote{Addr: p.Addr, RKey: p.RKey}
-		if !l.peer.transport.port.memory.Leases() {
+		if !l.port.memory.Leases() {
 			continue
 		}
 		w, err := dest.Lease(l.rails[i].qp)

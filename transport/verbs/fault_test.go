@@ -292,7 +292,8 @@ func TestV19MemlockTooSmall(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = verbstransport.New(verbstransport.Options{
-			Self: transport.Process{Name: task.String(), Incarnation: 1}, Task: task, Device: d, Address: a, Path: s.c.path,
+			Self: transport.Process{Name: task.String(), Incarnation: 1}, Task: task,
+			PortOptions: verbstransport.PortOptions{Device: d, Address: a, Path: s.c.path},
 		})
 		if status.CodeOf(err) != status.ResourceExhausted || !errors.Is(err, verbs.ErrMemlock) || !strings.Contains(err.Error(), "ulimit -l") {
 			t.Errorf("got %v, want the number to raise", err)
@@ -377,7 +378,7 @@ func TestFatalDeviceEvent(t *testing.T) {
 			}
 			s.until("the peer knows what the other one has lost", func() bool {
 				l := stays.connection(lost)
-				return !l.Verbs && l.Reason != nil && strings.Contains(l.Reason.Error(), "does without verbs")
+				return !l.Verbs && l.Reason != nil && strings.Contains(l.Reason.Error(), "no verbs for now")
 			})
 			good := third.key(stays, "v")
 			third.sendsBlob(1, good, 3, 100*kib)

@@ -51,8 +51,11 @@ func newLeftPair(t *testing.T) *leftPair {
 		kept := transport.NewResponseCache(p, transport.CacheOptions{})
 		end, err := New(Options{
 			Self: transport.Process{Name: task.String(), Incarnation: uint64(i) + 1}, Task: task, //nolint:gosec // 1 or 2
-			Device: device, Address: gids[0], Exchanger: p, Callable: func(cluster.Task) bool { return true },
-			Path:  verbs.Path{Port: 1, Timeout: verbs.TimeoutCode(2 * time.Millisecond), Retry: 6, RNRRetry: 6},
+			PortOptions: PortOptions{
+				Device: device, Address: gids[0],
+				Path: verbs.Path{Port: 1, Timeout: verbs.TimeoutCode(2 * time.Millisecond), Retry: 6, RNRRetry: 6},
+			},
+			Exchanger: p, Callable: func(cluster.Task) bool { return true },
 			GRPC:  func(cluster.Task) (delivery.Conn, error) { return nil, errors.New("nothing goes by gRPC") },
 			Cache: kept, Check: func(rendezvous.Key) error { return nil }, Memory: regmem.Options{Arena: 1 << 20},
 		})
@@ -137,7 +140,7 @@ func TestRequestClosesTheChannelThatItNames(t *testing.T) {
 		peer := p.up(t, i).peer
 		p.ends[i].links.add()
 		var err error
-		if second[i], err = newLink(peer, later, later); err != nil {
+		if second[i], err = peer.newLink(later, later); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -201,7 +204,7 @@ func TestLeftGenerationWhileTheNextIsBootstrapped(t *testing.T) {
 	p.fabric.Link(p.tasks[0].String(), p.tasks[1].String()).Hold() // no BYE arrives
 	defer p.fabric.Link(p.tasks[0].String(), p.tasks[1].String()).Release()
 	first.peer.mu.Lock()
-	first.peer.do(first.peer.machine.Stop(time.Now(), nil)) // as for a higher generation: the pair of offers is dropped
+	first.peer.do(first.peer.machine.Stop(time.Now())) // as for a higher generation: the pair of offers is dropped
 	leftGeneration(t, p.ends[1], transport.Process{Name: requester.Name, Incarnation: 9}, 1)
 	leftGeneration(t, p.ends[1], transport.Process{Name: p.tasks[1].String(), Incarnation: 1}, 1)
 	leftGeneration(t, p.ends[1], requester, 0)
@@ -219,7 +222,7 @@ func (p *leftPair) second(t *testing.T, i int, generation uint64) *link {
 	t.Helper()
 	peer := p.up(t, i).peer
 	p.ends[i].links.add()
-	l, err := newLink(peer, generation, generation)
+	l, err := peer.newLink(generation, generation)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -396,18 +399,18 @@ func TestUnverifiedPeersOfOneSourceLeaveSpaceForOthers(t *testing.T) {
 // refused at start, and the error has the limit.
 func TestQueuesThatTheDeviceDoesNotHave(t *testing.T) {
 	info := verbs.DeviceInfo{Name: "mlx5_0", Limits: verbs.Limits{SendWR: 257, RecvWR: 128, CQEntries: 770}}
-	for words, o := range map[string]Options{
-		"":                                      {SendQueue: 256, Window: 128, Rails: 2},
-		"mlx5_0 supports 257 work requests":     {SendQueue: 257, Window: 128, Rails: 1},
-		"mlx5_0 supports 128 receives":          {SendQueue: 256, Window: 129, Rails: 1},
-		"mlx5_0 supports 770 entries in a comp": {SendQueue: 256, Window: 128, Rails: 3},
+	for words, o := range map[string]struct{ send, window, rails int }{
+		"":                                      {256, 128, 2},
+		"mlx5_0 supports 257 work requests":     {257, 128, 1},
+		"mlx5_0 supports 128 receives":          {256, 129, 1},
+		"mlx5_0 supports 770 entries in a comp": {256, 128, 3},
 	} {
-		err := o.checkLimits(info)
+		err := (&Options{SendQueue: o.send, Window: o.window}).checkLimits(info, o.rails)
 		if (err != nil) != (words != "") || err != nil && !strings.Contains(err.Error(), words) {
 			t.Errorf("%+v: %v, want %q", o, err, words)
 		}
 	}
-	if err := (&Options{SendQueue: 1 << 15, Window: 1 << 14, Rails: 8}).checkLimits(verbs.DeviceInfo{}); err != nil {
+	if err := (&Options{SendQueue: 1 << 15, Window: 1 << 14}).checkLimits(verbs.DeviceInfo{}, 8); err != nil {
 		t.Errorf("a device that does not say: %v", err)
 	}
 }

@@ -101,19 +101,19 @@ func (o *Options) complete() error {
 	if o.EagerLimit < 0 || o.messageSize() > channel.MaxMessage {
 		return status.Errorf(status.InvalidArgument, "the eager limit is %d bytes; it must be 1 to %d", o.EagerLimit, channel.MaxMessage-messageOverhead)
 	}
-	return o.checkLimits(o.Device.Info())
+	return nil
 }
 
 // checkLimits returns an error if the device does not support the queues of a channel, so
 // that the failure comes at start and not with each peer.
-func (o *Options) checkLimits(d verbs.DeviceInfo) error {
+func (o *Options) checkLimits(d verbs.DeviceInfo, rails int) error {
 	for _, l := range []struct {
 		what        string
 		want, limit int
 	}{
 		{"work requests in a send queue", o.SendQueue + 1, d.Limits.SendWR},
 		{"receives on a queue pair", o.Window, d.Limits.RecvWR},
-		{"entries in a completion queue", o.Rails * (o.Window + o.SendQueue + 1), d.Limits.CQEntries},
+		{"entries in a completion queue", rails * (o.Window + o.SendQueue + 1), d.Limits.CQEntries},
 	} {
 		if l.limit > 0 && l.want > l.limit { // 0: unknown
 			return status.Errorf(status.InvalidArgument, "%s supports %d %s, and %d are needed: lower --rdma-queue-depth or --rdma-queue-pairs", d.Name, l.limit, l.what, l.want)

@@ -27,6 +27,7 @@ import (
 // exception is ResponseCache.RequestNow, which does not block.
 type link struct {
 	peer      *peer
+	port      *port
 	id        uint64          // handshake.Action.ID
 	own       handshake.Offer // this side's offer
 	index     uint32          // identifies the link in wr_ids
@@ -105,11 +106,11 @@ const (
 
 // newLink makes queue pairs in INIT with all receives posted, and the offer that describes
 // them. When it fails, everything that it made is destroyed.
-func newLink(p *peer, id, generation uint64) (l *link, err error) {
+func newLink(p *peer, on *port, id, generation uint64) (l *link, err error) {
 	t := p.transport
 	o := &t.opts
 	l = &link{
-		peer: p, id: id, index: t.nextIndex(),
+		peer: p, port: on, id: id, index: t.nextIndex(),
 		keys: newKeys(o.Check),
 	}
 	l.drained = sync.NewCond(&l.mu)
@@ -118,26 +119,26 @@ func newLink(p *peer, id, generation uint64) (l *link, err error) {
 			l.destroy()
 		}
 	}()
-	rails := o.Rails
+	rails := on.rails
 	message := o.messageSize()
 	// The completion queue has an entry for each receive and each send, signalled or not: a
 	// queue pair in ERR completes them all.
-	l.cq, err = t.port.device.CreateCQ(verbs.CQConfig{Size: rails * (o.Window + o.SendQueue + 1)})
+	l.cq, err = on.device.CreateCQ(verbs.CQConfig{Size: rails * (o.Window + o.SendQueue + 1)})
 	if err != nil {
 		return l, err
 	}
-	if l.inbox, err = t.port.memory.NewSlots(rails*o.Window, message, regmem.RecvSlots); err != nil {
+	if l.inbox, err = on.memory.NewSlots(rails*o.Window, message, regmem.RecvSlots); err != nil {
 		return l, err
 	}
-	if l.out, err = t.port.memory.NewSlots(rails*o.SendQueue, message, regmem.SendSlots); err != nil {
+	if l.out, err = on.memory.NewSlots(rails*o.SendQueue, message, regmem.SendSlots); err != nil {
 		return l, err
 	}
-	l.own = t.port.self
+	l.own = on.self
 	l.own.Generation = generation
 	l.own.Rails = make([]handshake.Rail, rails)
 	for i := range rails {
 		r := &rail{window: o.Window, recvBase: i * o.Window, psn: verbs.RandomPSN()}
-		r.qp, err = t.port.pd.CreateQP(verbs.QPConfig{
+		r.qp, err = on.pd.CreateQP(verbs.QPConfig{
 			SendCQ: l.cq, RecvCQ: l.cq, MaxSend: o.SendQueue + 1, MaxRecv: o.Window, MaxInline: maxInline,
 		})
 		if err != nil {
@@ -145,15 +146,15 @@ func newLink(p *peer, id, generation uint64) (l *link, err error) {
 		}
 		l.rails = append(l.rails, r)
 		r.inline = r.qp.MaxInline()
-		if err = t.port.path.Init(r.qp); err != nil {
+		if err = on.path.Init(r.qp); err != nil {
 			return l, err
 		}
 		if err = l.postReceives(i, r.window); err != nil {
 			return l, err
 		}
-		l.own.Rails[i] = handshake.Rail{Endpoint: r.qp.Endpoint(), MTU: t.port.path.MTU}
+		l.own.Rails[i] = handshake.Rail{Endpoint: r.qp.Endpoint(), MTU: on.path.MTU}
 		e := &l.own.Rails[i].Endpoint
-		e.PSN, e.GID, e.LID = r.psn, t.port.gid, t.port.lid
+		e.PSN, e.GID, e.LID = r.psn, on.gid, on.lid
 	}
 	return l, nil
 }
@@ -165,7 +166,7 @@ func (l *link) connect(peer handshake.Offer) error {
 	o := &t.opts
 	rails := min(len(l.rails), len(peer.Rails))
 	for i := range rails {
-		path := t.port.path
+		path := l.port.path
 		path.MTU = min(path.MTU, peer.Rails[i].MTU)
 		if err := path.Connect(l.rails[i].qp, l.rails[i].psn, peer.Rails[i].Endpoint); err != nil {
 			return err
@@ -185,12 +186,12 @@ func (l *link) connect(peer handshake.Offer) error {
 		Message: int(l.own.ReceiveSize), PeerMessage: int(min(peer.ReceiveSize, l.own.ReceiveSize)),
 		Eager: int(min(l.own.EagerLimit, peer.EagerLimit)), SendQueue: o.SendQueue,
 		MaxWaiting: o.MaxWaiting, Chunk: longestWrite(o, l.own, peer), Outstanding: o.Outstanding,
-		QuarantineBytes: t.port.memory.Stats(time.Now()).Receiving.Limit / 4,
+		QuarantineBytes: l.port.memory.Stats(time.Now()).Receiving.Limit / 4,
 	})
 	if err != nil {
 		return err
 	}
-	account := t.port.memory.OpenAccount(l.String())
+	account := l.port.memory.OpenAccount(l.String())
 	l.mu.Lock() // Handle, which progress.Start may call at once, takes mu
 	l.queue = progress.Start(progress.Config{CQ: l.cq, Handle: l.completed, Failed: l.leave, Mode: o.Poll, Spinners: t.spinners})
 	l.machine, l.account, l.state = machine, account, linkOpen

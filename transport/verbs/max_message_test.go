@@ -78,7 +78,7 @@ func TestPortTooSmallForMessages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = verbstransport.New(verbstransport.Options{Device: device, Address: gid, Path: verbs.Path{Port: 1}})
+	_, err = verbstransport.New(verbstransport.Options{PortOptions: verbstransport.PortOptions{Device: device, Address: gid, Path: verbs.Path{Port: 1}}})
 	if status.CodeOf(err) != status.InvalidArgument || !strings.Contains(err.Error(), "mem0 port 1 supports messages of at most 8192 bytes, and those of a channel have up to 12288: lower --eager-limit") {
 		t.Errorf("%v", err)
 	}

@@ -34,7 +34,7 @@ type peer struct {
 	lastReq      uint64
 	timer        *time.Timer
 	alarm        alarm // of timer
-	lost         error // why the device was lost; nil while there is one
+	lost         error // why this process has no device; nil while there is one
 	gone         bool  // the record was dropped; the task may have another one
 	closing      bool  // this process closes the peer, so changes are not logged
 
@@ -42,14 +42,21 @@ type peer struct {
 	logged  string     // the state that was logged last
 }
 
+// newPeer makes the record of a task. Called with t.mu held.
 func newPeer(t *RdmaRemoteRendezvous, task cluster.Task, source string) *peer {
-	return &peer{
-		transport: t, task: task, source: source, links: make(map[uint64]*link), changed: make(chan struct{}),
-		requests: make(map[uint64]func(handshake.Offer, error)),
-		machine: handshake.New(handshake.Config{
-			Self: t.port.self, Peer: task, Callable: t.opts.Callable(task), Jitter: t.opts.jitter(), Backoff: t.opts.Backoff,
-		}),
+	c := handshake.Config{Self: t.opts.identity(), Peer: task, Callable: t.opts.Callable(task), Jitter: t.opts.jitter(), Backoff: t.opts.Backoff}
+	if t.port != nil {
+		c.Self = t.port.self
 	}
+	p := &peer{
+		transport: t, task: task, source: source, links: make(map[uint64]*link), changed: make(chan struct{}),
+		requests: make(map[uint64]func(handshake.Offer, error)), machine: handshake.New(c),
+	}
+	if t.port == nil {
+		p.lost = t.lost
+		p.machine.Suspend(time.Now(), t.lost) // it has nothing to end
+	}
+	return p
 }
 
 // keepConnected has the machine make a channel, and another one after each break.
@@ -177,11 +184,7 @@ func (p *peer) makeLink(a handshake.Action) (ok bool) {
 			return failed(err)
 		}
 	}
-	var l *link
-	err := t.withPort(func() (err error) {
-		l, err = newLink(p, a.ID, a.Generation)
-		return err
-	})
+	l, err := p.newLink(a.ID, a.Generation)
 	if err != nil {
 		if unverified {
 			t.unverified.release(p.source)
@@ -192,6 +195,23 @@ func (p *peer) makeLink(a handshake.Action) (ok bool) {
 	p.links[a.ID], l.unverified = l, unverified
 	p.do(p.machine.Made(time.Now(), l.id, l.own))
 	return true
+}
+
+// newLink makes a link on the device in use.
+func (p *peer) newLink(id, generation uint64) (l *link, err error) {
+	on, err := p.transport.takePort()
+	if err != nil {
+		return nil, err
+	}
+	err = p.transport.withPort(on, func() (err error) {
+		l, err = newLink(p, on, id, generation)
+		return err
+	})
+	if err != nil {
+		on.links.done()
+		return nil, err
+	}
+	return l, nil
 }
 
 // linkOf returns the link with an id; nil when it is destroyed.
@@ -213,7 +233,7 @@ func (p *peer) connect(a handshake.Action) error {
 	if err := t.opts.Cache.Introduce(t.base, requester, p.source); err != nil {
 		return err
 	}
-	return t.withPort(func() error { return l.connect(a.Offer) })
+	return t.withPort(l.port, func() error { return l.connect(a.Offer) })
 }
 
 // call makes a bootstrap call and reports its outcome to the machine.

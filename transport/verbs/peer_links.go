@@ -5,6 +5,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport/internal/delivery"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
 )
 
 // What a link reports to its peer record, and which link carries receives.
@@ -69,6 +70,7 @@ func (p *peer) linkGone(l *link, err error) {
 	p.closed.add(sum) // under the same lock as the deletion, so nothing is counted twice
 	p.do(p.machine.Broken(time.Now(), l.id, err))
 	p.logState()
+	l.port.links.done()
 	p.transport.links.done()
 }
 
@@ -147,18 +149,33 @@ func (p *peer) closeLeft(incarnation, generation uint64) {
 	}
 }
 
-// deviceLost ends every link because the device is lost.
-func (p *peer) deviceLost(err error) {
+// deviceLost ends every link on a device because the device is lost.
+func (p *peer) deviceLost(on *port, err error) {
 	p.mu.Lock()
 	p.lost = err
-	p.do(p.machine.Stop(time.Now(), err))
-	p.leaveAll(err)
+	p.do(p.machine.Suspend(time.Now(), err))
+	p.leaveAll(on, err)
 }
 
-// leaveAll leaves every connected link because of err.
-func (p *peer) leaveAll(err error) {
+// deviceFound has the machine make channels over a device with what self describes. moved is
+// why a device that the process had until now is not used any more; nil without one.
+func (p *peer) deviceFound(self handshake.Offer, moved error) {
+	p.mu.Lock()
+	p.lost = nil
+	now := time.Now()
+	var acts []handshake.Action
+	if moved != nil {
+		acts = p.machine.Suspend(now, moved)
+	}
+	p.do(append(acts, p.machine.Resume(now, self)...))
+}
+
+// leaveAll leaves every connected link on a device because of err.
+func (p *peer) leaveAll(on *port, err error) {
 	for _, l := range p.existing() {
-		l.leave(err)
+		if l.port == on {
+			l.leave(err)
+		}
 	}
 }
 
@@ -180,5 +197,5 @@ func (p *peer) close() {
 		p.timer.Stop()
 	}
 	p.closing = true
-	p.do(p.machine.Stop(time.Now(), nil))
+	p.do(p.machine.Stop(time.Now()))
 }

@@ -46,9 +46,12 @@ func (p *peer) logState() {
 	p.logging.Lock()
 	defer p.logging.Unlock()
 	p.mu.Lock()
-	closing := p.closing
+	closing, lost := p.closing, p.lost != nil
 	p.mu.Unlock()
-	if closing {
+	if lost { // one line for all peers says that
+		p.logged = ""
+	}
+	if closing || lost {
 		return
 	}
 	k := p.status()

@@ -6,7 +6,6 @@ import (
 	"math"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
@@ -14,8 +13,8 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// port is the port of the device that all peers share: its protection domain, its registered
-// memory, and the address that packets are sent from.
+// port is the port of a device: its protection domain, its registered memory, and the
+// address that packets are sent from. All peers share it.
 type port struct {
 	device     verbs.Device
 	pd         verbs.PD
@@ -23,6 +22,8 @@ type port struct {
 	configured verbs.GIDEntry  // the address when the transport was started
 	mtu        verbs.MTU       // upper bound of the path MTU
 	self       handshake.Offer // the part that all offers share
+	rails      int             // queue pairs of a channel
+	links      group           // counts the links on the device
 
 	// mu guards the attributes that refresh updates. withPort holds it, shared, while a
 	// link is made or connected.
@@ -42,17 +43,21 @@ var (
 	errNoAddress = errors.New("the port has lost its address")
 )
 
-func openPort(o *Options) (*port, error) {
-	info, err := o.Device.Port(o.Path.Port)
+// openPort registers memory with a device and asks what its port supports.
+func openPort(o *Options, d PortOptions) (*port, error) {
+	if err := o.checkLimits(d.Device.Info(), d.Rails); err != nil {
+		return nil, err
+	}
+	info, err := d.Device.Port(d.Path.Port)
 	if err != nil {
 		return nil, err
 	}
 	if most, message := info.MaxMessage, o.messageSize(); int64(most) < int64(message) {
 		return nil, status.Errorf(status.InvalidArgument, "%s port %d supports messages of at most %d bytes, and those of a channel have up to %d: lower --eager-limit, now %d bytes",
-			o.Device.Info().Name, o.Path.Port, most, message, o.EagerLimit)
+			d.Device.Info().Name, d.Path.Port, most, message, o.EagerLimit)
 	}
-	p := &port{device: o.Device, path: o.Path, configured: o.Address, replacement: o.Again, gid: o.Address.GID, mtu: o.Path.MTU, lid: info.LID}
-	p.path.SGIDIndex = uint8(o.Address.Index) //nolint:gosec // ibv_ah_attr has 8 bits; discovery refuses more
+	p := &port{device: d.Device, path: d.Path, configured: d.Address, replacement: d.Again, gid: d.Address.GID, mtu: d.Path.MTU, lid: info.LID, rails: d.Rails}
+	p.path.SGIDIndex = uint8(d.Address.Index) //nolint:gosec // ibv_ah_attr has 8 bits; discovery refuses more
 	p.path.Access = verbs.AccessLocalWrite | verbs.AccessRemoteWrite
 	if p.mtu == 0 {
 		p.mtu = info.ActiveMTU
@@ -61,11 +66,12 @@ func openPort(o *Options) (*port, error) {
 	if p.path.MinRNRTimer == 0 {
 		p.path.MinRNRTimer = verbs.DefaultMinRNRTimer
 	}
-	if p.pd, err = o.Device.AllocPD(); err != nil {
+	if p.pd, err = d.Device.AllocPD(); err != nil {
 		return nil, err
 	}
-	o.Memory.Device = o.Device.Info()
-	if p.memory, err = regmem.New(p.pd, o.Memory); err != nil {
+	memory := o.Memory
+	memory.Device = d.Device.Info()
+	if p.memory, err = regmem.New(p.pd, memory); err != nil {
 		return nil, errors.Join(err, p.pd.Close())
 	}
 	udp, err := p.udpEndpoint()
@@ -73,14 +79,17 @@ func openPort(o *Options) (*port, error) {
 		return nil, errors.Join(err, p.close())
 	}
 	message := o.messageSize()
-	p.self = handshake.Offer{
-		Task: o.Task, Incarnation: o.Self.Incarnation, Version: handshake.Version, Host: o.Host,
-		Link: info.Link, GIDType: o.Address.Type,
-		Window: uint32(o.Window), ReceiveSize: uint32(message), EagerLimit: uint32(o.EagerLimit), //nolint:gosec // limits
-		MaxMessage: info.MaxMessage,
-		Rails:      []handshake.Rail{{Endpoint: verbs.Endpoint{GID: p.gid, LID: p.lid, PSN: verbs.RandomPSN(), UDP: udp}, MTU: p.path.MTU}},
-	}
+	p.self = o.identity()
+	p.self.Link, p.self.GIDType = info.Link, d.Address.Type
+	p.self.Window, p.self.ReceiveSize, p.self.EagerLimit = uint32(o.Window), uint32(message), uint32(o.EagerLimit) //nolint:gosec // limits
+	p.self.MaxMessage = info.MaxMessage
+	p.self.Rails = []handshake.Rail{{Endpoint: verbs.Endpoint{GID: p.gid, LID: p.lid, PSN: verbs.RandomPSN(), UDP: udp}, MTU: p.path.MTU}}
 	return p, nil
+}
+
+// identity is what an offer has without a device.
+func (o *Options) identity() handshake.Offer {
+	return handshake.Offer{Task: o.Task, Incarnation: o.Self.Incarnation, Version: handshake.Version, Host: o.Host}
 }
 
 // udpEndpoint returns the UDP endpoint of a user-space device, which decides which peers it
@@ -187,166 +196,4 @@ func (p *port) findAddress(table []verbs.GIDEntry, gid verbs.GID, old int) (inde
 		return index, "the GID table is empty"
 	}
 	return index, "there are " + strings.Join(others, ", ")
-}
-
-// withPort refreshes the port and runs f, which makes or connects a link. The attributes do
-// not change while f runs. If the port cannot be queried, withPort checks whether the device
-// is gone: not every device reports that by an event.
-func (t *RdmaRemoteRendezvous) withPort(f func() error) error {
-	p := t.port
-	if err := t.refresh(); err != nil {
-		if !errors.Is(err, errInactive) && !errors.Is(err, errNoAddress) {
-			t.checkDevice()
-		}
-		return err
-	}
-	p.mu.RLock()
-	defer p.mu.RUnlock()
-	return f()
-}
-
-// sweep releases idle memory, and closes channels whose quarantined memory exceeds its
-// limits. When its tick is late because the process was stopped, it waits for the next one:
-// messages that free memory may have arrived and wait to be read.
-func (t *RdmaRemoteRendezvous) sweep() {
-	tick := time.NewTicker(sweepInterval)
-	defer tick.Stop()
-	for last := time.Now(); ; {
-		select {
-		case <-t.base.Done():
-			return
-		case <-tick.C:
-		}
-		now := time.Now()
-		stopped := now.Sub(last) > sweepInterval+lateTimer
-		if last = now; stopped {
-			continue
-		}
-		t.logClose("memory region", t.port.memory.Sweep(now))
-		for _, o := range t.port.memory.Overdue(now) {
-			t.closeAccount(o)
-		}
-	}
-}
-
-// closeAccount closes the channel that an account belongs to.
-func (t *RdmaRemoteRendezvous) closeAccount(o regmem.Overdue) {
-	for _, p := range t.all() {
-		p.mu.Lock()
-		var owner *link
-		for _, l := range p.links {
-			if l.ownsAccount(o.Account) {
-				owner = l
-			}
-		}
-		p.mu.Unlock()
-		if owner != nil {
-			owner.bye(o.Reason)
-		}
-	}
-}
-
-// watchEvents handles the asynchronous events of the device. A device that is being removed
-// may report only a change of its GID table, so each event makes watchEvents query the
-// device (ARCHITECTURE.md section 6). The kernel waits for the removal until every object of
-// the device is released.
-func (t *RdmaRemoteRendezvous) watchEvents() {
-	name := t.port.device.Info().Name
-	for {
-		e, err := t.port.device.NextEvent(t.base)
-		if err != nil {
-			if t.base.Err() == nil && !errors.Is(err, verbs.ErrClosed) {
-				t.deviceLost(err)
-			}
-			return
-		}
-		t.opts.Logger.Info("event of the RDMA device", "device", name, "event", e.Kind.String(), "port", e.Port)
-		switch e.Kind {
-		case verbs.EventQPFatal, verbs.EventQPRequest, verbs.EventQPAccess:
-			t.qpEvent(e)
-		case verbs.EventDeviceFatal:
-			t.deviceLost(verbs.Errorf("use", name, verbs.ErrDeviceGone, "%v", e.Kind))
-			return
-		}
-		if !t.checkDevice() {
-			return
-		}
-	}
-}
-
-// qpEvent passes an event of a queue pair to its link.
-func (t *RdmaRemoteRendezvous) qpEvent(e verbs.AsyncEvent) {
-	for _, p := range t.all() {
-		for _, l := range p.existing() {
-			if l.ownsQP(e.QPN) {
-				l.qpEvent(e)
-				return
-			}
-		}
-	}
-}
-
-// refresh refreshes the port and logs a change.
-func (t *RdmaRemoteRendezvous) refresh() error {
-	changed, err := t.port.refresh()
-	switch {
-	case !changed:
-	case err == nil:
-		gid, path := t.port.address()
-		t.opts.Logger.Info("the port has changed; new channels use", "port", t.port.String(), "GID", gid.String(), "index", path.SGIDIndex, "MTU", int(path.MTU))
-	case errors.Is(err, errNoAddress):
-		t.opts.Logger.Warn("the address of the port is gone; tensors go over "+t.fallback(), "reason", err)
-	}
-	return err
-}
-
-// checkDevice refreshes the port and ends the channels that cannot go on. It returns false
-// when the device is lost.
-func (t *RdmaRemoteRendezvous) checkDevice() bool {
-	switch err := t.refresh(); {
-	case errors.Is(err, errInactive):
-		return true // channels go on if the port is active again before their retries run out
-	case errors.Is(err, errNoAddress):
-		for _, p := range t.all() { // responses to the old address do not reach this host
-			p.leaveAll(err)
-		}
-		return true
-	case err != nil:
-		t.deviceLost(err)
-		return false
-	}
-	gid, _ := t.port.address()
-	for _, p := range t.all() {
-		for _, l := range p.existing() {
-			if from := l.own.Rails[0].GID; from != gid {
-				why := verbs.Errorf("use", t.port.String(), errNoAddress, "its address %v is gone, and %v is used instead", from, gid)
-				l.leave(why)
-				p.offerGone(l, why)
-			}
-		}
-		p.connectNow()
-	}
-	return true
-}
-
-// deviceLost ends every channel and closes the device with all its objects, since its
-// removal waits for that. Receives take the fallback. Only the first call has an effect.
-func (t *RdmaRemoteRendezvous) deviceLost(err error) {
-	t.mu.Lock()
-	second := t.lost != nil
-	if !second {
-		t.lost = err
-	}
-	t.mu.Unlock()
-	if second {
-		return
-	}
-	t.opts.Logger.Error("the RDMA device is lost; tensors go over "+t.fallback(), "device", t.port.device.Info().Name, "error", err)
-	for _, p := range t.all() {
-		p.deviceLost(err)
-	}
-	t.work.Go(func() {
-		t.links.Wait()
-		t.logClose("device", errors.Join(t.port.close(), t.port.device.Close()))
-	})
 }

@@ -106,7 +106,7 @@ func (l *link) plainResponse(t *tensor.Tensor) (channel.Response, source) {
 	src := source{buf: t.Buffer(), bytes: t.Bytes()}
 	if !l.machine.Eager(&a.Value) {
 		var registered bool
-		src.piece, registered = l.peer.transport.port.memory.Find(src.buf, src.bytes)
+		src.piece, registered = l.port.memory.Find(src.buf, src.bytes)
 		a.Unregistered = !registered
 	}
 	return a, src
@@ -176,7 +176,7 @@ func (l *link) stage(id attemptID, handle uint64) {
 	}
 	from.buf = from.buf.Retain() // the request may be cancelled during the copy
 	l.async(func() {
-		src, err := l.peer.transport.port.memory.Stage(from.bytes, &l.staged)
+		src, err := l.port.memory.Stage(from.bytes, &l.staged)
 		l.peer.transport.release(from.buf)
 		l.mu.Lock()
 		now := time.Now()

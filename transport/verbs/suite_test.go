@@ -190,9 +190,9 @@ func (c *suiteCluster) Start(task cluster.Task, o transporttest.NodeOptions) tra
 	o.Cache.Addressed, o.Cache.Verify = n.conns.Addressed, n.conns.Incarnation
 	n.kept = transport.NewResponseCache(late, o.Cache)
 	options := verbstransport.Options{
-		Self: self, Task: task, Device: n.device, Address: address,
-		Path:      c.path,
-		Exchanger: exchange{c}, Callable: func(cluster.Task) bool { return true }, GRPC: n.grpc.Conn, Cache: n.kept,
+		Self: self, Task: task,
+		PortOptions: verbstransport.PortOptions{Device: n.device, Address: address, Path: c.path},
+		Exchanger:   exchange{c}, Callable: func(cluster.Task) bool { return true }, GRPC: n.grpc.Conn, Cache: n.kept,
 		Check:   worker.Session(task, o.Incarnation).CheckSource,
 		Require: c.require, Allocator: o.Allocator, PeerTimeout: o.PeerTimeout,
 		// When a link is held, only a part of a tensor may be posted.

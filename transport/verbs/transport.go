@@ -2,6 +2,7 @@ package verbstransport
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -30,17 +31,9 @@ type Options struct {
 	// Self is this process, as it identifies itself to its peers. Task is its task.
 	Self transport.Process
 	Task cluster.Task
-	// Device is an open device. The transport closes it only when the device is lost;
-	// otherwise the caller closes it after Close.
-	Device verbs.Device
-	// Address is the entry of the port's GID table that is the source of all packets.
-	Address verbs.GIDEntry
-	// Again finds the address was in a GID table that has changed. When it is gone,
-	// Again returns a substitute of the same type and scope, and same is false
-	// (discovery.Again). Nil allows no substitute: the user has chosen the address.
-	Again func(table []verbs.GIDEntry, was verbs.GIDEntry) (now verbs.GIDEntry, same bool, err error)
-	// Path has the attributes of the queue pairs: port, MTU, timeouts, traffic class.
-	Path verbs.Path
+	// PortOptions name the device. Its Device may be nil: then the transport has none
+	// until Use.
+	PortOptions
 	// Exchanger makes the bootstrap calls. Callable reports whether a task has an
 	// address that this process can call.
 	Exchanger Exchanger
@@ -67,9 +60,6 @@ type Options struct {
 	// work requests that a send queue holds. EagerLimit is the largest content, in bytes,
 	// that travels within a message.
 	Window, SendQueue, EagerLimit int
-	// Rails is the number of queue pairs of a channel, 1 to 8; 1 when 0. A channel has
-	// the smaller number of both sides (PROTOCOL.md section 9).
-	Rails int
 	// MaxWaiting bounds the receives without response, in each direction, for each peer.
 	MaxWaiting int
 	// Chunk is the size of one RDMA write in bytes. Outstanding bounds the bytes of
@@ -83,6 +73,10 @@ type Options struct {
 	// Backoff is handshake.Config.Backoff: the wait before a channel that broke is made
 	// again. Tests shorten it.
 	Backoff time.Duration
+	// Lost is called when the device was lost, once it and all its objects are closed, so
+	// that the caller can look for a device and call Use. It must not block. Nil does
+	// nothing.
+	Lost func(err error)
 	// Transfers records every receive over verbs; nothing is recorded when nil.
 	Transfers *transport.Log
 	// Logger logs when a peer changes between verbs and gRPC, and events of the device;
@@ -95,7 +89,6 @@ type Options struct {
 // rendezvous.Remoter. It implements transport.Transport.
 type RdmaRemoteRendezvous struct {
 	opts      Options
-	port      *port
 	requester *delivery.Requester
 	base      context.Context
 	stop      context.CancelFunc
@@ -106,10 +99,16 @@ type RdmaRemoteRendezvous struct {
 
 	links group // counts the links that exist
 
-	mu     sync.Mutex
-	peers  map[cluster.Task]*peer
-	closed bool
-	lost   error // why the device was lost; nil while there is one
+	// changing is held while port changes and the peers are told, so that they are told in
+	// the order of the changes. It is taken before mu.
+	changing sync.Mutex
+
+	mu      sync.Mutex // guards what follows
+	peers   map[cluster.Task]*peer
+	closed  bool
+	port    *port        // the device in use; nil while there is none
+	lost    error        // why there is none
+	retired regmem.Stats // counts of the devices that are closed
 	// forgotten has the counts of all peers whose records were dropped; nil for none.
 	forgotten *Connection
 
@@ -117,6 +116,9 @@ type RdmaRemoteRendezvous struct {
 	// links that have not received HELLO.
 	clients, unverified *shares
 }
+
+// errNoDevice is the reason of a transport that has had no device yet.
+var errNoDevice = errors.New("this process has no usable RDMA device")
 
 // New returns the transport of a process, with its memory registered. The caller has to
 // call Close.
@@ -127,9 +129,12 @@ func New(o Options) (*RdmaRemoteRendezvous, error) {
 	t := &RdmaRemoteRendezvous{opts: o, peers: make(map[cluster.Task]*peer), spinners: progress.NewSpinners(0)}
 	t.clients = newShares(maxPeers, maxPeersPerSource)
 	t.unverified = newShares(maxUnverified, maxUnverifiedPerSource)
-	var err error
-	if t.port, err = openPort(&t.opts); err != nil {
-		return nil, err
+	t.lost = errNoDevice
+	if o.Device != nil {
+		var err error
+		if t.port, err = openPort(&t.opts, o.PortOptions); err != nil {
+			return nil, err
+		}
 	}
 	t.async = t.work.Go
 	t.base, t.stop = context.WithCancel(context.Background())
@@ -137,16 +142,15 @@ func New(o Options) (*RdmaRemoteRendezvous, error) {
 	t.requester = delivery.NewRequester(delivery.RequesterOptions{
 		Self: o.Self, Conn: t.Conn, AckBytes: ackBytes, PeerTimeout: o.PeerTimeout, Logger: o.Logger,
 	})
-	t.work.Go(t.watchEvents)
+	if t.port != nil {
+		t.work.Go(func() { t.watchEvents(t.port) })
+	}
 	t.work.Go(t.sweep)
 	return t, nil
 }
 
 // Name implements transport.Transport.
 func (*RdmaRemoteRendezvous) Name() string { return Name }
-
-// Allocator allocates tensors that are sent without a copy.
-func (t *RdmaRemoteRendezvous) Allocator() tensor.Allocator { return t.port.memory.Allocator() }
 
 // RecvFromRemoteAsync implements rendezvous.Remoter.
 func (t *RdmaRemoteRendezvous) RecvFromRemoteAsync(step int64, key rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) rendezvous.Transfer {
@@ -226,9 +230,6 @@ func (t *RdmaRemoteRendezvous) Connections() []Connection {
 	return all
 }
 
-// Memory returns the counts of registered memory.
-func (t *RdmaRemoteRendezvous) Memory() regmem.Stats { return t.port.memory.Stats(time.Now()) }
-
 func (t *RdmaRemoteRendezvous) all() []*peer {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -250,7 +251,7 @@ func (t *RdmaRemoteRendezvous) peerFrom(task cluster.Task, source string) (*peer
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
-		return nil, status.New(status.Cancelled, "the transport is closed").Derived()
+		return nil, errTransportClosed()
 	}
 	p := t.peers[task]
 	if p == nil {
@@ -265,11 +266,12 @@ func (t *RdmaRemoteRendezvous) peerFrom(task cluster.Task, source string) (*peer
 			t.clients.add(source)
 		}
 		t.peers[task] = p
-		if t.lost != nil {
-			p.deviceLost(t.lost)
-		}
 	}
 	return p, nil
+}
+
+func errTransportClosed() error {
+	return status.New(status.Cancelled, "the transport is closed").Derived()
 }
 
 // nextIndex returns the number of a new link, which is part of its wr_ids.
@@ -295,15 +297,20 @@ func (t *RdmaRemoteRendezvous) logClose(what string, err error) {
 // callbacks until they have returned, and for peers until ctx ends.
 func (t *RdmaRemoteRendezvous) Close(ctx context.Context) error {
 	err := t.requester.Close(ctx)
+	t.changing.Lock()
 	t.mu.Lock()
 	t.closed = true
 	t.mu.Unlock()
+	t.changing.Unlock()
 	for _, p := range t.all() {
 		p.close()
 	}
 	t.links.Wait()
 	t.stop()
 	t.work.Wait()
+	if t.port == nil { // nothing changes it any more
+		return err
+	}
 	if e := t.port.close(); err == nil {
 		err = e
 	}

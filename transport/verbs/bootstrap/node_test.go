@@ -126,7 +126,7 @@ func (n *node) close() {
 	n.stop()
 	n.mu.Lock()
 	for _, s := range n.peers {
-		n.do(s, s.m.Stop(time.Now(), nil))
+		n.do(s, s.m.Stop(time.Now()))
 		if s.timer != nil {
 			s.timer.Stop()
 		}

@@ -73,6 +73,7 @@ type Machine struct {
 	deadline      time.Time // for an offer to be connected, or for the peer's HELLO; zero for none
 	upSince       time.Time // when the HELLO arrived
 	reason        error     // why there is no channel
+	ended         bool      // Stop was called: stopped is final
 
 	// Generations. They start again with each process of the peer.
 	base      uint64           // the id of an offer is base + its generation
@@ -175,7 +176,7 @@ func (m *Machine) Wake() time.Time {
 
 // Maintain is the event that a channel is wanted, from now on and again after each break.
 func (m *Machine) Maintain(now time.Time) []Action {
-	if m.phase != stopped && !m.maintain {
+	if !m.ended && !m.maintain {
 		m.maintain = true
 		m.nextCall = now
 	}
@@ -214,21 +215,43 @@ func (m *Machine) Tick(now time.Time) []Action {
 	return m.done(now)
 }
 
-// Stop is the event that this process makes no channels any more. It destroys what
-// exists. The peer gets the reason; nil means that this process ends.
-func (m *Machine) Stop(now time.Time, why error) []Action {
-	if m.phase != stopped {
-		err := status.Errorf(status.Unavailable, "%v is stopping", m.cfg.Self.Task)
-		if why != nil {
-			err = status.Errorf(status.Unavailable, "%v does without verbs from now on: %w", m.cfg.Self.Task, why)
-		}
-		if m.phase >= offered {
-			m.drop(err)
-		}
-		m.refuseAll(err)
-		m.phase, m.call, m.reason = stopped, 0, err
+// Stop is the event that this process ends and makes no channels any more. It destroys what
+// exists, and the peer gets the reason.
+func (m *Machine) Stop(now time.Time) []Action {
+	m.halt(status.Errorf(status.Unavailable, "%v is stopping", m.cfg.Self.Task))
+	m.ended = true
+	return m.done(now)
+}
+
+// Suspend is the event that this process has no device for now. It destroys what exists,
+// and requests are refused with the reason until Resume.
+func (m *Machine) Suspend(now time.Time, why error) []Action {
+	if !m.ended {
+		m.halt(status.Errorf(status.Unavailable, "%v has no verbs for now: %w", m.cfg.Self.Task, why))
 	}
 	return m.done(now)
+}
+
+// Resume is the event that this process has a device again; offers have what self has
+// (Config.Self) from now on. If the machine was to maintain a channel, it calls at once.
+func (m *Machine) Resume(now time.Time, self Offer) []Action {
+	if m.ended {
+		return nil
+	}
+	m.cfg.Self = self
+	if m.phase == stopped {
+		m.phase, m.reason, m.failures, m.nextCall = idle, nil, 0, now
+	}
+	return m.done(now)
+}
+
+// halt destroys what exists because of err, and makes nothing any more.
+func (m *Machine) halt(err error) {
+	if m.phase != stopped && m.phase >= offered {
+		m.drop(err)
+	}
+	m.refuseAll(err)
+	m.phase, m.call, m.reason = stopped, 0, err
 }
 
 // done ends an event: it takes the steps that have become possible, and returns the

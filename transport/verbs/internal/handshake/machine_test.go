@@ -104,7 +104,7 @@ func TestAPeerThatHasLeftGetsNoBye(t *testing.T) {
 	}{
 		"the peer is at the next generation": {true, up().Request(began, 2, at(4, testOffer(1, 2)))},
 		"our side is broken":                 {false, up().Broken(began, 3, errors.New("cut"))},
-		"this process stops":                 {false, up().Stop(began, nil)},
+		"this process stops":                 {false, up().Stop(began)},
 	} {
 		i := slices.IndexFunc(c.acts, func(a Action) bool { return a.Kind == Destroy })
 		if i < 0 || c.acts[i].Left != c.left {
@@ -146,14 +146,14 @@ func TestStoppedRefuses(t *testing.T) {
 	m := machine()
 	m.Maintain(began)
 	m.Made(began, 1, at(1, testOffer(0, 1)))
-	want(t, m.Stop(began, nil), Destroy)
+	want(t, m.Stop(began), Destroy)
 	refused(t, m.Request(began, 1, at(1, testOffer(1, 2))), status.Unavailable, "stopping")
 	if !m.Wake().IsZero() || len(m.Tick(began.Add(time.Hour)))+len(m.Maintain(began)) != 0 {
 		t.Fatal("a stopped machine acts")
 	}
 	late := machine()
 	late.Maintain(began)
-	want(t, late.Stop(began, nil))
+	want(t, late.Stop(began))
 	want(t, late.Made(began, 1, at(1, testOffer(0, 1))), Destroy)
 }
 
@@ -162,12 +162,60 @@ func TestStoppedReportsTheReason(t *testing.T) {
 	m := machine()
 	m.Maintain(began)
 	m.Made(began, 1, at(1, testOffer(0, 1)))
-	acts := m.Stop(began, verbs.ErrDeviceGone)
+	acts := m.Suspend(began, verbs.ErrDeviceGone)
 	want(t, acts, Destroy)
-	if err := acts[0].Err; !errors.Is(err, verbs.ErrDeviceGone) || !strings.Contains(err.Error(), "does without verbs") {
+	if err := acts[0].Err; !errors.Is(err, verbs.ErrDeviceGone) || !strings.Contains(err.Error(), "no verbs for now") {
 		t.Errorf("the channel ends because of %v", err)
 	}
-	refused(t, m.Request(began, 1, at(1, testOffer(1, 2))), status.Unavailable, "does without verbs")
+	refused(t, m.Request(began, 1, at(1, testOffer(1, 2))), status.Unavailable, "no verbs for now")
+}
+
+// When the device is back, the machine calls at once, with a new generation, and what was
+// made on the device that went is destroyed.
+func TestResumedMachineCallsAtOnce(t *testing.T) {
+	m := machine()
+	want(t, m.Maintain(began), Make)
+	m.Suspend(began, verbs.ErrDeviceGone)
+	self := testOffer(0, 1)
+	self.Rails[0].GID[15] = 99
+	acts := m.Resume(began.Add(time.Second), self)
+	want(t, acts, Make)
+	if acts[0].Generation != 2 {
+		t.Errorf("generation %d, want 2", acts[0].Generation)
+	}
+	if _, err := m.State(); err != nil {
+		t.Errorf("the reason is still %v", err)
+	}
+	want(t, m.Made(began.Add(time.Second), 1, at(1, testOffer(0, 1))), Destroy)
+	want(t, m.Made(began.Add(time.Second), 2, at(2, self)), Call)
+}
+
+// A peer that is first wanted while there is no device gets a channel when there is one.
+func TestMaintainWhileSuspended(t *testing.T) {
+	m := machine()
+	m.Suspend(began, verbs.ErrDeviceGone)
+	want(t, m.Maintain(began))
+	want(t, m.Resume(began, testOffer(0, 1)), Make)
+}
+
+// Offers are checked against the device that is there now.
+func TestResumedMachineChecksAgainstTheNewDevice(t *testing.T) {
+	m := machine()
+	m.Suspend(began, verbs.ErrDeviceGone)
+	self := testOffer(0, 1)
+	self.GIDType = verbs.GIDTypeRoCEv1
+	m.Resume(began, self)
+	refused(t, m.Request(began, 1, at(1, testOffer(1, 2))), status.FailedPrecondition, "RoCE v1")
+}
+
+func TestStoppedMachineDoesNotResume(t *testing.T) {
+	m := machine()
+	m.Maintain(began)
+	m.Suspend(began, verbs.ErrDeviceGone)
+	m.Stop(began)
+	want(t, m.Resume(began, testOffer(0, 1)))
+	want(t, m.Suspend(began, verbs.ErrDeviceGone))
+	refused(t, m.Request(began, 1, at(1, testOffer(1, 2))), status.Unavailable, "stopping")
 }
 
 func TestWaitingRequestsAreBounded(t *testing.T) {

@@ -1,0 +1,182 @@
+package verbstransport
+
+import (
+	"errors"
+	"time"
+
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/regmem"
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+// How the transport goes on when its device does not (ARCHITECTURE.md section 6):
+//
+//	Use ────► port ─── event, or a failed query ───► deviceLost ───► closePort ───► Options.Lost
+//	 ▲          │                                    peers suspend   links end,         │
+//	 │          └── Use of a better device ────────► peers resume ─► objects closed     │
+//	 └───────────────────────── the caller finds a device ◄─────────────────────────────┘
+//
+// Receives are in the ledger (delivery.Requester), which needs no device. Tensors in memory
+// of a device that is gone stay readable until they are released.
+
+// PortOptions name the device that a transport uses, with a port and an address.
+type PortOptions struct {
+	// Device is an open device. The transport closes it when it is lost, or when another
+	// one takes its place; otherwise the caller closes it after Close.
+	Device verbs.Device
+	// Address is the entry of the port's GID table that is the source of all packets.
+	Address verbs.GIDEntry
+	// Again finds the address was in a GID table that has changed. When it is gone,
+	// Again returns a substitute of the same type and scope, and same is false
+	// (discovery.Again). Nil allows no substitute: the user has chosen the address.
+	Again func(table []verbs.GIDEntry, was verbs.GIDEntry) (now verbs.GIDEntry, same bool, err error)
+	// Path has the attributes of the queue pairs: port, MTU, timeouts, traffic class.
+	Path verbs.Path
+	// Rails is the number of queue pairs of a channel, 1 to 8; 1 when 0. A channel has
+	// the smaller number of both sides (PROTOCOL.md section 9).
+	Rails int
+}
+
+// Use makes the transport use a device, in place of the present one if there is one. The
+// present channels are then left, and made again over the new device. With an error nothing
+// has changed, and the device is still the caller's.
+func (t *RdmaRemoteRendezvous) Use(d PortOptions) error {
+	if d.Rails == 0 {
+		d.Rails = 1
+	}
+	next, err := openPort(&t.opts, d)
+	if err != nil {
+		return err
+	}
+	t.changing.Lock()
+	defer t.changing.Unlock()
+	t.mu.Lock()
+	if t.closed {
+		t.mu.Unlock()
+		return errors.Join(errTransportClosed(), next.close())
+	}
+	was := t.port
+	t.port, t.lost = next, nil
+	t.mu.Unlock()
+	var moved error
+	if was != nil {
+		moved = status.Errorf(status.Unavailable, "it changes from %v to %v", was, next)
+	}
+	for _, p := range t.all() {
+		p.deviceFound(next.self, moved)
+	}
+	t.work.Go(func() { t.watchEvents(next) })
+	if was != nil {
+		t.work.Go(func() { t.closePort(was) })
+	}
+	return nil
+}
+
+// present returns the port in use; nil while there is none.
+func (t *RdmaRemoteRendezvous) present() *port {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.port
+}
+
+// takePort returns the port for one more link, which has to call port.links.done at its
+// end. The error is why there is no port.
+func (t *RdmaRemoteRendezvous) takePort() (*port, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.port == nil {
+		return nil, t.lost
+	}
+	t.port.links.add()
+	return t.port, nil
+}
+
+// deviceLost ends every channel on a device and closes it with all its objects, since its
+// removal waits for that. Receives take the fallback. Only the first call for a port has an
+// effect.
+func (t *RdmaRemoteRendezvous) deviceLost(p *port, err error) {
+	t.changing.Lock()
+	defer t.changing.Unlock()
+	t.mu.Lock()
+	if t.port != p || t.closed {
+		t.mu.Unlock()
+		return
+	}
+	t.port, t.lost = nil, err
+	t.mu.Unlock()
+	t.opts.Logger.Warn("the RDMA device is lost; until there is one again tensors go over "+t.fallback(), "device", p.device.Info().Name, "reason", err)
+	for _, at := range t.all() {
+		at.deviceLost(p, err)
+	}
+	t.work.Go(func() {
+		t.closePort(p)
+		if t.opts.Lost != nil {
+			t.opts.Lost(err)
+		}
+	})
+}
+
+// closePort closes a device that is not used any more, when its last link has ended.
+func (t *RdmaRemoteRendezvous) closePort(p *port) {
+	p.links.Wait()
+	s := p.memory.Stats(time.Now())
+	t.logClose("device", errors.Join(p.close(), p.device.Close()))
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	addCounts(&t.retired, s)
+}
+
+// Device returns the name of the device in use. With an error there is none at present, and
+// the error is why.
+func (t *RdmaRemoteRendezvous) Device() (name string, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.port == nil {
+		return "", t.lost
+	}
+	return t.port.device.Info().Name, nil
+}
+
+// Memory returns the counts of registered memory. What counts events includes the memory of
+// earlier devices.
+func (t *RdmaRemoteRendezvous) Memory() regmem.Stats {
+	t.mu.Lock()
+	s, p := t.retired, t.port
+	t.mu.Unlock()
+	if p != nil {
+		now := p.memory.Stats(time.Now())
+		addCounts(&now, s)
+		return now
+	}
+	return s
+}
+
+// addCounts adds the counts of events; sizes are those of s.
+func addCounts(s *regmem.Stats, o regmem.Stats) {
+	s.Copies += o.Copies
+	s.CopiedBytes += o.CopiedBytes
+	s.Sending.Grown += o.Sending.Grown
+	s.Sending.Exhausted += o.Sending.Exhausted
+	s.Sending.Stuck += o.Sending.Stuck
+	s.Receiving.Grown += o.Receiving.Grown
+	s.Receiving.Exhausted += o.Receiving.Exhausted
+	s.Receiving.Stuck += o.Receiving.Stuck
+}
+
+// Allocator allocates tensors that are sent without a copy. While there is no device it
+// allocates other memory (Options.Allocator), which is copied to be sent.
+func (t *RdmaRemoteRendezvous) Allocator() tensor.Allocator { return sendAllocator{t} }
+
+type sendAllocator struct{ t *RdmaRemoteRendezvous }
+
+// Allocate implements tensor.Allocator.
+func (a sendAllocator) Allocate(n int) (*tensor.Buffer, error) {
+	if p := a.t.present(); p != nil {
+		b, err := p.memory.Allocator().Allocate(n)
+		if !errors.Is(err, verbs.ErrClosed) && !errors.Is(err, verbs.ErrDeviceGone) {
+			return b, err
+		}
+	}
+	return a.t.opts.Allocator.Allocate(n)
+}

@@ -1,0 +1,154 @@
+package verbstransport
+
+import (
+	"errors"
+	"time"
+
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/regmem"
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+// The events of the device in use, and what it tells when it is asked.
+
+// withPort refreshes the port and runs f, which makes or connects a link. The attributes do
+// not change while f runs. If the port cannot be queried, withPort checks whether the device
+// is gone: not every device reports that by an event.
+func (t *RdmaRemoteRendezvous) withPort(p *port, f func() error) error {
+	if err := t.refresh(p); err != nil {
+		if !errors.Is(err, errInactive) && !errors.Is(err, errNoAddress) {
+			t.checkDevice(p)
+		}
+		return err
+	}
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return f()
+}
+
+// sweep releases idle memory, and closes channels whose quarantined memory exceeds its
+// limits. When its tick is late because the process was stopped, it waits for the next one:
+// messages that free memory may have arrived and wait to be read.
+func (t *RdmaRemoteRendezvous) sweep() {
+	tick := time.NewTicker(sweepInterval)
+	defer tick.Stop()
+	for last := time.Now(); ; {
+		select {
+		case <-t.base.Done():
+			return
+		case <-tick.C:
+		}
+		now := time.Now()
+		stopped := now.Sub(last) > sweepInterval+lateTimer
+		if last = now; stopped {
+			continue
+		}
+		p := t.present()
+		if p == nil {
+			continue
+		}
+		t.logClose("memory region", p.memory.Sweep(now))
+		for _, o := range p.memory.Overdue(now) {
+			t.closeAccount(o)
+		}
+	}
+}
+
+// closeAccount closes the channel that an account belongs to.
+func (t *RdmaRemoteRendezvous) closeAccount(o regmem.Overdue) {
+	for _, p := range t.all() {
+		p.mu.Lock()
+		var owner *link
+		for _, l := range p.links {
+			if l.ownsAccount(o.Account) {
+				owner = l
+			}
+		}
+		p.mu.Unlock()
+		if owner != nil {
+			owner.bye(o.Reason)
+		}
+	}
+}
+
+// watchEvents handles the asynchronous events of the device. A device that is being removed
+// may report only a change of its GID table, so each event makes watchEvents query the
+// device (ARCHITECTURE.md section 6). The kernel waits for the removal until every object of
+// the device is released.
+func (t *RdmaRemoteRendezvous) watchEvents(p *port) {
+	name := p.device.Info().Name
+	for {
+		e, err := p.device.NextEvent(t.base)
+		if err != nil {
+			if t.base.Err() == nil && !errors.Is(err, verbs.ErrClosed) {
+				t.deviceLost(p, err)
+			}
+			return
+		}
+		t.opts.Logger.Info("event of the RDMA device", "device", name, "event", e.Kind.String(), "port", e.Port)
+		switch e.Kind {
+		case verbs.EventQPFatal, verbs.EventQPRequest, verbs.EventQPAccess:
+			t.qpEvent(e)
+		case verbs.EventDeviceFatal:
+			t.deviceLost(p, verbs.Errorf("use", name, verbs.ErrDeviceGone, "%v", e.Kind))
+			return
+		}
+		if !t.checkDevice(p) {
+			return
+		}
+	}
+}
+
+// qpEvent passes an event of a queue pair to its link.
+func (t *RdmaRemoteRendezvous) qpEvent(e verbs.AsyncEvent) {
+	for _, p := range t.all() {
+		for _, l := range p.existing() {
+			if l.ownsQP(e.QPN) {
+				l.qpEvent(e)
+				return
+			}
+		}
+	}
+}
+
+// refresh refreshes the port and logs a change.
+func (t *RdmaRemoteRendezvous) refresh(p *port) error {
+	changed, err := p.refresh()
+	switch {
+	case !changed:
+	case err == nil:
+		gid, path := p.address()
+		t.opts.Logger.Info("the port has changed; new channels use", "port", p.String(), "GID", gid.String(), "index", path.SGIDIndex, "MTU", int(path.MTU))
+	case errors.Is(err, errNoAddress):
+		t.opts.Logger.Warn("the address of the port is gone; tensors go over "+t.fallback(), "reason", err)
+	}
+	return err
+}
+
+// checkDevice refreshes the port and ends the channels that cannot go on. It returns false
+// when the device is lost.
+func (t *RdmaRemoteRendezvous) checkDevice(p *port) bool {
+	switch err := t.refresh(p); {
+	case errors.Is(err, errInactive):
+		return true // channels go on if the port is active again before their retries run out
+	case errors.Is(err, errNoAddress):
+		for _, at := range t.all() { // responses to the old address do not reach this host
+			at.leaveAll(p, err)
+		}
+		return true
+	case err != nil:
+		t.deviceLost(p, err)
+		return false
+	}
+	gid, _ := p.address()
+	for _, at := range t.all() {
+		for _, l := range at.existing() {
+			if from := l.own.Rails[0].GID; l.port == p && from != gid {
+				why := verbs.Errorf("use", p.String(), errNoAddress, "its address %v is gone, and %v is used instead", from, gid)
+				l.leave(why)
+				at.offerGone(l, why)
+			}
+		}
+		at.connectNow()
+	}
+	return true
+}
