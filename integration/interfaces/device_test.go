@@ -5,6 +5,8 @@ package interfaces_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"net"
 	"os"
 	"testing"
 	"time"
@@ -101,10 +103,27 @@ func settings(change func(*config.Config)) config.Config {
 	return c
 }
 
+// everywhere has a server listen on all addresses.
+func everywhere(c *config.Config) { c.Listen = ":0" }
+
+// port is the port that a server listens on.
+func port(s *server.Server) string {
+	_, p, _ := net.SplitHostPort(s.Addr().String()) // an address of the system
+	return p
+}
+
+// logger writes to stderr what a process does when TRYST_TEST_LOG is set.
+func logger() *slog.Logger {
+	if os.Getenv("TRYST_TEST_LOG") == "" {
+		return nil
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, nil))
+}
+
 // serve starts a server that publishes a tensor.
 func serve(t *testing.T, change func(*config.Config)) *server.Server {
 	t.Helper()
-	s, err := server.Start(t.Context(), settings(change), server.Options{})
+	s, err := server.Start(t.Context(), settings(change), server.Options{Logger: logger()})
 	check(t, "start", err)
 	t.Cleanup(func() { check(t, "close the server", s.Close(context.Background())) })
 	shape, err := tensor.NewShape(1 << 20)

@@ -19,6 +19,13 @@ import (
 const inside = "TRYST_TEST_INSIDE"
 
 func TestMain(m *testing.M) {
+	if os.Getenv(asPeer) != "" {
+		if err := bePeer(); err != nil {
+			fmt.Fprintln(os.Stderr, "the other host:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if _, ok := os.LookupEnv(inside); !ok {
 		os.Exit(again())
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/status"
@@ -114,23 +115,44 @@ func railProblem(link verbs.LinkLayer, r Rail) string {
 	return ""
 }
 
-// Compatible checks whether two sides have a path to each other. Its error is
-// FailedPrecondition and names both. Queue pair numbers and generation of own do not
-// matter, so it can be called before own has queue pairs.
+// Compatible checks whether two sides have a path to each other. Its error names both, since
+// the peer quotes it. It is FailedPrecondition, or Unavailable when a side is on loopback and
+// the other is not, or on another host: a process takes loopback while it has no other address, and
+// changes to one that comes. Queue pair numbers and generation of own do not matter, so it can
+// be called before own has queue pairs.
 func Compatible(own, peer Offer) error {
-	if why := mismatch(own, peer); why != "" {
-		return status.Errorf(status.FailedPrecondition, "%v and %v cannot talk by verbs: %s", own.Task, peer.Task, why)
+	why := mismatch(own, peer)
+	if why == "" {
+		return nil
 	}
-	return nil
+	code := status.FailedPrecondition
+	if own.onLoopback() != peer.onLoopback() || own.onLoopback() && own.Host != peer.Host {
+		code = status.Unavailable
+	}
+	return status.Errorf(code, "%v and %v cannot talk by verbs: %s", own.Task, peer.Task, why)
+}
+
+// onLoopback reports whether the address of the first rail is loopback.
+func (o Offer) onLoopback() bool {
+	return o.GIDType == verbs.GIDTypeRoCEv2 && len(o.Rails) > 0 && scopeOf(o.Rails[0].GID).loopback
+}
+
+// Meets reports whether the sides could have a path to each other if own had another GID.
+func Meets(own, peer Offer, gid verbs.GID) bool {
+	own.Rails = slices.Clone(own.Rails)
+	for i := range own.Rails {
+		own.Rails[i].GID = gid
+	}
+	return mismatch(own, peer) == ""
 }
 
 // mismatch describes why two sides have no path to each other; empty when they may have one.
 func mismatch(own, peer Offer) string {
 	if own.Link != peer.Link {
-		return fmt.Sprintf("here is %v (%v), there %v (%v)", own.Link, gids(own), peer.Link, gids(peer))
+		return fmt.Sprintf("%v has %v (%v), %v has %v (%v)", own.Task, own.Link, gids(own), peer.Task, peer.Link, gids(peer))
 	}
 	if own.GIDType != peer.GIDType {
-		return fmt.Sprintf("here is %v (%v), there %v (%v); choose GIDs of one type (--rdma-gid-index)", own.GIDType, gids(own), peer.GIDType, gids(peer))
+		return fmt.Sprintf("%v has %v (%v), %v has %v (%v); choose GIDs of one type (--rdma-gid-index)", own.Task, own.GIDType, gids(own), peer.Task, peer.GIDType, gids(peer))
 	}
 	hostsKnown := own.Host != 0 && peer.Host != 0
 	for i := range min(len(own.Rails), len(peer.Rails)) {
@@ -138,20 +160,20 @@ func mismatch(own, peer Offer) string {
 		switch own.GIDType {
 		case verbs.GIDTypeIB:
 			if !bytes.Equal(a.GID[:8], b.GID[:8]) {
-				return fmt.Sprintf("here is the InfiniBand subnet %x, there %x", a.GID[:8], b.GID[:8])
+				return fmt.Sprintf("%v is in the InfiniBand subnet %x, %v in %x", own.Task, a.GID[:8], peer.Task, b.GID[:8])
 			}
 		case verbs.GIDTypeRoCEv2:
 			sa, sb := scopeOf(a.GID), scopeOf(b.GID)
 			switch {
 			case sa.ip4 != sb.ip4 || sa.link != sb.link || sa.loopback != sb.loopback && (!hostsKnown || own.Host != peer.Host):
-				return fmt.Sprintf("no route leads from GID %v here (%v) to %v there (%v); choose another (--rdma-device, --rdma-gid-index)", a.GID, sa, b.GID, sb)
+				return fmt.Sprintf("no route leads from GID %v of %v (%v) to %v of %v (%v); choose another (--rdma-device, --rdma-gid-index)", a.GID, own.Task, sa, b.GID, peer.Task, sb)
 			case sa.loopback && sb.loopback && hostsKnown && own.Host != peer.Host:
-				return fmt.Sprintf("GID %v here and %v there are loopback, and of two hosts, or of two network namespaces; choose another (--rdma-device)", a.GID, b.GID)
+				return fmt.Sprintf("GID %v of %v and %v of %v are loopback, and of two hosts, or of two network namespaces; choose another (--rdma-device)", a.GID, own.Task, b.GID, peer.Task)
 			}
 		}
 		if inKernel(a) && offPort(b) || inKernel(b) && offPort(a) {
-			return fmt.Sprintf("a device behind the kernel sends to UDP port %d only; the one in user space takes %d here and %d there (0: a device behind the kernel)",
-				rocePort, a.UDP.Port, b.UDP.Port)
+			return fmt.Sprintf("a device behind the kernel sends to UDP port %d only; that of %v takes %d, that of %v %d (0: a device behind the kernel)",
+				rocePort, own.Task, a.UDP.Port, peer.Task, b.UDP.Port)
 		}
 	}
 	return ""
