@@ -139,8 +139,8 @@ func (t *RdmaRemoteRendezvous) checkDevice(p *port) bool {
 		t.deviceLost(p, err)
 		return false
 	}
-	gid, _ := p.address()
 	for _, at := range t.all() {
+		gid := at.checkAddress(p)
 		for _, l := range at.existing() {
 			if from := l.own.Rails[0].GID; l.port == p && from != gid {
 				why := verbs.Errorf("use", p.String(), errNoAddress, "its address %v is gone, and %v is used instead", from, gid)

@@ -105,8 +105,8 @@ const (
 )
 
 // newLink makes queue pairs in INIT with all receives posted, and the offer that describes
-// them. When it fails, everything that it made is destroyed.
-func newLink(p *peer, on *port, id, generation uint64) (l *link, err error) {
+// them. Their packets come from that address of the port; from the one in use if it is zero. When it fails, everything that it made is destroyed.
+func newLink(p *peer, on *port, from verbs.GID, id, generation uint64) (l *link, err error) {
 	t := p.transport
 	o := &t.opts
 	l = &link{
@@ -119,6 +119,10 @@ func newLink(p *peer, on *port, id, generation uint64) (l *link, err error) {
 			l.destroy()
 		}
 	}()
+	path, err := on.pathFrom(from)
+	if err != nil {
+		return l, err
+	}
 	rails := on.rails
 	message := o.messageSize()
 	// The completion queue has an entry for each receive and each send, signalled or not: a
@@ -146,15 +150,15 @@ func newLink(p *peer, on *port, id, generation uint64) (l *link, err error) {
 		}
 		l.rails = append(l.rails, r)
 		r.inline = r.qp.MaxInline()
-		if err = on.path.Init(r.qp); err != nil {
+		if err = path.Init(r.qp); err != nil {
 			return l, err
 		}
 		if err = l.postReceives(i, r.window); err != nil {
 			return l, err
 		}
-		l.own.Rails[i] = handshake.Rail{Endpoint: r.qp.Endpoint(), MTU: on.path.MTU}
+		l.own.Rails[i] = handshake.Rail{Endpoint: r.qp.Endpoint(), MTU: path.MTU}
 		e := &l.own.Rails[i].Endpoint
-		e.PSN, e.GID, e.LID = r.psn, on.gid, on.lid
+		e.PSN, e.GID, e.LID = r.psn, cmp.Or(from, on.gid), on.lid
 	}
 	return l, nil
 }
@@ -165,8 +169,12 @@ func (l *link) connect(peer handshake.Offer) error {
 	t := l.peer.transport
 	o := &t.opts
 	rails := min(len(l.rails), len(peer.Rails))
+	from, err := l.port.pathFrom(l.own.Rails[0].GID)
+	if err != nil {
+		return err
+	}
 	for i := range rails {
-		path := l.port.path
+		path := from
 		path.MTU = min(path.MTU, peer.Rails[i].MTU)
 		if err := path.Connect(l.rails[i].qp, l.rails[i].psn, peer.Rails[i].Endpoint); err != nil {
 			return err

@@ -9,6 +9,7 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
+	"github.com/tryst-rdma/tryst/verbs"
 )
 
 // peer is the record of one remote task: the handshake with it, and its links. One
@@ -32,6 +33,8 @@ type peer struct {
 	changed      chan struct{}                           // closed when active changes
 	requests     map[uint64]func(handshake.Offer, error) // bootstrap calls of the peer without answer
 	lastReq      uint64
+	address      verbs.GID   // of this process, for this peer; zero for that of the port (family.go)
+	refused      []verbs.GID // addresses that the peer has refused
 	timer        *time.Timer
 	alarm        alarm // of timer
 	lost         error // why this process has no device; nil while there is one
@@ -203,8 +206,11 @@ func (p *peer) newLink(id, generation uint64) (l *link, err error) {
 	if err != nil {
 		return nil, err
 	}
+	p.mu.Lock()
+	from := p.address
+	p.mu.Unlock()
 	err = p.transport.withPort(on, func() (err error) {
-		l, err = newLink(p, on, id, generation)
+		l, err = newLink(p, on, from, id, generation)
 		return err
 	})
 	if err != nil {
@@ -242,8 +248,13 @@ func (p *peer) call(id uint64, own handshake.Offer) {
 	ctx, cancel := context.WithTimeout(p.transport.base, handshake.CallTimeout)
 	offer, err := p.transport.opts.Exchanger.Exchange(ctx, p.task, own)
 	cancel()
+	on := p.transport.present()
 	p.mu.Lock()
-	p.do(p.machine.CallDone(time.Now(), id, offer, err))
+	var acts []handshake.Action
+	if p.machine.Calls(id) {
+		acts = p.nextAddress(on, offer, err)
+	}
+	p.do(append(acts, p.machine.CallDone(time.Now(), id, offer, err)...))
 	p.logState()
 }
 
@@ -254,6 +265,7 @@ func (p *peer) request(ctx context.Context, from handshake.Offer) (handshake.Off
 		err   error
 	}
 	done := make(chan result, 1)
+	on := p.transport.present()
 	p.mu.Lock()
 	if p.gone {
 		p.mu.Unlock()
@@ -262,7 +274,8 @@ func (p *peer) request(ctx context.Context, from handshake.Offer) (handshake.Off
 	p.lastReq++
 	id := p.lastReq
 	p.requests[id] = func(o handshake.Offer, err error) { done <- result{o, err} }
-	p.do(p.machine.Request(time.Now(), id, from))
+	acts := p.adapt(on, from)
+	p.do(append(acts, p.machine.Request(time.Now(), id, from)...))
 	select {
 	case r := <-done:
 		return r.offer, r.err

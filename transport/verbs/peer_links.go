@@ -6,6 +6,7 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport/internal/delivery"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
+	"github.com/tryst-rdma/tryst/verbs"
 )
 
 // What a link reports to its peer record, and which link carries receives.
@@ -161,7 +162,7 @@ func (p *peer) deviceLost(on *port, err error) {
 // why a device that the process had until now is not used any more; nil without one.
 func (p *peer) deviceFound(self handshake.Offer, moved error) {
 	p.mu.Lock()
-	p.lost = nil
+	p.lost, p.address, p.refused = nil, verbs.GID{}, nil
 	now := time.Now()
 	var acts []handshake.Action
 	if moved != nil {

@@ -6,6 +6,7 @@ import (
 	"math"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
@@ -27,11 +28,15 @@ type port struct {
 
 	// mu guards the attributes that refresh updates. withPort holds it, shared, while a
 	// link is made or connected.
-	mu   sync.RWMutex
-	path verbs.Path
-	gid  verbs.GID // the address in use; its index in the GID table is path.SGIDIndex
-	lid  verbs.LID
-	gone bool // the GID table did not have the address at the last refresh
+	mu    sync.RWMutex
+	path  verbs.Path
+	gid   verbs.GID // the address in use; its index in the GID table is path.SGIDIndex
+	lid   verbs.LID
+	gone  bool             // the GID table did not have the address at the last refresh
+	table []verbs.GIDEntry // the GID table at the last refresh
+	// usable are the addresses that the port may use, the one in use first. Callers that
+	// hold a peer's lock read it, so it has no lock of its own.
+	usable atomic.Pointer[[]verbs.GID]
 
 	replacement func([]verbs.GIDEntry, verbs.GIDEntry) (verbs.GIDEntry, bool, error)
 	refreshing  sync.Mutex // serialises refresh, so that the last result wins
@@ -58,6 +63,10 @@ func openPort(o *Options, d PortOptions) (*port, error) {
 	}
 	p := &port{device: d.Device, path: d.Path, configured: d.Address, replacement: d.Again, gid: d.Address.GID, mtu: d.Path.MTU, lid: info.LID, rails: d.Rails}
 	p.path.SGIDIndex = uint8(d.Address.Index) //nolint:gosec // ibv_ah_attr has 8 bits; discovery refuses more
+	if p.table, err = d.Device.GIDs(d.Path.Port); err != nil {
+		return nil, err
+	}
+	p.setUsable()
 	p.path.Access = verbs.AccessLocalWrite | verbs.AccessRemoteWrite
 	if p.mtu == 0 {
 		p.mtu = info.ActiveMTU
@@ -148,13 +157,12 @@ func (p *port) refresh() (changed bool, err error) {
 	} else {
 		path.SGIDIndex = uint8(index) //nolint:gosec // at most MaxUint8
 	}
-	if path == p.path && gid == p.gid && info.LID == p.lid && gone == p.gone {
-		return false, err
-	}
+	changed = path != p.path || gid != p.gid || info.LID != p.lid || gone != p.gone
 	p.mu.Lock()
-	p.path, p.gid, p.lid, p.gone = path, gid, info.LID, gone
+	p.path, p.gid, p.lid, p.gone, p.table = path, gid, info.LID, gone, table
+	p.setUsable()
 	p.mu.Unlock()
-	return true, err
+	return changed, err
 }
 
 // chooseAddress returns the address to use and its index in the GID table. The order of

@@ -41,9 +41,13 @@ func (m *Machine) verifyAt() time.Time {
 	return at
 }
 
+// Calls reports whether the end of that call would be an event: the call shows the present
+// offer.
+func (m *Machine) Calls(call uint64) bool { return m.phase != stopped && m.call != 0 && call == m.call }
+
 // CallDone is the event that a call has ended, with the peer's offer or with an error.
 func (m *Machine) CallDone(now time.Time, call uint64, offer Offer, err error) []Action {
-	if m.phase == stopped || m.call == 0 || call != m.call {
+	if !m.Calls(call) {
 		return nil // the offer that the call showed is gone
 	}
 	m.call = 0

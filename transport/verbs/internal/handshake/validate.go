@@ -146,6 +146,9 @@ func Meets(own, peer Offer, gid verbs.GID) bool {
 	return mismatch(own, peer) == ""
 }
 
+// SameScope reports whether addresses of RoCE v2 have the same family and reach.
+func SameScope(a, b verbs.GID) bool { return scopeOf(a) == scopeOf(b) }
+
 // mismatch describes why two sides have no path to each other; empty when they may have one.
 func mismatch(own, peer Offer) string {
 	if own.Link != peer.Link {

@@ -1,0 +1,133 @@
+package verbstransport
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
+	"github.com/tryst-rdma/tryst/verbs"
+)
+
+// Which address of the port a peer is reached from. Packets of one family, or of one link, do
+// not reach addresses of another, and two hosts may prefer different families. So an offer of
+// a peer selects the address: the called side takes one of its own that the offer reaches. If
+// it has none it refuses, and the calling side tries its other families. Channels that are up
+// stay as they are. An address that the user has chosen is used for all peers.
+
+// addressFor returns the address for the peer: that of the port unless the peer needs another
+// one. Called with mu held.
+func (p *peer) addressFor(on *port) verbs.GID {
+	if p.address.IsZero() {
+		return on.addresses()[0]
+	}
+	return p.address
+}
+
+// useAddress makes the peer's channels from another address of the port. Called with mu held.
+func (p *peer) useAddress(on *port, gid verbs.GID) []handshake.Action {
+	now := time.Now()
+	why := status.Errorf(status.Unavailable, "it changes from the address %v to %v", p.addressFor(on), gid)
+	p.address = gid
+	return append(p.machine.Suspend(now, why), p.machine.Resume(now, on.selfAt(gid))...)
+}
+
+// adapt selects an address that the offer in a call of the peer reaches, unless the present one
+// does. When this process calls the peer at the same time, one of the two must stay: the one
+// with the lower name. Called with mu held.
+func (p *peer) adapt(on *port, from handshake.Offer) []handshake.Action {
+	state, _ := p.machine.State()
+	own := p.transport.opts.Task
+	if on == nil || from.IsIntroduction() || state == handshake.Up ||
+		state == handshake.InProgress && p.transport.opts.Callable(p.task) && own.String() < from.Task.String() ||
+		handshake.Meets(on.self, from, p.addressFor(on)) {
+		return nil
+	}
+	for _, gid := range on.addresses() {
+		if handshake.Meets(on.self, from, gid) {
+			return p.useAddress(on, gid)
+		}
+	}
+	return nil
+}
+
+// nextAddress selects another address after a call, if the peer has refused the present one
+// (err), or has answered with an offer that it does not reach. Each family is tried once. When
+// none is left it selects nothing, so the machine backs off, and the next call begins again.
+// Called with mu held.
+func (p *peer) nextAddress(on *port, answer handshake.Offer, err error) []handshake.Action {
+	if on == nil {
+		return nil
+	}
+	was := p.addressFor(on)
+	answered := err == nil && !answer.IsIntroduction()
+	if answered && handshake.Meets(on.self, answer, was) || !answered && status.CodeOf(err) != status.FailedPrecondition {
+		p.refused = nil
+		return nil
+	}
+	p.refused = append(p.refused, was)
+	for _, gid := range on.addresses() {
+		tried := slices.ContainsFunc(p.refused, func(r verbs.GID) bool { return handshake.SameScope(r, gid) })
+		if !tried && (!answered || handshake.Meets(on.self, answer, gid)) {
+			return p.useAddress(on, gid)
+		}
+	}
+	p.refused = nil
+	return nil
+}
+
+// checkAddress gives up an address for the peer that the port has lost, and returns the one
+// to use. Called without mu.
+func (p *peer) checkAddress(on *port) verbs.GID {
+	own := on.addresses()[0]
+	p.mu.Lock()
+	if p.address.IsZero() || slices.Contains(on.addresses(), p.address) {
+		defer p.mu.Unlock()
+		return p.addressFor(on)
+	}
+	acts := p.useAddress(on, own)
+	p.address, p.refused = verbs.GID{}, nil
+	p.do(acts)
+	return own
+}
+
+// selfAt is what offers from an address of the port share.
+func (p *port) selfAt(gid verbs.GID) handshake.Offer {
+	self := p.self
+	self.Rails = slices.Clone(self.Rails)
+	self.Rails[0].GID = gid
+	return self
+}
+
+// addresses returns the addresses that the port may use, the one in use first. The caller does
+// not change them.
+func (p *port) addresses() []verbs.GID { return *p.usable.Load() }
+
+// setUsable sets what addresses returns. Called with mu held, or before the port is in use.
+func (p *port) setUsable() {
+	all := []verbs.GID{p.gid}
+	if p.replacement != nil && p.configured.Type == verbs.GIDTypeRoCEv2 {
+		for _, e := range p.table {
+			if e.Type == p.configured.Type && e.Index <= math.MaxUint8 && e.GID != p.gid {
+				all = append(all, e.GID)
+			}
+		}
+	}
+	p.usable.Store(&all)
+}
+
+// pathFrom returns the path of queue pairs with an address; a zero one is that in use. Called
+// with mu held.
+func (p *port) pathFrom(gid verbs.GID) (verbs.Path, error) {
+	path := p.path
+	if gid == p.gid || gid.IsZero() {
+		return path, nil
+	}
+	index, has := p.findAddress(p.table, gid, -1)
+	if index < 0 {
+		return path, verbs.Errorf("use", p.String(), errNoAddress, "its address %v is gone; %s", gid, has)
+	}
+	path.SGIDIndex = uint8(index) //nolint:gosec // at most MaxUint8
+	return path, nil
+}
