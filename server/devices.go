@@ -48,6 +48,7 @@ type devices struct {
 
 	transport *verbstransport.RdmaRemoteRendezvous
 	wake      chan struct{} // holds one: a device was lost
+	changed   chan struct{} // holds one: interfaces or addresses have changed
 	cancel    context.CancelFunc
 	work      sync.WaitGroup
 	lost      atomic.Uint64 // how often a device was lost
@@ -59,7 +60,7 @@ type devices struct {
 }
 
 func newDevices(c config.Client, p verbs.Provider, localAddr func(context.Context) localAddr, log *slog.Logger) *devices {
-	d := &devices{settings: c.RDMA, provider: c.Provider, localAddr: localAddr, log: log, wake: make(chan struct{}, 1), cancel: func() {}}
+	d := &devices{settings: c.RDMA, provider: c.Provider, localAddr: localAddr, log: log, wake: make(chan struct{}, 1), changed: make(chan struct{}, 1), cancel: func() {}}
 	if p != nil {
 		s := sourceOf(p)
 		d.passed = &s
@@ -98,15 +99,14 @@ func (d *devices) watch(t *verbstransport.RdmaRemoteRendezvous, s Selection) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	d.cancel = cancel
-	changed := make(chan struct{}, 1)
-	stop, err := discovery.Watch(func() { signal(changed) })
+	stop, err := discovery.Watch(func() { signal(d.changed) })
 	if err != nil {
 		d.log.Info("changes of the network interfaces are not reported; a device that comes later is found by a timer", "reason", err)
 		stop = func() {}
 	}
 	d.work.Go(func() {
 		defer stop()
-		d.run(ctx, changed)
+		d.run(ctx)
 	})
 }
 
@@ -118,14 +118,19 @@ func signal(c chan<- struct{}) {
 	}
 }
 
-// gone is called when the transport has closed a device that was lost.
-func (d *devices) gone(error) {
+// gone is called when the transport has closed a device that was lost, or when the port has
+// lost its address, which may come back soon.
+func (d *devices) gone(err error) {
+	if errors.Is(err, verbstransport.ErrNoAddress) {
+		signal(d.changed)
+		return
+	}
 	d.lost.Add(1)
 	signal(d.wake)
 }
 
 // run searches until ctx ends.
-func (d *devices) run(ctx context.Context, changed <-chan struct{}) {
+func (d *devices) run(ctx context.Context) {
 	wait := firstSearch
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -135,7 +140,7 @@ func (d *devices) run(ctx context.Context, changed <-chan struct{}) {
 			return
 		case <-d.wake:
 			wait = firstSearch
-		case <-changed:
+		case <-d.changed:
 			wait = firstSearch
 			select {
 			case <-ctx.Done():

@@ -196,6 +196,41 @@ func TestDeviceThatComesAfterTheStart(t *testing.T) {
 	}
 }
 
+// TestNamedDeviceWithoutALink: a device that the settings name and whose link is down does not
+// stop the start, and is used when the link is up.
+func TestNamedDeviceWithoutALink(t *testing.T) {
+	w := newVerbsTown(t, 2)
+	w.nic(0).PortDown(1)
+	named := func(c *config.Config) { c.RDMA.Device = "mem0" }
+	alone := w.settings(0, named, func(c *config.Config) { c.Fallback = "none" })
+	if _, err := Start(t.Context(), alone, Options{Provider: w.provider(0)}); err == nil || !strings.Contains(err.Error(), "DOWN") {
+		t.Fatalf("without a fallback: %v, want that the port is down", err)
+	}
+	a := &VerbsServer{w.startLogging(0, new(logged), named)}
+	b := w.start(1)
+	w.exchange(1, a, b, 1)
+	w.nic(0).PortUp(1)
+	w.up(a, b.Task())
+}
+
+// TestAddressThatMovesToAnotherDevice: when the address of a server moves, for example to a
+// bridge, verbs follows it.
+func TestAddressThatMovesToAnotherDevice(t *testing.T) {
+	w := newVerbsTown(t, 2, verbstest.DeviceOptions{}, verbstest.DeviceOptions{})
+	a, b := w.start(0), w.start(1)
+	w.up(a, b.Task())
+	was := a.Choice()
+	other := w.fabric.Host("host0").NIC("mem1")
+	w.nic(0).SetGID(1, was.GIDIndex, verbs.GID{})
+	other.SetGID(1, was.GIDIndex, was.GID)
+	until(t, "the server uses the other device", func() bool {
+		_, ok := a.Verbs()
+		return ok && a.Choice().Device == "mem1" && a.Choice().GID == was.GID
+	})
+	w.up(a, b.Task())
+	w.exchange(1, a, b, 1)
+}
+
 // TestCloseWhileTheDeviceGoes: Close at any moment of the removal and the return ends all.
 func TestCloseWhileTheDeviceGoes(t *testing.T) {
 	for i := range 20 {

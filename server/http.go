@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"net/netip"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -97,5 +98,29 @@ func listen(ctx context.Context, setting, address string) (net.Listener, error) 
 	if err != nil {
 		return nil, status.Errorf(status.Unavailable, "%s: cannot listen on %s: %w", setting, address, err)
 	}
-	return lis, nil
+	return withZone(lis, address), nil
 }
+
+// withZone returns a listener whose address has the zone of the address that it listens on. The
+// kernel does not tell the zone of an MPTCP socket, which listeners of Go are.
+func withZone(lis net.Listener, address string) net.Listener {
+	at, ok := lis.Addr().(*net.TCPAddr)
+	host, _, err := net.SplitHostPort(address)
+	if !ok || err != nil || at.Zone != "" || !at.IP.IsLinkLocalUnicast() {
+		return lis
+	}
+	a, err := netip.ParseAddr(host)
+	if err != nil || a.Zone() == "" {
+		return lis
+	}
+	return zoneListener{lis, &net.TCPAddr{IP: at.IP, Port: at.Port, Zone: a.Zone()}}
+}
+
+// zoneListener is a listener with another address.
+type zoneListener struct {
+	net.Listener
+	address net.Addr
+}
+
+// Addr implements net.Listener.
+func (l zoneListener) Addr() net.Addr { return l.address }

@@ -104,6 +104,16 @@ func (e *noDeviceError) Error() string {
 
 func (e *noDeviceError) Unwrap() []error { return []error{e.kernel, e.software} }
 
+// waits reports whether a search failed because a port that was meant has no link or address
+// yet.
+func waits(err error) bool {
+	if e := (*noDeviceError)(nil); errors.As(err, &e) {
+		return waits(e.kernel) || waits(e.software)
+	}
+	e := (*discovery.NoChoice)(nil)
+	return errors.As(err, &e) && e.Waits
+}
+
 // open chooses one of the devices and opens it. exist reports whether there are any.
 func (s Source) open(want discovery.Want) (_ Selection, exist bool, err error) {
 	inv, err := s.Inventory()

@@ -366,12 +366,12 @@ func TestFirstReceivesOfAClient(t *testing.T) {
 	}
 }
 
-// TestOtherFamilyGetsGRPC: a process on IPv4 and one on IPv6 have no way to each other
-// by verbs; tensors come over gRPC, and the reason is told.
+// TestOtherFamilyGetsGRPC: a process whose settings name an IPv4 address and one on IPv6 have no
+// way to each other by verbs; tensors come over gRPC, and the reason is told.
 func TestOtherFamilyGetsGRPC(t *testing.T) {
 	needsLoopback(t, "127.0.0.1")
 	needsLoopback(t, "::1")
-	v := start(t, overUDP(func(c *config.Config) { c.Fallback = "grpc" }), Options{})
+	v := start(t, overUDP(func(c *config.Config) { c.Fallback, c.RDMA.Device = "grpc", "127.0.0.1" }), Options{})
 	n := publishSome(t, v)
 	c := overUDP(func(c *config.Config) { c.Fallback, c.RDMA.Device = "grpc", "::1" }).Client
 	var log syncBuffer

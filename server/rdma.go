@@ -42,9 +42,9 @@ type rdma struct {
 // 7 would mean forever.
 const rnrRetries = 6
 
-// openRDMA chooses a device and makes the transport over it. If there is no usable device,
-// and the settings neither name one nor exclude the fallback, it logs the reason: all tensors
-// go over gRPC until there is one.
+// openRDMA chooses a device and makes the transport over it. If there is no usable device, and
+// the settings do not exclude the fallback, it logs the reason: all tensors go over gRPC until
+// there is one. A device that the settings name has to exist, but its link may be down.
 //
 // p is the provider that the program passed, or nil.
 func (n *node) openRDMA(ctx context.Context, c config.Client, p verbs.Provider, nc nodeConfig, check func(rendezvous.Key) error) (*rdma, error) {
@@ -52,7 +52,8 @@ func (n *node) openRDMA(ctx context.Context, c config.Client, p verbs.Provider, 
 	r.devices = newDevices(c, p, nc.localAddr, n.log)
 	s, err := r.devices.find(ctx)
 	if err != nil {
-		if !errors.Is(err, verbs.ErrUnavailable) || namesDevice(c.RDMA) || r.required {
+		late := waits(err) || errors.Is(err, verbs.ErrUnavailable) && !namesDevice(c.RDMA)
+		if !late || r.required {
 			return nil, status.Errorf(status.FailedPrecondition, "transport verbs: %w", err)
 		}
 		n.log.Warn("verbs cannot be used: until there is a usable device all tensors go over gRPC", "reason", err)

@@ -32,10 +32,11 @@ type verbsTown struct {
 	spec   *cluster.Spec
 }
 
-// newVerbsTown reserves addresses for n workers.
-func newVerbsTown(t *testing.T, n int) *verbsTown {
+// newVerbsTown reserves addresses for n workers. Their hosts have these devices; one if there are
+// none.
+func newVerbsTown(t *testing.T, n int, devices ...verbstest.DeviceOptions) *verbsTown {
 	t.Helper()
-	w := &verbsTown{t: t, fabric: verbstest.NewFabric(verbstest.Options{})}
+	w := &verbsTown{t: t, fabric: verbstest.NewFabric(verbstest.Options{Devices: devices})}
 	t.Cleanup(func() {
 		if open := w.fabric.Counts(); open != (verbs.Counts{}) {
 			t.Errorf("open on the fabric: %+v", open)

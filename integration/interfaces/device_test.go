@@ -68,6 +68,16 @@ func add(t *testing.T, name, address string) {
 	check(t, "give "+name+" "+address, netlink.AddrAdd(link(t, name), a))
 	up(t, name)
 	up(t, name+"-end")
+	running(t, name)
+}
+
+// running waits until an interface has a carrier.
+func running(t *testing.T, name string) {
+	t.Helper()
+	until(t, name+" has a carrier", func() bool {
+		i, err := net.InterfaceByName(name)
+		return err == nil && i.Flags&net.FlagRunning != 0
+	})
 }
 
 func remove(t *testing.T, name string) {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"syscall"
@@ -17,6 +18,8 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/tryst-rdma/tryst/checkpoint"
+	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/server"
 )
 
@@ -201,4 +204,28 @@ func TestFamiliesMeet(t *testing.T) {
 			h.until("verbs", at+":"+port(s))
 		})
 	}
+}
+
+// TestAddressOfALink: a server that listens on an address of a link says it with its zone, and
+// is reached by it.
+func TestAddressOfALink(t *testing.T) {
+	namespace(t)
+	h := newHost(t)
+	h.cable("ve1", "ve2")
+	check(t, "address", address("ve1", "fe80::51/64"))
+	h.do("address ve2 fe80::52/64")
+	file := filepath.Join(t.TempDir(), "address")
+	spec, err := cluster.ParseSpec("worker=[fe80::51%ve1]:4000")
+	check(t, "a cluster with a zone", err)
+	s := serve(t, func(c *config.Config) {
+		c.Listen, c.AddressFile, c.Cluster = "[fe80::51%ve1]:4000", file, spec
+	})
+	written, err := os.ReadFile(file)
+	check(t, "address file", err)
+	for what, got := range map[string]string{"Addr": s.Addr().String(), "the address file": strings.TrimSpace(string(written))} {
+		if got != "[fe80::51%ve1]:4000" {
+			t.Errorf("%s is %q, want the address with its zone", what, got)
+		}
+	}
+	h.until("verbs", "[fe80::51%ve2]:4000")
 }

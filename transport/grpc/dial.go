@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -73,7 +74,8 @@ func dial(address string, o DialOptions, frames mem.BufferPool) (*channel, error
 		grpc.WithInitialConnWindowSize(connWindow),
 	}, o.Extra...)
 	for i := range ch.conns {
-		conn, err := grpc.NewClient("passthrough:///"+address, opts...)
+		// The target is a URL, where % begins an escape; an address of a link has one before its zone.
+		conn, err := grpc.NewClient("passthrough:///"+strings.ReplaceAll(address, "%", "%25"), opts...)
 		if err != nil {
 			_ = ch.close()
 			return nil, status.Errorf(status.InvalidArgument, "cannot dial %s: %w", address, err)

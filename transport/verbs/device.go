@@ -127,15 +127,21 @@ func (t *RdmaRemoteRendezvous) closePort(p *port) {
 	addCounts(&t.retired, s)
 }
 
-// Device returns the name of the device in use. With an error there is none at present, and
-// the error is why.
+// Device returns the name of the device in use. With an error there is none with an address at
+// present, and the error is why.
 func (t *RdmaRemoteRendezvous) Device() (name string, err error) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.port == nil {
-		return "", t.lost
+	p, lost := t.port, t.lost
+	t.mu.Unlock()
+	if p == nil {
+		return "", lost
 	}
-	return t.port.device.Info().Name, nil
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	if p.gone {
+		return "", verbs.Errorf("use", p.String(), errNoAddress, "its address %v is gone", p.gid)
+	}
+	return p.device.Info().Name, nil
 }
 
 // Memory returns the counts of registered memory. What counts events includes the memory of

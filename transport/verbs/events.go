@@ -120,6 +120,9 @@ func (t *RdmaRemoteRendezvous) refresh(p *port) error {
 		t.opts.Logger.Info("the port has changed; new channels use", "port", p.String(), "GID", gid.String(), "index", path.SGIDIndex, "MTU", int(path.MTU))
 	case errors.Is(err, errNoAddress):
 		t.opts.Logger.Warn("the address of the port is gone; tensors go over "+t.fallback(), "reason", err)
+		if t.opts.Lost != nil {
+			t.opts.Lost(err)
+		}
 	}
 	return err
 }

@@ -24,6 +24,9 @@ const (
 	StateUp        = handshake.Up
 )
 
+// ErrNoAddress is the error of a device whose port has lost its address (Options.Lost).
+var ErrNoAddress = errNoAddress
+
 // PollMode selects how completions are awaited (Options.Poll).
 type PollMode = progress.Mode
 

@@ -77,6 +77,24 @@ func (p *peer) nextAddress(on *port, answer handshake.Offer, err error) []handsh
 	return nil
 }
 
+// nextOfFamily selects another address of the same family, after no link could be made from
+// the present one: the system may still look for a duplicate of it. The port's own address is
+// left to refresh. Called with mu held.
+func (p *peer) nextOfFamily(on *port) []handshake.Action {
+	if on == nil || p.address.IsZero() {
+		return nil
+	}
+	all := on.addresses()
+	for i := range all {
+		gid := all[(slices.Index(all, p.address)+1+i)%len(all)]
+		if gid != p.address && handshake.SameScope(gid, p.address) {
+			p.address = gid
+			return p.machine.Resume(time.Now(), on.selfAt(gid))
+		}
+	}
+	return nil
+}
+
 // checkAddress gives up an address for the peer that the port has lost, and returns the one
 // to use. Called without mu.
 func (p *peer) checkAddress(on *port) verbs.GID {

@@ -178,8 +178,10 @@ func (p *peer) makeLink(a handshake.Action) (ok bool) {
 	unverified := !t.opts.Callable(p.task)
 	failed := func(err error) bool {
 		t.links.done()
+		on := t.present()
 		p.mu.Lock()
-		p.do(p.machine.MakeFailed(time.Now(), a.ID, err))
+		acts := p.machine.MakeFailed(time.Now(), a.ID, err)
+		p.do(append(acts, p.nextOfFamily(on)...))
 		return false
 	}
 	if unverified {

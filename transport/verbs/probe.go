@@ -77,7 +77,7 @@ func (t *RdmaRemoteRendezvous) channel(ctx context.Context, task cluster.Task) (
 }
 
 // await waits until a channel to the peer is up. It returns an error when ctx ends, when
-// the error is permanent, or when probeBreaks channels broke.
+// the error is permanent, when this process has no device, or when probeBreaks channels broke.
 func (p *peer) await(ctx context.Context) (*link, error) {
 	breaks := p.counters.breaks.Load() + probeBreaks
 	tick := time.NewTicker(awaitInterval)
@@ -88,7 +88,7 @@ func (p *peer) await(ctx context.Context) (*link, error) {
 			return l, nil
 		}
 		reason := p.status().Reason
-		if isPermanent(reason) || reason != nil && p.counters.breaks.Load() >= breaks {
+		if isPermanent(reason) || p.hasNoDevice() || reason != nil && p.counters.breaks.Load() >= breaks {
 			return nil, reason
 		}
 		select {
@@ -101,6 +101,13 @@ func (p *peer) await(ctx context.Context) (*link, error) {
 			return nil, reason
 		}
 	}
+}
+
+// hasNoDevice reports whether this process has no device at present.
+func (p *peer) hasNoDevice() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.lost != nil
 }
 
 // isPermanent reports whether another attempt would fail for the same reason.

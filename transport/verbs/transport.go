@@ -74,7 +74,8 @@ type Options struct {
 	// again. Tests shorten it.
 	Backoff time.Duration
 	// Lost is called when the device was lost, once it and all its objects are closed, so
-	// that the caller can look for a device and call Use. It must not block. Nil does
+	// that the caller can look for a device and call Use. It is also called when the port
+	// has lost its address; the error is then ErrNoAddress. It must not block. Nil does
 	// nothing.
 	Lost func(err error)
 	// Transfers records every receive over verbs; nothing is recorded when nil.

@@ -60,7 +60,10 @@ func (c Choice) String() string {
 type NoChoice struct {
 	Want       Want
 	Understood string
-	Against    []Rejected
+	// Waits is set if a port that was meant is not active, or has no address: it can be
+	// used when its link is up.
+	Waits   bool
+	Against []Rejected
 }
 
 func (e *NoChoice) Error() string {
@@ -137,6 +140,7 @@ func Choose(inv Inventory, want Want) (Choice, error) {
 		return Choice{}, err
 	}
 	var good []*candidate
+	waits := false
 	var against, others []Rejected // others are what the device's name does not mean: they are told last
 	for i := range inv.Devices {
 		d := &inv.Devices[i]
@@ -150,6 +154,7 @@ func Choose(inv Inventory, want Want) (Choice, error) {
 			}
 			c, why := judge(&inv, d, &d.Ports[j], want, target)
 			if why != "" {
+				waits = waits || inactive(&inv, &d.Ports[j]) != "" || len(d.Ports[j].GIDs) == 0
 				against = append(against, Rejected{portName(d, &d.Ports[j]), why})
 				continue
 			}
@@ -162,7 +167,7 @@ func Choose(inv Inventory, want Want) (Choice, error) {
 		against = append(against, parts...)
 	}
 	if len(good) == 0 {
-		return Choice{}, &NoChoice{Want: want, Understood: target.words, Against: append(against, others...)}
+		return Choice{}, &NoChoice{Want: want, Understood: target.words, Waits: waits, Against: append(against, others...)}
 	}
 	slices.SortStableFunc(good, func(a, b *candidate) int { n, _ := want.prefer(a, b); return n })
 	best := good[0]
@@ -310,7 +315,7 @@ func (c *candidate) roce(want Want, t target) string {
 			why = fmt.Sprintf("%s was asked for", want.Type)
 		case g.Type == verbs.GIDTypeUnknown:
 			why = "its type could not be read"
-		case want.GIDIndex == nil && want.beyondHost() && g.GID.Addr().IsLoopback():
+		case want.GIDIndex == nil && want.Device == "" && want.beyondHost() && g.GID.Addr().IsLoopback():
 			why = fmt.Sprintf("it is loopback, and peers reach this process by %s", want.LocalAddr)
 		case want.Family == FamilyIPv4 && !g.GID.Addr().Is4(), want.Family == FamilyIPv6 && g.GID.Addr().Is4():
 			why = fmt.Sprintf("%s was asked for", want.Family)
