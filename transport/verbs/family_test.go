@@ -20,10 +20,7 @@ func preferring(index int, fixed bool) clusterOptions {
 		if task.Index != index {
 			return
 		}
-		gids, err := o.Device.GIDs(1)
-		if err != nil {
-			panic(err) // the fabric has no such error
-		}
+		gids, _ := o.Device.GIDs(1) // without them no family is preferred, and the tests fail
 		for _, g := range gids {
 			if !g.GID.Addr().Is4() {
 				o.Address = g
