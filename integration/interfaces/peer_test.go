@@ -42,7 +42,7 @@ type host struct {
 func newHost(t *testing.T) *host {
 	t.Helper()
 	h := &host{t: t}
-	started := make(chan error)
+	started, ended := make(chan error), make(chan struct{})
 	over := make(chan struct{})
 	go func() { // ends with the test
 		runtime.LockOSThread() // the child dies with this thread
@@ -56,14 +56,14 @@ func newHost(t *testing.T) *host {
 		h.out = bufio.NewScanner(out)
 		started <- h.cmd.Start()
 		<-over
-		close(started)
+		close(ended)
 	}()
 	check(t, "start the other host", <-started)
 	t.Cleanup(func() {
 		h.in.Close()
 		check(t, "the other host", h.cmd.Wait())
 		close(over)
-		<-started
+		<-ended
 	})
 	h.do("address lo 127.0.0.9/8")
 	return h
