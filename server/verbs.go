@@ -34,7 +34,8 @@ func StartVerbs(ctx context.Context, cfg config.Config, o Options) (*VerbsServer
 }
 
 // Verbs returns the server as a VerbsServer. ok is false when all tensors go over gRPC, because
-// of the settings or because there is no usable device at present.
+// of the settings or because there is no usable device at present. A VerbsServer that was returned
+// before stays valid while there is none: its Links have the reasons.
 func (s *Server) Verbs() (v *VerbsServer, ok bool) {
 	if s.rdma == nil {
 		return nil, false

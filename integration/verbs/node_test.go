@@ -54,6 +54,7 @@ func runNode(text string) {
 type node struct {
 	settings settings
 	server   *server.Server
+	verbs    *server.VerbsServer // nil for a node without verbs
 	client   *server.Client
 	pool     *tensor.Pool
 	work     sync.WaitGroup // receives and pulls
@@ -118,6 +119,7 @@ func (n *node) start(text string) error {
 	if n.server, err = server.Start(ctx, c, o); err != nil {
 		return err
 	}
+	n.verbs, _ = n.server.Verbs()
 	n.reply(reply{Address: n.server.Addr().String()})
 	return nil
 }
@@ -257,7 +259,7 @@ func (n *node) state() *state {
 	} else {
 		transfers = n.server.Transfers()
 		s.Kept = n.server.Kept().Kept
-		if v, ok := n.server.Verbs(); ok {
+		if v := n.verbs; v != nil { // also while it has no device
 			for _, l := range v.Links() {
 				k := link{Verbs: l.Verbs, Handshake: l.State == verbstransport.StateHandshake, Generation: l.Generation, Breaks: l.Stats.Breaks, Lost: l.Stats.Lost, Elsewhere: l.Stats.Fallbacks(), Without: l.Stats.Without}
 				if l.Reason != nil {
