@@ -1,13 +1,16 @@
 package checkpoint_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
+	"io"
 	"math"
 	"net"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -32,6 +35,9 @@ type liar struct {
 	trystgrpc.UnimplementedPublicationsServer
 	manifest *trystpb.DescribeResponse
 	opened   []*trystpb.OpenResponse
+
+	later     *trystpb.DescribeResponse // if not nil, all answers but the first
+	described atomic.Int32
 }
 
 func (l *liar) Open(_ *trystpb.OpenRequest, stream grpc.ServerStreamingServer[trystpb.OpenResponse]) error {
@@ -45,6 +51,9 @@ func (l *liar) Open(_ *trystpb.OpenRequest, stream grpc.ServerStreamingServer[tr
 }
 
 func (l *liar) Describe(context.Context, *trystpb.DescribeRequest) (*trystpb.DescribeResponse, error) {
+	if l.described.Add(1) > 1 && l.later != nil {
+		return l.later, nil
+	}
 	return l.manifest, nil
 }
 
@@ -232,17 +241,41 @@ func TestHeaderIsChecked(t *testing.T) {
 	}
 }
 
-// A file of an array holds one.
+// A file of an array holds one tensor.
 func TestArrayFileOfManyTensors(t *testing.T) {
-	p := pullFrom(t, &liar{manifest: &trystpb.DescribeResponse{
-		Publication: &trystpb.Publication{Name: "m", Version: "1"}, DigestAlgorithm: "xxh64",
-		Files: []*trystpb.FileInfo{{Name: "m.npy", Format: checkpoint.FormatNPY, Bytes: 100}},
-		Tensors: []*trystpb.TensorInfo{
-			{Name: "x", Dtype: tfpb.DataType_DT_FLOAT, Bytes: 4}, {Name: "y", Dtype: tfpb.DataType_DT_FLOAT, Bytes: 4},
-		},
-	}})
-	_, err := p.Save(t.Context(), checkpoint.PullRequest{Publication: "m"}, checkpoint.SaveOptions{Out: t.TempDir()})
-	mustBe(t, err, status.Internal, "m.npy", "holds 2 tensors")
+	x := &trystpb.TensorInfo{Name: "x", Dtype: tfpb.DataType_DT_FLOAT, Bytes: 4}
+	y := &trystpb.TensorInfo{Name: "y", Dtype: tfpb.DataType_DT_FLOAT, Bytes: 4}
+	for want, tensors := range map[string][]*trystpb.TensorInfo{"holds 0 tensors": nil, "holds 2 tensors": {x, y}} {
+		p := pullFrom(t, &liar{manifest: &trystpb.DescribeResponse{
+			Publication: &trystpb.Publication{Name: "m", Version: "1"}, DigestAlgorithm: "xxh64",
+			Files:   []*trystpb.FileInfo{{Name: "m.npy", Format: checkpoint.FormatNPY, Bytes: 100}},
+			Tensors: tensors,
+		}})
+		_, err := p.Save(t.Context(), checkpoint.PullRequest{Publication: "m"}, checkpoint.SaveOptions{Out: t.TempDir()})
+		mustBe(t, err, status.Internal, "m.npy", want)
+		var out bytes.Buffer
+		_, err = p.Stream(t.Context(), checkpoint.PullRequest{Publication: "m"}, &out)
+		mustBe(t, err, status.Internal, "m.npy", want)
+		if out.Len() > 0 {
+			t.Errorf("%s: %d bytes are written", want, out.Len())
+		}
+	}
+}
+
+// A stream has one manifest: the tensors are those for which its file was planned.
+func TestStreamRequestsTheManifestOnce(t *testing.T) {
+	manifest := func(tensor string) *trystpb.DescribeResponse {
+		return &trystpb.DescribeResponse{
+			Publication: &trystpb.Publication{Name: "m", Version: "1"}, DigestAlgorithm: "xxh64",
+			Tensors: []*trystpb.TensorInfo{{Name: tensor, Dtype: tfpb.DataType_DT_FLOAT, Bytes: 4}},
+		}
+	}
+	l := &liar{manifest: manifest("x"), later: manifest("y"), opened: []*trystpb.OpenResponse{{StepId: 5, Last: true}}}
+	_, err := pullFrom(t, l).Stream(t.Context(), checkpoint.PullRequest{Publication: "m"}, io.Discard)
+	mustBe(t, err, status.Internal, `no key for tensor "x"`)
+	if n := l.described.Load(); n != 1 {
+		t.Errorf("%d requests", n)
+	}
 }
 
 // The header of an array fits the tensor, whose elements are written as it says.

@@ -248,12 +248,17 @@ func (p *Puller) Pull(ctx context.Context, req PullRequest) iter.Seq2[*tensor.Te
 	}
 }
 
-// each calls yield with the tensors, in order, until it returns false.
+// each starts a pull and calls yield with its tensors, as pull.each does.
 func (p *Puller) each(ctx context.Context, req PullRequest, yield func(*tensor.Tensor) bool) error {
 	pl, err := p.start(ctx, req)
 	if err != nil {
 		return err
 	}
+	return pl.each(ctx, yield)
+}
+
+// each calls yield with the tensors, in order, until it returns false.
+func (pl *pull) each(ctx context.Context, yield func(*tensor.Tensor) bool) error {
 	pl.limit(pl.req.InflightBytes)
 	to := newPlaces(pl)
 	ctx, cancel := context.WithCancel(ctx)
@@ -293,8 +298,8 @@ func (p *Puller) each(ctx context.Context, req PullRequest, yield func(*tensor.T
 		}
 	}
 	<-ended
-	if failure == nil && req.Summary != nil {
-		*req.Summary = pl.summary()
+	if failure == nil && pl.req.Summary != nil {
+		*pl.req.Summary = pl.summary()
 	}
 	return failure
 }

@@ -15,33 +15,35 @@ import (
 // same bytes are written. Each tensor is checked before it is written. After an error what was
 // written is a part of the file.
 func (p *Puller) Stream(ctx context.Context, req PullRequest, w io.Writer) (*Summary, error) {
-	plan, err := p.start(ctx, req)
+	pl, err := p.start(ctx, req)
 	if err != nil {
 		return nil, err
 	}
-	m := plan.manifest
-	out, err := m.streamOutput(plan.chosen)
+	out, err := pl.manifest.streamOutput(pl.chosen)
 	if err != nil {
 		return nil, err
 	}
-	if req.Summary == nil {
-		req.Summary = new(Summary)
+	if pl.req.Summary == nil {
+		pl.req.Summary = new(Summary)
 	}
-	req.Publication, req.Version = m.Name, m.Version
 	if _, err := w.Write(out.head); err != nil {
 		return nil, wrap("writing", err)
 	}
-	for t, err := range p.Pull(ctx, req) {
-		if err != nil {
-			return nil, err
+	var failure error // of a write
+	err = pl.each(ctx, func(t *tensor.Tensor) bool {
+		defer t.Release()
+		if err := out.stream(w, t); err != nil {
+			failure = wrap("writing tensor "+quote(t.Name()), err)
 		}
-		err = out.stream(w, t)
-		t.Release()
-		if err != nil {
-			return nil, wrap("writing tensor "+quote(t.Name()), err)
-		}
+		return failure == nil
+	})
+	if failure != nil {
+		return nil, failure
 	}
-	return req.Summary, nil
+	if err != nil {
+		return nil, err
+	}
+	return pl.req.Summary, nil
 }
 
 // stream writes the next tensor of a file.
@@ -76,7 +78,10 @@ func (m *Manifest) streamOutput(chosen []int) (*output, error) {
 			"publication %s has these tensors in %d files, and one can be written to a stream: pull them into a directory, or choose tensors of one file",
 			quote(m.Name), len(files))
 	}
-	if m.Files[files[0]].Format == FormatNPY {
+	if f := m.Files[files[0]]; f.Format == FormatNPY {
+		if len(chosen) != 1 {
+			return nil, status.Errorf(status.Internal, "the server says that %s holds %d tensors; an .npy file holds one", quote(f.Name), len(chosen))
+		}
 		return m.npyOutput(path, chosen[0])
 	}
 	return m.fileOutput(path, files[0], chosen)
