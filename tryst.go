@@ -93,8 +93,9 @@ func (s *Server) Task() cluster.Task { return s.s.Task() }
 // until Withdraw or Close. A path is a .safetensors file, the index of a sharded
 // checkpoint, a directory that contains one of these, or an .npy file. An empty
 // name means the base name of the path. Publish returns when the digests of all
-// tensors are computed. The files stay open. When another file is renamed onto the
-// name of one of them, the publication gets a new version.
+// tensors are computed. The files stay open. When other files are renamed onto
+// the names of all of them, the publication gets a new version; Reload takes some
+// of several files.
 func (s *Server) Publish(ctx context.Context, name string, paths ...string) (Publication, error) {
 	return s.s.Catalog().Publish(ctx, name, paths...)
 }
@@ -107,10 +108,11 @@ func (s *Server) PublishTensors(name string, tensors ...*tensor.Tensor) (Publica
 }
 
 // Reload reads the files of all publications again, and takes what has changed as
-// a new version; pulls in progress go on with the old one. A publication that
-// cannot be read, or is being written, stays as it is and is named in the error.
-// Without Reload a file is taken when it is renamed onto the name of a published
-// one.
+// a new version. Pulls in progress go on with the old files, except with those that
+// were written in place: they get FailedPrecondition. A publication that cannot be
+// read, or is being written, stays as it is and is named in the error. Without
+// Reload files are taken when they are renamed onto the names of all tensor files
+// of a publication.
 func (s *Server) Reload(ctx context.Context) error { return s.s.Catalog().Reload(ctx) }
 
 // Withdraw ends a publication.

@@ -118,8 +118,9 @@ func (c *Catalog) Ready() { c.ready.Store(true) }
 // an .npy file has the file's base name without the extension. If name is empty and there is
 // one path, the name is the base name of the path without its extension.
 //
-// The files stay open. When another file is renamed onto the name of one of them, the publication
-// gets a new version with its content; pulls in progress go on with the old one. A file that is
+// The files stay open. When other files are renamed onto the names of all tensor files, or an index
+// onto its name after those that have changed, the publication gets a new version with their
+// content; pulls in progress go on with the old one. A file that is
 // written in place is an error to pullers until Reload.
 //
 // The error is AlreadyExists for a name in use, and InvalidArgument or DataLoss for an invalid

@@ -29,6 +29,7 @@ import (
 type file struct {
 	path string
 	info FileInfo
+	dir  fs.FileInfo // the directory that had the file when it was opened
 	// header is the header of a safetensors file; nil for others.
 	header *safetensors.Header
 	// direct is set for an array whose elements lie in the file as they are sent.
@@ -282,11 +283,16 @@ func readPlain(r io.ReaderAt, e *TensorInfo, a tensor.Allocator) (*tensor.Tensor
 // inspect opens a file, reads its header and returns its part of the manifest. The entries have
 // no digests and no file number yet. The caller closes the file.
 func inspect(path string, mmap bool, closing <-chan struct{}) (*file, []TensorInfo, error) {
+	// The directory comes first: if it is replaced meanwhile, the watch sees it.
+	dir, err := os.Stat(filepath.Dir(path))
+	if err != nil {
+		return nil, nil, wrap(path, bare(err))
+	}
 	r, stat, err := openFile(path)
 	if err != nil {
 		return nil, nil, wrap(path, err)
 	}
-	f := &file{path: path, info: FileInfo{Name: filepath.Base(path), Bytes: stat.Size()}, r: r, stat: stat, closing: closing}
+	f := &file{path: path, dir: dir, info: FileInfo{Name: filepath.Base(path), Bytes: stat.Size()}, r: r, stat: stat, closing: closing}
 	entries, err := f.inspect(r)
 	if err == nil && mmap {
 		err = f.mmap()

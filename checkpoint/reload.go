@@ -5,7 +5,9 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tryst-rdma/tryst/status"
@@ -14,8 +16,8 @@ import (
 // The files of a publication may be replaced. The catalog holds the published ones open, so the
 // publication stays as it is until new content is taken:
 //
-//	another file is renamed onto a name ─ watch sees it twice, Settle apart ─┐
-//	SIGHUP ─ Reload ─ the files have not changed for Settle ─────────────────┴─► reload
+//	other files are renamed onto all names ─ watch sees them twice, Settle apart ─┐
+//	SIGHUP ─ Reload ─ the files have not changed for Settle ──────────────────────┴─► reload
 //
 // reload reads the files anew and computes their digests. The result takes the place of the old
 // publication. Pulls of the old one go on: it is retired, and closed when it has had no pull for
@@ -124,35 +126,68 @@ func (p *publication) steady() error {
 	return nil
 }
 
-// sameFiles reports whether two publications have the same files in the same state.
+// sameFiles reports whether two publications have the same files in the same state, in the same
+// directories.
 func (p *publication) sameFiles(old *publication) bool {
 	return slices.EqualFunc(p.files, old.files, func(a, b *file) bool {
-		return a.path == b.path && sameState(a.published(), b.published())
+		return a.path == b.path && sameState(a.published(), b.published()) && os.SameFile(a.dir, b.dir)
 	})
 }
 
-// replaced returns the state of all files if another file has the name of at least one of them;
-// nil if not, and while a file is missing.
-func (p *publication) replaced() []fs.FileInfo {
-	var states []fs.FileInfo
-	other := false
-	for _, f := range p.files {
+// replacement is what has the names of a publication's files now.
+type replacement struct {
+	states []fs.FileInfo // of all files
+	old    []string      // the tensor files that must be replaced before the others are taken
+}
+
+// replaced returns what has the names of p's files now, if it is not all the published ones. It
+// returns nil while a file is missing.
+//
+// Files that are renamed one after another must not meet in one version. So all tensor files must be
+// replaced, or the directory that has them. An index that was replaced after all of them, as
+// programs write it, says that the others of its directory stay.
+func (p *publication) replaced() *replacement {
+	r := &replacement{}
+	anew := make([]bool, len(p.files)) // another file has the name, or another directory has the file
+	indexed := make(map[string]time.Time)
+	var last time.Time // when the last tensor file was replaced
+	for i, f := range p.files {
 		now, err := os.Stat(f.path)
 		if err != nil || !now.Mode().IsRegular() {
 			return nil
 		}
-		other = other || !os.SameFile(now, f.published())
-		states = append(states, now)
+		dir, err := os.Stat(filepath.Dir(f.path))
+		if err != nil {
+			return nil
+		}
+		r.states = append(r.states, now)
+		other := !os.SameFile(now, f.published())
+		anew[i] = other || !os.SameFile(dir, f.dir)
+		if at, ok := changeTime(now); ok && other {
+			if f.info.Format == FormatIndex {
+				indexed[filepath.Dir(f.path)] = at
+			} else if at.After(last) {
+				last = at
+			}
+		}
 	}
-	if !other {
+	if !slices.Contains(anew, true) {
 		return nil
 	}
-	return states
+	for i, f := range p.files {
+		at, ok := indexed[filepath.Dir(f.path)]
+		if !anew[i] && f.info.Format != FormatIndex && (!ok || at.Before(last)) {
+			r.old = append(r.old, f.info.Name)
+		}
+	}
+	return r
 }
 
 // successor is what the watch knows of the files that have the names of a publication's files now.
 type successor struct {
 	states  []fs.FileInfo // when they were last seen
+	since   time.Time     // when they were first seen in this state
+	waits   bool          // it was logged that some files are old
 	refused time.Time     // when they could last not be taken; zero if they were not tried
 	reason  string        // that was logged
 }
@@ -182,9 +217,13 @@ func (c *Catalog) watch(ctx context.Context) {
 // look takes the files that have the names of p's files now, unless they have changed since the last
 // look: they may still be written. What was refused is tried again later, since a new index may come
 // before its files.
-func (c *Catalog) look(ctx context.Context, p *publication, now []fs.FileInfo, last successor) successor {
-	if !slices.EqualFunc(now, last.states, sameState) {
-		return successor{states: now, reason: last.reason}
+func (c *Catalog) look(ctx context.Context, p *publication, now *replacement, last successor) successor {
+	seen := successor{states: now.states, since: time.Now(), waits: last.waits, reason: last.reason}
+	if !slices.EqualFunc(now.states, last.states, sameState) {
+		return seen
+	}
+	if len(now.old) > 0 {
+		return c.wait(p, now.old, last)
 	}
 	if !last.refused.IsZero() && time.Since(last.refused) < refusedPause {
 		return last
@@ -194,12 +233,26 @@ func (c *Catalog) look(ctx context.Context, p *publication, now []fs.FileInfo, l
 	case err == nil || ctx.Err() != nil:
 		return successor{}
 	case status.CodeOf(err) == status.FailedPrecondition: // it was written meanwhile
-		return successor{states: now, reason: last.reason}
+		return seen
 	case err.Error() != last.reason:
 		c.o.Logger.Warn("another file has the name of a published one, and cannot be taken; the old version stays published",
 			"publication", p.manifest.Name, "version", p.manifest.Version, "error", err)
 	}
-	return successor{states: now, refused: time.Now(), reason: err.Error()}
+	seen.refused, seen.reason = time.Now(), err.Error()
+	return seen
+}
+
+// wait logs once which files are old, when the others have stood still for longer than a copy of the
+// next file usually takes.
+func (c *Catalog) wait(p *publication, old []string, last successor) successor {
+	if last.waits || time.Since(last.since) < refusedPause {
+		return last
+	}
+	last.waits = true
+	c.o.Logger.Warn("some files of a publication were replaced, and others are old; the old version stays published until all are replaced, or SIGHUP",
+		"publication", p.manifest.Name, "version", p.manifest.Version, "old", len(old), "of", len(p.files),
+		"files", strings.Join(old[:min(len(old), suggestions)], ", "))
+	return last
 }
 
 // replace puts p in the place of old, which is retired.

@@ -2,6 +2,7 @@ package checkpoint_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -295,6 +296,134 @@ func TestReloadOfAFileThatIsBeingWritten(t *testing.T) {
 		mustBe(t, <-done, status.FailedPrecondition, path, "is being written")
 		if version(t, c) != first.Version {
 			t.Error("it was taken")
+		}
+	})
+}
+
+// shard is the path of one of the two tensor files of writeSharded.
+func shard(dir string, n int) string {
+	return filepath.Join(dir, fmt.Sprintf("model-%05d-of-00002.safetensors", n))
+}
+
+// The shards of a publication that are replaced one after another are one version. What is still old
+// is logged once.
+func TestShardsAreTakenTogether(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *checkpoint.Catalog, said *events) {
+		dir, tensors := t.TempDir(), model(t)
+		writeSharded(t, dir, tensors...)
+		first, err := c.Publish(t.Context(), "m", dir)
+		must(t, err)
+		other := model(t)
+		other[0].Bytes()[0] ^= 1
+		other[6].Bytes()[0] ^= 1
+		renamed(t, shard(dir, 1), other[:3]...)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if version(t, c) != first.Version {
+			t.Error("one shard of two was taken")
+		}
+		const waits = "WARN some files of a publication were replaced"
+		if n := said.count(waits); n != 1 || said.count(filepath.Base(shard(dir, 2))) != 1 || said.count(filepath.Base(shard(dir, 1))) != 0 {
+			t.Errorf("%d warnings: %q", n, said.all)
+		}
+		renamed(t, shard(dir, 2), other[3:]...)
+		time.Sleep(3 * checkpoint.DefaultSettle)
+		synctest.Wait()
+		if version(t, c) == first.Version {
+			t.Error("two shards were not taken")
+		}
+		// One more waits, and SIGHUP takes it.
+		second := version(t, c)
+		renamed(t, shard(dir, 1), tensors[:3]...)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if n := said.count(waits); n != 2 || version(t, c) != second {
+			t.Errorf("%d warnings: %q", n, said.all)
+		}
+		must(t, c.Reload(t.Context()))
+		if version(t, c) == second {
+			t.Error("SIGHUP did not take it")
+		}
+	})
+}
+
+// An index that is replaced after the files that have changed says that there are no more. One that
+// is replaced before them says nothing.
+func TestAnIndexThatIsReplacedLast(t *testing.T) {
+	for what, last := range map[string]bool{"last": true, "first": false} {
+		t.Run(what, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, c *checkpoint.Catalog, said *events) {
+				dir, tensors := t.TempDir(), model(t)
+				writeSharded(t, dir, tensors...)
+				first, err := c.Publish(t.Context(), "m", dir)
+				must(t, err)
+				index := filepath.Join(dir, "model.safetensors.index.json")
+				other := model(t)
+				other[0].Bytes()[0] ^= 1
+				writeFile(t, index+".new", readFile(t, index))
+				if !last {
+					must(t, os.Rename(index+".new", index))
+					laterThan(t, index)
+				}
+				renamed(t, shard(dir, 1), other[:3]...)
+				if last {
+					laterThan(t, shard(dir, 1))
+					must(t, os.Rename(index+".new", index))
+				}
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				if taken := version(t, c) != first.Version; taken != last {
+					t.Errorf("taken: %t; %q", taken, said.all)
+				}
+			})
+		})
+	}
+}
+
+// laterThan returns when the clock of the file system has gone on since path was renamed.
+func laterThan(t *testing.T, path string) {
+	t.Helper()
+	info, err := os.Stat(path)
+	must(t, err)
+	for at := checkpoint.ChangeTime(info); ; {
+		writeFile(t, path+".clock", nil)
+		info, err := os.Stat(path + ".clock")
+		must(t, err)
+		if checkpoint.ChangeTime(info).After(at) {
+			return
+		}
+	}
+}
+
+// A directory that is replaced is taken as a whole, also if some of its files are links to the old
+// ones.
+func TestADirectoryThatSharesFiles(t *testing.T) {
+	inBubble(t, func(t *testing.T, c *checkpoint.Catalog, said *events) {
+		dir, other := t.TempDir(), model(t)
+		writeSharded(t, filepath.Join(dir, "1"), model(t)...)
+		other[0].Bytes()[0] ^= 1
+		writeSharded(t, filepath.Join(dir, "2"), other...)
+		for _, name := range []string{shard("", 2), "model.safetensors.index.json"} {
+			must(t, os.Remove(filepath.Join(dir, "2", name)))
+			must(t, os.Link(filepath.Join(dir, "1", name), filepath.Join(dir, "2", name)))
+		}
+		link := filepath.Join(dir, "current")
+		must(t, os.Symlink("1", link))
+		first, err := c.Publish(t.Context(), "m", link)
+		must(t, err)
+		must(t, os.Symlink("2", link+".new"))
+		must(t, os.Rename(link+".new", link))
+		time.Sleep(3 * checkpoint.DefaultSettle)
+		synctest.Wait()
+		second := version(t, c)
+		if second == first.Version {
+			t.Errorf("the directory was not taken: %q", said.all)
+		}
+		renamed(t, shard(link, 2), model(t)[3:]...)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if said.count("WARN some files") != 1 {
+			t.Errorf("one of two files in the new directory does not wait: %q", said.all)
 		}
 	})
 }

@@ -33,9 +33,11 @@ are passed over.
 
 When another file is renamed onto the name of a published one, and stays the same
 for 2 s, serve publishes it as a new version; pulls in progress get the old one.
-Replace several files as one by a symbolic link to their directory. A file that is
-written in place is an error to pullers until SIGHUP, with which serve reads its
-publications again. A file that is still being written is not taken.`,
+Of several tensor files it takes none before all are replaced, or their index is
+replaced last. A symbolic link to another directory replaces all of them as one.
+A file that is written in place is an error to pullers until SIGHUP, with which
+serve reads its publications again. A file that is still being written is not
+taken.`,
 		Example: `  tryst serve --publish gpt2.safetensors
   tryst serve --listen :2222 llama=models/llama/ vocab=vocab.npy`,
 		DisableFlagsInUseLine: true,
