@@ -61,6 +61,8 @@ type Catalog struct {
 	streams streams
 	ready   atomic.Bool
 
+	comparisons *comparisons // of the content of files that were touched
+
 	reloading chan struct{} // holds a value while a publication is read again
 	work      sync.WaitGroup
 
@@ -102,6 +104,7 @@ func NewCatalog(o CatalogOptions) (*Catalog, error) {
 		reloading:    make(chan struct{}, 1),
 	}
 	c.streams.init()
+	c.comparisons = newComparisons(c.streams.closing)
 	c.ready.Store(!o.Preparing)
 	if o.MMap {
 		o.Logger.Warn("published files are mapped into memory: a file that is truncated meanwhile kills this process")
@@ -416,6 +419,7 @@ func (c *Catalog) Close() {
 	c.streams.close()
 	c.work.Wait()
 	c.loader.close(errClosed())
+	c.comparisons.all.Wait() // pulls, the watch and the loader, which start them, have ended
 	for _, p := range all {
 		p.close()
 	}

@@ -25,7 +25,7 @@ import (
 // need a thousand descriptors.
 //
 // The file may still be written in place. A modification time that has changed is therefore
-// followed by a check of the content (check).
+// followed by a comparison of the content (compare.go).
 type file struct {
 	path string
 	info FileInfo
@@ -39,8 +39,7 @@ type file struct {
 	// head is the digest of the bytes before the first tensor, which are headSize.
 	head     [sha256.Size]byte
 	headSize int64
-	// closing is closed when the catalog closes: a check of the content ends early.
-	closing <-chan struct{}
+	comparisons *comparisons // of the catalog
 
 	// tensors are those of the file, with their digests by newHash; nil while the digests are
 	// being computed. Both are set once, before the publication is in the catalog.
@@ -50,10 +49,11 @@ type file struct {
 	open sync.RWMutex // held for reading while r is read
 	r    *os.File     // nil after close; guarded by open
 
-	checking sync.Mutex // one check of the content at a time; guards the fields below
-	// stat is the state of the file in which its content was read and found to be what is
-	// published, damaged the last one in which it was not.
+	mu sync.Mutex // after open; not held while content is read
+	// All below are guarded by mu. stat is the state of the file in which its content was read
+	// and found to be what is published, damaged the last one in which it was not.
 	stat, damaged fs.FileInfo
+	comparing     *comparison // nil if none is in progress
 }
 
 // openFile opens a regular file. It refuses other files before it opens them, since opening a
@@ -83,9 +83,9 @@ func sameState(a, b fs.FileInfo) bool {
 	return a.Size() == b.Size() && a.ModTime().Equal(b.ModTime()) && os.SameFile(a, b)
 }
 
-// changed returns the error for a file whose content is not the published one any more. The
+// changedLocked returns the error for a file whose content is not the published one any more. The
 // message is sent to pullers, so it has no directories.
-func (f *file) changed(now fs.FileInfo) error {
+func (f *file) changedLocked(now fs.FileInfo) error {
 	how := "modified " + now.ModTime().Format(time.RFC3339Nano)
 	if now.Size() != f.stat.Size() {
 		how = fmt.Sprintf("size %d → %d", f.stat.Size(), now.Size())
@@ -93,55 +93,10 @@ func (f *file) changed(now fs.FileInfo) error {
 	return status.Errorf(status.FailedPrecondition, "file %s changed since it was published (%s); publish it again, with SIGHUP to tryst serve", f.info.Name, how)
 }
 
-// check returns an error if the content of the file is not the published one any more. It reads
-// the content only if the modification time has changed since the last check: a file that was
-// only touched is the same file.
-func (f *file) check() error {
-	f.open.RLock()
-	defer f.open.RUnlock()
-	return f.checked()
-}
-
-// checked is check for callers that hold open.
-func (f *file) checked() error {
-	if f.r == nil {
-		return f.withdrawn()
-	}
-	f.checking.Lock()
-	defer f.checking.Unlock()
-	now, err := f.r.Stat()
-	switch {
-	case err != nil:
-		return f.failed(err)
-	case sameState(now, f.stat):
-		return nil
-	case f.tensors == nil:
-		return beingWritten(f.info.Name)
-	case now.Size() != f.stat.Size() || f.damaged != nil && sameState(now, f.damaged):
-		return f.changed(now)
-	}
-	same, err := f.sameContent()
-	if err != nil {
-		return f.failed(err)
-	}
-	after, err := f.r.Stat()
-	switch {
-	case err != nil:
-		return f.failed(err)
-	case !sameState(now, after): // it is being written
-		return f.changed(after)
-	case !same:
-		f.damaged = now
-		return f.changed(now)
-	}
-	f.stat = now
-	return nil
-}
-
 // published returns the state of the file in which its content is the published one.
 func (f *file) published() fs.FileInfo {
-	f.checking.Lock()
-	defer f.checking.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	return f.stat
 }
 
@@ -156,29 +111,6 @@ func (f *file) withdrawn() error {
 	return status.Errorf(status.NotFound, "file %s is not published any more", f.info.Name)
 }
 
-// sameContent reads the whole file and compares it with what is published.
-func (f *file) sameContent() (bool, error) {
-	head, err := headDigest(f.r, f.headSize)
-	if err != nil || head != f.head {
-		return false, err
-	}
-	buf := make([]byte, digestChunk)
-	for _, e := range f.tensors {
-		sum, err := f.digest(e, f.newHash(), buf, tensor.Heap{}, func(n int64) error {
-			select {
-			case <-f.closing:
-				return errClosed()
-			default:
-				return nil
-			}
-		})
-		if err != nil || !bytes.Equal(sum, e.Digest) {
-			return false, err
-		}
-	}
-	return true, nil
-}
-
 func headDigest(r io.ReaderAt, size int64) (sum [sha256.Size]byte, err error) {
 	h := sha256.New()
 	if _, err = io.Copy(h, io.NewSectionReader(r, 0, size)); err == nil {
@@ -189,10 +121,10 @@ func headDigest(r io.ReaderAt, size int64) (sum [sha256.Size]byte, err error) {
 
 // digest returns the digest of a tensor's content. It reads pieces of the length of buf and calls
 // each after every one. An array, whose elements may have to be converted, is read whole into memory
-// from a. The caller holds open.
-func (f *file) digest(e *TensorInfo, h hash.Hash, buf []byte, a tensor.Allocator, each func(n int64) error) ([]byte, error) {
+// from a.
+func (f *file) digest(r io.ReaderAt, e *TensorInfo, h hash.Hash, buf []byte, a tensor.Allocator, each func(n int64) error) ([]byte, error) {
 	if f.info.Format == FormatNPY {
-		t, err := f.readArray(f.r, a)
+		t, err := f.readArray(r, a)
 		if err != nil {
 			return nil, err
 		}
@@ -205,7 +137,7 @@ func (f *file) digest(e *TensorInfo, h hash.Hash, buf []byte, a tensor.Allocator
 	}
 	for left, off := e.Bytes, e.Offset; left > 0; {
 		chunk := buf[:min(left, int64(len(buf)))]
-		if n, err := f.r.ReadAt(chunk, off); n < len(chunk) {
+		if n, err := r.ReadAt(chunk, off); n < len(chunk) {
 			if errors.Is(err, io.EOF) {
 				err = io.ErrUnexpectedEOF
 			}
@@ -222,16 +154,16 @@ func (f *file) digest(e *TensorInfo, h hash.Hash, buf []byte, a tensor.Allocator
 }
 
 // read calls do with the open file. It checks before and after the call that the content is the
-// published one.
+// published one. If that is being compared, the error is the comparison.
 func (f *file) read(do func(*os.File) error) error {
 	f.open.RLock()
 	defer f.open.RUnlock()
-	if err := f.checked(); err != nil {
+	if err := f.examine(); err != nil {
 		return err
 	}
 	err := do(f.r)
 	// If the file has changed, that is the cause of any error.
-	changed := f.checked()
+	changed := f.examine()
 	switch {
 	case changed != nil:
 		return changed
@@ -241,7 +173,8 @@ func (f *file) read(do func(*os.File) error) error {
 	return nil
 }
 
-// readTensor reads one tensor into memory from a. The caller releases it.
+// readTensor reads one tensor into memory from a. The caller releases it. An error may be a
+// comparison.
 func (f *file) readTensor(e *TensorInfo, a tensor.Allocator) (t *tensor.Tensor, err error) {
 	err = f.read(func(r *os.File) (err error) {
 		if f.info.Format == FormatNPY {
@@ -255,9 +188,17 @@ func (f *file) readTensor(e *TensorInfo, a tensor.Allocator) (t *tensor.Tensor, 
 		if t != nil {
 			t.Release()
 		}
-		return nil, wrap("tensor "+quote(e.Name), err)
+		return nil, ofTensor(e.Name, err)
 	}
 	return t.Named(e.Name), nil
+}
+
+// ofTensor adds the name of a tensor to the error of a read, unless that is a comparison.
+func ofTensor(name string, err error) error {
+	if c := pending(err); c != nil {
+		return c
+	}
+	return wrap("tensor "+quote(name), err)
 }
 
 func (f *file) readArray(r io.ReaderAt, a tensor.Allocator) (*tensor.Tensor, error) {
@@ -282,7 +223,7 @@ func readPlain(r io.ReaderAt, e *TensorInfo, a tensor.Allocator) (*tensor.Tensor
 
 // inspect opens a file, reads its header and returns its part of the manifest. The entries have
 // no digests and no file number yet. The caller closes the file.
-func inspect(path string, mmap bool, closing <-chan struct{}) (*file, []TensorInfo, error) {
+func inspect(path string, mmap bool, all *comparisons) (*file, []TensorInfo, error) {
 	// The directory comes first: if it is replaced meanwhile, the watch sees it.
 	dir, err := os.Stat(filepath.Dir(path))
 	if err != nil {
@@ -292,7 +233,7 @@ func inspect(path string, mmap bool, closing <-chan struct{}) (*file, []TensorIn
 	if err != nil {
 		return nil, nil, wrap(path, err)
 	}
-	f := &file{path: path, dir: dir, info: FileInfo{Name: filepath.Base(path), Bytes: stat.Size()}, r: r, stat: stat, closing: closing}
+	f := &file{path: path, dir: dir, info: FileInfo{Name: filepath.Base(path), Bytes: stat.Size()}, r: r, stat: stat, comparisons: all}
 	entries, err := f.inspect(r)
 	if err == nil && mmap {
 		err = f.mmap()

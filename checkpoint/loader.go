@@ -15,6 +15,7 @@ import (
 //	get ─ in the cache? ──────────────────────────────► done
 //	  └─ being read, or to be read? ─ wait with the others
 //	       └─ queue ─► reader, one of maxReaders ─► cache ─► done of each
+//	            └─ parked, while the content of the file is compared
 //
 // All requests for a tensor that arrive before it is read share one read and one buffer. The
 // cache holds the most recently used tensors within its limit of bytes.
@@ -38,7 +39,7 @@ type loader struct {
 type load struct {
 	content content
 	waiters map[*waiter]struct{}
-	queued  bool // not started by a reader
+	queued  bool // not started by a reader, or parked
 }
 
 type waiter struct {
@@ -82,17 +83,21 @@ func (l *loader) get(ctx context.Context, c content, done func(*tensor.Tensor, e
 	if ld == nil {
 		ld = &load{content: c, waiters: make(map[*waiter]struct{})}
 		l.loads[c] = ld
-		ld.queued = true
-		l.queue = append(l.queue, ld)
-		if l.readers < maxReaders {
-			l.readers++
-			l.idle.Go(l.work)
-		}
+		l.queueLocked(ld)
 	}
 	ld.waiters[w] = struct{}{}
 	l.mu.Unlock()
 	if ctx.Done() != nil {
 		l.watch(ctx, ld, w)
+	}
+}
+
+func (l *loader) queueLocked(ld *load) {
+	ld.queued = true
+	l.queue = append(l.queue, ld)
+	if l.readers < maxReaders {
+		l.readers++
+		l.idle.Go(l.work)
 	}
 }
 
@@ -139,8 +144,44 @@ func (l *loader) work() {
 		l.mu.Unlock()
 
 		t, err := ld.content.read(l.alloc)
+		if c := pending(err); c != nil {
+			l.park(ld, c)
+			continue
+		}
 		l.finish(ld, t, err)
 	}
+}
+
+// park lets a load wait for a comparison without a reader. Then it is queued again, or ends with the
+// error of the comparison. Until then it ends as a queued one when its last waiter goes.
+func (l *loader) park(ld *load, c *comparison) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(ld.waiters) == 0 {
+		delete(l.loads, ld.content)
+		return
+	}
+	ld.queued = true
+	l.idle.Go(func() {
+		<-c.done
+		l.mu.Lock()
+		if !ld.queued { // the last waiter has gone
+			l.mu.Unlock()
+			return
+		}
+		err := l.closed
+		if c.err != nil {
+			err = ofTensor(ld.content.info.Name, c.err)
+		}
+		if err == nil {
+			l.queueLocked(ld)
+			l.mu.Unlock()
+			return
+		}
+		ld.queued = false
+		l.mu.Unlock()
+		l.finish(ld, nil, err)
+	})
 }
 
 // finish passes the tensor or the error to all waiters, each with a reference.

@@ -48,7 +48,7 @@ func filed(t *testing.T, n int) []*entry {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &file{path: path, info: FileInfo{Name: "m.safetensors", Format: FormatSafetensors}, stat: stat, r: r}
+	f := &file{path: path, info: FileInfo{Name: "m.safetensors", Format: FormatSafetensors}, stat: stat, r: r, comparisons: newComparisons(nil)}
 	t.Cleanup(f.close)
 	entries := make([]*entry, n)
 	for i := range entries {
@@ -266,6 +266,9 @@ func TestFileChangedWhileItIsRead(t *testing.T) {
 			}
 			return failure
 		})
+		if c := pending(err); c != nil {
+			err = c.wait(t.Context())
+		}
 		if status.CodeOf(err) != status.FailedPrecondition || !strings.Contains(err.Error(), "changed since it was published") {
 			t.Errorf("%s: %v", name, err)
 		}

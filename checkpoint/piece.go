@@ -73,7 +73,7 @@ func pieceOf(t *tensor.Tensor, p piece) (*tensor.Tensor, error) {
 	return x, err
 }
 
-// read reads the content from its file. The caller releases it.
+// read reads the content from its file. The caller releases it. An error may be a comparison.
 func (c content) read(a tensor.Allocator) (t *tensor.Tensor, err error) {
 	if c.whole() {
 		return c.entry.read(a)
@@ -88,7 +88,7 @@ func (c content) read(a tensor.Allocator) (t *tensor.Tensor, err error) {
 		if t != nil {
 			t.Release()
 		}
-		return nil, wrap("tensor "+quote(info.Name), err)
+		return nil, ofTensor(info.Name, err)
 	}
 	return t, nil
 }

@@ -89,7 +89,7 @@ func (c *Catalog) fromFiles(name string, paths []string) (*publication, error) {
 	p.paths = paths
 	headers := make(map[string]*safetensors.Header)
 	for i, path := range f.files {
-		file, entries, err := inspect(path, c.o.MMap, c.streams.closing)
+		file, entries, err := inspect(path, c.o.MMap, c.comparisons)
 		if err != nil {
 			p.close()
 			return nil, err
@@ -222,28 +222,12 @@ func (e *entry) digest(ctx context.Context, h hash.Hash, a tensor.Allocator, cou
 		return nil, err
 	}
 	defer buf.Release()
-	err = e.file.read(func(*os.File) (err error) {
-		sum, err = e.file.digest(e.info, h, buf.Bytes()[:digestChunk], a, each)
+	err = e.file.read(func(r *os.File) (err error) {
+		sum, err = e.file.digest(r, e.info, h, buf.Bytes()[:digestChunk], a, each)
 		return err
 	})
 	if err != nil {
 		return nil, wrap("tensor "+quote(e.info.Name), err)
 	}
 	return sum, nil
-}
-
-// unchanged checks that the files of the given entries have not changed. Files that were touched are
-// read, on all processors.
-func unchanged(entries []*entry) error {
-	var g errgroup.Group
-	g.SetLimit(runtime.GOMAXPROCS(0))
-	var last *file
-	for _, e := range entries {
-		if e.file == nil || e.file == last {
-			continue // checked already: the entries of a file are consecutive
-		}
-		last = e.file
-		g.Go(e.file.check)
-	}
-	return g.Wait()
 }

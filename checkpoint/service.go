@@ -88,13 +88,17 @@ func (c *Catalog) open(req *trystpb.OpenRequest, stream grpc.ServerStreamingServ
 	if err != nil {
 		return err
 	}
-	if err := unchanged(entries); err != nil {
-		c.o.Logger.Warn("a pull was refused", "publication", p.manifest.Name, "puller", puller, "error", err)
-		return wrap("publication "+quote(p.manifest.Name), err)
-	}
 	step, err := c.streams.begin()
 	if err != nil {
 		return err
+	}
+	defer c.streams.end(step)
+	// It counts as a pull, since it may take minutes.
+	if err := unchanged(stream.Context(), entries); err != nil {
+		if stream.Context().Err() == nil {
+			c.o.Logger.Warn("a pull was refused", "publication", p.manifest.Name, "puller", puller, "error", err)
+		}
+		return wrap("publication "+quote(p.manifest.Name), err)
 	}
 	begin := time.Now()
 	log := c.o.Logger.With("publication", p.manifest.Name, "version", p.manifest.Version, "puller", puller, "step", step)
@@ -103,7 +107,6 @@ func (c *Catalog) open(req *trystpb.OpenRequest, stream grpc.ServerStreamingServ
 		if c.o.EndStep != nil {
 			c.o.EndStep(step)
 		}
-		c.streams.end(step)
 		log.Info("a pull has ended", "seconds", time.Since(begin).Seconds())
 	}()
 	if err := c.sendKeys(p, entries, step, puller, int64(req.GetPieceBytes()), stream); err != nil {

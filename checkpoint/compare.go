@@ -1,0 +1,181 @@
+package checkpoint
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"runtime"
+	"sync"
+
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
+)
+
+// A published file whose modification time has changed may only have been touched. Then its content
+// is compared with what was published:
+//
+//	examine ─ in the published state? ───────────────────────► nil
+//	  └─ of another size, or found to be damaged? ───────────► error
+//	       └─ comparison, one goroutine for each file ─► wait ─► nil or error
+//
+// A large file takes minutes. Meanwhile no lock and no reader of the loader is held.
+
+// comparisons are those of one catalog.
+type comparisons struct {
+	slots   chan struct{}   // holds a value for each comparison that reads
+	closing <-chan struct{} // when it is closed, comparisons end early
+	all     sync.WaitGroup
+}
+
+// newComparisons returns comparisons of which as many read at once as there are processors.
+func newComparisons(closing <-chan struct{}) *comparisons {
+	return &comparisons{slots: make(chan struct{}, runtime.GOMAXPROCS(0)), closing: closing}
+}
+
+// comparison is a comparison of a file's content in progress. It is an error to readers: they must
+// wait for it and read again.
+type comparison struct {
+	state fs.FileInfo // of the file when the comparison began
+	done  chan struct{}
+	err   error // set before done is closed; nil if the content is the published one
+}
+
+func (*comparison) Error() string { return "the content is being compared with what was published" }
+
+// wait returns the result.
+func (c *comparison) wait(ctx context.Context) error {
+	select {
+	case <-c.done:
+		return c.err
+	case <-ctx.Done():
+		return status.From(context.Cause(ctx))
+	}
+}
+
+// pending returns the comparison that err is, or nil.
+func pending(err error) *comparison {
+	var c *comparison
+	_ = errors.As(err, &c)
+	return c
+}
+
+// check returns an error if the content of the file is not the published one any more. If only the
+// content can tell, the error is a comparison. It does not read the content itself.
+func (f *file) check() error {
+	f.open.RLock()
+	defer f.open.RUnlock()
+	return f.examine()
+}
+
+// examine is check for callers that hold open.
+func (f *file) examine() error {
+	if f.r == nil {
+		return f.withdrawn()
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now, err := f.r.Stat()
+	switch {
+	case err != nil:
+		return f.failed(err)
+	case sameState(now, f.stat):
+		return nil
+	case f.tensors == nil:
+		return beingWritten(f.info.Name)
+	case now.Size() != f.stat.Size() || f.damaged != nil && sameState(now, f.damaged):
+		return f.changedLocked(now)
+	}
+	if f.comparing == nil {
+		c, r := &comparison{state: now, done: make(chan struct{})}, f.r
+		f.comparing = c
+		f.comparisons.all.Go(func() { f.compare(r, c) })
+	}
+	return f.comparing
+}
+
+// compare does a comparison. It reads r without open, so that close does not wait for it: reading a
+// closed file is an error.
+func (f *file) compare(r *os.File, c *comparison) {
+	same, err := f.sameContent(r)
+	f.mu.Lock()
+	c.err = f.concludeLocked(r, c.state, same, err)
+	f.comparing = nil
+	f.mu.Unlock()
+	close(c.done)
+}
+
+func (f *file) concludeLocked(r *os.File, state fs.FileInfo, same bool, err error) error {
+	var after fs.FileInfo
+	if err == nil {
+		after, err = r.Stat()
+	}
+	switch {
+	case errors.Is(err, os.ErrClosed):
+		return f.withdrawn()
+	case err != nil:
+		return f.failed(err)
+	case !sameState(state, after): // it is being written
+		return f.changedLocked(after)
+	case !same:
+		f.damaged = state
+		return f.changedLocked(state)
+	}
+	f.stat = state
+	return nil
+}
+
+// sameContent reads the whole file and compares it with what is published.
+func (f *file) sameContent(r *os.File) (bool, error) {
+	select {
+	case f.comparisons.slots <- struct{}{}:
+		defer func() { <-f.comparisons.slots }()
+	case <-f.comparisons.closing:
+		return false, errClosed()
+	}
+	head, err := headDigest(r, f.headSize)
+	if err != nil || head != f.head {
+		return false, err
+	}
+	buf := make([]byte, digestChunk)
+	for _, e := range f.tensors {
+		sum, err := f.digest(r, e, f.newHash(), buf, tensor.Heap{}, func(int64) error {
+			select {
+			case <-f.comparisons.closing:
+				return errClosed()
+			default:
+				return nil
+			}
+		})
+		if err != nil || !bytes.Equal(sum, e.Digest) {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// unchanged checks that the files of the given entries have not changed, and waits for their
+// comparisons.
+func unchanged(ctx context.Context, entries []*entry) error {
+	var all []*comparison
+	var last *file
+	for _, e := range entries {
+		if e.file == nil || e.file == last {
+			continue // checked already: the entries of a file are consecutive
+		}
+		last = e.file
+		err := e.file.check()
+		if c := pending(err); c != nil {
+			all = append(all, c)
+		} else if err != nil {
+			return err
+		}
+	}
+	for _, c := range all {
+		if err := c.wait(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
