@@ -96,7 +96,8 @@ const (
 	// to read at its full speed.
 	pieceGrid = 1 << 20
 
-	// maxPieceBytes is the largest piece in bytes.
+	// maxPieceBytes is the largest piece in bytes, in Open and in a key. It bounds the memory of one
+	// request.
 	maxPieceBytes = 1 << 30
 
 	// suggestions is how many known names an error about an unknown name shows.

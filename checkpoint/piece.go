@@ -54,10 +54,10 @@ func checkPieceBytes(n uint64) error {
 }
 
 // has reports whether p is a piece that may be requested. Pieces begin and end on the grid,
-// or end with the tensor. So the cache has few of them, of a useful size, whatever a puller
-// requests.
+// or end with the tensor, and are not longer than maxPieceBytes. So the cache has few of them, of a
+// useful size, whatever a puller requests.
 func (e *entry) has(p piece) bool {
-	return e.divisible() && p.off >= 0 && p.off%pieceGrid == 0 && p.n > 0 && p.n <= e.info.Bytes-p.off &&
+	return e.divisible() && p.off >= 0 && p.off%pieceGrid == 0 && p.n > 0 && p.n <= min(e.info.Bytes-p.off, maxPieceBytes) &&
 		(p.n%pieceGrid == 0 || p.end() == e.info.Bytes)
 }
 
