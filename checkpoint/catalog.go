@@ -37,7 +37,8 @@ type CatalogOptions struct {
 	CacheBytes int64
 	// Settle is how long other files must have the names of published ones, and must not have
 	// changed, before they are taken, and the interval at which the catalog looks at its files.
-	// 0 means DefaultSettle. With a negative number files are only taken by Reload, at once.
+	// 0 means DefaultSettle. With a negative number files are only taken by Reload, at once,
+	// and replaced versions stay until a later Reload.
 	Settle time.Duration
 	// EndStep, if not nil, is called once for each step of a puller, when its stream has
 	// ended and its state can be released. It must not block.
@@ -286,7 +287,7 @@ func (c *Catalog) List() []Publication {
 }
 
 // Describe returns the manifest of a publication. An empty version means the current one. A version
-// that was replaced is there while it is pulled, and a minute longer. Any other version, and an
+// that was replaced is there while it is pulled, and at least a minute longer. Any other version, and an
 // unknown name, is NotFound.
 func (c *Catalog) Describe(name, version string) (*Manifest, error) {
 	c.mu.RLock()

@@ -39,6 +39,7 @@ type file struct {
 	// head is the digest of the bytes before the first tensor, which are headSize.
 	head     [sha256.Size]byte
 	headSize int64
+
 	comparisons *comparisons // of the catalog
 
 	// tensors are those of the file, with their digests by newHash; nil while the digests are

@@ -33,8 +33,8 @@ const (
 	// costs at least the reading of their headers.
 	refusedPause = 30 * time.Second
 
-	// linger is how long a version that was replaced stays after its last pull. In that time a
-	// pull whose connection broke comes back for the rest.
+	// linger is how long a version that was replaced stays after its last pull, at least. In that
+	// time a pull whose connection broke comes back for the rest.
 	linger = time.Minute
 
 	// maxReaders is how many tensors a Catalog reads from files at once. Solid-state disks

@@ -14,19 +14,21 @@ import (
 )
 
 // The files of a publication may be replaced. The catalog holds the published ones open, so the
-// publication stays as it is until new content is taken:
+// publication stays as it is until other files are taken:
 //
 //	other files are renamed onto all names ─ watch sees them twice, Settle apart ─┐
 //	SIGHUP ─ Reload ─ the files have not changed for Settle ──────────────────────┴─► reload
 //
 // reload reads the files anew and computes their digests. The result takes the place of the old
-// publication. Pulls of the old one go on: it is retired, and closed when it has had no pull for
-// linger.
+// publication, which is retired. Pulls of it go on, except for files that were written in place:
+// their published content is lost. It is closed when it has had no pull for linger, by the watch or,
+// if Settle is negative, at the next Reload.
 
 // Reload reads the files of all publications again, and takes what has changed, also files that
-// were written in place. Each changed publication gets a new version; pulls in progress go on with
-// the old one. A publication that cannot be read, or whose files change meanwhile, stays as it is
-// and is named in the error.
+// were written in place. Each changed publication gets a new version. Pulls in progress go on with
+// the old files, except with those that were written in place: they get FailedPrecondition. A
+// publication that cannot be read, or whose files change meanwhile, stays as it is and is named in
+// the error.
 func (c *Catalog) Reload(ctx context.Context) error {
 	var errs []error
 	for _, p := range c.current() {
@@ -271,7 +273,8 @@ func (c *Catalog) replace(old, p *publication) error {
 	return nil
 }
 
-// dropIdle closes the retired publications that have had no pull for linger.
+// dropIdle closes the retired publications that have had no pull for linger. The watch and Reload
+// call it.
 func (c *Catalog) dropIdle(now time.Time) {
 	var idle []*publication
 	c.mu.Lock()
