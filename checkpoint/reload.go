@@ -28,11 +28,16 @@ import (
 // were written in place. Each changed publication gets a new version. Pulls in progress go on with
 // the old files, except with those that were written in place: they get FailedPrecondition. A
 // publication that cannot be read, or whose files change meanwhile, stays as it is and is named in
-// the error.
+// the error. Reload logs how many have changed, also if none has.
 func (c *Catalog) Reload(ctx context.Context) error {
 	var errs []error
-	for _, p := range c.current() {
-		if err := c.reload(ctx, p, false); err != nil {
+	all, changed := c.current(), 0
+	for _, p := range all {
+		anew, err := c.reload(ctx, p, false)
+		if anew {
+			changed++
+		}
+		if err != nil {
 			if ctx.Err() != nil {
 				return errors.Join(append(errs, err)...)
 			}
@@ -42,6 +47,7 @@ func (c *Catalog) Reload(ctx context.Context) error {
 		}
 	}
 	c.dropIdle(time.Now())
+	c.o.Logger.Info("read all publications again", "changed", changed, "unchanged", len(all)-changed-len(errs), "failed", len(errs))
 	return errors.Join(errs...)
 }
 
@@ -59,22 +65,23 @@ func (c *Catalog) current() []*publication {
 	return all
 }
 
-// reload publishes the files of old again. settled says that they have not changed for a while.
-func (c *Catalog) reload(ctx context.Context, old *publication, settled bool) error {
+// reload publishes the files of old again, and reports whether their content is another one. settled
+// means that they have not changed for a while.
+func (c *Catalog) reload(ctx context.Context, old *publication, settled bool) (changed bool, err error) {
 	select {
 	case c.reloading <- struct{}{}: // one at a time, for the disk and the processors
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return false, context.Cause(ctx)
 	}
 	defer func() { <-c.reloading }()
 	begin := time.Now()
 	p, err := c.fromFiles(old.manifest.Name, old.paths)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if p.sameFiles(old) {
 		p.close()
-		return nil
+		return false, nil
 	}
 	if !settled {
 		err = c.settle(ctx, p)
@@ -90,14 +97,14 @@ func (c *Catalog) reload(ctx context.Context, old *publication, settled bool) er
 	}
 	if err != nil {
 		p.close()
-		return err
+		return false, err
 	}
 	if p.manifest.Version == old.manifest.Version {
 		c.o.Logger.Debug("the files have the same content", "publication", p.manifest.Name, "version", p.manifest.Version)
-		return nil
+		return false, nil
 	}
 	c.logPublished(p, begin, "replaces", old.manifest.Version)
-	return nil
+	return true, nil
 }
 
 // settle waits for Settle and returns an error if the files have changed meanwhile.
@@ -230,7 +237,7 @@ func (c *Catalog) look(ctx context.Context, p *publication, now *replacement, la
 	if !last.refused.IsZero() && time.Since(last.refused) < refusedPause {
 		return last
 	}
-	err := c.reload(ctx, p, true)
+	_, err := c.reload(ctx, p, true)
 	switch {
 	case err == nil || ctx.Err() != nil:
 		return successor{}

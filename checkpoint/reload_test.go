@@ -267,10 +267,16 @@ func TestReload(t *testing.T) {
 		if version(t, c) != first.Version || said.count("replaces") != 0 {
 			t.Errorf("what has not changed was published again: %q", said.all)
 		}
+		if said.count("INFO read all publications again changed=0 unchanged=1 failed=0") != 2 {
+			t.Errorf("no counts of what has not changed: %q", said.all)
+		}
 		writeSafetensors(t, path, nil, model(t)[:4]...)
 		must(t, c.Reload(t.Context()))
 		if m, err := c.Describe("m", ""); err != nil || m.Version == first.Version || m.Tensors != 4 {
 			t.Errorf("%+v, %v", m, err)
+		}
+		if said.count("changed=1 unchanged=0 failed=0") != 1 {
+			t.Errorf("no counts of what has changed: %q", said.all)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()

@@ -6,6 +6,7 @@ import (
 	"os/signal"
 	"slices"
 	"strconv"
+	"sync"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -120,16 +121,32 @@ func (s streams) serve(ctx context.Context, cfg config.Config, offers []offer) e
 		return err
 	}
 	systemd.ready("serving at " + srv.Addr().String())
-	for running := true; running; {
-		select {
-		case <-reload:
-			_ = srv.Catalog().Reload(ctx) // the errors are in the log
-		case <-ctx.Done():
-			running = false
-		case <-srv.Done(): // the listener failed; Close returns the error
-			running = false
-		}
-	}
+	defer untilDone(ctx, srv.Done(), reload, func(ctx context.Context) {
+		_ = srv.Catalog().Reload(ctx) // the errors are in the log
+	})()
 	systemd.stopping("stopping: calls in progress may complete")
 	return srv.Close(context.WithoutCancel(ctx))
+}
+
+// untilDone returns when ctx ends, or done is closed since the listener failed. Until then it calls
+// reload for each signal, one call at a time. It does not wait for the last call; wait does.
+func untilDone(ctx context.Context, done <-chan struct{}, signals <-chan os.Signal, reload func(context.Context)) (wait func()) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var reloads sync.WaitGroup
+	reloads.Go(func() {
+		for {
+			select {
+			case <-signals:
+				reload(ctx)
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	select {
+	case <-ctx.Done():
+	case <-done:
+	}
+	return reloads.Wait
 }

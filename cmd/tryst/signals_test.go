@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 )
 
 func TestInterruptible(t *testing.T) {
@@ -106,6 +107,26 @@ func TestServeReadsItsFilesAgainOnSIGHUP(t *testing.T) {
 	if r := srv.end(t); r.code != exitDone {
 		t.Errorf("exit status %d\n%s", r.code, r.err)
 	}
+}
+
+// A server whose listener fails during a reload ends at once, and the reload with it.
+func TestListenerFailsDuringAReload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		signals, done := make(chan os.Signal, 1), make(chan struct{})
+		began, may := make(chan struct{}), make(chan struct{})
+		signals <- syscall.SIGHUP
+		go func() {
+			<-began
+			close(done)
+		}()
+		wait := untilDone(t.Context(), done, signals, func(ctx context.Context) {
+			close(began)
+			<-ctx.Done()
+			<-may
+		})
+		close(may)
+		wait()
+	})
 }
 
 func TestPullInterrupted(t *testing.T) {
