@@ -160,7 +160,7 @@ func TestAPullEndsDuringAComparison(t *testing.T) {
 			t.Error("the pull goes on")
 			release()
 			cancel()
-			<-ended
+			_ = <-ended
 		}
 		if n := c.Pulls(); n != 0 {
 			t.Errorf("%d pulls after its end", n)
