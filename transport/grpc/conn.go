@@ -2,6 +2,7 @@ package grpctransport
 
 import (
 	"context"
+	"errors"
 	"math"
 	"math/rand/v2"
 	"time"
@@ -123,7 +124,11 @@ func (a *attempt) Wait(ctx context.Context) (rendezvous.Value, error) {
 	}
 	resp := received{alloc: c.worker.alloc}
 	if trailer, err := c.worker.recv(ctx, req, &resp); err != nil {
-		return rendezvous.Value{}, c.failed(ctx, t, err, trailer)
+		failed := c.failed(ctx, t, err, trailer)
+		if lost, ok := errors.AsType[*delivery.LostError](failed); ok {
+			lost.Unsent = notConnected(err)
+		}
+		return rendezvous.Value{}, failed
 	}
 	if resp.err != nil {
 		return rendezvous.Value{}, &delivery.ReceiverError{Err: resp.err}
@@ -133,6 +138,9 @@ func (a *attempt) Wait(ctx context.Context) (rendezvous.Value, error) {
 	}
 	if resp.ticket() != nil {
 		if err := c.fetch(ctx, t, &resp); err != nil {
+			if restarted, ok := errors.AsType[*delivery.RestartedError](err); ok {
+				restarted.Reached = true // the process asked has sent the ticket
+			}
 			return rendezvous.Value{}, err
 		}
 	}
@@ -149,10 +157,11 @@ func recvOptions(t *delivery.Transfer) *trystpb.RecvOptions {
 	}
 }
 
-// failed returns the error of an attempt as the Requester expects it: the peer's own error,
-// a ReceiverError when ctx has ended, or a LostError when the peer has not answered. A Tryst
-// peer marks its errors with a trailer. A peer that is not Tryst does not: its errors are all
-// taken as its own, except the codes that gRPC uses when a connection ends.
+// failed returns the error of a call of an attempt as the Requester expects it: the peer's own
+// error, a ReceiverError when ctx has ended, or a LostError when the peer has not answered. The
+// caller sets Unsent and Reached, which depend on the earlier calls of the attempt. A Tryst peer
+// marks its errors with a trailer. A peer that is not Tryst does not: its errors are all taken as
+// its own, except the codes that gRPC uses when a connection ends.
 func (c *conn) failed(ctx context.Context, t *delivery.Transfer, err error, trailer metadata.MD) error {
 	e := status.From(fromGRPC(err, trailer))
 	switch {
@@ -165,7 +174,7 @@ func (c *conn) failed(ctx context.Context, t *delivery.Transfer, err error, trai
 	case t.Plain && e.Code() != status.Unavailable && e.Code() != status.Cancelled:
 		return e
 	}
-	return &delivery.LostError{Err: e.WithPrefix(c.address), Unsent: notConnected(err)} // the Requester adds the task
+	return &delivery.LostError{Err: e.WithPrefix(c.address)} // the Requester adds the task
 }
 
 // markFinished acknowledges the response of a peer that is not Tryst. It does not wait.

@@ -90,7 +90,7 @@ func (p *Partial) Drop() {
 // has received the request is not known.
 type LostError struct {
 	Err error
-	// Unsent reports that the request has not left this process, so no process of the
+	// Unsent reports that no request of the attempt has left this process, so no process of the
 	// peer has received it.
 	Unsent bool
 }
@@ -121,12 +121,18 @@ func (e *ReceiverError) Error() string { return e.Err.Error() }
 func (e *ReceiverError) Unwrap() error { return e.Err }
 
 // ErrProcessGone is in the chain of the error of a receive whose request may have reached a
-// process of the peer that is gone. A receive that ends with Aborted because of a restart,
-// but without this error, has asked no earlier process.
+// process of the peer that is gone. The value may be lost with that process. Without
+// ErrProcessGone, Aborted because of a restart means that no request of the receive has reached
+// an earlier process.
 var ErrProcessGone = errors.New("what it had sent is lost")
 
-// RestartedError reports that the process that answered is not the one asked.
-type RestartedError struct{ Err error }
+// RestartedError reports that the process that answered is not the one that the request is for.
+type RestartedError struct {
+	Err error
+	// Reached reports that an earlier request of the same attempt was answered by the process
+	// that it was for. A value may have been sent there, and is lost with that process.
+	Reached bool
+}
 
 func (e *RestartedError) Error() string { return e.Err.Error() }
 

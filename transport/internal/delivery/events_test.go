@@ -48,9 +48,9 @@ func (m *requests) unsentID(now time.Time, id uint64, attempt uint32, err error)
 	return nil
 }
 
-func (m *requests) restartedID(now time.Time, id uint64, attempt uint32, err error) []requestAction {
+func (m *requests) restartedID(now time.Time, id uint64, attempt uint32, reached bool, err error) []requestAction {
 	if t := m.underWay(id, attempt); t != nil {
-		return m.restarted(now, t, err)
+		return m.restarted(now, t, reached, err)
 	}
 	return nil
 }

@@ -233,7 +233,7 @@ func (p *peer) retries(now time.Time, t *Transfer, err error) bool {
 		p.do(p.machine.lost(now, t, t.Partial.Bytes > t.had, lost.Err), lost.Err)
 	} else if restarted, ok := errorAs[*RestartedError](err); ok {
 		t.Partial.Drop()
-		p.do(p.machine.restarted(now, t, restarted.Err), restarted.Err)
+		p.do(p.machine.restarted(now, t, restarted.Reached, restarted.Err), restarted.Err)
 	} else if _, ok := errorAs[*FallbackError](err); ok {
 		p.do(p.machine.fallback(now, t), nil)
 	} else {

@@ -237,12 +237,13 @@ func (m *requests) endAllOld() []requestAction {
 	return acts
 }
 
-// endOld ends t, since the process that it asked is gone. If no request of t has reached
-// that one, or the key names the present process, t is sent to the present one instead: the
-// earlier process has nothing under such a key. why is what the connection to the earlier process was lost for.
+// endOld ends t, since the process that it was sent to is gone. If no request of t has reached
+// that one, t is sent to the present process instead. So is a t whose key names the present
+// process: the earlier one has nothing under such a key. why is what the connection to the
+// earlier process was lost for.
 func (m *requests) endOld(acts []requestAction, t *Transfer, why error) []requestAction {
-	if (t.meant == m.incarnation || !t.asked) && !m.plain {
-		t.Attempt, t.asked = 0, false
+	if (t.meant == m.incarnation || !t.reached) && !m.plain {
+		t.Attempt, t.reached = 0, false
 		return m.first(acts, t)
 	}
 	return m.end(acts, t, status.Errorf(status.Aborted,
@@ -351,7 +352,7 @@ func (m *requests) answered(now time.Time, t *Transfer, size int64, err error) [
 // lost is the event that an attempt has ended without the peer's response. With progress
 // it has brought a part of the value.
 func (m *requests) lost(now time.Time, t *Transfer, progress bool, err error) []requestAction {
-	t.asked = true
+	t.reached = true
 	return m.unanswered(now, t, progress, err)
 }
 
@@ -386,7 +387,7 @@ func (m *requests) unsent(now time.Time, t *Transfer, err error) []requestAction
 // so the transfer is sent again as one that was lost; the connection has lost nothing.
 func (m *requests) fallback(now time.Time, t *Transfer) []requestAction {
 	m.returned(now, t)
-	t.Fallback, t.asked = true, true
+	t.Fallback, t.reached = true, true
 	if m.conn == connUp && t.Peer != m.incarnation {
 		return m.endOld(nil, t, nil)
 	}
@@ -395,16 +396,17 @@ func (m *requests) fallback(now time.Time, t *Transfer) []requestAction {
 }
 
 // restarted is the event that the peer answered an attempt with the error that it is
-// another process than the one asked.
-func (m *requests) restarted(now time.Time, t *Transfer, err error) []requestAction {
+// another process than the one that it was sent to. With reached an earlier request of the
+// attempt was answered by that one.
+func (m *requests) restarted(now time.Time, t *Transfer, reached bool, err error) []requestAction {
 	m.returned(now, t)
 	var acts []requestAction
-	if t.asked {
+	if t.reached || reached {
 		// Without the mark of OtherProcess: the receiver may send this error on as its own.
 		acts = m.end(acts, t, status.Errorf(status.Aborted, "%s: %s; %w", m.peer, status.From(err).Message(), ErrProcessGone).
 			WithPayload(status.PayloadPossiblyRestarted, nil))
 	} else {
-		// No process has received it: nothing is lost if the new process is asked.
+		// No process has received it: nothing is lost if it is sent to the new process.
 		t.Attempt = 0
 		if m.conn == connUp && t.generation != m.generation {
 			return m.first(nil, t) // the new process is known already

@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -87,7 +88,7 @@ func (b *requestsBench) fallback(id uint64, attempt uint32) string {
 	return b.do(b.m.fallbackID(b.now, id, attempt))
 }
 func (b *requestsBench) restarted(id uint64, attempt uint32) string {
-	return b.do(b.m.restartedID(b.now, id, attempt, errRestart))
+	return b.do(b.m.restartedID(b.now, id, attempt, false, errRestart))
 }
 func (b *requestsBench) cancel(id uint64) string {
 	return b.do(b.m.cancelID(b.now, id, status.New(status.Cancelled, "")))
@@ -389,6 +390,24 @@ func TestRequestThatWasNotSentGoesToTheNextProcess(t *testing.T) {
 	b.hello(5)
 	b.want("another process answers what was not sent before", b.restarted(1, 2), "hello in 0s")
 	b.want("it is asked", b.hello(6), "send 1.1")
+}
+
+// TestAnsweredByAProcessThatIsGone: the process that a transfer was sent to has answered a part of
+// the attempt, and another process answers the rest. The transfer ends, also if nothing was lost.
+func TestAnsweredByAProcessThatIsGone(t *testing.T) {
+	b := ups(t)
+	b.recv(1)
+	var ended error
+	for _, a := range b.m.restartedID(b.now, 1, 1, true, errRestart) {
+		if a.kind == doEnd {
+			ended = a.err
+		}
+	}
+	if status.CodeOf(ended) != status.Aborted || !errors.Is(ended, ErrProcessGone) {
+		t.Errorf("ends with %v, want Aborted with %q", ended, ErrProcessGone)
+	}
+	b.recv(2)
+	b.want("the next one goes to the other process", b.hello(6), "send 2.1")
 }
 
 func TestRequestsPlainPeerIsAskedOnce(t *testing.T) {

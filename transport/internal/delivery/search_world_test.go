@@ -416,7 +416,7 @@ func (w *duo) returns(i, n int) {
 	case errors.As(t.err, &lost):
 		w.ask(i, s.requests.lostID(w.now, id, t.act.attempt, false, lost.Err))
 	case errors.As(t.err, &restarted):
-		w.ask(i, s.requests.restartedID(w.now, id, t.act.attempt, restarted.Err))
+		w.ask(i, s.requests.restartedID(w.now, id, t.act.attempt, restarted.Reached, restarted.Err))
 	default:
 		acts := s.requests.answeredID(w.now, id, 1, t.err)
 		w.end(i, id, t.value, t.err)

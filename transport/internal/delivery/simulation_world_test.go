@@ -457,7 +457,7 @@ func (w *world) answer(n int) {
 	c := &w.calls[n]
 	c.state, c.dropped = callGone, true
 	if IsOtherProcess(c.response.Err) {
-		w.ask(w.r.restartedID(w.now, c.attempt.ID, c.attempt.Attempt, c.response.Err))
+		w.ask(w.r.restartedID(w.now, c.attempt.ID, c.attempt.Attempt, false, c.response.Err))
 		return
 	}
 	if r := w.recvs[c.attempt.ID-1]; r.ended == 0 {

@@ -48,7 +48,7 @@ type Transfer struct {
 	// The state of the machine (requests.go).
 	meant      uint64 // incarnation of the process that the key names
 	sent       bool   // an attempt is under way, and its outcome counts
-	asked      bool   // an earlier attempt may have reached the process Peer
+	reached    bool   // an attempt may have reached the process Peer
 	generation uint64 // of the connection when it was sent
 	losses     losses // of its attempts
 	over       bool   // it has ended
