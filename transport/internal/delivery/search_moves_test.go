@@ -45,6 +45,7 @@ const (
 	duoDetach      // n: call
 	duoAnswer      // n: call
 	duoLose        // n: call
+	duoUnsent      // n: call
 	duoTakeBatch   // n: message over gRPC
 	duoLoseBatch   // n
 	duoReturnBatch // n
@@ -206,6 +207,13 @@ func (w *duo) outerMoves(add func(duoMoveKind, int, int)) {
 	if w.left.cuts > 0 && len(w.calls)+len(w.batches) > 0 {
 		add(duoCut, 0, 0)
 	}
+	if w.left.unsent > 0 {
+		for n := range w.calls {
+			if c := &w.calls[n]; c.state == callOut && c.listening && !c.cut {
+				add(duoUnsent, c.from, n)
+			}
+		}
+	}
 	if w.left.forged > 0 {
 		add(duoForge, 0, 0)
 	}
@@ -308,6 +316,9 @@ func (w *duo) play(m duoMove) {
 		w.answer(m.n)
 	case duoLose:
 		w.lose(m.n)
+	case duoUnsent:
+		w.left.unsent--
+		w.notSent(m.n)
 	case duoTakeBatch:
 		w.takeBatch(m.n)
 	case duoLoseBatch:
@@ -408,6 +419,8 @@ func (w *duo) story(m duoMove) string {
 	case duoAnswer:
 		c := &w.calls[m.n]
 		return fmt.Sprintf("%s gets value %d, error %v by gRPC for %v", me, c.value, c.err, c)
+	case duoUnsent:
+		return fmt.Sprintf("%s has no connection for %v: the request does not leave", me, &w.calls[m.n])
 	case duoLose:
 		return fmt.Sprintf("%s loses the call for %v", me, &w.calls[m.n])
 	case duoTakeBatch:
@@ -520,7 +533,7 @@ func (w *duo) state() [2]uint64 {
 		}
 	}
 	l := &w.left
-	count(l.sends, l.recvs, l.cancels, l.breaks, l.cuts, l.channels, l.aborts, l.restarts, l.reborn, l.full, l.forged, w.gens)
+	count(l.sends, l.recvs, l.cancels, l.breaks, l.cuts, l.channels, l.aborts, l.restarts, l.reborn, l.unsent, l.full, l.forged, w.gens)
 	for k := range w.values {
 		v := &w.values[k]
 		count(v.key, v.refs, v.got)
@@ -566,7 +579,7 @@ func (w *duo) state() [2]uint64 {
 		for _, r := range s.recvs {
 			count(r.key)
 			num(uint64(r.value), r.first)
-			flag(r.ended != 0, r.cancelled, r.dead)
+			flag(r.ended != 0, r.cancelled, r.dead, r.left)
 			for _, o := range s.recvs { // what is compared for the order
 				flag(o.ended != 0 && o.ended < r.begun, o.ended > r.begun)
 			}

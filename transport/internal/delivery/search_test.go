@@ -162,6 +162,9 @@ var duoSearches = []struct {
 	{"two cuts", duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, breaks: 1, cuts: 2}}},
 	{"two values, a break, a cut", duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 2, recvs: 1, breaks: 1, cuts: 1}}},
 	{"a break and a restart", duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 2, recvs: 1, breaks: 1, restarts: 1}}},
+	{"a request that is not sent, a cancel", duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, breaks: 1, unsent: 2, cancels: 1}}},
+	{"a request that is not sent, a restart", duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 2, recvs: 1, breaks: 1, unsent: 2, restarts: 1}}},
+	{"two receives, a request that is not sent", duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 2, breaks: 1, unsent: 1}}},
 	{"a restart, a channel", duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 2, recvs: 1, channels: 1, restarts: 1}}},
 	{"the receiver restarts", duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 2, reborn: 1}}},
 	{"the receiver restarts, large", duoConfig{sizes: []int64{duoLarge}, duoBudget: duoBudget{sends: 2, recvs: 2, reborn: 1}}},
@@ -251,6 +254,13 @@ func TestSearchWithoutRuleA(t *testing.T) {
 	searchWithout(t, "a connected requester is displaced only by the process at its address", "another process has taken the place of", forged, duoRules{unverified: true})
 	cut := duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, breaks: 1, cuts: 1}}
 	searchWithout(t, "only the newest attempt is answered", "gets no response any more", cut, duoRules{anyAttempt: true})
+}
+
+// A receive ends with a process exactly if one of its requests may have reached that one.
+func TestSearchWithoutReached(t *testing.T) {
+	restarted := duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 2, recvs: 1, breaks: 1, unsent: 1, restarts: 1}}
+	searchWithout(t, "a request that was not sent has reached no process", "may have reached a process: false, ends with Aborted", restarted, duoRules{unsentLost: true})
+	searchWithout(t, "a request that was lost may have reached a process", "which process 2 took, ends with value", restarted, duoRules{lostUnsent: true})
 }
 
 // Memory is given back, and receives asked again, when the queue pairs have been

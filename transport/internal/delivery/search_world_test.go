@@ -59,6 +59,7 @@ type duoBudget struct {
 	aborts       int // of the step, at the sender
 	restarts     int // of B, the sender
 	reborn       int // restarts of A, the receiver, which sends nothing then
+	unsent       int // requests over gRPC that do not leave A, since no connection is made
 	full         int // times that there is no registered memory
 	forged       int // requests to B in the name of A, of a process that is not at its address
 }
@@ -96,6 +97,8 @@ type duoRules struct {
 	forgetIDs  bool // d. what has ended is not remembered
 	keepNone   bool // e. a response is released when it is given to a connection
 	keepAll    bool // e. one for a process that is gone is not
+	unsentLost bool // a request that has not left counts as lost
+	lostUnsent bool // a request that was lost counts as one that has not left
 }
 
 type duoSide struct {
@@ -162,6 +165,7 @@ type duoRecv struct {
 	dead         bool // its process has gone before it ended
 	value        byte
 	first        uint64 // the process that first took the request
+	left         bool   // an attempt may have reached a process
 }
 
 // duoAttempt is a goroutine of the Requester that makes an attempt.
@@ -412,8 +416,12 @@ func (w *duo) returns(i, n int) {
 	var fallback *FallbackError
 	switch {
 	case errors.As(t.err, &fallback):
+		s.recvs[id-1].left = true
 		w.ask(i, s.requests.fallbackID(w.now, id, t.act.attempt))
+	case errors.As(t.err, &lost) && w.unsent(lost):
+		w.ask(i, s.requests.unsentID(w.now, id, t.act.attempt, lost.Err))
 	case errors.As(t.err, &lost):
+		s.recvs[id-1].left = s.recvs[id-1].left || !lost.Unsent
 		w.ask(i, s.requests.lostID(w.now, id, t.act.attempt, false, lost.Err))
 	case errors.As(t.err, &restarted):
 		w.ask(i, s.requests.restartedID(w.now, id, t.act.attempt, restarted.Reached, restarted.Err))
@@ -423,6 +431,11 @@ func (w *duo) returns(i, n int) {
 		w.release(t.value)
 		w.ask(i, acts)
 	}
+}
+
+// unsent reports whether the Requester takes an attempt for one that has not left.
+func (w *duo) unsent(lost *LostError) bool {
+	return lost.Unsent && !w.cfg.rules.unsentLost || w.cfg.rules.lostUnsent
 }
 
 // release gives up a reference to a value; 0 is none.
@@ -457,6 +470,9 @@ func (w *duo) end(i int, id uint64, name byte, err error) {
 		case code == status.Cancelled && r.cancelled:
 		case code == status.Aborted && w.left.aborts < w.cfg.aborts && strings.Contains(text, "Cleanup"):
 		case code == status.Aborted && w.left.restarts < w.cfg.restarts && (strings.Contains(text, "process") || strings.Contains(text, "restarted")):
+			if !errors.Is(err, ErrProcessGone) || !r.left && r.first == 0 {
+				w.fail("receive %d of %s, which may have reached a process: %v, ends with %v", id, duoNames[i], r.left || r.first != 0, err)
+			}
 		default:
 			w.fail("receive %d of %s ends with %v", id, duoNames[i], err)
 		}
@@ -626,6 +642,13 @@ func (w *duo) answer(n int) {
 		err = &LostError{Err: errLost}
 	}
 	w.returned(c.from, k, c.value, err)
+}
+
+// notSent reports to the requester that a call has not left, since there is no connection.
+func (w *duo) notSent(n int) {
+	c := &w.calls[n]
+	c.state, c.listening = callGone, false
+	w.returned(c.from, w.attemptOf(c.from, c.request.ID, c.request.Attempt), 0, &LostError{Err: errLost, Unsent: true})
 }
 
 // lose reports to the requester that a call was lost.

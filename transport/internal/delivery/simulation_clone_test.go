@@ -220,7 +220,7 @@ func appendRequests(b []byte, r *requests) []byte {
 	for _, id := range sortedKeys(r.transfers) {
 		x := r.transfers[id]
 		num(id, uint64(x.Attempt), min(r.generation-x.generation, 2), x.Peer)
-		flag(x.sent, x.Fallback)
+		flag(x.sent, x.Fallback, x.reached, x.meant == r.incarnation)
 		list(x.Acks)
 	}
 	for _, q := range [][]*Transfer{r.fresh, r.again} {
