@@ -40,7 +40,8 @@ type Server struct {
 	catalog *checkpoint.Catalog
 	health  *health.Server
 	grpc    *grpc.Server
-	socket  net.Listener // of grpc
+	greets  grpctransport.Handshakes // of grpc
+	socket  net.Listener             // of grpc
 	address net.Addr
 	file    addressFile
 	http    []*httpServer
@@ -157,7 +158,7 @@ func (s *Server) makeGRPC() error {
 	}
 	opts := append(grpctransport.ServerOptions(grpctransport.ServerTuning{
 		Credentials: creds, KeepaliveTime: s.cfg.Keepalive.Time, KeepaliveTimeout: s.cfg.Keepalive.Timeout,
-		MaxWaiting: s.cfg.MaxWaiting, PerPeer: s.cfg.KeptPerPeer, Total: keptTotal(s.cfg.KeptTotal), Logger: s.log,
+		MaxWaiting: s.cfg.MaxWaiting, PerPeer: s.cfg.KeptPerPeer, Total: keptTotal(s.cfg.KeptTotal), Logger: s.log, Handshakes: &s.greets,
 	}),
 		grpc.ChainUnaryInterceptor(s.metrics.unary),
 		grpc.ChainStreamInterceptor(s.metrics.stream),
@@ -300,6 +301,7 @@ func (s *Server) stopGRPC(ctx context.Context) {
 		return
 	}
 	s.unwatch()
+	s.greets.End() // gRPC would wait for clients that send nothing
 	graceful := make(chan struct{})
 	go func() {
 		defer close(graceful)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"sync"
+	"sync/atomic"
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
@@ -17,7 +18,8 @@ import (
 // the end of a connection, but slows down every small call.
 type trackedCredentials struct {
 	credentials.TransportCredentials
-	quotas *quotas
+	quotas     *quotas
+	handshakes *Handshakes // nil when nobody ends them
 }
 
 // ServerHandshake implements credentials.TransportCredentials.
@@ -26,26 +28,34 @@ func (t trackedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials
 	if err != nil {
 		return raw, nil, err
 	}
+	if err := t.handshakes.begin(raw); err != nil {
+		quota.close()
+		return raw, nil, err
+	}
 	conn, auth, err := t.handshake(raw)
 	if err != nil {
+		t.handshakes.done(raw)
 		quota.close()
 		return conn, auth, err
 	}
-	c := &connection{Conn: conn, quota: quota, disconnects: make(map[transport.Process]func())}
+	c := &connection{Conn: conn, raw: raw, handshakes: t.handshakes, quota: quota, disconnects: make(map[transport.Process]func())}
 	c.remote = address{conn.RemoteAddr(), conn.RemoteAddr().String(), c}
 	return c, auth, nil
 }
 
 // Clone implements credentials.TransportCredentials.
 func (t trackedCredentials) Clone() credentials.TransportCredentials {
-	return trackedCredentials{t.TransportCredentials.Clone(), t.quotas}
+	return trackedCredentials{t.TransportCredentials.Clone(), t.quotas, t.handshakes}
 }
 
 // connection is a server's connection with the requesters that use it.
 type connection struct {
 	net.Conn
-	remote address
-	quota  *connQuota
+	remote     address
+	quota      *connQuota
+	raw        net.Conn // in handshakes until the handshake of HTTP/2 is complete
+	handshakes *Handshakes
+	writes     atomic.Uint32 // the first two calls of Write
 
 	mu          sync.Mutex                   // guards what follows
 	disconnects map[transport.Process]func() // reports the end of the connection to the cache; nil after it
@@ -65,9 +75,19 @@ func (a *address) String() string { return a.text }
 // RemoteAddr implements net.Conn.
 func (c *connection) RemoteAddr() net.Addr { return &c.remote }
 
+// Write implements net.Conn. gRPC first writes its SETTINGS. It writes again when those of the
+// client have come, with which the handshake of HTTP/2 is complete.
+func (c *connection) Write(b []byte) (int, error) {
+	if c.writes.Load() < 2 && c.writes.Add(1) == 2 {
+		c.handshakes.done(c.raw)
+	}
+	return c.Conn.Write(b)
+}
+
 // Close implements net.Conn.
 func (c *connection) Close() error {
 	err := c.Conn.Close()
+	c.handshakes.done(c.raw)
 	c.quota.close()
 	c.mu.Lock()
 	disconnects := c.disconnects

@@ -36,8 +36,10 @@ func (t trackedCredentials) handshake(raw net.Conn) (net.Conn, credentials.AuthI
 		return conn, auth, nil
 	}
 	refused := refusalOf(err)
-	t.quotas.refusals.add(raw.RemoteAddr(), refused)
-	refuse(raw, refused.answer)
+	if refused.kind != refusedNot { // otherwise the client has gone, or its time is over
+		t.quotas.refusals.add(raw.RemoteAddr(), refused)
+		refuse(raw, refused.answer)
+	}
 	return raw, nil, err
 }
 

@@ -95,6 +95,9 @@ type ServerTuning struct {
 	Total int64
 	// Logger logs refused connections, which get no error of gRPC; nil for no log.
 	Logger *slog.Logger
+	// Handshakes gets the connections under handshake, which can be ended when the server stops;
+	// nil for none.
+	Handshakes *Handshakes
 }
 
 // ServerOptions returns the options that Register needs: codec, message sizes, windows,
@@ -119,7 +122,7 @@ func ServerOptions(t ServerTuning) []grpc.ServerOption {
 		grpc.NumStreamWorkers(streamWorkers),
 		grpc.MaxConcurrentStreams(uint32(min(t.MaxWaiting, math.MaxInt32)) + extraStreams), //nolint:gosec // within its range
 		grpc.ConnectionTimeout(connectMax),
-		grpc.Creds(trackedCredentials{creds, newQuotas(t)}),
+		grpc.Creds(trackedCredentials{creds, newQuotas(t), t.Handshakes}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: t.KeepaliveTime, Timeout: t.KeepaliveTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingMin, PermitWithoutStream: true}),
 	}
