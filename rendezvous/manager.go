@@ -232,6 +232,18 @@ func (m *Manager) stepErr(step int64) error {
 	return m.over.find(step)
 }
 
+// Err returns the reason for the end of a step, nil when it has not ended. It neither makes nor
+// begins the step.
+func (m *Manager) Err(step int64) error {
+	m.mu.Lock()
+	e := m.steps[step]
+	m.mu.Unlock()
+	if e != nil {
+		return e.r.Err()
+	}
+	return m.stepErr(step)
+}
+
 // peerRecvEnded uncounts a peer's receive. After the last one it removes a step
 // that this process has not begun. If that step was aborted, the Manager
 // remembers it as ended.

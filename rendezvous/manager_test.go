@@ -610,3 +610,26 @@ func TestReceiveOfAnotherTasksValueWaits(t *testing.T) {
 	m.Close()
 	mustBeDerived(t, closing.wait(t).err, status.Aborted, "Shutdown")
 }
+
+// TestErrOfAStepMakesNoStep: the question whether a step has ended does not begin it.
+func TestErrOfAStepMakesNoStep(t *testing.T) {
+	m := manager(t)
+	if err := m.Err(1); err != nil || m.Steps() != 0 {
+		t.Errorf("a step that was never used: %v, %d steps", err, m.Steps())
+	}
+	m.Find(1)
+	if err := m.Err(1); err != nil {
+		t.Errorf("a step in progress: %v", err)
+	}
+	m.AbortStep(1, errBoom)
+	if err := m.Err(1); !errors.Is(err, errBoom) {
+		t.Errorf("an aborted step: %v", err)
+	}
+	m.Cleanup(1)
+	mustBe(t, m.Err(1), status.Aborted, "Cleanup 1")
+	if m.Steps() != 0 {
+		t.Errorf("%d steps", m.Steps())
+	}
+	m.Close()
+	mustBe(t, m.Err(2), status.Aborted, "Shutdown")
+}

@@ -168,7 +168,7 @@ func (b *BaseRemote) Send(key Key, args Args, t *tensor.Tensor, dead bool) error
 	}
 	if strings.HasPrefix(key.edge, PublicationPrefix) {
 		return status.Errorf(status.InvalidArgument,
-			"Send of %q: names that begin with %q are those of published tensors, so nobody would receive it; send it under another name", key.edge, PublicationPrefix)
+			"Send of %s: names that begin with %q are those of published tensors, so nobody would receive it; send it under another name", key.Describe(), PublicationPrefix)
 	}
 	if !s.isSource(&key) {
 		return s.notSource(key.Describe())

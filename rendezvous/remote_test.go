@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -529,7 +530,11 @@ func TestCheckSource(t *testing.T) {
 	}
 	mustBe(t, s.CheckSource(between(t, gpu, ps, "a")), status.InvalidArgument, "/device:GPU:0 unknown device. ")
 	mustBe(t, s.CheckSource(between(t, gpu, ps, "a")), status.InvalidArgument, "has no device "+gpu)
-	mustBe(t, s.CheckSource(between(t, ps1, ps, "a")), status.InvalidArgument, "has no device "+ps1)
+	other := s.CheckSource(between(t, ps1, ps, "a"))
+	mustBe(t, other, status.InvalidArgument, "has no device "+ps1)
+	if strings.Contains(other.Error(), "unknown device") { // it exists here, but the key has another task
+		t.Errorf("CPU:0 is unknown: %v", other)
+	}
 	old, err := rendezvous.ParseKey(rendezvous.CreateKey(ps, 1, ps, "a", rendezvous.FrameIter{}))
 	if err != nil {
 		t.Fatal(err)
@@ -567,9 +572,12 @@ func TestSendUnderTheNameOfAPublication(t *testing.T) {
 	c := counted(t)
 	b := initialized(t, nil)
 	defer b.Close()
-	for _, name := range []string{"publication:m@1/x", "publication:", "publication:0"} {
+	for _, name := range []string{"publication:m@1/x", "publication:", "publication:0", "publication:" + strings.Repeat("long", 1000)} {
 		err := c.send(b, key(t, name), 1)
-		mustBe(t, err, status.InvalidArgument, `Send of "`+name+`": names that begin with "publication:" are those of published tensors, so nobody would receive it; send it under another name`)
+		if len(err.Error()) > 1000 {
+			t.Errorf("an error of %d bytes", len(err.Error()))
+		}
+		mustBe(t, err, status.InvalidArgument, `Send of `+key(t, name).Describe()+`: names that begin with "publication:" are those of published tensors, so nobody would receive it; send it under another name`)
 	}
 	c.mustSend(t, b, key(t, "publication"), 2)
 	mustRecv(t, b, key(t, "publication"), 2)

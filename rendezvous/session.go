@@ -27,12 +27,18 @@ func (s *Session) Incarnation(d cluster.Device) (uint64, bool) {
 }
 
 // CheckSource checks a key that a peer requests. It returns InvalidArgument when
-// the key's source device is not in this process. It returns Aborted, with the
+// the key's source device is not in this process; the text begins as TensorFlow's when
+// TensorFlow would not find the device either. It returns Aborted, with the
 // text and the payload of TensorFlow's worker, when the device has another
 // incarnation, which means that this process was restarted.
 func (s *Session) CheckSource(key Key) error {
 	if _, ok := s.Incarnation(key.src); !ok && !key.SrcEmpty() {
-		return status.Errorf(status.InvalidArgument, "%s RecvTensor of %s: %v has no device %v", unknownDevice(key.src), key.Describe(), s.Task, key.src)
+		first, here := "", key.src
+		here.Task = s.Task
+		if _, ok := s.Incarnation(here); !ok {
+			first = unknownDevice(here) + " "
+		}
+		return status.Errorf(status.InvalidArgument, "%sRecvTensor of %s: %v has no device %v", first, key.Describe(), s.Task, key.src)
 	}
 	return s.CheckSourceDevice(key)
 }
@@ -68,8 +74,8 @@ func (s *Session) isSource(key *Key) bool { return key.src.Task == s.Task || key
 
 func (s *Session) isDestination(key *Key) bool { return key.dst.Task == s.Task }
 
-// notSource is the error for a key whose source is not this task. key is describe's text for
-// a caller here, and the text of the key for a peer, as TensorFlow has it.
+// notSource is the error for a key whose source is not this task. For a caller here, key is the
+// text of Key.Describe; for a peer it is the text of the key, as in TensorFlow.
 func (s *Session) notSource(key string) error {
 	return status.Errorf(status.InvalidArgument, "Invalid rendezvous key (src): %s @ %v", key, s.Task)
 }
