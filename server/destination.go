@@ -13,8 +13,9 @@ import (
 // the cluster, or its task has no such device. A process without a cluster knows its own devices only:
 // any task may dial it.
 //
-// Send does not ask peers. A device other than that of Tryst's tasks (CPU:0) must be one that a
-// receive has found, as the GPU of a TensorFlow worker.
+// Send does not ask peers. A task that has answered a request for an incarnation has said which
+// devices it has: CPU:0 alone if it is Tryst. Any device of another task is accepted, such as the
+// GPU of a TensorFlow worker.
 func (s *Server) checkDestination(name string, dst cluster.Device) error {
 	_, listed := s.cfg.Cluster.Address(dst.Task)
 	switch {
@@ -24,7 +25,7 @@ func (s *Server) checkDestination(name string, dst cluster.Device) error {
 		return nil
 	case !listed:
 		return status.Errorf(status.NotFound, "Send of %s: the cluster has no task %v", describe(name, s.Device(), dst), dst.Task)
-	case dst != worker.Device(dst.Task) && !s.devices.found(dst):
+	case dst != worker.Device(dst.Task) && s.devices.lacks(dst):
 		return status.Errorf(status.NotFound, "Send of %s: as far as known here, %v has no device %v; a Step's Rendezvous takes a key for any device", describe(name, s.Device(), dst), dst.Task, dst)
 	}
 	return nil

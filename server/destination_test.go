@@ -16,6 +16,7 @@ func TestSendToATaskOrDeviceThatIsNotInTheCluster(t *testing.T) {
 		a, b := twoTasks(t)
 		x := float(t, 1)
 		defer x.Release()
+		wantError(t, wait(t, recv(a, 1, b.Task().String()+"/device:GPU:0", "x"), "a receive that reaches the peer").err, status.NotFound)
 		for to, text := range map[string]string{
 			"/job:worker/task:9":                                "the cluster has no task /job:worker/replica:0/task:9",
 			"/job:ps/task:0":                                    "the cluster has no task /job:ps/replica:0/task:0",
@@ -41,17 +42,22 @@ func TestSendToATaskOrDeviceThatIsNotInTheCluster(t *testing.T) {
 	})
 }
 
-// TestSendToADeviceThatAReceiveFound: TensorFlow's tasks have other devices than CPU:0.
-func TestSendToADeviceThatAReceiveFound(t *testing.T) {
+// TestSendToADeviceOfAPeerOfAnotherKind: a TensorFlow task has other devices than CPU:0. Before it
+// has listed them, each may exist.
+func TestSendToADeviceOfAPeerOfAnotherKind(t *testing.T) {
 	a, b := twoTasks(t)
 	x := float(t, 1)
 	defer x.Release()
 	gpu := cluster.Device{Task: b.Task(), Type: "GPU"}
-	a.devices.learn(gpu, 7)
-	a.devices.suspect(gpu, 7)
-	if err := a.Send(1, gpu.String(), "x", x, false); err != nil {
-		t.Error(err)
+	if err := a.Send(1, gpu.String(), "before", x, false); err != nil {
+		t.Errorf("to a task that has not answered yet: %v", err)
 	}
+	a.devices.list(b.Task(), b.Device(), gpu)
+	if err := a.Send(1, gpu.String(), "listed", x, false); err != nil {
+		t.Errorf("to a device that the task has: %v", err)
+	}
+	a.devices.list(b.Task(), b.Device())
+	wantError(t, a.Send(1, gpu.String(), "unlisted", x, false), status.NotFound, "has no device "+gpu.String())
 	a.EndStep(1)
 }
 

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -27,12 +28,26 @@ func (s *Server) known(d cluster.Device) (uint64, bool) {
 }
 
 // noteResult is called with the result of a receive from a device. An error makes the
-// incarnation suspect, whatever it is: the peer may be restarting, and it reports even that in
-// several ways. The end of the step in this process says nothing about the peer.
-func (s *Server) noteResult(step int64, src cluster.Device, incarnation uint64, err error) {
-	if err != nil && s.manager.Find(step).Err() == nil {
+// incarnation suspect: the peer may be restarting, and it reports even that in several ways.
+// Errors for this side's reasons say nothing about the peer.
+func (s *Server) noteResult(ctx context.Context, step int64, src cluster.Device, incarnation uint64, err error) {
+	if err != nil && !s.ownReason(ctx, step, err) {
 		s.devices.suspect(src, incarnation)
 	}
+}
+
+// ownReason reports whether a receive failed for a reason of this side: its context or its step
+// has ended, or there is no memory for the value.
+func (s *Server) ownReason(ctx context.Context, step int64, err error) bool {
+	switch status.CodeOf(err) {
+	case status.Cancelled, status.DeadlineExceeded:
+		if ctx.Err() != nil {
+			return true
+		}
+	case status.ResourceExhausted:
+		return true
+	}
+	return s.manager.Err(step) != nil
 }
 
 // outdated reports whether a receive ended with err only because its key names an earlier
@@ -115,9 +130,11 @@ func (s *Server) requestIncarnation(ctx context.Context, conn transport.Conn, d 
 		return 0, err
 	}
 	if peer.Tryst && d == worker.Device(d.Task) {
+		s.devices.list(d.Task, d)
 		return peer.Incarnation, nil
 	}
 	if peer.Tryst {
+		s.devices.list(d.Task, worker.Device(d.Task))
 		return 0, status.Errorf(status.NotFound, "%s has no device %s", d.Task, d)
 	}
 	w, err := s.conns.Worker(d.Task)
@@ -128,10 +145,21 @@ func (s *Server) requestIncarnation(ctx context.Context, conn transport.Conn, d 
 	if err != nil {
 		return 0, err
 	}
+	var has []cluster.Device
+	n, found := uint64(0), false
 	for _, a := range resp.GetDeviceAttributes() {
-		if other, err := cluster.ParseDevice(a.GetName()); err == nil && other == d {
-			return a.GetIncarnation(), nil
+		other, err := cluster.ParseDevice(a.GetName())
+		if err != nil {
+			continue
 		}
+		has = append(has, other)
+		if other == d {
+			n, found = a.GetIncarnation(), true
+		}
+	}
+	s.devices.list(d.Task, has...)
+	if found {
+		return n, nil
 	}
 	return 0, status.Errorf(status.NotFound, "%s has no device %s", d.Task, d)
 }
@@ -148,6 +176,7 @@ func (s *Server) connTo(task cluster.Task) (transport.Conn, error) {
 type incarnations struct {
 	mu       sync.Mutex // guards what follows
 	m        map[cluster.Device]incarnation
+	lists    map[cluster.Task][]cluster.Device      // of the tasks that have answered
 	requests map[cluster.Device]*incarnationRequest // in progress
 }
 
@@ -177,12 +206,22 @@ func (i *incarnations) knownLocked(d cluster.Device) (n uint64, ok bool) {
 	return is.n, ok && !is.suspect
 }
 
-// found reports whether a device was found at its task, even if its incarnation may be outdated.
-func (i *incarnations) found(d cluster.Device) bool {
+// list stores the devices of a task, as it has last listed them.
+func (i *incarnations) list(task cluster.Task, has ...cluster.Device) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	_, ok := i.m[d]
-	return ok
+	if i.lists == nil {
+		i.lists = make(map[cluster.Task][]cluster.Device)
+	}
+	i.lists[task] = has
+}
+
+// lacks reports whether the task of a device has listed its devices without this one.
+func (i *incarnations) lacks(d cluster.Device) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	has, ok := i.lists[d.Task]
+	return ok && !slices.Contains(has, d)
 }
 
 // request returns the incarnation of a device: the known one, or else the result of ask. It

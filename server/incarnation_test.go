@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -299,4 +300,49 @@ func TestReceivesShareARequestForAnIncarnation(t *testing.T) {
 			t.Error("a suspect incarnation is used")
 		}
 	})
+}
+
+// TestReceiveThatFailsForThisSidesReasonsKeepsTheIncarnation: the peer has not been restarted, so the
+// next receive need not request its incarnation.
+func TestReceiveThatFailsForThisSidesReasonsKeepsTheIncarnation(t *testing.T) {
+	a, b := twoTasks(t)
+	from := a.Task().String()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	late, stop := context.WithDeadline(t.Context(), time.Unix(1, 0))
+	defer stop()
+	known := func(what string, want bool) {
+		t.Helper()
+		if _, ok := b.known(a.Device()); ok != want {
+			t.Errorf("%s: the incarnation is known: %v, want %v", what, ok, want)
+		}
+	}
+	learn := func() { b.devices.learn(a.Device(), a.Incarnation()) }
+	learn()
+	for what, ctx := range map[string]context.Context{"cancelled": ctx, "late": late} {
+		_, err := b.Recv(ctx, 1, from, "x")
+		wantError(t, err, status.CodeOf(ctx.Err()))
+		known("Recv "+what, true)
+		o := make(chan outcome, 1)
+		b.RecvAsync(ctx, 1, from, "x", func(v rendezvous.Value, err error) { o <- outcome{v, err} })
+		wantError(t, wait(t, o, "the receive").err, status.CodeOf(ctx.Err()))
+		known("RecvAsync "+what, true)
+	}
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{nil, true},
+		{status.New(status.ResourceExhausted, "no memory"), true},
+		{status.New(status.Cancelled, "the peer cancelled"), false},
+		{status.New(status.Unavailable, "not reached"), false},
+	} {
+		learn()
+		b.noteResult(t.Context(), 1, a.Device(), a.Incarnation(), c.err)
+		known(fmt.Sprint(c.err), c.want)
+	}
+	learn()
+	b.EndStep(1)
+	b.noteResult(t.Context(), 1, a.Device(), a.Incarnation(), status.New(status.Aborted, "Cleanup 1"))
+	known("the step has ended", true)
 }

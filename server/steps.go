@@ -24,7 +24,7 @@ func (s *Server) EndStep(step int64) { s.worker.EndStep(step) }
 
 // Send sends a tensor under a name to a task or device; see rendezvous.Send. The name
 // becomes the edge name of the key, with frame and iteration 0. A task that is not in the
-// cluster, and a device that the task does not have, is NotFound, as for Recv.
+// cluster, and a device that the task is known not to have, is NotFound, as for Recv.
 func (s *Server) Send(step int64, to, name string, t *tensor.Tensor, dead bool) error {
 	dst, err := device(to)
 	if err == nil {
@@ -87,7 +87,7 @@ func (s *Server) recvAsync(ctx context.Context, step int64, src cluster.Device, 
 		return
 	}
 	s.manager.Find(step).RecvAsync(ctx, key, rendezvous.Args{}, func(v rendezvous.Value, _ rendezvous.Args, err error) {
-		s.noteResult(step, src, incarnation, err)
+		s.noteResult(ctx, step, src, incarnation, err)
 		done(v, err)
 	})
 }
@@ -143,14 +143,14 @@ func (s *Server) recvFrom(ctx context.Context, step int64, src cluster.Device, i
 		return v, err
 	}
 	v, err = s.manager.Find(step).Recv(ctx, key, rendezvous.Args{})
-	s.noteResult(step, src, incarnation, err)
+	s.noteResult(ctx, step, src, incarnation, err)
 	return v, err
 }
 
 // named returns the error of a receive that fails before its key is known: it names the method
 // and describes the key. The error that ended the step stays as it is.
 func (s *Server) named(err error, step int64, method string, src cluster.Device, name string) error {
-	if s.manager.Find(step).Err() != nil {
+	if s.manager.Err(step) != nil {
 		return err
 	}
 	return status.From(err).WithPrefix(method + " of " + describe(name, src, s.Device()))
