@@ -114,7 +114,7 @@ func (p *keyPair) load() (*tls.Certificate, error) {
 		return nil, fmt.Errorf("tls.cert: %s holds no certificate in PEM form", p.cert)
 	}
 	if !holdsPEM(key, "PRIVATE KEY") {
-		return nil, fmt.Errorf("tls.key: %s holds no private key in PEM form that is not encrypted", p.key)
+		return nil, fmt.Errorf("tls.key: %s holds no unencrypted private key in PEM form", p.key)
 	}
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
@@ -124,14 +124,17 @@ func (p *keyPair) load() (*tls.Certificate, error) {
 }
 
 // holdsPEM reports whether data has a PEM block of the given kind, or of one such as "EC
-// PRIVATE KEY".
+// PRIVATE KEY", that is not encrypted. The old form of an encrypted key differs by a header
+// (RFC 1421, 4.6.1.3), the new one by its kind (RFC 7468, 11).
 func holdsPEM(data []byte, kind string) bool {
 	for {
 		block, rest := pem.Decode(data)
 		if block == nil {
 			return false
 		}
-		if block.Type == kind || strings.HasSuffix(block.Type, " "+kind) && !strings.HasPrefix(block.Type, "ENCRYPTED") {
+		_, old := block.Headers["DEK-Info"]
+		encrypted := old || strings.HasPrefix(block.Type, "ENCRYPTED ")
+		if !encrypted && (block.Type == kind || strings.HasSuffix(block.Type, " "+kind)) {
 			return true
 		}
 		data = rest

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"io"
 	"log/slog"
 	"net"
@@ -278,6 +279,12 @@ func TestTLSFileIsNamedWithItsSetting(t *testing.T) {
 	a.make("server", loopbackIPs)
 	a.write("empty.pem", "NOTHING", nil)
 	a.write("encrypted.key", "ENCRYPTED PRIVATE KEY", []byte("x"))
+	old := pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: []byte("x"), Headers: map[string]string{
+		"Proc-Type": "4,ENCRYPTED", "DEK-Info": "AES-128-CBC,00112233445566778899AABBCCDDEEFF",
+	}})
+	if err := os.WriteFile(a.path("old.key"), old, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	at := func(cert, key, ca string) config.TLS {
 		return config.TLS{Cert: a.path(cert), Key: a.path(key), CA: a.path(ca)}
 	}
@@ -289,8 +296,9 @@ func TestTLSFileIsNamedWithItsSetting(t *testing.T) {
 		"no key file":               {at("server.pem", "no.key", "ca.pem"), []string{"InvalidArgument: tls.key: ", "no.key: no such file"}},
 		"no file of authorities":    {at("server.pem", "server.key", "no.pem"), []string{"InvalidArgument: tls.ca: ", "no.pem: no such file"}},
 		"no certificate in it":      {at("server.key", "server.key", "ca.pem"), []string{"InvalidArgument: tls.cert: ", "server.key holds no certificate in PEM form"}},
-		"no key in it":              {at("server.pem", "server.pem", "ca.pem"), []string{"InvalidArgument: tls.key: ", "server.pem holds no private key in PEM form"}},
-		"encrypted key":             {at("server.pem", "encrypted.key", "ca.pem"), []string{"InvalidArgument: tls.key: ", "not encrypted"}},
+		"no key in it":              {at("server.pem", "server.pem", "ca.pem"), []string{"InvalidArgument: tls.key: ", "server.pem holds no unencrypted private key in PEM form"}},
+		"encrypted key":             {at("server.pem", "encrypted.key", "ca.pem"), []string{"InvalidArgument: tls.key: ", "encrypted.key holds no unencrypted private key"}},
+		"encrypted key, old form":   {at("server.pem", "old.key", "ca.pem"), []string{"InvalidArgument: tls.key: ", "old.key holds no unencrypted private key"}},
 		"no authority in it":        {at("server.pem", "server.key", "empty.pem"), []string{"InvalidArgument: tls.ca: ", "empty.pem holds no certificate in PEM form"}},
 		"key of another":            {at("server.pem", "ca.key", "ca.pem"), []string{"InvalidArgument: tls.cert ", "server.pem, tls.key ", "ca.key: ", "does not match"}},
 		"a directory, for instance": {config.TLS{Cert: a.dir, Key: a.path("server.key"), CA: a.path("ca.pem")}, []string{"InvalidArgument: tls.cert: ", "is a directory"}},

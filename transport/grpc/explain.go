@@ -71,7 +71,7 @@ func explainHandshake(address string, err error) error {
 	case strings.Contains(err.Error(), missingALPN):
 		return noHTTP2(address)
 	case isEnd(err):
-		return fmt.Errorf("%s closed the connection during the TLS handshake: it speaks no TLS, or it is stopping (%w)", address, err)
+		return fmt.Errorf("%s closed the connection during the TLS handshake: it speaks no TLS, is stopping, or refuses this connection (its log says why) (%w)", address, err)
 	}
 	return fmt.Errorf("the TLS handshake with %s failed: %w", address, err)
 }
@@ -229,7 +229,7 @@ func (c *firstFrameConn) explainEnd(err error) error {
 	case !isEnd(err):
 		return err
 	case c.tls:
-		return fmt.Errorf("%s closed the connection after the TLS handshake: it is no gRPC server, or it is stopping (%w)", c.address, err)
+		return fmt.Errorf("%s closed the connection after the TLS handshake: it is no gRPC server, is stopping, or refuses this connection (its log says why) (%w)", c.address, err)
 	}
-	return fmt.Errorf("%s closed the connection without an answer: it requires TLS (tls.ca is not set here), is no gRPC server, or is stopping (%w)", c.address, err)
+	return fmt.Errorf("%s closed the connection without an answer: it requires TLS (tls.ca is not set here), is no gRPC server, is stopping, or refuses this connection (its log says why) (%w)", c.address, err)
 }

@@ -83,7 +83,7 @@ const (
 	tcpMax = 4 * time.Second
 
 	// reasonWait is how long a write that has failed before the server's first frame waits for
-	// the reason that the server has sent. It has come already, or is on its way.
+	// the reason that the server has sent, which has arrived or is under way.
 	reasonWait = 500 * time.Millisecond
 
 	// greetingMin and greetingMax are the fewest and most bytes of a client that a server
@@ -98,9 +98,12 @@ const (
 	refusalBytes = 64 << 10
 
 	// refusalPause is the shortest interval of log lines about refused connections of one
-	// kind from one address. maxRefusals bounds the memory of it, and the lines in that time.
-	refusalPause = time.Minute
-	maxRefusals  = 1024
+	// kind from one address. In that time there are at most maxRefusalLines in all: enough to
+	// see a wrong setting on many hosts, too few to hide the rest of the log. maxRefusals bounds
+	// the memory for addresses and kinds.
+	refusalPause    = time.Minute
+	maxRefusalLines = 60
+	maxRefusals     = 1024
 
 	// ackWait bounds MarkRecvFinished to a peer that is not Tryst. Without it the peer
 	// releases its copy at the end of the step.

@@ -32,12 +32,16 @@ const (
 )
 
 // refusalLog logs refused connections. A client that tries again every second is logged once
-// a minute.
+// a minute. At most maxRefusalLines are logged in a minute; the first refusal after it also logs
+// how many the log has left out.
 type refusalLog struct {
 	log *slog.Logger
 
-	mu     sync.Mutex // guards logged
+	mu     sync.Mutex // guards what follows
 	logged map[refusalSource]*refusalCount
+	since  time.Time // begin of the minute of the last line
+	lines  int       // in this minute
+	rest   int       // refusals in this minute that have no line and no refusalCount
 }
 
 // refusalSource is what a line of the log stands for.
@@ -60,7 +64,10 @@ func (l *refusalLog) add(from net.Addr, r refusal) {
 	if r.kind == refusedNot {
 		return
 	}
-	silent, ok := l.count(refusalSource{identity.SourceOf(from), r.kind}, time.Now())
+	silent, rest, ok := l.count(refusalSource{identity.SourceOf(from), r.kind}, time.Now())
+	if rest > 0 {
+		l.log.Warn("refused more connections than the log names", "not_logged", rest)
+	}
 	if !ok {
 		return
 	}
@@ -74,29 +81,34 @@ func (l *refusalLog) add(from net.Addr, r refusal) {
 	l.log.Log(context.Background(), level, "refusing a connection", args...)
 }
 
-// count counts a refusal. ok reports whether to log it, with the number of those that were not
-// logged before.
-func (l *refusalLog) count(of refusalSource, now time.Time) (silent int, ok bool) {
+// count counts a refusal. ok reports whether to log it, with the number of those of its source that
+// were not logged before. rest is the number of others that the last minute has left out.
+func (l *refusalLog) count(of refusalSource, now time.Time) (silent, rest int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if now.Sub(l.since) >= refusalPause {
+		l.since, l.lines, l.rest, rest = now, 0, 0, l.rest
+	}
 	c := l.logged[of]
 	if c != nil && now.Sub(c.at) < refusalPause {
 		c.silent++
-		return 0, false
+		return 0, rest, false
+	}
+	if c == nil && len(l.logged) >= maxRefusals {
+		l.forgetLocked(now)
+	}
+	if l.lines >= maxRefusalLines || c == nil && len(l.logged) >= maxRefusals {
+		l.rest++
+		return 0, rest, false
 	}
 	if c == nil {
-		if len(l.logged) >= maxRefusals {
-			l.forgetLocked(now)
-		}
-		if len(l.logged) >= maxRefusals {
-			return 0, false // a flood: the lines of this minute show it
-		}
 		c = new(refusalCount)
 		l.logged[of] = c
 	}
+	l.lines++
 	silent = c.silent
 	*c = refusalCount{at: now}
-	return silent, true
+	return silent, rest, true
 }
 
 func (l *refusalLog) forgetLocked(now time.Time) {

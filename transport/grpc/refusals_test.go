@@ -3,6 +3,7 @@ package grpctransport
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"strings"
@@ -55,17 +56,22 @@ func TestRefusalsAreLoggedOnceAMinute(t *testing.T) {
 	})
 }
 
-// TestRefusalsOfManyAddressesAreBounded: in memory and in lines.
+// TestRefusalsOfManyAddressesAreBounded: in memory and in lines. The rest is counted in one line.
 func TestRefusalsOfManyAddressesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var text bytes.Buffer
 		l := newRefusalLog(slog.New(slog.NewTextHandler(&text, nil)))
-		for minute := range 2 {
-			for i := range 2 * maxRefusals {
+		const flood = 2 * maxRefusals
+		for minute := range 3 {
+			for i := range flood {
 				l.add(refusalFrom(i+minute*10000), refusal{kind: refusedPlain, reason: "plain"})
 			}
-			if n := strings.Count(text.String(), "\n"); n != maxRefusals || len(l.logged) != maxRefusals {
-				t.Errorf("minute %d: %d lines and %d records, want %d", minute, n, len(l.logged), maxRefusals)
+			rest := fmt.Sprintf("level=WARN msg=\"refused more connections than the log names\" not_logged=%d", flood-maxRefusalLines)
+			if n := strings.Count(text.String(), rest); n != min(minute, 1) {
+				t.Errorf("minute %d: %d lines with the rest of the last minute:\n%s", minute, n, text.String())
+			}
+			if n := strings.Count(text.String(), "refusing a connection"); n != maxRefusalLines || len(l.logged) > maxRefusals {
+				t.Errorf("minute %d: %d lines, want %d; %d records", minute, n, maxRefusalLines, len(l.logged))
 			}
 			text.Reset()
 			<-time.After(refusalPause)
@@ -84,6 +90,22 @@ func TestFirstBytesOfAClient(t *testing.T) {
 		b := []byte(text)
 		if got := fmt.Sprint(isPreface(b), isHTTP1(b), isTLS(b)); got != fmt.Sprint(want == "preface", want == "HTTP/1", want == "TLS") {
 			t.Errorf("%q: preface, HTTP/1, TLS are %s, want %q", text, got, want)
+		}
+	}
+}
+
+// TestClientOfAServerThatClosesIsSentToItsLog: a server that has reached its limit of connections
+// closes them without an answer, which looks the same as wrong settings.
+func TestClientOfAServerThatClosesIsSentToItsLog(t *testing.T) {
+	for what, err := range map[string]error{
+		"during the TLS handshake": explainHandshake("h:1", io.EOF),
+		"after the TLS handshake":  (&firstFrameConn{address: "h:1", tls: true}).explainEnd(io.EOF),
+		"without an answer":        (&firstFrameConn{address: "h:1"}).explainEnd(io.EOF),
+	} {
+		for _, text := range []string{"h:1 closed the connection " + what, "or refuses this connection (its log says why)"} {
+			if !strings.Contains(err.Error(), text) {
+				t.Errorf("%s: no %q in %q", what, text, err)
+			}
 		}
 	}
 }
