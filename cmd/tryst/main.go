@@ -25,6 +25,6 @@ func main() {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	os.Exit(interruptible(signals, func(ctx context.Context) int {
-		return run(ctx, streams{out: os.Stdout, err: os.Stderr}, os.Args[1:])
+		return run(ctx, streams{in: os.Stdin, out: os.Stdout, err: os.Stderr, signals: signals}, os.Args[1:])
 	}))
 }

@@ -15,7 +15,7 @@ const notifyTimeout = time.Second
 type notifier struct {
 	socket string // a path, or an abstract name after @
 	log    *slog.Logger
-	failed bool // and the log has said so
+	failed bool // a report has failed, which is logged once
 }
 
 // ready reports that the service serves.

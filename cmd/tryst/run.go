@@ -27,11 +27,14 @@ const (
 // errInterrupted is the cause of a context that was cancelled by a signal.
 var errInterrupted error = status.New(status.Cancelled, "interrupted by a signal")
 
-// streams are the outputs of a command, and its environment.
+// streams are the input and outputs of a command, its environment, and its signals.
 type streams struct {
+	in  *os.File  // only to find out whether it is a terminal; nil: it is none
 	out io.Writer // results
 	err io.Writer // progress, logs, errors
 	env []string  // NAME=VALUE; nil: the environment of the process
+
+	signals chan<- os.Signal // interrupts the command; nil if only its context does
 }
 
 // output keeps the first write error, since the code that prints help ignores errors.

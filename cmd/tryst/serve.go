@@ -38,7 +38,8 @@ Of several tensor files it takes none before all are replaced, or their index is
 replaced last. A symbolic link to another directory replaces all of them as one.
 A file that is written in place is an error to pullers until SIGHUP, with which
 serve reads its publications again. A file that is still being written is not
-taken.`,
+taken. If stdin is a terminal, SIGHUP ends serve instead, so that closing the
+terminal does.`,
 		Example: `  tryst serve --publish gpt2.safetensors
   tryst serve --listen :2222 llama=models/llama/ vocab=vocab.npy`,
 		DisableFlagsInUseLine: true,
@@ -99,12 +100,22 @@ func publications(args []string) []offer {
 	return offers
 }
 
+// endsWithTerminal reports whether SIGHUP means that the terminal of this process is closed, as it
+// does unless the user has had it ignored (nohup).
+func (s streams) endsWithTerminal() bool {
+	return s.signals != nil && s.in != nil && isTerminal(s.in) && !signal.Ignored(syscall.SIGHUP)
+}
+
 func (s streams) serve(ctx context.Context, cfg config.Config, offers []offer) error {
 	log := server.NewLogger(cfg.Log, s.err)
 	systemd := &notifier{socket: config.NotifySocket(s.env), log: log}
-	reload := make(chan os.Signal, 1) // one that comes during the start is heeded after it
-	signal.Notify(reload, syscall.SIGHUP)
+	reload := make(chan os.Signal, 1) // with space for a signal during the start, which is handled after it
 	defer signal.Stop(reload)
+	if s.endsWithTerminal() {
+		signal.Notify(s.signals, syscall.SIGHUP)
+	} else {
+		signal.Notify(reload, syscall.SIGHUP)
+	}
 	srv, err := server.Start(ctx, cfg, server.Options{
 		Logger: log,
 		Prepare: func(ctx context.Context, srv *server.Server) error {

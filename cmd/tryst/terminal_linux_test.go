@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -102,5 +103,43 @@ func TestPullToATerminal(t *testing.T) {
 	code := run(t.Context(), streams{out: tty, err: &e, env: []string{}}, []string{"pull", "--from", "127.0.0.1:1", "--out", "-"})
 	if text := shown(); code != exitUsage || text != "" || !strings.Contains(e.String(), "--out -: stdout is a terminal: redirect it") {
 		t.Errorf("exit status %d, %q, %q", code, text, e.String())
+	}
+}
+
+// TestServeEndsWithItsTerminal: closing a terminal sends SIGHUP, and must not leave a server. One that
+// nohup has started reads its files again, although it has a terminal.
+func TestServeEndsWithItsTerminal(t *testing.T) {
+	caught := make(chan os.Signal, 1) // so that commands have the default even if these tests ignore it
+	signal.Notify(caught, unix.SIGHUP)
+	defer signal.Stop(caught)
+	for name, ignored := range map[string]bool{"in a terminal": false, "with SIGHUP ignored": true} {
+		t.Run(name, func(t *testing.T) {
+			tty, _ := terminal(t)
+			defer tty.Close()
+			model := generate(t)
+			p := command(t, nil, "serve", "--listen", "127.0.0.1:0", model)
+			p.Stdin = tty
+			if ignored {
+				p.Args = append([]string{"sh", "-c", `trap "" HUP; exec "$0" "$@"`, p.Path}, p.Args[1:]...)
+				p.Path = "/bin/sh"
+			}
+			p.begin(t)
+			p.err.until(t, serving)
+			if err := os.WriteFile(model, []byte("broken"), 0o600); err != nil { // in place
+				t.Fatal(err)
+			}
+			if err := p.Process.Signal(unix.SIGHUP); err != nil {
+				t.Fatal(err)
+			}
+			if ignored {
+				p.err.until(t, regexp.MustCompile(`(msg="the old version stays published")`))
+				if err := p.Process.Signal(unix.SIGTERM); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if r := p.end(t); r.code != exitDone || !strings.Contains(r.err, "msg=stopped") {
+				t.Errorf("exit status %d\n%s", r.code, r.err)
+			}
+		})
 	}
 }
