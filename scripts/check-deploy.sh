@@ -55,15 +55,19 @@ alone() {
 # A checkpoint goes over RoCE from a server that has no privilege to a puller that has none.
 unprivileged() (
   dir=$(mktemp -d) server=
-  trap 'kill $server 2>/dev/null; wait; rm -rf "$dir"' EXIT
+  trap 'code=$?; kill $server 2>/dev/null; wait; ((code == 0)) || sed "s/^/server: /" "$dir/log"; rm -rf "$dir"' EXIT
+  touch "$dir/log"
   chmod 777 "$dir"
   cp "$out/tryst" "$dir/tryst" # the clone may be in a directory that only its owner reads
   verbs=(--transport verbs --provider roce --fallback none --rdma-device lo)
   (alone "$dir/tryst" gen --model tiny --out "$dir/tiny.safetensors") || return 1
-  (alone "$dir/tryst" serve --listen 127.0.0.1:0 --address-file "$dir/address" --publish "$dir/tiny.safetensors" "${verbs[@]}") &
+  (alone "$dir/tryst" serve --listen 127.0.0.1:0 --address-file "$dir/address" --publish "$dir/tiny.safetensors" "${verbs[@]}") 2>"$dir/log" &
   server=$!
-  until [[ -s $dir/address ]]; do
-    kill -0 "$server" && sleep 0.1 || return 1
+  for ((tenths = 300; ; tenths--)); do
+    [[ ! -s $dir/address ]] || break
+    kill -0 "$server" || return 1
+    ((tenths > 0)) || { echo 'the server does not serve within 30 s'; return 1; }
+    sleep 0.1
   done
   (alone "$dir/tryst" pull --from "$(<"$dir/address")" --out "$dir/copy.safetensors" --timeout 30s "${verbs[@]}") || return 1
   cmp "$dir/tiny.safetensors" "$dir/copy.safetensors"
