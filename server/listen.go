@@ -17,13 +17,17 @@ type ownHost struct {
 
 // listenAddress returns the address for the listener of a server: the setting listen. If that is
 // the address of this task in the cluster, it may be one that only peers can use; reason says then
-// why the server listens on all interfaces instead.
+// why the server listens on all interfaces instead, or on loopback if no source has set the task.
 func listenAddress(ctx context.Context, c config.Config) (address, reason string) {
 	if !c.ListensInCluster() {
 		return c.Listen, ""
 	}
 	h := ownHost{lookup: func(name string) []netip.Addr { return lookup(ctx, name) }, isLocal: isLocal}
-	return h.listenAddress(c.Listen)
+	address, reason = h.listenAddress(c.Listen)
+	if reason != "" && !c.TaskIsSet() { // a cluster alone opens no port to other hosts
+		address = net.JoinHostPort("127.0.0.1", strings.TrimPrefix(address, ":"))
+	}
+	return address, reason
 }
 
 // listenAddress takes a literal address of this host, and localhost, as they are. It takes a name
@@ -72,7 +76,12 @@ func (s *Server) listen(ctx context.Context, address, reason string) (net.Listen
 		setting = "listen, by default the address of this task in the cluster"
 	}
 	lis, err := listen(ctx, setting, address)
-	if err == nil && reason != "" {
+	switch {
+	case err != nil || reason == "":
+	case !s.cfg.TaskIsSet():
+		s.log.Warn("listening on loopback, where no other host reaches this server: the address of the default task in the cluster is not one of this host, and the setting task is not set; set task or listen",
+			"cluster", s.cfg.Listen, "address", lis.Addr().String(), "reason", reason)
+	default:
 		s.log.Info("listening on all interfaces, at the port of this task in the cluster",
 			"cluster", s.cfg.Listen, "address", lis.Addr().String(), "reason", reason)
 	}

@@ -60,7 +60,7 @@ func inCluster(t *testing.T, own string, others ...string) config.Config {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := config.Config{Client: config.Client{Cluster: spec}}
+	c := config.Config{Client: config.Client{Cluster: spec}, Task: cluster.Task{Job: "worker"}}
 	c.FillDefaults()
 	return c
 }
@@ -87,6 +87,25 @@ func TestServerWhoseAddressIsElsewhereListensOnAllInterfaces(t *testing.T) {
 	}
 	if want := `cluster=192.0.2.77:` + port; !strings.Contains(log.String(), want) || !strings.Contains(log.String(), "no network interface has this address") {
 		t.Errorf("the log lacks %s and the reason:\n%s", want, log.String())
+	}
+}
+
+// TestClusterWithoutATaskOpensNoPort: a cluster may be given only to name peers.
+func TestClusterWithoutATaskOpensNoPort(t *testing.T) {
+	var log syncBuffer
+	_, port, _ := net.SplitHostPort(freeAddresses(t, 1)[0])
+	spec, err := cluster.SpecFromLists(map[string][]string{"worker": {"192.0.2.77:" + port}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := config.Config{Client: config.Client{Cluster: spec}}
+	c.FillDefaults()
+	s := start(t, c, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if want := "127.0.0.1:" + port; s.Addr().String() != want {
+		t.Errorf("listens at %v, want %s", s.Addr(), want)
+	}
+	if got := log.String(); !strings.Contains(got, "level=WARN msg=\"listening on loopback") || !strings.Contains(got, "set task or listen") {
+		t.Errorf("the log does not say why:\n%s", got)
 	}
 }
 

@@ -84,6 +84,8 @@ type Config struct {
 	sources map[string]given
 	// ownAddress is the address of Task in Cluster if Listen was set to it.
 	ownAddress string
+	// ownTask is whether some source, or the program, has set Task.
+	ownTask bool
 	// passedOver has the names of variables that look like settings and are not.
 	passedOver []string
 }
@@ -267,13 +269,13 @@ func Default() Config {
 // FillDefaults sets each field with its zero value to its default.
 func (c *Config) FillDefaults() {
 	var zero Config
-	listens := c.Listen != ""
+	listens, task := c.Listen != "", c.Task != (cluster.Task{})
 	for _, s := range settings {
 		if v := s.value(c); v.String() == s.value(&zero).String() {
 			mustSet(v, s.Default)
 		}
 	}
 	if !listens {
-		c.takeOwnAddress()
+		c.takeOwnAddress(task)
 	}
 }

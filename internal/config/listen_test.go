@@ -83,3 +83,38 @@ func TestOtherListenersAreApartFromTheOwnAddress(t *testing.T) {
 	_, err := world{environ: []string{ownTF}, args: []string{"--metrics-address=" + ownAddress}, use: ForServer}.load(t)
 	wantErrors(t, err, []string{`--metrics-address "h2:3"`, "address of listen"})
 }
+
+// TestTaskIsSetByASource: the default task is no statement about this process.
+func TestTaskIsSetByASource(t *testing.T) {
+	for name, c := range map[string]struct {
+		w    world
+		want bool
+	}{
+		"TF_CONFIG": {world{environ: []string{ownTF}}, true},
+		"flag":      {world{args: []string{"--cluster=worker=h1:2", "--task=/job:worker/task:0"}}, true},
+		"variable":  {world{environ: []string{"TRYST_CLUSTER=worker=h1:2", "TRYST_TASK=/job:worker/task:0"}}, true},
+		"file":      {world{yaml: "cluster: worker=h1:2\ntask: /job:worker/task:0\n"}, true},
+		"none":      {world{args: []string{"--cluster=worker=h1:2"}}, false},
+	} {
+		c.w.use = ForServer
+		got, err := c.w.load(t)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if got.TaskIsSet() != c.want {
+			t.Errorf("%s: %v", name, got.TaskIsSet())
+		}
+	}
+	spec, err := cluster.ParseSpec("worker=h1:2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for task, want := range map[cluster.Task]bool{{}: false, {Job: "worker"}: true} {
+		c := Config{Client: Client{Cluster: spec}, Task: task}
+		c.FillDefaults()
+		c.FillDefaults()
+		if c.TaskIsSet() != want {
+			t.Errorf("a program with task %v: %v", task, c.TaskIsSet())
+		}
+	}
+}

@@ -83,7 +83,7 @@ func Load(o LoadOptions) (Config, error) {
 		c.sources[s.Key] = given{s.value(&c).String(), g.Source}
 	}
 	if c.sources[listenKey].Source.Kind == FromDefault && !failed[taskKey] {
-		c.takeOwnAddress()
+		c.takeOwnAddress(c.sources[taskKey].Source.Kind != FromDefault)
 	}
 	for _, err := range c.broken(o.Use, failed) {
 		l.add(err)
