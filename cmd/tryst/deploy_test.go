@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -207,6 +208,17 @@ func TestSystemdUnit(t *testing.T) {
 		if got, ok := unit[key]; !ok || got != want {
 			t.Errorf("%s=%s, want %s", key, got, want)
 		}
+	}
+	if want := strconv.Itoa(exitUsage); unit["RestartPreventExitStatus"] != want {
+		t.Errorf("RestartPreventExitStatus=%s: wrong settings stay wrong, and their exit status is %s", unit["RestartPreventExitStatus"], want)
+	}
+	loads := regexp.MustCompile(`(?m)^#LoadCredential=([^:]+):/etc/tryst/`).FindStringSubmatch(deployed(t, "systemd/tryst.service"))
+	guide, err := os.ReadFile("../../docs/systemd.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if loads == nil || !strings.Contains(string(guide), "tls.key: /run/credentials/tryst.service/"+loads[1]+"`") {
+		t.Errorf("docs/systemd.md does not have the path of LoadCredential= %v", loads)
 	}
 	args := strings.Fields(unit["ExecStart"])
 	if len(args) < 2 || args[0] != "/usr/local/bin/tryst" {
