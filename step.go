@@ -28,7 +28,7 @@ func (s *Server) Step(id int64) *Step { return &Step{s: s.s, id: id} }
 // requested or the step ends. Send takes a reference of its own to t; the caller
 // keeps its own. The memory of t must not be written to from now on. Values under
 // one name are received in the order in which they were sent. A task that is not
-// in the cluster, and a device that the task does not have, is NotFound.
+// in the cluster, and a device that the task is known not to have, is NotFound.
 func (st *Step) Send(to, name string, t *tensor.Tensor) error {
 	return st.s.Send(st.id, to, name, t, false)
 }
