@@ -20,7 +20,7 @@ func (to *files) resume(ctx context.Context, out *output, claims []claim, anew e
 	f := Found{Path: out.path + partExt, Err: anew}
 	if len(claims) > 0 {
 		slices.SortStableFunc(claims, func(a, b claim) int { return cmp.Compare(a.off, b.off) })
-		g, ctx := errgroup.WithContext(ctx)
+		g, failed := errgroup.WithContext(ctx)
 		g.SetLimit(runtime.GOMAXPROCS(0))
 		for _, i := range out.entries {
 			s := to.spots[i]
@@ -29,8 +29,8 @@ func (to *files) resume(ctx context.Context, out *output, claims []claim, anew e
 				continue
 			}
 			g.Go(func() error {
-				if ctx.Err() != nil {
-					return context.Cause(ctx)
+				if failed.Err() != nil {
+					return context.Cause(failed)
 				}
 				return to.verify(s, mine)
 			})
