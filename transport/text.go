@@ -16,6 +16,9 @@ import (
 func PlainText(s string) string {
 	const wrapping, httpStatus = `connection error: desc = `, "unexpected HTTP status code received from server: "
 	if code, rest, ok := strings.Cut(strings.TrimPrefix(s, httpStatus), "; "); ok && strings.HasPrefix(s, httpStatus) && strings.Contains(rest, "unexpected content-type") {
+		if mayPass(code) {
+			return "a gateway answered with the HTTP status " + code + ", not a gRPC server"
+		}
 		return "the server speaks HTTP/2 but not gRPC (it answered with the HTTP status " + code + "): check the port"
 	}
 	before, rest, ok := strings.Cut(s, wrapping)
@@ -34,4 +37,14 @@ func PlainText(s string) string {
 		inner = strings.TrimPrefix(inner, where)
 	}
 	return before + inner + rest[len(quoted):]
+}
+
+// mayPass reports whether an HTTP status, as "502 (Bad Gateway)", is one of a gateway whose server
+// is down or busy. For each of these gRPC's code is Unavailable.
+func mayPass(httpStatus string) bool {
+	switch code, _, _ := strings.Cut(httpStatus, " "); code {
+	case "429", "502", "503", "504":
+		return true
+	}
+	return false
 }
