@@ -78,6 +78,10 @@ func setTrailer(ctx context.Context) func(metadata.MD) {
 	return func(md metadata.MD) { _ = grpc.SetTrailer(ctx, md) } // fails only outside of a call
 }
 
+// wrongSettingKey is the payload of an error that does not pass before a user has corrected the
+// port or a setting. It stays in this process.
+const wrongSettingKey = "tryst-wrong-setting"
+
 // failed returns the error of a call to the server, with the request before the text. It quotes
 // what the server said. An error that only says that there was no answer becomes Unavailable,
 // whatever gRPC or a proxy made of it, unless ctx has ended.
@@ -108,11 +112,14 @@ func (p *Puller) failed(ctx context.Context, what string, err error, trailer met
 		case strings.Contains(s.Message(), "connection error: desc"): // gRPC has made no connection
 			how = "no connection to " + p.server()
 		}
-		code = status.Unavailable
+		e := status.Errorf(status.Unavailable, "%s: %s: %s", what, how, text)
 		if strings.HasPrefix(text, p.server()) { // it says what answers there
-			return status.Errorf(code, "%s: %s", what, text)
+			e = status.Errorf(status.Unavailable, "%s: %s", what, text)
 		}
-		return status.Errorf(code, "%s: %s: %s", what, how, text)
+		if transport.WrongSetting(text) {
+			e = e.WithPayload(wrongSettingKey, nil)
+		}
+		return e
 	}
 	return status.Errorf(code, "%s: %s: %s", what, p.server(), text)
 }

@@ -58,3 +58,33 @@ func TestTheServerIsBlamedForWhatItSaid(t *testing.T) {
 		t.Error("the caller's cancel is not context.Canceled")
 	}
 }
+
+// TestWrongSettingDoesNotPass: a wrong port or a wrong setting of a connection ends a pull at once.
+// The same words from a server, or an answer of a gateway, do not.
+func TestWrongSettingDoesNotPass(t *testing.T) {
+	p := &Puller{o: PullerOptions{Address: "a:1"}}
+	handshake := func(s string) error {
+		return grpcstatus.Error(codes.Unavailable, `connection error: desc = "transport: authentication handshake failed: `+s+`"`)
+	}
+	for _, c := range []struct {
+		err    error
+		said   bool
+		passes bool
+	}{
+		{handshake("a:1 does not trust the certificate of this process: tls.cert must be signed by an authority in the tls.ca of the server"), false, false},
+		{handshake("a:1 is no gRPC server: check the port"), false, false},
+		{handshake("EOF"), false, true},
+		{grpcstatus.Error(codes.Unavailable, "the device is down: check the port of the switch"), true, true},
+		{grpcstatus.Error(codes.Unavailable, `unexpected HTTP status code received from server: 502 (Bad Gateway); transport: received unexpected content-type "text/html"`), false, true},
+		{grpcstatus.Error(codes.Internal, `unexpected HTTP status code received from server: 400 (Bad Request); transport: received unexpected content-type "text/html"`), false, false},
+	} {
+		var trailer metadata.MD
+		if c.said {
+			trailer = metadata.Pairs(answeredKey, "1")
+		}
+		err := wrap("pulling", p.failed(t.Context(), "asking", c.err, trailer))
+		if got := mayPass(err); got != c.passes {
+			t.Errorf("passes %v, want %v: %v", got, c.passes, err)
+		}
+	}
+}

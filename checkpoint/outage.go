@@ -3,7 +3,6 @@ package checkpoint
 import (
 	"context"
 	"math/rand/v2"
-	"strings"
 	"time"
 
 	"github.com/tryst-rdma/tryst/status"
@@ -41,18 +40,10 @@ type outage struct {
 // connections that break, are Unavailable. Aborted means that the server restarted, or that the
 // step of a session has ended. A wrong port or a wrong setting does not pass.
 func mayPass(err error) bool {
-	switch status.CodeOf(err) {
-	case status.Unavailable, status.Aborted:
-		return !strings.Contains(err.Error(), checkThePort) && !strings.Contains(err.Error(), setTLS)
-	}
-	return false
+	e := status.From(err)
+	_, wrong := e.Payload(wrongSettingKey)
+	return !wrong && (e.Code() == status.Unavailable || e.Code() == status.Aborted)
 }
-
-// What the errors of transport/grpc tell a user to do about a wrong server (explain.go there).
-const (
-	checkThePort = "check the port"
-	setTLS       = ": set tls."
-)
 
 // failed takes note of a failure. It returns for how long to wait before the next attempt, or
 // the error that ends the pull. first is set if the failure begins an outage.

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -47,4 +48,18 @@ func mayPass(httpStatus string) bool {
 		return true
 	}
 	return false
+}
+
+// settingWords are in the errors of a connection that a user must correct: of a wrong port, or of
+// wrong settings of TLS. Package transport/grpc makes them (explain.go there), and PlainText.
+// Their types are lost within gRPC, which keeps only texts.
+var settingWords = []string{
+	"check the port", ": set tls.", "check tls.cert", "renew tls.cert", ": tls.cert must be",
+	"does not speak TLS, and this process", ") is not valid: ",
+}
+
+// WrongSetting reports whether the text of a connection error is about a wrong port or a wrong
+// setting, so that trying again is useless. It must not be called with what a server said.
+func WrongSetting(text string) bool {
+	return slices.ContainsFunc(settingWords, func(w string) bool { return strings.Contains(text, w) })
 }
