@@ -55,26 +55,8 @@ func newFiles(pl *pull) *files {
 // write opens the files, pulls what is missing in them, and gives them their names.
 func (to *files) write(ctx context.Context, outputs []*output, o SaveOptions) (*Summary, error) {
 	pl := to.pl
-	found := make([][]claim, len(outputs))
-	anew := make([]error, len(outputs))
-	for n, out := range outputs {
-		t, claims, why, err := to.open(out, o)
-		if err != nil {
-			return nil, err
-		}
-		to.outputs, to.targets = append(to.outputs, out), append(to.targets, t)
-		found[n], anew[n] = claims, why
-		if err := t.writeAt(out.head, 0); err != nil {
-			return nil, err
-		}
-		for _, i := range out.entries {
-			to.spots[i] = &spot{target: t, TensorInfo: &pl.manifest.Entries[i], out: out, i: i, off: out.offsets[i]}
-		}
-	}
-	for n, out := range to.outputs {
-		if err := to.resume(ctx, out, found[n], anew[n], o.Found); err != nil {
-			return nil, err
-		}
+	if err := to.openAll(ctx, outputs, o); err != nil {
+		return nil, err
 	}
 	pl.limit(min(pl.req.InflightBytes, resentBytes))
 	pl.pieceBytes = pieceBytes
@@ -91,13 +73,69 @@ func (to *files) write(ctx context.Context, outputs []*output, o SaveOptions) (*
 	return &sum, nil
 }
 
-// open opens the target of an output. Only files whose layout is known can go on later.
+// openAll opens the files and verifies what an earlier pull has written. Nothing is overwritten
+// before all files are locked.
+func (to *files) openAll(ctx context.Context, outputs []*output, o SaveOptions) error {
+	for _, out := range outputs {
+		if err := checkTarget(out.path, o.Force); err != nil {
+			return err
+		}
+	}
+	found := make([][]claim, len(outputs))
+	anew := make([]error, len(outputs))
+	for n, out := range outputs {
+		t, claims, why, err := to.open(out, o)
+		if err != nil {
+			return err
+		}
+		to.outputs, to.targets = append(to.outputs, out), append(to.targets, t)
+		found[n], anew[n] = claims, why
+	}
+	for n, out := range outputs {
+		if err := to.prepare(to.targets[n], out); err != nil {
+			return err
+		}
+	}
+	for n, out := range outputs {
+		if err := to.resume(ctx, out, found[n], anew[n], o.Found); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// open opens the target of an output.
 func (to *files) open(out *output, o SaveOptions) (t *target, claims []claim, anew, err error) {
-	if len(out.entries) == 0 || out.head == nil || out.array != nil {
-		t, err = createTarget(out.path, out.size, o.Force)
+	if o.NoResume || !out.resumable() {
+		t, err = lockTarget(out.path, o.Force)
 		return t, nil, nil, err
 	}
-	return openTarget(out.path, o.Force, to.pl.manifest.planOf(out), !o.NoResume)
+	return openTarget(out.path, o.Force, to.pl.manifest.planOf(out))
+}
+
+// resumable reports whether a later pull can go on with the file: only if its layout is known.
+func (o *output) resumable() bool { return len(o.entries) > 0 && o.head != nil && o.array == nil }
+
+// prepare begins the file unless an earlier pull did.
+func (to *files) prepare(t *target, out *output) error {
+	m := to.pl.manifest
+	if !t.ours {
+		var p *plan
+		if out.resumable() {
+			p = new(plan)
+			*p = m.planOf(out)
+		}
+		if err := t.begin(out.size, p); err != nil {
+			return err
+		}
+	}
+	if err := t.writeAt(out.head, 0); err != nil {
+		return err
+	}
+	for _, i := range out.entries {
+		to.spots[i] = &spot{target: t, TensorInfo: &m.Entries[i], out: out, i: i, off: out.offsets[i]}
+	}
+	return nil
 }
 
 // close closes the targets that have not got their names.

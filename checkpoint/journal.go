@@ -56,10 +56,8 @@ func (m *Manifest) planOf(out *output) plan {
 // differs says how the plan of a journal differs from p; "" if it does not.
 func (p plan) differs(of plan) string {
 	switch {
-	case of.Journal != p.Journal:
-		return "its journal was written by another release"
 	case of.Publication != p.Publication:
-		return fmt.Sprintf("it is of publication %s", quote(of.Publication))
+		return fmt.Sprintf("it is of publication %s, not %s", quote(of.Publication), quote(p.Publication))
 	case of.Version != p.Version:
 		return fmt.Sprintf("it is of version %s; the present one is %s", quote(of.Version), quote(p.Version))
 	case of != p:
@@ -76,7 +74,7 @@ type claim struct {
 
 // parseJournal parses a journal of p. good is the length of its complete lines in bytes: the
 // last line may be incomplete, since the process may have been killed. An error says why the
-// journal cannot be used.
+// journal cannot be used; it is FailedPrecondition if the journal has records of another plan.
 func parseJournal(r io.Reader, p plan) (claims []claim, good int64, err error) {
 	b := bufio.NewReaderSize(r, maxJournalLine)
 	line, err := b.ReadSlice('\n')
@@ -87,26 +85,36 @@ func parseJournal(r io.Reader, p plan) (claims []claim, good int64, err error) {
 	if err := json.Unmarshal(line, &of); err != nil {
 		return nil, 0, status.New(status.DataLoss, "the first line of its journal is damaged")
 	}
-	if how := p.differs(of); how != "" {
-		return nil, 0, status.New(status.FailedPrecondition, how)
+	if of.Journal != p.Journal {
+		return nil, 0, status.New(status.DataLoss, "its journal was written by another release")
 	}
 	good = int64(len(line))
+	how := p.differs(of)
 	for {
 		line, err := b.ReadSlice('\n')
 		if errors.Is(err, io.EOF) {
-			return claims, good, nil
+			break
 		}
-		if err != nil {
-			return nil, 0, status.Errorf(status.DataLoss, "its journal is damaged at byte %d", good)
-		}
-		var c claim
-		n, err := fmt.Sscanf(string(line), "%d %d %x\n", &c.off, &c.n, &c.sum)
-		if err != nil || n != 3 || !bytes.Equal(c.append(nil), line) || c.off < 0 || c.n <= 0 || c.n > p.Size-c.off {
+		c, ok := parseClaim(line, of.Size)
+		if err != nil || !ok {
 			return nil, 0, status.Errorf(status.DataLoss, "its journal is damaged at byte %d", good)
 		}
 		claims = append(claims, c)
 		good += int64(len(line))
 	}
+	switch {
+	case how == "":
+		return claims, good, nil
+	case len(claims) == 0: // nothing is lost
+		return nil, 0, status.New(status.DataLoss, how)
+	}
+	return nil, 0, status.New(status.FailedPrecondition, how)
+}
+
+// parseClaim parses a line of a journal of a file with size bytes.
+func parseClaim(line []byte, size int64) (c claim, ok bool) {
+	n, err := fmt.Sscanf(string(line), "%d %d %x\n", &c.off, &c.n, &c.sum)
+	return c, err == nil && n == 3 && bytes.Equal(c.append(nil), line) && c.off >= 0 && c.n > 0 && c.n <= size-c.off
 }
 
 func (c claim) append(b []byte) []byte { return fmt.Appendf(b, "%d %d %016x\n", c.off, c.n, c.sum) }
@@ -171,6 +179,12 @@ func (j *journal) record(off int64, b []byte) {
 		return
 	}
 	j.records++
+}
+
+// remove closes the journal and removes it from path, unless another one is there.
+func (j *journal) remove(path string) {
+	j.close()
+	_ = os.Remove(path)
 }
 
 // close closes the journal. It returns the number of its records.

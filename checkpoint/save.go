@@ -33,7 +33,8 @@ type SaveOptions struct {
 	Out string
 	// Force replaces files that exist.
 	Force bool
-	// NoResume begins files anew although an earlier pull has left a part of them.
+	// NoResume begins files anew although an earlier pull has left a part of them, of whatever
+	// version.
 	NoResume bool
 	// Found, if not nil, is called for each file of which an earlier pull has left a part,
 	// before anything is transferred.
@@ -63,9 +64,10 @@ type output struct {
 // Save pulls tensors into files. It writes each file as PATH.part while tensors arrive, in any
 // order, and renames it when it is complete and on the disk. If the pull fails, or the process is
 // killed, the .part and its journal PATH.part.journal stay. A later Save of the same version to
-// the same path verifies what is there and transfers only the rest. Before anything is transferred, Save returns AlreadyExists for an existing file
-// without Force, FailedPrecondition if another process writes the same file, and
-// ResourceExhausted for a full disk.
+// the same path verifies what is there and transfers only the rest. Before anything is
+// transferred, Save returns AlreadyExists for an existing file without Force, FailedPrecondition
+// if another process writes the same file, or if an earlier pull of another version or of other
+// tensors has left a part of it, and ResourceExhausted for a full disk.
 func (p *Puller) Save(ctx context.Context, req PullRequest, o SaveOptions) (*Summary, error) {
 	dir, err := isDir(o.Out)
 	if err == nil && !dir {

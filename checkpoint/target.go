@@ -15,12 +15,13 @@ const partExt = ".part"
 
 // target is a file that is written as PATH.part and renamed to PATH when it is complete and on
 // the disk. The lock on the .part excludes a second writer. The .part of a killed process has no
-// lock. It is used again if it has a journal (openTarget), and otherwise overwritten.
+// lock. It is used again if it has a journal (openTarget).
 type target struct {
 	path    string
 	force   bool // replaces an existing file
 	file    *os.File
-	journal *journal // nil for a file that is always begun anew
+	journal *journal // nil for a file that is always begun anew, and before begin
+	ours    bool     // the .part has nothing but what this pull, or an earlier one of the same plan, wrote
 }
 
 // checkTarget returns an error if no file may be written at path.
@@ -49,7 +50,7 @@ func createTarget(path string, size int64, force bool) (*target, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := t.beginAnew(size); err != nil {
+	if err := t.begin(size, nil); err != nil {
 		return nil, err
 	}
 	return t, nil
@@ -67,10 +68,13 @@ func lockTarget(path string, force bool) (*target, error) {
 	return &target{path: path, force: force, file: f}, nil
 }
 
-// beginAnew empties the .part and reserves size bytes of disk. If that fails, the target is
-// discarded. The journal goes first: it must not name bytes that are not there.
-func (t *target) beginAnew(size int64) error {
-	err := os.Remove(t.path + partExt + journalExt)
+// begin empties the .part, reserves size bytes of disk, and creates a journal of p if that is not
+// nil. If that fails, the target is discarded. The old journal goes first: it must not name bytes
+// that are not there.
+func (t *target) begin(size int64, p *plan) error {
+	t.ours = true
+	journal := t.path + partExt + journalExt
+	err := os.Remove(journal)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
@@ -84,39 +88,45 @@ func (t *target) beginAnew(size int64) error {
 		t.discard()
 		return wrap(fmt.Sprintf("creating %s%s with %d bytes", t.path, partExt, size), bare(err))
 	}
+	if p == nil {
+		return nil
+	}
+	if t.journal, err = createJournal(journal, *p); err != nil {
+		t.discard()
+		return err
+	}
 	return nil
 }
 
-// openTarget is createTarget for a file with a journal. With resume it uses the .part that an
-// earlier pull of the same plan left, and returns what its journal claims. If there is one that
-// it cannot use, it begins anew, and anew says why.
-func openTarget(path string, force bool, p plan, resume bool) (t *target, claims []claim, anew, err error) {
+// openTarget opens and locks PATH.part, and changes nothing in it. If an earlier pull of the same
+// plan left it, the target has its journal, and openTarget returns what that claims. Otherwise the
+// caller calls begin; anew says why nothing of a .part can be used. The .part of another plan is
+// FailedPrecondition: only a user knows whether it may be overwritten.
+func openTarget(path string, force bool, p plan) (t *target, claims []claim, anew, err error) {
 	if t, err = lockTarget(path, force); err != nil {
 		return nil, nil, nil, err
 	}
 	stat, err := t.file.Stat()
 	if err != nil {
-		t.discard()
+		t.abandon()
 		return nil, nil, nil, wrap(path+partExt, bare(err))
 	}
-	if resume && stat.Size() > 0 {
-		t.journal, claims, anew = readJournal(path+partExt+journalExt, p)
-		if anew == nil && stat.Size() == p.Size {
-			return t, claims, nil, nil
-		}
-		if anew == nil {
-			t.journal.close()
-			anew = status.Errorf(status.DataLoss, "it has %d bytes instead of %d", stat.Size(), p.Size)
-		}
+	if stat.Size() == 0 {
+		return t, nil, nil, nil
 	}
-	if err = t.beginAnew(p.Size); err != nil {
-		return nil, nil, nil, err
+	j, claims, anew := readJournal(path+partExt+journalExt, p)
+	switch {
+	case status.CodeOf(anew) == status.FailedPrecondition:
+		t.abandon()
+		return nil, nil, nil, status.Errorf(status.FailedPrecondition, "%s%s was left by an earlier pull: %s; --no-resume begins anew", path, partExt, status.From(anew).Message())
+	case anew != nil:
+		return t, nil, anew, nil
+	case stat.Size() != p.Size:
+		j.close()
+		return t, nil, status.Errorf(status.DataLoss, "it has %d bytes instead of %d", stat.Size(), p.Size), nil
 	}
-	if t.journal, err = createJournal(path+partExt+journalExt, p); err != nil {
-		t.discard()
-		return nil, nil, nil, err
-	}
-	return t, nil, anew, nil
+	t.journal, t.ours = j, true
+	return t, claims, nil, nil
 }
 
 // openPart opens a .part and locks it.
@@ -218,9 +228,9 @@ func (t *target) rename(d disk) error {
 	if err := d.rename(t.path+partExt, t.path); err != nil {
 		return wrap("renaming "+t.path+partExt, err)
 	}
-	if t.journal != nil { // under the lock, which ends with the file
-		t.journal.close()
-		_ = os.Remove(t.path + partExt + journalExt) // one that is left is removed by the next pull
+	// From now on another pull may lock a new .part with a new journal.
+	if t.journal != nil {
+		t.journal.remove(t.path + partExt + journalExt)
 	}
 	f := t.file
 	t.file = nil
@@ -244,10 +254,23 @@ func (t *target) discard() {
 	t.file = nil
 }
 
+// abandon closes a target before begin. It removes the .part only if it is empty, as a new one.
+func (t *target) abandon() {
+	if stat, err := t.file.Stat(); err == nil && stat.Size() == 0 {
+		_ = os.Remove(t.path + partExt) // one that is left is used by the next pull
+	}
+	_ = t.file.Close() // nothing was written
+	t.file = nil
+}
+
 // leave closes a target that was not committed. It keeps the .part for the next pull if the
 // journal has a record, and reports whether it did. Otherwise it discards the target.
 func (t *target) leave() bool {
 	if t.file == nil {
+		return false
+	}
+	if !t.ours {
+		t.abandon()
 		return false
 	}
 	if t.journal == nil || t.journal.close() == 0 {
