@@ -32,7 +32,8 @@ const journalExt = ".journal"
 // all of it again and compares it. The journal is under the lock of the .part.
 type journal struct {
 	mu      sync.Mutex
-	file    *os.File // guarded by mu, as is the field below; nil after a failure or close
+	file    *os.File // guarded by mu, as are the fields below; nil after close
+	failed  bool     // nothing more is recorded
 	records int
 }
 
@@ -73,8 +74,9 @@ type claim struct {
 }
 
 // parseJournal parses a journal of p. good is the length of its complete lines in bytes: the
-// last line may be incomplete, since the process may have been killed. An error says why the
-// journal cannot be used; it is FailedPrecondition if the journal has records of another plan.
+// last line may be incomplete, since the process may have been killed. Lines from a damaged one on
+// do not count. An error says why nothing of the journal can be used; it is FailedPrecondition if
+// the journal has records of another plan.
 func parseJournal(r io.Reader, p plan) (claims []claim, good int64, err error) {
 	b := bufio.NewReaderSize(r, maxJournalLine)
 	line, err := b.ReadSlice('\n')
@@ -96,7 +98,9 @@ func parseJournal(r io.Reader, p plan) (claims []claim, good int64, err error) {
 			break
 		}
 		c, ok := parseClaim(line, of.Size)
-		if err != nil || !ok {
+		if damaged := err != nil || !ok; damaged && len(claims) > 0 {
+			break
+		} else if damaged {
 			return nil, 0, status.Errorf(status.DataLoss, "its journal is damaged at byte %d", good)
 		}
 		claims = append(claims, c)
@@ -170,21 +174,27 @@ func (j *journal) record(off int64, b []byte) {
 	c := claim{piece{off, int64(len(b))}, xxhash.Sum64(b)}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.file == nil {
+	if j.file == nil || j.failed {
 		return
 	}
 	if _, err := j.file.Write(c.append(nil)); err != nil {
-		_ = j.file.Close() // its last line may be incomplete
-		j.file = nil
+		j.failed = true // the last line may be incomplete
 		return
 	}
 	j.records++
 }
 
-// remove closes the journal and removes it from path, unless another one is there.
+// remove closes the journal and removes it from path, unless the journal of another pull is there.
 func (j *journal) remove(path string) {
+	j.mu.Lock()
+	if j.file != nil {
+		mine, err := j.file.Stat() // while it is open, no other file can be the same
+		if now, gone := os.Lstat(path); err == nil && gone == nil && os.SameFile(mine, now) {
+			_ = os.Remove(path) // one that is left is removed by the next pull
+		}
+	}
+	j.mu.Unlock()
 	j.close()
-	_ = os.Remove(path)
 }
 
 // close closes the journal. It returns the number of its records.

@@ -24,3 +24,68 @@ func TestErrorOfVerificationIsNotACancel(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// The records before a damaged line of a journal count, and new ones follow them.
+func TestDamagedRecordCostsOnlyWhatFollows(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.part.journal")
+	p := plan{journalFormat, "m", "53f0", 1000, "9b1c"}
+	j, err := createJournal(path, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for off := range int64(3) {
+		j.record(10*off, []byte("hello"))
+	}
+	j.close()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(strings.Replace(string(b), "\n10 5 ", "\n\x00\x005 ", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for want := 1; want < 3; want++ {
+		j, claims, err := readJournal(path, p)
+		if err != nil || len(claims) != want || claims[0].piece != (piece{0, 5}) {
+			t.Fatalf("claims %+v, %v", claims, err)
+		}
+		j.record(30, []byte("again"))
+		j.close()
+	}
+}
+
+// When a .part has its name, another pull may begin the next one. Its journal stays.
+func TestCommitLeavesAnotherJournal(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x")
+	journal := path + partExt + journalExt
+	for _, broken := range []bool{false, true} {
+		x, err := createTarget(path, 3, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if x.journal, err = createJournal(journal, plan{}); err != nil {
+			t.Fatal(err)
+		}
+		if broken { // its disk was full
+			_ = x.journal.file.Close()
+			x.journal.record(0, []byte("abc"))
+		}
+		d := realDisk()
+		d.rename = func(from, to string) error {
+			if err := os.Rename(from, to); err != nil {
+				return err
+			}
+			if err := os.Remove(journal); err != nil {
+				return err
+			}
+			return os.WriteFile(journal, []byte("another"), 0o600)
+		}
+		if err := commitTo(d, []*target{x}); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(journal); err != nil || string(got) != "another" {
+			t.Errorf("broken %v: the other journal is %q, %v", broken, got, err)
+		}
+		_ = os.Remove(journal)
+	}
+}
