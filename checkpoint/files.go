@@ -40,8 +40,9 @@ type spot struct {
 	have    ranges    // of the content that is in the file
 	sum     hash.Hash // of the first summed bytes; nil if there are none
 	summed  int64
-	done    bool // whole, and checked
-	damaged bool // it was whole, and did not match its digest
+	done    bool  // whole, and checked
+	damaged bool  // it was whole, and did not match its digest
+	earlier int64 // of its bytes, from an earlier pull and not sent again
 }
 
 func newFiles(pl *pull) *files {
@@ -204,7 +205,9 @@ func (to *files) take(p part, t *tensor.Tensor, free func()) error {
 		s.journal.record(s.off+p.off, b)
 	}
 	if p.whole() {
-		to.pl.came(p.i, s.finish(), true)
+		n := s.finish()
+		to.sentAgain(s)
+		to.pl.came(p.i, n, true)
 		return nil
 	}
 	whole, err := to.add(s, p.piece, b)
@@ -212,11 +215,23 @@ func (to *files) take(p part, t *tensor.Tensor, free func()) error {
 	case err != nil:
 		return err
 	case whole < 0: // damaged: all of it must come again
+		to.sentAgain(s)
 		to.pl.came(p.i, p.n-s.Bytes, false)
 	default:
 		to.pl.came(p.i, p.n, whole > 0)
 	}
 	return nil
+}
+
+// sentAgain takes note that nothing of a tensor counts that an earlier pull wrote.
+func (to *files) sentAgain(s *spot) {
+	s.mu.Lock()
+	n := s.earlier
+	s.earlier = 0
+	s.mu.Unlock()
+	to.pl.mu.Lock()
+	to.pl.resumed -= n
+	to.pl.mu.Unlock()
 }
 
 // finish marks a tensor that has come as a whole. It returns how many of its bytes are new.

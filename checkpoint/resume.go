@@ -108,6 +108,7 @@ func (to *files) found(s *spot) int64 {
 	if n == 0 {
 		return 0
 	}
+	s.earlier = n // nothing is under way yet
 	pl := to.pl
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
