@@ -82,6 +82,13 @@ func setTrailer(ctx context.Context) func(metadata.MD) {
 // port or a setting. It stays in this process.
 const wrongSettingKey = "tryst-wrong-setting"
 
+// changedKey is the payload of an error that another version of the publication has made: what has
+// come of the first one cannot be used. It stays in this process.
+const changedKey = "tryst-changed"
+
+// changed marks an error with changedKey.
+func changed(err *status.Error) *status.Error { return err.WithPayload(changedKey, nil) }
+
 // failed returns the error of a call to the server, with the request before the text. It quotes
 // what the server said. An error that only says that there was no answer becomes Unavailable,
 // whatever gRPC or a proxy made of it, unless ctx has ended.

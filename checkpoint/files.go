@@ -149,8 +149,15 @@ func (to *files) close() {
 	to.targets = nil
 }
 
-// kept closes the targets, and adds to the error of the pull what stays on the disk.
+// kept closes the targets, and adds to the error of the pull what stays on the disk, and what the
+// same pull will do with it.
 func (to *files) kept(err error) error {
+	all, named := len(to.targets), 0
+	for _, t := range to.targets {
+		if t.named {
+			named++
+		}
+	}
 	to.close()
 	if len(to.left) == 0 {
 		return err
@@ -160,8 +167,13 @@ func (to *files) kept(err error) error {
 		what = fmt.Sprintf("%d files like %s", n, what)
 	}
 	e := status.From(err)
-	return status.Errorf(e.Code(), "%s; what has come is in %s: the same pull goes on with it, --no-resume begins anew; to give up, remove it and its %s",
-		e.Message(), what, journalExt[1:])
+	next := ": the same pull goes on with it, --no-resume begins anew"
+	if _, ok := e.Payload(changedKey); ok {
+		next = ", which is of the version before: --no-resume begins anew"
+	} else if named > 0 {
+		next = fmt.Sprintf(": %d of %d files have their names, so the same pull needs --force, and goes on with it", named, all)
+	}
+	return e.WithSuffix("; what has come is in " + what + next + "; to give up, remove it and its " + journalExt[1:])
 }
 
 func (to *files) missing() (missing []int) {

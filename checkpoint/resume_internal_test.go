@@ -1,9 +1,11 @@
 package checkpoint
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/tryst-rdma/tryst/status"
@@ -87,5 +89,45 @@ func TestCommitLeavesAnotherJournal(t *testing.T) {
 			t.Errorf("broken %v: the other journal is %q, %v", broken, got, err)
 		}
 		_ = os.Remove(journal)
+	}
+}
+
+// TestErrorSaysWhatTheSamePullWillDo with what is left on the disk, and keeps its cause.
+func TestErrorSaysWhatTheSamePullWillDo(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		renamed bool
+		err     error
+		says    string
+	}{
+		{"a full disk", false, wrap("writing", syscall.ENOSPC), "the same pull goes on with it, --no-resume begins anew"},
+		{"a failed commit", true, wrap("renaming", syscall.ENOSPC), "1 of 2 files have their names, so the same pull needs --force, and goes on with it"},
+		{"a changed version", false, changed(wrap("m changed", syscall.ENOSPC)), "which is of the version before: --no-resume begins anew"},
+	} {
+		dir := t.TempDir()
+		to := new(files)
+		for _, name := range []string{"a", "b"} {
+			x, err := createTarget(filepath.Join(dir, name), 3, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if x.journal, err = createJournal(x.path+partExt+journalExt, plan{}); err != nil {
+				t.Fatal(err)
+			}
+			x.journal.record(0, []byte("abc"))
+			to.targets = append(to.targets, x)
+		}
+		if c.renamed {
+			if err := commitTo(realDisk(), to.targets[:1]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := to.kept(c.err)
+		if !strings.Contains(err.Error(), c.says) || !strings.HasPrefix(err.Error(), c.err.Error()+"; ") || !strings.Contains(err.Error(), dir) {
+			t.Errorf("%s: got %v", c.name, err)
+		}
+		if !errors.Is(err, syscall.ENOSPC) || status.CodeOf(err) != status.CodeOf(c.err) || len(status.From(err).Payloads()) != len(status.From(c.err).Payloads()) {
+			t.Errorf("%s: %v has lost its cause", c.name, err)
+		}
 	}
 }

@@ -193,8 +193,8 @@ func (pl *pull) versionOf(ctx context.Context, err error) error {
 	all, other := pl.p.List(ctx)
 	for _, p := range all {
 		if p.Name == m.Name && p.Version != m.Version {
-			return status.Errorf(status.FailedPrecondition, "publication %s changed during the pull, from version %s to version %s on %s; pull it again",
-				quote(m.Name), quote(m.Version), quote(p.Version), pl.p.server())
+			return changed(status.Errorf(status.FailedPrecondition, "publication %s changed during the pull, from version %s to version %s on %s; pull it again",
+				quote(m.Name), quote(m.Version), quote(p.Version), pl.p.server()))
 		}
 	}
 	if pl.patience() > 0 {

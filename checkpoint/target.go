@@ -21,6 +21,7 @@ type target struct {
 	force   bool // replaces an existing file
 	file    *os.File
 	journal *journal // nil for a file that is always begun anew, and before begin
+	named   bool     // it has its name
 	ours    bool     // the .part has nothing but what this pull, or an earlier one of the same plan, wrote
 }
 
@@ -233,7 +234,7 @@ func (t *target) rename(d disk) error {
 		t.journal.remove(t.path + partExt + journalExt)
 	}
 	f := t.file
-	t.file = nil
+	t.file, t.named = nil, true
 	if err := f.Close(); err != nil {
 		return wrap("closing "+t.path, bare(err))
 	}

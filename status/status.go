@@ -121,6 +121,13 @@ func (e *Error) WithPrefix(prefix string) *Error {
 	return &c
 }
 
+// WithSuffix returns a copy whose message ends with suffix.
+func (e *Error) WithSuffix(suffix string) *Error {
+	c := *e
+	c.message = e.message + suffix
+	return &c
+}
+
 // Derived returns a copy marked as the consequence of another error.
 func (e *Error) Derived() *Error {
 	if IsDerived(e) {
