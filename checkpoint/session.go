@@ -230,12 +230,14 @@ func (p *Puller) open(ctx context.Context, m *Manifest, chosen []int, pieceBytes
 		end()
 	}
 	var late atomic.Bool
+	inTime := func() bool { return true } // called once, when all keys have come
 	if patience > 0 {
 		timer := time.AfterFunc(patience, func() {
 			late.Store(true)
 			end()
 		})
 		defer timer.Stop()
+		inTime = timer.Stop
 	}
 	fail := func(err error, stream grpc.ServerStreamingClient[trystpb.OpenResponse]) error {
 		cancel()
@@ -268,6 +270,10 @@ func (p *Puller) open(ctx context.Context, m *Manifest, chosen []int, pieceBytes
 			return nil, wrap(what, err)
 		}
 		last = resp.GetLast()
+	}
+	if !inTime() { // the stream ends, although all keys have come
+		cancel()
+		return nil, wrap(what, p.silent(patience))
 	}
 	s.step = k.step
 	if s.parts, err = k.parts(chosen); err != nil {
