@@ -72,7 +72,7 @@ func (pl *pull) session(caller context.Context, missing []int, to sink) error {
 	defer s.close()
 	pl.goesOn()
 	receives := semaphore.NewWeighted(int64(pl.req.Inflight))
-	var underWay atomic.Int64
+	var underWay, failed atomic.Int64 // parts; and the weight of those that failed
 	g, ctx := errgroup.WithContext(whole)
 	for _, p := range s.parts {
 		if to.has(p) {
@@ -93,13 +93,14 @@ func (pl *pull) session(caller context.Context, missing []int, to sink) error {
 			defer underWay.Add(-1)
 			t, err := pl.receiveChecked(ctx, s, p, func() { receives.Release(1) })
 			if err != nil {
-				free()
+				failed.Add(weight) // no space for another part before the group has ended
 				return err
 			}
 			return to.take(p, t, free)
 		})
 	}
 	err = g.Wait()
+	pl.window.Release(failed.Load())
 	if err == nil && whole.Err() != nil && len(to.missing()) > 0 {
 		err = context.Cause(whole)
 	}

@@ -381,3 +381,20 @@ func TestPullEndsWithItsContextInAnOutage(t *testing.T) {
 		}
 	})
 }
+
+// A part that failed gives its share of the window back only when the session has ended: with it the
+// next tensor would be requested, and its place could wait for ever for one that never comes.
+func TestFailedPartMakesNoSpace(t *testing.T) {
+	p, puller := at(t, published(t, model(t)...))
+	broken := func(string) error { return status.New(status.Unavailable, "the device broke") }
+	p.fail.Store(&broken)
+	const pulls = 300
+	for range pulls {
+		for _, err := range puller.Pull(t.Context(), checkpoint.PullRequest{InflightBytes: 1, Retry: -1}) {
+			mustBe(t, err, status.Unavailable, "the device broke")
+		}
+	}
+	if n := p.receives("/"); n != pulls {
+		t.Errorf("%d requests in %d pulls with space for one tensor", n, pulls)
+	}
+}
