@@ -127,7 +127,7 @@ func TestPullGoesOnWithARestartedServer(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				tensors := model(t)
-				first := published(t, tensors...)
+				first, second := published(t, tensors...), published(t, tensors...)
 				p, puller := at(t, first)
 				var n notes
 				var got []*tensor.Tensor
@@ -139,7 +139,7 @@ func TestPullGoesOnWithARestartedServer(t *testing.T) {
 						c.stop(first)
 						first.grpc.Stop() // nobody listens
 						synctest.Wait()   // until the puller has noticed it
-						time.AfterFunc(30*time.Second, func() { p.now.Store(published(t, tensors...)) })
+						time.AfterFunc(30*time.Second, func() { p.now.Store(second) })
 					}
 				}
 				requireSame(t, tensors, got)
@@ -195,8 +195,9 @@ func TestPullWaitsUntilTheServerHasPublished(t *testing.T) {
 				first.grpc.Stop()
 				synctest.Wait()
 				time.AfterFunc(40*time.Second, func() {
-					_, err := second.catalog.PublishTensors("m", tensors...)
-					must(t, err)
+					if _, err := second.catalog.PublishTensors("m", tensors...); err != nil {
+						t.Error(err)
+					}
 				})
 			}
 		}
@@ -227,8 +228,8 @@ func TestPullWaitsForAServer(t *testing.T) {
 		down := serve(t)
 		down.grpc.Stop()
 		p, puller := at(t, down)
-		tensors := model(t)
-		time.AfterFunc(50*time.Second, func() { p.now.Store(published(t, tensors...)) })
+		up := published(t, model(t)...)
+		time.AfterFunc(50*time.Second, func() { p.now.Store(up) })
 		var n notes
 		out := filepath.Join(t.TempDir(), "m.safetensors")
 		_, err := puller.Save(t.Context(), checkpoint.PullRequest{Interrupted: n.add}, checkpoint.SaveOptions{Out: out})
