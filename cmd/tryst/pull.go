@@ -72,7 +72,7 @@ func (o *pullOptions) register(cmd *cobra.Command) {
 	flags.BoolVar(&o.out.Force, "force", false, "replace files that exist")
 	flags.StringArrayVar(&o.req.Tensors, "tensor", nil, "pull only tensors whose name matches `GLOB`; * and ? match any character; may be repeated")
 	flags.IntVar(&o.req.Inflight, "inflight", checkpoint.DefaultInflight, "number of tensors that are received at once")
-	flags.DurationVar(&o.retry, "retry", checkpoint.DefaultRetry, "go on after failures of the connection or the server until there was no progress for this time; 0 = fail at once")
+	flags.DurationVar(&o.retry, "retry", checkpoint.DefaultRetry, "go on after failures of the connection or the server until there was no progress for this time (an attempt that has begun may take 20s longer); 0 = fail at once")
 	flags.BoolVar(&o.out.NoResume, "no-resume", false, "begin anew, without what an earlier pull has left")
 	flags.BoolVar(&o.json, "json", false, "write the result as one line of JSON")
 }
@@ -81,6 +81,12 @@ func (o *pullOptions) register(cmd *cobra.Command) {
 func (o *pullOptions) check() (problems []error) {
 	if o.out.Out == "" {
 		problems = append(problems, usagef("--out is missing: the file or directory to write"))
+	}
+	if o.out.Out == toStdout && o.out.Force {
+		problems = append(problems, usagef("--force replaces files, and --out - writes none"))
+	}
+	if o.out.Out == toStdout && o.out.NoResume {
+		problems = append(problems, usagef("--no-resume is about files, and --out - writes none"))
 	}
 	if o.req.Inflight < 1 {
 		problems = append(problems, usagef("--inflight %d: it must be at least 1", o.req.Inflight))

@@ -72,6 +72,8 @@ func TestWrongUsage(t *testing.T) {
 		{append(pull, "--tensor"), []string{"--tensor"}},
 		{append(pull, "--inflight", "many"), []string{`--inflight "many"`, "whole number"}},
 		{append(pull, "--inflight", "0"), []string{"--inflight 0"}},
+		{append(pull, "--out", "-", "--force"), []string{"--force", "--out - writes none"}},
+		{append(pull, "--out", "-", "--no-resume"), []string{"--no-resume", "--out - writes none"}},
 		{append(pull, "--timeout", "5"), []string{`--timeout "5"`, "90s"}},
 		{append(pull, "--timeout", "-1s"), []string{"--timeout -1s"}},
 		{append(pull, "--retry", "-1s"), []string{"--retry -1s", "not be negative"}},
