@@ -98,12 +98,14 @@ func saved(t *testing.T, c *Client, req checkpoint.PullRequest, published string
 func TestPullSurvivesAResetAtAnyByte(t *testing.T) {
 	path := checkpointFile(t, false)
 	s := publisher(t, "127.0.0.1:0", path)
+	var whole int64 // what a pull without a reset receives
 	cutAt := func(at int64) (carried int64) {
 		p := transporttest.NewProxy(t)
 		defer p.Close()
 		p.SetTarget(s.Addr().String())
+		var cut <-chan struct{}
 		if at >= 0 {
-			p.CutAfter(at)
+			cut = p.CutAfter(at)
 		}
 		c, err := Dial(t.Context(), config.Default().Client, p.Addr(), Options{})
 		if err != nil {
@@ -115,24 +117,32 @@ func TestPullSurvivesAResetAtAnyByte(t *testing.T) {
 		if len(told) > 0 && (!strings.Contains(told[0].Err.Error(), p.Addr()) || len(told) != 2) {
 			t.Errorf("a reset at byte %d: %v", at, told)
 		}
+		if at >= 0 {
+			select {
+			case <-cut:
+			default:
+				t.Errorf("no reset at byte %d of %d", at, whole)
+			}
+		}
 		return p.Carried()
 	}
-	whole := cutAt(-1)
+	whole = cutAt(-1)
 	every := int64(40) // the questions and the keys
 	if testing.Short() {
 		every = 173
 	}
-	for at := int64(0); at < whole; at += every {
+	const varies = 2000 // bytes of frames that a pull has or has not
+	for at := int64(0); at < whole-varies; at += every {
+		cutAt(at)
 		if at > 3000 {
 			at += whole / 29 // the tensors
 		}
-		cutAt(at)
 	}
 }
 
-// TestPullSurvivesAStall that the operating system ends: nothing comes any more, until the
-// keepalive closes the connection.
-func TestPullSurvivesAStall(t *testing.T) {
+// TestPullSurvivesTheEndOfAStalledConnection: nothing comes any more, and then the connection is
+// closed, as by the keepalive of the operating system. The keepalive itself needs a host that is gone.
+func TestPullSurvivesTheEndOfAStalledConnection(t *testing.T) {
 	path := checkpointFile(t, false)
 	s := publisher(t, "127.0.0.1:0", path)
 	p := transporttest.NewProxy(t)
@@ -142,7 +152,7 @@ func TestPullSurvivesAStall(t *testing.T) {
 	go func() {
 		<-stuck
 		p.Release()
-		p.CutAfter(0) // as the keepalive does when the host is gone
+		p.CutAfter(0)
 	}()
 	saved(t, c, checkpoint.PullRequest{}, path)
 }
