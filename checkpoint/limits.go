@@ -80,6 +80,12 @@ const (
 	// transport/grpc).
 	leastPatience = 20 * time.Second
 
+	// steady is how long a session must have lasted, and at least as long as the request's Retry,
+	// to end an outage although no tensor has come: longer than a silent connection lives with
+	// the default keepalive. Less would make a pull go on for ever with a server that only opens
+	// sessions; more would end one whose tensors take longer.
+	steady = time.Minute
+
 	// pieceBytes is the length of the pieces in which Save requests large tensors: small
 	// compared with resentBytes, large compared with the cost of a message.
 	pieceBytes = 16 << 20

@@ -23,7 +23,7 @@ type Interruption struct {
 //	             failed                  failed for longer than retry
 //	progress ─────────────► interrupted ──────────────────────────────► the last error
 //	   ▲                         │
-//	   └──── a part has come ────┘
+//	   └──── a part has come ────┘     (or a session was steady)
 //
 // It decides whether the pull tries again, and when. It is a value without a clock: time is
 // passed in.
@@ -99,7 +99,8 @@ func (pl *pull) interrupted(caller context.Context, err error) error {
 }
 
 // goesOn reports, once in an outage, that the server answers again. The outage ends only with
-// the next part: a session that breaks again without progress is the same outage.
+// the next part, or when the session has lasted for long (steady): one that breaks soon without
+// progress is the same outage.
 func (pl *pull) goesOn() {
 	pl.mu.Lock()
 	o := &pl.outage

@@ -71,6 +71,7 @@ func (pl *pull) session(caller context.Context, missing []int, to sink) error {
 	}
 	defer s.close()
 	pl.goesOn()
+	began := time.Now()
 	receives := semaphore.NewWeighted(int64(pl.req.Inflight))
 	var underWay, failed atomic.Int64 // parts; and the weight of those that failed
 	g, ctx := errgroup.WithContext(whole)
@@ -101,6 +102,9 @@ func (pl *pull) session(caller context.Context, missing []int, to sink) error {
 	}
 	err = g.Wait()
 	pl.window.Release(failed.Load())
+	if time.Since(began) >= max(pl.req.Retry, steady) { // one tensor may take longer than an outage
+		pl.progressed()
+	}
 	if err == nil && whole.Err() != nil && len(to.missing()) > 0 {
 		err = context.Cause(whole)
 	}

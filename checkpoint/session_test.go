@@ -320,6 +320,35 @@ func TestProgressEndsAnOutage(t *testing.T) {
 	})
 }
 
+// A tensor that takes longer than Retry comes although its transfer is interrupted twice: a session
+// that has lasted that long is no part of an outage.
+func TestLongTransferSurvivesTwoInterruptions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, puller := at(t, published(t, patterned(t, "x", 100)))
+		var calls atomic.Int64
+		twice := func(string) error {
+			switch calls.Add(1) {
+			case 1:
+				<-time.After(10 * time.Second)
+			case 2:
+				<-time.After(checkpoint.DefaultRetry + 10*time.Second)
+			default:
+				return nil
+			}
+			return status.New(status.Unavailable, "the connection broke")
+		}
+		p.fail.Store(&twice)
+		var n notes
+		for x, err := range puller.Pull(t.Context(), checkpoint.PullRequest{Interrupted: n.add}) {
+			must(t, err)
+			x.Release()
+		}
+		if len(n) != 4 {
+			t.Errorf("notes %+v", n)
+		}
+	})
+}
+
 // The time that a consumer takes is no outage, however long it is and how often the stream
 // breaks meanwhile.
 func TestSlowConsumerIsNoOutage(t *testing.T) {
