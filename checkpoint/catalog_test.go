@@ -356,8 +356,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// A file that is written under the server is an error to pullers: at once to who comes later, and to
-// who is at it. One that was only touched is the same, and so is one whose name was taken away.
+// A published file that is written in place is an error, to later pulls and to those in progress. A
+// file that was only touched, or whose name was removed, is still the same.
 func TestFileChangedUnderTheServer(t *testing.T) {
 	for _, c := range changes {
 		t.Run(c.name, func(t *testing.T) {

@@ -100,8 +100,8 @@ type RdmaRemoteRendezvous struct {
 
 	links group // counts the links that exist
 
-	// changing is held while port changes and the peers are told, so that they are told in
-	// the order of the changes. It is taken before mu.
+	// changing is held while port changes and the peers get the change, so that they get
+	// changes in order. It is taken before mu.
 	changing sync.Mutex
 
 	mu      sync.Mutex // guards what follows
