@@ -218,17 +218,18 @@ func (p *Peer) path() verbs.Path {
 		Timeout: verbs.TimeoutCode(p.Timeout), Retry: 6, RNRRetry: 6, MinRNRTimer: verbs.DefaultMinRNRTimer}
 }
 
-// Connect makes a channel that is ready for HELLO.
+// Connect makes a channel that is ready for HELLO. Its generation is above those that the peer has
+// left: the victim may not have left the last one yet.
 func (p *Peer) Connect() {
 	p.Helper()
 	for {
-		own := p.Prepare(max(p.generation, 1))
+		own := p.Prepare(p.generation + 1)
 		answer := p.Exchange(own)
 		if answer.Generation == own.Generation {
 			p.ConnectTo(own, answer)
 			return
 		}
-		p.generation = answer.Generation
+		p.generation = answer.Generation - 1
 	}
 }
 
