@@ -44,25 +44,13 @@ func parseTasks(s string, base int) (tasks map[int]string, at int, why string) {
 	tasks = make(map[int]string)
 	next := 0
 	for offset, text := range fields(s, ',') {
-		entry, skipped := trim(text)
-		at = base + offset + skipped
-		index, address, addressAt := next, entry, at
-		if before, after, ok := strings.Cut(entry, "@"); ok {
-			number, _ := trim(before)
-			if index, ok = parseIndex(number); !ok {
-				return nil, at, "want a task number of 0 to 2147483647 before the @"
-			}
-			address, skipped = trim(after)
-			addressAt += len(before) + len("@") + skipped
+		index, address, within, fault := parseEntry(text, next)
+		at = base + offset + within
+		if _, again := tasks[index]; fault == "" && again {
+			fault = whyAgain
 		}
-		if index > maxNumber {
-			return nil, at, whyRange
-		}
-		if _, again := tasks[index]; again {
-			return nil, at, "this task's number was given before"
-		}
-		if why = hostPortFault(address); why != "" {
-			return nil, addressAt, why
+		if fault != "" {
+			return nil, at, fault
 		}
 		tasks[index] = address
 		next = index + 1
