@@ -8,6 +8,7 @@ import (
 	"github.com/tryst-rdma/tryst/checkpoint"
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/server"
+	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
@@ -23,19 +24,25 @@ type Client struct {
 type Manifest = checkpoint.Manifest
 
 // Dial makes a client of the server at addr: HOST, which means port 2222, HOST:PORT,
-// or a task of the cluster of WithClientConfig. The server need not be up yet; until it
+// or a task of the Cluster of WithConfig. The server need not be up yet; until it
 // is, a Pull waits (see Retry), and other calls fail with Unavailable.
 func Dial(ctx context.Context, addr string, opts ...Option) (*Client, error) {
-	var o options
-	for _, opt := range opts {
-		opt(&o)
-	}
-	cfg := config.Config{Client: o.client}
-	cfg.FillDefaults()
-	if err := cfg.Validate(config.ForClient); err != nil {
+	o, err := newOptions(opts)
+	if err != nil {
 		return nil, err
 	}
-	c, err := server.Dial(ctx, cfg.Client, addr, o.Options)
+	if o.ServerStats != nil {
+		return nil, status.New(status.InvalidArgument, "WithStatsHandlers: a client accepts no connections; pass nil as the handler for a server")
+	}
+	var cfg Config
+	if o.config != nil {
+		cfg = *o.config
+	}
+	settings, err := cfg.settings(config.ForClient)
+	if err != nil {
+		return nil, err
+	}
+	c, err := server.Dial(ctx, settings.Client, addr, o.Options)
 	if err != nil {
 		return nil, err
 	}

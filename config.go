@@ -1,38 +1,141 @@
 package tryst
 
-import "github.com/tryst-rdma/tryst/internal/config"
+import "time"
 
-// Config is the settings of a server. docs/settings.md lists every setting with
-// its default, unit and limits. A field with its zero value takes the default.
+// Config is the settings of Serve, and of Dial by WithConfig. A field with its zero value takes the
+// default. docs/settings.md has the limits and units of each; errors name a setting by its key
+// there, such as rdma.device for RDMA.Device.
 //
-//	cfg := tryst.Config{Listen: ":2222", Client: tryst.ClientConfig{Transport: "verbs"}}
-//	cfg.RDMA.Device = "mlx5_0"
-type Config = config.Config
+//	tryst.Config{
+//		Listen:    ":2222",
+//		Cluster:   map[string][]string{"worker": {"a:2222", "b:2222"}},
+//		Task:      "/job:worker/task:0",
+//		Transport: "verbs",
+//	}
+type Config struct {
+	// Listen is the address of the server, HOST:PORT; port 0 is any free one. Default: the address of
+	// Task in Cluster, on all interfaces if this host does not have it; otherwise 127.0.0.1:2222.
+	Listen string
+	// Cluster has the addresses of the tasks of each job: task 0 first, or NUMBER@HOST:PORT. Default: no peers.
+	Cluster map[string][]string
+	// Task is the name of this process in Cluster. Default: "/job:worker/task:0".
+	Task string
 
-// ClientConfig is the part of the settings that a process without a listener
-// needs, too.
-type ClientConfig = config.Client
+	// Transport carries the tensors: "grpc" or "verbs" (RDMA). Default: "grpc".
+	Transport string
+	// Fallback replaces verbs for peers that it does not reach: "grpc", or "none" to wait, and fail after
+	// PeerTimeout. Default: "grpc". Used with verbs only, so that a flag can swap the transport.
+	Fallback string
+	// Provider implements RDMA: "libibverbs", "roce", or "auto" for the first of the two with a usable
+	// device. Default: "auto". Used with verbs only.
+	Provider string
+	// RDMA chooses the device and sets how it sends. Used with verbs only.
+	RDMA RDMA
+	// GRPC sets how connections are used. They also set up verbs.
+	GRPC GRPC
+	// TLS has the certificates. Default: none, and no TLS. Tensors that go by RDMA are never encrypted.
+	TLS TLS
 
-// The parts of ClientConfig.
-type (
-	// TLSConfig names the PEM files of this process and of those that it trusts.
-	TLSConfig = config.TLS
-	// RDMAConfig chooses the RDMA device and sets how its queue pairs send.
-	RDMAConfig = config.RDMA
-	// KeepaliveConfig sets when a silent connection is probed.
-	KeepaliveConfig = config.Keepalive
-	// LogConfig sets what the command logs. A Server logs to WithLogger.
-	LogConfig = config.Log
-	// OTelConfig names the collector of OpenTelemetry traces.
-	OTelConfig = config.OTel
-)
+	// PeerTimeout is how long a peer may be unreachable before receives from it fail. Default: 10s.
+	PeerTimeout time.Duration
+	// ShutdownTimeout is how long Server.Close waits for calls in progress. Default: 10s.
+	ShutdownTimeout time.Duration
 
-// LoadConfig returns the settings of a server as the command tryst serve would
-// have them without flags: from TRYST_ variables, the YAML file that
-// TRYST_CONFIG names, TF_CONFIG, and the defaults. Several errors are joined;
-// each is an InvalidArgument of one line that names the source of the value.
-// A program that sets Cluster or Task afterwards sets Listen, too; "" is the
-// address of Task in Cluster.
-func LoadConfig() (Config, error) {
-	return config.Load(config.LoadOptions{Use: config.ForServer})
+	// MetricsAddress serves /metrics, /healthz and /readyz over HTTP, HOST:PORT. Default: none.
+	MetricsAddress string
+	// PprofAddress serves net/http/pprof, HOST:PORT. Default: none.
+	PprofAddress string
+	// AddressFile is a file that gets the address of the server when it is ready. Default: none.
+	AddressFile string
+
+	// Publications sets how a server reads the files that it publishes.
+	Publications Publications
+	// Limits bounds what peers can make a server keep.
+	Limits Limits
+}
+
+// RDMA is the part of Config for the transport verbs.
+type RDMA struct {
+	// Device is an RDMA device (mlx5_0), a network device (eth0) or a local address. Default: the best one.
+	Device string
+	// Port is the port of the device, from 1. Default: the best one.
+	Port int
+	// GIDIndex is the entry of the port's GID table for the source address, such as new(3). Default: the best one.
+	GIDIndex *int
+	// MTU is the largest payload of a packet, in bytes. Default: that of the port.
+	MTU int
+	// TrafficClass is the traffic class byte: the DSCP and two bits of ECN. Default: 0.
+	TrafficClass int
+	// ServiceLevel is the service level on InfiniBand, the priority on Ethernet. Default: 0.
+	ServiceLevel int
+	// PKeyIndex is the entry of the port's partition table. Default: 0.
+	PKeyIndex int
+	// Timeout is the time without an acknowledgement after which a packet is retransmitted. Default: 67ms,
+	// and 268ms for the provider roce.
+	Timeout time.Duration
+	// Retry is the number of retransmissions before the channel breaks, such as new(0). Default: 6.
+	Retry *int
+	// QueueDepth is the number of work requests in a send queue. Default: 256.
+	QueueDepth int
+	// QueuePairs is the number of queue pairs for each peer. Default: 2, and 1 for the provider roce.
+	QueuePairs int
+	// Poll is how to wait for completions: "adaptive" spins for 50 µs, "busy" always, "event" never. Default: "adaptive".
+	Poll string
+	// EagerLimit is the size in bytes up to which a tensor is sent within a message. Default: 8 KiB.
+	EagerLimit int64
+	// Arena is the size in bytes of the regions in which memory is registered. Default: 64 MiB.
+	Arena int64
+	// ArenaLimit bounds the memory in bytes that is registered for sending, and that for receiving. Default: 1 GiB.
+	ArenaLimit int64
+}
+
+// GRPC is the part of Config for gRPC connections.
+type GRPC struct {
+	// ConnectionsPerPeer is how many connections carry the traffic to one peer. Default: 1.
+	ConnectionsPerPeer int
+	// KeepaliveTime is how long a connection may be silent before it is probed. Default: 30s.
+	KeepaliveTime time.Duration
+	// KeepaliveTimeout is how long a probe may remain unanswered. Default: 10s.
+	KeepaliveTimeout time.Duration
+	// UnaryLimit is the size in bytes above which a server sends a tensor in chunks. Default: 32 MiB.
+	UnaryLimit int64
+	// CacheRPCResponse keeps the responses to TensorFlow's workers until they send MarkRecvFinished.
+	CacheRPCResponse bool
+}
+
+// TLS names PEM files. A server listens with TLS if Cert and Key are set; any field makes a process
+// dial with TLS. docs/tls.md explains the combinations.
+type TLS struct {
+	// Cert is the certificate chain of this process, for both directions.
+	Cert string
+	// Key is the private key of Cert.
+	Key string
+	// CA has the authorities that are trusted to sign certificates of peers. Default: those of the system.
+	CA string
+	// ServerName is the expected name in the certificates of servers. Default: the host of the address.
+	ServerName string
+	// RequireClientCert makes a server refuse clients without a certificate signed by CA (mutual TLS).
+	RequireClientCert bool
+}
+
+// Publications is the part of Config for published files.
+type Publications struct {
+	// Digest of each tensor: "xxh64" or "sha256". Default: "xxh64".
+	Digest string
+	// MMap maps the files instead of reading them. Truncating a mapped file kills the process.
+	MMap bool
+	// FileCache bounds the contents that are kept for the next client, in bytes. Default: 256 MiB.
+	FileCache int64
+}
+
+// Limits is the part of Config that bounds what peers can make a server keep.
+type Limits struct {
+	// MaxWaiting is how many requests of one peer may wait for their value. Default: 1,000,000.
+	MaxWaiting int
+	// MaxWaitingBytes bounds the keys of these requests, in bytes. Default: 256 MiB.
+	MaxWaitingBytes int64
+	// KeptPerPeer bounds the responses that one peer has not acknowledged, in bytes. Default: 1 GiB.
+	KeptPerPeer int64
+	// KeptTotal bounds those of all peers, in bytes. Default: a quarter of memory.
+	KeptTotal int64
 }

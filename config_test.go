@@ -1,54 +1,199 @@
 package tryst_test
 
 import (
+	"bytes"
+	"context"
+	"log/slog"
 	"reflect"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/stats"
 
 	"github.com/tryst-rdma/tryst"
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// The types of the settings are declared in an internal package. An importer can use only those with a name in package tryst.
-func TestConfigTypesAreNamedHere(t *testing.T) {
-	named := map[reflect.Type]bool{}
-	for _, v := range []any{
-		tryst.Config{}, tryst.ClientConfig{}, tryst.TLSConfig{}, tryst.RDMAConfig{}, tryst.KeepaliveConfig{}, tryst.LogConfig{}, tryst.OTelConfig{},
-	} {
-		named[reflect.TypeOf(v)] = true
-	}
-	var check func(path string, typ reflect.Type)
-	check = func(path string, typ reflect.Type) {
-		if strings.Contains(typ.PkgPath(), "/internal/") && !named[typ] {
-			t.Errorf("%s has the type %v, which package tryst does not name", path, typ)
-		}
-		switch typ.Kind() {
-		case reflect.Pointer, reflect.Slice:
-			check(path, typ.Elem())
-		case reflect.Struct:
-			for _, f := range reflect.VisibleFields(typ) {
-				if f.IsExported() && len(f.Index) == 1 {
-					check(path+"."+f.Name, f.Type)
-				}
-			}
-		}
-	}
-	check("Config", reflect.TypeFor[tryst.Config]())
-}
-
-func TestLoadConfig(t *testing.T) {
-	t.Setenv("TRYST_LISTEN", "127.0.0.1:0")
-	t.Setenv("TRYST_KEEPALIVE_TIME", "20s")
-	c, err := tryst.LoadConfig()
+// One literal has all that a task of a cluster over verbs needs, and no import but package tryst.
+func TestConfigIsOneLiteral(t *testing.T) {
+	s, err := tryst.Serve(t.Context(), tryst.Config{
+		Listen:    "127.0.0.1:0",
+		Cluster:   map[string][]string{"worker": {"127.0.0.1:1", "7@127.0.0.1:2"}},
+		Task:      "/job:worker/task:7",
+		Transport: "verbs",
+		Provider:  "roce",
+		RDMA:      tryst.RDMA{Retry: new(0)},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Listen != "127.0.0.1:0" || c.Keepalive.Time != 20*time.Second || c.PeerTimeout != 10*time.Second {
-		t.Errorf("listen %q, keepalive.time %v, peer-timeout %v; want those of the environment and the default", c.Listen, c.Keepalive.Time, c.PeerTimeout)
+	defer s.Close(t.Context())
+	if got := s.Task().String(); got != "/job:worker/replica:0/task:7" {
+		t.Errorf("the task is %s", got)
 	}
-	t.Setenv("TRYST_KEEPALIVE_TIME", "soon")
-	if _, err := tryst.LoadConfig(); status.CodeOf(err) != status.InvalidArgument {
-		t.Errorf("error %v, want InvalidArgument", err)
+}
+
+// Fields of verbs are valid with grpc, so that a flag can swap the transport.
+func TestConfigOfVerbsIsValidWithGRPC(t *testing.T) {
+	s, err := tryst.Serve(t.Context(), tryst.Config{
+		Listen: "127.0.0.1:0", Transport: "grpc", Fallback: "none", RDMA: tryst.RDMA{Device: "mlx5_0"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = s.Close(t.Context())
+}
+
+func TestServeRefusesAConfigWithItsField(t *testing.T) {
+	for want, c := range map[string]tryst.Config{
+		`cluster job "worker": entry 0, "nowhere"`: {Cluster: map[string][]string{"worker": {"nowhere"}}},
+		`task name "worker"`:                       {Task: "worker"},
+		`transport "rdma"`:                         {Transport: "rdma"},
+		`rdma.port "300"`:                          {RDMA: tryst.RDMA{Port: 300}},
+		`tls.cert "c"`:                             {TLS: tryst.TLS{Cert: "c"}},
+		`kept.per-peer "1B"`:                       {Limits: tryst.Limits{KeptPerPeer: 1}},
+	} {
+		_, err := tryst.Serve(t.Context(), c)
+		if status.CodeOf(err) != status.InvalidArgument || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want InvalidArgument with %s", err, want)
+		}
+	}
+}
+
+// Dial refuses what would have no effect in a client, and names it.
+func TestDialRefusesSettingsOfServers(t *testing.T) {
+	var config func(reflect.Value, string)
+	serverOnly := map[string]bool{
+		"Listen": true, "Task": true, "ShutdownTimeout": true, "MetricsAddress": true, "PprofAddress": true, "AddressFile": true,
+		"GRPC.UnaryLimit": true, "GRPC.CacheRPCResponse": true, "TLS.RequireClientCert": true,
+		"Publications.Digest": true, "Publications.MMap": true, "Publications.FileCache": true,
+		"Limits.MaxWaiting": true, "Limits.MaxWaitingBytes": true, "Limits.KeptPerPeer": true, "Limits.KeptTotal": true,
+	}
+	var whole tryst.Config
+	config = func(v reflect.Value, path string) {
+		for i := range v.NumField() {
+			f, name := v.Field(i), path+v.Type().Field(i).Name
+			if f.Kind() == reflect.Struct {
+				config(f, name+".")
+				continue
+			}
+			whole = tryst.Config{}
+			switch f.Kind() {
+			case reflect.String:
+				f.SetString("/job:a/task:0") // valid for none but Task, which comes first
+			case reflect.Bool:
+				f.SetBool(true)
+			case reflect.Int, reflect.Int64:
+				f.SetInt(1)
+			default: // no field of servers has another type
+				continue
+			}
+			c, err := tryst.Dial(t.Context(), "127.0.0.1:1", tryst.WithConfig(whole))
+			if err == nil {
+				_ = c.Close(t.Context())
+			}
+			refused := err != nil && strings.Contains(err.Error(), "Config."+name+" is set")
+			if refused != serverOnly[name] || refused && status.CodeOf(err) != status.InvalidArgument {
+				t.Errorf("%s: %v", name, err)
+			}
+			f.SetZero()
+		}
+	}
+	config(reflect.ValueOf(&whole).Elem(), "")
+}
+
+func TestOptionsThatACallCannotUseAreRefused(t *testing.T) {
+	_, err := tryst.Serve(t.Context(), tryst.Config{Listen: "127.0.0.1:0"}, tryst.WithConfig(tryst.Config{}))
+	if status.CodeOf(err) != status.InvalidArgument {
+		t.Errorf("Serve with WithConfig: %v", err)
+	}
+	_, err = tryst.Dial(t.Context(), "127.0.0.1:1", tryst.WithStatsHandlers(new(counter), nil))
+	if status.CodeOf(err) != status.InvalidArgument {
+		t.Errorf("Dial with the handler of a server: %v", err)
+	}
+	_, err = tryst.Dial(t.Context(), "127.0.0.1:1", nil)
+	if status.CodeOf(err) != status.InvalidArgument {
+		t.Errorf("Dial with a nil option: %v", err)
+	}
+}
+
+// counter counts calls by the tag that it gives them.
+type counter struct{ calls chan string }
+
+func (c *counter) TagRPC(ctx context.Context, i *stats.RPCTagInfo) context.Context {
+	select {
+	case c.calls <- i.FullMethodName:
+	default:
+	}
+	return ctx
+}
+func (c *counter) HandleRPC(context.Context, stats.RPCStats)                         {}
+func (c *counter) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (c *counter) HandleConn(context.Context, stats.ConnStats)                       {}
+
+func TestStatsHandlersSeeCalls(t *testing.T) {
+	server, client := &counter{make(chan string, 8)}, &counter{make(chan string, 8)}
+	s, err := tryst.Serve(t.Context(), tryst.Config{Listen: "127.0.0.1:0"}, tryst.WithStatsHandlers(server, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close(t.Context())
+	c, err := tryst.Dial(t.Context(), s.Addr().String(), tryst.WithStatsHandlers(nil, client))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close(t.Context())
+	for side, got := range map[string]chan string{"server": server.calls, "client": client.calls} {
+		if m := <-got; m != "/tryst.Peers/Hello" {
+			t.Errorf("the %s saw %s", side, m)
+		}
+	}
+}
+
+// Two servers with one Registerer would have the same names; a label keeps them apart. Close takes the metrics away.
+func TestRegistererOfTwoServers(t *testing.T) {
+	r := prometheus.NewRegistry()
+	serve := func(r prometheus.Registerer) (*tryst.Server, error) {
+		return tryst.Serve(t.Context(), tryst.Config{Listen: "127.0.0.1:0"}, tryst.WithRegisterer(r))
+	}
+	for task := range 2 {
+		s, err := serve(prometheus.WrapRegistererWith(prometheus.Labels{"task": string(rune('0' + task))}, r))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := s.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if all, err := r.Gather(); task == 0 && (err != nil || len(all) != 0) { // the last to be closed
+				t.Errorf("after Close: %d metrics, %v", len(all), err)
+			}
+		}()
+	}
+	if all, err := r.Gather(); err != nil || len(all) == 0 {
+		t.Errorf("%d metrics, %v", len(all), err)
+	}
+	_, err := serve(prometheus.WrapRegistererWith(prometheus.Labels{"task": "0"}, r))
+	if status.CodeOf(err) != status.AlreadyExists || !strings.Contains(err.Error(), "WrapRegistererWith") {
+		t.Errorf("a third server with the label of the first: %v", err)
+	}
+}
+
+// The default logger is slog.Default at WARN.
+func TestLogsWarningsByDefault(t *testing.T) {
+	var text bytes.Buffer
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	defer slog.SetDefault(before)
+	s, err := tryst.Serve(t.Context(), tryst.Config{Listen: ":0"}) // beyond loopback without TLS
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := text.String(); !strings.Contains(got, "level=WARN") || strings.Contains(got, "level=INFO") || strings.Contains(got, "level=DEBUG") {
+		t.Errorf("logged %q, want warnings alone", got)
 	}
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/tryst-rdma/tryst"
 	"github.com/tryst-rdma/tryst/checkpoint"
-	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
@@ -163,12 +162,11 @@ func startPair(ctx context.Context) pair {
 	if err != nil {
 		log.Fatal(err)
 	}
-	cfg := tryst.Config{Listen: "127.0.0.1:0", Task: cluster.Task{Job: "worker", Index: 1}}
-	cfg.Cluster, err = cluster.SpecFromLists(map[string][]string{"worker": {a.Addr().String(), "127.0.0.1:1"}})
-	if err != nil {
-		log.Fatal(err)
-	}
-	b, err := tryst.Serve(ctx, cfg)
+	b, err := tryst.Serve(ctx, tryst.Config{
+		Listen:  "127.0.0.1:0",
+		Cluster: map[string][]string{"worker": {a.Addr().String(), "127.0.0.1:1"}},
+		Task:    "/job:worker/task:1",
+	})
 	if err != nil {
 		log.Fatal(err)
 	}

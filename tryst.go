@@ -1,12 +1,17 @@
 // Package tryst moves tensors between hosts with TensorFlow's rendezvous
 // semantics. A producer sends a tensor under a key and does not wait. A consumer
 // on another host requests the key, earlier or later, and receives the tensor
-// into its own memory. The setting transport chooses between gRPC and RDMA.
+// into its own memory. Config.Transport chooses between gRPC and RDMA.
 //
 // A Server publishes tensors, and exchanges them with the other tasks of its
 // cluster:
 //
-//	s, err := tryst.Serve(ctx, tryst.Config{Listen: "127.0.0.1:0"})
+//	s, err := tryst.Serve(ctx, tryst.Config{
+//		Listen:    ":2222",
+//		Cluster:   map[string][]string{"worker": {"a:2222", "b:2222"}},
+//		Task:      "/job:worker/task:0",
+//		Transport: "verbs",
+//	})
 //	_, err = s.Publish(ctx, "gpt2", "gpt2.safetensors") // any number of clients may pull it
 //	err = s.Step(1).Send("/job:worker/task:1", "grad", t) // one task receives it, once
 //
@@ -22,15 +27,13 @@ package tryst
 
 import (
 	"context"
-	"log/slog"
 	"net"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tryst-rdma/tryst/checkpoint"
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/server"
+	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 )
 
@@ -41,42 +44,22 @@ type Publication = checkpoint.Publication
 // concurrent use.
 type Server struct{ s *server.Server }
 
-// Option is an argument of Serve and Dial that is not a setting.
-type Option func(*options)
-
-type options struct {
-	server.Options
-	client ClientConfig
-}
-
-// WithLogger sets the logger. By default nothing is logged.
-func WithLogger(l *slog.Logger) Option { return func(o *options) { o.Logger = l } }
-
-// WithRegistry sets the registry for the metrics. By default the server or client
-// makes one of its own.
-func WithRegistry(r *prometheus.Registry) Option { return func(o *options) { o.Registry = r } }
-
-// WithAllocator sets the allocator of the memory that tensors are received into.
-// The default is a tensor.Pool.
-func WithAllocator(a tensor.Allocator) Option { return func(o *options) { o.Allocator = a } }
-
-// WithClientConfig sets the settings of Dial, such as TLS, timeouts and the
-// cluster spec. Serve takes them from its Config and ignores this option.
-func WithClientConfig(c ClientConfig) Option { return func(o *options) { o.client = c } }
-
 // Serve starts a server and returns when it listens. ctx bounds the start only;
 // Close ends the server. Invalid settings are InvalidArgument, an address in use
 // is Unavailable.
 func Serve(ctx context.Context, cfg Config, opts ...Option) (*Server, error) {
-	var o options
-	for _, opt := range opts {
-		opt(&o)
-	}
-	cfg.FillDefaults()
-	if err := cfg.Validate(config.ForServer); err != nil {
+	o, err := newOptions(opts)
+	if err != nil {
 		return nil, err
 	}
-	s, err := server.Start(ctx, cfg, o.Options)
+	if o.config != nil {
+		return nil, status.New(status.InvalidArgument, "WithConfig is an option of Dial; Serve has its Config as an argument")
+	}
+	settings, err := cfg.settings(config.ForServer)
+	if err != nil {
+		return nil, err
+	}
+	s, err := server.Start(ctx, settings, o.Options)
 	if err != nil {
 		return nil, err
 	}

@@ -180,12 +180,12 @@ func TestScrapesAreBounded(t *testing.T) {
 // TestRegistryOfAnotherServer: what does not start takes nothing away.
 func TestRegistryOfAnotherServer(t *testing.T) {
 	r := prometheus.NewRegistry()
-	start(t, settings(), Options{Registry: r})
+	start(t, settings(), Options{Registerer: r})
 	before, err := r.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = Start(t.Context(), settings(), Options{Registry: r})
+	_, err = Start(t.Context(), settings(), Options{Registerer: r})
 	wantError(t, err, status.AlreadyExists)
 	if after, err := r.Gather(); err != nil || len(after) != len(before) {
 		t.Errorf("%d metrics before, %d after a start that failed: %v", len(before), len(after), err)
@@ -312,7 +312,7 @@ func TestStreamsOfServicesAreBounded(t *testing.T) {
 // TestRefusedCallsAreCounted by the metrics, as all calls are.
 func TestRefusedCallsAreCounted(t *testing.T) {
 	r := prometheus.NewRegistry()
-	s := start(t, settings(), Options{Registry: r})
+	s := start(t, settings(), Options{Registerer: r})
 	conn := dialPlainly(t, s.Addr().String())
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

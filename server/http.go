@@ -39,7 +39,7 @@ type httpServer struct {
 // Kubernetes and of load balancers.
 func (s *Server) operatorHandler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", metricsHandler(s.registry))
+	mux.Handle("GET /metrics", metricsHandler(s.gatherer))
 	mux.Handle("GET /healthz", probe("alive", s.alive))
 	mux.Handle("GET /readyz", probe("ready", s.ready))
 	return mux

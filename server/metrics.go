@@ -65,7 +65,7 @@ func (m *metrics) register(r prometheus.Registerer) error {
 			for _, added := range m.all[:i] {
 				r.Unregister(added)
 			}
-			return status.Errorf(status.AlreadyExists, "metrics: %w", err)
+			return status.Errorf(status.AlreadyExists, "metrics: another server or client of this program has the same Registerer; give each its own, or one that adds a label (prometheus.WrapRegistererWith): %w", err)
 		}
 	}
 	m.registered = true

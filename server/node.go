@@ -8,8 +8,8 @@ import (
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/stats"
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/config"
@@ -26,15 +26,19 @@ import (
 type Options struct {
 	// Logger receives the log; nil discards it.
 	Logger *slog.Logger
-	// Registry receives the metrics; the metrics address serves it. Nil makes
-	// one, with the metrics of the Go runtime and of the process.
-	Registry *prometheus.Registry
+	// Registerer receives the metrics. The metrics address serves it if it is a
+	// prometheus.Gatherer, too; otherwise, and if it is nil, the metrics of this
+	// server, of the Go runtime and of the process.
+	Registerer prometheus.Registerer
 	// Allocator allocates the memory that tensors are received into and that
 	// files are read into. Nil makes a tensor.Pool.
 	Allocator tensor.Allocator
 	// Provider has the devices for verbs. Nil takes the provider that the
 	// settings name.
 	Provider verbs.Provider
+	// ServerStats observes the calls that a Server accepts, and ClientStats those
+	// that the process makes, for example for traces. Nil observes nothing.
+	ServerStats, ClientStats stats.Handler
 	// Prepare is called by Start after the server accepts calls and before it
 	// reports that it is ready, through its health service and the address
 	// file. Publish here. An error ends the start. Nil does nothing.
@@ -51,11 +55,11 @@ type node struct {
 	task        cluster.Task
 	incarnation uint64
 	log         *slog.Logger
-	registry    *prometheus.Registry
+	registry    prometheus.Registerer
+	gatherer    prometheus.Gatherer // of the metrics address
 	metrics     *metrics
 	allocator   tensor.Allocator
 	transfers   *transport.Log
-	trace       telemetry
 	self        *ownWorker
 	conns       *grpctransport.Conns
 	transport   *grpctransport.RpcRemoteRendezvous
@@ -85,14 +89,11 @@ func newNode(ctx context.Context, nc nodeConfig, c config.Client, o Options) (_ 
 	task := nc.task
 	n := &node{
 		task: task, incarnation: cluster.NewIncarnation(),
-		log: o.Logger, registry: o.Registry, allocator: o.Allocator, metrics: newMetrics(),
+		log: o.Logger, allocator: o.Allocator, metrics: newMetrics(),
 	}
+	n.registry, n.gatherer = registries(o.Registerer)
 	if n.log == nil {
 		n.log = slog.New(slog.DiscardHandler)
-	}
-	if n.registry == nil {
-		n.registry = prometheus.NewRegistry()
-		n.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	}
 	if n.allocator == nil {
 		// The limit prevents that a peer makes this process allocate more than
@@ -108,15 +109,12 @@ func newNode(ctx context.Context, nc nodeConfig, c config.Client, o Options) (_ 
 	if err != nil {
 		return nil, err
 	}
-	if n.trace, err = newTelemetry(ctx, c.OTel, task.String()); err != nil {
-		return nil, err
-	}
 	dial := grpctransport.DialOptions{
 		Credentials: creds, Connections: c.ConnectionsPerPeer,
 		KeepaliveTime: c.Keepalive.Time, KeepaliveTimeout: c.Keepalive.Timeout,
 	}
-	if h := n.trace.clientHandler(); h != nil {
-		dial.Extra = append(dial.Extra, grpc.WithStatsHandler(h))
+	if o.ClientStats != nil {
+		dial.Extra = append(dial.Extra, grpc.WithStatsHandler(o.ClientStats))
 	}
 	n.transfers = transport.NewLog(transferLog, n.metrics.received.observe)
 	n.self = new(ownWorker)
@@ -185,5 +183,5 @@ func (n *node) close(ctx context.Context) error {
 }
 
 func (n *node) closeGRPC(ctx context.Context) error {
-	return errors.Join(n.transport.Close(ctx), n.conns.Close(), n.trace.close(ctx))
+	return errors.Join(n.transport.Close(ctx), n.conns.Close())
 }

@@ -224,7 +224,7 @@ func TestTwoServersOnAnyMachine(t *testing.T) {
 	w.up(b, a.Task())
 	w.exchange(1, a, b, 1)
 	w.exchange(2, b, a, 2)
-	text := metricsText(a.registry)
+	text := metricsText(a.gatherer)
 	device := `device="` + a.Choice().Device + `",port="1"}`
 	if n := metric(t, text, `tryst_rdma_port_counter{counter="sent_pkts",`+device); n <= 0 {
 		t.Errorf("%v packets were sent:\n%s", n, text)
@@ -295,7 +295,7 @@ func TestVerbsOnAnyMachine(t *testing.T) {
 			if s.Why == "" || !strings.Contains(log.String(), s.Why) {
 				t.Errorf("the log does not tell why the provider was chosen, %q:\n%s", s.Why, log.String())
 			}
-			text := metricsText(v.registry)
+			text := metricsText(v.gatherer)
 			if want := fmt.Sprintf("tryst_verbs_device_info{device=%q,provider=\"roce\",reason=%q,why=%q} 1", s.Choice.Device, s.Choice.Reason, s.Why); !strings.Contains(text, want) {
 				t.Errorf("the metrics do not have %s:\n%s", want, text)
 			}

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/stats"
 
 	"github.com/tryst-rdma/tryst/checkpoint"
 	"github.com/tryst-rdma/tryst/cluster"
@@ -73,7 +74,7 @@ func Start(ctx context.Context, cfg config.Config, o Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{node: n, cfg: cfg, serving: make(chan struct{})}
-	if err := s.start(ctx, o.Prepare); err != nil {
+	if err := s.start(ctx, o); err != nil {
 		ctx, cancel := context.WithTimeout(ctx, cfg.ShutdownTimeout)
 		defer cancel()
 		_ = s.stop(ctx) // the first error is the one to report
@@ -82,7 +83,7 @@ func Start(ctx context.Context, cfg config.Config, o Options) (*Server, error) {
 	return s, nil
 }
 
-func (s *Server) start(ctx context.Context, prepare func(context.Context, *Server) error) error {
+func (s *Server) start(ctx context.Context, o Options) error {
 	s.worker = worker.New(worker.Options{
 		Task: s.task, Incarnation: s.incarnation, Manager: s.manager, Cache: s.cache,
 		CacheRPCResponse: s.cfg.CacheRPCResponse, MaxWaiting: s.cfg.MaxWaiting, MaxWaitingBytes: s.cfg.MaxWaitingBytes,
@@ -98,7 +99,7 @@ func (s *Server) start(ctx context.Context, prepare func(context.Context, *Serve
 		return err
 	}
 	s.manager.AddSource(s.catalog)
-	if err := s.makeGRPC(); err != nil {
+	if err := s.makeGRPC(o.ServerStats); err != nil {
 		return err
 	}
 	address, reason := listenAddress(ctx, s.cfg)
@@ -125,8 +126,8 @@ func (s *Server) start(ctx context.Context, prepare func(context.Context, *Serve
 	if err := s.startHTTP(ctx); err != nil {
 		return err
 	}
-	if prepare != nil {
-		if err := prepare(ctx, s); err != nil {
+	if o.Prepare != nil {
+		if err := o.Prepare(ctx, s); err != nil {
 			return err
 		}
 	}
@@ -151,7 +152,7 @@ func keptTotal(set int64) int64 {
 	return transport.DefaultKeptPerRequester // the memory is not known: the limit of one peer
 }
 
-func (s *Server) makeGRPC() error {
+func (s *Server) makeGRPC(observer stats.Handler) error {
 	creds, err := serverCredentials(s.cfg.TLS)
 	if err != nil {
 		return err
@@ -163,8 +164,8 @@ func (s *Server) makeGRPC() error {
 		grpc.ChainUnaryInterceptor(s.metrics.unary),
 		grpc.ChainStreamInterceptor(s.metrics.stream),
 	)
-	if h := s.trace.serverHandler(); h != nil {
-		opts = append(opts, grpc.StatsHandler(h))
+	if observer != nil {
+		opts = append(opts, grpc.StatsHandler(observer))
 	}
 	s.grpc = grpc.NewServer(opts...)
 	grpctransport.Register(s.grpc, grpctransport.ServiceOptions{

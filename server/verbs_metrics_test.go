@@ -27,7 +27,7 @@ import (
 var update = flag.Bool("update", false, "write the metrics of docs/metrics.md anew")
 
 // metricsText is what a registry says.
-func metricsText(r *prometheus.Registry) string {
+func metricsText(r prometheus.Gatherer) string {
 	w := httptest.NewRecorder()
 	metricsHandler(r).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	return w.Body.String()
@@ -57,7 +57,7 @@ func TestVerbsMetrics(t *testing.T) {
 	w.up(b, a.Task())
 	w.exchange(1, b, a, 1)
 	peer := `peer="` + b.Task().String() + `"`
-	text := metricsText(a.registry)
+	text := metricsText(a.gatherer)
 	for name, want := range map[string]float64{
 		`tryst_received_tensors_total{` + peer + `,transport="verbs"}`:        1,
 		`tryst_received_bytes_total{` + peer + `,transport="verbs"}`:          4,
@@ -99,12 +99,12 @@ func TestVerbsMetrics(t *testing.T) {
 		}
 	}
 	offered := func(v *VerbsServer, p string) float64 {
-		return metric(t, metricsText(v.registry), `tryst_verbs_bootstraps_total{peer="`+p+`"}`)
+		return metric(t, metricsText(v.gatherer), `tryst_verbs_bootstraps_total{peer="`+p+`"}`)
 	}
 	if n := offered(a, b.Task().String()) + offered(b, a.Task().String()); n < 1 {
 		t.Errorf("%v calls led to the channel", n)
 	}
-	if got := metric(t, metricsText(b.registry), `tryst_verbs_sent_bytes_total{peer="`+a.Task().String()+`"}`); got != 4 {
+	if got := metric(t, metricsText(b.gatherer), `tryst_verbs_sent_bytes_total{peer="`+a.Task().String()+`"}`); got != 4 {
 		t.Errorf("the sender sent %v bytes", got)
 	}
 }
@@ -127,14 +127,14 @@ func TestVerbsMetricsOfABreak(t *testing.T) {
 		}
 		return values
 	}
-	before := grows(metricsText(a.registry))
+	before := grows(metricsText(a.gatherer))
 	w.fabric.Link("host0", "host1").Cut()
 	w.exchange(2, b, a, 2) // asked over the channel, and again over gRPC
 	ticks := time.NewTicker(5 * time.Millisecond)
 	defer ticks.Stop()
 	text := ""
 	for end := time.Now().Add(soon); ; <-ticks.C {
-		text = metricsText(a.registry)
+		text = metricsText(a.gatherer)
 		now := grows(text)
 		for i := range now {
 			if now[i] < before[i] {
@@ -164,7 +164,7 @@ func TestVerbsMetricsOfABreak(t *testing.T) {
 	if strings.Contains(text, "QP 0x") {
 		t.Errorf("the number of a queue pair is told:\n%s", text)
 	}
-	sent := metricsText(b.registry)
+	sent := metricsText(b.gatherer)
 	if got := metric(t, sent, `tryst_sent_bytes_total{peer="`+a.Task().String()+`"}`); got != 4 {
 		t.Errorf("the sender says that %v bytes went over gRPC", got)
 	}
@@ -206,7 +206,7 @@ func TestVerbsMetricsOfFallbacks(t *testing.T) {
 	}
 	reads := func(v, peer *VerbsServer, want map[string]float64) {
 		t.Helper()
-		text := metricsText(v.registry)
+		text := metricsText(v.gatherer)
 		for _, reason := range []string{"channel broke", "no channel", "no registered memory", "no registered memory at the peer", "does not fit a channel"} {
 			name := `tryst_verbs_fallbacks_total{peer="` + peer.Task().String() + `",reason="` + reason + `"}`
 			if got := metric(t, text, name); got != want[reason] {
@@ -214,7 +214,7 @@ func TestVerbsMetricsOfFallbacks(t *testing.T) {
 			}
 		}
 	}
-	exhausted := func(v *VerbsServer) float64 { return metric(t, metricsText(v.registry), "tryst_verbs_pool_exhausted") }
+	exhausted := func(v *VerbsServer) float64 { return metric(t, metricsText(v.gatherer), "tryst_verbs_pool_exhausted") }
 	reads(a, b, nil)
 	if n := exhausted(b); n != 0 {
 		t.Errorf("pools were exhausted %v times", n)
@@ -233,7 +233,7 @@ func TestVerbsMetricsOfFallbacks(t *testing.T) {
 	arrives(send(b, a, strings.Repeat("n", 100_000), 1))
 	reads(a, b, map[string]float64{"no registered memory at the peer": 1, "does not fit a channel": 1})
 
-	quarantined := func() float64 { return metric(t, metricsText(a.registry), "tryst_verbs_quarantined_bytes") }
+	quarantined := func() float64 { return metric(t, metricsText(a.gatherer), "tryst_verbs_quarantined_bytes") }
 	arrives(send(b, a, "y", 1<<20)) // the next request for it brings its destination
 	wire := w.fabric.Link("host0", "host1").Hold()
 	ctx, cancel := context.WithCancel(t.Context())

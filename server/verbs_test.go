@@ -172,7 +172,7 @@ func TestVerbsWithoutFallback(t *testing.T) {
 // metricsOf is what the metrics address serves.
 func metricsOf(v *VerbsServer) string {
 	r := httptest.NewRecorder()
-	metricsHandler(v.registry).ServeHTTP(r, httptest.NewRequest("GET", "/metrics", nil))
+	metricsHandler(v.gatherer).ServeHTTP(r, httptest.NewRequest("GET", "/metrics", nil))
 	return r.Body.String()
 }
 
@@ -260,7 +260,7 @@ func TestVerbsServerMeetsARestartedPeer(t *testing.T) {
 func TestVerbsServerAndAPeerWithoutVerbs(t *testing.T) {
 	w := newVerbsTown(t, 2)
 	registry := prometheus.NewRegistry()
-	v, err := StartVerbs(t.Context(), w.settings(0), Options{Provider: w.provider(0), Registry: registry, Allocator: tensortest.NewAllocator(t)})
+	v, err := StartVerbs(t.Context(), w.settings(0), Options{Provider: w.provider(0), Registerer: registry, Allocator: tensortest.NewAllocator(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -448,7 +448,7 @@ func TestDialThatFailsLeavesNothing(t *testing.T) {
 	c.Cluster = nil
 	registry := prometheus.NewRegistry()
 	dial := func(host int) (*Client, error) {
-		return Dial(t.Context(), c, v.Addr().String(), Options{Provider: w.provider(host), Registry: registry})
+		return Dial(t.Context(), c, v.Addr().String(), Options{Provider: w.provider(host), Registerer: registry})
 	}
 	first, err := dial(1)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/internal/telemetry"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/status"
 )
@@ -84,7 +85,12 @@ func (f *source) with(cmd *cobra.Command, s streams, log io.Writer, do func(cont
 	}
 	logger := server.NewLogger(quiet(cfg), log)
 	server.LogVariables(logger, cfg)
-	c, err := server.Dial(ctx, cfg.Client, f.from, server.Options{Logger: logger})
+	traces, err := telemetry.New(ctx, cfg.OTel, "")
+	if err != nil {
+		return err
+	}
+	defer closeTraces(ctx, traces)
+	c, err := server.Dial(ctx, cfg.Client, f.from, server.Options{Logger: logger, ClientStats: traces.Client()})
 	if err != nil {
 		return err
 	}
@@ -95,4 +101,12 @@ func (f *source) with(cmd *cobra.Command, s streams, log io.Writer, do func(cont
 		_ = c.Close(ctx) // the server detects the end of the connection
 	}()
 	return do(ctx, c)
+}
+
+// closeTraces exports the last spans, even if ctx has ended. A collector that does not answer
+// delays the end of the command by closeTimeout at most, and is no error of the command.
+func closeTraces(ctx context.Context, traces telemetry.Traces) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer cancel()
+	_ = traces.Close(ctx)
 }

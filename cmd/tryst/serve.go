@@ -13,6 +13,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/checkpoint"
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/internal/telemetry"
 	"github.com/tryst-rdma/tryst/server"
 )
 
@@ -116,8 +117,13 @@ func (s streams) serve(ctx context.Context, cfg config.Config, offers []offer) e
 	} else {
 		signal.Notify(reload, syscall.SIGHUP)
 	}
+	traces, err := telemetry.New(ctx, cfg.OTel, cfg.Task.String())
+	if err != nil {
+		return err
+	}
+	defer closeTraces(ctx, traces)
 	srv, err := server.Start(ctx, cfg, server.Options{
-		Logger: log,
+		Logger: log, ServerStats: traces.Server(), ClientStats: traces.Client(),
 		Prepare: func(ctx context.Context, srv *server.Server) error {
 			for _, o := range offers {
 				systemd.busy("publishing " + strconv.Quote(o.name))

@@ -69,7 +69,7 @@ func start(t testing.TB, o options) *testbed {
 	if o.config != nil {
 		o.config(&c)
 	}
-	if bed.server, err = server.Start(t.Context(), c, server.Options{Allocator: bed.alloc, Registry: bed.registry}); err != nil {
+	if bed.server, err = server.Start(t.Context(), c, server.Options{Allocator: bed.alloc, Registerer: bed.registry}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(bed.stopServer)

@@ -13,6 +13,7 @@ var publicPackages = []string{
 	".",
 	"checkpoint",
 	"cluster",
+	"envconfig",
 	// proto/ is public since the methods of transport.Worker have its messages.
 	"proto",
 	"proto/registry",

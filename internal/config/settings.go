@@ -201,3 +201,32 @@ func byKey(key string) (Setting, bool) {
 	}
 	return settings[i], true
 }
+
+// WithoutEffect returns the keys of the settings that do not have their zero value, and have no
+// effect in processes of the given use.
+func (c *Config) WithoutEffect(use Use) []string {
+	var zero Config
+	var keys []string
+	for _, s := range settings {
+		if s.Use&use == 0 && s.value(c).String() != s.value(&zero).String() {
+			keys = append(keys, s.Key)
+		}
+	}
+	return keys
+}
+
+// Given returns a Config with the settings that a source has set and that have an effect in
+// processes of the given use. The others have their zero value.
+func (c *Config) Given(use Use) Config {
+	var g Config
+	for _, s := range settings {
+		kind := c.source(s.Key).Kind
+		if s.Key == listenKey && c.ListensInCluster() {
+			kind = FromDefault
+		}
+		if s.Use&use != 0 && kind != FromDefault {
+			mustSet(s.value(&g), s.value(c).String())
+		}
+	}
+	return g
+}

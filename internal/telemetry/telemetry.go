@@ -1,7 +1,11 @@
-package server
+// Package telemetry exports traces to an OpenTelemetry collector, for the commands. The library
+// takes handlers from its importer instead, so that it does not depend on OpenTelemetry.
+package telemetry
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 
 	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
 	"go.opentelemetry.io/otel/attribute"
@@ -15,15 +19,16 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 )
 
-// telemetry is the tracing of a process. The zero value traces nothing and adds no
-// instrumentation.
-type telemetry struct {
+// Traces is the tracing of a process. The zero value traces nothing and has no instrumentation.
+type Traces struct {
 	provider *sdktrace.TracerProvider
 }
 
-func newTelemetry(ctx context.Context, c config.OTel, name string) (telemetry, error) {
+// New connects to the collector of the settings; without one nothing is traced. instance names the
+// process in the traces; "" is a random name.
+func New(ctx context.Context, c config.OTel, instance string) (Traces, error) {
 	if c.Endpoint == "" {
-		return telemetry{}, nil
+		return Traces{}, nil
 	}
 	opts := []otlptracegrpc.Option{otlptracegrpc.WithEndpoint(c.Endpoint)}
 	if c.Insecure {
@@ -31,41 +36,41 @@ func newTelemetry(ctx context.Context, c config.OTel, name string) (telemetry, e
 	}
 	exporter, err := otlptracegrpc.New(ctx, opts...)
 	if err != nil {
-		return telemetry{}, status.Errorf(status.InvalidArgument, "otel.endpoint %s: %w", c.Endpoint, err)
+		return Traces{}, status.Errorf(status.InvalidArgument, "otel.endpoint %s: %w", c.Endpoint, err)
 	}
-	return telemetry{provider: sdktrace.NewTracerProvider(
+	return Traces{provider: sdktrace.NewTracerProvider(
 		sdktrace.WithBatcher(exporter),
 		sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(c.SampleRatio))),
 		sdktrace.WithResource(resource.NewSchemaless(
-			attribute.String("service.name", "tryst"), attribute.String("service.instance.id", name))),
+			attribute.String("service.name", "tryst"), attribute.String("service.instance.id", cmp.Or(instance, rand.Text())))),
 	)}, nil
 }
 
-func (t telemetry) options() []otelgrpc.Option {
+func (t Traces) options() []otelgrpc.Option {
 	return []otelgrpc.Option{
 		otelgrpc.WithTracerProvider(t.provider),
 		otelgrpc.WithPropagators(propagation.TraceContext{}),
 	}
 }
 
-// serverHandler returns the instrumentation of a server, or nil.
-func (t telemetry) serverHandler() stats.Handler {
+// Server returns the instrumentation of accepted calls, or nil.
+func (t Traces) Server() stats.Handler {
 	if t.provider == nil {
 		return nil
 	}
 	return otelgrpc.NewServerHandler(t.options()...)
 }
 
-// clientHandler returns the instrumentation of connections to peers, or nil.
-func (t telemetry) clientHandler() stats.Handler {
+// Client returns the instrumentation of calls to peers, or nil.
+func (t Traces) Client() stats.Handler {
 	if t.provider == nil {
 		return nil
 	}
 	return otelgrpc.NewClientHandler(t.options()...)
 }
 
-// close exports the remaining spans, until ctx ends.
-func (t telemetry) close(ctx context.Context) error {
+// Close exports the remaining spans, until ctx ends. Close the server or client first.
+func (t Traces) Close(ctx context.Context) error {
 	if t.provider == nil {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package server
+package telemetry_test
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/internal/telemetry"
+	"github.com/tryst-rdma/tryst/server"
 )
 
 // collector is an OTLP collector that counts spans by name.
@@ -44,20 +46,24 @@ func TestTracesGoToTheCollector(t *testing.T) {
 	defer g.Stop()
 
 	otel := config.OTel{Endpoint: lis.Addr().String(), Insecure: true, SampleRatio: 1}
-	s, err := Start(t.Context(), settings(func(cfg *config.Config) { cfg.OTel = otel }), Options{})
+	traces, err := telemetry.New(t.Context(), otel, "x")
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := config.Default().Client
-	client.OTel = otel
-	cl, err := Dial(t.Context(), client, s.Addr().String(), Options{})
+	cfg := config.Default()
+	cfg.Listen = "127.0.0.1:0"
+	s, err := server.Start(t.Context(), cfg, server.Options{ServerStats: traces.Server(), ClientStats: traces.Client()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cl, err := server.Dial(t.Context(), config.Default().Client, s.Addr().String(), server.Options{ClientStats: traces.Client()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := cl.Puller().List(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for _, close := range []func(context.Context) error{cl.Close, s.Close} { // which sends what is left
+	for _, close := range []func(context.Context) error{cl.Close, s.Close, traces.Close} { // the last sends what is left
 		if err := close(t.Context()); err != nil {
 			t.Error(err)
 		}
@@ -70,11 +76,11 @@ func TestTracesGoToTheCollector(t *testing.T) {
 }
 
 func TestNothingIsTracedUnasked(t *testing.T) {
-	tel, err := newTelemetry(t.Context(), config.OTel{}, "x")
-	if err != nil || tel.serverHandler() != nil || tel.clientHandler() != nil {
-		t.Errorf("instrumentation without an exporter: %+v, %v", tel, err)
+	traces, err := telemetry.New(t.Context(), config.OTel{}, "x")
+	if err != nil || traces.Server() != nil || traces.Client() != nil {
+		t.Errorf("instrumentation without an exporter: %+v, %v", traces, err)
 	}
-	if err := tel.close(t.Context()); err != nil {
+	if err := traces.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
 }

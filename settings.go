@@ -1,0 +1,82 @@
+package tryst
+
+import (
+	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/status"
+)
+
+// fields has the field of Config for the key of each setting, for errors.
+var fields = map[string]string{
+	"listen": "Listen", "cluster": "Cluster", "task": "Task",
+	"transport": "Transport", "fallback": "Fallback", "provider": "Provider",
+	"peer-timeout": "PeerTimeout", "shutdown-timeout": "ShutdownTimeout",
+	"metrics-address": "MetricsAddress", "pprof-address": "PprofAddress", "address-file": "AddressFile",
+
+	"rdma.device": "RDMA.Device", "rdma.port": "RDMA.Port", "rdma.gid-index": "RDMA.GIDIndex", "rdma.mtu": "RDMA.MTU",
+	"rdma.traffic-class": "RDMA.TrafficClass", "rdma.service-level": "RDMA.ServiceLevel", "rdma.pkey-index": "RDMA.PKeyIndex",
+	"rdma.timeout": "RDMA.Timeout", "rdma.retry": "RDMA.Retry", "rdma.queue-depth": "RDMA.QueueDepth", "rdma.queue-pairs": "RDMA.QueuePairs",
+	"poll": "RDMA.Poll", "eager-limit": "RDMA.EagerLimit", "arena": "RDMA.Arena", "arena-limit": "RDMA.ArenaLimit",
+
+	"connections-per-peer": "GRPC.ConnectionsPerPeer", "keepalive.time": "GRPC.KeepaliveTime", "keepalive.timeout": "GRPC.KeepaliveTimeout",
+	"unary-limit": "GRPC.UnaryLimit", "cache-rpc-response": "GRPC.CacheRPCResponse",
+
+	"tls.cert": "TLS.Cert", "tls.key": "TLS.Key", "tls.ca": "TLS.CA", "tls.server-name": "TLS.ServerName",
+	"tls.require-client-cert": "TLS.RequireClientCert",
+
+	"digest": "Publications.Digest", "publish-mmap": "Publications.MMap", "file-cache": "Publications.FileCache",
+
+	"max-waiting": "Limits.MaxWaiting", "max-waiting-bytes": "Limits.MaxWaitingBytes",
+	"kept.per-peer": "Limits.KeptPerPeer", "kept.total": "Limits.KeptTotal",
+}
+
+// settings returns the complete settings of a process: those of c, the defaults for the others.
+func (c Config) settings(use config.Use) (config.Config, error) {
+	s, err := c.given()
+	if err != nil {
+		return config.Config{}, err
+	}
+	if idle := s.WithoutEffect(use); len(idle) > 0 { // the zero value of a task's name is not valid
+		return config.Config{}, status.Errorf(status.InvalidArgument, "Config.%s is set, and has no effect in a client: it is a setting of servers; leave it out", fields[idle[0]])
+	}
+	s.FillDefaults()
+	return s, s.Validate(use)
+}
+
+// given converts c. A field with its zero value stays so.
+func (c Config) given() (config.Config, error) {
+	spec, err := cluster.ParseLists(c.Cluster)
+	if err != nil {
+		return config.Config{}, err
+	}
+	if spec.Len() == 0 {
+		spec = nil
+	}
+	var task cluster.Task
+	if c.Task != "" {
+		if task, err = cluster.ParseTask(c.Task); err != nil {
+			return config.Config{}, err
+		}
+	}
+	r := c.RDMA
+	return config.Config{
+		Client: config.Client{
+			Transport: c.Transport, Cluster: spec, TLS: config.TLS(c.TLS),
+			Keepalive:   config.Keepalive{Time: c.GRPC.KeepaliveTime, Timeout: c.GRPC.KeepaliveTimeout},
+			PeerTimeout: c.PeerTimeout, ConnectionsPerPeer: c.GRPC.ConnectionsPerPeer,
+			Fallback: c.Fallback, Provider: c.Provider,
+			RDMA: config.RDMA{
+				Device: r.Device, Port: r.Port, GIDIndex: r.GIDIndex, MTU: r.MTU, TrafficClass: r.TrafficClass,
+				ServiceLevel: r.ServiceLevel, PKeyIndex: r.PKeyIndex, Timeout: r.Timeout, Retry: r.Retry,
+				QueueDepth: r.QueueDepth, QueuePairs: r.QueuePairs,
+			},
+			EagerLimit: r.EagerLimit, Arena: r.Arena, ArenaLimit: r.ArenaLimit, Poll: r.Poll,
+		},
+		Listen: c.Listen, AddressFile: c.AddressFile, Task: task,
+		MetricsAddress: c.MetricsAddress, PprofAddress: c.PprofAddress, ShutdownTimeout: c.ShutdownTimeout,
+		UnaryLimit: c.GRPC.UnaryLimit, CacheRPCResponse: c.GRPC.CacheRPCResponse,
+		MaxWaiting: c.Limits.MaxWaiting, MaxWaitingBytes: c.Limits.MaxWaitingBytes,
+		KeptPerPeer: c.Limits.KeptPerPeer, KeptTotal: c.Limits.KeptTotal,
+		PublishMMap: c.Publications.MMap, Digest: c.Publications.Digest, FileCache: c.Publications.FileCache,
+	}, nil
+}
