@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"os/exec"
 	"reflect"
 	"strings"
 	"testing"
@@ -195,5 +196,27 @@ func TestLogsWarningsByDefault(t *testing.T) {
 	}
 	if got := text.String(); !strings.Contains(got, "level=WARN") || strings.Contains(got, "level=INFO") || strings.Contains(got, "level=DEBUG") {
 		t.Errorf("logged %q, want warnings alone", got)
+	}
+}
+
+// heavy are modules that only the command needs.
+var heavy = []string{
+	"github.com/spf13/", "github.com/knadh/", "go.yaml.in/", "gopkg.in/yaml", "go.opentelemetry.io/", "github.com/grpc-ecosystem/",
+}
+
+func TestImportersGetNoModulesOfTheCommand(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", ".").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for p := range strings.Lines(string(out)) {
+		for _, h := range heavy {
+			if strings.HasPrefix(p, h) {
+				t.Errorf("package tryst depends on %s", strings.TrimSpace(p))
+			}
+		}
+	}
+	if !strings.Contains(string(out), "google.golang.org/grpc\n") {
+		t.Errorf("the list of packages has no grpc, so it is not the one of package tryst:\n%s", out)
 	}
 }

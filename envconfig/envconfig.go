@@ -11,6 +11,7 @@ package envconfig
 import (
 	"github.com/tryst-rdma/tryst"
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/internal/config/sources"
 )
 
 // Load returns the settings for tryst.Serve. A field that no source sets has its zero value, which
@@ -23,7 +24,7 @@ func Load() (tryst.Config, error) { return load(config.ForServer) }
 func LoadClient() (tryst.Config, error) { return load(config.ForClient) }
 
 func load(use config.Use) (tryst.Config, error) {
-	all, err := config.Load(config.LoadOptions{Use: use})
+	all, err := sources.Load(sources.Options{Use: use})
 	if err != nil {
 		return tryst.Config{}, err
 	}

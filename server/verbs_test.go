@@ -17,6 +17,7 @@ import (
 	"github.com/tryst-rdma/tryst/checkpoint"
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/config"
+	configsources "github.com/tryst-rdma/tryst/internal/config/sources"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
@@ -372,7 +373,7 @@ func TestVerbsWithoutADevice(t *testing.T) {
 // which.
 func TestVerbsServerTellsTheVariableThatWasUsed(t *testing.T) {
 	w := newVerbsTown(t, 1)
-	c, err := config.Load(config.LoadOptions{Environ: []string{"TRYST_TRANSPORT=verbs", "RDMA_QP_MTU=1024"}, Use: config.ForServer})
+	c, err := configsources.Load(configsources.Options{Environ: []string{"TRYST_TRANSPORT=verbs", "RDMA_QP_MTU=1024"}, Use: config.ForServer})
 	if err != nil {
 		t.Fatal(err)
 	}

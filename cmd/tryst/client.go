@@ -10,6 +10,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/internal/config/sources"
 	"github.com/tryst-rdma/tryst/internal/telemetry"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/status"
@@ -33,7 +34,7 @@ func (f *source) register(cmd *cobra.Command, timeout time.Duration) {
 		help += " (default 0)"
 	}
 	cmd.Flags().DurationVar(&f.timeout, "timeout", timeout, help)
-	config.RegisterFlags(cmd.Flags(), config.ForClient)
+	sources.RegisterFlags(cmd.Flags(), config.ForClient)
 	cmd.Flags().Lookup(logLevelFlag).DefValue = "warn" // what help shows; see quiet
 }
 

@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/internal/config/sources"
 )
 
 func (s streams) configCommand() *cobra.Command {
@@ -47,6 +48,6 @@ TF_CONFIG, the defaults.`,
 		},
 	}
 	cmd.Flags().BoolVar(&json, "json", false, "write one line of JSON for each setting")
-	config.RegisterFlags(cmd.Flags(), config.ForServer|config.ForClient)
+	sources.RegisterFlags(cmd.Flags(), config.ForServer|config.ForClient)
 	return cmd
 }

@@ -16,6 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/internal/config/sources"
 )
 
 // The files in deploy/ name flags, variables, ports and paths of this command. make check-deploy
@@ -44,7 +45,7 @@ func served(t *testing.T, args []string, env ...string) config.Config {
 	if f := cmd.Flags().Lookup("config"); f.Changed { // the file is the user's
 		f.Changed = false
 	}
-	c, err := config.Load(config.LoadOptions{Flags: cmd.Flags(), Environ: append([]string{}, env...), Use: config.ForServer})
+	c, err := sources.Load(sources.Options{Flags: cmd.Flags(), Environ: append([]string{}, env...), Use: config.ForServer})
 	if err != nil {
 		t.Fatalf("%q with %q: %v", args, env, err)
 	}

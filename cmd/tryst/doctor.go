@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/internal/config/sources"
 	"github.com/tryst-rdma/tryst/internal/doctor"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/status"
@@ -67,6 +68,6 @@ the device in user space replaces it. The exit status is 1 if any check fails.`,
 		},
 	}
 	cmd.Flags().BoolVar(&json, "json", false, "write one line of JSON for each check")
-	config.RegisterFlags(cmd.Flags(), config.ForServer|config.ForClient)
+	sources.RegisterFlags(cmd.Flags(), config.ForServer|config.ForClient)
 	return cmd
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/internal/config/sources"
 	"github.com/tryst-rdma/tryst/status"
 )
 
@@ -147,7 +148,7 @@ func lines(err error) []string {
 
 // load returns the settings for a command.
 func (s streams) load(cmd *cobra.Command, use config.Use) (config.Config, error) {
-	c, err := config.Load(config.LoadOptions{Flags: cmd.Flags(), Environ: s.env, Use: use})
+	c, err := sources.Load(sources.Options{Flags: cmd.Flags(), Environ: s.env, Use: use})
 	if err != nil {
 		return config.Config{}, usageError{err}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/checkpoint"
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/internal/config/sources"
 	"github.com/tryst-rdma/tryst/internal/telemetry"
 	"github.com/tryst-rdma/tryst/server"
 )
@@ -60,7 +61,7 @@ terminal does.`,
 		},
 	}
 	cmd.Flags().StringArrayVar(&publish, "publish", nil, "publish the tensors of [NAME=]`PATH`; may be repeated")
-	config.RegisterFlags(cmd.Flags(), config.ForServer)
+	sources.RegisterFlags(cmd.Flags(), config.ForServer)
 	return cmd
 }
 
@@ -109,7 +110,7 @@ func (s streams) endsWithTerminal() bool {
 
 func (s streams) serve(ctx context.Context, cfg config.Config, offers []offer) error {
 	log := server.NewLogger(cfg.Log, s.err)
-	systemd := &notifier{socket: config.NotifySocket(s.env), log: log}
+	systemd := &notifier{socket: sources.NotifySocket(s.env), log: log}
 	reload := make(chan os.Signal, 1) // with space for a signal during the start, which is handled after it
 	defer signal.Stop(reload)
 	if s.endsWithTerminal() {

@@ -80,8 +80,8 @@ type Config struct {
 	// because it touches new memory.
 	FileCache int64
 
-	// sources has the values that Load set, with their sources, by key.
-	sources map[string]given
+	// sources has the values that the sources set, with the sources, by key.
+	sources map[string]Given
 	// ownAddress is the address of Task in Cluster if Listen was set to it.
 	ownAddress string
 	// ownTask is whether some source, or the program, has set Task.
@@ -90,7 +90,7 @@ type Config struct {
 	passedOver []string
 }
 
-// PassedOver returns the names of the environment variables that Load passed over: they begin as
+// PassedOver returns the names of the environment variables that sources.Load passed over: they begin as
 // those of settings do, and describe a Service of Kubernetes. The caller must not change them.
 func (c *Config) PassedOver() []string { return c.passedOver }
 

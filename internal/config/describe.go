@@ -15,17 +15,17 @@ type Entry struct {
 func Describe(c Config) []Entry {
 	entries := make([]Entry, len(settings))
 	for i, s := range settings {
-		entries[i] = Entry{s.Key, s.value(&c).String(), c.source(s.Key)}
+		entries[i] = Entry{s.Key, s.value(&c).String(), c.Source(s.Key)}
 	}
 	return entries
 }
 
-// source returns the source of a setting's value. A value of listen that comes from the cluster has
-// the source of the cluster. A value that Load did not set, or that was
+// Source returns the source of a setting's value. A value of listen that comes from the cluster has
+// the source of the cluster. A value that no source set, or that was
 // changed later, is the default or comes from the program.
-func (c *Config) source(key string) Source {
-	if key == listenKey && c.ListensInCluster() {
-		return c.source(clusterKey)
+func (c *Config) Source(key string) Source {
+	if key == ListenKey && c.ListensInCluster() {
+		return c.Source(ClusterKey)
 	}
 	s, _ := byKey(key)
 	text := s.value(c).String()

@@ -1,12 +1,10 @@
 package config
 
 const (
-	// envPrefix begins every variable that is a setting.
-	envPrefix = "TRYST_"
-	// testPrefix begins the variables of tests. They are not settings.
-	testPrefix = "TRYST_TEST_"
-	// tfConfigVariable is the variable that TensorFlow's launchers set.
-	tfConfigVariable = "TF_CONFIG"
+	// EnvPrefix begins every variable that is a setting.
+	EnvPrefix = "TRYST_"
+	// TFConfig is the variable that TensorFlow's launchers set.
+	TFConfig = "TF_CONFIG"
 
 	// Verbs is the transport over RDMA.
 	Verbs = "verbs"
@@ -19,13 +17,13 @@ const (
 	// ProviderRoCE has a device in user space on each network interface.
 	ProviderRoCE = "roce"
 
-	// transportKey is the setting for the transport.
-	transportKey = "transport"
-	// configKey is the setting that names the file.
-	configKey = "config"
-	// listenKey is the setting that a cluster gives when no source does.
-	listenKey = "listen"
-	// clusterKey and taskKey are the settings that TF_CONFIG can set, too.
-	clusterKey = "cluster"
-	taskKey    = "task"
+	// TransportKey is the setting for the transport.
+	TransportKey = "transport"
+	// ConfigKey is the setting that names the file.
+	ConfigKey = "config"
+	// ListenKey is the setting that a cluster gives when no source does.
+	ListenKey = "listen"
+	// ClusterKey and TaskKey are the settings that TF_CONFIG can set, too.
+	ClusterKey = "cluster"
+	TaskKey    = "task"
 )

@@ -63,9 +63,9 @@ const (
 
 	// minTimeout is code 1 of the specification (InfiniBand, volume 1, 11.6.2);
 	// code 0 means no timeout. A dead peer is detected after the timeout times
-	// the number of retries, which maxTimeout bounds.
+	// the number of retries, which MaxTimeout bounds.
 	minTimeout = 8192 * time.Nanosecond
-	maxTimeout = time.Minute
+	MaxTimeout = time.Minute
 
 	// maxCount fits an int of 32 bits.
 	maxCount = 1_000_000_000
@@ -77,7 +77,7 @@ var settings = []Setting{
 		both, func(c *Config) value { return anyText{&c.File, "path"} }},
 	{"transport", "grpc", "transport that carries tensors",
 		both, func(c *Config) value { return choice{&c.Transport, Transports()} }},
-	{listenKey, "127.0.0.1:2222", "address that the server listens on; port 0 = any free port; the default in a cluster is the address of task there",
+	{ListenKey, "127.0.0.1:2222", "address that the server listens on; port 0 = any free port; the default in a cluster is the address of task there",
 		ForServer, func(c *Config) value { return address{&c.Listen, false} }},
 	{"address-file", "", "file to which the server writes its address when it is ready",
 		ForServer, func(c *Config) value { return anyText{&c.AddressFile, "path"} }},
@@ -130,7 +130,7 @@ var settings = []Setting{
 	{"rdma.pkey-index", "0", "index in the port's partition key table",
 		both, func(c *Config) value { return count{&c.RDMA.PKeyIndex, 0, 65535} }},
 	{"rdma.timeout", "0s", "time without an acknowledgement after which a packet is retransmitted, rounded up to 4.096µs times a power of two; 0 = 67ms, for roce 268ms",
-		both, func(c *Config) value { return maybeDuration{duration{&c.RDMA.Timeout, minTimeout, maxTimeout}} }},
+		both, func(c *Config) value { return maybeDuration{duration{&c.RDMA.Timeout, minTimeout, MaxTimeout}} }},
 	{"rdma.retry", "6", "number of retransmissions of a packet before the channel breaks",
 		both, func(c *Config) value { return maybeCount{&c.RDMA.Retry, 0, 6, "", noRetryForEver} }},
 	{"rdma.queue-depth", "256", "work requests in a send queue; half as many receives are posted",
@@ -181,7 +181,7 @@ func (s Setting) Flag() string { return strings.ReplaceAll(s.Key, ".", "-") }
 
 // Env returns the name of the setting's environment variable.
 func (s Setting) Env() string {
-	return envPrefix + strings.ToUpper(strings.NewReplacer(".", "_", "-", "_").Replace(s.Key))
+	return EnvPrefix + strings.ToUpper(strings.NewReplacer(".", "_", "-", "_").Replace(s.Key))
 }
 
 // Type returns the kind of the value, such as "duration", "size" or "host:port".
@@ -190,8 +190,17 @@ func (s Setting) Type() string { return s.value(new(Config)).Type() }
 // Limits describes the valid values, or is "" if Type is enough.
 func (s Setting) Limits() string { return s.value(new(Config)).limits() }
 
+// Value gives access to the setting in c as text.
+func (s Setting) Value(c *Config) Value { return s.value(c) }
+
+// IsText reports whether every text is a value, such as a path or a name.
+func (s Setting) IsText() bool {
+	_, ok := s.value(new(Config)).(anyText)
+	return ok
+}
+
 // InFile reports whether the YAML file may set the setting. All but the path of the file.
-func (s Setting) InFile() bool { return s.Key != configKey }
+func (s Setting) InFile() bool { return s.Key != ConfigKey }
 
 // byKey returns the setting of a key.
 func byKey(key string) (Setting, bool) {
@@ -220,8 +229,8 @@ func (c *Config) WithoutEffect(use Use) []string {
 func (c *Config) Given(use Use) Config {
 	var g Config
 	for _, s := range settings {
-		kind := c.source(s.Key).Kind
-		if s.Key == listenKey && c.ListensInCluster() {
+		kind := c.Source(s.Key).Kind
+		if s.Key == ListenKey && c.ListensInCluster() {
 			kind = FromDefault
 		}
 		if s.Use&use != 0 && kind != FromDefault {

@@ -36,9 +36,9 @@ func (s Source) String() string {
 	case FromEnv, FromTensorFlow:
 		return "env " + s.Name
 	case FromFile:
-		return "file " + s.place()
+		return "file " + s.Place()
 	case FromTFConfig:
-		return tfConfigVariable
+		return TFConfig
 	case FromProgram:
 		return "program"
 	default:
@@ -46,9 +46,9 @@ func (s Source) String() string {
 	}
 }
 
-// place returns the prefix of errors: PATH:LINE of a file, or PATH if the line is not
+// Place returns the prefix of errors: PATH:LINE of a file, or PATH if the line is not
 // known, and the name of another source.
-func (s Source) place() string {
+func (s Source) Place() string {
 	if s.Line > 0 {
 		return s.Name + ":" + strconv.Itoa(s.Line)
 	}

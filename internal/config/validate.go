@@ -9,7 +9,7 @@ import (
 )
 
 // Validate checks each field and the rules between fields. It is for a Config that a program
-// made, after [Config.FillDefaults]; [Load] has checked what it returns. The error joins all
+// made, after [Config.FillDefaults]; sources.Load has checked what it returns. The error joins all
 // errors. Each is an InvalidArgument *status.Error of one line that names the setting by its key.
 func (c *Config) Validate(use Use) error {
 	var errs []error
@@ -17,7 +17,7 @@ func (c *Config) Validate(use Use) error {
 	for _, s := range settings {
 		v := s.value(c)
 		if err := v.check(); err != nil {
-			errs = append(errs, valueError(c.source(s.Key), s.Key, v.String(), err))
+			errs = append(errs, ValueError(c.Source(s.Key), s.Key, v.String(), err))
 			failed[s.Key] = true
 		}
 	}
@@ -68,8 +68,8 @@ var rules = []rule{
 		case c.Cluster.Len() == 0 || besideCluster(c):
 			return ""
 		case !listed:
-			return "it is not in the cluster " + quote(c.Cluster.String()) + "; name one of its tasks"
-		case c.sources != nil && c.source(taskKey).Kind == FromDefault && c.Cluster.Len() > 1:
+			return "it is not in the cluster " + Quote(c.Cluster.String()) + "; name one of its tasks"
+		case c.sources != nil && c.Source(TaskKey).Kind == FromDefault && c.Cluster.Len() > 1:
 			return "the cluster has several tasks, and task is not set; set it to the one that this process is"
 		}
 		return ""
@@ -80,8 +80,8 @@ var rules = []rule{
 		}
 		return ""
 	}},
-	apart("metrics-address", listenKey, func(c *Config) (string, string) { return c.MetricsAddress, c.Listen }),
-	apart("pprof-address", listenKey, func(c *Config) (string, string) { return c.PprofAddress, c.Listen }),
+	apart("metrics-address", ListenKey, func(c *Config) (string, string) { return c.MetricsAddress, c.Listen }),
+	apart("pprof-address", ListenKey, func(c *Config) (string, string) { return c.PprofAddress, c.Listen }),
 	apart("pprof-address", "metrics-address", func(c *Config) (string, string) { return c.PprofAddress, c.MetricsAddress }),
 }
 
@@ -121,20 +121,20 @@ func (c *Config) broken(use Use, failed map[string]bool) []error {
 		}
 		if why := r.check(c); why != "" {
 			s, _ := byKey(r.keys[0])
-			errs = append(errs, valueError(c.source(s.Key), s.Key, s.value(c).String(), errors.New(why)))
+			errs = append(errs, ValueError(c.Source(s.Key), s.Key, s.value(c).String(), errors.New(why)))
 		}
 	}
 	return errs
 }
 
-// reason converts an error of package cluster about a text to the error of a value: without the
+// Reason converts an error of package cluster about a text to the error of a value: without the
 // status code and without the text, which the caller adds.
-func reason(err error, text string) error {
+func Reason(err error, text string) error {
 	if err == nil {
 		return nil
 	}
 	message := status.From(err).Message()
-	if _, why, ok := strings.Cut(message, quote(text)+": "); ok {
+	if _, why, ok := strings.Cut(message, Quote(text)+": "); ok {
 		message = why
 	}
 	return errors.New(message)

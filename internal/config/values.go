@@ -9,16 +9,21 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/pflag"
-
 	"github.com/tryst-rdma/tryst/cluster"
 )
 
-// value accesses a field of a Config as text. Set parses the text of a source; if it returns an
+// Value accesses a field of a Config as text. Set parses the text of a source; if it returns an
 // error, which says what to write instead, the field is unchanged. String returns a text that Set
-// accepts. check checks a field that was not set by Set.
+// accepts. Type names the kind of value. It is a pflag.Value.
+type Value interface {
+	String() string
+	Set(string) error
+	Type() string
+}
+
+// value is a Value with its limits. check checks a field that was not set by Set.
 type value interface {
-	pflag.Value // Type names the kind of value in --help
+	Value
 	limits() string
 	check() error
 }
@@ -93,7 +98,7 @@ func (v address) checkText(s string) error {
 	if strings.HasPrefix(s, "/") { // valid in cluster specs, for resolvers, but not for listening
 		return errors.New("want HOST:PORT")
 	}
-	return reason(cluster.ValidateHostPort(s), s)
+	return Reason(cluster.ValidateHostPort(s), s)
 }
 
 // setChecked sets *p to s unless check refuses it.
@@ -294,7 +299,7 @@ func (v task) String() string {
 func (v task) Set(s string) error {
 	t, err := cluster.ParseTask(s)
 	if err != nil {
-		return reason(err, s)
+		return Reason(err, s)
 	}
 	*v.p = t
 	return nil
@@ -302,7 +307,7 @@ func (v task) Set(s string) error {
 
 func (v task) check() error {
 	_, err := cluster.ParseTask(v.String())
-	return reason(err, v.String())
+	return Reason(err, v.String())
 }
 
 // spec is a cluster spec.
@@ -316,7 +321,7 @@ func (v spec) check() error   { return nil } // a Spec is always valid
 func (v spec) Set(s string) error {
 	parsed, err := cluster.ParseSpec(s)
 	if err != nil {
-		return reason(err, s)
+		return Reason(err, s)
 	}
 	if parsed.Len() == 0 {
 		parsed = nil

@@ -11,6 +11,7 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/bench"
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/internal/config/sources"
 	"github.com/tryst-rdma/tryst/internal/console"
 	"github.com/tryst-rdma/tryst/status"
 )
@@ -72,7 +73,7 @@ func parse(args []string, s streams) (given, error) {
 	flags.BoolVar(&o.Pin, "pin", false, "keep the processes of verbs-latency, those of its baselines too, on a processor each")
 	flags.StringVar(&o.Profile, "cpu-profile", "", "write CPU profiles of both processes into `DIR`, for go tool pprof")
 	flags.StringVar(&o.PeerDevice, "peer-rdma-device", "", "RDMA device of the second process, as --rdma-device; the same one when empty")
-	config.RegisterFlags(flags, config.ForClient)
+	sources.RegisterFlags(flags, config.ForClient)
 	flags.Lookup(transportFlag).Usage = "transports to measure, `TRANSPORT,...` of " + strings.Join(config.Transports(), ", ")
 
 	if err := flags.Parse(args); errors.Is(err, pflag.ErrHelp) {
@@ -84,7 +85,7 @@ func parse(args []string, s streams) (given, error) {
 		return g, usagef("it takes no argument, and %q is one", rest[0])
 	}
 	o.Transports = severalWires(flags)
-	cfg, err := config.Load(config.LoadOptions{Flags: flags, Environ: s.env, Use: config.ForClient})
+	cfg, err := sources.Load(sources.Options{Flags: flags, Environ: s.env, Use: config.ForClient})
 	problems := append(complete(o, cfg, err == nil, sizes), err)
 	if err := errors.Join(problems...); err != nil {
 		return g, usageError{err}

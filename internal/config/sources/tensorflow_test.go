@@ -1,6 +1,10 @@
-package config
+package sources
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/tryst-rdma/tryst/internal/config"
+)
 
 // verbs is the variable without which those of TensorFlow's verbs do not count.
 const verbs = "TRYST_TRANSPORT=verbs"
@@ -8,39 +12,41 @@ const verbs = "TRYST_TRANSPORT=verbs"
 // TestBothSpellings: TensorFlow's README and its code name most variables
 // differently. Each sets its setting, and the source says which one did.
 func TestBothSpellings(t *testing.T) {
-	for _, n := range inheritedNames {
-		s, ok := byKey(n.key)
-		if !ok {
-			t.Fatalf("there is no setting %s", n.key)
+	settingsWithThem := 0
+	for _, s := range config.Settings() {
+		names := s.Inherited()
+		if len(names) == 0 {
+			continue
 		}
+		settingsWithThem++
 		want, text := sample(s, FromTensorFlow), sample(s, FromTensorFlow)
-		if n.convert != nil {
+		if s.Key == timeoutKey {
 			text = "14"
 		}
-		for _, name := range []string{n.readme, n.code} {
-			if name == "" {
-				continue
-			}
+		for _, name := range names {
 			c, err := world{environ: []string{verbs, name + "=" + text}}.load(t)
 			if err != nil {
 				t.Errorf("%s: %v", name, err)
 				continue
 			}
-			if got := s.value(&c).String(); got != want {
+			if got := s.Value(&c).String(); got != want {
 				t.Errorf("%s=%s gives %s, want %s", name, text, got, want)
 			}
-			if got := c.source(n.key).String(); got != "env "+name {
+			if got := c.Source(s.Key).String(); got != "env "+name {
 				t.Errorf("%s: the source is %q", name, got)
 			}
 		}
-		if n.code == "" {
+		if len(names) == 1 {
 			continue
 		}
-		if _, err := (world{environ: []string{verbs, n.readme + "=" + text, n.code + "=" + text}}).load(t); err != nil {
+		if _, err := (world{environ: []string{verbs, names[0] + "=" + text, names[1] + "=" + text}}).load(t); err != nil {
 			t.Errorf("the same twice: %v", err)
 		}
-		_, err := world{environ: []string{verbs, n.readme + "=1", n.code + "=2"}}.load(t)
-		wantErrors(t, err, []string{n.readme + ` "1"`, n.code + ` is "2"`, "both are names of " + n.key})
+		_, err := world{environ: []string{verbs, names[0] + "=1", names[1] + "=2"}}.load(t)
+		wantErrors(t, err, []string{names[0] + ` "1"`, names[1] + ` is "2"`, "both are names of " + s.Key})
+	}
+	if settingsWithThem != 10 {
+		t.Errorf("%d settings have variables of TensorFlow, want 10", settingsWithThem)
 	}
 }
 
@@ -56,7 +62,7 @@ func TestInheritedValuesAreJudged(t *testing.T) {
 		_, err := world{environ: []string{verbs, variable}}.load(t)
 		wantErrors(t, err, []string{words})
 	}
-	if c, err := (world{environ: []string{verbs, "RDMA_DEVICE="}}).load(t); err != nil || c.source("rdma.device").Kind != FromDefault {
+	if c, err := (world{environ: []string{verbs, "RDMA_DEVICE="}}).load(t); err != nil || c.Source("rdma.device").Kind != FromDefault {
 		t.Errorf("an empty variable counts: %v", err)
 	}
 }
@@ -85,7 +91,7 @@ func TestGIDIndexZero(t *testing.T) {
 	if err != nil || c.RDMA.GIDIndex == nil || *c.RDMA.GIDIndex != 0 {
 		t.Errorf("%v, %v", c.RDMA.GIDIndex, err)
 	}
-	if c = Default(); c.RDMA.GIDIndex != nil {
+	if c = config.Default(); c.RDMA.GIDIndex != nil {
 		t.Errorf("the default is entry %d", *c.RDMA.GIDIndex)
 	}
 }

@@ -1,10 +1,11 @@
-package config
+package sources
 
 import (
 	"strings"
 	"testing"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/config"
 )
 
 // TestRules tries what must hold between settings: each line breaks one rule
@@ -61,7 +62,7 @@ func TestRules(t *testing.T) {
 
 // TestValidate checks what a program filled in.
 func TestValidate(t *testing.T) {
-	c := Default()
+	c := config.Default()
 	if err := c.Validate(both); err != nil {
 		t.Error(err)
 	}

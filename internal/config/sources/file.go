@@ -1,4 +1,4 @@
-package config
+package sources
 
 import (
 	"bytes"
@@ -13,6 +13,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/status"
 )
 
@@ -24,20 +25,20 @@ const maxFaults = 20
 const oneDocument = "a second document begins; want one, with all settings"
 
 // file reads the settings in the YAML file whose path a source gives.
-func (l *loader) file(path given, read func(string) ([]byte, error)) map[string]any {
+func (l *loader) file(path config.Given, read func(string) ([]byte, error)) map[string]any {
 	data, err := read(path.Text)
 	if err == nil && len(data) > maxFile {
-		err = fmt.Errorf("it is larger than %s; is it a file of settings?", FormatSize(maxFile))
+		err = fmt.Errorf("it is larger than %s; is it a file of settings?", config.FormatSize(maxFile))
 	}
 	if err != nil {
 		if pathErr := (*fs.PathError)(nil); errors.As(err, &pathErr) {
 			err = pathErr.Err // without the path, which valueError adds
 		}
-		l.add(valueError(path.Source, configKey, path.Text, err))
+		l.add(config.ValueError(path.Source, config.ConfigKey, path.Text, err))
 		return nil
 	}
-	f := file{name: path.Text, values: make(map[string]any), known: make(map[string]Setting, len(settings))}
-	for _, s := range settings {
+	f := file{name: path.Text, values: make(map[string]any), known: make(map[string]config.Setting, len(config.Settings()))}
+	for _, s := range config.Settings() {
 		if s.InFile() {
 			f.known[s.Key] = s
 		}
@@ -50,10 +51,10 @@ func (l *loader) file(path given, read func(string) ([]byte, error)) map[string]
 // file is a YAML file that is being read.
 type file struct {
 	name   string
-	known  map[string]Setting // that a file may set, by key
-	values map[string]any     // read so far, by key
-	errs   []error            // the first maxFaults
-	faults int                // all of them
+	known  map[string]config.Setting // that a file may set, by key
+	values map[string]any            // read so far, by key
+	errs   []error                   // the first maxFaults
+	faults int                       // all of them
 }
 
 // fail reports an error at a line; 0 if the line is not known.
@@ -63,11 +64,13 @@ func (f *file) fail(line int, format string, args ...any) {
 
 func (f *file) report(line int, fault *status.Error) {
 	if f.faults++; f.faults <= maxFaults {
-		f.errs = append(f.errs, fault.WithPrefix(f.source(line).place()))
+		f.errs = append(f.errs, fault.WithPrefix(f.source(line).Place()))
 	}
 }
 
-func (f *file) source(line int) Source { return Source{Kind: FromFile, Name: f.name, Line: line} }
+func (f *file) source(line int) config.Source {
+	return config.Source{Kind: config.FromFile, Name: f.name, Line: line}
+}
 
 func (f *file) read(data []byte) {
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
@@ -110,11 +113,11 @@ func (f *file) root(root *yaml.Node) {
 func (f *file) setting(m member) {
 	s, ok := f.known[m.name]
 	if !ok {
-		f.report(m.line, unknown("key", quote(m.name), nearest(m.name, f.known)))
+		f.report(m.line, unknown("key", config.Quote(m.name), nearest(m.name, f.known)))
 		return
 	}
-	if first, twice := f.values[s.Key].(given); twice { // tls.cert, and cert in tls
-		f.fail(m.line, "key %s is already at line %d; remove one", quote(s.Key), first.Source.Line)
+	if first, twice := f.values[s.Key].(config.Given); twice { // tls.cert, and cert in tls
+		f.fail(m.line, "key %s is already at line %d; remove one", config.Quote(s.Key), first.Source.Line)
 		return
 	}
 	var value any // the decoder also refuses anchors that contain themselves or multiply
@@ -122,13 +125,13 @@ func (f *file) setting(m member) {
 		f.refused(m.line, err)
 		return
 	}
-	if s.Key == clusterKey && m.value.Kind == yaml.MappingNode {
+	if s.Key == config.ClusterKey && m.value.Kind == yaml.MappingNode {
 		if text, ok := f.cluster(m.value); ok {
-			f.values[s.Key] = given{text, f.source(m.line)}
+			f.values[s.Key] = config.Given{Text: text, Source: f.source(m.line)}
 		}
 		return
 	}
-	if _, isText := s.value(new(Config)).(anyText); isText && m.value.Kind == yaml.ScalarNode && value != nil {
+	if s.IsText() && m.value.Kind == yaml.ScalarNode && value != nil {
 		if _, quoted := value.(string); !quoted { // a path or a name that looks like a number: 1.10, 0123
 			value = m.value.Value
 		}
@@ -138,7 +141,7 @@ func (f *file) setting(m member) {
 		f.fail(m.line, "%s: %w", s.Key, err)
 		return
 	}
-	f.values[s.Key] = given{text, f.source(m.line)}
+	f.values[s.Key] = config.Given{Text: text, Source: f.source(m.line)}
 }
 
 // member is a key of a mapping, its line, and its value.
@@ -159,7 +162,7 @@ func (f *file) members(mapping *yaml.Node) []member {
 		case key.Kind != yaml.ScalarNode:
 			f.fail(line, "want a name as key, got a list or a mapping")
 		case twice:
-			f.fail(line, "key %s is already at line %d; remove one", quote(key.Value), first)
+			f.fail(line, "key %s is already at line %d; remove one", config.Quote(key.Value), first)
 		default:
 			lines[key.Value] = line
 			members = append(members, member{key.Value, line, resolve(pair[1])})
@@ -180,7 +183,7 @@ func isNull(node *yaml.Node) bool { return node.ShortTag() == "!!null" }
 
 // isSection reports whether there are keys that begin with the name and a dot.
 func isSection(name string) bool {
-	return slices.ContainsFunc(settings, func(s Setting) bool { return strings.HasPrefix(s.Key, name+".") })
+	return slices.ContainsFunc(config.Settings(), func(s config.Setting) bool { return strings.HasPrefix(s.Key, name+".") })
 }
 
 // scalar returns a value in the form of a flag.

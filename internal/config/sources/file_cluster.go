@@ -1,4 +1,4 @@
-package config
+package sources
 
 import (
 	"strconv"
@@ -6,6 +6,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/config"
 )
 
 // cluster converts a mapping from jobs to tasks into the text of a cluster spec. The tasks of a
@@ -22,11 +23,11 @@ func (f *file) cluster(jobs *yaml.Node) (text string, ok bool) {
 		for _, task := range f.tasks(job) {
 			index, err := strconv.Atoi(task.name)
 			if err != nil {
-				f.fail(task.line, "cluster: job %s: %s is not a task number", quote(job.name), quote(task.name))
+				f.fail(task.line, "cluster: job %s: %s is not a task number", config.Quote(job.name), config.Quote(task.name))
 				continue
 			}
 			if _, again := tasks[index]; again || task.value.ShortTag() != "!!str" {
-				f.fail(task.line, "cluster: job %s: task %d: want one address, HOST:PORT", quote(job.name), index)
+				f.fail(task.line, "cluster: job %s: task %d: want one address, HOST:PORT", config.Quote(job.name), index)
 				continue
 			}
 			tasks[index] = task.value.Value
@@ -39,7 +40,7 @@ func (f *file) cluster(jobs *yaml.Node) (text string, ok bool) {
 	}
 	whole, err := cluster.NewSpec(spec)
 	if err != nil { // unreachable: its parts are valid
-		f.fail(jobs.Line, "cluster: %w", reason(err, ""))
+		f.fail(jobs.Line, "cluster: %w", config.Reason(err, ""))
 		return "", false
 	}
 	return whole.String(), true
@@ -57,7 +58,7 @@ func (f *file) tasks(job member) []member {
 		}
 		return tasks
 	default:
-		f.fail(job.line, "cluster: job %s: want a list of addresses, or task numbers with addresses", quote(job.name))
+		f.fail(job.line, "cluster: job %s: want a list of addresses, or task numbers with addresses", config.Quote(job.name))
 		return nil
 	}
 }
@@ -66,7 +67,7 @@ func (f *file) tasks(job member) []member {
 func (f *file) specFault(line int, part map[string]map[int]string) bool {
 	_, err := cluster.NewSpec(part)
 	if err != nil {
-		f.fail(line, "cluster: %w", reason(err, ""))
+		f.fail(line, "cluster: %w", config.Reason(err, ""))
 	}
 	return err != nil
 }

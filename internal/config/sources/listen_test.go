@@ -1,9 +1,10 @@
-package config
+package sources
 
 import (
 	"testing"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/config"
 )
 
 const (
@@ -39,11 +40,11 @@ func TestListensAtTheOwnAddressOfTheCluster(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got.Listen != c.want || got.source(listenKey).String() != c.source || got.ListensInCluster() != c.own {
-				t.Errorf("got %q from %v, own %v; want %q from %s, own %v", got.Listen, got.source(listenKey), got.ListensInCluster(), c.want, c.source, c.own)
+			if got.Listen != c.want || got.Source(config.ListenKey).String() != c.source || got.ListensInCluster() != c.own {
+				t.Errorf("got %q from %v, own %v; want %q from %s, own %v", got.Listen, got.Source(config.ListenKey), got.ListensInCluster(), c.want, c.source, c.own)
 			}
 			got.Listen = ":8"
-			if s := got.source(listenKey); s.Kind != FromProgram || got.ListensInCluster() {
+			if s := got.Source(config.ListenKey); s.Kind != FromProgram || got.ListensInCluster() {
 				t.Errorf("after a change by the program: from %v", s)
 			}
 		})

@@ -1,15 +1,17 @@
-package config
+package sources
 
 import (
 	"slices"
 
 	"github.com/spf13/pflag"
+
+	"github.com/tryst-rdma/tryst/internal/config"
 )
 
 // RegisterFlags adds the flags of the settings that affect a use. A flag accepts any text;
 // [Load] checks it together with the other sources.
-func RegisterFlags(fs *pflag.FlagSet, use Use) {
-	for _, s := range settings {
+func RegisterFlags(fs *pflag.FlagSet, use config.Use) {
+	for _, s := range config.Settings() {
 		if s.Use&use == 0 {
 			continue
 		}
@@ -36,9 +38,10 @@ func (f *rawFlag) Set(s string) error { f.text = s; return nil }
 
 // flagValue returns the key and value of a flag for koanf; "" for a flag that is not a setting.
 func flagValue(f *pflag.Flag) (string, any) {
-	i := slices.IndexFunc(settings, func(s Setting) bool { return s.Flag() == f.Name })
+	all := config.Settings()
+	i := slices.IndexFunc(all, func(s config.Setting) bool { return s.Flag() == f.Name })
 	if _, ours := f.Value.(*rawFlag); i < 0 || !ours {
 		return "", nil
 	}
-	return settings[i].Key, given{f.Value.String(), Source{Kind: FromFlag, Name: "--" + f.Name}}
+	return all[i].Key, config.Given{Text: f.Value.String(), Source: config.Source{Kind: config.FromFlag, Name: "--" + f.Name}}
 }

@@ -1,4 +1,4 @@
-package config
+package sources
 
 import (
 	"errors"
@@ -13,10 +13,11 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/config"
 )
 
-// LoadOptions has the sources for [Load].
-type LoadOptions struct {
+// Options has the sources for [Load].
+type Options struct {
 	// Flags are parsed flags, which include those of [RegisterFlags]. Only flags
 	// that were set count. Nil: none.
 	Flags *pflag.FlagSet
@@ -25,15 +26,11 @@ type LoadOptions struct {
 	// ReadFile reads the YAML file. Nil: from the file system.
 	ReadFile func(path string) ([]byte, error)
 	// Use selects the rules between settings that are checked.
-	Use Use
+	Use config.Use
 }
 
-// given is the value of a setting in one source. koanf merges these; it copies exported
-// fields only.
-type given struct {
-	Text   string
-	Source Source
-}
+// testPrefix begins the variables of tests. They are not settings.
+const testPrefix = config.EnvPrefix + "TEST_"
 
 // maxFile bounds the YAML file, in bytes. A cluster of some thousand tasks fits.
 const maxFile = 1 << 18
@@ -41,7 +38,7 @@ const maxFile = 1 << 18
 // Load reads all sources and returns the settings. The error joins all errors. Each is an
 // InvalidArgument *status.Error of one line with the source, the value, and what to write
 // instead.
-func Load(o LoadOptions) (Config, error) {
+func Load(o Options) (config.Config, error) {
 	if o.Environ == nil {
 		o.Environ = os.Environ()
 	}
@@ -56,10 +53,9 @@ func Load(o LoadOptions) (Config, error) {
 		l.load(above, posflag.ProviderWithFlag(o.Flags, ".", nil, flagValue))
 	}
 	merged := koanf.New(".")
-	l.load(merged, confmap.Provider(defaults(), "."))
 	l.load(merged, confmap.Provider(l.tfConfig(environ), "."))
 	var file map[string]any
-	if path, ok := above.Get(configKey).(given); ok && path.Text != "" {
+	if path, ok := above.Get(config.ConfigKey).(config.Given); ok && path.Text != "" {
 		file = l.file(path, o.ReadFile)
 	}
 	if usesVerbs(above, file) {
@@ -68,28 +64,16 @@ func Load(o LoadOptions) (Config, error) {
 	l.load(merged, confmap.Provider(file, "."))
 	l.add(merged.Merge(above))
 
-	c := Config{sources: make(map[string]given, len(settings)), passedOver: passedOver}
-	failed := make(map[string]bool)
-	for _, s := range settings {
-		g, ok := merged.Get(s.Key).(given)
-		if !ok { // unreachable: every setting has a default
-			continue
+	all := make(map[string]config.Given)
+	for _, s := range config.Settings() {
+		if g, ok := merged.Get(s.Key).(config.Given); ok {
+			all[s.Key] = g
 		}
-		if err := s.value(&c).Set(g.Text); err != nil {
-			l.add(valueError(g.Source, s.Key, g.Text, err))
-			failed[s.Key] = true
-			mustSet(s.value(&c), s.Default) // so that the rules between settings can be checked
-		}
-		c.sources[s.Key] = given{s.value(&c).String(), g.Source}
 	}
-	if c.sources[listenKey].Source.Kind == FromDefault && !failed[taskKey] {
-		c.takeOwnAddress(c.sources[taskKey].Source.Kind != FromDefault)
-	}
-	for _, err := range c.broken(o.Use, failed) {
-		l.add(err)
-	}
+	c, errs := config.FromGiven(all, o.Use, passedOver)
+	l.errs = append(l.errs, errs...)
 	if len(l.errs) > 0 {
-		return Config{}, errors.Join(l.errs...)
+		return config.Config{}, errors.Join(l.errs...)
 	}
 	return c, nil
 }
@@ -98,11 +82,11 @@ func Load(o LoadOptions) (Config, error) {
 // variables are ignored: other programs may use such short names, and an invalid value must
 // not prevent the start.
 func usesVerbs(above *koanf.Koanf, file map[string]any) bool {
-	g, ok := above.Get(transportKey).(given)
+	g, ok := above.Get(config.TransportKey).(config.Given)
 	if !ok {
-		g, _ = file[transportKey].(given)
+		g, _ = file[config.TransportKey].(config.Given)
 	}
-	return g.Text == Verbs
+	return g.Text == config.Verbs
 }
 
 // loader collects the errors, in the order of the sources.
@@ -116,30 +100,22 @@ func (l *loader) add(err error) {
 
 func (l *loader) load(k *koanf.Koanf, p koanf.Provider) { l.add(k.Load(p, nil)) }
 
-func defaults() map[string]any {
-	values := make(map[string]any, len(settings))
-	for _, s := range settings {
-		values[s.Key] = given{Text: s.Default}
-	}
-	return values
-}
-
 // environment provides the TRYST_ variables.
 func (l *loader) environment(environ []string) koanf.Provider {
-	keys := make(map[string]string, len(settings))
-	for _, s := range settings {
+	keys := make(map[string]string, len(config.Settings()))
+	for _, s := range config.Settings() {
 		keys[s.Env()] = s.Key
 	}
 	return env.Provider(".", env.Opt{
-		Prefix:      envPrefix,
+		Prefix:      config.EnvPrefix,
 		EnvironFunc: func() []string { return environ },
 		TransformFunc: func(name, text string) (string, any) {
 			key, known := keys[name]
 			switch {
 			case known:
-				return key, given{text, Source{Kind: FromEnv, Name: name}}
+				return key, config.Given{Text: text, Source: config.Source{Kind: config.FromEnv, Name: name}}
 			case !strings.HasPrefix(name, testPrefix):
-				l.add(unknown("variable", quote(name), nearest(name, keys)))
+				l.add(unknown("variable", config.Quote(name), nearest(name, keys)))
 			}
 			return "", nil
 		},
@@ -151,7 +127,7 @@ func (l *loader) tfConfig(environ []string) map[string]any {
 	values := make(map[string]any)
 	text := ""
 	for _, variable := range environ {
-		if name, value, _ := strings.Cut(variable, "="); name == tfConfigVariable {
+		if name, value, _ := strings.Cut(variable, "="); name == config.TFConfig {
 			text = value
 		}
 	}
@@ -160,12 +136,12 @@ func (l *loader) tfConfig(environ []string) map[string]any {
 		l.add(err)
 		return values
 	}
-	source := Source{Kind: FromTFConfig, Name: tfConfigVariable}
+	source := config.Source{Kind: config.FromTFConfig, Name: config.TFConfig}
 	if tf.Spec.Len() > 0 {
-		values[clusterKey] = given{tf.Spec.String(), source}
+		values[config.ClusterKey] = config.Given{Text: tf.Spec.String(), Source: source}
 	}
 	if tf.HasTask {
-		values[taskKey] = given{tf.Task.String(), source}
+		values[config.TaskKey] = config.Given{Text: tf.Task.String(), Source: source}
 	}
 	return values
 }

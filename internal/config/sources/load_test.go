@@ -1,4 +1,4 @@
-package config
+package sources
 
 import (
 	"bytes"
@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/status"
 )
 
@@ -37,7 +38,7 @@ func (w world) load(t testing.TB) (Config, error) {
 		t.Fatal(err)
 	}
 	environ := append([]string{}, w.environ...) // not nil, which means the process's own
-	return Load(LoadOptions{
+	return Load(Options{
 		Flags: flags, Environ: environ, Use: w.use,
 		ReadFile: func(string) ([]byte, error) { return []byte(w.yaml), nil },
 	})
@@ -114,8 +115,8 @@ func sample(s Setting, source SourceKind) string {
 
 // tfConfigs gives the samples of the settings that TF_CONFIG can.
 var tfConfigs = map[string]string{
-	clusterKey: `TF_CONFIG={"cluster":{"a":["h:1"]}}`,
-	taskKey:    `TF_CONFIG={"task":{"type":"a","index":1}}`,
+	config.ClusterKey: `TF_CONFIG={"cluster":{"a":["h:1"]}}`,
+	config.TaskKey:    `TF_CONFIG={"task":{"type":"a","index":1}}`,
 }
 
 // give adds a source that gives the setting, if it can.
@@ -127,16 +128,14 @@ func (w *world) give(s Setting, source SourceKind) bool {
 		w.environ = append(w.environ, variable)
 		return ok
 	case FromTensorFlow:
-		for _, n := range inheritedNames {
-			if n.key == s.Key {
-				if n.convert != nil {
-					text = "14"
-				}
-				w.environ = append(w.environ, n.readme+"="+text, "TRYST_TRANSPORT=verbs")
-				return true
-			}
+		names := s.Inherited()
+		if len(names) == 0 {
+			return false
 		}
-		return false
+		if s.Key == timeoutKey {
+			text = "14"
+		}
+		w.environ = append(w.environ, names[0]+"="+text, "TRYST_TRANSPORT=verbs")
 	case FromFile:
 		if !s.InFile() {
 			return false
@@ -154,7 +153,7 @@ func (w *world) give(s Setting, source SourceKind) bool {
 // the value of the highest of them.
 func TestPrecedence(t *testing.T) {
 	sources := []SourceKind{FromTFConfig, FromTensorFlow, FromFile, FromEnv, FromFlag}
-	for _, s := range settings {
+	for _, s := range config.Settings() {
 		t.Run(s.Key, func(t *testing.T) {
 			for subset := range 1 << len(sources) {
 				var w world
@@ -168,10 +167,10 @@ func TestPrecedence(t *testing.T) {
 				if err != nil {
 					t.Fatalf("%+v: %v", w, err)
 				}
-				if got := s.value(&c).String(); got != want {
+				if got := s.Value(&c).String(); got != want {
 					t.Errorf("%+v: got %q, want %q", w, got, want)
 				}
-				got := c.source(s.Key)
+				got := c.Source(s.Key)
 				if got.Kind != from {
 					t.Errorf("%+v: got the value from %q, want it from %q", w, got, Source{Kind: from})
 				}
@@ -220,13 +219,13 @@ func TestBareBool(t *testing.T) {
 func TestFlagsOfAUse(t *testing.T) {
 	flags := pflag.NewFlagSet("pull", pflag.ContinueOnError)
 	RegisterFlags(flags, ForClient)
-	for _, s := range settings {
+	for _, s := range config.Settings() {
 		if got, want := flags.Lookup(s.Flag()) != nil, s.Use&ForClient != 0; got != want {
 			t.Errorf("--%s: got %v, want %v", s.Flag(), got, want)
 		}
 	}
 	// The variables are those of all, so that one environment serves both.
-	if _, err := Load(LoadOptions{Flags: flags, Environ: []string{"TRYST_LISTEN=:1"}, Use: ForClient}); err != nil {
+	if _, err := Load(Options{Flags: flags, Environ: []string{"TRYST_LISTEN=:1"}, Use: ForClient}); err != nil {
 		t.Error(err)
 	}
 }
@@ -235,7 +234,7 @@ func TestFlagsOfAUse(t *testing.T) {
 func TestHelpTellsDefaultsAndLimits(t *testing.T) {
 	flags := pflag.NewFlagSet("serve", pflag.ContinueOnError)
 	RegisterFlags(flags, both)
-	for _, s := range settings {
+	for _, s := range config.Settings() {
 		one := pflag.NewFlagSet("one", pflag.ContinueOnError)
 		one.AddFlag(flags.Lookup(s.Flag()))
 		help := one.FlagUsages()
@@ -250,14 +249,14 @@ func TestHelpTellsDefaultsAndLimits(t *testing.T) {
 
 // TestNoSources is a process that was told nothing.
 func TestNoSources(t *testing.T) {
-	c, err := Load(LoadOptions{Environ: []string{"HOME=/", "TRYST"}, Use: both})
+	c, err := Load(Options{Environ: []string{"HOME=/", "TRYST"}, Use: both})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if c.Listen != "127.0.0.1:2222" || c.Task.String() != "/job:worker/replica:0/task:0" || c.Cluster != nil || c.Transport != "grpc" {
 		t.Errorf("got %+v", c)
 	}
-	for _, e := range Describe(c) {
+	for _, e := range config.Describe(c) {
 		if e.Source.Kind != FromDefault {
 			t.Errorf("%s is from %v, want the default", e.Key, e.Source)
 		}
@@ -272,7 +271,7 @@ func TestDescribeChanged(t *testing.T) {
 	}
 	c.Listen, c.Digest = ":2", "sha256"
 	want := map[string]SourceKind{"listen": FromProgram, "digest": FromProgram, "max-waiting": FromFlag}
-	for _, e := range Describe(c) {
+	for _, e := range config.Describe(c) {
 		if e.Source.Kind != want[e.Key] {
 			t.Errorf("%s: got %v, want %v", e.Key, e.Source, Source{Kind: want[e.Key]})
 		}
@@ -303,26 +302,26 @@ func TestAllErrorsAtOnce(t *testing.T) {
 func TestUnreadableFile(t *testing.T) {
 	dir := t.TempDir()
 	missing := filepath.Join(dir, "none.yaml")
-	_, err := Load(LoadOptions{Environ: []string{"TRYST_CONFIG=" + missing}})
+	_, err := Load(Options{Environ: []string{"TRYST_CONFIG=" + missing}})
 	wantErrors(t, err, []string{"TRYST_CONFIG", missing, "no such file"})
 	if !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%v is not fs.ErrNotExist", err)
 	}
-	_, err = Load(LoadOptions{Environ: []string{"TRYST_CONFIG=" + dir}})
+	_, err = Load(Options{Environ: []string{"TRYST_CONFIG=" + dir}})
 	wantErrors(t, err, []string{"TRYST_CONFIG", dir, "is a directory"})
 
 	large := filepath.Join(dir, "large.yaml")
 	if err := os.WriteFile(large, bytes.Repeat([]byte("#\n"), maxFile), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err = Load(LoadOptions{Environ: []string{"TRYST_CONFIG=" + large}})
+	_, err = Load(Options{Environ: []string{"TRYST_CONFIG=" + large}})
 	wantErrors(t, err, []string{large, "larger than 256KiB"})
 }
 
 // FuzzEnv gives any variable: an unknown one with the prefix is refused, unless it
 // describes a Service, and a known one sets its setting or is refused by name.
 func FuzzEnv(f *testing.F) {
-	for _, s := range settings {
+	for _, s := range config.Settings() {
 		f.Add(s.Env(), s.Default)
 	}
 	for _, v := range [][2]string{{"TRYST_SERVICE_HOST", "::1"}, {"TRYST_RDMA_PORT", "tcp://10.0.0.1:1"}, {"TRYST_PORT_1_TCP_ADDR", "h"}, {"TRYST_", ""}, {"TRYST_LISTN", "x"}, {"TRYST_TEST_", "x"}, {"TRYST_listen", ":1"}, {"TRYST_LOG", "info"}, {"PATH", "/"},
@@ -330,7 +329,7 @@ func FuzzEnv(f *testing.F) {
 		f.Add(v[0], v[1])
 	}
 	known := make(map[string]Setting)
-	for _, s := range settings {
+	for _, s := range config.Settings() {
 		known[s.Env()] = s
 	}
 	f.Fuzz(func(t *testing.T, name, value string) {
@@ -351,10 +350,10 @@ func FuzzEnv(f *testing.F) {
 		case err != nil && name != "TF_CONFIG":
 			t.Error(err)
 		case err == nil && isKnown:
-			if got := c.source(s.Key); got.Kind != FromEnv {
+			if got := c.Source(s.Key); got.Kind != FromEnv {
 				t.Errorf("%s=%q: the value is from %v", name, value, got)
 			}
-			v, text := s.value(&c), s.value(&c).String()
+			v, text := s.Value(&c), s.Value(&c).String()
 			if err := v.Set(text); err != nil || v.String() != text {
 				t.Errorf("%s=%q reads back as %q: %v", name, value, text, err)
 			}
@@ -386,7 +385,7 @@ func TestTFConfig(t *testing.T) {
 // with the names of the known ones.
 func TestX9UnknownTransport(t *testing.T) {
 	refused := func(t *testing.T, err error, name string) {
-		wantErrors(t, err, []string{name + ` "carrier-pigeon": `, "want one of " + strings.Join(Transports(), ", ")})
+		wantErrors(t, err, []string{name + ` "carrier-pigeon": `, "want one of " + strings.Join(config.Transports(), ", ")})
 	}
 	for name, w := range map[string]world{
 		"--transport":     {args: []string{"--transport=carrier-pigeon"}},
@@ -398,7 +397,7 @@ func TestX9UnknownTransport(t *testing.T) {
 			refused(t, err, name)
 		})
 	}
-	c := Default()
+	c := config.Default()
 	c.Transport = "carrier-pigeon"
 	refused(t, c.Validate(both), "transport")
 }

@@ -1,9 +1,11 @@
-package config
+package sources
 
 import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/tryst-rdma/tryst/internal/config"
 )
 
 // linksOf returns the variables that the kubelet sets for a Service (envvars.FromServices in
@@ -49,7 +51,7 @@ func TestServiceLinksArePassedOver(t *testing.T) {
 			if got := c.PassedOver(); !slices.Equal(got, names) {
 				t.Errorf("%s at %s: passed over %q, want %q", service, address, got, names)
 			}
-			for _, e := range Describe(c) {
+			for _, e := range config.Describe(c) {
 				if e.Source.Kind != FromDefault {
 					t.Errorf("%s at %s: %s is %q from %v", service, address, e.Key, e.Value, e.Source)
 				}

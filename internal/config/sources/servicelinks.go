@@ -1,4 +1,4 @@
-package config
+package sources
 
 import (
 	"net/netip"
@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/tryst-rdma/tryst/internal/config"
 )
 
 // linkForm is a form of the variables that the kubelet sets for a Service of Kubernetes.
@@ -69,7 +71,7 @@ func isProtocol(value, _, protocol string) bool {
 func withoutServiceLinks(environ []string) (rest, passedOver []string) {
 	for _, variable := range environ {
 		name, value, _ := strings.Cut(variable, "=")
-		if ours := strings.HasPrefix(name, envPrefix) || isInherited(name); ours && isServiceLink(name, value) {
+		if ours := strings.HasPrefix(name, config.EnvPrefix) || config.IsInherited(name); ours && isServiceLink(name, value) {
 			passedOver = append(passedOver, name)
 			continue
 		}

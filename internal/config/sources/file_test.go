@@ -1,9 +1,11 @@
-package config
+package sources
 
 import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/tryst-rdma/tryst/internal/config"
 )
 
 func TestYAMLForms(t *testing.T) {
@@ -42,8 +44,8 @@ func TestYAMLForms(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s, _ := byKey(test.key)
-			if got := s.value(&c).String(); got != test.want {
+			s := byKey(test.key)
+			if got := s.Value(&c).String(); got != test.want {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
 		})
@@ -135,7 +137,7 @@ func TestYAMLLines(t *testing.T) {
 			if strings.HasPrefix(yaml, "'") && key == "cluster" {
 				line++ // the block text takes one more
 			}
-			if got := c.source(key); got.Kind != FromFile || got.Line != line {
+			if got := c.Source(key); got.Kind != FromFile || got.Line != line {
 				t.Errorf("%q: %s is from %q, want line %d", yaml, key, got, line)
 			}
 		}
@@ -178,9 +180,9 @@ func FuzzYAML(f *testing.F) {
 			return
 		}
 		var args []string
-		for _, e := range Describe(c) {
+		for _, e := range config.Describe(c) {
 			if e.Source.Kind == FromFile {
-				s, _ := byKey(e.Key)
+				s := byKey(e.Key)
 				args = append(args, "--"+s.Flag()+"="+e.Value)
 			}
 		}
@@ -188,8 +190,8 @@ func FuzzYAML(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%q: %v", args, err)
 		}
-		for _, s := range settings {
-			if got, want := s.value(&again).String(), s.value(&c).String(); got != want && s.InFile() {
+		for _, s := range config.Settings() {
+			if got, want := s.Value(&again).String(), s.Value(&c).String(); got != want && s.InFile() {
 				t.Errorf("%s: got %q by flag, %q by file", s.Key, got, want)
 			}
 		}
