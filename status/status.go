@@ -13,6 +13,9 @@ import (
 	"maps"
 	"regexp"
 	"unicode/utf8"
+
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
 )
 
 // Keys of the payloads that TensorFlow's workers exchange.
@@ -79,6 +82,12 @@ func (e *Error) Message() string { return e.message }
 // Unwrap returns the error that Errorf wrapped with %w, or nil.
 func (e *Error) Unwrap() error { return e.cause }
 
+// GRPCStatus returns the error as gRPC's status functions see it: code and message, without the
+// payloads. It makes an *Error the error of a call when a service of the importer returns it.
+func (e *Error) GRPCStatus() *grpcstatus.Status {
+	return grpcstatus.New(codes.Code(e.code), e.message)
+}
+
 // Is makes a cancelled or timed-out operation match the standard library's
 // context errors.
 func (e *Error) Is(target error) bool {
@@ -137,8 +146,8 @@ func (e *Error) Derived() *Error {
 }
 
 // CodeOf returns the class of any error: OK for nil, the code of the first
-// *Error in its chain, Cancelled or DeadlineExceeded for a context's errors,
-// Unknown for the rest.
+// *Error in its chain, that of an error of gRPC, Cancelled or DeadlineExceeded for
+// a context's errors, Unknown for the rest.
 func CodeOf(err error) Code {
 	if err == nil {
 		return OK
@@ -162,13 +171,26 @@ func From(err error) *Error {
 		return &c
 	}
 	code := Unknown
-	switch {
+	switch g, ok := errors.AsType[grpcError](err); {
+	case ok:
+		if c := g.GRPCStatus().Code(); c != codes.OK { // an error is never success
+			code = Code(c)
+		}
+		if direct, ok := err.(grpcError); ok { //nolint:errorlint // a wrapped one has another text
+			return &Error{code: code, message: direct.GRPCStatus().Message(), cause: err}
+		}
 	case errors.Is(err, context.Canceled):
 		code = Cancelled
 	case errors.Is(err, context.DeadlineExceeded):
 		code = DeadlineExceeded
 	}
 	return &Error{code: code, message: err.Error(), cause: err}
+}
+
+// grpcError is an error of gRPC, or of a package that converts its errors to those of gRPC.
+type grpcError interface {
+	error
+	GRPCStatus() *grpcstatus.Status
 }
 
 // IsDerived reports whether err is marked as the consequence of another one.
