@@ -37,7 +37,8 @@ type Rendezvous interface {
 type Args struct {
 	// Device is the context (a stream, a queue) of the device whose memory
 	// holds the tensor, or shall hold it. It is opaque to this package. Nil
-	// means host memory, whatever device the key names.
+	// means host memory, whatever device the key names. A value that came from another
+	// process is in host memory and has an *Arrival here.
 	Device any
 }
 
@@ -46,7 +47,9 @@ type Args struct {
 type Value struct {
 	// Tensor is never nil in a value that was received. The receiver owns
 	// one reference and releases it.
-	Tensor   *tensor.Tensor
+	Tensor *tensor.Tensor
+	// SendArgs are those of a sender in this process. Arrival has what a transport recorded
+	// of any other.
 	SendArgs Args
 	// Dead marks the value of a branch that was not taken.
 	Dead bool
@@ -79,7 +82,7 @@ func newValue(key string, args Args, t *tensor.Tensor, dead bool) (Value, error)
 			return Value{}, err
 		}
 	}
-	return Value{Tensor: t, SendArgs: args, Dead: dead}, nil
+	return Value{Tensor: t, SendArgs: args.withoutArrival(), Dead: dead}, nil
 }
 
 // The names of the receiving methods in errors.

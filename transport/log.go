@@ -14,6 +14,7 @@ type Transfer struct {
 	Source      cluster.Device
 	Destination cluster.Device
 	Transport   string
+	Device      string // the RDMA device that received the content; empty without one
 	Bytes       int64
 	// Attempt is the number of the attempt that succeeded, from 1.
 	Attempt uint32

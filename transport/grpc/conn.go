@@ -145,6 +145,7 @@ func (a *attempt) Wait(ctx context.Context) (rendezvous.Value, error) {
 		}
 	}
 	r := resp.take()
+	t.Arrival.Wire = Name
 	logTransfer(c.worker.log, t.Step, t.Key, t.Attempt, requested, r.SendStartMicros, r.Tensor.Size())
 	return rendezvous.Value{Tensor: r.Tensor, Dead: r.Dead}, nil
 }

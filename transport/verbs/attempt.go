@@ -82,7 +82,7 @@ func (a *attempt) Wait(ctx context.Context) (rendezvous.Value, error) {
 	if err != nil {
 		return v, a.link.peer.countFailed(err)
 	}
-	a.link.peer.countReceived(a.t, v.Tensor.Size())
+	a.link.peer.countReceived(a.t, a.link.port.name, v.Tensor.Size())
 	return v, nil
 }
 

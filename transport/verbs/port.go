@@ -18,6 +18,7 @@ import (
 // address that packets are sent from. All peers share it.
 type port struct {
 	device     verbs.Device
+	name       string // of device
 	pd         verbs.PD
 	memory     *regmem.Memory
 	configured verbs.GIDEntry  // the address when the transport was started
@@ -61,7 +62,7 @@ func openPort(o *Options, d PortOptions) (*port, error) {
 		return nil, status.Errorf(status.InvalidArgument, "%s port %d supports messages of at most %d bytes, and those of a channel have up to %d: lower --eager-limit, now %d bytes",
 			d.Device.Info().Name, d.Path.Port, most, message, o.EagerLimit)
 	}
-	p := &port{device: d.Device, path: d.Path, configured: d.Address, replacement: d.Again, gid: d.Address.GID, mtu: d.Path.MTU, lid: info.LID, rails: d.Rails}
+	p := &port{device: d.Device, name: d.Device.Info().Name, path: d.Path, configured: d.Address, replacement: d.Again, gid: d.Address.GID, mtu: d.Path.MTU, lid: info.LID, rails: d.Rails}
 	p.path.SGIDIndex = uint8(d.Address.Index) //nolint:gosec // ibv_ah_attr has 8 bits; discovery refuses more
 	if p.table, err = d.Device.GIDs(d.Path.Port); err != nil {
 		return nil, err
@@ -125,7 +126,7 @@ func (p *port) udpEndpoint() (udp verbs.UDPEndpoint, err error) {
 
 func (p *port) close() error { return errors.Join(p.memory.Close(), p.pd.Close()) }
 
-func (p *port) String() string { return fmt.Sprintf("%s port %d", p.device.Info().Name, p.path.Port) }
+func (p *port) String() string { return fmt.Sprintf("%s port %d", p.name, p.path.Port) }
 
 // refresh reads the attributes that may change while the device is open: the index of the
 // address in the GID table, the path MTU, the LID. An address that was removed and added

@@ -107,12 +107,15 @@ func (c *counters) read() Stats {
 	}
 }
 
-// countReceived counts a value that came over verbs, and adds it to the transfer log.
-func (p *peer) countReceived(a *delivery.Transfer, bytes int64) {
+// countReceived counts a value that came over verbs and records which device has received it,
+// for its receiver and in the transfer log.
+func (p *peer) countReceived(a *delivery.Transfer, device string, bytes int64) {
+	a.Arrival.Wire, a.Arrival.Device = Name, device
 	p.counters.received.Add(1)
 	p.counters.receivedBytes.Add(uint64(bytes)) //nolint:gosec // never negative
 	t := transport.NewTransfer(a.Began, a.Ended, 0)
-	t.Step, t.Tensor, t.Transport, t.Bytes, t.Attempt = a.Step, a.Key.Edge(), Name, bytes, a.Attempt
+	t.Step, t.Tensor, t.Bytes, t.Attempt = a.Step, a.Key.Edge(), bytes, a.Attempt
+	t.Transport, t.Device = Name, device
 	t.Source, t.Destination = a.Key.Src(), a.Key.Dst()
 	p.transport.opts.Transfers.Add(t)
 }

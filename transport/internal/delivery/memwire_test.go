@@ -20,6 +20,7 @@ type memPeer struct {
 	mu          sync.Mutex // guards what follows
 	incarnation uint64
 	plain       bool
+	wire        string        // of the arrivals
 	down        bool          // hellos are refused
 	deaf        bool          // hellos get no answer
 	delay       time.Duration // of a request and of an answer, each
@@ -279,6 +280,10 @@ func (m *memPeer) recv(ctx context.Context, a *Transfer) (rendezvous.Value, erro
 			}
 			return rendezvous.Value{}, err
 		}
+		if m.mu.Lock(); m.wire != "" {
+			a.Arrival.Wire, a.Arrival.Device = m.wire, "mem0"
+		}
+		m.mu.Unlock()
 		return ans.Value, ans.Err
 	}
 }

@@ -138,8 +138,8 @@ func (p *peer) receive(t *Transfer) error {
 		p.mu.Unlock()
 		return errRequesterClosed()
 	}
-	t.peer = p
-	p.do(p.machine.receive(time.Now(), t), nil)
+	t.peer, t.asked = p, time.Now()
+	p.do(p.machine.receive(t.asked, t), nil)
 	return nil
 }
 
@@ -153,6 +153,7 @@ func (p *peer) do(acts []requestAction, why error) {
 		case doSend:
 			a.t.Began, a.t.Ended = time.Now(), time.Time{}
 			a.t.begun, a.t.had = true, a.t.Partial.Bytes
+			a.t.tries++
 			p.requester.open.Add(1)
 			calls++
 		case doDrop:

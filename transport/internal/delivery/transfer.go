@@ -40,6 +40,9 @@ type Transfer struct {
 	// Partial is what the attempts so far have brought. The connection of the attempt
 	// that is under way may change it.
 	Partial Partial
+	// Arrival is the record that the receiver of the value gets. The attempt that brings the
+	// value sets Wire and Device in its Wait, and the Requester the rest.
+	Arrival rendezvous.Arrival
 
 	peer *peer // nil for a transfer that was refused
 
@@ -58,6 +61,8 @@ type Transfer struct {
 	attempt Attempt             // under way; nil while Begin runs, too
 	begun   bool                // an attempt is under way, or Begin runs
 	claimed bool                // a goroutine waits for attempt, or will
+	asked   time.Time           // when the receive began
+	tries   int                 // attempts that have begun
 	dropped bool                // the attempt is not wanted any more
 	had     int64               // Partial.Bytes when the attempt began
 	wake    chan struct{}       // wakes the goroutine in Wait; nil when it does not sleep
@@ -110,6 +115,14 @@ func (t *Transfer) Cancel(err error) {
 	p.do(p.machine.cancel(time.Now(), t, err), nil)
 }
 
+// arrived completes the record of a value that has come. The value refers to it, and with it
+// to the whole transfer: a record of its own would be one more allocation for each receive.
+func (t *Transfer) arrived(now time.Time, size int64) rendezvous.Args {
+	a := &t.Arrival
+	a.Bytes, a.Duration, a.Attempts = size, max(0, now.Sub(t.asked)), t.tries
+	return a.NewArgs()
+}
+
 // signalLocked wakes the goroutine in Wait.
 func (t *Transfer) signalLocked() {
 	select {
@@ -155,6 +168,7 @@ func (t *Transfer) work(ctx context.Context) {
 	var size int64
 	if err == nil {
 		size = v.Tensor.Size()
+		v.SendArgs = t.arrived(now, size)
 	}
 	acts := p.machine.answered(now, t, size, err)
 	if own, ok := errorAs[*ReceiverError](err); ok {
