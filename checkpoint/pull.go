@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 )
@@ -55,6 +56,10 @@ type PullRequest struct {
 	// Progress, if not nil, is called after each tensor that was received and checked, and
 	// in Save also after each piece of a large one; one call at a time.
 	Progress func(Progress)
+	// Received, if not nil, is called once for each tensor that has come whole and was checked,
+	// before the tensor is yielded, with how it came; one call at a time. It is not called for
+	// a tensor that was in the file already.
+	Received func(PulledTensor)
 	// Summary, if not nil, is set when the pull has succeeded.
 	Summary *Summary
 }
@@ -82,6 +87,9 @@ type Summary struct {
 	Digest string
 	// Verified reports whether the digest of each tensor was checked.
 	Verified bool
+	// Carried is what each wire has carried, the one with the most tensors first. What was in
+	// the files already is not in it.
+	Carried []Carried
 	// Files are the paths that were written.
 	Files []string
 }
@@ -113,6 +121,7 @@ type pull struct {
 	transfer  time.Duration // while receiving was not 0, up to since
 	progress  Progress
 	resumed   int64 // bytes of progress that an earlier pull had written
+	arrivals  arrivals
 	outage    outage
 }
 
@@ -169,6 +178,10 @@ func (pl *pull) came(i int, n int64, whole bool) {
 	pl.progress.Bytes += n
 	if whole {
 		pl.progress.Tensors++
+		how := pl.arrivals.whole(i)
+		if pl.req.Received != nil {
+			pl.req.Received(PulledTensor{Name: pl.manifest.Entries[i].Name, Arrivals: how})
+		}
 	}
 	if pl.req.Progress != nil {
 		pl.req.Progress(pl.progress)
@@ -186,6 +199,22 @@ func (pl *pull) progressed() {
 func (pl *pull) transferring(n int) {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
+	pl.transferringLocked(n)
+}
+
+// received takes note that a receive of a part of tensor i has ended.
+func (pl *pull) received(i int, v rendezvous.Value, err error) {
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	pl.transferringLocked(-1)
+	if err != nil {
+		pl.arrivals.fails(i)
+		return
+	}
+	pl.arrivals.arrived(i, v.Arrival())
+}
+
+func (pl *pull) transferringLocked(n int) {
 	now := time.Now()
 	if pl.receiving > 0 {
 		pl.transfer += now.Sub(pl.since)
@@ -232,6 +261,7 @@ func (pl *pull) summary() Summary {
 		Tensors:     pl.progress.Tensors, Bytes: pl.progress.Bytes, Resumed: pl.resumed,
 		Transfer: pl.transfer, Total: time.Since(pl.begin),
 		Digest: pl.manifest.combinedDigest(pl.chosen), Verified: !pl.req.SkipDigests,
+		Carried: pl.arrivals.carried(),
 	}
 }
 
@@ -369,7 +399,7 @@ func (to *places) take(p part, t *tensor.Tensor, free func()) error {
 	at := to.all[n]
 	to.all[n] = nil
 	to.mu.Unlock()
+	to.pl.came(p.i, e.Bytes, true) // before the tensor is yielded
 	at <- arrival{t.Named(e.Name), free}
-	to.pl.came(p.i, e.Bytes, true)
 	return nil
 }

@@ -174,7 +174,7 @@ func (pl *pull) receive(ctx context.Context, s *session, p part) (*tensor.Tensor
 		c <- outcome{v, err}
 	})
 	o := <-c
-	pl.transferring(-1)
+	pl.received(p.i, o.v, o.err)
 	what := "receiving tensor " + quote(pl.manifest.Entries[p.i].Name) + " from " + pl.p.server()
 	switch {
 	case o.err != nil:

@@ -26,6 +26,9 @@ import (
 type place struct {
 	now  atomic.Pointer[host]
 	fail atomic.Pointer[func(edge string) error] // fails receives; nil for none
+	// arrive returns how a value came; nil for values of the same process. It is set before
+	// the first receive.
+	arrive func(edge string, bytes int64) rendezvous.Arrival
 
 	mu    sync.Mutex
 	asked map[string]int // receives, by the edge name of the key
@@ -51,6 +54,10 @@ func (p *place) RecvAsync(ctx context.Context, step int64, key rendezvous.Key, d
 		v, err := h.manager.RecvLocal(ctx, step, key)
 		if err == nil && h.damage != nil {
 			h.damage(v)
+		}
+		if err == nil && p.arrive != nil {
+			a := p.arrive(key.Edge(), v.Tensor.Size())
+			v.SendArgs = a.NewArgs()
 		}
 		done(v, rendezvous.Args{}, err)
 	}()
