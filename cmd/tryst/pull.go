@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tryst-rdma/tryst/checkpoint"
-	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/status"
 )
@@ -120,7 +119,9 @@ func (s streams) pull(cmd *cobra.Command, o *pullOptions) error {
 		} else {
 			sum, err = c.Puller().Save(ctx, o.req, o.out)
 		}
-		by = routesOf(c)
+		if err == nil {
+			by = routesOf(sum, c)
+		}
 		return err
 	})
 	if err != nil {
@@ -168,18 +169,23 @@ type pullRecord struct {
 	routes
 }
 
-// routes has the number of tensors that came over each transport, and the device of
-// verbs if there is one.
+// routes tells what carried the tensors: the number for each transport, the device of verbs and
+// its provider if there is one, and all that the pull has recorded.
 type routes struct {
-	By       map[string]int `json:"tensors_by_transport"`
-	Provider string         `json:"provider,omitempty"`
-	Device   string         `json:"device,omitempty"`
+	By       map[string]int       `json:"tensors_by_transport"`
+	Provider string               `json:"provider,omitempty"`
+	Device   string               `json:"device,omitempty"`
+	Carried  []checkpoint.Carried `json:"carried"`
 }
 
-func routesOf(c *server.Client) routes {
-	w := routes{By: c.Received()}
-	if s, ok := c.Verbs(); ok {
-		w.Provider, w.Device = s.Name(), s.Choice.Device
+func routesOf(sum *checkpoint.Summary, c *server.Client) routes {
+	w := routes{By: make(map[string]int), Carried: append([]checkpoint.Carried{}, sum.Carried...)}
+	for _, one := range sum.Carried {
+		w.By[one.Wire] += one.Tensors
+		w.Device = cmp.Or(w.Device, one.Device)
+	}
+	if s, ok := c.Verbs(); ok && s.Choice.Device == w.Device {
+		w.Provider = s.Name()
 	}
 	return w
 }
@@ -201,18 +207,15 @@ func mostUsed(by map[string]int) []string {
 	})
 }
 
-// String lists the transports, the one with the most tensors first: "158 over verbs (roce-lo), 2 over grpc".
+// String lists what carried the tensors, the one with the most first: "158 over verbs (roce-lo), 2 over grpc".
 func (w routes) String() string {
 	var words []string
-	for _, name := range mostUsed(w.By) {
-		s := fmt.Sprintf("%d over %s", w.By[name], name)
-		if w.By[name] == 0 { // an earlier pull has the first piece of each
-			s = "pieces over " + name
+	for _, c := range w.Carried {
+		text := fmt.Sprintf("%d over %s", c.Tensors, c.Wire)
+		if c.Device != "" {
+			text += " (" + c.Device + ")"
 		}
-		if name == config.Verbs {
-			s += " (" + w.Device + ")"
-		}
-		words = append(words, s)
+		words = append(words, text)
 	}
 	return strings.Join(words, ", ")
 }

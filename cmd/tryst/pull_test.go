@@ -12,6 +12,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/tryst-rdma/tryst/checkpoint"
+	"github.com/tryst-rdma/tryst/rendezvous"
 )
 
 func TestPull(t *testing.T) {
@@ -213,6 +216,10 @@ func TestPullOverVerbs(t *testing.T) {
 	if !rec.Verified || len(rec.By) != 1 || rec.By["verbs"] != rec.Tensors || rec.Provider != "roce" || !strings.HasPrefix(rec.Device, "roce-") {
 		t.Errorf("%+v", rec)
 	}
+	if c := rec.Carried; len(c) != 1 || c[0].Wire != "verbs" || c[0].Device != rec.Device || c[0].Tensors != rec.Tensors ||
+		c[0].Bytes != rec.Bytes || c[0].Attempts < rec.Tensors || c[0].Duration <= 0 {
+		t.Errorf("carried: %+v", c)
+	}
 	same(t, model, out)
 	text := did(t, tryst(t, pull...))
 	if want := fmt.Sprintf("  %d over verbs (%s)\n", rec.Tensors, rec.Device); !strings.Contains(text, want) {
@@ -224,13 +231,16 @@ func TestPullOverVerbs(t *testing.T) {
 }
 
 func TestWires(t *testing.T) {
-	for want, w := range map[string]routes{
-		"158 over verbs (roce-lo), 2 over grpc": {By: map[string]int{"grpc": 2, "verbs": 158}, Device: "roce-lo"},
-		"3 over grpc":                           {By: map[string]int{"grpc": 3}, Device: "roce-lo"},
-		"pieces over grpc":                      {By: map[string]int{"grpc": 0}},
-		"":                                      {},
+	carried := func(n int, wire, device string) checkpoint.Carried {
+		return checkpoint.Carried{Tensors: n, Arrival: rendezvous.Arrival{Wire: wire, Device: device}}
+	}
+	for want, w := range map[string][]checkpoint.Carried{
+		"158 over verbs (roce-lo), 2 over grpc":                 {carried(158, "verbs", "roce-lo"), carried(2, "grpc", "")},
+		"3 over grpc":                                           {carried(3, "grpc", "")},
+		"2 over verbs (roce-lo), 1 over grpc, 1 over verbs (x)": {carried(2, "verbs", "roce-lo"), carried(1, "grpc", ""), carried(1, "verbs", "x")},
+		"": nil,
 	} {
-		if got := w.String(); got != want {
+		if got := (routes{Carried: w}).String(); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
