@@ -40,7 +40,7 @@ func (p *IntraProcess) RecvAsync(ctx context.Context, key Key, args Args, done D
 	if !fromCPU(&key) || !betweenHosts(&key, Args{}, args) {
 		done = copied(ctx, p.copy, key, done)
 	}
-	p.local.recvAsync(ctx, key.text, args, done)
+	p.local.recvAsync(ctx, key.text, args, done, false)
 }
 
 // Recv implements Rendezvous.

@@ -24,6 +24,15 @@ const (
 	// kept.
 	shrinkAbove = 256
 
+	// DefaultSendBound is the bound of SendWait. It is several times what a link of
+	// 400 Gb/s moves until an acknowledgement is back, after 1 ms, and little beside the
+	// memory of a host with such a link.
+	DefaultSendBound = 256 << 20
+
+	// recordCost is what SendWait counts for a value beside its memory, so that empty
+	// values are bounded too: an entry, its key and its Delivery.
+	recordCost = 256
+
 	// rememberedSteps is the number of ended steps that a Manager remembers,
 	// so that a late receive ends at once. It is the number of request ids
 	// that TensorFlow's workers remember to recognise repeated requests, and

@@ -62,18 +62,23 @@ func (l *Local) Send(key Key, args Args, t *tensor.Tensor, dead bool) error {
 }
 
 func (l *Local) send(key string, args Args, t *tensor.Tensor, dead bool) error {
-	v, err := newValue(key, args, t, dead)
+	v, err := newValue("Send", key, args, t, dead)
 	if err != nil {
 		return err
 	}
-	if err := l.put(key, v, false); err != nil {
-		v.release()
-		return err
-	}
-	return nil
+	return l.sendValue(key, v)
 }
 
-// take returns the value at the head of a key's queue if there is one.
+// sendValue sends a value and takes over its reference, also when it fails.
+func (l *Local) sendValue(key string, v Value) error {
+	err := l.put(key, v, false)
+	if err != nil {
+		v.drop(err)
+	}
+	return err
+}
+
+// take returns the value at the head of a key's queue if there is one, for a peer.
 func (l *Local) take(key string) (v Value, ok bool) {
 	s, hash := l.shard(key)
 	s.mu.Lock()
@@ -121,13 +126,16 @@ func (l *Local) put(key string, v Value, restored bool) error {
 		return nil
 	}
 	s.removeLocked(head)
-	done, stop, args := head.done, head.stop, head.args
+	done, stop, args, peer := head.done, head.stop, head.args, head.peer
 	s.recycleLocked(head)
 	s.run.enterLocked(1)
 	s.mu.Unlock()
 
 	if stop != nil {
 		stop()
+	}
+	if !peer {
+		v = v.arrived()
 	}
 	s.call(done, v, args, nil)
 	return nil
@@ -155,10 +163,12 @@ func (s *shard) takeLocked(key string, hash uint32) (v Value, head *entry, ok bo
 
 // RecvAsync implements Rendezvous.
 func (l *Local) RecvAsync(ctx context.Context, key Key, args Args, done DoneFunc) {
-	l.recvAsync(ctx, key.text, args, done)
+	l.recvAsync(ctx, key.text, args, done, false)
 }
 
-func (l *Local) recvAsync(ctx context.Context, key string, args Args, done DoneFunc) {
+// recvAsync is RecvAsync. peer is true for a receive on behalf of a peer, which does not have
+// the value yet when it is matched.
+func (l *Local) recvAsync(ctx context.Context, key string, args Args, done DoneFunc, peer bool) {
 	if err := ended(ctx, methodAsync, key); err != nil {
 		done(Value{}, args, err)
 		return
@@ -174,12 +184,15 @@ func (l *Local) recvAsync(ctx context.Context, key string, args Args, done DoneF
 	if ok {
 		s.run.enterLocked(1)
 		s.mu.Unlock()
+		if !peer {
+			v = v.arrived()
+		}
 		s.call(done, v, args, nil)
 		return
 	}
 	e := s.newEntryLocked(key, hash)
 	watch := ctx.Done() != nil
-	e.done, e.args, e.held = done, args, watch
+	e.done, e.args, e.held, e.peer = done, args, watch, peer
 	s.insertLocked(head, e)
 	s.mu.Unlock()
 	if watch {
@@ -239,7 +252,7 @@ func (l *Local) recv(ctx context.Context, key string, args Args) (Value, error) 
 	v, head, ok := s.takeLocked(key, hash)
 	if ok {
 		s.mu.Unlock()
-		return v, nil
+		return v.arrived(), nil
 	}
 	e := s.newEntryLocked(key, hash)
 	c := make(outcomes, 1)

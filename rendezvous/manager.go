@@ -20,6 +20,9 @@ type ManagerOptions struct {
 	Session *Session
 	// Remoter receives from other tasks; nil when there are none.
 	Remoter Remoter
+	// SendBound is the bound of SendWait: the bytes that a step has sent to a task and that
+	// the task does not have yet. 0 is DefaultSendBound.
+	SendBound int64
 	// Sources are the publications, in the order in which they are searched.
 	Sources []Source
 }
@@ -53,6 +56,7 @@ type Source interface {
 type Manager struct {
 	session *Session
 	remoter Remoter
+	bound   int64
 	sources atomic.Pointer[[]Source]
 
 	// mu protects the fields below. It is held for a look-up or a change of
@@ -79,6 +83,7 @@ func NewManager(o ManagerOptions) *Manager {
 	m := &Manager{
 		session: o.Session,
 		remoter: o.Remoter,
+		bound:   o.SendBound,
 		steps:   make(map[int64]*stepEntry),
 		over:    newHistory(rememberedSteps),
 		delayed: make(map[int64]struct{}),
@@ -146,6 +151,7 @@ func (m *Manager) findLocked(step int64) (*stepEntry, error) {
 
 func (m *Manager) newStep(step int64) *BaseRemote {
 	r := NewBaseRemote(step, m.remoter)
+	r.bound = m.bound
 	if m.session != nil {
 		r.setSession(m.session)
 	}

@@ -55,7 +55,9 @@ type Call interface {
 type BaseRemote struct {
 	step    int64
 	remoter Remoter
+	bound   int64 // of SendWait; 0 for the default
 	local   Local
+	bounds  atomic.Pointer[bounds]  // set once, by the first SendWait
 	session atomic.Pointer[Session] // set once, when nothing is deferred any more
 
 	// mu protects what follows. Sends and local receives do not take it; a
@@ -162,18 +164,30 @@ func (b *BaseRemote) ready() (*Session, error) {
 // InvalidArgument, and so is an edge name that begins with PublicationPrefix:
 // its receivers would be answered by the publications.
 func (b *BaseRemote) Send(key Key, args Args, t *tensor.Tensor, dead bool) error {
-	s, err := b.ready()
+	v, err := b.value("Send", &key, args, t, dead)
 	if err != nil {
 		return err
 	}
-	if strings.HasPrefix(key.edge, PublicationPrefix) {
-		return status.Errorf(status.InvalidArgument,
-			"Send of %s: names that begin with %q are those of published tensors, so nobody would receive it; send it under another name", key.Describe(), PublicationPrefix)
+	if c := b.bounds.Load(); c != nil {
+		v.SendArgs.Device = c.charge(v, key.dst.Task)
 	}
-	if !s.isSource(&key) {
-		return s.notSource(key.Describe())
+	return b.local.sendValue(key.text, v)
+}
+
+// value returns the value of a Send or SendWait, with a reference to t, or why it must not be
+// sent.
+func (b *BaseRemote) value(method string, key *Key, args Args, t *tensor.Tensor, dead bool) (Value, error) {
+	s, err := b.ready()
+	switch {
+	case err != nil:
+		return Value{}, err
+	case strings.HasPrefix(key.edge, PublicationPrefix):
+		return Value{}, status.Errorf(status.InvalidArgument,
+			"%s of %s: names that begin with %q are those of published tensors, so nobody would receive it; send it under another name", method, key.Describe(), PublicationPrefix)
+	case !s.isSource(key):
+		return Value{}, s.notSource(key.Describe())
 	}
-	return b.local.send(key.text, args, t, dead)
+	return newValue(method, key.text, args, t, dead)
 }
 
 // RecvAsync implements Rendezvous. A destination that is not of this task is
@@ -189,7 +203,7 @@ func (b *BaseRemote) RecvAsync(ctx context.Context, key Key, args Args, done Don
 		if !fromCPU(&key) || !betweenHosts(&key, Args{}, args) {
 			done = copied(ctx, s.Copy, key, done)
 		}
-		b.local.recvAsync(ctx, key.text, args, done)
+		b.local.recvAsync(ctx, key.text, args, done, false)
 	default:
 		b.recvRemote(ctx, key, args, done)
 	}
@@ -280,7 +294,7 @@ func (b *BaseRemote) recvForPeer(ctx context.Context, s *Session, key Key, done 
 		b.recvForeign(ctx, s, key, done)
 		return
 	}
-	b.local.recvAsync(ctx, key.text, Args{}, done)
+	b.local.recvAsync(ctx, key.text, Args{}, done, true)
 }
 
 // recvForeign is recvForPeer for a value of another task.
@@ -445,6 +459,9 @@ func (b *BaseRemote) Abort(err error) {
 	}
 	b.local.Abort(e)
 	err = b.local.Err() // the first one
+	if c := b.bounds.Load(); c != nil {
+		c.abort()
+	}
 
 	b.mu.Lock()
 	calls := b.calls

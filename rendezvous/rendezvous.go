@@ -69,13 +69,13 @@ func (v Value) release() {
 // receiver. The package comment defines the goroutine on which it runs.
 type DoneFunc func(v Value, recvArgs Args, err error)
 
-// newValue returns the value to be sent, with a new reference to t.
-func newValue(key string, args Args, t *tensor.Tensor, dead bool) (Value, error) {
+// newValue returns the value to be sent, with a new reference to t. method is for errors.
+func newValue(method, key string, args Args, t *tensor.Tensor, dead bool) (Value, error) {
 	switch {
 	case t != nil:
 		t.Retain()
 	case !dead:
-		return Value{}, status.Errorf(status.InvalidArgument, "Send of %s: no tensor; only a dead value may have none", describe(key))
+		return Value{}, status.Errorf(status.InvalidArgument, "%s of %s: no tensor; only a dead value may have none", method, describe(key))
 	default:
 		var err error
 		if t, err = tensor.FromBytes(tensor.Float32, tensor.Vector(0), nil); err != nil {

@@ -23,6 +23,7 @@ type entry struct {
 	seq        uint32 // of a value: as Value.seq
 	dead       bool
 	queued     bool
+	peer       bool // of a receive: on behalf of a peer
 	held       bool // something else than the table points to it: never reused
 }
 
@@ -161,33 +162,43 @@ func (s *shard) leave(n int) {
 	s.run.leaveLocked(n)
 }
 
+// eachLocked calls f for all entries.
+func (s *shard) eachLocked(f func(*entry)) {
+	for _, head := range append(s.buckets, s.first) {
+		for ; head != nil; head = head.chain {
+			for e, next := head, (*entry)(nil); next != head; e = next {
+				next = e.next
+				f(e)
+			}
+		}
+	}
+	for _, values := range s.restored {
+		for _, e := range *values {
+			f(e)
+		}
+	}
+}
+
 // sweep ends the waiting receives with err and drops the values. The table must
 // refuse new entries already.
 func (s *shard) sweep(err error) {
 	var waiting []*entry
 	receives := 0
 	s.mu.Lock()
-	for _, head := range append(s.buckets, s.first) {
-		for ; head != nil; head = head.chain {
-			for e := head; e.queued; e = e.next {
-				e.queued = false
-				waiting = append(waiting, e)
-				if e.done != nil {
-					receives++
-				}
-			}
+	s.eachLocked(func(e *entry) {
+		e.queued = false
+		waiting = append(waiting, e)
+		if e.done != nil {
+			receives++
 		}
-	}
-	for _, values := range s.restored {
-		waiting = append(waiting, *values...)
-	}
+	})
 	s.first, s.buckets, s.free, s.keys, s.restored = nil, nil, nil, 0, nil
 	s.run.enterLocked(receives)
 	s.mu.Unlock()
 
 	for _, e := range waiting {
 		if e.done == nil {
-			e.tensor.Release()
+			e.value().drop(err)
 			continue
 		}
 		if e.stop != nil {

@@ -85,7 +85,7 @@ func TestContract3AbortOvertakesSendAndRecv(t *testing.T) {
 			_, err := l.recv(context.Background(), "a", Args{})
 			recv <- err
 		}()
-		go l.recvAsync(context.Background(), "a", Args{}, func(_ Value, _ Args, err error) { recvAsync <- err })
+		go l.recvAsync(context.Background(), "a", Args{}, func(_ Value, _ Args, err error) { recvAsync <- err }, false)
 		for range 20 {
 			runtime.Gosched()
 		}
@@ -128,7 +128,7 @@ func TestContract3LateCancelHitsNobodyElse(t *testing.T) {
 	}
 	ended := make(chan string, 4)
 	recv := func(name string, ctx context.Context) *entry {
-		l.recvAsync(ctx, "a", Args{}, func(Value, Args, error) { ended <- name })
+		l.recvAsync(ctx, "a", Args{}, func(Value, Args, error) { ended <- name }, false)
 		s, hash := l.shard("a")
 		s.mu.Lock()
 		defer s.mu.Unlock()

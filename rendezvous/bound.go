@@ -1,0 +1,252 @@
+package rendezvous
+
+import (
+	"container/list"
+	"context"
+	"sync"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
+)
+
+// bounds counts what a step has sent and its receivers do not have yet, in bytes, by the
+// task of the receiver. A step has one from its first SendWait on. Other steps count
+// nothing.
+type bounds struct {
+	limit int64
+	step  *Local // to ask whether the step was aborted
+
+	mu       sync.Mutex // guards the map and the accounts. No other lock is taken with it held
+	accounts map[cluster.Task]*account
+}
+
+// account is the count for one task.
+type account struct {
+	of      *bounds
+	task    cluster.Task
+	bytes   int64
+	waiting list.List // of *waiter, in the order of their calls
+}
+
+// waiter is a SendWait that waits for space, or whose value is on its way into the table.
+// It leaves the list when its value is there, so that values are queued in the order of
+// the calls.
+type waiter struct {
+	cost     int64
+	admitted bool          // its cost is charged
+	ready    chan struct{} // closed when it is admitted or the step has ended
+}
+
+func (b *bounds) accountLocked(task cluster.Task) *account {
+	a := b.accounts[task]
+	if a == nil {
+		a = &account{of: b, task: task}
+		b.accounts[task] = a
+	}
+	return a
+}
+
+// charge counts a value of a Send, or one that was sent before the step counted, and gives
+// it its record.
+func (b *bounds) charge(v Value, task cluster.Task) (device any) {
+	cost := cost(v)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	a := b.accountLocked(task)
+	a.bytes += cost
+	if v.SendArgs.Device == nil {
+		return a
+	}
+	return &Delivery{account: a, cost: cost, device: v.SendArgs.Device}
+}
+
+// enter charges n bytes, and waits until they fit and all earlier callers have gone on. The
+// caller calls leaveQueue with the place that enter returned, when its value is queued.
+func (b *bounds) enter(ctx context.Context, key *Key, n int64) (*account, *list.Element, error) {
+	b.mu.Lock()
+	if err := b.step.Err(); err != nil {
+		b.mu.Unlock()
+		return nil, nil, err
+	}
+	a := b.accountLocked(key.dst.Task)
+	if a.waiting.Len() == 0 && a.fitsLocked(n) {
+		a.bytes += n
+		b.mu.Unlock()
+		return a, nil, nil
+	}
+	w := &waiter{cost: n, ready: make(chan struct{})}
+	at := a.waiting.PushBack(w)
+	bytes := a.bytes
+	b.mu.Unlock()
+
+	var err error
+	select {
+	case <-w.ready:
+		err = b.step.Err()
+	case <-ctx.Done():
+		err = notAdmitted(ctx, key, bytes, b.limit)
+	}
+	if err == nil {
+		return a, at, nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if w.admitted {
+		a.bytes -= n
+	}
+	a.waiting.Remove(at)
+	a.admitLocked()
+	return nil, nil, err
+}
+
+// leaveQueue lets the next one wait at the head of the queue. at is nil for a caller that
+// has not waited.
+func (a *account) leaveQueue(at *list.Element) {
+	if at == nil {
+		return
+	}
+	a.of.mu.Lock()
+	defer a.of.mu.Unlock()
+	a.waiting.Remove(at)
+	a.admitLocked()
+}
+
+// leave uncharges n bytes.
+func (a *account) leave(n int64) {
+	a.of.mu.Lock()
+	defer a.of.mu.Unlock()
+	a.bytes -= n
+	a.admitLocked()
+}
+
+// fitsLocked reports whether n more bytes are within the bound. A value that is larger than
+// the bound goes alone.
+func (a *account) fitsLocked(n int64) bool { return a.bytes == 0 || a.bytes+n <= a.of.limit }
+
+// admitLocked admits the first one that waits, if it fits.
+func (a *account) admitLocked() {
+	head := a.waiting.Front()
+	if head == nil {
+		return
+	}
+	if w, _ := head.Value.(*waiter); !w.admitted && a.fitsLocked(w.cost) {
+		w.admitted = true
+		a.bytes += w.cost
+		close(w.ready)
+	}
+}
+
+// abort ends the waits of all callers. The step has been aborted before.
+func (b *bounds) abort() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, a := range b.accounts {
+		for at := a.waiting.Front(); at != nil; at = at.Next() {
+			if w, _ := at.Value.(*waiter); !w.admitted {
+				w.admitted = true
+				a.bytes += w.cost
+				close(w.ready)
+			}
+		}
+	}
+}
+
+// notAdmitted is the error of a SendWait whose context has ended.
+func notAdmitted(ctx context.Context, key *Key, bytes, limit int64) error {
+	code, what := status.Cancelled, "cancelled"
+	if ctx.Err() == context.DeadlineExceeded {
+		code, what = status.DeadlineExceeded, "the deadline passed"
+	}
+	return status.Errorf(code, "SendWait of %s: %s before there was space, so nothing was sent: %v did not have %d bytes that were sent before in this step, and the bound is %d",
+		key.Describe(), what, key.dst.Task, bytes, limit).Derived()
+}
+
+// counts returns the bounds of the step. The first call makes them, and counts the values
+// that wait in the table.
+func (b *BaseRemote) counts() *bounds {
+	if c := b.bounds.Load(); c != nil {
+		return c
+	}
+	limit := b.bound
+	if limit == 0 {
+		limit = DefaultSendBound
+	}
+	c := &bounds{limit: limit, step: &b.local, accounts: make(map[cluster.Task]*account)}
+	if !b.bounds.CompareAndSwap(nil, c) {
+		return b.bounds.Load()
+	}
+	b.local.each(func(s *shard) { s.count(c) })
+	return c
+}
+
+// count gives all values of a shard their records.
+func (s *shard) count(c *bounds) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.eachLocked(func(e *entry) {
+		if e.done != nil || counted(e.args.Device) {
+			return
+		}
+		if key, err := ParseKey(e.key); err == nil { // it was a Key before
+			e.args.Device = c.charge(e.value(), key.dst.Task)
+		}
+	})
+}
+
+// SendWait is Send with a bound and a confirmation. It waits until the values of this step
+// that were sent to the task of the key's destination, and that this task does not have
+// yet, are within the bound together with this one (ManagerOptions.SendBound). Each counts
+// with its memory and 256 bytes. A value that is larger than the bound waits until nothing
+// else is counted. Waiting calls go on in their order. Send does not wait, and its values
+// count too, from the first SendWait of the step on.
+//
+// A value counts until it has its outcome; see Delivery. The receiver must ask for what was
+// sent: one that waits for a value which is held back by the bound, while others are before
+// it that nobody receives, waits until ctx ends.
+//
+// SendWait ends with Cancelled or DeadlineExceeded when ctx ends first, and with the error
+// of the step. Nothing is sent then, and after any other error of Send. It must not be
+// called from a DoneFunc.
+func (b *BaseRemote) SendWait(ctx context.Context, key Key, args Args, t *tensor.Tensor, dead bool) (*Delivery, error) {
+	v, err := b.value("SendWait", &key, args, t, dead)
+	if err != nil {
+		return nil, err
+	}
+	c, n := b.counts(), cost(v)
+	if ctx.Err() != nil {
+		err = notAdmitted(ctx, &key, b.Unreceived(key.dst.Task), c.limit)
+	}
+	var a *account
+	var at *list.Element
+	if err == nil {
+		a, at, err = c.enter(ctx, &key, n)
+	}
+	if err != nil {
+		v.release()
+		return nil, err
+	}
+	d := &Delivery{account: a, cost: n, device: args.Device, done: make(chan struct{})}
+	v.SendArgs.Device = d
+	err = b.local.sendValue(key.text, v)
+	a.leaveQueue(at)
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// Unreceived returns how many bytes this step has sent to a task that the task does not
+// have yet, as SendWait counts them; 0 before the first SendWait.
+func (b *BaseRemote) Unreceived(task cluster.Task) int64 {
+	c := b.bounds.Load()
+	if c == nil {
+		return 0
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if a := c.accounts[task]; a != nil {
+		return a.bytes
+	}
+	return 0
+}

@@ -1,0 +1,115 @@
+package rendezvous
+
+// Delivery tells what becomes of a value that SendWait has sent. It has exactly one
+// outcome, whether or not anybody asks for it.
+//
+// A receiver in this process has the value when it is matched to the receive. A Tryst peer
+// has it when it acknowledges the value, over gRPC and over verbs; that is some
+// milliseconds after its receive has returned. A peer that is not Tryst, such as
+// TensorFlow, acknowledges nothing: there the outcome nil says only that the response was
+// given to the connection. A value that was matched to a receive which was then cancelled
+// goes back to its queue and has no outcome yet.
+type Delivery struct {
+	account *account // charged until the outcome
+	cost    int64
+	device  any           // the sender's Args.Device
+	done    chan struct{} // closed at the outcome; nil when nobody can ask
+	err     error         // set before done is closed
+}
+
+// Done returns a channel that is closed when the value has its outcome.
+func (d *Delivery) Done() <-chan struct{} { return d.done }
+
+// Err returns nil before Done is closed, and when the receiver has the value. Otherwise it
+// says why that is not known: the error of the step, Aborted when the step or the
+// receiving process has ended, DataLoss when the response was dropped. The receiver may
+// have got the value all the same, if only its acknowledgement was lost.
+func (d *Delivery) Err() error {
+	select {
+	case <-d.done:
+		return d.err
+	default:
+		return nil
+	}
+}
+
+// The Args.Device of a value that is counted is its record: an *account, or a *Delivery if
+// there is more to know than what it is charged to. So a Value keeps its four words. No
+// receiver sees the record.
+
+// arrived returns a value that a receiver in this process gets: its sender learns that,
+// and its record is removed.
+func (v Value) arrived() Value {
+	if v.SendArgs.Device != nil {
+		v.SendArgs.Device = v.ended(nil)
+	}
+	return v
+}
+
+// drop releases a value that nobody gets, and reports err to its sender.
+func (v Value) drop(err error) {
+	if v.SendArgs.Device == nil {
+		v.Tensor.Release()
+		return
+	}
+	v.Deliver(err, func(release func()) { release() })
+}
+
+// Deliver ends a value that was taken for a peer: it releases the caller's reference to
+// the tensor, and then reports the outcome to the sender, nil when the peer has the value.
+// run is as for tensor.Tensor.ReleaseBy. A transport calls Deliver or Manager.Restore, once,
+// for each value that it has from TakeLocal, RecvLocalAsync or RecvLocal.
+func (v Value) Deliver(err error, run func(func())) {
+	if v.SendArgs.Device == nil {
+		v.Tensor.ReleaseBy(run)
+		return
+	}
+	cost := cost(v) // while there is a reference
+	reclaims := false
+	v.Tensor.ReleaseBy(func(reclaim func()) {
+		reclaims = true
+		run(func() {
+			reclaim()
+			v.end(cost, err)
+		})
+	})
+	if !reclaims {
+		v.end(cost, err)
+	}
+}
+
+// Sent is Deliver for a transport that goes on using its reference to the tensor.
+func (v Value) Sent(err error) { v.ended(err) }
+
+// ended reports the outcome of a value, if it is counted. It returns the sender's
+// Args.Device.
+func (v Value) ended(err error) (device any) { return v.end(cost(v), err) }
+
+func (v Value) end(cost int64, err error) (device any) {
+	switch r := v.SendArgs.Device.(type) {
+	case *account:
+		r.leave(cost)
+		return nil
+	case *Delivery:
+		r.account.leave(r.cost)
+		if r.done != nil {
+			r.err = err
+			close(r.done)
+		}
+		return r.device
+	default:
+		return r
+	}
+}
+
+// cost is what a value counts: its memory and its record.
+func cost(v Value) int64 { return v.Tensor.MemorySize() + recordCost }
+
+// counted reports whether a value has its record.
+func counted(device any) bool {
+	switch device.(type) {
+	case *account, *Delivery:
+		return true
+	}
+	return false
+}
