@@ -49,6 +49,9 @@ type TensorResponse struct {
 	RequireAck bool
 	// Options is the field transport_options; nil for none.
 	Options *anypb.Any
+	// Sent, if it is not nil, is called once: with nil when the response has been given to
+	// the connection of a caller that does not acknowledge it, or with why it was not.
+	Sent func(error)
 }
 
 // WorkerCache finds the workers of a cluster.

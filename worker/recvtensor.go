@@ -145,5 +145,9 @@ func (w *Worker) recvOnce(ctx context.Context, step int64, key rendezvous.Key) (
 		}
 		return nil, err
 	}
-	return response(v, false), nil
+	resp := response(v, false)
+	if v.SendArgs.Device != nil { // perhaps the record of its sender
+		resp.Sent = v.Sent
+	}
+	return resp, nil
 }

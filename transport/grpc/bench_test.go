@@ -168,7 +168,7 @@ func benchService(x *tensor.Tensor) *grpc.ServiceDesc {
 				if err := dec(new(tfpb.RecvTensorRequest)); err != nil {
 					return nil, err
 				}
-				return &response{mem.BufferSlice{mem.SliceBuffer(x.Bytes())}}, nil
+				return &response{buffers: mem.BufferSlice{mem.SliceBuffer(x.Bytes())}}, nil
 			},
 		}, {
 			MethodName: "Generated",

@@ -21,17 +21,32 @@ const (
 )
 
 // response is an encoded RecvTensorResponse.
-type response struct{ buffers mem.BufferSlice }
+type response struct {
+	buffers mem.BufferSlice
+	sent    func(error) // TensorResponse.Sent
+}
 
 // takeBuffers implements payload.
 func (r *response) takeBuffers() mem.BufferSlice {
 	b := r.buffers
 	r.buffers = nil
+	r.report(nil)
 	return b
 }
 
 // drop frees the buffers if gRPC has not taken them.
-func (r *response) drop() { r.takeBuffers().Free() }
+func (r *response) drop() {
+	r.report(status.New(status.Unavailable, "the response was replaced before it was sent"))
+	r.takeBuffers().Free()
+}
+
+// report tells the sender what has become of its value; the first call counts.
+func (r *response) report(err error) {
+	if r.sent != nil {
+		r.sent(err)
+		r.sent = nil
+	}
+}
 
 // heldBytes returns how many bytes gRPC will hold of a response with t, and how many of them
 // are copies rather than the tensor's own memory. Responses up to copyLimit are not counted.
@@ -74,10 +89,10 @@ func encodeResponse(r *transport.TensorResponse, charged charge) (*response, err
 	b = protowire.AppendVarint(b, uint64(len(head)+len(content)))
 	b = append(b, head...)
 	if len(content) > copyLimit {
-		return &response{mem.BufferSlice{mem.SliceBuffer(b), l.buffer(content)}}, nil
+		return &response{buffers: mem.BufferSlice{mem.SliceBuffer(b), l.buffer(content)}}, nil
 	}
 	b = append(b, content...)
-	return &response{mem.BufferSlice{mem.SliceBuffer(b)}}, nil
+	return &response{buffers: mem.BufferSlice{mem.SliceBuffer(b)}}, nil
 }
 
 // headSize is the space for the bytes before the content. It suffices for usual shapes;
@@ -104,7 +119,7 @@ func encodeElements(r *transport.TensorResponse, charged charge) (*response, err
 	}
 	b := protowire.AppendTag(nil, fieldTensor, protowire.BytesType)
 	b = protowire.AppendVarint(b, uint64(len(p)))
-	return &response{mem.BufferSlice{mem.SliceBuffer(b), l.buffer(p), mem.SliceBuffer(fields)}}, nil
+	return &response{buffers: mem.BufferSlice{mem.SliceBuffer(b), l.buffer(p), mem.SliceBuffer(fields)}}, nil
 }
 
 // appendFields appends the fields beside the tensor.

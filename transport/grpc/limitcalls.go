@@ -98,5 +98,5 @@ func charged(ctx context.Context, q *connQuota, m any) (any, error) {
 	if err != nil {
 		return nil, toGRPC(ctx, err)
 	}
-	return &response{mem.BufferSlice{l.buffer(b)}}, nil
+	return &response{buffers: mem.BufferSlice{l.buffer(b)}}, nil
 }

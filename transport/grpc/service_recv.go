@@ -22,6 +22,20 @@ func (s *service) recvTensor(ctx context.Context, req *tfpb.RecvTensorRequest) (
 	if err != nil {
 		return nil, err
 	}
+	encoded, err := s.encodeValue(ctx, caller, r, req)
+	if r.Sent == nil {
+		return encoded, err
+	}
+	if made, ok := encoded.(*response); ok && err == nil {
+		made.sent = r.Sent
+	} else {
+		r.Sent(err)
+	}
+	return encoded, err
+}
+
+// encodeValue encodes a response. It takes over the reference to its tensor.
+func (s *service) encodeValue(ctx context.Context, caller transport.Caller, r *transport.TensorResponse, req *tfpb.RecvTensorRequest) (any, error) {
 	if r.SendStartMicros == 0 {
 		r.SendStartMicros = time.Now().UnixMicro()
 	}

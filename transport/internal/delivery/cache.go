@@ -384,7 +384,7 @@ func (c *ResponseCache) callAll(calls []responseAction) {
 			c.giveBackLocked()
 			c.mu.Unlock()
 		case doRelease:
-			c.release(&a.response)
+			c.release(&a.response, a.response.Err)
 			c.work.Done()
 		}
 	}
@@ -420,7 +420,7 @@ func (c *ResponseCache) giveBackLocked() {
 		c.backs = c.backs[1:]
 		c.mu.Unlock()
 		if !c.source.Restore(b.request.Step, b.request.Key, b.response.Value) {
-			c.release(&b.response)
+			c.release(&b.response, notReceived(b.request))
 		}
 		c.work.Done()
 		c.mu.Lock()
@@ -430,10 +430,19 @@ func (c *ResponseCache) giveBackLocked() {
 	c.backs, c.giving = nil, false
 }
 
-// release gives up the cache's reference to a value. Polling goroutines call the cache,
+// notReceived is what the sender of a value learns whose receive was cancelled, when it
+// cannot go back.
+func notReceived(r Request) *status.Error {
+	return status.Errorf(status.Aborted, "%s was not received: its receive was cancelled, and step %d has ended", r.Key.Describe(), r.Step)
+}
+
+// release gives up the cache's reference to a value, and then tells its sender the outcome,
+// nil when the requester has the value. Polling goroutines call the cache,
 // too, and the owner of memory may take its time, so the owner is called on a goroutine of
 // its own. Called while work is counted.
-func (c *ResponseCache) release(r *Response) { r.Value.Tensor.ReleaseBy(c.work.Go) }
+func (c *ResponseCache) release(r *Response, outcome error) {
+	r.Value.Deliver(outcome, c.work.Go)
+}
 
 // arm starts the timer when something may have to be dropped or forgotten. Nothing is due
 // earlier than expireAfter from the event that made it due, so a timer that runs at most

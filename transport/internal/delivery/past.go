@@ -24,11 +24,14 @@ func (end ending) refusal(a Request) *status.Error {
 			"the response to receive %016x of %s, for %s, was dropped: there was no connection for %v, or the limit of kept bytes was reached",
 			a.ID, a.Requester.Name, a.Key, expireAfter)
 	case pastCleaned:
-		return status.Errorf(status.Aborted, "Cleanup %d", a.Step)
+		return cleanedUp(a.Step)
 	}
 	return status.Errorf(status.Aborted,
 		"receive %016x of %s has ended; this is a late copy of its request", a.ID, a.Requester.Name)
 }
+
+// cleanedUp is the error of everything in a step that was cleaned up.
+func cleanedUp(step int64) *status.Error { return status.Errorf(status.Aborted, "Cleanup %d", step) }
 
 // past remembers, for one requester, ids of receives that have ended but may have copies of
 // their requests under way.
@@ -81,7 +84,7 @@ func (t *responses) expire(now time.Time, k *requester) []responseAction {
 	var acts []responseAction
 	for id, e := range k.entries {
 		if e.state == entryKept {
-			acts = t.release(acts, e)
+			acts = t.release(acts, e, pastExpired.refusal(e.request))
 			t.remember(now, k, id, pastExpired)
 		}
 	}

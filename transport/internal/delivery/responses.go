@@ -308,7 +308,7 @@ func (t *responses) fetched(now time.Time, r Request, fetch uint64, resp Respons
 	}
 	if e.ended {
 		t.ended(now, e, pastCleaned)
-		acts = t.release(acts, e)
+		acts = t.release(acts, e, cleanedUp(r.Step))
 	}
 	return append(acts, t.admit(now)...)
 }
@@ -321,11 +321,12 @@ func (t *responses) ended(now time.Time, e *entry, end ending) {
 	}
 }
 
-// release forgets an entry and releases the response that is kept for it.
-func (t *responses) release(acts []responseAction, e *entry) []responseAction {
+// release forgets an entry and releases the response that is kept for it. why is what the
+// sender of its value learns: nil when the requester has it.
+func (t *responses) release(acts []responseAction, e *entry, why error) []responseAction {
 	t.forget(e)
 	if e.response.Err == nil {
-		acts = append(acts, responseAction{kind: doRelease, response: e.response})
+		acts = append(acts, responseAction{kind: doRelease, response: Response{Value: e.response.Value, Err: why}})
 	}
 	return acts
 }
@@ -373,7 +374,7 @@ func (t *responses) ack(now time.Time, p Process, ids []uint64) []responseAction
 			continue // acknowledged before, or unknown
 		}
 		t.ended(now, e, pastOver)
-		acts = t.release(acts, e)
+		acts = t.release(acts, e, nil)
 	}
 	return append(acts, t.admit(now)...)
 }
@@ -439,13 +440,13 @@ func (t *responses) endStep(now time.Time, step int64) []responseAction {
 		switch e.state {
 		case entryKept:
 			t.ended(now, e, pastCleaned)
-			acts = t.release(acts, e)
+			acts = t.release(acts, e, cleanedUp(step))
 		case entryFetching, entryStopping:
 			e.ended = true
 		case entryLimited:
 			t.ended(now, e, pastCleaned)
 			for _, c := range t.takeCalls(e) {
-				acts = append(acts, refuse(c, status.Errorf(status.Aborted, "Cleanup %d", step)))
+				acts = append(acts, refuse(c, cleanedUp(step)))
 			}
 			t.forget(e)
 		}
@@ -466,7 +467,7 @@ func (t *responses) drop(k *requester, why *status.Error) []responseAction {
 			acts = append(acts, t.stop(e))
 			t.forget(e)
 		case entryKept:
-			acts = t.release(acts, e)
+			acts = t.release(acts, e, why)
 		default:
 			t.forget(e)
 		}

@@ -24,7 +24,7 @@ const (
 	doStopFetch                           // take the receive of that fetch back; it still reports
 	doReply                               // give response to a call, with a reference of its own
 	doRestore                             // put response.Value back to the head of its key
-	doRelease                             // release response.Value
+	doRelease                             // release response.Value; response.Err is its outcome for the sender
 )
 
 // call is a call that waits for the response to an attempt.

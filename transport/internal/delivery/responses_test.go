@@ -68,7 +68,11 @@ func (b *bench) do(acts []responseAction) string {
 			out = append(out, "restore "+strings.TrimPrefix(word(a.response), "value "))
 			a.response.Value.Tensor.Release()
 		case doRelease:
-			out = append(out, "release "+strings.TrimPrefix(word(a.response), "value "))
+			what := "release " + strings.TrimPrefix(word(Response{Value: a.response.Value}), "value ")
+			if a.response.Err != nil { // the sender learns that it was lost
+				what += " " + word(Response{Err: a.response.Err})
+			}
+			out = append(out, what)
 			a.response.Value.Tensor.Release()
 		}
 	}
@@ -237,7 +241,7 @@ func TestResponsesChart(t *testing.T) {
 			b.want("an hour with a connection", b.pass(time.Hour), "")
 			b.down()
 			b.want("59 s without", b.pass(expireAfter-time.Second), "")
-			b.want("60 s", b.pass(time.Second), "release a")
+			b.want("60 s", b.pass(time.Second), "release a DataLoss")
 			b.want("requested again", b.request(1, 2, 2), "call 2: DataLoss")
 		}},
 		{"a connection comes back", cacheLimits{}, func(b *bench) {
@@ -254,7 +258,7 @@ func TestResponsesChart(t *testing.T) {
 			b.want("a call that waits is a sign of life", b.pass(time.Hour), "")
 			b.value(1, 'a', 1)
 			b.want("59 s", b.pass(expireAfter-time.Second), "")
-			b.want("60 s", b.pass(time.Second), "release a")
+			b.want("60 s", b.pass(time.Second), "release a DataLoss")
 		}},
 		{"limited, room, fetched", small, func(b *bench) {
 			for i := uint64(1); i <= 2; i++ {
@@ -289,7 +293,7 @@ func TestResponsesChart(t *testing.T) {
 			b.want("no space", b.request(2, 1, 2), "")
 			got := strings.Split(b.endStep(1), ", ")
 			slices.Sort(got)
-			b.want("end", strings.Join(got, ", "), "call 2: Aborted, release a")
+			b.want("end", strings.Join(got, ", "), "call 2: Aborted, release a Aborted")
 		}},
 		{"too large now", small, func(b *bench) {
 			b.request(1, 1, 1)
@@ -332,7 +336,7 @@ func TestResponsesChart(t *testing.T) {
 		{"ended while it fetches", cacheLimits{}, func(b *bench) {
 			b.request(1, 1, 1)
 			b.want("end", b.endStep(1), "")
-			b.want("fetched", b.value(1, 'a', 1), "call 1: value a, release a")
+			b.want("fetched", b.value(1, 'a', 1), "call 1: value a, release a Aborted")
 		}},
 		{"another process under the name", cacheLimits{addressed: everyName}, func(b *bench) {
 			b.request(1, 1, 1)
@@ -343,7 +347,7 @@ func TestResponsesChart(t *testing.T) {
 			b.inc = 8
 			got := strings.Split(b.request(1, 1, 3), ", ")
 			slices.Sort(got)
-			b.want("ask", strings.Join(got, ", "), "fetch 3, release a")
+			b.want("ask", strings.Join(got, ", "), "fetch 3, release a Aborted")
 			b.want("its value", b.value(2, 'b', 1), "restore b")
 			b.inc = old
 			b.want("a late copy of the old one", b.request(3, 1, 4), "call 4: Aborted")
@@ -396,7 +400,7 @@ func TestResponsesLimitForAll(t *testing.T) {
 	b.down()
 	b.want("who has a call too", b.pass(time.Hour), "")
 	b.want("detach", b.detach(4), "")
-	b.want("who has neither gives way", b.pass(0), "release a, fetch 3, fetch 4")
+	b.want("who has neither gives way", b.pass(0), "release a DataLoss, fetch 3, fetch 4")
 	b.want("DataLoss", b.request(1, 2, 5), "call 5: DataLoss")
 	b.want("fetched", b.value(3, 'b', 900), "call 2: value b")
 }
@@ -471,7 +475,7 @@ func TestC5CleanupErasesTheStep(t *testing.T) {
 	other := Request{ID: 2, Step: 2, Key: key(t, "k2")}
 	b.do(b.m.request(b.now, other, callID(2)))
 	b.value(2, 'b', 1)
-	b.want("cleanup", b.endStep(1), "release a")
+	b.want("cleanup", b.endStep(1), "release a Aborted")
 	b.want("the other step", b.do(b.m.request(b.now, other, callID(3))), "call 3: value b")
 }
 
@@ -623,7 +627,7 @@ func TestResponsesTickReturnsTheNextTime(t *testing.T) {
 	if _, next := b.m.tick(b.now); !next.Equal(t0.Add(expireAfter)) {
 		t.Errorf("next look at %v, want %v", next.Sub(t0), expireAfter)
 	}
-	b.want("given up", b.pass(expireAfter-time.Second), "release b")
+	b.want("given up", b.pass(expireAfter-time.Second), "release b DataLoss")
 	if _, next := b.m.tick(b.now); !next.Equal(t0.Add(rememberFor)) {
 		t.Errorf("next look at %v, want %v", next.Sub(t0), rememberFor)
 	}

@@ -536,7 +536,7 @@ func (w *duo) state() [2]uint64 {
 	count(l.sends, l.recvs, l.cancels, l.breaks, l.cuts, l.channels, l.aborts, l.restarts, l.reborn, l.unsent, l.full, l.forged, w.gens)
 	for k := range w.values {
 		v := &w.values[k]
-		count(v.key, v.refs, v.got)
+		count(v.key, v.refs, v.got, v.told)
 		num(v.home)
 		flag(v.lost)
 	}

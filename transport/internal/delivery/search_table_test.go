@@ -30,12 +30,15 @@ func (w *duo) keep(i int, acts []responseAction) {
 			w.reply(i, a)
 		case doRestore:
 			if name := w.nameOf(a.response.Value); s.over || w.value(name).home != s.process {
+				w.outcome(name, errLost)
 				w.release(name)
 			} else {
 				w.put(i, name, true)
 			}
 		case doRelease:
-			w.release(w.nameOf(a.response.Value))
+			name := w.nameOf(a.response.Value)
+			w.outcome(name, a.response.Err)
+			w.release(name)
 		}
 	}
 	for _, rep := range found {
@@ -46,6 +49,24 @@ func (w *duo) keep(i int, acts []responseAction) {
 			s.table.forgetAll(k)
 			k.displaced = nil
 		}
+	}
+}
+
+// outcome is what the sender of a value learns of it (rendezvous.Delivery): nil when the
+// receiver has it.
+func (w *duo) outcome(name byte, err error) {
+	v := w.value(name)
+	if w.cfg.rules.sentReply && err == nil && v.told > 0 {
+		return // it was told before
+	}
+	if v.told++; v.told > 1 {
+		w.fail("the sender of value %d learns %d outcomes", name, v.told)
+	}
+	switch {
+	case err == nil && v.got == 0 && !w.cfg.rules.keepNone:
+		w.fail("the sender of value %d learns that it was received, and it was not", name)
+	case err != nil && w.cfg.aborts+w.cfg.restarts+w.cfg.reborn+w.cfg.forged == 0:
+		w.fail("the sender of value %d learns %v, and nothing ended", name, err)
 	}
 }
 
@@ -188,6 +209,9 @@ func (w *duo) reply(i int, a responseAction) {
 	if a.response.Err == nil {
 		name = w.nameOf(a.response.Value)
 		w.value(name).refs++
+		if w.cfg.rules.sentReply {
+			w.outcome(name, nil)
+		}
 	}
 	if c.generation != 0 && name != 0 && w.cfg.copies {
 		s.copied = append(s.copied, duoAnswered{c, name})

@@ -263,6 +263,13 @@ func TestSearchWithoutReached(t *testing.T) {
 	searchWithout(t, "a request that was lost may have reached a process", "which process 2 took, ends with value", restarted, duoRules{lostUnsent: true})
 }
 
+// The sender of a value learns exactly one outcome, and that it was received only after the
+// receive has ended with it.
+func TestSearchWithoutConfirmation(t *testing.T) {
+	cancelled := duoConfig{sizes: []int64{duoSmall}, duoBudget: duoBudget{sends: 1, recvs: 1, cancels: 1}}
+	searchWithout(t, "a value is confirmed by its acknowledgement", "the sender of value 1 learns that it was received, and it was not", cancelled, duoRules{sentReply: true})
+}
+
 // Memory is given back, and receives asked again, when the queue pairs have been
 // destroyed.
 func TestSearchWithoutRuleB(t *testing.T) {

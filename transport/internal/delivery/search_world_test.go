@@ -95,6 +95,7 @@ type duoRules struct {
 	cancelOnce bool // d. CANCEL is
 	cancelLate bool // d. CANCEL is dealt with at any time, not before a later request
 	forgetIDs  bool // d. what has ended is not remembered
+	sentReply  bool // a value is confirmed when it is given to a connection
 	keepNone   bool // e. a response is released when it is given to a connection
 	keepAll    bool // e. one for a process that is gone is not
 	unsentLost bool // a request that has not left counts as lost
@@ -134,6 +135,7 @@ type duoValue struct {
 	size int64
 	refs int
 	got  int    // how often it was delivered
+	told int    // outcomes that its sender has learnt
 	lost bool   // its step or process has ended: it need not be
 	home uint64 // the process that it was sent in
 }
@@ -762,6 +764,7 @@ func (w *duo) abort(i int) {
 			s.reports = append(s.reports, report{waiting: f})
 		}
 		for _, name := range q.values {
+			w.outcome(name, errLost)
 			w.release(name)
 		}
 		*q = simKey{}
@@ -835,6 +838,12 @@ func (w *duo) checkQuiet() {
 	for k := range w.values {
 		if v, want := &w.values[k], w.inTable(k); v.refs != want {
 			w.fail("value %d has %d references for ever, want %d", k+1, v.refs, want)
+		}
+	}
+	for k, v := range w.values {
+		lives := v.home == w.sides[0].process || v.home == w.sides[1].process
+		if inTable := w.inTable(k); lives && v.told != 1-inTable {
+			w.fail("value %d is %d times in the table, and its sender has learnt %d outcomes", k+1, inTable, v.told)
 		}
 	}
 }
