@@ -455,3 +455,36 @@ func TestMethodsThatNeedGraphsAreUnimplemented(t *testing.T) {
 		t.Errorf("CleanupAll: %v; a master of TensorFlow 2.6 dies of it", err)
 	}
 }
+
+// TestRecvTensorTellsTheSender: a value for a peer that acknowledges nothing has its outcome when
+// the response is given to the connection.
+func TestRecvTensorTellsTheSender(t *testing.T) {
+	f := newFixture(t, Options{})
+	defer f.close()
+	k, err := rendezvous.ParseKey(key("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, sent := range []error{nil, status.New(status.Unavailable, "the connection has ended")} {
+		v, err := tensor.FromSlice(tensor.Shape{}, []float32{3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := f.manager.Find(1).SendWait(t.Context(), k, rendezvous.Args{}, v, false)
+		v.Release()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := f.RecvTensor(t.Context(), request(1, "x"))
+		value(t, r, err)
+		select {
+		case <-d.Done():
+			t.Error("it has its outcome before the response was sent")
+		default:
+		}
+		r.Sent(sent)
+		if <-d.Done(); d.Err() != sent { //nolint:errorlint // the same one
+			t.Errorf("the outcome is %v, want %v", d.Err(), sent)
+		}
+	}
+}
