@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -31,6 +32,7 @@ type Client struct {
 	closeGate context.CancelFunc // ends the waits at the gate
 	closed    sync.Once
 	result    error // of Close
+	callbacks callbacks
 }
 
 // serverTask stands for the server of a client, whose task is not known before it
@@ -127,9 +129,20 @@ func (c *Client) Conn() grpc.ClientConnInterface { return c.conn }
 
 // RecvAsync receives from the server in one of its steps; see
 // rendezvous.Rendezvous. With the transport verbs the first receives wait for the
-// channel, for one second at most.
+// channel, for one second at most. done runs on a goroutine that is not the caller's, as
+// that of Server.RecvAsync.
 func (c *Client) RecvAsync(ctx context.Context, step int64, key rendezvous.Key, done rendezvous.DoneFunc) {
-	receive := func() { c.manager.Find(step).RecvAsync(ctx, key, rendezvous.Args{}, done) }
+	var returned atomic.Bool // the transport calls done on a goroutine of its own; what fails before may call it here
+	receive := func() {
+		c.manager.Find(step).RecvAsync(ctx, key, rendezvous.Args{}, func(v rendezvous.Value, args rendezvous.Args, err error) {
+			if returned.Load() {
+				done(v, args, err)
+				return
+			}
+			c.callbacks.run(func() { done(v, args, err) })
+		})
+	}
+	defer returned.Store(true)
 	if c.gate == nil {
 		receive()
 		return
@@ -190,6 +203,7 @@ func (c *Client) Close(ctx context.Context) error {
 			c.gate.close()
 		}
 		c.result = c.close(ctx)
+		c.callbacks.wait()
 		c.metrics.unregister(c.registry)
 	})
 	return c.result

@@ -16,17 +16,17 @@ import (
 // Send does not ask peers. A task that has answered a request for an incarnation has said which
 // devices it has: CPU:0 alone if it is Tryst. Any device of another task is accepted, such as the
 // GPU of a TensorFlow worker.
-func (s *Server) checkDestination(name string, dst cluster.Device) error {
+func (s *Server) checkDestination(method, name string, dst cluster.Device) error {
 	_, listed := s.cfg.Cluster.Address(dst.Task)
 	switch {
 	case dst.Task == s.task:
-		return s.ownDevice("Send", name, s.Device(), dst, dst)
+		return s.ownDevice(method, name, s.Device(), dst, dst)
 	case s.cfg.Cluster.Len() == 0:
 		return nil
 	case !listed:
-		return status.Errorf(status.NotFound, "Send of %s: the cluster has no task %v", describe(name, s.Device(), dst), dst.Task)
+		return status.Errorf(status.NotFound, "%s of %s: the cluster has no task %v", method, describe(name, s.Device(), dst), dst.Task)
 	case dst != worker.Device(dst.Task) && s.devices.lacks(dst):
-		return status.Errorf(status.NotFound, "Send of %s: as far as known here, %v has no device %v; a Step's Rendezvous takes a key for any device", describe(name, s.Device(), dst), dst.Task, dst)
+		return status.Errorf(status.NotFound, "%s of %s: as far as known here, %v has no device %v; a Step's Rendezvous takes a key for any device", method, describe(name, s.Device(), dst), dst.Task, dst)
 	}
 	return nil
 }

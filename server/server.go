@@ -47,6 +47,7 @@ type Server struct {
 	file    addressFile
 	http    []*httpServer
 	devices incarnations
+	stepIDs *stepIDs
 	stage   atomic.Int32  // a stage
 	serving chan struct{} // closed when the listener has stopped
 	unwatch func()        // ends the Watch streams of the health service
@@ -57,6 +58,8 @@ type Server struct {
 	work   sync.WaitGroup // requests for incarnations; Add only with mu held and ending false
 	closed sync.Once
 	result error // of Close
+
+	callbacks callbacks
 }
 
 // Start starts a server and returns when it listens. The settings must be valid
@@ -73,7 +76,7 @@ func Start(ctx context.Context, cfg config.Config, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{node: n, cfg: cfg, serving: make(chan struct{})}
+	s := &Server{node: n, cfg: cfg, serving: make(chan struct{}), stepIDs: newStepIDs()}
 	if err := s.start(ctx, o); err != nil {
 		ctx, cancel := context.WithTimeout(ctx, cfg.ShutdownTimeout)
 		defer cancel()
@@ -285,6 +288,7 @@ func (s *Server) stop(ctx context.Context) error {
 	s.stopGRPC(ctx)
 	err = errors.Join(err, s.node.close(ctx))
 	s.work.Wait()
+	s.callbacks.wait()
 	if s.catalog != nil {
 		s.manager.RemoveSource(s.catalog)
 		s.catalog.Close()

@@ -1,0 +1,200 @@
+package server
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/worker"
+)
+
+// Edge is a prepared name between this task and a peer: it sends to the peer under the name,
+// and receives what the peer sends here under it, in any step. What Server.Send and Recv do
+// for each value, an Edge does once: it parses and checks the names, and makes the texts of
+// the keys. It is safe for concurrent use, and needs no Close.
+//
+// A key contains the incarnation of the sender. An Edge follows a peer that restarts: it has
+// the key of the peer's present process as soon as Server.Recv would.
+type Edge struct {
+	s    *Server
+	peer cluster.Device
+	name string
+
+	out rendezvous.Key // this task is the sender
+	// in has the key of the peer as the sender, from the first receive on. It is nil in an
+	// Edge for one call.
+	in *atomic.Pointer[rendezvous.Key]
+}
+
+// Edge prepares a name between this task and a task or device. A peer that is not in the
+// cluster, and a device that the task is known not to have, is NotFound. A name that is empty or
+// has a semicolon is InvalidArgument. The peer need not be up.
+func (s *Server) Edge(peer, name string) (*Edge, error) {
+	e := &Edge{s: s, name: name, in: new(atomic.Pointer[rendezvous.Key])}
+	if err := e.makeOut("Edge", peer); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// Peer returns the device at the other end.
+func (e *Edge) Peer() cluster.Device { return e.peer }
+
+// Name returns the name of the values.
+func (e *Edge) Name() string { return e.name }
+
+// makeOut checks the peer as a destination, and makes the key of what is sent to it.
+func (e *Edge) makeOut(method, peer string) (err error) {
+	if e.peer, err = device(peer); err != nil {
+		return err
+	}
+	if err = e.s.checkDestination(method, e.name, e.peer); err != nil {
+		return err
+	}
+	e.out, err = rendezvous.NewKey(e.s.Device(), e.s.incarnation, e.peer, e.name, rendezvous.FrameIter{})
+	return err
+}
+
+// setSource checks the peer as a source.
+func (e *Edge) setSource(method, peer string) (err error) {
+	if e.peer, err = device(peer); err != nil {
+		return err
+	}
+	return e.s.checkSource(method, e.name, e.peer)
+}
+
+// inKey returns the key of what a process of the peer sends here.
+func (e *Edge) inKey(incarnation uint64) (rendezvous.Key, error) {
+	if e.in == nil {
+		return rendezvous.NewKey(e.peer, incarnation, e.s.Device(), e.name, rendezvous.FrameIter{})
+	}
+	if k := e.in.Load(); k != nil && k.SrcIncarnation() == incarnation {
+		return *k, nil
+	}
+	k, err := rendezvous.NewKey(e.peer, incarnation, e.s.Device(), e.name, rendezvous.FrameIter{})
+	if err == nil {
+		e.in.Store(&k)
+	}
+	return k, err
+}
+
+// checkOut is the part of the check of a destination whose result may change: a peer has
+// listed its devices meanwhile.
+func (e *Edge) checkOut(method string) error {
+	if e.peer == worker.Device(e.peer.Task) {
+		return nil
+	}
+	return e.s.checkDestination(method, e.name, e.peer)
+}
+
+// Send is Server.Send to the peer.
+func (e *Edge) Send(step int64, t *tensor.Tensor) error { return e.send(step, t, false) }
+
+// SendDead sends a dead value: the branch that should have computed it was not taken.
+func (e *Edge) SendDead(step int64) error { return e.send(step, nil, true) }
+
+func (e *Edge) send(step int64, t *tensor.Tensor, dead bool) error {
+	if err := e.checkOut("Send"); err != nil {
+		return err
+	}
+	return e.s.manager.Find(step).Send(e.out, rendezvous.Args{}, t, dead)
+}
+
+// SendWait is Server.SendWait to the peer.
+func (e *Edge) SendWait(ctx context.Context, step int64, t *tensor.Tensor) (*rendezvous.Delivery, error) {
+	if err := e.checkOut("SendWait"); err != nil {
+		return nil, err
+	}
+	return e.s.manager.Find(step).SendWait(ctx, e.out, rendezvous.Args{}, t, false)
+}
+
+// Recv is Server.Recv from the peer.
+func (e *Edge) Recv(ctx context.Context, step int64) (v rendezvous.Value, err error) {
+	n, ok := e.s.known(e.peer)
+	if !ok {
+		if n, err = e.s.incarnationOf(ctx, step, e.peer); err != nil {
+			return v, e.s.named(err, step, "Recv", e.peer, e.name)
+		}
+	}
+	v, err = e.recvFrom(ctx, step, n)
+	if ok && e.s.outdated(e.peer, err) {
+		if present, askErr := e.s.incarnationOf(ctx, step, e.peer); askErr == nil && present != n {
+			return e.recvFrom(ctx, step, present)
+		}
+	}
+	return v, err
+}
+
+// recvFrom receives from the process of the peer with this incarnation.
+func (e *Edge) recvFrom(ctx context.Context, step int64, incarnation uint64) (v rendezvous.Value, err error) {
+	key, err := e.inKey(incarnation)
+	if err != nil {
+		return v, err
+	}
+	v, err = e.s.manager.Find(step).Recv(ctx, key, rendezvous.Args{})
+	e.s.noteResult(ctx, step, e.peer, incarnation, err)
+	return v, err
+}
+
+// RecvAsync is Server.RecvAsync from the peer.
+func (e *Edge) RecvAsync(ctx context.Context, step int64, done func(rendezvous.Value, error)) {
+	if e.peer.Task == e.s.task { // the rendezvous calls done on the goroutine of the sender, or here
+		e.recvAsync(ctx, step, func(v rendezvous.Value, err error) {
+			e.s.callbacks.run(func() { done(v, err) })
+		})
+		return
+	}
+	// The transport calls done on a goroutine of its own. What fails before may call it here.
+	var returned atomic.Bool
+	e.recvAsync(ctx, step, func(v rendezvous.Value, err error) {
+		if returned.Load() {
+			done(v, err)
+			return
+		}
+		e.s.callbacks.run(func() { done(v, err) })
+	})
+	returned.Store(true)
+}
+
+// recvAsync is RecvAsync with a done that may run here.
+func (e *Edge) recvAsync(ctx context.Context, step int64, done func(rendezvous.Value, error)) {
+	n, ok := e.s.known(e.peer)
+	if !ok {
+		e.s.requestThenRecv(ctx, step, e.peer, func(n uint64, err error) {
+			if err != nil {
+				done(rendezvous.Value{}, e.s.named(err, step, "RecvAsync", e.peer, e.name))
+				return
+			}
+			e.recvAsyncFrom(ctx, step, n, done)
+		})
+		return
+	}
+	e.recvAsyncFrom(ctx, step, n, func(v rendezvous.Value, err error) {
+		if !e.s.outdated(e.peer, err) {
+			done(v, err)
+			return
+		}
+		e.s.requestThenRecv(ctx, step, e.peer, func(present uint64, _ error) {
+			if present == n || present == 0 {
+				done(v, err) // the first error says what was wrong
+				return
+			}
+			e.recvAsyncFrom(ctx, step, present, done)
+		})
+	})
+}
+
+// recvAsyncFrom receives from the process of the peer with this incarnation.
+func (e *Edge) recvAsyncFrom(ctx context.Context, step int64, incarnation uint64, done func(rendezvous.Value, error)) {
+	key, err := e.inKey(incarnation)
+	if err != nil {
+		done(rendezvous.Value{}, err)
+		return
+	}
+	e.s.manager.Find(step).RecvAsync(ctx, key, rendezvous.Args{}, func(v rendezvous.Value, _ rendezvous.Args, err error) {
+		e.s.noteResult(ctx, step, e.peer, incarnation, err)
+		done(v, err)
+	})
+}
