@@ -77,6 +77,8 @@ type nodeConfig struct {
 	// localAddr returns the address by which peers reach the process. It may change
 	// with the network. Nil: not known.
 	localAddr func(context.Context) localAddr
+	// sendBound is the bound of SendWait.
+	sendBound int64
 	// cache has the limits of the response cache.
 	cache transport.CacheOptions
 }
@@ -135,7 +137,7 @@ func newNode(ctx context.Context, nc nodeConfig, c config.Client, o Options) (_ 
 			return nil, errors.Join(err, n.closeGRPC(ctx))
 		}
 	}
-	n.manager = rendezvous.NewManager(rendezvous.ManagerOptions{Session: session, Remoter: n.remoter()})
+	n.manager = rendezvous.NewManager(rendezvous.ManagerOptions{Session: session, Remoter: n.remoter(), SendBound: nc.sendBound})
 	late.Manager = n.manager
 	n.metrics.gauge("tryst_steps", "Steps that have not ended.", func() float64 { return float64(n.manager.Steps()) })
 	return n, nil

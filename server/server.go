@@ -65,7 +65,7 @@ type Server struct {
 // Start starts a server and returns when it listens. The settings must be valid
 // (config.Config.Validate). ctx bounds the start only; Close ends the server.
 func Start(ctx context.Context, cfg config.Config, o Options) (*Server, error) {
-	nc := nodeConfig{task: cfg.Task, cache: transport.CacheOptions{
+	nc := nodeConfig{task: cfg.Task, sendBound: cfg.SendBound, cache: transport.CacheOptions{
 		MaxWaiting: cfg.MaxWaiting, MaxWaitingBytes: cfg.MaxWaitingBytes,
 		KeptPerRequester: cfg.KeptPerPeer, KeptTotal: keptTotal(cfg.KeptTotal),
 	}}

@@ -62,6 +62,10 @@ type Config struct {
 	// to 1 PiB. Default and zero: a quarter of the memory that the process
 	// may use.
 	KeptTotal int64
+	// SendBound is the bound of SendWait: the bytes that a step has sent to one
+	// task and that the task does not have yet. 1 KiB to 1 PiB. Zero: the
+	// default, 256 MiB.
+	SendBound int64
 	// CacheRPCResponse keeps responses also for peers that are not Tryst, until
 	// they send MarkRecvFinished, as TensorFlow's cache_rpc_response does.
 	// Default and zero: false.
