@@ -154,3 +154,14 @@ func TestCodeString(t *testing.T) {
 		t.Errorf("got %q, want Code(99)", s)
 	}
 }
+
+// TestSaidQuotesThePeer: the sentence of a peer is quoted with its name, whatever is in it.
+func TestSaidQuotesThePeer(t *testing.T) {
+	err := status.Errorf(status.Unavailable, "%w", &status.Said{Peer: "/job:w/task:1", Text: "no\nlevel=ERROR"})
+	if got := err.Message(); got != `/job:w/task:1 says: "no\nlevel=ERROR"` {
+		t.Errorf("%s", got)
+	}
+	if said, ok := errors.AsType[*status.Said](error(err)); !ok || said.Text != "no\nlevel=ERROR" {
+		t.Errorf("%v", said)
+	}
+}

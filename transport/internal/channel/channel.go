@@ -3,8 +3,10 @@ package channel
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
+	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport/internal/wire"
 )
 
@@ -123,10 +125,10 @@ func (c *Channel) Watch(_ time.Time, on bool) {
 func (c *Channel) Bye(now time.Time, reason string) {
 	switch {
 	case c.state == Opening:
-		c.close(errors.New(reason))
+		c.close(errByeSent([]byte(reason)))
 	case c.state == Up && !c.bye.wanted:
 		if len(reason) > wire.MaxText {
-			reason = reason[:wire.MaxText]
+			reason = strings.ToValidUTF8(reason[:wire.MaxText], "")
 		}
 		c.bye = bye{wanted: true, reason: []byte(reason), by: now.Add(byeTime)}
 	}
@@ -169,6 +171,12 @@ func (c *Channel) close(why error) {
 // fault closes the channel because of an error of the peer.
 func (c *Channel) fault(format string, args ...any) {
 	c.close(fmt.Errorf("%s, channel generation %d: %w", c.cfg.Peer, c.cfg.Generation, fmt.Errorf(format, args...)))
+}
+
+// silent closes the channel because the peer does not answer. The code DeadlineExceeded tells
+// that from a fault.
+func (c *Channel) silent(format string, args ...any) {
+	c.close(status.Errorf(status.DeadlineExceeded, "%s, channel generation %d: %w", c.cfg.Peer, c.cfg.Generation, fmt.Errorf(format, args...)))
 }
 
 // Destroyed is the event that the queue pairs are destroyed, so that they do not access

@@ -1,6 +1,7 @@
 package channel
 
 import (
+	"errors"
 	"fmt"
 	"math/bits"
 	"time"
@@ -75,7 +76,7 @@ func (c *Channel) dispatchControl(rail int, kind wire.Kind, b []byte) error {
 			return err
 		}
 		if c.takeHeader(rail, &m.Header) {
-			c.close(fmt.Errorf("%s, channel generation %d: it closed the channel: %s", c.cfg.Peer, c.cfg.Generation, m.Reason))
+			c.close(status.Errorf(status.Unavailable, "%w", &status.Said{Peer: c.cfg.Peer, Text: string(m.Reason)}))
 		}
 	}
 	return nil
@@ -276,4 +277,8 @@ func errorOf(m *wire.Error) *status.Error {
 // railsOf returns the number of the first rail in a set of bits.
 func railsOf(done uint8) string { return fmt.Sprint(bits.TrailingZeros8(done)) }
 
-func errByeSent(reason []byte) error { return fmt.Errorf("closed here: %s", reason) }
+// ErrClosedHere is wrapped by the error of a channel that this side has closed with BYE. The text
+// has the reason.
+var ErrClosedHere = errors.New("closed here")
+
+func errByeSent(reason []byte) error { return fmt.Errorf("%w: %s", ErrClosedHere, reason) }

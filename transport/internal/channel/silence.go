@@ -18,7 +18,7 @@ func (c *Channel) Tick(now time.Time) {
 		return
 	}
 	if !c.helloReceived && !now.Before(c.began.Add(helloTime)) {
-		c.fault("no HELLO came within %v", helloTime)
+		c.silent("no HELLO came within %v", helloTime)
 		return
 	}
 	if c.bye.wanted && !now.Before(c.bye.by) {
@@ -27,7 +27,7 @@ func (c *Channel) Tick(now time.Time) {
 	}
 	for i := range c.rails[:c.cfg.Rails] {
 		if b := c.rails[i].blocked; !b.IsZero() && !now.Before(b.Add(stallTime)) {
-			c.fault("it has taken nothing from rail %d for %v, while messages wait for credits", i, stallTime)
+			c.silent("it has taken nothing from rail %d for %v, while messages wait for credits", i, stallTime)
 			return
 		}
 	}
@@ -39,16 +39,16 @@ func (c *Channel) Tick(now time.Time) {
 		id := c.receives.at(r).id
 		switch l.list {
 		case listQueried:
-			c.fault("it has not answered QUERY for receive %016x within %v", id, l.after)
+			c.silent("it has not answered QUERY for receive %016x within %v", id, l.after)
 		case listQuarantine, listCancelled:
-			c.fault("it has not confirmed the cancel of receive %016x within %v", id, l.after)
+			c.silent("it has not confirmed the cancel of receive %016x within %v", id, l.after)
 		case listRequested:
 			continue // sendQueries sends QUERY
 		}
 		return
 	}
 	if r := c.requests.first(listAwaitsDest); r != none && !now.Before(c.requests.at(r).since.Add(destTime)) {
-		c.fault("it has not sent the destination of receive %016x within %v", c.requests.at(r).id, destTime)
+		c.silent("it has not sent the destination of receive %016x within %v", c.requests.at(r).id, destTime)
 		return
 	}
 	if c.shouldProbe() && !now.Before(c.lastContact.Add(probeAfter)) {

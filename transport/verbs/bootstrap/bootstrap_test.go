@@ -9,6 +9,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"errors"
 	"math/big"
 	"net"
 	"net/url"
@@ -476,5 +477,24 @@ func TestMessagesShowTheWholeOffer(t *testing.T) {
 		if got, err := fromMessage(m); err != nil || !got.Equal(own) || got.Host == 0 {
 			t.Errorf("the %s of %+v shows %+v, %v", name, own, got, err)
 		}
+	}
+}
+
+// TestAPeersSentenceIsQuoted: an error tells what the peer has said from what the connection did.
+func TestAPeersSentenceIsQuoted(t *testing.T) {
+	w := newFakeCluster(t)
+	a, b := w.start(zero), w.start(one)
+	own := a.self
+	own.Generation = 1
+	own.Rails[0].QPN = 0
+	_, err := a.ex.Exchange(t.Context(), one, own)
+	said, ok := errors.AsType[*status.Said](err)
+	if !ok || said.Peer != one.String() || status.CodeOf(err) != status.FailedPrecondition || !strings.HasPrefix(status.From(err).Message(), one.String()+` says: "`) {
+		t.Errorf("what the peer said: %v", err)
+	}
+	b.close()
+	_, err = a.ex.Exchange(t.Context(), one, own)
+	if _, ok := errors.AsType[*handshake.UnreachedError](err); !ok || strings.Contains(err.Error(), "says") {
+		t.Errorf("what the connection did: %v", err)
 	}
 }

@@ -2,14 +2,16 @@ package bootstrap
 
 import (
 	"context"
+	"fmt"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	grpcstatus "google.golang.org/grpc/status"
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/proto/tensorflowgrpc"
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
 )
 
@@ -34,9 +36,10 @@ func (e *Exchanger) Exchange(ctx context.Context, peer cluster.Task, own handsha
 	if err != nil {
 		return handshake.Offer{}, err
 	}
-	m, err := tensorflowgrpc.NewVerbsServiceClient(conn).GetRemoteAddress(ctx, toRequest(peer, own))
+	var trailer metadata.MD
+	m, err := tensorflowgrpc.NewVerbsServiceClient(conn).GetRemoteAddress(ctx, toRequest(peer, own), grpc.Trailer(&trailer))
 	if err != nil {
-		return handshake.Offer{}, fromGRPC(peer, err)
+		return handshake.Offer{}, fromGRPC(peer, err, trailer)
 	}
 	o, err := fromMessage(m)
 	switch {
@@ -48,11 +51,18 @@ func (e *Exchanger) Exchange(ctx context.Context, peer cluster.Task, own handsha
 	return o, nil
 }
 
-// fromGRPC converts the error of a call.
-func fromGRPC(peer cluster.Task, err error) error {
+// answeredKey is the trailer that marks an error as the peer's own (PROTOCOL.md section 4).
+const answeredKey = "tryst-answered"
+
+// fromGRPC converts the error of a call: a sentence of the peer, or an error of the connection.
+func fromGRPC(peer cluster.Task, err error, trailer metadata.MD) error {
 	s := grpcstatus.Convert(err)
-	if s.Code() == codes.Unimplemented {
-		return status.Errorf(status.Unimplemented, "%v does not serve verbs; start it with --transport verbs", peer)
+	code, text := status.Code(s.Code()), status.Truncate(transport.PlainText(s.Message()))
+	switch {
+	case len(trailer.Get(answeredKey)) > 0:
+		return status.Errorf(code, "%w", &status.Said{Peer: peer.String(), Text: text})
+	case code == status.Unimplemented:
+		return status.Errorf(code, "%v does not serve verbs; start it with --transport verbs", peer)
 	}
-	return status.Errorf(status.Code(s.Code()), "bootstrap of verbs with %v: %s", peer, status.Truncate(s.Message()))
+	return status.Errorf(code, "%w", &handshake.UnreachedError{Err: fmt.Errorf("bootstrap of verbs with %v: %s", peer, text)})
 }

@@ -5,6 +5,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	grpcstatus "google.golang.org/grpc/status"
 
 	"github.com/tryst-rdma/tryst/cluster"
@@ -46,6 +47,7 @@ func (s *service) GetRemoteAddress(ctx context.Context, m *tfpb.GetRemoteAddress
 	own, err := s.answer(ctx, m)
 	if err != nil {
 		e := status.From(err)
+		_ = grpc.SetTrailer(ctx, metadata.Pairs(answeredKey, "1")) // fails only outside of a call
 		return nil, grpcstatus.Error(codes.Code(e.Code()), status.ForPeer(e.Message()))
 	}
 	return toResponse(own), nil

@@ -88,7 +88,7 @@ func (m *Machine) handleResponse(now time.Time, offer Offer) error {
 				m.lastToAny = 0
 				m.restartGenerations(status.Errorf(status.Aborted, "%v has no generation near %d", m.cfg.Peer, m.gen))
 			}
-			return status.Errorf(status.Unavailable, "%v does not know this process yet, and will call it", m.cfg.Peer)
+			return status.Errorf(status.Unavailable, "%v has introduced itself: %w", m.cfg.Peer, ErrNotKnown)
 		}
 	case offer.Generation < m.gen:
 		return status.Errorf(status.FailedPrecondition, "%v answers generation %d with the lower generation %d", m.cfg.Peer, m.gen, offer.Generation)

@@ -1,6 +1,7 @@
 package handshake
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
@@ -141,6 +142,9 @@ func (m *Machine) Generation() uint64 {
 	return m.gen
 }
 
+// Has reports whether an offer is the present one: no event has ended it.
+func (m *Machine) Has(id uint64) bool { return m.id == id && m.phase >= offered && m.phase <= open }
+
 // Last is the highest generation between this process and the given process of the
 // peer. ok is false when that process is not the accepted one.
 func (m *Machine) Last(incarnation uint64) (generation uint64, ok bool) {
@@ -200,14 +204,14 @@ func (m *Machine) Tick(now time.Time) []Action {
 	if m.call != 0 && !now.Before(m.callEnds) {
 		m.call = 0
 		if m.phase != open {
-			m.fail(now, status.Errorf(status.DeadlineExceeded, "%v did not answer the bootstrap call within %v", m.cfg.Peer, CallTimeout))
+			m.fail(now, status.Errorf(status.DeadlineExceeded, "%w", &UnreachedError{fmt.Errorf("%v did not answer the bootstrap call within %v", m.cfg.Peer, CallTimeout)}))
 		}
 	}
 	if !m.deadline.IsZero() && !now.Before(m.deadline) {
 		if m.phase == offered {
 			m.drop(status.Errorf(status.DeadlineExceeded, "%v did not connect to the offer within %v", m.cfg.Peer, OfferLife))
 		} else {
-			err := status.Errorf(status.DeadlineExceeded, "no message from %v arrived on the channel within %v; RDMA packets may not pass between the two hosts", m.peer, HelloWait)
+			err := status.Errorf(status.DeadlineExceeded, "no message from %v arrived on the channel within %v: %w", m.peer, HelloWait, ErrNoPackets)
 			m.drop(err)
 			m.fail(now, err)
 		}
@@ -218,7 +222,7 @@ func (m *Machine) Tick(now time.Time) []Action {
 // Stop is the event that this process ends and makes no channels any more. It destroys what
 // exists, and the peer gets the reason.
 func (m *Machine) Stop(now time.Time) []Action {
-	m.halt(status.Errorf(status.Unavailable, "%v is stopping", m.cfg.Self.Task))
+	m.halt(Stopping(m.cfg.Self.Task))
 	m.ended = true
 	return m.done(now)
 }

@@ -142,6 +142,25 @@ func TestIncompatibleSidesAreRefusedAtOnce(t *testing.T) {
 	}
 }
 
+// TestRefusedRequestIsNoReasonWhileThisSideCalls: the peer may have another family of addresses, and
+// the calls of this side find out whether none of them fits.
+func TestRefusedRequestIsNoReasonWhileThisSideCalls(t *testing.T) {
+	other := at(1, testOffer(1, 2))
+	other.Link, other.GIDType = verbs.LinkInfiniBand, verbs.GIDTypeIB
+	other.Rails[0].LID = 1
+	for _, maintain := range []bool{false, true} {
+		m := machine()
+		if maintain {
+			m.Maintain(began)
+			m.Made(began, 1, at(1, testOffer(0, 1)))
+		}
+		refused(t, m.Request(began, 1, other), status.FailedPrecondition, "cannot talk by verbs")
+		if _, err := m.State(); (err == nil) != maintain {
+			t.Errorf("this side calls: %v; the reason is %v", maintain, err)
+		}
+	}
+}
+
 func TestStoppedRefuses(t *testing.T) {
 	m := machine()
 	m.Maintain(began)

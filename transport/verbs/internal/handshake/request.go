@@ -14,7 +14,9 @@ func (m *Machine) Request(now time.Time, id uint64, offer Offer) []Action {
 	case m.phase == stopped:
 		m.refuse(id, m.reason)
 	case err != nil:
-		if m.phase == idle || m.phase == offered {
+		// A call to the peer finds out the same, after each family of addresses was tried. Only
+		// without one this is the reason.
+		if (m.phase == idle || m.phase == offered) && !(m.cfg.Callable && m.maintain) {
 			m.reason = err
 		}
 		m.refuse(id, err)

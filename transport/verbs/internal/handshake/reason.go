@@ -1,0 +1,38 @@
+package handshake
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/status"
+)
+
+// Reasons why there is no channel that the caller tells apart, beside the codes of errors.
+var (
+	// ErrNotKnown is wrapped when the peer has not accepted this process yet. It calls back at
+	// once: this is how every channel to a peer begins that was there before this process.
+	ErrNotKnown = errors.New("it does not know this process yet, and will call it")
+	// ErrNoPackets is wrapped when both sides have connected, and no packet has come.
+	ErrNoPackets = errors.New("RDMA packets do not pass from its host to this one: check firewalls (RoCE v2 uses UDP port 4791) and the MTU on the way, by `tryst doctor --transport verbs --cluster ...`")
+)
+
+// UnreachedError is the error of a call that has not reached the peer, or of which it is not
+// known. Err says why: it is an error of the connection, and no sentence of the peer.
+type UnreachedError struct{ Err error }
+
+func (e *UnreachedError) Error() string { return e.Err.Error() }
+func (e *UnreachedError) Unwrap() error { return e.Err }
+
+// stopping is the reason of a process that stops, as its peers get it (PROTOCOL.md section 9).
+func stopping(t cluster.Task) string { return t.String() + " is stopping" }
+
+// Stopping is the error of a process that stops.
+func Stopping(self cluster.Task) *status.Error { return status.New(status.Unavailable, stopping(self)) }
+
+// IsStopping reports whether err has the sentence by which a peer says that it stops. Earlier
+// releases sent it with the code before it.
+func IsStopping(peer cluster.Task, err error) bool {
+	said, ok := errors.AsType[*status.Said](err)
+	return ok && strings.TrimPrefix(said.Text, status.Unavailable.String()+": ") == stopping(peer)
+}
