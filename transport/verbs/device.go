@@ -54,7 +54,7 @@ func (t *RdmaRemoteRendezvous) Use(d PortOptions) error {
 	t.mu.Lock()
 	if t.closed {
 		t.mu.Unlock()
-		return errors.Join(errTransportClosed(), next.close())
+		return errors.Join(errTransportClosed, next.close())
 	}
 	was := t.port
 	t.port, t.lost = next, nil

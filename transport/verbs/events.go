@@ -117,9 +117,11 @@ func (t *RdmaRemoteRendezvous) refresh(p *port) error {
 	case !changed:
 	case err == nil:
 		gid, path := p.address()
-		t.opts.Logger.Info("the port has changed; new channels use", "port", p.String(), "GID", gid.String(), "index", path.SGIDIndex, "MTU", int(path.MTU))
+		t.opts.Logger.Info("the port is as follows now; new channels use it", "port", p.String(), "GID", gid.String(), "index", path.SGIDIndex, "MTU", int(path.MTU))
+	case errors.Is(err, errInactive):
+		t.opts.Logger.Warn("the port is down; check the cable and the interface; until it is active again new channels wait, and tensors without one go over "+t.fallback(), "port", p.String(), "reason", err)
 	case errors.Is(err, errNoAddress):
-		t.opts.Logger.Warn("the address of the port is gone; tensors go over "+t.fallback(), "reason", err)
+		t.opts.Logger.Warn("the address of the port is gone; until the interface has one again tensors go over "+t.fallback(), "port", p.String(), "reason", err)
 		if t.opts.Lost != nil {
 			t.opts.Lost(err)
 		}

@@ -36,13 +36,14 @@ type peer struct {
 	address      verbs.GID   // of this process, for this peer; zero for that of the port (family.go)
 	refused      []verbs.GID // addresses that the peer has refused
 	timer        *time.Timer
-	alarm        alarm // of timer
-	lost         error // why this process has no device; nil while there is one
-	gone         bool  // the record was dropped; the task may have another one
-	closing      bool  // this process closes the peer, so changes are not logged
+	alarm        alarm     // of timer
+	lost         error     // why this process has no device; nil while there is one
+	gone         bool      // the record was dropped; the task may have another one
+	closing      bool      // this process closes the peer, so changes are not logged
+	cameUp       time.Time // when a channel was up for the first time, or again; zero for never
 
 	logging sync.Mutex // keeps log lines in the order of the states; guards logged
-	logged  string     // the state that was logged last
+	logged  peerLog
 }
 
 // newPeer makes the record of a task. Called with t.mu held.

@@ -19,6 +19,7 @@ func (p *peer) linkUp(l *link) {
 	// A link that was left meanwhile must not become active: linkDown has run already.
 	if l.id > p.lastLeft.id && p.links[l.id] == l && (p.active == nil || p.active.id < l.id) {
 		p.setActive(l)
+		p.cameUp = time.Now()
 		p.disconnected, down = down, nil
 	}
 	p.do(p.machine.Hello(time.Now(), l.id))
@@ -62,13 +63,19 @@ func (p *peer) linkDown(l *link) {
 }
 
 // linkGone records that the queue pairs of a link are destroyed, which was left because of
-// err.
-func (p *peer) linkGone(l *link, err error) {
+// err. connected says that it was more than an offer.
+func (p *peer) linkGone(l *link, err error, connected bool) {
 	sum := l.totals()
 	p.mu.Lock()
 	p.markVerified(l)
 	delete(p.links, l.id)
 	p.closed.add(sum) // under the same lock as the deletion, so nothing is counted twice
+	present := p.machine.Has(l.id)
+	p.mu.Unlock()
+	if connected {
+		p.logLeft(l, err, present)
+	}
+	p.mu.Lock()
 	p.do(p.machine.Broken(time.Now(), l.id, err))
 	p.logState()
 	l.port.links.done()

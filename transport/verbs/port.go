@@ -40,7 +40,8 @@ type port struct {
 	usable atomic.Pointer[[]verbs.GID]
 
 	replacement func([]verbs.GIDEntry, verbs.GIDEntry) (verbs.GIDEntry, bool, error)
-	refreshing  sync.Mutex // serialises refresh, so that the last result wins
+	refreshing  sync.Mutex // serialises refresh, so that the last result wins; guards down
+	down        bool       // the port was not active at the last refresh
 }
 
 // Why a port cannot be used for now although its device works.
@@ -142,7 +143,8 @@ func (p *port) refresh() (changed bool, err error) {
 		return true, err
 	}
 	if info.State != verbs.PortActive && info.State != verbs.PortActiveDefer {
-		return false, verbs.Errorf("use", p.String(), errInactive, "the port is %v", info.State)
+		changed, p.down = !p.down, true
+		return changed, verbs.Errorf("use", p.String(), errInactive, "the port is %v", info.State)
 	}
 	table, err := p.device.GIDs(number)
 	if err != nil {
@@ -158,7 +160,8 @@ func (p *port) refresh() (changed bool, err error) {
 	} else {
 		path.SGIDIndex = uint8(index) //nolint:gosec // at most MaxUint8
 	}
-	changed = path != p.path || gid != p.gid || info.LID != p.lid || gone != p.gone
+	changed = path != p.path || gid != p.gid || info.LID != p.lid || gone != p.gone || p.down
+	p.down = false
 	p.mu.Lock()
 	p.path, p.gid, p.lid, p.gone, p.table = path, gid, info.LID, gone, table
 	p.setUsable()

@@ -148,9 +148,13 @@ type exchange struct{ c *suiteCluster }
 func (e exchange) Exchange(ctx context.Context, peer cluster.Task, own handshake.Offer) (handshake.Offer, error) {
 	n := e.c.node(peer)
 	if n == nil || e.c.proxies[peer].Target() == "" {
-		return handshake.Offer{}, status.Errorf(status.Unavailable, "%v is not up", peer)
+		return handshake.Offer{}, status.Errorf(status.Unavailable, "%w", &handshake.UnreachedError{Err: fmt.Errorf("%v is not up", peer)})
 	}
-	return n.transport.Answer(ctx, "", own)
+	answer, err := n.transport.Answer(ctx, "", own)
+	if err != nil { // as package bootstrap quotes it
+		err = status.Errorf(status.CodeOf(err), "%w", &status.Said{Peer: peer.String(), Text: status.From(err).Message()})
+	}
+	return answer, err
 }
 
 // suiteNode is a transporttest.Node: the parts of a server without the server.

@@ -115,9 +115,7 @@ func (l *link) tearDown() {
 		b.end(l.lostErr())
 	}
 	t.logClose("account", l.account.Close())
-	// The reason is logged here since the next attempt replaces it in the peer's state.
-	t.opts.Logger.Info("a channel was left", "peer", p.task.String(), "generation", l.own.Generation, "reason", l.err)
-	p.linkGone(l, l.err)
+	p.linkGone(l, l.err, true)
 }
 
 // awaitCause waits up to causeTime for a more specific error than a flushed completion.
@@ -174,14 +172,14 @@ func (l *link) discard(err error, left bool) {
 		if left {
 			l.leave(err)
 		} else {
-			l.bye(err.Error())
+			l.bye(status.From(err).Message())
 		}
 		return
 	}
 	l.state, l.err = linkGone, err
 	l.mu.Unlock()
 	l.destroy()
-	l.peer.linkGone(l, err)
+	l.peer.linkGone(l, err, false)
 }
 
 // bye leaves the channel and sends the reason to the peer in BYE.

@@ -141,7 +141,7 @@ func New(o Options) (*RdmaRemoteRendezvous, error) {
 	t.base, t.stop = context.WithCancel(context.Background())
 	t.index.Store(rand.Uint32())
 	t.requester = delivery.NewRequester(delivery.RequesterOptions{
-		Self: o.Self, Conn: t.Conn, AckBytes: ackBytes, PeerTimeout: o.PeerTimeout, Logger: o.Logger,
+		Self: o.Self, Conn: t.Conn, AckBytes: ackBytes, PeerTimeout: o.PeerTimeout, Logger: o.Logger, ConnLogs: true,
 	})
 	if t.port != nil {
 		t.work.Go(func() { t.watchEvents(t.port) })
@@ -190,6 +190,9 @@ func (t *RdmaRemoteRendezvous) Answer(ctx context.Context, source string, from h
 	}
 	for {
 		p, err := t.peerFrom(from.Task, source)
+		if errors.Is(err, errTransportClosed) {
+			err = handshake.Stopping(t.opts.Task)
+		}
 		if err != nil {
 			return handshake.Offer{}, err
 		}
@@ -252,7 +255,7 @@ func (t *RdmaRemoteRendezvous) peerFrom(task cluster.Task, source string) (*peer
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
-		return nil, errTransportClosed()
+		return nil, errTransportClosed
 	}
 	p := t.peers[task]
 	if p == nil {
@@ -271,9 +274,7 @@ func (t *RdmaRemoteRendezvous) peerFrom(task cluster.Task, source string) (*peer
 	return p, nil
 }
 
-func errTransportClosed() error {
-	return status.New(status.Cancelled, "the transport is closed").Derived()
-}
+var errTransportClosed = status.New(status.Cancelled, "the transport is closed").Derived()
 
 // nextIndex returns the number of a new link, which is part of its wr_ids.
 func (t *RdmaRemoteRendezvous) nextIndex() uint32 { return t.index.Add(1) % verbs.MaxWRChannel }

@@ -26,6 +26,9 @@ type RequesterOptions struct {
 	AckBytes int64
 	// Logger logs that a peer is lost and found; nothing is logged when nil.
 	Logger *slog.Logger
+	// ConnLogs says that the connections log by themselves when they break and come back. The
+	// Requester then does so at DEBUG.
+	ConnLogs bool
 }
 
 // Requester is the receiving side of ARCHITECTURE.md section 6: it requests values, and
@@ -72,6 +75,7 @@ type peer struct {
 	machine *requests
 	timer   *time.Timer
 	logged  connState // the state that was logged last
+	failed  int       // receives that have ended since the peer was reached, since it was not
 	closed  bool
 }
 
@@ -177,11 +181,24 @@ func (p *peer) do(acts []requestAction, why error) {
 			p.wakeAfter(a.after)
 		}
 	}
-	is, was, generation, closed := p.machine.conn, p.logged, p.machine.generation, p.closed
-	p.logged = is
+	change := connChange{is: p.machine.conn, was: p.logged, generation: p.machine.generation, why: why, before: p.failed}
+	if change.is == connNone && change.was != connNone {
+		for i := range acts {
+			if acts[i].kind == doEnd {
+				p.failed++
+				change.why = acts[i].err
+			}
+		}
+	}
+	change.failed = p.failed
+	if change.is == connUp {
+		p.failed = 0
+	}
+	closed := p.closed
+	p.logged = change.is
 	p.mu.Unlock()
-	if is != was && !closed {
-		p.log(is, was, generation, why)
+	if change.is != change.was && !closed {
+		p.log(change)
 	}
 	for i := 0; calls > 0; i++ {
 		switch a := &acts[i]; a.kind {
@@ -234,7 +251,7 @@ func (p *peer) retries(now time.Time, t *Transfer, err error) bool {
 		p.do(p.machine.lost(now, t, t.Partial.Bytes > t.had, lost.Err), lost.Err)
 	} else if restarted, ok := errorAs[*RestartedError](err); ok {
 		t.Partial.Drop()
-		p.do(p.machine.restarted(now, t, restarted.Reached, restarted.Err), restarted.Err)
+		p.do(p.machine.restarted(now, t, restarted.Reached, restarted.Err), restarted)
 	} else if _, ok := errorAs[*FallbackError](err); ok {
 		p.do(p.machine.fallback(now, t), nil)
 	} else {
@@ -288,21 +305,6 @@ func (p *peer) flush(a requestAction) {
 	}
 	p.mu.Lock()
 	p.do(p.machine.flushed(time.Now(), a, err), err)
-}
-
-// log logs a change of the connection.
-func (p *peer) log(is, was connState, generation uint64, why error) {
-	l := p.requester.opts.Logger.With("peer", p.task.String())
-	switch {
-	case is == connUp && generation > 1:
-		l.Info("peer reached again")
-	case is == connUp:
-		l.Debug("peer reached")
-	case was == connUp:
-		l.Info("connection to peer lost", "error", why)
-	case is == connNone:
-		l.Warn("peer given up", "error", why)
-	}
 }
 
 // sleep waits for d, or until ctx ends, whose error it returns.
