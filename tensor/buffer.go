@@ -64,6 +64,15 @@ func NewOwnedBuffer(data []byte, owner Owner) *Buffer {
 	return b
 }
 
+// Init makes b, a new Buffer without any use, a buffer over data with one
+// reference, as NewOwnedBuffer does. It is for a BufferAllocator.
+func (b *Buffer) Init(data []byte, owner Owner) {
+	if b.refs.Load() != 0 {
+		misuse("Init of a Buffer in use")
+	}
+	b.init(data, owner)
+}
+
 // init sets the fields of a new header.
 func (b *Buffer) init(data []byte, owner Owner) {
 	b.data, b.owner = data, owner
@@ -100,6 +109,17 @@ func (b *Buffer) Retain() *Buffer {
 		b.misuse("Retain of a released Buffer")
 	}
 	return b
+}
+
+// RetainUnique adds a reference if the caller's is the only one, and reports whether
+// it did. Of several goroutines that call it at once one succeeds. A receive into
+// memory of the caller begins with it, so that no two write to the memory.
+func (b *Buffer) RetainUnique() bool {
+	if b.refs.CompareAndSwap(1, 2) {
+		return true
+	}
+	b.check("RetainUnique")
+	return false
 }
 
 // Release releases one reference. After the last one it calls the owner's
@@ -176,6 +196,19 @@ type Allocator interface {
 	// when the memory is not available or the limit does not allow it.
 	Allocate(n int) (*Buffer, error)
 }
+
+// BufferAllocator is an Allocator that can fill a header of its caller. Allocate, the
+// function, then needs one allocation for the headers of tensor and buffer together.
+type BufferAllocator interface {
+	Allocator
+
+	// AllocateBuffer is Allocate into b, a new Buffer, by its Init. After an error b
+	// is as it was.
+	AllocateBuffer(b *Buffer, n int) error
+}
+
+// AllocateBuffer implements BufferAllocator.
+func (p *Pool) AllocateBuffer(b *Buffer, n int) error { return p.allocate(b, n) }
 
 // Reserver is an Allocator whose limit also covers memory that it does not
 // provide: the Go strings of a tensor, which are on the Go heap.

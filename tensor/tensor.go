@@ -51,14 +51,14 @@ func Allocate(a Allocator, dtype DType, shape Shape) (*Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p, ok := a.(*Pool); ok {
+	if p, ok := a.(BufferAllocator); ok {
 		// One allocation for both headers: it is a large part of the cost of a small
 		// tensor.
 		var both struct {
 			t   Tensor
 			buf Buffer
 		}
-		if err := p.allocate(&both.buf, n); err != nil {
+		if err := p.AllocateBuffer(&both.buf, n); err != nil {
 			return nil, err
 		}
 		both.t = Tensor{dtype: dtype, shape: shape, buf: &both.buf}
