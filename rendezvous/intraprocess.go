@@ -37,6 +37,10 @@ func (p *IntraProcess) Send(key Key, args Args, t *tensor.Tensor, dead bool) err
 
 // RecvAsync implements Rendezvous.
 func (p *IntraProcess) RecvAsync(ctx context.Context, key Key, args Args, done DoneFunc) {
+	if into := IntoOf(args); into != nil {
+		p.local.recvIntoAsync(ctx, key, into, inline, done)
+		return
+	}
 	if !fromCPU(&key) || !betweenHosts(&key, Args{}, args) {
 		done = copied(ctx, p.copy, key, done)
 	}
@@ -45,6 +49,9 @@ func (p *IntraProcess) RecvAsync(ctx context.Context, key Key, args Args, done D
 
 // Recv implements Rendezvous.
 func (p *IntraProcess) Recv(ctx context.Context, key Key, args Args) (Value, error) {
+	if into := IntoOf(args); into != nil {
+		return p.local.recvInto(ctx, key, into)
+	}
 	v, err := p.local.recv(ctx, key.text, args)
 	if err != nil || betweenHosts(&key, v.SendArgs, args) {
 		return v, err

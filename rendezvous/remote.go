@@ -200,6 +200,10 @@ func (b *BaseRemote) RecvAsync(ctx context.Context, key Key, args Args, done Don
 	case !s.isDestination(&key):
 		done(Value{}, args, s.notDestination(key.text))
 	case s.isSource(&key):
+		if into := IntoOf(args); into != nil {
+			b.local.recvIntoAsync(ctx, key, into, b.goRun, done)
+			return
+		}
 		if !fromCPU(&key) || !betweenHosts(&key, Args{}, args) {
 			done = copied(ctx, s.Copy, key, done)
 		}
@@ -219,6 +223,9 @@ func (b *BaseRemote) Recv(ctx context.Context, key Key, args Args) (Value, error
 		return Value{}, s.notDestination(key.text)
 	case !s.isSource(&key):
 		return b.recvRemoteNow(ctx, key, args)
+	}
+	if into := IntoOf(args); into != nil {
+		return b.local.recvInto(ctx, key, into)
 	}
 	v, err := b.local.recv(ctx, key.text, args)
 	if err != nil || betweenHosts(&key, v.SendArgs, args) {
@@ -350,72 +357,6 @@ func (d *deferredRecv) unwatch() {
 	if d.stop != nil {
 		d.stop()
 	}
-}
-
-// recvRemote hands a receive to the transport.
-func (b *BaseRemote) recvRemote(ctx context.Context, key Key, args Args, done DoneFunc) {
-	err := b.reaches(ctx, methodAsync, &key)
-	if err == nil {
-		var r *remoteRecv
-		if r, err = b.begin(ctx, key.text, done); err == nil {
-			r.began(b.remoter.RecvFromRemoteAsync(b.step, key, args, r.end))
-			return
-		}
-	}
-	b.fail(args, err, done)
-}
-
-// recvRemoteNow is recvRemote for a caller that waits.
-func (b *BaseRemote) recvRemoteNow(ctx context.Context, key Key, args Args) (Value, error) {
-	if err := b.reaches(ctx, methodRecv, &key); err != nil {
-		return Value{}, err
-	}
-	r, err := b.begin(ctx, key.text, nil)
-	if err != nil {
-		return Value{}, err
-	}
-	t := b.remoter.RecvFromRemoteAsync(b.step, key, args, nil)
-	r.began(t)
-	v, err := t.Wait(ctx)
-	err = r.over(err)
-	b.leave()
-	return v, err
-}
-
-// reaches returns why a receive cannot be handed to the transport.
-func (b *BaseRemote) reaches(ctx context.Context, method string, key *Key) error {
-	if err := ended(ctx, method, key.text); err != nil {
-		return err
-	}
-	if b.remoter == nil {
-		return status.Errorf(status.FailedPrecondition, "%s of %s: this process has no transport to reach %v", method, key.Describe(), key.src.Task)
-	}
-	return nil
-}
-
-// fail ends a remote receive that did not reach the transport, on a goroutine
-// of its own as its caller may rely on; after Close on the caller's.
-func (b *BaseRemote) fail(args Args, err error, done DoneFunc) {
-	b.mu.Lock()
-	closed := b.closed
-	if !closed {
-		b.run.enterLocked(1)
-	}
-	b.mu.Unlock()
-	if closed {
-		done(Value{}, args, err)
-		return
-	}
-	go func() {
-		defer b.leave()
-		done(Value{}, args, err)
-	}()
-}
-
-func (b *BaseRemote) leave() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.run.leaveLocked(1)
 }
 
 // RegisterCall makes Abort end the call too. After an abort the call is aborted

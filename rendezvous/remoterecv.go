@@ -23,6 +23,77 @@ type remoteRecv struct {
 	why      error         // it was ended early
 }
 
+// recvRemote hands a receive to the transport.
+func (b *BaseRemote) recvRemote(ctx context.Context, key Key, args Args, done DoneFunc) {
+	err := b.reaches(ctx, methodAsync, &key)
+	if err == nil {
+		var r *remoteRecv
+		if r, err = b.begin(ctx, key.text, done); err == nil {
+			r.began(b.remoter.RecvFromRemoteAsync(b.step, key, args, r.end))
+			return
+		}
+	}
+	b.fail(args, err, done)
+}
+
+// recvRemoteNow is recvRemote for a caller that waits.
+func (b *BaseRemote) recvRemoteNow(ctx context.Context, key Key, args Args) (Value, error) {
+	if err := b.reaches(ctx, methodRecv, &key); err != nil {
+		return Value{}, err
+	}
+	r, err := b.begin(ctx, key.text, nil)
+	if err != nil {
+		return Value{}, err
+	}
+	t := b.remoter.RecvFromRemoteAsync(b.step, key, args, nil)
+	r.began(t)
+	v, err := t.Wait(ctx)
+	err = r.over(err)
+	b.leave()
+	return v, err
+}
+
+// reaches returns why a receive cannot be handed to the transport.
+func (b *BaseRemote) reaches(ctx context.Context, method string, key *Key) error {
+	if err := ended(ctx, method, key.text); err != nil {
+		return err
+	}
+	if b.remoter == nil {
+		return status.Errorf(status.FailedPrecondition, "%s of %s: this process has no transport to reach %v", method, key.Describe(), key.src.Task)
+	}
+	return nil
+}
+
+// fail ends a remote receive that did not reach the transport, on a goroutine
+// of its own as its caller may rely on; after Close on the caller's.
+func (b *BaseRemote) fail(args Args, err error, done DoneFunc) {
+	b.goRun(func() { done(Value{}, args, err) })
+}
+
+// goRun runs f on a goroutine of its own, and after Close on the caller's.
+func (b *BaseRemote) goRun(f func()) {
+	b.mu.Lock()
+	closed := b.closed
+	if !closed {
+		b.run.enterLocked(1)
+	}
+	b.mu.Unlock()
+	if closed {
+		f()
+		return
+	}
+	go func() {
+		defer b.leave()
+		f()
+	}()
+}
+
+func (b *BaseRemote) leave() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.run.leaveLocked(1)
+}
+
 // begin enters a receive into the step's list and counts it, or returns why it must not
 // start.
 func (b *BaseRemote) begin(ctx context.Context, key string, done DoneFunc) (*remoteRecv, error) {

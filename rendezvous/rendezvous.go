@@ -38,7 +38,8 @@ type Args struct {
 	// Device is the context (a stream, a queue) of the device whose memory
 	// holds the tensor, or shall hold it. It is opaque to this package. Nil
 	// means host memory, whatever device the key names. A value that came from another
-	// process is in host memory and has an *Arrival here.
+	// process is in host memory and has an *Arrival here. In a receive, an *Into is host
+	// memory that the value is written into.
 	Device any
 }
 
