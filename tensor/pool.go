@@ -4,7 +4,9 @@ import (
 	"math"
 	"runtime"
 	"sync/atomic"
+	"time"
 
+	"github.com/tryst-rdma/tryst/internal/idle"
 	"github.com/tryst-rdma/tryst/status"
 )
 
@@ -40,7 +42,13 @@ type PoolOptions struct {
 	// means DefaultKeep, a negative number that nothing is kept. A block
 	// larger than a quarter of Keep is never kept.
 	Keep int64
+	// Idle is how long a kept block may be unused before it is freed, at most twice as
+	// long; 0 means DefaultIdle. With a negative number kept blocks stay.
+	Idle time.Duration
 }
+
+// DefaultIdle is the default of PoolOptions.Idle.
+const DefaultIdle = idle.DefaultTime
 
 // Pool is an Allocator that reuses released memory, for the destinations of
 // transfers and for reading files. The first access to new memory costs a page
@@ -52,12 +60,13 @@ type PoolOptions struct {
 // fault.
 //
 // A kept block is freed when newer blocks take its place, when the limit requires
-// it, or by Trim.
+// it, when nothing has used it for PoolOptions.Idle, or by Trim.
 type Pool struct {
 	limit   int64
 	keep    int64
-	owner   Owner   // a poolOwner, converted once and not for each Buffer
-	classes []class // the sizes that are kept, ascending
+	owner   Owner       // a poolOwner, converted once and not for each Buffer
+	classes []class     // the sizes that are kept, ascending
+	timer   *idle.Timer // frees kept blocks that are not used; nil when they stay
 
 	held  atomic.Int64  // bytes of all blocks, allocated, kept or between the two, and reserved bytes; at most limit
 	kept  atomic.Int64  // bytes of the blocks in classes; at most keep
@@ -87,6 +96,12 @@ func NewPool(o PoolOptions) *Pool {
 		p.classes = make([]class, n)
 	}
 	p.owner = poolOwner{p}
+	if o.Idle >= 0 && len(p.classes) > 0 {
+		if o.Idle == 0 {
+			o.Idle = DefaultIdle
+		}
+		p.timer = idle.NewTimer(o.Idle, p.freeIdle)
+	}
 	return p
 }
 
@@ -230,6 +245,9 @@ func (p *Pool) put(data []byte) {
 		}
 	}
 	p.classes[i].push(block)
+	if p.timer != nil {
+		p.timer.Start()
+	}
 }
 
 // drop frees a block.
@@ -257,7 +275,19 @@ func (p *Pool) evict(need int64) bool {
 	return freed > 0
 }
 
-// Trim frees all kept memory, for example in an idle server.
+// freeIdle frees the blocks that nothing has used since the last call, and reports whether
+// others are kept.
+func (p *Pool) freeIdle(time.Duration) (more bool) {
+	for i := range p.classes {
+		for _, block := range p.classes[i].popIdle() {
+			p.kept.Add(-int64(len(block)))
+			p.drop(block)
+		}
+	}
+	return p.kept.Load() > 0
+}
+
+// Trim frees all kept memory at once.
 func (p *Pool) Trim() {
 	for p.evict(math.MaxInt64) {
 	}

@@ -43,8 +43,11 @@ type class struct {
 
 	free         [][]byte // in the order of their release; the last is the most likely in cache
 	hits, misses int64
+	// unused is the smallest length of free since the last popIdle: so many blocks, the
+	// first ones, have not been used since then.
+	unused int
 
-	_ [16]byte // fills 64 bytes, so that no two locks share a cache line
+	_ [8]byte // fills 64 bytes, so that no two locks share a cache line
 }
 
 // pop returns the block released last, or nil. again is true when the same
@@ -61,6 +64,7 @@ func (c *class) pop(again bool) []byte {
 		c.hits++
 		block, c.free[n-1] = c.free[n-1], nil
 		c.free = c.free[:n-1]
+		c.unused = min(c.unused, n-1)
 	}
 	c.mu.Unlock()
 	return block
@@ -76,11 +80,29 @@ func (c *class) popBytes(need int64) [][]byte {
 		need -= int64(len(c.free[n]))
 		n++
 	}
+	return c.popFirstLocked(n)
+}
+
+// popIdle removes and returns the blocks that have been free since the last call.
+func (c *class) popIdle() [][]byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	blocks := c.popFirstLocked(c.unused)
+	c.unused = len(c.free)
+	return blocks
+}
+
+// popFirstLocked removes and returns the n blocks released first.
+func (c *class) popFirstLocked(n int) [][]byte {
 	if n == 0 {
 		return nil
 	}
 	blocks := slices.Clone(c.free[:n])
 	c.free = slices.Delete(c.free, 0, n)
+	c.unused = max(c.unused-n, 0)
+	if len(c.free) == 0 {
+		c.free = nil
+	}
 	return blocks
 }
 
