@@ -25,32 +25,29 @@ func (t *RdmaRemoteRendezvous) withPort(p *port, f func() error) error {
 	return f()
 }
 
-// sweep releases idle memory, and closes channels whose quarantined memory exceeds its
-// limits. When its tick is late because the process was stopped, it waits for the next one:
-// messages that free memory may have arrived and wait to be read.
-func (t *RdmaRemoteRendezvous) sweep() {
-	tick := time.NewTicker(sweepInterval)
-	defer tick.Stop()
-	for last := time.Now(); ; {
-		select {
-		case <-t.base.Done():
-			return
-		case <-tick.C:
-		}
-		now := time.Now()
-		stopped := now.Sub(last) > sweepInterval+lateTimer
-		if last = now; stopped {
-			continue
-		}
-		p := t.present()
-		if p == nil {
-			continue
-		}
-		t.logClose("memory region", p.memory.Sweep(now))
-		for _, o := range p.memory.Overdue(now) {
-			t.closeAccount(o)
-		}
+// sweep releases idle memory, and closes channels whose quarantined memory exceeds its limits. When
+// it is called late because the process was stopped, it waits for the next time: messages that free
+// memory may have arrived and wait to be read.
+func (t *RdmaRemoteRendezvous) sweep(late time.Duration) (more bool) {
+	t.mu.Lock()
+	p := t.port
+	if t.closed || p == nil {
+		t.mu.Unlock()
+		return false
 	}
+	t.work.add() // Close waits for it
+	t.mu.Unlock()
+	defer t.work.done()
+	if late > lateTimer {
+		return true
+	}
+	now := time.Now()
+	more, err := p.memory.Sweep(now)
+	t.logClose("memory region", err)
+	for _, o := range p.memory.Overdue(now) {
+		t.closeAccount(o)
+	}
+	return more
 }
 
 // closeAccount closes the channel that an account belongs to.

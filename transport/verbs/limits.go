@@ -40,7 +40,8 @@ const (
 	// causeTime bounds the wait for the cause of flushed completions. The device reports it
 	// by an asynchronous event, which takes a wake-up.
 	causeTime = 20 * time.Millisecond
-	// sweepInterval is the time between two checks of idle and quarantined memory.
+	// sweepInterval is the time between two checks of idle and quarantined memory, while there
+	// is any.
 	sweepInterval = time.Second
 	// awaitInterval is the time between two checks why there is no channel yet.
 	awaitInterval = 20 * time.Millisecond

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/idle"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
@@ -54,7 +55,7 @@ type Options struct {
 	// Allocator allocates values that do not arrive in registered memory: small tensors
 	// and strings. tensor.Heap when nil.
 	Allocator tensor.Allocator
-	// Memory configures the pools of registered memory. New sets its Device.
+	// Memory configures the pools of registered memory. New sets its Device and Active.
 	Memory regmem.Options
 	// Window is the number of receives posted on each rail. SendQueue is the number of
 	// work requests that a send queue holds. EagerLimit is the largest content, in bytes,
@@ -97,6 +98,7 @@ type RdmaRemoteRendezvous struct {
 	async     func(func()) // work.Go
 	index     atomic.Uint32
 	spinners  *progress.Spinners
+	sweeps    *idle.Timer // runs while there is idle or quarantined memory
 
 	links group // counts the links that exist
 
@@ -128,6 +130,8 @@ func New(o Options) (*RdmaRemoteRendezvous, error) {
 		return nil, err
 	}
 	t := &RdmaRemoteRendezvous{opts: o, peers: make(map[cluster.Task]*peer), spinners: progress.NewSpinners(0)}
+	t.sweeps = idle.NewTimer(sweepInterval, t.sweep)
+	t.opts.Memory.Active = t.sweeps.Start
 	t.clients = newShares(maxPeers, maxPeersPerSource)
 	t.unverified = newShares(maxUnverified, maxUnverifiedPerSource)
 	t.lost = errNoDevice
@@ -146,7 +150,6 @@ func New(o Options) (*RdmaRemoteRendezvous, error) {
 	if t.port != nil {
 		t.work.Go(func() { t.watchEvents(t.port) })
 	}
-	t.work.Go(t.sweep)
 	return t, nil
 }
 

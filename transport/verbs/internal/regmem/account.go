@@ -145,6 +145,7 @@ func (d Destination) Quarantine(now time.Time) {
 	a.quarantined += int64(b.size)
 	a.m.quarantined += int64(b.size)
 	a.m.quarantineCount++
+	p.active()
 }
 
 // Release ends the transport's reference. Call it when the peer cannot write to the

@@ -21,6 +21,10 @@ type arena struct {
 	// used since the last sweep.
 	idleSince time.Time
 	state     arenaState
+	// touched is set when a block was freed since the last discard. quietSince is the time of
+	// the first sweep since a block was allocated or freed.
+	touched    bool
+	quietSince time.Time
 }
 
 // arenaState says how far an arena has come in the closing of its pool.

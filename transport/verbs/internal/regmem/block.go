@@ -10,11 +10,12 @@ import (
 // buffer. Its pool's lock guards it. Fields that the holder of a buffer reads (arena,
 // off, size) do not change while the block is allocated.
 type block struct {
-	arena  *arena
-	off    int    // bytes from the arena's beginning, a multiple of granule
-	size   int    // bytes, a multiple of granule
-	out    bool   // allocated
-	number uint64 // in the order of allocation, for pattern
+	arena   *arena
+	off     int    // bytes from the arena's beginning, a multiple of granule
+	size    int    // bytes, a multiple of granule
+	out     bool   // allocated
+	touched bool   // a free block whose pages may be present
+	number  uint64 // in the order of allocation, for pattern
 
 	below, above *block // neighbours in memory; nil at the arena's ends
 

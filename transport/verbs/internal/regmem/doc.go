@@ -10,7 +10,8 @@
 //
 // A tensor larger than an arena gets an arena of its own. Arenas stay registered until
 // they have been idle for a while (Sweep), or until the pool's limit needs their space.
-// So a steady flow of tensors registers nothing.
+// So a steady flow of tensors registers nothing. What stays registered with a device in
+// software then gives the pages of its free blocks back.
 //
 // # Waiting
 //

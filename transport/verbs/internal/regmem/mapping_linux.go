@@ -90,3 +90,9 @@ func unmapMemory(b []byte, kind mapping) {
 		_ = unix.Munmap(b)
 	}
 }
+
+// discardPages gives pages of lazyPages back to the system (madvise(2), MADV_DONTNEED). Their content
+// is zero afterwards.
+func discardPages(b []byte) {
+	_ = unix.Madvise(b, unix.MADV_DONTNEED) // it fails for mappings of other kinds only
+}

@@ -24,3 +24,6 @@ func unmapMemory(b []byte, kind mapping) {
 		_ = unix.Munmap(b)
 	}
 }
+
+// discardPages gives pages of lazyPages back to the system as soon as it needs them.
+func discardPages(b []byte) { _ = unix.Madvise(b, unix.MADV_FREE) }

@@ -30,6 +30,9 @@ type Options struct {
 	// Idle is how long an arena beyond Start stays registered without use; 0 means
 	// DefaultIdle.
 	Idle time.Duration
+	// Active, when not nil, is called when there is something for Sweep to do, or may be soon.
+	// It is called with a pool's lock held, often, and must not block.
+	Active func()
 	// LateWrite, when not nil, is called for each write to free memory. Free memory is
 	// filled with a pattern, which is checked when it is allocated again. LateWrite is
 	// called with a pool's lock held. For tests, as it touches every byte.
@@ -128,6 +131,10 @@ func (p *pool) setUp(m *Memory, name string, access verbs.Access, limit int64, o
 	p.mapping = mappingFor(o.Device.GoMemory)
 	p.maxRegion, p.limit = o.Device.Limits.MRSize, limit
 	p.free = newClasses(p.arenaSize)
+	p.active = o.Active
+	if p.active == nil {
+		p.active = func() {}
+	}
 	if o.LateWrite != nil {
 		p.pattern = &pattern{report: o.LateWrite}
 	}
@@ -141,12 +148,18 @@ func (m *Memory) Leases() bool { return m.leases }
 // Allocator allocates tensors that are sent without a copy. They may outlive the Memory.
 func (m *Memory) Allocator() tensor.Allocator { return &m.sending }
 
-// Sweep returns idle arenas to the system, and lets the pools try registrations again that
-// the device has refused. Call it every few seconds, on a goroutine that does not poll:
-// deregistering takes time. Its error names memory that could not be deregistered; that
-// memory stays mapped.
-func (m *Memory) Sweep(now time.Time) error {
-	return errors.Join(m.sending.sweep(now, m.idle), m.receiving.sweep(now, m.idle))
+// Sweep returns idle memory to the system: arenas that nothing has used for Options.Idle, and the
+// pages of what stays registered with a device that locks none. It also lets the pools try
+// registrations again that the device has refused. Call it every second after Options.Active, on a
+// goroutine that does not poll, since deregistering takes time, until more is false. Its error names
+// memory that could not be deregistered; that memory stays mapped.
+func (m *Memory) Sweep(now time.Time) (more bool, err error) {
+	sending, err1 := m.sending.sweep(now, m.idle)
+	receiving, err2 := m.receiving.sweep(now, m.idle)
+	m.receiving.mu.Lock()
+	more = sending || receiving || m.quarantined > 0
+	m.receiving.mu.Unlock()
+	return more, errors.Join(err1, err2)
 }
 
 // Close ends all registrations. Call it when every queue pair of the protection domain is
@@ -179,6 +192,7 @@ type Stats struct {
 type PoolStats struct {
 	Limit      int64 // bytes that may be registered
 	Registered int64 // bytes that are registered
+	Start      int64 // bytes of them that stay registered when they are idle (Options.Start)
 	InUse      int64 // bytes of the allocated blocks
 	Buffers    int64 // number of allocated blocks
 	Arenas     int64
@@ -207,7 +221,7 @@ func (p *pool) stats() PoolStats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := PoolStats{
-		Limit: p.limit, Registered: p.registered, InUse: p.inUse, Buffers: p.buffers, Arenas: int64(len(p.arenas)),
+		Limit: p.limit, Registered: p.registered, Start: min(p.start, p.registered), InUse: p.inUse, Buffers: p.buffers, Arenas: int64(len(p.arenas)),
 		Grown: p.grown, Exhausted: p.exhausted, Stuck: p.stuck,
 	}
 	for _, a := range p.arenas {

@@ -26,7 +26,7 @@ func allocate(t testing.TB, m *Memory, n int) *tensor.Buffer {
 
 func sweep(t testing.TB, m *Memory, now time.Time) {
 	t.Helper()
-	if err := m.Sweep(now); err != nil {
+	if _, err := m.Sweep(now); err != nil {
 		t.Error(err)
 	}
 }
@@ -185,7 +185,7 @@ func TestALargeTensorHasAnArenaOfItsOwnThatIsReusedAndGivenBack(t *testing.T) {
 		after time.Duration
 		want  int64
 	}{{0, 4 * mib}, {59 * time.Second, 4 * mib}, {time.Minute, mib}, {time.Hour, mib}} {
-		if err := m.Sweep(now.Add(c.after)); err != nil {
+		if _, err := m.Sweep(now.Add(c.after)); err != nil {
 			t.Fatal(err)
 		}
 		if got := m.Stats(zero).Sending.Registered; got != c.want {

@@ -1,7 +1,6 @@
 package regmem
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -39,7 +38,8 @@ type pool struct {
 	arenaSize int
 	maxRegion uint64
 	limit     int64    // bytes, a multiple of pageMultiple
-	start     int64    // bytes that Sweep keeps registered while the pool is open
+	start     int64    // bytes that sweep keeps registered while the pool is open
+	active    func()   // Options.Active
 	pattern   *pattern // nil: freed blocks are not watched
 	closed    atomic.Bool
 
@@ -203,7 +203,7 @@ func (p *pool) handOutLocked(b *block, size int) {
 		p.free.drop(b)
 		if rest := b.size - size; rest > 0 {
 			r := p.headerLocked()
-			*r = block{arena: a, off: b.off + size, size: rest, below: b, above: b.above}
+			*r = block{arena: a, off: b.off + size, size: rest, below: b, above: b.above, touched: b.touched}
 			if r.above != nil {
 				r.above.below = r
 			}
@@ -213,7 +213,7 @@ func (p *pool) handOutLocked(b *block, size int) {
 	}
 	b.out = true
 	a.used += b.size
-	a.idleSince = time.Time{}
+	a.idleSince, a.quietSince = time.Time{}, time.Time{}
 	p.inUse += int64(b.size)
 	p.buffers++
 	p.pattern.handOut(p, b)
@@ -224,8 +224,9 @@ func (p *pool) reclaim(b *block) {
 	p.mu.Lock()
 	p.pattern.release(b)
 	a := b.arena
-	b.out = false
+	b.out, b.touched = false, true
 	a.used -= b.size
+	a.touched, a.quietSince = true, time.Time{}
 	p.inUse -= int64(b.size)
 	p.buffers--
 	if b.account != nil {
@@ -250,12 +251,16 @@ func (p *pool) reclaim(b *block) {
 		}
 		p.free.put(b)
 	}
+	if a.state == liveArena && (a.used == 0 || a.kind == lazyPages) {
+		p.active()
+	}
 	p.mu.Unlock()
 }
 
 // mergeLocked merges high into low. Neither is in a list.
 func (p *pool) mergeLocked(low, high *block) {
 	low.size += high.size
+	low.touched = low.touched || high.touched
 	low.above = high.above
 	if low.above != nil {
 		low.above.below = low
@@ -334,6 +339,7 @@ func (p *pool) growFailed(bytes int, err error) error {
 	if p.refused == nil || bytes < p.refusal {
 		p.refused, p.refusal = err, bytes
 	}
+	p.active()
 	return err
 }
 
@@ -415,38 +421,6 @@ func (p *pool) prepare(bytes int64) error {
 		p.start = p.registered
 		p.mu.Unlock()
 	}
-}
-
-// sweep deregisters the arenas that no sweep within the time idle saw in use.
-func (p *pool) sweep(now time.Time, idle time.Duration) error {
-	p.growing.Lock()
-	defer p.growing.Unlock()
-	p.mu.Lock()
-	p.refused = nil
-	var leaving []*arena
-	ordinary := int64(0)
-	for _, a := range p.arenas {
-		if !a.own {
-			ordinary += int64(len(a.mem))
-		}
-	}
-	for _, a := range slices.Clone(p.arenas) {
-		switch {
-		case a.used > 0:
-		case !a.own && ordinary-int64(len(a.mem)) < p.start:
-			a.idleSince = cmp.Or(a.idleSince, now)
-		case a.idleSince.IsZero():
-			a.idleSince = now
-		case now.Sub(a.idleSince) >= idle:
-			if !a.own {
-				ordinary -= int64(len(a.mem))
-			}
-			p.removeLocked(a)
-			leaving = append(leaving, a)
-		}
-	}
-	p.mu.Unlock()
-	return p.endAll(leaving)
 }
 
 // close ends all registrations. Memory that is in use is unmapped with its last
