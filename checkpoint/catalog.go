@@ -35,6 +35,9 @@ type CatalogOptions struct {
 	// CacheBytes is how many bytes of the files' content stay in memory for the next puller.
 	// 0 means DefaultCacheBytes, a negative number means none.
 	CacheBytes int64
+	// CacheTime is how long that content stays without use. 0 means DefaultCacheTime; with a
+	// negative number it stays until newer content takes its place.
+	CacheTime time.Duration
 	// Settle is how long other files must have the names of published ones, and must not have
 	// changed, before they are taken, and the interval at which the catalog looks at its files.
 	// 0 means DefaultSettle. With a negative number files are only taken by Reload, at once,
@@ -91,6 +94,9 @@ func NewCatalog(o CatalogOptions) (*Catalog, error) {
 	if o.CacheBytes == 0 {
 		o.CacheBytes = DefaultCacheBytes
 	}
+	if o.CacheTime == 0 {
+		o.CacheTime = DefaultCacheTime
+	}
 	if o.Settle == 0 {
 		o.Settle = DefaultSettle
 	}
@@ -99,7 +105,7 @@ func NewCatalog(o CatalogOptions) (*Catalog, error) {
 	}
 	c := &Catalog{
 		o: o, newHash: newHash,
-		loader:       newLoader(o.Allocator, o.CacheBytes),
+		loader:       newLoader(o.Allocator, o.CacheBytes, o.CacheTime),
 		publications: make(map[string]*publication),
 		edges:        make(map[string]*entry),
 		reloading:    make(chan struct{}, 1),
@@ -285,6 +291,9 @@ func (c *Catalog) List() []Publication {
 	slices.SortFunc(all, byName)
 	return all
 }
+
+// Cached returns how many bytes of the files' content are in memory for the next puller.
+func (c *Catalog) Cached() int64 { return c.loader.size() }
 
 // Describe returns the manifest of a publication. An empty version means the current one. A version
 // that was replaced is there while it is pulled, and at least a minute longer. Any other version, and an

@@ -1,6 +1,10 @@
 package checkpoint
 
-import "time"
+import (
+	"time"
+
+	"github.com/tryst-rdma/tryst/internal/idle"
+)
 
 // The numbers of this package, with their reasons. Those that an operator may
 // change are defaults of options.
@@ -10,6 +14,14 @@ const (
 	// pullers that started together. It is not larger, since the kernel caches files, too;
 	// copying from its cache into used memory is faster than touching new memory.
 	DefaultCacheBytes = 256 << 20
+
+	// DefaultCacheTime is how long content stays in the cache without use: longer than the
+	// distance between pullers that started together. After that the kernel's cache has it,
+	// which other processes can get the memory of.
+	DefaultCacheTime = 2 * idle.DefaultTime
+
+	// cacheSweeps is how often unused content is looked for in that time.
+	cacheSweeps = 4
 
 	// DefaultInflight is how many tensors a puller receives at once: one is sent, one is
 	// checked, and the sender reads the next ones from its disk. More would only need more

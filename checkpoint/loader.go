@@ -5,7 +5,9 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 
+	"github.com/tryst-rdma/tryst/internal/idle"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 )
@@ -18,10 +20,13 @@ import (
 //	            └─ parked, while the content of the file is compared
 //
 // All requests for a tensor that arrive before it is read share one read and one buffer. The
-// cache holds the most recently used tensors within its limit of bytes.
+// cache holds the most recently used tensors within its limit of bytes, until they have not been
+// used for a while.
 type loader struct {
 	alloc tensor.Allocator
-	limit int64 // bytes in the cache at most
+	limit int64         // bytes in the cache at most
+	keep  time.Duration // how long a tensor stays in the cache without use
+	timer *idle.Timer   // runs while tensors are cached; nil when they stay
 
 	mu sync.Mutex
 	// All below are guarded by mu.
@@ -50,15 +55,22 @@ type waiter struct {
 type cachedTensor struct {
 	content content
 	tensor  *tensor.Tensor // with a reference of the cache
+	used    time.Time      // the last use
 }
 
 // cachedAt returns the value of an element of recent.
-func cachedAt(at *list.Element) cachedTensor {
-	return at.Value.(cachedTensor) //nolint:errcheck // the list has nothing else
+func cachedAt(at *list.Element) *cachedTensor {
+	return at.Value.(*cachedTensor) //nolint:errcheck // the list has nothing else
 }
 
-func newLoader(a tensor.Allocator, limit int64) *loader {
-	return &loader{alloc: a, limit: limit, loads: make(map[content]*load), cached: make(map[content]*list.Element)}
+// newLoader returns a loader. With a negative keep, tensors stay in the cache until others take their
+// place.
+func newLoader(a tensor.Allocator, limit int64, keep time.Duration) *loader {
+	l := &loader{alloc: a, limit: limit, keep: keep, loads: make(map[content]*load), cached: make(map[content]*list.Element)}
+	if keep > 0 {
+		l.timer = idle.NewTimer(keep/cacheSweeps, l.dropUnused)
+	}
+	return l
 }
 
 // get calls done once, on this goroutine or a reader's, with a reference to the tensor or an
@@ -73,7 +85,9 @@ func (l *loader) get(ctx context.Context, c content, done func(*tensor.Tensor, e
 	}
 	if at, ok := l.cached[c]; ok {
 		l.recent.MoveToFront(at)
-		t := cachedAt(at).tensor.Retain()
+		hit := cachedAt(at)
+		hit.used = time.Now()
+		t := hit.tensor.Retain()
 		l.mu.Unlock()
 		done(t, nil)
 		return
@@ -218,11 +232,36 @@ func (l *loader) addLocked(c content, t *tensor.Tensor) (displaced []*tensor.Ten
 	if t.Size() > l.limit {
 		return nil
 	}
-	l.cached[c] = l.recent.PushFront(cachedTensor{c, t.Retain()})
+	l.cached[c] = l.recent.PushFront(&cachedTensor{c, t.Retain(), time.Now()})
+	if l.timer != nil {
+		l.timer.Start()
+	}
 	for l.bytes += t.Size(); l.bytes > l.limit; {
 		displaced = append(displaced, l.dropLocked(l.recent.Back()))
 	}
 	return displaced
+}
+
+// dropUnused removes the tensors that have not been used for as long as they stay. more is true
+// while others are cached.
+func (l *loader) dropUnused(time.Duration) (more bool) {
+	var dropped []*tensor.Tensor
+	before := time.Now().Add(-l.keep)
+	l.mu.Lock()
+	for at := l.recent.Back(); at != nil && !cachedAt(at).used.After(before); at = l.recent.Back() {
+		dropped = append(dropped, l.dropLocked(at))
+	}
+	more = l.recent.Len() > 0
+	l.mu.Unlock()
+	release(dropped)
+	return more
+}
+
+// size returns the bytes in the cache.
+func (l *loader) size() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.bytes
 }
 
 // dropLocked removes a tensor from the cache and returns it with the cache's reference.

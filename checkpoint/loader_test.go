@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/tryst-rdma/tryst/status"
@@ -72,7 +73,7 @@ func get(ctx context.Context, l *loader, e *entry) chan result {
 
 func TestConcurrentRequestsShareOneReadAndOneBuffer(t *testing.T) {
 	g := &gate{tensortest.NewAllocator(t), make(chan struct{}, 100), make(chan struct{})}
-	l := newLoader(g, 0)
+	l := newLoader(g, 0, -1)
 	e := filed(t, 1)[0]
 	first := get(t.Context(), l, e)
 	<-g.reads
@@ -102,7 +103,7 @@ func TestConcurrentRequestsShareOneReadAndOneBuffer(t *testing.T) {
 func TestCacheKeepsWhatWasUsedLastWithinItsBound(t *testing.T) {
 	g := &gate{tensortest.NewAllocator(t), make(chan struct{}, 100), make(chan struct{})}
 	close(g.open)
-	l := newLoader(g, 250) // two of 100
+	l := newLoader(g, 250, -1) // two of 100
 	entries := filed(t, 3)
 	reads := func(order ...int) {
 		t.Helper()
@@ -136,11 +137,49 @@ func TestCacheKeepsWhatWasUsedLastWithinItsBound(t *testing.T) {
 	l.close(errClosed())
 }
 
+// TestUnusedContentLeavesTheCache: content that pullers use again stays, the rest goes after
+// CacheTime, and no timer runs for an empty cache.
+func TestUnusedContentLeavesTheCache(t *testing.T) {
+	entries := filed(t, 2)
+	synctest.Test(t, func(t *testing.T) {
+		a := &gate{tensortest.NewAllocator(t), make(chan struct{}, 100), make(chan struct{})}
+		close(a.open)
+		l := newLoader(a, 1<<20, DefaultCacheTime)
+		use := func(i int) {
+			t.Helper()
+			r := <-get(context.Background(), l, entries[i])
+			if r.err != nil {
+				t.Fatal(r.err)
+			}
+			r.t.Release()
+		}
+		use(0)
+		use(1)
+		for range 5 {
+			time.Sleep(DefaultCacheTime - time.Second)
+			synctest.Wait()
+			use(0)
+		}
+		if n := l.size(); n != 100 || a.InUse() != 100 || len(a.reads) != 2 {
+			t.Errorf("%d bytes are cached, %d in use; want the 100 that are used; %d reads, want 2", n, a.InUse(), len(a.reads))
+		}
+		time.Sleep(DefaultCacheTime + DefaultCacheTime/cacheSweeps)
+		synctest.Wait()
+		if n := l.size(); n != 0 || a.InUse() != 0 {
+			t.Errorf("%d bytes are cached without use, %d in use", n, a.InUse())
+		}
+		if l.timer.Running() {
+			t.Error("the timer of an empty cache runs")
+		}
+		l.close(errClosed())
+	})
+}
+
 // One tensor that is larger than the cache leaves what is in it.
 func TestCacheOutlivesALargeTensor(t *testing.T) {
 	g := &gate{tensortest.NewAllocator(t), make(chan struct{}, 100), make(chan struct{})}
 	close(g.open)
-	l := newLoader(g, 150)
+	l := newLoader(g, 150, -1)
 	entries := filed(t, 3)
 	large := &entry{file: entries[0].file, info: &TensorInfo{Name: "large", DType: tensor.Uint8, Shape: tensor.Vector(200), Bytes: 200}}
 	for _, e := range []*entry{entries[0], large, entries[0]} {
@@ -158,7 +197,7 @@ func TestCacheOutlivesALargeTensor(t *testing.T) {
 
 func TestCancelledRequestsEndAtOnce(t *testing.T) {
 	g := &gate{tensortest.NewAllocator(t), make(chan struct{}, 100), make(chan struct{})}
-	l := newLoader(g, 0)
+	l := newLoader(g, 0, -1)
 	entries := filed(t, maxReaders+2)
 	var busy []chan result
 	for _, e := range entries[:maxReaders] { // all readers read
@@ -196,7 +235,7 @@ func TestCancelledRequestsEndAtOnce(t *testing.T) {
 
 func TestCloseEndsWhatIsQueuedAndWaitsForReads(t *testing.T) {
 	g := &gate{tensortest.NewAllocator(t), make(chan struct{}, 100), make(chan struct{})}
-	l := newLoader(g, 1<<20)
+	l := newLoader(g, 1<<20, -1)
 	entries := filed(t, maxReaders+1)
 	var reading []chan result
 	for _, e := range entries[:maxReaders] {
@@ -227,7 +266,7 @@ func TestCloseEndsWhatIsQueuedAndWaitsForReads(t *testing.T) {
 func TestReadersReportWhatTheAllocatorRefuses(t *testing.T) {
 	a := tensortest.NewAllocator(t)
 	a.SetLimit(50)
-	l := newLoader(a, 0)
+	l := newLoader(a, 0, -1)
 	if r := <-get(t.Context(), l, filed(t, 1)[0]); status.CodeOf(r.err) != status.ResourceExhausted {
 		t.Errorf("got %v, %v", r.t, r.err)
 	}
