@@ -22,6 +22,7 @@ type Local struct {
 	seed    maphash.Seed
 	aborted atomic.Pointer[status.Error] // set once
 	table   atomic.Pointer[shardTable]   // made by the first Send or Recv
+	ended   atomic.Pointer[endSignal]    // made by the first Done
 }
 
 // shardTable holds the shards. Each is made when it gets its first key.
@@ -276,6 +277,7 @@ func (l *Local) recv(ctx context.Context, key string, args Args) (Value, error) 
 // this goroutine.
 func (l *Local) Abort(err error) {
 	if l.aborted.CompareAndSwap(nil, abortStatus(err)) {
+		l.signalEnd()
 		l.each(func(s *shard) { s.sweep(l.aborted.Load()) })
 	}
 }
