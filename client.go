@@ -100,6 +100,13 @@ func (c *Client) Pull(ctx context.Context, name string, opts ...PullOption) iter
 	return c.puller.Pull(ctx, r)
 }
 
+// Done returns a channel that is closed when Close has ended the client. A client does not end by
+// itself: it connects again.
+func (c *Client) Done() <-chan struct{} { return c.c.Done() }
+
+// Err returns nil until Done is closed, then Cancelled.
+func (c *Client) Err() error { return c.c.Err() }
+
 // Close ends the calls in progress with Cancelled. It returns when all goroutines
 // of the client have ended.
 func (c *Client) Close(ctx context.Context) error { return c.c.Close(ctx) }

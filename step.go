@@ -2,6 +2,7 @@ package tryst
 
 import (
 	"context"
+	"sync/atomic"
 
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/server"
@@ -17,6 +18,8 @@ type Value = rendezvous.Value
 type Step struct {
 	s  *server.Server
 	id int64
+
+	end atomic.Pointer[server.StepEnd] // made by the first Done
 }
 
 // Step returns the step with the given id. A step starts when it is first used,
@@ -56,6 +59,25 @@ func (st *Step) RecvAsync(ctx context.Context, from, name string, done func(Valu
 // Rendezvous returns the rendezvous of the step, for callers that build their own
 // keys, such as keys of processes that are in no cluster.
 func (st *Step) Rendezvous() rendezvous.Rendezvous { return st.s.Rendezvous(st.id) }
+
+// Done returns a channel that is closed when the step has ended: by Close or Abort, by the end of
+// the server, or because a peer ended or aborted it here, as a TensorFlow master does. A step that
+// is used for the first time starts.
+func (st *Step) Done() <-chan struct{} {
+	if st.end.Load() == nil {
+		st.end.CompareAndSwap(nil, st.s.StepEnd(st.id))
+	}
+	return st.end.Load().Done()
+}
+
+// Err returns nil until the step has ended. Then it returns the reason, which waiting calls get,
+// too: the error of Abort, or Aborted.
+func (st *Step) Err() error {
+	if end := st.end.Load(); end != nil {
+		return end.Err()
+	}
+	return st.s.StepErr(st.id)
+}
 
 // Abort ends the step with err: waiting and later calls fail with it, here and at
 // peers that request its values. Only the first error counts.

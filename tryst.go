@@ -101,6 +101,14 @@ func (s *Server) Reload(ctx context.Context) error { return s.s.Catalog().Reload
 // Withdraw ends a publication.
 func (s *Server) Withdraw(name string) error { return s.s.Catalog().Withdraw(name) }
 
+// Done returns a channel that is closed when the server has ended: after Close, or by itself when
+// its listener failed, which Err tells. Close it then as well; its receives still work until then.
+func (s *Server) Done() <-chan struct{} { return s.s.Done() }
+
+// Err returns nil until Done is closed. Then it returns the reason: Internal with the error of the
+// listener, or Cancelled after Close.
+func (s *Server) Err() error { return s.s.Err() }
+
 // Close stops gracefully. Pulls and responses in progress may complete until ctx
 // ends or the shutdown timeout passes; the error names what was cut off. Close
 // returns when all goroutines of the server have ended.

@@ -30,6 +30,7 @@ type Client struct {
 	conn      grpc.ClientConnInterface
 	gate      *connectGate       // nil without verbs
 	closeGate context.CancelFunc // ends the waits at the gate
+	done      chan struct{}      // closed at the end of Close
 	closed    sync.Once
 	result    error // of Close
 	callbacks callbacks
@@ -98,7 +99,7 @@ func dialAs(ctx context.Context, task cluster.Task, c config.Client, target stri
 	if err != nil {
 		return nil, err
 	}
-	cl := &Client{node: n, target: address, closeGate: func() {}}
+	cl := &Client{node: n, target: address, closeGate: func() {}, done: make(chan struct{})}
 	if n.rdma != nil {
 		cl.gate = &connectGate{transport: n.rdma.transport}
 		cl.gate.ctx, cl.closeGate = context.WithCancel(context.Background())
@@ -205,6 +206,7 @@ func (c *Client) Close(ctx context.Context) error {
 		c.result = c.close(ctx)
 		c.callbacks.wait()
 		c.metrics.unregister(c.registry)
+		close(c.done)
 	})
 	return c.result
 }

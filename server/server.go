@@ -25,7 +25,6 @@ import (
 	"github.com/tryst-rdma/tryst/checkpoint"
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/config"
-	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
@@ -242,10 +241,6 @@ func (s *Server) Kept() transport.CacheStats { return s.cache.Stats() }
 // Transfers returns the most recent receives of this process, the oldest first.
 func (s *Server) Transfers() []transport.Transfer { return s.transfers.Transfers() }
 
-// Done returns a channel that is closed when the server does not listen any more: after Close, or
-// when the listener failed.
-func (s *Server) Done() <-chan struct{} { return s.serving }
-
 // Close stops gracefully. It refuses new pulls and waits for those in progress. Then it
 // refuses new sends and receives, ends waiting ones with Aborted, and waits until peers have
 // acknowledged the cached responses. When ctx ends or the shutdown timeout passes, it cuts
@@ -266,7 +261,7 @@ func (s *Server) close(ctx context.Context) error {
 	err = errors.Join(err, s.cache.Drain(ctx))
 	err = errors.Join(err, s.stop(ctx))
 	if s.failure != nil {
-		err = errors.Join(err, status.Errorf(status.Internal, "the listener on %s failed: %w", s.address, s.failure))
+		err = errors.Join(err, s.listenerFailed())
 	}
 	s.file.remove()
 	s.log.Info("stopped", "address", s.address.String())

@@ -1,0 +1,58 @@
+package server
+
+import (
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/status"
+)
+
+// Done returns a channel that is closed when the server does not listen any more: after Close, or
+// when the listener failed. Close it then as well, which ends its goroutines.
+func (s *Server) Done() <-chan struct{} { return s.serving }
+
+// Err returns nil until Done is closed. Then it returns the reason: Internal with the error of the
+// listener, or Cancelled after Close.
+func (s *Server) Err() error {
+	select {
+	case <-s.serving:
+	default:
+		return nil
+	}
+	if s.failure != nil {
+		return s.listenerFailed()
+	}
+	return status.New(status.Cancelled, "the server was closed")
+}
+
+func (s *Server) listenerFailed() error {
+	return status.Errorf(status.Internal, "the listener on %s failed: %w", s.address, s.failure)
+}
+
+// Done returns a channel that is closed when Close has ended the goroutines of the client. A client
+// does not end by itself: it connects again.
+func (c *Client) Done() <-chan struct{} { return c.done }
+
+// Err returns nil until Done is closed, then Cancelled.
+func (c *Client) Err() error {
+	select {
+	case <-c.done:
+		return status.New(status.Cancelled, "the client was closed")
+	default:
+		return nil
+	}
+}
+
+// StepEnd says when a step ends, and why.
+type StepEnd struct{ r *rendezvous.BaseRemote }
+
+// Done returns a channel that is closed when the step ends.
+func (e *StepEnd) Done() <-chan struct{} { return e.r.Done() }
+
+// Err returns nil until Done is closed, then the reason.
+func (e *StepEnd) Err() error { return e.r.Err() }
+
+// StepEnd returns the end of a step, which it begins. A step that has ended is closed at once.
+func (s *Server) StepEnd(step int64) *StepEnd { return &StepEnd{s.manager.Find(step)} }
+
+// StepErr returns the reason for the end of a step, nil when it has not ended. It does not begin the
+// step.
+func (s *Server) StepErr(step int64) error { return s.manager.Err(step) }
