@@ -3,8 +3,7 @@ package tryst
 import "time"
 
 // Config is the settings of Serve, and of Dial by WithConfig. A field with its zero value takes the
-// default. docs/settings.md has the limits and units of each; errors name a setting by its key
-// there, such as rdma.device for RDMA.Device.
+// default. docs/settings.md has the limits of each, under its key: RDMA.Device is rdma.device.
 //
 //	tryst.Config{
 //		Listen:    ":2222",

@@ -1,9 +1,7 @@
 package tryst_test
 
 import (
-	"bytes"
 	"context"
-	"log/slog"
 	"os/exec"
 	"reflect"
 	"strings"
@@ -14,6 +12,8 @@ import (
 
 	"github.com/tryst-rdma/tryst"
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/verbs"
+	"github.com/tryst-rdma/tryst/verbs/verbstest"
 )
 
 // One literal has all that a task of a cluster over verbs needs, and no import but package tryst.
@@ -48,17 +48,47 @@ func TestConfigOfVerbsIsValidWithGRPC(t *testing.T) {
 
 func TestServeRefusesAConfigWithItsField(t *testing.T) {
 	for want, c := range map[string]tryst.Config{
-		`cluster job "worker": entry 0, "nowhere"`: {Cluster: map[string][]string{"worker": {"nowhere"}}},
-		`task name "worker"`:                       {Task: "worker"},
-		`transport "rdma"`:                         {Transport: "rdma"},
-		`rdma.port "300"`:                          {RDMA: tryst.RDMA{Port: 300}},
-		`tls.cert "c"`:                             {TLS: tryst.TLS{Cert: "c"}},
-		`kept.per-peer "1B"`:                       {Limits: tryst.Limits{KeptPerPeer: 1}},
+		`Config.Cluster: cluster job "worker": entry 0, "nowhere"`: {Cluster: map[string][]string{"worker": {"nowhere"}}},
+		`Config.Task: task name "worker"`:                          {Task: "worker"},
+		`Config.Transport "rdma"`:                                  {Transport: "rdma"},
+		`Config.RDMA.Port "300"`:                                   {RDMA: tryst.RDMA{Port: 300}},
+		`Config.TLS.Cert "c"`:                                      {TLS: tryst.TLS{Cert: "c"}},
+		`Config.Limits.KeptPerPeer "1B"`:                           {Limits: tryst.Limits{KeptPerPeer: 1}},
 	} {
 		_, err := tryst.Serve(t.Context(), c)
 		if status.CodeOf(err) != status.InvalidArgument || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want InvalidArgument with %s", err, want)
 		}
+	}
+}
+
+// All that is wrong is one error, with a line for each.
+func TestServeNamesAllThatIsWrong(t *testing.T) {
+	_, err := tryst.Serve(t.Context(), tryst.Config{Listen: "nowhere", Limits: tryst.Limits{MaxWaiting: -1}})
+	if err == nil || !strings.Contains(err.Error(), `Config.Listen "nowhere"`) || !strings.Contains(err.Error(), `Config.Limits.MaxWaiting "-1"`) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// WithProvider is used in place of the provider that Config.Provider names.
+func TestProviderOfTheProgram(t *testing.T) {
+	f := verbstest.NewFabric(verbstest.Options{Devices: []verbstest.DeviceOptions{{Name: "own0"}}})
+	defer f.Close()
+	h := f.Host("h")
+	s, err := tryst.Serve(t.Context(), tryst.Config{
+		Listen: "127.0.0.1:0", Transport: "verbs", Fallback: "none", RDMA: tryst.RDMA{Device: "own0"},
+	}, tryst.WithProvider(h.Provider()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.Counts() == (verbs.Counts{}) {
+		t.Error("nothing of the provider is open")
+	}
+	if err := s.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if open := f.Counts(); open != (verbs.Counts{}) {
+		t.Errorf("open after Close: %+v", open)
 	}
 }
 
@@ -178,24 +208,6 @@ func TestRegistererOfTwoServers(t *testing.T) {
 	_, err := serve(prometheus.WrapRegistererWith(prometheus.Labels{"task": "0"}, r))
 	if status.CodeOf(err) != status.AlreadyExists || !strings.Contains(err.Error(), "WrapRegistererWith") {
 		t.Errorf("a third server with the label of the first: %v", err)
-	}
-}
-
-// The default logger is slog.Default at WARN.
-func TestLogsWarningsByDefault(t *testing.T) {
-	var text bytes.Buffer
-	before := slog.Default()
-	slog.SetDefault(slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{Level: slog.LevelDebug})))
-	defer slog.SetDefault(before)
-	s, err := tryst.Serve(t.Context(), tryst.Config{Listen: ":0"}) // beyond loopback without TLS
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if got := text.String(); !strings.Contains(got, "level=WARN") || strings.Contains(got, "level=INFO") || strings.Contains(got, "level=DEBUG") {
-		t.Errorf("logged %q, want warnings alone", got)
 	}
 }
 

@@ -1,6 +1,9 @@
 package tryst
 
 import (
+	"errors"
+	"strings"
+
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/status"
@@ -30,24 +33,44 @@ var fields = map[string]string{
 	"kept.per-peer": "Limits.KeptPerPeer", "kept.total": "Limits.KeptTotal",
 }
 
-// settings returns the complete settings of a process: those of c, the defaults for the others.
+// settings returns the complete settings of a process: those of c, the defaults for the others. Its
+// errors name the fields of Config.
 func (c Config) settings(use config.Use) (config.Config, error) {
 	s, err := c.given()
 	if err != nil {
 		return config.Config{}, err
 	}
-	if idle := s.WithoutEffect(use); len(idle) > 0 { // the zero value of a task's name is not valid
+	if idle := s.WithoutEffect(use); len(idle) > 0 {
 		return config.Config{}, status.Errorf(status.InvalidArgument, "Config.%s is set, and has no effect in a client: it is a setting of servers; leave it out", fields[idle[0]])
 	}
 	s.FillDefaults()
-	return s, s.Validate(use)
+	return s, byField(s.Validate(use))
+}
+
+// byField replaces the key at the beginning of each error by the field.
+func byField(err error) error {
+	if err == nil {
+		return nil
+	}
+	all := []error{err}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // what Validate returns
+		all = joined.Unwrap()
+	}
+	named := make([]error, len(all))
+	for i, e := range all {
+		key, rest, _ := strings.Cut(status.From(e).Message(), " ")
+		if named[i] = e; fields[key] != "" {
+			named[i] = status.Errorf(status.CodeOf(e), "Config.%s %s", fields[key], rest)
+		}
+	}
+	return errors.Join(named...)
 }
 
 // given converts c. A field with its zero value stays so.
 func (c Config) given() (config.Config, error) {
 	spec, err := cluster.ParseLists(c.Cluster)
 	if err != nil {
-		return config.Config{}, err
+		return config.Config{}, status.From(err).WithPrefix("Config.Cluster")
 	}
 	if spec.Len() == 0 {
 		spec = nil
@@ -55,7 +78,7 @@ func (c Config) given() (config.Config, error) {
 	var task cluster.Task
 	if c.Task != "" {
 		if task, err = cluster.ParseTask(c.Task); err != nil {
-			return config.Config{}, err
+			return config.Config{}, status.From(err).WithPrefix("Config.Task")
 		}
 	}
 	r := c.RDMA
