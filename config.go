@@ -37,6 +37,8 @@ type Config struct {
 
 	// PeerTimeout is how long a peer may be unreachable before receives from it fail. Default: 10s.
 	PeerTimeout time.Duration
+	// SendBound bounds what a step has sent to one task by SendWait and the task does not have yet, in bytes. Default: 256 MiB.
+	SendBound int64
 	// ShutdownTimeout is how long Server.Close waits for calls in progress. Default: 10s.
 	ShutdownTimeout time.Duration
 

@@ -13,7 +13,7 @@ import (
 var fields = map[string]string{
 	"listen": "Listen", "cluster": "Cluster", "task": "Task",
 	"transport": "Transport", "fallback": "Fallback", "provider": "Provider",
-	"peer-timeout": "PeerTimeout", "shutdown-timeout": "ShutdownTimeout",
+	"peer-timeout": "PeerTimeout", "send-bound": "SendBound", "shutdown-timeout": "ShutdownTimeout",
 	"metrics-address": "MetricsAddress", "pprof-address": "PprofAddress", "address-file": "AddressFile",
 
 	"rdma.device": "RDMA.Device", "rdma.port": "RDMA.Port", "rdma.gid-index": "RDMA.GIDIndex", "rdma.mtu": "RDMA.MTU",
@@ -96,7 +96,7 @@ func (c Config) given() (config.Config, error) {
 			EagerLimit: r.EagerLimit, Arena: r.Arena, ArenaLimit: r.ArenaLimit, Poll: r.Poll,
 		},
 		Listen: c.Listen, AddressFile: c.AddressFile, Task: task,
-		MetricsAddress: c.MetricsAddress, PprofAddress: c.PprofAddress, ShutdownTimeout: c.ShutdownTimeout,
+		MetricsAddress: c.MetricsAddress, PprofAddress: c.PprofAddress, ShutdownTimeout: c.ShutdownTimeout, SendBound: c.SendBound,
 		UnaryLimit: c.GRPC.UnaryLimit, CacheRPCResponse: c.GRPC.CacheRPCResponse,
 		MaxWaiting: c.Limits.MaxWaiting, MaxWaitingBytes: c.Limits.MaxWaitingBytes,
 		KeptPerPeer: c.Limits.KeptPerPeer, KeptTotal: c.Limits.KeptTotal,
