@@ -23,6 +23,10 @@ type (
 	CacheOptions = delivery.CacheOptions
 	// CacheStats is a snapshot of a ResponseCache.
 	CacheStats = delivery.CacheStats
+	// RequesterState describes a process that sends requests.
+	RequesterState = delivery.RequesterState
+	// Unreached describes a peer that receives cannot reach.
+	Unreached = delivery.Unreached
 	// Conn carries requests to one peer.
 	Conn = delivery.Conn
 	// LostError reports that a request has ended without the peer's response.

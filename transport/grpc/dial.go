@@ -41,6 +41,7 @@ type channel struct {
 	address string
 	conns   []*grpc.ClientConn
 	next    atomic.Uint32
+	live    live // the conns that are up
 }
 
 // dial returns the channel to an address. gRPC reads frames into buffers from frames. The
@@ -52,8 +53,14 @@ func dial(address string, o DialOptions, frames mem.BufferPool) (*channel, error
 		creds = insecure.NewCredentials()
 	}
 	opts := append([]grpc.DialOption{
-		grpc.WithTransportCredentials(explainedCredentials{creds}),
-		grpc.WithContextDialer(o.connect),
+		grpc.WithTransportCredentials(explainedCredentials{creds, &ch.live}),
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+			conn, err := o.connect(ctx, address)
+			if err != nil {
+				ch.live.failed(err)
+			}
+			return conn, err
+		}),
 		grpc.WithNoProxy(), // tensors go to the peer itself
 		grpc.WithDisableServiceConfig(),
 		grpc.WithDisableRetry(), // the Requester must know of each request

@@ -24,6 +24,7 @@ import (
 // explainedCredentials are the credentials of a client whose errors give the reason.
 type explainedCredentials struct {
 	credentials.TransportCredentials
+	live *live // counts the connections
 }
 
 // ClientHandshake implements credentials.TransportCredentials.
@@ -34,14 +35,15 @@ func (e explainedCredentials) ClientHandshake(ctx context.Context, authority str
 		if ctx.Err() == nil {
 			err = explainHandshake(at, err)
 		}
+		e.live.failed(err)
 		return conn, auth, err
 	}
-	return &firstFrameConn{Conn: conn, address: at, tls: !isPlain(e), failed: make(chan struct{})}, auth, nil
+	return &firstFrameConn{Conn: conn, address: at, tls: !isPlain(e), failed: make(chan struct{}), live: e.live}, auth, nil
 }
 
 // Clone implements credentials.TransportCredentials.
 func (e explainedCredentials) Clone() credentials.TransportCredentials {
-	return explainedCredentials{e.TransportCredentials.Clone()}
+	return explainedCredentials{e.TransportCredentials.Clone(), e.live}
 }
 
 // isPlain reports whether credentials use no TLS.
@@ -160,6 +162,15 @@ type firstFrameConn struct {
 	framed atomic.Bool   // the first frame has come
 	failed chan struct{} // closed when the connection has failed before that, after why is set
 	why    error
+
+	live            *live
+	counted, closed bool // guarded by live.mu
+}
+
+// Close implements net.Conn.
+func (c *firstFrameConn) Close() error {
+	c.live.ended(c)
+	return c.Conn.Close()
 }
 
 // Read implements net.Conn. One goroutine of gRPC reads.
@@ -170,6 +181,7 @@ func (c *firstFrameConn) Read(b []byte) (int, error) {
 		return n, err
 	case n > 0 && b[0] == 0: // no frame of a server begins with another byte
 		c.framed.Store(true)
+		c.live.opened(c)
 		return n, err
 	case n > 0:
 		err = c.explainBytes(b[:n])
@@ -180,6 +192,7 @@ func (c *firstFrameConn) Read(b []byte) (int, error) {
 	}
 	if c.why == nil {
 		c.why = err
+		c.live.failed(err)
 		close(c.failed)
 	}
 	return 0, err

@@ -73,6 +73,9 @@ func (t *RpcRemoteRendezvous) Close(ctx context.Context) error {
 	return err
 }
 
+// Unreached returns the peers that receives wait for, or have given up.
+func (t *RpcRemoteRendezvous) Unreached() []transport.Unreached { return t.requester.Unreached() }
+
 // Conn returns the gRPC connection to a task. A transport with another route uses it as the
 // fallback. It may be used until Close.
 func (t *RpcRemoteRendezvous) Conn(task cluster.Task) (delivery.Conn, error) {

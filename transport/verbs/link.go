@@ -37,6 +37,7 @@ type link struct {
 	out       *regmem.Slots // messages to send, likewise
 	queue     *progress.Queue
 	requester transport.Process // the peer's process; set by connect
+	remote    verbs.GID         // the peer's address; set by connect
 	// unverified is set while the link is counted in RdmaRemoteRendezvous.unverified.
 	// Guarded by peer.mu.
 	unverified bool
@@ -187,6 +188,7 @@ func (l *link) connect(peer handshake.Offer) error {
 	}
 	l.rails = l.rails[:rails]
 	l.requester = transport.Process{Name: peer.Task.String(), Incarnation: peer.Incarnation}
+	l.remote = peer.Rails[0].GID
 	machine, err := channel.New(time.Now(), channel.Config{
 		Peer: l.peer.task.String(), Generation: l.own.Generation,
 		OwnIncarnation: t.opts.Self.Incarnation, PeerIncarnation: peer.Incarnation,

@@ -41,6 +41,7 @@ type peer struct {
 	gone         bool      // the record was dropped; the task may have another one
 	closing      bool      // this process closes the peer, so changes are not logged
 	cameUp       time.Time // when a channel was up for the first time, or again; zero for never
+	since        since     // when the present state began
 
 	logging sync.Mutex // keeps log lines in the order of the states; guards logged
 	logged  peerLog
@@ -60,6 +61,7 @@ func newPeer(t *RdmaRemoteRendezvous, task cluster.Task, source string) *peer {
 		p.lost = t.lost
 		p.machine.Suspend(time.Now(), t.lost) // it has nothing to end
 	}
+	p.noteState()
 	return p
 }
 
@@ -85,6 +87,7 @@ func (p *peer) do(acts []handshake.Action) {
 	}
 	p.actions = append(p.actions, acts...)
 	p.arm()
+	p.noteState()
 	if p.running || len(p.actions) == 0 {
 		p.mu.Unlock()
 		return

@@ -45,6 +45,7 @@ func (p *peer) setActive(l *link) {
 		p.disconnected = nil
 	}
 	p.active = l
+	p.noteState()
 	close(p.changed)
 	p.changed = make(chan struct{})
 }

@@ -4,11 +4,12 @@ package verbstransport
 func (p *peer) status() Connection {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	k := Connection{Task: p.task}
+	k := Connection{Task: p.task, Since: p.since.at}
 	k.State, k.Reason = p.machine.State()
 	switch {
 	case p.active != nil:
 		k.Verbs, k.Generation, k.QueuePairs, k.Reason = true, p.active.own.Generation, len(p.active.rails), nil
+		k.Device, k.Local, k.Remote = p.active.port.name, p.active.own.Rails[0].GID, p.active.remote
 	case p.lost != nil:
 		k.Reason = p.lost
 	}

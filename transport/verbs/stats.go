@@ -2,6 +2,7 @@ package verbstransport
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/transport"
@@ -9,6 +10,7 @@ import (
 	"github.com/tryst-rdma/tryst/transport/internal/delivery"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/handshake"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/progress"
+	"github.com/tryst-rdma/tryst/verbs"
 )
 
 // Connection describes the connection to a peer: whether verbs or gRPC carries its tensors, why,
@@ -20,6 +22,12 @@ type Connection struct {
 	Verbs      bool
 	Generation uint64
 	QueuePairs int
+	// Device is the RDMA device of the channel that is up, Local its address, and Remote that
+	// of the peer. For InfiniBand these are GIDs of ports.
+	Device        string
+	Local, Remote verbs.GID
+	// Since is when Verbs or State has changed.
+	Since time.Time
 	// State is the state of the handshake.
 	State handshake.State
 	// Reason is the last error while there is no channel; nil when there was none.

@@ -161,6 +161,9 @@ func (t *RdmaRemoteRendezvous) RecvFromRemoteAsync(step int64, key rendezvous.Ke
 	return t.requester.RecvFromRemoteAsync(step, key, args, done)
 }
 
+// Unreached returns the peers that receives wait for, or have given up.
+func (t *RdmaRemoteRendezvous) Unreached() []transport.Unreached { return t.requester.Unreached() }
+
 // Connect makes channels to tasks, and makes them again after each break. It does not wait
 // for them.
 func (t *RdmaRemoteRendezvous) Connect(tasks ...cluster.Task) {

@@ -76,6 +76,7 @@ type peer struct {
 	timer   *time.Timer
 	logged  connState // the state that was logged last
 	failed  int       // receives that have ended since the peer was reached, since it was not
+	missed  error     // why it is not reached; nil while it is
 	closed  bool
 }
 
@@ -191,8 +192,11 @@ func (p *peer) do(acts []requestAction, why error) {
 		}
 	}
 	change.failed = p.failed
+	if why != nil {
+		p.missed = why
+	}
 	if change.is == connUp {
-		p.failed = 0
+		p.failed, p.missed = 0, nil
 	}
 	closed := p.closed
 	p.logged = change.is

@@ -25,6 +25,7 @@ type requester struct {
 	at       *list.Element // its place there
 	atSource *list.Element // and in source.idle, while it is in responses.idle
 	since    time.Time     // and since when
+	up       time.Time     // since when it has a connection
 
 	newcomer   uint64 // the incarnation that the address of the name is called for; 0 for none
 	connectsAt uint64 // connects, when that call began
@@ -217,6 +218,7 @@ func (t *responses) place(now time.Time, k *requester) {
 		t.take(k)
 		if t.listOf(k) == nil {
 			k.connects++
+			k.up = now
 		}
 	}
 	t.enter(now, k)
