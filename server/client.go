@@ -27,6 +27,7 @@ import (
 type Client struct {
 	*node
 	target    string
+	server    atomic.Pointer[cluster.Task] // the name of the server; nil until it has told it
 	conn      grpc.ClientConnInterface
 	gate      *connectGate       // nil without verbs
 	closeGate context.CancelFunc // ends the waits at the gate
@@ -76,9 +77,12 @@ const (
 func (c *Client) hello(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
-	_, err := trystgrpc.NewPeersClient(c.conn).Hello(ctx, &trystpb.HelloRequest{Requester: c.task.String(), RequesterIncarnation: c.incarnation})
+	resp, err := trystgrpc.NewPeersClient(c.conn).Hello(ctx, &trystpb.HelloRequest{Requester: c.task.String(), RequesterIncarnation: c.incarnation})
 	if s := grpcstatus.Convert(err); s.Code() != codes.OK {
 		return status.New(status.Code(s.Code()), transport.PlainText(s.Message())).WithPrefix(c.target)
+	}
+	if task, err := cluster.ParseTask(resp.GetName()); err == nil {
+		c.server.Store(&task)
 	}
 	return nil
 }

@@ -63,7 +63,7 @@ func rawRequest(t *testing.T, key string, o *trystpb.RecvOptions) *tfpb.RecvTens
 
 // breaksOf counts the channels of a server that broke.
 func breaksOf(s *VerbsServer) (n uint64) {
-	for _, l := range s.Links() {
+	for _, l := range s.Connections() {
 		n += l.Stats.Breaks
 	}
 	return n

@@ -237,7 +237,7 @@ func TestTwoServersOnAnyMachine(t *testing.T) {
 			t.Errorf("%s %v, want %v", name, got, want)
 		}
 	}
-	if number := both[0].Links()[0]; strings.Contains(text, "0x") {
+	if number := both[0].Connections()[0]; strings.Contains(text, "0x") {
 		t.Errorf("a number of a queue pair is in the metrics (%+v):\n%s", number, text)
 	}
 }

@@ -35,7 +35,7 @@ func StartVerbs(ctx context.Context, cfg config.Config, o Options) (*VerbsServer
 
 // Verbs returns the server as a VerbsServer. ok is false when all tensors go over gRPC, because
 // of the settings or because there is no usable device at present. A VerbsServer that was returned
-// before stays valid while there is none: its Links have the reasons.
+// before stays valid while there is none: its Connections have the reasons.
 func (s *Server) Verbs() (v *VerbsServer, ok bool) {
 	if s.rdma == nil {
 		return nil, false
@@ -57,8 +57,10 @@ func (v *VerbsServer) Selection() Selection {
 	return s
 }
 
-// Links returns for each peer which transport carries its tensors, and why.
-func (v *VerbsServer) Links() []verbstransport.Connection { return v.rdma.transport.Connections() }
+// Connections returns the state and the counts of the channel to each peer.
+func (v *VerbsServer) Connections() []verbstransport.Connection {
+	return v.rdma.transport.Connections()
+}
 
 // Memory returns statistics of the registered memory.
 func (v *VerbsServer) Memory() verbstransport.MemoryStats { return v.rdma.transport.Memory() }

@@ -259,12 +259,12 @@ func TestVerbsMetricsOfFallbacks(t *testing.T) {
 	}
 
 	wire.Cut()
-	leave, err := a.rdma.transport.LeftGeneration(transport.Process{Name: b.Task().String(), Incarnation: b.Incarnation()}, a.Links()[0].Generation)
+	leave, err := a.rdma.transport.LeftGeneration(transport.Process{Name: b.Task().String(), Incarnation: b.Incarnation()}, a.Connections()[0].Generation)
 	if err != nil {
 		t.Fatal(err)
 	}
 	leave()
-	for end := time.Now().Add(soon); a.Links()[0].Verbs; <-ticks.C {
+	for end := time.Now().Add(soon); a.Connections()[0].Verbs; <-ticks.C {
 		if time.Now().After(end) {
 			t.Fatal("verbs is still up")
 		}

@@ -95,13 +95,13 @@ func (w *verbsTown) up(v *VerbsServer, peer cluster.Task) {
 	ticks := time.NewTicker(10 * time.Millisecond)
 	defer ticks.Stop()
 	for end := time.Now().Add(soon); time.Now().Before(end); <-ticks.C {
-		for _, l := range v.Links() {
+		for _, l := range v.Connections() {
 			if l.Task == peer && l.Verbs {
 				return
 			}
 		}
 	}
-	w.t.Fatalf("%v does not reach %v by verbs: %+v", v.Task(), peer, v.Links())
+	w.t.Fatalf("%v does not reach %v by verbs: %+v", v.Task(), peer, v.Connections())
 }
 
 // exchange sends a value from one server to another.

@@ -260,7 +260,7 @@ func (n *node) state() *state {
 		transfers = n.server.Transfers()
 		s.Kept = n.server.Kept().Kept
 		if v := n.verbs; v != nil { // also while it has no device
-			for _, l := range v.Links() {
+			for _, l := range v.Connections() {
 				k := link{Verbs: l.Verbs, Handshake: l.State == verbstransport.StateHandshake, Generation: l.Generation, Breaks: l.Stats.Breaks, Lost: l.Stats.Lost, Elsewhere: l.Stats.Fallbacks(), Without: l.Stats.Without}
 				if l.Reason != nil {
 					k.Reason = l.Reason.Error()

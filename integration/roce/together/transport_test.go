@@ -65,7 +65,7 @@ func TestRxeTransport(t *testing.T) {
 					exchange(t, s, int64(1+step), n)
 				}
 				v, _ := s.Verbs()
-				for _, l := range v.Links() {
+				for _, l := range v.Connections() {
 					n := uint64(len(sizes))
 					if l.Stats.Received != n || l.Stats.ReceivedBytes != sum || l.Stats.Sent != n || l.Stats.SentBytes != sum {
 						t.Errorf("the channel carried %+v, want %d tensors with %d bytes each way", l.Stats, n, sum)
@@ -118,14 +118,14 @@ func TestRxeTakenPort(t *testing.T) {
 	// attempt was rejected. Then the next attempt reports why.
 	tick, timeout := time.NewTicker(10*time.Millisecond), time.After(testTimeout)
 	defer tick.Stop()
-	for waiting := true; waiting && !slices.ContainsFunc(v.Links(), reported); {
+	for waiting := true; waiting && !slices.ContainsFunc(v.Connections(), reported); {
 		select {
 		case <-tick.C:
 		case <-timeout:
 			waiting = false
 		}
 	}
-	for _, l := range v.Links() {
+	for _, l := range v.Connections() {
 		if l.Verbs || l.Stats.Received > 0 || l.Stats.Sent > 0 || !reported(l) {
 			t.Errorf("the channel carried %+v, reason %v; want no channel and the reason %q", l.Stats, l.Reason, reason)
 		}
