@@ -34,6 +34,7 @@ const (
 	leavesGoroutine   fault = "leaves a goroutine"
 	stopsWithoutAcks  fault = "stops without acks"
 	cancelsLate       fault = "cancels after later requests"
+	namesNoWire       fault = "does not say what carried a value"
 )
 
 // faults lists the faults, each with cases that must detect it.
@@ -61,6 +62,7 @@ var faults = []struct {
 	{leavesGoroutine, []string{"Order/SendFirst"}},
 	{stopsWithoutAcks, []string{"Stop/AcksAreSent"}},
 	{cancelsLate, []string{"Cancel/InOrderAfterwards"}},
+	{namesNoWire, []string{"Order/SendFirst", "Content/Dead", "Cut/InMidTransfer"}},
 }
 
 func (f fault) peerTimeout(d time.Duration) time.Duration {
@@ -217,6 +219,8 @@ func (w *faultyConn) spoil(to *refNode, a *delivery.Transfer, v rendezvous.Value
 		if err == nil && v.Tensor.Size() > 64*kib && v.Tensor.DType().Plain() {
 			v.Tensor.Bytes()[64*kib] ^= 1
 		}
+	case namesNoWire:
+		a.Arrival.Wire = ""
 	case lendsMemory:
 		if kept, e := to.kept.Value(a.Requester, a.ID, a.Attempt); err == nil && e == nil {
 			v.Tensor.Release()

@@ -66,10 +66,24 @@ func (r *receive) wait() outcome {
 	select {
 	case o := <-r.outcome:
 		close(r.taken)
+		r.checkArrival(o)
 		return o
 	case <-time.After(r.w.timeout):
 		r.w.Fatalf("the receive of %s has not ended after %v", r.key.Edge(), r.w.timeout)
 		panic("not reached") //nolint:forbidigo // Fatalf does not return
+	}
+}
+
+// checkArrival fails the case if a value does not tell which transport has carried it.
+func (r *receive) checkArrival(o outcome) {
+	r.w.Helper()
+	if o.err != nil {
+		return
+	}
+	a := o.value.Arrival()
+	remote := r.key.Src().Task != r.key.Dst().Task
+	if a.Bytes != o.value.Tensor.Size() || a.Attempts < 1 || a.Duration < 0 || a.Wire == "" || remote == (a.Wire == rendezvous.WireLocal) {
+		r.w.Errorf("receive of %s: the value of %d bytes says that it came as %+v", r.key.Edge(), o.value.Tensor.Size(), a)
 	}
 }
 
