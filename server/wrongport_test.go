@@ -171,6 +171,7 @@ func TestOtherServersInWords(t *testing.T) {
 		"a banner":       {"SSH-2.0-OpenSSH_9.6\r\n", `is no gRPC server: it began with "SSH-2.0-OpenSSH_9.6"`},
 		"a TLS alert":    {"\x15\x03\x01\x00\x02\x02\x46", "speaks TLS, and this process connects without TLS"},
 		"nginx with TLS": {"HTTP/1.1 400 Bad Request\r\n\r\nThe plain HTTP request was sent to HTTPS port", "speaks TLS, and this process connects without TLS"},
+		"a gateway":      {"HTTP/1.1 502 Bad Gateway\r\nServer: nginx\r\n\r\n", `answered with the HTTP status "502 Bad Gateway", not a gRPC server`},
 		"nothing":        {"", "closed the connection without an answer"},
 	} {
 		t.Run(name, func(t *testing.T) {

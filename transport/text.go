@@ -17,7 +17,7 @@ import (
 func PlainText(s string) string {
 	const wrapping, httpStatus = `connection error: desc = `, "unexpected HTTP status code received from server: "
 	if code, rest, ok := strings.Cut(strings.TrimPrefix(s, httpStatus), "; "); ok && strings.HasPrefix(s, httpStatus) && strings.Contains(rest, "unexpected content-type") {
-		if mayPass(code) {
+		if IsGatewayStatus(code) {
 			return "a gateway answered with the HTTP status " + code + ", not a gRPC server"
 		}
 		return "the server speaks HTTP/2 but not gRPC (it answered with the HTTP status " + code + "): check the port"
@@ -37,12 +37,12 @@ func PlainText(s string) string {
 	for _, where := range []string{"transport: ", "Error while dialing: ", "authentication handshake failed: ", "error reading server preface: ", "failed to write client preface: "} {
 		inner = strings.TrimPrefix(inner, where)
 	}
-	return before + inner + rest[len(quoted):]
+	return strings.TrimSuffix(before, "latest balancer error: ") + inner + rest[len(quoted):]
 }
 
-// mayPass reports whether an HTTP status, as "502 (Bad Gateway)", is one of a gateway whose server
-// is down or busy. For each of these gRPC's code is Unavailable.
-func mayPass(httpStatus string) bool {
+// IsGatewayStatus reports whether an HTTP status, as "502 (Bad Gateway)", is one of a gateway whose
+// server is down or busy. For each of these gRPC's code is Unavailable.
+func IsGatewayStatus(httpStatus string) bool {
 	switch code, _, _ := strings.Cut(httpStatus, " "); code {
 	case "429", "502", "503", "504":
 		return true

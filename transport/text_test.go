@@ -11,6 +11,7 @@ func TestPlainText(t *testing.T) {
 		`unexpected HTTP status code received from server: 404 (Not Found); transport: received unexpected content-type "text/plain"`:  "the server speaks HTTP/2 but not gRPC (it answered with the HTTP status 404 (Not Found)): check the port",
 		`unexpected HTTP status code received from server: 502 (Bad Gateway); transport: received unexpected content-type "text/html"`: "a gateway answered with the HTTP status 502 (Bad Gateway), not a gRPC server",
 		"unexpected HTTP status code received from server: 503 (Service Unavailable)":                                                  "unexpected HTTP status code received from server: 503 (Service Unavailable)",
+		`latest balancer error: connection error: desc = "transport: Error while dialing: h:1 has gone"`:                               "h:1 has gone",
 		"the step was aborted": "the step was aborted",
 	} {
 		if got := PlainText(text); got != want {

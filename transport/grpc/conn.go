@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -45,7 +46,7 @@ func (c *conn) Hello(ctx context.Context) (delivery.Peer, error) {
 		if e.Code() == status.DeadlineExceeded { // its text has the last error of the connection
 			e = status.New(status.Unavailable, e.Message())
 		}
-		if e = e.WithPrefix(c.address); answered(trailer) || ctx.Err() != nil {
+		if e = c.withAddress(e); answered(trailer) || ctx.Err() != nil {
 			return delivery.Peer{}, e
 		}
 		return delivery.Peer{}, &delivery.LostError{Err: e}
@@ -175,7 +176,15 @@ func (c *conn) failed(ctx context.Context, t *delivery.Transfer, err error, trai
 	case t.Plain && e.Code() != status.Unavailable && e.Code() != status.Cancelled:
 		return e
 	}
-	return &delivery.LostError{Err: e.WithPrefix(c.address)} // the Requester adds the task
+	return &delivery.LostError{Err: c.withAddress(e)} // the Requester adds the task
+}
+
+// withAddress returns e with the address of the peer before its text, unless it begins so.
+func (c *conn) withAddress(e *status.Error) *status.Error {
+	if strings.HasPrefix(e.Message(), c.address+" ") {
+		return e
+	}
+	return e.WithPrefix(c.address)
 }
 
 // markFinished acknowledges the response of a peer that is not Tryst. It does not wait.

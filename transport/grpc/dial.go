@@ -3,6 +3,7 @@ package grpctransport
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -54,9 +55,12 @@ func dial(address string, o DialOptions, frames mem.BufferPool) (*channel, error
 	}
 	opts := append([]grpc.DialOption{
 		grpc.WithTransportCredentials(explainedCredentials{creds, &ch.live}),
-		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
-			conn, err := o.connect(ctx, address)
+		grpc.WithContextDialer(func(ctx context.Context, at string) (net.Conn, error) {
+			conn, err := o.connect(ctx, at)
 			if err != nil {
+				if ch.live.served.Load() && ctx.Err() == nil {
+					err = fmt.Errorf("%s has gone or is restarting: %w", at, err)
+				}
 				ch.live.failed(err)
 			}
 			return conn, err

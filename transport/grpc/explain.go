@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc/credentials"
+
+	"github.com/tryst-rdma/tryst/transport"
 )
 
 // A client that connects with the wrong credentials, or to a wrong port, gets errors of TLS or
@@ -24,7 +26,7 @@ import (
 // explainedCredentials are the credentials of a client whose errors give the reason.
 type explainedCredentials struct {
 	credentials.TransportCredentials
-	live *live // counts the connections
+	live *live // of all connections to the address
 }
 
 // ClientHandshake implements credentials.TransportCredentials.
@@ -33,7 +35,7 @@ func (e explainedCredentials) ClientHandshake(ctx context.Context, authority str
 	at := raw.RemoteAddr().String()
 	if err != nil {
 		if ctx.Err() == nil {
-			err = explainHandshake(at, err)
+			err = explainHandshake(at, e.live.served.Load(), err)
 		}
 		e.live.failed(err)
 		return conn, auth, err
@@ -51,8 +53,9 @@ func isPlain(c credentials.TransportCredentials) bool {
 	return c.Info().SecurityProtocol == "insecure"
 }
 
-// explainHandshake returns the error of a TLS handshake at the client with its reason.
-func explainHandshake(address string, err error) error {
+// explainHandshake returns the error of a TLS handshake at the client with its reason. served
+// reports that a server has answered at the address before.
+func explainHandshake(address string, served bool, err error) error {
 	if record, ok := errors.AsType[tls.RecordHeaderError](err); ok {
 		switch h := record.RecordHeader; {
 		case isSettings(h[:]):
@@ -72,6 +75,8 @@ func explainHandshake(address string, err error) error {
 	switch {
 	case strings.Contains(err.Error(), missingALPN):
 		return noHTTP2(address)
+	case isEnd(err) && served:
+		return fmt.Errorf("%s has gone or is restarting: it closed the connection during the TLS handshake; if it stays so, see its log (%w)", address, err)
 	case isEnd(err):
 		return fmt.Errorf("%s closed the connection during the TLS handshake: it speaks no TLS, is stopping, or refuses this connection (its log says why) (%w)", address, err)
 	}
@@ -230,6 +235,9 @@ func (c *firstFrameConn) explainBytes(b []byte) error {
 			return fmt.Errorf(speaksTLS, c.address)
 		}
 	}
+	if _, answer, _ := bytes.Cut(line, []byte(" ")); transport.IsGatewayStatus(string(answer)) {
+		return fmt.Errorf("a gateway at %s answered with the HTTP status %.64q, not a gRPC server: the server behind it is down or busy, or the gateway does not pass HTTP/2 on to it", c.address, answer)
+	}
 	return fmt.Errorf("%s is an HTTP/1 server, not a Tryst server (it answered %.64q): check the port", c.address, line)
 }
 
@@ -241,6 +249,8 @@ func (c *firstFrameConn) explainEnd(err error) error {
 	switch {
 	case !isEnd(err):
 		return err
+	case c.live.served.Load():
+		return fmt.Errorf("%s has gone or is restarting: it closed the connection without an answer; if it stays so, see its log (%w)", c.address, err)
 	case c.tls:
 		return fmt.Errorf("%s closed the connection after the TLS handshake: it is no gRPC server, is stopping, or refuses this connection (its log says why) (%w)", c.address, err)
 	}

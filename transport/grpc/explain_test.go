@@ -12,6 +12,11 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/grpc"
+	grpcstatus "google.golang.org/grpc/status"
+
+	trystpb "github.com/tryst-rdma/tryst/proto/tryst"
+	"github.com/tryst-rdma/tryst/proto/trystgrpc"
 	"github.com/tryst-rdma/tryst/transport"
 )
 
@@ -31,30 +36,36 @@ func allExplained() []explained {
 		return e
 	}
 	certificate := func(err error) error { return &tls.CertificateVerificationError{Err: err} }
-	plain, secure := &firstFrameConn{address: at}, &firstFrameConn{address: at, tls: true}
+	plain, secure := &firstFrameConn{address: at, live: new(live)}, &firstFrameConn{address: at, tls: true, live: new(live)}
+	reached := &firstFrameConn{address: at, live: new(live)}
+	reached.live.served.Store(true)
 	return []explained{
-		{explainHandshake(at, record("\x00\x00\x12\x04\x00")), true},
-		{explainHandshake(at, record("HTTP/")), true},
-		{explainHandshake(at, record("SSH-2")), true},
-		{explainHandshake(at, certificate(x509.UnknownAuthorityError{})), true},
-		{explainHandshake(at, certificate(x509.HostnameError{Certificate: new(x509.Certificate), Host: at})), true},
-		{explainHandshake(at, certificate(x509.CertificateInvalidError{Reason: x509.Expired})), true},
-		{explainHandshake(at, alert("certificate required")), true},
-		{explainHandshake(at, alert("unknown certificate authority")), true},
-		{explainHandshake(at, alert("expired certificate")), true},
-		{explainHandshake(at, alert("bad certificate")), true},
-		{explainHandshake(at, alert("no application protocol")), true},
-		{explainHandshake(at, alert("internal error")), false},
-		{explainHandshake(at, errors.New(missingALPN)), true},
-		{explainHandshake(at, io.EOF), false},
-		{explainHandshake(at, os.ErrDeadlineExceeded), false},
+		{explainHandshake(at, false, record("\x00\x00\x12\x04\x00")), true},
+		{explainHandshake(at, false, record("HTTP/")), true},
+		{explainHandshake(at, false, record("SSH-2")), true},
+		{explainHandshake(at, false, certificate(x509.UnknownAuthorityError{})), true},
+		{explainHandshake(at, false, certificate(x509.HostnameError{Certificate: new(x509.Certificate), Host: at})), true},
+		{explainHandshake(at, false, certificate(x509.CertificateInvalidError{Reason: x509.Expired})), true},
+		{explainHandshake(at, false, alert("certificate required")), true},
+		{explainHandshake(at, false, alert("unknown certificate authority")), true},
+		{explainHandshake(at, false, alert("expired certificate")), true},
+		{explainHandshake(at, false, alert("bad certificate")), true},
+		{explainHandshake(at, false, alert("no application protocol")), true},
+		{explainHandshake(at, false, alert("internal error")), false},
+		{explainHandshake(at, false, errors.New(missingALPN)), true},
+		{explainHandshake(at, false, io.EOF), false},
+		{explainHandshake(at, true, io.EOF), false},
+		{explainHandshake(at, false, os.ErrDeadlineExceeded), false},
 		{plain.explainBytes([]byte("\x15\x03\x01")), true},
 		{plain.explainBytes([]byte("SSH-2.0-OpenSSH_9.2\r\n")), true},
 		{plain.explainBytes([]byte("HTTP/1.1 400 Bad Request\r\n\r\nuse HTTPS")), true},
 		{plain.explainBytes([]byte("HTTP/1.1 400 Bad Request\r\n\r\n")), true},
+		{plain.explainBytes([]byte("HTTP/1.1 502 Bad Gateway\r\n\r\n")), false},
+		{plain.explainBytes([]byte("HTTP/1.1 429 Too Many Requests\r\n\r\n")), false},
 		{plain.explainEnd(alert("certificate required")), true},
 		{plain.explainEnd(io.EOF), false},
 		{secure.explainEnd(io.EOF), false},
+		{reached.explainEnd(io.EOF), false},
 	}
 }
 
@@ -85,4 +96,55 @@ func TestWrongSettingsAreTold(t *testing.T) {
 	if found < 15 {
 		t.Errorf("%d messages found in explain.go", found)
 	}
+}
+
+// TestPeerThatAnsweredBeforeHasGone: once a server has answered at an address, an error says first
+// that it has gone or is restarting, and does not guess at wrong settings.
+func TestPeerThatAnsweredBeforeHasGone(t *testing.T) {
+	server := new(testCluster).start(t, 0, nodeOptions{})
+	ch, err := dial(server.address, DialOptions{}, newFramePool())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = ch.close() }()
+	hello := func() error {
+		return ch.Invoke(t.Context(), trystgrpc.Peers_Hello_FullMethodName, new(trystpb.HelloRequest), new(trystpb.HelloResponse), grpc.WaitForReady(false))
+	}
+	if err := hello(); err != nil && !strings.Contains(err.Error(), "name") { // an answer, whatever it is
+		t.Fatal(err)
+	}
+	server.close()
+	failsWith := func(words string) {
+		t.Helper()
+		for {
+			err := hello()
+			text := transport.PlainText(grpcstatus.Convert(err).Message())
+			if strings.HasPrefix(text, server.address+" has gone or is restarting: ") && strings.Contains(text, words) && !strings.Contains(text, "tls.ca") {
+				return
+			}
+			if err == nil || t.Context().Err() != nil || strings.Contains(text, "without an answer") {
+				t.Fatalf("no %q: %s", words, text)
+			}
+			ch.conns[0].ResetConnectBackoff()
+		}
+	}
+	failsWith("connection refused")
+	l, err := net.Listen("tcp", server.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			conn.Close()
+		}
+	}()
+	failsWith("it closed the connection without an answer")
+	l.Close()
+	<-done
 }

@@ -2,6 +2,7 @@ package grpctransport
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/connectivity"
@@ -50,6 +51,10 @@ func (c *channel) state() PeerState {
 // live counts the connections to an address that are up. A connection is up from the first frame
 // of the server until it is closed.
 type live struct {
+	// served is set when a server has answered at the address: then the port and the settings were
+	// right.
+	served atomic.Bool
+
 	mu     sync.Mutex // guards what follows, and firstFrameConn.counted and .closed
 	n      int
 	breaks uint64
@@ -74,6 +79,7 @@ func (l *live) failed(err error) {
 
 // opened counts a connection.
 func (l *live) opened(c *firstFrameConn) {
+	l.served.Store(true)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if c.closed {

@@ -98,9 +98,9 @@ func TestFirstBytesOfAClient(t *testing.T) {
 // closes them without an answer, which looks the same as wrong settings.
 func TestClientOfAServerThatClosesIsSentToItsLog(t *testing.T) {
 	for what, err := range map[string]error{
-		"during the TLS handshake": explainHandshake("h:1", io.EOF),
-		"after the TLS handshake":  (&firstFrameConn{address: "h:1", tls: true}).explainEnd(io.EOF),
-		"without an answer":        (&firstFrameConn{address: "h:1"}).explainEnd(io.EOF),
+		"during the TLS handshake": explainHandshake("h:1", false, io.EOF),
+		"after the TLS handshake":  (&firstFrameConn{address: "h:1", tls: true, live: new(live)}).explainEnd(io.EOF),
+		"without an answer":        (&firstFrameConn{address: "h:1", live: new(live)}).explainEnd(io.EOF),
 	} {
 		for _, text := range []string{"h:1 closed the connection " + what, "or refuses this connection (its log says why)"} {
 			if !strings.Contains(err.Error(), text) {
