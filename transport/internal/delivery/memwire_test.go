@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -46,6 +47,7 @@ type memOptions struct {
 	peerTimeout time.Duration
 	ackBytes    int64
 	self        Process
+	log         *slog.Logger
 }
 
 // pair is a consumer and a producer.
@@ -65,7 +67,7 @@ func newPair(t testing.TB, o memOptions) *pair {
 		o.self = Process{Name: consumer, Incarnation: 7}
 	}
 	p.Requester = NewRequester(RequesterOptions{
-		Self: o.self, PeerTimeout: o.peerTimeout, AckBytes: o.ackBytes,
+		Self: o.self, PeerTimeout: o.peerTimeout, AckBytes: o.ackBytes, Logger: o.log,
 		Conn: func(cluster.Task) (Conn, error) { return p.memPeer, nil },
 	})
 	return p
