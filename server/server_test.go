@@ -96,7 +96,7 @@ func wantError(t *testing.T, err error, code status.Code, texts ...string) {
 }
 
 // float makes a scalar tensor in heap memory.
-func float(t *testing.T, v float32) *tensor.Tensor {
+func float(t testing.TB, v float32) *tensor.Tensor {
 	t.Helper()
 	x, err := tensor.FromSlice(tensor.Shape{}, []float32{v})
 	if err != nil {
