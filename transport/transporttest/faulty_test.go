@@ -35,6 +35,7 @@ const (
 	stopsWithoutAcks  fault = "stops without acks"
 	cancelsLate       fault = "cancels after later requests"
 	namesNoWire       fault = "does not say what carried a value"
+	acksEarly         fault = "acknowledges what it has not received yet"
 )
 
 // faults lists the faults, each with cases that must detect it.
@@ -46,7 +47,7 @@ var faults = []struct {
 	{deliversTwice, []string{"Order/FirstInFirstOut", "Cut/RandomlyUnderLoad", "Cut/RandomlyWithCancels"}},
 	{forgetsRelease, []string{"Memory/SourceIsReleasedAfterTheReceive", "Order/SendFirst"}},
 	{ignoresCancel, []string{"Cancel/InMidTransfer", "Abort/AtTheReceiverInMidTransfer"}},
-	{neverAcks, []string{"Order/SendFirst", "Cut/BeforeTheAck", "Stop/AcksAreSent"}},
+	{neverAcks, []string{"Order/SendFirst", "Delivery/ConfirmedAfterTheReceive", "Cut/BeforeTheAck", "Stop/AcksAreSent"}},
 	{givesUpAtBreak, []string{"Cut/WhileWaiting", "Cut/ManyWaiting", "Cut/BeforeTheRequestIsTaken"}},
 	{givesUpSlow, []string{"Slow/ValueComesLaterThanThePeerTimeout", "Slow/TransferTakesLongerThanThePeerTimeout"}},
 	{givesUpPeerAtOnce, []string{"Peer/GoneWhileWaiting", "Peer/NeverThere"}},
@@ -63,6 +64,7 @@ var faults = []struct {
 	{stopsWithoutAcks, []string{"Stop/AcksAreSent"}},
 	{cancelsLate, []string{"Cancel/InOrderAfterwards"}},
 	{namesNoWire, []string{"Order/SendFirst", "Content/Dead", "Cut/InMidTransfer"}},
+	{acksEarly, []string{"Delivery/NotWhileInMidTransfer", "Delivery/NotWhenCancelled"}},
 }
 
 func (f fault) peerTimeout(d time.Duration) time.Duration {

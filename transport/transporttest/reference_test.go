@@ -324,6 +324,9 @@ func (a *refAttempt) recv() (rendezvous.Value, error) {
 	c.to.kept.Request(call, t.Request)
 	select {
 	case r := <-call.response:
+		if a.from.c.fault == acksEarly {
+			c.to.kept.Ack(t.Requester, []uint64{t.ID})
+		}
 		return a.carry(ctx, c, r)
 	case <-c.broken:
 		err = &delivery.LostError{Err: errBroken}

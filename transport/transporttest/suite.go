@@ -131,6 +131,7 @@ func (s Suite) groups() []group {
 		{"Slow", slowCases()},
 		{"Many", manyCases()},
 		{"Callback", callbackCases()},
+		{"Delivery", deliveryCases()},
 		{"Stop", stopCases()},
 	}
 }
