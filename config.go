@@ -129,7 +129,7 @@ type Publications struct {
 	FileCache int64
 }
 
-// Limits is the part of Config that bounds what peers can make a server keep.
+// Limits is the part of Config that bounds what a server keeps for its peers.
 type Limits struct {
 	// MaxWaiting is how many requests of one peer may wait for their value. Default: 1,000,000.
 	MaxWaiting int
@@ -139,4 +139,7 @@ type Limits struct {
 	KeptPerPeer int64
 	// KeptTotal bounds those of all peers, in bytes. Default: a quarter of memory.
 	KeptTotal int64
+	// SendBound bounds what a step has sent to a task that the task does not have yet, in bytes: SendWait
+	// waits beyond it. Default: 256 MiB.
+	SendBound int64
 }

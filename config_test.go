@@ -99,7 +99,7 @@ func TestDialRefusesSettingsOfServers(t *testing.T) {
 		"Listen": true, "Task": true, "SendBound": true, "ShutdownTimeout": true, "MetricsAddress": true, "PprofAddress": true, "AddressFile": true,
 		"GRPC.UnaryLimit": true, "GRPC.CacheRPCResponse": true, "TLS.RequireClientCert": true,
 		"Publications.Digest": true, "Publications.MMap": true, "Publications.FileCache": true,
-		"Limits.MaxWaiting": true, "Limits.MaxWaitingBytes": true, "Limits.KeptPerPeer": true, "Limits.KeptTotal": true,
+		"Limits.MaxWaiting": true, "Limits.MaxWaitingBytes": true, "Limits.KeptPerPeer": true, "Limits.KeptTotal": true, "Limits.SendBound": true,
 	}
 	var whole tryst.Config
 	config = func(v reflect.Value, path string) {

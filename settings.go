@@ -30,7 +30,7 @@ var fields = map[string]string{
 	"digest": "Publications.Digest", "publish-mmap": "Publications.MMap", "file-cache": "Publications.FileCache",
 
 	"max-waiting": "Limits.MaxWaiting", "max-waiting-bytes": "Limits.MaxWaitingBytes",
-	"kept.per-peer": "Limits.KeptPerPeer", "kept.total": "Limits.KeptTotal",
+	"kept.per-peer": "Limits.KeptPerPeer", "kept.total": "Limits.KeptTotal", "send-bound": "Limits.SendBound",
 }
 
 // settings returns the complete settings of a process: those of c, the defaults for the others. Its
@@ -99,7 +99,7 @@ func (c Config) given() (config.Config, error) {
 		MetricsAddress: c.MetricsAddress, PprofAddress: c.PprofAddress, ShutdownTimeout: c.ShutdownTimeout, SendBound: c.SendBound,
 		UnaryLimit: c.GRPC.UnaryLimit, CacheRPCResponse: c.GRPC.CacheRPCResponse,
 		MaxWaiting: c.Limits.MaxWaiting, MaxWaitingBytes: c.Limits.MaxWaitingBytes,
-		KeptPerPeer: c.Limits.KeptPerPeer, KeptTotal: c.Limits.KeptTotal,
+		KeptPerPeer: c.Limits.KeptPerPeer, KeptTotal: c.Limits.KeptTotal, SendBound: c.Limits.SendBound,
 		PublishMMap: c.Publications.MMap, Digest: c.Publications.Digest, FileCache: c.Publications.FileCache,
 	}, nil
 }

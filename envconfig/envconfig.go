@@ -52,7 +52,7 @@ func load(use config.Use) (tryst.Config, error) {
 		MetricsAddress: c.MetricsAddress, PprofAddress: c.PprofAddress, AddressFile: c.AddressFile,
 		Publications: tryst.Publications{Digest: c.Digest, MMap: c.PublishMMap, FileCache: c.FileCache},
 		Limits: tryst.Limits{
-			MaxWaiting: c.MaxWaiting, MaxWaitingBytes: c.MaxWaitingBytes, KeptPerPeer: c.KeptPerPeer, KeptTotal: c.KeptTotal,
+			MaxWaiting: c.MaxWaiting, MaxWaitingBytes: c.MaxWaitingBytes, KeptPerPeer: c.KeptPerPeer, KeptTotal: c.KeptTotal, SendBound: c.SendBound,
 		},
 	}, nil
 }
