@@ -104,16 +104,16 @@ func (i *Into) Copy(t *tensor.Tensor) *tensor.Tensor {
 func (i *Into) fill(method string, key Key, v Value, restore func(Key, Value) bool) (Value, error) {
 	defer i.End(inline)
 	if v.Dead {
-		return v, nil
+		return v.arrived(), nil
 	}
 	if err := i.Check(v.Tensor.DType(), v.Tensor.Shape()); err != nil {
 		if !restore(key, v) {
-			v.release() // the step has ended
+			v.drop(status.Errorf(status.Aborted, "%s was not received: it did not fit the memory of the receive, and the step has ended", key.Describe()))
 		}
 		return Value{}, status.From(err).WithPrefix(method + " of " + key.Describe())
 	}
 	v.Tensor = i.Copy(v.Tensor)
-	return v, nil
+	return v.arrived(), nil
 }
 
 func inline(f func()) { f() }
@@ -152,7 +152,7 @@ func (l *Local) recvIntoAsync(ctx context.Context, key Key, i *Into, run func(fu
 		done(Value{}, i.Args(), err)
 		return
 	}
-	l.recvAsync(ctx, key.text, i.Args(), i.filled(key, l.Restore, run, done), false)
+	l.recvAsync(ctx, key.text, i.Args(), i.filled(key, l.Restore, run, done), true)
 }
 
 // recvInto is recv into memory of the receiver.
@@ -160,7 +160,7 @@ func (l *Local) recvInto(ctx context.Context, key Key, i *Into) (Value, error) {
 	if err := i.claimLocal(methodRecv, &key); err != nil {
 		return Value{}, err
 	}
-	v, err := l.recv(ctx, key.text, i.Args())
+	v, err := l.recv(ctx, key.text, i.Args(), true)
 	if err != nil {
 		i.End(inline)
 		return v, err

@@ -52,7 +52,7 @@ func (p *IntraProcess) Recv(ctx context.Context, key Key, args Args) (Value, err
 	if into := IntoOf(args); into != nil {
 		return p.local.recvInto(ctx, key, into)
 	}
-	v, err := p.local.recv(ctx, key.text, args)
+	v, err := p.local.recv(ctx, key.text, args, false)
 	if err != nil || betweenHosts(&key, v.SendArgs, args) {
 		return v, err
 	}

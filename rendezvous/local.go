@@ -127,7 +127,7 @@ func (l *Local) put(key string, v Value, restored bool) error {
 		return nil
 	}
 	s.removeLocked(head)
-	done, stop, args, peer := head.done, head.stop, head.args, head.peer
+	done, stop, args, later := head.done, head.stop, head.args, head.later
 	s.recycleLocked(head)
 	s.run.enterLocked(1)
 	s.mu.Unlock()
@@ -135,7 +135,7 @@ func (l *Local) put(key string, v Value, restored bool) error {
 	if stop != nil {
 		stop()
 	}
-	if !peer {
+	if !later {
 		v = v.arrived()
 	}
 	s.call(done, v, args, nil)
@@ -167,9 +167,10 @@ func (l *Local) RecvAsync(ctx context.Context, key Key, args Args, done DoneFunc
 	l.recvAsync(ctx, key.text, args, done, false)
 }
 
-// recvAsync is RecvAsync. peer is true for a receive on behalf of a peer, which does not have
-// the value yet when it is matched.
-func (l *Local) recvAsync(ctx context.Context, key string, args Args, done DoneFunc, peer bool) {
+// recvAsync is RecvAsync. With later the receiver does not have the value yet when it is
+// matched, since a peer asks for it or it may have to go back: done ends it by Value.arrived,
+// Value.drop, Value.Deliver or Restore.
+func (l *Local) recvAsync(ctx context.Context, key string, args Args, done DoneFunc, later bool) {
 	if err := ended(ctx, methodAsync, key); err != nil {
 		done(Value{}, args, err)
 		return
@@ -185,7 +186,7 @@ func (l *Local) recvAsync(ctx context.Context, key string, args Args, done DoneF
 	if ok {
 		s.run.enterLocked(1)
 		s.mu.Unlock()
-		if !peer {
+		if !later {
 			v = v.arrived()
 		}
 		s.call(done, v, args, nil)
@@ -193,7 +194,7 @@ func (l *Local) recvAsync(ctx context.Context, key string, args Args, done DoneF
 	}
 	e := s.newEntryLocked(key, hash)
 	watch := ctx.Done() != nil
-	e.done, e.args, e.held, e.peer = done, args, watch, peer
+	e.done, e.args, e.held, e.later = done, args, watch, later
 	s.insertLocked(head, e)
 	s.mu.Unlock()
 	if watch {
@@ -237,10 +238,11 @@ func (s *shard) withdraw(e *entry, callbacks int) bool {
 
 // Recv implements Rendezvous. It allocates nothing when a value is queued.
 func (l *Local) Recv(ctx context.Context, key Key, args Args) (Value, error) {
-	return l.recv(ctx, key.text, args)
+	return l.recv(ctx, key.text, args, false)
 }
 
-func (l *Local) recv(ctx context.Context, key string, args Args) (Value, error) {
+// recv is Recv. later is as in recvAsync.
+func (l *Local) recv(ctx context.Context, key string, args Args, later bool) (Value, error) {
 	if err := ended(ctx, methodRecv, key); err != nil {
 		return Value{}, err
 	}
@@ -253,11 +255,14 @@ func (l *Local) recv(ctx context.Context, key string, args Args) (Value, error) 
 	v, head, ok := s.takeLocked(key, hash)
 	if ok {
 		s.mu.Unlock()
-		return v.arrived(), nil
+		if !later {
+			v = v.arrived()
+		}
+		return v, nil
 	}
 	e := s.newEntryLocked(key, hash)
 	c := make(outcomes, 1)
-	e.done, e.args, e.held = c.done, args, true
+	e.done, e.args, e.held, e.later = c.done, args, true, later
 	s.insertLocked(head, e)
 	s.mu.Unlock()
 

@@ -227,7 +227,7 @@ func (b *BaseRemote) Recv(ctx context.Context, key Key, args Args) (Value, error
 	if into := IntoOf(args); into != nil {
 		return b.local.recvInto(ctx, key, into)
 	}
-	v, err := b.local.recv(ctx, key.text, args)
+	v, err := b.local.recv(ctx, key.text, args, false)
 	if err != nil || betweenHosts(&key, v.SendArgs, args) {
 		return v, err
 	}

@@ -265,6 +265,55 @@ func TestDeliveryHasOneOutcome(t *testing.T) {
 	}
 }
 
+// TestDeliveryIntoMemoryOfTheReceiver: a value that does not fit goes back, so its sender learns
+// nothing yet.
+func TestDeliveryIntoMemoryOfTheReceiver(t *testing.T) {
+	c, m, b := bounded(t, 10)
+	k := key(t, "a")
+	into := func(shape tensor.Shape) rendezvous.Args {
+		dst, err := tensor.Allocate(c.alloc, tensor.Int64, shape)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(dst.Release)
+		i, err := rendezvous.NewInto(dst)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return i.Args()
+	}
+	fits, fitsNot := into(tensor.Shape{}), into(tensor.Vector(2))
+	recvs := map[string]func(rendezvous.Args) outcome{
+		"Recv": func(args rendezvous.Args) outcome {
+			v, err := b.Recv(t.Context(), k, args)
+			if err != nil {
+				return outcome{err: err}
+			}
+			return outcome{n: take(v)}
+		},
+		"RecvAsync": func(args rendezvous.Args) outcome {
+			p := newPending()
+			b.RecvAsync(t.Context(), k, args, p.done)
+			return p.wait(t)
+		},
+	}
+	for name, recv := range recvs {
+		d := c.mustSendWait(b, k, 7)
+		mustBe(t, recv(fitsNot).err, status.InvalidArgument, "was not consumed")
+		if ended(d) {
+			t.Errorf("%s: it was put back and has the outcome %v", name, d.Err())
+		}
+		if o := recv(fits); o.err != nil || o.n != 7 || !ended(d) || d.Err() != nil {
+			t.Errorf("%s: %v, has its outcome: %v, %v", name, o, ended(d), d.Err())
+		}
+	}
+	d := c.mustSendWait(b, k, 8)
+	m.AbortStep(1, errBoom)
+	if !errors.Is(d.Err(), errBoom) || b.Unreceived(psTask(t)) != 0 {
+		t.Errorf("the outcome is %v, and %d bytes are counted", d.Err(), b.Unreceived(psTask(t)))
+	}
+}
+
 // TestReceiversSeeTheArgsOfTheSender: the record of a counted value is not among them.
 func TestReceiversSeeTheArgsOfTheSender(t *testing.T) {
 	c, _, b := bounded(t, 100)

@@ -23,7 +23,7 @@ type entry struct {
 	seq        uint32 // of a value: as Value.seq
 	dead       bool
 	queued     bool
-	peer       bool // of a receive: on behalf of a peer
+	later      bool // of a receive: it does not have the value yet when it is matched
 	held       bool // something else than the table points to it: never reused
 }
 

@@ -82,7 +82,7 @@ func TestContract3AbortOvertakesSendAndRecv(t *testing.T) {
 		recv, recvAsync, sent := make(chan error, 1), make(chan error, 1), make(chan error, 1)
 		s.mu.Lock()
 		go func() {
-			_, err := l.recv(context.Background(), "a", Args{})
+			_, err := l.recv(context.Background(), "a", Args{}, false)
 			recv <- err
 		}()
 		go l.recvAsync(context.Background(), "a", Args{}, func(_ Value, _ Args, err error) { recvAsync <- err }, false)
