@@ -37,10 +37,11 @@ type Config struct {
 
 	// PeerTimeout is how long a peer may be unreachable before receives from it fail. Default: 10s.
 	PeerTimeout time.Duration
-	// SendBound bounds what a step has sent to one task by SendWait and the task does not have yet, in bytes. Default: 256 MiB.
-	SendBound int64
 	// ShutdownTimeout is how long Server.Close waits for calls in progress. Default: 10s.
 	ShutdownTimeout time.Duration
+	// ReleaseAfter is how long memory that is kept for reuse may be unused before it goes back to the
+	// system. Default: 10s.
+	ReleaseAfter time.Duration
 
 	// MetricsAddress serves /metrics, /healthz and /readyz over HTTP, HOST:PORT. Default: none.
 	MetricsAddress string

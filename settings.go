@@ -13,7 +13,7 @@ import (
 var fields = map[string]string{
 	"listen": "Listen", "cluster": "Cluster", "task": "Task",
 	"transport": "Transport", "fallback": "Fallback", "provider": "Provider",
-	"peer-timeout": "PeerTimeout", "send-bound": "SendBound", "shutdown-timeout": "ShutdownTimeout",
+	"peer-timeout": "PeerTimeout", "shutdown-timeout": "ShutdownTimeout", "release-after": "ReleaseAfter",
 	"metrics-address": "MetricsAddress", "pprof-address": "PprofAddress", "address-file": "AddressFile",
 
 	"rdma.device": "RDMA.Device", "rdma.port": "RDMA.Port", "rdma.gid-index": "RDMA.GIDIndex", "rdma.mtu": "RDMA.MTU",
@@ -86,7 +86,7 @@ func (c Config) given() (config.Config, error) {
 		Client: config.Client{
 			Transport: c.Transport, Cluster: spec, TLS: config.TLS(c.TLS),
 			Keepalive:   config.Keepalive{Time: c.GRPC.KeepaliveTime, Timeout: c.GRPC.KeepaliveTimeout},
-			PeerTimeout: c.PeerTimeout, ConnectionsPerPeer: c.GRPC.ConnectionsPerPeer,
+			PeerTimeout: c.PeerTimeout, ReleaseAfter: c.ReleaseAfter, ConnectionsPerPeer: c.GRPC.ConnectionsPerPeer,
 			Fallback: c.Fallback, Provider: c.Provider,
 			RDMA: config.RDMA{
 				Device: r.Device, Port: r.Port, GIDIndex: r.GIDIndex, MTU: r.MTU, TrafficClass: r.TrafficClass,
@@ -96,7 +96,7 @@ func (c Config) given() (config.Config, error) {
 			EagerLimit: r.EagerLimit, Arena: r.Arena, ArenaLimit: r.ArenaLimit, Poll: r.Poll,
 		},
 		Listen: c.Listen, AddressFile: c.AddressFile, Task: task,
-		MetricsAddress: c.MetricsAddress, PprofAddress: c.PprofAddress, ShutdownTimeout: c.ShutdownTimeout, SendBound: c.SendBound,
+		MetricsAddress: c.MetricsAddress, PprofAddress: c.PprofAddress, ShutdownTimeout: c.ShutdownTimeout,
 		UnaryLimit: c.GRPC.UnaryLimit, CacheRPCResponse: c.GRPC.CacheRPCResponse,
 		MaxWaiting: c.Limits.MaxWaiting, MaxWaitingBytes: c.Limits.MaxWaitingBytes,
 		KeptPerPeer: c.Limits.KeptPerPeer, KeptTotal: c.Limits.KeptTotal, SendBound: c.Limits.SendBound,

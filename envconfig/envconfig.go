@@ -48,7 +48,7 @@ func load(use config.Use) (tryst.Config, error) {
 			UnaryLimit: c.UnaryLimit, CacheRPCResponse: c.CacheRPCResponse,
 		},
 		TLS:         tryst.TLS(c.TLS),
-		PeerTimeout: c.PeerTimeout, ShutdownTimeout: c.ShutdownTimeout,
+		PeerTimeout: c.PeerTimeout, ShutdownTimeout: c.ShutdownTimeout, ReleaseAfter: c.ReleaseAfter,
 		MetricsAddress: c.MetricsAddress, PprofAddress: c.PprofAddress, AddressFile: c.AddressFile,
 		Publications: tryst.Publications{Digest: c.Digest, MMap: c.PublishMMap, FileCache: c.FileCache},
 		Limits: tryst.Limits{

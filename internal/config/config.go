@@ -117,6 +117,11 @@ type Client struct {
 	// before receives from it end with Unavailable. 1ms to 1h. Zero: the
 	// default, 10s.
 	PeerTimeout time.Duration
+	// ReleaseAfter is how long memory that is kept for reuse may be unused before it
+	// goes back to the system: free blocks, registered memory, garbage. Contents
+	// in the file cache go after twice that time. 1s to 24h. Zero: the default,
+	// 10s.
+	ReleaseAfter time.Duration
 	// ConnectionsPerPeer is how many gRPC connections carry the traffic to one
 	// peer. 1 to 64. Zero: the default, 1.
 	ConnectionsPerPeer int

@@ -111,6 +111,8 @@ var settings = []Setting{
 		ForServer, func(c *Config) value { return duration{&c.ShutdownTimeout, time.Millisecond, time.Hour} }},
 	{"peer-timeout", "10s", "time that a peer may be unreachable before receives from it fail",
 		both, func(c *Config) value { return duration{&c.PeerTimeout, time.Millisecond, time.Hour} }},
+	{"release-after", "10s", "time without use after which memory that is kept for reuse goes back to the system; the contents in the file cache go after twice that time",
+		both, func(c *Config) value { return duration{&c.ReleaseAfter, time.Second, 24 * time.Hour} }},
 	{"fallback", "grpc", "transport for peers that verbs does not reach; none = receives wait for verbs up to peer-timeout and then fail",
 		both, func(c *Config) value { return choice{&c.Fallback, []string{"grpc", "none"}} }},
 	{"provider", ProviderAuto, "implementation of RDMA: libibverbs (NICs and Soft-RoCE of the kernel), roce (in user space, over UDP); auto = libibverbs if an RDMA port is active, otherwise roce",

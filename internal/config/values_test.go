@@ -39,6 +39,7 @@ func TestLimits(t *testing.T) {
 		{"keepalive.timeout", []string{"1s", "1h"}, []string{"0", "999ms", "61m"}},
 		{"shutdown-timeout", []string{"1ms", "1h"}, []string{"0", "0s", "999us", "1h1s"}},
 		{"peer-timeout", []string{"1ms", "1h"}, []string{"0s", "2h"}},
+		{"release-after", []string{"1s", "24h"}, []string{"0", "999ms", "25h"}},
 		{"connections-per-peer", []string{"1", "64"}, []string{"0", "65", "-1", "1.5", "0x1", "99999999999999999999"}},
 		{"max-waiting", []string{"1", "1000000000"}, []string{"0", "1000000001"}},
 		{"unary-limit", []string{"1KiB", "2047MiB"}, []string{"1023", "0", "2GiB", "-1"}},
