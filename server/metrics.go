@@ -24,6 +24,8 @@ type metrics struct {
 	sendErrors      *prometheus.CounterVec
 	rpcs            *prometheus.CounterVec
 	rpcSeconds      *prometheus.HistogramVec
+	kept            *keptMetric
+	active          func() // called for each call that was served, if not nil
 
 	all        []prometheus.Collector
 	registered bool // all are in the registry
@@ -32,6 +34,7 @@ type metrics struct {
 func newMetrics() *metrics {
 	m := &metrics{
 		received: newReceiveMetrics(),
+		kept:     newKeptMetric(),
 		sent: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tryst_sent_tensors_total", Help: "Tensors sent over gRPC, by requesting task.",
 		}, []string{"peer"}),
@@ -129,4 +132,7 @@ func (m *metrics) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerI
 func (m *metrics) served(method string, start time.Time, err error) {
 	m.rpcs.WithLabelValues(method, grpcstatus.Code(err).String()).Inc()
 	m.rpcSeconds.WithLabelValues(method).Observe(time.Since(start).Seconds())
+	if m.active != nil {
+		m.active()
+	}
 }

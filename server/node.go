@@ -60,6 +60,7 @@ type node struct {
 	metrics     *metrics
 	allocator   tensor.Allocator
 	transfers   *transport.Log
+	heap        *heapRelease
 	self        *ownWorker
 	conns       *grpctransport.Conns
 	transport   *grpctransport.RpcRemoteRendezvous
@@ -100,12 +101,9 @@ func newNode(ctx context.Context, nc nodeConfig, c config.Client, o Options) (_ 
 	if n.allocator == nil {
 		// The limit prevents that a peer makes this process allocate more than
 		// the machine has; such a receive fails.
-		pool := tensor.NewPool(tensor.PoolOptions{Limit: memory()})
+		pool := tensor.NewPool(tensor.PoolOptions{Limit: memory(), Idle: c.ReleaseAfter})
 		n.allocator = pool
-		n.metrics.gauge("tryst_pool_used_bytes", "Memory of the pool that tensors use, in bytes.",
-			func() float64 { return float64(pool.Stats().InUse) })
-		n.metrics.gauge("tryst_pool_kept_bytes", "Free memory that the pool keeps for later tensors, in bytes.",
-			func() float64 { return float64(pool.Stats().Kept) })
+		n.addPool(pool)
 	}
 	creds, err := clientCredentials(c.TLS)
 	if err != nil {
@@ -118,12 +116,17 @@ func newNode(ctx context.Context, nc nodeConfig, c config.Client, o Options) (_ 
 	if o.ClientStats != nil {
 		dial.Extra = append(dial.Extra, grpc.WithStatsHandler(o.ClientStats))
 	}
-	n.transfers = transport.NewLog(transferLog, n.metrics.received.observe)
+	n.heap = newHeapRelease(c.ReleaseAfter)
+	n.transfers = transport.NewLog(transferLog, func(t transport.Transfer) {
+		n.metrics.received.observe(t)
+		n.heap.used()
+	})
 	n.self = new(ownWorker)
 	n.conns = grpctransport.NewConns(grpctransport.ConnsOptions{
 		Self: task, Local: n.self, Spec: c.Cluster, Resolve: nc.resolve,
-		Allocator: n.allocator, Log: n.transfers, Dial: dial,
+		Allocator: n.allocator, Log: n.transfers, Dial: dial, Idle: c.ReleaseAfter,
 	})
+	n.addKept()
 	n.transport = grpctransport.New(grpctransport.Options{
 		Self: n.process(), Conns: n.conns, PeerTimeout: c.PeerTimeout, Logger: n.log,
 	})

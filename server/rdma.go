@@ -93,7 +93,7 @@ func (n *node) newTransport(r *rdma, c config.Client, s Selection, maxWaiting in
 	if err != nil {
 		return nil, err
 	}
-	memory := verbstransport.MemoryOptions{Arena: c.Arena, SendLimit: c.ArenaLimit, RecvLimit: c.ArenaLimit}
+	memory := verbstransport.MemoryOptions{Arena: c.Arena, SendLimit: c.ArenaLimit, RecvLimit: c.ArenaLimit, Idle: c.ReleaseAfter}
 	o := messageOptions(c, cmp.Or(c.RDMA.QueuePairs, DefaultQueuePairs))
 	if s.Device != nil {
 		memory.Device, o.PortOptions = s.Device.Info(), portOptions(s, c.RDMA)

@@ -94,7 +94,7 @@ func (s *Server) start(ctx context.Context, o Options) error {
 	var err error
 	s.catalog, err = checkpoint.NewCatalog(checkpoint.CatalogOptions{
 		Device: s.Device(), Incarnation: s.incarnation, Allocator: s.sendAllocator(),
-		Digest: s.cfg.Digest, MMap: s.cfg.PublishMMap, CacheBytes: s.cfg.FileCache,
+		Digest: s.cfg.Digest, MMap: s.cfg.PublishMMap, CacheBytes: s.cfg.FileCache, CacheTime: 2 * s.cfg.ReleaseAfter,
 		EndStep: s.worker.EndStep, Preparing: true, Logger: s.log,
 	})
 	if err != nil {
@@ -186,6 +186,8 @@ func (s *Server) makeGRPC(observer stats.Handler) error {
 	healthpb.RegisterHealthServer(rarely, healthServer{s.health, watched})
 	registerReflection(rarely, s.grpc)
 
+	s.metrics.active = s.heap.used
+	s.addKept()
 	s.metrics.gauge("tryst_requesters", "Processes that send requests here, or did recently.", func() float64 { return float64(s.cache.Stats().Requesters) })
 	s.metrics.gauge("tryst_connected_requesters", "Requesters that have a connection.", func() float64 { return float64(s.cache.Stats().Connected) })
 	s.metrics.gauge("tryst_waiting_receives", "Requests of Tryst peers that wait for their value.", func() float64 { return float64(s.cache.Stats().Waiting) })

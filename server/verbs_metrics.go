@@ -26,6 +26,7 @@ func (n *node) addVerbsMetrics(r *rdma) {
 	stats("tryst_verbs_message_bytes", "Memory registered for control messages, in bytes.", func(s verbstransport.MemoryStats) int64 { return s.Slots })
 	stats("tryst_verbs_pool_exhausted", "Failed allocations of registered memory.", func(s verbstransport.MemoryStats) int64 { return s.Sending.Exhausted + s.Receiving.Exhausted })
 	stats("tryst_verbs_copied_bytes", "Content copied into registered memory for sending, in bytes.", func(s verbstransport.MemoryStats) int64 { return s.CopiedBytes })
+	r.addKept(n.metrics.kept)
 	n.metrics.gauge("tryst_verbs_device_up", "1 while verbs has a device with an address, 0 while it has none and tensors go over gRPC.", func() float64 {
 		if _, ok := r.devices.current(); ok {
 			return 1

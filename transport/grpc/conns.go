@@ -3,6 +3,7 @@ package grpctransport
 import (
 	"errors"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -25,6 +26,8 @@ type ConnsOptions struct {
 	Allocator tensor.Allocator
 	// Log records each RecvTensor; nil for no log.
 	Log *transport.Log
+	// Idle is how long buffers may be unused before they are freed; 0 means idle.DefaultTime.
+	Idle time.Duration
 	// Dial configures each connection.
 	Dial DialOptions
 }
@@ -53,8 +56,11 @@ func NewConns(o ConnsOptions) *Conns {
 	if o.Allocator == nil {
 		o.Allocator = tensor.Heap{}
 	}
-	return &Conns{opts: o, frames: newFramePool(), peers: make(map[cluster.Task]*peerConn), channels: make(map[string]*channel)}
+	return &Conns{opts: o, frames: newFramePool(o.Idle), peers: make(map[cluster.Task]*peerConn), channels: make(map[string]*channel)}
 }
+
+// KeptFrames returns the bytes of the buffers that are kept for the next frames.
+func (c *Conns) KeptFrames() int64 { return c.frames.kept() }
 
 // Worker implements transport.WorkerCache. It returns the same Worker each time for a task.
 func (c *Conns) Worker(task cluster.Task) (transport.Worker, error) {

@@ -46,6 +46,9 @@ type PollStats = progress.Stats
 // MemoryOptions configures registered memory (Options.Memory).
 type MemoryOptions = regmem.Options
 
+// PoolStats counts the memory registered for one direction (MemoryStats).
+type PoolStats = regmem.PoolStats
+
 // MemoryStats counts registered memory (Transport.Memory).
 type MemoryStats = regmem.Stats
 

@@ -1,0 +1,97 @@
+package server
+
+import (
+	"runtime"
+	"runtime/debug"
+	runtimemetrics "runtime/metrics"
+	"sync/atomic"
+	"time"
+
+	"github.com/tryst-rdma/tryst/internal/idle"
+)
+
+const (
+	// heapQuiet is after how many intervals without any transfer the Go heap is released: one
+	// more than the file cache and the pools need, whose memory is partly on the heap.
+	heapQuiet = 4
+	// heapSlack is how many bytes the heap may have grown beyond twice its last size without
+	// being released. Less is not worth a garbage collection.
+	heapSlack = 16 << 20
+)
+
+// heapRelease gives the Go heap back to the system, once after each burst of transfers. The runtime
+// collects garbage when the heap grows, or after two minutes, and returns its pages slowly
+// afterwards: after a burst the heap would stay as large as it was.
+//
+// It does nothing while the heap is smaller than about twice what it was after the last time. So a
+// program with a large heap of its own pays for one collection for each doubling at most.
+type heapRelease struct {
+	timer *idle.Timer
+	uses  atomic.Uint64
+
+	// All below are used by the timer's sweep only.
+	seen  uint64 // uses at the last sweep
+	quiet int    // sweeps without a use since then
+	base  uint64 // bytes of the heap after the last release
+
+	size    func() uint64
+	release func()
+}
+
+func newHeapRelease(after time.Duration) *heapRelease {
+	if after == 0 {
+		after = idle.DefaultTime
+	}
+	h := &heapRelease{size: heapSize, release: releaseHeap}
+	h.base = h.size()
+	h.timer = idle.NewTimer(after, h.sweep)
+	return h
+}
+
+// used notes that something was sent or received.
+func (h *heapRelease) used() {
+	h.uses.Add(1)
+	h.timer.Start()
+}
+
+func (h *heapRelease) sweep(time.Duration) (more bool) {
+	if n := h.uses.Load(); n != h.seen {
+		h.seen, h.quiet = n, 0
+	}
+	if h.quiet++; h.quiet <= heapQuiet {
+		return true
+	}
+	h.quiet = 0
+	if h.size() > 2*h.base+heapSlack {
+		h.release()
+		h.base = h.size()
+	}
+	return false
+}
+
+// heapSize is how many bytes of the heap are in memory.
+func heapSize() (n uint64) {
+	s := []runtimemetrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/unused:bytes"}, {Name: heapFree}}
+	runtimemetrics.Read(s)
+	for i := range s {
+		n += value(s[i])
+	}
+	return n
+}
+
+// heapFree is the metric of the bytes that the runtime has free and has not returned to the system.
+const heapFree = "/memory/classes/heap/free:bytes"
+
+func value(s runtimemetrics.Sample) uint64 {
+	if s.Value.Kind() != runtimemetrics.KindUint64 {
+		return 0 // a later runtime without this metric
+	}
+	return s.Value.Uint64()
+}
+
+// releaseHeap collects garbage twice, since a sync.Pool (gRPC's buffers) gives its content up with
+// the second collection.
+func releaseHeap() {
+	runtime.GC()
+	debug.FreeOSMemory()
+}

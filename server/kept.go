@@ -1,0 +1,97 @@
+package server
+
+import (
+	runtimemetrics "runtime/metrics"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tryst-rdma/tryst/tensor"
+	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
+)
+
+// keptMetric is the metric of the memory that a process keeps although no tensor of the program uses
+// it, with the reason.
+type keptMetric struct {
+	desc *prometheus.Desc
+	rows []keptRow
+}
+
+type keptRow struct {
+	what, why string
+	read      func() int64
+}
+
+func newKeptMetric() *keptMetric {
+	return &keptMetric{desc: prometheus.NewDesc("tryst_kept_bytes",
+		"Memory that is kept although no tensor of the program uses it, in bytes, and why. Responses and files may share memory.",
+		[]string{"what", "why"}, nil)}
+}
+
+func (k *keptMetric) add(what, why string, read func() int64) {
+	k.rows = append(k.rows, keptRow{what, why, read})
+}
+
+// Describe implements prometheus.Collector.
+func (k *keptMetric) Describe(c chan<- *prometheus.Desc) { c <- k.desc }
+
+// Collect implements prometheus.Collector.
+func (k *keptMetric) Collect(c chan<- prometheus.Metric) {
+	for _, r := range k.rows {
+		c <- prometheus.MustNewConstMetric(k.desc, prometheus.GaugeValue, float64(r.read()), r.what, r.why)
+	}
+}
+
+// unused is why memory is kept that goes back when nothing uses it.
+const unused = "for the next tensors; goes after release-after without use"
+
+// addPool adds the metrics of the pool.
+func (n *node) addPool(p *tensor.Pool) {
+	n.metrics.gauge("tryst_pool_used_bytes", "Memory of the pool that tensors use, in bytes.",
+		func() float64 { return float64(p.Stats().InUse) })
+	n.metrics.gauge("tryst_pool_kept_bytes", "Free memory that the pool keeps for later tensors, in bytes.",
+		func() float64 { return float64(p.Stats().Kept) })
+	n.metrics.kept.add("pool", unused, func() int64 { return p.Stats().Kept })
+}
+
+// addKept adds what every process keeps.
+func (n *node) addKept() {
+	n.metrics.kept.add("go heap", "free, not returned to the system yet; goes after the last transfer", func() int64 {
+		s := []runtimemetrics.Sample{{Name: heapFree}}
+		runtimemetrics.Read(s)
+		return int64(value(s[0])) //nolint:gosec // below the size of memory
+	})
+	n.metrics.kept.add("frames", unused, n.conns.KeptFrames)
+	n.metrics.all = append(n.metrics.all, n.metrics.kept)
+}
+
+// addKept adds what a server keeps.
+func (s *Server) addKept() {
+	s.metrics.kept.add("response cache", "not acknowledged by the requester yet, up to kept.per-peer and kept.total", func() int64 { return s.cache.Stats().Bytes })
+	s.metrics.kept.add("file cache", "for the next pull, up to file-cache; goes after twice release-after without use", s.catalog.Cached)
+}
+
+// addKept adds the registered memory.
+func (r *rdma) addKept(k *keptMetric) {
+	add := func(what, why string, read func(verbstransport.MemoryStats) int64) {
+		k.add(what, why, func() int64 { return read(r.transport.Memory()) })
+	}
+	for _, p := range []struct {
+		name string
+		of   func(verbstransport.MemoryStats) verbstransport.PoolStats
+	}{
+		{"sending", func(s verbstransport.MemoryStats) verbstransport.PoolStats { return s.Sending }},
+		{"receiving", func(s verbstransport.MemoryStats) verbstransport.PoolStats { return s.Receiving }},
+	} {
+		add("registered for "+p.name, "free, of the first region, which stays registered (arena)", func(s verbstransport.MemoryStats) int64 {
+			t := p.of(s)
+			return min(t.Start, t.Registered-t.InUse)
+		})
+		add("registered for "+p.name, unused+", with a whole region", func(s verbstransport.MemoryStats) int64 {
+			t := p.of(s)
+			return max(0, t.Registered-t.InUse-t.Start)
+		})
+		add("registered for "+p.name, "the device did not deregister it", func(s verbstransport.MemoryStats) int64 { return p.of(s).Stuck })
+	}
+	add("quarantine", "of failed receives, which peers may still write to", func(s verbstransport.MemoryStats) int64 { return s.Quarantined })
+	add("messages", "for the control messages of channels; goes with the channel", func(s verbstransport.MemoryStats) int64 { return s.Slots })
+}
