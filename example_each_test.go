@@ -25,6 +25,50 @@ func ExampleServe() {
 	// <nil>
 }
 
+// One literal has the settings of a task, and one field swaps the transport. Fields of verbs may
+// stay: with gRPC they are not used.
+func ExampleConfig() {
+	ctx := context.Background()
+	for _, transport := range []string{"grpc", "verbs"} {
+		s, err := tryst.Serve(ctx, tryst.Config{
+			Listen:    "127.0.0.1:0",
+			Cluster:   map[string][]string{"worker": {"a:2222", "b:2222"}, "ps": {"7@c:2222"}},
+			Task:      "/job:ps/task:7",
+			Transport: transport,
+			Provider:  "roce", // in user space, on any machine
+			RDMA:      tryst.RDMA{QueuePairs: 1, Retry: new(3)},
+		}, tryst.WithLogger(slog.New(slog.DiscardHandler)))
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(transport, s.Task(), s.Close(ctx))
+	}
+	// Output:
+	// grpc /job:ps/replica:0/task:7 <nil>
+	// verbs /job:ps/replica:0/task:7 <nil>
+}
+
+// A client takes the same Config, without what is for servers.
+func ExampleWithConfig() {
+	ctx := context.Background()
+	_, err := tryst.Dial(ctx, "10.0.0.1", tryst.WithConfig(tryst.Config{Listen: ":2222"}))
+	fmt.Println(err)
+	// Output: InvalidArgument: Config.Listen is set, and has no effect in a client: it is a setting of servers; leave it out
+}
+
+// Done says that a server has ended, and Err why.
+func ExampleServer_Done() {
+	ctx := context.Background()
+	s, err := tryst.Serve(ctx, tryst.Config{Listen: "127.0.0.1:0"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	go s.Close(ctx)
+	<-s.Done() // or the listener failed
+	fmt.Println(s.Err(), s.Close(ctx))
+	// Output: Cancelled: the server was closed <nil>
+}
+
 // Dial needs nothing but an address, and the server need not be up yet.
 func ExampleDial() {
 	ctx := context.Background()

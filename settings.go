@@ -53,7 +53,7 @@ func byField(err error) error {
 		return nil
 	}
 	all := []error{err}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // what Validate returns
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		all = joined.Unwrap()
 	}
 	named := make([]error, len(all))

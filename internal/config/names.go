@@ -23,7 +23,8 @@ const (
 	ConfigKey = "config"
 	// ListenKey is the setting that a cluster gives when no source does.
 	ListenKey = "listen"
-	// ClusterKey and TaskKey are the settings that TF_CONFIG can set, too.
+	// ClusterKey is the setting for the tasks and their addresses, which TF_CONFIG can set, too.
 	ClusterKey = "cluster"
-	TaskKey    = "task"
+	// TaskKey is the setting for the name of this process, which TF_CONFIG can set, too.
+	TaskKey = "task"
 )
