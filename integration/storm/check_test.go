@@ -1,0 +1,435 @@
+//go:build linux
+
+package storm_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tryst-rdma/tryst/status"
+)
+
+// The rules. ARCHITECTURE.md section 6 and the README have them as promises.
+//
+//  1. A value that was received is one that was sent under the key, in that step, to that task,
+//     and whole. (wrong)
+//  2. No value is received twice, by whatever processes. (twice)
+//  3. A process that makes one receive after the other gets the values in the order in which they
+//     were sent, without a gap. A process that takes up a step may miss what its earlier life had
+//     taken. (order)
+//  4. When both processes lived until a step was over, and nobody ended it before its time, all of
+//     its values were received. (lost)
+//  5. Every receive ends, once, unless its process is gone. (ends)
+//  6. Cancelled and DeadlineExceeded come only when the context of the receive has ended.
+//  7. Aborted comes only when a process of the sender has gone, or one of the two has ended the
+//     step. The error of an abort comes only from the step that was aborted, at its two ends.
+//  8. Unavailable comes only when the sender could not be reached for the peer timeout.
+//  9. No other error comes, and none from Send unless this process has ended the step. (6 to 9:
+//     error)
+// 10. Every pull succeeds, with the right bytes. (pull)
+//
+// A process that was asked to stop may end its receives as it likes. What happens after the end of
+// the storm (kindOver) is not looked at, except pulls.
+
+// violation is one breach of a rule.
+type violation struct {
+	rule string
+	text string
+	at   record // what shows it
+}
+
+// Times of the checker.
+const (
+	// knows is how long after a process is up its peers may take it for the one before. Over
+	// verbs they notice that a channel is silent; over gRPC they connect again.
+	knows = 10 * time.Second
+	// reconnects is how long after the end of a fault a peer may still be out of reach: the
+	// longest pause before the next attempt, and a Hello on a busy machine.
+	reconnects = 4 * time.Second
+	// tolerance is how much earlier than the peer timeout Unavailable may come by these clocks.
+	tolerance = 500 * time.Millisecond
+)
+
+// edgeID names a key of a step.
+type edgeID struct {
+	step int64
+	edge int
+}
+
+type lifeID struct{ task, life int }
+
+// span is a time. An end of 0 means that it has not ended.
+type span struct{ from, to int64 }
+
+// check is the state of a checker.
+type check struct {
+	seed   uint64
+	all    []record
+	blocks map[int][]span          // when a task could not be reached
+	lives  map[lifeID]span         // from down of the life before, to down
+	ups    map[lifeID]int64        // when it was up
+	leaves map[lifeID]int64        // when a life was asked to stop
+	ends   map[int64]map[int]int64 // when a task ended a step
+	closes map[int64]int64         // when all had done their part of a step
+	edges  map[edgeID][]record     // records of a key
+	over   int64                   // when all was repaired and had had time to end
+	udp    bool                    // without UDP a task cannot be reached
+	found  []violation
+}
+
+// checkLogs returns the breaches of the rules that the records show.
+func checkLogs(all []record, o options) []violation {
+	c := &check{
+		seed: o.seed, all: all, blocks: make(map[int][]span), lives: make(map[lifeID]span), ups: make(map[lifeID]int64),
+		leaves: make(map[lifeID]int64), ends: make(map[int64]map[int]int64), closes: make(map[int64]int64), edges: make(map[edgeID][]record),
+		udp: o.fallback == "none",
+	}
+	for _, r := range all {
+		if r.Kind == kindOver {
+			c.over = r.At
+		}
+	}
+	c.index()
+	for _, records := range c.edges {
+		c.checkEdge(records)
+	}
+	c.checkPulls()
+	slices.SortFunc(c.found, func(a, b violation) int { return int(a.at.At - b.at.At) })
+	return c.found
+}
+
+func (c *check) breach(rule string, at record, format string, args ...any) {
+	c.found = append(c.found, violation{rule, fmt.Sprintf(format, args...), at})
+}
+
+// index sorts the records by what they are about.
+func (c *check) index() {
+	faults := make(map[string]int64)
+	for _, r := range c.all {
+		id := lifeID{r.Task, r.Life}
+		switch r.Kind {
+		case kindUp:
+			c.ups[id] = r.At
+			from := int64(0)
+			if before, ok := c.lives[lifeID{r.Task, r.Life - 1}]; ok {
+				from = before.to
+			}
+			c.blocks[r.Task] = append(c.blocks[r.Task], span{from, r.At})
+			c.lives[id] = span{from: r.At}
+		case kindDown:
+			if c.ended(r) {
+				continue
+			}
+			l := c.lives[id]
+			l.to = r.At
+			c.lives[id] = l
+		case kindLeave:
+			c.leaves[id] = r.At
+		case kindFault, kindHeal:
+			name, _, _ := strings.Cut(r.Text, ",")
+			key := fmt.Sprint(r.Task, name)
+			if strings.HasPrefix(r.Text, "TCP held, then") {
+				key = fmt.Sprint(r.Task, "TCP held, then")
+			}
+			if r.Kind == kindFault {
+				faults[key] = r.At
+			} else if r.Blocks || c.udp && strings.HasPrefix(name, "UDP") {
+				c.blocks[r.Task] = append(c.blocks[r.Task], span{faults[key], r.At})
+			}
+		case kindEnds:
+			if c.ends[r.Step] == nil {
+				c.ends[r.Step] = make(map[int]int64)
+			}
+			if _, ok := c.ends[r.Step][r.Task]; !ok {
+				c.ends[r.Step][r.Task] = r.At
+			}
+		case kindClose:
+			c.closes[r.Step] = r.At
+		case kindSend, kindSent, kindRecv, kindGot:
+			if c.ended(r) {
+				continue
+			}
+			e := edgeID{r.Step, r.Edge}
+			c.edges[e] = append(c.edges[e], r)
+		}
+	}
+}
+
+// ended reports whether the storm was over at a record.
+func (c *check) ended(r record) bool { return c.over != 0 && r.At > c.over }
+
+// sentValue is a value with what became of it.
+type sentValue struct {
+	record
+	sure  bool // Send has returned without an error
+	taken bool
+}
+
+// checkEdge checks the records of one key.
+func (c *check) checkEdge(records []record) {
+	var sent []*sentValue
+	open := make(map[lifeID]map[int64]record) // receives that have not ended, by process
+	next := make(map[lifeID]int)              // of a process that receives one after the other: the next value
+	loose := make(map[lifeID]bool)            // it took up the step, and had a value that is like others
+	e := planOf(c.seed, records[0].Step).edges[records[0].Edge]
+	for _, r := range records {
+		id := lifeID{r.Task, r.Life}
+		switch r.Kind {
+		case kindSend:
+			sent = append(sent, &sentValue{record: r})
+		case kindSent:
+			c.checkSent(r, sent)
+		case kindRecv:
+			if open[id] == nil {
+				open[id] = make(map[int64]record)
+			}
+			open[id][r.Recv] = r
+		case kindGot:
+			began, ok := open[id][r.Recv]
+			if !ok {
+				c.breach("ends", r, "the receive has ended twice")
+				continue
+			}
+			delete(open[id], r.Recv)
+			if r.Code != "" {
+				c.checkError(began, r)
+				continue
+			}
+			if e.slots == 1 {
+				c.checkOrder(r, sent, next, loose)
+			} else {
+				c.checkSet(r, sent)
+			}
+		}
+	}
+	for id, receives := range open {
+		if l := c.lives[id]; l.to == 0 {
+			for _, r := range receives {
+				c.breach("ends", r, "the receive has not ended")
+			}
+		} else if closed, ok := c.closes[records[0].Step]; ok && closed < l.to {
+			for _, r := range receives {
+				c.breach("ends", r, "the receive had not ended when the process said that it was done")
+			}
+		}
+	}
+	c.checkLost(e, sent)
+}
+
+func (c *check) checkSent(r record, sent []*sentValue) {
+	if r.Code == "" {
+		for _, s := range sent {
+			if s.Seq == r.Seq && s.Life == r.Life {
+				s.sure = true
+			}
+		}
+		return
+	}
+	if !c.stops(r) && !c.endedBy(r.Step, r.At, r.Task) {
+		c.breach("error", r, "Send failed although the step had not ended here")
+	}
+}
+
+// checkOrder checks a value that came to a process which receives one after the other.
+func (c *check) checkOrder(r record, sent []*sentValue, next map[lifeID]int, loose map[lifeID]bool) {
+	id := lifeID{r.Task, r.Life}
+	at := -1
+	for i := next[id]; i < len(sent) && at < 0; i++ {
+		if sent[i].Content.same(*r.Content) && !sent[i].taken {
+			at = i
+		}
+	}
+	expected, began := next[id]
+	switch {
+	case at < 0:
+		c.strange(r, sent)
+		return
+	case at > expected && (began || !r.Again) && !loose[id]:
+		c.breach("order", r, "value %d was received, want value %d", sent[at].Seq, sent[expected].Seq)
+	}
+	sent[at].taken = true
+	next[id] = at + 1
+	loose[id] = loose[id] || r.Again && !r.Content.unique()
+}
+
+// checkSet checks a value that came to a process which has several receives under way.
+func (c *check) checkSet(r record, sent []*sentValue) {
+	for _, s := range sent {
+		if s.Content.same(*r.Content) && !s.taken {
+			s.taken = true
+			return
+		}
+	}
+	c.strange(r, sent)
+}
+
+// strange reports a value that should not have come.
+func (c *check) strange(r record, sent []*sentValue) {
+	for _, s := range sent {
+		if s.Content.same(*r.Content) {
+			c.breach("twice", r, "value %d was received before", s.Seq)
+			return
+		}
+	}
+	c.breach("wrong", r, "no such value was sent before: %v", r.Content)
+}
+
+// checkLost checks that the values of a step that went well were received.
+func (c *check) checkLost(e edge, sent []*sentValue) {
+	for _, s := range sent {
+		closed, ok := c.closes[s.Step]
+		switch {
+		case s.taken, !s.sure, !ok && c.lives[lifeID{s.Task, s.Life}].to != 0:
+		case !ok:
+			if !c.endedAny(s.Step, e) && c.livesOn(e.to, s.At) {
+				c.breach("lost", s.record, "the value was not received, and both processes are alive")
+			}
+		case c.livedThrough(e.from, s.At, closed) && c.livedThrough(e.to, c.begins(s.Step), closed) && !c.endedBefore(s.Step, e, closed):
+			c.breach("lost", s.record, "the value was not received in a step that went well")
+		}
+	}
+}
+
+// begins returns when the first process took part in a step.
+func (c *check) begins(step int64) int64 {
+	first := int64(0)
+	for e, records := range c.edges {
+		if e.step == step && (first == 0 || records[0].At < first) {
+			first = records[0].At
+		}
+	}
+	return first
+}
+
+// livedThrough reports whether no process of a task left in a time.
+func (c *check) livedThrough(task int, from, to int64) bool {
+	for id, l := range c.lives {
+		if id.task == task && l.to != 0 && l.to > from && l.to < to {
+			return false
+		}
+	}
+	return true
+}
+
+// livesOn reports whether the process that a task had at a time is still there.
+func (c *check) livesOn(task int, at int64) bool {
+	for id, l := range c.lives {
+		if id.task == task && l.to == 0 && l.from <= at {
+			return true
+		}
+	}
+	return false
+}
+
+// endedBy reports whether one of the tasks had ended a step by a time.
+func (c *check) endedBy(step, at int64, tasks ...int) bool {
+	for _, t := range tasks {
+		if end, ok := c.ends[step][t]; ok && end <= at {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *check) endedAny(step int64, e edge) bool { return c.endedBy(step, 1<<62, e.from, e.to) }
+
+// endedBefore reports whether an end of a key ended the step before it was over.
+func (c *check) endedBefore(step int64, e edge, closed int64) bool {
+	return c.endedBy(step, closed-1, e.from, e.to)
+}
+
+// stops reports whether the process of a record had been asked to stop.
+func (c *check) stops(r record) bool {
+	at, ok := c.leaves[lifeID{r.Task, r.Life}]
+	return ok && at <= r.At
+}
+
+// checkError checks the error that a receive ended with.
+func (c *check) checkError(began, r record) {
+	if c.stops(r) {
+		return
+	}
+	switch r.Code {
+	case status.Cancelled.String():
+		if r.Ctx != "context canceled" {
+			c.breach("error", r, "the receive was cancelled by nobody")
+		}
+	case status.DeadlineExceeded.String():
+		if r.Ctx != "context deadline exceeded" {
+			c.breach("error", r, "the deadline of the receive had not passed")
+		}
+	case status.Aborted.String():
+		if !c.endedBy(r.Step, r.At, r.Task, r.Peer) && !c.restarted(r.Peer, began.At, r.At) {
+			c.breach("error", r, "no process of task %d had gone, and neither end had ended the step", r.Peer)
+		}
+	case status.Unavailable.String():
+		if !c.unreached(r.At, r.Task, r.Peer) {
+			c.breach("error", r, "task %d could be reached within %v before", r.Peer, peerTimeout)
+		}
+	case status.FailedPrecondition.String():
+		if !strings.Contains(r.Text, abortText) || !c.endedBy(r.Step, r.At, r.Task, r.Peer) {
+			c.breach("error", r, "neither end had aborted the step")
+		}
+	default:
+		c.breach("error", r, "a receive must not end with this")
+	}
+}
+
+// restarted reports whether a receive may have been for a process of a task that has gone.
+func (c *check) restarted(task int, from, to int64) bool {
+	for id, l := range c.lives {
+		if id.task != task || l.to == 0 || l.to > to {
+			continue
+		}
+		if up, ok := c.ups[lifeID{task, id.life + 1}]; !ok || from <= up+int64(knows) {
+			return true
+		}
+	}
+	return false
+}
+
+// unreached reports whether calls between two tasks were impossible for the peer timeout before a
+// time.
+func (c *check) unreached(at int64, tasks ...int) bool {
+	var spans []span
+	for _, t := range tasks {
+		spans = append(spans, c.blocks[t]...)
+		for id, l := range c.lives {
+			if _, ok := c.lives[lifeID{t, id.life + 1}]; id.task == t && l.to != 0 && !ok {
+				spans = append(spans, span{l.to, 1 << 62}) // the last life
+			}
+		}
+	}
+	slices.SortFunc(spans, func(a, b span) int { return int(a.from - b.from) })
+	covered := at - int64(peerTimeout) + int64(tolerance)
+	for _, s := range spans {
+		if s.from <= covered && s.to+int64(reconnects) > covered {
+			covered = s.to + int64(reconnects)
+		}
+	}
+	return covered >= at
+}
+
+// checkPulls checks the pulls.
+func (c *check) checkPulls() {
+	open := make(map[lifeID]record)
+	for _, r := range c.all {
+		id := lifeID{r.Task, r.Life}
+		switch r.Kind {
+		case kindPull:
+			open[id] = r
+		case kindHas:
+			delete(open, id)
+			if r.Code != "" {
+				c.breach("pull", r, "a pull failed")
+			}
+		}
+	}
+	for id, r := range open {
+		if c.lives[id].to == 0 {
+			c.breach("pull", r, "the pull has not ended")
+		}
+	}
+}

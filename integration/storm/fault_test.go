@@ -1,0 +1,182 @@
+//go:build linux
+
+package storm_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Faults of a run.
+const (
+	// faultPause is the mean pause between the beginnings of two faults.
+	faultPause = 450 * time.Millisecond
+	// maxFaults is how many are under way at once.
+	maxFaults = 3
+)
+
+// fault is a kind of fault. do makes it and repairs it. It returns early when ctx has ended, with
+// everything repaired.
+type fault struct {
+	name   string
+	weight int
+	link   bool // of the network of the task, not of its process
+	roce   bool // only where UDP carries values
+	blocks bool // no call reaches the task meanwhile
+	do     func(s *storm, ctx context.Context, task int, d time.Duration, n int64)
+}
+
+var faults = []fault{
+	{name: "killed", weight: 30, blocks: true, do: func(s *storm, ctx context.Context, task int, d time.Duration, _ int64) {
+		s.kill(task)
+		pause(ctx, d)
+		s.restart(task)
+	}},
+	{name: "asked to stop", weight: 12, blocks: true, do: func(s *storm, ctx context.Context, task int, d time.Duration, _ int64) {
+		s.stop(task, false)
+		pause(ctx, d)
+		s.restart(task)
+	}},
+	{name: "stopped by SIGSTOP", weight: 18, blocks: true, do: func(s *storm, ctx context.Context, task int, d time.Duration, _ int64) {
+		s.signal(task, syscall.SIGSTOP)
+		pause(ctx, d)
+		s.signal(task, syscall.SIGCONT)
+	}},
+	{name: "connections reset", weight: 25, link: true, do: func(s *storm, ctx context.Context, task int, _ time.Duration, n int64) {
+		select {
+		case <-s.proxies[task].CutAfter(n):
+		case <-ctx.Done():
+		case <-time.After(2 * time.Second):
+		}
+		s.proxies[task].Release()
+	}},
+	{name: "connections refused", weight: 10, link: true, blocks: true, do: func(s *storm, ctx context.Context, task int, d time.Duration, _ int64) {
+		s.refuse(task, true)
+		<-s.proxies[task].CutAfter(0)
+		pause(ctx, d)
+		s.refuse(task, false)
+	}},
+	{name: "TCP held", weight: 12, link: true, blocks: true, do: func(s *storm, ctx context.Context, task int, d time.Duration, n int64) {
+		s.proxies[task].HoldAfter(n)
+		pause(ctx, d)
+		s.proxies[task].Release()
+	}},
+	{name: "TCP held, then reset", weight: 12, link: true, blocks: true, do: func(s *storm, ctx context.Context, task int, d time.Duration, n int64) {
+		s.proxies[task].HoldAfter(n)
+		pause(ctx, d)
+		<-s.proxies[task].CutAfter(0)
+		s.proxies[task].Release()
+	}},
+	{name: "TCP slow", weight: 8, link: true, blocks: true, do: func(s *storm, ctx context.Context, task int, d time.Duration, _ int64) {
+		s.proxies[task].Throttle(2 << 20)
+		pause(ctx, d)
+		s.proxies[task].Throttle(0)
+	}},
+	{name: "UDP cut", weight: 25, link: true, roce: true, do: func(s *storm, ctx context.Context, task int, d time.Duration, _ int64) { s.lose(ctx, task, d, 100) }},
+	{name: "UDP lossy", weight: 15, link: true, roce: true, do: func(s *storm, ctx context.Context, task int, d time.Duration, n int64) {
+		s.lose(ctx, task, d, 1+int(n%30))
+	}},
+}
+
+// makeFaults makes faults until ctx ends, and returns when all are repaired.
+func (s *storm) makeFaults(ctx context.Context) {
+	r := rand.New(rand.NewPCG(s.seed, 0)) //nolint:gosec // reproducible
+	var work sync.WaitGroup
+	defer work.Wait()
+	slots := make(chan struct{}, maxFaults)
+	var busy sync.Map // of a task's process or link: one fault at a time
+	for pause(ctx, time.Duration(r.ExpFloat64()*float64(faultPause))) && !s.failed() {
+		f, task, d, n := s.draw(r)
+		key := fmt.Sprint(task, f.link)
+		if _, is := busy.LoadOrStore(key, true); is {
+			continue
+		}
+		slots <- struct{}{}
+		work.Go(func() {
+			defer func() { busy.Delete(key); <-slots }()
+			rec := record{Kind: kindFault, Task: task, Text: fmt.Sprintf("%s, %v, after %d bytes", f.name, d.Round(time.Millisecond), n), Blocks: f.blocks}
+			s.log.write(rec)
+			f.do(s, ctx, task, d, n)
+			rec.Kind, rec.Text = kindHeal, f.name
+			s.log.write(rec)
+		})
+	}
+}
+
+// draw draws a fault, a task, a duration and a number of bytes. Most are short. Some are longer
+// than the peer timeout. It draws as many numbers each time, so that the seed decides.
+func (s *storm) draw(r *rand.Rand) (f fault, task int, d time.Duration, n int64) {
+	total := 0
+	for _, f := range faults {
+		if !f.roce || s.transport == "verbs" {
+			total += f.weight
+		}
+	}
+	k := r.IntN(total)
+	for _, f = range faults {
+		if f.roce && s.transport != "verbs" {
+			continue
+		}
+		if k -= f.weight; k < 0 {
+			break
+		}
+	}
+	task = r.IntN(tasks + 1)
+	if task == tasks {
+		if task = puller; f.link {
+			task = r.IntN(tasks)
+		}
+	}
+	d = time.Duration(r.Int64N(int64(1500 * time.Millisecond)))
+	if long := r.IntN(12); long == 0 {
+		d = peerTimeout + time.Second + 2*d
+	}
+	n = r.Int64N(4) * r.Int64N(1<<20)
+	return f, task, d, n
+}
+
+func (s *storm) signal(task int, sig syscall.Signal) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.members[task]
+	select {
+	case <-m.exited: // its process id may be another's
+	default:
+		_ = syscall.Kill(-m.cmd.Process.Pid, sig)
+	}
+}
+
+// refuse makes the proxy of a task reset new connections, or not.
+func (s *storm) refuse(task int, yes bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refused[task] = yes
+	s.targetLocked(task)
+}
+
+// targetLocked sets the target of a task's proxy.
+func (s *storm) targetLocked(task int) {
+	target := s.targets[task]
+	if s.refused[task] {
+		target = ""
+	}
+	s.proxies[task].SetTarget(target)
+}
+
+// lose drops packets that arrive at a task. A life that starts meanwhile loses none.
+func (s *storm) lose(ctx context.Context, task int, d time.Duration, percent int) {
+	tell := func(percent int) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if m := s.members[task]; m.isUp {
+			s.tellLocked(m, command{Op: opLose, Percent: percent})
+		}
+	}
+	tell(percent)
+	pause(ctx, d)
+	tell(0)
+}

@@ -1,0 +1,312 @@
+//go:build linux
+
+package storm_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tryst-rdma/tryst/transport/transporttest"
+)
+
+// storm is one run: processes, steps and faults.
+type storm struct {
+	t *testing.T
+	options
+	dir     string
+	model   string
+	cluster map[int]string
+	proxies []*transporttest.Proxy // by task
+	log     *logFile
+	work    sync.WaitGroup // goroutines that read from processes
+
+	mu       sync.Mutex // guards the fields below
+	lives    map[int]int
+	targets  map[int]string // where the tasks' processes listen
+	refused  map[int]bool   // tasks whose proxy resets connections
+	members  map[int]*member
+	open     map[int64]*openStep
+	last     int64         // the last step
+	changed  chan struct{} // has a value after a step has ended
+	failures []string
+}
+
+// options are what a run depends on.
+type options struct {
+	seed      uint64
+	time      time.Duration
+	transport string // of the tasks
+	fallback  string
+	faults    bool
+	plant     plant
+}
+
+// openStep is a step that has begun and not ended.
+type openStep struct {
+	plan  plan
+	tasks map[int]*taskShare
+}
+
+// taskShare is a task's share of a step.
+type taskShare struct {
+	life int // 0: it waits for the task's process
+	done bool
+	dead bool // the life has ended
+}
+
+// Limits of a run.
+const (
+	// maxOpen is how many steps are open at once, and stepPause the shortest time between two.
+	maxOpen   = 10
+	stepPause = 15 * time.Millisecond
+	// drainTime is how long the steps that are open when all faults are repaired may take. A
+	// receive may have to notice that its connection is dead, and then the peer timeout passes.
+	drainTime = 60 * time.Second
+	// takesUp is the share of steps that a new life takes up after an earlier one.
+	takesUp = 0.4
+)
+
+// newStorm starts all processes.
+func newStorm(t *testing.T, dir string, o options) *storm {
+	t.Helper()
+	s := &storm{
+		t: t, options: o, dir: dir, model: filepath.Join(dir, "model.safetensors"), cluster: make(map[int]string), lives: make(map[int]int),
+		targets: make(map[int]string), refused: make(map[int]bool),
+		members: make(map[int]*member), open: make(map[int64]*openStep), changed: make(chan struct{}, 1),
+	}
+	var err error
+	if s.log, err = newLog(dir, master, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeModel(s.model, o.seed); err != nil {
+		t.Fatal(err)
+	}
+	for i := range tasks {
+		s.proxies = append(s.proxies, transporttest.NewProxy(t))
+		s.cluster[i] = s.proxies[i].Addr()
+	}
+	t.Cleanup(s.killAll)
+	var starts sync.WaitGroup
+	for _, task := range []int{0, 1, 2, 3, puller} {
+		starts.Go(func() { s.restart(task) })
+	}
+	starts.Wait()
+	return s
+}
+
+// killAll ends what is left at the end of the test.
+func (s *storm) killAll() {
+	s.mu.Lock()
+	for _, m := range s.members {
+		m.leaves = true
+		select {
+		case <-m.exited: // its process id may be another's
+		default:
+			_ = syscall.Kill(-m.cmd.Process.Pid, syscall.SIGKILL)
+		}
+	}
+	s.mu.Unlock()
+	s.work.Wait()
+	s.log.f.Close()
+}
+
+func (s *storm) fail(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failLocked(format, args...)
+}
+
+func (s *storm) failLocked(format string, args ...any) {
+	s.failures = append(s.failures, fmt.Sprintf(format, args...))
+}
+
+func (s *storm) failed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.failures) > 0
+}
+
+// isUp is called when a process is up: it gets the steps that wait for it, and some of those of
+// the life before.
+func (s *storm) isUp(m *member, address string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if m.leaves {
+		return
+	}
+	if m.task != puller {
+		s.targets[m.task] = address
+		s.targetLocked(m.task)
+	}
+	m.isUp = true
+	s.log.write(record{Kind: kindUp, Task: m.task, Life: m.life})
+	close(m.up)
+	for _, id := range slices.Sorted(maps.Keys(s.open)) {
+		st := s.open[id]
+		sh := st.tasks[m.task]
+		switch {
+		case sh == nil:
+		case sh.life == 0:
+			s.giveLocked(id, st, m, false)
+		case sh.dead && rand.Float64() < takesUp:
+			s.giveLocked(id, st, m, true)
+		}
+	}
+}
+
+// giveLocked gives a step to a process.
+func (s *storm) giveLocked(id int64, st *openStep, m *member, again bool) {
+	st.tasks[m.task] = &taskShare{life: m.life}
+	s.tellLocked(m, command{Op: opStep, Step: id, Again: again})
+	for task, other := range st.tasks {
+		if other.dead {
+			s.tellLocked(m, command{Op: opGone, Step: id, Peer: task})
+		}
+	}
+}
+
+// dead ends the share of a task in all steps that its process was in. The caller holds the lock.
+func (s *storm) dead(task int) {
+	for id, st := range s.open {
+		sh := st.tasks[task]
+		if sh == nil || sh.life == 0 || sh.dead {
+			continue
+		}
+		sh.dead = true
+		for other, o := range st.tasks {
+			if m := s.members[other]; other != task && m.isUp && o.life == m.life {
+				s.tellLocked(m, command{Op: opGone, Step: id, Peer: task})
+			}
+		}
+		s.closeLocked(id, st)
+	}
+}
+
+// isDone is called when a process has done its part of a step.
+func (s *storm) isDone(m *member, id int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.open[id]
+	if st == nil {
+		return
+	}
+	if sh := st.tasks[m.task]; sh.life == m.life && !sh.dead {
+		sh.done = true
+		s.closeLocked(id, st)
+	}
+}
+
+// closeLocked ends a step when every process in it is done or dead.
+func (s *storm) closeLocked(id int64, st *openStep) {
+	for _, sh := range st.tasks {
+		if !sh.done && !sh.dead {
+			return
+		}
+	}
+	s.log.write(record{Kind: kindClose, Step: id})
+	for task, sh := range st.tasks {
+		if m := s.members[task]; m.isUp && sh.life == m.life {
+			s.tellLocked(m, command{Op: opEnd, Step: id})
+		}
+	}
+	delete(s.open, id)
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+// begin begins a step, unless enough are open.
+func (s *storm) begin() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.open) >= maxOpen {
+		return
+	}
+	s.last++
+	st := &openStep{plan: planOf(s.seed, s.last), tasks: make(map[int]*taskShare)}
+	s.open[s.last] = st
+	for task := range tasks {
+		if st.plan.has(task) {
+			st.tasks[task] = &taskShare{}
+		}
+	}
+	for task := range st.tasks {
+		if m := s.members[task]; m.isUp {
+			s.giveLocked(s.last, st, m, false)
+		}
+	}
+}
+
+// run lets steps begin and faults happen for the time of the storm. Then all is repaired, and
+// what is open must end. The last failures are of processes that stop.
+func (s *storm) run() {
+	ctx, cancel := context.WithTimeout(s.t.Context(), s.time)
+	defer cancel()
+	var faults sync.WaitGroup
+	if s.faults {
+		faults.Go(func() { s.makeFaults(ctx) })
+	}
+	for tick := time.NewTicker(stepPause); ctx.Err() == nil && !s.failed(); {
+		select {
+		case <-tick.C:
+			s.begin()
+		case <-ctx.Done():
+			tick.Stop()
+		}
+	}
+	cancel()
+	faults.Wait()
+	s.drain()
+	s.log.write(record{Kind: kindOver})
+	for _, task := range []int{puller, 0, 1, 2, 3} {
+		if s.aliveOrFailed(task) {
+			s.stop(task, true)
+		}
+	}
+}
+
+func (s *storm) aliveOrFailed(task int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.members[task] != nil && s.members[task].isUp
+}
+
+// drain waits until all steps have ended.
+func (s *storm) drain() {
+	late := time.After(drainTime)
+	for {
+		s.mu.Lock()
+		n := len(s.open)
+		s.mu.Unlock()
+		if n == 0 || s.failed() {
+			return
+		}
+		select {
+		case <-s.changed:
+		case <-late:
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			var ids []string
+			for id, st := range s.open {
+				for task, sh := range st.tasks {
+					if !sh.done && !sh.dead {
+						ids = append(ids, fmt.Sprintf("step %d in task %d", id, task))
+					}
+				}
+			}
+			slices.Sort(ids)
+			s.failLocked("%v after all faults were repaired these have not ended: %s", drainTime, strings.Join(ids, ", "))
+			return
+		}
+	}
+}

@@ -1,0 +1,225 @@
+//go:build linux
+
+package storm_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/tryst-rdma/tryst/cluster"
+	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/server"
+	"github.com/tryst-rdma/tryst/tensor"
+)
+
+// settings are what a process is started with.
+type settings struct {
+	Seed       uint64
+	Task, Life int
+	Dir        string         // of the logs
+	Transport  string         // of the process: grpc or verbs
+	Fallback   string         // grpc or none
+	Cluster    map[int]string // addresses of the proxies, by task
+	Model      string         // the file that each task publishes
+	Plant      plant          // a mistake to make, which the checker must find
+}
+
+// command is what the test tells a process, one JSON value a line.
+type command struct {
+	Op      op
+	Step    int64
+	Again   bool // of opStep: an earlier life of the task was in the step
+	Peer    int  // of opGone
+	Percent int  // of opLose
+}
+
+type op string
+
+const (
+	opStep  op = "step"  // take part in a step; answered when this task's part is done
+	opGone  op = "gone"  // a peer's life has ended, so its values in a step never come
+	opEnd   op = "end"   // end a step
+	opLose  op = "lose"  // drop a share of the UDP packets that arrive
+	opClose op = "close" // stop; answered at the end
+	opUp    op = "up"    // the answer that the process is up
+)
+
+// answer is what a process tells the test.
+type answer struct {
+	Op      op
+	Step    int64
+	Address string
+	Error   string
+}
+
+// The settings of all processes. They make what is rare by default happen often: short timeouts,
+// small messages, little registered memory.
+const (
+	peerTimeout   = 5 * time.Second
+	shutdownTime  = 3 * time.Second
+	closeTime     = 20 * time.Second
+	arena         = 4 << 20
+	arenaLimit    = 24 << 20
+	queueDepth    = 32
+	ackTimeout    = 33 * time.Millisecond
+	keepaliveTime = 10 * time.Second // gRPC has no shorter one
+)
+
+const job = "worker"
+
+func taskName(i int) string { return cluster.Task{Job: job, Index: i}.String() }
+
+// Exit statuses of a process. It ends with exitAlone when the test has gone.
+const (
+	exitStart = 3
+	exitLog   = 4
+	exitAlone = 5
+)
+
+// runNode runs a process until its test tells it to close or goes away.
+func runNode(text string) {
+	var s settings
+	if err := json.Unmarshal([]byte(text), &s); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(exitStart)
+	}
+	limitProcessors()
+	log, err := newLog(s.Dir, s.Task, s.Life)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(exitStart)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	n := &node{settings: s, log: log, out: json.NewEncoder(os.Stdout), ctx: ctx, cancel: cancel, steps: make(map[int64]*part)}
+	if s.Task == puller {
+		n.runPuller()
+	} else {
+		n.runTask()
+	}
+}
+
+// node is a process: a task, or the puller.
+type node struct {
+	settings
+	log    *logFile
+	server *server.Server
+	pool   *tensor.Pool
+	ctx    context.Context // ends when the process stops
+	cancel func()
+	work   sync.WaitGroup // goroutines of steps
+	recvs  atomic.Int64
+	pulls  map[string][]byte // of the puller: the contents of the file, by name
+
+	mu    sync.Mutex // guards the fields below
+	out   *json.Encoder
+	steps map[int64]*part
+}
+
+func (n *node) answer(a answer) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	_ = n.out.Encode(a) // it fails only if the test has gone
+}
+
+func (n *node) config() config.Config {
+	c := config.Default()
+	c.Listen, c.ShutdownTimeout = "127.0.0.1:0", shutdownTime
+	c.Transport, c.Provider, c.Fallback, c.RDMA.Device = n.Transport, config.ProviderRoCE, n.Fallback, "lo"
+	c.Arena, c.ArenaLimit, c.RDMA.QueueDepth, c.RDMA.Timeout = arena, arenaLimit, queueDepth, ackTimeout
+	c.RDMA.QueuePairs = 1 + n.Life%2
+	c.UnaryLimit, c.EagerLimit, c.PeerTimeout = unaryLimit, eagerLimit, peerTimeout
+	c.Keepalive.Time, c.Keepalive.Timeout = keepaliveTime, time.Second
+	return c
+}
+
+func (n *node) options() server.Options {
+	n.pool = tensor.NewPool(tensor.PoolOptions{})
+	return server.Options{Allocator: n.pool, Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo}))}
+}
+
+func (n *node) start() error {
+	c, o := n.config(), n.options()
+	c.Task = cluster.Task{Job: job, Index: n.Task}
+	var err error
+	if c.Cluster, err = cluster.NewSpec(map[string]map[int]string{job: n.Cluster}); err != nil {
+		return err
+	}
+	o.Prepare = func(ctx context.Context, s *server.Server) error {
+		_, err := s.Catalog().Publish(ctx, publication, n.Model)
+		return err
+	}
+	n.server, err = server.Start(n.ctx, c, o)
+	return err
+}
+
+// runTask serves and obeys until opClose.
+func (n *node) runTask() {
+	if err := n.start(); err != nil {
+		fmt.Fprintln(os.Stderr, "start:", err)
+		os.Exit(exitStart)
+	}
+	sockets := udpSockets()
+	n.answer(answer{Op: opUp, Address: n.server.Addr().String()})
+	in := json.NewDecoder(os.Stdin)
+	for {
+		var c command
+		if err := in.Decode(&c); err != nil {
+			os.Exit(exitAlone)
+		}
+		switch c.Op {
+		case opStep:
+			n.begin(c)
+		case opGone:
+			n.gone(c)
+		case opEnd:
+			n.end(c.Step)
+		case opLose:
+			if err := dropPackets(sockets, c.Percent); err != nil {
+				fmt.Fprintln(os.Stderr, "drop packets:", err)
+			}
+		case opClose:
+			n.stop(in)
+			return
+		}
+	}
+}
+
+// stop stops the server as a user's SIGTERM would. A part of a step that is not done is given
+// up; from here on the checker expects nothing of it. The answer has what was left behind.
+func (n *node) stop(in *json.Decoder) {
+	n.log.write(record{Kind: kindLeave})
+	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
+	defer cancel()
+	alone := context.AfterFunc(ctx, func() { os.Exit(exitAlone) }) // also a Close that hangs must end
+	err := n.server.Close(ctx)
+	n.cancel()
+	n.work.Wait()
+	if left := n.pool.Stats().InUse; left != 0 {
+		err = errors.Join(err, fmt.Errorf("%s%d bytes of tensors were never released", leftBehind, left))
+	}
+	if leak := goleak.Find(); leak != nil {
+		err = errors.Join(err, fmt.Errorf("%s%w", leftBehind, leak))
+	}
+	alone()
+	a := answer{Op: opClose}
+	if err != nil {
+		a.Error = err.Error()
+	}
+	n.answer(a)
+	for ignored := (command{}); in.Decode(&ignored) == nil; { // until the test has read the answer
+		continue
+	}
+}
+
+// leftBehind begins the errors of a stop that are never allowed. That calls were cut off is, while
+// there are faults.
+const leftBehind = "left behind: "

@@ -1,0 +1,61 @@
+//go:build linux
+
+package storm_test
+
+import (
+	"math/rand/v2"
+
+	"github.com/tryst-rdma/tryst/status"
+)
+
+// plant is a mistake that a process makes on purpose, between the product and the log, so that the
+// log looks as if the product had made it.
+type plant string
+
+const (
+	plantNone    plant = ""
+	plantLose    plant = "lose"    // a value that came is not logged, and the next is received
+	plantDouble  plant = "double"  // each value is sent twice
+	plantSwap    plant = "swap"    // two values are sent in the wrong order
+	plantDamage  plant = "damage"  // a bit of a value is flipped
+	plantAbort   plant = "abort"   // a receive is logged as Aborted
+	plantUnreach plant = "unreach" // a receive is logged as Unavailable
+	plantWrong   plant = "wrong"   // the end of a receive is logged with another value
+	plantTwice   plant = "twice"   // the end of a receive is logged twice
+)
+
+// share is how often a mistake is made: seldom enough that most of the run is right.
+const share = 0.02
+
+func (p plant) strikes(q plant) bool { return p == q && rand.Float64() < share }
+
+// sends returns which value is sent in place of value k of n.
+func (p plant) sends(k, n int) int {
+	if p == plantSwap && k < 2 && n > 1 {
+		return 1 - k
+	}
+	return k
+}
+
+func (p plant) damage(b []byte) {
+	if len(b) > page && p.strikes(plantDamage) {
+		b[len(b)/2] ^= 1
+	}
+}
+
+// hides reports whether the end of a receive is not logged. The receive then looks as one that has
+// not ended.
+func (p plant) hides(r record) bool { return r.Code == "" && p.strikes(plantLose) }
+
+func (p plant) changed(r record) record {
+	switch {
+	case r.Code == "" && p.strikes(plantAbort):
+		r.Code, r.Content = status.Aborted.String(), nil
+	case r.Code == "" && p.strikes(plantUnreach):
+		r.Code, r.Content = status.Unavailable.String(), nil
+	case r.Code == "" && r.Content.unique() && p.strikes(plantTwice):
+		c := content{Size: 100, Head: []byte("12345678")}
+		r.Content = &c
+	}
+	return r
+}

@@ -1,0 +1,164 @@
+//go:build linux
+
+package storm_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// kind is what a record says. A node writes the kinds of the first group, the test the others.
+type kind string
+
+const (
+	kindSend  kind = "send"  // Send will be called with a value
+	kindSent  kind = "sent"  // it has returned
+	kindRecv  kind = "recv"  // a receive will begin
+	kindGot   kind = "got"   // it has ended, with a value or a code
+	kindEnds  kind = "ends"  // this process will end the step, by End or Abort
+	kindDone  kind = "done"  // the process has done its part of the step
+	kindLeave kind = "leave" // the process has been asked to stop
+	kindPull  kind = "pull"  // a pull will begin
+	kindHas   kind = "has"   // it has ended
+
+	kindUp    kind = "up"    // the process is up and its task's proxy leads to it
+	kindDown  kind = "down"  // the process will be killed or asked to stop
+	kindGone  kind = "gone"  // it has exited
+	kindFault kind = "fault" // a fault begins
+	kindHeal  kind = "heal"  // it has ended
+	kindClose kind = "close" // all participants have done their part of the step
+	kindOver  kind = "over"  // all is repaired and has had time to end
+)
+
+// record is one line of a log. Which fields are set depends on the kind.
+type record struct {
+	At   int64 `json:"at"` // nanoseconds of the clock that all processes share
+	Kind kind  `json:"k"`
+	Task int   `json:"t"`           // of the process that writes or that is meant
+	Life int   `json:"l"`           // counts the processes of the task, from 1
+	Step int64 `json:"s,omitempty"` // the rest is 0 or "" where it has no meaning
+	Edge int   `json:"e,omitempty"` // index of the edge in the step
+	Peer int   `json:"p,omitempty"` // the task at the other end, of a pull the server
+	Seq  int   `json:"q,omitempty"` // of the value within its edge, from 1
+	Recv int64 `json:"r,omitempty"` // number of the receive or pull in this process
+
+	Content *content `json:"v,omitempty"`
+	Code    string   `json:"c,omitempty"` // of the error; "" for success
+	Text    string   `json:"x,omitempty"` // of the error, or what a fault is
+	Ctx     string   `json:"ctx,omitempty"`
+	Again   bool     `json:"again,omitempty"` // the life takes up a step in which an earlier life was
+	Blocks  bool     `json:"blocks,omitempty"`
+}
+
+// now reads the clock that all processes of a machine share.
+func now() int64 {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
+		return 0 // never, on Linux
+	}
+	return t.Nano()
+}
+
+// logFile appends records to a file. One write call has one whole line.
+type logFile struct {
+	f          *os.File
+	task, life int
+}
+
+func newLog(dir string, task, life int) (*logFile, error) {
+	name := fmt.Sprintf("%s-%02d-%04d.jsonl", logOf(task), task, life)
+	f, err := os.OpenFile(filepath.Join(dir, name), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	return &logFile{f, task, life}, err
+}
+
+// logOf is the beginning of a log's name.
+func logOf(task int) string {
+	switch task {
+	case master:
+		return "test"
+	case puller:
+		return "puller"
+	}
+	return "task"
+}
+
+// write adds the time and the writer, unless it is the test that writes of others.
+func (l *logFile) write(r record) {
+	r.At = now()
+	if l.task != master {
+		r.Task, r.Life = l.task, l.life
+	}
+	b, err := json.Marshal(r)
+	if err == nil {
+		_, err = l.f.Write(append(b, '\n'))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "the log:", err)
+		os.Exit(exitLog) // without its log the run proves nothing
+	}
+}
+
+// readLogs reads all logs of a directory, in the order of time. A line that a kill has cut short
+// is not there.
+func readLogs(dir string) ([]record, error) {
+	names, err := filepath.Glob(filepath.Join(dir, "*.jsonl"))
+	if err != nil {
+		return nil, err
+	}
+	var all []record
+	for _, name := range names {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		lines := bufio.NewScanner(f)
+		lines.Buffer(nil, 1<<20)
+		for lines.Scan() {
+			var r record
+			if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
+				f.Close()
+				return nil, fmt.Errorf("%s: %w: %s", name, err, lines.Text())
+			}
+			all = append(all, r)
+		}
+		f.Close()
+		if err := lines.Err(); err != nil {
+			return nil, err
+		}
+	}
+	slices.SortStableFunc(all, func(a, b record) int { return int(a.At - b.At) })
+	return all, nil
+}
+
+// String is a line of a history.
+func (r record) String() string {
+	s := fmt.Sprintf("%12v  task %d life %d  %-5s", time.Duration(r.At).Round(10*time.Microsecond), r.Task, r.Life, r.Kind)
+	if r.Step != 0 {
+		s += fmt.Sprintf(" step %d edge %d peer %d", r.Step, r.Edge, r.Peer)
+	}
+	if r.Seq != 0 {
+		s += fmt.Sprintf(" value %d", r.Seq)
+	}
+	if r.Recv != 0 {
+		s += fmt.Sprintf(" receive %d", r.Recv)
+	}
+	if r.Content != nil {
+		s += " " + r.Content.String()
+	}
+	if r.Again {
+		s += " again"
+	}
+	for _, t := range []string{r.Code, r.Ctx, r.Text} {
+		if t != "" {
+			s += " " + t
+		}
+	}
+	return s
+}

@@ -1,0 +1,70 @@
+//go:build linux
+
+package storm_test
+
+import (
+	"testing"
+	"time"
+)
+
+// calmTime is how long a run without faults takes.
+const calmTime = 1500 * time.Millisecond
+
+// runStorm runs a storm, reports what the checker finds, and returns it.
+func runStorm(t *testing.T, dir string, o options) []violation {
+	t.Helper()
+	all, found := tryStorm(t, dir, o)
+	text, received := count(all)
+	t.Logf("seed %d, %s, fallback %s, %v:\n%s", o.seed, o.transport, o.fallback, o.time, text)
+	if received == 0 {
+		t.Error("no value was received")
+	}
+	if len(found) > 0 {
+		t.Errorf("%d breaches of the rules (check_test.go) with seed %d; the logs are in %s%s", len(found), o.seed, dir, report(all, found))
+	}
+	return found
+}
+
+// tryStorm runs a storm and returns all records and what the checker finds.
+func tryStorm(t *testing.T, dir string, o options) ([]record, []violation) {
+	t.Helper()
+	s := newStorm(t, dir, o)
+	s.run()
+	for _, f := range s.failures {
+		if o.plant == plantNone {
+			t.Error(f)
+		}
+	}
+	all, err := readLogs(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all, checkLogs(all, o)
+}
+
+// TestCalm: without faults each value is received, and no receive fails.
+func TestCalm(t *testing.T) {
+	for _, transport := range []string{"grpc", "verbs"} {
+		t.Run(transport, func(t *testing.T) {
+			runStorm(t, t.TempDir(), options{seed: 1, time: calmTime, transport: transport, fallback: "grpc"})
+		})
+	}
+}
+
+// TestPlantedMistakes: a mistake that a process makes on purpose is found.
+func TestPlantedMistakes(t *testing.T) {
+	for p, rule := range map[plant]string{
+		plantLose: "order", plantDouble: "twice", plantSwap: "order", plantDamage: "wrong", plantAbort: "error",
+		plantUnreach: "error", plantWrong: "wrong", plantTwice: "ends",
+	} {
+		t.Run(string(p), func(t *testing.T) {
+			_, found := tryStorm(t, t.TempDir(), options{seed: 2, time: calmTime, transport: "grpc", fallback: "grpc", plant: p})
+			for _, v := range found {
+				if v.rule == rule {
+					return
+				}
+			}
+			t.Errorf("the mistake was not found by the rule %q; found %d others", rule, len(found))
+		})
+	}
+}

@@ -1,0 +1,334 @@
+//go:build linux
+
+package storm_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/server"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
+)
+
+// part is what a process does in a step.
+type part struct {
+	n      *node
+	step   int64
+	plan   plan
+	again  bool
+	ctx    context.Context // ends with the step
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+
+	mu    sync.Mutex
+	left  []int          // edges whose sender is gone
+	leave map[int]func() // ends the receives of an edge
+}
+
+// Pauses of a process.
+const (
+	// goneGrace is how long receives from a peer that is gone may end by themselves.
+	goneGrace = 1500 * time.Millisecond
+	// againTime is how long a life that takes up a step waits for values: its earlier life may
+	// have had them.
+	againTime = 3 * time.Second
+	// retryPause is the pause after a receive that failed.
+	retryPause = 100 * time.Millisecond
+	// maxHasty is how many receives of a slot in a row end with their context.
+	maxHasty = 8
+)
+
+// begin begins the part of this process in a step. It is answered when all sends and receives have
+// ended.
+func (n *node) begin(c command) {
+	p := &part{n: n, step: c.Step, plan: planOf(n.Seed, c.Step), again: c.Again, leave: make(map[int]func())}
+	p.ctx, p.cancel = context.WithCancel(n.ctx)
+	n.mu.Lock()
+	n.steps[c.Step] = p
+	n.mu.Unlock()
+	for i, e := range p.plan.edges {
+		if e.from == n.Task && !p.again {
+			p.work.Go(func() { p.send(i, e) })
+		}
+		if e.to == n.Task && (!p.again || e.from != n.Task) {
+			p.receive(i, e)
+		}
+	}
+	if p.plan.ender == n.Task && !p.again {
+		p.work.Go(p.endEarly)
+	}
+	n.work.Go(func() {
+		p.work.Wait()
+		n.log.write(record{Kind: kindDone, Step: p.step, Again: p.again})
+		n.answer(answer{Op: opStep, Step: p.step})
+	})
+}
+
+// end ends a step, of which all is done.
+func (n *node) end(step int64) {
+	n.mu.Lock()
+	p := n.steps[step]
+	delete(n.steps, step)
+	n.mu.Unlock()
+	if p == nil {
+		return
+	}
+	n.log.write(record{Kind: kindEnds, Step: step})
+	n.server.EndStep(step)
+	p.cancel()
+}
+
+// gone ends the receives from a peer whose life has ended, after a while.
+func (n *node) gone(c command) {
+	n.mu.Lock()
+	p := n.steps[c.Step]
+	n.mu.Unlock()
+	if p == nil {
+		return
+	}
+	time.AfterFunc(goneGrace, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for i, e := range p.plan.edges {
+			if leave := p.leave[i]; e.from == c.Peer && leave != nil {
+				leave()
+			}
+		}
+	})
+}
+
+// endEarly ends the step before its time.
+func (p *part) endEarly() {
+	if !pause(p.ctx, p.plan.endAt) {
+		return
+	}
+	p.n.log.write(record{Kind: kindEnds, Step: p.step})
+	if p.plan.aborts {
+		p.n.server.AbortStep(p.step, status.New(status.FailedPrecondition, abortText))
+	} else {
+		p.n.server.EndStep(p.step)
+	}
+}
+
+// abortText is the error with which steps are aborted.
+const abortText = "the storm aborts this step"
+
+// pause waits; false when ctx has ended before.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// send sends the values of an edge.
+func (p *part) send(i int, e edge) {
+	for k := range e.values {
+		if e.wait > 0 && !pause(p.ctx, rand.N(e.wait)) {
+			return
+		}
+		p.sendOne(i, e, k)
+	}
+}
+
+func (p *part) sendOne(i int, e edge, k int) {
+	r := record{Kind: kindSend, Step: p.step, Edge: i, Peer: e.to, Seq: k + 1}
+	t, err := p.tensor(i, e, k)
+	if err != nil {
+		r.Kind, r.Code, r.Text = kindSent, status.CodeOf(err).String(), err.Error()
+		p.n.log.write(r)
+		return
+	}
+	c := content{Dead: true}
+	if t != nil {
+		c = look(t.Bytes(), false)
+		p.n.Plant.damage(t.Bytes())
+		defer t.Release()
+	}
+	r.Content = &c
+	p.n.log.write(r)
+	dead := e.values[k].dead
+	if other := p.n.Plant.sends(k, len(e.values)); other != k {
+		if t, err = p.tensor(i, e, other); err != nil {
+			return
+		}
+		dead = e.values[other].dead
+		if t != nil {
+			defer t.Release()
+		}
+	}
+	err = p.n.server.Send(p.step, taskName(e.to), e.name, t, dead)
+	if p.n.Plant == plantDouble && err == nil {
+		err = p.n.server.Send(p.step, taskName(e.to), e.name, t, dead)
+	}
+	r.Kind, r.Content = kindSent, nil
+	if err != nil {
+		r.Code, r.Text = status.CodeOf(err).String(), err.Error()
+	}
+	p.n.log.write(r)
+}
+
+// tensor makes a value, in turns in registered and in other memory; nil for a dead one.
+func (p *part) tensor(i int, e edge, k int) (*tensor.Tensor, error) {
+	v := e.values[k]
+	if v.dead {
+		return nil, nil
+	}
+	var a tensor.Allocator = p.n.pool
+	if verbs, ok := p.n.server.Verbs(); ok && k%2 == 0 {
+		a = verbs.Allocator()
+	}
+	shape := tensor.Vector(v.size)
+	t, err := tensor.Allocate(a, tensor.Uint8, shape)
+	if status.CodeOf(err) == status.ResourceExhausted { // registered memory is bounded
+		t, err = tensor.Allocate(p.n.pool, tensor.Uint8, shape)
+	}
+	if err != nil {
+		return nil, err
+	}
+	fill(t.Bytes(), valueOf(p.n.Seed, p.step, i, k+1, p.n.Life))
+	return t, nil
+}
+
+// inbox counts the values of an edge that are still to be received.
+type inbox struct {
+	mu   sync.Mutex
+	open int
+}
+
+func (b *inbox) take() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.open == 0 {
+		return false
+	}
+	b.open--
+	return true
+}
+
+func (b *inbox) give() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.open++
+}
+
+// receive receives the values of an edge, by as many goroutines as it has slots.
+func (p *part) receive(i int, e edge) {
+	ctx, cancel := context.WithCancel(p.ctx)
+	if p.again {
+		ctx, cancel = context.WithTimeout(p.ctx, againTime)
+	}
+	p.mu.Lock()
+	p.leave[i] = cancel
+	p.mu.Unlock()
+	box := &inbox{open: len(e.values)}
+	var slots sync.WaitGroup
+	for range e.slots {
+		slots.Go(func() { p.slot(ctx, i, e, box) })
+	}
+	p.work.Go(func() {
+		slots.Wait()
+		cancel()
+	})
+}
+
+// slot receives one value after the other, until all have come or none can come any more.
+func (p *part) slot(ctx context.Context, i int, e edge, box *inbox) {
+	for hasty := 0; box.take(); {
+		one, cancel := ctx, context.CancelFunc(func() {})
+		if hasty < maxHasty && rand.Float64() < e.hasty {
+			hasty++
+			one, cancel = soonOver(ctx)
+		}
+		err := p.receiveOne(one, i, e)
+		ended := one.Err() != nil
+		cancel()
+		if err == nil {
+			hasty = 0
+			continue
+		}
+		box.give()
+		switch {
+		case ctx.Err() != nil, strings.Contains(err.Error(), abortText):
+			return
+		case p.plan.ender >= 0 && (p.plan.ender == e.from || p.plan.ender == e.to) && status.CodeOf(err) == status.Aborted:
+			return
+		case !ended && !pause(ctx, retryPause):
+			return
+		}
+	}
+}
+
+// soonOver returns a context that ends within some milliseconds, in one of two ways.
+func soonOver(ctx context.Context) (context.Context, context.CancelFunc) {
+	d := rand.N(20 * time.Millisecond)
+	if rand.IntN(2) == 0 {
+		return context.WithTimeout(ctx, d)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	t := time.AfterFunc(d, cancel)
+	return ctx, func() { t.Stop(); cancel() }
+}
+
+// receiveOne makes one receive and logs how it ended, each time that it does.
+func (p *part) receiveOne(ctx context.Context, i int, e edge) error {
+	n := p.n
+	id := n.recvs.Add(1)
+	r := record{Kind: kindRecv, Step: p.step, Edge: i, Peer: e.from, Recv: id, Again: p.again}
+	n.log.write(r)
+	done := func(v rendezvous.Value, err error) error {
+		r := r
+		r.Kind = kindGot
+		if c := ctx.Err(); c != nil {
+			r.Ctx = c.Error()
+		}
+		if err != nil {
+			r.Code, r.Text = status.CodeOf(err).String(), err.Error()
+		} else {
+			r.Content = contentOf(v)
+			if v.Tensor != nil {
+				v.Tensor.Release()
+			}
+		}
+		if n.Plant.hides(r) {
+			return errHidden
+		}
+		n.log.write(n.Plant.changed(r))
+		if n.Plant.strikes(plantTwice) {
+			n.log.write(r)
+		}
+		return err
+	}
+	if !e.async {
+		v, err := n.server.Recv(ctx, p.step, taskName(e.from), e.name)
+		return done(v, err)
+	}
+	result := make(chan error, 2) // a second call of the callback must not block
+	receiveAsync(ctx, n.server, p.step, e, func(v rendezvous.Value, err error) { result <- done(v, err) })
+	return <-result
+}
+
+func receiveAsync(ctx context.Context, s *server.Server, step int64, e edge, done func(rendezvous.Value, error)) {
+	s.RecvAsync(ctx, step, taskName(e.from), e.name, done)
+}
+
+func contentOf(v rendezvous.Value) *content {
+	c := content{Dead: v.Dead}
+	if v.Tensor != nil && !v.Dead {
+		c = look(v.Tensor.Bytes(), false)
+	}
+	return &c
+}
+
+// errHidden is the result of a receive that the node pretends not to have made.
+var errHidden = errors.New("the receive is hidden from the log")

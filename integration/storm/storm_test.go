@@ -1,0 +1,58 @@
+//go:build linux && storm
+
+package storm_test
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// defaultTime is how long both storms take together, without what is repaired at the end.
+const defaultTime = time.Minute
+
+// TestStorm runs two storms, over gRPC and over roce. STORM_TIME is how long both take, STORM_SEED
+// repeats the steps and faults of an earlier one, STORM_DIR keeps the logs.
+func TestStorm(t *testing.T) {
+	d, seed := defaultTime, uint64(time.Now().UnixNano())%1_000_000 //nolint:gosec // a number that is easy to type
+	if text := os.Getenv("STORM_TIME"); text != "" {
+		var err error
+		if d, err = time.ParseDuration(text); err != nil {
+			t.Fatalf("STORM_TIME: %v", err)
+		}
+	}
+	if text := os.Getenv("STORM_SEED"); text != "" {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatalf("STORM_SEED: %v", err)
+		}
+	}
+	t.Logf("STORM_SEED=%d", seed)
+	for _, name := range []string{"grpc", "roce"} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if keep := os.Getenv("STORM_DIR"); keep != "" {
+				dir = filepath.Join(keep, name)
+				if err := os.RemoveAll(dir); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.MkdirAll(dir, 0o700); err != nil {
+					t.Fatal(err)
+				}
+			}
+			o := options{seed: seed, time: d / 2, transport: "grpc", fallback: "grpc", faults: true}
+			if name == "roce" {
+				o.transport = "verbs"
+				if seed%4 == 3 {
+					o.fallback = "none" // without gRPC for values
+				}
+			}
+			found := runStorm(t, dir, o)
+			if t.Failed() || len(found) > 0 {
+				t.Errorf("again: make storm STORM_SEED=%d STORM_TIME=%v STORM_TEST=%s", seed, d, name)
+			}
+		})
+	}
+}
