@@ -19,6 +19,13 @@ BENCHARGS ?= --only verbs-recv,verbs-latency,verbs-idle --size 64KiB,1MiB,16MiB 
 # How long each fuzz target runs.
 FUZZTIME ?= 10s
 
+# How long make storm takes, its seed (default: by chance), and which of its two parts it runs (grpc or roce; default: both).
+export STORM_TIME ?= 60s
+export STORM_SEED ?=
+STORM_TEST ?=
+# Where the logs of its processes are.
+export STORM_DIR = $(CURDIR)/build/storm
+
 # Where the tests that need the kernel's Soft-RoCE run: auto (the VM if possible), vm, native (this kernel, as root), off.
 export TRYST_TEST_RXE ?= auto
 # The VM's processors: kvm, tcg (emulation), or auto, which tries what works here and stores the result in build/rxe-vm.
@@ -106,6 +113,10 @@ build/scapy/installed: integration/roce/together/requirements.txt
 	@build/scapy/bin/pip install --quiet --disable-pip-version-check -r $<
 	@cp $< $@
 
+.PHONY: storm
+storm: go-ready ## Kill, stop and cut processes at random for STORM_TIME (60s), and check that no value is lost, doubled or wrong
+	@$(GO) test -v -tags storm -count=1 -timeout=60m -run 'TestStorm$$/^$(STORM_TEST)' ./integration/storm
+
 .PHONY: fuzz
 fuzz: go-ready ## Run every fuzz target for FUZZTIME (10s)
 	@scripts/fuzz.sh $(FUZZTIME) $(PKG)
@@ -166,7 +177,7 @@ $(softroce): go-ready FORCE
 
 .PHONY: vet
 vet: go-ready ## Run go vet, for this machine and for darwin/arm64
-	@$(GO) vet -tags rxe $(PKG)
+	@$(GO) vet -tags rxe,storm $(PKG)
 	@CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 $(GO) vet $(PKG)
 
 .PHONY: lint

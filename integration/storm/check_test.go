@@ -42,12 +42,12 @@ type violation struct {
 
 // Times of the checker.
 const (
-	// knows is how long after a process is up its peers may take it for the one before. Over
-	// verbs they notice that a channel is silent; over gRPC they connect again.
-	knows = 10 * time.Second
+	// knows is how long after a process is up its peers may take it for the one before: until they
+	// notice that a channel is silent, which takes longest.
+	knows = 2 * time.Second
 	// reconnects is how long after the end of a fault a peer may still be out of reach: the
-	// longest pause before the next attempt, and a Hello on a busy machine.
-	reconnects = 4 * time.Second
+	// longest pauses of gRPC and of the ledger before the next attempt, on a busy machine.
+	reconnects = 2500 * time.Millisecond
 	// tolerance is how much earlier than the peer timeout Unavailable may come by these clocks.
 	tolerance = 500 * time.Millisecond
 )
@@ -65,7 +65,7 @@ type span struct{ from, to int64 }
 
 // check is the state of a checker.
 type check struct {
-	seed   uint64
+	plan   func(step int64) plan
 	all    []record
 	blocks map[int][]span          // when a task could not be reached
 	lives  map[lifeID]span         // from down of the life before, to down
@@ -81,10 +81,16 @@ type check struct {
 
 // checkLogs returns the breaches of the rules that the records show.
 func checkLogs(all []record, o options) []violation {
+	return checkWith(all, func(step int64) plan { return planOf(o.seed, step) }, o.fallback == "none")
+}
+
+// checkWith is checkLogs with the plan of each step. udp means that a task without UDP cannot be
+// reached.
+func checkWith(all []record, plan func(step int64) plan, udp bool) []violation {
 	c := &check{
-		seed: o.seed, all: all, blocks: make(map[int][]span), lives: make(map[lifeID]span), ups: make(map[lifeID]int64),
+		plan: plan, all: all, blocks: make(map[int][]span), lives: make(map[lifeID]span), ups: make(map[lifeID]int64),
 		leaves: make(map[lifeID]int64), ends: make(map[int64]map[int]int64), closes: make(map[int64]int64), edges: make(map[edgeID][]record),
-		udp: o.fallback == "none",
+		udp: udp,
 	}
 	for _, r := range all {
 		if r.Kind == kindOver {
@@ -112,11 +118,9 @@ func (c *check) index() {
 		switch r.Kind {
 		case kindUp:
 			c.ups[id] = r.At
-			from := int64(0)
-			if before, ok := c.lives[lifeID{r.Task, r.Life - 1}]; ok {
-				from = before.to
+			if before, ok := c.lives[lifeID{r.Task, r.Life - 1}]; ok { // no step begins before the first is up
+				c.blocks[r.Task] = append(c.blocks[r.Task], span{before.to, r.At})
 			}
-			c.blocks[r.Task] = append(c.blocks[r.Task], span{from, r.At})
 			c.lives[id] = span{from: r.At}
 		case kindDown:
 			if c.ended(r) {
@@ -173,7 +177,7 @@ func (c *check) checkEdge(records []record) {
 	open := make(map[lifeID]map[int64]record) // receives that have not ended, by process
 	next := make(map[lifeID]int)              // of a process that receives one after the other: the next value
 	loose := make(map[lifeID]bool)            // it took up the step, and had a value that is like others
-	e := planOf(c.seed, records[0].Step).edges[records[0].Edge]
+	e := c.plan(records[0].Step).edges[records[0].Edge]
 	for _, r := range records {
 		id := lifeID{r.Task, r.Life}
 		switch r.Kind {
@@ -361,7 +365,7 @@ func (c *check) checkError(began, r record) {
 			c.breach("error", r, "the deadline of the receive had not passed")
 		}
 	case status.Aborted.String():
-		if !c.endedBy(r.Step, r.At, r.Task, r.Peer) && !c.restarted(r.Peer, began.At, r.At) {
+		if !c.endedBy(r.Step, r.At, r.Task, r.Peer) && !c.restarted(began, r) {
 			c.breach("error", r, "no process of task %d had gone, and neither end had ended the step", r.Peer)
 		}
 	case status.Unavailable.String():
@@ -377,13 +381,15 @@ func (c *check) checkError(began, r record) {
 	}
 }
 
-// restarted reports whether a receive may have been for a process of a task that has gone.
-func (c *check) restarted(task int, from, to int64) bool {
+// restarted reports whether a receive may have been for a process of the sender that has gone. Such
+// a process may be taken for alive until a call reaches the next one.
+func (c *check) restarted(began, ended record) bool {
 	for id, l := range c.lives {
-		if id.task != task || l.to == 0 || l.to > to {
+		if id.task != ended.Peer || l.to == 0 || l.to > ended.At {
 			continue
 		}
-		if up, ok := c.ups[lifeID{task, id.life + 1}]; !ok || from <= up+int64(knows) {
+		up, ok := c.ups[lifeID{id.task, id.life + 1}]
+		if !ok || began.At <= c.covered(up, knows, ended.Task, ended.Peer) {
 			return true
 		}
 	}
@@ -393,6 +399,12 @@ func (c *check) restarted(task int, from, to int64) bool {
 // unreached reports whether calls between two tasks were impossible for the peer timeout before a
 // time.
 func (c *check) unreached(at int64, tasks ...int) bool {
+	return c.covered(at-int64(peerTimeout)+int64(tolerance), 0, tasks...) >= at
+}
+
+// covered returns until when calls between tasks may have been impossible without a break, if they
+// were at a time.
+func (c *check) covered(at int64, least time.Duration, tasks ...int) int64 {
 	var spans []span
 	for _, t := range tasks {
 		spans = append(spans, c.blocks[t]...)
@@ -403,13 +415,13 @@ func (c *check) unreached(at int64, tasks ...int) bool {
 		}
 	}
 	slices.SortFunc(spans, func(a, b span) int { return int(a.from - b.from) })
-	covered := at - int64(peerTimeout) + int64(tolerance)
+	at += int64(least)
 	for _, s := range spans {
-		if s.from <= covered && s.to+int64(reconnects) > covered {
-			covered = s.to + int64(reconnects)
+		if s.from <= at {
+			at = max(at, s.to+int64(reconnects))
 		}
 	}
-	return covered >= at
+	return at
 }
 
 // checkPulls checks the pulls.

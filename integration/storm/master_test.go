@@ -71,6 +71,8 @@ const (
 	// drainTime is how long the steps that are open when all faults are repaired may take. A
 	// receive may have to notice that its connection is dead, and then the peer timeout passes.
 	drainTime = 60 * time.Second
+	// calmDrain is the same for a run without faults.
+	calmDrain = 5 * time.Second
 	// takesUp is the share of steps that a new life takes up after an earlier one.
 	takesUp = 0.4
 )
@@ -268,6 +270,9 @@ func (s *storm) run() {
 	faults.Wait()
 	s.drain()
 	s.log.write(record{Kind: kindOver})
+	if !s.failed() {
+		s.untilIdle()
+	}
 	for _, task := range []int{puller, 0, 1, 2, 3} {
 		if s.aliveOrFailed(task) {
 			s.stop(task, true)
@@ -283,7 +288,11 @@ func (s *storm) aliveOrFailed(task int) bool {
 
 // drain waits until all steps have ended.
 func (s *storm) drain() {
-	late := time.After(drainTime)
+	limit := calmDrain
+	if s.faults {
+		limit = drainTime
+	}
+	late := time.After(limit)
 	for {
 		s.mu.Lock()
 		n := len(s.open)
@@ -305,7 +314,7 @@ func (s *storm) drain() {
 				}
 			}
 			slices.Sort(ids)
-			s.failLocked("%v after all faults were repaired these have not ended: %s", drainTime, strings.Join(ids, ", "))
+			s.failLocked("%v after all faults were repaired these have not ended: %s", limit, strings.Join(ids, ", "))
 			return
 		}
 	}

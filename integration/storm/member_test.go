@@ -22,6 +22,7 @@ type member struct {
 	up         chan struct{} // closed when it has said that it is up
 	exited     chan struct{} // closed when it has exited
 	closed     chan answer   // its answer to opClose
+	idle       chan answer   // its answer to opIdle
 
 	// guarded by the storm's mutex
 	isUp   bool
@@ -36,7 +37,7 @@ func (s *storm) start(task int) (*member, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lives[task]++
-	m := &member{task: task, life: s.lives[task], up: make(chan struct{}), exited: make(chan struct{}), closed: make(chan answer, 1)}
+	m := &member{task: task, life: s.lives[task], up: make(chan struct{}), exited: make(chan struct{}), closed: make(chan answer, 1), idle: make(chan answer, 1)}
 	set := settings{
 		Seed: s.seed, Task: task, Life: m.life, Dir: s.dir, Transport: s.transport, Fallback: s.fallback,
 		Cluster: s.cluster, Model: s.model, Plant: s.plant,
@@ -91,6 +92,8 @@ func (s *storm) listen(m *member, out io.Reader) {
 			s.isUp(m, a.Address)
 		case opStep:
 			s.isDone(m, a.Step)
+		case opIdle:
+			m.idle <- a
 		case opClose:
 			m.closed <- a
 			m.in.Close() // it exits now
@@ -187,5 +190,30 @@ func (s *storm) restart(task int) {
 	case <-m.exited: // a failure is noted
 	case <-time.After(upTime):
 		s.fail("task %d life %d was not up within %v", task, m.life, upTime)
+	}
+}
+
+// untilIdle waits until no task holds anything for its peers.
+func (s *storm) untilIdle() {
+	s.mu.Lock()
+	var asked []*member
+	for task := range tasks {
+		if m := s.members[task]; m.isUp {
+			s.tellLocked(m, command{Op: opIdle})
+			asked = append(asked, m)
+		}
+	}
+	s.mu.Unlock()
+	late := time.After(idleTime + upTime)
+	for _, m := range asked {
+		select {
+		case a := <-m.idle:
+			if a.Error != "" {
+				s.fail("task %d life %d: after all steps have ended, %s", m.task, m.life, a.Error)
+			}
+		case <-m.exited: // a failure is noted
+		case <-late:
+			s.fail("task %d life %d does not answer", m.task, m.life)
+		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
 	"github.com/tryst-rdma/tryst/cluster"
@@ -49,6 +50,7 @@ const (
 	opGone  op = "gone"  // a peer's life has ended, so its values in a step never come
 	opEnd   op = "end"   // end a step
 	opLose  op = "lose"  // drop a share of the UDP packets that arrive
+	opIdle  op = "idle"  // say when nothing is held for peers any more
 	opClose op = "close" // stop; answered at the end
 	opUp    op = "up"    // the answer that the process is up
 )
@@ -110,14 +112,15 @@ func runNode(text string) {
 // node is a process: a task, or the puller.
 type node struct {
 	settings
-	log    *logFile
-	server *server.Server
-	pool   *tensor.Pool
-	ctx    context.Context // ends when the process stops
-	cancel func()
-	work   sync.WaitGroup // goroutines of steps
-	recvs  atomic.Int64
-	pulls  map[string][]byte // of the puller: the contents of the file, by name
+	log      *logFile
+	server   *server.Server
+	pool     *tensor.Pool
+	registry *prometheus.Registry
+	ctx      context.Context // ends when the process stops
+	cancel   func()
+	work     sync.WaitGroup // goroutines of steps
+	recvs    atomic.Int64
+	pulls    map[string][]byte // of the puller: the contents of the file, by name
 
 	mu    sync.Mutex // guards the fields below
 	out   *json.Encoder
@@ -142,8 +145,8 @@ func (n *node) config() config.Config {
 }
 
 func (n *node) options() server.Options {
-	n.pool = tensor.NewPool(tensor.PoolOptions{})
-	return server.Options{Allocator: n.pool, Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo}))}
+	n.pool, n.registry = tensor.NewPool(tensor.PoolOptions{}), prometheus.NewRegistry()
+	return server.Options{Registry: n.registry, Allocator: n.pool, Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo}))}
 }
 
 func (n *node) start() error {
@@ -168,6 +171,7 @@ func (n *node) runTask() {
 		os.Exit(exitStart)
 	}
 	sockets := udpSockets()
+	n.work.Go(n.countWires)
 	n.answer(answer{Op: opUp, Address: n.server.Addr().String()})
 	in := json.NewDecoder(os.Stdin)
 	for {
@@ -186,11 +190,78 @@ func (n *node) runTask() {
 			if err := dropPackets(sockets, c.Percent); err != nil {
 				fmt.Fprintln(os.Stderr, "drop packets:", err)
 			}
+		case opIdle:
+			n.work.Go(n.idle)
 		case opClose:
 			n.stop(in)
 			return
 		}
 	}
+}
+
+// wiresEvery is how often a process logs how many tensors it has received over each transport.
+const wiresEvery = time.Second
+
+func (n *node) countWires() {
+	for pause(n.ctx, wiresEvery) {
+		families, err := n.registry.Gather()
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "metrics:", err)
+			return
+		}
+		r := record{Kind: kindWires, Wires: make(map[string]int)}
+		for _, f := range families {
+			if f.GetName() != "tryst_received_tensors_total" {
+				continue
+			}
+			for _, m := range f.GetMetric() {
+				for _, l := range m.GetLabel() {
+					if l.GetName() == "transport" {
+						r.Wires[l.GetValue()] += int(m.GetCounter().GetValue())
+					}
+				}
+			}
+		}
+		n.log.write(r)
+	}
+}
+
+// idleTime bounds the time until nothing is held for peers: the quarantine of memory takes the
+// longest.
+const idleTime = 20 * time.Second
+
+// idle waits until this process holds nothing for its peers, and answers with what it holds else.
+func (n *node) idle() {
+	late := time.After(idleTime)
+	for a := (answer{Op: opIdle}); ; {
+		held := n.held()
+		if held == "" {
+			n.answer(a)
+			return
+		}
+		select {
+		case <-late:
+			a.Error = held
+			n.answer(a)
+			return
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// held describes what this process holds for its peers.
+func (n *node) held() string {
+	k := n.server.Kept()
+	text := ""
+	if k.Kept != 0 || k.Waiting != 0 {
+		text = fmt.Sprintf("%d responses are kept and %d requests wait", k.Kept, k.Waiting)
+	}
+	if v, ok := n.server.Verbs(); ok {
+		if m := v.Memory(); m.Receiving.InUse != 0 || m.Quarantined != 0 {
+			text += fmt.Sprintf("; %d bytes of received tensors are in use, %d in quarantine", m.Receiving.InUse, m.Quarantined)
+		}
+	}
+	return text
 }
 
 // stop stops the server as a user's SIGTERM would. A part of a step that is not done is given

@@ -95,7 +95,15 @@ func planOf(seed uint64, step int64) plan {
 		if r.IntN(2) == 0 {
 			e.wait = time.Duration(1+r.IntN(30)) * time.Millisecond
 		}
-		for range 1 + r.IntN(6) {
+		many := 1 + r.IntN(6)
+		if r.IntN(60) == 0 { // more receives at once than a channel has credits or a peer sends again
+			many, e.slots, e.wait = 150, 80, 0
+			for range many {
+				e.values = append(e.values, value{size: r.IntN(2000)})
+			}
+			many = 0
+		}
+		for range many {
 			e.values = append(e.values, value{size: size(r), dead: r.IntN(30) == 0})
 		}
 		p.edges = append(p.edges, e)

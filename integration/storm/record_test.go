@@ -25,6 +25,7 @@ const (
 	kindEnds  kind = "ends"  // this process will end the step, by End or Abort
 	kindDone  kind = "done"  // the process has done its part of the step
 	kindLeave kind = "leave" // the process has been asked to stop
+	kindWires kind = "wires" // how many tensors the process has received over each transport
 	kindPull  kind = "pull"  // a pull will begin
 	kindHas   kind = "has"   // it has ended
 
@@ -49,12 +50,13 @@ type record struct {
 	Seq  int   `json:"q,omitempty"` // of the value within its edge, from 1
 	Recv int64 `json:"r,omitempty"` // number of the receive or pull in this process
 
-	Content *content `json:"v,omitempty"`
-	Code    string   `json:"c,omitempty"` // of the error; "" for success
-	Text    string   `json:"x,omitempty"` // of the error, or what a fault is
-	Ctx     string   `json:"ctx,omitempty"`
-	Again   bool     `json:"again,omitempty"` // the life takes up a step in which an earlier life was
-	Blocks  bool     `json:"blocks,omitempty"`
+	Content *content       `json:"v,omitempty"`
+	Code    string         `json:"c,omitempty"` // of the error; "" for success
+	Text    string         `json:"x,omitempty"` // of the error, or what a fault is
+	Ctx     string         `json:"ctx,omitempty"`
+	Again   bool           `json:"again,omitempty"`  // the life takes up a step in which an earlier life was
+	Blocks  bool           `json:"blocks,omitempty"` // no call reaches the task during the fault
+	Wires   map[string]int `json:"w,omitempty"`      // of kindWires, by transport
 }
 
 // now reads the clock that all processes of a machine share.

@@ -57,23 +57,31 @@ func history(all []record, at record) []record {
 	return list
 }
 
-// count describes what a storm consisted of, so that one that did nothing is noticed.
-func count(all []record) (text string, received int) {
+// count describes what a storm consisted of, so that one that did nothing is noticed. wires has
+// the number of tensors received over each transport, but for the last second of each process.
+func count(all []record) (text string, wires map[string]int) {
 	n := make(map[string]int)
+	last := make(map[lifeID]map[string]int)
 	for _, r := range all {
 		switch r.Kind {
 		case kindGot:
-			if r.Code == "" {
-				received++
-			}
 			n["receive: "+orOK(r.Code)]++
 		case kindHas:
 			n["pull: "+orOK(r.Code)]++
 		case kindFault:
 			name, _, _ := strings.Cut(r.Text, ", ")
 			n["fault: "+name]++
+		case kindWires:
+			last[lifeID{r.Task, r.Life}] = r.Wires
 		case kindUp, kindClose, kindSend:
 			n[string(r.Kind)]++
+		}
+	}
+	wires = make(map[string]int)
+	for _, of := range last {
+		for transport, k := range of {
+			wires[transport] += k
+			n["over "+transport] += k
 		}
 	}
 	var lines []string
@@ -81,7 +89,7 @@ func count(all []record) (text string, received int) {
 		lines = append(lines, fmt.Sprintf("%8d  %s", k, what))
 	}
 	slices.SortFunc(lines, func(a, b string) int { return strings.Compare(a[10:], b[10:]) })
-	return strings.Join(lines, "\n"), received
+	return strings.Join(lines, "\n"), wires
 }
 
 func orOK(code string) string {
