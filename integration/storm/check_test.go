@@ -21,7 +21,7 @@ import (
 //     taken. (order)
 //  4. When both processes lived until a step was over, and nobody ended it before its time, all of
 //     its values were received. (lost)
-//  5. Every receive ends, once, unless its process is gone. (ends)
+//  5. Every receive ends, once, unless its process is gone, and soon after its context has. (ends)
 //  6. Cancelled and DeadlineExceeded come only when the context of the receive has ended.
 //  7. Aborted comes only when a process of the sender has gone, or one of the two has ended the
 //     step. The error of an abort comes only from the step that was aborted, at its two ends.
@@ -48,6 +48,8 @@ const (
 	// reconnects is how long after the end of a fault a peer may still be out of reach: the
 	// longest pauses of gRPC and of the ledger before the next attempt, on a busy machine.
 	reconnects = 2500 * time.Millisecond
+	// prompt is how long a receive may take to end after its context, on a busy machine.
+	prompt = 5 * time.Second
 	// tolerance is how much earlier than the peer timeout Unavailable may come by these clocks.
 	tolerance = 500 * time.Millisecond
 )
@@ -73,6 +75,7 @@ type check struct {
 	leaves map[lifeID]int64        // when a life was asked to stop
 	ends   map[int64]map[int]int64 // when a task ended a step
 	closes map[int64]int64         // when all had done their part of a step
+	done   map[int64]map[int]int   // the process of a task that did all of its part of a step
 	edges  map[edgeID][]record     // records of a key
 	over   int64                   // when all was repaired and had had time to end
 	udp    bool                    // without UDP a task cannot be reached
@@ -89,7 +92,7 @@ func checkLogs(all []record, o options) []violation {
 func checkWith(all []record, plan func(step int64) plan, udp bool) []violation {
 	c := &check{
 		plan: plan, all: all, blocks: make(map[int][]span), lives: make(map[lifeID]span), ups: make(map[lifeID]int64),
-		leaves: make(map[lifeID]int64), ends: make(map[int64]map[int]int64), closes: make(map[int64]int64), edges: make(map[edgeID][]record),
+		leaves: make(map[lifeID]int64), ends: make(map[int64]map[int]int64), closes: make(map[int64]int64), edges: make(map[edgeID][]record), done: make(map[int64]map[int]int),
 		udp: udp,
 	}
 	for _, r := range all {
@@ -149,7 +152,18 @@ func (c *check) index() {
 			if _, ok := c.ends[r.Step][r.Task]; !ok {
 				c.ends[r.Step][r.Task] = r.At
 			}
+		case kindDone:
+			if r.Again {
+				continue // values may have gone with the life before
+			}
+			if c.done[r.Step] == nil {
+				c.done[r.Step] = make(map[int]int)
+			}
+			c.done[r.Step][r.Task] = r.Life
 		case kindClose:
+			if c.ended(r) {
+				continue
+			}
 			c.closes[r.Step] = r.At
 		case kindSend, kindSent, kindRecv, kindGot:
 			if c.ended(r) {
@@ -197,6 +211,7 @@ func (c *check) checkEdge(records []record) {
 				continue
 			}
 			delete(open[id], r.Recv)
+			c.checkPrompt(r)
 			if r.Code != "" {
 				c.checkError(began, r)
 				continue
@@ -220,6 +235,13 @@ func (c *check) checkEdge(records []record) {
 		}
 	}
 	c.checkLost(e, sent)
+}
+
+// checkPrompt checks that a receive ended soon after its context, unless its process stood still.
+func (c *check) checkPrompt(r record) {
+	if late := r.Over + int64(prompt); r.Over != 0 && r.At > c.covered(late, 0, r.Task) {
+		c.breach("ends", r, "the receive ended %v after its context", time.Duration(r.At-r.Over).Round(time.Millisecond))
+	}
 }
 
 func (c *check) checkSent(r record, sent []*sentValue) {
@@ -290,31 +312,16 @@ func (c *check) checkLost(e edge, sent []*sentValue) {
 			if !c.endedAny(s.Step, e) && c.livesOn(e.to, s.At) {
 				c.breach("lost", s.record, "the value was not received, and both processes are alive")
 			}
-		case c.livedThrough(e.from, s.At, closed) && c.livedThrough(e.to, c.begins(s.Step), closed) && !c.endedBefore(s.Step, e, closed):
+		case c.livedThrough(lifeID{s.Task, s.Life}, closed) && c.livedThrough(lifeID{e.to, c.done[s.Step][e.to]}, closed) && !c.endedBefore(s.Step, e, closed):
 			c.breach("lost", s.record, "the value was not received in a step that went well")
 		}
 	}
 }
 
-// begins returns when the first process took part in a step.
-func (c *check) begins(step int64) int64 {
-	first := int64(0)
-	for e, records := range c.edges {
-		if e.step == step && (first == 0 || records[0].At < first) {
-			first = records[0].At
-		}
-	}
-	return first
-}
-
-// livedThrough reports whether no process of a task left in a time.
-func (c *check) livedThrough(task int, from, to int64) bool {
-	for id, l := range c.lives {
-		if id.task == task && l.to != 0 && l.to > from && l.to < to {
-			return false
-		}
-	}
-	return true
+// livedThrough reports whether a process lived at a time.
+func (c *check) livedThrough(id lifeID, at int64) bool {
+	l, ok := c.lives[id]
+	return ok && (l.to == 0 || l.to > at)
 }
 
 // livesOn reports whether the process that a task had at a time is still there.

@@ -57,6 +57,9 @@ func fails(t int64, id int, code, ctx string) []record {
 	return list
 }
 
+// doneBy is what the receiver writes at the end of its part.
+func doneBy(t int64) record { return record{At: t, Kind: kindDone, Task: 1, Life: 1, Step: 1} }
+
 func closed(t int64) record { return record{At: t, Kind: kindClose, Task: 0, Step: 1} }
 
 // by gives records to another life.
@@ -93,6 +96,8 @@ func TestChecker(t *testing.T) {
 			{At: to, Kind: kindHeal, Text: what, Blocks: what != "connections reset"},
 		}
 	}
+	late := fails(second, 1, "Cancelled", "context canceled")
+	late[1].At, late[1].Over = 20*second, 2*second
 	ends := func(t int64, task int) []record {
 		return one(record{At: t, Kind: kindEnds, Task: task, Life: 1, Step: 1})
 	}
@@ -111,8 +116,8 @@ func TestChecker(t *testing.T) {
 		log  []record
 		want string // the rule that is broken; "" for none
 	}{
-		{"all is well", join(both, receives(second, 0, 1, 1), receives(3*second, 0, 2, 2), one(closed(5*second))), ""},
-		{"several at once in any order", join(sends(ms, 1, 1), sends(3*ms, 1, 2), receives(second, 1, 1, 2), receives(second+ms, 1, 2, 1), one(closed(5*second))), ""},
+		{"all is well", join(both, receives(second, 0, 1, 1), receives(3*second, 0, 2, 2), one(doneBy(4500*ms), closed(5*second))), ""},
+		{"several at once in any order", join(sends(ms, 1, 1), sends(3*ms, 1, 2), receives(second, 1, 1, 2), receives(second+ms, 1, 2, 1), one(doneBy(4500*ms), closed(5*second))), ""},
 		{"an order that was not sent", join(both, receives(second, 0, 1, 2), receives(3*second, 0, 2, 1)), "order"},
 		{"a gap", join(both, receives(second, 0, 1, 2)), "order"},
 		{"a gap after a restart of the receiver", join(both, restart(1, second, 2*second), by(2, receives(3*second, 0, 1, 2))), ""},
@@ -123,15 +128,16 @@ func TestChecker(t *testing.T) {
 		{"a value that nobody sent", join(both, foreign), "wrong"},
 		{"a value of another key", join(both, receives(second, 1, 1, 1)), "wrong"},
 		{"a value before it was sent", join(early, sends(second, 0, 1)), "wrong"},
-		{"a value that was not received", join(both, receives(second, 0, 1, 1), one(closed(5*second))), "lost"},
-		{"not received, and the receiver was killed", join(both, restart(1, 2*second, 3*second), one(closed(5*second))), ""},
-		{"not received, and the sender was killed", join(both, restart(0, 2*second, 3*second), one(closed(5*second))), ""},
-		{"not received, and the step was ended", join(both, ends(2*second, 0), one(closed(5*second))), ""},
+		{"a value that was not received", join(both, receives(second, 0, 1, 1), one(doneBy(4500*ms), closed(5*second))), "lost"},
+		{"not received, and the receiver was killed", join(both, restart(1, 2*second, 3*second), one(doneBy(4500*ms), closed(5*second))), ""},
+		{"not received, and the sender was killed", join(both, restart(0, 2*second, 3*second), one(doneBy(4500*ms), closed(5*second))), ""},
+		{"not received, and the step was ended", join(both, ends(2*second, 0), one(doneBy(4500*ms), closed(5*second))), ""},
 		{"a receive that does not end", join(open, one(record{At: 9 * second, Kind: kindOver})), "ends"},
 		{"a receive that ends twice", join(both, twice), "ends"},
 		{"a receive of a process that was killed", join(open, restart(1, 2*second, 3*second)), ""},
 		{"cancelled", fails(second, 1, "Cancelled", "context canceled"), ""},
 		{"cancelled by nobody", fails(second, 1, "Cancelled", ""), "error"},
+		{"cancelled long ago", late, "ends"},
 		{"too late", fails(second, 1, "DeadlineExceeded", "context deadline exceeded"), ""},
 		{"too late without a deadline", fails(second, 1, "DeadlineExceeded", ""), "error"},
 		{"aborted by a restart", join(fails(second, 1, "Aborted", ""), restart(0, 1500*ms, 4*second)), ""},

@@ -47,6 +47,7 @@ type options struct {
 	transport string // of the tasks
 	fallback  string
 	faults    bool
+	steps     int64 // how many steps begin at most; 0: no limit
 	plant     plant
 }
 
@@ -72,7 +73,7 @@ const (
 	// receive may have to notice that its connection is dead, and then the peer timeout passes.
 	drainTime = 60 * time.Second
 	// calmDrain is the same for a run without faults.
-	calmDrain = 5 * time.Second
+	calmDrain = 3 * time.Second
 	// takesUp is the share of steps that a new life takes up after an earlier one.
 	takesUp = 0.4
 )
@@ -227,11 +228,20 @@ func (s *storm) closeLocked(id int64, st *openStep) {
 	}
 }
 
+// enoughLocked reports whether as many steps have begun as are wanted.
+func (s *storm) enoughLocked() bool { return s.steps != 0 && s.last >= s.steps }
+
+func (s *storm) enough() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.enoughLocked()
+}
+
 // begin begins a step, unless enough are open.
 func (s *storm) begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.open) >= maxOpen {
+	if len(s.open) >= maxOpen || s.enoughLocked() {
 		return
 	}
 	s.last++
@@ -258,7 +268,7 @@ func (s *storm) run() {
 	if s.faults {
 		faults.Go(func() { s.makeFaults(ctx) })
 	}
-	for tick := time.NewTicker(stepPause); ctx.Err() == nil && !s.failed(); {
+	for tick := time.NewTicker(stepPause); ctx.Err() == nil && !s.failed() && !s.enough(); {
 		select {
 		case <-tick.C:
 			s.begin()
@@ -268,7 +278,9 @@ func (s *storm) run() {
 	}
 	cancel()
 	faults.Wait()
+	since := time.Now()
 	s.drain()
+	s.t.Logf("after all was repaired, open steps ended within %v", time.Since(since).Round(time.Millisecond))
 	s.log.write(record{Kind: kindOver})
 	if !s.failed() {
 		s.untilIdle()

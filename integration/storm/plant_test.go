@@ -3,8 +3,6 @@
 package storm_test
 
 import (
-	"math/rand/v2"
-
 	"github.com/tryst-rdma/tryst/status"
 )
 
@@ -24,10 +22,12 @@ const (
 	plantTwice   plant = "twice"   // the end of a receive is logged twice
 )
 
-// share is how often a mistake is made: seldom enough that most of the run is right.
-const share = 0.02
+// every is how often a mistake is made: one of so many times that it could be. Most of the run is
+// right.
+const every = 15
 
-func (p plant) strikes(q plant) bool { return p == q && rand.Float64() < share }
+// strikes reports whether a mistake is made now.
+func (n *node) strikes(p plant) bool { return n.Plant == p && n.chances.Add(1)%every == 3 }
 
 // sends returns which value is sent in place of value k of n.
 func (p plant) sends(k, n int) int {
@@ -37,23 +37,23 @@ func (p plant) sends(k, n int) int {
 	return k
 }
 
-func (p plant) damage(b []byte) {
-	if len(b) > page && p.strikes(plantDamage) {
+func (n *node) damage(b []byte) {
+	if len(b) > page && n.strikes(plantDamage) {
 		b[len(b)/2] ^= 1
 	}
 }
 
 // hides reports whether the end of a receive is not logged. The receive then looks as one that has
 // not ended.
-func (p plant) hides(r record) bool { return r.Code == "" && p.strikes(plantLose) }
+func (n *node) hides(r record) bool { return r.Code == "" && n.strikes(plantLose) }
 
-func (p plant) changed(r record) record {
+func (n *node) changed(r record) record {
 	switch {
-	case r.Code == "" && p.strikes(plantAbort):
+	case r.Code == "" && n.strikes(plantAbort):
 		r.Code, r.Content = status.Aborted.String(), nil
-	case r.Code == "" && p.strikes(plantUnreach):
+	case r.Code == "" && n.strikes(plantUnreach):
 		r.Code, r.Content = status.Unavailable.String(), nil
-	case r.Code == "" && p.strikes(plantWrong):
+	case r.Code == "" && n.strikes(plantWrong):
 		c := content{Size: 100, Head: []byte("12345678")}
 		r.Content = &c
 	}

@@ -51,9 +51,10 @@ type record struct {
 	Recv int64 `json:"r,omitempty"` // number of the receive or pull in this process
 
 	Content *content       `json:"v,omitempty"`
-	Code    string         `json:"c,omitempty"` // of the error; "" for success
-	Text    string         `json:"x,omitempty"` // of the error, or what a fault is
-	Ctx     string         `json:"ctx,omitempty"`
+	Code    string         `json:"c,omitempty"`      // of the error; "" for success
+	Text    string         `json:"x,omitempty"`      // of the error, or what a fault is
+	Ctx     string         `json:"ctx,omitempty"`    // the error of the receive's context
+	Over    int64          `json:"over,omitempty"`   // when that context ended; 0 if just now
 	Again   bool           `json:"again,omitempty"`  // the life takes up a step in which an earlier life was
 	Blocks  bool           `json:"blocks,omitempty"` // no call reaches the task during the fault
 	Wires   map[string]int `json:"w,omitempty"`      // of kindWires, by transport

@@ -64,6 +64,8 @@ func count(all []record) (text string, wires map[string]int) {
 	last := make(map[lifeID]map[string]int)
 	for _, r := range all {
 		switch r.Kind {
+		case kindSend:
+			n["send"]++
 		case kindGot:
 			n["receive: "+orOK(r.Code)]++
 		case kindHas:
@@ -73,7 +75,7 @@ func count(all []record) (text string, wires map[string]int) {
 			n["fault: "+name]++
 		case kindWires:
 			last[lifeID{r.Task, r.Life}] = r.Wires
-		case kindUp, kindClose, kindSend:
+		case kindUp, kindClose:
 			n[string(r.Kind)]++
 		}
 	}

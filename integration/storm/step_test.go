@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tryst-rdma/tryst/rendezvous"
@@ -152,7 +153,7 @@ func (p *part) sendOne(i int, e edge, k int) {
 	c := content{Dead: true}
 	if t != nil {
 		c = look(t.Bytes(), false)
-		p.n.Plant.damage(t.Bytes())
+		p.n.damage(t.Bytes())
 		defer t.Release()
 	}
 	r.Content = &c
@@ -286,11 +287,13 @@ func (p *part) receiveOne(ctx context.Context, i int, e edge) error {
 	id := n.recvs.Add(1)
 	r := record{Kind: kindRecv, Step: p.step, Edge: i, Peer: e.from, Recv: id, Again: p.again}
 	n.log.write(r)
+	var over atomic.Int64 // when the context ended
+	defer context.AfterFunc(ctx, func() { over.Store(now()) })()
 	done := func(v rendezvous.Value, err error) error {
 		r := r
 		r.Kind = kindGot
 		if c := ctx.Err(); c != nil {
-			r.Ctx = c.Error()
+			r.Ctx, r.Over = c.Error(), over.Load()
 		}
 		if err != nil {
 			r.Code, r.Text = status.CodeOf(err).String(), err.Error()
@@ -300,11 +303,11 @@ func (p *part) receiveOne(ctx context.Context, i int, e edge) error {
 				v.Tensor.Release()
 			}
 		}
-		if n.Plant.hides(r) {
+		if n.hides(r) {
 			return errHidden
 		}
-		n.log.write(n.Plant.changed(r))
-		if n.Plant.strikes(plantTwice) {
+		n.log.write(n.changed(r))
+		if n.strikes(plantTwice) {
 			n.log.write(r)
 		}
 		return err
