@@ -30,6 +30,10 @@ import (
 //     error)
 // 10. Every pull succeeds, with the right bytes. (pull)
 //
+// 11. When SendWait says that the receiver has a value, the receiver has got it, unless its process
+// is gone. When it says that this is not known, a process of the receiver has gone, or the step has
+// ended at one of the two. It says one of the two, once, and before the step is long over. (told)
+//
 // A process that was asked to stop may end its receives as it likes. What happens after the end of
 // the storm (kindOver) is not looked at, except pulls.
 
@@ -50,6 +54,8 @@ const (
 	reconnects = 2500 * time.Millisecond
 	// prompt is how long a receive may take to end after its context, on a busy machine.
 	prompt = 5 * time.Second
+	// tells is how long after a step SendWait may take to say what became of a value.
+	tells = 3 * time.Second
 	// tolerance is how much earlier than the peer timeout Unavailable may come by these clocks.
 	tolerance = 500 * time.Millisecond
 )
@@ -165,7 +171,7 @@ func (c *check) index() {
 				continue
 			}
 			c.closes[r.Step] = r.At
-		case kindSend, kindSent, kindRecv, kindGot:
+		case kindSend, kindSent, kindTold, kindRecv, kindGot:
 			if c.ended(r) {
 				continue
 			}
@@ -183,6 +189,7 @@ type sentValue struct {
 	record
 	sure  bool // Send has returned without an error
 	taken bool
+	told  record // the outcome; none if it has no kind
 }
 
 // checkEdge checks the records of one key.
@@ -199,6 +206,8 @@ func (c *check) checkEdge(records []record) {
 			sent = append(sent, &sentValue{record: r})
 		case kindSent:
 			c.checkSent(r, sent)
+		case kindTold:
+			c.checkTold(r, e, sent)
 		case kindRecv:
 			if open[id] == nil {
 				open[id] = make(map[int64]record)
@@ -253,9 +262,33 @@ func (c *check) checkSent(r record, sent []*sentValue) {
 		}
 		return
 	}
-	if !c.stops(r) && !c.endedBy(r.Step, r.At, r.Task) {
+	own := r.Code == status.Cancelled.String() && r.Ctx == "context canceled" ||
+		r.Code == status.DeadlineExceeded.String() && r.Ctx == "context deadline exceeded"
+	if !c.stops(r) && !own && !c.endedBy(r.Step, r.At, r.Task) {
 		c.breach("error", r, "Send failed although the step had not ended here")
 	}
+}
+
+// checkTold checks the outcome of a value that SendWait has sent.
+func (c *check) checkTold(r record, e edge, sent []*sentValue) {
+	for _, s := range sent {
+		if s.Seq != r.Seq || s.Life != r.Life {
+			continue
+		}
+		if s.told.Kind != "" {
+			c.breach("told", r, "the value has two outcomes")
+		}
+		s.told = r
+		if r.Code != "" && !c.stops(r) && !c.endedBy(r.Step, r.At, e.from, e.to) && !c.left(e.to, s.At, r.At) {
+			c.breach("told", r, "no process of task %d had gone, and neither end had ended the step", e.to)
+		}
+	}
+}
+
+// left reports whether a process of a task was gone at a time, and the next not long up at another
+// one before.
+func (c *check) left(task int, from, to int64) bool {
+	return c.restarted(record{At: from}, record{At: to, Task: task, Peer: task})
 }
 
 // checkOrder checks a value that came to a process which receives one after the other.
@@ -305,6 +338,12 @@ func (c *check) strange(r record, sent []*sentValue) {
 // checkLost checks that the values of a step that went well were received.
 func (c *check) checkLost(e edge, sent []*sentValue) {
 	for _, s := range sent {
+		if s.told.Kind != "" && s.told.Code == "" && !s.taken && !c.left(e.to, s.At, 1<<61) {
+			c.breach("told", s.told, "the receiver has not got the value")
+		}
+		if closed, ok := c.closes[s.Step]; ok && e.told && s.sure && s.told.Kind == "" && c.livedThrough(lifeID{s.Task, s.Life}, closed+int64(tells)) && closed+int64(tells) < c.over {
+			c.breach("told", s.record, "the value has no outcome %v after its step", tells)
+		}
 		closed, ok := c.closes[s.Step]
 		switch {
 		case s.taken, !s.sure, !ok && c.lives[lifeID{s.Task, s.Life}].to != 0:

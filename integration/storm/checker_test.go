@@ -19,7 +19,7 @@ const (
 
 func handPlan(int64) plan {
 	two := []value{{size: 100}, {size: 100}}
-	return plan{ender: -1, edges: []edge{{from: 0, to: 1, slots: 1, values: two}, {from: 0, to: 1, slots: 2, values: two}}}
+	return plan{ender: -1, edges: []edge{{from: 0, to: 1, slots: 1, values: two}, {from: 0, to: 1, slots: 2, values: two}, {from: 0, to: 1, slots: 1, values: two, told: true}}}
 }
 
 // handValue is the content of value seq of an edge.
@@ -98,6 +98,9 @@ func TestChecker(t *testing.T) {
 	}
 	late := fails(second, 1, "Cancelled", "context canceled")
 	late[1].At, late[1].Over = 20*second, 2*second
+	told := func(t int64, code string) []record {
+		return one(record{At: t, Kind: kindTold, Step: 1, Peer: 1, Seq: 1, Life: 1, Code: code})
+	}
 	ends := func(t int64, task int) []record {
 		return one(record{At: t, Kind: kindEnds, Task: task, Life: 1, Step: 1})
 	}
@@ -159,6 +162,14 @@ func TestChecker(t *testing.T) {
 		{"an error while the receiver stops", join(fails(second, 1, "Aborted", ""), one(at(second, kindLeave, 1, 1))), ""},
 		{"a Send that failed", one(record{At: second, Kind: kindSent, Step: 1, Life: 1, Code: "Aborted"}), "error"},
 		{"a Send in a step that has ended", join(ends(ms, 0), one(record{At: second, Kind: kindSent, Step: 1, Life: 1, Code: "Aborted"})), ""},
+		{"an outcome", join(sends(ms, 0, 1), receives(second, 0, 1, 1), told(2*second, "")), ""},
+		{"an outcome of a value that was not received", join(both, told(2*second, "")), "told"},
+		{"an outcome of a value that a process may have had", join(both, told(2*second, ""), restart(1, 3*second, 4*second)), ""},
+		{"never an outcome", join(sends(ms, 2, 1), receives(second, 2, 1, 1), one(doneBy(3*second), closed(3*second), record{At: 9 * second, Kind: kindOver})), "told"},
+		{"two outcomes", join(both, receives(second, 0, 1, 1), told(2*second, ""), told(3*second, "")), "told"},
+		{"no outcome for no reason", join(both, told(2*second, "Aborted")), "told"},
+		{"no outcome since the receiver was killed", join(both, restart(1, second, 3*second), told(2*second, "Aborted")), ""},
+		{"no outcome since the step was ended", join(both, ends(second, 1), told(2*second, "Aborted")), ""},
 		{"a pull", pulls(""), ""},
 		{"a pull that failed", pulls("Unavailable"), "pull"},
 		{"a pull that does not end", join(pulls("")[:1], one(record{At: 9 * second, Kind: kindOver})), "pull"},

@@ -14,7 +14,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
 	"github.com/tryst-rdma/tryst/cluster"
@@ -73,6 +72,7 @@ const (
 	arena         = 4 << 20
 	arenaLimit    = 24 << 20
 	queueDepth    = 32
+	sendBound     = 1 << 20
 	ackTimeout    = 33 * time.Millisecond
 	keepaliveTime = 10 * time.Second // gRPC has no shorter one
 )
@@ -113,16 +113,15 @@ func runNode(text string) {
 // node is a process: a task, or the puller.
 type node struct {
 	settings
-	log      *logFile
-	server   *server.Server
-	pool     *tensor.Pool
-	registry *prometheus.Registry
-	ctx      context.Context // ends when the process stops
-	cancel   func()
-	work     sync.WaitGroup // goroutines of steps
-	chances  atomic.Int64   // to make the planted mistake
-	recvs    atomic.Int64
-	pulls    map[string][]byte // of the puller: the contents of the file, by name
+	log     *logFile
+	server  *server.Server
+	pool    *tensor.Pool
+	ctx     context.Context // ends when the process stops
+	cancel  func()
+	work    sync.WaitGroup // goroutines of steps
+	chances atomic.Int64   // to make the planted mistake
+	recvs   atomic.Int64
+	pulls   map[string][]byte // of the puller: the contents of the file, by name
 
 	mu    sync.Mutex // guards the fields below
 	out   *json.Encoder
@@ -141,14 +140,15 @@ func (n *node) config() config.Config {
 	c.Transport, c.Provider, c.Fallback, c.RDMA.Device = n.Transport, config.ProviderRoCE, n.Fallback, "lo"
 	c.Arena, c.ArenaLimit, c.RDMA.QueueDepth, c.RDMA.Timeout = arena, arenaLimit, queueDepth, ackTimeout
 	c.RDMA.QueuePairs = 1 + n.Life%2
+	c.SendBound = sendBound
 	c.UnaryLimit, c.EagerLimit, c.PeerTimeout = unaryLimit, eagerLimit, peerTimeout
 	c.Keepalive.Time, c.Keepalive.Timeout = keepaliveTime, time.Second
 	return c
 }
 
 func (n *node) options() server.Options {
-	n.pool, n.registry = tensor.NewPool(tensor.PoolOptions{}), prometheus.NewRegistry()
-	return server.Options{Registry: n.registry, Allocator: n.pool, Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo}))}
+	n.pool = tensor.NewPool(tensor.PoolOptions{})
+	return server.Options{Allocator: n.pool, Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo}))}
 }
 
 func (n *node) start() error {
@@ -173,7 +173,6 @@ func (n *node) runTask() {
 		os.Exit(exitStart)
 	}
 	sockets := udpSockets()
-	n.work.Go(n.countWires)
 	n.answer(answer{Op: opUp, Address: n.server.Addr().String()})
 	in := json.NewDecoder(os.Stdin)
 	for {
@@ -198,33 +197,6 @@ func (n *node) runTask() {
 			n.stop(in)
 			return
 		}
-	}
-}
-
-// wiresEvery is how often a process logs how many tensors it has received over each transport.
-const wiresEvery = time.Second
-
-func (n *node) countWires() {
-	for pause(n.ctx, wiresEvery) {
-		families, err := n.registry.Gather()
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "metrics:", err)
-			return
-		}
-		r := record{Kind: kindWires, Wires: make(map[string]int)}
-		for _, f := range families {
-			if f.GetName() != "tryst_received_tensors_total" {
-				continue
-			}
-			for _, m := range f.GetMetric() {
-				for _, l := range m.GetLabel() {
-					if l.GetName() == "transport" {
-						r.Wires[l.GetValue()] += int(m.GetCounter().GetValue())
-					}
-				}
-			}
-		}
-		n.log.write(r)
 	}
 }
 

@@ -34,6 +34,7 @@ type edge struct {
 	// values is checked, too.
 	slots int
 	async bool // RecvAsync instead of Recv
+	told  bool // SendWait instead of Send
 	// hasty is the share of receives that end with their context soon, and are made again.
 	hasty float64
 	// wait is the longest pause before each send. With a pause receives come first.
@@ -85,7 +86,7 @@ func planOf(seed uint64, step int64) plan {
 		if r.IntN(20) == 0 {
 			e.to = e.from // also values that stay in their process
 		}
-		e.async = r.IntN(2) == 0
+		e.async, e.told = r.IntN(2) == 0, r.IntN(3) == 0
 		if r.IntN(3) == 0 {
 			e.slots = 2 + r.IntN(4)
 		}

@@ -19,6 +19,7 @@ const (
 	plantAbort   plant = "abort"   // a receive is logged as Aborted
 	plantUnreach plant = "unreach" // a receive is logged as Unavailable
 	plantWrong   plant = "wrong"   // the end of a receive is logged with another value
+	plantTold    plant = "told"    // the outcome of a value is logged as an error
 	plantTwice   plant = "twice"   // the end of a receive is logged twice
 )
 
@@ -49,6 +50,10 @@ func (n *node) hides(r record) bool { return r.Code == "" && n.strikes(plantLose
 
 func (n *node) changed(r record) record {
 	switch {
+	case r.Kind == kindTold:
+		if r.Code == "" && n.strikes(plantTold) {
+			r.Code = status.Unavailable.String()
+		}
 	case r.Code == "" && n.strikes(plantAbort):
 		r.Code, r.Content = status.Aborted.String(), nil
 	case r.Code == "" && n.strikes(plantUnreach):

@@ -20,12 +20,12 @@ type kind string
 const (
 	kindSend  kind = "send"  // Send will be called with a value
 	kindSent  kind = "sent"  // it has returned
+	kindTold  kind = "told"  // the outcome of a value sent by SendWait is known
 	kindRecv  kind = "recv"  // a receive will begin
 	kindGot   kind = "got"   // it has ended, with a value or a code
 	kindEnds  kind = "ends"  // this process will end the step, by End or Abort
 	kindDone  kind = "done"  // the process has done its part of the step
 	kindLeave kind = "leave" // the process has been asked to stop
-	kindWires kind = "wires" // how many tensors the process has received over each transport
 	kindPull  kind = "pull"  // a pull will begin
 	kindHas   kind = "has"   // it has ended
 
@@ -50,14 +50,14 @@ type record struct {
 	Seq  int   `json:"q,omitempty"` // of the value within its edge, from 1
 	Recv int64 `json:"r,omitempty"` // number of the receive or pull in this process
 
-	Content *content       `json:"v,omitempty"`
-	Code    string         `json:"c,omitempty"`      // of the error; "" for success
-	Text    string         `json:"x,omitempty"`      // of the error, or what a fault is
-	Ctx     string         `json:"ctx,omitempty"`    // the error of the receive's context
-	Over    int64          `json:"over,omitempty"`   // when that context ended; 0 if just now
-	Again   bool           `json:"again,omitempty"`  // the life takes up a step in which an earlier life was
-	Blocks  bool           `json:"blocks,omitempty"` // no call reaches the task during the fault
-	Wires   map[string]int `json:"w,omitempty"`      // of kindWires, by transport
+	Content *content `json:"v,omitempty"`
+	Code    string   `json:"c,omitempty"`      // of the error; "" for success
+	Text    string   `json:"x,omitempty"`      // of the error, or what a fault is
+	Ctx     string   `json:"ctx,omitempty"`    // the error of the receive's context
+	Over    int64    `json:"over,omitempty"`   // when that context ended; 0 if just now
+	Again   bool     `json:"again,omitempty"`  // the life takes up a step in which an earlier life was
+	Blocks  bool     `json:"blocks,omitempty"` // no call reaches the task during the fault
+	Wire    string   `json:"w,omitempty"`      // that brought the value
 }
 
 // now reads the clock that all processes of a machine share.
@@ -158,7 +158,7 @@ func (r record) String() string {
 	if r.Again {
 		s += " again"
 	}
-	for _, t := range []string{r.Code, r.Ctx, r.Text} {
+	for _, t := range []string{r.Wire, r.Code, r.Ctx, r.Text} {
 		if t != "" {
 			s += " " + t
 		}

@@ -41,7 +41,7 @@ func history(all []record, at record) []record {
 	for _, r := range all {
 		mine := r.Step == at.Step && r.Edge == at.Edge
 		switch r.Kind {
-		case kindSend, kindSent, kindRecv, kindGot:
+		case kindSend, kindSent, kindTold, kindRecv, kindGot:
 			mine = mine && at.Step != 0
 		case kindEnds, kindClose, kindDone:
 			mine = r.Step == at.Step
@@ -61,29 +61,26 @@ func history(all []record, at record) []record {
 // the number of tensors received over each transport, but for the last second of each process.
 func count(all []record) (text string, wires map[string]int) {
 	n := make(map[string]int)
-	last := make(map[lifeID]map[string]int)
+	wires = make(map[string]int)
 	for _, r := range all {
 		switch r.Kind {
 		case kindSend:
 			n["send"]++
 		case kindGot:
 			n["receive: "+orOK(r.Code)]++
+			if r.Wire != "" {
+				wires[r.Wire]++
+				n["over "+r.Wire]++
+			}
+		case kindTold:
+			n["outcome: "+orOK(r.Code)]++
 		case kindHas:
 			n["pull: "+orOK(r.Code)]++
 		case kindFault:
 			name, _, _ := strings.Cut(r.Text, ", ")
 			n["fault: "+name]++
-		case kindWires:
-			last[lifeID{r.Task, r.Life}] = r.Wires
 		case kindUp, kindClose:
 			n[string(r.Kind)]++
-		}
-	}
-	wires = make(map[string]int)
-	for _, of := range last {
-		for transport, k := range of {
-			wires[transport] += k
-			n["over "+transport] += k
 		}
 	}
 	var lines []string

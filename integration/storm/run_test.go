@@ -60,7 +60,7 @@ func TestCalm(t *testing.T) {
 func TestPlantedMistakes(t *testing.T) {
 	for p, rule := range map[plant]string{
 		plantLose: "order", plantDouble: "twice", plantSwap: "order", plantDamage: "wrong", plantAbort: "error",
-		plantUnreach: "error", plantWrong: "wrong", plantTwice: "ends",
+		plantUnreach: "error", plantWrong: "wrong", plantTwice: "ends", plantTold: "told",
 	} {
 		t.Run(string(p), func(t *testing.T) {
 			_, found := tryStorm(t, t.TempDir(), options{seed: 2, time: calmTime, steps: calmSteps, transport: "grpc", fallback: "grpc", plant: p})

@@ -29,7 +29,7 @@ type part struct {
 
 	mu    sync.Mutex
 	left  []int          // edges whose sender is gone
-	leave map[int]func() // ends the receives of an edge
+	leave map[int]func() // ends the receives or sends of an edge
 }
 
 // Pauses of a process.
@@ -55,7 +55,7 @@ func (n *node) begin(c command) {
 	n.mu.Unlock()
 	for i, e := range p.plan.edges {
 		if e.from == n.Task && !p.again {
-			p.work.Go(func() { p.send(i, e) })
+			p.send(i, e)
 		}
 		if e.to == n.Task && (!p.again || e.from != n.Task) {
 			p.receive(i, e)
@@ -85,7 +85,7 @@ func (n *node) end(step int64) {
 	p.cancel()
 }
 
-// gone ends the receives from a peer whose life has ended, after a while.
+// gone ends the receives from, and sends to, a peer whose life has ended, after a while.
 func (n *node) gone(c command) {
 	n.mu.Lock()
 	p := n.steps[c.Step]
@@ -97,7 +97,7 @@ func (n *node) gone(c command) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		for i, e := range p.plan.edges {
-			if leave := p.leave[i]; e.from == c.Peer && leave != nil {
+			if leave := p.leave[i]; (e.from == c.Peer || e.to == c.Peer) && leave != nil {
 				leave()
 			}
 		}
@@ -134,15 +134,27 @@ func pause(ctx context.Context, d time.Duration) bool {
 
 // send sends the values of an edge.
 func (p *part) send(i int, e edge) {
-	for k := range e.values {
-		if e.wait > 0 && !pause(p.ctx, rand.N(e.wait)) {
-			return
-		}
-		p.sendOne(i, e, k)
+	ctx, cancel := context.WithCancel(p.ctx)
+	if p.plan.ender >= 0 { // the receiver may have ended the step, and the bound keeps a SendWait
+		ctx, cancel = context.WithTimeout(p.ctx, againTime)
 	}
+	p.mu.Lock()
+	if e.to != e.from { // the receiver's entry
+		p.leave[i] = cancel
+	}
+	p.mu.Unlock()
+	p.work.Go(func() {
+		defer cancel()
+		for k := range e.values {
+			if e.wait > 0 && !pause(ctx, rand.N(e.wait)) || ctx.Err() != nil {
+				return
+			}
+			p.sendOne(ctx, i, e, k)
+		}
+	})
 }
 
-func (p *part) sendOne(i int, e edge, k int) {
+func (p *part) sendOne(ctx context.Context, i int, e edge, k int) {
 	r := record{Kind: kindSend, Step: p.step, Edge: i, Peer: e.to, Seq: k + 1}
 	t, err := p.tensor(i, e, k)
 	if err != nil {
@@ -168,15 +180,40 @@ func (p *part) sendOne(i int, e edge, k int) {
 			defer t.Release()
 		}
 	}
-	err = p.n.server.Send(p.step, taskName(e.to), e.name, t, dead)
+	var told *rendezvous.Delivery
+	if e.told {
+		told, err = p.n.server.SendWait(ctx, p.step, taskName(e.to), e.name, t, dead)
+	} else {
+		err = p.n.server.Send(p.step, taskName(e.to), e.name, t, dead)
+	}
 	if p.n.Plant == plantDouble && err == nil {
 		err = p.n.server.Send(p.step, taskName(e.to), e.name, t, dead)
 	}
 	r.Kind, r.Content = kindSent, nil
 	if err != nil {
 		r.Code, r.Text = status.CodeOf(err).String(), err.Error()
+		if c := ctx.Err(); c != nil {
+			r.Ctx = c.Error()
+		}
 	}
 	p.n.log.write(r)
+	if told != nil {
+		p.n.work.Go(func() { p.outcome(r, told) })
+	}
+}
+
+// outcome logs what became of a value. It is known at the latest when the step has ended here.
+func (p *part) outcome(r record, of *rendezvous.Delivery) {
+	r.Kind = kindTold
+	select {
+	case <-of.Done():
+	case <-p.n.ctx.Done():
+		return
+	}
+	if err := of.Err(); err != nil {
+		r.Code, r.Text = status.CodeOf(err).String(), err.Error()
+	}
+	p.n.log.write(p.n.changed(r))
 }
 
 // tensor makes a value, in turns in registered and in other memory; nil for a dead one.
@@ -298,7 +335,7 @@ func (p *part) receiveOne(ctx context.Context, i int, e edge) error {
 		if err != nil {
 			r.Code, r.Text = status.CodeOf(err).String(), err.Error()
 		} else {
-			r.Content = contentOf(v)
+			r.Content, r.Wire = contentOf(v), v.Arrival().Wire
 			if v.Tensor != nil {
 				v.Tensor.Release()
 			}
