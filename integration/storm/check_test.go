@@ -26,8 +26,8 @@ import (
 //  7. Aborted comes only when a process of the sender has gone, or one of the two has ended the
 //     step. The error of an abort comes only from the step that was aborted, at its two ends.
 //  8. Unavailable comes only when the sender could not be reached for the peer timeout.
-//  9. No other error comes, and none from Send unless this process has ended the step. (6 to 9:
-//     error)
+//  9. DataLoss comes only from a process whose cache of responses is small, and stands for one value
+//     that is lost. No other error comes, and none from Send unless this process has ended the step. (6 to 9: error)
 // 10. Every pull succeeds, with the right bytes. (pull)
 //
 // 11. When SendWait says that the receiver has a value, the receiver has got it, unless its process
@@ -73,6 +73,7 @@ type span struct{ from, to int64 }
 
 // check is the state of a checker.
 type check struct {
+	seed   uint64
 	plan   func(step int64) plan
 	all    []record
 	blocks map[int][]span          // when a task could not be reached
@@ -90,14 +91,14 @@ type check struct {
 
 // checkLogs returns the breaches of the rules that the records show.
 func checkLogs(all []record, o options) []violation {
-	return checkWith(all, func(step int64) plan { return planOf(o.seed, step) }, o.fallback == "none")
+	return checkWith(all, o.seed, func(step int64) plan { return planOf(o.seed, step) }, o.fallback == "none")
 }
 
 // checkWith is checkLogs with the plan of each step. udp means that a task without UDP cannot be
 // reached.
-func checkWith(all []record, plan func(step int64) plan, udp bool) []violation {
+func checkWith(all []record, seed uint64, plan func(step int64) plan, udp bool) []violation {
 	c := &check{
-		plan: plan, all: all, blocks: make(map[int][]span), lives: make(map[lifeID]span), ups: make(map[lifeID]int64),
+		seed: seed, plan: plan, all: all, blocks: make(map[int][]span), lives: make(map[lifeID]span), ups: make(map[lifeID]int64),
 		leaves: make(map[lifeID]int64), ends: make(map[int64]map[int]int64), closes: make(map[int64]int64), edges: make(map[edgeID][]record), done: make(map[int64]map[int]int),
 		udp: udp,
 	}
@@ -187,63 +188,92 @@ func (c *check) ended(r record) bool { return c.over != 0 && r.At > c.over }
 // sentValue is a value with what became of it.
 type sentValue struct {
 	record
-	sure  bool // Send has returned without an error
-	taken bool
-	told  record // the outcome; none if it has no kind
+	sure     bool   // Send has returned without an error
+	taken    bool   // it was received
+	reported bool   // its loss was reported by DataLoss
+	told     record // the outcome; none if it has no kind
+}
+
+// edgeCheck is the state of a key.
+type edgeCheck struct {
+	*check
+	edge
+	sent  []*sentValue
+	open  map[lifeID]map[int64]record // receives that have not ended, by process
+	next  map[lifeID]int              // of a process that receives one after the other: the next value
+	loose map[lifeID]bool             // it took up the step, and had a value that is like others
+	// losses is how many receives ended with DataLoss. Each stands for a value; unclaimed have not
+	// been matched to one.
+	losses, unclaimed int
 }
 
 // checkEdge checks the records of one key.
 func (c *check) checkEdge(records []record) {
-	var sent []*sentValue
-	open := make(map[lifeID]map[int64]record) // receives that have not ended, by process
-	next := make(map[lifeID]int)              // of a process that receives one after the other: the next value
-	loose := make(map[lifeID]bool)            // it took up the step, and had a value that is like others
-	e := c.plan(records[0].Step).edges[records[0].Edge]
+	k := &edgeCheck{
+		check: c, edge: c.plan(records[0].Step).edges[records[0].Edge],
+		open: make(map[lifeID]map[int64]record), next: make(map[lifeID]int), loose: make(map[lifeID]bool),
+	}
 	for _, r := range records {
-		id := lifeID{r.Task, r.Life}
 		switch r.Kind {
 		case kindSend:
-			sent = append(sent, &sentValue{record: r})
+			k.sent = append(k.sent, &sentValue{record: r})
 		case kindSent:
-			c.checkSent(r, sent)
+			k.checkSent(r)
 		case kindTold:
-			c.checkTold(r, e, sent)
+			k.checkTold(r)
 		case kindRecv:
-			if open[id] == nil {
-				open[id] = make(map[int64]record)
+			id := lifeID{r.Task, r.Life}
+			if k.open[id] == nil {
+				k.open[id] = make(map[int64]record)
 			}
-			open[id][r.Recv] = r
+			k.open[id][r.Recv] = r
 		case kindGot:
-			began, ok := open[id][r.Recv]
-			if !ok {
-				c.breach("ends", r, "the receive has ended twice")
-				continue
-			}
-			delete(open[id], r.Recv)
-			c.checkPrompt(r)
-			if r.Code != "" {
-				c.checkError(began, r)
-				continue
-			}
-			if e.slots == 1 {
-				c.checkOrder(r, sent, next, loose)
-			} else {
-				c.checkSet(r, sent)
+			k.checkGot(r)
+		}
+	}
+	k.checkOpen(records[0].Step)
+	for _, s := range k.sent {
+		k.checkOutcome(s)
+		k.checkLost(s)
+	}
+}
+
+func (k *edgeCheck) checkGot(r record) {
+	id := lifeID{r.Task, r.Life}
+	began, ok := k.open[id][r.Recv]
+	if !ok {
+		k.breach("ends", r, "the receive has ended twice")
+		return
+	}
+	delete(k.open[id], r.Recv)
+	k.checkPrompt(r)
+	switch {
+	case r.Code == status.DataLoss.String() && len(k.sent) > 0 && k.small(lifeID{k.from, k.sent[0].Life}):
+		k.losses++
+		k.unclaimed++
+	case r.Code != "":
+		k.checkError(began, r)
+	case k.slots == 1:
+		k.checkOrder(r)
+	default:
+		k.checkSet(r)
+	}
+}
+
+// checkOpen checks the receives that have not ended.
+func (k *edgeCheck) checkOpen(step int64) {
+	for id, receives := range k.open {
+		l := k.lives[id]
+		closed, ok := k.closes[step]
+		for _, r := range receives {
+			switch {
+			case l.to == 0:
+				k.breach("ends", r, "the receive has not ended")
+			case ok && closed < l.to:
+				k.breach("ends", r, "the receive had not ended when the process said that it was done")
 			}
 		}
 	}
-	for id, receives := range open {
-		if l := c.lives[id]; l.to == 0 {
-			for _, r := range receives {
-				c.breach("ends", r, "the receive has not ended")
-			}
-		} else if closed, ok := c.closes[records[0].Step]; ok && closed < l.to {
-			for _, r := range receives {
-				c.breach("ends", r, "the receive had not ended when the process said that it was done")
-			}
-		}
-	}
-	c.checkLost(e, sent)
 }
 
 // checkPrompt checks that a receive ended soon after its context, unless its process stood still.
@@ -253,9 +283,9 @@ func (c *check) checkPrompt(r record) {
 	}
 }
 
-func (c *check) checkSent(r record, sent []*sentValue) {
+func (k *edgeCheck) checkSent(r record) {
 	if r.Code == "" {
-		for _, s := range sent {
+		for _, s := range k.sent {
 			if s.Seq == r.Seq && s.Life == r.Life {
 				s.sure = true
 			}
@@ -264,24 +294,41 @@ func (c *check) checkSent(r record, sent []*sentValue) {
 	}
 	own := r.Code == status.Cancelled.String() && r.Ctx == "context canceled" ||
 		r.Code == status.DeadlineExceeded.String() && r.Ctx == "context deadline exceeded"
-	if !c.stops(r) && !own && !c.endedBy(r.Step, r.At, r.Task) {
-		c.breach("error", r, "Send failed although the step had not ended here")
+	if !k.stops(r) && !own && !k.endedBy(r.Step, r.At, r.Task) {
+		k.breach("error", r, "Send failed although the step had not ended here")
 	}
 }
 
-// checkTold checks the outcome of a value that SendWait has sent.
-func (c *check) checkTold(r record, e edge, sent []*sentValue) {
-	for _, s := range sent {
+// checkTold notes the outcome of a value that SendWait has sent.
+func (k *edgeCheck) checkTold(r record) {
+	for _, s := range k.sent {
 		if s.Seq != r.Seq || s.Life != r.Life {
 			continue
 		}
 		if s.told.Kind != "" {
-			c.breach("told", r, "the value has two outcomes")
+			k.breach("told", r, "the value has two outcomes")
 		}
 		s.told = r
-		if r.Code != "" && !c.stops(r) && !c.endedBy(r.Step, r.At, e.from, e.to) && !c.left(e.to, s.At, r.At) {
-			c.breach("told", r, "no process of task %d had gone, and neither end had ended the step", e.to)
+	}
+}
+
+// checkOutcome checks the outcome of a value, when all that happened is known.
+func (k *edgeCheck) checkOutcome(s *sentValue) {
+	r := s.told
+	closed, isClosed := k.closes[s.Step]
+	late := closed + int64(tells)
+	switch {
+	case r.Kind == "":
+		if k.told && s.sure && isClosed && late < k.over && k.livedThrough(lifeID{s.Task, s.Life}, late) {
+			k.breach("told", s.record, "the value has no outcome %v after its step", tells)
 		}
+	case r.Code == "":
+		if !s.taken && !k.left(k.to, s.At, 1<<61) {
+			k.breach("told", r, "the receiver has not got the value")
+		}
+	case k.stops(r), k.losses > 0, k.endedBy(r.Step, r.At, k.from, k.to), k.left(k.to, s.At, r.At):
+	default:
+		k.breach("told", r, "no process of task %d had gone, and neither end had ended the step", k.to)
 	}
 }
 
@@ -292,68 +339,68 @@ func (c *check) left(task int, from, to int64) bool {
 }
 
 // checkOrder checks a value that came to a process which receives one after the other.
-func (c *check) checkOrder(r record, sent []*sentValue, next map[lifeID]int, loose map[lifeID]bool) {
+func (k *edgeCheck) checkOrder(r record) {
 	id := lifeID{r.Task, r.Life}
-	at := -1
-	for i := next[id]; i < len(sent) && at < 0; i++ {
-		if sent[i].Content.same(*r.Content) && !sent[i].taken {
-			at = i
-		}
+	expected, began := k.next[id]
+	at := expected
+	for at < len(k.sent) && (k.sent[at].taken || !k.sent[at].Content.same(*r.Content)) {
+		at++
 	}
-	expected, began := next[id]
-	switch {
-	case at < 0:
-		c.strange(r, sent)
+	if at == len(k.sent) {
+		k.strange(r)
 		return
-	case at > expected && (began || !r.Again) && !loose[id]:
-		c.breach("order", r, "value %d was received, want value %d", sent[at].Seq, sent[expected].Seq)
 	}
-	sent[at].taken = true
-	next[id] = at + 1
-	loose[id] = loose[id] || r.Again && !r.Content.unique()
+	if gap := at - expected; gap > 0 && gap <= k.unclaimed {
+		k.unclaimed -= gap
+		for _, s := range k.sent[expected:at] {
+			s.reported = true
+		}
+	} else if gap > 0 && (began || !r.Again) && !k.loose[id] {
+		k.breach("order", r, "value %d was received, want value %d", k.sent[at].Seq, k.sent[expected].Seq)
+	}
+	k.sent[at].taken = true
+	k.next[id] = at + 1
+	k.loose[id] = k.loose[id] || r.Again && !r.Content.unique()
 }
 
 // checkSet checks a value that came to a process which has several receives under way.
-func (c *check) checkSet(r record, sent []*sentValue) {
-	for _, s := range sent {
+func (k *edgeCheck) checkSet(r record) {
+	for _, s := range k.sent {
 		if s.Content.same(*r.Content) && !s.taken {
 			s.taken = true
 			return
 		}
 	}
-	c.strange(r, sent)
+	k.strange(r)
 }
 
 // strange reports a value that should not have come.
-func (c *check) strange(r record, sent []*sentValue) {
-	for _, s := range sent {
+func (k *edgeCheck) strange(r record) {
+	for _, s := range k.sent {
 		if s.Content.same(*r.Content) {
-			c.breach("twice", r, "value %d was received before", s.Seq)
+			k.breach("twice", r, "value %d was received before", s.Seq)
 			return
 		}
 	}
-	c.breach("wrong", r, "no such value was sent before: %v", r.Content)
+	k.breach("wrong", r, "no such value was sent before: %v", r.Content)
 }
 
-// checkLost checks that the values of a step that went well were received.
-func (c *check) checkLost(e edge, sent []*sentValue) {
-	for _, s := range sent {
-		if s.told.Kind != "" && s.told.Code == "" && !s.taken && !c.left(e.to, s.At, 1<<61) {
-			c.breach("told", s.told, "the receiver has not got the value")
-		}
-		if closed, ok := c.closes[s.Step]; ok && e.told && s.sure && s.told.Kind == "" && c.livedThrough(lifeID{s.Task, s.Life}, closed+int64(tells)) && closed+int64(tells) < c.over {
-			c.breach("told", s.record, "the value has no outcome %v after its step", tells)
-		}
-		closed, ok := c.closes[s.Step]
-		switch {
-		case s.taken, !s.sure, !ok && c.lives[lifeID{s.Task, s.Life}].to != 0:
-		case !ok:
-			if !c.endedAny(s.Step, e) && c.livesOn(e.to, s.At) {
-				c.breach("lost", s.record, "the value was not received, and both processes are alive")
-			}
-		case c.livedThrough(lifeID{s.Task, s.Life}, closed) && c.livedThrough(lifeID{e.to, c.done[s.Step][e.to]}, closed) && !c.endedBefore(s.Step, e, closed):
-			c.breach("lost", s.record, "the value was not received in a step that went well")
-		}
+// checkLost checks that a value was received if its step went well.
+func (k *edgeCheck) checkLost(s *sentValue) {
+	if s.taken || !s.sure || s.reported {
+		return
+	}
+	if k.unclaimed > 0 {
+		k.unclaimed--
+		return
+	}
+	sender := lifeID{s.Task, s.Life}
+	closed, ok := k.closes[s.Step]
+	switch {
+	case ok && k.livedThrough(sender, closed) && k.livedThrough(lifeID{k.to, k.done[s.Step][k.to]}, closed) && !k.endedBy(s.Step, closed-1, k.from, k.to):
+		k.breach("lost", s.record, "the value was not received in a step that went well")
+	case !ok && k.lives[sender].to == 0 && k.livesOn(k.to, s.At) && !k.endedBy(s.Step, 1<<61, k.from, k.to):
+		k.breach("lost", s.record, "the value was not received, and both processes are alive")
 	}
 }
 
@@ -383,12 +430,8 @@ func (c *check) endedBy(step, at int64, tasks ...int) bool {
 	return false
 }
 
-func (c *check) endedAny(step int64, e edge) bool { return c.endedBy(step, 1<<62, e.from, e.to) }
-
-// endedBefore reports whether an end of a key ended the step before it was over.
-func (c *check) endedBefore(step int64, e edge, closed int64) bool {
-	return c.endedBy(step, closed-1, e.from, e.to)
-}
+// small reports whether the process of a sender keeps few responses.
+func (c *check) small(id lifeID) bool { return smallCache(c.seed, id.task, id.life) }
 
 // stops reports whether the process of a record had been asked to stop.
 func (c *check) stops(r record) bool {

@@ -17,6 +17,9 @@ const (
 	ms     = int64(time.Millisecond)
 )
 
+// handSeed is a seed with which task 0 has a small cache in its second life only.
+const handSeed = 2
+
 func handPlan(int64) plan {
 	two := []value{{size: 100}, {size: 100}}
 	return plan{ender: -1, edges: []edge{{from: 0, to: 1, slots: 1, values: two}, {from: 0, to: 1, slots: 2, values: two}, {from: 0, to: 1, slots: 1, values: two, told: true}}}
@@ -101,6 +104,7 @@ func TestChecker(t *testing.T) {
 	told := func(t int64, code string) []record {
 		return one(record{At: t, Kind: kindTold, Step: 1, Peer: 1, Seq: 1, Life: 1, Code: code})
 	}
+	loss := fails(second, 1, "DataLoss", "")
 	ends := func(t int64, task int) []record {
 		return one(record{At: t, Kind: kindEnds, Task: task, Life: 1, Step: 1})
 	}
@@ -159,6 +163,8 @@ func TestChecker(t *testing.T) {
 		{"unavailable after a short stop", join(fails(9*second, 1, "Unavailable", ""), fault(4*second, 4*second+ms, "stopped by SIGSTOP")), "error"},
 		{"unavailable for no reason", fails(9*second, 1, "Unavailable", ""), "error"},
 		{"data loss", fails(second, 1, "DataLoss", ""), "error"},
+		{"data loss of a small cache stands for one value", join(restart(0, ms, 2*ms), by(2, sends(3*ms, 0, 1)), by(2, sends(5*ms, 0, 2)), loss, receives(3*second, 0, 2, 2), one(doneBy(5*second), closed(6*second))), ""},
+		{"data loss stands for no more", join(restart(0, ms, 2*ms), by(2, sends(3*ms, 0, 1)), by(2, sends(5*ms, 0, 2)), loss, one(doneBy(5*second), closed(6*second))), "lost"},
 		{"an error while the receiver stops", join(fails(second, 1, "Aborted", ""), one(at(second, kindLeave, 1, 1))), ""},
 		{"a Send that failed", one(record{At: second, Kind: kindSent, Step: 1, Life: 1, Code: "Aborted"}), "error"},
 		{"a Send in a step that has ended", join(ends(ms, 0), one(record{At: second, Kind: kindSent, Step: 1, Life: 1, Code: "Aborted"})), ""},
@@ -176,7 +182,7 @@ func TestChecker(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			all := join(ups(), c.log)
-			found := checkWith(all, handPlan, false)
+			found := checkWith(all, handSeed, handPlan, false)
 			switch {
 			case c.want == "" && len(found) > 0:
 				t.Errorf("found %q in a log that is right%s", found[0].rule, report(all, found))

@@ -295,6 +295,9 @@ func (p *part) slot(ctx context.Context, i int, e edge, box *inbox) {
 			hasty = 0
 			continue
 		}
+		if status.CodeOf(err) == status.DataLoss {
+			continue // it stands for one value
+		}
 		box.give()
 		switch {
 		case ctx.Err() != nil, strings.Contains(err.Error(), abortText):
