@@ -55,6 +55,7 @@ type options struct {
 type openStep struct {
 	plan  plan
 	tasks map[int]*taskShare
+	gone  map[int]bool // tasks of which a life was in the step and has ended: their values never come
 }
 
 // taskShare is a task's share of a step.
@@ -170,8 +171,8 @@ func (s *storm) isUp(m *member, address string) {
 func (s *storm) giveLocked(id int64, st *openStep, m *member, again bool) {
 	st.tasks[m.task] = &taskShare{life: m.life}
 	s.tellLocked(m, command{Op: opStep, Step: id, Again: again})
-	for task, other := range st.tasks {
-		if other.dead {
+	for task := range st.gone {
+		if task != m.task {
 			s.tellLocked(m, command{Op: opGone, Step: id, Peer: task})
 		}
 	}
@@ -184,7 +185,7 @@ func (s *storm) dead(task int) {
 		if sh == nil || sh.life == 0 || sh.dead {
 			continue
 		}
-		sh.dead = true
+		sh.dead, st.gone[task] = true, true
 		for other, o := range st.tasks {
 			if m := s.members[other]; other != task && m.isUp && o.life == m.life {
 				s.tellLocked(m, command{Op: opGone, Step: id, Peer: task})
@@ -245,7 +246,7 @@ func (s *storm) begin() {
 		return
 	}
 	s.last++
-	st := &openStep{plan: planOf(s.seed, s.last), tasks: make(map[int]*taskShare)}
+	st := &openStep{plan: planOf(s.seed, s.last), tasks: make(map[int]*taskShare), gone: make(map[int]bool)}
 	s.open[s.last] = st
 	for task := range tasks {
 		if st.plan.has(task) {
