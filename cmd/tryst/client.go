@@ -90,7 +90,7 @@ func (f *source) with(cmd *cobra.Command, s streams, log io.Writer, do func(cont
 	if err != nil {
 		return err
 	}
-	defer closeTraces(ctx, traces)
+	defer closeTraces(ctx, traces, closeTimeout)
 	c, err := server.Dial(ctx, cfg.Client, f.from, server.Options{Logger: logger, ClientStats: traces.Client()})
 	if err != nil {
 		return err
@@ -105,9 +105,9 @@ func (f *source) with(cmd *cobra.Command, s streams, log io.Writer, do func(cont
 }
 
 // closeTraces exports the last spans, even if ctx has ended. A collector that does not answer
-// delays the end of the command by closeTimeout at most, and is no error of the command.
-func closeTraces(ctx context.Context, traces telemetry.Traces) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+// delays the end of the command by the timeout at most, and is no error of the command.
+func closeTraces(ctx context.Context, traces telemetry.Traces, timeout time.Duration) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
 	_ = traces.Close(ctx)
 }

@@ -122,7 +122,7 @@ func (s streams) serve(ctx context.Context, cfg config.Config, offers []offer) e
 	if err != nil {
 		return err
 	}
-	defer closeTraces(ctx, traces)
+	defer closeTraces(ctx, traces, cfg.ShutdownTimeout)
 	srv, err := server.Start(ctx, cfg, server.Options{
 		Logger: log, ServerStats: traces.Server(), ClientStats: traces.Client(),
 		Prepare: func(ctx context.Context, srv *server.Server) error {
