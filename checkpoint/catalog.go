@@ -114,7 +114,8 @@ func NewCatalog(o CatalogOptions) (*Catalog, error) {
 	c.comparisons = newComparisons(c.streams.closing)
 	c.ready.Store(!o.Preparing)
 	if o.MMap {
-		o.Logger.Warn("published files are mapped into memory: a file that is truncated meanwhile kills this process")
+		// The user has chosen it.
+		o.Logger.Info("published files are mapped into memory: a file that is truncated meanwhile kills this process; replace files by renaming others onto their names")
 	}
 	return c, nil
 }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -28,6 +29,8 @@ type publication struct {
 	// described is the manifest as a message. It is made at the first call and shared by all
 	// calls, so that simultaneous calls do not need a copy each.
 	described func() *trystpb.DescribeResponse
+
+	refused atomic.Bool // a pull was refused, which is logged once
 
 	// Both below are guarded by the catalog's lock.
 	pulls   int       // under way

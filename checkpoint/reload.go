@@ -42,7 +42,7 @@ func (c *Catalog) Reload(ctx context.Context) error {
 				return errors.Join(append(errs, err)...)
 			}
 			err = wrap("publishing "+quote(p.manifest.Name)+" again", err)
-			c.o.Logger.Warn("the old version stays published", "publication", p.manifest.Name, "version", p.manifest.Version, "error", err)
+			c.o.Logger.Warn("the old version stays published; correct its files and send SIGHUP again", "publication", p.manifest.Name, "version", p.manifest.Version, "reason", err)
 			errs = append(errs, err)
 		}
 	}
@@ -244,8 +244,8 @@ func (c *Catalog) look(ctx context.Context, p *publication, now *replacement, la
 	case status.CodeOf(err) == status.FailedPrecondition: // it was written meanwhile
 		return seen
 	case err.Error() != last.reason:
-		c.o.Logger.Warn("another file has the name of a published one, and cannot be taken; the old version stays published",
-			"publication", p.manifest.Name, "version", p.manifest.Version, "error", err)
+		c.o.Logger.Warn("another file has the name of a published one, and cannot be taken; the old version stays published until it is correct",
+			"publication", p.manifest.Name, "version", p.manifest.Version, "reason", err)
 	}
 	seen.refused, seen.reason = time.Now(), err.Error()
 	return seen

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -96,7 +97,11 @@ func (c *Catalog) open(req *trystpb.OpenRequest, stream grpc.ServerStreamingServ
 	// It counts as a pull, since it may take minutes.
 	if err := unchanged(stream.Context(), entries); err != nil {
 		if stream.Context().Err() == nil {
-			c.o.Logger.Warn("a pull was refused", "publication", p.manifest.Name, "puller", puller, "error", err)
+			level := slog.LevelWarn
+			if p.refused.Swap(true) { // pullers come again, and it is one fact
+				level = slog.LevelDebug
+			}
+			c.o.Logger.Log(stream.Context(), level, "pulls of a publication are refused; publish its files again", "publication", p.manifest.Name, "puller", puller, "reason", err)
 		}
 		return wrap("publication "+quote(p.manifest.Name), err)
 	}

@@ -170,7 +170,7 @@ func (d *devices) search(ctx context.Context) {
 		if ok && d.score(s) <= d.score(now) {
 			err = s.Device.Close()
 			if err != nil {
-				d.log.Error("the device does not close", "device", s.Choice.Device, "error", err)
+				d.log.Warn("verbs: a device that is not used does not close; it can be removed only when this process has ended", "device", s.Choice.Device, "reason", err)
 			}
 			return
 		}
@@ -199,7 +199,7 @@ func (d *devices) use(s Selection) {
 	d.mu.Unlock()
 	d.log.Info("verbs", "provider", s.Name(), "why", s.Why, "device", s.Choice.String(), "reason", s.Choice.Reason)
 	if s.Unused != nil {
-		d.log.Warn("verbs: the RDMA devices of this host are not used, and "+s.Choice.Device+" is software", "reason", s.Unused)
+		d.log.Warn("verbs: the RDMA devices of this host are not used, and "+s.Choice.Device+" is software; see tryst doctor for what to do about each", "reason", s.Unused)
 	}
 	for _, w := range s.Choice.Warnings {
 		d.log.Warn("verbs: " + w)

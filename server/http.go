@@ -79,7 +79,7 @@ func startHTTP(ctx context.Context, setting, address string, h http.Handler, log
 	go func() {
 		defer close(s.done)
 		if err := s.server.Serve(lis); !errors.Is(err, http.ErrServerClosed) {
-			log.Error("HTTP listener ended", "setting", setting, "error", err)
+			log.Error("the HTTP listener has ended, and what it served is not served any more; restart this process", "setting", setting, "address", lis.Addr().String(), "reason", err)
 		}
 	}()
 	log.Info("serving HTTP", "setting", setting, "address", lis.Addr().String())

@@ -56,7 +56,7 @@ func (n *node) openRDMA(ctx context.Context, c config.Client, p verbs.Provider, 
 		if !late || r.required {
 			return nil, status.Errorf(status.FailedPrecondition, "transport verbs: %w", err)
 		}
-		n.log.Warn("verbs cannot be used: until there is a usable device all tensors go over gRPC", "reason", err)
+		n.log.Warn("verbs cannot be used: until there is a usable device all tensors go over gRPC; see tryst doctor for what to do, or set transport to grpc", "reason", err)
 	}
 	r.transport, err = n.newTransport(r, c, s, nc.cache.MaxWaiting, check)
 	if err != nil {

@@ -42,6 +42,6 @@ func (n *notifier) send(assignments ...string) {
 	}
 	if err != nil && !n.failed {
 		n.failed = true
-		n.log.Warn("the state of the service cannot be reported to systemd", "socket", n.socket, "error", err)
+		n.log.Warn("the state of the service cannot be reported to systemd; check that NOTIFY_SOCKET is that of the unit, and its NotifyAccess", "socket", n.socket, "reason", err)
 	}
 }

@@ -105,7 +105,7 @@ func TestServeWithoutSystemdsSocket(t *testing.T) {
 		done <- run(ctx, streams{out: io.Discard, err: l, env: []string{"NOTIFY_SOCKET=" + socket}}, []string{"serve", "--listen", "127.0.0.1:0"})
 		l.end()
 	}()
-	l.until(t, regexp.MustCompile(`level=WARN msg="the state of the service cannot be reported to systemd" socket=(`+regexp.QuoteMeta(socket)+`)`))
+	l.until(t, regexp.MustCompile(`level=WARN msg="the state of the service cannot be reported to systemd; [^"]*" socket=(`+regexp.QuoteMeta(socket)+`)`))
 	cancel(errInterrupted)
 	if code := <-done; code != exitDone {
 		t.Errorf("exit status %d\n%s", code, l)

@@ -85,7 +85,7 @@ func TestServeReadsItsFilesAgainOnSIGHUP(t *testing.T) {
 	if err := srv.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	srv.err.until(t, regexp.MustCompile(`(level=WARN msg="the old version stays published" publication=tiny .*)`))
+	srv.err.until(t, regexp.MustCompile(`(level=WARN msg="the old version stays published; [^"]*" publication=tiny .*)`))
 	did(t, tryst(t, "gen", "--model", "tiny", "--seed", "7", "--force", "--out", model+".safetensors"))
 	content, err := os.ReadFile(model + ".safetensors")
 	if err != nil {

@@ -132,7 +132,7 @@ func TestServeEndsWithItsTerminal(t *testing.T) {
 				t.Fatal(err)
 			}
 			if ignored {
-				p.err.until(t, regexp.MustCompile(`(msg="the old version stays published")`))
+				p.err.until(t, regexp.MustCompile(`(msg="the old version stays published; )`))
 				if err := p.Process.Signal(unix.SIGTERM); err != nil {
 					t.Fatal(err)
 				}

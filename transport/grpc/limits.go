@@ -48,6 +48,9 @@ const (
 	// maxConnsPerAddress bounds the connections of one address: each costs 0.75 MiB for gRPC's
 	// buffers. A host has a few for each process, a gateway one for each client behind it.
 	maxConnsPerAddress = 1024
+	// refusingUntil is the number of connections at which the refusal of more is over, so that
+	// the next one is logged again.
+	refusingUntil = maxConnsPerAddress * 7 / 8
 
 	// extraStreams is how many calls a connection may have in addition to the waiting
 	// receives. So a receive above MaxWaiting gets an error with a reason; without a free

@@ -91,7 +91,7 @@ func (q *quotas) connect(from net.Addr) (*connQuota, error) {
 	if a.connections >= maxConnsPerAddress {
 		if !a.refusing {
 			a.refusing = true
-			q.log.Warn("refusing connections from an address that has reached the limit", "address", host, "connections", a.connections)
+			q.log.Warn("refusing connections from an address that has reached the limit; let its processes share connections, or end some", "address", host, "connections", a.connections)
 		}
 		return nil, status.Errorf(status.ResourceExhausted, "%s has %d connections to this server, the limit for one address", host, a.connections)
 	}
@@ -116,7 +116,9 @@ func (c *connQuota) close() {
 	for service, n := range c.calls {
 		a.calls[service] -= n
 	}
-	a.refusing = false
+	if a.connections <= refusingUntil { // not at each connection that ends while others wait
+		a.refusing = false
+	}
 	if a.connections--; a.connections == 0 {
 		delete(q.addresses, a.host)
 	}

@@ -1,11 +1,13 @@
 package grpctransport
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"runtime"
 	"slices"
@@ -303,6 +305,40 @@ func TestConnectionsOfAnAddressAreBounded(t *testing.T) {
 	}
 	if len(q.addresses) != 1 {
 		t.Errorf("%d addresses are known, of which one has connections", len(q.addresses))
+	}
+}
+
+// TestLimitOfConnectionsIsLoggedOnce: not at each connection that ends and is followed by others.
+func TestLimitOfConnectionsIsLoggedOnce(t *testing.T) {
+	var text bytes.Buffer
+	q := newQuotas(ServerTuning{Logger: slog.New(slog.NewTextHandler(&text, nil))})
+	var all []*connQuota
+	refused := func() {
+		t.Helper()
+		for len(all) < maxConnsPerAddress {
+			all = append(all, connectFrom(t, q, "10.0.0.1"))
+		}
+		if _, err := q.connect(&net.TCPAddr{IP: net.ParseIP("10.0.0.1"), Port: 2}); err == nil {
+			t.Fatal("one more is accepted")
+		}
+	}
+	end := func(n int) {
+		for _, c := range all[len(all)-n:] {
+			c.close()
+		}
+		all = all[:len(all)-n]
+	}
+	for range 3 {
+		refused()
+		end(1)
+	}
+	if n := strings.Count(text.String(), "WARN"); n != 1 {
+		t.Errorf("%d lines while the limit is reached again and again:\n%s", n, text.String())
+	}
+	end(maxConnsPerAddress - refusingUntil)
+	refused()
+	if n := strings.Count(text.String(), "WARN"); n != 2 {
+		t.Errorf("%d lines after most have ended:\n%s", n, text.String())
 	}
 }
 

@@ -32,7 +32,7 @@ const (
 )
 
 // refusalLog logs refused connections. A client that tries again every second is logged once
-// a minute. At most maxRefusalLines are logged in a minute; the first refusal after it also logs
+// a minute: as a warning at first, and as INFO as long as it goes on. At most maxRefusalLines are logged in a minute; the first refusal after it also logs
 // how many the log has left out.
 type refusalLog struct {
 	log *slog.Logger
@@ -64,16 +64,16 @@ func (l *refusalLog) add(from net.Addr, r refusal) {
 	if r.kind == refusedNot {
 		return
 	}
-	silent, rest, ok := l.count(refusalSource{identity.SourceOf(from), r.kind}, time.Now())
+	silent, rest, again, ok := l.count(refusalSource{identity.SourceOf(from), r.kind}, time.Now())
 	if rest > 0 {
-		l.log.Warn("refused more connections than the log names", "not_logged", rest)
+		l.log.Warn("refused more connections than the log names; limit which hosts reach this port", "not_logged", rest)
 	}
 	if !ok {
 		return
 	}
 	level, args := slog.LevelWarn, []any{"address", from.String(), "reason", r.reason}
-	if r.kind == refusedOther {
-		level = slog.LevelInfo // nothing that an operator could set right
+	if again || r.kind == refusedOther {
+		level = slog.LevelInfo // logged before, or nothing that an operator could set right
 	}
 	if silent > 0 {
 		args = append(args, "not_logged", silent)
@@ -82,8 +82,9 @@ func (l *refusalLog) add(from net.Addr, r refusal) {
 }
 
 // count counts a refusal. ok reports whether to log it, with the number of those of its source that
-// were not logged before. rest is the number of others that the last minute has left out.
-func (l *refusalLog) count(of refusalSource, now time.Time) (silent, rest int, ok bool) {
+// were not logged before; again says that the source was logged within the last two minutes. rest is
+// the number of others that the last minute has left out.
+func (l *refusalLog) count(of refusalSource, now time.Time) (silent, rest int, again, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if now.Sub(l.since) >= refusalPause {
@@ -92,23 +93,23 @@ func (l *refusalLog) count(of refusalSource, now time.Time) (silent, rest int, o
 	c := l.logged[of]
 	if c != nil && now.Sub(c.at) < refusalPause {
 		c.silent++
-		return 0, rest, false
+		return 0, rest, false, false
 	}
 	if c == nil && len(l.logged) >= maxRefusals {
 		l.forgetLocked(now)
 	}
 	if l.lines >= maxRefusalLines || c == nil && len(l.logged) >= maxRefusals {
 		l.rest++
-		return 0, rest, false
+		return 0, rest, false, false
 	}
 	if c == nil {
 		c = new(refusalCount)
 		l.logged[of] = c
 	}
 	l.lines++
-	silent = c.silent
+	silent, again = c.silent, c.silent > 0 || now.Sub(c.at) < 2*refusalPause
 	*c = refusalCount{at: now}
-	return silent, rest, true
+	return silent, rest, again, true
 }
 
 func (l *refusalLog) forgetLocked(now time.Time) {

@@ -52,7 +52,10 @@ func TestRefusalsAreLoggedOnceAMinute(t *testing.T) {
 		for range 2 {
 			l.add(refusalFrom(1), refusal{kind: refusedPlain, reason: "plain"})
 		}
-		lines("after a minute", "address=10.0.0.1:1001 reason=plain not_logged=5")
+		lines("after a minute", "level=INFO msg=\"refusing a connection\" address=10.0.0.1:1001 reason=plain not_logged=5")
+		<-time.After(2 * refusalPause)
+		l.add(refusalFrom(2), refusal{kind: refusedPlain, reason: "plain"})
+		lines("after a pause", "level=WARN msg=\"refusing a connection\" address=10.0.0.2:1002")
 	})
 }
 
@@ -66,7 +69,7 @@ func TestRefusalsOfManyAddressesAreBounded(t *testing.T) {
 			for i := range flood {
 				l.add(refusalFrom(i+minute*10000), refusal{kind: refusedPlain, reason: "plain"})
 			}
-			rest := fmt.Sprintf("level=WARN msg=\"refused more connections than the log names\" not_logged=%d", flood-maxRefusalLines)
+			rest := fmt.Sprintf("level=WARN msg=\"refused more connections than the log names; limit which hosts reach this port\" not_logged=%d", flood-maxRefusalLines)
 			if n := strings.Count(text.String(), rest); n != min(minute, 1) {
 				t.Errorf("minute %d: %d lines with the rest of the last minute:\n%s", minute, n, text.String())
 			}

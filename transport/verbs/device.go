@@ -105,7 +105,7 @@ func (t *RdmaRemoteRendezvous) deviceLost(p *port, err error) {
 	}
 	t.port, t.lost = nil, err
 	t.mu.Unlock()
-	t.opts.Logger.Warn("the RDMA device is lost; until there is one again tensors go over "+t.fallback(), "device", p.device.Info().Name, "reason", err)
+	t.opts.Logger.Warn("the RDMA device is lost; check its driver and its cable; until there is one again tensors go over "+t.fallback(), "device", p.device.Info().Name, "reason", err)
 	for _, at := range t.all() {
 		at.deviceLost(p, err)
 	}

@@ -296,7 +296,7 @@ func (t *RdmaRemoteRendezvous) fallback() string {
 // logClose logs that an object of the device could not be released.
 func (t *RdmaRemoteRendezvous) logClose(what string, err error) {
 	if err != nil {
-		t.opts.Logger.Error("the device does not release a "+what, "error", err)
+		t.opts.Logger.Error("the device does not release the "+what+"; it can be removed only when this process has ended", "reason", err)
 	}
 }
 

@@ -93,10 +93,6 @@ func openEndpoint(p *Provider, addr netip.Addr) (*endpoint, error) {
 	for _, m := range e.receiver.Missing() {
 		p.log.Info("roce: " + m)
 	}
-	if port := e.receiver.Addr().Port(); port != wire.Port {
-		p.log.Info("roce: another socket has UDP port 4791, so peers with an RDMA device of a kernel or a NIC cannot send here and use another transport",
-			"address", addr, "port", port)
-	}
 	e.wg.Go(e.receiveLoop)
 	return e, nil
 }
@@ -155,6 +151,20 @@ func (e *endpoint) sourceOf(r remote, ports []uint16) source {
 	return src
 }
 
+// logReceive logs that receiving fails, with the number of failures before, and with a nil err
+// that it works again. A few failures pass by themselves; longer ones are a warning, once.
+func (e *endpoint) logReceive(failed int, err error) {
+	switch {
+	case err == nil && failed > failuresWarned:
+		e.provider.log.Info("roce: receiving works again", "address", e.addr, "failures", failed)
+	case err == nil:
+	case failed == failuresWarned:
+		e.provider.log.Warn("roce: receiving fails again and again, and packets of peers are lost; check the memory of the kernel (net.ipv4.udp_mem)", "address", e.addr, "reason", err)
+	default:
+		e.provider.log.Debug("roce: receiving failed", "address", e.addr, "reason", err)
+	}
+}
+
 // receiveLoop receives until the socket is closed.
 func (e *endpoint) receiveLoop() {
 	flush := e.flush // once: a method value allocates
@@ -165,7 +175,7 @@ func (e *endpoint) receiveLoop() {
 			return
 		case err != nil: // for example, the kernel is out of memory
 			e.flush()
-			e.provider.log.Warn("roce: receiving failed", "address", e.addr, "reason", err)
+			e.logReceive(failed, err)
 			select {
 			case <-time.After(time.Millisecond << min(failed, 10)):
 			case <-e.closing:
@@ -174,7 +184,10 @@ func (e *endpoint) receiveLoop() {
 			failed++
 			continue
 		}
-		failed = 0
+		if failed > 0 {
+			e.logReceive(failed, nil)
+			failed = 0
+		}
 		e.provider.order.onReceive()
 		for i := range datagrams {
 			e.unflushed += max(len(datagrams[i].Data), overhead) // counted as receive buffers do

@@ -5,6 +5,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/udp"
@@ -208,5 +209,13 @@ func (f *flow) warn(err error) {
 		return
 	}
 	f.warned, f.warnedAt = true, at
-	f.endpoint.provider.log.Warn("roce: sending failed", "from", f.endpoint.addr, "to", f.remote.at, "reason", err)
+	log, args := f.endpoint.provider.log, []any{"from", f.endpoint.addr, "to", f.remote.at, "reason", err}
+	switch {
+	case errors.Is(err, syscall.EMSGSIZE):
+		log.Warn("roce: packets are too long for the path; lower rdma.mtu, or raise the MTU of the interfaces on it", args...)
+	case errors.Is(err, syscall.EPERM), errors.Is(err, syscall.EACCES):
+		log.Warn("roce: this host refuses to send packets; check its firewall, which must pass UDP", args...)
+	default: // the interface is down or gone, which is logged once for it, or the kernel is short of memory
+		log.Info("roce: sending failed", args...)
+	}
 }

@@ -103,6 +103,9 @@ const (
 	// warnInterval is the minimum time between two warnings of a flow that it cannot
 	// send.
 	warnInterval = time.Minute
+	// failuresWarned is after how many failures to receive in a row there is a warning: with the
+	// pauses between them after half a second.
+	failuresWarned = 9
 	// maxEvents limits the asynchronous events that wait for NextEvent.
 	maxEvents = 256
 	// defaultSenders is the default of Options.Senders.

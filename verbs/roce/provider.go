@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/tryst-rdma/tryst/verbs"
 	"github.com/tryst-rdma/tryst/verbs/roce/internal/udp"
@@ -36,6 +37,8 @@ type Provider struct {
 	sys     system
 	log     *slog.Logger
 	order   order
+
+	unlisted atomic.Bool // the last listing of the interfaces has failed
 
 	refreshMu sync.Mutex // serializes refresh, so that the last listing wins; taken before mu
 
@@ -188,8 +191,9 @@ func (p *Provider) endpoint(addr netip.Addr) (*endpoint, error) {
 
 // onChange is called when interfaces may have changed.
 func (p *Provider) onChange() {
-	if err := p.refresh(); err != nil {
-		p.log.Warn("roce: the network interfaces cannot be listed", "reason", err)
+	err := p.refresh()
+	if failed := err != nil; failed != p.unlisted.Swap(failed) && failed { // once until it works again
+		p.log.Warn("roce: the network interfaces cannot be listed, so changes of them are not seen; check that this process may use netlink and read /sys", "reason", err)
 	}
 }
 

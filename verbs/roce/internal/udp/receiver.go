@@ -61,7 +61,7 @@ func Listen(addr netip.Addr, want uint16, opts ...Option) (*Receiver, error) {
 	if err != nil && want != 0 && isPortInUse(err) {
 		at = netip.AddrPortFrom(at.Addr(), 0)
 		if conn, err = open(at); err == nil {
-			missing = append(missing, fmt.Sprintf("port %d of %v is used by another socket, so this one uses port %d: peers that send only to port %d cannot reach it",
+			missing = append(missing, fmt.Sprintf("port %d of %v is used by another socket, so this one uses port %d: peers that send only to port %d, as RDMA devices of kernels and NICs do, cannot reach it and use another transport",
 				want, at.Addr(), localAddr(conn, at).Port(), want))
 		}
 	}
