@@ -100,7 +100,7 @@ func (p *Puller) failed(ctx context.Context, what string, err error, trailer met
 		if p.o.Address != "" {
 			said = "the server " + said
 		}
-		return status.Errorf(code, "%s: %s said: %s", what, said, text)
+		return status.Errorf(code, "%s: %w", what, &status.Said{Peer: said, Text: text})
 	}
 	switch code {
 	case status.Unimplemented:

@@ -25,9 +25,9 @@ func TestTheServerIsBlamedForWhatItSaid(t *testing.T) {
 		ctx     context.Context
 		want    string
 	}{
-		{"the server's own", grpcstatus.Error(codes.NotFound, "no m"), said, nil, "NotFound: asking: the server a:1 said: no m"},
-		{"the server is stopping", grpcstatus.Error(codes.Unavailable, "stopping"), said, nil, "Unavailable: asking: the server a:1 said: stopping"},
-		{"the server's own Internal", grpcstatus.Error(codes.Internal, "a bug"), said, nil, "Internal: asking: the server a:1 said: a bug"},
+		{"the server's own", grpcstatus.Error(codes.NotFound, "no m"), said, nil, "NotFound: asking: the server a:1 says: \"no m\""},
+		{"the server is stopping", grpcstatus.Error(codes.Unavailable, "stopping"), said, nil, "Unavailable: asking: the server a:1 says: \"stopping\""},
+		{"the server's own Internal", grpcstatus.Error(codes.Internal, "a bug"), said, nil, "Internal: asking: the server a:1 says: \"a bug\""},
 		{"a broken connection", grpcstatus.Error(codes.Unavailable, "EOF"), nil, nil, "Unavailable: asking: connection to a:1 lost: EOF"},
 		{"the end of a stream", io.EOF, nil, nil, "Unavailable: asking: connection to a:1 lost: the stream ended"},
 		{"a reset by a proxy", grpcstatus.Error(codes.Internal, "stream terminated by RST_STREAM"), nil, nil, "Unavailable: asking: connection to a:1 lost: stream terminated by RST_STREAM"},
@@ -51,7 +51,7 @@ func TestTheServerIsBlamedForWhatItSaid(t *testing.T) {
 		}
 	}
 	anonymous := new(Puller)
-	if got := anonymous.failed(t.Context(), "asking", grpcstatus.Error(codes.NotFound, "no m"), said); got.Message() != "asking: the server said: no m" {
+	if got := anonymous.failed(t.Context(), "asking", grpcstatus.Error(codes.NotFound, "no m"), said); got.Message() != "asking: the server says: \"no m\"" {
 		t.Errorf("without an address: %q", got)
 	}
 	if !errors.Is(anonymous.failed(over, "asking", grpcstatus.Error(codes.Canceled, ""), nil), context.Canceled) || status.IsDerived(anonymous.failed(over, "asking", io.EOF, nil)) {

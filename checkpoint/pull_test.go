@@ -374,7 +374,7 @@ func TestPullTellsTheCause(t *testing.T) {
 	r := &aborting{Receiver: checkpoint.NewReceiver(c.manager), first: sync.OnceFunc(func() { go h.catalog.Close() })}
 	p := checkpoint.NewPuller(checkpoint.PullerOptions{Conn: c.conn, Task: h.session.Task, Receiver: r})
 	for _, err := range p.Pull(t.Context(), checkpoint.PullRequest{Retry: -1}) {
-		mustBe(t, err, status.Unavailable, "the server said: the server is stopping")
+		mustBe(t, err, status.Unavailable, `the server says: "the server is stopping"`)
 	}
 }
 

@@ -224,7 +224,7 @@ func TestPullFromAServerThatStarts(t *testing.T) {
 			}
 			pulled <- nil
 		}()
-		wantError(t, wait(t, told, "an interruption").Err, status.Unavailable, "the server "+listen+" said: the server is starting")
+		wantError(t, wait(t, told, "an interruption").Err, status.Unavailable, "the server "+listen+" says: \"the server is starting")
 		_, err := s.Catalog().PublishTensors("b", x.Named("w"))
 		return err
 	}})

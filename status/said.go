@@ -1,6 +1,9 @@
 package status
 
-import "strconv"
+import (
+	"strconv"
+	"strings"
+)
 
 // Said is a sentence that a peer has sent. Its text names the peer and quotes the sentence, so that
 // it is not taken for a judgement of this process. Wrap it in an Error, which has the code.
@@ -9,5 +12,12 @@ type Said struct {
 	Text string
 }
 
-// Error returns `PEER says: "TEXT"`.
-func (s *Said) Error() string { return s.Peer + " says: " + strconv.Quote(s.Text) }
+// Error returns `PEER says: "TEXT"`. A text that has quotes itself is in backquotes instead, if it
+// can be.
+func (s *Said) Error() string {
+	quoted := strconv.Quote(s.Text)
+	if strings.Contains(s.Text, `"`) && strconv.CanBackquote(s.Text) {
+		quoted = "`" + s.Text + "`"
+	}
+	return s.Peer + " says: " + quoted
+}

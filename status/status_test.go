@@ -161,6 +161,13 @@ func TestSaidQuotesThePeer(t *testing.T) {
 	if got := err.Message(); got != `/job:w/task:1 says: "no\nlevel=ERROR"` {
 		t.Errorf("%s", got)
 	}
+	for text, want := range map[string]string{
+		`no "x"`: "`no \"x\"`", "no \"x\"\x1b": `"no \"x\"\x1b"`, "no `x` of \"y\"": "\"no `x` of \\\"y\\\"\"",
+	} {
+		if got := (&status.Said{Peer: "p", Text: text}).Error(); got != "p says: "+want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
 	if said, ok := errors.AsType[*status.Said](error(err)); !ok || said.Text != "no\nlevel=ERROR" {
 		t.Errorf("%v", said)
 	}
