@@ -123,7 +123,7 @@ func (a *attempt) Wait(ctx context.Context) (rendezvous.Value, error) {
 		}
 		ctx = metadata.NewOutgoingContext(ctx, c.transport.caps)
 	}
-	resp := received{alloc: c.worker.alloc}
+	resp := received{alloc: c.worker.alloc, t: t}
 	if trailer, err := c.worker.recv(ctx, req, &resp); err != nil {
 		failed := c.failed(ctx, t, err, trailer)
 		if lost, ok := errors.AsType[*delivery.LostError](failed); ok {
@@ -132,7 +132,7 @@ func (a *attempt) Wait(ctx context.Context) (rendezvous.Value, error) {
 		return rendezvous.Value{}, failed
 	}
 	if resp.err != nil {
-		return rendezvous.Value{}, &delivery.ReceiverError{Err: resp.err}
+		return rendezvous.Value{}, receiverError(resp.err)
 	}
 	if resp.RequireAck {
 		c.markFinished(req.GetRequestId())
@@ -149,6 +149,14 @@ func (a *attempt) Wait(ctx context.Context) (rendezvous.Value, error) {
 	t.Arrival.Wire = Name
 	logTransfer(c.worker.log, t.Step, t.Key, t.Attempt, requested, r.SendStartMicros, r.Tensor.Size())
 	return rendezvous.Value{Tensor: r.Tensor, Dead: r.Dead}, nil
+}
+
+// receiverError returns err as a *ReceiverError.
+func receiverError(err error) error {
+	if own, ok := errors.AsType[*delivery.ReceiverError](err); ok {
+		return own
+	}
+	return &delivery.ReceiverError{Err: err}
 }
 
 func recvOptions(t *delivery.Transfer) *trystpb.RecvOptions {

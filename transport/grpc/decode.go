@@ -14,6 +14,7 @@ import (
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/tensor/tensorproto"
 	"github.com/tryst-rdma/tryst/transport"
+	"github.com/tryst-rdma/tryst/transport/internal/delivery"
 )
 
 // received is a received RecvTensorResponse.
@@ -21,8 +22,12 @@ import (
 // A message of the usual form is parsed in place: the content is copied once, into memory
 // from alloc. The generated code parses any other message, for instance one with repeated
 // fields, lists of values or strings. Both give the same result.
+//
+// A transfer with a destination of the receiver's (delivery.Transfer.Into) has its content
+// parsed into that memory, and any other form is copied there.
 type received struct {
 	alloc tensor.Allocator
+	t     *delivery.Transfer // nil for a call of a Worker
 
 	// The result of parse: the response, or err.
 	transport.TensorResponse
@@ -40,7 +45,9 @@ func (r *received) parse(data mem.BufferSlice) {
 	done, err := r.parseUsual(newCursor(data))
 	if err == nil && !done {
 		r.release()
-		err = r.parseAny(data)
+		if err = r.parseAny(data); err == nil && r.Tensor != nil && r.t != nil {
+			r.Tensor, err = r.t.Deliver(r.Tensor, r.Dead)
+		}
 	}
 	if err != nil {
 		r.release()
@@ -53,7 +60,7 @@ func (r *received) release() {
 	if r.Tensor != nil {
 		r.Tensor.Release()
 	}
-	*r = received{alloc: r.alloc}
+	*r = received{alloc: r.alloc, t: r.t}
 }
 
 func unparsable(why error) error {
@@ -145,8 +152,12 @@ func (r *received) parseTensor(c cursor) (ok bool, err error) {
 	if !ok {
 		return false, nil
 	}
-	r.Tensor, err = tensor.Allocate(r.alloc, h.DType, h.Shape)
-	if err != nil {
+	if r.t != nil && r.t.Into != nil {
+		if err := r.t.CheckInto(h.DType, h.Shape); err != nil {
+			return false, err
+		}
+		r.Tensor = r.t.Into.Tensor().Retain()
+	} else if r.Tensor, err = tensor.Allocate(r.alloc, h.DType, h.Shape); err != nil {
 		return false, err
 	}
 	c.advance(h.Start)

@@ -31,12 +31,20 @@ func (c *conn) fetch(ctx context.Context, t *delivery.Transfer, resp *received) 
 	if err != nil {
 		return &delivery.ReceiverError{Err: status.From(err).WithPrefix(c.task.String())}
 	}
+	if !of.proto {
+		if err := t.CheckInto(resp.dtype, resp.shape); err != nil {
+			return err
+		}
+	}
 	p := &t.Partial
 	if p.State != of {
 		p.Drop()
 		p.State = of
 	}
 	f := download{content: of, partial: p, alloc: c.worker.alloc}
+	if t.Into != nil && !of.proto {
+		f.into = t.Into.Tensor()
+	}
 	if err := f.reserve(0); err != nil {
 		return &delivery.ReceiverError{Err: status.From(err).WithPrefix(fmt.Sprintf("%v sent a ticket for a %v tensor of shape %v with %d bytes",
 			c.task, resp.dtype, resp.shape, of.size))}
@@ -47,11 +55,17 @@ func (c *conn) fetch(ctx context.Context, t *delivery.Transfer, resp *received) 
 	if of.proto {
 		resp.Tensor, err = tensorproto.Unmarshal(p.Buffer.Bytes(), c.worker.alloc)
 		p.Drop()
+		if err == nil {
+			resp.Tensor, err = t.Deliver(resp.Tensor, resp.Dead)
+		}
+	} else if f.into != nil {
+		resp.Tensor = f.into
+		*p = delivery.Partial{} // the value has its reference now
 	} else if resp.Tensor, err = tensor.New(resp.dtype, resp.shape, p.Buffer); err == nil {
 		*p = delivery.Partial{} // the tensor owns the buffer now
 	}
 	if err != nil {
-		return &delivery.ReceiverError{Err: err}
+		return receiverError(err)
 	}
 	return nil
 }
@@ -120,6 +134,7 @@ type download struct {
 	content
 	partial *delivery.Partial
 	alloc   tensor.Allocator
+	into    *tensor.Tensor // where it goes; nil for memory of alloc
 }
 
 // missing returns the number of bytes not yet received.
@@ -135,6 +150,9 @@ func (f *download) reserve(n int) error {
 	have := int(p.Bytes) + n
 	switch {
 	case p.Buffer != nil && p.Buffer.Len() >= have:
+		return nil
+	case f.into != nil:
+		p.Buffer = f.into.Buffer().Retain()
 		return nil
 	case f.proto:
 		size = have + min(size-have, have+growth)

@@ -138,10 +138,18 @@ func (r *Requester) refuse(t *Transfer, err error) {
 
 // receive begins a transfer.
 func (p *peer) receive(t *Transfer) error {
+	into := rendezvous.IntoOf(t.Args)
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
 		return errRequesterClosed()
+	}
+	if into != nil {
+		if err := into.Claim(); err != nil {
+			p.mu.Unlock()
+			return status.From(err).WithPrefix("receive of " + t.Key.Describe())
+		}
+		t.Into = into
 	}
 	t.peer, t.asked = p, time.Now()
 	p.do(p.machine.receive(t.asked, t), nil)
@@ -166,11 +174,12 @@ func (p *peer) do(acts []requestAction, why error) {
 			a.attempt = a.t.attempt
 			calls++
 		case doEnd:
-			if callback := a.t.endLocked(rendezvous.Value{}, a.err); callback != nil {
-				p.requester.pool.Go(callback)
-			}
+			callback := a.t.endLocked(rendezvous.Value{}, a.err)
 			if !a.t.begun { // else work does it
-				a.t.Partial.Drop()
+				a.t.drop()
+			}
+			if callback != nil {
+				p.requester.pool.Go(callback)
 			}
 		case doHello:
 			after := a.after

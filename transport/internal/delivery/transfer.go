@@ -6,6 +6,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
 )
 
 // Transfer is one receive from its first request to its acknowledgement. It
@@ -34,6 +35,11 @@ type Transfer struct {
 	Cancels []uint64
 	// Args are the receiver's.
 	Args rendezvous.Args
+	// Into is the receiver's own memory, from its Args; nil for none. The transfer holds a
+	// reference to it (Into.Claim) until it has ended and no attempt of it is under way. A
+	// connection whose peer may write later than that, such as a device by RDMA, holds one
+	// of its own. At most one attempt is under way, so no two write at once.
+	Into *rendezvous.Into
 	// Began is when the attempt began. Ended is when it had its outcome, if the
 	// connection has looked at the clock then; else zero.
 	Began, Ended time.Time
@@ -142,6 +148,40 @@ func (t *Transfer) endLocked(v rendezvous.Value, err error) (callback func()) {
 	return func() { t.done(v, t.Args, err) }
 }
 
+// drop releases the memory that the transfer holds: it has ended, and no attempt of it is
+// under way. It is called once, before the callback.
+func (t *Transfer) drop() {
+	t.Partial.Drop()
+	if t.Into != nil {
+		t.Into.End(t.peer.requester.pool.Go)
+	}
+}
+
+// CheckInto returns a *ReceiverError with InvalidArgument if a value of this type and shape
+// does not fit into Into. A connection calls it before it writes there.
+func (t *Transfer) CheckInto(dtype tensor.DType, shape tensor.Shape) error {
+	if t.Into == nil {
+		return nil
+	}
+	if err := t.Into.Check(dtype, shape); err != nil {
+		return &ReceiverError{Err: status.From(err).WithPrefix("receive of " + t.Key.Describe())}
+	}
+	return nil
+}
+
+// Deliver returns what the receiver gets for x, a received tensor: x, or its content in
+// Into. It takes over the reference to x. The error is that of CheckInto.
+func (t *Transfer) Deliver(x *tensor.Tensor, dead bool) (*tensor.Tensor, error) {
+	if t.Into == nil || dead || x == t.Into.Tensor() {
+		return x, nil
+	}
+	if err := t.CheckInto(x.DType(), x.Shape()); err != nil {
+		x.Release()
+		return nil, err
+	}
+	return t.Into.Copy(x), nil
+}
+
 // work waits for the attempt that is under way and reports its outcome. The goroutine
 // has claimed it.
 func (t *Transfer) work(ctx context.Context) {
@@ -157,7 +197,7 @@ func (t *Transfer) work(ctx context.Context) {
 	switch {
 	case t.over: // cancelled meanwhile
 		p.mu.Unlock()
-		t.Partial.Drop()
+		t.drop()
 		if err == nil {
 			v.Tensor.Release()
 		}
@@ -174,10 +214,9 @@ func (t *Transfer) work(ctx context.Context) {
 	if own, ok := errorAs[*ReceiverError](err); ok {
 		err = own.Err
 	}
-	partial := t.Partial
 	callback := t.endLocked(v, err)
 	p.do(acts, nil)
-	partial.Drop()
+	t.drop()
 	if callback != nil {
 		callback()
 	}
