@@ -223,9 +223,18 @@ type firstOf struct{ first, second tensor.Allocator }
 
 // Allocate implements tensor.Allocator.
 func (p firstOf) Allocate(n int) (*tensor.Buffer, error) {
-	b, err := p.first.Allocate(n)
-	if status.CodeOf(err) == status.ResourceExhausted {
-		return p.second.Allocate(n)
+	b := new(tensor.Buffer)
+	if err := p.AllocateBuffer(b, n); err != nil {
+		return nil, err
 	}
-	return b, err
+	return b, nil
+}
+
+// AllocateBuffer implements tensor.BufferAllocator.
+func (p firstOf) AllocateBuffer(b *tensor.Buffer, n int) error {
+	err := tensor.AllocateBuffer(p.first, b, n)
+	if status.CodeOf(err) == status.ResourceExhausted {
+		return tensor.AllocateBuffer(p.second, b, n)
+	}
+	return err
 }

@@ -207,6 +207,21 @@ type BufferAllocator interface {
 	AllocateBuffer(b *Buffer, n int) error
 }
 
+// AllocateBuffer allocates n bytes from a into b, a new Buffer, whether a is a
+// BufferAllocator or not. It is for an Allocator that passes calls on to others. After
+// an error b is as it was.
+func AllocateBuffer(a Allocator, b *Buffer, n int) error {
+	if f, ok := a.(BufferAllocator); ok {
+		return f.AllocateBuffer(b, n)
+	}
+	other, err := a.Allocate(n)
+	if err != nil {
+		return err
+	}
+	b.Init(other.data, other.owner) // nobody else has the other header
+	return nil
+}
+
 // AllocateBuffer implements BufferAllocator.
 func (p *Pool) AllocateBuffer(b *Buffer, n int) error { return p.allocate(b, n) }
 

@@ -112,7 +112,7 @@ func (l *link) execute(acts []channel.Action, now time.Time) (again bool) {
 			}
 			l.collect(&a.Post)
 		case channel.ActPlace:
-			l.destRequests = append(l.destRequests, destRequest{attemptID{a.ID, a.Attempt}, a.Handle, a.Value.Size})
+			l.destRequests = append(l.destRequests, l.destRequest(a))
 		case channel.ActStage:
 			l.stage(attemptID{a.ID, a.Attempt}, a.Source.Handle)
 		case channel.ActRequest:

@@ -51,8 +51,8 @@ func (l *link) begin(t *delivery.Transfer) *attempt {
 	req := channel.Receive{
 		ID: t.ID, Attempt: t.Attempt, Handle: a.handle, Responder: t.Peer, Left: t.Left, Step: t.Step, Key: t.Key.String(), Acks: t.Acks,
 	}
-	if v, ok := l.machine.CachedMeta(req.Key); ok {
-		if d, err := l.destination(a, v.Size, regmem.InAdvance, regmem.NoGrow); err == nil {
+	if v, ok := l.expected(t, req.Key); ok {
+		if d, err := l.destination(a, t.Into != nil, v.Size, regmem.InAdvance, regmem.NoGrow); err == nil {
 			req.Early, req.Value = &d, v
 		}
 	}
@@ -60,6 +60,17 @@ func (l *link) begin(t *delivery.Transfer) *attempt {
 	l.machine.Receive(now, req)
 	l.run(now)
 	return a
+}
+
+// expected returns the meta-data of the large value that a transfer will bring, as far as it
+// can be known: the receiver's own memory has its type and shape, or the last value under the
+// key had. The result is valid until the next event. Called with mu held.
+func (l *link) expected(t *delivery.Transfer, key string) (wire.Value, bool) {
+	if t.Into == nil {
+		return l.machine.CachedMeta(key)
+	}
+	v := l.describe(t.Into.Tensor())
+	return v, !l.machine.Eager(&v)
 }
 
 // sendCancels cancels ids at the peer before a request is posted, except the ids of a batch
@@ -94,15 +105,53 @@ func (a *attempt) value() (rendezvous.Value, error) {
 	}
 	var v rendezvous.Value
 	var err error
-	if alloc := a.link.peer.transport.opts.Allocator; a.buf != nil {
+	switch alloc := a.link.peer.transport.opts.Allocator; {
+	case a.t.Into != nil && !a.meta.Proto && !a.meta.Dead:
+		return a.valueInto()
+	case a.buf != nil:
 		v, err = fromMemory(&a.meta, a.buf, alloc)
-	} else {
+	default:
 		v, err = fromMessage(&a.meta, a.content, alloc)
 	}
 	if err != nil {
 		return v, &delivery.ReceiverError{Err: err}
 	}
-	return v, nil
+	v.Tensor, err = a.t.Deliver(v.Tensor, v.Dead)
+	return v, err
+}
+
+// valueInto is value for a content that goes into the receiver's own memory: it is there
+// already, or is copied there from the message or from registered memory.
+func (a *attempt) valueInto() (rendezvous.Value, error) {
+	err := a.checkInto(&a.meta)
+	into := a.t.Into.Tensor()
+	switch {
+	case a.buf == nil && err == nil:
+		copy(into.Bytes(), a.content)
+		into.Retain()
+	case a.buf == nil:
+	case err == nil && a.buf == into.Buffer():
+		a.t.Into.WrittenByDevice() // the value has the reference of a.buf now
+	default:
+		if err == nil {
+			copy(into.Bytes(), a.buf.Bytes())
+			into.Retain()
+		}
+		a.buf.Release()
+	}
+	if err != nil {
+		return rendezvous.Value{}, err
+	}
+	return rendezvous.Value{Tensor: into}, nil
+}
+
+// checkInto is Transfer.CheckInto for the meta-data of a value.
+func (a *attempt) checkInto(v *wire.Value) error {
+	shape, err := shapeOf(v)
+	if err != nil {
+		return &delivery.ReceiverError{Err: err}
+	}
+	return a.t.CheckInto(v.DType, shape)
 }
 
 // Notify implements delivery.Attempt.
@@ -180,6 +229,10 @@ func (l *link) outcome(a *attempt, e *channel.Action, dest *destination, now tim
 		e.Value.CopyTo(&a.meta)
 		a.buf = dest.Buffer().Retain()
 	case channel.OutcomeFallback:
+		if own, ok := a.noDest.(*delivery.ReceiverError); ok { //nolint:errorlint // never wrapped
+			a.err = own // no other route would help
+			return
+		}
 		a.err = &delivery.FallbackError{Err: cmp.Or(a.noDest, e.Err)}
 		switch c := &l.peer.counters; {
 		case e.ByPeer:

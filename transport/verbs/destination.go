@@ -10,9 +10,11 @@ import (
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
-// The registered memory that the peer writes the contents of receives into.
+// The registered memory that the peer writes the contents of receives into: memory of the
+// receiving pool, or the receiver's own memory if it is of that pool's arenas
+// (delivery.Transfer.Into). Any other memory of the receiver's gets a copy (attempt.value).
 
-// destination is memory of the receiving pool, reserved for one attempt.
+// destination is memory of the receiving arenas, reserved for one attempt.
 type destination struct {
 	regmem.Destination
 	of     *attempt                    // nil when the attempt had ended already
@@ -24,12 +26,28 @@ type destRequest struct {
 	attemptID
 	handle uint64
 	size   uint64
+	into   bool  // the value goes into the receiver's own memory
+	unfit  error // it does not fit there
+}
+
+// destRequest returns the request of ActPlace. Called with mu held.
+func (l *link) destRequest(e *channel.Action) destRequest {
+	p := destRequest{attemptID: attemptID{e.ID, e.Attempt}, handle: e.Handle, size: e.Value.Size}
+	if a := l.attempt(p.handle, p.attemptID); a != nil && a.t.Into != nil && !e.Value.Proto {
+		p.unfit = a.checkInto(&e.Value)
+		p.into = p.unfit == nil
+	}
+	return p
 }
 
 // assignDest gives an attempt a destination, or reports to the machine that there is none.
 // Called with mu held.
 func (l *link) assignDest(p destRequest, grow regmem.Grow) {
-	d, err := l.destination(l.attempt(p.handle, p.attemptID), p.size, regmem.OnDemand, grow)
+	if p.unfit != nil {
+		l.refuseDest(p, p.unfit)
+		return
+	}
+	d, err := l.destination(l.attempt(p.handle, p.attemptID), p.into, p.size, regmem.OnDemand, grow)
 	switch {
 	case errors.Is(err, regmem.ErrMustGrow):
 		l.async(func() { l.growDest(p) })
@@ -74,9 +92,16 @@ func (l *link) growDest(p destRequest) {
 	l.run(time.Now())
 }
 
-// destination reserves memory of the receiving pool for an attempt, which is nil when it has
-// ended. Called with mu held.
-func (l *link) destination(a *attempt, size uint64, early regmem.Early, grow regmem.Grow) (channel.Dest, error) {
+// destination reserves memory for an attempt, which is nil when it has ended: with into the
+// receiver's own if that is registered, else memory of the receiving pool. Called with mu
+// held.
+func (l *link) destination(a *attempt, into bool, size uint64, early regmem.Early, grow regmem.Grow) (channel.Dest, error) {
+	if into && a != nil {
+		if dest, ok := l.account.Adopt(a.t.Into.Tensor().Buffer(), int(size)); ok { //nolint:gosec // it fits
+			a.t.Partial.Drop() // bytes that came over gRPC lie in this memory, too
+			return l.offerDest(a, dest, size)
+		}
+	}
 	dest, err := l.account.Destination(int(size), early, grow) //nolint:gosec // checked when it was parsed
 	if err != nil {
 		return channel.Dest{}, err

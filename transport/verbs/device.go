@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/status"
-	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/transport/verbs/internal/regmem"
 	"github.com/tryst-rdma/tryst/verbs"
 )
@@ -168,21 +167,4 @@ func addCounts(s *regmem.Stats, o regmem.Stats) {
 	s.Receiving.Grown += o.Receiving.Grown
 	s.Receiving.Exhausted += o.Receiving.Exhausted
 	s.Receiving.Stuck += o.Receiving.Stuck
-}
-
-// Allocator allocates tensors that are sent without a copy. While there is no device it
-// allocates other memory (Options.Allocator), which is copied to be sent.
-func (t *RdmaRemoteRendezvous) Allocator() tensor.Allocator { return sendAllocator{t} }
-
-type sendAllocator struct{ t *RdmaRemoteRendezvous }
-
-// Allocate implements tensor.Allocator.
-func (a sendAllocator) Allocate(n int) (*tensor.Buffer, error) {
-	if p := a.t.present(); p != nil {
-		b, err := p.memory.Allocator().Allocate(n)
-		if !errors.Is(err, verbs.ErrClosed) && !errors.Is(err, verbs.ErrDeviceGone) {
-			return b, err
-		}
-	}
-	return a.t.opts.Allocator.Allocate(n)
 }

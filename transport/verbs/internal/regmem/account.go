@@ -68,6 +68,7 @@ var ErrEarlyLimit error = status.Errorf(status.ResourceExhausted, "a quarter of 
 type Destination struct {
 	buf *tensor.Buffer
 	b   *block
+	n   int // bytes that the peer writes
 }
 
 // Destination allocates n bytes (at least 1) of the receiving pool. Errors: ErrMustGrow
@@ -103,7 +104,30 @@ func (a *Account) Destination(n int, early Early, grow Grow) (Destination, error
 		a.early += int64(b.size)
 		m.early += int64(b.size)
 	}
-	return Destination{buf: b.buffer(n), b: b}, nil
+	return Destination{buf: b.buffer(n), b: b, n: n}, nil
+}
+
+// Adopt is Destination in memory that exists: the first n bytes of buf, a buffer of the
+// receiver's own. ok is false when that is no memory of this receiving pool, such as memory
+// of a device that is gone, or when it is a destination already. The destination holds a
+// reference of its own to buf, and its rules are those of any other: the block is in the
+// account, and counts in quarantine, until Release. It takes nothing of the limit of
+// destinations that are given out in advance, since it takes nothing of the pool.
+func (a *Account) Adopt(buf *tensor.Buffer, n int) (d Destination, ok bool) {
+	b, mine := buf.Owner().(*block)
+	p := &a.m.receiving
+	if !mine || b.arena.pool != p || p.closed.Load() || n <= 0 || n > buf.Len() || &buf.Bytes()[0] != &b.bytes()[0] {
+		return Destination{}, false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if b.account != nil || b.arena.state != liveArena {
+		return Destination{}, false
+	}
+	b.account = a
+	a.held++
+	a.heldBytes += int64(b.size)
+	return Destination{buf: buf.Retain(), b: b, n: n}, true
 }
 
 // IsZero reports whether d is no destination.
@@ -114,13 +138,13 @@ func (d Destination) IsZero() bool { return d.buf == nil }
 func (d Destination) Buffer() *tensor.Buffer { return d.buf }
 
 // Piece is the memory as it is described to the peer.
-func (d Destination) Piece() Piece { return d.b.piece(0, d.buf.Len()) }
+func (d Destination) Piece() Piece { return d.b.piece(0, d.n) }
 
 // Lease allows the peer of a queue pair in RTS to write to this memory and no other, with
 // a random rkey that is valid until the window is closed. The caller closes the window
 // before Release. Only for a Memory whose Leases is true.
 func (d Destination) Lease(qp verbs.QP) (verbs.Window, error) {
-	return qp.BindWindow(d.b.arena.mr, uint64(d.b.off), uint64(d.buf.Len()), verbs.AccessRemoteWrite) //nolint:gosec // never negative
+	return qp.BindWindow(d.b.arena.mr, uint64(d.b.off), uint64(d.n), verbs.AccessRemoteWrite) //nolint:gosec // never negative
 }
 
 // Quarantine records that the receive has ended at now without the tensor, while the

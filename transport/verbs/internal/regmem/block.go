@@ -3,6 +3,7 @@ package regmem
 import (
 	"time"
 
+	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/verbs"
 )
 
@@ -33,6 +34,20 @@ type block struct {
 // bytes is the block's memory. Its capacity ends with the block.
 func (b *block) bytes() []byte {
 	return b.arena.mem[b.off : b.off+b.size : b.off+b.size]
+}
+
+// AllocateBuffer implements tensor.BufferAllocator.
+func (p *pool) AllocateBuffer(buf *tensor.Buffer, n int) error {
+	if n == 0 {
+		buf.Init(nil, nil)
+		return nil
+	}
+	b, err := p.take(n, MayGrow)
+	if err != nil {
+		return err
+	}
+	buf.Init(b.bytes()[:n], b)
+	return nil
 }
 
 // Reclaim implements tensor.Owner: the last reference is gone.

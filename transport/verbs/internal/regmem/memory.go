@@ -148,6 +148,11 @@ func (m *Memory) Leases() bool { return m.leases }
 // Allocator allocates tensors that are sent without a copy. They may outlive the Memory.
 func (m *Memory) Allocator() tensor.Allocator { return &m.sending }
 
+// ReceiveAllocator allocates tensors that peers can write a content into (Account.Adopt),
+// and that are sent without a copy, too. Peers have rights to the arenas of this memory
+// while transfers into it are under way; to that of Allocator never.
+func (m *Memory) ReceiveAllocator() tensor.Allocator { return &m.receiving }
+
 // Sweep returns idle memory to the system: arenas that nothing has used for Options.Idle, and the
 // pages of what stays registered with a device that locks none. It also lets the pools try
 // registrations again that the device has refused. Call it every second after Options.Active, on a

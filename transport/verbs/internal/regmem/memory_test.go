@@ -663,3 +663,67 @@ func TestCopiesOfAPeerLeaveRoomForOthers(t *testing.T) {
 		s.Release()
 	}
 }
+
+// TestAdopt: a destination in memory of a receiver's own has the rules of any other, for
+// memory of the receiving pool only, and once at a time.
+func TestAdopt(t *testing.T) {
+	m, _ := newMemory(t, small)
+	a := m.OpenAccount("a")
+	own, err := m.ReceiveAllocator().Allocate(5000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sending, err := m.Allocator().Allocate(5000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sending.Release()
+	heap, err := tensor.Heap{}.Allocate(5000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, c := range map[string]struct {
+		buf *tensor.Buffer
+		n   int
+	}{"sending": {sending, 10}, "heap": {heap, 10}, "too long": {own, 5001}, "empty": {own, 0}} {
+		if _, ok := a.Adopt(c.buf, c.n); ok {
+			t.Errorf("%s: adopted", what)
+		}
+	}
+	d, ok := a.Adopt(own, 4000)
+	if !ok {
+		t.Fatal("memory of the receiving pool was not adopted")
+	}
+	if p := d.Piece(); p.Len != 4000 {
+		t.Errorf("the peer may write %d bytes, want 4000", p.Len)
+	}
+	if _, ok := a.Adopt(own, 4000); ok {
+		t.Error("adopted twice")
+	}
+	if own.Unique() {
+		t.Error("the destination holds no reference")
+	}
+	now := time.Now()
+	d.Quarantine(now)
+	if s := m.Stats(now); s.Quarantine != 1 || s.Quarantined < 5000 {
+		t.Errorf("%d blocks with %d bytes in quarantine", s.Quarantine, s.Quarantined)
+	}
+	if over := m.Overdue(now.Add(QuarantineTime)); len(over) != 1 {
+		t.Errorf("%d channels are overdue, want 1", len(over))
+	}
+	d.Release()
+	if !own.Unique() || m.Stats(now).Quarantined != 0 {
+		t.Error("the memory was not given back")
+	}
+	if d, ok = a.Adopt(own, 5000); !ok {
+		t.Fatal("it cannot be adopted again")
+	}
+	own.Release() // the receiver may release it at any time
+	d.Release()
+	if s := m.Stats(now); s.Receiving.InUse != 0 {
+		t.Errorf("%d bytes are in use", s.Receiving.InUse)
+	}
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+}

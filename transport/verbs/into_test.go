@@ -1,0 +1,114 @@
+package verbstransport_test
+
+import (
+	"testing"
+
+	"github.com/tryst-rdma/tryst/rendezvous"
+	"github.com/tryst-rdma/tryst/tensor"
+	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
+)
+
+// recvInto receives into dst and returns whether the device wrote there.
+func (a *actor) recvInto(step int64, k rendezvous.Key, dst *tensor.Tensor) (zeroCopy bool) {
+	a.s.Helper()
+	into, err := rendezvous.NewInto(dst)
+	if err != nil {
+		a.s.Fatal(err)
+	}
+	v, err := a.in(step).Recv(a.s.Context(), k, into.Args())
+	if err != nil {
+		a.s.Fatal(err)
+	}
+	v.Tensor.Release()
+	return into.ZeroCopy()
+}
+
+// TestIntoTakesOneRoundTrip: the type and shape of the receiver's own memory are known, so the
+// first request under a key has its address, and no META is needed.
+func TestIntoTakesOneRoundTrip(t *testing.T) {
+	s := newStage(t, clusterOptions{require: true})
+	from, to := s.pair()
+	dst := s.blob(to.transport.ReceiveAllocator(), 9, mib)
+	defer dst.Release()
+	from.sendsBlob(1, from.key(to, "first"), 1, 8)
+	to.recv(1, from.key(to, "first")).isBlob(1, 8)
+	before := to.connection(from).Stats
+	k := from.key(to, "v")
+	from.sendsBlob(1, k, 2, mib)
+	if !to.recvInto(1, k, dst) || !isNoise(dst.Bytes(), 2) {
+		t.Error("the device did not write the content into the memory")
+	}
+	after := to.connection(from).Stats
+	if n := after.MessagesReceived - before.MessagesReceived; n != 1 {
+		t.Errorf("%d messages came, want 1: the last write of the content", n)
+	}
+}
+
+// TestIntoIsSentAgainWithoutACopy: memory of ReceiveAllocator is registered for both
+// directions; what is not registered is copied once.
+func TestIntoIsSentAgainWithoutACopy(t *testing.T) {
+	s := newStage(t, clusterOptions{require: true})
+	from, to := s.pair()
+	dst := s.blob(to.transport.ReceiveAllocator(), 9, mib)
+	defer dst.Release()
+	k, back := from.key(to, "v"), to.key(from, "v")
+	from.send(1, k, s.blob(from.transport.Allocator(), 1, mib))
+	to.recvInto(1, k, dst)
+	to.send(1, back, dst.Retain())
+	from.recv(1, back).isBlob(1, mib)
+	to.keeps(0)
+	if n := to.transport.Memory().Copies + from.transport.Memory().Copies; n != 0 {
+		t.Errorf("%d tensors were copied", n)
+	}
+	other := s.blob(s.source, 9, mib)
+	defer other.Release()
+	if !to.transport.Registered(dst) || to.transport.Registered(other) {
+		t.Error("Registered is wrong")
+	}
+	s.until("the sent memory is its owner's alone", dst.Buffer().Unique)
+	from.sendsBlob(2, k, 3, mib)
+	if to.recvInto(2, k, other) || !isNoise(other.Bytes(), 3) {
+		t.Error("memory that is not registered got another content, or without a copy")
+	}
+}
+
+// TestIntoMemoryOfADeviceThatIsGone: it stays readable, and is received into with a copy.
+func TestIntoMemoryOfADeviceThatIsGone(t *testing.T) {
+	s := newStage(t, clusterOptions{})
+	from, to := s.pair()
+	dst := s.blob(to.transport.ReceiveAllocator(), 9, mib)
+	defer dst.Release()
+	k := from.key(to, "v")
+	to.nic().Remove()
+	s.until("the device is known to be gone", func() bool { _, err := to.transport.Device(); return err != nil })
+	if to.transport.Registered(dst) {
+		t.Error("memory of a device that is gone is registered")
+	}
+	from.sendsBlob(1, k, 1, mib)
+	if to.recvInto(1, k, dst) || !isNoise(dst.Bytes(), 1) {
+		t.Error("another content, or without a device")
+	}
+	x, err := to.transport.ReceiveAllocator().Allocate(mib)
+	if err != nil {
+		t.Fatalf("without a device: %v", err)
+	}
+	x.Release()
+}
+
+// TestIntoWithoutRoomForDestinations: the receiver's own memory takes nothing of the pool, so
+// it is written to although the pool is full.
+func TestIntoWithoutRoomForDestinations(t *testing.T) {
+	s := newStage(t, tuned(clusterOptions{require: true}, func(o *verbstransport.Options) {
+		o.Memory.Arena, o.Memory.RecvLimit = mib, mib
+	}))
+	from, to := s.pair()
+	dst := s.blob(to.transport.ReceiveAllocator(), 9, mib) // all of it
+	defer dst.Release()
+	k := from.key(to, "v")
+	for step := range int64(3) {
+		from.sendsBlob(step+1, k, uint64(step), mib)
+		if !to.recvInto(step+1, k, dst) || !isNoise(dst.Bytes(), uint64(step)) {
+			t.Errorf("step %d: another content, or with a copy", step+1)
+		}
+	}
+}
