@@ -7,6 +7,7 @@ import (
 
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/transport/internal/delivery"
 )
 
@@ -36,6 +37,11 @@ const (
 	cancelsLate       fault = "cancels after later requests"
 	namesNoWire       fault = "does not say what carried a value"
 	acksEarly         fault = "acknowledges what it has not received yet"
+	ignoresInto       fault = "receives into other memory"
+	consumesUnfit     fault = "consumes a value that does not fit"
+	touchesDead       fault = "writes into the memory for a dead value"
+	writesIntoLate    fault = "writes into the receiver's memory late"
+	keepsInto         fault = "keeps the receiver's memory"
 )
 
 // faults lists the faults, each with cases that must detect it.
@@ -65,6 +71,11 @@ var faults = []struct {
 	{cancelsLate, []string{"Cancel/InOrderAfterwards"}},
 	{namesNoWire, []string{"Order/SendFirst", "Content/Dead", "Cut/InMidTransfer"}},
 	{acksEarly, []string{"Delivery/NotWhileInMidTransfer", "Delivery/NotWhenCancelled"}},
+	{ignoresInto, []string{"Into/Sizes", "Into/CutInMidTransfer", "Into/ManyAtOnce"}},
+	{consumesUnfit, []string{"Into/ThatDoesNotFit"}},
+	{touchesDead, []string{"Into/Dead"}},
+	{writesIntoLate, []string{"Into/CancelInMidTransfer", "Into/AbortInMidTransfer"}},
+	{keepsInto, []string{"Into/Again"}},
 }
 
 func (f fault) peerTimeout(d time.Duration) time.Duration {
@@ -232,6 +243,29 @@ func (w *faultyConn) spoil(to *refNode, a *delivery.Transfer, v rendezvous.Value
 		var own *delivery.ReceiverError // dropped
 		if c := status.CodeOf(err); (c == status.Unavailable || c == status.Cancelled) && !errors.As(err, &own) {
 			err = &delivery.LostError{Err: err}
+		}
+	case ignoresInto:
+		if err == nil && a.Into != nil && v.Tensor == a.Into.Tensor() {
+			other, e := v.Tensor.Clone(tensor.Heap{})
+			v.Tensor.Release()
+			v.Tensor, err = other, e
+		}
+	case consumesUnfit:
+		if status.CodeOf(err) == status.InvalidArgument {
+			to.kept.Ack(a.Requester, []uint64{a.ID})
+		}
+	case touchesDead:
+		if err == nil && a.Into != nil && v.Dead {
+			a.Into.Tensor().Bytes()[0] = 1
+		}
+	case writesIntoLate:
+		if err != nil && a.Into != nil {
+			dst := a.Into.Tensor().Bytes()
+			time.AfterFunc(20*time.Millisecond, func() { dst[len(dst)-1] = 1 })
+		}
+	case keepsInto:
+		if err == nil && a.Into != nil {
+			a.Into.Tensor().Retain()
 		}
 	case leavesGoroutine:
 		go func() { <-w.from.c.t.Context().Done(); <-make(chan struct{}) }()

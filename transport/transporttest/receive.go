@@ -37,6 +37,10 @@ func (o outcome) release() {
 func (n *node) recv(step int64, k rendezvous.Key) *receive { return n.recvCtx(n.w.ctx, step, k) }
 
 func (n *node) recvCtx(ctx context.Context, step int64, k rendezvous.Key) *receive {
+	return n.recvArgs(ctx, step, k, noArgs)
+}
+
+func (n *node) recvArgs(ctx context.Context, step int64, k rendezvous.Key, args rendezvous.Args) *receive {
 	r := &receive{w: n.w, key: k, outcome: make(chan outcome, 1), taken: make(chan struct{})}
 	n.w.mu.Lock()
 	n.w.receives = append(n.w.receives, r)
@@ -51,11 +55,11 @@ func (n *node) recvCtx(ctx context.Context, step int64, k rendezvous.Key) *recei
 	}
 	if n.w.suite.Blocking {
 		go func() {
-			v, err := n.in(step).Recv(ctx, k, noArgs)
-			end(v, noArgs, err)
+			v, err := n.in(step).Recv(ctx, k, args)
+			end(v, args, err)
 		}()
 	} else {
-		n.in(step).RecvAsync(ctx, k, noArgs, end)
+		n.in(step).RecvAsync(ctx, k, args, end)
 	}
 	return r
 }

@@ -375,10 +375,23 @@ func (a *refAttempt) carry(ctx context.Context, c *refLink, resp transport.Respo
 			elems = append(elems, strings.Clone(e))
 		}
 		var err error
-		v.Tensor, err = tensor.FromElements(x.DType(), x.Shape(), elems)
+		if v.Tensor, err = tensor.FromElements(x.DType(), x.Shape(), elems); err == nil {
+			v.Tensor, err = a.t.Deliver(v.Tensor, v.Dead)
+		}
 		return v, err
 	}
-	p := &a.t.Partial
+	p, into := &a.t.Partial, a.t.Into
+	if v.Dead {
+		into = nil
+	}
+	if into != nil {
+		if err := a.t.CheckInto(x.DType(), x.Shape()); err != nil {
+			return rendezvous.Value{}, err
+		}
+		if p.Buffer == nil {
+			p.Buffer = into.Tensor().Buffer().Retain()
+		}
+	}
 	if p.Buffer == nil {
 		b, err := a.from.alloc.Allocate(int(x.Size()))
 		if err != nil {
@@ -397,6 +410,10 @@ func (a *refAttempt) carry(ctx context.Context, c *refLink, resp transport.Respo
 		}
 		copy(dst[p.Bytes:][:k], src[p.Bytes:])
 		p.Bytes += int64(k)
+	}
+	if into != nil {
+		v.Tensor, p.Buffer = into.Tensor(), nil
+		return v, nil
 	}
 	var err error
 	if v.Tensor, err = tensor.New(x.DType(), x.Shape(), p.Buffer); err == nil {

@@ -121,6 +121,7 @@ func (s Suite) groups() []group {
 		{"Content", contentCases()},
 		{"Size", sizeCases()},
 		{"Memory", memoryCases()},
+		{"Into", intoCases()},
 		{"Abort", abortCases()},
 		{"Cancel", cancelCases()},
 		{"Cut", cutCases()},

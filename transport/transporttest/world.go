@@ -51,6 +51,8 @@ type world struct {
 	source  *tensortest.Allocator   // memory of what is sent
 	memory  []*tensortest.Allocator // of what each task receives
 
+	registered bool // the case receives into memory of the transport's
+
 	mu sync.Mutex // guards the fields below
 	// nodes are those that run.
 	nodes          []*node

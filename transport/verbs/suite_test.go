@@ -13,6 +13,7 @@ import (
 	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/transport"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
 	"github.com/tryst-rdma/tryst/transport/transporttest"
@@ -32,7 +33,7 @@ const retryTime = 50 * time.Millisecond
 func TestSuiteRequired(t *testing.T) {
 	o := tuned(clusterOptions{require: true}, func(o *verbstransport.Options) { o.Backoff = 20 * time.Millisecond })
 	transporttest.Run(t, transporttest.Suite{New: newCluster(o), MaxSize: largest, Registered: true, Parallel: true,
-		Only: []string{"Order", "Content", "Size", "Memory", "Abort", "Cancel", "Step", "Cut", "Stop"}})
+		Only: []string{"Order", "Content", "Size", "Memory", "Into", "Abort", "Cancel", "Step", "Cut", "Stop"}})
 }
 
 // TestSuite runs the suite of all transports over devices in memory.
@@ -43,7 +44,7 @@ func TestSuite(t *testing.T) {
 // TestSuiteBlocking: the callers that wait for their receives poll.
 func TestSuiteBlocking(t *testing.T) {
 	transporttest.Run(t, transporttest.Suite{New: newCluster(clusterOptions{}), MaxSize: largest, Registered: true, Parallel: true,
-		Blocking: true, Only: []string{"Content", "Abort", "Cancel", "Cut", "Peer", "Stop"}})
+		Blocking: true, Only: []string{"Content", "Into", "Abort", "Cancel", "Cut", "Peer", "Stop"}})
 }
 
 // TestSuiteTwoQueuePairs: large contents use two queue pairs at once, and either may be
@@ -51,7 +52,7 @@ func TestSuiteBlocking(t *testing.T) {
 func TestSuiteTwoQueuePairs(t *testing.T) {
 	o := tuned(clusterOptions{require: true, gate: true}, func(o *verbstransport.Options) { o.Rails, o.Backoff = 2, gateBackoff })
 	transporttest.Run(t, transporttest.Suite{New: newCluster(o), MaxSize: largest, Registered: true, Parallel: true,
-		Only: []string{"Order", "Content", "Size", "Memory", "Abort", "Cancel", "Step", "Peer", "Slow", "Stop"}})
+		Only: []string{"Order", "Content", "Size", "Memory", "Into", "Abort", "Cancel", "Step", "Peer", "Slow", "Stop"}})
 }
 
 type clusterOptions struct {
@@ -255,6 +256,13 @@ type lateManager struct{ *rendezvous.Manager }
 
 func (n *suiteNode) Manager() *rendezvous.Manager    { return n.manager }
 func (n *suiteNode) Cache() *transport.ResponseCache { return n.kept }
+
+// ReceiveAllocator implements transporttest.ReceiveAllocator.
+func (n *suiteNode) ReceiveAllocator() tensor.Allocator { return n.transport.ReceiveAllocator() }
+
+// ZeroCopyAbove implements transporttest.ReceiveAllocator: larger contents do not fit into a
+// message.
+func (n *suiteNode) ZeroCopyAbove() int { return verbstransport.DefaultEagerLimit }
 
 // Stop closes the transports first, which flushes pending acks and cancels to the peers.
 // Then local waiters end with an error, and then the connections are closed.
