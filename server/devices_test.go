@@ -79,7 +79,7 @@ func TestDeviceGoesAndComesBack(t *testing.T) {
 	a, b := &VerbsServer{w.startLogging(0, log)}, w.start(1)
 	w.up(a, b.Task())
 	w.exchange(1, a, b, 1)
-	allocator := a.Allocator()
+	allocator := a.SendAllocator()
 	before, err := allocator.Allocate(1 << 20)
 	if err != nil {
 		t.Fatal(err)
@@ -135,7 +135,7 @@ func TestPullsGoOnWithoutTheDevice(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			x, err := tensor.Allocate(v.Allocator(), tensor.Uint8, shape)
+			x, err := tensor.Allocate(v.SendAllocator(), tensor.Uint8, shape)
 			if err != nil {
 				t.Fatal(err)
 			}

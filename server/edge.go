@@ -111,44 +111,54 @@ func (e *Edge) SendWait(ctx context.Context, step int64, t *tensor.Tensor) (*ren
 }
 
 // Recv is Server.Recv from the peer.
-func (e *Edge) Recv(ctx context.Context, step int64) (v rendezvous.Value, err error) {
+func (e *Edge) Recv(ctx context.Context, step int64) (rendezvous.Value, error) {
+	return e.recv(ctx, step, rendezvous.Args{})
+}
+
+func (e *Edge) recv(ctx context.Context, step int64, args rendezvous.Args) (v rendezvous.Value, err error) {
 	n, ok := e.s.known(e.peer)
 	if !ok {
 		if n, err = e.s.incarnationOf(ctx, step, e.peer); err != nil {
 			return v, e.s.named(err, step, "Recv", e.peer, e.name)
 		}
 	}
-	v, err = e.recvFrom(ctx, step, n)
+	v, err = e.recvFrom(ctx, step, n, args)
 	if ok && e.s.outdated(e.peer, err) {
 		if present, askErr := e.s.incarnationOf(ctx, step, e.peer); askErr == nil && present != n {
-			return e.recvFrom(ctx, step, present)
+			return e.recvFrom(ctx, step, present, args)
 		}
 	}
 	return v, err
 }
 
 // recvFrom receives from the process of the peer with this incarnation.
-func (e *Edge) recvFrom(ctx context.Context, step int64, incarnation uint64) (v rendezvous.Value, err error) {
+func (e *Edge) recvFrom(ctx context.Context, step int64, incarnation uint64, args rendezvous.Args) (v rendezvous.Value, err error) {
 	key, err := e.inKey(incarnation)
 	if err != nil {
 		return v, err
 	}
-	v, err = e.s.manager.Find(step).Recv(ctx, key, rendezvous.Args{})
+	v, err = e.s.manager.Find(step).Recv(ctx, key, args)
 	e.s.noteResult(ctx, step, e.peer, incarnation, err)
 	return v, err
 }
 
 // RecvAsync is Server.RecvAsync from the peer.
 func (e *Edge) RecvAsync(ctx context.Context, step int64, done func(rendezvous.Value, error)) {
+	e.recvElsewhere(ctx, step, rendezvous.Args{}, done)
+}
+
+// recvElsewhere is RecvAsync with the receiver's Args: done runs neither here nor on the
+// goroutine of the sender.
+func (e *Edge) recvElsewhere(ctx context.Context, step int64, args rendezvous.Args, done func(rendezvous.Value, error)) {
 	if e.peer.Task == e.s.task { // the rendezvous calls done on the goroutine of the sender, or here
-		e.recvAsync(ctx, step, func(v rendezvous.Value, err error) {
+		e.recvAsync(ctx, step, args, func(v rendezvous.Value, err error) {
 			e.s.callbacks.run(func() { done(v, err) })
 		})
 		return
 	}
 	// The transport calls done on a goroutine of its own. What fails before may call it here.
 	var returned atomic.Bool
-	e.recvAsync(ctx, step, func(v rendezvous.Value, err error) {
+	e.recvAsync(ctx, step, args, func(v rendezvous.Value, err error) {
 		if returned.Load() {
 			done(v, err)
 			return
@@ -159,7 +169,7 @@ func (e *Edge) RecvAsync(ctx context.Context, step int64, done func(rendezvous.V
 }
 
 // recvAsync is RecvAsync with a done that may run here.
-func (e *Edge) recvAsync(ctx context.Context, step int64, done func(rendezvous.Value, error)) {
+func (e *Edge) recvAsync(ctx context.Context, step int64, args rendezvous.Args, done func(rendezvous.Value, error)) {
 	n, ok := e.s.known(e.peer)
 	if !ok {
 		e.s.requestThenRecv(ctx, step, e.peer, func(n uint64, err error) {
@@ -167,11 +177,11 @@ func (e *Edge) recvAsync(ctx context.Context, step int64, done func(rendezvous.V
 				done(rendezvous.Value{}, e.s.named(err, step, "RecvAsync", e.peer, e.name))
 				return
 			}
-			e.recvAsyncFrom(ctx, step, n, done)
+			e.recvAsyncFrom(ctx, step, n, args, done)
 		})
 		return
 	}
-	e.recvAsyncFrom(ctx, step, n, func(v rendezvous.Value, err error) {
+	e.recvAsyncFrom(ctx, step, n, args, func(v rendezvous.Value, err error) {
 		if !e.s.outdated(e.peer, err) {
 			done(v, err)
 			return
@@ -181,19 +191,19 @@ func (e *Edge) recvAsync(ctx context.Context, step int64, done func(rendezvous.V
 				done(v, err) // the first error says what was wrong
 				return
 			}
-			e.recvAsyncFrom(ctx, step, present, done)
+			e.recvAsyncFrom(ctx, step, present, args, done)
 		})
 	})
 }
 
 // recvAsyncFrom receives from the process of the peer with this incarnation.
-func (e *Edge) recvAsyncFrom(ctx context.Context, step int64, incarnation uint64, done func(rendezvous.Value, error)) {
+func (e *Edge) recvAsyncFrom(ctx context.Context, step int64, incarnation uint64, args rendezvous.Args, done func(rendezvous.Value, error)) {
 	key, err := e.inKey(incarnation)
 	if err != nil {
 		done(rendezvous.Value{}, err)
 		return
 	}
-	e.s.manager.Find(step).RecvAsync(ctx, key, rendezvous.Args{}, func(v rendezvous.Value, _ rendezvous.Args, err error) {
+	e.s.manager.Find(step).RecvAsync(ctx, key, args, func(v rendezvous.Value, _ rendezvous.Args, err error) {
 		e.s.noteResult(ctx, step, e.peer, incarnation, err)
 		done(v, err)
 	})

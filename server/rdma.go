@@ -238,3 +238,6 @@ func (p firstOf) AllocateBuffer(b *tensor.Buffer, n int) error {
 	}
 	return err
 }
+
+// Reserve implements tensor.Reserver.
+func (p firstOf) Reserve(n int64) (*tensor.Buffer, error) { return tensor.Reserve(p.second, n) }

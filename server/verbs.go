@@ -6,7 +6,6 @@ import (
 
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/status"
-	"github.com/tryst-rdma/tryst/tensor"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/verbs/discovery"
 )
@@ -64,7 +63,3 @@ func (v *VerbsServer) Connections() []verbstransport.Connection {
 
 // Memory returns statistics of the registered memory.
 func (v *VerbsServer) Memory() verbstransport.MemoryStats { return v.rdma.transport.Memory() }
-
-// Allocator returns an allocator of registered memory. Tensors in it are sent without a copy.
-// While there is no device it allocates other memory.
-func (v *VerbsServer) Allocator() tensor.Allocator { return v.rdma.transport.Allocator() }

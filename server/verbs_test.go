@@ -203,7 +203,7 @@ func TestVerbsWithoutFallbackAndWithoutRoom(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	value, err := tensor.Allocate(b.Allocator(), tensor.Uint8, shape)
+	value, err := tensor.Allocate(b.SendAllocator(), tensor.Uint8, shape)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -400,7 +400,7 @@ func TestVerbsPull(t *testing.T) {
 	for name, at := range map[string]struct {
 		n     int64
 		alloc tensor.Allocator
-	}{"small": {3, v.Allocator()}, "large": {3 << 20, v.Allocator()}, "elsewhere": {1 << 20, tensor.Heap{}}} {
+	}{"small": {3, v.SendAllocator()}, "large": {3 << 20, v.SendAllocator()}, "elsewhere": {1 << 20, tensor.Heap{}}} {
 		x := tensortest.Random(rand.New(rand.NewPCG(1, 2)), tensor.Float32, tensortest.Shape(t, at.n), at.alloc) //nolint:gosec // a test that can be repeated
 		tensors[name] = x.Named(name)
 		defer tensors[name].Release()

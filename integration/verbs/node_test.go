@@ -177,7 +177,7 @@ func (n *node) do(c command) {
 func (n *node) send(c command) error {
 	var a tensor.Allocator = n.pool
 	if v, ok := n.server.Verbs(); ok {
-		a = v.Allocator()
+		a = v.SendAllocator()
 	}
 	shape, err := tensor.NewShape(c.Size)
 	if err != nil {

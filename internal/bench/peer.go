@@ -208,7 +208,7 @@ func (p *peer) startServer(ctx context.Context, v verbsSetup) (err error) {
 func (p *peer) publish(sizes []int64) (err error) {
 	var memory tensor.Allocator = p.pool
 	if v, ok := p.server.Verbs(); ok {
-		memory = v.Allocator()
+		memory = v.SendAllocator()
 	}
 	var named []*tensor.Tensor
 	for _, size := range sizes {

@@ -58,3 +58,8 @@ func (a deviceAllocator) AllocateBuffer(b *tensor.Buffer, n int) error {
 	}
 	return tensor.AllocateBuffer(a.t.opts.Allocator, b, n)
 }
+
+// Reserve implements tensor.Reserver: strings are not in registered memory.
+func (a deviceAllocator) Reserve(n int64) (*tensor.Buffer, error) {
+	return tensor.Reserve(a.t.opts.Allocator, n)
+}

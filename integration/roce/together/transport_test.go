@@ -274,7 +274,7 @@ func exchange(t *testing.T, s *server.Server, step, size int64) {
 	if !ok {
 		t.Fatal("the server has no verbs")
 	}
-	sent, err := tensor.Allocate(v.Allocator(), tensor.Uint8, shape)
+	sent, err := tensor.Allocate(v.SendAllocator(), tensor.Uint8, shape)
 	if err != nil {
 		t.Fatal(err)
 	}
