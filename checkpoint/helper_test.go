@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/hex"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -132,12 +133,27 @@ func (c *client) RecvFromRemoteAsync(step int64, key rendezvous.Key, args rendez
 	go func() {
 		defer cancel(nil)
 		x.v, x.err = c.recv(ctx, step, key)
+		x.v, x.err = into(args, x.v, x.err)
 		close(x.ended)
 		if done != nil {
 			done(x.v, args, x.err)
 		}
 	}()
 	return x
+}
+
+// into passes a value on as a transport does: in the receiver's own memory if it has given any.
+func into(args rendezvous.Args, v rendezvous.Value, err error) (rendezvous.Value, error) {
+	i := rendezvous.IntoOf(args)
+	if i == nil || err != nil {
+		return v, err
+	}
+	if err := errors.Join(i.Claim(), i.Check(v.Tensor.DType(), v.Tensor.Shape())); err != nil {
+		return rendezvous.Value{}, err
+	}
+	v.Tensor = i.Copy(v.Tensor)
+	i.End(func(f func()) { f() })
+	return v, nil
 }
 
 func (c *client) recv(ctx context.Context, step int64, key rendezvous.Key) (rendezvous.Value, error) {

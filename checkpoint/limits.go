@@ -118,6 +118,12 @@ const (
 	// request.
 	maxPieceBytes = 1 << 30
 
+	// intoWait is how long a session waits until no peer can write any more to memory that an
+	// earlier session received into: three times the longest time in quarantine. intoPause is
+	// the longest pause between two looks.
+	intoWait  = 30 * time.Second
+	intoPause = 100 * time.Millisecond
+
 	// suggestions is how many known names an error about an unknown name shows.
 	suggestions = 3
 

@@ -35,6 +35,17 @@ type PullRequest struct {
 	// Tensors are patterns of tensor names, as in path.Match except that * and ? also match
 	// a slash; empty for all. A pattern that matches no tensor is NotFound.
 	Tensors []string
+	// Into has memory of the caller's for tensors, by name; TensorsFor makes it. Such a tensor
+	// is received straight into it, over verbs without a copy if the memory is of the
+	// Allocator of the client, and its digest is checked there. Pull yields it as any other,
+	// with a reference of its own. Without Tensors, those of Into are pulled.
+	//
+	// An unknown name, or memory of another type or shape, is InvalidArgument, and memory
+	// with a reference beside the caller's FailedPrecondition, before anything is transferred.
+	// The caller keeps its references until the pull has ended. Then the content of what was
+	// not yielded is undefined, and a peer may still write to it, as rendezvous.Into says.
+	// Save does not take it.
+	Into map[string]*tensor.Tensor
 	// Inflight is how many tensors are received at once; 0 means
 	// DefaultInflight.
 	Inflight int
@@ -145,7 +156,13 @@ func (p *Puller) start(ctx context.Context, req PullRequest) (*pull, error) {
 		return nil, err
 	}
 	pl.progressed()
-	if pl.chosen, err = pl.manifest.choose(req.Tensors); err != nil {
+	if err = pl.checkInto(); err != nil {
+		return nil, err
+	}
+	if pl.chosen, err = pl.manifest.choose(pl.req.Tensors); err != nil {
+		return nil, err
+	}
+	if err = pl.chosenInto(); err != nil {
 		return nil, err
 	}
 	pl.progress.Total = len(pl.chosen)
@@ -285,7 +302,7 @@ func (p *Puller) each(ctx context.Context, req PullRequest, yield func(*tensor.T
 	if err != nil {
 		return err
 	}
-	return pl.each(ctx, yield)
+	return pl.undefined(pl.each(ctx, yield))
 }
 
 // each calls yield with the tensors, in order, until it returns false.

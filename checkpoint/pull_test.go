@@ -345,7 +345,7 @@ type hanging struct {
 	ended atomic.Int64
 }
 
-func (h *hanging) RecvAsync(ctx context.Context, _ int64, _ rendezvous.Key, done rendezvous.DoneFunc) {
+func (h *hanging) RecvAsync(ctx context.Context, _ int64, _ rendezvous.Key, _ rendezvous.Args, done rendezvous.DoneFunc) {
 	h.asked <- struct{}{}
 	context.AfterFunc(ctx, func() { done(rendezvous.Value{}, rendezvous.Args{}, status.From(ctx.Err())) })
 }
@@ -399,7 +399,7 @@ type aborting struct {
 	first func()
 }
 
-func (a *aborting) RecvAsync(_ context.Context, _ int64, _ rendezvous.Key, done rendezvous.DoneFunc) {
+func (a *aborting) RecvAsync(_ context.Context, _ int64, _ rendezvous.Key, _ rendezvous.Args, done rendezvous.DoneFunc) {
 	a.first()
 	done(rendezvous.Value{}, rendezvous.Args{}, status.New(status.Aborted, "Cleanup 7").Derived())
 }

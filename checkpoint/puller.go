@@ -18,7 +18,7 @@ import (
 // Receiver is the part of the pulling process' rendezvous that a Puller uses.
 type Receiver interface {
 	// RecvAsync receives the value of a key in a step, as in rendezvous.Rendezvous.
-	RecvAsync(ctx context.Context, step int64, key rendezvous.Key, done rendezvous.DoneFunc)
+	RecvAsync(ctx context.Context, step int64, key rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc)
 	// EndStep releases the state of a step. It does not block.
 	EndStep(step int64)
 }
@@ -29,8 +29,8 @@ func NewReceiver(m *rendezvous.Manager) Receiver { return receiver{m} }
 
 type receiver struct{ m *rendezvous.Manager }
 
-func (r receiver) RecvAsync(ctx context.Context, step int64, key rendezvous.Key, done rendezvous.DoneFunc) {
-	r.m.Find(step).RecvAsync(ctx, key, rendezvous.Args{}, done)
+func (r receiver) RecvAsync(ctx context.Context, step int64, key rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) {
+	r.m.Find(step).RecvAsync(ctx, key, args, done)
 }
 
 func (r receiver) EndStep(step int64) { r.m.Cleanup(step) }

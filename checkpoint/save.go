@@ -69,6 +69,9 @@ type output struct {
 // if another process writes the same file, or if an earlier pull of another version or of other
 // tensors has left a part of it, and ResourceExhausted for a full disk.
 func (p *Puller) Save(ctx context.Context, req PullRequest, o SaveOptions) (*Summary, error) {
+	if len(req.Into) > 0 {
+		return nil, status.New(status.InvalidArgument, "a pull into files has no use for memory (Into): Pull receives into it")
+	}
 	dir, err := isDir(o.Out)
 	if err == nil && !dir {
 		err = checkTarget(o.Out, o.Force) // before any request to the server

@@ -168,9 +168,13 @@ func (pl *pull) receive(ctx context.Context, s *session, p part) (*tensor.Tensor
 		v   rendezvous.Value
 		err error
 	}
+	args, err := pl.args(ctx, p)
+	if err != nil {
+		return nil, err
+	}
 	c := make(chan outcome, 1)
 	pl.transferring(1)
-	s.receiver.RecvAsync(ctx, s.step, p.key, func(v rendezvous.Value, _ rendezvous.Args, err error) {
+	s.receiver.RecvAsync(ctx, s.step, p.key, args, func(v rendezvous.Value, _ rendezvous.Args, err error) {
 		c <- outcome{v, err}
 	})
 	o := <-c

@@ -35,7 +35,7 @@ type place struct {
 }
 
 // RecvAsync implements checkpoint.Receiver: it receives from the present host.
-func (p *place) RecvAsync(ctx context.Context, step int64, key rendezvous.Key, done rendezvous.DoneFunc) {
+func (p *place) RecvAsync(ctx context.Context, step int64, key rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) {
 	p.mu.Lock()
 	p.asked[key.Edge()]++
 	p.mu.Unlock()
@@ -59,6 +59,7 @@ func (p *place) RecvAsync(ctx context.Context, step int64, key rendezvous.Key, d
 			a := p.arrive(key.Edge(), v.Tensor.Size())
 			v.SendArgs = a.NewArgs()
 		}
+		v, err = into(args, v, err)
 		done(v, rendezvous.Args{}, err)
 	}()
 }

@@ -137,9 +137,13 @@ func (c *Client) Conn() grpc.ClientConnInterface { return c.conn }
 // channel, for one second at most. done runs on a goroutine that is not the caller's, as
 // that of Server.RecvAsync.
 func (c *Client) RecvAsync(ctx context.Context, step int64, key rendezvous.Key, done rendezvous.DoneFunc) {
+	c.recvAsync(ctx, step, key, rendezvous.Args{}, done)
+}
+
+func (c *Client) recvAsync(ctx context.Context, step int64, key rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) {
 	var returned atomic.Bool // the transport calls done on a goroutine of its own; what fails before may call it here
 	receive := func() {
-		c.manager.Find(step).RecvAsync(ctx, key, rendezvous.Args{}, func(v rendezvous.Value, args rendezvous.Args, err error) {
+		c.manager.Find(step).RecvAsync(ctx, key, args, func(v rendezvous.Value, args rendezvous.Args, err error) {
 			if returned.Load() {
 				done(v, args, err)
 				return
@@ -189,10 +193,21 @@ func (c *Client) Probe(ctx context.Context, task cluster.Task) (verbstransport.P
 // EndStep removes a step.
 func (c *Client) EndStep(step int64) { c.manager.Cleanup(step) }
 
+// pullReceiver is the client as the receiver of its pulls.
+type pullReceiver struct{ c *Client }
+
+// RecvAsync implements checkpoint.Receiver.
+func (r pullReceiver) RecvAsync(ctx context.Context, step int64, key rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) {
+	r.c.recvAsync(ctx, step, key, args, done)
+}
+
+// EndStep implements checkpoint.Receiver.
+func (r pullReceiver) EndStep(step int64) { r.c.EndStep(step) }
+
 // Puller pulls the server's publications. It is valid until the client is closed.
 func (c *Client) Puller() *checkpoint.Puller {
 	return checkpoint.NewPuller(checkpoint.PullerOptions{
-		Conn: c.conn, Task: c.task, Incarnation: c.incarnation, Receiver: c, Address: c.target,
+		Conn: c.conn, Task: c.task, Incarnation: c.incarnation, Receiver: pullReceiver{c}, Address: c.target,
 	})
 }
 

@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 
+	"github.com/tryst-rdma/tryst/checkpoint"
 	"github.com/tryst-rdma/tryst/internal/config"
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
+	"github.com/tryst-rdma/tryst/tensor/tensortest"
 )
 
 // filledTensor returns a tensor of size bytes, each of which is fill.
@@ -213,5 +216,73 @@ func TestRecvIntoByAnEdge(t *testing.T) {
 		if f, err := e.RecvInto(t.Context(), step+1, dst); err != nil || f.Wire == rendezvous.WireLocal || dst.Bytes()[9] != byte(step)+1 {
 			t.Errorf("%+v, %v", f, err)
 		}
+	}
+}
+
+// TestPullIntoOwnMemory: a client pulls into memory of its Allocator, over verbs by RDMA into
+// the tensors themselves, and over gRPC. A pull that was cancelled gives the memory back.
+func TestPullIntoOwnMemory(t *testing.T) {
+	for _, transport := range []string{"verbs", "grpc"} {
+		t.Run(transport, func(t *testing.T) {
+			w := newVerbsTown(t, 1)
+			s := w.start(0)
+			var published []*tensor.Tensor
+			for i := range 5 {
+				x := filledTensor(t, s.SendAllocator(), 200<<10, byte(i+1))
+				defer x.Release()
+				published = append(published, x.Named(fmt.Sprint("t", i)))
+			}
+			if _, err := s.Catalog().PublishTensors("p", published...); err != nil {
+				t.Fatal(err)
+			}
+			cfg := w.settings(0).Client
+			cfg.Cluster, cfg.Transport = nil, transport
+			cl, err := Dial(t.Context(), cfg, s.Addr().String(), Options{Provider: w.provider(1), Allocator: tensortest.NewAllocator(t)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer cl.Close(context.Background())
+			m, err := cl.Puller().Describe(t.Context(), "p", "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			into, err := checkpoint.TensorsFor(slices.Values(m.Entries), cl.Allocator())
+			if err != nil {
+				t.Fatal(err)
+			}
+			buffers := func() int64 {
+				if transport == "grpc" {
+					return 0
+				}
+				return cl.rdma.transport.Memory().Receiving.Buffers
+			}
+			before := buffers()
+			for round := range 3 {
+				n := 0
+				for x, err := range cl.Puller().Pull(t.Context(), checkpoint.PullRequest{Publication: "p", Into: into, Inflight: 1}) {
+					if err != nil {
+						t.Fatal(err)
+					}
+					if x.Buffer() != into[x.Name()].Buffer() || !tensor.Equal(x, published[n]) || cl.Registered(x) != (transport == "verbs") {
+						t.Errorf("round %d: %s is in other memory, or has another content", round, x.Name())
+					}
+					if k := buffers(); k != before {
+						t.Errorf("%d destinations beside the memory of the caller's", k-before)
+					}
+					n++
+					x.Release()
+					if round == 1 {
+						break
+					}
+				}
+			}
+			for name, x := range into {
+				until(t, name+" has its owner's reference alone", x.Buffer().Unique)
+				x.Release()
+			}
+			if n := cl.Received()[transport]; n < 11 {
+				t.Errorf("%d tensors came over %s", n, transport)
+			}
+		})
 	}
 }
