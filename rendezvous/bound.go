@@ -3,6 +3,8 @@ package rendezvous
 import (
 	"container/list"
 	"context"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/tryst-rdma/tryst/cluster"
@@ -249,4 +251,33 @@ func (b *BaseRemote) Unreceived(task cluster.Task) int64 {
 		return a.bytes
 	}
 	return 0
+}
+
+// Unreceived sums up all steps: the bytes as BaseRemote.Unreceived, and the calls of SendWait
+// that wait for space.
+func (m *Manager) Unreceived() (bytes int64, waiting int) {
+	m.mu.Lock()
+	steps := slices.Collect(maps.Values(m.steps))
+	m.mu.Unlock()
+	for _, e := range steps {
+		if c := e.r.bounds.Load(); c != nil {
+			b, w := c.sum()
+			bytes, waiting = bytes+b, waiting+w
+		}
+	}
+	return bytes, waiting
+}
+
+func (b *bounds) sum() (bytes int64, waiting int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, a := range b.accounts {
+		bytes += a.bytes
+		for at := a.waiting.Front(); at != nil; at = at.Next() {
+			if w, _ := at.Value.(*waiter); !w.admitted {
+				waiting++
+			}
+		}
+	}
+	return bytes, waiting
 }

@@ -215,6 +215,11 @@ func TestSendWaitRefuses(t *testing.T) {
 		_, err := e.SendWait(context.Background(), 1, x)
 		failed <- err
 	}()
+	r := restarted{t: t}
+	r.until("SendWait waits", func() bool { return metric(t, metricsText(a.gatherer), "tryst_waiting_sends") == 1 })
+	if n := metric(t, metricsText(a.gatherer), "tryst_unreceived_bytes"); n <= 0 || n > 1024 {
+		t.Errorf("%v bytes are not received, the bound is 1024", n)
+	}
 	a.AbortStep(1, status.New(status.Internal, "boom"))
 	wantError(t, wait(t, failed, "SendWait"), status.Internal, "boom")
 	wait(t, last.Done(), "the outcome")

@@ -193,6 +193,8 @@ func (s *Server) makeGRPC(observer stats.Handler) error {
 	s.metrics.gauge("tryst_waiting_receives", "Requests of Tryst peers that wait for their value.", func() float64 { return float64(s.cache.Stats().Waiting) })
 	s.metrics.gauge("tryst_cached_responses", "Responses in the response cache: those that the requester has not acknowledged yet.", func() float64 { return float64(s.cache.Stats().Kept) })
 	s.metrics.gauge("tryst_cached_response_bytes", "Content of the responses in the response cache, in bytes.", func() float64 { return float64(s.cache.Stats().Bytes) })
+	s.metrics.gauge("tryst_unreceived_bytes", "What steps that use SendWait have sent and their receivers do not have yet, in bytes.", func() float64 { n, _ := s.manager.Unreceived(); return float64(n) })
+	s.metrics.gauge("tryst_waiting_sends", "Calls of SendWait that wait for space within send-bound.", func() float64 { _, n := s.manager.Unreceived(); return float64(n) })
 	s.metrics.gauge("tryst_publications", "Publications that the server offers.", func() float64 { return float64(len(s.catalog.List())) })
 	s.metrics.gauge("tryst_pulls", "Pulls in progress.", func() float64 { return float64(s.catalog.Pulls()) })
 	return s.metrics.register(s.registry)
