@@ -49,9 +49,8 @@ func (st *Step) Recv(ctx context.Context, from, name string) (Value, error) {
 	return st.s.Recv(ctx, st.id, from, name)
 }
 
-// RecvAsync is Recv without waiting. done runs exactly once. For a value from
-// another task it runs on a goroutine of its own. For a value from this task it
-// runs on the goroutine of the sender or of the caller, and must not block.
+// RecvAsync is Recv without waiting. done runs exactly once, on a goroutine that
+// is neither the caller's nor the sender's. It may block.
 func (st *Step) RecvAsync(ctx context.Context, from, name string, done func(Value, error)) {
 	st.s.RecvAsync(ctx, st.id, from, name, done)
 }

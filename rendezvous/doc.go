@@ -18,6 +18,8 @@
 //   - Send never blocks. The queue of a key is first in, first out and holds
 //     either values or receives, never both. Keys are compared by their full
 //     text.
+//   - SendWait is Send with a bound on what its receiver does not have yet, and
+//     with a Delivery that tells what becomes of the value.
 //   - Send takes a reference to the tensor. Nobody may write to the tensor's
 //     memory afterwards. The receiver gets one reference and releases it.
 //   - The done callback of a receive runs exactly once, outside every lock. For
