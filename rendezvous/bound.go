@@ -228,7 +228,7 @@ func (b *BaseRemote) SendWait(ctx context.Context, key Key, args Args, t *tensor
 		v.release()
 		return nil, err
 	}
-	d := &Delivery{account: a, cost: n, device: args.Device, done: make(chan struct{})}
+	d := &Delivery{account: a, cost: n, device: v.SendArgs.Device, done: make(chan struct{})}
 	v.SendArgs.Device = d
 	err = b.local.sendValue(key.text, v)
 	a.leaveQueue(at)

@@ -343,6 +343,29 @@ func TestReceiversSeeTheArgsOfTheSender(t *testing.T) {
 	}
 }
 
+// TestSendWaitOfAValueThatCameFromAPeer: its receiver here gets a value of this process.
+func TestSendWaitOfAValueThatCameFromAPeer(t *testing.T) {
+	c, _, b := bounded(t, 10)
+	k, x := key(t, "a"), c.make(1)
+	defer x.Release()
+	came := rendezvous.Arrival{Wire: "verbs", Device: "mlx5_0", Bytes: 8, Attempts: 2}
+	if _, err := b.SendWait(t.Context(), k, came.NewArgs(), x, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Send(k, came.NewArgs(), x, false); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		v, err := b.Recv(t.Context(), k, noArgs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v.Tensor.Release(); v.Arrival().Wire != rendezvous.WireLocal {
+			t.Errorf("it came by %+v", v.Arrival())
+		}
+	}
+}
+
 // TestSendWaitOfManyGoroutines: whatever happens to values, each has one outcome, and nothing is
 // counted in the end.
 func TestSendWaitOfManyGoroutines(t *testing.T) {
