@@ -141,8 +141,9 @@ func (c *Client) RecvAsync(ctx context.Context, step int64, key rendezvous.Key, 
 }
 
 func (c *Client) recvAsync(ctx context.Context, step int64, key rendezvous.Key, args rendezvous.Args, done rendezvous.DoneFunc) {
-	var returned atomic.Bool // the transport calls done on a goroutine of its own; what fails before may call it here
 	receive := func() {
+		var returned atomic.Bool // the transport calls done on a goroutine of its own; what fails before may call it here
+		defer returned.Store(true)
 		c.manager.Find(step).RecvAsync(ctx, key, args, func(v rendezvous.Value, args rendezvous.Args, err error) {
 			if returned.Load() {
 				done(v, args, err)
@@ -151,7 +152,6 @@ func (c *Client) recvAsync(ctx context.Context, step int64, key rendezvous.Key, 
 			c.callbacks.run(func() { done(v, args, err) })
 		})
 	}
-	defer returned.Store(true)
 	if c.gate == nil {
 		receive()
 		return

@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"sync"
@@ -434,6 +435,12 @@ func (c *ResponseCache) giveBackLocked() {
 // cannot go back.
 func notReceived(r Request) *status.Error {
 	return status.Errorf(status.Aborted, "%s was not received: its receive was cancelled, and step %d has ended", r.Key.Describe(), r.Step)
+}
+
+// notAcknowledged is what the sender of a value learns when the requester, or this process,
+// has ended before the acknowledgement.
+func notAcknowledged(r Request, why *status.Error) *status.Error {
+	return status.Errorf(why.Code(), "%s was not acknowledged by %s: %s", r.Key.Describe(), cmp.Or(r.Requester.Name, "its receiver"), why.Message())
 }
 
 // release gives up the cache's reference to a value, and then tells its sender the outcome,

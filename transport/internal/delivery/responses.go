@@ -467,7 +467,7 @@ func (t *responses) drop(k *requester, why *status.Error) []responseAction {
 			acts = append(acts, t.stop(e))
 			t.forget(e)
 		case entryKept:
-			acts = t.release(acts, e, why)
+			acts = t.release(acts, e, notAcknowledged(e.request, why))
 		default:
 			t.forget(e)
 		}
