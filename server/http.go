@@ -35,11 +35,12 @@ type httpServer struct {
 	done   chan struct{}
 }
 
-// operatorHandler serves what operators and their systems ask for: metrics, and the probes of
+// operatorHandler serves what operators and their systems ask for: metrics, links, and the probes of
 // Kubernetes and of load balancers.
 func (s *Server) operatorHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", metricsHandler(s.gatherer))
+	mux.Handle("GET /links", linksHandler(s.Links))
 	mux.Handle("GET /healthz", probe("alive", s.alive))
 	mux.Handle("GET /readyz", probe("ready", s.ready))
 	return mux

@@ -2,8 +2,10 @@ package server
 
 import (
 	"cmp"
+	"encoding/json"
 	"iter"
 	"maps"
+	"net/http"
 	"slices"
 	"time"
 
@@ -187,4 +189,22 @@ func (n *node) link(task cluster.Task, p *peerStates, addressed bool) Link {
 
 func latest(times ...time.Time) time.Time {
 	return slices.MaxFunc(times, time.Time.Compare)
+}
+
+// linksHandler answers with the links as a JSON array. At most maxScrapes requests are answered at
+// once.
+func linksHandler(links func() []Link) http.Handler {
+	slots := make(chan struct{}, maxScrapes)
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		select {
+		case slots <- struct{}{}:
+			defer func() { <-slots }()
+		default:
+			http.Error(w, "too many requests at once; try again", http.StatusServiceUnavailable)
+			return
+		}
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(scrapeTimeout)) // only the writers of tests have no deadline
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(links()) // fails only when the client has gone
+	})
 }

@@ -3,6 +3,8 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"reflect"
 	"strings"
 	"testing"
@@ -216,6 +218,47 @@ func TestLinkInJSON(t *testing.T) {
 		got, err := json.Marshal(c.l)
 		if err != nil || string(got) != c.want {
 			t.Errorf("got %s, %v\nwant %s", got, err, c.want)
+		}
+	}
+}
+
+// TestLinksAreServed as JSON, beside the metrics, to a few clients at once.
+func TestLinksAreServed(t *testing.T) {
+	at := twoPlaces(t)
+	a := start(t, at(0), Options{})
+	r := httptest.NewRecorder()
+	a.operatorHandler().ServeHTTP(r, httptest.NewRequest(http.MethodGet, "/links", nil))
+	var got []Link
+	if err := json.Unmarshal(r.Body.Bytes(), &got); err != nil || !reflect.DeepEqual(got, a.Links()) || len(got) != 1 {
+		t.Errorf("got %+v, %v, want %+v", got, err, a.Links())
+	}
+	if typ := r.Header().Get("Content-Type"); typ != "application/json" {
+		t.Errorf("the type is %q", typ)
+	}
+
+	asking, answered := make(chan struct{}), make(chan struct{})
+	h := linksHandler(func() []Link {
+		asking <- struct{}{}
+		<-answered
+		return nil
+	})
+	get := func() int {
+		r := httptest.NewRecorder()
+		h.ServeHTTP(r, httptest.NewRequest(http.MethodGet, "/links", nil))
+		return r.Code
+	}
+	codes := make(chan int)
+	for range maxScrapes {
+		go func() { codes <- get() }()
+		<-asking
+	}
+	if got := get(); got != http.StatusServiceUnavailable {
+		t.Errorf("one more got %d", got)
+	}
+	close(answered)
+	for range maxScrapes {
+		if got := <-codes; got != http.StatusOK {
+			t.Errorf("one of those under way got %d", got)
 		}
 	}
 }
