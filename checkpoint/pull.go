@@ -68,8 +68,8 @@ type PullRequest struct {
 	// in Save also after each piece of a large one; one call at a time.
 	Progress func(Progress)
 	// Received, if not nil, is called once for each tensor that has come whole and was checked,
-	// before the tensor is yielded, with how it came; one call at a time. It is not called for
-	// a tensor that was in the file already.
+	// with how it came; one call at a time. Pull calls it in the loop, before it yields the
+	// tensor. Save does not call it for a tensor that was in the file already.
 	Received func(PulledTensor)
 	// Summary, if not nil, is set when the pull has succeeded.
 	Summary *Summary
@@ -133,6 +133,7 @@ type pull struct {
 	progress  Progress
 	resumed   int64 // bytes of progress that an earlier pull had written
 	arrivals  arrivals
+	yields    bool // the loop that yields calls Received
 	outage    outage
 }
 
@@ -186,8 +187,9 @@ func (pl *pull) weight(p part) int64 {
 	return min(max(n, leastWeight), pl.size)
 }
 
-// came takes note of n bytes of a tensor that have come; whole is set with the last ones of it.
-func (pl *pull) came(i int, n int64, whole bool) {
+// came takes note of n bytes of a tensor that have come; whole is set with the last ones of it, and
+// then came returns how the tensor came.
+func (pl *pull) came(i int, n int64, whole bool) (how PulledTensor) {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
 	pl.outage.over()
@@ -195,14 +197,15 @@ func (pl *pull) came(i int, n int64, whole bool) {
 	pl.progress.Bytes += n
 	if whole {
 		pl.progress.Tensors++
-		how := pl.arrivals.whole(i)
-		if pl.req.Received != nil {
-			pl.req.Received(PulledTensor{Name: pl.manifest.Entries[i].Name, Arrivals: how})
+		how = PulledTensor{Name: pl.manifest.Entries[i].Name, Arrivals: pl.arrivals.whole(i)}
+		if pl.req.Received != nil && !pl.yields {
+			pl.req.Received(how)
 		}
 	}
 	if pl.req.Progress != nil {
 		pl.req.Progress(pl.progress)
 	}
+	return how
 }
 
 // progressed ends an outage.
@@ -308,6 +311,7 @@ func (p *Puller) each(ctx context.Context, req PullRequest, yield func(*tensor.T
 // each calls yield with the tensors, in order, until it returns false.
 func (pl *pull) each(ctx context.Context, yield func(*tensor.Tensor) bool) error {
 	pl.limit(pl.req.InflightBytes)
+	pl.yields = true
 	to := newPlaces(pl)
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
@@ -341,6 +345,9 @@ func (pl *pull) each(ctx context.Context, yield func(*tensor.Tensor) bool) error
 			}
 		}
 		a.free()
+		if pl.req.Received != nil {
+			pl.req.Received(a.how)
+		}
 		if !yield(a.tensor) {
 			return nil
 		}
@@ -372,6 +379,7 @@ type place chan arrival
 type arrival struct {
 	tensor *tensor.Tensor
 	free   func() // takes it out of the window
+	how    PulledTensor
 }
 
 func newPlaces(pl *pull) *places {
@@ -416,7 +424,7 @@ func (to *places) take(p part, t *tensor.Tensor, free func()) error {
 	at := to.all[n]
 	to.all[n] = nil
 	to.mu.Unlock()
-	to.pl.came(p.i, e.Bytes, true) // before the tensor is yielded
-	at <- arrival{t.Named(e.Name), free}
+	how := to.pl.came(p.i, e.Bytes, true)
+	at <- arrival{t.Named(e.Name), free, how}
 	return nil
 }
