@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/cluster"
-	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/transport"
 	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
@@ -24,7 +23,7 @@ type Link struct {
 	// while there is no channel and the settings allow nothing else (--fallback none).
 	Route string    `json:"route"`
 	State LinkState `json:"state"`
-	// Since is when Route or State changed last; zero for a peer that was not reached yet.
+	// Since is when Route or State changed last; zero if they have not changed yet.
 	Since time.Time `json:"since,omitzero"`
 	// Reason is why the route is not verbs, the last reason in words; empty for verbs.
 	Reason string `json:"reason,omitempty"`
@@ -132,7 +131,7 @@ func (n *node) peerStates() peerStates {
 	if n.rdma != nil {
 		unreached = n.rdma.transport.Unreached
 		for _, v := range n.rdma.transport.Connections() {
-			if !v.Since.IsZero() { // else it has the counts of clients that are forgotten
+			if !v.StateSince.IsZero() { // else it has the counts of clients that are forgotten
 				p.verbs[v.Task] = v
 			}
 		}
@@ -170,10 +169,9 @@ func (n *node) link(task cluster.Task, p *peerStates, addressed bool) Link {
 		l.QueuePairs, l.Generation = v.QueuePairs, v.Generation
 		return l
 	}
-	l.Since = latest(v.Since, d.Since, r.Since)
 	switch {
 	case !required && (d.Up || r.Connected):
-		l.State = LinkUp
+		l.State, l.Since = LinkUp, latest(v.Since, upSince(d, r))
 	case v.State == verbstransport.StateHandshake || !required && d.Connecting || lost.Seeking:
 		l.State = LinkConnecting
 	case addressed:
@@ -181,10 +179,21 @@ func (n *node) link(task cluster.Task, p *peerStates, addressed bool) Link {
 	default:
 		l.State = LinkGone
 	}
+	if l.State != LinkUp {
+		l.Since = latest(v.Since, v.StateSince, d.Since, r.Since)
+	}
 	if err := cmp.Or(lost.Err, d.Err); err != nil && l.State != LinkUp {
-		l.Error = labelText(status.From(err).Message())
+		l.Error = labelText(err.Error())
 	}
 	return l
+}
+
+// upSince returns when the first of the two directions of gRPC was up that are up now.
+func upSince(d grpctransport.PeerState, r transport.RequesterState) time.Time {
+	if !r.Connected || d.Up && d.Since.Before(r.Since) {
+		return d.Since
+	}
+	return r.Since
 }
 
 func latest(times ...time.Time) time.Time {

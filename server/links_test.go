@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -11,7 +12,12 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/checkpoint"
+	"github.com/tryst-rdma/tryst/cluster"
 	"github.com/tryst-rdma/tryst/internal/config"
+	"github.com/tryst-rdma/tryst/status"
+	"github.com/tryst-rdma/tryst/transport"
+	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
+	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/verbs/verbstest"
 )
 
@@ -203,6 +209,79 @@ func TestLinksOfAClientOverVerbs(t *testing.T) {
 	}
 }
 
+// TestStateOfALink: what the parts of a process know, and what the link says.
+func TestStateOfALink(t *testing.T) {
+	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
+	task := cluster.Task{Job: "worker", Index: 1}
+	refused := status.New(status.Unavailable, "refused")
+	type (
+		verbs     = verbstransport.Connection
+		dialed    = grpctransport.PeerState
+		requester = transport.RequesterState
+	)
+	for _, c := range []struct {
+		name      string
+		fallback  string // of a process with verbs
+		verbs     *verbs
+		dialed    dialed
+		requester requester
+		lost      transport.Unreached
+		client    bool
+		want      Link
+	}{
+		{name: "new", want: Link{State: LinkDown}},
+		{name: "dialing", dialed: dialed{Connecting: true}, want: Link{State: LinkConnecting}},
+		{name: "refused", dialed: dialed{Err: refused, Address: "h:1"}, want: Link{State: LinkDown, Error: "Unavailable: refused", Dialed: "h:1"}},
+		{name: "looked for", lost: transport.Unreached{Seeking: true, Err: refused}, want: Link{State: LinkConnecting, Error: "Unavailable: refused"}},
+		{name: "dialed", dialed: dialed{Up: true, Since: at(5), Breaks: 2}, want: Link{State: LinkUp, Since: at(5), Breaks: 2}},
+		{name: "calls here", requester: requester{Connected: true, Since: at(6)}, want: Link{State: LinkUp, Since: at(6)}},
+		{name: "both directions", dialed: dialed{Up: true, Since: at(5)}, requester: requester{Connected: true, Since: at(6)}, want: Link{State: LinkUp, Since: at(5)}},
+		{name: "one direction has ended", dialed: dialed{Since: at(9)}, requester: requester{Connected: true, Since: at(6)}, want: Link{State: LinkUp, Since: at(6)}},
+		{name: "both have ended", dialed: dialed{Since: at(9)}, requester: requester{Since: at(6)}, want: Link{State: LinkDown, Since: at(9)}},
+		{name: "client that has left", requester: requester{Since: at(6)}, client: true, want: Link{State: LinkGone, Since: at(6)}},
+		{
+			name: "over gRPC while the handshake is tried again", fallback: "grpc",
+			verbs: &verbs{State: verbstransport.StateHandshake, StateSince: at(9), Reason: refused}, dialed: dialed{Up: true, Since: at(5)},
+			want: Link{State: LinkUp, Since: at(5), Reason: "Unavailable: refused"},
+		},
+		{
+			name: "over gRPC after a channel", fallback: "grpc",
+			verbs: &verbs{Since: at(7), StateSince: at(9), Reason: refused, Stats: verbstransport.Stats{Breaks: 1}}, dialed: dialed{Up: true, Since: at(5), Breaks: 9},
+			want: Link{State: LinkUp, Since: at(7), Reason: "Unavailable: refused", Breaks: 1},
+		},
+		{
+			name: "no fallback", fallback: "none",
+			verbs: &verbs{Since: at(7), StateSince: at(9), Reason: refused}, dialed: dialed{Up: true, Since: at(5)},
+			want: Link{Route: "none", State: LinkDown, Since: at(9), Reason: "Unavailable: refused"},
+		},
+		{name: "no fallback, and no channel was wanted yet", fallback: "none", dialed: dialed{Up: true, Since: at(5)}, want: Link{Route: "none", State: LinkDown, Since: at(5), Reason: "neither side has asked for a channel"}},
+		{
+			name: "over verbs", fallback: "grpc", verbs: &verbs{Verbs: true, State: verbstransport.StateUp, Since: at(7), StateSince: at(6), Device: "mlx5_0", QueuePairs: 2, Generation: 3},
+			dialed: dialed{Err: refused}, lost: transport.Unreached{Err: refused},
+			want: Link{Route: "verbs", State: LinkUp, Since: at(7), Device: "mlx5_0", LocalAddress: verbs{}.Local.String(), RemoteAddress: verbs{}.Remote.String(), QueuePairs: 2, Generation: 3},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n, p := &node{}, peerStates{
+				dialed: map[cluster.Task]dialed{task: c.dialed}, requester: map[cluster.Task]requester{task: c.requester},
+				unreached: map[cluster.Task]transport.Unreached{task: c.lost},
+			}
+			c.want.Task, c.want.Route = task.String(), cmp.Or(c.want.Route, "grpc")
+			if c.fallback == "" {
+				c.want.Reason = "the setting transport is grpc"
+			} else {
+				n.rdma = &rdma{required: c.fallback == fallbackNone}
+			}
+			if c.verbs != nil {
+				p.verbs = map[cluster.Task]verbs{task: *c.verbs}
+			}
+			if got := n.link(task, &p, !c.client); got != c.want {
+				t.Errorf("got %+v\nwant %+v", got, c.want)
+			}
+		})
+	}
+}
+
 // TestLinkInJSON: the names that programs read.
 func TestLinkInJSON(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -212,8 +291,8 @@ func TestLinkInJSON(t *testing.T) {
 	}{
 		{Link{Task: "t", Route: "verbs", State: LinkUp, Since: at, Device: "mlx5_0", LocalAddress: "10.0.0.1", RemoteAddress: "10.0.0.2", QueuePairs: 2, Generation: 3, Breaks: 1},
 			`{"task":"t","route":"verbs","state":"up","since":"2026-01-02T03:04:05Z","device":"mlx5_0","local_address":"10.0.0.1","remote_address":"10.0.0.2","queue_pairs":2,"generation":3,"breaks":1}`},
-		{Link{Task: "t", Route: "grpc", State: LinkDown, Reason: "no device", Error: "refused", Dialed: "h:1"},
-			`{"task":"t","route":"grpc","state":"down","reason":"no device","error":"refused","dialed":"h:1","breaks":0}`},
+		{Link{Task: "t", Route: "grpc", State: LinkDown, Reason: "no device", Error: "Unavailable: refused", Dialed: "h:1"},
+			`{"task":"t","route":"grpc","state":"down","reason":"no device","error":"Unavailable: refused","dialed":"h:1","breaks":0}`},
 	} {
 		got, err := json.Marshal(c.l)
 		if err != nil || string(got) != c.want {

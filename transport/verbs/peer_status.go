@@ -4,7 +4,7 @@ package verbstransport
 func (p *peer) status() Connection {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	k := Connection{Task: p.task, Since: p.since.at}
+	k := Connection{Task: p.task, Since: p.since.verbsAt, StateSince: p.since.stateAt}
 	k.State, k.Reason = p.machine.State()
 	switch {
 	case p.active != nil:

@@ -8,15 +8,19 @@ import (
 
 // since is when the state of a peer, as Connections reports it, began. peer.mu guards it.
 type since struct {
-	at    time.Time
-	verbs bool
-	state handshake.State
+	verbs   bool
+	verbsAt time.Time // when verbs changed; zero before a channel was up
+	state   handshake.State
+	stateAt time.Time
 }
 
 // noteState is called after each change of the machine and of active. Called with mu held.
 func (p *peer) noteState() {
-	state, _ := p.machine.State()
-	if verbs := p.active != nil; p.since.at.IsZero() || p.since.verbs != verbs || p.since.state != state {
-		p.since = since{time.Now(), verbs, state}
+	s := &p.since
+	if verbs := p.active != nil; s.verbs != verbs {
+		s.verbs, s.verbsAt = verbs, time.Now()
+	}
+	if state, _ := p.machine.State(); s.state != state || s.stateAt.IsZero() {
+		s.state, s.stateAt = state, time.Now()
 	}
 }

@@ -26,10 +26,11 @@ type Connection struct {
 	// of the peer. For InfiniBand these are GIDs of ports.
 	Device        string
 	Local, Remote verbs.GID
-	// Since is when Verbs or State has changed.
+	// Since is when Verbs has changed; zero if no channel was up yet.
 	Since time.Time
-	// State is the state of the handshake.
-	State handshake.State
+	// State is the state of the handshake, and StateSince when it has changed.
+	State      handshake.State
+	StateSince time.Time
 	// Reason is the last error while there is no channel; nil when there was none.
 	Reason error
 	Stats  Stats
