@@ -122,7 +122,7 @@ func (c *check) breach(rule string, at record, format string, args ...any) {
 
 // index sorts the records by what they are about.
 func (c *check) index() {
-	faults := make(map[string]int64)
+	faults := make(map[int64]int64)
 	for _, r := range c.all {
 		id := lifeID{r.Task, r.Life}
 		switch r.Kind {
@@ -142,15 +142,10 @@ func (c *check) index() {
 		case kindLeave:
 			c.leaves[id] = r.At
 		case kindFault, kindHeal:
-			name, _, _ := strings.Cut(r.Text, ",")
-			key := fmt.Sprint(r.Task, name)
-			if strings.HasPrefix(r.Text, "TCP held, then") {
-				key = fmt.Sprint(r.Task, "TCP held, then")
-			}
 			if r.Kind == kindFault {
-				faults[key] = r.At
-			} else if r.Blocks || c.udp && strings.HasPrefix(name, "UDP") {
-				c.blocks[r.Task] = append(c.blocks[r.Task], span{faults[key], r.At})
+				faults[r.Recv] = r.At
+			} else if r.Blocks || c.udp && strings.HasPrefix(r.Text, "UDP") {
+				c.blocks[r.Task] = append(c.blocks[r.Task], span{faults[r.Recv], r.At})
 			}
 		case kindEnds:
 			if c.ends[r.Step] == nil {

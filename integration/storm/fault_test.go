@@ -36,6 +36,18 @@ var faults = []fault{
 		pause(ctx, d)
 		s.restart(task)
 	}},
+	{name: "killed as soon as it is up, twice", weight: 6, blocks: true, do: func(s *storm, ctx context.Context, task int, _ time.Duration, _ int64) {
+		for range 3 {
+			s.kill(task)
+			s.restart(task)
+		}
+	}},
+	{name: "stopped by SIGSTOP and then killed", weight: 6, blocks: true, do: func(s *storm, ctx context.Context, task int, d time.Duration, _ int64) {
+		s.signal(task, syscall.SIGSTOP)
+		pause(ctx, d)
+		s.kill(task)
+		s.restart(task)
+	}},
 	{name: "asked to stop", weight: 12, blocks: true, do: func(s *storm, ctx context.Context, task int, d time.Duration, _ int64) {
 		s.stop(task, false)
 		pause(ctx, d)
@@ -76,6 +88,11 @@ var faults = []fault{
 		pause(ctx, d)
 		s.proxies[task].Throttle(0)
 	}},
+	{name: "cut off, TCP and UDP", weight: 12, link: true, blocks: true, do: func(s *storm, ctx context.Context, task int, d time.Duration, n int64) {
+		s.proxies[task].HoldAfter(n)
+		s.lose(ctx, task, d, 100)
+		s.proxies[task].Release()
+	}},
 	{name: "UDP cut", weight: 25, link: true, roce: true, do: func(s *storm, ctx context.Context, task int, d time.Duration, _ int64) { s.lose(ctx, task, d, 100) }},
 	{name: "UDP lossy", weight: 15, link: true, roce: true, do: func(s *storm, ctx context.Context, task int, d time.Duration, n int64) {
 		s.lose(ctx, task, d, 1+int(n%30))
@@ -89,6 +106,7 @@ func (s *storm) makeFaults(ctx context.Context) {
 	defer work.Wait()
 	slots := make(chan struct{}, maxFaults)
 	var busy sync.Map // of a task's process or link: one fault at a time
+	number := int64(0)
 	for pause(ctx, time.Duration(r.ExpFloat64()*float64(faultPause))) && !s.failed() {
 		f, task, d, n := s.draw(r)
 		key := fmt.Sprint(task, f.link)
@@ -96,9 +114,10 @@ func (s *storm) makeFaults(ctx context.Context) {
 			continue
 		}
 		slots <- struct{}{}
+		number++
+		rec := record{Kind: kindFault, Task: task, Recv: number, Text: fmt.Sprintf("%s; %v, after %d bytes", f.name, d.Round(time.Millisecond), n), Blocks: f.blocks}
 		work.Go(func() {
 			defer func() { busy.Delete(key); <-slots }()
-			rec := record{Kind: kindFault, Task: task, Text: fmt.Sprintf("%s, %v, after %d bytes", f.name, d.Round(time.Millisecond), n), Blocks: f.blocks}
 			s.log.write(rec)
 			f.do(s, ctx, task, d, n)
 			rec.Kind, rec.Text = kindHeal, f.name

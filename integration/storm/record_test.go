@@ -48,7 +48,7 @@ type record struct {
 	Edge int   `json:"e,omitempty"` // index of the edge in the step
 	Peer int   `json:"p,omitempty"` // the task at the other end, of a pull the server
 	Seq  int   `json:"q,omitempty"` // of the value within its edge, from 1
-	Recv int64 `json:"r,omitempty"` // number of the receive or pull in this process
+	Recv int64 `json:"r,omitempty"` // number of the receive or pull in this process, or of the fault
 
 	Content *content `json:"v,omitempty"`
 	Code    string   `json:"c,omitempty"`      // of the error; "" for success

@@ -77,7 +77,7 @@ func count(all []record) (text string, wires map[string]int) {
 		case kindHas:
 			n["pull: "+orOK(r.Code)]++
 		case kindFault:
-			name, _, _ := strings.Cut(r.Text, ", ")
+			name, _, _ := strings.Cut(r.Text, "; ")
 			n["fault: "+name]++
 		case kindUp, kindClose:
 			n[string(r.Kind)]++
