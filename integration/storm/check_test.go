@@ -34,6 +34,9 @@ import (
 //     is gone. When it says that this is not known, a process of the receiver has gone, or the step
 //     has ended at one of the two. It says one of the two, once, soon after the step at the latest.
 //     (told)
+// 12. A receive into memory of another size than the value's ends with InvalidArgument, and the value
+//     stays. (error) When a receive into memory has failed, the memory is free after a while, and is
+//     not written any more. (memory)
 //
 // A process that was asked to stop may end its receives as it likes. What happens after the end of
 // the storm (kindOver) is not looked at, except pulls.
@@ -168,6 +171,8 @@ func (c *check) index() {
 				continue
 			}
 			c.closes[r.Step] = r.At
+		case kindMem:
+			c.breach("memory", r, "%s", r.Text)
 		case kindSend, kindSent, kindTold, kindRecv, kindGot:
 			if c.ended(r) {
 				continue

@@ -74,6 +74,7 @@ func (k *edgeCheck) checkGot(r record) {
 	case r.Code == status.DataLoss.String() && len(k.sent) > 0 && k.small(lifeID{k.from, k.sent[0].Life}):
 		k.losses++
 		k.unclaimed++
+	case r.Code == status.InvalidArgument.String() && k.misfits(began):
 	case r.Code != "":
 		k.checkError(began, r)
 	case k.slots == 1:
@@ -81,6 +82,12 @@ func (k *edgeCheck) checkGot(r record) {
 	default:
 		k.checkSet(r)
 	}
+}
+
+// misfits reports whether the memory of a receive is too large or too small for the next value.
+func (k *edgeCheck) misfits(r record) bool {
+	next := k.next[lifeID{r.Task, r.Life}]
+	return r.Into != 0 && next < len(k.sent) && !k.sent[next].Content.Dead && k.sent[next].Content.Size != r.Into-1
 }
 
 // checkOpen checks the receives that have not ended.

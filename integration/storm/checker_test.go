@@ -105,6 +105,11 @@ func TestChecker(t *testing.T) {
 		return one(record{At: t, Kind: kindTold, Step: 1, Peer: 1, Seq: 1, Life: 1, Code: code})
 	}
 	loss := fails(second, 1, "DataLoss", "")
+	into := func(size int64) []record {
+		list := fails(second, 1, "InvalidArgument", "")
+		list[0].Into, list[1].Into = size+1, size+1
+		return list
+	}
 	ends := func(t int64, task int) []record {
 		return one(record{At: t, Kind: kindEnds, Task: task, Life: 1, Step: 1})
 	}
@@ -176,6 +181,10 @@ func TestChecker(t *testing.T) {
 		{"no outcome for no reason", join(both, told(2*second, "Aborted")), "told"},
 		{"no outcome since the receiver was killed", join(both, restart(1, second, 3*second), told(2*second, "Aborted")), ""},
 		{"no outcome since the step was ended", join(both, ends(second, 1), told(2*second, "Aborted")), ""},
+		{"memory that does not fit", join(both, into(101), receives(3*second, 0, 2, 1), receives(5*second, 0, 3, 2)), ""},
+		{"memory that does not fit, and the value is gone", join(both, into(101), receives(3*second, 0, 2, 2)), "order"},
+		{"memory that fits and is refused", join(both, into(100)), "error"},
+		{"memory that is written late", join(both, one(record{At: second, Kind: kindMem, Task: 1, Life: 1, Step: 1})), "memory"},
 		{"a pull", pulls(""), ""},
 		{"a pull that failed", pulls("Unavailable"), "pull"},
 		{"a pull that does not end", join(pulls("")[:1], one(record{At: 9 * second, Kind: kindOver})), "pull"},

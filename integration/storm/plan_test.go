@@ -35,6 +35,7 @@ type edge struct {
 	slots int
 	async bool // RecvAsync instead of Recv
 	told  bool // SendWait instead of Send
+	into  bool // RecvInto, with memory that is of the wrong size at times
 	// hasty is the share of receives that end with their context soon, and are made again.
 	hasty float64
 	// wait is the longest pause before each send. With a pause receives come first.
@@ -87,8 +88,11 @@ func planOf(seed uint64, step int64) plan {
 			e.to = e.from // also values that stay in their process
 		}
 		e.async, e.told = r.IntN(2) == 0, r.IntN(3) == 0
-		if r.IntN(3) == 0 {
+		switch r.IntN(3) {
+		case 0:
 			e.slots = 2 + r.IntN(4)
+		case 1:
+			e.into = true
 		}
 		if r.IntN(3) == 0 {
 			e.hasty = 0.5
@@ -98,7 +102,7 @@ func planOf(seed uint64, step int64) plan {
 		}
 		many := 1 + r.IntN(6)
 		if r.IntN(60) == 0 { // more receives at once than a channel has credits or a peer sends again
-			many, e.slots, e.wait = 150, 80, 0
+			many, e.slots, e.wait, e.into = 150, 80, 0, false
 			for range many {
 				e.values = append(e.values, value{size: r.IntN(2000)})
 			}

@@ -24,6 +24,7 @@ const (
 	kindRecv  kind = "recv"  // a receive will begin
 	kindGot   kind = "got"   // it has ended, with a value or a code
 	kindEnds  kind = "ends"  // this process will end the step, by End or Abort
+	kindMem   kind = "mem"   // memory of a receive that failed is not as promised
 	kindDone  kind = "done"  // the process has done its part of the step
 	kindLeave kind = "leave" // the process has been asked to stop
 	kindPull  kind = "pull"  // a pull will begin
@@ -51,6 +52,7 @@ type record struct {
 	Recv int64 `json:"r,omitempty"` // number of the receive or pull in this process, or of the fault
 
 	Content *content `json:"v,omitempty"`
+	Into    int64    `json:"into,omitempty"`   // of a receive into memory: 1 and its size
 	Code    string   `json:"c,omitempty"`      // of the error; "" for success
 	Text    string   `json:"x,omitempty"`      // of the error, or what a fault is
 	Ctx     string   `json:"ctx,omitempty"`    // the error of the receive's context
@@ -151,6 +153,9 @@ func (r record) String() string {
 	}
 	if r.Recv != 0 {
 		s += fmt.Sprintf(" receive %d", r.Recv)
+	}
+	if r.Into != 0 {
+		s += fmt.Sprintf(" into %d bytes", r.Into-1)
 	}
 	if r.Content != nil {
 		s += " " + r.Content.String()

@@ -41,7 +41,7 @@ func history(all []record, at record) []record {
 	for _, r := range all {
 		mine := r.Step == at.Step && r.Edge == at.Edge
 		switch r.Kind {
-		case kindSend, kindSent, kindTold, kindRecv, kindGot:
+		case kindSend, kindSent, kindTold, kindRecv, kindGot, kindMem:
 			mine = mine && at.Step != 0
 		case kindEnds, kindClose, kindDone:
 			mine = r.Step == at.Step
@@ -71,6 +71,9 @@ func count(all []record) (text string, wires map[string]int) {
 			if r.Wire != "" {
 				wires[r.Wire]++
 				n["over "+r.Wire]++
+			}
+			if r.Into != 0 {
+				n["into memory: "+orOK(r.Code)]++
 			}
 		case kindTold:
 			n["outcome: "+orOK(r.Code)]++

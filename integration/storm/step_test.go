@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/tryst-rdma/tryst/rendezvous"
-	"github.com/tryst-rdma/tryst/server"
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 )
@@ -282,20 +281,26 @@ func (p *part) receive(i int, e edge) {
 
 // slot receives one value after the other, until all have come or none can come any more.
 func (p *part) slot(ctx context.Context, i int, e edge, box *inbox) {
-	for hasty := 0; box.take(); {
+	for hasty, next := 0, 0; box.take(); {
 		one, cancel := ctx, context.CancelFunc(func() {})
 		if hasty < maxHasty && rand.Float64() < e.hasty {
 			hasty++
 			one, cancel = soonOver(ctx)
 		}
-		err := p.receiveOne(one, i, e)
+		var dst *tensor.Tensor
+		if e.into && !p.again && !e.values[next].dead { // after a restart it does not know the size
+			dst = p.memory(e.values[next].size)
+		}
+		err := p.receiveOne(one, i, e, dst)
 		ended := one.Err() != nil
 		cancel()
 		if err == nil {
 			hasty = 0
+			next++
 			continue
 		}
 		if status.CodeOf(err) == status.DataLoss {
+			next++
 			continue // it stands for one value
 		}
 		box.give()
@@ -304,6 +309,7 @@ func (p *part) slot(ctx context.Context, i int, e edge, box *inbox) {
 			return
 		case p.plan.ender >= 0 && (p.plan.ender == e.from || p.plan.ender == e.to) && status.CodeOf(err) == status.Aborted:
 			return
+		case status.CodeOf(err) == status.InvalidArgument: // the value stays
 		case !ended && !pause(ctx, retryPause):
 			return
 		}
@@ -321,15 +327,19 @@ func soonOver(ctx context.Context) (context.Context, context.CancelFunc) {
 	return ctx, func() { t.Stop(); cancel() }
 }
 
-// receiveOne makes one receive and logs how it ended, each time that it does.
-func (p *part) receiveOne(ctx context.Context, i int, e edge) error {
+// receiveOne makes one receive, into dst if there is one, and logs how it ended, each time that it
+// does. It takes over the reference to dst.
+func (p *part) receiveOne(ctx context.Context, i int, e edge, dst *tensor.Tensor) error {
 	n := p.n
 	id := n.recvs.Add(1)
 	r := record{Kind: kindRecv, Step: p.step, Edge: i, Peer: e.from, Recv: id, Again: p.again}
+	if dst != nil {
+		r.Into = 1 + dst.Size()
+	}
 	n.log.write(r)
 	var over atomic.Int64 // when the context ended
 	defer context.AfterFunc(ctx, func() { over.Store(now()) })()
-	done := func(v rendezvous.Value, err error) error {
+	done := func(content *content, wire string, err error) error {
 		r := r
 		r.Kind = kindGot
 		if c := ctx.Err(); c != nil {
@@ -338,10 +348,7 @@ func (p *part) receiveOne(ctx context.Context, i int, e edge) error {
 		if err != nil {
 			r.Code, r.Text = status.CodeOf(err).String(), err.Error()
 		} else {
-			r.Content, r.Wire = contentOf(v), v.Arrival().Wire
-			if v.Tensor != nil {
-				v.Tensor.Release()
-			}
+			r.Content, r.Wire = content, wire
 		}
 		if n.hides(r) {
 			return errHidden
@@ -352,25 +359,26 @@ func (p *part) receiveOne(ctx context.Context, i int, e edge) error {
 		}
 		return err
 	}
+	if dst != nil {
+		return p.receiveInto(ctx, e, dst, r, done)
+	}
+	took := func(v rendezvous.Value, err error) error {
+		if err != nil {
+			return done(nil, "", err)
+		}
+		defer v.Tensor.Release()
+		c := content{Dead: true}
+		if !v.Dead {
+			c = look(v.Tensor.Bytes(), false)
+		}
+		return done(&c, v.Arrival().Wire, nil)
+	}
 	if !e.async {
-		v, err := n.server.Recv(ctx, p.step, taskName(e.from), e.name)
-		return done(v, err)
+		return took(n.server.Recv(ctx, p.step, taskName(e.from), e.name))
 	}
 	result := make(chan error, 2) // a second call of the callback must not block
-	receiveAsync(ctx, n.server, p.step, e, func(v rendezvous.Value, err error) { result <- done(v, err) })
+	n.server.RecvAsync(ctx, p.step, taskName(e.from), e.name, func(v rendezvous.Value, err error) { result <- took(v, err) })
 	return <-result
-}
-
-func receiveAsync(ctx context.Context, s *server.Server, step int64, e edge, done func(rendezvous.Value, error)) {
-	s.RecvAsync(ctx, step, taskName(e.from), e.name, done)
-}
-
-func contentOf(v rendezvous.Value) *content {
-	c := content{Dead: v.Dead}
-	if v.Tensor != nil && !v.Dead {
-		c = look(v.Tensor.Bytes(), false)
-	}
-	return &c
 }
 
 // errHidden is the result of a receive that the node pretends not to have made.
