@@ -31,6 +31,7 @@ type settings struct {
 	Fallback   string         // grpc or none
 	Cluster    map[int]string // addresses of the proxies, by task
 	Model      string         // the file that each task publishes
+	Storm      bool           // there are faults
 	Plant      plant          // a mistake to make, which the checker must find
 }
 
@@ -67,7 +68,7 @@ type answer struct {
 // small messages, little registered memory.
 const (
 	peerTimeout   = 5 * time.Second
-	shutdownTime  = 3 * time.Second
+	shutdownTime  = 3 * time.Second // with faults: a peer that is cut off acknowledges nothing
 	closeTime     = 20 * time.Second
 	arena         = 4 << 20
 	arenaLimit    = 24 << 20
@@ -144,7 +145,10 @@ func (n *node) answer(a answer) {
 
 func (n *node) config() config.Config {
 	c := config.Default()
-	c.Listen, c.ShutdownTimeout = "127.0.0.1:0", shutdownTime
+	c.Listen, c.ShutdownTimeout = "127.0.0.1:0", closeTime
+	if n.Storm {
+		c.ShutdownTimeout = shutdownTime
+	}
 	c.Transport, c.Provider, c.Fallback, c.RDMA.Device = n.Transport, config.ProviderRoCE, n.Fallback, "lo"
 	c.Arena, c.ArenaLimit, c.RDMA.QueueDepth, c.RDMA.Timeout = arena, arenaLimit, queueDepth, ackTimeout
 	c.RDMA.QueuePairs = 1 + n.Life%2
