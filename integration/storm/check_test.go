@@ -27,7 +27,8 @@ import (
 //     step. The error of an abort comes only from the step that was aborted, at its two ends.
 //  8. Unavailable comes only when the sender could not be reached for the peer timeout.
 //  9. DataLoss comes only from a process whose cache of responses is small, and stands for one
-//     value that is lost. No other error comes, and none from Send unless its context or, at this
+//     value that is lost. ResourceExhausted comes only where verbs has no other way (fallback none),
+//     when registered memory does not suffice, and the value stays. No other error comes, and none from Send unless its context or, at this
 //     process, the step has ended. (6 to 9: error)
 // 10. Every pull succeeds, with the right bytes. (pull)
 // 11. When SendWait says that the receiver has a value, the receiver has got it, unless its process
@@ -89,7 +90,7 @@ type check struct {
 	done   map[int64]map[int]int   // the process of a task that did all of its part of a step
 	edges  map[edgeID][]record     // records of a key
 	over   int64                   // when all was repaired and had had time to end
-	udp    bool                    // without UDP a task cannot be reached
+	udp    bool                    // values go by roce alone
 	found  []violation
 }
 
@@ -98,8 +99,8 @@ func checkLogs(all []record, o options) []violation {
 	return checkWith(all, o.seed, func(step int64) plan { return planOf(o.seed, step) }, o.fallback == "none")
 }
 
-// checkWith is checkLogs with the plan of each step. udp means that a task without UDP cannot be
-// reached.
+// checkWith is checkLogs with the plan of each step. udp means that values go by roce alone, and that
+// a task without UDP cannot be reached.
 func checkWith(all []record, seed uint64, plan func(step int64) plan, udp bool) []violation {
 	c := &check{
 		seed: seed, plan: plan, all: all, blocks: make(map[int][]span), lives: make(map[lifeID]span), ups: make(map[lifeID]int64),
@@ -246,6 +247,10 @@ func (c *check) checkError(began, r record) {
 	case status.FailedPrecondition.String():
 		if !strings.Contains(r.Text, abortText) || !c.endedBy(r.Step, r.At, r.Task, r.Peer) {
 			c.breach("error", r, "neither end had aborted the step")
+		}
+	case status.ResourceExhausted.String():
+		if !c.udp {
+			c.breach("error", r, "the value could have come over gRPC")
 		}
 	default:
 		c.breach("error", r, "a receive must not end with this")

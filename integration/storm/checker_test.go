@@ -170,6 +170,7 @@ func TestChecker(t *testing.T) {
 		{"data loss", fails(second, 1, "DataLoss", ""), "error"},
 		{"data loss of a small cache stands for one value", join(restart(0, ms, 2*ms), by(2, sends(3*ms, 0, 1)), by(2, sends(5*ms, 0, 2)), loss, receives(3*second, 0, 2, 2), one(doneBy(5*second), closed(6*second))), ""},
 		{"data loss stands for no more", join(restart(0, ms, 2*ms), by(2, sends(3*ms, 0, 1)), by(2, sends(5*ms, 0, 2)), loss, one(doneBy(5*second), closed(6*second))), "lost"},
+		{"no memory, with gRPC", fails(second, 1, "ResourceExhausted", ""), "error"},
 		{"an error while the receiver stops", join(fails(second, 1, "Aborted", ""), one(at(second, kindLeave, 1, 1))), ""},
 		{"a Send that failed", one(record{At: second, Kind: kindSent, Step: 1, Life: 1, Code: "Aborted"}), "error"},
 		{"a Send in a step that has ended", join(ends(ms, 0), one(record{At: second, Kind: kindSent, Step: 1, Life: 1, Code: "Aborted"})), ""},
@@ -199,5 +200,17 @@ func TestChecker(t *testing.T) {
 				t.Errorf("found %v, want %q", found, c.want)
 			}
 		})
+	}
+}
+
+// Where values go by roce alone, memory may not suffice, and a cut of UDP is a cut.
+func TestCheckerWithoutFallback(t *testing.T) {
+	cut := []record{{At: 4 * second, Kind: kindFault, Text: "UDP cut; 5s"}, {At: 9 * second, Kind: kindHeal, Text: "UDP cut"}}
+	all := join(ups(), cut, fails(9*second, 1, "Unavailable", ""), fails(20*second, 2, "ResourceExhausted", ""))
+	if found := checkWith(all, handSeed, handPlan, true); len(found) > 0 {
+		t.Error(report(all, found))
+	}
+	if found := checkWith(all, handSeed, handPlan, false); len(found) != 2 {
+		t.Errorf("with gRPC the checker found %v, want two errors", found)
 	}
 }

@@ -151,7 +151,7 @@ func (r record) String() string {
 	if r.Seq != 0 {
 		s += fmt.Sprintf(" value %d", r.Seq)
 	}
-	if r.Recv != 0 {
+	if r.Recv != 0 && r.Kind != kindFault && r.Kind != kindHeal {
 		s += fmt.Sprintf(" receive %d", r.Recv)
 	}
 	if r.Into != 0 {
