@@ -69,8 +69,8 @@ func TestKilledPullGoesOn(t *testing.T) {
 	if want := out + ".part has "; !strings.Contains(r.err, want) || !strings.Contains(r.err, "from an earlier pull") {
 		t.Errorf("no %q in:\n%s", want, r.err)
 	}
-	if rec.By["grpc"] != 1 {
-		t.Errorf("tensors %v; the rest of the only one came over grpc", rec.By)
+	if c := rec.Carried; len(c) != 1 || c[0].Wire != "grpc" || c[0].Tensors != 1 || c[0].Bytes != rec.Bytes-rec.Resumed {
+		t.Errorf("carried %+v; want the rest of the only tensor, %d of %d bytes", c, rec.Bytes-rec.Resumed, rec.Bytes)
 	}
 	same(t, model, out)
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
