@@ -90,7 +90,7 @@ var conformance = []proof{
 	{22, "an error text of 1 MiB is cut validly", []string{
 		here + " TestSuiteRequired/Abort/LongTextIsShortened", "transport/internal/channel TestV22LongErrorTextIsCut", "transport/internal/wire TestV22ErrorText",
 	}},
-	{23, "both spellings of the environment", []string{"internal/config TestBothSpellings", "internal/config TestInheritedValuesAreJudged"}},
+	{23, "both spellings of the environment", []string{"internal/config/sources TestBothSpellings", "internal/config/sources TestInheritedValuesAreJudged"}},
 	{24, "an MTU equal to the active one", []string{"verbs/discovery TestPathMTUMayEqualTheActiveOne"}},
 	{25, "an update in place during a send is not torn", []string{here + " TestV25InPlaceUpdateDuringASend"}},
 	{26, "two steps at once with different shapes for one key", []string{
@@ -136,7 +136,7 @@ var faults = []proof{
 	{27, "memory of serialised values is given back", []string{here + " TestStringsThatChangeAndFail"}},
 	{28, "in-place updates tear nothing", []string{here + " TestV25InPlaceUpdateDuringASend"}},
 	{29, "a failed registration fails one request", []string{here + " TestV19MemlockTooSmall", here + " TestPoolIsEmpty", "transport/verbs/internal/regmem TestARefusedRegistrationIsNotTriedWithEachTensor"}},
-	{30, "the GID entry itself is looked at", []string{"verbs/discovery TestChooseTellsItsReasons", "verbs/discovery TestReadEmptyGIDs", "internal/config TestGIDIndexZero"}},
+	{30, "the GID entry itself is looked at", []string{"verbs/discovery TestChooseTellsItsReasons", "verbs/discovery TestReadEmptyGIDs", "internal/config/sources TestGIDIndexZero"}},
 }
 
 // TestListsAreTrue: the lists are complete, and every test that they name exists.
