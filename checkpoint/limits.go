@@ -94,9 +94,12 @@ const (
 
 	// steady is how long a session must have lasted, and at least as long as the request's Retry,
 	// to end an outage although no tensor has come: longer than a silent connection lives with
-	// the default keepalive. Less would make a pull go on for ever with a server that only opens
-	// sessions; more would end one whose tensors take longer.
+	// the default keepalive. More would end a pull whose tensors take longer.
 	steady = time.Minute
+
+	// maxSteady is how many such sessions in a row end an outage although nothing has come. A
+	// tensor that did not come in as many does not come, since each session begins it anew.
+	maxSteady = 5
 
 	// pieceBytes is the length of the pieces in which Save requests large tensors: small
 	// compared with resentBytes, large compared with the cost of a message.

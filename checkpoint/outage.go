@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -23,7 +24,7 @@ type Interruption struct {
 //	             failed                  failed for longer than retry
 //	progress ─────────────► interrupted ──────────────────────────────► the last error
 //	   ▲                         │
-//	   └──── a part has come ────┘     (or a session was steady)
+//	   └──── a part has come ────┘     (or a session was steady, maxSteady times in a row)
 //
 // It decides whether the pull tries again, and when. It is a value without a clock: time is
 // passed in.
@@ -34,6 +35,7 @@ type outage struct {
 	pause   time.Duration // before the next attempt
 	err     error         // the last one of the outage
 	resumed bool          // the caller knows that the pull goes on
+	steady  int           // steady sessions in a row in which no part has come
 }
 
 // mayPass reports whether an error of a server or a connection may pass. Servers that stop, and
@@ -52,14 +54,18 @@ func (o *outage) failed(now time.Time, err error) (pause time.Duration, first bo
 		return 0, false, err
 	}
 	if o.began.IsZero() {
-		*o = outage{retry: o.retry, began: now, pause: retryMin}
+		*o = outage{retry: o.retry, began: now, pause: retryMin, steady: o.steady}
 		first = true
 	}
 	o.err = err
 	left := o.retry - now.Sub(o.began)
 	if left <= 0 {
 		e := status.From(err)
-		return 0, false, status.Errorf(e.Code(), "%s; it was tried again for %v", e.Message(), now.Sub(o.began).Round(time.Second/10))
+		e = status.Errorf(e.Code(), "%s; it was tried again for %v", e.Message(), now.Sub(o.began).Round(time.Second/10))
+		if o.steady >= maxSteady {
+			e = e.WithSuffix(fmt.Sprintf(", and nothing came in %d sessions of a minute or more before that", o.steady))
+		}
+		return 0, false, e
 	}
 	pause = min(o.pause/2+rand.N(o.pause), left) //nolint:gosec // so that pullers do not return all at once
 	o.pause = min(2*o.pause, retryMax)
@@ -71,6 +77,14 @@ func (o *outage) left(now time.Time) time.Duration { return o.retry - now.Sub(o.
 
 // over ends the outage.
 func (o *outage) over() { *o = outage{retry: o.retry} }
+
+// lasted takes note of a session without a part that was steady: one tensor may take longer than
+// an outage. A server that only holds sessions open is given up nevertheless.
+func (o *outage) lasted() {
+	if o.steady < maxSteady {
+		*o = outage{retry: o.retry, steady: o.steady + 1}
+	}
+}
 
 // interrupted handles a failure of the pull: it returns nil when the pull must try again, after
 // a pause, or the error that ends it.

@@ -103,7 +103,9 @@ func (pl *pull) session(caller context.Context, missing []int, to sink) error {
 	err = g.Wait()
 	pl.window.Release(failed.Load())
 	if time.Since(began) >= max(pl.req.Retry, steady) { // one tensor may take longer than an outage
-		pl.progressed()
+		pl.mu.Lock()
+		pl.outage.lasted()
+		pl.mu.Unlock()
 	}
 	if err == nil && whole.Err() != nil && len(to.missing()) > 0 {
 		err = context.Cause(whole)

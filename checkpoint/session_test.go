@@ -357,6 +357,29 @@ func TestLongTransferSurvivesTwoInterruptions(t *testing.T) {
 	})
 }
 
+// A server that opens sessions and holds each for more than a minute without a byte is given up.
+func TestSessionsThatOnlyLastAreGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, puller := at(t, published(t, patterned(t, "x", 100)))
+		var calls atomic.Int64
+		holds := func(string) error {
+			if calls.Add(1) > 100 {
+				return nil // it would go on for ever
+			}
+			<-time.After(checkpoint.DefaultRetry + 10*time.Second)
+			return status.New(status.Unavailable, "the connection broke")
+		}
+		p.fail.Store(&holds)
+		var failure error
+		for x, err := range puller.Pull(t.Context(), checkpoint.PullRequest{}) {
+			if failure = err; x != nil {
+				x.Release()
+			}
+		}
+		mustBe(t, failure, status.Unavailable, "the connection broke", "nothing came in 5 sessions")
+	})
+}
+
 // The time that a consumer takes is no outage, however long it is and how often the stream
 // breaks meanwhile.
 func TestSlowConsumerIsNoOutage(t *testing.T) {
