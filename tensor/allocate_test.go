@@ -67,3 +67,41 @@ func TestInitOfABufferInUse(t *testing.T) {
 	}()
 	b.Init(nil, nil)
 }
+
+// TestSliceOfABuffer: a slice has references of its own, holds one of its buffer, and knows where
+// it lies.
+func TestSliceOfABuffer(t *testing.T) {
+	released := false
+	b := tensor.NewBuffer([]byte("0123456789"), func() { released = true })
+	s, err := b.Slice(2, 6)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inner, err := s.Slice(1, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if root, off := inner.Root(); root != b || off != 3 || string(inner.Bytes()) != "34" || cap(inner.Bytes()) != 2 {
+		t.Errorf("%q at %d", inner.Bytes(), off)
+	}
+	if root, off := b.Root(); root != b || off != 0 {
+		t.Error("a buffer is a slice of another one")
+	}
+	if !inner.Unique() || s.Unique() || b.Unique() {
+		t.Error("references are not counted for each slice")
+	}
+	for _, r := range [][2]int{{-1, 1}, {0, 11}, {11, 0}, {10, 1}, {0, -1}} {
+		if _, err := b.Slice(r[0], r[1]); err == nil {
+			t.Errorf("Slice(%d, %d) of 10 bytes", r[0], r[1])
+		}
+	}
+	s.Release()
+	b.Release()
+	if released {
+		t.Error("released while a slice lives")
+	}
+	inner.Release()
+	if !released {
+		t.Error("not released with the last slice")
+	}
+}

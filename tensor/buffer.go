@@ -79,6 +79,41 @@ func (b *Buffer) init(data []byte, owner Owner) {
 	b.refs.Store(1)
 }
 
+// Slice returns a buffer over n bytes of b from byte off, with one reference, the
+// caller's: for example one block of a cache that was allocated in one piece. It holds
+// a reference to b until its last one is released. Its references are counted alone, so
+// Unique says nothing about other slices: slices that overlap are the caller's concern.
+// A transport treats it as the memory of b. A range beyond b is InvalidArgument.
+func (b *Buffer) Slice(off, n int) (*Buffer, error) {
+	data := b.Bytes()
+	if off < 0 || n < 0 || off > len(data) || n > len(data)-off {
+		return nil, status.Errorf(status.InvalidArgument, "a slice of %d bytes from byte %d of a buffer with %d", n, off, len(data))
+	}
+	return NewOwnedBuffer(data[off:off+n:off+n], sliceOf{b.Retain(), off}), nil
+}
+
+// Root returns the buffer that b is a slice of, or a slice of such a slice, and where b
+// begins in it; b itself if it is none. It adds no reference. The root lives as long as
+// the caller has a reference to b.
+func (b *Buffer) Root() (root *Buffer, off int) {
+	for root = b; ; {
+		s, ok := root.Owner().(sliceOf)
+		if !ok {
+			return root, off
+		}
+		root, off = s.of, off+s.off
+	}
+}
+
+// sliceOf is the Owner of a slice.
+type sliceOf struct {
+	of  *Buffer
+	off int
+}
+
+// Reclaim implements Owner.
+func (s sliceOf) Reclaim([]byte) { s.of.Release() }
+
 // reclaimFunc is an Owner made of a function.
 type reclaimFunc func([]byte)
 

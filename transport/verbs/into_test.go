@@ -1,6 +1,7 @@
 package verbstransport_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/tryst-rdma/tryst/rendezvous"
@@ -109,6 +110,48 @@ func TestIntoWithoutRoomForDestinations(t *testing.T) {
 		from.sendsBlob(step+1, k, uint64(step), mib)
 		if !to.recvInto(step+1, k, dst) || !isNoise(dst.Bytes(), uint64(step)) {
 			t.Errorf("step %d: another content, or with a copy", step+1)
+		}
+	}
+}
+
+// TestIntoSlices: blocks of memory that was allocated in one piece are received into at once,
+// each without a copy and within its bounds, and are sent without one.
+func TestIntoSlices(t *testing.T) {
+	const size, blocks = 64 * kib, 8
+	s := newStage(t, clusterOptions{require: true})
+	from, to := s.pair()
+	cache, err := to.transport.ReceiveAllocator().Allocate(size * blocks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cache.Release()
+	ended := make(chan bool, blocks)
+	for i := range blocks {
+		buf, err := cache.Slice(i*size, size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dst, err := tensor.New(tensor.Uint8, tensor.Vector(size), buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		k := from.key(to, fmt.Sprint("block", i))
+		go func() {
+			ended <- to.recvInto(1, k, dst) && isNoise(dst.Bytes(), uint64(i))
+			dst.Release()
+		}()
+	}
+	for i := range blocks {
+		from.sendsBlob(1, from.key(to, fmt.Sprint("block", i)), uint64(i), size)
+	}
+	for range blocks {
+		if !<-ended {
+			t.Error("a block has another content, or was copied")
+		}
+	}
+	for i := range blocks {
+		if !isNoise(cache.Bytes()[i*size:][:size], uint64(i)) {
+			t.Errorf("block %d was written to by a later transfer", i)
 		}
 	}
 }

@@ -108,21 +108,25 @@ func (a *Account) Destination(n int, early Early, grow Grow) (Destination, error
 }
 
 // Adopt is Destination in memory that exists: the first n bytes of buf, a buffer of the
-// receiver's own. ok is false when that is no memory of this receiving pool, such as memory
+// receiver's own, or a slice of one. ok is false when that is no memory of this receiving pool, such as memory
 // of a device that is gone, or when it is a destination already. The destination holds a
 // reference of its own to buf, and its rules are those of any other: the block is in the
 // account, and counts in quarantine, until Release. It takes nothing of the limit of
 // destinations that are given out in advance, since it takes nothing of the pool.
 func (a *Account) Adopt(buf *tensor.Buffer, n int) (d Destination, ok bool) {
-	b, mine := buf.Owner().(*block)
+	root, off := buf.Root()
+	b, mine := root.Owner().(*block)
 	p := &a.m.receiving
-	if !mine || b.arena.pool != p || p.closed.Load() || n <= 0 || n > buf.Len() || &buf.Bytes()[0] != &b.bytes()[0] {
+	if !mine || b.arena.pool != p || p.closed.Load() || n <= 0 || n > buf.Len() || &buf.Bytes()[0] != &b.bytes()[off] {
 		return Destination{}, false
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if b.account != nil || b.arena.state != liveArena {
 		return Destination{}, false
+	}
+	if root != buf { // other slices of the block may be destinations, too
+		b = &block{arena: b.arena, off: b.off + off, size: buf.Len(), out: true}
 	}
 	b.account = a
 	a.held++

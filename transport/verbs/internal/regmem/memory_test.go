@@ -727,3 +727,46 @@ func TestAdopt(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestAdoptSlices: slices of one buffer are destinations at the same time, each with its own
+// range, and are found as sources.
+func TestAdoptSlices(t *testing.T) {
+	m, _ := newMemory(t, small)
+	a := m.OpenAccount("a")
+	own, err := m.ReceiveAllocator().Allocate(8192)
+	if err != nil {
+		t.Fatal(err)
+	}
+	base, _ := m.Find(own, own.Bytes())
+	var all []Destination
+	for i := range 4 {
+		s, err := own.Slice(i*2048, 2048)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, ok := a.Adopt(s, 2048)
+		if !ok {
+			t.Fatalf("slice %d was not adopted", i)
+		}
+		p, found := m.Find(s, s.Bytes())
+		if want := base.Addr + uint64(i*2048); !found || p.Addr != want || d.Piece().Addr != want || d.Piece().Len != 2048 {
+			t.Errorf("slice %d: %+v, %+v", i, p, d.Piece())
+		}
+		s.Release()
+		d.Quarantine(zero)
+		all = append(all, d)
+	}
+	if s := m.Stats(zero); s.Quarantine != 4 || s.Quarantined != 8192 {
+		t.Errorf("in quarantine: %d blocks, %d bytes", s.Quarantine, s.Quarantined)
+	}
+	own.Release()
+	for _, d := range all {
+		d.Release()
+	}
+	if s := m.Stats(zero); s.Quarantined != 0 || s.Receiving.InUse != 0 {
+		t.Errorf("%+v", s)
+	}
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -27,7 +27,8 @@ func (s Source) IsZero() bool { return s.buf == nil }
 // data is memory of buf; the caller holds a reference to buf while it uses the piece. It
 // finds memory of both pools, so a received tensor can be sent again without a copy.
 func (m *Memory) Find(buf *tensor.Buffer, data []byte) (Piece, bool) {
-	b, ok := buf.Owner().(*block)
+	root, off := buf.Root()
+	b, ok := root.Owner().(*block)
 	if !ok || len(data) == 0 {
 		return Piece{}, false
 	}
@@ -35,8 +36,8 @@ func (m *Memory) Find(buf *tensor.Buffer, data []byte) (Piece, bool) {
 		return Piece{}, false
 	}
 	all := b.bytes()
-	if &all[0] == &data[0] && cap(data) <= len(all) { // all of a tensor's content
-		return b.piece(0, len(data)), true
+	if cap(data) <= len(all)-off && &all[off] == &data[0] { // all of a tensor's content
+		return b.piece(off, len(data)), true
 	}
 	// A slice whose capacity ends with the block begins cap(data) before its end. If the
 	// addresses agree, all of data lies in the block. Other slices of the middle are
