@@ -25,7 +25,8 @@ import (
 //
 // Allocate returns ResourceExhausted beyond the setting arena-limit, which this memory shares
 // with what is received without a destination. To register more may take milliseconds, so
-// allocate before the loop, and receive into the same tensors again.
+// allocate before the loop, and receive into the same tensors again. tensor.Buffer.Slice divides a
+// large buffer into blocks, each of which is received into and sent by itself.
 //
 // Over libibverbs a peer that a transfer is under way with may write to any memory of this
 // allocator (docs/security.md). Over roce it has a right to its own destination only.
