@@ -141,10 +141,17 @@ func TestIntoSlices(t *testing.T) {
 			t.Fatal(err)
 		}
 		k := from.key(to, fmt.Sprint("block", i))
-		go func() {
-			ended <- to.recvInto(1, k, dst) && isNoise(dst.Bytes(), uint64(i))
+		into, err := rendezvous.NewInto(dst)
+		if err != nil {
+			t.Fatal(err)
+		}
+		to.in(1).RecvAsync(t.Context(), k, into.Args(), func(v rendezvous.Value, _ rendezvous.Args, err error) {
+			if err == nil {
+				v.Tensor.Release()
+			}
+			ended <- err == nil && into.ZeroCopy() && isNoise(dst.Bytes(), uint64(i))
 			dst.Release()
-		}()
+		})
 	}
 	for i := range blocks {
 		from.sendsBlob(1, from.key(to, fmt.Sprint("block", i)), uint64(i), size)
