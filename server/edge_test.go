@@ -156,7 +156,7 @@ func BenchmarkEdge(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer s.Close(context.Background()) //nolint:errcheck // nothing is under way
+	defer s.Close(context.Background())
 	self, x := s.Task().String(), float(b, 1)
 	defer x.Release()
 	e := s.edge(b, self, "x")
@@ -368,8 +368,8 @@ func TestCloseWaitsForCallbacks(t *testing.T) {
 	go func() { closed <- s.Close(context.Background()) }()
 	wait(t, began, "the callback")
 	select {
-	case <-closed:
-		t.Error("Close has returned, and a callback runs")
+	case err := <-closed:
+		t.Errorf("Close has returned %v, and a callback runs", err)
 	case <-time.After(20 * time.Millisecond):
 	}
 	close(release)

@@ -150,7 +150,9 @@ func deliveryEndOfReceiver(w *world) {
 	r := to.recv(1, k)
 	w.waitClosed("the transfer is in progress", stuck)
 	to.kill()
-	r.failure()
+	if err := r.failure(); err == nil {
+		w.Errorf("the receive of a process that was killed has not failed")
+	}
 	link.Release()
 	next := w.newNode(1)
 	next.start(NodeOptions{})
