@@ -79,7 +79,7 @@ func (s *Server) listen(ctx context.Context, address, reason string) (net.Listen
 	switch {
 	case err != nil || reason == "":
 	case !s.cfg.TaskIsSet():
-		s.log.Warn("listening on loopback, where no other host reaches this server: the address of the default task in the cluster is not one of this host, and the setting task is not set; set task or listen",
+		s.log.Warn("listening on loopback, where no other host reaches this server; the address of the default task in the cluster is not one of this host, and the setting task is not set; set task or listen",
 			"cluster", s.cfg.Listen, "address", lis.Addr().String(), "reason", reason)
 	default:
 		s.log.Info("listening on all interfaces, at the port of this task in the cluster",

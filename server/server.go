@@ -113,7 +113,7 @@ func (s *Server) start(ctx context.Context, o Options) error {
 	s.file.path = s.cfg.AddressFile
 	s.file.clear()
 	if s.cfg.TLS.Cert == "" && !loopback(s.address) {
-		s.log.Warn("listening beyond loopback without TLS: every host that reaches the port can read and write tensors; set tls.cert, tls.key and tls.ca, or let only trusted hosts reach it", "address", s.address.String())
+		s.log.Warn("listening beyond loopback without TLS; every host that reaches the port can read and write tensors; set tls.cert, tls.key and tls.ca, or let only trusted hosts reach it", "address", s.address.String())
 	}
 	go func() {
 		defer close(s.serving)
