@@ -246,7 +246,7 @@ func (p *peer) logLeft(l *link, err error, present bool) {
 	}
 	// The next attempt replaces the reason in the peer's state.
 	*g = peerLog{short: g.short, failures: 1, kind: reasonBroken, reason: err.Error(), left: err.Error(), since: time.Now()}
-	args = append(args, "until_the_next", p.transport.fallback())
+	args = append(args, "instead", p.transport.fallback())
 	switch {
 	case said:
 		log.Info("the peer has closed the channel", args...)
