@@ -69,3 +69,31 @@ func TestPeerThatStopsIsNoAlarm(t *testing.T) {
 		t.Errorf("two stops and two channels are logged so:\n%s", text)
 	}
 }
+
+// TestPortThatIsDownIsOneWarning: on the host whose port it is, and not one for each peer.
+func TestPortThatIsDownIsOneWarning(t *testing.T) {
+	var all logs
+	s := newStage(t, clusterOptions{tune: func(task cluster.Task, o *verbstransport.Options) {
+		o.Logger = slog.New(slog.NewTextHandler(logOf{&all, task.Index}, nil))
+		o.Backoff = gateBackoff
+	}})
+	a, b, c := s.start(0), s.start(1), s.start(2)
+	a.meets(b)
+	a.meets(c)
+	a.nic().PortDown(1)
+	for _, peer := range []*actor{b, c} {
+		s.both(a, peer, "while the port is down")
+		s.until("the reason", func() bool {
+			l := a.connection(peer)
+			return !l.Verbs && l.Reason != nil && strings.Contains(l.Reason.Error(), "DOWN")
+		})
+	}
+	a.nic().PortUp(1)
+	a.meets(b)
+	a.meets(c)
+	for task, want := range []int{1, 0, 0} {
+		if text := all.of(task); strings.Count(text, "WARN") != want || strings.Count(text, `level=WARN msg="the port is down; `) != want {
+			t.Errorf("task %d: want %d warnings:\n%s", task, want, text)
+		}
+	}
+}
