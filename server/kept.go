@@ -86,7 +86,7 @@ func (r *rdma) addKept(k *keptMetric) {
 			t := p.of(s)
 			return min(t.Start, t.Registered-t.InUse)
 		})
-		add("registered for "+p.name, unused+", with a whole region", func(s verbstransport.MemoryStats) int64 {
+		add("registered for "+p.name, "for the next tensors; goes with the whole region, after release-after without use", func(s verbstransport.MemoryStats) int64 {
 			t := p.of(s)
 			return max(0, t.Registered-t.InUse-t.Start)
 		})

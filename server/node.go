@@ -124,7 +124,7 @@ func newNode(ctx context.Context, nc nodeConfig, c config.Client, o Options) (_ 
 	n.self = new(ownWorker)
 	n.conns = grpctransport.NewConns(grpctransport.ConnsOptions{
 		Self: task, Local: n.self, Spec: c.Cluster, Resolve: nc.resolve,
-		Allocator: n.allocator, Log: n.transfers, Dial: dial, Idle: c.ReleaseAfter,
+		Allocator: n.allocator, Log: n.transfers, Dial: dial, Idle: c.ReleaseAfter, Disconnected: n.checkPeer,
 	})
 	n.addKept()
 	n.transport = grpctransport.New(grpctransport.Options{

@@ -15,6 +15,7 @@ import (
 	"github.com/tryst-rdma/tryst/status"
 	"github.com/tryst-rdma/tryst/tensor"
 	"github.com/tryst-rdma/tryst/transport"
+	grpctransport "github.com/tryst-rdma/tryst/transport/grpc"
 	verbstransport "github.com/tryst-rdma/tryst/transport/verbs"
 	"github.com/tryst-rdma/tryst/transport/verbs/bootstrap"
 	"github.com/tryst-rdma/tryst/verbs"
@@ -176,7 +177,24 @@ func (r *rdma) callable(task cluster.Task) bool {
 
 // register registers the bootstrap service.
 func (r *rdma) register(s grpc.ServiceRegistrar) {
-	bootstrap.Register(s, bootstrap.ServiceOptions{Self: r.task, Host: hostIn(r.spec), Answer: r.transport.Answer})
+	bootstrap.Register(s, bootstrap.ServiceOptions{Self: r.task, Host: hostIn(r.spec), Answer: r.answer})
+}
+
+// answer answers a bootstrap call. When the connection of the call ends, the peer may be gone.
+func (r *rdma) answer(ctx context.Context, source string, from verbstransport.Offer) (verbstransport.Offer, error) {
+	o, err := r.transport.Answer(ctx, source, from)
+	if err == nil {
+		grpctransport.WhenDisconnected(ctx, from.Task, func() { r.transport.CheckPeer(from.Task) })
+	}
+	return o, err
+}
+
+// checkPeer makes channels with a peer find out whether it is still there, since a connection with it
+// has ended.
+func (n *node) checkPeer(task cluster.Task) {
+	if n.rdma != nil {
+		n.rdma.transport.CheckPeer(task)
+	}
 }
 
 // connect makes the transport set up channels with all tasks of the cluster, now and whenever one is lost.

@@ -59,6 +59,7 @@ type connection struct {
 
 	mu          sync.Mutex                   // guards what follows
 	disconnects map[transport.Process]func() // reports the end of the connection to the cache; nil after it
+	ends        map[any]func()               // see WhenDisconnected
 }
 
 // address is the remote address of a connection. It refers to the connection, so that
@@ -90,13 +91,38 @@ func (c *connection) Close() error {
 	c.handshakes.done(c.raw)
 	c.quota.close()
 	c.mu.Lock()
-	disconnects := c.disconnects
-	c.disconnects = nil
+	disconnects, ends := c.disconnects, c.ends
+	c.disconnects, c.ends = nil, nil
 	c.mu.Unlock()
 	for _, down := range disconnects {
 		down()
 	}
+	for _, end := range ends {
+		end()
+	}
 	return err
+}
+
+// WhenDisconnected calls end when the connection of ctx's call has ended, once for each key. It does
+// nothing for a call that has no connection of a server with ServerOptions, and for a connection with
+// too many keys: it has so many peers behind it that it is no sign of any of them.
+func WhenDisconnected(ctx context.Context, key any, end func()) {
+	c := connectionOf(ctx)
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	gone := c.disconnects == nil
+	if !gone && (len(c.ends) < maxRequestersPerConn || c.ends[key] != nil) {
+		if c.ends == nil {
+			c.ends = make(map[any]func())
+		}
+		c.ends[key] = end
+	}
+	c.mu.Unlock()
+	if gone {
+		end()
+	}
 }
 
 // connectionOf returns the connection of ctx's call; nil when the server was made without

@@ -26,6 +26,9 @@ type ConnsOptions struct {
 	Allocator tensor.Allocator
 	// Log records each RecvTensor; nil for no log.
 	Log *transport.Log
+	// Disconnected is called when a connection to a task has ended, for each task with its address;
+	// nil for nothing. It must not block.
+	Disconnected func(cluster.Task)
 	// Idle is how long buffers may be unused before they are freed; 0 means idle.DefaultTime.
 	Idle time.Duration
 	// Dial configures each connection.
@@ -113,7 +116,7 @@ func (c *Conns) peer(task cluster.Task) (*peerConn, error) {
 	ch := c.channels[address]
 	if ch == nil {
 		var err error
-		if ch, err = dial(address, c.opts.Dial, c.frames); err != nil {
+		if ch, err = dial(address, c.opts.Dial, c.frames, func() { c.disconnected(address) }); err != nil {
 			return nil, err
 		}
 		c.channels[address] = ch
@@ -123,15 +126,34 @@ func (c *Conns) peer(task cluster.Task) (*peerConn, error) {
 	return p, nil
 }
 
+// disconnected reports that a connection to an address has ended.
+func (c *Conns) disconnected(address string) {
+	if c.opts.Disconnected == nil {
+		return
+	}
+	c.mu.Lock()
+	var tasks []cluster.Task
+	for task, p := range c.peers {
+		if p.channel.address == address {
+			tasks = append(tasks, task)
+		}
+	}
+	c.mu.Unlock()
+	for _, task := range tasks {
+		c.opts.Disconnected(task)
+	}
+}
+
 // Close closes all connections. Calls in progress end with Cancelled.
 func (c *Conns) Close() error {
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	channels := c.channels
 	c.closed = true
-	var errs []error
-	for _, ch := range c.channels {
-		errs = append(errs, ch.close())
-	}
 	c.peers, c.channels = nil, nil
+	c.mu.Unlock()
+	var errs []error
+	for _, ch := range channels {
+		errs = append(errs, ch.close()) // without the lock, which disconnected takes
+	}
 	return errors.Join(errs...)
 }

@@ -46,9 +46,9 @@ type channel struct {
 }
 
 // dial returns the channel to an address. gRPC reads frames into buffers from frames. The
-// first call connects.
-func dial(address string, o DialOptions, frames mem.BufferPool) (*channel, error) {
-	ch := &channel{address: address, conns: make([]*grpc.ClientConn, max(o.Connections, 1))}
+// first call connects. over is called after a connection has ended; it may be nil.
+func dial(address string, o DialOptions, frames mem.BufferPool, over func()) (*channel, error) {
+	ch := &channel{address: address, conns: make([]*grpc.ClientConn, max(o.Connections, 1)), live: live{over: over}}
 	creds := o.Credentials
 	if creds == nil {
 		creds = insecure.NewCredentials()

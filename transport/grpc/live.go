@@ -54,6 +54,8 @@ type live struct {
 	// served is set when a server has answered at the address: then the port and the settings were
 	// right.
 	served atomic.Bool
+	// over is called after a connection that was up has ended; nil for nothing.
+	over func()
 
 	mu     sync.Mutex // guards what follows, and firstFrameConn.counted and .closed
 	n      int
@@ -94,14 +96,16 @@ func (l *live) opened(c *firstFrameConn) {
 // ended counts a connection no more. gRPC may close a connection twice.
 func (l *live) ended(c *firstFrameConn) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	c.closed = true
-	if !c.counted {
-		return
+	counted := c.counted
+	c.closed, c.counted = true, false
+	if counted {
+		if l.n--; l.n == 0 {
+			l.since = time.Now()
+			l.breaks++
+		}
 	}
-	c.counted = false
-	if l.n--; l.n == 0 {
-		l.since = time.Now()
-		l.breaks++
+	l.mu.Unlock()
+	if counted && l.over != nil {
+		l.over()
 	}
 }

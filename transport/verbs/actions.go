@@ -235,7 +235,7 @@ func (l *link) tick() {
 		l.mu.Unlock()
 		return
 	}
-	l.machine.Watch(now, l.peer.transport.opts.Cache.Holds(l.requester))
+	l.machine.Watch(now, l.watches(now))
 	l.machine.Tick(now)
 	l.run(now)
 }

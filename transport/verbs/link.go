@@ -63,7 +63,8 @@ type link struct {
 	outbox       []outgoing
 	outboxBusy   bool // a goroutine runs the outbox
 	timer        *time.Timer
-	alarm        alarm // of timer
+	alarm        alarm     // of timer
+	doubted      time.Time // when a connection with the peer ended; zero when it was probed since
 	state        linkState
 	err          error      // why it was left; only an error of a lower rank replaces it
 	rank         causeRank  // of err
