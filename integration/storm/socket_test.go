@@ -51,7 +51,7 @@ func dropPackets(sockets []int, percent int) error {
 			continue // it was closed
 		}
 		if percent == 0 {
-			if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0); err != nil && err != unix.ENOENT { //nolint:errorlint // an errno
+			if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0); err != nil && err != unix.ENOENT {
 				return fmt.Errorf("remove the filter: %w", err)
 			}
 			continue

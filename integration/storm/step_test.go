@@ -27,7 +27,6 @@ type part struct {
 	work   sync.WaitGroup
 
 	mu    sync.Mutex
-	left  []int          // edges whose sender is gone
 	leave map[int]func() // ends the receives or sends of an edge
 }
 
