@@ -225,6 +225,7 @@ func (c *Client) Close(ctx context.Context) error {
 		c.result = c.close(ctx)
 		c.callbacks.wait()
 		c.metrics.unregister(c.registry)
+		c.trim()
 		close(c.done)
 	})
 	return c.result

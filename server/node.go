@@ -59,6 +59,7 @@ type node struct {
 	gatherer    prometheus.Gatherer // of the metrics address
 	metrics     *metrics
 	allocator   tensor.Allocator
+	pool        *tensor.Pool // the allocator, unless the program passed one
 	transfers   *transport.Log
 	heap        *heapRelease
 	self        *ownWorker
@@ -102,7 +103,7 @@ func newNode(ctx context.Context, nc nodeConfig, c config.Client, o Options) (_ 
 		// The limit prevents that a peer makes this process allocate more than
 		// the machine has; such a receive fails.
 		pool := tensor.NewPool(tensor.PoolOptions{Limit: memory(), Idle: c.ReleaseAfter})
-		n.allocator = pool
+		n.allocator, n.pool = pool, pool
 		n.addPool(pool)
 	}
 	creds, err := clientCredentials(c.TLS)
@@ -185,6 +186,14 @@ func (n *node) close(ctx context.Context) error {
 		err = errors.Join(err, n.rdma.close())
 	}
 	return err
+}
+
+// trim gives back what the pool keeps for the next tensors. Blocks that the program releases later
+// go back after release-after.
+func (n *node) trim() {
+	if n.pool != nil {
+		n.pool.Trim()
+	}
 }
 
 func (n *node) closeGRPC(ctx context.Context) error {

@@ -296,6 +296,7 @@ func (s *Server) stop(ctx context.Context) error {
 		h.close()
 	}
 	s.metrics.unregister(s.registry)
+	s.trim()
 	return err
 }
 
