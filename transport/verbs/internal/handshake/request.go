@@ -16,7 +16,7 @@ func (m *Machine) Request(now time.Time, id uint64, offer Offer) []Action {
 	case err != nil:
 		// A call to the peer finds out the same, after each family of addresses was tried. Only
 		// without one this is the reason.
-		if (m.phase == idle || m.phase == offered) && !(m.cfg.Callable && m.maintain) {
+		if (m.phase == idle || m.phase == offered) && (!m.cfg.Callable || !m.maintain) {
 			m.reason = err
 		}
 		m.refuse(id, err)
