@@ -294,6 +294,8 @@ func TestCallbacksRunOnAGoroutineOfTheirOwn(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			w := &callbackWorld{t, a, b, rand.Int64N(1 << 40)} //nolint:gosec // a step
 			release, ran := make(chan struct{}), make(chan struct{})
+			free := sync.OnceFunc(func() { close(release) })
+			defer free() // a failure must not block the end of the test
 			returned := make(chan struct{})
 			go func() {
 				defer close(returned)
@@ -306,7 +308,7 @@ func TestCallbacksRunOnAGoroutineOfTheirOwn(t *testing.T) {
 				})
 			}()
 			wait(t, returned, "all calls have returned, and the callback blocks")
-			close(release)
+			free()
 			wait(t, ran, "the callback")
 		})
 	}

@@ -1,0 +1,6 @@
+//go:build !race
+
+package server
+
+// producedBytes is how much TestProducerStaysWithinItsBound produces.
+const producedBytes = 4 << 30
