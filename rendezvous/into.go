@@ -14,6 +14,8 @@ import (
 //	into, err := rendezvous.NewInto(dst)
 //	v, err := r.Recv(ctx, key, into.Args())
 //
+// BaseRemote and IntraProcess take it; a Local by itself does not look at Args.
+//
 // The value has to have the type and shape of dst. With any other value the receive ends
 // with InvalidArgument, which names both, and the value stays at the sender, or goes back
 // to the head of its key. (A sender that is not Tryst takes no value back.) A dead value

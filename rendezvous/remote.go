@@ -19,7 +19,8 @@ type Remoter interface {
 	// done is called exactly once, perhaps before RecvFromRemoteAsync returns, with one
 	// reference to the tensor. It runs on a goroutine that the transport owns: it may
 	// block, send, receive and abort, so it never runs inside the polling of completions.
-	// With a nil done the caller calls Wait of the transfer instead, exactly once.
+	// With a nil done the caller calls Wait of the transfer instead, exactly once. The Into of
+	// args, if there is one, is where the value has to go.
 	RecvFromRemoteAsync(step int64, key Key, args Args, done DoneFunc) Transfer
 }
 

@@ -136,7 +136,8 @@ func intoSizes(w *world) {
 			from.send(round+1, k, w.blob(seed, size))
 			r, into := to.recvInto(w.ctx, round+1, k, d)
 			r.mustFill(d, seed, size)
-			want := w.registered && size > to.Node.(ReceiveAllocator).ZeroCopyAbove()
+			own, ok := to.Node.(ReceiveAllocator)
+			want := w.registered && ok && size > own.ZeroCopyAbove()
 			if into.ZeroCopy() != want {
 				w.Errorf("%d bytes: zero copy is %v, want %v", size, into.ZeroCopy(), want)
 			}
