@@ -97,8 +97,11 @@ func (l *link) growDest(p destRequest) {
 // held.
 func (l *link) destination(a *attempt, into bool, size uint64, early regmem.Early, grow regmem.Grow) (channel.Dest, error) {
 	if into && a != nil {
-		if dest, ok := l.account.Adopt(a.t.Into.Tensor().Buffer(), int(size)); ok { //nolint:gosec // it fits
-			a.t.Partial.Drop() // bytes that came over gRPC lie in this memory, too
+		own := a.t.Into.Tensor().Buffer()
+		if dest, ok := l.account.Adopt(own, int(size)); ok { //nolint:gosec // it fits
+			if p := &a.t.Partial; p.Buffer == own {
+				p.Drop() // what came over gRPC is written again
+			}
 			return l.offerDest(a, dest, size)
 		}
 	}
