@@ -97,11 +97,9 @@ func (l *link) growDest(p destRequest) {
 // held.
 func (l *link) destination(a *attempt, into bool, size uint64, early regmem.Early, grow regmem.Grow) (channel.Dest, error) {
 	if into && a != nil {
-		own := a.t.Into.Tensor().Buffer()
-		if dest, ok := l.account.Adopt(own, int(size)); ok { //nolint:gosec // it fits
-			if p := &a.t.Partial; p.Buffer == own {
-				p.Drop() // what came over gRPC is written again
-			}
+		// What has come over gRPC lies in the same memory, and stays valid: each attempt brings
+		// the same content.
+		if dest, ok := l.account.Adopt(a.t.Into.Tensor().Buffer(), int(size)); ok { //nolint:gosec // it fits
 			return l.offerDest(a, dest, size)
 		}
 	}

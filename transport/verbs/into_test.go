@@ -2,7 +2,9 @@ package verbstransport_test
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
+	"time"
 
 	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/tensor"
@@ -166,4 +168,57 @@ func TestIntoSlices(t *testing.T) {
 			t.Errorf("block %d was written to by a later transfer", i)
 		}
 	}
+}
+
+// TestIntoChangesTheRoute: a content that had come in part over gRPC comes over verbs at last, into
+// the same memory.
+func TestIntoChangesTheRoute(t *testing.T) {
+	const size = 40 * mib // in chunks
+	s := newStage(t, tuned(clusterOptions{}, func(o *verbstransport.Options) {
+		o.Backoff, o.Memory.Arena, o.Memory.LateWrite = 20*time.Millisecond, 64*mib, nil
+		o.Chunk, o.Outstanding = 4*mib, 16*mib
+	}))
+	from, to := s.pair()
+	dst := s.blob(to.transport.ReceiveAllocator(), 9, size)
+	defer dst.Release()
+	k := from.key(to, "v")
+	proxy := s.c.proxies[from.task]
+	s.wires(from, to).Cut()
+	from.sendsBlob(2, k, 2, 8) // breaks the channel
+	to.recv(2, k).isBlob(2, 8)
+	s.until("the channel is down", func() bool { return !to.connection(from).Verbs && !from.connection(to).Verbs })
+	from.sendsBlob(1, k, 1, size)
+	stuck := proxy.HoldAfter(10 * mib)
+	into, err := rendezvous.NewInto(dst)
+	if err != nil {
+		t.Fatal(err)
+	}
+	type outcome struct {
+		v   rendezvous.Value
+		err error
+	}
+	ended := make(chan outcome, 1)
+	to.in(1).RecvAsync(t.Context(), k, into.Args(), func(v rendezvous.Value, _ rendezvous.Args, err error) { ended <- outcome{v, err} })
+	s.happens("a part has come over gRPC", stuck)
+	s.wires(from, to).Restore()
+	s.until("the channel is up", func() bool { return to.connection(from).Verbs && from.connection(to).Verbs })
+	proxy.CutAfter(0)
+	proxy.Release()
+	o := <-ended
+	if o.err != nil {
+		t.Fatal(o.err)
+	}
+	how := o.v.Arrival()
+	o.v.Tensor.Release()
+	if !isNoise(dst.Bytes(), 1) || !dst.Buffer().Unique() {
+		t.Error("another content, or another reference")
+	}
+	if how.Wire != verbstransport.Name || how.Attempts < 2 || !into.ZeroCopy() {
+		t.Errorf("%+v, zero copy %v; want verbs after an attempt over gRPC", how, into.ZeroCopy())
+	}
+	s.until("the sent content is released", func() bool {
+		runtime.GC() // gRPC drops buffers of a broken connection without freeing them
+		return s.source.Outstanding() == 0
+	})
+	to.stop() // first: its connections through the proxy would hold up the other one's end
 }
