@@ -175,6 +175,34 @@ func TestUnusedContentLeavesTheCache(t *testing.T) {
 	})
 }
 
+// TestQuietPublisherHoldsNothing: a minute after the last pull neither the file cache nor the pool
+// below it has a byte.
+func TestQuietPublisherHoldsNothing(t *testing.T) {
+	entries := filed(t, 3)
+	synctest.Test(t, func(t *testing.T) {
+		pool := tensor.NewPool(tensor.PoolOptions{})
+		l := newLoader(pool, 250, DefaultCacheTime) // two of 100: others are released to the pool
+		for range 4 {
+			for _, e := range entries {
+				r := <-get(context.Background(), l, e)
+				if r.err != nil {
+					t.Fatal(r.err)
+				}
+				r.t.Release()
+			}
+		}
+		if s := pool.Stats(); s.InUse == 0 || s.Kept == 0 {
+			t.Fatalf("%+v: the burst is too small to test anything", s)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if s := pool.Stats(); s.InUse != 0 || s.Kept != 0 {
+			t.Errorf("%d bytes are in use, and %d are kept, a minute after the burst", s.InUse, s.Kept)
+		}
+		l.close(errClosed())
+	})
+}
+
 // One tensor that is larger than the cache leaves what is in it.
 func TestCacheOutlivesALargeTensor(t *testing.T) {
 	g := &gate{tensortest.NewAllocator(t), make(chan struct{}, 100), make(chan struct{})}

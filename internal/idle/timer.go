@@ -4,6 +4,7 @@
 package idle
 
 import (
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -19,10 +20,12 @@ type Timer struct {
 	every time.Duration
 	sweep func(late time.Duration) (more bool)
 	armed atomic.Bool
+
+	sweeping sync.Mutex // held during a sweep; also orders the memory accesses of one with those of the next
 }
 
 // NewTimer returns a Timer that is not started. It calls sweep on a goroutine of its own, never
-// twice at a time unless sweep takes longer than every. late is how much later it is called than
+// twice at a time. late is how much later it is called than
 // it was due: long, if the process was stopped. When sweep returns false the timer ends until the
 // next Start.
 func NewTimer(every time.Duration, sweep func(late time.Duration) (more bool)) *Timer {
@@ -38,7 +41,10 @@ func (t *Timer) Start() {
 	due := time.Now().Add(t.every)
 	time.AfterFunc(t.every, func() {
 		t.armed.Store(false) // before the sweep: a Start that the sweep does not see starts it again
-		if t.sweep(time.Since(due)) {
+		t.sweeping.Lock()
+		more := t.sweep(time.Since(due))
+		t.sweeping.Unlock()
+		if more {
 			t.Start()
 		}
 	})
