@@ -2,6 +2,7 @@ package server
 
 import (
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,46 +14,46 @@ func TestHeapIsReleasedOnceAfterABurst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const after = 10 * time.Second
 		h := newHeapRelease(after)
-		heap, releases := uint64(100<<20), 0
+		var heap, releases atomic.Uint64
+		heap.Store(100 << 20)
 		h.base = 40 << 20
-		h.size = func() uint64 { return heap }
-		h.release = func() { releases++; heap = 45 << 20 }
+		h.size = func() uint64 { return heap.Load() }
+		h.release = func() { releases.Add(1); heap.Store(45 << 20) }
 		for range 30 { // pauses below the quiet time
 			h.used()
 			time.Sleep(after * (heapQuiet - 1))
 		}
 		synctest.Wait()
-		if releases != 0 {
-			t.Errorf("%d releases during the burst", releases)
+		if releases.Load() != 0 {
+			t.Errorf("%d releases during the burst", releases.Load())
 		}
 		time.Sleep(time.Minute - after*(heapQuiet-1))
 		synctest.Wait()
-		if releases != 1 || h.timer.Running() {
-			t.Errorf("%d releases a minute after the burst, the timer runs: %v", releases, h.timer.Running())
+		if releases.Load() != 1 || h.timer.Running() {
+			t.Errorf("%d releases a minute after the burst, the timer runs: %v", releases.Load(), h.timer.Running())
 		}
-		heap = 2*h.base + heapSlack
+		heap.Store(2*h.base + heapSlack)
 		h.used()
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if releases != 1 || h.timer.Running() {
-			t.Errorf("%d releases of a heap that has hardly grown, the timer runs: %v", releases, h.timer.Running())
+		if releases.Load() != 1 || h.timer.Running() {
+			t.Errorf("%d releases of a heap that has hardly grown, the timer runs: %v", releases.Load(), h.timer.Running())
 		}
-		heap++
+		heap.Add(1)
 		h.used()
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if releases != 2 {
-			t.Errorf("%d releases, want a second one", releases)
+		if releases.Load() != 2 {
+			t.Errorf("%d releases, want a second one", releases.Load())
 		}
 	})
 }
 
 // TestHeapSizeIsRead: the runtime has the metrics.
 func TestHeapSizeIsRead(t *testing.T) {
-	runtime.GC() // what other tests have left would be collected meanwhile
-	before := heapSize()
 	b := make([]byte, 64<<20)
-	if after := heapSize(); before == 0 || after < before+32<<20 { // other goroutines may give memory back meanwhile
-		t.Errorf("the heap has %d bytes, and %d after an allocation of %d", before, after, len(b))
+	if n := heapSize(); n < uint64(len(b)) {
+		t.Errorf("the heap has %d bytes, with %d in use", n, len(b))
 	}
+	runtime.KeepAlive(b)
 }
