@@ -2,8 +2,12 @@ package delivery
 
 import (
 	"container/list"
+	"encoding/binary"
+	"hash/fnv"
+	"slices"
 	"time"
 
+	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 )
 
@@ -14,6 +18,7 @@ const (
 	pastOver    ending = iota // acknowledged or cancelled
 	pastExpired               // its response was dropped
 	pastCleaned               // its step was cleaned up
+	pastLost                  // its response was dropped, and then it was cancelled
 )
 
 // refusal is the response to a request for something past.
@@ -35,10 +40,16 @@ func cleanedUp(step int64) *status.Error { return status.Errorf(status.Aborted, 
 
 // past remembers, for one requester, ids of receives that have ended but may have copies of
 // their requests under way.
+//
+// A receive whose value was dropped ends with DataLoss. One that was cancelled reports
+// nothing, so the loss is reported to the next receive under its key. Keys may be long, so
+// their hashes are kept; a requester that makes two alike deceives itself.
 type past struct {
 	ends   map[uint64]ending
-	order  []pastRecord  // by time
-	listed *list.Element // its requester's place in responses.remembering, while there are ids
+	lost   map[uint64]uint64   // ids whose value was dropped and whose loss is not reported: the hash of the key
+	owed   map[uint64][]uint64 // those of them that were cancelled, by hash
+	order  []pastRecord        // by time
+	listed *list.Element       // its requester's place in responses.remembering, while there are ids
 }
 
 type pastRecord struct {
@@ -46,7 +57,63 @@ type pastRecord struct {
 	at time.Time
 }
 
-func newPast() past { return past{ends: make(map[uint64]ending)} }
+func newPast() past {
+	return past{ends: make(map[uint64]ending), lost: make(map[uint64]uint64), owed: make(map[uint64][]uint64)}
+}
+
+// hashOf returns the hash of a request's step and key.
+func hashOf(r Request) uint64 {
+	h := fnv.New64a()
+	_ = binary.Write(h, binary.LittleEndian, r.Step) // neither fails
+	_, _ = h.Write([]byte(r.Key.String()))
+	return h.Sum64()
+}
+
+// cancelled returns how a receive of id ends that is cancelled now.
+func (p *past) cancelled(id uint64) ending {
+	hash, lost := p.lost[id]
+	if !lost {
+		return pastOver
+	}
+	if p.ends[id] != pastLost {
+		p.owed[hash] = append(p.owed[hash], id)
+	}
+	return pastLost
+}
+
+// reported is the event that the loss of the value of id, if it was lost, has been reported or
+// is too old.
+func (p *past) reported(id uint64) {
+	hash, lost := p.lost[id]
+	if !lost {
+		return
+	}
+	delete(p.lost, id)
+	left := slices.DeleteFunc(p.owed[hash], func(other uint64) bool { return other == id })
+	if p.owed[hash] = left; len(left) == 0 {
+		delete(p.owed, hash)
+	}
+}
+
+// reportsLoss reports whether a new receive ends with DataLoss, for a value under its key that
+// was dropped and whose receive was then cancelled. When it is cancelled itself before the
+// requester has this response, the next receive reports the loss.
+func (t *responses) reportsLoss(now time.Time, k *requester, r Request) bool {
+	if len(k.past.owed) == 0 {
+		return false
+	}
+	hash := hashOf(r)
+	owed := k.past.owed[hash]
+	if len(owed) == 0 || t.hasIDs(k, 1) != nil {
+		return false
+	}
+	first := owed[0]
+	k.past.reported(first)
+	k.past.ends[first] = pastOver
+	t.remember(now, k, r.ID, pastExpired)
+	k.past.lost[r.ID] = hash
+	return true
+}
 
 // remember notes that a receive of k has ended. There is space for it (hasIDs).
 func (t *responses) remember(now time.Time, k *requester, id uint64, end ending) {
@@ -68,6 +135,7 @@ func (t *responses) forgetOld(now time.Time, k *requester) (next time.Time) {
 		if at := p.order[0].at.Add(rememberFor); now.Before(at) {
 			return at
 		}
+		p.reported(p.order[0].id)
 		delete(p.ends, p.order[0].id)
 		p.order = p.order[1:]
 		t.countIDs(k, -1)
@@ -86,6 +154,9 @@ func (t *responses) expire(now time.Time, k *requester) []responseAction {
 		if e.state == entryKept {
 			acts = t.release(acts, e, pastExpired.refusal(e.request))
 			t.remember(now, k, id, pastExpired)
+			if e.response.Err == nil {
+				k.past.lost[id] = hashOf(e.request)
+			}
 		}
 	}
 	t.place(now, k)
@@ -127,4 +198,26 @@ func (t *responses) tick(now time.Time) (acts []responseAction, next time.Time) 
 		t.remove(k)
 	}
 	return append(acts, t.admit(now)...), next
+}
+
+// value finds the response that is kept for a receive: for content that is fetched piece
+// by piece. The caller releases it. ok is false when nothing is kept.
+func (t *responses) value(p Process, id uint64, attempt uint32) (v rendezvous.Value, ok bool, err error) {
+	k := t.known(p)
+	if k == nil {
+		return v, false, nil
+	}
+	if k.past.ends[id] == pastExpired {
+		return v, false, status.Errorf(status.DataLoss, "the response to receive %016x was dropped", id)
+	}
+	if e := k.entries[id]; e != nil && e.state == entryKept {
+		if attempt < e.request.Attempt {
+			return v, false, superseded(Request{ID: id, Attempt: attempt}, e.request.Attempt)
+		}
+		if e.response.Err == nil {
+			e.response.Value.Tensor.Retain()
+		}
+		return e.response.Value, e.response.Err == nil, e.response.Err
+	}
+	return v, false, nil
 }

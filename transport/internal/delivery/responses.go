@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tryst-rdma/tryst/rendezvous"
 	"github.com/tryst-rdma/tryst/status"
 )
 
@@ -106,6 +105,9 @@ func (t *responses) request(now time.Time, r Request, replier Replier) []respons
 		return append(acts, refuse(to, end.refusal(r)))
 	}
 	e := k.entries[r.ID]
+	if e == nil && t.reportsLoss(now, k, r) {
+		return append(acts, refuse(to, pastExpired.refusal(r)))
+	}
 	if e == nil {
 		return append(acts, t.enterRequest(now, k, r, to)...)
 	}
@@ -371,7 +373,8 @@ func (t *responses) ack(now time.Time, p Process, ids []uint64) []responseAction
 	for _, id := range ids {
 		e := k.entries[id]
 		if e == nil || e.state != entryKept {
-			continue // acknowledged before, or unknown
+			k.past.reported(id) // acknowledged before, dropped, or unknown
+			continue
 		}
 		t.ended(now, e, pastOver)
 		acts = t.release(acts, e, nil)
@@ -403,7 +406,7 @@ func (t *responses) cancel(now time.Time, p Process, ids []uint64) ([]responseAc
 		if id == 0 {
 			continue // names no receive
 		}
-		t.remember(now, k, id, pastOver)
+		t.remember(now, k, id, k.past.cancelled(id))
 		e := k.entries[id]
 		if e == nil {
 			continue
@@ -474,26 +477,4 @@ func (t *responses) drop(k *requester, why *status.Error) []responseAction {
 	}
 	t.remove(k)
 	return acts
-}
-
-// value finds the response that is kept for a receive: for content that is fetched piece
-// by piece. The caller releases it. ok is false when nothing is kept.
-func (t *responses) value(p Process, id uint64, attempt uint32) (v rendezvous.Value, ok bool, err error) {
-	k := t.known(p)
-	if k == nil {
-		return v, false, nil
-	}
-	if k.past.ends[id] == pastExpired {
-		return v, false, status.Errorf(status.DataLoss, "the response to receive %016x was dropped", id)
-	}
-	if e := k.entries[id]; e != nil && e.state == entryKept {
-		if attempt < e.request.Attempt {
-			return v, false, superseded(Request{ID: id, Attempt: attempt}, e.request.Attempt)
-		}
-		if e.response.Err == nil {
-			e.response.Value.Tensor.Retain()
-		}
-		return e.response.Value, e.response.Err == nil, e.response.Err
-	}
-	return v, false, nil
 }

@@ -244,6 +244,26 @@ func TestResponsesChart(t *testing.T) {
 			b.want("60 s", b.pass(time.Second), "release a DataLoss")
 			b.want("requested again", b.request(1, 2, 2), "call 2: DataLoss")
 		}},
+		{"lost, then cancelled: the next receive under the key reports it", cacheLimits{}, func(b *bench) {
+			b.up()
+			b.request(1, 1, 1)
+			b.value(1, 'a', 1)
+			b.down()
+			b.want("dropped", b.pass(expireAfter), "release a DataLoss")
+			b.up()
+			b.want("cancelled", b.cancel(1)+b.cancel(1), "")
+			b.want("another key", b.request(2, 1, 2), "fetch 2")
+			as := func(id uint64, attempt uint32, c callID) string {
+				r := Request{Requester: b.requester(), ID: id, Attempt: attempt, Step: 1, Key: key(b.t, "k1")}
+				return b.do(b.m.request(b.now, r, c))
+			}
+			b.want("the key", as(3, 1, 3), "call 3: DataLoss")
+			b.want("again", as(3, 2, 4), "call 4: DataLoss")
+			b.want("cancelled before it was heard", b.cancel(3), "")
+			b.want("the key again", as(4, 1, 5), "call 5: DataLoss")
+			b.ack(4)
+			b.want("reported", b.cancel(4)+as(5, 1, 6), "fetch 3")
+		}},
 		{"a connection comes back", cacheLimits{}, func(b *bench) {
 			b.up()
 			b.request(1, 1, 1)

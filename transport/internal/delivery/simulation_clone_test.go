@@ -22,7 +22,7 @@ func cloneResponses(t *responses) *responses {
 	for name, k := range t.requesters {
 		c := &requester{
 			name: name, incarnation: k.incarnation, source: n.sources[k.source.address], addressed: k.addressed,
-			past:  past{ends: maps.Clone(k.past.ends), order: slices.Clone(k.past.order)},
+			past:  past{ends: maps.Clone(k.past.ends), order: slices.Clone(k.past.order), lost: maps.Clone(k.past.lost), owed: cloneOwed(k.past.owed)},
 			conns: k.conns, calls: k.calls, connects: k.connects, newcomer: k.newcomer, connectsAt: k.connectsAt,
 			since: k.since, displaced: k.displaced, waiting: k.waiting, waitBytes: k.waitBytes, bytes: k.bytes,
 			entries: make(map[uint64]*entry),
@@ -200,7 +200,7 @@ func appendResponses(b []byte, t *responses, name func(rendezvous.Value) byte) [
 		b = appendList(b, k.displaced)
 		num(uint64(len(k.past.ends)))
 		for _, id := range sortedKeys(k.past.ends) {
-			num(id, uint64(k.past.ends[id]))
+			num(id, uint64(k.past.ends[id]), k.past.lost[id])
 		}
 	}
 	return b
@@ -234,4 +234,12 @@ func appendRequests(b []byte, r *requests) []byte {
 	list(r.cancelled)
 	list(r.cancelling)
 	return b
+}
+
+func cloneOwed(m map[uint64][]uint64) map[uint64][]uint64 {
+	c := make(map[uint64][]uint64)
+	for hash, ids := range m {
+		c[hash] = slices.Clone(ids)
+	}
+	return c
 }
