@@ -33,7 +33,7 @@ import (
 // 10. Every pull succeeds, with the right bytes. (pull)
 // 11. When SendWait says that the receiver has a value, the receiver has got it, unless its process
 //     is gone. When it says that this is not known, a process of the receiver has gone, or the step
-//     has ended at one of the two. It says one of the two, once, soon after the step at the latest.
+//     has ended at one of the two, or a small cache has dropped the value. It says one of the two, once, soon after the step at the latest.
 //     (told)
 // 12. A receive into memory of another size than the value's ends with InvalidArgument, and the value
 //     stays. (error) When a receive into memory has failed, the memory is free after a while, and is

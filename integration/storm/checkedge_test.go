@@ -156,6 +156,7 @@ func (k *edgeCheck) checkOutcome(s *sentValue) {
 		if !s.taken && !k.left(k.to, s.At, 1<<61) {
 			k.breach("told", r, "the receiver has not got the value")
 		}
+	case r.Code == status.DataLoss.String() && k.small(lifeID{s.Task, s.Life}): // it was dropped before the acknowledgement came
 	case k.stops(r), k.losses > 0, k.endedBy(r.Step, r.At, k.from, k.to), k.left(k.to, s.At, r.At):
 	default:
 		k.breach("told", r, "no process of task %d had gone, and neither end had ended the step", k.to)
