@@ -27,14 +27,15 @@ import (
 //     step. The error of an abort comes only from the step that was aborted, at its two ends.
 //  8. Unavailable comes only when the sender could not be reached for the peer timeout.
 //  9. DataLoss comes only from a process whose cache of responses is small, and stands for one
-//     value that is lost. ResourceExhausted comes only where verbs has no other way (fallback none),
-//     when registered memory does not suffice, and the value stays. No other error comes, and none from Send unless its context or, at this
-//     process, the step has ended. (6 to 9: error)
+//     value that is lost. ResourceExhausted comes only where verbs has no other way (fallback
+//     none), when registered memory does not suffice, and the value stays. No other error comes,
+//     and none from Send unless its context or, at this process, the step has ended. (6 to 9:
+//     error)
 // 10. Every pull succeeds, with the right bytes. (pull)
 // 11. When SendWait says that the receiver has a value, the receiver has got it, unless its process
 //     is gone. When it says that this is not known, a process of the receiver has gone, or the step
-//     has ended at one of the two, or a small cache has dropped the value. It says one of the two, once, soon after the step at the latest.
-//     (told)
+//     has ended at one of the two, or a small cache has dropped the value. It says one of the two,
+//     once, soon after the step at the latest. (told)
 // 12. A receive into memory of another size than the value's ends with InvalidArgument, and the value
 //     stays. (error) When a receive into memory has failed, the memory is free after a while, and is
 //     not written any more. (memory)
